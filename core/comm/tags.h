@@ -6,6 +6,8 @@
  * Every tag of messages between ranks, once. Two exchanges that may be under way at the same time between the same
  * ranks have different tags. A new purpose is a line here.
  */
+enum { TT_TAG_EXCHANGES = 4096 }; /* tags from TT_TAG_EXCHANGE on */
+
 enum tt_tag {
     TT_TAG_CONTROL = 1, /* small agreements (comm.h) */
     TT_TAG_PULSE,       /* who is alive (pulse.h) */
@@ -13,10 +15,11 @@ enum tt_tag {
     TT_TAG_SAVE,        /* parts of tensors on their way to who writes them (checkpoint/save) */
     TT_TAG_LOAD,        /* parts of tensors on their way from who read them (checkpoint/load) */
     TT_TAG_COLLECTIVE,  /* the first of those of collectives; lowering numbers them (tt_collective_desc.tag) */
-    TT_TAG_COLLECTIVE_LAST = 16381,
-    TT_TAG_BOUNDARY,     /* the first of those of values between the stages of a pipeline; see instr/boundary.c */
-    TT_TAG_TIED = 32766, /* the sum of a tied weight's gradient from the first stage; the next tag: from the last */
-    TT_TAG_LAST = 32767  /* what every MPI has */
+    TT_TAG_COLLECTIVE_LAST = 12285,
+    TT_TAG_EXCHANGE,         /* the first of those of exchanges inside of a layer; see instr/exchange.c */
+    TT_TAG_BOUNDARY = 16382, /* the first of those of values between the stages of a pipeline; see instr/boundary.c */
+    TT_TAG_TIED = 32766,     /* the sum of a tied weight's gradient from the first stage; the next tag: from the last */
+    TT_TAG_LAST = 32767      /* what every MPI has */
 };
 
 #endif

@@ -95,6 +95,7 @@ static void release(struct tt_walk *w)
         tt_free(w->begun[k]);
     tt_free(w->transfer_begun);
     tt_free(w->tag_taken);
+    tt_free(w->exchanging);
     tt_free(w->partial);
 }
 
@@ -217,6 +218,8 @@ static int lower_instr(struct tt_walk *w, const struct tt_instr *from)
 {
     const struct tt_instr_row *row = tt_instr_row(from);
 
+    if (row->decides)
+        tt_lower_await_all(w);
     return row->lower ? row->lower(w, from) : tt_fail(TT_EINTERNAL, "a schedule cannot hold '%s'", row->name);
 }
 
@@ -248,6 +251,7 @@ int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule 
     add_given_buffers(&w);
     for (; w.at < schedule->n; w.at++)
         TT_TRY(lower_instr(&w, &schedule->instrs[w.at]));
+    tt_lower_await_all(&w);
     tt_lower_averages(&w);
     keep_logits(&w);
     place_buffers(p);

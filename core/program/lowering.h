@@ -29,6 +29,9 @@ struct tt_walk {
     int *transfer_begun;     /* the same of transfers: (microbatch * n_stages + stage) * TT_PURPOSES + purpose */
     bool *tag_taken;         /* tag -> whether a collective that is under way has it */
     int n_tags, cap_tags;
+    int *exchanging; /* TT_BEGINs of exchanges inside of a layer that are not awaited yet */
+    int n_exchanging, cap_exchanging;
+    int n_exchanges[TT_AXES]; /* that have begun so far */
     /*
      * Partial sums of gradients: unit * 2 * most_leaves + node of the tree -> buffer, TT_NONE if it does not exist yet.
      * Node 1 is the whole sum, the children of n are 2n and 2n + 1, and the last most_leaves nodes are the leaves.
@@ -108,6 +111,28 @@ static inline int tt_lower_sum(const struct tt_walk *w, int unit)
 {
     return w->partial[(int64_t)unit * 2 * w->most_leaves + 1];
 }
+
+/* instr/nodes.c */
+
+/** Adds the inputs of an instruction's node as operands of the newest instruction. */
+int tt_lower_inputs(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHECK;
+
+/** Awaits the exchanges inside of a layer that make inputs of an instruction's node, or send what it overwrites. */
+void tt_lower_await_inputs(struct tt_walk *w, const struct tt_instr *from);
+
+/* instr/exchange.c */
+
+/** Begins the exchange that is an instruction's node. */
+int tt_lower_exchange(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHECK;
+
+/** Awaits the exchange inside of a layer that writes a buffer, or also those that read it if it is `overwritten`. */
+void tt_lower_await(struct tt_walk *w, int buffer, bool overwritten);
+
+/** Awaits those that make gradients of the instruction's units and microbatch. */
+void tt_lower_await_grads(struct tt_walk *w, const struct tt_instr *from);
+
+/** Awaits all that are under way. */
+void tt_lower_await_all(struct tt_walk *w);
 
 /* instr/boundary.c */
 

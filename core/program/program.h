@@ -46,7 +46,15 @@ static inline int64_t tt_arena_bytes(int64_t bytes)
 }
 
 /* Sends and receives are between two ranks of a group; the others are among all of it, or among neighbours in it. */
-enum tt_collective_op { TT_ALL_GATHER, TT_REDUCE_SCATTER, TT_ALL_SUM, TT_SEND, TT_RECEIVE, TT_COLLECTIVE_OPS };
+enum tt_collective_op {
+    TT_ALL_GATHER,
+    TT_REDUCE_SCATTER,
+    TT_ALL_SUM,
+    TT_ALL_TO_ALL,
+    TT_SEND,
+    TT_RECEIVE,
+    TT_COLLECTIVE_OPS
+};
 
 /* What a TT_BEGIN exchanges, and between how many ranks. */
 struct tt_collective_desc {
@@ -56,7 +64,8 @@ struct tt_collective_desc {
     int peer;            /* of a send or a receive: the place of the other rank in the group */
     enum tt_dtype dtype; /* as it travels */
     int64_t shard_bytes; /* of one rank's flat shards of the units, in that type */
-    /* what one rank gives to an all-gather or gets from a reduce-scatter; what an all-reduce sums; what is sent */
+    /* what one rank gives to an all-gather or gets from a reduce-scatter; what an all-reduce sums; what one rank sends
+     * to each other one in an all-to-all; what is sent */
     int64_t bytes;
     int tag; /* from 0 on; no other collective that is under way has the same one */
 };
@@ -77,8 +86,8 @@ struct tt_instr {
     enum tt_instr_kind kind;
     enum tt_purpose purpose; /* TT_BEGIN, TT_WAIT */
     int microbatch;          /* TT_RUN, TT_LOSS, TT_FOLD; reductions of one microbatch */
-    int stage;               /* TT_RUN, TT_LOSS, transfers between stages: index into stages; else 0 */
-    int node;                /* TT_RUN: in that graph; else TT_NONE */
+    int stage;               /* TT_RUN, TT_LOSS, transfers, exchanges inside of a layer: index into stages; else 0 */
+    int node;                /* TT_RUN, TT_BEGIN of an exchange inside of a layer: in that graph; else TT_NONE */
     int unit;                /* for a bucket its first unit; TT_RUN, TT_LOSS, TT_CLIP, transfers: TT_NONE */
     int bucket;              /* collectives of several units: index into buckets; TT_NONE: only `unit` */
     int begin;               /* TT_WAIT: the TT_BEGIN that it completes; else TT_NONE */
@@ -110,6 +119,8 @@ struct tt_instr {
  *                      the values that cross the boundary of a stage, or their gradients
  *     TT_SEND_TIED, TT_RECEIVE_TIED
  *                      the sum of a tied weight's gradient that this rank made, or the other one
+ *     TT_GATHER_VALUES, TT_SUM_VALUES, TT_SUM_ALL_VALUES, TT_SWAP_VALUES
+ *                      the node's inputs, its output, staging
  */
 
 enum tt_memory_kind {
@@ -205,7 +216,7 @@ void tt_schedule_release(struct tt_schedule *schedule);
 /** The *ret_n units of an instruction, valid as long as the buckets and the instruction. 0 units: it is of none. */
 const int *tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr *instr, int *ret_n);
 
-/** The graph of a TT_RUN or TT_LOSS. */
+/** The graph of a TT_RUN or TT_LOSS, or of an exchange inside of a layer. */
 static inline const struct tt_graph *tt_instr_graph(const struct tt_program *program, const struct tt_instr *instr)
 {
     return program->stages[instr->stage].graph;
@@ -229,6 +240,14 @@ struct tt_lowering {
     /* Bytes that a collective receives before it adds them. parallel/, which knows the algorithms, sets this. */
     int64_t (*staging)(const struct tt_collective_desc *desc);
 };
+
+/** Whether a node exchanges values with the ranks that share its layer, and the collective that does it, without a
+ * tag. */
+bool tt_node_exchanges(const struct tt_graph *graph, int node);
+struct tt_collective_desc tt_node_collective(const struct tt_graph *graph, int node);
+
+/** Whether the sum that a TT_SUM_VALUES brings is rounded afterwards: it lies in this rank's block of the input. */
+bool tt_exchange_rounds(const struct tt_program *program, const struct tt_instr *begin);
 
 /**
  * The number of elements, and of pieces, of a unit's flat shard that a collective of this purpose carries: parameters;

@@ -9,6 +9,7 @@
 #include "core/ops/step/mixed.h"
 #include "core/program/instr/instr.h"
 #include "parallel/comm/collectives.h"
+#include "parallel/engine/exchange.h"
 
 struct tt_transfers {
     struct tt_comm *comm;
@@ -172,13 +173,17 @@ static int new_collective(struct tt_transfers *t, int i)
                                                                                  [TT_SEND] = new_transfer,
                                                                                  [TT_RECEIVE] = new_transfer};
     const struct tt_collective_desc *desc = &t->program->instrs[i].collective;
-    bool is_transfer = desc->op == TT_SEND || desc->op == TT_RECEIVE; /* these have tags of their own */
 
     if (!tt_collective_travels(desc))
         return 0;
-    if (!is_transfer && desc->tag > TT_TAG_COLLECTIVE_LAST - TT_TAG_COLLECTIVE)
+    if (t->program->instrs[i].unit != TT_NONE && desc->op != TT_SEND &&
+        desc->op != TT_RECEIVE && /* others have theirs */
+        desc->tag > TT_TAG_COLLECTIVE_LAST - TT_TAG_COLLECTIVE)
         return tt_fail(TT_EINTERNAL, "%d collectives are under way at once, and there are tags for %d", desc->tag + 1,
                        TT_TAG_COLLECTIVE_LAST - TT_TAG_COLLECTIVE + 1);
+    if (t->program->instrs[i].node != TT_NONE)
+        return tt_exchange_new(t->comm, group_of(t, &t->program->instrs[i]), tag_of(&t->program->instrs[i]), t->program,
+                               t->executor, i, &t->of_instr[i]);
     return makers[desc->op](t, i);
 }
 

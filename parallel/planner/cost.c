@@ -142,6 +142,11 @@ double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph 
 {
     struct tt_cost cost = {0};
 
+    if (tt_node_exchanges(graph, node)) {
+        struct tt_collective_desc desc = tt_node_collective(graph, node);
+
+        return tt_cost_collective_sec(machine, desc.op, desc.ranks, desc.bytes);
+    }
     tt_op_row(graph->nodes[node].op)->cost(graph, &graph->nodes[node], &cost);
     return work_sec(machine, &cost, threads);
 }
@@ -177,7 +182,7 @@ double tt_cost_collective_sec(const struct tt_machine *machine, enum tt_collecti
         return 0.0;
     if (op == TT_SEND || op == TT_RECEIVE)
         return machine->call_sec + machine->message_sec + (double)bytes / machine->link_bytes_per_sec;
-    if (op == TT_ALL_GATHER)
+    if (op == TT_ALL_GATHER || op == TT_ALL_TO_ALL)
         return machine->call_sec + gather_sec(machine, n, (double)bytes);
     if (op == TT_REDUCE_SCATTER)
         return machine->call_sec + reduce_sec(machine, n, (double)bytes);

@@ -47,13 +47,16 @@ json_t *tt_machine_to_json(const struct tt_machine *machine);
 /** A hash of the numbers, without the name. Tables with equal hashes give equal plans. */
 uint64_t tt_machine_hash(const struct tt_machine *machine);
 
-/** Seconds of one run of a node, by the rate of arithmetic or of memory, whichever takes longer. */
+/**
+ * Seconds of one run of a node, by the rate of arithmetic or of memory, whichever takes longer. For a node that
+ * exchanges values they are those of its collective, since what reads them mostly follows at once.
+ */
 double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node, int threads);
 
 /**
  * Seconds of one collective over n ranks that is alone on the link; 0 for one rank. bytes is tt_collective_desc.bytes.
  * With a = message_sec, b = 1 / link rate, g = 3 / memory rate (an addition reads two and writes one):
- *   all-gather      call + (n-1) a + (n-1) bytes b
+ *   all-gather      call + (n-1) a + (n-1) bytes b, and so an all-to-all
  *   reduce-scatter  call + log2(n) a + (n-1) bytes (b + g); (n-1) a when n is not a power of two
  *   all-reduce      a reduce-scatter, then an all-gather, of ceil(bytes / n), in one call
  */

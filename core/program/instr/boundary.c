@@ -93,6 +93,9 @@ static int lower_send(struct tt_walk *w, const struct tt_instr *from)
     const struct tt_stage *stage = &w->in.stages[from->stage];
     struct crossing c = crossing_of(stage, from->purpose);
 
+    for (int i = 0; i < c.n; i++)
+        if (carried(&c, i) != TT_NONE)
+            tt_lower_await(w, tt_lower_input(w, from, carried(&c, i)), false);
     lower_transfer(w, from);
     for (int i = 0; i < c.n; i++) {
         int buffer;
@@ -193,6 +196,7 @@ const struct tt_purpose_row tt_purpose_send_values = {
     .among = TT_AMONG_STAGES,
     .of_microbatch = true,
     .rare = true,
+    .subject = tt_transfer_text,
     .lower = lower_send,
 };
 
@@ -203,6 +207,7 @@ const struct tt_purpose_row tt_purpose_receive_values = {
     .among = TT_AMONG_STAGES,
     .of_microbatch = true,
     .rare = true,
+    .subject = tt_transfer_text,
     .lower = lower_receive,
 };
 
@@ -213,6 +218,7 @@ const struct tt_purpose_row tt_purpose_send_grads = {
     .among = TT_AMONG_STAGES,
     .of_microbatch = true,
     .rare = true,
+    .subject = tt_transfer_text,
     .lower = lower_send,
 };
 
@@ -223,5 +229,6 @@ const struct tt_purpose_row tt_purpose_receive_grads = {
     .among = TT_AMONG_STAGES,
     .of_microbatch = true,
     .rare = true,
+    .subject = tt_transfer_text,
     .lower = lower_receive,
 };

@@ -138,6 +138,8 @@ static int lower_begin(struct tt_walk *w, const struct tt_instr *from)
         return tt_fail(TT_EINTERNAL, "a schedule cannot hold '%s'", row->name);
     if (row->among == TT_AMONG_STAGES)
         return begin_transfer(w, from);
+    if (row->carries == TT_CARRIES_GRADS)
+        tt_lower_await_grads(w, from);
     desc = tt_lower_describe(w, from->purpose, &from->unit, 1);
     return happens(&w->in, from->purpose, &desc) ? row->lower(w, from) : 0;
 }
@@ -209,6 +211,8 @@ static int lower_wait(struct tt_walk *w, const struct tt_instr *from)
 
     if (row->among == TT_AMONG_STAGES)
         return await_transfer(w, from);
+    if (row->carries == TT_CARRIES_GRADS)
+        tt_lower_await_grads(w, from);
     desc = tt_lower_describe(w, from->purpose, &from->unit, 1);
     begin = w->begun[from->purpose][from->unit];
     if (begin != TT_NONE)

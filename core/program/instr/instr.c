@@ -66,8 +66,8 @@ void tt_instr_text(const struct tt_program *program, int i, struct tt_text *out)
     tt_text_add(out, "%s", tt_instr_name(instr));
     if (row->subject) {
         row->subject(program, instr, out);
-    } else if (of_collective && instr->unit == TT_NONE) {
-        tt_transfer_text(program, instr, out);
+    } else if (of_collective && tt_purpose_row(instr->purpose)->subject) {
+        tt_purpose_row(instr->purpose)->subject(program, instr, out);
     } else if (row->of_units) {
         int n;
         const int *units = tt_instr_units(program->buckets, instr, &n);

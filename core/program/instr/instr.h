@@ -53,8 +53,9 @@ struct tt_instr_row {
     int (*run)(struct tt_executor *executor, int instr, struct tt_step *step);
 };
 
-/* Over which ranks of a unit's groups a collective runs. TT_AMONG_STAGES: it is of no unit, but between two stages. */
-enum tt_among { TT_AMONG_SHARDS, TT_AMONG_NEIGHBOURS, TT_AMONG_REPLICAS, TT_AMONG_STAGES };
+/* Over which ranks of a unit's groups a collective runs. TT_AMONG_STAGES: it is of no unit, but between two stages.
+ * TT_AMONG_PEERS: it is of no unit, but of a node, among the ranks that share its layer. */
+enum tt_among { TT_AMONG_SHARDS, TT_AMONG_NEIGHBOURS, TT_AMONG_REPLICAS, TT_AMONG_STAGES, TT_AMONG_PEERS };
 enum tt_carries { TT_CARRIES_PARAMS, TT_CARRIES_GRADS, TT_CARRIES_SUMS, TT_CARRIES_UPDATES };
 
 struct tt_purpose_row {
@@ -65,6 +66,8 @@ struct tt_purpose_row {
     enum tt_carries carries;
     bool of_microbatch;
     bool rare; /* plans mention it only if it occurs */
+    /* Appends the text after the name, of a TT_BEGIN or a TT_WAIT; NULL: the units. */
+    void (*subject)(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out);
     /* Adds the TT_BEGIN, if there is something to do. NULL: a schedule cannot have it. */
     int (*lower)(struct tt_walk *walk, const struct tt_instr *from);
     /* Adds what follows the TT_WAIT. begin: the TT_BEGIN, TT_NONE if nothing travels. NULL: nothing follows. */

@@ -57,27 +57,67 @@ static bool is_first_carry(const struct tt_value *value, int mb)
     return mb == 0 && value->kind == TT_VALUE_PARAM_GRAD && value->producer == TT_NONE;
 }
 
+static bool is_absent(const struct tt_walk *w, const struct tt_instr *from, int i)
+{
+    const struct tt_graph *graph = tt_lower_graph(w, from);
+    int value = graph->nodes[from->node].in[i];
+
+    return value == TT_NONE || is_first_carry(&graph->values[value], from->microbatch);
+}
+
+int tt_lower_inputs(struct tt_walk *w, const struct tt_instr *from)
+{
+    const struct tt_graph *graph = tt_lower_graph(w, from);
+    const struct tt_node *node = &graph->nodes[from->node];
+
+    for (int i = 0; i < node->n_in; i++) {
+        bool absent = is_absent(w, from, i);
+        int buffer = absent ? TT_NONE : tt_lower_input(w, from, node->in[i]);
+
+        if (buffer == TT_NONE && !absent)
+            return tt_fail(TT_EINTERNAL, "the schedule runs %s on '%s' before it is there", tt_op_row(node->op)->name,
+                           graph->values[node->in[i]].name);
+        tt_lower_operand(w, buffer);
+    }
+    return 0;
+}
+
+void tt_lower_await_inputs(struct tt_walk *w, const struct tt_instr *from)
+{
+    const struct tt_node *node = &tt_lower_graph(w, from)->nodes[from->node];
+    const struct tt_op_row *row = tt_op_row(node->op);
+
+    for (int i = 0; i < node->n_in && w->n_exchanging > 0; i++) {
+        bool overwritten = false;
+
+        if (is_absent(w, from, i))
+            continue;
+        for (int k = 0; k < node->n_out; k++)
+            overwritten = overwritten || row->alias[k] == i + 1;
+        overwritten =
+            overwritten && w->last_reader[tt_lower_slot(w, from->microbatch, from->stage, node->in[i])] == w->at;
+        tt_lower_await(w, tt_lower_input(w, from, node->in[i]), overwritten);
+    }
+}
+
 static int lower_run(struct tt_walk *w, const struct tt_instr *from)
 {
     const struct tt_graph *graph = tt_lower_graph(w, from);
     const struct tt_node *node = &graph->nodes[from->node];
     const struct tt_op_row *row = tt_op_row(node->op);
     int64_t scratch = row->scratch_bytes ? row->scratch_bytes(graph, node, w->in.threads) : 0;
+    int rc = 0;
 
+    if (row->exchange != TT_EXCHANGE_NONE)
+        return tt_lower_exchange(w, from);
+    tt_lower_await_inputs(w, from);
     tt_lower_begin(w, from);
-    for (int i = 0; i < node->n_in; i++) {
-        bool absent = node->in[i] == TT_NONE || is_first_carry(&graph->values[node->in[i]], from->microbatch);
-        int buffer = absent ? TT_NONE : tt_lower_input(w, from, node->in[i]);
-
-        if (buffer == TT_NONE && !absent)
-            return tt_fail(TT_EINTERNAL, "the schedule runs %s on '%s' before it is there", row->name,
-                           graph->values[node->in[i]].name);
-        tt_lower_operand(w, buffer);
-    }
+    TT_TRY(tt_lower_inputs(w, from));
     for (int k = 0; k < node->n_out; k++)
         tt_lower_operand(w, tt_lower_output(w, from, k));
     tt_lower_operand(w, scratch ? tt_lower_made(w, TT_MEMORY_SCRATCH, scratch) : TT_NONE);
-    return 0;
+out:
+    return rc;
 }
 
 static void examine_outputs(struct tt_executor *ex, const struct tt_instr *instr, const struct tt_call *call)
@@ -151,8 +191,11 @@ static void cost_of_loss(const struct tt_program *program, const struct tt_instr
 
 static int lower_loss(struct tt_walk *w, const struct tt_instr *from)
 {
+    int losses = tt_lower_input(w, from, tt_lower_graph(w, from)->token_loss);
+
+    tt_lower_await(w, losses, false);
     tt_lower_begin(w, from);
-    tt_lower_operand(w, tt_lower_input(w, from, tt_lower_graph(w, from)->token_loss));
+    tt_lower_operand(w, losses);
     return 0;
 }
 
