@@ -13,7 +13,7 @@
 /* --- collectives --- */
 
 /* The row of an instruction, found by the chain of rows that begin with the same unit; TT_NONE if it is a new one.
- * Only transfers differ in their stages. */
+ * Only those without units differ in their stages and, for the same purpose, in their bytes. */
 static int find_row(const struct tt_summary *s, const int *chain, int head, const struct tt_instr *instr)
 {
     int n;
@@ -22,7 +22,7 @@ static int find_row(const struct tt_summary *s, const int *chain, int head, cons
     for (int r = head; r != TT_NONE; r = chain[r]) {
         const struct tt_summary_collective *row = &s->collectives[r];
 
-        if (row->purpose == instr->purpose && row->n_units == n &&
+        if (row->purpose == instr->purpose && row->n_units == n && row->shard_bytes == instr->collective.shard_bytes &&
             s->program->instrs[row->first].stage == instr->stage &&
             (n == 0 || memcmp(row->units, units, (size_t)n * sizeof *units) == 0))
             return r;
@@ -76,7 +76,17 @@ int64_t tt_summary_count(const struct tt_summary *s, enum tt_collective_op op)
     int64_t count = 0;
 
     for (int p = 0; p < TT_PURPOSES; p++)
-        if (tt_purpose_row((enum tt_purpose)p)->op == op)
+        if (tt_purpose_row((enum tt_purpose)p)->op == op && tt_purpose_row((enum tt_purpose)p)->among != TT_AMONG_PEERS)
+            count += s->totals[p].count;
+    return count;
+}
+
+int64_t tt_summary_exchanges(const struct tt_summary *s)
+{
+    int64_t count = 0;
+
+    for (int p = 0; p < TT_PURPOSES; p++)
+        if (tt_purpose_row((enum tt_purpose)p)->among == TT_AMONG_PEERS)
             count += s->totals[p].count;
     return count;
 }

@@ -46,8 +46,10 @@ void tt_summary_release(struct tt_summary *summary);
 /** Sum of the kinds at one instruction. */
 int64_t tt_summary_live_bytes(const struct tt_summary *summary, int instr);
 
-/** The number of collectives of an operation that the program issues. */
+/** The number of collectives of an operation that the program issues, and of all exchanges inside of a layer, which
+ * that does not count. */
 int64_t tt_summary_count(const struct tt_summary *summary, enum tt_collective_op op);
+int64_t tt_summary_exchanges(const struct tt_summary *summary);
 
 /** Parameters of a unit, whole. */
 int64_t tt_summary_unit_elements(const struct tt_model *model, const struct tt_unit *unit);

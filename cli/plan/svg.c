@@ -150,7 +150,7 @@ static void memory_plot(const struct tt_plan_view *v, struct tt_text *out)
 
 /* --- lanes --- */
 
-enum block { FORWARD, BACKWARD, UPDATE, WAITING, GATHERING, TRANSFERRING, REDUCING, ALL_REDUCING, BLOCKS };
+enum block { FORWARD, BACKWARD, UPDATE, WAITING, GATHERING, TRANSFERRING, EXCHANGING, REDUCING, ALL_REDUCING, BLOCKS };
 enum lane { COMPUTE, UNSHARDS, REDUCES, ALL_REDUCES, N_LANES };
 
 static const struct {
@@ -163,6 +163,7 @@ static const struct {
     [WAITING] = {"waiting for a collective", "#ee6677", COMPUTE},
     [GATHERING] = {"unshard (all-gather)", "#66ccee", UNSHARDS},
     [TRANSFERRING] = {"between stages", "#ee9944", UNSHARDS},
+    [EXCHANGING] = {"inside of a layer", "#ddaa33", UNSHARDS},
     [REDUCING] = {"reduce-scatter", "#aa3377", REDUCES},
     [ALL_REDUCING] = {"all-reduce", "#777777", ALL_REDUCES},
 };
@@ -182,6 +183,8 @@ static enum block block_of(const struct tt_program *program, int i)
     const struct tt_instr *instr = &program->instrs[i];
     enum tt_phase phase = tt_instr_phase(program, instr);
 
+    if (phase == TT_PHASE_EXCHANGE && tt_purpose_row(instr->purpose)->among == TT_AMONG_PEERS)
+        return EXCHANGING;
     return phase == TT_PHASE_EXCHANGE ? of_op[instr->collective.op] : of_phase[phase];
 }
 
@@ -243,9 +246,11 @@ static void draw_lane(const struct tt_plan_view *v, enum lane lane, double scale
 
 static int lanes_used(const struct tt_plan_view *v)
 {
-    return tt_summary_count(&v->summary, TT_ALL_SUM)                         ? N_LANES
-           : tt_summary_count(&v->summary, TT_ALL_GATHER) || v->job.pipeline ? ALL_REDUCES
-                                                                             : UNSHARDS;
+    if (tt_summary_count(&v->summary, TT_ALL_SUM))
+        return N_LANES;
+    if (tt_summary_count(&v->summary, TT_ALL_GATHER))
+        return ALL_REDUCES;
+    return v->job.pipeline ? ALL_REDUCES : tt_summary_exchanges(&v->summary) ? REDUCES : UNSHARDS;
 }
 
 static void lane_legend(const struct tt_plan_view *v, int y, struct tt_text *out)
@@ -254,7 +259,7 @@ static void lane_legend(const struct tt_plan_view *v, int y, struct tt_text *out
 
     for (int b = 0; b < BLOCKS; b++) {
         if ((int)blocks[b].lane >= lanes_used(v) || (b == WAITING && lanes_used(v) == UNSHARDS) ||
-            (b == TRANSFERRING && !v->job.pipeline))
+            (b == TRANSFERRING && !v->job.pipeline) || (b == EXCHANGING && !tt_summary_exchanges(&v->summary)))
             continue;
         tt_text_add(out, "<rect x=\"%.1f\" y=\"%d\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x, y - 10,
                     blocks[b].color);
@@ -267,7 +272,9 @@ static void lanes_plot(const struct tt_plan_view *v, struct tt_text *out)
 {
     static const char *const names[N_LANES] = {"compute", "unshard", "reduce-scatter", "all-reduce"};
     double scale = v->time.step_sec > 0.0 ? PLOT / v->time.step_sec : 1.0;
-    const char *transfers = v->job.pipeline ? "unshard, send" : names[UNSHARDS];
+    const char *transfers = v->job.pipeline                     ? "unshard, send"
+                            : tt_summary_exchanges(&v->summary) ? "unshard, layer"
+                                                                : names[UNSHARDS];
     int used = lanes_used(v), bottom = LANES + used * (LANE + GAP);
     char title[200];
 

@@ -141,7 +141,12 @@ static void print_run(const struct tt_plan_view *v, const struct tt_summary_coll
     struct tt_text from = {0}, to = {0}, name = {0};
     char shard[32], sent[32];
 
-    if (first->n_units == 0) {
+    if (tt_purpose_row(first->purpose)->among == TT_AMONG_PEERS) {
+        const struct tt_instr *instr = &p->instrs[first->first];
+
+        tt_text_add(&name, "stage %d, among %d ranks of %s", p->stages[instr->stage].number, instr->collective.ranks,
+                    tt_group_name(instr->collective.group));
+    } else if (first->n_units == 0) {
         tt_text_add(&name, "stage %d", p->stages[p->instrs[first->first].stage].number);
         tt_transfer_text(p, &p->instrs[first->first], &name);
     } else {
@@ -197,6 +202,8 @@ static void print_payload(const struct tt_plan_view *v)
                  l->groups[TT_GROUP_FSDP].n, l->groups[TT_GROUP_REPLICATE].n);
     if (t[TT_UNSHARD_KEPT].count)
         (void)printf("an unshard from the parts that n neighbours kept sends (n-1) x S / n x shard\n");
+    if (tt_summary_exchanges(&v->summary))
+        (void)printf("inside of a layer n ranks send (n-1) x shard, and for a sum 2 (n-1) x ceil(shard / n)\n");
     for (int p = 0; p < TT_PURPOSES; p++) {
         const struct tt_purpose_row *row = tt_purpose_row((enum tt_purpose)p);
 
