@@ -12,8 +12,8 @@
  *     FULL       every block; only its input stays
  *     SELECTIVE  every n-th block (n - 1, 2 n - 1, …); its input, the output of attention and what ranks exchange
  *                inside of it stay, so attention never runs twice and nothing is exchanged twice
- *     OP         every block; the outputs of attention, matrix products and exchanges stay, and the light ops (norms, SwiGLU, …)
- *                run again if all their inputs are available anyway: never more memory, hardly more time
+ *     OP         every block; the outputs of attention, matrix products and exchanges stay, and the light ops (norms,
+ *                SwiGLU, …) run again if all their inputs are available anyway: never more memory, hardly more time
  */
 enum tt_recompute_mode { TT_RECOMPUTE_NONE, TT_RECOMPUTE_FULL, TT_RECOMPUTE_SELECTIVE, TT_RECOMPUTE_OP };
 
