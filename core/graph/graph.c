@@ -70,26 +70,35 @@ static bool inputs_are_constant(const struct tt_graph *graph, const struct tt_no
     return true;
 }
 
+int tt_graph_try_node(struct tt_graph *graph, const struct tt_node *node, const char *name)
+{
+    struct tt_node added = *node;
+    int rc = 0;
+
+    TT_TRY(tt_op_infer(graph, &added, name));
+    for (int k = 0; k < added.n_out; k++) {
+        graph->values[added.out[k]].producer = graph->n_nodes;
+        graph->values[added.out[k]].constant = inputs_are_constant(graph, &added);
+    }
+    TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = added;
+out:
+    return rc;
+}
+
 int tt_graph_node(struct tt_graph *graph, enum tt_op_id op, const char *name, const int *in, int n_in,
                   const struct tt_attr *attr)
 {
     struct tt_node node = {.op = op, .block = graph->block, .n_in = n_in};
-    int id = graph->n_nodes;
 
     memcpy(node.in, in, (size_t)n_in * sizeof *in);
     if (attr)
         node.attr = *attr;
-    if (tt_op_infer(graph, &node, name) < 0) {
+    if (tt_graph_try_node(graph, &node, name) < 0) {
         (void)fprintf(stderr, "titan: bug in a graph builder: %s '%s': %s\n", tt_op_row(op)->name, name,
                       tt_error_message());
         abort();
     }
-    for (int k = 0; k < node.n_out; k++) {
-        graph->values[node.out[k]].producer = id;
-        graph->values[node.out[k]].constant = inputs_are_constant(graph, &node);
-    }
-    TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = node;
-    return id;
+    return graph->n_nodes - 1;
 }
 
 int tt_graph_out(const struct tt_graph *graph, int node)

@@ -167,6 +167,11 @@ int tt_graph_param(struct tt_graph *graph, int param, int part, enum tt_dtype dt
 int tt_graph_node(struct tt_graph *graph, enum tt_op_id op, const char *name, const int *in, int n_in,
                   const struct tt_attr *attr);
 
+/**
+ * The same with a node that the caller has filled up to its outputs: TT_EINTERNAL where tt_graph_node ends the process.
+ */
+int tt_graph_try_node(struct tt_graph *graph, const struct tt_node *node, const char *name) TT_MUST_CHECK;
+
 /** The first output of a node. */
 int tt_graph_out(const struct tt_graph *graph, int node);
 

@@ -31,6 +31,8 @@ static int copy_value(const struct cut *cut, int stage, int value)
     graph->values[id].param = from->param;
     graph->values[id].part = from->part;
     graph->values[id].constant = from->constant;
+    graph->values[id].partial = from->partial;
+    graph->values[id].tp = from->tp;
     if (value == cut->whole->tokens)
         graph->tokens = id;
     if (value == cut->whole->labels)
@@ -113,6 +115,8 @@ int tt_graph_cut(const struct tt_graph *graph, const int *stage_of, int n_stages
         cut.id[i] = TT_NONE;
     for (int s = 0; s < n_stages; s++) {
         ret_stages[s] = (struct tt_stage){.number = s, .graph = tt_graph_new()};
+        ret_stages[s].graph->dtype = graph->dtype;
+        ret_stages[s].graph->documents = graph->documents;
         ret_stages[s].graph->rope = graph->rope;
         ret_stages[s].graph->cache_len = graph->cache_len;
     }

@@ -188,6 +188,19 @@ static void add_rectangle(const struct tt_rectangle *at, int64_t stride, float *
         tt_tree_add(to + i * stride, to + i * stride, from + i * stride, at->columns);
 }
 
+/* sum = [acc +] the product over grain i of k; it has the strides of c. */
+static void multiply_grain(const struct tt_matmul *product, const struct tt_rectangle *at, int64_t i, const float *acc,
+                           float *sum)
+{
+    struct grains k = grains_of(product->k, product->k_grain);
+    struct tt_matmul part = tt_matmul_part(product, at, i * k.size, i + 1 < k.n ? k.size : k.last);
+
+    part.c = sum;
+    part.c_bf16 = false;
+    part.acc = acc;
+    multiply(&part);
+}
+
 /* The products over the grains of k, as a tree. */
 static void multiply_grains(const struct tt_matmul *product, const struct tt_rectangle *at)
 {
@@ -197,12 +210,15 @@ static void multiply_grains(const struct tt_matmul *product, const struct tt_rec
 
     for (int64_t i = 0; i < k.n; i++) {
         int carries = i + 1 < k.n ? tt_tree_carries(i) : depth;
-        struct tt_matmul part = tt_matmul_part(product, at, i * k.size, i + 1 < k.n ? k.size : k.last);
+        float *sum = entry(product, at, depth++);
 
-        part.c = entry(product, at, depth++);
-        part.c_bf16 = false;
-        part.acc = NULL;
-        multiply(&part);
+        multiply_grain(product, at, i, NULL, sum);
+        for (int j = 0; j < product->n_more; j++) {
+            struct tt_matmul other = product->more[j];
+
+            other.scratch = product->scratch;
+            multiply_grain(&other, at, i, sum, sum);
+        }
         for (; carries > 0; carries--, depth--)
             add_rectangle(at, product->ldc, entry(product, at, depth - 2), entry(product, at, depth - 1));
     }
@@ -213,7 +229,14 @@ static void multiply_grains(const struct tt_matmul *product, const struct tt_rec
 
 int64_t tt_matmul_scratch_floats(const struct tt_matmul *product)
 {
-    return product->bf16 ? tt_bgemm_scratch(product) : tt_sgemm_scratch(product);
+    int64_t most = product->bf16 ? tt_bgemm_scratch(product) : tt_sgemm_scratch(product);
+
+    for (int j = 0; j < product->n_more; j++) {
+        int64_t floats = tt_matmul_scratch_floats(&product->more[j]);
+
+        most = floats > most ? floats : most;
+    }
+    return most;
 }
 
 void tt_matmul_tile(const struct tt_matmul *product, int64_t tile, int worker)

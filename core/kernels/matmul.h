@@ -29,6 +29,12 @@ struct tt_matmul {
      * then acc is added.
      */
     int64_t m_grain, n_grain, k_grain;
+    /*
+     * Products of the same m and n that are added to this one, grain by grain of k, before grains are added; each has
+     * k, k_grain, a, b and their strides of its own, and as many grains of k. NULL: none. Needs k_grain.
+     */
+    const struct tt_matmul *more;
+    int n_more;
     float *partial; /* tt_matmul_partial_floats */
     float *scratch; /* tt_matmul_scratch_floats for each worker */
 };

@@ -63,9 +63,18 @@ out:
     return rc;
 }
 
+/* The sum begins as soon as its terms are there, so that it travels while gradients of weights are computed. */
 static int backward_gather(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
 {
-    return exchange_back(graph, TT_OP_SUM_ROWS, node, grad_out, grad_in);
+    const struct tt_node forward = graph->nodes[node];
+    int producer = graph->values[grad_out[0]].producer, rc = 0, grad;
+
+    TT_TRY(tt_rule_node(graph, TT_OP_SUM_ROWS, &forward, grad_out, 1, forward.in, 1, &grad));
+    if (producer != TT_NONE && graph->nodes[producer].backward)
+        tt_rule_move_last(graph, producer + 1);
+    TT_TRY(tt_rule_add(graph, &forward, 0, grad, grad_in));
+out:
+    return rc;
 }
 
 static int backward_scatter(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)

@@ -31,6 +31,24 @@ bool tt_grain_fits(const struct tt_extent *extent, int64_t local)
            (local % size == 0 || local % size == extent->whole % size);
 }
 
+/* Tokens of every peer but the last, which may have fewer. */
+static int64_t tokens_of_peer(const struct tt_attr *attr)
+{
+    return tt_grain_size(&attr->out) * (attr->out.grains / attr->peers.n);
+}
+
+struct tt_range tt_vocabulary_of(const struct tt_attr *attr, int64_t local)
+{
+    if (attr->peers.n <= 1)
+        return (struct tt_range){0, local};
+    return (struct tt_range){attr->peers.index * tokens_of_peer(attr), local};
+}
+
+int tt_vocabulary_owner(const struct tt_attr *attr, int64_t token)
+{
+    return attr->peers.n <= 1 ? 0 : (int)(token / tokens_of_peer(attr));
+}
+
 struct tt_row_blocks tt_row_blocks_of(const struct tt_extent *extent, int64_t rows, int64_t groups, int64_t most)
 {
     int64_t grain = tt_grain_or(extent, rows) * groups;

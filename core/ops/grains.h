@@ -20,6 +20,15 @@ bool tt_grain_fits(const struct tt_extent *extent, int64_t local);
 int64_t tt_grain_or(const struct tt_extent *extent, int64_t local);
 
 /**
+ * The tokens whose rows of the vocabulary this rank has: `local` rows of attr->out, those of its place among
+ * attr->peers. Without peers these are all.
+ */
+struct tt_range tt_vocabulary_of(const struct tt_attr *attr, int64_t local);
+
+/** The place of the peer that has a token's row. */
+int tt_vocabulary_owner(const struct tt_attr *attr, int64_t token);
+
+/**
  * Rows in blocks, for sums over rows: each block is one call of a kernel, the blocks of a grain are added in order, and
  * the grains as a tree. Block i has the rows [tt_row_block(…)].
  */

@@ -5,14 +5,18 @@
  *
  * LINEAR_BWD_X: in  dy (N, M), w, acc (N, K) or none      out  dx = [acc +] dy w, may take acc's memory
  * LINEAR_BWD_W: in  dy, x, acc (M, K) or none             out  dw = [acc +] dy^T x, may take acc's memory
- *   attr rows (N), out (M), in (K)
+ *   attr rows (N), out (M), in (K); partial: y, or dx, is a term of a sum over ranks, in F32
+ *
+ * LINEARS_BWD_X: the gradient of an x that several products read, whose outputs are in the same number of grains.
+ *   in   dy (N, M), w (M, K), up to three more such pairs, or none      out  dx = the sum of dy w
+ *   The pairs are added inside each grain of M, then the grains as a tree. attr as of the first pair.
  */
 #include "core/kernels/gemv.h"
 #include "core/kernels/matmul.h"
 #include "core/ops/grains.h"
 #include "core/ops/rule.h"
 
-enum { LINE = 16 /* floats of a cache line */ };
+enum { LINE = 16 /* floats of a cache line */, PAIRS = TT_MAX_INPUTS / 2 };
 
 static bool extents_fit(const struct tt_node *node, int64_t n, int64_t m, int64_t k)
 {
@@ -68,16 +72,82 @@ static int infer_bwd_w(struct tt_graph *graph, struct tt_node *node, const char 
     return tt_op_output(graph, node, 0, name, NULL, 2, dw);
 }
 
+/* The number of pairs of a LINEARS_BWD_X. */
+static int pairs_of(const struct tt_node *node)
+{
+    int n = 1;
+
+    while (n < PAIRS && node->in[2 * n] != TT_NONE)
+        n++;
+    return n;
+}
+
+static int infer_all_bwd_x(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    int64_t dy[2], w[2], dx[2];
+
+    if (!matrices(graph, node, dy, w))
+        return tt_op_mismatch(graph, node, "dy (N, M), w (M, K)");
+    dx[0] = dy[0];
+    dx[1] = w[1];
+    for (int i = 0; i < pairs_of(node); i++) {
+        struct tt_node pair = {.n_in = 2, .in = {node->in[2 * i], node->in[2 * i + 1]}, .attr = node->attr};
+
+        if (!matrices(graph, &pair, dy, w) || dy[1] != w[0] || dy[0] != dx[0] || w[1] != dx[1] ||
+            (i == 0 && !extents_fit(node, dy[0], w[0], w[1])))
+            return tt_op_mismatch(graph, node, "pairs of dy (N, M), w (M, K)");
+    }
+    return tt_op_output(graph, node, 0, name, NULL, 2, dx);
+}
+
+/*
+ * The gradient of x, if its outputs are in grains and x has one already: another product in the node that made it. A
+ * node of its own, with the earlier gradient to add to, would add inside a rank first, so the bits would depend on the
+ * number of ranks.
+ */
+static int add_pair(struct tt_graph *graph, const struct tt_node *forward, int dy, int grad)
+{
+    int id = graph->values[grad].producer, n;
+    struct tt_node *node = id == TT_NONE ? NULL : &graph->nodes[id];
+    bool single = node && node->op == TT_OP_LINEAR_BWD_X && node->in[2] == TT_NONE;
+
+    if (!node || (!single && node->op != TT_OP_LINEARS_BWD_X) || node->attr.out.grains != forward->attr.out.grains)
+        return tt_fail(TT_EINTERNAL, "the gradient of '%s' is not a sum of products in the same grains",
+                       graph->values[forward->in[0]].name);
+    if (graph->values[dy].producer >= id)
+        return tt_fail(TT_EINTERNAL, "'%s' is made after the other products of its sum", graph->values[dy].name);
+    n = single ? 1 : pairs_of(node);
+    if (n == PAIRS)
+        return tt_fail(TT_EINTERNAL, "'%s' has more than %d products", graph->values[forward->in[0]].name, PAIRS);
+    node->op = TT_OP_LINEARS_BWD_X;
+    for (int i = single ? 2 : 2 * n; i < 2 * PAIRS; i++)
+        node->in[i] = TT_NONE;
+    node->n_in = 2 * PAIRS;
+    node->in[2 * n] = dy;
+    node->in[2 * n + 1] = forward->in[1];
+    return tt_op_infer(graph, node, "");
+}
+
+static int backward_x(struct tt_graph *graph, const struct tt_node *forward, int dy, int *grad_in)
+{
+    int in[3] = {dy, forward->in[1], grad_in[0]}, rc = 0, grad;
+
+    if (tt_grain_size(&forward->attr.out) && grad_in[0] != TT_NONE)
+        return add_pair(graph, forward, dy, grad_in[0]);
+    TT_TRY(tt_rule_node(graph, TT_OP_LINEAR_BWD_X, forward, in, 3, forward->in, 1, &grad));
+    tt_rule_set(forward, 0, grad, grad_in);
+out:
+    return rc;
+}
+
 static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
 {
     const struct tt_node forward = graph->nodes[node];
     int x = forward.in[0], w = forward.in[1], rc = 0, grad;
-    int in_x[3] = {grad_out[0], w, grad_in[0]}, in_w[3] = {grad_out[0], x, grad_in[1]};
+    int in_w[3] = {grad_out[0], x, grad_in[1]};
 
-    if (tt_rule_wanted(graph, x)) {
-        TT_TRY(tt_rule_node(graph, TT_OP_LINEAR_BWD_X, &forward, in_x, 3, &x, 1, &grad));
-        tt_rule_set(&forward, 0, grad, grad_in);
-    }
+    if (tt_rule_wanted(graph, x))
+        TT_TRY(backward_x(graph, &forward, grad_out[0], grad_in));
     if (tt_rule_wanted(graph, w)) {
         TT_TRY(tt_rule_node(graph, TT_OP_LINEAR_BWD_W, &forward, in_w, 3, &w, 1, &grad));
         tt_rule_set(&forward, 1, grad, grad_in);
@@ -110,6 +180,7 @@ static struct tt_matmul product_of(const struct tt_graph *graph, const struct tt
                                      .k_grain = in};
         break;
     case TT_OP_LINEAR_BWD_X:
+    case TT_OP_LINEARS_BWD_X:
         product = (struct tt_matmul){
             .m = n, .n = k, .k = m, .lda = m, .ldb = k, .ldc = k, .m_grain = rows, .n_grain = in, .k_grain = out};
         break;
@@ -126,7 +197,22 @@ static struct tt_matmul product_of(const struct tt_graph *graph, const struct tt
                                      .k_grain = rows};
     }
     product.bf16 = tt_op_is_bf16(graph, node);
-    product.c_bf16 = product.bf16 && node->op != TT_OP_LINEAR_BWD_W;
+    product.c_bf16 = product.bf16 && node->op != TT_OP_LINEAR_BWD_W && !attr->partial;
+    return product;
+}
+
+/* The product of pair i > 0 of a LINEARS_BWD_X. Its outputs have as many grains as those of the first. */
+static struct tt_matmul product_of_pair(const struct tt_graph *graph, const struct tt_node *node, int i)
+{
+    struct tt_node pair = {.op = TT_OP_LINEAR_BWD_X, .n_in = 2, .attr = node->attr};
+    int64_t first = tt_value_width(&graph->values[node->in[0]]), width;
+    struct tt_matmul product;
+
+    pair.in[0] = node->in[2 * i];
+    pair.in[1] = node->in[2 * i + 1];
+    width = tt_value_width(&graph->values[pair.in[0]]);
+    product = product_of(graph, &pair);
+    product.k_grain = product.k_grain * width / first;
     return product;
 }
 
@@ -147,6 +233,43 @@ static void run_product(const struct tt_call *call)
     product.partial = call->scratch;
     product.scratch = (float *)call->scratch + partial_floats(call->node, &product);
     tt_matmul(call->team, &product);
+}
+
+/* All pairs, without addresses; more has room for those after the first. */
+static struct tt_matmul products_of(const struct tt_graph *graph, const struct tt_node *node, struct tt_matmul *more)
+{
+    struct tt_matmul product = product_of(graph, node);
+
+    product.more = more;
+    product.n_more = pairs_of(node) - 1;
+    for (int i = 0; i < product.n_more; i++)
+        more[i] = product_of_pair(graph, node, i + 1);
+    return product;
+}
+
+static void run_products(const struct tt_call *call)
+{
+    struct tt_matmul more[PAIRS - 1], product = products_of(call->graph, call->node, more);
+
+    for (int i = 0; i < product.n_more; i++) {
+        more[i].a = call->in[2 * i + 2];
+        more[i].b = call->in[2 * i + 3];
+    }
+    product.a = call->in[0];
+    product.b = call->in[1];
+    product.c = call->out[0];
+    product.partial = call->scratch;
+    product.scratch = (float *)call->scratch + tt_round_up(tt_matmul_partial_floats(&product, false), LINE);
+    tt_matmul(call->team, &product);
+}
+
+static int64_t scratch_products(const struct tt_graph *graph, const struct tt_node *node, int threads)
+{
+    struct tt_matmul more[PAIRS - 1], product = products_of(graph, node, more);
+
+    return (tt_round_up(tt_matmul_partial_floats(&product, false), LINE) +
+            threads * tt_matmul_scratch_floats(&product)) *
+           (int64_t)sizeof(float);
 }
 
 static void run(const struct tt_call *call)
@@ -185,6 +308,13 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
     ret_cost->bf16 = tt_op_is_bf16(graph, node);
 }
 
+static void cost_products(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    cost(graph, node, ret_cost);
+    for (int i = 1; i < pairs_of(node); i++)
+        ret_cost->flops += 2.0 * tt_op_elements(graph, node) * (double)tt_value_width(&graph->values[node->in[2 * i]]);
+}
+
 const struct tt_op_row tt_op_linear = {
     .name = "linear",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
@@ -212,6 +342,20 @@ const struct tt_op_row tt_op_linear_bwd_x = {
     .cost = cost,
     .scratch_bytes = scratch,
     .alias = {3},
+};
+
+const struct tt_op_row tt_op_linears_bwd_x = {
+    .name = "linears_bwd_x",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE,
+           TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE},
+    .cuts = TT_CUT_ANY,
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
+    .part = TT_PART_GEMM,
+    .infer = infer_all_bwd_x,
+    .run = run_products,
+    .cost = cost_products,
+    .scratch_bytes = scratch_products,
 };
 
 const struct tt_op_row tt_op_linear_bwd_w = {

@@ -3,7 +3,7 @@
  * POSITION: adds row n % T of a table of learned positions to row n, or the row that positions name.
  *   in   x (N, D), w (P, D) with P >= T, positions (N) or absent
  *   out  y (N, D), may take x's memory
- *   attr seq_len T, from_position
+ *   attr seq_len T, from_position, peers: x is the part of this rank's place; positions are those of all rows
  *   With from_position the N <= T rows are the newest of one sequence: row n gets row scalars->position + n of the
  *   table, and those beyond scalars->rows are passed on.
  *
@@ -15,31 +15,67 @@
  */
 #include <string.h>
 
+#include "core/base/mem.h"
 #include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
 
 enum { TILE = 4096, TILE_ROWS = 16, TILE_COLUMNS = 64 };
 
+/* Ranks that have a part of the rows each. */
+static int64_t parts_of(const struct tt_attr *attr)
+{
+    return attr->peers.n > 1 ? attr->peers.n : 1;
+}
+
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[0]], *w = &graph->values[node->in[1]];
     int64_t seq_len = node->attr.seq_len;
-    bool rows_fit = node->attr.from_position ? tt_value_rows(&x) <= seq_len : tt_value_rows(&x) % seq_len == 0;
+    int64_t rows = tt_value_rows(&x) * parts_of(&node->attr);
+    bool rows_fit = node->attr.from_position ? rows <= seq_len : rows % seq_len == 0;
 
     if (seq_len < 1 || !rows_fit || w->ndim != 2 || w->shape[0] < seq_len || w->shape[1] != tt_value_width(&x) ||
-        !tt_op_positions_fit(graph, node, 2, tt_value_rows(&x)))
+        !tt_op_positions_fit(graph, node, 2, rows))
         return tt_op_mismatch(graph, node, "x (B*T, D), w (P, D) with P >= T, positions (B*T)");
     return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
 }
 
+/* The gradient of all rows; each peer has its own. */
+static int gather(struct tt_graph *graph, const struct tt_node *forward, int dy, int *ret_all)
+{
+    const struct tt_value part = graph->values[dy]; /* a copy: adding moves the array */
+    int64_t shape[2] = {tt_value_rows(&part) * forward->attr.peers.n, tt_value_width(&part)};
+    struct tt_node node = {.op = TT_OP_GATHER_ROWS,
+                           .backward = true,
+                           .block = forward->block,
+                           .n_in = 1,
+                           .in = {dy},
+                           .n_out = 1,
+                           .attr = {.peers = forward->attr.peers}};
+    char *name = tt_format("%s.gathered", part.name);
+    int rc = 0;
+
+    *ret_all = node.out[0] = tt_graph_value(graph, TT_VALUE_GRAD, part.dtype, name, 2, shape);
+    tt_free(name);
+    graph->values[*ret_all].producer = graph->n_nodes;
+    TT_TRY(tt_op_infer(graph, &node, ""));
+    TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = node;
+out:
+    return rc;
+}
+
+/* With peers every rank computes the gradient of the whole table. */
 static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
 {
-    const struct tt_node forward = graph->nodes[node];
+    struct tt_node forward = graph->nodes[node];
     int in[3] = {grad_out[0], grad_in[1], forward.in[2]}, grad, rc = 0;
 
     TT_TRY(tt_rule_add(graph, &forward, 0, grad_out[0], grad_in));
     if (!tt_rule_wanted(graph, forward.in[1]))
         return 0;
+    if (forward.attr.peers.n > 1)
+        TT_TRY(gather(graph, &forward, grad_out[0], &in[0]));
+    forward.attr.peers = (struct tt_axis_peers){0};
     TT_TRY(tt_rule_node(graph, TT_OP_POSITION_BWD, &forward, in, 3, &forward.in[1], 1, &grad));
     tt_rule_set(&forward, 1, grad, grad_in);
 out:
@@ -88,18 +124,22 @@ static void run_new_rows(const struct tt_call *call)
                (size_t)(all - n) * tt_dtype_size(tt_call_in(call, 0)->dtype));
 }
 
-/* A tile is a range of rows, each with a position of its own. */
+/* A tile is a range of rows, each with a position of its own: that of its document, or that in its sequence. */
 static void document_rows_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
     const int32_t *positions = call->in[2];
-    int64_t width = tt_value_width(tt_call_in(call, 0));
-    struct tt_range part = tt_tile_range(tt_value_rows(tt_call_in(call, 0)), TILE_ROWS, tile);
+    int64_t rows = tt_value_rows(tt_call_in(call, 0)), width = tt_value_width(tt_call_in(call, 0));
+    int64_t first = call->node->attr.peers.index * rows;
+    struct tt_range part = tt_tile_range(rows, TILE_ROWS, tile);
 
     (void)worker;
-    for (int64_t r = part.begin; r < part.begin + part.n; r++)
+    for (int64_t r = part.begin; r < part.begin + part.n; r++) {
+        int64_t position = positions ? positions[first + r] : (first + r) % call->node->attr.seq_len;
+
         TT_RUN_KERNEL(call, add, tt_call_out_at(call, 0, r * width), tt_call_in_at(call, 0, r * width),
-                      tt_call_in_at(call, 1, positions[r] * width), width);
+                      tt_call_in_at(call, 1, position * width), width);
+    }
 }
 
 static void run(const struct tt_call *call)
@@ -110,7 +150,7 @@ static void run(const struct tt_call *call)
         run_new_rows(call);
         return;
     }
-    if (call->in[2]) {
+    if (call->in[2] || parts_of(&call->node->attr) > 1) {
         tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 0)), TILE_ROWS), document_rows_tile,
                     (void *)call);
         return;

@@ -178,25 +178,89 @@ bool tt_op_positions_fit(const struct tt_graph *graph, const struct tt_node *nod
     return node->in[i] == TT_NONE || tt_value_elements(&graph->values[node->in[i]]) == rows;
 }
 
+/* Is output k, the gradient of a value that `forward` reads, a term of a sum over the node's peers? */
+static bool is_term(const struct tt_graph *graph, enum tt_op_id op, int k, const struct tt_node *forward, int of)
+{
+    const struct tt_value *value = &graph->values[of];
+
+    return forward->attr.peers.n > 1 && tt_op_row(op)->out[k] == TT_TYPE_F32 && tt_op_row(op)->alias[k] > 0 &&
+           value->kind == TT_VALUE_PARAM && value->tp == TT_TP_WHOLE && !value->constant;
+}
+
+/* A value for this rank's term of the gradient of a parameter. */
+static int term_value(struct tt_graph *graph, int of)
+{
+    const struct tt_value value = graph->values[of]; /* a copy: adding moves the array */
+    char *name = tt_format("%s.grad.term", value.name);
+    int id = tt_graph_value(graph, TT_VALUE_GRAD, TT_F32, name, value.ndim, value.shape);
+
+    graph->values[id].partial = true;
+    tt_free(name);
+    return id;
+}
+
+/* The sum over the peers of a term, added to acc; ret_sum: its value. */
+static int add_sum(struct tt_graph *graph, const struct tt_node *forward, int of, int term, int acc, int *ret_sum)
+{
+    struct tt_node node = {.op = TT_OP_SUM_ALL,
+                           .backward = true,
+                           .block = forward->block,
+                           .n_in = 2,
+                           .in = {term, acc},
+                           .n_out = 1,
+                           .attr = {.peers = forward->attr.peers}};
+    int rc = 0;
+
+    *ret_sum = node.out[0] = tt_graph_grad_value(graph, of);
+    graph->values[*ret_sum].producer = graph->n_nodes;
+    TT_TRY(tt_op_infer(graph, &node, ""));
+    TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = node;
+out:
+    return rc;
+}
+
 int tt_rule_node(struct tt_graph *graph, enum tt_op_id op, const struct tt_node *forward, const int *in, int n_in,
                  const int *of, int n_of, int *ret_out)
 {
     struct tt_node node = {
         .op = op, .backward = true, .block = forward->block, .n_in = n_in, .n_out = n_of, .attr = forward->attr};
-    int rc = 0;
+    int acc[TT_MAX_OUTPUTS], rc = 0;
 
     memcpy(node.in, in, (size_t)n_in * sizeof *in);
     node.attr.partial = false;
     for (int k = 0; k < n_of; k++) {
-        node.out[k] = tt_graph_grad_value(graph, of[k]);
+        int acc_in = tt_op_row(op)->alias[k] - 1;
+
+        acc[k] = TT_NONE;
+        if (is_term(graph, op, k, forward, of[k])) {
+            acc[k] = node.in[acc_in];
+            node.in[acc_in] = TT_NONE;
+            node.out[k] = term_value(graph, of[k]);
+        } else {
+            node.out[k] = tt_graph_grad_value(graph, of[k]);
+            node.attr.partial = node.attr.partial || graph->values[node.out[k]].partial;
+        }
         graph->values[node.out[k]].producer = graph->n_nodes;
-        node.attr.partial = node.attr.partial || graph->values[node.out[k]].partial;
     }
     TT_TRY(tt_op_infer(graph, &node, ""));
     TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = node;
     memcpy(ret_out, node.out, (size_t)n_of * sizeof *ret_out);
+    for (int k = 0; k < n_of; k++)
+        if (is_term(graph, op, k, forward, of[k]))
+            TT_TRY(add_sum(graph, forward, of[k], node.out[k], acc[k], &ret_out[k]));
 out:
     return rc;
+}
+
+void tt_rule_move_last(struct tt_graph *graph, int to)
+{
+    struct tt_node node = graph->nodes[graph->n_nodes - 1];
+
+    memmove(&graph->nodes[to + 1], &graph->nodes[to], (size_t)(graph->n_nodes - 1 - to) * sizeof *graph->nodes);
+    graph->nodes[to] = node;
+    for (int n = to; n < graph->n_nodes; n++)
+        for (int k = 0; k < graph->nodes[n].n_out; k++)
+            graph->values[graph->nodes[n].out[k]].producer = n;
 }
 
 void tt_rule_set(const struct tt_node *forward, int i, int grad, int *grad_in)

@@ -27,11 +27,15 @@ bool tt_op_positions_fit(const struct tt_graph *graph, const struct tt_node *nod
 bool tt_op_acc_fits(const struct tt_graph *graph, const struct tt_node *node, int i, int64_t rows, int64_t width);
 
 /**
- * Appends a backward node of `forward`, with its attributes. Output k is a new gradient of value of[k].
- * ret_out[k]: the id of output k.
+ * Appends a backward node of `forward`, with its attributes. Output k is a new gradient of value of[k]. If that is a
+ * parameter that all peers of forward have whole, the output is this rank's term, and a SUM_ALL follows, which adds to
+ * the earlier gradient in the node's place. ret_out[k]: the id of output k, or of the sum.
  */
 int tt_rule_node(struct tt_graph *graph, enum tt_op_id op, const struct tt_node *forward, const int *in, int n_in,
                  const int *of, int n_of, int *ret_out) TT_MUST_CHECK;
+
+/** Moves the last node to place `to`; its inputs are made before that. */
+void tt_rule_move_last(struct tt_graph *graph, int to);
 
 /** `grad` is now the whole gradient of forward's input i (also where the op reads the same value twice). */
 void tt_rule_set(const struct tt_node *forward, int i, int grad, int *grad_in);

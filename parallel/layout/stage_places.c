@@ -60,7 +60,9 @@ void tt_graph_stages_by_place(const struct tt_graph *graph, const struct tt_mode
 
     for (int n = 0; n < graph->n_nodes; n++) {
         const struct tt_node *node = &graph->nodes[n];
-        int module = node->block == TT_NONE ? module_outside(graph, model, node, after) : 1 + node->block;
+        /* rows are gathered where they are read, so that the ranks of the stage before send only their own */
+        const struct tt_node *reader = node->op == TT_OP_GATHER_ROWS && n + 1 < graph->n_nodes ? node + 1 : node;
+        int module = node->block == TT_NONE ? module_outside(graph, model, reader, after) : 1 + node->block;
 
         after = after || node->block != TT_NONE;
         most = module > most ? module : most; /* what follows the output belongs to it */

@@ -173,10 +173,34 @@ static void build_linear_again(struct tt_graph *graph)
     head(graph, add(graph, y, op(graph, TT_OP_LINEAR, NULL, x, param(graph, 6, 6), TT_NONE)), TT_NONE);
 }
 
+/* Three products of one x, whose outputs are in grains: their gradients of x are one node. */
+static void build_linears(struct tt_graph *graph)
+{
+    int x, y;
+
+    inputs(graph, 2, 7);
+    x = activation(graph, 14, 5);
+    y = op(graph, TT_OP_LINEAR, &(struct tt_attr){.out = {6, 2}}, x, param(graph, 6, 5), TT_NONE);
+    y = add(graph, y, op(graph, TT_OP_LINEAR, &(struct tt_attr){.out = {6, 2}}, x, param(graph, 6, 5), TT_NONE));
+    y = add(graph, y, op(graph, TT_OP_LINEAR, &(struct tt_attr){.out = {6, 2}}, x, param(graph, 6, 5), TT_NONE));
+    head(graph, y, TT_NONE);
+}
+
 static void build_embedding(struct tt_graph *graph)
 {
     inputs(graph, 3, 8);
     head(graph, op(graph, TT_OP_EMBEDDING, NULL, graph->tokens, param(graph, VOCAB, 70), TT_NONE), TT_NONE);
+}
+
+/* The second of two peers: its rows are those of the second half of the tokens. */
+static void build_pick_rows(struct tt_graph *graph)
+{
+    const int64_t tokens[2] = {2, 7}, labels[2] = {1, 7};
+    struct tt_attr attr = {.out = {VOCAB, 2}, .peers = {TT_AXIS_TP, 2, 1}};
+
+    graph->tokens = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "tokens", 2, tokens);
+    graph->labels = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "labels", 2, labels);
+    head(graph, op(graph, TT_OP_PICK_ROWS, &attr, activation(graph, 14, 5), graph->tokens, TT_NONE), TT_NONE);
 }
 
 static void build_embedding_tied(struct tt_graph *graph)
@@ -659,6 +683,8 @@ const struct grad_case grad_cases[] = {
     {"add: accumulated", build_add_again, 0.05},
     {"linear", build_linear, 0.05},
     {"linear: accumulated", build_linear_again, 0.05},
+    {"linears of one x, in grains", build_linears, 0.05},
+    {"pick_rows", build_pick_rows, 0.05},
     {"embedding", build_embedding, 0.05},
     {"embedding: tied to the head", build_embedding_tied, 0.05},
     {"rmsnorm", build_rmsnorm, 0.05},

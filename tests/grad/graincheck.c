@@ -255,6 +255,22 @@ static void build_adapter_rows(struct tt_graph *graph, int64_t batch)
     graph->token_loss = add_node(graph, TT_OP_HEAD_LOSS, NULL, x, w, graph->labels);
 }
 
+/* Two products of one x, whose outputs have grains too: their gradients of x are one node. */
+static void build_products_rows(struct tt_graph *graph, int64_t batch)
+{
+    int64_t tokens[2] = {batch, SEQ_LEN};
+    struct tt_attr attr = {.out = {96, 2}};
+    int x, y;
+
+    graph->tokens = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "tokens", 2, tokens);
+    graph->labels = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "labels", 2, tokens);
+    x = add_node(graph, TT_OP_EMBEDDING, NULL, graph->tokens, add_param(graph, VOCAB, 48), TT_NONE);
+    y = add_node(graph, TT_OP_LINEAR, &attr, x, add_param(graph, 96, 48), TT_NONE);
+    y = add_node(graph, TT_OP_ADD, NULL, y, add_node(graph, TT_OP_LINEAR, &attr, x, add_param(graph, 96, 48), TT_NONE),
+                 TT_NONE);
+    graph->token_loss = add_node(graph, TT_OP_HEAD_LOSS, NULL, y, add_param(graph, VOCAB, 96), graph->labels);
+}
+
 static bool check_rows(const char *name, void (*build)(struct tt_graph *, int64_t batch), bool bf16, int threads)
 {
     struct test test = {.name = name};
@@ -472,6 +488,7 @@ int main(void)
     good = check_rows("rows of a llama in bfloat16", build_llama_rows, true, 1) && good;
     good = check_rows("rows of a GPT in bfloat16", build_gpt_rows, true, 2) && good;
     good = check_rows("rows of an adapter", build_adapter_rows, false, 2) && good;
+    good = check_rows("rows of products of one x", build_products_rows, false, 2) && good;
     good = check_rows("rows with a z-loss", build_z_loss_rows, false, 2) && good;
     good = check_rows("rows with a z-loss in bfloat16", build_z_loss_rows, true, 2) && good;
     good = check_columns(2) && good;

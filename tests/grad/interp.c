@@ -167,6 +167,14 @@ static void fill_positions(struct interp_draw *draw, const struct tt_value *valu
     }
 }
 
+/* Rows of the table that tokens index. */
+static int64_t vocabulary(const struct tt_graph *graph)
+{
+    int n = graph->token_loss == TT_NONE ? 0 : graph->values[graph->token_loss].producer;
+
+    return graph->values[graph->nodes[n].in[1]].shape[0];
+}
+
 static void fill_value(struct interp *interp, struct interp_draw *draw, int v)
 {
     const struct tt_graph *graph = interp->graph;
@@ -187,10 +195,7 @@ static void fill_value(struct interp *interp, struct interp_draw *draw, int v)
     if (v == graph->positions)
         fill_positions(draw, value, ids);
     for (int64_t i = 0; i < n && value->kind == TT_VALUE_INPUT && v != graph->positions; i++) {
-        const struct tt_node *loss = &graph->nodes[graph->values[graph->token_loss].producer];
-        int64_t vocab = graph->values[loss->in[1]].shape[0];
-
-        ids[i] = (int32_t)(tt_rng_bits(&draw->rng, draw->drawn++) % (uint64_t)vocab);
+        ids[i] = (int32_t)(tt_rng_bits(&draw->rng, draw->drawn++) % (uint64_t)vocabulary(graph));
         if (v == graph->labels && i % 6 == 4)
             ids[i] = TT_LABEL_IGNORED;
     }
@@ -268,6 +273,11 @@ static bool run_node(struct interp *interp, struct tt_team *team, const struct t
         inside = inside && scratch[-1 - i] == UNDEFINED && scratch[bytes + i] == UNDEFINED;
     tt_free(memory);
     return inside;
+}
+
+bool interp_run_node(struct interp *interp, struct tt_team *team, int node)
+{
+    return run_node(interp, team, &interp->graph->nodes[node]);
 }
 
 bool interp_run(struct interp *interp, struct tt_team *team, enum interp_pass pass)

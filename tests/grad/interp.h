@@ -50,7 +50,8 @@ void interp_copy_leaves(struct interp *to, const struct interp *from);
 /** A normal deviate within 3 standard deviations. */
 double interp_normal(struct interp_draw *draw);
 
-/** Draws parameters, tokens and labels, and fills the table of angles. Needs the graph's head. */
+/** Draws parameters, tokens and labels, and fills the table of angles. The graph has a head, or begins with an
+ * embedding. */
 void interp_fill(struct interp *interp, struct interp_draw *draw);
 
 /* Which nodes run. */
@@ -59,6 +60,9 @@ enum interp_pass { INTERP_ALL, INTERP_FORWARD, INTERP_BACKWARD };
 /** Runs nodes in order. Scratch has exactly the size that the op asks for, with guards around it, and is filled with
  * NaN. Returns false if an op wrote outside its scratch. */
 bool interp_run(struct interp *interp, struct tt_team *team, enum interp_pass pass);
+
+/** Runs one node, which computes. */
+bool interp_run_node(struct interp *interp, struct tt_team *team, int node);
 
 /** inv_valid_tokens * the sum of graph->token_loss. */
 double interp_loss(const struct interp *interp);

@@ -270,7 +270,8 @@ int main(void)
 
     must(tt_team_new(1, &team));
     for (int i = 0; i < n_grad_cases; i++)
-        good = run_case(&grad_cases[i], false, team) && good;
+        if (strncmp(grad_cases[i].name, "linears", 7) != 0) /* their gradient is one node, which is in one stage */
+            good = run_case(&grad_cases[i], false, team) && good;
     for (int i = 0; i < n_grad_cases; i++) /* graphs that begin with tokens: activations are made by stages */
         if (strncmp(grad_cases[i].name, "embedding", 9) == 0 || strncmp(grad_cases[i].name, "llama", 5) == 0)
             good = run_case(&grad_cases[i], true, team) && good;
