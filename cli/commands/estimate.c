@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/plan/backtest.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 
@@ -22,13 +23,16 @@ const struct tt_option tt_estimate_options[] = {
     {"ranks", NULL, "N,N...", "numbers of ranks (default: 1)"},
     {"memory", NULL, "SIZE",
      "memory that a rank may use, such as 80GiB (default: parallelism.memory_limit, or its share of this machine's)"},
+    {"backtest", NULL, NULL,
+     "predict measured runs of GPU clusters, those of a table (CSV) or the built-in ones, and print the errors"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
     {0},
 };
 
 static const char usage[] =
-    "usage: titan estimate [--config FILE]... --ranks N[,N...] [--memory SIZE] [--section.key=value]...\n\n"
+    "usage: titan estimate [--config FILE]... --ranks N[,N...] [--memory SIZE] [--section.key=value]...\n"
+    "       titan estimate --backtest [CSV] [--json]\n\n"
     "Estimates memory, traffic and time of a step for each number of ranks and each reshard policy.\n"
     "Starts no ranks. Without --config: the built-in quick run.\n\n";
 
@@ -316,7 +320,9 @@ int tt_command_estimate(int argc, char **argv)
     int rc = 0;
 
     TT_TRY(tt_cli_parse(argc, argv, tt_estimate_options, &args));
-    rc = tt_args_has(args, "help") ? tt_cli_print_help(usage, tt_estimate_options) : estimate(args);
+    rc = tt_args_has(args, "help")       ? tt_cli_print_help(usage, tt_estimate_options)
+         : tt_args_has(args, "backtest") ? tt_print_backtest(args)
+                                         : estimate(args);
 out:
     tt_args_free(args);
     return rc < 0 ? tt_cli_fail(rc) : rc > 0 ? rc : tt_cli_finish();

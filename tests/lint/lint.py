@@ -13,7 +13,7 @@ import sys
 
 import tree
 
-LAYERS = ["core", "parallel", "checkpoint", "cli"]
+LAYERS = ["core", "parallel", "checkpoint", "cluster", "cli"]
 
 # External headers, each with the only file that may include it (None: any file, but only one).
 OWNERS = {
@@ -66,7 +66,7 @@ def layer_of(path):
 
 
 def library_files():
-    """Sources of the four layers."""
+    """Sources of the five layers."""
     return [path for path in tree.c_files() if layer_of(path) is not None]
 
 
@@ -382,7 +382,7 @@ def words_of(path):
 
 
 def exports_are_used():
-    """A function that a header of the four layers declares is used in a file other than the header and its own.
+    """A function that a header of the five layers declares is used in a file other than the header and its own.
     Otherwise it should be static, or go."""
     declaration = re.compile(r"^(?!typedef|static|#)[A-Za-z_][\w \*]*?[ \*](tt_\w+)\([^;{}]*\)[^;{}]*;", re.MULTILINE)
     for path in library_files():

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `titan estimate --backtest`: predictions for measured runs of clusters, and their errors.
+ */
+#include "cli/plan/backtest.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cluster/backtest/backtest.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+static const double gib = 1024.0 * 1024.0 * 1024.0;
+
+/* --- text --- */
+
+static void print_score(const char *name, const struct tt_score *s)
+{
+    if (s->n > 0)
+        (void)printf("  %-44s %4d rows  median %4.1f %%  90th percentile %4.1f %%  worst %5.1f %%\n", name, s->n,
+                     100 * s->median, 100 * s->p90, 100 * s->worst);
+}
+
+static void print_rows(const struct tt_backtest *t)
+{
+    bool any = false;
+
+    for (int i = 0; i < t->n; i++) {
+        const struct tt_cluster_run *run = &t->run[i];
+        const struct tt_backtest_row *row = &t->row[i];
+
+        if (isnan(row->error) || run->layout_of_sweep)
+            continue;
+        if (!any)
+            (void)printf("%-32s %-11s %-24s %7s %10s %10s %7s %-9s\n", "run", "machine", "stack", "devices", "measured",
+                         "predicted", "error", "most");
+        any = true;
+        (void)printf("%-32s %-11s %-24s %7.0f %8.3f s %8.3f s %+5.1f %% %s", run->id, run->job.machine->name,
+                     run->job.stack->name, tt_cluster_devices(&run->job), run->sec, row->time.total, 100 * row->error,
+                     tt_cluster_dominant(&row->time));
+        if (!isnan(row->memory_error))
+            (void)printf("; memory %.1f GiB, predicted %.1f GiB, %+.1f %%", run->bytes / gib,
+                         row->memory.allocated / gib, 100 * row->memory_error);
+        (void)printf("\n");
+    }
+}
+
+static void print_excluded(const struct tt_backtest *t)
+{
+    bool any = false;
+
+    for (int i = 0; i < t->n; i++) {
+        const struct tt_cluster_run *run = &t->run[i];
+
+        if (run->layout_of_sweep)
+            continue;
+        if (run->excluded || (run->bytes > 0 && t->row[i].memory_excluded)) {
+            if (!any)
+                (void)printf("\nnot scored\n");
+            any = true;
+            (void)printf("  %-32s %s: %s\n", run->id, run->excluded ? "time" : "memory",
+                         run->excluded ? run->excluded : t->row[i].memory_excluded);
+        }
+    }
+}
+
+static void print_sweeps(const struct tt_backtest *t)
+{
+    if (t->n_sweeps == 0)
+        return;
+    (void)printf("\n%-22s %4s %4s %7s %11s %13s %14s\n", "sweep (layouts)", "ran", "oom", "median", "Kendall tau",
+                 "pick / best", "pick that fits");
+    for (int i = 0; i < t->n_sweeps; i++) {
+        const struct tt_backtest_sweep *s = &t->sweep[i];
+
+        (void)printf("%-22s %4d %4d %5.1f %% %11.2f %13.3f ", s->id, s->n, s->n_oom, 100 * s->time.median,
+                     s->kendall_tau, s->pick_over_best);
+        if (isnan(s->pick_that_fits))
+            (void)printf("%14s\n", "out of memory");
+        else
+            (void)printf("%14.3f\n", s->pick_that_fits);
+    }
+}
+
+static int n_labelled(const struct tt_backtest *t)
+{
+    return t->fits[0][0] + t->fits[0][1] + t->fits[1][0] + t->fits[1][1];
+}
+
+static void print_summary(const struct tt_backtest *t)
+{
+    (void)printf("\nstep time, errors without their signs\n");
+    print_score("dense, 16 bits, below 128k tokens", &t->plain);
+    print_score("float8, experts, or 128k tokens and more", &t->special);
+    print_score("the first, products fitted to other rows", &t->left_out);
+    print_score("the first, products fitted to one row", &t->one_row);
+    print_score("the first, products of other stacks", &t->foreign);
+    if (!isnan(t->held))
+        (void)printf("  an interval of +-%.0f %% around the prediction from other rows holds %.0f %% of the rows\n",
+                     100 * tt_backtest_interval, 100 * t->held);
+    if (t->memory.n > 0)
+        (void)printf("\npeak memory\n");
+    print_score("of the framework's allocator", &t->memory);
+    if (n_labelled(t) > 0)
+        (void)printf(
+            "\nfits: %.1f %% of %d rows right; fits and ran %d, fits but out of memory %d (%d of them outside a "
+            "5 %% band),\n      does not fit but ran %d, does not fit and out of memory %d\n",
+            100.0 * (t->fits[0][0] + t->fits[1][1]) / n_labelled(t), n_labelled(t), t->fits[1][1], t->fits[1][0],
+            t->false_fits_far, t->fits[0][1], t->fits[0][0]);
+    if (t->ran > 0)
+        (void)printf("      of %d published runs, %d are predicted not to fit\n", t->ran, t->ran_refused);
+}
+
+/* --- JSON --- */
+
+static json_t *score_json(const struct tt_score *s)
+{
+    return json_pack("{s:i, s:o, s:o, s:o}", "rows", s->n, "median_error", tt_json_number(s->median), "p90_error",
+                     tt_json_number(s->p90), "worst_error", tt_json_number(s->worst));
+}
+
+static json_t *parts_json(const struct tt_cluster_time *t)
+{
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "gemm", t->gemm, "attention",
+                     t->attention, "memory", t->memory, "host", t->host, "tensor", t->tensor, "context", t->context,
+                     "expert", t->expert, "data", t->data, "pipeline", t->pipeline, "bubble", t->bubble, "optimizer",
+                     t->optimizer);
+}
+
+static json_t *row_json(const struct tt_cluster_run *run, const struct tt_backtest_row *row)
+{
+    static const char *const words[] = {[TT_FIT_YES] = "fits", [TT_FIT_TIGHT] = "tight", [TT_FIT_NO] = "does not fit"};
+    json_t *o = json_pack("{s:o, s:s, s:s, s:f}", "id", tt_json_string(run->id), "machine", run->job.machine->name,
+                          "stack", run->job.stack->name, "devices", tt_cluster_devices(&run->job));
+
+    if (row->time.total > 0)
+        (void)json_object_update_new(
+            o, json_pack("{s:f, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:f, s:s}", "predicted_s", row->time.total,
+                         "measured_s", tt_json_number(run->sec > 0 ? run->sec : NAN), "error",
+                         tt_json_number(row->error), "error_left_out", tt_json_number(row->left_out), "error_one_row",
+                         tt_json_number(row->one_row), "error_foreign", tt_json_number(row->foreign), "dominant",
+                         tt_cluster_dominant(&row->time), "parts_s", parts_json(&row->time), "predicted_bytes",
+                         row->memory.allocated, "predicted_fit", words[tt_cluster_fits(&row->memory)]));
+    if (run->bytes > 0)
+        (void)json_object_update_new(o, json_pack("{s:f, s:o}", "measured_bytes", run->bytes, "memory_error",
+                                                  tt_json_number(row->memory_error)));
+    if (run->excluded)
+        (void)json_object_set_new(o, "excluded", json_string(run->excluded));
+    if (run->bytes > 0 && row->memory_excluded)
+        (void)json_object_set_new(o, "memory_excluded", json_string(row->memory_excluded));
+    if (run->oom || run->failed)
+        (void)json_object_set_new(o, "result", json_string(run->oom ? "oom" : "error"));
+    return o;
+}
+
+static json_t *sweeps_json(const struct tt_backtest *t)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < t->n_sweeps; i++) {
+        const struct tt_backtest_sweep *s = &t->sweep[i];
+
+        (void)json_array_append_new(list,
+                                    json_pack("{s:o, s:o, s:i, s:i, s:o, s:o, s:o, s:o}", "id", tt_json_string(s->id),
+                                              "source", tt_json_string(s->source), "ran", s->n, "oom", s->n_oom,
+                                              "kendall_tau", tt_json_number(s->kendall_tau), "pick_over_best",
+                                              tt_json_number(s->pick_over_best), "pick_that_fits_over_best",
+                                              tt_json_number(s->pick_that_fits), "time", score_json(&s->time)));
+    }
+    return list;
+}
+
+static json_t *fits_json(const struct tt_backtest *t)
+{
+    int n = n_labelled(t);
+
+    return json_pack("{s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "right",
+                     tt_json_number(n ? (double)(t->fits[0][0] + t->fits[1][1]) / n : NAN), "rows", n, "fits_and_ran",
+                     t->fits[1][1], "fits_but_oom", t->fits[1][0], "fits_but_oom_outside_5_percent", t->false_fits_far,
+                     "refused_but_ran", t->fits[0][1], "refused_and_oom", t->fits[0][0], "published_runs", t->ran,
+                     "published_runs_refused", t->ran_refused);
+}
+
+static json_t *to_json(const struct tt_backtest *t)
+{
+    json_t *rows = json_array(), *o;
+
+    for (int i = 0; i < t->n; i++)
+        (void)json_array_append_new(rows, row_json(&t->run[i], &t->row[i]));
+    o = json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o}", "type", "backtest", "schema", 1, "time", score_json(&t->plain),
+                  "time_special", score_json(&t->special), "time_left_out", score_json(&t->left_out), "time_one_row",
+                  score_json(&t->one_row), "time_foreign", score_json(&t->foreign));
+    (void)json_object_update_new(o, json_pack("{s:{s:f, s:o}, s:o, s:o, s:o, s:o}", "interval", "half_width",
+                                              tt_backtest_interval, "holds", tt_json_number(t->held), "memory",
+                                              score_json(&t->memory), "fits", fits_json(t), "sweeps", sweeps_json(t),
+                                              "rows", rows));
+    return o;
+}
+
+/* --- the command --- */
+
+static int print(const struct tt_args *args, const struct tt_csv *tables, const char *const *where, int n)
+{
+    struct tt_backtest test;
+    int rc = tt_backtest_score(tables, where, n, &test);
+
+    if (rc < 0)
+        return rc;
+    if (tt_args_has(args, "json"))
+        rc = tt_cli_print_json(to_json(&test));
+    else {
+        print_rows(&test);
+        print_excluded(&test);
+        print_sweeps(&test);
+        print_summary(&test);
+    }
+    tt_backtest_release(&test);
+    return rc;
+}
+
+int tt_print_backtest(const struct tt_args *args)
+{
+    struct tt_csv tables[2] = {{0}, {0}};
+    const char *where[2] = {"the built-in table of runs", "the built-in table of layouts"};
+    char *text = NULL;
+    size_t size = 0;
+    int rc = 0;
+
+    if (args->n_words > 1 || args->n_overrides > 0)
+        return tt_fail(TT_EUSAGE, "estimate --backtest: '%s' is one word too many\nhelp: give one table, or none",
+                       args->n_overrides > 0 ? args->override[0] : args->word[1]);
+    if (args->n_words == 1) {
+        where[0] = args->word[0];
+        TT_TRY(tt_file_read(where[0], &text, &size));
+        TT_TRY(tt_csv_parse(text, size, where[0], &tables[0]));
+        rc = print(args, tables, where, 1);
+    } else {
+        TT_TRY(tt_csv_parse(tt_backtest_runs, tt_backtest_runs_size, where[0], &tables[0]));
+        TT_TRY(tt_csv_parse(tt_backtest_layouts, tt_backtest_layouts_size, where[1], &tables[1]));
+        rc = print(args, tables, where, 2);
+    }
+out:
+    tt_csv_release(&tables[0]);
+    tt_csv_release(&tables[1]);
+    tt_free(text);
+    return rc;
+}

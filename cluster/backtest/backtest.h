@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLUSTER_BACKTEST_BACKTEST_H
+#define TT_CLUSTER_BACKTEST_BACKTEST_H
+
+#include "cluster/backtest/runs.h"
+
+/**
+ * The back-test: every row of a table of measured runs predicted with the built-in numbers, and what the errors are.
+ * Errors are predicted / measured - 1. NaN: there is none.
+ */
+
+/* Errors without their signs. */
+struct tt_score {
+    int n;
+    double median, p90, worst;
+};
+
+/*
+ * Each row is predicted in four ways, which differ in the share that products reach (stack key gemm_share). A family is
+ * the rows of one stack on one machine.
+ *   shipped    the stack's number, which was fitted to rows of the family
+ *   left out   the median of what fits the other rows of the family
+ *   one row    what fits the row of the family with the fewest devices; that row has none
+ *   foreign    the median over the other families of the same machine
+ */
+struct tt_backtest_row {
+    struct tt_cluster_time time; /* shipped */
+    struct tt_cluster_memory memory;
+    double error, left_out, one_row, foreign, memory_error;
+    double fitted; /* the share of products with which the time is exact */
+    const char *memory_excluded;
+};
+
+struct tt_backtest_sweep {
+    const char *id, *source;
+    int n, n_oom, n_failed; /* rows that ran, did not fit, failed otherwise */
+    double kendall_tau;
+    double pick_over_best; /* measured: the layout with the least predicted time, over the best */
+    double pick_that_fits; /* the same among those that are predicted to fit; NaN: it ran out of memory */
+    struct tt_score time;
+};
+
+struct tt_backtest {
+    struct tt_cluster_run *run;
+    struct tt_backtest_row *row; /* of the same index */
+    int n;
+    struct tt_backtest_sweep *sweep;
+    int n_sweeps, cap_sweeps;
+    bool sweeps_only;               /* `plain` is of rows of sweeps, since there are no others */
+    struct tt_score plain, special; /* dense, 16 bits, below 128k tokens; and fp8, experts, longer sequences */
+    struct tt_score left_out, one_row, foreign; /* of plain rows */
+    struct tt_score memory;
+    int fits[2][2];       /* [predicted to fit][did fit], of rows that say so */
+    int false_fits_far;   /* predicted to fit with more than 5 % to spare, and did not */
+    int ran, ran_refused; /* published runs, and how many of them are predicted not to fit */
+    double held;          /* share of left-out rows within the interval that is printed */
+};
+
+/* Half of the 80 % interval, as a share of the predicted time: where there are runs of the same stack on the same
+ * machine, and where there are none. */
+extern const double tt_backtest_interval, tt_backtest_wide_interval;
+
+/** Scores tables; n of them. They must stay as long as the result, which the caller releases. */
+int tt_backtest_score(const struct tt_csv *tables, const char *const *where, int n,
+                      struct tt_backtest *ret_test) TT_MUST_CHECK;
+void tt_backtest_release(struct tt_backtest *test);
+
+/** The tables of published runs and of measured layouts that are built in; for tt_csv_parse. */
+extern const char tt_backtest_runs[], tt_backtest_layouts[];
+extern const size_t tt_backtest_runs_size, tt_backtest_layouts_size;
+
+/** "gemm": the part of the step that takes longest. */
+const char *tt_cluster_dominant(const struct tt_cluster_time *time);
+
+#endif

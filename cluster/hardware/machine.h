@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLUSTER_HARDWARE_MACHINE_H
+#define TT_CLUSTER_HARDWARE_MACHINE_H
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+
+/**
+ * Tables of numbers for predictions about clusters: a machine is hardware, a stack is the software that trains on it.
+ * Each number has an origin in words: a datasheet, a measurement, or what it was fitted to. The built-in tables are in
+ * machines.def and stacks.def.
+ */
+struct tt_cluster_number {
+    double value;
+    const char *origin;
+};
+
+enum tt_machine_key {
+#define X(id, key, doc) TT_M_##id,
+#include "cluster/hardware/machine_keys.def"
+#undef X
+    TT_MACHINE_KEYS
+};
+
+enum tt_stack_key {
+#define X(id, key, doc) TT_S_##id,
+#include "cluster/hardware/stack_keys.def"
+#undef X
+    TT_STACK_KEYS
+};
+
+/* One kind of device, in nodes on a network of two levels. */
+struct tt_cluster_machine {
+    const char *name, *title;
+    struct tt_cluster_number number[TT_MACHINE_KEYS];
+};
+
+/* What a training program saves, launches, overlaps and keeps. */
+struct tt_cluster_stack {
+    const char *name, *title;
+    struct tt_cluster_number number[TT_STACK_KEYS];
+};
+
+extern const struct tt_cluster_machine tt_cluster_machines[];
+extern const int tt_cluster_n_machines;
+extern const struct tt_cluster_stack tt_cluster_stacks[];
+extern const int tt_cluster_n_stacks;
+
+/** The built-in table of that name; TT_EUSAGE listing the names. */
+int tt_cluster_machine_find(const char *name, const struct tt_cluster_machine **ret_machine) TT_MUST_CHECK;
+int tt_cluster_stack_find(const char *name, const struct tt_cluster_stack **ret_stack) TT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLUSTER_MODEL_JOB_H
+#define TT_CLUSTER_MODEL_JOB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cluster/hardware/machine.h"
+
+/* The sizes of a decoder model, as far as time and memory depend on them. */
+struct tt_cluster_shape {
+    double dim, layers, heads, kv_heads, head_dim, ffn, vocab;
+    bool gated;                      /* three matrices in the feed-forward layer, not two */
+    bool tied;                       /* the output shares the embedding */
+    double params;                   /* all parameters; 0: from the sizes */
+    double experts, active, moe_ffn; /* experts of a layer, how many a token uses, their width; 0: dense */
+    double shared_ffn, dense_layers; /* width of the shared experts; layers without experts */
+};
+
+enum tt_cluster_again {
+    TT_AGAIN_NONE,
+    TT_AGAIN_OP,        /* torchtitan's selective op: every second product, and all that is cheap */
+    TT_AGAIN_LAYERS,    /* the whole of some layers (ac_layers of them) */
+    TT_AGAIN_ATTENTION, /* Korthikanti's selective: the core of attention */
+    TT_AGAIN_FULL,
+};
+
+/* One training job: what is computed, on how many devices, and how it is divided. */
+struct tt_cluster_job {
+    const struct tt_cluster_machine *machine;
+    const struct tt_cluster_stack *stack;
+    struct tt_cluster_shape shape;
+    double replicate, shard, tp, pp, cp, ep;
+    bool sequence_parallel; /* activations between the products are divided by tp too */
+    double virtual_stages;  /* of a rank; 1: not interleaved */
+    double micro_batch;     /* sequences of a microbatch on a rank of data parallelism */
+    double n_micro;         /* microbatches of a step on it */
+    double seq_len;
+    enum tt_cluster_again again;
+    double again_layers; /* of TT_AGAIN_LAYERS */
+    bool keep_gathered;  /* parameters stay whole from forward to backward */
+    bool float8, async_tp;
+    bool unfused_norm;  /* norms are chains of small kernels on whole rows */
+    bool float_scores;  /* unfused attention in float32, without a fused softmax */
+    double loss_chunks; /* parts in which the loss is computed; 0: one */
+    int kernel;         /* of attention; -1: the stack's */
+    double node_net;    /* bytes/s of a node's network cards; 0: the machine's */
+};
+
+/* Seconds of a step, by what they are spent on; they add up to `total`. Also bytes of the rank that needs most. */
+struct tt_cluster_time {
+    double gemm, attention, memory, host, tensor, context, expert, data, pipeline, bubble, optimizer;
+    double total;
+};
+
+struct tt_cluster_memory {
+    double state, buffers, activations, logits, communicators, context, allocator;
+    double allocated; /* what the framework's allocator reserves: all but communicators and context */
+    double total;
+    double usable; /* what the device has */
+    int stage;     /* of the pipeline, which needs most */
+};
+
+enum tt_cluster_fit { TT_FIT_YES, TT_FIT_TIGHT, TT_FIT_NO };
+
+/** The sizes of a published model by its name in tables of runs, whatever its case; false: unknown. */
+bool tt_cluster_shape_find(const char *name, struct tt_cluster_shape *ret_shape);
+
+/** All devices of the job, and tokens of a step. */
+double tt_cluster_devices(const struct tt_cluster_job *job);
+double tt_cluster_tokens(const struct tt_cluster_job *job);
+
+/** Parameters of the whole model, of one block, and of the embedding (the output has as many if it is not tied). */
+double tt_cluster_params(const struct tt_cluster_shape *shape);
+double tt_cluster_block_params(const struct tt_cluster_shape *shape, bool experts);
+
+/** Model flops of a token: 6 per parameter of a product and 12 layers x dim x sequence of attention. */
+double tt_cluster_token_flops(const struct tt_cluster_shape *shape, double seq_len);
+
+/** Ranks over which parameters are sharded, and ranks that have copies of these shards, whose gradients are summed. */
+double tt_cluster_shards(const struct tt_cluster_job *job);
+double tt_cluster_copies(const struct tt_cluster_job *job);
+
+/** Predicts the time of a step. Pure arithmetic: equal jobs give equal times. */
+void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *ret_time);
+
+/** Predicts the memory of the rank that needs most. */
+void tt_cluster_peak(const struct tt_cluster_job *job, struct tt_cluster_memory *ret_memory);
+
+/** Fits with a margin of max(2 GiB, 4 %): yes; within the margin: tight. */
+enum tt_cluster_fit tt_cluster_fits(const struct tt_cluster_memory *memory);
+
+#endif

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The work of one layer for one microbatch: products, attention, what memory bounds, and the traffic of tensor, context
+ * and expert parallelism, which is inside the layer.
+ */
+#include "cluster/model/layer.h"
+
+#include <math.h>
+
+#include "cluster/model/collective.h"
+#include "cluster/model/gemm.h"
+
+/* Lengths at which attention kernels reach half of their rate. */
+static const double half_length = 500;
+
+/* Bytes of unfused attention per score: written, scaled and normalised, dropped, read; and the same backward. */
+static const double score_bytes = 13, score_bytes_backward = 17;
+
+/* Bytes of the chain of kernels that two unfused norms of a layer are, per token and dimension; from COLM's runs with
+ * and without the fused one. */
+static const double norm_bytes = 80;
+
+/* Attention over a sequence that several ranks have: smaller blocks, uneven masks, partial results to merge. Fitted to
+ * five runs of torchtitan and Llama 3. */
+static const double ring_work = 1.3;
+
+/* How much longer the busiest of several groups of experts takes. */
+static const double imbalance = 1.2;
+
+static double machine_number(const struct tt_cluster_job *job, enum tt_machine_key key)
+{
+    return job->machine->number[key].value;
+}
+
+static double stack_number(const struct tt_cluster_job *job, enum tt_stack_key key)
+{
+    return job->stack->number[key].value;
+}
+
+static double memory_rate(const struct tt_cluster_job *job)
+{
+    return machine_number(job, TT_M_MEMORY_RATE) * machine_number(job, TT_M_MEMORY_SHARE);
+}
+
+/* Tokens of a microbatch that one rank of a tensor-parallel group sees. */
+static double rows(const struct tt_cluster_job *job)
+{
+    return job->micro_batch * job->seq_len / job->cp;
+}
+
+/* --- products --- */
+
+static double linear(const struct tt_cluster_job *job, double m, double n, double k, bool backward)
+{
+    double sec = tt_cluster_linear_sec(job->machine, m, n, k, backward) / stack_number(job, TT_S_GEMM);
+
+    if (job->float8) /* quantized operands are faster to multiply and have to be made */
+        sec = sec / machine_number(job, TT_M_GEMM_F8_GAIN) + m * (backward ? n : k) * 3.0 / memory_rate(job);
+    return sec;
+}
+
+static double ffn(const struct tt_cluster_job *job, double m, double width, bool gated, bool backward)
+{
+    double d = job->shape.dim;
+
+    return linear(job, m, (gated ? 2 : 1) * width, d, backward) + linear(job, m, d, width, backward);
+}
+
+static double products(const struct tt_cluster_job *job, bool experts, bool backward)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    double m = rows(job), t = job->tp, sec;
+
+    sec = linear(job, m, (s->heads + 2 * s->kv_heads) * s->head_dim / t, s->dim, backward) +
+          linear(job, m, s->dim, s->heads * s->head_dim / t, backward);
+    if (!experts)
+        return sec + ffn(job, m, s->ffn / t, s->gated, backward);
+    /* a rank has experts / ep of them, each with the tokens of all ranks of its group that chose it */
+    if (s->shared_ffn > 0)
+        sec += ffn(job, m, s->shared_ffn / t, true, backward);
+    return sec + imbalance * (s->experts / job->ep) *
+                     ffn(job, m * s->active * job->ep / s->experts, s->moe_ffn / t, true, backward);
+}
+
+/* --- attention --- */
+
+/* Seconds of a forward or backward pass over the scores. */
+static double attention(const struct tt_cluster_job *job, bool backward)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    int kernel = job->kernel >= 0 ? job->kernel : (int)stack_number(job, TT_S_KERNEL);
+    double width = s->heads * s->head_dim / job->tp, share = machine_number(job, TT_M_FLASH2), flops, sec;
+    double peak = machine_number(job, TT_M_PEAK_BF16) * machine_number(job, TT_M_CLOCK);
+
+    flops = 4 * rows(job) * job->seq_len * width;
+    if (kernel == 0) { /* both products whole, and the scores through memory */
+        share = machine_number(job, TT_M_GEMM_SHARE) * 0.6;
+        sec = (backward ? 2 : 1) * flops / (peak * share * stack_number(job, TT_S_ATTENTION));
+        return sec + (backward ? score_bytes_backward : score_bytes) * rows(job) * job->seq_len * s->heads / job->tp /
+                         memory_rate(job);
+    }
+    if (kernel == 1)
+        share = machine_number(job, TT_M_FLASH1);
+    else if (kernel == 3)
+        share = machine_number(job, TT_M_FLASH3);
+    share *= stack_number(job, TT_S_ATTENTION) * job->seq_len / (job->seq_len + half_length);
+    if (job->cp > 1)
+        share /= ring_work;
+    if (s->head_dim < 100) /* small heads keep the products' units less busy */
+        share *= 0.85;
+    return (backward ? 2.5 : 1) * flops / 2 / (peak * share);
+}
+
+/* --- the layer --- */
+
+/* How much of a layer's forward is done again, on average: of its products, its attention and the rest. */
+static void recomputed(const struct tt_cluster_job *job, double *gemm, double *core, double *rest)
+{
+    double share = job->again == TT_AGAIN_LAYERS ? job->again_layers / job->shape.layers : 1;
+
+    *gemm = *core = *rest = 0;
+    switch (job->again) {
+    case TT_AGAIN_NONE:
+        break;
+    case TT_AGAIN_OP:
+        *gemm = 0.5;
+        *rest = 1;
+        break;
+    case TT_AGAIN_ATTENTION:
+        *core = 1;
+        break;
+    case TT_AGAIN_LAYERS:
+    case TT_AGAIN_FULL:
+        *gemm = share * stack_number(job, TT_S_RECOMPUTE);
+        *core = *rest = share;
+        break;
+    }
+}
+
+static double tensor_sec(const struct tt_cluster_job *job, double again)
+{
+    struct tt_cluster_group g = tt_cluster_group(job, job->tp, 1);
+    double bytes = 2 * rows(job) * job->shape.dim;
+    double hidden = job->async_tp ? 0.5 : 1;
+    double gathered = job->float8 && job->sequence_parallel ? 0.5 : 1; /* what is gathered is quantized first */
+
+    /* 4 all-reduces, or as many pairs of a gather and a reduce-scatter; a repeated forward adds 2 */
+    return hidden * stack_number(job, TT_S_TP_EXPOSED) * (4 + 2 * again) *
+           (job->sequence_parallel
+                ? tt_cluster_gather_sec(job, g, gathered * bytes) + tt_cluster_gather_sec(job, g, bytes)
+                : tt_cluster_reduce_sec(job, g, bytes));
+}
+
+static double context_sec(const struct tt_cluster_job *job)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    double bytes = 2 * 2 * job->micro_batch * job->seq_len * s->kv_heads * s->head_dim / job->tp;
+
+    return 3 * tt_cluster_gather_sec(job, tt_cluster_group(job, job->cp, job->tp), bytes);
+}
+
+static double expert_sec(const struct tt_cluster_job *job)
+{
+    double bytes = 2 * rows(job) / (job->sequence_parallel ? job->tp : 1) * job->shape.active * job->shape.dim;
+
+    return 4 * imbalance *
+           tt_cluster_exchange_sec(job, tt_cluster_group(job, job->ep, job->sequence_parallel ? 1 : job->tp), bytes);
+}
+
+void tt_cluster_layer(const struct tt_cluster_job *job, bool experts, struct tt_cluster_work *work)
+{
+    double gemm, core, rest, forward = products(job, experts, false);
+    double divided = job->sequence_parallel ? 1 / job->tp : 0.4 + 0.6 / job->tp;
+    double bytes = stack_number(job, TT_S_LAYER_BYTES) * rows(job) * job->shape.dim * divided;
+
+    if (job->unfused_norm)
+        bytes += norm_bytes * rows(job) * job->shape.dim * (job->sequence_parallel ? 1 / job->tp : 1);
+    if (experts) /* tokens are copied to their experts and back */
+        bytes += 12 * rows(job) * job->shape.dim * job->shape.active / job->tp;
+    recomputed(job, &gemm, &core, &rest);
+    *work = (struct tt_cluster_work){
+        .gemm = (1 + gemm) * forward + products(job, experts, true),
+        .attention = (1 + core) * attention(job, false) + attention(job, true),
+        .memory = (1 + rest + 2) * bytes / memory_rate(job),
+        .tensor = tensor_sec(job, gemm),
+        .context = context_sec(job),
+        .expert = experts ? expert_sec(job) : 0,
+        .host = stack_number(job, TT_S_HOST) * (1 + (gemm + rest) / 6),
+    };
+}
+
+void tt_cluster_head(const struct tt_cluster_job *job, struct tt_cluster_work *work)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    double m = rows(job), v = s->vocab / job->tp;
+    double peak = tt_cluster_linear_sec(job->machine, m, v, s->dim, false) +
+                  tt_cluster_linear_sec(job->machine, m, v, s->dim, true);
+
+    *work = (struct tt_cluster_work){
+        .gemm = peak / stack_number(job, TT_S_GEMM),
+        .memory = stack_number(job, TT_S_LOGIT_TRAFFIC) * m * v / memory_rate(job),
+    };
+}
+
+void tt_cluster_add(struct tt_cluster_work *work, double factor, const struct tt_cluster_work *more)
+{
+    work->gemm += factor * more->gemm;
+    work->attention += factor * more->attention;
+    work->memory += factor * more->memory;
+    work->tensor += factor * more->tensor;
+    work->context += factor * more->context;
+    work->expert += factor * more->expert;
+    work->host += factor * more->host;
+}
+
+double tt_cluster_device_sec(const struct tt_cluster_work *w)
+{
+    return w->gemm + w->attention + w->memory + w->tensor + w->context + w->expert;
+}
+
+double tt_cluster_work_sec(const struct tt_cluster_work *w)
+{
+    return fmax(tt_cluster_device_sec(w), w->host);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLUSTER_MODEL_LAYER_H
+#define TT_CLUSTER_MODEL_LAYER_H
+
+#include "cluster/model/job.h"
+
+/* Device seconds of a microbatch on one rank, by kind of work; host seconds beside them. */
+struct tt_cluster_work {
+    double gemm, attention, memory, tensor, context, expert, host;
+};
+
+/** Forward, backward and recomputation of one layer, the recomputation averaged over the layers. */
+void tt_cluster_layer(const struct tt_cluster_job *job, bool experts, struct tt_cluster_work *ret_work);
+
+/** The output layer and the loss, forward and backward. */
+void tt_cluster_head(const struct tt_cluster_job *job, struct tt_cluster_work *ret_work);
+
+/** work += factor x more */
+void tt_cluster_add(struct tt_cluster_work *work, double factor, const struct tt_cluster_work *more);
+
+/** Seconds of the work when the host keeps ahead, or does not. */
+double tt_cluster_device_sec(const struct tt_cluster_work *work);
+double tt_cluster_work_sec(const struct tt_cluster_work *work);
+
+#endif

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The memory of a rank at its peak, for stacks whose programs titan does not plan itself.
+ */
+#include <math.h>
+
+#include "cluster/model/job.h"
+
+static const double gib = 1024.0 * 1024.0 * 1024.0;
+
+/* Saved by the two norms of a layer if they are chains of kernels in float32, per dimension. */
+static const double norm_bytes = 20;
+
+static double stack_number(const struct tt_cluster_job *job, enum tt_stack_key key)
+{
+    return job->stack->number[key].value;
+}
+
+/* Bytes that one layer saves for the backward of one microbatch, and what it works with meanwhile. */
+static void saved(const struct tt_cluster_job *job, double *layer, double *working)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    double rows = job->micro_batch * job->seq_len / job->cp, t = job->tp;
+    double norm = job->sequence_parallel ? 1 / t : 1,
+           ff = s->experts > 0 ? s->active * s->moe_ffn + s->shared_ffn : s->ffn;
+    int kernel = job->kernel >= 0 ? job->kernel : (int)stack_number(job, TT_S_KERNEL);
+    double scores = kernel == 0 ? (job->float_scores ? 10 : 5) * s->heads * job->seq_len / t : 0;
+    double act = stack_number(job, TT_S_ACT_DIM);
+    double full, input = 2 * s->dim * norm, heads = 2 * s->head_dim * (s->heads + s->kv_heads) / t;
+
+    /* of the values of width dim, ten bytes are not divided by tensor parallelism */
+    full = fmin(act, 10) * s->dim * norm + fmax(act - 10, 0) * s->dim / t +
+           stack_number(job, TT_S_ACT_FF) * (s->gated ? 1 : 0.5) * ff / t + scores;
+    if (job->unfused_norm)
+        full += norm_bytes * s->dim * norm;
+    *layer = *working = 0;
+    switch (job->again) {
+    case TT_AGAIN_NONE:
+        *layer = full;
+        break;
+    case TT_AGAIN_ATTENTION:
+        *layer = full - scores;
+        *working = scores;
+        break;
+    case TT_AGAIN_OP: /* input, attention's output with q, k, v, and every second product */
+        *layer = 2 * input + heads + 2 * ff / t + 2 * s->dim * norm;
+        *working = full;
+        break;
+    case TT_AGAIN_LAYERS: {
+        double share = job->again_layers / s->layers;
+
+        *layer = share * input + (1 - share) * full;
+        *working = full;
+        break;
+    }
+    case TT_AGAIN_FULL:
+        *layer = input;
+        *working = full;
+        break;
+    }
+    if (t > 1 && job->sequence_parallel) /* what is gathered for the products, and its gradient */
+        *working += 12 * s->dim;
+    *layer *= rows;
+    *working *= rows;
+}
+
+/* Microbatches whose activations stage `stage` of 1F1B holds at once, in microbatches of all its layers. */
+static double held(const struct tt_cluster_job *job, int stage)
+{
+    double n = fmin(job->pp - stage, job->n_micro);
+
+    if (job->pp > 1 && job->virtual_stages > 1)
+        n *= 1 + (job->pp - 1) / (job->pp * job->virtual_stages);
+    return n;
+}
+
+static double state_bytes(const struct tt_cluster_job *job, int stage)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    double params = tt_cluster_params(s), ends = s->vocab * s->dim, shards = tt_cluster_shards(job), own;
+    double inner = params - (s->tied ? 1 : 2) * ends;
+
+    if (s->experts > 0 && job->ep > 1) /* experts are divided by ep, but not over the ranks of its group again */
+        inner -= (s->layers - s->dense_layers) * 3 * s->dim * s->experts * s->moe_ffn * (1 - 1 / job->ep);
+    own = inner / job->pp;
+    if (stage == 0)
+        own += ends;
+    if (stage == (int)job->pp - 1 && (job->pp > 1 || !s->tied))
+        own += ends;
+    own /= job->tp;
+    if (shards > 1)
+        return own * (stack_number(job, TT_S_STATE_WHOLE) + stack_number(job, TT_S_STATE_SHARD)) / shards;
+    shards = stack_number(job, TT_S_STATE_WHOLE) > 0 ? tt_cluster_copies(job) : 1;
+    return own * (stack_number(job, TT_S_STATE_WHOLE) + stack_number(job, TT_S_STATE_SHARD) / shards);
+}
+
+static double buffer_bytes(const struct tt_cluster_job *job)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    double block = tt_cluster_block_params(s, s->experts > 0) / job->tp / (s->experts > 0 ? job->ep : 1), bytes;
+    double ends = s->vocab * s->dim / job->tp;
+
+    if (tt_cluster_shards(job) <= 1)
+        return 0;
+    bytes = stack_number(job, TT_S_BLOCK_BYTES) * (stack_number(job, TT_S_BUFFER_BLOCKS) * block + ends);
+    bytes += stack_number(job, TT_S_GRAD_WIRE) * fmax(block, ends); /* the input of the reduction */
+    if (job->keep_gathered || job->pp > 1)
+        bytes += 2 * (tt_cluster_params(s) / job->tp / job->pp - 2 * block);
+    if (job->pp > 1) /* gradients are summed whole and reduced once */
+        bytes += stack_number(job, TT_S_GRAD_WIRE) * tt_cluster_params(s) / job->tp / job->pp;
+    return bytes;
+}
+
+static double n_communicators(const struct tt_cluster_job *job)
+{
+    return 1 + (job->replicate > 1) + (job->shard > 1) + (job->tp > 1) + (job->cp > 1) + (job->ep > 1) +
+           2 * (job->pp > 1);
+}
+
+static void stage_memory(const struct tt_cluster_job *job, int stage, struct tt_cluster_memory *m)
+{
+    double layer, working, rows = job->micro_batch * job->seq_len / job->cp;
+    double layers = job->shape.layers / job->pp;
+
+    saved(job, &layer, &working);
+    *m = (struct tt_cluster_memory){.stage = stage, .state = state_bytes(job, stage), .buffers = buffer_bytes(job)};
+    m->activations = held(job, stage) * layers * layer;
+    if (stage == (int)job->pp - 1)
+        m->logits = stack_number(job, TT_S_LOGITS) * rows * job->shape.vocab / fmax(job->loss_chunks, 1) /
+                    (stack_number(job, TT_S_LOGITS_WHOLE) > 0 ? 1 : job->tp);
+    m->activations += working; /* the first layer of backward begins while the last part of the loss is alive */
+    m->allocator = stack_number(job, TT_S_ALLOCATOR) * (m->buffers + m->activations + m->logits);
+    m->communicators =
+        stack_number(job, TT_S_COMM_BASE) + (n_communicators(job) - 1) * stack_number(job, TT_S_COMM_EACH);
+    m->context = job->machine->number[TT_M_RESERVED].value;
+    m->allocated = m->state + m->buffers + m->activations + m->logits + m->allocator;
+    m->total = m->allocated + m->communicators + m->context;
+    m->usable = job->machine->number[TT_M_MEMORY].value;
+}
+
+void tt_cluster_peak(const struct tt_cluster_job *job, struct tt_cluster_memory *ret_memory)
+{
+    stage_memory(job, 0, ret_memory);
+    for (int i = 1; i < (int)job->pp; i++) {
+        struct tt_cluster_memory m;
+
+        stage_memory(job, i, &m);
+        if (m.total > ret_memory->total)
+            *ret_memory = m;
+    }
+}
+
+enum tt_cluster_fit tt_cluster_fits(const struct tt_cluster_memory *m)
+{
+    double margin = fmax(2 * gib, 0.04 * m->total);
+
+    if (m->total > m->usable)
+        return TT_FIT_NO;
+    return m->total + margin <= m->usable ? TT_FIT_YES : TT_FIT_TIGHT;
+}

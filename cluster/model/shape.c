@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Parameters and flops of a model, from its sizes.
+ */
+#include "cluster/model/job.h"
+
+double tt_cluster_devices(const struct tt_cluster_job *job)
+{
+    return job->replicate * job->shard * job->tp * job->pp * job->cp;
+}
+
+double tt_cluster_tokens(const struct tt_cluster_job *job)
+{
+    return job->micro_batch * job->n_micro * job->replicate * job->shard * job->seq_len;
+}
+
+double tt_cluster_shards(const struct tt_cluster_job *job)
+{
+    /* torchtitan shards over context parallelism too; Megatron has copies there */
+    return job->shard > 1 || job->stack->number[TT_S_STATE_WHOLE].value <= 0 ? job->shard * job->cp : 1;
+}
+
+double tt_cluster_copies(const struct tt_cluster_job *job)
+{
+    return job->replicate * job->shard * job->cp / tt_cluster_shards(job);
+}
+
+static double attention_params(const struct tt_cluster_shape *s)
+{
+    return s->dim * s->head_dim * (2 * s->heads + 2 * s->kv_heads);
+}
+
+static double dense_params(const struct tt_cluster_shape *s)
+{
+    return (s->gated ? 3 : 2) * s->dim * s->ffn;
+}
+
+/* Parameters of a layer with experts: all of them, or those that a token meets. */
+static double expert_params(const struct tt_cluster_shape *s, bool met)
+{
+    return 3 * s->dim * ((met ? s->active : s->experts) * s->moe_ffn + s->shared_ffn) + s->dim * s->experts;
+}
+
+double tt_cluster_block_params(const struct tt_cluster_shape *s, bool experts)
+{
+    return attention_params(s) + (experts && s->experts > 0 ? expert_params(s, false) : dense_params(s));
+}
+
+double tt_cluster_params(const struct tt_cluster_shape *s)
+{
+    double moe = s->experts > 0 ? s->layers - s->dense_layers : 0;
+
+    if (s->params > 0)
+        return s->params;
+    return moe * tt_cluster_block_params(s, true) + (s->layers - moe) * tt_cluster_block_params(s, false) +
+           (s->tied ? 1 : 2) * s->vocab * s->dim;
+}
+
+double tt_cluster_token_flops(const struct tt_cluster_shape *s, double seq_len)
+{
+    double moe = s->experts > 0 ? s->layers - s->dense_layers : 0;
+    double met = s->layers * attention_params(s) + (s->layers - moe) * dense_params(s);
+
+    if (moe > 0)
+        met += moe * expert_params(s, true);
+    return 6 * (met + s->vocab * s->dim) + 12 * s->layers * s->heads * s->head_dim * seq_len;
+}

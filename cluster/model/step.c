@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The time of a step: the pipeline of microbatches, the traffic of data parallelism beside it, and the update.
+ */
+#include <math.h>
+
+#include "cluster/model/collective.h"
+#include "cluster/model/layer.h"
+
+static double stack_number(const struct tt_cluster_job *job, enum tt_stack_key key)
+{
+    return job->stack->number[key].value;
+}
+
+/* --- the pipeline --- */
+
+/* The mean work of a layer: of those with experts and those without. */
+static void mean_layer(const struct tt_cluster_job *job, struct tt_cluster_work *ret_work)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    struct tt_cluster_work dense, moe;
+    double share = s->experts > 0 ? 1 - s->dense_layers / s->layers : 0;
+
+    *ret_work = (struct tt_cluster_work){0};
+    if (share < 1) {
+        tt_cluster_layer(job, false, &dense);
+        tt_cluster_add(ret_work, 1 - share, &dense);
+    }
+    if (share > 0) {
+        tt_cluster_layer(job, true, &moe);
+        tt_cluster_add(ret_work, share, &moe);
+    }
+}
+
+/* Messages of a rank between stages in a step. */
+static double message_sec(const struct tt_cluster_job *job)
+{
+    double divided = job->tp; /* the boundary is scattered over the group, and gathered inside the node */
+    double bytes = 2 * job->micro_batch * job->seq_len / job->cp * job->shape.dim / divided;
+
+    if (job->pp <= 1)
+        return 0;
+    return 2 * job->virtual_stages * job->n_micro * stack_number(job, TT_S_PP_EXPOSED) *
+           tt_cluster_message_sec(job, job->tp * job->cp * job->shard * job->replicate, bytes);
+}
+
+/* --- data parallelism --- */
+
+/* Seconds of compute and traffic that run side by side, given how well they do. */
+static double beside(const struct tt_cluster_job *job, double compute, double traffic)
+{
+    return fmax(traffic - compute, 0) + stack_number(job, TT_S_DP_EXPOSED) * fmin(compute, traffic);
+}
+
+/* Exposed seconds of sharding and averaging in a step whose compute takes `busy` seconds. */
+static double data_sec(const struct tt_cluster_job *job, double busy)
+{
+    double own = tt_cluster_params(&job->shape) / job->tp / job->pp, wire = stack_number(job, TT_S_GRAD_WIRE);
+    double stride = job->tp, shard = tt_cluster_shards(job), copies = tt_cluster_copies(job), sec = 0;
+    struct tt_cluster_group g = tt_cluster_group(job, shard, stride);
+    struct tt_cluster_group r = tt_cluster_group(job, copies, stride * shard);
+    double buckets = job->shape.layers / job->pp * stack_number(job, TT_S_BUCKETS), runs;
+    double link = stack_number(job, TT_S_LINK);
+
+    if (shard > 1) {
+        double gather = tt_cluster_gather_sec(job, g, (job->float8 ? 1 : 2) * own / buckets) * buckets / link;
+        double scatter = tt_cluster_gather_sec(job, g, wire * own / buckets) * buckets / link;
+
+        runs = job->pp > 1 ? 1 : job->n_micro;
+        sec += beside(job, busy / 3, runs * gather);
+        sec += beside(job, 2 * busy / 3, runs * (scatter + (job->keep_gathered || job->pp > 1 ? 0 : gather)));
+    }
+    if (copies > 1)
+        sec += stack_number(job, TT_S_GRAD_EXPOSED) * tt_cluster_reduce_sec(job, r, wire * own / shard) / link;
+    return sec;
+}
+
+static double optimizer_sec(const struct tt_cluster_job *job)
+{
+    double shards = tt_cluster_shards(job), own = tt_cluster_params(&job->shape) / job->tp / job->pp;
+
+    if (stack_number(job, TT_S_STATE_SHARD) > 0)
+        own /= shards > 1 ? shards : tt_cluster_copies(job);
+    return stack_number(job, TT_S_OPTIMIZER_BYTES) * own /
+           (job->machine->number[TT_M_MEMORY_RATE].value * job->machine->number[TT_M_MEMORY_SHARE].value);
+}
+
+void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *t)
+{
+    struct tt_cluster_work layer, head, whole = {0};
+    double most, all, m = job->n_micro;
+
+    mean_layer(job, &layer);
+    tt_cluster_head(job, &head);
+    tt_cluster_add(&whole, job->shape.layers / job->pp, &layer);
+    most = tt_cluster_work_sec(&whole);
+    if (job->pp <= 1)
+        tt_cluster_add(&whole, 1, &head);
+    all = most * job->pp + tt_cluster_device_sec(&head);
+    if (job->pp > 1) /* the last stage has the output too, so the others wait for it */
+        most = most + tt_cluster_device_sec(&head) * 0.5;
+    else
+        most = tt_cluster_work_sec(&whole);
+    *t = (struct tt_cluster_time){
+        .gemm = m * whole.gemm,
+        .attention = m * whole.attention,
+        .memory = m * whole.memory,
+        .tensor = m * whole.tensor,
+        .context = m * whole.context,
+        .expert = m * whole.expert,
+        .host = m * (tt_cluster_work_sec(&whole) - tt_cluster_device_sec(&whole)),
+        .optimizer = optimizer_sec(job),
+        .pipeline = message_sec(job),
+    };
+    if (job->pp > 1) { /* waiting: at the ends of the pipeline, and for the stage with the output */
+        t->bubble = (all - most) / job->virtual_stages + m * (most - tt_cluster_work_sec(&whole));
+        if (t->bubble < 0)
+            t->bubble = 0;
+    }
+    t->data = data_sec(job, m * most);
+    t->total = t->gemm + t->attention + t->memory + t->tensor + t->context + t->expert + t->host + t->optimizer +
+               t->pipeline + t->bubble + t->data;
+}

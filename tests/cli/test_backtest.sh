@@ -1,0 +1,90 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# estimate --backtest: measured runs of clusters, predicted. The limits are what was measured when they were written,
+# and a point more; a change that makes predictions worse fails here.
+. "$(dirname "$0")/lib.sh"
+
+# check_json FILE 'PYTHON EXPRESSION'...: each is true for the JSON of FILE, `o`.
+check_json() {
+    python3 - "$@" <<'EOF_PYTHON' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
+import json, statistics, sys
+o = json.load(open(sys.argv[1]))
+row = {r["id"]: r for r in o["rows"]}
+for expression in sys.argv[2:]:
+    assert eval(expression), expression
+EOF_PYTHON
+}
+
+case_times_are_predicted_as_well_as_before() {
+    run estimate --backtest --json
+    expect_ok
+    check_json out 'o["time"]["rows"] >= 114 and o["time"]["median_error"] < 0.040' \
+        'o["time"]["p90_error"] < 0.098' 'o["time_special"]["rows"] >= 41 and o["time_special"]["median_error"] < 0.058' \
+        'o["time_left_out"]["median_error"] < 0.045 and o["time_left_out"]["p90_error"] < 0.13' \
+        'o["time_one_row"]["median_error"] < 0.084 and o["time_one_row"]["p90_error"] < 0.18' \
+        'o["time_foreign"]["median_error"] < 0.098 and o["time_foreign"]["p90_error"] < 0.20' \
+        '0.7 <= o["interval"]["holds"] <= 0.9'
+}
+
+case_memory_and_what_fits_are_predicted_as_well_as_before() {
+    run estimate --backtest --json
+    expect_ok
+    check_json out 'o["memory"]["rows"] >= 37 and o["memory"]["median_error"] < 0.039' \
+        'o["memory"]["worst_error"] < 0.43' 'o["fits"]["right"] > 0.955 and o["fits"]["rows"] >= 879' \
+        'o["fits"]["fits_but_oom_outside_5_percent"] <= 10' 'o["fits"]["published_runs_refused"] <= 23'
+}
+
+case_layouts_are_chosen_as_well_as_before() {
+    run estimate --backtest --json
+    expect_ok
+    check_json out 'len(o["sweeps"]) == 11' \
+        'statistics.median(s["kendall_tau"] for s in o["sweeps"]) > 0.75' \
+        'sum(s["pick_over_best"] <= 1.05 for s in o["sweeps"]) >= 10' \
+        'max(s["pick_over_best"] for s in o["sweeps"]) < 1.07'
+}
+
+# What users know to be true whatever the numbers are.
+case_scaling_has_the_measured_sign() {
+    run estimate --backtest --json
+    expect_ok
+    check_json out \
+        'row["mpt-h100-7b-512"]["predicted_s"] > row["mpt-h100-7b-128"]["predicted_s"] > row["mpt-h100-7b-8-t2048"]["predicted_s"]' \
+        'row["mpt-h100-1b-512"]["predicted_s"] > row["mpt-h100-1b-128"]["predicted_s"]' \
+        'row["megascale-mega-1024"]["predicted_s"] * 4 > row["megascale-mega-256"]["predicted_s"]' \
+        'row["llama3-405b-16384-cp1"]["predicted_s"] * 2 > row["llama3-405b-8192-cp1"]["predicted_s"]'
+}
+
+case_every_excluded_row_has_its_reason() {
+    run estimate --backtest
+    expect_ok
+    expect_out "^  meg21-zero3-175b-768 +time: its time does not follow from its traffic"
+    expect_out "^tt24-8b-8-compile .* gemm; memory 77.0 GiB, predicted "
+    run estimate --backtest --json
+    check_json out 'all("error" in r and r["error"] is not None or "excluded" in r or "result" in r for r in o["rows"])'
+}
+
+case_a_table_of_ones_own_is_scored() {
+    head -5 "$TITAN_SOURCE/cluster/backtest/data/published_runs.csv" >runs.csv
+    run estimate --backtest runs.csv --json
+    expect_ok
+    check_json out 'len(o["rows"]) == 4 and o["sweeps"] == [] and o["time"]["rows"] == 3'
+    grep -E "^(sweep|vtrain-175b-512)," "$TITAN_SOURCE/cluster/backtest/data/layout_sweeps.csv" >sweeps.csv
+    run estimate --json --backtest sweeps.csv
+    expect_ok
+    check_json out '[s["id"] for s in o["sweeps"]] == ["vtrain-175b-512"]' 'o["time"]["rows"] == 21'
+}
+
+case_bad_tables_are_refused() {
+    run estimate --backtest missing.csv
+    expect_code 3
+    expect_err "missing.csv"
+    printf 'id,gpu,model\na,b\n' >bad.csv
+    run estimate --backtest bad.csv
+    expect_code 3
+    expect_err "bad.csv: the row that ends before line 3 has 2 fields, the first row has 3"
+    run estimate --backtest a b
+    expect_code 2
+    expect_err "'b' is one word too many"
+}
+
+run_cases

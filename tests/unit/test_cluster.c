@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Predictions about clusters: sizes of models, collectives and products against arithmetic by hand, tables of runs.
+ * How well measured runs are predicted is in tests/cli/test_backtest.sh.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cluster/backtest/runs.h"
+#include "cluster/model/collective.h"
+#include "cluster/model/gemm.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
+
+/* An 8B model on 16 nodes of 8 devices. Rates are those of h100-sxm. */
+static struct tt_cluster_job job_8b(void)
+{
+    struct tt_cluster_job job = {.replicate = 1,
+                                 .shard = 128,
+                                 .tp = 1,
+                                 .pp = 1,
+                                 .cp = 1,
+                                 .ep = 1,
+                                 .virtual_stages = 1,
+                                 .micro_batch = 2,
+                                 .n_micro = 1,
+                                 .seq_len = 8192,
+                                 .again = TT_AGAIN_OP,
+                                 .kernel = -1};
+
+    assert_int_equal(tt_cluster_machine_find("h100-sxm", &job.machine), 0);
+    assert_int_equal(tt_cluster_stack_find("torchtitan-compile", &job.stack), 0);
+    assert_true(tt_cluster_shape_find("llama3.1-8B", &job.shape));
+    return job;
+}
+
+static double seconds(const struct tt_cluster_job *job)
+{
+    struct tt_cluster_time time;
+
+    tt_cluster_step(job, &time);
+    assert_float_equal(time.gemm + time.attention + time.memory + time.host + time.tensor + time.context + time.expert +
+                           time.data + time.pipeline + time.bubble + time.optimizer,
+                       time.total, 1e-9 * time.total);
+    return time.total;
+}
+
+static double bytes(const struct tt_cluster_job *job)
+{
+    struct tt_cluster_memory memory;
+
+    tt_cluster_peak(job, &memory);
+    return memory.total;
+}
+
+static void models_have_as_many_parameters_as_published(void **state)
+{
+    static const struct {
+        const char *name;
+        double params, tolerance;
+    } models[] = {{"llama3.1-8b", 8030261248, 1e-4},      {"llama3.1-70b", 70553706496, 1e-4},
+                  {"llama3.1-405b", 405853388800, 1e-4},  {"llama2-13b", 13015864320, 1e-4},
+                  {"mpt-7b", 6658859008, 2e-3},           {"gpt-175b", 174600000000, 3e-3},
+                  {"mixtral-8x7b", 46700000000, 3e-3},    {"qwen3-30b-a3b", 30500000000, 1e-2},
+                  {"deepseek-v3-16b", 15700000000, 4e-2}, {"deepseek-v3-671b", 671000000000, 4e-2}};
+    struct tt_cluster_shape shape;
+
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        assert_true(tt_cluster_shape_find(models[i].name, &shape));
+        assert_float_equal(tt_cluster_params(&shape) / models[i].params, 1, models[i].tolerance);
+    }
+    assert_false(tt_cluster_shape_find("llama9-9b", &shape));
+    assert_true(tt_cluster_shape_find("llama3.1-8b", &shape));
+    assert_float_equal(tt_cluster_token_flops(&shape, 8192), 5.79e10, 0.01e10); /* without a discount for the mask */
+}
+
+static void a_ring_runs_at_the_sum_of_the_network_cards_of_its_members(void **state)
+{
+    struct tt_cluster_job job = job_8b();
+    double size = 1e12, whole, eighth; /* so many that latency does not count */
+
+    whole = tt_cluster_gather_sec(&job, tt_cluster_group(&job, 128, 1), size);
+    eighth = tt_cluster_gather_sec(&job, tt_cluster_group(&job, 16, 8), size);
+    /* all 8 cards of a node: 400 GB/s x 0.91, but no more than 450 GB/s x 0.81 of the links inside; and one: 50 GB/s */
+    assert_float_equal(whole, size * 127 / 128 / (0.8 * 0.91 * 400e9), 0.01 * whole);
+    assert_float_equal(eighth, size * 15 / 16 / (0.8 * 0.91 * 50e9), 0.01 * eighth);
+    assert_float_equal(tt_cluster_gather_sec(&job, tt_cluster_group(&job, 8, 1), size),
+                       size * 7 / 8 / (0.8 * 0.81 * 450e9), 0.01 * whole);
+    assert_true(tt_cluster_gather_sec(&job, tt_cluster_group(&job, 1, 1), size) == 0);
+}
+
+static void latency_ends_large_rings(void **state)
+{
+    static const struct {
+        double n, sec;
+    } ring[] = {{128, 0.60e-3}, {512, 2.4e-3}, {8192, 39e-3}};
+    struct tt_cluster_job job = job_8b();
+
+    for (size_t i = 0; i < sizeof ring / sizeof *ring; i++)
+        assert_float_equal(tt_cluster_gather_sec(&job, tt_cluster_group(&job, ring[i].n, 1), ring[i].n * 70e3) /
+                               (ring[i].sec + ring[i].n * 70e3 / 291e9),
+                           1, 0.1);
+}
+
+static void products_waste_units_in_their_last_wave(void **state)
+{
+    const struct tt_cluster_machine *machine;
+    double peak, wide, narrow;
+
+    assert_int_equal(tt_cluster_machine_find("h100-sxm", &machine), 0);
+    peak = machine->number[TT_M_PEAK_BF16].value * machine->number[TT_M_GEMM_SHARE].value *
+           machine->number[TT_M_CLOCK].value;
+    wide = 2.0 * 8192 * 14336 * 4096 / tt_cluster_gemm_sec(machine, 8192, 14336, 4096) / peak;
+    narrow = 2.0 * 2048 * 1792 * 4096 / tt_cluster_gemm_sec(machine, 2048, 1792, 4096) / peak;
+    assert_in_range((int)(1000 * wide), 950, 1000);
+    assert_float_equal(narrow, 112.0 / 132, 1e-3); /* 16 x 7 tiles on 132 units */
+}
+
+static void steps_and_memory_follow_the_layout(void **state)
+{
+    struct tt_cluster_job job = job_8b(), other;
+
+    other = job; /* more devices, more latency */
+    other.shard = 8192;
+    assert_true(seconds(&other) > seconds(&job));
+    assert_true(bytes(&other) < bytes(&job));
+    other = job;
+    other.again = TT_AGAIN_FULL;
+    assert_true(seconds(&other) > seconds(&job));
+    assert_true(bytes(&other) < bytes(&job));
+    other = job;
+    other.float8 = true;
+    assert_true(seconds(&other) < 0.9 * seconds(&job));
+    other = job;
+    other.micro_batch = 1;
+    other.n_micro = 2;
+    assert_true(seconds(&other) > seconds(&job)); /* parameters are gathered twice */
+    assert_true(bytes(&other) < bytes(&job));
+    other = job; /* 8 stages with 8 microbatches: at least 7/8 of the time of the work is waiting */
+    other.shard = 16;
+    other.pp = 8;
+    other.micro_batch = 2;
+    other.n_micro = 8;
+    assert_true(seconds(&other) > 1.8 * seconds(&job));
+    job = other;
+    other.virtual_stages = 4;
+    assert_true(seconds(&other) < 0.75 * seconds(&job));
+}
+
+static void an_expert_layer_is_priced_by_what_a_token_meets(void **state)
+{
+    struct tt_cluster_job job = job_8b();
+    struct tt_cluster_time time;
+
+    assert_true(tt_cluster_shape_find("qwen3-30b-a3b", &job.shape));
+    job.ep = 8;
+    tt_cluster_step(&job, &time);
+    assert_true(time.expert > 0);
+    assert_true(time.gemm < 6 * 30e9 * 16384 / (0.5 * 989e12)); /* 3e9 of the 30e9 parameters are met */
+}
+
+static void names_that_are_not_built_in_are_refused(void **state)
+{
+    const struct tt_cluster_machine *machine;
+    const struct tt_cluster_stack *stack;
+
+    assert_int_equal(tt_cluster_machine_find("h100", &machine), TT_EUSAGE);
+    assert_non_null(strstr(tt_error_message(), "h100-sxm"));
+    assert_int_equal(tt_cluster_stack_find("", &stack), TT_EUSAGE);
+    assert_non_null(strstr(tt_error_message(), "torchtitan-compile"));
+}
+
+static void every_number_has_an_origin(void **state)
+{
+    for (int i = 0; i < tt_cluster_n_machines; i++)
+        for (int k = 0; k < TT_MACHINE_KEYS; k++)
+            assert_non_null(tt_cluster_machines[i].number[k].origin);
+    for (int i = 0; i < tt_cluster_n_stacks; i++)
+        for (int k = 0; k < TT_STACK_KEYS; k++)
+            assert_non_null(tt_cluster_stacks[i].number[k].origin);
+}
+
+static const char table[] = "id,source,model,params,gpus,gpu,dp_replicate,dp_shard,tp,sp,pp,cp,seq_len,local_batch,"
+                            "global_batch,precision,ac,compile,float8,tps_per_gpu,peak_mem_gib,notes\r\n"
+                            "a,torchtitan 2025,llama3-8B,,128,H100 80GB,1,128,1,,1,1,8192,2,256,bf16,selective op,yes,"
+                            "no,6500,62,\"a \"\"quoted\"\" note, 8 x 100 Gb/s a node\"\n"
+                            "\n"
+                            "b,x,unknown,,8,A100 80GB,1,8,1,,1,1,8192,2,16,bf16,full,no,no,100,,\n"
+                            "c,x,llama3-8B,,9,A100 80GB,1,8,1,,1,1,8192,2,16,bf16,full,no,no,100,,\n";
+
+static void rows_of_tables_become_jobs(void **state)
+{
+    struct tt_csv csv;
+    struct tt_cluster_run *runs;
+    bool sweeps;
+
+    assert_int_equal(tt_csv_parse(table, sizeof table - 1, "t.csv", &csv), 0);
+    assert_int_equal(csv.n_rows, 3);
+    assert_string_equal(tt_csv_get(&csv, 0, "notes"), "a \"quoted\" note, 8 x 100 Gb/s a node");
+    assert_string_equal(tt_csv_get(&csv, 0, "no such column"), "");
+    assert_int_equal(tt_cluster_runs(&csv, "t.csv", &runs, &sweeps), 0);
+    assert_false(sweeps);
+    assert_null(runs[0].excluded);
+    assert_string_equal(runs[0].job.machine->name, "h100-sxm");
+    assert_string_equal(runs[0].job.stack->name, "torchtitan-compile-2025");
+    assert_float_equal(runs[0].sec, 2 * 8192 / 6500.0, 1e-9);
+    assert_float_equal(runs[0].job.node_net, 100e9, 1);
+    assert_int_equal(runs[0].job.again, TT_AGAIN_OP);
+    assert_string_equal(runs[1].excluded, "the model's sizes are unknown");
+    assert_string_equal(runs[2].excluded, "the degrees of parallelism do not multiply to the devices");
+    tt_free(runs);
+    tt_csv_release(&csv);
+}
+
+static void tables_that_cannot_be_read_are_refused(void **state)
+{
+    struct tt_csv csv;
+    struct tt_cluster_run *runs;
+    bool sweeps;
+
+    assert_int_equal(tt_csv_parse("a,b\n1\n", 6, "t.csv", &csv), TT_EDATA);
+    assert_non_null(strstr(tt_error_message(), "t.csv: the row that ends before line 3 has 1 fields"));
+    assert_int_equal(tt_csv_parse("\n", 1, "t.csv", &csv), TT_EDATA);
+    assert_int_equal(tt_csv_parse("a,b\n1,2\n", 8, "t.csv", &csv), 0);
+    assert_int_equal(tt_cluster_runs(&csv, "t.csv", &runs, &sweeps), TT_EDATA);
+    assert_non_null(strstr(tt_error_message(), "no columns id"));
+    tt_csv_release(&csv);
+    assert_int_equal(tt_csv_parse("id,model,gpu\nx,llama3-8b,Z80\n", 29, "t.csv", &csv), 0);
+    assert_int_equal(tt_cluster_runs(&csv, "t.csv", &runs, &sweeps), TT_EDATA);
+    assert_non_null(strstr(tt_error_message(), "'Z80'"));
+    tt_csv_release(&csv);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(models_have_as_many_parameters_as_published),
+        cmocka_unit_test(a_ring_runs_at_the_sum_of_the_network_cards_of_its_members),
+        cmocka_unit_test(latency_ends_large_rings),
+        cmocka_unit_test(products_waste_units_in_their_last_wave),
+        cmocka_unit_test(steps_and_memory_follow_the_layout),
+        cmocka_unit_test(an_expert_layer_is_priced_by_what_a_token_meets),
+        cmocka_unit_test(names_that_are_not_built_in_are_refused),
+        cmocka_unit_test(every_number_has_an_origin),
+        cmocka_unit_test(rows_of_tables_become_jobs),
+        cmocka_unit_test(tables_that_cannot_be_read_are_refused),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("cluster", tests, NULL, NULL);
+}
