@@ -13,6 +13,8 @@
 
 #include "core/base/mem.h"
 #include "core/graph/divide.h"
+#include "core/graph/recompute.h"
+#include "core/graph/stage.h"
 #include "core/math/bf16.h"
 #include "core/math/tree.h"
 #include "core/models/model.h"
@@ -24,6 +26,8 @@ struct model_case {
     const char *name, *model;
     struct tt_model_dims dims;
     bool documents, bf16;
+    bool aliased; /* outputs take the memory of inputs */
+    enum tt_recompute_mode recompute;
 };
 
 /* One division: the graphs of its ranks. */
@@ -79,7 +83,7 @@ static int output_of(const struct tt_graph *graph)
     return tt_graph_out(graph, graph->n_nodes - 1);
 }
 
-static void differentiate(struct side *side, int r, bool carry)
+static void differentiate(const struct model_case *of, struct side *side, int r)
 {
     struct tt_graph *graph = side->graphs[r];
     int out = output_of(graph);
@@ -87,10 +91,11 @@ static void differentiate(struct side *side, int r, bool carry)
 
     side->grads[r] = tt_calloc((size_t)graph->n_values, sizeof *side->grads[r]);
     must(tt_graph_differentiate(graph, &seed, 1, side->grads[r]));
-    if (carry)
+    tt_graph_recompute(graph, &(struct tt_recompute){.mode = of->recompute, .every = 1});
+    if (of->documents)
         must(tt_graph_carry_gradients(graph));
     side->seeds[r] = seed.grad;
-    side->interps[r] = interp_new(graph, false);
+    side->interps[r] = interp_new(graph, of->aliased);
 }
 
 static void make_side(const struct test *test, struct side *side, int n)
@@ -107,7 +112,7 @@ static void make_side(const struct test *test, struct side *side, int n)
         } else {
             side->graphs[r] = whole;
         }
-        differentiate(side, r, test->of->documents);
+        differentiate(test->of, side, r);
     }
 }
 
@@ -393,33 +398,126 @@ static bool run_case(const struct model_case *of, int threads)
     return test.failures == 0;
 }
 
-#define LLAMA(tied_too)                                                                                              \
+/* --- graphs that cannot be divided, and what follows a division --- */
+
+static bool refused(const char *model, const struct tt_model_dims *dims, struct tt_divisions divisions,
+                    const char *wanted)
+{
+    struct tt_model *of = NULL;
+    struct tt_graph *graph = NULL, *part = NULL;
+    bool good;
+
+    must(tt_model_new(model, "debugmodel", dims, NULL, &of));
+    must(tt_model_graph(of, TT_GRAPH_VALIDATE, TT_F32, 1, 16, false, &graph, NULL));
+    good = tt_graph_divide(graph, &divisions, &part) == TT_EINTERNAL && strstr(tt_error_message(), wanted);
+    if (!good)
+        printf("# wanted '%s', got '%s'\n", wanted, tt_error_message());
+    tt_graph_free(graph);
+    tt_graph_free(part);
+    tt_model_free(of);
+    return good;
+}
+
+#define LLAMA(is_tied)                                                                                               \
     {                                                                                                                \
         .dim = 48, .n_layers = 2, .n_heads = 16, .n_kv_heads = 8, .head_dim = 8, .ffn_dim = 1536, .vocab_size = 301, \
-        .tied = tied_too                                                                                             \
+        .tied = is_tied                                                                                              \
+    }
+#define GPT2                                                                                                 \
+    {                                                                                                        \
+        .dim = 64, .n_layers = 2, .n_heads = 8, .n_kv_heads = 8, .head_dim = 8, .vocab_size = 301, .tied = 1 \
     }
 
+static bool check_refusals(void)
+{
+    const struct tt_model_dims heads = {.n_heads = 8, .n_kv_heads = 4, .tied = -1};
+    const struct tt_model_dims vocabulary = {.vocab_size = 49, .tied = -1};
+    const struct tt_model_dims adapters = {.lora = {.rank = 4, .alpha = 8.0, .modules = 1}, .tied = -1};
+    const struct tt_division eight = {.peers = {TT_AXIS_TP, 2, 0}, .grains = 8};
+    const struct tt_division three = {.peers = {TT_AXIS_TP, 2, 0}, .grains = 3};
+    bool good = refused("llama3", &heads, (struct tt_divisions){.tp = eight},
+                        "4 of 'layers.0.attention.heads' cannot be divided into 8 grains");
+
+    good = refused("llama3", &vocabulary, (struct tt_divisions){.tp = eight},
+                   "49 of 'tok_embeddings.weight' cannot be divided into 8 grains") &&
+           good;
+    good = refused("llama3", &adapters, (struct tt_divisions){.tp = eight}, "there is no way to divide linear") && good;
+    good = refused("llama3", &heads, (struct tt_divisions){.tp = three}, "3 grains cannot be divided among 2") && good;
+    printf("%s - what cannot be divided is refused\n", good ? "ok" : "not ok");
+    return good;
+}
+
+/* The ranks of a stage send only their own rows to the next stage. */
+static bool check_stages(void)
+{
+    const struct tt_divisions divisions = {.tp = {.peers = {TT_AXIS_TP, 4, 1}, .grains = GRAINS}};
+    const struct model_case of = {"stages", "llama3", LLAMA(0), true, true, false, TT_RECOMPUTE_NONE};
+    struct test test = {.of = &of};
+    struct tt_graph *whole, *part = NULL;
+    struct tt_stage stages[2];
+    int *stage_of;
+    bool good;
+
+    must(tt_model_new(of.model, "debugmodel", &of.dims, NULL, &test.model));
+    whole = whole_graph(&test);
+    behead(whole);
+    must(tt_graph_divide(whole, &divisions, &part));
+    stage_of = tt_calloc((size_t)part->n_nodes, sizeof *stage_of);
+    tt_graph_stages_by_block(part, 2, stage_of);
+    must(tt_graph_cut(part, stage_of, 2, stages));
+    good =
+        stages[0].n_out == 1 && tt_value_rows(&stages[0].graph->values[stages[0].out[0].value]) == BATCH * SEQ_LEN / 4;
+    for (int s = 0; s < 2; s++) {
+        const struct tt_graph *graph = stages[s].graph;
+        struct tt_seed seed = {output_of(graph), TT_NONE};
+
+        seed.grad = tt_graph_grad_value(stages[s].graph, seed.value);
+        stages[s].grad = tt_calloc((size_t)graph->n_values, sizeof *stages[s].grad);
+        must(tt_graph_differentiate(stages[s].graph, &seed, 1, stages[s].grad));
+        good = good && graph->dtype == TT_BF16 && graph->documents;
+    }
+    printf("%s - a divided graph is cut into stages\n", good ? "ok" : "not ok");
+    tt_stages_release(stages, 2);
+    tt_free(stage_of);
+    tt_graph_free(whole);
+    tt_graph_free(part);
+    tt_model_free(test.model);
+    return good;
+}
+
+/* Without grains the graph is the same, op by op. */
+static bool check_identity(void)
+{
+    const struct model_case of = {"identity", "gpt2", GPT2, false, false, false, TT_RECOMPUTE_NONE};
+    struct test test = {.of = &of};
+    struct tt_graph *whole, *same = NULL;
+    bool good;
+
+    must(tt_model_new(of.model, "debugmodel", &of.dims, NULL, &test.model));
+    whole = whole_graph(&test);
+    must(tt_graph_divide(whole, &(struct tt_divisions){0}, &same));
+    good = whole->n_nodes == same->n_nodes && whole->n_values == same->n_values &&
+           strcmp(whole->values[whole->token_loss].name, same->values[same->token_loss].name) == 0;
+    for (int n = 0; n < whole->n_nodes && good; n++)
+        good = whole->nodes[n].op == same->nodes[n].op && whole->nodes[n].block == same->nodes[n].block &&
+               memcmp(&whole->nodes[n].attr, &same->nodes[n].attr, sizeof whole->nodes[n].attr) == 0;
+    printf("%s - a graph without grains stays as it is\n", good ? "ok" : "not ok");
+    tt_graph_free(whole);
+    tt_graph_free(same);
+    tt_model_free(test.model);
+    return good;
+}
+
 static const struct model_case cases[] = {
-    {"llama3", "llama3", LLAMA(0), false, false},
-    {"llama3, tied, documents", "llama3", LLAMA(1), true, false},
-    {"qwen3", "qwen3", LLAMA(0), false, false},
-    {"gpt2",
-     "gpt2",
-     {.dim = 64, .n_layers = 2, .n_heads = 8, .n_kv_heads = 8, .head_dim = 8, .vocab_size = 301, .tied = 1},
-     false,
-     false},
-    {"gpt2, documents",
-     "gpt2",
-     {.dim = 64, .n_layers = 2, .n_heads = 8, .n_kv_heads = 8, .head_dim = 8, .vocab_size = 301, .tied = 1},
-     true,
-     false},
-    {"llama3 in bfloat16", "llama3", LLAMA(0), false, true},
-    {"qwen3, documents in bfloat16", "qwen3", LLAMA(1), true, true},
-    {"gpt2 in bfloat16",
-     "gpt2",
-     {.dim = 64, .n_layers = 2, .n_heads = 8, .n_kv_heads = 8, .head_dim = 8, .vocab_size = 301, .tied = 1},
-     false,
-     true},
+    {"llama3", "llama3", LLAMA(0), false, false, false, TT_RECOMPUTE_NONE},
+    {"llama3, tied, documents", "llama3", LLAMA(1), true, false, false, TT_RECOMPUTE_NONE},
+    {"llama3, every block twice, in shared memory", "llama3", LLAMA(0), false, false, true, TT_RECOMPUTE_FULL},
+    {"qwen3", "qwen3", LLAMA(0), false, false, false, TT_RECOMPUTE_NONE},
+    {"gpt2", "gpt2", GPT2, false, false, false, TT_RECOMPUTE_NONE},
+    {"gpt2, documents, in shared memory", "gpt2", GPT2, true, false, true, TT_RECOMPUTE_OP},
+    {"llama3 in bfloat16", "llama3", LLAMA(0), false, true, false, TT_RECOMPUTE_NONE},
+    {"qwen3, documents, in bfloat16, in shared memory", "qwen3", LLAMA(1), true, true, true, TT_RECOMPUTE_OP},
+    {"gpt2 in bfloat16", "gpt2", GPT2, false, true, false, TT_RECOMPUTE_NONE},
 };
 
 int main(void)
@@ -428,5 +526,8 @@ int main(void)
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         good = run_case(&cases[i], 1 + (int)i % 3) && good;
+    good = check_refusals() && good;
+    good = check_stages() && good;
+    good = check_identity() && good;
     return good ? 0 : 1;
 }

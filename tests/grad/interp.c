@@ -89,6 +89,8 @@ static void take_over(struct interp *interp, int n, int k)
     if (alias < 0 || alias >= node->n_in || node->in[alias] == TT_NONE)
         return;
     from = node->in[alias];
+    if (tt_value_bytes(&interp->graph->values[from]) != tt_value_bytes(&interp->graph->values[node->out[k]]))
+        return;
     if (!made_by_node(interp->graph, from) || interp->gone[from] || last_reader(interp->graph, from) != n)
         return;
     interp->data[node->out[k]] = interp->data[from];
