@@ -2,6 +2,7 @@
  *
  * The portable kernels of cross-entropy; style and sums as in typed/.
  */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -79,4 +80,37 @@ void tt_cross_entropy_grad_bf16_generic(float *loss, float *z, float *logits, co
     tt_cross_entropy_grad_generic(loss, z, logits, labels, rows, vocab, scale, z_loss);
     for (int64_t r = 0; r < rows; r++)
         tt_round_in_place(logits + r * vocab, vocab);
+}
+
+void tt_softmax_sum_generic(float *largest, float *sum, const float *x, int64_t n)
+{
+    float most = tt_row_max(x, n), shift = most < -FLT_MAX ? 0.0F : most;
+    double total = 0.0;
+
+    for (int64_t i = 0; i < n; i += SUM_BLOCK)
+        total += (double)block_sum_exp(x + i, n - i < SUM_BLOCK ? n - i : SUM_BLOCK, shift);
+    *largest = most;
+    *sum = (float)total;
+}
+
+void tt_softmax_grad_generic(float *y, const float *x, int64_t n, float largest, float factor)
+{
+    TT_INDEPENDENT
+    for (int64_t i = 0; i < n; i++)
+        y[i] = factor * tt_expf(x[i] - largest);
+}
+
+/* Each block is read before the rounded values, in half of its memory, can reach it. */
+void tt_softmax_grad_bf16_generic(tt_bf16 *y, const float *x, int64_t n, float largest, float factor)
+{
+    float block[4 * TT_LANES];
+    const int64_t size = 4 * TT_LANES;
+
+    for (int64_t i = 0; i < n; i += size) {
+        int64_t part = n - i < size ? n - i : size;
+
+        tt_softmax_grad_generic(block, x + i, part, largest, factor);
+        tt_round_in_place(block, part);
+        memcpy(y + i, block, (size_t)part * sizeof *y);
+    }
 }

@@ -3,6 +3,7 @@
  * The references of cross-entropy; sums in double.
  */
 #include <math.h>
+#include <string.h>
 
 #include "core/kernels/kernels.h"
 #include "core/kernels/vector_math.h"
@@ -52,4 +53,32 @@ void tt_cross_entropy_grad_bf16_ref(float *loss, float *z, float *logits, const 
     tt_cross_entropy_grad_ref(loss, z, logits, labels, rows, vocab, scale, z_loss);
     for (int64_t r = 0; r < rows; r++)
         tt_round_in_place(logits + r * vocab, vocab);
+}
+
+void tt_softmax_sum_ref(float *largest, float *sum, const float *x, int64_t n)
+{
+    double most = -INFINITY, total = 0.0;
+
+    for (int64_t i = 0; i < n; i++)
+        most = fmax(most, (double)x[i]);
+    for (int64_t i = 0; i < n; i++)
+        total += exp((double)x[i] - (isinf(most) && most < 0.0 ? 0.0 : most));
+    *largest = (float)most;
+    *sum = (float)total;
+}
+
+void tt_softmax_grad_ref(float *y, const float *x, int64_t n, float largest, float factor)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (float)((double)factor * exp((double)x[i] - (double)largest));
+}
+
+/* Each element is read before the rounded values, in half of its memory, can reach it. */
+void tt_softmax_grad_bf16_ref(tt_bf16 *y, const float *x, int64_t n, float largest, float factor)
+{
+    for (int64_t i = 0; i < n; i++) {
+        tt_bf16 rounded = tt_bf16_from_float((float)((double)factor * exp((double)x[i] - (double)largest)));
+
+        memcpy(y + i, &rounded, sizeof rounded);
+    }
 }

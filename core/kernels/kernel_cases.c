@@ -65,6 +65,18 @@ static void run_cross_entropy_grad(const struct tt_bench_work *w)
     w->table->cross_entropy_grad(w->x[1], NULL, w->x[0], w->labels, w->rows, w->width, 1e-3F, 0.0F);
 }
 
+static void run_softmax_sum(const struct tt_bench_work *w)
+{
+    for (int64_t r = 0; r < w->rows; r++)
+        w->table->softmax_sum(w->x[1] + r, w->x[2] + r, w->x[0] + r * w->width, w->width);
+}
+
+static void run_softmax_grad(const struct tt_bench_work *w)
+{
+    for (int64_t r = 0; r < w->rows; r++)
+        w->table->softmax_grad(w->x[1] + r * w->width, w->x[0] + r * w->width, w->width, 3.0F, 1e-3F);
+}
+
 static void run_gelu_fwd(const struct tt_bench_work *w)
 {
     w->table->gelu_fwd(w->x[1], w->x[0], w->n);
@@ -141,6 +153,12 @@ static void run_add_bf16(const struct tt_bench_work *w)
 static void run_cross_entropy_grad_bf16(const struct tt_bench_work *w)
 {
     w->table->cross_entropy_grad_bf16(w->x[1], NULL, w->x[0], w->labels, w->rows, w->width, 1e-3F, 0.0F);
+}
+
+static void run_softmax_grad_bf16(const struct tt_bench_work *w)
+{
+    for (int64_t r = 0; r < w->rows; r++)
+        w->table->softmax_grad_bf16(half(w, 1) + r * w->width, w->x[0] + r * w->width, w->width, 3.0F, 1e-3F);
 }
 
 static void run_gelu_fwd_bf16(const struct tt_bench_work *w)
@@ -473,6 +491,9 @@ const struct tt_bench_case tt_bench_cases[] = {
     {"scatter_add", run_scatter_add, 1.0, 0.0, 512, NULL},
     {"scatter_add_bf16", run_scatter_add_bf16, 0.5, 0.0, 512, NULL},
     {"sgemm", run_sgemm, 0.0, 1.0, 0, &matrices},
+    {"softmax_grad", run_softmax_grad, 2.0, 0.0, 4096, NULL},
+    {"softmax_grad_bf16", run_softmax_grad_bf16, 1.5, 0.0, 4096, NULL},
+    {"softmax_sum", run_softmax_sum, 1.0, 0.0, 4096, NULL},
     {"squares", run_squares, 1.0, 0.0, 512, NULL},
     {"sum_rows", run_sum_rows, 1.0, 0.0, 512, NULL},
     {"sum_rows_bf16", run_sum_rows_bf16, 0.5, 0.0, 512, NULL},

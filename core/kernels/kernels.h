@@ -63,6 +63,9 @@
  *                       is in the range of dw's rows (the loader checks)
  *   sgemm               a product of floats as in matmul.h, with the scratch of one worker; grains and partial are not
  *                       read
+ *   softmax_grad        y = factor * exp(x - largest); y may be x
+ *   softmax_sum         of a part of a row: the largest x that is not NaN, -inf for none, and the sum of
+ *                       exp(x - largest), or of exp(x) if the largest is -inf
  *   squares             the sum of x[i]^2 in double; all but the reference add in one order
  *   sum_rows            y[c] = [acc[c] +] the sum over rows of x[r * width + c], c < columns; acc NULL, y or other
  *                       memory
@@ -72,7 +75,8 @@
  * A kernel `name_bf16` computes as `name` does, in float, and its results are rounded to bfloat16 once, where it stores
  * bfloat16: activations, weights and the gradients of activations. Statistics, losses, tables and the gradients of
  * weights are floats, and what attention_bwd_bf16 computes. Products in attention may round the weights and the
- * gradients of the scores too. cross_entropy_grad_bf16 leaves the gradient in the first half of each row's memory.
+ * gradients of the scores too. cross_entropy_grad_bf16 leaves the gradient in the first half of each row's memory,
+ * and the y of softmax_grad_bf16 may be the first half of x.
  *
  * Non-finite inputs make the outputs that depend on them non-finite.
  */

@@ -363,6 +363,23 @@ static void check_cross_entropy_grad(struct check *check)
     }
 }
 
+static void check_softmax_grad(struct check *check)
+{
+    for (int k = 0; k < N_WIDTHS * N_FILLS; k++) {
+        int64_t n = widths[k / N_FILLS];
+        float *x = check_filled(check, n, k % N_FILLS), *want = check_array(check, n), largest, sum;
+        struct both y = empty(check, n);
+
+        check->table->softmax_sum(&largest, &sum, x, n);
+        check->table->softmax_grad(want, x, n, largest, 0.3F);
+        check->table->softmax_grad_bf16(y.half, x, n, largest, 0.3F);
+        compare(check, "y", "softmax_grad", y.half, want, n);
+        check->table->softmax_grad_bf16((tt_bf16 *)(void *)x, x, n, largest, 0.3F);
+        compare(check, "y in place", "softmax_grad", (const tt_bf16 *)(const void *)x, want, n);
+        check_reset(check, "softmax_grad");
+    }
+}
+
 const struct check_case bf16_cases[] = {
     {"add_bf16", check_elementwise},
     {"gelu_fwd_bf16", check_elementwise},
@@ -379,5 +396,6 @@ const struct check_case bf16_cases[] = {
     {"sum_rows_bf16", check_sum_rows},
     {"scatter_add_bf16", check_scatter_add},
     {"cross_entropy_grad_bf16", check_cross_entropy_grad},
+    {"softmax_grad_bf16", check_softmax_grad},
 };
 const int n_bf16_cases = sizeof bf16_cases / sizeof *bf16_cases;

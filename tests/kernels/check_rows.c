@@ -146,6 +146,58 @@ static void check_cross_entropy_grad(struct check *check)
     }
 }
 
+/* A part of a row of logits, some of which may have no exponential at all. */
+static float *part_of_row(struct check *check, int64_t n, int k)
+{
+    float *x = check_filled(check, n, k % N_FILLS);
+
+    for (int64_t i = 0; k % 3 == 1 && i < n; i++)
+        x[i] *= 12.0F;
+    for (int64_t i = 0; k % 4 == 3 && i < n; i += 1 + (k % 8 == 3))
+        x[i] = -INFINITY; /* every one, or every other one */
+    return x;
+}
+
+static void check_softmax_sum(struct check *check)
+{
+    for (int k = 0; k < 4 * N_WIDTHS * N_FILLS; k++) {
+        int64_t n = widths[k / N_FILLS % N_WIDTHS];
+        float *x = part_of_row(check, n, k), *got = check_array(check, 2), *want = check_array(check, 2);
+        double near[2] = {0.0};
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "%lld case %d", (long long)n, k);
+        tt_softmax_sum_ref(want, want + 1, x, n);
+        check->table->softmax_sum(got, got + 1, x, n);
+        near[1] = 8.0 * eps32 * fabs((double)want[1]);
+        check_compare(check, "largest", shape, got, want, 1, near, 0.0);
+        check_compare(check, "sum", shape, got + 1, want + 1, 1, near + 1, 0.0);
+        check_reset(check, shape);
+    }
+}
+
+static void check_softmax_grad(struct check *check)
+{
+    for (int k = 0; k < 4 * N_WIDTHS * N_FILLS; k++) {
+        int64_t n = widths[k / N_FILLS % N_WIDTHS];
+        float *x = part_of_row(check, n, k), *y = check_array(check, n), *want = check_array(check, n), largest, sum;
+        double *near = check_doubles(check, n);
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "%lld case %d", (long long)n, k);
+        tt_softmax_sum_ref(&largest, &sum, x, n);
+        tt_softmax_grad_ref(want, x, n, largest, 0.3F);
+        check->table->softmax_grad(y, x, n, largest, 0.3F);
+        for (int64_t i = 0; i < n; i++)
+            near[i] =
+                (8.0 + fmin(fabs((double)x[i] - (double)largest), 100.0)) * eps32 * fabs((double)want[i]) + 0x1p-126;
+        check_compare(check, "y", shape, y, want, n, near, 0.0);
+        check->table->softmax_grad(x, x, n, largest, 0.3F);
+        check_compare(check, "y in place", shape, x, y, n, NULL, 0.0);
+        check_reset(check, shape);
+    }
+}
+
 static void check_sum_rows(struct check *check)
 {
     for (int k = 0; k < 2 * N_WIDTHS; k++) {
@@ -193,6 +245,7 @@ static void check_scatter_add(struct check *check)
 const struct check_case row_cases[] = {
     {"rmsnorm_fwd", check_rmsnorm},         {"rmsnorm_bwd", check_rmsnorm_bwd},
     {"cross_entropy", check_cross_entropy}, {"cross_entropy_grad", check_cross_entropy_grad},
+    {"softmax_sum", check_softmax_sum},     {"softmax_grad", check_softmax_grad},
     {"sum_rows", check_sum_rows},           {"scatter_add", check_scatter_add},
 };
 const int n_row_cases = sizeof row_cases / sizeof *row_cases;

@@ -3,6 +3,7 @@
  * Cross-entropy of rows of logits in AVX2 or AVX-512: the maximum, the exponentials with their sum, and for the
  * gradient one multiplication, each a pass over a row that stays in the second-level cache.
  */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -140,4 +141,30 @@ void TT_ISA(tt_cross_entropy_grad_bf16)(float *loss, float *z, float *logits, co
             bf16_store_n(grad + v, vf_mul(vf_set(factor), vf_load_n(logits + v, vocab - v)), vocab - v);
         grad[labels[r]] = tt_bf16_from_float(target);
     }
+}
+
+void TT_ISA(tt_softmax_sum)(float *largest, float *sum, const float *x, int64_t n)
+{
+    float most = row_max(x, n);
+
+    *largest = most;
+    *sum = (float)row_exp(x, NULL, n, most < -FLT_MAX ? 0.0F : most);
+}
+
+VF_INLINE vf slope(const float *x, int64_t n, float largest, float factor)
+{
+    return vf_mul(vf_set(factor), vf_exp(vf_sub(vf_load_n(x, n), vf_set(largest))));
+}
+
+void TT_ISA(tt_softmax_grad)(float *y, const float *x, int64_t n, float largest, float factor)
+{
+    for (int64_t i = 0; i < n; i += VF_LANES)
+        vf_store_n(y + i, slope(x + i, n - i, largest, factor), n - i);
+}
+
+/* Each vector is read before the rounded values, in half of its memory, can reach it. */
+void TT_ISA(tt_softmax_grad_bf16)(tt_bf16 *y, const float *x, int64_t n, float largest, float factor)
+{
+    for (int64_t i = 0; i < n; i += VF_LANES)
+        bf16_store_n(y + i, slope(x + i, n - i, largest, factor), n - i);
 }
