@@ -19,7 +19,7 @@
  *   H query heads   K key/value heads   E head_dim   F ffn width   V vocabulary   L layers
  *   X experts   k experts of a token
  */
-enum { TT_MAX_DIMS = 4, TT_MAX_INPUTS = 9, TT_MAX_OUTPUTS = 3, TT_NONE = -1 };
+enum { TT_MAX_DIMS = 4, TT_MAX_INPUTS = 9, TT_MAX_OUTPUTS = 4, TT_NONE = -1 };
 
 enum tt_value_kind {
     TT_VALUE_PARAM,      /* a model parameter, whole (unsharded) */
@@ -94,6 +94,8 @@ struct tt_attr {
     bool normalize;     /* router: the gates of a token are divided by their sum */
     bool balanced;      /* router: the experts get slots in turn, whatever their scores are */
     float z_loss;       /* head: coefficient of the squared logsumexp of each token; 0: none */
+    int64_t first_row;  /* head in phases: of the chunk, among all N rows */
+    int64_t chunk_rows; /* head in phases: R */
     bool inverse;       /* rope: rotate back (backward) */
     bool rotate_half;   /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
     bool from_position; /* row 0 is at tt_scalars.position of a context of seq_len, not at 0 (generation) */

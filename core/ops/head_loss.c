@@ -9,31 +9,21 @@
  *   out  token_loss, dx (N, D), may take x's memory, dw (V, D) = [acc +] the gradient, may take acc's memory; not
  *        if w is constant
  *
- * Logits exist for CHUNK tokens at a time, in scratch, as floats whatever the node computes in; they are turned into
- * their gradient in place, in the type of the node, and never computed twice. The chunks depend on N only, and dw adds
- * them in order. The product for dx has few elements and a long sum over the vocabulary: it is cut into slices of the
- * vocabulary, in scratch, which are added in order. So both products of the gradient keep a whole team busy, and dx can
- * take x's memory although dw's product reads x at the same time. In bfloat16 the gradient fills half of each row of
- * logits, and the other half holds the slices of the row if it is long enough. If N or V has grains, each grain has its
- * own chunks and slices, and dw and dx are trees over the grains. The softmax is over the local rows of w.
+ * Logits exist for TT_HEAD_CHUNK tokens at a time, in scratch, as floats whatever the node computes in; they are turned
+ * into their gradient in place, in the type of the node, and never computed twice. The chunks depend on N only, and dw
+ * adds them in order. The products are those of head.h. If N has grains, each grain has its own chunks, and dw is a
+ * tree over the grains. If V has grains, tt_graph_phase_head replaces the node (core/graph/phases.h): here the softmax
+ * is over the local rows of w.
  *   attr rows (N), out (V), z_loss
  */
 #include <string.h>
 
 #include "core/kernels/kernels.h"
-#include "core/kernels/matmul.h"
 #include "core/math/tree.h"
 #include "core/ops/grains.h"
-#include "core/ops/rule.h"
+#include "core/ops/head.h"
 
-enum {
-    CHUNK = 512,
-    TILE_ROWS = 8,
-    DX_TILES_WANTED = 16,
-    SLICE_MIN = 2048, /* of the vocabulary */
-    TILE_ELEMENTS = 16384,
-    LINE = 16 /* floats of a cache line */
-};
+enum { TILE_ELEMENTS = 16384, LINE = 16 /* floats of a cache line */ };
 
 static int check(const struct tt_graph *graph, const struct tt_node *node)
 {
@@ -84,6 +74,7 @@ static int backward_of_loss(struct tt_graph *graph, int node, int *grad_in)
     for (int k = 1; k < n_out; k++) {
         with_grads.out[with_grads.n_out++] = tt_graph_grad_value(graph, forward.in[k - 1]);
         graph->values[with_grads.out[k]].producer = node;
+        with_grads.attr.partial = with_grads.attr.partial || graph->values[with_grads.out[k]].partial;
     }
     TT_TRY(tt_op_infer(graph, &with_grads, ""));
     graph->nodes[node] = with_grads;
@@ -93,109 +84,33 @@ out:
     return rc;
 }
 
-/* How the work is cut. It depends on the grains of N and V, not on the local part. */
+/* The grains of rows, and the chunks that each of them has. */
 struct cuts {
-    bool bf16;
-    int64_t rows, width, vocab;
-    int64_t row_grain, vocab_grain;
-    int64_t chunk;  /* rows of logits at a time, within a grain of rows */
-    int64_t slices; /* of a grain of the vocabulary, in which dx is summed */
-    /* elements from one row of the logits' gradient to the next: in bfloat16 it fills half of the row */
-    int64_t grad_stride;
-    /* floats in scratch: dx of the first slice, from it to dx of the next slice, and from a row to the next */
-    int64_t dx_first, dx_slice, dx_row;
+    struct tt_head head;
+    int64_t rows, row_grain;
 };
-
-/* The products of a chunk of `rows`, without addresses: logits, dw, and dx of a part of the vocabulary. */
-static struct tt_matmul logits_product(const struct cuts *cuts, int64_t rows)
-{
-    return (struct tt_matmul){.bf16 = cuts->bf16,
-                              .trans_b = true,
-                              .m = rows,
-                              .n = cuts->vocab,
-                              .k = cuts->width,
-                              .lda = cuts->width,
-                              .ldb = cuts->width,
-                              .ldc = cuts->vocab,
-                              .n_grain = cuts->vocab_grain};
-}
-
-static struct tt_matmul dw_product(const struct cuts *cuts, int64_t rows)
-{
-    return (struct tt_matmul){.bf16 = cuts->bf16,
-                              .trans_a = true,
-                              .m = cuts->vocab,
-                              .n = cuts->width,
-                              .k = rows,
-                              .lda = cuts->grad_stride,
-                              .ldb = cuts->width,
-                              .ldc = cuts->width,
-                              .m_grain = cuts->vocab_grain};
-}
-
-static struct tt_matmul dx_product(const struct cuts *cuts, int64_t rows, int64_t vocab)
-{
-    return (struct tt_matmul){.bf16 = cuts->bf16,
-                              .m = rows,
-                              .n = cuts->width,
-                              .k = vocab,
-                              .lda = cuts->grad_stride,
-                              .ldb = cuts->width,
-                              .ldc = cuts->dx_row};
-}
-
-static int64_t vocab_grains(const struct cuts *cuts)
-{
-    return tt_tiles(cuts->vocab, cuts->vocab_grain);
-}
-
-/* The slices of dx: after the logits, or in the halves of their rows that the gradient leaves free. */
-static void place_slices(struct cuts *cuts)
-{
-    int64_t half = tt_round_up(tt_div_up(cuts->vocab, 2), LINE);
-
-    cuts->dx_first = cuts->chunk * cuts->vocab;
-    cuts->dx_slice = cuts->chunk * cuts->width;
-    cuts->dx_row = cuts->width;
-    if (!cuts->bf16 || half + vocab_grains(cuts) * cuts->slices * cuts->width > cuts->vocab)
-        return;
-    cuts->dx_first = half;
-    cuts->dx_slice = cuts->width;
-    cuts->dx_row = cuts->vocab;
-}
 
 static struct cuts cuts_of(const struct tt_graph *graph, const struct tt_node *node)
 {
-    const struct tt_value *x = &graph->values[node->in[0]], *w = &graph->values[node->in[1]];
-    struct cuts cuts = {.bf16 = tt_op_is_bf16(graph, node),
-                        .rows = tt_value_rows(x),
-                        .width = tt_value_width(x),
-                        .vocab = tt_value_rows(w),
-                        .slices = 1};
-    struct tt_matmul slice;
+    struct cuts cuts = {.rows = tt_value_rows(&graph->values[node->in[0]])};
 
     cuts.row_grain = tt_grain_or(&node->attr.rows, cuts.rows);
-    cuts.vocab_grain = tt_grain_or(&node->attr.out, cuts.vocab);
-    cuts.chunk = cuts.row_grain < CHUNK ? cuts.row_grain : CHUNK;
-    cuts.grad_stride = cuts.bf16 ? 2 * cuts.vocab : cuts.vocab;
-    if (node->op != TT_OP_HEAD_LOSS_GRAD)
-        return cuts;
-    slice = dx_product(&cuts, cuts.chunk, cuts.vocab_grain);
-    while (cuts.slices * tt_matmul_tiles(&slice) < DX_TILES_WANTED &&
-           cuts.vocab_grain / (2 * cuts.slices) >= SLICE_MIN) {
-        cuts.slices *= 2;
-        slice.k = cuts.vocab_grain / cuts.slices;
-    }
-    place_slices(&cuts);
+    cuts.head = tt_head_of(graph, node, node->in[0], node->in[1], tt_head_chunk_rows(graph, node),
+                           node->op == TT_OP_HEAD_LOSS_GRAD);
     return cuts;
 }
 
-/* Logits of a chunk, the slices of its dx. */
-static int64_t chunk_floats(const struct cuts *cuts, bool grad)
+int64_t tt_head_chunk_rows(const struct tt_graph *graph, const struct tt_node *node)
 {
-    bool apart = grad && cuts->dx_row == cuts->width;
+    int64_t grain = tt_grain_or(&node->attr.rows, tt_value_rows(&graph->values[node->in[0]]));
 
-    return cuts->chunk * (cuts->vocab + (apart ? vocab_grains(cuts) * cuts->slices * cuts->width : 0));
+    return grain < TT_HEAD_CHUNK ? grain : TT_HEAD_CHUNK;
+}
+
+/* Logits of a chunk, the slices of its dx. */
+static int64_t chunk_floats(const struct cuts *cuts)
+{
+    return cuts->head.rows * cuts->head.vocab + tt_head_slice_floats(&cuts->head);
 }
 
 /* Entries of the stack of dw's sums over grains of rows, after them; none without dw. */
@@ -203,192 +118,75 @@ static int64_t stack_floats(const struct tt_node *node, const struct cuts *cuts)
 {
     if (node->op != TT_OP_HEAD_LOSS_GRAD || node->n_out < 3 || !tt_grain_size(&node->attr.rows))
         return 0;
-    return tt_tree_stack_depth(tt_tiles(cuts->rows, cuts->row_grain)) * cuts->vocab * cuts->width;
+    return tt_tree_stack_depth(tt_tiles(cuts->rows, cuts->row_grain)) * cuts->head.vocab * cuts->head.width;
 }
 
-/* At the end, for each worker, what the largest of the products needs. */
-static int64_t worker_floats(const struct cuts *cuts)
-{
-    struct tt_matmul products[3] = {logits_product(cuts, cuts->chunk), dw_product(cuts, cuts->chunk),
-                                    dx_product(cuts, cuts->chunk, cuts->vocab_grain)};
-    int64_t most = 0;
-
-    for (int i = 0; i < 3; i++) {
-        int64_t floats = tt_matmul_scratch_floats(&products[i]);
-
-        most = floats > most ? floats : most;
-    }
-    return most;
-}
-
-static float *workers_scratch(const struct tt_call *call, const struct cuts *cuts)
-{
-    bool grad = call->node->op == TT_OP_HEAD_LOSS_GRAD;
-
-    return (float *)call->scratch + tt_round_up(chunk_floats(cuts, grad) + stack_floats(call->node, cuts), LINE);
-}
-
-/* A chunk of the rows; dw of its grain of rows is summed in `dw`, after `acc`. NULL: there is no dw. */
-struct chunk {
+/* The rows [begin, begin + chunk.n). */
+struct part {
     const struct tt_call *call;
-    struct cuts cuts;
-    int64_t begin, n;
-    bool grad;
-    const float *acc;
-    float *dw;
+    const struct cuts *cuts;
+    struct tt_head_chunk chunk;
+    int64_t begin;
 };
 
 static void loss_tile(void *arg, int64_t tile, int worker)
 {
-    const struct chunk *chunk = arg;
-    const struct tt_call *call = chunk->call;
-    struct tt_range part = tt_tile_range(chunk->n, TILE_ROWS, tile);
-    float *logits = (float *)call->scratch + part.begin * chunk->cuts.vocab;
-    float *loss = (float *)call->out[0] + chunk->begin + part.begin;
-    float z_loss = call->node->attr.z_loss, *z = z_loss > 0.0F ? loss + chunk->cuts.rows : NULL;
-    const int32_t *labels = (const int32_t *)call->in[2] + chunk->begin + part.begin;
+    const struct part *p = arg;
+    const struct tt_call *call = p->call;
+    struct tt_range part = tt_tile_range(p->chunk.n, TT_HEAD_TILE_ROWS, tile);
+    int64_t vocab = p->cuts->head.vocab;
+    float *logits = p->chunk.logits + part.begin * vocab;
+    float *loss = (float *)call->out[0] + p->begin + part.begin;
+    float z_loss = call->node->attr.z_loss, *z = z_loss > 0.0F ? loss + p->cuts->rows : NULL;
+    const int32_t *labels = (const int32_t *)call->in[2] + p->begin + part.begin;
 
     (void)worker;
-    if (chunk->grad) {
-        TT_RUN_KERNEL(call, cross_entropy_grad, loss, z, logits, labels, part.n, chunk->cuts.vocab,
-                      call->scalars->inv_valid_tokens, z_loss);
+    if (call->node->op == TT_OP_HEAD_LOSS_GRAD) {
+        TT_RUN_KERNEL(call, cross_entropy_grad, loss, z, logits, labels, part.n, vocab, call->scalars->inv_valid_tokens,
+                      z_loss);
     } else {
-        tt_kernels()->cross_entropy(loss, z, logits, labels, part.n, chunk->cuts.vocab, z_loss);
+        tt_kernels()->cross_entropy(loss, z, logits, labels, part.n, vocab, z_loss);
     }
 }
 
-static void chunk_loss(struct chunk *chunk)
+static void run_part(struct part *p)
 {
-    const struct tt_call *call = chunk->call;
-    struct tt_matmul product = logits_product(&chunk->cuts, chunk->n);
+    const struct tt_call *call = p->call;
+    struct tt_head_chunk *chunk = &p->chunk;
+    int64_t first = p->begin * p->cuts->head.width;
 
-    product.a = tt_call_in_at(call, 0, chunk->begin * chunk->cuts.width);
-    product.b = call->in[1];
-    product.c = call->scratch;
-    product.scratch = workers_scratch(call, &chunk->cuts);
-    tt_matmul(call->team, &product);
-    tt_team_run(call->team, tt_tiles(chunk->n, TILE_ROWS), loss_tile, chunk);
-}
-
-static struct tt_matmul chunk_dw(const struct chunk *chunk)
-{
-    const struct tt_call *call = chunk->call;
-    struct tt_matmul product = dw_product(&chunk->cuts, chunk->n);
-
-    product.a = call->scratch;
-    product.b = tt_call_in_at(call, 0, chunk->begin * chunk->cuts.width);
-    product.acc = chunk->acc;
-    product.c = chunk->dw;
-    return product;
-}
-
-/* Row `row` of slice i of dx: the slices of the first grain of the vocabulary, then of the next. */
-static float *dx_slice(const struct chunk *chunk, int64_t i, int64_t row)
-{
-    const struct cuts *cuts = &chunk->cuts;
-
-    return (float *)chunk->call->scratch + cuts->dx_first + i * cuts->dx_slice + row * cuts->dx_row;
-}
-
-static struct tt_matmul chunk_dx(const struct chunk *chunk, int64_t i)
-{
-    const struct cuts *cuts = &chunk->cuts;
-    struct tt_range grain = tt_tile_range(cuts->vocab, cuts->vocab_grain, i / cuts->slices);
-    int64_t begin = grain.begin + grain.n * (i % cuts->slices) / cuts->slices;
-    int64_t end = grain.begin + grain.n * (i % cuts->slices + 1) / cuts->slices;
-    struct tt_matmul product = dx_product(cuts, chunk->n, end - begin);
-
-    product.a = (const char *)chunk->call->scratch + begin * (cuts->bf16 ? sizeof(tt_bf16) : sizeof(float));
-    product.b = tt_call_in_at(chunk->call, 1, begin * cuts->width);
-    product.c = dx_slice(chunk, i, 0);
-    return product;
-}
-
-static int64_t dx_slices(const struct chunk *chunk)
-{
-    return vocab_grains(&chunk->cuts) * chunk->cuts.slices;
-}
-
-/* The tiles of one slice. */
-static int64_t dx_tiles(const struct chunk *chunk)
-{
-    struct tt_matmul slice = dx_product(&chunk->cuts, chunk->n, chunk->cuts.vocab_grain / chunk->cuts.slices);
-
-    return tt_matmul_tiles(&slice);
-}
-
-/* Runs the tiles of dx, which are longer, then those of dw. */
-static void grad_tile(void *arg, int64_t tile, int worker)
-{
-    const struct chunk *chunk = arg;
-    int64_t of_slice = dx_tiles(chunk), of_dx = of_slice * dx_slices(chunk);
-    struct tt_matmul product = tile < of_dx ? chunk_dx(chunk, tile / of_slice) : chunk_dw(chunk);
-
-    /* workers that run another product meanwhile use other parts of the scratch */
-    product.scratch = workers_scratch(chunk->call, &chunk->cuts) +
-                      worker * (worker_floats(&chunk->cuts) - tt_matmul_scratch_floats(&product));
-    tt_matmul_tile(&product, tile < of_dx ? tile % of_slice : tile - of_dx, worker);
-}
-
-/* Adds the slices of a grain in order, then the grains as a tree. */
-static void dx_sum_row(const struct chunk *chunk, int64_t row)
-{
-    int64_t n = chunk->cuts.width, slices = chunk->cuts.slices;
-    struct tt_tree_walk walk = tt_tree_walk_make(vocab_grains(&chunk->cuts));
-    int64_t into, from;
-    void *dx = tt_call_out_at(chunk->call, 1, (chunk->begin + row) * n);
-
-    for (int64_t i = 0; i < dx_slices(chunk); i++) {
-        float *grain = dx_slice(chunk, i / slices * slices, row);
-
-        if (i % slices)
-            tt_kernels()->add(grain, grain, dx_slice(chunk, i, row), n);
-    }
-    while (tt_tree_walk_next(&walk, &into, &from))
-        tt_kernels()->add(dx_slice(chunk, into * slices, row), dx_slice(chunk, into * slices, row),
-                          dx_slice(chunk, from * slices, row), n);
-    if (chunk->cuts.bf16)
-        tt_kernels()->bf16_round(dx, dx_slice(chunk, 0, row), n);
-    else
-        memcpy(dx, dx_slice(chunk, 0, row), (size_t)n * sizeof(float));
-}
-
-static void dx_sum_tile(void *arg, int64_t tile, int worker)
-{
-    const struct chunk *chunk = arg;
-    struct tt_range part = tt_tile_range(chunk->n, TILE_ROWS, tile);
-
-    (void)worker;
-    for (int64_t row = part.begin; row < part.begin + part.n; row++)
-        dx_sum_row(chunk, row);
-}
-
-static void chunk_grads(struct chunk *chunk)
-{
-    struct tt_team *team = chunk->call->team;
-    struct tt_matmul dw = chunk_dw(chunk);
-    int64_t dw_tiles = chunk->dw ? tt_matmul_tiles(&dw) : 0;
-
-    tt_team_run(team, dx_tiles(chunk) * dx_slices(chunk) + dw_tiles, grad_tile, chunk);
-    tt_team_run(team, tt_tiles(chunk->n, TILE_ROWS), dx_sum_tile, chunk);
+    chunk->x = tt_call_in_at(call, 0, first);
+    tt_head_logits(chunk);
+    tt_team_run(call->team, tt_tiles(chunk->n, TT_HEAD_TILE_ROWS), loss_tile, p);
+    if (call->node->op != TT_OP_HEAD_LOSS_GRAD)
+        return;
+    chunk->dx = tt_call_out_at(call, 1, first);
+    tt_head_grads(chunk);
 }
 
 /* Runs the chunks of a grain of rows. dw = [acc +] its gradient. */
 static void run_grain(const struct tt_call *call, const struct cuts *cuts, int64_t grain, const float *acc, float *dw)
 {
     struct tt_range rows = tt_tile_range(cuts->rows, cuts->row_grain, grain);
-    struct chunk chunk = {.call = call, .cuts = *cuts, .grad = call->node->op == TT_OP_HEAD_LOSS_GRAD};
+    float *scratch = call->scratch;
+    struct part p = {.call = call, .cuts = cuts};
 
-    for (int64_t i = 0; i < tt_tiles(rows.n, cuts->chunk); i++) {
-        struct tt_range part = tt_tile_range(rows.n, cuts->chunk, i);
+    p.chunk = (struct tt_head_chunk){.head = &cuts->head,
+                                     .team = call->team,
+                                     .w = call->in[1],
+                                     .logits = scratch,
+                                     .slices = scratch + cuts->head.rows * cuts->head.vocab,
+                                     .workers = scratch +
+                                                tt_round_up(chunk_floats(cuts) + stack_floats(call->node, cuts), LINE),
+                                     .dx_bf16 = call->node->n_out > 1 && tt_call_out(call, 1)->dtype == TT_BF16,
+                                     .dw = dw};
+    for (int64_t i = 0; i < tt_tiles(rows.n, cuts->head.rows); i++) {
+        struct tt_range part = tt_tile_range(rows.n, cuts->head.rows, i);
 
-        chunk.begin = rows.begin + part.begin;
-        chunk.n = part.n;
-        chunk.acc = i ? dw : acc;
-        chunk.dw = dw;
-        chunk_loss(&chunk);
-        if (chunk.grad)
-            chunk_grads(&chunk);
+        p.begin = rows.begin + part.begin;
+        p.chunk.n = part.n;
+        p.chunk.acc = i ? dw : acc;
+        run_part(&p);
     }
 }
 
@@ -415,13 +213,13 @@ static void add(struct tt_team *team, float *to, const float *a, const float *b,
 /* Entry `depth` of the stack of dw's sums over grains of rows, in scratch. */
 static float *dw_entry(const struct tt_call *call, const struct cuts *cuts, int depth)
 {
-    return (float *)call->scratch + chunk_floats(cuts, true) + depth * cuts->vocab * cuts->width;
+    return (float *)call->scratch + chunk_floats(cuts) + depth * cuts->head.vocab * cuts->head.width;
 }
 
 /* dw is a tree over the grains of rows. */
 static void run_grains(const struct tt_call *call, const struct cuts *cuts)
 {
-    int64_t grains = tt_tiles(cuts->rows, cuts->row_grain), n = cuts->vocab * cuts->width;
+    int64_t grains = tt_tiles(cuts->rows, cuts->row_grain), n = cuts->head.vocab * cuts->head.width;
     int depth = 0;
 
     for (int64_t g = 0; g < grains; g++) {
@@ -454,9 +252,9 @@ static void run(const struct tt_call *call)
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
     struct cuts cuts = cuts_of(graph, node);
-    int64_t floats = chunk_floats(&cuts, node->op == TT_OP_HEAD_LOSS_GRAD) + stack_floats(node, &cuts);
+    int64_t floats = tt_round_up(chunk_floats(&cuts) + stack_floats(node, &cuts), LINE);
 
-    return (tt_round_up(floats, LINE) + threads * worker_floats(&cuts)) * (int64_t)sizeof(float);
+    return (floats + threads * tt_head_worker_floats(&cuts.head)) * (int64_t)sizeof(float);
 }
 
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)

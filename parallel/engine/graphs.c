@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/graph/phases.h"
 
 /* Notes the whole gradient of each parameter, in the stage that reads it; for a tied one that of the embedding. */
 static void note_gradients(const struct tt_stage *stage, int *param_grad)
@@ -101,6 +102,8 @@ int tt_engine_graphs(const struct tt_engine_options *o, int pp, enum tt_graph_mo
         if (o->reduce_last)
             TT_TRY(tt_graph_carry_gradients(stages[s].graph));
     }
+    for (int s = 0; s < n; s++)
+        TT_TRY(tt_graph_phase_head(stages[s].graph));
     *ret_stages = stages;
     *ret_n = n;
     stages = NULL;

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/graph/phases.h"
 #include "core/kernels/kernels.h"
 #include "tests/grad/cases.h"
 #include "tests/grad/interp.h"
@@ -71,7 +72,7 @@ static struct side make_side(void (*build)(struct tt_graph *), bool bf16)
     side.leaves = side.graph->n_values;
     side.grad = tt_calloc((size_t)side.leaves, sizeof *side.grad);
     loss.value = side.graph->token_loss;
-    if (tt_graph_differentiate(side.graph, &loss, 1, side.grad) < 0) {
+    if (tt_graph_differentiate(side.graph, &loss, 1, side.grad) < 0 || tt_graph_phase_head(side.graph) < 0) {
         printf("# %s\n", tt_error_message());
         abort();
     }

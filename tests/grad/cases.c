@@ -110,6 +110,12 @@ static void build_head_slices(struct tt_graph *graph)
     head(graph, activation(graph, 7, 3), param(graph, 4099, 3));
 }
 
+static int frozen(struct tt_graph *graph, int value)
+{
+    graph->values[value].constant = true;
+    return value;
+}
+
 static void add_z_loss(struct tt_graph *graph, float coefficient)
 {
     if (tt_graph_add_z_loss(graph, coefficient) < 0)
@@ -127,6 +133,49 @@ static void build_head_chunks_z_loss(struct tt_graph *graph)
 {
     build_head_chunks(graph);
     add_z_loss(graph, 0.25F);
+}
+
+/* The vocabulary has grains, so the head runs in phases; the last grain is shorter. */
+static void use_phases(struct tt_graph *graph)
+{
+    struct tt_node *node = &graph->nodes[graph->values[graph->token_loss].producer];
+
+    node->attr.out = (struct tt_extent){graph->values[node->in[1]].shape[0], 4};
+}
+
+static void build_head_phases(struct tt_graph *graph)
+{
+    build_head(graph);
+    use_phases(graph);
+}
+
+static void build_head_phases_z_loss(struct tt_graph *graph)
+{
+    build_head_chunks_z_loss(graph);
+    use_phases(graph);
+}
+
+static void build_head_phases_slices(struct tt_graph *graph)
+{
+    inputs(graph, 1, 7);
+    head(graph, activation(graph, 7, 3), param(graph, 16399, 3));
+    use_phases(graph);
+}
+
+/* The gradient of w is a tree over grains of rows, each of two chunks. */
+static void build_head_phases_rows(struct tt_graph *graph)
+{
+    inputs(graph, 1, 1602);
+    head(graph, activation(graph, 1602, 3), TT_NONE);
+    use_phases(graph);
+    graph->nodes[graph->n_nodes - 1].attr.rows = (struct tt_extent){1602, 3};
+}
+
+static void build_head_phases_frozen(struct tt_graph *graph)
+{
+    inputs(graph, 1, 530);
+    head(graph, activation(graph, 530, 3), frozen(graph, param(graph, VOCAB, 3)));
+    use_phases(graph);
 }
 
 static void build_add(struct tt_graph *graph)
@@ -632,12 +681,6 @@ static void build_scale_again(struct tt_graph *graph)
     head(graph, add(graph, op(graph, TT_OP_SCALE, &attr, x, TT_NONE, TT_NONE), x), TT_NONE);
 }
 
-static int frozen(struct tt_graph *graph, int value)
-{
-    graph->values[value].constant = true;
-    return value;
-}
-
 /* Only the first weight is trained. All ops after it whose weights have gradients have frozen ones. */
 static void build_frozen(struct tt_graph *graph)
 {
@@ -679,6 +722,11 @@ const struct grad_case grad_cases[] = {
     {"head_loss: slices", build_head_slices, 0.05},
     {"head_loss: z-loss", build_head_z_loss, 0.05},
     {"head_loss: z-loss, chunks", build_head_chunks_z_loss, 0.05},
+    {"head in phases", build_head_phases, 0.05},
+    {"head in phases: z-loss, chunks", build_head_phases_z_loss, 0.05},
+    {"head in phases: slices", build_head_phases_slices, 0.05},
+    {"head in phases: grains of rows", build_head_phases_rows, 0.05},
+    {"head in phases: frozen weight", build_head_phases_frozen, 0.05},
     {"add", build_add, 0.05},
     {"add: accumulated", build_add_again, 0.05},
     {"linear", build_linear, 0.05},

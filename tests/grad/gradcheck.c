@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/graph/phases.h"
 #include "core/kernels/kernels.h"
 #include "core/math/rng.h"
 #include "tests/grad/cases.h"
@@ -209,7 +210,7 @@ static void prepare(struct test *test, void (*build)(struct tt_graph *))
         has_case[test->graph->nodes[n].op] = true;
     grad = tt_calloc((size_t)test->graph->n_values, sizeof *grad);
     loss.value = test->graph->token_loss;
-    if (tt_graph_differentiate(test->graph, &loss, 1, grad) < 0) {
+    if (tt_graph_differentiate(test->graph, &loss, 1, grad) < 0 || tt_graph_phase_head(test->graph) < 0) {
         printf("# %s: %s\n", test->name, tt_error_message());
         abort();
     }

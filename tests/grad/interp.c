@@ -173,8 +173,9 @@ static void fill_positions(struct interp_draw *draw, const struct tt_value *valu
 static int64_t vocabulary(const struct tt_graph *graph)
 {
     int n = graph->token_loss == TT_NONE ? 0 : graph->values[graph->token_loss].producer;
+    const struct tt_node *node = &graph->nodes[n];
 
-    return graph->values[graph->nodes[n].in[1]].shape[0];
+    return node->attr.out.whole ? node->attr.out.whole : graph->values[node->in[1]].shape[0];
 }
 
 static void fill_value(struct interp *interp, struct interp_draw *draw, int v)
