@@ -14,7 +14,8 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/plan/backtest.h"
+#include "cli/cluster/backtest.h"
+#include "cli/cluster/cluster.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 
@@ -23,6 +24,10 @@ const struct tt_option tt_estimate_options[] = {
     {"ranks", NULL, "N,N...", "numbers of ranks (default: 1)"},
     {"memory", NULL, "SIZE",
      "memory that a rank may use, such as 80GiB (default: parallelism.memory_limit, or its share of this machine's)"},
+    {"machine", NULL, "NAME", "predict one training job on a cluster of this built-in machine, such as h100-sxm"},
+    {"stack", NULL, "NAME", "with --machine: the software that trains (default: torchtitan-compile-2025)"},
+    {"search", NULL, NULL, "with --machine: print the best layouts of the job's batch on so many ranks"},
+    {"tokens", NULL, "N", "with --machine: tokens of the whole run (default: those of training.steps)"},
     {"backtest", NULL, NULL,
      "predict measured runs of GPU clusters, those of a table (CSV) or the built-in ones, and print the errors"},
     {"json", NULL, NULL, "print JSON"},
@@ -32,6 +37,8 @@ const struct tt_option tt_estimate_options[] = {
 
 static const char usage[] =
     "usage: titan estimate [--config FILE]... --ranks N[,N...] [--memory SIZE] [--section.key=value]...\n"
+    "       titan estimate --machine NAME [--stack NAME] [--search] [--tokens N] [--config FILE]...\n"
+    "                      --ranks N[,N...] [--memory SIZE] [--section.key=value]...\n"
     "       titan estimate --backtest [CSV] [--json]\n\n"
     "Estimates memory, traffic and time of a step for each number of ranks and each reshard policy.\n"
     "Starts no ranks. Without --config: the built-in quick run.\n\n";
@@ -292,6 +299,18 @@ static json_t *to_json(const struct tt_estimate *e)
 
 /* --- the command --- */
 
+/* Options that mean nothing without --machine. */
+static int check_cluster_options(const struct tt_args *args)
+{
+    static const char *const options[] = {"stack", "search", "tokens"};
+
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (tt_args_has(args, options[i]))
+            return tt_fail(TT_EUSAGE, "estimate: --%s needs --machine\nhelp: for instance --machine h100-sxm",
+                           options[i]);
+    return 0;
+}
+
 static int estimate(const struct tt_args *args)
 {
     const char *list = tt_args_last(args, "ranks");
@@ -301,6 +320,11 @@ static int estimate(const struct tt_args *args)
 
     TT_TRY(read_ranks(list ? list : "1", &ranks));
     TT_TRY(read_memory(tt_args_last(args, "memory"), &e.memory));
+    if (tt_args_has(args, "machine")) {
+        rc = tt_print_cluster(args, ranks.count, ranks.n, e.memory);
+        goto out;
+    }
+    TT_TRY(check_cluster_options(args));
     TT_TRY(tt_estimate_begin(&e));
     for (int i = 0; i < ranks.n; i++)
         TT_TRY(tt_estimate_ranks(&e, ranks.count[i]));

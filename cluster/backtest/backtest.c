@@ -10,7 +10,7 @@
 
 #include "core/base/mem.h"
 
-const double tt_backtest_interval = 0.07, tt_backtest_wide_interval = 0.20;
+const double tt_backtest_interval = 0.08, tt_backtest_wide_interval = 0.15;
 
 /* --- scores --- */
 

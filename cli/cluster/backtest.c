@@ -2,14 +2,14 @@
  *
  * `titan estimate --backtest`: predictions for measured runs of clusters, and their errors.
  */
-#include "cli/plan/backtest.h"
+#include "cli/cluster/backtest.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cluster/backtest/backtest.h"
+#include "cli/cluster/cluster.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
@@ -122,14 +122,6 @@ static json_t *score_json(const struct tt_score *s)
                      tt_json_number(s->p90), "worst_error", tt_json_number(s->worst));
 }
 
-static json_t *parts_json(const struct tt_cluster_time *t)
-{
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "gemm", t->gemm, "attention",
-                     t->attention, "memory", t->memory, "host", t->host, "tensor", t->tensor, "context", t->context,
-                     "expert", t->expert, "data", t->data, "pipeline", t->pipeline, "bubble", t->bubble, "optimizer",
-                     t->optimizer);
-}
-
 static json_t *row_json(const struct tt_cluster_run *run, const struct tt_backtest_row *row)
 {
     static const char *const words[] = {[TT_FIT_YES] = "fits", [TT_FIT_TIGHT] = "tight", [TT_FIT_NO] = "does not fit"};
@@ -138,12 +130,13 @@ static json_t *row_json(const struct tt_cluster_run *run, const struct tt_backte
 
     if (row->time.total > 0)
         (void)json_object_update_new(
-            o, json_pack("{s:f, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:f, s:s}", "predicted_s", row->time.total,
-                         "measured_s", tt_json_number(run->sec > 0 ? run->sec : NAN), "error",
-                         tt_json_number(row->error), "error_left_out", tt_json_number(row->left_out), "error_one_row",
-                         tt_json_number(row->one_row), "error_foreign", tt_json_number(row->foreign), "dominant",
-                         tt_cluster_dominant(&row->time), "parts_s", parts_json(&row->time), "predicted_bytes",
-                         row->memory.allocated, "predicted_fit", words[tt_cluster_fits(&row->memory)]));
+            o,
+            json_pack("{s:f, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:f, s:s}", "predicted_s", row->time.total,
+                      "measured_s", tt_json_number(run->sec > 0 ? run->sec : NAN), "error", tt_json_number(row->error),
+                      "error_left_out", tt_json_number(row->left_out), "error_one_row", tt_json_number(row->one_row),
+                      "error_foreign", tt_json_number(row->foreign), "dominant", tt_cluster_dominant(&row->time),
+                      "parts_s", tt_cluster_parts_json(&row->time), "predicted_bytes", row->memory.allocated,
+                      "predicted_fit", words[tt_cluster_fits(&row->memory)]));
     if (run->bytes > 0)
         (void)json_object_update_new(o, json_pack("{s:f, s:o}", "measured_bytes", run->bytes, "memory_error",
                                                   tt_json_number(row->memory_error)));

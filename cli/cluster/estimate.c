@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `titan estimate --machine`: the job of a configuration on clusters of several sizes, or the best layouts of it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/cluster/cluster.h"
+#include "core/base/mem.h"
+
+enum { SHOWN = 10 };
+
+static const char default_stack[] = "torchtitan-compile-2025";
+
+struct command {
+    const struct tt_args *args;
+    const struct tt_config *cfg;
+    const struct tt_cluster_machine *machine;
+    const struct tt_cluster_stack *stack;
+    double usable;
+    double tokens; /* of the run; 0: the configuration's steps */
+    struct tt_backtest test;
+    char *model;
+    json_t *list; /* with --json */
+    bool any;     /* something fits */
+};
+
+static int read_tokens(const struct tt_args *args, double *ret_tokens)
+{
+    const char *text = tt_args_last(args, "tokens");
+    char *end = NULL;
+
+    *ret_tokens = text ? strtod(text, &end) : 0;
+    if (text && (end == text || *end || !(*ret_tokens >= 1) || *ret_tokens > 1e18))
+        return tt_fail(TT_EUSAGE,
+                       "estimate: --tokens '%s' is not a number of tokens\nhelp: for instance --tokens 15e12", text);
+    return 0;
+}
+
+static int one(struct command *c, int ranks)
+{
+    struct tt_cluster_view view = {.model = c->model};
+    struct tt_cluster_job job;
+    int rc = tt_cluster_job_of(c->cfg, c->machine, c->stack, ranks, &job);
+
+    if (rc < 0)
+        return rc;
+    tt_cluster_view_fill(&view, &job, c->usable,
+                         c->tokens > 0 ? c->tokens : (double)c->cfg->training.steps * tt_cluster_tokens(&job),
+                         &c->test);
+    c->any = c->any || view.fit != TT_FIT_NO;
+    if (c->list)
+        (void)json_array_append_new(c->list, tt_cluster_json(&view));
+    else
+        tt_cluster_print(&view);
+    return 0;
+}
+
+static int search(struct command *c, int ranks)
+{
+    struct tt_cluster_found found;
+    struct tt_cluster_job job;
+    int rc = tt_cluster_batch_of(c->cfg, c->machine, c->stack, ranks, &job);
+
+    if (rc < 0)
+        return rc;
+    tt_cluster_search(&job, ranks, c->usable, SHOWN, &found);
+    c->any = c->any || found.n > 0;
+    if (c->list)
+        (void)json_array_append_new(c->list, tt_cluster_found_json(&found, ranks));
+    else
+        tt_cluster_print_found(&found, &job, ranks);
+    tt_cluster_found_release(&found);
+    return 0;
+}
+
+static int all(struct command *c, const int *ranks, int n)
+{
+    bool searches = tt_args_has(c->args, "search");
+
+    for (int i = 0; i < n; i++) {
+        int rc = searches ? search(c, ranks[i]) : one(c, ranks[i]);
+
+        if (rc < 0)
+            return rc;
+        if (!c->list && i + 1 < n)
+            (void)printf("\n");
+    }
+    return 0;
+}
+
+int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_t memory)
+{
+    const char *machine = tt_args_last(args, "machine"), *stack = tt_args_last(args, "stack");
+    struct command c = {.args = args, .usable = (double)memory};
+    struct tt_text unbuilt = {0};
+    struct tt_cli_variant variant = {.unbuilt = &unbuilt};
+    struct tt_config *cfg = NULL;
+    struct tt_csv table = {0};
+    const char *where = "the built-in table of runs";
+    int rc = 0;
+
+    TT_TRY(tt_cluster_machine_find(machine, &c.machine));
+    TT_TRY(tt_cluster_stack_find(stack ? stack : default_stack, &c.stack));
+    TT_TRY(read_tokens(args, &c.tokens));
+    TT_TRY(tt_cli_load_variant("estimate", args, &variant, &cfg));
+    c.cfg = cfg;
+    c.model = tt_format("%s %s", cfg->model.name, cfg->model.flavor);
+    TT_TRY(tt_csv_parse(tt_backtest_runs, tt_backtest_runs_size, where, &table));
+    TT_TRY(tt_backtest_score(&table, &where, 1, &c.test));
+    c.list = tt_args_has(args, "json") ? json_array() : NULL;
+    TT_TRY(all(&c, ranks, n));
+    if (c.list) {
+        rc = tt_cli_print_json(json_pack("{s:s, s:i, s:O}", "type",
+                                         tt_args_has(args, "search") ? "cluster_search" : "cluster_estimate", "schema",
+                                         1, "jobs", c.list));
+    }
+    if (rc == 0 && !c.any)
+        rc = tt_error_exit_code(TT_EFIT);
+out:
+    json_decref(c.list);
+    tt_backtest_release(&c.test);
+    tt_csv_release(&table);
+    tt_text_release(&unbuilt);
+    tt_free(c.model);
+    tt_config_free(cfg);
+    return rc;
+}

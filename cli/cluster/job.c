@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The configuration of a run as a job on a cluster.
+ */
+#include "cli/job/job.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "cli/cluster/cluster.h"
+#include "core/models/model.h"
+#include "parallel/pipeline/schedule.h"
+
+static struct tt_cluster_shape shape_of(const struct tt_model *model)
+{
+    const struct tt_model_dims *d = &model->dims;
+
+    return (struct tt_cluster_shape){.dim = (double)d->dim,
+                                     .layers = (double)d->n_layers,
+                                     .heads = (double)d->n_heads,
+                                     .kv_heads = (double)d->n_kv_heads,
+                                     .head_dim = (double)d->head_dim,
+                                     .ffn = (double)d->ffn_dim,
+                                     .vocab = (double)d->vocab_size,
+                                     .gated = !model->row->learned_positions,
+                                     .tied = d->tied == 1,
+                                     .params = (double)tt_model_n_elements(model)};
+}
+
+static void recomputation(const struct tt_config *cfg, struct tt_cluster_job *job)
+{
+    switch (cfg->activation_checkpoint.mode) {
+    case TT_AC_NONE:
+        job->again = TT_AGAIN_NONE;
+        break;
+    case TT_AC_FULL:
+        job->again = TT_AGAIN_FULL;
+        break;
+    case TT_AC_AUTO:
+        job->again = TT_AGAIN_OP;
+        break;
+    case TT_AC_SELECTIVE:
+        job->again = cfg->activation_checkpoint.selective_ac_option == 0 ? TT_AGAIN_OP : TT_AGAIN_LAYERS;
+        if (job->again == TT_AGAIN_LAYERS)
+            job->again_layers = floor(job->shape.layers / (double)cfg->activation_checkpoint.selective_ac_option);
+        break;
+    }
+}
+
+static int batches(const struct tt_config *cfg, struct tt_cluster_job *job)
+{
+    double ranks = job->shard * job->replicate, local = (double)cfg->training.local_batch_size, sequences;
+
+    sequences = cfg->training.global_batch_size > 0 ? (double)cfg->training.global_batch_size : local * ranks;
+    job->micro_batch = job->pp > 1 ? (double)cfg->parallelism.pipeline_parallel_microbatch_size : local;
+    job->n_micro = sequences / ranks / job->micro_batch;
+    if (job->n_micro < 1 || floor(job->n_micro) != job->n_micro)
+        return tt_fail(TT_EUSAGE,
+                       "estimate: a step of %.0f sequences is no multiple of %.0f ranks of data parallelism x %.0f "
+                       "sequences\nhelp: change training.global_batch_size or training.local_batch_size",
+                       sequences, ranks, job->micro_batch);
+    return 0;
+}
+
+static int degrees(const struct tt_config *cfg, int ranks, struct tt_cluster_job *job)
+{
+    double inner;
+
+    job->tp = (double)cfg->parallelism.tensor_parallel_degree;
+    job->pp = (double)cfg->parallelism.pipeline_parallel_degree;
+    job->cp = (double)cfg->parallelism.context_parallel_degree;
+    job->ep = (double)cfg->parallelism.expert_parallel_degree;
+    job->replicate = (double)cfg->parallelism.data_parallel_replicate_degree;
+    job->shard = (double)cfg->parallelism.data_parallel_shard_degree;
+    inner = job->tp * job->pp * job->cp * job->replicate;
+    if (job->shard < 1)
+        job->shard = floor(ranks / inner);
+    if (inner * job->shard != ranks)
+        return tt_fail(TT_EUSAGE,
+                       "estimate: the degrees of parallelism multiply to %.0f, not to %d ranks\nhelp: let "
+                       "parallelism.data_parallel_shard_degree be -1, or choose another --ranks",
+                       inner * fmax(job->shard, 1), ranks);
+    job->sequence_parallel = job->tp > 1;
+    return 0;
+}
+
+static double stages_of_a_rank(const struct tt_config *cfg, const struct tt_cluster_job *job)
+{
+    const char *name = cfg->parallelism.pipeline_parallel_schedule;
+
+    if (job->pp <= 1)
+        return 1;
+    if (cfg->parallelism.pipeline_parallel_layers_per_stage != TT_NULL_INT)
+        return fmax(1, ceil(job->shape.layers / (double)cfg->parallelism.pipeline_parallel_layers_per_stage / job->pp));
+    return strstr(name, "Interleaved") || strstr(name, "Looped") ? 2 : 1;
+}
+
+/* Sequences of a step: with local_batch_size alone, those of as many ranks of data parallelism as the layout has. */
+int tt_cluster_batch_of(const struct tt_config *cfg, const struct tt_cluster_machine *machine,
+                        const struct tt_cluster_stack *stack, int ranks, struct tt_cluster_job *ret_job)
+{
+    struct tt_model_dims over = tt_job_model_overrides(cfg);
+    struct tt_cluster_job job = {.machine = machine, .stack = stack, .kernel = -1};
+    struct tt_model *model = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model));
+    TT_TRY(degrees(cfg, ranks, &job));
+    job.shape = shape_of(model);
+    job.seq_len = (double)cfg->training.seq_len;
+    job.virtual_stages = 1;
+    job.micro_batch = 1;
+    job.n_micro = cfg->training.global_batch_size > 0
+                      ? (double)cfg->training.global_batch_size / (job.shard * job.replicate)
+                      : (double)cfg->training.local_batch_size;
+    *ret_job = job;
+out:
+    tt_model_free(model);
+    return rc;
+}
+
+int tt_cluster_job_of(const struct tt_config *cfg, const struct tt_cluster_machine *machine,
+                      const struct tt_cluster_stack *stack, int ranks, struct tt_cluster_job *ret_job)
+{
+    struct tt_model_dims over = tt_job_model_overrides(cfg);
+    struct tt_cluster_job job = {.machine = machine, .stack = stack, .kernel = -1};
+    const struct tt_words *reshard = &cfg->parallelism.fsdp_reshard_after_forward;
+    struct tt_model *model = NULL;
+    const char *fault;
+    int rc = 0;
+
+    TT_TRY(tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model));
+    job.shape = shape_of(model);
+    job.seq_len = (double)cfg->training.seq_len;
+    TT_TRY(degrees(cfg, ranks, &job));
+    job.virtual_stages = stages_of_a_rank(cfg, &job);
+    recomputation(cfg, &job);
+    job.keep_gathered =
+        reshard->n == 1 && (strcmp(reshard->word[0], "never") == 0 || strcmp(reshard->word[0], "false") == 0);
+    TT_TRY(batches(cfg, &job));
+    fault = tt_cluster_fault(&job);
+    if (fault)
+        rc = tt_fail(TT_EUSAGE, "estimate: the layout cannot run on %d ranks: %s", ranks, fault);
+    *ret_job = job;
+out:
+    tt_model_free(model);
+    return rc;
+}

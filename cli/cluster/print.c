@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One screen about a job on a cluster, and the layouts that a search found.
+ */
+#include <math.h>
+#include <stdio.h>
+
+#include "cli/cluster/cluster.h"
+
+static const double gib = 1024.0 * 1024.0 * 1024.0;
+
+static const char *const fit_words[] = {[TT_FIT_YES] = "fits", [TT_FIT_TIGHT] = "tight", [TT_FIT_NO] = "does not fit"};
+
+static void print_head(const struct tt_cluster_view *view)
+{
+    const struct tt_cluster_job *job = &view->layout.job;
+    double devices = tt_cluster_devices(job), node = job->machine->number[TT_M_DEVICES].value;
+    char text[200];
+
+    (void)printf("%s on %.0f x %s (%.0f nodes of %.0f, %.0f Gb/s a node), stack %s\n", view->model, devices,
+                 job->machine->name, ceil(devices / node), fmin(node, devices),
+                 job->machine->number[TT_M_NODE_NET].value * 8 / 1e9, job->stack->name);
+    (void)printf("layout        %s; %.0f tokens a step\n", tt_cluster_layout_text(text, sizeof text, job),
+                 tt_cluster_tokens(job));
+}
+
+static void print_memory(const struct tt_cluster_view *view)
+{
+    const struct tt_cluster_memory *m = &view->layout.memory;
+
+    (void)printf("%-13s %.1f of %.1f GiB, %.1f GiB %s", fit_words[view->fit], m->total / gib, m->usable / gib,
+                 fabs(m->usable - m->total) / gib, m->usable < m->total ? "too much" : "spare");
+    if (view->layout.job.pp > 1)
+        (void)printf("; stage %d needs most", m->stage);
+    (void)printf("\n  state %.1f  gathered %.1f  activations %.1f  logits %.1f  communicators %.1f  context %.1f  "
+                 "allocator %.1f\n",
+                 m->state / gib, m->buffers / gib, m->activations / gib, m->logits / gib, m->communicators / gib,
+                 m->context / gib, m->allocator / gib);
+}
+
+static void print_time(const struct tt_cluster_view *view)
+{
+    const struct tt_cluster_time *t = &view->layout.time;
+    const struct tt_cluster_job *job = &view->layout.job;
+    double flops = tt_cluster_token_flops(&job->shape, job->seq_len) * view->layout.tokens_per_sec;
+    const struct {
+        const char *name;
+        double sec;
+    } part[] = {{"gemm", t->gemm},
+                {"attention", t->attention},
+                {"memory-bound", t->memory},
+                {"host", t->host},
+                {"tensor exposed", t->tensor},
+                {"context exposed", t->context},
+                {"experts exposed", t->expert},
+                {"data exposed", t->data},
+                {"pipeline messages", t->pipeline},
+                {"bubble", t->bubble},
+                {"optimizer", t->optimizer}};
+
+    (void)printf("step          %.3f s (80 %%: %.3f to %.3f)  %.0f tokens/s/device  %.0f TFLOP/s, MFU %.1f %% of %.0f "
+                 "TFLOP/s\n ",
+                 t->total, t->total * (1 - view->half_width), t->total * (1 + view->half_width),
+                 view->layout.tokens_per_sec, flops / 1e12, 100 * flops / job->machine->number[TT_M_PEAK_BF16].value,
+                 job->machine->number[TT_M_PEAK_BF16].value / 1e12);
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        if (part[i].sec >= 0.0005 * t->total)
+            (void)printf(" %s %.3f ", part[i].name, part[i].sec);
+    (void)printf("\n  MFU counts 6 flops a parameter of a product and 12 x layers x width x sequence, without a "
+                 "discount for the mask\n");
+}
+
+static void print_change(const char *head, const struct tt_cluster_view *view, const struct tt_cluster_change *c)
+{
+    const struct tt_cluster_memory *m = &c->layout.memory;
+
+    (void)printf("%-13s %s: %+.1f %% tokens/s, %+.1f GiB (%s)\n", head, c->text, 100 * c->gain,
+                 (m->total - view->layout.memory.total) / gib, fit_words[tt_cluster_fits(m)]);
+}
+
+static void print_changes(const struct tt_cluster_view *view)
+{
+    const char *head = "also";
+    const struct tt_cluster_change *best = NULL;
+
+    for (int i = 0; i < view->n_changes && !best; i++)
+        if (tt_cluster_fits(&view->change[i].layout.memory) != TT_FIT_NO &&
+            (view->fit == TT_FIT_NO || view->change[i].gain > 0))
+            best = &view->change[i];
+    (void)printf("limited by    %s\n", tt_cluster_dominant(&view->layout.time));
+    if (best)
+        print_change("best change", view, best);
+    else
+        (void)printf("best change   no single change that fits is faster\n");
+    for (int i = 0, n = 0; i < view->n_changes && n < 5; i++) {
+        if (&view->change[i] == best)
+            continue;
+        print_change(head, view, &view->change[i]);
+        head = "";
+        n++;
+    }
+}
+
+static void print_course(const struct tt_cluster_view *view)
+{
+    const struct tt_cluster_course *c = &view->course;
+
+    (void)printf("run           %.4g tokens, %.0f steps: %.1f days, %.0f device-hours at a goodput of %.1f %%\n",
+                 c->tokens, c->steps, c->days, c->device_hours, 100 * c->goodput);
+    (void)printf(
+        "  a failure every %.1f h, %.1f expected; a checkpoint every %.0f steps (%.0f min) of %.0f GB, blocked "
+        "%.1f s if written in the background at 10 GB/s\n",
+        c->failure_hours, c->failures, c->interval_steps, c->interval_sec / 60, c->checkpoint_bytes / 1e9,
+        c->blocked_sec);
+}
+
+static void print_evidence(const struct tt_cluster_view *view)
+{
+    if (view->n_near == 0)
+        (void)printf("evidence      no run of this stack on this machine was measured: the interval is wide\n");
+    for (int i = 0; i < view->n_near; i++)
+        (void)printf("%-13s %s: %.0f devices, measured %.3f s, predicted %+.1f %%\n", i ? "" : "evidence",
+                     view->near[i]->id, tt_cluster_devices(&view->near[i]->job), view->near[i]->sec,
+                     100 * view->near_error[i]);
+    if (view->n_near > 0 && !view->measured_size)
+        (void)printf("  none of them has at most 4 times more or fewer devices: the interval is wider\n");
+}
+
+void tt_cluster_print(const struct tt_cluster_view *view)
+{
+    print_head(view);
+    print_memory(view);
+    print_time(view);
+    print_changes(view);
+    print_course(view);
+    print_evidence(view);
+    (void)printf("not modelled  stalls of data, power limits beyond the machine's, other jobs on the network\n");
+}
+
+void tt_cluster_print_found(const struct tt_cluster_found *f, const struct tt_cluster_job *job, double devices)
+{
+    char text[200];
+
+    (void)printf("%.0f x %s, stack %s, %.0f tokens a step: %ld layouts can run, %ld fit with a margin\n", devices,
+                 job->machine->name, job->stack->name, tt_cluster_tokens(job), f->n_tried, f->n_fit);
+    if (f->n == 0 && f->n_tried > 0)
+        (void)printf("nothing fits: the smallest need is %.1f GiB\n", f->least_bytes / gib);
+    if (f->n > 1 && f->n_ties > 1)
+        (void)printf("the first %d are a tie (within %.0f %%), the simplest first\n", f->n_ties, 100 * TT_CLUSTER_TIE);
+    if (f->n > 0)
+        (void)printf("%4s %9s %12s %8s  %s\n", "", "step", "tokens/s/dev", "memory", "layout");
+    for (int i = 0; i < f->n; i++)
+        (void)printf("%3d. %7.3f s %12.0f %4.0f GiB  %s\n", i + 1, f->layout[i].time.total, f->layout[i].tokens_per_sec,
+                     f->layout[i].memory.total / gib, tt_cluster_layout_text(text, sizeof text, &f->layout[i].job));
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What is known about a job on a cluster: its predictions, what one change would do, and which measured runs are like
+ * it.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cluster/cluster.h"
+
+/* What the storage of a cluster writes; not a number of the machine. */
+static const double storage_bytes_per_sec = 10e9;
+
+/* How far a measured run is from the job: factors of devices and parameters. */
+static double distance(const struct tt_cluster_run *run, const struct tt_cluster_job *job)
+{
+    return fabs(log(tt_cluster_devices(&run->job) / tt_cluster_devices(job))) +
+           fabs(log(tt_cluster_params(&run->job.shape) / tt_cluster_params(&job->shape))) +
+           0.5 * fabs(log(run->job.seq_len / job->seq_len)) + (run->job.float8 != job->float8);
+}
+
+static void find_near(struct tt_cluster_view *view, const struct tt_backtest *test)
+{
+    const struct tt_cluster_job *job = &view->layout.job;
+    int most = (int)(sizeof view->near / sizeof *view->near);
+
+    for (int i = 0; i < test->n; i++) {
+        const struct tt_cluster_run *run = &test->run[i];
+        double ratio = tt_cluster_devices(&run->job) / tt_cluster_devices(job), d = distance(run, job);
+        int at = view->n_near;
+
+        if (run->excluded || run->job.machine != job->machine || run->job.stack != job->stack)
+            continue;
+        view->measured_family = true;
+        view->measured_size = view->measured_size || (ratio >= 0.25 && ratio <= 4);
+        while (at > 0 && d < distance(view->near[at - 1], job))
+            at--;
+        if (at == most)
+            continue;
+        view->n_near += view->n_near < most;
+        for (int k = view->n_near - 1; k > at; k--) {
+            view->near[k] = view->near[k - 1];
+            view->near_error[k] = view->near_error[k - 1];
+        }
+        view->near[at] = run;
+        view->near_error[at] = test->row[i].error;
+    }
+}
+
+void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_job *job, double usable, double tokens,
+                          const struct tt_backtest *test)
+{
+    view->layout = tt_cluster_predict(job, usable);
+    view->fit = tt_cluster_fits(&view->layout.memory);
+    view->n_changes = tt_cluster_changes(&view->layout, usable, view->change);
+    view->course = tt_cluster_course(&view->layout, tokens, storage_bytes_per_sec);
+    find_near(view, test);
+    view->half_width = view->measured_family ? tt_backtest_interval : tt_backtest_wide_interval;
+    if (view->measured_family && !view->measured_size)
+        view->half_width *= 1.5;
+}
+
+char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job *job)
+{
+    static const char *const again[] = {[TT_AGAIN_NONE] = "nothing",
+                                        [TT_AGAIN_OP] = "cheap operations",
+                                        [TT_AGAIN_LAYERS] = "some layers",
+                                        [TT_AGAIN_ATTENTION] = "attention",
+                                        [TT_AGAIN_FULL] = "everything"};
+    const struct {
+        const char *name;
+        double degree;
+    } part[] = {{"copies", job->replicate},
+                {"shards", job->shard},
+                {"TP", job->tp},
+                {"PP", job->pp},
+                {"CP", job->cp},
+                {"EP", job->ep}};
+    size_t at = 0;
+
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        if (part[i].degree > 1 && at < size)
+            at += (size_t)snprintf(buf + at, size - at, "%s%s %.0f", at ? " x " : "", part[i].name, part[i].degree);
+    if (at < size)
+        at += (size_t)snprintf(buf + at, size - at, "%s%.0f microbatch%s of %.0f", at ? ", " : "", job->n_micro,
+                               job->n_micro == 1 ? "" : "es", job->micro_batch);
+    if (job->virtual_stages > 1 && at < size)
+        at += (size_t)snprintf(buf + at, size - at, ", %.0f stages a rank", job->virtual_stages);
+    if (at < size)
+        (void)snprintf(buf + at, size - at, ", recompute %s%s%s", again[job->again],
+                       job->keep_gathered ? ", parameters stay gathered" : "", job->float8 ? ", float8" : "");
+    return buf;
+}

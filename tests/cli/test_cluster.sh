@@ -1,0 +1,119 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# estimate --machine: a job on a cluster, what would be better, and the layouts of a search. Several cases are questions
+# that users of other trainers have asked.
+. "$(dirname "$0")/lib.sh"
+
+# check_json FILE 'PYTHON EXPRESSION'...: each is true for the JSON of FILE, `o`; j is its first job.
+check_json() {
+    python3 - "$@" <<'EOF_PYTHON' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
+import json, sys
+o = json.load(open(sys.argv[1]))
+j = o["jobs"][0]
+changes = {c["change"]: c for c in j.get("changes", [])}
+for expression in sys.argv[2:]:
+    assert eval(expression), expression
+EOF_PYTHON
+}
+
+model_8b="--config $TITAN_SOURCE/configs/llama3_8b.yaml"
+model_70b="--config $TITAN_SOURCE/configs/llama3_70b.yaml"
+
+case_a_screen_says_what_a_job_needs_and_does() {
+    run estimate $model_8b --machine h100-hbm2e --stack torchtitan-compile --ranks 128 --training.local_batch_size=2
+    expect_ok
+    expect_out "^llama3 8B on 128 x h100-hbm2e \(16 nodes of 8, 3200 Gb/s a node\), stack torchtitan-compile$"
+    expect_out "^layout +shards 128, 1 microbatch of 2, recompute cheap operations; 2097152 tokens a step$"
+    expect_out "^fits +6[0-9]\.[0-9] of 95.0 GiB"
+    expect_out "^step +2\.[456][0-9]* s \(80 %: "
+    expect_out "^limited by +gemm$"
+    expect_out "^best change +float8 products: \+"
+    expect_out "^evidence +tt24-8b-128-compile: 128 devices, measured 2.515 s, predicted "
+    expect_out "^not modelled "
+}
+
+case_json_adds_up() {
+    run estimate $model_8b --machine h100-hbm2e --stack torchtitan-compile --ranks 8,128,8192 --json --tokens 15e12
+    expect_ok
+    check_json out 'o["type"] == "cluster_estimate" and [x["devices"] for x in o["jobs"]] == [8, 128, 8192]' \
+        'all(abs(sum(x["parts_s"].values()) - x["step_s"]) < 1e-9 for x in o["jobs"])' \
+        'all(abs(sum(x["memory_bytes"][k] for k in ("state", "gathered", "activations", "logits", "communicators",
+             "context", "allocator")) - x["memory_bytes"]["total"]) < 1 for x in o["jobs"])' \
+        'all(x["step_80_percent_s"][0] < x["step_s"] < x["step_80_percent_s"][1] for x in o["jobs"])' \
+        'abs(j["run"]["tokens"] - 15e12) < 1 and j["run"]["days"] * 86400 >= 15e12 / 8 / j["tokens_per_s_per_device"]' \
+        'len(j["evidence"]) == 3' \
+        '(lambda w: w[1] / w[0] < w[2] / w[0])([x["step_80_percent_s"][1] / x["step_s"] for x in o["jobs"]])'
+}
+
+# torchtune#2402: does it help to keep parameters? OLMo#762: FSDP is slower than copies; what does HSDP do?
+case_keeping_parameters_and_copies_save_traffic() {
+    run estimate $model_8b --machine a100-80 --stack torchtitan-eager --ranks 8192 --training.seq_len=2048 --json
+    expect_ok
+    check_json out 'j["limited_by"] == "data"' \
+        'changes["keep parameters from forward to backward"]["gain"] > 0.05' \
+        'changes["keep parameters from forward to backward"]["memory_bytes"]["total"] - j["memory_bytes"]["total"] > 1e10' \
+        'changes["shard within a node, copies between nodes (HSDP)"]["gain"] > 0.3'
+}
+
+# torchtitan#770: how many devices does a 70B model need?
+case_a_search_finds_how_many_devices_a_model_needs() {
+    run estimate $model_70b --machine h100-sxm --stack torchtitan-compile --ranks 8,16,32,64 --search --json \
+        --training.global_batch_size=64
+    expect_ok
+    check_json out '[x["devices"] for x in o["jobs"] if x["layouts"]][0] in (16, 32)' \
+        'o["jobs"][0]["layouts"] == [] and o["jobs"][0]["least_bytes"] > 79.2 * 2**30' \
+        'all(l["fit"] == "fits" for x in o["jobs"] for l in x["layouts"])' \
+        'all(l["layout"]["micro_batch"] * l["layout"]["microbatches"] * l["layout"]["dp_shard"]
+             * l["layout"]["dp_replicate"] == 64 for x in o["jobs"] for l in x["layouts"])'
+    run estimate $model_70b --machine h100-sxm --ranks 8 --search
+    expect_code 6
+    expect_out "^nothing fits: the smallest need is 1[0-9][0-9]\.[0-9] GiB$"
+}
+
+# torchtitan#1301: how long does a checkpoint take?
+case_checkpoints_are_priced() {
+    run estimate $model_8b --machine h100-sxm --ranks 8 --json
+    check_json out 'abs(j["run"]["checkpoint_bytes"] / 8030261248 - 12) < 0.01' \
+        '1 < j["run"]["checkpoint_blocked_s"] < 3' \
+        '0.9 < j["run"]["goodput"] < 1'
+}
+
+# torchtitan#394: the same job on two machines, with the peak that the share is of.
+case_shares_of_the_peak_name_the_peak() {
+    run estimate $model_8b --machine h100-sxm --ranks 8
+    expect_out "MFU [0-9.]+ % of 989 TFLOP/s$"
+    run estimate $model_8b --machine a100-80 --ranks 8
+    expect_out "MFU [0-9.]+ % of 312 TFLOP/s$"
+}
+
+case_a_larger_model_needs_a_smaller_limit_to_be_refused() {
+    run estimate $model_8b --machine h100-sxm --ranks 8 --memory 20GiB
+    expect_code 6
+    expect_out "^does not fit +.* of 20.0 GiB, .* too much$"
+    run estimate $model_8b --machine h100-sxm --ranks 8
+    expect_ok
+    expect_out "^(fits|tight) "
+}
+
+case_what_cannot_be_estimated_is_refused() {
+    run estimate $model_8b --machine h100 --ranks 8
+    expect_code 2
+    expect_err "'h100' is not built in"
+    run estimate $model_8b --machine h100-sxm --stack jax --ranks 8
+    expect_code 2
+    expect_err "one of torchtitan-eager"
+    run estimate $model_8b --search --ranks 8
+    expect_code 2
+    expect_err "--search needs --machine"
+    run estimate $model_8b --machine h100-sxm --ranks 12 --parallelism.tensor_parallel_degree=8
+    expect_code 2
+    expect_err "multiply to 8, not to 12 ranks"
+    run estimate $model_8b --machine h100-sxm --ranks 16 --parallelism.tensor_parallel_degree=16
+    expect_code 2
+    expect_err "does not divide the key/value heads"
+    run estimate $model_8b --machine h100-sxm --ranks 8 --tokens many
+    expect_code 2
+    expect_err "--tokens 'many' is not a number"
+}
+
+run_cases
