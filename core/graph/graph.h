@@ -74,6 +74,11 @@ struct tt_axis_peers {
     int n, index; /* 0: nothing is shared */
 };
 
+/* Of an op that writes blocks [a][b] in the order [b][a], as so many rows. */
+struct tt_reorder {
+    int64_t a, b, rows;
+};
+
 /* What an op needs in addition to its inputs; each op uses the members that its file names. */
 struct tt_attr {
     struct tt_extent rows; /* tokens, N */
@@ -96,6 +101,7 @@ struct tt_attr {
     float z_loss;       /* head: coefficient of the squared logsumexp of each token; 0: none */
     int64_t first_row;  /* head in phases: of the chunk, among all N rows */
     int64_t chunk_rows; /* head in phases: R */
+    struct tt_reorder reorder;
     bool inverse;       /* rope: rotate back (backward) */
     bool rotate_half;   /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
     bool from_position; /* row 0 is at tt_scalars.position of a context of seq_len, not at 0 (generation) */

@@ -3,7 +3,8 @@
  * POSITION: adds row n % T of a table of learned positions to row n, or the row that positions name.
  *   in   x (N, D), w (P, D) with P >= T, positions (N) or absent
  *   out  y (N, D), may take x's memory
- *   attr seq_len T, from_position, peers: x is the part of this rank's place; positions are those of all rows
+ *   attr seq_len T, from_position, peers: x is the part of this rank's place; positions are those of all rows.
+ *        If there are positions, the rows of a sequence need not lie together
  *   With from_position the N <= T rows are the newest of one sequence: row n gets row scalars->position + n of the
  *   table, and those beyond scalars->rows are passed on.
  *
@@ -32,7 +33,7 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     const struct tt_value x = graph->values[node->in[0]], *w = &graph->values[node->in[1]];
     int64_t seq_len = node->attr.seq_len;
     int64_t rows = tt_value_rows(&x) * parts_of(&node->attr);
-    bool rows_fit = node->attr.from_position ? rows <= seq_len : rows % seq_len == 0;
+    bool rows_fit = node->attr.from_position ? rows <= seq_len : rows % seq_len == 0 || node->in[2] != TT_NONE;
 
     if (seq_len < 1 || !rows_fit || w->ndim != 2 || w->shape[0] < seq_len || w->shape[1] != tt_value_width(&x) ||
         !tt_op_positions_fit(graph, node, 2, rows))

@@ -143,12 +143,6 @@ static void use_phases(struct tt_graph *graph)
     node->attr.out = (struct tt_extent){graph->values[node->in[1]].shape[0], 4};
 }
 
-static void build_head_phases(struct tt_graph *graph)
-{
-    build_head(graph);
-    use_phases(graph);
-}
-
 static void build_head_phases_z_loss(struct tt_graph *graph)
 {
     build_head_chunks_z_loss(graph);
@@ -716,13 +710,36 @@ static void build_adapters(struct tt_graph *graph)
     head(graph, x, frozen(graph, param(graph, VOCAB, 6)));
 }
 
+/* Columns become blocks of rows, then the rows of two pieces of three sequences those of whole sequences; x is read
+ * again. */
+static void build_reorder(struct tt_graph *graph)
+{
+    struct tt_attr blocks = {.reorder = {12, 2, 24}}, sequences = {.reorder = {2, 3, 24}};
+    int x, y;
+
+    inputs(graph, 3, 8);
+    x = activation(graph, 12, 10);
+    y = op(graph, TT_OP_REORDER, &blocks, x, TT_NONE, TT_NONE);
+    y = op(graph, TT_OP_GELU, NULL, y, TT_NONE, TT_NONE);
+    y = add(graph, y, op(graph, TT_OP_REORDER, &blocks, x, TT_NONE, TT_NONE));
+    head(graph, op(graph, TT_OP_REORDER, &sequences, y, TT_NONE, TT_NONE), TT_NONE);
+}
+
+/* The gradient of the table is a tree over grains of rows. */
+static void build_embedding_rows(struct tt_graph *graph)
+{
+    struct tt_attr attr = {.rows = {21, 3}};
+
+    inputs(graph, 3, 7);
+    head(graph, op(graph, TT_OP_EMBEDDING, &attr, graph->tokens, activation(graph, VOCAB, 70), TT_NONE), TT_NONE);
+}
+
 const struct grad_case grad_cases[] = {
     {"head_loss", build_head, 0.05},
     {"head_loss: chunks", build_head_chunks, 0.05},
     {"head_loss: slices", build_head_slices, 0.05},
     {"head_loss: z-loss", build_head_z_loss, 0.05},
     {"head_loss: z-loss, chunks", build_head_chunks_z_loss, 0.05},
-    {"head in phases", build_head_phases, 0.05},
     {"head in phases: z-loss, chunks", build_head_phases_z_loss, 0.05},
     {"head in phases: slices", build_head_phases_slices, 0.05},
     {"head in phases: grains of rows", build_head_phases_rows, 0.05},
@@ -735,6 +752,8 @@ const struct grad_case grad_cases[] = {
     {"pick_rows", build_pick_rows, 0.05},
     {"embedding", build_embedding, 0.05},
     {"embedding: tied to the head", build_embedding_tied, 0.05},
+    {"embedding: grains of rows", build_embedding_rows, 0.05},
+    {"reorder", build_reorder, 0.05},
     {"rmsnorm", build_rmsnorm, 0.05},
     {"rmsnorm: accumulated", build_rmsnorm_again, 0.05},
     {"rmsnorm: heads", build_rmsnorm_heads, 0.05},

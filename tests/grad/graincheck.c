@@ -115,16 +115,12 @@ static void compare_values(struct test *test)
     const struct tt_graph *graph = test->sides[WHOLE].graph;
 
     for (int v = 0; v < graph->n_values; v++) {
-        enum tt_op_id op;
-
         if (graph->values[v].producer == TT_NONE)
-            continue;
-        op = graph->nodes[graph->values[v].producer].op;
-        if (op == TT_OP_EMBEDDING_BWD) /* every rank that has the row adds all tokens, one by one */
             continue;
         test->compared++;
         if (!is_equal(test, v) && test->failures++ < MESSAGES)
-            printf("# %s: value %d, '%s', of %s differs\n", test->name, v, graph->values[v].name, tt_op_row(op)->name);
+            printf("# %s: value %d, '%s', of %s differs\n", test->name, v, graph->values[v].name,
+                   tt_op_row(graph->nodes[graph->values[v].producer].op)->name);
     }
 }
 
@@ -439,9 +435,9 @@ static bool refused(enum tt_op_id op, struct tt_attr attr, int b, int64_t rows, 
     struct tt_node node = {.op = op, .n_in = 2, .attr = attr};
     bool good;
 
-    node.in[0] = op == TT_OP_EMBEDDING ? tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "t", 1, &rows)
-                                       : add_input(graph, TT_VALUE_ACTIVATION, rows, b);
-    node.in[1] = add_param(graph, 6, b);
+    node.in[0] = add_input(graph, TT_VALUE_ACTIVATION, rows, b);
+    node.in[1] =
+        op == TT_OP_PICK_ROWS ? tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "t", 1, &rows) : add_param(graph, 6, b);
     good = tt_op_infer(graph, &node, "y") == TT_EINTERNAL && strstr(tt_error_message(), text);
     if (!good)
         printf("# wanted '%s', got %s\n", text, tt_error_message());
@@ -453,7 +449,7 @@ static bool refused(enum tt_op_id op, struct tt_attr attr, int b, int64_t rows, 
  * grain. */
 static bool check_refusals(void)
 {
-    bool good = refused(TT_OP_EMBEDDING, (struct tt_attr){.rows = {8, 2}}, 3, 8, "embedding cannot be cut in rows");
+    bool good = refused(TT_OP_PICK_ROWS, (struct tt_attr){.rows = {8, 2}}, 3, 8, "pick_rows cannot be cut in rows");
 
     good = refused(TT_OP_LINEAR, (struct tt_attr){.rows = {8, 2}}, 3, 6, "linear wants x (N, K), w (M, K)") && good;
     good = refused(TT_OP_LINEAR, (struct tt_attr){.in = {8, 1}}, 4, 6, "linear wants x (N, K), w (M, K)") && good;
