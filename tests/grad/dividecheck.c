@@ -13,6 +13,7 @@
 
 #include "core/base/mem.h"
 #include "core/graph/divide.h"
+#include "core/graph/phases.h"
 #include "core/graph/recompute.h"
 #include "core/graph/stage.h"
 #include "core/math/bf16.h"
@@ -28,6 +29,7 @@ struct model_case {
     bool documents, bf16;
     bool aliased; /* outputs take the memory of inputs */
     enum tt_recompute_mode recompute;
+    float z_loss;
 };
 
 /* One division: the graphs of its ranks. */
@@ -36,7 +38,6 @@ struct side {
     struct tt_graph *graphs[GRAINS];
     struct interp *interps[GRAINS];
     int *grads[GRAINS]; /* value -> its gradient */
-    int seeds[GRAINS];  /* gradients of the outputs; TT_NONE: the graph ends in a loss */
 };
 
 struct test {
@@ -71,30 +72,18 @@ static struct tt_graph *whole_graph(const struct test *test)
     return graph;
 }
 
-/* Leaves out the head, so that the graph ends in the last norm. */
-static void behead(struct tt_graph *graph)
-{
-    graph->n_nodes--;
-    graph->token_loss = TT_NONE;
-}
-
-static int output_of(const struct tt_graph *graph)
-{
-    return tt_graph_out(graph, graph->n_nodes - 1);
-}
-
 static void differentiate(const struct model_case *of, struct side *side, int r)
 {
     struct tt_graph *graph = side->graphs[r];
-    int out = output_of(graph);
-    struct tt_seed seed = {out, tt_graph_grad_value(graph, out)};
+    struct tt_seed seed = {graph->token_loss, TT_GRAD_OF_LOSS};
 
     side->grads[r] = tt_calloc((size_t)graph->n_values, sizeof *side->grads[r]);
     must(tt_graph_differentiate(graph, &seed, 1, side->grads[r]));
+    must(tt_graph_add_z_loss(graph, of->z_loss));
     tt_graph_recompute(graph, &(struct tt_recompute){.mode = of->recompute, .every = 1});
     if (of->documents)
         must(tt_graph_carry_gradients(graph));
-    side->seeds[r] = seed.grad;
+    must(tt_graph_phase_head(graph));
     side->interps[r] = interp_new(graph, of->aliased);
 }
 
@@ -105,7 +94,6 @@ static void make_side(const struct test *test, struct side *side, int n)
         struct tt_graph *whole = whole_graph(test);
         struct tt_divisions divisions = {.tp = {.peers = {TT_AXIS_TP, n, r}, .grains = GRAINS}};
 
-        behead(whole);
         if (n) {
             must(tt_graph_divide(whole, &divisions, &side->graphs[r]));
             tt_graph_free(whole);
@@ -360,6 +348,10 @@ static void compare_sides(struct test *test, const struct side *sides)
     int values[SIDES][GRAINS];
 
     for (int s = 1; s < SIDES; s++) {
+        for (int i = 0; i < SIDES; i++)
+            for (int r = 0; r < ranks_of(&sides[i]); r++)
+                values[i][r] = sides[i].graphs[r]->token_loss;
+        compare(test, sides, s, values, "token_loss");
         for (int v = 0; v < sides[0].graphs[0]->n_values; v++) {
             const struct tt_value *param = &sides[0].graphs[0]->values[v];
 
@@ -451,7 +443,7 @@ static bool check_refusals(void)
 static bool check_stages(void)
 {
     const struct tt_divisions divisions = {.tp = {.peers = {TT_AXIS_TP, 4, 1}, .grains = GRAINS}};
-    const struct model_case of = {"stages", "llama3", LLAMA(0), true, true, false, TT_RECOMPUTE_NONE};
+    const struct model_case of = {"stages", "llama3", LLAMA(0), true, true, false, TT_RECOMPUTE_NONE, 0.0F};
     struct test test = {.of = &of};
     struct tt_graph *whole, *part = NULL;
     struct tt_stage stages[2];
@@ -460,22 +452,15 @@ static bool check_stages(void)
 
     must(tt_model_new(of.model, "debugmodel", &of.dims, NULL, &test.model));
     whole = whole_graph(&test);
-    behead(whole);
     must(tt_graph_divide(whole, &divisions, &part));
     stage_of = tt_calloc((size_t)part->n_nodes, sizeof *stage_of);
     tt_graph_stages_by_block(part, 2, stage_of);
     must(tt_graph_cut(part, stage_of, 2, stages));
     good =
         stages[0].n_out == 1 && tt_value_rows(&stages[0].graph->values[stages[0].out[0].value]) == BATCH * SEQ_LEN / 4;
-    for (int s = 0; s < 2; s++) {
-        const struct tt_graph *graph = stages[s].graph;
-        struct tt_seed seed = {output_of(graph), TT_NONE};
-
-        seed.grad = tt_graph_grad_value(stages[s].graph, seed.value);
-        stages[s].grad = tt_calloc((size_t)graph->n_values, sizeof *stages[s].grad);
-        must(tt_graph_differentiate(stages[s].graph, &seed, 1, stages[s].grad));
-        good = good && graph->dtype == TT_BF16 && graph->documents;
-    }
+    must(tt_stages_differentiate(stages, 2));
+    for (int s = 0; s < 2; s++)
+        good = good && stages[s].graph->dtype == TT_BF16 && stages[s].graph->documents;
     printf("%s - a divided graph is cut into stages\n", good ? "ok" : "not ok");
     tt_stages_release(stages, 2);
     tt_free(stage_of);
@@ -488,7 +473,7 @@ static bool check_stages(void)
 /* Without grains the graph is the same, op by op. */
 static bool check_identity(void)
 {
-    const struct model_case of = {"identity", "gpt2", GPT2, false, false, false, TT_RECOMPUTE_NONE};
+    const struct model_case of = {"identity", "gpt2", GPT2, false, false, false, TT_RECOMPUTE_NONE, 0.0F};
     struct test test = {.of = &of};
     struct tt_graph *whole, *same = NULL;
     bool good;
@@ -509,15 +494,15 @@ static bool check_identity(void)
 }
 
 static const struct model_case cases[] = {
-    {"llama3", "llama3", LLAMA(0), false, false, false, TT_RECOMPUTE_NONE},
-    {"llama3, tied, documents", "llama3", LLAMA(1), true, false, false, TT_RECOMPUTE_NONE},
-    {"llama3, every block twice, in shared memory", "llama3", LLAMA(0), false, false, true, TT_RECOMPUTE_FULL},
-    {"qwen3", "qwen3", LLAMA(0), false, false, false, TT_RECOMPUTE_NONE},
-    {"gpt2", "gpt2", GPT2, false, false, false, TT_RECOMPUTE_NONE},
-    {"gpt2, documents, in shared memory", "gpt2", GPT2, true, false, true, TT_RECOMPUTE_OP},
-    {"llama3 in bfloat16", "llama3", LLAMA(0), false, true, false, TT_RECOMPUTE_NONE},
-    {"qwen3, documents, in bfloat16, in shared memory", "qwen3", LLAMA(1), true, true, true, TT_RECOMPUTE_OP},
-    {"gpt2 in bfloat16", "gpt2", GPT2, false, true, false, TT_RECOMPUTE_NONE},
+    {"llama3", "llama3", LLAMA(0), false, false, false, TT_RECOMPUTE_NONE, 0.0F},
+    {"llama3, tied, documents", "llama3", LLAMA(1), true, false, false, TT_RECOMPUTE_NONE, 0.0F},
+    {"llama3, every block twice, in shared memory", "llama3", LLAMA(0), false, false, true, TT_RECOMPUTE_FULL, 0.25F},
+    {"qwen3", "qwen3", LLAMA(0), false, false, false, TT_RECOMPUTE_NONE, 0.0F},
+    {"gpt2", "gpt2", GPT2, false, false, false, TT_RECOMPUTE_NONE, 0.0F},
+    {"gpt2, documents, in shared memory", "gpt2", GPT2, true, false, true, TT_RECOMPUTE_OP, 0.25F},
+    {"llama3 in bfloat16", "llama3", LLAMA(0), false, true, false, TT_RECOMPUTE_NONE, 0.0F},
+    {"qwen3, documents, in bfloat16, in shared memory", "qwen3", LLAMA(1), true, true, true, TT_RECOMPUTE_OP, 0.25F},
+    {"gpt2 in bfloat16", "gpt2", GPT2, false, true, false, TT_RECOMPUTE_NONE, 0.0F},
 };
 
 int main(void)
