@@ -156,8 +156,8 @@ int tt_pretrained_tokenizer(const struct tt_pretrained *w, const char *folder, s
     return tt_tokenizer_load(folder ? folder : w->assets, ret_tokenizer);
 }
 
-static struct tt_ckpt_chunk *chunks_of(const struct tt_model *model, const struct tt_layout *layout,
-                                       const struct tt_state *state)
+static struct tt_ckpt_chunk *chunks_of(const struct tt_model *model, const struct tt_mesh *mesh,
+                                       const struct tt_layout *layout, const struct tt_state *state)
 {
     struct tt_ckpt_chunk *chunks = tt_calloc((size_t)model->n_params, sizeof *chunks);
 
@@ -169,7 +169,7 @@ static struct tt_ckpt_chunk *chunks_of(const struct tt_model *model, const struc
             (struct tt_ckpt_chunk){.name = param->name,
                                    .dtype = state->dtype,
                                    .ndim = param->ndim,
-                                   .placement = tt_param_placement(NULL, model, p),
+                                   .placement = tt_param_placement(mesh, NULL, model, p),
                                    .part = place->box,
                                    .data = tt_state_at(state, TT_STATE_PARAM, layout->unit_of[p], place->offset)};
         memcpy(chunks[p].shape, param->shape, sizeof chunks[p].shape);
@@ -180,7 +180,7 @@ static struct tt_ckpt_chunk *chunks_of(const struct tt_model *model, const struc
 int tt_pretrained_load(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_pretrained *w,
                        const struct tt_layout *layout, struct tt_state *state)
 {
-    struct tt_ckpt_state model = {.n_model = w->model->n_params, .model = chunks_of(w->model, layout, state)};
+    struct tt_ckpt_state model = {.n_model = w->model->n_params, .model = chunks_of(w->model, mesh, layout, state)};
     unsigned skip = TT_SKIP_OPTIMIZER | (w->averages ? TT_SKIP_AVERAGED : 0);
     json_t *meta = NULL;
     int rc = 0;

@@ -30,7 +30,7 @@ void tt_job_tensors_init(const struct tt_engine_options *options, struct tt_job_
         struct tt_ckpt_chunk chunk = {.name = param->name,
                                       .dtype = options->shard_dtype,
                                       .ndim = param->ndim,
-                                      .placement = tt_param_placement(options->places, model, p),
+                                      .placement = tt_param_placement(&options->mesh, options->places, model, p),
                                       .optional = param->adapter};
 
         memcpy(chunk.shape, param->shape, sizeof chunk.shape);

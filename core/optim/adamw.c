@@ -147,6 +147,23 @@ static int64_t n_chunks(const struct tt_rows *rows)
     return tt_div_up(rows->rows * rows->width, CHUNK);
 }
 
+/* Updates elements [first, first + n) of the rows: by runs whose elements are neighbours in the whole parameter too. */
+static void update_rounded(const struct tt_step_call *call, const struct tt_adamw_numbers *numbers,
+                           const struct tt_rows *rows, int64_t first, int64_t n)
+{
+    bool whole = rows->width == rows->stride;
+
+    for (int64_t end = first + n, run; first < end; first += run) {
+        int64_t row = whole ? 0 : first / rows->width, in_row = first - row * rows->width, begin = rows->begin + first;
+        const struct tt_adamw_rounding rounding = {call->scalars->rounding_seed, rows->stream,
+                                                   (uint64_t)(rows->index + row * rows->stride + in_row)};
+
+        run = whole || end - first < rows->width - in_row ? end - first : rows->width - in_row;
+        tt_kernels()->adamw_bf16(numbers, &rounding, (tt_bf16 *)call->out[0] + begin, (const float *)call->in + begin,
+                                 (tt_bf16 *)call->out[1] + begin, (tt_bf16 *)call->out[2] + begin, run);
+    }
+}
+
 static void update_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_step_call *call = arg;
@@ -164,11 +181,7 @@ static void update_tile(void *arg, int64_t tile, int worker)
         left = CHUNK;
     begin = rows->begin + first;
     if (call->dtype == TT_BF16) {
-        const struct tt_adamw_rounding rounding = {call->scalars->rounding_seed, rows->stream,
-                                                   (uint64_t)(rows->index + first)};
-
-        tt_kernels()->adamw_bf16(&numbers, &rounding, (tt_bf16 *)call->out[0] + begin, (const float *)call->in + begin,
-                                 (tt_bf16 *)call->out[1] + begin, (tt_bf16 *)call->out[2] + begin, left);
+        update_rounded(call, &numbers, rows, first, left);
     } else {
         tt_kernels()->adamw(&numbers, (float *)call->out[0] + begin, (const float *)call->in + begin,
                             (float *)call->out[1] + begin, (float *)call->out[2] + begin, left);

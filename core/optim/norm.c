@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * SQUARES: adds the sum of squares of the rows to a sum.
- *   in    a flat array of n floats that rows index      out   struct tt_exact, which is added to
+ *   in    a flat array of n floats; the rows that add   out   struct tt_exact, which is added to
  * SUM: adds n floats to a sum.
  *   in    n floats                                      out   struct tt_exact, which is added to
  *
- * Sums for the gradient norm and the loss that do not depend on which rank holds which rows. A row is summed in double,
- * in an order that depends on its width only, and the row sums are added exactly. Threads add to their own
- * accumulators, which are integers and can be merged in any order.
+ * Sums for the gradient norm and the loss that do not depend on which rank holds which rows, or which grains of columns.
+ * A grain of a row is summed in double, in an order that depends on its width only, and these sums are added exactly.
+ * Threads add to their own accumulators, which are integers and can be merged in any order.
  */
 #include <pthread.h>
 
@@ -61,9 +61,17 @@ static int64_t rows_per_tile(const struct tt_rows *rows)
 
 static int64_t n_tiles(const struct tt_rows *rows)
 {
-    int64_t per_tile = rows_per_tile(rows);
+    return rows->adds ? tt_div_up(rows->rows, rows_per_tile(rows)) : 0;
+}
 
-    return tt_div_up(rows->rows, per_tile);
+static void add_row(const struct tt_rows *rows, const float *row, struct tt_exact *sum)
+{
+    for (int64_t at = 0; at < rows->width; at += rows->grain) {
+        double squares;
+
+        tt_kernels()->squares(&squares, row + at, rows->grain < rows->width - at ? rows->grain : rows->width - at);
+        tt_exact_add(sum, squares);
+    }
 }
 
 static void sum_tile(void *arg, int64_t tile, int worker)
@@ -80,12 +88,8 @@ static void sum_tile(void *arg, int64_t tile, int worker)
     end = row + rows_per_tile(rows);
     if (end > rows->rows)
         end = rows->rows;
-    for (; row < end; row++) {
-        double squares;
-
-        tt_kernels()->squares(&squares, s->grad + rows->begin + row * rows->width, rows->width);
-        tt_exact_add(&sum, squares);
-    }
+    for (; row < end; row++)
+        add_row(rows, s->grad + rows->begin + row * rows->width, &sum);
     tt_exact_normalize(&sum);
     (void)pthread_mutex_lock(&s->lock);
     tt_exact_merge(s->sum, &sum);

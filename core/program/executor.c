@@ -33,16 +33,19 @@ static char *buffer_address(const struct tt_executor *ex, int buffer)
     }
 }
 
-/* A part has whole rows, so its elements follow each other in the whole parameter too. */
 static struct tt_rows rows_of(const struct tt_unit_param *place)
 {
     int64_t width = tt_box_row_elements(&place->box);
+    bool columns = place->box.ndim == 2;
 
     return (struct tt_rows){.begin = place->offset,
                             .rows = place->box.shape[0],
                             .width = width,
+                            .stride = place->width,
+                            .grain = place->grain,
+                            .adds = place->adds_squares,
                             .stream = place->stream,
-                            .index = place->box.offset[0] * width,
+                            .index = place->box.offset[0] * place->width + (columns ? place->box.offset[1] : 0),
                             .lr_factor = place->lr_factor,
                             .no_decay = place->no_decay};
 }

@@ -36,6 +36,7 @@ struct tt_placement {
     struct {
         enum tt_group_id group;
         int dim;
+        int grains; /* the cut is on borders of this many equal grains, a multiple of the ranks; 0: one for each */
     } cut[TT_PLACEMENT_CUTS];
     enum tt_group_id copies; /* ranks that have the same part */
     int pp;                  /* only ranks at this place of TT_GROUP_PP have parts */
@@ -53,7 +54,10 @@ struct tt_unit_param {
     int64_t offset;    /* of its part in the unit's flat shard, in elements */
     int64_t chunk;     /* elements of a padded part */
     struct tt_box box; /* this rank's part; its elements are packed at the beginning of the chunk; may be empty */
-    int64_t rows;      /* of the whole parameter */
+    int64_t rows;      /* of the gathered parameter, which has the columns of box and the rows of its whole group */
+    int64_t width;     /* elements in a row of the whole parameter */
+    int64_t grain;     /* columns whose squares are one term of the norm */
+    bool adds_squares; /* no rank before this one has the same gradient */
     uint64_t stream;   /* of the parameter's random numbers (core/math/rng.h) */
     double lr_factor;  /* of the parameter, for the optimizer */
     bool no_decay;     /* the same */

@@ -66,10 +66,16 @@ static struct tt_box rows_of(const struct tt_box *box, int64_t row, int64_t rows
     return part;
 }
 
-/*
- * Copies a rank's parts from the whole of a unit. A part has whole rows, so its elements follow each other in the whole
- * too.
- */
+/* Rounds the elements of the packed box `to` out of the packed box `from` that contains it. */
+static void round_box(const struct tt_box *to, tt_bf16 *rounded, const struct tt_box *from, const float *whole)
+{
+    int64_t run = tt_box_run(to, from), n = tt_box_volume(to);
+
+    for (int64_t at = 0; at < n; at += run)
+        tt_kernels()->bf16_round(rounded + at, whole + tt_box_position(to, at, from), run);
+}
+
+/* Copies a rank's parts from the whole of a unit. */
 static void copy_own_parts(const struct tt_model *model, const struct tt_unit *unit, const float *whole,
                            enum tt_dtype dtype, void *shard)
 {
@@ -78,9 +84,7 @@ static void copy_own_parts(const struct tt_model *model, const struct tt_unit *u
         struct tt_box box = whole_of(&model->params[place->param]);
 
         if (dtype == TT_BF16)
-            tt_kernels()->bf16_round((tt_bf16 *)shard + place->offset,
-                                     whole + place->box.offset[0] * tt_box_row_elements(&place->box),
-                                     tt_box_volume(&place->box));
+            round_box(&place->box, (tt_bf16 *)shard + place->offset, &box, whole);
         else
             tt_box_copy(&place->box, (float *)shard + place->offset, &box, whole, sizeof *whole);
         whole += elements(model, place);

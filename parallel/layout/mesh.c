@@ -103,6 +103,7 @@ int tt_mesh_init(const int degrees[TT_MESH_DEGREES], int n_ranks, struct tt_mesh
         mesh.size[TT_MESH_DP_SHARD] = (int)(n_ranks / others);
     if (others * mesh.size[TT_MESH_DP_SHARD] != n_ranks)
         return fail_product(degrees, others, n_ranks);
+    mesh.tp_grains = mesh.size[TT_MESH_TP];
     *ret_mesh = mesh;
     return check_experts(&mesh);
 }
@@ -123,7 +124,7 @@ int tt_mesh_configure(const struct tt_config *cfg, int n_ranks, struct tt_mesh *
 
 struct tt_mesh tt_mesh_single(void)
 {
-    struct tt_mesh mesh = {.n_ranks = 1};
+    struct tt_mesh mesh = {.n_ranks = 1, .tp_grains = 1};
 
     for (int dim = 0; dim < TT_MESH_DEGREES; dim++)
         mesh.size[dim] = 1;

@@ -11,8 +11,7 @@
 
 /**
  * The ranks of a job as a grid of named dimensions, from the outermost to the innermost, along which consecutive ranks
- * are neighbours. Today only dp_replicate and dp_shard may be larger than 1. Expert parallelism has a degree but no
- * dimension of the grid: its groups are cut out of the ranks of dp_shard, cp and tp, neighbours first.
+ * are neighbours. Expert parallelism has a degree but no dimension of the grid: its groups are cut out of the ranks of dp_shard, cp and tp, neighbours first.
  *
  * A table of groups (core/program/groups.def), each a set of dimensions, says which ranks communicate. Everything here
  * is arithmetic: every rank computes the same, and nothing communicates.
@@ -31,6 +30,7 @@ enum tt_mesh_dim {
 struct tt_mesh {
     int size[TT_MESH_DEGREES]; /* ranks along each dimension, at least 1; for TT_MESH_EP the ranks that share experts */
     int n_ranks;               /* the product of the dimensions */
+    int tp_grains; /* into how many grains tensor parallelism divides a dimension: a multiple of the ranks along tp */
 };
 
 /** "pp", "dp_replicate", "dp_shard", "cp", "tp", "ep". */

@@ -78,40 +78,56 @@ int tt_placement_rank(const struct tt_mesh *mesh, const struct tt_placement *pla
     return tt_placement_holder(mesh, placement, tt_mesh_member(mesh, 0, placement->copies, copy), part);
 }
 
-static void cut(struct tt_box *box, int dim, struct tt_place place)
+/* The most that a rank has of a dimension of `size` after cut c over n ranks. */
+static int64_t share_of(const struct tt_placement *placement, int c, int64_t size, int n)
 {
-    int64_t begin;
+    int grains = placement->cut[c].grains;
 
-    tt_chunk(box->shape[dim], place.n, place.index, &begin, &box->shape[dim]);
+    return grains ? tt_div_up(size, grains) * (grains / n) : tt_div_up(size, n);
+}
+
+static void cut(const struct tt_placement *placement, int c, struct tt_place place, struct tt_box *box)
+{
+    int dim = placement->cut[c].dim;
+    int64_t size = box->shape[dim], share = share_of(placement, c, size, place.n);
+    int64_t begin = share * place.index < size ? share * place.index : size;
+
     box->offset[dim] += begin;
+    box->shape[dim] = share < size - begin ? share : size - begin;
+}
+
+/* The box of a part after the first n_cuts cuts. */
+static struct tt_box box_after(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim,
+                               const int64_t *shape, int part, int n_cuts)
+{
+    struct tt_place places[TT_PLACEMENT_CUTS];
+    struct tt_box box = tt_box_whole(ndim, shape);
+
+    places_of(mesh, placement, part, places);
+    for (int c = 0; c < n_cuts; c++)
+        cut(placement, c, places[c], &box);
+    return box;
 }
 
 struct tt_box tt_placement_box(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim,
                                const int64_t *shape, int part)
 {
-    struct tt_place places[TT_PLACEMENT_CUTS];
-    struct tt_box box = tt_box_whole(ndim, shape);
-
     if (ndim == 0)
-        return part == 0 ? box : tt_box_empty(0);
-    places_of(mesh, placement, part, places);
-    for (int c = 0; c < placement->n_cuts; c++)
-        cut(&box, placement->cut[c].dim, places[c]);
-    return box;
+        return part == 0 ? tt_box_whole(0, NULL) : tt_box_empty(0);
+    return box_after(mesh, placement, ndim, shape, part, placement->n_cuts);
+}
+
+struct tt_box tt_placement_gathered(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim,
+                                    const int64_t *shape, int part)
+{
+    return box_after(mesh, placement, ndim, shape, part, ndim == 0 ? 0 : placement->n_cuts - 1);
 }
 
 int64_t tt_placement_padded(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim,
-                            const int64_t *shape, int part)
+                            const int64_t *shape)
 {
-    struct tt_place places[TT_PLACEMENT_CUTS];
-    struct tt_box box = tt_box_whole(ndim, shape);
+    struct tt_box box = tt_placement_box(mesh, placement, ndim, shape, 0);
 
-    places_of(mesh, placement, part, places);
-    for (int c = 0; c < placement->n_cuts && ndim > 0; c++) {
-        if (c == placement->n_cuts - 1)
-            places[c].index = 0;
-        cut(&box, placement->cut[c].dim, places[c]);
-    }
     return tt_box_volume(&box);
 }
 
@@ -123,9 +139,9 @@ int tt_placement_find(const struct tt_mesh *mesh, const struct tt_placement *pla
 
     for (int c = 0; c < placement->n_cuts && ndim > 0; c++) {
         int dim = placement->cut[c].dim, n = tt_mesh_size(mesh, placement->cut[c].group);
-        int i = (int)((index[dim] - box.offset[dim]) / tt_div_up(box.shape[dim], n));
+        int i = (int)((index[dim] - box.offset[dim]) / share_of(placement, c, box.shape[dim], n));
 
-        cut(&box, dim, (struct tt_place){n, i});
+        cut(placement, c, (struct tt_place){n, i}, &box);
         part = part * n + i;
     }
     return part;

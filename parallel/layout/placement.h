@@ -14,9 +14,10 @@
  * place in the last cut changes fastest. Every part has as many copies as the group of copies has ranks.
  *
  * A cut over n ranks is that of torch.chunk: each has ceil(size / n) rows (or columns, or experts), and the last ranks
- * have fewer or none. In collectives every rank of the last cut has a full chunk, with padding. Files and digests have
- * only the valid elements. All functions are pure, so every rank gets the same result. shape has ndim sizes; a scalar
- * (ndim 0) belongs to part 0.
+ * have fewer or none. A cut with grains gives each rank the same number of grains of ceil(size / grains), so any number
+ * of ranks that divides the grains cuts on their borders. In collectives every rank has as much as the first one, with
+ * padding. Files and digests have only the valid elements. All functions are pure, so every rank gets the same result.
+ * shape has ndim sizes; a scalar (ndim 0) belongs to part 0.
  *
  * In a pipeline, only the ranks at the placement's place of TT_GROUP_PP have parts. Parts and copies are numbered in
  * the same way at every place, so a rank at another place has a number too, but not the elements.
@@ -50,9 +51,13 @@ int tt_placement_holder(const struct tt_mesh *mesh, const struct tt_placement *p
 struct tt_box tt_placement_box(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim,
                                const int64_t *shape, int part);
 
-/** The number of elements of a part, padding included. */
+/** The elements that the ranks of the last cut have together: what they gather. */
+struct tt_box tt_placement_gathered(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim,
+                                    const int64_t *shape, int part);
+
+/** The number of elements of a part, padding included, which is the same for all parts: those of the first. */
 int64_t tt_placement_padded(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim,
-                            const int64_t *shape, int part);
+                            const int64_t *shape);
 
 /** The part that has the element with these indices, one per dimension. */
 int tt_placement_find(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim, const int64_t *shape,

@@ -10,6 +10,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/math/rng.h"
+#include "core/math/round.h"
 #include "parallel/layout/patterns.h"
 #include "parallel/layout/placement.h"
 #include "parallel/layout/wrap.h"
@@ -78,9 +79,21 @@ static char *unit_name(const struct tt_model *model, const struct tt_unit *unit,
 
 /* --- the cut --- */
 
-struct tt_placement tt_param_placement(const struct tt_stage_places *places, const struct tt_model *model, int param)
+struct tt_placement tt_param_placement(const struct tt_mesh *mesh, const struct tt_stage_places *places,
+                                       const struct tt_model *model, int param)
 {
-    return (struct tt_placement){1, {{TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE, tt_param_pp(places, model, param)};
+    int pp = tt_param_pp(places, model, param), dim = model->params[param].tp == TT_TP_COLUMNS ? 1 : 0;
+
+    if (model->params[param].tp == TT_TP_WHOLE)
+        return (struct tt_placement){1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_COPIES, pp};
+    return (struct tt_placement){
+        2, {{TT_GROUP_TP, dim, mesh->tp_grains}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, pp};
+}
+
+/* The columns of a parameter that are one term of the norm: ranks divide only those of row-parallel weights. */
+static int64_t grain_of(const struct tt_mesh *mesh, const struct tt_param *param, int64_t width)
+{
+    return param->tp == TT_TP_COLUMNS ? tt_div_up(width, mesh->tp_grains) : width;
 }
 
 static void add_param(struct tt_layout *layout, int u, const struct tt_model *model, const struct tt_mesh *mesh,
@@ -88,19 +101,25 @@ static void add_param(struct tt_layout *layout, int u, const struct tt_model *mo
 {
     const struct tt_param *p = &model->params[param];
     struct tt_unit *unit = &layout->units[u];
-    const struct tt_placement placement = tt_param_placement(NULL, model, param); /* the same on every stage's ranks */
+    /* the same on every stage's ranks */
+    const struct tt_placement placement = tt_param_placement(mesh, NULL, model, param);
     int part = tt_placement_part(mesh, &placement, rank);
+    struct tt_box whole = tt_box_whole(p->ndim, p->shape);
+    int64_t width = tt_box_row_elements(&whole);
 
     layout->slot_of[param] = unit->n_params;
     unit->shard_group = placement.cut[placement.n_cuts - 1].group;
-    unit->replicate_group = placement.copies;
+    unit->replicate_group = TT_GROUP_REPLICATE; /* ranks along tp have the same gradient of what they all have */
     unit->params = tt_realloc(unit->params, (size_t)unit->n_params + 1, sizeof *unit->params);
     unit->params[unit->n_params++] = (struct tt_unit_param){
         .param = param,
         .offset = unit->shard_elements,
-        .chunk = tt_placement_padded(mesh, &placement, p->ndim, p->shape, part),
+        .chunk = tt_placement_padded(mesh, &placement, p->ndim, p->shape),
         .box = tt_placement_box(mesh, &placement, p->ndim, p->shape, part),
-        .rows = p->shape[0],
+        .rows = tt_placement_gathered(mesh, &placement, p->ndim, p->shape, part).shape[0],
+        .width = width,
+        .grain = grain_of(mesh, p, width),
+        .adds_squares = tt_placement_copy(mesh, &placement, rank) == 0,
         .stream = tt_rng_make(0, p->name).stream,
         .lr_factor = p->lr_factor,
         .no_decay = p->no_decay,
@@ -149,6 +168,7 @@ static void add_grads(struct tt_unit *unit, const struct tt_model *model, const 
                 unit->shared_grad = i;
                 unit->shared_pp = other;
                 add_grad(unit, place, tt_param_pp(places, model, place->param) != pp);
+                unit->params[i].adds_squares &= unit->grads[i].part == 0;
             } else if (part == 0 || (model->params[place->param].tied && other == TT_NONE)) {
                 add_grad(unit, place, part);
             }

@@ -42,10 +42,12 @@ struct tt_sharding {
 struct tt_sharding tt_sharding_of(struct tt_words wrap, struct tt_words reshard);
 
 /**
- * How a parameter is cut over the ranks: its first dimension, over the ranks that share a copy of its stage. places: of
- * the pipeline; NULL: there is none.
+ * How a parameter is cut over the ranks: the dimension that tensor parallelism divides (tt_param.tp) over the ranks
+ * that share a layer, then the first dimension over the ranks that share a copy of its stage. places: of the pipeline;
+ * NULL: there is none.
  */
-struct tt_placement tt_param_placement(const struct tt_stage_places *places, const struct tt_model *model, int param);
+struct tt_placement tt_param_placement(const struct tt_mesh *mesh, const struct tt_stage_places *places,
+                                       const struct tt_model *model, int param);
 
 /**
  * The layout of `rank` on the mesh. places: of the pipeline; NULL: there is none. The units are those of the rank's own

@@ -118,9 +118,9 @@ static void place(struct tt_ckpt_chunk *c, int i, const struct tt_mesh *mesh)
 {
     if (tt_mesh_size(mesh, TT_GROUP_TP) > 1)
         c->placement = (struct tt_placement){
-            2, {{TT_GROUP_TP, c->ndim ? c->ndim - 1 : 0}, {TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE, 0};
+            2, {{TT_GROUP_TP, c->ndim ? c->ndim - 1 : 0, 0}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0};
     else
-        c->placement = (struct tt_placement){1, {{TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE, 0};
+        c->placement = (struct tt_placement){1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0};
     c->placement.pp = (i + 1) % mesh->size[TT_MESH_PP];
 }
 

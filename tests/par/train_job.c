@@ -328,8 +328,16 @@ out:
     return rc;
 }
 
-/* Copies this rank's rows of one flat state into the whole arrays. Replicas other than the first compare them
- * instead. */
+/* Copies the packed box `from` into the packed box `to` that contains it. */
+static void put_box(const struct tt_box *from, const float *part, const struct tt_box *to, float *whole)
+{
+    int64_t run = tt_box_run(from, to), n = tt_box_volume(from);
+
+    for (int64_t at = 0; at < n; at += run)
+        memcpy(whole + tt_box_position(from, at, to), part + at, (size_t)run * sizeof *part);
+}
+
+/* Copies this rank's parts of one flat state into the whole arrays. Ranks with further copies compare them instead. */
 static int collect(struct at_work *w, enum tt_state_array array, float *whole)
 {
     const struct tt_layout *layout = tt_engine_layout(w->engine);
@@ -344,22 +352,24 @@ static int collect(struct at_work *w, enum tt_state_array array, float *whole)
         bool exists = place != &nowhere && tt_state_has(array, &layout->units[layout->unit_of[p]], place);
         const void *stored =
             exists ? tt_state_at(state, array, layout->unit_of[p], place->offset) : (const void *)&nowhere;
-        float *there = at + (exists ? place->box.offset[0] * tt_box_row_elements(&place->box) : 0);
         int64_t n = exists ? tt_box_volume(&place->box) : 0;
         size_t bytes = (size_t)n * sizeof(float);
-        float *mine = tt_calloc((size_t)n + 1, sizeof *mine);
+        float *mine = tt_calloc((size_t)n + 1, sizeof *mine), *there = tt_calloc((size_t)n + 1, sizeof *there);
         struct tt_box all = tt_box_whole(param->ndim, param->shape);
 
         if (tt_state_dtype(array, state->dtype) == TT_BF16)
             tt_bf16_widen_ref(mine, stored, n);
         else
             memcpy(mine, stored, bytes);
-        if (layout->groups[TT_GROUP_REPLICATE].index == 0)
-            memcpy(there, mine, bytes);
+        if (exists && layout->groups[param->tp == TT_TP_WHOLE ? TT_GROUP_COPIES : TT_GROUP_REPLICATE].index == 0)
+            put_box(&place->box, mine, &all, at);
         TT_TRY(tt_comm_barrier(w->comm));
+        if (exists)
+            tt_box_copy(&place->box, there, &all, at, sizeof *there);
         if (memcmp(there, mine, bytes) != 0)
             rc = tt_fail(TT_EINTERNAL, "array %d of %s differs between replicas", array, param->name);
         tt_free(mine);
+        tt_free(there);
         TT_TRY(tt_comm_agree(w->comm, rc));
         at += tt_box_volume(&all);
     }

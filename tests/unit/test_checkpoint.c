@@ -392,17 +392,24 @@ static void weights_load_from_a_run_a_folder_of_steps_a_step_and_plain_files(voi
 /* --- shards that PyTorch wrote --- */
 
 static const struct tt_ckpt_chunk torch_tensors[] = {
-    {"tok_embeddings.weight", TT_F32, 2, {13, 6}, {1, {{TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE, 0}, {0}, false, NULL},
+    {"tok_embeddings.weight",
+     TT_F32,
+     2,
+     {13, 6},
+     {1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0},
+     {0},
+     false,
+     NULL},
     {"layers.0.attention.wq.weight",
      TT_F32,
      2,
      {8, 6},
-     {1, {{TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE, 0},
+     {1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0},
      {0},
      false,
      NULL},
-    {"layers.0.few.weight", TT_F32, 2, {1, 4}, {1, {{TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE, 0}, {0}, false, NULL},
-    {"norm.weight", TT_F32, 1, {6}, {1, {{TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE, 0}, {0}, false, NULL},
+    {"layers.0.few.weight", TT_F32, 2, {1, 4}, {1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0}, {0}, false, NULL},
+    {"norm.weight", TT_F32, 1, {6}, {1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0}, {0}, false, NULL},
 };
 enum { TORCH_TENSORS = sizeof torch_tensors / sizeof torch_tensors[0] };
 

@@ -257,8 +257,8 @@ static void expect_box(const struct tt_box *box, const struct tt_box *wanted)
 /* A matrix is cut by rows over tp, then over the ranks that share a copy: rank (s, i) has part s of block i. */
 static void a_placement_cuts_what_the_cut_before_left(void **state)
 {
-    const struct tt_placement columns = {2, {{TT_GROUP_TP, 0}, {TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE, 0};
-    const struct tt_placement rows = {2, {{TT_GROUP_TP, 1}, {TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE, 0};
+    const struct tt_placement columns = {2, {{TT_GROUP_TP, 0, 0}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0};
+    const struct tt_placement rows = {2, {{TT_GROUP_TP, 1, 0}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0};
     const int64_t shape[] = {10, 6};
     struct tt_mesh mesh;
     struct tt_box box;
@@ -267,11 +267,34 @@ static void a_placement_cuts_what_the_cut_before_left(void **state)
     /* Rank 11 is replica 1, shard 1, tp 1. Block 1 of the rows is 5 to 9, cut into 2 2 1 0. */
     box = tt_placement_box(&mesh, &columns, 2, shape, tt_placement_part(&mesh, &columns, 11));
     expect_box(&box, &(struct tt_box){2, {7, 0}, {2, 6}});
-    assert_int_equal(tt_placement_padded(&mesh, &columns, 2, shape, 7), 12);
+    assert_int_equal(tt_placement_padded(&mesh, &columns, 2, shape), 12);
+    box = tt_placement_gathered(&mesh, &columns, 2, shape, 7);
+    expect_box(&box, &(struct tt_box){2, {5, 0}, {5, 6}});
     box = tt_placement_box(&mesh, &columns, 2, shape, 7);
     assert_int_equal(tt_box_volume(&box), 0);
     box = tt_placement_box(&mesh, &rows, 2, shape, tt_placement_part(&mesh, &rows, 11));
     expect_box(&box, &(struct tt_box){2, {3, 3}, {3, 3}});
+}
+
+/* GPT-2's vocabulary in 8 grains of 6283 rows, of which the last has 6276: two ranks of tp have four each. */
+static void a_cut_is_on_the_borders_of_grains(void **state)
+{
+    const struct tt_placement vocabulary = {2, {{TT_GROUP_TP, 0, 8}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0};
+    const int64_t shape[] = {50257, 768};
+    struct tt_mesh mesh;
+    struct tt_box box;
+
+    for (int tp = 1; tp <= 8; tp *= 2) {
+        assert_int_equal(tt_mesh_init(DEGREES(1, 1, 3, 1, tp, 1), 3 * tp, &mesh), 0);
+        for (int i = 0; i < tp; i++) {
+            int64_t begin = 6283 * 8 / tp * i, end = i == tp - 1 ? 50257 : begin + 6283 * 8 / tp;
+
+            box = tt_placement_gathered(&mesh, &vocabulary, 2, shape, 3 * i);
+            expect_box(&box, &(struct tt_box){2, {begin, 0}, {end - begin, 768}});
+        }
+        assert_int_equal(tt_placement_padded(&mesh, &vocabulary, 2, shape),
+                         ((tp == 1 ? 50257 : 6283 * 8 / tp) + 2) / 3 * 768);
+    }
 }
 
 /* Every element is in one part. Every part is on as many ranks as there are copies, and each rank knows its part. */
@@ -284,7 +307,7 @@ static void check_placement(const struct tt_mesh *mesh, const struct tt_placemen
     assert_true(parts <= 16);
     for (int part = 0; part < parts; part++) {
         boxes[part] = tt_placement_box(mesh, placement, ndim, shape, part);
-        assert_true(tt_box_volume(&boxes[part]) <= tt_placement_padded(mesh, placement, ndim, shape, part));
+        assert_true(tt_box_volume(&boxes[part]) <= tt_placement_padded(mesh, placement, ndim, shape));
         for (int copy = 0; copy < copies; copy++) {
             int rank = tt_placement_rank(mesh, placement, part, copy);
 
@@ -321,10 +344,13 @@ static void check_placement(const struct tt_mesh *mesh, const struct tt_placemen
 static void parts_tile_the_tensor(void **state)
 {
     const struct tt_placement placements[] = {
-        {1, {{TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE, 0},
-        {2, {{TT_GROUP_TP, 0}, {TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE, 0},
-        {2, {{TT_GROUP_TP, 1}, {TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE, 0},
-        {2, {{TT_GROUP_EP, 0}, {TT_GROUP_EFSDP, 1}}, TT_GROUP_REPLICATE, 0},
+        {1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0},
+        {2, {{TT_GROUP_TP, 0, 0}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0},
+        {2, {{TT_GROUP_TP, 1, 0}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0},
+        {2, {{TT_GROUP_EP, 0, 0}, {TT_GROUP_EFSDP, 1, 0}}, TT_GROUP_REPLICATE, 0},
+        {2, {{TT_GROUP_TP, 0, 4}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0},
+        {2, {{TT_GROUP_TP, 1, 2}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0},
+        {1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_COPIES, 0},
     };
     struct tt_placement later;
     const int64_t shapes[][3] = {{10, 6, 3}, {3, 5, 2}, {8, 8, 1}, {1, 1, 1}};
@@ -339,7 +365,7 @@ static void parts_tile_the_tensor(void **state)
         for (size_t i = 0; i < sizeof placements / sizeof *placements; i++) {
             later = placements[i];
             later.pp = pp;
-            check_placement(&mesh, &later, 3, shapes[i]);
+            check_placement(&mesh, &later, 3, shapes[i % (sizeof shapes / sizeof *shapes)]);
         }
 }
 
@@ -358,6 +384,7 @@ int main(void)
         cmocka_unit_test(batch_errors_list_rank_counts_that_work),
         cmocka_unit_test(chunks_are_cut_as_torch_chunk_does),
         cmocka_unit_test(a_placement_cuts_what_the_cut_before_left),
+        cmocka_unit_test(a_cut_is_on_the_borders_of_grains),
         cmocka_unit_test(parts_tile_the_tensor),
     };
 

@@ -203,8 +203,13 @@ static struct tt_scalars scalars_of(enum tt_muon_lr muon_lr, bool nesterov)
 
 static struct tt_rows rows_of(int64_t first, int64_t rows)
 {
-    return (struct tt_rows){
-        .rows = rows, .width = WIDTH, .stream = 3, .index = first * WIDTH, .lr_factor = 2.0, .no_decay = false};
+    return (struct tt_rows){.rows = rows,
+                            .width = WIDTH,
+                            .stride = WIDTH,
+                            .stream = 3,
+                            .index = first * WIDTH,
+                            .lr_factor = 2.0,
+                            .no_decay = false};
 }
 
 static void run(enum tt_step_op_id op, struct tt_team *team, const struct tt_scalars *scalars, struct tt_rows rows,

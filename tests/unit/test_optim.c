@@ -16,6 +16,9 @@
 
 enum { N = 6, STEPS = 5 };
 
+/* Whole rows of w elements. */
+#define WIDE(w) .width = (w), .stride = (w), .grain = (w), .adds = true
+
 static const float start[N] = {-0x1.f276a8p-2F, -0x1.35281ap-1F, -0x1.1dbecap-1F,
                                0x1.55c5bep-1F,  -0x1.944e5ep-3F, 0x1.f15a42p+0F};
 static const float grads[STEPS][N] = {
@@ -101,7 +104,7 @@ static void assert_near(const char *what, const float *got, const float *wanted,
 static void five_steps(bool decoupled, float clip, const struct reference *wanted)
 {
     struct tt_team *team = new_team(1);
-    const struct tt_rows rows = {.rows = 2, .width = 3, .lr_factor = 1.0};
+    const struct tt_rows rows = {.rows = 2, WIDE(3), .lr_factor = 1.0};
     float param[N], grad[N], exp_avg[N] = {0}, exp_avg_sq[N] = {0};
     double none[N] = {0.0}, term[N] = {0.0};
 
@@ -175,9 +178,9 @@ static void free_arrays(struct arrays *a)
 static void bits_do_not_depend_on_the_split(void **state)
 {
     enum { ROWS = 300, WIDTH = 173, TOTAL = ROWS * WIDTH };
-    const struct tt_rows whole[3] = {{.rows = 100, .width = WIDTH, .lr_factor = 1.0},
-                                     {.begin = (int64_t)100 * WIDTH, .rows = 199, .width = WIDTH, .lr_factor = 1.0},
-                                     {.begin = (int64_t)299 * WIDTH, .rows = WIDTH, .width = 1, .lr_factor = 1.0}};
+    const struct tt_rows whole[3] = {{.rows = 100, WIDE(WIDTH), .lr_factor = 1.0},
+                                     {.begin = (int64_t)100 * WIDTH, .rows = 199, WIDE(WIDTH), .lr_factor = 1.0},
+                                     {.begin = (int64_t)299 * WIDTH, .rows = WIDTH, WIDE(1), .lr_factor = 1.0}};
     struct tt_scalars scalars = scalars_of_step(3);
     struct tt_team *one = new_team(1), *three = new_team(3);
     struct arrays a = make_arrays(TOTAL, 0, 0);
@@ -190,8 +193,8 @@ static void bits_do_not_depend_on_the_split(void **state)
 
         rows = row + rows > ROWS ? ROWS - row : rows;
         b = make_arrays(rows * WIDTH, at, row * WIDTH);
-        adamw_rows(one, &scalars, true, &(struct tt_rows){.begin = at, .rows = rows, .width = WIDTH, .lr_factor = 1.0},
-                   1, b.param, b.grad, b.exp_avg, b.exp_avg_sq);
+        adamw_rows(one, &scalars, true, &(struct tt_rows){.begin = at, .rows = rows, WIDE(WIDTH), .lr_factor = 1.0}, 1,
+                   b.param, b.grad, b.exp_avg, b.exp_avg_sq);
         assert_memory_equal(b.param + at, a.param + row * WIDTH, (size_t)(rows * WIDTH) * sizeof(float));
         assert_memory_equal(b.exp_avg + at, a.exp_avg + row * WIDTH, (size_t)(rows * WIDTH) * sizeof(float));
         assert_memory_equal(b.exp_avg_sq + at, a.exp_avg_sq + row * WIDTH, (size_t)(rows * WIDTH) * sizeof(float));
@@ -210,10 +213,10 @@ static void bits_do_not_depend_on_the_split(void **state)
 static void groups_have_their_own_numbers(void **state)
 {
     enum { WIDTH = 11, HALF = 5 * WIDTH };
-    const struct tt_rows both[2] = {{.rows = 5, .width = WIDTH, .lr_factor = 0.25, .no_decay = true},
-                                    {.begin = HALF, .rows = 5, .width = WIDTH, .lr_factor = 1.0}};
-    const struct tt_rows plain[2] = {{.rows = 5, .width = WIDTH, .lr_factor = 1.0},
-                                     {.begin = HALF, .rows = 5, .width = WIDTH, .lr_factor = 1.0}};
+    const struct tt_rows both[2] = {{.rows = 5, WIDE(WIDTH), .lr_factor = 0.25, .no_decay = true},
+                                    {.begin = HALF, .rows = 5, WIDE(WIDTH), .lr_factor = 1.0}};
+    const struct tt_rows plain[2] = {{.rows = 5, WIDE(WIDTH), .lr_factor = 1.0},
+                                     {.begin = HALF, .rows = 5, WIDE(WIDTH), .lr_factor = 1.0}};
     struct tt_team *team = new_team(1);
 
     for (int decoupled = 0; decoupled < 2; decoupled++) {
@@ -280,7 +283,7 @@ static void adamw_halves(struct tt_team *team, const struct tt_scalars *scalars,
 static void steps_too_small_for_bfloat16_count_on_average(void **state)
 {
     enum { LONG = 256 };
-    const struct tt_rows rows = {.rows = MANY, .width = 1, .lr_factor = 1.0, .stream = 5};
+    const struct tt_rows rows = {.rows = MANY, WIDE(1), .lr_factor = 1.0, .stream = 5};
     struct tt_team *team = new_team(1);
     struct halves at;
     float grad[MANY];
@@ -312,7 +315,7 @@ static void steps_too_small_for_bfloat16_count_on_average(void **state)
 static void random_bits_belong_to_elements(void **state)
 {
     enum { WIDTH = 37, ROWS = 100, TOTAL = ROWS * WIDTH };
-    const struct tt_rows whole = {.rows = ROWS, .width = WIDTH, .lr_factor = 1.0, .stream = 9};
+    const struct tt_rows whole = {.rows = ROWS, WIDE(WIDTH), .lr_factor = 1.0, .stream = 9};
     struct tt_scalars scalars = scalars_of_step(3);
     struct tt_team *one = new_team(1), *three = new_team(3);
     struct arrays from = make_arrays(TOTAL, 0, 0);
@@ -327,7 +330,7 @@ static void random_bits_belong_to_elements(void **state)
     all = before;
     adamw_halves(three, &scalars, &whole, 1, &all, from.grad);
     for (int64_t row = 0, rows; row < ROWS; row += rows) {
-        struct tt_rows some = {.width = WIDTH, .lr_factor = 1.0, .stream = 9, .index = row * WIDTH};
+        struct tt_rows some = {WIDE(WIDTH), .lr_factor = 1.0, .stream = 9, .index = row * WIDTH};
         size_t bytes;
 
         rows = some.rows = row % 7 + 1 > ROWS - row ? ROWS - row : row % 7 + 1;
@@ -339,6 +342,23 @@ static void random_bits_belong_to_elements(void **state)
         assert_memory_equal(part.param, all.param + row * WIDTH, bytes);
         assert_memory_equal(part.exp_avg, all.exp_avg + row * WIDTH, bytes);
         assert_memory_equal(part.exp_avg_sq, all.exp_avg_sq + row * WIDTH, bytes);
+    }
+    for (int64_t column = 0, columns; column < WIDTH; column += columns) {
+        struct tt_rows some = {.rows = ROWS, .stride = WIDTH, .lr_factor = 1.0, .stream = 9, .index = column};
+        float grad[TOTAL];
+
+        columns = some.width = column % 5 + 1 > WIDTH - column ? WIDTH - column : column % 5 + 1;
+        for (int64_t i = 0; i < ROWS * columns; i++) {
+            int64_t from_whole = i / columns * WIDTH + column + i % columns;
+
+            part.param[i] = before.param[from_whole];
+            part.exp_avg[i] = before.exp_avg[from_whole];
+            part.exp_avg_sq[i] = before.exp_avg_sq[from_whole];
+            grad[i] = from.grad[from_whole];
+        }
+        adamw_halves(one, &scalars, &some, 1, &part, grad);
+        for (int64_t i = 0; i < ROWS * columns; i++)
+            assert_int_equal(part.param[i], all.param[i / columns * WIDTH + column + i % columns]);
     }
     for (int k = 0; k < 2; k++) {
         struct tt_rows other = whole;
@@ -356,9 +376,9 @@ static void random_bits_belong_to_elements(void **state)
 
 static void empty_segments_are_allowed(void **state)
 {
-    const struct tt_rows rows[3] = {{.rows = 0, .width = 5, .lr_factor = 1.0},
-                                    {.rows = 2, .width = 3, .lr_factor = 1.0},
-                                    {.begin = 6, .rows = 0, .width = 1, .lr_factor = 1.0}};
+    const struct tt_rows rows[3] = {{.rows = 0, WIDE(5), .lr_factor = 1.0},
+                                    {.rows = 2, WIDE(3), .lr_factor = 1.0},
+                                    {.begin = 6, .rows = 0, WIDE(1), .lr_factor = 1.0}};
     struct tt_scalars scalars = scalars_of_step(1);
     struct tt_team *team = new_team(2);
     struct arrays a = make_arrays(6, 0, 0), b = make_arrays(6, 0, 0);
@@ -380,7 +400,7 @@ static void empty_segments_are_allowed(void **state)
 static void sum_of_squares_is_right(void **state)
 {
     enum { ROWS = 40, WIDTH = 5003, TOTAL = ROWS * WIDTH };
-    const struct tt_rows rows = {.begin = 3, .rows = ROWS, .width = WIDTH, .lr_factor = 1.0};
+    const struct tt_rows rows = {.begin = 3, .rows = ROWS, WIDE(WIDTH), .lr_factor = 1.0};
     struct tt_team *team = new_team(2);
     struct arrays a = make_arrays(TOTAL, 3, 0);
     struct tt_exact sum = {0}, small = {0};
@@ -392,7 +412,7 @@ static void sum_of_squares_is_right(void **state)
     sum_squares(team, &rows, 1, a.grad, &sum);
     assert_true(fabs(tt_exact_value(&sum) / (double)wanted - 1.0) < 1e-14);
     tt_exact_add(&small, 1.0); /* the sum is added to what it has */
-    sum_squares(team, &(struct tt_rows){.rows = 3, .width = 1, .lr_factor = 1.0}, 1, numbers, &small);
+    sum_squares(team, &(struct tt_rows){.rows = 3, WIDE(1), .lr_factor = 1.0}, 1, numbers, &small);
     assert_true(tt_exact_value(&small) == 26.0);
     free_arrays(&a);
     tt_team_free(team);
@@ -409,10 +429,10 @@ static void sum_of_squares_does_not_depend_on_the_split(void **state)
 
     for (int64_t i = 0; i < TOTAL; i++)
         a.grad[i] = ldexpf(a.grad[i], (int)(i * 7 % 80) - 40);
-    sum_squares(three, &(struct tt_rows){.rows = ROWS, .width = WIDTH, .lr_factor = 1.0}, 1, a.grad, &whole);
+    sum_squares(three, &(struct tt_rows){.rows = ROWS, WIDE(WIDTH), .lr_factor = 1.0}, 1, a.grad, &whole);
     for (int64_t row = 0, step; row < ROWS; row += step) {
         step = row % 11 + 1 > ROWS - row ? ROWS - row : row % 11 + 1;
-        rows[n++] = (struct tt_rows){.begin = row * WIDTH, .rows = step, .width = WIDTH, .lr_factor = 1.0};
+        rows[n++] = (struct tt_rows){.begin = row * WIDTH, .rows = step, WIDE(WIDTH), .lr_factor = 1.0};
     }
     sum_squares(one, rows + n / 2, n - n / 2, a.grad, &parts);
     sum_squares(three, rows, n / 2, a.grad, &parts);
@@ -422,13 +442,44 @@ static void sum_of_squares_does_not_depend_on_the_split(void **state)
     tt_team_free(three);
 }
 
+/* Four grains of columns give the same sum when two ranks have two each, and when one rank has all. */
+static void sum_of_squares_does_not_depend_on_who_has_which_columns(void **state)
+{
+    enum { ROWS = 70, WIDTH = 404, GRAIN = WIDTH / 4, TOTAL = ROWS * WIDTH };
+    struct tt_team *team = new_team(2);
+    struct arrays a = make_arrays(TOTAL, 0, 0);
+    struct tt_rows whole = {.rows = ROWS, WIDE(WIDTH), .lr_factor = 1.0};
+    struct tt_exact one = {0}, two = {0}, other = {0};
+    float half[TOTAL / 2];
+
+    for (int64_t i = 0; i < TOTAL; i++)
+        a.grad[i] = ldexpf(a.grad[i], (int)(i * 7 % 80) - 40);
+    sum_squares(team, &whole, 1, a.grad, &other);
+    whole.grain = GRAIN;
+    sum_squares(team, &whole, 1, a.grad, &one);
+    for (int64_t column = 0; column < WIDTH; column += WIDTH / 2) {
+        struct tt_rows part = whole;
+
+        part.width = WIDTH / 2;
+        for (int64_t i = 0; i < TOTAL / 2; i++)
+            half[i] = a.grad[i / part.width * WIDTH + column + i % part.width];
+        sum_squares(team, &part, 1, half, &two);
+        part.adds = false; /* another rank adds it */
+        sum_squares(team, &part, 1, half, &two);
+    }
+    assert_memory_equal(&one, &two, sizeof one);
+    assert_memory_not_equal(&one, &other, sizeof one);
+    free_arrays(&a);
+    tt_team_free(team);
+}
+
 static void non_finite_gradients_make_the_norm_non_finite(void **state)
 {
     const float bad[4] = {1.0F, NAN, 2.0F, INFINITY};
     struct tt_team *team = new_team(1);
     struct tt_exact sum = {0}, floats = {0};
 
-    sum_squares(team, &(struct tt_rows){.rows = 2, .width = 2, .lr_factor = 1.0}, 1, bad, &sum);
+    sum_squares(team, &(struct tt_rows){.rows = 2, WIDE(2), .lr_factor = 1.0}, 1, bad, &sum);
     assert_int_equal(sum.nonfinite, 2);
     assert_true(isnan(tt_exact_value(&sum)));
     sum_floats(bad, 4, &floats);
@@ -512,6 +563,7 @@ int main(void)
         cmocka_unit_test(empty_segments_are_allowed),
         cmocka_unit_test(sum_of_squares_is_right),
         cmocka_unit_test(sum_of_squares_does_not_depend_on_the_split),
+        cmocka_unit_test(sum_of_squares_does_not_depend_on_who_has_which_columns),
         cmocka_unit_test(non_finite_gradients_make_the_norm_non_finite),
         cmocka_unit_test(floats_are_summed_exactly),
     };

@@ -17,11 +17,14 @@ enum tt_step_op_id {
     TT_STEP_OPS
 };
 
-/* A run of whole rows of one parameter inside flat arrays. */
+/* Rows of one parameter inside flat arrays, or the same columns of them. */
 struct tt_rows {
     int64_t begin; /* first element */
     int64_t rows;
     int64_t width;    /* elements per row; 1 for vectors */
+    int64_t stride;   /* elements from one row to the next in the whole parameter */
+    int64_t grain;    /* columns whose squares are one term of a sum */
+    bool adds;        /* to the sum of squares */
     uint64_t stream;  /* of the parameter's random numbers (core/math/rng.h) */
     int64_t index;    /* of the first element in the whole parameter */
     double lr_factor; /* the learning rate is multiplied by it */

@@ -78,10 +78,6 @@ static int run_norm(struct tt_executor *ex, int i, struct tt_step *step)
 {
     const struct tt_instr *instr = &ex->program->instrs[i];
     struct tt_step_call squares = of_shard(ex->program, instr, TT_STEP_SQUARES);
-    const struct tt_unit *unit = &ex->program->layout->units[instr->unit];
-    /* of a weight that two ranks have, the one with part 0 adds the squares */
-    int n = ex->n_rows[instr->unit];
-    int skipped = unit->shared_grad != TT_NONE && unit->grads[unit->shared_grad].part ? unit->shared_grad : n;
 
     (void)step;
     if (tt_unit_replica(ex->program->layout, instr->unit).index > 0)
@@ -89,13 +85,8 @@ static int run_norm(struct tt_executor *ex, int i, struct tt_step *step)
     squares.in = tt_running_address(ex, instr)[0];
     squares.out[0] = &ex->state->sums[TT_SUM_SQUARES];
     squares.rows = ex->rows[instr->unit];
-    squares.n_rows = skipped;
-    if (squares.n_rows)
-        tt_running_step(ex, squares);
-    squares.rows += skipped + 1;
-    squares.n_rows = n - skipped - 1;
-    if (squares.n_rows > 0)
-        tt_running_step(ex, squares);
+    squares.n_rows = ex->n_rows[instr->unit];
+    tt_running_step(ex, squares);
     return 0;
 }
 
