@@ -17,7 +17,7 @@
 /* The group of all ranks. */
 static struct tt_group world_group(const struct tt_comm *comm)
 {
-    struct tt_mesh mesh = {{0}, 0};
+    struct tt_mesh mesh = tt_mesh_single();
     int rc = tt_mesh_init(DP_DEGREES(1, -1), comm->size, &mesh);
 
     (void)rc; /* dp_shard -1 fits any number of ranks */
