@@ -42,14 +42,14 @@ void tt_saving_sum_rest(struct tt_ckpt_saving *s)
     size_t n = (size_t)(s->live.n_model + s->live.n_optim);
     struct tt_summed *without;
 
-    if (tt_mesh_size(&s->store->mesh, TT_GROUP_REPLICATE) == 1)
+    if (tt_mesh_size(&s->store->mesh, TT_GROUP_COPIES) == 1)
         return;
     without = tt_calloc(n + 1, sizeof *without);
     s->own_digest = tt_calloc(n + 1, sizeof *s->own_digest);
     for (int i = 0; i < s->plan.n; i++)
         if (s->plan.piece[i].writer == s->rank)
             without[tensor_of(s, i)] = summed(s, &s->plan.piece[i], tensor_of(s, i));
-    tt_replicas_sum(&s->live, without, s->team, s->own_digest);
+    tt_replicas_sum(&s->store->mesh, &s->live, without, s->team, s->own_digest);
     tt_free(without);
 }
 

@@ -274,12 +274,13 @@ static int most_parts(const struct tt_ckpt_state *state, const struct tt_mesh *m
 }
 
 static void make_parts(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
-                       const struct tt_ckpt_policy *policy, int first, int end, struct tt_ckpt_plan *ret_plan)
+                       const struct tt_ckpt_policy *policy, int first, int stride, struct tt_ckpt_plan *ret_plan)
 {
     int64_t *load = tt_calloc((size_t)mesh->n_ranks, sizeof *load);
     struct tt_ckpt_plan plan = {0};
+    int end = most_parts(state, mesh);
 
-    for (int part = first; part < end; part++)
+    for (int part = first; part < end; part += stride)
         policy->assign(state, mesh, part, load, &plan);
     if (plan.n)
         qsort(plan.piece, (size_t)plan.n, sizeof *plan.piece, compare_pieces);
@@ -297,13 +298,16 @@ static void make_parts(const struct tt_ckpt_state *state, const struct tt_mesh *
 void tt_ckpt_plan_make(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                        const struct tt_ckpt_policy *policy, struct tt_ckpt_plan *ret_plan)
 {
-    make_parts(state, mesh, policy, 0, most_parts(state, mesh), ret_plan);
+    make_parts(state, mesh, policy, 0, 1, ret_plan);
 }
 
-void tt_ckpt_plan_part(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
-                       const struct tt_ckpt_policy *policy, int part, struct tt_ckpt_plan *ret_plan)
+/* The last cut of every placement is over these ranks. */
+void tt_ckpt_plan_shard(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
+                        const struct tt_ckpt_policy *policy, int rank, struct tt_ckpt_plan *ret_plan)
 {
-    make_parts(state, mesh, policy, part, part + 1, ret_plan);
+    struct tt_place shard = tt_mesh_place(mesh, rank, TT_GROUP_FSDP);
+
+    make_parts(state, mesh, policy, shard.index, shard.n, ret_plan);
 }
 
 void tt_ckpt_plan_release(struct tt_ckpt_plan *plan)

@@ -72,9 +72,10 @@ bool tt_ckpt_piece_is_local(const struct tt_ckpt_piece *piece, const struct tt_c
 void tt_ckpt_plan_make(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                        const struct tt_ckpt_policy *policy, struct tt_ckpt_plan *ret_plan);
 
-/** The plan of part number `part` of every tensor alone: all that the ranks that hold these parts write. */
-void tt_ckpt_plan_part(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
-                       const struct tt_ckpt_policy *policy, int part, struct tt_ckpt_plan *ret_plan);
+/** The same for the parts of the ranks that are at the place of `rank` among those that share a copy: all that these
+ * ranks write. */
+void tt_ckpt_plan_shard(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
+                        const struct tt_ckpt_policy *policy, int rank, struct tt_ckpt_plan *ret_plan);
 void tt_ckpt_plan_release(struct tt_ckpt_plan *plan);
 
 /**

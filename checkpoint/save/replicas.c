@@ -11,6 +11,7 @@
 #include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "parallel/layout/placement.h"
 
 enum { SPAN_BYTES = 1 << 20, RANKS_NAMED = 8 };
 
@@ -52,18 +53,19 @@ static void sum_span(void *arg, int64_t tile, int worker)
                               (const char *)c->data + s->at * (int64_t)tt_dtype_size(c->dtype));
 }
 
-void tt_replicas_sum(const struct tt_ckpt_state *state, const struct tt_summed *without, struct tt_team *team,
-                     uint64_t *digest)
+void tt_replicas_sum(const struct tt_mesh *mesh, const struct tt_ckpt_state *state, const struct tt_summed *without,
+                     struct tt_team *team, uint64_t *digest)
 {
     struct spans spans = {0};
 
     for (int i = 0; i < state->n_model + state->n_optim; i++) {
         const struct tt_ckpt_chunk *c = tensor_number(state, i);
         int64_t end = tt_box_volume(&c->part);
+        bool copied = tt_placement_copies(mesh, &c->placement) > 1;
         struct tt_summed gap = without && without[i].end ? without[i] : (struct tt_summed){end, end};
 
-        add_elements(&spans, c, i, 0, gap.begin);
-        add_elements(&spans, c, i, gap.end, end);
+        add_elements(&spans, c, i, 0, copied ? gap.begin : 0);
+        add_elements(&spans, c, i, copied ? gap.end : end, end);
     }
     if (team && spans.n)
         tt_team_run(team, spans.n, sum_span, spans.span);
@@ -77,30 +79,46 @@ void tt_replicas_sum(const struct tt_ckpt_state *state, const struct tt_summed *
 
 /* --- comparing --- */
 
-/* Ranks that hold the same parts of the same tensors differ in dp_replicate only. Below, `first` is the one of them in
- * the first replica. */
-static bool is_first(const struct tt_mesh *mesh, int rank)
+/* The tensors that have their copies on the ranks of one group, and a word for each rank's parts of all of them. Below,
+ * `first` is the first rank of such a group. */
+struct copies {
+    const struct tt_mesh *mesh;
+    enum tt_group_id group;
+    const uint64_t *words; /* [rank] */
+};
+
+static bool is_first(const struct copies *copies, int rank)
 {
-    return tt_mesh_place(mesh, rank, TT_GROUP_REPLICATE).index == 0;
+    return tt_mesh_place(copies->mesh, rank, copies->group).index == 0;
 }
 
-static int replica_of(const struct tt_mesh *mesh, int first, int r)
+static int n_copies(const struct copies *copies)
 {
-    return tt_mesh_member(mesh, first, TT_GROUP_REPLICATE, r);
+    return tt_mesh_size(copies->mesh, copies->group);
 }
 
-/* The word that more than half of the replicas have; false if there is none. */
-static bool most_common(const uint64_t *words, const struct tt_mesh *mesh, int first, uint64_t *ret_word)
+static int copy_of(const struct copies *copies, int first, int r)
 {
-    int n = tt_mesh_size(mesh, TT_GROUP_REPLICATE);
+    return tt_mesh_member(copies->mesh, first, copies->group, r);
+}
 
-    *ret_word = words[first];
+static uint64_t word_of(const struct copies *copies, int first, int r)
+{
+    return copies->words[copy_of(copies, first, r)];
+}
+
+/* The word that more than half of the copies have; false if there is none. */
+static bool most_common(const struct copies *copies, int first, uint64_t *ret_word)
+{
+    int n = n_copies(copies);
+
+    *ret_word = copies->words[first];
     for (int r = 0; r < n; r++) {
         int same = 0;
 
-        *ret_word = words[replica_of(mesh, first, r)];
+        *ret_word = word_of(copies, first, r);
         for (int k = 0; k < n; k++)
-            same += words[replica_of(mesh, first, k)] == *ret_word;
+            same += word_of(copies, first, k) == *ret_word;
         if (2 * same > n)
             return true;
     }
@@ -108,22 +126,22 @@ static bool most_common(const uint64_t *words, const struct tt_mesh *mesh, int f
 }
 
 /* A rank that has the word, or with has == false one that does not; -1 if there is none. */
-static int rank_with(const uint64_t *words, const struct tt_mesh *mesh, int first, uint64_t word, bool has)
+static int rank_with(const struct copies *copies, int first, uint64_t word, bool has)
 {
-    for (int r = 0; r < tt_mesh_size(mesh, TT_GROUP_REPLICATE); r++)
-        if ((words[replica_of(mesh, first, r)] == word) == has)
-            return replica_of(mesh, first, r);
+    for (int r = 0; r < n_copies(copies); r++)
+        if ((word_of(copies, first, r) == word) == has)
+            return copy_of(copies, first, r);
     return -1;
 }
 
-static bool agrees(const uint64_t *words, const struct tt_mesh *mesh, int first)
+static bool agrees(const struct copies *copies, int first)
 {
-    return rank_with(words, mesh, first, words[first], false) == -1;
+    return rank_with(copies, first, copies->words[first], false) == -1;
 }
 
-/* The first tensor of which two ranks have different bits. Every rank receives both lists. */
-static int find_tensor(struct tt_comm *comm, const struct tt_ckpt_state *state, const uint64_t *digest, int a, int b,
-                       const char **ret_name)
+/* The first of these tensors of which two ranks have different bits. Every rank receives both lists. */
+static int find_tensor(struct tt_comm *comm, const struct copies *copies, const struct tt_ckpt_state *state,
+                       const uint64_t *digest, int a, int b, const char **ret_name)
 {
     size_t n = (size_t)(state->n_model + state->n_optim);
     uint64_t *lists = tt_calloc(2 * n + 1, sizeof *lists);
@@ -135,7 +153,7 @@ static int find_tensor(struct tt_comm *comm, const struct tt_ckpt_state *state, 
     TT_TRY(tt_comm_broadcast(comm, lists, n * sizeof *lists, a));
     TT_TRY(tt_comm_broadcast(comm, lists + n, n * sizeof *lists, b));
     for (size_t i = n; i-- > 0;)
-        if (lists[i] != lists[n + i])
+        if (lists[i] != lists[n + i] && tensor_number(state, (int)i)->placement.copies == copies->group)
             *ret_name = tensor_number(state, (int)i)->name;
 out:
     tt_free(lists);
@@ -152,31 +170,31 @@ static void add_rank(struct tt_text *text, int *n, int rank)
 }
 
 /* Names the ranks that differ from the majority; without a majority, all replicas. */
-static int fail_differ(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_ckpt_state *state,
-                       const uint64_t *digest, const uint64_t *words)
+static int fail_differ(struct tt_comm *comm, const struct copies *copies, const struct tt_ckpt_state *state,
+                       const uint64_t *digest)
 {
     struct tt_text ranks = {0};
     const char *tensor = NULL;
     int n = 0, good = -1, bad = -1, rc = 0;
     bool sure = true;
 
-    for (int first = 0; first < mesh->n_ranks; first++) {
+    for (int first = 0; first < copies->mesh->n_ranks; first++) {
         uint64_t word;
         bool most;
 
-        if (!is_first(mesh, first) || agrees(words, mesh, first))
+        if (!is_first(copies, first) || agrees(copies, first))
             continue;
-        most = most_common(words, mesh, first, &word);
+        most = most_common(copies, first, &word);
         sure = sure && most;
         if (bad == -1) {
-            good = rank_with(words, mesh, first, word, true);
-            bad = rank_with(words, mesh, first, word, false);
+            good = rank_with(copies, first, word, true);
+            bad = rank_with(copies, first, word, false);
         }
-        for (int r = 0; r < tt_mesh_size(mesh, TT_GROUP_REPLICATE); r++)
-            if (!most || words[replica_of(mesh, first, r)] != word)
-                add_rank(&ranks, &n, replica_of(mesh, first, r));
+        for (int r = 0; r < n_copies(copies); r++)
+            if (!most || word_of(copies, first, r) != word)
+                add_rank(&ranks, &n, copy_of(copies, first, r));
     }
-    TT_TRY(find_tensor(comm, state, digest, good, bad, &tensor));
+    TT_TRY(find_tensor(comm, copies, state, digest, good, bad, &tensor));
     if (sure)
         rc =
             tt_fail(TT_EINTERNAL,
@@ -196,20 +214,34 @@ out:
     return rc;
 }
 
+static int compare_copies(struct tt_comm *comm, const struct tt_mesh *mesh, enum tt_group_id group,
+                          const struct tt_ckpt_state *state, const uint64_t *digest)
+{
+    uint64_t *words = tt_calloc((size_t)comm->size, sizeof *words), mine = 0;
+    const struct copies copies = {mesh, group, words};
+    int rc = 0;
+
+    for (int i = 0; i < state->n_model + state->n_optim; i++)
+        if (tensor_number(state, i)->placement.copies == group)
+            mine = tt_hash64(&digest[i], sizeof digest[i], mine);
+    TT_TRY(tt_comm_gather_all(comm, &mine, sizeof mine, words));
+    for (int first = 0; first < mesh->n_ranks && rc == 0; first++)
+        if (is_first(&copies, first) && !agrees(&copies, first))
+            rc = fail_differ(comm, &copies, state, digest);
+out:
+    tt_free(words);
+    return rc;
+}
+
 int tt_replicas_compare(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_ckpt_state *state,
                         const uint64_t *digest)
 {
-    size_t n = (size_t)(state->n_model + state->n_optim);
-    uint64_t *words = tt_calloc((size_t)comm->size, sizeof *words);
-    uint64_t mine = tt_hash64(digest, n * sizeof *digest, 0);
+    static const enum tt_group_id groups[] = {TT_GROUP_COPIES, TT_GROUP_REPLICATE};
     int rc = 0;
 
-    TT_TRY(tt_comm_gather_all(comm, &mine, sizeof mine, words));
-    for (int first = 0; first < mesh->n_ranks && rc == 0; first++)
-        if (is_first(mesh, first) && !agrees(words, mesh, first))
-            rc = fail_differ(comm, mesh, state, digest, words);
-out:
-    tt_free(words);
+    for (size_t i = 0; i < sizeof groups / sizeof *groups && rc == 0; i++)
+        if (tt_mesh_size(mesh, groups[i]) > 1)
+            rc = compare_copies(comm, mesh, groups[i], state, digest);
     return rc;
 }
 
@@ -220,10 +252,10 @@ int tt_replicas_check(struct tt_comm *comm, const struct tt_mesh *mesh, const st
     uint64_t *digest;
     int rc;
 
-    if (tt_mesh_size(mesh, TT_GROUP_REPLICATE) == 1)
+    if (tt_mesh_size(mesh, TT_GROUP_COPIES) == 1)
         return 0;
     digest = tt_calloc(n + 1, sizeof *digest);
-    tt_replicas_sum(state, NULL, team, digest);
+    tt_replicas_sum(mesh, state, NULL, team, digest);
     rc = tt_replicas_compare(comm, mesh, state, digest);
     tt_free(digest);
     return rc;

@@ -11,7 +11,8 @@
 #include "parallel/layout/mesh.h"
 
 /**
- * Checks that replicas have the same bits. They do the same additions in the same order, so a difference is a fault of
+ * Checks that ranks with copies of the same parts have the same bits: replicas, and ranks along tp for what tensor
+ * parallelism leaves whole. They do the same additions in the same order, so a difference is a fault of
  * a machine or of titan, and whatever is trained or saved from then on is wrong.
  *
  * Ranks compare the digests (checkpoint/format/digest.h) of their parts: one word per rank, and the digests of all
@@ -25,12 +26,13 @@ struct tt_summed {
 };
 
 /**
- * Adds the digests of this rank's parts to digest[i], of tensor i of the model, then of the optimizer.
+ * Adds the digests of this rank's parts to digest[i], of tensor i of the model, then of the optimizer. Parts that no
+ * other rank has are left out.
  *   without  [n_model + n_optim] elements to leave out; NULL: none
  *   team     helps; may be NULL
  */
-void tt_replicas_sum(const struct tt_ckpt_state *state, const struct tt_summed *without, struct tt_team *team,
-                     uint64_t *digest);
+void tt_replicas_sum(const struct tt_mesh *mesh, const struct tt_ckpt_state *state, const struct tt_summed *without,
+                     struct tt_team *team, uint64_t *digest);
 
 /**
  * Compares the replicas (collective). digest: as above, complete. Errors: TT_EINTERNAL on all ranks. The message
@@ -40,7 +42,7 @@ void tt_replicas_sum(const struct tt_ckpt_state *state, const struct tt_summed *
 int tt_replicas_compare(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_ckpt_state *state,
                         const uint64_t *digest) TT_MUST_CHECK;
 
-/** Sums and compares: reads all of this rank's parts. Does nothing with one replica. */
+/** Sums and compares: reads all of this rank's parts. Does nothing if no rank has a copy. */
 int tt_replicas_check(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_ckpt_state *state,
                       struct tt_team *team) TT_MUST_CHECK;
 

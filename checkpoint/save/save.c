@@ -445,14 +445,12 @@ out:
 int64_t tt_ckpt_staging_bytes(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                               const struct tt_ckpt_policy *policy, int rank)
 {
-    int n_ranks = mesh->n_ranks, part = 0;
+    int n_ranks = mesh->n_ranks;
     int64_t *bytes = tt_calloc((size_t)TT_CKPT_GROUPS * (size_t)n_ranks, sizeof *bytes), most = 0;
     bool *gathered = tt_calloc((size_t)TT_CKPT_GROUPS * (size_t)n_ranks, sizeof *gathered);
     struct tt_ckpt_plan plan = {0};
 
-    if (state->n_model)
-        part = tt_placement_part(mesh, &state->model[0].placement, rank);
-    tt_ckpt_plan_part(state, mesh, policy, part, &plan);
+    tt_ckpt_plan_shard(state, mesh, policy, rank, &plan);
     for (int i = 0; i < plan.n; i++) {
         const struct tt_ckpt_piece *p = &plan.piece[i];
         int n = 0, slot = (int)p->group * n_ranks + p->writer;

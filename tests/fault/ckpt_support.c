@@ -112,15 +112,17 @@ struct tt_mesh test_mesh(int dp_shard, int dp_replicate)
     return mesh;
 }
 
-/* Cut over tp, if it has more than one rank, along the last dimension; then by rows over the shard group. The places of
- * a pipeline have the tensors in turn. */
+/* If tp has more than one rank, the tensors are in turn cut over it along the last dimension, cut by rows in grains, and
+ * not cut. Then all are cut by rows over the shard group. The places of a pipeline have the tensors in turn. */
 static void place(struct tt_ckpt_chunk *c, int i, const struct tt_mesh *mesh)
 {
-    if (tt_mesh_size(mesh, TT_GROUP_TP) > 1)
+    int tp = tt_mesh_size(mesh, TT_GROUP_TP), last = c->ndim ? c->ndim - 1 : 0;
+
+    if (tp > 1 && i % 3 < 2)
         c->placement = (struct tt_placement){
-            2, {{TT_GROUP_TP, c->ndim ? c->ndim - 1 : 0, 0}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0};
+            2, {{TT_GROUP_TP, i % 3 ? 0 : last, i % 3 ? 2 * tp : 0}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0};
     else
-        c->placement = (struct tt_placement){1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0};
+        c->placement = (struct tt_placement){1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_COPIES, 0};
     c->placement.pp = (i + 1) % mesh->size[TT_MESH_PP];
 }
 

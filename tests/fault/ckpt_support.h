@@ -38,7 +38,7 @@ struct test_job {
     const char *run_id;
     int dp_shard, dp_replicate;
     int64_t step; /* to save */
-    int tp;       /* more than 1: tensors are also cut along their last dimension, over so many ranks */
+    int tp;       /* more than 1: ranks over which two of three tensors are cut first, by rows or columns */
     int pp;       /* more than 1: places of a pipeline, which have the tensors in turn */
     int keep;
     const char *policy, *filter; /* NULL: "all" */

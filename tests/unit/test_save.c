@@ -296,18 +296,25 @@ static void staging_is_what_the_files_need(void **state)
         const struct tt_ckpt_policy *row = tt_ckpt_policy_row(policy);
         struct tt_ckpt_plan plan;
         struct test_state t;
-        int64_t most = 0;
 
-        test_state_init(&t, 2, 3, 0, 1);
-        tt_ckpt_plan_make(&t.state, &t.mesh, row, &plan);
-        for (int rank = 0; rank < 6; rank += 2) { /* the ranks of shard 0 */
-            int64_t bytes = staged(&t, &plan, TT_CKPT_MODEL, rank) + staged(&t, &plan, TT_CKPT_OPTIM, rank);
+        for (int tp = 1; tp <= 2; tp++) {
+            struct tt_mesh mesh = test_mesh(2, 3);
+            int64_t most = 0;
 
-            most = bytes > most ? bytes : most;
+            mesh.n_ranks *= mesh.size[TT_MESH_TP] = tp;
+            test_state_init_on(&t, &mesh, 0, 1);
+            tt_ckpt_plan_make(&t.state, &t.mesh, row, &plan);
+            for (int rank = 0; rank < 6 * tp; rank++) {
+                int64_t bytes = staged(&t, &plan, TT_CKPT_MODEL, rank) + staged(&t, &plan, TT_CKPT_OPTIM, rank);
+
+                if (rank / tp % 2 == 0) /* the ranks of shard 0 */
+                    most = bytes > most ? bytes : most;
+            }
+            assert_in_range(tt_ckpt_staging_bytes(&t.state, &t.mesh, row, 0), most,
+                            most ? most + 2 * TT_SHARD_ALIGN : 0);
+            tt_ckpt_plan_release(&plan);
+            test_state_release(&t);
         }
-        assert_in_range(tt_ckpt_staging_bytes(&t.state, &t.mesh, row, 0), most, most ? most + 2 * TT_SHARD_ALIGN : 0);
-        tt_ckpt_plan_release(&plan);
-        test_state_release(&t);
     }
 }
 
@@ -374,6 +381,45 @@ static void replicas_that_differ_are_not_saved(void **state)
     test_state_release(&names);
 }
 
+/* What tensor parallelism leaves whole, every third tensor, has its copies along tp too; the others do not. */
+static void ranks_along_tp_have_the_same_copies(void **state)
+{
+    static const struct {
+        int shard, replicate, tensor;
+        const char *says; /* NULL: no rank has a copy */
+    } flips[] = {
+        {1, 1, 2, "ranks 0, 1 differ from each other, first in tensor 'layers.0.cube'"},
+        {1, 1, 0, NULL},
+        {1, 1, 1, NULL},
+        {2, 2, 2, "rank 1 differs from most replicas, first in tensor 'layers.0.cube'"},
+        {2, 2, 0, "ranks 1, 5 differ from each other, first in tensor 'tok_embeddings.weight'"},
+    };
+
+    for (size_t f = 0; f < sizeof flips / sizeof *flips; f++)
+        for (int policy = 0; tt_ckpt_policy_row(policy); policy++) {
+            char *folder = test_folder();
+            struct test_job job = {.folder = folder,
+                                   .run_id = "run",
+                                   .dp_shard = flips[f].shard,
+                                   .dp_replicate = flips[f].replicate,
+                                   .tp = 2,
+                                   .step = 5,
+                                   .policy = tt_ckpt_policy_row(policy)->name,
+                                   .filter = tt_ckpt_policy_row(policy)->filter,
+                                   .async = f % 2,
+                                   .flip_rank = 1,
+                                   .flip_tensor = flips[f].tensor};
+            int rc = test_save(&job);
+
+            assert_true(test_rank_holds(&job, 1, flips[f].tensor));
+            if (!flips[f].says)
+                assert_int_equal(rc, 0);
+            else if (rc != TT_EINTERNAL || !strstr(tt_error_message(), flips[f].says))
+                fail_msg("wanted '%s', found: %s", flips[f].says, tt_error_message());
+            remove_folder(folder);
+        }
+}
+
 /* Words of features that are not built are choices, but titan-config(5) does not offer them. */
 static bool is_offered(const char *path, const char *word)
 {
@@ -414,6 +460,7 @@ int main(void)
         cmocka_unit_test(staging_is_what_the_files_need),
         cmocka_unit_test(values_that_are_not_finite_are_counted),
         cmocka_unit_test(replicas_that_differ_are_not_saved),
+        cmocka_unit_test(ranks_along_tp_have_the_same_copies),
         cmocka_unit_test(policies_are_the_choices_of_their_keys),
     };
 
