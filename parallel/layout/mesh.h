@@ -11,7 +11,8 @@
 
 /**
  * The ranks of a job as a grid of named dimensions, from the outermost to the innermost, along which consecutive ranks
- * are neighbours. Expert parallelism has a degree but no dimension of the grid: its groups are cut out of the ranks of dp_shard, cp and tp, neighbours first.
+ * are neighbours. Expert parallelism has a degree but no dimension of the grid: its groups are cut out of the ranks of
+ * dp_shard, cp and tp, neighbours first.
  *
  * A table of groups (core/program/groups.def), each a set of dimensions, says which ranks communicate. Everything here
  * is arithmetic: every rank computes the same, and nothing communicates.
