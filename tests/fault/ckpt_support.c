@@ -112,8 +112,8 @@ struct tt_mesh test_mesh(int dp_shard, int dp_replicate)
     return mesh;
 }
 
-/* If tp has more than one rank, the tensors are in turn cut over it along the last dimension, by rows in grains, or left
- * whole. Then all are cut by rows over the shard group. The places of a pipeline have the tensors in turn. */
+/* If tp has more than one rank, the tensors are in turn cut over it along the last dimension, by rows in grains, or
+ * left whole. Then all are cut by rows over the shard group. The places of a pipeline have the tensors in turn. */
 static void place(struct tt_ckpt_chunk *c, int i, const struct tt_mesh *mesh)
 {
     int tp = tt_mesh_size(mesh, TT_GROUP_TP), last = c->ndim ? c->ndim - 1 : 0;
