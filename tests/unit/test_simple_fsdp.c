@@ -19,6 +19,7 @@
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/planner/planner.h"
 #include "parallel/planner/simple_fsdp.h"
+#include "tests/help/mesh.h"
 
 /* Compute takes long, bytes and messages take nothing, so all communication is hidden. */
 static const struct tt_machine calm = {"calm", 1e6, 1e6, 1e6, 1e-9, 1e-9, 1e12};
@@ -48,7 +49,10 @@ static struct tt_engine *plan(struct tt_engine_options o)
 
 static struct tt_mesh mesh_of(int replicate, int shard)
 {
-    return (struct tt_mesh){.size = {1, replicate, shard, 1, 1, 1}, .n_ranks = replicate * shard};
+    struct tt_mesh mesh;
+
+    assert_int_equal(tt_mesh_init(DP_DEGREES(replicate, shard), replicate * shard, &mesh), 0);
+    return mesh;
 }
 
 /* The unit whose parameter a node reads or whose gradient it writes; TT_NONE if none. */
