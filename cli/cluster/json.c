@@ -71,10 +71,10 @@ static json_t *evidence_json(const struct tt_cluster_view *view)
 
 json_t *tt_cluster_parts_json(const struct tt_cluster_time *t)
 {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "gemm", t->gemm, "attention",
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "gemm", t->gemm, "attention",
                      t->attention, "memory", t->memory, "host", t->host, "tensor", t->tensor, "context", t->context,
                      "expert", t->expert, "data", t->data, "pipeline", t->pipeline, "bubble", t->bubble, "optimizer",
-                     t->optimizer);
+                     t->optimizer, "noise", t->noise);
 }
 
 json_t *tt_cluster_json(const struct tt_cluster_view *view)

@@ -56,7 +56,8 @@ static void print_time(const struct tt_cluster_view *view)
                 {"data exposed", t->data},
                 {"pipeline messages", t->pipeline},
                 {"bubble", t->bubble},
-                {"optimizer", t->optimizer}};
+                {"optimizer", t->optimizer},
+                {"noise", t->noise}};
 
     (void)printf("step          %.3f s (80 %%: %.3f to %.3f)  %.0f tokens/s/device  %.0f TFLOP/s, MFU %.1f %% of %.0f "
                  "TFLOP/s\n ",

@@ -328,9 +328,10 @@ const char *tt_cluster_dominant(const struct tt_cluster_time *t)
     const struct {
         const char *name;
         double sec;
-    } part[] = {{"gemm", t->gemm},         {"attention", t->attention}, {"memory", t->memory},      {"host", t->host},
-                {"tensor", t->tensor},     {"context", t->context},     {"expert", t->expert},      {"data", t->data},
-                {"pipeline", t->pipeline}, {"bubble", t->bubble},       {"optimizer", t->optimizer}};
+    } part[] = {{"gemm", t->gemm},     {"attention", t->attention}, {"memory", t->memory},
+                {"host", t->host},     {"tensor", t->tensor},       {"context", t->context},
+                {"expert", t->expert}, {"data", t->data},           {"pipeline", t->pipeline},
+                {"bubble", t->bubble}, {"optimizer", t->optimizer}, {"noise", t->noise}};
     size_t most = 0;
 
     for (size_t i = 1; i < sizeof part / sizeof *part; i++)

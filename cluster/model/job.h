@@ -49,7 +49,7 @@ struct tt_cluster_job {
 
 /* Seconds of a step, by what they are spent on; they add up to `total`. Also bytes of the rank that needs most. */
 struct tt_cluster_time {
-    double gemm, attention, memory, host, tensor, context, expert, data, pipeline, bubble, optimizer;
+    double gemm, attention, memory, host, tensor, context, expert, data, pipeline, bubble, optimizer, noise;
     double total;
 };
 

@@ -14,7 +14,7 @@
 static const double half_length = 500;
 
 /* Bytes of unfused attention per score: written, scaled and normalised, dropped, read; and the same backward. */
-static const double score_bytes = 13, score_bytes_backward = 17;
+static const double score_bytes = 12, score_bytes_backward = 14;
 
 /* Bytes of the chain of kernels that two unfused norms of a layer are, per token and dimension; from COLM's runs with
  * and without the fused one. */

@@ -85,6 +85,18 @@ static double optimizer_sec(const struct tt_cluster_job *job)
            (job->machine->number[TT_M_MEMORY_RATE].value * job->machine->number[TT_M_MEMORY_SHARE].value);
 }
 
+/* Every step waits for the slowest node: the largest of so many normal deviates, and perhaps a node that is slow. */
+static double noise_share(const struct tt_cluster_job *job)
+{
+    const struct tt_cluster_number *v = job->machine->number;
+    double nodes = ceil(tt_cluster_devices(job) / v[TT_M_DEVICES].value);
+
+    if (nodes <= 1)
+        return 0;
+    return v[TT_M_STEP_SIGMA].value * sqrt(2 * log(nodes)) +
+           (1 - pow(1 - v[TT_M_SLOW_HOST].value, nodes)) * (v[TT_M_SLOW_FACTOR].value - 1);
+}
+
 void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *t)
 {
     struct tt_cluster_work layer, head, whole = {0};
@@ -118,6 +130,7 @@ void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *t
             t->bubble = 0;
     }
     t->data = data_sec(job, m * most);
+    t->noise = noise_share(job) * (m * most + t->bubble);
     t->total = t->gemm + t->attention + t->memory + t->tensor + t->context + t->expert + t->host + t->optimizer +
-               t->pipeline + t->bubble + t->data;
+               t->pipeline + t->bubble + t->data + t->noise;
 }

@@ -45,7 +45,7 @@ static double seconds(const struct tt_cluster_job *job)
 
     tt_cluster_step(job, &time);
     assert_float_equal(time.gemm + time.attention + time.memory + time.host + time.tensor + time.context + time.expert +
-                           time.data + time.pipeline + time.bubble + time.optimizer,
+                           time.data + time.pipeline + time.bubble + time.optimizer + time.noise,
                        time.total, 1e-9 * time.total);
     return time.total;
 }
