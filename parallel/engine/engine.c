@@ -190,8 +190,7 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
                                    .staging = tt_collective_staging};
     int rc = 0;
 
-    TT_TRY(tt_engine_graphs(&e->options, e->layout->groups[TT_GROUP_PP].index, mode, batch, seq_len, &track->stages,
-                            &track->n_stages));
+    TT_TRY(tt_engine_graphs(&e->options, e->rank, mode, batch, seq_len, &track->stages, &track->n_stages));
     lowering.stages = track->stages;
     lowering.n_stages = track->n_stages;
     make_order(e, track, mode, microbatches, &order, &crossings);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/graph/divide.h"
 #include "core/graph/phases.h"
 
 /* Notes the whole gradient of each parameter, in the stage that reads it; for a tied one that of the embedding. */
@@ -20,14 +21,44 @@ static void note_gradients(const struct tt_stage *stage, int *param_grad)
     }
 }
 
+/* How a rank of the mesh divides a graph; {0}: it does not. */
+static struct tt_divisions divisions_of(const struct tt_mesh *mesh, int rank)
+{
+    struct tt_place tp = tt_mesh_place(mesh, rank, TT_GROUP_TP);
+    struct tt_divisions divisions = {0};
+
+    if (mesh->tp_grains > 1)
+        divisions.tp = (struct tt_division){{TT_AXIS_TP, tp.n, tp.index}, mesh->tp_grains};
+    return divisions;
+}
+
+/* This rank's part of the model's forward graph. */
+static int divided_model(const struct tt_engine_options *o, const struct tt_divisions *divisions, int64_t batch,
+                         int64_t seq_len, struct tt_graph **ret_graph)
+{
+    struct tt_graph *whole = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_model_graph(o->model, TT_GRAPH_VALIDATE, o->param_dtype, batch, seq_len, o->documents, &whole, NULL));
+    if (divisions->tp.grains > 1) {
+        TT_TRY(tt_graph_divide(whole, divisions, ret_graph));
+    } else {
+        *ret_graph = whole;
+        whole = NULL;
+    }
+out:
+    tt_graph_free(whole);
+    return rc;
+}
+
 /* param_grad: NULL for the forward pass alone. */
-static int cut_model(const struct tt_engine_options *o, int n_stages, int64_t batch, int64_t seq_len,
-                     struct tt_stage *stages, int *param_grad)
+static int cut_model(const struct tt_engine_options *o, const struct tt_divisions *divisions, int n_stages,
+                     int64_t batch, int64_t seq_len, struct tt_stage *stages, int *param_grad)
 {
     struct tt_graph *graph = NULL;
     int *stage_of = NULL, rc = 0;
 
-    TT_TRY(tt_model_graph(o->model, TT_GRAPH_VALIDATE, o->param_dtype, batch, seq_len, o->documents, &graph, NULL));
+    TT_TRY(divided_model(o, divisions, batch, seq_len, &graph));
     stage_of = tt_calloc((size_t)graph->n_nodes, sizeof *stage_of);
     if (o->places)
         tt_graph_stages_by_place(graph, o->model, o->places, stage_of);
@@ -79,31 +110,42 @@ static int keep_own(const struct tt_stage_places *places, int pp, struct tt_stag
     return own;
 }
 
-int tt_engine_graphs(const struct tt_engine_options *o, int pp, enum tt_graph_mode mode, int64_t batch, int64_t seq_len,
-                     struct tt_stage **ret_stages, int *ret_n)
+/* Completes the graph of a stage; the head's phases come last. */
+static int finish(const struct tt_engine_options *o, bool trains, struct tt_graph *graph)
 {
+    int rc = 0;
+
+    if (trains) {
+        TT_TRY(tt_graph_add_z_loss(graph, (float)o->z_loss));
+        tt_graph_recompute(graph, &o->recompute);
+        if (o->reduce_last)
+            TT_TRY(tt_graph_carry_gradients(graph));
+    }
+    TT_TRY(tt_graph_phase_head(graph));
+out:
+    return rc;
+}
+
+int tt_engine_graphs(const struct tt_engine_options *o, int rank, enum tt_graph_mode mode, int64_t batch,
+                     int64_t seq_len, struct tt_stage **ret_stages, int *ret_n)
+{
+    struct tt_divisions divisions = divisions_of(&o->mesh, rank);
     bool trains = mode == TT_GRAPH_TRAIN;
     int *param_grad = trains ? tt_calloc((size_t)o->model->n_params, sizeof *param_grad) : NULL, rc = 0;
     int n = o->places ? o->places->n_stages : o->n_stages;
     struct tt_stage *stages = tt_calloc((size_t)n, sizeof *stages);
 
-    if (n == 1)
+    if (n == 1 && divisions.tp.grains <= 1)
         TT_TRY(
             tt_model_graph(o->model, mode, o->param_dtype, batch, seq_len, o->documents, &stages[0].graph, param_grad));
     else
-        TT_TRY(cut_model(o, n, batch, seq_len, stages, param_grad));
+        TT_TRY(cut_model(o, &divisions, n, batch, seq_len, stages, param_grad));
     if (trains)
         TT_TRY(check_gradients(o->model, param_grad));
     if (o->places)
-        n = keep_own(o->places, pp, stages);
-    for (int s = 0; s < n && trains; s++) {
-        TT_TRY(tt_graph_add_z_loss(stages[s].graph, (float)o->z_loss));
-        tt_graph_recompute(stages[s].graph, &o->recompute);
-        if (o->reduce_last)
-            TT_TRY(tt_graph_carry_gradients(stages[s].graph));
-    }
+        n = keep_own(o->places, tt_mesh_place(&o->mesh, rank, TT_GROUP_PP).index, stages);
     for (int s = 0; s < n; s++)
-        TT_TRY(tt_graph_phase_head(stages[s].graph));
+        TT_TRY(finish(o, trains, stages[s].graph));
     *ret_stages = stages;
     *ret_n = n;
     stages = NULL;
