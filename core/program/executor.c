@@ -313,6 +313,7 @@ int tt_executor_explain(struct tt_executor *ex, struct tt_step *step, char *name
     name[0] = 0;
     ex->bad = name;
     ex->bad_size = name_size;
+    ex->bad_elsewhere = false;
     rc = walk(ex, step, true);
     ex->bad = NULL;
     return rc;

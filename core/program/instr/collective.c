@@ -231,6 +231,8 @@ int tt_running_wait(struct tt_executor *ex, int i)
 
     if (rc == 0 && row->after)
         row->after(ex, begin);
+    if (rc == 0 && ex->bad && row->among == TT_AMONG_PEERS)
+        rc = tt_running_examine_exchange(ex, begin);
     return rc;
 }
 

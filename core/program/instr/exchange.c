@@ -210,6 +210,20 @@ static void add_sum(struct tt_executor *ex, const struct tt_instr *begin)
                                               .n = begin->collective.bytes / (int64_t)sizeof(float)});
 }
 
+int tt_running_examine_exchange(struct tt_executor *ex, const struct tt_instr *begin)
+{
+    const struct tt_node *node = node_of(ex->program, begin);
+    const struct tt_value *out = &tt_instr_graph(ex->program, begin)->values[node->out[0]];
+    int rc = 0;
+
+    TT_TRY(tt_device_synchronize(ex->stream));
+    if (!ex->bad[0] &&
+        !tt_running_all_finite(out->dtype, tt_running_address(ex, begin)[node->n_in], tt_value_elements(out)))
+        ex->bad_elsewhere = true;
+out:
+    return rc;
+}
+
 /* --- rows --- */
 
 /* " of layers.0.attention_norm" */

@@ -122,7 +122,7 @@ out:
 
 static void examine_outputs(struct tt_executor *ex, const struct tt_instr *instr, const struct tt_call *call)
 {
-    for (int k = 0; k < call->node->n_out && !ex->bad[0]; k++) {
+    for (int k = 0; k < call->node->n_out && !ex->bad[0] && !ex->bad_elsewhere; k++) {
         const struct tt_value *value = tt_call_out(call, k);
 
         if (!tt_running_all_finite(value->dtype, call->out[k], tt_value_elements(value)))

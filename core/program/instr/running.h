@@ -22,6 +22,7 @@ struct tt_executor {
     struct tt_span *spans; /* [instruction] of the last run */
     char *bad;             /* in explain: where to write the name of the first bad value; else NULL */
     size_t bad_size;
+    bool bad_elsewhere; /* in explain: a bad value came from another rank, which names it */
 };
 
 /** The addresses of an instruction's operands. */
@@ -39,6 +40,9 @@ void tt_running_step(struct tt_executor *executor, struct tt_step_call call);
 /** Gives the stream a step op for each whole parameter or gradient of the instruction's units, which are its first
  * operands. */
 void tt_running_each_whole(struct tt_executor *executor, const struct tt_instr *instr, enum tt_step_op_id op);
+
+/** In explain: notes whether an exchange inside of a layer brought values that are not finite. Waits for the stream. */
+int tt_running_examine_exchange(struct tt_executor *ex, const struct tt_instr *begin) TT_MUST_CHECK;
 
 /** Waits for the collective that instruction i began. */
 int tt_running_wait(struct tt_executor *ex, int i) TT_MUST_CHECK;
