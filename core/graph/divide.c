@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/graph/divide_sequences.h"
 #include "core/ops/grains.h"
 #include "core/ops/op.h"
 
@@ -47,6 +48,8 @@ static const struct form forms[] = {
     {TT_OP_GELU, {COLUMNS}, COLUMNS, 0, false},
     {TT_OP_SWIGLU, {COLUMNS, COLUMNS}, COLUMNS, 0, false},
     {TT_OP_ADD, {ROWS, ROWS}, ROWS, 0, false},
+    {TT_OP_REORDER, {COLUMNS}, COLUMNS, 0, false}, /* these two change the sequences of whole heads */
+    {TT_OP_SWAP_BLOCKS, {COLUMNS}, COLUMNS, 0, false},
     {TT_OP_HEAD_LOSS, {WHOLE, ROWS, WHOLE}, WHOLE, TT_CUT_OUT, true},
 };
 
@@ -208,9 +211,20 @@ static int64_t whole_out(const struct pass *p, const struct tt_node *node)
     }
 }
 
-static struct tt_extent extent(const struct pass *p, const struct form *form, unsigned cut, int64_t whole)
+/* `before`: the extent that the node has already, if sequences are divided. Each of its grains gets grains. */
+static struct tt_extent extent(const struct pass *p, const struct form *form, unsigned cut, struct tt_extent before,
+                               int64_t whole)
 {
-    return form->cuts & cut && p->grains > 1 ? (struct tt_extent){whole, p->grains} : (struct tt_extent){0};
+    if (!(form->cuts & cut) || p->grains <= 1)
+        return before;
+    if (before.grains > 1)
+        return (struct tt_extent){before.whole, before.grains * p->grains};
+    return (struct tt_extent){whole, p->grains};
+}
+
+static bool divides(const struct tt_extent *extent)
+{
+    return extent->grains <= 1 || extent->whole % extent->grains == 0;
 }
 
 /* The attributes of a node's part. */
@@ -219,12 +233,14 @@ static int set_attr(const struct pass *p, const struct form *form, const struct 
     const struct tt_value *x = &p->whole->values[node->in[0]];
     bool vocabulary = node->op == TT_OP_EMBEDDING || node->op == TT_OP_HEAD_LOSS;
 
-    attr->rows = extent(p, form, TT_CUT_ROWS, tt_value_rows(x));
-    attr->in = extent(p, form, TT_CUT_IN, tt_value_width(x));
+    attr->rows = extent(p, form, TT_CUT_ROWS, attr->rows, tt_value_rows(x));
+    attr->in = extent(p, form, TT_CUT_IN, attr->in, tt_value_width(x));
     if (form->cuts & TT_CUT_OUT)
-        attr->out = extent(p, form, TT_CUT_OUT, whole_out(p, node));
-    if (attr->rows.whole % p->grains != 0 || attr->in.whole % p->grains != 0 ||
-        (!vocabulary && attr->out.whole % p->grains != 0))
+        attr->out = extent(p, form, TT_CUT_OUT, attr->out, whole_out(p, node));
+    if (node->op == TT_OP_RMSNORM && attr->rows.grains > 1 && attr->out.grains > 1)
+        return tt_fail(TT_EINTERNAL, "norms of heads ('%s') are not divided by heads and by sequences at once",
+                       p->whole->values[node->out[0]].name);
+    if (!divides(&attr->rows) || !divides(&attr->in) || (!vocabulary && !divides(&attr->out)))
         return no_grains(p, p->whole->values[node->out[0]].name, attr->rows.whole + attr->in.whole + attr->out.whole);
     if (form->peers && is_shared(p))
         attr->peers = p->peers;
@@ -254,6 +270,7 @@ static int looked_up(struct pass *p, struct tt_node *node, const char *name)
     struct tt_node pick = {.op = TT_OP_PICK_ROWS, .block = node->block, .n_in = 2, .attr = node->attr};
     int rc = 0;
 
+    pick.attr.rows = (struct tt_extent){0};
     TT_TRY(tt_graph_try_node(p->graph, node, found));
     TT_TRY(exchange(p, TT_OP_SWAP_BLOCKS, tt_graph_out(p->graph, p->graph->n_nodes - 1), blocks, &pick.in[0]));
     pick.in[1] = node->in[0];
@@ -312,8 +329,6 @@ static int check(const struct tt_graph *whole, const struct tt_divisions *divisi
 {
     const struct tt_division *tp = &divisions->tp;
 
-    if (divisions->cp.grains > 1 || divisions->cp.peers.n > 1)
-        return tt_fail(TT_EINTERNAL, "a graph is not divided among the ranks of a sequence");
     if (tp->grains > TT_MOST_GRAINS || (tp->peers.n > 1 && (tp->grains < 1 || tp->grains % tp->peers.n != 0)))
         return tt_fail(TT_EINTERNAL, "%d grains cannot be divided among %d ranks", tp->grains, tp->peers.n);
     for (int n = 0; n < whole->n_nodes; n++)
@@ -337,15 +352,14 @@ static void begin(struct pass *p, const struct tt_graph *whole, const struct tt_
     p->graph->rope = whole->rope;
 }
 
-int tt_graph_divide(const struct tt_graph *whole, const struct tt_divisions *divisions, struct tt_graph **ret_graph)
+/* Divides layers. */
+static int divide_layers(const struct tt_graph *whole, const struct tt_division *tp, struct tt_graph **ret_graph)
 {
     const int inputs[] = {whole->tokens, whole->labels, whole->positions, whole->rope_table};
     struct pass p;
-    int rc = check(whole, divisions);
+    int rc = 0;
 
-    if (rc < 0)
-        return rc;
-    begin(&p, whole, &divisions->tp);
+    begin(&p, whole, tp);
     for (int i = 0; i < 4; i++) /* in the order of the whole graph, also those that no node reads */
         if (inputs[i] != TT_NONE)
             TT_TRY(copy_leaf(&p, inputs[i]));
@@ -357,5 +371,26 @@ int tt_graph_divide(const struct tt_graph *whole, const struct tt_divisions *div
 out:
     tt_graph_free(p.graph);
     tt_free(p.copies);
+    return rc;
+}
+
+int tt_graph_divide(const struct tt_graph *whole, const struct tt_divisions *divisions, struct tt_graph **ret_graph)
+{
+    bool cuts_sequences = divisions->cp.grains > 1 || divisions->cp.peers.n > 1;
+    bool cuts_layers = divisions->tp.grains > 1 || divisions->tp.peers.n > 1;
+    struct tt_graph *sequences = NULL;
+    int rc = 0;
+
+    TT_TRY(check(whole, divisions));
+    if (cuts_sequences)
+        TT_TRY(tt_graph_divide_sequences(whole, &divisions->cp, &sequences));
+    if (cuts_layers || !cuts_sequences) {
+        TT_TRY(divide_layers(sequences ? sequences : whole, &divisions->tp, ret_graph));
+    } else {
+        *ret_graph = sequences;
+        sequences = NULL;
+    }
+out:
+    tt_graph_free(sequences);
     return rc;
 }

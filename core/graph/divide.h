@@ -27,7 +27,8 @@ struct tt_divisions {
 
 /**
  * A new graph (the caller frees it), one rank's part of the forward graph `whole`, which is not changed. How parameters
- * are divided over tp is in their values.
+ * are divided over tp is in their values. Sequences are divided first (divide_sequences.h has the order of the tokens),
+ * then layers, within each part of the sequences.
  * Errors: TT_EINTERNAL if a dimension does not divide into grains; the configuration has been checked before.
  */
 int tt_graph_divide(const struct tt_graph *whole, const struct tt_divisions *divisions,

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Divides the sequences of a forward graph: every rank has the same part of each, and whole sequences of some heads
+ * where attention is computed.
+ */
+#include "core/graph/divide_sequences.h"
+
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/ops/op.h"
+
+/* What becomes of an op whose rows are tokens, each computed alone. */
+enum part {
+    REFUSED,
+    LOCAL,      /* nothing is summed over rows */
+    SUMMED,     /* the gradient of a parameter is a sum over the grains of rows */
+    POSITIONED, /* reads the position of each row */
+    ATTENTION,
+};
+
+static const enum part part_of[TT_OPS] = {
+    [TT_OP_ADD] = LOCAL,        [TT_OP_ATTENTION] = ATTENTION, [TT_OP_BIAS] = SUMMED,
+    [TT_OP_EMBEDDING] = SUMMED, [TT_OP_GELU] = LOCAL,          [TT_OP_HEAD_LOSS] = SUMMED,
+    [TT_OP_LAYERNORM] = SUMMED, [TT_OP_LINEAR] = SUMMED,       [TT_OP_POSITION] = POSITIONED,
+    [TT_OP_RMSNORM] = SUMMED,   [TT_OP_ROPE] = POSITIONED,     [TT_OP_SCALE] = LOCAL,
+    [TT_OP_SWIGLU] = LOCAL,
+};
+
+enum { POSITIONS = 2 /* the input of ROPE and POSITION */ };
+
+struct pass {
+    const struct tt_graph *whole;
+    struct tt_graph *graph;
+    struct tt_axis_peers peers;
+    int grains;
+    int64_t batch, seq_len;
+    int *copies; /* by value of the whole graph; TT_NONE: not there yet */
+};
+
+static int64_t all_rows(const struct pass *p)
+{
+    return p->batch * p->seq_len;
+}
+
+static int64_t own_rows(const struct pass *p)
+{
+    return all_rows(p) / p->peers.n;
+}
+
+/* The ids of this rank's tokens: each grain has its part of all sequences. */
+static int add_input(struct pass *p, const char *name)
+{
+    int64_t shape[2] = {p->batch * (p->grains / p->peers.n), p->seq_len / p->grains};
+
+    return tt_graph_value(p->graph, TT_VALUE_INPUT, TT_I32, name, 2, shape);
+}
+
+/* A value that no node makes. */
+static void copy_leaf(struct pass *p, int id)
+{
+    const struct tt_value *v = &p->whole->values[id];
+    int copy;
+
+    if (v->kind == TT_VALUE_PARAM)
+        copy = tt_graph_param(p->graph, v->param, v->part, v->dtype, v->name, v->ndim, v->shape);
+    else if (v->kind == TT_VALUE_INPUT)
+        copy = add_input(p, v->name);
+    else
+        copy = tt_graph_value(p->graph, v->kind, v->dtype, v->name, v->ndim, v->shape);
+    p->graph->values[copy].constant = v->constant;
+    p->graph->values[copy].tp = v->tp;
+    p->copies[id] = copy;
+}
+
+static int add_node(struct pass *p, const struct tt_node *node, const char *name, int *ret_value)
+{
+    int rc = 0;
+
+    TT_TRY(tt_graph_try_node(p->graph, node, name));
+    *ret_value = tt_graph_out(p->graph, p->graph->n_nodes - 1);
+out:
+    return rc;
+}
+
+/* *value = its blocks in another order; nothing if there is one block on either side. */
+static int reorder(struct pass *p, struct tt_reorder how, const char *name, int *value)
+{
+    struct tt_node node = {
+        .op = TT_OP_REORDER, .block = p->graph->block, .n_in = 1, .in = {*value}, .attr = {.reorder = how}};
+
+    return how.a > 1 && how.b > 1 ? add_node(p, &node, name, value) : 0;
+}
+
+static int swap(struct pass *p, const char *name, int *value)
+{
+    struct tt_node node = {
+        .op = TT_OP_SWAP_BLOCKS, .block = p->graph->block, .n_in = 1, .in = {*value}, .attr = {.peers = p->peers}};
+
+    return p->peers.n > 1 ? add_node(p, &node, name, value) : 0;
+}
+
+/* From this rank's part of the sequences to whole sequences of its heads. */
+static int to_heads(struct pass *p, int *value)
+{
+    char *name = tt_format("%s.heads", p->graph->values[*value].name);
+    int rc = 0;
+
+    if (p->peers.n > 1)
+        TT_TRY(reorder(p, (struct tt_reorder){own_rows(p), p->peers.n, all_rows(p)}, name, value));
+    TT_TRY(swap(p, name, value));
+    TT_TRY(reorder(p, (struct tt_reorder){p->grains, p->batch, all_rows(p)}, name, value));
+out:
+    tt_free(name);
+    return rc;
+}
+
+/* The way back. */
+static int to_sequences(struct pass *p, const char *name, int *value)
+{
+    int rc = 0;
+
+    TT_TRY(reorder(p, (struct tt_reorder){p->batch, p->grains, all_rows(p)}, name, value));
+    TT_TRY(swap(p, name, value));
+    if (p->peers.n > 1)
+        TT_TRY(reorder(p, (struct tt_reorder){p->peers.n, own_rows(p), own_rows(p)}, name, value));
+out:
+    return rc;
+}
+
+static int divide_attention(struct pass *p, struct tt_node *node, const char *name, int *ret_value)
+{
+    int rc = 0;
+
+    if (node->attr.kv_heads % p->grains != 0)
+        return tt_fail(TT_EINTERNAL, "%d heads of keys and values in '%s' cannot be divided into %d grains",
+                       node->attr.kv_heads, name, p->grains);
+    for (int i = 0; i < 3; i++)
+        TT_TRY(to_heads(p, &node->in[i]));
+    node->attr.out = (struct tt_extent){node->attr.kv_heads, p->grains};
+    node->attr.heads /= p->peers.n;
+    node->attr.kv_heads /= p->peers.n;
+    TT_TRY(add_node(p, node, name, ret_value));
+    TT_TRY(to_sequences(p, name, ret_value));
+out:
+    return rc;
+}
+
+static int divide_node(struct pass *p, const struct tt_node *node)
+{
+    const char *name = p->whole->values[node->out[0]].name;
+    struct tt_node part = {.op = node->op, .block = node->block, .n_in = node->n_in, .attr = node->attr};
+    int rc = 0;
+
+    p->graph->block = node->block;
+    for (int i = 0; i < node->n_in; i++) {
+        if (node->in[i] != TT_NONE && p->copies[node->in[i]] == TT_NONE)
+            copy_leaf(p, node->in[i]);
+        part.in[i] = node->in[i] == TT_NONE ? TT_NONE : p->copies[node->in[i]];
+    }
+    switch (part_of[node->op]) {
+    case REFUSED:
+        return tt_fail(TT_EINTERNAL, "%s '%s' cannot be divided among the ranks of a sequence",
+                       tt_op_row(node->op)->name, name);
+    case ATTENTION:
+        return divide_attention(p, &part, name, &p->copies[node->out[0]]);
+    case SUMMED:
+        part.attr.rows = (struct tt_extent){all_rows(p), p->grains};
+        break;
+    case POSITIONED:
+        part.in[POSITIONS] = p->graph->positions;
+        break;
+    case LOCAL:
+        break;
+    }
+    TT_TRY(add_node(p, &part, name, &p->copies[node->out[0]]));
+out:
+    return rc;
+}
+
+static int check(const struct tt_graph *whole, const struct tt_division *cp)
+{
+    int64_t seq_len = whole->tokens == TT_NONE ? 0 : whole->values[whole->tokens].shape[1];
+
+    if (whole->documents)
+        return tt_fail(TT_EINTERNAL, "sequences of several documents are not divided among ranks");
+    if (cp->grains > TT_MOST_GRAINS || cp->peers.n < 1 || cp->grains % cp->peers.n != 0)
+        return tt_fail(TT_EINTERNAL, "%d grains of a sequence cannot be divided among %d ranks", cp->grains,
+                       cp->peers.n);
+    if (seq_len == 0 || seq_len % cp->grains != 0)
+        return tt_fail(TT_EINTERNAL, "sequences of %lld tokens cannot be divided into %d grains", (long long)seq_len,
+                       cp->grains);
+    return 0;
+}
+
+static void begin(struct pass *p)
+{
+    const struct tt_graph *whole = p->whole;
+    const int inputs[] = {whole->tokens, whole->labels, whole->rope_table};
+    int *const to[] = {&p->graph->tokens, &p->graph->labels, &p->graph->rope_table};
+
+    p->batch = whole->values[whole->tokens].shape[0];
+    p->seq_len = whole->values[whole->tokens].shape[1];
+    p->copies = tt_calloc((size_t)whole->n_values + 1, sizeof *p->copies);
+    for (int v = 0; v < whole->n_values; v++)
+        p->copies[v] = TT_NONE;
+    p->graph->dtype = whole->dtype;
+    p->graph->rope = whole->rope;
+    for (int i = 0; i < 3; i++) {
+        if (inputs[i] == TT_NONE)
+            continue;
+        copy_leaf(p, inputs[i]);
+        *to[i] = p->copies[inputs[i]];
+    }
+    p->graph->positions = add_input(p, "positions");
+}
+
+int tt_graph_divide_sequences(const struct tt_graph *whole, const struct tt_division *cp, struct tt_graph **ret_graph)
+{
+    struct pass p = {.whole = whole, .peers = cp->peers, .grains = cp->grains};
+    int rc = check(whole, cp);
+
+    if (rc < 0)
+        return rc;
+    p.graph = tt_graph_new();
+    begin(&p);
+    for (int n = 0; n < whole->n_nodes; n++)
+        TT_TRY(divide_node(&p, &whole->nodes[n]));
+    p.graph->block = TT_NONE;
+    if (whole->token_loss != TT_NONE)
+        p.graph->token_loss = p.copies[whole->token_loss];
+    *ret_graph = p.graph;
+    p.graph = NULL;
+out:
+    tt_graph_free(p.graph);
+    tt_free(p.copies);
+    return rc;
+}

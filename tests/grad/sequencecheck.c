@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * sequencecheck
+ *
+ * Divides the sequences of models among 1, 2 and 4 ranks, in 4 grains, alone and with layers that are divided among 1
+ * and 2 ranks. The ranks run in one process, node by node, and exchanges are done here. The losses of all tokens, and
+ * the gradients of all parameters, added over the ranks of a sequence as a tree, must have the same bits for every
+ * number of ranks, and be those of the undivided graph up to rounding.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/graph/divide.h"
+#include "core/graph/phases.h"
+#include "core/kernels/kernels.h"
+#include "core/math/bf16.h"
+#include "core/models/model.h"
+#include "tests/grad/interp.h"
+
+enum { PIECES = 4, PARTS = 2, MOST = 8, SEQ_LEN = 144, SIDES = 7, MESSAGES = 6 };
+
+struct model_case {
+    const char *name, *model;
+    struct tt_model_dims dims;
+    int64_t batch;
+    bool bf16;
+    bool layers; /* are divided too */
+};
+
+/* One division. Rank i * tp + j is the place i of a sequence and j of a layer. cp 0: the undivided graph. */
+struct side {
+    int tp, cp;
+    struct tt_graph *graphs[MOST];
+    struct interp *interps[MOST];
+    int *grads[MOST]; /* value -> its gradient */
+};
+
+struct test {
+    const struct model_case *of;
+    struct tt_model *model;
+    struct tt_team *team;
+    int failures;
+};
+
+static void must(int rc)
+{
+    if (rc < 0) {
+        printf("# %s\n", tt_error_message());
+        abort();
+    }
+}
+
+static void fail(struct test *test, const struct side *side, const char *what, const char *value)
+{
+    if (test->failures++ < MESSAGES)
+        printf("# %s, tp %d, cp %d: %s of '%s' differs\n", test->of->name, side->tp, side->cp, what, value);
+}
+
+static int ranks_of(const struct side *side)
+{
+    return side->cp ? side->cp * side->tp : 1;
+}
+
+/* --- graphs --- */
+
+static struct tt_graph *graph_of(const struct test *test, const struct side *side, int r)
+{
+    struct tt_divisions divisions = {.cp = {{TT_AXIS_CP, side->cp, r / side->tp}, PIECES}};
+    struct tt_graph *whole = NULL, *part = NULL;
+
+    must(tt_model_graph(test->model, TT_GRAPH_VALIDATE, test->of->bf16 ? TT_BF16 : TT_F32, test->of->batch, SEQ_LEN,
+                        false, &whole, NULL));
+    if (!side->cp)
+        return whole;
+    if (test->of->layers)
+        divisions.tp = (struct tt_division){{TT_AXIS_TP, side->tp, r % side->tp}, PARTS};
+    must(tt_graph_divide(whole, &divisions, &part));
+    tt_graph_free(whole);
+    return part;
+}
+
+static void make_side(const struct test *test, struct side *side)
+{
+    for (int r = 0; r < ranks_of(side); r++) {
+        struct tt_graph *graph = side->graphs[r] = graph_of(test, side, r);
+        struct tt_seed loss = {graph->token_loss, TT_GRAD_OF_LOSS};
+
+        side->grads[r] = tt_calloc((size_t)graph->n_values, sizeof *side->grads[r]);
+        must(tt_graph_differentiate(graph, &loss, 1, side->grads[r]));
+        must(tt_graph_phase_head(graph));
+        side->interps[r] = interp_new(graph, true);
+        side->interps[r]->scalars.inv_valid_tokens = 1.0F / (float)(test->of->batch * SEQ_LEN);
+    }
+}
+
+static void release_side(struct side *side)
+{
+    for (int r = 0; r < ranks_of(side); r++) {
+        interp_free(side->interps[r]);
+        tt_graph_free(side->graphs[r]);
+        tt_free(side->grads[r]);
+    }
+}
+
+/* --- parts of values --- */
+
+/* The place among all tokens [sequence][position] of token i of a rank, whose tokens are [grain][sequence][position].
+ */
+static int64_t token_of(const struct test *test, const struct side *side, int r, int64_t i)
+{
+    int64_t piece = SEQ_LEN / PIECES, of_grain = piece * test->of->batch;
+    int64_t grain = side->cp ? r / side->tp * (PIECES / side->cp) + i / of_grain : 0;
+
+    return side->cp ? i % of_grain / piece * SEQ_LEN + grain * piece + i % piece : i;
+}
+
+static int64_t first_row(const struct side *side, int r, int value)
+{
+    int64_t row = 0;
+
+    for (int j = r - r % side->tp; j < r; j++)
+        row += side->graphs[j]->values[value].shape[0];
+    return row;
+}
+
+/* Where element i of a rank's part of a parameter is in the whole. */
+static int64_t place(const struct side *side, int r, int value, const struct tt_value *whole, int64_t i)
+{
+    const struct tt_value *part = &side->graphs[r]->values[value];
+    int64_t width = tt_value_width(part);
+
+    if (part->shape[0] != whole->shape[0])
+        return first_row(side, r, value) * (tt_value_elements(part) / part->shape[0]) + i;
+    return i / width * tt_value_width(whole) + (width == tt_value_width(whole) ? 0 : r % side->tp * width) + i % width;
+}
+
+static int find(const struct tt_graph *graph, const struct tt_value *like)
+{
+    for (int v = 0; v < graph->n_values; v++)
+        if (graph->values[v].kind == like->kind && graph->values[v].part == like->part &&
+            strcmp(graph->values[v].name, like->name) == 0)
+            return v;
+    return TT_NONE;
+}
+
+static void store(struct interp *interp, int value, int64_t i, float x)
+{
+    if (interp->graph->values[value].dtype == TT_BF16)
+        ((tt_bf16 *)interp->data[value])[i] = tt_bf16_from_float(x);
+    else
+        ((float *)interp->data[value])[i] = x;
+}
+
+/* Weights such that activations have about the same size everywhere. */
+static void fill_whole(struct side *side, struct interp_draw *draw)
+{
+    struct interp *interp = side->interps[0];
+
+    interp_fill(interp, draw);
+    for (int v = 0; v < interp->graph->n_values; v++) {
+        const struct tt_value *value = &interp->graph->values[v];
+        double scale = 1.0 / sqrt((double)tt_value_width(value));
+
+        for (int64_t i = 0; value->kind == TT_VALUE_PARAM && value->ndim == 2 && i < tt_value_elements(value); i++)
+            store(interp, v, i, (float)(scale * interp_normal(draw)));
+    }
+}
+
+static void fill_rank(const struct test *test, struct side *side, int r, const struct side *whole)
+{
+    const struct interp *from = whole->interps[0];
+    struct interp *to = side->interps[r];
+
+    for (int v = 0; v < to->graph->n_values; v++) {
+        const struct tt_value *value = &to->graph->values[v];
+        int w = value->kind == TT_VALUE_INPUT && v == to->graph->positions ? TT_NONE : find(from->graph, value);
+
+        if (value->producer != TT_NONE)
+            continue;
+        for (int64_t i = 0; i < tt_value_elements(value); i++) {
+            if (v == to->graph->positions)
+                ((int32_t *)to->data[v])[i] = (int32_t)(token_of(test, side, r, i) % SEQ_LEN);
+            else if (value->kind == TT_VALUE_INPUT)
+                ((int32_t *)to->data[v])[i] = ((int32_t *)from->data[w])[token_of(test, side, r, i)];
+            else
+                store(to, v, i, (float)interp_element(from, w, place(side, r, v, &from->graph->values[w], i)));
+        }
+    }
+}
+
+/* --- running --- */
+
+/* The sum of n terms, by the tree that is full on the left. */
+static float sum_of(const float *terms, int n)
+{
+    int half = 1;
+
+    if (n == 1)
+        return *terms;
+    while (2 * half < n)
+        half *= 2;
+    return sum_of(terms, half) + sum_of(terms + half, n - half);
+}
+
+/* One exchange of n ranks. */
+static void exchange(struct interp *const *ranks, int n, const struct tt_node *node)
+{
+    enum tt_op_exchange kind = tt_op_row(node->op)->exchange;
+    int in = node->in[0], out = node->out[0];
+    int64_t elements = tt_value_elements(&ranks[0]->graph->values[out]);
+    size_t bytes = (size_t)tt_value_bytes(&ranks[0]->graph->values[in]);
+    size_t block = kind == TT_EXCHANGE_BLOCKS ? bytes / (size_t)n : bytes;
+
+    for (int r = 0; r < n; r++) {
+        for (int from = 0; (kind == TT_EXCHANGE_BLOCKS || kind == TT_EXCHANGE_GATHER) && from < n; from++)
+            memcpy((char *)ranks[r]->data[out] + (size_t)from * block,
+                   (char *)ranks[from]->data[in] + (kind == TT_EXCHANGE_BLOCKS ? (size_t)r * block : 0), block);
+        for (int64_t i = 0; (kind == TT_EXCHANGE_SCATTER || kind == TT_EXCHANGE_SUM) && i < elements; i++) {
+            const float *acc = kind == TT_EXCHANGE_SUM && node->in[1] != TT_NONE ? ranks[r]->data[node->in[1]] : NULL;
+            float terms[MOST], sum;
+
+            for (int p = 0; p < n; p++)
+                terms[p] = ((const float *)ranks[p]->data[in])[(kind == TT_EXCHANGE_SCATTER ? r * elements : 0) + i];
+            sum = sum_of(terms, n);
+            store(ranks[r], out, i, acc ? acc[i] + sum : sum);
+        }
+    }
+}
+
+/* Every group of ranks that differ in their place of the axis alone. */
+static void exchange_all(const struct side *side, const struct tt_node *node)
+{
+    bool tp = node->attr.peers.axis == TT_AXIS_TP;
+    int n = tp ? side->tp : side->cp;
+    struct interp *ranks[MOST];
+
+    for (int g = 0; g < ranks_of(side) / n; g++) {
+        for (int i = 0; i < n; i++)
+            ranks[i] = side->interps[tp ? g * side->tp + i : i * side->tp + g];
+        exchange(ranks, n, node);
+    }
+}
+
+static void run_side(struct test *test, struct side *side)
+{
+    for (int n = 0; n < side->graphs[0]->n_nodes; n++) {
+        const struct tt_node *node = &side->graphs[0]->nodes[n];
+
+        if (tt_op_row(node->op)->exchange)
+            exchange_all(side, node);
+        for (int r = 0; r < ranks_of(side) && !tt_op_row(node->op)->exchange; r++)
+            if (!interp_run_node(side->interps[r], test->team, n))
+                fail(test, side, "the scratch", tt_op_row(node->op)->name);
+    }
+}
+
+/* --- comparing --- */
+
+static double *losses_of(const struct test *test, const struct side *side)
+{
+    double *all = tt_calloc((size_t)(test->of->batch * SEQ_LEN), sizeof *all);
+
+    for (int r = 0; r < ranks_of(side); r++) {
+        int value = side->graphs[r]->token_loss;
+
+        for (int64_t i = 0; i < tt_value_elements(&side->graphs[r]->values[value]); i++)
+            all[token_of(test, side, r, i)] = interp_element(side->interps[r], value, i);
+    }
+    return all;
+}
+
+/* The whole gradient of a parameter, added over the ranks of a sequence. */
+static double *gradient_of(const struct side *side, const struct tt_value *param)
+{
+    double *all = tt_calloc((size_t)tt_value_elements(param), sizeof *all);
+
+    for (int j = 0; j < (side->cp ? side->tp : 1); j++) {
+        int value = find(side->graphs[j], param);
+
+        for (int64_t i = 0; i < tt_value_elements(&side->graphs[j]->values[value]); i++) {
+            float terms[MOST];
+
+            for (int p = 0; p < (side->cp ? side->cp : 1); p++) {
+                int r = p * side->tp + j;
+
+                terms[p] = (float)interp_element(side->interps[r], side->grads[r][value], i);
+            }
+            all[place(side, j, value, param, i)] = (double)sum_of(terms, side->cp ? side->cp : 1);
+        }
+    }
+    return all;
+}
+
+/* Bits of `one` rank and of a side, and the values of the undivided graph; frees the side's. */
+static void compare(struct test *test, const struct side *side, const double *whole, const double *one, double *many,
+                    int64_t n, const char *name)
+{
+    double size = 0.0, error = 0.0;
+
+    if (memcmp(one, many, (size_t)n * sizeof *one) != 0)
+        fail(test, side, "a bit", name);
+    for (int64_t i = 0; i < n; i++) {
+        size = fmax(size, fabs(whole[i]));
+        error = isfinite(many[i]) ? fmax(error, fabs(many[i] - whole[i])) : INFINITY;
+    }
+    if (strstr(name, "wk.bias")) /* softmax does not depend on it: its gradient is nothing but rounding */
+        error = 0.0;
+    if (!(size > 0.0) || !(error <= (test->of->bf16 ? 6e-2 : 4e-5) * size)) {
+        printf("# error %g of %g\n", error, size);
+        fail(test, side, "the size", name);
+    }
+    tt_free(many);
+}
+
+static void compare_sides(struct test *test, const struct side *sides, int n_sides)
+{
+    const struct tt_graph *graph = sides[0].graphs[0];
+    double *whole = losses_of(test, &sides[0]), *one = losses_of(test, &sides[1]);
+
+    for (int s = 1; s < n_sides; s++)
+        compare(test, &sides[s], whole, one, losses_of(test, &sides[s]), test->of->batch * SEQ_LEN, "token_loss");
+    for (int v = 0; v < graph->n_values; v++) {
+        const struct tt_value *param = &graph->values[v];
+
+        if (param->kind != TT_VALUE_PARAM || param->constant)
+            continue;
+        tt_free(whole);
+        tt_free(one);
+        whole = gradient_of(&sides[0], param);
+        one = gradient_of(&sides[1], param);
+        for (int s = 1; s < n_sides; s++)
+            compare(test, &sides[s], whole, one, gradient_of(&sides[s], param), tt_value_elements(param), param->name);
+    }
+    tt_free(whole);
+    tt_free(one);
+}
+
+static bool run_case(const struct model_case *of, int threads)
+{
+    struct test test = {.of = of};
+    struct interp_draw draw = {.rng = tt_rng_make(13, of->name)};
+    static const int ranks[SIDES][2] = {{1, 0}, {1, 1}, {1, 2}, {1, 4}, {2, 1}, {2, 2}, {2, 4}}; /* tp, cp */
+    struct side sides[SIDES] = {{.cp = 0}};
+    int n = of->layers ? SIDES : 4;
+
+    must(tt_team_new(threads, &test.team));
+    must(tt_model_new(of->model, "debugmodel", &of->dims, NULL, &test.model));
+    for (int s = 0; s < n; s++) {
+        sides[s].tp = ranks[s][0];
+        sides[s].cp = ranks[s][1];
+        make_side(&test, &sides[s]);
+        if (s == 0)
+            fill_whole(&sides[0], &draw);
+        for (int r = 0; s > 0 && r < ranks_of(&sides[s]); r++)
+            fill_rank(&test, &sides[s], r, &sides[0]);
+        run_side(&test, &sides[s]);
+    }
+    compare_sides(&test, sides, n);
+    for (int s = 0; s < n; s++)
+        release_side(&sides[s]);
+    printf("%s - %s\n", test.failures ? "not ok" : "ok", of->name);
+    tt_model_free(test.model);
+    tt_team_free(test.team);
+    return test.failures == 0;
+}
+
+/* --- what is refused --- */
+
+static bool refused(const char *model, bool documents, int64_t seq_len, struct tt_divisions divisions,
+                    const char *wanted)
+{
+    const struct tt_model_dims dims = {.n_heads = 8, .n_kv_heads = 4, .tied = -1};
+    struct tt_model *of = NULL;
+    struct tt_graph *graph = NULL, *part = NULL;
+    bool good;
+
+    must(tt_model_new(model, "debugmodel", &dims, NULL, &of));
+    must(tt_model_graph(of, TT_GRAPH_VALIDATE, TT_F32, 1, seq_len, documents, &graph, NULL));
+    good = tt_graph_divide(graph, &divisions, &part) == TT_EINTERNAL && strstr(tt_error_message(), wanted);
+    if (!good)
+        printf("# wanted '%s', got '%s'\n", wanted, tt_error_message());
+    tt_graph_free(graph);
+    tt_graph_free(part);
+    tt_model_free(of);
+    return good;
+}
+
+static bool check_refusals(void)
+{
+    const struct tt_division eight = {{TT_AXIS_CP, 2, 0}, 8}, four = {{TT_AXIS_CP, 2, 0}, 4};
+    const struct tt_division three = {{TT_AXIS_CP, 2, 0}, 3}, two = {{TT_AXIS_TP, 1, 0}, 2};
+    bool good = refused("llama3", false, 16, (struct tt_divisions){.cp = eight}, "4 heads of keys and values");
+
+    good = refused("llama3", false, 18, (struct tt_divisions){.cp = four}, "sequences of 18 tokens") && good;
+    good = refused("llama3", true, 16, (struct tt_divisions){.cp = four}, "of several documents") && good;
+    good = refused("llama3", false, 18, (struct tt_divisions){.cp = three}, "3 grains of a sequence") && good;
+    good =
+        refused("qwen3", false, 16, (struct tt_divisions){.cp = four, .tp = two}, "by heads and by sequences") && good;
+    printf("%s - what cannot be divided is refused\n", good ? "ok" : "not ok");
+    return good;
+}
+
+#define LLAMA                                                                                                      \
+    {                                                                                                              \
+        .dim = 48, .n_layers = 2, .n_heads = 16, .n_kv_heads = 8, .head_dim = 8, .ffn_dim = 96, .vocab_size = 301, \
+    }
+#define ADAPTERS                                                                                                   \
+    {                                                                                                              \
+        .n_layers = 1, .n_heads = 8, .n_kv_heads = 4, .tied = -1, .lora = {.rank = 4, .alpha = 8.0, .modules = 1 } \
+    }
+#define GPT2                                                                                                 \
+    {                                                                                                        \
+        .dim = 64, .n_layers = 2, .n_heads = 8, .n_kv_heads = 8, .head_dim = 8, .vocab_size = 301, .tied = 1 \
+    }
+
+static const struct model_case cases[] = {
+    {"llama3", "llama3", LLAMA, 4, false, false}, /* so many heads that the cuts of attention depend on their number */
+    {"llama3, one sequence", "llama3", LLAMA, 1, false, false},
+    {"qwen3", "qwen3", LLAMA, 2, false, false},
+    {"gpt2", "gpt2", GPT2, 3, false, false},
+    {"llama3 in bfloat16", "llama3", LLAMA, 2, true, false},
+    {"llama3, adapters", "llama3", ADAPTERS, 2, false, false},
+    {"llama3, layers", "llama3", LLAMA, 2, false, true},
+    {"gpt2, layers", "gpt2", GPT2, 2, false, true},
+    {"llama3, layers, in bfloat16", "llama3", LLAMA, 1, true, true},
+};
+
+int main(void)
+{
+    bool good = true;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        good = run_case(&cases[i], 1 + (int)i % 3) && good;
+    good = check_refusals() && good;
+    return good ? 0 : 1;
+}
