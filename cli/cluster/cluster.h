@@ -52,6 +52,13 @@ void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_
 /** "FSDP 64 x TP 8, 2 x 1 sequences, recompute op": a layout in words, into buf of at least 160 bytes; returns buf. */
 char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job *job);
 
+/**
+ * Appends a layout as a configuration: form is titan (YAML), torchtitan (TOML) or megatron (flags). The model is cfg's.
+ * TT_EUSAGE: no such form, or one of a trainer that does not work as the stack does.
+ */
+int tt_cluster_emit(const char *form, const struct tt_config *cfg, const struct tt_cluster_layout *layout,
+                    struct tt_text *out) TT_MUST_CHECK;
+
 void tt_cluster_print(const struct tt_cluster_view *view);
 /** The parts of a step, in seconds. */
 json_t *tt_cluster_parts_json(const struct tt_cluster_time *time);

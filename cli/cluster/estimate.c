@@ -39,6 +39,18 @@ static int read_tokens(const struct tt_args *args, double *ret_tokens)
     return 0;
 }
 
+/* Prints the layout as a configuration, instead of everything else. */
+static int emit(struct command *c, const struct tt_cluster_layout *layout)
+{
+    struct tt_text text = {0};
+    int rc = tt_cluster_emit(tt_args_last(c->args, "emit"), c->cfg, layout, &text);
+
+    if (rc == 0)
+        (void)fputs(text.text, stdout);
+    tt_text_release(&text);
+    return rc;
+}
+
 static int one(struct command *c, int ranks)
 {
     struct tt_cluster_view view = {.model = c->model};
@@ -51,11 +63,13 @@ static int one(struct command *c, int ranks)
                          c->tokens > 0 ? c->tokens : (double)c->cfg->training.steps * tt_cluster_tokens(&job),
                          &c->test);
     c->any = c->any || view.fit != TT_FIT_NO;
-    if (c->list)
+    if (tt_args_has(c->args, "emit"))
+        rc = emit(c, &view.layout);
+    else if (c->list)
         (void)json_array_append_new(c->list, tt_cluster_json(&view));
     else
         tt_cluster_print(&view);
-    return 0;
+    return rc;
 }
 
 static int search(struct command *c, int ranks)
@@ -68,12 +82,14 @@ static int search(struct command *c, int ranks)
         return rc;
     tt_cluster_search(&job, ranks, c->usable, SHOWN, &found);
     c->any = c->any || found.n > 0;
-    if (c->list)
+    if (tt_args_has(c->args, "emit") && found.n > 0)
+        rc = emit(c, &found.layout[0]);
+    else if (c->list)
         (void)json_array_append_new(c->list, tt_cluster_found_json(&found, ranks));
     else
         tt_cluster_print_found(&found, &job, ranks);
     tt_cluster_found_release(&found);
-    return 0;
+    return rc;
 }
 
 static int all(struct command *c, const int *ranks, int n)
@@ -105,6 +121,9 @@ int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_
     TT_TRY(tt_cluster_machine_find(machine, &c.machine));
     TT_TRY(tt_cluster_stack_find(stack ? stack : default_stack, &c.stack));
     TT_TRY(read_tokens(args, &c.tokens));
+    if (tt_args_has(args, "emit") && (n != 1 || tt_args_has(args, "json")))
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --emit prints one configuration\nhelp: give one number of --ranks, and "
+                                  "no --json"));
     TT_TRY(tt_cli_load_variant("estimate", args, &variant, &cfg));
     c.cfg = cfg;
     c.model = tt_format("%s %s", cfg->model.name, cfg->model.flavor);

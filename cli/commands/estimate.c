@@ -27,6 +27,7 @@ const struct tt_option tt_estimate_options[] = {
     {"machine", NULL, "NAME", "predict one training job on a cluster of this built-in machine, such as h100-sxm"},
     {"stack", NULL, "NAME", "with --machine: the software that trains (default: torchtitan-compile-2025)"},
     {"search", NULL, NULL, "with --machine: print the best layouts of the job's batch on so many ranks"},
+    {"emit", NULL, "FORM", "with --machine: print the layout as a configuration of titan, torchtitan or megatron"},
     {"tokens", NULL, "N", "with --machine: tokens of the whole run (default: those of training.steps)"},
     {"backtest", NULL, NULL,
      "predict measured runs of GPU clusters, those of a table (CSV) or the built-in ones, and print the errors"},
@@ -37,8 +38,8 @@ const struct tt_option tt_estimate_options[] = {
 
 static const char usage[] =
     "usage: titan estimate [--config FILE]... --ranks N[,N...] [--memory SIZE] [--section.key=value]...\n"
-    "       titan estimate --machine NAME [--stack NAME] [--search] [--tokens N] [--config FILE]...\n"
-    "                      --ranks N[,N...] [--memory SIZE] [--section.key=value]...\n"
+    "       titan estimate --machine NAME [--stack NAME] [--search] [--emit FORM] [--tokens N]\n"
+    "                      [--config FILE]... --ranks N[,N...] [--memory SIZE] [--section.key=value]...\n"
     "       titan estimate --backtest [CSV] [--json]\n\n"
     "Estimates memory, traffic and time of a step for each number of ranks and each reshard policy.\n"
     "Starts no ranks. Without --config: the built-in quick run.\n\n";
@@ -302,7 +303,7 @@ static json_t *to_json(const struct tt_estimate *e)
 /* Options that mean nothing without --machine. */
 static int check_cluster_options(const struct tt_args *args)
 {
-    static const char *const options[] = {"stack", "search", "tokens"};
+    static const char *const options[] = {"stack", "search", "emit", "tokens"};
 
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (tt_args_has(args, options[i]))

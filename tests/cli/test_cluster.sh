@@ -116,4 +116,47 @@ case_what_cannot_be_estimated_is_refused() {
     expect_err "--tokens 'many' is not a number"
 }
 
+case_layouts_become_configurations() {
+    run estimate $model_70b --machine h100-sxm --ranks 256 --search --emit titan
+    expect_ok
+    cp out best.yaml
+    run config check --config best.yaml --no-files
+    expect_ok
+    run estimate --config best.yaml --machine h100-sxm --ranks 256 --json
+    expect_ok
+    cp out best.json
+    run estimate $model_70b --machine h100-sxm --ranks 256 --search --json
+    check_json out 'abs(j["layouts"][0]["step_s"] - json.load(open("best.json"))["jobs"][0]["step_s"]) < 1e-9'
+    run estimate $model_70b --machine h100-sxm --ranks 512 --emit torchtitan --parallelism.tensor_parallel_degree=8 \
+        --parallelism.pipeline_parallel_degree=4 --training.local_batch_size=16
+    expect_ok
+    cp out best.toml
+    run config import best.toml
+    expect_ok
+    expect_out "^  local_batch_size: 16$"
+    expect_out "^  global_batch_size: 256$"
+    expect_out "^  tensor_parallel_degree: 8$"
+    expect_out "^  pipeline_parallel_microbatch_size: 1$"
+    expect_out "^  pipeline_parallel_layers_per_stage: 20$"
+    run estimate $model_70b --machine h100-sxm --stack megatron-2023 --ranks 256 --search --emit megatron
+    expect_ok
+    expect_out "^--num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64"
+    expect_out "^--micro-batch-size 1 --global-batch-size 256 --use-distributed-optimizer$"
+}
+
+case_what_cannot_be_emitted_is_refused() {
+    run estimate $model_70b --machine h100-sxm --ranks 256 --emit megatron
+    expect_code 2
+    expect_err "cannot be a configuration of megatron"
+    run estimate $model_70b --machine h100-sxm --ranks 256 --emit jax
+    expect_code 2
+    expect_err "'jax' is not a form"
+    run estimate $model_70b --machine h100-sxm --ranks 256,512 --emit titan
+    expect_code 2
+    expect_err "prints one configuration"
+    run estimate $model_70b --machine h100-sxm --ranks 256 --emit torchtitan --model.n_layers=40
+    expect_code 2
+    expect_err "sizes of its own"
+}
+
 run_cases

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A layout as the configuration of a trainer: titan's YAML, torchtitan's TOML, Megatron's flags.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cluster/cluster.h"
+
+/* What the two files that are alike write, in the form of each. */
+struct writer {
+    struct tt_text *out;
+    bool toml;
+};
+
+static void section(const struct writer *w, const char *name)
+{
+    tt_text_add(w->out, w->toml ? "\n[%s]\n" : "%s:\n", name);
+}
+
+static void number(const struct writer *w, const char *key, double value)
+{
+    tt_text_add(w->out, w->toml ? "%s = %.0f\n" : "  %s: %.0f\n", key, value);
+}
+
+static void word(const struct writer *w, const char *key, const char *value)
+{
+    tt_text_add(w->out, w->toml ? "%s = \"%s\"\n" : "  %s: %s\n", key, value);
+}
+
+static void parallelism(const struct writer *w, const struct tt_cluster_job *job)
+{
+    section(w, "parallelism");
+    number(w, "data_parallel_replicate_degree", job->replicate);
+    number(w, "data_parallel_shard_degree", job->shard);
+    word(w, "fsdp_reshard_after_forward", job->keep_gathered ? "never" : "default");
+    number(w, "tensor_parallel_degree", job->tp);
+    number(w, "context_parallel_degree", job->cp);
+    number(w, "pipeline_parallel_degree", job->pp);
+    if (job->ep > 1)
+        number(w, "expert_parallel_degree", job->ep);
+    if (job->pp <= 1)
+        return;
+    word(w, "pipeline_parallel_schedule", job->virtual_stages > 1 ? "Interleaved1F1B" : "1F1B");
+    number(w, "pipeline_parallel_microbatch_size", job->micro_batch);
+    number(w, "pipeline_parallel_layers_per_stage", ceil(job->shape.layers / (job->pp * job->virtual_stages)));
+}
+
+static void recomputation(const struct writer *w, const struct tt_cluster_job *job)
+{
+    char every[24];
+
+    section(w, "activation_checkpoint");
+    word(w, "mode", job->again == TT_AGAIN_NONE ? "none" : job->again == TT_AGAIN_FULL ? "full" : "selective");
+    (void)snprintf(every, sizeof every, "%.0f", round(job->shape.layers / fmax(job->again_layers, 1)));
+    if (job->again == TT_AGAIN_OP)
+        word(w, "selective_ac_option", "op");
+    else if (job->again == TT_AGAIN_LAYERS)
+        word(w, "selective_ac_option", every);
+}
+
+/* Sizes that the configuration sets itself; torchtitan's files have none. */
+static int sizes(const struct writer *w, const struct tt_config *cfg)
+{
+    const struct {
+        const char *key;
+        int64_t value;
+    } size[] = {{"dim", cfg->model.dim},
+                {"n_layers", cfg->model.n_layers},
+                {"n_heads", cfg->model.n_heads},
+                {"n_kv_heads", cfg->model.n_kv_heads},
+                {"head_dim", cfg->model.head_dim},
+                {"ffn_dim", cfg->model.ffn_dim},
+                {"vocab_size", cfg->model.vocab_size}};
+    int n = 0;
+
+    for (size_t i = 0; i < sizeof size / sizeof *size; i++)
+        if (size[i].value != TT_NULL_INT) {
+            n++;
+            if (w)
+                number(w, size[i].key, (double)size[i].value);
+        }
+    return n;
+}
+
+static void keys(const struct writer *w, const struct tt_config *cfg, const struct tt_cluster_job *job)
+{
+    double ranks = job->replicate * job->shard;
+
+    section(w, "model");
+    word(w, "name", cfg->model.name);
+    word(w, "flavor", cfg->model.flavor);
+    (void)sizes(w, cfg);
+    if (job->float8 && w->toml)
+        tt_text_add(w->out, "converters = [\"float8\"]\n");
+    section(w, "training");
+    number(w, "seq_len", job->seq_len);
+    number(w, "local_batch_size", job->pp > 1 ? job->micro_batch * job->n_micro : job->micro_batch);
+    number(w, "global_batch_size", job->micro_batch * job->n_micro * ranks);
+    parallelism(w, job);
+    recomputation(w, job);
+}
+
+static void megatron(struct tt_text *out, const struct tt_cluster_job *job)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+
+    tt_text_add(out, "--num-layers %.0f --hidden-size %.0f --ffn-hidden-size %.0f --num-attention-heads %.0f \\\n",
+                s->layers, s->dim, s->ffn, s->heads);
+    if (s->kv_heads < s->heads)
+        tt_text_add(out, "--group-query-attention --num-query-groups %.0f \\\n", s->kv_heads);
+    tt_text_add(out, "%s%s--seq-length %.0f --max-position-embeddings %.0f --bf16 \\\n", s->gated ? "--swiglu " : "",
+                s->tied ? "" : "--untie-embeddings-and-output-weights ", job->seq_len, job->seq_len);
+    tt_text_add(out, "--tensor-model-parallel-size %.0f --pipeline-model-parallel-size %.0f", job->tp, job->pp);
+    tt_text_add(out, " --context-parallel-size %.0f%s \\\n", job->cp,
+                job->sequence_parallel ? " --sequence-parallel" : "");
+    if (job->virtual_stages > 1)
+        tt_text_add(out, "--num-layers-per-virtual-pipeline-stage %.0f \\\n",
+                    s->layers / (job->pp * job->virtual_stages));
+    if (job->again == TT_AGAIN_FULL)
+        tt_text_add(out, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 \\\n");
+    else if (job->again == TT_AGAIN_ATTENTION)
+        tt_text_add(out, "--recompute-granularity selective \\\n");
+    tt_text_add(out, "--micro-batch-size %.0f --global-batch-size %.0f --use-distributed-optimizer\n", job->micro_batch,
+                job->micro_batch * job->n_micro * job->replicate * job->shard);
+}
+
+int tt_cluster_emit(const char *form, const struct tt_config *cfg, const struct tt_cluster_layout *layout,
+                    struct tt_text *out)
+{
+    const struct tt_cluster_job *job = &layout->job;
+    bool whole = job->stack->number[TT_S_STATE_WHOLE].value > 0; /* Megatron's kind */
+    struct writer w = {.out = out, .toml = strcmp(form, "torchtitan") == 0};
+    char text[200];
+
+    if (strcmp(form, "titan") != 0 && strcmp(form, "torchtitan") != 0 && strcmp(form, "megatron") != 0)
+        return tt_fail(TT_EUSAGE, "estimate: --emit '%s' is not a form\nhelp: titan, torchtitan or megatron", form);
+    if (whole != (strcmp(form, "megatron") == 0))
+        return tt_fail(TT_EUSAGE,
+                       "estimate: a layout of the stack %s cannot be a configuration of %s: they divide weights and "
+                       "optimizer in different ways\nhelp: choose a --stack of that trainer",
+                       job->stack->name, form);
+    if (whole && (job->again == TT_AGAIN_OP || job->again == TT_AGAIN_LAYERS))
+        return tt_fail(TT_EUSAGE, "estimate: Megatron has no flag for what activation_checkpoint.mode=selective "
+                                  "recomputes\nhelp: set the mode to none or full, or add --search");
+    if (w.toml && sizes(NULL, cfg) > 0)
+        return tt_fail(TT_EUSAGE,
+                       "estimate: the model has sizes of its own, which torchtitan's files cannot say\nhelp: "
+                       "use a flavor, or --emit titan");
+    if (strcmp(form, "titan") == 0 && job->float8)
+        return tt_fail(TT_EUSAGE, "estimate: titan has no float8");
+    if (!whole) {
+        tt_text_add(out, "# titan estimate: %.0f x %s, stack %s; %s\n", tt_cluster_devices(job), job->machine->name,
+                    job->stack->name, tt_cluster_layout_text(text, sizeof text, job));
+        tt_text_add(out, "# predicted: %.3f s a step, %.0f tokens/s a device, %.1f GiB of %.1f\n", layout->time.total,
+                    layout->tokens_per_sec, layout->memory.total / 1073741824.0, layout->memory.usable / 1073741824.0);
+        keys(&w, cfg, job);
+    } else
+        megatron(out, job);
+    return 0;
+}
