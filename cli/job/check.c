@@ -10,6 +10,7 @@
 
 #include <sys/stat.h>
 
+#include "cli/job/divisions.h"
 #include "cli/job/job.h"
 #include "cli/job/pipeline.h"
 #include "core/base/mem.h"
@@ -198,6 +199,16 @@ static void check_pipeline(struct checking *c, bool with_files)
     tt_stage_split_release(&split);
 }
 
+/* --- tensor parallelism --- */
+
+static void check_divisions(struct checking *c)
+{
+    if (c->model && !tt_config_is_bad(c->cfg, "parallelism.tensor_parallel_degree") &&
+        !tt_config_is_bad(c->cfg, "parallelism.exact_tensor_parallel_degree") &&
+        tt_job_check_divisions(c->cfg, c->model) < 0)
+        key_fault(c);
+}
+
 /* --- files --- */
 
 static bool check_exists(struct checking *c, const char *key, const char *path, const char *remedy)
@@ -302,6 +313,7 @@ static void check(struct checking *c, bool with_files)
     check_init(c);
     check_param_groups(c);
     check_pipeline(c, with_files);
+    check_divisions(c);
     if (with_files)
         check_files(c);
     tt_model_free(c->model);

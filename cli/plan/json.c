@@ -131,10 +131,11 @@ static json_t *model(const struct tt_plan_view *v)
 
 static json_t *mesh(const struct tt_plan_view *v)
 {
-    const struct tt_place *groups = tt_engine_layout(v->engine)->groups;
+    const int *size = v->job.mesh.size;
 
-    return json_pack("{s:i, s:i, s:i, s:i}", "ranks", v->job.mesh.n_ranks, "rank", v->rank, "dp_replicate",
-                     groups[TT_GROUP_REPLICATE].n, "dp_shard", groups[TT_GROUP_FSDP].n);
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i}", "ranks", v->job.mesh.n_ranks, "rank", v->rank, "dp_replicate",
+                     size[TT_MESH_DP_REPLICATE], "dp_shard", size[TT_MESH_DP_SHARD], "cp", size[TT_MESH_CP], "tp",
+                     size[TT_MESH_TP]);
 }
 
 /* Null without a pipeline. */

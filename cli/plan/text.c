@@ -65,17 +65,19 @@ static void print_head(const struct tt_plan_view *v)
     const struct tt_layout *l = tt_engine_layout(v->engine);
     const struct tt_place shard = l->groups[TT_GROUP_FSDP], replicate = l->groups[TT_GROUP_REPLICATE];
     const struct tt_config *cfg = v->cfg;
-    struct tt_text words = {0};
+    struct tt_text words = {0}, layer = {0};
     char count[32], degree[32] = "";
 
+    tt_mesh_layer_text(&v->job.mesh, &layer);
     if (v->job.pipeline)
         (void)snprintf(degree, sizeof degree, "pipeline %d x ", v->job.pipeline->ranks);
     (void)printf("model     %s %s, %s parameters\n", v->job.model->row->name, v->job.model->flavor,
                  tt_text_count(count, sizeof count, tt_model_n_elements(v->job.model)));
     (void)printf(
-        "mesh      %d ranks = %sdp_replicate %d x dp_shard %d; rank %d is shard %d of replica %d, %d thread%s\n",
-        v->job.mesh.n_ranks, degree, replicate.n, shard.n, v->rank, shard.index, replicate.index, v->job.engine.threads,
-        v->job.engine.threads == 1 ? "" : "s");
+        "mesh      %d ranks = %sdp_replicate %d x dp_shard %d%s; rank %d is shard %d of replica %d, %d thread%s\n",
+        v->job.mesh.n_ranks, degree, replicate.n, v->job.mesh.size[TT_MESH_DP_SHARD], layer.text ? layer.text : "",
+        v->rank, shard.index, replicate.index, v->job.engine.threads, v->job.engine.threads == 1 ? "" : "s");
+    tt_text_release(&layer);
     (void)printf("batch     %" PRId64 " sequences a step = %d ranks x %" PRId64 " microbatches of %" PRId64
                  " x %" PRId64 " tokens\n",
                  v->job.global_batch, tt_mesh_dp(&v->job.mesh), v->job.microbatches, v->job.microbatch_size,

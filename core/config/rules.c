@@ -275,6 +275,53 @@ static void head_groups(const struct tt_config *cfg, struct tt_text *why)
         tt_text_add(why, "n_heads %" PRId64 " is not a multiple of n_kv_heads %" PRId64, heads, kv);
 }
 
+static bool is_power_of_two(int64_t n)
+{
+    return (n & (n - 1)) == 0;
+}
+
+static void need_exact(const char *what, int64_t degree, int64_t exact, struct tt_text *why)
+{
+    if (!is_power_of_two(exact))
+        tt_text_add(why,
+                    "exact_%s_degree %" PRId64 " is not a power of two\nhelp: use 1, 2, 4, 8, 16, 32 or 64, at least "
+                    "the largest degree that is to give the same bits",
+                    what, exact);
+    else if (degree > 64)
+        tt_text_add(why, "%s_degree %" PRId64 " is more than 64", what, degree);
+    else if (degree < exact && exact % degree)
+        tt_text_add(why, "%s_degree %" PRId64 " does not divide exact_%s_degree %" PRId64 "\nhelp: use a power of two",
+                    what, degree, what, exact);
+}
+
+static void tensor_is_exact(const struct tt_config *cfg, struct tt_text *why)
+{
+    need_exact("tensor_parallel", cfg->parallelism.tensor_parallel_degree,
+               cfg->parallelism.exact_tensor_parallel_degree, why);
+}
+
+static void context_is_exact(const struct tt_config *cfg, struct tt_text *why)
+{
+    need_exact("context_parallel", cfg->parallelism.context_parallel_degree,
+               cfg->parallelism.exact_context_parallel_degree, why);
+}
+
+static void tensor_without_muon(const struct tt_config *cfg, struct tt_text *why)
+{
+    if (cfg->parallelism.tensor_parallel_degree > 1 && cfg->optimizer.name == TT_OPTIM_MUON)
+        tt_text_add(why, "Muon needs whole matrices, which tensor parallelism divides\nhelp: use "
+                         "data_parallel_shard_degree or pipeline_parallel_degree, or set optimizer.name=AdamW");
+}
+
+static void tensor_without_adapters(const struct tt_config *cfg, struct tt_text *why)
+{
+    if ((cfg->parallelism.tensor_parallel_degree > 1 || cfg->parallelism.exact_tensor_parallel_degree > 1) &&
+        cfg->lora.rank > 0)
+        tt_text_add(why,
+                    "tensor parallelism does not divide low-rank adapters\nhelp: use "
+                    "data_parallel_shard_degree or pipeline_parallel_degree, or train all weights with lora.rank=0");
+}
+
 static void weights_compute(const struct tt_config *cfg, struct tt_text *why)
 {
     if (cfg->training.dtype == TT_DTYPE_BFLOAT16 && cfg->training.mixed_precision_param != TT_DTYPE_BFLOAT16)
@@ -316,6 +363,11 @@ static const struct {
     {auto_needs_planned, {"parallelism.fsdp_reshard_after_forward", "parallelism.fsdp_engine"}},
     {rope_order, {"model.rope_scaling.low_freq_factor", "model.rope_scaling.high_freq_factor"}},
     {head_groups, {"model.n_heads", "model.n_kv_heads"}},
+    {tensor_is_exact, {"parallelism.exact_tensor_parallel_degree", "parallelism.tensor_parallel_degree"}},
+    {context_is_exact, {"parallelism.exact_context_parallel_degree", "parallelism.context_parallel_degree"}},
+    {tensor_without_muon, {"parallelism.tensor_parallel_degree", "optimizer.name"}},
+    {tensor_without_adapters,
+     {"parallelism.tensor_parallel_degree", "parallelism.exact_tensor_parallel_degree", "lora.rank"}},
 };
 
 static const struct {

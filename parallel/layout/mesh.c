@@ -104,6 +104,7 @@ int tt_mesh_init(const int degrees[TT_MESH_DEGREES], int n_ranks, struct tt_mesh
     if (others * mesh.size[TT_MESH_DP_SHARD] != n_ranks)
         return fail_product(degrees, others, n_ranks);
     mesh.tp_grains = mesh.size[TT_MESH_TP];
+    mesh.cp_grains = mesh.size[TT_MESH_CP];
     *ret_mesh = mesh;
     return check_experts(&mesh);
 }
@@ -119,16 +120,31 @@ int tt_mesh_configure(const struct tt_config *cfg, int n_ranks, struct tt_mesh *
         [TT_MESH_EP] = (int)cfg->parallelism.expert_parallel_degree,
     };
 
-    return tt_mesh_init(degrees, n_ranks, ret_mesh);
+    int tp_grains = (int)cfg->parallelism.exact_tensor_parallel_degree;
+    int cp_grains = (int)cfg->parallelism.exact_context_parallel_degree;
+    int rc = 0;
+
+    TT_TRY(tt_mesh_init(degrees, n_ranks, ret_mesh));
+    ret_mesh->tp_grains = tp_grains > ret_mesh->tp_grains ? tp_grains : ret_mesh->tp_grains;
+    ret_mesh->cp_grains = cp_grains > ret_mesh->cp_grains ? cp_grains : ret_mesh->cp_grains;
+out:
+    return rc;
 }
 
 struct tt_mesh tt_mesh_single(void)
 {
-    struct tt_mesh mesh = {.n_ranks = 1, .tp_grains = 1};
+    struct tt_mesh mesh = {.n_ranks = 1, .tp_grains = 1, .cp_grains = 1};
 
     for (int dim = 0; dim < TT_MESH_DEGREES; dim++)
         mesh.size[dim] = 1;
     return mesh;
+}
+
+void tt_mesh_layer_text(const struct tt_mesh *mesh, struct tt_text *out)
+{
+    for (int dim = TT_MESH_CP; dim <= TT_MESH_TP; dim++)
+        if (mesh->size[dim] > 1)
+            tt_text_add(out, " x %s %d", dims[dim].name, mesh->size[dim]);
 }
 
 /* The difference in rank between neighbours along a dimension. */
@@ -366,6 +382,7 @@ bool tt_mesh_is_exact(const struct tt_mesh *mesh, int64_t microbatches, bool red
 {
     int64_t shards = mesh->size[TT_MESH_DP_SHARD];
 
-    return (!reduce_last || microbatches == 1) && is_power_of_two(shards) &&
+    return is_power_of_two(mesh->tp_grains) && is_power_of_two(mesh->cp_grains) &&
+           (!reduce_last || microbatches == 1) && is_power_of_two(shards) &&
            (mesh->size[TT_MESH_DP_REPLICATE] == 1 || is_power_of_two(microbatches * shards));
 }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/config/config.h"
 #include "core/program/layout.h"
 
@@ -31,7 +32,7 @@ enum tt_mesh_dim {
 struct tt_mesh {
     int size[TT_MESH_DEGREES]; /* ranks along each dimension, at least 1; for TT_MESH_EP the ranks that share experts */
     int n_ranks;               /* the product of the dimensions */
-    int tp_grains; /* into how many grains tensor parallelism divides a dimension: a multiple of the ranks along tp */
+    int tp_grains, cp_grains;  /* into how many grains a dimension of a layer is divided: multiples of tp and cp */
 };
 
 /** "pp", "dp_replicate", "dp_shard", "cp", "tp", "ep". */
@@ -49,6 +50,9 @@ int tt_mesh_configure(const struct tt_config *cfg, int n_ranks, struct tt_mesh *
 
 /** The mesh of a job with one rank. */
 struct tt_mesh tt_mesh_single(void);
+
+/** Appends the dimensions along which ranks share a layer, as far as they have several: " x cp 2 x tp 4". */
+void tt_mesh_layer_text(const struct tt_mesh *mesh, struct tt_text *out);
 
 /** The number of ranks in a group. */
 int tt_mesh_size(const struct tt_mesh *mesh, enum tt_group_id id);
@@ -104,9 +108,9 @@ int tt_mesh_microbatches(const struct tt_mesh *mesh, int64_t local_batch, int64_
 int64_t tt_mesh_microbatch(const struct tt_mesh *mesh, int rank, int64_t microbatches, bool reduce_last, int64_t a);
 
 /**
- * Whether losses and weights have the same bits on all meshes for which this is true, for one global batch and sums in
- * the order of the tree. Blocks of a power of two of neighbours are complete subtrees, so the sums that are added first
- * must be such blocks.
+ * Whether losses and weights have the same bits on all meshes for which this is true and which have the same grains,
+ * for one global batch and sums in the order of the tree. Blocks of a power of two of neighbours are complete subtrees,
+ * so the sums that are added first must be such blocks.
  */
 bool tt_mesh_is_exact(const struct tt_mesh *mesh, int64_t microbatches, bool reduce_last);
 

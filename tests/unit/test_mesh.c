@@ -176,7 +176,7 @@ static void microbatches_are_numbered_in_the_order_of_the_sum(void **state)
 
 static void bits_are_promised_for_subtrees(void **state)
 {
-    struct tt_mesh four = mesh_of(1, 4), three = mesh_of(1, 3), replicas = mesh_of(3, 2);
+    struct tt_mesh four = mesh_of(1, 4), three = mesh_of(1, 3), replicas = mesh_of(3, 2), mesh;
 
     assert_true(tt_mesh_is_exact(&four, 3, false));
     assert_false(tt_mesh_is_exact(&four, 3, true));
@@ -184,6 +184,10 @@ static void bits_are_promised_for_subtrees(void **state)
     assert_false(tt_mesh_is_exact(&three, 4, false));
     assert_true(tt_mesh_is_exact(&replicas, 2, false));
     assert_false(tt_mesh_is_exact(&replicas, 3, false));
+    assert_int_equal(tt_mesh_init(DEGREES(1, 1, 2, 1, 4, 1), 8, &mesh), 0);
+    assert_true(tt_mesh_is_exact(&mesh, 2, false));
+    assert_int_equal(tt_mesh_init(DEGREES(1, 1, 2, 1, 3, 1), 6, &mesh), 0);
+    assert_false(tt_mesh_is_exact(&mesh, 2, false)); /* no other degree has three grains */
 }
 
 static void batch_errors_list_rank_counts_that_work(void **state)

@@ -167,8 +167,9 @@ static void parts_may_be_cut_by_columns_too(void **state)
         tt_manifest_release(&manifest);
         for (int tp = 1; tp <= 4; tp++)
             for (int i = 0; i < 2; i++) {
-                struct test_job load = {folder,   "run",           2,           tp % 2 + 1,
-                                        .tp = tp, .load_step = -1, .expect = 5, .reading = readings[i]};
+                struct test_job load = {folder,         "run",       2,           tp % 2 + 1,
+                                        .tp = tp,       .pp = i + 1, .expect = 5, .reading = readings[i],
+                                        .load_step = -1};
 
                 if (test_resume(&load) != 0)
                     fail_msg("policy %d, tp %d: %s", policy, tp, tt_error_message());

@@ -147,8 +147,9 @@ static void add_value(const struct tt_setup *s, const char *label, const char *p
 
 static void print_policies(FILE *out, const struct tt_setup *s)
 {
-    struct tt_text policies = {0};
+    struct tt_text policies = {0}, layer = {0};
 
+    tt_mesh_layer_text(&s->job.mesh, &layer);
     add_value(s, "wrap", "parallelism.fsdp_wrap_policy", &policies);
     add_value(s, "reshard", "parallelism.fsdp_reshard_after_forward", &policies);
     add_value(s, "prefetch", "parallelism.fsdp_prefetch", &policies);
@@ -156,11 +157,12 @@ static void print_policies(FILE *out, const struct tt_setup *s)
     add_value(s, "sync", "training.gradient_sync", &policies);
     (void)fprintf(out,
                   "  batch    %" PRId64 " sequence%s a step = %d %s%s x %" PRId64 " microbatch%s of %" PRId64 "\n"
-                  "  sharding dp_replicate %d x dp_shard %d%s\n",
+                  "  sharding dp_replicate %d x dp_shard %d%s%s\n",
                   s->job.global_batch, plural(s->job.global_batch), tt_mesh_dp(&s->job.mesh),
                   s->job.pipeline ? "pipeline" : "rank", plural(tt_mesh_dp(&s->job.mesh)), s->job.microbatches,
                   s->job.microbatches == 1 ? "" : "es", s->job.microbatch_size, s->job.mesh.size[TT_MESH_DP_REPLICATE],
-                  s->job.mesh.size[TT_MESH_DP_SHARD], policies.text);
+                  s->job.mesh.size[TT_MESH_DP_SHARD], layer.text ? layer.text : "", policies.text);
+    tt_text_release(&layer);
     tt_text_release(&policies);
 }
 
@@ -308,6 +310,23 @@ static void print_prediction(FILE *out, const struct tt_reporter *r, int64_t lef
     tt_text_release(&where);
 }
 
+/* Which other layouts give the same bits. A layer has more than one grain if a degree of tensor parallelism says so. */
+static void print_curve(FILE *out, const struct tt_setup *s)
+{
+    int grains = s->job.mesh.tp_grains;
+
+    if (!tt_setup_layout_exact(s)) {
+        (void)fprintf(out, "  curve    deterministic, but equal to other layouts only up to rounding\n");
+        return;
+    }
+    (void)fprintf(out, "  curve    layout-exact: the same bits for every power-of-two split of this batch");
+    for (int degree = 1; grains > 1 && degree <= grains; degree *= 2)
+        (void)fprintf(out, "%s%d", degree == 1 ? ",\n           and for tensor_parallel_degree " : ", ", degree);
+    if (s->cfg->parallelism.exact_tensor_parallel_degree < grains)
+        (void)fprintf(out, " with exact_tensor_parallel_degree=%d", grains);
+    (void)fprintf(out, "\n");
+}
+
 static void print_all(FILE *out, const struct tt_reporter *r, const struct tt_run_about *about)
 {
     const struct tt_setup *s = r->setup;
@@ -330,9 +349,7 @@ static void print_all(FILE *out, const struct tt_reporter *r, const struct tt_ru
         (void)fprintf(out, "  kernels  not the same on all ranks, which changes bits: %s\n", s->kernels_differ);
     (void)fprintf(out, "  mfu      share of %.0f GF/s a rank; masked positions of the attention do not count\n",
                   r->metrics.peak_flops / 1e9);
-    (void)fprintf(out, "  curve    %s\n",
-                  tt_setup_layout_exact(s) ? "layout-exact: the same bits for every power-of-two split of this batch"
-                                           : "deterministic, but equal to other layouts only up to rounding");
+    print_curve(out, s);
     print_prediction(out, r, last_step_of(s, about) - about->at->step);
     if (s->cfg->job.print_config) {
         struct tt_text text = {0};

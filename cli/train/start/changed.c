@@ -201,6 +201,7 @@ static bool changes_curve(const struct tt_config *cfg, const char *path)
                                            "lr_scheduler.",
                                            "dataloader.seed",
                                            "dataloader.shuffle",
+                                           "parallelism.exact_",
                                            "parallelism.reduction_order"};
 
     if (strcmp(path, "training.steps") == 0) /* the schedule has the length of the run */
@@ -211,6 +212,18 @@ static bool changes_curve(const struct tt_config *cfg, const char *path)
         if (strncmp(path, prefixes[i], strlen(prefixes[i])) == 0)
             return true;
     return false;
+}
+
+/* A layer has as many grains as the larger of two degrees. That the other one changed is said for itself. */
+static bool changes_grains(const struct tt_config *cfg, const char *path, const json_t *pair)
+{
+    json_int_t was = json_integer_value(json_array_get(pair, 0)), is = json_integer_value(json_array_get(pair, 1));
+    json_int_t most = was > is ? was : is;
+
+    return (strcmp(path, "parallelism.tensor_parallel_degree") == 0 &&
+            most > cfg->parallelism.exact_tensor_parallel_degree) ||
+           (strcmp(path, "parallelism.context_parallel_degree") == 0 &&
+            most > cfg->parallelism.exact_context_parallel_degree);
 }
 
 static void add_change(struct tt_text *text, const char *path, const json_t *pair)
@@ -243,7 +256,7 @@ void tt_changed_text(const struct tt_setup *setup, const struct tt_start *start,
             continue;
         if (n++ < SHOWN)
             add_change(&all, path, pair);
-        if (changes_curve(setup->cfg, path))
+        if (changes_curve(setup->cfg, path) || changes_grains(setup->cfg, path, pair))
             tt_text_add(&curve, "%s%s", curve.size ? ", " : "", path);
     }
     if (start->batch_before && start->batch_before != setup->job.global_batch && !names_batch(start->changed)) {

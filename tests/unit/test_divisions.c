@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Degrees of tensor parallelism, and of exactness, that do not fit each other, the model or the batch.
+ */
+#include "cli/job/check.h"
+#include "cli/job/job.h"
+#include "config_help.h"
+#include "core/config/config.h"
+
+enum { MOST_FLAGS = 16 };
+
+/* Reads flags on a model with 12 heads, 4 key/value heads, a width of 96 in the middle and 61 rows of vocabulary, and
+ * 24 tokens in a microbatch; NULL if they are refused. */
+static struct tt_config *read_flags(const char *const *more)
+{
+    const char *flags[MOST_FLAGS] = {"--model.dim=48",       "--model.n_heads=12",    "--model.n_kv_heads=4",
+                                     "--model.ffn_dim=96",   "--model.vocab_size=61", "--training.local_batch_size=2",
+                                     "--training.seq_len=12"};
+    static struct tt_text unbuilt;
+    struct tt_config_input input = {.check = tt_job_check, .args = flags, .n_args = 7};
+    struct tt_config *cfg = NULL;
+    int rc;
+
+    for (; *more; more++)
+        flags[input.n_args++] = *more;
+    tt_config_name_keys();
+    assert_int_equal(tt_config_new(&cfg), 0);
+    tt_config_tolerate_unbuilt(cfg, &unbuilt);
+    rc = tt_config_read(cfg, &input);
+    tt_text_release(&unbuilt);
+    if (rc == 0)
+        return cfg;
+    assert_int_equal(rc, TT_EUSAGE);
+    tt_config_free(cfg);
+    return NULL;
+}
+
+#define FLAGS(...)  ((const char *const[]){__VA_ARGS__, NULL})
+#define TP(n)       "--parallelism.tensor_parallel_degree=" #n
+#define EXACT(n)    "--parallelism.exact_tensor_parallel_degree=" #n
+#define CP(n)       "--parallelism.context_parallel_degree=" #n
+#define EXACT_CP(n) "--parallelism.exact_context_parallel_degree=" #n
+
+static void must_refuse(const char *const *flags, const char *message)
+{
+    struct tt_config *cfg = read_flags(flags);
+
+    if (cfg)
+        fail_msg("accepted, wanted '%s'", message);
+    if (!strstr(tt_error_message(), message))
+        fail_msg("found '%s', wanted '%s'", tt_error_message(), message);
+}
+
+static void expect_grains(const char *const *flags, int n_ranks, int tp, int grains)
+{
+    struct tt_config *cfg = read_flags(flags);
+    struct tt_job job = {0};
+
+    if (!cfg)
+        fail_msg("%s", tt_error_message());
+    assert_int_equal(tt_job_init(cfg, n_ranks, 1, (int64_t)1 << 40, &job), 0);
+    assert_int_equal(job.mesh.size[TT_MESH_TP], tp);
+    assert_int_equal(job.mesh.tp_grains, grains);
+    tt_job_release(&job);
+    tt_config_free(cfg);
+}
+
+static void a_layer_has_as_many_grains_as_the_larger_degree(void **state)
+{
+    expect_grains(FLAGS(TP(1)), 2, 1, 1);
+    expect_grains(FLAGS(TP(2)), 2, 2, 2);
+    expect_grains(FLAGS(TP(4)), 8, 4, 4);
+    expect_grains(FLAGS(EXACT(4)), 1, 1, 4);
+    expect_grains(FLAGS(TP(2), EXACT(4)), 2, 2, 4);
+    expect_grains(FLAGS(TP(4), EXACT(2)), 4, 4, 4);
+}
+
+static void a_layer_must_be_divisible(void **state)
+{
+    must_refuse(FLAGS(TP(3)), "flag --parallelism.tensor_parallel_degree: 3 parts of a layer are not possible with "
+                              "model.n_kv_heads 4\nhelp: what works: 1, 2, 4");
+    must_refuse(FLAGS(TP(8)), "8 parts of a layer are not possible with model.n_heads 12, model.n_kv_heads 4\n");
+    must_refuse(FLAGS(EXACT(8)), "flag --parallelism.exact_tensor_parallel_degree: 8 parts of a layer are not possible "
+                                 "with model.n_heads 12, model.n_kv_heads 4\nhelp: what works: 1, 2, 4");
+    must_refuse(FLAGS(TP(4), "--model.ffn_dim=90"), "with model.ffn_dim 90\nhelp: what works: 1, 2");
+    must_refuse(FLAGS(TP(4), "--training.seq_len=13"), "with the tokens of a microbatch, 26\nhelp: what works: 1, 2");
+    must_refuse(FLAGS(TP(4), "--training.local_batch_size=4", "--training.seq_len=13",
+                      "--parallelism.pipeline_parallel_degree=2"),
+                "with the tokens of a microbatch, 13\nhelp: what works: 1");
+    must_refuse(FLAGS(TP(4), "--validation.enable", "--validation.local_batch_size=1", "--validation.seq_len=10"),
+                "with the tokens of a batch of validation, 10\nhelp: what works: 1, 2");
+    must_refuse(FLAGS(TP(4), "--model.vocab_size=5"), "with model.vocab_size 5\nhelp: what works: 1, 2");
+}
+
+static void the_exact_degree_is_a_power_of_two(void **state)
+{
+    must_refuse(FLAGS(EXACT(3)), "exact_tensor_parallel_degree 3 is not a power of two\nhelp: use 1, 2, 4, 8");
+    must_refuse(FLAGS(EXACT_CP(6)), "exact_context_parallel_degree 6 is not a power of two\n");
+    must_refuse(FLAGS(TP(3), EXACT(4)), "tensor_parallel_degree 3 does not divide exact_tensor_parallel_degree 4\n");
+    must_refuse(FLAGS(CP(3), EXACT_CP(4)),
+                "context_parallel_degree 3 does not divide exact_context_parallel_degree 4\n");
+    must_refuse(FLAGS(TP(96)), "tensor_parallel_degree 96 is more than 64");
+}
+
+static void what_tensor_parallelism_does_not_divide_is_refused(void **state)
+{
+    must_refuse(FLAGS(TP(2), "--optimizer.name=Muon"), "Muon needs whole matrices, which tensor parallelism divides\n");
+    must_refuse(FLAGS(TP(2), "--lora.rank=4"), "tensor parallelism does not divide low-rank adapters\n");
+    must_refuse(FLAGS(EXACT(2), "--lora.rank=4"), "tensor parallelism does not divide low-rank adapters\n");
+    expect_grains(FLAGS(EXACT(2), "--optimizer.name=Muon"), 1, 1, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_layer_has_as_many_grains_as_the_larger_degree),
+        cmocka_unit_test(a_layer_must_be_divisible),
+        cmocka_unit_test(the_exact_degree_is_a_power_of_two),
+        cmocka_unit_test(what_tensor_parallelism_does_not_divide_is_refused),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("divisions", tests, NULL, NULL);
+}
