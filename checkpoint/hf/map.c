@@ -5,10 +5,13 @@
  * whole heads are read and their rows reordered. With gpt2, matrices are stored [in, out], so blocks of rows are read
  * and columns taken from them.
  *
+ * Experts have a tensor each in their files, and are one parameter (experts, rows, columns) here.
+ *
  * A parameter is part hf_part of hf_parts equal parts of a tensor, one after the other along titan's first dimension.
  */
 #include "checkpoint/hf/map.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/mem.h"
@@ -22,7 +25,34 @@ static int64_t n_parts(const struct tt_param *param)
 
 static int64_t width_of(const struct tt_param *param)
 {
-    return param->ndim == 2 ? param->shape[1] : 1;
+    return param->ndim == 1 ? 1 : param->shape[param->ndim - 1];
+}
+
+int64_t tt_hf_tensors_of(const struct tt_param *param)
+{
+    return param->hf_transform == TT_HF_EXPERTS ? param->shape[0] : 1;
+}
+
+char *tt_hf_expert_name(const char *name, int64_t expert)
+{
+    const char *star = strchr(name, '*');
+
+    return tt_format("%.*s%lld%s", (int)(star - name), name, (long long)expert, star + 1);
+}
+
+bool tt_hf_is_name(const struct tt_param *param, const char *name)
+{
+    const char *star = param->hf_transform == TT_HF_EXPERTS ? strchr(param->hf_name, '*') : NULL;
+    long long expert;
+    char *end;
+
+    if (!star)
+        return strcmp(param->hf_name, name) == 0;
+    if (strncmp(name, param->hf_name, (size_t)(star - param->hf_name)) != 0)
+        return false;
+    name += star - param->hf_name;
+    expert = strtoll(name, &end, 10);
+    return end > name && expert >= 0 && expert < param->shape[0] && strcmp(end, star + 1) == 0;
 }
 
 struct tt_hf_tensor tt_hf_tensor_of(const struct tt_model *model, int param)
@@ -31,6 +61,13 @@ struct tt_hf_tensor tt_hf_tensor_of(const struct tt_model *model, int param)
     struct tt_hf_tensor t = {.name = p->hf_name, .ndim = p->ndim, .n_params = 1, .param = {param}};
 
     memcpy(t.shape, p->shape, sizeof t.shape);
+    if (p->hf_transform == TT_HF_EXPERTS) {
+        t.ndim = 2;
+        t.shape[0] = p->shape[1];
+        t.shape[1] = p->shape[2];
+        t.shape[2] = 0;
+        return t;
+    }
     t.shape[0] *= n_parts(p);
     if (p->hf_transform == TT_HF_TRANSPOSE) {
         t.shape[1] = t.shape[0];
@@ -48,9 +85,45 @@ static int find_part(const struct tt_model *model, const char *name, int part)
     return TT_NONE;
 }
 
+/* The list, with room for the names of experts behind it. */
+static struct tt_hf_tensor *new_list(const struct tt_model *model, char **ret_names)
+{
+    enum { DIGITS = 20 };
+    struct tt_hf_tensor *list;
+    int64_t n = 0;
+    size_t bytes = 0;
+
+    for (int p = 0; p < model->n_params; p++) {
+        n += tt_hf_tensors_of(&model->params[p]);
+        if (model->params[p].hf_transform == TT_HF_EXPERTS)
+            bytes += (size_t)model->params[p].shape[0] * (strlen(model->params[p].hf_name) + DIGITS);
+    }
+    list = tt_calloc(1, (size_t)n * sizeof *list + bytes + 1);
+    *ret_names = (char *)(list + n);
+    return list;
+}
+
+/* Adds the tensors of a parameter's experts; returns how many. */
+static int add_experts(const struct tt_model *model, int param, struct tt_hf_tensor *list, char **names)
+{
+    int n = (int)tt_hf_tensors_of(&model->params[param]);
+
+    for (int e = 0; e < n; e++) {
+        char *name = tt_hf_expert_name(model->params[param].hf_name, e);
+
+        list[e] = tt_hf_tensor_of(model, param);
+        list[e].expert = e;
+        list[e].name = memcpy(*names, name, strlen(name) + 1);
+        *names += strlen(name) + 1;
+        tt_free(name);
+    }
+    return n;
+}
+
 struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, bool adapters, int *ret_n)
 {
-    struct tt_hf_tensor *list = tt_calloc((size_t)model->n_params, sizeof *list);
+    char *names;
+    struct tt_hf_tensor *list = new_list(model, &names);
     int n = 0;
 
     for (int p = 0; p < model->n_params; p++) {
@@ -58,6 +131,10 @@ struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, bool adapters, 
 
         if (model->params[p].adapter != adapters || model->params[p].hf_part > 0)
             continue; /* a part is listed with the first one of its tensor */
+        if (model->params[p].hf_transform == TT_HF_EXPERTS) {
+            n += add_experts(model, p, t, &names);
+            continue;
+        }
         *t = tt_hf_tensor_of(model, p);
         t->n_params = (int)n_parts(&model->params[p]);
         for (int part = 0; part < t->n_params; part++)
@@ -136,6 +213,8 @@ int tt_hf_import(const struct tt_model *model, int param, tt_hf_read_fn read, vo
         return copy_heads(p, param, read, arg, row, n, true, data);
     case TT_HF_TRANSPOSE:
         return copy_columns(param, read, arg, p->shape[1], n_parts(p) * p->shape[0], first, n, p->shape[1], data);
+    case TT_HF_EXPERTS:
+        return read(arg, param, row * p->shape[1], n * p->shape[1], data);
     }
     return tt_fail(TT_EINTERNAL, "parameter %s has a layout that cannot be read", p->name);
 }
@@ -158,6 +237,26 @@ out:
     return rc;
 }
 
+/* Rows of an expert's matrix, which is one row of the parameter. */
+static int export_expert(const struct tt_param *p, const struct tt_hf_tensor *t, tt_hf_read_fn read, void *arg,
+                         int64_t row, int64_t n, float *data)
+{
+    int64_t rows = p->shape[1], width = p->shape[2];
+    float *whole;
+    int rc = 0;
+
+    if (n == rows)
+        return read(arg, t->param[0], t->expert, 1, data);
+    whole = tt_calloc_for((size_t)(rows * width), sizeof *whole, t->name);
+    if (!whole)
+        return TT_ENOMEM;
+    TT_TRY(read(arg, t->param[0], t->expert, 1, whole));
+    memcpy(data, whole + row * width, (size_t)(n * width) * sizeof *data);
+out:
+    tt_free(whole);
+    return rc;
+}
+
 int tt_hf_export(const struct tt_model *model, const struct tt_hf_tensor *t, tt_hf_read_fn read, void *arg, int64_t row,
                  int64_t n, float *data)
 {
@@ -174,6 +273,8 @@ int tt_hf_export(const struct tt_model *model, const struct tt_hf_tensor *t, tt_
             TT_TRY(copy_columns(t->param[k], read, arg, p->shape[0], p->shape[1], row, n, t->shape[1],
                                 data + k * p->shape[0]));
         return 0;
+    case TT_HF_EXPERTS:
+        return export_expert(p, t, read, arg, row, n, data);
     }
     rc = tt_fail(TT_EINTERNAL, "parameter %s has a layout that cannot be written", p->name);
 out:

@@ -21,12 +21,16 @@ static void add(struct tt_weights *w, int number, const char *name, enum tt_dtyp
 
 static struct tt_weights begin(enum tt_weights_kind kind, struct tt_source *source, const struct tt_model *model)
 {
-    size_t n = (size_t)source->manifest.n_tensors + 1;
+    size_t n = (size_t)source->manifest.n_tensors + 1, n_params = model ? (size_t)model->n_params : 0;
+    int64_t *first = tt_calloc(n_params + 1, sizeof *first);
 
+    for (size_t p = 0; p < n_params; p++)
+        first[p + 1] = first[p] + tt_hf_tensors_of(&model->params[p]);
     return (struct tt_weights){.kind = kind,
                                .source = source,
                                .model = model,
-                               .stored = tt_calloc(model ? (size_t)model->n_params : 1, sizeof(void *)),
+                               .stored = tt_calloc((size_t)first[n_params] + 1, sizeof(void *)),
+                               .first = first,
                                .seen = tt_calloc(n, sizeof(int64_t)),
                                .digest = tt_calloc(n, sizeof(uint64_t))};
 }
@@ -35,6 +39,7 @@ void tt_weights_release(struct tt_weights *weights)
 {
     tt_free(weights->weight);
     tt_free(weights->stored);
+    tt_free(weights->first);
     tt_free(weights->hf);
     tt_free(weights->seen);
     tt_free(weights->digest);
@@ -77,7 +82,8 @@ static const struct tt_manifest_tensor *find_tensor(const struct tt_weights *w, 
 }
 
 /* Finds the tensor `name`, which holds a parameter, and checks its shape. */
-static int find(struct tt_weights *w, const struct tt_param *param, const char *name, int ndim, const int64_t *shape)
+static int find(struct tt_weights *w, const struct tt_param *param, int64_t expert, const char *name, int ndim,
+                const int64_t *shape)
 {
     const struct tt_manifest_tensor *t = find_tensor(w, name);
     struct tt_box wanted = tt_box_whole(ndim, shape), found;
@@ -94,7 +100,7 @@ static int find(struct tt_weights *w, const struct tt_param *param, const char *
                        t->name, tt_box_text(b, sizeof b, &found), tt_box_text(a, sizeof a, &wanted), param->name);
     if (!tt_cast_known(TT_F32, t->dtype))
         return tt_fail(TT_EDATA, "tensor '%s' is %s; weights are F32, BF16 or F16", name, tt_dtype_name(t->dtype));
-    w->stored[param - w->model->params] = t;
+    w->stored[w->first[param - w->model->params] + expert] = t;
     return 0;
 }
 
@@ -126,7 +132,8 @@ static bool is_known(const struct tt_model *model, const char *name)
     for (int p = 0; p < model->n_params; p++) {
         const char *known = model->params[p].hf_name;
 
-        if (strcmp(known, name) == 0 || (strncmp(known, prefix, skip) == 0 && strcmp(known + skip, name) == 0))
+        if (tt_hf_is_name(&model->params[p], name) ||
+            (strncmp(known, prefix, skip) == 0 && strcmp(known + skip, name) == 0))
             return true;
     }
     return false;
@@ -173,7 +180,7 @@ static int check_tied(const struct tt_weights *w)
 
     for (int p = 0; p < w->model->n_params; p++)
         if (strcmp(w->model->params[p].name, "tok_embeddings.weight") == 0)
-            embedding = w->stored[p];
+            embedding = w->stored[w->first[p]];
     if (w->model->dims.tied != 1 || !head || !embedding || head == embedding)
         return 0;
     a = tt_box_whole(head->ndim, head->shape);
@@ -186,6 +193,26 @@ out:
     return rc;
 }
 
+/* Finds the tensor of a parameter, or those of its experts, which have one type. */
+static int find_theirs(struct tt_weights *w, int p)
+{
+    const struct tt_param *param = &w->model->params[p];
+    struct tt_hf_tensor theirs = tt_hf_tensor_of(w->model, p);
+    const struct tt_manifest_tensor **stored = &w->stored[w->first[p]];
+    int rc = 0;
+
+    for (int64_t e = 0; e < tt_hf_tensors_of(param) && rc == 0; e++) {
+        char *name = param->hf_transform == TT_HF_EXPERTS ? tt_hf_expert_name(theirs.name, e) : tt_strdup(theirs.name);
+
+        rc = find(w, param, e, name, theirs.ndim, theirs.shape);
+        tt_free(name);
+        if (rc == 0 && stored[e]->dtype != stored[0]->dtype)
+            rc = tt_fail(TT_EDATA, "tensor '%s' is %s, and '%s' is %s; experts must have one type", stored[e]->name,
+                         tt_dtype_name(stored[e]->dtype), stored[0]->name, tt_dtype_name(stored[0]->dtype));
+    }
+    return rc;
+}
+
 int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, bool check_extra,
                        struct tt_weights *ret_weights)
 {
@@ -194,12 +221,11 @@ int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, b
 
     for (int p = 0; p < model->n_params; p++) {
         const struct tt_param *param = &model->params[p];
-        struct tt_hf_tensor theirs = tt_hf_tensor_of(model, p);
 
         if (param->adapter)
             continue;
-        TT_TRY(find(&w, param, theirs.name, theirs.ndim, theirs.shape));
-        add(&w, p, param->name, w.stored[p]->dtype, param->ndim, param->shape);
+        TT_TRY(find_theirs(&w, p));
+        add(&w, p, param->name, w.stored[w.first[p]]->dtype, param->ndim, param->shape);
     }
     if (check_extra) {
         TT_TRY(check_tied(&w));
@@ -220,7 +246,7 @@ static int find_params(struct tt_weights *w)
     for (int p = 0; p < w->model->n_params; p++) {
         const struct tt_param *param = &w->model->params[p];
 
-        TT_TRY(find(w, param, param->name, param->ndim, param->shape));
+        TT_TRY(find(w, param, 0, param->name, param->ndim, param->shape));
     }
     rc = check_tied(w);
 out:
@@ -234,7 +260,7 @@ int tt_weights_of_model(struct tt_source *source, const struct tt_model *model, 
 
     TT_TRY(find_params(&w));
     for (int p = 0; p < model->n_params; p++) {
-        const struct tt_manifest_tensor *t = w.stored[p];
+        const struct tt_manifest_tensor *t = w.stored[w.first[p]];
 
         add(&w, (int)(t - source->manifest.tensor), model->params[p].name, t->dtype, t->ndim, t->shape);
     }
@@ -256,7 +282,7 @@ static int export(struct tt_source *source, const struct tt_model *model, bool a
     TT_TRY(find_params(&w));
     w.hf = tt_hf_tensors(model, adapters, &n);
     for (int i = 0; i < n; i++)
-        add(&w, i, w.hf[i].name, w.stored[w.hf[i].param[0]]->dtype, w.hf[i].ndim, w.hf[i].shape);
+        add(&w, i, w.hf[i].name, w.stored[w.first[w.hf[i].param[0]]]->dtype, w.hf[i].ndim, w.hf[i].shape);
     *ret_weights = w;
 out:
     if (rc < 0)

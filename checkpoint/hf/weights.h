@@ -30,12 +30,15 @@ struct tt_weights {
     const struct tt_model *model; /* NULL for TT_WEIGHTS_STORED */
     int n, cap;
     struct tt_weight *weight;
-    const struct tt_manifest_tensor **stored; /* per parameter: the tensor that has its bytes */
-    struct tt_hf_tensor *hf;                  /* of an export */
-    int64_t *seen;                            /* per tensor of the manifest: the number of rows read */
-    uint64_t *digest;                         /* and their digest */
-    struct tt_weights *of;                    /* of a mean: borrowed */
-    const double *share;                      /* the same: of each of them */
+    /* Per parameter: the tensor that has its bytes. In an import, experts have a tensor each: those of parameter p are
+     * in stored[first[p]] and after it. */
+    const struct tt_manifest_tensor **stored;
+    int64_t *first;
+    struct tt_hf_tensor *hf; /* of an export */
+    int64_t *seen;           /* per tensor of the manifest: the number of rows read */
+    uint64_t *digest;        /* and their digest */
+    struct tt_weights *of;   /* of a mean: borrowed */
+    const double *share;     /* the same: of each of them */
     int n_of;
 };
 

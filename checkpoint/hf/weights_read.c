@@ -76,8 +76,19 @@ out:
 static int read_counterpart(void *arg, int param, int64_t row, int64_t n, float *data)
 {
     struct tt_weights *w = arg;
+    const struct tt_manifest_tensor **stored = &w->stored[w->first[param]];
+    int64_t rows, width;
+    int rc = 0;
 
-    return read_stored(w, w->stored[param], row, n, TT_F32, (char *)data);
+    if (w->kind != TT_WEIGHTS_FROM_HF || w->model->params[param].hf_transform != TT_HF_EXPERTS)
+        return read_stored(w, stored[0], row, n, TT_F32, (char *)data);
+    rows = stored[0]->shape[0];
+    width = width_of(stored[0]->ndim, stored[0]->shape);
+    for (int64_t end = row + n, some; row < end && rc == 0; row += some, data += some * width) {
+        some = rows - row % rows < end - row ? rows - row % rows : end - row;
+        rc = read_stored(w, stored[row / rows], row % rows, some, TT_F32, (char *)data);
+    }
+    return rc;
 }
 
 static int read_merged(void *arg, int param, int64_t row, int64_t n, float *data)
@@ -105,6 +116,8 @@ static int64_t rows_at_once(const struct tt_weights *w, const struct tt_weight *
     if (w->kind != TT_WEIGHTS_FROM_HF)
         return weight->shape[0];
     param = &w->model->params[weight->number];
+    if (param->hf_transform == TT_HF_EXPERTS)
+        return 1;
     return param->hf_transform == TT_HF_ROPE_PAIRS ? param->shape[0] / param->hf_heads : param->shape[0];
 }
 
@@ -166,8 +179,8 @@ int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, 
     if (dtype == TT_F32)
         return read_mapped(weights, weight, row_begin, rows, data);
     if (param && param->hf_transform == TT_HF_SAME) /* read into place, and converted only if it is of another type */
-        return read_stored(weights, weights->stored[weight->number], param->hf_part * param->shape[0] + row_begin, rows,
-                           dtype, data);
+        return read_stored(weights, weights->stored[weights->first[weight->number]],
+                           param->hf_part * param->shape[0] + row_begin, rows, dtype, data);
     return read_converted(weights, weight, row_begin, rows, dtype, data);
 }
 

@@ -43,12 +43,13 @@ static json_t *describe(const struct tt_model *model, int64_t seq_len)
 {
     const struct tt_model_dims *d = &model->dims;
 
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I}", "name", model->row->name,
-                     "flavor", model->flavor, "parameters", (json_int_t)tt_model_n_elements(model), "dim",
-                     (json_int_t)d->dim, "n_layers", (json_int_t)d->n_layers, "n_heads", (json_int_t)d->n_heads,
-                     "n_kv_heads", (json_int_t)d->n_kv_heads, "head_dim", (json_int_t)d->head_dim, "ffn_dim",
-                     (json_int_t)d->ffn_dim, "vocab_size", (json_int_t)d->vocab_size, "tie_embeddings", d->tied,
-                     "flops_per_token", (json_int_t)tt_model_flops_per_token(model, seq_len), "flops_per_token_causal",
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I}", "name", model->row->name,
+                     "flavor", model->flavor, "parameters", (json_int_t)tt_model_n_elements(model), "active_parameters",
+                     (json_int_t)tt_model_n_active(model), "dim", (json_int_t)d->dim, "n_layers",
+                     (json_int_t)d->n_layers, "n_heads", (json_int_t)d->n_heads, "n_kv_heads",
+                     (json_int_t)d->n_kv_heads, "head_dim", (json_int_t)d->head_dim, "ffn_dim", (json_int_t)d->ffn_dim,
+                     "vocab_size", (json_int_t)d->vocab_size, "tie_embeddings", d->tied, "flops_per_token",
+                     (json_int_t)tt_model_flops_per_token(model, seq_len), "flops_per_token_causal",
                      (json_int_t)tt_model_flops_per_token_causal(model, seq_len));
 }
 
@@ -70,13 +71,13 @@ static void print_table(struct tt_model *const *models, int n, int64_t seq_len)
 {
     char count[32], flops[32], heads[32];
 
-    (void)printf("%-7s %-11s %15s %6s %7s %9s %9s %6s %7s %5s %18s\n", "name", "flavor", "parameters", "dim", "layers",
+    (void)printf("%-7s %-14s %15s %6s %7s %9s %9s %6s %7s %5s %18s\n", "name", "flavor", "parameters", "dim", "layers",
                  "heads/kv", "head_dim", "ffn", "vocab", "tied", "flops/token");
     for (int i = 0; i < n; i++) {
         const struct tt_model_dims *d = &models[i]->dims;
 
         (void)snprintf(heads, sizeof heads, "%" PRId64 "/%" PRId64, d->n_heads, d->n_kv_heads);
-        (void)printf("%-7s %-11s %15s %6" PRId64 " %7" PRId64 " %9s %9" PRId64 " %6" PRId64 " %7" PRId64 " %5s %18s\n",
+        (void)printf("%-7s %-14s %15s %6" PRId64 " %7" PRId64 " %9s %9" PRId64 " %6" PRId64 " %7" PRId64 " %5s %18s\n",
                      models[i]->row->name, models[i]->flavor,
                      tt_text_count(count, sizeof count, tt_model_n_elements(models[i])), d->dim, d->n_layers, heads,
                      d->head_dim, d->ffn_dim, d->vocab_size, d->tied ? "yes" : "no",

@@ -199,6 +199,53 @@ int tt_build_add(struct tt_build *b, const char *name, int x, int y)
     return node(b, TT_OP_ADD, name, in, 2, NULL);
 }
 
+/* A node "<layer>.<name>"; outputs 0 to n - 1. */
+static void outputs(struct tt_build *b, enum tt_op_id op, const char *layer, const char *name, const int *in, int n_in,
+                    const struct tt_attr *attr, int n, int *ret_out)
+{
+    char *full = tt_format("%s%s.%s", b->prefix, layer, name);
+    int id = tt_graph_node(b->graph, op, full, in, n_in, attr);
+
+    for (int k = 0; k < n; k++)
+        ret_out[k] = b->graph->nodes[id].out[k];
+    tt_free(full);
+}
+
+/* The rows of each expert times its matrix of `weight`. */
+static int products(struct tt_build *b, const char *layer, const char *name, const char *weight, int rows, int ends,
+                    const struct tt_attr *attr)
+{
+    char *experts = tt_format("%s.experts", layer);
+    int in[3] = {rows, param_of(b, experts, weight), ends}, out;
+
+    outputs(b, TT_OP_EXPERTS, layer, name, in, 3, attr, 1, &out);
+    tt_free(experts);
+    return out;
+}
+
+int tt_build_experts(struct tt_build *b, const char *layer, int x)
+{
+    const struct tt_moe *moe = &b->model->dims.moe;
+    struct tt_attr attr = {.experts = (int)moe->experts,
+                           .top_k = (int)moe->top_k,
+                           .normalize = !moe->gates_as_scored,
+                           .balanced = moe->balanced};
+    char *gate = tt_format("%s.router.gate", layer);
+    int routed[2] = {x, param(b, gate)}, chosen[2], sent[3], gate_up[2], in[3];
+
+    outputs(b, TT_OP_ROUTER, layer, "router", routed, 2, &attr, 2, chosen);
+    outputs(b, TT_OP_DISPATCH, layer, "rows", (const int[]){x, chosen[0]}, 2, &attr, 3, sent);
+    gate_up[0] = products(b, layer, "gate", "w1", sent[0], sent[2], &attr);
+    gate_up[1] = products(b, layer, "up", "w3", sent[0], sent[2], &attr);
+    outputs(b, TT_OP_SWIGLU, layer, "hidden", gate_up, 2, NULL, 1, &in[0]);
+    in[0] = products(b, layer, "down", "w2", in[0], sent[2], &attr);
+    in[1] = chosen[1];
+    in[2] = sent[1];
+    outputs(b, TT_OP_COMBINE, layer, "out", in, 3, NULL, 1, &x);
+    tt_free(gate);
+    return x;
+}
+
 int tt_build_gelu(struct tt_build *b, const char *name, int x)
 {
     return node(b, TT_OP_GELU, name, &x, 1, NULL);

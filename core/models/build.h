@@ -54,6 +54,10 @@ int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bo
 /** Causal attention of the model's heads; in a decode graph over the cache, which it adds. */
 int tt_build_attention(struct tt_build *b, const char *name, int q, int k, int v);
 
+/** The weighted sum of what each token's experts, SwiGLU feed-forwards, make of it. Parameters "<layer>.router.gate",
+ * and w1, w2, w3 of "<layer>.experts"; the sizes are the model's. */
+int tt_build_experts(struct tt_build *b, const char *layer, int x);
+
 /** x + y; GELU in its tanh form; silu(gate) * up. */
 int tt_build_add(struct tt_build *b, const char *name, int x, int y);
 int tt_build_gelu(struct tt_build *b, const char *name, int x);

@@ -76,6 +76,24 @@ static void add_attention(struct tt_model *m, const struct tt_decoder *decoder, 
         ->tp = TT_TP_COLUMNS;
 }
 
+/* torchtitan's order and init rules: the router begins as small as what is added to the residual. */
+static void add_experts(struct tt_model *m, const struct tt_decoder *decoder, int l, struct tt_normal plain,
+                        struct tt_normal deep)
+{
+    const struct tt_model_dims *d = &m->dims;
+    const char *const *hf = decoder->hf_experts;
+
+    (void)tt_params_experts(m, l, "moe.experts.w1", hf[1], d->moe.experts, d->moe.ffn_dim, d->dim, plain);
+    (void)tt_params_experts(m, l, "moe.experts.w2", hf[2], d->moe.experts, d->dim, d->moe.ffn_dim, deep);
+    (void)tt_params_experts(m, l, "moe.experts.w3", hf[3], d->moe.experts, d->moe.ffn_dim, d->dim, deep);
+    (void)tt_params_matrix(m, l, "moe.router.gate.weight", hf[0], d->moe.experts, d->dim, deep);
+}
+
+static bool has_experts(const struct tt_model_dims *d, int64_t layer)
+{
+    return d->moe.experts > 0 && layer >= d->moe.dense_layers;
+}
+
 static void add_block(struct tt_model *m, const struct tt_decoder *decoder, int l)
 {
     const struct tt_model_dims *d = &m->dims;
@@ -85,6 +103,10 @@ static void add_block(struct tt_model *m, const struct tt_decoder *decoder, int 
     add_norm(m, l, "attention_norm.weight", "input_layernorm.weight", d->dim);
     add_attention(m, decoder, l, deep);
     add_norm(m, l, "ffn_norm.weight", "post_attention_layernorm.weight", d->dim);
+    if (has_experts(d, l)) {
+        add_experts(m, decoder, l, plain, deep);
+        return;
+    }
     tt_params_matrix(m, l, "feed_forward.w1.weight", "mlp.gate_proj.weight", d->ffn_dim, d->dim, plain)->tp =
         TT_TP_ROWS;
     tt_params_matrix(m, l, "feed_forward.w3.weight", "mlp.up_proj.weight", d->ffn_dim, d->dim, deep)->tp = TT_TP_ROWS;
@@ -142,7 +164,7 @@ void tt_decoder_build(const struct tt_model *model, const struct tt_decoder *dec
                       struct tt_graph *graph)
 {
     struct tt_build b;
-    int x;
+    int x, h;
 
     tt_build_begin(&b, model, batch, seq_len, graph);
     x = tt_build_embedding(&b, "embeddings", "tok_embeddings");
@@ -150,7 +172,9 @@ void tt_decoder_build(const struct tt_model *model, const struct tt_decoder *dec
         tt_build_block(&b, l);
         x = tt_build_add(&b, "attention_residual", x,
                          attention(&b, decoder, tt_build_rmsnorm(&b, "attention_norm", x)));
-        x = tt_build_add(&b, "out", x, feed_forward(&b, tt_build_rmsnorm(&b, "ffn_norm", x)));
+        h = tt_build_rmsnorm(&b, "ffn_norm", x);
+        h = has_experts(&model->dims, l) ? tt_build_experts(&b, "moe", h) : feed_forward(&b, h);
+        x = tt_build_add(&b, "out", x, h);
     }
     tt_build_block(&b, TT_NONE);
     x = tt_build_rmsnorm(&b, "norm", x);

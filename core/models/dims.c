@@ -7,10 +7,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "core/models/lora.h"
 #include "core/models/rows.h"
 
 /* Bounds that keep every count within 63 bits; far above any existing model. */
-enum { MAX_DIM = 1 << 22, MAX_LAYERS = 1 << 14 };
+enum { MAX_DIM = 1 << 22, MAX_LAYERS = 1 << 14, MAX_EXPERTS = 1 << 14 };
 
 static void override_int(int64_t *value, int64_t with)
 {
@@ -41,6 +42,12 @@ void tt_model_dims_override(struct tt_model_dims *dims, const struct tt_model_di
     override_real(&dims->rope.low_freq_factor, with->rope.low_freq_factor);
     override_real(&dims->rope.high_freq_factor, with->rope.high_freq_factor);
     override_real(&dims->rope.original_max, with->rope.original_max);
+    override_int(&dims->moe.experts, with->moe.experts);
+    override_int(&dims->moe.top_k, with->moe.top_k);
+    override_int(&dims->moe.ffn_dim, with->moe.ffn_dim);
+    override_int(&dims->moe.dense_layers, with->moe.dense_layers);
+    dims->moe.gates_as_scored = dims->moe.gates_as_scored || with->moe.gates_as_scored;
+    dims->moe.balanced = dims->moe.balanced || with->moe.balanced;
     if (with->tied >= 0)
         dims->tied = with->tied;
     if (with->lora.rank)
@@ -165,6 +172,36 @@ static void check_heads(struct check *c, struct tt_model_dims *d)
               tt_key_name(TT_KEY_N_HEADS), (long long)(d->n_heads * d->head_dim), MAX_DIM);
 }
 
+/* Not keys of titan's, but for the last two: they come from a flavor or from the folder of the model. */
+static void check_experts(struct check *c, const struct tt_model_dims *d)
+{
+    const enum tt_key *about = ABOUT(TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR);
+    const struct tt_moe *moe = &d->moe;
+
+    if (moe->balanced && !moe->experts)
+        fault(c, ABOUT(TT_KEY_BALANCED_EXPERTS, TT_KEY_MODEL, TT_KEY_FLAVOR), "%s is for models with experts",
+              tt_key_name(TT_KEY_BALANCED_EXPERTS));
+    if (!moe->experts)
+        return;
+    if (moe->experts < 1 || moe->experts > MAX_EXPERTS)
+        fault(c, about, "the model has %lld experts; there must be 1..%d", (long long)moe->experts, MAX_EXPERTS);
+    if (moe->top_k < 1 || moe->top_k > moe->experts)
+        fault(c, about, "%lld experts for each token, of %lld; there must be 1..%lld", (long long)moe->top_k,
+              (long long)moe->experts, (long long)moe->experts);
+    if (moe->ffn_dim < 1 || moe->ffn_dim > MAX_DIM)
+        fault(c, about, "experts are %lld wide; their width must lie in 1..%d", (long long)moe->ffn_dim, MAX_DIM);
+    if (moe->dense_layers < 0 || moe->dense_layers > d->n_layers)
+        fault(c, about, "%lld layers without experts, of %lld layers", (long long)moe->dense_layers,
+              (long long)d->n_layers);
+    if (d->lora.rank &&
+        d->lora.modules & (tt_lora_module("gate_proj") | tt_lora_module("up_proj") | tt_lora_module("down_proj")))
+        fault(
+            c, ABOUT(TT_KEY_LORA_MODULES, TT_KEY_LORA_RANK),
+            "%s has gate_proj, up_proj or down_proj, and experts have no adapters\nhelp: choose among q_proj, k_proj, "
+            "v_proj and o_proj",
+            tt_key_name(TT_KEY_LORA_MODULES));
+}
+
 int tt_model_dims_check(const struct tt_model_row *row, struct tt_model_dims *d, tt_model_fault_fn fn, void *arg)
 {
     struct check c = {fn, arg, false};
@@ -179,6 +216,7 @@ int tt_model_dims_check(const struct tt_model_row *row, struct tt_model_dims *d,
     if (!(d->norm_eps > 0.0F) || !isfinite(d->norm_eps))
         fault(&c, ABOUT(TT_KEY_NORM_EPS), "%s is %g; it must be positive", tt_key_name(TT_KEY_NORM_EPS),
               (double)d->norm_eps);
+    check_experts(&c, d);
     if (d->lora.rank && !row->adaptable)
         fault(&c, ABOUT(TT_KEY_LORA_RANK, TT_KEY_MODEL),
               "%s has no adapters: its query, key and value are one tensor in Hugging Face's files\nhelp: the models "

@@ -186,3 +186,41 @@ int tt_hf_rope(const json_t *config, double default_theta, const char *where, st
 out:
     return rc;
 }
+
+/* Layers 0 to n - 1, in order. */
+static int read_dense_layers(const json_t *config, const char *where, int64_t *ret_n)
+{
+    const json_t *layers = member(config, "mlp_only_layers");
+    int64_t step = 1;
+    int rc = 0;
+
+    TT_TRY(tt_hf_int(config, "decoder_sparse_step", 1, where, &step));
+    if (step != 1)
+        return tt_fail(TT_EDATA, "%s: decoder_sparse_step %lld is not supported; only 1 is", where, (long long)step);
+    for (size_t i = 0; i < json_array_size(layers); i++)
+        if (json_integer_value(json_array_get(layers, i)) != (json_int_t)i ||
+            !json_is_integer(json_array_get(layers, i)))
+            return tt_fail(TT_EDATA, "%s: mlp_only_layers is supported for the first layers only: [0, 1, ...]", where);
+    *ret_n = (int64_t)json_array_size(layers);
+out:
+    return rc;
+}
+
+int tt_hf_experts(const json_t *config, const char *where, struct tt_model_dims *ret_dims)
+{
+    struct tt_moe moe = {0};
+    bool normalized = false;
+    int rc = 0;
+
+    TT_TRY(tt_hf_int(config, member(config, "num_experts") ? "num_experts" : "num_local_experts", -1, where,
+                     &moe.experts));
+    TT_TRY(tt_hf_int(config, "num_experts_per_tok", -1, where, &moe.top_k));
+    TT_TRY(tt_hf_int(config, "moe_intermediate_size", -1, where, &moe.ffn_dim));
+    TT_TRY(tt_hf_must_be_off(config, "output_router_logits", where));
+    TT_TRY(tt_hf_bool(config, "norm_topk_prob", false, where, &normalized));
+    TT_TRY(read_dense_layers(config, where, &moe.dense_layers));
+    moe.gates_as_scored = !normalized;
+    ret_dims->moe = moe;
+out:
+    return rc;
+}

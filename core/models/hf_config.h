@@ -37,9 +37,19 @@ int tt_hf_check_common(const json_t *config, const char *where) TT_MUST_CHECK;
 int tt_hf_rope(const json_t *config, double default_theta, const char *where, struct tt_rope *ret_rope) TT_MUST_CHECK;
 
 /**
+ * The sizes of experts: their number (num_experts or num_local_experts), num_experts_per_tok,
+ * moe_intermediate_size, norm_topk_prob, and mlp_only_layers, which must be the first layers.
+ */
+int tt_hf_experts(const json_t *config, const char *where, struct tt_model_dims *ret_dims) TT_MUST_CHECK;
+
+/** The reverse for Qwen3's class: the members of its configuration that are about experts. */
+void tt_hf_config_experts(json_t *config, const struct tt_model *model);
+
+/**
  * A new config.json with the members that every architecture has: `architecture`, which is the class in transformers,
- * the row's model_type, the vocabulary, whether the head is tied, a dtype of float32, and null token ids (absent ones
- * would get the defaults of transformers, which belong to another tokenizer).
+ * the row's model_type (of a model with experts hf_same_as, if it has one), the vocabulary, whether the head is tied, a
+ * dtype of float32, and null token ids (absent ones would get the defaults of transformers, which belong to another
+ * tokenizer).
  */
 json_t *tt_hf_config_new(const struct tt_model *model, const char *architecture);
 

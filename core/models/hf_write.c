@@ -25,9 +25,10 @@ json_t *tt_hf_float(float value)
 json_t *tt_hf_config_new(const struct tt_model *model, const char *architecture)
 {
     return json_pack("{s:[s], s:s, s:s, s:I, s:b, s:n, s:n}", "architectures", architecture, "model_type",
-                     model->row->hf_model_type, "torch_dtype", "float32", "vocab_size",
-                     (json_int_t)model->dims.vocab_size, "tie_word_embeddings", model->dims.tied == 1, "bos_token_id",
-                     "eos_token_id");
+                     model->dims.moe.experts && model->row->hf_same_as ? model->row->hf_same_as
+                                                                       : model->row->hf_model_type,
+                     "torch_dtype", "float32", "vocab_size", (json_int_t)model->dims.vocab_size, "tie_word_embeddings",
+                     model->dims.tied == 1, "bos_token_id", "eos_token_id");
 }
 
 static json_t *rope_scaling(const struct tt_rope *rope)
@@ -53,4 +54,18 @@ void tt_hf_config_decoder(json_t *config, const struct tt_model *model)
         config, json_pack("{s:o, s:o, s:o, s:s, s:b, s:f}", "rms_norm_eps", tt_hf_float(d->norm_eps), "rope_theta",
                           tt_json_number(d->rope.theta), "rope_scaling", rope_scaling(&d->rope), "hidden_act", "silu",
                           "attention_bias", false, "attention_dropout", 0.0));
+}
+
+void tt_hf_config_experts(json_t *config, const struct tt_model *model)
+{
+    const struct tt_moe *moe = &model->dims.moe;
+    json_t *dense = json_array();
+
+    for (int64_t l = 0; l < moe->dense_layers; l++)
+        (void)json_array_append_new(dense, json_integer(l));
+    (void)json_object_update_new(
+        config, json_pack("{s:I, s:I, s:I, s:b, s:i, s:o, s:b}", "num_experts", (json_int_t)moe->experts,
+                          "num_experts_per_tok", (json_int_t)moe->top_k, "moe_intermediate_size",
+                          (json_int_t)moe->ffn_dim, "norm_topk_prob", !moe->gates_as_scored, "decoder_sparse_step", 1,
+                          "mlp_only_layers", dense, "output_router_logits", false));
 }

@@ -306,24 +306,40 @@ int64_t tt_model_n_trained(const struct tt_model *model)
     return n;
 }
 
-/* The elements of parameters in matrix products; an embedding counts if it is also the head. */
+static bool is_of_experts(const struct tt_param *param)
+{
+    return param->hf_transform == TT_HF_EXPERTS;
+}
+
+int64_t tt_model_n_active(const struct tt_model *model)
+{
+    const struct tt_moe *moe = &model->dims.moe;
+    int64_t of_experts = 0;
+
+    for (int p = 0; p < model->n_params; p++)
+        of_experts += is_of_experts(&model->params[p]) ? param_elements(&model->params[p]) : 0;
+    return tt_model_n_elements(model) - of_experts + (moe->experts ? of_experts * moe->top_k / moe->experts : 0);
+}
+
+/* The elements of parameters in a token's matrix products; an embedding counts if it is also the head. */
 static int64_t counted_elements(const struct tt_model *model)
 {
     const struct tt_model_dims *d = &model->dims;
     int64_t looked_up = (d->tied ? 0 : d->vocab_size) + (model->row->learned_positions ? d->max_positions : 0);
 
-    return tt_model_n_elements(model) - looked_up * d->dim;
+    return tt_model_n_active(model) - looked_up * d->dim;
 }
 
 /* Weights of products for which backward computes no gradient: those of layers and of the output. */
 static int64_t frozen_elements(const struct tt_model *model)
 {
-    int64_t n = 0;
+    const struct tt_moe *moe = &model->dims.moe;
+    int64_t n = 0, of_experts = 0;
 
     for (int p = 0; p < model->n_params; p++)
         if (model->params[p].frozen && (model->params[p].block != TT_BLOCK_EMBEDDINGS || model->params[p].tied))
-            n += param_elements(&model->params[p]);
-    return n;
+            *(is_of_experts(&model->params[p]) ? &of_experts : &n) += param_elements(&model->params[p]);
+    return n + (moe->experts ? of_experts * moe->top_k / moe->experts : 0);
 }
 
 /* 6: a multiplication and an addition, once in forward and twice in backward; once in backward if it is frozen. */

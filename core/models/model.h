@@ -22,6 +22,16 @@ struct tt_lora {
     unsigned modules; /* which linear layers have one: bits of tt_lora_modules */
 };
 
+/* The feed-forward layers of experts: a router gives each token to top_k of them. */
+struct tt_moe {
+    int64_t experts; /* 0: none, all layers are dense */
+    int64_t top_k;
+    int64_t ffn_dim;      /* width of an expert */
+    int64_t dense_layers; /* the first layers, which have a dense feed-forward */
+    bool gates_as_scored; /* a token's gates are not divided by their sum */
+    bool balanced;        /* debugging: experts get tokens in turn, whatever the router says */
+};
+
 /* Sizes of a model; in overrides 0 (or rope.theta 0, norm_eps 0, tied -1) means "from the flavor". */
 struct tt_model_dims {
     int64_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab_size;
@@ -30,6 +40,7 @@ struct tt_model_dims {
     int64_t
         max_positions; /* config.json's max_position_embeddings, a limit only if positions are learned; 0: unknown */
     int tied;          /* output shares tok_embeddings: 0, 1, or -1 in overrides */
+    struct tt_moe moe;
     struct tt_lora lora;
 };
 
@@ -54,6 +65,7 @@ enum tt_hf_transform {
     TT_HF_SAME,
     TT_HF_ROPE_PAIRS, /* rows inside each head: ours 2i+c, theirs c*(E/2)+i (llama q and k) */
     TT_HF_TRANSPOSE,  /* theirs is [in, out] (gpt2) */
+    TT_HF_EXPERTS,    /* theirs is a tensor for each expert, with its number in place of the * in hf_name */
 };
 
 struct tt_param {
@@ -96,7 +108,7 @@ struct tt_model_row {
     const struct tt_flavor *flavors;
     int n_flavors;
     const char *hf_model_type; /* config.json's model_type */
-    const char *hf_same_as;    /* another model_type with the same weights and arithmetic; may be NULL */
+    const char *hf_same_as;    /* another model_type that it reads, and writes for models with experts; may be NULL */
     const char *hf_blocks;     /* the text before a block's number in Hugging Face's names */
     bool learned_positions;    /* max_positions rows of them; else RoPE */
     const char *hf_prefix;     /* a prefix of names that some files leave out; may be NULL */
@@ -157,8 +169,11 @@ int64_t tt_model_n_elements(const struct tt_model *model);
 /** The elements of the parameters that are not frozen. */
 int64_t tt_model_n_trained(const struct tt_model *model);
 
-/** torchtitan's model flops per token: 6 (n - n_embedding) + 6 L H (2 E) T; the causal mask is not discounted. A frozen
- * element counts 4, since it has no gradient. */
+/** The elements that a token uses: of experts, the share top_k / experts. */
+int64_t tt_model_n_active(const struct tt_model *model);
+
+/** torchtitan's model flops per token: 6 (n - n_embedding) + 6 L H (2 E) T, where n are the elements that a token uses;
+ * the causal mask is not discounted. A frozen element counts 4, since it has no gradient. */
 double tt_model_flops_per_token(const struct tt_model *model, int64_t seq_len);
 
 /** The same without the attention to masked positions. */

@@ -12,9 +12,9 @@
 #include "core/base/mem.h"
 #include "core/models/lora.h"
 
-/* norm_eps is a float, tied an int; the rest is int64_t or double. An OPTIONAL is an int64_t that may be missing
+/* norm_eps is a float, tied an int (FLAG); the rest is int64_t or double. An OPTIONAL is an int64_t that may be missing
  * (0). */
-enum kind { INT, OPTIONAL, FLAG, FLOAT, REAL };
+enum kind { INT, OPTIONAL, FLAG, BOOL, FLOAT, REAL };
 
 struct field {
     const char *key;
@@ -53,10 +53,19 @@ static const struct field lora_fields[] = {
     FIELD("alpha", REAL, lora.alpha),
 };
 
+static const struct field moe_fields[] = {
+    FIELD("experts", INT, moe.experts),
+    FIELD("top_k", INT, moe.top_k),
+    FIELD("ffn_dim", INT, moe.ffn_dim),
+    FIELD("dense_layers", INT, moe.dense_layers),
+    FIELD("gates_as_scored", BOOL, moe.gates_as_scored),
+};
+
 enum {
     N_FIELDS = sizeof fields / sizeof *fields,
     N_SCALING = sizeof scaling_fields / sizeof *scaling_fields,
-    N_LORA = sizeof lora_fields / sizeof *lora_fields
+    N_LORA = sizeof lora_fields / sizeof *lora_fields,
+    N_MOE = sizeof moe_fields / sizeof *moe_fields
 };
 
 static json_t *field_json(const struct tt_model_dims *dims, const struct field *field)
@@ -69,6 +78,8 @@ static json_t *field_json(const struct tt_model_dims *dims, const struct field *
         return json_integer(*(const int64_t *)at);
     case FLAG:
         return json_boolean(*(const int *)at == 1);
+    case BOOL:
+        return json_boolean(*(const bool *)at);
     case FLOAT:
         return json_real((double)*(const float *)at);
     case REAL:
@@ -92,16 +103,22 @@ static json_t *lora_json(const struct tt_model_dims *dims)
 
 char *tt_model_json_text(const struct tt_model *model)
 {
-    json_t *json = json_pack("{s:s, s:s}", "name", model->row->name, "flavor", model->flavor), *scaling;
+    json_t *json = json_pack("{s:s, s:s}", "name", model->row->name, "flavor", model->flavor), *part;
     char *text;
 
     for (int i = 0; i < N_FIELDS; i++)
         (void)json_object_set_new(json, fields[i].key, field_json(&model->dims, &fields[i]));
     if (model->dims.rope.factor > 0.0) {
-        scaling = json_object();
+        part = json_object();
         for (int i = 0; i < N_SCALING; i++)
-            (void)json_object_set_new(scaling, scaling_fields[i].key, field_json(&model->dims, &scaling_fields[i]));
-        (void)json_object_set_new(json, "rope_scaling", scaling);
+            (void)json_object_set_new(part, scaling_fields[i].key, field_json(&model->dims, &scaling_fields[i]));
+        (void)json_object_set_new(json, "rope_scaling", part);
+    }
+    if (model->dims.moe.experts) {
+        part = json_object();
+        for (int i = 0; i < N_MOE; i++)
+            (void)json_object_set_new(part, moe_fields[i].key, field_json(&model->dims, &moe_fields[i]));
+        (void)json_object_set_new(json, "moe", part);
     }
     if (model->dims.lora.rank)
         (void)json_object_set_new(json, "lora", lora_json(&model->dims));
@@ -126,9 +143,13 @@ static int read_field(const json_t *json, const struct field *field, const char 
         TT_TRY(tt_json_get_int(json, field->key, where, (int64_t *)(void *)at));
         break;
     case FLAG:
+    case BOOL:
         if (!json_is_boolean(value))
             return tt_fail(TT_EDATA, "'%s': '%s' is not true or false", where, field->key);
-        *(int *)(void *)at = json_is_true(value);
+        if (field->kind == FLAG)
+            *(int *)(void *)at = json_is_true(value);
+        else
+            *(bool *)(void *)at = json_is_true(value);
         break;
     case FLOAT:
         TT_TRY(tt_json_get_real(json, field->key, where, &real));
@@ -169,7 +190,7 @@ int tt_model_json_load(const char *path, struct tt_model **ret_model)
 {
     struct tt_model_dims dims = {0};
     const char *name = NULL, *flavor = NULL;
-    const json_t *scaling;
+    const json_t *part;
     json_t *json = NULL;
     int rc = 0;
 
@@ -178,9 +199,12 @@ int tt_model_json_load(const char *path, struct tt_model **ret_model)
     TT_TRY(tt_json_get_string(json, "flavor", path, &flavor));
     for (int i = 0; i < N_FIELDS; i++)
         TT_TRY(read_field(json, &fields[i], path, &dims));
-    scaling = json_object_get(json, "rope_scaling");
-    for (int i = 0; scaling && i < N_SCALING; i++)
-        TT_TRY(read_field(scaling, &scaling_fields[i], path, &dims));
+    part = json_object_get(json, "rope_scaling");
+    for (int i = 0; part && i < N_SCALING; i++)
+        TT_TRY(read_field(part, &scaling_fields[i], path, &dims));
+    part = json_object_get(json, "moe");
+    for (int i = 0; part && i < N_MOE; i++)
+        TT_TRY(read_field(part, &moe_fields[i], path, &dims));
     if (json_object_get(json, "lora"))
         TT_TRY(read_lora(json_object_get(json, "lora"), path, &dims));
     if (tt_model_from_dims(name, flavor, &dims, ret_model) < 0)

@@ -36,6 +36,19 @@ struct tt_param *tt_params_matrix(struct tt_model *model, int block, const char 
     return p;
 }
 
+struct tt_param *tt_params_experts(struct tt_model *model, int block, const char *name, const char *hf_name,
+                                   int64_t experts, int64_t rows, int64_t columns, struct tt_normal normal)
+{
+    struct tt_param *p = tt_params_matrix(model, block, name, hf_name, rows, columns, normal);
+
+    p->ndim = 3;
+    p->shape[0] = experts;
+    p->shape[1] = rows;
+    p->shape[2] = columns;
+    p->hf_transform = TT_HF_EXPERTS;
+    return p;
+}
+
 struct tt_param *tt_params_vector(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t n,
                                   enum tt_param_init init)
 {

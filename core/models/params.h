@@ -16,6 +16,10 @@ struct tt_normal {
 struct tt_param *tt_params_matrix(struct tt_model *model, int block, const char *name, const char *hf_name,
                                   int64_t rows, int64_t columns, struct tt_normal normal);
 
+/** The matrices (rows, columns) of `experts` experts in one tensor; hf_name has a * for an expert's number. */
+struct tt_param *tt_params_experts(struct tt_model *model, int block, const char *name, const char *hf_name,
+                                   int64_t experts, int64_t rows, int64_t columns, struct tt_normal normal);
+
 /** A vector with all elements equal. */
 struct tt_param *tt_params_vector(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t n,
                                   enum tt_param_init init);

@@ -38,7 +38,9 @@ def continue_greedily(model, prompt):
 
 
 def make(name):
-    model = AutoModelForCausalLM.from_pretrained(DATA / name, dtype=torch.float64, attn_implementation="eager").eval()
+    experts = {"experts_implementation": "eager"} if "_moe" in name else {}
+    model = AutoModelForCausalLM.from_pretrained(DATA / name, dtype=torch.float64, attn_implementation="eager",
+                                                 **experts).eval()
     random = numpy.random.default_rng(5)
     limit = model.config.max_position_embeddings - NEW_TOKENS
     cases = []

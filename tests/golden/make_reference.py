@@ -34,6 +34,7 @@ weights, and adds to expect.json
 import json
 import math
 import pathlib
+import shutil
 import sys
 
 import numpy
@@ -43,7 +44,7 @@ from torch.overrides import TorchFunctionMode
 from safetensors.torch import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3Config,
-                          Qwen3ForCausalLM)
+                          Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
 DATA = pathlib.Path(__file__).resolve().parent / "data"
 
@@ -82,6 +83,30 @@ CASES = {
         "seq_len": 24, "global_batch_size": 24, "steps": 10, "max_norm": 1.0,
         "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
         "lr_scheduler": {"warmup_steps": 2, "decay_ratio": 0.6, "decay_type": "linear", "min_lr_factor": 0.1},
+    },
+    # Three of eight experts for each token, in every layer. The routers' weights are large, and the seed is one with
+    # which no token's choice is a near-tie.
+    "qwen3_moe": {
+        "family": "qwen3_moe", "seed": 15, "weight_std": 0.08, "gate_std": 1.0, "gap": 5e-4,
+        "model": {"hidden_size": 36, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2,
+                  "head_dim": 14, "intermediate_size": 52, "moe_intermediate_size": 20, "num_experts": 8,
+                  "num_experts_per_tok": 3, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
+                  "vocab_size": 211, "tie_word_embeddings": False},
+        "seq_len": 24, "global_batch_size": 8, "steps": 6, "max_norm": 1.0,
+        "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
+        "lr_scheduler": {"warmup_steps": 2, "decay_ratio": None, "decay_type": "cosine", "min_lr_factor": 0.1},
+    },
+    # The first layer is dense, and gates are scores as they are. One expert is so quiet that it gets no token in some
+    # steps.
+    "qwen3_moe_dense": {
+        "family": "qwen3_moe", "seed": 32, "weight_std": 0.08, "gate_std": 1.0, "gap": 5e-4, "quiet": 5,
+        "model": {"hidden_size": 28, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+                  "head_dim": 10, "intermediate_size": 44, "moe_intermediate_size": 18, "num_experts": 12,
+                  "num_experts_per_tok": 2, "norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": [0],
+                  "vocab_size": 157, "tie_word_embeddings": True},
+        "seq_len": 24, "global_batch_size": 16, "steps": 6, "max_norm": 1.0,
+        "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
+        "lr_scheduler": {"warmup_steps": 1, "decay_ratio": 0.5, "decay_type": "linear", "min_lr_factor": 0.2},
     },
 }
 
@@ -125,6 +150,9 @@ def random_model(case):
                                           **case["model"]))
     if family == "qwen3":
         return Qwen3ForCausalLM(Qwen3Config(attn_implementation="eager", rms_norm_eps=1e-6, **rope, **case["model"]))
+    if family == "qwen3_moe":
+        return Qwen3MoeForCausalLM(Qwen3MoeConfig(attn_implementation="eager", experts_implementation="eager",
+                                                  rms_norm_eps=1e-6, **rope, **case["model"]))
     return LlamaForCausalLM(LlamaConfig(attn_implementation="eager", rms_norm_eps=1e-5, **rope, **case["model"]))
 
 
@@ -136,6 +164,10 @@ def make_model(case):
             noise = torch.randn(parameter.shape, generator=generator)
             if name.endswith(".bias"):
                 parameter.copy_(0.05 * noise)
+            elif name.endswith(".mlp.gate.weight"):
+                parameter.copy_(case["gate_std"] * noise)
+                if "quiet" in case:
+                    parameter[case["quiet"]] *= 0.01
             else:
                 parameter.copy_(case["weight_std"] * noise if parameter.dim() > 1 else 1 + 0.1 * noise)
     return model.float()
@@ -172,6 +204,23 @@ def pack(tokens, offsets, learned, length):
         positions[at:] = [*range(len(ids)), *range(length - after)]
         at = after
     return [torch.tensor(part) for part in zip(*samples)]
+
+
+class WatchRouters:
+    """The smallest gap between the logits of the last expert that a token gets and the first that it does not get, and
+    the number of experts without a token, over all layers and steps."""
+
+    def __init__(self, model, top_k):
+        self.gap, self.without, self.top_k = math.inf, 0, top_k
+        for name, module in model.named_modules():
+            if name.endswith(".mlp.gate"):
+                module.register_forward_hook(self.see)
+
+    def see(self, module, inputs, output):
+        logits = torch.nn.functional.linear(inputs[0].flatten(0, -2), module.weight)
+        best = logits.topk(self.top_k + 1, dim=-1)
+        self.gap = min(self.gap, (best.values[:, -2] - best.values[:, -1]).min().item())
+        self.without += logits.shape[-1] - best.indices[:, :-1].unique().numel()
 
 
 class KeepFloat64(TorchFunctionMode):
@@ -237,9 +286,19 @@ def make(name):
     write_tokens(folder / "tokens.bin", tokens)
     model = make_model(case)
     model.save_pretrained(folder, safe_serialization=True)
-    seen = train(model.double().train(), torch.from_numpy(tokens), case)
-    final = {key: value.detach().float().contiguous() for key, value in model.named_parameters()}
-    save_file(final, folder / "final.safetensors", metadata={"format": "pt"})
+    model = model.double().train()
+    routers = WatchRouters(model, case["model"].get("num_experts_per_tok", 0)) if "gap" in case else None
+    seen = train(model, torch.from_numpy(tokens), case)
+    if routers:
+        if not routers.gap > case["gap"]:
+            sys.exit(f"{name}: a near-tie of {routers.gap:.2g}; take another seed")
+        seen["routers"] = {"smallest_gap": routers.gap, "experts_without_tokens": routers.without}
+        model.float().save_pretrained(folder / "final", safe_serialization=True)  # experts are separate in files
+        (folder / "final" / "model.safetensors").rename(folder / "final.safetensors")
+        shutil.rmtree(folder / "final")
+    else:
+        final = {key: value.detach().float().contiguous() for key, value in model.named_parameters()}
+        save_file(final, folder / "final.safetensors", metadata={"format": "pt"})
     recipe = {key: case[key] for key in
               ("seq_len", "global_batch_size", "steps", "optimizer", "max_norm", "lr_scheduler")}
     (folder / "expect.json").write_text(json.dumps({"case": recipe, **seen}, indent=1) + "\n")
@@ -264,6 +323,12 @@ def add_documents(folder):
           expect["loss"][-1])
 
 
+def open_model(folder, dtype=torch.float64):
+    """The default way to multiply the rows of experts cannot do all types and sizes."""
+    experts = {"experts_implementation": "eager"} if "_moe" in folder.name else {}
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager", **experts).train()
+
+
 def add_chat(folder):
     """The same tokens as conversations, in which turns of a few tokens are learned."""
     expect = json.loads((folder / "expect.json").read_text())
@@ -276,7 +341,7 @@ def add_chat(folder):
             learned += [0] * int(random.integers(1, 9)) + [1] * int(random.integers(1, 9))
         del learned[offsets[-1]:]
     case = {key: value for key, value in expect["case"].items() if key != "data"}
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager").train()
+    model = open_model(folder)
     packs = pack(tokens, offsets, learned, case["seq_len"])
     seen = train(model, torch.from_numpy(tokens), case, packs=packs)
     expect["chat"] = {"offsets": offsets, "learned": "".join(map(str, learned)), **seen}
@@ -353,7 +418,7 @@ def add_bfloat16(folder):
     length, batch = expect["case"]["seq_len"], expect["case"]["global_batch_size"]
     tokens = numpy.frombuffer((folder / "tokens.bin").read_bytes()[1024:], numpy.uint16)[:batch * length + 1]
     tokens = torch.from_numpy(tokens.astype(numpy.int64))
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, attn_implementation="eager").train()
+    model = open_model(folder, torch.bfloat16)
     with CountRoundings() as roundings:
         logits = model(input_ids=tokens[:-1].view(batch, length), use_cache=False).logits
         loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens[1:])

@@ -99,7 +99,9 @@ static struct tt_ckpt_chunk chunk_of(const struct tt_param *param, const struct 
 
 static int64_t width_of(const struct tt_param *param)
 {
-    return param->ndim == 2 ? param->shape[1] : 1;
+    struct tt_box one = tt_box_rows(param->ndim, param->shape, 0, 1);
+
+    return tt_box_volume(&one);
 }
 
 /* The whole weights of a safetensors file, with the rows of q and k in our order. */

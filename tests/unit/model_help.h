@@ -8,11 +8,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "core/base/mem.h"
 #include "core/models/model.h"
+#include "core/os/file.h"
 
 /* The parameter of that name, which must exist. */
 static inline struct tt_param *find_param(const struct tt_model *model, const char *name)
@@ -30,6 +33,38 @@ static inline void fill_rows(const struct tt_param *p, uint64_t seed, int64_t be
     struct tt_box part = tt_box_rows(p->ndim, p->shape, begin, rows);
 
     tt_param_fill(p, seed, &part, data);
+}
+
+/* A flavor with some sizes replaced; overrides may be NULL. */
+static inline struct tt_model *make_of(const char *name, const char *flavor, const struct tt_model_dims *overrides)
+{
+    struct tt_model *model = NULL;
+
+    if (tt_model_new(name, flavor, overrides, NULL, &model) < 0)
+        fail_msg("%s", tt_error_message());
+    return model;
+}
+
+/* The call failed with that code and a message that has `part` in it. */
+static inline void assert_fails(int rc, int code, const char *part)
+{
+    if (rc != code || !strstr(tt_error_message(), part))
+        fail_msg("wanted %d with '%s', got %d: %s", code, part, rc, tt_error_message());
+}
+
+/* The model of a folder with this config.json. */
+static inline int model_of_json(const char *name, const char *json, struct tt_model **ret_model)
+{
+    char folder[] = "/tmp/titan-test-XXXXXX", *path;
+    int rc;
+
+    assert_non_null(mkdtemp(folder));
+    path = tt_format("%s/config.json", folder);
+    assert_int_equal(tt_file_replace(path, json, strlen(json)), 0);
+    rc = tt_model_new(name, "hf", NULL, folder, ret_model);
+    assert_int_equal(tt_folder_remove(folder), 0);
+    tt_free(path);
+    return rc;
 }
 
 #endif

@@ -15,6 +15,7 @@
  *   0  plain.weight    (5, 7)            3, 5, 7  c_attn.weight: q, k, v (3, 4) each, theirs [4, 9]
  *   1  plain.bias      (5)               4, 6, 8  c_attn.bias: q, k, v (3) each, theirs [9]
  *   2  rope.weight     (2 heads of 6, 3)
+ * Experts have a test of their own.
  */
 enum { N_PARAMS = 9 };
 
@@ -167,9 +168,55 @@ static void imported_rows_are_ours_again(void **state)
     }
 }
 
+/* Rows whose elements have their number; arg is the width of a row. */
+static int read_numbers(void *arg, int param, int64_t row, int64_t n, float *data)
+{
+    int64_t width = *(const int64_t *)arg;
+
+    (void)param;
+    for (int64_t i = 0; i < n * width; i++)
+        data[i] = (float)(row * width + i);
+    return 0;
+}
+
+/* Three experts of (2, 5). */
+static void experts_have_a_tensor_each(void **state)
+{
+    struct tt_param param = {.name = (char *)"ours",
+                             .ndim = 3,
+                             .shape = {3, 2, 5},
+                             .hf_name = (char *)"mlp.experts.*.up.weight",
+                             .hf_transform = TT_HF_EXPERTS};
+    struct tt_model model = {.params = &param, .n_params = 1};
+    int64_t row = 5, expert = 10; /* elements of a row of theirs and of ours */
+    float data[30];
+    int n = 0;
+    struct tt_hf_tensor *list = tt_hf_tensors(&model, false, &n);
+
+    assert_int_equal(n, 3);
+    for (int e = 0; e < 3; e++) {
+        assert_true(tt_hf_is_name(&param, list[e].name));
+        assert_true(list[e].ndim == 2 && list[e].shape[0] == 2 && list[e].shape[1] == 5);
+        for (int64_t from = 0; from < 2; from++) { /* all rows, then the last */
+            assert_int_equal(tt_hf_export(&model, &list[e], read_numbers, &expert, from, 2 - from, data), 0);
+            for (int64_t i = 0; i < (2 - from) * 5; i++)
+                assert_true(data[i] == (float)(e * 10 + from * 5 + i));
+        }
+    }
+    assert_string_equal(list[2].name, "mlp.experts.2.up.weight");
+    assert_false(tt_hf_is_name(&param, "mlp.experts.3.up.weight"));
+    assert_false(tt_hf_is_name(&param, "mlp.experts..up.weight"));
+    assert_false(tt_hf_is_name(&param, "mlp.experts.1.down.weight"));
+    assert_int_equal(tt_hf_import(&model, 0, read_numbers, &row, 1, 2, data), 0);
+    for (int i = 0; i < 20; i++)
+        assert_true(data[i] == (float)(10 + i));
+    tt_free(list);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(experts_have_a_tensor_each),
         cmocka_unit_test_setup_teardown(tensors_have_their_shapes_and_parts, setup, teardown),
         cmocka_unit_test_setup_teardown(exported_rows_are_where_they_belong, setup, teardown),
         cmocka_unit_test_setup_teardown(imported_rows_are_ours_again, setup, teardown),

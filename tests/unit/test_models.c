@@ -10,24 +10,9 @@
 
 static const struct tt_model_dims no_overrides = {.tied = -1};
 
-static struct tt_model *make_of(const char *name, const char *flavor, const struct tt_model_dims *overrides)
-{
-    struct tt_model *model = NULL;
-
-    if (tt_model_new(name, flavor, overrides, NULL, &model) < 0)
-        fail_msg("%s", tt_error_message());
-    return model;
-}
-
 static struct tt_model *make(const char *flavor, const struct tt_model_dims *overrides)
 {
     return make_of("llama3", flavor, overrides);
-}
-
-static void assert_fails(int rc, int code, const char *part)
-{
-    if (rc != code || !strstr(tt_error_message(), part))
-        fail_msg("wanted %d with '%s', got %d: %s", code, part, rc, tt_error_message());
 }
 
 static void counts_and_flops_are_torchtitans(void **state)
@@ -203,7 +188,8 @@ static void hugging_face_names_and_transforms(void **state)
 
 static float *fill(const struct tt_param *p, uint64_t seed, int64_t *ret_n)
 {
-    int64_t n = p->shape[0] * (p->ndim > 1 ? p->shape[1] : 1);
+    struct tt_box whole = tt_box_whole(p->ndim, p->shape);
+    int64_t n = tt_box_volume(&whole);
     float *data = tt_calloc((size_t)n, sizeof *data);
 
     fill_rows(p, seed, 0, p->shape[0], data);
@@ -477,21 +463,6 @@ static void hf_config_of_transformers_5(void **state)
     tt_model_free(model);
 }
 
-/* A model from the text of a config.json, by way of a folder that is removed afterwards. */
-static int model_of_json(const char *name, const char *json, struct tt_model **ret_model)
-{
-    char folder[] = "/tmp/titan-test-XXXXXX", *path;
-    int rc;
-
-    assert_non_null(mkdtemp(folder));
-    path = tt_format("%s/config.json", folder);
-    assert_int_equal(tt_file_replace(path, json, strlen(json)), 0);
-    rc = tt_model_new(name, "hf", NULL, folder, ret_model);
-    assert_int_equal(tt_folder_remove(folder), 0);
-    tt_free(path);
-    return rc;
-}
-
 #define LLAMA_CONFIG   CONFIG_OF("llama")
 #define MISTRAL_CONFIG CONFIG_OF("mistral")
 #define CONFIG_OF(type)                                                                                  \
@@ -573,7 +544,9 @@ static bool dims_equal(const struct tt_model_dims *a, const struct tt_model_dims
     return a->dim == b->dim && a->n_layers == b->n_layers && a->n_heads == b->n_heads &&
            a->n_kv_heads == b->n_kv_heads && a->head_dim == b->head_dim && a->ffn_dim == b->ffn_dim &&
            a->vocab_size == b->vocab_size && a->norm_eps == b->norm_eps && a->tied == b->tied &&
-           a->max_positions == b->max_positions && memcmp(&a->rope, &b->rope, sizeof a->rope) == 0;
+           a->max_positions == b->max_positions && memcmp(&a->rope, &b->rope, sizeof a->rope) == 0 &&
+           a->moe.experts == b->moe.experts && a->moe.top_k == b->moe.top_k && a->moe.ffn_dim == b->moe.ffn_dim &&
+           a->moe.dense_layers == b->moe.dense_layers && a->moe.gates_as_scored == b->moe.gates_as_scored;
 }
 
 /* Writes the model's config.json and reads it back. */

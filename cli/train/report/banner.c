@@ -249,10 +249,14 @@ static void print_model(FILE *out, const struct tt_setup *s)
     const char *key = "checkpoint.initial_load_path";
     bool assets = strcmp(tt_config_origin(s->cfg, "model.hf_assets_path"), key) == 0;
     bool sizes = strcmp(tt_config_origin(s->cfg, "model.flavor"), key) == 0;
+    const struct tt_moe *moe = &s->job.model->dims.moe;
     char count[32];
 
     (void)fprintf(out, "  model    %s %s, %s parameters", s->job.model->row->name, s->job.model->flavor,
                   tt_text_count(count, sizeof count, tt_model_n_elements(s->job.model)));
+    if (moe->experts)
+        (void)fprintf(out, ", of which a token uses %s (%" PRId64 " of %" PRId64 " experts)",
+                      tt_text_count(count, sizeof count, tt_model_n_active(s->job.model)), moe->top_k, moe->experts);
     if (assets || sizes)
         (void)fprintf(out, "; %s from %s", !sizes ? "tokenizer" : assets ? "model and tokenizer" : "model", key);
     (void)fprintf(out, "\n");
