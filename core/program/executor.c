@@ -176,11 +176,13 @@ bool tt_running_all_finite(enum tt_dtype dtype, const void *data, int64_t n)
     return finite;
 }
 
-static void bad_parameter_of(const struct tt_executor *ex, const struct tt_graph *graph, char *name, size_t name_size)
+static void bad_parameter_of(const struct tt_executor *ex, const struct tt_stage *stage, struct tt_bad_value *bad)
 {
     const struct tt_program *p = ex->program;
+    const struct tt_graph *graph = stage->graph;
 
-    for (int v = 0; v < graph->n_values && !name[0]; v++) {
+    bad->order = stage->number;
+    for (int v = 0; v < graph->n_values && !bad->name[0]; v++) {
         const struct tt_value *value = &graph->values[v];
         const struct tt_unit_param *place;
 
@@ -191,15 +193,15 @@ static void bad_parameter_of(const struct tt_executor *ex, const struct tt_graph
                 ex->state->dtype,
                 tt_state_at(ex->state, TT_STATE_PARAM, p->layout->unit_of[value->param], place->offset),
                 tt_box_volume(&place->box)))
-            (void)snprintf(name, name_size, "parameter %s", value->name);
+            (void)snprintf(bad->name, sizeof bad->name, "parameter %s", value->name);
     }
 }
 
-void tt_executor_bad_parameter(const struct tt_executor *ex, char *name, size_t name_size)
+void tt_executor_bad_parameter(const struct tt_executor *ex, struct tt_bad_value *ret_bad)
 {
-    name[0] = 0; /* the failed run has already waited for the stream */
-    for (int s = 0; s < ex->program->n_stages; s++)
-        bad_parameter_of(ex, ex->program->stages[s].graph, name, name_size);
+    *ret_bad = (struct tt_bad_value){0}; /* the failed run has already waited for the stream */
+    for (int s = 0; s < ex->program->n_stages && !ret_bad->name[0]; s++)
+        bad_parameter_of(ex, &ex->program->stages[s], ret_bad);
 }
 
 /* --- the walk --- */
@@ -306,14 +308,12 @@ int tt_executor_run(struct tt_executor *ex, struct tt_step *step)
     return walk(ex, step, false);
 }
 
-int tt_executor_explain(struct tt_executor *ex, struct tt_step *step, char *name, size_t name_size)
+int tt_executor_explain(struct tt_executor *ex, struct tt_step *step, struct tt_bad_value *ret_bad)
 {
     int rc;
 
-    name[0] = 0;
-    ex->bad = name;
-    ex->bad_size = name_size;
-    ex->bad_elsewhere = false;
+    *ret_bad = (struct tt_bad_value){.order = INT64_MAX};
+    ex->bad = ret_bad;
     rc = walk(ex, step, true);
     ex->bad = NULL;
     return rc;

@@ -97,18 +97,23 @@ static inline bool tt_program_asks(const struct tt_program *program, int instr)
     return !program->is_piped && instr > 0 && (every <= 1 || instr % every == 0);
 }
 
-/**
- * Writes the name of the first parameter of which this rank has a value that is not finite, "parameter
- * layers.0.attention.wq.weight", into name; "" if there is none. Not collective.
- */
-void tt_executor_bad_parameter(const struct tt_executor *executor, char *name, size_t name_size);
+/* A value of this rank that is not finite. */
+struct tt_bad_value {
+    char name[256]; /* "parameter layers.0.attention.wq.weight", "layers.3.attention.o of microbatch 2"; "": there is
+                       none */
+    /* When it is computed, the same for all ranks of a pipeline: by the microbatch, within it forward from the first
+     * stage to the last one, then backward. The smallest is the cause of others. */
+    int64_t order;
+};
+
+/** The first parameter of which this rank has a value that is not finite. Not collective. */
+void tt_executor_bad_parameter(const struct tt_executor *executor, struct tt_bad_value *ret_bad);
 
 /**
- * After TT_ENONFINITE, on the same inputs: runs the step again up to the clip and examines every value. Writes the
- * first one on this rank that is not finite, "layers.3.attention.o of microbatch 2", into name; "" if there is none.
- * Collective. Changes no parameter.
+ * After TT_ENONFINITE, on the same inputs: runs the step again up to the clip and examines every value. Gives the first
+ * one on this rank that is not finite. Collective. Changes no parameter.
  */
-int tt_executor_explain(struct tt_executor *executor, struct tt_step *step, char *name, size_t name_size) TT_MUST_CHECK;
+int tt_executor_explain(struct tt_executor *executor, struct tt_step *step, struct tt_bad_value *ret_bad) TT_MUST_CHECK;
 
 /**
  * When each instruction of the last run began and ended (tt_clock_sec), [n_instrs]. The time between two of them is the

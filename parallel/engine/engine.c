@@ -4,6 +4,7 @@
  */
 #include "parallel/engine/engine.h"
 
+#include <float.h>
 #include <stdio.h>
 
 #include "core/base/mem.h"
@@ -403,27 +404,32 @@ int tt_engine_validate(struct tt_engine *e, struct tt_step *step)
     return tt_executor_run(e->validate.executor, step);
 }
 
-/* All ranks take the message of the lowest rank that found something. */
-static int agree_on_culprit(struct tt_engine *e, const char *first, const char *found)
+/* All ranks take the message of the one that found the first value; of several, the lowest. */
+static int agree_on_culprit(struct tt_engine *e, const char *first, const struct tt_bad_value *found)
 {
+    double own = found->name[0] ? -(double)found->order : -DBL_MAX, earliest = own;
     int rc = 0;
 
-    if (found[0])
-        rc = tt_fail(TT_ENONFINITE, "%s; the first value that is not finite is %s", first, found);
-    return tt_comm_agree(e->comm, rc);
+    TT_TRY(tt_comm_max_f64(e->comm, &earliest, 1));
+    if (found->name[0] && own == earliest)
+        rc = tt_fail(TT_ENONFINITE, "%s; the first value that is not finite is %s", first, found->name);
+    rc = tt_comm_agree(e->comm, rc);
+out:
+    return rc;
 }
 
 int tt_engine_explain(struct tt_engine *e, struct tt_step *step)
 {
-    char first[512], found[256];
+    struct tt_bad_value found;
+    char first[512];
     int rc = 0;
 
     (void)snprintf(first, sizeof first, "%s", tt_error_message());
     /* parameters of all ranks first: a rank that gathers a bad one would name a result of it */
-    tt_executor_bad_parameter(e->train.executor, found, sizeof found);
-    TT_TRY(agree_on_culprit(e, first, found));
-    TT_TRY(tt_executor_explain(e->train.executor, step, found, sizeof found));
-    TT_TRY(agree_on_culprit(e, first, found));
+    tt_executor_bad_parameter(e->train.executor, &found);
+    TT_TRY(agree_on_culprit(e, first, &found));
+    TT_TRY(tt_executor_explain(e->train.executor, step, &found));
+    TT_TRY(agree_on_culprit(e, first, &found));
     rc = tt_fail(TT_ENONFINITE, "%s; every single value is finite, their sum is not", first);
 out:
     return rc;

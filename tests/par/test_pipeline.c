@@ -8,10 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "core/base/mem.h"
+#include "parallel/comm/threads.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 
@@ -123,9 +125,79 @@ static void any_schedule_has_the_bits_of_one_rank(void **state)
     }
 }
 
+/* --- the first value that is not finite --- */
+
+struct overflow {
+    const struct train_job *job;
+    const char *param; /* whose first element becomes so large that what follows from it overflows */
+    const char *found; /* part of the name of what is named */
+};
+
+static int overflowing_rank(struct tt_comm *comm, void *arg)
+{
+    const struct overflow *o = arg;
+    struct tt_step step = {
+        .scalars = {.inv_valid_tokens = 0.01F, .lr = 1.0, .bias_correction1 = 0.1, .bias_correction2 = 0.1},
+        .max_norm = 1.0,
+        .decoupled = true};
+    struct tt_engine_options options;
+    struct tt_engine *engine = NULL;
+    const struct tt_layout *layout;
+    int rc = 0;
+
+    TT_TRY(train_job_options(o->job, &options));
+    TT_TRY(tt_engine_new(&options, comm, comm->rank, &engine));
+    TT_TRY(tt_engine_allocate(engine));
+    TT_TRY(tt_engine_init_params(engine, 1));
+    layout = tt_engine_layout(engine);
+    for (int p = 0; p < options.model->n_params; p++)
+        if (strcmp(options.model->params[p].name, o->param) == 0 && tt_layout_has(layout, p))
+            *(float *)tt_state_at(tt_engine_state(engine), TT_STATE_PARAM, layout->unit_of[p],
+                                  tt_layout_param(layout, p)->offset) = 1e38F;
+    for (int a = 0; a < options.microbatches; a++)
+        for (int64_t i = 0; i < options.local_batch * options.seq_len; i++)
+            tt_engine_tokens(engine, a)[i] = tt_engine_labels(engine, a)[i] = (int32_t)(i % 13);
+    rc = tt_engine_step(engine, &step);
+    if (rc == TT_ENONFINITE)
+        rc = tt_engine_explain(engine, &step);
+    if (rc == TT_ENONFINITE && strstr(tt_error_message(), o->found))
+        rc = 0;
+    else
+        rc = tt_fail(TT_EINTERNAL, "rank %d: '%s' does not name '%s'", comm->rank, tt_error_message(), o->found);
+    rc = tt_comm_agree(comm, rc);
+out:
+    train_job_options_release(&options);
+    tt_engine_free(engine);
+    return rc;
+}
+
+/* The cause is in a stage of the second rank. The first rank has an earlier and a later one, and sees only results. */
+static void the_cause_of_an_overflow_is_named_and_not_a_result(void **state)
+{
+    static const struct {
+        enum tt_pipeline_schedule schedule;
+        int stages_per_rank;
+    } schedules[] = {{TT_PP_ZBV_ZERO_BUBBLE, 2}, {TT_PP_INTERLEAVED_1F1B, 2}, {TT_PP_1F1B, 1}};
+    const char *const params[] = {"layers.1.attention_norm.weight", "layers.2.ffn_norm.weight"};
+
+    for (int s = 0; s < COUNT(schedules); s++)
+        for (int p = 0; p < COUNT(params); p++) {
+            struct train_job job = job_of(true, 4);
+            char layer[] = "is layers.1.";
+            struct overflow overflow = {&job, params[p], layer};
+
+            layer[strlen(layer) - 2] = (char)('1' + p);
+            job.ranks = job.pipe = 2;
+            job.schedule_of_pipe = schedules[s].schedule;
+            job.stages_per_rank = schedules[s].stages_per_rank;
+            assert_int_equal(fixture_check(tt_comm_threads_run(job.ranks, overflowing_rank, &overflow)), 0);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_cause_of_an_overflow_is_named_and_not_a_result),
         cmocka_unit_test(any_schedule_has_the_bits_of_one_rank),
     };
 

@@ -217,9 +217,9 @@ int tt_running_examine_exchange(struct tt_executor *ex, const struct tt_instr *b
     int rc = 0;
 
     TT_TRY(tt_device_synchronize(ex->stream));
-    if (!ex->bad[0] &&
+    if (tt_running_order(ex, begin) < ex->bad->order &&
         !tt_running_all_finite(out->dtype, tt_running_address(ex, begin)[node->n_in], tt_value_elements(out)))
-        ex->bad_elsewhere = true;
+        *ex->bad = (struct tt_bad_value){.order = tt_running_order(ex, begin)};
 out:
     return rc;
 }

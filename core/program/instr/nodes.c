@@ -120,13 +120,27 @@ out:
     return rc;
 }
 
+/* A rank computes microbatches and stages in another order. */
+int64_t tt_running_order(const struct tt_executor *ex, const struct tt_instr *instr)
+{
+    enum { STAGES = 1 << 16 };
+    int stage = ex->program->stages[instr->stage].number;
+
+    return (int64_t)instr->microbatch * 2 * STAGES +
+           (node_of(ex->program, instr)->backward ? 2 * STAGES - 1 - stage : stage);
+}
+
 static void examine_outputs(struct tt_executor *ex, const struct tt_instr *instr, const struct tt_call *call)
 {
-    for (int k = 0; k < call->node->n_out && !ex->bad[0] && !ex->bad_elsewhere; k++) {
+    int64_t order = tt_running_order(ex, instr);
+
+    for (int k = 0; k < call->node->n_out && order < ex->bad->order; k++) {
         const struct tt_value *value = tt_call_out(call, k);
 
-        if (!tt_running_all_finite(value->dtype, call->out[k], tt_value_elements(value)))
-            (void)snprintf(ex->bad, ex->bad_size, "%s of microbatch %d", value->name, instr->microbatch);
+        if (tt_running_all_finite(value->dtype, call->out[k], tt_value_elements(value)))
+            continue;
+        ex->bad->order = order;
+        (void)snprintf(ex->bad->name, sizeof ex->bad->name, "%s of microbatch %d", value->name, instr->microbatch);
     }
 }
 

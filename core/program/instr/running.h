@@ -19,10 +19,9 @@ struct tt_executor {
     char *const_region, *step_region;
     struct tt_rows **rows; /* [unit] this rank's rows, for the norm and the optimizer */
     int *n_rows;
-    struct tt_span *spans; /* [instruction] of the last run */
-    char *bad;             /* in explain: where to write the name of the first bad value; else NULL */
-    size_t bad_size;
-    bool bad_elsewhere; /* in explain: a bad value came from another rank, which names it */
+    struct tt_span *spans;    /* [instruction] of the last run */
+    struct tt_bad_value *bad; /* in explain: the first one so far; its name is "" if it came from another rank, which
+                                 names it; else NULL */
 };
 
 /** The addresses of an instruction's operands. */
@@ -40,6 +39,9 @@ void tt_running_step(struct tt_executor *executor, struct tt_step_call call);
 /** Gives the stream a step op for each whole parameter or gradient of the instruction's units, which are its first
  * operands. */
 void tt_running_each_whole(struct tt_executor *executor, const struct tt_instr *instr, enum tt_step_op_id op);
+
+/** Where the node of an instruction comes in the step (struct tt_bad_value). */
+int64_t tt_running_order(const struct tt_executor *ex, const struct tt_instr *instr);
 
 /** In explain: notes whether an exchange inside of a layer brought values that are not finite. Waits for the stream. */
 int tt_running_examine_exchange(struct tt_executor *ex, const struct tt_instr *begin) TT_MUST_CHECK;
