@@ -85,6 +85,8 @@ case_runs_continue_on_other_degrees() {
     expect_ok
     run train $options --training.local_batch_size=1 --job.dump_folder=parts --training.steps=3
     expect_ok
+    expect_err "changed .*training.local_batch_size 4 -> 1"
+    refuse_err "not those of the run as it was"
     run_ranks 4 train $options --training.local_batch_size=4 --job.dump_folder=parts --training.steps=4 ${pp}_degree=4
     expect_ok
     expect_err "changed .*pipeline_parallel_degree 1 -> 4"
@@ -118,6 +120,32 @@ case_runs_continue_on_other_degrees() {
     expect_ok
     run compare alone both --assert-equal
     expect_ok
+}
+
+# The sums of gradients depend on what a microbatch has, and not on how many of them a run has.
+case_another_microbatch_changes_the_losses() {
+    make_corpus
+    options="$common --lr_scheduler.total_steps=9 --checkpoint.enable --checkpoint.interval=1 --job.dump_folder=run"
+    other="from here on the losses are not those of the run as it was"
+    run_ranks 2 train $options ${pp}_degree=2 --training.local_batch_size=4 --training.steps=1
+    expect_ok
+    run_ranks 2 train $options ${pp}_degree=2 --training.local_batch_size=8 --training.steps=2
+    expect_ok
+    expect_err "changed .*training.local_batch_size 4 -> 8"
+    refuse_err "$other"
+    run_ranks 2 train $options ${pp}_degree=2 --training.local_batch_size=8 --training.steps=3 ${pp}_microbatch_size=2
+    expect_ok
+    expect_err "$other: parallelism.pipeline_parallel_microbatch_size$"
+    run train $options --training.local_batch_size=8 --training.steps=4
+    expect_ok
+    expect_err "changed .*sequences a microbatch 2 -> 8"
+    expect_err "$other: sequences a microbatch$"
+    run train $options --training.local_batch_size=4 --training.steps=5
+    expect_ok
+    expect_err "$other: training.local_batch_size$"
+    run_ranks 2 train $options ${pp}_degree=2 --training.local_batch_size=8 --training.steps=6 ${pp}_microbatch_size=4
+    expect_ok
+    refuse_err "$other"
 }
 
 # start: a pipeline of two ranks that trains until it is stopped. Its process is $job.
@@ -202,7 +230,7 @@ training.local_batch_size|DualPipeV on 2 ranks needs at least 4 microbatches, fo
     @layers_per_stage=4 @schedule=Interleaved1F1B
 @schedule|ZBVZeroBubble has 2 stages on each of 2 ranks, found 8
     @layers_per_stage=1 @schedule=ZBVZeroBubble
-@degree|4 needs 4 stages, and 1 layers, .* are too few
+@degree|4 needs 4 stages, and 1 layer, .* is too few
     @degree=4 --model.n_layers=1
 @first_stage_less_layers|9 is more than a stage has: 8
     @first_stage_less_layers=9

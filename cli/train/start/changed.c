@@ -184,9 +184,7 @@ json_t *tt_changed_keys(const struct tt_config *cfg, const json_t *before)
 /* Whether the losses from here on are others than those of the run as it was. */
 static bool changes_curve(const struct tt_config *cfg, const char *path)
 {
-    static const char *const prefixes[] = {"training.local_batch_size",
-                                           "training.global_batch_size",
-                                           "training.seq_len",
+    static const char *const prefixes[] = {"training.seq_len",
                                            "training.max_norm",
                                            "training.z_loss",
                                            "training.mixed_precision_",
@@ -235,12 +233,22 @@ static void add_change(struct tt_text *text, const char *path, const json_t *pai
     tt_free(is);
 }
 
-/* Whether the keys that changed already say how many sequences a step had and has. */
-static bool names_batch(const json_t *changed)
+/* What a step or a microbatch had and has, unless a key that changed says so: the key whose values these are. */
+static void add_sequences(const json_t *changed, const char *key, const char *what, int64_t before, int64_t now,
+                          struct tt_text *all, struct tt_text *curve)
 {
-    const json_t *pair = json_object_get(changed, "training.global_batch_size");
+    const json_t *pair = json_object_get(changed, key);
+    bool is_named =
+        json_integer_value(json_array_get(pair, 0)) == before && json_integer_value(json_array_get(pair, 1)) == now;
 
-    return json_integer_value(json_array_get(pair, 0)) > 0 && json_integer_value(json_array_get(pair, 1)) > 0;
+    if (!before || before == now)
+        return;
+    if (!is_named)
+        tt_text_add(all, "%ssequences a %s %" PRId64 " -> %" PRId64, all->size ? ", " : "", what, before, now);
+    if (is_named)
+        tt_text_add(curve, "%s%s", curve->size ? ", " : "", key);
+    else
+        tt_text_add(curve, "%ssequences a %s", curve->size ? ", " : "", what);
 }
 
 void tt_changed_text(const struct tt_setup *setup, const struct tt_start *start, struct tt_text *out)
@@ -259,11 +267,11 @@ void tt_changed_text(const struct tt_setup *setup, const struct tt_start *start,
         if (changes_curve(setup->cfg, path) || changes_grains(setup->cfg, path, pair))
             tt_text_add(&curve, "%s%s", curve.size ? ", " : "", path);
     }
-    if (start->batch_before && start->batch_before != setup->job.global_batch && !names_batch(start->changed)) {
-        tt_text_add(&all, "%ssequences a step %" PRId64 " -> %" PRId64, all.size ? ", " : "", start->batch_before,
-                    setup->job.global_batch);
-        tt_text_add(&curve, "%ssequences a step", curve.size ? ", " : "");
-    }
+    add_sequences(start->changed, "training.global_batch_size", "step", start->batch_before, setup->job.global_batch,
+                  &all, &curve);
+    add_sequences(start->changed,
+                  setup->job.pipeline ? "parallelism.pipeline_parallel_microbatch_size" : "training.local_batch_size",
+                  "microbatch", start->microbatch_before, setup->job.microbatch_size, &all, &curve);
     if (all.size)
         tt_text_add(out, "  changed  since step-%" PRId64 ": %s", start->resumed_from, all.text);
     if (n > SHOWN)

@@ -212,6 +212,17 @@ static int64_t batch_of(const json_t *meta)
                             (int64_t)json_integer_value(json_object_get(mesh, "dp_shard"));
 }
 
+/* Sequences of a microbatch in that run, as in tt_job_init; 0 if that was not recorded. */
+static int64_t microbatch_of(const json_t *meta)
+{
+    const json_t *config = json_object_get(meta, "config"), *parallelism = json_object_get(config, "parallelism");
+    bool is_piped = json_integer_value(json_object_get(parallelism, "pipeline_parallel_degree")) > 1;
+
+    return (int64_t)json_integer_value(is_piped
+                                           ? json_object_get(parallelism, "pipeline_parallel_microbatch_size")
+                                           : json_object_get(json_object_get(config, "training"), "local_batch_size"));
+}
+
 static bool is_complete(const struct tt_setup *setup, const struct tt_train_data *data,
                         const struct tt_train_progress *at)
 {
@@ -263,6 +274,7 @@ static void describe_step(const struct tt_setup *s, const struct tt_train_data *
     start->resumed_from = found->step;
     start->changed = tt_changed_keys(s->cfg, json_object_get(found->meta, "config"));
     start->batch_before = batch_of(found->meta);
+    start->microbatch_before = microbatch_of(found->meta);
     (void)snprintf(start->weights_from, sizeof start->weights_from, "step-%" PRId64 " of %s", found->step, folder);
 }
 

@@ -13,9 +13,10 @@
 struct tt_start {
     char weights_from[512]; /* for the banner: "random init (seed 42)", "step-30", "PATH" */
     bool is_random;
-    int64_t resumed_from; /* step, or -1 */
-    int64_t batch_before; /* sequences of a step in the run that saved it; 0: not known */
-    json_t *changed;      /* keys changed since that step: {path: [before, now]}; NULL: not resumed */
+    int64_t resumed_from;      /* step, or -1 */
+    int64_t batch_before;      /* sequences of a step in the run that saved it; 0: not known */
+    int64_t microbatch_before; /* and of a microbatch; 0: not known */
+    json_t *changed;           /* keys changed since that step: {path: [before, now]}; NULL: not resumed */
 };
 
 /**
