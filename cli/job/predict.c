@@ -118,6 +118,37 @@ out:
     return rc;
 }
 
+struct predicting {
+    const struct tt_job *job;
+    const struct tt_machine *machine;
+    const struct tt_engine *engine;
+    struct tt_job_prediction p;
+};
+
+static int predict(void *arg)
+{
+    struct predicting *w = arg;
+
+    return tt_job_predict(w->job, w->machine, w->engine, 0, &w->p);
+}
+
+int tt_job_predict_once(const struct tt_job *job, struct tt_comm *comm, const struct tt_machine *machine,
+                        const struct tt_engine *engine, struct tt_job_prediction *ret_prediction)
+{
+    struct predicting w = {job, machine, engine, {0}};
+    struct tt_job_prediction all;
+    int rc = 0;
+
+    TT_TRY(tt_comm_agree(comm, comm->rank == 0 ? tt_comm_work(comm, predict, &w) : 0));
+    all = w.p;
+    all.run = (struct tt_pipeline_run){.makespan = w.p.run.makespan, .bubble_share = w.p.run.bubble_share};
+    TT_TRY(tt_comm_broadcast(comm, &all, sizeof all, 0));
+    *ret_prediction = all;
+out:
+    tt_job_prediction_release(&w.p);
+    return rc;
+}
+
 void tt_job_prediction_release(struct tt_job_prediction *p)
 {
     tt_pipeline_run_release(&p->run);

@@ -29,6 +29,14 @@ struct tt_job_prediction {
  */
 int tt_job_predict(const struct tt_job *job, const struct tt_machine *machine, const struct tt_engine *engine, int rank,
                    struct tt_job_prediction *ret_prediction) TT_MUST_CHECK;
+
+/**
+ * The same on rank 0, whose result all ranks get (collective): planning all places on every rank would take as many
+ * times as long on a host. Of the run it has only makespan and bubble_share.
+ *   engine  of this rank
+ */
+int tt_job_predict_once(const struct tt_job *job, struct tt_comm *comm, const struct tt_machine *machine,
+                        const struct tt_engine *engine, struct tt_job_prediction *ret_prediction) TT_MUST_CHECK;
 void tt_job_prediction_release(struct tt_job_prediction *prediction);
 
 /** Appends "rank 3 (stage 1)", or "rank 3" if there is no pipeline. */

@@ -128,7 +128,7 @@ static int predict(struct tt_tune *tune, const struct tt_setup *s, struct tt_mac
 
     if (machine->sgemm_flops == 0.0)
         TT_TRY(find_machine(tune, s, machine));
-    TT_TRY(tt_comm_agree(s->comm, tt_job_predict(&s->job, machine, s->engine, s->comm->rank, &p)));
+    TT_TRY(tt_job_predict_once(&s->job, s->comm, machine, s->engine, &p));
     row->predicted_step_sec = p.step_sec;
     row->predicted_exposed_sec = p.exposed_sec;
     row->peak_bytes = p.memory.total; /* of the rank that needs most */

@@ -85,7 +85,7 @@ int tt_loop_open(const struct tt_setup *s, const struct tt_loop_options *options
     tt_train_progress_count_steps(&l->at, s, &l->data); /* earlier steps may have had another batch */
     TT_TRY(tt_saver_check_space(&l->saver, &l->at));
     TT_TRY(tt_reporter_measure_peak(&l->reporter, tt_engine_team(s->engine)));
-    TT_TRY(tt_comm_agree(s->comm, tt_reporter_predict(&l->reporter)));
+    TT_TRY(tt_reporter_predict(&l->reporter));
     TT_TRY(tt_comm_agree(s->comm, open_records(l)));
     about = tt_loop_about(l);
     tt_reporter_begin(&l->reporter, &about);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * For each of its groups, every rank makes a hash of what it exchanges there and compares it with that of the group's
- * first rank. If two differ, the first rank sends its list to all, and the other rank finds the difference.
+ * first rank. If two differ, the first rank sends its list to all, and the other rank finds the difference. What a rank
+ * of a pipeline receives from another one is compared with what that rank sends to it.
  */
 #include "parallel/engine/agree.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/hash.h"
@@ -19,6 +21,7 @@ struct exchange {
         int64_t op, dtype, bytes, ranks, tag, purpose;
     } same;
     char text[80]; /* for the message */
+    int instr;
 };
 
 enum { QUESTION = TT_COLLECTIVE_OPS }; /* the op of a question */
@@ -32,8 +35,8 @@ struct exchanges {
 static struct exchange collective(const struct tt_program *program, int instr)
 {
     const struct tt_collective_desc *desc = &program->instrs[instr].collective;
-    struct exchange one = {{desc->op, desc->dtype, desc->bytes, desc->ranks, desc->tag, program->instrs[instr].purpose},
-                           ""};
+    struct exchange one = {
+        {desc->op, desc->dtype, desc->bytes, desc->ranks, desc->tag, program->instrs[instr].purpose}, "", instr};
     struct tt_text text = {0};
 
     tt_instr_text(program, instr, &text);
@@ -61,7 +64,7 @@ static struct exchanges exchanges_in(const struct tt_program *program, enum tt_g
 
         decided = decided || tt_instr_row(instr)->decides;
         if (!decided && tt_program_asks(program, i))
-            TT_PUSH(list.items, list.n, list.cap) = (struct exchange){{.op = QUESTION}, ""};
+            TT_PUSH(list.items, list.n, list.cap) = (struct exchange){{.op = QUESTION}, "", i};
         if (tt_instr_row(instr)->begins && tt_collective_travels(&instr->collective) && !is_transfer(instr) &&
             instr->collective.group == group) {
             TT_PUSH(list.items, list.n, list.cap) = collective(program, i);
@@ -73,9 +76,40 @@ static struct exchanges exchanges_in(const struct tt_program *program, enum tt_g
     return list;
 }
 
-static uint64_t hash_of(const struct tt_program *program, enum tt_group_id group)
+/* Two transfers that are under way at once differ in the tag; those with the same tag come in order. */
+static int compare_tags(const void *a, const void *b)
 {
-    struct exchanges list = exchanges_in(program, group);
+    const struct exchange *x = a, *y = b;
+
+    return x->same.tag != y->same.tag ? (x->same.tag < y->same.tag ? -1 : 1) : x->instr - y->instr;
+}
+
+/* What goes to, or comes from, the rank at a place of the pipeline, by tag. A receive is written as the send that it
+ * needs. */
+static struct exchanges transfers_with(const struct tt_program *program, int place, enum tt_collective_op op)
+{
+    struct exchanges list = {0};
+
+    for (int i = 0; i < program->n_instrs; i++) {
+        const struct tt_instr *instr = &program->instrs[i];
+        struct exchange one;
+
+        if (!tt_instr_row(instr)->begins || !tt_collective_travels(&instr->collective) || instr->collective.op != op ||
+            instr->collective.peer != place)
+            continue;
+        one = collective(program, i);
+        one.same.op = TT_SEND;
+        one.same.purpose = 0;
+        TT_PUSH(list.items, list.n, list.cap) = one;
+    }
+    if (list.n)
+        qsort(list.items, (size_t)list.n, sizeof *list.items, compare_tags);
+    return list;
+}
+
+/* Releases the list. */
+static uint64_t hash_of(struct exchanges list)
+{
     uint64_t hash = 0;
 
     for (int i = 0; i < list.n; i++)
@@ -98,8 +132,21 @@ static const char *describe(const struct exchanges *list, int i, char text[200])
     return text;
 }
 
-static int name_difference(enum tt_group_id group, int rank, const struct exchanges *own, int other,
-                           const struct exchanges *others)
+/* What is compared. */
+struct comparison {
+    struct tt_comm *comm;
+    const struct tt_mesh *mesh;
+    const struct tt_program *program;
+    const char *what; /* the program does: "the step" */
+};
+
+/*
+ * The lists of two ranks and what the message calls them.
+ *   where  "in group dp_shard its exchange"
+ *   there  "on rank 0 it is"
+ */
+static int name_difference(const struct comparison *c, const char *where, const char *there,
+                           const struct exchanges *own, int other, const struct exchanges *others)
 {
     char mine[200], theirs[200];
     int i = 0, number = 1;
@@ -108,16 +155,18 @@ static int name_difference(enum tt_group_id group, int rank, const struct exchan
            memcmp(&own->items[i].same, &others->items[i].same, sizeof own->items[i].same) == 0)
         number += own->items[i++].same.op != QUESTION;
     return tt_fail(TT_EUSAGE,
-                   "rank %d plans the step differently from rank %d: in group %s its exchange %d is %s, on rank %d it "
-                   "is %s\nhelp: every rank must read the same %s and be the same titan",
-                   rank, other, tt_group_name(group), number, describe(own, i, mine), other,
+                   "rank %d plans %s differently from rank %d: %s %d is %s, %s %s\n"
+                   "help: every rank must read the same %s and be the same titan",
+                   c->comm->rank, c->what, other, where, number, describe(own, i, mine), there,
                    describe(others, i, theirs), tt_key_name(TT_KEY_MACHINE_FILE));
 }
 
-/* All ranks know that `rank` and `first` differ in a group, but only these two know how. */
-static int explain(struct tt_comm *comm, const struct tt_program *program, enum tt_group_id group, int first, int rank)
+/* All ranks know that `rank` and `first` differ, but only these two have the lists. Takes the list. */
+static int explain(const struct comparison *c, struct exchanges own, int first, int rank, const char *where,
+                   const char *there)
 {
-    struct exchanges own = exchanges_in(program, group), others = {.n = own.n};
+    struct exchanges others = {.n = own.n};
+    struct tt_comm *comm = c->comm;
     int rc = 0;
 
     TT_TRY(tt_comm_broadcast(comm, &others.n, sizeof others.n, first));
@@ -127,7 +176,7 @@ static int explain(struct tt_comm *comm, const struct tt_program *program, enum 
     if (others.n)
         TT_TRY(tt_comm_broadcast(comm, others.items, (size_t)others.n * sizeof *others.items, first));
     if (comm->rank == rank)
-        rc = name_difference(group, rank, &own, first, &others);
+        rc = name_difference(c, where, there, &own, first, &others);
     rc = tt_comm_agree(comm, rc);
 out:
     tt_free(own.items);
@@ -135,25 +184,76 @@ out:
     return rc;
 }
 
-int tt_program_agree(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_program *program)
+static int compare_groups(const struct comparison *c)
 {
+    struct tt_comm *comm = c->comm;
     uint64_t own[TT_GROUPS], *all = tt_calloc((size_t)comm->size * TT_GROUPS, sizeof *all);
+    char where[80], there[40];
     int rc = 0;
 
     for (int g = 0; g < TT_GROUPS; g++)
-        own[g] = hash_of(program, (enum tt_group_id)g);
+        own[g] = hash_of(exchanges_in(c->program, (enum tt_group_id)g));
     TT_TRY(tt_comm_gather_all(comm, own, sizeof own, all));
     for (int rank = 0; rank < comm->size; rank++)
         for (int k = 1; k <= TT_GROUPS; k++) {
-            int g = k % TT_GROUPS; /* all ranks last: its list says least */
-            int first = tt_mesh_member(mesh, rank, (enum tt_group_id)g, 0);
+            enum tt_group_id g = (enum tt_group_id)(k % TT_GROUPS); /* all ranks last: its list says least */
+            int first = tt_mesh_member(c->mesh, rank, g, 0);
 
-            if (all[rank * TT_GROUPS + g] != all[first * TT_GROUPS + g]) {
-                rc = explain(comm, program, (enum tt_group_id)g, first, rank);
-                goto out;
-            }
+            if (all[rank * TT_GROUPS + (int)g] == all[first * TT_GROUPS + (int)g])
+                continue;
+            (void)snprintf(where, sizeof where, "in group %s its exchange", tt_group_name(g));
+            (void)snprintf(there, sizeof there, "on rank %d it is", first);
+            rc = explain(c, exchanges_in(c->program, g), first, rank, where, there);
+            goto out;
         }
 out:
     tt_free(all);
+    return rc;
+}
+
+/* Hashes of what a rank sends to each place of its pipeline, then of what it receives from there. */
+static int compare_transfers(const struct comparison *c)
+{
+    struct tt_comm *comm = c->comm;
+    int places = tt_mesh_size(c->mesh, TT_GROUP_PP), rc = 0;
+    uint64_t *own = tt_calloc(2 * (size_t)places, sizeof *own);
+    uint64_t *all = tt_calloc(2 * (size_t)places * (size_t)comm->size, sizeof *all);
+    char where[80], there[40];
+
+    for (int place = 0; place < places; place++) {
+        own[place] = hash_of(transfers_with(c->program, place, TT_SEND));
+        own[places + place] = hash_of(transfers_with(c->program, place, TT_RECEIVE));
+    }
+    TT_TRY(tt_comm_gather_all(comm, own, 2 * (size_t)places * sizeof *own, all));
+    for (int rank = 0; rank < comm->size; rank++)
+        for (int place = 0; place < places; place++) {
+            int sender = tt_mesh_member(c->mesh, rank, TT_GROUP_PP, place);
+            int receiver = tt_mesh_place(c->mesh, rank, TT_GROUP_PP).index;
+
+            if (all[(2 * rank + 1) * places + place] == all[2 * sender * places + receiver])
+                continue;
+            (void)snprintf(where, sizeof where, "of its receives from there, in the order of tags, number");
+            (void)snprintf(there, sizeof there, "and rank %d sends", sender);
+            rc = explain(c,
+                         comm->rank == sender ? transfers_with(c->program, receiver, TT_SEND)
+                                              : transfers_with(c->program, place, TT_RECEIVE),
+                         sender, rank, where, there);
+            goto out;
+        }
+out:
+    tt_free(own);
+    tt_free(all);
+    return rc;
+}
+
+int tt_program_agree(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_program *program,
+                     const char *what)
+{
+    struct comparison c = {comm, mesh, program, what};
+    int rc = 0;
+
+    TT_TRY(compare_groups(&c));
+    TT_TRY(compare_transfers(&c));
+out:
     return rc;
 }

@@ -314,13 +314,25 @@ out:
     return rc;
 }
 
+int tt_engine_agree(const struct tt_engine *e, struct tt_comm *comm)
+{
+    int rc = 0;
+
+    if (e->train.program)
+        TT_TRY(tt_program_agree(comm, &e->options.mesh, e->train.program, "the step"));
+    if (e->validate.program)
+        TT_TRY(tt_program_agree(comm, &e->options.mesh, e->validate.program, "validation"));
+out:
+    return rc;
+}
+
 int tt_engine_allocate(struct tt_engine *e)
 {
     struct tt_engine_memory memory = tt_engine_memory(e);
     char *at;
     int rc = 0, local_rank, local_size;
 
-    TT_TRY(tt_program_agree(e->comm, &e->options.mesh, main_track(e)->program));
+    TT_TRY(tt_engine_agree(e, e->comm));
     tt_comm_node(e->comm, &local_rank, &local_size);
     TT_TRY(tt_team_new(e->options.threads, &e->team));
     tt_team_share(e->team, local_size);

@@ -91,6 +91,9 @@ struct tt_engine_memory {
 };
 struct tt_engine_memory tt_engine_memory(const struct tt_engine *engine);
 
+/** Compares the programs of all ranks, which must exchange the same (collective). Errors: those of tt_program_agree. */
+int tt_engine_agree(const struct tt_engine *engine, struct tt_comm *comm) TT_MUST_CHECK;
+
 /** Allocates the arena and makes the collectives (collective). TT_EFIT if the system refuses the memory. */
 int tt_engine_allocate(struct tt_engine *engine) TT_MUST_CHECK;
 

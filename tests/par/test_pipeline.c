@@ -125,6 +125,96 @@ static void any_schedule_has_the_bits_of_one_rank(void **state)
     }
 }
 
+/* --- what ranks agree on --- */
+
+static void more_bytes(struct tt_instr *transfer)
+{
+    transfer->collective.bytes += 4;
+}
+
+static void other_tag(struct tt_instr *transfer)
+{
+    transfer->collective.tag += 2;
+}
+
+static void is_left_out(struct tt_instr *transfer)
+{
+    transfer->collective.ranks = 1;
+}
+
+static void other_unit(struct tt_instr *transfer)
+{
+    transfer->microbatch++;
+}
+
+/* A change in the second send of rank 0 of a pipeline, and the message of all ranks; NULL: they agree. */
+static const struct change {
+    void (*apply)(struct tt_instr *transfer);
+    bool validation;
+    const char *message;
+} changes[] = {
+    {more_bytes, false,
+     "rank 1 plans the step differently from rank 0: of its receives from there, in the order of tags, number 2 is 'receive"},
+    {other_tag, false, ", and rank 0 sends 'send"},
+    {is_left_out, false,
+     "rank 1 plans the step differently from rank 0: of its receives from there, in the order of tags, number 2 is"},
+    {more_bytes, true,
+     "rank 1 plans validation differently from rank 0: of its receives from there, in the order of tags, number 1 is"},
+    {other_unit, false, NULL},
+};
+
+static struct tt_instr *send_of(const struct tt_program *program, int number)
+{
+    int i = 0;
+
+    for (int n = 0; n < number; i++)
+        n += program->instrs[i].kind == TT_BEGIN && program->instrs[i].purpose == TT_SEND_VALUES;
+    return &program->instrs[i - 1];
+}
+
+static int ask_with_change(struct tt_comm *comm, void *arg)
+{
+    const struct change *change = arg;
+    struct train_job job = job_of(false, 4);
+    struct tt_engine_options options;
+    struct tt_engine *engine = NULL;
+    struct tt_instr *send = NULL, before;
+    int rc = 0;
+
+    job.ranks = job.pipe = 2;
+    TT_TRY(train_job_options(&job, &options));
+    if (change->validation)
+        options.local_batch = 0; /* then the engine's program is that of validation */
+    TT_TRY(tt_engine_new(&options, NULL, comm->rank, &engine));
+    if (comm->rank == 0) {
+        send = send_of(tt_engine_program(engine), change->validation ? 1 : 2);
+        before = *send;
+        change->apply(send);
+    }
+    rc = tt_engine_agree(engine, comm);
+    if (send)
+        *send = before;
+    if (change->message ? rc != TT_EUSAGE || !strstr(tt_error_message(), change->message) : rc != 0)
+        rc = tt_fail(TT_EINTERNAL, "rank %d: wanted '%s', got %d, '%s'", comm->rank,
+                     change->message ? change->message : "agreement", rc, rc < 0 ? tt_error_message() : "");
+    else
+        rc = 0;
+out:
+    tt_engine_free(engine);
+    train_job_options_release(&options);
+    return rc;
+}
+
+static void what_is_sent_must_be_received(void **state)
+{
+    for (int i = 0; i < COUNT(changes); i++) {
+        struct change change = changes[i];
+
+        if (tt_comm_threads_run(2, ask_with_change, &change) < 0)
+            fail_msg("change %d: %s", i, tt_error_message());
+    }
+}
+
 /* --- the first value that is not finite --- */
 
 struct overflow {
@@ -197,6 +287,7 @@ static void the_cause_of_an_overflow_is_named_and_not_a_result(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_sent_must_be_received),
         cmocka_unit_test(the_cause_of_an_overflow_is_named_and_not_a_result),
         cmocka_unit_test(any_schedule_has_the_bits_of_one_rank),
     };

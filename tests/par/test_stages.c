@@ -252,7 +252,7 @@ static int ask_with_change(struct tt_comm *comm, void *arg)
     before = *gather;
     if (comm->rank == change->rank)
         change->apply(gather);
-    rc = tt_program_agree(comm, &options.mesh, tt_engine_program(engine));
+    rc = tt_program_agree(comm, &options.mesh, tt_engine_program(engine), "the step");
     *gather = before;
     if (change->message ? rc != TT_EUSAGE || !strstr(tt_error_message(), change->message) : rc != 0)
         rc = tt_fail(TT_EINTERNAL, "rank %d: wanted '%s', got %d, '%s'", comm->rank,

@@ -108,13 +108,10 @@ static int add_pipeline(const struct train_job *job, struct tt_engine_options *o
 
     TT_TRY(tt_pipeline_new(job->schedule_of_pipe, NULL, pipe_of(job), n, o->microbatches / (job->runs ? job->runs : 1),
                            &pipeline));
-    *places = (struct tt_stage_places){.n_stages = n};
+    *places = (struct tt_stage_places){.n_stages = n, .stage_rank = pipeline->rank_of_stage};
     places->module_stage = tt_calloc((size_t)modules, sizeof *places->module_stage);
-    places->stage_rank = tt_calloc((size_t)n, sizeof *places->stage_rank);
     for (int m = 0; m < modules; m++)
         places->module_stage[m] = m * n / modules;
-    for (int s = 0; s < n; s++)
-        places->stage_rank[s] = pipeline->rank_of_stage[s];
     o->places = places;
     o->pipeline = pipeline;
 out:

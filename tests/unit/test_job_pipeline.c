@@ -8,8 +8,10 @@
 
 #include "cli/job/check.h"
 #include "cli/job/pipeline.h"
+#include "cli/job/predict.h"
 #include "config_help.h"
 #include "core/config/config.h"
+#include "parallel/comm/collectives.h"
 
 enum { MOST_FLAGS = 12 };
 
@@ -126,7 +128,9 @@ static void faults_are_found_without_ranks(void **state)
     must_refuse(FLAGS("--parallelism.pipeline_parallel_layers_per_stage=5"),
                 "flag --parallelism.pipeline_parallel_layers_per_stage: parallelism.pipeline_parallel_layers_per_stage "
                 "5 makes 7 stages of 30 layers");
-    must_refuse(FLAGS("--model.n_layers=1"), "parallelism.pipeline_parallel_degree 4 needs 4 stages, and 1 layers");
+    must_refuse(
+        FLAGS("--model.n_layers=1"),
+        "parallelism.pipeline_parallel_degree 4 needs 4 stages, and 1 layer, with 1 and 1 more for embeddings and output, is too few");
     must_refuse(FLAGS("--parallelism.pipeline_parallel_first_stage_less_layers=20"), "20 is more than a stage has");
     must_refuse(FLAGS("--parallelism.pipeline_parallel_last_stage_less_layers=20"), "it can be ");
     must_refuse(FLAGS("--parallelism.pipeline_parallel_schedule=2F2B"), "'2F2B' is not one of 1F1B, GPipe");
@@ -143,6 +147,81 @@ static void faults_of_different_keys_come_together(void **state)
 
     must_refuse(flags, "which 4 ranks cannot share equally");
     must_refuse(flags, "3 does not divide");
+}
+
+/* Against the engines of all ranks.
+ *   wanted  the lowest of the ranks that need most memory */
+static void expect_prediction(const struct tt_job *job, int wanted)
+{
+    struct tt_job_prediction p = {0};
+    int64_t most = 0, largest = 0, payload = 0, most_payload = 0, init = 0;
+    double alone = 0.0;
+    int rank_of_most = 0;
+
+    assert_int_equal(tt_job_predict(job, &job->engine.machine, NULL, 0, &p), 0);
+    for (int rank = 0; rank < job->mesh.n_ranks; rank++) {
+        struct tt_engine *engine = NULL;
+        const struct tt_program *program;
+        struct tt_timeline time;
+
+        assert_int_equal(tt_job_engine(job, NULL, rank, &engine), 0);
+        program = tt_engine_program(engine);
+        most = tt_engine_memory(engine).total;
+        if (most > largest) {
+            largest = most;
+            rank_of_most = rank;
+        }
+        payload += tt_program_payload(program);
+        if (tt_program_payload(program) > most_payload)
+            most_payload = tt_program_payload(program);
+        if (tt_engine_init_bytes(engine, TT_INIT_WHOLE) > init)
+            init = tt_engine_init_bytes(engine, TT_INIT_WHOLE);
+        tt_cost_simulate(&job->engine.machine, program, &time);
+        alone = time.compute_sec > alone ? time.compute_sec : alone;
+        tt_timeline_release(&time);
+        tt_engine_free(engine);
+    }
+    assert_int_equal(p.memory.total, largest);
+    assert_int_equal(p.rank, rank_of_most);
+    assert_int_equal(p.rank, wanted);
+    assert_int_equal(p.payload_bytes, most_payload);
+    assert_int_equal(p.payload_sum, payload);
+    assert_int_equal(p.init_bytes[TT_INIT_WHOLE], init);
+    assert_true(p.step_sec >= alone);
+    assert_true(p.run.makespan > 0.0 && p.run.bubble_share > 0.0 && p.run.bubble_share < 1.0);
+    tt_job_prediction_release(&p);
+}
+
+/* The place that needs most memory is the first, the last, or one between. */
+static void predictions_are_of_all_places(void **state)
+{
+    const struct {
+        const char *const *flags;
+        int ranks, largest;
+    } cases[] = {
+        {FLAGS("--parallelism.pipeline_parallel_first_stage_less_layers=0"), 4, 0},
+        {FLAGS("--parallelism.module_fqns_per_model_part=tok_embeddings,layers.0,layers.1,layers.2 layers.3 layers.4 "
+               "layers.5 norm output",
+               "--model.n_layers=6", "--model.vocab_size=2048", "--parallelism.pipeline_parallel_schedule=GPipe"),
+         4, 3},
+        {FLAGS("--parallelism.module_fqns_per_model_part=tok_embeddings,layers.0 layers.1 layers.2 layers.3,layers.4 "
+               "layers.5,norm output",
+               "--model.n_layers=6", "--model.vocab_size=2048"),
+         4, 1},
+        {FLAGS("--parallelism.pipeline_parallel_schedule=ZBVZeroBubble"), 8, 6},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tt_config *cfg = read_flags(cases[i].flags);
+        struct tt_job job = {0};
+
+        if (!cfg)
+            fail_msg("%s", tt_error_message());
+        assert_int_equal(tt_job_init(cfg, cases[i].ranks, 1, INT64_MAX, &job), 0);
+        expect_prediction(&job, cases[i].largest);
+        tt_job_release(&job);
+        tt_config_free(cfg);
+    }
 }
 
 static void schedules_in_files_are_read(void **state)
@@ -181,9 +260,13 @@ static void keys_are_idle_without_a_pipeline(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_give_a_pipeline),           cmocka_unit_test(modules_may_be_listed),
-        cmocka_unit_test(faults_are_found_without_ranks), cmocka_unit_test(faults_of_different_keys_come_together),
-        cmocka_unit_test(schedules_in_files_are_read),    cmocka_unit_test(keys_are_idle_without_a_pipeline),
+        cmocka_unit_test(keys_give_a_pipeline),
+        cmocka_unit_test(modules_may_be_listed),
+        cmocka_unit_test(faults_are_found_without_ranks),
+        cmocka_unit_test(faults_of_different_keys_come_together),
+        cmocka_unit_test(predictions_are_of_all_places),
+        cmocka_unit_test(schedules_in_files_are_read),
+        cmocka_unit_test(keys_are_idle_without_a_pipeline),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -14,7 +14,6 @@
 #include "cli/train/save/saver.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
-#include "parallel/engine/agree.h"
 
 static int examine_folder(const struct tt_setup *s, bool overwrite)
 {
@@ -180,7 +179,7 @@ static int predict(struct tt_dry *d)
         rc = tt_reporter_measure_peak(&d->reporter, team);
     }
     if (rc == 0)
-        rc = tt_comm_agree(d->setup->comm, tt_reporter_predict(&d->reporter));
+        rc = tt_reporter_predict(&d->reporter);
     tt_team_free(team);
     return rc;
 }
@@ -215,7 +214,7 @@ int tt_dry_run(const struct tt_setup *s, const struct tt_dry_options *o)
     int rc = 0;
 
     tt_reporter_init(s, &d.reporter);
-    TT_TRY(tt_program_agree(comm, &s->job.mesh, tt_engine_program(s->engine)));
+    TT_TRY(tt_engine_agree(s->engine, comm));
     TT_TRY(examine_folder(s, o->overwrite));
     TT_TRY(tt_datasets_open_training(s, &d.data));
     tt_train_progress_count_steps(&d.at, s, &d.data);

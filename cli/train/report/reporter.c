@@ -101,7 +101,7 @@ int tt_reporter_predict(struct tt_reporter *r)
     if (!s->cfg->parallelism.machine_file)
         tt_machine_take_peaks(&machine, s->job.engine.param_dtype, r->metrics.peak_flops / s->threads,
                               r->float_flops / s->threads);
-    TT_TRY(tt_job_predict(&s->job, &machine, s->engine, s->comm->rank, &p));
+    TT_TRY(tt_job_predict_once(&s->job, s->comm, &machine, s->engine, &p));
     r->predicted_step_sec = p.step_sec;
     r->predicted_idle = p.run.bubble_share;
     r->largest_rank = p.rank;

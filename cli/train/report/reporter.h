@@ -97,7 +97,7 @@ int tt_reporter_measure_peak(struct tt_reporter *reporter, struct tt_team *team)
 
 /**
  * Sets largest_rank and largest_bytes, and predicts the time of a step with the machine file, or with the built-in cost
- * table at the measured peaks. Not collective. Errors: those of tt_job_predict.
+ * table at rank 0's measured peaks. Collective. Errors: those of tt_job_predict.
  */
 int tt_reporter_predict(struct tt_reporter *reporter) TT_MUST_CHECK;
 
