@@ -73,6 +73,5 @@ void tt_graph_stages_by_place(const struct tt_graph *graph, const struct tt_mode
 void tt_stage_places_release(struct tt_stage_places *places)
 {
     tt_free(places->module_stage);
-    tt_free(places->stage_rank);
     *places = (struct tt_stage_places){0};
 }

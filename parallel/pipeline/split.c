@@ -81,9 +81,9 @@ static void add_what_works(struct tt_text *text, struct tt_pipeline_rule *rule, 
 static void add_stages(struct tt_text *text, const struct tt_pipeline_rule *rule)
 {
     if (rule->layers_per_stage)
-        tt_text_add(text, "%s %d makes %lld stages of %d layers (embeddings and output count as %d and %d more)",
+        tt_text_add(text, "%s %d makes %lld stages of %d layer%s (embeddings and output count as %d and %d more)",
                     tt_key_name(TT_KEY_PP_LAYERS_PER_STAGE), rule->layers_per_stage, (long long)stages_of(rule),
-                    rule->n_layers, rule->first_less, rule->last_less);
+                    rule->n_layers, rule->n_layers == 1 ? "" : "s", rule->first_less, rule->last_less);
     else
         tt_text_add(text, "%s %d needs %lld stages", tt_key_name(TT_KEY_PP_DEGREE), rule->ranks,
                     (long long)stages_of(rule));
@@ -97,7 +97,8 @@ static void add_hint(struct tt_text *text, struct tt_pipeline_rule *rule)
                     tt_key_name(TT_KEY_PP_LAYERS_PER_STAGE));
         add_what_works(text, rule, &rule->layers_per_stage, 1, (int)units_of(rule));
     } else {
-        tt_text_add(text, "\nhelp: with %d layers, %s can be ", rule->n_layers, tt_key_name(TT_KEY_PP_DEGREE));
+        tt_text_add(text, "\nhelp: with %d layer%s, %s can be ", rule->n_layers, rule->n_layers == 1 ? "" : "s",
+                    tt_key_name(TT_KEY_PP_DEGREE));
         add_what_works(text, rule, &rule->ranks, 1, (int)units_of(rule));
     }
 }
@@ -133,8 +134,8 @@ static int fail(const struct tt_pipeline_rule *found, enum fault fault)
         break;
     case NO_UNITS:
         add_stages(&text, &rule);
-        tt_text_add(&text, ", and %d layers, with %d and %d more for embeddings and output, are too few", rule.n_layers,
-                    rule.first_less, rule.last_less);
+        tt_text_add(&text, ", and %d layer%s, with %d and %d more for embeddings and output, %s too few", rule.n_layers,
+                    rule.n_layers == 1 ? "" : "s", rule.first_less, rule.last_less, rule.n_layers == 1 ? "is" : "are");
         add_hint(&text, &rule);
         break;
     case FIRST_HEAVY:
