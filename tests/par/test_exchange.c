@@ -270,7 +270,7 @@ static int run_rank(struct tt_comm *comm, void *arg)
     TT_TRY(rank_make(t, comm->rank, &r));
     index = r.layout.groups[t->axis == TT_AXIS_TP ? TT_GROUP_TP : TT_GROUP_CP].index;
     TT_TRY(check_order(&r));
-    TT_TRY(tt_program_agree(comm, &r.mesh, r.program));
+    TT_TRY(tt_program_agree(comm, &r.mesh, r.program, "the step"));
     TT_TRY(tt_team_new(t->threads, &team));
     TT_TRY(device->ops->stream_new(device, &stream));
     region = device->ops->allocate(device, (size_t)r.program->step_bytes);
@@ -415,7 +415,7 @@ static int run_other_order(struct tt_comm *comm, void *arg)
     if (comm->rank == 1)
         t.op = TT_OP_SWAP_BLOCKS;
     TT_TRY(rank_make(&t, comm->rank, &r));
-    rc = tt_program_agree(comm, &r.mesh, r.program);
+    rc = tt_program_agree(comm, &r.mesh, r.program, "the step");
     rank_release(&r);
 out:
     return rc;
