@@ -154,7 +154,8 @@ static const struct change {
     const char *message;
 } changes[] = {
     {more_bytes, false,
-     "rank 1 plans the step differently from rank 0: of its receives from there, in the order of tags, number 2 is 'receive"},
+     "rank 1 plans the step differently from rank 0: of its receives from there, in the order of tags, number 2 is "
+     "'receive"},
     {other_tag, false, ", and rank 0 sends 'send"},
     {is_left_out, false,
      "rank 1 plans the step differently from rank 0: of its receives from there, in the order of tags, number 2 is"},

@@ -128,9 +128,9 @@ static void faults_are_found_without_ranks(void **state)
     must_refuse(FLAGS("--parallelism.pipeline_parallel_layers_per_stage=5"),
                 "flag --parallelism.pipeline_parallel_layers_per_stage: parallelism.pipeline_parallel_layers_per_stage "
                 "5 makes 7 stages of 30 layers");
-    must_refuse(
-        FLAGS("--model.n_layers=1"),
-        "parallelism.pipeline_parallel_degree 4 needs 4 stages, and 1 layer, with 1 and 1 more for embeddings and output, is too few");
+    must_refuse(FLAGS("--model.n_layers=1"),
+                "parallelism.pipeline_parallel_degree 4 needs 4 stages, and 1 layer, with 1 and 1 more "
+                "for embeddings and output, is too few");
     must_refuse(FLAGS("--parallelism.pipeline_parallel_first_stage_less_layers=20"), "20 is more than a stage has");
     must_refuse(FLAGS("--parallelism.pipeline_parallel_last_stage_less_layers=20"), "it can be ");
     must_refuse(FLAGS("--parallelism.pipeline_parallel_schedule=2F2B"), "'2F2B' is not one of 1F1B, GPipe");
