@@ -87,14 +87,16 @@ int tt_executor_run(struct tt_executor *executor, struct tt_step *step) TT_MUST_
 /**
  * Whether a step asks before an instruction, if that is not after the one that decides (instr.h), whether it is to be
  * given up. Ranks ask together. The ranks of a pipeline are at different places of different programs, so they ask only
- * between steps.
+ * between the runs of a step, when nothing is on its way from one to another.
  */
 static inline bool tt_program_asks(const struct tt_program *program, int instr)
 {
     enum { ASKED = 256 };
     int every = program->n_instrs / ASKED;
 
-    return !program->is_piped && instr > 0 && (every <= 1 || instr % every == 0);
+    if (program->is_piped)
+        return program->instrs[instr].starts_run;
+    return instr > 0 && (every <= 1 || instr % every == 0);
 }
 
 /* A value of this rank that is not finite. */

@@ -253,6 +253,7 @@ int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule 
         TT_TRY(lower_instr(&w, &schedule->instrs[w.at]));
     tt_lower_await_all(&w);
     tt_lower_averages(&w);
+    tt_lower_mark_runs(&w);
     keep_logits(&w);
     place_buffers(p);
     *ret_program = p;

@@ -159,4 +159,7 @@ static inline struct tt_collective_desc tt_lower_describe(const struct tt_walk *
     return tt_lowering_collective(&w->in, purpose, units[0], elements);
 }
 
+/** Marks the instructions with which further runs through a pipeline begin. */
+void tt_lower_mark_runs(struct tt_walk *w);
+
 #endif

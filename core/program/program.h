@@ -91,6 +91,7 @@ struct tt_instr {
     int unit;                /* for a bucket its first unit; TT_RUN, TT_LOSS, TT_CLIP, transfers: TT_NONE */
     int bucket;              /* collectives of several units: index into buckets; TT_NONE: only `unit` */
     int begin;               /* TT_WAIT: the TT_BEGIN that it completes; else TT_NONE */
+    bool starts_run;         /* the first one of a further run through the pipeline (tt_lowering.run_microbatches) */
     int operands;            /* index of the first operand in tt_program.operands; see below */
     int n_operands;
     struct tt_collective_desc collective; /* TT_BEGIN */
@@ -231,6 +232,7 @@ struct tt_lowering {
     int n_stages;
     const struct tt_layout *layout;
     int microbatches;
+    int run_microbatches; /* of a run through the pipeline, all of which end before the next run; 0: there is none */
     int threads;
     int muon_steps;                          /* Newton-Schulz iterations; 0 if no parameter is trained by Muon */
     enum tt_dtype shard_dtype;               /* TT_F32 (0), or the same as param_dtype */

@@ -85,21 +85,23 @@ static int compare_tags(const void *a, const void *b)
 }
 
 /* What goes to, or comes from, the rank at a place of the pipeline, by tag. A receive is written as the send that it
- * needs. */
+ * needs, and the purpose of both is the number of questions before them. */
 static struct exchanges transfers_with(const struct tt_program *program, int place, enum tt_collective_op op)
 {
     struct exchanges list = {0};
+    int questions = 0;
 
     for (int i = 0; i < program->n_instrs; i++) {
         const struct tt_instr *instr = &program->instrs[i];
         struct exchange one;
 
+        questions += tt_program_asks(program, i);
         if (!tt_instr_row(instr)->begins || !tt_collective_travels(&instr->collective) || instr->collective.op != op ||
             instr->collective.peer != place)
             continue;
         one = collective(program, i);
         one.same.op = TT_SEND;
-        one.same.purpose = 0;
+        one.same.purpose = questions;
         TT_PUSH(list.items, list.n, list.cap) = one;
     }
     if (list.n)

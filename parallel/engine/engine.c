@@ -133,6 +133,14 @@ static int own_index(const struct track *track, int number)
     return s;
 }
 
+/* The microbatches of a run through the pipeline; 0: there is none. */
+static int run_of(const struct tt_engine *e, enum tt_graph_mode mode, int microbatches)
+{
+    if (!e->options.pipeline)
+        return 0;
+    return mode == TT_GRAPH_TRAIN ? e->options.pipeline->microbatches : microbatches;
+}
+
 /* The order of this rank of a pipeline, and what it exchanges with the others. */
 static void order_of_stages(const struct tt_engine *e, const struct track *track, enum tt_graph_mode mode,
                             int microbatches, struct tt_order *ret_order, struct tt_crossings *ret_crossings)
@@ -142,6 +150,7 @@ static void order_of_stages(const struct tt_engine *e, const struct track *track
     struct tt_peers peers = {.orders = orders,
                              .ranks = pipeline->ranks,
                              .rank = e->layout->groups[TT_GROUP_PP].index,
+                             .run_microbatches = run_of(e, mode, microbatches),
                              .stage_rank = pipeline->rank_of_stage,
                              .n_stages = pipeline->n_stages};
 
@@ -182,6 +191,7 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
     struct tt_fsdp fsdp = {.usage = &usage, .prefetch = e->options.prefetch};
     struct tt_lowering lowering = {.layout = e->layout,
                                    .microbatches = microbatches,
+                                   .run_microbatches = run_of(e, mode, microbatches),
                                    .threads = e->options.threads,
                                    .muon_steps = e->options.muon_steps,
                                    .shard_dtype = e->options.shard_dtype,

@@ -65,18 +65,28 @@ static int other_stage(const struct tt_turn *turn, bool sends)
     return turn->stage + ((turn->pass == TT_PASS_FORWARD) == sends ? 1 : -1);
 }
 
+/* The turn at whose beginning the receive of turn t begins. */
+static int received_from(const struct tt_peers *peers, const struct tt_turn *turns, int t)
+{
+    bool starts_run =
+        t == 0 || turns[t - 1].microbatch / peers->run_microbatches != turns[t].microbatch / peers->run_microbatches;
+
+    return starts_run ? t : t - 1;
+}
+
 /* The turn at whose beginning a send of turn `sender` is awaited. */
 static int awaited_at(const struct lookup *l, const struct tt_order *order, const struct tt_stage *stages, int sender)
 {
     const struct tt_turn *own = l->peers->orders[l->peers->rank].turns;
     int to = other_stage(&own[sender], true), rank = l->peers->stage_rank[to];
-    int used = *turn_of(l, own[sender].microbatch, to, own[sender].pass); /* the receive begins a turn earlier */
+    int used = *turn_of(l, own[sender].microbatch, to, own[sender].pass);
+    int begun = received_from(l->peers, l->peers->orders[rank].turns, used);
 
     for (int t = sender + 1; t < order->n; t++) {
         int from = other_stage(&own[t], false);
 
         if (transfers(stages, &order->turns[t], received(&order->turns[t])) && l->peers->stage_rank[from] == rank &&
-            *turn_of(l, own[t].microbatch, from, own[t].pass) >= used - 1)
+            *turn_of(l, own[t].microbatch, from, own[t].pass) >= begun)
             return t;
     }
     return order->n;
@@ -120,7 +130,7 @@ struct tt_crossings tt_crossings_make(const struct tt_order *order, const struct
         const struct tt_turn *turn = &order->turns[t];
 
         if (transfers(stages, turn, received(turn))) {
-            add(&list, turn, t > 0 ? t - 1 : 0, false, false, received(turn));
+            add(&list, turn, received_from(peers, order->turns, t), false, false, received(turn));
             add(&list, turn, t, false, true, received(turn));
         }
         if (transfers(stages, turn, sent(turn))) {

@@ -10,7 +10,8 @@
  * transfers to what it writes.
  *
  * A receive begins one turn before the turn that needs it, so that it overlaps that turn's work, and its memory is not
- * taken earlier. A send begins after the turn that makes the values. It is awaited when something arrives from the
+ * taken earlier; but the first ones of a run begin with it, so that nothing is on its way between two runs. A send begins
+ * after the turn that makes the values. It is awaited when something arrives from the
  * receiver that was made after the receive began, since then the wait cannot be a wait for what this rank does later.
  * If nothing does, it is awaited at the end.
  */
@@ -19,6 +20,7 @@
 struct tt_peers {
     const struct tt_order *orders; /* [ranks] */
     int ranks, rank;               /* rank: this one */
+    int run_microbatches;          /* of a run, all of which end on every rank before its next run */
     const int *stage_rank;         /* [n_stages] */
     int n_stages;
 };

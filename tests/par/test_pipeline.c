@@ -60,6 +60,9 @@ static const struct {
     {TT_PP_ZBV_ZERO_BUBBLE, 2, 2, 4, 1, 1, 1, false},
     {TT_PP_ZBV_ZERO_BUBBLE, 4, 2, 8, 1, 1, 1, false},
     {TT_PP_DUAL_PIPE_V, 2, 2, 4, 1, 2, 1, false},
+    {TT_PP_INTERLEAVED_1F1B, 2, 2, 2, 2, 2, 1, false},
+    {TT_PP_ZBV_ZERO_BUBBLE, 2, 2, 2, 4, 1, 1, true},
+    {TT_PP_1F1B, 4, 1, 4, 2, 1, 1, true},
     {TT_PP_1F1B, 2, 1, 5, 1, 1, 1, false},
     {TT_PP_GPIPE, 4, 1, 7, 1, 1, 1, false},
     {TT_PP_LOOPED_BFS, 2, 2, 3, 1, 1, 1, false},
@@ -109,6 +112,7 @@ static void any_schedule_has_the_bits_of_one_rank(void **state)
         job.schedule_of_pipe = cases[c].schedule;
         job.stages_per_rank = cases[c].stages_per_rank;
         job.runs = cases[c].runs;
+        job.gives_up = job.runs > 1;
         job.replicate = cases[c].replicate;
         job.ranks = cases[c].pipe * dp;
         assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);

@@ -253,14 +253,14 @@ static int asked_to_stop(void)
     return --asks_left == 0 ? TT_ESTOPPED : 0;
 }
 
-/* One rank wants to stop at one of the places where all ranks are asked, so all stop. */
+/* One rank wants to stop at one of the places where all ranks are asked, so all stop. A pipeline asks between runs. */
 static int give_up_step(struct at_work *w, int s)
 {
-    enum { PLACES = 13 };
+    int places = pipe_of(w->job) > 1 ? w->job->runs - 1 : 13;
     struct tt_step step = step_of(w->job, s, w->valid);
     int rc;
 
-    asks_left = w->comm->rank == s % w->comm->size ? 1 + 5 * s % PLACES : INT_MAX;
+    asks_left = w->comm->rank == s % w->comm->size ? 1 + 5 * s % places : INT_MAX;
     step.asked_to_stop = asked_to_stop;
     rc = tt_engine_step(w->engine, &step);
     if (rc == TT_ESTOPPED)
