@@ -10,10 +10,10 @@
  * transfers to what it writes.
  *
  * A receive begins one turn before the turn that needs it, so that it overlaps that turn's work, and its memory is not
- * taken earlier; but the first ones of a run begin with it, so that nothing is on its way between two runs. A send begins
- * after the turn that makes the values. It is awaited when something arrives from the
- * receiver that was made after the receive began, since then the wait cannot be a wait for what this rank does later.
- * If nothing does, it is awaited at the end.
+ * taken earlier; but the first ones of a run begin with it, so that nothing is on its way between two runs. A send
+ * begins after the turn that makes the values. It is awaited when something arrives from the receiver that was made
+ * after the receive began, since then the wait cannot be a wait for what this rank does later. If nothing does, it is
+ * awaited at the end.
  */
 
 /* The orders of all ranks of a pipeline for the same microbatches; turns have the numbers of stages in the model. */

@@ -185,6 +185,25 @@ case_a_signal_saves_and_ends_the_run() {
     expect_ok
 }
 
+# A long step is given up between two of its 500 runs.
+case_a_long_step_stops_between_its_runs() {
+    make_corpus
+    TITAN_LONG_STEP=0 "$TITAN_SOURCE/tools/run-ranks" 2 "$TITAN" train $common ${pp}_degree=2 \
+        --training.local_batch_size=4 --training.global_batch_size=2000 --checkpoint.enable --job.dump_folder=run \
+        >out 2>err </dev/null &
+    job=$!
+    for ((i = 0; i < 600; i++)); do
+        grep -q "training starts" err && break
+        kill -0 $job 2>/dev/null || not_as "the job ended before its first step"
+        sleep 0.05
+    done
+    kill -USR1 $job
+    ended
+    expect_code 75
+    expect_err "^titan: stopped by a signal before (step 1 was done|the first step); there is nothing to save$"
+    refuse_out "^step: "
+}
+
 case_a_killed_rank_ends_the_run() {
     start
     rank=$(tr " " "\n" <"/proc/$job/task/$job/children" | grep . | tail -1)
