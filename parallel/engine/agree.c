@@ -97,7 +97,7 @@ static struct exchanges transfers_with(const struct tt_program *program, int pla
 
         questions += tt_program_asks(program, i);
         if (!tt_instr_row(instr)->begins || !tt_collective_travels(&instr->collective) || instr->collective.op != op ||
-            instr->collective.peer != place)
+            instr->collective.group != TT_GROUP_PP || instr->collective.peer != place)
             continue;
         one = collective(program, i);
         one.same.op = TT_SEND;
