@@ -8,7 +8,9 @@
 
 #include "cli/cli.h"
 #include "cli/cluster/cluster.h"
+#include "cluster/hardware/machine_file.h"
 #include "core/base/mem.h"
+#include "core/os/file.h"
 
 enum { SHOWN = 10 };
 
@@ -17,6 +19,7 @@ static const char default_stack[] = "torchtitan-compile-2025";
 struct command {
     const struct tt_args *args;
     const struct tt_config *cfg;
+    struct tt_cluster_machine_file file; /* the machine, which may be built in */
     const struct tt_cluster_machine *machine;
     const struct tt_cluster_stack *stack;
     double usable;
@@ -107,9 +110,53 @@ static int all(struct command *c, const int *ranks, int n)
     return 0;
 }
 
+/* A name is a file's if it has a slash or ends in .json. */
+static bool is_file(const char *name)
+{
+    size_t n = strlen(name);
+
+    return strchr(name, '/') || (n > 5 && strcmp(name + n - 5, ".json") == 0);
+}
+
+/* The machine of --machine, with the rates of links from the logs of --nccl. */
+static int read_machine(struct command *c)
+{
+    const char *name = tt_args_last(c->args, "machine"), *log;
+    const struct tt_cluster_machine *built_in;
+    char *text = NULL;
+    size_t size;
+    int rc = 0;
+
+    if (is_file(name))
+        TT_TRY(tt_cluster_machine_load(name, &c->file));
+    else {
+        TT_TRY(tt_cluster_machine_find(name, &built_in));
+        c->file.machine = *built_in;
+    }
+    c->machine = &c->file.machine;
+    for (int i = 0; (log = tt_args_value(c->args, "nccl", i)); i++) {
+        TT_TRY(tt_file_read(log, &text, &size));
+        TT_TRY(tt_cluster_machine_take_nccl(&c->file.machine, text, log, "measured: nccl-tests"));
+        tt_free(text);
+        text = NULL;
+    }
+out:
+    tt_free(text);
+    return rc;
+}
+
+static int save_machine(const struct command *c)
+{
+    json_t *json = tt_cluster_machine_json(c->machine);
+    int rc = tt_json_save(tt_args_last(c->args, "save"), json);
+
+    json_decref(json);
+    return rc;
+}
+
 int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_t memory)
 {
-    const char *machine = tt_args_last(args, "machine"), *stack = tt_args_last(args, "stack");
+    const char *stack = tt_args_last(args, "stack");
     struct command c = {.args = args, .usable = (double)memory};
     struct tt_text unbuilt = {0};
     struct tt_cli_variant variant = {.unbuilt = &unbuilt};
@@ -118,7 +165,11 @@ int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_
     const char *where = "the built-in table of runs";
     int rc = 0;
 
-    TT_TRY(tt_cluster_machine_find(machine, &c.machine));
+    TT_TRY(read_machine(&c));
+    if (tt_args_has(args, "save")) {
+        rc = save_machine(&c);
+        goto out;
+    }
     TT_TRY(tt_cluster_stack_find(stack ? stack : default_stack, &c.stack));
     TT_TRY(read_tokens(args, &c.tokens));
     if (tt_args_has(args, "emit") && (n != 1 || tt_args_has(args, "json")))
@@ -140,6 +191,7 @@ int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_
         rc = tt_error_exit_code(TT_EFIT);
 out:
     json_decref(c.list);
+    tt_cluster_machine_release(&c.file);
     tt_backtest_release(&c.test);
     tt_csv_release(&table);
     tt_text_release(&unbuilt);

@@ -159,4 +159,63 @@ case_what_cannot_be_emitted_is_refused() {
     expect_err "sizes of its own"
 }
 
+case_machines_are_files_too() {
+    run estimate --machine h100-sxm --save all.json
+    expect_ok
+    run estimate $model_8b --machine all.json --ranks 64 --json
+    expect_ok
+    cp out file.json
+    run estimate $model_8b --machine h100-sxm --ranks 64 --json
+    check_json out 'o == json.load(open("file.json"))'
+    echo '{"type": "machine", "schema": 2, "name": "slow", "base": "h100-sxm",
+           "node": {"network_bytes_per_sec": 5e9}}' >slow.json
+    run estimate $model_8b --machine ./slow.json --ranks 64 --json
+    expect_ok
+    check_json out 'j["machine"] == "slow" and j["limited_by"] == "data" and j["evidence"] == []' \
+        'j["step_s"] > 2 * json.load(open("file.json"))["jobs"][0]["step_s"]'
+}
+
+# log DEVICES GB/S: what all_gather_perf prints on so many devices
+log() {
+    for ((i = 0; i < $1; i++)); do echo "#  Rank $(printf %2d "$i") Group  0 Pid 1 on host device  0 [0x00]"; done
+    echo "#       size         count      type   redop    root     time   algbw   busbw #wrong"
+    echo "     1048576         32768     float    none      -1    40.00   26.21   22.94      0"
+    echo "  4294967296     134217728     float    none      -1  10000.0   429.5   $2      0"
+    echo "# Avg bus bandwidth    : 1"
+}
+
+case_logs_of_links_replace_rates() {
+    log 8 225.0 >near.log
+    log 32 40.0 >far.log
+    run estimate --machine h100-sxm --nccl near.log --nccl far.log --save mine.json
+    expect_ok
+    python3 -c 'import json
+m = json.load(open("mine.json"))
+assert m["levels"][0]["share"] == 0.5 and m["levels"][1]["share"] == 0.1, m["levels"]
+assert m["origin"]["levels.1.share"] == "measured: nccl-tests"' || not_as "mine.json"
+}
+
+case_bad_machine_files_are_refused() {
+    echo '{"type": "machine", "schema": 2, "name": "x", "base": "h100-sxm", "node": {"device": 8}}' >bad.json
+    run estimate --machine bad.json --ranks 8
+    expect_code 3
+    expect_err "bad.json: node.device is no number of a machine"
+    expect_err "did you mean node.devices"
+    echo '{"type": "machine", "schema": 2, "name": "x", "node": {"devices": 8}}' >bad.json
+    run estimate --machine bad.json --ranks 8
+    expect_code 3
+    expect_err "bad.json: device.memory_bytes is missing"
+    echo '{"type": "machine", "schema": 2, "name": "x", "base": "h100-sxm", "levels": [{"share": 0}]}' >bad.json
+    run estimate --machine bad.json --ranks 8
+    expect_code 3
+    expect_err "bad.json: levels.0.share has to be above 0"
+    echo '{"type": "machine", "schema": 1, "name": "x"}' >bad.json
+    run estimate --machine bad.json --ranks 8
+    expect_code 3
+    expect_err "wanted a machine file of schema 2"
+    run estimate --machine h100-sxm --ranks 8 --nccl bad.json
+    expect_code 3
+    expect_err "bad.json has no results of nccl-tests"
+}
+
 run_cases

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Machine files of schema 2.
+ */
+#include "cluster/hardware/machine_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/text.h"
+
+static const char *const keys[] = {
+#define X(id, key, doc) key,
+#include "cluster/hardware/machine_keys.def"
+#undef X
+};
+
+enum { PATH_BYTES = 128 };
+
+static int index_of(const char *path)
+{
+    for (int i = 0; i < TT_MACHINE_KEYS; i++)
+        if (strcmp(keys[i], path) == 0)
+            return i;
+    return -1;
+}
+
+/* --- reading --- */
+
+struct reader {
+    const char *file;
+    struct tt_cluster_machine *machine;
+    const json_t *origin;
+    bool given[TT_MACHINE_KEYS];
+};
+
+static int take(struct reader *r, const char *path, const json_t *value)
+{
+    int key = index_of(path);
+    const char *near, *origin;
+
+    if (key < 0) {
+        near = tt_text_nearest(path, keys, TT_MACHINE_KEYS);
+        return tt_fail(TT_EDATA, "%s: %s is no number of a machine\nhelp: %s%s", r->file, path,
+                       near ? "did you mean " : "the keys are in titan-estimate(1)", near ? near : "");
+    }
+    if (!json_is_number(value) || json_number_value(value) < 0)
+        return tt_fail(TT_EDATA, "%s: %s has to be a number that is not negative", r->file, path);
+    origin = json_string_value(json_object_get(r->origin, path));
+    r->machine->number[key].value = json_number_value(value);
+    r->machine->number[key].origin = origin ? origin : "the machine file";
+    r->given[key] = true;
+    return 0;
+}
+
+/* All numbers below a value, each by its path. */
+static int walk(struct reader *r, const char *path, json_t *value)
+{
+    char below[PATH_BYTES];
+    const char *name;
+    json_t *item;
+    int rc = 0;
+
+    if (json_is_object(value)) {
+        json_object_foreach(value, name, item)
+        {
+            (void)snprintf(below, sizeof below, "%s.%s", path, name);
+            TT_TRY(walk(r, below, item));
+        }
+    } else if (json_is_array(value)) {
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            (void)snprintf(below, sizeof below, "%s.%zu", path, i);
+            TT_TRY(walk(r, below, json_array_get(value, i)));
+        }
+    } else if (!json_is_string(value)) /* a name of a level says nothing */
+        rc = take(r, path, value);
+out:
+    return rc;
+}
+
+static int read_parts(struct reader *r, json_t *json)
+{
+    static const char *const parts[] = {"device", "node", "levels", "noise", "reliability"};
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (json_object_get(json, parts[i]))
+            TT_TRY(walk(r, parts[i], json_object_get(json, parts[i])));
+out:
+    return rc;
+}
+
+/* Numbers by which predictions divide. */
+static int check(const struct reader *r, bool has_base)
+{
+    static const enum tt_machine_key above_0[] = {
+        TT_M_MEMORY,   TT_M_UNITS,     TT_M_PEAK_BF16, TT_M_GEMM_SHARE,  TT_M_CLOCK,        TT_M_GEMM_F8_GAIN,
+        TT_M_FLASH1,   TT_M_FLASH2,    TT_M_FLASH3,    TT_M_MEMORY_RATE, TT_M_MEMORY_SHARE, TT_M_DEVICES,
+        TT_M_NODE_NET, TT_M_HOST_RATE, TT_M_UP_RATE,   TT_M_UP_SHARE,    TT_M_NET_SHARE,    TT_M_FAILURE_HOURS};
+
+    for (int i = 0; i < TT_MACHINE_KEYS && !has_base; i++)
+        if (!r->given[i])
+            return tt_fail(TT_EDATA,
+                           "%s: %s is missing\nhelp: give the number, or \"base\", the name of a built-in machine "
+                           "that has the others",
+                           r->file, keys[i]);
+    for (size_t i = 0; i < sizeof above_0 / sizeof *above_0; i++)
+        if (!(r->machine->number[above_0[i]].value > 0))
+            return tt_fail(TT_EDATA, "%s: %s has to be above 0", r->file, keys[above_0[i]]);
+    return 0;
+}
+
+int tt_cluster_machine_load(const char *path, struct tt_cluster_machine_file *ret_file)
+{
+    struct tt_cluster_machine_file file = {.json = NULL};
+    const struct tt_cluster_machine *base = NULL;
+    struct reader r = {.file = path, .machine = &file.machine};
+    const char *type, *name, *base_name;
+    int64_t schema;
+    int rc = 0;
+
+    TT_TRY(tt_json_load(path, &file.json));
+    TT_TRY(tt_json_get_string(file.json, "type", path, &type));
+    TT_TRY(tt_json_get_int(file.json, "schema", path, &schema));
+    if (strcmp(type, "machine") != 0 || schema != 2)
+        TT_TRY(tt_fail(TT_EDATA,
+                       "%s is of type \"%s\", schema %lld; wanted a machine file of schema 2\nhelp: `titan estimate "
+                       "--machine h100-sxm --save FILE` writes one",
+                       path, type, (long long)schema));
+    TT_TRY(tt_json_get_string(file.json, "name", path, &name));
+    base_name = json_string_value(json_object_get(file.json, "base"));
+    if (base_name && (rc = tt_cluster_machine_find(base_name, &base)) < 0) {
+        rc = tt_wrap(TT_EDATA, "%s: base", path);
+        goto out;
+    }
+    if (base)
+        file.machine = *base;
+    file.machine.name = name;
+    r.origin = json_object_get(file.json, "origin");
+    TT_TRY(read_parts(&r, file.json));
+    TT_TRY(check(&r, base != NULL));
+    *ret_file = file;
+    return 0;
+out:
+    json_decref(file.json);
+    return rc;
+}
+
+void tt_cluster_machine_release(struct tt_cluster_machine_file *file)
+{
+    json_decref(file->json);
+    *file = (struct tt_cluster_machine_file){.json = NULL};
+}
+
+/* --- writing --- */
+
+static bool is_index(const char *text)
+{
+    return *text >= '0' && *text <= '9';
+}
+
+/* The container of a path, made where it is missing; *ret_name is the last part of the path. */
+static json_t *container(json_t *root, char *path, char **ret_name)
+{
+    json_t *at = root;
+    char *part = path, *dot;
+
+    while ((dot = strchr(part, '.'))) {
+        json_t *next;
+
+        *dot = 0;
+        next = is_index(part) ? json_array_get(at, (size_t)(*part - '0')) : json_object_get(at, part);
+        if (!next) {
+            next = is_index(dot + 1) ? json_array() : json_object();
+            if (is_index(part))
+                (void)json_array_append_new(at, next);
+            else
+                (void)json_object_set_new(at, part, next);
+        }
+        at = next;
+        part = dot + 1;
+    }
+    *ret_name = part;
+    return at;
+}
+
+json_t *tt_cluster_machine_json(const struct tt_cluster_machine *machine)
+{
+    json_t *json = json_pack("{s:s, s:i, s:o}", "type", "machine", "schema", 2, "name", tt_json_string(machine->name));
+    json_t *origin = json_object();
+    char path[PATH_BYTES], *name;
+
+    for (int i = 0; i < TT_MACHINE_KEYS; i++) {
+        json_t *in;
+
+        (void)snprintf(path, sizeof path, "%s", keys[i]);
+        in = container(json, path, &name);
+        (void)json_object_set_new(in, name, tt_json_number(machine->number[i].value));
+        (void)json_object_set_new(origin, keys[i], tt_json_string(machine->number[i].origin));
+    }
+    (void)json_object_set_new(json, "origin", origin);
+    return json;
+}

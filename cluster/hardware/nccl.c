@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Output of nccl-tests and rccl-tests: the rates of links.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cluster/hardware/machine_file.h"
+
+struct measured {
+    double bytes, bus; /* of the largest message: GB/s */
+    int devices;
+    bool sums; /* an all-reduce */
+};
+
+/* A line of results: size, count, type, operation, root, and then microseconds, algorithm and bus bandwidth. */
+static void read_line(const char *line, struct measured *m)
+{
+    char type[32], operation[32], root[32];
+    double size, count, usec, algorithm, bus;
+
+    if (sscanf(line, " %lf %lf %31s %31s %31s %lf %lf %lf", &size, &count, type, operation, root, &usec, &algorithm,
+               &bus) != 8 ||
+        size < m->bytes || !(bus > 0))
+        return;
+    m->bytes = size;
+    m->bus = bus;
+    m->sums = strcmp(operation, "sum") == 0 && fabs(bus / algorithm - 2.0 * (m->devices - 1) / m->devices) < 0.02;
+}
+
+int tt_cluster_machine_take_nccl(struct tt_cluster_machine *machine, const char *text, const char *where,
+                                 const char *origin)
+{
+    struct tt_cluster_number *v = machine->number, *number;
+    struct measured m = {.devices = 0};
+    double rate;
+
+    for (const char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        if (strncmp(line, "#  Rank", 7) == 0 || strncmp(line, "# Rank", 6) == 0)
+            m.devices++;
+        else
+            read_line(line, &m);
+    }
+    if (m.devices < 2 || !(m.bus > 0))
+        return tt_fail(TT_EDATA,
+                       "%s has no results of nccl-tests: wanted a line '#  Rank' for each of two or more devices, and "
+                       "lines with a size and its bus bandwidth",
+                       where);
+    if (m.devices > v[TT_M_DEVICES].value) {
+        number = &v[TT_M_NET_SHARE];
+        rate = v[TT_M_NODE_NET].value;
+    } else if (m.sums && v[TT_M_SWITCH_RATE].value > 0) {
+        number = &v[TT_M_SWITCH_RATE];
+        rate = 1;
+    } else {
+        number = &v[TT_M_UP_SHARE];
+        rate = v[TT_M_UP_RATE].value;
+    }
+    number->value = m.bus * 1e9 / rate;
+    number->origin = origin;
+    return 0;
+}
