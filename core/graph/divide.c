@@ -88,9 +88,9 @@ static int64_t part_of(const struct pass *p, int64_t whole, bool last_is_shorter
     return left < each ? left : each;
 }
 
-static int no_grains(const struct pass *p, const char *name, int64_t whole)
+static int no_grains(const char *name, int64_t whole, int grains)
 {
-    return tt_fail(TT_EINTERNAL, "%lld of '%s' cannot be divided into %d grains", (long long)whole, name, p->grains);
+    return tt_fail(TT_EINTERNAL, "%lld of '%s' cannot be divided into %d grains", (long long)whole, name, grains);
 }
 
 static void note_place(const struct pass *p, int value, int copy)
@@ -119,7 +119,7 @@ static int copy_leaf(struct pass *p, int id)
     memcpy(shape, value->shape, sizeof shape);
     cut = copy->state == WHOLE ? NULL : &shape[copy->state == ROWS ? 0 : value->ndim - 1];
     if (cut && (*cut = part_of(p, *cut, true)) == TT_NONE)
-        return no_grains(p, value->name, value->shape[cut - shape]);
+        return no_grains(value->name, value->shape[cut - shape], p->grains);
     copy->value =
         param ? tt_graph_param(p->graph, value->param, value->part, value->dtype, value->name, value->ndim, shape)
               : tt_graph_value(p->graph, value->kind, value->dtype, value->name, value->ndim, shape);
@@ -231,17 +231,16 @@ static bool divides(const struct tt_extent *extent)
 static int set_attr(const struct pass *p, const struct form *form, const struct tt_node *node, struct tt_attr *attr)
 {
     const struct tt_value *x = &p->whole->values[node->in[0]];
+    const struct tt_extent *extents[] = {&attr->rows, &attr->in, &attr->out};
     bool vocabulary = node->op == TT_OP_EMBEDDING || node->op == TT_OP_HEAD_LOSS;
 
     attr->rows = extent(p, form, TT_CUT_ROWS, attr->rows, tt_value_rows(x));
     attr->in = extent(p, form, TT_CUT_IN, attr->in, tt_value_width(x));
     if (form->cuts & TT_CUT_OUT)
         attr->out = extent(p, form, TT_CUT_OUT, attr->out, whole_out(p, node));
-    if (node->op == TT_OP_RMSNORM && attr->rows.grains > 1 && attr->out.grains > 1)
-        return tt_fail(TT_EINTERNAL, "norms of heads ('%s') are not divided by heads and by sequences at once",
-                       p->whole->values[node->out[0]].name);
-    if (!divides(&attr->rows) || !divides(&attr->in) || (!vocabulary && !divides(&attr->out)))
-        return no_grains(p, p->whole->values[node->out[0]].name, attr->rows.whole + attr->in.whole + attr->out.whole);
+    for (int i = 0; i < (vocabulary ? 2 : 3); i++)
+        if (!divides(extents[i]))
+            return no_grains(p->whole->values[node->out[0]].name, extents[i]->whole, extents[i]->grains);
     if (form->peers && is_shared(p))
         attr->peers = p->peers;
     attr->partial = form->out == TERM && is_shared(p);

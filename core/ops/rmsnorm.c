@@ -8,9 +8,11 @@
  * RMSNORM_BWD:
  *   in   dy (N, G*D), x, w, rstd, acc_dx (N, G*D) or none, acc_dw (D) or none
  *   out  dx = [acc_dx +] ..., may take acc_dx's memory; dw (D) = [acc_dw +] ..., may take acc_dw's
- *   dw is summed over blocks of DW_ROWS rows, then over the blocks (tt_row_blocks_sum). attr rows (N), out (G); not
- *     both.
+ *   dw is summed over blocks of DW_ROWS rows, then over the blocks (tt_row_blocks_sum).
+ *   attr rows (N), out (G). With grains of both, dw is (grains of rows, D), without acc_dw: the ranks that share the
+ *     groups add these one by one, and ADD_GRAINS ends the sum. So ranks that share the rows add the same terms.
  */
+#include "core/base/mem.h"
 #include "core/kernels/kernels.h"
 #include "core/ops/grains.h"
 #include "core/ops/rule.h"
@@ -21,8 +23,15 @@ static bool extents_fit(const struct tt_node *node, int64_t rows, int64_t groups
 {
     const struct tt_attr *attr = &node->attr;
 
-    return tt_grain_fits(&attr->rows, rows) && tt_grain_fits(&attr->out, groups) &&
-           (!tt_grain_size(&attr->rows) || !tt_grain_size(&attr->out));
+    return tt_grain_fits(&attr->rows, rows) && tt_grain_fits(&attr->out, groups);
+}
+
+/* The grains of rows whose sums are apart; 0: dw is one sum. */
+static int64_t sums_apart(const struct tt_node *node, int64_t rows)
+{
+    int64_t grain = tt_grain_size(&node->attr.rows);
+
+    return grain && tt_grain_size(&node->attr.out) ? tt_tiles(rows, grain) : 0;
 }
 
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
@@ -40,12 +49,73 @@ out:
     return rc;
 }
 
+static int push(struct tt_graph *graph, struct tt_node *node)
+{
+    int rc = 0;
+
+    for (int k = 0; k < node->n_out; k++)
+        graph->values[node->out[k]].producer = graph->n_nodes;
+    TT_TRY(tt_op_infer(graph, node, ""));
+    TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = *node;
+out:
+    return rc;
+}
+
+/* A value for the sums of the grains of rows. */
+static int sums_value(struct tt_graph *graph, int w, int64_t sums, bool partial)
+{
+    int64_t shape[2] = {sums, tt_value_width(&graph->values[w])};
+    char *name = tt_format("%s.grad.terms", graph->values[w].name);
+    int id = tt_graph_value(graph, TT_VALUE_GRAD, TT_F32, name, 2, shape);
+
+    graph->values[id].partial = partial;
+    tt_free(name);
+    return id;
+}
+
+/* The sums of grains are added over the peers, if there are any, then as a tree. */
+static int backward_apart(struct tt_graph *graph, const struct tt_node *forward, int dy, int *grad_in, int64_t sums)
+{
+    bool shared = forward->attr.peers.n > 1;
+    int x = forward->in[0], w = forward->in[1], rc = 0, in[2], dw;
+    struct tt_node bwd = {.op = TT_OP_RMSNORM_BWD,
+                          .backward = true,
+                          .block = forward->block,
+                          .n_in = 6,
+                          .in = {dy, x, w, forward->out[1], grad_in[0], TT_NONE},
+                          .n_out = 2,
+                          .attr = forward->attr};
+    struct tt_node all = {.op = TT_OP_SUM_ALL, .backward = true, .block = forward->block, .n_in = 2, .n_out = 1};
+
+    bwd.out[0] = tt_graph_grad_value(graph, x);
+    bwd.out[1] = in[0] = sums_value(graph, w, sums, shared);
+    TT_TRY(push(graph, &bwd));
+    tt_rule_set(forward, 0, bwd.out[0], grad_in);
+    if (!tt_rule_wanted(graph, w))
+        goto out;
+    if (shared) {
+        all.attr.peers = forward->attr.peers;
+        all.in[0] = in[0];
+        all.in[1] = TT_NONE;
+        all.out[0] = in[0] = sums_value(graph, w, sums, false);
+        TT_TRY(push(graph, &all));
+    }
+    in[1] = grad_in[1];
+    TT_TRY(tt_rule_node(graph, TT_OP_ADD_GRAINS, &(struct tt_node){.block = forward->block}, in, 2, &w, 1, &dw));
+    tt_rule_set(forward, 1, dw, grad_in);
+out:
+    return rc;
+}
+
 static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
 {
     const struct tt_node forward = graph->nodes[node];
+    int64_t sums = sums_apart(&forward, tt_value_rows(&graph->values[forward.in[0]]));
     int in[6] = {grad_out[0], forward.in[0], forward.in[1], forward.out[1], grad_in[0], grad_in[1]};
     int grad[2], rc = 0;
 
+    if (sums)
+        return backward_apart(graph, &forward, grad_out[0], grad_in, sums);
     TT_TRY(tt_rule_node(graph, TT_OP_RMSNORM_BWD, &forward, in, 6, forward.in, 2, grad));
     tt_rule_set(&forward, 0, grad[0], grad_in);
     tt_rule_set(&forward, 1, grad[1], grad_in);
@@ -80,6 +150,7 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
 {
     const struct tt_value x = graph->values[node->in[1]];
     int64_t rows = tt_value_rows(&x), all = tt_value_width(&x), width = tt_value_width(&graph->values[node->in[2]]);
+    int64_t dw[2] = {0, width};
     int rc = 0;
 
     if (all % width != 0 || !extents_fit(node, rows, all / width) || !tt_op_acc_fits(graph, node, 0, rows, all) ||
@@ -87,20 +158,29 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
         !tt_op_acc_fits(graph, node, 5, 1, width))
         return tt_op_mismatch(graph, node, "dy, x (N, G*D), w (D), rstd (N, G), acc_dx (N, G*D), acc_dw (D)");
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
-    TT_TRY(tt_op_output(graph, node, 1, name, "weight", 1, &width));
+    dw[0] = sums_apart(node, rows);
+    TT_TRY(tt_op_output(graph, node, 1, name, "weight", dw[0] ? 2 : 1, dw[0] ? dw : dw + 1));
 out:
     return rc;
 }
 
-/* Grains of rows, or of each row's groups, which are the heads of q and k. */
+/* Grains of rows, or of each row's groups, which are the heads of q and k; with both, those of a grain of rows. */
 static struct tt_row_blocks blocks_of(const struct tt_graph *graph, const struct tt_node *node)
 {
     const struct tt_value *rstd = &graph->values[node->in[3]];
     int64_t rows = tt_value_rows(rstd), groups = tt_value_width(rstd);
 
     if (tt_grain_size(&node->attr.out))
-        return tt_group_blocks_of(&node->attr.out, rows, groups);
+        return tt_group_blocks_of(&node->attr.out, tt_grain_or(&node->attr.rows, rows), groups);
     return tt_row_blocks_of(&node->attr.rows, rows, groups, DW_ROWS);
+}
+
+/* The number of sums that dw has. */
+static int64_t sums_of(const struct tt_graph *graph, const struct tt_node *node)
+{
+    int64_t sums = sums_apart(node, tt_value_rows(&graph->values[node->in[3]]));
+
+    return sums ? sums : 1;
 }
 
 static void bwd_tile(void *arg, int64_t tile, int worker)
@@ -108,42 +188,46 @@ static void bwd_tile(void *arg, int64_t tile, int worker)
     const struct tt_call *call = arg;
     int64_t width = tt_value_width(tt_call_in(call, 2));
     struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
-    struct tt_range part = tt_row_block(&blocks, tile);
-    int64_t at = part.begin * width;
+    int64_t of_sum = tt_row_blocks_count(&blocks), first = tile / of_sum * blocks.grains * blocks.grain_rows;
+    struct tt_range part = tt_row_block(&blocks, tile % of_sum);
+    int64_t at = (first + part.begin) * width;
 
     (void)worker;
     TT_RUN_KERNEL(call, rmsnorm_bwd, tt_call_out_at(call, 0, at), (float *)call->scratch + tile * width,
                   tt_call_in_at(call, 4, at), tt_call_in_at(call, 0, at), tt_call_in_at(call, 1, at), call->in[2],
-                  tt_call_in_at(call, 3, part.begin), part.n, width);
+                  tt_call_in_at(call, 3, first + part.begin), part.n, width);
 }
 
 static void dw_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
-    int64_t width = tt_value_width(tt_call_in(call, 2));
+    int64_t width = tt_value_width(tt_call_in(call, 2)), tiles = tt_tiles(width, TT_SUM_COLUMNS);
     struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
-    struct tt_range part = tt_tile_range(width, TT_SUM_COLUMNS, tile);
-    const float *acc = call->in[5];
+    struct tt_range part = tt_tile_range(width, TT_SUM_COLUMNS, tile % tiles);
+    const float *acc = call->in[5], *terms = call->scratch;
 
     (void)worker;
-    tt_row_blocks_sum(&blocks, (float *)call->out[1] + part.begin, acc ? acc + part.begin : NULL,
-                      (const float *)call->scratch + part.begin, width, part.n);
+    terms += tile / tiles * tt_row_blocks_count(&blocks) * width;
+    tt_row_blocks_sum(&blocks, (float *)call->out[1] + tile / tiles * width + part.begin, acc ? acc + part.begin : NULL,
+                      terms + part.begin, width, part.n);
 }
 
 static void run_bwd(const struct tt_call *call)
 {
     struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
+    int64_t sums = sums_of(call->graph, call->node), width = tt_value_width(tt_call_in(call, 2));
 
-    tt_team_run(call->team, tt_row_blocks_count(&blocks), bwd_tile, (void *)call);
-    tt_team_run(call->team, tt_tiles(tt_value_width(tt_call_in(call, 2)), TT_SUM_COLUMNS), dw_tile, (void *)call);
+    tt_team_run(call->team, sums * tt_row_blocks_count(&blocks), bwd_tile, (void *)call);
+    tt_team_run(call->team, sums * tt_tiles(width, TT_SUM_COLUMNS), dw_tile, (void *)call);
 }
 
 static int64_t scratch_bwd(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
     struct tt_row_blocks blocks = blocks_of(graph, node);
+    int64_t width = tt_value_width(&graph->values[node->in[2]]);
 
     (void)threads;
-    return tt_row_blocks_count(&blocks) * tt_value_width(&graph->values[node->in[2]]) * (int64_t)sizeof(float);
+    return sums_of(graph, node) * tt_row_blocks_count(&blocks) * width * (int64_t)sizeof(float);
 }
 
 static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)

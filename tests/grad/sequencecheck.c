@@ -397,8 +397,9 @@ static bool check_refusals(void)
     good = refused("llama3", false, 18, (struct tt_divisions){.cp = four}, "sequences of 18 tokens") && good;
     good = refused("llama3", true, 16, (struct tt_divisions){.cp = four}, "of several documents") && good;
     good = refused("llama3", false, 18, (struct tt_divisions){.cp = three}, "3 grains of a sequence") && good;
-    good =
-        refused("qwen3", false, 16, (struct tt_divisions){.cp = four, .tp = two}, "by heads and by sequences") && good;
+    good = refused("qwen3", false, 16, (struct tt_divisions){.cp = four, .tp = two},
+                   "4 of 'layers.0.attention.heads' cannot be divided into 8 grains") &&
+           good;
     printf("%s - what cannot be divided is refused\n", good ? "ok" : "not ok");
     return good;
 }
@@ -424,6 +425,7 @@ static const struct model_case cases[] = {
     {"llama3 in bfloat16", "llama3", LLAMA, 2, true, false},
     {"llama3, adapters", "llama3", ADAPTERS, 2, false, false},
     {"llama3, layers", "llama3", LLAMA, 2, false, true},
+    {"qwen3, layers", "qwen3", LLAMA, 2, false, true},
     {"gpt2, layers", "gpt2", GPT2, 2, false, true},
     {"llama3, layers, in bfloat16", "llama3", LLAMA, 1, true, true},
 };
