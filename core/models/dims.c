@@ -173,16 +173,18 @@ static void check_heads(struct check *c, struct tt_model_dims *d)
 }
 
 /* Not keys of titan's, but for the last two: they come from a flavor or from the folder of the model. */
-static void check_experts(struct check *c, const struct tt_model_dims *d)
+static void check_experts(struct check *c, struct tt_model_dims *d)
 {
     const enum tt_key *about = ABOUT(TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR);
-    const struct tt_moe *moe = &d->moe;
+    struct tt_moe *moe = &d->moe;
 
     if (moe->balanced && !moe->experts)
         fault(c, ABOUT(TT_KEY_BALANCED_EXPERTS, TT_KEY_MODEL, TT_KEY_FLAVOR), "%s is for models with experts",
               tt_key_name(TT_KEY_BALANCED_EXPERTS));
     if (!moe->experts)
         return;
+    if (moe->ffn_dim == 0)
+        moe->ffn_dim = d->ffn_dim;
     if (moe->experts < 1 || moe->experts > MAX_EXPERTS)
         fault(c, about, "the model has %lld experts; there must be 1..%d", (long long)moe->experts, MAX_EXPERTS);
     if (moe->top_k < 1 || moe->top_k > moe->experts)
@@ -220,7 +222,7 @@ int tt_model_dims_check(const struct tt_model_row *row, struct tt_model_dims *d,
     if (d->lora.rank && !row->adaptable)
         fault(&c, ABOUT(TT_KEY_LORA_RANK, TT_KEY_MODEL),
               "%s has no adapters: its query, key and value are one tensor in Hugging Face's files\nhelp: the models "
-              "with adapters are llama3 and qwen3; %s 0 trains all weights",
+              "with adapters are llama3, qwen3 and mixtral; %s 0 trains all weights",
               row->name, tt_key_name(TT_KEY_LORA_RANK));
     if (has_dim && has_heads && row->learned_positions)
         check_learned(&c, row, d);

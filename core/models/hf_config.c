@@ -206,19 +206,22 @@ out:
     return rc;
 }
 
-int tt_hf_experts(const json_t *config, const char *where, struct tt_model_dims *ret_dims)
+int tt_hf_experts(const json_t *config, const char *width_key, const char *where, struct tt_model_dims *ret_dims)
 {
     struct tt_moe moe = {0};
-    bool normalized = false;
+    bool normalized = true;
     int rc = 0;
 
     TT_TRY(tt_hf_int(config, member(config, "num_experts") ? "num_experts" : "num_local_experts", -1, where,
                      &moe.experts));
     TT_TRY(tt_hf_int(config, "num_experts_per_tok", -1, where, &moe.top_k));
-    TT_TRY(tt_hf_int(config, "moe_intermediate_size", -1, where, &moe.ffn_dim));
     TT_TRY(tt_hf_must_be_off(config, "output_router_logits", where));
-    TT_TRY(tt_hf_bool(config, "norm_topk_prob", false, where, &normalized));
-    TT_TRY(read_dense_layers(config, where, &moe.dense_layers));
+    TT_TRY(check_number(config, "router_jitter_noise", 0.0, where));
+    if (width_key) {
+        TT_TRY(tt_hf_int(config, width_key, -1, where, &moe.ffn_dim));
+        TT_TRY(tt_hf_bool(config, "norm_topk_prob", false, where, &normalized));
+        TT_TRY(read_dense_layers(config, where, &moe.dense_layers));
+    }
     moe.gates_as_scored = !normalized;
     ret_dims->moe = moe;
 out:

@@ -38,9 +38,11 @@ int tt_hf_rope(const json_t *config, double default_theta, const char *where, st
 
 /**
  * The sizes of experts: their number (num_experts or num_local_experts), num_experts_per_tok,
- * moe_intermediate_size, norm_topk_prob, and mlp_only_layers, which must be the first layers.
+ * and of Qwen3's class the key of their width, norm_topk_prob, and mlp_only_layers, which must be the first layers.
+ * width_key NULL: Mixtral's, whose experts are as wide as the feed-forward, and whose gates are normalized.
  */
-int tt_hf_experts(const json_t *config, const char *where, struct tt_model_dims *ret_dims) TT_MUST_CHECK;
+int tt_hf_experts(const json_t *config, const char *width_key, const char *where,
+                  struct tt_model_dims *ret_dims) TT_MUST_CHECK;
 
 /** The reverse for Qwen3's class: the members of its configuration that are about experts. */
 void tt_hf_config_experts(json_t *config, const struct tt_model *model);

@@ -20,6 +20,7 @@ const struct tt_model_row *const tt_model_rows[] = {
     &tt_model_llama3,
     &tt_model_qwen3,
     &tt_model_gpt2,
+    &tt_model_mixtral,
 };
 const int tt_model_n_rows = (int)(sizeof tt_model_rows / sizeof tt_model_rows[0]);
 

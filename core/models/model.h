@@ -26,7 +26,7 @@ struct tt_lora {
 struct tt_moe {
     int64_t experts; /* 0: none, all layers are dense */
     int64_t top_k;
-    int64_t ffn_dim;      /* width of an expert */
+    int64_t ffn_dim;      /* width of an expert; 0 in overrides and flavors: as tt_model_dims.ffn_dim */
     int64_t dense_layers; /* the first layers, which have a dense feed-forward */
     bool gates_as_scored; /* a token's gates are not divided by their sum */
     bool balanced;        /* debugging: experts get tokens in turn, whatever the router says */

@@ -44,7 +44,7 @@ static int read_hf_config(const void *config, const char *where, struct tt_model
 
     TT_TRY(tt_decoder_read_hf(config, where, ret_dims));
     if (type && strcmp(type, tt_model_qwen3.hf_same_as) == 0)
-        TT_TRY(tt_hf_experts(config, where, ret_dims));
+        TT_TRY(tt_hf_experts(config, "moe_intermediate_size", where, ret_dims));
 out:
     return rc;
 }

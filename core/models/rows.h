@@ -7,6 +7,7 @@
 
 extern const struct tt_model_row tt_model_gpt2;
 extern const struct tt_model_row tt_model_llama3;
+extern const struct tt_model_row tt_model_mixtral;
 extern const struct tt_model_row tt_model_qwen3;
 
 /** The members of `with` that are not 0 (tied: not -1) replace those of dims. */

@@ -39,6 +39,10 @@ static int divided_model(const struct tt_engine_options *o, const struct tt_divi
     struct tt_graph *whole = NULL;
     int rc = 0;
 
+    if (divisions->tp.grains > 1 && o->model->dims.moe.experts)
+        return tt_fail_key(TT_EUSAGE, TT_KEY_TP_DEGREE,
+                           "%s: layers with experts are not divided yet\nhelp: set it to 1",
+                           tt_key_name(TT_KEY_TP_DEGREE));
     TT_TRY(tt_model_graph(o->model, TT_GRAPH_VALIDATE, o->param_dtype, batch, seq_len, o->documents, &whole, NULL));
     if (divisions->tp.grains > 1) {
         TT_TRY(tt_graph_divide(whole, divisions, ret_graph));

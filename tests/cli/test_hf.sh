@@ -35,7 +35,7 @@ import_folder() {
 }
 
 case_imported_weights_are_exported_with_the_same_bytes() {
-    for name in llama3 llama3_tied_scaled qwen3 gpt2 qwen3_moe qwen3_moe_dense; do
+    for name in llama3 llama3_tied_scaled qwen3 gpt2 qwen3_moe qwen3_moe_dense mixtral_moe; do
         rm -rf hf step exported
         import_folder $name
         run ckpt convert hf step

@@ -4,7 +4,7 @@
 # and estimate. The folders are those of the golden runs; tests/golden checks the numbers.
 . "$(dirname "$0")/lib.sh"
 
-models="qwen3_eight gpt2_eight qwen3_moe_dense"
+models="qwen3_eight gpt2_eight qwen3_moe_dense mixtral_moe"
 data=$TITAN_SOURCE/tests/golden/data
 
 # The losses and norms in a metrics.jsonl, in full precision. The last record of a step counts.

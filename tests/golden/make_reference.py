@@ -43,8 +43,9 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.overrides import TorchFunctionMode
 from safetensors.torch import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3Config,
-                          Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM)
+from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM,
+                          MixtralConfig, MixtralForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig,
+                          Qwen3MoeForCausalLM)
 
 DATA = pathlib.Path(__file__).resolve().parent / "data"
 
@@ -108,6 +109,16 @@ CASES = {
         "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
         "lr_scheduler": {"warmup_steps": 1, "decay_ratio": 0.5, "decay_type": "linear", "min_lr_factor": 0.2},
     },
+    # Two of five experts, which are as wide as the configuration's feed-forward; no norms of heads.
+    "mixtral_moe": {
+        "family": "mixtral", "seed": 23, "weight_std": 0.08, "gate_std": 1.0, "gap": 5e-4,
+        "model": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+                  "head_dim": 10, "intermediate_size": 36, "num_local_experts": 5, "num_experts_per_tok": 2,
+                  "vocab_size": 193, "tie_word_embeddings": False},
+        "seq_len": 24, "global_batch_size": 16, "steps": 6, "max_norm": 1.0,
+        "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
+        "lr_scheduler": {"warmup_steps": 2, "decay_ratio": None, "decay_type": "cosine", "min_lr_factor": 0.1},
+    },
 }
 
 
@@ -153,6 +164,9 @@ def random_model(case):
     if family == "qwen3_moe":
         return Qwen3MoeForCausalLM(Qwen3MoeConfig(attn_implementation="eager", experts_implementation="eager",
                                                   rms_norm_eps=1e-6, **rope, **case["model"]))
+    if family == "mixtral":
+        return MixtralForCausalLM(MixtralConfig(attn_implementation="eager", experts_implementation="eager",
+                                                rms_norm_eps=1e-5, sliding_window=None, **rope, **case["model"]))
     return LlamaForCausalLM(LlamaConfig(attn_implementation="eager", rms_norm_eps=1e-5, **rope, **case["model"]))
 
 

@@ -202,6 +202,11 @@ static void qwen3_moe(void **state)
     expect_the_first_step_of("qwen3", "qwen3_moe_dense");
 }
 
+static void mixtral_moe(void **state)
+{
+    expect_the_first_step_of("mixtral", "mixtral_moe");
+}
+
 static void gpt2(void **state)
 {
     expect_the_first_step_of("gpt2", "gpt2");
@@ -219,7 +224,7 @@ int main(void)
         cmocka_unit_test(llama3_three), cmocka_unit_test(llama3_clipped),
         cmocka_unit_test(qwen3),        cmocka_unit_test(qwen3_eight),
         cmocka_unit_test(gpt2),         cmocka_unit_test(gpt2_eight),
-        cmocka_unit_test(qwen3_moe),
+        cmocka_unit_test(qwen3_moe),    cmocka_unit_test(mixtral_moe),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

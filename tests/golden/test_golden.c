@@ -244,6 +244,16 @@ static void qwen3_moe(void **state)
     FOLLOW("qwen3", "qwen3_moe_dense", splits);
 }
 
+static void mixtral_moe(void **state)
+{
+    static const struct split splits[] = {
+        {1, 1, 8, DEFAULT, 1, 1}, {1, 1, 1, DEFAULT, 1, 2}, {2, 1, 2, ALWAYS, 1, 1},
+        {4, 1, 2, DEFAULT, 1, 1}, {4, 2, 1, NEVER, 1, 1},   {8, 1, 1, DEFAULT, 2, 1},
+    };
+
+    FOLLOW("mixtral", "mixtral_moe", splits);
+}
+
 static void gpt2(void **state)
 {
     static const struct split splits[] = {
@@ -353,6 +363,7 @@ int main(void)
         cmocka_unit_test(z_loss),       cmocka_unit_test(lora),
         cmocka_unit_test(muon),         cmocka_unit_test(averages),
         cmocka_unit_test(pipelines),    cmocka_unit_test(qwen3_moe),
+        cmocka_unit_test(mixtral_moe),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

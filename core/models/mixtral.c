@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Mixtral (Jiang et al. 2024): Llama's blocks with experts. RoPE rotates halves and the layout is that of Hugging
+ * Face's files.
+ */
+#include "core/models/decoder.h"
+#include "core/models/hf_config.h"
+#include "core/models/rows.h"
+
+/* clang-format off */
+#define FLAVOR(text, d, l, h, k, f, v, p, x, top)                                                                      \
+    {.name = (text), .dims = {.dim = (d), .n_layers = (l), .n_heads = (h), .n_kv_heads = (k), .ffn_dim = (f),          \
+                              .vocab_size = (v), .norm_eps = 1e-5F, .rope = {.theta = 1000000.0},                      \
+                              .max_positions = (p), .moe = {.experts = (x), .top_k = (top)}}}
+
+static const struct tt_flavor flavors[] = {
+    /*     name          dim   layers heads kv ffn    vocab  positions experts of a token */
+    FLAVOR("debugmodel", 256,  6,     16,   8, 768,   2048,  4096,     8,      2),
+    FLAVOR("8x7B",       4096, 32,    32,   8, 14336, 32000, 32768,    8,      2),
+    FLAVOR("8x22B",      6144, 56,    48,   8, 16384, 32768, 65536,    8,      2),
+};
+/* clang-format on */
+
+static int read_hf_config(const void *config, const char *where, struct tt_model_dims *ret_dims)
+{
+    int rc = 0;
+
+    TT_TRY(tt_decoder_read_hf(config, where, ret_dims));
+    TT_TRY(tt_hf_experts(config, NULL, where, ret_dims));
+out:
+    return rc;
+}
+
+static void *write_hf_config(const struct tt_model *model)
+{
+    json_t *config = tt_hf_config_new(model, "MixtralForCausalLM");
+
+    tt_hf_config_decoder(config, model);
+    (void)json_object_update_new(config, json_pack("{s:I, s:I, s:n, s:b, s:f}", "num_local_experts",
+                                                   (json_int_t)model->dims.moe.experts, "num_experts_per_tok",
+                                                   (json_int_t)model->dims.moe.top_k, "sliding_window",
+                                                   "output_router_logits", false, "router_jitter_noise", 0.0));
+    return config;
+}
+
+static const struct tt_decoder decoder = {
+    .rotate_half = true,
+    .hf_experts = {"block_sparse_moe.gate.weight", "block_sparse_moe.experts.*.w1.weight",
+                   "block_sparse_moe.experts.*.w2.weight", "block_sparse_moe.experts.*.w3.weight"}};
+
+static void add_params(struct tt_model *model)
+{
+    tt_decoder_params(model, &decoder);
+}
+
+static void build(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph)
+{
+    tt_decoder_build(model, &decoder, batch, seq_len, graph);
+}
+
+const struct tt_model_row tt_model_mixtral = {
+    .name = "mixtral",
+    .flavors = flavors,
+    .n_flavors = (int)(sizeof flavors / sizeof *flavors),
+    .hf_model_type = "mixtral",
+    .hf_blocks = "model.layers.",
+    .adaptable = true,
+    .read_hf_config = read_hf_config,
+    .write_hf_config = write_hf_config,
+    .add_params = add_params,
+    .build = build,
+};
