@@ -45,6 +45,23 @@ int tt_cluster_job_of(const struct tt_config *cfg, const struct tt_cluster_machi
 int tt_cluster_batch_of(const struct tt_config *cfg, const struct tt_cluster_machine *machine,
                         const struct tt_cluster_stack *stack, int ranks, struct tt_cluster_job *ret_job) TT_MUST_CHECK;
 
+/* What the log of a run says about a prediction. */
+struct tt_cluster_calibration {
+    int steps;
+    double tokens_per_sec; /* of a device: the median, without the first quarter of the steps */
+    double bytes;          /* of the last step; 0: the log has none */
+    double error;          /* of the prediction before */
+    double old_share, share;
+};
+
+/**
+ * Fits the share of products of a stack to the log of a run of torchtitan; where names the log. TT_EDATA: it has too
+ * few steps, the host takes too large a part, or it is the log of another job.
+ */
+int tt_cluster_calibrate(const char *log, const char *where, const struct tt_cluster_job *job,
+                         struct tt_cluster_stack *stack, struct tt_cluster_calibration *ret) TT_MUST_CHECK;
+void tt_cluster_print_calibration(const struct tt_cluster_calibration *calibration);
+
 /** Fills a view for a job; test is the score of the built-in runs, and stays as long as the view. */
 void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_job *job, double usable, double tokens,
                           const struct tt_backtest *test);

@@ -22,6 +22,8 @@ struct command {
     struct tt_cluster_machine_file file; /* the machine, which may be built in */
     const struct tt_cluster_machine *machine;
     const struct tt_cluster_stack *stack;
+    struct tt_cluster_stack calibrated;
+    struct tt_cluster_calibration calibration; /* steps 0: there is none */
     double usable;
     double tokens; /* of the run; 0: the configuration's steps */
     struct tt_backtest test;
@@ -93,6 +95,37 @@ static int search(struct command *c, int ranks)
         tt_cluster_print_found(&found, &job, ranks);
     tt_cluster_found_release(&found);
     return rc;
+}
+
+/* Fits the stack to the log of the configured job on `ranks` ranks. */
+static int calibrate(struct command *c, int ranks)
+{
+    const char *log = tt_args_last(c->args, "calibrate");
+    struct tt_cluster_job job;
+    char *text = NULL;
+    size_t size;
+    int rc = 0;
+
+    if (!log)
+        return 0;
+    TT_TRY(tt_file_read(log, &text, &size));
+    TT_TRY(tt_cluster_job_of(c->cfg, c->machine, c->stack, ranks, &job));
+    c->calibrated = *c->stack;
+    TT_TRY(tt_cluster_calibrate(text, log, &job, &c->calibrated, &c->calibration));
+    c->stack = &c->calibrated;
+    if (!c->list && !tt_args_has(c->args, "emit"))
+        tt_cluster_print_calibration(&c->calibration);
+out:
+    tt_free(text);
+    return rc;
+}
+
+static json_t *calibration_json(const struct tt_cluster_calibration *c)
+{
+    if (c->steps == 0)
+        return json_null();
+    return json_pack("{s:i, s:f, s:f, s:f, s:f}", "steps", c->steps, "tokens_per_s_per_device", c->tokens_per_sec,
+                     "error_before", c->error, "gemm_share_before", c->old_share, "gemm_share", c->share);
 }
 
 static int all(struct command *c, const int *ranks, int n)
@@ -181,11 +214,12 @@ int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_
     TT_TRY(tt_csv_parse(tt_backtest_runs, tt_backtest_runs_size, where, &table));
     TT_TRY(tt_backtest_score(&table, &where, 1, &c.test));
     c.list = tt_args_has(args, "json") ? json_array() : NULL;
+    TT_TRY(calibrate(&c, ranks[0]));
     TT_TRY(all(&c, ranks, n));
     if (c.list) {
-        rc = tt_cli_print_json(json_pack("{s:s, s:i, s:O}", "type",
+        rc = tt_cli_print_json(json_pack("{s:s, s:i, s:o, s:O}", "type",
                                          tt_args_has(args, "search") ? "cluster_search" : "cluster_estimate", "schema",
-                                         1, "jobs", c.list));
+                                         1, "calibration", calibration_json(&c.calibration), "jobs", c.list));
     }
     if (rc == 0 && !c.any)
         rc = tt_error_exit_code(TT_EFIT);

@@ -30,7 +30,8 @@ static void find_near(struct tt_cluster_view *view, const struct tt_backtest *te
         double ratio = tt_cluster_devices(&run->job) / tt_cluster_devices(job), d = distance(run, job);
         int at = view->n_near;
 
-        if (run->excluded || strcmp(run->job.machine->name, job->machine->name) != 0 || run->job.stack != job->stack)
+        if (run->excluded || strcmp(run->job.machine->name, job->machine->name) != 0 ||
+            strcmp(run->job.stack->name, job->stack->name) != 0)
             continue;
         view->measured_family = true;
         view->measured_size = view->measured_size || (ratio >= 0.25 && ratio <= 4);

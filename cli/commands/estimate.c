@@ -30,6 +30,7 @@ const struct tt_option tt_estimate_options[] = {
     {"search", NULL, NULL, "with --machine: print the best layouts of the job's batch on so many ranks"},
     {"emit", NULL, "FORM", "with --machine: print the layout as a configuration of titan, torchtitan or megatron"},
     {"tokens", NULL, "N", "with --machine: tokens of the whole run (default: those of training.steps)"},
+    {"calibrate", NULL, "LOG", "with --machine: fit the stack to this log of torchtitan, of the first number of ranks"},
     {"nccl", NULL, "FILE", "with --machine: take rates of links from this output of nccl-tests; may repeat"},
     {"save", NULL, "FILE", "with --machine: write the machine as a file, and do nothing else"},
     {"backtest", NULL, NULL,
@@ -306,7 +307,7 @@ static json_t *to_json(const struct tt_estimate *e)
 /* Options that mean nothing without --machine. */
 static int check_cluster_options(const struct tt_args *args)
 {
-    static const char *const options[] = {"stack", "search", "emit", "tokens", "nccl", "save"};
+    static const char *const options[] = {"stack", "search", "emit", "tokens", "nccl", "save", "calibrate"};
 
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (tt_args_has(args, options[i]))

@@ -59,15 +59,14 @@ static double step_sec(const struct tt_cluster_job *job, double gemm_share)
     return time.total;
 }
 
-/* The share of products with which the time is the measured one, within limits that no hardware leaves. */
-static double fit(const struct tt_cluster_run *run)
+double tt_cluster_fit(const struct tt_cluster_job *job, double sec)
 {
     double low = 0.2, high = 2.5;
 
     for (int i = 0; i < 40; i++) {
         double middle = (low + high) / 2;
 
-        if (step_sec(&run->job, middle) > run->sec)
+        if (step_sec(job, middle) > sec)
             low = middle;
         else
             high = middle;
@@ -159,7 +158,7 @@ static void predict(const struct tt_cluster_run *run, struct tt_backtest_row *ro
     tt_cluster_peak(&run->job, &row->memory);
     if (!run->excluded) {
         row->error = row->time.total / run->sec - 1;
-        row->fitted = fit(run);
+        row->fitted = tt_cluster_fit(&run->job, run->sec);
     }
     if (run->bytes > 0 && !row->memory_excluded)
         row->memory_error = row->memory.allocated / run->bytes - 1;

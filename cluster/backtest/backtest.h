@@ -69,6 +69,12 @@ void tt_backtest_release(struct tt_backtest *test);
 extern const char tt_backtest_runs[], tt_backtest_layouts[];
 extern const size_t tt_backtest_runs_size, tt_backtest_layouts_size;
 
+/**
+ * The share that products reach (stack key gemm_share) with which a job's step takes sec seconds, within limits that no
+ * hardware leaves: 0.2 and 2.5.
+ */
+double tt_cluster_fit(const struct tt_cluster_job *job, double sec);
+
 /** "gemm": the part of the step that takes longest. */
 const char *tt_cluster_dominant(const struct tt_cluster_time *time);
 

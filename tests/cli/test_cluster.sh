@@ -110,7 +110,7 @@ case_what_cannot_be_estimated_is_refused() {
     expect_err "multiply to 8, not to 12 ranks"
     run estimate $model_8b --machine h100-sxm --ranks 16 --parallelism.tensor_parallel_degree=16
     expect_code 2
-    expect_err "does not divide the key/value heads"
+    expect_err "n_kv_heads 8"
     run estimate $model_8b --machine h100-sxm --ranks 8 --tokens many
     expect_code 2
     expect_err "--tokens 'many' is not a number"
@@ -216,6 +216,32 @@ case_bad_machine_files_are_refused() {
     run estimate --machine h100-sxm --ranks 8 --nccl bad.json
     expect_code 3
     expect_err "bad.json has no results of nccl-tests"
+}
+
+case_a_log_calibrates_the_stack() {
+    for step in 1 10 20 30 40 50 60 70 80 90; do
+        tps=$((step < 20 ? 900 : 7380 + step % 20))
+        printf '[titan] INFO - \033[31mstep: %2d  \033[32mloss:  7.1  \033[38;2;180;60;0mmemory: 47.82GiB' $step
+        printf '(50.36%%)  \033[34mtps: %d,%03d  \033[36mtflops: 427.00\n' $((tps / 1000)) $((tps % 1000))
+    done >run.log
+    run estimate $model_8b --machine h100-hbm2e --ranks 8,64 --calibrate run.log --json
+    expect_ok
+    check_json out 'abs(j["tokens_per_s_per_device"] / 7385 - 1) < 0.002' 'o["calibration"]["steps"] == 10' \
+        'o["calibration"]["gemm_share"] != o["calibration"]["gemm_share_before"]' \
+        '7000 < o["jobs"][1]["tokens_per_s_per_device"] < 7385'
+    run estimate $model_8b --machine h100-hbm2e --ranks 8 --calibrate run.log
+    expect_out "^calibrated +10 steps, 73[0-9]* tokens/s a device: the error was "
+    run estimate --config "$TITAN_SOURCE/configs/llama3_125m.yaml" --machine h100-hbm2e --stack torchtitan-eager \
+        --ranks 1 --calibrate run.log --training.seq_len=64 --training.local_batch_size=1
+    expect_code 3
+    expect_err "the host takes"
+    run estimate $model_70b --machine h100-hbm2e --ranks 64 --calibrate run.log
+    expect_code 3
+    expect_err "run.log is of another job"
+    head -3 run.log >short.log
+    run estimate $model_8b --machine h100-hbm2e --ranks 8 --calibrate short.log
+    expect_code 3
+    expect_err "found 3 in all"
 }
 
 run_cases
