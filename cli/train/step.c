@@ -65,15 +65,17 @@ static int load(const struct tt_setup *s, struct tt_train_data *data, const stru
     int64_t batch = s->job.microbatch_size, valid = 0;
     int rc = 0;
 
+    step->local_valid = 0;
     for (int a = 0; a < s->job.microbatches && rc == 0; a++) {
         int64_t first = at->sample_cursor + tt_engine_microbatch(s->engine, a) * batch;
 
         rc = tt_train_data_batch(data, first, batch, tt_engine_tokens(s->engine, a), tt_engine_labels(s->engine, a),
                                  tt_engine_positions(s->engine, a), &valid);
+        if (rc == 0)
+            step->local_valid += tt_engine_valid_labels(s->engine, a);
     }
     step->data_sec = tt_clock_sec() - start; /* waiting for other ranks is communication */
     TT_TRY(tt_comm_agree(s->comm, rc));
-    step->local_valid = valid;
     if (!tt_engine_layout(s->engine)->counts_tokens)
         valid = 0;
     s->comm->waiting_for = "count of valid tokens";

@@ -12,6 +12,7 @@
 #include "parallel/comm/collectives.h"
 #include "parallel/engine/agree.h"
 #include "parallel/engine/graphs.h"
+#include "parallel/engine/samples.h"
 #include "parallel/engine/transfer.h"
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/planner/planner.h"
@@ -23,6 +24,7 @@ struct track {
     struct tt_program *program;
     struct tt_executor *executor;
     struct tt_transfers *transfers;
+    struct tt_samples samples;
 };
 
 struct tt_engine {
@@ -258,6 +260,7 @@ static void release_track(struct track *track)
     tt_transfers_free(track->transfers);
     tt_executor_free(track->executor);
     tt_program_free(track->program);
+    tt_samples_release(&track->samples);
     if (track->stages)
         tt_stages_release(track->stages, track->n_stages);
     tt_free(track->stages);
@@ -309,13 +312,16 @@ static void lay_out_state(struct tt_engine *e, char **at)
             *at = tt_state_add(&e->state, k, e->layout, *at);
 }
 
-static int bind_track(struct tt_engine *e, struct track *track, char **at, char *step_region)
+static int bind_track(struct tt_engine *e, struct track *track, int64_t batch, int64_t seq_len, char **at,
+                      char *step_region)
 {
     int rc = 0;
 
     if (!track->program)
         return 0;
     TT_TRY(tt_executor_new(track->program, &e->state, *at, step_region, e->team, e->stream, &track->executor));
+    track->samples = tt_samples_make(&e->options.mesh, e->rank, batch, seq_len, track->program->microbatches,
+                                     e->options.documents, track->executor);
     *at += tt_arena_bytes(track->program->const_bytes);
     if (e->comm->size > 1)
         TT_TRY(
@@ -338,8 +344,9 @@ out:
 
 int tt_engine_allocate(struct tt_engine *e)
 {
+    const struct tt_engine_options *o = &e->options;
     struct tt_engine_memory memory = tt_engine_memory(e);
-    char *at;
+    char *at, *step_region;
     int rc = 0, local_rank, local_size;
 
     TT_TRY(tt_engine_agree(e, e->comm));
@@ -358,9 +365,10 @@ int tt_engine_allocate(struct tt_engine *e)
     TT_TRY(tt_blas_check_room(e->options.threads));
     TT_TRY(e->device->ops->stream_new(e->device, &e->stream));
     e->state.sums = (struct tt_exact *)(void *)(e->arena + memory.total);
+    step_region = at + memory.state + memory.constants;
     lay_out_state(e, &at);
-    TT_TRY(bind_track(e, &e->train, &at, e->arena + memory.state + memory.constants));
-    TT_TRY(bind_track(e, &e->validate, &at, e->arena + memory.state + memory.constants));
+    TT_TRY(bind_track(e, &e->train, o->local_batch, o->seq_len, &at, step_region));
+    TT_TRY(bind_track(e, &e->validate, o->validation_batch, o->validation_seq_len, &at, step_region));
 out:
     return rc;
 }
@@ -388,41 +396,48 @@ int64_t tt_engine_microbatch(const struct tt_engine *e, int a)
 
 int32_t *tt_engine_tokens(const struct tt_engine *e, int a)
 {
-    return tt_executor_tokens(e->train.executor, a);
+    return tt_samples_tokens(&e->train.samples, a);
 }
 
 int32_t *tt_engine_labels(const struct tt_engine *e, int a)
 {
-    return tt_executor_labels(e->train.executor, a);
+    return tt_samples_labels(&e->train.samples, a);
 }
 
 int32_t *tt_engine_positions(const struct tt_engine *e, int a)
 {
-    return tt_executor_positions(e->train.executor, a);
+    return tt_samples_positions(&e->train.samples, a);
+}
+
+int64_t tt_engine_valid_labels(const struct tt_engine *e, int a)
+{
+    return tt_samples_valid(&e->train.samples, a);
 }
 
 int32_t *tt_engine_validation_tokens(const struct tt_engine *e)
 {
-    return tt_executor_tokens(e->validate.executor, 0);
+    return tt_samples_tokens(&e->validate.samples, 0);
 }
 
 int32_t *tt_engine_validation_labels(const struct tt_engine *e)
 {
-    return tt_executor_labels(e->validate.executor, 0);
+    return tt_samples_labels(&e->validate.samples, 0);
 }
 
 int32_t *tt_engine_validation_positions(const struct tt_engine *e)
 {
-    return tt_executor_positions(e->validate.executor, 0);
+    return tt_samples_positions(&e->validate.samples, 0);
 }
 
 int tt_engine_step(struct tt_engine *e, struct tt_step *step)
 {
+    tt_samples_divide(&e->train.samples);
     return tt_executor_run(e->train.executor, step);
 }
 
 int tt_engine_validate(struct tt_engine *e, struct tt_step *step)
 {
+    tt_samples_divide(&e->validate.samples);
     return tt_executor_run(e->validate.executor, step);
 }
 

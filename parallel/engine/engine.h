@@ -108,11 +108,14 @@ int64_t tt_engine_init_bytes(const struct tt_engine *engine, enum tt_init how);
  */
 int64_t tt_engine_microbatch(const struct tt_engine *engine, int a);
 
-/** The input buffers of microbatch a, (local_batch, seq_len) int32. Waits until the device has done all earlier
- * work. */
+/** The input buffers of microbatch a, (local_batch, seq_len) int32. Ranks that share layers or sequences get the same
+ * whole samples. Waits until the device has done all earlier work. */
 int32_t *tt_engine_tokens(const struct tt_engine *engine, int a);
 int32_t *tt_engine_labels(const struct tt_engine *engine, int a);
 int32_t *tt_engine_positions(const struct tt_engine *engine, int a); /* NULL without options.documents */
+
+/** The labels of microbatch a that count, of the tokens whose losses this rank computes. */
+int64_t tt_engine_valid_labels(const struct tt_engine *engine, int a);
 
 /** Does one optimizer step on the inputs (collective); see tt_executor_run. max_norm, scalars and decoupled must be
  * set. */

@@ -24,12 +24,19 @@ static void note_gradients(const struct tt_stage *stage, int *param_grad)
 /* How a rank of the mesh divides a graph; {0}: it does not. */
 static struct tt_divisions divisions_of(const struct tt_mesh *mesh, int rank)
 {
-    struct tt_place tp = tt_mesh_place(mesh, rank, TT_GROUP_TP);
+    struct tt_place tp = tt_mesh_place(mesh, rank, TT_GROUP_TP), cp = tt_mesh_place(mesh, rank, TT_GROUP_CP);
     struct tt_divisions divisions = {0};
 
     if (mesh->tp_grains > 1)
         divisions.tp = (struct tt_division){{TT_AXIS_TP, tp.n, tp.index}, mesh->tp_grains};
+    if (mesh->cp_grains > 1)
+        divisions.cp = (struct tt_division){{TT_AXIS_CP, cp.n, cp.index}, mesh->cp_grains};
     return divisions;
+}
+
+static bool divides(const struct tt_divisions *divisions)
+{
+    return divisions->tp.grains > 1 || divisions->cp.grains > 1;
 }
 
 /* This rank's part of the model's forward graph. */
@@ -44,7 +51,7 @@ static int divided_model(const struct tt_engine_options *o, const struct tt_divi
                            "%s: layers with experts are not divided yet\nhelp: set it to 1",
                            tt_key_name(TT_KEY_TP_DEGREE));
     TT_TRY(tt_model_graph(o->model, TT_GRAPH_VALIDATE, o->param_dtype, batch, seq_len, o->documents, &whole, NULL));
-    if (divisions->tp.grains > 1) {
+    if (divides(divisions)) {
         TT_TRY(tt_graph_divide(whole, divisions, ret_graph));
     } else {
         *ret_graph = whole;
@@ -139,7 +146,7 @@ int tt_engine_graphs(const struct tt_engine_options *o, int rank, enum tt_graph_
     int n = o->places ? o->places->n_stages : o->n_stages;
     struct tt_stage *stages = tt_calloc((size_t)n, sizeof *stages);
 
-    if (n == 1 && divisions.tp.grains <= 1)
+    if (n == 1 && !divides(&divisions))
         TT_TRY(
             tt_model_graph(o->model, mode, o->param_dtype, batch, seq_len, o->documents, &stages[0].graph, param_grad));
     else

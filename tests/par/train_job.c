@@ -88,6 +88,11 @@ static int tensor_of(const struct train_job *job)
     return job->tensor ? job->tensor : 1;
 }
 
+static int context_of(const struct train_job *job)
+{
+    return job->context ? job->context : 1;
+}
+
 /* They refer to something only if there is a pipeline. */
 void train_job_options_release(struct tt_engine_options *o)
 {
@@ -150,8 +155,10 @@ int train_job_options(const struct train_job *job, struct tt_engine_options *ret
     int64_t microbatches = 0;
     int rc = 0;
 
-    TT_TRY(tt_mesh_init(DEGREES(pipe_of(job), job->replicate, -1, 1, tensor_of(job), 1), job->ranks, &o.mesh));
+    TT_TRY(tt_mesh_init(DEGREES(pipe_of(job), job->replicate, -1, context_of(job), tensor_of(job), 1), job->ranks,
+                        &o.mesh));
     o.mesh.tp_grains = job->grains ? job->grains : tensor_of(job);
+    o.mesh.cp_grains = job->sequence_grains ? job->sequence_grains : context_of(job);
     TT_TRY(tt_mesh_microbatches(&o.mesh, job->local_batch, job->global_batch, &microbatches));
     o.microbatches = (int)microbatches;
     if (pipe_of(job) > 1)

@@ -18,10 +18,12 @@ struct train_job {
     const struct tt_dataset *dataset; /* samples in file order */
     const struct tt_mixture *mixture; /* of these, and of the same documents shuffled; NULL: these alone */
     struct tt_device *device;         /* of all ranks; NULL: the host */
-    int ranks, replicate;             /* pipe * replicate * tensor divides ranks */
+    int ranks, replicate;             /* pipe * replicate * context * tensor divides ranks */
     int pipe;                         /* ranks of a pipeline; 0 or 1: none */
     int tensor;                       /* ranks that share a layer; 0 or 1: none */
     int grains;                       /* of tensor parallelism, a multiple of `tensor`; 0: `tensor` */
+    int context;                      /* ranks that share a sequence; 0 or 1: none */
+    int sequence_grains;              /* of context parallelism, a multiple of `context`; 0: `context` */
     enum tt_pipeline_schedule schedule_of_pipe;
     int runs, stages_per_rank; /* runs through the pipeline in a step, and stages of a rank; 0: 1 */
     enum tt_reshard reshard;

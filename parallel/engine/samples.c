@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Whole samples, and the part of each that one rank computes.
+ */
+#include "parallel/engine/samples.h"
+
+#include <string.h>
+
+#include "core/base/mem.h"
+
+struct tt_samples tt_samples_make(const struct tt_mesh *mesh, int rank, int64_t batch, int64_t seq_len,
+                                  int microbatches, bool documents, const struct tt_executor *executor)
+{
+    struct tt_place cp = tt_mesh_place(mesh, rank, TT_GROUP_CP);
+    struct tt_samples s = {.executor = executor,
+                           .batch = batch,
+                           .seq_len = seq_len,
+                           .microbatches = microbatches,
+                           .grains = mesh->cp_grains,
+                           .own = mesh->cp_grains / cp.n};
+    size_t n = (size_t)s.microbatches * (size_t)batch * (size_t)seq_len;
+
+    s.first = cp.index * s.own;
+    if (s.grains > 1) {
+        s.tokens = tt_calloc(n, sizeof *s.tokens);
+        s.labels = tt_calloc(n, sizeof *s.labels);
+        s.positions = documents ? tt_calloc(n, sizeof *s.positions) : NULL;
+    }
+    return s;
+}
+
+void tt_samples_release(struct tt_samples *s)
+{
+    tt_free(s->tokens);
+    tt_free(s->labels);
+    tt_free(s->positions);
+    *s = (struct tt_samples){0};
+}
+
+int32_t *tt_samples_tokens(const struct tt_samples *s, int a)
+{
+    return s->tokens ? s->tokens + a * s->batch * s->seq_len : tt_executor_tokens(s->executor, a);
+}
+
+int32_t *tt_samples_labels(const struct tt_samples *s, int a)
+{
+    return s->labels ? s->labels + a * s->batch * s->seq_len : tt_executor_labels(s->executor, a);
+}
+
+int32_t *tt_samples_positions(const struct tt_samples *s, int a)
+{
+    if (s->grains <= 1)
+        return tt_executor_positions(s->executor, a);
+    return s->positions ? s->positions + a * s->batch * s->seq_len : NULL;
+}
+
+int64_t tt_samples_valid(const struct tt_samples *s, int a)
+{
+    int64_t length = s->seq_len / s->grains, valid = 0;
+    const int32_t *labels = tt_samples_labels(s, a);
+
+    for (int64_t b = 0; b < s->batch; b++)
+        for (int64_t i = s->first * length; i < (s->first + s->own) * length; i++)
+            valid += labels[b * s->seq_len + i] >= 0;
+    return valid;
+}
+
+/* Copies this rank's part of (batch, seq_len); for NULL that of the places in a sequence. */
+static void take(const struct tt_samples *s, const int32_t *whole, int32_t *part)
+{
+    int64_t length = s->seq_len / s->grains;
+
+    for (int g = s->first; g < s->first + s->own; g++)
+        for (int64_t b = 0; b < s->batch; b++, part += length) {
+            if (whole)
+                memcpy(part, whole + b * s->seq_len + g * length, (size_t)length * sizeof *part);
+            for (int64_t i = 0; !whole && i < length; i++)
+                part[i] = (int32_t)(g * length + i);
+        }
+}
+
+void tt_samples_divide(const struct tt_samples *s)
+{
+    for (int a = 0; s->grains > 1 && a < s->microbatches; a++) {
+        take(s, tt_samples_tokens(s, a), tt_executor_tokens(s->executor, a));
+        take(s, tt_samples_labels(s, a), tt_executor_labels(s->executor, a));
+        take(s, tt_samples_positions(s, a), tt_executor_positions(s->executor, a));
+    }
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Context parallelism: ranks that share sequences, for every degree, layout, schedule and policy, give losses, norms,
+ * weights and validation the bits of one rank with the same grains.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/mem.h"
+#include "parallel/comm/threads.h"
+#include "tests/par/fixture.h"
+#include "tests/par/train_job.h"
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+enum model { LLAMA, TIED, QWEN, GPT, MODELS };
+
+static struct fixture world;
+static struct tt_model *models[MODELS];
+
+static struct tt_model *model_of(const char *name, const char *flavor, const struct tt_model_dims *dims)
+{
+    struct tt_model *model = NULL;
+
+    assert_int_equal(fixture_check(tt_model_new(name, flavor, dims, NULL, &model)), 0);
+    return model;
+}
+
+static int tear_down(void **state)
+{
+    for (int m = 0; m < MODELS; m++)
+        tt_model_free(models[m]);
+    fixture_close(&world);
+    return 0;
+}
+
+/* Heads can be divided into 8 grains, and the width of the feed-forward network into 4. */
+static int set_up(void **state)
+{
+    struct tt_model_dims dims = {
+        .n_layers = 3, .dim = 18, .n_heads = 16, .n_kv_heads = 8, .head_dim = 4, .ffn_dim = 20, .vocab_size = 23};
+
+    fixture_open(&world, &(struct fixture_size){.odd_layers = 1, .odd_vocab = 23, .tied_layers = 1, .narrow = true});
+    models[LLAMA] = model_of("llama3", "debugmodel", &dims);
+    models[QWEN] = model_of("qwen3", "debugmodel", &dims);
+    dims.tied = 1;
+    models[TIED] = model_of("llama3", "debugmodel", &dims);
+    dims = (struct tt_model_dims){
+        .n_layers = 3, .dim = 32, .n_heads = 8, .ffn_dim = 40, .vocab_size = 23, .max_positions = 16};
+    models[GPT] = model_of("gpt2", "debugmodel", &dims);
+    return 0;
+}
+
+/* Two sequences of 16 tokens in a microbatch. */
+static struct train_job job_of(enum model model, int64_t microbatches, int sequence_grains, int grains)
+{
+    struct train_job job = train_job_make(models[model], &world.data, 2 * microbatches, 2, 16);
+
+    job.steps = 2;
+    job.validation_batches = 3;
+    job.sequence_grains = sequence_grains;
+    job.grains = grains;
+    return job;
+}
+
+/* --- the same bits --- */
+
+static const struct {
+    enum model model;
+    int context, sequence_grains, tensor, grains, shards, replicate;
+    int runs; /* microbatches of a rank, without a pipeline */
+    int pipe, stages_per_rank;
+    enum tt_pipeline_schedule schedule;
+} cases[] = {
+    {LLAMA, 1, 8, 1, 1, 2, 1, 1, 1, 1, TT_PP_1F1B},
+    {LLAMA, 2, 8, 1, 1, 1, 1, 2, 1, 1, TT_PP_1F1B},
+    {LLAMA, 4, 8, 1, 1, 1, 1, 3, 1, 1, TT_PP_1F1B},
+    {LLAMA, 4, 4, 1, 1, 1, 1, 1, 1, 1, TT_PP_1F1B},
+    {LLAMA, 8, 8, 1, 1, 1, 1, 1, 1, 1, TT_PP_1F1B},
+    {QWEN, 2, 4, 1, 1, 2, 1, 2, 1, 1, TT_PP_1F1B},
+    {TIED, 2, 8, 1, 1, 4, 1, 1, 1, 1, TT_PP_1F1B},
+    {GPT, 4, 8, 1, 1, 2, 1, 2, 1, 1, TT_PP_1F1B},
+    {LLAMA, 2, 4, 1, 1, 2, 2, 1, 1, 1, TT_PP_1F1B},
+    {QWEN, 4, 4, 1, 1, 1, 2, 2, 1, 1, TT_PP_1F1B},
+    {LLAMA, 2, 4, 2, 2, 1, 1, 2, 1, 1, TT_PP_1F1B},
+    {TIED, 2, 2, 2, 4, 2, 1, 1, 1, 1, TT_PP_1F1B},
+    {GPT, 4, 4, 2, 2, 1, 1, 2, 1, 1, TT_PP_1F1B},
+    {LLAMA, 2, 8, 1, 1, 1, 1, 4, 2, 1, TT_PP_1F1B},
+    {QWEN, 2, 4, 1, 1, 2, 1, 4, 2, 2, TT_PP_INTERLEAVED_1F1B},
+    {TIED, 4, 4, 1, 1, 1, 1, 4, 2, 1, TT_PP_1F1B},
+    {GPT, 2, 4, 1, 1, 1, 2, 4, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
+    {LLAMA, 2, 2, 2, 2, 1, 1, 4, 2, 1, TT_PP_GPIPE},
+};
+
+static const struct tt_recompute recomputes[] = {
+    {TT_RECOMPUTE_NONE, 0}, {TT_RECOMPUTE_FULL, 0}, {TT_RECOMPUTE_OP, 0}, {TT_RECOMPUTE_SELECTIVE, 2}};
+static const enum tt_reshard reshards[] = {TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_RESHARD_AFTER_FORWARD_ALWAYS,
+                                           TT_RESHARD_AFTER_FORWARD_NEVER};
+static const char *const wraps[] = {"block", "model", "param"};
+
+/* Policies that differ from case to case. What changes the result, such as bf16, is in the reference too. */
+static void vary(int i, bool bf16, struct train_job *one, struct train_job *job)
+{
+    if (bf16)
+        one->param_dtype = job->param_dtype = TT_BF16;
+    if (bf16 && i % 2)
+        one->shard_dtype = job->shard_dtype = TT_BF16;
+    one->dataset = job->dataset = i % 2 ? &world.chats : &world.data;
+    one->z_loss = job->z_loss = i % 3 == 2 ? 0.1 : 0.0;
+    one->average_decay = job->average_decay = i % 4 == 1 && !job->shard_dtype ? 0.5 : 0.0;
+    job->recompute = recomputes[i % COUNT(recomputes)];
+    job->reshard = reshards[i / 2 % COUNT(reshards)];
+    job->wrap = wraps[i % COUNT(wraps)];
+    job->prefetch = i % 3;
+    job->threads = 1 + i % 2;
+    job->gives_up = i % 4 == 3 && job->pipe <= 1;
+}
+
+static void must_be(const struct train_job *job, const struct train_result *wanted, int i)
+{
+    struct train_result got;
+    const char *difference;
+
+    if (fixture_check(train_job_run(job, &got)) < 0)
+        fail_msg("case %d, engine %d", i, (int)job->scheduler);
+    difference = train_result_difference(job, wanted, &got);
+    if (difference)
+        fail_msg("case %d, engine %d: %s", i, (int)job->scheduler, difference);
+    train_result_release(&got);
+}
+
+static void any_layout_has_the_bits_of_one_rank(void **state)
+{
+    for (int i = 0; i < 2 * COUNT(cases); i++) {
+        int c = i % COUNT(cases), dp = cases[c].shards * cases[c].replicate;
+        struct train_job one =
+            job_of(cases[c].model, (int64_t)cases[c].runs * dp, cases[c].sequence_grains, cases[c].grains);
+        struct train_job job = one;
+        struct train_result wanted;
+
+        job.context = cases[c].context;
+        job.tensor = cases[c].tensor;
+        job.pipe = cases[c].pipe;
+        job.schedule_of_pipe = cases[c].schedule;
+        job.stages_per_rank = cases[c].stages_per_rank;
+        job.replicate = cases[c].replicate;
+        job.ranks = cases[c].pipe * cases[c].context * cases[c].tensor * dp;
+        vary(i, i >= COUNT(cases), &one, &job);
+        assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
+        for (int planned = 0; planned < 2; planned++) {
+            job.scheduler = planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+            must_be(&job, &wanted, i);
+        }
+        train_result_release(&wanted);
+    }
+}
+
+/* --- without grains in common --- */
+
+/* Sequences have as many grains as there are ranks, so sums have another order than on one rank. */
+static void other_grains_differ_by_rounding(void **state)
+{
+    for (int m = 0; m < MODELS; m++) {
+        struct train_job one = job_of((enum model)m, 2, 1, 1), job = one;
+        struct train_result wanted, got;
+        double distance;
+
+        one.steps = job.steps = 1; /* a large learning rate makes rounding visible in the second one */
+        job.context = job.ranks = 2 << m % 3;
+        job.sequence_grains = 0;
+        assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
+        assert_int_equal(fixture_check(train_job_run(&job, &got)), 0);
+        distance = train_result_distance(&one, &wanted, &got);
+        if (!(distance < 1e-5))
+            fail_msg("model %d on %d ranks: the distance is %g", m, job.ranks, distance);
+        assert_non_null(train_result_difference(&one, &wanted, &got));
+        train_result_release(&wanted);
+        train_result_release(&got);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_layout_has_the_bits_of_one_rank),
+        cmocka_unit_test(other_grains_differ_by_rounding),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("context", tests, set_up, tear_down);
+}
