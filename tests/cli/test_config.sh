@@ -107,7 +107,7 @@ case_ranks_report_an_error_once() {
 }
 
 case_what_is_not_built_is_refused() {
-    for setting in tensor_parallel_degree=2 context_parallel_degree=2 expert_parallel_degree=2; do
+    for setting in context_parallel_degree=2 exact_context_parallel_degree=2 expert_parallel_degree=2; do
         run config check --parallelism.$setting
         expect_error 2 "parallelism.${setting%=*}"
     done

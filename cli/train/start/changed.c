@@ -199,7 +199,6 @@ static bool changes_curve(const struct tt_config *cfg, const char *path)
                                            "lr_scheduler.",
                                            "dataloader.seed",
                                            "dataloader.shuffle",
-                                           "parallelism.exact_",
                                            "parallelism.reduction_order"};
 
     if (strcmp(path, "training.steps") == 0) /* the schedule has the length of the run */
@@ -212,16 +211,20 @@ static bool changes_curve(const struct tt_config *cfg, const char *path)
     return false;
 }
 
-/* A layer has as many grains as the larger of two degrees. That the other one changed is said for itself. */
-static bool changes_grains(const struct tt_config *cfg, const char *path, const json_t *pair)
+/* A layer has as many grains as the larger of two degrees, which are at the end of these paths. */
+static bool changes_grains(const json_t *changed, const char *path, const char *degree, int64_t now, int64_t exact_now)
 {
-    json_int_t was = json_integer_value(json_array_get(pair, 0)), is = json_integer_value(json_array_get(pair, 1));
-    json_int_t most = was > is ? was : is;
+    char *of[2] = {tt_format("parallelism.%s", degree), tt_format("parallelism.exact_%s", degree)};
+    bool is_one = strcmp(path, of[0]) == 0 || strcmp(path, of[1]) == 0;
+    int64_t is[2] = {now, exact_now}, was[2];
 
-    return (strcmp(path, "parallelism.tensor_parallel_degree") == 0 &&
-            most > cfg->parallelism.exact_tensor_parallel_degree) ||
-           (strcmp(path, "parallelism.context_parallel_degree") == 0 &&
-            most > cfg->parallelism.exact_context_parallel_degree);
+    for (int k = 0; k < 2; k++) {
+        const json_t *pair = json_object_get(changed, of[k]);
+
+        was[k] = pair ? (int64_t)json_integer_value(json_array_get(pair, 0)) : is[k];
+        tt_free(of[k]);
+    }
+    return is_one && (was[0] > was[1] ? was[0] : was[1]) != (is[0] > is[1] ? is[0] : is[1]);
 }
 
 static void add_change(struct tt_text *text, const char *path, const json_t *pair)
@@ -264,7 +267,13 @@ void tt_changed_text(const struct tt_setup *setup, const struct tt_start *start,
             continue;
         if (n++ < SHOWN)
             add_change(&all, path, pair);
-        if (changes_curve(setup->cfg, path) || changes_grains(setup->cfg, path, pair))
+        if (changes_curve(setup->cfg, path) ||
+            changes_grains(start->changed, path, "tensor_parallel_degree",
+                           setup->cfg->parallelism.tensor_parallel_degree,
+                           setup->cfg->parallelism.exact_tensor_parallel_degree) ||
+            changes_grains(start->changed, path, "context_parallel_degree",
+                           setup->cfg->parallelism.context_parallel_degree,
+                           setup->cfg->parallelism.exact_context_parallel_degree))
             tt_text_add(&curve, "%s%s", curve.size ? ", " : "", path);
     }
     add_sequences(start->changed, "training.global_batch_size", "step", start->batch_before, setup->job.global_batch,

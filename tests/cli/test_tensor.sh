@@ -1,0 +1,102 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Tensor parallelism by configuration: losses, weights and checkpoints have the bits of one rank with the same exact
+# degree.
+. "$(dirname "$0")/lib.sh"
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI does not free what it allocates
+
+common="--model.flavor=debugmodel --model.n_layers=2 --model.dim=64 --model.n_heads=8 --model.ffn_dim=128
+    --training.seq_len=32 --training.global_batch_size=8 --training.local_batch_size=2 --training.steps=4
+    --validation.seq_len=32 --metrics.log_freq=1 --metrics.peak_flops=1e9 --dataloader.cache_dir=cache
+    --training.dataset=text --training.dataset_path=corpus.txt --parallelism.threads_per_rank=1
+    --checkpoint.enable --checkpoint.interval=2"
+p=--parallelism
+tp=$p.tensor_parallel_degree
+exact=$p.exact_tensor_parallel_degree
+
+# one MODEL: the run on one rank that others are compared with. The corpus is made once.
+one() {
+    [ -e corpus.txt ] || make_corpus
+    run train $common --model.name="$1" $exact=4 --job.dump_folder="$1"
+    expect_ok
+    expect_err '^           and for tensor_parallel_degree 1, 2, 4$'
+}
+
+# same_as MODEL: the run in the folder many has the losses and the last step of the run on one rank.
+same_as() {
+    run compare "$1" many --assert-equal
+    expect_ok
+    run ckpt verify --deep many/checkpoint/step-4
+    expect_ok
+    run ckpt diff "$1/checkpoint/step-4" many/checkpoint/step-4
+    expect_ok
+    expect_out '^EQUAL'
+}
+
+# Each row: model, ranks, degree, and more options.
+same_bits() {
+    while read -r model ranks degree more; do
+        run_ranks "$ranks" train $common --model.name="$model" --job.dump_folder=many $tp="$degree" $more
+        expect_ok
+        expect_err " x tp $degree, wrap "
+        same_as "$model"
+        rm -rf many
+    done
+}
+
+case_any_degree_gives_the_bits_of_one_rank() {
+    one llama3
+    same_bits <<EOF_ROWS
+llama3 2 2 $exact=4
+llama3 4 4
+llama3 4 2 $exact=4 $p.data_parallel_shard_degree=2 --checkpoint.save_policy=filtered --checkpoint.filter=rank0
+llama3 4 2 $exact=4 $p.data_parallel_replicate_degree=2 --checkpoint.async_mode=async
+EOF_ROWS
+}
+
+case_the_vocabulary_may_be_odd_and_tied() {
+    one gpt2
+    same_bits <<EOF_ROWS
+gpt2 4 2 $exact=4 $p.data_parallel_shard_degree=2
+EOF_ROWS
+}
+
+case_a_run_continues_with_any_degree() {
+    one llama3
+    run_ranks 2 train $common --job.dump_folder=many $tp=2 $exact=4
+    expect_ok
+    rm -rf many/checkpoint/step-4
+    run_ranks 4 train $common --job.dump_folder=many $tp=4
+    expect_ok
+    expect_err 'changed  since step-2: .*tensor_parallel_degree 2 -> 4'
+    refuse_err 'the losses are not those of the run as it was'
+    run ckpt diff llama3/checkpoint/step-4 many/checkpoint/step-4
+    expect_ok
+    rm -rf many/checkpoint/step-4
+    run train $common --job.dump_folder=many $exact=2
+    expect_ok
+    expect_err 'the losses are not those of the run as it was: .*exact_tensor_parallel_degree'
+}
+
+case_weights_of_hugging_face_are_divided() {
+    one llama3
+    run ckpt consolidate llama3/checkpoint/step-4 hf --format hf
+    expect_ok
+    start="--model.name=llama3 --checkpoint.initial_load_path=hf"
+    run train $common $start $exact=4 --job.dump_folder=from_hf
+    expect_ok
+    run_ranks 4 train $common $start $tp=4 --job.dump_folder=many
+    expect_ok
+    same_as from_hf
+}
+
+case_what_cannot_be_divided_is_refused() {
+    run train $common --model.n_kv_heads=2 $tp=4
+    expect_error 2 "4 parts of a layer are not possible with model.n_kv_heads 2" "what works: 1, 2"
+    run train $common $tp=2 --optimizer.name=Muon
+    expect_error 2 "Muon needs whole matrices"
+    run train $common $tp=2 --lora.rank=4
+    expect_error 2 "does not divide low-rank adapters"
+}
+
+run_cases
