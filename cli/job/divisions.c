@@ -87,6 +87,11 @@ int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *m
     struct tt_text faults = {0}, degrees = {0};
     int rc;
 
+    if (grains > 1 && model->dims.moe.experts > 0)
+        return tt_fail_key(TT_EUSAGE, key,
+                           "%" PRId64 ", but tensor parallelism does not divide layers of experts\nhelp: use "
+                           "data_parallel_shard_degree or pipeline_parallel_degree",
+                           grains);
     if (divide(&sizes, grains))
         return 0;
     add_faults(&sizes, grains, &faults);

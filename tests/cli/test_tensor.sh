@@ -97,6 +97,8 @@ case_what_cannot_be_divided_is_refused() {
     expect_error 2 "Muon needs whole matrices"
     run train $common $tp=2 --lora.rank=4
     expect_error 2 "does not divide low-rank adapters"
+    run train --model.name=qwen3 --model.flavor=debugmodel_moe $tp=2
+    expect_error 2 "does not divide layers of experts"
 }
 
 run_cases
