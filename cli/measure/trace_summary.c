@@ -284,6 +284,8 @@ static const char *advice_on_waits(const struct tt_trace_summary *s)
     if (2.0 * (exposed_of(s, "receive") + exposed_of(s, "send")) >= all)
         return "between the stages of the pipeline: try more microbatches in a run (training.local_batch_size / "
                "parallelism.pipeline_parallel_microbatch_size), or another parallelism.pipeline_parallel_schedule";
+    if (2.0 * (exposed_of(s, "gather rows") + exposed_of(s, "sum") + exposed_of(s, "swap blocks")) >= all)
+        return "between ranks that share layers: keep them on one host, or lower parallelism.tensor_parallel_degree";
     if (2.0 * exposed_of(s, "unshard") >= all)
         return "gathering: try parallelism.fsdp_engine=planned, fsdp_prefetch=2, or fsdp_reshard_after_forward=never";
     return "reducing gradients: try training.gradient_sync=last_microbatch, or a larger global batch";

@@ -14,10 +14,10 @@ p=--parallelism
 tp=$p.tensor_parallel_degree
 exact=$p.exact_tensor_parallel_degree
 
-# one MODEL: the run on one rank that others are compared with. The corpus is made once.
+# one MODEL [options]: the run on one rank that others are compared with. The corpus is made once.
 one() {
     [ -e corpus.txt ] || make_corpus
-    run train $common --model.name="$1" $exact=4 --job.dump_folder="$1"
+    run train $common --model.name="$1" $exact=4 --job.dump_folder="$1" "${@:2}"
     expect_ok
     expect_err '^           and for tensor_parallel_degree 1, 2, 4$'
 }
@@ -52,6 +52,39 @@ llama3 4 4
 llama3 4 2 $exact=4 $p.data_parallel_shard_degree=2 --checkpoint.save_policy=filtered --checkpoint.filter=rank0
 llama3 4 2 $exact=4 $p.data_parallel_replicate_degree=2 --checkpoint.async_mode=async
 EOF_ROWS
+}
+
+case_layers_of_a_pipeline_are_shared() {
+    one llama3
+    same_bits <<EOF_ROWS
+llama3 4 2 $exact=4 $p.pipeline_parallel_degree=2 $p.pipeline_parallel_microbatch_size=2 --training.local_batch_size=4
+EOF_ROWS
+}
+
+case_the_planned_engine_and_bfloat16() {
+    one qwen3 --training.mixed_precision_param=bfloat16
+    same_bits <<EOF_ROWS
+qwen3 4 2 $exact=4 $p.fsdp_engine=planned --training.mixed_precision_param=bfloat16
+EOF_ROWS
+}
+
+# By default each degree has bits of its own, which are equal up to rounding.
+case_a_degree_alone_is_as_exact_as_itself() {
+    make_corpus
+    run_ranks 2 train $common $tp=2 --job.dump_folder=many
+    expect_ok
+    run train $common $exact=2 --job.dump_folder=one
+    expect_ok
+    same_as one
+    run train $common --job.dump_folder=plain
+    expect_ok
+    python3 - <<'PY' || not_as "the losses are the same, or far apart"
+import json
+runs = [[r["loss"] for r in map(json.loads, open(f"{run}/metrics.jsonl")) if r["type"] == "step"]
+        for run in ("plain", "many")]
+assert len(runs[0]) == 4 and runs[0] != runs[1], runs
+assert all(abs(a - b) <= 1e-5 * a for a, b in zip(*runs)), runs
+PY
 }
 
 case_the_vocabulary_may_be_odd_and_tied() {

@@ -131,12 +131,14 @@ EOF
     expect_out "^hint: only 1 of 2 ranks"
 }
 
-case_summary_says_what_a_pipeline_waits_for() {
-    make_corpus
-    run_ranks 2 train $tiny $traces --training.steps=2 --parallelism.pipeline_parallel_degree=2
+# waits_for KEY REGEX HINT: what the hint is if ranks wait long in the collectives of that name.
+waits_for() {
+    rm -rf run
+    run_ranks 2 train $tiny $traces --training.steps=2 --parallelism."$1"_parallel_degree=2
     expect_ok
+    export WAITS=$2
     check "editing" <<'PY'
-import json, re
+import json, os, re
 for rank in (0, 1):
     path = f"run/profiling/traces/iteration_2/rank{rank}_trace.json"
     trace = json.load(open(path))
@@ -144,7 +146,7 @@ for rank in (0, 1):
     for e in compute: # both ranks compute as long, and wait long for each other, whatever this machine does
         e["dur"] = 1000 / len(compute)
     for e in trace["traceEvents"]:
-        if e["ph"] == "X" and e["cat"] == "wait" and re.match("receive|send", e["args"]["collective"]):
+        if e["ph"] == "X" and e["cat"] == "wait" and re.match(os.environ["WAITS"], e["args"]["collective"]):
             e["dur"] = 1e6
     split = trace["otherData"]["split_s"]
     trace["otherData"]["split_s"] = {k: 1.0 if k == "communication" else 0.1 for k in split}
@@ -152,7 +154,13 @@ for rank in (0, 1):
 PY
     run trace summary run
     expect_ok
-    expect_out "^hint: .*waits for communication, most of it between the stages of the pipeline: try more microbatches"
+    expect_out "^hint: .*waits for communication, most of it $3"
+}
+
+case_summary_says_what_ranks_wait_for() {
+    make_corpus
+    waits_for pipeline "receive|send" "between the stages of the pipeline: try more microbatches"
+    waits_for tensor "gather rows|sum" "between ranks that share layers: keep them on one host"
 }
 
 case_summary_of_a_folder_without_traces_is_an_error() {

@@ -114,13 +114,14 @@ struct split {
     int prefetch, threads;
 };
 
-/* The same of a pipeline; see struct train_job. */
+/* How layers are divided; see struct train_job. */
 struct pipe {
     int ranks, stages_per_rank;
     enum tt_pipeline_schedule schedule;
+    int tensor;
 };
 
-static const struct pipe no_pipe = {1, 1, TT_PP_1F1B};
+static const struct pipe no_pipe = {1, 1, TT_PP_1F1B, 1};
 
 static void expect_the_curve_of(const char *model, const char *name, void (*use)(struct reference *),
                                 const struct split *splits, int n, const struct pipe *pipe)
@@ -143,6 +144,7 @@ static void expect_the_curve_of(const char *model, const char *name, void (*use)
         job.pipe = pipe->ranks;
         job.stages_per_rank = pipe->stages_per_rank;
         job.schedule_of_pipe = pipe->schedule;
+        job.tensor = pipe->tensor;
         job.load = reference_load;
         job.load_arg = &r;
         assert_int_equal(reference_check(train_job_run(&job, &found)), 0);
@@ -326,10 +328,10 @@ static void lora(void **state)
 static void pipelines(void **state)
 {
     static const struct pipe pipes[] = {
-        {2, 1, TT_PP_1F1B},
-        {2, 1, TT_PP_GPIPE},
-        {2, 2, TT_PP_INTERLEAVED_1F1B},
-        {2, 2, TT_PP_ZBV_ZERO_BUBBLE},
+        {2, 1, TT_PP_1F1B, 1},
+        {2, 1, TT_PP_GPIPE, 1},
+        {2, 2, TT_PP_INTERLEAVED_1F1B, 1},
+        {2, 2, TT_PP_ZBV_ZERO_BUBBLE, 1},
     };
     static const struct split splits[] = {{2, 1, 1, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}, {4, 2, 1, ALWAYS, 0, 1}};
 
@@ -339,6 +341,21 @@ static void pipelines(void **state)
         FOLLOW_THROUGH(&pipes[i], "qwen3", "qwen3", splits);
         FOLLOW_THROUGH(&pipes[i], "gpt2", "gpt2", splits);
         FOLLOW_THROUGH(&pipes[i], "qwen3", "qwen3_moe_dense", splits);
+    }
+}
+
+/* Ranks share layers, also those of a pipeline. */
+static void tensor(void **state)
+{
+    static const struct pipe shared = {1, 1, TT_PP_1F1B, 2}, piped = {2, 1, TT_PP_1F1B, 2};
+    static const struct split splits[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}, {8, 2, 1, ALWAYS, 0, 1}};
+    static const struct split piped_splits[] = {{4, 1, 1, DEFAULT, 1, 1}, {8, 2, 1, NEVER, 1, 1}};
+    static const char *const cases[][2] = {
+        {"llama3", "llama3"}, {"llama3", "llama3_tied_scaled"}, {"qwen3", "qwen3"}, {"gpt2", "gpt2"}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        FOLLOW_THROUGH(&shared, cases[i][0], cases[i][1], splits);
+        FOLLOW_THROUGH(&piped, cases[i][0], cases[i][1], piped_splits);
     }
 }
 
@@ -362,8 +379,8 @@ int main(void)
         cmocka_unit_test(documents),    cmocka_unit_test(chat),
         cmocka_unit_test(z_loss),       cmocka_unit_test(lora),
         cmocka_unit_test(muon),         cmocka_unit_test(averages),
-        cmocka_unit_test(pipelines),    cmocka_unit_test(qwen3_moe),
-        cmocka_unit_test(mixtral_moe),
+        cmocka_unit_test(pipelines),    cmocka_unit_test(tensor),
+        cmocka_unit_test(qwen3_moe),    cmocka_unit_test(mixtral_moe),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -53,6 +53,18 @@ static void says_where_the_time_went(void **state)
     release(&run);
 }
 
+static void names_the_degree_whose_ranks_wait(void **state)
+{
+    struct run run = run_of("--parallelism.tensor_parallel_degree=2", INT64_C(1) << 40);
+    char *text = advice_of(&run, 0.0, 20.0);
+
+    assert_non_null(strstr(text,
+                           "hint     ranks that share layers wait for each other in every layer: keep them on one "
+                           "host, or lower parallelism.tensor_parallel_degree\n"));
+    tt_free(text);
+    release(&run);
+}
+
 static void names_the_policy_that_sends_less(void **state)
 {
     struct run run = run_of("--parallelism.fsdp_reshard_after_forward=always", INT64_C(1) << 40);
@@ -98,6 +110,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(says_where_the_time_went),
+        cmocka_unit_test(names_the_degree_whose_ranks_wait),
         cmocka_unit_test(names_the_policy_that_sends_less),
         cmocka_unit_test(names_no_policy_that_does_not_fit),
         cmocka_unit_test(blames_the_data_when_it_is_the_data),

@@ -97,6 +97,10 @@ void tt_advice(const struct tt_setup *s, const struct tt_spent *spent, struct tt
         tt_text_add(out, "  hint     a pipeline waits less with more microbatches a run (training.local_batch_size / "
                          "parallelism.pipeline_parallel_microbatch_size), or with another "
                          "parallelism.pipeline_parallel_schedule\n");
+    } else if (exposed > WORTH_SAYING_PERCENT && tt_mesh_size(&s->job.mesh, TT_GROUP_TP) > 1) {
+        tt_text_add(out,
+                    "  hint     ranks that share layers wait for each other in every layer: keep them on one host, "
+                    "or lower parallelism.tensor_parallel_degree\n");
     } else if (exposed > WORTH_SAYING_PERCENT) {
         tt_text_add(out, "  hint     ");
         if (!advise_less_traffic(s, out))
