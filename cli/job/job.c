@@ -513,6 +513,19 @@ void tt_job_release(struct tt_job *job)
     *job = (struct tt_job){0};
 }
 
+void tt_job_readers_text(const struct tt_job *job, struct tt_text *out)
+{
+    int n = tt_mesh_dp(&job->mesh), ranks = job->mesh.n_ranks / n;
+    const char *s = n == 1 ? "" : "s";
+
+    if (job->pipeline)
+        tt_text_add(out, "%d pipeline%s", n, s);
+    else if (ranks > 1)
+        tt_text_add(out, "%d group%s of %d ranks", n, s, ranks);
+    else
+        tt_text_add(out, "%d rank%s", n, s);
+}
+
 void tt_job_policies_text(const struct tt_config *cfg, struct tt_text *out)
 {
     static const struct {

@@ -113,6 +113,9 @@ enum tt_ckpt_reading tt_job_reading(const struct tt_config *cfg);
 /** checkpoint.export_dtype. */
 enum tt_dtype tt_job_export_dtype(const struct tt_config *cfg);
 
+/** Appends who gets samples of its own: "2 ranks", "1 pipeline", "2 groups of 4 ranks". */
+void tt_job_readers_text(const struct tt_job *job, struct tt_text *out);
+
 /** Appends the policies in words: "wrap block, reshard default, …". */
 void tt_job_policies_text(const struct tt_config *cfg, struct tt_text *out);
 

@@ -65,7 +65,7 @@ static void print_head(const struct tt_plan_view *v)
     const struct tt_layout *l = tt_engine_layout(v->engine);
     const struct tt_place shard = l->groups[TT_GROUP_FSDP], replicate = l->groups[TT_GROUP_REPLICATE];
     const struct tt_config *cfg = v->cfg;
-    struct tt_text words = {0}, layer = {0};
+    struct tt_text words = {0}, layer = {0}, readers = {0};
     char count[32], degree[32] = "";
 
     tt_mesh_layer_text(&v->job.mesh, &layer);
@@ -78,10 +78,11 @@ static void print_head(const struct tt_plan_view *v)
         v->job.mesh.n_ranks, degree, replicate.n, v->job.mesh.size[TT_MESH_DP_SHARD], layer.text ? layer.text : "",
         v->rank, shard.index, replicate.index, v->job.engine.threads, v->job.engine.threads == 1 ? "" : "s");
     tt_text_release(&layer);
-    (void)printf("batch     %" PRId64 " sequences a step = %d ranks x %" PRId64 " microbatches of %" PRId64
-                 " x %" PRId64 " tokens\n",
-                 v->job.global_batch, tt_mesh_dp(&v->job.mesh), v->job.microbatches, v->job.microbatch_size,
-                 cfg->training.seq_len);
+    tt_job_readers_text(&v->job, &readers);
+    (void)printf("batch     %" PRId64 " sequences a step = %s x %" PRId64 " microbatches of %" PRId64 " x %" PRId64
+                 " tokens\n",
+                 v->job.global_batch, readers.text, v->job.microbatches, v->job.microbatch_size, cfg->training.seq_len);
+    tt_text_release(&readers);
     tt_job_policies_text(cfg, &words);
     (void)printf("policies  %s\n", words.text);
     tt_text_release(&words);

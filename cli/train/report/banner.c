@@ -147,8 +147,9 @@ static void add_value(const struct tt_setup *s, const char *label, const char *p
 
 static void print_policies(FILE *out, const struct tt_setup *s)
 {
-    struct tt_text policies = {0}, layer = {0};
+    struct tt_text policies = {0}, layer = {0}, readers = {0};
 
+    tt_job_readers_text(&s->job, &readers);
     tt_mesh_layer_text(&s->job.mesh, &layer);
     add_value(s, "wrap", "parallelism.fsdp_wrap_policy", &policies);
     add_value(s, "reshard", "parallelism.fsdp_reshard_after_forward", &policies);
@@ -156,12 +157,12 @@ static void print_policies(FILE *out, const struct tt_setup *s)
     add_value(s, "engine", "parallelism.fsdp_engine", &policies);
     add_value(s, "sync", "training.gradient_sync", &policies);
     (void)fprintf(out,
-                  "  batch    %" PRId64 " sequence%s a step = %d %s%s x %" PRId64 " microbatch%s of %" PRId64 "\n"
+                  "  batch    %" PRId64 " sequence%s a step = %s x %" PRId64 " microbatch%s of %" PRId64 "\n"
                   "  sharding dp_replicate %d x dp_shard %d%s%s\n",
-                  s->job.global_batch, plural(s->job.global_batch), tt_mesh_dp(&s->job.mesh),
-                  s->job.pipeline ? "pipeline" : "rank", plural(tt_mesh_dp(&s->job.mesh)), s->job.microbatches,
+                  s->job.global_batch, plural(s->job.global_batch), readers.text, s->job.microbatches,
                   s->job.microbatches == 1 ? "" : "es", s->job.microbatch_size, s->job.mesh.size[TT_MESH_DP_REPLICATE],
                   s->job.mesh.size[TT_MESH_DP_SHARD], layer.text ? layer.text : "", policies.text);
+    tt_text_release(&readers);
     tt_text_release(&layer);
     tt_text_release(&policies);
 }
