@@ -5,6 +5,8 @@
  */
 #include "cli/train/report/advice.h"
 
+#include <math.h>
+
 #include "cli/job/predict.h"
 #include "core/base/mem.h"
 
@@ -90,7 +92,7 @@ void tt_advice(const struct tt_setup *s, const struct tt_spent *spent, struct tt
         return;
     exposed = exposed > 100.0 - data ? 100.0 - data : exposed; /* a wait may lie in both */
     tt_text_add(out, "  time     compute %.0f %%, exposed communication %.0f %%, data %.0f %%\n",
-                100.0 - exposed - data, exposed, data);
+                fmax(100.0 - exposed - data, 0.0), exposed, data);
     if (data > WORTH_SAYING_PERCENT && !(s->job.pipeline && exposed > data)) {
         tt_text_add(out, "  hint     loading data takes time: put dataloader.cache_dir on a local disk\n");
     } else if (exposed > WORTH_SAYING_PERCENT && s->job.pipeline) {
