@@ -199,13 +199,18 @@ static void check_pipeline(struct checking *c, bool with_files)
     tt_stage_split_release(&split);
 }
 
-/* --- tensor parallelism --- */
+/* --- tensor and context parallelism --- */
 
 static void check_divisions(struct checking *c)
 {
-    if (c->model && !tt_config_is_bad(c->cfg, "parallelism.tensor_parallel_degree") &&
-        !tt_config_is_bad(c->cfg, "parallelism.exact_tensor_parallel_degree") &&
-        tt_job_check_divisions(c->cfg, c->model) < 0)
+    static const char *const keys[] = {"parallelism.tensor_parallel_degree", "parallelism.exact_tensor_parallel_degree",
+                                       "parallelism.context_parallel_degree",
+                                       "parallelism.exact_context_parallel_degree"};
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (tt_config_is_bad(c->cfg, keys[i]))
+            return;
+    if (c->model && tt_job_check_divisions(c->cfg, c->model) < 0)
         key_fault(c);
 }
 

@@ -1,104 +1,183 @@
 /* SPDX-License-Identifier: MIT
  *
- * Into how many grains a layer can be divided; see divisions.h.
+ * Into how many grains layers and sequences can be divided; see divisions.h.
  */
 #include "cli/job/divisions.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "core/base/text.h"
 #include "core/math/round.h"
 
 enum { SIZES = 5 };
 
+/* One of the two ways of dividing, each of which has a degree and an exact one. */
+struct way {
+    enum tt_key key, exact_key;
+    int64_t degree, exact;
+    const char *kind, *what;
+};
+
 /* What is divided into equal grains. */
 struct sizes {
     struct {
         const char *name;
         int64_t size;
+        bool by_both; /* the other way divides it too */
     } of[SIZES];
     int n;
-    int64_t vocabulary; /* the last grain of it may be smaller, and not empty */
+    int64_t other;      /* the grains of the other way */
+    int64_t vocabulary; /* the last grain of it may be smaller, and not empty; 0: it is not divided */
 };
 
-static struct sizes sizes_of(const struct tt_config *cfg, const struct tt_model *model)
+static int64_t grains_of(const struct way *way)
+{
+    return way->exact > way->degree ? way->exact : way->degree;
+}
+
+static void add(struct sizes *sizes, const char *name, int64_t size, bool by_both)
+{
+    sizes->of[sizes->n].name = name;
+    sizes->of[sizes->n].by_both = by_both;
+    sizes->of[sizes->n++].size = size;
+}
+
+static int64_t batch_of(const struct tt_config *cfg)
+{
+    return cfg->parallelism.pipeline_parallel_degree > 1 ? cfg->parallelism.pipeline_parallel_microbatch_size
+                                                         : cfg->training.local_batch_size;
+}
+
+static struct sizes sizes_of_layer(const struct tt_config *cfg, const struct tt_model *model, int64_t other)
 {
     const struct tt_model_dims *d = &model->dims;
-    bool pipeline = cfg->parallelism.pipeline_parallel_degree > 1;
-    int64_t batch = pipeline ? cfg->parallelism.pipeline_parallel_microbatch_size : cfg->training.local_batch_size;
-    struct sizes sizes = {.of = {{"model.n_heads", d->n_heads},
-                                 {"model.n_kv_heads", d->n_kv_heads},
-                                 {"model.ffn_dim", d->ffn_dim},
-                                 {"the tokens of a microbatch,", batch * cfg->training.seq_len}},
-                          .n = 4,
-                          .vocabulary = d->vocab_size};
+    struct sizes sizes = {.other = other, .vocabulary = d->vocab_size};
 
-    if (cfg->validation.enable) {
-        sizes.of[sizes.n].name = "the tokens of a batch of validation,";
-        sizes.of[sizes.n++].size = cfg->validation.local_batch_size * cfg->validation.seq_len;
-    }
+    add(&sizes, "model.n_heads", d->n_heads, false);
+    add(&sizes, "model.n_kv_heads", d->n_kv_heads, true);
+    add(&sizes, "model.ffn_dim", d->ffn_dim, false);
+    add(&sizes, "the tokens of a microbatch,", batch_of(cfg) * cfg->training.seq_len, true);
+    if (cfg->validation.enable)
+        add(&sizes, "the tokens of a batch of validation,", cfg->validation.local_batch_size * cfg->validation.seq_len,
+            true);
+    return sizes;
+}
+
+static struct sizes sizes_of_sequence(const struct tt_config *cfg, const struct tt_model *model, int64_t other)
+{
+    struct sizes sizes = {.other = other};
+
+    add(&sizes, "model.n_kv_heads", model->dims.n_kv_heads, true);
+    add(&sizes, "training.seq_len", cfg->training.seq_len, false);
+    if (cfg->validation.enable)
+        add(&sizes, "validation.seq_len", cfg->validation.seq_len, false);
     return sizes;
 }
 
 static bool has_rows(int64_t vocabulary, int64_t grains)
 {
-    return tt_div_up(vocabulary, grains) * (grains - 1) < vocabulary;
+    return !vocabulary || tt_div_up(vocabulary, grains) * (grains - 1) < vocabulary;
+}
+
+static bool divides(const struct sizes *sizes, int i, int64_t grains)
+{
+    return sizes->of[i].size % (sizes->of[i].by_both ? grains * sizes->other : grains) == 0;
 }
 
 static bool divide(const struct sizes *sizes, int64_t grains)
 {
     for (int i = 0; i < sizes->n; i++)
-        if (sizes->of[i].size % grains != 0)
+        if (!divides(sizes, i, grains))
             return false;
-    return has_rows(sizes->vocabulary, grains);
+    return has_rows(sizes->vocabulary, grains) && grains * sizes->other <= TT_MOST_GRAINS;
 }
 
 static void add_faults(const struct sizes *sizes, int64_t grains, struct tt_text *out)
 {
-    const char *comma = "";
-
     for (int i = 0; i < sizes->n; i++)
-        if (sizes->of[i].size % grains != 0) {
-            tt_text_add(out, "%s%s %" PRId64, comma, sizes->of[i].name, sizes->of[i].size);
-            comma = ", ";
-        }
+        if (!divides(sizes, i, grains))
+            tt_text_add(out, "%s%s %" PRId64, out->size ? ", " : "", sizes->of[i].name, sizes->of[i].size);
     if (!has_rows(sizes->vocabulary, grains))
-        tt_text_add(out, "%smodel.vocab_size %" PRId64, comma, sizes->vocabulary);
+        tt_text_add(out, "%smodel.vocab_size %" PRId64, out->size ? ", " : "", sizes->vocabulary);
+    if (!out->size)
+        tt_text_add(out, "more than %d parts in all", TT_MOST_GRAINS);
 }
 
 /* The degrees that work. The exact one is a power of two, and the other divides it or is larger. */
-static void add_degrees(const struct sizes *sizes, enum tt_key key, int64_t exact, struct tt_text *out)
+static void add_degrees(const struct sizes *sizes, const struct way *way, bool of_exact, struct tt_text *out)
 {
     for (int64_t degree = 1; degree <= TT_MOST_GRAINS; degree++) {
-        bool fits =
-            key == TT_KEY_EXACT_TP_DEGREE ? (degree & (degree - 1)) == 0 : degree >= exact || exact % degree == 0;
+        bool fits = of_exact ? (degree & (degree - 1)) == 0 : degree >= way->exact || way->exact % degree == 0;
 
-        if (fits && divide(sizes, key == TT_KEY_EXACT_TP_DEGREE || degree > exact ? degree : exact))
+        if (fits && divide(sizes, of_exact || degree > way->exact ? degree : way->exact))
             tt_text_add(out, "%s%" PRId64, out->size ? ", " : "", degree);
     }
 }
 
-int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *model)
+static int check(const struct tt_model *model, const struct sizes *sizes, const struct way *way)
 {
-    int64_t tp = cfg->parallelism.tensor_parallel_degree, exact = cfg->parallelism.exact_tensor_parallel_degree;
-    enum tt_key key = exact >= tp ? TT_KEY_EXACT_TP_DEGREE : TT_KEY_TP_DEGREE;
-    int64_t grains = exact >= tp ? exact : tp;
-    struct sizes sizes = sizes_of(cfg, model);
+    bool of_exact = way->exact >= way->degree;
+    int64_t grains = grains_of(way);
     struct tt_text faults = {0}, degrees = {0};
     int rc;
 
     if (grains > 1 && model->dims.moe.experts > 0)
-        return tt_fail_key(TT_EUSAGE, key,
-                           "%" PRId64 ", but tensor parallelism does not divide layers of experts\nhelp: use "
+        return tt_fail_key(TT_EUSAGE, of_exact ? way->exact_key : way->key,
+                           "%" PRId64 ", but %s parallelism does not divide layers of experts\nhelp: use "
                            "data_parallel_shard_degree or pipeline_parallel_degree",
-                           grains);
-    if (divide(&sizes, grains))
+                           grains, way->kind);
+    if (divide(sizes, grains))
         return 0;
-    add_faults(&sizes, grains, &faults);
-    add_degrees(&sizes, key, exact, &degrees);
-    rc = tt_fail_key(TT_EUSAGE, key, "%" PRId64 " parts of a layer are not possible with %s\nhelp: what works: %s",
-                     grains, faults.text, degrees.text);
+    add_faults(sizes, grains, &faults);
+    add_degrees(sizes, way, of_exact, &degrees);
+    if (!degrees.size)
+        tt_text_add(&degrees, "nothing with that many parts of the other kind");
+    rc = tt_fail_key(TT_EUSAGE, of_exact ? way->exact_key : way->key,
+                     "%" PRId64 " parts of a %s are not possible with %s\nhelp: what works: %s", grains, way->what,
+                     faults.text, degrees.text);
     tt_text_release(&faults);
     tt_text_release(&degrees);
+    return rc;
+}
+
+/* The gradient of a norm of heads would be a sum over parts of heads and of sequences. */
+static int check_norms(const struct tt_model *model, const struct way *cp)
+{
+    for (int p = 0; p < model->n_params; p++)
+        if (strstr(model->params[p].name, ".q_norm."))
+            return tt_fail_key(TT_EUSAGE, cp->exact > cp->degree ? cp->exact_key : cp->key,
+                               "%s has norms of heads, and they are not divided by tensor and by context parallelism "
+                               "at once\nhelp: use one of the two, with degree 1 and exact degree 1 for the other",
+                               model->row->name);
+    return 0;
+}
+
+int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *model)
+{
+    struct way tp = {TT_KEY_TP_DEGREE,
+                     TT_KEY_EXACT_TP_DEGREE,
+                     cfg->parallelism.tensor_parallel_degree,
+                     cfg->parallelism.exact_tensor_parallel_degree,
+                     "tensor",
+                     "layer"};
+    struct way cp = {TT_KEY_CP_DEGREE,
+                     TT_KEY_EXACT_CP_DEGREE,
+                     cfg->parallelism.context_parallel_degree,
+                     cfg->parallelism.exact_context_parallel_degree,
+                     "context",
+                     "sequence"};
+    struct sizes layer = sizes_of_layer(cfg, model, 1), sequence = sizes_of_sequence(cfg, model, grains_of(&tp));
+    int rc = 0;
+
+    TT_TRY(check(model, &layer, &tp));
+    if (grains_of(&cp) > 1) {
+        TT_TRY(check(model, &sequence, &cp));
+        layer.other = grains_of(&cp);
+        TT_TRY(check(model, &layer, &tp));
+        if (grains_of(&tp) > 1)
+            TT_TRY(check_norms(model, &cp));
+    }
+out:
     return rc;
 }

@@ -64,6 +64,7 @@ static const char *const paths[TT_KEYS] = {
     [TT_KEY_CP_DEGREE] = "parallelism.context_parallel_degree",
     [TT_KEY_TP_DEGREE] = "parallelism.tensor_parallel_degree",
     [TT_KEY_EXACT_TP_DEGREE] = "parallelism.exact_tensor_parallel_degree",
+    [TT_KEY_EXACT_CP_DEGREE] = "parallelism.exact_context_parallel_degree",
     [TT_KEY_EP_DEGREE] = "parallelism.expert_parallel_degree",
     [TT_KEY_WRAP_POLICY] = "parallelism.fsdp_wrap_policy",
     [TT_KEY_RESHARD] = "parallelism.fsdp_reshard_after_forward",

@@ -396,9 +396,9 @@ case_estimate_of_ranks_that_do_not_divide_is_a_row() {
 }
 
 case_estimate_names_what_is_not_modelled() {
-    run estimate --config "$TITAN_SOURCE/configs/debug.yaml" --ranks 2 --parallelism.context_parallel_degree=2
+    run estimate --config "$TITAN_SOURCE/configs/debug.yaml" --ranks 2 --parallelism.expert_parallel_degree=2
     expect_ok
-    expect_out "not modelled: parallelism.context_parallel_degree=2"
+    expect_out "not modelled: parallelism.expert_parallel_degree=2"
 }
 
 case_estimate_wrong_usage() {

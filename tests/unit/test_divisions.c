@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Degrees of tensor parallelism, and of exactness, that do not fit each other, the model or the batch.
+ * Degrees of tensor and context parallelism, and of exactness, that do not fit each other, the model or the batch.
  */
 #include "cli/job/check.h"
 #include "cli/job/job.h"
@@ -102,6 +102,26 @@ static void the_exact_degree_is_a_power_of_two(void **state)
     must_refuse(FLAGS(TP(96)), "tensor_parallel_degree 96 is more than 64");
 }
 
+static void a_sequence_must_be_divisible(void **state)
+{
+    must_refuse(FLAGS(CP(3)), "flag --parallelism.context_parallel_degree: 3 parts of a sequence are not possible with "
+                              "model.n_kv_heads 4\nhelp: what works: 1, 2, 4");
+    must_refuse(FLAGS(EXACT_CP(8)), "flag --parallelism.exact_context_parallel_degree: 8 parts of a sequence are not "
+                                    "possible with model.n_kv_heads 4, training.seq_len 12\nhelp: what works: 1, 2, 4");
+    must_refuse(FLAGS(CP(4), "--training.seq_len=10"), "with training.seq_len 10\nhelp: what works: 1, 2");
+    must_refuse(FLAGS(CP(4), "--validation.enable", "--validation.seq_len=6"),
+                "with validation.seq_len 6\nhelp: what works: 1, 2");
+    must_refuse(FLAGS(CP(4), TP(2)),
+                "4 parts of a sequence are not possible with model.n_kv_heads 4\nhelp: what works: "
+                "1, 2");
+    must_refuse(FLAGS(CP(2), TP(2), "--training.seq_len=10", "--training.local_batch_size=1"),
+                "2 parts of a layer are not possible with the tokens of a microbatch, 10\nhelp: what works: 1");
+    must_refuse(FLAGS(CP(2), TP(2), "--model.name=qwen3"),
+                "qwen3 has norms of heads, and they are not divided by tensor");
+    must_refuse(FLAGS(CP(2), "--training.document_mask"),
+                "context parallelism does not divide sequences of several documents");
+}
+
 static void what_tensor_parallelism_does_not_divide_is_refused(void **state)
 {
     must_refuse(FLAGS(TP(2), "--optimizer.name=Muon"), "Muon needs whole matrices, which tensor parallelism divides\n");
@@ -116,6 +136,7 @@ int main(void)
         cmocka_unit_test(a_layer_has_as_many_grains_as_the_larger_degree),
         cmocka_unit_test(a_layer_must_be_divisible),
         cmocka_unit_test(the_exact_degree_is_a_power_of_two),
+        cmocka_unit_test(a_sequence_must_be_divisible),
         cmocka_unit_test(what_tensor_parallelism_does_not_divide_is_refused),
     };
 

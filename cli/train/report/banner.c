@@ -315,20 +315,31 @@ static void print_prediction(FILE *out, const struct tt_reporter *r, int64_t lef
     tt_text_release(&where);
 }
 
-/* Which other layouts give the same bits. A layer has more than one grain if a degree of tensor parallelism says so. */
+/* The degrees of one kind that give the same bits. */
+static void print_degrees(FILE *out, const char *kind, int grains, int64_t exact)
+{
+    (void)fprintf(out, ",\n           and for %s_parallel_degree 1", kind);
+    for (int degree = 2; degree <= grains; degree *= 2)
+        (void)fprintf(out, ", %d", degree);
+    if (exact < grains)
+        (void)fprintf(out, " with exact_%s_parallel_degree=%d", kind, grains);
+}
+
+/* Which other layouts give the same bits. A layer or a sequence has more than one grain if a degree says so. */
 static void print_curve(FILE *out, const struct tt_setup *s)
 {
-    int grains = s->job.mesh.tp_grains;
+    const struct tt_mesh *mesh = &s->job.mesh;
 
     if (!tt_setup_layout_exact(s)) {
         (void)fprintf(out, "  curve    deterministic, but equal to other layouts only up to rounding\n");
         return;
     }
     (void)fprintf(out, "  curve    layout-exact: the same bits for every power-of-two split of this batch");
-    for (int degree = 1; grains > 1 && degree <= grains; degree *= 2)
-        (void)fprintf(out, "%s%d", degree == 1 ? ",\n           and for tensor_parallel_degree " : ", ", degree);
-    if (s->cfg->parallelism.exact_tensor_parallel_degree < grains)
-        (void)fprintf(out, " with exact_tensor_parallel_degree=%d", grains);
+    if (mesh->tp_grains > 1)
+        print_degrees(out, "tensor", mesh->tp_grains, s->cfg->parallelism.exact_tensor_parallel_degree);
+    /* a gradient in bfloat16 is rounded before it is added to those of the other ranks of a sequence */
+    if (mesh->cp_grains > 1 && s->job.engine.reduce_dtype == TT_F32)
+        print_degrees(out, "context", mesh->cp_grains, s->cfg->parallelism.exact_context_parallel_degree);
     (void)fprintf(out, "\n");
 }
 

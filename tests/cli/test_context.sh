@@ -1,0 +1,76 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Context parallelism by configuration: degrees up to the exact one give the bits of one rank.
+. "$(dirname "$0")/lib.sh"
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI does not free what it allocates
+
+common="--model.flavor=debugmodel --training.seq_len=64 --training.global_batch_size=4 --training.local_batch_size=1
+    --training.steps=2 --metrics.log_freq=1 --metrics.peak_flops=1e9 --dataloader.cache_dir=cache
+    --training.dataset=text --training.dataset_path=corpus.txt --parallelism.threads_per_rank=1
+    --model.n_heads=8 --model.n_kv_heads=4 --validation.seq_len=64"
+off="--checkpoint.enable=false"
+exact=--parallelism.exact_context_parallel_degree=4
+cp=--parallelism.context_parallel_degree
+
+# Each row: ranks, degree, and more options.
+case_degrees_give_the_bits_of_one_rank() {
+    make_corpus
+    run train $common $off $exact --job.dump_folder=one
+    expect_ok
+    expect_err "and for context_parallel_degree 1, 2, 4$"
+    while read -r ranks degree more; do
+        run_ranks "$ranks" train $common $off $exact $cp="$degree" --job.dump_folder=many $more
+        expect_ok
+        expect_err "^  sharding dp_replicate . x dp_shard . x cp $degree"
+        expect_err "and for context_parallel_degree 1, 2, 4$"
+        run compare one many --assert-equal
+        expect_ok
+        rm -rf many
+    done <<'EOF_ROWS'
+2 2
+4 4 --parallelism.fsdp_engine=planned
+4 2
+4 2 --parallelism.data_parallel_replicate_degree=2 --activation_checkpoint.mode=full
+4 2 --parallelism.pipeline_parallel_degree=2 --training.local_batch_size=4
+EOF_ROWS
+}
+
+case_runs_continue_on_other_degrees() {
+    make_corpus
+    options="$common $exact --lr_scheduler.total_steps=4 --checkpoint.enable --checkpoint.interval=1
+        --checkpoint.keep_latest_k=0 --validation.enable --validation.dataset=text
+        --validation.dataset_path=corpus.txt --validation.freq=2 --validation.local_batch_size=1"
+    run train $options --job.dump_folder=whole --training.steps=3
+    expect_ok
+    run_ranks 2 train $options $cp=2 --job.dump_folder=parts
+    expect_ok
+    run train $options --job.dump_folder=parts --training.steps=3
+    expect_ok
+    expect_err "changed .*context_parallel_degree 2 -> 1"
+    run compare whole parts --assert-equal
+    expect_ok
+    run ckpt diff whole/checkpoint/step-3 parts/checkpoint/step-3
+    expect_ok
+    run generate parts --prompt And --max-new-tokens 4 --temperature 0
+    expect_ok
+}
+
+case_what_does_not_divide_is_refused() {
+    make_corpus
+    run train $common $off $cp=3
+    expect_error 2 "3 parts of a sequence are not possible with model.n_kv_heads 4, training.seq_len 64" \
+        "what works: 1, 2, 4"
+    run train $common $off $cp=2 --training.document_mask
+    expect_error 2 "context parallelism does not divide sequences of several documents"
+}
+
+case_keys_of_torchtitan_are_accepted() {
+    make_corpus
+    run config check $cp=2 --parallelism.context_parallel_load_balancer=headtail \
+        --parallelism.context_parallel_rotate_method=alltoall --parallelism.context_parallel_method=ulysses
+    expect_ok
+    expect_err "context_parallel_rotate_method"
+    refuse_err "load_balancer"
+}
+
+run_cases
