@@ -264,7 +264,7 @@ case_estimate_has_a_row_per_policy() {
             expect_out "^ +$ranks $policy +.* (yes|no)"
         done
     done
-    expect_out "^not modelled: context and expert parallelism$"
+    expect_out "^not modelled: expert parallelism$"
     refuse_err .
 }
 
