@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "core/base/mem.h"
+#include "core/os/team.h"
 #include "core/program/instr/instr.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/planner/pipeline_cost.h"
@@ -88,30 +89,71 @@ out:
     return rc;
 }
 
+/* What plans the places of a pipeline on all cores. */
+struct planning {
+    const struct tt_job *job;
+    int own;                    /* the place that is planned already, or TT_NONE */
+    struct tt_engine **engines; /* [places] */
+};
+
+static int first_rank(const struct tt_job *job, int place)
+{
+    return tt_mesh_member(&job->mesh, 0, TT_GROUP_PP, place);
+}
+
+static void plan_place(void *arg, int64_t place, int worker)
+{
+    const struct planning *w = arg;
+
+    (void)worker;
+    if (place != w->own && tt_job_engine(w->job, NULL, first_rank(w->job, (int)place), &w->engines[place]) < 0)
+        w->engines[place] = NULL; /* the caller plans it again, for the message */
+}
+
+/* Plans the places at once, if there are several of both places and cores. */
+static int plan_places(const struct tt_job *job, int places, int own, struct tt_engine **engines)
+{
+    struct planning planning = {job, own, engines};
+    struct tt_team *team = NULL;
+    int rc = 0, cores = tt_team_cores();
+
+    if (places < 2 || cores < 2)
+        return 0;
+    TT_TRY(tt_team_new(cores < places ? cores : places, &team));
+    tt_team_run(team, places, plan_place, &planning);
+out:
+    tt_team_free(team);
+    return rc;
+}
+
 int tt_job_predict(const struct tt_job *job, const struct tt_machine *machine, const struct tt_engine *engine, int rank,
                    struct tt_job_prediction *ret_prediction)
 {
     int places = tt_mesh_size(&job->mesh, TT_GROUP_PP), rc = 0;
     int own = engine ? tt_mesh_place(&job->mesh, rank, TT_GROUP_PP).index : TT_NONE;
     struct folding f = {.job = job, .machine = machine};
-    struct tt_engine *other = NULL;
+    struct tt_engine **others = tt_calloc((size_t)places, sizeof(struct tt_engine *));
 
     f.alone = tt_calloc((size_t)places, sizeof *f.alone);
     if (job->pipeline)
         f.stages = tt_calloc((size_t)job->pipeline->n_stages, sizeof *f.stages);
+    TT_TRY(plan_places(job, places, own, others));
     for (int place = 0; place < places; place++) {
-        int first = tt_mesh_member(&job->mesh, 0, TT_GROUP_PP, place);
+        int first = first_rank(job, place);
 
-        if (place != own)
-            TT_TRY(tt_job_engine(job, NULL, first, &other));
-        fold(&f, other ? other : engine, place, first);
-        tt_engine_free(other);
-        other = NULL;
+        if (place != own && !others[place])
+            TT_TRY(tt_job_engine(job, NULL, first, &others[place]));
+        fold(&f, place == own ? engine : others[place], place, first);
+        tt_engine_free(others[place]);
+        others[place] = NULL;
     }
     TT_TRY(find_step(&f, places));
     *ret_prediction = f.p;
     f.p.run = (struct tt_pipeline_run){0};
 out:
+    for (int place = 0; place < places; place++)
+        tt_engine_free(others[place]);
+    tt_free(others);
     tt_pipeline_run_release(&f.p.run);
     tt_free(f.alone);
     tt_free(f.stages);

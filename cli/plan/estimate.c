@@ -149,6 +149,36 @@ static void set_head(struct tt_estimate *e, const struct tt_config *cfg, const s
                         (long long)cfg->training.local_batch_size, (long long)cfg->training.seq_len);
 }
 
+static char *policy_of(const struct tt_estimate *e, const char *reshard, const char *sync)
+{
+    return strcmp(sync, e->sync) == 0 ? tt_strdup(reshard) : tt_format("%s, %s", reshard, sync);
+}
+
+/* In a pipeline `default` keeps everything gathered, as `never` does, so its numbers are those of that row. False: there
+ * is no such row. */
+static bool is_as_default(const struct tt_estimate *e, const char *reshard, const char *sync, const struct tt_job *job,
+                          struct tt_estimate_row *row)
+{
+    char *policy = policy_of(e, "default", sync), *own = row->policy;
+    bool found = false;
+
+    for (int i = 0; i < e->n && job->pipeline && strcmp(reshard, "never") == 0 && !found; i++) {
+        const struct tt_estimate_row *same = &e->rows[i];
+
+        found = same->ranks == row->ranks && !same->problem && strcmp(same->policy, policy) == 0;
+        if (!found)
+            continue;
+        *row = *same;
+        row->policy = own;
+        row->reshard = tt_strdup(reshard);
+        row->sync = tt_strdup(same->sync);
+        row->engine = tt_strdup(same->engine);
+        row->largest = tt_strdup(same->largest);
+    }
+    tt_free(policy);
+    return found;
+}
+
 /* An impossible number of ranks gives a row that says so. Only a fault that applies to every number is an error. */
 static int add_row(struct tt_estimate *e, int n_ranks, const char *reshard, const char *sync, bool *ret_stop)
 {
@@ -162,9 +192,14 @@ static int add_row(struct tt_estimate *e, int n_ranks, const char *reshard, cons
     if (!cfg)
         goto out;
     threads = tt_job_threads(cfg, n_ranks);
-    row.policy = strcmp(sync, e->sync) == 0 ? tt_strdup(reshard) : tt_format("%s, %s", reshard, sync);
+    row.policy = policy_of(e, reshard, sync);
     row.limit = e->memory ? e->memory : tt_job_memory_limit(cfg, tt_job_ranks_on_host(n_ranks, threads));
     rc = tt_job_init(cfg, n_ranks, threads, row.limit, &job);
+    if (rc == 0 && is_as_default(e, reshard, sync, &job, &row)) {
+        TT_PUSH(e->rows, e->n, e->cap) = row;
+        row = (struct tt_estimate_row){0};
+        goto out;
+    }
     if (rc == 0) {
         set_head(e, cfg, &job);
         row.microbatches = job.microbatches;
