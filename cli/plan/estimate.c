@@ -154,8 +154,8 @@ static char *policy_of(const struct tt_estimate *e, const char *reshard, const c
     return strcmp(sync, e->sync) == 0 ? tt_strdup(reshard) : tt_format("%s, %s", reshard, sync);
 }
 
-/* In a pipeline `default` keeps everything gathered, as `never` does, so its numbers are those of that row. False: there
- * is no such row. */
+/* In a pipeline `default` keeps everything gathered, as `never` does, so its row has the numbers. False: there is no
+ * such row. */
 static bool is_as_default(const struct tt_estimate *e, const char *reshard, const char *sync, const struct tt_job *job,
                           struct tt_estimate_row *row)
 {

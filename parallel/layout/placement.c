@@ -78,22 +78,38 @@ int tt_placement_rank(const struct tt_mesh *mesh, const struct tt_placement *pla
     return tt_placement_holder(mesh, placement, tt_mesh_member(mesh, 0, placement->copies, copy), part);
 }
 
-/* The most that a rank has of a dimension of `size` after cut c over n ranks. */
-static int64_t share_of(const struct tt_placement *placement, int c, int64_t size, int n)
+/* A tensor that is being cut. */
+struct cutting {
+    struct tt_box box;  /* what is left */
+    struct tt_box most; /* of the first part, of which no part has more */
+};
+
+static struct cutting begin_cutting(int ndim, const int64_t *shape)
 {
+    return (struct cutting){tt_box_whole(ndim, shape), tt_box_whole(ndim, shape)};
+}
+
+/* The most that a rank has of cut c's dimension after it. It is the same in all parts that the previous cuts left, also
+ * in those that are smaller: what one of them gathers is then without gaps. */
+static int64_t share_of(const struct tt_placement *placement, int c, int n, const struct cutting *cutting)
+{
+    int64_t size = cutting->most.shape[placement->cut[c].dim];
     int grains = placement->cut[c].grains;
 
     return grains ? tt_div_up(size, grains) * (grains / n) : tt_div_up(size, n);
 }
 
-static void cut(const struct tt_placement *placement, int c, struct tt_place place, struct tt_box *box)
+static void cut(const struct tt_placement *placement, int c, struct tt_place place, struct cutting *cutting)
 {
+    struct tt_box *box = &cutting->box;
     int dim = placement->cut[c].dim;
-    int64_t size = box->shape[dim], share = share_of(placement, c, size, place.n);
+    int64_t size = box->shape[dim], share = share_of(placement, c, place.n, cutting);
     int64_t begin = share * place.index < size ? share * place.index : size;
 
     box->offset[dim] += begin;
     box->shape[dim] = share < size - begin ? share : size - begin;
+    if (share < cutting->most.shape[dim])
+        cutting->most.shape[dim] = share;
 }
 
 /* The box of a part after the first n_cuts cuts. */
@@ -101,12 +117,12 @@ static struct tt_box box_after(const struct tt_mesh *mesh, const struct tt_place
                                const int64_t *shape, int part, int n_cuts)
 {
     struct tt_place places[TT_PLACEMENT_CUTS];
-    struct tt_box box = tt_box_whole(ndim, shape);
+    struct cutting cutting = begin_cutting(ndim, shape);
 
     places_of(mesh, placement, part, places);
     for (int c = 0; c < n_cuts; c++)
-        cut(placement, c, places[c], &box);
-    return box;
+        cut(placement, c, places[c], &cutting);
+    return cutting.box;
 }
 
 struct tt_box tt_placement_box(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim,
@@ -134,14 +150,14 @@ int64_t tt_placement_padded(const struct tt_mesh *mesh, const struct tt_placemen
 int tt_placement_find(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim, const int64_t *shape,
                       const int64_t *index)
 {
-    struct tt_box box = tt_box_whole(ndim, shape);
+    struct cutting cutting = begin_cutting(ndim, shape);
     int part = 0;
 
     for (int c = 0; c < placement->n_cuts && ndim > 0; c++) {
         int dim = placement->cut[c].dim, n = tt_mesh_size(mesh, placement->cut[c].group);
-        int i = (int)((index[dim] - box.offset[dim]) / share_of(placement, c, box.shape[dim], n));
+        int i = (int)((index[dim] - cutting.box.offset[dim]) / share_of(placement, c, n, &cutting));
 
-        cut(placement, c, (struct tt_place){n, i}, &box);
+        cut(placement, c, (struct tt_place){n, i}, &cutting);
         part = part * n + i;
     }
     return part;

@@ -54,6 +54,14 @@ llama3 4 2 $exact=4 $p.data_parallel_replicate_degree=2 --checkpoint.async_mode=
 EOF_ROWS
 }
 
+# Of two ranks that share 2062 rows, the second has fewer, and both are cut over the shard ranks.
+case_blocks_of_the_vocabulary_may_differ() {
+    one llama3 --model.vocab_size=2062
+    same_bits <<EOF_ROWS
+llama3 4 2 $exact=4 $p.data_parallel_shard_degree=2 --model.vocab_size=2062
+EOF_ROWS
+}
+
 case_layers_of_a_pipeline_are_shared() {
     one llama3
     same_bits <<EOF_ROWS

@@ -301,6 +301,23 @@ static void a_cut_is_on_the_borders_of_grains(void **state)
     }
 }
 
+/* 2062 rows in 8 grains of 258: block 0 has 1032 rows, block 1 only 1030. Both are cut at 516, which is what a rank of
+ * either sends, so the rows that ranks gather have no gap. */
+static void a_smaller_block_is_cut_as_the_first_one(void **state)
+{
+    const struct tt_placement vocabulary = {2, {{TT_GROUP_TP, 0, 8}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0};
+    const int64_t shape[] = {2062, 4}, begin[] = {0, 516, 1032, 1548}, rows[] = {516, 516, 516, 514};
+    struct tt_mesh mesh;
+
+    assert_int_equal(tt_mesh_init(DEGREES(1, 1, 2, 1, 2, 1), 4, &mesh), 0);
+    assert_int_equal(tt_placement_padded(&mesh, &vocabulary, 2, shape), 516 * 4);
+    for (int part = 0; part < 4; part++) {
+        struct tt_box box = tt_placement_box(&mesh, &vocabulary, 2, shape, part);
+
+        expect_box(&box, &(struct tt_box){2, {begin[part], 0}, {rows[part], 4}});
+    }
+}
+
 /* Every element is in one part. Every part is on as many ranks as there are copies, and each rank knows its part. */
 static void check_placement(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim,
                             const int64_t *shape)
@@ -389,6 +406,7 @@ int main(void)
         cmocka_unit_test(chunks_are_cut_as_torch_chunk_does),
         cmocka_unit_test(a_placement_cuts_what_the_cut_before_left),
         cmocka_unit_test(a_cut_is_on_the_borders_of_grains),
+        cmocka_unit_test(a_smaller_block_is_cut_as_the_first_one),
         cmocka_unit_test(parts_tile_the_tensor),
     };
 
