@@ -38,6 +38,8 @@ EXPECT = [
     (r"\btune\b", [r"fastest"]),
     (r"\bbench\b", [r"tokens/s|sgemm|step"]),
     (r"\bplan\b", [r"peak"]),
+    (r"estimate .*--save", []),
+    (r"estimate .*--backtest", [r"median"]),
     (r"\bestimate\b", [r"fits|yes|no"]),
     (r"\btrace summary\b", [r"gemm"]),
     (r"\bmodels\b", [r"debugmodel"]),
@@ -117,6 +119,10 @@ def make_folder(root, small):
     lines = "".join('{"text": "%s"}\n' % line for line in words(1500).splitlines())
     (root / "debug_model.toml").write_text(
         '[model]\nname = "llama3"\nflavor = "debugmodel"\n\n[training]\nsteps = 10\n')
+    (root / "all_gather.log").write_text(
+        "".join(f"#  Rank {i:2} Group  0 Pid 1 on host device  0 [0x00]\n" for i in range(8)) +
+        "  4294967296     134217728     float    none      -1  10000.0   429.5   225.0      0\n")
+    shutil.copy(SOURCE / "cluster/backtest/data/published_runs.csv", root / "runs.csv")
     for name in ("corpus.jsonl", "held-out.jsonl"):
         (root / name).write_text(lines)
     subprocess.run(["zstd", "-q", str(root / "corpus.jsonl")], check=True)
