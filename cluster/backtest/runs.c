@@ -118,15 +118,19 @@ static double node_network(const char *text)
     while ((end = strstr(at, " a node"))) {
         const char *begin = end;
         double count = 1, rate = 0;
-        char unit = 'G';
+        char *rest;
 
         while (begin > text && end - begin < 24 && !strchr(",;(", begin[-1]))
             begin--;
         while (begin < end && (*begin < '0' || *begin > '9'))
             begin++;
-        if (sscanf(begin, "%lf x %lf %c", &count, &rate, &unit) >= 2 ||
-            (count = 1, sscanf(begin, "%lf %c", &rate, &unit) >= 1))
-            return rate > 0 ? count * rate * (unit == 'T' ? 1e12 : 1e9) / 8 : 0;
+        rate = strtod(begin, &rest);
+        if (strncmp(rest, " x ", 3) == 0) {
+            count = rate;
+            rate = strtod(rest + 3, &rest);
+        }
+        if (rest != begin)
+            return rate > 0 ? count * rate * (strncmp(rest, " T", 2) == 0 ? 1e12 : 1e9) / 8 : 0;
         at = end + 1;
     }
     return has(text, "4 HDR IB") ? 4 * 200e9 / 8 : 0;
@@ -180,10 +184,13 @@ static enum tt_cluster_again recompute(const struct tt_csv *csv, int row, const 
                                        double *layers)
 {
     const char *ac = tt_csv_get(csv, row, "ac"), *stack = job->stack->name;
+    double some = number_after(ac, "full on ", 0);
 
     *layers = job->shape.layers;
-    if (sscanf(ac, "full on %lf", layers) == 1)
+    if (some > 0) {
+        *layers = some;
         return TT_AGAIN_LAYERS;
+    }
     if (has(ac, "full") || has(ac, "every_layer"))
         return TT_AGAIN_FULL;
     if (has(ac, "attention"))
@@ -226,7 +233,7 @@ static double stages(const struct tt_csv *csv, int row, const struct tt_cluster_
         return 2;
     if (strncmp(job->stack->name, "megatron", 8) != 0)
         return fmax(2, floor(own));
-    for (double v = 3; v > 1; v--)
+    for (int v = 3; v > 1; v--)
         if (fmod(own, v) == 0)
             return v;
     return 1;

@@ -18,16 +18,28 @@ struct measured {
 /* A line of results: size, count, type, operation, root, and then microseconds, algorithm and bus bandwidth. */
 static void read_line(const char *line, struct measured *m)
 {
-    char type[32], operation[32], root[32];
-    double size, count, usec, algorithm, bus;
+    char operation[32];
+    double number[5]; /* size, count; microseconds, algorithm and bus bandwidth */
+    int words;
+    char *end = (char *)line;
 
-    if (sscanf(line, " %lf %lf %31s %31s %31s %lf %lf %lf", &size, &count, type, operation, root, &usec, &algorithm,
-               &bus) != 8 ||
-        size < m->bytes || !(bus > 0))
+    for (int i = 0; i < 5; i++) {
+        const char *begin = end;
+
+        if (i == 2) {
+            if (sscanf(begin, " %*31s %31s %*31s%n", operation, &words) != 1)
+                return;
+            begin += words;
+        }
+        number[i] = strtod(begin, &end);
+        if (end == begin)
+            return;
+    }
+    if (number[0] < m->bytes || !(number[4] > 0))
         return;
-    m->bytes = size;
-    m->bus = bus;
-    m->sums = strcmp(operation, "sum") == 0 && fabs(bus / algorithm - 2.0 * (m->devices - 1) / m->devices) < 0.02;
+    m->bytes = number[0];
+    m->bus = number[4];
+    m->sums = strcmp(operation, "sum") == 0 && fabs(m->bus / number[3] - 2.0 * (m->devices - 1) / m->devices) < 0.02;
 }
 
 int tt_cluster_machine_take_nccl(struct tt_cluster_machine *machine, const char *text, const char *where,

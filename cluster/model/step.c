@@ -97,8 +97,9 @@ static double noise_share(const struct tt_cluster_job *job)
            (1 - pow(1 - v[TT_M_SLOW_HOST].value, nodes)) * (v[TT_M_SLOW_FACTOR].value - 1);
 }
 
-void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *t)
+void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *ret_time)
 {
+    struct tt_cluster_time *t = ret_time;
     struct tt_cluster_work layer, head, whole = {0};
     double most, all, m = job->n_micro;
 

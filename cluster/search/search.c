@@ -139,14 +139,14 @@ static void try_batches(struct search *s, struct tt_cluster_job job)
 
     if (local < 1 || floor(local) != local)
         return;
-    for (double mb = 1; mb <= local && mb <= 64; mb *= 2) {
+    for (int mb = 1; mb <= local && mb <= 64; mb *= 2) {
         if (!divides(mb, local))
             continue;
         job.micro_batch = mb;
         job.n_micro = local / mb;
         job.virtual_stages = 1;
         try_policies(s, job);
-        for (double v = 2; job.pp > 1 && v <= 8; v *= 2) {
+        for (int v = 2; job.pp > 1 && v <= 8; v *= 2) {
             job.virtual_stages = v;
             try_policies(s, job);
         }
@@ -158,7 +158,7 @@ static void try_shards(struct search *s, struct tt_cluster_job job, double ranks
 {
     bool megatron = job.stack->number[TT_S_STATE_WHOLE].value > 0;
 
-    for (double shard = 1; shard < ranks; shard *= 2) {
+    for (int shard = 1; shard < ranks; shard *= 2) {
         if (!divides(shard, ranks) || (megatron && shard > 1) || (!megatron && shard > 1 && shard < 8))
             continue;
         job.shard = shard;
@@ -176,23 +176,29 @@ static void try_degrees(struct search *s)
 {
     double node = s->job->machine->number[TT_M_DEVICES].value;
     struct tt_cluster_job job = *s->job;
+    double most_ep = job.shape.experts > 0 ? job.shape.experts : 1;
 
-    for (job.tp = 1; job.tp <= node && job.tp <= s->devices && job.tp <= 32; job.tp *= 2)
-        for (job.pp = 1; job.pp <= 64 && job.tp * job.pp <= s->devices; job.pp *= 2)
-            for (job.cp = 1; job.cp <= 32 && (job.cp == 1 || job.seq_len / job.cp >= 4096); job.cp *= 2)
-                for (job.ep = 1; job.ep <= (job.shape.experts > 0 ? job.shape.experts : 1); job.ep *= 2) {
-                    double ranks = s->devices / (job.tp * job.pp * job.cp);
+    for (int tp = 1; tp <= node && tp <= s->devices && tp <= 32; tp *= 2)
+        for (int pp = 1; pp <= 64 && tp * pp <= s->devices; pp *= 2)
+            for (int cp = 1; cp <= 32 && (cp == 1 || job.seq_len / cp >= 4096); cp *= 2)
+                for (int ep = 1; ep <= most_ep; ep *= 2) {
+                    double ranks = s->devices / ((double)tp * pp * cp);
 
-                    if (ranks < 1 || floor(ranks) != ranks || !divides(job.ep, ranks * job.cp))
+                    if (ranks < 1 || floor(ranks) != ranks || !divides(ep, ranks * cp))
                         continue;
+                    job.tp = tp;
+                    job.pp = pp;
+                    job.cp = cp;
+                    job.ep = ep;
                     job.sequence_parallel = job.tp > 1;
                     try_shards(s, job, ranks);
                 }
 }
 
 void tt_cluster_search(const struct tt_cluster_job *job, double devices, double usable, int most,
-                       struct tt_cluster_found *f)
+                       struct tt_cluster_found *ret_found)
 {
+    struct tt_cluster_found *f = ret_found;
     struct search s = {.job = job,
                        .devices = devices,
                        .usable = usable,

@@ -103,8 +103,9 @@ void tt_softmax_grad_generic(float *y, const float *x, int64_t n, float largest,
 /* Each block is read before the rounded values, in half of its memory, can reach it. */
 void tt_softmax_grad_bf16_generic(tt_bf16 *y, const float *x, int64_t n, float largest, float factor)
 {
-    float block[4 * TT_LANES];
-    const int64_t size = 4 * TT_LANES;
+    enum { SIZE = 4 * TT_LANES };
+    float block[SIZE];
+    const int64_t size = SIZE;
 
     for (int64_t i = 0; i < n; i += size) {
         int64_t part = n - i < size ? n - i : size;
