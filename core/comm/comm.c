@@ -86,6 +86,8 @@ out:
 
 int tt_comm_progress(struct tt_comm *comm)
 {
+    if (comm->failure)
+        return tt_fail(TT_ECOMM, "%s", comm->failure);
     comm->progress++;
     return advance_all(comm);
 }
@@ -259,21 +261,45 @@ out:
     return rc;
 }
 
+/* Keeps the message of the first failure, and when this rank may report it: after the lower ranks. */
 static void keep_failure(struct tt_comm *comm)
 {
-    if (!comm->failure)
-        comm->failure = tt_strdup(tt_error_message());
+    enum { MOST_BEFORE = 5 };
+    static const double each_sec = 10.0; /* for printing, and for the launcher on a busy host to end the other ranks */
+    double now = tt_comm_clock(comm);
+    int before = comm->rank < MOST_BEFORE ? comm->rank : MOST_BEFORE, silent = tt_pulse_silent(comm, now);
+
+    if (comm->failure)
+        return;
+    if (before > 0 && silent >= 0 && silent < comm->rank)
+        before--; /* that rank will not report */
+    comm->failure = tt_strdup(tt_error_message());
+    comm->turn_sec = now + before * each_sec;
+}
+
+/*
+ * Leaves the lower ranks time to report the failure, and answers the others meanwhile. That advances the transfers
+ * under way, which write into the memory of the callers, so it must happen before they return and release it.
+ */
+static void give_way(struct tt_comm *comm)
+{
+    while (comm->ops->advance && comm->clock_sec < comm->turn_sec && advance(comm) == 0) {
+        beat(comm, tt_comm_clock(comm));
+        (void)sched_yield();
+    }
 }
 
 int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg)
 {
     int rc;
 
-    if (comm->failure)
-        return tt_fail(TT_ECOMM, "%s", comm->failure);
-    if ((rc = wait_until(comm, poll, arg)) == TT_ECOMM)
+    if (!comm->failure) {
+        if ((rc = wait_until(comm, poll, arg)) != TT_ECOMM)
+            return rc;
         keep_failure(comm);
-    return rc;
+        give_way(comm);
+    }
+    return tt_fail(TT_ECOMM, "%s", comm->failure);
 }
 
 struct request_poll {
@@ -313,21 +339,9 @@ void tt_comm_free(struct tt_comm *comm)
 
 void tt_comm_abort(struct tt_comm *comm, int exit_code, const char *message)
 {
-    enum { MOST_BEFORE = 5 };
-    static const double each_sec = 10.0; /* for printing, and for the launcher on a busy host to end the other ranks */
-    double now = tt_comm_clock(comm);
-    int before = comm->rank < MOST_BEFORE ? comm->rank : MOST_BEFORE;
-
-    if (before > 0 && tt_pulse_silent(comm, now) >= 0 && tt_pulse_silent(comm, now) < comm->rank)
-        before--; /* that rank will not report */
-    const double end = now + before * each_sec;
-    while (comm->failure && now < end) {
-        if (advance(comm) < 0)
-            break;
-        beat(comm, now);
-        (void)sched_yield();
-        now = tt_comm_clock(comm);
-    }
+    /* Transfers must not advance here: the memory that they write may be gone. */
+    while (comm->failure && tt_comm_clock(comm) < comm->turn_sec)
+        rest(comm, -1, 1.0);
     comm->ops->abort(comm, exit_code, message);
 }
 

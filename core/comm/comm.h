@@ -90,6 +90,7 @@ struct tt_comm {
     bool waits_long, works;     /* this rank has waited half of report_sec; it is in tt_comm_work */
     bool looks;                 /* poll the transport even if no transfer is under way */
     char *failure;              /* the message of the first TT_ECOMM: every later wait fails at once with it */
+    double turn_sec;            /* after a failure: when this rank may report it (tt_comm_clock) */
 };
 
 /** Links an activity after those under way, and unlinks it (allowed when it is not linked). */
@@ -120,7 +121,8 @@ typedef int (*tt_comm_poll_fn)(void *arg, bool *ret_done, int *ret_peer);
  * progress for timeout_sec: no rank completed a message or a part of a long one, and none was at work. The message
  * names the missing rank, its host and `waiting_for`. The wait is a quarter longer (0.5 s to 10 s), so that all ranks
  * find the same rank missing. After a TT_ECOMM the ranks can no longer agree, so every later wait fails at once with
- * the same message.
+ * the same message, and no transfer advances any more: the caller may release the memory that transfers use. Over MPI
+ * the failure is returned only when the lower living ranks have had time to end the job (tt_comm_abort).
  */
 int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg) TT_MUST_CHECK;
 

@@ -10,6 +10,7 @@
  *   test_mpi_comm large       one message of more than 2^31 bytes
  *   test_mpi_comm size        a message shorter than its buffer
  *   test_mpi_comm silent      the last rank no longer answers; the others abort with exit code 4
+ *   test_mpi_comm released    a message arrives for memory that its receiver has released after a failure
  *   test_mpi_comm stopped     the last rank stops in the middle of gathers that the others read from it; they abort
  *   test_mpi_comm killed      the last rank is killed there; mpirun or the other ranks end the job
  *   test_mpi_comm suspended   the last rank stops all others for longer than their timeout, while they wait
@@ -128,6 +129,59 @@ static int run_silent(struct tt_comm *comm)
     return tt_comm_barrier(comm);
 }
 
+struct until {
+    struct tt_comm *comm;
+    struct tt_request *request;
+    double end; /* tt_comm_clock */
+};
+
+static int poll_until(void *arg, bool *ret_done, int *ret_peer)
+{
+    struct until *until = arg;
+    int rc = until->comm->ops->test(until->comm, until->request, ret_done);
+
+    *ret_peer = 2;
+    *ret_done = *ret_done || tt_comm_clock(until->comm) >= until->end;
+    return rc;
+}
+
+/*
+ * Rank 1 stops. Rank 2 gives up, releases the memory of a receive under way, says so and aborts. Rank 0 then sends the
+ * message. It also sends it if rank 2 says nothing, since rank 2 may wait for rank 0 to end the job before it releases.
+ */
+static int run_released(struct tt_comm *comm)
+{
+    enum { BYTES = 2048, TAG = 20, RELEASED_TAG }; /* MPI copies so short a message itself, without the kernel */
+    char *bytes = tt_map(BYTES), byte = 0;
+    struct tt_segment segment = {bytes, BYTES}, told = {&byte, 1};
+    struct tt_request message = {{0}}, released = {{0}};
+    struct until until = {comm, &released, tt_comm_clock(comm) + 4.0};
+    int rc = 0;
+
+    COMM_EXPECT(comm->size == 3 && bytes);
+    comm->timeout_sec = comm->rank == 0 ? 100.0 : 1.0;
+    if (comm->rank == 1)
+        for (;;)
+            (void)kill(getpid(), SIGSTOP);
+    if (comm->rank == 0) {
+        TT_TRY(comm->ops->recv_begin(comm, &told, 1, 2, RELEASED_TAG, &released));
+        TT_TRY(tt_comm_wait_until(comm, poll_until, &until));
+        TT_TRY(comm->ops->send_begin(comm, &segment, 1, 2, TAG, &message));
+        TT_TRY(tt_comm_wait(comm, &message, 2));
+        comm->timeout_sec = 1.0;
+    } else {
+        TT_TRY(comm->ops->recv_begin(comm, &segment, 1, 0, TAG, &message));
+    }
+    comm->waiting_for = "unshard layers.3";
+    rc = tt_comm_barrier(comm);
+out:
+    if (bytes)
+        tt_unmap(bytes, BYTES);
+    if (comm->rank == 2 && comm->ops->send_begin(comm, &told, 1, 0, RELEASED_TAG, &released) < 0)
+        rc = TT_EINTERNAL;
+    return rc;
+}
+
 /* Gathers 1 MiB again and again. After ten rounds the last rank sends itself a signal. */
 static int gather_until(struct tt_comm *comm, int signal)
 {
@@ -238,7 +292,7 @@ static const struct {
     int (*run)(struct tt_comm *comm);
 } modes[] = {{"cases", run_cases}, {"large", run_large},       {"size", run_size},     {"silent", run_silent},
              {"reads", run_reads}, {"stopped", run_stopped},   {"killed", run_killed}, {"suspended", run_suspended},
-             {"flows", run_flows}, {"together", run_together}, {"apart", run_apart}};
+             {"flows", run_flows}, {"together", run_together}, {"apart", run_apart},   {"released", run_released}};
 
 int main(int argc, char **argv)
 {
