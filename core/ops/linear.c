@@ -11,6 +11,9 @@
  *   in   dy (N, M), w (M, K), up to three more such pairs, or none      out  dx = the sum of dy w
  *   The pairs are added inside each grain of M, then the grains as a tree. attr as of the first pair.
  */
+#include <stddef.h>
+#include <string.h>
+
 #include "core/kernels/gemv.h"
 #include "core/kernels/matmul.h"
 #include "core/ops/grains.h"
@@ -72,12 +75,18 @@ static int infer_bwd_w(struct tt_graph *graph, struct tt_node *node, const char 
     return tt_op_output(graph, node, 0, name, NULL, 2, dw);
 }
 
-/* The number of pairs of a LINEARS_BWD_X. */
+/* The inputs of pair i of a LINEARS_BWD_X: dy, w. */
+static const int *pair_of(const struct tt_node *node, int i)
+{
+    return &node->in[(ptrdiff_t)2 * i];
+}
+
+/* The number of pairs. */
 static int pairs_of(const struct tt_node *node)
 {
     int n = 1;
 
-    while (n < PAIRS && node->in[2 * n] != TT_NONE)
+    while (n < PAIRS && *pair_of(node, n) != TT_NONE)
         n++;
     return n;
 }
@@ -91,7 +100,7 @@ static int infer_all_bwd_x(struct tt_graph *graph, struct tt_node *node, const c
     dx[0] = dy[0];
     dx[1] = w[1];
     for (int i = 0; i < pairs_of(node); i++) {
-        struct tt_node pair = {.n_in = 2, .in = {node->in[2 * i], node->in[2 * i + 1]}, .attr = node->attr};
+        struct tt_node pair = {.n_in = 2, .in = {pair_of(node, i)[0], pair_of(node, i)[1]}, .attr = node->attr};
 
         if (!matrices(graph, &pair, dy, w) || dy[1] != w[0] || dy[0] != dx[0] || w[1] != dx[1] ||
             (i == 0 && !extents_fit(node, dy[0], w[0], w[1])))
@@ -123,8 +132,7 @@ static int add_pair(struct tt_graph *graph, const struct tt_node *forward, int d
     for (int i = single ? 2 : 2 * n; i < 2 * PAIRS; i++)
         node->in[i] = TT_NONE;
     node->n_in = 2 * PAIRS;
-    node->in[2 * n] = dy;
-    node->in[2 * n + 1] = forward->in[1];
+    memcpy(&node->in[(ptrdiff_t)2 * n], (int[2]){dy, forward->in[1]}, 2 * sizeof(int));
     return tt_op_infer(graph, node, "");
 }
 
@@ -208,8 +216,7 @@ static struct tt_matmul product_of_pair(const struct tt_graph *graph, const stru
     int64_t first = tt_value_width(&graph->values[node->in[0]]), width;
     struct tt_matmul product;
 
-    pair.in[0] = node->in[2 * i];
-    pair.in[1] = node->in[2 * i + 1];
+    memcpy(pair.in, pair_of(node, i), 2 * sizeof(int));
     width = tt_value_width(&graph->values[pair.in[0]]);
     product = product_of(graph, &pair);
     product.k_grain = product.k_grain * width / first;
@@ -312,7 +319,8 @@ static void cost_products(const struct tt_graph *graph, const struct tt_node *no
 {
     cost(graph, node, ret_cost);
     for (int i = 1; i < pairs_of(node); i++)
-        ret_cost->flops += 2.0 * tt_op_elements(graph, node) * (double)tt_value_width(&graph->values[node->in[2 * i]]);
+        ret_cost->flops +=
+            2.0 * tt_op_elements(graph, node) * (double)tt_value_width(&graph->values[*pair_of(node, i)]);
 }
 
 const struct tt_op_row tt_op_linear = {
