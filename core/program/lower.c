@@ -214,6 +214,19 @@ static void copy_bucket(struct tt_program *p, const struct tt_bucket *from)
     TT_PUSH(p->buckets, p->n_buckets, p->cap_buckets) = bucket;
 }
 
+static struct tt_schedule *copy_schedule(const struct tt_schedule *from)
+{
+    struct tt_schedule *copy = tt_calloc(1, sizeof *copy);
+
+    copy->n = copy->cap = from->n;
+    copy->instrs = tt_calloc((size_t)from->n + 1, sizeof *copy->instrs);
+    if (from->n)
+        memcpy(copy->instrs, from->instrs, (size_t)from->n * sizeof *copy->instrs);
+    for (int b = 0; b < from->n_buckets; b++)
+        (void)tt_schedule_bucket(copy, from->buckets[b].units, from->buckets[b].n);
+    return copy;
+}
+
 static int lower_instr(struct tt_walk *w, const struct tt_instr *from)
 {
     const struct tt_instr_row *row = tt_instr_row(from);
@@ -234,6 +247,9 @@ int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule 
     p->n_stages = lowering->n_stages;
     for (int s = 0; s < p->n_stages; s++)
         p->is_piped = p->is_piped || p->stages[s].before.apart || p->stages[s].after.apart;
+    p->frees_early = lowering->free_early;
+    if (lowering->keeps_schedule)
+        p->schedule = copy_schedule(schedule);
     p->layout = lowering->layout;
     p->microbatches = lowering->microbatches;
     p->threads = lowering->threads;

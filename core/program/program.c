@@ -145,6 +145,9 @@ void tt_program_free(struct tt_program *program)
 {
     if (!program)
         return;
+    if (program->schedule)
+        tt_schedule_release(program->schedule);
+    tt_free(program->schedule);
     release_buckets(program->buckets, program->n_buckets);
     tt_free(program->instrs);
     tt_free(program->operands);

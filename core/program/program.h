@@ -155,7 +155,11 @@ struct tt_buffer {
     int unit;        /* of a parameter shard or of gradients; else TT_NONE */
 };
 
+struct tt_schedule;
+
 struct tt_program {
+    struct tt_schedule *schedule;  /* what it was lowered from, if tt_lowering.keeps_schedule; else NULL */
+    bool frees_early;              /* tt_lowering.free_early */
     const struct tt_stage *stages; /* this rank's, ascending: graphs of one microbatch; not owned */
     int n_stages;
     bool is_piped;                  /* exchanges values with other ranks of a pipeline */
@@ -237,8 +241,9 @@ struct tt_lowering {
     int muon_steps;                          /* Newton-Schulz iterations; 0 if no parameter is trained by Muon */
     enum tt_dtype shard_dtype;               /* TT_F32 (0), or the same as param_dtype */
     enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 (0) or TT_BF16 */
-    bool averages;   /* of the trained weights are kept in the state, and are brought up to date at the end */
-    bool free_early; /* free a gathered parameter after its last read, not at the reshard of its unit */
+    bool averages;       /* of the trained weights are kept in the state, and are brought up to date at the end */
+    bool keeps_schedule; /* the program keeps a copy of its schedule */
+    bool free_early;     /* free a gathered parameter after its last read, not at the reshard of its unit */
     /* Bytes that a collective receives before it adds them. parallel/, which knows the algorithms, sets this. */
     int64_t (*staging)(const struct tt_collective_desc *desc);
 };

@@ -31,6 +31,7 @@ struct tt_engine {
     struct tt_engine_options options;
     struct tt_comm *comm;
     int rank;
+    bool lends_schedule; /* to ranks that share its layers (plan_like_first) */
     struct tt_layout *layout;
     struct track train, validate;
     struct tt_state state;
@@ -183,6 +184,25 @@ static void make_order(const struct tt_engine *e, const struct track *track, enu
         *ret_order = tt_order_accumulate(microbatches, track->n_stages, trains);
 }
 
+/* What lowering needs for a track, whose stages are there. */
+static struct tt_lowering lowering_of(const struct tt_engine *e, enum tt_graph_mode mode, int microbatches,
+                                      const struct track *track)
+{
+    return (struct tt_lowering){.stages = track->stages,
+                                .n_stages = track->n_stages,
+                                .layout = e->layout,
+                                .microbatches = microbatches,
+                                .run_microbatches = run_of(e, mode, microbatches),
+                                .threads = e->options.threads,
+                                .muon_steps = e->options.muon_steps,
+                                .shard_dtype = e->options.shard_dtype,
+                                .averages = e->options.averages && mode == TT_GRAPH_TRAIN,
+                                .param_dtype = e->options.param_dtype,
+                                .reduce_dtype = e->options.reduce_dtype,
+                                .keeps_schedule = e->lends_schedule,
+                                .staging = tt_collective_staging};
+}
+
 static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batch, int64_t seq_len, int microbatches,
                       struct track *track)
 {
@@ -191,21 +211,11 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
     struct tt_crossings crossings = {0};
     struct tt_usage usage = {0};
     struct tt_fsdp fsdp = {.usage = &usage, .prefetch = e->options.prefetch};
-    struct tt_lowering lowering = {.layout = e->layout,
-                                   .microbatches = microbatches,
-                                   .run_microbatches = run_of(e, mode, microbatches),
-                                   .threads = e->options.threads,
-                                   .muon_steps = e->options.muon_steps,
-                                   .shard_dtype = e->options.shard_dtype,
-                                   .averages = e->options.averages && mode == TT_GRAPH_TRAIN,
-                                   .param_dtype = e->options.param_dtype,
-                                   .reduce_dtype = e->options.reduce_dtype,
-                                   .staging = tt_collective_staging};
+    struct tt_lowering lowering;
     int rc = 0;
 
     TT_TRY(tt_engine_graphs(&e->options, e->rank, mode, batch, seq_len, &track->stages, &track->n_stages));
-    lowering.stages = track->stages;
-    lowering.n_stages = track->n_stages;
+    lowering = lowering_of(e, mode, microbatches, track);
     make_order(e, track, mode, microbatches, &order, &crossings);
     if (order.microbatches != microbatches)
         TT_TRY(tt_fail(TT_EINTERNAL, "the order of compute has %d microbatches, the step has %d", order.microbatches,
@@ -225,13 +235,70 @@ out:
     return rc;
 }
 
-int tt_engine_new(const struct tt_engine_options *options, struct tt_comm *comm, int rank,
-                  struct tt_engine **ret_engine)
+/* --- ranks that share layers --- */
+
+static int new_engine(const struct tt_engine_options *options, struct tt_comm *comm, int rank, bool lends_schedule,
+                      struct tt_engine **ret_engine);
+
+/* Parts of sequences all have the same size, so only the place along tp changes what a layer costs. */
+static int first_that_shares(const struct tt_engine *e)
+{
+    return tt_mesh_member(&e->options.mesh, e->rank, TT_GROUP_TP, 0);
+}
+
+/* A schedule names nodes by their numbers, so graphs must have the same ones. */
+static int check_nodes(const struct track *track, const struct track *first)
+{
+    for (int s = 0; s < track->n_stages; s++)
+        if (track->n_stages != first->n_stages || track->stages[s].graph->n_nodes != first->stages[s].graph->n_nodes)
+            return tt_fail(TT_EINTERNAL, "the graphs of ranks that share layers differ in stage %d",
+                           track->stages[s].number);
+    return 0;
+}
+
+/*
+ * Ranks that share layers exchange in the same order, so they need the same schedule. A planner's choice depends on
+ * costs, and the last rank may have fewer rows of the vocabulary than the others. So each rank plans as the first of
+ * them, which has the largest part, and lowers that schedule with its own shapes.
+ */
+static int plan_like_first(struct tt_engine *e)
+{
+    const struct tt_engine_options *o = &e->options;
+    struct track *track = &e->train;
+    struct tt_engine *first = NULL;
+    struct tt_lowering lowering;
+    int rc = 0;
+
+    TT_TRY(new_engine(o, e->comm, first_that_shares(e), true, &first));
+    TT_TRY(tt_engine_graphs(o, e->rank, TT_GRAPH_TRAIN, o->local_batch, o->seq_len, &track->stages, &track->n_stages));
+    TT_TRY(check_nodes(track, &first->train));
+    for (int u = 0; u < e->layout->n_units; u++)
+        e->layout->units[u].reshard_after_forward = first->layout->units[u].reshard_after_forward;
+    lowering = lowering_of(e, TT_GRAPH_TRAIN, o->microbatches, track);
+    lowering.free_early = first->train.program->frees_early;
+    TT_TRY(tt_program_new(&lowering, first->train.program->schedule, &track->program));
+out:
+    tt_engine_free(first);
+    return rc;
+}
+
+static int plan_training(struct tt_engine *e)
+{
+    const struct tt_engine_options *o = &e->options;
+
+    if (o->scheduler == TT_SCHEDULER_PLANNED && first_that_shares(e) != e->rank)
+        return plan_like_first(e);
+    return plan_track(e, TT_GRAPH_TRAIN, o->local_batch, o->seq_len, o->microbatches, &e->train);
+}
+
+static int new_engine(const struct tt_engine_options *options, struct tt_comm *comm, int rank, bool lends_schedule,
+                      struct tt_engine **ret_engine)
 {
     struct tt_engine *e = tt_calloc(1, sizeof *e);
     int rc = 0;
 
     e->options = *options;
+    e->lends_schedule = lends_schedule;
     if (e->options.machine.sgemm_flops == 0.0)
         e->options.machine = tt_machine_builtin();
     e->device = options->device ? options->device : tt_device_host();
@@ -247,12 +314,18 @@ int tt_engine_new(const struct tt_engine_options *options, struct tt_comm *comm,
         TT_TRY(
             plan_track(e, TT_GRAPH_VALIDATE, options->validation_batch, options->validation_seq_len, 1, &e->validate));
     if (options->local_batch)
-        TT_TRY(plan_track(e, TT_GRAPH_TRAIN, options->local_batch, options->seq_len, options->microbatches, &e->train));
+        TT_TRY(plan_training(e));
     *ret_engine = e;
     e = NULL;
 out:
     tt_engine_free(e);
     return rc;
+}
+
+int tt_engine_new(const struct tt_engine_options *options, struct tt_comm *comm, int rank,
+                  struct tt_engine **ret_engine)
+{
+    return new_engine(options, comm, rank, false, ret_engine);
 }
 
 static void release_track(struct track *track)

@@ -78,23 +78,15 @@ static const struct {
     int pipe, stages_per_rank;
     enum tt_pipeline_schedule schedule;
 } cases[] = {
-    {LLAMA, 1, 8, 1, 1, 2, 1, 1, 1, 1, TT_PP_1F1B},
-    {LLAMA, 2, 8, 1, 1, 1, 1, 2, 1, 1, TT_PP_1F1B},
-    {LLAMA, 4, 8, 1, 1, 1, 1, 3, 1, 1, TT_PP_1F1B},
-    {LLAMA, 4, 4, 1, 1, 1, 1, 1, 1, 1, TT_PP_1F1B},
-    {LLAMA, 8, 8, 1, 1, 1, 1, 1, 1, 1, TT_PP_1F1B},
-    {QWEN, 2, 4, 1, 1, 2, 1, 2, 1, 1, TT_PP_1F1B},
-    {TIED, 2, 8, 1, 1, 4, 1, 1, 1, 1, TT_PP_1F1B},
-    {GPT, 4, 8, 1, 1, 2, 1, 2, 1, 1, TT_PP_1F1B},
-    {LLAMA, 2, 4, 1, 1, 2, 2, 1, 1, 1, TT_PP_1F1B},
-    {QWEN, 4, 4, 1, 1, 1, 2, 2, 1, 1, TT_PP_1F1B},
-    {LLAMA, 2, 4, 2, 2, 1, 1, 2, 1, 1, TT_PP_1F1B},
-    {TIED, 2, 2, 2, 4, 2, 1, 1, 1, 1, TT_PP_1F1B},
-    {GPT, 4, 4, 2, 2, 1, 1, 2, 1, 1, TT_PP_1F1B},
-    {LLAMA, 2, 8, 1, 1, 1, 1, 4, 2, 1, TT_PP_1F1B},
-    {QWEN, 2, 4, 1, 1, 2, 1, 4, 2, 2, TT_PP_INTERLEAVED_1F1B},
-    {TIED, 4, 4, 1, 1, 1, 1, 4, 2, 1, TT_PP_1F1B},
-    {GPT, 2, 4, 1, 1, 1, 2, 4, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
+    {LLAMA, 1, 8, 1, 1, 2, 1, 1, 1, 1, TT_PP_1F1B},  {LLAMA, 2, 8, 1, 1, 1, 1, 2, 1, 1, TT_PP_1F1B},
+    {LLAMA, 4, 8, 1, 1, 1, 1, 3, 1, 1, TT_PP_1F1B},  {LLAMA, 4, 4, 1, 1, 1, 1, 1, 1, 1, TT_PP_1F1B},
+    {LLAMA, 8, 8, 1, 1, 1, 1, 1, 1, 1, TT_PP_1F1B},  {QWEN, 2, 4, 1, 1, 2, 1, 2, 1, 1, TT_PP_1F1B},
+    {TIED, 2, 8, 1, 1, 4, 1, 1, 1, 1, TT_PP_1F1B},   {GPT, 4, 8, 1, 1, 2, 1, 2, 1, 1, TT_PP_1F1B},
+    {LLAMA, 2, 4, 1, 1, 2, 2, 1, 1, 1, TT_PP_1F1B},  {QWEN, 4, 4, 1, 1, 1, 2, 2, 1, 1, TT_PP_1F1B},
+    {LLAMA, 2, 4, 2, 2, 1, 1, 2, 1, 1, TT_PP_1F1B},  {TIED, 2, 2, 2, 4, 2, 1, 1, 1, 1, TT_PP_1F1B},
+    {GPT, 4, 4, 2, 2, 1, 1, 2, 1, 1, TT_PP_1F1B},    {QWEN, 2, 4, 2, 2, 1, 1, 1, 1, 1, TT_PP_1F1B},
+    {LLAMA, 2, 8, 1, 1, 1, 1, 4, 2, 1, TT_PP_1F1B},  {QWEN, 2, 4, 1, 1, 2, 1, 4, 2, 2, TT_PP_INTERLEAVED_1F1B},
+    {TIED, 4, 4, 1, 1, 1, 1, 4, 2, 1, TT_PP_1F1B},   {GPT, 2, 4, 1, 1, 1, 2, 4, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
     {LLAMA, 2, 2, 2, 2, 1, 1, 4, 2, 1, TT_PP_GPIPE},
 };
 
