@@ -5,7 +5,6 @@
 #include "cli/job/divisions.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "core/base/text.h"
 #include "core/math/round.h"
@@ -141,18 +140,6 @@ static int check(const struct tt_model *model, const struct sizes *sizes, const 
     return rc;
 }
 
-/* The gradient of a norm of heads would be a sum over parts of heads and of sequences. */
-static int check_norms(const struct tt_model *model, const struct way *cp)
-{
-    for (int p = 0; p < model->n_params; p++)
-        if (strstr(model->params[p].name, ".q_norm."))
-            return tt_fail_key(TT_EUSAGE, cp->exact > cp->degree ? cp->exact_key : cp->key,
-                               "%s has norms of heads, and they are not divided by tensor and by context parallelism "
-                               "at once\nhelp: use one of the two, with degree 1 and exact degree 1 for the other",
-                               model->row->name);
-    return 0;
-}
-
 int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *model)
 {
     struct way tp = {TT_KEY_TP_DEGREE,
@@ -175,8 +162,6 @@ int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *m
         TT_TRY(check(model, &sequence, &cp));
         layer.other = grains_of(&cp);
         TT_TRY(check(model, &layer, &tp));
-        if (grains_of(&tp) > 1)
-            TT_TRY(check_norms(model, &cp));
     }
 out:
     return rc;

@@ -116,8 +116,6 @@ static void a_sequence_must_be_divisible(void **state)
                 "1, 2");
     must_refuse(FLAGS(CP(2), TP(2), "--training.seq_len=10", "--training.local_batch_size=1"),
                 "2 parts of a layer are not possible with the tokens of a microbatch, 10\nhelp: what works: 1");
-    must_refuse(FLAGS(CP(2), TP(2), "--model.name=qwen3"),
-                "qwen3 has norms of heads, and they are not divided by tensor");
     must_refuse(FLAGS(CP(2), "--training.document_mask"),
                 "context parallelism does not divide sequences of several documents");
 }
