@@ -55,6 +55,23 @@ case_runs_continue_on_other_degrees() {
     expect_ok
 }
 
+case_a_degree_that_changes_bits_is_named() {
+    make_corpus
+    while read -r type pattern; do
+        options="$common $exact --checkpoint.enable --lr_scheduler.total_steps=4
+            --training.mixed_precision_reduce=$type --job.dump_folder=$type"
+        run_ranks 2 train $options $cp=2 --training.steps=1
+        expect_ok
+        run train $options --training.steps=2
+        expect_ok
+        expect_err "changed .*context_parallel_degree 2 -> 1"
+        $pattern "from here on the losses are not those of the run as it was: parallelism.context_parallel_degree$"
+    done <<'EOF_ROWS'
+bfloat16 expect_err
+float32 refuse_err
+EOF_ROWS
+}
+
 case_what_does_not_divide_is_refused() {
     make_corpus
     run train $common $off $cp=3

@@ -227,6 +227,12 @@ static bool changes_grains(const json_t *changed, const char *path, const char *
     return is_one && (was[0] > was[1] ? was[0] : was[1]) != (is[0] > is[1] ? is[0] : is[1]);
 }
 
+/* A gradient in bfloat16 is rounded before it is added to those of the other ranks of a sequence. */
+static bool changes_rounding(const struct tt_setup *setup, const char *path)
+{
+    return setup->job.engine.reduce_dtype != TT_F32 && strcmp(path, "parallelism.context_parallel_degree") == 0;
+}
+
 static void add_change(struct tt_text *text, const char *path, const json_t *pair)
 {
     char *was = value_text(json_array_get(pair, 0)), *is = value_text(json_array_get(pair, 1));
@@ -267,7 +273,7 @@ void tt_changed_text(const struct tt_setup *setup, const struct tt_start *start,
             continue;
         if (n++ < SHOWN)
             add_change(&all, path, pair);
-        if (changes_curve(setup->cfg, path) ||
+        if (changes_curve(setup->cfg, path) || changes_rounding(setup, path) ||
             changes_grains(start->changed, path, "tensor_parallel_degree",
                            setup->cfg->parallelism.tensor_parallel_degree,
                            setup->cfg->parallelism.exact_tensor_parallel_degree) ||
