@@ -26,7 +26,8 @@ struct sizes {
         bool by_both; /* the other way divides it too */
     } of[SIZES];
     int n;
-    int64_t other;      /* the grains of the other way */
+    int64_t other;      /* the grains of the other way, */
+    const char *others; /* and what it divides */
     int64_t vocabulary; /* the last grain of it may be smaller, and not empty; 0: it is not divided */
 };
 
@@ -51,7 +52,7 @@ static int64_t batch_of(const struct tt_config *cfg)
 static struct sizes sizes_of_layer(const struct tt_config *cfg, const struct tt_model *model, int64_t other)
 {
     const struct tt_model_dims *d = &model->dims;
-    struct sizes sizes = {.other = other, .vocabulary = d->vocab_size};
+    struct sizes sizes = {.other = other, .others = "sequence", .vocabulary = d->vocab_size};
 
     add(&sizes, "model.n_heads", d->n_heads, false);
     add(&sizes, "model.n_kv_heads", d->n_kv_heads, true);
@@ -65,7 +66,7 @@ static struct sizes sizes_of_layer(const struct tt_config *cfg, const struct tt_
 
 static struct sizes sizes_of_sequence(const struct tt_config *cfg, const struct tt_model *model, int64_t other)
 {
-    struct sizes sizes = {.other = other};
+    struct sizes sizes = {.other = other, .others = "layer"};
 
     add(&sizes, "model.n_kv_heads", model->dims.n_kv_heads, true);
     add(&sizes, "training.seq_len", cfg->training.seq_len, false);
@@ -94,9 +95,13 @@ static bool divide(const struct sizes *sizes, int64_t grains)
 
 static void add_faults(const struct sizes *sizes, int64_t grains, struct tt_text *out)
 {
-    for (int i = 0; i < sizes->n; i++)
-        if (!divides(sizes, i, grains))
-            tt_text_add(out, "%s%s %" PRId64, out->size ? ", " : "", sizes->of[i].name, sizes->of[i].size);
+    for (int i = 0; i < sizes->n; i++) {
+        if (divides(sizes, i, grains))
+            continue;
+        tt_text_add(out, "%s%s %" PRId64, out->size ? ", " : "", sizes->of[i].name, sizes->of[i].size);
+        if (sizes->of[i].by_both && sizes->other > 1)
+            tt_text_add(out, " and %" PRId64 " parts of a %s", sizes->other, sizes->others);
+    }
     if (!has_rows(sizes->vocabulary, grains))
         tt_text_add(out, "%smodel.vocab_size %" PRId64, out->size ? ", " : "", sizes->vocabulary);
     if (!out->size)

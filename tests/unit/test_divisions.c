@@ -111,11 +111,14 @@ static void a_sequence_must_be_divisible(void **state)
     must_refuse(FLAGS(CP(4), "--training.seq_len=10"), "with training.seq_len 10\nhelp: what works: 1, 2");
     must_refuse(FLAGS(CP(4), "--validation.enable", "--validation.seq_len=6"),
                 "with validation.seq_len 6\nhelp: what works: 1, 2");
-    must_refuse(FLAGS(CP(4), TP(2)),
-                "4 parts of a sequence are not possible with model.n_kv_heads 4\nhelp: what works: "
-                "1, 2");
-    must_refuse(FLAGS(CP(2), TP(2), "--training.seq_len=10", "--training.local_batch_size=1"),
-                "2 parts of a layer are not possible with the tokens of a microbatch, 10\nhelp: what works: 1");
+    must_refuse(
+        FLAGS(CP(4), TP(2)),
+        "4 parts of a sequence are not possible with model.n_kv_heads 4 and 2 parts of a layer\nhelp: what works: "
+        "1, 2");
+    must_refuse(
+        FLAGS(CP(2), TP(2), "--training.seq_len=10", "--training.local_batch_size=1"),
+        "2 parts of a layer are not possible with the tokens of a microbatch, 10 and 2 parts of a sequence\nhelp: "
+        "what works: 1");
     must_refuse(FLAGS(CP(2), "--training.document_mask"),
                 "context parallelism does not divide sequences of several documents");
 }
