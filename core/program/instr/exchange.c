@@ -61,7 +61,7 @@ struct tt_collective_desc tt_node_collective(const struct tt_graph *graph, int n
 
 /*
  * Tags go round, in the order in which exchanges begin. All ranks that share a layer begin them in the same order,
- * but may await them at different places, since a plan may reduce gradients at different times.
+ * but may await them at different places: those that share a sequence plan on their own.
  */
 static int next_tag(struct tt_walk *w, enum tt_axis axis)
 {
