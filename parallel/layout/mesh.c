@@ -45,25 +45,26 @@ static int fail_product(const int degrees[TT_MESH_DEGREES], int64_t others, int 
 {
     struct tt_text text = {0};
     int shard = degrees[TT_MESH_DP_SHARD];
+    bool one = n_ranks == 1;
     int rc;
 
     describe_degrees(degrees, &text);
     if (shard == -1)
         rc = tt_fail(TT_EUSAGE,
-                     "parallelism: %d ranks cannot be shared out over %s: %" PRId64 " does not divide %d\n"
-                     "help: start a multiple of %" PRId64 " ranks, or change the other degree",
-                     n_ranks, text.text, others, n_ranks, others);
+                     "parallelism: %d rank%s cannot be shared out over %s: %" PRId64 " does not divide %d\n"
+                     "help: start a multiple of %" PRId64 " ranks, or change the other degrees",
+                     n_ranks, one ? "" : "s", text.text, others, n_ranks, others);
     else if (n_ranks % others == 0)
         rc = tt_fail(TT_EUSAGE,
-                     "parallelism: the degrees multiply to %" PRId64 " (%s) but there are %d ranks\n"
+                     "parallelism: the degrees multiply to %" PRId64 " (%s) but there %s %d rank%s\n"
                      "help: start %" PRId64 " ranks, or set %s to %" PRId64 " (-1: whatever the other degrees leave)",
-                     others * shard, text.text, n_ranks, others * shard, tt_key_name(dims[TT_MESH_DP_SHARD].key),
-                     n_ranks / others);
+                     others * shard, text.text, one ? "is" : "are", n_ranks, one ? "" : "s", others * shard,
+                     tt_key_name(dims[TT_MESH_DP_SHARD].key), n_ranks / others);
     else
         rc = tt_fail(TT_EUSAGE,
-                     "parallelism: the degrees multiply to %" PRId64 " (%s) but there are %d ranks\n"
+                     "parallelism: the degrees multiply to %" PRId64 " (%s) but there %s %d rank%s\n"
                      "help: start %" PRId64 " ranks",
-                     others * shard, text.text, n_ranks, others * shard);
+                     others * shard, text.text, one ? "is" : "are", n_ranks, one ? "" : "s", others * shard);
     tt_text_release(&text);
     return rc;
 }
