@@ -31,7 +31,8 @@ case_an_installation_is_complete() {
     done
     if [ -e "$TITAN_BUILD/man/titan.1" ]; then
         for page in "$TITAN_SOURCE"/man/*.scd; do
-            expect_file "$share/man/man1/$(basename "$page" .scd)"
+            page=$(basename "$page" .scd)
+            expect_file "$share/man/man${page##*.}/$page"
         done
         expect_file "$share/man/man5/titan-config.5"
     fi
