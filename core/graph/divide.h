@@ -7,7 +7,7 @@
 /**
  * Divides a graph among the ranks that share a layer (tensor and sequence parallelism) or a sequence (context
  * parallelism). The result is one rank's graph: smaller shapes, the logical extents that keep the bits (tt_extent), and
- * exchanges (core/ops/exchange.c).
+ * exchanges (core/ops/ranks/exchange.c).
  *
  * It is a pass over the forward graph, before the graph is cut into stages and differentiated. The exchanges have
  * backward rules of their own, so nothing else knows about it.

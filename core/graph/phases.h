@@ -5,8 +5,8 @@
 #include "core/graph/graph.h"
 
 /**
- * Replaces the head of a graph by its phases (core/ops/head_phases.c) if its vocabulary has grains (tt_attr.out), so
- * that ranks that each have a part of the vocabulary can exchange what the softmax needs. The tokens go through the
+ * Replaces the head of a graph by its phases (core/ops/head/head_phases.c) if its vocabulary has grains (tt_attr.out),
+ * so that ranks that each have a part of the vocabulary can exchange what the softmax needs. The tokens go through the
  * phases in chunks, so there are logits of one chunk at a time:
  *
  *     HEAD_LOGITS   the logits of this rank's part, their largest and the sums of their exponentials

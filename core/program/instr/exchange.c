@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Exchanges inside of a layer: a node whose op exchanges rows with the ranks that share the layer (core/ops/exchange.c)
- * is not run. Lowering begins a collective in its place, and awaits it before the first instruction that reads what it
- * brings or overwrites what it sends. What runs in between overlaps it.
+ * Exchanges inside of a layer: a node whose op exchanges rows with the ranks that share the layer
+ * (core/ops/ranks/exchange.c) is not run. Lowering begins a collective in its place, and awaits it before the first
+ * instruction that reads what it brings or overwrites what it sends. What runs in between overlaps it.
  *
  * Operands are the node's inputs, its output, and staging. A sum uses up the term that this rank gives, so no other
  * node may read that value later.

@@ -21,7 +21,7 @@
 #include "core/kernels/kernels.h"
 #include "core/math/tree.h"
 #include "core/ops/grains.h"
-#include "core/ops/head.h"
+#include "core/ops/head/head.h"
 
 enum { TILE_ELEMENTS = 16384, LINE = 16 /* floats of a cache line */ };
 

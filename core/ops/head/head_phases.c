@@ -29,7 +29,7 @@
 #include "core/kernels/kernels.h"
 #include "core/math/tree.h"
 #include "core/ops/grains.h"
-#include "core/ops/head.h"
+#include "core/ops/head/head.h"
 
 enum { LINE = 16 /* floats of a cache line */ };
 

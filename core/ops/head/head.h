@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_OPS_HEAD_H
-#define TT_OPS_HEAD_H
+#ifndef TT_HEAD_HEAD_H
+#define TT_HEAD_HEAD_H
 
 #include "core/kernels/matmul.h"
 #include "core/ops/rule.h"

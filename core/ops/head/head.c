@@ -2,7 +2,7 @@
  *
  * The products of the output projection.
  */
-#include "core/ops/head.h"
+#include "core/ops/head/head.h"
 
 #include <string.h>
 
