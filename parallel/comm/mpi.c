@@ -28,7 +28,7 @@
 #include "parallel/comm/start_watch.h"
 
 /* READ_BYTES: for less, the two messages that reading needs cost more than a copy through MPI's own buffers. */
-enum { FIRST_SLOTS = 256, FIRST_BLOCKS = 256, READ_BYTES = 64 << 10, EAGER_BYTES = 1 << 20 };
+enum { FIRST_SLOTS = 256, FIRST_BLOCKS = 256, READ_BYTES = 64 << 10, EAGER_BYTES = TT_PART_BYTES };
 
 /* The longest block of a datatype, since block lengths are int. */
 static const size_t MOST_BLOCK_BYTES = (size_t)1 << 30;
@@ -37,6 +37,7 @@ struct slot {
     size_t bytes;
     int peer, tag;
     bool send;
+    bool is_ready; /* the word that the receiver of `whole` is ready */
     bool complete; /* set by advance, with status */
     MPI_Status status;
     struct tt_parted *whole; /* the transfer that it is a part of; NULL: none */
@@ -46,6 +47,8 @@ struct slot {
 struct mpi_comm {
     struct tt_comm base;
     MPI_Comm comm;
+    MPI_Comm
+        ready; /* the same ranks, for the words that receivers are ready: they have the tags of what they are for */
     struct slot *slots;
     MPI_Request *requests; /* [n_slots]; MPI_REQUEST_NULL: nothing under way */
     int *completed;        /* [n_slots] what MPI_Testsome found, with statuses */
@@ -123,8 +126,9 @@ static int make_type(struct mpi_comm *me, const struct tt_segment *segments, int
 static int start(struct mpi_comm *me, const struct slot *slot, void *data, int count, MPI_Datatype type)
 {
     MPI_Request *request = &me->requests[slot - me->slots];
-    int error = slot->send ? MPI_Isend(data, count, type, slot->peer, slot->tag, me->comm, request)
-                           : MPI_Irecv(data, count, type, slot->peer, slot->tag, me->comm, request);
+    MPI_Comm comm = slot->is_ready ? me->ready : me->comm;
+    int error = slot->send ? MPI_Isend(data, count, type, slot->peer, slot->tag, comm, request)
+                           : MPI_Irecv(data, count, type, slot->peer, slot->tag, comm, request);
 
     return error == MPI_SUCCESS ? 0 : fail_mpi(error, slot->send ? "MPI_Isend" : "MPI_Irecv");
 }
@@ -170,6 +174,17 @@ static int post_part(void *ctx, const struct tt_segment *segments, int n, struct
     return begin_message(ctx, segments, n,
                          (struct slot){.peer = whole->peer, .tag = whole->tag, .send = whole->send, .whole = whole},
                          &index);
+}
+
+static int post_ready(void *ctx, struct tt_parted *whole)
+{
+    struct tt_segment nothing = {0};
+    int index;
+
+    return begin_message(
+        ctx, &nothing, 1,
+        (struct slot){.peer = whole->peer, .tag = whole->tag, .send = !whole->send, .is_ready = true, .whole = whole},
+        &index);
 }
 
 static int begin(struct mpi_comm *me, const struct tt_segment *segments, int n, struct slot wanted,
@@ -258,7 +273,7 @@ static int advance(struct tt_comm *comm)
         else
             comm->progress++;
         if (slot->whole) {
-            tt_parts_end(slot->whole, check_message(me, slot));
+            (slot->is_ready ? tt_parts_ready : tt_parts_end)(slot->whole, check_message(me, slot));
             free_slot(me, me->completed[i] + 1);
         }
     }
@@ -330,6 +345,7 @@ static void release(struct tt_comm *comm)
     struct mpi_comm *me = (struct mpi_comm *)comm;
 
     end_pulses(me);
+    (void)MPI_Comm_free(&me->ready);
     (void)MPI_Comm_free(&me->comm);
     (void)MPI_Finalize();
     tt_parts_release(&me->parts);
@@ -363,9 +379,11 @@ static int connect_ranks(struct mpi_comm *me)
     int wanted = tt_launched_ranks(&variable);
     int rc = 0, error;
 
-    if ((error = MPI_Comm_dup(MPI_COMM_WORLD, &me->comm)) != MPI_SUCCESS)
+    if ((error = MPI_Comm_dup(MPI_COMM_WORLD, &me->comm)) != MPI_SUCCESS ||
+        (error = MPI_Comm_dup(MPI_COMM_WORLD, &me->ready)) != MPI_SUCCESS)
         return fail_mpi(error, "MPI_Comm_dup");
     (void)MPI_Comm_set_errhandler(me->comm, MPI_ERRORS_RETURN);
+    (void)MPI_Comm_set_errhandler(me->ready, MPI_ERRORS_RETURN);
     (void)MPI_Comm_rank(me->comm, &me->base.rank);
     (void)MPI_Comm_size(me->comm, &me->base.size);
     if (wanted > 0 && wanted != me->base.size) {
@@ -374,6 +392,7 @@ static int connect_ranks(struct mpi_comm *me)
                      "help: start titan with the mpirun of the Open MPI that it was built with (under Slurm: srun "
                      "--mpi=pmix, or mpirun inside the allocation)",
                      wanted, variable, me->base.size);
+        (void)MPI_Comm_free(&me->ready);
         (void)MPI_Comm_free(&me->comm);
     }
     return rc;
@@ -453,7 +472,7 @@ int tt_comm_mpi_new(double timeout_sec, struct tt_comm **ret_comm)
     TT_TRY(connect_ranks(me));
     TT_TRY(find_hosts(me));
     tt_start_watch_end(); /* from now on the communicator's timeout applies */
-    me->parts = (struct tt_parts){.post = post_part, .ctx = me};
+    me->parts = (struct tt_parts){.post = post_part, .post_ready = post_ready, .ctx = me};
     slots_grow(me, FIRST_SLOTS);
     blocks_grow(me, FIRST_BLOCKS);
     TT_TRY(tt_peer_memory_new(&me->base, &me->memory));

@@ -22,7 +22,7 @@ static const struct tt_parted *ahead(const struct tt_parts *parts, const struct 
 
 bool tt_parts_takes(const struct tt_parts *parts, size_t bytes, int peer, int tag, bool send)
 {
-    return bytes > TT_PARTS_FROM || ahead(parts, NULL, peer, tag, send);
+    return bytes > TT_PART_BYTES || ahead(parts, NULL, peer, tag, send);
 }
 
 static struct tt_parted *parted_new(struct tt_parts *parts)
@@ -47,13 +47,13 @@ static void copy_segments(struct tt_parted *t, const struct tt_segment *segments
         t->segments[i] = segments[i];
         t->bytes += segments[i].bytes;
     }
-    t->n_parts = t->bytes > TT_PARTS_FROM ? (int)tt_div_up((int64_t)t->bytes, TT_PART_BYTES) : 1;
+    t->n_parts = t->bytes > TT_PART_BYTES ? (int)tt_div_up((int64_t)t->bytes, TT_PART_BYTES) : 1;
 }
 
 /* Puts the segments of the next part into parts->scratch; returns their number. */
 static int cut(struct tt_parts *parts, struct tt_parted *t)
 {
-    size_t left = t->n_parts == 1 ? t->bytes : TT_PART_BYTES;
+    size_t left = TT_PART_BYTES;
     int n = 0;
 
     while (t->segment < t->n && left > 0) {
@@ -76,7 +76,7 @@ static int post(struct tt_parts *parts, struct tt_parted *t)
 {
     int rc = 0;
 
-    while (t->n_posted < t->n_parts && t->n_under_way < TT_PARTS_AT_ONCE) {
+    while (t->ready && t->n_posted < t->n_parts && t->n_under_way < TT_PARTS_AT_ONCE) {
         int n = cut(parts, t);
 
         TT_TRY(parts->post(parts->ctx, parts->scratch, n, t));
@@ -110,6 +110,7 @@ int tt_parts_begin(struct tt_parts *parts, const struct tt_segment *segments, in
                    struct tt_parted **ret_parted)
 {
     struct tt_parted *t = parted_new(parts), **link = &parts->first;
+    int rc = 0;
 
     t->peer = peer;
     t->tag = tag;
@@ -120,7 +121,14 @@ int tt_parts_begin(struct tt_parts *parts, const struct tt_segment *segments, in
     *link = t;
     t->next = NULL;
     *ret_parted = t;
-    return tt_parts_feed(parts);
+    t->ready = !send || t->n_parts == 1;
+    if (t->n_parts > 1) {
+        TT_TRY(parts->post_ready(parts->ctx, t));
+        t->n_under_way++;
+    }
+    rc = tt_parts_feed(parts);
+out:
+    return rc;
 }
 
 void tt_parts_end(struct tt_parted *t, int rc)
@@ -130,6 +138,12 @@ void tt_parts_end(struct tt_parted *t, int rc)
         return;
     t->rc = rc;
     t->message = tt_strdup(tt_error_message());
+}
+
+void tt_parts_ready(struct tt_parted *t, int rc)
+{
+    t->ready = rc >= 0;
+    tt_parts_end(t, rc);
 }
 
 /* A failed transfer may have other parts under way, so it is not reused; the job is about to end. */

@@ -14,12 +14,15 @@
  * Messages between two ranks under one tag keep their order: a transfer that begins after a long one waits until all
  * parts of that one are posted.
  *
+ * A part needs no handshake of its own, since its answer would queue behind the data that goes the other way. Instead
+ * the receiver says once that it is ready, and the sender posts no part before. So what a late receiver must keep
+ * elsewhere is bounded.
+ *
  * Transfers are allocated once and reused.
  */
 enum {
-    TT_PART_BYTES = 4 << 20,
-    TT_PARTS_FROM = 8 << 20, /* bytes; shorter transfers are one message */
-    TT_PARTS_AT_ONCE = 3,
+    TT_PART_BYTES = 1 << 20, /* a transfer up to this size is one message, which needs no handshake */
+    TT_PARTS_AT_ONCE = 16,
 };
 
 struct tt_parted {
@@ -30,7 +33,9 @@ struct tt_parted {
     int segment; /* the next part begins in this segment ... */
     size_t done; /* ... at this byte */
     size_t bytes;
-    int n_parts, n_posted, n_under_way;
+    int n_parts, n_posted;
+    int n_under_way; /* of the parts, and the word that the receiver is ready */
+    bool ready;      /* parts may be posted */
     int rc; /* the code of the first part that failed */
     char *message;
     struct tt_parted *next; /* in the list of transfers with parts to post, oldest first, or of unused ones */
@@ -39,8 +44,12 @@ struct tt_parted {
 /** Posts one part of `whole` as a message. The list of segments is valid during the call. */
 typedef int (*tt_part_post_fn)(void *ctx, const struct tt_segment *segments, int n, struct tt_parted *whole);
 
+/** Posts the word that the receiver of `whole` is ready: an empty message from the receiver to the sender. */
+typedef int (*tt_part_ready_fn)(void *ctx, struct tt_parted *whole);
+
 struct tt_parts {
     tt_part_post_fn post;
+    tt_part_ready_fn post_ready;
     void *ctx;
     struct tt_parted *first, *unused;
     struct tt_segment *scratch;
@@ -54,8 +63,9 @@ bool tt_parts_takes(const struct tt_parts *parts, size_t bytes, int peer, int ta
 int tt_parts_begin(struct tt_parts *parts, const struct tt_segment *segments, int n, int peer, int tag, bool send,
                    struct tt_parted **ret_parted) TT_MUST_CHECK;
 
-/** Reports that a part is complete, with the code rc and its message. */
+/** Reports that a part, or the word that the receiver is ready, is complete, with the code rc and its message. */
 void tt_parts_end(struct tt_parted *t, int rc);
+void tt_parts_ready(struct tt_parted *t, int rc);
 
 /** Posts the parts that may be posted now. */
 int tt_parts_feed(struct tt_parts *parts) TT_MUST_CHECK;

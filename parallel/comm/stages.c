@@ -293,7 +293,8 @@ void tt_collective_free(struct tt_collective *c)
     tt_free(c);
 }
 
-/* Cuts a collective of moderate size into messages that need no handshake, and a large one into messages that do. */
+/* Cuts a collective of moderate size into messages that need no handshake. A large one has long messages, each with one
+ * handshake (parts.h). */
 static void choose_cuts(struct tt_collective *c, int64_t eager_bytes, int64_t incoming)
 {
     c->large_bytes = LARGE_PIECE_BYTES;

@@ -15,6 +15,7 @@
  *   test_mpi_comm killed      the last rank is killed there; mpirun or the other ranks end the job
  *   test_mpi_comm suspended   the last rank stops all others for longer than their timeout, while they wait
  *   test_mpi_comm flows       a long message shows progress before it is complete, and keeps its place in the order
+ *   test_mpi_comm crosses     long messages cross each other under one tag, and one receiver is late
  *   test_mpi_comm launched    says whether a launcher is seen, without MPI
  */
 #include <signal.h>
@@ -287,12 +288,54 @@ out:
     return rc;
 }
 
+/* Two long messages each way at once, all under one tag. Each rank posts its receives after its sends, and rank 1 posts
+ * them late. */
+static int run_crosses(struct tt_comm *comm)
+{
+    enum { LONG = (5 << 20) + 3, TAG = 20, N = 2 };
+    int peer = 1 - comm->rank, rc = 0;
+    char *out[N], *in[N];
+    struct tt_request requests[2 * N] = {{{0}}};
+
+    for (int i = 0; i < N; i++) {
+        out[i] = tt_calloc(LONG, 1);
+        in[i] = tt_calloc(LONG, 1);
+        memset(out[i], 1 + 2 * comm->rank + i, LONG);
+    }
+    comm->timeout_sec = 100.0;
+    for (int i = 0; i < N; i++) {
+        struct tt_segment segment = {out[i], LONG};
+
+        TT_TRY(comm->ops->send_begin(comm, &segment, 1, peer, TAG, &requests[i]));
+    }
+    for (int i = 0; comm->rank == 1 && i < 20; i++) {
+        (void)usleep(10000);
+        TT_TRY(comm->ops->advance(comm));
+    }
+    for (int i = 0; i < N; i++) {
+        struct tt_segment segment = {in[i], LONG};
+
+        TT_TRY(comm->ops->recv_begin(comm, &segment, 1, peer, TAG, &requests[N + i]));
+    }
+    for (int i = 0; i < 2 * N; i++)
+        TT_TRY(tt_comm_wait(comm, &requests[i], peer));
+    for (int i = 0; i < N; i++)
+        COMM_EXPECT(in[i][0] == 1 + 2 * peer + i && memcmp(in[i], in[i] + 1, LONG - 1) == 0);
+out:
+    for (int i = 0; i < N; i++) {
+        tt_free(out[i]);
+        tt_free(in[i]);
+    }
+    return rc;
+}
+
 static const struct {
     const char *name;
     int (*run)(struct tt_comm *comm);
-} modes[] = {{"cases", run_cases}, {"large", run_large},       {"size", run_size},     {"silent", run_silent},
-             {"reads", run_reads}, {"stopped", run_stopped},   {"killed", run_killed}, {"suspended", run_suspended},
-             {"flows", run_flows}, {"together", run_together}, {"apart", run_apart},   {"released", run_released}};
+} modes[] = {{"cases", run_cases},    {"large", run_large},       {"size", run_size},     {"silent", run_silent},
+             {"reads", run_reads},    {"stopped", run_stopped},   {"killed", run_killed}, {"suspended", run_suspended},
+             {"flows", run_flows},    {"together", run_together}, {"apart", run_apart},   {"released", run_released},
+             {"crosses", run_crosses}};
 
 int main(int argc, char **argv)
 {
