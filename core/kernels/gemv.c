@@ -30,13 +30,17 @@ static int64_t tile_rows(const struct tt_gemv *g)
     return TILE_ELEMENTS / g->width + 1;
 }
 
-static void run_tile(void *arg, int64_t tile, int worker)
+int64_t tt_gemv_tiles(const struct tt_gemv *gemv)
 {
-    const struct tt_gemv *g = arg;
+    return tt_tiles(gemv->rows, tile_rows(gemv));
+}
+
+void tt_gemv_tile(const struct tt_gemv *gemv, int64_t tile)
+{
+    const struct tt_gemv *g = gemv;
     struct tt_range part = tt_tile_range(g->rows, tile_rows(g), tile);
     int64_t at = part.begin * g->width;
 
-    (void)worker;
     if (g->y_bf16)
         rounded_rows(g, part);
     else if (g->bf16)
@@ -45,7 +49,13 @@ static void run_tile(void *arg, int64_t tile, int worker)
         tt_kernels()->gemv((float *)g->y + part.begin, (const float *)g->w + at, g->x, part.n, g->width);
 }
 
+static void run_tile(void *arg, int64_t tile, int worker)
+{
+    (void)worker;
+    tt_gemv_tile(arg, tile);
+}
+
 void tt_gemv(struct tt_team *team, const struct tt_gemv *gemv)
 {
-    tt_team_run(team, tt_tiles(gemv->rows, tile_rows(gemv)), run_tile, (void *)gemv);
+    tt_team_run(team, tt_gemv_tiles(gemv), run_tile, (void *)gemv);
 }

@@ -23,4 +23,10 @@ struct tt_gemv {
  */
 void tt_gemv(struct tt_team *team, const struct tt_gemv *gemv);
 
+/** The number of tiles of a product; reads sizes only. */
+int64_t tt_gemv_tiles(const struct tt_gemv *gemv);
+
+/** Runs one tile on the calling thread, so that an op can run the tiles of several products in one run of a team. */
+void tt_gemv_tile(const struct tt_gemv *gemv, int64_t tile);
+
 #endif

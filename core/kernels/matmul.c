@@ -2,7 +2,8 @@
  *
  * Matrix products on the team, in every element type: how they are cut, and the sums over grains.
  *
- * Tiles are as large as the balance between 2, 4 or 8 threads allows, because every tile packs its operands again.
+ * Tiles are as large as the balance between 2, 4 or 8 threads allows, because every tile packs its operands again. One
+ * of many products need not keep several threads busy, so only large ones are cut.
  */
 #include "core/kernels/matmul.h"
 
@@ -11,9 +12,10 @@
 #include "core/math/tree.h"
 
 enum {
-    TILE_MIN = 384,            /* of the dimension that is cut */
-    HALF_MIN = 256,            /* a dimension of this size is cut in two even if the halves are below TILE_MIN */
-    SERIAL_FLOPS = 2 * 1000000 /* a smaller product is cheaper than waking the team */
+    TILE_MIN = 384,              /* of the dimension that is cut */
+    HALF_MIN = 256,              /* a dimension of this size is cut in two even if the halves are below TILE_MIN */
+    SERIAL_FLOPS = 2 * 1000000,  /* a smaller product is cheaper than waking the team */
+    OF_MANY_FLOPS = 2 * 64000000 /* of a tile of one of many products, about a millisecond */
 };
 
 /* --- tiles --- */
@@ -28,6 +30,14 @@ static int64_t tiles_of(int64_t m, int64_t n, int64_t k)
     while (size / (2 * tiles) >= TILE_MIN)
         tiles *= 2;
     return tiles == 1 && size >= HALF_MIN ? 2 : tiles;
+}
+
+/* The number of tiles of one of many products. */
+static int64_t tiles_of_many(int64_t m, int64_t n, int64_t k)
+{
+    int64_t size = m > n ? m : n, tiles = tt_div_up(2 * m * n * k, OF_MANY_FLOPS), most = size / TILE_MIN;
+
+    return tiles <= most ? tiles : most > 1 ? most : 1;
 }
 
 /* A dimension in grains; the last one may be shorter. */
@@ -55,7 +65,8 @@ static int64_t tiles_of_grain(const struct tt_matmul *product, int64_t i, int64_
 
     *ret_at =
         (struct tt_rectangle){i * m.size, i == m.n - 1 ? m.last : m.size, j * n.size, j == n.n - 1 ? n.last : n.size};
-    return tiles_of(ret_at->rows, ret_at->columns, k.size);
+    return product->of_many ? tiles_of_many(ret_at->rows, ret_at->columns, k.size)
+                            : tiles_of(ret_at->rows, ret_at->columns, k.size);
 }
 
 int64_t tt_matmul_tiles(const struct tt_matmul *product)

@@ -18,6 +18,7 @@ struct tt_matmul {
     bool bf16;   /* a and b are tt_bf16, otherwise float */
     bool c_bf16; /* c and acc are tt_bf16, otherwise float; only with bf16 */
     bool trans_a, trans_b;
+    bool of_many; /* one of many products that the team runs at once: larger tiles, which pack less; without grains */
     int64_t m, n, k;
     const void *a, *b;
     const void *acc; /* NULL: nothing is added */

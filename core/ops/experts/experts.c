@@ -8,16 +8,15 @@
  *   An expert without rows gets acc, or zeros.
  *   attr experts (X)
  *
- * Each expert's rows are one product, cut into tiles by its shape only. The team runs the tiles of all experts in one
- * run, so an expert with many rows does not keep the others waiting. An expert has the same rows of a microbatch on
- * every layout, so its product has the same shape, and the bits do not depend on the layout with any kernel.
+ * Each expert's rows are one product (experts.h). The team runs the tiles of all experts in one run, so an expert with
+ * many rows does not keep the others waiting. An expert has the same rows of a microbatch on every layout, so its
+ * product has the same shape, and the bits do not depend on the layout with any kernel.
  */
-#include <string.h>
+#include "core/ops/experts/experts.h"
 
-#include "core/kernels/matmul.h"
 #include "core/ops/rule.h"
 
-enum { LINE = 16 /* integers or floats of a cache line */ };
+enum { LINE = 64 /* bytes of a cache line */ };
 
 /* R, M, K and X of a node; false if its inputs do not fit. */
 struct sizes {
@@ -111,121 +110,68 @@ out:
 
 /* --- products --- */
 
-/* The product of `rows` rows of one expert, without addresses. */
-static struct tt_matmul product_of(const struct tt_graph *graph, const struct tt_node *node, const struct sizes *s,
-                                   int64_t rows)
+/* The products of a node, without rows and addresses. */
+static struct tt_experts_products products_of(const struct tt_graph *graph, const struct tt_node *node)
 {
-    struct tt_matmul product;
-
-    switch (node->op) {
-    case TT_OP_EXPERTS:
-        product =
-            (struct tt_matmul){.trans_b = true, .m = rows, .n = s->m, .k = s->k, .lda = s->k, .ldb = s->k, .ldc = s->m};
-        break;
-    case TT_OP_EXPERTS_BWD_X:
-        product = (struct tt_matmul){.m = rows, .n = s->k, .k = s->m, .lda = s->m, .ldb = s->k, .ldc = s->k};
-        break;
-    default:
-        product =
-            (struct tt_matmul){.trans_a = true, .m = s->m, .n = s->k, .k = rows, .lda = s->m, .ldb = s->k, .ldc = s->k};
-    }
-    product.bf16 = tt_op_is_bf16(graph, node);
-    product.c_bf16 = product.bf16 && node->op != TT_OP_EXPERTS_BWD_W;
-    return product;
-}
-
-static int64_t begin_of(const struct tt_call *call, int64_t expert)
-{
-    return expert ? ((const int32_t *)call->in[2])[expert - 1] : 0;
-}
-
-/* The product of an expert, with addresses but for scratch. */
-static struct tt_matmul product_at(const struct tt_call *call, int64_t expert)
-{
-    int64_t begin = begin_of(call, expert), rows = ((const int32_t *)call->in[2])[expert] - begin;
+    struct tt_experts_products products = {.op = node->op, .bf16 = tt_op_is_bf16(graph, node), .n = node->attr.experts};
     struct sizes s = {0};
-    struct tt_matmul product;
-    int64_t weight;
-
-    (void)sizes_of(call->graph, call->node, &s);
-    product = product_of(call->graph, call->node, &s, rows);
-    weight = expert * s.m * s.k;
-    product.a = tt_call_in_at(call, 0, begin * product.lda);
-    if (call->node->op == TT_OP_EXPERTS_BWD_W) {
-        product.b = tt_call_in_at(call, 1, begin * product.ldb);
-        product.acc = tt_call_in_at(call, 3, weight);
-        product.c = tt_call_out_at(call, 0, weight);
-    } else {
-        product.b = tt_call_in_at(call, 1, weight);
-        product.acc = call->node->op == TT_OP_EXPERTS ? NULL : tt_call_in_at(call, 3, begin * product.ldc);
-        product.c = tt_call_out_at(call, 0, begin * product.ldc);
-    }
-    return product;
-}
-
-/* --- tiles --- */
-
-/* Scratch: for each expert the end of its tiles; then each worker's floats for the largest product. */
-static int64_t worker_floats(const struct tt_graph *graph, const struct tt_node *node)
-{
-    struct sizes s = {0};
-    struct tt_matmul most;
 
     (void)sizes_of(graph, node, &s);
-    most = product_of(graph, node, &s, s.rows);
-    return tt_round_up(tt_matmul_scratch_floats(&most), LINE);
+    products.m = s.m;
+    products.k = s.k;
+    products.scratch_floats = tt_experts_scratch_floats(&products, s.rows);
+    return products;
 }
 
-static int64_t ends_of_tiles(const struct tt_node *node)
+static struct tt_expert_rows rows_of(const struct tt_call *call, const struct tt_experts_products *p, int64_t expert)
 {
-    return tt_round_up(node->attr.experts, LINE);
+    const int32_t *ends = call->in[2];
+    int64_t begin = expert ? ends[expert - 1] : 0, weight = expert * p->m * p->k;
+    struct tt_expert_rows of = {.rows = ends[expert] - begin};
+
+    switch (p->op) {
+    case TT_OP_EXPERTS:
+        of.in[0] = tt_call_in_at(call, 0, begin * p->k);
+        of.in[1] = tt_call_in_at(call, 1, weight);
+        of.out = tt_call_out_at(call, 0, begin * p->m);
+        break;
+    case TT_OP_EXPERTS_BWD_X:
+        of.in[0] = tt_call_in_at(call, 0, begin * p->m);
+        of.in[1] = tt_call_in_at(call, 1, weight);
+        of.acc = tt_call_in_at(call, 3, begin * p->k);
+        of.out = tt_call_out_at(call, 0, begin * p->k);
+        break;
+    default:
+        of.in[0] = tt_call_in_at(call, 0, begin * p->m);
+        of.in[1] = tt_call_in_at(call, 1, begin * p->k);
+        of.acc = tt_call_in_at(call, 3, weight);
+        of.out = tt_call_out_at(call, 0, weight);
+    }
+    return of;
 }
 
-/* What an expert without rows leaves of its gradient. */
-static void leave(const struct tt_matmul *product)
+/* Scratch: the rows of each expert, then each worker's floats. */
+static int64_t rows_bytes(const struct tt_node *node)
 {
-    size_t bytes = (size_t)(product->m * product->n) * sizeof(float);
-
-    if (!product->acc)
-        memset(product->c, 0, bytes);
-    else if (product->acc != product->c)
-        memcpy(product->c, product->acc, bytes);
-}
-
-static void run_tile(void *arg, int64_t tile, int worker)
-{
-    const struct tt_call *call = arg;
-    const int32_t *tile_ends = call->scratch;
-    int64_t expert = 0;
-    struct tt_matmul product;
-
-    while (tile >= tile_ends[expert])
-        expert++;
-    product = product_at(call, expert);
-    product.scratch =
-        (float *)call->scratch + ends_of_tiles(call->node) + worker * worker_floats(call->graph, call->node);
-    if (product.k == 0)
-        leave(&product);
-    else
-        tt_matmul_tile(&product, tile - (expert ? tile_ends[expert - 1] : 0), 0);
+    return tt_round_up(node->attr.experts * (int64_t)sizeof(struct tt_expert_rows), LINE);
 }
 
 static void run(const struct tt_call *call)
 {
-    int32_t *tile_ends = call->scratch, tiles = 0;
+    struct tt_experts_products products = products_of(call->graph, call->node);
 
-    for (int64_t expert = 0; expert < call->node->attr.experts; expert++) {
-        struct tt_matmul product = product_at(call, expert);
-
-        tiles += product.m == 0 ? 0 : product.k == 0 ? 1 : (int32_t)tt_matmul_tiles(&product);
-        tile_ends[expert] = tiles;
-    }
-    tt_team_run(call->team, tiles, run_tile, (void *)call);
+    products.of = call->scratch;
+    products.scratch = (float *)(void *)((char *)call->scratch + rows_bytes(call->node));
+    for (int64_t expert = 0; expert < products.n; expert++)
+        products.of[expert] = rows_of(call, &products, expert);
+    tt_experts_run(call->team, &products);
 }
 
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    return (ends_of_tiles(node) + threads * worker_floats(graph, node)) * (int64_t)sizeof(float);
+    struct tt_experts_products products = products_of(graph, node);
+
+    return rows_bytes(node) + threads * products.scratch_floats * (int64_t)sizeof(float);
 }
 
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)

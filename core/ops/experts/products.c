@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The products of experts (experts.h).
+ */
+#include <string.h>
+
+#include "core/kernels/gemv.h"
+#include "core/kernels/matmul.h"
+#include "core/math/bf16.h"
+#include "core/math/round.h"
+#include "core/ops/experts/experts.h"
+
+enum {
+    LINE = 16,   /* floats of a cache line */
+    FEW_ROWS = 4 /* that a weight is read for as for vectors */
+};
+
+/* The product of some rows, without addresses. */
+static struct tt_matmul product_of(const struct tt_experts_products *p, int64_t rows)
+{
+    struct tt_matmul product = {.m = rows, .n = p->k, .k = p->m, .lda = p->m, .ldb = p->k, .ldc = p->k};
+
+    if (p->op == TT_OP_EXPERTS)
+        product =
+            (struct tt_matmul){.trans_b = true, .m = rows, .n = p->m, .k = p->k, .lda = p->k, .ldb = p->k, .ldc = p->m};
+    else if (p->op == TT_OP_EXPERTS_BWD_W)
+        product =
+            (struct tt_matmul){.trans_a = true, .m = p->m, .n = p->k, .k = rows, .lda = p->m, .ldb = p->k, .ldc = p->k};
+    product.of_many = true;
+    product.bf16 = p->bf16;
+    product.c_bf16 = p->bf16 && p->op != TT_OP_EXPERTS_BWD_W;
+    return product;
+}
+
+/* --- few rows: as products of vectors, which do not copy the weight --- */
+
+static bool are_few(const struct tt_experts_products *p, int64_t rows)
+{
+    return p->op == TT_OP_EXPERTS && rows <= FEW_ROWS;
+}
+
+static struct tt_gemv vector_of(const struct tt_experts_products *p, const struct tt_expert_rows *of, int64_t row)
+{
+    int64_t size = p->bf16 ? (int64_t)sizeof(tt_bf16) : (int64_t)sizeof(float);
+
+    return (struct tt_gemv){.bf16 = p->bf16,
+                            .y_bf16 = p->bf16,
+                            .w = of->in[1],
+                            .x = (const char *)of->in[0] + row * p->k * size,
+                            .y = (char *)of->out + row * p->m * size,
+                            .rows = p->m,
+                            .width = p->k};
+}
+
+/* A part of the weight for all rows, while it is in the cache. */
+static void run_vectors(const struct tt_experts_products *p, const struct tt_expert_rows *of, int64_t tile)
+{
+    for (int64_t row = 0; row < of->rows; row++) {
+        struct tt_gemv vector = vector_of(p, of, row);
+
+        tt_gemv_tile(&vector, tile);
+    }
+}
+
+/* --- tiles --- */
+
+/* What an expert without rows leaves of its gradient. */
+static void leave(const struct tt_experts_products *p, const struct tt_expert_rows *of)
+{
+    size_t bytes = (size_t)(p->m * p->k) * sizeof(float);
+
+    if (!of->acc)
+        memset(of->out, 0, bytes);
+    else if (of->acc != of->out)
+        memcpy(of->out, of->acc, bytes);
+}
+
+static int64_t tiles_of(const struct tt_experts_products *p, const struct tt_expert_rows *of)
+{
+    struct tt_matmul product = product_of(p, of->rows);
+    struct tt_gemv vector = vector_of(p, of, 0);
+
+    if (of->rows == 0)
+        return p->op == TT_OP_EXPERTS_BWD_W ? 1 : 0;
+    return are_few(p, of->rows) ? tt_gemv_tiles(&vector) : tt_matmul_tiles(&product);
+}
+
+/* The product that has a tile: the first one whose tiles end after it. */
+static int64_t find(const struct tt_experts_products *p, int64_t tile)
+{
+    int64_t low = 0, high = p->n - 1;
+
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+
+        if (tile < p->of[middle].tiles)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static void run_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_experts_products *p = arg;
+    int64_t i = find(p, tile);
+    const struct tt_expert_rows *of = &p->of[i];
+    struct tt_matmul product = product_of(p, of->rows);
+
+    tile -= i ? p->of[i - 1].tiles : 0;
+    if (of->rows == 0) {
+        leave(p, of);
+    } else if (are_few(p, of->rows)) {
+        run_vectors(p, of, tile);
+    } else {
+        product.a = of->in[0];
+        product.b = of->in[1];
+        product.acc = p->op == TT_OP_EXPERTS ? NULL : of->acc;
+        product.c = of->out;
+        product.scratch = p->scratch + worker * p->scratch_floats;
+        tt_matmul_tile(&product, tile, 0);
+    }
+}
+
+void tt_experts_run(struct tt_team *team, const struct tt_experts_products *products)
+{
+    int64_t tiles = 0;
+
+    for (int64_t i = 0; i < products->n; i++) {
+        tiles += tiles_of(products, &products->of[i]);
+        products->of[i].tiles = tiles;
+    }
+    tt_team_run(team, tiles, run_tile, (void *)products);
+}
+
+int64_t tt_experts_scratch_floats(const struct tt_experts_products *products, int64_t rows)
+{
+    struct tt_matmul most = product_of(products, rows);
+
+    return tt_round_up(tt_matmul_scratch_floats(&most), LINE);
+}
