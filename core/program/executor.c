@@ -102,6 +102,8 @@ int tt_executor_new(const struct tt_program *program, struct tt_state *state, vo
         if (program->operands[i] != TT_NONE)
             ex->address[i] = buffer_address(ex, program->operands[i]);
     ex->spans = tt_calloc((size_t)program->n_instrs + 1, sizeof *ex->spans);
+    ex->sums = tt_calloc(1, tt_sums_bytes(program->layout));
+    ex->none = tt_calloc(1, tt_sums_bytes(program->layout));
     bind_rows(ex);
     fill_constants(ex);
     *ret_executor = ex;
@@ -118,6 +120,8 @@ void tt_executor_free(struct tt_executor *ex)
     tt_free(ex->n_rows);
     tt_free(ex->address);
     tt_free(ex->spans);
+    tt_free(ex->sums);
+    tt_free(ex->none);
     tt_free(ex);
 }
 
@@ -274,13 +278,12 @@ out:
 
 static int walk(struct tt_executor *ex, struct tt_step *step, bool stop_at_decision)
 {
-    static const struct tt_exact none[TT_SUMS];
     bool decided = false;
     const struct tt_program *p = ex->program;
     double last = tt_clock_sec();
     int rc = 0;
 
-    tt_device_copy(ex->stream, ex->state->sums, none, sizeof none);
+    tt_device_copy(ex->stream, ex->state->sums, ex->none, tt_sums_bytes(p->layout));
     tt_team_set_poll(ex->team, ex->exchange.poll, ex->exchange.ctx);
     for (int i = 0; i < p->n_instrs; i++) {
         double now;

@@ -22,12 +22,12 @@
  * members are NULL. */
 struct tt_exchange {
     void *ctx;
-    int (*begin)(void *ctx, int instr);                  /* instr is a TT_BEGIN */
-    int (*wait)(void *ctx, int instr);                   /* the same */
-    int (*progress)(void *ctx);                          /* advances the collectives that are under way; never blocks */
-    void (*poll)(void *ctx);                             /* the same between tiles; progress returns the failure */
-    int (*sum)(void *ctx, struct tt_exact *sums, int n); /* adds over all ranks; each term is in one rank's sums only */
-    int (*most)(void *ctx, double *value);               /* the largest over all ranks */
+    int (*begin)(void *ctx, int instr);           /* instr is a TT_BEGIN */
+    int (*wait)(void *ctx, int instr);            /* the same */
+    int (*progress)(void *ctx);                   /* advances the collectives that are under way; never blocks */
+    void (*poll)(void *ctx);                      /* the same between tiles; progress returns the failure */
+    int (*sum)(void *ctx, int64_t *words, int n); /* adds over all ranks; each term is in one rank's words only */
+    int (*most)(void *ctx, double *value);        /* the largest over all ranks */
 };
 
 struct tt_executor;
@@ -76,6 +76,9 @@ struct tt_step {
     struct tt_exact loss_sum; /* out: the global sum of token losses, exact */
     double local_loss_sum;    /* out: this rank's sum of token losses */
     double grad_norm;         /* out: L2 norm before clipping; 0 in a forward-only program */
+    /* out: how many slots each expert of each block got, layout.blocks x layout.experts, the same on all ranks; valid
+     * until the next run. NULL: the model has no experts */
+    const int64_t *loads;
 };
 
 /**

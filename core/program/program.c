@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/ops/op.h"
 
 const char *tt_memory_name(enum tt_memory_kind kind)
 {
@@ -53,6 +54,10 @@ void tt_schedule_run(struct tt_schedule *schedule, const struct tt_stage *stages
         .kind = TT_RUN, .microbatch = microbatch, .stage = stage, .node = node, .unit = TT_NONE, .bucket = TT_NONE};
 
     add(schedule, instr);
+    if (tt_op_row(graph->nodes[node].op)->routes && !graph->nodes[node].backward && !graph->cache_len) {
+        instr.kind = TT_COUNT;
+        add(schedule, instr);
+    }
     if (graph->nodes[node].out[0] != graph->token_loss)
         return;
     instr.kind = TT_LOSS;

@@ -85,14 +85,15 @@ struct tt_bucket {
 struct tt_instr {
     enum tt_instr_kind kind;
     enum tt_purpose purpose; /* TT_BEGIN, TT_WAIT */
-    int microbatch;          /* TT_RUN, TT_LOSS, TT_FOLD; reductions of one microbatch */
-    int stage;               /* TT_RUN, TT_LOSS, transfers, exchanges inside of a layer: index into stages; else 0 */
-    int node;                /* TT_RUN, TT_BEGIN of an exchange inside of a layer: in that graph; else TT_NONE */
-    int unit;                /* for a bucket its first unit; TT_RUN, TT_LOSS, TT_CLIP, transfers: TT_NONE */
-    int bucket;              /* collectives of several units: index into buckets; TT_NONE: only `unit` */
-    int begin;               /* TT_WAIT: the TT_BEGIN that it completes; else TT_NONE */
-    bool starts_run;         /* the first one of a further run through the pipeline (tt_lowering.run_microbatches) */
-    int operands;            /* index of the first operand in tt_program.operands; see below */
+    int microbatch;          /* TT_RUN, TT_LOSS, TT_COUNT, TT_FOLD; reductions of one microbatch */
+    int stage;       /* TT_RUN, TT_LOSS, TT_COUNT, transfers, exchanges inside of a layer: index into stages; else 0 */
+    int node;        /* TT_RUN, TT_BEGIN of an exchange inside of a layer: in that graph; in a schedule also
+                              * TT_COUNT; else TT_NONE */
+    int unit;        /* for a bucket its first unit; TT_RUN, TT_LOSS, TT_COUNT, TT_CLIP, transfers: TT_NONE */
+    int bucket;      /* collectives of several units: index into buckets; TT_NONE: only `unit` */
+    int begin;       /* TT_WAIT: the TT_BEGIN that it completes; else TT_NONE */
+    bool starts_run; /* the first one of a further run through the pipeline (tt_lowering.run_microbatches) */
+    int operands;    /* index of the first operand in tt_program.operands; see below */
     int n_operands;
     struct tt_collective_desc collective; /* TT_BEGIN */
 };
@@ -101,6 +102,7 @@ struct tt_instr {
  * Operands are buffer ids (TT_NONE: absent optional input):
  *   TT_RUN           the node's inputs, its outputs, the scratch buffer
  *   TT_LOSS          the token losses
+ *   TT_COUNT         the experts of the tokens
  *   TT_RESHARD       the unit's parameters, whole, one buffer each; none if lowering freed each after its last read
  *   TT_KEEP          the unit's parameters, whole; its kept part: (S / n) chunks of every parameter, one after the
  *                    other
@@ -199,7 +201,8 @@ struct tt_schedule {
     int n_buckets, cap_buckets;
 };
 
-/** Adds the run of a node of a stage and, if the node gives the losses of the tokens, their sum. */
+/** Adds the run of a node of a stage and, if the node gives the losses of the tokens, their sum, or if it gives the
+ * experts of the tokens, their count. */
 void tt_schedule_run(struct tt_schedule *schedule, const struct tt_stage *stages, int microbatch, int stage, int node);
 
 /** Adds an instruction that neither runs a node nor belongs to a collective. */
@@ -221,7 +224,7 @@ void tt_schedule_release(struct tt_schedule *schedule);
 /** The *ret_n units of an instruction, valid as long as the buckets and the instruction. 0 units: it is of none. */
 const int *tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr *instr, int *ret_n);
 
-/** The graph of a TT_RUN or TT_LOSS, or of an exchange inside of a layer. */
+/** The graph of a TT_RUN, TT_LOSS or TT_COUNT, or of an exchange inside of a layer. */
 static inline const struct tt_graph *tt_instr_graph(const struct tt_program *program, const struct tt_instr *instr)
 {
     return program->stages[instr->stage].graph;

@@ -15,15 +15,33 @@ enum tt_state_array {
     TT_STATE_ARRAYS
 };
 
-/* Sums of a step, which the stream computes and the host reads. */
+/* Sums of a step, which the stream computes and the host reads. After them are the loads of the experts, as int64_t:
+ * one for each block of the model and each expert, 0 in blocks without experts. */
 enum { TT_SUM_LOSS, TT_SUM_Z_LOSS, TT_SUM_SQUARES, TT_SUMS };
+
+/** Words of 64 bits of all sums. */
+static inline int tt_sums_words(const struct tt_layout *layout)
+{
+    return TT_SUMS * TT_EXACT_WORDS + layout->blocks * layout->experts;
+}
+
+static inline size_t tt_sums_bytes(const struct tt_layout *layout)
+{
+    return (size_t)tt_sums_words(layout) * sizeof(int64_t);
+}
+
+/** The first of the loads. */
+static inline int64_t *tt_sums_loads(struct tt_exact *sums)
+{
+    return (int64_t *)(void *)(sums + TT_SUMS);
+}
 
 /* The state of one rank: flat shards, in the form that the layout gives. */
 struct tt_state {
     enum tt_dtype dtype;           /* of parameters and moments: TT_F32 (0) or TT_BF16 */
     void **array[TT_STATE_ARRAYS]; /* [unit]; NULL: the run does not have this array */
     char *cache;                   /* of the program's cache_bytes, for generation */
-    struct tt_exact *sums;         /* [TT_SUMS] */
+    struct tt_exact *sums;         /* [TT_SUMS], and the loads; tt_sums_bytes */
     int n_units;
 };
 

@@ -427,7 +427,7 @@ int tt_engine_allocate(struct tt_engine *e)
     TT_TRY(tt_team_new(e->options.threads, &e->team));
     tt_team_share(e->team, local_size);
     e->comm->team = e->team;
-    e->arena_bytes = (size_t)memory.total + TT_SUMS * sizeof *e->state.sums;
+    e->arena_bytes = (size_t)memory.total + tt_sums_bytes(e->layout);
     e->arena = at = e->device->ops->allocate(e->device, e->arena_bytes);
     if (!at) {
         rc = tt_fail(TT_EFIT,

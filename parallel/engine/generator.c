@@ -128,7 +128,7 @@ int tt_generator_allocate(struct tt_generator *g)
     int rc = 0;
 
     TT_TRY(tt_team_new(g->options.threads, &g->team));
-    g->arena_bytes = (size_t)m.total + TT_SUMS * sizeof *g->state.sums;
+    g->arena_bytes = (size_t)m.total + tt_sums_bytes(g->layout);
     g->arena = at = g->device->ops->allocate(g->device, g->arena_bytes);
     if (!at)
         return tt_fail(TT_EFIT, "the system refused %lld bytes for weights and cache\nhelp: use a shorter context",

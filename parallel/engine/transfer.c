@@ -237,14 +237,14 @@ static void poll(void *ctx)
         t->poll_rc = tt_comm_progress(t->comm);
 }
 
-static int sum(void *ctx, struct tt_exact *sums, int n)
+static int sum(void *ctx, int64_t *words, int n)
 {
     struct tt_transfers *t = ctx;
     int rc;
 
     t->comm->waiting_for = "sum of loss and gradient norm";
     t->inside = true;
-    rc = tt_comm_sum_i64(t->comm, (int64_t *)(void *)sums, n * TT_EXACT_WORDS);
+    rc = tt_comm_sum_i64(t->comm, words, n);
     t->inside = false;
     return rc;
 }

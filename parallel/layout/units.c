@@ -390,6 +390,8 @@ int tt_layout_new(const struct tt_model *model, const struct tt_mesh *mesh, int 
         layout->groups[id] = tt_mesh_place(mesh, rank, (enum tt_group_id)id);
     layout->counts_tokens = tt_mesh_owns(mesh, rank, TT_GROUP_BATCH);
     layout->adds_losses = tt_mesh_coordinate(mesh, rank, TT_MESH_TP) == 0;
+    layout->experts = (int)model->dims.moe.experts;
+    layout->blocks = layout->experts ? (int)model->dims.n_layers : 0;
     layout->n_params = model->n_params;
     layout->unit_of = tt_calloc((size_t)model->n_params, sizeof *layout->unit_of);
     layout->slot_of = tt_calloc((size_t)model->n_params, sizeof *layout->slot_of);

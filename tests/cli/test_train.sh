@@ -151,6 +151,27 @@ assert saved and saved[-1]["step"] == 3 and saved[-1]["bytes"] > 0 and saved[-1]
 EOF
 }
 
+case_loads_of_experts_are_reported() {
+    make_corpus
+    run train $tiny --job.dump_folder=dense
+    refuse_out "imbalance"
+    run train $tiny --model.name=mixtral --metrics.expert_loads --metrics.enable_tensorboard --job.dump_folder=moe
+    expect_ok
+    expect_out "  imbalance: [1-8]\.[0-9]{2}  "
+    python3 - <<'EOF' || not_as "the loads of experts"
+import json
+steps = [r for r in map(json.loads, open("moe/metrics.jsonl")) if r["type"] == "step"]
+assert steps and not any("imbalance" in r for r in map(json.loads, open("dense/metrics.jsonl")))
+for r in steps:
+    loads = r["expert_loads"]
+    assert len({sum(slots) for slots in loads.values()}) == 1 and all(len(slots) == 8 for slots in loads.values()), r
+    for layer, slots in loads.items():
+        assert abs(r["imbalances"][layer] - 8 * max(slots) / sum(slots)) < 1e-9, r
+    assert r["imbalance"] == max(r["imbalances"].values()) == r["imbalances"][str(r["imbalance_layer"])], r
+EOF
+    cat moe/tb/*/events* | grep -aq "experts/imbalance/layers.0" || not_as "no tag in TensorBoard"
+}
+
 # The term is apart from the loss; without the key nothing has it.
 case_z_loss_is_reported_apart() {
     make_corpus

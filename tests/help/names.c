@@ -446,6 +446,10 @@ static void step(struct machine *m, const char *wanted_sum)
         must_hold(m, operand(m, 0),
                   value_name(m->p, instr->stage, tt_instr_graph(m->p, instr)->token_loss, instr->microbatch));
         break;
+    case TT_COUNT:
+        must_hold(m, operand(m, 0),
+                  value_name(m->p, instr->stage, m->p->buffers[operand(m, 0)].value, instr->microbatch));
+        break;
     case TT_BEGIN:
     case TT_WAIT:
         collective(m, instr, instr->kind == TT_WAIT);

@@ -275,6 +275,11 @@ static int give_up_step(struct at_work *w, int s)
     return rc < 0 ? rc : tt_fail(TT_EINTERNAL, "rank %d: step %d was not given up", w->comm->rank, s + 1);
 }
 
+static int64_t loads_of_step(const struct train_job *job)
+{
+    return job->model->dims.n_layers * job->model->dims.moe.experts;
+}
+
 static int one_step(struct at_work *w, int s)
 {
     struct tt_step step;
@@ -298,6 +303,8 @@ static int one_step(struct at_work *w, int s)
     TT_TRY(check_same(w->comm, step.loss, "the loss"));
     TT_TRY(check_same(w->comm, step.z_loss, "the z-loss"));
     TT_TRY(check_same(w->comm, step.grad_norm, "the gradient norm"));
+    for (int64_t i = 0; i < loads_of_step(w->job); i++)
+        TT_TRY(check_same(w->comm, (double)step.loads[i], "a load of an expert"));
     w->allocations_at[s + 1] = tt_mem_allocations();
     TT_TRY(tt_comm_barrier(w->comm));
     if (w->comm->rank == 0) {
@@ -305,6 +312,9 @@ static int one_step(struct at_work *w, int s)
         w->result->z_loss[s] = step.z_loss;
         w->result->norm[s] = step.grad_norm;
         w->result->lr[s] = step.scalars.lr;
+        if (step.loads)
+            memcpy(w->result->loads + s * loads_of_step(w->job), step.loads,
+                   (size_t)loads_of_step(w->job) * sizeof *step.loads);
         w->result->payload = payload;
         w->result->control = control;
     }
@@ -467,6 +477,8 @@ int train_job_run(const struct train_job *job, struct train_result *ret_result)
     ret_result->exp_avg = tt_calloc(n, sizeof(float));
     ret_result->exp_avg_sq = tt_calloc(n, sizeof(float));
     ret_result->ema = tt_calloc(n, sizeof(float));
+    if (loads_of_step(job))
+        ret_result->loads = tt_calloc((size_t)loads_of_step(job) * TRAIN_JOB_STEPS, sizeof *ret_result->loads);
     if (job->steps > TRAIN_JOB_STEPS)
         return tt_fail(TT_EUSAGE, "%d steps, at most %d", job->steps, TRAIN_JOB_STEPS);
     return tt_comm_threads_run(job->ranks, run_rank, &shared);
@@ -478,6 +490,7 @@ void train_result_release(struct train_result *r)
     tt_free(r->exp_avg);
     tt_free(r->exp_avg_sq);
     tt_free(r->ema);
+    tt_free(r->loads);
     *r = (struct train_result){0};
 }
 
@@ -501,6 +514,8 @@ const char *train_result_difference(const struct train_job *job, const struct tr
             return text;
         }
     }
+    if (a->loads && memcmp(a->loads, b->loads, (size_t)(job->steps * loads_of_step(job)) * sizeof *a->loads) != 0)
+        return "the loads of experts";
     if (memcmp(a->param, b->param, bytes) != 0)
         return "the final parameters";
     if (memcmp(a->exp_avg, b->exp_avg, bytes) != 0 || memcmp(a->exp_avg_sq, b->exp_avg_sq, bytes) != 0)

@@ -71,6 +71,7 @@ struct train_job {
 struct train_result {
     double loss[TRAIN_JOB_STEPS], norm[TRAIN_JOB_STEPS], lr[TRAIN_JOB_STEPS];
     double z_loss[TRAIN_JOB_STEPS];
+    int64_t *loads;                 /* [step][block][expert]; NULL: the model has no experts */
     double validation;              /* sum of token losses */
     int64_t n_elements;             /* of each of the following arrays */
     float *param;                   /* after the last step; of any type, as floats */

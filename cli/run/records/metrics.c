@@ -110,6 +110,7 @@ static json_t *step_record(const struct tt_step_report *r, const struct derived 
         (void)json_object_set_new(o, numbers[i].name, tt_json_number(numbers[i].value));
     if (isfinite(r->z_loss))
         (void)json_object_set_new(o, "z_loss", tt_json_number(r->z_loss));
+    tt_loads_record(&r->loads, o);
     (void)json_object_update_new(o, json_pack("{s:I, s:I}", "ntokens_seen", (json_int_t)r->ntokens_seen, "comm_bytes",
                                               (json_int_t)r->comm_bytes));
     return o;
@@ -146,6 +147,7 @@ static void board_step(const struct tt_metrics *m, const struct tt_step_report *
         tt_tensorboard_add(m->board, r->step, scalars, (int)(sizeof scalars / sizeof scalars[0]));
     if (m->board && isfinite(r->z_loss))
         tt_tensorboard_add(m->board, r->step, &(struct tt_scalar){"loss_metrics/global_avg_z_loss", r->z_loss}, 1);
+    tt_loads_board(&r->loads, m->board, r->step);
 }
 
 static void board_validate(const struct tt_metrics *m, const struct tt_metrics_validation *v, double tps,
@@ -226,7 +228,7 @@ static void print_fields(const struct tt_metrics *m, const struct field *field, 
 
 static void print_step(const struct tt_metrics *m, const struct tt_step_report *r, const struct derived *d)
 {
-    enum { FIELDS = 11, MOST_RANK = 5 };
+    enum { FIELDS = 12, MOST_RANK = 5 };
     struct field f[FIELDS] = {{"\033[31m", 0, ""},
                               {"\033[32m", 0, ""},
                               {"\033[38;2;180;60;0m", 2, ""},
@@ -236,8 +238,10 @@ static void print_step(const struct tt_metrics *m, const struct tt_step_report *
                               {"\033[35m", 1, ""},
                               {"\033[39m", 4, ""},
                               {"\033[39m", 2, ""},
+                              {"\033[39m", 3, ""},
                               {"\033[39m", 5, ""},
                               {"\033[39m", 1, ""}};
+    int worst = tt_loads_worst(&r->loads);
     int width = snprintf(NULL, 0, "%" PRId64, r->total_steps);
     char count[32];
 
@@ -253,9 +257,11 @@ static void print_step(const struct tt_metrics *m, const struct tt_step_report *
     (void)snprintf(f[7].text, sizeof f->text, "lr: %.2e", r->lr);
     if (isfinite(r->z_loss))
         (void)snprintf(f[8].text, sizeof f->text, "z_loss: %.5f", r->z_loss);
-    (void)snprintf(f[9].text, sizeof f->text, "tokens: %s", tt_text_count(count, sizeof count, r->ntokens_seen));
+    if (worst >= 0)
+        (void)snprintf(f[9].text, sizeof f->text, "imbalance: %.2f", tt_loads_imbalance(&r->loads, worst));
+    (void)snprintf(f[10].text, sizeof f->text, "tokens: %s", tt_text_count(count, sizeof count, r->ntokens_seen));
     if (r->step < r->total_steps)
-        (void)snprintf(f[10].text, sizeof f->text, "eta: %s", tt_text_duration(count, sizeof count, eta_sec(r)));
+        (void)snprintf(f[11].text, sizeof f->text, "eta: %s", tt_text_duration(count, sizeof count, eta_sec(r)));
     print_fields(m, f, FIELDS, MOST_RANK);
 }
 

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "checkpoint/save/save.h"
+#include "cli/run/records/loads.h"
 #include "cli/run/records/records.h"
 #include "cli/run/records/tensorboard.h"
 #include "core/base/json.h"
@@ -31,7 +32,8 @@ struct tt_metrics {
 struct tt_step_report {
     int64_t step, total_steps;
     double loss, max_loss, grad_norm, lr;
-    double z_loss; /* NaN: there is none */
+    double z_loss;         /* NaN: there is none */
+    struct tt_loads loads; /* of this step */
     int64_t ntokens_seen;
     int64_t tokens_per_rank; /* of one step */
     double step_time, data_time, comm_time, comm_exposed;

@@ -135,6 +135,16 @@ static double z_loss_of(const struct tt_reporter *r, const struct tt_train_step 
     return r->setup->cfg->training.z_loss > 0.0 ? done->step.z_loss : (double)NAN;
 }
 
+static struct tt_loads loads_of(const struct tt_reporter *r, const struct tt_train_step *done)
+{
+    const struct tt_layout *layout = tt_engine_layout(r->setup->engine);
+
+    return (struct tt_loads){.slots = done->step.loads,
+                             .blocks = layout->blocks,
+                             .experts = layout->experts,
+                             .all = r->setup->cfg->metrics.expert_loads};
+}
+
 void tt_reporter_count(struct tt_reporter *r, int64_t step, const struct tt_train_step *done)
 {
     const struct tt_engine *engine = r->setup->engine;
@@ -160,6 +170,7 @@ int tt_reporter_step(struct tt_reporter *r, const struct tt_train_step *done, co
         .loss = done->step.loss,
         .grad_norm = done->step.grad_norm,
         .z_loss = z_loss_of(r, done),
+        .loads = loads_of(r, done),
         .lr = done->step.scalars.lr,
         .ntokens_seen = at->ntokens_seen,
         .tokens_per_rank = s->job.global_batch * s->cfg->training.seq_len / s->job.mesh.n_ranks,

@@ -290,6 +290,7 @@ static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, s
 
 const struct tt_op_row tt_op_router = {
     .name = "router",
+    .routes = true,
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_IDS, TT_TYPE_F32, TT_TYPE_F32},
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),

@@ -19,6 +19,8 @@ struct tt_executor {
     char *const_region, *step_region;
     struct tt_rows **rows; /* [unit] this rank's rows, for the norm and the optimizer */
     int *n_rows;
+    struct tt_exact *sums;    /* what the last run has summed; tt_sums_bytes */
+    struct tt_exact *none;    /* zeros, as many */
     struct tt_span *spans;    /* [instruction] of the last run */
     struct tt_bad_value *bad; /* in explain: the first one so far; its name is "" if it came from another rank, which
                                  names it; else NULL */

@@ -3,6 +3,7 @@
  * The end of a step: the norm of the gradients, the decision whether they are finite, and the update of the parameters.
  */
 #include <math.h>
+#include <string.h>
 
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
@@ -124,24 +125,39 @@ static int lower_clip(struct tt_walk *w, const struct tt_instr *from)
     return 0;
 }
 
-/* Sums loss and norm over the ranks. Only here can a step stop. */
-static int run_clip(struct tt_executor *ex, int i, struct tt_step *step)
+/* Gets what this rank has summed. What other ranks add too is left out of the sum over the ranks. */
+static int take_sums(struct tt_executor *ex, struct tt_step *step)
 {
-    struct tt_exact sums[TT_SUMS] = {0};
+    const struct tt_layout *layout = ex->program->layout;
+    struct tt_exact *sums = ex->sums;
     int rc = 0;
 
-    (void)i;
     if (ex->program->logits == TT_NONE) { /* generation has no sums, and so does not wait */
-        tt_device_copy(ex->stream, sums, ex->state->sums, sizeof sums);
+        tt_device_copy(ex->stream, sums, ex->state->sums, tt_sums_bytes(layout));
         TT_TRY(tt_device_synchronize(ex->stream));
     }
     for (int k = 0; k < TT_SUMS; k++)
         tt_exact_normalize(&sums[k]);
     step->local_loss_sum = tt_exact_value(&sums[TT_SUM_LOSS]);
-    if (!ex->program->layout->adds_losses)
+    step->loads = layout->experts ? tt_sums_loads(sums) : NULL;
+    if (!layout->adds_losses) {
         sums[TT_SUM_LOSS] = sums[TT_SUM_Z_LOSS] = (struct tt_exact){{0}, 0};
+        memset(sums + TT_SUMS, 0, tt_sums_bytes(layout) - TT_SUMS * sizeof *sums);
+    }
+out:
+    return rc;
+}
+
+/* Sums loss, norm and loads over the ranks. Only here can a step stop. */
+static int run_clip(struct tt_executor *ex, int i, struct tt_step *step)
+{
+    struct tt_exact *sums = ex->sums;
+    int rc = 0;
+
+    (void)i;
+    TT_TRY(take_sums(ex, step));
     if (ex->exchange.sum)
-        TT_TRY(ex->exchange.sum(ex->exchange.ctx, sums, TT_SUMS));
+        TT_TRY(ex->exchange.sum(ex->exchange.ctx, (int64_t *)(void *)sums, tt_sums_words(ex->program->layout)));
     step->loss_sum = sums[TT_SUM_LOSS];
     step->loss = tt_exact_value(&sums[TT_SUM_LOSS]) * (double)step->scalars.inv_valid_tokens;
     step->z_loss = tt_exact_value(&sums[TT_SUM_Z_LOSS]) * (double)step->scalars.inv_valid_tokens;

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The loads of experts: how many slots each expert of each layer got in the step. They are integers, so their sums do
+ * not depend on the layout. A router is counted where it runs in the forward pass, and not where it is recomputed.
+ */
+#include "core/ops/op.h"
+#include "core/program/instr/instr.h"
+#include "core/program/instr/running.h"
+#include "core/program/lowering.h"
+
+/* The value with the experts of the tokens. */
+static const struct tt_value *experts_of(const struct tt_program *program, const struct tt_instr *instr)
+{
+    int value = program->buffers[program->operands[instr->operands]].value;
+
+    return &tt_instr_graph(program, instr)->values[value];
+}
+
+static struct tt_step_call call_of(const struct tt_program *program, const struct tt_instr *instr)
+{
+    return (struct tt_step_call){.op = TT_STEP_COUNT, .n = tt_value_elements(experts_of(program, instr))};
+}
+
+static void cost_of_count(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
+{
+    struct tt_step_call count = call_of(program, instr);
+
+    tt_step_row(count.op)->cost(&count, &cost->work);
+}
+
+static void name_of_value(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out)
+{
+    tt_text_add(out, " %s", experts_of(program, instr)->name);
+}
+
+static int lower_count(struct tt_walk *w, const struct tt_instr *from)
+{
+    struct tt_instr count = *from;
+
+    count.node = TT_NONE; /* which is of instructions that run a node */
+    tt_lower_begin(w, &count);
+    tt_lower_operand(w, tt_lower_input(w, from, tt_lower_graph(w, from)->nodes[from->node].out[0]));
+    return 0;
+}
+
+static int run_count(struct tt_executor *ex, int i, struct tt_step *step)
+{
+    const struct tt_instr *instr = &ex->program->instrs[i];
+    struct tt_step_call count = call_of(ex->program, instr);
+    int producer = experts_of(ex->program, instr)->producer;
+    int layer = tt_instr_graph(ex->program, instr)->nodes[producer].block;
+
+    (void)step;
+    count.in = tt_running_address(ex, instr)[0];
+    count.out[0] = tt_sums_loads(ex->state->sums) + (int64_t)layer * ex->program->layout->experts;
+    tt_running_step(ex, count);
+    return 0;
+}
+
+const struct tt_instr_row tt_instr_count = {
+    .name = "count",
+    .part = TT_SPLIT_OTHER,
+    .phase = TT_PHASE_SUMS,
+    .of_microbatch = true,
+    .cost = cost_of_count,
+    .subject = name_of_value,
+    .lower = lower_count,
+    .run = run_count,
+};

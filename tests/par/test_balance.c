@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Training models with experts on thread ranks: what is counted, and that nothing depends on the layout.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/par/fixture.h"
+#include "tests/par/train_job.h"
+
+enum { EXPERTS = 6, TOP_K = 2, LAYERS = 3, DENSE = 1, SEQ_LEN = 10, GLOBAL_BATCH = 8 };
+
+static struct fixture world;
+
+static int set_up(void **state)
+{
+    fixture_open(&world, &(struct fixture_size){.odd_layers = 1, .odd_vocab = 29, .tied_layers = 1});
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture_close(&world);
+    return 0;
+}
+
+static struct tt_model *model_of(struct tt_moe moe)
+{
+    struct tt_model_dims dims = {.dim = 24,
+                                 .n_layers = LAYERS,
+                                 .n_heads = 3,
+                                 .n_kv_heads = 1,
+                                 .head_dim = 8,
+                                 .ffn_dim = 17,
+                                 .vocab_size = 29,
+                                 .tied = -1};
+    struct tt_model *model = NULL;
+
+    dims.moe = moe;
+    dims.moe.experts = EXPERTS;
+    dims.moe.top_k = TOP_K;
+    dims.moe.ffn_dim = 11;
+    dims.moe.dense_layers = DENSE;
+    assert_int_equal(fixture_check(tt_model_new("qwen3", "debugmodel_moe", &dims, NULL, &model)), 0);
+    return model;
+}
+
+static struct train_job job_of(const struct tt_model *model)
+{
+    struct train_job job = train_job_make(model, &world.data, GLOBAL_BATCH, 1, SEQ_LEN);
+
+    job.validation_batches = 1;
+    return job;
+}
+
+static void run(const struct train_job *job, struct train_result *ret_result)
+{
+    if (fixture_check(train_job_run(job, ret_result)) < 0)
+        fail_msg("%d ranks, %d replicas", job->ranks, job->replicate);
+}
+
+/* Layouts, engines and policies that must not change a bit. */
+static const struct {
+    int ranks, replicate, pipe;
+    bool planned;
+    struct tt_recompute recompute;
+    const char *wrap;
+} layouts[] = {
+    {2, 1, 1, false, {TT_RECOMPUTE_FULL, 0}, "block"}, {4, 2, 1, true, {TT_RECOMPUTE_SELECTIVE, 1}, "param"},
+    {8, 1, 1, false, {TT_RECOMPUTE_OP, 0}, "model"},   {2, 1, 2, true, {TT_RECOMPUTE_FULL, 0}, "block"},
+    {4, 1, 2, false, {TT_RECOMPUTE_NONE, 0}, "block"}, {1, 1, 1, true, {TT_RECOMPUTE_FULL, 0}, "block"},
+};
+
+static void expect_the_same_on_all_layouts(const struct train_job *job, const struct train_result *reference)
+{
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        struct train_job other = *job;
+        struct train_result found;
+        const char *difference;
+
+        other.ranks = layouts[i].ranks;
+        other.replicate = layouts[i].replicate;
+        other.pipe = layouts[i].pipe;
+        other.scheduler = layouts[i].planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+        other.recompute = layouts[i].recompute;
+        other.wrap = layouts[i].wrap;
+        other.schedule_of_pipe = TT_PP_1F1B;
+        other.runs = layouts[i].pipe > 1 ? 2 : 0;
+        other.gives_up = layouts[i].pipe == 1 && i % 2;
+        other.threads = 1 + (int)i % 2;
+        run(&other, &found);
+        difference = train_result_difference(job, reference, &found);
+        if (difference)
+            fail_msg("layout %d: %s", (int)i, difference);
+        train_result_release(&found);
+    }
+}
+
+/* --- loads --- */
+
+static const int64_t *loads_at(const struct train_result *result, int step, int layer)
+{
+    return result->loads + ((int64_t)step * LAYERS + layer) * EXPERTS;
+}
+
+/* Every slot of every layer with experts is counted once, whatever is recomputed. */
+static void loads_are_the_same_on_every_layout(void **state)
+{
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        struct tt_model *model = model_of((struct tt_moe){0});
+        struct train_job job = job_of(model);
+        struct train_result reference;
+        bool uneven = false;
+
+        job.param_dtype = bf16 ? TT_BF16 : TT_F32;
+        run(&job, &reference);
+        for (int s = 0; s < job.steps; s++)
+            for (int l = 0; l < LAYERS; l++) {
+                const int64_t *loads = loads_at(&reference, s, l);
+                int64_t sum = 0;
+
+                for (int x = 0; x < EXPERTS; x++) {
+                    sum += loads[x];
+                    uneven = uneven || loads[x] != loads[0];
+                }
+                assert_int_equal(sum, l < DENSE ? 0 : GLOBAL_BATCH * SEQ_LEN * TOP_K);
+            }
+        assert_true(uneven);
+        expect_the_same_on_all_layouts(&job, &reference);
+        train_result_release(&reference);
+        tt_model_free(model);
+    }
+}
+
+/* Slot i of a microbatch goes to expert i mod X, so its loads are known. */
+static void loads_are_numbers_of_slots(void **state)
+{
+    struct tt_model *model = model_of((struct tt_moe){.balanced = true});
+    struct train_job job = job_of(model);
+    struct train_result result;
+    int64_t slots = SEQ_LEN * TOP_K;
+
+    job.steps = 2;
+    job.ranks = 2;
+    run(&job, &result);
+    for (int s = 0; s < job.steps; s++)
+        for (int l = DENSE; l < LAYERS; l++)
+            for (int x = 0; x < EXPERTS; x++)
+                assert_int_equal(loads_at(&result, s, l)[x],
+                                 GLOBAL_BATCH * (slots / EXPERTS + (x < slots % EXPERTS ? 1 : 0)));
+    train_result_release(&result);
+    tt_model_free(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(loads_are_the_same_on_every_layout),
+        cmocka_unit_test(loads_are_numbers_of_slots),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
