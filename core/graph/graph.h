@@ -79,25 +79,40 @@ struct tt_reorder {
     int64_t a, b, rows;
 };
 
+enum tt_router_score { TT_SCORE_SOFTMAX, TT_SCORE_SIGMOID };
+
+/* What ranks a group of experts: the best of them, or the sum of its two best. */
+enum tt_group_rule { TT_GROUP_BEST, TT_GROUP_TWO_BEST };
+
+/* How a router chooses experts and weighs them (core/ops/experts/router.c). */
+struct tt_router {
+    enum tt_router_score score;
+    enum tt_group_rule group_rule;
+    bool normalize;  /* the gates of a token are divided by their sum */
+    bool balanced;   /* experts get slots in turn, whatever their scores are */
+    int groups;      /* of neighbouring experts; 0 or 1: there are none */
+    int kept_groups; /* a token's experts are in so many groups */
+    float scale;     /* of the gates, at last; 0: 1 */
+};
+
 /* What an op needs in addition to its inputs; each op uses the members that its file names. */
 struct tt_attr {
     struct tt_extent rows; /* tokens, N */
     struct tt_extent out; /* of a product: M, the weight's rows; attention: key/value heads; rmsnorm: groups; head: V */
     struct tt_extent in;  /* of a product: K, the weight's columns */
     struct tt_axis_peers
-        peers;          /* of an exchange: its ranks; else the ranks that have the other parts of a cut dimension, so
+        peers;       /* of an exchange: its ranks; else the ranks that have the other parts of a cut dimension, so
                             * that the gradient of a parameter that they all have is a sum over them */
-    bool partial;       /* the outputs in the type of the node are tt_value.partial */
-    int64_t seq_len;    /* T */
-    int heads;          /* H: heads in the last dimension of the input */
-    int kv_heads;       /* K */
-    int head_dim;       /* E */
-    float eps;          /* norms */
-    float scale;        /* scale: what x is multiplied by */
-    int experts;        /* X, of ops on the rows of experts */
-    int top_k;          /* router: experts of a token */
-    bool normalize;     /* router: the gates of a token are divided by their sum */
-    bool balanced;      /* router: the experts get slots in turn, whatever their scores are */
+    bool partial;    /* the outputs in the type of the node are tt_value.partial */
+    int64_t seq_len; /* T */
+    int heads;       /* H: heads in the last dimension of the input */
+    int kv_heads;    /* K */
+    int head_dim;    /* E */
+    float eps;       /* norms */
+    float scale;     /* scale: what x is multiplied by */
+    int experts;     /* X, of ops on the rows of experts */
+    int top_k;       /* router: experts of a token */
+    struct tt_router router;
     float z_loss;       /* head: coefficient of the squared logsumexp of each token; 0: none */
     int64_t first_row;  /* head in phases: of the chunk, among all N rows */
     int64_t chunk_rows; /* head in phases: R */

@@ -223,17 +223,26 @@ static int products(struct tt_build *b, const char *layer, const char *name, con
     return out;
 }
 
+static struct tt_router router_of(const struct tt_moe *moe)
+{
+    return (struct tt_router){.score = moe->score,
+                              .group_rule = moe->group_rule,
+                              .normalize = !moe->gates_as_scored,
+                              .balanced = moe->balanced,
+                              .groups = (int)moe->groups,
+                              .kept_groups = (int)moe->kept_groups,
+                              .scale = (float)moe->route_scale};
+}
+
 int tt_build_experts(struct tt_build *b, const char *layer, int x)
 {
     const struct tt_moe *moe = &b->model->dims.moe;
-    struct tt_attr attr = {.experts = (int)moe->experts,
-                           .top_k = (int)moe->top_k,
-                           .normalize = !moe->gates_as_scored,
-                           .balanced = moe->balanced};
+    struct tt_attr attr = {
+        .experts = (int)moe->experts, .top_k = (int)moe->top_k, .router = router_of(&b->model->dims.moe)};
     char *gate = tt_format("%s.router.gate", layer);
-    int routed[2] = {x, param(b, gate)}, chosen[2], sent[3], gate_up[2], in[3];
+    int routed[3] = {x, param(b, gate), TT_NONE}, chosen[2], sent[3], gate_up[2], in[3];
 
-    outputs(b, TT_OP_ROUTER, layer, "router", routed, 2, &attr, 2, chosen);
+    outputs(b, TT_OP_ROUTER, layer, "router", routed, 3, &attr, 2, chosen);
     outputs(b, TT_OP_DISPATCH, layer, "rows", (const int[]){x, chosen[0]}, 2, &attr, 3, sent);
     gate_up[0] = products(b, layer, "gate", "w1", sent[0], sent[2], &attr);
     gate_up[1] = products(b, layer, "up", "w3", sent[0], sent[2], &attr);

@@ -11,7 +11,7 @@
 #include "core/models/rows.h"
 
 /* Bounds that keep every count within 63 bits; far above any existing model. */
-enum { MAX_DIM = 1 << 22, MAX_LAYERS = 1 << 14, MAX_EXPERTS = 1 << 14 };
+enum { MAX_DIM = 1 << 22, MAX_LAYERS = 1 << 14, MAX_EXPERTS = 1 << 14, MAX_GROUPS = 64 };
 
 static void override_int(int64_t *value, int64_t with)
 {
@@ -46,6 +46,13 @@ void tt_model_dims_override(struct tt_model_dims *dims, const struct tt_model_di
     override_int(&dims->moe.top_k, with->moe.top_k);
     override_int(&dims->moe.ffn_dim, with->moe.ffn_dim);
     override_int(&dims->moe.dense_layers, with->moe.dense_layers);
+    override_int(&dims->moe.groups, with->moe.groups);
+    override_int(&dims->moe.kept_groups, with->moe.kept_groups);
+    override_real(&dims->moe.route_scale, with->moe.route_scale);
+    if (with->moe.score != TT_SCORE_SOFTMAX)
+        dims->moe.score = with->moe.score;
+    if (with->moe.group_rule != TT_GROUP_BEST)
+        dims->moe.group_rule = with->moe.group_rule;
     dims->moe.gates_as_scored = dims->moe.gates_as_scored || with->moe.gates_as_scored;
     dims->moe.balanced = dims->moe.balanced || with->moe.balanced;
     if (with->tied >= 0)
@@ -172,6 +179,30 @@ static void check_heads(struct check *c, struct tt_model_dims *d)
               tt_key_name(TT_KEY_N_HEADS), (long long)(d->n_heads * d->head_dim), MAX_DIM);
 }
 
+/* Groups of experts: of two at least, since two best experts may speak for a group; and room for a token's experts. */
+static void check_groups(struct check *c, const struct tt_moe *moe)
+{
+    const enum tt_key *about = ABOUT(TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR);
+    long long groups = moe->groups, kept = moe->kept_groups, experts = moe->experts, each;
+
+    if (groups == 0 || groups == 1)
+        return;
+    if (groups < 0 || groups > MAX_GROUPS) {
+        fault(c, about, "experts are in %lld groups; there must be 1..%d", groups, MAX_GROUPS);
+        return;
+    }
+    if (experts % groups != 0 || experts / groups < 2) {
+        fault(c, about, "%lld experts do not divide into %lld groups of two or more", experts, groups);
+        return;
+    }
+    each = experts / groups;
+    if (kept < 1 || kept > groups)
+        fault(c, about, "a token's experts are in %lld of %lld groups; there must be 1..%lld", kept, groups, groups);
+    else if (moe->top_k > kept * each)
+        fault(c, about, "%lld experts for each token, and %lld groups of %lld experts have %lld", (long long)moe->top_k,
+              kept, each, kept * each);
+}
+
 /* Not keys of titan's, but for the last two: they come from a flavor or from the folder of the model. */
 static void check_experts(struct check *c, struct tt_model_dims *d)
 {
@@ -190,6 +221,10 @@ static void check_experts(struct check *c, struct tt_model_dims *d)
     if (moe->top_k < 1 || moe->top_k > moe->experts)
         fault(c, about, "%lld experts for each token, of %lld; there must be 1..%lld", (long long)moe->top_k,
               (long long)moe->experts, (long long)moe->experts);
+    else
+        check_groups(c, moe);
+    if (!(moe->route_scale >= 0.0) || !isfinite(moe->route_scale))
+        fault(c, about, "the gates of experts are multiplied by %g; it must be positive", moe->route_scale);
     if (moe->ffn_dim < 1 || moe->ffn_dim > MAX_DIM)
         fault(c, about, "experts are %lld wide; their width must lie in 1..%d", (long long)moe->ffn_dim, MAX_DIM);
     if (moe->dense_layers < 0 || moe->dense_layers > d->n_layers)

@@ -26,10 +26,15 @@ struct tt_lora {
 struct tt_moe {
     int64_t experts; /* 0: none, all layers are dense */
     int64_t top_k;
-    int64_t ffn_dim;      /* width of an expert; 0 in overrides and flavors: as tt_model_dims.ffn_dim */
-    int64_t dense_layers; /* the first layers, which have a dense feed-forward */
-    bool gates_as_scored; /* a token's gates are not divided by their sum */
-    bool balanced;        /* debugging: experts get tokens in turn, whatever the router says */
+    int64_t ffn_dim;            /* width of an expert; 0 in overrides and flavors: as tt_model_dims.ffn_dim */
+    int64_t dense_layers;       /* the first layers, which have a dense feed-forward */
+    bool gates_as_scored;       /* a token's gates are not divided by their sum */
+    bool balanced;              /* debugging: experts get tokens in turn, whatever the router says */
+    enum tt_router_score score; /* what the router makes of its logits */
+    int64_t groups;             /* of neighbouring experts; 0: none */
+    int64_t kept_groups;        /* that a token's experts are in */
+    enum tt_group_rule group_rule;
+    double route_scale; /* gates are multiplied by it; 0: 1 */
 };
 
 /* Sizes of a model; in overrides 0 (or rope.theta 0, norm_eps 0, tied -1) means "from the flavor". */

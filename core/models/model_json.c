@@ -7,25 +7,34 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/models/lora.h"
 
-/* norm_eps is a float, tied an int (FLAG); the rest is int64_t or double. An OPTIONAL is an int64_t that may be missing
- * (0). */
-enum kind { INT, OPTIONAL, FLAG, BOOL, FLOAT, REAL };
+/* norm_eps is a float, tied an int (FLAG), a WORD an enum; the rest is int64_t or double. An OPTIONAL is an int64_t, and
+ * an OPTIONAL_REAL a double, that may be missing (0), as a WORD may be: the first of its words. */
+enum kind { INT, OPTIONAL, FLAG, BOOL, FLOAT, REAL, OPTIONAL_REAL, WORD };
 
 struct field {
     const char *key;
     enum kind kind;
-    size_t offset; /* in struct tt_model_dims */
+    size_t offset;            /* in struct tt_model_dims */
+    const char *const *words; /* of a WORD, ended by NULL */
 };
 
-#define FIELD(key, kind, member)                              \
-    {                                                         \
-        (key), (kind), offsetof(struct tt_model_dims, member) \
+#define FIELD(key, kind, member)                                    \
+    {                                                               \
+        (key), (kind), offsetof(struct tt_model_dims, member), NULL \
     }
+#define WORD_FIELD(key, member, words)                               \
+    {                                                                \
+        (key), WORD, offsetof(struct tt_model_dims, member), (words) \
+    }
+
+static const char *const scores[] = {[TT_SCORE_SOFTMAX] = "softmax", [TT_SCORE_SIGMOID] = "sigmoid", NULL};
+static const char *const group_rules[] = {[TT_GROUP_BEST] = "best", [TT_GROUP_TWO_BEST] = "two_best", NULL};
 
 static const struct field fields[] = {
     FIELD("dim", INT, dim),
@@ -59,6 +68,11 @@ static const struct field moe_fields[] = {
     FIELD("ffn_dim", INT, moe.ffn_dim),
     FIELD("dense_layers", INT, moe.dense_layers),
     FIELD("gates_as_scored", BOOL, moe.gates_as_scored),
+    WORD_FIELD("score", moe.score, scores),
+    FIELD("groups", OPTIONAL, moe.groups),
+    FIELD("kept_groups", OPTIONAL, moe.kept_groups),
+    WORD_FIELD("group_rule", moe.group_rule, group_rules),
+    FIELD("route_scale", OPTIONAL_REAL, moe.route_scale),
 };
 
 enum {
@@ -83,7 +97,10 @@ static json_t *field_json(const struct tt_model_dims *dims, const struct field *
     case FLOAT:
         return json_real((double)*(const float *)at);
     case REAL:
+    case OPTIONAL_REAL:
         return json_real(*(const double *)at);
+    case WORD:
+        return json_string(field->words[*(const unsigned *)(const void *)at]);
     }
     return NULL;
 }
@@ -127,6 +144,19 @@ char *tt_model_json_text(const struct tt_model *model)
     return text;
 }
 
+static int read_word(const json_t *value, const struct field *field, const char *where, unsigned *ret_word)
+{
+    const char *word = json_string_value(value);
+
+    for (unsigned i = 0; word && field->words[i]; i++) {
+        if (strcmp(field->words[i], word) == 0) {
+            *ret_word = i;
+            return 0;
+        }
+    }
+    return value ? tt_fail(TT_EDATA, "'%s': '%s' has a value that is not known", where, field->key) : 0;
+}
+
 static int read_field(const json_t *json, const struct field *field, const char *where, struct tt_model_dims *dims)
 {
     const json_t *value = json_object_get(json, field->key);
@@ -155,8 +185,15 @@ static int read_field(const json_t *json, const struct field *field, const char 
         TT_TRY(tt_json_get_real(json, field->key, where, &real));
         *(float *)(void *)at = (float)real;
         break;
+    case OPTIONAL_REAL:
+        if (!value)
+            break;
+        /* fall through */
     case REAL:
         TT_TRY(tt_json_get_real(json, field->key, where, (double *)(void *)at));
+        break;
+    case WORD:
+        TT_TRY(read_word(value, field, where, (unsigned *)(void *)at));
         break;
     }
 out:

@@ -13,7 +13,7 @@
 enum { VOCAB = 11 };
 
 /* The next parameter, of shape (rows, width), or (width) if rows is 0. "w" is a weight, "x" takes the part of an
- * activation. */
+ * activation, "f" is float32 whatever nodes compute in. */
 static int named(struct tt_graph *graph, char kind, int64_t rows, int64_t width)
 {
     int64_t shape[2] = {rows, width};
@@ -581,12 +581,12 @@ static void build_llama_documents(struct tt_graph *graph)
 /* The weights of a layer of experts of width M. */
 struct experts {
     struct tt_attr attr;
-    int gate, w1, w2, w3;
+    int gate, w1, w2, w3, bias;
 };
 
 static struct experts experts_of(struct tt_graph *graph, int64_t dim, int64_t width, struct tt_attr attr)
 {
-    struct experts e = {.attr = attr};
+    struct experts e = {.attr = attr, .bias = TT_NONE};
 
     e.gate = param(graph, attr.experts, dim);
     e.w1 = matrices(graph, attr.experts, width, dim);
@@ -598,7 +598,7 @@ static struct experts experts_of(struct tt_graph *graph, int64_t dim, int64_t wi
 /* ret_combine: what COMBINE reads. */
 static int run_experts(struct tt_graph *graph, const struct experts *e, int x, int *ret_combine)
 {
-    int in[2] = {x, e->gate}, router = tt_graph_node(graph, TT_OP_ROUTER, "y", in, 2, &e->attr), sent, h;
+    int in[3] = {x, e->gate, e->bias}, router = tt_graph_node(graph, TT_OP_ROUTER, "y", in, 3, &e->attr), sent, h;
     const int *chosen = graph->nodes[router].out;
     int rows[2] = {x, chosen[0]}, gates = chosen[1], places, ends;
 
@@ -628,7 +628,7 @@ static void build_experts_of(struct tt_graph *graph, int64_t rows, struct tt_att
 /* Experts without rows. A small step, so that no token changes its experts. */
 static void build_experts(struct tt_graph *graph)
 {
-    build_experts_of(graph, 4, (struct tt_attr){.experts = 7, .top_k = 2, .normalize = true});
+    build_experts_of(graph, 4, (struct tt_attr){.experts = 7, .top_k = 2, .router = {.normalize = true}});
 }
 
 static void build_experts_plain(struct tt_graph *graph)
@@ -639,7 +639,43 @@ static void build_experts_plain(struct tt_graph *graph)
 /* More rows than a tile. */
 static void build_experts_balanced(struct tt_graph *graph)
 {
-    build_experts_of(graph, 75, (struct tt_attr){.experts = 4, .top_k = 3, .normalize = true, .balanced = true});
+    build_experts_of(graph, 75,
+                     (struct tt_attr){.experts = 4, .top_k = 3, .router = {.normalize = true, .balanced = true}});
+}
+
+static void build_routed(struct tt_graph *graph, int64_t rows, bool biased, int top_k, struct tt_router router)
+{
+    struct experts e;
+    int x, in[3];
+
+    inputs(graph, 1, rows);
+    x = activation(graph, rows, 6);
+    e = experts_of(graph, 6, 5, (struct tt_attr){.experts = 8, .top_k = top_k, .router = router});
+    if (biased)
+        e.bias = frozen(graph, named(graph, 'f', 0, 8));
+    head(graph, add(graph, run_experts(graph, &e, x, in), x), TT_NONE);
+}
+
+static void build_experts_scaled(struct tt_graph *graph)
+{
+    build_routed(graph, 2, false, 2, (struct tt_router){.scale = 2.5F, .groups = 4, .kept_groups = 2});
+}
+
+static void build_experts_sigmoid(struct tt_graph *graph)
+{
+    build_routed(graph, 4, false, 2, (struct tt_router){.score = TT_SCORE_SIGMOID, .scale = 1.5F});
+}
+
+/* DeepSeek-V3's. */
+static void build_experts_biased(struct tt_graph *graph)
+{
+    build_routed(graph, 4, true, 3,
+                 (struct tt_router){.score = TT_SCORE_SIGMOID,
+                                    .normalize = true,
+                                    .scale = 2.5F,
+                                    .groups = 4,
+                                    .kept_groups = 2,
+                                    .group_rule = TT_GROUP_TWO_BEST});
 }
 
 /* The same experts twice; the rows of the second are combined twice with the same gates. */
@@ -650,7 +686,8 @@ static void build_experts_again(struct tt_graph *graph)
 
     inputs(graph, 1, 6);
     x = activation(graph, 6, 6);
-    e = experts_of(graph, 6, 5, (struct tt_attr){.experts = 4, .top_k = 2, .normalize = true, .balanced = true});
+    e = experts_of(graph, 6, 5,
+                   (struct tt_attr){.experts = 4, .top_k = 2, .router = {.normalize = true, .balanced = true}});
     y = add(graph, run_experts(graph, &e, x, in), x);
     y = run_experts(graph, &e, rmsnorm(graph, y, param(graph, 0, 6)), in);
     head(graph, add(graph, y, op(graph, TT_OP_COMBINE, NULL, in[0], in[1], in[2])), TT_NONE);
@@ -784,6 +821,9 @@ const struct grad_case grad_cases[] = {
     {"attention: documents, two tiles of keys", build_attention_documents_long, 0.15},
     {"experts", build_experts, 0.005},
     {"experts: gates as they are", build_experts_plain, 0.02},
+    {"experts: groups of a softmax, scaled", build_experts_scaled, 0.005},
+    {"experts: sigmoid", build_experts_sigmoid, 0.005},
+    {"experts: sigmoid, bias, groups, normalized", build_experts_biased, 0.005},
     {"experts: in turn", build_experts_balanced, 0.05},
     {"experts: accumulated", build_experts_again, 0.02},
     {"scale", build_scale, 0.05},

@@ -30,7 +30,7 @@ void interp_use_bf16(struct tt_graph *graph)
     for (int v = 0; v < graph->n_values; v++) {
         struct tt_value *value = &graph->values[v];
 
-        if (value->kind != TT_VALUE_PARAM)
+        if (value->kind != TT_VALUE_PARAM || value->name[0] == 'f')
             continue;
         value->dtype = TT_BF16;
         if (value->name[0] == 'x' && !is_table(graph, v))

@@ -33,7 +33,8 @@ struct interp {
 
 /**
  * Makes a forward graph compute in bfloat16. What stands for an activation in cases.c (its name begins with x) becomes
- * one without a producer, so that its gradient is bfloat16 too; a table of embeddings stays a parameter.
+ * one without a producer, so that its gradient is bfloat16 too; a table of embeddings stays a parameter, and what is
+ * float32 in any case (f) stays so.
  */
 void interp_use_bf16(struct tt_graph *graph);
 

@@ -41,6 +41,13 @@ static void impossible_experts_are_refused(void **state)
         {{.moe = {.experts = 1 << 20}, .tied = -1}, "the model has 1048576 experts; there must be 1..16384"},
         {{.moe = {.ffn_dim = -3}, .tied = -1}, "experts are -3 wide"},
         {{.moe = {.dense_layers = 9}, .tied = -1}, "9 layers without experts, of 8 layers"},
+        {{.moe = {.groups = 5}, .tied = -1}, "64 experts do not divide into 5 groups of two or more"},
+        {{.moe = {.groups = 64}, .tied = -1}, "64 experts do not divide into 64 groups of two or more"},
+        {{.moe = {.groups = 65}, .tied = -1}, "experts are in 65 groups; there must be 1..64"},
+        {{.moe = {.groups = 8}, .tied = -1}, "a token's experts are in 0 of 8 groups; there must be 1..8"},
+        {{.moe = {.groups = 32, .kept_groups = 3}, .tied = -1},
+         "8 experts for each token, and 3 groups of 2 experts have 6"},
+        {{.moe = {.route_scale = -1.0}, .tied = -1}, "the gates of experts are multiplied by -1"},
         {{.lora = {.rank = 2, .alpha = 1.0, .modules = 1U << 6}, .tied = -1}, "experts have no adapters"},
     };
     const struct tt_model_dims balanced = {.moe = {.balanced = true}, .tied = -1};

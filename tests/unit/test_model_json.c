@@ -41,7 +41,14 @@ static void a_checkpoint_says_which_model_it_is(void **state)
 {
     const struct tt_model_dims odd = {
         .dim = 96, .n_heads = 6, .n_kv_heads = 2, .head_dim = 10, .norm_eps = 3e-7F, .rope = {.theta = 1e4}, .tied = 1};
+    const struct tt_model_dims routed = {.moe = {.score = TT_SCORE_SIGMOID,
+                                                 .groups = 8,
+                                                 .kept_groups = 4,
+                                                 .group_rule = TT_GROUP_TWO_BEST,
+                                                 .route_scale = 2.5},
+                                         .tied = -1};
     struct tt_model *model = NULL;
+    char *text;
 
     for (int r = 0; r < tt_model_n_rows; r++) {
         for (int f = 0; f < tt_model_rows[r]->n_flavors; f++) {
@@ -53,6 +60,13 @@ static void a_checkpoint_says_which_model_it_is(void **state)
     }
     assert_int_equal(tt_model_new("llama3", "debugmodel", &odd, NULL, &model), 0);
     check_model_json(model);
+    tt_model_free(model);
+    assert_int_equal(tt_model_new("qwen3", "debugmodel_moe", &routed, NULL, &model), 0);
+    check_model_json(model);
+    text = tt_model_json_text(model);
+    assert_non_null(strstr(text, "\"score\": \"sigmoid\""));
+    assert_non_null(strstr(text, "\"group_rule\": \"two_best\""));
+    tt_free(text);
     tt_model_free(model);
     model = NULL;
     assert_int_equal(tt_model_json_load("/nonexistent/model.json", &model), TT_EDATA);

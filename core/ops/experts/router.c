@@ -1,28 +1,45 @@
 /* SPDX-License-Identifier: MIT
  *
  * ROUTER: which experts see each token, and with which weights. All arithmetic after the product is in float32.
- *   in   x (N, D), w (X, D)
+ *   in   x (N, D), w (X, D), bias (X) F32 or none: added to the scores where experts are chosen, and nowhere else
  *   out  ids (N, k) I32: of each token, ascending
  *        gates (N, k) F32: the weights of these experts
- *        scores (N, X) F32: softmax(x w^T)
- *   attr top_k (k), normalize, balanced
+ *        scores (N, X) F32: softmax or sigmoid of x w^T
+ *   attr top_k (k), router
  *   The k experts are those with the largest scores, and of equal scores those with the smaller ids, so the choice is
- *   defined for all inputs. normalize: the gates of a token are divided by their sum. balanced: slot i of all N k slots
- *   gets expert i mod X instead, with its score (to measure speed without imbalance).
+ *   defined for all inputs. With groups, experts of the best kept_groups groups only; of equal groups, the first ones.
+ *   normalize: the gates of a token are divided by their sum, of sigmoids by their sum + 1e-20, since it may be 0.
+ *   balanced: slot i of all N k slots gets expert i mod X instead, with its score (to measure speed without imbalance).
  *
- * ROUTER_BWD: through the gates; the choice itself has no gradient.
+ * ROUTER_BWD: through the gates; the choice itself, and so the bias, has no gradient.
  *   in   dgates (N, k) F32, ids, gates, scores, x, w, acc of x or none, acc of w or none
  *   out  dx = [acc +] dlogits w, may take acc's memory; dw = [acc +] dlogits^T x, may take acc's memory
  */
+#include <math.h>
 #include <string.h>
 
 #include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
 #include "core/ops/rule.h"
 
-enum { TILE_ROWS = 64, LINE = 16 /* floats of a cache line */ };
+enum { TILE_ROWS = 64, LINE = 16 /* floats of a cache line */, MOST_GROUPS = 64 };
+
+static const float least_sum = 1e-20F; /* transformers' */
 
 /* --- forward --- */
+
+/* Whether the options are possible with X experts: groups of at least two that have room for k experts. */
+static bool options_fit(const struct tt_attr *attr, int64_t experts)
+{
+    const struct tt_router *r = &attr->router;
+
+    if (attr->top_k < 1 || attr->top_k > experts || r->scale < 0.0F)
+        return false;
+    if (r->groups <= 1)
+        return true;
+    return r->groups <= MOST_GROUPS && experts % r->groups == 0 && experts / r->groups >= 2 && r->kept_groups >= 1 &&
+           r->kept_groups <= r->groups && attr->top_k <= r->kept_groups * (experts / r->groups);
+}
 
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
@@ -30,9 +47,11 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     int64_t chosen[2] = {tt_value_rows(&x), node->attr.top_k}, scores[2] = {tt_value_rows(&x), w.shape[0]};
     int rc = 0;
 
-    if (x.ndim < 2 || w.ndim != 2 || tt_value_width(&x) != w.shape[1] || node->attr.top_k < 1 ||
-        node->attr.top_k > w.shape[0])
-        return tt_op_mismatch(graph, node, "x (N, D), w (X, D), 1 <= top_k <= X");
+    if (x.ndim < 2 || w.ndim != 2 || tt_value_width(&x) != w.shape[1] || !options_fit(&node->attr, w.shape[0]) ||
+        (node->in[2] != TT_NONE && tt_value_elements(&graph->values[node->in[2]]) != w.shape[0]))
+        return tt_op_mismatch(graph, node,
+                              "x (N, D), w (X, D), bias (X), 1 <= top_k <= X, and groups of at least two experts that "
+                              "divide X and have top_k of them");
     TT_TRY(tt_op_output(graph, node, 0, name, "experts", 2, chosen));
     TT_TRY(tt_op_output(graph, node, 1, name, "gates", 2, chosen));
     TT_TRY(tt_op_output(graph, node, 2, name, NULL, 2, scores));
@@ -84,6 +103,15 @@ static void softmax(float *row, int64_t n)
         row[i] /= sum;
 }
 
+static void sigmoid(float *row, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        row[i] = -row[i];
+    tt_kernels()->exp(row, row, n);
+    for (int64_t i = 0; i < n; i++)
+        row[i] = 1.0F / (1.0F + row[i]);
+}
+
 /* Puts an expert among the n that are chosen already, in ascending order. */
 static void insert(int32_t *ids, int n, int32_t expert)
 {
@@ -101,15 +129,71 @@ static bool is_chosen(const int32_t *ids, int n, int64_t expert)
     return false;
 }
 
-/* Valid ids also if scores are not numbers: the loss shows these. */
-static void choose(int32_t *ids, const float *scores, int k, int64_t experts)
+/* What decides the choice: a token's scores, each plus the bias of its expert. */
+struct choice {
+    const float *scores, *bias; /* (X); no bias: NULL */
+};
+
+static float value_of(const struct choice *c, int64_t expert)
 {
+    return c->bias ? c->scores[expert] + c->bias[expert] : c->scores[expert];
+}
+
+/* The best of the experts from `from` to `end` that are not among the n chosen ones; the first if none compares. */
+static int64_t best_of(const struct choice *c, const int32_t *chosen, int n, int64_t from, int64_t end)
+{
+    int64_t best = TT_NONE;
+
+    for (int64_t i = from; i < end; i++)
+        if ((best == TT_NONE || value_of(c, i) > value_of(c, best)) && !is_chosen(chosen, n, i))
+            best = i;
+    return best;
+}
+
+static float group_value(const struct choice *c, enum tt_group_rule rule, int64_t from, int64_t end)
+{
+    int32_t first = (int32_t)best_of(c, NULL, 0, from, end);
+    float best = value_of(c, first);
+
+    return rule == TT_GROUP_TWO_BEST ? best + value_of(c, best_of(c, &first, 1, from, end)) : best;
+}
+
+/* Which groups a token's experts may be in, as bits. */
+static uint64_t kept_groups(const struct choice *c, const struct tt_router *r, int64_t experts)
+{
+    float value[MOST_GROUPS];
+    int64_t each = experts / r->groups;
+    uint64_t kept = 0;
+
+    for (int g = 0; g < r->groups; g++)
+        value[g] = group_value(c, r->group_rule, g * each, (g + 1) * each);
+    for (int n = 0; n < r->kept_groups; n++) {
+        int best = TT_NONE;
+
+        for (int g = 0; g < r->groups; g++)
+            if ((best == TT_NONE || value[g] > value[best]) && !(kept & UINT64_C(1) << g))
+                best = g;
+        kept |= UINT64_C(1) << best;
+    }
+    return kept;
+}
+
+/* Valid ids also if scores are not numbers: the loss shows these. */
+static void choose(int32_t *ids, const struct choice *c, const struct tt_router *r, int k, int64_t experts)
+{
+    int groups = r->groups > 1 ? r->groups : 1;
+    uint64_t kept = groups > 1 ? kept_groups(c, r, experts) : 1;
+    int64_t each = experts / groups;
+
     for (int chosen = 0; chosen < k; chosen++) {
         int64_t best = TT_NONE;
 
-        for (int64_t i = 0; i < experts; i++)
-            if ((best == TT_NONE || scores[i] > scores[best]) && !is_chosen(ids, chosen, i))
-                best = i;
+        for (int g = 0; g < groups; g++) {
+            int64_t of_group = kept & UINT64_C(1) << g ? best_of(c, ids, chosen, g * each, (g + 1) * each) : TT_NONE;
+
+            if (of_group != TT_NONE && (best == TT_NONE || value_of(c, of_group) > value_of(c, best)))
+                best = of_group;
+        }
         insert(ids, chosen, (int32_t)best);
     }
 }
@@ -120,28 +204,49 @@ static void choose_in_turn(int32_t *ids, int64_t row, int k, int64_t experts)
         insert(ids, j, (int32_t)((row * k + j) % experts));
 }
 
+static float scale_of(const struct tt_router *r)
+{
+    return r->scale > 0.0F ? r->scale : 1.0F;
+}
+
+/* The scores of the chosen experts as their weights. */
+static void weigh(const struct tt_router *r, const int32_t *ids, const float *scores, int k, float *gates)
+{
+    float sum = 0.0F, scale = scale_of(r);
+
+    for (int j = 0; j < k; j++)
+        sum += gates[j] = scores[ids[j]];
+    if (r->score == TT_SCORE_SIGMOID)
+        sum += least_sum;
+    for (int j = 0; j < k && r->normalize; j++)
+        gates[j] /= sum;
+    for (int j = 0; j < k && scale != 1.0F; j++)
+        gates[j] *= scale;
+}
+
 static void run_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
-    const struct tt_attr *attr = &call->node->attr;
+    const struct tt_router *router = &call->node->attr.router;
     int64_t experts = tt_value_width(tt_call_out(call, 2));
     struct tt_range part = tt_tile_range(tt_value_rows(tt_call_out(call, 2)), TILE_ROWS, tile);
-    int k = attr->top_k;
+    int k = call->node->attr.top_k;
 
     (void)worker;
     for (int64_t r = part.begin; r < part.begin + part.n; r++) {
         int32_t *ids = (int32_t *)call->out[0] + r * k;
-        float *gates = (float *)call->out[1] + r * k, *scores = (float *)call->out[2] + r * experts, sum = 0.0F;
+        float *scores = (float *)call->out[2] + r * experts;
+        const struct choice choice = {scores, call->in[2]};
 
-        softmax(scores, experts);
-        if (attr->balanced)
+        if (router->score == TT_SCORE_SIGMOID)
+            sigmoid(scores, experts);
+        else
+            softmax(scores, experts);
+        if (router->balanced)
             choose_in_turn(ids, r, k, experts);
         else
-            choose(ids, scores, k, experts);
-        for (int j = 0; j < k; j++)
-            sum += gates[j] = scores[ids[j]];
-        for (int j = 0; j < k && attr->normalize; j++)
-            gates[j] /= sum;
+            choose(ids, &choice, router, k, experts);
+        weigh(router, ids, scores, k, (float *)call->out[1] + r * k);
     }
 }
 
@@ -207,18 +312,26 @@ static void products_of(const struct tt_graph *graph, const struct tt_node *node
         .bf16 = bf16, .trans_a = true, .m = experts, .n = d, .k = n, .lda = experts, .ldb = d, .ldc = d};
 }
 
-/* Through the gates of a token: the gradient of each expert's logit. */
+/*
+ * Through the gates of a token: the gradient of each expert's logit. A normalized gate falls with the other chosen
+ * experts' scores. A softmax falls with all logits; so the normalized gates of a softmax are one of the chosen logits.
+ */
 static void logits_grad(const struct tt_attr *attr, const float *dgates, const int32_t *ids, const float *gates,
                         const float *scores, int64_t experts, float *dlogits)
 {
-    float mean = 0.0F;
+    bool sigmoid = attr->router.score == TT_SCORE_SIGMOID, normalize = attr->router.normalize;
+    float sum = 0.0F, mean;
 
     for (int j = 0; j < attr->top_k; j++)
-        mean += gates[j] * dgates[j]; /* normalized: of the gradients; else scores are gates, and it is softmax's */
+        sum += gates[j] * dgates[j];
     for (int64_t i = 0; i < experts; i++)
-        dlogits[i] = attr->normalize ? 0.0F : -scores[i] * mean;
-    for (int j = 0; j < attr->top_k; j++)
-        dlogits[ids[j]] = gates[j] * (dgates[j] - mean);
+        dlogits[i] = normalize || sigmoid ? 0.0F : -scores[i] * sum;
+    mean = sigmoid && !normalize ? 0.0F : sum / scale_of(&attr->router);
+    for (int j = 0; j < attr->top_k; j++) {
+        float slope = gates[j] * (dgates[j] - mean);
+
+        dlogits[ids[j]] = sigmoid ? slope * (1.0F - scores[ids[j]]) : slope;
+    }
 }
 
 /* Floats before the scratch of the products: dlogits, in bfloat16 again if products are. */
@@ -291,7 +404,7 @@ static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, s
 const struct tt_op_row tt_op_router = {
     .name = "router",
     .routes = true,
-    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_IDS, TT_TYPE_F32, TT_TYPE_F32},
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .weight = TT_WEIGHT_MATMUL,
