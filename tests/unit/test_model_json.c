@@ -64,8 +64,8 @@ static void a_checkpoint_says_which_model_it_is(void **state)
     assert_int_equal(tt_model_new("qwen3", "debugmodel_moe", &routed, NULL, &model), 0);
     check_model_json(model);
     text = tt_model_json_text(model);
-    assert_non_null(strstr(text, "\"score\": \"sigmoid\""));
-    assert_non_null(strstr(text, "\"group_rule\": \"two_best\""));
+    assert_non_null(strstr(text, "\"score\":\"sigmoid\""));
+    assert_non_null(strstr(text, "\"group_rule\":\"two_best\""));
     tt_free(text);
     tt_model_free(model);
     model = NULL;

@@ -68,7 +68,6 @@ static void ties_and_biases(void **state)
     struct tt_attr attr = {.experts = EXPERTS, .top_k = 2, .router = {.score = TT_SCORE_SIGMOID}};
     static struct routed got;
 
-    (void)state;
     route(x, 2, &attr, NULL, &got);
     check_ids(&got, 0, 2, (const int32_t[]){1, 2});
     check_ids(&got, 1, 2, (const int32_t[]){0, 1});
@@ -88,7 +87,6 @@ static void groups(void **state)
     struct tt_attr attr = {.experts = EXPERTS, .top_k = 2, .router = {.groups = 4, .kept_groups = 2}};
     static struct routed got;
 
-    (void)state;
     attr.router.score = TT_SCORE_SIGMOID;
     route(x, 1, &attr, NULL, &got);
     check_ids(&got, 0, 2, (const int32_t[]){0, 6});
@@ -110,7 +108,6 @@ static void no_sum(void **state)
         .experts = EXPERTS, .top_k = 2, .router = {.score = TT_SCORE_SIGMOID, .normalize = true, .scale = 2.5F}};
     static struct routed got;
 
-    (void)state;
     route(x, 1, &attr, NULL, &got);
     check_ids(&got, 0, 2, (const int32_t[]){0, 1});
     assert_true(got.gates[0] == 0.0F && got.gates[1] == 0.0F);
@@ -218,7 +215,6 @@ static void the_rule(void **state)
     struct tt_rng rng = tt_rng_make(42, "router");
     float bias[EXPERTS];
 
-    (void)state;
     for (int i = 0; i < EXPERTS; i++)
         bias[i] = (float)(0.2 * tt_rng_normal(&rng, (uint64_t)i, 0.0));
     for (size_t i = 0; i < MOST_ROWS * EXPERTS; i++) /* few values, so that there are ties */
