@@ -13,8 +13,8 @@
 #include "core/base/mem.h"
 #include "core/models/lora.h"
 
-/* norm_eps is a float, tied an int (FLAG), a WORD an enum; the rest is int64_t or double. An OPTIONAL is an int64_t, and
- * an OPTIONAL_REAL a double, that may be missing (0), as a WORD may be: the first of its words. */
+/* norm_eps is a float, tied an int (FLAG), a WORD an enum; the rest is int64_t or double. An OPTIONAL is an int64_t
+ * and an OPTIONAL_REAL a double that may be missing (0), as a WORD may be: the first of its words. */
 enum kind { INT, OPTIONAL, FLAG, BOOL, FLOAT, REAL, OPTIONAL_REAL, WORD };
 
 struct field {

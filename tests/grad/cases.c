@@ -5,90 +5,9 @@
  */
 #include "tests/grad/cases.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
-#include "core/ops/op.h"
-
-enum { VOCAB = 11 };
-
-/* The next parameter, of shape (rows, width), or (width) if rows is 0. "w" is a weight, "x" takes the part of an
- * activation, "f" is float32 whatever nodes compute in. */
-static int named(struct tt_graph *graph, char kind, int64_t rows, int64_t width)
-{
-    int64_t shape[2] = {rows, width};
-    int index = 0;
-    char name[32];
-
-    for (int v = 0; v < graph->n_values; v++)
-        index += graph->values[v].kind == TT_VALUE_PARAM;
-    (void)snprintf(name, sizeof name, "%c%d", kind, index);
-    return rows ? tt_graph_param(graph, index, 0, TT_F32, name, 2, shape)
-                : tt_graph_param(graph, index, 0, TT_F32, name, 1, &width);
-}
-
-static int param(struct tt_graph *graph, int64_t rows, int64_t width)
-{
-    return named(graph, 'w', rows, width);
-}
-
-/* The weights of experts: a matrix each. */
-static int matrices(struct tt_graph *graph, int64_t experts, int64_t rows, int64_t width)
-{
-    int value = named(graph, 'w', experts * rows, width);
-
-    graph->values[value].ndim = 3;
-    graph->values[value].shape[0] = experts;
-    graph->values[value].shape[1] = rows;
-    graph->values[value].shape[2] = width;
-    return value;
-}
-
-static int activation(struct tt_graph *graph, int64_t rows, int64_t width)
-{
-    return named(graph, 'x', rows, width);
-}
-
-static int op(struct tt_graph *graph, enum tt_op_id id, const struct tt_attr *attr, int a, int b, int c)
-{
-    int in[TT_MAX_INPUTS] = {a, b, c}, n_in = 0;
-
-    while (tt_op_row(id)->in[n_in] != TT_TYPE_NONE)
-        n_in++;
-    if (id == TT_OP_ATTENTION || id == TT_OP_ROPE || id == TT_OP_POSITION)
-        in[n_in - 1] = graph->positions;
-    return tt_graph_out(graph, tt_graph_node(graph, id, "y", in, n_in, attr));
-}
-
-static int add(struct tt_graph *graph, int a, int b)
-{
-    return op(graph, TT_OP_ADD, NULL, a, b, TT_NONE);
-}
-
-static void inputs(struct tt_graph *graph, int64_t batch, int64_t seq_len)
-{
-    int64_t shape[2] = {batch, seq_len};
-
-    graph->tokens = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "tokens", 2, shape);
-    graph->labels = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "labels", 2, shape);
-    if (graph->documents)
-        graph->positions = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "positions", 2, shape);
-}
-
-static void table(struct tt_graph *graph, int64_t seq_len, int64_t head_dim)
-{
-    int64_t shape[3] = {seq_len, head_dim / 2, 2};
-
-    graph->rope_table = tt_graph_value(graph, TT_VALUE_CONST, TT_F32, "rope", 3, shape);
-}
-
-/* Ends a graph with the head. w is (VOCAB, width of x), or new if TT_NONE. */
-static void head(struct tt_graph *graph, int x, int w)
-{
-    if (w == TT_NONE)
-        w = param(graph, VOCAB, tt_value_width(&graph->values[x]));
-    graph->token_loss = op(graph, TT_OP_HEAD_LOSS, NULL, x, w, graph->labels);
-}
+#include "tests/grad/build.h"
 
 static void build_head(struct tt_graph *graph)
 {
@@ -108,12 +27,6 @@ static void build_head_slices(struct tt_graph *graph)
 {
     inputs(graph, 1, 7);
     head(graph, activation(graph, 7, 3), param(graph, 4099, 3));
-}
-
-static int frozen(struct tt_graph *graph, int value)
-{
-    graph->values[value].constant = true;
-    return value;
 }
 
 static void add_z_loss(struct tt_graph *graph, float coefficient)
@@ -254,11 +167,6 @@ static void build_embedding_tied(struct tt_graph *graph)
     w = param(graph, VOCAB, 6);
     x = op(graph, TT_OP_EMBEDDING, NULL, graph->tokens, w, TT_NONE);
     head(graph, op(graph, TT_OP_LINEAR, NULL, x, param(graph, 6, 6), TT_NONE), w);
-}
-
-static int rmsnorm(struct tt_graph *graph, int x, int w)
-{
-    return op(graph, TT_OP_RMSNORM, &(struct tt_attr){.eps = 1e-5F}, x, w, TT_NONE);
 }
 
 /* More rows than a block of dw. */
@@ -576,121 +484,6 @@ static void build_llama_documents(struct tt_graph *graph)
 {
     graph->documents = true;
     build_llama(graph, &(struct llama){2, 21, 2, 12, 4, 2, 4, 20, VOCAB, false, false});
-}
-
-/* The weights of a layer of experts of width M. */
-struct experts {
-    struct tt_attr attr;
-    int gate, w1, w2, w3, bias;
-};
-
-static struct experts experts_of(struct tt_graph *graph, int64_t dim, int64_t width, struct tt_attr attr)
-{
-    struct experts e = {.attr = attr, .bias = TT_NONE};
-
-    e.gate = param(graph, attr.experts, dim);
-    e.w1 = matrices(graph, attr.experts, width, dim);
-    e.w2 = matrices(graph, attr.experts, dim, width);
-    e.w3 = matrices(graph, attr.experts, width, dim);
-    return e;
-}
-
-/* ret_combine: what COMBINE reads. */
-static int run_experts(struct tt_graph *graph, const struct experts *e, int x, int *ret_combine)
-{
-    int in[3] = {x, e->gate, e->bias}, router = tt_graph_node(graph, TT_OP_ROUTER, "y", in, 3, &e->attr), sent, h;
-    const int *chosen = graph->nodes[router].out;
-    int rows[2] = {x, chosen[0]}, gates = chosen[1], places, ends;
-
-    sent = tt_graph_node(graph, TT_OP_DISPATCH, "y", rows, 2, &e->attr);
-    x = graph->nodes[sent].out[0];
-    places = graph->nodes[sent].out[1];
-    ends = graph->nodes[sent].out[2];
-    h = op(graph, TT_OP_SWIGLU, NULL, op(graph, TT_OP_EXPERTS, &e->attr, x, e->w1, ends),
-           op(graph, TT_OP_EXPERTS, &e->attr, x, e->w3, ends), TT_NONE);
-    ret_combine[0] = op(graph, TT_OP_EXPERTS, &e->attr, h, e->w2, ends);
-    ret_combine[1] = gates;
-    ret_combine[2] = places;
-    return op(graph, TT_OP_COMBINE, NULL, ret_combine[0], gates, places);
-}
-
-static void build_experts_of(struct tt_graph *graph, int64_t rows, struct tt_attr attr)
-{
-    struct experts e;
-    int x, in[3];
-
-    inputs(graph, 1, rows);
-    x = activation(graph, rows, 6);
-    e = experts_of(graph, 6, 5, attr);
-    head(graph, add(graph, run_experts(graph, &e, x, in), x), TT_NONE);
-}
-
-/* Experts without rows. A small step, so that no token changes its experts. */
-static void build_experts(struct tt_graph *graph)
-{
-    build_experts_of(graph, 4, (struct tt_attr){.experts = 7, .top_k = 2, .router = {.normalize = true}});
-}
-
-static void build_experts_plain(struct tt_graph *graph)
-{
-    build_experts_of(graph, 5, (struct tt_attr){.experts = 5, .top_k = 3});
-}
-
-/* More rows than a tile. */
-static void build_experts_balanced(struct tt_graph *graph)
-{
-    build_experts_of(graph, 75,
-                     (struct tt_attr){.experts = 4, .top_k = 3, .router = {.normalize = true, .balanced = true}});
-}
-
-static void build_routed(struct tt_graph *graph, int64_t rows, bool biased, int top_k, struct tt_router router)
-{
-    struct experts e;
-    int x, in[3];
-
-    inputs(graph, 1, rows);
-    x = activation(graph, rows, 6);
-    e = experts_of(graph, 6, 5, (struct tt_attr){.experts = 8, .top_k = top_k, .router = router});
-    if (biased)
-        e.bias = frozen(graph, named(graph, 'f', 0, 8));
-    head(graph, add(graph, run_experts(graph, &e, x, in), x), TT_NONE);
-}
-
-static void build_experts_scaled(struct tt_graph *graph)
-{
-    build_routed(graph, 2, false, 2, (struct tt_router){.scale = 2.5F, .groups = 4, .kept_groups = 2});
-}
-
-static void build_experts_sigmoid(struct tt_graph *graph)
-{
-    build_routed(graph, 4, false, 2, (struct tt_router){.score = TT_SCORE_SIGMOID, .scale = 1.5F});
-}
-
-/* DeepSeek-V3's. */
-static void build_experts_biased(struct tt_graph *graph)
-{
-    build_routed(graph, 4, true, 3,
-                 (struct tt_router){.score = TT_SCORE_SIGMOID,
-                                    .normalize = true,
-                                    .scale = 2.5F,
-                                    .groups = 4,
-                                    .kept_groups = 2,
-                                    .group_rule = TT_GROUP_TWO_BEST});
-}
-
-/* The same experts twice; the rows of the second are combined twice with the same gates. */
-static void build_experts_again(struct tt_graph *graph)
-{
-    struct experts e;
-    int x, y, in[3];
-
-    inputs(graph, 1, 6);
-    x = activation(graph, 6, 6);
-    e = experts_of(graph, 6, 5,
-                   (struct tt_attr){.experts = 4, .top_k = 2, .router = {.normalize = true, .balanced = true}});
-    y = add(graph, run_experts(graph, &e, x, in), x);
-    y = run_experts(graph, &e, rmsnorm(graph, y, param(graph, 0, 6)), in);
-    head(graph, add(graph, y, op(graph, TT_OP_COMBINE, NULL, in[0], in[1], in[2])), TT_NONE);
 }
 
 static void build_scale(struct tt_graph *graph)

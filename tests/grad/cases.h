@@ -25,4 +25,13 @@ struct llama {
 
 void build_llama(struct tt_graph *graph, const struct llama *m);
 
+/* Of cases_experts.c, in the list of cases.c. */
+void build_experts(struct tt_graph *graph);
+void build_experts_plain(struct tt_graph *graph);
+void build_experts_scaled(struct tt_graph *graph);
+void build_experts_sigmoid(struct tt_graph *graph);
+void build_experts_biased(struct tt_graph *graph);
+void build_experts_balanced(struct tt_graph *graph);
+void build_experts_again(struct tt_graph *graph);
+
 #endif

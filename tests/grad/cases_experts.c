@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The graphs with experts (cases.h).
+ */
+#include "tests/grad/build.h"
+#include "tests/grad/cases.h"
+
+/* The weights of a layer of experts of width M. */
+struct experts {
+    struct tt_attr attr;
+    int gate, w1, w2, w3, bias;
+};
+
+static struct experts experts_of(struct tt_graph *graph, int64_t dim, int64_t width, struct tt_attr attr)
+{
+    struct experts e = {.attr = attr, .bias = TT_NONE};
+
+    e.gate = param(graph, attr.experts, dim);
+    e.w1 = matrices(graph, attr.experts, width, dim);
+    e.w2 = matrices(graph, attr.experts, dim, width);
+    e.w3 = matrices(graph, attr.experts, width, dim);
+    return e;
+}
+
+/* ret_combine: what COMBINE reads. */
+static int run_experts(struct tt_graph *graph, const struct experts *e, int x, int *ret_combine)
+{
+    int in[3] = {x, e->gate, e->bias}, router = tt_graph_node(graph, TT_OP_ROUTER, "y", in, 3, &e->attr), sent, h;
+    const int *chosen = graph->nodes[router].out;
+    int rows[2] = {x, chosen[0]}, gates = chosen[1], places, ends;
+
+    sent = tt_graph_node(graph, TT_OP_DISPATCH, "y", rows, 2, &e->attr);
+    x = graph->nodes[sent].out[0];
+    places = graph->nodes[sent].out[1];
+    ends = graph->nodes[sent].out[2];
+    h = op(graph, TT_OP_SWIGLU, NULL, op(graph, TT_OP_EXPERTS, &e->attr, x, e->w1, ends),
+           op(graph, TT_OP_EXPERTS, &e->attr, x, e->w3, ends), TT_NONE);
+    ret_combine[0] = op(graph, TT_OP_EXPERTS, &e->attr, h, e->w2, ends);
+    ret_combine[1] = gates;
+    ret_combine[2] = places;
+    return op(graph, TT_OP_COMBINE, NULL, ret_combine[0], gates, places);
+}
+
+static void build_experts_of(struct tt_graph *graph, int64_t rows, struct tt_attr attr)
+{
+    struct experts e;
+    int x, in[3];
+
+    inputs(graph, 1, rows);
+    x = activation(graph, rows, 6);
+    e = experts_of(graph, 6, 5, attr);
+    head(graph, add(graph, run_experts(graph, &e, x, in), x), TT_NONE);
+}
+
+/* Experts without rows. A small step, so that no token changes its experts. */
+void build_experts(struct tt_graph *graph)
+{
+    build_experts_of(graph, 4, (struct tt_attr){.experts = 7, .top_k = 2, .router = {.normalize = true}});
+}
+
+void build_experts_plain(struct tt_graph *graph)
+{
+    build_experts_of(graph, 5, (struct tt_attr){.experts = 5, .top_k = 3});
+}
+
+/* More rows than a tile. */
+void build_experts_balanced(struct tt_graph *graph)
+{
+    build_experts_of(graph, 75,
+                     (struct tt_attr){.experts = 4, .top_k = 3, .router = {.normalize = true, .balanced = true}});
+}
+
+static void build_routed(struct tt_graph *graph, int64_t rows, bool biased, int top_k, struct tt_router router)
+{
+    struct experts e;
+    int x, in[3];
+
+    inputs(graph, 1, rows);
+    x = activation(graph, rows, 6);
+    e = experts_of(graph, 6, 5, (struct tt_attr){.experts = 8, .top_k = top_k, .router = router});
+    if (biased)
+        e.bias = frozen(graph, named(graph, 'f', 0, 8));
+    head(graph, add(graph, run_experts(graph, &e, x, in), x), TT_NONE);
+}
+
+void build_experts_scaled(struct tt_graph *graph)
+{
+    build_routed(graph, 2, false, 2, (struct tt_router){.scale = 2.5F, .groups = 4, .kept_groups = 2});
+}
+
+void build_experts_sigmoid(struct tt_graph *graph)
+{
+    build_routed(graph, 4, false, 2, (struct tt_router){.score = TT_SCORE_SIGMOID, .scale = 1.5F});
+}
+
+/* DeepSeek-V3's. */
+void build_experts_biased(struct tt_graph *graph)
+{
+    build_routed(graph, 4, true, 3,
+                 (struct tt_router){.score = TT_SCORE_SIGMOID,
+                                    .normalize = true,
+                                    .scale = 2.5F,
+                                    .groups = 4,
+                                    .kept_groups = 2,
+                                    .group_rule = TT_GROUP_TWO_BEST});
+}
+
+/* The same experts twice; the rows of the second are combined twice with the same gates. */
+void build_experts_again(struct tt_graph *graph)
+{
+    struct experts e;
+    int x, y, in[3];
+
+    inputs(graph, 1, 6);
+    x = activation(graph, 6, 6);
+    e = experts_of(graph, 6, 5,
+                   (struct tt_attr){.experts = 4, .top_k = 2, .router = {.normalize = true, .balanced = true}});
+    y = add(graph, run_experts(graph, &e, x, in), x);
+    y = run_experts(graph, &e, rmsnorm(graph, y, param(graph, 0, 6)), in);
+    head(graph, add(graph, y, op(graph, TT_OP_COMBINE, NULL, in[0], in[1], in[2])), TT_NONE);
+}
