@@ -38,10 +38,15 @@ struct rule {
 };
 
 static const struct rule machine_rules[] = {
-    {"GB300", "gb300"},   {"GB200", "gb200"},     {"B200", "b200"},        {"H200", "h200"},
-    {"H800", "h800"},     {"NVL", "h100-nvl"},    {"HBM2e", "h100-hbm2e"}, {"500W", "h100-hbm2e"},
-    {"H100", "h100-sxm"}, {"A100 40", "a100-40"}, {"A100-40", "a100-40"},  {"A100", "a100-80"},
-    {"MI300X", "mi300x"}, {"MI325X", "mi325x"},   {"MI355X", "mi355x"},
+    {"GB300", "gb300"},       {"GB200", "gb200"},
+    {"B300", "b300"},         {"B200", "b200"},
+    {"H200", "h200"},         {"H800", "h800"},
+    {"H100 NVL", "h100-nvl"}, {"H100 PCIe", "h100-pcie"},
+    {"HBM2e", "h100-hbm2e"},  {"500W", "h100-hbm2e"},
+    {"H100", "h100-sxm"},     {"A100 40", "a100-40"},
+    {"A100-40", "a100-40"},   {"A100-SXM4-40", "a100-40"},
+    {"A100", "a100-80"},      {"MI300X", "mi300x"},
+    {"MI325X", "mi325x"},     {"MI355X", "mi355x"},
 };
 
 /* By the words of a row's source; the first that fits. */
@@ -66,7 +71,13 @@ static const struct rule stack_rules[] = {
     {"2304.11277", "fsdp1"},
     {"Primus", "primus"},
     {"ml-engineering", "pytorch-plain"},
+    {"FSDP", "fsdp1-compile"},
+    {"torchtune", "torchtitan-eager-2025"},
 };
+
+/* Of a device that no rule names; nothing is predicted for it. */
+static const struct tt_cluster_machine unknown_machine = {.name = "unknown",
+                                                          .title = "a device that titan has no table of"};
 
 static const char *stack_name(const struct tt_csv *csv, int row)
 {
@@ -78,8 +89,13 @@ static const char *stack_name(const struct tt_csv *csv, int row)
     if (has(notes, "SimpleFSDP"))
         return "torchtitan-simple";
     for (size_t i = 0; !has(source, "torchtitan") && i < sizeof stack_rules / sizeof *stack_rules; i++)
-        if (has(source, stack_rules[i].word))
-            return stack_rules[i].name;
+        if (has(source, stack_rules[i].word)) /* Megatron has fused attention since there are devices after A100 */
+            return strcmp(stack_rules[i].name, "megatron-2023") == 0 && !has(tt_csv_get(csv, row, "gpu"), "A100")
+                       ? "megatron-bridge"
+                       : stack_rules[i].name;
+    if (!has(source, "torchtitan") && !has(source, "2410.06511") && tt_csv_number(csv, row, "dp_shard", 1) <= 1 &&
+        tt_csv_number(csv, row, "tp", 1) * tt_csv_number(csv, row, "pp", 1) > 1) /* tensors cut, copies of the rest */
+        return has(tt_csv_get(csv, row, "gpu"), "A100") ? "megatron-2023" : "megatron-bridge";
     if (has(compile, "graph"))
         return "torchtitan-graph";
     if (has(source, "#1881") || has(source, "#2080"))
@@ -91,7 +107,8 @@ static const char *stack_name(const struct tt_csv *csv, int row)
     return "torchtitan-eager";
 }
 
-static int hardware(const struct tt_csv *csv, int row, const char *where, struct tt_cluster_run *run)
+/* The machine and the stack of a row. */
+static int hardware(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
 {
     const char *gpu = tt_csv_get(csv, row, "gpu"), *name = NULL;
     int rc = 0;
@@ -99,12 +116,11 @@ static int hardware(const struct tt_csv *csv, int row, const char *where, struct
     for (size_t i = 0; !name && i < sizeof machine_rules / sizeof *machine_rules; i++)
         if (has(gpu, machine_rules[i].word))
             name = machine_rules[i].name;
-    if (!name)
-        return tt_fail(TT_EDATA,
-                       "%s: row %s: '%s' is no device that titan knows\nhelp: the column gpu has a name such as A100 "
-                       "80GB SXM or H100 80GB SXM",
-                       where, run->id, gpu);
-    TT_TRY(tt_cluster_machine_find(name, &run->job.machine));
+    run->job.machine = &unknown_machine;
+    if (name)
+        TT_TRY(tt_cluster_machine_find(name, &run->job.machine));
+    else
+        run->excluded = "titan has no table of the device";
     TT_TRY(tt_cluster_stack_find(stack_name(csv, row), &run->job.stack));
 out:
     return rc;
@@ -195,7 +211,7 @@ static enum tt_cluster_again recompute(const struct tt_csv *csv, int row, const 
         return TT_AGAIN_FULL;
     if (has(ac, "attention"))
         return TT_AGAIN_ATTENTION;
-    if (has(ac, "op") || has(ac, "default save"))
+    if (has(ac, "op") || has(ac, "default save") || (strcmp(ac, "selective") == 0 && has(stack, "torchtitan")))
         return TT_AGAIN_OP;
     if (has(ac, "layer") || has(ac, "selective")) {
         *layers = job->shape.layers / 2;
@@ -232,7 +248,7 @@ static double stages(const struct tt_csv *csv, int row, const struct tt_cluster_
     if (strncmp(job->stack->name, "torchtitan", 10) == 0)
         return 2;
     if (strncmp(job->stack->name, "megatron", 8) != 0)
-        return fmax(2, floor(own));
+        return fmax(2, round(own));
     for (int v = 3; v > 1; v--)
         if (fmod(own, v) == 0)
             return v;
@@ -350,7 +366,7 @@ static const char *exclusion(const struct tt_csv *csv, int row, const struct tt_
     return NULL;
 }
 
-static int read_row(const struct tt_csv *csv, int row, const char *where, struct tt_cluster_run *run)
+static int read_row(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
 {
     bool sweep = tt_csv_column(csv, "sweep") >= 0;
     const char *result = tt_csv_get(csv, row, "result"), *notes = tt_csv_get(csv, row, "notes");
@@ -360,10 +376,12 @@ static int read_row(const struct tt_csv *csv, int row, const char *where, struct
     *run = (struct tt_cluster_run){.id = tt_csv_get(csv, row, sweep ? "sweep" : "id"),
                                    .source = tt_csv_get(csv, row, "source"),
                                    .layout_of_sweep = sweep};
-    TT_TRY(hardware(csv, row, where, run));
+    TT_TRY(hardware(csv, row, run));
     run->oom = strcmp(result, "oom") == 0 || strncmp(notes, "OOM:", 4) == 0;
     run->failed = strcmp(result, "error") == 0;
     run->bytes = tt_csv_number(csv, row, "peak_mem_gib", 0) * 1024 * 1024 * 1024;
+    if (run->excluded)
+        return 0;
     if (!model(csv, row, &run->job.shape)) {
         run->excluded = "the model's sizes are unknown";
         return 0;
@@ -406,7 +424,7 @@ int tt_cluster_runs(const struct tt_csv *csv, const char *where, struct tt_clust
             where);
     runs = tt_calloc((size_t)csv->n_rows + 1, sizeof *runs);
     for (int i = 0; i < csv->n_rows; i++)
-        TT_TRY(read_row(csv, i, where, &runs[i]));
+        TT_TRY(read_row(csv, i, &runs[i]));
 out:
     if (rc < 0)
         tt_free(runs);

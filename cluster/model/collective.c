@@ -84,15 +84,24 @@ double tt_cluster_reduce_sec(const struct tt_cluster_job *job, struct tt_cluster
     return ring;
 }
 
-double tt_cluster_exchange_sec(const struct tt_cluster_job *job, struct tt_cluster_group g, double bytes)
+/* Of n places, how many k copies of a token meet that are spread at random. */
+static double places_met(double n, double k)
 {
-    double share = inside, devices = num(job, TT_M_DEVICES);
+    return n * (1 - pow(1 - 1 / n, k));
+}
+
+double tt_cluster_exchange_sec(const struct tt_cluster_job *job, struct tt_cluster_group g, double bytes, double copies)
+{
+    double share = inside, devices = num(job, TT_M_DEVICES), nodes = ceil(g.n / g.near);
     double up = num(job, TT_M_UP_RATE) * num(job, TT_M_UP_SHARE) * share;
     double net = net_rate(job) / devices * num(job, TT_M_NET_SHARE) * share;
+    double near, far;
 
     if (g.n <= 1 || bytes <= 0)
         return 0;
-    return latency(job, g, bytes) + fmax(bytes * (g.near - 1) / g.n / up, bytes * (g.n - g.near) / g.n / net);
+    near = bytes * places_met(g.near, copies * g.near / g.n) * (g.near - 1) / g.near;
+    far = bytes * places_met(nodes, copies) * (nodes - 1) / nodes;
+    return latency(job, g, bytes) + fmax(near / up, far / net);
 }
 
 double tt_cluster_message_sec(const struct tt_cluster_job *job, double stride, double bytes)

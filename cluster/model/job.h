@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "cluster/hardware/machine.h"
+#include "core/base/text.h"
 
 /* The sizes of a decoder model, as far as time and memory depend on them. */
 struct tt_cluster_shape {
@@ -15,6 +16,7 @@ struct tt_cluster_shape {
     double params;                   /* all parameters; 0: from the sizes */
     double experts, active, moe_ffn; /* experts of a layer, how many a token uses, their width; 0: dense */
     double shared_ffn, dense_layers; /* width of the shared experts; layers without experts */
+    double score_dim;                /* width of a head in the scores, if it is not head_dim; else 0 */
 };
 
 enum tt_cluster_again {
@@ -66,6 +68,12 @@ enum tt_cluster_fit { TT_FIT_YES, TT_FIT_TIGHT, TT_FIT_NO };
 /** The sizes of a published model by its name in tables of runs, whatever its case; false: unknown. */
 bool tt_cluster_shape_find(const char *name, struct tt_cluster_shape *ret_shape);
 
+/** The names of all of them, with spaces between, appended. */
+void tt_cluster_shape_names(struct tt_text *out);
+
+/** Width of all heads of a token in the scores: their keys and values, on average. */
+double tt_cluster_score_width(const struct tt_cluster_shape *shape);
+
 /** All devices of the job, and tokens of a step. */
 double tt_cluster_devices(const struct tt_cluster_job *job);
 double tt_cluster_tokens(const struct tt_cluster_job *job);
@@ -80,6 +88,15 @@ double tt_cluster_token_flops(const struct tt_cluster_shape *shape, double seq_l
 /** Ranks over which parameters are sharded, and ranks that have copies of these shards, whose gradients are summed. */
 double tt_cluster_shards(const struct tt_cluster_job *job);
 double tt_cluster_copies(const struct tt_cluster_job *job);
+
+/** Parameters of all routed experts, and the ranks over which a rank's part of them is sharded and copied: ranks of ep
+ * have different experts, so fewer share one. */
+double tt_cluster_expert_params(const struct tt_cluster_shape *shape);
+double tt_cluster_expert_shards(const struct tt_cluster_job *job);
+double tt_cluster_expert_copies(const struct tt_cluster_job *job);
+
+/** Layers of the rank of a pipeline that has most. */
+double tt_cluster_stage_layers(const struct tt_cluster_job *job);
 
 /** Predicts the time of a step. Pure arithmetic: equal jobs give equal times. */
 void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *ret_time);

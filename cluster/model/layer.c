@@ -89,7 +89,7 @@ static double attention(const struct tt_cluster_job *job, bool backward)
 {
     const struct tt_cluster_shape *s = &job->shape;
     int kernel = job->kernel >= 0 ? job->kernel : (int)stack_number(job, TT_S_KERNEL);
-    double width = s->heads * s->head_dim / job->tp, share = machine_number(job, TT_M_FLASH2), flops, sec;
+    double width = tt_cluster_score_width(s) / job->tp, share = machine_number(job, TT_M_FLASH2), flops, sec;
     double peak = machine_number(job, TT_M_PEAK_BF16) * machine_number(job, TT_M_CLOCK);
 
     flops = 4 * rows(job) * job->seq_len * width;
@@ -107,31 +107,50 @@ static double attention(const struct tt_cluster_job *job, bool backward)
     if (job->cp > 1)
         share /= ring_work;
     if (s->head_dim < 100) /* small heads keep the products' units less busy */
-        share *= 0.85;
+        share *= 0.9;
     return (backward ? 2.5 : 1) * flops / 2 / (peak * share);
 }
 
 /* --- the layer --- */
 
-/* How much of a layer's forward is done again, on average: of its products, its attention and the rest. */
-static void recomputed(const struct tt_cluster_job *job, double *gemm, double *core, double *rest)
+/* The products that torchtitan's selective op does again: every second one of a layer, so those of the keys, of
+ * attention's output, and the second of the feed-forward layer; of experts, all. */
+static double every_second(const struct tt_cluster_job *job, bool experts, double forward)
 {
-    double share = job->again == TT_AGAIN_LAYERS ? job->again_layers / job->shape.layers : 1;
+    const struct tt_cluster_shape *s = &job->shape;
+    double m = rows(job), t = job->tp, width = s->heads * s->head_dim / t, kept = s->kv_heads * s->head_dim / t;
+    double output = linear(job, m, s->dim, width, false), keys = linear(job, m, kept, s->dim, false);
+
+    if (experts)
+        return forward - linear(job, m, width + 2 * kept, s->dim, false) + keys;
+    return keys + output +
+           (s->gated ? linear(job, m, s->ffn / t, s->dim, false) : linear(job, m, s->dim, s->ffn / t, false));
+}
+
+/* Seconds of products that are done again, on average over the layers, and how much of attention and the rest. */
+static void recomputed(const struct tt_cluster_job *job, bool experts, double forward, double *gemm, double *core,
+                       double *rest)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    double share = job->again == TT_AGAIN_LAYERS ? job->again_layers / s->layers : 1;
 
     *gemm = *core = *rest = 0;
     switch (job->again) {
     case TT_AGAIN_NONE:
         break;
     case TT_AGAIN_OP:
-        *gemm = 0.5;
+        *gemm = fmin(every_second(job, experts, forward), forward);
         *rest = 1;
         break;
     case TT_AGAIN_ATTENTION:
         *core = 1;
         break;
     case TT_AGAIN_LAYERS:
-    case TT_AGAIN_FULL:
-        *gemm = share * stack_number(job, TT_S_RECOMPUTE);
+    case TT_AGAIN_FULL: /* nothing in backward reads what the last product of a layer gives */
+        *gemm = forward;
+        if (!experts && !(stack_number(job, TT_S_RECOMPUTE_LAST) > 0))
+            *gemm -= linear(job, rows(job), s->dim, s->ffn / job->tp, false);
+        *gemm *= share;
         *core = *rest = share;
         break;
     }
@@ -159,12 +178,14 @@ static double context_sec(const struct tt_cluster_job *job)
     return 3 * tt_cluster_gather_sec(job, tt_cluster_group(job, job->cp, job->tp), bytes);
 }
 
+/* Tokens go to their experts and come back, forward and backward; quantized ones go in half as many bytes. */
 static double expert_sec(const struct tt_cluster_job *job)
 {
-    double bytes = 2 * rows(job) / (job->sequence_parallel ? job->tp : 1) * job->shape.active * job->shape.dim;
+    double cut = job->sequence_parallel ? job->tp : 1, bytes = 2 * rows(job) / cut * job->shape.dim;
+    struct tt_cluster_group g = tt_cluster_group(job, job->ep, job->sequence_parallel ? 1 : job->tp);
 
-    return 4 * imbalance *
-           tt_cluster_exchange_sec(job, tt_cluster_group(job, job->ep, job->sequence_parallel ? 1 : job->tp), bytes);
+    return (job->float8 ? 3.5 : 4) * imbalance * stack_number(job, TT_S_TP_EXPOSED) *
+           tt_cluster_exchange_sec(job, g, bytes, job->shape.active);
 }
 
 void tt_cluster_layer(const struct tt_cluster_job *job, bool experts, struct tt_cluster_work *work)
@@ -177,15 +198,15 @@ void tt_cluster_layer(const struct tt_cluster_job *job, bool experts, struct tt_
         bytes += norm_bytes * rows(job) * job->shape.dim * (job->sequence_parallel ? 1 / job->tp : 1);
     if (experts) /* tokens are copied to their experts and back */
         bytes += 12 * rows(job) * job->shape.dim * job->shape.active / job->tp;
-    recomputed(job, &gemm, &core, &rest);
+    recomputed(job, experts, forward, &gemm, &core, &rest);
     *work = (struct tt_cluster_work){
-        .gemm = (1 + gemm) * forward + products(job, experts, true),
+        .gemm = forward + gemm + products(job, experts, true),
         .attention = (1 + core) * attention(job, false) + attention(job, true),
         .memory = (1 + rest + 2) * bytes / memory_rate(job),
-        .tensor = tensor_sec(job, gemm),
+        .tensor = tensor_sec(job, gemm / forward),
         .context = context_sec(job),
         .expert = experts ? expert_sec(job) : 0,
-        .host = stack_number(job, TT_S_HOST) * (1 + (gemm + rest) / 6),
+        .host = stack_number(job, TT_S_HOST) * (1 + (gemm / forward + rest) / 6),
     };
 }
 

@@ -42,7 +42,9 @@ static void saved(const struct tt_cluster_job *job, double *layer, double *worki
         *layer = full - scores;
         *working = scores;
         break;
-    case TT_AGAIN_OP: /* input, attention's output with q, k, v, and every second product */
+    case TT_AGAIN_OP: /* input, attention's output with q, k, v, and every second product; of experts what was sent */
+        if (s->experts > 0)
+            ff = s->shared_ffn + (job->ep > 1 ? 2 * s->active * s->dim : 0);
         *layer = 2 * input + heads + 2 * ff / t + 2 * s->dim * norm;
         *working = full;
         break;
@@ -71,43 +73,51 @@ static double held(const struct tt_cluster_job *job, int stage)
 
     if (job->pp > 1 && job->virtual_stages > 1)
         n *= 1 + (job->pp - 1) / (job->pp * job->virtual_stages);
-    return n;
+    return fmin(n, job->n_micro);
+}
+
+/* State of parameters of which the ranks of data parallelism have so many shards and copies. */
+static double state_of(const struct tt_cluster_job *job, double params, double shards, double copies)
+{
+    double whole = stack_number(job, TT_S_STATE_WHOLE), shard = stack_number(job, TT_S_STATE_SHARD);
+
+    if (shards > 1)
+        return params * (whole + shard) / shards;
+    return params * (whole + shard / (whole > 0 ? copies : 1));
 }
 
 static double state_bytes(const struct tt_cluster_job *job, int stage)
 {
     const struct tt_cluster_shape *s = &job->shape;
-    double params = tt_cluster_params(s), ends = s->vocab * s->dim, shards = tt_cluster_shards(job), own;
-    double inner = params - (s->tied ? 1 : 2) * ends;
+    double ends = s->vocab * s->dim, experts = tt_cluster_expert_params(s), own;
 
-    if (s->experts > 0 && job->ep > 1) /* experts are divided by ep, but not over the ranks of its group again */
-        inner -= (s->layers - s->dense_layers) * 3 * s->dim * s->experts * s->moe_ffn * (1 - 1 / job->ep);
-    own = inner / job->pp;
+    own = (tt_cluster_params(s) - (s->tied ? 1 : 2) * ends - experts) / job->pp;
     if (stage == 0)
         own += ends;
     if (stage == (int)job->pp - 1 && (job->pp > 1 || !s->tied))
         own += ends;
-    own /= job->tp;
-    if (shards > 1)
-        return own * (stack_number(job, TT_S_STATE_WHOLE) + stack_number(job, TT_S_STATE_SHARD)) / shards;
-    shards = stack_number(job, TT_S_STATE_WHOLE) > 0 ? tt_cluster_copies(job) : 1;
-    return own * (stack_number(job, TT_S_STATE_WHOLE) + stack_number(job, TT_S_STATE_SHARD) / shards);
+    return state_of(job, own / job->tp, tt_cluster_shards(job), tt_cluster_copies(job)) +
+           state_of(job, experts / job->tp / job->pp / job->ep, tt_cluster_expert_shards(job),
+                    tt_cluster_expert_copies(job));
 }
 
 static double buffer_bytes(const struct tt_cluster_job *job)
 {
     const struct tt_cluster_shape *s = &job->shape;
-    double block = tt_cluster_block_params(s, s->experts > 0) / job->tp / (s->experts > 0 ? job->ep : 1), bytes;
-    double ends = s->vocab * s->dim / job->tp;
+    double moe = s->layers - s->dense_layers, experts = tt_cluster_expert_params(s), bytes;
+    double block = tt_cluster_block_params(s, s->experts > 0) / job->tp, ends = s->vocab * s->dim / job->tp;
+    double whole = (tt_cluster_params(s) - experts * (1 - 1 / job->ep)) / job->tp / job->pp;
 
     if (tt_cluster_shards(job) <= 1)
         return 0;
+    if (experts > 0)
+        block -= experts / moe / job->tp * (1 - 1 / job->ep);
     bytes = stack_number(job, TT_S_BLOCK_BYTES) * (stack_number(job, TT_S_BUFFER_BLOCKS) * block + ends);
     bytes += stack_number(job, TT_S_GRAD_WIRE) * fmax(block, ends); /* the input of the reduction */
     if (job->keep_gathered || job->pp > 1)
-        bytes += 2 * (tt_cluster_params(s) / job->tp / job->pp - 2 * block);
+        bytes += 2 * fmax(whole - 2 * block, 0);
     if (job->pp > 1) /* gradients are summed whole and reduced once */
-        bytes += stack_number(job, TT_S_GRAD_WIRE) * tt_cluster_params(s) / job->tp / job->pp;
+        bytes += stack_number(job, TT_S_GRAD_WIRE) * whole;
     return bytes;
 }
 
@@ -120,7 +130,7 @@ static double n_communicators(const struct tt_cluster_job *job)
 static void stage_memory(const struct tt_cluster_job *job, int stage, struct tt_cluster_memory *m)
 {
     double layer, working, rows = job->micro_batch * job->seq_len / job->cp;
-    double layers = job->shape.layers / job->pp;
+    double layers = tt_cluster_stage_layers(job);
 
     saved(job, &layer, &working);
     *m = (struct tt_cluster_memory){.stage = stage, .state = state_bytes(job, stage), .buffers = buffer_bytes(job)};

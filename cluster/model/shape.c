@@ -2,6 +2,8 @@
  *
  * Parameters and flops of a model, from its sizes.
  */
+#include <math.h>
+
 #include "cluster/model/job.h"
 
 double tt_cluster_devices(const struct tt_cluster_job *job)
@@ -23,6 +25,30 @@ double tt_cluster_shards(const struct tt_cluster_job *job)
 double tt_cluster_copies(const struct tt_cluster_job *job)
 {
     return job->replicate * job->shard * job->cp / tt_cluster_shards(job);
+}
+
+double tt_cluster_stage_layers(const struct tt_cluster_job *job)
+{
+    return ceil(job->shape.layers / (job->pp * job->virtual_stages)) * job->virtual_stages;
+}
+
+double tt_cluster_expert_shards(const struct tt_cluster_job *job)
+{
+    double shards = tt_cluster_shards(job) / job->ep;
+
+    return shards > 1 ? shards : 1;
+}
+
+double tt_cluster_expert_copies(const struct tt_cluster_job *job)
+{
+    double copies = tt_cluster_shards(job) * tt_cluster_copies(job) / job->ep / tt_cluster_expert_shards(job);
+
+    return copies > 1 ? copies : 1;
+}
+
+double tt_cluster_expert_params(const struct tt_cluster_shape *s)
+{
+    return s->experts > 0 ? (s->layers - s->dense_layers) * 3 * s->dim * s->experts * s->moe_ffn : 0;
 }
 
 static double attention_params(const struct tt_cluster_shape *s)
@@ -56,6 +82,11 @@ double tt_cluster_params(const struct tt_cluster_shape *s)
            (s->tied ? 1 : 2) * s->vocab * s->dim;
 }
 
+double tt_cluster_score_width(const struct tt_cluster_shape *s)
+{
+    return s->heads * (s->score_dim > 0 ? s->score_dim : s->head_dim);
+}
+
 double tt_cluster_token_flops(const struct tt_cluster_shape *s, double seq_len)
 {
     double moe = s->experts > 0 ? s->layers - s->dense_layers : 0;
@@ -63,5 +94,5 @@ double tt_cluster_token_flops(const struct tt_cluster_shape *s, double seq_len)
 
     if (moe > 0)
         met += moe * expert_params(s, true);
-    return 6 * (met + s->vocab * s->dim) + 12 * s->layers * s->heads * s->head_dim * seq_len;
+    return 6 * (met + s->vocab * s->dim) + 12 * s->layers * tt_cluster_score_width(s) * seq_len;
 }

@@ -11,9 +11,10 @@
 #define D(id, d, l, h, kv, hd, f, v, g, t) \
     {(id), {.dim = (d), .layers = (l), .heads = (h), .kv_heads = (kv), .head_dim = (hd), .ffn = (f), .vocab = (v), \
             .gated = (g), .tied = (t)}},
-#define E(id, d, l, h, kv, hd, f, v, n, a, mf, sf, dl) \
+#define E(id, d, l, h, kv, hd, sd, f, v, n, a, mf, sf, dl) \
     {(id), {.dim = (d), .layers = (l), .heads = (h), .kv_heads = (kv), .head_dim = (hd), .ffn = (f), .vocab = (v), \
-            .gated = true, .experts = (n), .active = (a), .moe_ffn = (mf), .shared_ffn = (sf), .dense_layers = (dl)}},
+            .gated = true, .score_dim = (sd), .experts = (n), \
+            .active = (a), .moe_ffn = (mf), .shared_ffn = (sf), .dense_layers = (dl)}},
 
 static const struct {
     const char *name;
@@ -31,4 +32,10 @@ bool tt_cluster_shape_find(const char *name, struct tt_cluster_shape *ret_shape)
             return true;
         }
     return false;
+}
+
+void tt_cluster_shape_names(struct tt_text *out)
+{
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        tt_text_add(out, "%s%s", i ? " " : "", shapes[i].name);
 }

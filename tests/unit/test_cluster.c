@@ -231,8 +231,9 @@ static void tables_that_cannot_be_read_are_refused(void **state)
     assert_non_null(strstr(tt_error_message(), "no columns id"));
     tt_csv_release(&csv);
     assert_int_equal(tt_csv_parse("id,model,gpu\nx,llama3-8b,Z80\n", 29, "t.csv", &csv), 0);
-    assert_int_equal(tt_cluster_runs(&csv, "t.csv", &runs, &sweeps), TT_EDATA);
-    assert_non_null(strstr(tt_error_message(), "'Z80'"));
+    assert_int_equal(tt_cluster_runs(&csv, "t.csv", &runs, &sweeps), 0); /* one row does not spoil a table */
+    assert_string_equal(runs[0].excluded, "titan has no table of the device");
+    tt_free(runs);
     tt_csv_release(&csv);
 }
 

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Hugging Face's config.json: the same size has several names, by architecture.
+ */
+#include "cluster/model/hf_shape.h"
+
+#include <string.h>
+
+enum { NAMES = 4 };
+
+/* The first of the names that the file has as a number above 0; 0: none. */
+static double first_of(const json_t *config, const char *const names[NAMES])
+{
+    for (int i = 0; i < NAMES && names[i]; i++) {
+        const json_t *value = json_object_get(config, names[i]);
+
+        if (json_is_number(value) && json_number_value(value) > 0)
+            return json_number_value(value);
+    }
+    return 0;
+}
+
+static double size_of(const json_t *config, const char *name)
+{
+    return first_of(config, (const char *const[NAMES]){name});
+}
+
+/* Whether the feed-forward layer has three matrices; architectures that have two do not say so by a key. */
+static bool is_gated(const json_t *config)
+{
+    static const char *const plain[] = {"gpt2", "gpt_neo", "gpt_neox", "gptj",       "opt",        "bloom",
+                                        "mpt",  "falcon",  "phi",      "starcoder2", "gpt_bigcode"};
+    const char *type = json_string_value(json_object_get(config, "model_type"));
+
+    for (size_t i = 0; type && i < sizeof plain / sizeof *plain; i++)
+        if (strcmp(type, plain[i]) == 0)
+            return false;
+    return true;
+}
+
+/* Queries, keys and values of latent attention: the sizes of its five matrices, as heads with as many parameters. */
+static void read_latent(const json_t *config, struct tt_cluster_shape *s)
+{
+    double rank = size_of(config, "kv_lora_rank"), query = size_of(config, "q_lora_rank");
+    double rope = size_of(config, "qk_rope_head_dim"), nope = size_of(config, "qk_nope_head_dim");
+    double value = size_of(config, "v_head_dim"), params;
+
+    if (!(rank > 0) || !(value > 0))
+        return;
+    params = s->dim * (rank + rope) + rank * s->heads * (nope + value) + s->heads * value * s->dim;
+    params += query > 0 ? query * (s->dim + s->heads * (rope + nope)) : s->dim * s->heads * (rope + nope);
+    s->kv_heads = s->heads;
+    s->head_dim = params / (4 * s->dim * s->heads);
+    s->score_dim = (rope + nope + value) / 2;
+}
+
+static void read_experts(const json_t *config, struct tt_cluster_shape *s)
+{
+    static const char *const experts[NAMES] = {"n_routed_experts", "num_local_experts", "num_experts"};
+    static const char *const active[NAMES] = {"num_experts_per_tok", "num_experts_per_token", "experts_per_token",
+                                              "moe_topk"};
+    static const char *const width[NAMES] = {"moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size"};
+    static const char *const dense[NAMES] = {"intermediate_size_mlp", "intermediate_size"};
+
+    s->experts = first_of(config, experts);
+    if (!(s->experts > 1)) {
+        s->experts = 0;
+        return;
+    }
+    s->active = first_of(config, active);
+    s->moe_ffn = first_of(config, width);
+    s->ffn = first_of(config, dense);
+    s->shared_ffn = size_of(config, "shared_expert_intermediate_size");
+    if (!(s->shared_ffn > 0))
+        s->shared_ffn = size_of(config, "n_shared_experts") * s->moe_ffn;
+    s->dense_layers = size_of(config, "first_k_dense_replace");
+    if (size_of(config, "interleave_moe_layer_step") > 0) { /* Llama 4: each layer has a shared expert too */
+        s->shared_ffn = s->moe_ffn;
+        s->dense_layers = s->layers - s->layers / size_of(config, "interleave_moe_layer_step");
+    }
+}
+
+int tt_cluster_shape_of_hf(const json_t *file, const char *where, struct tt_cluster_shape *ret_shape)
+{
+    static const struct {
+        const char *word;
+        const char *names[NAMES];
+        size_t offset;
+    } wanted[] = {
+        {"hidden_size", {"hidden_size", "n_embd", "d_model"}, offsetof(struct tt_cluster_shape, dim)},
+        {"num_hidden_layers", {"num_hidden_layers", "n_layer", "n_layers"}, offsetof(struct tt_cluster_shape, layers)},
+        {"num_attention_heads", {"num_attention_heads", "n_head", "n_heads"}, offsetof(struct tt_cluster_shape, heads)},
+        {"vocab_size", {"vocab_size"}, offsetof(struct tt_cluster_shape, vocab)},
+    };
+    static const char *const ffn[NAMES] = {"intermediate_size", "n_inner", "ffn_dim"};
+    const json_t *text = json_object_get(file, "text_config"), *config = json_is_object(text) ? text : file, *tied;
+    struct tt_cluster_shape s = {.gated = is_gated(config)};
+
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        double value = first_of(config, wanted[i].names);
+
+        if (!(value > 0))
+            return tt_fail(TT_EDATA,
+                           "%s: %s is missing, or is not a number above 0\nhelp: wanted config.json of a "
+                           "model on Hugging Face",
+                           where, wanted[i].word);
+        memcpy((char *)&s + wanted[i].offset, &value, sizeof value);
+    }
+    s.kv_heads = size_of(config, "num_key_value_heads");
+    s.kv_heads = s.kv_heads > 0 ? s.kv_heads : s.heads;
+    s.head_dim = size_of(config, "head_dim");
+    s.head_dim = s.head_dim > 0 ? s.head_dim : s.dim / s.heads;
+    s.ffn = first_of(config, ffn);
+    s.ffn = s.ffn > 0 ? s.ffn : 4 * s.dim;
+    tied = json_object_get(config, "tie_word_embeddings");
+    s.tied = tied ? json_is_true(tied) : json_is_true(json_object_get(file, "tie_word_embeddings")) || !s.gated;
+    read_latent(config, &s);
+    read_experts(config, &s);
+    if (s.experts > 0 && !(s.active > 0 && s.moe_ffn > 0))
+        return tt_fail(TT_EDATA, "%s has %.0f experts, but not how many a token uses or how wide they are", where,
+                       s.experts);
+    *ret_shape = s;
+    return 0;
+}
