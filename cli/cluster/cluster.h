@@ -34,16 +34,26 @@ struct tt_cluster_view {
     int n_near;
 };
 
+/* What a job needs beyond a configuration of titan. */
+struct tt_cluster_beyond {
+    const struct tt_cluster_machine *machine;
+    const struct tt_cluster_stack *stack;
+    const struct tt_cluster_shape *shape; /* of --model; NULL: the configuration's */
+    double ep;                            /* with a shape: ranks that share its experts */
+    bool float8, async_tp;
+    double loss_chunks;
+};
+
 /**
  * The job of a configuration on so many ranks. A degree that does not divide the ranks, or a batch that the ranks do
  * not divide: TT_EUSAGE.
  */
-int tt_cluster_job_of(const struct tt_config *cfg, const struct tt_cluster_machine *machine,
-                      const struct tt_cluster_stack *stack, int ranks, struct tt_cluster_job *ret_job) TT_MUST_CHECK;
+int tt_cluster_job_of(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,
+                      struct tt_cluster_job *ret_job) TT_MUST_CHECK;
 
 /** The same, but only what every layout of it has: model, sequence length, sequences of a step. */
-int tt_cluster_batch_of(const struct tt_config *cfg, const struct tt_cluster_machine *machine,
-                        const struct tt_cluster_stack *stack, int ranks, struct tt_cluster_job *ret_job) TT_MUST_CHECK;
+int tt_cluster_batch_of(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,
+                        struct tt_cluster_job *ret_job) TT_MUST_CHECK;
 
 /* What the log of a run says about a prediction. */
 struct tt_cluster_calibration {
@@ -68,13 +78,6 @@ void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_
 
 /** "FSDP 64 x TP 8, 2 x 1 sequences, recompute op": a layout in words, into buf of at least 160 bytes; returns buf. */
 char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job *job);
-
-/**
- * Appends a layout as a configuration: form is titan (YAML), torchtitan (TOML) or megatron (flags). The model is cfg's.
- * TT_EUSAGE: no such form, or one of a trainer that does not work as the stack does.
- */
-int tt_cluster_emit(const char *form, const struct tt_config *cfg, const struct tt_cluster_layout *layout,
-                    struct tt_text *out) TT_MUST_CHECK;
 
 void tt_cluster_print(const struct tt_cluster_view *view);
 /** The parts of a step, in seconds. */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/cluster/cluster.h"
+#include "cli/cluster/inputs.h"
 
 /* What the two files that are alike write, in the form of each. */
 struct writer {
@@ -84,14 +84,17 @@ static int sizes(const struct writer *w, const struct tt_config *cfg)
     return n;
 }
 
-static void keys(const struct writer *w, const struct tt_config *cfg, const struct tt_cluster_job *job)
+static void keys(const struct writer *w, const struct tt_cluster_inputs *in, const struct tt_cluster_job *job)
 {
     double ranks = job->replicate * job->shard;
+    const char *family = in->cfg->model.name, *flavor = in->cfg->model.flavor;
+    bool by_name = in->beyond.shape && tt_cluster_recipe_model(in->model, &family, &flavor);
 
     section(w, "model");
-    word(w, "name", cfg->model.name);
-    word(w, "flavor", cfg->model.flavor);
-    (void)sizes(w, cfg);
+    word(w, "name", family);
+    word(w, "flavor", flavor);
+    if (!by_name)
+        (void)sizes(w, in->cfg);
     if (job->float8 && w->toml)
         tt_text_add(w->out, "converters = [\"float8\"]\n");
     section(w, "training");
@@ -126,13 +129,33 @@ static void megatron(struct tt_text *out, const struct tt_cluster_job *job)
                 job->micro_batch * job->n_micro * job->replicate * job->shard);
 }
 
-int tt_cluster_emit(const char *form, const struct tt_config *cfg, const struct tt_cluster_layout *layout,
+/* Whether the trainer has the model: torchtitan's by name, titan's if it has all of its sizes. */
+static int check_model(const struct tt_cluster_inputs *in, bool toml)
+{
+    const char *family, *flavor;
+    bool by_name = in->beyond.shape && tt_cluster_recipe_model(in->model, &family, &flavor);
+
+    if (toml && !by_name && (in->beyond.shape || sizes(NULL, in->cfg) > 0))
+        return tt_fail(TT_EUSAGE,
+                       "estimate: the model has sizes of its own, which torchtitan's files cannot say\nhelp: "
+                       "use a flavor, or --emit titan");
+    if (!toml && in->beyond.shape &&
+        (!by_name || (strcmp(family, "llama3") != 0 && strcmp(family, "qwen3") != 0) || in->shape.experts > 0))
+        return tt_fail(TT_EUSAGE,
+                       "estimate: titan has no flavor '%s'\nhelp: leave --model out and name a model of "
+                       "titan's in the configuration",
+                       in->model);
+    return 0;
+}
+
+int tt_cluster_emit(const char *form, const struct tt_cluster_inputs *in, const struct tt_cluster_layout *layout,
                     struct tt_text *out)
 {
     const struct tt_cluster_job *job = &layout->job;
     bool whole = job->stack->number[TT_S_STATE_WHOLE].value > 0; /* Megatron's kind */
     struct writer w = {.out = out, .toml = strcmp(form, "torchtitan") == 0};
     char text[200];
+    int rc;
 
     if (strcmp(form, "titan") != 0 && strcmp(form, "torchtitan") != 0 && strcmp(form, "megatron") != 0)
         return tt_fail(TT_EUSAGE, "estimate: --emit '%s' is not a form\nhelp: titan, torchtitan or megatron", form);
@@ -144,10 +167,8 @@ int tt_cluster_emit(const char *form, const struct tt_config *cfg, const struct 
     if (whole && (job->again == TT_AGAIN_OP || job->again == TT_AGAIN_LAYERS))
         return tt_fail(TT_EUSAGE, "estimate: Megatron has no flag for what activation_checkpoint.mode=selective "
                                   "recomputes\nhelp: set the mode to none or full, or add --search");
-    if (w.toml && sizes(NULL, cfg) > 0)
-        return tt_fail(TT_EUSAGE,
-                       "estimate: the model has sizes of its own, which torchtitan's files cannot say\nhelp: "
-                       "use a flavor, or --emit titan");
+    if (!whole && (rc = check_model(in, w.toml)) < 0)
+        return rc;
     if (strcmp(form, "titan") == 0 && job->float8)
         return tt_fail(TT_EUSAGE, "estimate: titan has no float8");
     if (!whole) {
@@ -155,7 +176,7 @@ int tt_cluster_emit(const char *form, const struct tt_config *cfg, const struct 
                     job->stack->name, tt_cluster_layout_text(text, sizeof text, job));
         tt_text_add(out, "# predicted: %.3f s a step, %.0f tokens/s a device, %.1f GiB of %.1f\n", layout->time.total,
                     layout->tokens_per_sec, layout->memory.total / 1073741824.0, layout->memory.usable / 1073741824.0);
-        keys(&w, cfg, job);
+        keys(&w, in, job);
     } else
         megatron(out, job);
     return 0;

@@ -7,27 +7,19 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/cluster/cluster.h"
-#include "cluster/hardware/machine_file.h"
+#include "cli/cluster/inputs.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
 enum { SHOWN = 10 };
 
-static const char default_stack[] = "torchtitan-compile-2025";
-
 struct command {
     const struct tt_args *args;
-    const struct tt_config *cfg;
-    struct tt_cluster_machine_file file; /* the machine, which may be built in */
-    const struct tt_cluster_machine *machine;
-    const struct tt_cluster_stack *stack;
-    struct tt_cluster_stack calibrated;
+    struct tt_cluster_inputs in;
     struct tt_cluster_calibration calibration; /* steps 0: there is none */
     double usable;
     double tokens; /* of the run; 0: the configuration's steps */
     struct tt_backtest test;
-    char *model;
     json_t *list; /* with --json */
     bool any;     /* something fits */
 };
@@ -48,7 +40,7 @@ static int read_tokens(const struct tt_args *args, double *ret_tokens)
 static int emit(struct command *c, const struct tt_cluster_layout *layout)
 {
     struct tt_text text = {0};
-    int rc = tt_cluster_emit(tt_args_last(c->args, "emit"), c->cfg, layout, &text);
+    int rc = tt_cluster_emit(tt_args_last(c->args, "emit"), &c->in, layout, &text);
 
     if (rc == 0)
         (void)fputs(text.text, stdout);
@@ -58,14 +50,14 @@ static int emit(struct command *c, const struct tt_cluster_layout *layout)
 
 static int one(struct command *c, int ranks)
 {
-    struct tt_cluster_view view = {.model = c->model};
+    struct tt_cluster_view view = {.model = c->in.model};
     struct tt_cluster_job job;
-    int rc = tt_cluster_job_of(c->cfg, c->machine, c->stack, ranks, &job);
+    int rc = tt_cluster_job_of(c->in.cfg, &c->in.beyond, ranks, &job);
 
     if (rc < 0)
         return rc;
     tt_cluster_view_fill(&view, &job, c->usable,
-                         c->tokens > 0 ? c->tokens : (double)c->cfg->training.steps * tt_cluster_tokens(&job),
+                         c->tokens > 0 ? c->tokens : (double)c->in.cfg->training.steps * tt_cluster_tokens(&job),
                          &c->test);
     c->any = c->any || view.fit != TT_FIT_NO;
     if (tt_args_has(c->args, "emit"))
@@ -81,7 +73,7 @@ static int search(struct command *c, int ranks)
 {
     struct tt_cluster_found found;
     struct tt_cluster_job job;
-    int rc = tt_cluster_batch_of(c->cfg, c->machine, c->stack, ranks, &job);
+    int rc = tt_cluster_batch_of(c->in.cfg, &c->in.beyond, ranks, &job);
 
     if (rc < 0)
         return rc;
@@ -109,10 +101,8 @@ static int calibrate(struct command *c, int ranks)
     if (!log)
         return 0;
     TT_TRY(tt_file_read(log, &text, &size));
-    TT_TRY(tt_cluster_job_of(c->cfg, c->machine, c->stack, ranks, &job));
-    c->calibrated = *c->stack;
-    TT_TRY(tt_cluster_calibrate(text, log, &job, &c->calibrated, &c->calibration));
-    c->stack = &c->calibrated;
+    TT_TRY(tt_cluster_job_of(c->in.cfg, &c->in.beyond, ranks, &job));
+    TT_TRY(tt_cluster_calibrate(text, log, &job, &c->in.stack.stack, &c->calibration));
     if (!c->list && !tt_args_has(c->args, "emit"))
         tt_cluster_print_calibration(&c->calibration);
 out:
@@ -143,78 +133,50 @@ static int all(struct command *c, const int *ranks, int n)
     return 0;
 }
 
-/* A name is a file's if it has a slash or ends in .json. */
-static bool is_file(const char *name)
+/* Writes the machine, and the stack. */
+static int save(const struct command *c)
 {
-    size_t n = strlen(name);
-
-    return strchr(name, '/') || (n > 5 && strcmp(name + n - 5, ".json") == 0);
-}
-
-/* The machine of --machine, with the rates of links from the logs of --nccl. */
-static int read_machine(struct command *c)
-{
-    const char *name = tt_args_last(c->args, "machine"), *log;
-    const struct tt_cluster_machine *built_in;
-    char *text = NULL;
-    size_t size;
+    const char *machine = tt_args_last(c->args, "save"), *stack = tt_args_last(c->args, "save_stack");
+    json_t *json;
     int rc = 0;
 
-    if (is_file(name))
-        TT_TRY(tt_cluster_machine_load(name, &c->file));
-    else {
-        TT_TRY(tt_cluster_machine_find(name, &built_in));
-        c->file.machine = *built_in;
+    if (machine) {
+        json = tt_cluster_machine_json(c->in.beyond.machine);
+        rc = tt_json_save(machine, json);
+        json_decref(json);
     }
-    c->machine = &c->file.machine;
-    for (int i = 0; (log = tt_args_value(c->args, "nccl", i)); i++) {
-        TT_TRY(tt_file_read(log, &text, &size));
-        TT_TRY(tt_cluster_machine_take_nccl(&c->file.machine, text, log, "measured: nccl-tests"));
-        tt_free(text);
-        text = NULL;
+    if (rc == 0 && stack) {
+        json = tt_cluster_stack_json(c->in.beyond.stack);
+        rc = tt_json_save(stack, json);
+        json_decref(json);
     }
-out:
-    tt_free(text);
-    return rc;
-}
-
-static int save_machine(const struct command *c)
-{
-    json_t *json = tt_cluster_machine_json(c->machine);
-    int rc = tt_json_save(tt_args_last(c->args, "save"), json);
-
-    json_decref(json);
     return rc;
 }
 
 int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_t memory)
 {
-    const char *stack = tt_args_last(args, "stack");
     struct command c = {.args = args, .usable = (double)memory};
-    struct tt_text unbuilt = {0};
-    struct tt_cli_variant variant = {.unbuilt = &unbuilt};
-    struct tt_config *cfg = NULL;
     struct tt_csv table = {0};
     const char *where = "the built-in table of runs";
+    bool saves = tt_args_has(args, "save") || tt_args_has(args, "save_stack");
     int rc = 0;
 
-    TT_TRY(read_machine(&c));
-    if (tt_args_has(args, "save")) {
-        rc = save_machine(&c);
+    TT_TRY(tt_cluster_inputs_hardware(&c.in, args));
+    if (saves && !tt_args_has(args, "calibrate")) {
+        rc = save(&c);
         goto out;
     }
-    TT_TRY(tt_cluster_stack_find(stack ? stack : default_stack, &c.stack));
     TT_TRY(read_tokens(args, &c.tokens));
     if (tt_args_has(args, "emit") && (n != 1 || tt_args_has(args, "json")))
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: --emit prints one configuration\nhelp: give one number of --ranks, and "
                                   "no --json"));
-    TT_TRY(tt_cli_load_variant("estimate", args, &variant, &cfg));
-    c.cfg = cfg;
-    c.model = tt_format("%s %s", cfg->model.name, cfg->model.flavor);
+    TT_TRY(tt_cluster_inputs_job(&c.in, args));
     TT_TRY(tt_csv_parse(tt_backtest_runs, tt_backtest_runs_size, where, &table));
     TT_TRY(tt_backtest_score(&table, &where, 1, &c.test));
     c.list = tt_args_has(args, "json") ? json_array() : NULL;
     TT_TRY(calibrate(&c, ranks[0]));
+    if (saves)
+        TT_TRY(save(&c));
     TT_TRY(all(&c, ranks, n));
     if (c.list) {
         rc = tt_cli_print_json(json_pack("{s:s, s:i, s:o, s:O}", "type",
@@ -225,11 +187,8 @@ int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_
         rc = tt_error_exit_code(TT_EFIT);
 out:
     json_decref(c.list);
-    tt_cluster_machine_release(&c.file);
     tt_backtest_release(&c.test);
     tt_csv_release(&table);
-    tt_text_release(&unbuilt);
-    tt_free(c.model);
-    tt_config_free(cfg);
+    tt_cluster_inputs_release(&c.in);
     return rc;
 }

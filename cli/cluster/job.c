@@ -24,7 +24,29 @@ static struct tt_cluster_shape shape_of(const struct tt_model *model)
                                      .vocab = (double)d->vocab_size,
                                      .gated = !model->row->learned_positions,
                                      .tied = d->tied == 1,
-                                     .params = (double)tt_model_n_elements(model)};
+                                     .params = (double)tt_model_n_elements(model),
+                                     .experts = (double)d->moe.experts,
+                                     .active = (double)d->moe.top_k,
+                                     .moe_ffn = (double)(d->moe.ffn_dim ? d->moe.ffn_dim : d->ffn_dim),
+                                     .dense_layers = (double)d->moe.dense_layers};
+}
+
+static int find_shape(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond,
+                      struct tt_cluster_shape *ret_shape)
+{
+    struct tt_model_dims over = tt_job_model_overrides(cfg);
+    struct tt_model *model = NULL;
+    int rc = 0;
+
+    if (beyond->shape) {
+        *ret_shape = *beyond->shape;
+        return 0;
+    }
+    TT_TRY(tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model));
+    *ret_shape = shape_of(model);
+out:
+    tt_model_free(model);
+    return rc;
 }
 
 static void recomputation(const struct tt_config *cfg, struct tt_cluster_job *job)
@@ -62,14 +84,15 @@ static int batches(const struct tt_config *cfg, struct tt_cluster_job *job)
     return 0;
 }
 
-static int degrees(const struct tt_config *cfg, int ranks, struct tt_cluster_job *job)
+static int degrees(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,
+                   struct tt_cluster_job *job)
 {
     double inner;
 
     job->tp = (double)cfg->parallelism.tensor_parallel_degree;
     job->pp = (double)cfg->parallelism.pipeline_parallel_degree;
     job->cp = (double)cfg->parallelism.context_parallel_degree;
-    job->ep = (double)cfg->parallelism.expert_parallel_degree;
+    job->ep = beyond->shape ? beyond->ep : (double)cfg->parallelism.expert_parallel_degree;
     job->replicate = (double)cfg->parallelism.data_parallel_replicate_degree;
     job->shard = (double)cfg->parallelism.data_parallel_shard_degree;
     inner = job->tp * job->pp * job->cp * job->replicate;
@@ -96,43 +119,37 @@ static double stages_of_a_rank(const struct tt_config *cfg, const struct tt_clus
 }
 
 /* Sequences of a step: with local_batch_size alone, those of as many ranks of data parallelism as the layout has. */
-int tt_cluster_batch_of(const struct tt_config *cfg, const struct tt_cluster_machine *machine,
-                        const struct tt_cluster_stack *stack, int ranks, struct tt_cluster_job *ret_job)
+int tt_cluster_batch_of(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,
+                        struct tt_cluster_job *ret_job)
 {
-    struct tt_model_dims over = tt_job_model_overrides(cfg);
-    struct tt_cluster_job job = {.machine = machine, .stack = stack, .kernel = -1};
-    struct tt_model *model = NULL;
+    struct tt_cluster_job job = {.machine = beyond->machine, .stack = beyond->stack, .kernel = -1};
     int rc = 0;
 
-    TT_TRY(tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model));
-    TT_TRY(degrees(cfg, ranks, &job));
-    job.shape = shape_of(model);
+    TT_TRY(find_shape(cfg, beyond, &job.shape));
+    TT_TRY(degrees(cfg, beyond, ranks, &job));
     job.seq_len = (double)cfg->training.seq_len;
     job.virtual_stages = 1;
     job.micro_batch = 1;
     job.n_micro = cfg->training.global_batch_size > 0
                       ? (double)cfg->training.global_batch_size / (job.shard * job.replicate)
                       : (double)cfg->training.local_batch_size;
+    job.float8 = beyond->float8;
+    job.async_tp = beyond->async_tp;
+    job.loss_chunks = beyond->loss_chunks;
     *ret_job = job;
 out:
-    tt_model_free(model);
     return rc;
 }
 
-int tt_cluster_job_of(const struct tt_config *cfg, const struct tt_cluster_machine *machine,
-                      const struct tt_cluster_stack *stack, int ranks, struct tt_cluster_job *ret_job)
+int tt_cluster_job_of(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,
+                      struct tt_cluster_job *ret_job)
 {
-    struct tt_model_dims over = tt_job_model_overrides(cfg);
-    struct tt_cluster_job job = {.machine = machine, .stack = stack, .kernel = -1};
+    struct tt_cluster_job job = {.kernel = -1};
     const struct tt_words *reshard = &cfg->parallelism.fsdp_reshard_after_forward;
-    struct tt_model *model = NULL;
     const char *fault;
     int rc = 0;
 
-    TT_TRY(tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model));
-    job.shape = shape_of(model);
-    job.seq_len = (double)cfg->training.seq_len;
-    TT_TRY(degrees(cfg, ranks, &job));
+    TT_TRY(tt_cluster_batch_of(cfg, beyond, ranks, &job));
     job.virtual_stages = stages_of_a_rank(cfg, &job);
     recomputation(cfg, &job);
     job.keep_gathered =
@@ -143,6 +160,5 @@ int tt_cluster_job_of(const struct tt_config *cfg, const struct tt_cluster_machi
         rc = tt_fail(TT_EUSAGE, "estimate: the layout cannot run on %d ranks: %s", ranks, fault);
     *ret_job = job;
 out:
-    tt_model_free(model);
     return rc;
 }

@@ -26,13 +26,17 @@ const struct tt_option tt_estimate_options[] = {
      "memory that a rank may use, such as 80GiB (default: parallelism.memory_limit, or its share of this machine's)"},
     {"machine", NULL, "NAME",
      "predict one training job on a cluster of this machine: built in, such as h100-sxm, or a file"},
-    {"stack", NULL, "NAME", "with --machine: the software that trains (default: torchtitan-compile-2025)"},
+    {"stack", NULL, "NAME",
+     "with --machine: the software that trains, built in or a file (default: torchtitan-compile-2025)"},
+    {"model", NULL, "NAME", "with --machine: a published model, such as deepseek-v3-671b, or a config.json"},
+    {"torchtitan", NULL, "FILE", "with --machine: read torchtitan's TOML or saved JSON; its flags may follow after --"},
     {"search", NULL, NULL, "with --machine: print the best layouts of the job's batch on so many ranks"},
     {"emit", NULL, "FORM", "with --machine: print the layout as a configuration of titan, torchtitan or megatron"},
     {"tokens", NULL, "N", "with --machine: tokens of the whole run (default: those of training.steps)"},
     {"calibrate", NULL, "LOG", "with --machine: fit the stack to this log of torchtitan, of the first number of ranks"},
     {"nccl", NULL, "FILE", "with --machine: take rates of links from this output of nccl-tests; may repeat"},
     {"save", NULL, "FILE", "with --machine: write the machine as a file, and do nothing else"},
+    {"save_stack", NULL, "FILE", "with --machine: write the stack as a file; with --calibrate, as calibrated"},
     {"backtest", NULL, NULL,
      "predict measured runs of GPU clusters, those of a table (CSV) or the built-in ones, and print the errors"},
     {"json", NULL, NULL, "print JSON"},
@@ -307,7 +311,8 @@ static json_t *to_json(const struct tt_estimate *e)
 /* Options that mean nothing without --machine. */
 static int check_cluster_options(const struct tt_args *args)
 {
-    static const char *const options[] = {"stack", "search", "emit", "tokens", "nccl", "save", "calibrate"};
+    static const char *const options[] = {"stack", "search", "emit",       "tokens",     "nccl",
+                                          "save",  "model",  "save_stack", "torchtitan", "calibrate"};
 
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (tt_args_has(args, options[i]))

@@ -175,6 +175,114 @@ case_machines_are_files_too() {
         'j["step_s"] > 2 * json.load(open("file.json"))["jobs"][0]["step_s"]'
 }
 
+# torchtitan#1789, #1543: models with experts, by name and from config.json.
+case_models_have_names_and_files() {
+    run estimate --model deepseek-v3-671b --machine h100-sxm --ranks 512 --parallelism.expert_parallel_degree=64 \
+        --training.seq_len=4096 --training.local_batch_size=1 --activation_checkpoint.mode=full --json
+    expect_ok
+    check_json out 'j["model"] == "deepseek-v3-671b" and j["layout"]["ep"] == 64 and j["parts_s"]["expert"] > 0' \
+        'abs(j["memory_bytes"]["state"] / (16 * 671e9 / 512) - 1) < 0.04' \
+        'abs(j["run"]["checkpoint_bytes"] / (12 * 671e9) - 1) < 0.02'
+    cp out name.json
+    cat >config.json <<'END'
+{"model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128,
+ "vocab_size": 129280, "intermediate_size": 18432, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_rope_head_dim": 64,
+ "qk_nope_head_dim": 128, "v_head_dim": 128, "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
+ "moe_intermediate_size": 2048, "first_k_dense_replace": 3, "tie_word_embeddings": false}
+END
+    run estimate --model ./config.json --machine h100-sxm --ranks 512 --parallelism.expert_parallel_degree=64 \
+        --training.seq_len=4096 --training.local_batch_size=1 --activation_checkpoint.mode=full --json
+    expect_ok
+    check_json out 'abs(j["step_s"] / json.load(open("name.json"))["jobs"][0]["step_s"] - 1) < 0.02'
+    run estimate --model llama4-scout --machine h100-sxm --ranks 32,64,128 --search --json --training.seq_len=8192 \
+        --training.global_batch_size=128
+    expect_ok
+    check_json out '[x["devices"] for x in o["jobs"] if x["layouts"]][0] in (32, 64)' \
+        'any(l["layout"]["ep"] > 1 for l in o["jobs"][-1]["layouts"])'
+    run estimate --model llama9 --machine h100-sxm --ranks 8
+    expect_code 2
+    expect_err "no sizes of the model 'llama9'"
+    run estimate --model llama3.1-8b --machine h100-sxm --ranks 8 --model.n_layers=2
+    expect_code 2
+    expect_err "the sizes are those of the model"
+    echo '{"model_type": "llama", "hidden_size": 0}' >config.json
+    run estimate --model ./config.json --machine h100-sxm --ranks 8
+    expect_code 3
+    expect_err "config.json: hidden_size is missing"
+}
+
+case_configurations_of_torchtitan_are_jobs() {
+    cat >run.toml <<'END'
+[model]
+name = "llama3"
+flavor = "8B"
+converters = ["float8"]
+[training]
+local_batch_size = 2
+seq_len = 8192
+[parallelism]
+tensor_parallel_degree = 2
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "op"
+[compile]
+enable = true
+END
+    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml --json
+    expect_ok
+    check_json out 'j["stack"] == "torchtitan-compile-2025" and j["model"] == "llama3.1-8b"' \
+        'j["layout"]["tp"] == 2 and j["layout"]["dp_shard"] == 32 and j["layout"]["micro_batch"] == 2' \
+        'j["layout"]["float8"] and j["layout"]["recompute"] == "op"'
+    echo '{"model_spec": {"name": "llama3", "flavor": "70B"}, "training": {"max_context_length": 8192,
+           "num_tokens_per_microbatch_per_dp_rank": 16384, "num_tokens_per_train_step": -1}, "compile": null,
+           "parallelism": {"tensor_parallel_degree": 8}, "activation_checkpoint": {"debug": false}}' >saved.json
+    run estimate --machine h100-sxm --ranks 64 --torchtitan saved.json --json -- \
+        --parallelism.tensor_parallel_degree 4
+    expect_ok
+    check_json out 'j["stack"] == "torchtitan-eager-2025" and j["model"] == "llama3.1-70b"' \
+        'j["layout"]["tp"] == 4 and j["layout"]["micro_batch"] == 2 and j["layout"]["recompute"] == "full"'
+    run estimate --machine h100-sxm --ranks 128 --json -- --module llama3 --config llama3_405b
+    expect_ok
+    check_json out 'j["layout"]["tp"] == 8 and j["layout"]["float8"] and j["stack"] == "torchtitan-compile-2025"'
+    run estimate --machine h100-sxm --ranks 128 -- --module llama3 --config llama3_9b
+    expect_code 2
+    expect_err "does not know torchtitan's recipe 'llama3_9b'"
+    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml -- --parallelism.tensor_paralel_degree 4
+    expect_code 2
+    expect_err "'parallelism.tensor_paralel_degree' is no key of torchtitan's"
+    run estimate --machine h100-sxm --ranks 256 --torchtitan run.toml --emit torchtitan
+    expect_ok
+    expect_out '^flavor = "8B"$'
+    echo 'a = = b' >bad.toml
+    run estimate --machine h100-sxm --ranks 64 --torchtitan bad.toml
+    expect_code 3
+    expect_err "bad.toml:1:"
+}
+
+case_stacks_are_files_too() {
+    run estimate --machine h100-sxm --stack torchtitan-compile --save-stack all.json
+    expect_ok
+    run estimate $model_8b --machine h100-sxm --stack all.json --ranks 64 --json
+    expect_ok
+    cp out file.json
+    run estimate $model_8b --machine h100-sxm --stack torchtitan-compile --ranks 64 --json
+    check_json out 'j["step_s"] == json.load(open("file.json"))["jobs"][0]["step_s"]'
+    echo '{"type": "stack", "schema": 2, "name": "slow", "base": "torchtitan-compile", "numbers": {"gemm_share": 0.4}}' \
+        >slow.json
+    run estimate $model_8b --machine h100-sxm --stack ./slow.json --ranks 64 --json
+    expect_ok
+    check_json out 'j["stack"] == "slow" and j["step_s"] > 1.3 * json.load(open("file.json"))["jobs"][0]["step_s"]'
+    echo '{"type": "stack", "schema": 2, "name": "x", "base": "colm", "numbers": {"gem_share": 1}}' >bad.json
+    run estimate $model_8b --machine h100-sxm --stack bad.json --ranks 8
+    expect_code 3
+    expect_err "bad.json: gem_share is no number of a stack"
+    expect_err "did you mean gemm_share"
+    echo '{"type": "stack", "schema": 2, "name": "x", "numbers": {"gemm_share": 1}}' >bad.json
+    run estimate $model_8b --machine h100-sxm --stack bad.json --ranks 8
+    expect_code 3
+    expect_err "is missing"
+}
+
 # log DEVICES GB/S: what all_gather_perf prints on so many devices
 log() {
     for ((i = 0; i < $1; i++)); do echo "#  Rank $(printf %2d "$i") Group  0 Pid 1 on host device  0 [0x00]"; done

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a command line says about a job on a cluster: machine, stack, model, and a configuration of titan or torchtitan.
+ */
+#include "cli/cluster/inputs.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cluster/model/hf_shape.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+static const char default_stack[] = "torchtitan-compile-2025", eager_stack[] = "torchtitan-eager-2025";
+
+/* A name is a file's if it has a slash or ends in .json. */
+static bool is_file(const char *name)
+{
+    size_t n = strlen(name);
+
+    return strchr(name, '/') || (n > 5 && strcmp(name + n - 5, ".json") == 0);
+}
+
+/* --- hardware and software --- */
+
+static int read_machine(struct tt_cluster_inputs *in, const struct tt_args *args)
+{
+    const char *name = tt_args_last(args, "machine"), *log;
+    const struct tt_cluster_machine *built_in;
+    char *text = NULL;
+    size_t size;
+    int rc = 0;
+
+    if (is_file(name))
+        TT_TRY(tt_cluster_machine_load(name, &in->machine));
+    else {
+        TT_TRY(tt_cluster_machine_find(name, &built_in));
+        in->machine.machine = *built_in;
+    }
+    in->beyond.machine = &in->machine.machine;
+    for (int i = 0; (log = tt_args_value(args, "nccl", i)); i++) {
+        TT_TRY(tt_file_read(log, &text, &size));
+        TT_TRY(tt_cluster_machine_take_nccl(&in->machine.machine, text, log, "measured: nccl-tests"));
+        tt_free(text);
+        text = NULL;
+    }
+out:
+    tt_free(text);
+    return rc;
+}
+
+static int read_stack(struct tt_cluster_inputs *in, const char *name)
+{
+    const struct tt_cluster_stack *built_in;
+    int rc = 0;
+
+    if (is_file(name))
+        TT_TRY(tt_cluster_stack_load(name, &in->stack));
+    else {
+        TT_TRY(tt_cluster_stack_find(name, &built_in));
+        in->stack.stack = *built_in;
+    }
+    in->beyond.stack = &in->stack.stack;
+out:
+    return rc;
+}
+
+int tt_cluster_inputs_hardware(struct tt_cluster_inputs *in, const struct tt_args *args)
+{
+    const char *stack = tt_args_last(args, "stack");
+    int rc = read_machine(in, args);
+
+    return rc < 0 ? rc : read_stack(in, stack ? stack : default_stack);
+}
+
+/* --- the job --- */
+
+static void add_override(struct tt_cluster_inputs *in, const char *text)
+{
+    TT_PUSH(in->with.override, in->with.n_overrides, in->cap_override) = text;
+}
+
+static void add_own(struct tt_cluster_inputs *in, char *text)
+{
+    TT_PUSH(in->own, in->n_own, in->cap_own) = text;
+    add_override(in, text);
+}
+
+static int find_model(struct tt_cluster_inputs *in, const char *name)
+{
+    struct tt_text names = {0};
+    json_t *json = NULL;
+    int rc = 0;
+
+    if (is_file(name)) {
+        TT_TRY(tt_json_load(name, &json));
+        TT_TRY(tt_cluster_shape_of_hf(json, name, &in->shape));
+    } else if (!tt_cluster_shape_find(name, &in->shape)) {
+        tt_cluster_shape_names(&names);
+        rc = tt_fail(TT_EUSAGE,
+                     "estimate: titan has no sizes of the model '%s'\nhelp: a config.json of Hugging Face (a path), or "
+                     "one of %s",
+                     name, names.text);
+    }
+    if (rc == 0) {
+        in->beyond.shape = &in->shape;
+        in->model = tt_strdup(name);
+    }
+out:
+    tt_text_release(&names);
+    json_decref(json);
+    return rc;
+}
+
+/* The configuration checks what it is given against a model of titan, so it gets one with the same heads and widths. */
+static void add_sizes(struct tt_cluster_inputs *in)
+{
+    const struct tt_cluster_shape *s = &in->shape;
+
+    add_override(in, "--model.name=llama3");
+    add_override(in, "--model.flavor=debugmodel");
+    add_override(in, "--model.head_dim=128");
+    add_own(in, tt_format("--model.dim=%.0f", s->dim));
+    add_own(in, tt_format("--model.n_layers=%.0f", s->layers));
+    add_own(in, tt_format("--model.n_heads=%.0f", s->heads));
+    add_own(in, tt_format("--model.n_kv_heads=%.0f", s->kv_heads));
+    add_own(in, tt_format("--model.ffn_dim=%.0f", s->ffn));
+    add_own(in, tt_format("--model.vocab_size=%.0f", s->vocab));
+}
+
+/* The overrides of the command line; the experts of a model that titan does not train are not its business. */
+static int take_overrides(struct tt_cluster_inputs *in, int n, const char *const *override)
+{
+    static const char ep[] = "--parallelism.expert_parallel_degree=", model[] = "--model.";
+
+    for (int i = 0; i < n; i++) {
+        if (in->beyond.shape && strncmp(override[i], ep, sizeof ep - 1) == 0) {
+            in->beyond.ep = strtod(override[i] + sizeof ep - 1, NULL);
+            if (!(in->beyond.ep >= 1) || floor(in->beyond.ep) != in->beyond.ep)
+                return tt_fail(TT_EUSAGE, "estimate: %s is not a number of ranks", override[i] + 2);
+            continue;
+        }
+        if (in->beyond.shape && strncmp(override[i], model, sizeof model - 1) == 0)
+            return tt_fail(TT_EUSAGE,
+                           "estimate: %s: the sizes are those of the model '%s'\nhelp: give a config.json "
+                           "with other sizes, or leave --model out",
+                           override[i] + 2, in->model);
+        add_override(in, override[i]);
+    }
+    return 0;
+}
+
+int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *args)
+{
+    const char *file = tt_args_last(args, "torchtitan"), *model = tt_args_last(args, "model");
+    struct tt_text unbuilt = {0};
+    struct tt_cli_variant variant = {.unbuilt = &unbuilt};
+    int rc = 0;
+
+    in->beyond.ep = 1;
+    in->with = *args;
+    in->with.override = NULL;
+    in->with.n_overrides = in->with.n_words = 0;
+    if (file || args->n_words) {
+        TT_TRY(tt_cluster_recipe_read(file, args->n_words, (const char *const *)args->word, &in->recipe));
+        model = model ? model : in->recipe.model;
+        in->beyond.float8 = in->recipe.float8;
+        in->beyond.async_tp = in->recipe.async_tp;
+        in->beyond.loss_chunks = in->recipe.loss_chunks;
+        if (!tt_args_has(args, "stack"))
+            TT_TRY(read_stack(in, in->recipe.compiled ? default_stack : eager_stack));
+    }
+    if (model)
+        TT_TRY(find_model(in, model));
+    if (model && !tt_args_has(args, "config")) /* the built-in run's batch is of one size */
+        add_override(in, "--training.global_batch_size=-1");
+    TT_TRY(take_overrides(in, in->recipe.n, (const char *const *)in->recipe.override));
+    TT_TRY(take_overrides(in, args->n_overrides, args->override));
+    if (model)
+        add_sizes(in);
+    TT_TRY(tt_cli_load_variant("estimate", &in->with, &variant, &in->cfg));
+    if (!model)
+        in->model = tt_format("%s %s", in->cfg->model.name, in->cfg->model.flavor);
+out:
+    tt_text_release(&unbuilt);
+    return rc;
+}
+
+void tt_cluster_inputs_release(struct tt_cluster_inputs *in)
+{
+    for (int i = 0; i < in->n_own; i++)
+        tt_free(in->own[i]);
+    tt_free(in->own);
+    tt_free((void *)in->with.override);
+    tt_cluster_recipe_release(&in->recipe);
+    tt_cluster_machine_release(&in->machine);
+    tt_cluster_stack_release(&in->stack);
+    tt_free(in->model);
+    tt_config_free(in->cfg);
+}

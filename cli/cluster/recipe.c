@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * torchtitan's configurations as jobs: every form becomes a list of keys and values, which titan's keys are taken from.
+ */
+#include "cli/cluster/recipe.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "core/base/json.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "core/config/parse/toml.h"
+#include "core/os/file.h"
+
+struct tt_recipe_pair {
+    char *key, *value;
+    const char *where;
+};
+
+static const struct {
+    const char *family, *flavor, *shape;
+} flavors[] = {
+#define FLAVOR(family, flavor, shape) {family, flavor, shape},
+#define RECIPE(name, family, flavor, context, tokens, ac, tp, ep, compiled, float8)
+#include "cli/cluster/recipes.def"
+#undef FLAVOR
+#undef RECIPE
+};
+
+static const struct {
+    const char *name, *family, *flavor, *context, *tokens, *ac, *tp, *ep;
+    bool compiled, float8;
+} recipes[] = {
+#define FLAVOR(family, flavor, shape)
+#define RECIPE(name, family, flavor, context, tokens, ac, tp, ep, compiled, float8) \
+    {name, family, flavor, #context, #tokens, ac, #tp, #ep, compiled, float8},
+#include "cli/cluster/recipes.def"
+#undef FLAVOR
+#undef RECIPE
+};
+
+/* --- the list --- */
+
+static void add(struct tt_cluster_recipe *r, const char *where, char *key, char *value)
+{
+    TT_PUSH(r->pair, r->n_pairs, r->cap_pairs) = (struct tt_recipe_pair){.key = key, .value = value, .where = where};
+}
+
+static void add_toml(struct tt_cluster_recipe *r, const char *where, const char *prefix, const struct tt_yaml *map)
+{
+    for (int i = 0; i < map->n; i++) {
+        char *key = tt_format("%s%s%s", prefix, *prefix ? "." : "", map->key[i]->text);
+        const struct tt_yaml *item = map->item[i];
+        struct tt_text list = {0};
+
+        if (item->kind == TT_YAML_MAP) {
+            add_toml(r, where, key, item);
+            tt_free(key);
+            continue;
+        }
+        if (item->kind == TT_YAML_SCALAR)
+            tt_text_add(&list, "%s", item->text);
+        for (int k = 0; item->kind == TT_YAML_LIST && k < item->n; k++)
+            if (item->item[k]->kind == TT_YAML_SCALAR)
+                tt_text_add(&list, "%s%s", k ? "," : "", item->item[k]->text);
+        add(r, where, key, list.text ? list.text : tt_strdup(""));
+    }
+}
+
+static void add_json(struct tt_cluster_recipe *r, const char *where, const char *prefix, json_t *object)
+{
+    const char *name;
+    json_t *value;
+
+    json_object_foreach(object, name, value)
+    {
+        char *key = tt_format("%s%s%s", prefix, *prefix ? "." : "", name);
+        struct tt_text text = {0};
+        char *json;
+
+        if (json_is_object(value)) {
+            add_json(r, where, key, value);
+            add(r, where, key, tt_strdup("{}"));
+            continue;
+        }
+        if (json_is_string(value))
+            tt_text_add(&text, "%s", json_string_value(value));
+        else if (json_is_array(value))
+            for (size_t i = 0; i < json_array_size(value); i++)
+                tt_text_add(&text, "%s%s", i ? "," : "",
+                            json_string_value(json_array_get(value, i)) ? json_string_value(json_array_get(value, i))
+                                                                        : "?");
+        else {
+            json = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+            tt_text_add(&text, "%s", json ? json : "");
+            free(json);
+        }
+        add(r, where, key, text.text ? text.text : tt_strdup(""));
+    }
+}
+
+static int add_flags(struct tt_cluster_recipe *r, int n, const char *const *flags)
+{
+    for (int i = 0; i < n; i++) {
+        const char *name = flags[i], *equal = strchr(name, '=');
+        bool has_next = i + 1 < n && strncmp(flags[i + 1], "--", 2) != 0, off;
+        char *key, *dot;
+
+        if (strncmp(name, "--", 2) != 0)
+            return tt_fail(TT_EUSAGE, "estimate: '%s' after -- is not a flag of torchtitan such as --module llama3",
+                           name);
+        key = tt_format("%.*s", equal ? (int)(equal - name - 2) : (int)strlen(name) - 2, name + 2);
+        for (char *c = key; *c; c++)
+            *c = *c == '-' ? '_' : *c;
+        dot = strrchr(key, '.');
+        off = dot && strncmp(dot, ".no_", 4) == 0 && !equal; /* "--compile.no-enable" */
+        if (off)
+            memmove(dot + 1, dot + 4, strlen(dot + 4) + 1);
+        add(r, "the flags after --", key,
+            tt_strdup(equal      ? equal + 1
+                      : has_next ? flags[++i]
+                      : off      ? "false"
+                                 : "true"));
+    }
+    return 0;
+}
+
+/* The value of the last pair with one of the keys; NULL: there is none. */
+static const char *get(const struct tt_cluster_recipe *r, const char *key)
+{
+    for (int i = r->n_pairs - 1; i >= 0; i--)
+        if (strcmp(r->pair[i].key, key) == 0)
+            return strcmp(r->pair[i].value, "null") == 0 || strcmp(r->pair[i].value, "None") == 0 ? NULL
+                                                                                                  : r->pair[i].value;
+    return NULL;
+}
+
+static bool has(const struct tt_cluster_recipe *r, const char *key)
+{
+    for (int i = 0; i < r->n_pairs; i++)
+        if (strcmp(r->pair[i].key, key) == 0)
+            return true;
+    return false;
+}
+
+static const char *get_any(const struct tt_cluster_recipe *r, const char *const *keys)
+{
+    const char *value = NULL;
+
+    for (int i = 0; keys[i] && !value; i++)
+        value = get(r, keys[i]);
+    return value;
+}
+
+static bool is_true(const char *value)
+{
+    return value && strcasecmp(value, "true") == 0;
+}
+
+static void set(struct tt_cluster_recipe *r, const char *key, const char *value)
+{
+    TT_PUSH(r->override, r->n, r->cap) = tt_format("--%s=%s", key, value);
+}
+
+static void set_number(struct tt_cluster_recipe *r, const char *key, double value)
+{
+    TT_PUSH(r->override, r->n, r->cap) = tt_format("--%s=%.0f", key, value);
+}
+
+/* --- what it means --- */
+
+#define KEYS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static int find_model(struct tt_cluster_recipe *r)
+{
+    const char *family = get_any(r, KEYS("model_spec.name", "model.name")), *recipe = get(r, "config");
+    const char *flavor = get_any(r, KEYS("model_spec.flavor", "model.flavor"));
+    struct tt_text known = {0};
+    int rc;
+
+    if (!family && !recipe)
+        return 0;
+    for (size_t i = 0; i < sizeof flavors / sizeof *flavors; i++) {
+        if (family && flavor && strcmp(family, flavors[i].family) == 0 && strcasecmp(flavor, flavors[i].flavor) == 0)
+            r->model = flavors[i].shape;
+        tt_text_add(&known, "%s%s %s", i ? ", " : "", flavors[i].family, flavors[i].flavor);
+    }
+    rc = r->model ? 0
+                  : tt_fail(TT_EUSAGE,
+                            "estimate: titan has no sizes of torchtitan's model '%s %s'\nhelp: it has %s; or "
+                            "give --model",
+                            family ? family : "", flavor ? flavor : "", known.text);
+    tt_text_release(&known);
+    return rc;
+}
+
+/* Puts what a recipe of 2026 sets before everything that is given. */
+static int add_recipe(struct tt_cluster_recipe *r)
+{
+    const char *name = get(r, "config"), *where = "the recipe";
+    struct tt_cluster_recipe with = {0};
+    struct tt_text known = {0};
+    int rc;
+
+    if (!name)
+        return 0;
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        tt_text_add(&known, " %s", recipes[i].name);
+        if (strcmp(recipes[i].name, name) != 0)
+            continue;
+        add(&with, where, tt_strdup("model_spec.name"), tt_strdup(recipes[i].family));
+        add(&with, where, tt_strdup("model_spec.flavor"), tt_strdup(recipes[i].flavor));
+        add(&with, where, tt_strdup("training.max_context_length"), tt_strdup(recipes[i].context));
+        add(&with, where, tt_strdup("training.num_tokens_per_microbatch_per_dp_rank"), tt_strdup(recipes[i].tokens));
+        add(&with, where, tt_strdup("activation_checkpoint.mode"), tt_strdup(recipes[i].ac));
+        add(&with, where, tt_strdup("parallelism.tensor_parallel_degree"), tt_strdup(recipes[i].tp));
+        add(&with, where, tt_strdup("parallelism.expert_parallel_degree"), tt_strdup(recipes[i].ep));
+        add(&with, where, tt_strdup("compile.enable"), tt_strdup(recipes[i].compiled ? "true" : "false"));
+        add(&with, where, tt_strdup("model.converters"), tt_strdup(recipes[i].float8 ? "float8" : ""));
+    }
+    if (with.n_pairs == 0) {
+        rc = tt_fail(TT_EUSAGE,
+                     "estimate: titan does not know torchtitan's recipe '%s'\nhelp: it knows%s; or give the "
+                     "file that torchtitan saves with --debug.save_config_file",
+                     name, known.text);
+        tt_text_release(&known);
+        return rc;
+    }
+    for (int i = 0; i < r->n_pairs; i++)
+        TT_PUSH(with.pair, with.n_pairs, with.cap_pairs) = r->pair[i];
+    tt_free(r->pair);
+    r->pair = with.pair;
+    r->n_pairs = with.n_pairs;
+    r->cap_pairs = with.cap_pairs;
+    tt_text_release(&known);
+    return 0;
+}
+
+/* Sequences: files of 2024 and 2025 have batches, recipes of 2026 have tokens. */
+static void batches(struct tt_cluster_recipe *r)
+{
+    const char *tokens = get(r, "training.num_tokens_per_microbatch_per_dp_rank");
+    const char *step = get(r, "training.num_tokens_per_train_step");
+    const char *local = get_any(r, KEYS("training.local_batch_size", "training.batch_size"));
+    const char *seq = get_any(r, KEYS("training.max_context_length", "training.seq_len"));
+    const char *stages = get(r, "parallelism.pipeline_parallel_degree");
+    const char *micro = get_any(r, KEYS("parallelism.num_pp_microbatches", "parallelism.pipeline_parallel_microbatches",
+                                        "experimental.pipeline_parallel_microbatches"));
+    double length = seq ? strtod(seq, NULL) : 2048, each = tokens ? fmax(1, floor(strtod(tokens, NULL) / length)) : 0;
+    bool pipeline = stages && strtod(stages, NULL) > 1;
+
+    set_number(r, "training.seq_len", length);
+    if (each > 0) {
+        set_number(r, "training.local_batch_size", pipeline && micro ? each * strtod(micro, NULL) : each);
+        if (pipeline)
+            set_number(r, "parallelism.pipeline_parallel_microbatch_size", each);
+        if (step && strtod(step, NULL) > 0)
+            set_number(r, "training.global_batch_size", floor(strtod(step, NULL) / length));
+        return;
+    }
+    if (local)
+        set(r, "training.local_batch_size", local);
+    if (pipeline && micro && local)
+        set_number(r, "parallelism.pipeline_parallel_microbatch_size",
+                   fmax(1, strtod(local, NULL) / strtod(micro, NULL)));
+    else if (get(r, "parallelism.pipeline_parallel_microbatch_size"))
+        set(r, "parallelism.pipeline_parallel_microbatch_size",
+            get(r, "parallelism.pipeline_parallel_microbatch_size"));
+    if (get(r, "training.global_batch_size") && strtod(get(r, "training.global_batch_size"), NULL) > 0)
+        set(r, "training.global_batch_size", get(r, "training.global_batch_size"));
+}
+
+static void recomputation(struct tt_cluster_recipe *r)
+{
+    const char *mode = get(r, "activation_checkpoint.mode"),
+               *option = get(r, "activation_checkpoint.selective_ac_option");
+
+    if (mode) {
+        set(r, "activation_checkpoint.mode", strcmp(mode, "memory_budget") == 0 ? "selective" : mode);
+        if (option)
+            set(r, "activation_checkpoint.selective_ac_option", option);
+    } else if (get(r, "activation_checkpoint.force_recompute_mm_shapes_by_fqns") ||
+               get(r, "activation_checkpoint.memory_budget")) {
+        set(r, "activation_checkpoint.mode", "selective"); /* a saved configuration has no name of the class */
+        set(r, "activation_checkpoint.selective_ac_option", "op");
+    } else if (get(r, "activation_checkpoint")) {
+        set(r, "activation_checkpoint.mode", "full");
+    } else if (has(r, "activation_checkpoint")) { /* null */
+        set(r, "activation_checkpoint.mode", "none");
+    } else { /* torchtitan's default */
+        set(r, "activation_checkpoint.mode", "selective");
+        set(r, "activation_checkpoint.selective_ac_option", option ? option : "2");
+    }
+}
+
+static bool mentions_float8(const struct tt_cluster_recipe *r)
+{
+    const char *old = get(r, "float8.enable_float8_linear"), *now = get_any(r, KEYS("model.converters"));
+
+    return is_true(old) || (now && (strcasestr(now, "float8") || strcasestr(now, "mx")));
+}
+
+/* Keys with the same meaning here and there, by all of their names. */
+static const struct {
+    const char *names[4], *key;
+} same[] = {
+    {{"training.steps"}, "training.steps"},
+    {{"parallelism.data_parallel_replicate_degree", "training.data_parallel_replicate_degree"},
+     "parallelism.data_parallel_replicate_degree"},
+    {{"parallelism.data_parallel_shard_degree", "training.data_parallel_shard_degree", "training.data_parallel_degree"},
+     "parallelism.data_parallel_shard_degree"},
+    {{"parallelism.fsdp_reshard_after_forward", "training.fsdp_reshard_after_forward"},
+     "parallelism.fsdp_reshard_after_forward"},
+    {{"parallelism.tensor_parallel_degree", "training.tensor_parallel_degree"}, "parallelism.tensor_parallel_degree"},
+    {{"parallelism.context_parallel_degree", "experimental.context_parallel_degree"},
+     "parallelism.context_parallel_degree"},
+    {{"parallelism.pipeline_parallel_degree", "experimental.pipeline_parallel_degree"},
+     "parallelism.pipeline_parallel_degree"},
+    {{"parallelism.expert_parallel_degree"}, "parallelism.expert_parallel_degree"},
+    {{"parallelism.pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule"},
+     "parallelism.pipeline_parallel_schedule"},
+    {{"parallelism.pipeline_parallel_layers_per_stage"}, "parallelism.pipeline_parallel_layers_per_stage"},
+};
+
+/* Keys of these sections that change neither time nor memory, or that are read elsewhere in this file. */
+static const char *const known[] = {"activation_checkpoint.debug",
+                                    "activation_checkpoint.determinism_check",
+                                    "activation_checkpoint.early_stop",
+                                    "activation_checkpoint.force_recompute_mm_shapes_by_fqns",
+                                    "activation_checkpoint.memory_budget",
+                                    "activation_checkpoint.mode",
+                                    "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns",
+                                    "activation_checkpoint.preserve_rng_state",
+                                    "activation_checkpoint.selective_ac_option",
+                                    "activation_checkpoint.visualize_memory_budget_pareto",
+                                    "compile.backend",
+                                    "compile.components",
+                                    "compile.enable",
+                                    "compile.enable_async_tensor_parallel",
+                                    "parallelism.context_parallel_load_balancer",
+                                    "parallelism.context_parallel_ptrr_mask_key",
+                                    "parallelism.context_parallel_rotate_method",
+                                    "parallelism.disable_loss_parallel",
+                                    "parallelism.enable_async_tensor_parallel",
+                                    "parallelism.enable_compiled_autograd",
+                                    "parallelism.enable_fsdp_symm_mem",
+                                    "parallelism.enable_sequence_parallel",
+                                    "parallelism.expert_parallel_a2a_impl",
+                                    "parallelism.expert_parallel_comm_backend",
+                                    "parallelism.expert_tensor_parallel_degree",
+                                    "parallelism.module_fqns_per_model_part",
+                                    "parallelism.num_pp_microbatches",
+                                    "parallelism.pipeline_parallel_first_stage_less_layers",
+                                    "parallelism.pipeline_parallel_last_stage_less_layers",
+                                    "parallelism.pipeline_parallel_microbatch_size",
+                                    "parallelism.pipeline_parallel_microbatches",
+                                    "parallelism.pipeline_parallel_schedule_csv",
+                                    "parallelism.pipeline_parallel_split_points",
+                                    "parallelism.spmd_backend",
+                                    "training.batch_size",
+                                    "training.compile",
+                                    "training.data_parallel_type",
+                                    "training.dataset",
+                                    "training.dataset_path",
+                                    "training.debug_moe_force_load_balance",
+                                    "training.deterministic",
+                                    "training.disable_cuda_graphs",
+                                    "training.dtype",
+                                    "training.enable_cpu_offload",
+                                    "training.gc_debug",
+                                    "training.gc_freq",
+                                    "training.global_batch_size",
+                                    "training.local_batch_size",
+                                    "training.max_context_length",
+                                    "training.max_norm",
+                                    "training.mixed_precision_param",
+                                    "training.mixed_precision_reduce",
+                                    "training.num_tokens_per_microbatch_per_dp_rank",
+                                    "training.num_tokens_per_train_step",
+                                    "training.seed",
+                                    "training.seq_len",
+                                    "training.warmup_steps"};
+
+static bool is_known(const char *key)
+{
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i], key) == 0)
+            return true;
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        for (int k = 0; k < 4 && same[i].names[k]; k++)
+            if (strcmp(same[i].names[k], key) == 0)
+                return true;
+    return false;
+}
+
+/* What would change the cost and is not modelled is refused, not ignored. */
+static int check_keys(const struct tt_cluster_recipe *r)
+{
+    static const char *const sections[] = {"training.", "parallelism.", "activation_checkpoint.", "compile."};
+
+    for (int i = 0; i < r->n_pairs; i++)
+        for (size_t k = 0; k < sizeof sections / sizeof *sections; k++)
+            if (strncmp(r->pair[i].key, sections[k], strlen(sections[k])) == 0 && !is_known(r->pair[i].key)) {
+                const char *near = tt_text_nearest(r->pair[i].key, known, (int)(sizeof known / sizeof *known));
+
+                return tt_fail(TT_EUSAGE,
+                               "estimate: %s: '%s' is no key of torchtitan's that is known here, and it might "
+                               "change the cost\nhelp: %s%s",
+                               r->pair[i].where, r->pair[i].key, near ? "did you mean " : "remove it",
+                               near ? near : "");
+            }
+    if (is_true(get(r, "training.enable_cpu_offload")))
+        return tt_fail(TT_EUSAGE, "estimate: training.enable_cpu_offload is not modelled\nhelp: set it to false");
+    return 0;
+}
+
+static int translate(struct tt_cluster_recipe *r)
+{
+    const char *chunks = get(r, "loss.num_chunks"), *degree;
+    int rc = 0;
+
+    TT_TRY(add_recipe(r));
+    TT_TRY(check_keys(r));
+    TT_TRY(find_model(r));
+    batches(r);
+    recomputation(r);
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        degree = get_any(r, KEYS(same[i].names[0], same[i].names[1], same[i].names[2]));
+        if (degree && *degree)
+            set(r, same[i].key, degree);
+    }
+    r->compiled = is_true(get_any(r, KEYS("compile.enable", "training.compile")));
+    r->float8 = mentions_float8(r);
+    r->async_tp =
+        is_true(get_any(r, KEYS("compile.enable_async_tensor_parallel", "parallelism.enable_async_tensor_parallel",
+                                "experimental.enable_async_tensor_parallel")));
+    r->loss_chunks = chunks ? strtod(chunks, NULL) : 0;
+out:
+    return rc;
+}
+
+static int read_toml(struct tt_cluster_recipe *r, const char *path, const char *text, size_t size)
+{
+    struct tt_yaml_doc doc = {0};
+    struct tt_text why = {0};
+    int line = 0, column = 0, rc = 0;
+
+    if (!tt_toml_parse(text, size, &doc, &line, &column, &why))
+        rc = tt_fail(TT_EDATA, "%s:%d:%d: %s\nhelp: wanted a configuration of torchtitan, TOML or JSON", path, line,
+                     column, why.text);
+    else if (doc.root)
+        add_toml(r, path, "", doc.root);
+    tt_yaml_release(&doc);
+    tt_text_release(&why);
+    return rc;
+}
+
+int tt_cluster_recipe_read(const char *path, int n_flags, const char *const *flags,
+                           struct tt_cluster_recipe *ret_recipe)
+{
+    struct tt_cluster_recipe *r = ret_recipe;
+    char *text = NULL;
+    json_t *json = NULL;
+    size_t size = 0;
+    int rc = 0;
+
+    *r = (struct tt_cluster_recipe){0};
+    if (path) {
+        TT_TRY(tt_file_read(path, &text, &size));
+        if (size && text[strspn(text, " \t\r\n")] == '{') {
+            TT_TRY(tt_json_parse(text, size, path, &json));
+            add_json(r, path, "", json);
+        } else
+            TT_TRY(read_toml(r, path, text, size));
+    }
+    TT_TRY(add_flags(r, n_flags, flags));
+    TT_TRY(translate(r));
+out:
+    json_decref(json);
+    tt_free(text);
+    if (rc < 0)
+        tt_cluster_recipe_release(r);
+    return rc;
+}
+
+bool tt_cluster_recipe_model(const char *shape, const char **ret_family, const char **ret_flavor)
+{
+    for (size_t i = 0; i < sizeof flavors / sizeof *flavors; i++)
+        if (strcasecmp(flavors[i].shape, shape) == 0) {
+            *ret_family = flavors[i].family;
+            *ret_flavor = flavors[i].flavor;
+            return true;
+        }
+    return false;
+}
+
+void tt_cluster_recipe_release(struct tt_cluster_recipe *r)
+{
+    for (int i = 0; i < r->n_pairs; i++) {
+        tt_free(r->pair[i].key);
+        tt_free(r->pair[i].value);
+    }
+    for (int i = 0; i < r->n; i++)
+        tt_free(r->override[i]);
+    tt_free(r->pair);
+    tt_free(r->override);
+    *r = (struct tt_cluster_recipe){0};
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_CLUSTER_RECIPE_H
+#define TT_CLI_CLUSTER_RECIPE_H
+
+#include <stdbool.h>
+
+#include "core/base/error.h"
+
+/**
+ * What a configuration of torchtitan says about a job: a TOML file (v0.1, v0.2), the resolved configuration that it
+ * saves as JSON, or the flags of a recipe (2026). Zero-initialise; tt_cluster_recipe_release.
+ */
+struct tt_cluster_recipe {
+    char **override; /* the same in titan's keys: "--training.seq_len=8192" */
+    int n, cap;
+    const char *model; /* a name of shapes.def; NULL: the file names none */
+    bool compiled, float8, async_tp;
+    double loss_chunks; /* 0: not said */
+    struct tt_recipe_pair *pair;
+    int n_pairs, cap_pairs;
+};
+
+/**
+ * Reads a file (NULL: none) and then flags, "--section.key value" or "--section.key=value", which win. TT_EDATA: the
+ * file is neither TOML nor JSON. TT_EUSAGE: a model or a recipe that has no table of sizes, or a key of the sections
+ * training, parallelism, activation_checkpoint and compile that is not known here, since it might change the cost.
+ */
+int tt_cluster_recipe_read(const char *path, int n_flags, const char *const *flags,
+                           struct tt_cluster_recipe *ret_recipe) TT_MUST_CHECK;
+/** torchtitan's name and flavor of a model of shapes.def; false: it has none. */
+bool tt_cluster_recipe_model(const char *shape, const char **ret_family, const char **ret_flavor);
+void tt_cluster_recipe_release(struct tt_cluster_recipe *recipe);
+
+#endif
