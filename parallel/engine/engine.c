@@ -12,6 +12,7 @@
 #include "parallel/comm/collectives.h"
 #include "parallel/engine/agree.h"
 #include "parallel/engine/graphs.h"
+#include "parallel/engine/rank_order.h"
 #include "parallel/engine/samples.h"
 #include "parallel/engine/transfer.h"
 #include "parallel/fsdp/fsdp.h"
@@ -106,83 +107,7 @@ out:
     return rc;
 }
 
-/* --- the order of compute --- */
-
-/* The order of a rank of the pipeline: one run after another, or forward alone. Its turns have the numbers of stages in
- * the model. */
-static struct tt_order order_in_pipeline(const struct tt_pipeline *pipeline, int pp, enum tt_graph_mode mode,
-                                         int microbatches)
-{
-    struct tt_order order = {0};
-
-    if (mode != TT_GRAPH_TRAIN)
-        return tt_pipeline_forward_order(pipeline, pp, microbatches);
-    for (int first = 0; first < microbatches; first += pipeline->microbatches)
-        for (int t = 0; t < pipeline->orders[pp].n; t++) {
-            const struct tt_turn *turn = &pipeline->orders[pp].turns[t];
-
-            tt_order_add(&order, first + turn->microbatch, turn->stage, turn->pass);
-        }
-    return order;
-}
-
-/* The index among a rank's stages of stage `number` of the model. */
-static int own_index(const struct track *track, int number)
-{
-    int s = 0;
-
-    while (track->stages[s].number != number)
-        s++;
-    return s;
-}
-
-/* The microbatches of a run through the pipeline; 0: there is none. */
-static int run_of(const struct tt_engine *e, enum tt_graph_mode mode, int microbatches)
-{
-    if (!e->options.pipeline)
-        return 0;
-    return mode == TT_GRAPH_TRAIN ? e->options.pipeline->microbatches : microbatches;
-}
-
-/* The order of this rank of a pipeline, and what it exchanges with the others. */
-static void order_of_stages(const struct tt_engine *e, const struct track *track, enum tt_graph_mode mode,
-                            int microbatches, struct tt_order *ret_order, struct tt_crossings *ret_crossings)
-{
-    const struct tt_pipeline *pipeline = e->options.pipeline;
-    struct tt_order *orders = tt_calloc((size_t)pipeline->ranks, sizeof *orders);
-    struct tt_peers peers = {.orders = orders,
-                             .ranks = pipeline->ranks,
-                             .rank = e->layout->groups[TT_GROUP_PP].index,
-                             .run_microbatches = run_of(e, mode, microbatches),
-                             .stage_rank = pipeline->rank_of_stage,
-                             .n_stages = pipeline->n_stages};
-
-    for (int pp = 0; pp < pipeline->ranks; pp++)
-        orders[pp] = order_in_pipeline(pipeline, pp, mode, microbatches);
-    for (int t = 0; t < orders[peers.rank].n; t++) {
-        const struct tt_turn *turn = &orders[peers.rank].turns[t];
-
-        tt_order_add(ret_order, turn->microbatch, own_index(track, turn->stage), turn->pass);
-    }
-    *ret_crossings = tt_crossings_make(ret_order, track->stages, &peers);
-    for (int pp = 0; pp < pipeline->ranks; pp++)
-        tt_order_release(&orders[pp]);
-    tt_free(orders);
-}
-
-static void make_order(const struct tt_engine *e, const struct track *track, enum tt_graph_mode mode, int microbatches,
-                       struct tt_order *ret_order, struct tt_crossings *ret_crossings)
-{
-    const struct tt_engine_options *o = &e->options;
-    bool trains = mode == TT_GRAPH_TRAIN;
-
-    if (o->pipeline)
-        order_of_stages(e, track, mode, microbatches, ret_order, ret_crossings);
-    else if (o->order && trains)
-        *ret_order = o->order(o);
-    else
-        *ret_order = tt_order_accumulate(microbatches, track->n_stages, trains);
-}
+/* --- programs --- */
 
 /* What lowering needs for a track, whose stages are there. */
 static struct tt_lowering lowering_of(const struct tt_engine *e, enum tt_graph_mode mode, int microbatches,
@@ -192,7 +117,7 @@ static struct tt_lowering lowering_of(const struct tt_engine *e, enum tt_graph_m
                                 .n_stages = track->n_stages,
                                 .layout = e->layout,
                                 .microbatches = microbatches,
-                                .run_microbatches = run_of(e, mode, microbatches),
+                                .run_microbatches = tt_rank_order_run(&e->options, mode, microbatches),
                                 .threads = e->options.threads,
                                 .muon_steps = e->options.muon_steps,
                                 .shard_dtype = e->options.shard_dtype,
@@ -216,7 +141,8 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
 
     TT_TRY(tt_engine_graphs(&e->options, e->rank, mode, batch, seq_len, &track->stages, &track->n_stages));
     lowering = lowering_of(e, mode, microbatches, track);
-    make_order(e, track, mode, microbatches, &order, &crossings);
+    tt_rank_order(&e->options, e->layout->groups[TT_GROUP_PP].index, mode, track->stages, track->n_stages,
+                  microbatches, &order, &crossings);
     if (order.microbatches != microbatches)
         TT_TRY(tt_fail(TT_EINTERNAL, "the order of compute has %d microbatches, the step has %d", order.microbatches,
                        microbatches));
