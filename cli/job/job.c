@@ -432,7 +432,7 @@ static int add_pipeline(const struct tt_config *cfg, struct tt_job *job)
     job->places->n_stages = split.n_stages;
     job->places->module_stage = split.module_stage;
     split.module_stage = NULL;
-    job->places->stage_rank = job->pipeline->rank_of_stage;
+    job->places->rank_of_stage = job->pipeline->rank_of_stage;
 out:
     tt_stage_split_release(&split);
     return rc;

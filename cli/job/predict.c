@@ -205,10 +205,10 @@ void tt_job_rank_text(const struct tt_job *job, int rank, struct tt_text *out)
     if (!job->places)
         return;
     for (int s = 0; s < job->places->n_stages; s++)
-        n += job->places->stage_rank[s] == place;
+        n += job->places->rank_of_stage[s] == place;
     tt_text_add(out, " (stage%s ", n == 1 ? "" : "s");
     for (int s = 0; s < job->places->n_stages; s++)
-        if (job->places->stage_rank[s] == place)
+        if (job->places->rank_of_stage[s] == place)
             tt_text_add(out, "%s%d", found++ ? ", " : "", s);
     tt_text_add(out, ")");
 }

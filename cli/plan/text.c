@@ -28,7 +28,7 @@ static void add_stage(const struct tt_job *job, int stage, struct tt_text *out)
                                    job->places->module_stage};
     struct tt_stage_range range = tt_stage_split_layers(&split, stage);
 
-    tt_text_add(out, "stage %d on pipeline rank %d:%s", stage, job->places->stage_rank[stage],
+    tt_text_add(out, "stage %d on pipeline rank %d:%s", stage, job->places->rank_of_stage[stage],
                 split.module_stage[0] == stage ? " embeddings" : "");
     if (range.n_layers == 1)
         tt_text_add(out, " layer %d", range.first_layer);

@@ -103,10 +103,10 @@ static int keep_own(const struct tt_stage_places *places, int pp, struct tt_stag
     int own = 0;
 
     for (int s = 0; s < places->n_stages; s++) {
-        int before = s > 0 ? places->stage_rank[s - 1] : pp;
-        int after = s + 1 < places->n_stages ? places->stage_rank[s + 1] : pp;
+        int before = s > 0 ? places->rank_of_stage[s - 1] : pp;
+        int after = s + 1 < places->n_stages ? places->rank_of_stage[s + 1] : pp;
 
-        if (places->stage_rank[s] != pp) {
+        if (places->rank_of_stage[s] != pp) {
             tt_stages_release(&stages[s], 1);
             continue;
         }

@@ -52,7 +52,7 @@ static void order_of_stages(const struct tt_engine_options *options, int pp, enu
                              .ranks = pipeline->ranks,
                              .rank = pp,
                              .run_microbatches = tt_rank_order_run(options, mode, microbatches),
-                             .stage_rank = pipeline->rank_of_stage,
+                             .rank_of_stage = pipeline->rank_of_stage,
                              .n_stages = pipeline->n_stages};
 
     for (int rank = 0; rank < pipeline->ranks; rank++)

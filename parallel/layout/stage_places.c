@@ -34,7 +34,7 @@ int tt_param_stage(const struct tt_stage_places *places, const struct tt_model *
 
 int tt_param_pp(const struct tt_stage_places *places, const struct tt_model *model, int param)
 {
-    return places ? places->stage_rank[tt_param_stage(places, model, param, 0)] : 0;
+    return places ? places->rank_of_stage[tt_param_stage(places, model, param, 0)] : 0;
 }
 
 /* The module of a node that is in no block. The embeddings come before all blocks, norm and output after them. */

@@ -17,7 +17,7 @@
 struct tt_stage_places {
     int n_stages;
     int *module_stage;     /* [L + 3], ascending */
-    const int *stage_rank; /* [n_stages]; the pipeline's, not owned */
+    const int *rank_of_stage; /* [n_stages]; the pipeline's, not owned */
 };
 
 /** The number of a model's modules: L + 3. */

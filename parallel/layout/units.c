@@ -145,7 +145,7 @@ static void add_grad(struct tt_unit *unit, const struct tt_unit_param *place, in
 static int other_pp(const struct tt_stage_places *places, const struct tt_model *model, int param, int pp)
 {
     for (int part = 0; places && part < 2 && model->params[param].tied; part++) {
-        int at = places->stage_rank[tt_param_stage(places, model, param, part)];
+        int at = places->rank_of_stage[tt_param_stage(places, model, param, part)];
 
         if (at != pp)
             return at;
@@ -213,7 +213,7 @@ static int own_stage(const struct tt_stage_places *places, const struct tt_model
     for (int part = 0; part <= (int)model->params[param].tied; part++) {
         int stage = tt_param_stage(places, model, param, part);
 
-        if (!places || places->stage_rank[stage] == pp)
+        if (!places || places->rank_of_stage[stage] == pp)
             return stage;
     }
     return TT_NONE;

@@ -78,14 +78,14 @@ static int received_from(const struct tt_peers *peers, const struct tt_turn *tur
 static int awaited_at(const struct lookup *l, const struct tt_order *order, const struct tt_stage *stages, int sender)
 {
     const struct tt_turn *own = l->peers->orders[l->peers->rank].turns;
-    int to = other_stage(&own[sender], true), rank = l->peers->stage_rank[to];
+    int to = other_stage(&own[sender], true), rank = l->peers->rank_of_stage[to];
     int used = *turn_of(l, own[sender].microbatch, to, own[sender].pass);
     int begun = received_from(l->peers, l->peers->orders[rank].turns, used);
 
     for (int t = sender + 1; t < order->n; t++) {
         int from = other_stage(&own[t], false);
 
-        if (transfers(stages, &order->turns[t], received(&order->turns[t])) && l->peers->stage_rank[from] == rank &&
+        if (transfers(stages, &order->turns[t], received(&order->turns[t])) && l->peers->rank_of_stage[from] == rank &&
             *turn_of(l, own[t].microbatch, from, own[t].pass) >= begun)
             return t;
     }

@@ -113,7 +113,7 @@ static int add_pipeline(const struct train_job *job, struct tt_engine_options *o
 
     TT_TRY(tt_pipeline_new(job->schedule_of_pipe, NULL, pipe_of(job), n, o->microbatches / (job->runs ? job->runs : 1),
                            &pipeline));
-    *places = (struct tt_stage_places){.n_stages = n, .stage_rank = pipeline->rank_of_stage};
+    *places = (struct tt_stage_places){.n_stages = n, .rank_of_stage = pipeline->rank_of_stage};
     places->module_stage = tt_calloc((size_t)modules, sizeof *places->module_stage);
     for (int m = 0; m < modules; m++)
         places->module_stage[m] = m * n / modules;
