@@ -8,7 +8,7 @@
 struct tt_comm;
 
 /**
- * Signs of life: whether the ranks of a job are alive and whether the job makes progress. For comm.c only.
+ * Signs of life: whether the ranks of a job are alive and whether the job makes progress. For comm.c and wait.c only.
  *
  * The ranks form a binomial tree. Two neighbours pass one small message back and forth, about once a second, whenever
  * either of them polls. It says how much the sender's side of the tree has done (the sum of tt_comm.progress), and
