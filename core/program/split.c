@@ -26,6 +26,16 @@ void tt_split_add_run(struct tt_split *split, const struct tt_program *program, 
     }
 }
 
+void tt_split_add_waits(double sec[TT_GROUPS], const struct tt_program *program, const struct tt_span *spans)
+{
+    for (int i = 0; i < program->n_instrs; i++) {
+        int begin = program->instrs[i].begin;
+
+        if (begin != TT_NONE)
+            sec[program->instrs[begin].collective.group] += spans[i].end - spans[i].begin;
+    }
+}
+
 void tt_split_add(struct tt_split *split, const struct tt_program *program, const struct tt_span *spans,
                   struct tt_span step)
 {

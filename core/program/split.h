@@ -36,6 +36,9 @@ enum tt_split_part tt_split_part_of(const struct tt_program *program, int instr)
  */
 void tt_split_add_run(struct tt_split *split, const struct tt_program *program, const struct tt_span *spans);
 
+/** Adds the time of the waits of one run, by the group of their collectives. */
+void tt_split_add_waits(double sec[TT_GROUPS], const struct tt_program *program, const struct tt_span *spans);
+
 /**
  * Adds a whole step that ran from step.begin to step.end.
  *   spans  of its instructions (tt_executor_spans), inside the step

@@ -10,21 +10,24 @@ struct run {
     struct tt_setup setup;
 };
 
-/* The set-up of two ranks, with the members that tt_advice reads. */
-static struct run run_of(const char *reshard, int64_t memory_limit)
+/* The set-up of a job, with the members that tt_advice reads. */
+static struct run run_on(int ranks, const char *one, const char *other, int64_t memory_limit)
 {
-    const char *flags[] = {"--training.seq_len=64", "--training.local_batch_size=1", "--training.global_batch_size=4",
-                           NULL};
+    const char *flags[] = {"--training.seq_len=64", "--training.global_batch_size=8", one, other};
     struct run run = {0};
     struct tt_setup *s = &run.setup;
 
-    flags[3] = reshard;
     run.cfg = good_flags(4, flags);
-    assert_int_equal(tt_job_init(run.cfg, 2, 1, memory_limit, &s->job), 0);
+    assert_int_equal(tt_job_init(run.cfg, ranks, 1, memory_limit, &s->job), 0);
     assert_int_equal(tt_job_engine_alone(run.cfg, &s->job, 0, &s->engine), 0);
     s->memory = tt_engine_memory(s->engine);
     s->memory_limit = memory_limit;
     return run;
+}
+
+static struct run run_of(const char *flag, int64_t memory_limit)
+{
+    return run_on(2, "--training.local_batch_size=1", flag, memory_limit);
 }
 
 static void release(struct run *run)
@@ -62,6 +65,25 @@ static void names_the_degree_whose_ranks_wait(void **state)
                            "hint     ranks that share layers wait for each other in every layer: keep them on one "
                            "host, or lower parallelism.tensor_parallel_degree\n"));
     tt_free(text);
+    release(&run);
+}
+
+/* The local batch is the default: eight microbatches of the pipeline. */
+static void names_the_dimension_that_waits_most(void **state)
+{
+    struct run run = run_on(4, "--parallelism.tensor_parallel_degree=2", "--parallelism.pipeline_parallel_degree=2",
+                            INT64_C(1) << 40);
+    struct tt_spent spent = {.step_sec = 100.0, .exposed_sec = 20.0};
+
+    for (int layers = 0; layers < 2; layers++) {
+        struct tt_text text = {0};
+
+        spent.group_sec[TT_GROUP_PP] = 9.0;
+        spent.group_sec[TT_GROUP_TP] = layers ? 10.0 : 8.0;
+        tt_advice(&run.setup, &spent, &text);
+        assert_contains(text.text, layers ? "hint     ranks that share layers" : "hint     a pipeline waits less");
+        tt_text_release(&text);
+    }
     release(&run);
 }
 
@@ -111,6 +133,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(says_where_the_time_went),
         cmocka_unit_test(names_the_degree_whose_ranks_wait),
+        cmocka_unit_test(names_the_dimension_that_waits_most),
         cmocka_unit_test(names_the_policy_that_sends_less),
         cmocka_unit_test(names_no_policy_that_does_not_fit),
         cmocka_unit_test(blames_the_data_when_it_is_the_data),

@@ -14,7 +14,10 @@
 
 /* A program of instructions that compute no node. Each takes a second, with half a second between them. */
 enum { N = 4 };
-static struct tt_instr instrs[N] = {{.kind = TT_BEGIN}, {.kind = TT_WAIT}, {.kind = TT_FOLD}, {.kind = TT_OPTIMIZER}};
+static struct tt_instr instrs[N] = {{.kind = TT_BEGIN, .begin = TT_NONE},
+                                    {.kind = TT_WAIT, .begin = 0},
+                                    {.kind = TT_FOLD, .begin = TT_NONE},
+                                    {.kind = TT_OPTIMIZER, .begin = TT_NONE}};
 static const struct tt_program program = {.instrs = instrs, .n_instrs = N};
 
 static void fill_spans(struct tt_span spans[N])
@@ -45,6 +48,19 @@ static void every_moment_has_one_part(void **state)
     assert_true(percent[TT_SPLIT_OTHER] == 12.5);
 }
 
+static void waits_belong_to_the_group_of_their_collective(void **state)
+{
+    struct tt_span spans[N];
+    double sec[TT_GROUPS] = {0.0};
+
+    fill_spans(spans);
+    instrs[0].collective.group = TT_GROUP_TP;
+    tt_split_add_waits(sec, &program, spans);
+    tt_split_add_waits(sec, &program, spans);
+    for (int g = 0; g < TT_GROUPS; g++)
+        assert_true(sec[g] == (g == TT_GROUP_TP ? 2.0 : 0.0));
+}
+
 static void an_empty_split_is_all_zero(void **state)
 {
     struct tt_split split = {0};
@@ -66,6 +82,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_moment_has_one_part),
+        cmocka_unit_test(waits_belong_to_the_group_of_their_collective),
         cmocka_unit_test(an_empty_split_is_all_zero),
         cmocka_unit_test(every_part_has_a_name),
     };

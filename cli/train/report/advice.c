@@ -84,6 +84,13 @@ static bool advise_less_traffic(const struct tt_setup *s, struct tt_text *out)
     return false;
 }
 
+/* Whether ranks that share layers wait longer for each other than the ranks of the pipeline do. */
+static bool layers_wait_most(const struct tt_setup *s, const struct tt_spent *spent)
+{
+    return tt_mesh_size(&s->job.mesh, TT_GROUP_TP) > 1 &&
+           (!s->job.pipeline || spent->group_sec[TT_GROUP_TP] > spent->group_sec[TT_GROUP_PP]);
+}
+
 void tt_advice(const struct tt_setup *s, const struct tt_spent *spent, struct tt_text *out)
 {
     double exposed = percent(spent->exposed_sec, spent->step_sec), data = percent(spent->data_sec, spent->step_sec);
@@ -95,14 +102,14 @@ void tt_advice(const struct tt_setup *s, const struct tt_spent *spent, struct tt
                 fmax(100.0 - exposed - data, 0.0), exposed, data);
     if (data > WORTH_SAYING_PERCENT && !(s->job.pipeline && exposed > data)) {
         tt_text_add(out, "  hint     loading data takes time: put dataloader.cache_dir on a local disk\n");
+    } else if (exposed > WORTH_SAYING_PERCENT && layers_wait_most(s, spent)) {
+        tt_text_add(out,
+                    "  hint     ranks that share layers wait for each other in every layer: keep them on one host, "
+                    "or lower parallelism.tensor_parallel_degree\n");
     } else if (exposed > WORTH_SAYING_PERCENT && s->job.pipeline) {
         tt_text_add(out, "  hint     a pipeline waits less with more microbatches a run (training.local_batch_size / "
                          "parallelism.pipeline_parallel_microbatch_size), or with another "
                          "parallelism.pipeline_parallel_schedule\n");
-    } else if (exposed > WORTH_SAYING_PERCENT && tt_mesh_size(&s->job.mesh, TT_GROUP_TP) > 1) {
-        tt_text_add(out,
-                    "  hint     ranks that share layers wait for each other in every layer: keep them on one host, "
-                    "or lower parallelism.tensor_parallel_degree\n");
     } else if (exposed > WORTH_SAYING_PERCENT) {
         tt_text_add(out, "  hint     ");
         if (!advise_less_traffic(s, out))

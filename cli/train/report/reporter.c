@@ -150,6 +150,7 @@ void tt_reporter_count(struct tt_reporter *r, int64_t step, const struct tt_trai
     const struct tt_engine *engine = r->setup->engine;
 
     tt_split_add_run(&r->window.split, tt_engine_program(engine), tt_executor_spans(tt_engine_executor(engine)));
+    tt_split_add_waits(r->spent.group_sec, tt_engine_program(engine), tt_executor_spans(tt_engine_executor(engine)));
     r->window.steps++;
     r->window.data_sec += done->data_sec;
     r->results.step = step;

@@ -35,6 +35,7 @@ struct tt_report_window {
  * waiting for transfers. */
 struct tt_spent {
     double step_sec, data_sec, exposed_sec;
+    double group_sec[TT_GROUPS]; /* waits for collectives of each group */
 };
 
 /* What the end of the run repeats. */
