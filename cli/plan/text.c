@@ -60,24 +60,46 @@ static void print_pipeline(const struct tt_plan_view *v)
     }
 }
 
-static void print_head(const struct tt_plan_view *v)
+/* " is at dp_shard 2, cp 1": along the dimensions that have several ranks. */
+static void add_coordinates(const struct tt_mesh *mesh, int rank, struct tt_text *out)
 {
-    const struct tt_layout *l = tt_engine_layout(v->engine);
-    const struct tt_place shard = l->groups[TT_GROUP_FSDP], replicate = l->groups[TT_GROUP_REPLICATE];
-    const struct tt_config *cfg = v->cfg;
-    struct tt_text words = {0}, layer = {0}, readers = {0};
-    char count[32], degree[32] = "";
+    const char *before = " is at ";
 
-    tt_mesh_layer_text(&v->job.mesh, &layer);
+    for (enum tt_mesh_dim dim = 0; dim < TT_MESH_DIMS; dim++) {
+        if (mesh->size[dim] == 1)
+            continue;
+        tt_text_add(out, "%s%s %d", before, tt_mesh_dim_name(dim), tt_mesh_coordinate(mesh, rank, dim));
+        before = ", ";
+    }
+}
+
+static void print_mesh(const struct tt_plan_view *v)
+{
+    const struct tt_mesh *mesh = &v->job.mesh;
+    struct tt_text layer = {0}, place = {0};
+    char degree[32] = "";
+
+    tt_mesh_layer_text(mesh, &layer);
+    add_coordinates(mesh, v->rank, &place);
     if (v->job.pipeline)
         (void)snprintf(degree, sizeof degree, "pipeline %d x ", v->job.pipeline->ranks);
+    (void)printf("mesh      %d rank%s = %sdp_replicate %d x dp_shard %d%s; rank %d%s, %d thread%s\n", mesh->n_ranks,
+                 mesh->n_ranks == 1 ? "" : "s", degree, mesh->size[TT_MESH_DP_REPLICATE], mesh->size[TT_MESH_DP_SHARD],
+                 layer.text ? layer.text : "", v->rank, place.text ? place.text : "", v->job.engine.threads,
+                 v->job.engine.threads == 1 ? "" : "s");
+    tt_text_release(&layer);
+    tt_text_release(&place);
+}
+
+static void print_head(const struct tt_plan_view *v)
+{
+    const struct tt_config *cfg = v->cfg;
+    struct tt_text words = {0}, readers = {0};
+    char count[32];
+
     (void)printf("model     %s %s, %s parameters\n", v->job.model->row->name, v->job.model->flavor,
                  tt_text_count(count, sizeof count, tt_model_n_elements(v->job.model)));
-    (void)printf(
-        "mesh      %d ranks = %sdp_replicate %d x dp_shard %d%s; rank %d is shard %d of replica %d, %d thread%s\n",
-        v->job.mesh.n_ranks, degree, replicate.n, v->job.mesh.size[TT_MESH_DP_SHARD], layer.text ? layer.text : "",
-        v->rank, shard.index, replicate.index, v->job.engine.threads, v->job.engine.threads == 1 ? "" : "s");
-    tt_text_release(&layer);
+    print_mesh(v);
     tt_job_readers_text(&v->job, &readers);
     (void)printf("batch     %" PRId64 " sequences a step = %s x %" PRId64 " microbatches of %" PRId64 " x %" PRId64
                  " tokens\n",

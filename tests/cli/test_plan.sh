@@ -45,6 +45,16 @@ case_plan_shows_the_step() {
     expect_out " optimizer norm\+output$"
 }
 
+case_plan_says_where_a_rank_is() {
+    make_corpus
+    run plan $tiny --ranks 8 --rank 5 --parallelism.context_parallel_degree=2 --training.global_batch_size=8
+    expect_ok
+    expect_out "^mesh +8 ranks = dp_replicate 1 x dp_shard 4 x cp 2; rank 5 is at dp_shard 2, cp 1, "
+    run plan $tiny --ranks 1
+    expect_ok
+    expect_out "^mesh +1 rank = dp_replicate 1 x dp_shard 1; rank 0, "
+}
+
 case_plan_of_one_rank_exchanges_nothing() {
     make_corpus
     run plan $tiny --ranks 1 --json
