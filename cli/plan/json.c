@@ -94,9 +94,10 @@ static json_t *memory(const struct tt_plan_view *v)
     tt_plan_peak_text(v, &peak);
     for (int i = 0; i < v->summary.program->n_instrs; i++)
         (void)json_array_append_new(timeline, json_integer(tt_summary_live_bytes(&v->summary, i)));
-    o = json_pack("{s:I, s:s, s:o, s:I, s:I, s:I, s:o}", "peak_bytes", (json_int_t)m->total, "peak_instruction",
+    o = json_pack("{s:I, s:s, s:o, s:I, s:I, s:I, s:I, s:o}", "peak_bytes", (json_int_t)m->total, "peak_instruction",
                   peak.text, "by_kind", tt_summary_by_kind(m), "state_bytes", (json_int_t)m->state, "constant_bytes",
-                  (json_int_t)m->constants, "step_bytes", (json_int_t)m->step, "timeline", timeline);
+                  (json_int_t)m->constants, "sample_bytes", (json_int_t)m->samples, "step_bytes", (json_int_t)m->step,
+                  "timeline", timeline);
     tt_text_release(&peak);
     return o;
 }

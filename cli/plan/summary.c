@@ -113,6 +113,7 @@ static void find_live(struct tt_summary *s)
         s->live[i][TT_MEMORY_PARAM] = s->memory.by_kind[TT_MEMORY_PARAM];
         s->live[i][TT_MEMORY_OPTIMIZER] = s->memory.by_kind[TT_MEMORY_OPTIMIZER];
         s->live[i][TT_MEMORY_CONST] = s->memory.by_kind[TT_MEMORY_CONST];
+        s->live[i][TT_MEMORY_INPUT] += s->memory.samples;
     }
 }
 

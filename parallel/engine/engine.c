@@ -66,6 +66,14 @@ static int64_t state_bytes(const struct tt_engine *e)
     return bytes;
 }
 
+/* The bytes of the samples that are whole before a run, of training and of validation. */
+static int64_t samples_bytes(const struct tt_engine_options *o)
+{
+    int64_t train = tt_samples_bytes(&o->mesh, o->local_batch, o->seq_len, o->microbatches, o->documents);
+
+    return train + tt_samples_bytes(&o->mesh, o->validation_batch, o->validation_seq_len, 1, o->documents);
+}
+
 /* The track for training if the engine trains, else that for validation. */
 static const struct track *main_track(const struct tt_engine *e)
 {
@@ -91,7 +99,8 @@ static int plan_ahead(struct tt_engine *e, const struct tt_lowering *lowering, c
     int rc = 0;
 
     if (o->memory_limit)
-        planner.step_limit = o->memory_limit - state_bytes(e) - tt_arena_bytes((*program)->const_bytes) -
+        planner.step_limit = o->memory_limit - state_bytes(e) - samples_bytes(o) -
+                             tt_arena_bytes((*program)->const_bytes) -
                              (e->validate.program ? tt_arena_bytes(e->validate.program->const_bytes) : 0);
     for (int u = 0; u < e->layout->n_units; u++)
         reshard[u] = e->layout->units[u].reshard_after_forward;
@@ -141,8 +150,8 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
 
     TT_TRY(tt_engine_graphs(&e->options, e->rank, mode, batch, seq_len, &track->stages, &track->n_stages));
     lowering = lowering_of(e, mode, microbatches, track);
-    tt_rank_order(&e->options, e->layout->groups[TT_GROUP_PP].index, mode, track->stages, track->n_stages,
-                  microbatches, &order, &crossings);
+    tt_rank_order(&e->options, e->layout->groups[TT_GROUP_PP].index, mode, track->stages, track->n_stages, microbatches,
+                  &order, &crossings);
     if (order.microbatches != microbatches)
         TT_TRY(tt_fail(TT_EINTERNAL, "the order of compute has %d microbatches, the step has %d", order.microbatches,
                        microbatches));
@@ -259,7 +268,6 @@ static void release_track(struct track *track)
     tt_transfers_free(track->transfers);
     tt_executor_free(track->executor);
     tt_program_free(track->program);
-    tt_samples_release(&track->samples);
     if (track->stages)
         tt_stages_release(track->stages, track->n_stages);
     tt_free(track->stages);
@@ -294,15 +302,17 @@ struct tt_engine_memory tt_engine_memory(const struct tt_engine *e)
         if (programs[i] && programs[i]->step_bytes > m.step)
             m.step = programs[i]->step_bytes;
     }
-    m.total = m.state + m.constants + tt_arena_bytes(m.step);
+    m.samples = samples_bytes(&e->options);
+    m.total = m.state + m.constants + m.samples + tt_arena_bytes(m.step);
     tt_program_memory_at(first, first->peak_instr, m.by_kind);
     for (enum tt_state_array k = 0; k < TT_STATE_ARRAYS; k++)
         m.by_kind[tt_state_kind(k)] += array_bytes(e, k);
     m.by_kind[TT_MEMORY_CONST] = m.constants;
+    m.by_kind[TT_MEMORY_INPUT] += m.samples;
     return m;
 }
 
-/* The state comes first, then constants, then the step region that all programs share. */
+/* The state comes first, then the constants and samples of each program, then the step region that they share. */
 static void lay_out_state(struct tt_engine *e, char **at)
 {
     e->state.dtype = e->options.shard_dtype;
@@ -314,14 +324,17 @@ static void lay_out_state(struct tt_engine *e, char **at)
 static int bind_track(struct tt_engine *e, struct track *track, int64_t batch, int64_t seq_len, char **at,
                       char *step_region)
 {
-    int rc = 0;
+    const struct tt_mesh *mesh = &e->options.mesh;
+    bool documents = e->options.documents;
+    int rc = 0, microbatches;
 
     if (!track->program)
         return 0;
+    microbatches = track->program->microbatches;
     TT_TRY(tt_executor_new(track->program, &e->state, *at, step_region, e->team, e->stream, &track->executor));
-    track->samples = tt_samples_make(&e->options.mesh, e->rank, batch, seq_len, track->program->microbatches,
-                                     e->options.documents, track->executor);
     *at += tt_arena_bytes(track->program->const_bytes);
+    track->samples = tt_samples_make(mesh, e->rank, batch, seq_len, microbatches, documents, track->executor, *at);
+    *at += tt_samples_bytes(mesh, batch, seq_len, microbatches, documents);
     if (e->comm->size > 1)
         TT_TRY(
             tt_transfers_new(e->comm, &e->options.mesh, track->program, &e->state, track->executor, &track->transfers));
@@ -364,7 +377,7 @@ int tt_engine_allocate(struct tt_engine *e)
     TT_TRY(tt_blas_check_room(e->options.threads));
     TT_TRY(e->device->ops->stream_new(e->device, &e->stream));
     e->state.sums = (struct tt_exact *)(void *)(e->arena + memory.total);
-    step_region = at + memory.state + memory.constants;
+    step_region = at + memory.state + memory.constants + memory.samples;
     lay_out_state(e, &at);
     TT_TRY(bind_track(e, &e->train, o->local_batch, o->seq_len, &at, step_region));
     TT_TRY(bind_track(e, &e->validate, o->validation_batch, o->validation_seq_len, &at, step_region));
@@ -385,7 +398,7 @@ int64_t tt_engine_init_bytes(const struct tt_engine *e, enum tt_init how)
 {
     struct tt_engine_memory memory = tt_engine_memory(e);
 
-    return memory.state + memory.constants + tt_init_buffer_bytes(e->layout, e->options.model, how);
+    return memory.state + memory.constants + memory.samples + tt_init_buffer_bytes(e->layout, e->options.model, how);
 }
 
 int64_t tt_engine_microbatch(const struct tt_engine *e, int a)

@@ -85,6 +85,7 @@ void tt_engine_free(struct tt_engine *engine);
 struct tt_engine_memory {
     int64_t state; /* parameter shards and moments */
     int64_t constants;
+    int64_t samples;                  /* whole ones, of which this rank computes a part (samples.h) */
     int64_t step;                     /* high-water mark of all transient memory */
     int64_t total;                    /* the sum: the size of the arena */
     int64_t by_kind[TT_MEMORY_KINDS]; /* at the peak of the step; params and optimizer included */
@@ -100,7 +101,7 @@ int tt_engine_allocate(struct tt_engine *engine) TT_MUST_CHECK;
 /** Fills this rank's part of every parameter by its init rule, with the same bits on every mesh. See tt_init_params. */
 int tt_engine_init_params(struct tt_engine *engine, uint64_t seed) TT_MUST_CHECK;
 
-/** Bytes of one rank while tt_engine_init_params runs with `how`: state, constants and its buffer. */
+/** Bytes of one rank while tt_engine_init_params runs with `how`: all that is not the step's, and its buffer. */
 int64_t tt_engine_init_bytes(const struct tt_engine *engine, enum tt_init how);
 
 /**

@@ -6,10 +6,19 @@
 
 #include <string.h>
 
-#include "core/base/mem.h"
+#include "core/program/program.h"
+
+int64_t tt_samples_bytes(const struct tt_mesh *mesh, int64_t batch, int64_t seq_len, int microbatches, bool documents)
+{
+    int arrays = documents ? 3 : 2;
+
+    if (mesh->cp_grains <= 1)
+        return 0;
+    return tt_arena_bytes(arrays * microbatches * batch * seq_len * (int64_t)sizeof(int32_t));
+}
 
 struct tt_samples tt_samples_make(const struct tt_mesh *mesh, int rank, int64_t batch, int64_t seq_len,
-                                  int microbatches, bool documents, const struct tt_executor *executor)
+                                  int microbatches, bool documents, const struct tt_executor *executor, void *memory)
 {
     struct tt_place cp = tt_mesh_place(mesh, rank, TT_GROUP_CP);
     struct tt_samples s = {.executor = executor,
@@ -18,23 +27,15 @@ struct tt_samples tt_samples_make(const struct tt_mesh *mesh, int rank, int64_t 
                            .microbatches = microbatches,
                            .grains = mesh->cp_grains,
                            .own = mesh->cp_grains / cp.n};
-    size_t n = (size_t)s.microbatches * (size_t)batch * (size_t)seq_len;
+    int64_t n = microbatches * batch * seq_len;
 
     s.first = cp.index * s.own;
     if (s.grains > 1) {
-        s.tokens = tt_calloc(n, sizeof *s.tokens);
-        s.labels = tt_calloc(n, sizeof *s.labels);
-        s.positions = documents ? tt_calloc(n, sizeof *s.positions) : NULL;
+        s.tokens = memory;
+        s.labels = s.tokens + n;
+        s.positions = documents ? s.labels + n : NULL;
     }
     return s;
-}
-
-void tt_samples_release(struct tt_samples *s)
-{
-    tt_free(s->tokens);
-    tt_free(s->labels);
-    tt_free(s->positions);
-    *s = (struct tt_samples){0};
 }
 
 int32_t *tt_samples_tokens(const struct tt_samples *s, int a)

@@ -19,10 +19,12 @@ struct tt_samples {
     int32_t *tokens, *labels, *positions; /* [microbatches], each (batch, seq_len); NULL if not needed */
 };
 
-/** The samples of a rank. The executor must outlive them. The caller's (tt_samples_release). */
+/** Bytes of the whole samples, a multiple of 64; 0 if they are the inputs of the program themselves. */
+int64_t tt_samples_bytes(const struct tt_mesh *mesh, int64_t batch, int64_t seq_len, int microbatches, bool documents);
+
+/** The samples of a rank in `memory`, tt_samples_bytes() of the same arguments. The executor must outlive them. */
 struct tt_samples tt_samples_make(const struct tt_mesh *mesh, int rank, int64_t batch, int64_t seq_len,
-                                  int microbatches, bool documents, const struct tt_executor *executor);
-void tt_samples_release(struct tt_samples *samples);
+                                  int microbatches, bool documents, const struct tt_executor *executor, void *memory);
 
 /** The arrays of microbatch a, (batch, seq_len). Wait until the device has done all earlier work. Positions are NULL
  * without documents. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Memory of pipelines: programs keep the activations of as many chunks as the formulas of their schedules say, and
- * every rank uses its arena up to the size that was predicted, and no further.
+ * Memory of pipelines: programs keep the activations of as many chunks as the formulas of their schedules say.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -193,120 +192,10 @@ static void activations_are_those_of_the_formulas(void **state)
         }
 }
 
-/* --- the arena --- */
-
-enum { GUARD = 4096, MARK = 0xA5 };
-
-/* The host with arenas that are followed by marked bytes. */
-static _Thread_local char *arena;
-static _Thread_local size_t arena_bytes;
-
-static void *allocate(struct tt_device *device, size_t bytes)
-{
-    arena = tt_map(bytes + GUARD);
-    arena_bytes = bytes;
-    memset(arena + bytes, MARK, GUARD);
-    return arena;
-}
-
-static void release(struct tt_device *device, void *memory, size_t bytes)
-{
-    tt_unmap(memory, bytes + GUARD);
-}
-
-/* The number of bytes from `at` until the last one that was changed. */
-static int64_t changed(const char *at, int64_t bytes)
-{
-    while (bytes > 0 && (unsigned char)at[bytes - 1] == MARK)
-        bytes--;
-    return bytes;
-}
-
-/* Where the buffer at the end of a step region of so many bytes begins; of several, the longest. */
-static int64_t last_buffer(const struct tt_program *program, int64_t bytes)
-{
-    int64_t begin = bytes;
-
-    for (int b = 0; b < program->n_buffers; b++) {
-        const struct tt_buffer *buffer = &program->buffers[b];
-
-        if (buffer->kind >= TT_MEMORY_INPUT && buffer->root == b && buffer->offset < begin &&
-            tt_arena_bytes(buffer->offset + buffer->bytes) == tt_arena_bytes(bytes))
-            begin = buffer->offset;
-    }
-    return begin;
-}
-
-/* Marks the step region after the first step; the second one must change it up to its last buffer.
- *   arg  what was predicted for every rank */
-static int check_arena(struct tt_comm *comm, struct tt_engine *engine, int step, void *arg)
-{
-    const struct tt_engine_memory *memory = (const struct tt_engine_memory *)arg + comm->rank;
-    char *region = arena + memory->state + memory->constants;
-    int64_t used;
-    int rc = 0;
-
-    TT_TRY(tt_engine_synchronize(engine));
-    if (changed(arena + arena_bytes, GUARD))
-        TT_TRY(tt_fail(TT_EINTERNAL, "rank %d writes beyond its arena", comm->rank));
-    used = changed(region, memory->step);
-    if (step == 1)
-        memset(region, MARK, (size_t)memory->step);
-    else if (used <= last_buffer(tt_engine_program(engine), memory->step))
-        rc = tt_fail(TT_EINTERNAL, "rank %d uses %lld of %lld bytes", comm->rank, (long long)used,
-                     (long long)memory->step);
-out:
-    return rc;
-}
-
-static void predict(const struct train_job *job, struct tt_engine_memory *memory)
-{
-    struct tt_engine_options options;
-
-    assert_int_equal(fixture_check(train_job_options(job, &options)), 0);
-    for (int rank = 0; rank < job->ranks; rank++) {
-        struct tt_engine *engine = NULL;
-
-        assert_int_equal(fixture_check(tt_engine_new(&options, NULL, rank, &engine)), 0);
-        memory[rank] = tt_engine_memory(engine);
-        tt_engine_free(engine);
-    }
-    train_job_options_release(&options);
-}
-
-/* Every other job has two data ranks; then it is planned. */
-static void arenas_are_used_up_to_what_was_predicted(void **state)
-{
-    struct tt_device_ops ops = *tt_device_host()->ops;
-    struct tt_device device = {&ops};
-
-    ops.allocate = allocate;
-    ops.release = release;
-    for (int s = 0; s < COUNT(schedules); s++)
-        for (int data = 1; data <= 2; data++) {
-            struct train_job job = job_of(world.odd, schedules[s].schedule, 2, schedules[s].chunks, 4);
-            struct tt_engine_memory memory[4];
-            struct train_result result;
-
-            job.device = &device;
-            job.steps = 2;
-            job.scheduler = data > 1 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
-            job.ranks *= data;
-            job.global_batch *= data;
-            job.after_step = check_arena;
-            job.after_arg = memory;
-            predict(&job, memory);
-            if (fixture_check(train_job_run(&job, &result)) < 0)
-                fail_msg("%s on %d ranks", tt_pipeline_row(schedules[s].schedule)->name, job.ranks);
-            train_result_release(&result);
-        }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_are_those_of_the_formulas),
-        cmocka_unit_test(arenas_are_used_up_to_what_was_predicted),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
