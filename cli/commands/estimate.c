@@ -237,6 +237,23 @@ static void print_pipelines(const struct tt_estimate *e)
     }
 }
 
+/* What gradient_sync auto chose in which row. */
+static void print_choices(const struct tt_estimate *e)
+{
+    bool any = false;
+
+    for (int i = 0; i < e->n; i++) {
+        const struct tt_estimate_row *r = &e->rows[i];
+
+        if (!r->sync_why)
+            continue;
+        if (!any)
+            (void)printf("\ngradient_sync auto reduces gradients\n");
+        any = true;
+        (void)printf("%6d %-24s %s\n", r->ranks, r->policy, r->sync_why);
+    }
+}
+
 static void print_table(const struct tt_estimate *e)
 {
     int last = 0;
@@ -254,6 +271,7 @@ static void print_table(const struct tt_estimate *e)
     }
     print_init(e);
     print_pipelines(e);
+    print_choices(e);
     (void)printf(
         "\nm: least memory; f: fastest of those that fit; total: what a rank needs; sent: bytes of a rank in a step\n");
     if (e->memory)
@@ -285,6 +303,8 @@ static json_t *row_json(const struct tt_estimate_row *r)
                                               (json_int_t)r->memory.total, "libraries_bytes", (json_int_t)r->libraries,
                                               "staging_bytes", (json_int_t)r->staging, "resident_bytes",
                                               (json_int_t)r->resident, "by_kind", kinds, "init_peak_bytes", init));
+    if (r->sync_why)
+        (void)json_object_set_new(o, "gradient_sync_choice", tt_json_string(r->sync_why));
     if (r->largest)
         (void)json_object_update_new(o, json_pack("{s:i, s:I, s:o}", "largest_rank", r->largest_rank,
                                                   "payload_bytes_all", (json_int_t)r->payload_sum, "bubble_share",

@@ -39,7 +39,7 @@ static const struct dimension {
 } dimensions[] = {
     {"engine", "parallelism.fsdp_engine", {"eager", "planned"}, 2},
     {"reshard", "parallelism.fsdp_reshard_after_forward", {"default", "always", "never"}, 3},
-    {"gradient_sync", "training.gradient_sync", {"every_microbatch", "last_microbatch"}, 2},
+    {"gradient_sync", "training.gradient_sync", {"every_microbatch", "every_run", "last_microbatch"}, 3},
     {"prefetch", "parallelism.fsdp_prefetch", {"1", "0", "2"}, 3},
 };
 enum { ENGINE, RESHARD, SYNC, PREFETCH, N_DIMENSIONS };

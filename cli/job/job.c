@@ -12,6 +12,7 @@
 #include "checkpoint/steps/steps.h"
 #include "cli/job/divisions.h"
 #include "cli/job/pipeline.h"
+#include "cli/job/sync.h"
 #include "cli/job/tensors.h"
 #include "cli/run/records/metrics.h"
 #include "core/base/mem.h"
@@ -259,14 +260,6 @@ int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size)
     return (int64_t)(0.9 * tt_metrics_machine_bytes() / local_size);
 }
 
-/* Whether gradients may be reduced once per step. For `auto` memory decides that later. */
-static bool may_defer(const struct tt_config *cfg)
-{
-    if (cfg->training.gradient_sync == TT_SYNC_AUTO)
-        return cfg->parallelism.reduction_order == TT_ORDER_FAST;
-    return cfg->training.gradient_sync == TT_SYNC_LAST_MICROBATCH;
-}
-
 /* auto: those who choose bfloat16 save memory too, and light operations take hardly any time. */
 static struct tt_recompute recompute_of(const struct tt_config *cfg)
 {
@@ -309,12 +302,6 @@ int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine)
     return 0;
 }
 
-/* Whether gradients can be carried from one microbatch to the next: backward turns come in the microbatches' order. */
-static bool ascends(const struct tt_job *job)
-{
-    return !job->pipeline || tt_pipeline_ascends(job->pipeline);
-}
-
 static int engine_options(const struct tt_config *cfg, const struct tt_job *job, int threads, int64_t memory_limit,
                           struct tt_engine_options *ret_options)
 {
@@ -323,7 +310,7 @@ static int engine_options(const struct tt_config *cfg, const struct tt_job *job,
         .model = job->model,
         .mesh = job->mesh,
         .sharding = tt_sharding_of(cfg->parallelism.fsdp_wrap_policy, cfg->parallelism.fsdp_reshard_after_forward),
-        .reduce_last = may_defer(cfg) && ascends(job),
+        .reduce = tt_job_reduce_when(cfg->training.gradient_sync),
         .prefetch = (int)cfg->parallelism.fsdp_prefetch,
         .threads = threads,
         .recompute = recompute_of(cfg),
@@ -424,7 +411,7 @@ static int add_pipeline(const struct tt_config *cfg, struct tt_job *job)
     if (cfg->training.gradient_sync == TT_SYNC_LAST_MICROBATCH && !tt_pipeline_ascends(job->pipeline))
         TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY_GRADIENT_SYNC,
                            "last_microbatch, but %s computes backward in another order than that of the microbatches\n"
-                           "help: use every_microbatch or auto",
+                           "help: use every_run, every_microbatch or auto",
                            tt_pipeline_row_name(job->pipeline)));
     job->microbatches *= run;
     job->microbatch_size /= run;
@@ -474,31 +461,14 @@ int tt_job_engine(const struct tt_job *job, struct tt_comm *comm, int rank, stru
     return tt_engine_new(&job->engine, comm, rank, ret_engine);
 }
 
-/* Whether the programs at all places of a pipeline fit. */
-static int fits(const struct tt_job *job, bool *ret_fits)
-{
-    struct tt_engine *engine = NULL;
-    int rc = 0;
-
-    *ret_fits = true;
-    for (int place = 0; place < tt_mesh_size(&job->mesh, TT_GROUP_PP) && *ret_fits; place++) {
-        TT_TRY(tt_job_engine(job, NULL, tt_mesh_member(&job->mesh, 0, TT_GROUP_PP, place), &engine));
-        *ret_fits = tt_engine_memory(engine).total <= job->engine.memory_limit;
-        tt_engine_free(engine);
-        engine = NULL;
-    }
-out:
-    return rc;
-}
-
 int tt_job_engine_alone(struct tt_config *cfg, struct tt_job *job, int rank, struct tt_engine **ret_engine)
 {
     int rc = 0;
 
-    if (cfg->training.gradient_sync == TT_SYNC_AUTO && job->engine.reduce_last)
-        TT_TRY(fits(job, &job->engine.reduce_last));
+    TT_TRY(tt_job_choose_sync(cfg->training.gradient_sync, cfg->parallelism.reduction_order == TT_ORDER_FAST, job,
+                              &job->sync_why));
     TT_TRY(tt_job_engine(job, NULL, rank, ret_engine));
-    cfg->training.gradient_sync = job->engine.reduce_last ? TT_SYNC_LAST_MICROBATCH : TT_SYNC_EVERY_MICROBATCH;
+    cfg->training.gradient_sync = tt_job_sync_of(job->engine.reduce);
 out:
     return rc;
 }
@@ -509,6 +479,7 @@ void tt_job_release(struct tt_job *job)
         tt_stage_places_release(job->places);
     tt_free(job->places);
     tt_pipeline_free(job->pipeline);
+    tt_free(job->sync_why);
     tt_model_free(job->model);
     *job = (struct tt_job){0};
 }

@@ -33,6 +33,7 @@ struct tt_job {
     int64_t staging_bytes;   /* of a rank, in addition to the engine's: memory into which async saves copy; 0: none */
     struct tt_stage_places *places; /* of a pipeline, and the orders of a run through it; NULL: there is none */
     struct tt_pipeline *pipeline;
+    char *sync_why; /* when gradients are reduced and why, if gradient_sync auto chose; else NULL */
     struct tt_engine_options engine;
 };
 
@@ -78,8 +79,8 @@ int tt_job_engine(const struct tt_job *job, struct tt_comm *comm, int rank,
                   struct tt_engine **ret_engine) TT_MUST_CHECK;
 
 /**
- * The same without other ranks, for predictions only. Resolves gradient_sync auto as a new run would, and stores the
- * result in the configuration.
+ * The same without other ranks, for predictions only. Resolves gradient_sync auto as a new run would (cli/job/sync.h),
+ * and stores the result in the configuration and why in the job.
  */
 int tt_job_engine_alone(struct tt_config *cfg, struct tt_job *job, int rank,
                         struct tt_engine **ret_engine) TT_MUST_CHECK;

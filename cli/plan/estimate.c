@@ -131,6 +131,7 @@ static int fill(struct tt_estimate_row *row, const struct tt_config *cfg, const 
     }
     row->reshard = value_of(cfg, reshard_key);
     row->sync = value_of(cfg, sync_key);
+    row->sync_why = tt_strdup(job->sync_why);
     row->engine = value_of(cfg, "parallelism.fsdp_engine");
     row->step_sec = p.step_sec;
     row->exposed_sec = p.exposed_sec;
@@ -172,6 +173,7 @@ static bool is_as_default(const struct tt_estimate *e, const char *reshard, cons
         row->policy = own;
         row->reshard = tt_strdup(reshard);
         row->sync = tt_strdup(same->sync);
+        row->sync_why = tt_strdup(same->sync_why);
         row->engine = tt_strdup(same->engine);
         row->largest = tt_strdup(same->largest);
     }
@@ -250,7 +252,8 @@ static void mark_best(struct tt_estimate_row *rows, int n)
 
 int tt_estimate_ranks(struct tt_estimate *e, int n_ranks)
 {
-    static const char *const sync_words[] = {"every_microbatch", "last_microbatch"};
+    static const char *const sync_words[] = {"every_microbatch", "every_run", "last_microbatch"};
+    enum { N_SYNC = sizeof sync_words / sizeof sync_words[0] };
     int first = e->n, at, rc = 0;
     bool stop = false;
 
@@ -265,8 +268,8 @@ int tt_estimate_ranks(struct tt_estimate *e, int n_ranks)
         if (!reshard)
             continue;
         TT_TRY(add_row(e, n_ranks, reshard, e->sync, &stop));
-        at = e->n - 1;                       /* the row of the configured sync, or of what `auto` became */
-        for (int s = 0; s < 2 && !stop; s++) /* with one microbatch there is nothing to defer */
+        at = e->n - 1;                            /* the row of the configured sync, or of what `auto` became */
+        for (int s = 0; s < N_SYNC && !stop; s++) /* with one microbatch there is nothing to defer */
             if (at >= first && e->rows[at].microbatches > 1 && strcmp(sync_words[s], e->rows[at].sync) != 0)
                 TT_TRY(add_row(e, n_ranks, reshard, sync_words[s], &stop));
     }
@@ -283,6 +286,7 @@ void tt_estimate_release(struct tt_estimate *e)
         tt_free(e->rows[i].largest);
         tt_free(e->rows[i].reshard);
         tt_free(e->rows[i].sync);
+        tt_free(e->rows[i].sync_why);
         tt_free(e->rows[i].engine);
     }
     tt_free(e->rows);

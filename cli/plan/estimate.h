@@ -22,6 +22,7 @@ struct tt_estimate_row {
     int64_t microbatches;
     int largest_rank;                  /* the lowest of the ranks that need most memory */
     char *largest;                     /* "rank 3 (stage 1)" of a pipeline; or NULL */
+    char *sync_why;                    /* why gradient_sync auto became that; NULL: it is configured */
     struct tt_engine_memory memory;    /* of that rank */
     int64_t init_bytes[TT_INIT_MODES]; /* while the weights are made, by training.init */
     int64_t libraries;                 /* bytes of the process that are not the arena */

@@ -179,6 +179,8 @@ json_t *tt_plan_json(const struct tt_plan_view *v)
                   "mesh", mesh(v), "pipeline", pipeline(v), "policies", json_string(policies.text), "microbatches",
                   (json_int_t)v->job.microbatches, "global_batch_size", (json_int_t)v->job.global_batch, "threads",
                   v->job.engine.threads);
+    if (v->job.sync_why)
+        (void)json_object_set_new(o, "gradient_sync_choice", tt_json_string(v->job.sync_why));
     (void)json_object_update_new(o, traffic(v));
     (void)json_object_update_new(o, json_pack("{s:o, s:o, s:o, s:i, s:o*}", "memory", memory(v), "predicted",
                                               predicted(v), "checkpoint", tt_plan_checkpoint_json(v), "n_instructions",

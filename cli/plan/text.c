@@ -108,6 +108,8 @@ static void print_head(const struct tt_plan_view *v)
     tt_job_policies_text(cfg, &words);
     (void)printf("policies  %s\n", words.text);
     tt_text_release(&words);
+    if (v->job.sync_why)
+        (void)printf("reduces   gradients %s (gradient_sync auto)\n", v->job.sync_why);
     if (v->job.pipeline)
         print_pipeline(v);
 }

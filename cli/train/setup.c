@@ -9,6 +9,7 @@
 
 #include "cli/facts.h"
 #include "cli/job/predict.h"
+#include "cli/job/sync.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/models/model_json.h"
@@ -143,21 +144,20 @@ static int choose_engine(struct tt_setup *s, bool starts_over)
 {
     struct tt_engine_options *options = &s->job.engine;
     bool is_auto = s->cfg->training.gradient_sync == TT_SYNC_AUTO;
-    enum tt_sync_choice sync = TT_SYNC_EVERY_MICROBATCH;
     double too_large;
     int rc = 0;
 
-    TT_TRY(tt_setup_first_sync(s, starts_over, &sync));
-    options->reduce_last =
-        sync == TT_SYNC_LAST_MICROBATCH && (!s->job.pipeline || tt_pipeline_ascends(s->job.pipeline));
+    TT_TRY(tt_setup_first_sync(s, starts_over));
     TT_TRY(tt_comm_agree(s->comm, make_engine(s)));
     too_large = s->memory.total + s->job.staging_bytes > s->memory_limit;
     TT_TRY(tt_comm_max_f64(s->comm, &too_large, 1));
-    if (is_auto && options->reduce_last && too_large > 0.0) {
-        options->reduce_last = false;
+    if (is_auto && options->reduce != TT_REDUCE_EACH && too_large > 0.0) {
+        options->reduce = TT_REDUCE_EACH;
+        tt_free(s->job.sync_why);
+        s->job.sync_why = tt_strdup("after each microbatch: there is too little memory for anything else");
         TT_TRY(tt_comm_agree(s->comm, make_engine(s)));
     }
-    s->cfg->training.gradient_sync = options->reduce_last ? TT_SYNC_LAST_MICROBATCH : TT_SYNC_EVERY_MICROBATCH;
+    s->cfg->training.gradient_sync = tt_job_sync_of(options->reduce);
     TT_TRY(tt_comm_agree(s->comm, check_memory(s)));
 out:
     return rc;
@@ -192,8 +192,6 @@ void tt_setup_release(struct tt_setup *s)
 
 bool tt_setup_layout_exact(const struct tt_setup *s)
 {
-    bool reduce_last = s->cfg->training.gradient_sync != TT_SYNC_EVERY_MICROBATCH;
-
     return !s->kernels_differ && s->cfg->parallelism.reduction_order == TT_ORDER_TREE &&
-           tt_mesh_is_exact(&s->job.mesh, s->job.microbatches, reduce_last);
+           tt_engine_is_exact(&s->job.engine);
 }

@@ -61,10 +61,10 @@ json_t *tt_setup_kernels_json(const struct tt_setup *setup);
 /* sync.c */
 
 /**
- * The gradient_sync to try first: the configured one. For `auto` it is that of the checkpoint from which the run
- * resumes; without one, last_microbatch if reduction_order is fast, else every_microbatch. Collective.
+ * Sets in the job's engine when gradients are reduced, and why if gradient_sync is `auto`: as in the checkpoint from
+ * which the run resumes; without one, what rank 0 chooses (tt_job_choose_sync). Collective.
  */
-int tt_setup_first_sync(const struct tt_setup *setup, bool starts_over, enum tt_sync_choice *ret_sync) TT_MUST_CHECK;
+int tt_setup_first_sync(struct tt_setup *setup, bool starts_over) TT_MUST_CHECK;
 
 /** The gradient_sync of the run that wrote the manifest with this description, which owns the text; NULL if it is not
  * recorded. */

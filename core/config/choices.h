@@ -23,8 +23,8 @@
 #define TT_EXPORT_CHOICES(X, ALIAS) \
     X(TT_EXPORT_FLOAT32, "float32") X(TT_EXPORT_BFLOAT16, "bfloat16") X(TT_EXPORT_FLOAT16, "float16")
 #define TT_SYNC_CHOICES(X, ALIAS) \
-    X(TT_SYNC_EVERY_MICROBATCH, "every_microbatch") X(TT_SYNC_LAST_MICROBATCH, "last_microbatch") \
-    X(TT_SYNC_AUTO, "auto")
+    X(TT_SYNC_EVERY_MICROBATCH, "every_microbatch") X(TT_SYNC_EVERY_RUN, "every_run") \
+    X(TT_SYNC_LAST_MICROBATCH, "last_microbatch") X(TT_SYNC_AUTO, "auto")
 #define TT_INIT_CHOICES(X, ALIAS) \
     X(TT_INIT_META, "meta") X(TT_INIT_FULL, "full") X(TT_INIT_LAYERWISE, "layerwise")
 #define TT_OPTIM_CHOICES(X, ALIAS) \

@@ -42,6 +42,29 @@ int tt_tree_carries(int64_t index);
 /** The most entries that the stack ever holds for n leaves, including the leaf just pushed. */
 int tt_tree_stack_depth(int64_t n);
 
+/**
+ * The same tree for leaves that come in any order. A sum is known by its place in the tree, (level, index): it is that
+ * of the 2^level leaves from index * 2^level on. So the order of the leaves decides when sums are added, but not which.
+ *
+ * nodes has tt_tree_nodes(n) places, all TT_TREE_NONE before the first leaf. A sum is any number of the caller's.
+ */
+enum { TT_TREE_NONE = -1, TT_TREE_LEVELS = 32 };
+
+int64_t tt_tree_nodes(int64_t n);
+
+/**
+ * Puts leaf `index` of n into the tree. Returns the number of sums to which it is now added, one after the other: the
+ * leaf to the first of ret_neighbours, that sum to the second, and so on. All but the last are then used up, and the
+ * last one is the result. If n is no power of two, a sum without a neighbour becomes its parent.
+ */
+int tt_tree_put(int *nodes, int64_t n, int64_t index, int sum, int ret_neighbours[TT_TREE_LEVELS]);
+
+/** The sum of all leaves; TT_TREE_NONE before the last one is there. */
+static inline int tt_tree_root(const int *nodes)
+{
+    return nodes[1];
+}
+
 /** into[i] = a[i] + b[i]; into may be a or b. */
 void tt_tree_add(float *into, const float *a, const float *b, int64_t count);
 

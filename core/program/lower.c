@@ -7,7 +7,7 @@
  * reader. The buffers of a collective live until its wait. Gradients of parameters are identified by microbatch and
  * parameter, not by value, since all contributions accumulate in one place. If the graph carries gradients from one
  * microbatch to the next, all microbatches share that place, and the sum after the last one is the only leaf of the
- * tree.
+ * tree. If blocks of microbatches are added before they are reduced, the sum of a block has the place of one of them.
  *
  * lower_stages.c joins the stages, lower_buffers.c makes the buffers, and the row of each instruction lowers it.
  */
@@ -70,11 +70,10 @@ static void prepare(struct tt_walk *w, const struct tt_schedule *schedule)
     for (int k = 0; k < TT_PURPOSES; k++)
         w->begun[k] = filled(n_units);
     w->transfer_begun = filled((size_t)w->in.microbatches * (size_t)w->in.n_stages * TT_PURPOSES);
-    w->n_leaves = w->carries ? 1 : w->in.microbatches;
-    w->most_leaves = 1;
-    while (w->most_leaves < w->n_leaves)
-        w->most_leaves *= 2;
-    w->partial = filled(n_units * 2 * (size_t)w->most_leaves);
+    w->block = w->in.block > 1 ? w->in.block : 1;
+    w->n_leaves = w->carries ? 1 : w->in.microbatches / w->block;
+    w->block_sums = filled(n_owned / (size_t)w->block * (size_t)tt_tree_nodes(w->block));
+    w->partial = filled(n_units * (size_t)tt_tree_nodes(w->n_leaves));
 }
 
 static void release(struct tt_walk *w)
@@ -96,6 +95,7 @@ static void release(struct tt_walk *w)
     tt_free(w->transfer_begun);
     tt_free(w->tag_taken);
     tt_free(w->exchanging);
+    tt_free(w->block_sums);
     tt_free(w->partial);
 }
 

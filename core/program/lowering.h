@@ -2,13 +2,12 @@
 #ifndef TT_PROGRAM_LOWERING_H
 #define TT_PROGRAM_LOWERING_H
 
+#include "core/math/tree.h"
 #include "core/program/program.h"
 
 /**
  * The walk over a schedule that makes a program. Only lower*.c and the rows of instructions use its members.
  */
-enum { TT_MOST_LEVELS = 32 };
-
 struct tt_walk {
     struct tt_lowering in;
     struct tt_program *program;
@@ -32,13 +31,27 @@ struct tt_walk {
     int *exchanging; /* TT_BEGINs of exchanges inside of a layer that are not awaited yet */
     int n_exchanging, cap_exchanging;
     int n_exchanges[TT_AXES]; /* that have begun so far */
-    /*
-     * Partial sums of gradients: unit * 2 * most_leaves + node of the tree -> buffer, TT_NONE if it does not exist yet.
-     * Node 1 is the whole sum, the children of n are 2n and 2n + 1, and the last most_leaves nodes are the leaves.
-     */
-    int *partial;
-    int n_leaves, most_leaves; /* number of microbatches that are added; the same, rounded up to a power of two */
+    int block;                /* microbatches whose gradients are added before they are reduced, at least 1 */
+    /* Sums before they are reduced, a tree (core/math/tree.h) for each unit and block: the microbatch that has the sum
+     * in its buffers. */
+    int *block_sums;
+    int *partial; /* sums of what was reduced, a tree for each unit: the buffer */
+    int n_leaves; /* of each of the latter trees */
 };
+
+/** The tree of sums of a unit's gradients in the block that a microbatch is in. */
+static inline int *tt_lower_block_sums(const struct tt_walk *w, int mb, int unit)
+{
+    int64_t blocks = w->in.microbatches / w->block;
+
+    return &w->block_sums[(unit * blocks + mb / w->block) * tt_tree_nodes(w->block)];
+}
+
+/** The tree of sums of a unit's gradients that were reduced. */
+static inline int *tt_lower_partial(const struct tt_walk *w, int unit)
+{
+    return &w->partial[unit * tt_tree_nodes(w->n_leaves)];
+}
 
 /**
  * The slot of a value of a microbatch. Values of several stages that are the same share a slot: boundaries and their
@@ -109,7 +122,7 @@ int64_t tt_lower_grad_owner(const struct tt_walk *w, int mb);
 /** The finished sum of a unit's gradients. */
 static inline int tt_lower_sum(const struct tt_walk *w, int unit)
 {
-    return w->partial[(int64_t)unit * 2 * w->most_leaves + 1];
+    return tt_tree_root(tt_lower_partial(w, unit));
 }
 
 /* instr/nodes.c */

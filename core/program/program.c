@@ -70,6 +70,12 @@ void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int 
     add(schedule, (struct tt_instr){.kind = kind, .node = TT_NONE, .unit = unit, .bucket = TT_NONE});
 }
 
+void tt_schedule_add_gradients(struct tt_schedule *schedule, int microbatch, int unit)
+{
+    add(schedule,
+        (struct tt_instr){.kind = TT_ADD, .microbatch = microbatch, .node = TT_NONE, .unit = unit, .bucket = TT_NONE});
+}
+
 static void add_collective(struct tt_schedule *schedule, enum tt_instr_kind kind, enum tt_purpose purpose,
                            int microbatch, int unit, int bucket)
 {

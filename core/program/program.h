@@ -85,7 +85,7 @@ struct tt_bucket {
 struct tt_instr {
     enum tt_instr_kind kind;
     enum tt_purpose purpose; /* TT_BEGIN, TT_WAIT */
-    int microbatch;          /* TT_RUN, TT_LOSS, TT_COUNT, TT_FOLD; reductions of one microbatch */
+    int microbatch;          /* TT_RUN, TT_LOSS, TT_COUNT, TT_ADD, TT_FOLD; reductions: the one that came last */
     int stage;       /* TT_RUN, TT_LOSS, TT_COUNT, transfers, exchanges inside of a layer: index into stages; else 0 */
     int node;        /* TT_RUN, TT_BEGIN of an exchange inside of a layer: in that graph; in a schedule also
                               * TT_COUNT; else TT_NONE */
@@ -106,6 +106,8 @@ struct tt_instr {
  *   TT_RESHARD       the unit's parameters, whole, one buffer each; none if lowering freed each after its last read
  *   TT_KEEP          the unit's parameters, whole; its kept part: (S / n) chunks of every parameter, one after the
  *                    other
+ *   TT_ADD           for each whole gradient of the unit, or for all at once if nothing is reduced: that of the
+ *                    microbatch, then its neighbours in the tree, as of TT_FOLD
  *   TT_FOLD          a sum, then its neighbours in the tree from the smallest to the largest; the last one is also
  *                    written
  *   TT_NORM, TT_OPTIMIZER  the unit's gradient shard; TT_OPTIMIZER replaces Muon's part of it by the updates
@@ -136,7 +138,8 @@ enum tt_memory_kind {
     TT_MEMORY_KEPT,      /* parts of them that are kept for backward */
     TT_MEMORY_ACTIVATION,
     TT_MEMORY_ACTIVATION_GRAD,
-    TT_MEMORY_PARAM_GRAD, /* whole gradients of one microbatch; whole updates of Muon */
+    TT_MEMORY_PARAM_GRAD, /* whole gradients of microbatches, and their sums before they are reduced; whole updates of
+                             Muon */
     TT_MEMORY_GRAD,       /* gradient shards and partial sums */
     TT_MEMORY_STAGING,    /* what collectives receive before they add */
     TT_MEMORY_SCRATCH,    /* of one op */
@@ -208,6 +211,9 @@ void tt_schedule_run(struct tt_schedule *schedule, const struct tt_stage *stages
 /** Adds an instruction that neither runs a node nor belongs to a collective. */
 void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int unit);
 
+/** Adds the addition of a unit's whole gradients of a microbatch to those of the other microbatches of its block. */
+void tt_schedule_add_gradients(struct tt_schedule *schedule, int microbatch, int unit);
+
 /** Adds a bucket of n units, which are copied. Returns its index. */
 int tt_schedule_bucket(struct tt_schedule *schedule, const int *units, int n);
 
@@ -240,6 +246,9 @@ struct tt_lowering {
     const struct tt_layout *layout;
     int microbatches;
     int run_microbatches; /* of a run through the pipeline, all of which end before the next run; 0: there is none */
+    /* Consecutive microbatches whose gradients are added before they are reduced, a divisor of their number; 0 or 1:
+     * each is reduced. */
+    int block;
     int threads;
     int muon_steps;                          /* Newton-Schulz iterations; 0 if no parameter is trained by Muon */
     enum tt_dtype shard_dtype;               /* TT_F32 (0), or the same as param_dtype */

@@ -74,6 +74,24 @@ static int64_t samples_bytes(const struct tt_engine_options *o)
     return train + tt_samples_bytes(&o->mesh, o->validation_batch, o->validation_seq_len, 1, o->documents);
 }
 
+int tt_engine_block(const struct tt_engine_options *o)
+{
+    if (o->reduce == TT_REDUCE_EACH || tt_mesh_size(&o->mesh, TT_GROUP_FSDP) == 1)
+        return 1; /* without shard ranks nothing is reduced, and the order is the same */
+    return o->reduce == TT_REDUCE_RUNS && o->pipeline ? o->pipeline->microbatches : o->microbatches;
+}
+
+bool tt_engine_is_exact(const struct tt_engine_options *o)
+{
+    return tt_mesh_is_exact(&o->mesh, o->microbatches, tt_engine_block(o), o->reduce == TT_REDUCE_LAST);
+}
+
+/* The microbatches whose gradients a program adds as whole ones; carried gradients need no addition. */
+static int added_block(const struct tt_engine *e, enum tt_graph_mode mode)
+{
+    return mode == TT_GRAPH_TRAIN && e->options.reduce == TT_REDUCE_RUNS ? tt_engine_block(&e->options) : 1;
+}
+
 /* The track for training if the engine trains, else that for validation. */
 static const struct track *main_track(const struct tt_engine *e)
 {
@@ -127,6 +145,7 @@ static struct tt_lowering lowering_of(const struct tt_engine *e, enum tt_graph_m
                                 .layout = e->layout,
                                 .microbatches = microbatches,
                                 .run_microbatches = tt_rank_order_run(&e->options, mode, microbatches),
+                                .block = added_block(e, mode),
                                 .threads = e->options.threads,
                                 .muon_steps = e->options.muon_steps,
                                 .shard_dtype = e->options.shard_dtype,
@@ -155,7 +174,7 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
     if (order.microbatches != microbatches)
         TT_TRY(tt_fail(TT_EINTERNAL, "the order of compute has %d microbatches, the step has %d", order.microbatches,
                        microbatches));
-    TT_TRY(tt_usage_make(&order, track->stages, track->n_stages, e->layout, &usage));
+    TT_TRY(tt_usage_make(&order, track->stages, track->n_stages, e->layout, added_block(e, mode), &usage));
     usage.crossings = crossings;
     crossings = (struct tt_crossings){0};
     tt_fsdp_schedule(&fsdp, &schedule);
@@ -403,7 +422,7 @@ int64_t tt_engine_init_bytes(const struct tt_engine *e, enum tt_init how)
 
 int64_t tt_engine_microbatch(const struct tt_engine *e, int a)
 {
-    return tt_mesh_microbatch(&e->options.mesh, e->rank, e->options.microbatches, e->options.reduce_last, a);
+    return tt_mesh_microbatch(&e->options.mesh, e->rank, e->options.microbatches, tt_engine_block(&e->options), a);
 }
 
 int32_t *tt_engine_tokens(const struct tt_engine *e, int a)

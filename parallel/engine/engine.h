@@ -29,12 +29,23 @@ enum tt_scheduler {
     TT_SCHEDULER_PLANNED, /* parallel/planner/simple_fsdp.h, parallel/planner/planner.h */
 };
 
+/*
+ * When the shard ranks reduce their gradients. A run is one through the pipeline, or the step if there is no pipeline.
+ * With TT_REDUCE_RUNS each rank adds the whole gradients of a run's microbatches in the order of the tree, which takes
+ * a sum for each level. With TT_REDUCE_LAST it has one sum, to which each microbatch is added as it comes.
+ */
+enum tt_reduce_when {
+    TT_REDUCE_EACH, /* after each microbatch */
+    TT_REDUCE_RUNS, /* after each run */
+    TT_REDUCE_LAST, /* after the last microbatch of the step */
+};
+
 struct tt_engine_options {
     const struct tt_model *model; /* must outlive the engine */
     struct tt_device *device;     /* must outlive the engine too; NULL: the host */
     struct tt_mesh mesh;
     struct tt_sharding sharding;
-    bool reduce_last; /* gradient_sync last_microbatch: one reduction per step; else one per microbatch */
+    enum tt_reduce_when reduce;
     int prefetch;
     struct tt_recompute recompute;
     enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 or TT_BF16; see core/ops/step/mixed.h */
@@ -72,6 +83,12 @@ struct tt_engine_options {
 
 /** Whether the state of an engine with these options has an array. */
 bool tt_engine_has(const struct tt_engine_options *options, enum tt_state_array array);
+
+/** The consecutive microbatches of a rank whose gradients are added before they are reduced: 1 if each is. */
+int tt_engine_block(const struct tt_engine_options *options);
+
+/** tt_mesh_is_exact of a step with these options. */
+bool tt_engine_is_exact(const struct tt_engine_options *options);
 
 struct tt_engine;
 

@@ -51,7 +51,7 @@ static int plan_track(struct tt_generator *g, int64_t rows, struct track *track)
 
     track->rows = rows;
     TT_TRY(tt_model_decode_graph(g->options.model, g->options.dtype, rows, g->options.context, &track->stage.graph));
-    TT_TRY(tt_usage_make(&order, &track->stage, 1, g->layout, &usage));
+    TT_TRY(tt_usage_make(&order, &track->stage, 1, g->layout, 1, &usage));
     tt_fsdp_schedule(&fsdp, &schedule);
     TT_TRY(tt_program_new(&lowering, &schedule, &track->program));
 out:

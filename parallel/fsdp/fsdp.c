@@ -115,6 +115,8 @@ static void end_use(struct walk *w, int at)
     } else if (gathers(w, use)) {
         reshard(w, TT_RESHARD, use->unit);
     }
+    if (use->adds)
+        tt_schedule_add_gradients(w->schedule, tt_use_microbatch(w->u, use), use->unit);
     if (use->completes) {
         tt_schedule_begin(w->schedule, TT_REDUCE, tt_use_microbatch(w->u, use), use->unit, TT_NONE);
         w->reducing = at;

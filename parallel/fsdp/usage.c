@@ -8,10 +8,12 @@
 #include <stdlib.h>
 
 #include "core/base/mem.h"
+#include "core/math/tree.h"
 
 /* The state of the pass. */
 struct scan {
     struct tt_usage *u;
+    int block; /* microbatches whose gradients are added before they are reduced */
     int n_param_reads, cap_param_reads;
     int n_begun, cap_begun;
     int *use_of; /* [unit] its newest use */
@@ -116,11 +118,12 @@ static int backward_of(const struct tt_order *order, int turn)
     return t;
 }
 
-static void note_complete(struct scan *s, int mb, int unit)
+/* reduces: whether the gradients of the microbatch's block are complete with it. */
+static void note_complete(struct scan *s, int mb, int unit, bool reduces)
 {
     struct tt_usage *u = s->u;
     int pos = s->last_write[mb * u->layout->n_units + unit], use = s->last_use[mb * u->layout->n_units + unit];
-    bool reduces = !tt_usage_graph(u, pos)->carries || mb == u->order->microbatches - 1;
+    bool adds = s->block > 1;
 
     if (tt_use_pass(u, &u->uses[use]) == TT_PASS_FORWARD) {
         int backward = backward_of(u->order, u->uses[use].turn);
@@ -134,9 +137,27 @@ static void note_complete(struct scan *s, int mb, int unit)
                                                                    .last_read = TT_NONE,
                                                                    .after = true};
     }
+    u->uses[use].adds = adds;
     u->uses[use].completes = reduces;
-    if (reduces)
-        TT_PUSH(u->complete, u->n_complete, u->cap_complete) = (struct tt_complete){pos, unit};
+    if (adds || reduces)
+        TT_PUSH(u->complete, u->n_complete, u->cap_complete) = (struct tt_complete){pos, unit, adds, 0, reduces};
+}
+
+/* Microbatches may come in any order, so the block is complete with the one that comes last. Carried gradients are
+ * complete with the last microbatch of the step. */
+static void note_block(struct scan *s, int first, int unit)
+{
+    const struct tt_usage *u = s->u;
+    int n_units = u->layout->n_units, last = first;
+
+    for (int mb = first; mb < first + s->block; mb++)
+        if (s->last_write[mb * n_units + unit] > s->last_write[last * n_units + unit])
+            last = mb;
+    for (int mb = first; mb < first + s->block; mb++) {
+        bool carries = tt_usage_graph(u, s->last_write[mb * n_units + unit])->carries;
+
+        note_complete(s, mb, unit, carries ? mb == u->order->microbatches - 1 : mb == last);
+    }
 }
 
 static int compare_complete(const void *a, const void *b)
@@ -155,6 +176,24 @@ static int compare_uses(const void *a, const void *b)
     if (x->after != y->after)
         return x->after ? 1 : -1;
     return x->unit < y->unit ? -1 : x->unit > y->unit;
+}
+
+/* Adds gradients as lowering does, in the order in which they are complete. */
+static void count_frees(const struct scan *s)
+{
+    struct tt_usage *u = s->u;
+    int n_blocks = u->order->microbatches / s->block, nodes = (int)tt_tree_nodes(s->block);
+    int *sums = filled((size_t)u->layout->n_units * (size_t)n_blocks * (size_t)nodes), neighbours[TT_TREE_LEVELS];
+
+    for (int c = 0; c < u->n_complete; c++) {
+        struct tt_complete *complete = &u->complete[c];
+        int mb = u->positions[complete->pos].microbatch;
+        int *tree = &sums[((size_t)complete->unit * (size_t)n_blocks + (size_t)(mb / s->block)) * (size_t)nodes];
+
+        if (complete->adds)
+            complete->frees = tt_tree_put(tree, s->block, mb % s->block, mb, neighbours);
+    }
+    tt_free(sums);
 }
 
 static void sort(struct tt_usage *u)
@@ -190,11 +229,12 @@ static int scan_positions(struct scan *s)
     for (int unit = 0; unit < u->layout->n_units; unit++)
         if (!s->read[unit] || (trained(s, unit) && s->last_write[unit] == TT_NONE))
             return tt_fail(TT_EINTERNAL, "nothing in the graph uses unit %s", u->layout->units[unit].name);
-    for (int mb = 0; mb < u->order->microbatches; mb++)
+    for (int mb = 0; mb < u->order->microbatches; mb += s->block)
         for (int unit = 0; unit < u->layout->n_units; unit++)
             if (trained(s, unit))
-                note_complete(s, mb, unit);
+                note_block(s, mb, unit);
     sort(u);
+    count_frees(s);
     return 0;
 }
 
@@ -220,10 +260,10 @@ static void end_scan(struct scan *s)
 }
 
 int tt_usage_make(const struct tt_order *order, const struct tt_stage *stages, int n_stages,
-                  const struct tt_layout *layout, struct tt_usage *ret_usage)
+                  const struct tt_layout *layout, int block, struct tt_usage *ret_usage)
 {
     struct tt_usage u = {.order = order, .stages = stages, .layout = layout};
-    struct scan s = {.u = &u};
+    struct scan s = {.u = &u, .block = block};
     int rc = 0;
 
     TT_TRY(tt_order_positions(order, stages, n_stages, &u.positions, &u.n_positions));

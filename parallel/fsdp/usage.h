@@ -23,13 +23,17 @@ struct tt_use {
     int first_read, last_read; /* positions that read a parameter; TT_NONE if none does */
     int param_reads;           /* index into param_last_read of the unit's first parameter */
     bool after;                /* has no node: it comes after position `first`, see below */
+    bool adds;                 /* after it the microbatch's gradients are added to those of its block */
     bool completes;            /* gradients that are to be reduced are complete after it */
 };
 
-/* The gradients of a unit are complete and can be reduced. */
+/* The gradients of a unit are complete for a microbatch, and can be reduced if they are then complete for a block. */
 struct tt_complete {
     int pos; /* after this position */
     int unit;
+    bool adds;    /* they are added to those of the block's other microbatches, as far as these are there */
+    int frees;    /* sums of the unit's whole gradients that this uses up */
+    bool reduces; /* those of all of the block's microbatches are there */
 };
 
 struct tt_usage {
@@ -55,12 +59,13 @@ struct tt_usage {
 };
 
 /**
- * Computes the usage, which is the caller's (tt_usage_release). order, stages and layout must outlive it. Errors: those
- * of tt_order_positions; TT_EINTERNAL if nothing reads some unit, or nothing computes its gradients, if it has any, in
- * an order that trains.
+ * Computes the usage, which is the caller's (tt_usage_release). order, stages and layout must outlive it. Gradients of
+ * `block` consecutive microbatches, a divisor of their number, are added before they are reduced. Errors: those of
+ * tt_order_positions; TT_EINTERNAL if nothing reads some unit, or nothing computes its gradients, if it has any, in an
+ * order that trains.
  */
 int tt_usage_make(const struct tt_order *order, const struct tt_stage *stages, int n_stages,
-                  const struct tt_layout *layout, struct tt_usage *ret_usage) TT_MUST_CHECK;
+                  const struct tt_layout *layout, int block, struct tt_usage *ret_usage) TT_MUST_CHECK;
 void tt_usage_release(struct tt_usage *usage);
 
 static inline enum tt_pass tt_use_pass(const struct tt_usage *usage, const struct tt_use *use)

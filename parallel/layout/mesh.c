@@ -364,14 +364,12 @@ int tt_mesh_microbatches(const struct tt_mesh *mesh, int64_t local_batch, int64_
     return 0;
 }
 
-int64_t tt_mesh_microbatch(const struct tt_mesh *mesh, int rank, int64_t microbatches, bool reduce_last, int64_t a)
+int64_t tt_mesh_microbatch(const struct tt_mesh *mesh, int rank, int64_t microbatches, int64_t block, int64_t a)
 {
     int shards = mesh->size[TT_MESH_DP_SHARD], shard = tt_mesh_coordinate(mesh, rank, TT_MESH_DP_SHARD);
     int replica = tt_mesh_coordinate(mesh, rank, TT_MESH_DP_REPLICATE);
 
-    if (reduce_last)
-        return ((int64_t)replica * shards + shard) * microbatches + a;
-    return (replica * microbatches + a) * shards + shard;
+    return ((replica * (microbatches / block) + a / block) * shards + shard) * block + a % block;
 }
 
 static bool is_power_of_two(int64_t n)
@@ -379,11 +377,13 @@ static bool is_power_of_two(int64_t n)
     return (n & (n - 1)) == 0;
 }
 
-bool tt_mesh_is_exact(const struct tt_mesh *mesh, int64_t microbatches, bool reduce_last)
+bool tt_mesh_is_exact(const struct tt_mesh *mesh, int64_t microbatches, int64_t block, bool carries)
 {
-    int64_t shards = mesh->size[TT_MESH_DP_SHARD];
+    int64_t shards = mesh->size[TT_MESH_DP_SHARD], ranks = shards * mesh->size[TT_MESH_DP_REPLICATE];
+    bool whole = mesh->size[TT_MESH_CP] == 1 && mesh->size[TT_MESH_EP] == 1;
+    bool subtrees = is_power_of_two(block) || (block == microbatches && ranks == 1);
 
-    return is_power_of_two(mesh->tp_grains) && is_power_of_two(mesh->cp_grains) &&
-           (!reduce_last || microbatches == 1) && is_power_of_two(shards) &&
+    return is_power_of_two(mesh->tp_grains) && is_power_of_two(mesh->cp_grains) && (!carries || microbatches == 1) &&
+           (block == 1 || (whole && subtrees)) && is_power_of_two(shards) &&
            (mesh->size[TT_MESH_DP_REPLICATE] == 1 || is_power_of_two(microbatches * shards));
 }

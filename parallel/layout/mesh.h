@@ -102,16 +102,19 @@ int tt_mesh_microbatches(const struct tt_mesh *mesh, int64_t local_batch, int64_
 
 /**
  * The global index (0 .. G/local - 1) of a rank's a-th microbatch of a step. Gradients of neighbours in this index are
- * added first: those of the a-th microbatches of all ranks in dp_shard, or with reduce_last those of the microbatches
- * of one rank.
+ * added first: those of a block of a rank's microbatches, then those of the same block of all ranks in dp_shard, then
+ * those of all blocks. A block is of consecutive microbatches and divides their number.
  */
-int64_t tt_mesh_microbatch(const struct tt_mesh *mesh, int rank, int64_t microbatches, bool reduce_last, int64_t a);
+int64_t tt_mesh_microbatch(const struct tt_mesh *mesh, int rank, int64_t microbatches, int64_t block, int64_t a);
 
 /**
  * Whether losses and weights have the same bits on all meshes for which this is true and which have the same grains,
  * for one global batch and sums in the order of the tree. Blocks of a power of two of neighbours are complete subtrees,
- * so the sums that are added first must be such blocks.
+ * so the sums that are added first must be such blocks. They must be sums of whole microbatches, which a rank that has
+ * parts of sequences or of experts does not have.
+ *   block    microbatches whose gradients are added before they are reduced
+ *   carries  they are added one after another, not in the order of the tree
  */
-bool tt_mesh_is_exact(const struct tt_mesh *mesh, int64_t microbatches, bool reduce_last);
+bool tt_mesh_is_exact(const struct tt_mesh *mesh, int64_t microbatches, int64_t block, bool carries);
 
 #endif

@@ -81,12 +81,15 @@ static void free_what_is_done(const struct tt_simple_walk *b, struct outlook *o,
     }
 }
 
-/* After a position, the reductions of the gradients that it completed begin. */
+/* After a position, the gradients that it completed are added, and the reductions of complete blocks begin. */
 static void expect_reduces(const struct tt_simple_walk *b, struct outlook *o, int pos)
 {
     for (int c = b->u->complete_from[pos]; c < b->u->complete_from[pos + 1]; c++) {
         int unit = b->u->complete[c].unit;
 
+        o->live -= b->u->complete[c].frees * b->facts->unit_grad_bytes[unit];
+        if (!b->u->complete[c].reduces)
+            continue;
         if (o->n_ahead == b->u->layout->n_units)
             return;
         if (o->now > o->link_free)
@@ -139,7 +142,7 @@ void tt_simple_begin(struct tt_simple_walk *b)
     b->awaited = tt_calloc(n_units + 1, sizeof *b->awaited);
     b->summed = tt_calloc(n_units + 1, sizeof *b->summed);
     for (int c = 0; c < b->u->n_complete; c++)
-        b->awaited[b->u->complete[c].unit]++;
+        b->awaited[b->u->complete[c].unit] += b->u->complete[c].reduces;
     b->staging = tt_calloc(n_units + 1, sizeof *b->staging);
     b->reduce_sec = tt_calloc(n_units + 1, sizeof *b->reduce_sec);
     b->ahead = tt_calloc(n_units + 1, sizeof *b->ahead);
@@ -156,7 +159,7 @@ void tt_simple_begin(struct tt_simple_walk *b)
     for (int pos = 0; pos < b->u->n_positions; pos++) {
         b->grows[pos + 1] = b->grows[pos] + b->facts->grad_bytes[pos];
         for (int c = b->u->complete_from[pos]; c < b->u->complete_from[pos + 1]; c++)
-            b->grows[pos + 1] += b->staging[b->u->complete[c].unit];
+            b->grows[pos + 1] += b->u->complete[c].reduces ? b->staging[b->u->complete[c].unit] : 0;
     }
 }
 

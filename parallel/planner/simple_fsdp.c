@@ -289,7 +289,7 @@ static bool worth_holding(struct tt_simple_walk *b, int pos, const struct tt_com
     const struct tt_usage *u = b->u;
     const struct tt_complete *next = complete + 1;
 
-    if (next == u->complete + u->n_complete || !travels(b, TT_REDUCE, next->unit) ||
+    if (next == u->complete + u->n_complete || !next->reduces || !travels(b, TT_REDUCE, next->unit) ||
         u->positions[next->pos].microbatch != u->positions[pos].microbatch)
         return false;
     if (b->pending.whole + b->facts->unit_grad_bytes[next->unit] > b->candidate.bucket_bytes)
@@ -306,8 +306,15 @@ static bool worth_holding(struct tt_simple_walk *b, int pos, const struct tt_com
 static void reduce_after(struct tt_simple_walk *b, int pos)
 {
     for (int c = b->u->complete_from[pos]; c < b->u->complete_from[pos + 1]; c++) {
-        add_unit(b, &b->pending, b->u->complete[c].unit, b->facts->unit_grad_bytes);
-        if (!worth_holding(b, pos, &b->u->complete[c]))
+        const struct tt_complete *complete = &b->u->complete[c];
+
+        if (complete->adds)
+            tt_schedule_add_gradients(&b->plan.schedule, b->u->positions[pos].microbatch, complete->unit);
+        b->live -= complete->frees * b->facts->unit_grad_bytes[complete->unit];
+        if (!complete->reduces)
+            continue;
+        add_unit(b, &b->pending, complete->unit, b->facts->unit_grad_bytes);
+        if (!worth_holding(b, pos, complete))
             reduce_pending(b, pos);
     }
 }

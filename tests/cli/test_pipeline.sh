@@ -268,7 +268,7 @@ case_errors_that_need_ranks_are_given_once() {
     make_corpus
     begin="$common $off ${pp}_degree=2 --training.local_batch_size=4 --job.dump_folder=bad"
     run_ranks 2 train $begin --training.gradient_sync=last_microbatch ${pp}_schedule=LoopedBFS
-    expect_error 2 "flag --training.gradient_sync: last_microbatch, but LoopedBFS" "^help: use every_microbatch or auto"
+    expect_error 2 "flag --training.gradient_sync: last_microbatch, but LoopedBFS" "^help: use every_run, every_microbatch or auto"
     run_ranks 3 train $begin
     expect_error 2 "3 ranks cannot be shared out over pp 2 x" "^help: start a multiple of 2 ranks"
     run_ranks 2 train $begin ${pp}_schedule=PipelineScheduleMulti ${pp}_schedule_csv=none.csv

@@ -245,25 +245,52 @@ static void reshard(struct machine *m, const struct tt_instr *instr)
     }
 }
 
+/* The sum in operand `at`, a whole gradient: "1", or "(0+1)" if those of several microbatches were added. */
+static const char *whole_sum(const struct machine *m, int at, const struct tt_unit_grad *grad)
+{
+    static char text[NAME_BYTES];
+    const char *found = get(m, operand(m, at));
+    int mb = -1;
+
+    if (!found || strncmp(found, "gradient", 8) != 0)
+        return found && found[0] == '(' ? found : "nothing";
+    (void)sscanf(found, "gradient %*d of %d", &mb);
+    must_hold(m, operand(m, at), gradient_name(m->p, grad, mb));
+    (void)snprintf(text, sizeof text, "%d", mb);
+    return text;
+}
+
 static void reduce(struct machine *m, const struct tt_instr *instr)
 {
-    int n, at = 0;
+    int n, at = 0, results = instr->n_operands - 1;
     const int *units = tt_instr_units(m->p->buckets, instr, &n);
+    char sums[16][NAME_BYTES];
 
+    assert_true(n <= 16);
     for (int u = 0; u < n; u++)
-        for (int k = 0; k < m->p->layout->units[units[u]].n_grads; k++)
-            must_hold(m, operand(m, at++),
-                      gradient_name(m->p, &m->p->layout->units[units[u]].grads[k], instr->microbatch));
+        for (int k = 0; k < m->p->layout->units[units[u]].n_grads; k++, at++) {
+            const char *sum = whole_sum(m, at, &m->p->layout->units[units[u]].grads[k]);
+
+            if (k == 0)
+                (void)snprintf(sums[u], sizeof sums[u], "%s", sum);
+            else if (strcmp(sum, sums[u]) != 0)
+                fault(m, "gradients of one sum", sums[u], sum);
+        }
     for (int i = 0; i < instr->n_operands; i++)
         put(m, operand(m, i), "reducing");
+    for (int u = 0; u < n; u++) {
+        char name[2 * NAME_BYTES];
+
+        (void)snprintf(name, sizeof name, "reducing %.*s", NAME_BYTES - 1, sums[u]);
+        put(m, operand(m, results - n + u), name);
+    }
     for (int i = 0; i < instr->n_operands; i++)
-        if (operand(m, i) != TT_NONE)
+        if (operand(m, i) != TT_NONE && (i < results - n || i == results))
             must_hold(m, operand(m, i), "reducing");
 }
 
 static void wait_reduce(struct machine *m, const struct tt_instr *instr)
 {
-    char leaf[NAME_BYTES];
     int n = 0, n_units;
     const int *units = tt_instr_units(m->p->buckets, instr, &n_units);
 
@@ -271,11 +298,17 @@ static void wait_reduce(struct machine *m, const struct tt_instr *instr)
         n += m->p->layout->units[units[u]].n_grads;
     assert_int_equal(instr->n_operands, n + n_units + 1);
     for (int i = 0; i < instr->n_operands; i++)
-        if (operand(m, i) != TT_NONE)
+        if (operand(m, i) != TT_NONE && (i < n || i == n + n_units))
             must_hold(m, operand(m, i), "reducing");
-    (void)snprintf(leaf, sizeof leaf, "%d", instr->microbatch);
-    for (int u = 0; u < n_units; u++)
+    for (int u = 0; u < n_units; u++) {
+        const char *found = get(m, operand(m, n + u));
+        char leaf[NAME_BYTES];
+
+        if (!found || strncmp(found, "reducing ", 9) != 0)
+            fault(m, "what is reduced", "reducing", found);
+        (void)snprintf(leaf, sizeof leaf, "%s", found + 9);
         put(m, operand(m, n + u), leaf);
+    }
 }
 
 /* With one shard, a leaf is what the nodes wrote: all gradients of the unit, side by side. */
@@ -320,9 +353,19 @@ static void tie(struct machine *m, const struct tt_instr *instr)
     put(m, root, sum);
 }
 
+/* Adds a name to a sum; a + b is b + a. */
+static void add_name(char sum[NAME_BYTES], const char *other)
+{
+    bool is_left = strcmp(other + strspn(other, "("), sum + strspn(sum, "(")) < 0;
+    char next[NAME_BYTES];
+
+    (void)snprintf(next, sizeof next, "(%.70s+%.70s)", is_left ? other : sum, is_left ? sum : other);
+    memcpy(sum, next, sizeof next);
+}
+
 static void fold(struct machine *m, const struct tt_instr *instr)
 {
-    char sum[NAME_BYTES], next[NAME_BYTES];
+    char sum[NAME_BYTES];
 
     if (m->p->buffers[operand(m, 0)].root != operand(m, 0)) {
         tie(m, instr);
@@ -330,13 +373,29 @@ static void fold(struct machine *m, const struct tt_instr *instr)
     }
     (void)snprintf(sum, sizeof sum, "%s", sum_name(m, operand(m, 0), instr->unit));
     for (int s = 1; s < instr->n_operands; s++) {
-        const char *found = sum_name(m, operand(m, s), instr->unit), *other = found ? found : "nothing";
-        bool is_left = strcmp(other + strspn(other, "("), sum + strspn(sum, "(")) < 0; /* a + b is b + a */
+        const char *found = sum_name(m, operand(m, s), instr->unit);
 
-        (void)snprintf(next, sizeof next, "(%.70s+%.70s)", is_left ? other : sum, is_left ? sum : other);
-        memcpy(sum, next, sizeof sum);
+        add_name(sum, found ? found : "nothing");
     }
     put(m, operand(m, instr->n_operands - 1), sum);
+}
+
+/* Each whole gradient of the unit: that of the microbatch, and its neighbours in the tree. */
+static void add_whole(struct machine *m, const struct tt_instr *instr)
+{
+    const struct tt_unit *unit = &m->p->layout->units[instr->unit];
+    int parts = instr->n_operands / unit->n_grads;
+
+    assert_int_equal(instr->n_operands, parts * unit->n_grads);
+    for (int k = 0; k < unit->n_grads; k++) {
+        char sum[NAME_BYTES];
+
+        must_hold(m, operand(m, k * parts), gradient_name(m->p, &unit->grads[k], instr->microbatch));
+        (void)snprintf(sum, sizeof sum, "%s", whole_sum(m, k * parts, &unit->grads[k]));
+        for (int s = 1; s < parts; s++)
+            add_name(sum, whole_sum(m, k * parts + s, &unit->grads[k]));
+        put(m, operand(m, (k + 1) * parts - 1), sum);
+    }
 }
 
 static void all_reduce(struct machine *m, const struct tt_instr *instr, bool wait)
@@ -456,6 +515,12 @@ static void step(struct machine *m, const char *wanted_sum)
         break;
     case TT_RESHARD:
         reshard(m, instr);
+        break;
+    case TT_ADD:
+        if (tt_unit_shard(m->p->layout, instr->unit).n > 1)
+            add_whole(m, instr);
+        else
+            fold(m, instr);
         break;
     case TT_FOLD:
         fold(m, instr);

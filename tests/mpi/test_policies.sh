@@ -66,6 +66,7 @@ case_matrix() {
 3 1 size:4k never planned every_microbatch full close
 3 3 param always eager last_microbatch selective close
 4 1 block 2 planned every_microbatch none exact
+2 1 param always planned every_run selective close
 4 2 [attention,w[13]] last_layer planned last_microbatch full close
 4 4 size:4k default planned last_microbatch none close
 8 1 block auto planned every_microbatch selective exact
@@ -104,6 +105,19 @@ case_deferred_reduction() {
     must_equal wide wide_last
 }
 
+# One reduction a step gives the bits of one for each microbatch, and such a run may go on with the other.
+case_once_a_step() {
+    train 1 one
+    train 4 runs --training.gradient_sync=every_run --training.steps=4 --lr_scheduler.total_steps=8 --debug.check_plan
+    expect_err 'sync every_run$'
+    expect_err 'layout-exact'
+    train 2 runs --lr_scheduler.total_steps=8
+    refuse_err 'was trained with gradient_sync'
+    must_equal one runs
+    train 4 odd --training.gradient_sync=every_run --training.global_batch_size=12
+    expect_err 'equal to other layouts only up to rounding'
+}
+
 # need SYNC: the KiB that a rank of eight needs, rounded down.
 need() {
     run_ranks 8 train $base --job.dump_folder=none --training.gradient_sync="$1" --parallelism.memory_limit=1
@@ -113,8 +127,12 @@ need() {
 
 case_auto() {
     train 2 tree --training.gradient_sync=auto
-    expect_err 'sync every_microbatch'
-    grep -q 'gradient_sync: every_microbatch' tree/run.yaml || not_as "run.yaml does not say what auto became"
+    expect_err '^  reduces  gradients once a step of 8 microbatches: .* predicted; after each microbatch: '
+    grep -q 'gradient_sync: every_run' tree/run.yaml || not_as "run.yaml does not say what auto became"
+    train 2 tree --training.gradient_sync=auto --training.steps=9
+    expect_err '^  reduces  gradients every_run, as in the checkpoint'
+    train 3 three --training.gradient_sync=auto --training.global_batch_size=12
+    expect_err '^  reduces  gradients after each microbatch: other sums would change the bits'
     train 2 fast --training.gradient_sync=auto --parallelism.reduction_order=fast --training.steps=4
     expect_err 'sync last_microbatch'
     grep -q 'gradient_sync: last_microbatch' fast/run.yaml || not_as "run.yaml does not say what auto became"

@@ -96,7 +96,7 @@ static const struct way {
     enum tt_reshard reshard;
     int part;
     enum tt_scheduler scheduler;
-    bool last_microbatch;
+    bool last_microbatch, every_run;
     int n_stages;
     enum tt_recompute_mode recompute;
 } ways[] = {
@@ -104,6 +104,9 @@ static const struct way {
     {"four, never", .ranks = 4, .replicate = 1, .wrap = "block", .reshard = TT_RESHARD_AFTER_FORWARD_NEVER},
     {"eight, always", .ranks = 8, .replicate = 1, .wrap = "block", .reshard = TT_RESHARD_AFTER_FORWARD_ALWAYS},
     {"HSDP", .ranks = 8, .replicate = 2, .wrap = "block", .last_microbatch = true},
+    {"once a step", .ranks = 4, .replicate = 1, .wrap = "block", .every_run = true},
+    {"planned, once a step", .ranks = 4, .replicate = 2, .wrap = "param", .scheduler = TT_SCHEDULER_PLANNED,
+     .every_run = true},
     {"DDP", .ranks = 2, .replicate = 2, .wrap = "model"},
     {"parts", .ranks = 4, .replicate = 1, .wrap = "param", .reshard = TT_RESHARD_AFTER_FORWARD_PART, .part = 2},
     {"planned", .ranks = 4, .replicate = 1, .wrap = "block", .scheduler = TT_SCHEDULER_PLANNED},
@@ -123,6 +126,7 @@ static void use(struct train_job *job, const struct way *way)
     job->reshard_part = way->part;
     job->scheduler = way->scheduler;
     job->last_microbatch = way->last_microbatch;
+    job->every_run = way->every_run;
     job->n_stages = way->n_stages;
     job->recompute.mode = way->recompute;
 }

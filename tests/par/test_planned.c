@@ -275,8 +275,8 @@ static struct tt_program *plan_within(struct tt_engine *eager, int64_t step_limi
                                        .reshard = reshard};
     struct tt_planned planned = {0};
 
-    assert_int_equal(fixture_check(tt_usage_make(&order, program->stages, program->n_stages, program->layout, &usage)),
-                     0);
+    assert_int_equal(
+        fixture_check(tt_usage_make(&order, program->stages, program->n_stages, program->layout, 1, &usage)), 0);
     assert_int_equal(fixture_check(tt_planner_run(&planner, &planned)), 0);
     tt_usage_release(&usage);
     tt_order_release(&order);

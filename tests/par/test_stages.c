@@ -66,7 +66,8 @@ static struct tt_order order_of(const struct tt_engine_options *options)
 {
     const struct pick *pick = options->order_arg;
 
-    return orders_make(pick->kind, options->microbatches, options->n_stages, pick->seed, options->reduce_last);
+    return orders_make(pick->kind, options->microbatches, options->n_stages, pick->seed,
+                       options->reduce == TT_REDUCE_LAST);
 }
 
 static const struct {

@@ -40,7 +40,8 @@ int64_t train_job_payload(const struct train_job *job, int64_t shard, int64_t gr
 {
     int64_t S = job->ranks / job->replicate, R = job->replicate;
     int64_t A = job->global_batch / job->local_batch / job->ranks, n = second_ranks;
-    int64_t gathers = (S - 1) * shard + (n - 1) * (S / n) * shard, reduces = job->last_microbatch ? 1 : A;
+    int64_t gathers = (S - 1) * shard + (n - 1) * (S / n) * shard,
+            reduces = job->last_microbatch || job->every_run ? 1 : A;
 
     return (int64_t)sizeof(float) * (A * gathers + reduces * (S - 1) * grads +
                                      2 * (R - 1) * ((grads + R - 1) / R)); /* the last term is one all-reduce */
@@ -132,7 +133,9 @@ int train_job_options(const struct train_job *job, struct tt_engine_options *ret
                                                .reshard = job->reshard,
                                                .keep = job->keep,
                                                .reshard_part = job->reshard_part},
-                                  .reduce_last = job->last_microbatch,
+                                  .reduce = job->last_microbatch ? TT_REDUCE_LAST
+                                            : job->every_run     ? TT_REDUCE_RUNS
+                                                                 : TT_REDUCE_EACH,
                                   .prefetch = job->prefetch,
                                   .threads = job->threads,
                                   .muon_steps = job->muon_steps,
@@ -175,7 +178,7 @@ out:
 bool train_job_is_exact(const struct train_job *job)
 {
     struct tt_engine_options o = {0};
-    bool exact = train_job_options(job, &o) == 0 && tt_mesh_is_exact(&o.mesh, o.microbatches, o.reduce_last);
+    bool exact = train_job_options(job, &o) == 0 && tt_engine_is_exact(&o);
 
     train_job_options_release(&o);
     return exact;

@@ -30,7 +30,7 @@ struct train_job {
     const char *wrap;                    /* NULL: block, unless there are patterns */
     struct tt_words wrap_patterns, keep; /* n 0: none; see struct tt_sharding */
     int reshard_part;
-    bool last_microbatch; /* gradient_sync; else every_microbatch */
+    bool last_microbatch, every_run; /* gradient_sync; else every_microbatch */
     int prefetch, threads;
     struct tt_recompute recompute;
     enum tt_init init;

@@ -98,7 +98,7 @@ static void names_the_policy_that_sends_less(void **state)
     release(&run);
     run = run_of("--parallelism.fsdp_reshard_after_forward=never", INT64_C(1) << 40);
     text = advice_of(&run, 0.0, 20.0);
-    assert_contains(text, "--training.gradient_sync=last_microbatch sends ");
+    assert_contains(text, "--training.gradient_sync=every_run sends ");
     tt_free(text);
     release(&run);
 }

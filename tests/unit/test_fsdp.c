@@ -69,7 +69,7 @@ static void scene_make(struct scene *s, const struct script *script)
         assert_int_equal(tt_graph_carry_gradients(s->stage.graph), 0);
     assert_int_equal(tt_layout_new(s->model, &mesh, 0, &sharding, NULL, &s->layout), 0);
     s->order = tt_order_accumulate(script->microbatches, 1, trains);
-    assert_int_equal(tt_usage_make(&s->order, &s->stage, 1, s->layout, &s->usage), 0);
+    assert_int_equal(tt_usage_make(&s->order, &s->stage, 1, s->layout, 1, &s->usage), 0);
     tt_fsdp_schedule(&fsdp, &s->schedule);
 }
 
@@ -485,7 +485,7 @@ static void a_unit_without_backward_is_an_error(void **state)
     struct tt_usage usage;
 
     scene_make(&s, &(struct script){.mode = TT_GRAPH_VALIDATE, .prefetch = 1, .microbatches = 1});
-    assert_int_equal(tt_usage_make(&order, &s.stage, 1, s.layout, &usage), TT_EINTERNAL);
+    assert_int_equal(tt_usage_make(&order, &s.stage, 1, s.layout, 1, &usage), TT_EINTERNAL);
     assert_non_null(strstr(tt_error_message(), "nothing in the graph uses unit tok_embeddings"));
     tt_order_release(&order);
     scene_release(&s);

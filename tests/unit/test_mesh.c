@@ -161,33 +161,50 @@ static void microbatches_are_numbered_in_the_order_of_the_sum(void **state)
     struct tt_mesh mesh;
 
     assert_int_equal(tt_mesh_init(DEGREES(1, 2, 2, 2, 1, 1), 8, &mesh), 0);
-    for (int last = 0; last < 2; last++) {
-        int seen[12] = {0};
+    for (int block = 1; block <= 6; block++) {
+        int seen[24] = {0};
 
-        for (int rank = 0; rank < 8; rank++)
-            for (int a = 0; a < 3; a++)
-                seen[tt_mesh_microbatch(&mesh, rank, 3, last, a)]++;
-        for (int m = 0; m < 12; m++)
+        for (int rank = 0; 6 % block == 0 && rank < 8; rank++)
+            for (int a = 0; a < 6; a++)
+                seen[tt_mesh_microbatch(&mesh, rank, 6, block, a)]++;
+        for (int m = 0; 6 % block == 0 && m < 24; m++)
             assert_int_equal(seen[m], 2); /* both ranks of cp */
     }
-    assert_int_equal(tt_mesh_microbatch(&mesh, 6, 3, false, 1), 9); /* replica 1, shard 1 */
-    assert_int_equal(tt_mesh_microbatch(&mesh, 6, 3, true, 1), 10);
+    assert_int_equal(tt_mesh_microbatch(&mesh, 6, 3, 1, 1), 9); /* replica 1, shard 1 */
+    assert_int_equal(tt_mesh_microbatch(&mesh, 6, 3, 3, 1), 10);
+    assert_int_equal(tt_mesh_microbatch(&mesh, 6, 6, 2, 3), 12 + 4 + 2 + 1); /* the second microbatch of block 1 */
 }
 
 static void bits_are_promised_for_subtrees(void **state)
 {
     struct tt_mesh four = mesh_of(1, 4), three = mesh_of(1, 3), replicas = mesh_of(3, 2), mesh;
 
-    assert_true(tt_mesh_is_exact(&four, 3, false));
-    assert_false(tt_mesh_is_exact(&four, 3, true));
-    assert_true(tt_mesh_is_exact(&four, 1, true)); /* nothing is deferred */
-    assert_false(tt_mesh_is_exact(&three, 4, false));
-    assert_true(tt_mesh_is_exact(&replicas, 2, false));
-    assert_false(tt_mesh_is_exact(&replicas, 3, false));
+    assert_true(tt_mesh_is_exact(&four, 3, 1, false));
+    assert_false(tt_mesh_is_exact(&four, 3, 3, true));
+    assert_true(tt_mesh_is_exact(&four, 1, 1, true)); /* nothing is deferred */
+    assert_false(tt_mesh_is_exact(&three, 4, 1, false));
+    assert_true(tt_mesh_is_exact(&replicas, 2, 1, false));
+    assert_false(tt_mesh_is_exact(&replicas, 3, 1, false));
+    assert_true(tt_mesh_is_exact(&four, 12, 4, false)); /* three blocks of a power of two */
+    assert_false(tt_mesh_is_exact(&four, 12, 3, false));
+    assert_false(tt_mesh_is_exact(&four, 3, 3, false)); /* ((0+1)+2) and ((3+4)+5) are no subtrees of 12 */
     assert_int_equal(tt_mesh_init(DEGREES(1, 1, 2, 1, 4, 1), 8, &mesh), 0);
-    assert_true(tt_mesh_is_exact(&mesh, 2, false));
+    assert_true(tt_mesh_is_exact(&mesh, 2, 1, false));
     assert_int_equal(tt_mesh_init(DEGREES(1, 1, 2, 1, 3, 1), 6, &mesh), 0);
-    assert_false(tt_mesh_is_exact(&mesh, 2, false)); /* no other degree has three grains */
+    assert_false(tt_mesh_is_exact(&mesh, 2, 1, false)); /* no other degree has three grains */
+}
+
+/* A rank that has a part of each sequence adds no whole microbatches. */
+static void blocks_of_parts_of_sequences_are_not_promised(void **state)
+{
+    struct tt_mesh mesh;
+
+    assert_int_equal(tt_mesh_init(DEGREES(1, 1, 2, 2, 1, 1), 4, &mesh), 0);
+    assert_true(tt_mesh_is_exact(&mesh, 4, 1, false));
+    assert_false(tt_mesh_is_exact(&mesh, 4, 4, false));
+    assert_int_equal(tt_mesh_init(DEGREES(1, 1, 2, 1, 1, 1), 2, &mesh), 0);
+    mesh.cp_grains = 2; /* the grains are within a microbatch */
+    assert_true(tt_mesh_is_exact(&mesh, 4, 4, false));
 }
 
 static void batch_errors_list_rank_counts_that_work(void **state)
@@ -402,6 +419,7 @@ int main(void)
         cmocka_unit_test(sums_have_one_owner),
         cmocka_unit_test(microbatches_are_numbered_in_the_order_of_the_sum),
         cmocka_unit_test(bits_are_promised_for_subtrees),
+        cmocka_unit_test(blocks_of_parts_of_sequences_are_not_promised),
         cmocka_unit_test(batch_errors_list_rank_counts_that_work),
         cmocka_unit_test(chunks_are_cut_as_torch_chunk_does),
         cmocka_unit_test(a_placement_cuts_what_the_cut_before_left),

@@ -38,9 +38,10 @@ static struct tt_order order_of(const char *text)
     return order;
 }
 
-/* Schedules the order with both engines on the layout of `made`, and runs both programs. `name` goes into failures. */
-static void schedule_order(const struct planned *made, const struct tt_stage *stages, int n_stages,
-                           const struct tt_order *order, const char *name, int prefetch, const char *wanted_sum)
+/* Gradients of `block` microbatches are added before they are reduced. */
+static void schedule_blocks(const struct planned *made, const struct tt_stage *stages, int n_stages,
+                            const struct tt_order *order, const char *name, int prefetch, int block,
+                            const char *wanted_sum)
 {
     const struct tt_machine machine = tt_machine_builtin();
     bool reshard[16];
@@ -53,13 +54,14 @@ static void schedule_order(const struct planned *made, const struct tt_stage *st
                                    .n_stages = n_stages,
                                    .layout = made->program->layout,
                                    .microbatches = made->program->microbatches,
+                                   .block = block,
                                    .threads = 1,
                                    .staging = tt_collective_staging};
     struct tt_usage usage;
     struct tt_step_facts facts;
     struct tt_program *programs[2] = {0};
 
-    if (tt_usage_make(order, stages, n_stages, lowering.layout, &usage) < 0)
+    if (tt_usage_make(order, stages, n_stages, lowering.layout, block, &usage) < 0)
         fail_msg("%s: %s", name, tt_error_message());
     for (int planned = 0; planned < 2; planned++) {
         struct tt_schedule schedule = {0};
@@ -83,6 +85,15 @@ static void schedule_order(const struct planned *made, const struct tt_stage *st
     tt_program_free(programs[0]);
     tt_program_free(programs[1]);
     tt_usage_release(&usage);
+}
+
+/* Schedules the order with both engines on the layout of `made`, and runs the programs that reduce each microbatch and
+ * those that reduce all at once. `name` goes into failures. */
+static void schedule_order(const struct planned *made, const struct tt_stage *stages, int n_stages,
+                           const struct tt_order *order, const char *name, int prefetch, const char *wanted_sum)
+{
+    schedule_blocks(made, stages, n_stages, order, name, prefetch, 1, wanted_sum);
+    schedule_blocks(made, stages, n_stages, order, name, prefetch, made->program->microbatches, wanted_sum);
 }
 
 /* Schedulers take any order of compute, and the sum of the gradients is the same tree. */
@@ -228,7 +239,7 @@ static struct tt_program *lower_stages(const struct planned *made, const struct 
     struct tt_schedule schedule = {0};
     struct tt_program *program = NULL;
 
-    assert_int_equal(tt_usage_make(&order, stages, n_stages, lowering.layout, &usage), 0);
+    assert_int_equal(tt_usage_make(&order, stages, n_stages, lowering.layout, 1, &usage), 0);
     tt_fsdp_schedule(&(struct tt_fsdp){.usage = &usage, .prefetch = 1}, &schedule);
     if (tt_program_new(&lowering, &schedule, &program) < 0)
         fail_msg("%s", tt_error_message());

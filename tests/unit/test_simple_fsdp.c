@@ -113,6 +113,9 @@ static char *text_of(const struct tt_program *p)
         case TT_RESHARD:
             before = "-";
             break;
+        case TT_ADD:
+            after = "+";
+            break;
         case TT_LOSS:
         case TT_FOLD:
         case TT_NORM:
@@ -302,7 +305,7 @@ static void the_planner_counts_what_lowering_makes(void **state)
         lowering.stages = eager->stages;
         lowering.n_stages = eager->n_stages;
         lowering.layout = eager->layout;
-        assert_int_equal(tt_usage_make(&order, lowering.stages, lowering.n_stages, lowering.layout, &usage), 0);
+        assert_int_equal(tt_usage_make(&order, lowering.stages, lowering.n_stages, lowering.layout, 1, &usage), 0);
         tt_step_facts_make(&usage, &lowering, &machine, eager, &facts);
         for (int u = 0; u < eager->layout->n_units; u++) {
             assert_int_equal(facts.unit_bytes[u], whole_bytes(eager, TT_UNSHARD, u));
@@ -352,7 +355,7 @@ static int64_t looked_ahead(int64_t layers, int64_t limit)
     lowering.stages = tt_engine_program(engine)->stages;
     lowering.n_stages = tt_engine_program(engine)->n_stages;
     lowering.layout = tt_engine_layout(engine);
-    assert_int_equal(tt_usage_make(&order, lowering.stages, lowering.n_stages, lowering.layout, &usage), 0);
+    assert_int_equal(tt_usage_make(&order, lowering.stages, lowering.n_stages, lowering.layout, 1, &usage), 0);
     tt_step_facts_make(&usage, &lowering, &machine, tt_engine_program(engine), &facts);
     memset(facts.other_bytes, 0, (size_t)usage.n_positions * sizeof *facts.other_bytes);
     candidate.reshard = reshard = tt_calloc((size_t)lowering.layout->n_units, sizeof *reshard);

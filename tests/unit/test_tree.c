@@ -109,6 +109,78 @@ static void groups_of_a_power_of_two_are_subtrees(void **state)
     }
 }
 
+/* The lowest leaf of a sum. */
+static int first_leaf(const char *text)
+{
+    int leaf = 0;
+
+    for (text += strspn(text, "("); *text >= '0' && *text <= '9'; text++)
+        leaf = 10 * leaf + (*text - '0');
+    return leaf;
+}
+
+/* The leaves in the order in which `order` has them; *ret_held: the most sums that were there at once. */
+static void put_text(int n, const int *order, char *ret_text, int *ret_held)
+{
+    static char sums[MOST_LEAVES][TEXT_BYTES];
+    int nodes[2 * MOST_LEAVES], neighbours[TT_TREE_LEVELS], held = 0;
+
+    *ret_held = 0;
+    for (int i = 0; i < tt_tree_nodes(n); i++)
+        nodes[i] = TT_TREE_NONE;
+    for (int i = 0; i < n; i++) {
+        int leaf = order[i], sum = leaf, found;
+
+        assert_int_equal(tt_tree_root(nodes), TT_TREE_NONE);
+        (void)snprintf(sums[leaf], TEXT_BYTES, "%d", leaf);
+        held++;
+        *ret_held = held > *ret_held ? held : *ret_held;
+        found = tt_tree_put(nodes, n, leaf, leaf, neighbours);
+        for (int k = 0; k < found; sum = neighbours[k++]) {
+            char a[TEXT_BYTES], *to = sums[neighbours[k]];
+
+            memcpy(a, sums[sum], sizeof a); /* a + b is b + a, and the text has the lower leaves first */
+            if (first_leaf(a) < first_leaf(to)) {
+                add_text(a, to);
+                memcpy(to, a, sizeof a);
+            } else {
+                add_text(to, a);
+            }
+        }
+        held -= found;
+    }
+    memcpy(ret_text, sums[tt_tree_root(nodes)], TEXT_BYTES);
+}
+
+static void leaves_may_come_in_any_order(void **state)
+{
+    char walked[TEXT_BYTES], text[TEXT_BYTES];
+    int order[MOST_LEAVES], held, levels = 0; /* levels: floor(log2 n) + 1 */
+
+    for (int n = 1; n <= MOST_LEAVES; n++) {
+        bool is_power = (n & (n - 1)) == 0;
+
+        levels += is_power;
+        walk_text(n, walked);
+        for (int way = 0; way < 12; way++) {
+            for (int i = 0; i < n; i++)
+                order[i] = way == 1 ? n - 1 - i : i;
+            for (int i = n - 1, r = way; way > 1 && i > 0; i--) { /* shuffled, in a way of its own each time */
+                int with, leaf = order[i];
+
+                r = (r * 1103515 + 12345) & 0xffffff;
+                with = r / 64 % (i + 1);
+                order[i] = order[with];
+                order[with] = leaf;
+            }
+            put_text(n, order, text, &held);
+            assert_string_equal(text, walked);
+            if (way < 2) /* with the leaf that comes; backwards, an odd one at the end waits for all others */
+                assert_true(held <= levels + (way == 1 && !is_power));
+        }
+    }
+}
+
 static void fold_adds_in_this_order(void **state)
 {
     /* In float32, 2^24 + 1 = 2^24, but 2^24 + (1 + 1) is exact. */
@@ -125,6 +197,7 @@ int main(void)
         cmocka_unit_test(neighbours_are_added_first),
         cmocka_unit_test(stack_gives_the_same_order),
         cmocka_unit_test(groups_of_a_power_of_two_are_subtrees),
+        cmocka_unit_test(leaves_may_come_in_any_order),
         cmocka_unit_test(fold_adds_in_this_order),
     };
 

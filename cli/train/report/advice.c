@@ -31,16 +31,28 @@ static bool keep_gathered(const struct tt_setup *s, struct tt_engine_options *op
     return s->job.mesh.size[TT_MESH_DP_SHARD] > 1;
 }
 
+static bool defers(struct tt_engine_options *options, enum tt_reduce_when when)
+{
+    bool already = options->reduce != TT_REDUCE_EACH;
+
+    options->reduce = when;
+    return !already && tt_engine_block(options) > 1;
+}
+
+static bool reduce_runs(const struct tt_setup *s, struct tt_engine_options *options)
+{
+    (void)s;
+    return defers(options, TT_REDUCE_RUNS) && tt_engine_is_exact(options);
+}
+
 static bool defer_gradients(const struct tt_setup *s, struct tt_engine_options *options)
 {
-    bool already = options->reduce_last;
-
-    options->reduce_last = true;
-    return !already && s->job.microbatches > 1 && (!s->job.pipeline || tt_pipeline_ascends(s->job.pipeline));
+    return defers(options, TT_REDUCE_LAST) && (!s->job.pipeline || tt_pipeline_ascends(s->job.pipeline));
 }
 
 static const struct remedy remedies[] = {
     {"--parallelism.fsdp_reshard_after_forward=never", "", keep_gathered},
+    {"--training.gradient_sync=every_run", "", reduce_runs},
     {"--training.gradient_sync=last_microbatch", " (gradients are then added in another order)", defer_gradients},
 };
 

@@ -162,6 +162,8 @@ static void print_policies(FILE *out, const struct tt_setup *s)
                   s->job.global_batch, plural(s->job.global_batch), readers.text, s->job.microbatches,
                   s->job.microbatches == 1 ? "" : "es", s->job.microbatch_size, s->job.mesh.size[TT_MESH_DP_REPLICATE],
                   s->job.mesh.size[TT_MESH_DP_SHARD], layer.text ? layer.text : "", policies.text);
+    if (s->job.sync_why)
+        (void)fprintf(out, "  reduces  gradients %s (gradient_sync auto)\n", s->job.sync_why);
     tt_text_release(&readers);
     tt_text_release(&layer);
     tt_text_release(&policies);

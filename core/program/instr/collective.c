@@ -50,7 +50,7 @@ struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lower
 {
     const struct tt_purpose_row *row = tt_purpose_row(purpose);
     const enum tt_dtype carried[] = {[TT_CARRIES_PARAMS] = lowering->param_dtype,
-                                     [TT_CARRIES_GRADS] = lowering->reduce_dtype,
+                                     [TT_CARRIES_GRADS] = lowering->block > 1 ? TT_F32 : lowering->reduce_dtype,
                                      [TT_CARRIES_SUMS] = TT_F32,
                                      [TT_CARRIES_UPDATES] = TT_F32};
     const struct tt_unit *of = &lowering->layout->units[unit];

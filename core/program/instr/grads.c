@@ -2,20 +2,27 @@
  *
  * Gradients: reduced over the shard ranks, added over microbatches, and summed over the replicas.
  *
- * The gradient sum over microbatches is a balanced binary tree (core/math/tree.h). A partial sum is identified by its
- * place in the tree, (level, index): it is the sum of the 2^level microbatches from index * 2^level on. So the order in
- * which microbatches arrive decides when sums are added, but not which.
+ * The gradient sum over microbatches is a balanced binary tree (core/math/tree.h), into which microbatches may come in
+ * any order. Each may be reduced before it is added (TT_FOLD). Or blocks of them are added first, as whole gradients
+ * (TT_ADD), and their sums are reduced. Blocks of a power of two are complete subtrees, so the bits are the same.
  */
+#include "core/math/tree.h"
 #include "core/ops/step/mixed.h"
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
 #include "core/program/lowering.h"
 
-/* --- the reduce-scatter of one microbatch --- */
+/* --- the reduce-scatter of one microbatch, or of a block of them --- */
+
+/* The microbatch that has in its buffers what is reduced with microbatch mb. */
+static int sum_owner(const struct tt_walk *w, int mb, int unit)
+{
+    return w->block > 1 ? tt_tree_root(tt_lower_block_sums(w, mb, unit)) : mb;
+}
 
 static int unit_grad(const struct tt_walk *w, int mb, int unit)
 {
-    return w->unit_grad[tt_lower_grad_owner(w, mb) * w->in.layout->n_units + unit];
+    return w->unit_grad[tt_lower_grad_owner(w, sum_owner(w, mb, unit)) * w->in.layout->n_units + unit];
 }
 
 /* Nothing is exchanged, but what would travel is rounded. */
@@ -45,7 +52,7 @@ static int lower_reduce(struct tt_walk *w, const struct tt_instr *from)
     tt_lower_collective(w, from, TT_REDUCE);
     for (int i = 0; i < n; i++)
         for (int k = 0; k < layout->units[units[i]].n_grads; k++)
-            tt_lower_operand(w, tt_lower_grad(w, from->microbatch, units[i], k));
+            tt_lower_operand(w, tt_lower_grad(w, sum_owner(w, from->microbatch, units[i]), units[i], k));
     for (int i = 0; i < n; i++) {
         int result = tt_lower_made(w, TT_MEMORY_GRAD, layout->units[units[i]].grad_elements * (int64_t)sizeof(float));
 
@@ -57,35 +64,21 @@ static int lower_reduce(struct tt_walk *w, const struct tt_instr *from)
     return 0;
 }
 
-/*
- * Puts a microbatch's gradient of a unit into the tree. Then adds, level by level, the sums that now have a neighbour.
- * A node without a neighbour, since the microbatches end before it, becomes its parent.
- */
+/* Puts the gradient of a block into the tree, and adds the sums that now have a neighbour. */
 static void add_leaf(struct tt_walk *w, int mb, int unit, int leaf)
 {
     const struct tt_instr fold = {
         .kind = TT_FOLD, .microbatch = mb, .node = TT_NONE, .unit = unit, .bucket = TT_NONE, .begin = TT_NONE};
-    int *sums = &w->partial[(int64_t)unit * 2 * w->most_leaves];
-    int node = w->most_leaves + (int)tt_lower_grad_owner(w, mb), n = 0;
-    int neighbours[TT_MOST_LEVELS], into = leaf;
+    int neighbours[TT_TREE_LEVELS];
+    int n =
+        tt_tree_put(tt_lower_partial(w, unit), w->n_leaves, tt_lower_grad_owner(w, mb) / w->block, leaf, neighbours);
 
-    for (int level = 0; node > 1; node /= 2, level++) {
-        int neighbour = node ^ 1;
-
-        if ((neighbour << level) - w->most_leaves >= w->n_leaves)
-            continue;
-        if (sums[neighbour] == TT_NONE)
-            break;
-        neighbours[n++] = sums[neighbour];
-    }
-    if (n) {
-        tt_lower_begin(w, &fold);
-        tt_lower_operand(w, leaf);
-        for (int i = 0; i < n; i++)
-            tt_lower_operand(w, neighbours[i]);
-        into = neighbours[n - 1];
-    }
-    sums[node] = into;
+    if (n == 0)
+        return;
+    tt_lower_begin(w, &fold);
+    tt_lower_operand(w, leaf);
+    for (int i = 0; i < n; i++)
+        tt_lower_operand(w, neighbours[i]);
 }
 
 static int add_leaves(struct tt_walk *w, const struct tt_instr *from, int begin)
@@ -191,6 +184,87 @@ const struct tt_instr_row tt_instr_fold = {
     .of_microbatch = true,
     .cost = cost_of_fold,
     .run = run_fold,
+};
+
+/* --- TT_ADD --- */
+
+/* The arrays in which a unit's gradients of a microbatch are: one each, or one for all if nothing is reduced. */
+static int n_arrays(const struct tt_layout *layout, int unit)
+{
+    return tt_unit_shard(layout, unit).n > 1 ? layout->units[unit].n_grads : 1;
+}
+
+static int array(struct tt_walk *w, int mb, int unit, int k)
+{
+    return tt_lowering_reduces(&w->in, unit) ? tt_lower_grad(w, mb, unit, k)
+                                             : w->unit_grad[(int64_t)mb * w->in.layout->n_units + unit];
+}
+
+/* The sums in bfloat16 would have other bits than those of reduced gradients, so only each microbatch is rounded. */
+static int lower_add(struct tt_walk *w, const struct tt_instr *from)
+{
+    int neighbours[TT_TREE_LEVELS], mb = from->microbatch, unit = from->unit, n;
+
+    tt_lower_await_grads(w, from);
+    n = tt_tree_put(tt_lower_block_sums(w, mb, unit), w->block, mb % w->block, mb, neighbours);
+    if (n == 0 && w->in.reduce_dtype == TT_F32)
+        return 0;
+    tt_lower_begin(w, from);
+    for (int k = 0; k < n_arrays(w->in.layout, unit); k++) {
+        tt_lower_operand(w, array(w, mb, unit, k));
+        for (int i = 0; i < n; i++)
+            tt_lower_operand(w, array(w, neighbours[i], unit, k));
+    }
+    return 0;
+}
+
+static struct tt_step_call addition(const struct tt_program *program, const struct tt_instr *instr, int k)
+{
+    int parts = instr->n_operands / n_arrays(program->layout, instr->unit);
+    int64_t bytes = program->buffers[program->operands[instr->operands + k * parts]].bytes;
+
+    return (struct tt_step_call){.op = TT_STEP_FOLD, .parts = parts, .n = bytes / (int64_t)sizeof(float)};
+}
+
+static void cost_of_add(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
+{
+    for (int k = 0; k < n_arrays(program->layout, instr->unit); k++) {
+        struct tt_step_call call = addition(program, instr, k);
+        struct tt_cost one = {0};
+
+        tt_step_row(call.op)->cost(&call, &one);
+        cost->work.bytes += call.parts > 1 ? one.bytes : 0.0;
+    }
+}
+
+static int run_add(struct tt_executor *ex, int i, struct tt_step *step)
+{
+    const struct tt_program *program = ex->program;
+    const struct tt_instr *instr = &program->instrs[i];
+    void *const *address = tt_running_address(ex, instr);
+
+    (void)step;
+    for (int k = 0; k < n_arrays(program->layout, instr->unit); k++) {
+        struct tt_step_call call = addition(program, instr, k);
+
+        call.sums = &address[k * call.parts];
+        if (program->reduce_dtype == TT_BF16)
+            tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_ROUND_HERE, .out = {call.sums[0]}, .n = call.n});
+        if (call.parts > 1)
+            tt_running_step(ex, call);
+    }
+    return 0;
+}
+
+const struct tt_instr_row tt_instr_add = {
+    .name = "add",
+    .part = TT_SPLIT_OTHER,
+    .phase = TT_PHASE_SUMS,
+    .of_units = true,
+    .of_microbatch = true,
+    .cost = cost_of_add,
+    .lower = lower_add,
+    .run = run_add,
 };
 
 /* --- the sum over replicas --- */
