@@ -46,6 +46,8 @@ bool tt_hf_is_name(const struct tt_param *param, const char *name)
     long long expert;
     char *end;
 
+    if (!param->hf_name)
+        return false;
     if (!star)
         return strcmp(param->hf_name, name) == 0;
     if (strncmp(name, param->hf_name, (size_t)(star - param->hf_name)) != 0)
@@ -80,7 +82,7 @@ struct tt_hf_tensor tt_hf_tensor_of(const struct tt_model *model, int param)
 static int find_part(const struct tt_model *model, const char *name, int part)
 {
     for (int p = 0; p < model->n_params; p++)
-        if (model->params[p].hf_part == part && strcmp(model->params[p].hf_name, name) == 0)
+        if (model->params[p].hf_part == part && model->params[p].hf_name && strcmp(model->params[p].hf_name, name) == 0)
             return p;
     return TT_NONE;
 }
@@ -129,7 +131,7 @@ struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, bool adapters, 
     for (int p = 0; p < model->n_params; p++) {
         struct tt_hf_tensor *t = &list[n];
 
-        if (model->params[p].adapter != adapters || model->params[p].hf_part > 0)
+        if (model->params[p].adapter != adapters || model->params[p].hf_part > 0 || !model->params[p].hf_name)
             continue; /* a part is listed with the first one of its tensor */
         if (model->params[p].hf_transform == TT_HF_EXPERTS) {
             n += add_experts(model, p, t, &names);

@@ -133,7 +133,7 @@ static bool is_known(const struct tt_model *model, const char *name)
         const char *known = model->params[p].hf_name;
 
         if (tt_hf_is_name(&model->params[p], name) ||
-            (strncmp(known, prefix, skip) == 0 && strcmp(known + skip, name) == 0))
+            (known && strncmp(known, prefix, skip) == 0 && strcmp(known + skip, name) == 0))
             return true;
     }
     return false;
@@ -222,10 +222,11 @@ int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, b
     for (int p = 0; p < model->n_params; p++) {
         const struct tt_param *param = &model->params[p];
 
-        if (param->adapter)
+        if (param->adapter || !param->hf_name)
             continue;
         TT_TRY(find_theirs(&w, p));
         add(&w, p, param->name, w.stored[w.first[p]]->dtype, param->ndim, param->shape);
+        w.weight[w.n - 1].is_buffer = param->buffer;
     }
     if (check_extra) {
         TT_TRY(check_tied(&w));
@@ -263,6 +264,7 @@ int tt_weights_of_model(struct tt_source *source, const struct tt_model *model, 
         const struct tt_manifest_tensor *t = w.stored[w.first[p]];
 
         add(&w, (int)(t - source->manifest.tensor), model->params[p].name, t->dtype, t->ndim, t->shape);
+        w.weight[w.n - 1].is_buffer = model->params[p].buffer;
     }
     if (tt_manifest_group_size(&source->manifest, TT_CKPT_MODEL, NULL) > w.n + (model->dims.tied == 1))
         tt_note("'%s' has tensors that the model does not have", source->path);
@@ -273,6 +275,17 @@ out:
     return rc;
 }
 
+static void note_left_out(const struct tt_model *model)
+{
+    for (int p = 0; p < model->n_params; p++)
+        if (!model->params[p].hf_name) {
+            tt_note("%s and the like are not exported: Hugging Face's class of %s has none, so its routers choose "
+                    "experts by their scores alone",
+                    model->params[p].name, model->row->name);
+            return;
+        }
+}
+
 /* The whole model with its adapters merged, or the adapters alone. */
 static int export(struct tt_source *source, const struct tt_model *model, bool adapters, struct tt_weights *ret_weights)
 {
@@ -281,8 +294,14 @@ static int export(struct tt_source *source, const struct tt_model *model, bool a
 
     TT_TRY(find_params(&w));
     w.hf = tt_hf_tensors(model, adapters, &n);
-    for (int i = 0; i < n; i++)
-        add(&w, i, w.hf[i].name, w.stored[w.first[w.hf[i].param[0]]]->dtype, w.hf[i].ndim, w.hf[i].shape);
+    for (int i = 0; i < n; i++) {
+        int p = w.hf[i].param[0];
+
+        add(&w, i, w.hf[i].name, w.stored[w.first[p]]->dtype, w.hf[i].ndim, w.hf[i].shape);
+        w.weight[w.n - 1].is_buffer = model->params[p].buffer;
+    }
+    if (!adapters)
+        note_left_out(model);
     *ret_weights = w;
 out:
     if (rc < 0)

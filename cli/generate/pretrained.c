@@ -167,7 +167,7 @@ static struct tt_ckpt_chunk *chunks_of(const struct tt_model *model, const struc
 
         chunks[p] =
             (struct tt_ckpt_chunk){.name = param->name,
-                                   .dtype = state->dtype,
+                                   .dtype = param->buffer ? TT_F32 : state->dtype,
                                    .ndim = param->ndim,
                                    .placement = tt_param_placement(mesh, NULL, model, p),
                                    .part = place->box,

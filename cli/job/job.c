@@ -61,7 +61,7 @@ struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
                  .low_freq_factor = or_zero_real(cfg->model.rope_scaling.low_freq_factor),
                  .high_freq_factor = or_zero_real(cfg->model.rope_scaling.high_freq_factor),
                  .original_max = (double)or_zero(cfg->model.rope_scaling.original_max)},
-        .moe = {.balanced = cfg->debug.moe_force_load_balance},
+        .moe = {.biased = cfg->training.load_balance_coeff > 0.0, .balanced = cfg->debug.moe_force_load_balance},
         .tied = cfg->model.tie_embeddings == TT_NULL_BOOL ? -1 : cfg->model.tie_embeddings,
         .lora = lora_of(cfg),
     };

@@ -28,10 +28,10 @@ void tt_job_tensors_init(const struct tt_engine_options *options, struct tt_job_
     for (int p = 0; p < n; p++) {
         const struct tt_param *param = &model->params[p];
         struct tt_ckpt_chunk chunk = {.name = param->name,
-                                      .dtype = options->shard_dtype,
+                                      .dtype = param->buffer ? TT_F32 : options->shard_dtype,
                                       .ndim = param->ndim,
                                       .placement = tt_param_placement(&options->mesh, options->places, model, p),
-                                      .optional = param->adapter};
+                                      .optional = param->adapter || param->buffer};
 
         memcpy(chunk.shape, param->shape, sizeof chunk.shape);
         t.state.model[p] = chunk;

@@ -27,6 +27,8 @@ static double learning_rate(const struct tt_config *cfg, int64_t step)
     return tt_lr_at(&schedule, step);
 }
 
+static const float usual_balance_coeff = 1e-3F; /* torchtitan's and DeepSeek-V3's */
+
 struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t update, int64_t valid_tokens)
 {
     static const enum tt_muon_lr muon_lrs[] = {[TT_ADJUST_MATCH_RMS_ADAMW] = TT_MUON_MATCH_RMS_ADAMW,
@@ -45,6 +47,8 @@ struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t 
                 .weight_decay = cfg->optimizer.weight_decay,
                 .bias_correction1 = 1.0 - pow(cfg->optimizer.beta1, n),
                 .bias_correction2 = 1.0 - pow(cfg->optimizer.beta2, n),
+                .balance_coeff = isnan(cfg->training.load_balance_coeff) ? usual_balance_coeff
+                                                                         : (float)cfg->training.load_balance_coeff,
                 .average_decay = cfg->ema.decay,
                 .momentum = cfg->optimizer.muon_momentum,
                 .muon_lr = muon_lrs[cfg->optimizer.muon_adjust_lr],

@@ -49,8 +49,9 @@ static int find_param(struct tt_build *b, const char *layer, const char *which, 
 
         if (strcmp(model->params[i].name, name) != 0)
             continue;
-        value = tt_graph_param(b->graph, i, output && model->params[i].tied, b->dtype, name, model->params[i].ndim,
-                               model->params[i].shape);
+        value =
+            tt_graph_param(b->graph, i, output && model->params[i].tied, model->params[i].buffer ? TT_F32 : b->dtype,
+                           name, model->params[i].ndim, model->params[i].shape);
         b->graph->values[value].constant = model->params[i].frozen;
         b->graph->values[value].tp = model->params[i].tp;
         b->next_param = i;
@@ -240,7 +241,8 @@ int tt_build_experts(struct tt_build *b, const char *layer, int x)
     struct tt_attr attr = {
         .experts = (int)moe->experts, .top_k = (int)moe->top_k, .router = router_of(&b->model->dims.moe)};
     char *gate = tt_format("%s.router.gate", layer);
-    int routed[3] = {x, param(b, gate), TT_NONE}, chosen[2], sent[3], gate_up[2], in[3];
+    int routed[3] = {x, param(b, gate), moe->biased ? param_of(b, layer, "expert_bias") : TT_NONE}, chosen[2], sent[3],
+        gate_up[2], in[3];
 
     outputs(b, TT_OP_ROUTER, layer, "router", routed, 3, &attr, 2, chosen);
     outputs(b, TT_OP_DISPATCH, layer, "rows", (const int[]){x, chosen[0]}, 2, &attr, 3, sent);

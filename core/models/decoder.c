@@ -87,6 +87,8 @@ static void add_experts(struct tt_model *m, const struct tt_decoder *decoder, in
     (void)tt_params_experts(m, l, "moe.experts.w2", hf[2], d->moe.experts, d->dim, d->moe.ffn_dim, deep);
     (void)tt_params_experts(m, l, "moe.experts.w3", hf[3], d->moe.experts, d->moe.ffn_dim, d->dim, deep);
     (void)tt_params_matrix(m, l, "moe.router.gate.weight", hf[0], d->moe.experts, d->dim, deep);
+    if (d->moe.biased)
+        (void)tt_params_buffer(m, l, "moe.expert_bias", decoder->hf_bias, d->moe.experts);
 }
 
 static bool has_experts(const struct tt_model_dims *d, int64_t layer)

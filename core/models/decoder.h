@@ -9,8 +9,9 @@
  * biases, and a head that may be tied. The members are what differs between architectures.
  */
 struct tt_decoder {
-    bool qk_norm;     /* every head of q and of k has an RMSNorm before RoPE (Qwen3) */
-    bool rotate_half; /* RoPE pairs (i, i + E/2), as in Hugging Face's files; else (2i, 2i+1), rows permuted there */
+    bool qk_norm;        /* every head of q and of k has an RMSNorm before RoPE (Qwen3) */
+    bool rotate_half;    /* RoPE pairs (i, i + E/2), as in Hugging Face's files; else (2i, 2i+1), rows permuted there */
+    const char *hf_bias; /* Hugging Face's name of the biases of experts; NULL: its class has none */
     const char *hf_experts[4]; /* Hugging Face's names of the router, and of w1, w2 and w3 of expert *; NULL: none */
 };
 

@@ -54,6 +54,7 @@ void tt_model_dims_override(struct tt_model_dims *dims, const struct tt_model_di
     if (with->moe.group_rule != TT_GROUP_BEST)
         dims->moe.group_rule = with->moe.group_rule;
     dims->moe.gates_as_scored = dims->moe.gates_as_scored || with->moe.gates_as_scored;
+    dims->moe.biased = dims->moe.biased || with->moe.biased;
     dims->moe.balanced = dims->moe.balanced || with->moe.balanced;
     if (with->tied >= 0)
         dims->tied = with->tied;
@@ -209,6 +210,9 @@ static void check_experts(struct check *c, struct tt_model_dims *d)
     const enum tt_key *about = ABOUT(TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR);
     struct tt_moe *moe = &d->moe;
 
+    if (moe->biased && !moe->experts)
+        fault(c, ABOUT(TT_KEY_BALANCE_COEFF, TT_KEY_MODEL, TT_KEY_FLAVOR), "%s is for models with experts",
+              tt_key_name(TT_KEY_BALANCE_COEFF));
     if (moe->balanced && !moe->experts)
         fault(c, ABOUT(TT_KEY_BALANCED_EXPERTS, TT_KEY_MODEL, TT_KEY_FLAVOR), "%s is for models with experts",
               tt_key_name(TT_KEY_BALANCED_EXPERTS));

@@ -25,7 +25,7 @@ unsigned tt_lora_module(const char *name)
 /* Whether a parameter is the weight of one of the modules: "model.layers.0.self_attn.q_proj.weight". */
 static bool is_target(const struct tt_param *param, unsigned modules)
 {
-    size_t size = strlen(param->hf_name), end = sizeof weight - 1;
+    size_t size = param->hf_name ? strlen(param->hf_name) : 0, end = sizeof weight - 1;
 
     if (param->block < 0 || param->ndim != 2 || size <= end || strcmp(param->hf_name + size - end, weight) != 0)
         return false;

@@ -294,7 +294,7 @@ int64_t tt_model_n_elements(const struct tt_model *model)
     int64_t n = 0;
 
     for (int i = 0; i < model->n_params; i++)
-        n += param_elements(&model->params[i]);
+        n += model->params[i].buffer ? 0 : param_elements(&model->params[i]);
     return n;
 }
 
@@ -338,7 +338,8 @@ static int64_t frozen_elements(const struct tt_model *model)
     int64_t n = 0, of_experts = 0;
 
     for (int p = 0; p < model->n_params; p++)
-        if (model->params[p].frozen && (model->params[p].block != TT_BLOCK_EMBEDDINGS || model->params[p].tied))
+        if (model->params[p].frozen && !model->params[p].buffer &&
+            (model->params[p].block != TT_BLOCK_EMBEDDINGS || model->params[p].tied))
             *(is_of_experts(&model->params[p]) ? &of_experts : &n) += param_elements(&model->params[p]);
     return n + (moe->experts ? of_experts * moe->top_k / moe->experts : 0);
 }

@@ -29,6 +29,7 @@ struct tt_moe {
     int64_t ffn_dim;            /* width of an expert; 0 in overrides and flavors: as tt_model_dims.ffn_dim */
     int64_t dense_layers;       /* the first layers, which have a dense feed-forward */
     bool gates_as_scored;       /* a token's gates are not divided by their sum */
+    bool biased;                /* each layer has biases of its experts, which only choose (tt_params_buffer) */
     bool balanced;              /* debugging: experts get tokens in turn, whatever the router says */
     enum tt_router_score score; /* what the router makes of its logits */
     int64_t groups;             /* of neighbouring experts; 0: none */
@@ -87,10 +88,11 @@ struct tt_param {
     bool no_decay;    /* without weight decay */
     bool muon;        /* trained by Muon */
     enum tt_param_tp tp;
-    bool frozen;  /* not trained: it has neither a gradient nor moments */
-    bool adapted; /* the next two parameters are A and B of its low-rank adapter */
-    bool adapter; /* one of these two */
-    char *hf_name;
+    bool frozen;   /* not trained: it has neither a gradient nor moments */
+    bool buffer;   /* frozen, in float32 whatever the weights are, and whole on every rank of its stage */
+    bool adapted;  /* the next two parameters are A and B of its low-rank adapter */
+    bool adapter;  /* one of these two */
+    char *hf_name; /* NULL: Hugging Face's class does not have it */
     enum tt_hf_transform hf_transform;
     int hf_heads;          /* heads along dimension 0, for TT_HF_ROPE_PAIRS */
     int hf_part, hf_parts; /* their tensor has hf_parts parameters along dimension 0; 0: only this one */
@@ -168,7 +170,7 @@ int tt_model_hf_name(const char *folder, const char **ret_name) TT_MUST_CHECK;
 /** The model of a Hugging Face folder, by the model_type of its config.json; TT_EDATA lists the known ones. */
 int tt_model_from_hf(const char *folder, struct tt_model **ret_model) TT_MUST_CHECK;
 
-/** All parameters, and those that torchtitan's flops formula counts (without the embedding unless tied). */
+/** All parameters but buffers, and those that torchtitan's flops formula counts (without the embedding unless tied). */
 int64_t tt_model_n_elements(const struct tt_model *model);
 
 /** The elements of the parameters that are not frozen. */

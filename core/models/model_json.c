@@ -14,8 +14,9 @@
 #include "core/models/lora.h"
 
 /* norm_eps is a float, tied an int (FLAG), a WORD an enum; the rest is int64_t or double. An OPTIONAL is an int64_t
- * and an OPTIONAL_REAL a double that may be missing (0), as a WORD may be: the first of its words. */
-enum kind { INT, OPTIONAL, FLAG, BOOL, FLOAT, REAL, OPTIONAL_REAL, WORD };
+ * and an OPTIONAL_REAL a double that may be missing (0), as an OPTIONAL_BOOL (false) and a WORD may be: the first of its
+ * words. */
+enum kind { INT, OPTIONAL, FLAG, BOOL, OPTIONAL_BOOL, FLOAT, REAL, OPTIONAL_REAL, WORD };
 
 struct field {
     const char *key;
@@ -73,6 +74,7 @@ static const struct field moe_fields[] = {
     FIELD("kept_groups", OPTIONAL, moe.kept_groups),
     WORD_FIELD("group_rule", moe.group_rule, group_rules),
     FIELD("route_scale", OPTIONAL_REAL, moe.route_scale),
+    FIELD("biased", OPTIONAL_BOOL, moe.biased),
 };
 
 enum {
@@ -93,6 +95,7 @@ static json_t *field_json(const struct tt_model_dims *dims, const struct field *
     case FLAG:
         return json_boolean(*(const int *)at == 1);
     case BOOL:
+    case OPTIONAL_BOOL:
         return json_boolean(*(const bool *)at);
     case FLOAT:
         return json_real((double)*(const float *)at);
@@ -172,6 +175,10 @@ static int read_field(const json_t *json, const struct field *field, const char 
     case INT:
         TT_TRY(tt_json_get_int(json, field->key, where, (int64_t *)(void *)at));
         break;
+    case OPTIONAL_BOOL:
+        if (!value)
+            break;
+        /* fall through */
     case FLAG:
     case BOOL:
         if (!json_is_boolean(value))

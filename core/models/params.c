@@ -13,10 +13,10 @@ static struct tt_param *add(struct tt_model *model, int block, const char *name,
     *p = (struct tt_param){.block = block, .lr_factor = 1.0};
     if (block < 0) {
         p->name = tt_strdup(name);
-        p->hf_name = tt_strdup(hf_name);
+        p->hf_name = hf_name ? tt_strdup(hf_name) : NULL;
     } else {
         p->name = tt_format("layers.%d.%s", block, name);
-        p->hf_name = tt_format("%s%d.%s", model->row->hf_blocks, block, hf_name);
+        p->hf_name = hf_name ? tt_format("%s%d.%s", model->row->hf_blocks, block, hf_name) : NULL;
     }
     return p;
 }
@@ -57,5 +57,13 @@ struct tt_param *tt_params_vector(struct tt_model *model, int block, const char 
     p->ndim = 1;
     p->shape[0] = n;
     p->init = init;
+    return p;
+}
+
+struct tt_param *tt_params_buffer(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t n)
+{
+    struct tt_param *p = tt_params_vector(model, block, name, hf_name, n, TT_PARAM_ZEROS);
+
+    p->frozen = p->buffer = true;
     return p;
 }

@@ -24,4 +24,7 @@ struct tt_param *tt_params_experts(struct tt_model *model, int block, const char
 struct tt_param *tt_params_vector(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t n,
                                   enum tt_param_init init);
 
+/** A vector of zeros that is a buffer. hf_name NULL: Hugging Face's class does not have it. */
+struct tt_param *tt_params_buffer(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t n);
+
 #endif

@@ -194,7 +194,8 @@ static void bad_parameter_of(const struct tt_executor *ex, const struct tt_stage
             continue;
         place = tt_layout_param(p->layout, value->param);
         if (!tt_running_all_finite(
-                ex->state->dtype,
+                tt_state_unit_dtype(TT_STATE_PARAM, &p->layout->units[p->layout->unit_of[value->param]],
+                                    ex->state->dtype),
                 tt_state_at(ex->state, TT_STATE_PARAM, p->layout->unit_of[value->param], place->offset),
                 tt_box_volume(&place->box)))
             (void)snprintf(bad->name, sizeof bad->name, "parameter %s", value->name);

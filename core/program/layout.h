@@ -61,6 +61,7 @@ struct tt_unit_param {
     uint64_t stream;   /* of the parameter's random numbers (core/math/rng.h) */
     double lr_factor;  /* of the parameter, for the optimizer */
     bool no_decay;     /* the same */
+    int block;         /* of a buffer: its block, whose loads move it */
 };
 
 /*
@@ -92,6 +93,7 @@ struct tt_unit {
     int shared_pp;              /* the place of that rank in TT_GROUP_PP */
     int64_t grad_elements;      /* sum of their chunks */
     bool reshard_after_forward; /* free the unsharded parameters between forward and backward */
+    bool buffers;    /* its parameters are tt_param.buffer: in F32, whole on this rank, never gathered or trained */
     int keep_degree; /* if they are freed: n > 1 neighbouring shard ranks keep 1/n each; 0: nothing is kept */
 };
 

@@ -16,6 +16,7 @@
 #include "core/base/mem.h"
 #include "core/program/instr/instr.h"
 #include "core/program/lowering.h"
+#include "core/program/state.h"
 
 /* --- before and after the walk --- */
 
@@ -144,8 +145,10 @@ static void add_given_buffers(struct tt_walk *w)
     struct tt_program *p = w->program;
 
     for (int u = 0; u < w->in.layout->n_units; u++) {
-        w->param_shard[u] = tt_lower_buffer(
-            w, TT_MEMORY_PARAM, w->in.layout->units[u].shard_elements * (int64_t)tt_dtype_size(w->in.shard_dtype));
+        const struct tt_unit *unit = &w->in.layout->units[u];
+        enum tt_dtype dtype = tt_state_unit_dtype(TT_STATE_PARAM, unit, w->in.shard_dtype);
+
+        w->param_shard[u] = tt_lower_buffer(w, TT_MEMORY_PARAM, unit->shard_elements * (int64_t)tt_dtype_size(dtype));
         p->buffers[w->param_shard[u]].unit = u;
     }
     for (int s = 0; s < w->in.n_stages; s++)

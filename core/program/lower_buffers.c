@@ -5,6 +5,7 @@
 #include "core/base/mem.h"
 #include "core/ops/op.h"
 #include "core/program/lowering.h"
+#include "core/program/state.h"
 
 /* --- the program as it grows --- */
 
@@ -67,7 +68,8 @@ static int param_buffer(struct tt_walk *w, int param)
 {
     const struct tt_layout *layout = w->in.layout;
     const struct tt_unit_param *place = tt_layout_param(layout, param);
-    int64_t size = (int64_t)tt_dtype_size(w->in.shard_dtype);
+    const struct tt_unit *unit = &layout->units[layout->unit_of[param]];
+    int64_t size = (int64_t)tt_dtype_size(tt_state_unit_dtype(TT_STATE_PARAM, unit, w->in.shard_dtype));
 
     if (tt_lowering_gathers(&w->in, layout->unit_of[param]))
         return w->unsharded[param];

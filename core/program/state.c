@@ -40,6 +40,11 @@ enum tt_dtype tt_state_dtype(enum tt_state_array array, enum tt_dtype dtype)
     return types[array] == TYPE_F32 ? TT_F32 : dtype;
 }
 
+enum tt_dtype tt_state_unit_dtype(enum tt_state_array array, const struct tt_unit *unit, enum tt_dtype dtype)
+{
+    return unit->buffers ? TT_F32 : tt_state_dtype(array, dtype);
+}
+
 static int64_t elements_of(enum tt_state_array array, const struct tt_unit *unit)
 {
     const int64_t lengths[TT_STATE_ARRAYS] = {
@@ -57,7 +62,7 @@ bool tt_state_has(enum tt_state_array array, const struct tt_unit *unit, const s
 
 static int64_t unit_bytes(enum tt_state_array array, const struct tt_unit *unit, enum tt_dtype dtype)
 {
-    return tt_arena_bytes(elements_of(array, unit) * (int64_t)tt_dtype_size(tt_state_dtype(array, dtype)));
+    return tt_arena_bytes(elements_of(array, unit) * (int64_t)tt_dtype_size(tt_state_unit_dtype(array, unit, dtype)));
 }
 
 int64_t tt_state_bytes(enum tt_state_array array, const struct tt_layout *layout, enum tt_dtype dtype)
@@ -71,6 +76,7 @@ int64_t tt_state_bytes(enum tt_state_array array, const struct tt_layout *layout
 
 char *tt_state_add(struct tt_state *state, enum tt_state_array array, const struct tt_layout *layout, char *at)
 {
+    state->layout = layout;
     state->n_units = layout->n_units;
     state->array[array] = tt_calloc((size_t)layout->n_units, sizeof(void *));
     for (int u = 0; u < layout->n_units; u++) {

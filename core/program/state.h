@@ -38,10 +38,11 @@ static inline int64_t *tt_sums_loads(struct tt_exact *sums)
 
 /* The state of one rank: flat shards, in the form that the layout gives. */
 struct tt_state {
-    enum tt_dtype dtype;           /* of parameters and moments: TT_F32 (0) or TT_BF16 */
-    void **array[TT_STATE_ARRAYS]; /* [unit]; NULL: the run does not have this array */
-    char *cache;                   /* of the program's cache_bytes, for generation */
-    struct tt_exact *sums;         /* [TT_SUMS], and the loads; tt_sums_bytes */
+    enum tt_dtype dtype;            /* of parameters and moments: TT_F32 (0) or TT_BF16 */
+    void **array[TT_STATE_ARRAYS];  /* [unit]; NULL: the run does not have this array */
+    const struct tt_layout *layout; /* of the arrays */
+    char *cache;                    /* of the program's cache_bytes, for generation */
+    struct tt_exact *sums;          /* [TT_SUMS], and the loads; tt_sums_bytes */
     int n_units;
 };
 
@@ -54,13 +55,18 @@ enum tt_memory_kind tt_state_kind(enum tt_state_array array);
 /** The type of its elements, in a state of type dtype. */
 enum tt_dtype tt_state_dtype(enum tt_state_array array, enum tt_dtype dtype);
 
+/** The type of a unit's part of it. */
+enum tt_dtype tt_state_unit_dtype(enum tt_state_array array, const struct tt_unit *unit, enum tt_dtype dtype);
+
 /** Whether an array has this parameter of the unit. */
 bool tt_state_has(enum tt_state_array array, const struct tt_unit *unit, const struct tt_unit_param *param);
 
 /** Where an element of a unit's flat shard lies in an array. */
 static inline void *tt_state_at(const struct tt_state *state, enum tt_state_array array, int unit, int64_t element)
 {
-    return (char *)state->array[array][unit] + element * (int64_t)tt_dtype_size(tt_state_dtype(array, state->dtype));
+    enum tt_dtype dtype = tt_state_unit_dtype(array, &state->layout->units[unit], state->dtype);
+
+    return (char *)state->array[array][unit] + element * (int64_t)tt_dtype_size(dtype);
 }
 
 /** The bytes that an array takes in an arena. */

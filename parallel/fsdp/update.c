@@ -17,6 +17,9 @@ void tt_fsdp_update(const struct tt_layout *layout, struct tt_schedule *schedule
     int previous = TT_NONE;
 
     tt_schedule_add(schedule, TT_CLIP, TT_NONE);
+    for (int u = 0; u < layout->n_units; u++)
+        if (layout->units[u].buffers)
+            tt_schedule_add(schedule, TT_BALANCE, u);
     for (int u = tt_layout_trained(layout, 0); u < layout->n_units; u = tt_layout_trained(layout, u + 1)) {
         tt_schedule_add(schedule, TT_OPTIMIZER, u);
         if (layout->units[u].n_adam == layout->units[u].n_trained)

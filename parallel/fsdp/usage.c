@@ -66,8 +66,8 @@ static void note_reads(struct scan *s, int pos)
         const struct tt_value *in = node->in[i] == TT_NONE ? NULL : &graph->values[node->in[i]];
         struct tt_use *use;
 
-        if (!in || in->kind != TT_VALUE_PARAM)
-            continue;
+        if (!in || in->kind != TT_VALUE_PARAM || u->layout->units[u->layout->unit_of[in->param]].buffers)
+            continue; /* buffers are there in any case */
         use = touch(s, u->layout->unit_of[in->param], pos);
         if (use->first_read == TT_NONE)
             use->first_read = pos;
@@ -227,7 +227,7 @@ static int scan_positions(struct scan *s)
     }
     u->begins_grad[u->n_positions] = s->n_begun;
     for (int unit = 0; unit < u->layout->n_units; unit++)
-        if (!s->read[unit] || (trained(s, unit) && s->last_write[unit] == TT_NONE))
+        if (!u->layout->units[unit].buffers && (!s->read[unit] || (trained(s, unit) && s->last_write[unit] == TT_NONE)))
             return tt_fail(TT_EINTERNAL, "nothing in the graph uses unit %s", u->layout->units[unit].name);
     for (int mb = 0; mb < u->order->microbatches; mb += s->block)
         for (int unit = 0; unit < u->layout->n_units; unit++)

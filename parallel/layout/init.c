@@ -83,7 +83,7 @@ static void copy_own_parts(const struct tt_model *model, const struct tt_unit *u
         const struct tt_unit_param *place = &unit->params[i];
         struct tt_box box = whole_of(&model->params[place->param]);
 
-        if (dtype == TT_BF16)
+        if (dtype == TT_BF16 && !unit->buffers)
             round_box(&place->box, (tt_bf16 *)shard + place->offset, &box, whole);
         else
             tt_box_copy(&place->box, (float *)shard + place->offset, &box, whole, sizeof *whole);
@@ -124,7 +124,7 @@ static void fill_shards(const struct tt_layout *layout, const struct tt_model *m
             continue;
         place = tt_layout_param(layout, p);
         shard = param[layout->unit_of[p]];
-        if (dtype == TT_BF16)
+        if (dtype == TT_BF16 && !model->params[p].buffer)
             fill_rounded(&model->params[p], seed, &place->box, (tt_bf16 *)shard + place->offset);
         else
             tt_param_fill(&model->params[p], seed, &place->box, (float *)shard + place->offset);

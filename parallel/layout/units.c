@@ -48,9 +48,19 @@ static int *count_block_params(const struct tt_model *model)
         n = model->params[p].block >= n ? model->params[p].block + 1 : n;
     count = tt_calloc((size_t)n + 1, sizeof *count);
     for (int p = 0; p < model->n_params; p++)
-        if (model->params[p].block >= 0)
+        if (model->params[p].block >= 0 && !model->params[p].buffer)
             count[model->params[p].block]++;
     return count;
+}
+
+/* The parameters that are not buffers. */
+static int n_others(const struct tt_model *model)
+{
+    int n = 0;
+
+    for (int p = 0; p < model->n_params; p++)
+        n += !model->params[p].buffer;
+    return n;
 }
 
 /* A name by which people recognise a unit: "layers.3", "model", "norm+output",
@@ -61,9 +71,11 @@ static char *unit_name(const struct tt_model *model, const struct tt_unit *unit,
     int block = model->params[unit->params[0].param].block;
     struct tt_text name = {0};
 
+    if (unit->buffers)
+        return tt_strdup("buffers");
     if (is_block(model, unit, block, block_params))
         return tt_format("layers.%d", block);
-    if (unit->n_params == model->n_params)
+    if (unit->n_params == n_others(model))
         return tt_strdup("model");
     add_short_name(&name, model, unit->params[0].param);
     for (int i = 1; i < unit->n_params && unit->n_params <= MOST_NAMES; i++) {
@@ -84,6 +96,8 @@ struct tt_placement tt_param_placement(const struct tt_mesh *mesh, const struct 
 {
     int pp = tt_param_pp(places, model, param), dim = model->params[param].tp == TT_TP_COLUMNS ? 1 : 0;
 
+    if (model->params[param].buffer)
+        return (struct tt_placement){1, {{TT_GROUP_SELF, 0, 0}}, TT_GROUP_STAGE, pp};
     if (model->params[param].tp == TT_TP_WHOLE)
         return (struct tt_placement){1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_COPIES, pp};
     return (struct tt_placement){
@@ -123,7 +137,9 @@ static void add_param(struct tt_layout *layout, int u, const struct tt_model *mo
         .stream = tt_rng_make(0, p->name).stream,
         .lr_factor = p->lr_factor,
         .no_decay = p->no_decay,
+        .block = p->block,
     };
+    unit->buffers = p->buffer;
     unit->shard_elements += unit->params[unit->n_params - 1].chunk;
     if (p->frozen)
         return;
@@ -236,8 +252,11 @@ static int make_units(struct tt_layout *layout, const struct tt_model *model, co
     int rc = 0;
 
     TT_TRY(tt_wrap_keys(model, sharding->wrap, sharding->wrap_patterns, keys));
-    for (int p = 0; p < model->n_params; p++)
+    for (int p = 0; p < model->n_params; p++) {
         stages[p] = own_stage(places, model, p, pp);
+        if (model->params[p].buffer)
+            keys[p] = INT64_MAX; /* a unit of their own, whatever the policy is */
+    }
     leader = find_leaders(keys, stages, model->n_params);
     layout->units = tt_calloc((size_t)model->n_params, sizeof *layout->units);
     for (int p = 0; p < model->n_params; p++)

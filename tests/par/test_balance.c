@@ -2,6 +2,7 @@
  *
  * Training models with experts on thread ranks: what is counted, and that nothing depends on the layout.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -158,11 +159,101 @@ static void loads_are_numbers_of_slots(void **state)
     tt_model_free(model);
 }
 
+/* --- biases --- */
+
+/* The biases of a layer, in the order of train_result.param. */
+static const float *biases_at(const struct tt_model *model, const struct train_result *result, int layer)
+{
+    const float *at = result->param;
+
+    for (int p = 0; p < model->n_params; p++) {
+        struct tt_box whole = tt_box_whole(model->params[p].ndim, model->params[p].shape);
+
+        if (model->params[p].buffer && model->params[p].block == layer)
+            return at;
+        at += tt_box_volume(&whole);
+    }
+    fail_msg("layer %d has no biases", layer);
+    return NULL;
+}
+
+/* torchtitan's rule, in other words: the changes are centred, and each is a float. */
+static void move(const int64_t *loads, double coeff, double *bias)
+{
+    double change[EXPERTS], mean_load = 0.0, mean = 0.0;
+
+    for (int x = 0; x < EXPERTS; x++)
+        mean_load += (double)loads[x] / EXPERTS;
+    for (int x = 0; x < EXPERTS; x++) {
+        double off = mean_load - (double)loads[x];
+
+        change[x] = fabs(off) < 1e-9 ? 0.0 : off > 0.0 ? coeff : -coeff;
+        mean += change[x] / EXPERTS;
+    }
+    for (int x = 0; x < EXPERTS; x++)
+        bias[x] += change[x] - mean;
+}
+
+static void biases_follow_the_loads(void **state)
+{
+    struct tt_model *model = model_of((struct tt_moe){.biased = true});
+    struct train_job job = job_of(model);
+    struct train_result result;
+
+    job.balance_coeff = 0.01;
+    job.steps = 8;
+    run(&job, &result);
+    for (int l = DENSE; l < LAYERS; l++) {
+        const float *found = biases_at(model, &result, l);
+        double wanted[EXPERTS] = {0.0}, most = 0.0;
+
+        for (int s = 0; s < job.steps; s++)
+            move(loads_at(&result, s, l), job.balance_coeff, wanted);
+        for (int x = 0; x < EXPERTS; x++) {
+            assert_true(fabs((double)found[x] - wanted[x]) < 1e-7);
+            most = fmax(most, fabs(wanted[x]));
+        }
+        assert_true(most > 0.01);
+    }
+    train_result_release(&result);
+    tt_model_free(model);
+}
+
+/* Also in bfloat16, in which biases stay float32; and they change what is chosen. */
+static void biases_are_the_same_on_every_layout(void **state)
+{
+    for (int bf16 = 0; bf16 < 3; bf16++) {
+        struct tt_model *model = model_of((struct tt_moe){.biased = true});
+        struct train_job job = job_of(model), still;
+        struct train_result reference, found;
+
+        job.balance_coeff = 0.01;
+        job.steps = 4;
+        job.param_dtype = bf16 ? TT_BF16 : TT_F32;
+        job.shard_dtype = bf16 == 2 ? TT_BF16 : TT_F32;
+        job.average_decay = bf16 == 1 ? 0.5 : 0.0;
+        run(&job, &reference);
+        expect_the_same_on_all_layouts(&job, &reference);
+        still = job;
+        still.balance_coeff = 0.0;
+        run(&still, &found);
+        assert_true(biases_at(model, &found, DENSE)[0] == 0.0F);
+        assert_int_equal(memcmp(loads_at(&found, 0, DENSE), loads_at(&reference, 0, DENSE), EXPERTS * sizeof(int64_t)),
+                         0);
+        assert_true(found.loss[3] != reference.loss[3]);
+        train_result_release(&found);
+        train_result_release(&reference);
+        tt_model_free(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loads_are_the_same_on_every_layout),
         cmocka_unit_test(loads_are_numbers_of_slots),
+        cmocka_unit_test(biases_follow_the_loads),
+        cmocka_unit_test(biases_are_the_same_on_every_layout),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, set_up, tear_down);

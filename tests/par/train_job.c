@@ -213,6 +213,7 @@ static struct tt_step step_of(const struct train_job *job, int s, int64_t valid)
                     .bias_correction1 = 1.0 - pow(job->beta1, s + 1),
                     .bias_correction2 = 1.0 - pow(job->beta2, s + 1),
                     .average_decay = job->average_decay,
+                    .balance_coeff = (float)job->balance_coeff,
                     .momentum = job->momentum,
                     .nesterov = job->nesterov,
                     .muon_lr = job->muon_lr,
@@ -360,6 +361,12 @@ static void put_box(const struct tt_box *from, const float *part, const struct t
         memcpy(whole + tt_box_position(from, at, to), part + at, (size_t)run * sizeof *part);
 }
 
+/* The ranks that have the same part of it. */
+static enum tt_group_id copies_of(const struct tt_param *param)
+{
+    return param->buffer ? TT_GROUP_STAGE : param->tp == TT_TP_WHOLE ? TT_GROUP_COPIES : TT_GROUP_REPLICATE;
+}
+
 /* Copies this rank's parts of one flat state into the whole arrays. Ranks with further copies compare them instead. */
 static int collect(struct at_work *w, enum tt_state_array array, float *whole)
 {
@@ -380,11 +387,11 @@ static int collect(struct at_work *w, enum tt_state_array array, float *whole)
         float *mine = tt_calloc((size_t)n + 1, sizeof *mine), *there = tt_calloc((size_t)n + 1, sizeof *there);
         struct tt_box all = tt_box_whole(param->ndim, param->shape);
 
-        if (tt_state_dtype(array, state->dtype) == TT_BF16)
+        if (exists && tt_state_unit_dtype(array, &layout->units[layout->unit_of[p]], state->dtype) == TT_BF16)
             tt_bf16_widen_ref(mine, stored, n);
         else
             memcpy(mine, stored, bytes);
-        if (exists && layout->groups[param->tp == TT_TP_WHOLE ? TT_GROUP_COPIES : TT_GROUP_REPLICATE].index == 0)
+        if (exists && layout->groups[copies_of(param)].index == 0)
             put_box(&place->box, mine, &all, at);
         TT_TRY(tt_comm_barrier(w->comm));
         if (exists)
@@ -472,7 +479,7 @@ out:
 int train_job_run(const struct train_job *job, struct train_result *ret_result)
 {
     struct shared shared = {job, ret_result};
-    size_t n = (size_t)tt_model_n_elements(job->model);
+    size_t n = (size_t)tt_model_n_elements(job->model) + (size_t)loads_of_step(job); /* there may be biases */
 
     memset(ret_result, 0, sizeof *ret_result);
     ret_result->n_elements = (int64_t)n;

@@ -44,6 +44,7 @@ struct train_job {
     int64_t local_batch, global_batch, seq_len;
     bool documents;             /* see struct tt_engine_options */
     double z_loss;              /* the same */
+    double balance_coeff;       /* of the biases of experts, if the model has them */
     double average_decay;       /* of averages of the weights; 0: none */
     int first_step;             /* the run begins after this step, which another run has taken; `load` has its state */
     int steps;                  /* the last one */

@@ -187,6 +187,7 @@ static bool changes_curve(const struct tt_config *cfg, const char *path)
     static const char *const prefixes[] = {"training.seq_len",
                                            "training.max_norm",
                                            "training.z_loss",
+                                           "training.load_balance_coeff",
                                            "training.mixed_precision_",
                                            "training.gradient_sync",
                                            "training.dtype",

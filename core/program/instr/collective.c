@@ -79,7 +79,7 @@ bool tt_lowering_gathers(const struct tt_lowering *lowering, int unit)
 {
     struct tt_collective_desc desc = tt_lowering_collective(lowering, TT_UNSHARD, unit, 0);
 
-    return happens(lowering, TT_UNSHARD, &desc);
+    return !lowering->layout->units[unit].buffers && happens(lowering, TT_UNSHARD, &desc);
 }
 
 bool tt_lowering_reduces(const struct tt_lowering *lowering, int unit)

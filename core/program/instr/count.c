@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The loads of experts: how many slots each expert of each layer got in the step. They are integers, so their sums do
- * not depend on the layout. A router is counted where it runs in the forward pass, and not where it is recomputed.
+ * not depend on the layout. A router is counted where it runs in the forward pass, and not where it is recomputed. And
+ * what follows from them: the update of the biases.
  */
 #include "core/ops/op.h"
 #include "core/program/instr/instr.h"
@@ -66,4 +67,54 @@ const struct tt_instr_row tt_instr_count = {
     .subject = name_of_value,
     .lower = lower_count,
     .run = run_count,
+};
+
+/* --- TT_BALANCE --- */
+
+static struct tt_step_call balance_of(const struct tt_program *program)
+{
+    return (struct tt_step_call){.op = TT_STEP_BALANCE, .n = program->layout->experts};
+}
+
+static void cost_of_balance(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
+{
+    struct tt_step_call balance = balance_of(program);
+
+    tt_step_row(balance.op)->cost(&balance, &cost->work);
+    cost->work.bytes *= program->layout->units[instr->unit].n_params;
+}
+
+static int lower_balance(struct tt_walk *w, const struct tt_instr *from)
+{
+    tt_lower_begin(w, from);
+    return 0;
+}
+
+/* The loads of all ranks are on the host, where they were added. */
+static int run_balance(struct tt_executor *ex, int i, struct tt_step *step)
+{
+    const struct tt_layout *layout = ex->program->layout;
+    int unit = ex->program->instrs[i].unit;
+
+    tt_device_copy(ex->stream, ex->state->sums, ex->sums, tt_sums_bytes(layout));
+    for (int k = 0; k < layout->units[unit].n_params; k++) {
+        const struct tt_unit_param *place = &layout->units[unit].params[k];
+        struct tt_step_call balance = balance_of(ex->program);
+
+        balance.in = tt_sums_loads(ex->state->sums) + (int64_t)place->block * layout->experts;
+        balance.out[0] = (float *)ex->state->array[TT_STATE_PARAM][unit] + place->offset;
+        balance.scalars = &step->scalars;
+        tt_running_step(ex, balance);
+    }
+    return 0;
+}
+
+const struct tt_instr_row tt_instr_balance = {
+    .name = "balance",
+    .part = TT_SPLIT_OPTIMIZER,
+    .phase = TT_PHASE_UPDATE,
+    .of_units = true,
+    .cost = cost_of_balance,
+    .lower = lower_balance,
+    .run = run_balance,
 };
