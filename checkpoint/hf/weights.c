@@ -10,9 +10,23 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+/* The biases of experts, by titan's and by Hugging Face's names. */
+static bool keeps_dtype(const char *name)
+{
+    return ends_with(name, ".expert_bias") || ends_with(name, ".e_score_correction_bias");
+}
+
 static void add(struct tt_weights *w, int number, const char *name, enum tt_dtype dtype, int ndim, const int64_t *shape)
 {
-    struct tt_weight weight = {.name = name, .dtype = dtype, .ndim = ndim, .number = number};
+    struct tt_weight weight = {
+        .name = name, .dtype = dtype, .keeps_dtype = keeps_dtype(name), .ndim = ndim, .number = number};
 
     for (int d = 0; d < ndim; d++)
         weight.shape[d] = shape[d];
@@ -102,13 +116,6 @@ static int find(struct tt_weights *w, const struct tt_param *param, int64_t expe
         return tt_fail(TT_EDATA, "tensor '%s' is %s; weights are F32, BF16 or F16", name, tt_dtype_name(t->dtype));
     w->stored[w->first[param - w->model->params] + expert] = t;
     return 0;
-}
-
-static bool ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-
-    return n >= m && strcmp(name + n - m, end) == 0;
 }
 
 /* Constants in older files: they follow from the configuration, or are the causal mask. */
@@ -226,7 +233,6 @@ int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, b
             continue;
         TT_TRY(find_theirs(&w, p));
         add(&w, p, param->name, w.stored[w.first[p]]->dtype, param->ndim, param->shape);
-        w.weight[w.n - 1].is_buffer = param->buffer;
     }
     if (check_extra) {
         TT_TRY(check_tied(&w));
@@ -264,7 +270,6 @@ int tt_weights_of_model(struct tt_source *source, const struct tt_model *model, 
         const struct tt_manifest_tensor *t = w.stored[w.first[p]];
 
         add(&w, (int)(t - source->manifest.tensor), model->params[p].name, t->dtype, t->ndim, t->shape);
-        w.weight[w.n - 1].is_buffer = model->params[p].buffer;
     }
     if (tt_manifest_group_size(&source->manifest, TT_CKPT_MODEL, NULL) > w.n + (model->dims.tied == 1))
         tt_note("'%s' has tensors that the model does not have", source->path);
@@ -294,12 +299,8 @@ static int export(struct tt_source *source, const struct tt_model *model, bool a
 
     TT_TRY(find_params(&w));
     w.hf = tt_hf_tensors(model, adapters, &n);
-    for (int i = 0; i < n; i++) {
-        int p = w.hf[i].param[0];
-
-        add(&w, i, w.hf[i].name, w.stored[w.first[p]]->dtype, w.hf[i].ndim, w.hf[i].shape);
-        w.weight[w.n - 1].is_buffer = model->params[p].buffer;
-    }
+    for (int i = 0; i < n; i++)
+        add(&w, i, w.hf[i].name, w.stored[w.first[w.hf[i].param[0]]]->dtype, w.hf[i].ndim, w.hf[i].shape);
     if (!adapters)
         note_left_out(model);
     *ret_weights = w;

@@ -19,7 +19,7 @@ enum tt_weights_kind { TT_WEIGHTS_STORED, TT_WEIGHTS_TO_HF, TT_WEIGHTS_FROM_HF, 
 struct tt_weight {
     const char *name;    /* the manifest's or the model's */
     enum tt_dtype dtype; /* as stored */
-    bool is_buffer; /* of a tt_param.buffer: it is written in the type as stored, whatever that of the weights is */
+    bool keeps_dtype;    /* it is written in that type, whatever that of the other weights is */
     int ndim;
     int64_t shape[TT_BOX_DIMS];
     int number; /* index of the manifest's tensor, of the parameter, or of the tensor in tt_hf_tensors */

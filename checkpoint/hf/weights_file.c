@@ -21,7 +21,7 @@ enum { BLOCK_BYTES = 4 << 20, EXPORT_BLOCK_BYTES = 32 << 20 };
 
 enum tt_dtype tt_weight_dtype(const struct tt_weight *weight, bool has_wanted, enum tt_dtype wanted)
 {
-    return has_wanted && !weight->is_buffer && tt_cast_known(wanted, weight->dtype) ? wanted : weight->dtype;
+    return has_wanted && !weight->keeps_dtype && tt_cast_known(wanted, weight->dtype) ? wanted : weight->dtype;
 }
 
 int64_t tt_weight_bytes(const struct tt_weight *weight, enum tt_dtype dtype)

@@ -140,6 +140,11 @@ static bool has_averages(const struct tt_ckpt_state *state)
     return false;
 }
 
+static bool names_biases(const struct name_list *list)
+{
+    return list->n && strstr(list->text.text, ".moe.expert_bias");
+}
+
 /*
  * Checks that the tensors of the checkpoint are those of the model: all of them, no others, with the same shapes. Of
  * the model's group a user's checkpoint may lack the optional ones. Averages may be missing, and may be there unasked.
@@ -189,6 +194,9 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
                      other.n ? other.text.text : "");
     if (rc < 0 && tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "model.embed_tokens.weight"))
         rc = tt_error_add_hint(rc, "its tensors have Hugging Face names; set %s=true", tt_key_name(TT_KEY_LOAD_IN_HF));
+    else if (rc < 0 && (names_biases(&missing) || names_biases(&extra)))
+        rc = tt_error_add_hint(rc, "set %s as it was: a run keeps the biases of its experts",
+                               tt_key_name(TT_KEY_BALANCE_COEFF));
     else if (rc < 0 && missing.n && !(skip & TT_SKIP_OPTIMIZER) &&
              tt_manifest_group_size(&source->manifest, TT_CKPT_OPTIM, NULL) == 0)
         rc = tt_error_add_hint(rc, "it has no optimizer state; set %s: [optimizer]",

@@ -14,8 +14,8 @@
 #include "core/models/lora.h"
 
 /* norm_eps is a float, tied an int (FLAG), a WORD an enum; the rest is int64_t or double. An OPTIONAL is an int64_t
- * and an OPTIONAL_REAL a double that may be missing (0), as an OPTIONAL_BOOL (false) and a WORD may be: the first of its
- * words. */
+ * and an OPTIONAL_REAL a double that may be missing (0). So may an OPTIONAL_BOOL (false), and a WORD (the first of its
+ * words). */
 enum kind { INT, OPTIONAL, FLAG, BOOL, OPTIONAL_BOOL, FLOAT, REAL, OPTIONAL_REAL, WORD };
 
 struct field {

@@ -172,6 +172,35 @@ EOF
     cat moe/tb/*/events* | grep -aq "experts/imbalance/layers.0" || not_as "no tag in TensorBoard"
 }
 
+case_biases_of_experts_continue_on_other_ranks() {
+    make_corpus
+    local moe="$tiny --model.name=mixtral --training.load_balance_coeff=0.01 --training.global_batch_size=4
+        --training.local_batch_size=1 --checkpoint.enable --checkpoint.interval=100 --lr_scheduler.total_steps=6"
+    run train $moe --training.steps=6 --job.dump_folder=whole
+    expect_ok
+    run train $moe --training.steps=3 --job.dump_folder=parts
+    expect_ok
+    run_ranks 2 train $moe --training.steps=6 --job.dump_folder=parts
+    expect_ok
+    run ckpt diff whole/checkpoint/step-6 parts/checkpoint/step-6
+    expect_ok
+    run ckpt inspect --stats whole/checkpoint/step-6
+    expect_out "layers.1.moe.expert_bias +F32"
+    run ckpt consolidate whole/checkpoint/step-6 plain --dtype bfloat16
+    expect_ok
+    run ckpt inspect plain
+    expect_out "layers.1.moe.expert_bias +F32"
+    run ckpt consolidate whole/checkpoint/step-6 hf --format hf
+    expect_ok
+    expect_err "layers.0.moe.expert_bias and the like are not exported"
+    run train $moe --training.steps=7 --training.load_balance_coeff=null --job.dump_folder=parts
+    expect_error 3 "set training.load_balance_coeff as it was"
+    run train $tiny --training.load_balance_coeff=0.01
+    expect_error 2 "training.load_balance_coeff.*is for models with experts"
+    run train $moe --training.load_balance_coeff=1.5
+    expect_error 2 "training.load_balance_coeff"
+}
+
 # The term is apart from the loss; without the key nothing has it.
 case_z_loss_is_reported_apart() {
     make_corpus
