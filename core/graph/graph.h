@@ -107,9 +107,11 @@ struct tt_attr {
     int64_t seq_len; /* T */
     int heads;       /* H: heads in the last dimension of the input */
     int kv_heads;    /* K */
-    int head_dim;    /* E */
+    int head_dim;    /* E: of queries and keys */
+    int value_dim;   /* attention: of a head of values; 0: E */
+    int prefix;      /* the first elements of a head: left as they are (rope), or one part (split, join) */
     float eps;       /* norms */
-    float scale;     /* scale: what x is multiplied by */
+    float scale;     /* scale: what x is multiplied by; attention: the scores, 0: 1 / sqrt(E) */
     int experts;     /* X, of ops on the rows of experts */
     int top_k;       /* router: experts of a token */
     struct tt_router router;
@@ -117,6 +119,7 @@ struct tt_attr {
     int64_t first_row;  /* head in phases: of the chunk, among all N rows */
     int64_t chunk_rows; /* head in phases: R */
     struct tt_reorder reorder;
+    bool shared;        /* split, join: all heads have one second part */
     bool inverse;       /* rope: rotate back (backward) */
     bool rotate_half;   /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
     bool from_position; /* row 0 is at tt_scalars.position of a context of seq_len, not at 0 (generation) */

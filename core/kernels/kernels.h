@@ -2,6 +2,7 @@
 #ifndef TT_CORE_KERNELS_KERNELS_H
 #define TT_CORE_KERNELS_KERNELS_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -24,13 +25,13 @@
  *   adamw_bf16          the same of weights and moments in bfloat16, which are rounded at random
  *   attention_fwd       rows [first_row, first_row + rows) of one head of one sequence, from any row, rows <=
  *                       TT_ATTENTION_ROWS:
- *                       o = softmax(q k^T / sqrt(E)) v with the mask of tt_attention_shape, lse = log of the
+ *                       o = softmax(scale q k^T) v with the mask of tt_attention_shape, lse = log of the
  *                       row's sum of exp. Pointers to the sequence's first row and the head's first column; row
- *                       strides: q, o heads * E, lse heads, k, v E, that is, the rows of the key/value head are
- *                       contiguous
+ *                       strides: q heads * E, o heads * value_dim, lse heads, k E, v value_stride, that is, the rows
+ *                       of the key/value head are contiguous
  *   attention_row       one row of all query heads of one key/value head, which sees keys 0..keys-1: o as above,
- *                       without mask and lse. q and o: E floats per head, heads one after the other; k and v gathered
- *                       as above; seq_len is not read
+ *                       without mask and lse. q and o: E and value_dim floats per head, heads one after the other; k
+ *                       and v gathered as above; seq_len is not read
  *   attention_bwd       keys [first_key, first_key + keys) of one key/value head of one sequence and `heads`
  *                       query heads that share it: dk, dv of these keys, and their part of dq for rows
  *                       first_key.. (earlier rows see none of them). keys is a multiple of TT_ATTENTION_PANEL or
@@ -57,7 +58,8 @@
  *                       x[places[i]]; places differ; dx may be x
  *   rmsnorm_fwd         rstd = 1 / sqrt(mean(x^2) + eps) of each row, y = x rstd w; y may be x. |x| below 1e18 / width
  *   rmsnorm_bwd         dx = [acc +] gradient, dw = the sum over these rows of dy x rstd; acc NULL, dx or other memory
- *   rope                rotates the pairs of every head by the angle of the row's position
+ *   rope                rotates the pairs of every head by the angle of the row's position; the table has rows of
+ *                       head_dim - unrotated floats; y may be x
  *   scale               y = factor x; y may be x
  *   scatter_add         dw[tokens[i]] += dx[i] for i = 0..n-1 in order, `columns` columns of rows of `width`; a token
  *                       is in the range of dw's rows (the loader checks)
@@ -113,9 +115,31 @@ struct tt_matmul; /* matmul.h */
  */
 struct tt_attention_shape {
     int64_t seq_len;
-    int64_t heads, kv_heads, head_dim;
+    int64_t heads, kv_heads;
+    int64_t head_dim; /* E: of q and k */
     const int32_t *positions;
+    int64_t value_dim;    /* of v and o; 0: E */
+    int64_t value_stride; /* of rows of v in attention_fwd and attention_row; 0: value_dim */
+    float scale;          /* of the scores; 0: 1 / sqrt(E) */
 };
+
+/** The width of a head of v and o. */
+static inline int64_t tt_attention_value_dim(const struct tt_attention_shape *shape)
+{
+    return shape->value_dim ? shape->value_dim : shape->head_dim;
+}
+
+/** The distance of the gathered rows of v of a head. */
+static inline int64_t tt_attention_value_stride(const struct tt_attention_shape *shape)
+{
+    return shape->value_stride ? shape->value_stride : tt_attention_value_dim(shape);
+}
+
+/** What scores are multiplied by. */
+static inline float tt_attention_scale(const struct tt_attention_shape *shape)
+{
+    return shape->scale > 0.0F ? shape->scale : 1.0F / sqrtf((float)shape->head_dim);
+}
 
 /** The first key that row i sees. It never falls from one row to the next. */
 static inline int64_t tt_attention_start(const struct tt_attention_shape *shape, int64_t i)
@@ -150,8 +174,9 @@ struct tt_layernorm_grads {
 struct tt_rope_shape {
     int64_t seq_len, heads, head_dim;
     bool inverse;             /* by the negative angle */
-    bool rotate_half;         /* pairs (i, i + E/2), else (2i, 2i+1) */
+    bool rotate_half;         /* pairs (i, i + half of what is rotated), else (2i, 2i+1) */
     const int32_t *positions; /* of all rows; NULL: row % seq_len */
+    int64_t unrotated;        /* the first elements of a head, which stay as they are */
 };
 
 /** The table's row for row r. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * ATTENTION: o = softmax(q k^T / sqrt(E)) v, causal inside each sequence of T rows, for every query head; query head h
+ * ATTENTION: o = softmax(scale q k^T) v, causal inside each sequence of T rows, for every query head; query head h
  * reads key/value head h / (H / K). With positions, causal inside each document of a sequence.
- *   in   q (N, H*E), k (N, K*E), v (N, K*E), positions (N) or absent
- *   out  o (N, H*E), lse (N, H): log of the sum of exp of each row
- *   attr seq_len, heads, kv_heads, head_dim; rows (N), in grains of whole sequences; out (K)
+ *   in   q (N, H*E), k (N, K*E), v (N, K*Ev), positions (N) or absent
+ *   out  o (N, H*Ev), lse (N, H): log of the sum of exp of each row
+ *   attr seq_len, heads, kv_heads, head_dim (E), value_dim (Ev; 0: E), scale (0: 1 / sqrt(E)); rows (N), in grains
+ *        of whole sequences; out (K)
  *
  * A tile is TT_ATTENTION_ROWS rows of a head. The backward op is attention_bwd.c.
  */
@@ -21,25 +22,30 @@ enum { GATHER_ROWS = 128, LINE = 64 };
 bool tt_attention_fits(const struct tt_graph *graph, const struct tt_node *node, int q, int positions)
 {
     const struct tt_attr *attr = &node->attr;
-    int64_t rows = tt_value_rows(&graph->values[node->in[q]]);
+    int64_t rows = tt_value_rows(&graph->values[node->in[q]]),
+            width = attr->value_dim ? attr->value_dim : attr->head_dim;
 
     return attr->seq_len > 0 && attr->kv_heads > 0 && attr->heads % attr->kv_heads == 0 && rows % attr->seq_len == 0 &&
            tt_grain_fits(&attr->rows, rows) && tt_grain_fits(&attr->out, attr->kv_heads) &&
            (tt_grain_size(&attr->rows) % attr->seq_len == 0) && tt_op_positions_fit(graph, node, positions, rows) &&
            tt_op_acc_fits(graph, node, q, rows, (int64_t)attr->heads * attr->head_dim) &&
            tt_op_acc_fits(graph, node, q + 1, rows, (int64_t)attr->kv_heads * attr->head_dim) &&
-           tt_op_acc_fits(graph, node, q + 2, rows, (int64_t)attr->kv_heads * attr->head_dim);
+           tt_op_acc_fits(graph, node, q + 2, rows, attr->kv_heads * width);
 }
 
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value q = graph->values[node->in[0]];
-    int64_t lse[2] = {tt_value_rows(&q), node->attr.heads};
+    const struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
+    int64_t lse[2] = {tt_value_rows(&q), node->attr.heads}, out[TT_MAX_DIMS];
     int rc = 0;
 
     if (!tt_attention_fits(graph, node, 0, 3))
-        return tt_op_mismatch(graph, node, "q (B*T, H*E), k and v (B*T, K*E), H a multiple of K, positions (B*T)");
-    TT_TRY(tt_op_output(graph, node, 0, name, NULL, q.ndim, q.shape));
+        return tt_op_mismatch(graph, node,
+                              "q (B*T, H*E), k (B*T, K*E), v (B*T, K*Ev), H a multiple of K, positions (B*T)");
+    memcpy(out, q.shape, sizeof out);
+    out[q.ndim - 1] = shape.heads * tt_attention_value_dim(&shape);
+    TT_TRY(tt_op_output(graph, node, 0, name, NULL, q.ndim, out));
     TT_TRY(tt_op_output(graph, node, 1, name, "lse", 2, lse));
 out:
     return rc;
@@ -61,15 +67,27 @@ out:
 
 struct tt_attention_shape tt_attention_shape_of(const struct tt_attr *attr)
 {
-    return (struct tt_attention_shape){
-        .seq_len = attr->seq_len, .heads = attr->heads, .kv_heads = attr->kv_heads, .head_dim = attr->head_dim};
+    return (struct tt_attention_shape){.seq_len = attr->seq_len,
+                                       .heads = attr->heads,
+                                       .kv_heads = attr->kv_heads,
+                                       .head_dim = attr->head_dim,
+                                       .value_dim = attr->value_dim,
+                                       .scale = attr->scale};
+}
+
+/* The wider one of the two widths of a head, for which there is room in scratch. */
+static int64_t widest(const struct tt_attention_shape *shape)
+{
+    int64_t width = tt_attention_value_dim(shape);
+
+    return shape->head_dim > width ? shape->head_dim : width;
 }
 
 int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape)
 {
     int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
     int64_t portable = TT_ATTENTION_ROWS * tile;
-    int64_t vectors = TT_ATTENTION_PANEL * (2 * shape->head_dim + TT_ATTENTION_BLOCK + 3);
+    int64_t vectors = TT_ATTENTION_PANEL * (2 * widest(shape) + TT_ATTENTION_BLOCK + 3);
 
     return portable > vectors ? portable : vectors;
 }
@@ -78,7 +96,7 @@ int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape)
 int64_t tt_attention_fwd_bf16_scratch(const struct tt_attention_shape *shape)
 {
     int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
-    int64_t dim = tt_attention_lines(shape->head_dim);
+    int64_t dim = tt_attention_lines(widest(shape));
     int64_t portable = TT_ATTENTION_ROWS * tile + (INT64_C(2) * TT_ATTENTION_ROWS + tile) * dim;
     int64_t vectors =
         TT_ATTENTION_PANEL * (3 * dim + INT64_C(2) * TT_ATTENTION_BLOCK) + INT64_C(2) * TT_ATTENTION_BLOCK * dim;
@@ -88,13 +106,12 @@ int64_t tt_attention_fwd_bf16_scratch(const struct tt_attention_shape *shape)
 
 /*
  * The forward pass gathers k and v by heads first: every tile of rows reads all earlier keys, and rows of 16 floats
- * whose distance is a power of two share few sets of a cache. Scratch: k, v (B, K, T, E), then each worker's own.
+ * whose distance is a power of two share few sets of a cache. Scratch: k (B, K, T, E), v (B, K, T, Ev), then each
+ * worker's own.
  */
-static int64_t gathered_bytes(const struct tt_graph *graph, const struct tt_node *node)
+static int64_t gathered_bytes(const struct tt_graph *graph, const struct tt_node *node, int input)
 {
-    const struct tt_value *k = &graph->values[node->in[1]];
-
-    return tt_round_up(tt_value_bytes(k), LINE);
+    return tt_round_up(tt_value_bytes(&graph->values[node->in[input]]), LINE);
 }
 
 static int64_t worker_bytes(const struct tt_graph *graph, const struct tt_node *node)
@@ -111,17 +128,19 @@ static void gather_tile(void *arg, int64_t tile, int worker)
     const struct tt_call *call = arg;
     const struct tt_attention_shape shape = tt_attention_shape_of(&call->node->attr);
     struct tt_range part = tt_tile_range(tt_value_rows(tt_call_in(call, 0)), GATHER_ROWS, tile);
-    int64_t row_bytes = shape.head_dim * (int64_t)tt_dtype_size(tt_call_in(call, 1)->dtype);
-    char *to[2] = {(char *)call->scratch, (char *)call->scratch + gathered_bytes(call->graph, call->node)};
+    int64_t element = (int64_t)tt_dtype_size(tt_call_in(call, 1)->dtype);
+    int64_t row_bytes[2] = {shape.head_dim * element, tt_attention_value_dim(&shape) * element};
+    char *to[2] = {(char *)call->scratch, (char *)call->scratch + gathered_bytes(call->graph, call->node, 1)};
 
     (void)worker;
     for (int64_t row = part.begin; row < part.begin + part.n; row++) {
         for (int64_t head = 0; head < shape.kv_heads; head++) {
-            int64_t sequence = row / shape.seq_len, at = (row * shape.kv_heads + head) * row_bytes;
+            int64_t sequence = row / shape.seq_len, at = row * shape.kv_heads + head;
             int64_t to_row = (sequence * shape.kv_heads + head) * shape.seq_len + row % shape.seq_len;
 
             for (int i = 0; i < 2; i++)
-                memcpy(to[i] + to_row * row_bytes, (const char *)call->in[1 + i] + at, (size_t)row_bytes);
+                memcpy(to[i] + to_row * row_bytes[i], (const char *)call->in[1 + i] + at * row_bytes[i],
+                       (size_t)row_bytes[i]);
         }
     }
 }
@@ -136,16 +155,17 @@ static void run_tile(void *arg, int64_t tile, int worker)
     /* the longest rows first, so that no thread is left with a long one */
     struct tt_range part = tt_tile_range(shape.seq_len, TT_ATTENTION_ROWS, blocks - 1 - tile / all);
     int64_t row = sequence * shape.seq_len, kv_head = head / (shape.heads / shape.kv_heads);
-    int64_t q_at = (row * shape.heads + head) * shape.head_dim, whole = gathered_bytes(call->graph, call->node);
-    const void *k = (const char *)call->scratch + (sequence * shape.kv_heads + kv_head) * shape.seq_len *
-                                                      shape.head_dim *
-                                                      (int64_t)tt_dtype_size(tt_call_in(call, 1)->dtype);
-    const void *v = (const char *)k + whole;
-    void *scratch = (char *)call->scratch + 2 * whole + worker * worker_bytes(call->graph, call->node);
+    int64_t width = tt_attention_value_dim(&shape), at = row * shape.heads + head;
+    int64_t gathered =
+        (sequence * shape.kv_heads + kv_head) * shape.seq_len * (int64_t)tt_dtype_size(tt_call_in(call, 1)->dtype);
+    const char *k = call->scratch, *v = k + gathered_bytes(call->graph, call->node, 1);
+    const char *workers = v + gathered_bytes(call->graph, call->node, 2);
+    void *scratch = (char *)call->scratch + (workers - k) + worker * worker_bytes(call->graph, call->node);
 
     shape.positions = tt_call_in_at(call, 3, row);
-    TT_RUN_KERNEL(call, attention_fwd, tt_call_out_at(call, 0, q_at), tt_call_out_at(call, 1, row * shape.heads + head),
-                  tt_call_in_at(call, 0, q_at), k, v, &shape, part.begin, part.n, scratch);
+    TT_RUN_KERNEL(call, attention_fwd, tt_call_out_at(call, 0, at * width), tt_call_out_at(call, 1, at),
+                  tt_call_in_at(call, 0, at * shape.head_dim), (const void *)(k + gathered * shape.head_dim),
+                  (const void *)(v + gathered * width), &shape, part.begin, part.n, scratch);
 }
 
 static void run(const struct tt_call *call)
@@ -160,25 +180,28 @@ static void run(const struct tt_call *call)
 
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    return 2 * gathered_bytes(graph, node) + threads * worker_bytes(graph, node);
+    return gathered_bytes(graph, node, 1) + gathered_bytes(graph, node, 2) + threads * worker_bytes(graph, node);
 }
 
 /*
- * The number of pairs (row, key) that the causal mask leaves, times the floats of a head, over all heads. Where
- * documents begin is not known when a step is planned, so that they make it only shorter than predicted.
+ * The number of pairs (row, key) that the causal mask leaves, over all heads. Where documents begin is not known when a
+ * step is planned, so that they make it only shorter than predicted.
  */
-static double pair_elements(const struct tt_graph *graph, const struct tt_node *node)
+static double pairs(const struct tt_graph *graph, const struct tt_node *node)
 {
     const struct tt_attr *attr = &node->attr;
     double rows = (double)tt_value_rows(&graph->values[node->in[0]]);
 
-    return rows * ((double)attr->seq_len + 1.0) / 2.0 * attr->heads * attr->head_dim;
+    return rows * ((double)attr->seq_len + 1.0) / 2.0 * attr->heads;
 }
 
-/* Two products in forward, five in backward. */
+/* Two products in forward; five in backward, two of which are as wide as values. */
 void tt_attention_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
-    ret_cost->flops = (node->op == TT_OP_ATTENTION ? 4.0 : 10.0) * pair_elements(graph, node);
+    const struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
+    double keys = 2.0 * (double)shape.head_dim, values = 2.0 * (double)tt_attention_value_dim(&shape);
+
+    ret_cost->flops = (node->op == TT_OP_ATTENTION ? keys + values : 3.0 * keys + 2.0 * values) * pairs(graph, node);
     ret_cost->bytes = tt_op_bytes(graph, node);
     ret_cost->bf16 = tt_op_is_bf16(graph, node);
 }

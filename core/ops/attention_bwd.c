@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * ATTENTION_BWD: computes the probabilities again from lse, tile by tile.
- *   in   do, q, k, v, o, lse, positions or absent      out  dq, dk, dv
+ *   in   do, q, k, v, o, lse, positions or absent      out  dq, dk, dv      (shapes as in attention.c)
  *
  * A task is a key/value head of a sequence with some of its query heads and a range of its keys. dk and dv of the other
  * query heads and dq of the other ranges are partial sums in scratch, added in order at the end. Their number depends
@@ -52,10 +52,17 @@ static int64_t range_begin(int64_t seq_len, int64_t i, int64_t n)
     return (int64_t)(share * (double)seq_len) / TT_ATTENTION_PANEL * TT_ATTENTION_PANEL;
 }
 
+static int64_t widest(const struct tt_attention_shape *shape)
+{
+    int64_t width = tt_attention_value_dim(shape);
+
+    return shape->head_dim > width ? shape->head_dim : width;
+}
+
 int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t keys)
 {
     int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
-    int64_t portable = tile * 2 * TT_ATTENTION_ROWS, dim = shape->head_dim, wide = tt_attention_lines(dim);
+    int64_t portable = tile * 2 * TT_ATTENTION_ROWS, dim = widest(shape), wide = tt_attention_lines(dim);
     int64_t panels = tt_tiles(keys, TT_ATTENTION_PANEL), rows = tt_attention_lines(shape->seq_len);
     int64_t vectors = (rows < TT_ATTENTION_STRIP ? rows : TT_ATTENTION_STRIP) * (2 * dim + wide + 2) +
                       TT_ATTENTION_PANEL * (2 * dim + wide) + INT64_C(2) * TT_ATTENTION_BLOCK * TT_ATTENTION_PANEL +
@@ -68,7 +75,7 @@ int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t
 int64_t tt_attention_bwd_bf16_scratch(const struct tt_attention_shape *shape, int64_t keys)
 {
     int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
-    int64_t dim = tt_attention_lines(shape->head_dim);
+    int64_t dim = tt_attention_lines(widest(shape));
     int64_t portable = INT64_C(2) * TT_ATTENTION_ROWS * tile + 2 * (TT_ATTENTION_ROWS + tile) * dim;
     int64_t panels = tt_tiles(keys, TT_ATTENTION_PANEL), rows = tt_attention_lines(shape->seq_len);
     int64_t vectors = (rows < TT_ATTENTION_STRIP ? rows : TT_ATTENTION_STRIP) * (3 * dim + 2) +
@@ -79,18 +86,21 @@ int64_t tt_attention_bwd_bf16_scratch(const struct tt_attention_shape *shape, in
 
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
-    const struct tt_value q = graph->values[node->in[1]], k = graph->values[node->in[2]];
+    const struct tt_value q = graph->values[node->in[1]], k = graph->values[node->in[2]],
+                          v = graph->values[node->in[3]];
+    const struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
+    int64_t out = shape.heads * tt_attention_value_dim(&shape);
     int rc = 0;
 
-    if (!tt_attention_fits(graph, node, 1, 6) ||
-        !tt_op_acc_fits(graph, node, 0, tt_value_rows(&q), tt_value_width(&q)) ||
-        !tt_op_acc_fits(graph, node, 4, tt_value_rows(&q), tt_value_width(&q)) ||
+    if (!tt_attention_fits(graph, node, 1, 6) || !tt_op_acc_fits(graph, node, 0, tt_value_rows(&q), out) ||
+        !tt_op_acc_fits(graph, node, 4, tt_value_rows(&q), out) ||
         !tt_op_acc_fits(graph, node, 5, tt_value_rows(&q), node->attr.heads))
         return tt_op_mismatch(graph, node,
-                              "do, q (B*T, H*E), k, v (B*T, K*E), o (B*T, H*E), lse (B*T, H), positions (B*T)");
+                              "do, o (B*T, H*Ev), q (B*T, H*E), k (B*T, K*E), v (B*T, K*Ev), lse (B*T, H), positions "
+                              "(B*T)");
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, q.ndim, q.shape));
     TT_TRY(tt_op_output(graph, node, 1, name, "k", k.ndim, k.shape));
-    TT_TRY(tt_op_output(graph, node, 2, name, "v", k.ndim, k.shape));
+    TT_TRY(tt_op_output(graph, node, 2, name, "v", v.ndim, v.shape));
 out:
     return rc;
 }
@@ -100,8 +110,8 @@ out:
  * part 0 are there too, since the kernel's gradients are floats.
  */
 struct layout {
-    int64_t outputs; /* 1 if range 0 and part 0 are the node's outputs, otherwise 0 */
-    int64_t dq, dk;  /* floats of one */
+    int64_t outputs;    /* 1 if range 0 and part 0 are the node's outputs, otherwise 0 */
+    int64_t dq, dk, dv; /* floats of one */
     int64_t worker;
     int64_t first_worker;
 };
@@ -110,7 +120,8 @@ static struct layout layout_of(const struct tt_attention_shape *shape, const str
 {
     struct layout layout = {.outputs = bf16 ? 0 : 1,
                             .dq = tt_attention_lines(split->rows * shape->heads * shape->head_dim),
-                            .dk = tt_attention_lines(split->rows * shape->kv_heads * shape->head_dim)};
+                            .dk = tt_attention_lines(split->rows * shape->kv_heads * shape->head_dim),
+                            .dv = tt_attention_lines(split->rows * shape->kv_heads * tt_attention_value_dim(shape))};
     int64_t keys = 0;
 
     for (int64_t i = 0; i < split->ranges; i++) {
@@ -121,7 +132,7 @@ static struct layout layout_of(const struct tt_attention_shape *shape, const str
     layout.worker =
         tt_attention_lines(bf16 ? tt_attention_bwd_bf16_scratch(shape, keys) : tt_attention_bwd_scratch(shape, keys));
     layout.first_worker =
-        (split->ranges - layout.outputs) * layout.dq + 2 * (split->parts - layout.outputs) * layout.dk;
+        (split->ranges - layout.outputs) * layout.dq + (split->parts - layout.outputs) * (layout.dk + layout.dv);
     return layout;
 }
 
@@ -147,7 +158,7 @@ static float *dk_of(const struct run *run, int k, int64_t part)
     if (part < outputs)
         return run->call->out[k];
     return (float *)run->call->scratch + (run->split.ranges - outputs) * run->layout.dq +
-           ((k - 1) * others + part - outputs) * run->layout.dk;
+           (k == 1 ? (part - outputs) * run->layout.dk : others * run->layout.dk + (part - outputs) * run->layout.dv);
 }
 
 static void run_task(void *arg, int64_t tile, int worker)
@@ -162,12 +173,13 @@ static void run_task(void *arg, int64_t tile, int worker)
     int64_t end = range_begin(shape->seq_len, range + 1, run->split.ranges);
     int64_t row = sequence * shape->seq_len;
     int64_t head = (kv_head * run->split.parts + part) * run->split.heads;
-    int64_t q_at = (row * shape->heads + head) * shape->head_dim;
-    int64_t k_at = (row * shape->kv_heads + kv_head) * shape->head_dim;
-    float *dq = dq_of(run, range) + q_at, *dk = dk_of(run, 1, part) + k_at, *dv = dk_of(run, 2, part) + k_at;
+    int64_t width = tt_attention_value_dim(shape), query = row * shape->heads + head,
+            key = row * shape->kv_heads + kv_head;
+    int64_t q_at = query * shape->head_dim, k_at = key * shape->head_dim, o_at = query * width, v_at = key * width;
+    float *dq = dq_of(run, range) + q_at, *dk = dk_of(run, 1, part) + k_at, *dv = dk_of(run, 2, part) + v_at;
     float *scratch = (float *)call->scratch + run->layout.first_worker + worker * run->layout.worker;
-    const void *dout = tt_call_in_at(call, 0, q_at), *q = tt_call_in_at(call, 1, q_at);
-    const void *k = tt_call_in_at(call, 2, k_at), *v = tt_call_in_at(call, 3, k_at), *o = tt_call_in_at(call, 4, q_at);
+    const void *dout = tt_call_in_at(call, 0, o_at), *q = tt_call_in_at(call, 1, q_at);
+    const void *k = tt_call_in_at(call, 2, k_at), *v = tt_call_in_at(call, 3, v_at), *o = tt_call_in_at(call, 4, o_at);
     const float *lse = tt_call_in_at(call, 5, row * shape->heads + head);
 
     of.positions = tt_call_in_at(call, 6, row);
@@ -183,7 +195,9 @@ static void sum_task(void *arg, int64_t tile, int worker)
 {
     const struct run *run = arg;
     struct tt_range part = tt_tile_range(run->split.rows, SUM_ROWS, tile);
-    int64_t q_width = run->shape.heads * run->shape.head_dim, k_width = run->shape.kv_heads * run->shape.head_dim;
+    int64_t q_width = run->shape.heads * run->shape.head_dim;
+    int64_t widths[] = {0, run->shape.kv_heads * run->shape.head_dim,
+                        run->shape.kv_heads * tt_attention_value_dim(&run->shape)};
 
     (void)worker;
     for (int64_t row = part.begin; row < part.begin + part.n; row++) {
@@ -194,6 +208,7 @@ static void sum_task(void *arg, int64_t tile, int worker)
                 tt_kernels()->add(dq, dq, dq_of(run, i) + row * q_width, q_width);
         }
         for (int k = 1; k <= 2; k++) {
+            int64_t k_width = widths[k];
             float *dk = dk_of(run, k, 0) + row * k_width;
 
             for (int64_t i = 1; i < run->split.parts; i++)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * ROPE: rotates the pairs of every head by angles that grow with the token's position (Su et al. 2021).
- *   in   x (N, H*E), table (T, E/2, 2) of cos and sin, positions (N) or absent
+ *   in   x (N, H*E), table (T, R/2, 2) of cos and sin, positions (N) or absent
  *   out  of x's shape, may take x's memory
- *   attr heads, head_dim, seq_len (without positions row n is at position n % seq_len; with from_position at
- *        scalars->position + n), inverse, rotate_half
+ *   attr heads, head_dim (E), prefix (the last R = E - prefix elements of a head are rotated), seq_len (without
+ *        positions row n is at position n % seq_len; with from_position at scalars->position + n), inverse, rotate_half
  *
  * The backward of a rotation is the rotation back: the same op with inverse flipped.
  */
@@ -17,11 +17,13 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[0]];
     const struct tt_attr *attr = &node->attr;
+    int rotated = attr->head_dim - attr->prefix;
 
-    if (attr->head_dim % 2 != 0 || attr->seq_len < 1 || tt_value_width(&x) != (int64_t)attr->heads * attr->head_dim ||
-        tt_value_elements(&graph->values[node->in[1]]) < attr->seq_len * attr->head_dim ||
+    if (rotated < 1 || rotated % 2 != 0 || attr->prefix < 0 || attr->seq_len < 1 ||
+        tt_value_width(&x) != (int64_t)attr->heads * attr->head_dim ||
+        tt_value_elements(&graph->values[node->in[1]]) < attr->seq_len * rotated ||
         !tt_op_positions_fit(graph, node, 2, tt_value_rows(&x)))
-        return tt_op_mismatch(graph, node, "x (N, H*E), table (T, E/2, 2), positions (N)");
+        return tt_op_mismatch(graph, node, "x (N, H*E), table (T, R/2, 2), positions (N)");
     return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
 }
 
@@ -42,8 +44,13 @@ static void run_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
     const struct tt_attr *attr = &call->node->attr;
-    struct tt_rope_shape shape = {attr->seq_len, attr->heads,       attr->head_dim,
-                                  attr->inverse, attr->rotate_half, call->in[2]};
+    struct tt_rope_shape shape = {.seq_len = attr->seq_len,
+                                  .heads = attr->heads,
+                                  .head_dim = attr->head_dim,
+                                  .inverse = attr->inverse,
+                                  .rotate_half = attr->rotate_half,
+                                  .positions = call->in[2],
+                                  .unrotated = attr->prefix};
     struct tt_range part = tt_tile_range(tt_value_rows(tt_call_in(call, 0)), TILE_ROWS, tile);
     int64_t at = part.begin * shape.heads * shape.head_dim;
     int64_t first = part.begin + (attr->from_position ? call->scalars->position : 0);

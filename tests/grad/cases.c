@@ -414,6 +414,80 @@ static void build_attention_documents_long(struct tt_graph *graph)
     build_attention_of(graph, 1, 530, 3, 1, 4);
 }
 
+/* Heads of values that are narrower than those of keys, or wider, and scores with a scale of their own. */
+static void build_attention_widths(struct tt_graph *graph, int64_t batch, int64_t seq_len, struct tt_attr attr)
+{
+    int64_t rows = batch * seq_len;
+    int q, k, v;
+
+    attr.seq_len = seq_len;
+    inputs(graph, batch, seq_len);
+    q = activation(graph, rows, (int64_t)attr.heads * attr.head_dim);
+    k = activation(graph, rows, (int64_t)attr.kv_heads * attr.head_dim);
+    v = activation(graph, rows, (int64_t)attr.kv_heads * attr.value_dim);
+    head(graph, op(graph, TT_OP_ATTENTION, &attr, q, k, v), TT_NONE);
+}
+
+static void build_attention_narrow(struct tt_graph *graph)
+{
+    build_attention_widths(graph, 2, 57,
+                           (struct tt_attr){.heads = 4, .kv_heads = 4, .head_dim = 12, .value_dim = 8, .scale = 0.5F});
+}
+
+static void build_attention_wide(struct tt_graph *graph)
+{
+    build_attention_widths(graph, 1, 530, (struct tt_attr){.heads = 3, .kv_heads = 1, .head_dim = 4, .value_dim = 7});
+}
+
+/* Rotates the ends of heads. */
+static void build_rope_part(struct tt_graph *graph)
+{
+    struct tt_attr attr = {.seq_len = 7, .heads = 2, .head_dim = 9, .prefix = 5};
+
+    inputs(graph, 2, 7);
+    table(graph, 7, 4);
+    head(graph, op(graph, TT_OP_ROPE, &attr, activation(graph, 14, 18), graph->rope_table, TT_NONE), TT_NONE);
+}
+
+/* Two heads in two parts each, which change places; or only one of which is read. */
+static void build_split(struct tt_graph *graph)
+{
+    struct tt_attr attr = {.heads = 2, .head_dim = 5, .prefix = 2}, back = {.heads = 2, .head_dim = 5, .prefix = 3};
+    int x, node, y;
+
+    inputs(graph, 3, 25);
+    x = activation(graph, 75, 10);
+    node = tt_graph_node(graph, TT_OP_SPLIT, "y", &x, 1, &attr);
+    y = op(graph, TT_OP_JOIN, &back, graph->nodes[node].out[1], graph->nodes[node].out[0], TT_NONE);
+    node = tt_graph_node(graph, TT_OP_SPLIT, "y", &y, 1, &attr);
+    y = op(graph, TT_OP_GELU, NULL, graph->nodes[node].out[1], TT_NONE, TT_NONE);
+    head(graph, add(graph, x, op(graph, TT_OP_JOIN, &back, y, graph->nodes[node].out[0], TT_NONE)), TT_NONE);
+}
+
+static void build_split_one(struct tt_graph *graph)
+{
+    struct tt_attr attr = {.heads = 2, .head_dim = 5, .prefix = 2};
+    int x, node;
+
+    inputs(graph, 1, 9);
+    x = activation(graph, 9, 10);
+    node = tt_graph_node(graph, TT_OP_SPLIT, "y", &x, 1, &attr);
+    head(graph, graph->nodes[node].out[1], TT_NONE);
+}
+
+/* One second part for three heads, which is read again. */
+static void build_join_shared(struct tt_graph *graph)
+{
+    struct tt_attr attr = {.heads = 3, .head_dim = 6, .prefix = 4, .shared = true};
+    int x, y;
+
+    inputs(graph, 5, 14);
+    y = activation(graph, 70, 2);
+    x = op(graph, TT_OP_JOIN, &attr, activation(graph, 70, 12), y, TT_NONE);
+    x = op(graph, TT_OP_LINEAR, NULL, x, param(graph, 2, 18), TT_NONE);
+    head(graph, add(graph, x, y), TT_NONE);
+}
+
 /* q, k and v are one value, which is also read elsewhere. */
 static void build_attention_again(struct tt_graph *graph)
 {
@@ -609,6 +683,12 @@ const struct grad_case grad_cases[] = {
     {"attention: head_dim 64, groups", build_attention_64, 0.05},
     {"attention: head_dim 128, groups", build_attention_128, 0.05},
     {"attention: two tiles of keys", build_attention_long, 0.15},
+    {"attention: narrow values, scale", build_attention_narrow, 0.05},
+    {"attention: wide values", build_attention_wide, 0.15},
+    {"rope: a part of each head", build_rope_part, 0.05},
+    {"split, join", build_split, 0.05},
+    {"split: one part is read", build_split_one, 0.05},
+    {"join: a shared part", build_join_shared, 0.05},
     {"attention: accumulated", build_attention_again, 0.05},
     {"attention: documents", build_attention_documents, 0.05},
     {"attention: documents, two tiles of keys", build_attention_documents_long, 0.15},

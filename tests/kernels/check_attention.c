@@ -10,9 +10,12 @@
 #include "tests/kernels/kernelcheck.h"
 
 static const struct tt_attention_shape shapes[] = {
-    /* T, H, K, E */
-    {1, 1, 1, 8, NULL},   {2, 2, 1, 2, NULL},   {7, 3, 3, 5, NULL},    {63, 2, 2, 16, NULL},  {64, 4, 2, 8, NULL},
-    {65, 2, 1, 64, NULL}, {130, 4, 1, 6, NULL}, {257, 1, 1, 16, NULL}, {96, 2, 2, 128, NULL}, {520, 2, 1, 4, NULL},
+    /* T, H, K, E, and where they differ from it: width, distance and scale of values */
+    {1, 1, 1, 8, NULL, 0, 0, 0.0F},      {2, 2, 1, 2, NULL, 0, 0, 0.0F},           {7, 3, 3, 5, NULL, 0, 0, 0.0F},
+    {63, 2, 2, 16, NULL, 0, 0, 0.0F},    {64, 4, 2, 8, NULL, 0, 0, 0.0F},          {65, 2, 1, 64, NULL, 0, 0, 0.0F},
+    {130, 4, 1, 6, NULL, 0, 0, 0.0F},    {257, 1, 1, 16, NULL, 0, 0, 0.0F},        {96, 2, 2, 128, NULL, 0, 0, 0.0F},
+    {520, 2, 1, 4, NULL, 0, 0, 0.0F},    {70, 2, 2, 24, NULL, 16, 0, 0.3F},        {51, 3, 1, 7, NULL, 19, 0, 0.0F},
+    {130, 2, 1, 40, NULL, 33, 40, 0.1F}, {97, 1, 1, 192, NULL, 128, 0, 0.135234F},
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -26,27 +29,31 @@ static struct tt_attention_shape make_shape(struct check *check, int k, bool doc
     for (int64_t i = 0; i < shape.seq_len; i++)
         positions[i] = i == 0 || check_draw(check, length) == 0 ? 0 : positions[i - 1] + 1;
     shape.positions = documents ? positions : NULL;
-    (void)snprintf(text, size, "T=%lld H=%lld K=%lld E=%lld%s", (long long)shape.seq_len, (long long)shape.heads,
-                   (long long)shape.kv_heads, (long long)shape.head_dim, documents ? " documents" : "");
+    (void)snprintf(text, size, "T=%lld H=%lld K=%lld E=%lld,%lld%s", (long long)shape.seq_len, (long long)shape.heads,
+                   (long long)shape.kv_heads, (long long)shape.head_dim, (long long)tt_attention_value_dim(&shape),
+                   documents ? " documents" : "");
     return shape;
 }
 
 struct arrays {
     float *q, *k, *v, *o, *lse, *dout, *gathered;
-    int64_t nq, nk;
+    int64_t nq, nk; /* elements of q and k */
+    int64_t no, nv; /* of o and v */
 };
 
 static struct arrays make_arrays(struct check *check, const struct tt_attention_shape *shape, enum fill fill)
 {
     struct arrays a = {.nq = shape->seq_len * shape->heads * shape->head_dim,
-                       .nk = shape->seq_len * shape->kv_heads * shape->head_dim};
+                       .nk = shape->seq_len * shape->kv_heads * shape->head_dim,
+                       .no = shape->seq_len * shape->heads * tt_attention_value_dim(shape),
+                       .nv = shape->seq_len * shape->kv_heads * tt_attention_value_dim(shape)};
 
     a.q = check_filled(check, a.nq, fill);
     a.k = check_filled(check, a.nk, FILL_NORMAL);
-    a.v = check_filled(check, a.nk, FILL_NORMAL);
-    a.dout = check_filled(check, a.nq, FILL_NORMAL);
-    a.gathered = check_array(check, 2 * shape->seq_len * shape->head_dim);
-    a.o = check_array(check, a.nq);
+    a.v = check_filled(check, a.nv, FILL_NORMAL);
+    a.dout = check_filled(check, a.no, FILL_NORMAL);
+    a.gathered = check_array(check, shape->seq_len * (shape->head_dim + tt_attention_value_stride(shape)));
+    a.o = check_array(check, a.no);
     a.lse = check_array(check, shape->seq_len * shape->heads);
     return a;
 }
@@ -55,20 +62,21 @@ static struct arrays make_arrays(struct check *check, const struct tt_attention_
 static void forward(const struct tt_kernels *table, const struct tt_attention_shape *shape, const struct arrays *a,
                     float *o, float *lse, float *scratch)
 {
-    int64_t n = shape->seq_len * shape->head_dim, stride = shape->kv_heads * shape->head_dim;
+    int64_t dim = shape->head_dim, width = tt_attention_value_dim(shape), stride = tt_attention_value_stride(shape);
+    int64_t n = shape->seq_len * dim;
 
     for (int64_t h = 0; h < shape->heads; h++) {
-        int64_t q = h * shape->head_dim, k = h / (shape->heads / shape->kv_heads) * shape->head_dim;
+        int64_t kv = h / (shape->heads / shape->kv_heads);
 
         for (int64_t j = 0; j < shape->seq_len; j++) {
-            memcpy(a->gathered + j * shape->head_dim, a->k + k + j * stride, (size_t)shape->head_dim * sizeof(float));
-            memcpy(a->gathered + n + j * shape->head_dim, a->v + k + j * stride,
-                   (size_t)shape->head_dim * sizeof(float));
+            memcpy(a->gathered + j * dim, a->k + (j * shape->kv_heads + kv) * dim, (size_t)dim * sizeof(float));
+            memcpy(a->gathered + n + j * stride, a->v + (j * shape->kv_heads + kv) * width,
+                   (size_t)width * sizeof(float));
         }
         for (int64_t row = 0; row < shape->seq_len; row += TT_ATTENTION_ROWS) {
             int64_t left = shape->seq_len - row;
 
-            table->attention_fwd(o + q, lse + h, a->q + q, a->gathered, a->gathered + n, shape, row,
+            table->attention_fwd(o + h * width, lse + h, a->q + h * dim, a->gathered, a->gathered + n, shape, row,
                                  left < TT_ATTENTION_ROWS ? left : TT_ATTENTION_ROWS, scratch);
         }
     }
@@ -78,12 +86,12 @@ static void forward(const struct tt_kernels *table, const struct tt_attention_sh
 static void backward_range(const struct tt_kernels *table, const struct tt_attention_shape *shape,
                            const struct arrays *a, float *const *grads, int64_t first_key, int64_t keys, float *scratch)
 {
-    int64_t heads = shape->heads / shape->kv_heads;
+    int64_t heads = shape->heads / shape->kv_heads, width = tt_attention_value_dim(shape);
 
     for (int64_t kv = 0; kv < shape->kv_heads; kv++) {
-        int64_t q = kv * heads * shape->head_dim, k = kv * shape->head_dim;
-        struct tt_attention_grads group = {grads[0] + q, grads[1] + k, grads[2] + k, a->dout + q,        a->q + q,
-                                           a->k + k,     a->v + k,     a->o + q,     a->lse + kv * heads};
+        int64_t q = kv * heads * shape->head_dim, k = kv * shape->head_dim, o = kv * heads * width, v = kv * width;
+        struct tt_attention_grads group = {grads[0] + q, grads[1] + k, grads[2] + v, a->dout + o,        a->q + q,
+                                           a->k + k,     a->v + v,     a->o + o,     a->lse + kv * heads};
 
         table->attention_bwd(&group, shape, heads, first_key, keys, scratch);
     }
@@ -124,9 +132,9 @@ static void check_forward(struct check *check)
         enum fill fill = k % N_FILLS == FILL_LARGE ? FILL_NORMAL : (enum fill)(k % N_FILLS);
         struct arrays a = make_arrays(check, shape, fill);
         int64_t n_lse = shape->seq_len * shape->heads;
-        float *o = check_array(check, a.nq), *lse = check_array(check, n_lse);
+        float *o = check_array(check, a.no), *lse = check_array(check, n_lse);
         float *scratch = check_array(check, tt_attention_fwd_scratch(shape));
-        double *near = check_doubles(check, a.nq), size = 1.0;
+        double *near = check_doubles(check, a.no > n_lse ? a.no : n_lse), size = 1.0;
 
         (void)snprintf(text, sizeof text, "%s fill %d", about, k % N_FILLS);
         for (int64_t i = 0; k % N_FILLS == FILL_LARGE && i < a.nq; i++)
@@ -134,8 +142,8 @@ static void check_forward(struct check *check)
         size = k % N_FILLS == FILL_LARGE ? 30.0 * sqrt((double)shape->head_dim) : 4.0;
         forward(check->table, shape, &a, o, lse, scratch);
         forward(tt_kernels_variant(0), shape, &a, a.o, a.lse, scratch);
-        fill_tolerance(near, a.nq, 8.0 * size * (double)FLT_EPSILON);
-        check_compare(check, "o", text, o, a.o, a.nq, near, 0.0);
+        fill_tolerance(near, a.no, 8.0 * size * (double)FLT_EPSILON);
+        check_compare(check, "o", text, o, a.o, a.no, near, 0.0);
         fill_tolerance(near, n_lse, 8.0 * size * (double)FLT_EPSILON);
         check_compare(check, "lse", text, lse, a.lse, n_lse, near, 0.0);
         check_reset(check, text);
@@ -155,23 +163,24 @@ static tt_bf16 *bf16_of(struct check *check, float *x, int64_t n)
 static void forward_bf16(struct check *check, const struct tt_attention_shape *shape, const struct arrays *a,
                          tt_bf16 *o, float *lse)
 {
-    int64_t dim = shape->head_dim, n = shape->seq_len * dim;
-    const tt_bf16 *q = bf16_of(check, a->q, a->nq), *k = bf16_of(check, a->k, a->nk), *v = bf16_of(check, a->v, a->nk);
+    int64_t dim = shape->head_dim, n = shape->seq_len * dim, width = tt_attention_value_dim(shape);
+    int64_t stride = tt_attention_value_stride(shape), n_values = (shape->seq_len - 1) * stride + width;
+    const tt_bf16 *q = bf16_of(check, a->q, a->nq), *k = bf16_of(check, a->k, a->nk), *v = bf16_of(check, a->v, a->nv);
     tt_bf16 *head_k = bf16_of(check, check_filled(check, n, FILL_ZERO), n);
-    tt_bf16 *head_v = bf16_of(check, check_filled(check, n, FILL_ZERO), n);
+    tt_bf16 *head_v = bf16_of(check, check_filled(check, n_values, FILL_ZERO), n_values);
     float *scratch = check_array(check, tt_attention_fwd_bf16_scratch(shape));
 
     for (int64_t h = 0; h < shape->heads; h++) {
-        int64_t at = h / (shape->heads / shape->kv_heads) * dim;
+        int64_t at = h / (shape->heads / shape->kv_heads);
 
-        for (int64_t j = 0; j < shape->seq_len; j++, at += shape->kv_heads * dim) {
-            memcpy(head_k + j * dim, k + at, (size_t)dim * sizeof *k);
-            memcpy(head_v + j * dim, v + at, (size_t)dim * sizeof *v);
+        for (int64_t j = 0; j < shape->seq_len; j++, at += shape->kv_heads) {
+            memcpy(head_k + j * dim, k + at * dim, (size_t)dim * sizeof *k);
+            memcpy(head_v + j * stride, v + at * width, (size_t)width * sizeof *v);
         }
         for (int64_t row = 0; row < shape->seq_len; row += TT_ATTENTION_ROWS) {
             int64_t left = shape->seq_len - row;
 
-            check->table->attention_fwd_bf16(o + h * dim, lse + h, q + h * dim, head_k, head_v, shape, row,
+            check->table->attention_fwd_bf16(o + h * width, lse + h, q + h * dim, head_k, head_v, shape, row,
                                              left < TT_ATTENTION_ROWS ? left : TT_ATTENTION_ROWS, scratch);
         }
     }
@@ -190,27 +199,28 @@ static void check_forward_bf16(struct check *check)
         bool sharp = k % N_FILLS == FILL_LARGE;
         struct arrays a = make_arrays(check, shape, sharp ? FILL_NORMAL : (enum fill)(k % N_FILLS));
         int64_t n_lse = shape->seq_len * shape->heads;
-        float *lse = check_array(check, n_lse), *got = check_array(check, a.nq), *sizes = check_array(check, a.nq);
+        float *lse = check_array(check, n_lse), *got = check_array(check, a.no), *sizes = check_array(check, a.no);
         float *scratch = check_array(check, tt_attention_fwd_scratch(shape));
-        double *near = check_doubles(check, a.nq), size = sharp ? 30.0 * sqrt((double)shape->head_dim) : 4.0;
-        tt_bf16 *o = (tt_bf16 *)(void *)check_array(check, (a.nq + 1) / 2) + a.nq % 2;
+        double *near = check_doubles(check, a.no > n_lse ? a.no : n_lse),
+               size = sharp ? 30.0 * sqrt((double)shape->head_dim) : 4.0;
+        tt_bf16 *o = (tt_bf16 *)(void *)check_array(check, (a.no + 1) / 2) + a.no % 2;
 
         (void)snprintf(text, sizeof text, "%s fill %d", about, k % N_FILLS);
         for (int64_t i = 0; sharp && i < a.nq; i++)
             a.q[i] *= 30.0F;
         forward_bf16(check, shape, &a, o, lse); /* rounds q, k and v */
-        tt_bf16_widen_ref(got, o, a.nq);
+        tt_bf16_widen_ref(got, o, a.no);
         forward(tt_kernels_variant(0), shape, &a, a.o, a.lse, scratch);
         fill_tolerance(near, n_lse, 8.0 * size * (double)FLT_EPSILON);
         check_compare(check, "lse", text, lse, a.lse, n_lse, near, 0.0);
-        for (int64_t i = 0; i < a.nk; i++)
+        for (int64_t i = 0; i < a.nv; i++)
             a.v[i] = fabsf(a.v[i]);
         forward(tt_kernels_variant(0), shape, &a, sizes, a.lse, scratch);
-        for (int64_t i = 0; i < a.nq; i++)
+        for (int64_t i = 0; i < a.no; i++)
             near[i] = 16.0 * size * (double)FLT_EPSILON + 0x1.02p-8 * ((double)sizes[i] + fabs((double)a.o[i]));
-        for (int64_t i = 0; i < a.nq; i++)
+        for (int64_t i = 0; i < a.no; i++)
             near[i] = isfinite(near[i]) ? near[i] : 0.0;
-        check_compare(check, "o", text, got, a.o, a.nq, near, 0.0);
+        check_compare(check, "o", text, got, a.o, a.no, near, 0.0);
         check_reset(check, text);
     }
 }
@@ -226,11 +236,11 @@ static void check_backward(struct check *check)
 
         a = make_arrays(check, &shape, FILL_NORMAL);
         for (int i = 0; i < 4; i++) {
-            got[i] = check_array(check, i == 1 || i == 2 ? a.nk : a.nq);
-            want[i] = check_array(check, i == 1 || i == 2 ? a.nk : a.nq);
+            got[i] = check_array(check, i == 1 ? a.nk : i == 2 ? a.nv : a.nq);
+            want[i] = check_array(check, i == 1 ? a.nk : i == 2 ? a.nv : a.nq);
         }
         scratch = check_array(check, tt_attention_bwd_scratch(&shape, shape.seq_len));
-        near = check_doubles(check, a.nq);
+        near = check_doubles(check, a.nq > a.nv ? a.nq : a.nv);
         (void)snprintf(text, sizeof text, "%s ranges %d", about, 1 + k % 2);
         forward(tt_kernels_variant(0), &shape, &a, a.o, a.lse, scratch);
         backward(tt_kernels_variant(0), &shape, &a, want, scratch);
@@ -239,13 +249,17 @@ static void check_backward(struct check *check)
         } else {
             backward(check->table, &shape, &a, got, scratch);
         }
-        fill_tolerance(near, a.nq, 40.0 * sqrt((double)shape.head_dim) * (double)FLT_EPSILON);
+        fill_tolerance(near, a.nq > a.nv ? a.nq : a.nv, 40.0 * sqrt((double)shape.head_dim) * (double)FLT_EPSILON);
         for (int i = 0; i < 3; i++) {
             check_compare(check,
                           i == 0   ? "dq"
                           : i == 1 ? "dk"
                                    : "dv",
-                          text, got[i], want[i], i ? a.nk : a.nq, near, 0.0);
+                          text, got[i], want[i],
+                          i == 0   ? a.nq
+                          : i == 1 ? a.nk
+                                   : a.nv,
+                          near, 0.0);
         }
         check_reset(check, text);
     }
@@ -258,27 +272,30 @@ static void check_backward(struct check *check)
 static void gradient_sizes(const struct tt_attention_shape *shape, const struct arrays *a, int64_t kv, int64_t first,
                            int64_t keys, double *const *sizes)
 {
-    int64_t dim = shape->head_dim, heads = shape->heads / shape->kv_heads, width = shape->heads * dim;
+    int64_t dim = shape->head_dim, heads = shape->heads / shape->kv_heads, width = tt_attention_value_dim(shape);
+    double scale = shape->scale > 0.0F ? (double)shape->scale : 1.0 / sqrt((double)dim);
 
     for (int64_t h = kv * heads; h < (kv + 1) * heads; h++) {
         for (int64_t i = first; i < shape->seq_len; i++) {
             int64_t start = tt_attention_start(shape, i);
 
             for (int64_t j = start > first ? start : first; j <= i && j < first + keys; j++) {
-                int64_t at = i * width + h * dim, to = (j * shape->kv_heads + kv) * dim;
+                int64_t at = (i * shape->heads + h) * dim, to = (j * shape->kv_heads + kv) * dim;
+                int64_t o_at = (i * shape->heads + h) * width, v_at = (j * shape->kv_heads + kv) * width;
                 double score = 0.0, slope = 0.0, p, ds;
 
-                for (int64_t e = 0; e < dim; e++) {
+                for (int64_t e = 0; e < dim; e++)
                     score += (double)a->q[at + e] * (double)a->k[to + e];
-                    slope += (double)a->dout[at + e] * ((double)a->v[to + e] - (double)a->o[at + e]);
-                }
-                p = exp(score / sqrt((double)dim) - (double)a->lse[i * shape->heads + h]);
-                ds = fabs(p * slope) / sqrt((double)dim);
+                for (int64_t e = 0; e < width; e++)
+                    slope += (double)a->dout[o_at + e] * ((double)a->v[v_at + e] - (double)a->o[o_at + e]);
+                p = exp(score * scale - (double)a->lse[i * shape->heads + h]);
+                ds = fabs(p * slope) * scale;
                 for (int64_t e = 0; e < dim; e++) {
                     sizes[0][at + e] += ds * fabs((double)a->k[to + e]);
                     sizes[1][to + e] += ds * fabs((double)a->q[at + e]);
-                    sizes[2][to + e] += p * fabs((double)a->dout[at + e]);
                 }
+                for (int64_t e = 0; e < width; e++)
+                    sizes[2][v_at + e] += p * fabs((double)a->dout[o_at + e]);
             }
         }
     }
@@ -288,7 +305,8 @@ static void gradient_sizes(const struct tt_attention_shape *shape, const struct 
 static void check_range_bf16(struct check *check, const char *text, const struct tt_attention_shape *shape,
                              struct arrays *a, const tt_bf16 *const *given, int64_t first, int64_t keys)
 {
-    int64_t heads = shape->heads / shape->kv_heads, n[3] = {a->nq, a->nk, a->nk};
+    int64_t heads = shape->heads / shape->kv_heads, n[3] = {a->nq, a->nk, a->nv};
+    int64_t width = tt_attention_value_dim(shape);
     float *got[3], *want[3], *scratch = check_array(check, tt_attention_bwd_bf16_scratch(shape, keys));
     double *near[3];
 
@@ -298,15 +316,15 @@ static void check_range_bf16(struct check *check, const char *text, const struct
         near[i] = check_doubles(check, n[i]);
     }
     for (int64_t kv = 0; kv < shape->kv_heads; kv++) {
-        int64_t q = kv * heads * shape->head_dim, k = kv * shape->head_dim;
-        struct tt_attention_bf16_grads group = {got[0] + q,   got[1] + k,   got[2] + k,
-                                                given[4] + q, given[0] + q, given[1] + k,
-                                                given[2] + k, given[3] + q, a->lse + kv * heads};
+        int64_t q = kv * heads * shape->head_dim, k = kv * shape->head_dim, o = kv * heads * width, v = kv * width;
+        struct tt_attention_bf16_grads group = {got[0] + q,   got[1] + k,   got[2] + v,
+                                                given[4] + o, given[0] + q, given[1] + k,
+                                                given[2] + v, given[3] + o, a->lse + kv * heads};
 
         check->table->attention_bwd_bf16(&group, shape, heads, first, keys, scratch);
         group.dq = want[0] + q;
         group.dk = want[1] + k;
-        group.dv = want[2] + k;
+        group.dv = want[2] + v;
         tt_attention_bwd_bf16_ref(&group, shape, heads, first, keys, scratch);
         gradient_sizes(shape, a, kv, first, keys, near);
     }
@@ -330,10 +348,10 @@ static void check_backward_bf16(struct check *check)
         a = make_arrays(check, &shape, FILL_NORMAL);
         given[0] = bf16_of(check, a.q, a.nq);
         given[1] = bf16_of(check, a.k, a.nk);
-        given[2] = bf16_of(check, a.v, a.nk);
-        given[4] = bf16_of(check, a.dout, a.nq);
+        given[2] = bf16_of(check, a.v, a.nv);
+        given[4] = bf16_of(check, a.dout, a.no);
         forward(tt_kernels_variant(0), &shape, &a, a.o, a.lse, NULL);
-        given[3] = bf16_of(check, a.o, a.nq);
+        given[3] = bf16_of(check, a.o, a.no);
         (void)snprintf(text, sizeof text, "%s from key %lld", about, (long long)first);
         if (first)
             check_range_bf16(check, text, &shape, &a, given, 0, first);

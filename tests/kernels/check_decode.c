@@ -41,6 +41,7 @@ static void check_gemv(struct check *check)
 /* The shape of one row of attention; the heads of one key/value head are computed. */
 struct row {
     int64_t heads, kv_heads, head_dim, keys;
+    int64_t value_dim; /* 0: as head_dim; else the values are the first elements of the keys */
 };
 
 /* Rounds n values to bfloat16; they end at a guard. */
@@ -58,15 +59,16 @@ static void run_row(struct check *check, const struct tt_attention_shape *shape,
                     float *v, float *o)
 {
     int64_t n = shape->heads / shape->kv_heads * shape->head_dim, cached = shape->seq_len * shape->head_dim;
+    int64_t n_out = shape->heads / shape->kv_heads * tt_attention_value_dim(shape);
     float *scratch;
 
     if (bf16) {
-        tt_bf16 *half = (tt_bf16 *)(void *)check_array(check, (n + 1) / 2) + n % 2;
+        tt_bf16 *half = (tt_bf16 *)(void *)check_array(check, (n_out + 1) / 2) + n_out % 2;
+        const tt_bf16 *keys = bf16_of(check, k, cached), *values = v == k ? keys : bf16_of(check, v, cached);
 
         scratch = check_array(check, tt_attention_row_bf16_scratch(shape, shape->seq_len));
-        check->table->attention_row_bf16(half, bf16_of(check, q, n), bf16_of(check, k, cached),
-                                         bf16_of(check, v, cached), shape, shape->seq_len, scratch);
-        tt_bf16_widen_ref(o, half, n);
+        check->table->attention_row_bf16(half, bf16_of(check, q, n), keys, values, shape, shape->seq_len, scratch);
+        tt_bf16_widen_ref(o, half, n_out);
     } else {
         scratch = check_array(check, tt_attention_row_scratch(shape, shape->seq_len));
         check->table->attention_row(o, q, k, v, shape, shape->seq_len, scratch);
@@ -76,21 +78,30 @@ static void run_row(struct check *check, const struct tt_attention_shape *shape,
 /* In bfloat16 there is one more rounding, by at most 2^-8 of the result. */
 static void check_attention_row(struct check *check)
 {
-    static const struct row rows[] = {{1, 1, 8, 1},   {2, 1, 2, 2},   {3, 3, 6, 7},    {4, 2, 16, 15},  {8, 2, 64, 16},
-                                      {5, 1, 10, 33}, {2, 2, 128, 9}, {4, 1, 18, 257}, {1, 1, 4, 1021}, {3, 1, 5, 70}};
+    static const struct row rows[] = {{1, 1, 8, 1, 0},    {2, 1, 2, 2, 0},   {3, 3, 6, 7, 0},   {4, 2, 16, 15, 0},
+                                      {8, 2, 64, 16, 0},  {5, 1, 10, 33, 0}, {2, 2, 128, 9, 0}, {4, 1, 18, 257, 0},
+                                      {1, 1, 4, 1021, 0}, {3, 1, 5, 70, 0},  {4, 1, 9, 40, 7},  {3, 1, 72, 300, 64}};
     enum { N_ROWS = sizeof rows / sizeof *rows };
     bool bf16 = strcmp(check->kernel, "attention_row_bf16") == 0;
 
     for (int k = 0; k < N_ROWS * N_FILLS; k++) {
         const struct row *row = &rows[k / N_FILLS];
         enum fill fill = k % N_FILLS == FILL_LARGE ? FILL_NORMAL : (enum fill)(k % N_FILLS);
-        struct tt_attention_shape shape = {row->keys, row->heads, row->kv_heads, row->head_dim, NULL};
+        struct tt_attention_shape shape = {row->keys, row->heads, row->kv_heads, row->head_dim, NULL, 0, 0, 0.0F};
         int64_t n = row->heads / row->kv_heads * row->head_dim, cached = row->keys * row->head_dim;
         float *q = check_filled(check, n, fill), *k_cache = check_filled(check, cached, FILL_NORMAL);
-        float *v_cache = check_filled(check, cached, FILL_NORMAL), *o = check_array(check, n);
-        float *want = check_array(check, n);
-        double *near = check_doubles(check, n), size = 4.0;
+        float *v_cache = row->value_dim ? k_cache : check_filled(check, cached, FILL_NORMAL), *o, *want;
+        int64_t n_out = row->heads / row->kv_heads * (row->value_dim ? row->value_dim : row->head_dim);
+        double *near = check_doubles(check, n_out), size = 4.0;
         char text[80];
+
+        if (row->value_dim) {
+            shape.value_dim = row->value_dim;
+            shape.value_stride = row->head_dim;
+            shape.scale = 0.2F;
+        }
+        o = check_array(check, n_out);
+        want = check_array(check, n_out);
 
         (void)snprintf(text, sizeof text, "H=%lld K=%lld E=%lld keys %lld fill %d", (long long)row->heads,
                        (long long)row->kv_heads, (long long)row->head_dim, (long long)row->keys, k % N_FILLS);
@@ -100,9 +111,9 @@ static void check_attention_row(struct check *check)
             size = 30.0 * sqrt((double)row->head_dim);
         run_row(check, &shape, bf16, q, k_cache, v_cache, o);
         tt_attention_row_ref(want, q, k_cache, v_cache, &shape, row->keys, NULL);
-        for (int64_t i = 0; i < n; i++)
+        for (int64_t i = 0; i < n_out; i++)
             near[i] = 8.0 * size * eps32 + (bf16 && isfinite(want[i]) ? 0x1p-8 * fabs((double)want[i]) : 0.0);
-        check_compare(check, "o", text, o, want, n, near, 0.0);
+        check_compare(check, "o", text, o, want, n_out, near, 0.0);
         check_reset(check, text);
     }
 }

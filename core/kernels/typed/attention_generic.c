@@ -32,7 +32,7 @@ struct tile {
     int64_t row, rows, key, keys;
     int64_t first_key; /* of the first tile of these rows */
     int64_t width;     /* row length of the scores */
-    int64_t k_stride;  /* of rows of k and v */
+    int64_t k_stride, v_stride;
 };
 
 /* The tile's keys [begin, end) that its row r may see: none for rows above the first key. */
@@ -84,7 +84,7 @@ static void softmax_tile(float *s, const struct tile *tile, float scale, float *
         if (!is_first) {
             float shrink = tt_expf(largest[r] - here);
 
-            row_scale(o + r * o_stride, shape->head_dim, shrink);
+            row_scale(o + r * o_stride, tt_attention_value_dim(shape), shrink);
             added += sum[r] * shrink;
         }
         largest[r] = here;
@@ -151,8 +151,9 @@ void TT_TYPED(tt_attention_fwd, generic)(element *o, float *lse, const element *
                                          float *scratch)
 {
     float largest[TT_ATTENTION_ROWS] = {0.0F}, sum[TT_ATTENTION_ROWS] = {0.0F};
-    float scale = 1.0F / sqrtf((float)shape->head_dim);
-    int64_t dim = shape->head_dim, stride = shape->heads * dim;
+    float scale = tt_attention_scale(shape);
+    int64_t dim = shape->head_dim, stride = shape->heads * dim, width = tt_attention_value_dim(shape);
+    int64_t v_stride = tt_attention_value_stride(shape), o_stride = shape->heads * width;
     struct tile tile = {.row = first_row,
                         .rows = rows,
                         .key = tt_attention_start(shape, first_row),
@@ -160,27 +161,27 @@ void TT_TYPED(tt_attention_fwd, generic)(element *o, float *lse, const element *
                         .width = tile_width(shape->seq_len)};
     float *wide_q = scratch + TT_ATTENTION_ROWS * tile.width, *wide_kv = wide_q + TT_ATTENTION_ROWS * dim;
     struct rows q_rows = rows_of(q + first_row * stride, stride, rows, dim, wide_q);
-    element *to = o + first_row * stride;
+    element *to = o + first_row * o_stride;
 #ifdef TT_ELEMENT_BF16
-    float *out = wide_kv + tile.width * dim;
-    int64_t out_stride = dim;
+    float *out = wide_kv + tile.width * (dim > width ? dim : width);
+    int64_t out_stride = width;
 #else
     float *out = to;
-    int64_t out_stride = stride;
+    int64_t out_stride = o_stride;
 #endif
 
     for (; tile.key < first_row + rows; tile.key += TT_ATTENTION_KEYS) {
         tile.keys = min64(first_row + rows - tile.key, TT_ATTENTION_KEYS);
         tile_scores(scratch, q_rows, rows_of(k + tile.key * dim, dim, tile.keys, dim, wide_kv), &tile, dim);
         softmax_tile(scratch, &tile, scale, largest, sum, out, out_stride, shape);
-        tile_rows(out, out_stride, scratch, rows_of(v + tile.key * dim, dim, tile.keys, dim, wide_kv), &tile, dim,
-                  tile.key > tile.first_key);
+        tile_rows(out, out_stride, scratch, rows_of(v + tile.key * v_stride, v_stride, tile.keys, width, wide_kv),
+                  &tile, width, tile.key > tile.first_key);
     }
     for (int64_t r = 0; r < rows; r++) {
-        row_scale(out + r * out_stride, dim, 1.0F / sum[r]);
+        row_scale(out + r * out_stride, width, 1.0F / sum[r]);
         lse[(first_row + r) * shape->heads] = largest[r] + logf(sum[r]);
 #ifdef TT_ELEMENT_BF16
-        tt_bf16_round_generic(to + r * stride, out + r * dim, dim);
+        tt_bf16_round_generic(to + r * o_stride, out + r * width, width);
 #endif
     }
 }
@@ -192,9 +193,10 @@ typedef struct tt_attention_grads element_grads;
 #endif
 
 /* out (the tile's keys of dk or dv) += weights^T times rows of q or do. */
-static void tile_keys(float *out, const float *weights, struct rows rows, const struct tile *tile, int64_t dim)
+static void tile_keys(float *out, int64_t stride, const float *weights, struct rows rows, const struct tile *tile,
+                      int64_t dim)
 {
-    out += tile->key * tile->k_stride;
+    out += tile->key * stride;
     tt_sgemm(&(struct tt_matmul){.trans_a = true,
                                  .m = tile->keys,
                                  .n = dim,
@@ -205,7 +207,7 @@ static void tile_keys(float *out, const float *weights, struct rows rows, const 
                                  .ldb = rows.stride,
                                  .acc = out,
                                  .c = out,
-                                 .ldc = tile->k_stride});
+                                 .ldc = stride});
 }
 
 /* delta[r] = dot(do, o) of each row. */
@@ -213,14 +215,14 @@ static void row_dots(float *delta, const element *dout, const element *o, const 
                      const struct tt_attention_shape *shape)
 {
     for (int64_t r = 0; r < tile->rows; r++) {
-        int64_t at = (tile->row + r) * shape->heads * shape->head_dim, i = 0;
+        int64_t dim = tt_attention_value_dim(shape), at = (tile->row + r) * shape->heads * dim, i = 0;
         float lane[TT_LANES] = {0.0F};
 
-        for (; i + TT_LANES <= shape->head_dim; i += TT_LANES) {
+        for (; i + TT_LANES <= dim; i += TT_LANES) {
             for (int l = 0; l < TT_LANES; l++)
                 lane[l] += value_of(dout[at + i + l]) * value_of(o[at + i + l]);
         }
-        for (int l = 0; i + l < shape->head_dim; l++)
+        for (int l = 0; i + l < dim; l++)
             lane[l] += value_of(dout[at + i + l]) * value_of(o[at + i + l]);
         delta[r] = tt_lanes_sum(lane);
     }
@@ -256,12 +258,14 @@ static void clear_rows(float *x, int64_t stride, int64_t rows, int64_t dim)
 static void head_bwd(const element_grads *head, const struct tt_attention_shape *shape, int64_t first_key,
                      int64_t end_key, float *scratch)
 {
-    float delta[TT_ATTENTION_ROWS], scale = 1.0F / sqrtf((float)shape->head_dim);
-    struct tile tile = {.width = tile_width(shape->seq_len), .k_stride = shape->kv_heads * shape->head_dim};
-    float *s = scratch, *dp = scratch + TT_ATTENTION_ROWS * tile.width;
-    float *wide_q = dp + TT_ATTENTION_ROWS * tile.width, *wide_dout = wide_q + TT_ATTENTION_ROWS * shape->head_dim;
-    float *wide_k = wide_dout + TT_ATTENTION_ROWS * shape->head_dim, *wide_v = wide_k + tile.width * shape->head_dim;
+    float delta[TT_ATTENTION_ROWS], scale = tt_attention_scale(shape);
     int64_t dim = shape->head_dim, q_stride = shape->heads * dim;
+    int64_t width = tt_attention_value_dim(shape), o_stride = shape->heads * width;
+    struct tile tile = {
+        .width = tile_width(shape->seq_len), .k_stride = shape->kv_heads * dim, .v_stride = shape->kv_heads * width};
+    float *s = scratch, *dp = scratch + TT_ATTENTION_ROWS * tile.width;
+    float *wide_q = dp + TT_ATTENTION_ROWS * tile.width, *wide_dout = wide_q + TT_ATTENTION_ROWS * dim;
+    float *wide_k = wide_dout + TT_ATTENTION_ROWS * width, *wide_v = wide_k + tile.width * dim;
 
     for (tile.row = first_key; tile.row < shape->seq_len; tile.row += TT_ATTENTION_ROWS) {
         int64_t end = min64(tile.row + TT_ATTENTION_ROWS, shape->seq_len), start = tt_attention_start(shape, tile.row);
@@ -269,7 +273,7 @@ static void head_bwd(const element_grads *head, const struct tt_attention_shape 
 
         tile.rows = end - tile.row;
         q = rows_of(head->q + tile.row * q_stride, q_stride, tile.rows, dim, wide_q);
-        dout = rows_of(head->dout + tile.row * q_stride, q_stride, tile.rows, dim, wide_dout);
+        dout = rows_of(head->dout + tile.row * o_stride, o_stride, tile.rows, width, wide_dout);
         row_dots(delta, head->dout, head->o, &tile, shape);
         tile.first_key = start > first_key ? start : first_key;
         if (tile.first_key >= min64(end, end_key))
@@ -279,13 +283,13 @@ static void head_bwd(const element_grads *head, const struct tt_attention_shape 
 
             tile.keys = min64(min64(end, end_key) - tile.key, TT_ATTENTION_KEYS);
             k = rows_of(head->k + tile.key * tile.k_stride, tile.k_stride, tile.keys, dim, wide_k);
-            v = rows_of(head->v + tile.key * tile.k_stride, tile.k_stride, tile.keys, dim, wide_v);
+            v = rows_of(head->v + tile.key * tile.v_stride, tile.v_stride, tile.keys, width, wide_v);
             tile_scores(s, q, k, &tile, dim);
-            tile_scores(dp, dout, v, &tile, dim);
+            tile_scores(dp, dout, v, &tile, width);
             softmax_tile_bwd(s, dp, &tile, scale, head->lse + tile.row * shape->heads, delta, shape);
             tile_rows(head->dq + tile.row * q_stride, q_stride, dp, k, &tile, dim, tile.key > tile.first_key);
-            tile_keys(head->dk, dp, q, &tile, dim);
-            tile_keys(head->dv, s, dout, &tile, dim);
+            tile_keys(head->dk, tile.k_stride, dp, q, &tile, dim);
+            tile_keys(head->dv, tile.v_stride, s, dout, &tile, width);
         }
     }
 }
@@ -293,19 +297,19 @@ static void head_bwd(const element_grads *head, const struct tt_attention_shape 
 void TT_TYPED(tt_attention_bwd, generic)(const element_grads *group, const struct tt_attention_shape *shape,
                                          int64_t heads, int64_t first_key, int64_t keys, float *scratch)
 {
+    int64_t dim = shape->head_dim, width = tt_attention_value_dim(shape);
     element_grads head = *group;
-    size_t bytes = (size_t)shape->head_dim * sizeof *group->dk;
 
     for (int64_t j = first_key; j < first_key + keys; j++) {
-        memset(group->dk + j * shape->kv_heads * shape->head_dim, 0, bytes);
-        memset(group->dv + j * shape->kv_heads * shape->head_dim, 0, bytes);
+        memset(group->dk + j * shape->kv_heads * dim, 0, (size_t)dim * sizeof *group->dk);
+        memset(group->dv + j * shape->kv_heads * width, 0, (size_t)width * sizeof *group->dv);
     }
     for (int64_t h = 0; h < heads; h++) {
         head_bwd(&head, shape, first_key, first_key + keys, scratch);
-        head.dq += shape->head_dim;
-        head.dout += shape->head_dim;
-        head.q += shape->head_dim;
-        head.o += shape->head_dim;
+        head.dq += dim;
+        head.dout += width;
+        head.q += dim;
+        head.o += width;
         head.lse += 1;
     }
 }

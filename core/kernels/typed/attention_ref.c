@@ -14,35 +14,42 @@ static int64_t columns_from(int64_t first, int64_t n)
     return n - first < COLUMNS ? n - first : COLUMNS;
 }
 
+static double scale_of(const struct tt_attention_shape *shape)
+{
+    return shape->scale > 0.0F ? (double)shape->scale : 1.0 / sqrt((double)shape->head_dim);
+}
+
 /* A pair (row i, key j) of one head in double; rows of q and k start at the head's first column. */
-static double score(const element *q, const element *k, int64_t head_dim)
+static double score(const element *q, const element *k, const struct tt_attention_shape *shape)
 {
     double sum = 0.0;
 
-    for (int64_t e = 0; e < head_dim; e++)
+    for (int64_t e = 0; e < shape->head_dim; e++)
         sum += exact_of(q[e]) * exact_of(k[e]);
-    return sum / sqrt((double)head_dim);
+    return sum * scale_of(shape);
 }
 
 /* One row of one head. Returns the logarithm of the sum of its exponentials. */
-static double attend(element *o, const element *q, const element *k, const element *v, int64_t keys, int64_t dim)
+static double attend(element *o, const element *q, const element *k, const element *v, int64_t keys,
+                     const struct tt_attention_shape *shape)
 {
+    int64_t dim = shape->head_dim, width = tt_attention_value_dim(shape), stride = tt_attention_value_stride(shape);
     double largest = -INFINITY, sum = 0.0;
 
     for (int64_t j = 0; j < keys; j++)
-        largest = fmax(largest, score(q, k + j * dim, dim));
+        largest = fmax(largest, score(q, k + j * dim, shape));
     for (int64_t j = 0; j < keys; j++)
-        sum += exp(score(q, k + j * dim, dim) - largest);
-    for (int64_t first = 0; first < dim; first += COLUMNS) {
+        sum += exp(score(q, k + j * dim, shape) - largest);
+    for (int64_t first = 0; first < width; first += COLUMNS) {
         double out[COLUMNS] = {0.0};
 
         for (int64_t j = 0; j < keys; j++) {
-            double weight = exp(score(q, k + j * dim, dim) - largest);
+            double weight = exp(score(q, k + j * dim, shape) - largest);
 
-            for (int64_t e = 0; e < columns_from(first, dim); e++)
-                out[e] += weight * exact_of(v[j * dim + first + e]);
+            for (int64_t e = 0; e < columns_from(first, width); e++)
+                out[e] += weight * exact_of(v[j * stride + first + e]);
         }
-        for (int64_t e = 0; e < columns_from(first, dim); e++)
+        for (int64_t e = 0; e < columns_from(first, width); e++)
             o[first + e] = element_of_exact(out[e] / sum);
     }
     return largest + log(sum);
@@ -55,13 +62,14 @@ void TT_TYPED(tt_attention_fwd, ref)(element *o, float *lse, const element *q, c
 // NOLINTEND(readability-non-const-parameter)
 {
     int64_t dim = shape->head_dim, q_stride = shape->heads * dim;
+    int64_t o_stride = shape->heads * tt_attention_value_dim(shape);
 
     (void)scratch;
     for (int64_t i = first_row; i < first_row + rows; i++) {
         int64_t start = tt_attention_start(shape, i);
 
-        lse[i * shape->heads] =
-            (float)attend(o + i * q_stride, q + i * q_stride, k + start * dim, v + start * dim, i + 1 - start, dim);
+        lse[i * shape->heads] = (float)attend(o + i * o_stride, q + i * q_stride, k + start * dim,
+                                              v + start * tt_attention_value_stride(shape), i + 1 - start, shape);
     }
 }
 
@@ -70,11 +78,11 @@ void TT_TYPED(tt_attention_row, ref)(element *o, const element *q, const element
                                      const struct tt_attention_shape *shape, int64_t keys, float *scratch)
 // NOLINTEND(readability-non-const-parameter)
 {
-    int64_t dim = shape->head_dim;
+    int64_t dim = shape->head_dim, width = tt_attention_value_dim(shape);
 
     (void)scratch;
     for (int64_t h = 0; h < shape->heads / shape->kv_heads; h++)
-        (void)attend(o + h * dim, q + h * dim, k, v, keys, dim);
+        (void)attend(o + h * width, q + h * dim, k, v, keys, shape);
 }
 
 #ifdef TT_ELEMENT_BF16
@@ -87,12 +95,15 @@ typedef struct tt_attention_grads element_grads;
 static double pair(const element_grads *group, const struct tt_attention_shape *shape, int64_t head, int64_t i,
                    int64_t j, double *ret_ds)
 {
-    int64_t dim = shape->head_dim, at = i * shape->heads * dim + head * dim, key = j * shape->kv_heads * dim;
-    double p = exp(score(group->q + at, group->k + key, dim) - (double)group->lse[i * shape->heads + head]), dot = 0.0;
+    int64_t dim = shape->head_dim, width = tt_attention_value_dim(shape), row = i * shape->heads + head;
+    const element *q = group->q + row * dim, *k = group->k + j * shape->kv_heads * dim;
+    const element *dout = group->dout + row * width, *o = group->o + row * width;
+    const element *v = group->v + j * shape->kv_heads * width;
+    double p = exp(score(q, k, shape) - (double)group->lse[row]), dot = 0.0;
 
-    for (int64_t e = 0; e < dim; e++)
-        dot += exact_of(group->dout[at + e]) * (exact_of(group->v[key + e]) - exact_of(group->o[at + e]));
-    *ret_ds = p * dot / sqrt((double)dim);
+    for (int64_t e = 0; e < width; e++)
+        dot += exact_of(dout[e]) * (exact_of(v[e]) - exact_of(o[e]));
+    *ret_ds = p * dot * scale_of(shape);
     return p;
 }
 
@@ -125,29 +136,26 @@ static void grad_row(const struct range *r, int64_t i, int64_t head)
     }
 }
 
-/* dk and dv of key j, of the columns from `first` on. */
-static void grad_key(const struct range *r, int64_t j, int64_t first)
+/* dk of key j, of the columns from `first` on; or dv. */
+static void grad_key(const struct range *r, int64_t j, int64_t first, bool values)
 {
     const element_grads *group = r->group;
-    int64_t dim = r->shape->head_dim, q_stride = r->shape->heads * dim, n = columns_from(first, dim);
-    int64_t to = j * r->shape->kv_heads * dim + first;
-    double dk[COLUMNS] = {0.0}, dv[COLUMNS] = {0.0}, ds;
+    int64_t dim = values ? tt_attention_value_dim(r->shape) : r->shape->head_dim, n = columns_from(first, dim);
+    const element *from = values ? group->dout : group->q;
+    float *to = (values ? group->dv : group->dk) + j * r->shape->kv_heads * dim + first;
+    double sum[COLUMNS] = {0.0}, ds;
 
     for (int64_t head = 0; head < r->heads; head++) {
         for (int64_t i = j; i < r->shape->seq_len && tt_attention_start(r->shape, i) <= j; i++) {
-            int64_t at = i * q_stride + head * dim + first;
+            int64_t at = (i * r->shape->heads + head) * dim + first;
             double p = pair(group, r->shape, head, i, j, &ds);
 
-            for (int64_t e = 0; e < n; e++) {
-                dv[e] += p * exact_of(group->dout[at + e]);
-                dk[e] += ds * exact_of(group->q[at + e]);
-            }
+            for (int64_t e = 0; e < n; e++)
+                sum[e] += (values ? p : ds) * exact_of(from[at + e]);
         }
     }
-    for (int64_t e = 0; e < n; e++) {
-        group->dk[to + e] = (float)dk[e];
-        group->dv[to + e] = (float)dv[e];
-    }
+    for (int64_t e = 0; e < n; e++)
+        to[e] = (float)sum[e];
 }
 
 // NOLINTBEGIN(readability-non-const-parameter): the type of the slot
@@ -161,7 +169,10 @@ void TT_TYPED(tt_attention_bwd, ref)(const element_grads *group, const struct tt
     for (int64_t i = first_key; i < shape->seq_len; i++)
         for (int64_t head = 0; head < heads; head++)
             grad_row(&range, i, head);
-    for (int64_t j = first_key; j < first_key + keys; j++)
+    for (int64_t j = first_key; j < first_key + keys; j++) {
         for (int64_t first = 0; first < shape->head_dim; first += COLUMNS)
-            grad_key(&range, j, first);
+            grad_key(&range, j, first, false);
+        for (int64_t first = 0; first < tt_attention_value_dim(shape); first += COLUMNS)
+            grad_key(&range, j, first, true);
+    }
 }

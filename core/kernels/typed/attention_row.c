@@ -39,10 +39,11 @@ void TT_TYPED(tt_attention_row, generic)(element *o, const element *q, const ele
                                          const struct tt_attention_shape *shape, int64_t keys, float *scratch)
 {
     int64_t heads = shape->heads / shape->kv_heads, dim = shape->head_dim;
-    float scale = 1.0F / sqrtf((float)dim), *wide = scratch + heads * keys;
+    int64_t width = tt_attention_value_dim(shape), stride = tt_attention_value_stride(shape);
+    float scale = tt_attention_scale(shape), *wide = scratch + heads * keys;
     const float *q_rows = floats_of(q, heads * dim, wide);
 #ifdef TT_ELEMENT_BF16
-    float *sums = wide + heads * dim, *wide_row = sums + heads * dim;
+    float *sums = wide + heads * dim, *wide_row = sums + heads * width;
 #else
     float *sums = o, *wide_row = NULL;
 #endif
@@ -60,18 +61,18 @@ void TT_TYPED(tt_attention_row, generic)(element *o, const element *q, const ele
         for (int64_t j = 0; j < keys; j++)
             s[j] *= share;
     }
-    memset(sums, 0, (size_t)(heads * dim) * sizeof *sums);
+    memset(sums, 0, (size_t)(heads * width) * sizeof *sums);
     for (int64_t j = 0; j < keys; j++) {
-        const float *row = floats_of(v + j * dim, dim, wide_row);
+        const float *row = floats_of(v + j * stride, width, wide_row);
 
         for (int64_t h = 0; h < heads; h++) {
-            float *out = sums + h * dim, weight = scratch[h * keys + j];
+            float *out = sums + h * width, weight = scratch[h * keys + j];
 
-            for (int64_t e = 0; e < dim; e++)
+            for (int64_t e = 0; e < width; e++)
                 out[e] += weight * row[e];
         }
     }
 #ifdef TT_ELEMENT_BF16
-    tt_bf16_round_generic(o, sums, heads * dim);
+    tt_bf16_round_generic(o, sums, heads * width);
 #endif
 }

@@ -4,6 +4,8 @@
  * plain loops that gcc and clang turn into vector code for any instruction set: no libm call inside a loop, no branch
  * on data.
  */
+#include <string.h>
+
 #include "core/kernels/typed/element.h"
 #include "core/kernels/vector_math.h"
 
@@ -64,13 +66,17 @@ static void rope_head(element *y, const element *x, const float *angle, int64_t 
 void TT_TYPED(tt_rope, generic)(element *y, const element *x, const float *table, const struct tt_rope_shape *shape,
                                 int64_t first_row, int64_t rows)
 {
+    int64_t first = shape->unrotated, dim = shape->head_dim - first;
     float sign = shape->inverse ? -1.0F : 1.0F;
 
     for (int64_t r = first_row; r < first_row + rows; r++) {
-        const float *angle = table + tt_rope_position(shape, r) * shape->head_dim;
+        const float *angle = table + tt_rope_position(shape, r) * dim;
 
-        for (int64_t head = 0; head < shape->heads; head++, x += shape->head_dim, y += shape->head_dim)
-            rope_head(y, x, angle, shape->head_dim / 2, sign, shape->rotate_half);
+        for (int64_t head = 0; head < shape->heads; head++, x += shape->head_dim, y += shape->head_dim) {
+            if (y != x && first > 0)
+                memcpy(y, x, (size_t)first * sizeof *y);
+            rope_head(y + first, x + first, angle, dim / 2, sign, shape->rotate_half);
+        }
     }
 }
 

@@ -36,17 +36,21 @@ void TT_TYPED(tt_gelu_bwd, ref)(element *dx, const element *dy, const element *x
 void TT_TYPED(tt_rope, ref)(element *y, const element *x, const float *table, const struct tt_rope_shape *shape,
                             int64_t first_row, int64_t rows)
 {
-    int64_t half = shape->head_dim / 2, step = shape->rotate_half ? half : 1, stride = shape->rotate_half ? 1 : 2;
+    int64_t first = shape->unrotated, dim = shape->head_dim - first, half = dim / 2;
+    int64_t step = shape->rotate_half ? half : 1, stride = shape->rotate_half ? 1 : 2;
 
     for (int64_t head = 0; head < rows * shape->heads; head++, x += shape->head_dim, y += shape->head_dim) {
-        const float *angle = table + tt_rope_position(shape, first_row + head / shape->heads) * shape->head_dim;
+        const float *angle = table + tt_rope_position(shape, first_row + head / shape->heads) * dim;
 
+        for (int64_t i = 0; i < first; i++)
+            y[i] = x[i];
         for (int64_t i = 0; i < half; i++) {
             double c = (double)angle[2 * i], s = shape->inverse ? -(double)angle[2 * i + 1] : (double)angle[2 * i + 1];
-            double a = exact_of(x[i * stride]), b = exact_of(x[i * stride + step]);
+            int64_t low = first + i * stride, high = low + step;
+            double a = exact_of(x[low]), b = exact_of(x[high]);
 
-            y[i * stride] = element_of_exact(a * c - b * s);
-            y[i * stride + step] = element_of_exact(a * s + b * c);
+            y[low] = element_of_exact(a * c - b * s);
+            y[high] = element_of_exact(a * s + b * c);
         }
     }
 }

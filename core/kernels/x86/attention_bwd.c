@@ -5,8 +5,8 @@
  * The lanes of a vector are keys: a panel is PANEL keys of the call's range. k^T and v^T of the panel and the sums
  * dk^T, dv^T are vectors along keys; q and do are read an element at a time, a row's lse and dot(do, o) are one
  * number per row, and dq is summed as rows. A block of rows goes through p = 2^(q k^T - lse), ds = p (do v^T -
- * dot(do, o)), dv^T += do^T p, dk^T += q^T ds, dq += ds k. log2(e) / sqrt(E) is multiplied into k^T, 1 / sqrt(E) into
- * dq and dk at the end.
+ * dot(do, o)), dv^T += do^T p, dk^T += q^T ds, dq += ds k. log2(e) times the scale of the scores is multiplied into
+ * k^T, the scale into dq and dk at the end.
  *
  * AVX512-BF16 multiplies pairs of bfloat16 (product.h), so what a product sums over is in pairs: q and do along the
  * head and along the rows, p along the rows, ds along the rows and along the keys, k along the keys. p and ds are
@@ -33,16 +33,21 @@ _Static_assert(PANEL <= TT_ATTENTION_PANEL && STRIP % PANEL == 0, "scratch, and 
 
 static const float LOG2_E = 0x1.715476p+0F;
 
+/* The elements of a head. */
+struct width {
+    int64_t dim, wide; /* and rounded up to whole vectors */
+    int64_t depth;     /* dim, or pairs of it */
+    int64_t across;    /* elements of a row of q_across or dout_across: dim, or wide */
+};
+
 struct work {
     const element_grads *head;
-    int64_t dim, wide; /* head_dim, and rounded up to whole vectors */
-    int64_t depth;     /* dim, or pairs of it */
-    int64_t across;    /* elements of a row of q_across: dim, or wide */
-    int64_t q_stride, k_stride, lse_stride, seq_len;
+    struct width q, v; /* of heads of q and k, and of v and o */
+    int64_t q_stride, k_stride, o_stride, v_stride, lse_stride, seq_len;
     const struct tt_attention_shape *shape;
     int64_t row, rows; /* the strip */
     float scale;
-    product_type *q, *dout;               /* (STRIP, depth) */
+    product_type *q_rows, *dout;          /* (STRIP, depth) */
     product_type *q_across, *dout_across; /* q and dout, or pairs of rows of them (STRIP / 2, across) */
     float *dq;                            /* (STRIP, wide) */
     float *lse, *delta;                   /* (STRIP): lse in powers of 2 */
@@ -110,28 +115,28 @@ static float *lay_out(struct work *work, float *scratch)
 {
     int64_t strip = work->seq_len < STRIP ? (work->seq_len + 15) / 16 * 16 : STRIP;
 
-    work->q = take(&scratch, strip * work->depth);
-    work->dout = take(&scratch, strip * work->depth);
-    work->dq = take(&scratch, strip * work->wide);
+    work->q_rows = take(&scratch, strip * work->q.depth);
+    work->dout = take(&scratch, strip * work->v.depth);
+    work->dq = take(&scratch, strip * work->q.wide);
     work->lse = take(&scratch, strip);
     work->delta = take(&scratch, strip);
-    work->kt = take(&scratch, PANEL * work->depth);
-    work->vt = take(&scratch, PANEL * work->depth);
-    work->k = take(&scratch, PANEL / PRODUCT_STEP * work->wide);
+    work->kt = take(&scratch, PANEL * work->q.depth);
+    work->vt = take(&scratch, PANEL * work->v.depth);
+    work->k = take(&scratch, PANEL / PRODUCT_STEP * work->q.wide);
     work->p = take(&scratch, BLOCK * PANEL);
     work->ds = take(&scratch, BLOCK * PANEL);
 #if defined(__AVX512BF16__)
-    work->q_across = take(&scratch, strip / 2 * work->across);
-    work->dout_across = take(&scratch, strip / 2 * work->across);
+    work->q_across = take(&scratch, strip / 2 * work->q.across);
+    work->dout_across = take(&scratch, strip / 2 * work->v.across);
     work->p_across = take(&scratch, BLOCK / 2 * PANEL);
     work->ds_across = take(&scratch, BLOCK / 2 * PANEL);
     work->ds_along = take(&scratch, BLOCK * PANEL / 2);
 #else
-    work->q_across = work->q;
+    work->q_across = work->q_rows;
     work->dout_across = work->dout;
     work->p_across = work->p;
     work->ds_across = work->ds_along = work->ds;
-    work->wide_rows = take(&scratch, element_scratch(work->dim));
+    work->wide_rows = take(&scratch, element_scratch(work->q.dim > work->v.dim ? work->q.dim : work->v.dim));
 #endif
     return scratch;
 }
@@ -139,39 +144,42 @@ static float *lay_out(struct work *work, float *scratch)
 #if defined(__AVX512BF16__)
 
 /* Rows of q or dout of the strip, as pairs along them and across them. */
-static void load_rows(const struct work *work, product_type *along, product_type *across, const element *from)
+static void load_rows(const struct work *work, product_type *along, product_type *across, const element *from,
+                      int64_t stride, const struct width *of)
 {
-    int64_t width = work->depth * PRODUCT_STEP;
+    int64_t width = of->depth * PRODUCT_STEP;
 
     for (int64_t r = 0; r < work->rows; r++) {
         along[(r + 1) * width - 1] = 0; /* of an odd head */
-        memcpy(along + r * width, from + r * work->q_stride, (size_t)work->dim * sizeof *from);
+        memcpy(along + r * width, from + r * stride, (size_t)of->dim * sizeof *from);
     }
     for (int64_t r = 0; r < work->rows; r += 2) {
-        const element *low = from + r * work->q_stride, *high = r + 1 < work->rows ? low + work->q_stride : NULL;
+        const element *low = from + r * stride, *high = r + 1 < work->rows ? low + stride : NULL;
 
-        for (int64_t e = 0; e < work->dim; e += VP_LANES)
-            vp_store(across + r * work->across + e * PRODUCT_STEP, interleave(low, high, e, work->dim - e));
+        for (int64_t e = 0; e < of->dim; e += VP_LANES)
+            vp_store(across + r * of->across + e * PRODUCT_STEP, interleave(low, high, e, of->dim - e));
     }
 }
 
 /* Keys beyond the sequence are 0; the mask hides them. */
 static void load_panel(struct work *work, int64_t key, int64_t keys)
 {
-    const element *k = work->head->k + key * work->k_stride, *v = work->head->v + key * work->k_stride;
+    const element *k = work->head->k + key * work->k_stride, *v = work->head->v + key * work->v_stride;
 
     for (int64_t j = 0; j < PANEL; j += EIGHT) {
-        int64_t at = j < keys ? j * work->k_stride : 0;
+        int64_t row = j < keys ? j : 0;
 
-        pack_eight_rows(work->kt + j * PRODUCT_STEP, PANEL, k + at, work->k_stride, keys - j, work->dim);
-        pack_eight_rows(work->vt + j * PRODUCT_STEP, PANEL, v + at, work->k_stride, keys - j, work->dim);
+        pack_eight_rows(work->kt + j * PRODUCT_STEP, PANEL, k + row * work->k_stride, work->k_stride, keys - j,
+                        work->q.dim);
+        pack_eight_rows(work->vt + j * PRODUCT_STEP, PANEL, v + row * work->v_stride, work->v_stride, keys - j,
+                        work->v.dim);
     }
     for (int64_t j = 0; j < PANEL; j += 2) {
         const element *low = j < keys ? k + j * work->k_stride : NULL;
         const element *high = j + 1 < keys ? k + (j + 1) * work->k_stride : NULL;
 
-        for (int64_t e = 0; e < work->dim; e += VP_LANES)
-            vp_store(work->k + j * work->wide + e * PRODUCT_STEP, interleave(low, high, e, work->dim - e));
+        for (int64_t e = 0; e < work->q.dim; e += VP_LANES)
+            vp_store(work->k + j * work->q.wide + e * PRODUCT_STEP, interleave(low, high, e, work->q.dim - e));
     }
 }
 
@@ -202,31 +210,32 @@ static void pack_block(struct work *work, int64_t n, int nv)
 #else
 
 /* Rows of q or dout of the strip. */
-static void load_rows(const struct work *work, product_type *along, product_type *across, const element *from)
+static void load_rows(const struct work *work, product_type *along, product_type *across, const element *from,
+                      int64_t stride, const struct width *of)
 {
     (void)across;
     for (int64_t r = 0; r < work->rows; r++)
-        copy_floats(along + r * work->dim, from + r * work->q_stride, work->dim);
+        copy_floats(along + r * of->dim, from + r * stride, of->dim);
 }
 
 /* Keys beyond the sequence are 0; the mask hides them. */
 static void load_panel(struct work *work, int64_t key, int64_t keys)
 {
-    int64_t stride = work->k_stride;
-    const element *k = work->head->k + key * stride, *v = work->head->v + key * stride;
+    int64_t stride = work->k_stride, dim = work->q.dim, wide = work->q.wide;
+    const element *k = work->head->k + key * stride, *v = work->head->v + key * work->v_stride;
     vf factor = vf_set(work->scale * LOG2_E);
 
     if (keys < PANEL) {
-        memset(work->kt, 0, (size_t)(PANEL * work->dim) * sizeof(float));
-        memset(work->vt, 0, (size_t)(PANEL * work->dim) * sizeof(float));
+        memset(work->kt, 0, (size_t)(PANEL * dim) * sizeof(float));
+        memset(work->vt, 0, (size_t)(PANEL * work->v.dim) * sizeof(float));
     }
-    if (keys < PANEL || work->wide > work->dim)
-        memset(work->k, 0, (size_t)(PANEL * work->wide) * sizeof(float));
-    transpose_floats(work->kt, work->wide_rows, k, stride, keys, work->dim);
-    transpose_floats(work->vt, work->wide_rows, v, stride, keys, work->dim);
+    if (keys < PANEL || wide > dim)
+        memset(work->k, 0, (size_t)(PANEL * wide) * sizeof(float));
+    transpose_floats(work->kt, work->wide_rows, k, stride, keys, dim);
+    transpose_floats(work->vt, work->wide_rows, v, work->v_stride, keys, work->v.dim);
     for (int64_t j = 0; j < keys; j++)
-        copy_floats(work->k + j * work->wide, k + j * stride, work->dim);
-    for (int64_t i = 0; i < work->dim * PANEL; i += VF_LANES)
+        copy_floats(work->k + j * wide, k + j * stride, dim);
+    for (int64_t i = 0; i < dim * PANEL; i += VF_LANES)
         vf_store(work->kt + i, vf_mul(factor, vf_load(work->kt + i)));
 }
 
@@ -246,25 +255,25 @@ VF_INLINE void pack_block(struct work *work, int64_t n, int nv)
 static void load_strip(struct work *work)
 {
     const element_grads *head = work->head;
-    int64_t first = work->row * work->q_stride;
+    int64_t first = work->row * work->o_stride, dim = work->v.dim;
 
-    load_rows(work, work->q, work->q_across, head->q + first);
-    load_rows(work, work->dout, work->dout_across, head->dout + first);
+    load_rows(work, work->q_rows, work->q_across, head->q + work->row * work->q_stride, work->q_stride, &work->q);
+    load_rows(work, work->dout, work->dout_across, head->dout + first, work->o_stride, &work->v);
     for (int64_t r = 0; r < work->rows; r++) {
-        int64_t at = first + r * work->q_stride, e = 0;
+        int64_t at = first + r * work->o_stride, e = 0;
         vf sum = vf_zero();
 
-        for (; e + VF_LANES <= work->dim; e += VF_LANES)
+        for (; e + VF_LANES <= dim; e += VF_LANES)
             sum = vf_fma(element_load(head->dout + at + e), element_load(head->o + at + e), sum);
-        if (e < work->dim) {
-            int64_t n = work->dim - e;
+        if (e < dim) {
+            int64_t n = dim - e;
 
             sum = vf_fma(element_load_n(head->dout + at + e, n), element_load_n(head->o + at + e, n), sum);
         }
         work->delta[r] = vf_sum(sum);
         work->lse[r] = head->lse[(work->row + r) * work->lse_stride] * LOG2_E;
     }
-    memset(work->dq, 0, (size_t)(work->rows * work->wide) * sizeof(float));
+    memset(work->dq, 0, (size_t)(work->rows * work->q.wide) * sizeof(float));
 }
 
 /* Row r of the block sees all nv vectors of keys, or, in the square at the end of vector nv - 1, its
@@ -296,23 +305,24 @@ static void softmax(struct work *work, int64_t key, int64_t first, int64_t n, in
 /* Rows first..first + n - 1 of the strip, n <= BLOCK, against the first nv vectors of the panel. */
 static void block(struct work *work, int64_t panel, int64_t key, int64_t first, int64_t n, int nv, bool diagonal)
 {
-    int64_t dim = work->dim, depth = work->depth, across = work->across, vectors = work->wide / VF_LANES;
-    int64_t pairs = (n + PRODUCT_STEP - 1) / PRODUCT_STEP;
-    const product_type *q = work->q + first * depth * PRODUCT_STEP, *dout = work->dout + first * depth * PRODUCT_STEP;
+    const struct width *wq = &work->q, *wv = &work->v;
+    int64_t vectors = wq->wide / VF_LANES, pairs = (n + PRODUCT_STEP - 1) / PRODUCT_STEP;
+    const product_type *q = work->q_rows + first * wq->depth * PRODUCT_STEP;
+    const product_type *dout = work->dout + first * wv->depth * PRODUCT_STEP;
 
-    product_rows(work->p, PANEL, q, depth, work->kt, PANEL, n, nv, depth);
-    product_rows(work->ds, PANEL, dout, depth, work->vt, PANEL, n, nv, depth);
+    product_rows(work->p, PANEL, q, wq->depth, work->kt, PANEL, n, nv, wq->depth);
+    product_rows(work->ds, PANEL, dout, wv->depth, work->vt, PANEL, n, nv, wv->depth);
     softmax(work, key, first, n, nv, diagonal);
     pack_block(work, n, nv);
-    product_columns_add(work->dvt + panel * dim * PANEL, PANEL, work->dout_across + first * across, across,
-                        work->p_across, PANEL, dim, nv, pairs);
-    product_columns_add(work->dkt + panel * dim * PANEL, PANEL, work->q_across + first * across, across,
-                        work->ds_across, PANEL, dim, nv, pairs);
+    product_columns_add(work->dvt + panel * wv->dim * PANEL, PANEL, work->dout_across + first * wv->across, wv->across,
+                        work->p_across, PANEL, wv->dim, nv, pairs);
+    product_columns_add(work->dkt + panel * wq->dim * PANEL, PANEL, work->q_across + first * wq->across, wq->across,
+                        work->ds_across, PANEL, wq->dim, nv, pairs);
     for (int64_t v = 0; v < vectors;) {
         int64_t left = vectors - v, some = left == 4 ? 2 : left < PRODUCT_VECTORS ? left : PRODUCT_VECTORS;
 
-        product_rows_add(work->dq + first * work->wide + v * VF_LANES, work->wide, work->ds_along, PANEL / PRODUCT_STEP,
-                         work->k + v * VF_LANES * PRODUCT_STEP, work->wide, n, (int)some, nv * VF_LANES / PRODUCT_STEP);
+        product_rows_add(work->dq + first * wq->wide + v * VF_LANES, wq->wide, work->ds_along, PANEL / PRODUCT_STEP,
+                         work->k + v * VF_LANES * PRODUCT_STEP, wq->wide, n, (int)some, nv * VF_LANES / PRODUCT_STEP);
         v += some;
     }
 }
@@ -358,55 +368,61 @@ static void head_bwd(struct work *work, int64_t first_key, int64_t keys)
         }
         for (int64_t r = 0; r < work->rows; r++) {
             float *to = work->head->dq + (work->row + r) * work->q_stride;
-            const float *dq = work->dq + r * work->wide;
+            const float *dq = work->dq + r * work->q.wide;
 
-            for (int64_t e = 0; e < work->dim; e += VF_LANES)
-                vf_store_n(to + e, vf_mul(vf_set(work->scale), vf_load(dq + e)), work->dim - e);
+            for (int64_t e = 0; e < work->q.dim; e += VF_LANES)
+                vf_store_n(to + e, vf_mul(vf_set(work->scale), vf_load(dq + e)), work->q.dim - e);
         }
     }
 }
 
 /* Sums of the panels, times factor, into rows of keys. */
-static void store_keys(const struct work *work, float *to, float *sums, int64_t keys, float factor)
+static void store_keys(float *to, int64_t stride, float *sums, int64_t dim, int64_t keys, float factor)
 {
     for (int64_t j = 0; j < keys; j += PANEL) {
-        float *panel = sums + j * work->dim;
+        float *panel = sums + j * dim;
 
-        for (int64_t i = 0; i < work->dim * PANEL; i += VF_LANES)
+        for (int64_t i = 0; i < dim * PANEL; i += VF_LANES)
             vf_store(panel + i, vf_mul(vf_set(factor), vf_load(panel + i)));
-        transpose(to + j * work->k_stride, work->k_stride, panel, PANEL, work->dim,
-                  keys - j < PANEL ? keys - j : PANEL);
+        transpose(to + j * stride, stride, panel, PANEL, dim, keys - j < PANEL ? keys - j : PANEL);
     }
+}
+
+static struct width width_of(int64_t dim)
+{
+    int64_t wide = (dim + VF_LANES - 1) / VF_LANES * VF_LANES;
+
+    return (struct width){dim, wide, (dim + PRODUCT_STEP - 1) / PRODUCT_STEP, PRODUCT_STEP == 1 ? dim : wide};
 }
 
 void TT_TYPED(tt_attention_bwd)(const element_grads *group, const struct tt_attention_shape *shape, int64_t heads,
                                 int64_t first_key, int64_t keys, float *scratch)
 {
     element_grads head = *group;
-    int64_t dim = shape->head_dim, panels = (keys + PANEL - 1) / PANEL;
+    int64_t dim = shape->head_dim, v_dim = tt_attention_value_dim(shape), panels = (keys + PANEL - 1) / PANEL;
     struct work work = {.head = &head,
-                        .dim = dim,
-                        .wide = (dim + VF_LANES - 1) / VF_LANES * VF_LANES,
-                        .depth = (dim + PRODUCT_STEP - 1) / PRODUCT_STEP,
+                        .q = width_of(dim),
+                        .v = width_of(v_dim),
                         .q_stride = shape->heads * dim,
                         .k_stride = shape->kv_heads * dim,
+                        .o_stride = shape->heads * v_dim,
+                        .v_stride = shape->kv_heads * v_dim,
                         .lse_stride = shape->heads,
                         .seq_len = shape->seq_len,
                         .shape = shape,
-                        .scale = 1.0F / sqrtf((float)dim)};
+                        .scale = tt_attention_scale(shape)};
 
-    work.across = PRODUCT_STEP == 1 ? dim : work.wide;
     work.dkt = lay_out(&work, scratch);
     work.dvt = work.dkt + panels * dim * PANEL;
-    memset(work.dkt, 0, (size_t)(2 * panels * dim * PANEL) * sizeof(float));
+    memset(work.dkt, 0, (size_t)(panels * (dim + v_dim) * PANEL) * sizeof(float));
     for (int64_t h = 0; h < heads; h++) {
         head_bwd(&work, first_key, keys);
         head.dq += dim;
-        head.dout += dim;
+        head.dout += v_dim;
         head.q += dim;
-        head.o += dim;
+        head.o += v_dim;
         head.lse += 1;
     }
-    store_keys(&work, group->dk + first_key * work.k_stride, work.dkt, keys, work.scale);
-    store_keys(&work, group->dv + first_key * work.k_stride, work.dvt, keys, 1.0F);
+    store_keys(group->dk + first_key * work.k_stride, work.k_stride, work.dkt, dim, keys, work.scale);
+    store_keys(group->dv + first_key * work.v_stride, work.v_stride, work.dvt, v_dim, keys, 1.0F);
 }

@@ -18,12 +18,13 @@ struct work {
 static void load_queries(struct panel *panel, const tt_bf16 *q, int64_t q_stride)
 {
     for (int64_t r = 0; r < PANEL; r += EIGHT)
-        pack_eight_rows(panel->qt + r * PRODUCT_STEP, PANEL, q + r * q_stride, q_stride, panel->rows - r, panel->dim);
+        pack_eight_rows(panel->qt + r * PRODUCT_STEP, PANEL, q + r * q_stride, q_stride, panel->rows - r,
+                        panel->key_dim);
 }
 
 static const tt_bf16 *load_keys(struct work *work, const tt_bf16 *k, int64_t keys)
 {
-    int64_t dim = work->panel.dim, row = work->panel.depth * PRODUCT_STEP;
+    int64_t dim = work->panel.key_dim, row = work->panel.depth * PRODUCT_STEP;
 
     if (row == dim)
         return k;
@@ -36,10 +37,10 @@ static const tt_bf16 *load_keys(struct work *work, const tt_bf16 *k, int64_t key
 
 static const tt_bf16 *load_values(struct work *work, const tt_bf16 *v, int64_t keys)
 {
-    int64_t dim = work->panel.dim;
+    int64_t dim = work->panel.dim, stride = tt_attention_value_stride(work->panel.shape);
 
     for (int64_t j = 0; j < keys; j += 2) {
-        const tt_bf16 *low = v + j * dim, *high = j + 1 < keys ? low + dim : NULL;
+        const tt_bf16 *low = v + j * stride, *high = j + 1 < keys ? low + stride : NULL;
 
         for (int64_t e = 0; e < dim; e += VP_LANES)
             vp_store(work->v + j * work->panel.v_step + e * PRODUCT_STEP, interleave(low, high, e, dim - e));
@@ -78,11 +79,14 @@ void TT_ISA(tt_attention_fwd_bf16)(tt_bf16 *o, float *lse, const tt_bf16 *q, con
                                    float *scratch)
 {
     int64_t dim = shape->head_dim, q_stride = shape->heads * dim, end = first_row + rows;
+    int64_t width = tt_attention_value_dim(shape), o_stride = shape->heads * width;
+    int64_t v_stride = tt_attention_value_stride(shape);
     struct work work = {.panel = {.shape = shape,
-                                  .dim = dim,
+                                  .dim = width,
+                                  .key_dim = dim,
                                   .depth = (dim + 1) / 2,
-                                  .v_step = (dim + VP_LANES - 1) / VP_LANES * VP_LANES,
-                                  .scale = LOG2_E / sqrtf((float)dim)}};
+                                  .v_step = (width + VP_LANES - 1) / VP_LANES * VP_LANES,
+                                  .scale = score_scale(shape)}};
     struct panel *panel = &work.panel;
 
     lay_out(&work, scratch);
@@ -93,12 +97,12 @@ void TT_ISA(tt_attention_fwd_bf16)(tt_bf16 *o, float *lse, const tt_bf16 *q, con
         for (int64_t key = panel->first_key; key < panel->row; key += KEYS) {
             int64_t keys = panel->row - key < KEYS ? panel->row - key : KEYS;
 
-            block_below(panel, load_keys(&work, k + key * dim, keys), load_values(&work, v + key * dim, keys), key,
+            block_below(panel, load_keys(&work, k + key * dim, keys), load_values(&work, v + key * v_stride, keys), key,
                         keys);
         }
         block_diagonal(panel, load_keys(&work, k + panel->row * dim, panel->rows),
-                       load_values(&work, v + panel->row * dim, panel->rows));
+                       load_values(&work, v + panel->row * v_stride, panel->rows));
         panel_end(panel, lse + panel->row * shape->heads, shape->heads);
-        store_rows(&work, o + panel->row * q_stride, q_stride);
+        store_rows(&work, o + panel->row * o_stride, o_stride);
     }
 }

@@ -8,7 +8,7 @@
  *
  * The lanes of a vector are query rows: a panel is PANEL rows of a head. With q transposed once per panel, both
  * products read k and v one element at a time, and maximum, sum and rescaling need no operation across lanes. A block
- * of keys goes through scores^T = k q^T, weights^T = 2^(scores - maximum), o^T += v^T weights^T; 1/sqrt(E) and log2(e)
+ * of keys goes through scores^T = k q^T, weights^T = 2^(scores - maximum), o^T += v^T weights^T; the scale and log2(e)
  * are multiplied into q, or into the scores of bfloat16. Keys beyond a vector's last row are not visited, nor those
  * before the documents of all rows; only the square on the diagonal is masked, and keys before the last row's document.
  */
@@ -22,12 +22,19 @@ _Static_assert(PANEL <= TT_ATTENTION_PANEL && TT_ATTENTION_ROWS % PANEL == 0, "s
 
 static const float LOG2_E = 0x1.715476p+0F, LN_2 = 0x1.62e430p-1F;
 
+/* Of scores in powers of 2. */
+VF_INLINE float score_scale(const struct tt_attention_shape *shape)
+{
+    return shape->scale > 0.0F ? LOG2_E * shape->scale : LOG2_E / sqrtf((float)shape->head_dim);
+}
+
 struct panel {
     const struct tt_attention_shape *shape;
-    int64_t row, rows; /* of the sequence; rows <= PANEL */
-    int64_t first_key; /* that the panel's first row sees */
-    int64_t dim;
-    int64_t depth;                 /* dim, or pairs of it: elements of a row of k */
+    int64_t row, rows;             /* of the sequence; rows <= PANEL */
+    int64_t first_key;             /* that the panel's first row sees */
+    int64_t dim;                   /* of v and o */
+    int64_t key_dim;               /* of q and k */
+    int64_t depth;                 /* key_dim, or pairs of it: elements of a row of k */
     int64_t v_step;                /* elements of a row of v */
     float scale;                   /* of the scores of bfloat16 */
     product_type *qt;              /* (depth, PANEL) */

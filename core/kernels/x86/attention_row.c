@@ -45,14 +45,14 @@ VF_INLINE void softmax(float *s, int64_t n, float scale)
 }
 
 /* Adds rows of v times their weights to sums: `vectors` vectors, or at most n elements. */
-VF_INLINE void add_some(float *sums, const float *weights, const element *v, int64_t keys, int64_t dim, int vectors,
+VF_INLINE void add_some(float *sums, const float *weights, const element *v, int64_t keys, int64_t stride, int vectors,
                         int64_t n)
 {
     vf sum[VECTORS];
 
     for (int i = 0; i < vectors; i++)
         sum[i] = vf_load_n(sums + i * VF_LANES, n - i * VF_LANES);
-    for (int64_t j = 0; j < keys; j++, v += dim) {
+    for (int64_t j = 0; j < keys; j++, v += stride) {
         vf weight = vf_set(weights[j]);
 
         for (int i = 0; i < vectors; i++)
@@ -62,14 +62,14 @@ VF_INLINE void add_some(float *sums, const float *weights, const element *v, int
         vf_store_n(sums + i * VF_LANES, sum[i], n - i * VF_LANES);
 }
 
-static void add_rows(float *sums, const float *weights, const element *v, int64_t keys, int64_t dim)
+static void add_rows(float *sums, const float *weights, const element *v, int64_t keys, int64_t stride, int64_t dim)
 {
     int64_t e = 0;
 
     for (; e + VECTORS * VF_LANES <= dim; e += VECTORS * VF_LANES)
-        add_some(sums + e, weights, v + e, keys, dim, VECTORS, VECTORS * VF_LANES);
+        add_some(sums + e, weights, v + e, keys, stride, VECTORS, VECTORS * VF_LANES);
     for (; e < dim; e += VF_LANES)
-        add_some(sums + e, weights, v + e, keys, dim, 1, dim - e);
+        add_some(sums + e, weights, v + e, keys, stride, 1, dim - e);
 }
 
 /* Scratch: a row of scores per query head, and their rows of o as floats. */
@@ -77,18 +77,19 @@ void TT_TYPED(tt_attention_row)(element *o, const element *q, const element *k, 
                                 const struct tt_attention_shape *shape, int64_t keys, float *scratch)
 {
     int64_t heads = shape->heads / shape->kv_heads, dim = shape->head_dim;
+    int64_t width = tt_attention_value_dim(shape), stride = tt_attention_value_stride(shape);
     float *sums = scratch + heads * keys;
 
     for (int64_t j = 0; j < keys; j += KEYS)
         for (int64_t h = 0; h < heads; h++)
             TT_TYPED(tt_gemv)(scratch + h * keys + j, k + j * dim, q + h * dim, block(keys - j), dim);
     for (int64_t h = 0; h < heads; h++)
-        softmax(scratch + h * keys, keys, 1.0F / sqrtf((float)dim));
-    for (int64_t i = 0; i < heads * dim; i += VF_LANES)
-        vf_store_n(sums + i, vf_zero(), heads * dim - i);
+        softmax(scratch + h * keys, keys, tt_attention_scale(shape));
+    for (int64_t i = 0; i < heads * width; i += VF_LANES)
+        vf_store_n(sums + i, vf_zero(), heads * width - i);
     for (int64_t j = 0; j < keys; j += KEYS)
         for (int64_t h = 0; h < heads; h++)
-            add_rows(sums + h * dim, scratch + h * keys + j, v + j * dim, block(keys - j), dim);
-    for (int64_t i = 0; i < heads * dim; i += VF_LANES)
-        element_store_n(o + i, vf_load_n(sums + i, heads * dim - i), heads * dim - i);
+            add_rows(sums + h * width, scratch + h * keys + j, v + j * stride, block(keys - j), stride, width);
+    for (int64_t i = 0; i < heads * width; i += VF_LANES)
+        element_store_n(o + i, vf_load_n(sums + i, heads * width - i), heads * width - i);
 }

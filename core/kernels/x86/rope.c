@@ -2,6 +2,8 @@
  *
  * RoPE in AVX2 or AVX-512.
  */
+#include <string.h>
+
 #include "core/kernels/x86/element.h"
 #include "core/kernels/x86/x86.h"
 
@@ -88,17 +90,19 @@ VF_INLINE void rotate_halves(element *y, const element *x, const float *angle, i
 void TT_TYPED(tt_rope)(element *y, const element *x, const float *table, const struct tt_rope_shape *shape,
                        int64_t first_row, int64_t rows)
 {
-    int64_t dim = shape->head_dim;
+    int64_t first = shape->unrotated, dim = shape->head_dim - first;
     vf sign = vf_set(shape->inverse ? -1.0F : 1.0F);
 
     for (int64_t r = first_row; r < first_row + rows; r++) {
         const float *angle = table + tt_rope_position(shape, r) * dim;
 
-        for (int64_t head = 0; head < shape->heads; head++, x += dim, y += dim) {
+        for (int64_t head = 0; head < shape->heads; head++, x += shape->head_dim, y += shape->head_dim) {
+            if (y != x && first > 0)
+                memcpy(y, x, (size_t)first * sizeof *y);
             if (shape->rotate_half) {
-                rotate_halves(y, x, angle, dim / 2, sign);
+                rotate_halves(y + first, x + first, angle, dim / 2, sign);
             } else {
-                rotate_pairs(y, x, angle, dim, sign);
+                rotate_pairs(y + first, x + first, angle, dim, sign);
             }
         }
     }
