@@ -313,15 +313,6 @@ static void tensor_without_muon(const struct tt_config *cfg, struct tt_text *why
                          "data_parallel_shard_degree or pipeline_parallel_degree, or set optimizer.name=AdamW");
 }
 
-static void tensor_without_adapters(const struct tt_config *cfg, struct tt_text *why)
-{
-    if ((cfg->parallelism.tensor_parallel_degree > 1 || cfg->parallelism.exact_tensor_parallel_degree > 1) &&
-        cfg->lora.rank > 0)
-        tt_text_add(why,
-                    "tensor parallelism does not divide low-rank adapters\nhelp: use "
-                    "data_parallel_shard_degree or pipeline_parallel_degree, or train all weights with lora.rank=0");
-}
-
 static bool shares_sequences(const struct tt_config *cfg)
 {
     return cfg->parallelism.context_parallel_degree > 1 || cfg->parallelism.exact_context_parallel_degree > 1;
@@ -381,8 +372,6 @@ static const struct {
     {context_without_documents,
      {"parallelism.context_parallel_degree", "parallelism.exact_context_parallel_degree", "training.document_mask"}},
     {tensor_without_muon, {"parallelism.tensor_parallel_degree", "optimizer.name"}},
-    {tensor_without_adapters,
-     {"parallelism.tensor_parallel_degree", "parallelism.exact_tensor_parallel_degree", "lora.rank"}},
 };
 
 static const struct {

@@ -41,6 +41,8 @@ static const struct form forms[] = {
     {TT_OP_LAYERNORM, {ROWS, WHOLE, WHOLE}, ROWS, TT_CUT_ROWS, true},
     {TT_OP_LINEAR, {WHOLE, ROWS}, COLUMNS, TT_CUT_OUT, false},
     {TT_OP_LINEAR, {COLUMNS, COLUMNS}, TERM, TT_CUT_IN, false},
+    {TT_OP_LINEAR, {ROWS, WHOLE}, ROWS, TT_CUT_ROWS, true}, /* of an adapter: what it narrows, or widens, is in rows */
+    {TT_OP_SCALE, {ROWS}, ROWS, 0, false},
     {TT_OP_BIAS, {ROWS, WHOLE}, ROWS, TT_CUT_ROWS, true},
     {TT_OP_BIAS, {COLUMNS, ROWS}, COLUMNS, 0, false},
     {TT_OP_ROPE, {COLUMNS, WHOLE, WHOLE}, COLUMNS, 0, false},
@@ -48,7 +50,8 @@ static const struct form forms[] = {
     {TT_OP_GELU, {COLUMNS}, COLUMNS, 0, false},
     {TT_OP_SWIGLU, {COLUMNS, COLUMNS}, COLUMNS, 0, false},
     {TT_OP_ADD, {ROWS, ROWS}, ROWS, 0, false},
-    {TT_OP_REORDER, {COLUMNS}, COLUMNS, 0, false}, /* these two change the sequences of whole heads */
+    {TT_OP_ADD, {COLUMNS, COLUMNS}, COLUMNS, 0, false}, /* a product and that of its adapter */
+    {TT_OP_REORDER, {COLUMNS}, COLUMNS, 0, false},      /* these two change the sequences of whole heads */
     {TT_OP_SWAP_BLOCKS, {COLUMNS}, COLUMNS, 0, false},
     {TT_OP_HEAD_LOSS, {WHOLE, ROWS, WHOLE}, WHOLE, TT_CUT_OUT, true},
 };
@@ -151,18 +154,50 @@ out:
     return rc;
 }
 
+/* Whether a product reads a value in rows, which others read whole. */
+static bool is_read_in_rows(const struct pass *p, int id)
+{
+    for (int n = 0; n < p->whole->n_nodes; n++) {
+        const struct tt_node *node = &p->whole->nodes[n];
+
+        if (node->op == TT_OP_LINEAR && node->in[0] == id && p->whole->values[node->in[1]].tp == TT_TP_WHOLE)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * A rank alone gathers nothing. But where others do, the gradient of what they gather is a sum over grains, to which
+ * other gradients are added afterwards. So that it is one here too, its readers get a copy.
+ */
+static int copy_apart(struct pass *p, struct copy *copy)
+{
+    const struct tt_attr exactly = {.scale = 1.0F};
+    struct tt_node node = {
+        .op = TT_OP_SCALE, .block = p->graph->block, .n_in = 1, .in = {copy->value}, .attr = exactly};
+    char *name = tt_format("%s.copied", p->graph->values[copy->value].name);
+    int rc = 0;
+
+    TT_TRY(tt_graph_try_node(p->graph, &node, name));
+    copy->gathered = tt_graph_out(p->graph, p->graph->n_nodes - 1);
+out:
+    tt_free(name);
+    return rc;
+}
+
 /* The input in the state that a form wants; the form has been chosen so that this is possible. */
 static int bring(struct pass *p, int id, enum state wanted, int *ret_value)
 {
     struct copy *copy = &p->copies[id];
     int rc = 0;
 
-    if (copy->state == wanted || !is_shared(p)) {
+    if (copy->state == wanted ||
+        (!is_shared(p) && (p->graph->values[copy->value].constant || !is_read_in_rows(p, id)))) {
         *ret_value = copy->value;
         return 0;
     }
     if (copy->gathered == TT_NONE)
-        TT_TRY(gather(p, copy));
+        TT_TRY(is_shared(p) ? gather(p, copy) : copy_apart(p, copy));
     *ret_value = copy->gathered;
 out:
     return rc;

@@ -81,11 +81,13 @@ static void add_adapter(struct tt_model *model, struct tt_param of)
     p->init = TT_PARAM_UNIFORM;
     p->low = -bound;
     p->high = bound;
+    p->tp = of.tp == TT_TP_COLUMNS ? TT_TP_COLUMNS : TT_TP_WHOLE; /* the columns of A are those of the weight, */
     p = add(model, &of, "lora_b", "lora_B");
     p->shape[0] = of.shape[0];
     p->shape[1] = model->dims.lora.rank;
     p->init = TT_PARAM_ZEROS;
-    p->hf_transform = of.hf_transform; /* the rows of B are those of the weight */
+    p->tp = of.tp == TT_TP_ROWS ? TT_TP_ROWS : TT_TP_WHOLE; /* and so are the rows of B */
+    p->hf_transform = of.hf_transform;
     p->hf_heads = of.hf_heads;
 }
 

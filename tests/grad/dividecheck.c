@@ -415,6 +415,15 @@ static bool refused(const char *model, const struct tt_model_dims *dims, struct 
         .dim = 48, .n_layers = 2, .n_heads = 16, .n_kv_heads = 8, .head_dim = 8, .ffn_dim = 1536, .vocab_size = 301, \
         .tied = is_tied                                                                                              \
     }
+#define ADAPTED(of_modules)                                                                                          \
+    {                                                                                                                \
+        .dim = 48, .n_layers = 2, .n_heads = 16, .n_kv_heads = 8, .head_dim = 8, .ffn_dim = 1536, .vocab_size = 301, \
+        .lora = {                                                                                                    \
+            .rank = 3,                                                                                               \
+            .alpha = 8.0,                                                                                            \
+            .modules = of_modules                                                                                    \
+        }                                                                                                            \
+    }
 #define GPT2                                                                                                 \
     {                                                                                                        \
         .dim = 64, .n_layers = 2, .n_heads = 8, .n_kv_heads = 8, .head_dim = 8, .vocab_size = 301, .tied = 1 \
@@ -424,7 +433,6 @@ static bool check_refusals(void)
 {
     const struct tt_model_dims heads = {.n_heads = 8, .n_kv_heads = 4, .tied = -1};
     const struct tt_model_dims vocabulary = {.vocab_size = 49, .tied = -1};
-    const struct tt_model_dims adapters = {.lora = {.rank = 4, .alpha = 8.0, .modules = 1}, .tied = -1};
     const struct tt_division eight = {.peers = {TT_AXIS_TP, 2, 0}, .grains = 8};
     const struct tt_division three = {.peers = {TT_AXIS_TP, 2, 0}, .grains = 3};
     bool good = refused("llama3", &heads, (struct tt_divisions){.tp = eight},
@@ -433,7 +441,6 @@ static bool check_refusals(void)
     good = refused("llama3", &vocabulary, (struct tt_divisions){.tp = eight},
                    "49 of 'tok_embeddings.weight' cannot be divided into 8 grains") &&
            good;
-    good = refused("llama3", &adapters, (struct tt_divisions){.tp = eight}, "there is no way to divide linear") && good;
     good = refused("llama3", &heads, (struct tt_divisions){.tp = three}, "3 grains cannot be divided among 2") && good;
     printf("%s - what cannot be divided is refused\n", good ? "ok" : "not ok");
     return good;
@@ -503,6 +510,10 @@ static const struct model_case cases[] = {
     {"llama3 in bfloat16", "llama3", LLAMA(0), false, true, false, TT_RECOMPUTE_NONE, 0.0F},
     {"qwen3, documents, in bfloat16, in shared memory", "qwen3", LLAMA(1), true, true, true, TT_RECOMPUTE_OP, 0.25F},
     {"gpt2 in bfloat16", "gpt2", GPT2, false, true, false, TT_RECOMPUTE_NONE, 0.0F},
+    {"llama3, adapters of all layers", "llama3", ADAPTED(0x7f), false, false, false, TT_RECOMPUTE_NONE, 0.0F},
+    {"llama3, adapters of some layers, in shared memory", "llama3", ADAPTED(0x59), true, false, true, TT_RECOMPUTE_FULL,
+     0.25F},
+    {"qwen3, adapters, in bfloat16", "qwen3", ADAPTED(0x7f), false, true, true, TT_RECOMPUTE_OP, 0.0F},
 };
 
 int main(void)

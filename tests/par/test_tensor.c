@@ -19,7 +19,7 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-enum model { LLAMA, TIED, QWEN, GPT, MODELS };
+enum model { LLAMA, TIED, QWEN, GPT, ADAPTED, SOME_ADAPTED, MODELS };
 
 static struct fixture world;
 static struct tt_model *models[MODELS];
@@ -49,6 +49,11 @@ static int set_up(void **state)
     fixture_open(&world, &(struct fixture_size){.odd_layers = 1, .odd_vocab = 23, .tied_layers = 1, .narrow = true});
     models[LLAMA] = model_of("llama3", "debugmodel", &dims);
     models[QWEN] = model_of("qwen3", "debugmodel", &dims);
+    dims.lora = (struct tt_lora){.rank = 3, .alpha = 6.0, .modules = 0x7f}; /* no degree divides 3 */
+    models[ADAPTED] = model_of("llama3", "debugmodel", &dims);
+    dims.lora.modules = 0x49;
+    models[SOME_ADAPTED] = model_of("qwen3", "debugmodel", &dims);
+    dims.lora = (struct tt_lora){0};
     dims.tied = 1;
     models[TIED] = model_of("llama3", "debugmodel", &dims);
     dims = (struct tt_model_dims){
@@ -61,7 +66,7 @@ static struct train_job job_of(enum model model, int64_t global_batch, int grain
 {
     struct train_job job = train_job_make(models[model], &world.data, global_batch, 1, 8);
 
-    job.steps = 2;
+    job.steps = model >= ADAPTED ? 3 : 2; /* in the first, adapters have no gradient but that of B */
     job.validation_batches = 3;
     job.grains = grains;
     return job;
@@ -90,6 +95,11 @@ static const struct {
     {QWEN, 2, 4, 2, 1, 4, 2, 2, TT_PP_INTERLEAVED_1F1B},
     {TIED, 2, 2, 1, 1, 4, 2, 1, TT_PP_1F1B},
     {GPT, 2, 4, 1, 2, 4, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
+    {ADAPTED, 2, 8, 1, 1, 2, 1, 1, TT_PP_1F1B},
+    {ADAPTED, 4, 4, 2, 1, 1, 1, 1, TT_PP_1F1B},
+    {ADAPTED, 8, 8, 1, 1, 1, 1, 1, TT_PP_1F1B},
+    {SOME_ADAPTED, 2, 2, 2, 2, 2, 1, 1, TT_PP_1F1B},
+    {SOME_ADAPTED, 2, 4, 1, 1, 4, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
 };
 
 static const struct tt_recompute recomputes[] = {
@@ -109,6 +119,7 @@ static void vary(int i, bool bf16, struct train_job *one, struct train_job *job)
     one->z_loss = job->z_loss = i % 3 == 2 ? 0.1 : 0.0;
     one->average_decay = job->average_decay = i % 4 == 1 && !job->shard_dtype ? 0.5 : 0.0;
     one->last_microbatch = job->last_microbatch = i % 5 == 1 && job->pipe <= 1 && job->ranks == job->tensor;
+    job->every_run = i % 3 == 0 && !job->last_microbatch;
     job->recompute = recomputes[i % COUNT(recomputes)];
     job->reshard = reshards[i / 2 % COUNT(reshards)];
     job->wrap = wraps[i % COUNT(wraps)];
