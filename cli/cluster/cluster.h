@@ -32,6 +32,7 @@ struct tt_cluster_view {
     const struct tt_cluster_run *near[3]; /* the nearest of them */
     double near_error[3];
     int n_near;
+    bool planned; /* the memory is that of titan's plan; of the changes only the difference is by formula */
 };
 
 /* What a job needs beyond a configuration of titan. */
@@ -75,6 +76,9 @@ void tt_cluster_print_calibration(const struct tt_cluster_calibration *calibrati
 /** Fills a view for a job; test is the score of the built-in runs, and stays as long as the view. */
 void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_job *job, double usable, double tokens,
                           const struct tt_backtest *test);
+
+/** Replaces the memory by that of titan's plan. */
+void tt_cluster_view_plan(struct tt_cluster_view *view, const struct tt_cluster_memory *memory);
 
 /** "FSDP 64 x TP 8, 2 x 1 sequences, recompute op": a layout in words, into buf of at least 160 bytes; returns buf. */
 char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job *job);

@@ -59,6 +59,13 @@ static int one(struct command *c, int ranks)
     tt_cluster_view_fill(&view, &job, c->usable,
                          c->tokens > 0 ? c->tokens : (double)c->in.cfg->training.steps * tt_cluster_tokens(&job),
                          &c->test);
+    if (tt_cluster_is_planned(&c->in)) {
+        struct tt_cluster_memory memory;
+
+        if ((rc = tt_cluster_plan(&c->in, &job, &memory)) < 0)
+            return rc;
+        tt_cluster_view_plan(&view, &memory);
+    }
     c->any = c->any || view.fit != TT_FIT_NO;
     if (tt_args_has(c->args, "emit"))
         rc = emit(c, &view.layout);

@@ -28,6 +28,16 @@ int tt_cluster_inputs_hardware(struct tt_cluster_inputs *in, const struct tt_arg
 int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *args) TT_MUST_CHECK;
 void tt_cluster_inputs_release(struct tt_cluster_inputs *in);
 
+/** Whether titan itself can plan the job: the stack is titan's, and the model is the configuration's. */
+bool tt_cluster_is_planned(const struct tt_cluster_inputs *in);
+
+/**
+ * The memory of the rank that needs most, as titan's own plan has it. TT_EUSAGE: titan cannot train with the
+ * configuration on so many ranks.
+ */
+int tt_cluster_plan(const struct tt_cluster_inputs *in, const struct tt_cluster_job *job,
+                    struct tt_cluster_memory *ret_memory) TT_MUST_CHECK;
+
 /**
  * Appends a layout as a configuration: form is titan (YAML), torchtitan (TOML) or megatron (flags). The model is that
  * of the inputs. TT_EUSAGE: no such form, one of a trainer that does not work as the stack does, or a model that it

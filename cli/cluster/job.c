@@ -134,6 +134,7 @@ int tt_cluster_batch_of(const struct tt_config *cfg, const struct tt_cluster_bey
                       ? (double)cfg->training.global_batch_size / (job.shard * job.replicate)
                       : (double)cfg->training.local_batch_size;
     job.float8 = beyond->float8;
+    job.float32 = strcmp(beyond->stack->name, "titan") == 0 && cfg->training.mixed_precision_param == TT_DTYPE_FLOAT32;
     job.async_tp = beyond->async_tp;
     job.loss_chunks = beyond->loss_chunks;
     *ret_job = job;

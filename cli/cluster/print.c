@@ -32,6 +32,8 @@ static void print_memory(const struct tt_cluster_view *view)
                  fabs(m->usable - m->total) / gib, m->usable < m->total ? "too much" : "spare");
     if (view->layout.job.pp > 1)
         (void)printf("; stage %d needs most", m->stage);
+    if (view->planned)
+        (void)printf("; as planned by titan");
     (void)printf("\n  state %.1f  gathered %.1f  activations %.1f  logits %.1f  communicators %.1f  context %.1f  "
                  "allocator %.1f\n",
                  m->state / gib, m->buffers / gib, m->activations / gib, m->logits / gib, m->communicators / gib,
@@ -62,8 +64,8 @@ static void print_time(const struct tt_cluster_view *view)
     (void)printf("step          %.3f s (80 %%: %.3f to %.3f)  %.0f tokens/s/device  %.0f TFLOP/s, MFU %.1f %% of %.0f "
                  "TFLOP/s\n ",
                  t->total, t->total * (1 - view->half_width), t->total * (1 + view->half_width),
-                 view->layout.tokens_per_sec, flops / 1e12, 100 * flops / job->machine->number[TT_M_PEAK_BF16].value,
-                 job->machine->number[TT_M_PEAK_BF16].value / 1e12);
+                 view->layout.tokens_per_sec, flops / 1e12, 100 * flops / tt_cluster_peak_flops(job),
+                 tt_cluster_peak_flops(job) / 1e12);
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         if (part[i].sec >= 0.0005 * t->total)
             (void)printf(" %s %.3f ", part[i].name, part[i].sec);

@@ -62,6 +62,18 @@ void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_
         view->half_width *= 1.5;
 }
 
+void tt_cluster_view_plan(struct tt_cluster_view *view, const struct tt_cluster_memory *memory)
+{
+    double more = memory->total - view->layout.memory.total, usable = view->layout.memory.usable;
+
+    view->planned = true;
+    view->layout.memory = *memory;
+    view->layout.memory.usable = usable;
+    view->fit = tt_cluster_fits(&view->layout.memory);
+    for (int i = 0; i < view->n_changes; i++)
+        view->change[i].layout.memory.total += more;
+}
+
 char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job *job)
 {
     static const char *const again[] = {[TT_AGAIN_NONE] = "nothing",

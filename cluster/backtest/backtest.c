@@ -198,7 +198,7 @@ static void score_sweep(struct tt_backtest *t, int first, int end, double *buf)
 
         s->n_oom += run->oom;
         s->n_failed += run->failed;
-        if (!run->failed && tt_cluster_fits(&t->row[i].memory) != TT_FIT_NO &&
+        if (!run->failed && tt_cluster_fits(&t->row[i].memory) == TT_FIT_YES &&
             (fitting < 0 || t->row[i].time.total < t->row[fitting].time.total))
             fitting = i;
         if (run->excluded)

@@ -36,7 +36,7 @@ struct tt_backtest_sweep {
     int n, n_oom, n_failed; /* rows that ran, did not fit, failed otherwise */
     double kendall_tau;
     double pick_over_best; /* measured: the layout with the least predicted time, over the best */
-    double pick_that_fits; /* the same among those that are predicted to fit; NaN: it ran out of memory */
+    double pick_that_fits; /* the same among those that fit with the margin of a search; NaN: it ran out of memory */
     struct tt_score time;
 };
 

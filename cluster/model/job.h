@@ -42,6 +42,7 @@ struct tt_cluster_job {
     double again_layers; /* of TT_AGAIN_LAYERS */
     bool keep_gathered;  /* parameters stay whole from forward to backward */
     bool float8, async_tp;
+    bool float32;           /* products and gathered parameters, as titan's without mixed precision */
     bool unfused_norm;  /* norms are chains of small kernels on whole rows */
     bool float_scores;  /* unfused attention in float32, without a fused softmax */
     double loss_chunks; /* parts in which the loss is computed; 0: one */
@@ -81,6 +82,9 @@ double tt_cluster_tokens(const struct tt_cluster_job *job);
 /** Parameters of the whole model, of one block, and of the embedding (the output has as many if it is not tied). */
 double tt_cluster_params(const struct tt_cluster_shape *shape);
 double tt_cluster_block_params(const struct tt_cluster_shape *shape, bool experts);
+
+/** The device's peak for products in the job's type, in flop/s. */
+double tt_cluster_peak_flops(const struct tt_cluster_job *job);
 
 /** Model flops of a token: 6 per parameter of a product and 12 layers x dim x sequence of attention. */
 double tt_cluster_token_flops(const struct tt_cluster_shape *shape, double seq_len);

@@ -50,9 +50,18 @@ static double rows(const struct tt_cluster_job *job)
 
 /* --- products --- */
 
+/* How much longer products in the job's type take than those in bfloat16. */
+static double slower(const struct tt_cluster_job *job)
+{
+    if (!job->float32)
+        return 1;
+    return machine_number(job, TT_M_PEAK_BF16) * machine_number(job, TT_M_GEMM_SHARE) /
+           (machine_number(job, TT_M_PEAK_F32) * machine_number(job, TT_M_GEMM_F32_SHARE));
+}
+
 static double linear(const struct tt_cluster_job *job, double m, double n, double k, bool backward)
 {
-    double sec = tt_cluster_linear_sec(job->machine, m, n, k, backward) / stack_number(job, TT_S_GEMM);
+    double sec = slower(job) * tt_cluster_linear_sec(job->machine, m, n, k, backward) / stack_number(job, TT_S_GEMM);
 
     if (job->float8) /* quantized operands are faster to multiply and have to be made */
         sec = sec / machine_number(job, TT_M_GEMM_F8_GAIN) + m * (backward ? n : k) * 3.0 / memory_rate(job);
@@ -90,7 +99,7 @@ static double attention(const struct tt_cluster_job *job, bool backward)
     const struct tt_cluster_shape *s = &job->shape;
     int kernel = job->kernel >= 0 ? job->kernel : (int)stack_number(job, TT_S_KERNEL);
     double width = tt_cluster_score_width(s) / job->tp, share = machine_number(job, TT_M_FLASH2), flops, sec;
-    double peak = machine_number(job, TT_M_PEAK_BF16) * machine_number(job, TT_M_CLOCK);
+    double peak = tt_cluster_peak_flops(job) * machine_number(job, TT_M_CLOCK);
 
     flops = 4 * rows(job) * job->seq_len * width;
     if (kernel == 0) { /* both products whole, and the scores through memory */
@@ -218,7 +227,7 @@ void tt_cluster_head(const struct tt_cluster_job *job, struct tt_cluster_work *w
                   tt_cluster_linear_sec(job->machine, m, v, s->dim, true);
 
     *work = (struct tt_cluster_work){
-        .gemm = peak / stack_number(job, TT_S_GEMM),
+        .gemm = slower(job) * peak / stack_number(job, TT_S_GEMM),
         .memory = stack_number(job, TT_S_LOGIT_TRAFFIC) * m * v / memory_rate(job),
     };
 }

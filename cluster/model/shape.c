@@ -16,6 +16,11 @@ double tt_cluster_tokens(const struct tt_cluster_job *job)
     return job->micro_batch * job->n_micro * job->replicate * job->shard * job->seq_len;
 }
 
+double tt_cluster_peak_flops(const struct tt_cluster_job *job)
+{
+    return job->machine->number[job->float32 ? TT_M_PEAK_F32 : TT_M_PEAK_BF16].value;
+}
+
 double tt_cluster_shards(const struct tt_cluster_job *job)
 {
     /* torchtitan shards over context parallelism too; Megatron has copies there */

@@ -66,7 +66,12 @@ static void add_part(const struct tt_cluster_job *job, const struct part *p, dou
     struct tt_cluster_group r = tt_cluster_group(job, p->copies, p->stride * p->shards);
 
     if (p->shards > 1) {
-        *gather += tt_cluster_gather_sec(job, g, (job->float8 ? 1 : 2) * p->params / buckets) * buckets / link;
+        *gather += tt_cluster_gather_sec(job, g,
+                                         (job->float8    ? 1
+                                          : job->float32 ? 4
+                                                         : 2) *
+                                             p->params / buckets) *
+                   buckets / link;
         *scatter += tt_cluster_gather_sec(job, g, wire * p->params / buckets) * buckets / link;
     }
     if (p->copies > 1)

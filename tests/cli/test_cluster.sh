@@ -259,6 +259,24 @@ END
     expect_err "bad.toml:1:"
 }
 
+# The memory of titan's own jobs is that of the plan, to the byte.
+case_jobs_of_titan_are_planned() {
+    run estimate $model_8b --machine spr-8480 --stack titan --ranks 64 --json
+    expect_ok
+    cp out cluster.json
+    check_json out 'j["memory_planned"] and j["fit"] == "fits" and j["machine"] == "spr-8480"' \
+        '5000e9 < j["mfu"] ** -1 * j["model_flops_per_s_per_device"] < 8000e9'
+    run estimate $model_8b --ranks 64 --memory 238GiB --parallelism.threads_per_rank=56 --json
+    expect_ok
+    expect_json 'import json
+row = [r for r in found["rows"] if r["policy"] == "always"][0]
+m = json.load(open("cluster.json"))["jobs"][0]["memory_bytes"]
+assert row["peak_bytes"] == m["state"] + m["gathered"] + m["activations"], (row["peak_bytes"], m)'
+    run estimate $model_8b --machine genoa-9654 --stack titan --ranks 64 --training.mixed_precision_param=bfloat16 --json
+    expect_ok
+    check_json out 'j["step_s"] < json.load(open("cluster.json"))["jobs"][0]["step_s"]'
+}
+
 case_stacks_are_files_too() {
     run estimate --machine h100-sxm --stack torchtitan-compile --save-stack all.json
     expect_ok
