@@ -8,6 +8,7 @@
 
 #include "cli/cli.h"
 #include "cli/cluster/inputs.h"
+#include "cli/cluster/picture.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
@@ -22,6 +23,8 @@ struct command {
     struct tt_backtest test;
     json_t *list; /* with --json */
     bool any;     /* something fits */
+    struct tt_cluster_picture picture;
+    bool alone; /* there is one number of ranks */
 };
 
 static int read_tokens(const struct tt_args *args, double *ret_tokens)
@@ -48,6 +51,42 @@ static int emit(struct command *c, const struct tt_cluster_layout *layout)
     return rc;
 }
 
+/* The layouts of a picture: of one job also what single changes do, and of a search all that it found. */
+static void draw_view(struct command *c, const struct tt_cluster_view *view)
+{
+    char text[200];
+
+    (void)snprintf(text, sizeof text, "%.0f ranks", tt_cluster_devices(&view->layout.job));
+    tt_cluster_picture_point(&c->picture, &view->layout);
+    tt_cluster_picture_bar(&c->picture, c->alone ? "as configured" : text, &view->layout);
+    for (int i = 0; i < view->n_changes && c->alone; i++)
+        tt_cluster_picture_bar(&c->picture, view->change[i].text, &view->change[i].layout);
+}
+
+static void draw_found(struct command *c, const struct tt_cluster_found *found)
+{
+    char text[200];
+
+    if (found->n > 0)
+        tt_cluster_picture_point(&c->picture, &found->layout[0]);
+    for (int i = 0; i < (c->alone ? found->n : found->n > 0); i++)
+        tt_cluster_picture_bar(&c->picture, tt_cluster_layout_text(text, sizeof text, &found->layout[i].job),
+                               &found->layout[i]);
+}
+
+static int save_picture(const struct command *c)
+{
+    char *title;
+    int rc;
+
+    if (!tt_args_has(c->args, "svg"))
+        return 0;
+    title = tt_format("%s on %s, stack %s", c->in.model, c->in.beyond.machine->name, c->in.beyond.stack->name);
+    rc = tt_cluster_picture_save(&c->picture, title, tt_args_last(c->args, "svg"));
+    tt_free(title);
+    return rc;
+}
+
 static int one(struct command *c, int ranks)
 {
     struct tt_cluster_view view = {.model = c->in.model};
@@ -66,6 +105,7 @@ static int one(struct command *c, int ranks)
             return rc;
         tt_cluster_view_plan(&view, &memory);
     }
+    draw_view(c, &view);
     c->any = c->any || view.fit != TT_FIT_NO;
     if (tt_args_has(c->args, "emit"))
         rc = emit(c, &view.layout);
@@ -85,6 +125,7 @@ static int search(struct command *c, int ranks)
     if (rc < 0)
         return rc;
     tt_cluster_search(&job, ranks, c->usable, SHOWN, &found);
+    draw_found(c, &found);
     c->any = c->any || found.n > 0;
     if (tt_args_has(c->args, "emit") && found.n > 0)
         rc = emit(c, &found.layout[0]);
@@ -184,7 +225,9 @@ int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_
     TT_TRY(calibrate(&c, ranks[0]));
     if (saves)
         TT_TRY(save(&c));
+    c.alone = n == 1;
     TT_TRY(all(&c, ranks, n));
+    TT_TRY(save_picture(&c));
     if (c.list) {
         rc = tt_cli_print_json(json_pack("{s:s, s:i, s:o, s:O}", "type",
                                          tt_args_has(args, "search") ? "cluster_search" : "cluster_estimate", "schema",
@@ -197,5 +240,6 @@ out:
     tt_backtest_release(&c.test);
     tt_csv_release(&table);
     tt_cluster_inputs_release(&c.in);
+    tt_cluster_picture_release(&c.picture);
     return rc;
 }

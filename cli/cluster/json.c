@@ -77,6 +77,24 @@ json_t *tt_cluster_parts_json(const struct tt_cluster_time *t)
                      t->optimizer, "noise", t->noise);
 }
 
+/* Bytes of a rank of each stage; null if titan planned the job. */
+static json_t *stages_json(const struct tt_cluster_view *view)
+{
+    json_t *list = json_array();
+
+    if (view->planned) {
+        json_decref(list);
+        return json_null();
+    }
+    for (int i = 0; i < (int)view->layout.job.pp; i++) {
+        struct tt_cluster_memory m;
+
+        tt_cluster_stage_peak(&view->layout.job, i, &m);
+        (void)json_array_append_new(list, json_real(m.total));
+    }
+    return list;
+}
+
 json_t *tt_cluster_json(const struct tt_cluster_view *view)
 {
     const struct tt_cluster_layout *l = &view->layout;
@@ -90,9 +108,9 @@ json_t *tt_cluster_json(const struct tt_cluster_view *view)
                   "step_80_percent_s", l->time.total * (1 - view->half_width), l->time.total * (1 + view->half_width),
                   "parts_s", tt_cluster_parts_json(&l->time), "limited_by", tt_cluster_dominant(&l->time),
                   "model_flops_per_s_per_device", flops, "mfu", flops / tt_cluster_peak_flops(&l->job)));
-    (void)json_object_update_new(o, json_pack("{s:b, s:o, s:o, s:o}", "memory_planned", view->planned, "changes",
-                                              changes_json(view), "run", course_json(&view->course), "evidence",
-                                              evidence_json(view)));
+    (void)json_object_update_new(o, json_pack("{s:b, s:o, s:o, s:o, s:o}", "memory_planned", view->planned,
+                                              "stage_bytes", stages_json(view), "changes", changes_json(view), "run",
+                                              course_json(&view->course), "evidence", evidence_json(view)));
     return o;
 }
 

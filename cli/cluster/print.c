@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "cli/cluster/cluster.h"
+#include "cli/cluster/picture.h"
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 
@@ -24,6 +25,27 @@ static void print_head(const struct tt_cluster_view *view)
                  tt_cluster_tokens(job));
 }
 
+/* The classes of ranks of a pipeline: the first stage, those between, and the last, which has the output. */
+static void print_stages(const struct tt_cluster_view *view)
+{
+    const struct tt_cluster_job *job = &view->layout.job;
+    int last = (int)job->pp - 1;
+
+    if (last < 1 || view->planned)
+        return;
+    (void)printf("  by stage:");
+    for (int i = 0; i <= last; i++) {
+        struct tt_cluster_memory m;
+
+        tt_cluster_stage_peak(job, i, &m);
+        if (i < 2 || i == last)
+            (void)printf("%s stage %d %.1f", i ? "," : "", i, m.total / gib);
+        else if (i == 2)
+            (void)printf(", ...");
+    }
+    (void)printf(" GiB\n");
+}
+
 static void print_memory(const struct tt_cluster_view *view)
 {
     const struct tt_cluster_memory *m = &view->layout.memory;
@@ -38,6 +60,7 @@ static void print_memory(const struct tt_cluster_view *view)
                  "allocator %.1f\n",
                  m->state / gib, m->buffers / gib, m->activations / gib, m->logits / gib, m->communicators / gib,
                  m->context / gib, m->allocator / gib);
+    print_stages(view);
 }
 
 static void print_time(const struct tt_cluster_view *view)
@@ -45,28 +68,15 @@ static void print_time(const struct tt_cluster_view *view)
     const struct tt_cluster_time *t = &view->layout.time;
     const struct tt_cluster_job *job = &view->layout.job;
     double flops = tt_cluster_token_flops(&job->shape, job->seq_len) * view->layout.tokens_per_sec;
-    const struct {
-        const char *name;
-        double sec;
-    } part[] = {{"gemm", t->gemm},
-                {"attention", t->attention},
-                {"memory-bound", t->memory},
-                {"host", t->host},
-                {"tensor exposed", t->tensor},
-                {"context exposed", t->context},
-                {"experts exposed", t->expert},
-                {"data exposed", t->data},
-                {"pipeline messages", t->pipeline},
-                {"bubble", t->bubble},
-                {"optimizer", t->optimizer},
-                {"noise", t->noise}};
+    struct tt_cluster_part part[TT_CLUSTER_PARTS];
 
+    tt_cluster_parts(t, part);
     (void)printf("step          %.3f s (80 %%: %.3f to %.3f)  %.0f tokens/s/device  %.0f TFLOP/s, MFU %.1f %% of %.0f "
                  "TFLOP/s\n ",
                  t->total, t->total * (1 - view->half_width), t->total * (1 + view->half_width),
                  view->layout.tokens_per_sec, flops / 1e12, 100 * flops / tt_cluster_peak_flops(job),
                  tt_cluster_peak_flops(job) / 1e12);
-    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+    for (int i = 0; i < TT_CLUSTER_PARTS; i++)
         if (part[i].sec >= 0.0005 * t->total)
             (void)printf(" %s %.3f ", part[i].name, part[i].sec);
     (void)printf("\n  MFU counts 6 flops a parameter of a product and 12 x layers x width x sequence, without a "

@@ -37,6 +37,7 @@ const struct tt_option tt_estimate_options[] = {
     {"nccl", NULL, "FILE", "with --machine: take rates of links from this output of nccl-tests; may repeat"},
     {"save", NULL, "FILE", "with --machine: write the machine as a file, and do nothing else"},
     {"save_stack", NULL, "FILE", "with --machine: write the stack as a file; with --calibrate, as calibrated"},
+    {"svg", NULL, "FILE", "with --machine: write a picture of how the job scales and what its steps consist of"},
     {"backtest", NULL, NULL,
      "predict measured runs of GPU clusters, those of a table (CSV) or the built-in ones, and print the errors"},
     {"json", NULL, NULL, "print JSON"},
@@ -331,8 +332,8 @@ static json_t *to_json(const struct tt_estimate *e)
 /* Options that mean nothing without --machine. */
 static int check_cluster_options(const struct tt_args *args)
 {
-    static const char *const options[] = {"stack", "search", "emit",       "tokens",     "nccl",
-                                          "save",  "model",  "save_stack", "torchtitan", "calibrate"};
+    static const char *const options[] = {"stack", "search",     "emit",       "tokens", "nccl",     "save",
+                                          "model", "save_stack", "torchtitan", "svg",    "calibrate"};
 
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (tt_args_has(args, options[i]))

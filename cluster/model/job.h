@@ -42,7 +42,7 @@ struct tt_cluster_job {
     double again_layers; /* of TT_AGAIN_LAYERS */
     bool keep_gathered;  /* parameters stay whole from forward to backward */
     bool float8, async_tp;
-    bool float32;           /* products and gathered parameters, as titan's without mixed precision */
+    bool float32;       /* products and gathered parameters, as titan's without mixed precision */
     bool unfused_norm;  /* norms are chains of small kernels on whole rows */
     bool float_scores;  /* unfused attention in float32, without a fused softmax */
     double loss_chunks; /* parts in which the loss is computed; 0: one */
@@ -105,7 +105,8 @@ double tt_cluster_stage_layers(const struct tt_cluster_job *job);
 /** Predicts the time of a step. Pure arithmetic: equal jobs give equal times. */
 void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *ret_time);
 
-/** Predicts the memory of the rank that needs most. */
+/** Predicts the memory of a rank of a stage of the pipeline, from 0; and of the rank that needs most. */
+void tt_cluster_stage_peak(const struct tt_cluster_job *job, int stage, struct tt_cluster_memory *ret_memory);
 void tt_cluster_peak(const struct tt_cluster_job *job, struct tt_cluster_memory *ret_memory);
 
 /** Fits with a margin of max(2 GiB, 4 %): yes; within the margin: tight. */

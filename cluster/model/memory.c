@@ -127,7 +127,7 @@ static double n_communicators(const struct tt_cluster_job *job)
            2 * (job->pp > 1);
 }
 
-static void stage_memory(const struct tt_cluster_job *job, int stage, struct tt_cluster_memory *m)
+void tt_cluster_stage_peak(const struct tt_cluster_job *job, int stage, struct tt_cluster_memory *m)
 {
     double layer, working, rows = job->micro_batch * job->seq_len / job->cp;
     double layers = tt_cluster_stage_layers(job);
@@ -150,11 +150,11 @@ static void stage_memory(const struct tt_cluster_job *job, int stage, struct tt_
 
 void tt_cluster_peak(const struct tt_cluster_job *job, struct tt_cluster_memory *ret_memory)
 {
-    stage_memory(job, 0, ret_memory);
+    tt_cluster_stage_peak(job, 0, ret_memory);
     for (int i = 1; i < (int)job->pp; i++) {
         struct tt_cluster_memory m;
 
-        stage_memory(job, i, &m);
+        tt_cluster_stage_peak(job, i, &m);
         if (m.total > ret_memory->total)
             *ret_memory = m;
     }

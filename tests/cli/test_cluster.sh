@@ -277,6 +277,47 @@ assert row["peak_bytes"] == m["state"] + m["gathered"] + m["activations"], (row[
     check_json out 'j["step_s"] < json.load(open("cluster.json"))["jobs"][0]["step_s"]'
 }
 
+# picture 'PYTHON EXPRESSION'...: each is true for the SVG file p.svg: `tags`, and `titles` of the parts of steps.
+picture() {
+    python3 - "$@" <<'EOF_PYTHON' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
+import sys, xml.dom.minidom
+d = xml.dom.minidom.parse("p.svg")
+tags = [e.tagName for e in d.getElementsByTagName("*")]
+titles = [e.firstChild.data for e in d.getElementsByTagName("title")]
+for expression in sys.argv[1:]:
+    assert eval(expression), expression
+EOF_PYTHON
+}
+
+case_pictures_show_how_jobs_scale_and_what_steps_consist_of() {
+    run estimate $model_8b --machine h100-sxm --ranks 8,64,8192 --svg p.svg --json
+    expect_ok
+    picture 'tags.count("polyline") == 2 and tags.count("circle") == 6' \
+        'sum(t.startswith("gemm ") for t in titles) == 3' 'sum(t.startswith("data exposed ") for t in titles) == 3'
+    check_json out 'abs(sum(float(t.split()[-2]) for t in __import__("re").findall(r"<title>([^<]*)", open("p.svg").read()))
+             / sum(x["step_s"] for x in o["jobs"]) - 1) < 0.01'
+    run estimate $model_8b --machine h100-sxm --ranks 8 --svg p.svg
+    expect_ok
+    picture '"polyline" not in tags and sum(t.startswith("gemm ") for t in titles) > 3'
+    run estimate $model_70b --machine h100-sxm --ranks 256 --search --svg p.svg
+    expect_ok
+    picture 'sum(t.startswith("gemm ") for t in titles) == 10'
+    run estimate $model_8b --machine h100-sxm --ranks 8 --svg missing/p.svg
+    expect_err "missing/p.svg"
+    run estimate $model_8b --ranks 8 --svg p.svg
+    expect_code 2
+    expect_err "--svg needs --machine"
+}
+
+# The classes of ranks of a pipeline: the first holds most microbatches.
+case_every_stage_has_its_memory() {
+    run estimate --config "$TITAN_SOURCE/configs/llama3_405b.yaml" --machine h100-sxm --ranks 1024 --json \
+        --parallelism.tensor_parallel_degree=8 --parallelism.pipeline_parallel_degree=8 --training.local_batch_size=16
+    expect_ok
+    check_json out 'len(j["stage_bytes"]) == 8 and max(j["stage_bytes"]) == j["memory_bytes"]["total"]' \
+        'j["stage_bytes"][1] > j["stage_bytes"][6] and j["memory_bytes"]["stage"] == 0'
+}
+
 case_stacks_are_files_too() {
     run estimate --machine h100-sxm --stack torchtitan-compile --save-stack all.json
     expect_ok
