@@ -327,7 +327,8 @@ case_stacks_are_files_too() {
     cp out file.json
     run estimate $model_8b --machine h100-sxm --stack torchtitan-compile --ranks 64 --json
     check_json out 'j["step_s"] == json.load(open("file.json"))["jobs"][0]["step_s"]'
-    echo '{"type": "stack", "schema": 2, "name": "slow", "base": "torchtitan-compile", "numbers": {"gemm_share": 0.4}}' \
+    echo '{"type": "stack", "schema": 2, "name": "slow", "base": "torchtitan-compile",
+           "numbers": {"gemm_share": 0.4}}' \
         >slow.json
     run estimate $model_8b --machine h100-sxm --stack ./slow.json --ranks 64 --json
     expect_ok
