@@ -272,7 +272,8 @@ case_jobs_of_titan_are_planned() {
 row = [r for r in found["rows"] if r["policy"] == "always"][0]
 m = json.load(open("cluster.json"))["jobs"][0]["memory_bytes"]
 assert row["peak_bytes"] == m["state"] + m["gathered"] + m["activations"], (row["peak_bytes"], m)'
-    run estimate $model_8b --machine genoa-9654 --stack titan --ranks 64 --training.mixed_precision_param=bfloat16 --json
+    run estimate $model_8b --machine genoa-9654 --stack titan --ranks 64 --training.mixed_precision_param=bfloat16 \
+        --json
     expect_ok
     check_json out 'j["step_s"] < json.load(open("cluster.json"))["jobs"][0]["step_s"]'
 }
