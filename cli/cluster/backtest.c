@@ -193,6 +193,83 @@ static json_t *to_json(const struct tt_backtest *t)
     return o;
 }
 
+/* --- the fit --- */
+
+static const char *const fitted_keys[] = {"gemm_share", "attention_share", "link_share"};
+
+/* The shipped and the fitted number of a stack. */
+static bool is_shipped(const struct tt_cluster_fitted *f, int key, double *ret_shipped, double *ret_fitted)
+{
+    static const enum tt_stack_key keys[] = {TT_S_GEMM, TT_S_ATTENTION, TT_S_LINK};
+    const double fitted[] = {f->gemm, f->attention, f->link};
+
+    *ret_shipped = f->stack->number[keys[key]].value;
+    *ret_fitted = fitted[key];
+    return fabs(*ret_shipped - *ret_fitted) < 1e-9;
+}
+
+static json_t *fitted_json(const struct tt_cluster_fitted *f)
+{
+    json_t *o = json_pack("{s:s, s:i, s:s?, s:s?, s:o}", "stack", f->stack->name, "rows", f->rows, "first", f->first,
+                          "last", f->last, "median_error", tt_json_number(f->rows ? f->median : NAN));
+
+    for (int k = 0; k < (f->all_keys ? 3 : 1); k++) {
+        double shipped, fitted;
+        bool same = is_shipped(f, k, &shipped, &fitted);
+
+        (void)json_object_set_new(o, fitted_keys[k],
+                                  json_pack("{s:f, s:f, s:b}", "shipped", shipped, "fitted", fitted, "same", same));
+    }
+    return o;
+}
+
+static void print_fitted(const struct tt_cluster_fitted *f)
+{
+    (void)printf("%-24s %4d", f->stack->name, f->rows);
+    for (int k = 0; k < 3; k++) {
+        double shipped, fitted;
+        bool same = is_shipped(f, k, &shipped, &fitted);
+
+        if (f->rows == 0 || (k > 0 && !f->all_keys))
+            (void)printf(" %15s", "-");
+        else
+            (void)printf(" %6.3f %s %6.3f", shipped, same ? "=" : "!", fitted);
+    }
+    if (f->rows)
+        (void)printf(" %6.1f %%  %s to %s", 100 * f->median, f->first, f->last);
+    (void)printf("\n");
+}
+
+/* Fits every stack again, so that anybody can see where the shipped numbers are from. */
+static int print_fit(const struct tt_args *args, const struct tt_backtest *test)
+{
+    json_t *list = json_array();
+    int n_other = 0;
+
+    if (!tt_args_has(args, "json"))
+        (void)printf("%-24s %4s %15s %15s %15s %8s\n", "stack", "rows", "products", "attention", "link", "median");
+    for (int i = 0; i < tt_cluster_n_stacks; i++) {
+        struct tt_cluster_fitted f;
+
+        tt_backtest_fit(test, &tt_cluster_stacks[i], &f);
+        for (int k = 0; k < (f.all_keys ? 3 : 1); k++) {
+            double shipped, fitted;
+
+            n_other += !is_shipped(&f, k, &shipped, &fitted);
+        }
+        if (tt_args_has(args, "json"))
+            (void)json_array_append_new(list, fitted_json(&f));
+        else
+            print_fitted(&f);
+    }
+    if (tt_args_has(args, "json"))
+        return tt_cli_print_json(
+            json_pack("{s:s, s:i, s:i, s:o}", "type", "backtest_fit", "schema", 1, "differ", n_other, "stacks", list));
+    json_decref(list);
+    (void)printf("\nshipped and fitted numbers: %s\n", n_other ? "they differ where ! is" : "all the same");
+    return 0;
+}
+
 /* --- the command --- */
 
 static int print(const struct tt_args *args, const struct tt_csv *tables, const char *const *where, int n)
@@ -202,7 +279,9 @@ static int print(const struct tt_args *args, const struct tt_csv *tables, const 
 
     if (rc < 0)
         return rc;
-    if (tt_args_has(args, "json"))
+    if (tt_args_has(args, "fit"))
+        rc = print_fit(args, &test);
+    else if (tt_args_has(args, "json"))
         rc = tt_cli_print_json(to_json(&test));
     else {
         print_rows(&test);

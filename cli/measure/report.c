@@ -260,6 +260,34 @@ static json_t *collectives_json(const struct tt_bench *b)
     return rows;
 }
 
+/* What makes the file one of schema 2: the same numbers for a rank, as `titan estimate --machine` reads them. Numbers
+ * that were not measured are those of a built-in machine. */
+static void add_device(const struct tt_bench *b, json_t *o)
+{
+    static const char *const measured[] = {"device.peak_flops.float32",   "device.peak_flops.bfloat16",
+                                           "device.memory.bytes_per_sec", "levels.0.bytes_per_sec",
+                                           "levels.0.base_sec",           "levels.0.step_sec",
+                                           "node.network_bytes_per_sec"};
+    const struct tt_machine *m = &b->machine;
+    double host = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
+    json_t *origin = json_object();
+
+    for (size_t i = 0; i < sizeof measured / sizeof *measured; i++)
+        (void)json_object_set_new(origin, measured[i], json_string("measured: titan bench"));
+    (void)json_object_update_new(
+        o, json_pack("{s:i, s:s, s:o, s:{s:s, s:f, s:i, s:{s:f, s:f, s:i}, s:{s:i, s:i}, s:i, s:{s:f, s:i}}}", "schema",
+                     2, "base", "genoa-9654", "origin", origin, "device", "kind", "cpu", "memory_bytes",
+                     host / (b->ranks > 0 ? b->ranks : 1), "units", b->threads, "peak_flops", "float32",
+                     m->sgemm_flops * b->threads, "bfloat16", m->bgemm_flops * b->threads, "float8", 0, "gemm",
+                     "max_share", 1, "float32_share", 1, "clock_share", 1, "memory", "bytes_per_sec",
+                     m->memory_bytes_per_sec, "share", 1));
+    (void)json_object_update_new(o, json_pack("{s:{s:i, s:f}, s:[{s:f, s:i, s:f, s:f}, {s:i, s:f}]}", "node", "devices",
+                                              b->ranks, "network_bytes_per_sec", m->link_bytes_per_sec * b->ranks,
+                                              "levels", "bytes_per_sec", m->link_bytes_per_sec, "share", 1, "base_sec",
+                                              m->call_sec, "step_sec", m->message_sec, "share", 1, "step_sec",
+                                              m->message_sec));
+}
+
 json_t *tt_bench_machine_json(const struct tt_bench *b)
 {
     json_t *o = tt_machine_to_json(&b->machine), *fits = json_array();
@@ -274,6 +302,7 @@ json_t *tt_bench_machine_json(const struct tt_bench *b)
                                                     "ranks", b->ranks, "alpha_s", small->sec, "beta_s_per_byte",
                                                     fmax(large->sec - small->sec, 0.0) / bytes));
     }
+    add_device(b, o);
     (void)json_object_update_new(o, json_pack("{s:s, s:i, s:i, s:o}", "cpu", tt_cores()->model, "ranks", b->ranks,
                                               "threads_per_rank", b->threads, "collectives", fits));
     if (b->storage_folder)

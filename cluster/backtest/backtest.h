@@ -65,6 +65,22 @@ int tt_backtest_score(const struct tt_csv *tables, const char *const *where, int
                       struct tt_backtest *ret_test) TT_MUST_CHECK;
 void tt_backtest_release(struct tt_backtest *test);
 
+/* The numbers of a stack that are fitted to runs, as the fit of the shipped tables gives them. */
+struct tt_cluster_fitted {
+    const struct tt_cluster_stack *stack;
+    int rows;                 /* that it was fitted to; 0: none, the numbers are the stack's */
+    const char *first, *last; /* their ids, or that of the sweep */
+    bool all_keys;            /* attention and link were fitted too; else they are 1 */
+    double gemm, attention, link;
+    double median; /* error on these rows */
+};
+
+/**
+ * Fits a stack to its rows. Each stack has at most three fitted numbers; how is in fit.c. Deterministic.
+ */
+void tt_backtest_fit(const struct tt_backtest *test, const struct tt_cluster_stack *stack,
+                     struct tt_cluster_fitted *ret_fitted);
+
 /** The tables of published runs and of measured layouts that are built in; for tt_csv_parse. */
 extern const char tt_backtest_runs[], tt_backtest_layouts[];
 extern const size_t tt_backtest_runs_size, tt_backtest_layouts_size;

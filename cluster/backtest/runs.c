@@ -402,6 +402,7 @@ static int read_row(const struct tt_csv *csv, int row, struct tt_cluster_run *ru
         return 0;
     }
     run->ac_stated = *tt_csv_get(csv, row, "ac") && !has(tt_csv_get(csv, row, "ac"), "not stated");
+    run->four_bits = has(tt_csv_get(csv, row, "precision"), "FP4");
     run->plain = !run->job.float8 && !(run->job.shape.experts > 0) && run->job.seq_len < 131072;
     run->sec = measured(csv, row, &run->job);
     run->excluded = exclusion(csv, row, run);

@@ -15,6 +15,7 @@ struct tt_cluster_run {
     bool layout_of_sweep; /* a row of a table of sweeps */
     bool oom, failed;     /* out of memory; any other error */
     bool ac_stated;       /* the row says what is recomputed */
+    bool four_bits;       /* products of 4-bit numbers, which are predicted as of 8-bit ones */
     bool plain;           /* dense, bfloat16 or float16, below 128k tokens */
     const char *excluded; /* why the row is not scored for time; NULL: it is */
 };

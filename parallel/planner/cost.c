@@ -79,10 +79,10 @@ int tt_machine_load(const char *path, struct tt_machine *ret_machine)
     TT_TRY(tt_json_load(path, &json));
     TT_TRY(tt_json_get_string(json, "type", path, &type));
     TT_TRY(tt_json_get_int(json, "schema", path, &schema));
-    if (strcmp(type, "machine") != 0 || schema != 1) {
+    if (strcmp(type, "machine") != 0 || (schema != 1 && schema != 2)) {
         rc = tt_fail(TT_EDATA,
-                     "%s is of type \"%s\", schema %lld; wanted a machine file of schema 1\nhelp: `titan bench --save "
-                     "FILE` writes one",
+                     "%s is of type \"%s\", schema %lld; wanted a machine file of schema 1 or 2\nhelp: `titan bench "
+                     "--save FILE` writes one",
                      path, type, (long long)schema);
         goto out;
     }

@@ -9,7 +9,7 @@ check_json() {
     python3 - "$@" <<'EOF_PYTHON' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
 import json, statistics, sys
 o = json.load(open(sys.argv[1]))
-row = {r["id"]: r for r in o["rows"]}
+row = {r["id"]: r for r in o.get("rows", [])}
 for expression in sys.argv[2:]:
     assert eval(expression), expression
 EOF_PYTHON
@@ -24,6 +24,18 @@ case_times_are_predicted_as_well_as_before() {
         'o["time_one_row"]["median_error"] < 0.064 and o["time_one_row"]["p90_error"] < 0.147' \
         'o["time_foreign"]["median_error"] < 0.089 and o["time_foreign"]["p90_error"] < 0.194' \
         '0.7 <= o["interval"]["holds"] <= 0.9'
+}
+
+# The built-in numbers are what the fit in the repository gives for the tables in it.
+case_the_fit_can_be_repeated() {
+    run estimate --backtest --fit --json
+    expect_ok
+    check_json out 'o["differ"] == 0' 'sum(r["rows"] > 0 for r in o["stacks"]) >= 19' \
+        'all(r["median_error"] < 0.2 for r in o["stacks"] if r["rows"])'
+    run estimate --backtest --fit
+    expect_ok
+    expect_out "^fsdp1 +25 +0\.[0-9]+ = .* mpt-h100-70b-256 to "
+    expect_out "^shipped and fitted numbers: all the same$"
 }
 
 case_memory_and_what_fits_are_predicted_as_well_as_before() {

@@ -64,9 +64,25 @@ case_a_machine_file_is_read_by_plan() {
     check "machine file" <<'EOF'
 import json
 machine, plan = json.load(open("machine.json")), json.load(open("out"))
-assert machine["type"] == "machine" and machine["schema"] == 1
+assert machine["type"] == "machine" and machine["schema"] == 2
 assert machine["link_bytes_per_sec"] == 2.5e9, "with one rank the built-in one"
 assert machine["name"] in json.dumps(plan), "plan does not name the machine"
+EOF
+}
+
+case_a_machine_file_is_a_machine_of_estimate() {
+    run bench --seconds 0.01 --only sgemm,memory --save machine.json
+    expect_ok
+    run estimate --machine machine.json --stack titan --config "$TITAN_SOURCE/configs/debug.yaml" --ranks 2 --json
+    expect_ok
+    check "estimate" <<'EOF'
+import json
+machine, o = json.load(open("machine.json")), json.load(open("out"))
+job = o["jobs"][0]
+assert job["machine"] == machine["name"] and job["memory_planned"]
+assert machine["device"]["peak_flops"]["float32"] == machine["sgemm_flops"] * machine["device"]["units"]
+assert abs(job["model_flops_per_s_per_device"] / job["mfu"] / machine["device"]["peak_flops"]["float32"] - 1) < 1e-9
+assert machine["origin"]["device.memory.bytes_per_sec"] == "measured: titan bench"
 EOF
 }
 

@@ -177,7 +177,8 @@ static void bad_machine_files_are_refused(void **state)
     struct tt_machine machine;
 
     refuses("{\"type\":\"model\",\"schema\":1}", TT_EDATA, "wanted a machine file of schema 1");
-    refuses("{\"type\":\"machine\",\"schema\":2}", TT_EDATA, "schema 2");
+    refuses("{\"type\":\"machine\",\"schema\":3}", TT_EDATA, "schema 3");
+    refuses("{\"type\":\"machine\",\"schema\":2,\"name\":\"h100\"}", TT_EDATA, "sgemm_flops");
     refuses("{\"schema\":1}", TT_EDATA, "type");
     refuses(HEAD "\"sgemm_flops\":1}", TT_EDATA, "link_bytes_per_sec");
     refuses(HEAD "\"sgemm_flops\":0,\"link_bytes_per_sec\":1}", TT_EDATA, "sgemm_flops is 0, wanted a number above 0");
