@@ -30,7 +30,8 @@ struct tt_machine tt_machine_builtin(void);
 
 /**
  * Reads a machine file: a JSON object with "type": "machine", "schema": 1 or 2, "name" and the numbers of the struct by
- * their names. Other members are ignored; schema 2 has more of them, for `titan estimate --machine`. Errors: TT_EDATA naming the file, the key and what was wanted; TT_EIO.
+ * their names. Other members are ignored; schema 2 has more of them, for `titan estimate --machine`. Errors: TT_EDATA
+ * naming the file, the key and what was wanted; TT_EIO.
  */
 int tt_machine_load(const char *path, struct tt_machine *ret_machine) TT_MUST_CHECK;
 
