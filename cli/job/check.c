@@ -199,13 +199,14 @@ static void check_pipeline(struct checking *c, bool with_files)
     tt_stage_split_release(&split);
 }
 
-/* --- tensor and context parallelism --- */
+/* --- tensor, context and expert parallelism --- */
 
 static void check_divisions(struct checking *c)
 {
     static const char *const keys[] = {"parallelism.tensor_parallel_degree", "parallelism.exact_tensor_parallel_degree",
                                        "parallelism.context_parallel_degree",
-                                       "parallelism.exact_context_parallel_degree"};
+                                       "parallelism.exact_context_parallel_degree",
+                                       "parallelism.expert_parallel_degree"};
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (tt_config_is_bad(c->cfg, keys[i]))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Into how many grains layers and sequences can be divided; see divisions.h.
+ * Into how many grains layers and sequences can be divided, and among how many ranks experts; see divisions.h.
  */
 #include "cli/job/divisions.h"
 
@@ -145,6 +145,32 @@ static int check(const struct tt_model *model, const struct sizes *sizes, const 
     return rc;
 }
 
+/* --- experts --- */
+
+static int check_experts(const struct tt_config *cfg, const struct tt_model *model)
+{
+    int64_t degree = cfg->parallelism.expert_parallel_degree, experts = model->dims.moe.experts;
+    struct tt_text works = {0};
+    int rc;
+
+    if (degree == 1)
+        return 0;
+    if (experts == 0)
+        return tt_fail_key(TT_EUSAGE, TT_KEY_EP_DEGREE,
+                           "%" PRId64 ", but %s %s has no experts\nhelp: set it to 1, or choose a model with experts",
+                           degree, model->row->name, model->flavor);
+    if (experts % degree == 0)
+        return 0;
+    for (int64_t n = 1; n <= experts; n++)
+        if (experts % n == 0)
+            tt_text_add(&works, "%s%" PRId64, works.size ? ", " : "", n);
+    rc = tt_fail_key(TT_EUSAGE, TT_KEY_EP_DEGREE,
+                     "%" PRId64 " ranks cannot share %" PRId64 " experts\nhelp: what works: %s", degree, experts,
+                     works.text);
+    tt_text_release(&works);
+    return rc;
+}
+
 int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *model)
 {
     struct way tp = {TT_KEY_TP_DEGREE,
@@ -162,6 +188,7 @@ int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *m
     struct sizes layer = sizes_of_layer(cfg, model, 1), sequence = sizes_of_sequence(cfg, model, grains_of(&tp));
     int rc = 0;
 
+    TT_TRY(check_experts(cfg, model));
     TT_TRY(check(model, &layer, &tp));
     if (grains_of(&cp) > 1) {
         TT_TRY(check(model, &sequence, &cp));

@@ -10,7 +10,8 @@
  * exact ones, say. A layer, or a sequence, has as many grains as the larger of its two degrees. Heads, key/value heads,
  * the feed-forward width and the tokens of a microbatch must be multiples of a layer's grains; of the vocabulary each
  * grain must have a row. The length of a sequence and the key/value heads must be multiples of a sequence's grains, and
- * what is divided in both ways of their product. Layers of experts cannot be divided. Needs no ranks.
+ * what is divided in both ways of their product. Layers of experts cannot be divided in these ways. The degree of
+ * expert parallelism must divide the experts of a layer. Needs no ranks.
  * Errors: TT_EUSAGE, about the key of the larger degree, with the degrees that work.
  */
 int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *model) TT_MUST_CHECK;

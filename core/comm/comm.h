@@ -78,6 +78,7 @@ struct tt_comm {
     void (*say)(const char *text); /* reports a long wait, on one of the waiting ranks; may be NULL */
     int64_t progress;           /* of this rank: messages and parts of messages sent and received, and its own work */
     int64_t payload_bytes;      /* sent by this rank in collectives of parameters and gradients; reset by the trainer */
+    int64_t routed_bytes;       /* the same of rows of experts that ranks share, which depend on the data */
     int64_t control_bytes;      /* sent by this rank for agreement, norms, losses */
     double wait_sec;            /* time in waits that did not complete at once: exposed communication */
     const bool *reachable;      /* [size] ranks whose memory ops->read can read, and that can read ours; NULL: none */

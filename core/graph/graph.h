@@ -65,8 +65,8 @@ struct tt_extent {
 
 enum { TT_MOST_GRAINS = 64 };
 
-/* What is divided among ranks inside a layer: its heads and width, or its sequences. */
-enum tt_axis { TT_AXIS_NONE, TT_AXIS_TP, TT_AXIS_CP, TT_AXES };
+/* What is divided among ranks inside a layer: its heads and width, its sequences, or its experts. */
+enum tt_axis { TT_AXIS_NONE, TT_AXIS_TP, TT_AXIS_CP, TT_AXIS_EP, TT_AXES };
 
 /* This rank's place among the ranks that share a dimension of a node. */
 struct tt_axis_peers {
@@ -115,6 +115,8 @@ struct tt_attr {
     int experts;     /* X, of ops on the rows of experts */
     int top_k;       /* router: experts of a token */
     struct tt_router router;
+    int64_t window;     /* experts that ranks share: the most rows that a rank takes from all of them at once */
+    bool round_leaves;  /* the same: the gradient of each rank's rows is rounded to bfloat16 before it is added */
     float z_loss;       /* head: coefficient of the squared logsumexp of each token; 0: none */
     int64_t first_row;  /* head in phases: of the chunk, among all N rows */
     int64_t chunk_rows; /* head in phases: R */

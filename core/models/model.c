@@ -307,18 +307,13 @@ int64_t tt_model_n_trained(const struct tt_model *model)
     return n;
 }
 
-static bool is_of_experts(const struct tt_param *param)
-{
-    return param->hf_transform == TT_HF_EXPERTS;
-}
-
 int64_t tt_model_n_active(const struct tt_model *model)
 {
     const struct tt_moe *moe = &model->dims.moe;
     int64_t of_experts = 0;
 
     for (int p = 0; p < model->n_params; p++)
-        of_experts += is_of_experts(&model->params[p]) ? param_elements(&model->params[p]) : 0;
+        of_experts += tt_param_is_of_experts(&model->params[p]) ? param_elements(&model->params[p]) : 0;
     return tt_model_n_elements(model) - of_experts + (moe->experts ? of_experts * moe->top_k / moe->experts : 0);
 }
 
@@ -340,7 +335,7 @@ static int64_t frozen_elements(const struct tt_model *model)
     for (int p = 0; p < model->n_params; p++)
         if (model->params[p].frozen && !model->params[p].buffer &&
             (model->params[p].block != TT_BLOCK_EMBEDDINGS || model->params[p].tied))
-            *(is_of_experts(&model->params[p]) ? &of_experts : &n) += param_elements(&model->params[p]);
+            *(tt_param_is_of_experts(&model->params[p]) ? &of_experts : &n) += param_elements(&model->params[p]);
     return n + (moe->experts ? of_experts * moe->top_k / moe->experts : 0);
 }
 

@@ -98,6 +98,12 @@ struct tt_param {
     int hf_part, hf_parts; /* their tensor has hf_parts parameters along dimension 0; 0: only this one */
 };
 
+/** Whether dimension 0 of a parameter is the experts of a layer. */
+static inline bool tt_param_is_of_experts(const struct tt_param *param)
+{
+    return param->hf_transform == TT_HF_EXPERTS;
+}
+
 struct tt_model_row;
 
 struct tt_model {

@@ -11,6 +11,7 @@
 
 #include "core/base/mem.h"
 #include "core/math/bf16.h"
+#include "core/ops/experts/ffn.h"
 #include "core/os/file.h"
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
@@ -66,6 +67,24 @@ static void bind_rows(struct tt_executor *ex)
     }
 }
 
+/* Room for the largest node whose experts ranks share. */
+static void make_routing(struct tt_executor *ex)
+{
+    const struct tt_program *p = ex->program;
+    int experts = 0, ranks = 0;
+
+    for (int s = 0; s < p->n_stages; s++)
+        for (int n = 0; n < p->stages[s].graph->n_nodes; n++) {
+            const struct tt_attr *attr = &p->stages[s].graph->nodes[n].attr;
+
+            if (!tt_node_routes(p->stages[s].graph, n, &(struct tt_routed){0}))
+                continue;
+            experts = attr->experts > experts ? attr->experts : experts;
+            ranks = attr->peers.n > ranks ? attr->peers.n : ranks;
+        }
+    tt_routing_init(&ex->routing, experts, ranks);
+}
+
 static void fill_constants(struct tt_executor *ex)
 {
     const struct tt_program *p = ex->program;
@@ -105,6 +124,7 @@ int tt_executor_new(const struct tt_program *program, struct tt_state *state, vo
     ex->sums = tt_calloc(1, tt_sums_bytes(program->layout));
     ex->none = tt_calloc(1, tt_sums_bytes(program->layout));
     bind_rows(ex);
+    make_routing(ex);
     fill_constants(ex);
     *ret_executor = ex;
     return 0;
@@ -118,6 +138,7 @@ void tt_executor_free(struct tt_executor *ex)
         tt_free(ex->rows[u]);
     tt_free(ex->rows);
     tt_free(ex->n_rows);
+    tt_routing_release(&ex->routing);
     tt_free(ex->address);
     tt_free(ex->spans);
     tt_free(ex->sums);

@@ -5,6 +5,7 @@
 #include "core/device/device.h"
 #include "core/ops/op.h"
 #include "core/os/team.h"
+#include "core/program/routing.h"
 #include "core/program/state.h"
 
 /**
@@ -22,10 +23,13 @@
  * members are NULL. */
 struct tt_exchange {
     void *ctx;
-    int (*begin)(void *ctx, int instr);           /* instr is a TT_BEGIN */
-    int (*wait)(void *ctx, int instr);            /* the same */
-    int (*progress)(void *ctx);                   /* advances the collectives that are under way; never blocks */
-    void (*poll)(void *ctx);                      /* the same between tiles; progress returns the failure */
+    int (*begin)(void *ctx, int instr); /* instr is a TT_BEGIN */
+    int (*wait)(void *ctx, int instr);  /* the same */
+    int (*progress)(void *ctx);         /* advances the collectives that are under way; never blocks */
+    void (*poll)(void *ctx);            /* the same between tiles; progress returns the failure */
+    /* begins and awaits an exchange among the ranks that share experts; what a rank gives itself is not exchanged */
+    int (*swap_begin)(void *ctx, const struct tt_swap_list *give, const struct tt_swap_list *take);
+    int (*swap_wait)(void *ctx);
     int (*sum)(void *ctx, int64_t *words, int n); /* adds over all ranks; each term is in one rank's words only */
     int (*most)(void *ctx, double *value);        /* the largest over all ranks */
 };

@@ -147,6 +147,11 @@ void tt_lower_await_grads(struct tt_walk *w, const struct tt_instr *from);
 /** Awaits all that are under way. */
 void tt_lower_await_all(struct tt_walk *w);
 
+/* instr/experts.c */
+
+/** Adds the instruction for an instruction's node whose experts ranks share. */
+int tt_lower_experts(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHECK;
+
 /* instr/boundary.c */
 
 /** Notes that the schedule's instruction `at` may read what the transfer `from` carries. */

@@ -100,7 +100,7 @@ struct tt_instr {
 
 /*
  * Operands are buffer ids (TT_NONE: absent optional input):
- *   TT_RUN           the node's inputs, its outputs, the scratch buffer
+ *   TT_RUN, TT_EXPERTS  the node's inputs, its outputs, the scratch buffer
  *   TT_LOSS          the token losses
  *   TT_COUNT         the experts of the tokens
  *   TT_RESHARD       the unit's parameters, whole, one buffer each; none if lowering freed each after its last read
@@ -264,6 +264,13 @@ struct tt_lowering {
  * tag. */
 bool tt_node_exchanges(const struct tt_graph *graph, int node);
 struct tt_collective_desc tt_node_collective(const struct tt_graph *graph, int node);
+
+/**
+ * The bytes that a node sends to ranks that share its experts, if every expert has equally many rows; 0 for other
+ * nodes. It is known only when the step runs. TT_ROUTED_CALLS: its exchanges, one after another, if there is one round.
+ */
+int64_t tt_node_routed_bytes(const struct tt_graph *graph, int node);
+enum { TT_ROUTED_CALLS = 3 };
 
 /** Whether the sum that a TT_SUM_VALUES brings is rounded afterwards: it lies in this rank's block of the input. */
 bool tt_exchange_rounds(const struct tt_program *program, const struct tt_instr *begin);

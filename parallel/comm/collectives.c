@@ -299,6 +299,23 @@ int tt_transfer_new(struct tt_comm *comm, const struct tt_group *group, int memb
     return 0;
 }
 
+int tt_swap_new(struct tt_comm *comm, const struct tt_group *group, int tag, int64_t most_bytes,
+                struct tt_collective **ret_collective)
+{
+    *ret_collective = tt_stages_new(comm, group, tag, most_bytes);
+    tt_stages_count(*ret_collective, &comm->routed_bytes);
+    return 0;
+}
+
+int tt_swap_begin(struct tt_collective *c, const struct tt_group *group, const struct tt_segment_list *give,
+                  const struct tt_segment_list *take)
+{
+    tt_stages_clear(c);
+    tt_stages_add(c);
+    build_exchange(c, group, take, take, give, give);
+    return tt_collective_begin(c);
+}
+
 int64_t tt_reduce_scatter_scratch(int n, int64_t shard_bytes)
 {
     if (n == 1)

@@ -65,6 +65,7 @@ struct tt_collective {
     int current; /* stage under way */
     bool under_way;
     void *owned; /* see tt_stages_own */
+    int64_t *sent_bytes;
 };
 
 /* The offer and the receipt have the collective's tag, since nothing follows an offer until its receipt. */
@@ -99,7 +100,7 @@ static int post_message(struct tt_collective *c, struct message *m)
     else
         rc = comm->ops->recv_begin(comm, segments, m->n_segments, m->peer, c->tag, &m->request);
     if (rc == 0 && m->send)
-        comm->payload_bytes += m->bytes;
+        *c->sent_bytes += m->bytes;
     return rc;
 }
 
@@ -312,10 +313,21 @@ struct tt_collective *tt_stages_new(struct tt_comm *comm, const struct tt_group 
     c->activity.advance = advance_activity;
     c->comm = comm;
     c->tag = tag;
+    c->sent_bytes = &comm->payload_bytes;
     c->ranks = tt_calloc((size_t)group->n, sizeof *c->ranks);
     memcpy(c->ranks, group->ranks, (size_t)group->n * sizeof *c->ranks);
     choose_cuts(c, comm->eager_bytes, incoming);
     return c;
+}
+
+void tt_stages_clear(struct tt_collective *c)
+{
+    c->n_segments = c->n_messages = c->n_sinks = c->n_work = c->n_stages = 0;
+}
+
+void tt_stages_count(struct tt_collective *c, int64_t *sent_bytes)
+{
+    c->sent_bytes = sent_bytes;
 }
 
 void tt_stages_add(struct tt_collective *c)

@@ -17,6 +17,12 @@
  */
 struct tt_collective *tt_stages_new(struct tt_comm *comm, const struct tt_group *group, int tag, int64_t incoming);
 
+/** Removes all stages, so that others can be added. Later ones of the same sizes allocate nothing. */
+void tt_stages_clear(struct tt_collective *collective);
+
+/** Counts the bytes that the collective sends there, instead of in comm->payload_bytes. */
+void tt_stages_count(struct tt_collective *collective, int64_t *sent_bytes);
+
 void tt_stages_add(struct tt_collective *collective);
 
 /** Adds local work: into = a + b as floats over whole lists, where b is one array; b NULL: into = a. */

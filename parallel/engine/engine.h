@@ -24,6 +24,8 @@
  *
  * The engine knows neither files nor the configuration, so tests can run it on threads.
  */
+#define TT_MOE_WINDOW 2.0
+
 enum tt_scheduler {
     TT_SCHEDULER_EAGER,   /* parallel/fsdp/fsdp.h */
     TT_SCHEDULER_PLANNED, /* parallel/planner/simple_fsdp.h, parallel/planner/planner.h */
@@ -52,6 +54,7 @@ struct tt_engine_options {
     enum tt_dtype shard_dtype; /* of parameters and moments in the state: TT_F32, or the same as param_dtype */
     bool averages;             /* training keeps averages of the trained weights (TT_STATE_EMA) */
     enum tt_init init;
+    double moe_window;            /* ranks that share experts: see struct tt_experts_division; 0: TT_MOE_WINDOW */
     int muon_steps;               /* Newton-Schulz iterations, if Muon trains parameters of the model */
     int threads;                  /* of this rank */
     double z_loss;                /* coefficient, in training only; 0: none */

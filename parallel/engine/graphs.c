@@ -8,6 +8,7 @@
 
 #include "core/base/mem.h"
 #include "core/graph/divide.h"
+#include "core/graph/divide_experts.h"
 #include "core/graph/phases.h"
 
 /* Notes the whole gradient of each parameter, in the stage that reads it; for a tied one that of the embedding. */
@@ -21,55 +22,69 @@ static void note_gradients(const struct tt_stage *stage, int *param_grad)
     }
 }
 
+/* How a graph is divided among ranks. */
+struct parts {
+    struct tt_divisions layers;
+    struct tt_experts_division experts;
+};
+
 /* How a rank of the mesh divides a graph; {0}: it does not. */
-static struct tt_divisions divisions_of(const struct tt_mesh *mesh, int rank)
+static struct parts parts_of(const struct tt_engine_options *o, int rank)
 {
+    const struct tt_mesh *mesh = &o->mesh;
     struct tt_place tp = tt_mesh_place(mesh, rank, TT_GROUP_TP), cp = tt_mesh_place(mesh, rank, TT_GROUP_CP);
-    struct tt_divisions divisions = {0};
+    struct tt_place ep = tt_mesh_place(mesh, rank, TT_GROUP_EP);
+    struct parts parts = {0};
 
     if (mesh->tp_grains > 1)
-        divisions.tp = (struct tt_division){{TT_AXIS_TP, tp.n, tp.index}, mesh->tp_grains};
+        parts.layers.tp = (struct tt_division){{TT_AXIS_TP, tp.n, tp.index}, mesh->tp_grains};
     if (mesh->cp_grains > 1)
-        divisions.cp = (struct tt_division){{TT_AXIS_CP, cp.n, cp.index}, mesh->cp_grains};
-    return divisions;
+        parts.layers.cp = (struct tt_division){{TT_AXIS_CP, cp.n, cp.index}, mesh->cp_grains};
+    if (ep.n > 1)
+        parts.experts = (struct tt_experts_division){.peers = {TT_AXIS_EP, ep.n, ep.index},
+                                                     .window = o->moe_window > 0.0 ? o->moe_window : TT_MOE_WINDOW,
+                                                     .round_leaves = o->reduce_dtype == TT_BF16};
+    return parts;
 }
 
-static bool divides(const struct tt_divisions *divisions)
+static bool divides_layers(const struct parts *parts)
 {
-    return divisions->tp.grains > 1 || divisions->cp.grains > 1;
+    return parts->layers.tp.grains > 1 || parts->layers.cp.grains > 1;
 }
 
 /* This rank's part of the model's forward graph. */
-static int divided_model(const struct tt_engine_options *o, const struct tt_divisions *divisions, int64_t batch,
-                         int64_t seq_len, struct tt_graph **ret_graph)
+static int divided_model(const struct tt_engine_options *o, const struct parts *parts, int64_t batch, int64_t seq_len,
+                         struct tt_graph **ret_graph)
 {
-    struct tt_graph *whole = NULL;
+    struct tt_graph *whole = NULL, *part = NULL;
     int rc = 0;
 
-    if (divisions->tp.grains > 1 && o->model->dims.moe.experts)
+    if (parts->layers.tp.grains > 1 && o->model->dims.moe.experts)
         return tt_fail_key(TT_EUSAGE, TT_KEY_TP_DEGREE,
                            "%s: layers with experts are not divided yet\nhelp: set it to 1",
                            tt_key_name(TT_KEY_TP_DEGREE));
     TT_TRY(tt_model_graph(o->model, TT_GRAPH_VALIDATE, o->param_dtype, batch, seq_len, o->documents, &whole, NULL));
-    if (divides(divisions)) {
-        TT_TRY(tt_graph_divide(whole, divisions, ret_graph));
-    } else {
-        *ret_graph = whole;
-        whole = NULL;
+    if (divides_layers(parts)) {
+        TT_TRY(tt_graph_divide(whole, &parts->layers, &part));
+        tt_graph_free(whole);
+        whole = part;
     }
+    TT_TRY(tt_graph_divide_experts(whole, &parts->experts));
+    *ret_graph = whole;
+    whole = NULL;
 out:
     tt_graph_free(whole);
     return rc;
 }
 
 /* param_grad: NULL for the forward pass alone. */
-static int cut_model(const struct tt_engine_options *o, const struct tt_divisions *divisions, int n_stages,
-                     int64_t batch, int64_t seq_len, struct tt_stage *stages, int *param_grad)
+static int cut_model(const struct tt_engine_options *o, const struct parts *parts, int n_stages, int64_t batch,
+                     int64_t seq_len, struct tt_stage *stages, int *param_grad)
 {
     struct tt_graph *graph = NULL;
     int *stage_of = NULL, rc = 0;
 
-    TT_TRY(divided_model(o, divisions, batch, seq_len, &graph));
+    TT_TRY(divided_model(o, parts, batch, seq_len, &graph));
     stage_of = tt_calloc((size_t)graph->n_nodes, sizeof *stage_of);
     if (o->places)
         tt_graph_stages_by_place(graph, o->model, o->places, stage_of);
@@ -140,17 +155,17 @@ out:
 int tt_engine_graphs(const struct tt_engine_options *o, int rank, enum tt_graph_mode mode, int64_t batch,
                      int64_t seq_len, struct tt_stage **ret_stages, int *ret_n)
 {
-    struct tt_divisions divisions = divisions_of(&o->mesh, rank);
+    struct parts parts = parts_of(o, rank);
     bool trains = mode == TT_GRAPH_TRAIN;
     int *param_grad = trains ? tt_calloc((size_t)o->model->n_params, sizeof *param_grad) : NULL, rc = 0;
     int n = o->places ? o->places->n_stages : o->n_stages;
     struct tt_stage *stages = tt_calloc((size_t)n, sizeof *stages);
 
-    if (n == 1 && !divides(&divisions))
+    if (n == 1 && !divides_layers(&parts) && parts.experts.peers.n == 0)
         TT_TRY(
             tt_model_graph(o->model, mode, o->param_dtype, batch, seq_len, o->documents, &stages[0].graph, param_grad));
     else
-        TT_TRY(cut_model(o, &divisions, n, batch, seq_len, stages, param_grad));
+        TT_TRY(cut_model(o, &parts, n, batch, seq_len, stages, param_grad));
     if (trains)
         TT_TRY(check_gradients(o->model, param_grad));
     if (o->places)

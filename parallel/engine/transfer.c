@@ -23,6 +23,8 @@ struct tt_transfers {
     struct tt_segment *segments;           /* while building: ranks * parameters and gradients of all units */
     struct tt_segment *flat;               /* while building: one per unit */
     struct tt_segment_list *lists;         /* while building: one per member */
+    struct tt_collective *swap;            /* of rows of experts that ranks share; NULL: there are none */
+    struct tt_segment_list *give, *take;   /* [rank] of these ranks */
     bool inside;                           /* inside the communicator, which may run the team; poll does nothing then */
     int poll_rc;                           /* the failure of a poll, with its message */
 };
@@ -237,6 +239,76 @@ static void poll(void *ctx)
         t->poll_rc = tt_comm_progress(t->comm);
 }
 
+/* The lists of all ranks, as arrays of segments. */
+static void cut_list(const struct tt_swap_list *list, int ranks, struct tt_segment_list *lists)
+{
+    const struct tt_segment *items = list->segments;
+
+    for (int q = 0; q < ranks; items += list->n[q++])
+        lists[q] = (struct tt_segment_list){items, list->n[q]};
+}
+
+static int swap_begin(void *ctx, const struct tt_swap_list *give, const struct tt_swap_list *take)
+{
+    struct tt_transfers *t = ctx;
+    const struct tt_group *group = &t->groups[TT_GROUP_EP];
+    int rc = t->poll_rc;
+
+    cut_list(give, group->n, t->give);
+    cut_list(take, group->n, t->take);
+    t->inside = true;
+    if (rc == 0)
+        rc = tt_swap_begin(t->swap, group, t->give, t->take);
+    t->inside = false;
+    return rc;
+}
+
+static int swap_wait(void *ctx)
+{
+    struct tt_transfers *t = ctx;
+    int rc = t->poll_rc;
+
+    t->comm->waiting_for = "rows of experts";
+    t->inside = true;
+    if (rc == 0)
+        rc = tt_collective_wait(t->swap);
+    t->inside = false;
+    return rc < 0 ? tt_wrap(rc, "rows of experts") : 0;
+}
+
+/* The most bytes that a rank takes at once. */
+static int64_t most_routed(const struct tt_program *program)
+{
+    int64_t most = 0;
+
+    for (int i = 0; i < program->n_instrs; i++) {
+        const struct tt_instr *instr = &program->instrs[i];
+        const struct tt_graph *graph = instr->node == TT_NONE ? NULL : tt_instr_graph(program, instr);
+
+        if (graph && tt_node_routed_bytes(graph, instr->node) > 0) {
+            const struct tt_node *node = &graph->nodes[instr->node];
+            const struct tt_value *x = &graph->values[node->in[0]];
+            int64_t bytes = node->attr.window * tt_value_width(x) * (int64_t)tt_dtype_size(x->dtype);
+
+            most = bytes > most ? bytes : most;
+        }
+    }
+    return most;
+}
+
+static int new_swap(struct tt_transfers *t)
+{
+    int64_t most = most_routed(t->program);
+    struct tt_group *group = &t->groups[TT_GROUP_EP];
+
+    if (most == 0)
+        return 0;
+    *group = tt_mesh_group(t->mesh, t->comm->rank, TT_GROUP_EP);
+    t->give = tt_calloc((size_t)group->n, sizeof *t->give);
+    t->take = tt_calloc((size_t)group->n, sizeof *t->take);
+    return tt_swap_new(t->comm, group, TT_TAG_EXPERTS, most, &t->swap);
+}
+
 static int sum(void *ctx, int64_t *words, int n)
 {
     struct tt_transfers *t = ctx;
@@ -296,7 +368,7 @@ int tt_transfers_new(struct tt_comm *comm, const struct tt_mesh *mesh, const str
                      struct tt_state *state, struct tt_executor *executor, struct tt_transfers **ret_transfers)
 {
     struct tt_transfers *t = tt_calloc(1, sizeof *t);
-    const struct tt_exchange exchange = {t, begin, wait, progress, poll, sum, most};
+    const struct tt_exchange exchange = {t, begin, wait, progress, poll, swap_begin, swap_wait, sum, most};
     int pieces = 0, rc = 0, ranks = most_ranks(program);
 
     *t = (struct tt_transfers){.comm = comm, .program = program, .state = state, .executor = executor, .mesh = mesh};
@@ -308,6 +380,7 @@ int tt_transfers_new(struct tt_comm *comm, const struct tt_mesh *mesh, const str
     t->lists = tt_calloc((size_t)ranks, sizeof *t->lists);
     for (int i = 0; i < program->n_instrs; i++)
         TT_TRY(new_collective(t, i));
+    TT_TRY(new_swap(t));
     tt_executor_set_exchange(executor, &exchange);
     release_building(t);
     *ret_transfers = t;
@@ -329,6 +402,9 @@ void tt_transfers_free(struct tt_transfers *t)
     for (int i = 0; i < t->program->n_instrs; i++)
         tt_collective_free(t->of_instr[i]);
     tt_free(t->of_instr);
+    tt_collective_free(t->swap);
+    tt_free(t->give);
+    tt_free(t->take);
     for (int g = 0; g < TT_GROUPS; g++)
         tt_group_release(&t->groups[g]);
     release_building(t);

@@ -70,17 +70,34 @@ static int fail_product(const int degrees[TT_MESH_DEGREES], int64_t others, int 
 }
 
 /* The inner ranks must be a multiple of ep, and ep one of tp, so that no tp group is split. */
+static bool shares_experts(int ep, int tp, int inner)
+{
+    return ep == 1 || (inner % ep == 0 && ep % tp == 0);
+}
+
 static int check_experts(const struct tt_mesh *mesh)
 {
     int ep = mesh->size[TT_MESH_EP], tp = mesh->size[TT_MESH_TP];
     int inner = mesh->size[TT_MESH_DP_SHARD] * mesh->size[TT_MESH_CP] * tp;
+    struct tt_text works = {0};
+    int rc;
 
-    if (ep == 1 || (inner % ep == 0 && ep % tp == 0))
+    if (shares_experts(ep, tp, inner))
         return 0;
-    return tt_fail_key(TT_EUSAGE, dims[TT_MESH_EP].key,
-                       "%d, wanted 1, or a multiple of the %d tensor-parallel ranks that divides the %d ranks of "
-                       "dp_shard x cp x tp",
-                       ep, tp, inner);
+    for (int n = 1; n <= inner; n++)
+        if (shares_experts(n, tp, inner))
+            tt_text_add(&works, "%s%d", works.size ? ", " : "", n);
+    if (tp == 1)
+        rc = tt_fail_key(TT_EUSAGE, dims[TT_MESH_EP].key,
+                         "%d does not divide the %d rank%s of dp_shard x cp x tp\nhelp: what works on %s: %s", ep,
+                         inner, inner == 1 ? "" : "s", inner == 1 ? "it" : "them", works.text);
+    else
+        rc = tt_fail_key(TT_EUSAGE, dims[TT_MESH_EP].key,
+                         "%d, wanted 1, or a multiple of the %d tensor-parallel ranks that divides the %d ranks of "
+                         "dp_shard x cp x tp\nhelp: what works on them: %s",
+                         ep, tp, inner, works.text);
+    tt_text_release(&works);
+    return rc;
 }
 
 int tt_mesh_init(const int degrees[TT_MESH_DEGREES], int n_ranks, struct tt_mesh *ret_mesh)

@@ -28,11 +28,17 @@ static void add_short_name(struct tt_text *name, const struct tt_model *model, i
     tt_text_add(name, "%.*s", (int)size, full);
 }
 
+/* Ranks that share experts have those of a block in a unit of their own, since other ranks have copies of it. */
+static bool is_shared(const struct tt_mesh *mesh, const struct tt_model *model, int param)
+{
+    return mesh->size[TT_MESH_EP] > 1 && tt_param_is_of_experts(&model->params[param]);
+}
+
 /* Whether the unit has all parameters of a block and no others. block_params: the number of parameters of each
  * block. */
-static bool is_block(const struct tt_model *model, const struct tt_unit *unit, int block, const int *block_params)
+static bool is_block(const struct tt_model *model, const struct tt_unit *unit, int block, int block_params)
 {
-    if (block < 0 || unit->n_params != block_params[block])
+    if (block < 0 || unit->n_params != block_params)
         return false;
     for (int i = 0; i < unit->n_params; i++)
         if (model->params[unit->params[i].param].block != block)
@@ -40,7 +46,8 @@ static bool is_block(const struct tt_model *model, const struct tt_unit *unit, i
     return true;
 }
 
-static int *count_block_params(const struct tt_model *model)
+/* Those that ranks share have units of their own, with other names. */
+static int *count_block_params(const struct tt_mesh *mesh, const struct tt_model *model)
 {
     int *count, n = 0;
 
@@ -48,7 +55,7 @@ static int *count_block_params(const struct tt_model *model)
         n = model->params[p].block >= n ? model->params[p].block + 1 : n;
     count = tt_calloc((size_t)n + 1, sizeof *count);
     for (int p = 0; p < model->n_params; p++)
-        if (model->params[p].block >= 0 && !model->params[p].buffer)
+        if (model->params[p].block >= 0 && !model->params[p].buffer && !is_shared(mesh, model, p))
             count[model->params[p].block]++;
     return count;
 }
@@ -65,7 +72,8 @@ static int n_others(const struct tt_model *model)
 
 /* A name by which people recognise a unit: "layers.3", "model", "norm+output",
  * "layers.0.attention.wq..layers.1.attention.wk". */
-static char *unit_name(const struct tt_model *model, const struct tt_unit *unit, const int *block_params)
+static char *unit_name(const struct tt_mesh *mesh, const struct tt_model *model, const struct tt_unit *unit,
+                       const int *block_params)
 {
     enum { MOST_NAMES = 3 };
     int block = model->params[unit->params[0].param].block;
@@ -73,7 +81,9 @@ static char *unit_name(const struct tt_model *model, const struct tt_unit *unit,
 
     if (unit->buffers)
         return tt_strdup("buffers");
-    if (is_block(model, unit, block, block_params))
+    if (is_shared(mesh, model, unit->params[0].param) && is_block(model, unit, block, unit->n_params))
+        return tt_format("layers.%d.experts", block);
+    if (block >= 0 && is_block(model, unit, block, block_params[block]))
         return tt_format("layers.%d", block);
     if (unit->n_params == n_others(model))
         return tt_strdup("model");
@@ -98,6 +108,8 @@ struct tt_placement tt_param_placement(const struct tt_mesh *mesh, const struct 
 
     if (model->params[param].buffer)
         return (struct tt_placement){1, {{TT_GROUP_SELF, 0, 0}}, TT_GROUP_STAGE, pp};
+    if (is_shared(mesh, model, param))
+        return (struct tt_placement){2, {{TT_GROUP_EP, 0, 0}, {TT_GROUP_EFSDP, 0, 0}}, TT_GROUP_REPLICATE, pp};
     if (model->params[param].tp == TT_TP_WHOLE)
         return (struct tt_placement){1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_COPIES, pp};
     return (struct tt_placement){
@@ -242,13 +254,16 @@ static int turn_of(const struct tt_param *param)
     return param->frozen ? 2 : param->muon ? 1 : 0;
 }
 
+static const int64_t BEYOND_KEYS = (int64_t)1 << 50; /* more than any key of a wrap policy */
+
 /* Units are numbered in the order of their first parameters. */
 static int make_units(struct tt_layout *layout, const struct tt_model *model, const struct tt_mesh *mesh, int rank,
                       const struct tt_sharding *sharding, const struct tt_stage_places *places)
 {
     int64_t *keys = tt_calloc((size_t)model->n_params, sizeof *keys);
     int *stages = tt_calloc((size_t)model->n_params, sizeof *stages);
-    int *leader = NULL, *block_params = count_block_params(model), pp = tt_mesh_coordinate(mesh, rank, TT_MESH_PP);
+    int *leader = NULL, *block_params = count_block_params(mesh, model),
+        pp = tt_mesh_coordinate(mesh, rank, TT_MESH_PP);
     int rc = 0;
 
     TT_TRY(tt_wrap_keys(model, sharding->wrap, sharding->wrap_patterns, keys));
@@ -256,6 +271,7 @@ static int make_units(struct tt_layout *layout, const struct tt_model *model, co
         stages[p] = own_stage(places, model, p, pp);
         if (model->params[p].buffer)
             keys[p] = INT64_MAX; /* a unit of their own, whatever the policy is */
+        keys[p] += is_shared(mesh, model, p) ? BEYOND_KEYS : 0;
     }
     leader = find_leaders(keys, stages, model->n_params);
     layout->units = tt_calloc((size_t)model->n_params, sizeof *layout->units);
@@ -268,7 +284,7 @@ static int make_units(struct tt_layout *layout, const struct tt_model *model, co
             if (tt_layout_has(layout, p) && turn_of(&model->params[p]) == turn)
                 add_param(layout, layout->unit_of[p], model, mesh, rank, p);
     for (int u = 0; u < layout->n_units; u++) {
-        layout->units[u].name = unit_name(model, &layout->units[u], block_params);
+        layout->units[u].name = unit_name(mesh, model, &layout->units[u], block_params);
         add_grads(&layout->units[u], model, places, pp);
     }
 out:
@@ -338,8 +354,10 @@ static int keep_part(struct tt_layout *layout, int n)
 
     if (n >= 1 && S % n == 0) {
         for (int u = 0; u < layout->n_units; u++) {
+            int ranks = tt_unit_shard(layout, u).n;
+
             layout->units[u].reshard_after_forward = n > 1;
-            layout->units[u].keep_degree = n > 1 && n < S ? n : 0;
+            layout->units[u].keep_degree = n > 1 && n < ranks && ranks % n == 0 ? n : 0;
         }
         return 0;
     }

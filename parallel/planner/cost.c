@@ -138,6 +138,17 @@ static double work_sec(const struct tt_machine *machine, const struct tt_cost *w
     return compute > memory ? compute : memory;
 }
 
+/* Of a node whose experts ranks share: nothing else runs while rows travel. */
+static double routed_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node)
+{
+    int64_t bytes = tt_node_routed_bytes(graph, node);
+
+    return bytes == 0
+               ? 0.0
+               : TT_ROUTED_CALLS * (machine->call_sec + (graph->nodes[node].attr.peers.n - 1) * machine->message_sec) +
+                     (double)bytes / machine->link_bytes_per_sec;
+}
+
 double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node, int threads)
 {
     struct tt_cost cost = {0};
@@ -148,7 +159,7 @@ double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph 
         return tt_cost_collective_sec(machine, desc.op, desc.ranks, desc.bytes);
     }
     tt_op_row(graph->nodes[node].op)->cost(graph, &graph->nodes[node], &cost);
-    return work_sec(machine, &cost, threads);
+    return work_sec(machine, &cost, threads) + routed_sec(machine, graph, node);
 }
 
 /* The number of messages of a reduce-scatter that wait for each other. */
@@ -204,7 +215,7 @@ static double instr_sec(const struct tt_machine *machine, const struct tt_progra
     struct tt_instr_cost cost = tt_instr_cost(program, &program->instrs[i]);
 
     return work_sec(machine, &cost.work, program->threads) + cost.calls * machine->call_sec +
-           cost.messages * machine->message_sec;
+           cost.messages * machine->message_sec + cost.link_bytes / machine->link_bytes_per_sec;
 }
 
 double tt_cost_transfer_sec(const struct tt_machine *machine, const struct tt_program *program, int i)

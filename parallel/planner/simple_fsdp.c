@@ -22,6 +22,12 @@ static bool travels(const struct tt_simple_walk *b, enum tt_purpose purpose, int
     return tt_collective_travels(&desc);
 }
 
+/* Units share a collective only if the same ranks share them. */
+static bool same_ranks(const struct tt_simple_walk *b, int unit, int other)
+{
+    return b->u->layout->units[unit].shard_group == b->u->layout->units[other].shard_group;
+}
+
 /* Puts a transfer into its lane. Returns the time at which it ends. */
 static double transfer(struct tt_simple_walk *b, enum tt_purpose purpose, int unit, int64_t elements)
 {
@@ -172,8 +178,8 @@ static bool may_join(struct tt_simple_walk *b, int pos, bool needed_now)
         return false;
     if (g->previous != TT_NONE && b->gathers.items[g->previous].last >= pos)
         return false;
-    if (joined->n > 0 &&
-        (bytes > b->candidate.bucket_bytes || g->from_kept != b->gathers.items[b->next_gather].from_kept))
+    if (joined->n > 0 && (bytes > b->candidate.bucket_bytes || !same_ranks(b, joined->unit[0], g->unit) ||
+                          g->from_kept != b->gathers.items[b->next_gather].from_kept))
         return false;
     if (joined->n > 0 && b->candidate.within_compute) {
         double busy = b->link_free > b->now ? b->link_free - b->now : 0.0;
@@ -290,6 +296,7 @@ static bool worth_holding(struct tt_simple_walk *b, int pos, const struct tt_com
     const struct tt_complete *next = complete + 1;
 
     if (next == u->complete + u->n_complete || !next->reduces || !travels(b, TT_REDUCE, next->unit) ||
+        !same_ranks(b, b->pending.unit[0], next->unit) ||
         u->positions[next->pos].microbatch != u->positions[pos].microbatch)
         return false;
     if (b->pending.whole + b->facts->unit_grad_bytes[next->unit] > b->candidate.bucket_bytes)

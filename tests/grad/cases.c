@@ -699,6 +699,8 @@ const struct grad_case grad_cases[] = {
     {"experts: sigmoid, bias, groups, normalized", build_experts_biased, 0.005},
     {"experts: in turn", build_experts_balanced, 0.05},
     {"experts: accumulated", build_experts_again, 0.02},
+    {"experts in one node", build_experts_ffn, 0.005},
+    {"experts in one node: accumulated", build_experts_ffn_again, 0.02},
     {"scale", build_scale, 0.05},
     {"scale: accumulated", build_scale_again, 0.05},
     {"frozen weights", build_frozen, 0.01},

@@ -22,10 +22,22 @@ static struct experts experts_of(struct tt_graph *graph, int64_t dim, int64_t wi
     return e;
 }
 
+/* One node if there is a window, which it does not use here. */
+static int feed_forwards(struct tt_graph *graph, const struct experts *e, int x, int ends)
+{
+    int in[5] = {x, ends, e->w1, e->w3, e->w2}, h;
+
+    if (e->attr.window)
+        return tt_graph_out(graph, tt_graph_node(graph, TT_OP_EXPERTS_FFN, "y", in, 5, &e->attr));
+    h = op(graph, TT_OP_SWIGLU, NULL, op(graph, TT_OP_EXPERTS, &e->attr, x, e->w1, ends),
+           op(graph, TT_OP_EXPERTS, &e->attr, x, e->w3, ends), TT_NONE);
+    return op(graph, TT_OP_EXPERTS, &e->attr, h, e->w2, ends);
+}
+
 /* ret_combine: what COMBINE reads. */
 static int run_experts(struct tt_graph *graph, const struct experts *e, int x, int *ret_combine)
 {
-    int in[3] = {x, e->gate, e->bias}, router = tt_graph_node(graph, TT_OP_ROUTER, "y", in, 3, &e->attr), sent, h;
+    int in[3] = {x, e->gate, e->bias}, router = tt_graph_node(graph, TT_OP_ROUTER, "y", in, 3, &e->attr), sent;
     const int *chosen = graph->nodes[router].out;
     int rows[2] = {x, chosen[0]}, gates = chosen[1], places, ends;
 
@@ -33,9 +45,7 @@ static int run_experts(struct tt_graph *graph, const struct experts *e, int x, i
     x = graph->nodes[sent].out[0];
     places = graph->nodes[sent].out[1];
     ends = graph->nodes[sent].out[2];
-    h = op(graph, TT_OP_SWIGLU, NULL, op(graph, TT_OP_EXPERTS, &e->attr, x, e->w1, ends),
-           op(graph, TT_OP_EXPERTS, &e->attr, x, e->w3, ends), TT_NONE);
-    ret_combine[0] = op(graph, TT_OP_EXPERTS, &e->attr, h, e->w2, ends);
+    ret_combine[0] = feed_forwards(graph, e, x, ends);
     ret_combine[1] = gates;
     ret_combine[2] = places;
     return op(graph, TT_OP_COMBINE, NULL, ret_combine[0], gates, places);
@@ -105,17 +115,32 @@ void build_experts_biased(struct tt_graph *graph)
                                     .group_rule = TT_GROUP_TWO_BEST});
 }
 
-/* The same experts twice; the rows of the second are combined twice with the same gates. */
-void build_experts_again(struct tt_graph *graph)
+void build_experts_ffn(struct tt_graph *graph)
 {
+    build_experts_of(graph, 4, (struct tt_attr){.experts = 7, .top_k = 2, .router = {.normalize = true}, .window = 1});
+}
+
+/* The same experts twice; the rows of the second are combined twice with the same gates. */
+static void build_twice(struct tt_graph *graph, int64_t window)
+{
+    struct tt_attr attr = {.experts = 4, .top_k = 2, .router = {.normalize = true, .balanced = true}, .window = window};
     struct experts e;
     int x, y, in[3];
 
     inputs(graph, 1, 6);
     x = activation(graph, 6, 6);
-    e = experts_of(graph, 6, 5,
-                   (struct tt_attr){.experts = 4, .top_k = 2, .router = {.normalize = true, .balanced = true}});
+    e = experts_of(graph, 6, 5, attr);
     y = add(graph, run_experts(graph, &e, x, in), x);
     y = run_experts(graph, &e, rmsnorm(graph, y, param(graph, 0, 6)), in);
     head(graph, add(graph, y, op(graph, TT_OP_COMBINE, NULL, in[0], in[1], in[2])), TT_NONE);
+}
+
+void build_experts_again(struct tt_graph *graph)
+{
+    build_twice(graph, 0);
+}
+
+void build_experts_ffn_again(struct tt_graph *graph)
+{
+    build_twice(graph, 1);
 }

@@ -499,6 +499,7 @@ static void step(struct machine *m, const char *wanted_sum)
 
     switch (instr->kind) {
     case TT_RUN:
+    case TT_EXPERTS:
         run_node(m, instr);
         break;
     case TT_LOSS:

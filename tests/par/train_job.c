@@ -141,6 +141,7 @@ int train_job_options(const struct train_job *job, struct tt_engine_options *ret
                                   .muon_steps = job->muon_steps,
                                   .recompute = job->recompute,
                                   .init = job->init,
+                                  .moe_window = job->moe_window,
                                   .shard_dtype = job->shard_dtype,
                                   .param_dtype = job->param_dtype,
                                   .reduce_dtype = job->reduce_dtype,
@@ -158,8 +159,9 @@ int train_job_options(const struct train_job *job, struct tt_engine_options *ret
     int64_t microbatches = 0;
     int rc = 0;
 
-    TT_TRY(tt_mesh_init(DEGREES(pipe_of(job), job->replicate, -1, context_of(job), tensor_of(job), 1), job->ranks,
-                        &o.mesh));
+    TT_TRY(tt_mesh_init(
+        DEGREES(pipe_of(job), job->replicate, -1, context_of(job), tensor_of(job), job->experts ? job->experts : 1),
+        job->ranks, &o.mesh));
     o.mesh.tp_grains = job->grains ? job->grains : tensor_of(job);
     o.mesh.cp_grains = job->sequence_grains ? job->sequence_grains : context_of(job);
     TT_TRY(tt_mesh_microbatches(&o.mesh, job->local_batch, job->global_batch, &microbatches));

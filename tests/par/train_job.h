@@ -23,6 +23,8 @@ struct train_job {
     int tensor;                       /* ranks that share a layer; 0 or 1: none */
     int grains;                       /* of tensor parallelism, a multiple of `tensor`; 0: `tensor` */
     int context;                      /* ranks that share a sequence; 0 or 1: none */
+    int experts;                      /* ranks that share experts; 0 or 1: none */
+    double moe_window;                /* see struct tt_engine_options */
     int sequence_grains;              /* of context parallelism, a multiple of `context`; 0: `context` */
     enum tt_pipeline_schedule schedule_of_pipe;
     int runs, stages_per_rank; /* runs through the pipeline in a step, and stages of a rank; 0: 1 */

@@ -98,7 +98,6 @@ static void ranges_offer_only_what_is_built(void **state)
          "weight}, ...], or null"},
         {"training.dtype", "float32|bfloat16"},
         {"checkpoint.filter", "replica0|rank0"},
-        {"parallelism.expert_parallel_degree", "1; expert parallelism is not built yet"},
         {"training.mixed_precision_param", "float32|bfloat16"},
     };
 

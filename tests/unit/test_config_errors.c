@@ -196,7 +196,7 @@ static void hundreds_of_errors_fit(void **state)
 /* Every key that has values which are not built yet. */
 static void values_not_built_yet_say_so(void **state)
 {
-    static const char *const flags[] = {"parallelism.expert_parallel_degree=2"};
+    static const char *const flags[] = {"checkpoint.filter=node_leader"};
 
     for (int i = 0; i < COUNT(flags); i++) {
         assert_contains(bad_flags(1, &flags[i]), "which is not built yet\nhelp: what works now: ");

@@ -57,6 +57,9 @@ struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lower
     struct tt_collective_desc desc = {.op = row->op, .dtype = carried[row->carries]};
 
     desc.group = row->among == TT_AMONG_REPLICAS ? of->replicate_group : of->shard_group;
+    if (row->carries == TT_CARRIES_GRADS && of->shard_group == TT_GROUP_EFSDP)
+        desc.dtype =
+            TT_F32; /* gradients of several ranks' rows, rounded before they were added: a sum is not rounded */
     desc.ranks = lowering->layout->groups[desc.group].n;
     desc.shard_bytes = desc.bytes = elements * (int64_t)tt_dtype_size(desc.dtype);
     if (row->among == TT_AMONG_NEIGHBOURS) { /* each neighbour keeps S / n shards */

@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 
+#include "core/ops/experts/ffn.h"
 #include "core/ops/op.h"
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
@@ -27,17 +28,17 @@ static enum tt_split_part part_of_node(const struct tt_program *program, const s
     return of_op[tt_op_row(node_of(program, instr)->op)->part];
 }
 
-static enum tt_phase phase_of_node(const struct tt_program *program, const struct tt_instr *instr)
+enum tt_phase tt_phase_of_node(const struct tt_program *program, const struct tt_instr *instr)
 {
     return node_of(program, instr)->backward ? TT_PHASE_BACKWARD : TT_PHASE_FORWARD;
 }
 
-static const char *op_of_node(const struct tt_program *program, const struct tt_instr *instr)
+const char *tt_op_of_node(const struct tt_program *program, const struct tt_instr *instr)
 {
     return tt_op_row(node_of(program, instr)->op)->name;
 }
 
-static void name_of_node(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out)
+void tt_name_of_node(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out)
 {
     const struct tt_node *node = node_of(program, instr);
 
@@ -110,6 +111,8 @@ static int lower_run(struct tt_walk *w, const struct tt_instr *from)
 
     if (row->exchange != TT_EXCHANGE_NONE)
         return tt_lower_exchange(w, from);
+    if (tt_node_routes(graph, from->node, &(struct tt_routed){0}))
+        return tt_lower_experts(w, from);
     tt_lower_await_inputs(w, from);
     tt_lower_begin(w, from);
     TT_TRY(tt_lower_inputs(w, from));
@@ -130,7 +133,7 @@ int64_t tt_running_order(const struct tt_executor *ex, const struct tt_instr *in
            (node_of(ex->program, instr)->backward ? 2 * STAGES - 1 - stage : stage);
 }
 
-static void examine_outputs(struct tt_executor *ex, const struct tt_instr *instr, const struct tt_call *call)
+void tt_running_examine(struct tt_executor *ex, const struct tt_instr *instr, const struct tt_call *call)
 {
     int64_t order = tt_running_order(ex, instr);
 
@@ -144,24 +147,31 @@ static void examine_outputs(struct tt_executor *ex, const struct tt_instr *instr
     }
 }
 
-static int run_node(struct tt_executor *ex, int i, struct tt_step *step)
+struct tt_call tt_running_call(const struct tt_executor *ex, const struct tt_instr *instr, const struct tt_step *step)
 {
-    const struct tt_instr *instr = &ex->program->instrs[i];
     const struct tt_node *node = node_of(ex->program, instr);
     void *const *address = tt_running_address(ex, instr);
     struct tt_call call = {
         .graph = tt_instr_graph(ex->program, instr), .node = node, .scalars = &step->scalars, .team = ex->team};
-    int rc = 0;
 
     for (int k = 0; k < node->n_in; k++)
         call.in[k] = address[k];
     for (int k = 0; k < node->n_out; k++)
         call.out[k] = address[node->n_in + k];
     call.scratch = address[node->n_in + node->n_out];
+    return call;
+}
+
+static int run_node(struct tt_executor *ex, int i, struct tt_step *step)
+{
+    const struct tt_instr *instr = &ex->program->instrs[i];
+    struct tt_call call = tt_running_call(ex, instr, step);
+    int rc = 0;
+
     tt_device_launch(ex->stream, &call);
     if (ex->bad) {
         TT_TRY(tt_device_synchronize(ex->stream));
-        examine_outputs(ex, instr, &call);
+        tt_running_examine(ex, instr, &call);
     }
 out:
     return rc;
@@ -171,9 +181,9 @@ const struct tt_instr_row tt_instr_run = {
     .name = "run",
     .of_microbatch = true,
     .part_of = part_of_node,
-    .phase_of = phase_of_node,
-    .op_of = op_of_node,
-    .subject = name_of_node,
+    .phase_of = tt_phase_of_node,
+    .op_of = tt_op_of_node,
+    .subject = tt_name_of_node,
     .cost = cost_of_node,
     .lower = lower_run,
     .run = run_node,

@@ -4,6 +4,7 @@
 
 #include "core/ops/step/step.h"
 #include "core/program/executor.h"
+#include "core/program/routing.h"
 
 /**
  * A running program. Only executor.c and the rows of instructions use its members.
@@ -15,7 +16,8 @@ struct tt_executor {
     struct tt_device_stream *stream; /* for all compute */
     int64_t done;                    /* its event after the last run */
     struct tt_exchange exchange;
-    void **address; /* per operand of the program */
+    struct tt_routing routing; /* for experts that ranks share */
+    void **address;            /* per operand of the program */
     char *const_region, *step_region;
     struct tt_rows **rows; /* [unit] this rank's rows, for the norm and the optimizer */
     int *n_rows;
@@ -41,6 +43,12 @@ void tt_running_step(struct tt_executor *executor, struct tt_step_call call);
 /** Gives the stream a step op for each whole parameter or gradient of the instruction's units, which are its first
  * operands. */
 void tt_running_each_whole(struct tt_executor *executor, const struct tt_instr *instr, enum tt_step_op_id op);
+
+/** The run of an instruction's node, whose operands are those of TT_RUN. */
+struct tt_call tt_running_call(const struct tt_executor *ex, const struct tt_instr *instr, const struct tt_step *step);
+
+/** In explain: notes the first output of a node that has a value that is not finite. The stream has run the node. */
+void tt_running_examine(struct tt_executor *ex, const struct tt_instr *instr, const struct tt_call *call);
 
 /** Where the node of an instruction comes in the step (struct tt_bad_value). */
 int64_t tt_running_order(const struct tt_executor *ex, const struct tt_instr *instr);

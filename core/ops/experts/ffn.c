@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * EXPERTS_FFN: y = (silu(x w1^T) * (x w3^T)) w2^T, where each expert's rows have weights of their own. It has the bits
+ * of EXPERTS for w1 and w3, SWIGLU and EXPERTS for w2. It stands for them where ranks share the experts, since gate,
+ * up and hidden are then of rows that come from several ranks, and their number is known only when the step runs.
+ *   in   x (R, D), ends (X) I32 (DISPATCH), w1 (Y, M, D), w3 (Y, M, D), w2 (Y, D, M)      out  y (R, D)
+ *   attr experts (X)
+ *        peers: the n ranks that share the experts; each has Y = X / n. Without peers Y is X
+ *        window: if there are peers, the most rows of all of them that this rank takes at once
+ *
+ * With peers the node runs on windows (ffn.h): x and y are then at most `window` rows of the pairs of an expert and a
+ * rank, and `ends` says which (pairs.h). y may be x.
+ */
+#include "core/ops/experts/ffn.h"
+
+#include "core/kernels/kernels.h"
+#include "core/ops/experts/pairs.h"
+#include "core/ops/rule.h"
+
+enum { TILE = 8192, LINE = 16 };
+enum { X, ENDS, W1, W3, W2 }; /* inputs */
+
+static int ranks_of(const struct tt_node *node)
+{
+    return node->attr.peers.n > 1 ? node->attr.peers.n : 1;
+}
+
+static bool is_weight(const struct tt_graph *graph, int value, int64_t experts, int64_t m, int64_t k)
+{
+    const struct tt_value *w = &graph->values[value];
+
+    return w->ndim == 3 && w->shape[0] == experts && w->shape[1] == m && w->shape[2] == k;
+}
+
+static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value x = graph->values[node->in[X]], w1 = graph->values[node->in[W1]];
+    int64_t experts = node->attr.experts, own = experts / ranks_of(node), width = tt_value_width(&x);
+
+    if (w1.ndim != 3 || own * ranks_of(node) != experts ||
+        tt_value_elements(&graph->values[node->in[ENDS]]) != experts ||
+        !is_weight(graph, node->in[W1], own, w1.shape[1], width) ||
+        !is_weight(graph, node->in[W3], own, w1.shape[1], width) ||
+        !is_weight(graph, node->in[W2], own, width, w1.shape[1]))
+        return tt_op_mismatch(graph, node, "x (R, D), ends (X), w1 and w3 (Y, M, D), w2 (Y, D, M)");
+    return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
+}
+
+/* The gradients of the weights are made together, or not at all if these are frozen. */
+static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node];
+    const int *of = forward.in, values[4] = {of[X], of[W1], of[W3], of[W2]};
+    int in[9] = {grad_out[0], of[X], of[ENDS], of[W1], of[W3], of[W2], grad_in[W1], grad_in[W3], grad_in[W2]};
+    int n = tt_rule_wanted(graph, of[W1]) + tt_rule_wanted(graph, of[W3]) + tt_rule_wanted(graph, of[W2]);
+    int grad[4], rc = 0;
+
+    if (n != 0 && n != 3)
+        return tt_fail(TT_EUSAGE, "some weights of the experts of '%s' are frozen and others are not",
+                       graph->values[forward.out[0]].name);
+    TT_TRY(tt_rule_node(graph, TT_OP_EXPERTS_FFN_BWD, &forward, in, 9, values, n ? 4 : 1, grad));
+    TT_TRY(tt_rule_add(graph, &forward, X, grad[0], grad_in));
+    for (int i = W1; n && i <= W2; i++)
+        tt_rule_set(&forward, i, grad[i - W1 + 1], grad_in);
+out:
+    return rc;
+}
+
+/* --- running --- */
+
+/* What a run works with: the rows of the window, and where gate, up and the scratch of the products lie. */
+struct work {
+    const struct tt_call *call;
+    struct tt_pairs pairs;
+    int64_t d, m, rows, most; /* most: rows of a pair */
+    bool bf16;
+    char *gate, *up;
+    void *scratch;
+};
+
+static int64_t most_rows(const struct tt_graph *graph, const struct tt_node *node)
+{
+    int64_t rows = tt_value_rows(&graph->values[node->in[X]]);
+
+    return node->attr.peers.n > 1 ? node->attr.window : rows;
+}
+
+/* Bytes of gate or of up. */
+static int64_t hidden_bytes(const struct tt_graph *graph, const struct tt_node *node)
+{
+    const struct tt_value *w1 = &graph->values[node->in[W1]];
+
+    return tt_round_up(most_rows(graph, node) * w1->shape[1] * (int64_t)tt_dtype_size(w1->dtype),
+                       LINE * (int64_t)sizeof(float));
+}
+
+static struct work work_of(const struct tt_call *call)
+{
+    const struct tt_value *w1 = tt_call_in(call, W1);
+    struct work w = {.call = call,
+                     .pairs = tt_pairs_of(call, ENDS),
+                     .d = w1->shape[2],
+                     .m = w1->shape[1],
+                     .most = tt_value_rows(tt_call_in(call, X)),
+                     .bf16 = tt_op_is_bf16(call->graph, call->node),
+                     .gate = call->scratch};
+    int64_t bytes = hidden_bytes(call->graph, call->node);
+
+    w.rows = tt_pairs_rows(&w.pairs);
+    w.up = w.gate + bytes;
+    w.scratch = w.up + bytes;
+    return w;
+}
+
+static void multiply(const struct work *w, int64_t m, int64_t k, const void *a, const void *weights, void *c)
+{
+    struct tt_pair_products products = {.op = TT_OP_EXPERTS,
+                                        .bf16 = w->bf16,
+                                        .m = m,
+                                        .k = k,
+                                        .in = {a, weights},
+                                        .out = c,
+                                        .scratch = w->scratch,
+                                        .rows = w->most};
+
+    tt_pairs_multiply(w->call, &w->pairs, &products);
+}
+
+static void swiglu_tile(void *arg, int64_t tile, int worker)
+{
+    const struct work *w = arg;
+    struct tt_range part = tt_tile_range(w->rows * w->m, TILE, tile);
+    int64_t at = part.begin * (int64_t)(w->bf16 ? sizeof(tt_bf16) : sizeof(float));
+
+    (void)worker;
+    TT_RUN_KERNEL(w->call, swiglu_fwd, (void *)(w->gate + at), (void *)(w->gate + at), (void *)(w->up + at), part.n);
+}
+
+static void run(const struct tt_call *call)
+{
+    struct work w = work_of(call);
+
+    multiply(&w, w.m, w.d, call->in[X], call->in[W1], w.gate);
+    multiply(&w, w.m, w.d, call->in[X], call->in[W3], w.up);
+    tt_team_run(call->team, tt_tiles(w.rows * w.m, TILE), swiglu_tile, &w);
+    multiply(&w, w.d, w.m, w.gate, call->in[W2], call->out[0]);
+}
+
+static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
+{
+    const struct tt_value *w1 = &graph->values[node->in[W1]];
+    struct tt_pair_products in = {.op = TT_OP_EXPERTS,
+                                  .bf16 = tt_op_is_bf16(graph, node),
+                                  .m = w1->shape[1],
+                                  .k = w1->shape[2],
+                                  .rows = tt_value_rows(&graph->values[node->in[X]])};
+    struct tt_pair_products out = {.op = TT_OP_EXPERTS, .bf16 = in.bf16, .m = in.k, .k = in.m, .rows = in.rows};
+    int64_t experts = node->attr.experts;
+    int64_t a = tt_pairs_scratch(&in, experts, threads), b = tt_pairs_scratch(&out, experts, threads);
+
+    return 2 * hidden_bytes(graph, node) + (a > b ? a : b);
+}
+
+/* As if every expert had equally many rows. */
+static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    const struct tt_value *x = &graph->values[node->in[X]], *w1 = &graph->values[node->in[W1]];
+
+    ret_cost->flops = 6.0 * (double)tt_value_elements(x) * (double)w1->shape[1];
+    ret_cost->bytes = tt_op_bytes(graph, node);
+    ret_cost->bf16 = tt_op_is_bf16(graph, node);
+}
+
+const struct tt_op_row tt_op_experts_ffn = {
+    .name = "experts_ffn",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE},
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
+    .part = TT_PART_GEMM,
+    .weight = TT_WEIGHT_EXCHANGE,
+    .infer = infer,
+    .backward = backward,
+    .run = run,
+    .cost = cost,
+    .scratch_bytes = scratch,
+};
+
+bool tt_node_routes(const struct tt_graph *graph, int node, struct tt_routed *ret_routed)
+{
+    const struct tt_node *of = &graph->nodes[node];
+
+    *ret_routed = of->op == TT_OP_EXPERTS_FFN ? (struct tt_routed){1, {X}, ENDS, 0}
+                                              : (struct tt_routed){2, {0, 1}, 2, 0}; /* dy and x; see ffn_bwd.c */
+    return (of->op == TT_OP_EXPERTS_FFN || of->op == TT_OP_EXPERTS_FFN_BWD) && of->attr.peers.n > 1;
+}

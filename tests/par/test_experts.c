@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Expert parallelism: ranks that share experts, for every degree, layout, schedule and policy, give losses, norms,
+ * weights and validation the bits of ranks that have all experts.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/mem.h"
+#include "parallel/comm/threads.h"
+#include "tests/par/fixture.h"
+#include "tests/par/train_job.h"
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+static struct fixture world;
+static struct tt_model *models[2]; /* with the router's experts, and with experts in turn */
+
+static int tear_down(void **state)
+{
+    for (int m = 0; m < COUNT(models); m++)
+        tt_model_free(models[m]);
+    fixture_close(&world);
+    return 0;
+}
+
+static int set_up(void **state)
+{
+    struct tt_model_dims dims = {.n_layers = 2,
+                                 .dim = 20,
+                                 .n_heads = 4,
+                                 .n_kv_heads = 2,
+                                 .head_dim = 6,
+                                 .ffn_dim = 24,
+                                 .vocab_size = 23,
+                                 .moe = {.experts = 16, .top_k = 3, .ffn_dim = 12}};
+
+    fixture_open(&world, &(struct fixture_size){.odd_layers = 1, .odd_vocab = 23, .tied_layers = 1, .narrow = true});
+    assert_int_equal(fixture_check(tt_model_new("qwen3", "debugmodel_moe", &dims, NULL, &models[0])), 0);
+    dims.moe.balanced = true;
+    assert_int_equal(fixture_check(tt_model_new("qwen3", "debugmodel_moe", &dims, NULL, &models[1])), 0);
+    return 0;
+}
+
+static struct train_job job_of(int model, int64_t global_batch)
+{
+    struct train_job job = train_job_make(models[model], &world.data, global_batch, 1, 8);
+
+    job.steps = 2;
+    job.validation_batches = 3;
+    return job;
+}
+
+static void must_be(const struct train_job *job, const struct train_result *wanted, const char *what)
+{
+    struct train_result got;
+    const char *difference;
+
+    if (fixture_check(train_job_run(job, &got)) < 0)
+        fail_msg("%s, engine %d", what, (int)job->scheduler);
+    difference = train_result_difference(job, wanted, &got);
+    if (difference)
+        fail_msg("%s, engine %d: %s", what, (int)job->scheduler, difference);
+    train_result_release(&got);
+}
+
+/* --- the same bits --- */
+
+static const struct {
+    int model, experts, shards, replicate, runs; /* runs: microbatches of a rank, without a pipeline */
+    double window;
+    int pipe, stages_per_rank;
+    enum tt_pipeline_schedule schedule;
+} cases[] = {
+    {0, 2, 2, 1, 1, 2.0, 1, 1, TT_PP_1F1B}, {0, 4, 4, 1, 2, 0.1, 1, 1, TT_PP_1F1B},
+    {0, 8, 8, 1, 1, 0.1, 1, 1, TT_PP_1F1B}, {0, 2, 4, 1, 2, 0.4, 1, 1, TT_PP_1F1B},
+    {0, 4, 8, 1, 1, 0.5, 1, 1, TT_PP_1F1B}, {0, 2, 2, 2, 2, 1.0, 1, 1, TT_PP_1F1B},
+    {0, 2, 4, 2, 1, 0.1, 1, 1, TT_PP_1F1B}, {1, 4, 4, 1, 2, 1.0, 1, 1, TT_PP_1F1B},
+    {0, 2, 2, 1, 4, 0.1, 2, 1, TT_PP_1F1B}, {0, 4, 4, 1, 4, 0.3, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
+};
+
+static const struct tt_recompute recomputes[] = {
+    {TT_RECOMPUTE_NONE, 0}, {TT_RECOMPUTE_FULL, 0}, {TT_RECOMPUTE_OP, 0}, {TT_RECOMPUTE_SELECTIVE, 2}};
+static const enum tt_reshard reshards[] = {TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_RESHARD_AFTER_FORWARD_ALWAYS,
+                                           TT_RESHARD_AFTER_FORWARD_NEVER};
+static const char *const wraps[] = {"block", "model", "param"};
+
+/* Policies that differ from case to case. What changes the result, such as bf16, is in the reference too. */
+static void vary(int i, struct train_job *one, struct train_job *job)
+{
+    bool bf16 = i >= COUNT(cases);
+
+    if (bf16)
+        one->param_dtype = job->param_dtype = TT_BF16;
+    if (bf16 && i % 3 == 1)
+        one->shard_dtype = job->shard_dtype = TT_BF16;
+    if (bf16 && i % 3 == 0)
+        one->reduce_dtype = job->reduce_dtype = TT_BF16;
+    one->documents = job->documents = i % 2;
+    one->average_decay = job->average_decay = i % 4 == 1 && !job->shard_dtype ? 0.5 : 0.0;
+    job->recompute = recomputes[i % COUNT(recomputes)];
+    job->reshard = reshards[i / 2 % COUNT(reshards)];
+    job->wrap = wraps[i % COUNT(wraps)];
+    job->prefetch = i % 3;
+    job->threads = 1 + i % 2;
+    job->gives_up = i % 4 == 3 && job->pipe <= 1;
+}
+
+static void any_layout_has_the_bits_of_all_experts_on_each_rank(void **state)
+{
+    for (int i = 0; i < 2 * COUNT(cases); i++) {
+        int c = i % COUNT(cases), dp = cases[c].shards * cases[c].replicate;
+        struct train_job one = job_of(cases[c].model, (int64_t)cases[c].runs * dp), job = one;
+        struct train_result wanted;
+        char what[32];
+
+        job.experts = cases[c].experts;
+        job.moe_window = cases[c].window;
+        job.pipe = cases[c].pipe;
+        job.schedule_of_pipe = cases[c].schedule;
+        job.stages_per_rank = cases[c].stages_per_rank;
+        job.replicate = cases[c].replicate;
+        job.ranks = cases[c].pipe * dp;
+        vary(i, &one, &job);
+        (void)snprintf(what, sizeof what, "case %d", i);
+        assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
+        for (int planned = 0; planned < 2; planned++) {
+            job.scheduler = planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+            must_be(&job, &wanted, what);
+        }
+        train_result_release(&wanted);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_layout_has_the_bits_of_all_experts_on_each_rank),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("experts", tests, set_up, tear_down);
+}
