@@ -12,10 +12,11 @@
 #include "core/math/tree.h"
 
 enum {
-    TILE_MIN = 384,              /* of the dimension that is cut */
-    HALF_MIN = 256,              /* a dimension of this size is cut in two even if the halves are below TILE_MIN */
-    SERIAL_FLOPS = 2 * 1000000,  /* a smaller product is cheaper than waking the team */
-    OF_MANY_FLOPS = 2 * 64000000 /* of a tile of one of many products, about a millisecond */
+    TILE_MIN = 384,               /* of the dimension that is cut */
+    HALF_MIN = 256,               /* a dimension of this size is cut in two even if the halves are below TILE_MIN */
+    SERIAL_FLOPS = 2 * 1000000,   /* a smaller product is cheaper than waking the team */
+    OF_MANY_FLOPS = 2 * 64000000, /* of a tile of one of many products, about a millisecond */
+    OF_MANY_MIN = 192 /* of the dimension that is cut; its tiles have so many flops that packing is little */
 };
 
 /* --- tiles --- */
@@ -35,7 +36,7 @@ static int64_t tiles_of(int64_t m, int64_t n, int64_t k)
 /* The number of tiles of one of many products. */
 static int64_t tiles_of_many(int64_t m, int64_t n, int64_t k)
 {
-    int64_t size = m > n ? m : n, tiles = tt_div_up(2 * m * n * k, OF_MANY_FLOPS), most = size / TILE_MIN;
+    int64_t size = m > n ? m : n, tiles = tt_div_up(2 * m * n * k, OF_MANY_FLOPS), most = size / OF_MANY_MIN;
 
     return tiles <= most ? tiles : most > 1 ? most : 1;
 }

@@ -18,7 +18,8 @@ struct tt_expert_rows {
     const void *in[2];
     const void *acc; /* of out's type, or NULL; may be out. Not read by EXPERTS */
     void *out;       /* EXPERTS: y (rows, M); EXPERTS_BWD_X: dx (rows, K); EXPERTS_BWD_W: dw (M, K) in float32 */
-    int64_t tiles;   /* written by tt_experts_run: the tiles of this product and of those before it */
+    /* written by tt_experts_run: which product has this one's place in the order; the tiles up to that place */
+    int64_t order, tiles;
 };
 
 /** Products that the team runs at once. */

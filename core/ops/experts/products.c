@@ -11,8 +11,9 @@
 #include "core/ops/experts/experts.h"
 
 enum {
-    LINE = 16,   /* floats of a cache line */
-    FEW_ROWS = 4 /* that a weight is read for as for vectors */
+    LINE = 16,    /* floats of a cache line */
+    FEW_ROWS = 4, /* that a weight is read for as for vectors */
+    CLASSES = 64  /* of numbers of rows: none, and one for each power of two */
 };
 
 /* The product of some rows, without addresses. */
@@ -85,7 +86,7 @@ static int64_t tiles_of(const struct tt_experts_products *p, const struct tt_exp
     return are_few(p, of->rows) ? tt_gemv_tiles(&vector) : tt_matmul_tiles(&product);
 }
 
-/* The product that has a tile: the first one whose tiles end after it. */
+/* The place of the product that has a tile: the first one whose tiles end after it. */
 static int64_t find(const struct tt_experts_products *p, int64_t tile)
 {
     int64_t low = 0, high = p->n - 1;
@@ -104,11 +105,11 @@ static int64_t find(const struct tt_experts_products *p, int64_t tile)
 static void run_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_experts_products *p = arg;
-    int64_t i = find(p, tile);
-    const struct tt_expert_rows *of = &p->of[i];
+    int64_t place = find(p, tile);
+    const struct tt_expert_rows *of = &p->of[p->of[place].order];
     struct tt_matmul product = product_of(p, of->rows);
 
-    tile -= i ? p->of[i - 1].tiles : 0;
+    tile -= place ? p->of[place - 1].tiles : 0;
     if (of->rows == 0) {
         leave(p, of);
     } else if (are_few(p, of->rows)) {
@@ -123,13 +124,44 @@ static void run_tile(void *arg, int64_t tile, int worker)
     }
 }
 
+/* 0 of 0, otherwise 1 + log2. */
+static int size_class(int64_t rows)
+{
+    int size = 0;
+
+    for (; rows; rows /= 2)
+        size++;
+    return size;
+}
+
+/*
+ * The order in which products are run: those with more rows first, up to a factor of two, since large tiles at the end
+ * would leave the other threads without work.
+ */
+static void put_in_order(const struct tt_experts_products *p)
+{
+    int64_t begin[CLASSES] = {0}, next = 0;
+
+    for (int64_t i = 0; i < p->n; i++)
+        begin[size_class(p->of[i].rows)]++;
+    for (int size = CLASSES - 1; size >= 0; size--) {
+        int64_t n = begin[size];
+
+        begin[size] = next;
+        next += n;
+    }
+    for (int64_t i = 0; i < p->n; i++)
+        p->of[begin[size_class(p->of[i].rows)]++].order = i;
+}
+
 void tt_experts_run(struct tt_team *team, const struct tt_experts_products *products)
 {
     int64_t tiles = 0;
 
-    for (int64_t i = 0; i < products->n; i++) {
-        tiles += tiles_of(products, &products->of[i]);
-        products->of[i].tiles = tiles;
+    put_in_order(products);
+    for (int64_t place = 0; place < products->n; place++) {
+        tiles += tiles_of(products, &products->of[products->of[place].order]);
+        products->of[place].tiles = tiles;
     }
     tt_team_run(team, tiles, run_tile, (void *)products);
 }
