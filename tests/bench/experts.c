@@ -3,8 +3,9 @@
  * The products of experts, forward and both gradients, against the dense product of as many rows with one weight, in
  * turn. A benchmark, never a test:
  *
- *   build/tests/bench/bench_experts [ROUNDS [THREADS]]
+ *   build/tests/bench/bench_experts [ROUNDS [THREADS [WEIGHTS]]]
  *
+ * WEIGHTS: only those whose names contain it.
  * Rates are medians, ratios medians of ratios within a round: the dense product's time by that of the experts. On one
  * thread times are processor time. Loads: the same for all experts; that of expert i as 1 / (i + 1); half of the rows
  * with one expert.
@@ -37,6 +38,9 @@ static const struct layer layers[] = {
     {"debugmodel_moe, w1, 2048 tokens", 64, 2048 * 8, 768, 256},
     {"debugmodel_moe, w2, 2048 tokens", 64, 2048 * 8, 256, 768},
     {"debugmodel_moe, w1, 512 tokens", 64, 512 * 8, 768, 256},
+    {"debugmodel_moe, w1, 8 rows each", 64, 64 * 8, 768, 256},
+    {"debugmodel_moe, w1, 4 rows each", 64, 64 * 4, 768, 256},
+    {"debugmodel_moe, w1, a row each", 64, 64, 768, 256},
     {"30B-A3B, w1, 32 experts", 32, 8192, 768, 2048},
     {"30B-A3B, w2, 32 experts", 32, 8192, 2048, 768},
 };
@@ -218,9 +222,9 @@ int main(int argc, char **argv)
         return 1;
     (void)printf("%-32s %-4s %-8s %-2s %10s %10s %10s\n", "weights", "type", "load", "of", "dense GF/s", "experts",
                  "ratio");
-    for (int i = 0; i < N_LAYERS && !rc; i++)
-        for (int bf16 = 0; bf16 < 2 && !rc; bf16++)
-            rc = measure_layer(&layers[i], team, bf16, rounds);
+    for (int i = 0; i < 2 * N_LAYERS && !rc; i++)
+        if (argc < 4 || strstr(layers[i / 2].name, argv[3]))
+            rc = measure_layer(&layers[i / 2], team, i % 2, rounds);
     tt_team_free(team);
     return rc;
 }
