@@ -217,6 +217,7 @@ static int add_recipe(struct tt_cluster_recipe *r)
         add(&with, where, tt_strdup("training.max_context_length"), tt_strdup(recipes[i].context));
         add(&with, where, tt_strdup("training.num_tokens_per_microbatch_per_dp_rank"), tt_strdup(recipes[i].tokens));
         add(&with, where, tt_strdup("activation_checkpoint.mode"), tt_strdup(recipes[i].ac));
+        add(&with, where, tt_strdup("activation_checkpoint.selective_ac_option"), tt_strdup("op"));
         add(&with, where, tt_strdup("parallelism.tensor_parallel_degree"), tt_strdup(recipes[i].tp));
         add(&with, where, tt_strdup("parallelism.expert_parallel_degree"), tt_strdup(recipes[i].ep));
         add(&with, where, tt_strdup("compile.enable"), tt_strdup(recipes[i].compiled ? "true" : "false"));
