@@ -154,6 +154,31 @@ static void check_init(struct checking *c)
         key_fault(c);
 }
 
+/* Losses of routers need routers, and the z-loss logits of a softmax. */
+static void check_router_losses(struct checking *c)
+{
+    const struct tt_config *cfg = c->cfg;
+    const struct {
+        const char *path;
+        double coefficient;
+    } losses[] = {{"training.sequence_balance_loss", cfg->training.sequence_balance_loss},
+                  {"training.microbatch_balance_loss", cfg->training.microbatch_balance_loss},
+                  {"training.router_z_loss", cfg->training.router_z_loss}};
+
+    for (size_t i = 0; i < sizeof losses / sizeof *losses && c->model && !c->model->dims.moe.experts; i++)
+        if (losses[i].coefficient > 0.0)
+            tt_config_fault(c->cfg, c->report, losses[i].path,
+                            "%s %s has no experts\nhelp: set %s to 0, or choose a model "
+                            "with experts",
+                            c->model->row->name, c->model->flavor, losses[i].path);
+    if (c->model && c->model->dims.moe.experts && c->model->dims.moe.score != TT_SCORE_SOFTMAX &&
+        cfg->training.router_z_loss > 0.0)
+        tt_config_fault(c->cfg, c->report, "training.router_z_loss",
+                        "the routers of %s %s take sigmoids of their logits, and the z-loss is for softmax\nhelp: set "
+                        "training.router_z_loss to 0",
+                        c->model->row->name, c->model->flavor);
+}
+
 /* Each key alone, so that both are reported. */
 static void check_param_groups(struct checking *c)
 {
@@ -317,6 +342,7 @@ static void check(struct checking *c, bool with_files)
         check_seq_len(c, "validation.seq_len", c->cfg->validation.seq_len);
     check_policies(c);
     check_init(c);
+    check_router_losses(c);
     check_param_groups(c);
     check_pipeline(c, with_files);
     check_divisions(c);

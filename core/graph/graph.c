@@ -120,6 +120,40 @@ int tt_graph_add_z_loss(struct tt_graph *graph, float coefficient)
     return tt_op_infer(graph, head, "");
 }
 
+/* A backward node reads what it needs of the router's losses. */
+static int set_losses(struct tt_graph *graph, int node, const struct tt_router_losses *losses)
+{
+    struct tt_node *n = &graph->nodes[node];
+    char *name = tt_strdup(graph->values[n->out[2]].name);
+    int rc = 0, ids = n->out[0], values;
+
+    n->attr.losses = *losses;
+    TT_TRY(tt_op_infer(graph, n, name));
+    values = n->out[3];
+    graph->values[values].producer = node;
+    graph->values[values].constant = graph->values[n->out[2]].constant;
+    for (int b = node + 1; b < graph->n_nodes; b++)
+        if (graph->nodes[b].op == TT_OP_ROUTER_BWD && graph->nodes[b].in[1] == ids) {
+            graph->nodes[b].attr.losses = *losses;
+            graph->nodes[b].in[8] = values;
+        }
+out:
+    tt_free(name);
+    return rc;
+}
+
+int tt_graph_add_router_losses(struct tt_graph *graph, const struct tt_router_losses *losses)
+{
+    int rc = 0;
+
+    if (losses->sequence <= 0.0F && losses->microbatch <= 0.0F && losses->z <= 0.0F)
+        return 0;
+    for (int n = 0; n < graph->n_nodes && rc == 0; n++)
+        if (graph->nodes[n].op == TT_OP_ROUTER)
+            rc = set_losses(graph, n, losses);
+    return rc;
+}
+
 int64_t tt_value_elements(const struct tt_value *value)
 {
     int64_t n = 1;

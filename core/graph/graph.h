@@ -95,6 +95,12 @@ struct tt_router {
     float scale;     /* of the gates, at last; 0: 1 */
 };
 
+/* Coefficients of the auxiliary losses of a router (core/ops/experts/router_losses.h); 0: none. */
+struct tt_router_losses {
+    float sequence, microbatch; /* of an uneven load in a sequence, and in the microbatch */
+    float z;                    /* of the squared logsumexp of the logits */
+};
+
 /* What an op needs in addition to its inputs; each op uses the members that its file names. */
 struct tt_attr {
     struct tt_extent rows; /* tokens, N */
@@ -115,6 +121,7 @@ struct tt_attr {
     int experts;     /* X, of ops on the rows of experts */
     int top_k;       /* router: experts of a token */
     struct tt_router router;
+    struct tt_router_losses losses; /* router */
     int64_t window;     /* experts that ranks share: the most rows that a rank takes from all of them at once */
     bool round_leaves;  /* the same: the gradient of each rank's rows is rounded to bfloat16 before it is added */
     float z_loss;       /* head: coefficient of the squared logsumexp of each token; 0: none */
@@ -243,6 +250,12 @@ int tt_graph_carry_gradients(struct tt_graph *graph) TT_MUST_CHECK;
  * tt_graph_differentiate: token_loss is then (2, N). A graph without a loss is left as it is.
  */
 int tt_graph_add_z_loss(struct tt_graph *graph, float coefficient) TT_MUST_CHECK;
+
+/**
+ * Adds auxiliary losses of all routers to what is differentiated, before or after tt_graph_differentiate: each router
+ * then has an output with their terms. A graph without routers is left as it is.
+ */
+int tt_graph_add_router_losses(struct tt_graph *graph, const struct tt_router_losses *losses) TT_MUST_CHECK;
 
 /**
  * A value for the gradient of `of`: of its type, or for a parameter a TT_VALUE_PARAM_GRAD in F32, since that is the

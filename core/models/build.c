@@ -238,8 +238,10 @@ static struct tt_router router_of(const struct tt_moe *moe)
 int tt_build_experts(struct tt_build *b, const char *layer, int x)
 {
     const struct tt_moe *moe = &b->model->dims.moe;
-    struct tt_attr attr = {
-        .experts = (int)moe->experts, .top_k = (int)moe->top_k, .router = router_of(&b->model->dims.moe)};
+    struct tt_attr attr = {.seq_len = b->seq_len,
+                           .experts = (int)moe->experts,
+                           .top_k = (int)moe->top_k,
+                           .router = router_of(&b->model->dims.moe)};
     char *gate = tt_format("%s.router.gate", layer);
     int routed[3] = {x, param(b, gate), moe->biased ? param_of(b, layer, "expert_bias") : TT_NONE}, chosen[2], sent[3],
         gate_up[2], in[3];

@@ -16,6 +16,7 @@ enum tt_muon_lr { TT_MUON_ORIGINAL, TT_MUON_MATCH_RMS_ADAMW, TT_MUON_SPECTRAL_UN
 /* Numbers that change from step to step; ops and instructions read them by name. */
 struct tt_scalars {
     float inv_valid_tokens; /* 1 / tokens of the global batch whose label counts */
+    float inv_tokens;       /* 1 / all tokens of the global batch; the engine sets it */
     float clip;             /* gradients are multiplied by this: min(1, max_norm / (norm + 1e-6)) */
     double lr; /* the optimizer's numbers are double: 1 - beta in float would lose digits that PyTorch keeps */
     double beta1, beta2, eps, weight_decay;

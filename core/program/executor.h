@@ -75,8 +75,10 @@ struct tt_step {
     /* in: asked on every rank at the same few places of the step, before any state changes. If a rank's answer is a
      * negative code, all ranks give the step up with that code. NULL: the step is never given up */
     int (*asked_to_stop)(void);
-    double loss;              /* out: sum of the token losses of the global batch * inv_valid_tokens */
-    double z_loss;            /* out: the same of the z-losses; 0 if the graph has none */
+    double loss;   /* out: sum of the token losses of the global batch * inv_valid_tokens */
+    double z_loss; /* out: the same of the z-losses; 0 if the graph has none */
+    /* out: the same of the auxiliary losses of routers, whose tokens all count; 0 if the graph has none */
+    double router_losses[TT_ROUTER_LOSSES];
     struct tt_exact loss_sum; /* out: the global sum of token losses, exact */
     double local_loss_sum;    /* out: this rank's sum of token losses */
     double grad_norm;         /* out: L2 norm before clipping; 0 in a forward-only program */

@@ -102,7 +102,7 @@ struct tt_instr {
  * Operands are buffer ids (TT_NONE: absent optional input):
  *   TT_RUN, TT_EXPERTS  the node's inputs, its outputs, the scratch buffer
  *   TT_LOSS          the token losses
- *   TT_COUNT         the experts of the tokens
+ *   TT_COUNT         the experts of the tokens, the terms of the router's losses
  *   TT_RESHARD       the unit's parameters, whole, one buffer each; none if lowering freed each after its last read
  *   TT_KEEP          the unit's parameters, whole; its kept part: (S / n) chunks of every parameter, one after the
  *                    other

@@ -4,6 +4,7 @@
 
 #include "core/graph/dtype.h"
 #include "core/math/exact.h"
+#include "core/ops/experts/router_losses.h"
 #include "core/program/program.h"
 
 /** The arrays that are kept between steps. To add one, add a line to state.def; the engine decides whether a run has
@@ -17,7 +18,13 @@ enum tt_state_array {
 
 /* Sums of a step, which the stream computes and the host reads. After them are the loads of the experts, as int64_t:
  * one for each block of the model and each expert, 0 in blocks without experts. */
-enum { TT_SUM_LOSS, TT_SUM_Z_LOSS, TT_SUM_SQUARES, TT_SUMS };
+enum {
+    TT_SUM_LOSS,
+    TT_SUM_Z_LOSS,
+    TT_SUM_ROUTER, /* and those of the other auxiliary losses of routers, in the order of router_losses.h */
+    TT_SUM_SQUARES = TT_SUM_ROUTER + TT_ROUTER_LOSSES,
+    TT_SUMS
+};
 
 /** Words of 64 bits of all sums. */
 static inline int tt_sums_words(const struct tt_layout *layout)

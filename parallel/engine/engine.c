@@ -460,8 +460,15 @@ int32_t *tt_engine_validation_positions(const struct tt_engine *e)
     return tt_samples_positions(&e->validate.samples, 0);
 }
 
+/* Of the global batch. */
+static double tokens_of(const struct tt_engine_options *o)
+{
+    return (double)o->local_batch * (double)o->seq_len * o->microbatches * tt_mesh_size(&o->mesh, TT_GROUP_BATCH);
+}
+
 int tt_engine_step(struct tt_engine *e, struct tt_step *step)
 {
+    step->scalars.inv_tokens = (float)(1.0 / tokens_of(&e->options));
     tt_samples_divide(&e->train.samples);
     return tt_executor_run(e->train.executor, step);
 }

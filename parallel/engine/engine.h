@@ -54,11 +54,12 @@ struct tt_engine_options {
     enum tt_dtype shard_dtype; /* of parameters and moments in the state: TT_F32, or the same as param_dtype */
     bool averages;             /* training keeps averages of the trained weights (TT_STATE_EMA) */
     enum tt_init init;
-    double moe_window;            /* ranks that share experts: see struct tt_experts_division; 0: TT_MOE_WINDOW */
-    int muon_steps;               /* Newton-Schulz iterations, if Muon trains parameters of the model */
-    int threads;                  /* of this rank */
-    double z_loss;                /* coefficient, in training only; 0: none */
-    bool documents;               /* tokens attend only within their own documents: there are positions */
+    double moe_window; /* ranks that share experts: see struct tt_experts_division; 0: TT_MOE_WINDOW */
+    int muon_steps;    /* Newton-Schulz iterations, if Muon trains parameters of the model */
+    int threads;       /* of this rank */
+    double z_loss;     /* coefficient, in training only; 0: none */
+    struct tt_router_losses router_losses; /* in training only */
+    bool documents;                        /* tokens attend only within their own documents: there are positions */
     int64_t local_batch, seq_len; /* local_batch 0: only validation, with neither a training step nor moments */
     int microbatches;             /* per rank and step: A */
     int64_t validation_batch, validation_seq_len; /* 0: no validation program */

@@ -143,6 +143,7 @@ static int finish(const struct tt_engine_options *o, bool trains, struct tt_grap
 
     if (trains) {
         TT_TRY(tt_graph_add_z_loss(graph, (float)o->z_loss));
+        TT_TRY(tt_graph_add_router_losses(graph, &o->router_losses));
         tt_graph_recompute(graph, &o->recompute);
         if (o->reduce == TT_REDUCE_LAST)
             TT_TRY(tt_graph_carry_gradients(graph));

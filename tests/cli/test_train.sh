@@ -172,6 +172,27 @@ EOF
     cat moe/tb/*/events* | grep -aq "experts/imbalance/layers.0" || not_as "no tag in TensorBoard"
 }
 
+# Balance losses of each of the two layers are at most the number of experts times the coefficient.
+case_auxiliary_losses_are_reported_apart() {
+    make_corpus
+    run train $tiny --model.name=mixtral --training.sequence_balance_loss=1e-3 --training.microbatch_balance_loss=0.1 \
+        --metrics.enable_tensorboard --job.dump_folder=aux
+    expect_ok
+    run train $tiny --model.name=mixtral --training.steps=1 --job.dump_folder=plain
+    expect_ok
+    python3 - <<'EOF' || not_as "auxiliary losses"
+import json
+aux, plain = ([r for r in map(json.loads, open(f + "/metrics.jsonl")) if r["type"] == "step"] for f in ("aux", "plain"))
+assert aux[0]["loss"] == plain[0]["loss"] and aux[0]["grad_norm"] != plain[0]["grad_norm"]
+assert not any(k.endswith("balance_loss") for k in plain[0]) and not any("router_z_loss" in r for r in aux)
+for r in aux:
+    assert 1.9e-3 < r["sequence_balance_loss"] < 16e-3 and 0.19 < r["microbatch_balance_loss"] < 1.6, r
+EOF
+    cat aux/tb/*/events* | grep -aq "loss_metrics/sequence_balance_loss" || not_as "no tag in TensorBoard"
+    run train $tiny --training.router_z_loss=1e-3
+    expect_error 2 "training.router_z_loss.*llama3 debugmodel has no experts"
+}
+
 case_biases_of_experts_continue_on_other_ranks() {
     make_corpus
     local moe="$tiny --model.name=mixtral --training.load_balance_coeff=0.01 --training.global_batch_size=4

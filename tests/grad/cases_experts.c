@@ -2,6 +2,8 @@
  *
  * The graphs with experts (cases.h).
  */
+#include <stdlib.h>
+
 #include "tests/grad/build.h"
 #include "tests/grad/cases.h"
 
@@ -113,6 +115,31 @@ void build_experts_biased(struct tt_graph *graph)
                                     .groups = 4,
                                     .kept_groups = 2,
                                     .group_rule = TT_GROUP_TWO_BEST});
+}
+
+/* Of two sequences. */
+static void build_with_losses(struct tt_graph *graph, struct tt_router router, struct tt_router_losses losses)
+{
+    struct experts e;
+    int x, in[3];
+
+    inputs(graph, 2, 3);
+    x = activation(graph, 6, 6);
+    e = experts_of(graph, 6, 5, (struct tt_attr){.experts = 5, .top_k = 2, .seq_len = 3, .router = router});
+    head(graph, add(graph, run_experts(graph, &e, x, in), x), TT_NONE);
+    if (tt_graph_add_router_losses(graph, &losses) < 0)
+        abort();
+}
+
+void build_experts_losses(struct tt_graph *graph)
+{
+    build_with_losses(graph, (struct tt_router){.normalize = true}, (struct tt_router_losses){0.7F, 0.4F, 0.3F});
+}
+
+void build_experts_losses_sigmoid(struct tt_graph *graph)
+{
+    build_with_losses(graph, (struct tt_router){.score = TT_SCORE_SIGMOID},
+                      (struct tt_router_losses){0.9F, 0.6F, 0.0F});
 }
 
 void build_experts_ffn(struct tt_graph *graph)

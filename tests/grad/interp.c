@@ -13,6 +13,7 @@
 #include "core/base/mem.h"
 #include "core/kernels/kernels.h"
 #include "core/math/bf16.h"
+#include "core/ops/experts/router_losses.h"
 
 enum { CACHE_LINE = 64, UNDEFINED = 0xff /* every float a NaN */ };
 static const int64_t GUARD_BYTES = 256;
@@ -106,7 +107,7 @@ struct interp *interp_new(struct tt_graph *graph, bool aliased)
     interp->data = tt_calloc(n, sizeof *interp->data);
     interp->owned = tt_calloc(n, sizeof *interp->owned);
     interp->gone = tt_calloc(n, sizeof *interp->gone);
-    interp->scalars.inv_valid_tokens = 1.0F;
+    interp->scalars.inv_valid_tokens = interp->scalars.inv_tokens = 1.0F;
     for (int v = 0; v < graph->n_values; v++) {
         if (!made_by_node(graph, v))
             interp->owned[v] = true;
@@ -294,6 +295,22 @@ bool interp_run(struct interp *interp, struct tt_team *team, enum interp_pass pa
     return inside;
 }
 
+/* Of all routers of the forward pass. */
+static double router_losses(const struct interp *interp)
+{
+    double sum = 0.0;
+
+    for (int n = 0; n < interp->graph->n_nodes; n++) {
+        const struct tt_node *node = &interp->graph->nodes[n];
+        const float *terms = node->op == TT_OP_ROUTER && node->n_out > 3 ? interp->data[node->out[3]] : NULL;
+        int64_t tokens = terms ? tt_value_width(&interp->graph->values[node->out[3]]) : 0;
+
+        for (int64_t t = 0; t < TT_ROUTER_LOSSES * tokens; t++)
+            sum += (double)terms[t];
+    }
+    return sum * (double)interp->scalars.inv_tokens;
+}
+
 double interp_loss(const struct interp *interp)
 {
     const struct tt_value *value = &interp->graph->values[interp->graph->token_loss];
@@ -302,7 +319,7 @@ double interp_loss(const struct interp *interp)
 
     for (int64_t i = 0; i < tt_value_elements(value); i++)
         sum += (double)loss[i];
-    return sum * (double)interp->scalars.inv_valid_tokens;
+    return sum * (double)interp->scalars.inv_valid_tokens + router_losses(interp);
 }
 
 int interp_first_difference(const struct interp *a, const struct interp *b)

@@ -509,6 +509,9 @@ static void step(struct machine *m, const char *wanted_sum)
     case TT_COUNT:
         must_hold(m, operand(m, 0),
                   value_name(m->p, instr->stage, m->p->buffers[operand(m, 0)].value, instr->microbatch));
+        if (operand(m, 1) != TT_NONE)
+            must_hold(m, operand(m, 1),
+                      value_name(m->p, instr->stage, m->p->buffers[operand(m, 1)].value, instr->microbatch));
         break;
     case TT_BEGIN:
     case TT_WAIT:

@@ -247,6 +247,50 @@ static void biases_are_the_same_on_every_layout(void **state)
     }
 }
 
+/* --- auxiliary losses --- */
+
+/* Loads are even in turn, so in every layer each balance loss is its coefficient: X sum f P, f = 1 / X, sum P = 1. */
+static void even_loads_have_a_known_loss(void **state)
+{
+    struct tt_model *model = model_of((struct tt_moe){.balanced = true});
+    struct train_job job = train_job_make(model, &world.data, GLOBAL_BATCH, 1, 3 * EXPERTS);
+    struct train_result result;
+
+    job.router_losses = (struct tt_router_losses){.sequence = 0.5F, .microbatch = 0.25F};
+    job.ranks = 2;
+    run(&job, &result);
+    assert_true(fabs(result.router_losses[0][TT_ROUTER_SEQUENCE] - 0.5 * (LAYERS - DENSE)) < 1e-5);
+    assert_true(fabs(result.router_losses[0][TT_ROUTER_MICROBATCH] - 0.25 * (LAYERS - DENSE)) < 1e-5);
+    assert_true(result.router_losses[0][TT_ROUTER_Z] == 0.0);
+    train_result_release(&result);
+    tt_model_free(model);
+}
+
+/* The loss of the first step is that without them; what follows is not. */
+static void auxiliary_losses_are_the_same_on_every_layout(void **state)
+{
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        struct tt_model *model = model_of((struct tt_moe){.biased = bf16});
+        struct train_job job = job_of(model), without;
+        struct train_result reference, found;
+
+        job.param_dtype = bf16 ? TT_BF16 : TT_F32;
+        job.balance_coeff = 0.001;
+        without = job;
+        job.router_losses = (struct tt_router_losses){0.1F, 0.2F, 0.3F};
+        run(&job, &reference);
+        expect_the_same_on_all_layouts(&job, &reference);
+        for (int k = 0; k < TT_ROUTER_LOSSES; k++)
+            assert_true(reference.router_losses[0][k] > 0.0);
+        run(&without, &found);
+        assert_true(found.loss[0] == reference.loss[0] && found.norm[0] != reference.norm[0] &&
+                    found.loss[1] != reference.loss[1] && found.router_losses[0][0] == 0.0);
+        train_result_release(&found);
+        train_result_release(&reference);
+        tt_model_free(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,6 +298,8 @@ int main(void)
         cmocka_unit_test(loads_are_numbers_of_slots),
         cmocka_unit_test(biases_follow_the_loads),
         cmocka_unit_test(biases_are_the_same_on_every_layout),
+        cmocka_unit_test(even_loads_have_a_known_loss),
+        cmocka_unit_test(auxiliary_losses_are_the_same_on_every_layout),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -154,6 +154,7 @@ int train_job_options(const struct train_job *job, struct tt_engine_options *ret
                                   .local_batch = job->local_batch,
                                   .documents = job->documents,
                                   .z_loss = job->z_loss,
+                                  .router_losses = job->router_losses,
                                   .averages = job->average_decay > 0.0,
                                   .seq_len = job->seq_len};
     int64_t microbatches = 0;
@@ -317,6 +318,7 @@ static int one_step(struct at_work *w, int s)
         w->result->loss[s] = step.loss;
         w->result->z_loss[s] = step.z_loss;
         w->result->norm[s] = step.grad_norm;
+        memcpy(w->result->router_losses[s], step.router_losses, sizeof step.router_losses);
         w->result->lr[s] = step.scalars.lr;
         if (step.loads)
             memcpy(w->result->loads + s * loads_of_step(w->job), step.loads,
@@ -526,6 +528,8 @@ const char *train_result_difference(const struct train_job *job, const struct tr
             return text;
         }
     }
+    if (memcmp(a->router_losses, b->router_losses, sizeof a->router_losses) != 0)
+        return "the auxiliary losses of routers";
     if (a->loads && memcmp(a->loads, b->loads, (size_t)(job->steps * loads_of_step(job)) * sizeof *a->loads) != 0)
         return "the loads of experts";
     if (memcmp(a->param, b->param, bytes) != 0)

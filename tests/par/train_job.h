@@ -44,10 +44,11 @@ struct train_job {
     int64_t bucket_bytes;      /* planned: 0 from the machine */
     struct tt_machine machine; /* planned: all 0 is the built-in one */
     int64_t local_batch, global_batch, seq_len;
-    bool documents;             /* see struct tt_engine_options */
-    double z_loss;              /* the same */
-    double balance_coeff;       /* of the biases of experts, if the model has them */
-    double average_decay;       /* of averages of the weights; 0: none */
+    bool documents;                        /* see struct tt_engine_options */
+    double z_loss;                         /* the same */
+    struct tt_router_losses router_losses; /* see struct tt_engine_options */
+    double balance_coeff;                  /* of the biases of experts, if the model has them */
+    double average_decay;                  /* of averages of the weights; 0: none */
     int first_step;             /* the run begins after this step, which another run has taken; `load` has its state */
     int steps;                  /* the last one */
     int64_t validation_batches; /* batches of local_batch samples from the start of the data; 0: none */
@@ -74,6 +75,7 @@ struct train_job {
 struct train_result {
     double loss[TRAIN_JOB_STEPS], norm[TRAIN_JOB_STEPS], lr[TRAIN_JOB_STEPS];
     double z_loss[TRAIN_JOB_STEPS];
+    double router_losses[TRAIN_JOB_STEPS][TT_ROUTER_LOSSES];
     int64_t *loads;                 /* [step][block][expert]; NULL: the model has no experts */
     double validation;              /* sum of token losses */
     int64_t n_elements;             /* of each of the following arrays */

@@ -83,6 +83,15 @@ static double eta_sec(const struct tt_step_report *r)
     return (double)(r->total_steps - r->step) * r->step_time;
 }
 
+/* In records and in TensorBoard. */
+static const struct {
+    const char *name, *tag;
+} router_losses[TT_ROUTER_LOSSES] = {
+    [TT_ROUTER_SEQUENCE] = {"sequence_balance_loss", "loss_metrics/sequence_balance_loss"},
+    [TT_ROUTER_MICROBATCH] = {"microbatch_balance_loss", "loss_metrics/microbatch_balance_loss"},
+    [TT_ROUTER_Z] = {"router_z_loss", "loss_metrics/router_z_loss"},
+};
+
 static json_t *step_record(const struct tt_step_report *r, const struct derived *d)
 {
     json_t *o = json_pack("{s:s, s:I}", "type", "step", "step", (json_int_t)r->step);
@@ -110,6 +119,9 @@ static json_t *step_record(const struct tt_step_report *r, const struct derived 
         (void)json_object_set_new(o, numbers[i].name, tt_json_number(numbers[i].value));
     if (isfinite(r->z_loss))
         (void)json_object_set_new(o, "z_loss", tt_json_number(r->z_loss));
+    for (int k = 0; k < TT_ROUTER_LOSSES; k++)
+        if (isfinite(r->router_losses[k]))
+            (void)json_object_set_new(o, router_losses[k].name, tt_json_number(r->router_losses[k]));
     tt_loads_record(&r->loads, o);
     (void)json_object_update_new(o, json_pack("{s:I, s:I}", "ntokens_seen", (json_int_t)r->ntokens_seen, "comm_bytes",
                                               (json_int_t)r->comm_bytes));
@@ -147,6 +159,9 @@ static void board_step(const struct tt_metrics *m, const struct tt_step_report *
         tt_tensorboard_add(m->board, r->step, scalars, (int)(sizeof scalars / sizeof scalars[0]));
     if (m->board && isfinite(r->z_loss))
         tt_tensorboard_add(m->board, r->step, &(struct tt_scalar){"loss_metrics/global_avg_z_loss", r->z_loss}, 1);
+    for (int k = 0; k < TT_ROUTER_LOSSES && m->board; k++)
+        if (isfinite(r->router_losses[k]))
+            tt_tensorboard_add(m->board, r->step, &(struct tt_scalar){router_losses[k].tag, r->router_losses[k]}, 1);
     tt_loads_board(&r->loads, m->board, r->step);
 }
 

@@ -10,6 +10,7 @@
 #include "cli/run/records/records.h"
 #include "cli/run/records/tensorboard.h"
 #include "core/base/json.h"
+#include "core/ops/experts/router_losses.h"
 
 /**
  * What a run reports: torchtitan's console line, one JSON object per line in metrics.jsonl, appended and flushed, and
@@ -32,8 +33,9 @@ struct tt_metrics {
 struct tt_step_report {
     int64_t step, total_steps;
     double loss, max_loss, grad_norm, lr;
-    double z_loss;         /* NaN: there is none */
-    struct tt_loads loads; /* of this step */
+    double z_loss;                          /* NaN: there is none */
+    struct tt_loads loads;                  /* of this step */
+    double router_losses[TT_ROUTER_LOSSES]; /* NaN: there is none */
     int64_t ntokens_seen;
     int64_t tokens_per_rank; /* of one step */
     double step_time, data_time, comm_time, comm_exposed;

@@ -184,8 +184,13 @@ int tt_reporter_step(struct tt_reporter *r, const struct tt_train_step *done, co
         .memory_bytes = tt_metrics_resident_bytes(),
     };
     double most[2] = {local_mean, report.memory_bytes};
+    const double coefficients[TT_ROUTER_LOSSES] = {[TT_ROUTER_SEQUENCE] = s->cfg->training.sequence_balance_loss,
+                                                   [TT_ROUTER_MICROBATCH] = s->cfg->training.microbatch_balance_loss,
+                                                   [TT_ROUTER_Z] = s->cfg->training.router_z_loss};
     int rc = 0;
 
+    for (int k = 0; k < TT_ROUTER_LOSSES; k++)
+        report.router_losses[k] = coefficients[k] > 0.0 ? done->step.router_losses[k] : (double)NAN;
     comm->waiting_for = "report";
     TT_TRY(tt_comm_max_f64(comm, most, 2));
     r->spent.step_sec += now - r->window.start;

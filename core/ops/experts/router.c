@@ -5,14 +5,16 @@
  *   out  ids (N, k) I32: of each token, ascending
  *        gates (N, k) F32: the weights of these experts
  *        scores (N, X) F32: softmax or sigmoid of x w^T
- *   attr top_k (k), router
+ *        losses (4, N) F32: terms of the auxiliary losses and the logsumexp of the logits (router_losses.h), if any
+ *   attr top_k (k), router, losses, seq_len
  *   The k experts are those with the largest scores, and of equal scores those with the smaller ids, so the choice is
  *   defined for all inputs. With groups, experts of the best kept_groups groups only; of equal groups, the first ones.
  *   normalize: the gates of a token are divided by their sum, of sigmoids by their sum + 1e-20, since it may be 0.
  *   balanced: slot i of all N k slots gets expert i mod X instead, with its score (to measure speed without imbalance).
  *
  * ROUTER_BWD: through the gates; the choice itself, and so the bias, has no gradient.
- *   in   dgates (N, k) F32, ids, gates, scores, x, w, acc of x or none, acc of w or none
+ *   in   dgates (N, k) F32, ids, gates, scores, x, w, acc of x or none, acc of w or none, losses or
+ *        none
  *   out  dx = [acc +] dlogits w, may take acc's memory; dw = [acc +] dlogits^T x, may take acc's memory
  */
 #include <math.h>
@@ -20,6 +22,7 @@
 
 #include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
+#include "core/ops/experts/router_losses.h"
 #include "core/ops/rule.h"
 
 enum { TILE_ROWS = 64, LINE = 16 /* floats of a cache line */, MOST_GROUPS = 64 };
@@ -45,16 +48,20 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[0]], w = graph->values[node->in[1]];
     int64_t chosen[2] = {tt_value_rows(&x), node->attr.top_k}, scores[2] = {tt_value_rows(&x), w.shape[0]};
+    int64_t losses[2] = {TT_ROUTER_LOSS_ROWS, tt_value_rows(&x)};
     int rc = 0;
 
     if (x.ndim < 2 || w.ndim != 2 || tt_value_width(&x) != w.shape[1] || !options_fit(&node->attr, w.shape[0]) ||
-        (node->in[2] != TT_NONE && tt_value_elements(&graph->values[node->in[2]]) != w.shape[0]))
+        (node->in[2] != TT_NONE && tt_value_elements(&graph->values[node->in[2]]) != w.shape[0]) ||
+        !tt_router_losses_fit(&node->attr, tt_value_rows(&x)))
         return tt_op_mismatch(graph, node,
                               "x (N, D), w (X, D), bias (X), 1 <= top_k <= X, and groups of at least two experts that "
                               "divide X and have top_k of them");
     TT_TRY(tt_op_output(graph, node, 0, name, "experts", 2, chosen));
     TT_TRY(tt_op_output(graph, node, 1, name, "gates", 2, chosen));
     TT_TRY(tt_op_output(graph, node, 2, name, NULL, 2, scores));
+    if (tt_router_has_losses(&node->attr))
+        TT_TRY(tt_op_output(graph, node, 3, name, "losses", 2, losses));
 out:
     return rc;
 }
@@ -63,9 +70,10 @@ static int backward(struct tt_graph *graph, int node, const int *grad_out, int *
 {
     const struct tt_node forward = graph->nodes[node];
     int x = forward.in[0], w = forward.in[1], rc = 0, grad[2];
-    int in[8] = {grad_out[1], forward.out[0], forward.out[1], forward.out[2], x, w, grad_in[0], grad_in[1]};
+    int losses = forward.n_out > 3 ? forward.out[3] : TT_NONE;
+    int in[9] = {grad_out[1], forward.out[0], forward.out[1], forward.out[2], x, w, grad_in[0], grad_in[1], losses};
 
-    TT_TRY(tt_rule_node(graph, TT_OP_ROUTER_BWD, &forward, in, 8, forward.in, 2, grad));
+    TT_TRY(tt_rule_node(graph, TT_OP_ROUTER_BWD, &forward, in, 9, forward.in, 2, grad));
     tt_rule_set(&forward, 0, grad[0], grad_in);
     tt_rule_set(&forward, 1, grad[1], grad_in);
 out:
@@ -88,7 +96,8 @@ static struct tt_matmul product_of(const struct tt_graph *graph, const struct tt
                               .ldc = w->shape[0]};
 }
 
-static void softmax(float *row, int64_t n)
+/* Returns the logsumexp. */
+static float softmax(float *row, int64_t n)
 {
     float most = row[0], sum = 0.0F;
 
@@ -101,6 +110,7 @@ static void softmax(float *row, int64_t n)
         sum += row[i];
     for (int64_t i = 0; i < n; i++)
         row[i] /= sum;
+    return (float)((double)most + log((double)sum));
 }
 
 static void sigmoid(float *row, int64_t n)
@@ -238,16 +248,34 @@ static void run_tile(void *arg, int64_t tile, int worker)
         float *scores = (float *)call->out[2] + r * experts;
         const struct choice choice = {scores, call->in[2]};
 
+        float lse = 0.0F;
+
         if (router->score == TT_SCORE_SIGMOID)
             sigmoid(scores, experts);
         else
-            softmax(scores, experts);
+            lse = softmax(scores, experts);
+        if (call->node->n_out > 3)
+            ((float *)call->out[3])[TT_ROUTER_LSE * tt_value_rows(tt_call_out(call, 2)) + r] = lse;
         if (router->balanced)
             choose_in_turn(ids, r, k, experts);
         else
             choose(ids, &choice, router, k, experts);
         weigh(router, ids, scores, k, (float *)call->out[1] + r * k);
     }
+}
+
+/* After all tokens have their experts. */
+static void losses_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    int64_t rows = tt_value_rows(tt_call_out(call, 2)), experts = tt_value_width(tt_call_out(call, 2));
+    struct tt_range part = tt_tile_range(rows, TILE_ROWS, tile);
+    float *losses = call->out[3];
+
+    (void)worker;
+    for (int64_t r = part.begin; r < part.begin + part.n; r++)
+        tt_router_loss_terms(&call->node->attr, call->scratch, (const float *)call->out[2] + r * experts,
+                             losses[TT_ROUTER_LSE * rows + r], r, rows, experts, losses);
 }
 
 static void run(const struct tt_call *call)
@@ -260,13 +288,19 @@ static void run(const struct tt_call *call)
     product.scratch = call->scratch;
     tt_matmul(call->team, &product);
     tt_team_run(call->team, tt_tiles(product.m, TILE_ROWS), run_tile, (void *)call);
+    if (call->node->n_out <= 3)
+        return;
+    tt_router_factors(&call->node->attr, call->out[0], product.m, product.n, call->scratch);
+    tt_team_run(call->team, tt_tiles(product.m, TILE_ROWS), losses_tile, (void *)call);
 }
 
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
     struct tt_matmul product = product_of(graph, node);
+    int64_t floats = threads * tt_matmul_scratch_floats(&product);
+    int64_t factors = tt_router_factor_floats(&node->attr, product.m, product.n);
 
-    return threads * tt_matmul_scratch_floats(&product) * (int64_t)sizeof(float);
+    return (floats > factors ? floats : factors) * (int64_t)sizeof(float);
 }
 
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
@@ -290,6 +324,7 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
     if (w.ndim != 2 || tt_value_width(&x) != w.shape[1] || tt_value_rows(&scores) != n ||
         tt_value_width(&scores) != w.shape[0] || !tt_op_acc_fits(graph, node, 0, n, k) ||
         !tt_op_acc_fits(graph, node, 1, n, k) || !tt_op_acc_fits(graph, node, 2, n, k) ||
+        (node->in[8] == TT_NONE) == tt_router_has_losses(&node->attr) ||
         !tt_op_acc_fits(graph, node, 6, n, w.shape[1]) || !tt_op_acc_fits(graph, node, 7, w.shape[0], w.shape[1]))
         return tt_op_mismatch(graph, node, "dgates, ids, gates (N, k), scores (N, X), x (N, D), w (X, D)");
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
@@ -350,12 +385,19 @@ static void logits_tile(void *arg, int64_t tile, int worker)
     struct tt_range part = tt_tile_range(tt_value_rows(scores), TILE_ROWS, tile);
     float *dlogits = call->scratch;
     tt_bf16 *rounded = (tt_bf16 *)(void *)(dlogits + tt_round_up(tt_value_elements(scores), LINE));
+    const float *losses = call->in[8], *factors = dlogits + logits_floats(call->graph, call->node);
+    int64_t rows = tt_value_rows(scores);
 
     (void)worker;
-    for (int64_t r = part.begin; r < part.begin + part.n; r++)
+    for (int64_t r = part.begin; r < part.begin + part.n; r++) {
         logits_grad(&call->node->attr, (const float *)call->in[0] + r * k, (const int32_t *)call->in[1] + r * k,
                     (const float *)call->in[2] + r * k, (const float *)call->in[3] + r * experts, experts,
                     dlogits + r * experts);
+        if (losses)
+            tt_router_loss_grad(&call->node->attr, factors, (const float *)call->in[3] + r * experts,
+                                losses[TT_ROUTER_LSE * rows + r], r, rows, experts, call->scalars->inv_tokens,
+                                dlogits + r * experts);
+    }
     if (tt_op_is_bf16(call->graph, call->node))
         tt_kernels()->bf16_round(rounded + part.begin * experts, dlogits + part.begin * experts, part.n * experts);
 }
@@ -367,6 +409,8 @@ static void run_bwd(const struct tt_call *call)
     struct tt_matmul dx, dw;
 
     products_of(call->graph, call->node, &dx, &dw);
+    if (call->in[8])
+        tt_router_factors(&call->node->attr, call->in[1], dx.m, dx.k, dlogits + logits_floats(call->graph, call->node));
     tt_team_run(call->team, tt_tiles(tt_value_rows(scores), TILE_ROWS), logits_tile, (void *)call);
     dx.a = dw.a = dx.bf16 ? dlogits + tt_round_up(tt_value_elements(scores), LINE) : dlogits;
     dx.scratch = dw.scratch = dlogits + logits_floats(call->graph, call->node);
@@ -388,7 +432,9 @@ static int64_t scratch_bwd(const struct tt_graph *graph, const struct tt_node *n
     products_of(graph, node, &dx, &dw);
     a = tt_matmul_scratch_floats(&dx);
     b = tt_matmul_scratch_floats(&dw);
-    return (logits_floats(graph, node) + threads * (a > b ? a : b)) * (int64_t)sizeof(float);
+    a = threads * (a > b ? a : b);
+    b = tt_router_factor_floats(&node->attr, dx.m, dx.k);
+    return (logits_floats(graph, node) + (a > b ? a : b)) * (int64_t)sizeof(float);
 }
 
 static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
@@ -405,7 +451,7 @@ const struct tt_op_row tt_op_router = {
     .name = "router",
     .routes = true,
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32},
-    .out = {TT_TYPE_IDS, TT_TYPE_F32, TT_TYPE_F32},
+    .out = {TT_TYPE_IDS, TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_F32},
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .weight = TT_WEIGHT_MATMUL,
     .infer = infer,
@@ -418,7 +464,7 @@ const struct tt_op_row tt_op_router = {
 const struct tt_op_row tt_op_router_bwd = {
     .name = "router_bwd",
     .in = {TT_TYPE_F32, TT_TYPE_IDS, TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE,
-           TT_TYPE_F32},
+           TT_TYPE_F32, TT_TYPE_F32},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer_bwd,

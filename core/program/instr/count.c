@@ -36,12 +36,24 @@ static void name_of_value(const struct tt_program *program, const struct tt_inst
 
 static int lower_count(struct tt_walk *w, const struct tt_instr *from)
 {
+    const struct tt_node *node = &tt_lower_graph(w, from)->nodes[from->node];
     struct tt_instr count = *from;
 
     count.node = TT_NONE; /* which is of instructions that run a node */
     tt_lower_begin(w, &count);
-    tt_lower_operand(w, tt_lower_input(w, from, tt_lower_graph(w, from)->nodes[from->node].out[0]));
+    tt_lower_operand(w, tt_lower_input(w, from, node->out[0]));
+    tt_lower_operand(w, node->n_out > 3 ? tt_lower_input(w, from, node->out[3]) : TT_NONE);
     return 0;
+}
+
+/* Adds the terms of the router's losses. */
+static void add_losses(struct tt_executor *ex, const float *losses, int64_t tokens)
+{
+    for (int k = 0; k < TT_ROUTER_LOSSES; k++)
+        tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_SUM,
+                                                  .n = tokens,
+                                                  .in = losses + k * tokens,
+                                                  .out = {&ex->state->sums[TT_SUM_ROUTER + k]}});
 }
 
 static int run_count(struct tt_executor *ex, int i, struct tt_step *step)
@@ -55,6 +67,8 @@ static int run_count(struct tt_executor *ex, int i, struct tt_step *step)
     count.in = tt_running_address(ex, instr)[0];
     count.out[0] = tt_sums_loads(ex->state->sums) + (int64_t)layer * ex->program->layout->experts;
     tt_running_step(ex, count);
+    if (tt_running_address(ex, instr)[1])
+        add_losses(ex, tt_running_address(ex, instr)[1], tt_value_rows(experts_of(ex->program, instr)));
     return 0;
 }
 

@@ -141,7 +141,7 @@ static int take_sums(struct tt_executor *ex, struct tt_step *step)
     step->local_loss_sum = tt_exact_value(&sums[TT_SUM_LOSS]);
     step->loads = layout->experts ? tt_sums_loads(sums) : NULL;
     if (!layout->adds_losses) {
-        sums[TT_SUM_LOSS] = sums[TT_SUM_Z_LOSS] = (struct tt_exact){{0}, 0};
+        memset(sums, 0, TT_SUM_SQUARES * sizeof *sums); /* all but that of the norm */
         memset(sums + TT_SUMS, 0, tt_sums_bytes(layout) - TT_SUMS * sizeof *sums);
     }
 out:
@@ -161,6 +161,8 @@ static int run_clip(struct tt_executor *ex, int i, struct tt_step *step)
     step->loss_sum = sums[TT_SUM_LOSS];
     step->loss = tt_exact_value(&sums[TT_SUM_LOSS]) * (double)step->scalars.inv_valid_tokens;
     step->z_loss = tt_exact_value(&sums[TT_SUM_Z_LOSS]) * (double)step->scalars.inv_valid_tokens;
+    for (int k = 0; k < TT_ROUTER_LOSSES; k++)
+        step->router_losses[k] = tt_exact_value(&sums[TT_SUM_ROUTER + k]) * (double)step->scalars.inv_tokens;
     step->grad_norm = sqrt(tt_exact_value(&sums[TT_SUM_SQUARES]));
     step->scalars.clip = 1.0f;
     if (step->max_norm > 0.0 && step->max_norm / (step->grad_norm + 1e-6) < 1.0)
