@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/program/placed.h"
 #include "core/program/program.h"
 
 enum {
@@ -20,7 +21,7 @@ enum {
     MOST_ROUNDS = 64,
     PATIENCE = 12,          /* rounds without a better plan */
     LONGEST_LIFE = 1 << 20, /* longer lives count as equal where lives are compared second */
-    AT_A_TIME = 32,         /* placed buffers that are examined at once */
+    PEAK_INSTRS = 64,       /* instructions whose largest sum is known */
     MOST_WORK = 200000000,  /* pairs of buffers examined, which takes some tenths of a second */
 };
 
@@ -53,6 +54,17 @@ static int64_t most_of(const int64_t *live, int first, int last, int *ret_at)
     return most;
 }
 
+/* The most of every PEAK_INSTRS instructions, for many questions about lives. The caller's. */
+static int64_t *peaks_of(const int64_t *live, int n_instrs)
+{
+    int64_t *peaks = tt_calloc((size_t)n_instrs / PEAK_INSTRS + 1, sizeof *peaks);
+
+    for (int i = 0; i < n_instrs; i++)
+        if (live[i] > peaks[i / PEAK_INSTRS])
+            peaks[i / PEAK_INSTRS] = live[i];
+    return peaks;
+}
+
 /* --- in an order of importance --- */
 
 struct ranked {
@@ -78,116 +90,57 @@ static int compare_ranked(const void *a, const void *b)
  */
 enum importance { BY_LIFE, BY_SIZE, BY_AREA, BY_CROWD, IMPORTANCES };
 
-static int64_t importance_of(const struct tt_buffer *b, enum importance by, const int64_t *live)
+static int64_t crowd_of(const struct tt_buffer *b, const int64_t *live, const int64_t *peaks)
+{
+    int64_t most = 0;
+
+    for (int i = b->first; i <= b->last;) {
+        bool whole = i % PEAK_INSTRS == 0 && i + PEAK_INSTRS <= b->last + 1;
+        int64_t bytes = whole ? peaks[i / PEAK_INSTRS] : live[i];
+
+        most = bytes > most ? bytes : most;
+        i += whole ? PEAK_INSTRS : 1;
+    }
+    return most;
+}
+
+static int64_t importance_of(const struct tt_buffer *b, enum importance by, const int64_t *live, const int64_t *peaks)
 {
     int64_t life = b->last - b->first + 1;
-    int at;
 
     if (by == BY_CROWD)
-        return most_of(live, b->first, b->last, &at) / TT_ARENA_ALIGN * LONGEST_LIFE +
+        return crowd_of(b, live, peaks) / TT_ARENA_ALIGN * LONGEST_LIFE +
                (life < LONGEST_LIFE ? life : LONGEST_LIFE - 1);
     return by == BY_LIFE ? life : by == BY_SIZE ? tt_arena_bytes(b->bytes) : tt_arena_bytes(b->bytes) * life;
 }
 
-static void rank(const struct tt_buffer *buffers, int n, enum importance by, const int64_t *live, struct ranked *order)
+static void rank(const struct tt_buffer *buffers, int n, enum importance by, const int64_t *live, const int64_t *peaks,
+                 struct ranked *order)
 {
     int k = 0;
 
     for (int b = 0; b < n; b++)
         if (buffers[b].root == b)
-            order[k++] = (struct ranked){importance_of(&buffers[b], by, live), tt_arena_bytes(buffers[b].bytes), b};
+            order[k++] =
+                (struct ranked){importance_of(&buffers[b], by, live, peaks), tt_arena_bytes(buffers[b].bytes), b};
     if (k)
         qsort(order, (size_t)k, sizeof *order, compare_ranked);
 }
 
-/* The placed buffers, sorted by offset. The members that the search for gaps reads are in arrays of their own, since it
- * goes through very many of them. */
-struct placed {
-    int *first, *last; /* their lives */
-    int64_t *offset, *end;
-};
-
-static struct placed new_placed(int n)
-{
-    size_t most = (size_t)n + AT_A_TIME;
-
-    return (struct placed){tt_calloc(most, sizeof(int)), tt_calloc(most, sizeof(int)), tt_calloc(most, sizeof(int64_t)),
-                           tt_calloc(most, sizeof(int64_t))};
-}
-
-static void release_placed(struct placed *p)
-{
-    tt_free(p->first);
-    tt_free(p->last);
-    tt_free(p->offset);
-    tt_free(p->end);
-}
-
-/*
- * The lowest offset at which b does not overlap buffers that live at the same time. Planning a large model spends most
- * of its time in this loop, and only few of many buffers live at the same time. They are found without a branch, so
- * that the compiler can use vectors.
- */
-static int64_t lowest_fit(const struct placed *placed, int n_placed, const struct tt_buffer *b)
-{
-    int64_t end = 0, bytes = tt_arena_bytes(b->bytes);
-    int first = b->first, last = b->last, meets[AT_A_TIME];
-
-    for (int from = 0; from < n_placed; from += AT_A_TIME) {
-        int any = 0;
-
-        for (int k = 0; k < AT_A_TIME; k++) { /* items after the last one are ignored */
-            meets[k] = (placed->last[from + k] >= first) & (placed->first[from + k] <= last);
-            any |= meets[k];
-        }
-        for (int k = 0; any && k < AT_A_TIME && from + k < n_placed; k++) {
-            if (!meets[k])
-                continue;
-            if (placed->offset[from + k] - end >= bytes)
-                return end;
-            if (placed->end[from + k] > end)
-                end = placed->end[from + k];
-        }
-    }
-    return end;
-}
-
-static void insert_int(int *list, int n, int at, int value)
-{
-    memmove(&list[at + 1], &list[at], (size_t)(n - at) * sizeof *list);
-    list[at] = value;
-}
-
-static void insert_offset(int64_t *list, int n, int at, int64_t value)
-{
-    memmove(&list[at + 1], &list[at], (size_t)(n - at) * sizeof *list);
-    list[at] = value;
-}
-
-/* Places each buffer at the lowest offset that is free for its whole life; quadratic. placed has room for n. */
-static int64_t plan_in_order(struct tt_buffer *buffers, const struct ranked *order, int n, struct placed *placed)
+/* Places each buffer at the lowest offset that is free for its whole life; quadratic. */
+static int64_t plan_in_order(struct tt_buffer *buffers, const struct ranked *order, int n, struct tt_placed *placed)
 {
     int64_t high = 0;
 
+    tt_placed_clear(placed);
     for (int k = 0; k < n; k++) {
         struct tt_buffer *b = &buffers[order[k].index];
-        int low = 0, at = k;
+        int64_t bytes = tt_arena_bytes(b->bytes);
 
-        b->offset = lowest_fit(placed, k, b);
-        if (b->offset + tt_arena_bytes(b->bytes) > high)
-            high = b->offset + tt_arena_bytes(b->bytes);
-        while (low < at) { /* after those with the same offset */
-            int middle = low + (at - low) / 2;
-
-            if (placed->offset[middle] > b->offset)
-                at = middle;
-            else
-                low = middle + 1;
-        }
-        insert_int(placed->first, k, at, b->first);
-        insert_int(placed->last, k, at, b->last);
-        insert_offset(placed->offset, k, at, b->offset);
-        insert_offset(placed->end, k, at, b->offset + tt_arena_bytes(b->bytes));
+        b->offset = tt_placed_lowest(placed, b->first, b->last, bytes);
+        if (b->offset + bytes > high)
+            high = b->offset + bytes;
+        tt_placed_add(placed, b->first, b->last, b->offset, b->offset + bytes);
     }
     return high;
 }
@@ -323,9 +276,9 @@ struct search {
     struct tt_buffer *buffers;
     int n;       /* buffers */
     int n_roots; /* buffers that have memory of their own */
-    const int64_t *live;
+    const int64_t *live, *peaks;
     struct ranked *order;
-    struct placed placed;
+    struct tt_placed *placed;
     int64_t *best; /* offsets of the best plan so far */
     int64_t best_high;
 };
@@ -350,8 +303,8 @@ static void search(struct search *s, int64_t live_bytes)
     enum importance best = BY_LIFE;
 
     for (enum importance by = BY_LIFE; by < IMPORTANCES && s->best_high > enough; by++) {
-        rank(s->buffers, s->n, by, s->live, s->order);
-        high[by] = plan_in_order(s->buffers, s->order, s->n_roots, &s->placed);
+        rank(s->buffers, s->n, by, s->live, s->peaks, s->order);
+        high[by] = plan_in_order(s->buffers, s->order, s->n_roots, s->placed);
         keep_if_better(s, high[by]);
         if (high[by] < high[best])
             best = by;
@@ -361,11 +314,11 @@ static void search(struct search *s, int64_t live_bytes)
         int64_t top;
         int since = 0;
 
-        rank(s->buffers, s->n, by, s->live, s->order);
-        top = plan_in_order(s->buffers, s->order, s->n_roots, &s->placed);
+        rank(s->buffers, s->n, by, s->live, s->peaks, s->order);
+        top = plan_in_order(s->buffers, s->order, s->n_roots, s->placed);
         for (int r = 0; r < MOST_ROUNDS && since < PATIENCE && rounds > 0 && s->best_high > enough; r++, rounds--) {
             promote_highest(s->buffers, s->order, s->n_roots, top);
-            top = plan_in_order(s->buffers, s->order, s->n_roots, &s->placed);
+            top = plan_in_order(s->buffers, s->order, s->n_roots, s->placed);
             since = top < s->best_high ? 0 : since + 1;
             keep_if_better(s, top);
         }
@@ -374,14 +327,14 @@ static void search(struct search *s, int64_t live_bytes)
 
 int64_t tt_memory_plan(struct tt_buffer *buffers, int n, int n_instrs, int64_t *ret_live_bytes, int *ret_peak)
 {
-    int64_t *live = live_sums(buffers, n, n_instrs);
-    struct search s = {.buffers = buffers, .n = n, .live = live, .best_high = INT64_MAX};
+    int64_t *live = live_sums(buffers, n, n_instrs), *peaks = peaks_of(live, n_instrs);
+    struct search s = {.buffers = buffers, .n = n, .live = live, .peaks = peaks, .best_high = INT64_MAX};
 
     s.order = tt_calloc((size_t)n + 1, sizeof *s.order);
-    s.placed = new_placed(n);
     s.best = tt_calloc((size_t)n + 1, sizeof *s.best);
     for (int b = 0; b < n; b++)
         s.n_roots += buffers[b].root == b;
+    s.placed = tt_placed_new(s.n_roots, n_instrs);
     *ret_live_bytes = most_of(live, 0, n_instrs - 1, ret_peak);
     keep_if_better(&s, plan_in_time_order(buffers, n, n_instrs));
     if (s.n_roots <= QUADRATIC_LIMIT)
@@ -390,8 +343,9 @@ int64_t tt_memory_plan(struct tt_buffer *buffers, int n, int n_instrs, int64_t *
         if (buffers[b].root == b)
             buffers[b].offset = s.best[b];
     tt_free(s.order);
-    release_placed(&s.placed);
+    tt_placed_free(s.placed);
     tt_free(s.best);
     tt_free(live);
+    tt_free(peaks);
     return s.best_high;
 }
