@@ -29,6 +29,7 @@ void tt_graph_free(struct tt_graph *graph)
         tt_free(graph->values[i].name);
     tt_free(graph->values);
     tt_free(graph->nodes);
+    tt_free(graph->param_values);
     tt_free(graph);
 }
 
@@ -51,12 +52,13 @@ int tt_graph_value(struct tt_graph *graph, enum tt_value_kind kind, enum tt_dtyp
 int tt_graph_param(struct tt_graph *graph, int param, int part, enum tt_dtype dtype, const char *name, int ndim,
                    const int64_t *shape)
 {
-    int id;
+    int slot = 2 * param + part, id;
 
-    for (int i = 0; i < graph->n_values; i++)
-        if (graph->values[i].kind == TT_VALUE_PARAM && graph->values[i].param == param && graph->values[i].part == part)
-            return i;
-    id = tt_graph_value(graph, TT_VALUE_PARAM, dtype, name, ndim, shape);
+    while (graph->n_param_values <= slot)
+        TT_PUSH(graph->param_values, graph->n_param_values, graph->cap_param_values) = TT_NONE;
+    if (graph->param_values[slot] != TT_NONE)
+        return graph->param_values[slot];
+    graph->param_values[slot] = id = tt_graph_value(graph, TT_VALUE_PARAM, dtype, name, ndim, shape);
     graph->values[id].param = param;
     graph->values[id].part = part;
     return id;

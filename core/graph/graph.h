@@ -165,6 +165,8 @@ struct tt_graph {
     int n_values, cap_values;
     struct tt_node *nodes;
     int n_nodes, cap_nodes;
+    int *param_values; /* of each parameter two: the values of its parts 0 and 1, TT_NONE where it has none */
+    int n_param_values, cap_param_values;
     enum tt_dtype dtype; /* in which models are built: of parameters, as nodes read them, and of activations */
     int block;           /* of the nodes that are added next, or TT_NONE */
     bool documents;      /* models are built with positions */
