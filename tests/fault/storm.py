@@ -13,12 +13,16 @@ than before. Then the job starts again, often at once and often on another numbe
 disturbed: it must end with the bits of an undisturbed run and leave no temporary files. What a trial does depends only
 on the seed and its number, but the instruction at which a signal hits depends on the machine.
 
-With --meshes the model has six layers, and a trial is a pair of meshes, of pipelines and data ranks: the job is killed
-on one of them and continues on the other, with any schedule on either side. Python's standard library only.
+With --meshes the model has six layers and eight heads, and a trial is a pair of meshes of up to eight ranks, with any
+degrees of pipeline, replicas, shards, context and tensor parallelism: the job is killed on one of them and continues on
+the other, with any schedule on either side. Exact degrees give all of them the same bits. Python's standard library
+only.
 """
 import argparse
 import collections
 import concurrent.futures
+import itertools
+import math
 import os
 import random
 import shutil
@@ -36,7 +40,13 @@ STEPS = 10
 SIGNALS = {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM, "INT": signal.SIGINT, "USR1": signal.SIGUSR1,
            "STOP": signal.SIGSTOP}
 SEGMENTS = "/dev/shm"
-MESHES = [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (4, 1)]  # ranks of a pipeline, data ranks
+DIMENSIONS = ["pipeline_parallel", "data_parallel_replicate", "data_parallel_shard", "context_parallel",
+              "tensor_parallel"]
+DEGREES = [(1, 2, 4), (1, 2), (1, 2, 4), (1, 2), (1, 2, 4)]  # of each dimension
+MESHES = [mesh for mesh in itertools.product(*DEGREES) if math.prod(mesh) <= 8]
+UNDISTURBED = [(1, 1, 1, 1, 1), (1, 1, 1, 1, 2), (2, 1, 1, 2, 1), (2, 1, 2, 1, 2)]  # every number of ranks
+EXACT = ["--parallelism.exact_tensor_parallel_degree=4", "--parallelism.exact_context_parallel_degree=2"]
+SHARED = ["--model.n_layers=6", "--model.n_heads=8", "--model.n_kv_heads=8", *EXACT]  # of all meshes
 SCHEDULES = ["1F1B", "GPipe", "LoopedBFS", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"]
 
 
@@ -82,9 +92,9 @@ def segments(jobs):
 class Job:
     """One start of a trial: the mesh and the command line."""
 
-    def __init__(self, draw, ranks, pipe=1, more=()):
+    def __init__(self, draw, ranks):
         self.ranks = ranks
-        self.mesh = f"{ranks} ranks" if pipe == 1 else f"{ranks} ranks, pipelines of {pipe}"
+        self.mesh = f"{ranks} ranks"
         self.batch = 12 if ranks == 3 else 16  # a power of two gives the same bits on one, two and four ranks
         pick = draw.choice
         self.options = ["--parallelism.fsdp_engine=" + pick(["eager", "planned"]),
@@ -94,19 +104,34 @@ class Job:
         self.options += pick([["--checkpoint.save_policy=all"],
                               ["--checkpoint.save_policy=filtered", "--checkpoint.filter=replica0"],
                               ["--checkpoint.save_policy=filtered", "--checkpoint.filter=rank0"]])
-        data = ranks // pipe
-        if data in (2, 4) and pick([True, False]):
+        self.divide(pick)
+
+    def divide(self, pick):
+        if self.ranks in (2, 4) and pick([True, False]):
             self.options += ["--parallelism.data_parallel_replicate_degree=2",
-                             f"--parallelism.data_parallel_shard_degree={data // 2}"]
-        if pipe > 1:
-            self.options += [f"--parallelism.pipeline_parallel_degree={pipe}",
-                             "--parallelism.pipeline_parallel_schedule=" + pick(SCHEDULES),
-                             f"--training.local_batch_size={self.batch // data // pick([1, 2])}"]
-        self.options += more
+                             f"--parallelism.data_parallel_shard_degree={self.ranks // 2}"]
 
     def arguments(self):
         return ["train", "--config", "../inputs/config.yaml", f"--training.steps={STEPS}",
                 f"--lr_scheduler.total_steps={STEPS}", f"--training.global_batch_size={self.batch}", *self.options]
+
+
+class MeshJob(Job):
+    """One start on a mesh of any dimensions."""
+
+    def __init__(self, draw, mesh):
+        self.degrees = mesh
+        super().__init__(draw, math.prod(mesh))
+        self.mesh = " x ".join(f"{name} {n}" for name, n in zip(("pp", "dp_replicate", "dp_shard", "cp", "tp"), mesh))
+
+    def divide(self, pick):
+        pipe, replicate, shard = self.degrees[:3]
+        most = self.batch // (replicate * shard)
+        self.options += SHARED
+        self.options += [f"--parallelism.{name}_degree={n}" for name, n in zip(DIMENSIONS, self.degrees)]
+        if pipe > 1:
+            self.options += ["--parallelism.pipeline_parallel_schedule=" + pick(SCHEDULES),
+                             f"--training.local_batch_size={max(most // pick([1, 2]), 2 * pipe)}"]
 
 
 class Trial:
@@ -146,16 +171,12 @@ class Pair(Trial):
         self.keep = draw.choice([1, 2, 0])
         self.interval = draw.choice([1, 1, 2])
         first, last = draw.sample(MESHES, 2)
-        self.blows = [(self.on(draw, first), "KILL", draw.choice(["rank", "mpirun", "all"]),
+        self.blows = [(MeshJob(draw, first), "KILL", draw.choice(["rank", "mpirun", "all"]),
                        0.1 + 0.8 * draw.random(), draw.random(), draw.random() < 0.5)]
-        self.last = self.on(draw, last)
-
-    @staticmethod
-    def on(draw, mesh):
-        return Job(draw, mesh[0] * mesh[1], mesh[0], ["--model.n_layers=6"])
+        self.last = MeshJob(draw, last)
 
     def references(self):
-        yield False, [self.on(random.Random(0), mesh) for mesh in MESHES]
+        yield False, [MeshJob(random.Random(0), mesh) for mesh in UNDISTURBED]
 
 
 class Storm:
@@ -166,7 +187,7 @@ class Storm:
         self.environment = job.settings()
         self.lock = threading.Lock()
         self.kind = Pair if options.meshes else Trial
-        self.took = {}  # mesh -> seconds of the last whole run, to choose a moment in it
+        self.took = {}  # ranks -> seconds of the last whole run, to choose a moment in it
         self.wanted = {}  # three ranks or not -> (step -> digests, losses)
         self.ended = collections.Counter()
         self.starts = self.killed = 0
@@ -189,7 +210,7 @@ class Storm:
                          job.losses_of(folder + "/run")[0])
                 if self.wanted.setdefault(three, found) != found:
                     raise SystemExit(f"undisturbed runs differ on {start.mesh}")
-                self.took[start.mesh] = result.seconds
+                self.took[start.ranks] = result.seconds
 
     def hit(self, trial, folder, blow):
         """Starts a job and sends it a signal. Returns its exit code (None if it hangs) and its standard error."""
@@ -199,7 +220,7 @@ class Storm:
                                      stdin=subprocess.DEVNULL,
                                      stdout=subprocess.DEVNULL, stderr=err, start_new_session=True)
             try:
-                child.wait(self.took[start.mesh] * moment)
+                child.wait(self.took[start.ranks] * moment)
             except subprocess.TimeoutExpired:
                 pass
             family = job.descendants(child.pid)
@@ -275,7 +296,7 @@ class Storm:
         yield from self.wrong_end(folder, trial, result)
         if result.code == 0:
             with self.lock:
-                self.took[trial.last.mesh] = (self.took[trial.last.mesh] + result.seconds) / 2
+                self.took[trial.last.ranks] = (self.took[trial.last.ranks] + result.seconds) / 2
 
     def wait_for(self, family):
         until = time.monotonic() + job.HANG_SECONDS
@@ -388,7 +409,7 @@ def main():
     parser.add_argument("--count", type=int, default=1000, help="trials")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="trials at a time")
-    parser.add_argument("--meshes", action="store_true", help="pairs of meshes, of pipelines and data ranks")
+    parser.add_argument("--meshes", action="store_true", help="pairs of meshes of any dimensions")
     parser.add_argument("--only", action="append", default=[], metavar="SEED:NUMBER",
                         help="this trial; may be repeated")
     parser.add_argument("--folder", default=job.fast_folder(), help="where the jobs run")
