@@ -390,6 +390,28 @@ case_every_torchtitan_file_is_imported() {
     done
 }
 
+# Published runs of the 405B model also have a pipeline, and with long sequences context parallelism. float8 is what a
+# user has to take out of torchtitan's file.
+case_llama3_of_torchtitan_is_accepted_with_its_degrees() {
+    while read -r size degree; do
+        run config import "$TITAN_SOURCE/tests/cli/torchtitan/v0.2.2_llama3_$size.toml" --out x.yaml
+        expect_ok
+        sed -i '/^  converters:/d' x.yaml
+        run config check --no-files x.yaml
+        expect_ok
+        run config check --no-files x.yaml --parallelism.pipeline_parallel_degree=8 --training.local_batch_size=8
+        expect_ok
+        run config show x.yaml --parallelism.pipeline_parallel_degree=8 --training.local_batch_size=8
+        expect_ok
+        expect_out "^  tensor_parallel_degree: $degree$"
+        expect_out "^  pipeline_parallel_degree: 8$"
+    done <<'EOF_ROWS'
+8b 1
+70b 8
+405b 8
+EOF_ROWS
+}
+
 case_block_causal_attention_is_a_document_mask() {
     printf '[model]\nflavor = "debugmodel"\nuse_flex_attn = true\nattn_mask_type = "block_causal"\n' >flex.toml
     run config import flex.toml --training.dataset=kjv --out x.yaml

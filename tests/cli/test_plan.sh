@@ -402,6 +402,26 @@ case_estimate_works_for_the_largest_model() {
     expect_out "405,853,388,800 parameters"
 }
 
+# As published: 512 ranks in pipelines of 8, and 16,384 in pipelines of 16. The rank with most memory has a stage of
+# about its share of the weights and moments. With gradients, gathered weights and activations it needs more than 20
+# bytes for each parameter of its share.
+case_estimate_plans_the_largest_model_on_many_ranks() {
+    while read -r ranks pipe batch; do
+        run estimate --config "$TITAN_SOURCE/configs/llama3_405b.yaml" --ranks "$ranks" --json \
+            --parallelism.tensor_parallel_degree=8 --parallelism.pipeline_parallel_degree="$pipe" \
+            --training.local_batch_size="$batch" --training.mixed_precision_param=bfloat16
+        expect_ok
+        check_json out "len(o['rows']) == 6 and all(r['ranks'] == $ranks for r in o['rows'])" \
+            "all(r['microbatches'] == $batch and 0 < r['bubble_share'] < 0.5 for r in o['rows'])" \
+            "all(abs(r['by_kind']['params'] * $ranks / (4 * 405853388800) - 1) < 0.15 for r in o['rows'])" \
+            "all(r['by_kind']['optimizer'] == 2 * r['by_kind']['params'] for r in o['rows'])" \
+            "all(r['peak_bytes'] > 20 * 405853388800 / $ranks for r in o['rows'])"
+    done <<'EOF_ROWS'
+512 8 32
+16384 16 16
+EOF_ROWS
+}
+
 case_estimate_of_ranks_that_do_not_divide_is_a_row() {
     run estimate --config "$TITAN_SOURCE/configs/debug.yaml" --ranks 2,3
     expect_ok
