@@ -112,23 +112,38 @@ static double foreign_share(const struct tt_backtest *t, int row, double *buf, d
     return median(medians, n_families);
 }
 
+/* Whether one run is smaller than another: fewer devices, then less work in a step. */
+static bool is_smaller(const struct tt_cluster_run *a, const struct tt_cluster_run *b)
+{
+    double devices = tt_cluster_devices(&a->job) - tt_cluster_devices(&b->job);
+    double work = tt_cluster_tokens(&a->job) * tt_cluster_token_flops(&a->job.shape, a->job.seq_len) -
+                  tt_cluster_tokens(&b->job) * tt_cluster_token_flops(&b->job.shape, b->job.seq_len);
+
+    return devices != 0 ? devices < 0 : work != 0 ? work < 0 : a < b;
+}
+
+/* A step that waits for the host says little about products; `titan estimate --calibrate` refuses it too. */
+static bool says_little(const struct tt_backtest_row *row)
+{
+    return row->time.host > 0.3 * row->time.total;
+}
+
 /* The other three predictions of a row. */
 static void calibrate(struct tt_backtest *t, int row, double *buf, double *medians)
 {
     const struct tt_cluster_run *run = &t->run[row];
-    int n = 0, smallest = row;
+    int n = 0, smallest = -1;
 
     for (int i = 0; i < t->n; i++) {
-        if (!counts(&t->run[i]) || !same_family(&t->run[i], run))
+        if (!counts(&t->run[i]) || !same_family(&t->run[i], run) || says_little(&t->row[i]))
             continue;
-        if (tt_cluster_devices(&t->run[i].job) < tt_cluster_devices(&t->run[smallest].job) ||
-            (i < smallest && tt_cluster_devices(&t->run[i].job) == tt_cluster_devices(&t->run[smallest].job)))
+        if (smallest < 0 || is_smaller(&t->run[i], &t->run[smallest]))
             smallest = i;
         if (i != row)
             buf[n++] = t->row[i].fitted;
     }
     t->row[row].left_out = error_with(run, median(buf, n));
-    t->row[row].one_row = smallest == row ? NAN : error_with(run, t->row[smallest].fitted);
+    t->row[row].one_row = smallest < 0 || smallest == row ? NAN : error_with(run, t->row[smallest].fitted);
     t->row[row].foreign = error_with(run, foreign_share(t, row, buf, medians));
 }
 

@@ -20,8 +20,9 @@ struct tt_score {
  * the rows of one stack on one machine.
  *   shipped    the stack's number, which was fitted to rows of the family
  *   left out   the median of what fits the other rows of the family
- *   one row    what fits the row of the family with the fewest devices; that row has none
+ *   one row    what fits the smallest run of the family, of those with the fewest devices; that row has none
  *   foreign    the median over the other families of the same machine
+ * Rows that mostly wait for the host do not count in what others are fitted to.
  */
 struct tt_backtest_row {
     struct tt_cluster_time time; /* shipped */

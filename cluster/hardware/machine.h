@@ -29,10 +29,22 @@ enum tt_stack_key {
     TT_STACK_KEYS
 };
 
+/* The share of a level's rate that a ring reaches, by the bytes of the whole tensor: a measured curve, latency
+ * included, of so many devices. */
+enum { TT_RAMP_POINTS = 32 };
+struct tt_cluster_ramp {
+    int n; /* 0: none; then the share of large messages and latencies count */
+    double devices;
+    struct {
+        double bytes, share;
+    } point[TT_RAMP_POINTS]; /* by ascending bytes */
+};
+
 /* One kind of device, in nodes on a network of two levels. */
 struct tt_cluster_machine {
     const char *name, *title;
     struct tt_cluster_number number[TT_MACHINE_KEYS];
+    struct tt_cluster_ramp ramp[2]; /* of the links inside a node, of the network */
 };
 
 /* What a training program saves, launches, overlaps and keeps. */

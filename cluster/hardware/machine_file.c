@@ -54,6 +54,35 @@ static int take(struct reader *r, const char *path, const json_t *value)
     return 0;
 }
 
+/* "levels.0.ramp": pairs of bytes and a share, and "levels.0.ramp_devices", of how many devices they are. */
+static int take_ramp(struct reader *r, const char *path, json_t *value)
+{
+    struct tt_cluster_ramp *ramp = &r->machine->ramp[path[strlen("levels.")] == '1'];
+
+    ramp->n = 0;
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *pair = json_array_get(value, i);
+        double bytes = json_number_value(json_array_get(pair, 0)), share = json_number_value(json_array_get(pair, 1));
+
+        if (i == TT_RAMP_POINTS || json_array_size(pair) != 2 || !(bytes > 0) || !(share > 0) ||
+            (i > 0 && bytes <= ramp->point[i - 1].bytes))
+            return tt_fail(
+                TT_EDATA,
+                "%s: %s has to be a list of at most %d pairs [bytes, share], both above 0, by ascending bytes", r->file,
+                path, TT_RAMP_POINTS);
+        ramp->point[ramp->n].bytes = bytes;
+        ramp->point[ramp->n++].share = share;
+    }
+    return 0;
+}
+
+static bool ends_in(const char *path, const char *end)
+{
+    size_t n = strlen(path), m = strlen(end);
+
+    return strncmp(path, "levels.", 7) == 0 && n > m && strcmp(path + n - m, end) == 0;
+}
+
 /* All numbers below a value, each by its path. */
 static int walk(struct reader *r, const char *path, json_t *value)
 {
@@ -62,6 +91,12 @@ static int walk(struct reader *r, const char *path, json_t *value)
     json_t *item;
     int rc = 0;
 
+    if (ends_in(path, ".ramp"))
+        return take_ramp(r, path, value);
+    if (ends_in(path, ".ramp_devices") && json_number_value(value) > 1) {
+        r->machine->ramp[path[strlen("levels.")] == '1'].devices = json_number_value(value);
+        return 0;
+    }
     if (json_is_object(value)) {
         json_object_foreach(value, name, item)
         {
@@ -106,6 +141,10 @@ static int check(const struct reader *r, bool has_base)
                            "%s: %s is missing\nhelp: give the number, or \"base\", the name of a built-in machine "
                            "that has the others",
                            r->file, keys[i]);
+    for (int i = 0; i < 2; i++)
+        if (r->machine->ramp[i].n > 0 && !(r->machine->ramp[i].devices > 1))
+            return tt_fail(TT_EDATA, "%s: levels.%d.ramp_devices is missing\nhelp: of how many devices the ramp is",
+                           r->file, i);
     for (size_t i = 0; i < sizeof above_0 / sizeof *above_0; i++)
         if (!(r->machine->number[above_0[i]].value > 0))
             return tt_fail(TT_EDATA, "%s: %s has to be above 0", r->file, keys[above_0[i]]);
@@ -199,6 +238,18 @@ json_t *tt_cluster_machine_json(const struct tt_cluster_machine *machine)
         in = container(json, path, &name);
         (void)json_object_set_new(in, name, tt_json_number(machine->number[i].value));
         (void)json_object_set_new(origin, keys[i], tt_json_string(machine->number[i].origin));
+    }
+    for (size_t i = 0; i < 2; i++) {
+        const struct tt_cluster_ramp *ramp = &machine->ramp[i];
+        json_t *level = json_array_get(json_object_get(json, "levels"), i), *list = json_array();
+
+        for (int k = 0; k < ramp->n; k++)
+            (void)json_array_append_new(list, json_pack("[ff]", ramp->point[k].bytes, ramp->point[k].share));
+        if (ramp->n > 0) {
+            (void)json_object_set(level, "ramp", list);
+            (void)json_object_set_new(level, "ramp_devices", json_real(ramp->devices));
+        }
+        json_decref(list);
     }
     (void)json_object_set_new(json, "origin", origin);
     return json;

@@ -23,9 +23,10 @@ void tt_cluster_machine_release(struct tt_cluster_machine_file *file);
 json_t *tt_cluster_machine_json(const struct tt_cluster_machine *machine);
 
 /**
- * Takes the rate of links from the output of nccl-tests or rccl-tests: the bus bandwidth of the largest message. Of
- * devices of one node it is that of the links inside (of an all-reduce, where the machine reduces in a switch, the rate
- * of the switch), of more devices that of the network. TT_EDATA if the text has no such lines; `where` names it.
+ * Takes the rate of links from the output of nccl-tests or rccl-tests: the bus bandwidth of the largest message, and
+ * those of all sizes as a ramp. Of devices of one node it is that of the links inside (of an all-reduce, where the
+ * machine reduces in a switch, the rate of the switch, without a ramp), of more devices that of the network. TT_EDATA
+ * if the text has no such lines; `where` names it.
  *   origin  kept; what the numbers are said to be from
  */
 int tt_cluster_machine_take_nccl(struct tt_cluster_machine *machine, const char *text, const char *where,

@@ -10,7 +10,8 @@
 #include "cluster/hardware/machine_file.h"
 
 struct measured {
-    double bytes, bus; /* of the largest message: GB/s */
+    double bytes, bus;           /* of the largest message: GB/s */
+    struct tt_cluster_ramp ramp; /* of all messages; its shares are GB/s here */
     int devices;
     bool sums; /* an all-reduce */
 };
@@ -35,7 +36,13 @@ static void read_line(const char *line, struct measured *m)
         if (end == begin)
             return;
     }
-    if (number[0] < m->bytes || !(number[4] > 0))
+    if (!(number[4] > 0))
+        return;
+    if (m->ramp.n < TT_RAMP_POINTS && (m->ramp.n == 0 || number[0] > m->ramp.point[m->ramp.n - 1].bytes)) {
+        m->ramp.point[m->ramp.n].bytes = number[0];
+        m->ramp.point[m->ramp.n++].share = number[4];
+    }
+    if (number[0] < m->bytes)
         return;
     m->bytes = number[0];
     m->bus = number[4];
@@ -72,5 +79,11 @@ int tt_cluster_machine_take_nccl(struct tt_cluster_machine *machine, const char 
     }
     number->value = m.bus * 1e9 / rate;
     number->origin = origin;
+    if (number != &v[TT_M_SWITCH_RATE]) {
+        m.ramp.devices = m.devices;
+        for (int i = 0; i < m.ramp.n; i++)
+            m.ramp.point[i].share *= 1e9 / rate;
+        machine->ramp[number == &v[TT_M_NET_SHARE]] = m.ramp;
+    }
     return 0;
 }

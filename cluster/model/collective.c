@@ -32,36 +32,76 @@ struct tt_cluster_group tt_cluster_group(const struct tt_cluster_job *job, doubl
     return (struct tt_cluster_group){.n = n, .near = near < n ? near : n, .stride = stride};
 }
 
-/* bytes/s that a ring over the group moves past each member */
-static double bus_rate(const struct tt_cluster_job *job, struct tt_cluster_group g)
+/* The measured curve of the links that the group is on; NULL: there is none. */
+static const struct tt_cluster_ramp *ramp_of(const struct tt_cluster_job *job, struct tt_cluster_group g)
 {
+    const struct tt_cluster_ramp *ramp = &job->machine->ramp[g.n > g.near];
+
+    return ramp->n > 0 ? ramp : NULL;
+}
+
+/* Between points by the logarithm of the bytes; below the first a transfer takes no less time. */
+static double share_at(const struct tt_cluster_ramp *r, double bytes)
+{
+    int i = 0;
+    double at;
+
+    if (bytes <= r->point[0].bytes)
+        return r->point[0].share * bytes / r->point[0].bytes;
+    while (i + 1 < r->n && r->point[i + 1].bytes < bytes)
+        i++;
+    if (i + 1 == r->n)
+        return r->point[i].share;
+    at = log(bytes / r->point[i].bytes) / log(r->point[i + 1].bytes / r->point[i].bytes);
+    return r->point[i].share + at * (r->point[i + 1].share - r->point[i].share);
+}
+
+/* bytes/s that a ring over the group moves past each member */
+static double bus_rate(const struct tt_cluster_job *job, struct tt_cluster_group g, double bytes)
+{
+    const struct tt_cluster_ramp *ramp = ramp_of(job, g);
     double share = inside, devices = num(job, TT_M_DEVICES);
     double up = num(job, TT_M_UP_RATE) * num(job, TT_M_UP_SHARE), net;
 
+    if (g.n <= g.near && ramp)
+        up = num(job, TT_M_UP_RATE) * share_at(ramp, bytes);
     if (num(job, TT_M_UP_MESH) > 0)
         up *= (g.near > 1 ? g.near - 1 : 1) / (devices - 1);
     if (g.n <= g.near)
         return up * share;
-    net = net_rate(job) * num(job, TT_M_NET_SHARE) * fmin(1.0, g.near / devices);
+    net = net_rate(job) * (ramp ? share_at(ramp, bytes) : num(job, TT_M_NET_SHARE)) * fmin(1.0, g.near / devices);
     if (g.near <= 1) /* nothing of the ring is inside a node */
         return net * share;
     return fmin(up, net) * share;
 }
 
-static double latency(const struct tt_cluster_job *job, struct tt_cluster_group g, double bytes)
+/* Seconds of the steps of a ring. With one member in each node there is PAT too, with as many steps as a tree. */
+static double steps_sec(const struct tt_cluster_job *job, struct tt_cluster_group g, double bytes)
 {
     double nodes = ceil(g.n / g.near), scale = bytes / g.n < small_bytes ? small_step : 1.0;
     double steps = (nodes - 1) * num(job, TT_M_NET_STEP) + (g.n - nodes) * num(job, TT_M_UP_STEP);
-    double tree = 2 * ceil(log2(nodes > 1 ? nodes : 1)) * num(job, TT_M_NET_STEP) + g.near * num(job, TT_M_UP_STEP);
+    double pat = ceil(log2(nodes > 1 ? nodes : 1)) * num(job, TT_M_NET_STEP);
 
-    return num(job, TT_M_CALL) + scale * fmin(steps, g.near <= 1 ? tree : steps);
+    return scale * (g.near <= 1 ? fmin(steps, pat) : steps);
+}
+
+/* A measured curve has the latency of its own devices, so only that of more members is added. */
+static double latency(const struct tt_cluster_job *job, struct tt_cluster_group g, double bytes)
+{
+    const struct tt_cluster_ramp *ramp = ramp_of(job, g);
+    struct tt_cluster_group measured;
+
+    if (!ramp)
+        return num(job, TT_M_CALL) + steps_sec(job, g, bytes);
+    measured = tt_cluster_group(job, ramp->devices, 1);
+    return fmax(0, steps_sec(job, g, bytes) - steps_sec(job, measured, bytes));
 }
 
 double tt_cluster_gather_sec(const struct tt_cluster_job *job, struct tt_cluster_group g, double bytes)
 {
     if (g.n <= 1 || bytes <= 0)
         return 0;
-    return latency(job, g, bytes) + bytes * (g.n - 1) / g.n / bus_rate(job, g);
+    return latency(job, g, bytes) + bytes * (g.n - 1) / g.n / bus_rate(job, g, bytes);
 }
 
 double tt_cluster_reduce_sec(const struct tt_cluster_job *job, struct tt_cluster_group g, double bytes)
@@ -71,14 +111,14 @@ double tt_cluster_reduce_sec(const struct tt_cluster_job *job, struct tt_cluster
 
     if (g.n <= 1 || bytes <= 0)
         return 0;
-    ring = 2 * (latency(job, g, bytes) - num(job, TT_M_CALL)) + num(job, TT_M_CALL) +
-           2 * bytes * (g.n - 1) / g.n / bus_rate(job, g);
+    ring = 2 * latency(job, g, bytes) - (ramp_of(job, g) ? 0 : num(job, TT_M_CALL)) +
+           2 * bytes * (g.n - 1) / g.n / bus_rate(job, g, bytes);
     if (g.n <= g.near && g.n > 4 && fast > 0)
         return fmin(ring, num(job, TT_M_CALL) + 25e-6 + 2 * bytes * (g.n - 1) / g.n / (fast * share));
-    if (nodes > 2) {
+    if (nodes > 2 && !ramp_of(job, g)) {
         tree = num(job, TT_M_CALL) +
                2 * (ceil(log2(nodes)) * num(job, TT_M_NET_STEP) + (g.near - 1) * num(job, TT_M_UP_STEP)) +
-               2 * bytes * (g.n - 1) / g.n / (0.9 * bus_rate(job, g));
+               2 * bytes * (g.n - 1) / g.n / (0.9 * bus_rate(job, g, bytes));
         return fmin(ring, tree);
     }
     return ring;

@@ -91,6 +91,18 @@ case_a_table_of_ones_own_is_scored() {
     check_json out '[s["id"] for s in o["sweeps"]] == ["vtrain-175b-512"]' 'o["time"]["rows"] == 21'
 }
 
+# Tables that nothing was fitted to: the other rows of llm-foundry and of Megatron Bridge, and the 65B sheets of COLM.
+case_rows_that_nothing_was_fitted_to_are_predicted_too() {
+    run estimate --backtest "$TITAN_SOURCE/cluster/backtest/data/held_out_runs.csv" --json
+    expect_ok
+    check_json out 'o["time"]["rows"] >= 184 and o["time"]["median_error"] < 0.04 and o["time"]["p90_error"] < 0.1' \
+        'o["time_one_row"]["median_error"] < 0.044 and o["time_special"]["median_error"] < 0.143'
+    run estimate --backtest "$TITAN_SOURCE/cluster/backtest/data/held_out_layouts.csv" --json
+    expect_ok
+    check_json out 'o["time"]["rows"] >= 98 and o["time"]["median_error"] < 0.055 and o["fits"]["right"] > 0.962' \
+        'all(s["kendall_tau"] > 0.75 and s["pick_over_best"] < 1.05 for s in o["sweeps"])'
+}
+
 case_bad_tables_are_refused() {
     run estimate --backtest missing.csv
     expect_code 3

@@ -362,7 +362,37 @@ case_logs_of_links_replace_rates() {
     python3 -c 'import json
 m = json.load(open("mine.json"))
 assert m["levels"][0]["share"] == 0.5 and m["levels"][1]["share"] == 0.1, m["levels"]
+near, far = m["levels"][1]["ramp"]
+assert near[0] == 1048576 and abs(near[1] - 22.94 / 400) < 1e-9 and far[0] == 4294967296, m["levels"]
+assert m["levels"][1]["ramp_devices"] == 32 and m["levels"][0]["ramp_devices"] == 8, m["levels"]
 assert m["origin"]["levels.1.share"] == "measured: nccl-tests"' || not_as "mine.json"
+}
+
+# A small message takes as long as was measured, and more members take longer.
+case_ramps_replace_shares_and_latencies() {
+    echo '{"type": "machine", "schema": 2, "name": "ramp", "base": "h100-sxm", "levels": [{}, {"ramp_devices": 32,
+           "ramp": [[1e6, 0.01], [1e8, 0.3], [4e9, 0.91]]}]}' >ramp.json
+    run estimate $model_8b --machine h100-sxm --ranks 32 --training.seq_len=1024 --json
+    expect_ok
+    cp out plain.json
+    run estimate $model_8b --machine ./ramp.json --ranks 32,4096 --training.seq_len=1024 --json
+    expect_ok
+    check_json out 'j["parts_s"]["data"] > 1.2 * json.load(open("plain.json"))["jobs"][0]["parts_s"]["data"]' \
+        'o["jobs"][1]["parts_s"]["data"] > 1.2 * j["parts_s"]["data"]'
+    run estimate --machine ./ramp.json --save again.json
+    expect_ok
+    run estimate $model_8b --machine ./again.json --ranks 32 --training.seq_len=1024 --json
+    expect_ok
+    check_json out 'j["step_s"] > json.load(open("plain.json"))["jobs"][0]["step_s"]'
+    echo '{"type": "machine", "schema": 2, "name": "x", "base": "h100-sxm", "levels": [{"ramp": [[1, 2], [1, 3]]}]}' \
+        >bad.json
+    run estimate --machine bad.json --ranks 8
+    expect_code 3
+    expect_err "levels.0.ramp has to be a list"
+    echo '{"type": "machine", "schema": 2, "name": "x", "base": "h100-sxm", "levels": [{"ramp": [[1, 2]]}]}' >bad.json
+    run estimate --machine bad.json --ranks 8
+    expect_code 3
+    expect_err "levels.0.ramp_devices is missing"
 }
 
 case_bad_machine_files_are_refused() {
