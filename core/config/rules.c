@@ -306,13 +306,6 @@ static void context_is_exact(const struct tt_config *cfg, struct tt_text *why)
                cfg->parallelism.exact_context_parallel_degree, why);
 }
 
-static void tensor_without_muon(const struct tt_config *cfg, struct tt_text *why)
-{
-    if (cfg->parallelism.tensor_parallel_degree > 1 && cfg->optimizer.name == TT_OPTIM_MUON)
-        tt_text_add(why, "Muon needs whole matrices, which tensor parallelism divides\nhelp: use "
-                         "data_parallel_shard_degree or pipeline_parallel_degree, or set optimizer.name=AdamW");
-}
-
 static bool shares_sequences(const struct tt_config *cfg)
 {
     return cfg->parallelism.context_parallel_degree > 1 || cfg->parallelism.exact_context_parallel_degree > 1;
@@ -371,7 +364,6 @@ static const struct {
     {context_is_exact, {"parallelism.exact_context_parallel_degree", "parallelism.context_parallel_degree"}},
     {context_without_documents,
      {"parallelism.context_parallel_degree", "parallelism.exact_context_parallel_degree", "training.document_mask"}},
-    {tensor_without_muon, {"parallelism.tensor_parallel_degree", "optimizer.name"}},
 };
 
 static const struct {

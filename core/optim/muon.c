@@ -11,7 +11,7 @@
  *
  * MUON: updates this rank's part of one matrix.
  *   in    the whole matrix of the orthogonalized update, floats
- *   n     its rows
+ *   n     its rows; rows (below) have its columns as stride
  *   out   param, a flat array of type dtype; rows (one) says which elements are updated
  *   param = param (1 - lr weight_decay) - lr factor update, where scalars->muon_lr says how the factor depends on the
  *   shape (rows, columns):
@@ -36,6 +36,7 @@ enum { CHUNK = 1 << 14 }; /* elements per tile */
 /* The elements that a tile updates. */
 struct part {
     const struct tt_rows *rows;
+    int64_t first; /* of the rows' elements */
     int64_t begin; /* in the flat arrays */
     int64_t index; /* in the whole parameter */
     int64_t n;
@@ -55,7 +56,26 @@ static struct part part_of(const struct tt_step_call *call, int64_t tile)
         tile -= n_chunks(rows);
     first = tile * CHUNK;
     left = rows->rows * rows->width - first;
-    return (struct part){rows, rows->begin + first, rows->index + first, left < CHUNK ? left : CHUNK};
+    return (struct part){rows, first, rows->begin + first, 0, left < CHUNK ? left : CHUNK};
+}
+
+/* Takes from a tile's part the next elements that are neighbours in the whole parameter too; false: none is left. */
+static bool next_run(struct part *left, struct part *ret_run)
+{
+    const struct tt_rows *rows = left->rows;
+    bool whole = rows->width == rows->stride;
+    int64_t row = whole ? 0 : left->first / rows->width, in_row = left->first - row * rows->width;
+
+    if (left->n == 0)
+        return false;
+    *ret_run = *left;
+    ret_run->index = rows->index + row * rows->stride + in_row;
+    if (!whole && rows->width - in_row < left->n)
+        ret_run->n = rows->width - in_row;
+    left->first += ret_run->n;
+    left->begin += ret_run->n;
+    left->n -= ret_run->n;
+    return true;
 }
 
 static void run_tiles(const struct tt_step_call *call, void (*tile)(void *arg, int64_t tile, int worker))
@@ -92,30 +112,37 @@ static inline float moved(const struct momentum_numbers *k, float grad, float *m
     return k->nesterov ? *m - k->mix * (*m - g) : *m;
 }
 
+static void move(const struct tt_step_call *call, const struct momentum_numbers *k, const struct part *at)
+{
+    float *restrict grad = (float *)call->out[0] + at->begin;
+
+    if (call->dtype == TT_BF16) {
+        tt_bf16 *momentum = (tt_bf16 *)call->out[1] + at->begin;
+
+        for (int64_t i = 0; i < at->n; i++) {
+            float m = tt_bf16_to_float(momentum[i]);
+
+            grad[i] = moved(k, grad[i], &m);
+            momentum[i] = tt_bf16_from_float_random(m, (uint16_t)(random_bits(call, at, i) >> 16));
+        }
+    } else {
+        float *restrict momentum = (float *)call->out[1] + at->begin;
+
+        for (int64_t i = 0; i < at->n; i++)
+            grad[i] = moved(k, grad[i], &momentum[i]);
+    }
+}
+
 static void momentum_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_step_call *call = arg;
-    const struct part at = part_of(call, tile);
     const struct momentum_numbers k = {call->scalars->clip, (float)(1.0 - call->scalars->momentum),
                                        call->scalars->nesterov};
-    float *restrict grad = (float *)call->out[0] + at.begin;
+    struct part left = part_of(call, tile), at;
 
     (void)worker;
-    if (call->dtype == TT_BF16) {
-        tt_bf16 *momentum = (tt_bf16 *)call->out[1] + at.begin;
-
-        for (int64_t i = 0; i < at.n; i++) {
-            float m = tt_bf16_to_float(momentum[i]);
-
-            grad[i] = moved(&k, grad[i], &m);
-            momentum[i] = tt_bf16_from_float_random(m, (uint16_t)(random_bits(call, &at, i) >> 16));
-        }
-    } else {
-        float *restrict momentum = (float *)call->out[1] + at.begin;
-
-        for (int64_t i = 0; i < at.n; i++)
-            grad[i] = moved(&k, grad[i], &momentum[i]);
-    }
+    while (next_run(&left, &at))
+        move(call, &k, &at);
 }
 
 static void run_momentum(const struct tt_step_call *call)
@@ -145,31 +172,39 @@ static double lr_factor(enum tt_muon_lr how, double rows, double columns)
     }
 }
 
+static void apply(const struct tt_step_call *call, float keep, float step, const struct part *at)
+{
+    const float *restrict update = (const float *)call->in + at->index;
+
+    if (call->dtype == TT_BF16) {
+        tt_bf16 *param = (tt_bf16 *)call->out[0] + at->begin;
+
+        for (int64_t i = 0; i < at->n; i++) {
+            float p = tt_bf16_to_float(param[i]) * keep - step * update[i];
+
+            param[i] = tt_bf16_from_float_random(p, (uint16_t)random_bits(call, at, i));
+        }
+    } else {
+        float *restrict param = (float *)call->out[0] + at->begin;
+
+        for (int64_t i = 0; i < at->n; i++)
+            param[i] = param[i] * keep - step * update[i];
+    }
+}
+
 static void update_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_step_call *call = arg;
     const struct tt_scalars *s = call->scalars;
-    const struct part at = part_of(call, tile);
-    double lr = s->lr * at.rows->lr_factor, weight_decay = at.rows->no_decay ? 0.0 : s->weight_decay;
+    struct part left = part_of(call, tile), at;
+    const struct tt_rows *rows = left.rows;
+    double lr = s->lr * rows->lr_factor, weight_decay = rows->no_decay ? 0.0 : s->weight_decay;
     const float keep = (float)(1.0 - lr * weight_decay);
-    const float step = (float)(lr * lr_factor(s->muon_lr, (double)call->n, (double)at.rows->width));
-    const float *restrict update = (const float *)call->in + at.index;
+    const float step = (float)(lr * lr_factor(s->muon_lr, (double)call->n, (double)rows->stride));
 
     (void)worker;
-    if (call->dtype == TT_BF16) {
-        tt_bf16 *param = (tt_bf16 *)call->out[0] + at.begin;
-
-        for (int64_t i = 0; i < at.n; i++) {
-            float p = tt_bf16_to_float(param[i]) * keep - step * update[i];
-
-            param[i] = tt_bf16_from_float_random(p, (uint16_t)random_bits(call, &at, i));
-        }
-    } else {
-        float *restrict param = (float *)call->out[0] + at.begin;
-
-        for (int64_t i = 0; i < at.n; i++)
-            param[i] = param[i] * keep - step * update[i];
-    }
+    while (next_run(&left, &at))
+        apply(call, keep, step, &at);
 }
 
 static void run_update(const struct tt_step_call *call)

@@ -11,6 +11,7 @@
 
 #include "core/base/mem.h"
 #include "core/math/bf16.h"
+#include "core/math/round.h"
 #include "core/ops/experts/ffn.h"
 #include "core/os/file.h"
 #include "core/program/instr/instr.h"
@@ -51,19 +52,48 @@ static struct tt_rows rows_of(const struct tt_unit_param *place)
                             .no_decay = place->no_decay};
 }
 
+/* The parts of a matrix as they are gathered, one rank's after another's: where each begins, and where it is in the
+ * matrix. NULL: nothing has to be assembled. */
+static struct tt_rows *parts_of(const struct tt_layout *layout, const struct tt_unit_param *place)
+{
+    int tp = layout->groups[TT_GROUP_TP].n, n = layout->groups[TT_GROUP_MATRIX].n;
+    struct tt_rows *parts;
+    int64_t rows;
+
+    if (!place->blocks)
+        return NULL;
+    parts = tt_calloc((size_t)n, sizeof *parts);
+    rows = tt_div_up(place->blocks[0].shape[0], n / tp);
+    for (int i = 0; i < n; i++) {
+        const struct tt_box *block = &place->blocks[i % tp];
+        int64_t first = i / tp * rows, left = block->shape[0] > first ? block->shape[0] - first : 0;
+
+        parts[i] = (struct tt_rows){.begin = i * place->chunk,
+                                    .rows = left < rows ? left : rows,
+                                    .width = block->shape[1],
+                                    .stride = place->width,
+                                    .index = (block->offset[0] + first) * place->width + block->offset[1]};
+    }
+    return parts;
+}
+
 static void bind_rows(struct tt_executor *ex)
 {
     const struct tt_layout *layout = ex->program->layout;
 
     ex->rows = tt_calloc((size_t)layout->n_units, sizeof(struct tt_rows *));
     ex->n_rows = tt_calloc((size_t)layout->n_units, sizeof *ex->n_rows);
+    ex->parts = tt_calloc((size_t)layout->n_units, sizeof(struct tt_rows **));
     for (int u = 0; u < layout->n_units; u++) {
         const struct tt_unit *unit = &layout->units[u];
 
         ex->rows[u] = tt_calloc((size_t)unit->n_trained + 1, sizeof **ex->rows);
+        ex->parts[u] = tt_calloc((size_t)unit->n_trained + 1, sizeof(struct tt_rows *));
         ex->n_rows[u] = unit->n_trained;
-        for (int i = 0; i < unit->n_trained; i++)
+        for (int i = 0; i < unit->n_trained; i++) {
             ex->rows[u][i] = rows_of(&unit->params[i]);
+            ex->parts[u][i] = parts_of(layout, &unit->params[i]);
+        }
     }
 }
 
@@ -134,8 +164,13 @@ void tt_executor_free(struct tt_executor *ex)
 {
     if (!ex)
         return;
-    for (int u = 0; u < ex->program->layout->n_units; u++)
+    for (int u = 0; u < ex->program->layout->n_units; u++) {
+        for (int i = 0; i < ex->n_rows[u]; i++)
+            tt_free(ex->parts[u][i]);
+        tt_free(ex->parts[u]);
         tt_free(ex->rows[u]);
+    }
+    tt_free(ex->parts);
     tt_free(ex->rows);
     tt_free(ex->n_rows);
     tt_routing_release(&ex->routing);

@@ -56,6 +56,10 @@ struct tt_unit_param {
     struct tt_box box; /* this rank's part; its elements are packed at the beginning of the chunk; may be empty */
     int64_t rows;      /* of the gathered parameter, which has the columns of box and the rows of its whole group */
     int64_t width;     /* elements in a row of the whole parameter */
+    int64_t height;    /* its rows */
+    /* Of a matrix that Muon trains, if there are ranks that share layers: the block of each place of TT_GROUP_TP, which
+     * is then cut over the ranks of TT_GROUP_FSDP as all blocks are; empty if an earlier place has the same. */
+    struct tt_box *blocks;
     int64_t grain;     /* columns whose squares are one term of the norm */
     bool adds_squares; /* no rank before this one has the same gradient */
     uint64_t stream;   /* of the parameter's random numbers (core/math/rng.h) */

@@ -122,6 +122,26 @@ static int64_t grain_of(const struct tt_mesh *mesh, const struct tt_param *param
     return param->tp == TT_TP_COLUMNS ? tt_div_up(width, mesh->tp_grains) : width;
 }
 
+/* See tt_unit_param. */
+static struct tt_box *blocks_of(const struct tt_mesh *mesh, const struct tt_placement *placement,
+                                const struct tt_param *param)
+{
+    int tp = tt_mesh_size(mesh, TT_GROUP_TP), fsdp = tt_mesh_size(mesh, TT_GROUP_FSDP);
+    struct tt_box *blocks;
+
+    if (tp == 1 || !param->muon || param->frozen)
+        return NULL;
+    blocks = tt_calloc((size_t)tp, sizeof *blocks);
+    for (int i = 0; i < tp; i++) {
+        bool repeats = param->tp == TT_TP_WHOLE && i > 0;
+
+        blocks[i] = tt_placement_gathered(mesh, placement, param->ndim, param->shape, repeats ? 0 : i * fsdp);
+        if (repeats)
+            blocks[i].shape[0] = 0;
+    }
+    return blocks;
+}
+
 static void add_param(struct tt_layout *layout, int u, const struct tt_model *model, const struct tt_mesh *mesh,
                       int rank, int param)
 {
@@ -144,6 +164,8 @@ static void add_param(struct tt_layout *layout, int u, const struct tt_model *mo
         .box = tt_placement_box(mesh, &placement, p->ndim, p->shape, part),
         .rows = tt_placement_gathered(mesh, &placement, p->ndim, p->shape, part).shape[0],
         .width = width,
+        .height = whole.shape[0],
+        .blocks = blocks_of(mesh, &placement, p),
         .grain = grain_of(mesh, p, width),
         .adds_squares = tt_placement_copy(mesh, &placement, rank) == 0,
         .stream = tt_rng_make(0, p->name).stream,
@@ -446,6 +468,8 @@ void tt_layout_free(struct tt_layout *layout)
     if (!layout)
         return;
     for (int u = 0; u < layout->n_units; u++) {
+        for (int i = 0; i < layout->units[u].n_params; i++)
+            tt_free(layout->units[u].params[i].blocks);
         tt_free(layout->units[u].name);
         tt_free(layout->units[u].params);
         tt_free(layout->units[u].grads);

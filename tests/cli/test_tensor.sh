@@ -140,11 +140,18 @@ llama3 4 4 --lora.rank=3 --training.gradient_sync=every_run
 EOF_ROWS
 }
 
+# Their updates are gathered over all ranks that have parts of a matrix.
+case_matrices_that_muon_trains_are_divided() {
+    one llama3 --optimizer.name=Muon
+    same_bits <<EOF_ROWS
+llama3 4 2 $exact=4 --optimizer.name=Muon
+llama3 4 2 $exact=4 --optimizer.name=Muon $p.data_parallel_replicate_degree=2 $p.fsdp_engine=planned
+EOF_ROWS
+}
+
 case_what_cannot_be_divided_is_refused() {
     run train $common --model.n_kv_heads=2 $tp=4
     expect_error 2 "4 parts of a layer are not possible with model.n_kv_heads 2" "what works: 1, 2"
-    run train $common $tp=2 --optimizer.name=Muon
-    expect_error 2 "Muon needs whole matrices"
     run train --model.name=qwen3 --model.flavor=debugmodel_moe $tp=2
     expect_error 2 "does not divide layers of experts"
 }

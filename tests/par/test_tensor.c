@@ -14,12 +14,13 @@
 
 #include "core/base/mem.h"
 #include "parallel/comm/threads.h"
+#include "parallel/layout/param_groups.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-enum model { LLAMA, TIED, QWEN, GPT, ADAPTED, SOME_ADAPTED, MODELS };
+enum model { LLAMA, TIED, QWEN, GPT, MUON, MUON_GPT, ADAPTED, SOME_ADAPTED, MUON_ADAPTED, MODELS };
 
 static struct fixture world;
 static struct tt_model *models[MODELS];
@@ -51,14 +52,20 @@ static int set_up(void **state)
     models[QWEN] = model_of("qwen3", "debugmodel", &dims);
     dims.lora = (struct tt_lora){.rank = 3, .alpha = 6.0, .modules = 0x7f}; /* no degree divides 3 */
     models[ADAPTED] = model_of("llama3", "debugmodel", &dims);
+    models[MUON_ADAPTED] = model_of("llama3", "debugmodel", &dims);
     dims.lora.modules = 0x49;
     models[SOME_ADAPTED] = model_of("qwen3", "debugmodel", &dims);
     dims.lora = (struct tt_lora){0};
+    models[MUON] = model_of("qwen3", "debugmodel", &dims);
     dims.tied = 1;
     models[TIED] = model_of("llama3", "debugmodel", &dims);
     dims = (struct tt_model_dims){
         .n_layers = 3, .dim = 32, .n_heads = 8, .ffn_dim = 40, .vocab_size = 23, .max_positions = 16};
     models[GPT] = model_of("gpt2", "debugmodel", &dims);
+    models[MUON_GPT] = model_of("gpt2", "debugmodel", &dims);
+    tt_param_groups_use_muon(models[MUON]);
+    tt_param_groups_use_muon(models[MUON_GPT]);
+    tt_param_groups_use_muon(models[MUON_ADAPTED]);
     return 0;
 }
 
@@ -100,6 +107,12 @@ static const struct {
     {ADAPTED, 8, 8, 1, 1, 1, 1, 1, TT_PP_1F1B},
     {SOME_ADAPTED, 2, 2, 2, 2, 2, 1, 1, TT_PP_1F1B},
     {SOME_ADAPTED, 2, 4, 1, 1, 4, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
+    {MUON, 2, 8, 1, 1, 1, 1, 1, TT_PP_1F1B},
+    {MUON, 4, 4, 2, 1, 2, 1, 1, TT_PP_1F1B},
+    {MUON, 2, 2, 4, 1, 1, 1, 1, TT_PP_1F1B},
+    {MUON_GPT, 2, 8, 2, 2, 1, 1, 1, TT_PP_1F1B},
+    {MUON, 2, 4, 1, 1, 4, 2, 1, TT_PP_1F1B},
+    {MUON_ADAPTED, 2, 4, 2, 1, 2, 1, 1, TT_PP_1F1B},
 };
 
 static const struct tt_recompute recomputes[] = {

@@ -123,9 +123,9 @@ static void a_sequence_must_be_divisible(void **state)
                 "context parallelism does not divide sequences of several documents");
 }
 
-static void what_tensor_parallelism_does_not_divide_is_refused(void **state)
+static void adapters_and_what_muon_trains_are_divided(void **state)
 {
-    must_refuse(FLAGS(TP(2), "--optimizer.name=Muon"), "Muon needs whole matrices, which tensor parallelism divides\n");
+    expect_grains(FLAGS(TP(2), "--optimizer.name=Muon"), 2, 2, 2);
     expect_grains(FLAGS(TP(2), "--lora.rank=3"), 2, 2, 2);
     expect_grains(FLAGS(EXACT(2), "--optimizer.name=Muon"), 1, 1, 2);
 }
@@ -137,7 +137,7 @@ int main(void)
         cmocka_unit_test(a_layer_must_be_divisible),
         cmocka_unit_test(the_exact_degree_is_a_power_of_two),
         cmocka_unit_test(a_sequence_must_be_divisible),
-        cmocka_unit_test(what_tensor_parallelism_does_not_divide_is_refused),
+        cmocka_unit_test(adapters_and_what_muon_trains_are_divided),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -122,6 +122,7 @@ static void experts_borrow_the_inner_ranks(void **state)
     expect_group(&mesh, 13, TT_GROUP_EP, 4, (const int[]){12, 13, 14, 15});
     expect_group(&mesh, 13, TT_GROUP_EFSDP, 2, (const int[]){9, 13});
     expect_group(&mesh, 13, TT_GROUP_FSDP, 4, (const int[]){9, 11, 13, 15});
+    expect_group(&mesh, 13, TT_GROUP_MATRIX, 8, (const int[]){8, 9, 10, 11, 12, 13, 14, 15});
     expect_message(tt_mesh_init(DEGREES(1, 2, 4, 1, 2, 3), 16, &mesh), "3, wanted 1, or a multiple of");
     assert_int_equal(tt_error_key(), TT_KEY_EP_DEGREE);
     expect_message(tt_mesh_init(DEGREES(1, 2, 4, 1, 2, 16), 16, &mesh), "divides the 8 ranks");

@@ -324,6 +324,75 @@ static void bits_do_not_depend_on_the_split(void **state)
     tt_team_free(team);
 }
 
+/* The columns of a rank that shares a layer get the bits that they have in the whole matrix, in both types. */
+static void columns_have_the_bits_of_the_whole(void **state)
+{
+    enum { PART = WIDTH / 3, FIRST = WIDTH / 2 };
+    const struct tt_scalars scalars = scalars_of(TT_MUON_SPECTRAL_UNCLAMPED, true);
+    struct tt_team *team = new_team(2);
+    struct tt_rows columns = rows_of(0, ROWS);
+
+    columns.width = PART;
+    columns.index = FIRST;
+    for (int half = 0; half <= 1; half++) {
+        enum tt_dtype dtype = half ? TT_BF16 : TT_F32;
+        size_t size = tt_dtype_size(dtype);
+        float *grad = random_floats(ALL, "grad"), *update = random_floats(ALL, "update");
+        float *part_grad = tt_calloc(ALL, sizeof *part_grad);
+        char *param = tt_calloc(ALL, size), *momentum = tt_calloc(ALL, size);
+        char *part = tt_calloc(ALL, size), *part_momentum = tt_calloc(ALL, size);
+
+        for (int64_t r = 0; r < ROWS; r++)
+            memcpy(part_grad + r * PART, grad + r * WIDTH + FIRST, PART * sizeof *grad);
+        run(TT_STEP_MOMENTUM, team, &scalars, rows_of(0, ROWS), dtype, NULL, grad, momentum);
+        run(TT_STEP_MUON, team, &scalars, rows_of(0, ROWS), dtype, update, param, NULL);
+        run(TT_STEP_MOMENTUM, team, &scalars, columns, dtype, NULL, part_grad, part_momentum);
+        run(TT_STEP_MUON, team, &scalars, columns, dtype, update, part, NULL);
+        for (size_t r = 0; r < ROWS; r++) {
+            assert_memory_equal(part_grad + r * PART, grad + r * WIDTH + FIRST, PART * sizeof *grad);
+            assert_memory_equal(part_momentum + r * PART * size, momentum + (r * WIDTH + FIRST) * size, PART * size);
+            assert_memory_equal(part + r * PART * size, param + (r * WIDTH + FIRST) * size, PART * size);
+        }
+        tt_free(grad);
+        tt_free(update);
+        tt_free(part_grad);
+        tt_free(param);
+        tt_free(momentum);
+        tt_free(part);
+        tt_free(part_momentum);
+    }
+    tt_team_free(team);
+}
+
+/* Two blocks of columns, each cut by rows over two ranks, with padding after the second one's rows. */
+static void parts_make_the_matrix(void **state)
+{
+    enum { EACH = (ROWS + 1) / 2, LEFT = WIDTH / 3, CHUNK = EACH * (WIDTH - LEFT) };
+    struct tt_team *team = new_team(2);
+    float *wanted = random_floats(ALL, "matrix"), *found = tt_calloc(ALL, sizeof *found);
+    float *gathered = tt_calloc((size_t)4 * CHUNK, sizeof *gathered);
+    struct tt_rows parts[4];
+
+    for (int i = 0; i < 4; i++) {
+        int64_t row = i / 2 * EACH, rows = i / 2 ? ROWS - EACH : EACH, column = i % 2 ? LEFT : 0;
+        int64_t width = i % 2 ? WIDTH - LEFT : LEFT;
+
+        parts[i] = (struct tt_rows){
+            .begin = (int64_t)i * CHUNK, .rows = rows, .width = width, .stride = WIDTH, .index = row * WIDTH + column};
+        for (int64_t r = 0; r < rows; r++)
+            memcpy(gathered + i * CHUNK + r * width, wanted + (row + r) * WIDTH + column,
+                   (size_t)width * sizeof *wanted);
+    }
+    tt_step_row(TT_STEP_ASSEMBLE)
+        ->run(&(struct tt_step_call){
+            .op = TT_STEP_ASSEMBLE, .in = gathered, .out = {found}, .rows = parts, .n_rows = 4, .team = team});
+    assert_memory_equal(found, wanted, ALL * sizeof *wanted);
+    tt_free(wanted);
+    tt_free(found);
+    tt_free(gathered);
+    tt_team_free(team);
+}
+
 /* Steps of a hundredth of what bfloat16 can tell apart count on average. */
 static void rounding_at_random_keeps_small_steps(void **state)
 {
@@ -361,6 +430,8 @@ int main(void)
         cmocka_unit_test(momentum_is_pytorchs),
         cmocka_unit_test(the_rate_depends_on_the_shape),
         cmocka_unit_test(bits_do_not_depend_on_the_split),
+        cmocka_unit_test(columns_have_the_bits_of_the_whole),
+        cmocka_unit_test(parts_make_the_matrix),
         cmocka_unit_test(rounding_at_random_keeps_small_steps),
     };
 

@@ -60,6 +60,8 @@ struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lower
     if (row->carries == TT_CARRIES_GRADS && of->shard_group == TT_GROUP_EFSDP)
         desc.dtype =
             TT_F32; /* gradients of several ranks' rows, rounded before they were added: a sum is not rounded */
+    if (row->among == TT_AMONG_MATRIX && lowering->layout->groups[TT_GROUP_TP].n > 1)
+        desc.group = TT_GROUP_MATRIX;
     desc.ranks = lowering->layout->groups[desc.group].n;
     desc.shard_bytes = desc.bytes = elements * (int64_t)tt_dtype_size(desc.dtype);
     if (row->among == TT_AMONG_NEIGHBOURS) { /* each neighbour keeps S / n shards */

@@ -54,9 +54,17 @@ struct tt_instr_row {
     int (*run)(struct tt_executor *executor, int instr, struct tt_step *step);
 };
 
-/* Over which ranks of a unit's groups a collective runs. TT_AMONG_STAGES: it is of no unit, but between two stages.
- * TT_AMONG_PEERS: it is of no unit, but of a node, among the ranks that share its layer. */
-enum tt_among { TT_AMONG_SHARDS, TT_AMONG_NEIGHBOURS, TT_AMONG_REPLICAS, TT_AMONG_STAGES, TT_AMONG_PEERS };
+/* Over which ranks of a unit's groups a collective runs. TT_AMONG_MATRIX: over those that have parts of its matrices,
+ * also the ones that share layers. TT_AMONG_STAGES: it is of no unit, but between two stages. TT_AMONG_PEERS: it is of
+ * no unit, but of a node, among the ranks that share its layer. */
+enum tt_among {
+    TT_AMONG_SHARDS,
+    TT_AMONG_MATRIX,
+    TT_AMONG_NEIGHBOURS,
+    TT_AMONG_REPLICAS,
+    TT_AMONG_STAGES,
+    TT_AMONG_PEERS
+};
 enum tt_carries { TT_CARRIES_PARAMS, TT_CARRIES_GRADS, TT_CARRIES_SUMS, TT_CARRIES_UPDATES };
 
 struct tt_purpose_row {

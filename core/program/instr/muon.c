@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Muon's matrices: their updates are gathered, orthogonalized as a whole by every rank, and each rank updates its part
- * of the parameters.
+ * of the parameters. Parts that ranks of a layer have are not neighbours in the matrix, so it is assembled first.
  */
 #include "core/optim/orthogonalize.h"
 #include "core/program/instr/instr.h"
@@ -21,17 +21,16 @@ static int own_updates(struct tt_walk *w, int u)
 
 static int lower_gather(struct tt_walk *w, const struct tt_instr *from)
 {
-    int n;
+    int n, ranks;
     const int *units = tt_instr_units(w->program->buckets, from, &n);
 
     tt_lower_collective(w, from, TT_GATHER_UPDATES);
+    ranks = w->program->instrs[w->program->n_instrs - 1].collective.ranks;
     for (int i = 0; i < n; i++) {
         const struct tt_unit *unit = &w->in.layout->units[units[i]];
 
         for (int k = unit->n_adam; k < unit->n_trained; k++) {
-            int whole =
-                tt_lower_made(w, TT_MEMORY_PARAM_GRAD,
-                              tt_unit_whole(w->in.layout, units[i], unit->params[k].chunk) * (int64_t)sizeof(float));
+            int whole = tt_lower_made(w, TT_MEMORY_PARAM_GRAD, ranks * unit->params[k].chunk * (int64_t)sizeof(float));
 
             w->program->buffers[whole].unit = units[i];
             w->update[unit->params[k].param] = whole;
@@ -47,7 +46,7 @@ const struct tt_purpose_row tt_purpose_gather_updates = {
     .name = "gather updates",
     .wait_name = "wait gather updates",
     .op = TT_ALL_GATHER,
-    .among = TT_AMONG_SHARDS,
+    .among = TT_AMONG_MATRIX,
     .carries = TT_CARRIES_UPDATES,
     .rare = true,
     .lower = lower_gather,
@@ -64,13 +63,20 @@ static int whole_update(struct tt_walk *w, int u, const struct tt_unit_param *pa
                          param->chunk * (int64_t)sizeof(float));
 }
 
+/* The matrix that is assembled at the begin of the scratch memory; 0: it was gathered whole. */
+static int64_t assembled_bytes(const struct tt_unit_param *param)
+{
+    return param->blocks ? tt_arena_bytes(param->height * param->width * (int64_t)sizeof(float)) : 0;
+}
+
 static int64_t scratch_bytes(const struct tt_program *program, const struct tt_unit *unit)
 {
     int64_t most = 0;
 
     for (int k = unit->n_adam; k < unit->n_trained; k++) {
         const struct tt_unit_param *param = &unit->params[k];
-        int64_t bytes = tt_orthogonalize_scratch_bytes(param->rows, tt_box_row_elements(&param->box), program->threads);
+        int64_t bytes =
+            assembled_bytes(param) + tt_orthogonalize_scratch_bytes(param->height, param->width, program->threads);
 
         most = bytes > most ? bytes : most;
     }
@@ -92,10 +98,8 @@ static int lower_muon(struct tt_walk *w, const struct tt_instr *from)
 
 static struct tt_step_call orthogonalize_of(const struct tt_program *program, const struct tt_unit_param *param)
 {
-    return (struct tt_step_call){.op = TT_STEP_ORTHOGONALIZE,
-                                 .n = param->rows,
-                                 .stride = tt_box_row_elements(&param->box),
-                                 .parts = program->muon_steps};
+    return (struct tt_step_call){
+        .op = TT_STEP_ORTHOGONALIZE, .n = param->height, .stride = param->width, .parts = program->muon_steps};
 }
 
 static void cost_of_muon(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
@@ -112,6 +116,7 @@ static void cost_of_muon(const struct tt_program *program, const struct tt_instr
         /* the update of this rank's part */
         cost->work.bytes +=
             (double)unit->params[k].chunk * (double)(2 * tt_dtype_size(program->shard_dtype) + sizeof(float));
+        cost->work.bytes += 2.0 * (double)assembled_bytes(&unit->params[k]); /* read and written */
     }
 }
 
@@ -121,19 +126,28 @@ static int run_muon(struct tt_executor *ex, int i, struct tt_step *step)
     const struct tt_instr *instr = &p->instrs[i];
     const struct tt_unit *unit = &p->layout->units[instr->unit];
     void *const *address = tt_running_address(ex, instr);
+    char *scratch = address[unit->n_trained - unit->n_adam];
 
     for (int k = unit->n_adam; k < unit->n_trained; k++) {
+        void *matrix = assembled_bytes(&unit->params[k]) ? scratch : address[k - unit->n_adam];
+        struct tt_step_call parts = {.op = TT_STEP_ASSEMBLE,
+                                     .in = address[k - unit->n_adam],
+                                     .out = {matrix},
+                                     .rows = ex->parts[instr->unit][k],
+                                     .n_rows = p->layout->groups[TT_GROUP_MATRIX].n};
         struct tt_step_call whole = orthogonalize_of(p, &unit->params[k]);
         struct tt_step_call update = {.op = TT_STEP_MUON,
-                                      .in = address[k - unit->n_adam],
-                                      .n = unit->params[k].rows,
+                                      .in = matrix,
+                                      .n = unit->params[k].height,
                                       .dtype = p->shard_dtype,
                                       .rows = &ex->rows[instr->unit][k],
                                       .n_rows = 1,
                                       .scalars = &step->scalars};
 
-        whole.out[0] = address[k - unit->n_adam];
-        whole.out[1] = address[unit->n_trained - unit->n_adam];
+        if (matrix == scratch)
+            tt_running_step(ex, parts);
+        whole.out[0] = matrix;
+        whole.out[1] = scratch + assembled_bytes(&unit->params[k]);
         update.out[0] = ex->state->array[TT_STATE_PARAM][instr->unit];
         tt_running_step(ex, whole);
         tt_running_step(ex, update);
