@@ -210,6 +210,45 @@ static void bfloat16_is_rounded_before_it_is_added(void **state)
     train_result_release(&unrounded);
 }
 
+/* Layers of experts are added as others. Ranks that share experts have rows of each other's microbatches, so they add
+ * in an order of their own, which is the same for both engines. */
+static void experts_are_added_too(void **state)
+{
+    const struct tt_model_dims dims = {.n_layers = 2,
+                                       .dim = 20,
+                                       .n_heads = 4,
+                                       .n_kv_heads = 2,
+                                       .head_dim = 6,
+                                       .ffn_dim = 24,
+                                       .vocab_size = 23,
+                                       .moe = {.experts = 8, .top_k = 3, .ffn_dim = 12}};
+    struct tt_model *model = NULL;
+
+    assert_int_equal(fixture_check(tt_model_new("qwen3", "debugmodel_moe", &dims, NULL, &model)), 0);
+    for (int bf16 = 0; bf16 <= 1; bf16++) {
+        struct train_job one = job_of(false, 16), job;
+        struct train_result wanted, shared;
+
+        one.model = model;
+        one.reduce_dtype = bf16 ? TT_BF16 : TT_F32;
+        assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
+        job = one;
+        job.ranks = 4;
+        job.every_run = true;
+        assert_true(train_job_is_exact(&job));
+        must_give("experts", bf16, job, &wanted);
+        job.experts = 2;
+        assert_false(train_job_is_exact(&job));
+        assert_int_equal(fixture_check(train_job_run(&job, &shared)), 0);
+        one.steps = 1; /* a large learning rate makes rounding visible in the second one */
+        assert_true(train_result_distance(&one, &wanted, &shared) < 1e-5);
+        must_give("shared experts", bf16, job, &shared);
+        train_result_release(&wanted);
+        train_result_release(&shared);
+    }
+    tt_model_free(model);
+}
+
 /* --- traffic and memory --- */
 
 static struct tt_engine *plan(struct train_job job, bool every_run, bool last, enum tt_scheduler scheduler)
@@ -305,6 +344,7 @@ int main(void)
         cmocka_unit_test(any_order_has_the_bits_of_one_rank),
         cmocka_unit_test(odd_runs_have_the_bits_of_their_layout),
         cmocka_unit_test(bfloat16_is_rounded_before_it_is_added),
+        cmocka_unit_test(experts_are_added_too),
         cmocka_unit_test(a_run_sends_one_reduction),
         cmocka_unit_test(a_run_holds_a_sum_for_each_level),
     };

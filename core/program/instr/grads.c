@@ -200,14 +200,20 @@ static int array(struct tt_walk *w, int mb, int unit, int k)
                                              : w->unit_grad[(int64_t)mb * w->in.layout->n_units + unit];
 }
 
-/* The sums in bfloat16 would have other bits than those of reduced gradients, so only each microbatch is rounded. */
+/* Sums in bfloat16 would have other bits than those of reduced gradients, so only each microbatch is rounded; those of
+ * experts that are shared were, before their ranks added them. */
+static bool rounds(const struct tt_layout *layout, int unit, enum tt_dtype reduce_dtype)
+{
+    return reduce_dtype == TT_BF16 && layout->units[unit].shard_group != TT_GROUP_EFSDP;
+}
+
 static int lower_add(struct tt_walk *w, const struct tt_instr *from)
 {
     int neighbours[TT_TREE_LEVELS], mb = from->microbatch, unit = from->unit, n;
 
     tt_lower_await_grads(w, from);
     n = tt_tree_put(tt_lower_block_sums(w, mb, unit), w->block, mb % w->block, mb, neighbours);
-    if (n == 0 && w->in.reduce_dtype == TT_F32)
+    if (n == 0 && !rounds(w->in.layout, unit, w->in.reduce_dtype))
         return 0;
     tt_lower_begin(w, from);
     for (int k = 0; k < n_arrays(w->in.layout, unit); k++) {
@@ -248,7 +254,7 @@ static int run_add(struct tt_executor *ex, int i, struct tt_step *step)
         struct tt_step_call call = addition(program, instr, k);
 
         call.sums = &address[k * call.parts];
-        if (program->reduce_dtype == TT_BF16)
+        if (rounds(program->layout, instr->unit, program->reduce_dtype))
             tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_ROUND_HERE, .out = {call.sums[0]}, .n = call.n});
         if (call.parts > 1)
             tt_running_step(ex, call);
