@@ -2,20 +2,27 @@
  *
  * Matrix products of bfloat16 by vdpbf16ps (method: Goto & van de Geijn 2008).
  *
- * A block of A is packed as panels of ROWS rows, a block of B as panels of PANEL columns. In both, a panel holds pairs
- * along k: (k / 2, rows or columns, 2); rows, columns and a last odd k that do not exist are 0. The registers hold a
- * rectangle of ROWS x PANEL of c over a block of k; the sums over blocks of k are added in order. So the bits of an
- * element depend on k only.
+ * A block of A is packed as panels of ROWS rows, B one panel of PANEL columns at a time, while the next one is fetched
+ * from memory. A panel holds pairs along k: (k / 2, rows or columns, 2); rows, columns and a last odd k that do not
+ * exist are 0. The registers hold a rectangle of ROWS x PANEL of c over a block of k; the sums over blocks of k are
+ * added in order. So the bits of an element depend on k only.
  */
 #include "core/kernels/matmul.h"
 #include "core/kernels/x86/bf16.h"
+#include "core/kernels/x86/fetch.h"
 #include "core/kernels/x86/x86.h"
 
 /* 64 bits, like the indices that they are multiplied with */
 #define ROWS    INT64_C(8)
 #define PANEL   ((int64_t)TT_BGEMM_PANEL)
 #define VECTORS (PANEL / VP_LANES)
+#define STEPS   INT64_C(8) /* pairs of k between two fetches */
 _Static_assert(TT_BGEMM_DEPTH % 2 == 0 && TT_BGEMM_ROWS % ROWS == 0 && TT_BGEMM_COLUMNS % PANEL == 0, "blocks");
+
+static int64_t up_to(int64_t n, int64_t most)
+{
+    return n < most ? n : most;
+}
 
 /* --- packing --- */
 
@@ -115,8 +122,10 @@ VF_INLINE void store_sums(const struct target *to, vf sum, int64_t row, int64_t 
 }
 
 /* Callers pass nv as a constant. */
-VF_INLINE void multiply_panels(const tt_bf16 *a, const tt_bf16 *b, int64_t pairs, int64_t nv, const struct target *to)
+VF_INLINE void multiply_panels(const tt_bf16 *a, const tt_bf16 *b, int64_t pairs, int64_t nv, const struct target *to,
+                               struct fetch *next)
 {
+    struct fetch f = *next;
     vf sum[ROWS][VECTORS];
 
     VF_UNROLL
@@ -127,6 +136,9 @@ VF_INLINE void multiply_panels(const tt_bf16 *a, const tt_bf16 *b, int64_t pairs
     }
     for (int64_t p = 0; p < pairs; p++, a += 2 * ROWS, b += 2 * PANEL) {
         vp right[VECTORS];
+
+        if (p % STEPS == 0)
+            fetch_some(&f);
 
         VF_UNROLL
         for (int64_t v = 0; v < nv; v++)
@@ -140,6 +152,7 @@ VF_INLINE void multiply_panels(const tt_bf16 *a, const tt_bf16 *b, int64_t pairs
                 sum[r][v] = vp_dot(right[v], left, sum[r][v]);
         }
     }
+    *next = f;
     VF_UNROLL
     for (int64_t r = 0; r < ROWS; r++) {
         if (r >= to->rows)
@@ -150,14 +163,15 @@ VF_INLINE void multiply_panels(const tt_bf16 *a, const tt_bf16 *b, int64_t pairs
     }
 }
 
-static void multiply_target(const tt_bf16 *a, const tt_bf16 *b, int64_t pairs, const struct target *to)
+static void multiply_target(const tt_bf16 *a, const tt_bf16 *b, int64_t pairs, const struct target *to,
+                            struct fetch *next)
 {
     if (to->columns > 2 * VP_LANES) {
-        multiply_panels(a, b, pairs, 3, to);
+        multiply_panels(a, b, pairs, 3, to, next);
     } else if (to->columns > VP_LANES) {
-        multiply_panels(a, b, pairs, 2, to);
+        multiply_panels(a, b, pairs, 2, to, next);
     } else {
-        multiply_panels(a, b, pairs, 1, to);
+        multiply_panels(a, b, pairs, 1, to, next);
     }
 }
 
@@ -207,6 +221,22 @@ static struct target target_at(const struct target *whole, const struct block *b
     return to;
 }
 
+/* The panel after the one at `column` over the same k; none after the last one of the block. */
+static struct fetch next_panel(const struct block *block, int64_t column, int64_t begin, int64_t k)
+{
+    const struct tt_matmul *gemm = block->gemm;
+    int64_t n = up_to(block->columns - column - PANEL, PANEL), size = (int64_t)sizeof(tt_bf16);
+    int64_t turns = (block->rows + ROWS - 1) / ROWS * ((k + 2 * STEPS - 1) / (2 * STEPS));
+    const tt_bf16 *b = gemm->b;
+
+    if (n <= 0)
+        return (struct fetch){0};
+    column += block->column + PANEL;
+    if (gemm->trans_b)
+        return fetch_in_turns(b + column * gemm->ldb + begin, gemm->ldb * size, n, k * size, turns);
+    return fetch_in_turns(b + begin * gemm->ldb + column, gemm->ldb * size, k, n * size, turns);
+}
+
 /* The products over [begin, begin + k). */
 static void multiply_depth(const struct block *block, int64_t begin, int64_t k)
 {
@@ -214,20 +244,17 @@ static void multiply_depth(const struct block *block, int64_t begin, int64_t k)
     struct target whole = {0};
 
     pack_a(block->a, block->gemm, block->row, block->rows, begin, k);
-    pack_b(block->b, block->gemm, block->column, block->columns, begin, k);
     target_c(block, begin == 0, begin + k == block->gemm->k, &whole);
     for (int64_t column = 0; column < block->columns; column += PANEL) {
+        struct fetch next = next_panel(block, column, begin, k);
+
+        pack_b(block->b, block->gemm, block->column + column, up_to(block->columns - column, PANEL), begin, k);
         for (int64_t row = 0; row < block->rows; row += ROWS) {
             struct target to = target_at(&whole, block, row, column);
 
-            multiply_target(block->a + 2 * pairs * row, block->b + 2 * pairs * column, pairs, &to);
+            multiply_target(block->a + 2 * pairs * row, block->b, pairs, &to, &next);
         }
     }
-}
-
-static int64_t up_to(int64_t n, int64_t most)
-{
-    return n < most ? n : most;
 }
 
 void TT_ISA(tt_bgemm)(const struct tt_matmul *gemm)

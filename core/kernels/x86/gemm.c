@@ -11,14 +11,14 @@
  */
 #include "core/kernels/matmul.h"
 #include "core/kernels/x86/element.h"
+#include "core/kernels/x86/fetch.h"
 #include "core/kernels/x86/x86.h"
 
 /* 64 bits, like the indices that they are multiplied with */
 #define ROWS    INT64_C(8)
 #define PANEL   ((int64_t)TT_SGEMM_PANEL)
 #define VECTORS (PANEL / VF_LANES)
-#define LINE    INT64_C(16)                       /* floats of a cache line */
-#define FETCHED ((int64_t)(64 / sizeof(element))) /* elements of one */
+#define LINE    INT64_C(16) /* floats of a cache line */
 
 #define STEPS INT64_C(8) /* of k between two fetches */
 _Static_assert(LINE == 2 * ROWS && TT_SGEMM_ROWS % LINE == 0 && TT_SGEMM_DEPTH % LINE == 0, "blocks");
@@ -157,37 +157,6 @@ static void pack_b(float *to, const struct panel *panel, bool trans)
     }
 }
 
-/* --- fetching --- */
-
-/*
- * What is fetched into the second cache while other data is multiplied: a few cache lines at a time, because a
- * processor forgets requests beyond its queue.
- */
-struct fetch {
-    struct panel left; /* lines that are not fetched yet */
-    int64_t at;        /* in the first of them */
-    int64_t count;     /* cache lines at a time */
-};
-
-/* Cache lines of a panel; its lines may begin anywhere in one. */
-static int64_t cache_lines(const struct panel *panel)
-{
-    return panel->lines * (panel->n / FETCHED + 1);
-}
-
-VF_INLINE void fetch_some(struct fetch *f)
-{
-    for (int64_t i = 0; i < f->count && f->left.lines > 0; i++) {
-        __builtin_prefetch(f->left.b + up_to(f->at, f->left.n - 1), 0, 2);
-        f->at += FETCHED;
-        if (f->at >= f->left.n + FETCHED) {
-            f->at = 0;
-            f->left.b += f->left.stride;
-            f->left.lines--;
-        }
-    }
-}
-
 /* --- the product --- */
 
 /* A rectangle of c: the sums are added to `add` and stored. */
@@ -309,12 +278,11 @@ static void multiply_panel(const struct block *block, int64_t column)
 {
     const struct tt_matmul *gemm = block->gemm;
     struct panel here = panel_of(gemm, column, block->begin, block->k);
-    struct fetch next = {.left = next_panel(block, column)};
+    struct panel after = next_panel(block, column);
+    int64_t size = (int64_t)sizeof(element), turns = (block->rows + ROWS - 1) / ROWS * (block->k / STEPS);
+    struct fetch next = fetch_in_turns(after.b, after.stride * size, after.lines, after.n * size, turns);
     const float *add = block->begin ? gemm->c : gemm->acc;
-    int64_t turns = (block->rows + ROWS - 1) / ROWS * (block->k / STEPS);
 
-    if (turns)
-        next.count = (cache_lines(&next.left) + turns - 1) / turns;
     pack_b(block->b, &here, gemm->trans_b);
     for (int64_t row = 0; row < block->rows; row += ROWS) {
         int64_t at = (block->row + row) * gemm->ldc + column;
