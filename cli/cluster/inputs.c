@@ -153,6 +153,22 @@ static int take_overrides(struct tt_cluster_inputs *in, int n, const char *const
     return 0;
 }
 
+/* The job of a command line that names none: Llama 3 8B as torchtitan's configuration has it. The built-in quick run is
+ * for a laptop. */
+static void add_default(struct tt_cluster_inputs *in)
+{
+    static const char *const keys[] = {"--model.name=llama3",
+                                       "--model.flavor=8B",
+                                       "--training.seq_len=8192",
+                                       "--training.local_batch_size=1",
+                                       "--training.global_batch_size=-1",
+                                       "--activation_checkpoint.mode=selective",
+                                       "--activation_checkpoint.selective_ac_option=op"};
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        add_override(in, keys[i]);
+}
+
 int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *args)
 {
     const char *file = tt_args_last(args, "torchtitan"), *model = tt_args_last(args, "model");
@@ -177,6 +193,8 @@ int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *ar
         TT_TRY(find_model(in, model));
     if (model && !tt_args_has(args, "config")) /* the built-in run's batch is of one size */
         add_override(in, "--training.global_batch_size=-1");
+    else if (!tt_args_has(args, "config"))
+        add_default(in);
     TT_TRY(take_overrides(in, in->recipe.n, (const char *const *)in->recipe.override));
     TT_TRY(take_overrides(in, args->n_overrides, args->override));
     if (model)

@@ -122,9 +122,9 @@ static void print_course(const struct tt_cluster_view *view)
                  c->tokens, c->steps, c->days, c->device_hours, 100 * c->goodput);
     (void)printf(
         "  a failure every %.1f h, %.1f expected; a checkpoint every %.0f steps (%.0f min) of %.0f GB, blocked "
-        "%.1f s if written in the background at 10 GB/s\n",
+        "%.1f s if written in the background at %.3g GB/s\n",
         c->failure_hours, c->failures, c->interval_steps, c->interval_sec / 60, c->checkpoint_bytes / 1e9,
-        c->blocked_sec);
+        c->blocked_sec, view->layout.job.machine->number[TT_M_STORAGE].value / 1e9);
 }
 
 static void print_evidence(const struct tt_cluster_view *view)

@@ -9,9 +9,6 @@
 
 #include "cli/cluster/cluster.h"
 
-/* What the storage of a cluster writes; not a number of the machine. */
-static const double storage_bytes_per_sec = 10e9;
-
 /* How far a measured run is from the job: factors of devices and parameters. */
 static double distance(const struct tt_cluster_run *run, const struct tt_cluster_job *job)
 {
@@ -55,7 +52,7 @@ void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_
     view->layout = tt_cluster_predict(job, usable);
     view->fit = tt_cluster_fits(&view->layout.memory);
     view->n_changes = tt_cluster_changes(&view->layout, usable, view->change);
-    view->course = tt_cluster_course(&view->layout, tokens, storage_bytes_per_sec);
+    view->course = tt_cluster_course(&view->layout, tokens);
     find_near(view, test);
     view->half_width = view->measured_family ? tt_backtest_interval : tt_backtest_wide_interval;
     if (view->measured_family && !view->measured_size)

@@ -52,7 +52,7 @@ static const char usage[] =
     "                      [--config FILE]... --ranks N[,N...] [--memory SIZE] [--section.key=value]...\n"
     "       titan estimate --backtest [CSV] [--fit] [--json]\n\n"
     "Estimates memory, traffic and time of a step for each number of ranks and each reshard policy.\n"
-    "Starts no ranks. Without --config: the built-in quick run.\n\n";
+    "Starts no ranks. Without --config: the built-in quick run, with --machine Llama 3 8B.\n\n";
 
 /* --- options --- */
 

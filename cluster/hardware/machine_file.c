@@ -116,7 +116,7 @@ out:
 
 static int read_parts(struct reader *r, json_t *json)
 {
-    static const char *const parts[] = {"device", "node", "levels", "noise", "reliability"};
+    static const char *const parts[] = {"device", "node", "levels", "noise", "storage", "reliability"};
     int rc = 0;
 
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -130,10 +130,10 @@ out:
 static int check(const struct reader *r, bool has_base)
 {
     static const enum tt_machine_key above_0[] = {
-        TT_M_MEMORY,         TT_M_UNITS,       TT_M_PEAK_BF16,    TT_M_GEMM_SHARE, TT_M_PEAK_F32,
-        TT_M_GEMM_F32_SHARE, TT_M_CLOCK,       TT_M_GEMM_F8_GAIN, TT_M_FLASH1,     TT_M_FLASH2,
-        TT_M_FLASH3,         TT_M_MEMORY_RATE, TT_M_MEMORY_SHARE, TT_M_DEVICES,    TT_M_NODE_NET,
-        TT_M_HOST_RATE,      TT_M_UP_RATE,     TT_M_UP_SHARE,     TT_M_NET_SHARE,  TT_M_FAILURE_HOURS};
+        TT_M_MEMORY,       TT_M_UNITS,         TT_M_PEAK_BF16, TT_M_GEMM_SHARE, TT_M_PEAK_F32, TT_M_GEMM_F32_SHARE,
+        TT_M_CLOCK,        TT_M_GEMM_F8_GAIN,  TT_M_FLASH1,    TT_M_FLASH2,     TT_M_FLASH3,   TT_M_MEMORY_RATE,
+        TT_M_MEMORY_SHARE, TT_M_DEVICES,       TT_M_NODE_NET,  TT_M_HOST_RATE,  TT_M_UP_RATE,  TT_M_UP_SHARE,
+        TT_M_NET_SHARE,    TT_M_FAILURE_HOURS, TT_M_STORAGE};
 
     for (int i = 0; i < TT_MACHINE_KEYS && !has_base; i++)
         if (!r->given[i])

@@ -19,8 +19,7 @@ static double daly(double delta, double mean)
     return sqrt(2 * delta * mean) * (1 + x / 3 + x * x / 9) - delta;
 }
 
-struct tt_cluster_course tt_cluster_course(const struct tt_cluster_layout *layout, double tokens,
-                                           double storage_bytes_per_sec)
+struct tt_cluster_course tt_cluster_course(const struct tt_cluster_layout *layout, double tokens)
 {
     const struct tt_cluster_job *job = &layout->job;
     const struct tt_cluster_number *v = job->machine->number;
@@ -31,7 +30,7 @@ struct tt_cluster_course tt_cluster_course(const struct tt_cluster_layout *layou
     mean = c.failure_hours * 3600;
     c.checkpoint_bytes = 12 * params;
     c.blocked_sec = least_blocked_sec + c.checkpoint_bytes / devices / v[TT_M_HOST_RATE].value;
-    c.write_sec = c.checkpoint_bytes / storage_bytes_per_sec;
+    c.write_sec = c.checkpoint_bytes / v[TT_M_STORAGE].value;
     c.interval_sec = fmax(daly(c.blocked_sec, mean), c.write_sec);
     c.interval_steps = fmax(1, round(c.interval_sec / layout->time.total));
     c.interval_sec = c.interval_steps * layout->time.total;

@@ -53,8 +53,7 @@ struct tt_cluster_course {
     double goodput; /* share of the time in which steps are done that stay */
 };
 
-/** What training on `tokens` tokens takes, with checkpoints of which the storage writes bytes_per_sec. */
-struct tt_cluster_course tt_cluster_course(const struct tt_cluster_layout *layout, double tokens,
-                                           double storage_bytes_per_sec);
+/** What training on `tokens` tokens takes. */
+struct tt_cluster_course tt_cluster_course(const struct tt_cluster_layout *layout, double tokens);
 
 #endif

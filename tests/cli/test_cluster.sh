@@ -32,6 +32,16 @@ case_a_screen_says_what_a_job_needs_and_does() {
     expect_out "^not modelled "
 }
 
+case_a_job_need_not_be_named() {
+    run estimate --machine h100-sxm --stack torchtitan-compile --ranks 512
+    expect_ok
+    expect_out "^llama3 8B on 512 x h100-sxm "
+    expect_out "^layout +shards 512, 1 microbatch of 1, recompute cheap operations; 4194304 tokens a step$"
+    run estimate --machine h100-sxm --ranks 8 --parallelism.tensor_parallel_degree=2 --training.local_batch_size=2
+    expect_ok
+    expect_out "^layout +shards 4 x TP 2, 1 microbatch of 2, "
+}
+
 case_json_adds_up() {
     run estimate $model_8b --machine h100-hbm2e --stack torchtitan-compile --ranks 8,128,8192 --json --tokens 15e12
     expect_ok
