@@ -68,14 +68,16 @@ static void run(const struct train_job *job, struct train_result *ret_result)
 
 /* Layouts, engines and policies that must not change a bit. */
 static const struct {
-    int ranks, replicate, pipe;
+    int ranks, replicate, pipe, experts;
     bool planned;
     struct tt_recompute recompute;
     const char *wrap;
 } layouts[] = {
-    {2, 1, 1, false, {TT_RECOMPUTE_FULL, 0}, "block"}, {4, 2, 1, true, {TT_RECOMPUTE_SELECTIVE, 1}, "param"},
-    {8, 1, 1, false, {TT_RECOMPUTE_OP, 0}, "model"},   {2, 1, 2, true, {TT_RECOMPUTE_FULL, 0}, "block"},
-    {4, 1, 2, false, {TT_RECOMPUTE_NONE, 0}, "block"}, {1, 1, 1, true, {TT_RECOMPUTE_FULL, 0}, "block"},
+    {2, 1, 1, 1, false, {TT_RECOMPUTE_FULL, 0}, "block"},     {4, 2, 1, 1, true, {TT_RECOMPUTE_SELECTIVE, 1}, "param"},
+    {8, 1, 1, 1, false, {TT_RECOMPUTE_OP, 0}, "model"},       {2, 1, 2, 1, true, {TT_RECOMPUTE_FULL, 0}, "block"},
+    {4, 1, 2, 1, false, {TT_RECOMPUTE_NONE, 0}, "block"},     {1, 1, 1, 1, true, {TT_RECOMPUTE_FULL, 0}, "block"},
+    {2, 1, 1, 2, false, {TT_RECOMPUTE_OP, 0}, "block"},       {4, 1, 2, 2, true, {TT_RECOMPUTE_FULL, 0}, "block"},
+    {8, 2, 1, 2, true, {TT_RECOMPUTE_SELECTIVE, 2}, "block"},
 };
 
 static void expect_the_same_on_all_layouts(const struct train_job *job, const struct train_result *reference)
@@ -88,6 +90,7 @@ static void expect_the_same_on_all_layouts(const struct train_job *job, const st
         other.ranks = layouts[i].ranks;
         other.replicate = layouts[i].replicate;
         other.pipe = layouts[i].pipe;
+        other.experts = layouts[i].experts;
         other.scheduler = layouts[i].planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
         other.recompute = layouts[i].recompute;
         other.wrap = layouts[i].wrap;
