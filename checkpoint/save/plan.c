@@ -301,13 +301,21 @@ void tt_ckpt_plan_make(const struct tt_ckpt_state *state, const struct tt_mesh *
     make_parts(state, mesh, policy, 0, 1, ret_plan);
 }
 
-/* The last cut of every placement is over these ranks. */
+/* The last cut of every placement is over these ranks, but if ranks share experts, whose parts are in another order. */
 void tt_ckpt_plan_shard(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                         const struct tt_ckpt_policy *policy, int rank, struct tt_ckpt_plan *ret_plan)
 {
     struct tt_place shard = tt_mesh_place(mesh, rank, TT_GROUP_FSDP);
+    bool in_order = mesh->size[TT_MESH_EP] == 1;
+    struct tt_ckpt_plan plan = {0};
 
-    make_parts(state, mesh, policy, shard.index, shard.n, ret_plan);
+    make_parts(state, mesh, policy, in_order ? shard.index : 0, in_order ? shard.n : 1, &plan);
+    ret_plan->n = 0;
+    for (int i = 0; i < plan.n; i++)
+        if (in_order || tt_mesh_place(mesh, plan.piece[i].writer, TT_GROUP_FSDP).index == shard.index)
+            plan.piece[ret_plan->n++] = plan.piece[i];
+    plan.n = ret_plan->n;
+    *ret_plan = plan;
 }
 
 void tt_ckpt_plan_release(struct tt_ckpt_plan *plan)

@@ -281,7 +281,7 @@ static void print_table(const struct tt_estimate *e)
     else
         (void)printf(
             "fits: at most parallelism.memory_limit, or else this machine's share of a rank (or --memory SIZE)\n");
-    (void)printf("step: predicted for %s\nnot modelled: expert parallelism\n", e->machine);
+    (void)printf("step: predicted for %s\n", e->machine);
 }
 
 /* --- output as JSON --- */
@@ -324,8 +324,8 @@ static json_t *to_json(const struct tt_estimate *e)
 
     for (int i = 0; i < e->n; i++)
         (void)json_array_append_new(rows, row_json(&e->rows[i]));
-    return json_pack("{s:s, s:i, s:o, s:s, s:[s]}", "type", "estimate", "schema", 1, "rows", rows, "machine",
-                     e->machine, "not_modelled", "expert_parallel");
+    return json_pack("{s:s, s:i, s:o, s:s, s:[]}", "type", "estimate", "schema", 1, "rows", rows, "machine", e->machine,
+                     "not_modelled");
 }
 
 /* --- the command --- */

@@ -216,6 +216,18 @@ static void print_purpose(const struct tt_plan_view *v, enum tt_purpose purpose)
         print_run(v, first, last, n);
 }
 
+/* What experts' rows add to the payload: it depends on the data. */
+static void print_routed(const struct tt_plan_view *v)
+{
+    int64_t most, bytes = tt_program_routed_bytes(v->summary.program, &most);
+    char count[32], limit[32];
+
+    if (most)
+        (void)printf(
+            "  rows of experts, on top of that, if all experts get equally many: about %s bytes sent, at most %s\n",
+            tt_text_count(count, sizeof count, bytes), tt_text_count(limit, sizeof limit, most));
+}
+
 /* The payload as a sum that can be checked by hand. */
 static void print_payload(const struct tt_plan_view *v)
 {
@@ -227,6 +239,8 @@ static void print_payload(const struct tt_plan_view *v)
     (void)printf("\npayload of a step and rank = unshards (S-1) x shard + reduce-scatters (S-1) x shard + all-reduces "
                  "2 (R-1) x ceil(shard / R), S = %d, R = %d\n",
                  l->groups[TT_GROUP_FSDP].n, l->groups[TT_GROUP_REPLICATE].n);
+    if (l->groups[TT_GROUP_EFSDP].n > 1 && l->groups[TT_GROUP_EP].n > 1)
+        (void)printf("for units of experts S = %d\n", l->groups[TT_GROUP_EFSDP].n);
     if (t[TT_UNSHARD_KEPT].count)
         (void)printf("an unshard from the parts that n neighbours kept sends (n-1) x S / n x shard\n");
     if (tt_summary_exchanges(&v->summary))
@@ -241,6 +255,7 @@ static void print_payload(const struct tt_plan_view *v)
     }
     (void)printf("  %-16s %64s bytes sent\n", "together",
                  tt_text_count(sent, sizeof sent, tt_program_payload(v->summary.program)));
+    print_routed(v);
     if (!v->job.pipeline)
         return;
     tt_job_rank_text(&v->job, v->all.sender, &rank);

@@ -272,6 +272,10 @@ struct tt_collective_desc tt_node_collective(const struct tt_graph *graph, int n
 int64_t tt_node_routed_bytes(const struct tt_graph *graph, int node);
 enum { TT_ROUTED_CALLS = 3 };
 
+/** The same of a whole run of a program, with the numbers of rows that ranks tell each other. ret_most: the most that
+ * it can send, whatever the data. */
+int64_t tt_program_routed_bytes(const struct tt_program *program, int64_t *ret_most);
+
 /** Whether the sum that a TT_SUM_VALUES brings is rounded afterwards: it lies in this rank's block of the input. */
 bool tt_exchange_rounds(const struct tt_program *program, const struct tt_instr *begin);
 

@@ -24,7 +24,8 @@ struct exchange {
     int instr;
 };
 
-enum { QUESTION = TT_COLLECTIVE_OPS }; /* the op of a question */
+/* The op of a question, and of what ranks that share experts exchange, whose bytes only the step knows. */
+enum { QUESTION = TT_COLLECTIVE_OPS, ROUTED };
 
 struct exchanges {
     struct exchange *items;
@@ -45,6 +46,21 @@ static struct exchange collective(const struct tt_program *program, int instr)
     return one;
 }
 
+/* Rows of experts, if ranks share those of the instruction's node. */
+static bool routes(const struct tt_program *program, int instr, struct exchange *ret_one)
+{
+    const struct tt_instr *of = &program->instrs[instr];
+    int64_t bytes = of->node == TT_NONE ? 0 : tt_node_routed_bytes(tt_instr_graph(program, of), of->node);
+
+    if (bytes == 0)
+        return false;
+    *ret_one = collective(program, instr);
+    ret_one->same.op = ROUTED;
+    ret_one->same.bytes = bytes;
+    ret_one->same.ranks = tt_instr_graph(program, of)->nodes[of->node].attr.peers.n;
+    return true;
+}
+
 static bool is_transfer(const struct tt_instr *instr)
 {
     return instr->collective.op == TT_SEND || instr->collective.op == TT_RECEIVE;
@@ -61,6 +77,7 @@ static struct exchanges exchanges_in(const struct tt_program *program, enum tt_g
 
     for (int i = 0; i < program->n_instrs; i++) {
         const struct tt_instr *instr = &program->instrs[i];
+        struct exchange routed;
 
         decided = decided || tt_instr_row(instr)->decides;
         if (!decided && tt_program_asks(program, i))
@@ -68,6 +85,10 @@ static struct exchanges exchanges_in(const struct tt_program *program, enum tt_g
         if (tt_instr_row(instr)->begins && tt_collective_travels(&instr->collective) && !is_transfer(instr) &&
             instr->collective.group == group) {
             TT_PUSH(list.items, list.n, list.cap) = collective(program, i);
+            list.collectives++;
+        }
+        if (group == TT_GROUP_EP && routes(program, i, &routed)) {
+            TT_PUSH(list.items, list.n, list.cap) = routed;
             list.collectives++;
         }
     }

@@ -163,6 +163,8 @@ void tt_mesh_layer_text(const struct tt_mesh *mesh, struct tt_text *out)
     for (int dim = TT_MESH_CP; dim <= TT_MESH_TP; dim++)
         if (mesh->size[dim] > 1)
             tt_text_add(out, " x %s %d", dims[dim].name, mesh->size[dim]);
+    if (mesh->size[TT_MESH_EP] > 1)
+        tt_text_add(out, " (%s %d)", dims[TT_MESH_EP].name, mesh->size[TT_MESH_EP]);
 }
 
 /* The difference in rank between neighbours along a dimension. */

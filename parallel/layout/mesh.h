@@ -51,7 +51,8 @@ int tt_mesh_configure(const struct tt_config *cfg, int n_ranks, struct tt_mesh *
 /** The mesh of a job with one rank. */
 struct tt_mesh tt_mesh_single(void);
 
-/** Appends the dimensions along which ranks share a layer, as far as they have several: " x cp 2 x tp 4". */
+/** Appends the dimensions along which ranks share a layer, as far as they have several: " x cp 2 x tp 4"; and the ranks
+ * of these and of dp_shard that share experts: " (ep 4)". */
 void tt_mesh_layer_text(const struct tt_mesh *mesh, struct tt_text *out);
 
 /** The number of ranks in a group. */

@@ -274,7 +274,6 @@ case_estimate_has_a_row_per_policy() {
             expect_out "^ +$ranks $policy +.* (yes|no)"
         done
     done
-    expect_out "^not modelled: expert parallelism$"
     refuse_err .
 }
 
@@ -429,10 +428,19 @@ case_estimate_of_ranks_that_do_not_divide_is_a_row() {
     expect_out "^ +3 .*global_batch_size 8 is not a multiple"
 }
 
-case_estimate_names_what_is_not_modelled() {
-    run estimate --config "$TITAN_SOURCE/configs/debug.yaml" --ranks 2 --parallelism.expert_parallel_degree=2
+# A rank of two has half of the experts, which are most of the model.
+case_experts_that_ranks_share_are_planned() {
+    experts="--model.name=qwen3 --model.flavor=debugmodel_moe --model.dim=64 --training.seq_len=64
+        --training.global_batch_size=4 --parallelism.expert_parallel_degree=2"
+    run estimate $experts --ranks 2,4
     expect_ok
-    expect_out "not modelled: parallelism.expert_parallel_degree=2"
+    expect_out "^ +4 default .* yes"
+    run plan $experts --ranks 4
+    expect_ok
+    expect_out "^mesh .* dp_shard 4 \(ep 2\)"
+    expect_out "^  layers.0.experts +9,437,184 "
+    expect_out "^for units of experts S = 2$"
+    expect_out "^  rows of experts, .* about [0-9,]+ bytes sent, at most [0-9,]+$"
 }
 
 case_estimate_wrong_usage() {

@@ -290,7 +290,7 @@ static int64_t loads_of_step(const struct train_job *job)
 static int one_step(struct at_work *w, int s)
 {
     struct tt_step step;
-    int64_t formula = tt_program_payload(tt_engine_program(w->engine)), payload, control;
+    int64_t formula = tt_program_payload(tt_engine_program(w->engine)), payload, control, most_routed;
     int rc = 0;
 
     if (w->job->gives_up) {
@@ -300,10 +300,14 @@ static int one_step(struct at_work *w, int s)
     TT_TRY(load_microbatches(w));
     step = step_of(w->job, s, w->valid);
     w->cursor += w->job->global_batch;
-    w->comm->payload_bytes = w->comm->control_bytes = 0;
+    w->comm->payload_bytes = w->comm->control_bytes = w->comm->routed_bytes = 0;
     TT_TRY(tt_engine_step(w->engine, &step));
     payload = w->comm->payload_bytes;
     control = w->comm->control_bytes;
+    (void)tt_program_routed_bytes(tt_engine_program(w->engine), &most_routed);
+    if (w->comm->routed_bytes > most_routed || (most_routed > 0 && w->comm->routed_bytes == 0))
+        TT_TRY(tt_fail(TT_EINTERNAL, "rank %d, step %d: sent %" PRId64 " bytes of experts' rows, of at most %" PRId64,
+                       w->comm->rank, s + 1, w->comm->routed_bytes, most_routed));
     if (payload != formula)
         TT_TRY(tt_fail(TT_EINTERNAL, "rank %d, step %d: sent %" PRId64 " bytes of payload, the formula gives %" PRId64,
                        w->comm->rank, s + 1, payload, formula));

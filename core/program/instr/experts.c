@@ -72,6 +72,38 @@ int64_t tt_node_routed_bytes(const struct tt_graph *graph, int node)
     return (routed.n_in + 1) * tt_value_bytes(&graph->values[of->in[0]]) / of->attr.peers.n * (of->attr.peers.n - 1);
 }
 
+/* All of this rank's rows go away, and all experts that other ranks' tokens have are here. */
+static int64_t most_routed(const struct tt_graph *graph, int node)
+{
+    const struct tt_node *of = &graph->nodes[node];
+    int64_t ranks = of->attr.peers.n, own = of->attr.experts / ranks, k = of->attr.top_k;
+    int64_t rows = tt_value_rows(&graph->values[of->in[0]]), here = (ranks - 1) * rows / k * (k < own ? k : own);
+    struct tt_routed routed;
+
+    (void)tt_node_routes(graph, node, &routed);
+    return (routed.n_in * rows + here) * row_bytes(graph, of);
+}
+
+int64_t tt_program_routed_bytes(const struct tt_program *program, int64_t *ret_most)
+{
+    int64_t bytes = 0;
+
+    *ret_most = 0;
+    for (int i = 0; i < program->n_instrs; i++) {
+        const struct tt_instr *instr = &program->instrs[i];
+        int64_t routed = instr->node == TT_NONE ? 0 : tt_node_routed_bytes(tt_instr_graph(program, instr), instr->node);
+        int64_t counts;
+
+        if (routed == 0)
+            continue;
+        counts = (node_of(program, instr)->attr.peers.n - 1) * node_of(program, instr)->attr.experts *
+                 (int64_t)sizeof(int32_t);
+        bytes += counts + routed;
+        *ret_most += counts + most_routed(tt_instr_graph(program, instr), instr->node);
+    }
+    return bytes;
+}
+
 static void cost_of_experts(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
 {
     const struct tt_graph *graph = tt_instr_graph(program, instr);

@@ -1,0 +1,76 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Expert parallelism by configuration: losses, weights and checkpoints have the bits of ranks with all experts.
+. "$(dirname "$0")/lib.sh"
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI does not free what it allocates
+
+common="--model.name=qwen3 --model.flavor=debugmodel_moe --model.n_layers=2 --model.dim=32 --model.n_heads=4
+    --model.n_kv_heads=2 --training.seq_len=32 --training.global_batch_size=8 --training.local_batch_size=2
+    --training.steps=4 --metrics.log_freq=1 --metrics.peak_flops=1e9 --dataloader.cache_dir=cache
+    --training.dataset=text --training.dataset_path=corpus.txt --parallelism.threads_per_rank=1
+    --checkpoint.enable --checkpoint.interval=2"
+p=--parallelism
+ep=$p.expert_parallel_degree
+
+# one [options]: the run on one rank that others are compared with. The corpus is made once.
+one() {
+    [ -e corpus.txt ] || make_corpus
+    run train $common --job.dump_folder=one "$@"
+    expect_ok
+}
+
+# The run in the folder many has the losses and the last step of the run on one rank.
+same_as_one() {
+    run compare one many --assert-equal
+    expect_ok
+    run ckpt verify --deep many/checkpoint/step-4
+    expect_ok
+    run ckpt diff one/checkpoint/step-4 many/checkpoint/step-4
+    expect_ok
+    expect_out '^EQUAL'
+}
+
+case_any_degree_gives_the_bits_of_one_rank() {
+    one
+    while read -r ranks degree more; do
+        run_ranks "$ranks" train $common --job.dump_folder=many $ep="$degree" $more
+        expect_ok
+        expect_err " \(ep $degree\), wrap "
+        same_as_one
+        rm -rf many
+    done <<EOF_ROWS
+2 2 $p.fsdp_engine=planned
+4 2 --checkpoint.save_policy=filtered --checkpoint.filter=rank0
+4 4 $p.moe_window=0.1 --checkpoint.async_mode=async
+4 2 $p.data_parallel_replicate_degree=2
+EOF_ROWS
+}
+
+case_a_run_continues_with_any_degree() {
+    one
+    run_ranks 2 train $common --job.dump_folder=many $ep=2
+    expect_ok
+    rm -rf many/checkpoint/step-4
+    run_ranks 4 train $common --job.dump_folder=many $ep=4
+    expect_ok
+    same_as_one
+    rm -rf many/checkpoint/step-4
+    run train $common --job.dump_folder=many
+    expect_ok
+    same_as_one
+}
+
+case_degrees_that_do_not_work_are_named() {
+    run train --model.flavor=debugmodel $ep=2
+    expect_error 2 "expert_parallel_degree: 2, but llama3 debugmodel has no experts"
+    run train $common $ep=3
+    expect_error 2 "3 ranks cannot share 64 experts"
+    expect_err "^help: what works: 1, 2, 4, 8, 16, 32, 64$"
+    make_corpus
+    run train $common $ep=2
+    expect_error 2 "2 does not divide the 1 rank of dp_shard x cp x tp"
+    run_ranks 2 train $common $ep=2 $p.tensor_parallel_degree=2
+    expect_error 2 "tensor parallelism does not divide layers of experts"
+}
+
+run_cases
