@@ -250,6 +250,37 @@ static void biases_are_the_same_on_every_layout(void **state)
     }
 }
 
+/* A step that is not finite ends where it is decided, so its loads must not move the biases before that. */
+static void biases_move_after_the_decision(void **state)
+{
+    for (int i = 0; i < 4; i++) {
+        struct tt_model *model = model_of((struct tt_moe){.biased = i / 2});
+        struct train_job job = job_of(model);
+        struct tt_engine_options options = {0};
+        struct tt_engine *engine = NULL;
+        const struct tt_program *program;
+        int moves = 0;
+        bool decided = false;
+
+        job.scheduler = i % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+        job.ranks = 2;
+        assert_int_equal(fixture_check(train_job_options(&job, &options)), 0);
+        assert_int_equal(fixture_check(tt_engine_new(&options, NULL, 0, &engine)), 0);
+        program = tt_engine_program(engine);
+        for (int k = 0; k < program->n_instrs; k++) {
+            decided = decided || program->instrs[k].kind == TT_CLIP;
+            if (program->instrs[k].kind != TT_BALANCE)
+                continue;
+            assert_true(decided);
+            moves++;
+        }
+        assert_int_equal(moves, i / 2);
+        tt_engine_free(engine);
+        train_job_options_release(&options);
+        tt_model_free(model);
+    }
+}
+
 /* --- auxiliary losses --- */
 
 /* Loads are even in turn, so in every layer each balance loss is its coefficient: X sum f P, f = 1 / X, sum P = 1. */
@@ -301,6 +332,7 @@ int main(void)
         cmocka_unit_test(loads_are_numbers_of_slots),
         cmocka_unit_test(biases_follow_the_loads),
         cmocka_unit_test(biases_are_the_same_on_every_layout),
+        cmocka_unit_test(biases_move_after_the_decision),
         cmocka_unit_test(even_loads_have_a_known_loss),
         cmocka_unit_test(auxiliary_losses_are_the_same_on_every_layout),
     };
