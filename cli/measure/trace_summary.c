@@ -288,7 +288,7 @@ static const char *advice_on_waits(const struct tt_trace_summary *s)
         return "between ranks that share layers: keep them on one host, or lower parallelism.tensor_parallel_degree";
     if (2.0 * exposed_of(s, "unshard") >= all)
         return "gathering: try parallelism.fsdp_engine=planned, fsdp_prefetch=2, or fsdp_reshard_after_forward=never";
-    return "reducing gradients: try training.gradient_sync=last_microbatch, or a larger global batch";
+    return "reducing gradients: try training.gradient_sync=every_run, or a larger global batch";
 }
 
 /* The first thing to look at: the largest cost that can be changed. */

@@ -50,7 +50,9 @@ static const struct {
     enum tt_dtype dtype, shards; /* of gathers and reductions; of weights and moments */
     enum tt_recompute_mode recompute;
     enum tt_reshard reshard;
-    bool tied, last_microbatch, gives_up;
+    bool tied;
+    enum { EACH, LAST, RUN } sync;
+    bool gives_up;
 } cases[] = {
     {"one rank", 1, 1, 3, TT_SCHEDULER_EAGER, TT_F32, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_DEFAULT, 0, 0,
      0},
@@ -74,6 +76,9 @@ static const struct {
      0},
     {"planned weights", 4, 1, 2, TT_SCHEDULER_PLANNED, TT_BF16, TT_BF16, TT_RECOMPUTE_OP, TT_RESHARD_AFTER_FORWARD_PART,
      1, 0, 0},
+    {"runs", 4, 1, 4, TT_SCHEDULER_EAGER, TT_F32, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_NEVER, 0, RUN, 0},
+    {"planned runs", 2, 1, 4, TT_SCHEDULER_PLANNED, TT_BF16, TT_F32, TT_RECOMPUTE_OP, TT_RESHARD_AFTER_FORWARD_ALWAYS,
+     1, RUN, 0},
     {"given up", 2, 1, 2, TT_SCHEDULER_EAGER, TT_BF16, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 0,
      1},
 };
@@ -91,8 +96,9 @@ static struct train_job job_of(size_t c)
     job.recompute.mode = cases[c].recompute;
     job.reshard = cases[c].reshard;
     job.reshard_part = 2;
-    job.last_microbatch = cases[c].last_microbatch;
+    job.last_microbatch = cases[c].sync == LAST;
     job.gives_up = cases[c].gives_up;
+    job.every_run = cases[c].sync == RUN;
     return job;
 }
 

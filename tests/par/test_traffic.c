@@ -67,8 +67,9 @@ static struct part part_of(const struct mesh *m, int rank)
     return part;
 }
 
-/* Bytes of float32 that a rank sends in a step of A microbatches of T tokens, by purpose. k is (n - 1) / n. */
-static void formulas(const struct mesh *m, const struct part *part, int A, int64_t bytes[TT_PURPOSES])
+/* Bytes of float32 that a rank sends in a step of A microbatches of T tokens, by purpose, if gradients are reduced so
+ * many times. k is (n - 1) / n. */
+static void formulas(const struct mesh *m, const struct part *part, int A, int reductions, int64_t bytes[TT_PURPOSES])
 {
     int64_t c = m->context, t = m->tensor, S = m->shard * c, R = m->replicate, N = T / c;
     int64_t matrices = 2 * H * E * D + 2 * K * E * D + 3 * F * D;
@@ -79,7 +80,7 @@ static void formulas(const struct mesh *m, const struct part *part, int A, int64
     memset(bytes, 0, TT_PURPOSES * sizeof *bytes);
     /* FSDP: parameters are gathered once in a microbatch and its gradients are reduced; HSDP sums once in a step */
     bytes[TT_UNSHARD] = A * (S - 1) * P * FLOAT / S;
-    bytes[TT_REDUCE] = bytes[TT_UNSHARD];
+    bytes[TT_REDUCE] = reductions * (S - 1) * P * FLOAT / S;
     bytes[TT_ALL_REDUCE] = 2 * (R - 1) * (P / S) * FLOAT / R;
     /* TP: in a layer 4 X forward and 4 X backward; the head twice X, of each row two numbers a grain and the logit of
      * the label; norms */
@@ -97,7 +98,7 @@ static void formulas(const struct mesh *m, const struct part *part, int A, int64
 
 struct wanted {
     const struct mesh *mesh;
-    int microbatches;
+    int microbatches, reductions;
     bool planned;
 };
 
@@ -117,7 +118,7 @@ static int check_rank(struct tt_comm *comm, struct tt_engine *engine, int step, 
     struct part part = part_of(wanted->mesh, comm->rank);
     int64_t planned[TT_PURPOSES] = {0}, by_hand[TT_PURPOSES];
 
-    formulas(wanted->mesh, &part, wanted->microbatches, by_hand);
+    formulas(wanted->mesh, &part, wanted->microbatches, wanted->reductions, by_hand);
     for (int i = 0; i < program->n_instrs; i++)
         if (program->instrs[i].kind == TT_BEGIN)
             planned[program->instrs[i].purpose] += tt_instr_payload(&program->instrs[i]);
@@ -130,10 +131,11 @@ static int check_rank(struct tt_comm *comm, struct tt_engine *engine, int step, 
 
 static void every_collective_sends_what_its_formula_says(void **state)
 {
-    for (int i = 0; i < 2 * COUNT(meshes); i++) {
-        const struct mesh *m = &meshes[i / 2];
-        bool planned = i % 2;
-        struct wanted wanted = {m, m->pipe > 1 ? 4 : 2, planned};
+    for (int i = 0; i < 4 * COUNT(meshes); i++) {
+        const struct mesh *m = &meshes[i / 4];
+        bool planned = i % 2, every_run = i / 2 % 2; /* a step is one run */
+        int microbatches = m->pipe > 1 ? 4 : 2;
+        struct wanted wanted = {m, microbatches, every_run ? 1 : microbatches, planned};
         int data = m->replicate * m->shard;
         struct train_job job = train_job_make(model, &world.data, (int64_t)wanted.microbatches * data, 1, T);
         struct train_result result;
@@ -145,6 +147,7 @@ static void every_collective_sends_what_its_formula_says(void **state)
         job.grains = m->grains;
         job.ranks = m->pipe * data * m->context * m->tensor;
         job.reshard = TT_RESHARD_AFTER_FORWARD_NEVER;
+        job.every_run = every_run;
         job.scheduler = planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
         job.steps = 1;
         job.validation_batches = 0;
