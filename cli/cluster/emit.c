@@ -29,6 +29,21 @@ static void word(const struct writer *w, const char *key, const char *value)
     tt_text_add(w->out, w->toml ? "%s = \"%s\"\n" : "  %s: %s\n", key, value);
 }
 
+static const char *schedule_of(const struct tt_cluster_job *job)
+{
+    bool several = job->virtual_stages > 1;
+
+    switch (job->order) {
+    case TT_ORDER_ALL_FORWARD:
+        return several ? "LoopedBFS" : "GPipe";
+    case TT_ORDER_ZERO_BUBBLE:
+        return "InterleavedZeroBubble";
+    case TT_ORDER_1F1B:
+        break;
+    }
+    return several ? "Interleaved1F1B" : "1F1B";
+}
+
 static void parallelism(const struct writer *w, const struct tt_cluster_job *job)
 {
     section(w, "parallelism");
@@ -42,7 +57,7 @@ static void parallelism(const struct writer *w, const struct tt_cluster_job *job
         number(w, "expert_parallel_degree", job->ep);
     if (job->pp <= 1)
         return;
-    word(w, "pipeline_parallel_schedule", job->virtual_stages > 1 ? "Interleaved1F1B" : "1F1B");
+    word(w, "pipeline_parallel_schedule", schedule_of(job));
     number(w, "pipeline_parallel_microbatch_size", job->micro_batch);
     number(w, "pipeline_parallel_layers_per_stage", ceil(job->shape.layers / (job->pp * job->virtual_stages)));
 }

@@ -107,6 +107,17 @@ static int degrees(const struct tt_config *cfg, const struct tt_cluster_beyond *
     return 0;
 }
 
+static enum tt_cluster_order order_of(const struct tt_config *cfg, const struct tt_cluster_job *job)
+{
+    const char *name = cfg->parallelism.pipeline_parallel_schedule;
+
+    if (job->pp <= 1)
+        return TT_ORDER_1F1B;
+    if (strcmp(name, "GPipe") == 0 || strcmp(name, "LoopedBFS") == 0)
+        return TT_ORDER_ALL_FORWARD;
+    return strstr(name, "ZeroBubble") || strstr(name, "DualPipe") ? TT_ORDER_ZERO_BUBBLE : TT_ORDER_1F1B;
+}
+
 static double stages_of_a_rank(const struct tt_config *cfg, const struct tt_cluster_job *job)
 {
     const char *name = cfg->parallelism.pipeline_parallel_schedule;
@@ -115,7 +126,8 @@ static double stages_of_a_rank(const struct tt_config *cfg, const struct tt_clus
         return 1;
     if (cfg->parallelism.pipeline_parallel_layers_per_stage != TT_NULL_INT)
         return fmax(1, ceil(job->shape.layers / (double)cfg->parallelism.pipeline_parallel_layers_per_stage / job->pp));
-    return strstr(name, "Interleaved") || strstr(name, "Looped") ? 2 : 1;
+    return strstr(name, "Interleaved") || strstr(name, "Looped") || strstr(name, "ZBV") || strstr(name, "DualPipe") ? 2
+                                                                                                                    : 1;
 }
 
 /* Sequences of a step: with local_batch_size alone, those of as many ranks of data parallelism as the layout has. */
@@ -152,6 +164,7 @@ int tt_cluster_job_of(const struct tt_config *cfg, const struct tt_cluster_beyon
 
     TT_TRY(tt_cluster_batch_of(cfg, beyond, ranks, &job));
     job.virtual_stages = stages_of_a_rank(cfg, &job);
+    job.order = order_of(cfg, &job);
     recomputation(cfg, &job);
     job.keep_gathered =
         reshard->n == 1 && (strcmp(reshard->word[0], "never") == 0 || strcmp(reshard->word[0], "false") == 0);

@@ -27,6 +27,13 @@ enum tt_cluster_again {
     TT_AGAIN_FULL,
 };
 
+/* Orders of a pipeline, as far as time and memory depend on them. */
+enum tt_cluster_order {
+    TT_ORDER_1F1B,        /* and interleaved 1F1B */
+    TT_ORDER_ALL_FORWARD, /* GPipe, looped breadth-first: all microbatches go forward first */
+    TT_ORDER_ZERO_BUBBLE, /* gradients of weights fill the gaps: interleaved zero bubble, ZBV, DualPipeV */
+};
+
 /* One training job: what is computed, on how many devices, and how it is divided. */
 struct tt_cluster_job {
     const struct tt_cluster_machine *machine;
@@ -35,8 +42,9 @@ struct tt_cluster_job {
     double replicate, shard, tp, pp, cp, ep;
     bool sequence_parallel; /* activations between the products are divided by tp too */
     double virtual_stages;  /* of a rank; 1: not interleaved */
-    double micro_batch;     /* sequences of a microbatch on a rank of data parallelism */
-    double n_micro;         /* microbatches of a step on it */
+    enum tt_cluster_order order;
+    double micro_batch; /* sequences of a microbatch on a rank of data parallelism */
+    double n_micro;     /* microbatches of a step on it */
     double seq_len;
     enum tt_cluster_again again;
     double again_layers; /* of TT_AGAIN_LAYERS */

@@ -71,6 +71,10 @@ static double held(const struct tt_cluster_job *job, int stage)
 {
     double n = fmin(job->pp - stage, job->n_micro);
 
+    if (job->order == TT_ORDER_ALL_FORWARD)
+        return job->n_micro;
+    if (job->order == TT_ORDER_ZERO_BUBBLE) /* all ranks hold as many as the first of 1F1B */
+        n = fmin(job->pp, job->n_micro);
     if (job->pp > 1 && job->virtual_stages > 1)
         n *= 1 + (job->pp - 1) / (job->pp * job->virtual_stages);
     return fmin(n, job->n_micro);

@@ -133,6 +133,19 @@ static double noise_share(const struct tt_cluster_job *job)
            (1 - pow(1 - v[TT_M_SLOW_HOST].value, nodes)) * (v[TT_M_SLOW_FACTOR].value - 1);
 }
 
+/* The part of the bubble of 1F1B that an order leaves. With gradients of weights in the gaps it is forward and backward
+ * minus two of these; each takes a third of a step, so only what is recomputed is left. */
+static double bubble_left(const struct tt_cluster_job *job)
+{
+    static const double again[] = {[TT_AGAIN_OP] = 0.4, [TT_AGAIN_ATTENTION] = 0.1, [TT_AGAIN_FULL] = 1};
+    double share;
+
+    if (job->order != TT_ORDER_ZERO_BUBBLE)
+        return 1;
+    share = job->again == TT_AGAIN_LAYERS ? job->again_layers / job->shape.layers : again[job->again];
+    return share / (3 + share);
+}
+
 /* Seconds of a microbatch on the busiest rank; mean: of its layers alone, on average. If the layers do not divide, the
  * rank with the output has fewer; otherwise all ranks have as many, and others partly wait for it. */
 static double busiest_stage(const struct tt_cluster_job *job, double mean, double head)
@@ -170,7 +183,7 @@ void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *r
         .pipeline = message_sec(job),
     };
     if (job->pp > 1) { /* waiting: at the ends of the pipeline, and for the stage with the output */
-        t->bubble = (all - most) / job->virtual_stages + m * (most - tt_cluster_work_sec(&whole));
+        t->bubble = bubble_left(job) * (all - most) / job->virtual_stages + m * (most - tt_cluster_work_sec(&whole));
         if (t->bubble < 0)
             t->bubble = 0;
     }

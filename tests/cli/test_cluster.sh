@@ -330,6 +330,20 @@ case_every_stage_has_its_memory() {
         'j["stage_bytes"][1] > j["stage_bytes"][6] and j["memory_bytes"]["stage"] == 0'
 }
 
+case_schedules_of_pipelines_differ_in_time_and_memory() {
+    for name in 1F1B GPipe Interleaved1F1B ZBVZeroBubble; do
+        run estimate --config "$TITAN_SOURCE/configs/llama3_70b.yaml" --machine h100-sxm --ranks 128 --json \
+            --parallelism.tensor_parallel_degree=8 --parallelism.pipeline_parallel_degree=4 \
+            --training.local_batch_size=16 --parallelism.pipeline_parallel_schedule=$name
+        mv out $name.json
+    done
+    cp 1F1B.json out
+    check_json out 'all(json.load(open(n + ".json"))["jobs"][0]["parts_s"]["bubble"] < j["parts_s"]["bubble"]
+             for n in ("Interleaved1F1B", "ZBVZeroBubble"))' \
+        'json.load(open("GPipe.json"))["jobs"][0]["memory_bytes"]["activations"] > 2 * j["memory_bytes"]["activations"]' \
+        'json.load(open("ZBVZeroBubble.json"))["jobs"][0]["stage_bytes"][2] > j["stage_bytes"][2]'
+}
+
 case_stacks_are_files_too() {
     run estimate --machine h100-sxm --stack torchtitan-compile --save-stack all.json
     expect_ok
