@@ -8,8 +8,9 @@ and AdamW, tokens per second as medians of paired ratios.
         [--modes eager,grouped_mm,eager-autocast,grouped_mm-autocast,eager-pure,grouped_mm-pure]
 
 The model is qwen3's debugmodel_moe. A mode is transformers' implementation of experts and a type: float32 if none is
-named; autocast has float32 parameters and computes in bfloat16, pure has bfloat16 parameters and moments. Both are
-compared with titan in mixed_precision_param bfloat16. The ratio that counts is the smaller one of a type.
+named; autocast has float32 parameters and computes in bfloat16, and is compared with titan's mixed_precision_param
+bfloat16; pure has bfloat16 parameters and moments, as titan has with training.dtype bfloat16. The ratio that counts is
+the smaller one of a type.
 
 Losses are compared too. A token whose experts are nearly tied may get others after some steps, so they may differ a
 little. The first step of a run does not count. A benchmark, never a test.
@@ -89,6 +90,14 @@ def run_torch(a, work, mode):
                            str(a.threads), str(LR)]).splitlines()[-1])
 
 
+def run_titan(a, work, mode):
+    own = argparse.Namespace(**vars(a))
+    own.titan_options = ["--model.name=qwen3"] + a.titan_options
+    if mode.endswith("-pure"):
+        own.titan_options.append("--training.dtype=bfloat16")
+    return against_pytorch.run_titan(own, work, 1, a.threads, type_of(mode))
+
+
 def type_of(mode):
     return "bfloat16" if "-" in mode else "float32"
 
@@ -104,7 +113,6 @@ def main():
     parser.add_argument("--out")
     parser.add_argument("titan_options", nargs="*", help="after --: more options of titan train")
     a = parser.parse_args()
-    a.titan_options.insert(0, "--model.name=qwen3")
 
     pairs = {mode: [] for mode in a.modes.split(",")}
     with tempfile.TemporaryDirectory() as work:
@@ -112,7 +120,7 @@ def main():
              str((a.steps * a.batch + 1) * a.seq)])
         for _ in range(a.rounds):
             for mode, done in pairs.items():
-                ours = against_pytorch.run_titan(a, work, 1, a.threads, type_of(mode))
+                ours = run_titan(a, work, mode)
                 theirs = run_torch(a, work, mode)
                 off = against_pytorch.difference(ours, theirs)
                 if off > CLOSE[type_of(mode)]:
