@@ -13,7 +13,7 @@
 
 /** The rows of one product, and where its operands begin. */
 struct tt_expert_rows {
-    int64_t rows; /* may be 0: then `out` is written only by EXPERTS_BWD_W, with acc or zeros */
+    int64_t rows; /* may be 0: then operands may be NULL, but for EXPERTS_BWD_W's out, which gets acc or zeros */
     /* EXPERTS: x (rows, K), w (M, K); EXPERTS_BWD_X: dy (rows, M), w; EXPERTS_BWD_W: dy (rows, M), x (rows, K) */
     const void *in[2];
     const void *acc; /* of out's type, or NULL; may be out. Not read by EXPERTS */
