@@ -431,7 +431,7 @@ case_estimate_of_ranks_that_do_not_divide_is_a_row() {
 # A rank of two has half of the experts, which are most of the model.
 case_experts_that_ranks_share_are_planned() {
     experts="--model.name=qwen3 --model.flavor=debugmodel_moe --model.dim=64 --training.seq_len=64
-        --training.global_batch_size=4 --parallelism.expert_parallel_degree=2"
+        --training.local_batch_size=1 --training.global_batch_size=4 --parallelism.expert_parallel_degree=2"
     run estimate $experts --ranks 2,4
     expect_ok
     expect_out "^ +4 default .* yes"
