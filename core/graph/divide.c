@@ -53,6 +53,8 @@ static const struct form forms[] = {
     {TT_OP_ADD, {COLUMNS, COLUMNS}, COLUMNS, 0, false}, /* a product and that of its adapter */
     {TT_OP_REORDER, {COLUMNS}, COLUMNS, 0, false},      /* these two change the sequences of whole heads */
     {TT_OP_SWAP_BLOCKS, {COLUMNS}, COLUMNS, 0, false},
+    {TT_OP_GATHER_ROWS, {COLUMNS}, COLUMNS, 0, false}, /* of keys and values, over the ranks of a sequence */
+    {TT_OP_GATHER_ROWS, {WHOLE}, WHOLE, 0, false},     /* of positions */
     {TT_OP_HEAD_LOSS, {WHOLE, ROWS, WHOLE}, WHOLE, TT_CUT_OUT, true},
 };
 
@@ -417,7 +419,7 @@ int tt_graph_divide(const struct tt_graph *whole, const struct tt_divisions *div
 
     TT_TRY(check(whole, divisions));
     if (cuts_sequences)
-        TT_TRY(tt_graph_divide_sequences(whole, &divisions->cp, &sequences));
+        TT_TRY(tt_graph_divide_sequences(whole, divisions, &sequences));
     if (cuts_layers || !cuts_sequences) {
         TT_TRY(divide_layers(sequences ? sequences : whole, &divisions->tp, ret_graph));
     } else {

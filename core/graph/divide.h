@@ -19,10 +19,14 @@ struct tt_division {
     int grains;
 };
 
-/* Nothing is divided and nothing has grains: {0}. With n 1 and grains more than 1 the graph has the bits of the ranks
- * that would share it. */
+/*
+ * Nothing is divided and nothing has grains: {0}. With n 1 and grains more than 1 the graph has the bits of the ranks
+ * that would share it. Both ways to compute attention of divided sequences have the same bits.
+ */
 struct tt_divisions {
     struct tt_division tp, cp;
+    bool mirrored; /* a grain of a sequence is a piece of it and that piece's mirror image (tt_pieces) */
+    bool gathers;  /* in attention a rank has its queries and all keys and values, not all of some heads */
 };
 
 /**

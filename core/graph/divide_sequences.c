@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Divides the sequences of a forward graph: every rank has the same part of each, and whole sequences of some heads
- * where attention is computed.
+ * Divides the sequences of a forward graph: every rank has the same part of each. Where attention is computed it has
+ * whole sequences of some heads, or its queries and all keys and values.
  */
 #include "core/graph/divide_sequences.h"
 
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/graph/pieces.h"
 #include "core/ops/op.h"
 
 /* What becomes of an op whose rows are tokens, each computed alone. */
@@ -34,6 +35,8 @@ struct pass {
     struct tt_graph *graph;
     struct tt_axis_peers peers;
     int grains;
+    bool gathers;
+    struct tt_pieces pieces; /* of this rank */
     int64_t batch, seq_len;
     int *copies; /* by value of the whole graph; TT_NONE: not there yet */
 };
@@ -48,10 +51,10 @@ static int64_t own_rows(const struct pass *p)
     return all_rows(p) / p->peers.n;
 }
 
-/* The ids of this rank's tokens: each grain has its part of all sequences. */
+/* The ids of this rank's tokens: each piece has its part of all sequences. */
 static int add_input(struct pass *p, const char *name)
 {
-    int64_t shape[2] = {p->batch * (p->grains / p->peers.n), p->seq_len / p->grains};
+    int64_t shape[2] = {p->batch * tt_pieces_own(&p->pieces), p->seq_len / tt_pieces_count(&p->pieces)};
 
     return tt_graph_value(p->graph, TT_VALUE_INPUT, TT_I32, name, 2, shape);
 }
@@ -92,12 +95,11 @@ static int reorder(struct pass *p, struct tt_reorder how, const char *name, int 
     return how.a > 1 && how.b > 1 ? add_node(p, &node, name, value) : 0;
 }
 
-static int swap(struct pass *p, const char *name, int *value)
+static int exchange(struct pass *p, enum tt_op_id op, const char *name, int *value)
 {
-    struct tt_node node = {
-        .op = TT_OP_SWAP_BLOCKS, .block = p->graph->block, .n_in = 1, .in = {*value}, .attr = {.peers = p->peers}};
+    struct tt_node node = {.op = op, .block = p->graph->block, .n_in = 1, .in = {*value}, .attr = {.peers = p->peers}};
 
-    return p->peers.n > 1 ? add_node(p, &node, name, value) : 0;
+    return add_node(p, &node, name, value);
 }
 
 /* From this rank's part of the sequences to whole sequences of its heads. */
@@ -106,10 +108,8 @@ static int to_heads(struct pass *p, int *value)
     char *name = tt_format("%s.heads", p->graph->values[*value].name);
     int rc = 0;
 
-    if (p->peers.n > 1)
-        TT_TRY(reorder(p, (struct tt_reorder){own_rows(p), p->peers.n, all_rows(p)}, name, value));
-    TT_TRY(swap(p, name, value));
-    TT_TRY(reorder(p, (struct tt_reorder){p->grains, p->batch, all_rows(p)}, name, value));
+    TT_TRY(reorder(p, (struct tt_reorder){own_rows(p), p->peers.n, all_rows(p)}, name, value));
+    TT_TRY(exchange(p, TT_OP_SWAP_BLOCKS, name, value));
 out:
     tt_free(name);
     return rc;
@@ -120,30 +120,62 @@ static int to_sequences(struct pass *p, const char *name, int *value)
 {
     int rc = 0;
 
-    TT_TRY(reorder(p, (struct tt_reorder){p->batch, p->grains, all_rows(p)}, name, value));
-    TT_TRY(swap(p, name, value));
-    if (p->peers.n > 1)
-        TT_TRY(reorder(p, (struct tt_reorder){p->peers.n, own_rows(p), own_rows(p)}, name, value));
+    TT_TRY(exchange(p, TT_OP_SWAP_BLOCKS, name, value));
+    TT_TRY(reorder(p, (struct tt_reorder){p->peers.n, own_rows(p), own_rows(p)}, name, value));
+out:
+    return rc;
+}
+
+/* The rows of all ranks. */
+static int gather(struct pass *p, int *value)
+{
+    char *name = tt_format("%s.gathered", p->graph->values[*value].name);
+    int rc = exchange(p, TT_OP_GATHER_ROWS, name, value);
+
+    tt_free(name);
+    return rc;
+}
+
+/* Attention to whole sequences of this rank's heads. */
+static int exchange_heads(struct pass *p, struct tt_node *node, const char *name, int *ret_value)
+{
+    int n = p->peers.n, rc = 0;
+
+    if (node->attr.kv_heads % n != 0)
+        return tt_fail(TT_EINTERNAL, "%d heads of keys and values in '%s' cannot be divided among %d ranks",
+                       node->attr.kv_heads, name, n);
+    for (int i = 0; i < 3; i++)
+        TT_TRY(to_heads(p, &node->in[i]));
+    if (node->in[3] != TT_NONE)
+        TT_TRY(gather(p, &node->in[3]));
+    node->attr.pieces = (struct tt_pieces){p->grains, p->pieces.mirrored, 0, p->grains, n};
+    node->attr.out = (struct tt_extent){node->attr.kv_heads, n};
+    node->attr.heads /= n;
+    node->attr.kv_heads /= n;
+    TT_TRY(add_node(p, node, name, ret_value));
+    TT_TRY(to_sequences(p, name, ret_value));
+out:
+    return rc;
+}
+
+/* Attention of this rank's queries to the keys of all ranks. */
+static int gather_keys(struct pass *p, struct tt_node *node, const char *name, int *ret_value)
+{
+    int rc = 0;
+
+    TT_TRY(gather(p, &node->in[1]));
+    TT_TRY(gather(p, &node->in[2]));
+    TT_TRY(add_node(p, node, name, ret_value));
 out:
     return rc;
 }
 
 static int divide_attention(struct pass *p, struct tt_node *node, const char *name, int *ret_value)
 {
-    int rc = 0;
-
-    if (node->attr.kv_heads % p->grains != 0)
-        return tt_fail(TT_EINTERNAL, "%d heads of keys and values in '%s' cannot be divided into %d grains",
-                       node->attr.kv_heads, name, p->grains);
-    for (int i = 0; i < 3; i++)
-        TT_TRY(to_heads(p, &node->in[i]));
-    node->attr.out = (struct tt_extent){node->attr.kv_heads, p->grains};
-    node->attr.heads /= p->peers.n;
-    node->attr.kv_heads /= p->peers.n;
-    TT_TRY(add_node(p, node, name, ret_value));
-    TT_TRY(to_sequences(p, name, ret_value));
-out:
-    return rc;
+    node->attr.pieces = p->pieces;
+    if (p->peers.n == 1)
+        return add_node(p, node, name, ret_value);
+    return p->gathers ? gather_keys(p, node, name, ret_value) : exchange_heads(p, node, name, ret_value);
 }
 
 static int divide_node(struct pass *p, const struct tt_node *node)
@@ -169,6 +201,8 @@ static int divide_node(struct pass *p, const struct tt_node *node)
         break;
     case POSITIONED:
         part.in[POSITIONS] = p->graph->positions;
+        if (node->op == TT_OP_POSITION)
+            part.attr.rows = (struct tt_extent){all_rows(p), p->grains};
         break;
     case LOCAL:
         break;
@@ -178,18 +212,18 @@ out:
     return rc;
 }
 
-static int check(const struct tt_graph *whole, const struct tt_division *cp)
+static int check(const struct tt_graph *whole, const struct tt_divisions *divisions)
 {
+    const struct tt_division *cp = &divisions->cp;
     int64_t seq_len = whole->tokens == TT_NONE ? 0 : whole->values[whole->tokens].shape[1];
+    int64_t pieces = cp->grains * (int64_t)(divisions->mirrored ? 2 : 1);
 
-    if (whole->documents)
-        return tt_fail(TT_EINTERNAL, "sequences of several documents are not divided among ranks");
     if (cp->grains > TT_MOST_GRAINS || cp->peers.n < 1 || cp->grains % cp->peers.n != 0)
         return tt_fail(TT_EINTERNAL, "%d grains of a sequence cannot be divided among %d ranks", cp->grains,
                        cp->peers.n);
-    if (seq_len == 0 || seq_len % cp->grains != 0)
-        return tt_fail(TT_EINTERNAL, "sequences of %lld tokens cannot be divided into %d grains", (long long)seq_len,
-                       cp->grains);
+    if (seq_len == 0 || seq_len % pieces != 0)
+        return tt_fail(TT_EINTERNAL, "sequences of %lld tokens cannot be divided into %lld pieces", (long long)seq_len,
+                       (long long)pieces);
     return 0;
 }
 
@@ -206,6 +240,7 @@ static void begin(struct pass *p)
         p->copies[v] = TT_NONE;
     p->graph->dtype = whole->dtype;
     p->graph->rope = whole->rope;
+    p->graph->documents = whole->documents;
     for (int i = 0; i < 3; i++) {
         if (inputs[i] == TT_NONE)
             continue;
@@ -213,15 +248,21 @@ static void begin(struct pass *p)
         *to[i] = p->copies[inputs[i]];
     }
     p->graph->positions = add_input(p, "positions");
+    if (whole->positions != TT_NONE)
+        p->copies[whole->positions] = p->graph->positions;
 }
 
-int tt_graph_divide_sequences(const struct tt_graph *whole, const struct tt_division *cp, struct tt_graph **ret_graph)
+int tt_graph_divide_sequences(const struct tt_graph *whole, const struct tt_divisions *divisions,
+                              struct tt_graph **ret_graph)
 {
-    struct pass p = {.whole = whole, .peers = cp->peers, .grains = cp->grains};
-    int rc = check(whole, cp);
+    const struct tt_division *cp = &divisions->cp;
+    struct pass p = {.whole = whole, .peers = cp->peers, .grains = cp->grains, .gathers = divisions->gathers};
+    int rc = check(whole, divisions), own;
 
     if (rc < 0)
         return rc;
+    own = cp->grains / cp->peers.n;
+    p.pieces = (struct tt_pieces){cp->grains, divisions->mirrored, cp->peers.index * own, own, 1};
     p.graph = tt_graph_new();
     begin(&p);
     for (int n = 0; n < whole->n_nodes; n++)

@@ -74,6 +74,18 @@ struct tt_axis_peers {
     int n, index; /* 0: nothing is shared */
 };
 
+/*
+ * Of attention whose sequences ranks may share: they are in grains, over which the gradients of keys and values are
+ * added as a tree. A grain is piece g and its mirror image 2C-1-g of 2C pieces, so that all grains have the same work
+ * under a causal mask, or piece g of C. Zeros: sequences are whole. The order of the rows is in pieces.h.
+ */
+struct tt_pieces {
+    int grains; /* C */
+    bool mirrored;
+    int first, own; /* the grains of the queries; of keys and values all are there */
+    int head_ranks; /* ranks among which the heads of the same sequences are divided, or 1 */
+};
+
 /* Of an op that writes blocks [a][b] in the order [b][a], as so many rows. */
 struct tt_reorder {
     int64_t a, b, rows;
@@ -129,6 +141,7 @@ struct tt_attr {
     int64_t chunk_rows; /* head in phases: R */
     struct tt_reorder reorder;
     bool shared;        /* split, join: all heads have one second part */
+    struct tt_pieces pieces;
     bool inverse;       /* rope: rotate back (backward) */
     bool rotate_half;   /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
     bool from_position; /* row 0 is at tt_scalars.position of a context of seq_len, not at 0 (generation) */

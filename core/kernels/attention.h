@@ -15,6 +15,35 @@ bool tt_attention_fits(const struct tt_graph *graph, const struct tt_node *node,
 /** The attributes of a node in the form for the kernels, without positions. */
 struct tt_attention_shape tt_attention_shape_of(const struct tt_attr *attr);
 
+/* The pieces of the sequences of a node, for which `keys` rows of keys are there. */
+struct tt_attention_pieces {
+    struct tt_pieces of;
+    int64_t sequences;
+    int64_t length;     /* of a piece */
+    int64_t first, own; /* the places of the queries' pieces */
+};
+
+struct tt_attention_pieces tt_attention_pieces_of(const struct tt_attr *attr, int64_t keys);
+
+/** Copies inputs k and k + 1 of a call to the start of its scratch, by heads: k (B, K, T, E), then v (B, K, T, Ev). */
+void tt_attention_by_heads(const struct tt_call *call, int k);
+
+/** The bytes of one of them: those of the input, as whole cache lines. */
+int64_t tt_attention_heads_bytes(const struct tt_graph *graph, const struct tt_node *node, int input);
+
+/** ATTENTION_BWD of sequences in grains (attention_pieces.c). */
+void tt_attention_bwd_pieces(const struct tt_call *call);
+int64_t tt_attention_bwd_pieces_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads);
+
+/** The first key of range i of n. Ranges have equal work, so they grow, because fewer rows see later keys. */
+int64_t tt_attention_range_begin(int64_t seq_len, int64_t i, int64_t n);
+
+/** The number of ranges if there are so many tasks without them. */
+int64_t tt_attention_ranges(int64_t seq_len, int64_t tasks);
+
+/** The keys of the longest of n ranges. */
+int64_t tt_attention_longest_range(int64_t seq_len, int64_t n);
+
 /** The cost of either op. */
 void tt_attention_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost);
 

@@ -26,16 +26,16 @@
  *   attention_fwd       rows [first_row, first_row + rows) of one head of one sequence, from any row, rows <=
  *                       TT_ATTENTION_ROWS:
  *                       o = softmax(scale q k^T) v with the mask of tt_attention_shape, lse = log of the
- *                       row's sum of exp. Pointers to the sequence's first row and the head's first column; row
+ *                       row's sum of exp. Pointers to the first row that is there and the head's first column; row
  *                       strides: q heads * E, o heads * value_dim, lse heads, k E, v value_stride, that is, the rows
  *                       of the key/value head are contiguous
  *   attention_row       one row of all query heads of one key/value head, which sees keys 0..keys-1: o as above,
  *                       without mask and lse. q and o: E and value_dim floats per head, heads one after the other; k
  *                       and v gathered as above; seq_len is not read
  *   attention_bwd       keys [first_key, first_key + keys) of one key/value head of one sequence and `heads`
- *                       query heads that share it: dk, dv of these keys, and their part of dq for rows
- *                       first_key.. (earlier rows see none of them). keys is a multiple of TT_ATTENTION_PANEL or
- *                       reaches the end of the sequence
+ *                       query heads that share it: the terms of dk, dv of these keys that the rows have which are
+ *                       there, and their part of dq for those from first_key on (earlier rows see none of them).
+ *                       first_key is a multiple of TT_ATTENTION_PANEL; keys is one, or reaches the end of the sequence
  *   bf16_round          to the nearest bfloat16, ties to even; NaN stays NaN
  *   bf16_widen          the float of the same value
  *   bgemm               a product of bfloat16 as in matmul.h, with the scratch of one worker; grains and partial are
@@ -109,9 +109,10 @@ enum {
 struct tt_matmul; /* matmul.h */
 
 /*
- * A row sees the keys of its own document up to itself. positions: of each row of the sequence in its document, so that
- * the row's document begins at key i - positions[i]; each is 0 or one more than that of the row before. NULL: the
- * sequence is one document.
+ * A row sees the keys of its own document up to itself. positions: of each row in its document, so that the document of
+ * row i begins at key i less its position; each is 0 or one more than that of the row before. NULL: the sequence is one
+ * document. begin and end: the rows of queries that are there, a part of the sequence; of keys all are there. q, o, lse,
+ * do, dq and positions point to row begin. end 0: the rows end with the sequence.
  */
 struct tt_attention_shape {
     int64_t seq_len;
@@ -121,6 +122,7 @@ struct tt_attention_shape {
     int64_t value_dim;    /* of v and o; 0: E */
     int64_t value_stride; /* of rows of v in attention_fwd and attention_row; 0: value_dim */
     float scale;          /* of the scores; 0: 1 / sqrt(E) */
+    int64_t begin, end;
 };
 
 /** The width of a head of v and o. */
@@ -141,13 +143,22 @@ static inline float tt_attention_scale(const struct tt_attention_shape *shape)
     return shape->scale > 0.0F ? shape->scale : 1.0F / sqrtf((float)shape->head_dim);
 }
 
-/** The first key that row i sees. It never falls from one row to the next. */
-static inline int64_t tt_attention_start(const struct tt_attention_shape *shape, int64_t i)
+/** The end of the rows that are there. */
+static inline int64_t tt_attention_end(const struct tt_attention_shape *shape)
 {
-    return shape->positions ? i - shape->positions[i] : 0;
+    return shape->end ? shape->end : shape->seq_len;
 }
 
-/* Pointers to the sequence's first row and the first column of the key/value head, or of the first query head. */
+/** The first key that row i sees. It never falls from one row to the next. For rows before `begin` that of `begin`. */
+static inline int64_t tt_attention_start(const struct tt_attention_shape *shape, int64_t i)
+{
+    int64_t row = i < shape->begin ? shape->begin : i;
+
+    return shape->positions ? row - shape->positions[row - shape->begin] : 0;
+}
+
+/* Pointers to the first row that is there and the first column of the first query head; k and v: to the sequence's
+ * first key, dk and dv: to the first key of the call, of the key/value head. */
 struct tt_attention_grads {
     float *dq, *dk, *dv;
     const float *dout, *q, *k, *v, *o, *lse;

@@ -2,35 +2,59 @@
  *
  * ATTENTION: o = softmax(scale q k^T) v, causal inside each sequence of T rows, for every query head; query head h
  * reads key/value head h / (H / K). With positions, causal inside each document of a sequence.
- *   in   q (N, H*E), k (N, K*E), v (N, K*Ev), positions (N) or absent
+ *   in   q (N, H*E), k (M, K*E), v (M, K*Ev), positions (N) or absent
  *   out  o (N, H*Ev), lse (N, H): log of the sum of exp of each row
  *   attr seq_len, heads, kv_heads, head_dim (E), value_dim (Ev; 0: E), scale (0: 1 / sqrt(E)); rows (N), in grains
- *        of whole sequences; out (K)
+ *        of whole sequences; out (K); pieces: q has the rows of some grains of every sequence, k and v those of all,
+ *        in the order of core/graph/pieces.h. Without grains N is M.
  *
- * A tile is TT_ATTENTION_ROWS rows of a head. The backward op is attention_bwd.c.
+ * A tile is TT_ATTENTION_ROWS rows of a piece of a head. The backward op is attention_bwd.c.
  */
 #include "core/kernels/attention.h"
 
 #include <string.h>
 
+#include "core/base/mem.h"
+#include "core/graph/pieces.h"
 #include "core/kernels/kernels.h"
 #include "core/ops/grains.h"
 #include "core/ops/rule.h"
 
 enum { GATHER_ROWS = 128, LINE = 64 };
 
+struct tt_attention_pieces tt_attention_pieces_of(const struct tt_attr *attr, int64_t keys)
+{
+    return (struct tt_attention_pieces){.of = attr->pieces,
+                                        .sequences = keys / attr->seq_len,
+                                        .length = attr->seq_len / tt_pieces_count(&attr->pieces),
+                                        .first = tt_pieces_first(&attr->pieces),
+                                        .own = tt_pieces_own(&attr->pieces)};
+}
+
+static bool pieces_fit(const struct tt_attr *attr, int64_t rows, int64_t keys)
+{
+    const struct tt_pieces *pieces = &attr->pieces;
+
+    if (pieces->grains > 1 && (pieces->first < 0 || pieces->own < 1 || pieces->head_ranks < 1 ||
+                               pieces->first + pieces->own > pieces->grains))
+        return false;
+    return keys % attr->seq_len == 0 && attr->seq_len % tt_pieces_count(pieces) == 0 &&
+           rows * tt_pieces_count(pieces) == keys * tt_pieces_own(pieces);
+}
+
 bool tt_attention_fits(const struct tt_graph *graph, const struct tt_node *node, int q, int positions)
 {
     const struct tt_attr *attr = &node->attr;
-    int64_t rows = tt_value_rows(&graph->values[node->in[q]]),
-            width = attr->value_dim ? attr->value_dim : attr->head_dim;
+    int64_t rows = tt_value_rows(&graph->values[node->in[q]]), keys = tt_value_rows(&graph->values[node->in[q + 1]]);
+    int64_t width = attr->value_dim ? attr->value_dim : attr->head_dim;
 
-    return attr->seq_len > 0 && attr->kv_heads > 0 && attr->heads % attr->kv_heads == 0 && rows % attr->seq_len == 0 &&
-           tt_grain_fits(&attr->rows, rows) && tt_grain_fits(&attr->out, attr->kv_heads) &&
-           (tt_grain_size(&attr->rows) % attr->seq_len == 0) && tt_op_positions_fit(graph, node, positions, rows) &&
+    return attr->seq_len > 0 && attr->kv_heads > 0 && attr->heads % attr->kv_heads == 0 &&
+           pieces_fit(attr, rows, keys) && tt_grain_fits(&attr->rows, rows) &&
+           tt_grain_fits(&attr->out, attr->kv_heads) && (tt_grain_size(&attr->rows) % attr->seq_len == 0) &&
+           tt_op_positions_fit(graph, node, positions, rows) &&
            tt_op_acc_fits(graph, node, q, rows, (int64_t)attr->heads * attr->head_dim) &&
-           tt_op_acc_fits(graph, node, q + 1, rows, (int64_t)attr->kv_heads * attr->head_dim) &&
-           tt_op_acc_fits(graph, node, q + 2, rows, attr->kv_heads * width);
+           tt_op_acc_fits(graph, node, q + 1, keys, (int64_t)attr->kv_heads * attr->head_dim) &&
+           tt_op_acc_fits(graph, node, q + 2, keys, attr->kv_heads * width);
 }
 
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
@@ -41,13 +65,37 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     int rc = 0;
 
     if (!tt_attention_fits(graph, node, 0, 3))
-        return tt_op_mismatch(graph, node,
-                              "q (B*T, H*E), k (B*T, K*E), v (B*T, K*Ev), H a multiple of K, positions (B*T)");
+        return tt_op_mismatch(graph, node, "q (N, H*E), k (B*T, K*E), v (B*T, K*Ev), H a multiple of K, positions (N)");
     memcpy(out, q.shape, sizeof out);
     out[q.ndim - 1] = shape.heads * tt_attention_value_dim(&shape);
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, q.ndim, out));
     TT_TRY(tt_op_output(graph, node, 1, name, "lse", 2, lse));
 out:
+    return rc;
+}
+
+/*
+ * Keys and values that were gathered are gathered again, so that a rank need not keep them from forward to backward.
+ * They travel while the gradients of weights are computed.
+ */
+static int gather_again(struct tt_graph *graph, int grad_out, int *value)
+{
+    int producer = graph->values[*value].producer, after = graph->values[grad_out].producer, rc = 0;
+    struct tt_node node;
+    char *name = NULL;
+
+    if (producer == TT_NONE || tt_op_row(graph->nodes[producer].op)->exchange != TT_EXCHANGE_GATHER)
+        return 0;
+    node = graph->nodes[producer];
+    node.backward = true;
+    node.n_out = 0;
+    name = tt_format("%s.again", graph->values[*value].name);
+    TT_TRY(tt_graph_try_node(graph, &node, name));
+    *value = tt_graph_out(graph, graph->n_nodes - 1);
+    if (after != TT_NONE && graph->nodes[after].backward)
+        tt_rule_move_last(graph, after + 1);
+out:
+    tt_free(name);
     return rc;
 }
 
@@ -58,6 +106,8 @@ static int backward(struct tt_graph *graph, int node, const int *grad_out, int *
                  forward.out[0], forward.out[1], forward.in[3]};
     int grad[3], rc = 0;
 
+    for (int i = 2; i <= 3; i++)
+        TT_TRY(gather_again(graph, grad_out[0], &in[i]));
     TT_TRY(tt_rule_node(graph, TT_OP_ATTENTION_BWD, &forward, in, 7, forward.in, 3, grad));
     for (int i = 0; i < 3; i++)
         TT_TRY(tt_rule_add(graph, &forward, i, grad[i], grad_in));
@@ -109,7 +159,7 @@ int64_t tt_attention_fwd_bf16_scratch(const struct tt_attention_shape *shape)
  * whose distance is a power of two share few sets of a cache. Scratch: k (B, K, T, E), v (B, K, T, Ev), then each
  * worker's own.
  */
-static int64_t gathered_bytes(const struct tt_graph *graph, const struct tt_node *node, int input)
+int64_t tt_attention_heads_bytes(const struct tt_graph *graph, const struct tt_node *node, int input)
 {
     return tt_round_up(tt_value_bytes(&graph->values[node->in[input]]), LINE);
 }
@@ -123,64 +173,96 @@ static int64_t worker_bytes(const struct tt_graph *graph, const struct tt_node *
     return tt_attention_lines(floats) * (int64_t)sizeof(float);
 }
 
+/* A tile is a range of the rows of k and v. `k`: the input that k is, v is the next. */
+struct by_heads {
+    const struct tt_call *call;
+    int k;
+};
+
 static void gather_tile(void *arg, int64_t tile, int worker)
 {
-    const struct tt_call *call = arg;
+    const struct by_heads *by = arg;
+    const struct tt_call *call = by->call;
+    const struct tt_value *k = tt_call_in(call, by->k);
     const struct tt_attention_shape shape = tt_attention_shape_of(&call->node->attr);
-    struct tt_range part = tt_tile_range(tt_value_rows(tt_call_in(call, 0)), GATHER_ROWS, tile);
-    int64_t element = (int64_t)tt_dtype_size(tt_call_in(call, 1)->dtype);
+    struct tt_attention_pieces pieces = tt_attention_pieces_of(&call->node->attr, tt_value_rows(k));
+    struct tt_range part = tt_tile_range(tt_value_rows(k), GATHER_ROWS, tile);
+    int64_t element = (int64_t)tt_dtype_size(k->dtype);
     int64_t row_bytes[2] = {shape.head_dim * element, tt_attention_value_dim(&shape) * element};
-    char *to[2] = {(char *)call->scratch, (char *)call->scratch + gathered_bytes(call->graph, call->node, 1)};
+    char *to[2] = {call->scratch, (char *)call->scratch + tt_attention_heads_bytes(call->graph, call->node, by->k)};
 
     (void)worker;
     for (int64_t row = part.begin; row < part.begin + part.n; row++) {
+        int64_t place = row / (pieces.sequences * pieces.length), sequence = row / pieces.length % pieces.sequences;
+        int64_t key = tt_piece_at(&pieces.of, place) * pieces.length + row % pieces.length;
+
         for (int64_t head = 0; head < shape.kv_heads; head++) {
-            int64_t sequence = row / shape.seq_len, at = row * shape.kv_heads + head;
-            int64_t to_row = (sequence * shape.kv_heads + head) * shape.seq_len + row % shape.seq_len;
+            int64_t at = row * shape.kv_heads + head;
+            int64_t to_row = (sequence * shape.kv_heads + head) * shape.seq_len + key;
 
             for (int i = 0; i < 2; i++)
-                memcpy(to[i] + to_row * row_bytes[i], (const char *)call->in[1 + i] + at * row_bytes[i],
+                memcpy(to[i] + to_row * row_bytes[i], (const char *)call->in[by->k + i] + at * row_bytes[i],
                        (size_t)row_bytes[i]);
         }
     }
+}
+
+void tt_attention_by_heads(const struct tt_call *call, int k)
+{
+    struct by_heads by = {call, k};
+
+    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, k)), GATHER_ROWS), gather_tile, &by);
+}
+
+/* The i-th own piece, as a place among the own ones, in the order in which their rows become shorter. */
+static int64_t by_length(const struct tt_attention_pieces *pieces, int64_t i)
+{
+    if (tt_pieces_of_grain(&pieces->of) == 1)
+        return pieces->own - 1 - i;
+    return 2 * i < pieces->own ? 2 * i + 1 : 2 * (pieces->own - 1 - i);
 }
 
 static void run_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
     struct tt_attention_shape shape = tt_attention_shape_of(&call->node->attr);
-    int64_t sequences = tt_value_rows(tt_call_in(call, 0)) / shape.seq_len, all = sequences * shape.heads;
-    int64_t blocks = tt_tiles(shape.seq_len, TT_ATTENTION_ROWS);
+    struct tt_attention_pieces pieces = tt_attention_pieces_of(&call->node->attr, tt_value_rows(tt_call_in(call, 1)));
+    int64_t all = pieces.sequences * shape.heads, blocks = tt_tiles(pieces.length, TT_ATTENTION_ROWS);
     int64_t sequence = tile % all / shape.heads, head = tile % shape.heads;
     /* the longest rows first, so that no thread is left with a long one */
-    struct tt_range part = tt_tile_range(shape.seq_len, TT_ATTENTION_ROWS, blocks - 1 - tile / all);
-    int64_t row = sequence * shape.seq_len, kv_head = head / (shape.heads / shape.kv_heads);
+    int64_t place = by_length(&pieces, tile / all / blocks);
+    struct tt_range part = tt_tile_range(pieces.length, TT_ATTENTION_ROWS, blocks - 1 - tile / all % blocks);
+    int64_t row = (place * pieces.sequences + sequence) * pieces.length;
+    int64_t kv_head = head / (shape.heads / shape.kv_heads);
     int64_t width = tt_attention_value_dim(&shape), at = row * shape.heads + head;
     int64_t gathered =
         (sequence * shape.kv_heads + kv_head) * shape.seq_len * (int64_t)tt_dtype_size(tt_call_in(call, 1)->dtype);
-    const char *k = call->scratch, *v = k + gathered_bytes(call->graph, call->node, 1);
-    const char *workers = v + gathered_bytes(call->graph, call->node, 2);
+    const char *k = call->scratch, *v = k + tt_attention_heads_bytes(call->graph, call->node, 1);
+    const char *workers = v + tt_attention_heads_bytes(call->graph, call->node, 2);
     void *scratch = (char *)call->scratch + (workers - k) + worker * worker_bytes(call->graph, call->node);
 
     shape.positions = tt_call_in_at(call, 3, row);
+    shape.begin = tt_piece_at(&pieces.of, pieces.first + place) * pieces.length;
+    shape.end = shape.begin + pieces.length;
     TT_RUN_KERNEL(call, attention_fwd, tt_call_out_at(call, 0, at * width), tt_call_out_at(call, 1, at),
                   tt_call_in_at(call, 0, at * shape.head_dim), (const void *)(k + gathered * shape.head_dim),
-                  (const void *)(v + gathered * width), &shape, part.begin, part.n, scratch);
+                  (const void *)(v + gathered * width), &shape, shape.begin + part.begin, part.n, scratch);
 }
 
 static void run(const struct tt_call *call)
 {
     const struct tt_attr *attr = &call->node->attr;
-    int64_t rows = tt_value_rows(tt_call_in(call, 0)), sequences = rows / attr->seq_len;
+    struct tt_attention_pieces pieces = tt_attention_pieces_of(attr, tt_value_rows(tt_call_in(call, 1)));
 
-    tt_team_run(call->team, tt_tiles(rows, GATHER_ROWS), gather_tile, (void *)call);
-    tt_team_run(call->team, sequences * attr->heads * tt_tiles(attr->seq_len, TT_ATTENTION_ROWS), run_tile,
-                (void *)call);
+    tt_attention_by_heads(call, 1);
+    tt_team_run(call->team, pieces.own * pieces.sequences * attr->heads * tt_tiles(pieces.length, TT_ATTENTION_ROWS),
+                run_tile, (void *)call);
 }
 
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    return gathered_bytes(graph, node, 1) + gathered_bytes(graph, node, 2) + threads * worker_bytes(graph, node);
+    return tt_attention_heads_bytes(graph, node, 1) + tt_attention_heads_bytes(graph, node, 2) +
+           threads * worker_bytes(graph, node);
 }
 
 /*
@@ -189,10 +271,14 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
  */
 static double pairs(const struct tt_graph *graph, const struct tt_node *node)
 {
-    const struct tt_attr *attr = &node->attr;
-    double rows = (double)tt_value_rows(&graph->values[node->in[0]]);
+    int k = node->op == TT_OP_ATTENTION ? 1 : 2;
+    struct tt_attention_pieces pieces = tt_attention_pieces_of(&node->attr, tt_value_rows(&graph->values[node->in[k]]));
+    double keys = 0.0;
 
-    return rows * ((double)attr->seq_len + 1.0) / 2.0 * attr->heads;
+    for (int64_t i = 0; i < pieces.own; i++)
+        keys +=
+            (double)(tt_piece_at(&pieces.of, pieces.first + i) * pieces.length) + ((double)pieces.length + 1.0) / 2.0;
+    return keys * (double)(pieces.sequences * pieces.length) * node->attr.heads;
 }
 
 /* Two products in forward; five in backward, two of which are as wide as values. */

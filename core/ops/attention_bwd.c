@@ -5,7 +5,8 @@
  *
  * A task is a key/value head of a sequence with some of its query heads and a range of its keys. dk and dv of the other
  * query heads and dq of the other ranges are partial sums in scratch, added in order at the end. Their number depends
- * on the shape of a grain only: few enough to cost little, and enough to keep 16 threads busy.
+ * on the shape of a grain only: few enough to cost little, and enough to keep 16 threads busy. Sequences in grains are
+ * the work of attention_pieces.c.
  */
 #include <math.h>
 
@@ -27,6 +28,15 @@ struct split {
     int64_t ranges;
 };
 
+int64_t tt_attention_ranges(int64_t seq_len, int64_t tasks)
+{
+    int64_t ranges = 1;
+
+    while (tasks * ranges < TASKS_WANTED && seq_len / (2 * ranges) >= KEYS_MIN)
+        ranges *= 2;
+    return ranges;
+}
+
 static struct split split_of(const struct tt_attr *attr, const struct tt_attention_shape *shape, int64_t rows)
 {
     int64_t group = shape->heads / shape->kv_heads;
@@ -36,14 +46,11 @@ static struct split split_of(const struct tt_attr *attr, const struct tt_attenti
     while (split.parts < group && (tasks * split.parts < TASKS_WANTED || group % split.parts != 0))
         split.parts++;
     split.heads = group / split.parts;
-    tasks *= split.parts;
-    while (tasks * split.ranges < TASKS_WANTED && shape->seq_len / (2 * split.ranges) >= KEYS_MIN)
-        split.ranges *= 2;
+    split.ranges = tt_attention_ranges(shape->seq_len, tasks * split.parts);
     return split;
 }
 
-/* The first key of range i of n. Ranges have equal work, so they grow, because fewer rows see later keys. */
-static int64_t range_begin(int64_t seq_len, int64_t i, int64_t n)
+int64_t tt_attention_range_begin(int64_t seq_len, int64_t i, int64_t n)
 {
     double share = 1.0 - sqrt(1.0 - (double)i / (double)n);
 
@@ -57,6 +64,18 @@ static int64_t widest(const struct tt_attention_shape *shape)
     int64_t width = tt_attention_value_dim(shape);
 
     return shape->head_dim > width ? shape->head_dim : width;
+}
+
+int64_t tt_attention_longest_range(int64_t seq_len, int64_t n)
+{
+    int64_t most = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        int64_t keys = tt_attention_range_begin(seq_len, i + 1, n) - tt_attention_range_begin(seq_len, i, n);
+
+        most = keys > most ? keys : most;
+    }
+    return most;
 }
 
 int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t keys)
@@ -96,8 +115,7 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
         !tt_op_acc_fits(graph, node, 4, tt_value_rows(&q), out) ||
         !tt_op_acc_fits(graph, node, 5, tt_value_rows(&q), node->attr.heads))
         return tt_op_mismatch(graph, node,
-                              "do, o (B*T, H*Ev), q (B*T, H*E), k (B*T, K*E), v (B*T, K*Ev), lse (B*T, H), positions "
-                              "(B*T)");
+                              "do, o (N, H*Ev), q (N, H*E), k (B*T, K*E), v (B*T, K*Ev), lse (N, H), positions (N)");
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, q.ndim, q.shape));
     TT_TRY(tt_op_output(graph, node, 1, name, "k", k.ndim, k.shape));
     TT_TRY(tt_op_output(graph, node, 2, name, "v", v.ndim, v.shape));
@@ -122,13 +140,8 @@ static struct layout layout_of(const struct tt_attention_shape *shape, const str
                             .dq = tt_attention_lines(split->rows * shape->heads * shape->head_dim),
                             .dk = tt_attention_lines(split->rows * shape->kv_heads * shape->head_dim),
                             .dv = tt_attention_lines(split->rows * shape->kv_heads * tt_attention_value_dim(shape))};
-    int64_t keys = 0;
+    int64_t keys = tt_attention_longest_range(shape->seq_len, split->ranges);
 
-    for (int64_t i = 0; i < split->ranges; i++) {
-        int64_t n = range_begin(shape->seq_len, i + 1, split->ranges) - range_begin(shape->seq_len, i, split->ranges);
-
-        keys = n > keys ? n : keys;
-    }
     layout.worker =
         tt_attention_lines(bf16 ? tt_attention_bwd_bf16_scratch(shape, keys) : tt_attention_bwd_scratch(shape, keys));
     layout.first_worker =
@@ -169,14 +182,15 @@ static void run_task(void *arg, int64_t tile, int worker)
     int64_t part = tile % run->split.parts, kv_head = tile / run->split.parts % shape->kv_heads;
     int64_t sequence = tile / (run->split.parts * shape->kv_heads) % run->split.sequences;
     int64_t range = tile / (run->split.parts * shape->kv_heads * run->split.sequences);
-    int64_t begin = range_begin(shape->seq_len, range, run->split.ranges);
-    int64_t end = range_begin(shape->seq_len, range + 1, run->split.ranges);
+    int64_t begin = tt_attention_range_begin(shape->seq_len, range, run->split.ranges);
+    int64_t end = tt_attention_range_begin(shape->seq_len, range + 1, run->split.ranges);
     int64_t row = sequence * shape->seq_len;
     int64_t head = (kv_head * run->split.parts + part) * run->split.heads;
     int64_t width = tt_attention_value_dim(shape), query = row * shape->heads + head,
-            key = row * shape->kv_heads + kv_head;
+            key = row * shape->kv_heads + kv_head, to = key + begin * shape->kv_heads;
     int64_t q_at = query * shape->head_dim, k_at = key * shape->head_dim, o_at = query * width, v_at = key * width;
-    float *dq = dq_of(run, range) + q_at, *dk = dk_of(run, 1, part) + k_at, *dv = dk_of(run, 2, part) + v_at;
+    float *dq = dq_of(run, range) + q_at, *dk = dk_of(run, 1, part) + to * shape->head_dim;
+    float *dv = dk_of(run, 2, part) + to * width;
     float *scratch = (float *)call->scratch + run->layout.first_worker + worker * run->layout.worker;
     const void *dout = tt_call_in_at(call, 0, o_at), *q = tt_call_in_at(call, 1, q_at);
     const void *k = tt_call_in_at(call, 2, k_at), *v = tt_call_in_at(call, 3, v_at), *o = tt_call_in_at(call, 4, o_at);
@@ -204,7 +218,7 @@ static void sum_task(void *arg, int64_t tile, int worker)
         float *dq = dq_of(run, 0) + row * q_width;
 
         for (int64_t i = 1; i < run->split.ranges; i++) {
-            if (row % run->shape.seq_len >= range_begin(run->shape.seq_len, i, run->split.ranges))
+            if (row % run->shape.seq_len >= tt_attention_range_begin(run->shape.seq_len, i, run->split.ranges))
                 tt_kernels()->add(dq, dq, dq_of(run, i) + row * q_width, q_width);
         }
         for (int k = 1; k <= 2; k++) {
@@ -225,6 +239,10 @@ static void run(const struct tt_call *call)
 {
     struct run run = {.call = call, .shape = tt_attention_shape_of(&call->node->attr)};
 
+    if (call->node->attr.pieces.grains > 1) {
+        tt_attention_bwd_pieces(call);
+        return;
+    }
     run.split = split_of(&call->node->attr, &run.shape, tt_value_rows(tt_call_in(call, 1)));
     run.layout = layout_of(&run.shape, &run.split, tt_op_is_bf16(call->graph, call->node));
     tt_team_run(call->team, run.split.sequences * run.shape.kv_heads * run.split.parts * run.split.ranges, run_task,
@@ -236,9 +254,13 @@ static void run(const struct tt_call *call)
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
     struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
-    struct split split = split_of(&node->attr, &shape, tt_value_rows(&graph->values[node->in[1]]));
-    struct layout layout = layout_of(&shape, &split, tt_op_is_bf16(graph, node));
+    struct split split;
+    struct layout layout;
 
+    if (node->attr.pieces.grains > 1)
+        return tt_attention_bwd_pieces_scratch(graph, node, threads);
+    split = split_of(&node->attr, &shape, tt_value_rows(&graph->values[node->in[1]]));
+    layout = layout_of(&shape, &split, tt_op_is_bf16(graph, node));
     return (layout.first_worker + threads * layout.worker) * (int64_t)sizeof(float);
 }
 

@@ -4,7 +4,7 @@
  *   in   x (N, D), w (P, D) with P >= T, positions (N) or absent
  *   out  y (N, D), may take x's memory
  *   attr seq_len T, from_position, peers: x is the part of this rank's place; positions are those of all rows.
- *        If there are positions, the rows of a sequence need not lie together
+ *        If there are positions, the rows of a sequence need not lie together, and rows may be in grains
  *   With from_position the N <= T rows are the newest of one sequence: row n gets row scalars->position + n of the
  *   table, and those beyond scalars->rows are passed on.
  *
@@ -12,12 +12,14 @@
  *   in   dy (N, D), acc (P, D) or none, positions (N) or absent
  *   out  dw (P, D) = [acc +] the sum over sequences, may take acc's memory
  *   The rows of a sequence lie one after the other, so the first T rows of the table are one vector of T*D elements
- *   that every sequence adds to, in order. With positions rows are added one by one, in order.
+ *   that every sequence adds to, in order. With positions rows are added one by one, in order. If N has grains, the
+ *   gradients of the grains are added as a tree: that is what EMBEDDING_BWD does.
  */
 #include <string.h>
 
 #include "core/base/mem.h"
 #include "core/kernels/kernels.h"
+#include "core/ops/grains.h"
 #include "core/ops/rule.h"
 
 enum { TILE = 4096, TILE_ROWS = 16, TILE_COLUMNS = 64 };
@@ -35,8 +37,8 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     int64_t rows = tt_value_rows(&x) * parts_of(&node->attr);
     bool rows_fit = node->attr.from_position ? rows <= seq_len : rows % seq_len == 0 || node->in[2] != TT_NONE;
 
-    if (seq_len < 1 || !rows_fit || w->ndim != 2 || w->shape[0] < seq_len || w->shape[1] != tt_value_width(&x) ||
-        !tt_op_positions_fit(graph, node, 2, rows))
+    if (seq_len < 1 || !rows_fit || (tt_grain_size(&node->attr.rows) && node->in[2] == TT_NONE) || w->ndim != 2 ||
+        w->shape[0] < seq_len || w->shape[1] != tt_value_width(&x) || !tt_op_positions_fit(graph, node, 2, rows))
         return tt_op_mismatch(graph, node, "x (B*T, D), w (P, D) with P >= T, positions (B*T)");
     return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
 }
@@ -69,7 +71,8 @@ out:
 static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
 {
     struct tt_node forward = graph->nodes[node];
-    int in[3] = {grad_out[0], grad_in[1], forward.in[2]}, grad, rc = 0;
+    bool grains = tt_grain_size(&forward.attr.rows) != 0;
+    int in[3] = {grad_out[0], grad_in[1], forward.in[2]}, in_grains[3], grad, rc = 0;
 
     TT_TRY(tt_rule_add(graph, &forward, 0, grad_out[0], grad_in));
     if (!tt_rule_wanted(graph, forward.in[1]))
@@ -77,7 +80,9 @@ static int backward(struct tt_graph *graph, int node, const int *grad_out, int *
     if (forward.attr.peers.n > 1)
         TT_TRY(gather(graph, &forward, grad_out[0], &in[0]));
     forward.attr.peers = (struct tt_axis_peers){0};
-    TT_TRY(tt_rule_node(graph, TT_OP_POSITION_BWD, &forward, in, 3, &forward.in[1], 1, &grad));
+    memcpy(in_grains, (int[3]){in[0], in[2], in[1]}, sizeof in_grains);
+    TT_TRY(tt_rule_node(graph, grains ? TT_OP_EMBEDDING_BWD : TT_OP_POSITION_BWD, &forward, grains ? in_grains : in, 3,
+                        &forward.in[1], 1, &grad));
     tt_rule_set(&forward, 1, grad, grad_in);
 out:
     return rc;
@@ -247,6 +252,7 @@ const struct tt_op_row tt_op_position = {
     .name = "position",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE},
+    .cuts = TT_CUT_ROWS,
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer,
     .backward = backward,

@@ -139,13 +139,14 @@ int tt_op_output(struct tt_graph *graph, struct tt_node *node, int k, const char
                  const int64_t *shape)
 {
     enum tt_op_type type = tt_op_row(node->op)->out[k];
-    bool partial = node->attr.partial && type == TT_TYPE_COMPUTE;
+    bool chosen = k < node->n_out;
+    bool partial = type == TT_TYPE_COMPUTE && (chosen ? graph->values[node->out[k]].partial : node->attr.partial);
     enum tt_dtype dtype = TT_F32;
     char *full;
 
     (void)compute_type(graph, node, &dtype);
     dtype = partial ? TT_F32 : operand_type(graph, type, dtype);
-    if (k < node->n_out) {
+    if (chosen) {
         const struct tt_value *out = &graph->values[node->out[k]];
 
         if (out->dtype != dtype)

@@ -40,6 +40,8 @@ static struct parts parts_of(const struct tt_engine_options *o, int rank)
         parts.layers.tp = (struct tt_division){{TT_AXIS_TP, tp.n, tp.index}, mesh->tp_grains};
     if (mesh->cp_grains > 1)
         parts.layers.cp = (struct tt_division){{TT_AXIS_CP, cp.n, cp.index}, mesh->cp_grains};
+    parts.layers.mirrored = mesh->cp_mirrored;
+    parts.layers.gathers = mesh->cp_gathers;
     if (ep.n > 1)
         parts.experts = (struct tt_experts_division){.peers = {TT_AXIS_EP, ep.n, ep.index},
                                                      .window = o->moe_window > 0.0 ? o->moe_window : TT_MOE_WINDOW,

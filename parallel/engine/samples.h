@@ -2,20 +2,20 @@
 #ifndef TT_PARALLEL_ENGINE_SAMPLES_H
 #define TT_PARALLEL_ENGINE_SAMPLES_H
 
+#include "core/graph/pieces.h"
 #include "core/program/executor.h"
 #include "parallel/layout/mesh.h"
 
 /**
- * The samples of a program's microbatches, to be written by a caller. If sequences are in grains
- * (core/graph/divide_sequences.h), they are whole here, the same on all ranks of TT_GROUP_CP, and before a run each
- * rank takes its part of every sequence. Else they are the inputs of the program themselves.
+ * The samples of a program's microbatches, to be written by a caller. If sequences are in pieces
+ * (core/graph/pieces.h), they are whole here, the same on all ranks of TT_GROUP_CP, and before a run each rank takes its
+ * pieces of every sequence. Else they are the inputs of the program themselves.
  */
 struct tt_samples {
     const struct tt_executor *executor;
     int64_t batch, seq_len;
     int microbatches;
-    int grains;                           /* of a sequence */
-    int first, own;                       /* this rank's grains */
+    struct tt_pieces pieces;              /* this rank's */
     int32_t *tokens, *labels, *positions; /* [microbatches], each (batch, seq_len); NULL if not needed */
 };
 

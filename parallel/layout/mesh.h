@@ -33,6 +33,7 @@ struct tt_mesh {
     int size[TT_MESH_DEGREES]; /* ranks along each dimension, at least 1; for TT_MESH_EP the ranks that share experts */
     int n_ranks;               /* the product of the dimensions */
     int tp_grains, cp_grains;  /* into how many grains a dimension of a layer is divided: multiples of tp and cp */
+    bool cp_mirrored, cp_gathers; /* how sequences are divided: tt_divisions */
 };
 
 /** "pp", "dp_replicate", "dp_shard", "cp", "tp", "ep". */
@@ -45,7 +46,8 @@ const char *tt_mesh_dim_name(enum tt_mesh_dim dim);
  */
 int tt_mesh_init(const int degrees[TT_MESH_DEGREES], int n_ranks, struct tt_mesh *ret_mesh) TT_MUST_CHECK;
 
-/** The same with the degrees of the configuration. */
+/** The same with what the configuration says. context_parallel_method auto: the caller, who knows the model, sets
+ * cp_gathers. */
 int tt_mesh_configure(const struct tt_config *cfg, int n_ranks, struct tt_mesh *ret_mesh) TT_MUST_CHECK;
 
 /** The mesh of a job with one rank. */

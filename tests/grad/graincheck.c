@@ -211,12 +211,14 @@ static void build_llama_documents(struct tt_graph *graph, int64_t batch)
 static void build_gpt_rows(struct tt_graph *graph, int64_t batch)
 {
     int64_t tokens[2] = {batch, SEQ_LEN};
-    struct tt_attr norm = {.eps = 1e-5F};
+    struct tt_attr norm = {.eps = 1e-5F}, position = {.seq_len = SEQ_LEN};
     int x, y;
 
     graph->tokens = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "tokens", 2, tokens);
     graph->labels = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "labels", 2, tokens);
+    graph->positions = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "positions", 2, tokens);
     x = add_node(graph, TT_OP_EMBEDDING, NULL, graph->tokens, add_param(graph, VOCAB, 48), TT_NONE);
+    x = add_node(graph, TT_OP_POSITION, &position, x, add_param(graph, SEQ_LEN, 48), graph->positions);
     y = add_node(graph, TT_OP_LAYERNORM, &norm, x, add_param(graph, 0, 48), add_param(graph, 0, 48));
     y = add_node(graph, TT_OP_LINEAR, NULL, y, add_param(graph, 96, 48), TT_NONE);
     y = add_node(graph, TT_OP_GELU, NULL, add_node(graph, TT_OP_BIAS, NULL, y, add_param(graph, 0, 96), TT_NONE),

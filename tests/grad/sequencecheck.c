@@ -3,9 +3,10 @@
  * sequencecheck
  *
  * Divides the sequences of models among 1, 2 and 4 ranks, in 4 grains, alone and with layers that are divided among 1
- * and 2 ranks. The ranks run in one process, node by node, and exchanges are done here. The losses of all tokens, and
- * the gradients of all parameters, added over the ranks of a sequence as a tree, must have the same bits for every
- * number of ranks, and be those of the undivided graph up to rounding.
+ * and 2 ranks. In attention ranks exchange heads, or gather keys and values. The ranks run in one process, node by node,
+ * and exchanges are done here. The losses of all tokens, and the gradients of all parameters, added over the ranks of a
+ * sequence as a tree, must have the same bits for every number of ranks and both ways, and be those of the undivided
+ * graph up to rounding.
  */
 #include <math.h>
 #include <stdio.h>
@@ -15,24 +16,29 @@
 #include "core/base/mem.h"
 #include "core/graph/divide.h"
 #include "core/graph/phases.h"
+#include "core/graph/pieces.h"
 #include "core/kernels/kernels.h"
 #include "core/math/bf16.h"
 #include "core/models/model.h"
 #include "tests/grad/interp.h"
 
-enum { PIECES = 4, PARTS = 2, MOST = 8, SEQ_LEN = 144, SIDES = 7, MESSAGES = 6 };
+enum { GRAINS = 4, PARTS = 2, MOST = 8, SEQ_LEN = 144, SIDES = 11, MESSAGES = 6 };
 
 struct model_case {
     const char *name, *model;
     struct tt_model_dims dims;
     int64_t batch;
     bool bf16;
-    bool layers; /* are divided too */
+    bool layers;     /* are divided too */
+    bool documents;  /* which do not attend to each other */
+    bool contiguous; /* a grain is one piece */
+    int64_t seq_len; /* 0: SEQ_LEN */
 };
 
 /* One division. Rank i * tp + j is the place i of a sequence and j of a layer. cp 0: the undivided graph. */
 struct side {
     int tp, cp;
+    bool gathers;
     struct tt_graph *graphs[MOST];
     struct interp *interps[MOST];
     int *grads[MOST]; /* value -> its gradient */
@@ -56,7 +62,13 @@ static void must(int rc)
 static void fail(struct test *test, const struct side *side, const char *what, const char *value)
 {
     if (test->failures++ < MESSAGES)
-        printf("# %s, tp %d, cp %d: %s of '%s' differs\n", test->of->name, side->tp, side->cp, what, value);
+        printf("# %s, tp %d, cp %d, %s: %s of '%s' differs\n", test->of->name, side->tp, side->cp,
+               side->gathers ? "gathered" : "exchanged", what, value);
+}
+
+static int64_t length_of(const struct test *test)
+{
+    return test->of->seq_len ? test->of->seq_len : SEQ_LEN;
 }
 
 static int ranks_of(const struct side *side)
@@ -68,11 +80,13 @@ static int ranks_of(const struct side *side)
 
 static struct tt_graph *graph_of(const struct test *test, const struct side *side, int r)
 {
-    struct tt_divisions divisions = {.cp = {{TT_AXIS_CP, side->cp, r / side->tp}, PIECES}};
+    struct tt_divisions divisions = {.cp = {{TT_AXIS_CP, side->cp, r / side->tp}, GRAINS},
+                                     .mirrored = !test->of->contiguous,
+                                     .gathers = side->gathers};
     struct tt_graph *whole = NULL, *part = NULL;
 
-    must(tt_model_graph(test->model, TT_GRAPH_VALIDATE, test->of->bf16 ? TT_BF16 : TT_F32, test->of->batch, SEQ_LEN,
-                        false, &whole, NULL));
+    must(tt_model_graph(test->model, TT_GRAPH_VALIDATE, test->of->bf16 ? TT_BF16 : TT_F32, test->of->batch,
+                        length_of(test), test->of->documents, &whole, NULL));
     if (!side->cp)
         return whole;
     if (test->of->layers)
@@ -92,7 +106,7 @@ static void make_side(const struct test *test, struct side *side)
         must(tt_graph_differentiate(graph, &loss, 1, side->grads[r]));
         must(tt_graph_phase_head(graph));
         side->interps[r] = interp_new(graph, true);
-        side->interps[r]->scalars.inv_valid_tokens = 1.0F / (float)(test->of->batch * SEQ_LEN);
+        side->interps[r]->scalars.inv_valid_tokens = 1.0F / (float)(test->of->batch * length_of(test));
     }
 }
 
@@ -107,14 +121,25 @@ static void release_side(struct side *side)
 
 /* --- parts of values --- */
 
-/* The place among all tokens [sequence][position] of token i of a rank, whose tokens are [grain][sequence][position].
+/* The piece at a place, counted in the order of the rows of all ranks. Mirrored: 0, 7, 1, 6, 2, 5, 3, 4. */
+static int64_t piece_at(const struct test *test, int64_t place)
+{
+    if (test->of->contiguous)
+        return place;
+    return place % 2 ? 2 * GRAINS - 1 - place / 2 : place / 2;
+}
+
+/* The place among all tokens [sequence][position] of token i of a rank, whose tokens are [piece][sequence][position].
  */
 static int64_t token_of(const struct test *test, const struct side *side, int r, int64_t i)
 {
-    int64_t piece = SEQ_LEN / PIECES, of_grain = piece * test->of->batch;
-    int64_t grain = side->cp ? r / side->tp * (PIECES / side->cp) + i / of_grain : 0;
+    int64_t pieces = test->of->contiguous ? GRAINS : 2 * GRAINS, length = length_of(test) / pieces;
+    int64_t of_piece = length * test->of->batch, first;
 
-    return side->cp ? i % of_grain / piece * SEQ_LEN + grain * piece + i % piece : i;
+    if (!side->cp)
+        return i;
+    first = r / side->tp * (pieces / side->cp);
+    return i % of_piece / length * length_of(test) + piece_at(test, first + i / of_piece) * length + i % length;
 }
 
 static int64_t first_row(const struct side *side, int r, int value)
@@ -181,10 +206,14 @@ static void fill_rank(const struct test *test, struct side *side, int r, const s
         if (value->producer != TT_NONE)
             continue;
         for (int64_t i = 0; i < tt_value_elements(value); i++) {
+            int64_t token = value->kind == TT_VALUE_INPUT ? token_of(test, side, r, i) : 0;
+
             if (v == to->graph->positions)
-                ((int32_t *)to->data[v])[i] = (int32_t)(token_of(test, side, r, i) % SEQ_LEN);
+                ((int32_t *)to->data[v])[i] = test->of->documents
+                                                  ? ((int32_t *)from->data[from->graph->positions])[token]
+                                                  : (int32_t)(token % length_of(test));
             else if (value->kind == TT_VALUE_INPUT)
-                ((int32_t *)to->data[v])[i] = ((int32_t *)from->data[w])[token_of(test, side, r, i)];
+                ((int32_t *)to->data[v])[i] = ((int32_t *)from->data[w])[token];
             else
                 store(to, v, i, (float)interp_element(from, w, place(side, r, v, &from->graph->values[w], i)));
         }
@@ -261,7 +290,7 @@ static void run_side(struct test *test, struct side *side)
 
 static double *losses_of(const struct test *test, const struct side *side)
 {
-    double *all = tt_calloc((size_t)(test->of->batch * SEQ_LEN), sizeof *all);
+    double *all = tt_calloc((size_t)(test->of->batch * length_of(test)), sizeof *all);
 
     for (int r = 0; r < ranks_of(side); r++) {
         int value = side->graphs[r]->token_loss;
@@ -321,7 +350,8 @@ static void compare_sides(struct test *test, const struct side *sides, int n_sid
     double *whole = losses_of(test, &sides[0]), *one = losses_of(test, &sides[1]);
 
     for (int s = 1; s < n_sides; s++)
-        compare(test, &sides[s], whole, one, losses_of(test, &sides[s]), test->of->batch * SEQ_LEN, "token_loss");
+        compare(test, &sides[s], whole, one, losses_of(test, &sides[s]), test->of->batch * length_of(test),
+                "token_loss");
     for (int v = 0; v < graph->n_values; v++) {
         const struct tt_value *param = &graph->values[v];
 
@@ -338,19 +368,36 @@ static void compare_sides(struct test *test, const struct side *sides, int n_sid
     tt_free(one);
 }
 
+/* The undivided graph, one rank, and the ways of dividing it that are possible. Returns how many. */
+static int choose_sides(const struct test *test, struct side *sides)
+{
+    static const struct {
+        int tp, cp;
+        bool gathers;
+    } all[SIDES] = {{1, 0, false}, {1, 1, false}, {1, 2, false}, {1, 4, false}, {1, 2, true}, {1, 4, true},
+                    {2, 1, false}, {2, 2, false}, {2, 4, false}, {2, 2, true},  {2, 4, true}};
+    int parts = test->of->layers ? PARTS : 1, n = 0;
+
+    for (int s = 0; s < SIDES; s++) {
+        bool divides = all[s].gathers || !all[s].cp || test->model->dims.n_kv_heads % (all[s].cp * parts) == 0;
+
+        if (divides && all[s].tp <= parts)
+            sides[n++] = (struct side){.tp = all[s].tp, .cp = all[s].cp, .gathers = all[s].gathers};
+    }
+    return n;
+}
+
 static bool run_case(const struct model_case *of, int threads)
 {
     struct test test = {.of = of};
     struct interp_draw draw = {.rng = tt_rng_make(13, of->name)};
-    static const int ranks[SIDES][2] = {{1, 0}, {1, 1}, {1, 2}, {1, 4}, {2, 1}, {2, 2}, {2, 4}}; /* tp, cp */
     struct side sides[SIDES] = {{.cp = 0}};
-    int n = of->layers ? SIDES : 4;
+    int n;
 
     must(tt_team_new(threads, &test.team));
     must(tt_model_new(of->model, "debugmodel", &of->dims, NULL, &test.model));
+    n = choose_sides(&test, sides);
     for (int s = 0; s < n; s++) {
-        sides[s].tp = ranks[s][0];
-        sides[s].cp = ranks[s][1];
         make_side(&test, &sides[s]);
         if (s == 0)
             fill_whole(&sides[0], &draw);
@@ -369,8 +416,7 @@ static bool run_case(const struct model_case *of, int threads)
 
 /* --- what is refused --- */
 
-static bool refused(const char *model, bool documents, int64_t seq_len, struct tt_divisions divisions,
-                    const char *wanted)
+static bool refused(const char *model, int64_t seq_len, struct tt_divisions divisions, const char *wanted)
 {
     const struct tt_model_dims dims = {.n_heads = 8, .n_kv_heads = 4, .tied = -1};
     struct tt_model *of = NULL;
@@ -378,7 +424,7 @@ static bool refused(const char *model, bool documents, int64_t seq_len, struct t
     bool good;
 
     must(tt_model_new(model, "debugmodel", &dims, NULL, &of));
-    must(tt_model_graph(of, TT_GRAPH_VALIDATE, TT_F32, 1, seq_len, documents, &graph, NULL));
+    must(tt_model_graph(of, TT_GRAPH_VALIDATE, TT_F32, 1, seq_len, false, &graph, NULL));
     good = tt_graph_divide(graph, &divisions, &part) == TT_EINTERNAL && strstr(tt_error_message(), wanted);
     if (!good)
         printf("# wanted '%s', got '%s'\n", wanted, tt_error_message());
@@ -390,14 +436,14 @@ static bool refused(const char *model, bool documents, int64_t seq_len, struct t
 
 static bool check_refusals(void)
 {
-    const struct tt_division eight = {{TT_AXIS_CP, 2, 0}, 8}, four = {{TT_AXIS_CP, 2, 0}, 4};
+    const struct tt_division eight = {{TT_AXIS_CP, 8, 0}, 8}, four = {{TT_AXIS_CP, 4, 0}, 4};
     const struct tt_division three = {{TT_AXIS_CP, 2, 0}, 3}, two = {{TT_AXIS_TP, 1, 0}, 2};
-    bool good = refused("llama3", false, 16, (struct tt_divisions){.cp = eight}, "4 heads of keys and values");
+    bool good = refused("llama3", 16, (struct tt_divisions){.cp = eight}, "4 heads of keys and values");
 
-    good = refused("llama3", false, 18, (struct tt_divisions){.cp = four}, "sequences of 18 tokens") && good;
-    good = refused("llama3", true, 16, (struct tt_divisions){.cp = four}, "of several documents") && good;
-    good = refused("llama3", false, 18, (struct tt_divisions){.cp = three}, "3 grains of a sequence") && good;
-    good = refused("qwen3", false, 16, (struct tt_divisions){.cp = four, .tp = two},
+    good = refused("llama3", 18, (struct tt_divisions){.cp = four}, "18 tokens cannot be divided into 4 p") && good;
+    good = refused("llama3", 20, (struct tt_divisions){.cp = four, .mirrored = true}, "divided into 8 pieces") && good;
+    good = refused("llama3", 18, (struct tt_divisions){.cp = three}, "3 grains of a sequence") && good;
+    good = refused("qwen3", 16, (struct tt_divisions){.cp = four, .tp = two},
                    "4 of 'layers.0.attention.heads' cannot be divided into 8 grains") &&
            good;
     printf("%s - what cannot be divided is refused\n", good ? "ok" : "not ok");
@@ -417,17 +463,36 @@ static bool check_refusals(void)
         .dim = 64, .n_layers = 2, .n_heads = 8, .n_kv_heads = 8, .head_dim = 8, .vocab_size = 301, .tied = 1 \
     }
 
+/* Heads of keys and values that only two ranks, and only one, can exchange. */
+#define TWO                                                                                                        \
+    {                                                                                                              \
+        .dim = 32, .n_layers = 1, .n_heads = 8, .n_kv_heads = 2, .head_dim = 12, .ffn_dim = 48, .vocab_size = 101, \
+    }
+#define EIGHT                                                                                                     \
+    {                                                                                                             \
+        .dim = 32, .n_layers = 1, .n_heads = 8, .n_kv_heads = 8, .head_dim = 8, .ffn_dim = 48, .vocab_size = 101, \
+    }
+#define ONE                                                                                                       \
+    {                                                                                                             \
+        .dim = 32, .n_layers = 1, .n_heads = 3, .n_kv_heads = 1, .head_dim = 8, .ffn_dim = 48, .vocab_size = 101, \
+    }
+
 static const struct model_case cases[] = {
-    {"llama3", "llama3", LLAMA, 4, false, false}, /* so many heads that the cuts of attention depend on their number */
-    {"llama3, one sequence", "llama3", LLAMA, 1, false, false},
-    {"qwen3", "qwen3", LLAMA, 2, false, false},
-    {"gpt2", "gpt2", GPT2, 3, false, false},
-    {"llama3 in bfloat16", "llama3", LLAMA, 2, true, false},
-    {"llama3, adapters", "llama3", ADAPTERS, 2, false, false},
-    {"llama3, layers", "llama3", LLAMA, 2, false, true},
-    {"qwen3, layers", "qwen3", LLAMA, 2, false, true},
-    {"gpt2, layers", "gpt2", GPT2, 2, false, true},
-    {"llama3, layers, in bfloat16", "llama3", LLAMA, 1, true, true},
+    {"llama3", "llama3", LLAMA, 4, .bf16 = false},
+    {"llama3, one sequence", "llama3", LLAMA, 1, .contiguous = true},
+    {"qwen3", "qwen3", LLAMA, 2, .bf16 = false},
+    {"gpt2", "gpt2", GPT2, 3, .documents = true},
+    {"llama3 in bfloat16", "llama3", LLAMA, 2, .bf16 = true},
+    {"llama3, adapters", "llama3", ADAPTERS, 2, .bf16 = false},
+    {"llama3, layers", "llama3", LLAMA, 2, .layers = true},
+    {"qwen3, layers", "qwen3", LLAMA, 2, .layers = true, .documents = true},
+    {"gpt2, layers", "gpt2", GPT2, 2, .layers = true},
+    {"llama3, layers, in bfloat16", "llama3", LLAMA, 1, .bf16 = true, .layers = true},
+    {"two heads, pieces of 67 tokens", "llama3", TWO, 2, .seq_len = 536},
+    {"two heads, in bfloat16, documents", "qwen3", TWO, 1, .bf16 = true, .documents = true, .seq_len = 1048},
+    {"as many tasks as ranges of keys", "llama3", EIGHT, 4, .seq_len = 512},
+    {"one head, documents", "llama3", ONE, 2, .documents = true, .seq_len = 536},
+    {"one head, contiguous", "llama3", ONE, 1, .contiguous = true, .seq_len = 1100},
 };
 
 int main(void)

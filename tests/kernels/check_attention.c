@@ -9,15 +9,28 @@
 
 #include "tests/kernels/kernelcheck.h"
 
+#define SHAPE(t, h, k, e, ...)                                                      \
+    {                                                                               \
+        .seq_len = (t), .heads = (h), .kv_heads = (k), .head_dim = (e), __VA_ARGS__ \
+    }
+
 static const struct tt_attention_shape shapes[] = {
-    /* T, H, K, E, and where they differ from it: width, distance and scale of values */
-    {1, 1, 1, 8, NULL, 0, 0, 0.0F},      {2, 2, 1, 2, NULL, 0, 0, 0.0F},           {7, 3, 3, 5, NULL, 0, 0, 0.0F},
-    {63, 2, 2, 16, NULL, 0, 0, 0.0F},    {64, 4, 2, 8, NULL, 0, 0, 0.0F},          {65, 2, 1, 64, NULL, 0, 0, 0.0F},
-    {130, 4, 1, 6, NULL, 0, 0, 0.0F},    {257, 1, 1, 16, NULL, 0, 0, 0.0F},        {96, 2, 2, 128, NULL, 0, 0, 0.0F},
-    {520, 2, 1, 4, NULL, 0, 0, 0.0F},    {70, 2, 2, 24, NULL, 16, 0, 0.3F},        {51, 3, 1, 7, NULL, 19, 0, 0.0F},
-    {130, 2, 1, 40, NULL, 33, 40, 0.1F}, {97, 1, 1, 192, NULL, 128, 0, 0.135234F},
+    SHAPE(1, 1, 1, 8, .scale = 0.0F),
+    SHAPE(2, 2, 1, 2, .scale = 0.0F),
+    SHAPE(7, 3, 3, 5, .scale = 0.0F),
+    SHAPE(63, 2, 2, 16, .scale = 0.0F),
+    SHAPE(64, 4, 2, 8, .scale = 0.0F),
+    SHAPE(65, 2, 1, 64, .scale = 0.0F),
+    SHAPE(130, 4, 1, 6, .scale = 0.0F),
+    SHAPE(257, 1, 1, 16, .scale = 0.0F),
+    SHAPE(96, 2, 2, 128, .scale = 0.0F),
+    SHAPE(520, 2, 1, 4, .scale = 0.0F),
+    SHAPE(70, 2, 2, 24, .value_dim = 16, .scale = 0.3F),
+    SHAPE(51, 3, 1, 7, .value_dim = 19),
+    SHAPE(130, 2, 1, 40, .value_dim = 33, .value_stride = 40, .scale = 0.1F),
+    SHAPE(97, 1, 1, 192, .value_dim = 128, .scale = 0.135234F),
 };
-enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+enum { N_SHAPES = sizeof shapes / sizeof *shapes, PARTS = 3 };
 
 /* Shape k, as one document or as several, of which some are shorter than a vector. ret_text says which. */
 static struct tt_attention_shape make_shape(struct check *check, int k, bool documents, char *text, size_t size)
@@ -33,6 +46,28 @@ static struct tt_attention_shape make_shape(struct check *check, int k, bool doc
                    (long long)shape.kv_heads, (long long)shape.head_dim, (long long)tt_attention_value_dim(&shape),
                    documents ? " documents" : "");
     return shape;
+}
+
+/* The rows of part i of PARTS, of any length. */
+static struct tt_attention_shape part_of(const struct tt_attention_shape *whole, const int64_t *borders, int i)
+{
+    struct tt_attention_shape shape = *whole;
+
+    shape.begin = borders[i];
+    shape.end = borders[i + 1];
+    if (shape.positions)
+        shape.positions += shape.begin;
+    return shape;
+}
+
+static void draw_borders(struct check *check, int64_t seq_len, int64_t *borders)
+{
+    int64_t a = check_draw(check, seq_len), b = check_draw(check, seq_len);
+
+    borders[0] = 0;
+    borders[1] = a < b ? a : b;
+    borders[2] = a < b ? b : a;
+    borders[3] = seq_len;
 }
 
 struct arrays {
@@ -58,25 +93,25 @@ static struct arrays make_arrays(struct check *check, const struct tt_attention_
     return a;
 }
 
-/* Runs all heads in blocks of rows, with k and v of a head gathered, as the op does. */
+/* Runs all heads of the rows that are there in blocks, with k and v of a head gathered, as the op does. */
 static void forward(const struct tt_kernels *table, const struct tt_attention_shape *shape, const struct arrays *a,
                     float *o, float *lse, float *scratch)
 {
     int64_t dim = shape->head_dim, width = tt_attention_value_dim(shape), stride = tt_attention_value_stride(shape);
-    int64_t n = shape->seq_len * dim;
+    int64_t n = shape->seq_len * dim, end = tt_attention_end(shape);
 
     for (int64_t h = 0; h < shape->heads; h++) {
-        int64_t kv = h / (shape->heads / shape->kv_heads);
+        int64_t kv = h / (shape->heads / shape->kv_heads), at = shape->begin * shape->heads + h;
 
         for (int64_t j = 0; j < shape->seq_len; j++) {
             memcpy(a->gathered + j * dim, a->k + (j * shape->kv_heads + kv) * dim, (size_t)dim * sizeof(float));
             memcpy(a->gathered + n + j * stride, a->v + (j * shape->kv_heads + kv) * width,
                    (size_t)width * sizeof(float));
         }
-        for (int64_t row = 0; row < shape->seq_len; row += TT_ATTENTION_ROWS) {
-            int64_t left = shape->seq_len - row;
+        for (int64_t row = shape->begin; row < end; row += TT_ATTENTION_ROWS) {
+            int64_t left = end - row;
 
-            table->attention_fwd(o + h * width, lse + h, a->q + h * dim, a->gathered, a->gathered + n, shape, row,
+            table->attention_fwd(o + at * width, lse + at, a->q + at * dim, a->gathered, a->gathered + n, shape, row,
                                  left < TT_ATTENTION_ROWS ? left : TT_ATTENTION_ROWS, scratch);
         }
     }
@@ -89,9 +124,17 @@ static void backward_range(const struct tt_kernels *table, const struct tt_atten
     int64_t heads = shape->heads / shape->kv_heads, width = tt_attention_value_dim(shape);
 
     for (int64_t kv = 0; kv < shape->kv_heads; kv++) {
-        int64_t q = kv * heads * shape->head_dim, k = kv * shape->head_dim, o = kv * heads * width, v = kv * width;
-        struct tt_attention_grads group = {grads[0] + q, grads[1] + k, grads[2] + v, a->dout + o,        a->q + q,
-                                           a->k + k,     a->v + v,     a->o + o,     a->lse + kv * heads};
+        int64_t row = shape->begin * shape->heads + kv * heads, key = first_key * shape->kv_heads + kv;
+        int64_t q = row * shape->head_dim, k = kv * shape->head_dim, o = row * width, v = kv * width;
+        struct tt_attention_grads group = {grads[0] + q,
+                                           grads[1] + key * shape->head_dim,
+                                           grads[2] + key * width,
+                                           a->dout + o,
+                                           a->q + q,
+                                           a->k + k,
+                                           a->v + v,
+                                           a->o + o,
+                                           a->lse + row};
 
         table->attention_bwd(&group, shape, heads, first_key, keys, scratch);
     }
@@ -117,10 +160,50 @@ static void backward_in_ranges(const struct tt_kernels *table, const struct tt_a
         grads[0][i] = first ? grads[0][i] + grads[3][i] : grads[3][i];
 }
 
+/* Runs backward in parts of the rows, and each part in two ranges of keys. grads[3] to [5] take those of a call. */
+static void backward_in_parts(const struct tt_kernels *table, const struct tt_attention_shape *shape,
+                              const struct arrays *a, const int64_t *borders, float *const *grads, float *scratch)
+{
+    int64_t widths[3] = {shape->heads * shape->head_dim, shape->kv_heads * shape->head_dim,
+                         shape->kv_heads * tt_attention_value_dim(shape)};
+    int64_t first = (shape->seq_len + 1) / 2 / TT_ATTENTION_PANEL * TT_ATTENTION_PANEL;
+    int64_t ranges[3] = {0, first, shape->seq_len};
+
+    for (int k = 0; k < 3; k++)
+        memset(grads[k], 0, (size_t)(shape->seq_len * widths[k]) * sizeof(float));
+    for (int i = 0; i < 2 * PARTS; i++) {
+        struct tt_attention_shape part = part_of(shape, borders, i / 2);
+        int64_t key = ranges[i % 2], keys = ranges[i % 2 + 1] - key, row = part.begin > key ? part.begin : key;
+
+        if (!keys || part.begin == part.end)
+            continue;
+        backward_range(table, &part, a, grads + 3, key, keys, scratch);
+        for (int k = 0; k < 3; k++)
+            for (int64_t j = (k ? key : row) * widths[k]; j < (k ? key + keys : part.end) * widths[k]; j++)
+                grads[k][j] += grads[3 + k][j];
+    }
+}
+
 static void fill_tolerance(double *near, int64_t n, double size)
 {
     for (int64_t i = 0; i < n; i++)
         near[i] = size;
+}
+
+/* All rows at once, or in parts. */
+static void forward_in_parts(struct check *check, const struct tt_attention_shape *shape, const struct arrays *a,
+                             float *o, float *lse, float *scratch)
+{
+    int64_t borders[PARTS + 1] = {0, 0, 0, shape->seq_len};
+
+    if (check_draw(check, 2))
+        draw_borders(check, shape->seq_len, borders);
+    for (int i = 0; i < PARTS; i++) {
+        struct tt_attention_shape part = part_of(shape, borders, i);
+
+        if (part.begin < part.end)
+            forward(check->table, &part, a, o, lse, scratch);
+    }
 }
 
 static void check_forward(struct check *check)
@@ -140,7 +223,7 @@ static void check_forward(struct check *check)
         for (int64_t i = 0; k % N_FILLS == FILL_LARGE && i < a.nq; i++)
             a.q[i] *= 30.0F; /* makes the softmax sharp; errors of the scores grow with their size */
         size = k % N_FILLS == FILL_LARGE ? 30.0 * sqrt((double)shape->head_dim) : 4.0;
-        forward(check->table, shape, &a, o, lse, scratch);
+        forward_in_parts(check, shape, &a, o, lse, scratch);
         forward(tt_kernels_variant(0), shape, &a, a.o, a.lse, scratch);
         fill_tolerance(near, a.no, 8.0 * size * (double)FLT_EPSILON);
         check_compare(check, "o", text, o, a.o, a.no, near, 0.0);
@@ -159,7 +242,7 @@ static tt_bf16 *bf16_of(struct check *check, float *x, int64_t n)
     return to;
 }
 
-/* attention_fwd_bf16 on all heads, as forward() above. */
+/* attention_fwd_bf16 on all heads, all rows at once or in parts. */
 static void forward_bf16(struct check *check, const struct tt_attention_shape *shape, const struct arrays *a,
                          tt_bf16 *o, float *lse)
 {
@@ -169,7 +252,10 @@ static void forward_bf16(struct check *check, const struct tt_attention_shape *s
     tt_bf16 *head_k = bf16_of(check, check_filled(check, n, FILL_ZERO), n);
     tt_bf16 *head_v = bf16_of(check, check_filled(check, n_values, FILL_ZERO), n_values);
     float *scratch = check_array(check, tt_attention_fwd_bf16_scratch(shape));
+    int64_t borders[PARTS + 1] = {0, 0, 0, shape->seq_len};
 
+    if (check_draw(check, 2))
+        draw_borders(check, shape->seq_len, borders);
     for (int64_t h = 0; h < shape->heads; h++) {
         int64_t at = h / (shape->heads / shape->kv_heads);
 
@@ -177,11 +263,16 @@ static void forward_bf16(struct check *check, const struct tt_attention_shape *s
             memcpy(head_k + j * dim, k + at * dim, (size_t)dim * sizeof *k);
             memcpy(head_v + j * stride, v + at * width, (size_t)width * sizeof *v);
         }
-        for (int64_t row = 0; row < shape->seq_len; row += TT_ATTENTION_ROWS) {
-            int64_t left = shape->seq_len - row;
+        for (int i = 0; i < PARTS; i++) {
+            struct tt_attention_shape part = part_of(shape, borders, i);
+            int64_t first = part.begin * shape->heads + h;
 
-            check->table->attention_fwd_bf16(o + h * width, lse + h, q + h * dim, head_k, head_v, shape, row,
-                                             left < TT_ATTENTION_ROWS ? left : TT_ATTENTION_ROWS, scratch);
+            for (int64_t row = part.begin; row < part.end; row += TT_ATTENTION_ROWS) {
+                int64_t left = part.end - row;
+
+                check->table->attention_fwd_bf16(o + first * width, lse + first, q + first * dim, head_k, head_v, &part,
+                                                 row, left < TT_ATTENTION_ROWS ? left : TT_ATTENTION_ROWS, scratch);
+            }
         }
     }
 }
@@ -227,24 +318,28 @@ static void check_forward_bf16(struct check *check)
 
 static void check_backward(struct check *check)
 {
-    for (int k = 0; k < 4 * N_SHAPES; k++) {
+    for (int k = 0; k < 6 * N_SHAPES; k++) {
         char about[64], text[96];
-        struct tt_attention_shape shape = make_shape(check, k / 4, k / 2 % 2, about, sizeof about);
+        struct tt_attention_shape shape = make_shape(check, k / 6, k / 3 % 2, about, sizeof about);
         struct arrays a;
-        float *got[4], *want[4], *scratch; /* dq, dk, dv, and dq of the second range */
+        float *got[6], *want[6], *scratch; /* dq, dk, dv; dq of the second range, or the three of a part */
+        int64_t borders[PARTS + 1];
         double *near;
 
         a = make_arrays(check, &shape, FILL_NORMAL);
-        for (int i = 0; i < 4; i++) {
-            got[i] = check_array(check, i == 1 ? a.nk : i == 2 ? a.nv : a.nq);
-            want[i] = check_array(check, i == 1 ? a.nk : i == 2 ? a.nv : a.nq);
+        for (int i = 0; i < 6; i++) {
+            got[i] = check_array(check, i % 3 == 1 ? a.nk : i % 3 == 2 ? a.nv : a.nq);
+            want[i] = check_array(check, i % 3 == 1 ? a.nk : i % 3 == 2 ? a.nv : a.nq);
         }
+        draw_borders(check, shape.seq_len, borders);
         scratch = check_array(check, tt_attention_bwd_scratch(&shape, shape.seq_len));
         near = check_doubles(check, a.nq > a.nv ? a.nq : a.nv);
-        (void)snprintf(text, sizeof text, "%s ranges %d", about, 1 + k % 2);
+        (void)snprintf(text, sizeof text, "%s cut %d", about, k % 3);
         forward(tt_kernels_variant(0), &shape, &a, a.o, a.lse, scratch);
         backward(tt_kernels_variant(0), &shape, &a, want, scratch);
-        if (k % 2) {
+        if (k % 3 == 2) {
+            backward_in_parts(check->table, &shape, &a, borders, got, scratch);
+        } else if (k % 3) {
             backward_in_ranges(check->table, &shape, &a, got, scratch);
         } else {
             backward(check->table, &shape, &a, got, scratch);
@@ -276,7 +371,7 @@ static void gradient_sizes(const struct tt_attention_shape *shape, const struct 
     double scale = shape->scale > 0.0F ? (double)shape->scale : 1.0 / sqrt((double)dim);
 
     for (int64_t h = kv * heads; h < (kv + 1) * heads; h++) {
-        for (int64_t i = first; i < shape->seq_len; i++) {
+        for (int64_t i = first > shape->begin ? first : shape->begin; i < tt_attention_end(shape); i++) {
             int64_t start = tt_attention_start(shape, i);
 
             for (int64_t j = start > first ? start : first; j <= i && j < first + keys; j++) {
@@ -316,15 +411,18 @@ static void check_range_bf16(struct check *check, const char *text, const struct
         near[i] = check_doubles(check, n[i]);
     }
     for (int64_t kv = 0; kv < shape->kv_heads; kv++) {
-        int64_t q = kv * heads * shape->head_dim, k = kv * shape->head_dim, o = kv * heads * width, v = kv * width;
-        struct tt_attention_bf16_grads group = {got[0] + q,   got[1] + k,   got[2] + v,
-                                                given[4] + o, given[0] + q, given[1] + k,
-                                                given[2] + v, given[3] + o, a->lse + kv * heads};
+        int64_t row = shape->begin * shape->heads + kv * heads, key = first * shape->kv_heads + kv;
+        int64_t q = row * shape->head_dim, k = kv * shape->head_dim, o = row * width, v = kv * width;
+        struct tt_attention_bf16_grads group = {got[0] + q,           got[1] + key * shape->head_dim,
+                                                got[2] + key * width, given[4] + o,
+                                                given[0] + q,         given[1] + k,
+                                                given[2] + v,         given[3] + o,
+                                                a->lse + row};
 
         check->table->attention_bwd_bf16(&group, shape, heads, first, keys, scratch);
         group.dq = want[0] + q;
-        group.dk = want[1] + k;
-        group.dv = want[2] + v;
+        group.dk = want[1] + key * shape->head_dim;
+        group.dv = want[2] + key * width;
         tt_attention_bwd_bf16_ref(&group, shape, heads, first, keys, scratch);
         gradient_sizes(shape, a, kv, first, keys, near);
     }
@@ -343,6 +441,7 @@ static void check_backward_bf16(struct check *check)
         int64_t first;
         struct arrays a;
         const tt_bf16 *given[5];
+        int64_t borders[PARTS + 1] = {0, 0, 0, shape.seq_len};
 
         first = k % 2 ? (shape.seq_len + 1) / 2 / TT_ATTENTION_PANEL * TT_ATTENTION_PANEL : 0;
         a = make_arrays(check, &shape, FILL_NORMAL);
@@ -353,9 +452,17 @@ static void check_backward_bf16(struct check *check)
         forward(tt_kernels_variant(0), &shape, &a, a.o, a.lse, NULL);
         given[3] = bf16_of(check, a.o, a.no);
         (void)snprintf(text, sizeof text, "%s from key %lld", about, (long long)first);
-        if (first)
-            check_range_bf16(check, text, &shape, &a, given, 0, first);
-        check_range_bf16(check, text, &shape, &a, given, first, shape.seq_len - first);
+        if (check_draw(check, 2))
+            draw_borders(check, shape.seq_len, borders);
+        for (int i = 0; i < PARTS; i++) {
+            struct tt_attention_shape part = part_of(&shape, borders, i);
+
+            if (part.begin == part.end)
+                continue;
+            if (first)
+                check_range_bf16(check, text, &part, &a, given, 0, first);
+            check_range_bf16(check, text, &part, &a, given, first, shape.seq_len - first);
+        }
         check_reset(check, text);
     }
 }

@@ -87,7 +87,8 @@ static void check_attention_row(struct check *check)
     for (int k = 0; k < N_ROWS * N_FILLS; k++) {
         const struct row *row = &rows[k / N_FILLS];
         enum fill fill = k % N_FILLS == FILL_LARGE ? FILL_NORMAL : (enum fill)(k % N_FILLS);
-        struct tt_attention_shape shape = {row->keys, row->heads, row->kv_heads, row->head_dim, NULL, 0, 0, 0.0F};
+        struct tt_attention_shape shape = {
+            .seq_len = row->keys, .heads = row->heads, .kv_heads = row->kv_heads, .head_dim = row->head_dim};
         int64_t n = row->heads / row->kv_heads * row->head_dim, cached = row->keys * row->head_dim;
         float *q = check_filled(check, n, fill), *k_cache = check_filled(check, cached, FILL_NORMAL);
         float *v_cache = row->value_dim ? k_cache : check_filled(check, cached, FILL_NORMAL), *o, *want;

@@ -19,7 +19,7 @@
 #include "core/base/mem.h"
 #include "core/kernels/kernel_bench.h"
 
-enum { MAX_ARRAYS = 64, MESSAGES = 5 };
+enum { MAX_ARRAYS = 128, MESSAGES = 5 };
 static const int64_t GUARD = 64; /* floats on each side */
 
 static struct {

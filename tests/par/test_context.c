@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Context parallelism: ranks that share sequences, for every degree, layout, schedule and policy, give losses, norms,
- * weights and validation the bits of one rank with the same grains.
+ * Context parallelism: ranks that share sequences, for both methods and every degree, layout, schedule and policy, give
+ * losses, norms, weights and validation the bits of one rank with the same grains.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-enum model { LLAMA, TIED, QWEN, GPT, MODELS };
+enum model { LLAMA, TIED, QWEN, GPT, ONE, MODELS };
 
 static struct fixture world;
 static struct tt_model *models[MODELS];
@@ -40,7 +40,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Heads can be divided into 8 grains, and the width of the feed-forward network into 4. */
+/* Heads can be divided into 8 grains, and the width of the feed-forward network into 4; but ONE has one key/value head
+ * for each of 2 ranks of a layer, so that those of a sequence can only gather. */
 static int set_up(void **state)
 {
     struct tt_model_dims dims = {
@@ -51,6 +52,10 @@ static int set_up(void **state)
     models[QWEN] = model_of("qwen3", "debugmodel", &dims);
     dims.tied = 1;
     models[TIED] = model_of("llama3", "debugmodel", &dims);
+    dims.tied = 0;
+    dims.n_heads = 6;
+    dims.n_kv_heads = 2;
+    models[ONE] = model_of("llama3", "debugmodel", &dims);
     dims = (struct tt_model_dims){
         .n_layers = 3, .dim = 32, .n_heads = 8, .ffn_dim = 40, .vocab_size = 23, .max_positions = 16};
     models[GPT] = model_of("gpt2", "debugmodel", &dims);
@@ -87,7 +92,9 @@ static const struct {
     {GPT, 4, 4, 2, 2, 1, 1, 2, 1, 1, TT_PP_1F1B},    {QWEN, 2, 4, 2, 2, 1, 1, 1, 1, 1, TT_PP_1F1B},
     {LLAMA, 2, 8, 1, 1, 1, 1, 4, 2, 1, TT_PP_1F1B},  {QWEN, 2, 4, 1, 1, 2, 1, 4, 2, 2, TT_PP_INTERLEAVED_1F1B},
     {TIED, 4, 4, 1, 1, 1, 1, 4, 2, 1, TT_PP_1F1B},   {GPT, 2, 4, 1, 1, 1, 2, 4, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
-    {LLAMA, 2, 2, 2, 2, 1, 1, 4, 2, 1, TT_PP_GPIPE},
+    {LLAMA, 2, 2, 2, 2, 1, 1, 4, 2, 1, TT_PP_GPIPE}, {ONE, 4, 8, 1, 1, 1, 1, 2, 1, 1, TT_PP_1F1B},
+    {ONE, 2, 4, 2, 2, 1, 1, 1, 1, 1, TT_PP_1F1B},    {ONE, 4, 4, 1, 1, 2, 1, 1, 1, 1, TT_PP_1F1B},
+    {ONE, 4, 4, 1, 1, 1, 1, 4, 2, 1, TT_PP_1F1B},
 };
 
 static const struct tt_recompute recomputes[] = {
@@ -104,6 +111,8 @@ static void vary(int i, bool bf16, struct train_job *one, struct train_job *job)
     if (bf16 && i % 2)
         one->shard_dtype = job->shard_dtype = TT_BF16;
     one->dataset = job->dataset = i % 2 ? &world.chats : &world.data;
+    one->documents = job->documents = i % 3 == 1;
+    one->contiguous = job->contiguous = i % 5 == 4;
     one->z_loss = job->z_loss = i % 3 == 2 ? 0.1 : 0.0;
     one->average_decay = job->average_decay = i % 4 == 1 && !job->shard_dtype ? 0.5 : 0.0;
     job->recompute = recomputes[i % COUNT(recomputes)];
@@ -120,10 +129,10 @@ static void must_be(const struct train_job *job, const struct train_result *want
     const char *difference;
 
     if (fixture_check(train_job_run(job, &got)) < 0)
-        fail_msg("case %d, engine %d", i, (int)job->scheduler);
+        fail_msg("case %d, engine %d, gathers %d", i, (int)job->scheduler, job->gathers);
     difference = train_result_difference(job, wanted, &got);
     if (difference)
-        fail_msg("case %d, engine %d: %s", i, (int)job->scheduler, difference);
+        fail_msg("case %d, engine %d, gathers %d: %s", i, (int)job->scheduler, job->gathers, difference);
     train_result_release(&got);
 }
 
@@ -145,9 +154,11 @@ static void any_layout_has_the_bits_of_one_rank(void **state)
         job.ranks = cases[c].pipe * cases[c].context * cases[c].tensor * dp;
         vary(i, i >= COUNT(cases), &one, &job);
         assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
-        for (int planned = 0; planned < 2; planned++) {
-            job.scheduler = planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
-            must_be(&job, &wanted, i);
+        for (int k = 0; k < 4; k++) {
+            job.scheduler = k % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+            job.gathers = k / 2;
+            if (job.gathers || cases[c].model != ONE)
+                must_be(&job, &wanted, i);
         }
         train_result_release(&wanted);
     }
@@ -163,6 +174,7 @@ static void other_grains_differ_by_rounding(void **state)
         struct train_result wanted, got;
         double distance;
 
+        job.gathers = m == ONE || m % 2;
         one.steps = job.steps = 1; /* a large learning rate makes rounding visible in the second one */
         job.context = job.ranks = 2 << m % 3;
         job.sequence_grains = 0;

@@ -165,6 +165,8 @@ int train_job_options(const struct train_job *job, struct tt_engine_options *ret
         job->ranks, &o.mesh));
     o.mesh.tp_grains = job->grains ? job->grains : tensor_of(job);
     o.mesh.cp_grains = job->sequence_grains ? job->sequence_grains : context_of(job);
+    o.mesh.cp_mirrored = !job->contiguous;
+    o.mesh.cp_gathers = job->gathers;
     TT_TRY(tt_mesh_microbatches(&o.mesh, job->local_batch, job->global_batch, &microbatches));
     o.microbatches = (int)microbatches;
     if (pipe_of(job) > 1)

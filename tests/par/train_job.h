@@ -26,6 +26,7 @@ struct train_job {
     int experts;                      /* ranks that share experts; 0 or 1: none */
     double moe_window;                /* see struct tt_engine_options */
     int sequence_grains;              /* of context parallelism, a multiple of `context`; 0: `context` */
+    bool gathers, contiguous;         /* keys and values, not heads; a grain is one piece, without a mirror image */
     enum tt_pipeline_schedule schedule_of_pipe;
     int runs, stages_per_rank; /* runs through the pipeline in a step, and stages of a rank; 0: 1 */
     enum tt_reshard reshard;

@@ -31,6 +31,7 @@ static int64_t tile_width(int64_t seq_len)
 struct tile {
     int64_t row, rows, key, keys;
     int64_t first_key; /* of the first tile of these rows */
+    int64_t origin;    /* backward: the first key of dk and dv */
     int64_t width;     /* row length of the scores */
     int64_t k_stride, v_stride;
 };
@@ -160,8 +161,8 @@ void TT_TYPED(tt_attention_fwd, generic)(element *o, float *lse, const element *
                         .first_key = tt_attention_start(shape, first_row),
                         .width = tile_width(shape->seq_len)};
     float *wide_q = scratch + TT_ATTENTION_ROWS * tile.width, *wide_kv = wide_q + TT_ATTENTION_ROWS * dim;
-    struct rows q_rows = rows_of(q + first_row * stride, stride, rows, dim, wide_q);
-    element *to = o + first_row * o_stride;
+    struct rows q_rows = rows_of(q + (first_row - shape->begin) * stride, stride, rows, dim, wide_q);
+    element *to = o + (first_row - shape->begin) * o_stride;
 #ifdef TT_ELEMENT_BF16
     float *out = wide_kv + tile.width * (dim > width ? dim : width);
     int64_t out_stride = width;
@@ -179,7 +180,7 @@ void TT_TYPED(tt_attention_fwd, generic)(element *o, float *lse, const element *
     }
     for (int64_t r = 0; r < rows; r++) {
         row_scale(out + r * out_stride, width, 1.0F / sum[r]);
-        lse[(first_row + r) * shape->heads] = largest[r] + logf(sum[r]);
+        lse[(first_row - shape->begin + r) * shape->heads] = largest[r] + logf(sum[r]);
 #ifdef TT_ELEMENT_BF16
         tt_bf16_round_generic(to + r * o_stride, out + r * width, width);
 #endif
@@ -196,7 +197,7 @@ typedef struct tt_attention_grads element_grads;
 static void tile_keys(float *out, int64_t stride, const float *weights, struct rows rows, const struct tile *tile,
                       int64_t dim)
 {
-    out += tile->key * stride;
+    out += (tile->key - tile->origin) * stride;
     tt_sgemm(&(struct tt_matmul){.trans_a = true,
                                  .m = tile->keys,
                                  .n = dim,
@@ -215,7 +216,8 @@ static void row_dots(float *delta, const element *dout, const element *o, const 
                      const struct tt_attention_shape *shape)
 {
     for (int64_t r = 0; r < tile->rows; r++) {
-        int64_t dim = tt_attention_value_dim(shape), at = (tile->row + r) * shape->heads * dim, i = 0;
+        int64_t dim = tt_attention_value_dim(shape), i = 0;
+        int64_t at = (tile->row - shape->begin + r) * shape->heads * dim;
         float lane[TT_LANES] = {0.0F};
 
         for (; i + TT_LANES <= dim; i += TT_LANES) {
@@ -261,23 +263,27 @@ static void head_bwd(const element_grads *head, const struct tt_attention_shape 
     float delta[TT_ATTENTION_ROWS], scale = tt_attention_scale(shape);
     int64_t dim = shape->head_dim, q_stride = shape->heads * dim;
     int64_t width = tt_attention_value_dim(shape), o_stride = shape->heads * width;
-    struct tile tile = {
-        .width = tile_width(shape->seq_len), .k_stride = shape->kv_heads * dim, .v_stride = shape->kv_heads * width};
+    struct tile tile = {.width = tile_width(shape->seq_len),
+                        .k_stride = shape->kv_heads * dim,
+                        .v_stride = shape->kv_heads * width,
+                        .origin = first_key};
     float *s = scratch, *dp = scratch + TT_ATTENTION_ROWS * tile.width;
     float *wide_q = dp + TT_ATTENTION_ROWS * tile.width, *wide_dout = wide_q + TT_ATTENTION_ROWS * dim;
     float *wide_k = wide_dout + TT_ATTENTION_ROWS * width, *wide_v = wide_k + tile.width * dim;
 
-    for (tile.row = first_key; tile.row < shape->seq_len; tile.row += TT_ATTENTION_ROWS) {
-        int64_t end = min64(tile.row + TT_ATTENTION_ROWS, shape->seq_len), start = tt_attention_start(shape, tile.row);
+    for (tile.row = first_key > shape->begin ? first_key : shape->begin; tile.row < tt_attention_end(shape);
+         tile.row += TT_ATTENTION_ROWS) {
+        int64_t end = min64(tile.row + TT_ATTENTION_ROWS, tt_attention_end(shape));
+        int64_t start = tt_attention_start(shape, tile.row), at = tile.row - shape->begin;
         struct rows q, dout;
 
         tile.rows = end - tile.row;
-        q = rows_of(head->q + tile.row * q_stride, q_stride, tile.rows, dim, wide_q);
-        dout = rows_of(head->dout + tile.row * o_stride, o_stride, tile.rows, width, wide_dout);
+        q = rows_of(head->q + at * q_stride, q_stride, tile.rows, dim, wide_q);
+        dout = rows_of(head->dout + at * o_stride, o_stride, tile.rows, width, wide_dout);
         row_dots(delta, head->dout, head->o, &tile, shape);
         tile.first_key = start > first_key ? start : first_key;
         if (tile.first_key >= min64(end, end_key))
-            clear_rows(head->dq + tile.row * q_stride, q_stride, tile.rows, dim);
+            clear_rows(head->dq + at * q_stride, q_stride, tile.rows, dim);
         for (tile.key = tile.first_key; tile.key < min64(end, end_key); tile.key += TT_ATTENTION_KEYS) {
             struct rows k, v;
 
@@ -286,8 +292,8 @@ static void head_bwd(const element_grads *head, const struct tt_attention_shape 
             v = rows_of(head->v + tile.key * tile.v_stride, tile.v_stride, tile.keys, width, wide_v);
             tile_scores(s, q, k, &tile, dim);
             tile_scores(dp, dout, v, &tile, width);
-            softmax_tile_bwd(s, dp, &tile, scale, head->lse + tile.row * shape->heads, delta, shape);
-            tile_rows(head->dq + tile.row * q_stride, q_stride, dp, k, &tile, dim, tile.key > tile.first_key);
+            softmax_tile_bwd(s, dp, &tile, scale, head->lse + at * shape->heads, delta, shape);
+            tile_rows(head->dq + at * q_stride, q_stride, dp, k, &tile, dim, tile.key > tile.first_key);
             tile_keys(head->dk, tile.k_stride, dp, q, &tile, dim);
             tile_keys(head->dv, tile.v_stride, s, dout, &tile, width);
         }
@@ -300,7 +306,7 @@ void TT_TYPED(tt_attention_bwd, generic)(const element_grads *group, const struc
     int64_t dim = shape->head_dim, width = tt_attention_value_dim(shape);
     element_grads head = *group;
 
-    for (int64_t j = first_key; j < first_key + keys; j++) {
+    for (int64_t j = 0; j < keys; j++) {
         memset(group->dk + j * shape->kv_heads * dim, 0, (size_t)dim * sizeof *group->dk);
         memset(group->dv + j * shape->kv_heads * width, 0, (size_t)width * sizeof *group->dv);
     }

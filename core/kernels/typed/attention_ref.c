@@ -66,10 +66,10 @@ void TT_TYPED(tt_attention_fwd, ref)(element *o, float *lse, const element *q, c
 
     (void)scratch;
     for (int64_t i = first_row; i < first_row + rows; i++) {
-        int64_t start = tt_attention_start(shape, i);
+        int64_t start = tt_attention_start(shape, i), at = i - shape->begin;
 
-        lse[i * shape->heads] = (float)attend(o + i * o_stride, q + i * q_stride, k + start * dim,
-                                              v + start * tt_attention_value_stride(shape), i + 1 - start, shape);
+        lse[at * shape->heads] = (float)attend(o + at * o_stride, q + at * q_stride, k + start * dim,
+                                               v + start * tt_attention_value_stride(shape), i + 1 - start, shape);
     }
 }
 
@@ -95,7 +95,8 @@ typedef struct tt_attention_grads element_grads;
 static double pair(const element_grads *group, const struct tt_attention_shape *shape, int64_t head, int64_t i,
                    int64_t j, double *ret_ds)
 {
-    int64_t dim = shape->head_dim, width = tt_attention_value_dim(shape), row = i * shape->heads + head;
+    int64_t dim = shape->head_dim, width = tt_attention_value_dim(shape),
+            row = (i - shape->begin) * shape->heads + head;
     const element *q = group->q + row * dim, *k = group->k + j * shape->kv_heads * dim;
     const element *dout = group->dout + row * width, *o = group->o + row * width;
     const element *v = group->v + j * shape->kv_heads * width;
@@ -105,6 +106,12 @@ static double pair(const element_grads *group, const struct tt_attention_shape *
         dot += exact_of(dout[e]) * (exact_of(v[e]) - exact_of(o[e]));
     *ret_ds = p * dot * scale_of(shape);
     return p;
+}
+
+/* The first row that is there and may see the key. */
+static int64_t first_row(const struct tt_attention_shape *shape, int64_t key)
+{
+    return key > shape->begin ? key : shape->begin;
 }
 
 /* A range of keys of one group of heads, as attention_bwd has it. */
@@ -119,7 +126,7 @@ static void grad_row(const struct range *r, int64_t i, int64_t head)
 {
     const element_grads *group = r->group;
     int64_t dim = r->shape->head_dim, k_stride = r->shape->kv_heads * dim;
-    float *dq = group->dq + (i * r->shape->heads + head) * dim;
+    float *dq = group->dq + ((i - r->shape->begin) * r->shape->heads + head) * dim;
     int64_t start = tt_attention_start(r->shape, i), from = start > r->first_key ? start : r->first_key;
     double ds;
 
@@ -142,12 +149,13 @@ static void grad_key(const struct range *r, int64_t j, int64_t first, bool value
     const element_grads *group = r->group;
     int64_t dim = values ? tt_attention_value_dim(r->shape) : r->shape->head_dim, n = columns_from(first, dim);
     const element *from = values ? group->dout : group->q;
-    float *to = (values ? group->dv : group->dk) + j * r->shape->kv_heads * dim + first;
+    float *to = (values ? group->dv : group->dk) + (j - r->first_key) * r->shape->kv_heads * dim + first;
+    int64_t end = tt_attention_end(r->shape);
     double sum[COLUMNS] = {0.0}, ds;
 
     for (int64_t head = 0; head < r->heads; head++) {
-        for (int64_t i = j; i < r->shape->seq_len && tt_attention_start(r->shape, i) <= j; i++) {
-            int64_t at = (i * r->shape->heads + head) * dim + first;
+        for (int64_t i = first_row(r->shape, j); i < end && tt_attention_start(r->shape, i) <= j; i++) {
+            int64_t at = ((i - r->shape->begin) * r->shape->heads + head) * dim + first;
             double p = pair(group, r->shape, head, i, j, &ds);
 
             for (int64_t e = 0; e < n; e++)
@@ -166,7 +174,7 @@ void TT_TYPED(tt_attention_bwd, ref)(const element_grads *group, const struct tt
     struct range range = {group, shape, heads, first_key, keys};
 
     (void)scratch;
-    for (int64_t i = first_key; i < shape->seq_len; i++)
+    for (int64_t i = first_row(shape, first_key); i < tt_attention_end(shape); i++)
         for (int64_t head = 0; head < heads; head++)
             grad_row(&range, i, head);
     for (int64_t j = first_key; j < first_key + keys; j++) {

@@ -13,7 +13,8 @@
  * rounded to bfloat16 for the products; everything else is float32. The other instruction sets widen bfloat16.
  *
  * Order of the sums: heads, strips of rows, panels of keys, blocks of rows. A strip's q and do are packed, because the
- * rows of a matrix with a power of two of columns would share few sets of the cache.
+ * rows of a matrix with a power of two of columns would share few sets of the cache. Strips begin where panels do. If
+ * the rows that are there begin later, the first strip has others before them, whose q and do are 0.
  */
 #include <math.h>
 #include <string.h>
@@ -46,6 +47,7 @@ struct work {
     int64_t q_stride, k_stride, o_stride, v_stride, lse_stride, seq_len;
     const struct tt_attention_shape *shape;
     int64_t row, rows; /* the strip */
+    int64_t missing;   /* rows of the strip before those that are there */
     float scale;
     product_type *q_rows, *dout;          /* (STRIP, depth) */
     product_type *q_across, *dout_across; /* q and dout, or pairs of rows of them (STRIP / 2, across) */
@@ -147,14 +149,16 @@ static float *lay_out(struct work *work, float *scratch)
 static void load_rows(const struct work *work, product_type *along, product_type *across, const element *from,
                       int64_t stride, const struct width *of)
 {
-    int64_t width = of->depth * PRODUCT_STEP;
+    int64_t width = of->depth * PRODUCT_STEP, missing = work->missing;
 
-    for (int64_t r = 0; r < work->rows; r++) {
+    memset(along, 0, (size_t)(missing * width) * sizeof *along);
+    for (int64_t r = missing; r < work->rows; r++) {
         along[(r + 1) * width - 1] = 0; /* of an odd head */
-        memcpy(along + r * width, from + r * stride, (size_t)of->dim * sizeof *from);
+        memcpy(along + r * width, from + (r - missing) * stride, (size_t)of->dim * sizeof *from);
     }
     for (int64_t r = 0; r < work->rows; r += 2) {
-        const element *low = from + r * stride, *high = r + 1 < work->rows ? low + stride : NULL;
+        const element *low = r < missing ? NULL : from + (r - missing) * stride;
+        const element *high = r + 1 < missing || r + 1 >= work->rows ? NULL : from + (r + 1 - missing) * stride;
 
         for (int64_t e = 0; e < of->dim; e += VP_LANES)
             vp_store(across + r * of->across + e * PRODUCT_STEP, interleave(low, high, e, of->dim - e));
@@ -213,9 +217,12 @@ static void pack_block(struct work *work, int64_t n, int nv)
 static void load_rows(const struct work *work, product_type *along, product_type *across, const element *from,
                       int64_t stride, const struct width *of)
 {
+    int64_t missing = work->missing;
+
     (void)across;
-    for (int64_t r = 0; r < work->rows; r++)
-        copy_floats(along + r * of->dim, from + r * stride, of->dim);
+    memset(along, 0, (size_t)(missing * of->dim) * sizeof *along);
+    for (int64_t r = missing; r < work->rows; r++)
+        copy_floats(along + r * of->dim, from + (r - missing) * stride, of->dim);
 }
 
 /* Keys beyond the sequence are 0; the mask hides them. */
@@ -255,12 +262,14 @@ VF_INLINE void pack_block(struct work *work, int64_t n, int nv)
 static void load_strip(struct work *work)
 {
     const element_grads *head = work->head;
-    int64_t first = work->row * work->o_stride, dim = work->v.dim;
+    int64_t first = work->row + work->missing - work->shape->begin, dim = work->v.dim;
 
-    load_rows(work, work->q_rows, work->q_across, head->q + work->row * work->q_stride, work->q_stride, &work->q);
-    load_rows(work, work->dout, work->dout_across, head->dout + first, work->o_stride, &work->v);
-    for (int64_t r = 0; r < work->rows; r++) {
-        int64_t at = first + r * work->o_stride, e = 0;
+    load_rows(work, work->q_rows, work->q_across, head->q + first * work->q_stride, work->q_stride, &work->q);
+    load_rows(work, work->dout, work->dout_across, head->dout + first * work->o_stride, work->o_stride, &work->v);
+    for (int64_t r = 0; r < work->missing; r++)
+        work->delta[r] = work->lse[r] = 0.0F;
+    for (int64_t r = work->missing; r < work->rows; r++) {
+        int64_t row = first + r - work->missing, at = row * work->o_stride, e = 0;
         vf sum = vf_zero();
 
         for (; e + VF_LANES <= dim; e += VF_LANES)
@@ -271,7 +280,7 @@ static void load_strip(struct work *work)
             sum = vf_fma(element_load_n(head->dout + at + e, n), element_load_n(head->o + at + e, n), sum);
         }
         work->delta[r] = vf_sum(sum);
-        work->lse[r] = head->lse[(work->row + r) * work->lse_stride] * LOG2_E;
+        work->lse[r] = head->lse[row * work->lse_stride] * LOG2_E;
     }
     memset(work->dq, 0, (size_t)(work->rows * work->q.wide) * sizeof(float));
 }
@@ -353,12 +362,23 @@ static void strip_panel(struct work *work, int64_t panel, int64_t key)
     }
 }
 
+/* The start of a panel, at most the first row. */
+static int64_t first_strip(const struct work *work, int64_t first_key)
+{
+    int64_t begin = work->shape->begin;
+
+    return begin > first_key ? begin - (begin - first_key) % PANEL : first_key;
+}
+
 static void head_bwd(struct work *work, int64_t first_key, int64_t keys)
 {
-    for (work->row = first_key; work->row < work->seq_len; work->row += STRIP) {
-        int64_t left = work->seq_len - work->row;
+    int64_t begin = work->shape->begin, end = tt_attention_end(work->shape);
+
+    for (work->row = first_strip(work, first_key); work->row < end; work->row += STRIP) {
+        int64_t left = end - work->row;
 
         work->rows = left < STRIP ? left : STRIP;
+        work->missing = begin > work->row ? begin - work->row : 0;
         load_strip(work);
         for (int64_t j = 0; j < keys && first_key + j < work->row + work->rows; j += PANEL) {
             if (is_hidden(work, first_key + j, 0))
@@ -366,8 +386,8 @@ static void head_bwd(struct work *work, int64_t first_key, int64_t keys)
             load_panel(work, first_key + j, keys - j < PANEL ? keys - j : PANEL);
             strip_panel(work, j / PANEL, first_key + j);
         }
-        for (int64_t r = 0; r < work->rows; r++) {
-            float *to = work->head->dq + (work->row + r) * work->q_stride;
+        for (int64_t r = work->missing; r < work->rows; r++) {
+            float *to = work->head->dq + (work->row + r - begin) * work->q_stride;
             const float *dq = work->dq + r * work->q.wide;
 
             for (int64_t e = 0; e < work->q.dim; e += VF_LANES)
@@ -423,6 +443,6 @@ void TT_TYPED(tt_attention_bwd)(const element_grads *group, const struct tt_atte
         head.o += v_dim;
         head.lse += 1;
     }
-    store_keys(group->dk + first_key * work.k_stride, work.k_stride, work.dkt, dim, keys, work.scale);
-    store_keys(group->dv + first_key * work.v_stride, work.v_stride, work.dvt, v_dim, keys, 1.0F);
+    store_keys(group->dk, work.k_stride, work.dkt, dim, keys, work.scale);
+    store_keys(group->dv, work.v_stride, work.dvt, v_dim, keys, 1.0F);
 }

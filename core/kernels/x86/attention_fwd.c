@@ -94,8 +94,10 @@ void TT_TYPED(tt_attention_fwd)(element *o, float *lse, const element *q, const 
     wide_k = panel.shrink + PANEL; /* also of rows of q and o */
     wide_v = wide_k + KEYS * (dim > width ? dim : width);
     for (panel.row = first_row; panel.row < end; panel.row += PANEL) {
+        int64_t at = panel.row - shape->begin;
+
         panel.rows = end - panel.row < PANEL ? end - panel.row : PANEL;
-        load_queries(&panel, floats_of(wide_k, q + panel.row * q_stride, q_stride, panel.rows, dim),
+        load_queries(&panel, floats_of(wide_k, q + at * q_stride, q_stride, panel.rows, dim),
                      stride_of_floats(q_stride, dim), score_scale(shape));
         panel_begin(&panel);
         for (int64_t key = panel.first_key; key < panel.row; key += KEYS) {
@@ -106,7 +108,7 @@ void TT_TYPED(tt_attention_fwd)(element *o, float *lse, const element *q, const 
         }
         block_diagonal(&panel, floats_of(wide_k, k + panel.row * dim, dim, panel.rows, dim),
                        floats_of(wide_v, v + panel.row * v_stride, v_stride, panel.rows, width));
-        panel_end(&panel, lse + panel.row * shape->heads, shape->heads);
-        store_rows(&panel, o + panel.row * o_stride, o_stride, wide_k);
+        panel_end(&panel, lse + at * shape->heads, shape->heads);
+        store_rows(&panel, o + at * o_stride, o_stride, wide_k);
     }
 }

@@ -91,8 +91,10 @@ void TT_ISA(tt_attention_fwd_bf16)(tt_bf16 *o, float *lse, const tt_bf16 *q, con
 
     lay_out(&work, scratch);
     for (panel->row = first_row; panel->row < end; panel->row += PANEL) {
+        int64_t at = panel->row - shape->begin;
+
         panel->rows = end - panel->row < PANEL ? end - panel->row : PANEL;
-        load_queries(panel, q + panel->row * q_stride, q_stride);
+        load_queries(panel, q + at * q_stride, q_stride);
         panel_begin(panel);
         for (int64_t key = panel->first_key; key < panel->row; key += KEYS) {
             int64_t keys = panel->row - key < KEYS ? panel->row - key : KEYS;
@@ -102,7 +104,7 @@ void TT_ISA(tt_attention_fwd_bf16)(tt_bf16 *o, float *lse, const tt_bf16 *q, con
         }
         block_diagonal(panel, load_keys(&work, k + panel->row * dim, panel->rows),
                        load_values(&work, v + panel->row * v_stride, panel->rows));
-        panel_end(panel, lse + panel->row * shape->heads, shape->heads);
-        store_rows(&work, o + panel->row * o_stride, o_stride);
+        panel_end(panel, lse + at * shape->heads, shape->heads);
+        store_rows(&work, o + at * o_stride, o_stride);
     }
 }

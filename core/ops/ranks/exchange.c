@@ -3,7 +3,7 @@
  * What ranks that share a layer exchange inside of it. No rank computes here: a program begins a collective and awaits
  * it. n is the number of peers.
  *
- * GATHER_ROWS: the rows of all peers, in their order.
+ * GATHER_ROWS: the rows of all peers, in their order; also of ids.
  *   in   x (N, W)                                        out  y (n N, W)
  * SUM_ROWS: this rank's rows of the sum over the peers, rounded once to the type of the graph. It is GATHER_ROWS'
  *   gradient, and the other way round.
@@ -100,7 +100,7 @@ const struct tt_op_row tt_op_gather_rows = {
     .exchange = TT_EXCHANGE_GATHER,
     .in = {TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
-    .computes = ANY_TYPE,
+    .computes = ANY_TYPE | TT_COMPUTES(TT_I32),
     .infer = infer_gather,
     .backward = backward_gather,
     .cost = cost,

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_GRAPH_PIECES_H
+#define TT_GRAPH_PIECES_H
+
+#include "core/graph/graph.h"
+
+/**
+ * Sequences in pieces (struct tt_pieces). Rows of tokens have the order [place][sequence][position in the piece]: place
+ * i is the i-th piece in the order of the grains. The grains of a rank are consecutive, so its rows are too.
+ */
+
+/** Pieces of a sequence: 1 if it is whole. */
+static inline int64_t tt_pieces_count(const struct tt_pieces *pieces)
+{
+    if (pieces->grains <= 1)
+        return 1;
+    return pieces->mirrored ? 2 * (int64_t)pieces->grains : pieces->grains;
+}
+
+/** Pieces of a grain. */
+static inline int64_t tt_pieces_of_grain(const struct tt_pieces *pieces)
+{
+    return pieces->grains > 1 && pieces->mirrored ? 2 : 1;
+}
+
+/** Pieces of the queries' grains. */
+static inline int64_t tt_pieces_own(const struct tt_pieces *pieces)
+{
+    return pieces->grains > 1 ? pieces->own * tt_pieces_of_grain(pieces) : 1;
+}
+
+/** The place of the first of them. */
+static inline int64_t tt_pieces_first(const struct tt_pieces *pieces)
+{
+    return pieces->grains > 1 ? pieces->first * tt_pieces_of_grain(pieces) : 0;
+}
+
+/** The piece of the sequence that is at a place: a grain is a piece, or a piece and its mirror image. */
+static inline int64_t tt_piece_at(const struct tt_pieces *pieces, int64_t place)
+{
+    if (tt_pieces_of_grain(pieces) == 1)
+        return place;
+    return place % 2 ? 2 * (int64_t)pieces->grains - 1 - place / 2 : place / 2;
+}
+
+/** The place of a piece. */
+static inline int64_t tt_piece_place(const struct tt_pieces *pieces, int64_t piece)
+{
+    if (tt_pieces_of_grain(pieces) == 1)
+        return piece;
+    return piece < pieces->grains ? 2 * piece : 2 * (2 * (int64_t)pieces->grains - 1 - piece) + 1;
+}
+
+#endif
