@@ -18,16 +18,20 @@ struct way {
     const char *kind, *what;
 };
 
-/* What is divided into equal grains. */
+/* Something that is divided into equal parts. */
+struct size {
+    const char *name;
+    int64_t size;
+    int64_t other;      /* each part is divided into so many, or 1 */
+    const char *others; /* and what they are */
+    bool among_ranks;   /* it is divided among ranks, and not into grains */
+    const char *remedy; /* another key that may help, or NULL */
+};
+
 struct sizes {
-    struct {
-        const char *name;
-        int64_t size;
-        bool by_both; /* the other way divides it too */
-    } of[SIZES];
+    struct size of[SIZES];
     int n;
-    int64_t other;      /* the grains of the other way, */
-    const char *others; /* and what it divides */
+    int64_t other;      /* the grains of the other way */
     int64_t vocabulary; /* the last grain of it may be smaller, and not empty; 0: it is not divided */
 };
 
@@ -36,11 +40,9 @@ static int64_t grains_of(const struct way *way)
     return way->exact > way->degree ? way->exact : way->degree;
 }
 
-static void add(struct sizes *sizes, const char *name, int64_t size, bool by_both)
+static void add(struct sizes *sizes, struct size size)
 {
-    sizes->of[sizes->n].name = name;
-    sizes->of[sizes->n].by_both = by_both;
-    sizes->of[sizes->n++].size = size;
+    sizes->of[sizes->n++] = size;
 }
 
 static int64_t batch_of(const struct tt_config *cfg)
@@ -49,29 +51,58 @@ static int64_t batch_of(const struct tt_config *cfg)
                                                          : cfg->training.local_batch_size;
 }
 
+/* Whether the ranks of a sequence must exchange heads. */
+static bool exchanges_heads(const struct tt_config *cfg)
+{
+    return cfg->parallelism.context_parallel_method == TT_CONTEXT_ULYSSES;
+}
+
+/* other: the grains of a sequence. */
 static struct sizes sizes_of_layer(const struct tt_config *cfg, const struct tt_model *model, int64_t other)
 {
+    static const char *const others = "parts of a sequence";
     const struct tt_model_dims *d = &model->dims;
-    struct sizes sizes = {.other = other, .others = "sequence", .vocabulary = d->vocab_size};
+    struct sizes sizes = {.other = other, .vocabulary = d->vocab_size};
+    int64_t heads = other > 1 && exchanges_heads(cfg) ? cfg->parallelism.context_parallel_degree : 1;
 
-    add(&sizes, "model.n_heads", d->n_heads, false);
-    add(&sizes, "model.n_kv_heads", d->n_kv_heads, true);
-    add(&sizes, "model.ffn_dim", d->ffn_dim, false);
-    add(&sizes, "the tokens of a microbatch,", batch_of(cfg) * cfg->training.seq_len, true);
+    add(&sizes, (struct size){.name = "model.n_heads", .size = d->n_heads, .other = 1});
+    add(&sizes, (struct size){.name = "model.n_kv_heads", .size = d->n_kv_heads, .other = heads, .others = others});
+    add(&sizes, (struct size){.name = "model.ffn_dim", .size = d->ffn_dim, .other = 1});
+    add(&sizes, (struct size){.name = "the tokens of a microbatch,",
+                              .size = batch_of(cfg) * cfg->training.seq_len,
+                              .other = other,
+                              .others = others});
     if (cfg->validation.enable)
-        add(&sizes, "the tokens of a batch of validation,", cfg->validation.local_batch_size * cfg->validation.seq_len,
-            true);
+        add(&sizes, (struct size){.name = "the tokens of a batch of validation,",
+                                  .size = cfg->validation.local_batch_size * cfg->validation.seq_len,
+                                  .other = other,
+                                  .others = others});
     return sizes;
 }
 
+/* other: the grains of a layer. */
 static struct sizes sizes_of_sequence(const struct tt_config *cfg, const struct tt_model *model, int64_t other)
 {
-    struct sizes sizes = {.other = other, .others = "layer"};
+    struct sizes sizes = {.other = other};
+    struct size length = {.name = "training.seq_len", .size = cfg->training.seq_len, .other = 1};
 
-    add(&sizes, "model.n_kv_heads", model->dims.n_kv_heads, true);
-    add(&sizes, "training.seq_len", cfg->training.seq_len, false);
+    if (cfg->parallelism.context_parallel_load_balancer) {
+        length.other = 2;
+        length.others = "pieces of each part";
+        length.remedy = "context_parallel_load_balancer=null";
+    }
+    if (exchanges_heads(cfg))
+        add(&sizes, (struct size){.name = "model.n_kv_heads",
+                                  .size = model->dims.n_kv_heads,
+                                  .other = other,
+                                  .others = "parts of a layer",
+                                  .among_ranks = true,
+                                  .remedy = "context_parallel_method=gather"});
+    add(&sizes, length);
+    length.name = "validation.seq_len";
+    length.size = cfg->validation.seq_len;
     if (cfg->validation.enable)
-        add(&sizes, "validation.seq_len", cfg->validation.seq_len, false);
+        add(&sizes, length);
     return sizes;
 }
 
@@ -80,27 +111,32 @@ static bool has_rows(int64_t vocabulary, int64_t grains)
     return !vocabulary || tt_div_up(vocabulary, grains) * (grains - 1) < vocabulary;
 }
 
-static bool divides(const struct sizes *sizes, int i, int64_t grains)
+static bool divides(const struct size *size, int64_t grains, int64_t degree)
 {
-    return sizes->of[i].size % (sizes->of[i].by_both ? grains * sizes->other : grains) == 0;
+    return size->size % ((size->among_ranks ? degree : grains) * size->other) == 0;
 }
 
-static bool divide(const struct sizes *sizes, int64_t grains)
+static bool divide(const struct sizes *sizes, int64_t grains, int64_t degree)
 {
     for (int i = 0; i < sizes->n; i++)
-        if (!divides(sizes, i, grains))
+        if (!divides(&sizes->of[i], grains, degree))
             return false;
     return has_rows(sizes->vocabulary, grains) && grains * sizes->other <= TT_MOST_GRAINS;
 }
 
-static void add_faults(const struct sizes *sizes, int64_t grains, struct tt_text *out)
+static void add_faults(const struct sizes *sizes, int64_t grains, int64_t degree, struct tt_text *out,
+                       struct tt_text *remedies)
 {
     for (int i = 0; i < sizes->n; i++) {
-        if (divides(sizes, i, grains))
+        const struct size *size = &sizes->of[i];
+
+        if (divides(size, grains, degree))
             continue;
-        tt_text_add(out, "%s%s %" PRId64, out->size ? ", " : "", sizes->of[i].name, sizes->of[i].size);
-        if (sizes->of[i].by_both && sizes->other > 1)
-            tt_text_add(out, " and %" PRId64 " parts of a %s", sizes->other, sizes->others);
+        tt_text_add(out, "%s%s %" PRId64, out->size ? ", " : "", size->name, size->size);
+        if (size->other > 1)
+            tt_text_add(out, " and %" PRId64 " %s", size->other, size->others);
+        if (size->remedy && !remedies->size)
+            tt_text_add(remedies, "; or set %s", size->remedy);
     }
     if (!has_rows(sizes->vocabulary, grains))
         tt_text_add(out, "%smodel.vocab_size %" PRId64, out->size ? ", " : "", sizes->vocabulary);
@@ -114,16 +150,26 @@ static void add_degrees(const struct sizes *sizes, const struct way *way, bool o
     for (int64_t degree = 1; degree <= TT_MOST_GRAINS; degree++) {
         bool fits = of_exact ? (degree & (degree - 1)) == 0 : degree >= way->exact || way->exact % degree == 0;
 
-        if (fits && divide(sizes, of_exact || degree > way->exact ? degree : way->exact))
+        if (fits &&
+            divide(sizes, of_exact || degree > way->exact ? degree : way->exact, of_exact ? way->degree : degree))
             tt_text_add(out, "%s%" PRId64, out->size ? ", " : "", degree);
     }
 }
 
+/* Whether the exact degree is to blame: it is the larger one, and not the ranks have something that does not divide. */
+static bool blames_exact(const struct sizes *sizes, const struct way *way)
+{
+    for (int i = 0; i < sizes->n; i++)
+        if (sizes->of[i].among_ranks && !divides(&sizes->of[i], 1, way->degree))
+            return false;
+    return way->exact >= way->degree;
+}
+
 static int check(const struct tt_model *model, const struct sizes *sizes, const struct way *way)
 {
-    bool of_exact = way->exact >= way->degree;
+    bool of_exact = blames_exact(sizes, way);
     int64_t grains = grains_of(way);
-    struct tt_text faults = {0}, degrees = {0};
+    struct tt_text faults = {0}, degrees = {0}, remedies = {0};
     int rc;
 
     if (grains > 1 && model->dims.moe.experts > 0)
@@ -131,17 +177,19 @@ static int check(const struct tt_model *model, const struct sizes *sizes, const 
                            "%" PRId64 ", but %s parallelism does not divide layers of experts\nhelp: use "
                            "data_parallel_shard_degree or pipeline_parallel_degree",
                            grains, way->kind);
-    if (divide(sizes, grains))
+    if (divide(sizes, grains, way->degree))
         return 0;
-    add_faults(sizes, grains, &faults);
+    add_faults(sizes, grains, way->degree, &faults, &remedies);
     add_degrees(sizes, way, of_exact, &degrees);
     if (!degrees.size)
         tt_text_add(&degrees, "nothing with that many parts of the other kind");
     rc = tt_fail_key(TT_EUSAGE, of_exact ? way->exact_key : way->key,
-                     "%" PRId64 " parts of a %s are not possible with %s\nhelp: what works: %s", grains, way->what,
-                     faults.text, degrees.text);
+                     "%" PRId64 " parts of a %s are not possible with %s\nhelp: what works: %s%s",
+                     of_exact ? grains : way->degree, way->what, faults.text, degrees.text,
+                     remedies.size ? remedies.text : "");
     tt_text_release(&faults);
     tt_text_release(&degrees);
+    tt_text_release(&remedies);
     return rc;
 }
 
@@ -171,6 +219,17 @@ static int check_experts(const struct tt_config *cfg, const struct tt_model *mod
     return rc;
 }
 
+bool tt_job_gathers(const struct tt_config *cfg, const struct tt_model *model)
+{
+    int64_t parts = cfg->parallelism.tensor_parallel_degree > cfg->parallelism.exact_tensor_parallel_degree
+                        ? cfg->parallelism.tensor_parallel_degree
+                        : cfg->parallelism.exact_tensor_parallel_degree;
+
+    if (cfg->parallelism.context_parallel_method != TT_CONTEXT_AUTO)
+        return cfg->parallelism.context_parallel_method == TT_CONTEXT_GATHER;
+    return model->dims.n_kv_heads % (cfg->parallelism.context_parallel_degree * parts) != 0;
+}
+
 int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *model)
 {
     struct way tp = {TT_KEY_TP_DEGREE,
@@ -192,7 +251,7 @@ int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *m
     TT_TRY(check(model, &layer, &tp));
     if (grains_of(&cp) > 1) {
         TT_TRY(check(model, &sequence, &cp));
-        layer.other = grains_of(&cp);
+        layer = sizes_of_layer(cfg, model, grains_of(&cp));
         TT_TRY(check(model, &layer, &tp));
     }
 out:

@@ -447,6 +447,7 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
     if (cfg->validation.enable)
         TT_TRY(tt_model_check_seq_len(job.model, cfg->validation.seq_len));
     TT_TRY(tt_job_check_divisions(cfg, job.model));
+    job.mesh.cp_gathers = tt_job_gathers(cfg, job.model);
     TT_TRY(tt_job_resolve_model(cfg, job.model));
     if (job.mesh.size[TT_MESH_PP] > 1)
         TT_TRY(add_pipeline(cfg, &job));

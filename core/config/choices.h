@@ -40,7 +40,8 @@
 #define TT_ORDER_CHOICES(X, ALIAS) \
     X(TT_ORDER_TREE, "tree") X(TT_ORDER_FAST, "fast")
 #define TT_CONTEXT_CHOICES(X, ALIAS) \
-    X(TT_CONTEXT_AUTO, "auto") X(TT_CONTEXT_ULYSSES, "ulysses")
+    X(TT_CONTEXT_AUTO, "auto") X(TT_CONTEXT_ULYSSES, "ulysses") X(TT_CONTEXT_GATHER, "gather")
+#define TT_BALANCE_CHOICES(X, ALIAS) X(TT_BALANCE_HEADTAIL, "headtail")
 #define TT_AC_CHOICES(X, ALIAS) \
     X(TT_AC_NONE, "none") X(TT_AC_FULL, "full") X(TT_AC_SELECTIVE, "selective") X(TT_AC_AUTO, "auto")
 #define TT_ASYNC_CHOICES(X, ALIAS) \
@@ -80,8 +81,8 @@
 #define TT_CHOICE_SETS(S) \
     S(dataset, TT_DATASET_CHOICES) S(dtype, TT_DTYPE_CHOICES) S(export, TT_EXPORT_CHOICES) S(sync, TT_SYNC_CHOICES) \
     S(init, TT_INIT_CHOICES) S(optim, TT_OPTIM_CHOICES) S(decay, TT_DECAY_CHOICES) S(engine, TT_ENGINE_CHOICES) \
-    S(order, TT_ORDER_CHOICES) S(context, TT_CONTEXT_CHOICES) S(ac, TT_AC_CHOICES) S(async, TT_ASYNC_CHOICES) \
-    S(save, TT_SAVE_CHOICES) \
+    S(order, TT_ORDER_CHOICES) S(context, TT_CONTEXT_CHOICES) S(balance, TT_BALANCE_CHOICES) S(ac, TT_AC_CHOICES) \
+    S(async, TT_ASYNC_CHOICES) S(save, TT_SAVE_CHOICES) \
     S(load, TT_LOAD_CHOICES) S(filter, TT_FILTER_CHOICES) S(exclude, TT_EXCLUDE_CHOICES) \
     S(reshard, TT_RESHARD_CHOICES) S(wrap, TT_WRAP_CHOICES) \
     S(rule, TT_RULE_CHOICES) S(regex, TT_REGEX_CHOICES) S(factor, TT_FACTOR_CHOICES) S(chat, TT_CHAT_CHOICES) \

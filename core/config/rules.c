@@ -306,19 +306,6 @@ static void context_is_exact(const struct tt_config *cfg, struct tt_text *why)
                cfg->parallelism.exact_context_parallel_degree, why);
 }
 
-static bool shares_sequences(const struct tt_config *cfg)
-{
-    return cfg->parallelism.context_parallel_degree > 1 || cfg->parallelism.exact_context_parallel_degree > 1;
-}
-
-static void context_without_documents(const struct tt_config *cfg, struct tt_text *why)
-{
-    if (shares_sequences(cfg) && cfg->training.document_mask)
-        tt_text_add(why, "context parallelism does not divide sequences of several documents that must not attend to "
-                         "each other\nhelp: use data_parallel_shard_degree, tensor_parallel_degree or "
-                         "pipeline_parallel_degree, or set training.document_mask=false");
-}
-
 static void weights_compute(const struct tt_config *cfg, struct tt_text *why)
 {
     if (cfg->training.dtype == TT_DTYPE_BFLOAT16 && cfg->training.mixed_precision_param != TT_DTYPE_BFLOAT16)
@@ -362,8 +349,6 @@ static const struct {
     {head_groups, {"model.n_heads", "model.n_kv_heads"}},
     {tensor_is_exact, {"parallelism.exact_tensor_parallel_degree", "parallelism.tensor_parallel_degree"}},
     {context_is_exact, {"parallelism.exact_context_parallel_degree", "parallelism.context_parallel_degree"}},
-    {context_without_documents,
-     {"parallelism.context_parallel_degree", "parallelism.exact_context_parallel_degree", "training.document_mask"}},
 };
 
 static const struct {

@@ -109,10 +109,10 @@ enum {
 struct tt_matmul; /* matmul.h */
 
 /*
- * A row sees the keys of its own document up to itself. positions: of each row in its document, so that the document of
- * row i begins at key i less its position; each is 0 or one more than that of the row before. NULL: the sequence is one
- * document. begin and end: the rows of queries that are there, a part of the sequence; of keys all are there. q, o, lse,
- * do, dq and positions point to row begin. end 0: the rows end with the sequence.
+ * A row sees the keys of its own document up to itself. positions: of each row in its document, so that the document
+ * of row i begins at key i less its position; each is 0 or one more than that of the row before. NULL: the sequence is
+ * one document. begin and end: the rows of queries that are there, a part of the sequence; of keys all are there. q, o,
+ * lse, do, dq and positions point to row begin. end 0: the rows end with the sequence.
  */
 struct tt_attention_shape {
     int64_t seq_len;

@@ -8,8 +8,8 @@
 
 /**
  * The samples of a program's microbatches, to be written by a caller. If sequences are in pieces
- * (core/graph/pieces.h), they are whole here, the same on all ranks of TT_GROUP_CP, and before a run each rank takes its
- * pieces of every sequence. Else they are the inputs of the program themselves.
+ * (core/graph/pieces.h), they are whole here, the same on all ranks of TT_GROUP_CP, and before a run each rank takes
+ * its pieces of every sequence. Else they are the inputs of the program themselves.
  */
 struct tt_samples {
     const struct tt_executor *executor;

@@ -145,6 +145,8 @@ int tt_mesh_configure(const struct tt_config *cfg, int n_ranks, struct tt_mesh *
     TT_TRY(tt_mesh_init(degrees, n_ranks, ret_mesh));
     ret_mesh->tp_grains = tp_grains > ret_mesh->tp_grains ? tp_grains : ret_mesh->tp_grains;
     ret_mesh->cp_grains = cp_grains > ret_mesh->cp_grains ? cp_grains : ret_mesh->cp_grains;
+    ret_mesh->cp_mirrored = cfg->parallelism.context_parallel_load_balancer != NULL;
+    ret_mesh->cp_gathers = cfg->parallelism.context_parallel_method == TT_CONTEXT_GATHER;
 out:
     return rc;
 }
@@ -162,7 +164,8 @@ void tt_mesh_layer_text(const struct tt_mesh *mesh, struct tt_text *out)
 {
     for (int dim = TT_MESH_CP; dim <= TT_MESH_TP; dim++)
         if (mesh->size[dim] > 1)
-            tt_text_add(out, " x %s %d", dims[dim].name, mesh->size[dim]);
+            tt_text_add(out, " x %s %d%s", dims[dim].name, mesh->size[dim],
+                        dim == TT_MESH_CP && mesh->cp_gathers ? " (gather)" : "");
     if (mesh->size[TT_MESH_EP] > 1)
         tt_text_add(out, " (%s %d)", dims[TT_MESH_EP].name, mesh->size[TT_MESH_EP]);
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Context parallelism by configuration: degrees up to the exact one give the bits of one rank.
+# Context parallelism by configuration: degrees up to the exact one, and both methods, give the bits of one rank.
 . "$(dirname "$0")/lib.sh"
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI does not free what it allocates
 
@@ -32,7 +32,27 @@ case_degrees_give_the_bits_of_one_rank() {
 4 2
 4 2 --parallelism.data_parallel_replicate_degree=2 --activation_checkpoint.mode=full
 4 2 --parallelism.pipeline_parallel_degree=2 --training.local_batch_size=4
+2 2 --parallelism.context_parallel_method=gather
+4 4 --parallelism.context_parallel_method=gather --parallelism.fsdp_engine=planned
 EOF_ROWS
+}
+
+# Keys and values are gathered without being asked for, if their heads cannot be exchanged; documents are masked.
+case_heads_need_not_divide() {
+    make_corpus
+    awk '{ printf "{\"text\": \"%s\"}\n", $0 }' corpus.txt >documents.jsonl
+    more="$off $exact --model.n_kv_heads=1 --training.document_mask --training.dataset=jsonl
+        --training.dataset_path=documents.jsonl"
+    run train $common $more --job.dump_folder=one
+    expect_ok
+    for degree in 2 4; do
+        run_ranks $degree train $common $more $cp=$degree --job.dump_folder=many
+        expect_ok
+        expect_err "^  sharding dp_replicate . x dp_shard . x cp $degree [(]gather[)]"
+        run compare one many --assert-equal
+        expect_ok
+        rm -rf many
+    done
 }
 
 case_runs_continue_on_other_degrees() {
@@ -70,15 +90,21 @@ case_a_degree_that_changes_bits_is_named() {
 bfloat16 expect_err
 float32 refuse_err
 EOF_ROWS
+    run train $options --training.steps=3 --parallelism.context_parallel_load_balancer=null
+    expect_ok
+    expect_err "not those of the run as it was: parallelism.context_parallel_load_balancer$"
 }
 
 case_what_does_not_divide_is_refused() {
     make_corpus
     run train $common $off $cp=3
-    expect_error 2 "3 parts of a sequence are not possible with model.n_kv_heads 4, training.seq_len 64" \
-        "what works: 1, 2, 4"
-    run train $common $off $cp=2 --training.document_mask
-    expect_error 2 "context parallelism does not divide sequences of several documents"
+    expect_error 2 "3 parts of a sequence are not possible with training.seq_len 64 and 2 pieces of each part" \
+        "what works: 1, 2, 4, 8, 16, 32; or set context_parallel_load_balancer=null"
+    run train $common $off $cp=8 --parallelism.context_parallel_method=ulysses
+    expect_error 2 "8 parts of a sequence are not possible with model.n_kv_heads 4" \
+        "what works: 1, 2, 4; or set context_parallel_method=gather"
+    run train $common $off $cp=2 --parallelism.context_parallel_load_balancer=ptrr
+    expect_error 2 "headtail"
 }
 
 case_keys_of_torchtitan_are_accepted() {

@@ -3,10 +3,10 @@
  * sequencecheck
  *
  * Divides the sequences of models among 1, 2 and 4 ranks, in 4 grains, alone and with layers that are divided among 1
- * and 2 ranks. In attention ranks exchange heads, or gather keys and values. The ranks run in one process, node by node,
- * and exchanges are done here. The losses of all tokens, and the gradients of all parameters, added over the ranks of a
- * sequence as a tree, must have the same bits for every number of ranks and both ways, and be those of the undivided
- * graph up to rounding.
+ * and 2 ranks. In attention ranks exchange heads, or gather keys and values. The ranks run in one process, node by
+ * node, and exchanges are done here. The losses of all tokens, and the gradients of all parameters, added over the
+ * ranks of a sequence as a tree, must have the same bits for every number of ranks and both ways, and be those of the
+ * undivided graph up to rounding.
  */
 #include <math.h>
 #include <stdio.h>

@@ -102,25 +102,66 @@ static void the_exact_degree_is_a_power_of_two(void **state)
     must_refuse(FLAGS(TP(96)), "tensor_parallel_degree 96 is more than 64");
 }
 
+#define ULYSSES "--parallelism.context_parallel_method=ulysses"
+
 static void a_sequence_must_be_divisible(void **state)
 {
-    must_refuse(FLAGS(CP(3)), "flag --parallelism.context_parallel_degree: 3 parts of a sequence are not possible with "
-                              "model.n_kv_heads 4\nhelp: what works: 1, 2, 4");
-    must_refuse(FLAGS(EXACT_CP(8)), "flag --parallelism.exact_context_parallel_degree: 8 parts of a sequence are not "
-                                    "possible with model.n_kv_heads 4, training.seq_len 12\nhelp: what works: 1, 2, 4");
-    must_refuse(FLAGS(CP(4), "--training.seq_len=10"), "with training.seq_len 10\nhelp: what works: 1, 2");
-    must_refuse(FLAGS(CP(4), "--validation.enable", "--validation.seq_len=6"),
-                "with validation.seq_len 6\nhelp: what works: 1, 2");
+    must_refuse(FLAGS(CP(8)), "flag --parallelism.context_parallel_degree: 8 parts of a sequence are not possible with "
+                              "training.seq_len 12 and 2 pieces of each part\nhelp: what works: 1, 2, 3, 6; or set "
+                              "context_parallel_load_balancer=null");
+    must_refuse(FLAGS(EXACT_CP(4)), "flag --parallelism.exact_context_parallel_degree: 4 parts of a sequence are not "
+                                    "possible with training.seq_len 12 and 2 pieces of each part\nhelp: what works: 1, "
+                                    "2; or set context_parallel_load_balancer=null");
+    must_refuse(FLAGS(CP(4), "--training.seq_len=10", "--parallelism.context_parallel_load_balancer=null"),
+                "with training.seq_len 10\nhelp: what works: 1, 2, 5, 10");
+    must_refuse(FLAGS(CP(4), "--training.seq_len=16", "--validation.enable", "--validation.seq_len=12"),
+                "with validation.seq_len 12 and 2 pieces of each part\nhelp: what works: 1, 2; or set");
     must_refuse(
-        FLAGS(CP(4), TP(2)),
-        "4 parts of a sequence are not possible with model.n_kv_heads 4 and 2 parts of a layer\nhelp: what works: "
-        "1, 2");
-    must_refuse(
-        FLAGS(CP(2), TP(2), "--training.seq_len=10", "--training.local_batch_size=1"),
-        "2 parts of a layer are not possible with the tokens of a microbatch, 10 and 2 parts of a sequence\nhelp: "
-        "what works: 1");
-    must_refuse(FLAGS(CP(2), "--training.document_mask"),
-                "context parallelism does not divide sequences of several documents");
+        FLAGS(CP(2), TP(2), "--training.seq_len=12", "--training.local_batch_size=1", "--validation.enable",
+              "--validation.local_batch_size=1", "--validation.seq_len=4", EXACT(4)),
+        "4 parts of a layer are not possible with the tokens of a microbatch, 12 and 2 parts of a sequence, the "
+        "tokens of a batch of validation, 4 and 2 parts of a sequence\nhelp: what works: 1, 2");
+}
+
+static void exchanged_heads_must_be_divisible(void **state)
+{
+    must_refuse(FLAGS(CP(3), ULYSSES),
+                "flag --parallelism.context_parallel_degree: 3 parts of a sequence are not possible "
+                "with model.n_kv_heads 4\nhelp: what works: 1, 2; or set "
+                "context_parallel_method=gather");
+    must_refuse(FLAGS(CP(8), EXACT_CP(8), "--training.seq_len=32", ULYSSES),
+                "flag --parallelism.context_parallel_degree: 8 parts of a sequence are not possible with "
+                "model.n_kv_heads 4\nhelp: what works: 1, 2, 4; or set");
+    must_refuse(FLAGS(CP(4), TP(2), "--training.seq_len=16", ULYSSES),
+                "4 parts of a sequence are not possible with model.n_kv_heads 4 and 2 parts of a layer\nhelp: what "
+                "works: 1, 2; or set");
+}
+
+/* The method of a job on n ranks. */
+static void expect_method(const char *const *flags, int n_ranks, bool gathers, bool mirrored)
+{
+    struct tt_config *cfg = read_flags(flags);
+    struct tt_job job = {0};
+
+    if (!cfg)
+        fail_msg("%s", tt_error_message());
+    assert_int_equal(tt_job_init(cfg, n_ranks, 1, (int64_t)1 << 40, &job), 0);
+    assert_int_equal(job.mesh.cp_gathers, gathers);
+    assert_int_equal(job.mesh.cp_mirrored, mirrored);
+    tt_job_release(&job);
+    tt_config_free(cfg);
+}
+
+static void keys_are_gathered_where_heads_do_not_divide(void **state)
+{
+    expect_method(FLAGS(CP(2)), 2, false, true);
+    expect_method(FLAGS(CP(3)), 3, true, true);
+    expect_method(FLAGS(CP(4), TP(2), "--training.seq_len=16"), 8, true, true);
+    expect_method(FLAGS(CP(2), EXACT_CP(8), "--training.seq_len=16"), 2, false, true);
+    expect_method(FLAGS(CP(2), "--parallelism.context_parallel_method=gather",
+                        "--parallelism.context_parallel_load_balancer=null"),
+                  2, true, false);
+    expect_method(FLAGS(CP(2), "--training.document_mask"), 2, false, true);
 }
 
 static void adapters_and_what_muon_trains_are_divided(void **state)
@@ -137,6 +178,8 @@ int main(void)
         cmocka_unit_test(a_layer_must_be_divisible),
         cmocka_unit_test(the_exact_degree_is_a_power_of_two),
         cmocka_unit_test(a_sequence_must_be_divisible),
+        cmocka_unit_test(exchanged_heads_must_be_divisible),
+        cmocka_unit_test(keys_are_gathered_where_heads_do_not_divide),
         cmocka_unit_test(adapters_and_what_muon_trains_are_divided),
     };
 

@@ -237,6 +237,12 @@ static bool changes_rounding(const struct tt_setup *setup, const char *path)
     return setup->job.engine.reduce_dtype != TT_F32 && strcmp(path, "parallelism.context_parallel_degree") == 0;
 }
 
+/* Which tokens are a grain of a sequence. */
+static bool changes_pieces(const struct tt_setup *setup, const char *path)
+{
+    return setup->job.mesh.cp_grains > 1 && strcmp(path, "parallelism.context_parallel_load_balancer") == 0;
+}
+
 static void add_change(struct tt_text *text, const char *path, const json_t *pair)
 {
     char *was = value_text(json_array_get(pair, 0)), *is = value_text(json_array_get(pair, 1));
@@ -277,7 +283,7 @@ void tt_changed_text(const struct tt_setup *setup, const struct tt_start *start,
             continue;
         if (n++ < SHOWN)
             add_change(&all, path, pair);
-        if (changes_curve(setup->cfg, path) || changes_rounding(setup, path) ||
+        if (changes_curve(setup->cfg, path) || changes_rounding(setup, path) || changes_pieces(setup, path) ||
             changes_grains(start->changed, path, "tensor_parallel_degree",
                            setup->cfg->parallelism.tensor_parallel_degree,
                            setup->cfg->parallelism.exact_tensor_parallel_degree) ||
