@@ -114,10 +114,38 @@ static void print_head(const struct tt_plan_view *v)
         print_pipeline(v);
 }
 
+/* --- runs of rows that are alike --- */
+
+/* Says whether rows a and b of a list are alike. */
+typedef bool (*alike_fn)(const void *list, int a, int b);
+
+/*
+ * Rows that repeat, from `first` on: one row, or two in turn, as layers and their experts are. Returns how many there
+ * are before they repeat; *ret_n is how often they are there.
+ */
+static int period_of(const void *list, alike_fn alike, int first, int end, int *ret_n)
+{
+    for (int period = 1; period <= 2; period++) {
+        int at = first + period;
+
+        while (at < end && alike(list, at - period, at))
+            at++;
+        *ret_n = (at - first) / period;
+        if (*ret_n > 1)
+            return period;
+    }
+    *ret_n = 1;
+    return 1;
+}
+
 /* --- units --- */
 
-static bool alike(const struct tt_model *model, const struct tt_unit *a, const struct tt_unit *b)
+static bool units_alike(const void *list, int i, int j)
 {
+    const struct tt_plan_view *v = list;
+    const struct tt_unit *units = tt_engine_layout(v->engine)->units, *a = &units[i], *b = &units[j];
+    const struct tt_model *model = v->job.model;
+
     return a->shard_elements == b->shard_elements && a->n_params == b->n_params &&
            a->reshard_after_forward == b->reshard_after_forward &&
            tt_summary_unit_elements(model, a) == tt_summary_unit_elements(model, b);
@@ -131,34 +159,42 @@ const char *tt_plan_unit_fate(const struct tt_layout *layout, const struct tt_un
                                                     : "kept";
 }
 
-static void print_units(const struct tt_plan_view *v)
+/* n units, the first and the last of which are given. */
+static void print_unit(const struct tt_plan_view *v, int first, int last, int n)
 {
     const struct tt_layout *l = tt_engine_layout(v->engine);
+    const struct tt_unit *unit = &l->units[first];
+    int64_t shard = unit->shard_elements * (int64_t)tt_dtype_size(v->job.engine.shard_dtype);
+    char count[32], whole[32], part[32];
+    struct tt_text name = {0};
 
-    (void)printf("\n%-44s %16s %12s %12s  %s\n", "units", "parameters", "gathered", "shard", "after forward");
-    for (int u = 0, next; u < l->n_units; u = next) {
-        const struct tt_unit *unit = &l->units[u];
-        int64_t shard = unit->shard_elements * (int64_t)tt_dtype_size(v->job.engine.shard_dtype);
-        char count[32], whole[32], part[32];
-        struct tt_text name = {0};
+    add_run(&name, unit->name, l->units[last].name, n);
+    (void)printf("  %-48s %16s %12s %12s  %s\n", name.text,
+                 tt_text_count(count, sizeof count, tt_summary_unit_elements(v->job.model, unit)),
+                 tt_text_bytes(whole, sizeof whole, (double)shard * tt_unit_shard(l, first).n),
+                 tt_text_bytes(part, sizeof part, (double)shard), tt_plan_unit_fate(l, unit));
+    tt_text_release(&name);
+}
 
-        for (next = u + 1; next < l->n_units && alike(v->job.model, unit, &l->units[next]); next++)
-            ;
-        add_run(&name, unit->name, l->units[next - 1].name, next - u);
-        (void)printf("  %-42s %16s %12s %12s  %s\n", name.text,
-                     tt_text_count(count, sizeof count, tt_summary_unit_elements(v->job.model, unit)),
-                     tt_text_bytes(whole, sizeof whole, (double)shard * tt_unit_shard(l, u).n),
-                     tt_text_bytes(part, sizeof part, (double)shard), tt_plan_unit_fate(l, unit));
-        tt_text_release(&name);
+static void print_units(const struct tt_plan_view *v)
+{
+    int n_units = tt_engine_layout(v->engine)->n_units, n;
+
+    (void)printf("\n%-50s %16s %12s %12s  %s\n", "units", "parameters", "gathered", "shard", "after forward");
+    for (int u = 0, period; u < n_units; u += period * n) {
+        period = period_of(v, units_alike, u, n_units, &n);
+        for (int i = 0; i < period; i++)
+            print_unit(v, u + i, u + i + (n - 1) * period, n);
     }
 }
 
 /* --- collectives --- */
 
-static bool same_cost(const struct tt_summary_collective *a, const struct tt_summary_collective *b)
+static bool same_cost(const void *list, int i, int j)
 {
-    return a->purpose == b->purpose && a->count == b->count && a->n_units == 1 && b->n_units == 1 &&
-           a->shard_bytes == b->shard_bytes;
+    const struct tt_summary_collective *const *rows = list, *a = rows[i], *b = rows[j];
+
+    return a->count == b->count && a->n_units == 1 && b->n_units == 1 && a->shard_bytes == b->shard_bytes;
 }
 
 static void print_run(const struct tt_plan_view *v, const struct tt_summary_collective *first,
@@ -181,7 +217,7 @@ static void print_run(const struct tt_plan_view *v, const struct tt_summary_coll
         tt_units_text(p, last->units, last->n_units, &to);
         add_run(&name, from.text, to.text, n);
     }
-    (void)printf("  %-16s %-41s %6d %12s %12s %9.3f ms\n", tt_purpose_row(first->purpose)->name, name.text,
+    (void)printf("  %-16s %-47s %6d %12s %12s %9.3f ms\n", tt_purpose_row(first->purpose)->name, name.text,
                  first->count * n, tt_text_bytes(shard, sizeof shard, (double)first->shard_bytes),
                  tt_text_bytes(sent, sizeof sent, (double)first->payload_bytes),
                  1e3 * tt_cost_transfer_sec(&v->machine, v->summary.program, first->first));
@@ -193,27 +229,18 @@ static void print_run(const struct tt_plan_view *v, const struct tt_summary_coll
 static void print_purpose(const struct tt_plan_view *v, enum tt_purpose purpose)
 {
     const struct tt_summary *s = &v->summary;
-    const struct tt_summary_collective *first = NULL, *last = NULL;
-    int n = 0;
+    const struct tt_summary_collective **rows = tt_calloc((size_t)s->n_collectives + 1, sizeof *rows);
+    int n_rows = 0, n;
 
-    for (int i = 0; i < s->n_collectives; i++) {
-        const struct tt_summary_collective *c = &s->collectives[i];
-
-        if (c->purpose != purpose)
-            continue;
-        if (first && !same_cost(first, c)) {
-            print_run(v, first, last, n);
-            first = NULL;
-        }
-        if (!first) {
-            first = c;
-            n = 0;
-        }
-        last = c;
-        n++;
+    for (int i = 0; i < s->n_collectives; i++)
+        if (s->collectives[i].purpose == purpose)
+            rows[n_rows++] = &s->collectives[i];
+    for (int at = 0, period; at < n_rows; at += period * n) {
+        period = period_of(rows, same_cost, at, n_rows, &n);
+        for (int i = 0; i < period; i++)
+            print_run(v, rows[at + i], rows[at + i + (n - 1) * period], n);
     }
-    if (first)
-        print_run(v, first, last, n);
+    tt_free(rows);
 }
 
 /* What experts' rows add to the payload: it depends on the data. */
@@ -271,7 +298,7 @@ static void print_collectives(const struct tt_plan_view *v)
         (void)printf("\ncollectives: none, nothing is exchanged\n");
         return;
     }
-    (void)printf("\n%-60s %6s %12s %12s %12s\n", "collectives of a step", "times", "shard", "sent each", "predicted");
+    (void)printf("\n%-66s %6s %12s %12s %12s\n", "collectives of a step", "times", "shard", "sent each", "predicted");
     for (int p = 0; p < TT_PURPOSES; p++)
         print_purpose(v, (enum tt_purpose)p);
     print_payload(v);
