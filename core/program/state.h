@@ -21,9 +21,9 @@ enum tt_state_array {
 enum {
     TT_SUM_LOSS,
     TT_SUM_Z_LOSS,
+    TT_SUM_SQUARES,
     TT_SUM_ROUTER, /* and those of the other auxiliary losses of routers, in the order of router_losses.h */
-    TT_SUM_SQUARES = TT_SUM_ROUTER + TT_ROUTER_LOSSES,
-    TT_SUMS
+    TT_SUMS = TT_SUM_ROUTER + TT_ROUTER_LOSSES
 };
 
 /** Words of 64 bits of all sums. */
@@ -35,6 +35,12 @@ static inline int tt_sums_words(const struct tt_layout *layout)
 static inline size_t tt_sums_bytes(const struct tt_layout *layout)
 {
     return (size_t)tt_sums_words(layout) * sizeof(int64_t);
+}
+
+/** Those that ranks add: without experts there is nothing after the squares. */
+static inline int tt_sums_shared_words(const struct tt_layout *layout)
+{
+    return layout->experts ? tt_sums_words(layout) : TT_SUM_ROUTER * TT_EXACT_WORDS;
 }
 
 /** The first of the loads. */

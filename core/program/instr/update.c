@@ -141,8 +141,8 @@ static int take_sums(struct tt_executor *ex, struct tt_step *step)
     step->local_loss_sum = tt_exact_value(&sums[TT_SUM_LOSS]);
     step->loads = layout->experts ? tt_sums_loads(sums) : NULL;
     if (!layout->adds_losses) {
-        memset(sums, 0, TT_SUM_SQUARES * sizeof *sums); /* all but that of the norm */
-        memset(sums + TT_SUMS, 0, tt_sums_bytes(layout) - TT_SUMS * sizeof *sums);
+        sums[TT_SUM_LOSS] = sums[TT_SUM_Z_LOSS] = (struct tt_exact){{0}, 0};
+        memset(sums + TT_SUM_ROUTER, 0, tt_sums_bytes(layout) - TT_SUM_ROUTER * sizeof *sums);
     }
 out:
     return rc;
@@ -157,7 +157,7 @@ static int run_clip(struct tt_executor *ex, int i, struct tt_step *step)
     (void)i;
     TT_TRY(take_sums(ex, step));
     if (ex->exchange.sum)
-        TT_TRY(ex->exchange.sum(ex->exchange.ctx, (int64_t *)(void *)sums, tt_sums_words(ex->program->layout)));
+        TT_TRY(ex->exchange.sum(ex->exchange.ctx, (int64_t *)(void *)sums, tt_sums_shared_words(ex->program->layout)));
     step->loss_sum = sums[TT_SUM_LOSS];
     step->loss = tt_exact_value(&sums[TT_SUM_LOSS]) * (double)step->scalars.inv_valid_tokens;
     step->z_loss = tt_exact_value(&sums[TT_SUM_Z_LOSS]) * (double)step->scalars.inv_valid_tokens;
