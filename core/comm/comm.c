@@ -79,7 +79,7 @@ int tt_comm_progress(struct tt_comm *comm)
     if (comm->failure)
         return tt_fail(TT_ECOMM, "%s", comm->failure);
     comm->progress++;
-    return tt_comm_advance_all(comm);
+    return tt_comm_give_way(comm, tt_comm_advance_all(comm));
 }
 
 int tt_comm_host_leader(const struct tt_comm *comm, int rank)

@@ -128,6 +128,13 @@ typedef int (*tt_comm_poll_fn)(void *arg, bool *ret_done, int *ret_peer);
 int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg) TT_MUST_CHECK;
 
 /**
+ * Passes on the result of an operation on comm. After the first TT_ECOMM it keeps the message, leaves the lower ranks
+ * time to report the failure, and answers the others meanwhile. That advances the transfers under way, which write into
+ * the memory of the callers, so it must happen before they return and release it.
+ */
+int tt_comm_give_way(struct tt_comm *comm, int code);
+
+/**
  * Calls work(arg), which may take long and does not communicate, such as reading and writing files. It runs in another
  * thread, while this thread tells the other ranks that it is alive, so that they wait as long as it takes. work must
  * not use comm. Returns what work returned, with its message. A single rank does the work in this thread.

@@ -18,7 +18,7 @@ static int send_control(struct tt_comm *comm, const void *bytes, size_t size, in
     int rc = 0;
 
     memcpy(&segment.data, &bytes, sizeof bytes); /* segments are not const; sending only reads */
-    TT_TRY(comm->ops->send_begin(comm, &segment, 1, peer, TT_TAG_CONTROL, &request));
+    TT_TRY(tt_comm_give_way(comm, comm->ops->send_begin(comm, &segment, 1, peer, TT_TAG_CONTROL, &request)));
     comm->control_bytes += (int64_t)size;
     rc = tt_comm_wait(comm, &request, peer);
 out:
@@ -31,7 +31,7 @@ static int receive_control(struct tt_comm *comm, void *bytes, size_t size, int p
     struct tt_request request = {{0}};
     int rc = 0;
 
-    TT_TRY(comm->ops->recv_begin(comm, &segment, 1, peer, TT_TAG_CONTROL, &request));
+    TT_TRY(tt_comm_give_way(comm, comm->ops->recv_begin(comm, &segment, 1, peer, TT_TAG_CONTROL, &request)));
     rc = tt_comm_wait(comm, &request, peer);
 out:
     return rc;

@@ -160,29 +160,25 @@ void tt_comm_keep_failure(struct tt_comm *comm)
     comm->turn_sec = now + before * each_sec;
 }
 
-/*
- * Leaves the lower ranks time to report the failure, and answers the others meanwhile. That advances the transfers
- * under way, which write into the memory of the callers, so it must happen before they return and release it.
- */
-static void give_way(struct tt_comm *comm)
+int tt_comm_give_way(struct tt_comm *comm, int code)
 {
+    if (code != TT_ECOMM)
+        return code;
+    if (comm->failure)
+        return tt_fail(TT_ECOMM, "%s", comm->failure);
+    tt_comm_keep_failure(comm);
     while (comm->ops->advance && comm->clock_sec < comm->turn_sec && tt_comm_advance(comm) == 0) {
         tt_comm_beat(comm, tt_comm_clock(comm));
         (void)sched_yield();
     }
+    return tt_fail(TT_ECOMM, "%s", comm->failure);
 }
 
 int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg)
 {
-    int rc;
-
-    if (!comm->failure) {
-        if ((rc = wait_until(comm, poll, arg)) != TT_ECOMM)
-            return rc;
-        tt_comm_keep_failure(comm);
-        give_way(comm);
-    }
-    return tt_fail(TT_ECOMM, "%s", comm->failure);
+    if (comm->failure)
+        return tt_fail(TT_ECOMM, "%s", comm->failure);
+    return tt_comm_give_way(comm, wait_until(comm, poll, arg));
 }
 
 struct request_poll {

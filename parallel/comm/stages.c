@@ -240,9 +240,9 @@ int tt_collective_begin(struct tt_collective *c)
     tt_comm_link(c->comm, &c->activity);
     if ((rc = post_stage(c)) < 0) {
         tt_comm_unlink(&c->activity);
-        return rc;
+        return tt_comm_give_way(c->comm, rc);
     }
-    return advance(c, &pending);
+    return tt_comm_give_way(c->comm, advance(c, &pending));
 }
 
 int tt_collective_test(struct tt_collective *c, bool *ret_done)

@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "core/base/mem.h"
 #include "core/os/file.h"
 #include "core/os/team.h"
 #include "parallel/comm/collectives.h"
@@ -381,6 +382,29 @@ static void a_failure_to_reach_others_is_waited_for_once(void **state)
         fail_msg("%s", tt_error_message());
 }
 
+static int advances;
+
+static int break_down(struct tt_comm *comm)
+{
+    (void)comm;
+    return tt_fail(TT_ECOMM, "expected: failure %d of the transport", ++advances);
+}
+
+/* Outside of a wait too: the first message stays, and no transfer advances any more. */
+static void a_transport_that_fails_is_not_used_again(void **state)
+{
+    const struct tt_comm_ops ops = {.advance = break_down};
+    struct tt_comm comm = {.ops = &ops, .size = 2};
+
+    advances = 0;
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(tt_comm_progress(&comm), TT_ECOMM);
+        assert_string_equal(tt_error_message(), "expected: failure 1 of the transport");
+    }
+    assert_int_equal(advances, 1);
+    tt_free(comm.failure);
+}
+
 static int abort_while_others_wait(struct tt_comm *comm, void *arg)
 {
     (void)arg;
@@ -588,6 +612,7 @@ int main(void)
         cmocka_unit_test(a_wait_lasts_while_the_job_makes_progress),
         cmocka_unit_test(a_long_wait_is_reported_by_one_rank),
         cmocka_unit_test(a_failure_to_reach_others_is_waited_for_once),
+        cmocka_unit_test(a_transport_that_fails_is_not_used_again),
         cmocka_unit_test(abort_ends_all_ranks_with_its_code),
         cmocka_unit_test(abort_is_seen_by_waiting_ranks),
         cmocka_unit_test(a_rank_that_left_is_an_error_at_once),
