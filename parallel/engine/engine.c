@@ -4,19 +4,17 @@
  */
 #include "parallel/engine/engine.h"
 
-#include <float.h>
-#include <stdio.h>
-
 #include "core/base/mem.h"
 #include "core/kernels/blas.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/engine/agree.h"
+#include "parallel/engine/ahead.h"
+#include "parallel/engine/explain.h"
 #include "parallel/engine/graphs.h"
 #include "parallel/engine/rank_order.h"
 #include "parallel/engine/samples.h"
 #include "parallel/engine/transfer.h"
 #include "parallel/fsdp/fsdp.h"
-#include "parallel/planner/planner.h"
 
 /* A program with what it needs to run. */
 struct track {
@@ -98,40 +96,15 @@ static const struct track *main_track(const struct tt_engine *e)
     return e->train.program ? &e->train : &e->validate;
 }
 
-/* Replaces the eager program by the planned one of the same step. */
-static int plan_ahead(struct tt_engine *e, const struct tt_lowering *lowering, const struct tt_usage *usage,
-                      struct tt_program **program)
+/* What all else leaves of the memory limit for the step region. */
+static int64_t step_limit(const struct tt_engine *e, const struct tt_program *program)
 {
-    const struct tt_engine_options *o = &e->options;
-    bool *reshard = tt_calloc((size_t)e->layout->n_units, sizeof *reshard);
-    struct tt_planned planned = {0};
-    struct tt_planner planner = {.lowering = lowering,
-                                 .usage = usage,
-                                 .eager = *program,
-                                 .machine = &o->machine,
-                                 .prefetch = o->prefetch,
-                                 .bucket_bytes = o->bucket_bytes,
-                                 .step_limit = INT64_MAX,
-                                 .reshard = reshard,
-                                 .choose_reshard = o->choose_reshard_by_limit};
-    int rc = 0;
+    const struct tt_program *validate = e->validate.program;
 
-    if (o->memory_limit)
-        planner.step_limit = o->memory_limit - state_bytes(e) - samples_bytes(o) -
-                             tt_arena_bytes((*program)->const_bytes) -
-                             (e->validate.program ? tt_arena_bytes(e->validate.program->const_bytes) : 0);
-    for (int u = 0; u < e->layout->n_units; u++)
-        reshard[u] = e->layout->units[u].reshard_after_forward;
-    TT_TRY(tt_planner_run(&planner, &planned));
-    for (int u = 0; u < e->layout->n_units; u++)
-        e->layout->units[u].reshard_after_forward = planned.reshard[u];
-    tt_program_free(*program);
-    *program = planned.program;
-    planned.program = NULL;
-out:
-    tt_planned_release(&planned);
-    tt_free(reshard);
-    return rc;
+    if (!e->options.memory_limit)
+        return INT64_MAX;
+    return e->options.memory_limit - state_bytes(e) - samples_bytes(&e->options) -
+           tt_arena_bytes(program->const_bytes) - (validate ? tt_arena_bytes(validate->const_bytes) : 0);
 }
 
 /* --- programs --- */
@@ -180,7 +153,8 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
     tt_fsdp_schedule(&fsdp, &schedule);
     TT_TRY(tt_program_new(&lowering, &schedule, &track->program));
     if (mode == TT_GRAPH_TRAIN && e->options.scheduler == TT_SCHEDULER_PLANNED)
-        TT_TRY(plan_ahead(e, &lowering, &usage, &track->program));
+        TT_TRY(
+            tt_plan_ahead(&e->options, e->layout, &lowering, &usage, step_limit(e, track->program), &track->program));
 out:
     tt_schedule_release(&schedule);
     tt_usage_release(&usage);
@@ -479,35 +453,9 @@ int tt_engine_validate(struct tt_engine *e, struct tt_step *step)
     return tt_executor_run(e->validate.executor, step);
 }
 
-/* All ranks take the message of the one that found the first value; of several, the lowest. */
-static int agree_on_culprit(struct tt_engine *e, const char *first, const struct tt_bad_value *found)
-{
-    double own = found->name[0] ? -(double)found->order : -DBL_MAX, earliest = own;
-    int rc = 0;
-
-    TT_TRY(tt_comm_max_f64(e->comm, &earliest, 1));
-    if (found->name[0] && own == earliest)
-        rc = tt_fail(TT_ENONFINITE, "%s; the first value that is not finite is %s", first, found->name);
-    rc = tt_comm_agree(e->comm, rc);
-out:
-    return rc;
-}
-
 int tt_engine_explain(struct tt_engine *e, struct tt_step *step)
 {
-    struct tt_bad_value found;
-    char first[512];
-    int rc = 0;
-
-    (void)snprintf(first, sizeof first, "%s", tt_error_message());
-    /* parameters of all ranks first: a rank that gathers a bad one would name a result of it */
-    tt_executor_bad_parameter(e->train.executor, &found);
-    TT_TRY(agree_on_culprit(e, first, &found));
-    TT_TRY(tt_executor_explain(e->train.executor, step, &found));
-    TT_TRY(agree_on_culprit(e, first, &found));
-    rc = tt_fail(TT_ENONFINITE, "%s; every single value is finite, their sum is not", first);
-out:
-    return rc;
+    return tt_explain(e->comm, e->train.executor, step);
 }
 
 int tt_engine_synchronize(const struct tt_engine *e)
