@@ -114,14 +114,15 @@ struct split {
     int prefetch, threads;
 };
 
-/* How layers are divided; see struct train_job. */
+/* How layers and sequences are divided; see struct train_job. */
 struct pipe {
     int ranks, stages_per_rank;
     enum tt_pipeline_schedule schedule;
-    int tensor;
+    int tensor, context;
+    bool gathers;
 };
 
-static const struct pipe no_pipe = {1, 1, TT_PP_1F1B, 1};
+static const struct pipe no_pipe = {1, 1, TT_PP_1F1B, 1, 1, false};
 
 static void expect_the_curve_of(const char *model, const char *name, void (*use)(struct reference *),
                                 const struct split *splits, int n, const struct pipe *pipe)
@@ -145,6 +146,9 @@ static void expect_the_curve_of(const char *model, const char *name, void (*use)
         job.stages_per_rank = pipe->stages_per_rank;
         job.schedule_of_pipe = pipe->schedule;
         job.tensor = pipe->tensor;
+        job.context = pipe->context;
+        job.gathers = pipe->gathers;
+        job.contiguous = job.seq_len % (2 * pipe->context) != 0;
         job.load = reference_load;
         job.load_arg = &r;
         assert_int_equal(reference_check(train_job_run(&job, &found)), 0);
@@ -328,10 +332,10 @@ static void lora(void **state)
 static void pipelines(void **state)
 {
     static const struct pipe pipes[] = {
-        {2, 1, TT_PP_1F1B, 1},
-        {2, 1, TT_PP_GPIPE, 1},
-        {2, 2, TT_PP_INTERLEAVED_1F1B, 1},
-        {2, 2, TT_PP_ZBV_ZERO_BUBBLE, 1},
+        {2, 1, TT_PP_1F1B, 1, 1, false},
+        {2, 1, TT_PP_GPIPE, 1, 1, false},
+        {2, 2, TT_PP_INTERLEAVED_1F1B, 1, 1, false},
+        {2, 2, TT_PP_ZBV_ZERO_BUBBLE, 1, 1, false},
     };
     static const struct split splits[] = {{2, 1, 1, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}, {4, 2, 1, ALWAYS, 0, 1}};
 
@@ -347,7 +351,7 @@ static void pipelines(void **state)
 /* Ranks share layers, also those of a pipeline. */
 static void tensor(void **state)
 {
-    static const struct pipe shared = {1, 1, TT_PP_1F1B, 2}, piped = {2, 1, TT_PP_1F1B, 2};
+    static const struct pipe shared = {1, 1, TT_PP_1F1B, 2, 1, false}, piped = {2, 1, TT_PP_1F1B, 2, 1, false};
     static const struct split splits[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}, {8, 2, 1, ALWAYS, 0, 1}};
     static const struct split piped_splits[] = {{4, 1, 1, DEFAULT, 1, 1}, {8, 2, 1, NEVER, 1, 1}};
     static const char *const cases[][2] = {
@@ -357,6 +361,27 @@ static void tensor(void **state)
         FOLLOW_THROUGH(&shared, cases[i][0], cases[i][1], splits);
         FOLLOW_THROUGH(&piped, cases[i][0], cases[i][1], piped_splits);
     }
+}
+
+/* Ranks share sequences: they exchange heads, or gather keys and values; also those of a pipeline or of a layer. */
+static void context(void **state)
+{
+    static const struct pipe ways[] = {{1, 1, TT_PP_1F1B, 1, 2, false}, {1, 1, TT_PP_1F1B, 1, 2, true}};
+    static const struct pipe piped = {2, 1, TT_PP_1F1B, 1, 2, true}, shared = {1, 1, TT_PP_1F1B, 2, 2, true};
+    static const struct split splits[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}};
+    static const struct split of_four[] = {{4, 1, 1, DEFAULT, 1, 1}};
+    static const char *const cases[][2] = {
+        {"llama3", "llama3"}, {"llama3", "llama3_tied_scaled"}, {"qwen3", "qwen3"}, {"gpt2", "gpt2"}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int k = 0; k < 2; k++)
+            FOLLOW_THROUGH(&ways[k], cases[i][0], cases[i][1], splits);
+        FOLLOW_THROUGH(&piped, cases[i][0], cases[i][1], of_four);
+        FOLLOW_THROUGH(&shared, cases[i][0], cases[i][1], of_four);
+    }
+    for (int k = 0; k < 2; k++)
+        expect_the_curve_of("qwen3", "qwen3", reference_use_documents, splits, 2, &ways[k]);
+    FOLLOW_THROUGH(&ways[1], "llama3", "llama3_three", splits);
 }
 
 /* Muon for the matrices of the blocks, against PyTorch's. */
@@ -380,7 +405,8 @@ int main(void)
         cmocka_unit_test(z_loss),       cmocka_unit_test(lora),
         cmocka_unit_test(muon),         cmocka_unit_test(averages),
         cmocka_unit_test(pipelines),    cmocka_unit_test(tensor),
-        cmocka_unit_test(qwen3_moe),    cmocka_unit_test(mixtral_moe),
+        cmocka_unit_test(context),      cmocka_unit_test(qwen3_moe),
+        cmocka_unit_test(mixtral_moe),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

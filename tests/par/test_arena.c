@@ -214,6 +214,7 @@ static void every_dimension_uses_what_was_predicted(void **state)
         job.pipe = meshes[m].pipe;
         job.replicate = meshes[m].replicate;
         job.context = meshes[m].context;
+        job.gathers = m % 2;
         job.tensor = meshes[m].tensor;
         job.ranks = job.pipe * data * job.context * job.tensor;
         job.scheduler = i % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;

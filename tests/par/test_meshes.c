@@ -104,6 +104,7 @@ static void must_be_exact(int i)
     job.stages_per_rank = schedules[s].stages_per_rank;
     job.replicate = m->replicate;
     job.context = m->context;
+    job.gathers = i / 4 % 2;
     job.tensor = m->tensor;
     job.ranks = m->pipe * m->replicate * m->shard * m->context * m->tensor;
     job.scheduler = planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;

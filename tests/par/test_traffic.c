@@ -44,10 +44,13 @@ static int set_up(void **state)
 
 static const struct mesh {
     int pipe, replicate, shard, context, tensor, grains;
+    bool gathers;
 } meshes[] = {
-    {1, 1, 1, 1, 2, 2}, {1, 1, 1, 1, 4, 4}, {1, 1, 1, 1, 2, 4}, {1, 1, 1, 2, 1, 1}, {1, 1, 1, 4, 1, 1},
-    {2, 1, 1, 1, 1, 1}, {1, 1, 4, 1, 1, 1}, {1, 2, 2, 1, 1, 1}, {1, 1, 2, 1, 2, 2}, {1, 2, 1, 1, 2, 2},
-    {1, 1, 2, 2, 1, 1}, {1, 1, 1, 2, 2, 2}, {2, 1, 1, 1, 2, 2}, {2, 1, 1, 2, 1, 1}, {2, 1, 2, 1, 2, 2},
+    {1, 1, 1, 1, 2, 2, false}, {1, 1, 1, 1, 4, 4, false}, {1, 1, 1, 1, 2, 4, false}, {1, 1, 1, 2, 1, 1, false},
+    {1, 1, 1, 4, 1, 1, false}, {2, 1, 1, 1, 1, 1, false}, {1, 1, 4, 1, 1, 1, false}, {1, 2, 2, 1, 1, 1, false},
+    {1, 1, 2, 1, 2, 2, false}, {1, 2, 1, 1, 2, 2, false}, {1, 1, 2, 2, 1, 1, false}, {1, 1, 1, 2, 2, 2, false},
+    {2, 1, 1, 1, 2, 2, false}, {2, 1, 1, 2, 1, 1, false}, {2, 1, 2, 1, 2, 2, false}, {1, 1, 1, 2, 1, 1, true},
+    {1, 1, 1, 4, 1, 1, true},  {1, 1, 2, 2, 2, 2, true},  {2, 1, 1, 2, 1, 1, true},
 };
 
 /* What a rank computes: a rank of a pipeline has some layers, and perhaps one end of the model. */
@@ -87,9 +90,15 @@ static void formulas(const struct mesh *m, const struct part *part, int A, int r
     bytes[TT_GATHER_VALUES] = A * (part->layers * 4 * X + part->last * (X + softmax));
     bytes[TT_SUM_VALUES] = A * (part->layers * 4 * X + part->last * X);
     bytes[TT_SUM_ALL_VALUES] = A * 2 * (t - 1) * (2 * part->layers + part->last) * D * FLOAT / t;
-    /* CP: parts of sequences for heads, before and after attention; with TP the embeddings go to the ranks of their
-     * rows, and their gradients back */
-    bytes[TT_SWAP_VALUES] = A * part->layers * 2 * (c - 1) * N * (2 * H + 2 * K) * E * FLOAT / t / c;
+    /* CP: parts of sequences for heads, before and after attention; or keys and values of all parts, forward and
+     * again backward, and the sums of their gradients. With TP the embeddings go to the ranks of their rows, and their
+     * gradients back */
+    if (m->gathers) {
+        bytes[TT_GATHER_VALUES] += A * part->layers * 4 * (c - 1) * N * K * E * FLOAT / t;
+        bytes[TT_SUM_VALUES] += A * part->layers * 2 * (c - 1) * N * K * E * FLOAT / t;
+    } else {
+        bytes[TT_SWAP_VALUES] = A * part->layers * 2 * (c - 1) * N * (2 * H + 2 * K) * E * FLOAT / t / c;
+    }
     bytes[TT_SWAP_VALUES] += A * part->first * 2 * X;
     /* PP */
     bytes[TT_SEND_VALUES] = part->last ? 0 : A * N / t * D * FLOAT;
@@ -143,6 +152,7 @@ static void every_collective_sends_what_its_formula_says(void **state)
         job.pipe = m->pipe;
         job.replicate = m->replicate;
         job.context = m->context;
+        job.gathers = m->gathers;
         job.tensor = m->tensor;
         job.grains = m->grains;
         job.ranks = m->pipe * data * m->context * m->tensor;
