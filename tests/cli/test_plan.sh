@@ -410,7 +410,7 @@ case_estimate_plans_the_largest_model_on_many_ranks() {
             --parallelism.tensor_parallel_degree=8 --parallelism.pipeline_parallel_degree="$pipe" \
             --training.local_batch_size="$batch" --training.mixed_precision_param=bfloat16
         expect_ok
-        check_json out "len(o['rows']) == 6 and all(r['ranks'] == $ranks for r in o['rows'])" \
+        check_json out "len(o['rows']) >= 6 and all(r['ranks'] == $ranks for r in o['rows'])" \
             "all(r['microbatches'] == $batch and 0 < r['bubble_share'] < 0.5 for r in o['rows'])" \
             "all(abs(r['by_kind']['params'] * $ranks / (4 * 405853388800) - 1) < 0.15 for r in o['rows'])" \
             "all(r['by_kind']['optimizer'] == 2 * r['by_kind']['params'] for r in o['rows'])" \
