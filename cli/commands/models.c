@@ -71,13 +71,13 @@ static void print_table(struct tt_model *const *models, int n, int64_t seq_len)
 {
     char count[32], flops[32], heads[32];
 
-    (void)printf("%-7s %-14s %15s %6s %7s %9s %9s %6s %7s %5s %18s\n", "name", "flavor", "parameters", "dim", "layers",
+    (void)printf("%-11s %-14s %15s %6s %7s %9s %9s %6s %7s %5s %18s\n", "name", "flavor", "parameters", "dim", "layers",
                  "heads/kv", "head_dim", "ffn", "vocab", "tied", "flops/token");
     for (int i = 0; i < n; i++) {
         const struct tt_model_dims *d = &models[i]->dims;
 
         (void)snprintf(heads, sizeof heads, "%" PRId64 "/%" PRId64, d->n_heads, d->n_kv_heads);
-        (void)printf("%-7s %-14s %15s %6" PRId64 " %7" PRId64 " %9s %9" PRId64 " %6" PRId64 " %7" PRId64 " %5s %18s\n",
+        (void)printf("%-11s %-14s %15s %6" PRId64 " %7" PRId64 " %9s %9" PRId64 " %6" PRId64 " %7" PRId64 " %5s %18s\n",
                      models[i]->row->name, models[i]->flavor,
                      tt_text_count(count, sizeof count, tt_model_n_elements(models[i])), d->dim, d->n_layers, heads,
                      d->head_dim, d->ffn_dim, d->vocab_size, d->tied ? "yes" : "no",

@@ -147,13 +147,16 @@ struct tt_attr {
     bool from_position; /* row 0 is at tt_scalars.position of a context of seq_len, not at 0 (generation) */
 };
 
-/* RoPE frequencies; scaling as in Llama 3.1 when factor > 0. */
+/* RoPE frequencies; when factor > 0 scaled as in Llama 3.1, or if beta_fast > 0 by YaRN (Peng et al. 2023). */
 struct tt_rope {
     double theta;
     double factor;
     double low_freq_factor;
     double high_freq_factor;
-    double original_max; /* original_max_position_embeddings */
+    double original_max;         /* original_max_position_embeddings */
+    double beta_fast, beta_slow; /* YaRN: turns within original_max of pairs that stay, and of those that are scaled */
+    double mscale;               /* YaRN: the table and the scores are multiplied by functions of these two */
+    double mscale_all_dim;
 };
 
 enum tt_op_id {

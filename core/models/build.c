@@ -15,7 +15,7 @@ void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t ba
                     struct tt_graph *graph)
 {
     int64_t context = graph->cache_len ? graph->cache_len : seq_len;
-    int64_t tokens[2] = {batch, seq_len}, table[3] = {context, model->dims.head_dim / 2, 2};
+    int64_t tokens[2] = {batch, seq_len}, table[3] = {context, tt_model_rope_dim(&model->dims) / 2, 2};
 
     *b = (struct tt_build){.model = model, .graph = graph, .dtype = graph->dtype, .seq_len = context};
     graph->tokens = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "tokens", 2, tokens);
@@ -74,6 +74,11 @@ static int param(struct tt_build *b, const char *layer)
     return param_of(b, layer, "weight");
 }
 
+int tt_build_param(struct tt_build *b, const char *layer)
+{
+    return param(b, layer);
+}
+
 static int node(struct tt_build *b, enum tt_op_id op, const char *name, const int *in, int n_in,
                 const struct tt_attr *attr)
 {
@@ -84,6 +89,17 @@ static int node(struct tt_build *b, enum tt_op_id op, const char *name, const in
     return tt_graph_out(b->graph, id);
 }
 
+void tt_build_node(struct tt_build *b, enum tt_op_id op, const char *name, const int *in, int n_in,
+                   const struct tt_attr *attr, int n, int *ret_out)
+{
+    char *full = tt_format("%s%s", b->prefix, name);
+    int id = tt_graph_node(b->graph, op, full, in, n_in, attr);
+
+    for (int k = 0; k < n; k++)
+        ret_out[k] = b->graph->nodes[id].out[k];
+    tt_free(full);
+}
+
 int tt_build_embedding(struct tt_build *b, const char *name, const char *weight)
 {
     int in[2] = {b->graph->tokens, param(b, weight)};
@@ -91,12 +107,17 @@ int tt_build_embedding(struct tt_build *b, const char *name, const char *weight)
     return node(b, TT_OP_EMBEDDING, name, in, 2, NULL);
 }
 
-int tt_build_rmsnorm(struct tt_build *b, const char *name, int x)
+int tt_build_rmsnorm_of(struct tt_build *b, const char *name, int x, float eps)
 {
-    struct tt_attr attr = {.eps = b->model->dims.norm_eps};
+    struct tt_attr attr = {.eps = eps};
     int in[2] = {x, param(b, name)};
 
     return node(b, TT_OP_RMSNORM, name, in, 2, &attr);
+}
+
+int tt_build_rmsnorm(struct tt_build *b, const char *name, int x)
+{
+    return tt_build_rmsnorm_of(b, name, x, b->model->dims.norm_eps);
 }
 
 int tt_build_layernorm(struct tt_build *b, const char *name, int x)
@@ -167,11 +188,9 @@ int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bo
     return node(b, TT_OP_ROPE, name, in, 3, &attr);
 }
 
-/* A cache, whose rows outlive the run: the keys or values of this block's attention. */
-static int cache(struct tt_build *b, const char *name, const char *what)
+int tt_build_cache(struct tt_build *b, const char *name, const char *what, int64_t heads, int64_t dim)
 {
-    const struct tt_model_dims *d = &b->model->dims;
-    int64_t shape[3] = {d->n_kv_heads, b->graph->cache_len, d->head_dim};
+    int64_t shape[3] = {heads, b->graph->cache_len, dim};
     char *full = tt_format("%s%s.%s", b->prefix, name, what);
     int value = tt_graph_value(b->graph, TT_VALUE_CACHE, b->dtype, full, 3, shape);
 
@@ -188,8 +207,8 @@ int tt_build_attention(struct tt_build *b, const char *name, int q, int k, int v
 
     if (!b->graph->cache_len)
         return node(b, TT_OP_ATTENTION, name, in, 4, &attr);
-    in[3] = cache(b, name, "k_cache");
-    in[4] = cache(b, name, "v_cache");
+    in[3] = tt_build_cache(b, name, "k_cache", d->n_kv_heads, d->head_dim);
+    in[4] = tt_build_cache(b, name, "v_cache", d->n_kv_heads, d->head_dim);
     return node(b, TT_OP_CACHED_ATTENTION, name, in, 5, &attr);
 }
 

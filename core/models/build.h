@@ -48,11 +48,24 @@ int tt_build_affine(struct tt_build *b, const char *name, const char *layer, int
 /** x times the transpose of the weight, plus the product with its low-rank adapter if it has one. */
 int tt_build_linear(struct tt_build *b, const char *name, const char *weight, int x);
 
+/** The same with another epsilon than the model's. */
+int tt_build_rmsnorm_of(struct tt_build *b, const char *name, int x, float eps);
+
 /** x, heads side by side in its last dimension, with every head rotated by its position (pairs as in tt_attr). */
 int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bool rotate_half);
 
 /** Causal attention of the model's heads; in a decode graph over the cache, which it adds. */
 int tt_build_attention(struct tt_build *b, const char *name, int q, int k, int v);
+
+/** A value that is a cache of a decode graph, called "<name>.<what>": `heads` heads of rows of `dim` elements. */
+int tt_build_cache(struct tt_build *b, const char *name, const char *what, int64_t heads, int64_t dim);
+
+/** The value of the parameter "<layer>.weight". */
+int tt_build_param(struct tt_build *b, const char *layer);
+
+/** A node; ret_out takes its first n outputs. The first has the name `name`. */
+void tt_build_node(struct tt_build *b, enum tt_op_id op, const char *name, const int *in, int n_in,
+                   const struct tt_attr *attr, int n, int *ret_out);
 
 /** The weighted sum of what each token's experts, SwiGLU feed-forwards, make of it. Parameters "<layer>.router.gate",
  * and w1, w2, w3 of "<layer>.experts"; the sizes are the model's. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What llama3 and qwen3 share: parameters named as in torchtitan, initialised by its rules (the same for both), and
+ * What Llama-like models share: parameters named as in torchtitan, initialised by its rules (the same for both), and
  * mapped to Hugging Face's names; the graph of a block.
  */
 #include "core/models/decoder.h"
@@ -9,6 +9,7 @@
 
 #include "core/models/build.h"
 #include "core/models/hf_config.h"
+#include "core/models/mla.h"
 #include "core/models/params.h"
 
 int tt_decoder_read_hf(const void *config, const char *where, struct tt_model_dims *ret_dims)
@@ -76,6 +77,17 @@ static void add_attention(struct tt_model *m, const struct tt_decoder *decoder, 
         ->tp = TT_TP_COLUMNS;
 }
 
+static void add_shared(struct tt_model *m, const struct tt_decoder *decoder, int l, struct tt_normal plain,
+                       struct tt_normal deep)
+{
+    const char *const *hf = decoder->hf_shared;
+    int64_t width = m->dims.moe.shared * m->dims.moe.ffn_dim, dim = m->dims.dim;
+
+    tt_params_matrix(m, l, "moe.shared_experts.w1.weight", hf[0], width, dim, plain)->tp = TT_TP_ROWS;
+    tt_params_matrix(m, l, "moe.shared_experts.w2.weight", hf[1], dim, width, deep)->tp = TT_TP_COLUMNS;
+    tt_params_matrix(m, l, "moe.shared_experts.w3.weight", hf[2], width, dim, deep)->tp = TT_TP_ROWS;
+}
+
 /* torchtitan's order and init rules: the router begins as small as what is added to the residual. */
 static void add_experts(struct tt_model *m, const struct tt_decoder *decoder, int l, struct tt_normal plain,
                         struct tt_normal deep)
@@ -89,6 +101,8 @@ static void add_experts(struct tt_model *m, const struct tt_decoder *decoder, in
     (void)tt_params_matrix(m, l, "moe.router.gate.weight", hf[0], d->moe.experts, d->dim, deep);
     if (d->moe.biased)
         (void)tt_params_buffer(m, l, "moe.expert_bias", decoder->hf_bias, d->moe.experts);
+    if (d->moe.shared > 0)
+        add_shared(m, decoder, l, plain, deep);
 }
 
 static bool has_experts(const struct tt_model_dims *d, int64_t layer)
@@ -103,7 +117,10 @@ static void add_block(struct tt_model *m, const struct tt_decoder *decoder, int 
     struct tt_normal deep = {.cut = 2.0, .depth = sqrt(2.0 * (l + 1.0))}; /* the residual's share, by depth */
 
     add_norm(m, l, "attention_norm.weight", "input_layernorm.weight", d->dim);
-    add_attention(m, decoder, l, deep);
+    if (d->mla.kv_rank)
+        tt_mla_params(m, l, deep);
+    else
+        add_attention(m, decoder, l, deep);
     add_norm(m, l, "ffn_norm.weight", "post_attention_layernorm.weight", d->dim);
     if (has_experts(d, l)) {
         add_experts(m, decoder, l, plain, deep);
@@ -162,6 +179,19 @@ static int feed_forward(struct tt_build *b, int x)
     return tt_build_linear(b, "feed_forward.out", "feed_forward.w2", hidden);
 }
 
+/* What experts make of each token: those that it is sent to, and the shared ones. */
+static int experts(struct tt_build *b, int x)
+{
+    int gate, up, hidden, routed = tt_build_experts(b, "moe", x);
+
+    if (b->model->dims.moe.shared == 0)
+        return routed;
+    gate = tt_build_linear(b, "moe.shared_gate", "moe.shared_experts.w1", x);
+    up = tt_build_linear(b, "moe.shared_up", "moe.shared_experts.w3", x);
+    hidden = tt_build_swiglu(b, "moe.shared_hidden", gate, up);
+    return tt_build_add(b, "moe.all", routed, tt_build_linear(b, "moe.shared_out", "moe.shared_experts.w2", hidden));
+}
+
 void tt_decoder_build(const struct tt_model *model, const struct tt_decoder *decoder, int64_t batch, int64_t seq_len,
                       struct tt_graph *graph)
 {
@@ -172,10 +202,11 @@ void tt_decoder_build(const struct tt_model *model, const struct tt_decoder *dec
     x = tt_build_embedding(&b, "embeddings", "tok_embeddings");
     for (int l = 0; l < model->dims.n_layers; l++) {
         tt_build_block(&b, l);
-        x = tt_build_add(&b, "attention_residual", x,
-                         attention(&b, decoder, tt_build_rmsnorm(&b, "attention_norm", x)));
+        h = tt_build_rmsnorm(&b, "attention_norm", x);
+        h = model->dims.mla.kv_rank ? tt_mla_build(&b, h) : attention(&b, decoder, h);
+        x = tt_build_add(&b, "attention_residual", x, h);
         h = tt_build_rmsnorm(&b, "ffn_norm", x);
-        h = has_experts(&model->dims, l) ? tt_build_experts(&b, "moe", h) : feed_forward(&b, h);
+        h = has_experts(&model->dims, l) ? experts(&b, h) : feed_forward(&b, h);
         x = tt_build_add(&b, "out", x, h);
     }
     tt_build_block(&b, TT_NONE);

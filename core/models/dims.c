@@ -42,6 +42,15 @@ void tt_model_dims_override(struct tt_model_dims *dims, const struct tt_model_di
     override_real(&dims->rope.low_freq_factor, with->rope.low_freq_factor);
     override_real(&dims->rope.high_freq_factor, with->rope.high_freq_factor);
     override_real(&dims->rope.original_max, with->rope.original_max);
+    override_real(&dims->rope.beta_fast, with->rope.beta_fast);
+    override_real(&dims->rope.beta_slow, with->rope.beta_slow);
+    override_real(&dims->rope.mscale, with->rope.mscale);
+    override_real(&dims->rope.mscale_all_dim, with->rope.mscale_all_dim);
+    override_int(&dims->mla.kv_rank, with->mla.kv_rank);
+    override_int(&dims->mla.q_rank, with->mla.q_rank);
+    override_int(&dims->mla.rope_dim, with->mla.rope_dim);
+    override_int(&dims->mla.value_dim, with->mla.value_dim);
+    override_int(&dims->moe.shared, with->moe.shared);
     override_int(&dims->moe.experts, with->moe.experts);
     override_int(&dims->moe.top_k, with->moe.top_k);
     override_int(&dims->moe.ffn_dim, with->moe.ffn_dim);
@@ -104,19 +113,41 @@ static void check_positions(struct check *c, int64_t positions, int64_t least)
               (long long)INT32_MAX);
 }
 
+/* YaRN's own numbers, which are not keys. */
+static void check_yarn(struct check *c, const struct tt_rope *rope)
+{
+    const enum tt_key *about = ABOUT(TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR);
+
+    if (rope->low_freq_factor != 0.0 || rope->high_freq_factor != 0.0)
+        fault(c, ABOUT(TT_KEY_ROPE_LOW, TT_KEY_ROPE_HIGH),
+              "%s: low_freq_factor and high_freq_factor are of Llama 3.1's scaling, and the model has YaRN's",
+              tt_key_name(TT_KEY_ROPE_SCALING));
+    if (!(rope->beta_slow > 0.0) || !(rope->beta_fast > rope->beta_slow) || !isfinite(rope->beta_fast))
+        fault(c, about, "YaRN's beta_fast %g and beta_slow %g must be positive, the slow one below the fast one",
+              rope->beta_fast, rope->beta_slow);
+    if (!isfinite(rope->mscale) || !isfinite(rope->mscale_all_dim) || rope->mscale < 0.0 || rope->mscale_all_dim < 0.0)
+        fault(c, about, "YaRN's mscale %g and mscale_all_dim %g must not be negative", rope->mscale,
+              rope->mscale_all_dim);
+    if (!(rope->theta > 1.0))
+        fault(c, ABOUT(TT_KEY_ROPE_THETA), "%s is %g; YaRN needs more than 1", tt_key_name(TT_KEY_ROPE_THETA),
+              rope->theta);
+}
+
 static void check_scaling(struct check *c, const struct tt_rope *rope)
 {
     if (rope->factor == 0.0 || rope->factor == 1.0)
         return;
-    if (!(rope->factor >= 1.0) || !isfinite(rope->factor))
-        fault(c, ABOUT(TT_KEY_ROPE_FACTOR), "%s is %g; it must be at least 1 (1: no scaling)",
-              tt_key_name(TT_KEY_ROPE_FACTOR), rope->factor);
-    if (!(rope->low_freq_factor > 0.0) || !(rope->high_freq_factor > rope->low_freq_factor) ||
-        !isfinite(rope->high_freq_factor))
+    if (rope->beta_fast > 0.0)
+        check_yarn(c, rope);
+    else if (!(rope->low_freq_factor > 0.0) || !(rope->high_freq_factor > rope->low_freq_factor) ||
+             !isfinite(rope->high_freq_factor))
         fault(c, ABOUT(TT_KEY_ROPE_LOW, TT_KEY_ROPE_HIGH, TT_KEY_ROPE_FACTOR),
               "%s: low_freq_factor %g and high_freq_factor %g must be positive, low below high\nhelp: "
               "Llama 3.1 has low_freq_factor 1, high_freq_factor 4",
               tt_key_name(TT_KEY_ROPE_SCALING), rope->low_freq_factor, rope->high_freq_factor);
+    if (!(rope->factor >= 1.0) || !isfinite(rope->factor))
+        fault(c, ABOUT(TT_KEY_ROPE_FACTOR), "%s is %g; it must be at least 1 (1: no scaling)",
+              tt_key_name(TT_KEY_ROPE_FACTOR), rope->factor);
     if (!(rope->original_max >= 1.0) || !isfinite(rope->original_max))
         fault(c, ABOUT(TT_KEY_ROPE_ORIGINAL_MAX, TT_KEY_ROPE_FACTOR),
               "%s is %g; it must be the sequence length of the first training\nhelp: "
@@ -143,7 +174,7 @@ static void check_learned(struct check *c, const struct tt_model_row *row, const
 
 static void check_rotated(struct check *c, struct tt_model_dims *d)
 {
-    if (d->head_dim % 2 != 0)
+    if (!d->mla.kv_rank && d->head_dim % 2 != 0)
         fault(c, ABOUT(TT_KEY_HEAD_DIM, TT_KEY_DIM, TT_KEY_N_HEADS),
               "the head dimension %lld is odd; RoPE rotates pairs\nhelp: change %s, or %s %lld / %s %lld",
               (long long)d->head_dim, tt_key_name(TT_KEY_HEAD_DIM), tt_key_name(TT_KEY_DIM), (long long)d->dim,
@@ -231,6 +262,9 @@ static void check_experts(struct check *c, struct tt_model_dims *d)
         fault(c, about, "the gates of experts are multiplied by %g; it must be positive", moe->route_scale);
     if (moe->ffn_dim < 1 || moe->ffn_dim > MAX_DIM)
         fault(c, about, "experts are %lld wide; their width must lie in 1..%d", (long long)moe->ffn_dim, MAX_DIM);
+    if (moe->shared < 0 || moe->shared * moe->ffn_dim > MAX_DIM)
+        fault(c, about, "%lld shared experts of width %lld; they must have at most %d in all", (long long)moe->shared,
+              (long long)moe->ffn_dim, MAX_DIM);
     if (moe->dense_layers < 0 || moe->dense_layers > d->n_layers)
         fault(c, about, "%lld layers without experts, of %lld layers", (long long)moe->dense_layers,
               (long long)d->n_layers);
@@ -241,6 +275,30 @@ static void check_experts(struct check *c, struct tt_model_dims *d)
             "%s has gate_proj, up_proj or down_proj, and experts have no adapters\nhelp: choose among q_proj, k_proj, "
             "v_proj and o_proj",
             tt_key_name(TT_KEY_LORA_MODULES));
+}
+
+/* Not keys of titan's, but for the heads: they come from a flavor or from the folder of the model. */
+static void check_mla(struct check *c, const struct tt_model_dims *d)
+{
+    const enum tt_key *about = ABOUT(TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR);
+    const struct tt_mla *mla = &d->mla;
+
+    if (!mla->kv_rank)
+        return;
+    if (mla->kv_rank < 1 || mla->kv_rank > MAX_DIM || mla->q_rank < 0 || mla->q_rank > MAX_DIM)
+        fault(c, about, "the latents of attention have %lld (keys and values) and %lld (queries) elements; at most %d",
+              (long long)mla->kv_rank, (long long)mla->q_rank, MAX_DIM);
+    if (mla->rope_dim < 2 || mla->rope_dim % 2 != 0 || mla->rope_dim >= d->head_dim)
+        fault(c, ABOUT(TT_KEY_HEAD_DIM, TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR),
+              "%lld elements of each head are rotated, of %lld (%s); they must be even, and fewer",
+              (long long)mla->rope_dim, (long long)d->head_dim, tt_key_name(TT_KEY_HEAD_DIM));
+    if (mla->value_dim < 1 || mla->value_dim > MAX_DIM || d->n_heads * mla->value_dim > MAX_DIM)
+        fault(c, about, "%lld heads of values of %lld elements; they must have 1..%d in all", (long long)d->n_heads,
+              (long long)mla->value_dim, MAX_DIM);
+    if (d->n_kv_heads != d->n_heads)
+        fault(c, ABOUT(TT_KEY_N_KV_HEADS, TT_KEY_N_HEADS),
+              "%s is %lld; attention with a latent has as many as %s (%lld)", tt_key_name(TT_KEY_N_KV_HEADS),
+              (long long)d->n_kv_heads, tt_key_name(TT_KEY_N_HEADS), (long long)d->n_heads);
 }
 
 int tt_model_dims_check(const struct tt_model_row *row, struct tt_model_dims *d, tt_model_fault_fn fn, void *arg)
@@ -258,6 +316,8 @@ int tt_model_dims_check(const struct tt_model_row *row, struct tt_model_dims *d,
         fault(&c, ABOUT(TT_KEY_NORM_EPS), "%s is %g; it must be positive", tt_key_name(TT_KEY_NORM_EPS),
               (double)d->norm_eps);
     check_experts(&c, d);
+    if (has_dim && has_heads)
+        check_mla(&c, d);
     if (d->lora.rank && !row->adaptable)
         fault(&c, ABOUT(TT_KEY_LORA_RANK, TT_KEY_MODEL),
               "%s has no adapters: its query, key and value are one tensor in Hugging Face's files\nhelp: the models "

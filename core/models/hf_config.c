@@ -31,6 +31,17 @@ int tt_hf_int(const json_t *config, const char *key, int64_t absent, const char 
     return 0;
 }
 
+int tt_hf_count(const json_t *config, const char *key, int64_t absent, const char *where, int64_t *ret_value)
+{
+    const json_t *value = member(config, key);
+
+    if (json_is_integer(value) && json_integer_value(value) == 0) {
+        *ret_value = 0;
+        return 0;
+    }
+    return tt_hf_int(config, key, absent, where, ret_value);
+}
+
 int tt_hf_real(const json_t *config, const char *key, double absent, const char *where, double *ret_value)
 {
     const json_t *value = member(config, key);
@@ -75,6 +86,16 @@ int tt_hf_must_be_off(const json_t *config, const char *key, const char *where)
     return rc;
 }
 
+int tt_hf_must_be_on(const json_t *config, const char *key, const char *where)
+{
+    bool on = true;
+    int rc = tt_hf_bool(config, key, true, where, &on);
+
+    if (rc == 0 && !on)
+        return tt_fail(TT_EDATA, "%s: %s false is not supported", where, key);
+    return rc;
+}
+
 static int check_number(const json_t *config, const char *key, double neutral, const char *where)
 {
     double value = neutral;
@@ -111,6 +132,26 @@ static int check_layer_types(const json_t *config, const char *where)
     return 0;
 }
 
+/* DeepSeek's files have FP8 blocks of 128 x 128 elements, each with a scale (weight_scale_inv). */
+static int check_quantization(const json_t *config, const char *where)
+{
+    const json_t *quantization = member(config, "quantization_config");
+    const char *method = json_string_value(member(quantization, "quant_method"));
+
+    if (!quantization)
+        return 0;
+    if (method && strcmp(method, "fp8") == 0)
+        return tt_fail(
+            TT_EDATA,
+            "%s: quantization_config: weights in FP8 blocks with scales (weight_scale_inv) are not supported\n"
+            "help: convert the files to bfloat16 with the script of their publisher",
+            where);
+    return tt_fail(TT_EDATA,
+                   "%s: quantization_config: quantized weights are not supported\n"
+                   "help: use the model's float32, bfloat16 or float16 files",
+                   where);
+}
+
 int tt_hf_check_common(const json_t *config, const char *where)
 {
     int rc = 0;
@@ -119,20 +160,15 @@ int tt_hf_check_common(const json_t *config, const char *where)
     TT_TRY(check_layer_types(config, where));
     TT_TRY(check_number(config, "attention_dropout", 0.0, where));
     TT_TRY(check_number(config, "partial_rotary_factor", 1.0, where));
-    if (member(config, "quantization_config")) {
-        rc = tt_fail(TT_EDATA,
-                     "%s: quantization_config: quantized weights are not supported\n"
-                     "help: use the model's float32, bfloat16 or float16 files",
-                     where);
-    }
+    TT_TRY(check_quantization(config, where));
 out:
     return rc;
 }
 
-static int need_real(const json_t *object, const char *key, const char *where, double *ret_value)
+static int need_real(const json_t *object, const char *type, const char *key, const char *where, double *ret_value)
 {
     if (!member(object, key))
-        return tt_fail(TT_EDATA, "%s: rope_type llama3 needs the key '%s'", where, key);
+        return tt_fail(TT_EDATA, "%s: rope_type %s needs the key '%s'", where, type, key);
     return tt_hf_real(object, key, 0.0, where, ret_value);
 }
 
@@ -140,10 +176,31 @@ static int read_llama3_scaling(const json_t *rope, const char *where, struct tt_
 {
     int rc = 0;
 
-    TT_TRY(need_real(rope, "factor", where, &ret_rope->factor));
-    TT_TRY(need_real(rope, "low_freq_factor", where, &ret_rope->low_freq_factor));
-    TT_TRY(need_real(rope, "high_freq_factor", where, &ret_rope->high_freq_factor));
-    TT_TRY(need_real(rope, "original_max_position_embeddings", where, &ret_rope->original_max));
+    TT_TRY(need_real(rope, "llama3", "factor", where, &ret_rope->factor));
+    TT_TRY(need_real(rope, "llama3", "low_freq_factor", where, &ret_rope->low_freq_factor));
+    TT_TRY(need_real(rope, "llama3", "high_freq_factor", where, &ret_rope->high_freq_factor));
+    TT_TRY(need_real(rope, "llama3", "original_max_position_embeddings", where, &ret_rope->original_max));
+out:
+    return rc;
+}
+
+/* A factor of cos and sin follows from the other members; one that is given is refused, as limits that are not whole
+ * pairs are. */
+static int read_yarn(const json_t *rope, const char *where, struct tt_rope *ret_rope)
+{
+    int rc = 0;
+
+    TT_TRY(tt_hf_must_be_on(rope, "truncate", where));
+    if (member(rope, "attention_factor"))
+        return tt_fail(TT_EDATA, "%s: attention_factor of rope_type yarn is not supported", where);
+    TT_TRY(need_real(rope, "yarn", "factor", where, &ret_rope->factor));
+    TT_TRY(need_real(rope, "yarn", "original_max_position_embeddings", where, &ret_rope->original_max));
+    TT_TRY(tt_hf_real(rope, "beta_fast", 32.0, where, &ret_rope->beta_fast));
+    TT_TRY(tt_hf_real(rope, "beta_slow", 1.0, where, &ret_rope->beta_slow));
+    TT_TRY(tt_hf_real(rope, "mscale", 0.0, where, &ret_rope->mscale));
+    TT_TRY(tt_hf_real(rope, "mscale_all_dim", 0.0, where, &ret_rope->mscale_all_dim));
+    if (!(ret_rope->beta_fast > 0.0))
+        return tt_fail(TT_EDATA, "%s: beta_fast %g must be positive", where, ret_rope->beta_fast);
 out:
     return rc;
 }
@@ -165,7 +222,9 @@ static int read_scaling(const json_t *rope, const char *where, struct tt_rope *r
         return 0;
     if (strcmp(name, "llama3") == 0)
         return read_llama3_scaling(rope, where, ret_rope);
-    return tt_fail(TT_EDATA, "%s: rope_type '%s' is not supported; default and llama3 are", where, name);
+    if (strcmp(name, "yarn") == 0)
+        return read_yarn(rope, where, ret_rope);
+    return tt_fail(TT_EDATA, "%s: rope_type '%s' is not supported; default, llama3 and yarn are", where, name);
 }
 
 int tt_hf_rope(const json_t *config, double default_theta, const char *where, struct tt_rope *ret_rope)

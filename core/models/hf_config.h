@@ -16,6 +16,10 @@
 int tt_hf_int(const json_t *config, const char *key, int64_t absent, const char *where,
               int64_t *ret_value) TT_MUST_CHECK;
 
+/** The same of an integer that may be 0. */
+int tt_hf_count(const json_t *config, const char *key, int64_t absent, const char *where,
+                int64_t *ret_value) TT_MUST_CHECK;
+
 /** A number or a boolean; absent: `absent`. */
 int tt_hf_real(const json_t *config, const char *key, double absent, const char *where,
                double *ret_value) TT_MUST_CHECK;
@@ -27,12 +31,15 @@ int tt_hf_must_be(const json_t *config, const char *key, const char *wanted, con
 /** A boolean member that must not be true: the model would have something that titan does not build. */
 int tt_hf_must_be_off(const json_t *config, const char *key, const char *where) TT_MUST_CHECK;
 
+/** A boolean member that must not be false. */
+int tt_hf_must_be_on(const json_t *config, const char *key, const char *where) TT_MUST_CHECK;
+
 /** Refuses what changes the computation in every architecture: sliding windows, quantized weights, dropout, ... */
 int tt_hf_check_common(const json_t *config, const char *where) TT_MUST_CHECK;
 
 /**
  * RoPE in both spellings: `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (4; also with its
- * older `type`). Types default and llama3; default_theta when the file gives none.
+ * older `type`). Types default, llama3 and yarn; default_theta when the file gives none.
  */
 int tt_hf_rope(const json_t *config, double default_theta, const char *where, struct tt_rope *ret_rope) TT_MUST_CHECK;
 

@@ -31,10 +31,21 @@ json_t *tt_hf_config_new(const struct tt_model *model, const char *architecture)
                      model->dims.tied == 1, "bos_token_id", "eos_token_id");
 }
 
+static json_t *yarn(const struct tt_rope *rope)
+{
+    return json_pack("{s:s, s:f, s:f, s:f, s:o*, s:o*, s:I}", "rope_type", "yarn", "factor", rope->factor, "beta_fast",
+                     rope->beta_fast, "beta_slow", rope->beta_slow, "mscale",
+                     rope->mscale != 0.0 ? tt_json_number(rope->mscale) : NULL, "mscale_all_dim",
+                     rope->mscale_all_dim != 0.0 ? tt_json_number(rope->mscale_all_dim) : NULL,
+                     "original_max_position_embeddings", (json_int_t)rope->original_max);
+}
+
 static json_t *rope_scaling(const struct tt_rope *rope)
 {
     if (rope->factor == 0.0)
         return json_null();
+    if (rope->beta_fast > 0.0)
+        return yarn(rope);
     return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", rope->factor, "low_freq_factor",
                      rope->low_freq_factor, "high_freq_factor", rope->high_freq_factor,
                      "original_max_position_embeddings", (json_int_t)rope->original_max);

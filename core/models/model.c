@@ -17,10 +17,7 @@
 #include "core/models/rows.h"
 
 const struct tt_model_row *const tt_model_rows[] = {
-    &tt_model_llama3,
-    &tt_model_qwen3,
-    &tt_model_gpt2,
-    &tt_model_mixtral,
+    &tt_model_llama3, &tt_model_qwen3, &tt_model_gpt2, &tt_model_mixtral, &tt_model_deepseek_v3,
 };
 const int tt_model_n_rows = (int)(sizeof tt_model_rows / sizeof tt_model_rows[0]);
 
@@ -343,7 +340,8 @@ static int64_t frozen_elements(const struct tt_model *model)
 static double flops_per_token(const struct tt_model *model, double keys_per_query)
 {
     const struct tt_model_dims *d = &model->dims;
-    double attention = (double)d->n_layers * (double)d->n_heads * 2.0 * (double)d->head_dim * keys_per_query;
+    double elements = (double)(d->head_dim + (d->mla.kv_rank ? d->mla.value_dim : d->head_dim)); /* of keys, values */
+    double attention = (double)d->n_layers * (double)d->n_heads * elements * keys_per_query;
 
     return 6.0 * (double)counted_elements(model) - 2.0 * (double)frozen_elements(model) + 6.0 * attention;
 }
@@ -370,6 +368,11 @@ int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len)
         "%lld",
         (long long)seq_len, positions, model->row->name, model->flavor, tt_key_name(TT_KEY_SEQ_LEN),
         tt_key_name(TT_KEY_VALIDATION_SEQ_LEN), positions);
+}
+
+int64_t tt_model_rope_dim(const struct tt_model_dims *dims)
+{
+    return dims->mla.kv_rank ? dims->mla.rope_dim : dims->head_dim;
 }
 
 /* Appends the backward pass from the loss; ret_param_grad by parameter. */

@@ -27,6 +27,7 @@ struct tt_moe {
     int64_t experts; /* 0: none, all layers are dense */
     int64_t top_k;
     int64_t ffn_dim;            /* width of an expert; 0 in overrides and flavors: as tt_model_dims.ffn_dim */
+    int64_t shared;             /* experts that see all tokens, as one feed-forward that is `shared` times as wide */
     int64_t dense_layers;       /* the first layers, which have a dense feed-forward */
     bool gates_as_scored;       /* a token's gates are not divided by their sum */
     bool biased;                /* each layer has biases of its experts, which only choose (tt_params_buffer) */
@@ -38,6 +39,18 @@ struct tt_moe {
     double route_scale; /* gates are multiplied by it; 0: 1 */
 };
 
+/*
+ * Multi-head latent attention (DeepSeek-AI 2024): keys and values of all heads follow from one latent of a token, and
+ * from one key of rope_dim elements, the only ones that are rotated. A head of queries and keys has head_dim elements,
+ * of which the last rope_dim are rotated.
+ */
+struct tt_mla {
+    int64_t kv_rank; /* of the latent of keys and values; 0: none, attention is Llama's */
+    int64_t q_rank;  /* of a latent of queries; 0: there is none */
+    int64_t rope_dim;
+    int64_t value_dim; /* of a head */
+};
+
 /* Sizes of a model; in overrides 0 (or rope.theta 0, norm_eps 0, tied -1) means "from the flavor". */
 struct tt_model_dims {
     int64_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab_size;
@@ -46,6 +59,7 @@ struct tt_model_dims {
     int64_t
         max_positions; /* config.json's max_position_embeddings, a limit only if positions are learned; 0: unknown */
     int tied;          /* output shares tok_embeddings: 0, 1, or -1 in overrides */
+    struct tt_mla mla;
     struct tt_moe moe;
     struct tt_lora lora;
 };
@@ -121,7 +135,7 @@ struct tt_model_row {
     const struct tt_flavor *flavors;
     int n_flavors;
     const char *hf_model_type; /* config.json's model_type */
-    const char *hf_same_as;    /* another model_type that it reads, and writes for models with experts; may be NULL */
+    const char *hf_same_as;    /* another model_type that it reads, and may write; may be NULL */
     const char *hf_blocks;     /* the text before a block's number in Hugging Face's names */
     bool learned_positions;    /* max_positions rows of them; else RoPE */
     const char *hf_prefix;     /* a prefix of names that some files leave out; may be NULL */
@@ -185,8 +199,11 @@ int64_t tt_model_n_trained(const struct tt_model *model);
 /** The elements that a token uses: of experts, the share top_k / experts. */
 int64_t tt_model_n_active(const struct tt_model *model);
 
-/** torchtitan's model flops per token: 6 (n - n_embedding) + 6 L H (2 E) T, where n are the elements that a token uses;
- * the causal mask is not discounted. A frozen element counts 4, since it has no gradient. */
+/**
+ * torchtitan's model flops per token: 6 (n - n_embedding) + 6 L H (E + Ev) T, where n are the elements that a token
+ * uses, and E and Ev the elements of a head of keys and of values. The causal mask is not discounted. A frozen element
+ * counts 4, since it has no gradient.
+ */
 double tt_model_flops_per_token(const struct tt_model *model, int64_t seq_len);
 
 /** The same without the attention to masked positions. */
@@ -216,6 +233,12 @@ int tt_model_decode_graph(const struct tt_model *model, enum tt_dtype dtype, int
 
 /** Fills a part of a parameter, packed, from its init rule. An element has the same bits in every part. */
 void tt_param_fill(const struct tt_param *param, uint64_t seed, const struct tt_box *part, float *data);
+
+/** The elements of a head that are rotated. */
+int64_t tt_model_rope_dim(const struct tt_model_dims *dims);
+
+/** What YaRN multiplies the scores of attention by, with 1 / sqrt(E); 1 without YaRN. */
+double tt_rope_score_scale(const struct tt_rope *rope);
 
 /** Fills a graph's constants (RoPE table). data: (T, E/2, 2) cos, sin. */
 void tt_rope_fill(const struct tt_rope *rope, int64_t seq_len, int64_t head_dim, float *data);

@@ -56,6 +56,17 @@ static const struct field scaling_fields[] = {
     FIELD("low_freq_factor", REAL, rope.low_freq_factor),
     FIELD("high_freq_factor", REAL, rope.high_freq_factor),
     FIELD("original_max", REAL, rope.original_max),
+    FIELD("beta_fast", OPTIONAL_REAL, rope.beta_fast),
+    FIELD("beta_slow", OPTIONAL_REAL, rope.beta_slow),
+    FIELD("mscale", OPTIONAL_REAL, rope.mscale),
+    FIELD("mscale_all_dim", OPTIONAL_REAL, rope.mscale_all_dim),
+};
+
+static const struct field mla_fields[] = {
+    FIELD("kv_rank", INT, mla.kv_rank),
+    FIELD("q_rank", OPTIONAL, mla.q_rank),
+    FIELD("rope_dim", INT, mla.rope_dim),
+    FIELD("value_dim", INT, mla.value_dim),
 };
 
 static const struct field lora_fields[] = {
@@ -67,6 +78,7 @@ static const struct field moe_fields[] = {
     FIELD("experts", INT, moe.experts),
     FIELD("top_k", INT, moe.top_k),
     FIELD("ffn_dim", INT, moe.ffn_dim),
+    FIELD("shared", OPTIONAL, moe.shared),
     FIELD("dense_layers", INT, moe.dense_layers),
     FIELD("gates_as_scored", BOOL, moe.gates_as_scored),
     WORD_FIELD("score", moe.score, scores),
@@ -80,6 +92,7 @@ static const struct field moe_fields[] = {
 enum {
     N_FIELDS = sizeof fields / sizeof *fields,
     N_SCALING = sizeof scaling_fields / sizeof *scaling_fields,
+    N_MLA = sizeof mla_fields / sizeof *mla_fields,
     N_LORA = sizeof lora_fields / sizeof *lora_fields,
     N_MOE = sizeof moe_fields / sizeof *moe_fields
 };
@@ -133,6 +146,12 @@ char *tt_model_json_text(const struct tt_model *model)
         for (int i = 0; i < N_SCALING; i++)
             (void)json_object_set_new(part, scaling_fields[i].key, field_json(&model->dims, &scaling_fields[i]));
         (void)json_object_set_new(json, "rope_scaling", part);
+    }
+    if (model->dims.mla.kv_rank) {
+        part = json_object();
+        for (int i = 0; i < N_MLA; i++)
+            (void)json_object_set_new(part, mla_fields[i].key, field_json(&model->dims, &mla_fields[i]));
+        (void)json_object_set_new(json, "mla", part);
     }
     if (model->dims.moe.experts) {
         part = json_object();
@@ -246,6 +265,9 @@ int tt_model_json_load(const char *path, struct tt_model **ret_model)
     part = json_object_get(json, "rope_scaling");
     for (int i = 0; part && i < N_SCALING; i++)
         TT_TRY(read_field(part, &scaling_fields[i], path, &dims));
+    part = json_object_get(json, "mla");
+    for (int i = 0; part && i < N_MLA; i++)
+        TT_TRY(read_field(part, &mla_fields[i], path, &dims));
     part = json_object_get(json, "moe");
     for (int i = 0; part && i < N_MOE; i++)
         TT_TRY(read_field(part, &moe_fields[i], path, &dims));

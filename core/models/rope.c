@@ -6,17 +6,58 @@
  * The table of rotary position embeddings (Su et al. 2021): pair i of a head turns by t * theta^(-2i/E) at position t.
  * Llama 3.1 stretches the slow pairs for longer sequences: pairs whose wave is longer than original_max /
  * low_freq_factor turn slower by `factor`, pairs with a wave shorter than original_max / high_freq_factor stay
- * unchanged, and those between are interpolated. Angles are computed in double, since float loses whole digits of
- * them at large t.
+ * unchanged, and those between are interpolated. YaRN does so too, but between pairs of whole numbers. Angles are
+ * computed in double, since float loses whole digits of them at large t.
  */
 #include <math.h>
 
 #include "core/models/model.h"
 #include "core/ops/step/step.h"
 
+static const double pi = 3.14159265358979323846;
+
+/* The pair, as a fraction, that turns so often within the first training's length. */
+static double pair_of_turns(const struct tt_rope *rope, int64_t dim, double turns)
+{
+    return (double)dim * log(rope->original_max / (turns * 2.0 * pi)) / (2.0 * log(rope->theta));
+}
+
+/* YaRN's frequency of pair i of a head of `dim` elements. */
+static double yarn(const struct tt_rope *rope, int64_t dim, int64_t i, double frequency)
+{
+    double low = fmax(floor(pair_of_turns(rope, dim, rope->beta_fast)), 0.0);
+    double high = fmin(ceil(pair_of_turns(rope, dim, rope->beta_slow)), (double)dim - 1.0);
+    double ramp = ((double)i - low) / (high > low ? high - low : 0.001);
+
+    ramp = ramp < 0.0 ? 0.0 : fmin(ramp, 1.0);
+    return frequency * (1.0 - ramp) + frequency / rope->factor * ramp;
+}
+
+static double magnitude(double factor, double mscale)
+{
+    return factor > 1.0 ? 0.1 * mscale * log(factor) + 1.0 : 1.0;
+}
+
+/* YaRN's factor of cos and sin, as in transformers. */
+static double table_scale(const struct tt_rope *rope)
+{
+    if (!(rope->beta_fast > 0.0))
+        return 1.0;
+    if (rope->mscale != 0.0 && rope->mscale_all_dim != 0.0)
+        return magnitude(rope->factor, rope->mscale) / magnitude(rope->factor, rope->mscale_all_dim);
+    return magnitude(rope->factor, 1.0);
+}
+
+double tt_rope_score_scale(const struct tt_rope *rope)
+{
+    double m =
+        rope->beta_fast > 0.0 && rope->mscale_all_dim != 0.0 ? magnitude(rope->factor, rope->mscale_all_dim) : 1.0;
+
+    return m * m;
+}
+
 static double scaled(const struct tt_rope *rope, double frequency)
 {
-    static const double pi = 3.14159265358979323846;
     double waves = rope->original_max * frequency / (2.0 * pi); /* turns within the first training's length */
     double kept;
 
@@ -31,15 +72,18 @@ static double scaled(const struct tt_rope *rope, double frequency)
 void tt_rope_fill(const struct tt_rope *rope, int64_t seq_len, int64_t head_dim, float *data)
 {
     int64_t pairs = head_dim / 2;
+    double scale = table_scale(rope);
 
     for (int64_t i = 0; i < pairs; i++) {
-        double frequency = scaled(rope, pow(rope->theta, -2.0 * (double)i / (double)head_dim));
+        double frequency = pow(rope->theta, -2.0 * (double)i / (double)head_dim);
+
+        frequency = rope->beta_fast > 0.0 ? yarn(rope, head_dim, i, frequency) : scaled(rope, frequency);
 
         for (int64_t t = 0; t < seq_len; t++) {
             float *cell = data + 2 * (t * pairs + i);
 
-            cell[0] = (float)cos((double)t * frequency);
-            cell[1] = (float)sin((double)t * frequency);
+            cell[0] = (float)(scale * cos((double)t * frequency));
+            cell[1] = (float)(scale * sin((double)t * frequency));
         }
     }
 }

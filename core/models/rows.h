@@ -5,6 +5,7 @@
 /** The rows of the registry, each defined in the model's own file, and checks of sizes. */
 #include "core/models/model.h"
 
+extern const struct tt_model_row tt_model_deepseek_v3;
 extern const struct tt_model_row tt_model_gpt2;
 extern const struct tt_model_row tt_model_llama3;
 extern const struct tt_model_row tt_model_mixtral;

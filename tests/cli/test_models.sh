@@ -4,7 +4,7 @@
 # and estimate. The folders are those of the golden runs; tests/golden checks the numbers.
 . "$(dirname "$0")/lib.sh"
 
-models="qwen3_eight gpt2_eight qwen3_moe_dense mixtral_moe"
+models="qwen3_eight gpt2_eight qwen3_moe_dense mixtral_moe deepseek_v3"
 data=$TITAN_SOURCE/tests/golden/data
 
 # The losses and norms in a metrics.jsonl, in full precision. The last record of a step counts.
@@ -21,9 +21,17 @@ for step in sorted(steps):
 EOF
 }
 
+# name_of CASE: its model.
+name_of() {
+    case $1 in
+    deepseek_v3*) echo deepseek_v3 ;;
+    *) echo "${1%%_*}" ;;
+    esac
+}
+
 # options CASE: options that train the model of a golden case on its tokens, from its weights.
 options() {
-    echo "--model.name=${1%%_*} --model.flavor=hf --model.hf_assets_path=$data/$1 --checkpoint.initial_load_in_hf
+    echo "--model.name=$(name_of $1) --model.flavor=hf --model.hf_assets_path=$data/$1 --checkpoint.initial_load_in_hf
         --training.dataset=tokens --training.dataset_path=$data/$1/tokens.bin --dataloader.shuffle=false
         --training.seq_len=24 --training.local_batch_size=3 --training.global_batch_size=24 --training.steps=4
         --metrics.log_freq=1 --metrics.peak_flops=1e9 --lr_scheduler.warmup_steps=2"

@@ -38,7 +38,7 @@ def continue_greedily(model, prompt):
 
 
 def make(name):
-    experts = {"experts_implementation": "eager"} if "_moe" in name else {}
+    experts = {"experts_implementation": "eager"} if "_moe" in name or "deepseek" in name else {}
     model = AutoModelForCausalLM.from_pretrained(DATA / name, dtype=torch.float64, attn_implementation="eager",
                                                  **experts).eval()
     random = numpy.random.default_rng(5)

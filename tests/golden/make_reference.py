@@ -11,6 +11,9 @@ rates. It leaves
     expect.json                      the recipe, and the loss, gradient norm and learning rate of every step
 data/llama3, data/llama3_tied_scaled, data/qwen3 and data/gpt2 were made the same way, earlier.
 
+`make_reference.py --seeds CASE...` prints the first seed from the case's own on with which no choice of experts is a
+near-tie.
+
 `make_reference.py --bfloat16 [FOLDER...]` runs the first step of the models in data/FOLDER (default: all) in bfloat16,
 and adds to expect.json
     bfloat16                         its loss and gradient norm, and how many results in bfloat16 led to each
@@ -43,9 +46,9 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.overrides import TorchFunctionMode
 from safetensors.torch import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM,
-                          MixtralConfig, MixtralForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig,
-                          Qwen3MoeForCausalLM)
+from transformers import (AutoModelForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, GPT2Config, GPT2LMHeadModel,
+                          LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
 DATA = pathlib.Path(__file__).resolve().parent / "data"
 
@@ -88,7 +91,7 @@ CASES = {
     # Three of eight experts for each token, in every layer. The routers' weights are large, and the seed is one with
     # which no token's choice is a near-tie.
     "qwen3_moe": {
-        "family": "qwen3_moe", "seed": 15, "weight_std": 0.08, "gate_std": 1.0, "gap": 5e-4,
+        "family": "qwen3_moe", "seed": 15, "weight_std": 0.08, "gate_std": 1.0, "gap": 5e-4, "gap_of": "logits",
         "model": {"hidden_size": 36, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2,
                   "head_dim": 14, "intermediate_size": 52, "moe_intermediate_size": 20, "num_experts": 8,
                   "num_experts_per_tok": 3, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
@@ -100,7 +103,8 @@ CASES = {
     # The first layer is dense, and gates are scores as they are. One expert is so quiet that it gets no token in some
     # steps.
     "qwen3_moe_dense": {
-        "family": "qwen3_moe", "seed": 32, "weight_std": 0.08, "gate_std": 1.0, "gap": 5e-4, "quiet": 5,
+        "family": "qwen3_moe", "seed": 32, "weight_std": 0.08, "gate_std": 1.0, "gap": 5e-4, "gap_of": "logits",
+        "quiet": 5,
         "model": {"hidden_size": 28, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
                   "head_dim": 10, "intermediate_size": 44, "moe_intermediate_size": 18, "num_experts": 12,
                   "num_experts_per_tok": 2, "norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": [0],
@@ -111,13 +115,46 @@ CASES = {
     },
     # Two of five experts, which are as wide as the configuration's feed-forward; no norms of heads.
     "mixtral_moe": {
-        "family": "mixtral", "seed": 23, "weight_std": 0.08, "gate_std": 1.0, "gap": 5e-4,
+        "family": "mixtral", "seed": 23, "weight_std": 0.08, "gate_std": 1.0, "gap": 5e-4, "gap_of": "logits",
         "model": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
                   "head_dim": 10, "intermediate_size": 36, "num_local_experts": 5, "num_experts_per_tok": 2,
                   "vocab_size": 193, "tie_word_embeddings": False},
         "seq_len": 24, "global_batch_size": 16, "steps": 6, "max_norm": 1.0,
         "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
         "lr_scheduler": {"warmup_steps": 2, "decay_ratio": None, "decay_type": "cosine", "min_lr_factor": 0.1},
+    },
+    # DeepSeek-V3: a latent of queries, groups of which some are not kept, biases, of which one is so low that its
+    # expert gets no token, YaRN for sequences below its original length.
+    "deepseek_v3": {
+        "family": "deepseek_v3", "seed": 997, "weight_std": 0.08, "gate_std": 0.35, "gap": 1e-3,
+        "bias": [0.11, -0.07, 0.02, -0.6, 0.0, 0.16, -0.13, 0.05],
+        "model": {"hidden_size": 40, "num_hidden_layers": 3, "num_attention_heads": 5, "num_key_value_heads": 5,
+                  "intermediate_size": 52, "moe_intermediate_size": 20, "n_routed_experts": 8, "n_shared_experts": 2,
+                  "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1,
+                  "norm_topk_prob": True, "routed_scaling_factor": 2.5, "q_lora_rank": 32, "kv_lora_rank": 24,
+                  "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12, "vocab_size": 211,
+                  "tie_word_embeddings": False},
+        "rope": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 0.7,
+                 "beta_fast": 32.0, "beta_slow": 1.0, "original_max_position_embeddings": 64},
+        "seq_len": 12, "global_batch_size": 8, "steps": 4, "max_norm": 1.0,
+        "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
+        "lr_scheduler": {"warmup_steps": 2, "decay_ratio": None, "decay_type": "cosine", "min_lr_factor": 0.1},
+    },
+    # No latent of queries, one group, gates as they are, YaRN for sequences above its original length, a tied head.
+    "deepseek_v3_long": {
+        "family": "deepseek_v3", "seed": 581, "weight_std": 0.08, "gate_std": 0.35, "gap": 1e-3,
+        "bias": [0.0, 0.05, -0.12, 0.09, -0.04, 0.02],
+        "model": {"hidden_size": 28, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4,
+                  "intermediate_size": 44, "moe_intermediate_size": 18, "n_routed_experts": 6, "n_shared_experts": 1,
+                  "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 0,
+                  "norm_topk_prob": False, "routed_scaling_factor": 1.0, "q_lora_rank": None, "kv_lora_rank": 20,
+                  "qk_nope_head_dim": 10, "qk_rope_head_dim": 12, "v_head_dim": 16, "vocab_size": 157,
+                  "tie_word_embeddings": True},
+        "rope": {"rope_type": "yarn", "rope_theta": 500.0, "factor": 8.0, "mscale": 0.7, "mscale_all_dim": 0.7,
+                 "beta_fast": 2.0, "beta_slow": 0.1, "original_max_position_embeddings": 5},
+        "seq_len": 12, "global_batch_size": 8, "steps": 4, "max_norm": 1.0,
+        "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
+        "lr_scheduler": {"warmup_steps": 1, "decay_ratio": 0.5, "decay_type": "linear", "min_lr_factor": 0.2},
     },
 }
 
@@ -164,6 +201,10 @@ def random_model(case):
     if family == "qwen3_moe":
         return Qwen3MoeForCausalLM(Qwen3MoeConfig(attn_implementation="eager", experts_implementation="eager",
                                                   rms_norm_eps=1e-6, **rope, **case["model"]))
+    if family == "deepseek_v3":
+        return DeepseekV3ForCausalLM(DeepseekV3Config(attn_implementation="eager", experts_implementation="eager",
+                                                      rms_norm_eps=1e-6, max_position_embeddings=128, num_mtp_layers=0,
+                                                      rope_parameters=dict(case["rope"]), **case["model"]))
     if family == "mixtral":
         return MixtralForCausalLM(MixtralConfig(attn_implementation="eager", experts_implementation="eager",
                                                 rms_norm_eps=1e-5, sliding_window=None, **rope, **case["model"]))
@@ -184,6 +225,9 @@ def make_model(case):
                     parameter[case["quiet"]] *= 0.01
             else:
                 parameter.copy_(case["weight_std"] * noise if parameter.dim() > 1 else 1 + 0.1 * noise)
+        for name, buffer in model.named_buffers():
+            if name.endswith(".e_score_correction_bias"):
+                buffer.copy_(torch.tensor(case["bias"]))
     return model.float()
 
 
@@ -221,20 +265,34 @@ def pack(tokens, offsets, learned, length):
 
 
 class WatchRouters:
-    """The smallest gap between the logits of the last expert that a token gets and the first that it does not get, and
+    """The smallest gap between what decides for the last expert that a token gets and for the first that it does not
+    get, a probability with its bias or in some cases a logit; or for groups of experts, the sum of two of these. And
     the number of experts without a token, over all layers and steps."""
 
-    def __init__(self, model, top_k):
-        self.gap, self.without, self.top_k = math.inf, 0, top_k
+    def __init__(self, model, case):
+        self.gap, self.without, self.top_k = math.inf, 0, case["model"]["num_experts_per_tok"]
+        self.of_logits = case.get("gap_of") == "logits"
+        self.groups, self.kept = case["model"].get("n_group", 1), case["model"].get("topk_group", 1)
         for name, module in model.named_modules():
             if name.endswith(".mlp.gate"):
                 module.register_forward_hook(self.see)
 
     def see(self, module, inputs, output):
-        logits = torch.nn.functional.linear(inputs[0].flatten(0, -2), module.weight)
-        best = logits.topk(self.top_k + 1, dim=-1)
-        self.gap = min(self.gap, (best.values[:, -2] - best.values[:, -1]).min().item())
+        logits = torch.nn.functional.linear(inputs[0].flatten(0, -2), module.weight).detach()
+        bias = getattr(module, "e_score_correction_bias", None)
+        choice = logits if self.of_logits else logits.softmax(dim=-1) if bias is None else logits.sigmoid() + bias
+        if self.groups > 1:
+            groups = choice.view(len(choice), self.groups, -1)
+            best = groups.topk(2, dim=-1).values.sum(dim=-1).topk(self.kept + 1, dim=-1)
+            self.note(best.values)
+            kept = torch.zeros(groups.shape[:2]).scatter_(1, best.indices[:, :-1], 1).bool()
+            choice = groups.masked_fill(~kept.unsqueeze(-1), -math.inf).flatten(1)
+        best = choice.topk(self.top_k + 1, dim=-1)
+        self.note(best.values)
         self.without += logits.shape[-1] - best.indices[:, :-1].unique().numel()
+
+    def note(self, values):
+        self.gap = min(self.gap, (values[:, -2] - values[:, -1]).min().item())
 
 
 class KeepFloat64(TorchFunctionMode):
@@ -292,6 +350,24 @@ def train(model, tokens, case, offsets=None, packs=None, z_loss=None, muon=None,
     return seen
 
 
+def find_seed(name):
+    """The first seed from the case's own on with which no choice of experts is a near-tie in any step."""
+    case = dict(CASES[name])
+    count = case["steps"] * case["global_batch_size"] * case["seq_len"] + 1
+    while True:
+        tokens = torch.from_numpy(made_up_tokens(count, case["model"]["vocab_size"], case["seed"]))
+        model = make_model(case).double().train()
+        routers = WatchRouters(model, case)
+        with torch.no_grad():
+            model(input_ids=tokens[:-1].view(-1, case["seq_len"]), use_cache=False)
+        if routers.gap > case["gap"]:
+            train(model, tokens, case)
+        if routers.gap > case["gap"]:
+            break
+        case["seed"] += 1
+    print(name, "seed", case["seed"], "gap", routers.gap, "experts without tokens", routers.without, flush=True)
+
+
 def make(name):
     case, folder = CASES[name], DATA / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -301,7 +377,7 @@ def make(name):
     model = make_model(case)
     model.save_pretrained(folder, safe_serialization=True)
     model = model.double().train()
-    routers = WatchRouters(model, case["model"].get("num_experts_per_tok", 0)) if "gap" in case else None
+    routers = WatchRouters(model, case) if "gap" in case else None
     seen = train(model, torch.from_numpy(tokens), case)
     if routers:
         if not routers.gap > case["gap"]:
@@ -339,7 +415,7 @@ def add_documents(folder):
 
 def open_model(folder, dtype=torch.float64):
     """The default way to multiply the rows of experts cannot do all types and sizes."""
-    experts = {"experts_implementation": "eager"} if "_moe" in folder.name else {}
+    experts = {"experts_implementation": "eager"} if "_moe" in folder.name or "deepseek" in folder.name else {}
     return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager", **experts).train()
 
 
@@ -465,6 +541,9 @@ if __name__ == "__main__":
     elif sys.argv[1:2] == ["--chat"]:
         for wanted in sys.argv[2:]:
             add_chat(DATA / wanted)
+    elif sys.argv[1:2] == ["--seeds"]:
+        for wanted in sys.argv[2:]:
+            find_seed(wanted)
     else:
         for wanted in sys.argv[1:] or CASES:
             make(wanted)

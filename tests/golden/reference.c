@@ -104,10 +104,20 @@ static int64_t width_of(const struct tt_param *param)
     return tt_box_volume(&one);
 }
 
+/* Of all parameters and buffers. */
+static int64_t elements_of(const struct tt_model *model)
+{
+    int64_t n = 0;
+
+    for (int p = 0; p < model->n_params; p++)
+        n += model->params[p].shape[0] * width_of(&model->params[p]);
+    return n;
+}
+
 /* The whole weights of a safetensors file, with the rows of q and k in our order. */
 static float *read_weights(const struct tt_model *model, const char *path)
 {
-    float *whole = tt_calloc((size_t)tt_model_n_elements(model), sizeof *whole), *at = whole;
+    float *whole = tt_calloc((size_t)elements_of(model), sizeof *whole), *at = whole;
     struct tt_ckpt_chunk *chunks = tt_calloc((size_t)model->n_params, sizeof *chunks);
     struct tt_ckpt_state state = {.n_model = model->n_params, .model = chunks};
     struct tt_comm *comm = tt_comm_self_new();

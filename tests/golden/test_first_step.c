@@ -207,6 +207,12 @@ static void mixtral_moe(void **state)
     expect_the_first_step_of("mixtral", "mixtral_moe");
 }
 
+static void deepseek_v3(void **state)
+{
+    expect_the_first_step_of("deepseek_v3", "deepseek_v3");
+    expect_the_first_step_of("deepseek_v3", "deepseek_v3_long");
+}
+
 static void gpt2(void **state)
 {
     expect_the_first_step_of("gpt2", "gpt2");
@@ -225,6 +231,7 @@ int main(void)
         cmocka_unit_test(qwen3),        cmocka_unit_test(qwen3_eight),
         cmocka_unit_test(gpt2),         cmocka_unit_test(gpt2_eight),
         cmocka_unit_test(qwen3_moe),    cmocka_unit_test(mixtral_moe),
+        cmocka_unit_test(deepseek_v3),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

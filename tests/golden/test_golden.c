@@ -260,6 +260,18 @@ static void mixtral_moe(void **state)
     FOLLOW("mixtral", "mixtral_moe", splits);
 }
 
+/* Latents, biased experts and shared ones, YaRN. */
+static void deepseek_v3(void **state)
+{
+    static const struct split splits[] = {
+        {1, 1, 8, DEFAULT, 1, 1}, {1, 1, 1, DEFAULT, 1, 2}, {2, 1, 2, ALWAYS, 1, 1},
+        {4, 1, 2, DEFAULT, 1, 1}, {4, 2, 1, NEVER, 1, 1},   {8, 1, 1, DEFAULT, 2, 1},
+    };
+
+    FOLLOW("deepseek_v3", "deepseek_v3", splits);
+    FOLLOW("deepseek_v3", "deepseek_v3_long", splits);
+}
+
 static void gpt2(void **state)
 {
     static const struct split splits[] = {
@@ -406,7 +418,7 @@ int main(void)
         cmocka_unit_test(muon),         cmocka_unit_test(averages),
         cmocka_unit_test(pipelines),    cmocka_unit_test(tensor),
         cmocka_unit_test(context),      cmocka_unit_test(qwen3_moe),
-        cmocka_unit_test(mixtral_moe),
+        cmocka_unit_test(mixtral_moe),  cmocka_unit_test(deepseek_v3),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -31,7 +31,7 @@ static int check(int rc)
 static struct tt_model *make_model(const struct tt_model_row *row)
 {
     /* Heads share keys and values where the architecture allows it. */
-    bool groups = strcmp(row->name, "gpt2") != 0;
+    bool latents = strcmp(row->name, "deepseek_v3") == 0, groups = !latents && strcmp(row->name, "gpt2") != 0;
     const struct tt_model_dims dims = {.dim = 48,
                                        .n_layers = 3,
                                        .n_heads = 6,
@@ -39,6 +39,10 @@ static struct tt_model *make_model(const struct tt_model_row *row)
                                        .head_dim = 8,
                                        .ffn_dim = 80,
                                        .vocab_size = VOCAB,
+                                       .mla = {.q_rank = latents ? 20 : 0,
+                                               .kv_rank = latents ? 14 : 0,
+                                               .rope_dim = latents ? 4 : 0,
+                                               .value_dim = latents ? 6 : 0},
                                        .tied = -1};
     struct tt_model *model = NULL;
 

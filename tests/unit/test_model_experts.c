@@ -2,6 +2,8 @@
  *
  * Models with experts: counts, sizes that are refused, config.json.
  */
+#include <math.h>
+
 #include "model_help.h"
 
 /* The counts and flops of torchtitan and of the models' authors; flops are those of the experts that a token gets. */
@@ -10,13 +12,18 @@ static void counts_of_models_with_experts(void **state)
     static const struct {
         const char *name, *flavor;
         int64_t parameters, active;
-        double flops; /* at 4096 tokens; 0: not published */
+        int64_t seq_len;
+        double flops; /* 0: not published */
     } wanted[] = {
-        {"qwen3", "debugmodel_moe", 315758848, 51517696, 1111266816.0},
-        {"qwen3", "30B-A3B", 30532122624, 3353032704, 27914883072.0},
-        {"qwen3", "235B-A22B", 235093634560, 22190763520, 167260001280.0},
-        {"mixtral", "8x7B", 46702792704, 12879925248, 0.0},
-        {"mixtral", "8x22B", 140630071296, 39161468928, 0.0},
+        {"qwen3", "debugmodel_moe", 315758848, 51517696, 4096, 1111266816.0},
+        {"qwen3", "30B-A3B", 30532122624, 3353032704, 4096, 27914883072.0},
+        {"qwen3", "235B-A22B", 235093634560, 22190763520, 4096, 167260001280.0},
+        {"mixtral", "8x7B", 46702792704, 12879925248, 4096, 0.0},
+        {"mixtral", "8x22B", 140630071296, 39161468928, 4096, 0.0},
+        {"deepseek_v3", "debugmodel", 33014016, 28098816, 2048, 542934528.0},
+        {"deepseek_v3", "16B", 15706484224, 2661150208, 4096, 18105996288.0},
+        {"deepseek_v3", "236B", 235741434880, 21375800320, 4096, 185507051520.0},
+        {"deepseek_v3", "671B", 671026404352, 37552282624, 4096, 281158232064.0},
     };
 
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
@@ -25,7 +32,7 @@ static void counts_of_models_with_experts(void **state)
         assert_true(tt_model_n_elements(model) == wanted[i].parameters);
         assert_true(tt_model_n_active(model) == wanted[i].active);
         if (wanted[i].flops > 0.0)
-            assert_true(tt_model_flops_per_token(model, 4096) == wanted[i].flops);
+            assert_true(tt_model_flops_per_token(model, wanted[i].seq_len) == wanted[i].flops);
         tt_model_free(model);
     }
 }
@@ -100,12 +107,137 @@ static void hf_config_of_experts(void **state)
     assert_null(model);
 }
 
+/* The shapes of attention with latents, of the shared experts, and the biases, under all names. */
+static void latents_and_shared_experts(void **state)
+{
+    static const struct {
+        const char *name, *hf_name;
+        int64_t rows, columns; /* columns 0: a vector */
+    } wanted[] = {
+        {"layers.3.attention.wq_a.weight", "self_attn.q_a_proj.weight", 1536, 7168},
+        {"layers.3.attention.q_norm.weight", "self_attn.q_a_layernorm.weight", 1536, 0},
+        {"layers.3.attention.wq_b.weight", "self_attn.q_b_proj.weight", 24576, 1536},
+        {"layers.3.attention.wkv_a.weight", "self_attn.kv_a_proj_with_mqa.weight", 576, 7168},
+        {"layers.3.attention.kv_norm.weight", "self_attn.kv_a_layernorm.weight", 512, 0},
+        {"layers.3.attention.wkv_b.weight", "self_attn.kv_b_proj.weight", 32768, 512},
+        {"layers.3.attention.wo.weight", "self_attn.o_proj.weight", 7168, 16384},
+        {"layers.3.moe.shared_experts.w1.weight", "mlp.shared_experts.gate_proj.weight", 2048, 7168},
+        {"layers.3.moe.shared_experts.w2.weight", "mlp.shared_experts.down_proj.weight", 7168, 2048},
+        {"layers.3.moe.shared_experts.w3.weight", "mlp.shared_experts.up_proj.weight", 2048, 7168},
+        {"layers.3.moe.router.gate.weight", "mlp.gate.weight", 256, 7168},
+        {"layers.3.moe.expert_bias", "mlp.gate.e_score_correction_bias", 256, 0},
+    };
+    struct tt_model *model = make_of("deepseek_v3", "671B", NULL), *small = make_of("deepseek_v3", "16B", NULL);
+
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        const struct tt_param *p = find_param(model, wanted[i].name);
+
+        assert_string_equal(p->hf_name + strlen("model.layers.3."), wanted[i].hf_name);
+        assert_true(p->shape[0] == wanted[i].rows && p->ndim == (wanted[i].columns ? 2 : 1));
+        assert_true(p->ndim == 1 || p->shape[1] == wanted[i].columns);
+    }
+    assert_non_null(find_param(model, "layers.2.feed_forward.w1.weight"));
+    assert_true(find_param(small, "layers.1.attention.wq.weight")->shape[0] == 16 * INT64_C(192));
+    assert_true(find_param(small, "layers.1.moe.shared_experts.w1.weight")->shape[0] == 2 * INT64_C(1408));
+    /* torchtitan's init: what adds to the residual is smaller by depth, the routers too */
+    assert_true(find_param(model, "layers.3.attention.wkv_b.weight")->std == 0.02);
+    assert_true(find_param(model, "layers.3.moe.shared_experts.w1.weight")->std == 0.02);
+    assert_true(fabs(find_param(model, "layers.3.moe.shared_experts.w2.weight")->std - 0.02 / sqrt(8.0)) < 1e-12);
+    assert_true(fabs(find_param(model, "layers.3.moe.router.gate.weight")->std - 0.02 / sqrt(8.0)) < 1e-12);
+    assert_true(fabs(find_param(model, "layers.3.attention.wo.weight")->std - 0.02 / sqrt(8.0)) < 1e-12);
+    tt_model_free(model);
+    tt_model_free(small);
+}
+
+static void impossible_latents_are_refused(void **state)
+{
+    static const struct {
+        struct tt_model_dims dims;
+        const char *message;
+    } wanted[] = {
+        {{.mla = {.rope_dim = 63}, .tied = -1}, "63 elements of each head are rotated, of 192"},
+        {{.head_dim = 64, .tied = -1}, "64 elements of each head are rotated, of 64 (head_dim)"},
+        {{.mla = {.kv_rank = -1}, .tied = -1}, "the latents of attention have -1"},
+        {{.mla = {.value_dim = 1 << 20}, .tied = -1}, "16 heads of values of 1048576 elements"},
+        {{.n_kv_heads = 4, .tied = -1}, "n_kv_heads is 4; attention with a latent has as many"},
+        {{.moe = {.shared = -1}, .tied = -1}, "-1 shared experts"},
+        {{.rope = {.low_freq_factor = 1.0}, .tied = -1}, "the model has YaRN's"},
+        {{.rope = {.beta_slow = 40.0}, .tied = -1}, "beta_fast 32 and beta_slow 40"},
+        {{.lora = {.rank = 2, .alpha = 1.0, .modules = 1U << 3}, .tied = -1}, "deepseek_v3 has no adapters"},
+    };
+    struct tt_model *model = NULL;
+
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        assert_fails(tt_model_new("deepseek_v3", "debugmodel", &wanted[i].dims, NULL, &model), TT_EUSAGE,
+                     wanted[i].message);
+    assert_null(model);
+}
+
+#define V3_CONFIG(more)                                                                                     \
+    "{\"model_type\":\"deepseek_v3\",\"hidden_size\":64,\"num_hidden_layers\":3,\"num_attention_heads\":4," \
+    "\"intermediate_size\":96,\"vocab_size\":300,\"moe_intermediate_size\":24,\"num_experts_per_tok\":2,"   \
+    "\"n_shared_experts\":1,\"first_k_dense_replace\":1,\"kv_lora_rank\":24,\"qk_nope_head_dim\":16,"       \
+    "\"qk_rope_head_dim\":8,\"v_head_dim\":12,\"n_group\":4,\"topk_group\":2" more "}"
+
+/* Both spellings of the scaling, as transformers 4 and 5 write them. */
+static void hf_config_of_deepseek(void **state)
+{
+    static const char *const good[] = {
+        V3_CONFIG(",\"n_routed_experts\":8,\"q_lora_rank\":null,\"rope_theta\":10000,\"num_nextn_predict_layers\":1,"
+                  "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,\"mscale\":1.0,\"mscale_all_dim\":0.5,"
+                  "\"beta_fast\":32,\"beta_slow\":1,\"original_max_position_embeddings\":4096}"),
+        V3_CONFIG(",\"num_local_experts\":8,\"q_lora_rank\":null,\"head_dim\":8,\"rope_parameters\":{\"rope_theta\":"
+                  "10000.0,\"rope_type\":\"yarn\",\"factor\":40,\"mscale\":1.0,\"mscale_all_dim\":0.5,"
+                  "\"original_max_position_embeddings\":4096}"),
+    };
+    static const struct {
+        const char *json, *message;
+        int code;
+    } bad[] = {
+        {V3_CONFIG(""), "missing key 'num_local_experts'", TT_EDATA},
+        {V3_CONFIG(",\"n_routed_experts\":8,\"scoring_func\":\"softmax\""), "scoring_func 'softmax' is not", TT_EDATA},
+        {V3_CONFIG(",\"n_routed_experts\":8,\"topk_method\":\"greedy\""), "topk_method 'greedy' is not", TT_EDATA},
+        {V3_CONFIG(",\"n_routed_experts\":8,\"moe_layer_freq\":2"), "moe_layer_freq 2 is not supported", TT_EDATA},
+        {V3_CONFIG(",\"n_routed_experts\":8,\"rope_interleave\":false"), "rope_interleave false", TT_EDATA},
+        {V3_CONFIG(",\"n_routed_experts\":8,\"quantization_config\":{\"quant_method\":\"fp8\"}"),
+         "weights in FP8 blocks with scales", TT_EDATA},
+        {V3_CONFIG(",\"n_routed_experts\":8,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40}"),
+         "rope_type yarn needs the key 'original_max_position_embeddings'", TT_EDATA},
+        {V3_CONFIG(
+             ",\"n_routed_experts\":8,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,\"attention_factor\":1.5}"),
+         "attention_factor of rope_type yarn", TT_EDATA},
+        {V3_CONFIG(",\"n_routed_experts\":10"), "10 experts do not divide into 4 groups", TT_EUSAGE},
+        {V3_CONFIG(",\"n_routed_experts\":4"), "4 experts do not divide into 4 groups of two or more", TT_EUSAGE},
+    };
+    struct tt_model *model = NULL;
+
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        const struct tt_model_dims *d;
+
+        if (model_of_json("deepseek_v3", good[i], &model) < 0)
+            fail_msg("%s", tt_error_message());
+        d = &model->dims;
+        assert_true(d->head_dim == 24 && d->n_kv_heads == 4 && d->norm_eps == 1e-6F);
+        assert_true(d->mla.kv_rank == 24 && d->mla.q_rank == 0 && d->mla.rope_dim == 8 && d->mla.value_dim == 12);
+        assert_true(d->moe.experts == 8 && d->moe.shared == 1 && d->moe.dense_layers == 1 && d->moe.biased);
+        assert_true(d->moe.score == TT_SCORE_SIGMOID && d->moe.group_rule == TT_GROUP_TWO_BEST);
+        assert_true(d->moe.groups == 4 && d->moe.kept_groups == 2 && d->moe.route_scale == 2.5);
+        assert_true(!d->moe.gates_as_scored && d->rope.factor == 40.0 && d->rope.original_max == 4096.0);
+        assert_true(d->rope.beta_fast == 32.0 && d->rope.beta_slow == 1.0 && d->rope.mscale_all_dim == 0.5);
+        tt_model_free(model);
+        model = NULL;
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_fails(model_of_json("deepseek_v3", bad[i].json, &model), bad[i].code, bad[i].message);
+    assert_null(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_of_models_with_experts),
-        cmocka_unit_test(impossible_experts_are_refused),
-        cmocka_unit_test(hf_config_of_experts),
+        cmocka_unit_test(counts_of_models_with_experts),  cmocka_unit_test(impossible_experts_are_refused),
+        cmocka_unit_test(hf_config_of_experts),           cmocka_unit_test(latents_and_shared_experts),
+        cmocka_unit_test(impossible_latents_are_refused), cmocka_unit_test(hf_config_of_deepseek),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

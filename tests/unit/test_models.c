@@ -674,12 +674,59 @@ static void rope_table_has_the_published_values(void **state)
         {95, 1, 0.901933036, 0.431875907},
         {95, 3, 0.999999801, 0.000631548},
     };
-    const struct tt_rope none = {.theta = 500000.0}, scaled = {500000.0, 8.0, 1.0, 4.0, 8192.0};
-    const struct tt_rope small = {500000.0, 8.0, 1.0, 4.0, 32.0};
+    const struct tt_rope none = {.theta = 500000.0}, scaled = {.theta = 500000.0,
+                                                               .factor = 8.0,
+                                                               .low_freq_factor = 1.0,
+                                                               .high_freq_factor = 4.0,
+                                                               .original_max = 8192.0};
+    const struct tt_rope small = {
+        .theta = 500000.0, .factor = 8.0, .low_freq_factor = 1.0, .high_freq_factor = 4.0, .original_max = 32.0};
 
     check_rope(&none, 64, 16, plain, 6);
     check_rope(&scaled, 8192, 128, llama31, 8);
     check_rope(&small, 96, 8, tiny, 3);
+}
+
+/* The rule of transformers in double (its own angles are off by 1e-6): of DeepSeek-V3, with different factors, and with
+ * none. */
+static void yarn_has_the_angles_of_transformers(void **state)
+{
+    static const struct cell v3[] = {
+        {1, 0, 0.540302306, 0.841470985},     {100, 9, 0.347627440, 0.937632744}, /* unscaled up to pair 10 */
+        {100, 10, 0.790131968, -0.612936761}, {100, 11, -0.725455744, -0.688268816},
+        {100, 16, 0.852524522, 0.522687229},  {1000, 22, 0.984230234, 0.176892186},
+        {1000, 23, 0.999444339, 0.033331861}, /* slowed by 40 from pair 23 on */
+        {8000, 31, 0.999644365, 0.026667267},
+    };
+    static const struct cell tiny[] = {
+        {3, 0, -1.043904030, 0.148804911}, {7, 1, -0.198296678, 1.035643256}, {7, 2, 0.984057556, 0.378826150},
+        {11, 3, 1.052463554, 0.064799647}, {11, 5, 1.054424862, 0.008169310},
+    };
+    static const struct cell plain[] = {{3, 0, -1.355188795, 0.193177478}, {100, 16, 1.167010541, 0.715500247}};
+    struct tt_rope rope = {.theta = 10000.0,
+                           .factor = 40.0,
+                           .original_max = 4096.0,
+                           .beta_fast = 32.0,
+                           .beta_slow = 1.0,
+                           .mscale = 1.0,
+                           .mscale_all_dim = 1.0};
+    const struct tt_rope small = {.theta = 500.0,
+                                  .factor = 8.0,
+                                  .original_max = 5.0,
+                                  .beta_fast = 2.0,
+                                  .beta_slow = 0.1,
+                                  .mscale = 1.0,
+                                  .mscale_all_dim = 0.7};
+
+    check_rope(&rope, 8192, 64, v3, 8);
+    assert_true(fabs(tt_rope_score_scale(&rope) - 1.87385) < 1e-5);
+    assert_true(fabs(tt_rope_score_scale(&rope) / sqrt(192.0) - 0.135234) < 1e-6);
+    check_rope(&small, 16, 12, tiny, 5);
+    rope.mscale = rope.mscale_all_dim = 0.707;
+    assert_true(fabs(tt_rope_score_scale(&rope) - 1.58963) < 1e-5);
+    rope.mscale = rope.mscale_all_dim = 0.0;
+    check_rope(&rope, 128, 64, plain, 2);
+    assert_true(tt_rope_score_scale(&rope) == 1.0);
 }
 
 int main(void)
@@ -707,6 +754,7 @@ int main(void)
         cmocka_unit_test(hf_configs_are_written_and_read_back),
         cmocka_unit_test(hf_configs_have_what_transformers_asks_for),
         cmocka_unit_test(rope_table_has_the_published_values),
+        cmocka_unit_test(yarn_has_the_angles_of_transformers),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

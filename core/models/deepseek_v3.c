@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * DeepSeek-V3 (DeepSeek-AI 2024) and, with a softmax in its routers, DeepSeek-V2: multi-head latent attention, experts
+ * of which some see all tokens, dense first layers. RoPE rotates neighbouring pairs, in titan as in Hugging Face's
+ * files. Files of DeepSeek-V3 have a layer more than the configuration says, which predicts a second token; it is not
+ * read.
+ */
+#include <string.h>
+
+#include "core/models/decoder.h"
+#include "core/models/hf_config.h"
+#include "core/models/rows.h"
+
+/* clang-format off */
+#define YARN(m) {.theta = 10000.0, .factor = 40.0, .original_max = 4096.0, .beta_fast = 32.0, .beta_slow = 1.0,       \
+                 .mscale = (m), .mscale_all_dim = (m)}
+#define FLAVOR(text, d, l, h, q, f, v, m, ...)                                                                         \
+    {.name = (text), .dims = {.dim = (d), .n_layers = (l), .n_heads = (h), .head_dim = 192, .ffn_dim = (f),            \
+                              .vocab_size = (v), .norm_eps = 1e-6F, .rope = YARN(m), .max_positions = 163840,          \
+                              .mla = {.kv_rank = 512, .q_rank = (q), .rope_dim = 64, .value_dim = 128},                \
+                              .moe = {__VA_ARGS__}}}
+
+static const struct tt_flavor flavors[] = {
+    /*     name          dim   layers heads q_rank ffn    vocab   mscale */
+    FLAVOR("debugmodel", 256,  6,     16,   0,     1024,  2048,   0.70,
+           .experts = 8, .top_k = 3, .ffn_dim = 256, .shared = 2, .dense_layers = 1, .gates_as_scored = true),
+    FLAVOR("16B",        2048, 27,    16,   0,     10944, 102400, 0.707,
+           .experts = 64, .top_k = 6, .ffn_dim = 1408, .shared = 2, .dense_layers = 1, .gates_as_scored = true),
+    FLAVOR("236B",       5120, 60,    128,  1536,  12288, 102400, 0.707,
+           .experts = 160, .top_k = 6, .ffn_dim = 1536, .shared = 2, .dense_layers = 1, .gates_as_scored = true,
+           .groups = 8, .kept_groups = 3, .route_scale = 16.0),
+    FLAVOR("671B",       7168, 61,    128,  1536,  18432, 129280, 1.0,
+           .experts = 256, .top_k = 8, .ffn_dim = 2048, .shared = 1, .dense_layers = 3, .biased = true,
+           .score = TT_SCORE_SIGMOID, .groups = 8, .kept_groups = 4, .group_rule = TT_GROUP_TWO_BEST,
+           .route_scale = 2.5),
+};
+/* clang-format on */
+
+/* --- config.json --- */
+
+static int read_mla(const void *config, const char *where, struct tt_model_dims *d)
+{
+    /* null: queries have no latent; absent: the class has one of 1536 */
+    int64_t plain = 0, q_rank = json_object_get(config, "q_lora_rank") ? 0 : 1536;
+    int rc = 0;
+
+    TT_TRY(tt_hf_int(config, "kv_lora_rank", 512, where, &d->mla.kv_rank));
+    TT_TRY(tt_hf_int(config, "q_lora_rank", q_rank, where, &d->mla.q_rank));
+    TT_TRY(tt_hf_int(config, "qk_nope_head_dim", 128, where, &plain));
+    TT_TRY(tt_hf_int(config, "qk_rope_head_dim", 64, where, &d->mla.rope_dim));
+    TT_TRY(tt_hf_int(config, "v_head_dim", 128, where, &d->mla.value_dim));
+    TT_TRY(tt_hf_must_be_on(config, "rope_interleave", where));
+    d->head_dim = plain + d->mla.rope_dim;
+out:
+    return rc;
+}
+
+/* DeepSeek-V3's router, whose groups count by their two best experts; a bias is added where experts are chosen. */
+static int read_sigmoid(const void *config, const char *where, struct tt_moe *moe)
+{
+    bool normalized = true;
+    int rc = 0;
+
+    TT_TRY(tt_hf_must_be(config, "scoring_func", "sigmoid", where));
+    TT_TRY(tt_hf_must_be(config, "topk_method", "noaux_tc", where));
+    TT_TRY(tt_hf_bool(config, "norm_topk_prob", true, where, &normalized));
+    TT_TRY(tt_hf_int(config, "n_group", 8, where, &moe->groups));
+    TT_TRY(tt_hf_int(config, "topk_group", 4, where, &moe->kept_groups));
+    TT_TRY(tt_hf_real(config, "routed_scaling_factor", 2.5, where, &moe->route_scale));
+    moe->score = TT_SCORE_SIGMOID;
+    moe->group_rule = TT_GROUP_TWO_BEST;
+    moe->gates_as_scored = !normalized;
+    moe->biased = true;
+out:
+    return rc;
+}
+
+/* DeepSeek-V2's, which does not normalize gates. */
+static int read_softmax(const void *config, const char *where, struct tt_moe *moe)
+{
+    const char *method = json_string_value(json_object_get(config, "topk_method"));
+    int rc = 0;
+
+    TT_TRY(tt_hf_must_be(config, "scoring_func", "softmax", where));
+    TT_TRY(tt_hf_must_be_off(config, "norm_topk_prob", where));
+    TT_TRY(tt_hf_real(config, "routed_scaling_factor", 1.0, where, &moe->route_scale));
+    if (method && strcmp(method, "greedy") != 0) {
+        TT_TRY(tt_hf_must_be(config, "topk_method", "group_limited_greedy", where));
+        TT_TRY(tt_hf_int(config, "n_group", -1, where, &moe->groups));
+        TT_TRY(tt_hf_int(config, "topk_group", -1, where, &moe->kept_groups));
+    }
+    moe->gates_as_scored = true;
+out:
+    return rc;
+}
+
+static int read_experts(const void *config, const char *where, struct tt_moe *moe)
+{
+    const char *type = json_string_value(json_object_get(config, "model_type"));
+    const char *key = json_object_get(config, "n_routed_experts") ? "n_routed_experts" : "num_local_experts";
+    bool v2 = type && strcmp(type, tt_model_deepseek_v3.hf_same_as) == 0;
+    int64_t every = 1;
+    int rc = 0;
+
+    TT_TRY(tt_hf_int(config, key, -1, where, &moe->experts));
+    TT_TRY(tt_hf_int(config, "num_experts_per_tok", -1, where, &moe->top_k));
+    TT_TRY(tt_hf_int(config, "moe_intermediate_size", -1, where, &moe->ffn_dim));
+    TT_TRY(tt_hf_count(config, "n_shared_experts", -1, where, &moe->shared));
+    TT_TRY(tt_hf_count(config, "first_k_dense_replace", -1, where, &moe->dense_layers));
+    TT_TRY(tt_hf_must_be_off(config, "output_router_logits", where));
+    TT_TRY(tt_hf_int(config, "moe_layer_freq", 1, where, &every));
+    if (every != 1)
+        return tt_fail(TT_EDATA, "%s: moe_layer_freq %lld is not supported; only 1 is", where, (long long)every);
+    TT_TRY(v2 ? read_softmax(config, where, moe) : read_sigmoid(config, where, moe));
+    if (moe->groups == 1)
+        moe->groups = moe->kept_groups = 0;
+out:
+    return rc;
+}
+
+static int read_hf_config(const void *config, const char *where, struct tt_model_dims *ret_dims)
+{
+    struct tt_model_dims d = {0};
+    int rc = 0;
+
+    TT_TRY(tt_decoder_read_hf(config, where, &d));
+    TT_TRY(read_mla(config, where, &d));
+    TT_TRY(read_experts(config, where, &d.moe));
+    *ret_dims = d;
+out:
+    return rc;
+}
+
+static void write_experts(json_t *config, const struct tt_moe *moe)
+{
+    bool sigmoid = moe->score == TT_SCORE_SIGMOID;
+    int64_t groups = moe->groups > 1 ? moe->groups : 1, kept = moe->groups > 1 ? moe->kept_groups : 1;
+
+    (void)json_object_update_new(
+        config, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:b, s:s, s:s, s:b}", "n_routed_experts",
+                          (json_int_t)moe->experts, "num_experts_per_tok", (json_int_t)moe->top_k,
+                          "moe_intermediate_size", (json_int_t)moe->ffn_dim, "n_shared_experts",
+                          (json_int_t)moe->shared, "first_k_dense_replace", (json_int_t)moe->dense_layers, "n_group",
+                          (json_int_t)groups, "topk_group", (json_int_t)kept, "routed_scaling_factor",
+                          tt_json_number(moe->route_scale > 0.0 ? moe->route_scale : 1.0), "norm_topk_prob",
+                          !moe->gates_as_scored, "scoring_func", sigmoid ? "sigmoid" : "softmax", "topk_method",
+                          sigmoid      ? "noaux_tc"
+                          : groups > 1 ? "group_limited_greedy"
+                                       : "greedy",
+                          "output_router_logits", false));
+}
+
+static void *write_hf_config(const struct tt_model *model)
+{
+    const struct tt_model_dims *d = &model->dims;
+    bool sigmoid = d->moe.score == TT_SCORE_SIGMOID;
+    json_t *config = tt_hf_config_new(model, sigmoid ? "DeepseekV3ForCausalLM" : "DeepseekV2ForCausalLM");
+
+    tt_hf_config_decoder(config, model);
+    (void)json_object_del(config, "head_dim"); /* there, of what is rotated */
+    (void)json_object_set_new(
+        config, "model_type",
+        json_string(sigmoid ? tt_model_deepseek_v3.hf_model_type : tt_model_deepseek_v3.hf_same_as));
+    (void)json_object_update_new(
+        config, json_pack("{s:I, s:o, s:I, s:I, s:I, s:i}", "kv_lora_rank", (json_int_t)d->mla.kv_rank, "q_lora_rank",
+                          d->mla.q_rank ? json_integer(d->mla.q_rank) : json_null(), "qk_nope_head_dim",
+                          (json_int_t)(d->head_dim - d->mla.rope_dim), "qk_rope_head_dim", (json_int_t)d->mla.rope_dim,
+                          "v_head_dim", (json_int_t)d->mla.value_dim, "num_nextn_predict_layers", 0));
+    write_experts(config, &d->moe);
+    return config;
+}
+
+/* --- the row --- */
+
+static const struct tt_decoder decoder = {
+    .hf_bias = "mlp.gate.e_score_correction_bias",
+    .hf_shared = {"mlp.shared_experts.gate_proj.weight", "mlp.shared_experts.down_proj.weight",
+                  "mlp.shared_experts.up_proj.weight"},
+    .hf_experts = {"mlp.gate.weight", "mlp.experts.*.gate_proj.weight", "mlp.experts.*.down_proj.weight",
+                   "mlp.experts.*.up_proj.weight"}};
+
+static void add_params(struct tt_model *model)
+{
+    tt_decoder_params(model, &decoder);
+}
+
+static void build(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph)
+{
+    tt_decoder_build(model, &decoder, batch, seq_len, graph);
+}
+
+const struct tt_model_row tt_model_deepseek_v3 = {
+    .name = "deepseek_v3",
+    .flavors = flavors,
+    .n_flavors = (int)(sizeof flavors / sizeof *flavors),
+    .hf_model_type = "deepseek_v3",
+    .hf_same_as = "deepseek_v2",
+    .hf_blocks = "model.layers.",
+    .read_hf_config = read_hf_config,
+    .write_hf_config = write_hf_config,
+    .add_params = add_params,
+    .build = build,
+};
