@@ -141,12 +141,15 @@ static int fill(struct tt_estimate_row *row, const struct tt_config *cfg, const 
 
 static void set_head(struct tt_estimate *e, const struct tt_config *cfg, const struct tt_job *job)
 {
-    char count[32];
+    char count[32], active[32], used[64] = "";
 
     if (e->head)
         return;
-    e->head = tt_format("model     %s %s, %s parameters, local batch %lld x %lld tokens\n", job->model->row->name,
-                        job->model->flavor, tt_text_count(count, sizeof count, tt_model_n_elements(job->model)),
+    if (job->model->dims.moe.experts)
+        (void)snprintf(used, sizeof used, " (a token uses %s)",
+                       tt_text_count(active, sizeof active, tt_model_n_active(job->model)));
+    e->head = tt_format("model     %s %s, %s parameters%s, local batch %lld x %lld tokens\n", job->model->row->name,
+                        job->model->flavor, tt_text_count(count, sizeof count, tt_model_n_elements(job->model)), used,
                         (long long)cfg->training.local_batch_size, (long long)cfg->training.seq_len);
 }
 

@@ -126,8 +126,9 @@ static json_t *predicted(const struct tt_plan_view *v)
 
 static json_t *model(const struct tt_plan_view *v)
 {
-    return json_pack("{s:s, s:s, s:I}", "name", v->job.model->row->name, "flavor", v->job.model->flavor, "parameters",
-                     (json_int_t)tt_model_n_elements(v->job.model));
+    return json_pack("{s:s, s:s, s:I, s:I}", "name", v->job.model->row->name, "flavor", v->job.model->flavor,
+                     "parameters", (json_int_t)tt_model_n_elements(v->job.model), "active_parameters",
+                     (json_int_t)tt_model_n_active(v->job.model));
 }
 
 static json_t *mesh(const struct tt_plan_view *v)

@@ -97,8 +97,11 @@ static void print_head(const struct tt_plan_view *v)
     struct tt_text words = {0}, readers = {0};
     char count[32];
 
-    (void)printf("model     %s %s, %s parameters\n", v->job.model->row->name, v->job.model->flavor,
+    (void)printf("model     %s %s, %s parameters", v->job.model->row->name, v->job.model->flavor,
                  tt_text_count(count, sizeof count, tt_model_n_elements(v->job.model)));
+    if (v->job.model->dims.moe.experts)
+        (void)printf(", of which a token uses %s", tt_text_count(count, sizeof count, tt_model_n_active(v->job.model)));
+    (void)printf("\n");
     print_mesh(v);
     tt_job_readers_text(&v->job, &readers);
     (void)printf("batch     %" PRId64 " sequences a step = %s x %" PRId64 " microbatches of %" PRId64 " x %" PRId64

@@ -68,6 +68,23 @@ EOF2
     done
 }
 
+# One message, which names the first tensor that does not fit.
+case_another_number_of_experts_is_refused() {
+    for experts in 6 12; do
+        rm -rf hf
+        import_folder deepseek_v3
+        chmod u+w hf/*
+        sed -i "s/\"n_routed_experts\": 8/\"n_routed_experts\": $experts/; s/\"n_group\": 4/\"n_group\": 2/" \
+            hf/config.json
+        run generate hf --greedy --prompt_tokens 5
+        if [ $experts = 6 ]; then
+            expect_error 3 "tensor 'model.layers.1.mlp.gate.weight' is .0:8, 0:40., wanted .0:6, 0:40."
+        else
+            expect_error 3 "lack tensor 'model.layers.1.mlp.experts.8.gate_proj.weight'"
+        fi
+    done
+}
+
 case_exported_shards_have_an_index() {
     import_folder llama3
     run ckpt convert hf step

@@ -7,10 +7,11 @@
                                                          training began from
     with_transformers.py adapter BASE ADAPTER MERGED     adapters that titan exported, apart and merged, by PEFT
 
-FAMILY is llama, mistral, qwen3 or gpt2. `compare` loads EXPORT with AutoModelForCausalLM and AutoTokenizer, checks that
-the chat template and the generation configuration are those of SOURCE, and prints the ids of 24 greedy tokens after
-PROMPT. `adapter` checks that the logits of BASE with ADAPTER are those of MERGED, and not those of BASE, and
-prints 24 greedy tokens after the tokens 1, 2, 3. Exit code 77 (skipped) when transformers or torch cannot be imported.
+FAMILY is llama, mistral, qwen3, deepseek_v2, deepseek_v3 or gpt2. `compare` loads EXPORT with AutoModelForCausalLM
+and AutoTokenizer, checks that the chat template and the generation configuration are those of SOURCE, and prints the
+ids of 24 greedy tokens after PROMPT. `adapter` checks that the logits of BASE with ADAPTER are those of MERGED, and
+not those of BASE, and prints 24 greedy tokens after the tokens 1, 2, 3. Exit code 77 (skipped) when transformers or
+torch cannot be imported.
 """
 import sys
 
@@ -32,6 +33,13 @@ def config_of(family, tokenizer):
     sizes.update(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
                  num_key_value_heads=2,
                  max_position_embeddings=256, tie_word_embeddings=False)
+    if family.startswith("deepseek"):
+        sizes.update(num_key_value_heads=4, moe_intermediate_size=32, n_routed_experts=8, n_shared_experts=1,
+                     num_experts_per_tok=2, n_group=4, topk_group=2, first_k_dense_replace=1, q_lora_rank=24,
+                     kv_lora_rank=16, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=10)
+        if family == "deepseek_v3":
+            return transformers.DeepseekV3Config(num_mtp_layers=0, **sizes)
+        return transformers.DeepseekV2Config(topk_method="group_limited_greedy", routed_scaling_factor=2.0, **sizes)
     if family == "qwen3":
         return transformers.Qwen3Config(head_dim=16, **sizes)
     if family == "mistral":
