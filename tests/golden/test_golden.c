@@ -310,6 +310,7 @@ static void chat(void **state)
     FOLLOW_WITH(reference_use_chat, "llama3", "llama3", splits);
     FOLLOW_WITH(reference_use_chat, "qwen3", "qwen3", splits);
     FOLLOW_WITH(reference_use_chat, "qwen3", "qwen3_moe_dense", splits);
+    FOLLOW_WITH(reference_use_chat, "deepseek_v3", "deepseek_v3", splits);
 }
 
 static void z_loss(void **state)
