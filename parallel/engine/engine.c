@@ -150,6 +150,7 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
     TT_TRY(tt_usage_make(&order, track->stages, track->n_stages, e->layout, added_block(e, mode), &usage));
     usage.crossings = crossings;
     crossings = (struct tt_crossings){0};
+    usage.run_microbatches = lowering.run_microbatches;
     tt_fsdp_schedule(&fsdp, &schedule);
     TT_TRY(tt_program_new(&lowering, &schedule, &track->program));
     if (mode == TT_GRAPH_TRAIN && e->options.scheduler == TT_SCHEDULER_PLANNED)

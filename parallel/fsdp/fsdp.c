@@ -11,6 +11,8 @@
  */
 #include "parallel/fsdp/fsdp.h"
 
+#include <string.h>
+
 #include "core/base/mem.h"
 #include "parallel/fsdp/update.h"
 
@@ -23,6 +25,7 @@ struct walk {
     bool *ready;     /* [unit] its unshard is complete */
     int *ends_at;    /* [position] first use that ends after it, TT_NONE if none */
     int *next_end;   /* [use] next one that ends after the same position */
+    bool *stays;     /* [use] the unit is used again in the same run through the pipeline */
     int reducing;    /* use whose reduce-scatter is under way, TT_NONE if none */
 };
 
@@ -100,21 +103,32 @@ static void wait_for_reduce(struct walk *w)
     w->reducing = TT_NONE;
 }
 
-static void end_use(struct walk *w, int at)
+/* Frees what this use leaves gathered. */
+static void free_after(struct walk *w, int at)
 {
     const struct tt_use *use = &w->u->uses[at];
     const struct tt_unit *unit = &w->u->layout->units[use->unit];
     bool frees = w->fsdp->reshard ? w->fsdp->reshard[use->unit] : unit->reshard_after_forward;
     bool trains = w->u->order->trains;
 
-    if (use->completes)
-        wait_for_reduce(w); /* one reduce-scatter at a time, which bounds the memory of those under way */
-    if (tt_use_pass(w->u, use) == TT_PASS_FORWARD) {
+    if (trains && !frees && w->u->run_microbatches) {
+        if (!w->stays[at] && w->gathering[use->unit])
+            reshard(w, TT_RESHARD, use->unit);
+    } else if (tt_use_pass(w->u, use) == TT_PASS_FORWARD) {
         if (!trains || frees)
             reshard(w, trains && unit->keep_degree ? TT_KEEP : TT_RESHARD, use->unit);
     } else if (gathers(w, use)) {
         reshard(w, TT_RESHARD, use->unit);
     }
+}
+
+static void end_use(struct walk *w, int at)
+{
+    const struct tt_use *use = &w->u->uses[at];
+
+    if (use->completes)
+        wait_for_reduce(w); /* one reduce-scatter at a time, which bounds the memory of those under way */
+    free_after(w, at);
     if (use->adds)
         tt_schedule_add_gradients(w->schedule, tt_use_microbatch(w->u, use), use->unit);
     if (use->completes) {
@@ -140,6 +154,24 @@ static void chain_by_last(const struct walk *w)
     }
 }
 
+/* Which uses of a unit are not the last one of their run. Uses end in the order of their last positions. */
+static void find_stays(const struct walk *w)
+{
+    const struct tt_usage *u = w->u;
+    int *last = tt_calloc((size_t)u->layout->n_units, sizeof *last);
+    int run = -1;
+
+    for (int at = u->n_uses - 1; u->run_microbatches && at >= 0; at--) {
+        const struct tt_use *use = &u->uses[at];
+
+        if (tt_use_microbatch(u, use) / u->run_microbatches != run)
+            memset(last, 0, (size_t)u->layout->n_units * sizeof *last);
+        run = tt_use_microbatch(u, use) / u->run_microbatches;
+        w->stays[at] = last[use->unit]++ > 0;
+    }
+    tt_free(last);
+}
+
 static bool begins_at(const struct walk *w, int pos, bool after)
 {
     return w->next < w->u->n_uses && w->u->uses[w->next].first == pos && w->u->uses[w->next].after == after;
@@ -150,6 +182,7 @@ static void walk(struct walk *w)
     int crossing = 0;
 
     chain_by_last(w);
+    find_stays(w);
     for (int pos = 0; pos < w->u->n_positions; pos++) {
         const struct tt_position *at = &w->u->positions[pos];
 
@@ -195,6 +228,7 @@ void tt_fsdp_schedule(const struct tt_fsdp *fsdp, struct tt_schedule *schedule)
     w.ready = tt_calloc(n_units, sizeof *w.ready);
     w.ends_at = tt_calloc((size_t)u->n_positions + 1, sizeof *w.ends_at);
     w.next_end = tt_calloc((size_t)u->n_uses + 1, sizeof *w.next_end);
+    w.stays = tt_calloc((size_t)u->n_uses + 1, sizeof *w.stays);
     walk(&w);
     if (u->order->trains)
         schedule_update(u->layout, schedule);
@@ -204,4 +238,5 @@ void tt_fsdp_schedule(const struct tt_fsdp *fsdp, struct tt_schedule *schedule)
     tt_free(w.ready);
     tt_free(w.ends_at);
     tt_free(w.next_end);
+    tt_free(w.stays);
 }

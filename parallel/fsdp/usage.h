@@ -43,6 +43,7 @@ struct tt_usage {
     struct tt_position *positions;
     int n_positions;
     struct tt_crossings crossings; /* with other ranks of a pipeline; tt_usage_make leaves them to the caller */
+    int run_microbatches;          /* of a run through the pipeline; 0: there is none. Left to the caller too */
     /*
      * Sorted by first position. The head computes the gradient of the output's weight in forward. If no backward node
      * uses that unit, a use without nodes comes after the head, in the turn of backward. So every unit that is trained

@@ -81,8 +81,9 @@ static void formulas(const struct mesh *m, const struct part *part, int A, int r
     int64_t softmax = (t - 1) * N * (2 * m->grains / t + 1) * FLOAT;
 
     memset(bytes, 0, TT_PURPOSES * sizeof *bytes);
-    /* FSDP: parameters are gathered once in a microbatch and its gradients are reduced; HSDP sums once in a step */
-    bytes[TT_UNSHARD] = A * (S - 1) * P * FLOAT / S;
+    /* FSDP: parameters are gathered once in a microbatch, or in a run of a pipeline, which here is the step, and its
+     * gradients are reduced; HSDP sums once in a step */
+    bytes[TT_UNSHARD] = (m->pipe > 1 ? 1 : A) * (S - 1) * P * FLOAT / S;
     bytes[TT_REDUCE] = reductions * (S - 1) * P * FLOAT / S;
     bytes[TT_ALL_REDUCE] = 2 * (R - 1) * (P / S) * FLOAT / R;
     /* TP: in a layer 4 X forward and 4 X backward; the head twice X, of each row two numbers a grain and the logit of
@@ -115,7 +116,7 @@ struct wanted {
 static bool is_right(const struct wanted *wanted, enum tt_purpose purpose, int64_t found, int64_t by_hand)
 {
     if (wanted->planned && purpose == TT_UNSHARD)
-        return by_hand / wanted->microbatches <= found && found <= by_hand;
+        return by_hand / (wanted->mesh->pipe > 1 ? 1 : wanted->microbatches) <= found && found <= by_hand;
     return found == by_hand;
 }
 
