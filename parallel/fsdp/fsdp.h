@@ -10,8 +10,8 @@
  *   forward of a unit    unshard, prefetch the next `prefetch` units, compute, reshard if its policy says so
  *   backward of a unit   the same, then reshard and begin the reduce-scatter of its gradients; only one is under way
  *                        at a time, and it overlaps the next unit's backward
- * The prefetch crosses from one turn of the order to the next. In a pipeline a unit that is not freed after forward stays
- * gathered until its last use in the run, since other microbatches are between their forward and their backward.
+ * The prefetch crosses from one turn of the order to the next. In a pipeline a unit that is not freed after forward
+ * stays gathered until its last use in the run, since other microbatches are between their forward and their backward.
  */
 struct tt_fsdp {
     const struct tt_usage *usage;

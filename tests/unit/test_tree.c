@@ -165,8 +165,9 @@ static void leaves_may_come_in_any_order(void **state)
         for (int way = 0; way < 12; way++) {
             for (int i = 0; i < n; i++)
                 order[i] = way == 1 ? n - 1 - i : i;
-            for (int i = n - 1, r = way; way > 1 && i > 0; i--) { /* shuffled, in a way of its own each time */
-                int with, leaf = order[i];
+            for (int64_t i = n - 1, r = way; way > 1 && i > 0; i--) { /* shuffled, in a way of its own each time */
+                int64_t with;
+                int leaf = order[i];
 
                 r = (r * 1103515 + 12345) & 0xffffff;
                 with = r / 64 % (i + 1);
