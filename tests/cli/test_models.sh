@@ -99,7 +99,9 @@ case_weights_in_bfloat16_resume_with_the_same_bits() {
         run_ranks 2 train $(options $model) $bf16 $saving
         expect_ok
         grep -aq '"dtype":"BF16"' run/checkpoint/step-4/model/*.safetensors || not_as "the weights are BF16"
-        ! grep -aq '"dtype":"F32"' run/checkpoint/step-4/*/*.safetensors || not_as "neither weights nor moments are F32"
+        cat run/checkpoint/step-4/*/*.safetensors | tr -c '[:print:]' '\n' | grep -ao '"[^"]*":{"dtype":"F32"' |
+            grep -v 'expert_bias"' >f32 || true # the biases of experts keep their type
+        [ ! -s f32 ] || not_as "weights and moments but $(cat f32)"
         rm -rf run/checkpoint/step-4
         run train $(options $model) $bf16 $saving
         expect_ok

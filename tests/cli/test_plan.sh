@@ -315,7 +315,8 @@ case_estimate_says_what_auto_sync_becomes() {
     run plan $tiny --ranks 2 --training.gradient_sync=auto
     expect_out "gradient sync every_microbatch"
     expect_out "^reduces   gradients after each microbatch: there is one microbatch \(gradient_sync auto\)$"
-    run plan $tiny --ranks 2 --training.gradient_sync=auto --parallelism.reduction_order=fast --json
+    run plan $tiny --ranks 2 --training.gradient_sync=auto --parallelism.reduction_order=fast --json \
+        --training.global_batch_size=16
     check_json out '"gradient sync last_microbatch" in o["policies"]'
     run estimate $tiny --ranks 2 --training.gradient_sync=auto --training.global_batch_size=16 --json
     check_json out 'len(rows(2)) == 9' '{"never", "never, last_microbatch"} < set(rows(2))' \
@@ -438,7 +439,7 @@ case_experts_that_ranks_share_are_planned() {
     run plan $experts --ranks 4
     expect_ok
     expect_out "^mesh .* dp_shard 4 \(ep 2\)"
-    expect_out "^  layers.0.experts +9,437,184 "
+    expect_out "^  layers.0.experts .. layers.7.experts \(8 alike\) +9,437,184 "
     expect_out "^for units of experts S = 2$"
     expect_out "^  rows of experts, .* about [0-9,]+ bytes sent, at most [0-9,]+$"
 }

@@ -42,12 +42,12 @@ static void table_lists_every_flavor(void **state)
     char text[16384];
 
     assert_int_equal(run(NULL, stdout, text, sizeof text), 0);
-    assert_non_null(strstr(text, "llama3  debugmodel           6,163,712    256       6     16/16"));
+    assert_non_null(strstr(text, "llama3      debugmodel           6,163,712    256       6     16/16"));
     assert_non_null(strstr(text, "71,585,280\n"));
     assert_non_null(strstr(text, "at seq_len 2048 "));
-    assert_non_null(strstr(text, "llama3  405B           405,853,388,800"));
-    assert_non_null(strstr(text, "qwen3   0.6B               596,049,920   1024      28      16/8       128"));
-    assert_non_null(strstr(text, "gpt2    124M               124,439,808    768      12     12/12        64"));
+    assert_non_null(strstr(text, "llama3      405B           405,853,388,800"));
+    assert_non_null(strstr(text, "qwen3       0.6B               596,049,920   1024      28      16/8       128"));
+    assert_non_null(strstr(text, "gpt2        124M               124,439,808    768      12     12/12        64"));
 }
 
 static int n_flavors(void)
