@@ -377,6 +377,12 @@ static enum tt_group_id copies_of(const struct tt_param *param)
     return param->buffer ? TT_GROUP_STAGE : param->tp == TT_TP_WHOLE ? TT_GROUP_COPIES : TT_GROUP_REPLICATE;
 }
 
+/* Whether it is a tied weight that the first stage of a pipeline has too. */
+static bool is_second(const struct tt_layout *layout, const struct tt_unit *unit, const struct tt_param *param)
+{
+    return param->tied && unit->shared_grad != TT_NONE && unit->shared_pp < layout->groups[TT_GROUP_PP].index;
+}
+
 /* Copies this rank's parts of one flat state into the whole arrays. Ranks with further copies compare them instead. */
 static int collect(struct at_work *w, enum tt_state_array array, float *whole)
 {
@@ -401,7 +407,8 @@ static int collect(struct at_work *w, enum tt_state_array array, float *whole)
             tt_bf16_widen_ref(mine, stored, n);
         else
             memcpy(mine, stored, bytes);
-        if (exists && layout->groups[copies_of(param)].index == 0)
+        if (exists && layout->groups[copies_of(param)].index == 0 &&
+            !is_second(layout, &layout->units[layout->unit_of[p]], param))
             put_box(&place->box, mine, &all, at);
         TT_TRY(tt_comm_barrier(w->comm));
         if (exists)
