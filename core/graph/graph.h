@@ -140,7 +140,7 @@ struct tt_attr {
     int64_t first_row;  /* head in phases: of the chunk, among all N rows */
     int64_t chunk_rows; /* head in phases: R */
     struct tt_reorder reorder;
-    bool shared;        /* split, join: all heads have one second part */
+    bool shared; /* split, join: all heads have one second part */
     struct tt_pieces pieces;
     bool inverse;       /* rope: rotate back (backward) */
     bool rotate_half;   /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */

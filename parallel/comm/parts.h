@@ -36,7 +36,7 @@ struct tt_parted {
     int n_parts, n_posted;
     int n_under_way; /* of the parts, and the word that the receiver is ready */
     bool ready;      /* parts may be posted */
-    int rc; /* the code of the first part that failed */
+    int rc;          /* the code of the first part that failed */
     char *message;
     struct tt_parted *next; /* in the list of transfers with parts to post, oldest first, or of unused ones */
 };

@@ -16,7 +16,7 @@
  */
 struct tt_stage_places {
     int n_stages;
-    int *module_stage;     /* [L + 3], ascending */
+    int *module_stage;        /* [L + 3], ascending */
     const int *rank_of_stage; /* [n_stages]; the pipeline's, not owned */
 };
 

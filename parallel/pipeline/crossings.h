@@ -21,7 +21,7 @@ struct tt_peers {
     const struct tt_order *orders; /* [ranks] */
     int ranks, rank;               /* rank: this one */
     int run_microbatches;          /* of a run, all of which end on every rank before its next run */
-    const int *rank_of_stage;         /* [n_stages] */
+    const int *rank_of_stage;      /* [n_stages] */
     int n_stages;
 };
 
