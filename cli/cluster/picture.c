@@ -156,7 +156,8 @@ static void legend(double y, struct tt_text *out)
 
     tt_cluster_parts(&none, part);
     for (int i = 0; i < TT_CLUSTER_PARTS; i++) {
-        double x = 20 + (i % 6) * 180.0, at = y + (i / 6) * 18.0;
+        int column = i % 6, row = i / 6;
+        double x = 20 + column * 180.0, at = y + row * 18.0;
 
         tt_text_add(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x, at - 10,
                     colors[i]);

@@ -11,6 +11,6 @@
  * them: attention with fewer heads for keys and values, latent attention, experts with shared ones and first dense
  * layers. `where` names the file. TT_EDATA: a size is missing, or is not a number above 0.
  */
-int tt_cluster_shape_of_hf(const json_t *config, const char *where, struct tt_cluster_shape *ret_shape) TT_MUST_CHECK;
+int tt_cluster_shape_of_hf(const json_t *file, const char *where, struct tt_cluster_shape *ret_shape) TT_MUST_CHECK;
 
 #endif

@@ -114,7 +114,7 @@ double tt_cluster_stage_layers(const struct tt_cluster_job *job);
 void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *ret_time);
 
 /** Predicts the memory of a rank of a stage of the pipeline, from 0; and of the rank that needs most. */
-void tt_cluster_stage_peak(const struct tt_cluster_job *job, int stage, struct tt_cluster_memory *ret_memory);
+void tt_cluster_stage_peak(const struct tt_cluster_job *job, int stage, struct tt_cluster_memory *m);
 void tt_cluster_peak(const struct tt_cluster_job *job, struct tt_cluster_memory *ret_memory);
 
 /** Fits with a margin of max(2 GiB, 4 %): yes; within the margin: tight. */

@@ -14,7 +14,7 @@ int64_t tt_samples_bytes(const struct tt_mesh *mesh, int64_t batch, int64_t seq_
 
     if (mesh->cp_grains <= 1)
         return 0;
-    return tt_arena_bytes(arrays * microbatches * batch * seq_len * (int64_t)sizeof(int32_t));
+    return tt_arena_bytes((int64_t)sizeof(int32_t) * arrays * microbatches * batch * seq_len);
 }
 
 struct tt_samples tt_samples_make(const struct tt_mesh *mesh, int rank, int64_t batch, int64_t seq_len,

@@ -78,17 +78,17 @@ static void leave(const struct tt_experts_products *p, const struct tt_expert_ro
 
 static int64_t tiles_of(const struct tt_experts_products *p, const struct tt_expert_rows *of)
 {
+    struct tt_gemv vector;
+    struct tt_matmul product;
+
     if (of->rows == 0)
         return p->op == TT_OP_EXPERTS_BWD_W ? 1 : 0;
     if (are_few(p, of->rows)) {
-        struct tt_gemv vector = vector_of(p, of, 0);
-
+        vector = vector_of(p, of, 0);
         return tt_gemv_tiles(&vector);
-    } else {
-        struct tt_matmul product = product_of(p, of->rows);
-
-        return tt_matmul_tiles(&product);
     }
+    product = product_of(p, of->rows);
+    return tt_matmul_tiles(&product);
 }
 
 /* The place of the product that has a tile: the first one whose tiles end after it. */

@@ -96,8 +96,8 @@ int64_t tt_program_routed_bytes(const struct tt_program *program, int64_t *ret_m
 
         if (routed == 0)
             continue;
-        counts = (node_of(program, instr)->attr.peers.n - 1) * node_of(program, instr)->attr.experts *
-                 (int64_t)sizeof(int32_t);
+        counts = (int64_t)sizeof(int32_t) * (node_of(program, instr)->attr.peers.n - 1) *
+                 node_of(program, instr)->attr.experts;
         bytes += counts + routed;
         *ret_most += counts + most_routed(tt_instr_graph(program, instr), instr->node);
     }
