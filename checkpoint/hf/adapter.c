@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/base/json.h"
-#include "core/models/lora.h"
+#include "core/models/parts/lora.h"
 
 /* The weights that the run began from; null: it did not say. */
 static json_t *base_of(const json_t *meta)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/models/lora.h"
+#include "core/models/parts/lora.h"
 
 int tt_hf_merge(const struct tt_model *model, int param, tt_hf_read_fn read, void *arg, int64_t row, int64_t n,
                 float *data)

@@ -20,7 +20,7 @@
 #include "checkpoint/tools/output.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
-#include "core/models/lora.h"
+#include "core/models/parts/lora.h"
 #include "core/os/file.h"
 
 static const int64_t shard_bytes_default = 5000000000;

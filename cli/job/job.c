@@ -16,7 +16,7 @@
 #include "cli/job/tensors.h"
 #include "cli/run/records/metrics.h"
 #include "core/base/mem.h"
-#include "core/models/lora.h"
+#include "core/models/parts/lora.h"
 #include "core/os/cores.h"
 #include "core/os/path.h"
 #include "core/os/team.h"

@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "core/models/lora.h"
+#include "core/models/parts/lora.h"
 #include "core/models/rows.h"
 
 /* Bounds that keep every count within 63 bits; far above any existing model. */

@@ -12,7 +12,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/models/build.h"
-#include "core/models/hf_config.h"
+#include "core/models/hf/config.h"
 #include "core/models/params.h"
 #include "core/models/rows.h"
 

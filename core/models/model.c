@@ -13,7 +13,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/math/rng.h"
-#include "core/models/lora.h"
+#include "core/models/parts/lora.h"
 #include "core/models/rows.h"
 
 const struct tt_model_row *const tt_model_rows[] = {

@@ -19,8 +19,8 @@
  * before it touches the arena.
  */
 
-/* Collectives, as the executor uses them. parallel/engine/transfer.c implements them over a tt_comm. On one rank all
- * members are NULL. */
+/* Collectives, as the executor uses them. parallel/engine/transfer/transfer.c implements them over a tt_comm. On one
+ * rank all members are NULL. */
 struct tt_exchange {
     void *ctx;
     int (*begin)(void *ctx, int instr); /* instr is a TT_BEGIN */

@@ -8,12 +8,12 @@
 #include "core/kernels/blas.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/engine/agree.h"
-#include "parallel/engine/ahead.h"
+#include "parallel/engine/transfer/ahead.h"
 #include "parallel/engine/explain.h"
 #include "parallel/engine/graphs.h"
 #include "parallel/engine/rank_order.h"
 #include "parallel/engine/samples.h"
-#include "parallel/engine/transfer.h"
+#include "parallel/engine/transfer/transfer.h"
 #include "parallel/fsdp/fsdp.h"
 
 /* A program with what it needs to run. */

@@ -15,7 +15,7 @@
 #include "checkpoint/hf/map.h"
 #include "checkpoint/load/source.h"
 #include "core/base/mem.h"
-#include "core/models/lora.h"
+#include "core/models/parts/lora.h"
 #include "parallel/comm/self.h"
 #include "parallel/layout/param_groups.h"
 

@@ -4,7 +4,7 @@
  */
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
-#include "core/program/lowering.h"
+#include "core/program/lower/lowering.h"
 
 static struct tt_step_call average_of(const struct tt_program *program, const struct tt_instr *instr)
 {

@@ -5,7 +5,7 @@
  */
 #include "core/comm/tags.h"
 #include "core/program/instr/instr.h"
-#include "core/program/lowering.h"
+#include "core/program/lower/lowering.h"
 #include "core/program/order.h"
 
 /* The boundary of a stage that a transfer is about. */

@@ -5,7 +5,7 @@
 #include "core/base/mem.h"
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
-#include "core/program/lowering.h"
+#include "core/program/lower/lowering.h"
 
 /* --- what is exchanged --- */
 

@@ -7,7 +7,7 @@
 #include "core/ops/op.h"
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
-#include "core/program/lowering.h"
+#include "core/program/lower/lowering.h"
 
 /* The value with the experts of the tokens. */
 static const struct tt_value *experts_of(const struct tt_program *program, const struct tt_instr *instr)

@@ -12,7 +12,7 @@
 #include "core/ops/experts/ffn.h"
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
-#include "core/program/lowering.h"
+#include "core/program/lower/lowering.h"
 
 static const struct tt_node *node_of(const struct tt_program *program, const struct tt_instr *instr)
 {

@@ -10,7 +10,7 @@
 #include "core/ops/step/mixed.h"
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
-#include "core/program/lowering.h"
+#include "core/program/lower/lowering.h"
 
 /* --- the reduce-scatter of one microbatch, or of a block of them --- */
 

@@ -11,7 +11,7 @@
  * instr.def and a row (struct tt_instr_row) to a file of this folder. TT_BEGIN begins a collective and TT_WAIT awaits
  * it; what differs between collectives is in a row per purpose. To add one, add a line to purpose.def and a row.
  */
-struct tt_walk; /* core/program/lowering.h */
+struct tt_walk; /* core/program/lower/lowering.h */
 
 /* How pictures show an instruction. */
 enum tt_phase {

@@ -6,7 +6,7 @@
 #include "core/optim/orthogonalize.h"
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
-#include "core/program/lowering.h"
+#include "core/program/lower/lowering.h"
 
 /* --- the gather --- */
 

@@ -8,7 +8,7 @@
 #include "core/ops/op.h"
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
-#include "core/program/lowering.h"
+#include "core/program/lower/lowering.h"
 
 /* --- TT_RUN --- */
 

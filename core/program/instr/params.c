@@ -8,7 +8,7 @@
 #include "core/math/bf16.h"
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
-#include "core/program/lowering.h"
+#include "core/program/lower/lowering.h"
 
 /* --- gathers --- */
 

@@ -7,7 +7,7 @@
 
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
-#include "core/program/lowering.h"
+#include "core/program/lower/lowering.h"
 
 /*
  * Adds the finished sum of a unit's gradients as an operand. It is as long as the unit's trained parameters: the second

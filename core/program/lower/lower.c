@@ -15,7 +15,7 @@
 
 #include "core/base/mem.h"
 #include "core/program/instr/instr.h"
-#include "core/program/lowering.h"
+#include "core/program/lower/lowering.h"
 #include "core/program/state.h"
 
 /* --- before and after the walk --- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_MODELS_DECODER_H
-#define TT_MODELS_DECODER_H
+#ifndef TT_MODELS_PARTS_DECODER_H
+#define TT_MODELS_PARTS_DECODER_H
 
 #include "core/models/model.h"
 

@@ -6,7 +6,7 @@
  * A task is a key/value head of a sequence with some of its query heads and a range of its keys. dk and dv of the other
  * query heads and dq of the other ranges are partial sums in scratch, added in order at the end. Their number depends
  * on the shape of a grain only: few enough to cost little, and enough to keep 16 threads busy. Sequences in grains are
- * the work of attention_pieces.c.
+ * the work of pieces.c.
  */
 #include <math.h>
 

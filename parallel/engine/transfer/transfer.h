@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_PARALLEL_ENGINE_TRANSFER_H
-#define TT_PARALLEL_ENGINE_TRANSFER_H
+#ifndef TT_PARALLEL_ENGINE_TRANSFER_TRANSFER_H
+#define TT_PARALLEL_ENGINE_TRANSFER_TRANSFER_H
 
 #include "core/comm/comm.h"
 #include "core/program/executor.h"

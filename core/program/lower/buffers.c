@@ -4,7 +4,7 @@
  */
 #include "core/base/mem.h"
 #include "core/ops/op.h"
-#include "core/program/lowering.h"
+#include "core/program/lower/lowering.h"
 #include "core/program/state.h"
 
 /* --- the program as it grows --- */

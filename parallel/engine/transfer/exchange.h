@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_PARALLEL_ENGINE_EXCHANGE_H
-#define TT_PARALLEL_ENGINE_EXCHANGE_H
+#ifndef TT_PARALLEL_ENGINE_TRANSFER_EXCHANGE_H
+#define TT_PARALLEL_ENGINE_TRANSFER_EXCHANGE_H
 
 #include "core/comm/comm.h"
 #include "core/program/executor.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_PARALLEL_ENGINE_AHEAD_H
-#define TT_PARALLEL_ENGINE_AHEAD_H
+#ifndef TT_PARALLEL_ENGINE_TRANSFER_AHEAD_H
+#define TT_PARALLEL_ENGINE_TRANSFER_AHEAD_H
 
 #include "parallel/engine/engine.h"
 #include "parallel/fsdp/usage.h"

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/models/hf_config.h"
+#include "core/models/hf/config.h"
 
 json_t *tt_hf_float(float value)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_PROGRAM_LOWERING_H
-#define TT_PROGRAM_LOWERING_H
+#ifndef TT_PROGRAM_LOWER_LOWERING_H
+#define TT_PROGRAM_LOWER_LOWERING_H
 
 #include "core/math/tree.h"
 #include "core/program/program.h"

@@ -8,7 +8,7 @@
  *        of whole sequences; out (K); pieces: q has the rows of some grains of every sequence, k and v those of all,
  *        in the order of core/graph/pieces.h. Without grains N is M.
  *
- * A tile is TT_ATTENTION_ROWS rows of a piece of a head. The backward op is attention_bwd.c.
+ * A tile is TT_ATTENTION_ROWS rows of a piece of a head. The backward op is backward.c.
  */
 #include "core/kernels/attention.h"
 

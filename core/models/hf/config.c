@@ -3,7 +3,7 @@
  * Members of config.json that all architectures share. A member that would change the result in a way that titan does
  * not compute is refused by name. Members that only describe the file (dtype, cache, token ids) are ignored.
  */
-#include "core/models/hf_config.h"
+#include "core/models/hf/config.h"
 
 #include <string.h>
 

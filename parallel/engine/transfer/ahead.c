@@ -2,7 +2,7 @@
  *
  * The planned program of a rank.
  */
-#include "parallel/engine/ahead.h"
+#include "parallel/engine/transfer/ahead.h"
 
 #include "core/base/mem.h"
 #include "parallel/planner/planner.h"

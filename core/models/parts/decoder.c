@@ -3,13 +3,13 @@
  * What Llama-like models share: parameters named as in torchtitan, initialised by its rules (the same for both), and
  * mapped to Hugging Face's names; the graph of a block.
  */
-#include "core/models/decoder.h"
+#include "core/models/parts/decoder.h"
 
 #include <math.h>
 
 #include "core/models/build.h"
-#include "core/models/hf_config.h"
-#include "core/models/mla.h"
+#include "core/models/hf/config.h"
+#include "core/models/parts/mla.h"
 #include "core/models/params.h"
 
 int tt_decoder_read_hf(const void *config, const char *where, struct tt_model_dims *ret_dims)

@@ -5,7 +5,7 @@
  * gradients. Inputs and constants that several stages read share buffers too.
  */
 #include "core/base/mem.h"
-#include "core/program/lowering.h"
+#include "core/program/lower/lowering.h"
 
 /* --- stages that cannot be one program --- */
 

@@ -3,7 +3,7 @@
  * Makes the collectives of exchanges inside of a layer. Both sides are blocks of whole rows of one matrix, so the part
  * of every member is one segment.
  */
-#include "parallel/engine/exchange.h"
+#include "parallel/engine/transfer/exchange.h"
 
 #include "core/base/mem.h"
 #include "parallel/comm/collectives.h"

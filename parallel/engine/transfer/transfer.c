@@ -3,13 +3,13 @@
  * Makes collectives for instructions. A unit's flat shard is one segment. A member's part of the whole parameters or
  * gradients has one segment for each of them: its chunk of padded rows.
  */
-#include "parallel/engine/transfer.h"
+#include "parallel/engine/transfer/transfer.h"
 
 #include "core/base/mem.h"
 #include "core/ops/step/mixed.h"
 #include "core/program/instr/instr.h"
 #include "parallel/comm/collectives.h"
-#include "parallel/engine/exchange.h"
+#include "parallel/engine/transfer/exchange.h"
 
 struct tt_transfers {
     struct tt_comm *comm;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_MODELS_MLA_H
-#define TT_MODELS_MLA_H
+#ifndef TT_MODELS_PARTS_MLA_H
+#define TT_MODELS_PARTS_MLA_H
 
 #include "core/models/build.h"
 #include "core/models/params.h"

@@ -2,7 +2,7 @@
  *
  * Multi-head latent attention: parameters named as in torchtitan and in Hugging Face's DeepSeek, and the graph.
  */
-#include "core/models/mla.h"
+#include "core/models/parts/mla.h"
 
 #include <math.h>
 
