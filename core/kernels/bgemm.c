@@ -85,6 +85,11 @@ static void multiply_block(const struct tt_matmul *block)
         tt_matmul_store(block, sum, n);
 }
 
+bool tt_bgemm_is_blas(void)
+{
+    return tt_kernels()->bgemm == tt_bgemm_generic;
+}
+
 void tt_bgemm_generic(const struct tt_matmul *gemm)
 {
     struct tt_rectangle at = {0};

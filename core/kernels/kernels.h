@@ -233,8 +233,12 @@ int64_t tt_bgemm_scratch(const struct tt_matmul *gemm);
 /** The same of sgemm: a packed block of A and a panel of B, below 1 MiB; for every variant, so that plans agree. */
 int64_t tt_sgemm_scratch(const struct tt_matmul *gemm);
 
-/** Whether products of floats are the BLAS library's in the variant in use. */
+/**
+ * Whether products of floats, or of bfloat16, are the BLAS library's in the variant in use. Its bits depend on the shape
+ * of a product; those of an element of titan's own kernels depend on k only.
+ */
 bool tt_sgemm_is_blas(void);
+bool tt_bgemm_is_blas(void);
 
 struct tt_kernels {
     const char *name;

@@ -58,10 +58,22 @@ static struct grains grains_of(int64_t extent, int64_t size)
     return grains;
 }
 
+/*
+ * The grains of m or n, each of which is a separate product. With a kernel whose bits of an element depend on k only,
+ * all are one product, since every part of it has the same bits, and fewer products pack less.
+ */
+static struct grains products_of(const struct tt_matmul *product, int64_t extent, int64_t size)
+{
+    bool by_shape = product->bf16 ? tt_bgemm_is_blas() : tt_sgemm_is_blas();
+
+    return grains_of(extent, by_shape ? size : 0);
+}
+
 /* The number of tiles of grain (i, j), and its place in c. */
 static int64_t tiles_of_grain(const struct tt_matmul *product, int64_t i, int64_t j, struct tt_rectangle *ret_at)
 {
-    struct grains m = grains_of(product->m, product->m_grain), n = grains_of(product->n, product->n_grain);
+    struct grains m = products_of(product, product->m, product->m_grain);
+    struct grains n = products_of(product, product->n, product->n_grain);
     struct grains k = grains_of(product->k, product->k_grain);
 
     *ret_at =
@@ -72,7 +84,8 @@ static int64_t tiles_of_grain(const struct tt_matmul *product, int64_t i, int64_
 
 int64_t tt_matmul_tiles(const struct tt_matmul *product)
 {
-    struct grains m = grains_of(product->m, product->m_grain), n = grains_of(product->n, product->n_grain);
+    struct grains m = products_of(product, product->m, product->m_grain);
+    struct grains n = products_of(product, product->n, product->n_grain);
     struct tt_rectangle at;
     int64_t tiles = 0;
 
@@ -103,7 +116,8 @@ static struct tt_rectangle tile_of(const struct tt_rectangle *grain, int64_t til
 /* The place of a tile in c. */
 static struct tt_rectangle place_of(const struct tt_matmul *product, int64_t tile)
 {
-    struct grains m = grains_of(product->m, product->m_grain), n = grains_of(product->n, product->n_grain);
+    struct grains m = products_of(product, product->m, product->m_grain);
+    struct grains n = products_of(product, product->n, product->n_grain);
     struct tt_rectangle at = {0};
 
     for (int64_t i = 0; i < m.n; i++) {
