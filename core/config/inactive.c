@@ -27,6 +27,13 @@ static const struct {
 #include "core/config/inactive.def"
 };
 
+static const struct {
+    const char *path, *word, *why;
+} left_out_words[] = {
+#define TT_LEFT_OUT_WORD(path, word, why) {path, word, why},
+#include "core/config/inactive.def"
+};
+
 const char tt_config_python[] =
     "this is Python: torchtitan after v0.2.2 makes its configurations by functions, and titan runs no Python\n"
     "help: `titan config init` prints a YAML file to start from; `titan config import` converts TOML files of earlier "
@@ -69,6 +76,16 @@ const char *tt_config_refused_word(const char *path, const char *word)
         if (strcmp(refused_words[i].path, path) == 0 && strcasecmp(refused_words[i].word, word) == 0)
             return refused_words[i].why;
     }
+    return NULL;
+}
+
+const char *tt_config_left_out(const char *path, const struct tt_yaml *value)
+{
+    if (value->kind != TT_YAML_LIST || value->n != 1 || value->item[0]->kind != TT_YAML_SCALAR)
+        return NULL;
+    for (size_t i = 0; i < sizeof left_out_words / sizeof *left_out_words; i++)
+        if (strcmp(left_out_words[i].path, path) == 0 && strcmp(left_out_words[i].word, value->item[0]->text) == 0)
+            return left_out_words[i].why;
     return NULL;
 }
 

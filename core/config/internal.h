@@ -152,6 +152,9 @@ bool tt_config_is_among(const char *word, const char *list);
 /** Why a torchtitan word that the key does not have is refused; NULL: it is not a known word of torchtitan. */
 const char *tt_config_refused_word(const char *path, const char *word);
 
+/** Why an import leaves out a value of an inactive key that is refused elsewhere; NULL if it does not. */
+const char *tt_config_left_out(const char *path, const struct tt_yaml *value);
+
 /** Sets the keys that follow other keys unless they are set (validation's data and length). */
 void tt_config_follow(struct tt_config *cfg);
 

@@ -135,23 +135,15 @@ static bool translate(struct reading *r, struct tt_import_item *item)
     return false;
 }
 
-/* float8 makes products faster and less exact. What it stands for is computed without it, so a file may ask for it. */
-static bool asks_for_float8(const struct tt_import_item *item)
-{
-    const struct tt_yaml *list = item->value;
-
-    return strcmp(item->path, "model.converters") == 0 && list->kind == TT_YAML_LIST && list->n == 1 &&
-           list->item[0]->kind == TT_YAML_SCALAR &&
-           (strcmp(list->item[0]->text, "float8") == 0 || strcmp(list->item[0]->text, "quantize.linear.float8") == 0);
-}
-
 static bool read_inactive(struct reading *r, struct tt_import_item *item, const struct tt_config_inactive *row)
 {
+    const char *left_out = tt_config_left_out(item->path, item->value);
+
     if (translate(r, item))
         return true;
-    if (asks_for_float8(item)) {
+    if (left_out) {
         item->fate = TT_IMPORT_LEFT_OUT;
-        item->why = tt_strdup("titan computes these products in training.mixed_precision_param, which is more exact");
+        item->why = tt_strdup(left_out);
         return true;
     }
     item->fate = row->kind == TT_INACTIVE_REFUSED && !tt_config_inactive_is_neutral(row, item->value)
