@@ -3,6 +3,7 @@
  * The configuration of a run as a job on a cluster.
  */
 #include "cli/job/job.h"
+#include "cli/job/model.h"
 
 #include <math.h>
 #include <string.h>

@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/job/check.h"
 #include "cli/job/job.h"
+#include "cli/job/model.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/config/args.h"

@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "cli/facts.h"
 #include "cli/job/job.h"
+#include "cli/job/model.h"
 #include "cli/ranks.h"
 #include "cli/run/console.h"
 #include "cli/run/segments.h"
