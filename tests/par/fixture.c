@@ -93,3 +93,14 @@ void fixture_close(struct fixture *fixture)
     tt_model_free(fixture->tied);
     (void)close(fixture->data.fd);
 }
+
+const struct fixture_schedule fixture_schedules[FIXTURE_SCHEDULES] = {
+    {TT_PP_1F1B, 1},
+    {TT_PP_GPIPE, 1},
+    {TT_PP_LOOPED_BFS, 2},
+    {TT_PP_INTERLEAVED_1F1B, 2},
+    {TT_PP_INTERLEAVED_1F1B, 3},
+    {TT_PP_INTERLEAVED_ZERO_BUBBLE, 2},
+    {TT_PP_ZBV_ZERO_BUBBLE, 2},
+    {TT_PP_DUAL_PIPE_V, 2},
+};

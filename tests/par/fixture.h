@@ -4,6 +4,7 @@
 
 #include "core/data/dataset.h"
 #include "core/models/model.h"
+#include "parallel/pipeline/schedule.h"
 #include "tests/help/sweep.h"
 
 /* The set-up of training tests on thread ranks: tiny models and random tokens. cmocka asserts inside. */
@@ -33,5 +34,13 @@ struct fixture_size {
 /** Makes both models and the data; fixture_close releases them. */
 void fixture_open(struct fixture *fixture, const struct fixture_size *size);
 void fixture_close(struct fixture *fixture);
+
+/** Every schedule of pipelines, with the chunks that a rank has. */
+enum { FIXTURE_SCHEDULES = 8 };
+
+extern const struct fixture_schedule {
+    enum tt_pipeline_schedule schedule;
+    int chunks;
+} fixture_schedules[FIXTURE_SCHEDULES];
 
 #endif

@@ -163,34 +163,20 @@ static void must_be_used(struct train_job *job, const char *name)
 
 /* --- pipelines --- */
 
-static const struct {
-    enum tt_pipeline_schedule schedule;
-    int chunks;
-} schedules[] = {
-    {TT_PP_1F1B, 1},
-    {TT_PP_GPIPE, 1},
-    {TT_PP_LOOPED_BFS, 2},
-    {TT_PP_INTERLEAVED_1F1B, 2},
-    {TT_PP_INTERLEAVED_1F1B, 3},
-    {TT_PP_INTERLEAVED_ZERO_BUBBLE, 2},
-    {TT_PP_ZBV_ZERO_BUBBLE, 2},
-    {TT_PP_DUAL_PIPE_V, 2},
-};
-
 /* Every other job has two data ranks; then it is planned. */
 static void pipelines_use_what_was_predicted(void **state)
 {
-    for (int s = 0; s < COUNT(schedules); s++)
+    for (int s = 0; s < FIXTURE_SCHEDULES; s++)
         for (int data = 1; data <= 2; data++) {
             struct train_job job = train_job_make(world.odd, &world.data, 4 * data, 1, 8);
 
             job.pipe = 2;
             job.ranks = 2 * data;
             job.every_run = s % 2; /* with one data rank there is nothing to reduce */
-            job.schedule_of_pipe = schedules[s].schedule;
-            job.stages_per_rank = schedules[s].chunks;
+            job.schedule_of_pipe = fixture_schedules[s].schedule;
+            job.stages_per_rank = fixture_schedules[s].chunks;
             job.scheduler = data > 1 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
-            must_be_used(&job, tt_pipeline_row(schedules[s].schedule)->name);
+            must_be_used(&job, tt_pipeline_row(fixture_schedules[s].schedule)->name);
         }
 }
 

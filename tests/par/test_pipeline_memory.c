@@ -17,7 +17,6 @@
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 
-#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
 static struct fixture world;
 
@@ -156,36 +155,23 @@ static void expect_peaks(const struct tt_engine_options *options, int rank, int 
     tt_engine_free(engine);
 }
 
-static const struct {
-    enum tt_pipeline_schedule schedule;
-    int chunks;
-} schedules[] = {
-    {TT_PP_1F1B, 1},
-    {TT_PP_GPIPE, 1},
-    {TT_PP_LOOPED_BFS, 2},
-    {TT_PP_INTERLEAVED_1F1B, 2},
-    {TT_PP_INTERLEAVED_1F1B, 3},
-    {TT_PP_INTERLEAVED_ZERO_BUBBLE, 2},
-    {TT_PP_ZBV_ZERO_BUBBLE, 2},
-    {TT_PP_DUAL_PIPE_V, 2},
-};
-
 static void activations_are_those_of_the_formulas(void **state)
 {
     for (int pipe = 2; pipe <= 4; pipe += 2)
-        for (int s = 0; s < COUNT(schedules); s++) {
-            struct tt_model *model = model_of(pipe * schedules[s].chunks);
+        for (int s = 0; s < FIXTURE_SCHEDULES; s++) {
+            const struct fixture_schedule *of = &fixture_schedules[s];
+            struct tt_model *model = model_of(pipe * of->chunks);
 
             for (int i = 0; i < 4; i++) {
                 int n = i == 3 ? 2 * pipe + 1 : (i + 1) * pipe;
-                struct train_job job = job_of(model, schedules[s].schedule, pipe, schedules[s].chunks, n);
+                struct train_job job = job_of(model, of->schedule, pipe, of->chunks, n);
                 struct tt_engine_options options;
 
                 if (train_job_options(&job, &options) < 0) /* the schedule does not have this number */
                     continue;
                 options.scheduler = i == 0 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
                 for (int rank = 0; rank < pipe; rank++)
-                    expect_peaks(&options, rank, schedules[s].chunks);
+                    expect_peaks(&options, rank, of->chunks);
                 train_job_options_release(&options);
             }
             tt_model_free(model);
