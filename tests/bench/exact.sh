@@ -39,7 +39,7 @@ for ((i = 0; i < rounds; i++)); do
     plain=$(seconds "$@")
     with=$(seconds "$@" "${exact[@]}")
     echo "$plain $with"
-done | tee /dev/stderr | python3 -c '
+done | tee >(cat >&2) | python3 -c '
 import statistics, sys
 pairs = [tuple(map(float, line.split())) for line in sys.stdin]
 ratios = [b / a for a, b in pairs]
