@@ -3,12 +3,12 @@
  * The configuration of a run as a job on a cluster.
  */
 #include "cli/job/job.h"
-#include "cli/job/model.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "cli/cluster/cluster.h"
+#include "cli/job/model.h"
 #include "core/models/model.h"
 #include "parallel/pipeline/schedule.h"
 

@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 
 #include "cli/job/divisions.h"
-#include "cli/job/model.h"
 #include "cli/job/job.h"
+#include "cli/job/model.h"
 #include "cli/job/pipeline.h"
 #include "core/base/mem.h"
 #include "core/data/dataset.h"

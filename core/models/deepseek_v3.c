@@ -7,8 +7,8 @@
  */
 #include <string.h>
 
-#include "core/models/parts/decoder.h"
 #include "core/models/hf/config.h"
+#include "core/models/parts/decoder.h"
 #include "core/models/rows.h"
 
 /* clang-format off */

@@ -3,8 +3,8 @@
  * Llama 3 (Dubey et al. 2024), with the RoPE scaling of 3.1. RoPE rotates neighbouring pairs, as torchtitan does;
  * Hugging Face's files have the rows of q and k permuted for rotating halves.
  */
-#include "core/models/parts/decoder.h"
 #include "core/models/hf/config.h"
+#include "core/models/parts/decoder.h"
 #include "core/models/rows.h"
 
 /* clang-format off */

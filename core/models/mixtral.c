@@ -3,8 +3,8 @@
  * Mixtral (Jiang et al. 2024): Llama's blocks with experts. RoPE rotates halves and the layout is that of Hugging
  * Face's files.
  */
-#include "core/models/parts/decoder.h"
 #include "core/models/hf/config.h"
+#include "core/models/parts/decoder.h"
 #include "core/models/rows.h"
 
 /* clang-format off */

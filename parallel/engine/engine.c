@@ -8,11 +8,11 @@
 #include "core/kernels/blas.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/engine/agree.h"
-#include "parallel/engine/transfer/ahead.h"
 #include "parallel/engine/explain.h"
 #include "parallel/engine/graphs.h"
 #include "parallel/engine/rank_order.h"
 #include "parallel/engine/samples.h"
+#include "parallel/engine/transfer/ahead.h"
 #include "parallel/engine/transfer/transfer.h"
 #include "parallel/fsdp/fsdp.h"
 

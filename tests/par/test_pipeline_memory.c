@@ -17,7 +17,6 @@
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 
-
 static struct fixture world;
 
 static int tear_down(void **state)

@@ -9,8 +9,8 @@
 
 #include "core/models/build.h"
 #include "core/models/hf/config.h"
-#include "core/models/parts/mla.h"
 #include "core/models/params.h"
+#include "core/models/parts/mla.h"
 
 int tt_decoder_read_hf(const void *config, const char *where, struct tt_model_dims *ret_dims)
 {

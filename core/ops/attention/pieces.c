@@ -8,9 +8,10 @@
  * one grain after the other into a stack. dq of the ranges is added in order at the end. The number of ranges depends
  * on the whole sequence only, and not on the heads of this rank.
  */
+#include "core/graph/pieces.h"
+
 #include <string.h>
 
-#include "core/graph/pieces.h"
 #include "core/kernels/attention.h"
 #include "core/math/tree.h"
 #include "core/ops/grains.h"
