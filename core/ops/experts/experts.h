@@ -40,6 +40,9 @@ struct tt_experts_products {
  */
 void tt_experts_run(struct tt_team *team, const struct tt_experts_products *products);
 
+/** The tiles of a product with that many rows, at least 1. Reads op, bf16, m and k. */
+int64_t tt_experts_tiles(const struct tt_experts_products *products, int64_t rows);
+
 /** Floats of scratch of a worker, whole cache lines, if no product has more than `rows` rows. Reads op, bf16, m, k. */
 int64_t tt_experts_scratch_floats(const struct tt_experts_products *products, int64_t rows);
 

@@ -70,12 +70,9 @@ out:
 
 /* What a run works with: the rows of the window, and where gate, up and the scratch of the products lie. */
 struct work {
-    const struct tt_call *call;
-    struct tt_pairs pairs;
-    int64_t d, m, rows, most; /* most: rows of a pair */
-    bool bf16;
+    struct tt_pairs_work of;
+    int64_t d, m, rows;
     char *gate, *up;
-    void *scratch;
 };
 
 static int64_t most_rows(const struct tt_graph *graph, const struct tt_node *node)
@@ -97,53 +94,36 @@ static int64_t hidden_bytes(const struct tt_graph *graph, const struct tt_node *
 static struct work work_of(const struct tt_call *call)
 {
     const struct tt_value *w1 = tt_call_in(call, W1);
-    struct work w = {.call = call,
-                     .pairs = tt_pairs_of(call, ENDS),
-                     .d = w1->shape[2],
-                     .m = w1->shape[1],
-                     .most = tt_value_rows(tt_call_in(call, X)),
-                     .bf16 = tt_op_is_bf16(call->graph, call->node),
-                     .gate = call->scratch};
     int64_t bytes = hidden_bytes(call->graph, call->node);
+    struct work w = {.d = w1->shape[2], .m = w1->shape[1], .gate = call->scratch, .up = (char *)call->scratch + bytes};
 
-    w.rows = tt_pairs_rows(&w.pairs);
-    w.up = w.gate + bytes;
-    w.scratch = w.up + bytes;
+    w.of = (struct tt_pairs_work){.call = call,
+                                  .pairs = tt_pairs_of(call, ENDS),
+                                  .most = tt_value_rows(tt_call_in(call, X)),
+                                  .bf16 = tt_op_is_bf16(call->graph, call->node),
+                                  .scratch = w.up + bytes};
+    w.rows = tt_pairs_rows(&w.of.pairs);
     return w;
-}
-
-static void multiply(const struct work *w, int64_t m, int64_t k, const void *a, const void *weights, void *c)
-{
-    struct tt_pair_products products = {.op = TT_OP_EXPERTS,
-                                        .bf16 = w->bf16,
-                                        .m = m,
-                                        .k = k,
-                                        .in = {a, weights},
-                                        .out = c,
-                                        .scratch = w->scratch,
-                                        .rows = w->most};
-
-    tt_pairs_multiply(w->call, &w->pairs, &products);
 }
 
 static void swiglu_tile(void *arg, int64_t tile, int worker)
 {
     const struct work *w = arg;
     struct tt_range part = tt_tile_range(w->rows * w->m, TILE, tile);
-    int64_t at = part.begin * (int64_t)(w->bf16 ? sizeof(tt_bf16) : sizeof(float));
+    int64_t at = part.begin * (int64_t)(w->of.bf16 ? sizeof(tt_bf16) : sizeof(float));
 
     (void)worker;
-    TT_RUN_KERNEL(w->call, swiglu_fwd, (void *)(w->gate + at), (void *)(w->gate + at), (void *)(w->up + at), part.n);
+    TT_RUN_KERNEL(w->of.call, swiglu_fwd, (void *)(w->gate + at), (void *)(w->gate + at), (void *)(w->up + at), part.n);
 }
 
 static void run(const struct tt_call *call)
 {
     struct work w = work_of(call);
 
-    multiply(&w, w.m, w.d, call->in[X], call->in[W1], w.gate);
-    multiply(&w, w.m, w.d, call->in[X], call->in[W3], w.up);
+    tt_pairs_multiply(&w.of, TT_OP_EXPERTS, w.m, w.d, call->in[X], call->in[W1], NULL, w.gate);
+    tt_pairs_multiply(&w.of, TT_OP_EXPERTS, w.m, w.d, call->in[X], call->in[W3], NULL, w.up);
     tt_team_run(call->team, tt_tiles(w.rows * w.m, TILE), swiglu_tile, &w);
-    multiply(&w, w.d, w.m, w.gate, call->in[W2], call->out[0]);
+    tt_pairs_multiply(&w.of, TT_OP_EXPERTS, w.d, w.m, w.gate, call->in[W2], NULL, call->out[0]);
 }
 
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)

@@ -43,13 +43,10 @@ out:
 /* --- running --- */
 
 struct work {
-    const struct tt_call *call;
-    struct tt_pairs pairs;
-    int64_t d, m, rows, most; /* most: rows of a pair */
-    bool bf16;
+    struct tt_pairs_work of;
+    int64_t d, m, rows;
     float *sums;
     char *hidden[HIDDEN];
-    void *scratch;
 };
 
 static int64_t hidden_bytes(const struct tt_graph *graph, const struct tt_node *node)
@@ -72,53 +69,38 @@ static void weight_products(const struct tt_graph *graph, const struct tt_node *
                                           .k = w1->shape[k < 2 ? 2 : 1]};
 }
 
-static int64_t sums_bytes(const struct tt_graph *graph, const struct tt_node *node)
+static int64_t sums_bytes(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
     struct tt_pair_products of[3];
+    int64_t experts = graph->values[node->in[W1]].shape[0];
 
+    if (node->n_out == 1)
+        return 0;
     weight_products(graph, node, of);
-    return tt_round_up(node->n_out > 1 ? tt_pairs_sums_floats(of, 3, node->attr.peers.n) : 0, LINE) *
+    return tt_round_up(tt_pairs_sums_floats(of, 3, node->attr.peers.n, experts, threads), LINE) *
            (int64_t)sizeof(float);
 }
 
 static struct work work_of(const struct tt_call *call)
 {
     const struct tt_value *w1 = tt_call_in(call, W1);
-    struct work w = {.call = call,
-                     .pairs = tt_pairs_of(call, ENDS),
-                     .d = w1->shape[2],
-                     .m = w1->shape[1],
-                     .most = tt_value_rows(tt_call_in(call, X)),
-                     .bf16 = tt_op_is_bf16(call->graph, call->node),
-                     .sums = call->scratch};
-    char *at = (char *)call->scratch + sums_bytes(call->graph, call->node);
+    struct work w = {.d = w1->shape[2], .m = w1->shape[1], .sums = call->scratch};
+    char *at = (char *)call->scratch + sums_bytes(call->graph, call->node, tt_team_threads(call->team));
 
-    w.rows = tt_pairs_rows(&w.pairs);
     for (int i = 0; i < HIDDEN; i++, at += hidden_bytes(call->graph, call->node))
         w.hidden[i] = at;
-    w.scratch = at;
+    w.of = (struct tt_pairs_work){.call = call,
+                                  .pairs = tt_pairs_of(call, ENDS),
+                                  .most = tt_value_rows(tt_call_in(call, X)),
+                                  .bf16 = tt_op_is_bf16(call->graph, call->node),
+                                  .scratch = at};
+    w.rows = tt_pairs_rows(&w.of.pairs);
     return w;
 }
 
 static void *hidden_at(const struct work *w, int which, int64_t element)
 {
-    return w->hidden[which] + element * (int64_t)(w->bf16 ? sizeof(tt_bf16) : sizeof(float));
-}
-
-static void multiply(const struct work *w, enum tt_op_id op, int64_t m, int64_t k, const void *a, const void *weights,
-                     const void *acc, void *c)
-{
-    struct tt_pair_products products = {.op = op,
-                                        .bf16 = w->bf16,
-                                        .m = m,
-                                        .k = k,
-                                        .in = {a, weights},
-                                        .acc = acc,
-                                        .out = c,
-                                        .scratch = w->scratch,
-                                        .rows = w->most};
-
-    tt_pairs_multiply(w->call, &w->pairs, &products);
+    return w->hidden[which] + element * (int64_t)(w->of.bf16 ? sizeof(tt_bf16) : sizeof(float));
 }
 
 static void swiglu_tile(void *arg, int64_t tile, int worker)
@@ -127,15 +109,15 @@ static void swiglu_tile(void *arg, int64_t tile, int worker)
     struct tt_range part = tt_tile_range(w->rows * w->m, TILE, tile);
 
     (void)worker;
-    TT_RUN_KERNEL(w->call, swiglu_fwd, hidden_at(w, H, part.begin), hidden_at(w, GATE, part.begin),
+    TT_RUN_KERNEL(w->of.call, swiglu_fwd, hidden_at(w, H, part.begin), hidden_at(w, GATE, part.begin),
                   hidden_at(w, UP, part.begin), part.n);
-    TT_RUN_KERNEL(w->call, swiglu_bwd, hidden_at(w, DH, part.begin), hidden_at(w, UP, part.begin),
+    TT_RUN_KERNEL(w->of.call, swiglu_bwd, hidden_at(w, DH, part.begin), hidden_at(w, UP, part.begin),
                   hidden_at(w, DH, part.begin), hidden_at(w, GATE, part.begin), hidden_at(w, UP, part.begin), part.n);
 }
 
 static void gradients(const struct work *w)
 {
-    const struct tt_call *call = w->call;
+    const struct tt_call *call = w->of.call;
     struct tt_pair_products of[3];
     const void *const dy[3] = {w->hidden[DH], w->hidden[UP], call->in[DY]};
     const void *const x[3] = {call->in[X], call->in[X], w->hidden[H]};
@@ -146,24 +128,24 @@ static void gradients(const struct work *w)
         of[k].in[1] = x[k];
         of[k].acc = call->in[ACC + k];
         of[k].out = call->out[1 + k];
-        of[k].scratch = w->scratch;
-        of[k].rows = w->most;
+        of[k].scratch = w->of.scratch;
+        of[k].rows = w->of.most;
     }
-    tt_pairs_gradients(call, &w->pairs, of, 3, w->sums, call->node->attr.round_leaves);
+    tt_pairs_gradients(call, &w->of.pairs, of, 3, w->sums, call->node->attr.round_leaves);
 }
 
 static void run(const struct tt_call *call)
 {
     struct work w = work_of(call);
 
-    multiply(&w, TT_OP_EXPERTS, w.m, w.d, call->in[X], call->in[W1], NULL, w.hidden[GATE]);
-    multiply(&w, TT_OP_EXPERTS, w.m, w.d, call->in[X], call->in[W3], NULL, w.hidden[UP]);
-    multiply(&w, TT_OP_EXPERTS_BWD_X, w.d, w.m, call->in[DY], call->in[W2], NULL, w.hidden[DH]);
+    tt_pairs_multiply(&w.of, TT_OP_EXPERTS, w.m, w.d, call->in[X], call->in[W1], NULL, w.hidden[GATE]);
+    tt_pairs_multiply(&w.of, TT_OP_EXPERTS, w.m, w.d, call->in[X], call->in[W3], NULL, w.hidden[UP]);
+    tt_pairs_multiply(&w.of, TT_OP_EXPERTS_BWD_X, w.d, w.m, call->in[DY], call->in[W2], NULL, w.hidden[DH]);
     tt_team_run(call->team, tt_tiles(w.rows * w.m, TILE), swiglu_tile, &w);
     if (call->node->n_out > 1)
         gradients(&w);
-    multiply(&w, TT_OP_EXPERTS_BWD_X, w.m, w.d, w.hidden[UP], call->in[W3], NULL, call->out[0]);
-    multiply(&w, TT_OP_EXPERTS_BWD_X, w.m, w.d, w.hidden[DH], call->in[W1], call->out[0], call->out[0]);
+    tt_pairs_multiply(&w.of, TT_OP_EXPERTS_BWD_X, w.m, w.d, w.hidden[UP], call->in[W3], NULL, call->out[0]);
+    tt_pairs_multiply(&w.of, TT_OP_EXPERTS_BWD_X, w.m, w.d, w.hidden[DH], call->in[W1], call->out[0], call->out[0]);
 }
 
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
@@ -182,7 +164,7 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
 
         most = bytes > most ? bytes : most;
     }
-    return sums_bytes(graph, node) + HIDDEN * hidden_bytes(graph, node) + most;
+    return sums_bytes(graph, node, threads) + HIDDEN * hidden_bytes(graph, node) + most;
 }
 
 /* As if every expert had equally many rows: three products again, and five for gradients. */

@@ -66,8 +66,8 @@ int64_t tt_pairs_scratch(const struct tt_pair_products *products, int64_t pairs,
     return rows_bytes(pairs) + threads * products_of(products, pairs).scratch_floats * (int64_t)sizeof(float);
 }
 
-void tt_pairs_multiply(const struct tt_call *call, const struct tt_pairs *pairs,
-                       const struct tt_pair_products *products)
+/* All products of a kind. */
+static void run_all(const struct tt_call *call, const struct tt_pairs *pairs, const struct tt_pair_products *products)
 {
     struct tt_experts_products run = products_of(products, call->node->attr.experts);
 
@@ -76,23 +76,86 @@ void tt_pairs_multiply(const struct tt_call *call, const struct tt_pairs *pairs,
     tt_experts_run(call->team, &run);
 }
 
+void tt_pairs_multiply(const struct tt_pairs_work *w, enum tt_op_id op, int64_t m, int64_t k, const void *in,
+                       const void *weights, const void *acc, void *out)
+{
+    struct tt_pair_products products = {.op = op,
+                                        .bf16 = w->bf16,
+                                        .m = m,
+                                        .k = k,
+                                        .in = {in, weights},
+                                        .acc = acc,
+                                        .out = out,
+                                        .scratch = w->scratch,
+                                        .rows = w->most};
+
+    run_all(w->call, &w->pairs, &products);
+}
+
+/* --- gradients of weights, from several sources --- */
 /* --- gradients of weights, from several sources --- */
 
-int64_t tt_pairs_sums_floats(const struct tt_pair_products *products, int n, int sources)
+/* Of several experts, the gradients of their pairs with one source are made and added together: enough to give every
+ * thread some tiles, and no more, since each takes room for its sums. */
+static int64_t experts_at_once(const struct tt_pair_products *products, int n, int64_t experts, int threads)
+{
+    enum { TILES = 4 }; /* of each thread */
+    int64_t tiles = 0, most;
+
+    for (int j = 0; j < n; j++) {
+        struct tt_experts_products of = {
+            .op = products[j].op, .bf16 = products[j].bf16, .m = products[j].m, .k = products[j].k};
+
+        tiles += tt_experts_tiles(&of, 1);
+    }
+    most = tt_div_up((int64_t)TILES * threads, tiles);
+    return most < experts ? most : experts;
+}
+
+static int64_t floats_of(const struct tt_pair_products *products, int n)
 {
     int64_t floats = 0;
 
     for (int j = 0; j < n; j++)
         floats += products[j].m * products[j].k;
-    return sources > 1 ? tt_tree_stack_depth(sources) * floats : 0;
+    return floats;
 }
 
-/* A step of a sum: sum += other, or the rounding of sum. */
+int64_t tt_pairs_sums_floats(const struct tt_pair_products *products, int n, int sources, int64_t experts, int threads)
+{
+    return sources > 1
+               ? tt_tree_stack_depth(sources) * experts_at_once(products, n, experts, threads) * floats_of(products, n)
+               : 0;
+}
+
+/* What the gradients of a node's weights are made with. A level of the sums has those of all experts at once. */
+struct gradients {
+    const struct tt_call *call;
+    const struct tt_pairs *pairs;
+    const struct tt_pair_products *products;
+    int n;
+    float *sums;
+    int64_t floats, at_once; /* of an expert; experts */
+};
+
+/* to = a + b; a without b. */
 struct addition {
-    float *sum;
-    const float *other;
+    float *to;
+    const float *a, *b;
     int64_t floats;
 };
+
+static void add_tile(void *arg, int64_t tile, int worker)
+{
+    const struct addition *a = arg;
+    struct tt_range part = tt_tile_range(a->floats, TILE, tile);
+
+    (void)worker;
+    if (a->b)
+        tt_tree_add(a->to + part.begin, a->a + part.begin, a->b + part.begin, part.n);
+    else
+        memcpy(a->to + part.begin, a->a + part.begin, (size_t)part.n * sizeof *a->to);
+}
 
 static void round_tile(void *arg, int64_t tile, int worker)
 {
@@ -101,48 +164,53 @@ static void round_tile(void *arg, int64_t tile, int worker)
     tt_bf16 rounded[TILE];
 
     (void)worker;
-    tt_kernels()->bf16_round(rounded, a->sum + part.begin, part.n);
-    tt_kernels()->bf16_widen(a->sum + part.begin, rounded, part.n);
+    tt_kernels()->bf16_round(rounded, a->to + part.begin, part.n);
+    tt_kernels()->bf16_widen(a->to + part.begin, rounded, part.n);
 }
 
-static void add_tile(void *arg, int64_t tile, int worker)
+static void run_tiles(const struct gradients *g, struct addition *addition, void (*tile)(void *, int64_t, int))
 {
-    const struct addition *a = arg;
-    struct tt_range part = tt_tile_range(a->floats, TILE, tile);
-
-    (void)worker;
-    tt_tree_add(a->sum + part.begin, a->sum + part.begin, a->other + part.begin, part.n);
+    tt_team_run(g->call->team, tt_tiles(addition->floats, TILE), tile, addition);
 }
 
-/* The gradients of a pair alone, one kind after another. */
-static void make_leaf(const struct tt_call *call, const struct tt_pairs *pairs, const struct tt_pair_products *products,
-                      int n, int64_t pair, float *to)
+/* Whether the products of kind j may be run together with those of `kind`: there is room for one of each expert. */
+static bool is_added(const struct gradients *g, const struct tt_pair_products *kind, int j, int64_t products)
 {
-    for (int j = 0; j < n; to += products[j].m * products[j].k, j++) {
-        struct tt_experts_products run = products_of(&products[j], call->node->attr.experts);
+    return g->products[j].m == kind->m && g->products[j].k == kind->k && products <= g->call->node->attr.experts;
+}
 
-        run.n = 1;
-        run.of[0] = rows_of(pairs, &products[j], pair);
-        run.of[0].acc = NULL;
-        run.of[0].out = to;
-        tt_experts_run(call->team, &run);
+/* The gradients of experts for the rows of one source: of each expert, one kind after another. */
+static void make_leaves(const struct gradients *g, int source, int64_t from, int64_t end, float *to)
+{
+    for (int j = 0; j < g->n;) {
+        const struct tt_pair_products *kind = &g->products[j];
+        struct tt_experts_products run = products_of(kind, g->call->node->attr.experts);
+
+        for (; j < g->n && is_added(g, kind, j, run.n + end - from); j++, to += kind->m * kind->k)
+            for (int64_t e = from; e < end; e++) {
+                struct tt_expert_rows of = rows_of(g->pairs, &g->products[j], e * g->pairs->sources + source);
+
+                of.acc = NULL;
+                of.out = to + (e - from) * g->floats;
+                run.of[run.n++] = of;
+            }
+        tt_experts_run(g->call->team, &run);
     }
 }
 
-/* The finished sum of an expert goes to its place. */
-static void store_sum(const struct tt_pairs *pairs, const struct tt_pair_products *products, int n, int64_t pair,
-                      const float *sum)
+/* The finished sums of experts go to their places. */
+static void store_sums(const struct gradients *g, int64_t from, int64_t end, const float *sums)
 {
-    for (int j = 0; j < n; j++) {
-        struct tt_expert_rows of = rows_of(pairs, &products[j], pair);
-        int64_t floats = products[j].m * products[j].k;
+    for (int64_t e = from; e < end; e++)
+        for (int j = 0; j < g->n; j++) {
+            struct tt_expert_rows of = rows_of(g->pairs, &g->products[j], e * g->pairs->sources);
+            struct addition a = {.to = of.out, .floats = g->products[j].m * g->products[j].k};
 
-        if (of.acc)
-            tt_tree_add(of.out, of.acc, sum, floats);
-        else
-            memcpy(of.out, sum, (size_t)floats * sizeof *sum);
-        sum += floats;
-    }
+            a.a = of.acc ? of.acc : sums;
+            a.b = of.acc ? sums : NULL;
+            run_tiles(g, &a, add_tile);
+            sums += a.floats;
+        }
 }
 
 /* The sums of an expert that are not added yet are one for each bit of the number of sources so far. */
@@ -155,30 +223,54 @@ static int sums_after(int sources)
     return n;
 }
 
+/* Adds the gradients for the rows of one source to those of the sources before it. */
+static void add_source(const struct gradients *g, int source, int64_t from, int64_t end, bool rounds)
+{
+    int depth = sums_after(source);
+    bool last = source + 1 == g->pairs->sources;
+    int64_t level = g->at_once * g->floats;
+    float *sum = g->sums + depth * level + from % g->at_once * g->floats;
+    struct addition a = {.to = sum, .floats = (end - from) * g->floats};
+
+    if (from >= end)
+        return;
+    make_leaves(g, source, from, end, sum);
+    if (rounds)
+        run_tiles(g, &a, round_tile);
+    for (int carries = last ? depth : tt_tree_carries(source); carries > 0; carries--, sum -= level) {
+        a.to = sum - level;
+        a.a = a.to;
+        a.b = sum;
+        run_tiles(g, &a, add_tile);
+    }
+    if (last)
+        store_sums(g, from, end, sum);
+}
+
+/* The first expert from `from` to `end` whose pair with a source is not before `pair`. */
+static int64_t expert_at(const struct tt_pairs *pairs, int64_t pair, int source, int64_t from, int64_t end)
+{
+    int64_t e = (pair + pairs->sources - 1 - source) / pairs->sources;
+
+    return e < from ? from : e > end ? end : e;
+}
+
 void tt_pairs_gradients(const struct tt_call *call, const struct tt_pairs *pairs,
                         const struct tt_pair_products *products, int n, float *sums, bool rounds)
 {
-    struct addition a = {.floats = 0};
+    struct gradients g = {call, pairs, products, n, sums, floats_of(products, n), 1};
+    int64_t experts = tt_div_up(pairs->end, pairs->sources), own = call->node->attr.experts / call->node->attr.peers.n;
 
-    for (int j = 0; j < n; j++) {
-        a.floats += products[j].m * products[j].k;
-        if (pairs->sources == 1)
-            tt_pairs_multiply(call, pairs, &products[j]);
-    }
-    for (int64_t pair = pairs->first; pair < pairs->end && pairs->sources > 1; pair++) {
-        int source = (int)(pair % pairs->sources), depth = sums_after(source);
-        bool last = source + 1 == pairs->sources;
+    for (int j = 0; j < n && pairs->sources == 1; j++)
+        run_all(call, pairs, &products[j]);
+    if (pairs->sources == 1)
+        return;
+    g.at_once = experts_at_once(products, n, own, tt_team_threads(call->team));
+    for (int64_t first = pairs->first / pairs->sources / g.at_once * g.at_once; first < experts; first += g.at_once)
+        for (int source = 0; source < pairs->sources; source++) {
+            int64_t end = first + g.at_once < experts ? first + g.at_once : experts;
 
-        a.sum = sums + depth * a.floats;
-        make_leaf(call, pairs, products, n, pair, a.sum);
-        if (rounds)
-            tt_team_run(call->team, tt_tiles(a.floats, TILE), round_tile, &a);
-        for (int carries = last ? depth : tt_tree_carries(source); carries > 0; carries--, depth--) {
-            a.sum = sums + (depth - 1) * a.floats;
-            a.other = sums + depth * a.floats;
-            tt_team_run(call->team, tt_tiles(a.floats, TILE), add_tile, &a);
+            add_source(&g, source, expert_at(pairs, pairs->first, source, first, end),
+                       expert_at(pairs, pairs->end, source, first, end), rounds);
         }
-        if (last)
-            store_sum(pairs, products, n, pair, sums);
-    }
 }

@@ -48,20 +48,34 @@ struct tt_pair_products {
 /** Bytes of scratch for that many pairs; reads op, bf16, m, k and rows. */
 int64_t tt_pairs_scratch(const struct tt_pair_products *products, int64_t pairs, int threads);
 
-/** Runs them on the team of the call; an expert without rows gets acc or zeros as the gradient of its weight. */
-void tt_pairs_multiply(const struct tt_call *call, const struct tt_pairs *pairs,
-                       const struct tt_pair_products *products);
+/* What the products of a node with rows and weights share. */
+struct tt_pairs_work {
+    const struct tt_call *call;
+    struct tt_pairs pairs;
+    int64_t most; /* rows of a pair */
+    bool bf16;
+    void *scratch; /* tt_pairs_scratch */
+};
+
+/**
+ * Runs one product of every pair on the team of the call: TT_OP_EXPERTS or TT_OP_EXPERTS_BWD_X of `in` with weights
+ * (Y, m, k). acc: what the latter is added to, or NULL.
+ */
+void tt_pairs_multiply(const struct tt_pairs_work *work, enum tt_op_id op, int64_t m, int64_t k, const void *in,
+                       const void *weights, const void *acc, void *out);
 
 /**
  * The gradients of weights: n kinds of products of TT_OP_EXPERTS_BWD_W. Those of an expert's sources are added in the
- * order of core/math/tree.h, since the sources are neighbours in the tree over microbatches. The pairs may come in
- * several calls, in their order; `sums` keeps what is not complete.
+ * order of core/math/tree.h, since the sources are neighbours in the tree over microbatches. Experts have sums of their
+ * own, so the team gets the products of several experts with one source at once. The pairs may come in several calls,
+ * in their order; `sums` keeps what is not complete. An expert without rows gets acc or zeros.
  *   sums    tt_pairs_sums_floats; not needed with one source
  *   rounds  the gradient of each pair is rounded to bfloat16 before it is added
  */
 void tt_pairs_gradients(const struct tt_call *call, const struct tt_pairs *pairs,
                         const struct tt_pair_products *products, int n, float *sums, bool rounds);
 
-int64_t tt_pairs_sums_floats(const struct tt_pair_products *products, int n, int sources);
+/** experts: of this rank. */
+int64_t tt_pairs_sums_floats(const struct tt_pair_products *products, int n, int sources, int64_t experts, int threads);
 
 #endif

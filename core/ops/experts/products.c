@@ -171,6 +171,13 @@ void tt_experts_run(struct tt_team *team, const struct tt_experts_products *prod
     tt_team_run(team, tiles, run_tile, (void *)products);
 }
 
+int64_t tt_experts_tiles(const struct tt_experts_products *products, int64_t rows)
+{
+    struct tt_expert_rows of = {.rows = rows > 0 ? rows : 1};
+
+    return tiles_of(products, &of);
+}
+
 int64_t tt_experts_scratch_floats(const struct tt_experts_products *products, int64_t rows)
 {
     struct tt_matmul most = product_of(products, rows);
