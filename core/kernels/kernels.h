@@ -234,8 +234,8 @@ int64_t tt_bgemm_scratch(const struct tt_matmul *gemm);
 int64_t tt_sgemm_scratch(const struct tt_matmul *gemm);
 
 /**
- * Whether products of floats, or of bfloat16, are the BLAS library's in the variant in use. Its bits depend on the shape
- * of a product; those of an element of titan's own kernels depend on k only.
+ * Whether products of floats, or of bfloat16, are the BLAS library's in the variant in use. Its bits depend on the
+ * shape of a product; those of an element of titan's own kernels depend on k only.
  */
 bool tt_sgemm_is_blas(void);
 bool tt_bgemm_is_blas(void);

@@ -26,8 +26,8 @@ struct tt_matmul {
     int64_t lda, ldb, ldc;
     /*
      * If m, n or k is a part of a dimension that ranks share: the size of its grains; 0 if it is not cut. Each grain
-     * of m and n is a separate product with its own tiles, unless the kernel gives the same bits without. The products over grains of k are added as a tree, and
-     * then acc is added.
+     * of m and n is a separate product with its own tiles, unless the kernel gives the same bits without. The products
+     * over grains of k are added as a tree, and then acc is added.
      */
     int64_t m_grain, n_grain, k_grain;
     /*
