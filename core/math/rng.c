@@ -102,16 +102,30 @@ static double inverse_normal(double u)
     return q < 0.0 ? -x : x;
 }
 
-double tt_rng_normal(const struct tt_rng *rng, uint64_t index, double cut)
+/* The probability of less than -cut. */
+static double below_cut(double cut)
+{
+    return cut > 0.0 ? 0.5 * erfc(cut / sqrt(2.0)) : 0.0;
+}
+
+static double normal(const struct tt_rng *rng, uint64_t index, double below)
 {
     double u = tt_rng_uniform(rng, index);
 
-    if (cut > 0.0) {
-        double low = 0.5 * erfc(cut / sqrt(2.0));
+    return inverse_normal(below > 0.0 ? below + u * (1.0 - 2.0 * below) : u);
+}
 
-        u = low + u * (1.0 - 2.0 * low);
-    }
-    return inverse_normal(u);
+double tt_rng_normal(const struct tt_rng *rng, uint64_t index, double cut)
+{
+    return normal(rng, index, below_cut(cut));
+}
+
+void tt_rng_normals(const struct tt_rng *rng, uint64_t first, int64_t n, double std, double cut, float *to)
+{
+    double below = below_cut(cut);
+
+    for (int64_t i = 0; i < n; i++)
+        to[i] = (float)(std * normal(rng, first + (uint64_t)i, below));
 }
 
 void tt_rng_permutation(const struct tt_rng *rng, int64_t n, int64_t *order)

@@ -443,8 +443,7 @@ static void fill_normal(const struct tt_param *param, uint64_t seed, int64_t fir
 
     if (cut > cut_beyond_reach)
         cut = 0.0;
-    for (int64_t i = 0; i < n; i++)
-        data[i] = (float)(param->std * tt_rng_normal(&rng, (uint64_t)(first + i), cut));
+    tt_rng_normals(&rng, (uint64_t)first, n, param->std, cut, data);
 }
 
 static void fill_uniform(const struct tt_param *param, uint64_t seed, int64_t first, int64_t n, float *data)

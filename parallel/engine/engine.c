@@ -384,7 +384,7 @@ int tt_engine_init_params(struct tt_engine *e, uint64_t seed)
     int rc = tt_engine_synchronize(e);
 
     return rc < 0 ? rc
-                  : tt_init_params(e->layout, e->options.model, e->options.init, seed, e->state.dtype,
+                  : tt_init_params(e->team, e->layout, e->options.model, e->options.init, seed, e->state.dtype,
                                    e->state.array[TT_STATE_PARAM]);
 }
 

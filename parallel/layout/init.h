@@ -3,6 +3,7 @@
 #define TT_PARALLEL_LAYOUT_INIT_H
 
 #include "core/models/model.h"
+#include "core/os/team.h"
 #include "core/program/layout.h"
 
 /**
@@ -21,10 +22,11 @@ int64_t tt_init_buffer_bytes(const struct tt_layout *layout, const struct tt_mod
 
 /**
  * Fills this rank's part of every parameter; param[unit] is the flat shard of a unit, of type dtype, TT_F32 or TT_BF16:
- * the same values, rounded to the nearest. Not collective. TT_EINTERNAL,
- * before anything is written, names a parameter without a rule. TT_EFIT if the system refuses the buffer.
+ * the same values, rounded to the nearest. The threads of `team` share the work (NULL: the calling thread does it). Not
+ * collective. TT_EINTERNAL, before anything is written, names a parameter without a rule. TT_EFIT if the system refuses
+ * the buffer.
  */
-int tt_init_params(const struct tt_layout *layout, const struct tt_model *model, enum tt_init how, uint64_t seed,
-                   enum tt_dtype dtype, void *const *param) TT_MUST_CHECK;
+int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const struct tt_model *model, enum tt_init how,
+                   uint64_t seed, enum tt_dtype dtype, void *const *param) TT_MUST_CHECK;
 
 #endif

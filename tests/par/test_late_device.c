@@ -307,7 +307,7 @@ static void generate(struct tt_device *device, float *logits)
     assert_int_equal(fixture_check(tt_generator_allocate(g)), 0);
     for (uint64_t seed = 3; seed < 5; seed++) {
         tt_generator_rewind(g, 0);
-        assert_int_equal(tt_init_params(tt_generator_layout(g), world.odd, TT_INIT_SHARDS, seed, TT_F32,
+        assert_int_equal(tt_init_params(NULL, tt_generator_layout(g), world.odd, TT_INIT_SHARDS, seed, TT_F32,
                                         tt_generator_state(g)->array[TT_STATE_PARAM]),
                          0);
         for (int n = 0; n < PROMPT + MORE; n += n ? 1 : PROMPT) {

@@ -37,7 +37,7 @@ static void **init_shards(const struct tt_layout *layout, const struct tt_model 
 
     for (int u = 0; u < layout->n_units; u++)
         shards[u] = tt_calloc((size_t)layout->units[u].shard_elements + 1, tt_dtype_size(dtype));
-    assert_int_equal(tt_init_params(layout, model, how, SEED, dtype, shards), 0);
+    assert_int_equal(tt_init_params(NULL, layout, model, how, SEED, dtype, shards), 0);
     return shards;
 }
 
