@@ -2,6 +2,7 @@
 #ifndef TT_CLI_CLUSTER_CLUSTER_H
 #define TT_CLI_CLUSTER_CLUSTER_H
 
+#include "cli/cluster/megatron.h"
 #include "cluster/backtest/backtest.h"
 #include "cluster/search/changes.h"
 #include "cluster/search/search.h"
@@ -43,6 +44,7 @@ struct tt_cluster_beyond {
     double ep;                            /* with a shape: ranks that share its experts */
     bool float8, async_tp;
     double loss_chunks;
+    const struct tt_cluster_megatron *megatron; /* its flags are the job; NULL: they are not */
 };
 
 /**

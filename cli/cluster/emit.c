@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/cluster/inputs.h"
+#include "cluster/model/pipeline.h"
 
 /* What the two files that are alike write, in the form of each. */
 struct writer {
@@ -29,21 +30,6 @@ static void word(const struct writer *w, const char *key, const char *value)
     tt_text_add(w->out, w->toml ? "%s = \"%s\"\n" : "  %s: %s\n", key, value);
 }
 
-static const char *schedule_of(const struct tt_cluster_job *job)
-{
-    bool several = job->virtual_stages > 1;
-
-    switch (job->order) {
-    case TT_ORDER_ALL_FORWARD:
-        return several ? "LoopedBFS" : "GPipe";
-    case TT_ORDER_ZERO_BUBBLE:
-        return "InterleavedZeroBubble";
-    case TT_ORDER_1F1B:
-        break;
-    }
-    return several ? "Interleaved1F1B" : "1F1B";
-}
-
 static void parallelism(const struct writer *w, const struct tt_cluster_job *job)
 {
     section(w, "parallelism");
@@ -57,7 +43,7 @@ static void parallelism(const struct writer *w, const struct tt_cluster_job *job
         number(w, "expert_parallel_degree", job->ep);
     if (job->pp <= 1)
         return;
-    word(w, "pipeline_parallel_schedule", schedule_of(job));
+    word(w, "pipeline_parallel_schedule", tt_cluster_schedule_name(job));
     number(w, "pipeline_parallel_microbatch_size", job->micro_batch);
     number(w, "pipeline_parallel_layers_per_stage", ceil(job->shape.layers / (job->pp * job->virtual_stages)));
 }
@@ -120,6 +106,21 @@ static void keys(const struct writer *w, const struct tt_cluster_inputs *in, con
     recomputation(w, job);
 }
 
+static void megatron_experts(struct tt_text *out, const struct tt_cluster_job *job)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+
+    if (!(s->experts > 0))
+        return;
+    tt_text_add(out, "--num-experts %.0f --moe-router-topk %.0f --moe-ffn-hidden-size %.0f --moe-grouped-gemm \\\n",
+                s->experts, s->active, s->moe_ffn);
+    if (s->shared_ffn > 0)
+        tt_text_add(out, "--moe-shared-expert-intermediate-size %.0f \\\n", s->shared_ffn);
+    if (s->dense_layers > 0)
+        tt_text_add(out, "--moe-layer-freq '([0]*%.0f+[1]*%.0f)' \\\n", s->dense_layers, s->layers - s->dense_layers);
+    tt_text_add(out, "--expert-model-parallel-size %.0f \\\n", job->ep);
+}
+
 static void megatron(struct tt_text *out, const struct tt_cluster_job *job)
 {
     const struct tt_cluster_shape *s = &job->shape;
@@ -128,11 +129,15 @@ static void megatron(struct tt_text *out, const struct tt_cluster_job *job)
                 s->layers, s->dim, s->ffn, s->heads);
     if (s->kv_heads < s->heads)
         tt_text_add(out, "--group-query-attention --num-query-groups %.0f \\\n", s->kv_heads);
-    tt_text_add(out, "%s%s--seq-length %.0f --max-position-embeddings %.0f --bf16 \\\n", s->gated ? "--swiglu " : "",
-                s->tied ? "" : "--untie-embeddings-and-output-weights ", job->seq_len, job->seq_len);
+    if (s->head_dim * s->heads != s->dim)
+        tt_text_add(out, "--kv-channels %.0f \\\n", s->head_dim);
+    tt_text_add(out, "--vocab-size %.0f %s%s--seq-length %.0f --max-position-embeddings %.0f --bf16 \\\n", s->vocab,
+                s->gated ? "--swiglu " : "", s->tied ? "" : "--untie-embeddings-and-output-weights ", job->seq_len,
+                job->seq_len);
     tt_text_add(out, "--tensor-model-parallel-size %.0f --pipeline-model-parallel-size %.0f", job->tp, job->pp);
     tt_text_add(out, " --context-parallel-size %.0f%s \\\n", job->cp,
                 job->sequence_parallel ? " --sequence-parallel" : "");
+    megatron_experts(out, job);
     if (job->virtual_stages > 1)
         tt_text_add(out, "--num-layers-per-virtual-pipeline-stage %.0f \\\n",
                     s->layers / (job->pp * job->virtual_stages));
@@ -140,8 +145,11 @@ static void megatron(struct tt_text *out, const struct tt_cluster_job *job)
         tt_text_add(out, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 \\\n");
     else if (job->again == TT_AGAIN_ATTENTION)
         tt_text_add(out, "--recompute-granularity selective \\\n");
-    tt_text_add(out, "--micro-batch-size %.0f --global-batch-size %.0f --use-distributed-optimizer\n", job->micro_batch,
-                job->micro_batch * job->n_micro * job->replicate * job->shard);
+    if (job->float8)
+        tt_text_add(out, "--fp8-format hybrid \\\n");
+    tt_text_add(out, "--micro-batch-size %.0f --global-batch-size %.0f%s\n", job->micro_batch,
+                job->micro_batch * job->n_micro * job->replicate * job->shard,
+                job->stack->number[TT_S_STATE_SHARD].value > 0 ? " --use-distributed-optimizer" : "");
 }
 
 /* Whether the trainer has the model: torchtitan's by name, titan's if it has all of its sizes. */
@@ -182,17 +190,20 @@ int tt_cluster_emit(const char *form, const struct tt_cluster_inputs *in, const 
     if (whole && (job->again == TT_AGAIN_OP || job->again == TT_AGAIN_LAYERS))
         return tt_fail(TT_EUSAGE, "estimate: Megatron has no flag for what activation_checkpoint.mode=selective "
                                   "recomputes\nhelp: set the mode to none or full, or add --search");
+    if (whole && job->shape.score_dim > 0)
+        return tt_fail(TT_EUSAGE, "estimate: the sizes of latent attention are not kept as Megatron's flags have them\n"
+                                  "help: print the layout, without --emit");
     if (!whole && (rc = check_model(in, w.toml)) < 0)
         return rc;
     if (strcmp(form, "titan") == 0 && job->float8)
         return tt_fail(TT_EUSAGE, "estimate: titan has no float8");
-    if (!whole) {
-        tt_text_add(out, "# titan estimate: %.0f x %s, stack %s; %s\n", tt_cluster_devices(job), job->machine->name,
-                    job->stack->name, tt_cluster_layout_text(text, sizeof text, job));
-        tt_text_add(out, "# predicted: %.3f s a step, %.0f tokens/s a device, %.1f GiB of %.1f\n", layout->time.total,
-                    layout->tokens_per_sec, layout->memory.total / 1073741824.0, layout->memory.usable / 1073741824.0);
-        keys(&w, in, job);
-    } else
+    tt_text_add(out, "# titan estimate: %.0f x %s, stack %s; %s\n", tt_cluster_devices(job), job->machine->name,
+                job->stack->name, tt_cluster_layout_text(text, sizeof text, job));
+    tt_text_add(out, "# predicted: %.3f s a step, %.0f tokens/s a device, %.1f GiB of %.1f\n", layout->time.total,
+                layout->tokens_per_sec, layout->memory.total / 1073741824.0, layout->memory.usable / 1073741824.0);
+    if (whole)
         megatron(out, job);
+    else
+        keys(&w, in, job);
     return 0;
 }

@@ -51,8 +51,9 @@ static int emit(struct command *c, const struct tt_cluster_layout *layout)
     return rc;
 }
 
-/* The layouts of a picture: of one job also what single changes do, and of a search all that it found. */
-static void draw_view(struct command *c, const struct tt_cluster_view *view)
+/* The layouts of a picture: of one job also what single changes do, and of a search all that it found; and the
+ * lanes of the only one, or of the first. */
+static int draw_view(struct command *c, const struct tt_cluster_view *view)
 {
     char text[200];
 
@@ -61,9 +62,10 @@ static void draw_view(struct command *c, const struct tt_cluster_view *view)
     tt_cluster_picture_bar(&c->picture, c->alone ? "as configured" : text, &view->layout);
     for (int i = 0; i < view->n_changes && c->alone; i++)
         tt_cluster_picture_bar(&c->picture, view->change[i].text, &view->change[i].layout);
+    return c->alone && tt_args_has(c->args, "svg") ? tt_cluster_picture_lanes(&c->picture, &view->layout) : 0;
 }
 
-static void draw_found(struct command *c, const struct tt_cluster_found *found)
+static int draw_found(struct command *c, const struct tt_cluster_found *found)
 {
     char text[200];
 
@@ -72,6 +74,9 @@ static void draw_found(struct command *c, const struct tt_cluster_found *found)
     for (int i = 0; i < (c->alone ? found->n : found->n > 0); i++)
         tt_cluster_picture_bar(&c->picture, tt_cluster_layout_text(text, sizeof text, &found->layout[i].job),
                                &found->layout[i]);
+    return c->alone && found->n > 0 && tt_args_has(c->args, "svg")
+               ? tt_cluster_picture_lanes(&c->picture, &found->layout[0])
+               : 0;
 }
 
 static int save_picture(const struct command *c)
@@ -105,7 +110,8 @@ static int one(struct command *c, int ranks)
             return rc;
         tt_cluster_view_plan(&view, &memory);
     }
-    draw_view(c, &view);
+    if ((rc = draw_view(c, &view)) < 0)
+        return rc;
     c->any = c->any || view.fit != TT_FIT_NO;
     if (tt_args_has(c->args, "emit"))
         rc = emit(c, &view.layout);
@@ -125,7 +131,7 @@ static int search(struct command *c, int ranks)
     if (rc < 0)
         return rc;
     tt_cluster_search(&job, ranks, c->usable, SHOWN, &found);
-    draw_found(c, &found);
+    TT_TRY(draw_found(c, &found));
     c->any = c->any || found.n > 0;
     if (tt_args_has(c->args, "emit") && found.n > 0)
         rc = emit(c, &found.layout[0]);
@@ -133,6 +139,7 @@ static int search(struct command *c, int ranks)
         (void)json_array_append_new(c->list, tt_cluster_found_json(&found, ranks));
     else
         tt_cluster_print_found(&found, &job, ranks);
+out:
     tt_cluster_found_release(&found);
     return rc;
 }

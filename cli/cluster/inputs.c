@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a command line says about a job on a cluster: machine, stack, model, and a configuration of titan or torchtitan.
+ * What a command line says about a job on a cluster: machine, stack, model, and a configuration of titan,
+ * torchtitan or Megatron.
  */
 #include "cli/cluster/inputs.h"
 
@@ -169,9 +170,66 @@ static void add_default(struct tt_cluster_inputs *in)
         add_override(in, keys[i]);
 }
 
+/* A recipe of torchtitan. */
+static int read_recipe(struct tt_cluster_inputs *in, const struct tt_args *args, const char *file)
+{
+    int rc = 0;
+
+    TT_TRY(tt_cluster_recipe_read(file, args->n_words, (const char *const *)args->word, &in->recipe));
+    in->beyond.float8 = in->recipe.float8;
+    in->beyond.async_tp = in->recipe.async_tp;
+    in->beyond.loss_chunks = in->recipe.loss_chunks;
+    if (!tt_args_has(args, "stack"))
+        TT_TRY(read_stack(in, in->recipe.compiled ? default_stack : eager_stack));
+out:
+    return rc;
+}
+
+/* Flags of Megatron-LM. */
+static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *args, const char *file)
+{
+    struct tt_cluster_number *number = in->stack.stack.number;
+    int rc = 0;
+
+    if (tt_args_has(args, "config") || tt_args_has(args, "model") || tt_args_has(args, "torchtitan"))
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: flags of Megatron name the whole job\nhelp: leave --config, --model and "
+                                  "--torchtitan out"));
+    TT_TRY(tt_cluster_megatron_read(file, args->n_words, (const char *const *)args->word, &in->megatron));
+    in->shape = in->megatron.shape;
+    in->beyond.shape = &in->shape;
+    in->beyond.megatron = &in->megatron;
+    in->beyond.float8 = in->megatron.float8;
+    in->beyond.async_tp = in->megatron.async_tp;
+    in->model = tt_format("a model of %.3gB parameters", tt_cluster_params(&in->shape) / 1e9);
+    if (!tt_args_has(args, "stack")) /* fused attention came after A100 */
+        TT_TRY(read_stack(in, strncmp(in->beyond.machine->name, "a100", 4) == 0 ? "megatron-2023" : "megatron-bridge"));
+    if (!in->megatron.distributed_optimizer) {
+        number[TT_S_STATE_WHOLE].value += number[TT_S_STATE_SHARD].value;
+        number[TT_S_STATE_SHARD].value = 0;
+    }
+out:
+    return rc;
+}
+
+/* The job as others write it; then *ret_model is its name, if it has one. */
+static int read_foreign(struct tt_cluster_inputs *in, const struct tt_args *args, const char **ret_model)
+{
+    const char *torchtitan = tt_args_last(args, "torchtitan"), *megatron = tt_args_last(args, "megatron");
+    int rc = 0;
+
+    if (megatron || (!torchtitan && tt_cluster_is_megatron(args->n_words, (const char *const *)args->word)))
+        TT_TRY(read_megatron(in, args, megatron));
+    else if (torchtitan || args->n_words) {
+        TT_TRY(read_recipe(in, args, torchtitan));
+        *ret_model = *ret_model ? *ret_model : in->recipe.model;
+    }
+out:
+    return rc;
+}
+
 int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *args)
 {
-    const char *file = tt_args_last(args, "torchtitan"), *model = tt_args_last(args, "model");
+    const char *model = tt_args_last(args, "model");
     struct tt_text unbuilt = {0};
     struct tt_cli_variant variant = {.unbuilt = &unbuilt};
     int rc = 0;
@@ -180,27 +238,20 @@ int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *ar
     in->with = *args;
     in->with.override = NULL;
     in->with.n_overrides = in->with.n_words = 0;
-    if (file || args->n_words) {
-        TT_TRY(tt_cluster_recipe_read(file, args->n_words, (const char *const *)args->word, &in->recipe));
-        model = model ? model : in->recipe.model;
-        in->beyond.float8 = in->recipe.float8;
-        in->beyond.async_tp = in->recipe.async_tp;
-        in->beyond.loss_chunks = in->recipe.loss_chunks;
-        if (!tt_args_has(args, "stack"))
-            TT_TRY(read_stack(in, in->recipe.compiled ? default_stack : eager_stack));
-    }
+    TT_TRY(read_foreign(in, args, &model));
     if (model)
         TT_TRY(find_model(in, model));
-    if (model && !tt_args_has(args, "config")) /* the built-in run's batch is of one size */
+    if (in->beyond.shape && !tt_args_has(args, "config")) /* the built-in run's batch is of one size */
         add_override(in, "--training.global_batch_size=-1");
     else if (!tt_args_has(args, "config"))
         add_default(in);
     TT_TRY(take_overrides(in, in->recipe.n, (const char *const *)in->recipe.override));
+    TT_TRY(take_overrides(in, in->megatron.n, (const char *const *)in->megatron.override));
     TT_TRY(take_overrides(in, args->n_overrides, args->override));
-    if (model)
+    if (in->beyond.shape)
         add_sizes(in);
     TT_TRY(tt_cli_load_variant("estimate", &in->with, &variant, &in->cfg));
-    if (!model)
+    if (!in->model)
         in->model = tt_format("%s %s", in->cfg->model.name, in->cfg->model.flavor);
 out:
     tt_text_release(&unbuilt);
@@ -214,6 +265,7 @@ void tt_cluster_inputs_release(struct tt_cluster_inputs *in)
     tt_free(in->own);
     tt_free((void *)in->with.override);
     tt_cluster_recipe_release(&in->recipe);
+    tt_cluster_megatron_release(&in->megatron);
     tt_cluster_machine_release(&in->machine);
     tt_cluster_stack_release(&in->stack);
     tt_free(in->model);

@@ -16,6 +16,7 @@ struct tt_cluster_inputs {
     struct tt_cluster_stack_file stack;
     struct tt_cluster_shape shape;
     struct tt_cluster_recipe recipe;
+    struct tt_cluster_megatron megatron;
     struct tt_args with; /* the command line with what the recipe and the model set */
     char **own;          /* of its overrides */
     int n_own, cap_own, cap_override;
@@ -24,7 +25,7 @@ struct tt_cluster_inputs {
 /** Reads --machine with --nccl, and --stack: a name that is built in, or a file (with a slash, or .json at the end). */
 int tt_cluster_inputs_hardware(struct tt_cluster_inputs *in, const struct tt_args *args) TT_MUST_CHECK;
 
-/** Reads the job: --model, --torchtitan, the flags after "--", and titan's configuration. After the hardware. */
+/** Reads the job: --model, --torchtitan, --megatron, flags after "--", titan's configuration. After the hardware. */
 int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *args) TT_MUST_CHECK;
 void tt_cluster_inputs_release(struct tt_cluster_inputs *in);
 

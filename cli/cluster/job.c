@@ -15,21 +15,31 @@
 static struct tt_cluster_shape shape_of(const struct tt_model *model)
 {
     const struct tt_model_dims *d = &model->dims;
+    double expert = (double)(d->moe.ffn_dim ? d->moe.ffn_dim : d->ffn_dim);
+    struct tt_cluster_latent latent = {.key_rank = (double)d->mla.kv_rank,
+                                       .query_rank = (double)d->mla.q_rank,
+                                       .rope = (double)d->mla.rope_dim,
+                                       .nope = (double)(d->head_dim - d->mla.rope_dim),
+                                       .value = (double)d->mla.value_dim};
+    struct tt_cluster_shape s = {.dim = (double)d->dim,
+                                 .layers = (double)d->n_layers,
+                                 .heads = (double)d->n_heads,
+                                 .kv_heads = (double)d->n_kv_heads,
+                                 .head_dim = (double)d->head_dim,
+                                 .ffn = (double)d->ffn_dim,
+                                 .vocab = (double)d->vocab_size,
+                                 .gated = !model->row->learned_positions,
+                                 .tied = d->tied == 1,
+                                 .params = (double)tt_model_n_elements(model),
+                                 .experts = (double)d->moe.experts,
+                                 .active = (double)d->moe.top_k,
+                                 .moe_ffn = expert,
+                                 .shared_ffn = (double)d->moe.shared * expert,
+                                 .dense_layers = (double)d->moe.dense_layers};
 
-    return (struct tt_cluster_shape){.dim = (double)d->dim,
-                                     .layers = (double)d->n_layers,
-                                     .heads = (double)d->n_heads,
-                                     .kv_heads = (double)d->n_kv_heads,
-                                     .head_dim = (double)d->head_dim,
-                                     .ffn = (double)d->ffn_dim,
-                                     .vocab = (double)d->vocab_size,
-                                     .gated = !model->row->learned_positions,
-                                     .tied = d->tied == 1,
-                                     .params = (double)tt_model_n_elements(model),
-                                     .experts = (double)d->moe.experts,
-                                     .active = (double)d->moe.top_k,
-                                     .moe_ffn = (double)(d->moe.ffn_dim ? d->moe.ffn_dim : d->ffn_dim),
-                                     .dense_layers = (double)d->moe.dense_layers};
+    if (d->mla.kv_rank > 0)
+        tt_cluster_shape_set_latent(&s, &latent);
+    return s;
 }
 
 static int find_shape(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond,
@@ -104,7 +114,11 @@ static int degrees(const struct tt_config *cfg, const struct tt_cluster_beyond *
                        "estimate: the degrees of parallelism multiply to %.0f, not to %d ranks\nhelp: let "
                        "parallelism.data_parallel_shard_degree be -1, or choose another --ranks",
                        inner * fmax(job->shard, 1), ranks);
-    job->sequence_parallel = job->tp > 1;
+    if (beyond->stack->number[TT_S_STATE_WHOLE].value > 0 && cfg->parallelism.data_parallel_shard_degree < 1) {
+        job->replicate *= job->shard; /* ranks of such a stack have copies of parameters, and at most divide state */
+        job->shard = 1;
+    }
+    job->sequence_parallel = job->tp > 1 && (!beyond->megatron || beyond->megatron->sequence_parallel);
     return 0;
 }
 
@@ -116,7 +130,11 @@ static enum tt_cluster_order order_of(const struct tt_config *cfg, const struct 
         return TT_ORDER_1F1B;
     if (strcmp(name, "GPipe") == 0 || strcmp(name, "LoopedBFS") == 0)
         return TT_ORDER_ALL_FORWARD;
-    return strstr(name, "ZeroBubble") || strstr(name, "DualPipe") ? TT_ORDER_ZERO_BUBBLE : TT_ORDER_1F1B;
+    if (strcmp(name, "InterleavedZeroBubble") == 0)
+        return TT_ORDER_INTERLEAVED_ZERO_BUBBLE;
+    if (strcmp(name, "ZBVZeroBubble") == 0)
+        return TT_ORDER_ZBV_ZERO_BUBBLE;
+    return strcmp(name, "DualPipeV") == 0 ? TT_ORDER_DUAL_PIPE_V : TT_ORDER_1F1B;
 }
 
 static double stages_of_a_rank(const struct tt_config *cfg, const struct tt_cluster_job *job)
@@ -167,6 +185,10 @@ int tt_cluster_job_of(const struct tt_config *cfg, const struct tt_cluster_beyon
     job.virtual_stages = stages_of_a_rank(cfg, &job);
     job.order = order_of(cfg, &job);
     recomputation(cfg, &job);
+    if (beyond->megatron) {
+        job.again = beyond->megatron->again;
+        job.again_layers = beyond->megatron->again_layers;
+    }
     job.keep_gathered =
         reshard->n == 1 && (strcmp(reshard->word[0], "never") == 0 || strcmp(reshard->word[0], "false") == 0);
     TT_TRY(batches(cfg, &job));

@@ -4,6 +4,7 @@
  */
 #include "cli/cli.h"
 #include "cli/cluster/cluster.h"
+#include "cluster/model/pipeline.h"
 
 static const char *const fit_words[] = {[TT_FIT_YES] = "fits", [TT_FIT_TIGHT] = "tight", [TT_FIT_NO] = "does not fit"};
 
@@ -16,8 +17,9 @@ static json_t *layout_json(const struct tt_cluster_layout *l)
                                         [TT_AGAIN_FULL] = "full"};
     const struct tt_cluster_job *j = &l->job;
 
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:b, s:b}", "dp_replicate", j->replicate,
-                     "dp_shard", j->shard, "tp", j->tp, "pp", j->pp, "cp", j->cp, "ep", j->ep, "stages_per_rank",
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:s, s:b, s:b}", "dp_replicate", j->replicate,
+                     "dp_shard", j->shard, "tp", j->tp, "pp", j->pp, "cp", j->cp, "ep", j->ep, "schedule",
+                     j->pp > 1 ? json_string(tt_cluster_schedule_name(j)) : json_null(), "stages_per_rank",
                      j->virtual_stages, "micro_batch", j->micro_batch, "microbatches", j->n_micro, "recompute",
                      again[j->again], "keep_gathered", j->keep_gathered, "float8", j->float8);
 }
@@ -120,7 +122,7 @@ json_t *tt_cluster_found_json(const struct tt_cluster_found *found, double devic
 
     for (int i = 0; i < found->n; i++)
         (void)json_array_append_new(list, prediction_json(&found->layout[i]));
-    return json_pack("{s:f, s:I, s:I, s:i, s:f, s:o}", "devices", devices, "tried", (json_int_t)found->n_tried, "fit",
-                     (json_int_t)found->n_fit, "ties", found->n_ties, "least_bytes", found->least_bytes, "layouts",
-                     list);
+    return json_pack("{s:f, s:I, s:I, s:I, s:i, s:f, s:o}", "devices", devices, "tried", (json_int_t)found->n_tried,
+                     "fit", (json_int_t)found->n_fit, "tight", (json_int_t)found->n_tight, "ties", found->n_ties,
+                     "least_bytes", found->least_bytes, "layouts", list);
 }

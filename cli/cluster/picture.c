@@ -6,12 +6,18 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "cli/plan/pipeline_svg.h"
 #include "cli/plan/svg_parts.h"
+#include "cluster/model/pipeline.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
-enum { WIDTH = 1240, LEFT = 520, RIGHT = 90, BAR = 22, GAP = 10, PLOT = 240, MARGIN = 70 };
+enum { WIDTH = 1240, LEAST_LEFT = 200, LETTER = 6, RIGHT = 90, BAR = 22, GAP = 10, PLOT = 240, MARGIN = 70 };
+
+/* A picture with more turns is too large to look at. */
+enum { MOST_TURNS = 6000 };
 
 static const char *const colors[TT_CLUSTER_PARTS] = {"#4472c4", "#70ad47", "#a5a5a5", "#7f6000", "#c00000", "#ff7f7f",
                                                      "#7030a0", "#ed7d31", "#00b0b0", "#ffd966", "#404040", "#d9d9d9"};
@@ -165,15 +171,15 @@ static void legend(double y, struct tt_text *out)
     }
 }
 
-static void bar(const struct tt_cluster_bar *b, double y, double seconds, struct tt_text *out)
+static void bar(const struct tt_cluster_bar *b, int left, double y, double seconds, struct tt_text *out)
 {
     static const char *const words[] = {[TT_FIT_YES] = "", [TT_FIT_TIGHT] = ", tight", [TT_FIT_NO] = ", does not fit"};
     struct tt_cluster_part part[TT_CLUSTER_PARTS];
-    double x = LEFT, scale = (WIDTH - LEFT - RIGHT) / seconds;
+    double x = left, scale = (WIDTH - left - RIGHT) / seconds;
     char label[80];
 
     tt_cluster_parts(&b->time, part);
-    tt_svg_text(out, LEFT - 8, y + BAR - 7, "end", "font-size=\"11\"", b->text);
+    tt_svg_text(out, left - 8, y + BAR - 7, "end", "font-size=\"11\"", b->text);
     for (int i = 0; i < TT_CLUSTER_PARTS; i++) {
         if (part[i].sec * scale < 0.05)
             continue;
@@ -191,21 +197,51 @@ static void bar(const struct tt_cluster_bar *b, double y, double seconds, struct
 static void bars(const struct tt_cluster_picture *p, double top, struct tt_text *out)
 {
     double most = 0;
-    int bottom = (int)(top + 50 + p->n_bars * (BAR + GAP));
+    int left = LEAST_LEFT, bottom = (int)(top + 50 + p->n_bars * (BAR + GAP));
 
-    for (int i = 0; i < p->n_bars; i++)
+    for (int i = 0; i < p->n_bars; i++) {
         most = fmax(most, p->bar[i].time.total);
+        left = (int)fmax(left, LETTER * (double)strlen(p->bar[i].text));
+    }
     most *= 1.25; /* room for the words behind a bar */
     legend(top + 10, out);
-    tt_svg_time_axis(LEFT, WIDTH - LEFT - RIGHT, (int)top + 44, bottom, most, out);
+    tt_svg_time_axis(left, WIDTH - left - RIGHT, (int)top + 44, bottom, most, out);
     for (int i = 0; i < p->n_bars; i++)
-        bar(&p->bar[i], top + 50 + i * (BAR + GAP), most, out);
+        bar(&p->bar[i], left, top + 50 + i * (BAR + GAP), most, out);
+}
+
+/* --- lanes --- */
+
+int tt_cluster_picture_lanes(struct tt_cluster_picture *p, const struct tt_cluster_layout *layout)
+{
+    const struct tt_cluster_job *job = &layout->job;
+    struct tt_cluster_lanes lanes = {0};
+    char about[300], part[80] = "";
+    int rc = 0;
+
+    tt_text_release(&p->lanes);
+    if (job->pp <= 1)
+        return 0;
+    TT_TRY(tt_cluster_lanes_make(job, MOST_TURNS, &lanes));
+    if (lanes.microbatches < job->n_micro)
+        (void)snprintf(part, sizeof part, "; drawn with %d of %.0f microbatches", lanes.microbatches, job->n_micro);
+    (void)snprintf(about, sizeof about,
+                   "simulated; a microbatch on a rank: forward %.4g ms, backward %.4g ms, of it gradients of weights "
+                   "%.4g ms; a rank stands for %.0f devices%s",
+                   1e3 * lanes.pass.forward, 1e3 * (lanes.pass.input + lanes.pass.weight), 1e3 * lanes.pass.weight,
+                   tt_cluster_devices(job) / job->pp, part);
+    tt_plan_pipeline_svg(lanes.pipeline, &lanes.run, about, &p->lanes);
+    p->lanes_height = tt_plan_pipeline_svg_height(lanes.pipeline);
+out:
+    tt_cluster_lanes_release(&lanes);
+    return rc;
 }
 
 int tt_cluster_picture_save(const struct tt_cluster_picture *p, const char *title, const char *path)
 {
     bool scales = p->n_points > 1;
-    int plots = scales ? PLOT + 90 : 0, height = 60 + plots + (p->n_bars ? 90 + p->n_bars * (BAR + GAP) : 0);
+    int plots = scales ? PLOT + 90 : 0;
+    int height = 60 + plots + (p->n_bars ? 90 + p->n_bars * (BAR + GAP) : 0) + p->lanes_height;
     struct tt_text out = {0};
     int rc;
 
@@ -215,6 +251,8 @@ int tt_cluster_picture_save(const struct tt_cluster_picture *p, const char *titl
         scaling(p, 70, &out);
     if (p->n_bars)
         bars(p, 50 + plots, &out);
+    if (p->lanes.size)
+        tt_text_add(&out, "<g transform=\"translate(0,%d)\">\n%s</g>\n", height - p->lanes_height, p->lanes.text);
     tt_text_add(&out, "</svg>\n");
     rc = tt_file_replace(path, out.text, out.size);
     tt_text_release(&out);
@@ -227,5 +265,6 @@ void tt_cluster_picture_release(struct tt_cluster_picture *p)
         tt_free(p->bar[i].text);
     tt_free(p->bar);
     tt_free(p->point);
+    tt_text_release(&p->lanes);
     *p = (struct tt_cluster_picture){0};
 }

@@ -24,6 +24,8 @@ struct tt_cluster_picture {
     int n_bars, cap_bars;
     struct tt_cluster_point *point;
     int n_points, cap_points;
+    struct tt_text lanes; /* a picture of its own; empty: none */
+    int lanes_height;
 };
 
 /** Adds a bar; and a point for a job. */
@@ -32,8 +34,14 @@ void tt_cluster_picture_bar(struct tt_cluster_picture *picture, const char *text
 void tt_cluster_picture_point(struct tt_cluster_picture *picture, const struct tt_cluster_layout *layout);
 
 /**
- * Writes the picture as SVG: with two or more points, tokens/s and MFU against the number of ranks; below, the bars.
- * TT_EIO.
+ * Sets the lanes: of a layout with a pipeline, the simulated turns of its ranks; of others, nothing. TT_EUSAGE: the
+ * schedule cannot have these numbers.
+ */
+int tt_cluster_picture_lanes(struct tt_cluster_picture *picture, const struct tt_cluster_layout *layout) TT_MUST_CHECK;
+
+/**
+ * Writes the picture as SVG: with two or more points, tokens/s and MFU against the number of ranks; below, the bars,
+ * and the lanes. TT_EIO.
  */
 int tt_cluster_picture_save(const struct tt_cluster_picture *picture, const char *title,
                             const char *path) TT_MUST_CHECK;

@@ -154,8 +154,12 @@ void tt_cluster_print_found(const struct tt_cluster_found *f, const struct tt_cl
 {
     char text[200];
 
-    (void)printf("%.0f x %s, stack %s, %.0f tokens a step: %ld layouts can run, %ld fit with a margin\n", devices,
-                 job->machine->name, job->stack->name, tt_cluster_tokens(job), f->n_tried, f->n_fit);
+    (void)printf("%.0f x %s, stack %s, %.0f tokens a step: %ld layouts can run, %ld fit with the margin, %ld "
+                 "are tight\n",
+                 devices, job->machine->name, job->stack->name, tt_cluster_tokens(job), f->n_tried, f->n_fit,
+                 f->n_tight);
+    if (f->n > 0 && f->n_fit == 0)
+        (void)printf("nothing fits with the margin of max(2 GiB, 4 %%); these layouts are tight\n");
     if (f->n == 0 && f->n_tried > 0)
         (void)printf("nothing fits: the smallest need is %.1f GiB\n", f->least_bytes / gib);
     if (f->n > 1 && f->n_ties > 1)

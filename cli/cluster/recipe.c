@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * torchtitan's configurations as jobs: every form becomes a list of keys and values, which titan's keys are taken from.
+ * torchtitan's configurations as jobs: what their keys mean in titan's.
  */
 #include "cli/cluster/recipe.h"
 
@@ -10,16 +10,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "core/config/parse/toml.h"
-#include "core/os/file.h"
-
-struct tt_recipe_pair {
-    char *key, *value;
-    const char *where;
-};
 
 static const struct {
     const char *family, *flavor, *shape;
@@ -43,119 +35,6 @@ static const struct {
 #undef RECIPE
 };
 
-/* --- the list --- */
-
-static void add(struct tt_cluster_recipe *r, const char *where, char *key, char *value)
-{
-    TT_PUSH(r->pair, r->n_pairs, r->cap_pairs) = (struct tt_recipe_pair){.key = key, .value = value, .where = where};
-}
-
-static void add_toml(struct tt_cluster_recipe *r, const char *where, const char *prefix, const struct tt_yaml *map)
-{
-    for (int i = 0; i < map->n; i++) {
-        char *key = tt_format("%s%s%s", prefix, *prefix ? "." : "", map->key[i]->text);
-        const struct tt_yaml *item = map->item[i];
-        struct tt_text list = {0};
-
-        if (item->kind == TT_YAML_MAP) {
-            add_toml(r, where, key, item);
-            tt_free(key);
-            continue;
-        }
-        if (item->kind == TT_YAML_SCALAR)
-            tt_text_add(&list, "%s", item->text);
-        for (int k = 0; item->kind == TT_YAML_LIST && k < item->n; k++)
-            if (item->item[k]->kind == TT_YAML_SCALAR)
-                tt_text_add(&list, "%s%s", k ? "," : "", item->item[k]->text);
-        add(r, where, key, list.text ? list.text : tt_strdup(""));
-    }
-}
-
-static void add_json(struct tt_cluster_recipe *r, const char *where, const char *prefix, json_t *object)
-{
-    const char *name;
-    json_t *value;
-
-    json_object_foreach(object, name, value)
-    {
-        char *key = tt_format("%s%s%s", prefix, *prefix ? "." : "", name);
-        struct tt_text text = {0};
-        char *json;
-
-        if (json_is_object(value)) {
-            add_json(r, where, key, value);
-            add(r, where, key, tt_strdup("{}"));
-            continue;
-        }
-        if (json_is_string(value))
-            tt_text_add(&text, "%s", json_string_value(value));
-        else if (json_is_array(value))
-            for (size_t i = 0; i < json_array_size(value); i++)
-                tt_text_add(&text, "%s%s", i ? "," : "",
-                            json_string_value(json_array_get(value, i)) ? json_string_value(json_array_get(value, i))
-                                                                        : "?");
-        else {
-            json = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-            tt_text_add(&text, "%s", json ? json : "");
-            free(json);
-        }
-        add(r, where, key, text.text ? text.text : tt_strdup(""));
-    }
-}
-
-static int add_flags(struct tt_cluster_recipe *r, int n, const char *const *flags)
-{
-    for (int i = 0; i < n; i++) {
-        const char *name = flags[i], *equal = strchr(name, '=');
-        bool has_next = i + 1 < n && strncmp(flags[i + 1], "--", 2) != 0, off;
-        char *key, *dot;
-
-        if (strncmp(name, "--", 2) != 0)
-            return tt_fail(TT_EUSAGE, "estimate: '%s' after -- is not a flag of torchtitan such as --module llama3",
-                           name);
-        key = tt_format("%.*s", equal ? (int)(equal - name - 2) : (int)strlen(name) - 2, name + 2);
-        for (char *c = key; *c; c++)
-            *c = *c == '-' ? '_' : *c;
-        dot = strrchr(key, '.');
-        off = dot && strncmp(dot, ".no_", 4) == 0 && !equal; /* "--compile.no-enable" */
-        if (off)
-            memmove(dot + 1, dot + 4, strlen(dot + 4) + 1);
-        add(r, "the flags after --", key,
-            tt_strdup(equal      ? equal + 1
-                      : has_next ? flags[++i]
-                      : off      ? "false"
-                                 : "true"));
-    }
-    return 0;
-}
-
-/* The value of the last pair with one of the keys; NULL: there is none. */
-static const char *get(const struct tt_cluster_recipe *r, const char *key)
-{
-    for (int i = r->n_pairs - 1; i >= 0; i--)
-        if (strcmp(r->pair[i].key, key) == 0)
-            return strcmp(r->pair[i].value, "null") == 0 || strcmp(r->pair[i].value, "None") == 0 ? NULL
-                                                                                                  : r->pair[i].value;
-    return NULL;
-}
-
-static bool has(const struct tt_cluster_recipe *r, const char *key)
-{
-    for (int i = 0; i < r->n_pairs; i++)
-        if (strcmp(r->pair[i].key, key) == 0)
-            return true;
-    return false;
-}
-
-static const char *get_any(const struct tt_cluster_recipe *r, const char *const *keys)
-{
-    const char *value = NULL;
-
-    for (int i = 0; keys[i] && !value; i++)
-        value = get(r, keys[i]);
-    return value;
-}
-
 static bool is_true(const char *value)
 {
     return value && strcasecmp(value, "true") == 0;
@@ -177,8 +56,9 @@ static void set_number(struct tt_cluster_recipe *r, const char *key, double valu
 
 static int find_model(struct tt_cluster_recipe *r)
 {
-    const char *family = get_any(r, KEYS("model_spec.name", "model.name")), *recipe = get(r, "config");
-    const char *flavor = get_any(r, KEYS("model_spec.flavor", "model.flavor"));
+    const char *family = tt_pairs_get_any(&r->pairs, KEYS("model_spec.name", "model.name")),
+               *recipe = tt_pairs_get(&r->pairs, "config");
+    const char *flavor = tt_pairs_get_any(&r->pairs, KEYS("model_spec.flavor", "model.flavor"));
     struct tt_text known = {0};
     int rc;
 
@@ -201,8 +81,8 @@ static int find_model(struct tt_cluster_recipe *r)
 /* Puts what a recipe of 2026 sets before everything that is given. */
 static int add_recipe(struct tt_cluster_recipe *r)
 {
-    const char *name = get(r, "config"), *where = "the recipe";
-    struct tt_cluster_recipe with = {0};
+    const char *name = tt_pairs_get(&r->pairs, "config"), *where = "the recipe";
+    struct tt_pairs with = {0};
     struct tt_text known = {0};
     int rc;
 
@@ -212,18 +92,19 @@ static int add_recipe(struct tt_cluster_recipe *r)
         tt_text_add(&known, " %s", recipes[i].name);
         if (strcmp(recipes[i].name, name) != 0)
             continue;
-        add(&with, where, tt_strdup("model_spec.name"), tt_strdup(recipes[i].family));
-        add(&with, where, tt_strdup("model_spec.flavor"), tt_strdup(recipes[i].flavor));
-        add(&with, where, tt_strdup("training.max_context_length"), tt_strdup(recipes[i].context));
-        add(&with, where, tt_strdup("training.num_tokens_per_microbatch_per_dp_rank"), tt_strdup(recipes[i].tokens));
-        add(&with, where, tt_strdup("activation_checkpoint.mode"), tt_strdup(recipes[i].ac));
-        add(&with, where, tt_strdup("activation_checkpoint.selective_ac_option"), tt_strdup("op"));
-        add(&with, where, tt_strdup("parallelism.tensor_parallel_degree"), tt_strdup(recipes[i].tp));
-        add(&with, where, tt_strdup("parallelism.expert_parallel_degree"), tt_strdup(recipes[i].ep));
-        add(&with, where, tt_strdup("compile.enable"), tt_strdup(recipes[i].compiled ? "true" : "false"));
-        add(&with, where, tt_strdup("model.converters"), tt_strdup(recipes[i].float8 ? "float8" : ""));
+        tt_pairs_add(&with, where, tt_strdup("model_spec.name"), tt_strdup(recipes[i].family));
+        tt_pairs_add(&with, where, tt_strdup("model_spec.flavor"), tt_strdup(recipes[i].flavor));
+        tt_pairs_add(&with, where, tt_strdup("training.max_context_length"), tt_strdup(recipes[i].context));
+        tt_pairs_add(&with, where, tt_strdup("training.num_tokens_per_microbatch_per_dp_rank"),
+                     tt_strdup(recipes[i].tokens));
+        tt_pairs_add(&with, where, tt_strdup("activation_checkpoint.mode"), tt_strdup(recipes[i].ac));
+        tt_pairs_add(&with, where, tt_strdup("activation_checkpoint.selective_ac_option"), tt_strdup("op"));
+        tt_pairs_add(&with, where, tt_strdup("parallelism.tensor_parallel_degree"), tt_strdup(recipes[i].tp));
+        tt_pairs_add(&with, where, tt_strdup("parallelism.expert_parallel_degree"), tt_strdup(recipes[i].ep));
+        tt_pairs_add(&with, where, tt_strdup("compile.enable"), tt_strdup(recipes[i].compiled ? "true" : "false"));
+        tt_pairs_add(&with, where, tt_strdup("model.converters"), tt_strdup(recipes[i].float8 ? "float8" : ""));
     }
-    if (with.n_pairs == 0) {
+    if (with.n == 0) {
         rc = tt_fail(TT_EUSAGE,
                      "estimate: titan does not know torchtitan's recipe '%s'\nhelp: it knows%s; or give the "
                      "file that torchtitan saves with --debug.save_config_file",
@@ -231,12 +112,10 @@ static int add_recipe(struct tt_cluster_recipe *r)
         tt_text_release(&known);
         return rc;
     }
-    for (int i = 0; i < r->n_pairs; i++)
-        TT_PUSH(with.pair, with.n_pairs, with.cap_pairs) = r->pair[i];
-    tt_free(r->pair);
-    r->pair = with.pair;
-    r->n_pairs = with.n_pairs;
-    r->cap_pairs = with.cap_pairs;
+    for (int i = 0; i < r->pairs.n; i++)
+        TT_PUSH(with.item, with.n, with.cap) = r->pairs.item[i];
+    tt_free(r->pairs.item);
+    r->pairs = with;
     tt_text_release(&known);
     return 0;
 }
@@ -244,13 +123,14 @@ static int add_recipe(struct tt_cluster_recipe *r)
 /* Sequences: files of 2024 and 2025 have batches, recipes of 2026 have tokens. */
 static void batches(struct tt_cluster_recipe *r)
 {
-    const char *tokens = get(r, "training.num_tokens_per_microbatch_per_dp_rank");
-    const char *step = get(r, "training.num_tokens_per_train_step");
-    const char *local = get_any(r, KEYS("training.local_batch_size", "training.batch_size"));
-    const char *seq = get_any(r, KEYS("training.max_context_length", "training.seq_len"));
-    const char *stages = get(r, "parallelism.pipeline_parallel_degree");
-    const char *micro = get_any(r, KEYS("parallelism.num_pp_microbatches", "parallelism.pipeline_parallel_microbatches",
-                                        "experimental.pipeline_parallel_microbatches"));
+    const char *tokens = tt_pairs_get(&r->pairs, "training.num_tokens_per_microbatch_per_dp_rank");
+    const char *step = tt_pairs_get(&r->pairs, "training.num_tokens_per_train_step");
+    const char *local = tt_pairs_get_any(&r->pairs, KEYS("training.local_batch_size", "training.batch_size"));
+    const char *seq = tt_pairs_get_any(&r->pairs, KEYS("training.max_context_length", "training.seq_len"));
+    const char *stages = tt_pairs_get(&r->pairs, "parallelism.pipeline_parallel_degree");
+    const char *micro = tt_pairs_get_any(&r->pairs, KEYS("parallelism.num_pp_microbatches",
+                                                         "parallelism.pipeline_parallel_microbatches",
+                                                         "experimental.pipeline_parallel_microbatches"));
     double length = seq ? strtod(seq, NULL) : 2048, each = tokens ? fmax(1, floor(strtod(tokens, NULL) / length)) : 0;
     bool pipeline = stages && strtod(stages, NULL) > 1;
 
@@ -268,29 +148,30 @@ static void batches(struct tt_cluster_recipe *r)
     if (pipeline && micro && local)
         set_number(r, "parallelism.pipeline_parallel_microbatch_size",
                    fmax(1, strtod(local, NULL) / strtod(micro, NULL)));
-    else if (get(r, "parallelism.pipeline_parallel_microbatch_size"))
+    else if (tt_pairs_get(&r->pairs, "parallelism.pipeline_parallel_microbatch_size"))
         set(r, "parallelism.pipeline_parallel_microbatch_size",
-            get(r, "parallelism.pipeline_parallel_microbatch_size"));
-    if (get(r, "training.global_batch_size") && strtod(get(r, "training.global_batch_size"), NULL) > 0)
-        set(r, "training.global_batch_size", get(r, "training.global_batch_size"));
+            tt_pairs_get(&r->pairs, "parallelism.pipeline_parallel_microbatch_size"));
+    if (tt_pairs_get(&r->pairs, "training.global_batch_size") &&
+        strtod(tt_pairs_get(&r->pairs, "training.global_batch_size"), NULL) > 0)
+        set(r, "training.global_batch_size", tt_pairs_get(&r->pairs, "training.global_batch_size"));
 }
 
 static void recomputation(struct tt_cluster_recipe *r)
 {
-    const char *mode = get(r, "activation_checkpoint.mode"),
-               *option = get(r, "activation_checkpoint.selective_ac_option");
+    const char *mode = tt_pairs_get(&r->pairs, "activation_checkpoint.mode"),
+               *option = tt_pairs_get(&r->pairs, "activation_checkpoint.selective_ac_option");
 
     if (mode) {
         set(r, "activation_checkpoint.mode", strcmp(mode, "memory_budget") == 0 ? "selective" : mode);
         if (option)
             set(r, "activation_checkpoint.selective_ac_option", option);
-    } else if (get(r, "activation_checkpoint.force_recompute_mm_shapes_by_fqns") ||
-               get(r, "activation_checkpoint.memory_budget")) {
+    } else if (tt_pairs_get(&r->pairs, "activation_checkpoint.force_recompute_mm_shapes_by_fqns") ||
+               tt_pairs_get(&r->pairs, "activation_checkpoint.memory_budget")) {
         set(r, "activation_checkpoint.mode", "selective"); /* a saved configuration has no name of the class */
         set(r, "activation_checkpoint.selective_ac_option", "op");
-    } else if (get(r, "activation_checkpoint")) {
+    } else if (tt_pairs_get(&r->pairs, "activation_checkpoint")) {
         set(r, "activation_checkpoint.mode", "full");
-    } else if (has(r, "activation_checkpoint")) { /* null */
+    } else if (tt_pairs_has(&r->pairs, "activation_checkpoint")) { /* null */
         set(r, "activation_checkpoint.mode", "none");
     } else { /* torchtitan's default */
         set(r, "activation_checkpoint.mode", "selective");
@@ -300,7 +181,8 @@ static void recomputation(struct tt_cluster_recipe *r)
 
 static bool mentions_float8(const struct tt_cluster_recipe *r)
 {
-    const char *old = get(r, "float8.enable_float8_linear"), *now = get_any(r, KEYS("model.converters"));
+    const char *old = tt_pairs_get(&r->pairs, "float8.enable_float8_linear"),
+               *now = tt_pairs_get_any(&r->pairs, KEYS("model.converters"));
 
     return is_true(old) || (now && (strcasestr(now, "float8") || strcasestr(now, "mx")));
 }
@@ -403,25 +285,26 @@ static int check_keys(const struct tt_cluster_recipe *r)
 {
     static const char *const sections[] = {"training.", "parallelism.", "activation_checkpoint.", "compile."};
 
-    for (int i = 0; i < r->n_pairs; i++)
+    for (int i = 0; i < r->pairs.n; i++)
         for (size_t k = 0; k < sizeof sections / sizeof *sections; k++)
-            if (strncmp(r->pair[i].key, sections[k], strlen(sections[k])) == 0 && !is_known(r->pair[i].key)) {
-                const char *near = tt_text_nearest(r->pair[i].key, known, (int)(sizeof known / sizeof *known));
+            if (strncmp(r->pairs.item[i].key, sections[k], strlen(sections[k])) == 0 &&
+                !is_known(r->pairs.item[i].key)) {
+                const char *near = tt_text_nearest(r->pairs.item[i].key, known, (int)(sizeof known / sizeof *known));
 
                 return tt_fail(TT_EUSAGE,
                                "estimate: %s: '%s' is no key of torchtitan's that is known here, and it might "
                                "change the cost\nhelp: %s%s",
-                               r->pair[i].where, r->pair[i].key, near ? "did you mean " : "remove it",
+                               r->pairs.item[i].where, r->pairs.item[i].key, near ? "did you mean " : "remove it",
                                near ? near : "");
             }
-    if (is_true(get(r, "training.enable_cpu_offload")))
+    if (is_true(tt_pairs_get(&r->pairs, "training.enable_cpu_offload")))
         return tt_fail(TT_EUSAGE, "estimate: training.enable_cpu_offload is not modelled\nhelp: set it to false");
     return 0;
 }
 
 static int translate(struct tt_cluster_recipe *r)
 {
-    const char *chunks = get(r, "loss.num_chunks"), *degree;
+    const char *chunks = tt_pairs_get(&r->pairs, "loss.num_chunks"), *degree;
     int rc = 0;
 
     TT_TRY(add_recipe(r));
@@ -430,33 +313,17 @@ static int translate(struct tt_cluster_recipe *r)
     batches(r);
     recomputation(r);
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
-        degree = get_any(r, KEYS(same[i].names[0], same[i].names[1], same[i].names[2]));
+        degree = tt_pairs_get_any(&r->pairs, KEYS(same[i].names[0], same[i].names[1], same[i].names[2]));
         if (degree && *degree)
             set(r, same[i].key, degree);
     }
-    r->compiled = is_true(get_any(r, KEYS("compile.enable", "training.compile")));
+    r->compiled = is_true(tt_pairs_get_any(&r->pairs, KEYS("compile.enable", "training.compile")));
     r->float8 = mentions_float8(r);
-    r->async_tp =
-        is_true(get_any(r, KEYS("compile.enable_async_tensor_parallel", "parallelism.enable_async_tensor_parallel",
-                                "experimental.enable_async_tensor_parallel")));
+    r->async_tp = is_true(tt_pairs_get_any(&r->pairs, KEYS("compile.enable_async_tensor_parallel",
+                                                           "parallelism.enable_async_tensor_parallel",
+                                                           "experimental.enable_async_tensor_parallel")));
     r->loss_chunks = chunks ? strtod(chunks, NULL) : 0;
 out:
-    return rc;
-}
-
-static int read_toml(struct tt_cluster_recipe *r, const char *path, const char *text, size_t size)
-{
-    struct tt_yaml_doc doc = {0};
-    struct tt_text why = {0};
-    int line = 0, column = 0, rc = 0;
-
-    if (!tt_toml_parse(text, size, &doc, &line, &column, &why))
-        rc = tt_fail(TT_EDATA, "%s:%d:%d: %s\nhelp: wanted a configuration of torchtitan, TOML or JSON", path, line,
-                     column, why.text);
-    else if (doc.root)
-        add_toml(r, path, "", doc.root);
-    tt_yaml_release(&doc);
-    tt_text_release(&why);
     return rc;
 }
 
@@ -464,25 +331,14 @@ int tt_cluster_recipe_read(const char *path, int n_flags, const char *const *fla
                            struct tt_cluster_recipe *ret_recipe)
 {
     struct tt_cluster_recipe *r = ret_recipe;
-    char *text = NULL;
-    json_t *json = NULL;
-    size_t size = 0;
     int rc = 0;
 
     *r = (struct tt_cluster_recipe){0};
-    if (path) {
-        TT_TRY(tt_file_read(path, &text, &size));
-        if (size && text[strspn(text, " \t\r\n")] == '{') {
-            TT_TRY(tt_json_parse(text, size, path, &json));
-            add_json(r, path, "", json);
-        } else
-            TT_TRY(read_toml(r, path, text, size));
-    }
-    TT_TRY(add_flags(r, n_flags, flags));
+    if (path)
+        TT_TRY(tt_pairs_read(&r->pairs, path));
+    TT_TRY(tt_pairs_read_flags(&r->pairs, n_flags, flags));
     TT_TRY(translate(r));
 out:
-    json_decref(json);
-    tt_free(text);
     if (rc < 0)
         tt_cluster_recipe_release(r);
     return rc;
@@ -501,13 +357,9 @@ bool tt_cluster_recipe_model(const char *shape, const char **ret_family, const c
 
 void tt_cluster_recipe_release(struct tt_cluster_recipe *r)
 {
-    for (int i = 0; i < r->n_pairs; i++) {
-        tt_free(r->pair[i].key);
-        tt_free(r->pair[i].value);
-    }
     for (int i = 0; i < r->n; i++)
         tt_free(r->override[i]);
-    tt_free(r->pair);
+    tt_pairs_release(&r->pairs);
     tt_free(r->override);
     *r = (struct tt_cluster_recipe){0};
 }

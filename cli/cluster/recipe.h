@@ -2,9 +2,7 @@
 #ifndef TT_CLI_CLUSTER_RECIPE_H
 #define TT_CLI_CLUSTER_RECIPE_H
 
-#include <stdbool.h>
-
-#include "core/base/error.h"
+#include "cli/cluster/pairs.h"
 
 /**
  * What a configuration of torchtitan says about a job: a TOML file (v0.1, v0.2), the resolved configuration that it
@@ -16,8 +14,7 @@ struct tt_cluster_recipe {
     const char *model; /* a name of shapes.def; NULL: the file names none */
     bool compiled, float8, async_tp;
     double loss_chunks; /* 0: not said */
-    struct tt_recipe_pair *pair;
-    int n_pairs, cap_pairs;
+    struct tt_pairs pairs;
 };
 
 /**

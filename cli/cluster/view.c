@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli/cluster/cluster.h"
+#include "cluster/model/pipeline.h"
 
 /* How far a measured run is from the job: factors of devices and parameters. */
 static double distance(const struct tt_cluster_run *run, const struct tt_cluster_job *job)
@@ -95,8 +96,10 @@ char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job
     if (at < size)
         at += (size_t)snprintf(buf + at, size - at, "%s%.0f microbatch%s of %.0f", at ? ", " : "", job->n_micro,
                                job->n_micro == 1 ? "" : "es", job->micro_batch);
+    if (job->pp > 1 && at < size)
+        at += (size_t)snprintf(buf + at, size - at, ", %s", tt_cluster_schedule_name(job));
     if (job->virtual_stages > 1 && at < size)
-        at += (size_t)snprintf(buf + at, size - at, ", %.0f stages a rank", job->virtual_stages);
+        at += (size_t)snprintf(buf + at, size - at, " with %.0f stages a rank", job->virtual_stages);
     if (at < size)
         (void)snprintf(buf + at, size - at, ", recompute %s%s%s", again[job->again],
                        job->keep_gathered ? ", parameters stay gathered" : "", job->float8 ? ", float8" : "");

@@ -30,6 +30,8 @@ const struct tt_option tt_estimate_options[] = {
      "with --machine: the software that trains, built in or a file (default: torchtitan-compile-2025)"},
     {"model", NULL, "NAME", "with --machine: a published model, such as deepseek-v3-671b, or a config.json"},
     {"torchtitan", NULL, "FILE", "with --machine: read torchtitan's TOML or saved JSON; its flags may follow after --"},
+    {"megatron", NULL, "FILE",
+     "with --machine: read flags of Megatron-LM, also from a script; more may follow after --"},
     {"search", NULL, NULL, "with --machine: print the best layouts of the job's batch on so many ranks"},
     {"emit", NULL, "FORM", "with --machine: print the layout as a configuration of titan, torchtitan or megatron"},
     {"tokens", NULL, "N", "with --machine: tokens of the whole run (default: those of training.steps)"},
@@ -333,8 +335,8 @@ static json_t *to_json(const struct tt_estimate *e)
 /* Options that mean nothing without --machine. */
 static int check_cluster_options(const struct tt_args *args)
 {
-    static const char *const options[] = {"stack", "search",     "emit",       "tokens", "nccl",     "save",
-                                          "model", "save_stack", "torchtitan", "svg",    "calibrate"};
+    static const char *const options[] = {"stack", "search",     "emit",       "tokens", "nccl",      "save",
+                                          "model", "save_stack", "torchtitan", "svg",    "calibrate", "megatron"};
 
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (tt_args_has(args, options[i]))

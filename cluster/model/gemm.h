@@ -10,7 +10,11 @@
  */
 double tt_cluster_gemm_sec(const struct tt_cluster_machine *machine, double m, double n, double k);
 
-/** The three products of a linear layer with m rows: forward, or both of backward. */
-double tt_cluster_linear_sec(const struct tt_cluster_machine *machine, double m, double n, double k, bool backward);
+/**
+ * The products of linear layers with m rows each: forward, or both of backward. Several of them (`groups`), as of
+ * experts, are one kernel, whose tiles share the waves.
+ */
+double tt_cluster_linear_sec(const struct tt_cluster_machine *machine, double groups, double m, double n, double k,
+                             bool backward);
 
 #endif

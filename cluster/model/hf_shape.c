@@ -38,20 +38,16 @@ static bool is_gated(const json_t *config)
     return true;
 }
 
-/* Queries, keys and values of latent attention: the sizes of its five matrices, as heads with as many parameters. */
 static void read_latent(const json_t *config, struct tt_cluster_shape *s)
 {
-    double rank = size_of(config, "kv_lora_rank"), query = size_of(config, "q_lora_rank");
-    double rope = size_of(config, "qk_rope_head_dim"), nope = size_of(config, "qk_nope_head_dim");
-    double value = size_of(config, "v_head_dim"), params;
+    struct tt_cluster_latent l = {.key_rank = size_of(config, "kv_lora_rank"),
+                                  .query_rank = size_of(config, "q_lora_rank"),
+                                  .rope = size_of(config, "qk_rope_head_dim"),
+                                  .nope = size_of(config, "qk_nope_head_dim"),
+                                  .value = size_of(config, "v_head_dim")};
 
-    if (!(rank > 0) || !(value > 0))
-        return;
-    params = s->dim * (rank + rope) + rank * s->heads * (nope + value) + s->heads * value * s->dim;
-    params += query > 0 ? query * (s->dim + s->heads * (rope + nope)) : s->dim * s->heads * (rope + nope);
-    s->kv_heads = s->heads;
-    s->head_dim = params / (4 * s->dim * s->heads);
-    s->score_dim = (rope + nope + value) / 2;
+    if (l.key_rank > 0 && l.value > 0)
+        tt_cluster_shape_set_latent(s, &l);
 }
 
 static void read_experts(const json_t *config, struct tt_cluster_shape *s)
@@ -77,6 +73,23 @@ static void read_experts(const json_t *config, struct tt_cluster_shape *s)
     if (size_of(config, "interleave_moe_layer_step") > 0) { /* Llama 4: each layer has a shared expert too */
         s->shared_ffn = s->moe_ffn;
         s->dense_layers = s->layers - s->layers / size_of(config, "interleave_moe_layer_step");
+    }
+}
+
+/* Layers with a window, as gpt-oss, Gemma and others list them. */
+static void read_windows(const json_t *config, struct tt_cluster_shape *s)
+{
+    const json_t *types = json_object_get(config, "layer_types");
+    double n = 0;
+
+    for (size_t i = 0; i < json_array_size(types); i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+
+        n += type && strcmp(type, "sliding_attention") == 0;
+    }
+    if (n > 0 && n <= s->layers && size_of(config, "sliding_window") > 0) {
+        s->window = size_of(config, "sliding_window");
+        s->window_layers = n;
     }
 }
 
@@ -115,6 +128,7 @@ int tt_cluster_shape_of_hf(const json_t *file, const char *where, struct tt_clus
     tied = json_object_get(config, "tie_word_embeddings");
     s.tied = tied ? json_is_true(tied) : json_is_true(json_object_get(file, "tie_word_embeddings")) || !s.gated;
     read_latent(config, &s);
+    read_windows(config, &s);
     read_experts(config, &s);
     if (s.experts > 0 && !(s.active > 0 && s.moe_ffn > 0))
         return tt_fail(TT_EDATA, "%s has %.0f experts, but not how many a token uses or how wide they are", where,

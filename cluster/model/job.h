@@ -16,7 +16,8 @@ struct tt_cluster_shape {
     double params;                   /* all parameters; 0: from the sizes */
     double experts, active, moe_ffn; /* experts of a layer, how many a token uses, their width; 0: dense */
     double shared_ffn, dense_layers; /* width of the shared experts; layers without experts */
-    double score_dim;                /* width of a head in the scores, if it is not head_dim; else 0 */
+    double score_dim; /* width of a head in the scores, if it is not head_dim; else 0: attention is latent */
+    double window, window_layers; /* tokens that such layers attend to; 0: all */
 };
 
 enum tt_cluster_again {
@@ -27,11 +28,13 @@ enum tt_cluster_again {
     TT_AGAIN_FULL,
 };
 
-/* Orders of a pipeline, as far as time and memory depend on them. */
+/* Orders of a pipeline. The last three compute gradients of weights in turns of their own, which fill gaps. */
 enum tt_cluster_order {
-    TT_ORDER_1F1B,        /* and interleaved 1F1B */
-    TT_ORDER_ALL_FORWARD, /* GPipe, looped breadth-first: all microbatches go forward first */
-    TT_ORDER_ZERO_BUBBLE, /* gradients of weights fill the gaps: interleaved zero bubble, ZBV, DualPipeV */
+    TT_ORDER_1F1B,        /* with several stages on a rank Interleaved1F1B */
+    TT_ORDER_ALL_FORWARD, /* GPipe, LoopedBFS: all microbatches go forward first */
+    TT_ORDER_INTERLEAVED_ZERO_BUBBLE,
+    TT_ORDER_ZBV_ZERO_BUBBLE, /* these two with two stages on each rank, of which the first rank has both ends */
+    TT_ORDER_DUAL_PIPE_V,
 };
 
 /* One training job: what is computed, on how many devices, and how it is divided. */
@@ -82,6 +85,15 @@ void tt_cluster_shape_names(struct tt_text *out);
 
 /** Width of all heads of a token in the scores: their keys and values, on average. */
 double tt_cluster_score_width(const struct tt_cluster_shape *shape);
+
+/* Latent attention: the ranks of the latents of keys and values, and of queries (0: there is none), and the widths of
+ * a head. */
+struct tt_cluster_latent {
+    double key_rank, query_rank, rope, nope, value;
+};
+
+/** Sets the attention of a shape to a latent one: heads with as many parameters as its five matrices have. */
+void tt_cluster_shape_set_latent(struct tt_cluster_shape *shape, const struct tt_cluster_latent *latent);
 
 /** All devices of the job, and tokens of a step. */
 double tt_cluster_devices(const struct tt_cluster_job *job);

@@ -20,6 +20,10 @@ static const double score_bytes = 12, score_bytes_backward = 14;
  * and without the fused one. */
 static const double norm_bytes = 80;
 
+/* Queries, keys and values of latent attention are written by products, and then read and written by a kernel that
+ * rotates and joins their parts. As much as a block of Llama's has, 1.5 x dim, is in layer_bytes_per_dim. */
+static const double latent_bytes = 6;
+
 /* Attention over a sequence that several ranks have: smaller blocks, uneven masks, partial results to merge. Fitted to
  * five runs of torchtitan and Llama 3. */
 static const double ring_work = 1.3;
@@ -59,20 +63,27 @@ static double slower(const struct tt_cluster_job *job)
            (machine_number(job, TT_M_PEAK_F32) * machine_number(job, TT_M_GEMM_F32_SHARE));
 }
 
-static double linear(const struct tt_cluster_job *job, double m, double n, double k, bool backward)
+/* A linear layer, or several of the same shape in one kernel. */
+static double grouped(const struct tt_cluster_job *job, double groups, double m, double n, double k, bool backward)
 {
-    double sec = slower(job) * tt_cluster_linear_sec(job->machine, m, n, k, backward) / stack_number(job, TT_S_GEMM);
+    double sec =
+        slower(job) * tt_cluster_linear_sec(job->machine, groups, m, n, k, backward) / stack_number(job, TT_S_GEMM);
 
     if (job->float8) /* quantized operands are faster to multiply and have to be made */
-        sec = sec / machine_number(job, TT_M_GEMM_F8_GAIN) + m * (backward ? n : k) * 3.0 / memory_rate(job);
+        sec = sec / machine_number(job, TT_M_GEMM_F8_GAIN) + groups * m * (backward ? n : k) * 3.0 / memory_rate(job);
     return sec;
 }
 
-static double ffn(const struct tt_cluster_job *job, double m, double width, bool gated, bool backward)
+static double linear(const struct tt_cluster_job *job, double m, double n, double k, bool backward)
+{
+    return grouped(job, 1, m, n, k, backward);
+}
+
+static double ffn(const struct tt_cluster_job *job, double groups, double m, double width, bool gated, bool backward)
 {
     double d = job->shape.dim;
 
-    return linear(job, m, (gated ? 2 : 1) * width, d, backward) + linear(job, m, d, width, backward);
+    return grouped(job, groups, m, (gated ? 2 : 1) * width, d, backward) + grouped(job, groups, m, d, width, backward);
 }
 
 static double products(const struct tt_cluster_job *job, bool experts, bool backward)
@@ -83,41 +94,52 @@ static double products(const struct tt_cluster_job *job, bool experts, bool back
     sec = linear(job, m, (s->heads + 2 * s->kv_heads) * s->head_dim / t, s->dim, backward) +
           linear(job, m, s->dim, s->heads * s->head_dim / t, backward);
     if (!experts)
-        return sec + ffn(job, m, s->ffn / t, s->gated, backward);
+        return sec + ffn(job, 1, m, s->ffn / t, s->gated, backward);
     /* a rank has experts / ep of them, each with the tokens of all ranks of its group that chose it */
     if (s->shared_ffn > 0)
-        sec += ffn(job, m, s->shared_ffn / t, true, backward);
-    return sec + imbalance * (s->experts / job->ep) *
-                     ffn(job, m * s->active * job->ep / s->experts, s->moe_ffn / t, true, backward);
+        sec += ffn(job, 1, m, s->shared_ffn / t, true, backward);
+    return sec + imbalance * ffn(job, s->experts / job->ep, m * s->active * job->ep / s->experts, s->moe_ffn / t, true,
+                                 backward);
 }
 
 /* --- attention --- */
 
-/* Seconds of a forward or backward pass over the scores. */
-static double attention(const struct tt_cluster_job *job, bool backward)
+/* Seconds of a forward or backward pass over the scores of so many tokens for each; a mask leaves half of them. */
+static double scores(const struct tt_cluster_job *job, double length, bool backward)
 {
     const struct tt_cluster_shape *s = &job->shape;
     int kernel = job->kernel >= 0 ? job->kernel : (int)stack_number(job, TT_S_KERNEL);
     double width = tt_cluster_score_width(s) / job->tp, share = machine_number(job, TT_M_FLASH2), flops, sec;
     double peak = tt_cluster_peak_flops(job) * machine_number(job, TT_M_CLOCK);
 
-    flops = 4 * rows(job) * job->seq_len * width;
+    flops = 4 * rows(job) * length * width;
     if (kernel == 0) { /* both products whole, and the scores through memory */
         share = machine_number(job, TT_M_GEMM_SHARE) * 0.6;
         sec = (backward ? 2 : 1) * flops / (peak * share * stack_number(job, TT_S_ATTENTION));
-        return sec + (backward ? score_bytes_backward : score_bytes) * rows(job) * job->seq_len * s->heads / job->tp /
+        return sec + (backward ? score_bytes_backward : score_bytes) * rows(job) * length * s->heads / job->tp /
                          memory_rate(job);
     }
     if (kernel == 1)
         share = machine_number(job, TT_M_FLASH1);
     else if (kernel == 3)
         share = machine_number(job, TT_M_FLASH3);
-    share *= stack_number(job, TT_S_ATTENTION) * job->seq_len / (job->seq_len + half_length);
+    share *= stack_number(job, TT_S_ATTENTION) * length / (length + half_length);
     if (job->cp > 1)
         share /= ring_work;
     if (s->head_dim < 100) /* small heads keep the products' units less busy */
         share *= 0.9;
     return (backward ? 2.5 : 1) * flops / 2 / (peak * share);
+}
+
+/* On average over the layers, of which some may have a window. */
+static double attention(const struct tt_cluster_job *job, bool backward)
+{
+    double share = job->shape.window > 0 ? job->shape.window_layers / job->shape.layers : 0, sec;
+
+    sec = (1 - share) * scores(job, job->seq_len, backward);
+    if (share > 0)
+        sec += share * scores(job, fmin(2 * job->shape.window, job->seq_len), backward);
+    return sec;
 }
 
 /* --- the layer --- */
@@ -199,17 +221,19 @@ static double expert_sec(const struct tt_cluster_job *job)
 
 void tt_cluster_layer(const struct tt_cluster_job *job, bool experts, struct tt_cluster_work *work)
 {
-    double gemm, core, rest, forward = products(job, experts, false);
+    double gemm, core, rest, forward = products(job, experts, false), backward = products(job, experts, true);
     double divided = job->sequence_parallel ? 1 / job->tp : 0.4 + 0.6 / job->tp;
     double bytes = stack_number(job, TT_S_LAYER_BYTES) * rows(job) * job->shape.dim * divided;
 
     if (job->unfused_norm)
         bytes += norm_bytes * rows(job) * job->shape.dim * (job->sequence_parallel ? 1 / job->tp : 1);
+    if (job->shape.score_dim > 0) /* heads of latent attention are wider than the model */
+        bytes += latent_bytes * rows(job) * (3 * tt_cluster_score_width(&job->shape) - 1.5 * job->shape.dim) / job->tp;
     if (experts) /* tokens are copied to their experts and back */
         bytes += 12 * rows(job) * job->shape.dim * job->shape.active / job->tp;
     recomputed(job, experts, forward, &gemm, &core, &rest);
     *work = (struct tt_cluster_work){
-        .gemm = forward + gemm + products(job, experts, true),
+        .gemm = forward + gemm + backward,
         .attention = (1 + core) * attention(job, false) + attention(job, true),
         .memory = (1 + rest + 2) * bytes / memory_rate(job),
         .tensor = tensor_sec(job, gemm / forward),
@@ -217,19 +241,24 @@ void tt_cluster_layer(const struct tt_cluster_job *job, bool experts, struct tt_
         .expert = experts ? expert_sec(job) : 0,
         .host = stack_number(job, TT_S_HOST) * (1 + (gemm / forward + rest) / 6),
     };
+    work->forward = forward + attention(job, false) + bytes / memory_rate(job) + work->tensor / (2 + gemm / forward) +
+                    work->context / 3 + work->expert / 2;
+    work->weight = backward / 2; /* of the two products of a matrix */
 }
 
 void tt_cluster_head(const struct tt_cluster_job *job, struct tt_cluster_work *work)
 {
     const struct tt_cluster_shape *s = &job->shape;
     double m = rows(job), v = s->vocab / job->tp;
-    double peak = tt_cluster_linear_sec(job->machine, m, v, s->dim, false) +
-                  tt_cluster_linear_sec(job->machine, m, v, s->dim, true);
+    double peak = tt_cluster_linear_sec(job->machine, 1, m, v, s->dim, false) +
+                  tt_cluster_linear_sec(job->machine, 1, m, v, s->dim, true);
 
     *work = (struct tt_cluster_work){
         .gemm = slower(job) * peak / stack_number(job, TT_S_GEMM),
         .memory = stack_number(job, TT_S_LOGIT_TRAFFIC) * m * v / memory_rate(job),
     };
+    work->forward = (work->gemm + work->memory) / 3;
+    work->weight = work->gemm / 3;
 }
 
 void tt_cluster_add(struct tt_cluster_work *work, double factor, const struct tt_cluster_work *more)
@@ -241,6 +270,8 @@ void tt_cluster_add(struct tt_cluster_work *work, double factor, const struct tt
     work->context += factor * more->context;
     work->expert += factor * more->expert;
     work->host += factor * more->host;
+    work->forward += factor * more->forward;
+    work->weight += factor * more->weight;
 }
 
 double tt_cluster_device_sec(const struct tt_cluster_work *w)

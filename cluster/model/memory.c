@@ -4,7 +4,7 @@
  */
 #include <math.h>
 
-#include "cluster/model/job.h"
+#include "cluster/model/pipeline.h"
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 
@@ -66,18 +66,23 @@ static void saved(const struct tt_cluster_job *job, double *layer, double *worki
     *working *= rows;
 }
 
-/* Microbatches whose activations stage `stage` of 1F1B holds at once, in microbatches of all its layers. */
-static double held(const struct tt_cluster_job *job, int stage)
+/* Whether a rank of the pipeline has the output: the last, or the first if stages come back to it. */
+static bool has_output(const struct tt_cluster_job *job, int rank)
 {
-    double n = fmin(job->pp - stage, job->n_micro);
+    return rank == (tt_cluster_is_v(job) ? 0 : (int)job->pp - 1);
+}
 
-    if (job->order == TT_ORDER_ALL_FORWARD)
-        return job->n_micro;
-    if (job->order == TT_ORDER_ZERO_BUBBLE) /* all ranks hold as many as the first of 1F1B */
-        n = fmin(job->pp, job->n_micro);
-    if (job->pp > 1 && job->virtual_stages > 1)
-        n *= 1 + (job->pp - 1) / (job->pp * job->virtual_stages);
-    return fmin(n, job->n_micro);
+/* Activations of all microbatches that a rank holds at its peak. Until its weight part a microbatch needs all that was
+ * computed again for it. */
+static double held_bytes(const struct tt_cluster_job *job, int rank, double layer, double working)
+{
+    struct tt_cluster_held h = tt_cluster_held(job, rank);
+    double late = job->again == TT_AGAIN_NONE        ? layer
+                  : job->again == TT_AGAIN_ATTENTION ? layer + working
+                                                     : fmax(layer, working);
+
+    return tt_cluster_stage_layers(job) *
+           fmax((h.most - h.now) * layer + h.now * late, h.beside * layer + h.pending * late);
 }
 
 /* State of parameters of which the ranks of data parallelism have so many shards and copies. */
@@ -98,7 +103,7 @@ static double state_bytes(const struct tt_cluster_job *job, int stage)
     own = (tt_cluster_params(s) - (s->tied ? 1 : 2) * ends - experts) / job->pp;
     if (stage == 0)
         own += ends;
-    if (stage == (int)job->pp - 1 && (job->pp > 1 || !s->tied))
+    if (has_output(job, stage) && (stage > 0 || !s->tied))
         own += ends;
     return state_of(job, own / job->tp, tt_cluster_shards(job), tt_cluster_copies(job)) +
            state_of(job, experts / job->tp / job->pp / job->ep, tt_cluster_expert_shards(job),
@@ -134,12 +139,11 @@ static double n_communicators(const struct tt_cluster_job *job)
 void tt_cluster_stage_peak(const struct tt_cluster_job *job, int stage, struct tt_cluster_memory *m)
 {
     double layer, working, rows = job->micro_batch * job->seq_len / job->cp;
-    double layers = tt_cluster_stage_layers(job);
 
     saved(job, &layer, &working);
     *m = (struct tt_cluster_memory){.stage = stage, .state = state_bytes(job, stage), .buffers = buffer_bytes(job)};
-    m->activations = held(job, stage) * layers * layer;
-    if (stage == (int)job->pp - 1)
+    m->activations = held_bytes(job, stage, layer, working);
+    if (has_output(job, stage))
         m->logits = stack_number(job, TT_S_LOGITS) * rows * job->shape.vocab / fmax(job->loss_chunks, 1) /
                     (stack_number(job, TT_S_LOGITS_WHOLE) > 0 ? 1 : job->tp);
     m->activations += working; /* the first layer of backward begins while the last part of the loss is alive */

@@ -87,6 +87,18 @@ double tt_cluster_params(const struct tt_cluster_shape *s)
            (s->tied ? 1 : 2) * s->vocab * s->dim;
 }
 
+void tt_cluster_shape_set_latent(struct tt_cluster_shape *s, const struct tt_cluster_latent *l)
+{
+    double params =
+        s->dim * (l->key_rank + l->rope) + l->key_rank * s->heads * (l->nope + l->value) + s->heads * l->value * s->dim;
+
+    params += l->query_rank > 0 ? l->query_rank * (s->dim + s->heads * (l->rope + l->nope))
+                                : s->dim * s->heads * (l->rope + l->nope);
+    s->kv_heads = s->heads;
+    s->head_dim = params / (4 * s->dim * s->heads);
+    s->score_dim = (l->rope + l->nope + l->value) / 2;
+}
+
 double tt_cluster_score_width(const struct tt_cluster_shape *s)
 {
     return s->heads * (s->score_dim > 0 ? s->score_dim : s->head_dim);

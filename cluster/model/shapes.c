@@ -15,6 +15,9 @@
     {(id), {.dim = (d), .layers = (l), .heads = (h), .kv_heads = (kv), .head_dim = (hd), .ffn = (f), .vocab = (v), \
             .gated = true, .score_dim = (sd), .experts = (n), \
             .active = (a), .moe_ffn = (mf), .shared_ffn = (sf), .dense_layers = (dl)}},
+#define W(id, d, l, h, kv, hd, f, v, n, a, mf, w, wl) \
+    {(id), {.dim = (d), .layers = (l), .heads = (h), .kv_heads = (kv), .head_dim = (hd), .ffn = (f), .vocab = (v), \
+            .gated = true, .experts = (n), .active = (a), .moe_ffn = (mf), .window = (w), .window_layers = (wl)}},
 
 static const struct {
     const char *name;

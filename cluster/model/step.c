@@ -133,18 +133,8 @@ static double noise_share(const struct tt_cluster_job *job)
            (1 - pow(1 - v[TT_M_SLOW_HOST].value, nodes)) * (v[TT_M_SLOW_FACTOR].value - 1);
 }
 
-/* The part of the bubble of 1F1B that an order leaves. With gradients of weights in the gaps it is forward and backward
- * minus two of these; each takes a third of a step, so only what is recomputed is left. */
-static double bubble_left(const struct tt_cluster_job *job)
-{
-    static const double again[] = {[TT_AGAIN_OP] = 0.4, [TT_AGAIN_ATTENTION] = 0.1, [TT_AGAIN_FULL] = 1};
-    double share;
-
-    if (job->order != TT_ORDER_ZERO_BUBBLE)
-        return 1;
-    share = job->again == TT_AGAIN_LAYERS ? job->again_layers / job->shape.layers : again[job->again];
-    return share / (3 + share);
-}
+/* So much of the time of the output layer counts on its rank if the layers divide. */
+static const double output_share = 0.5;
 
 /* Seconds of a microbatch on the busiest rank; mean: of its layers alone, on average. If the layers do not divide, the
  * rank with the output has fewer; otherwise all ranks have as many, and others partly wait for it. */
@@ -153,24 +143,58 @@ static double busiest_stage(const struct tt_cluster_job *job, double mean, doubl
     double layers = job->shape.layers / job->pp, most = tt_cluster_stage_layers(job);
 
     if (most <= layers)
-        return mean + 0.5 * head;
+        return mean + output_share * head;
     return fmax(mean * most / layers, mean * (most - 1) / layers + head);
+}
+
+/* The three passes of work that takes `sec` seconds. */
+static struct tt_cluster_passes passes_of(const struct tt_cluster_work *work, double sec)
+{
+    double scale = sec / tt_cluster_device_sec(work);
+    struct tt_cluster_passes p = {.forward = scale * work->forward, .weight = scale * work->weight};
+
+    p.input = sec - p.forward - p.weight;
+    return p;
+}
+
+void tt_cluster_stage_passes(const struct tt_cluster_job *job, struct tt_cluster_passes *ret_pass,
+                             struct tt_cluster_passes *ret_output)
+{
+    struct tt_cluster_work layer, head, stages = {0};
+    double mean;
+
+    mean_layer(job, &layer);
+    tt_cluster_head(job, &head);
+    tt_cluster_add(&stages, job->shape.layers / job->pp, &layer);
+    mean = tt_cluster_work_sec(&stages);
+    *ret_pass = passes_of(&stages, mean);
+    *ret_output = passes_of(&head, fmax(0, busiest_stage(job, mean, tt_cluster_device_sec(&head)) - mean));
+}
+
+/* Seconds in which ranks wait: at the ends of the pipeline, and for the rank with the most work. */
+static double waiting_sec(const struct tt_cluster_job *job, const struct tt_cluster_work *stages, double head)
+{
+    double mean = tt_cluster_work_sec(stages), most = busiest_stage(job, mean, head), ends;
+    struct tt_cluster_passes pass = passes_of(stages, mean);
+
+    ends = tt_cluster_bubble(job, &pass) + (mean + head - most) / job->virtual_stages;
+    return fmax(0, ends + job->n_micro * (most - mean));
 }
 
 void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *ret_time)
 {
     struct tt_cluster_time *t = ret_time;
     struct tt_cluster_work layer, head, whole = {0};
-    double most, all, m = job->n_micro;
+    double most, m = job->n_micro;
 
     mean_layer(job, &layer);
     tt_cluster_head(job, &head);
     tt_cluster_add(&whole, job->shape.layers / job->pp, &layer);
-    most = tt_cluster_work_sec(&whole);
-    all = most * job->pp + tt_cluster_device_sec(&head);
     if (job->pp <= 1)
         tt_cluster_add(&whole, 1, &head);
-    most = job->pp > 1 ? busiest_stage(job, most, tt_cluster_device_sec(&head)) : tt_cluster_work_sec(&whole);
+    most = tt_cluster_work_sec(&whole);
+    if (job->pp > 1)
+        most = busiest_stage(job, most, tt_cluster_device_sec(&head));
     *t = (struct tt_cluster_time){
         .gemm = m * whole.gemm,
         .attention = m * whole.attention,
@@ -181,12 +205,8 @@ void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *r
         .host = m * (tt_cluster_work_sec(&whole) - tt_cluster_device_sec(&whole)),
         .optimizer = optimizer_sec(job),
         .pipeline = message_sec(job),
+        .bubble = job->pp > 1 ? waiting_sec(job, &whole, tt_cluster_device_sec(&head)) : 0,
     };
-    if (job->pp > 1) { /* waiting: at the ends of the pipeline, and for the stage with the output */
-        t->bubble = bubble_left(job) * (all - most) / job->virtual_stages + m * (most - tt_cluster_work_sec(&whole));
-        if (t->bubble < 0)
-            t->bubble = 0;
-    }
     t->data = data_sec(job, m * most);
     t->noise = noise_share(job) * (m * most + t->bubble);
     t->total = t->gemm + t->attention + t->memory + t->tensor + t->context + t->expert + t->host + t->optimizer +

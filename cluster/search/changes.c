@@ -7,6 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "cluster/model/pipeline.h"
+
 struct list {
     const struct tt_cluster_layout *from;
     double usable;
@@ -131,6 +133,11 @@ int tt_cluster_changes(const struct tt_cluster_layout *layout, double usable,
         other.virtual_stages = 2;
         add(&list, "two stages on each rank (interleaved)", other);
     }
+    other = job;
+    other.order = TT_ORDER_ZBV_ZERO_BUBBLE;
+    other.virtual_stages = 2;
+    if (job.pp > 1 && !tt_cluster_splits(&job) && job.stack->number[TT_S_PP_SPLITS].value > 0)
+        add(&list, "gradients of weights in the gaps (ZBVZeroBubble)", other);
     other = job;
     other.float8 = true;
     if (!job.float8 && job.machine->number[TT_M_PEAK_F8].value > 0)

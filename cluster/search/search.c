@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cluster/model/pipeline.h"
 #include "core/base/mem.h"
 
 static bool divides(double part, double whole)
@@ -33,11 +34,21 @@ const char *tt_cluster_fault(const struct tt_cluster_job *job)
         return "there are more stages than layers";
     if (job->n_micro < job->pp)
         return "there are fewer microbatches than stages of the pipeline";
-    if (job->virtual_stages > 1 && !divides(job->pp, job->n_micro))
+    if (job->virtual_stages > 1 && !tt_cluster_is_v(job) && !divides(job->pp, job->n_micro))
         return "the interleaved pipeline does not divide the microbatches";
+    if (tt_cluster_is_v(job) && job->virtual_stages != 2)
+        return "the schedule has two stages on each rank";
+    if (job->order == TT_ORDER_DUAL_PIPE_V && job->pp > 1 && job->n_micro < 2 * job->pp)
+        return "DualPipeV needs twice as many microbatches as ranks of the pipeline";
     if (job->ep > 1 && (!(s->experts > 0) || !divides(job->ep, s->experts)))
         return "expert parallelism does not divide the experts";
     return NULL;
+}
+
+/* tokens/s of a device */
+static double rate(const struct tt_cluster_layout *l)
+{
+    return tt_cluster_tokens(&l->job) / l->time.total / tt_cluster_devices(&l->job);
 }
 
 struct tt_cluster_layout tt_cluster_predict(const struct tt_cluster_job *job, double usable)
@@ -48,7 +59,7 @@ struct tt_cluster_layout tt_cluster_predict(const struct tt_cluster_job *job, do
     if (usable > 0)
         l.memory.usable = usable;
     tt_cluster_step(job, &l.time);
-    l.tokens_per_sec = tt_cluster_tokens(job) / l.time.total / tt_cluster_devices(job);
+    l.tokens_per_sec = rate(&l);
     return l;
 }
 
@@ -58,7 +69,8 @@ struct tt_cluster_layout tt_cluster_predict(const struct tt_cluster_job *job, do
 static int complexity(const struct tt_cluster_job *job)
 {
     return 4 * ((job->tp > 1) + (job->pp > 1) + (job->cp > 1) + (job->ep > 1)) + 2 * (job->replicate > 1) +
-           2 * (job->virtual_stages > 1) + (int)job->again + job->keep_gathered + (job->n_micro > 1);
+           2 * (job->virtual_stages > 1) + 2 * (job->order != TT_ORDER_1F1B) + (int)job->again + job->keep_gathered +
+           (job->n_micro > 1);
 }
 
 static int by_time(const void *a, const void *b)
@@ -80,24 +92,70 @@ static int by_simplicity(const void *a, const void *b)
 
 /* --- enumeration --- */
 
+/* Layouts that are as fast as the fastest can be so many; with more, the fastest of them are kept. */
+enum { MOST_TIES = 160 };
+
 struct search {
     const struct tt_cluster_job *job;
     double devices, usable, sequences;
     int most;
+    double *best; /* [most] the shortest times so far, ascending */
     struct tt_cluster_found *found;
 };
 
-/* Keeps the list short: sorts and cuts it when it has grown. */
+/* A layout that takes longer is neither among the best nor tied with the first of them. */
+static double limit(const struct search *s)
+{
+    return fmax(s->best[s->most - 1], (1 + TT_CLUSTER_TIE) * s->best[0]);
+}
+
+static void forget(struct search *s)
+{
+    s->found->n = 0;
+    for (int i = 0; i < s->most; i++)
+        s->best[i] = INFINITY;
+}
+
+/* Sorts the list and cuts it. */
 static void cut(struct tt_cluster_found *f, int most)
 {
     qsort(f->layout, (size_t)f->n, sizeof *f->layout, by_time);
     f->n = f->n < most ? f->n : most;
 }
 
+static void keep(struct search *s, const struct tt_cluster_layout *l)
+{
+    struct tt_cluster_found *f = s->found;
+    int at = s->most - 1;
+
+    if (l->time.total < s->best[at]) {
+        for (; at > 0 && s->best[at - 1] > l->time.total; at--)
+            s->best[at] = s->best[at - 1];
+        s->best[at] = l->time.total;
+    }
+    TT_PUSH(f->layout, f->n, f->cap) = *l;
+    if (f->n >= 8 * MOST_TIES)
+        cut(f, MOST_TIES);
+}
+
+/* Whether a layout must take longer than those that are kept, even if ranks hardly wait. Saves the simulation. */
+static bool is_too_slow(const struct search *s, const struct tt_cluster_job *job)
+{
+    struct tt_cluster_job other = *job;
+    struct tt_cluster_time t;
+
+    if (!tt_cluster_is_v(job))
+        return false;
+    other.order = TT_ORDER_INTERLEAVED_ZERO_BUBBLE;
+    tt_cluster_step(&other, &t);
+    return t.total - 1.2 * t.bubble > limit(s); /* 1.2: its noise */
+}
+
 static void try_layout(struct search *s, const struct tt_cluster_job *job)
 {
     struct tt_cluster_found *f = s->found;
     struct tt_cluster_layout l = {.job = *job};
+    enum tt_cluster_fit fit;
 
     if (tt_cluster_fault(job))
         return;
@@ -106,12 +164,22 @@ static void try_layout(struct search *s, const struct tt_cluster_job *job)
     if (s->usable > 0)
         l.memory.usable = s->usable;
     f->least_bytes = f->n_tried == 1 ? l.memory.total : fmin(f->least_bytes, l.memory.total);
-    if (tt_cluster_fits(&l.memory) != TT_FIT_YES)
+    fit = tt_cluster_fits(&l.memory);
+    if (fit == TT_FIT_NO)
         return;
-    f->n_fit++;
-    TT_PUSH(f->layout, f->n, f->cap) = tt_cluster_predict(job, s->usable);
-    if (f->n > 64 * s->most)
-        cut(f, 16 * s->most);
+    f->n_tight += fit == TT_FIT_TIGHT;
+    f->n_fit += fit == TT_FIT_YES;
+    if (fit == TT_FIT_TIGHT && f->n_fit > 0)
+        return;
+    if (fit == TT_FIT_YES && f->n_fit == 1)
+        forget(s); /* those that are tight count only if nothing fits better */
+    if (is_too_slow(s, job))
+        return;
+    tt_cluster_step(job, &l.time);
+    if (l.time.total > limit(s))
+        return;
+    l.tokens_per_sec = rate(&l);
+    keep(s, &l);
 }
 
 /* Recomputation, and whether gathered parameters stay. */
@@ -133,6 +201,29 @@ static void try_policies(struct search *s, struct tt_cluster_job job)
     }
 }
 
+static void try_schedules(struct search *s, struct tt_cluster_job job)
+{
+    static const struct {
+        enum tt_cluster_order order;
+        double stages; /* of a rank */
+    } all[] = {{TT_ORDER_1F1B, 1},
+               {TT_ORDER_1F1B, 2},
+               {TT_ORDER_1F1B, 4},
+               {TT_ORDER_1F1B, 8},
+               {TT_ORDER_INTERLEAVED_ZERO_BUBBLE, 2},
+               {TT_ORDER_INTERLEAVED_ZERO_BUBBLE, 4},
+               {TT_ORDER_ZBV_ZERO_BUBBLE, 2},
+               {TT_ORDER_DUAL_PIPE_V, 2}};
+    size_t n = job.pp > 1 ? sizeof all / sizeof *all : 1;
+
+    for (size_t i = 0; i < n; i++) {
+        job.order = all[i].order;
+        job.virtual_stages = all[i].stages;
+        if (!tt_cluster_splits(&job) || job.stack->number[TT_S_PP_SPLITS].value > 0)
+            try_policies(s, job);
+    }
+}
+
 static void try_batches(struct search *s, struct tt_cluster_job job)
 {
     double local = s->sequences / (job.replicate * job.shard);
@@ -144,12 +235,7 @@ static void try_batches(struct search *s, struct tt_cluster_job job)
             continue;
         job.micro_batch = mb;
         job.n_micro = local / mb;
-        job.virtual_stages = 1;
-        try_policies(s, job);
-        for (int v = 2; job.pp > 1 && v <= 8; v *= 2) {
-            job.virtual_stages = v;
-            try_policies(s, job);
-        }
+        try_schedules(s, job);
     }
 }
 
@@ -204,11 +290,14 @@ void tt_cluster_search(const struct tt_cluster_job *job, double devices, double 
                        .usable = usable,
                        .sequences = tt_cluster_tokens(job) / job->seq_len,
                        .most = most,
+                       .best = tt_calloc((size_t)most, sizeof *s.best),
                        .found = f};
 
     *f = (struct tt_cluster_found){0};
+    forget(&s);
     try_degrees(&s);
-    cut(f, 16 * most);
+    tt_free(s.best);
+    cut(f, MOST_TIES);
     while (f->n_ties < f->n && f->layout[f->n_ties].time.total <= (1 + TT_CLUSTER_TIE) * f->layout[0].time.total)
         f->n_ties++;
     qsort(f->layout, (size_t)f->n_ties, sizeof *f->layout, by_simplicity);

@@ -22,14 +22,15 @@ const char *tt_cluster_fault(const struct tt_cluster_job *job);
 /** Predicts a job; usable is the memory of a device, 0: the machine's. */
 struct tt_cluster_layout tt_cluster_predict(const struct tt_cluster_job *job, double usable);
 
-/* The best layouts, the fastest first; layouts within TT_CLUSTER_TIE of the fastest come in the order of simplicity. */
+/* The best layouts, the fastest first; those within TT_CLUSTER_TIE of the fastest come in the order of simplicity. */
 #define TT_CLUSTER_TIE 0.03
 struct tt_cluster_found {
     struct tt_cluster_layout *layout;
     int n, cap;
     int n_ties;         /* the first so many are as fast as the fastest, within the tie */
     long n_tried;       /* layouts that could run */
-    long n_fit;         /* of them, that fit */
+    long n_fit;         /* of them, that fit with the margin */
+    long n_tight;       /* and that fit only within it; if none fits, the list has the best of these */
     double least_bytes; /* of all that could run: the smallest need, if none fits */
 };
 

@@ -80,6 +80,47 @@ case_a_search_finds_how_many_devices_a_model_needs() {
     expect_out "^nothing fits: the smallest need is 1[0-9][0-9]\.[0-9] GiB$"
 }
 
+case_layouts_that_fit_only_within_the_margin_are_tight() {
+    run estimate $model_70b --machine h100-sxm --ranks 8 --search --json
+    expect_code 6
+    check_json out 'j["tight"] == 0 and j["fit"] == 0 and j["layouts"] == []'
+    least=$(python3 -c 'import json; print(int(json.load(open("out"))["jobs"][0]["least_bytes"] / 2**30) + 2)')
+    run estimate $model_70b --machine h100-sxm --ranks 8 --search --memory "${least}GiB"
+    expect_ok
+    expect_out "layouts can run, 0 fit with the margin, [0-9]+ are tight$"
+    expect_out "^nothing fits with the margin of max\(2 GiB, 4 %\); these layouts are tight$"
+    expect_out "^  1\. "
+    run estimate $model_70b --machine h100-sxm --ranks 8 --search --memory "${least}GiB" --json
+    expect_ok
+    check_json out 'j["fit"] == 0 and j["tight"] >= len(j["layouts"]) > 0' \
+        'all(l["fit"] == "tight" for l in j["layouts"])'
+    run estimate $model_70b --machine h100-sxm --ranks 8 --search --memory 900GiB --json
+    check_json out 'j["fit"] > 10 and all(l["fit"] == "fits" for l in j["layouts"])'
+}
+
+case_a_search_tries_the_schedules_that_the_trainer_has() {
+    pipeline="--config $TITAN_SOURCE/configs/llama3_405b.yaml --machine h100-sxm --ranks 512 --search --json
+              --training.global_batch_size=128"
+    run estimate $pipeline
+    expect_ok
+    check_json out 'any(l["layout"]["schedule"] in ("ZBVZeroBubble", "DualPipeV", "InterleavedZeroBubble")
+                        for l in j["layouts"])'
+    cp out torchtitan.json
+    run estimate $pipeline --stack megatron-bridge
+    expect_ok
+    check_json out 'all(l["layout"]["schedule"] in (None, "1F1B", "Interleaved1F1B") for l in j["layouts"])'
+    # the layout that was found is predicted as such
+    run estimate ${pipeline/--json/} --emit titan
+    expect_ok
+    cp out best.yaml
+    run config check --config best.yaml --no-files
+    expect_ok
+    run estimate --config best.yaml --machine h100-sxm --ranks 512 --json
+    expect_ok
+    check_json out '(lambda l: abs(j["step_s"] / l["step_s"] - 1) < 1e-9 and j["layout"] == l["layout"])(
+        json.load(open("torchtitan.json"))["jobs"][0]["layouts"][0])'
+}
+
 # torchtitan#1301: how long does a checkpoint take?
 case_checkpoints_are_priced() {
     run estimate $model_8b --machine h100-sxm --ranks 8 --json
@@ -185,89 +226,6 @@ case_machines_are_files_too() {
         'j["step_s"] > 2 * json.load(open("file.json"))["jobs"][0]["step_s"]'
 }
 
-# torchtitan#1789, #1543: models with experts, by name and from config.json.
-case_models_have_names_and_files() {
-    run estimate --model deepseek-v3-671b --machine h100-sxm --ranks 512 --parallelism.expert_parallel_degree=64 \
-        --training.seq_len=4096 --training.local_batch_size=1 --activation_checkpoint.mode=full --json
-    expect_ok
-    check_json out 'j["model"] == "deepseek-v3-671b" and j["layout"]["ep"] == 64 and j["parts_s"]["expert"] > 0' \
-        'abs(j["memory_bytes"]["state"] / (16 * 671e9 / 512) - 1) < 0.04' \
-        'abs(j["run"]["checkpoint_bytes"] / (12 * 671e9) - 1) < 0.02'
-    cp out name.json
-    cat >config.json <<'END'
-{"model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128,
- "vocab_size": 129280, "intermediate_size": 18432, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_rope_head_dim": 64,
- "qk_nope_head_dim": 128, "v_head_dim": 128, "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
- "moe_intermediate_size": 2048, "first_k_dense_replace": 3, "tie_word_embeddings": false}
-END
-    run estimate --model ./config.json --machine h100-sxm --ranks 512 --parallelism.expert_parallel_degree=64 \
-        --training.seq_len=4096 --training.local_batch_size=1 --activation_checkpoint.mode=full --json
-    expect_ok
-    check_json out 'abs(j["step_s"] / json.load(open("name.json"))["jobs"][0]["step_s"] - 1) < 0.02'
-    run estimate --model llama4-scout --machine h100-sxm --ranks 32,64,128 --search --json --training.seq_len=8192 \
-        --training.global_batch_size=128
-    expect_ok
-    check_json out '[x["devices"] for x in o["jobs"] if x["layouts"]][0] in (32, 64)' \
-        'any(l["layout"]["ep"] > 1 for l in o["jobs"][-1]["layouts"])'
-    run estimate --model llama9 --machine h100-sxm --ranks 8
-    expect_code 2
-    expect_err "no sizes of the model 'llama9'"
-    run estimate --model llama3.1-8b --machine h100-sxm --ranks 8 --model.n_layers=2
-    expect_code 2
-    expect_err "the sizes are those of the model"
-    echo '{"model_type": "llama", "hidden_size": 0}' >config.json
-    run estimate --model ./config.json --machine h100-sxm --ranks 8
-    expect_code 3
-    expect_err "config.json: hidden_size is missing"
-}
-
-case_configurations_of_torchtitan_are_jobs() {
-    cat >run.toml <<'END'
-[model]
-name = "llama3"
-flavor = "8B"
-converters = ["float8"]
-[training]
-local_batch_size = 2
-seq_len = 8192
-[parallelism]
-tensor_parallel_degree = 2
-[activation_checkpoint]
-mode = "selective"
-selective_ac_option = "op"
-[compile]
-enable = true
-END
-    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml --json
-    expect_ok
-    check_json out 'j["stack"] == "torchtitan-compile-2025" and j["model"] == "llama3.1-8b"' \
-        'j["layout"]["tp"] == 2 and j["layout"]["dp_shard"] == 32 and j["layout"]["micro_batch"] == 2' \
-        'j["layout"]["float8"] and j["layout"]["recompute"] == "op"'
-    echo '{"model_spec": {"name": "llama3", "flavor": "70B"}, "training": {"max_context_length": 8192,
-           "num_tokens_per_microbatch_per_dp_rank": 16384, "num_tokens_per_train_step": -1}, "compile": null,
-           "parallelism": {"tensor_parallel_degree": 8}, "activation_checkpoint": {"debug": false}}' >saved.json
-    run estimate --machine h100-sxm --ranks 64 --torchtitan saved.json --json -- \
-        --parallelism.tensor_parallel_degree 4
-    expect_ok
-    check_json out 'j["stack"] == "torchtitan-eager-2025" and j["model"] == "llama3.1-70b"' \
-        'j["layout"]["tp"] == 4 and j["layout"]["micro_batch"] == 2 and j["layout"]["recompute"] == "full"'
-    run estimate --machine h100-sxm --ranks 128 --json -- --module llama3 --config llama3_405b
-    expect_ok
-    check_json out 'j["layout"]["tp"] == 8 and j["layout"]["float8"] and j["stack"] == "torchtitan-compile-2025"'
-    run estimate --machine h100-sxm --ranks 128 -- --module llama3 --config llama3_9b
-    expect_code 2
-    expect_err "does not know torchtitan's recipe 'llama3_9b'"
-    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml -- --parallelism.tensor_paralel_degree 4
-    expect_code 2
-    expect_err "'parallelism.tensor_paralel_degree' is no key of torchtitan's"
-    run estimate --machine h100-sxm --ranks 256 --torchtitan run.toml --emit torchtitan
-    expect_ok
-    expect_out '^flavor = "8B"$'
-    echo 'a = = b' >bad.toml
-    run estimate --machine h100-sxm --ranks 64 --torchtitan bad.toml
-    expect_code 3
-    expect_err "bad.toml:1:"
-}
 
 # The memory of titan's own jobs is that of the plan, to the byte.
 case_jobs_of_titan_are_planned() {
@@ -314,6 +272,13 @@ case_pictures_show_how_jobs_scale_and_what_steps_consist_of() {
     run estimate $model_70b --machine h100-sxm --ranks 256 --search --svg p.svg
     expect_ok
     picture 'sum(t.startswith("gemm ") for t in titles) == 10'
+    # 4 ranks x 2 stages x 16 microbatches x 3 passes
+    run estimate $model_70b --machine h100-sxm --ranks 128 --svg p.svg --parallelism.tensor_parallel_degree=8 \
+        --parallelism.pipeline_parallel_degree=4 --training.local_batch_size=16 \
+        --parallelism.pipeline_parallel_schedule=ZBVZeroBubble --activation_checkpoint.mode=none
+    expect_ok
+    picture 'sum(t.endswith(" ms") for t in titles) == 4 * 2 * 16 * 3' 'any(t.startswith("0F0:") for t in titles)' \
+        'tags.count("svg") == 2'
     run estimate $model_8b --machine h100-sxm --ranks 8 --svg missing/p.svg
     expect_err "missing/p.svg"
     run estimate $model_8b --ranks 8 --svg p.svg
@@ -338,7 +303,7 @@ case_schedules_of_pipelines_differ_in_time_and_memory() {
         mv out $name.json
     done
     cp 1F1B.json out
-    check_json out '(lambda b: 4 * b["ZBVZeroBubble"] < 2 * b["Interleaved1F1B"] < 1.5 * b["1F1B"])(
+    check_json out '(lambda b: b["ZBVZeroBubble"] < b["Interleaved1F1B"] < 0.75 * b["1F1B"])(
              {n: json.load(open(n + ".json"))["jobs"][0]["parts_s"]["bubble"]
               for n in ("1F1B", "Interleaved1F1B", "ZBVZeroBubble")})' \
         'json.load(open("GPipe.json"))["jobs"][0]["memory_bytes"]["activations"] > 2 * j["memory_bytes"]["activations"]' \
@@ -441,32 +406,6 @@ case_bad_machine_files_are_refused() {
     run estimate --machine h100-sxm --ranks 8 --nccl bad.json
     expect_code 3
     expect_err "bad.json has no results of nccl-tests"
-}
-
-case_a_log_calibrates_the_stack() {
-    for step in 1 10 20 30 40 50 60 70 80 90; do
-        tps=$((step < 20 ? 900 : 7380 + step % 20))
-        printf '[titan] INFO - \033[31mstep: %2d  \033[32mloss:  7.1  \033[38;2;180;60;0mmemory: 47.82GiB' $step
-        printf '(50.36%%)  \033[34mtps: %d,%03d  \033[36mtflops: 427.00\n' $((tps / 1000)) $((tps % 1000))
-    done >run.log
-    run estimate $model_8b --machine h100-hbm2e --ranks 8,64 --calibrate run.log --json
-    expect_ok
-    check_json out 'abs(j["tokens_per_s_per_device"] / 7385 - 1) < 0.002' 'o["calibration"]["steps"] == 10' \
-        'o["calibration"]["gemm_share"] != o["calibration"]["gemm_share_before"]' \
-        '7000 < o["jobs"][1]["tokens_per_s_per_device"] < 7385'
-    run estimate $model_8b --machine h100-hbm2e --ranks 8 --calibrate run.log
-    expect_out "^calibrated +10 steps, 73[0-9]* tokens/s a device: the error was "
-    run estimate --config "$TITAN_SOURCE/configs/llama3_125m.yaml" --machine h100-hbm2e --stack torchtitan-eager \
-        --ranks 1 --calibrate run.log --training.seq_len=64 --training.local_batch_size=1
-    expect_code 3
-    expect_err "the host takes"
-    run estimate $model_70b --machine h100-hbm2e --ranks 64 --calibrate run.log
-    expect_code 3
-    expect_err "run.log is of another job"
-    head -3 run.log >short.log
-    run estimate $model_8b --machine h100-hbm2e --ranks 8 --calibrate short.log
-    expect_code 3
-    expect_err "found 3 in all"
 }
 
 run_cases

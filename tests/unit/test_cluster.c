@@ -3,6 +3,7 @@
  * Predictions about clusters: sizes of models, collectives and products against arithmetic by hand, tables of runs.
  * How well measured runs are predicted is in tests/cli/test_backtest.sh.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +15,7 @@
 #include "cluster/backtest/runs.h"
 #include "cluster/model/collective.h"
 #include "cluster/model/gemm.h"
+#include "cluster/model/pipeline.h"
 #include "core/base/error.h"
 #include "core/base/mem.h"
 
@@ -152,6 +154,144 @@ static void steps_and_memory_follow_the_layout(void **state)
     assert_true(seconds(&other) < 0.75 * seconds(&job));
 }
 
+/* --- pipelines --- */
+
+/* A 70B model on 8 x p devices, p of them in a row. */
+static struct tt_cluster_job job_pipeline(enum tt_cluster_order order, double p, double stages, double n)
+{
+    struct tt_cluster_job job = job_8b();
+
+    assert_true(tt_cluster_shape_find("llama3.1-70B", &job.shape));
+    job.shard = 8;
+    job.pp = p;
+    job.virtual_stages = stages;
+    job.order = order;
+    job.micro_batch = 1;
+    job.n_micro = n;
+    return job;
+}
+
+static const struct {
+    enum tt_cluster_order order;
+    double stages;
+} schedules[] = {{TT_ORDER_1F1B, 1},
+                 {TT_ORDER_1F1B, 2},
+                 {TT_ORDER_1F1B, 4},
+                 {TT_ORDER_ALL_FORWARD, 1},
+                 {TT_ORDER_ALL_FORWARD, 2},
+                 {TT_ORDER_INTERLEAVED_ZERO_BUBBLE, 2},
+                 {TT_ORDER_INTERLEAVED_ZERO_BUBBLE, 4},
+                 {TT_ORDER_ZBV_ZERO_BUBBLE, 2},
+                 {TT_ORDER_DUAL_PIPE_V, 2}};
+enum { SCHEDULES = sizeof schedules / sizeof *schedules };
+
+static const struct tt_cluster_passes passes[] = {{1, 1, 1}, {1, 1.2, 0.8}, {1, 2, 1}, {1.1, 0.9, 0.7}};
+
+static struct tt_pipeline_run simulated(const struct tt_cluster_job *job, const struct tt_cluster_passes *pass,
+                                        struct tt_pipeline **ret_pipeline)
+{
+    int n = (int)(job->pp * job->virtual_stages);
+    struct tt_stage_times stage[64];
+    struct tt_pipeline_times times = {.stages = stage};
+    struct tt_pipeline_run run;
+
+    for (int i = 0; i < n; i++)
+        stage[i] = (struct tt_stage_times){pass->forward / job->virtual_stages, pass->input / job->virtual_stages,
+                                           pass->weight / job->virtual_stages,
+                                           (pass->input + pass->weight) / job->virtual_stages};
+    assert_int_equal(tt_pipeline_new(tt_cluster_schedule(job), NULL, (int)job->pp, n, (int)job->n_micro, ret_pipeline),
+                     0);
+    assert_int_equal(tt_pipeline_simulate(*ret_pipeline, &times, &run), 0);
+    return run;
+}
+
+static void bubbles_are_those_of_the_simulator(void **state)
+{
+    for (int s = 0; s < SCHEDULES; s++)
+        for (int p = 2; p <= 8; p += 2)
+            for (int rounds = 2; rounds <= 10; rounds += 4)
+                for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
+                    struct tt_cluster_job job =
+                        job_pipeline(schedules[s].order, p, schedules[s].stages, (double)p * rounds);
+                    struct tt_pipeline *pipeline;
+                    struct tt_pipeline_run run = simulated(&job, &passes[i], &pipeline);
+                    double found = tt_cluster_bubble(&job, &passes[i]);
+
+                    if (fabs(found - run.bubble[0]) > 1e-9)
+                        fail_msg("%s, %d ranks, %d microbatches, passes %zu: %g, not %g",
+                                 tt_cluster_schedule_name(&job), p, p * rounds, i, found, run.bubble[0]);
+                    tt_pipeline_run_release(&run);
+                    tt_pipeline_free(pipeline);
+                }
+}
+
+/* The most of saved + late x pending over the turns of a rank, in chunks; pending: the weight part is still to come. */
+static int peak_of(const struct tt_pipeline *p, int rank, int late)
+{
+    int saved = 0, pending = 0, most = 0;
+
+    for (int t = 0; t < p->orders[rank].n; t++) {
+        char letter = tt_pipeline_letter(p, &p->orders[rank].turns[t]);
+
+        saved += (letter == 'F') - (letter == 'B' || letter == 'I');
+        pending += (letter == 'I') - (letter == 'W');
+        most = saved + late * pending > most ? saved + late * pending : most;
+    }
+    return most;
+}
+
+static void ranks_hold_what_the_orders_say(void **state)
+{
+    for (int s = 0; s < SCHEDULES; s++)
+        for (int p = 2; p <= 8; p++) {
+            struct tt_cluster_job job = job_pipeline(schedules[s].order, p, schedules[s].stages, 4.0 * p);
+            struct tt_pipeline *pipeline;
+            struct tt_pipeline_run run = simulated(&job, &passes[0], &pipeline);
+
+            for (int rank = 0; rank < p; rank++) {
+                struct tt_cluster_held h = tt_cluster_held(&job, rank);
+                double v = job.virtual_stages;
+
+                if (fabs(h.most * v - peak_of(pipeline, rank, 1)) > 1e-9)
+                    fail_msg("%s, rank %d of %d: %g, not %d", tt_cluster_schedule_name(&job), rank, p, h.most * v,
+                             peak_of(pipeline, rank, 1));
+                for (int late = 2; late <= 8; late += 3) {
+                    double least = peak_of(pipeline, rank, late),
+                           found = fmax(h.most + (late - 1) * h.now, h.beside + late * h.pending) * v;
+
+                    if (found < least ||
+                        found > least + (job.order == TT_ORDER_DUAL_PIPE_V ? late : 0)) /* at most one chunk more */
+                        fail_msg("%s, rank %d of %d, late %d: %g, not %g", tt_cluster_schedule_name(&job), rank, p,
+                                 late, found, least);
+                }
+            }
+            tt_pipeline_run_release(&run);
+            tt_pipeline_free(pipeline);
+        }
+}
+
+/* What the picture shows is what the step has: with a cheap output its length is that of the work and the waiting. */
+static void lanes_are_those_of_the_step(void **state)
+{
+    for (int s = 0; s < SCHEDULES; s++) {
+        struct tt_cluster_job job = job_pipeline(schedules[s].order, 4, schedules[s].stages, 16);
+        struct tt_cluster_lanes lanes;
+        struct tt_cluster_time time;
+
+        job.shape.vocab = 64;
+        tt_cluster_step(&job, &time);
+        assert_int_equal(tt_cluster_lanes_make(&job, 100000, &lanes), 0);
+        assert_int_equal(lanes.microbatches, 16);
+        assert_float_equal(lanes.run.makespan,
+                           time.gemm + time.attention + time.memory + time.tensor + time.host + time.bubble,
+                           1e-3 * time.total);
+        tt_cluster_lanes_release(&lanes);
+        assert_int_equal(tt_cluster_lanes_make(&job, 1, &lanes), 0);
+        assert_int_equal(lanes.microbatches, 8); /* two rounds at least */
+        tt_cluster_lanes_release(&lanes);
+    }
+}
+
 static void an_expert_layer_is_priced_by_what_a_token_meets(void **state)
 {
     struct tt_cluster_job job = job_8b();
@@ -245,6 +385,9 @@ int main(void)
         cmocka_unit_test(latency_ends_large_rings),
         cmocka_unit_test(products_waste_units_in_their_last_wave),
         cmocka_unit_test(steps_and_memory_follow_the_layout),
+        cmocka_unit_test(bubbles_are_those_of_the_simulator),
+        cmocka_unit_test(ranks_hold_what_the_orders_say),
+        cmocka_unit_test(lanes_are_those_of_the_step),
         cmocka_unit_test(an_expert_layer_is_priced_by_what_a_token_meets),
         cmocka_unit_test(names_that_are_not_built_in_are_refused),
         cmocka_unit_test(every_number_has_an_origin),

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_CLUSTER_MEGATRON_H
+#define TT_CLI_CLUSTER_MEGATRON_H
+
+#include "cluster/model/job.h"
+#include "core/base/error.h"
+
+/* What flags of Megatron-LM say about a job. Zero-initialise; tt_cluster_megatron_release. */
+struct tt_cluster_megatron {
+    struct tt_cluster_shape shape;
+    char **override; /* batch and layout in titan's keys: "--training.seq_len=8192" */
+    int n, cap;
+    enum tt_cluster_again again;
+    double again_layers; /* of TT_AGAIN_LAYERS */
+    bool float8, async_tp;
+    bool sequence_parallel;
+    bool distributed_optimizer; /* else every rank has the whole state of its parameters */
+};
+
+/**
+ * Reads flags from a file (NULL: none), which may be a shell script with the flags in it, and then from words, which
+ * win. Flags that have nothing to do with the cost are skipped. TT_EUSAGE: one that is needed is missing, has a value
+ * that is not a number (such as a variable of the shell), or might change the cost and is not modelled.
+ */
+int tt_cluster_megatron_read(const char *path, int n_words, const char *const *words,
+                             struct tt_cluster_megatron *ret_megatron) TT_MUST_CHECK;
+void tt_cluster_megatron_release(struct tt_cluster_megatron *megatron);
+
+/** Whether words after "--" are flags of Megatron-LM: none of them has a dot, as torchtitan's have. */
+bool tt_cluster_is_megatron(int n_words, const char *const *words);
+
+#endif

@@ -1,0 +1,221 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# estimate --machine: jobs that are written for other trainers, models by name and by file, and logs of runs.
+. "$(dirname "$0")/lib.sh"
+
+# check_json FILE 'PYTHON EXPRESSION'...: each is true for the JSON of FILE, `o`; j is its first job.
+check_json() {
+    python3 - "$@" <<'EOF_PYTHON' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
+import json, sys
+o = json.load(open(sys.argv[1]))
+j = o["jobs"][0]
+for expression in sys.argv[2:]:
+    assert eval(expression), expression
+EOF_PYTHON
+}
+
+model_8b="--config $TITAN_SOURCE/configs/llama3_8b.yaml"
+model_70b="--config $TITAN_SOURCE/configs/llama3_70b.yaml"
+
+# torchtitan#1789, #1543: models with experts, by name and from config.json.
+case_models_have_names_and_files() {
+    run estimate --model deepseek-v3-671b --machine h100-sxm --ranks 512 --parallelism.expert_parallel_degree=64 \
+        --training.seq_len=4096 --training.local_batch_size=1 --activation_checkpoint.mode=full --json
+    expect_ok
+    check_json out 'j["model"] == "deepseek-v3-671b" and j["layout"]["ep"] == 64 and j["parts_s"]["expert"] > 0' \
+        'abs(j["memory_bytes"]["state"] / (16 * 671e9 / 512) - 1) < 0.04' \
+        'abs(j["run"]["checkpoint_bytes"] / (12 * 671e9) - 1) < 0.02'
+    cp out name.json
+    cat >config.json <<'END'
+{"model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128,
+ "vocab_size": 129280, "intermediate_size": 18432, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_rope_head_dim": 64,
+ "qk_nope_head_dim": 128, "v_head_dim": 128, "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
+ "moe_intermediate_size": 2048, "first_k_dense_replace": 3, "tie_word_embeddings": false}
+END
+    run estimate --model ./config.json --machine h100-sxm --ranks 512 --parallelism.expert_parallel_degree=64 \
+        --training.seq_len=4096 --training.local_batch_size=1 --activation_checkpoint.mode=full --json
+    expect_ok
+    check_json out 'abs(j["step_s"] / json.load(open("name.json"))["jobs"][0]["step_s"] - 1) < 0.02'
+    run estimate --model llama4-scout --machine h100-sxm --ranks 32,64,128 --search --json --training.seq_len=8192 \
+        --training.global_batch_size=128
+    expect_ok
+    check_json out '[x["devices"] for x in o["jobs"] if x["layouts"]][0] in (32, 64)' \
+        'any(l["layout"]["ep"] > 1 for l in o["jobs"][-1]["layouts"])'
+    run estimate --model llama9 --machine h100-sxm --ranks 8
+    expect_code 2
+    expect_err "no sizes of the model 'llama9'"
+    run estimate --model llama3.1-8b --machine h100-sxm --ranks 8 --model.n_layers=2
+    expect_code 2
+    expect_err "the sizes are those of the model"
+    echo '{"model_type": "llama", "hidden_size": 0}' >config.json
+    run estimate --model ./config.json --machine h100-sxm --ranks 8
+    expect_code 3
+    expect_err "config.json: hidden_size is missing"
+}
+
+case_configurations_of_torchtitan_are_jobs() {
+    cat >run.toml <<'END'
+[model]
+name = "llama3"
+flavor = "8B"
+converters = ["float8"]
+[training]
+local_batch_size = 2
+seq_len = 8192
+[parallelism]
+tensor_parallel_degree = 2
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "op"
+[compile]
+enable = true
+END
+    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml --json
+    expect_ok
+    check_json out 'j["stack"] == "torchtitan-compile-2025" and j["model"] == "llama3.1-8b"' \
+        'j["layout"]["tp"] == 2 and j["layout"]["dp_shard"] == 32 and j["layout"]["micro_batch"] == 2' \
+        'j["layout"]["float8"] and j["layout"]["recompute"] == "op"'
+    echo '{"model_spec": {"name": "llama3", "flavor": "70B"}, "training": {"max_context_length": 8192,
+           "num_tokens_per_microbatch_per_dp_rank": 16384, "num_tokens_per_train_step": -1}, "compile": null,
+           "parallelism": {"tensor_parallel_degree": 8}, "activation_checkpoint": {"debug": false}}' >saved.json
+    run estimate --machine h100-sxm --ranks 64 --torchtitan saved.json --json -- \
+        --parallelism.tensor_parallel_degree 4
+    expect_ok
+    check_json out 'j["stack"] == "torchtitan-eager-2025" and j["model"] == "llama3.1-70b"' \
+        'j["layout"]["tp"] == 4 and j["layout"]["micro_batch"] == 2 and j["layout"]["recompute"] == "full"'
+    run estimate --machine h100-sxm --ranks 128 --json -- --module llama3 --config llama3_405b
+    expect_ok
+    check_json out 'j["layout"]["tp"] == 8 and j["layout"]["float8"] and j["stack"] == "torchtitan-compile-2025"'
+    run estimate --machine h100-sxm --ranks 128 -- --module llama3 --config llama3_9b
+    expect_code 2
+    expect_err "does not know torchtitan's recipe 'llama3_9b'"
+    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml -- --parallelism.tensor_paralel_degree 4
+    expect_code 2
+    expect_err "'parallelism.tensor_paralel_degree' is no key of torchtitan's"
+    run estimate --machine h100-sxm --ranks 256 --torchtitan run.toml --emit torchtitan
+    expect_ok
+    expect_out '^flavor = "8B"$'
+    echo 'a = = b' >bad.toml
+    run estimate --machine h100-sxm --ranks 64 --torchtitan bad.toml
+    expect_code 3
+    expect_err "bad.toml:1:"
+}
+
+case_flags_of_megatron_are_jobs() {
+    cat >pretrain.sh <<'END'
+#!/bin/bash
+# A script as people have it; --tensor-model-parallel-size 64 in a comment is none.
+GPT_ARGS=(
+    --num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64
+    --group-query-attention --num-query-groups 8 --seq-length 8192 --max-position-embeddings 8192
+    --swiglu --untie-embeddings-and-output-weights --vocab-size 128256 --normalization RMSNorm
+)
+PARALLEL="--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --sequence-parallel \
+    --num-layers-per-virtual-pipeline-stage 5 --use-distributed-optimizer"
+torchrun --nproc_per_node 8 --nnodes $NNODES pretrain_gpt.py "${GPT_ARGS[@]}" $PARALLEL --bf16 \
+    --micro-batch-size 1 --global-batch-size=256 --recompute-granularity selective --lr 3.0e-4 --save $SAVE
+END
+    run estimate --machine h100-sxm --ranks 256 --megatron pretrain.sh --json
+    expect_ok
+    cp out script.json
+    check_json out 'j["stack"] == "megatron-bridge" and j["layout"]["tp"] == 8 and j["layout"]["pp"] == 4' \
+        'j["layout"]["dp_replicate"] == 8 and j["layout"]["dp_shard"] == 1 and j["layout"]["stages_per_rank"] == 4' \
+        'j["layout"]["schedule"] == "Interleaved1F1B" and j["layout"]["recompute"] == "attention"' \
+        'j["layout"]["micro_batch"] == 1 and j["layout"]["microbatches"] == 32' \
+        'abs(j["run"]["checkpoint_bytes"] / 12 / 70.55e9 - 1) < 0.01'
+    run estimate --machine a100-80 --ranks 256 --megatron pretrain.sh --json -- --tensor-model-parallel-size 4 \
+        --recompute-granularity full --recompute-method uniform --recompute-num-layers 1
+    expect_ok
+    check_json out 'j["stack"] == "megatron-2023" and j["layout"]["tp"] == 4 and j["layout"]["recompute"] == "full"'
+    # what it prints is what it reads
+    run estimate --machine h100-sxm --ranks 256 --megatron pretrain.sh --emit megatron
+    expect_ok
+    cp out again.sh
+    run estimate --machine h100-sxm --ranks 256 --megatron again.sh --json
+    expect_ok
+    check_json out 'all(j[k] == json.load(open("script.json"))["jobs"][0][k] for k in
+                        ("layout", "step_s", "memory_bytes", "model"))'
+    sed 's/--use-distributed-optimizer//' pretrain.sh >whole.sh
+    run estimate --machine h100-sxm --ranks 256 --megatron whole.sh --json
+    check_json out 'j["memory_bytes"]["state"] > 2 * json.load(open("script.json"))["jobs"][0]["memory_bytes"]["state"]'
+}
+
+case_flags_of_megatron_have_experts() {
+    flags="--num-layers 48 --hidden-size 2048 --ffn-hidden-size 6144 --num-attention-heads 32 --kv-channels 128
+           --group-query-attention --num-query-groups 4 --swiglu --untie-embeddings-and-output-weights
+           --vocab-size 151936 --num-experts 128 --moe-router-topk 8 --moe-ffn-hidden-size 768 --seq-length 4096
+           --micro-batch-size 1 --global-batch-size 256 --expert-model-parallel-size 8 --fp16
+           --use-distributed-optimizer"
+    run estimate --machine h100-sxm --ranks 64 --json -- $flags
+    expect_ok
+    cp out flags.json
+    run estimate --machine h100-sxm --ranks 64 --json --stack megatron-bridge --model qwen3-30b-a3b \
+        --training.seq_len=4096 --training.local_batch_size=1 --training.global_batch_size=256 \
+        --parallelism.expert_parallel_degree=8 --activation_checkpoint.mode=none
+    expect_ok
+    check_json out 'j["layout"]["ep"] == 8' \
+        'abs(j["step_s"] / json.load(open("flags.json"))["jobs"][0]["step_s"] - 1) < 0.005'
+    run estimate --machine h100-sxm --ranks 64 --json -- $flags --moe-layer-freq '([0]*2+[1]*46)'
+    expect_ok
+    check_json out 'j["step_s"] != json.load(open("flags.json"))["jobs"][0]["step_s"]'
+    run estimate --machine h100-sxm --ranks 64 -- $flags --moe-layer-freq '([0]*2+[1]*40)'
+    expect_code 2
+    expect_err "is not understood, or not of 48 layers"
+}
+
+case_flags_of_megatron_that_are_not_modelled_are_refused() {
+    flags="--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 --micro-batch-size 1
+           --global-batch-size 64 --vocab-size 50257 --use-distributed-optimizer --recompute-activations"
+    run estimate --machine a100-80 --ranks 8 -- $flags
+    expect_code 2
+    expect_err "without --bf16 or --fp16"
+    run estimate --machine a100-80 --ranks 8 -- $flags --bf16 --tensor-model-paralel-size 2
+    expect_ok # a word that has nothing to do with the cost
+    run estimate --machine a100-80 --ranks 8 -- $flags --bf16 --tensor-model-parallel-sizes 2
+    expect_code 2
+    expect_err "did you mean --tensor-model-parallel-size"
+    run estimate --machine a100-80 --ranks 8 -- $flags --bf16 --use-torch-fsdp2
+    expect_code 2
+    expect_err "--use-torch-fsdp2 is not known here"
+    echo "--num-layers \$LAYERS $flags --bf16" >script.sh
+    run estimate --machine a100-80 --ranks 8 --megatron script.sh -- --num-layers 32
+    expect_ok
+    echo "$flags --bf16 --num-layers \$LAYERS" >script.sh
+    run estimate --machine a100-80 --ranks 8 --megatron script.sh
+    expect_code 2
+    expect_err "titan does not run scripts"
+    run estimate --machine a100-80 --ranks 8 $model_8b -- $flags --bf16
+    expect_code 2
+    expect_err "name the whole job"
+    run estimate --machine a100-80 --ranks 8 -- ${flags/--vocab-size 50257/} --bf16
+    expect_code 2
+    expect_err "give --vocab-size"
+}
+
+case_a_log_calibrates_the_stack() {
+    for step in 1 10 20 30 40 50 60 70 80 90; do
+        tps=$((step < 20 ? 900 : 7380 + step % 20))
+        printf '[titan] INFO - \033[31mstep: %2d  \033[32mloss:  7.1  \033[38;2;180;60;0mmemory: 47.82GiB' $step
+        printf '(50.36%%)  \033[34mtps: %d,%03d  \033[36mtflops: 427.00\n' $((tps / 1000)) $((tps % 1000))
+    done >run.log
+    run estimate $model_8b --machine h100-hbm2e --ranks 8,64 --calibrate run.log --json
+    expect_ok
+    check_json out 'abs(j["tokens_per_s_per_device"] / 7385 - 1) < 0.002' 'o["calibration"]["steps"] == 10' \
+        'o["calibration"]["gemm_share"] != o["calibration"]["gemm_share_before"]' \
+        '7000 < o["jobs"][1]["tokens_per_s_per_device"] < 7385'
+    run estimate $model_8b --machine h100-hbm2e --ranks 8 --calibrate run.log
+    expect_out "^calibrated +10 steps, 73[0-9]* tokens/s a device: the error was "
+    run estimate --config "$TITAN_SOURCE/configs/llama3_125m.yaml" --machine h100-hbm2e --stack torchtitan-eager \
+        --ranks 1 --calibrate run.log --training.seq_len=64 --training.local_batch_size=1
+    expect_code 3
+    expect_err "the host takes"
+    run estimate $model_70b --machine h100-hbm2e --ranks 64 --calibrate run.log
+    expect_code 3
+    expect_err "run.log is of another job"
+    head -3 run.log >short.log
+    run estimate $model_8b --machine h100-hbm2e --ranks 8 --calibrate short.log
+    expect_code 3
+    expect_err "found 3 in all"
+}
+
+run_cases
