@@ -241,6 +241,27 @@ static void print_pipelines(const struct tt_estimate *e)
     }
 }
 
+/* Rows of experts that ranks share: how many there are depends on the data. */
+static void print_experts(const struct tt_estimate *e)
+{
+    char about[32], most[32], sec[32];
+    bool any = false;
+
+    for (int i = 0; i < e->n; i++) {
+        const struct tt_estimate_row *r = &e->rows[i];
+
+        if (!r->routed_most)
+            continue;
+        if (!any)
+            (void)printf("\nrows of experts, sent on top of that; step is for equally many rows of all experts\n");
+        any = true;
+        (void)printf("%6d %-24s about %s, at most %s; step at most %s\n", r->ranks, r->policy,
+                     brief(about, sizeof about, (double)r->routed_bytes),
+                     brief(most, sizeof most, (double)r->routed_most),
+                     tt_text_duration(sec, sizeof sec, r->step_most_sec));
+    }
+}
+
 /* What gradient_sync auto chose in which row. */
 static void print_choices(const struct tt_estimate *e)
 {
@@ -275,6 +296,7 @@ static void print_table(const struct tt_estimate *e)
     }
     print_init(e);
     print_pipelines(e);
+    print_experts(e);
     print_choices(e);
     (void)printf(
         "\nm: least memory; f: fastest of those that fit; total: what a rank needs; sent: bytes of a rank in a step\n");
@@ -309,6 +331,11 @@ static json_t *row_json(const struct tt_estimate_row *r)
                                               (json_int_t)r->resident, "by_kind", kinds, "init_peak_bytes", init));
     if (r->sync_why)
         (void)json_object_set_new(o, "gradient_sync_choice", tt_json_string(r->sync_why));
+    if (r->routed_most)
+        (void)json_object_update_new(o,
+                                     json_pack("{s:I, s:I, s:o}", "expert_bytes_per_step", (json_int_t)r->routed_bytes,
+                                               "most_expert_bytes_per_step", (json_int_t)r->routed_most, "step_most_s",
+                                               tt_json_number(r->step_most_sec)));
     if (r->largest)
         (void)json_object_update_new(o, json_pack("{s:i, s:I, s:o}", "largest_rank", r->largest_rank,
                                                   "payload_bytes_all", (json_int_t)r->payload_sum, "bubble_share",

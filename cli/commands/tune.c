@@ -17,7 +17,8 @@
 
 const struct tt_option tt_tune_options[] = {
     TT_OPTION_CONFIG,
-    {"over", NULL, "KEY,...", "what to vary: engine, reshard, gradient_sync, prefetch (default: all)"},
+    {"over", NULL, "KEY,...",
+     "what to vary: engine, reshard, gradient_sync, prefetch (default: these), expert_parallel_degree"},
     {"steps", NULL, "K", "steps of a trial that are timed, after one that is not (default: 3)"},
     {"rounds", NULL, "R", "trials of each combination, interleaved (default: 2)"},
     {"json", NULL, NULL, "print JSON"},
@@ -34,24 +35,25 @@ static const char usage[] =
 
 static const struct dimension {
     const char *name, *key;
-    const char *values[4];
+    const char *values[8];
     int n;
 } dimensions[] = {
     {"engine", "parallelism.fsdp_engine", {"eager", "planned"}, 2},
     {"reshard", "parallelism.fsdp_reshard_after_forward", {"default", "always", "never"}, 3},
     {"gradient_sync", "training.gradient_sync", {"every_microbatch", "every_run", "last_microbatch"}, 3},
     {"prefetch", "parallelism.fsdp_prefetch", {"1", "0", "2"}, 3},
+    {"expert_parallel_degree", "parallelism.expert_parallel_degree", {"1", "2", "4", "8", "16", "32", "64", "128"}, 8},
 };
-enum { ENGINE, RESHARD, SYNC, PREFETCH, N_DIMENSIONS };
+enum { ENGINE, RESHARD, SYNC, PREFETCH, EXPERTS, N_DIMENSIONS };
 _Static_assert((int)N_DIMENSIONS == (int)TT_TUNE_KEYS, "a flag per dimension");
 
-/* Reads which dimensions --over names; all if it is not given. */
+/* Reads which dimensions --over names; all that every model has if it is not given. */
 static int read_over(const char *text, bool over[N_DIMENSIONS])
 {
     const char *at = text;
 
     for (int d = 0; d < N_DIMENSIONS; d++)
-        over[d] = !text;
+        over[d] = !text && d != EXPERTS;
     while (at && *at) {
         size_t size = strcspn(at, ",");
         int found = TT_NONE;
@@ -63,7 +65,7 @@ static int read_over(const char *text, bool over[N_DIMENSIONS])
         if (found == TT_NONE)
             return tt_fail(TT_EUSAGE,
                            "tune: --over '%.*s' cannot be varied\nhelp: a list of engine, reshard, gradient_sync, "
-                           "prefetch",
+                           "prefetch, expert_parallel_degree",
                            (int)size, at);
         over[found] = true;
         at += size + (at[size] == ',');
@@ -92,11 +94,25 @@ static void add_combination(struct tt_tune *tune, const int choice[N_DIMENSIONS]
         if (!over[d])
             continue;
         row.flag[row.n_flags++] = tt_format("--%s=%s", dimensions[d].key, dimensions[d].values[choice[d]]);
-        tt_text_add(&label, "%s%s", label.size ? ", " : "", d == PREFETCH ? "prefetch " : "");
+        tt_text_add(&label, "%s%s", label.size ? ", " : "",
+                    d == PREFETCH  ? "prefetch "
+                    : d == EXPERTS ? "expert_parallel "
+                                   : "");
         tt_text_add(&label, "%s", dimensions[d].values[choice[d]]);
     }
+    row.may_fail = over[EXPERTS] && choice[EXPERTS] > 0;
     row.label = label.text ? label.text : tt_strdup("as configured");
     TT_PUSH(tune->rows, tune->n, tune->cap) = row;
+}
+
+/* How many values are tried: of degrees, those that are not larger than the number of ranks. */
+static int values_of(const struct tt_tune *tune, int d)
+{
+    int n = dimensions[d].n;
+
+    while (d == EXPERTS && n > 1 && 1 << (n - 1) > tune->ranks)
+        n--;
+    return n;
 }
 
 static void make_combinations(struct tt_tune *tune, const bool over[N_DIMENSIONS])
@@ -108,7 +124,7 @@ static void make_combinations(struct tt_tune *tune, const bool over[N_DIMENSIONS
 
         if (!is_idle(choice, over))
             add_combination(tune, choice, over);
-        while (d >= 0 && (!over[d] || choice[d] == dimensions[d].n - 1))
+        while (d >= 0 && (!over[d] || choice[d] == values_of(tune, d) - 1))
             choice[d--] = 0;
         if (d < 0)
             return;

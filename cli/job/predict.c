@@ -17,10 +17,43 @@ struct folding {
     const struct tt_job *job;
     const struct tt_machine *machine;
     struct tt_stage_times *stages; /* [n_stages]; NULL: no pipeline */
+    struct tt_stage_times *most;   /* the same, if all tokens choose the experts of one rank */
     double send;
+    double more;   /* without a pipeline: seconds that a step takes longer then */
     double *alone; /* [places] seconds of a step, if nothing that other places send is waited for */
     struct tt_job_prediction p;
 };
+
+/* The time of a stage if all tokens choose the experts of one rank; sums of weights are not affected by it alone. */
+static struct tt_stage_times most_times(const struct folding *f, const struct tt_graph *graph, int threads,
+                                        struct tt_stage_times even)
+{
+    for (int n = 0; n < graph->n_nodes; n++) {
+        double more =
+            tt_cost_node_most_sec(f->machine, graph, n, threads) - tt_cost_node_sec(f->machine, graph, n, threads);
+
+        even.forward += graph->nodes[n].backward ? 0.0 : more;
+        even.input += graph->nodes[n].backward ? more : 0.0;
+        even.full += graph->nodes[n].backward ? more : 0.0;
+    }
+    return even;
+}
+
+/* What the nodes of a program take longer then. */
+static double more_sec(const struct folding *f, const struct tt_program *program)
+{
+    double more = 0.0;
+
+    for (int i = 0; i < program->n_instrs; i++) {
+        const struct tt_instr *instr = &program->instrs[i];
+        const struct tt_graph *graph = instr->node == TT_NONE ? NULL : tt_instr_graph(program, instr);
+
+        if (graph && tt_node_routed_bytes(graph, instr->node) > 0)
+            more += tt_cost_node_most_sec(f->machine, graph, instr->node, program->threads) -
+                    tt_cost_node_sec(f->machine, graph, instr->node, program->threads);
+    }
+    return more;
+}
 
 static void fold_time(struct folding *f, const struct tt_program *program, int place)
 {
@@ -43,7 +76,17 @@ static void fold_time(struct folding *f, const struct tt_program *program, int p
             tt_cost_pipeline(f->machine, stage, 1, program->threads, &f->stages[stage->number]);
 
         f->send = fmax(f->send, times.send);
+        f->most[stage->number] = most_times(f, stage->graph, program->threads, f->stages[stage->number]);
     }
+    f->more = fmax(f->more, more_sec(f, program));
+}
+
+static void fold_routed(struct folding *f, const struct tt_program *program)
+{
+    int64_t most, bytes = tt_program_routed_bytes(program, &most);
+
+    f->p.routed_bytes = bytes > f->p.routed_bytes ? bytes : f->p.routed_bytes;
+    f->p.routed_most = most > f->p.routed_most ? most : f->p.routed_most;
 }
 
 static void fold(struct folding *f, const struct tt_engine *engine, int place, int rank)
@@ -66,6 +109,7 @@ static void fold(struct folding *f, const struct tt_engine *engine, int place, i
 
         f->p.init_bytes[i] = bytes > f->p.init_bytes[i] ? bytes : f->p.init_bytes[i];
     }
+    fold_routed(f, program);
     fold_time(f, program, place);
 }
 
@@ -73,19 +117,25 @@ static void fold(struct folding *f, const struct tt_engine *engine, int place, i
 static int find_step(struct folding *f, int places)
 {
     const struct tt_pipeline *pipeline = f->job->pipeline;
-    struct tt_pipeline_times times = {f->stages, f->send};
+    struct tt_pipeline_times times = {f->stages, f->send}, most = {f->most, f->send};
+    struct tt_pipeline_run worst = {0};
     double runs, besides = 0.0;
     int rc = 0;
 
     f->p.step_sec = f->alone[0];
+    f->p.step_most_sec = f->p.step_sec + f->more;
     if (!pipeline)
         return 0;
     TT_TRY(tt_pipeline_simulate(pipeline, &times, &f->p.run));
+    if (f->p.routed_most)
+        TT_TRY(tt_pipeline_simulate(pipeline, &most, &worst));
     runs = (double)f->job->microbatches / pipeline->microbatches;
     for (int place = 0; place < places; place++)
         besides = fmax(besides, f->alone[place] - runs * f->p.run.busy[place]);
     f->p.step_sec = runs * f->p.run.makespan + besides;
+    f->p.step_most_sec = f->p.routed_most ? runs * worst.makespan + besides : f->p.step_sec;
 out:
+    tt_pipeline_run_release(&worst);
     return rc;
 }
 
@@ -136,7 +186,8 @@ int tt_job_predict(const struct tt_job *job, const struct tt_machine *machine, c
 
     f.alone = tt_calloc((size_t)places, sizeof *f.alone);
     if (job->pipeline)
-        f.stages = tt_calloc((size_t)job->pipeline->n_stages, sizeof *f.stages);
+        f.stages = tt_calloc(2 * (size_t)job->pipeline->n_stages, sizeof *f.stages);
+    f.most = f.stages ? f.stages + job->pipeline->n_stages : NULL;
     TT_TRY(plan_places(job, places, own, others));
     for (int place = 0; place < places; place++) {
         int first = first_rank(job, place);

@@ -16,13 +16,17 @@ struct tt_job_prediction {
     int sender;                        /* the lowest of the ranks that send most in a step */
     int64_t payload_bytes;             /* that it sends */
     int64_t payload_sum;               /* what all ranks together send */
-    double step_sec, exposed_sec;      /* of a step; exposed: of the place that waits longest for gathers and sums */
-    struct tt_pipeline_run run;        /* one run through the pipeline, with the cost table's times; else 0 */
+    /* rows of experts that ranks share, which the payload leaves out: the most that a rank sends in a step, if all
+     * experts get equally many rows, and whatever they get. 0: ranks share none */
+    int64_t routed_bytes, routed_most;
+    double step_sec, exposed_sec; /* of a step; exposed: of the place that waits longest for gathers and sums */
+    double step_most_sec;         /* of a step whose tokens all choose the experts of one rank */
+    struct tt_pipeline_run run;   /* one run through the pipeline, with the cost table's times; else 0 */
 };
 
 /**
- * Predicts a step. With a pipeline its time is that of the runs through the pipeline, and what the slowest place does
- * in addition to its turns: gathers, reductions, norm and update.
+ * Predicts a step. Experts get equally many rows, if nothing else is said. With a pipeline its time is that of the runs
+ * through the pipeline, and what the slowest place does in addition to its turns: gathers, reductions, norm and update.
  *   machine   the cost table
  *   engine    of `rank`, which is not planned again; NULL: all places are planned
  * The prediction is the caller's (tt_job_prediction_release). Not collective. Errors: those of tt_job_engine.

@@ -77,12 +77,12 @@ static int time_step(struct trial *t, struct tt_tune_row *row, bool timed, bool 
 
     TT_TRY(tt_comm_barrier(comm));
     comm->wait_sec = 0.0;
-    comm->payload_bytes = 0;
+    comm->payload_bytes = comm->routed_bytes = 0;
     sec[0] = tt_clock_sec();
     TT_TRY(tt_train_step(&t->setup, &t->data, NULL, &t->at, &done));
     sec[0] = tt_clock_sec() - sec[0] - done.data_sec;
     sec[1] = comm->wait_sec;
-    row->payload_bytes = comm->payload_bytes;
+    row->payload_bytes = comm->payload_bytes + comm->routed_bytes;
     TT_TRY(tt_comm_max_f64(comm, sec, 2));
     if (keep_loss) {
         TT_PUSH(row->losses, row->n_losses, row->cap_losses) = done.step.loss;
@@ -137,6 +137,19 @@ out:
     return rc;
 }
 
+/* Whether a failure is that of the combination, and not of the job: what does not fit or is impossible. */
+static bool is_of_row(const struct tt_tune_row *row, int code)
+{
+    return code == TT_EFIT || (code == TT_EUSAGE && (row->may_fail || tt_error_key() == TT_KEY_GRADIENT_SYNC));
+}
+
+/* The first line of the message. */
+static void note_problem(struct tt_tune_row *row)
+{
+    tt_error_drop_hint();
+    row->problem = tt_format("%.*s", (int)strcspn(tt_error_message(), "\n"), tt_error_message());
+}
+
 /* A combination that does not fit or is impossible gives a row that says so. Only a failure of the job is an error. */
 static int try_row(struct tt_tune *tune, struct tt_comm *comm, int round, struct tt_machine *machine,
                    struct tt_tune_row *row)
@@ -145,14 +158,18 @@ static int try_row(struct tt_tune *tune, struct tt_comm *comm, int round, struct
     struct tt_config *cfg = NULL;
     int rc = load(tune, row, &cfg, &row->is_absent);
 
-    TT_TRY(tt_comm_agree(comm, rc));
+    rc = tt_comm_agree(comm, rc);
+    if (rc < 0 && is_of_row(row, rc)) {
+        note_problem(row);
+        return 0;
+    }
+    TT_TRY(rc);
     if (row->is_absent)
         goto out;
     TT_TRY(tt_facts_agree_on_config(comm, cfg, tune->args));
     rc = tt_setup_init(cfg, comm, false, &t.setup);
-    if (rc == TT_EFIT || (rc == TT_EUSAGE && tt_error_key() == TT_KEY_GRADIENT_SYNC)) {
-        tt_error_drop_hint();
-        row->problem = tt_strdup(tt_error_message());
+    if (rc < 0 && is_of_row(row, rc)) {
+        note_problem(row);
         rc = 0;
         goto out;
     }

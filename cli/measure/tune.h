@@ -9,12 +9,13 @@
  * Trials of combinations of policies: each combination trains a few steps from the same weights on the same data, all
  * in one job, taking turns, so that other load on the machine affects them all.
  */
-enum { TT_TUNE_KEYS = 4 };
+enum { TT_TUNE_KEYS = 5 };
 
 struct tt_tune_row {
     char *label;
     char *flag[TT_TUNE_KEYS]; /* overrides that make this combination */
     int n_flags;
+    bool may_fail;                    /* has a degree that may be impossible */
     char *problem;                    /* why it was not tried; NULL when it was */
     bool is_absent;                   /* asks for what is not built: no row at all */
     double *step_secs, *exposed_secs; /* of each timed step: of the slowest rank */
@@ -23,7 +24,7 @@ struct tt_tune_row {
     int n_losses, cap_losses;
     double step_sec, exposed_sec; /* medians */
     double predicted_step_sec, predicted_exposed_sec;
-    int64_t payload_bytes; /* that rank 0 sent in a step */
+    int64_t payload_bytes; /* that rank 0 sent in a step, with rows of experts */
     int64_t peak_bytes;    /* its arena */
     int64_t sync;          /* TT_SYNC_*: the order in which gradients were added */
     bool same_bits;        /* as the first combination that was tried with the same sync */

@@ -123,6 +123,9 @@ static int fill(struct tt_estimate_row *row, const struct tt_config *cfg, const 
     row->resident = row->memory.total + row->libraries + row->staging;
     row->payload_bytes = p.payload_bytes;
     row->payload_sum = p.payload_sum;
+    row->routed_bytes = p.routed_bytes;
+    row->routed_most = p.routed_most;
+    row->step_most_sec = p.step_most_sec;
     row->largest_rank = p.rank;
     if (job->pipeline) {
         tt_job_rank_text(job, p.rank, &largest);

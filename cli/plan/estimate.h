@@ -30,7 +30,9 @@ struct tt_estimate_row {
     int64_t resident;                  /* the arena, libraries and staging */
     int64_t payload_bytes;             /* most that one rank sends in a step */
     int64_t payload_sum;               /* what all ranks send in a step */
+    int64_t routed_bytes, routed_most; /* most that one rank sends of experts' rows; see tt_job_prediction */
     double step_sec, exposed_sec;      /* predicted */
+    double step_most_sec;              /* predicted, if all tokens choose the experts of one rank */
     double bubble_share;               /* predicted: of the time of a run through a pipeline, in which ranks are idle */
     int64_t limit;                     /* bytes a rank may use */
     bool fits;                         /* the step, and making the weights as training.init says */

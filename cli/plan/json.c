@@ -119,9 +119,11 @@ static json_t *instructions(const struct tt_plan_view *v)
 
 static json_t *predicted(const struct tt_plan_view *v)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o*}", "step_s", tt_json_number(v->all.step_sec), "compute_s",
-                     tt_json_number(v->time.compute_sec), "comm_s", tt_json_number(v->time.transfer_sec), "exposed_s",
-                     tt_json_number(v->time.exposed_sec), "machine", json_string(v->machine.name));
+    json_t *most = v->all.routed_most ? tt_json_number(v->all.step_most_sec) : NULL;
+
+    return json_pack("{s:o*, s:o, s:o, s:o, s:o, s:o*}", "step_most_s", most, "step_s", tt_json_number(v->all.step_sec),
+                     "compute_s", tt_json_number(v->time.compute_sec), "comm_s", tt_json_number(v->time.transfer_sec),
+                     "exposed_s", tt_json_number(v->time.exposed_sec), "machine", json_string(v->machine.name));
 }
 
 static json_t *model(const struct tt_plan_view *v)
@@ -163,11 +165,17 @@ static json_t *traffic(const struct tt_plan_view *v)
 {
     const struct tt_summary *s = &v->summary;
 
-    return json_pack("{s:o, s:o, s:o, s:I, s:I, s:I, s:I}", "units", units(v), "buckets", buckets(v), "collectives",
-                     collectives(v), "gathers", (json_int_t)tt_summary_count(s, TT_ALL_GATHER), "reduces",
-                     (json_int_t)tt_summary_count(s, TT_REDUCE_SCATTER), "all_reduces",
-                     (json_int_t)tt_summary_count(s, TT_ALL_SUM), "payload_bytes_per_step",
-                     (json_int_t)tt_program_payload(s->program));
+    json_t *o = json_pack("{s:o, s:o, s:o, s:I, s:I, s:I, s:I}", "units", units(v), "buckets", buckets(v),
+                          "collectives", collectives(v), "gathers", (json_int_t)tt_summary_count(s, TT_ALL_GATHER),
+                          "reduces", (json_int_t)tt_summary_count(s, TT_REDUCE_SCATTER), "all_reduces",
+                          (json_int_t)tt_summary_count(s, TT_ALL_SUM), "payload_bytes_per_step",
+                          (json_int_t)tt_program_payload(s->program));
+    int64_t most, routed = tt_program_routed_bytes(s->program, &most);
+
+    if (most)
+        (void)json_object_update_new(o, json_pack("{s:I, s:I}", "expert_bytes_per_step", (json_int_t)routed,
+                                                  "most_expert_bytes_per_step", (json_int_t)most));
+    return o;
 }
 
 json_t *tt_plan_json(const struct tt_plan_view *v)

@@ -349,6 +349,9 @@ static void print_time(const struct tt_plan_view *v)
 
     (void)printf("\npredicted for %s\n", v->machine.name);
     (void)printf("  step           %10.3f s\n", v->all.step_sec);
+    if (v->all.routed_most)
+        (void)printf("                 %10.3f s at most, if all tokens choose the experts of one rank\n",
+                     v->all.step_most_sec);
     if (v->job.pipeline)
         (void)printf("  run            %10.3f s through the pipeline, whose ranks are idle for %.0f %% of it\n"
                      "this rank, if it never waits for another stage\n  step           %10.3f s\n",

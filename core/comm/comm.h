@@ -166,6 +166,9 @@ void tt_comm_abort(struct tt_comm *comm, int exit_code, const char *message);
  * count as control traffic. Sums are of integers, so that the result does not depend on their order. */
 
 int tt_comm_sum_i64(struct tt_comm *comm, int64_t *values, int n) TT_MUST_CHECK;
+
+/** The same of many values in one message up and down the tree. room: for n more values. */
+int tt_comm_sum_at_once_i64(struct tt_comm *comm, int64_t *values, int64_t *room, int n) TT_MUST_CHECK;
 int tt_comm_max_f64(struct tt_comm *comm, double *values, int n) TT_MUST_CHECK;
 int tt_comm_barrier(struct tt_comm *comm) TT_MUST_CHECK;
 

@@ -83,10 +83,10 @@ out:
 
 enum { MOST_WORDS = 128 };
 
-/* Combines every rank's n 8-byte words on rank 0 with `fold` and sends the result back. */
-static int all_reduce_words(struct tt_comm *comm, void *words, int n, void (*fold)(void *into, const void *from, int n))
+/* Combines every rank's n 8-byte words on rank 0 with `fold` and sends the result back. `received` has room for n. */
+static int all_reduce_words(struct tt_comm *comm, void *words, void *received, int n,
+                            void (*fold)(void *into, const void *from, int n))
 {
-    int64_t received[MOST_WORDS];
     int rank = comm->rank;
     int rc = 0;
 
@@ -125,20 +125,27 @@ static void fold_max(void *into, const void *from, int n)
 
 int tt_comm_sum_i64(struct tt_comm *comm, int64_t *values, int n)
 {
+    int64_t received[MOST_WORDS];
     int rc = 0;
 
     for (int i = 0; i < n; i += MOST_WORDS)
-        TT_TRY(all_reduce_words(comm, values + i, n - i < MOST_WORDS ? n - i : MOST_WORDS, fold_sum));
+        TT_TRY(all_reduce_words(comm, values + i, received, n - i < MOST_WORDS ? n - i : MOST_WORDS, fold_sum));
 out:
     return rc;
 }
 
+int tt_comm_sum_at_once_i64(struct tt_comm *comm, int64_t *values, int64_t *room, int n)
+{
+    return all_reduce_words(comm, values, room, n, fold_sum);
+}
+
 int tt_comm_max_f64(struct tt_comm *comm, double *values, int n)
 {
+    int64_t received[MOST_WORDS];
     int rc = 0;
 
     for (int i = 0; i < n; i += MOST_WORDS)
-        TT_TRY(all_reduce_words(comm, values + i, n - i < MOST_WORDS ? n - i : MOST_WORDS, fold_max));
+        TT_TRY(all_reduce_words(comm, values + i, received, n - i < MOST_WORDS ? n - i : MOST_WORDS, fold_max));
 out:
     return rc;
 }

@@ -272,6 +272,17 @@ struct tt_collective_desc tt_node_collective(const struct tt_graph *graph, int n
 int64_t tt_node_routed_bytes(const struct tt_graph *graph, int node);
 enum { TT_ROUTED_CALLS = 3 };
 
+/* What such a node does at most, whatever the data: all tokens choose the experts of one rank. */
+struct tt_routed_most {
+    int64_t bytes;          /* that a rank sends: all its rows, and all results of another rank's */
+    double rows;            /* that the busiest rank computes, by those of equally many */
+    double calls, messages; /* of its exchanges; more rows are more rounds */
+    double link_bytes;      /* that it takes and gives, one after the other */
+};
+
+/** All 0 of a node that sends no rows. */
+struct tt_routed_most tt_node_routed_most(const struct tt_graph *graph, int node);
+
 /** The same of a whole run of a program, with the numbers of rows that ranks tell each other. ret_most: the most that
  * it can send, whatever the data. */
 int64_t tt_program_routed_bytes(const struct tt_program *program, int64_t *ret_most);

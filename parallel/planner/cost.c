@@ -162,6 +162,20 @@ double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph 
     return work_sec(machine, &cost, threads) + routed_sec(machine, graph, node);
 }
 
+double tt_cost_node_most_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node, int threads)
+{
+    struct tt_routed_most most = tt_node_routed_most(graph, node);
+    struct tt_cost cost = {0};
+    double sec = tt_cost_node_sec(machine, graph, node, threads), worst;
+
+    if (most.bytes == 0)
+        return sec;
+    tt_op_row(graph->nodes[node].op)->cost(graph, &graph->nodes[node], &cost);
+    worst = most.rows * work_sec(machine, &cost, threads) + most.calls * machine->call_sec +
+            most.messages * machine->message_sec + most.link_bytes / machine->link_bytes_per_sec;
+    return fmax(sec, worst);
+}
+
 /* The number of messages of a reduce-scatter that wait for each other. */
 static int reduce_messages(int n)
 {

@@ -55,6 +55,11 @@ uint64_t tt_machine_hash(const struct tt_machine *machine);
 double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node, int threads);
 
 /**
+ * The same, if all tokens choose the experts of one of the ranks that share these; other nodes do not depend on that.
+ */
+double tt_cost_node_most_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node, int threads);
+
+/**
  * Seconds of one collective over n ranks that is alone on the link; 0 for one rank. bytes is tt_collective_desc.bytes.
  * With a = message_sec, b = 1 / link rate, g = 3 / memory rate (an addition reads two and writes one):
  *   all-gather      call + (n-1) a + (n-1) bytes b, and so an all-to-all

@@ -355,6 +355,10 @@ case_pages_name_every_key() {
     must_name "$TITAN_SOURCE/man/titan-estimate.1.scd" "$TITAN_SOURCE/man/titan-plan.1.scd"
     run tune $tiny --over engine,reshard --steps 1 --rounds 1 --json
     must_name "$TITAN_SOURCE/man/titan-tune.1.scd"
+    run plan $experts --ranks 2 --json
+    must_name "$TITAN_SOURCE/man/titan-plan.1.scd"
+    run estimate $experts --ranks 2 --json
+    must_name "$TITAN_SOURCE/man/titan-estimate.1.scd" "$TITAN_SOURCE/man/titan-plan.1.scd"
 }
 
 case_estimate_orders_the_policies() {
@@ -430,18 +434,53 @@ case_estimate_of_ranks_that_do_not_divide_is_a_row() {
 }
 
 # A rank of two has half of the experts, which are most of the model.
+experts="--model.name=qwen3 --model.flavor=debugmodel_moe --model.dim=64 --training.seq_len=64
+    --training.local_batch_size=1 --training.global_batch_size=4 --parallelism.expert_parallel_degree=2"
+
 case_experts_that_ranks_share_are_planned() {
-    experts="--model.name=qwen3 --model.flavor=debugmodel_moe --model.dim=64 --training.seq_len=64
-        --training.local_batch_size=1 --training.global_batch_size=4 --parallelism.expert_parallel_degree=2"
     run estimate $experts --ranks 2,4
     expect_ok
     expect_out "^ +4 default .* yes"
+    expect_out "^rows of experts, sent on top of that; step is for equally many rows of all experts$"
+    expect_out "^ +4 default +about [0-9.]+[KM], at most [0-9.]+[KM]; step at most [0-9.]+ m?s$"
     run plan $experts --ranks 4
     expect_ok
     expect_out "^mesh .* dp_shard 4 \(ep 2\)"
     expect_out "^  layers.0.experts .. layers.7.experts \(8 alike\) +9,437,184 "
     expect_out "^for units of experts S = 2$"
     expect_out "^  rows of experts, .* about [0-9,]+ bytes sent, at most [0-9,]+$"
+    expect_out "^ +[0-9.]+ s at most, if all tokens choose the experts of one rank$"
+}
+
+# By hand: in 8 layers a rank has 2 microbatches of 64 tokens of 8 slots with 64 floats. Half of the rows go to the
+# other rank: there and back in forward, and one and a half times that in backward, each time with the numbers of rows
+# for 64 experts. At most all of them go, and the 64 x 8 of the other rank come here.
+case_bytes_of_experts_are_those_of_the_formula() {
+    run estimate $experts --ranks 2 --json
+    expect_ok
+    check_json out "all(r['expert_bytes_per_step'] == 8 * 2 * (5 * 64 * 8 * 64 * 4 // 2 + 2 * 64 * 4) for r in o['rows'])" \
+        "all(r['most_expert_bytes_per_step'] == 8 * 2 * (5 * 64 * 8 * 64 * 4 + 2 * 64 * 4) for r in o['rows'])" \
+        "all(r['step_s'] < r['step_most_s'] < 10 * r['step_s'] for r in o['rows'])"
+    run estimate $experts --ranks 2 --json --parallelism.expert_parallel_degree=1
+    expect_ok
+    check_json out "all('expert_bytes_per_step' not in r for r in o['rows'])"
+}
+
+# Each of 16 places of the pipeline has 128 ranks, 64 of which share the experts of its layers, so a rank has 4 of 256.
+case_the_largest_model_with_experts_is_planned_on_many_ranks() {
+    largest="--model.name=deepseek_v3 --model.flavor=671B --training.seq_len=4096 --training.local_batch_size=16
+        --training.global_batch_size=-1
+        --training.mixed_precision_param=bfloat16 --parallelism.pipeline_parallel_degree=16
+        --parallelism.expert_parallel_degree=64"
+    run plan $largest --ranks 2048
+    expect_ok
+    expect_out "^mesh +2048 ranks = pipeline 16 x dp_replicate 1 x dp_shard 128 \(ep 64\)"
+    run estimate $largest --ranks 2048 --json
+    expect_ok
+    check_json out "len(o['rows']) >= 3 and all(r['microbatches'] == 16 and 0 < r['bubble_share'] < 0.6 for r in o['rows'])" \
+        "all(0 < r['expert_bytes_per_step'] < r['most_expert_bytes_per_step'] for r in o['rows'])" \
+        "all(12 * 671026404352 / 2048 < r['by_kind']['params'] + r['by_kind']['optimizer'] < 18 * 671026404352 / 2048 for r in o['rows'])" \
+        "all(r['step_s'] < r['step_most_s'] for r in o['rows'])"
 }
 
 case_estimate_wrong_usage() {
@@ -493,6 +532,21 @@ case_tune_json() {
     mv out tune.json
     run plan $tiny --ranks 2 --json
     check_json out 'o["payload_bytes_per_step"] == json.load(open("tune.json"))["rows"][0]["payload_bytes_per_step"]'
+}
+
+# On two ranks degrees are 1 and 2. All have the same bits. What a model cannot have is a row.
+case_tune_tries_degrees_of_experts() {
+    make_corpus
+    moe="$experts --training.dataset=text --training.dataset_path=corpus.txt --model.n_layers=2"
+    run_ranks 2 tune $moe --over expert_parallel_degree --steps 1 --rounds 1 --json
+    expect_ok
+    check_json out 'len(o["rows"]) == 2 and all(r["fits"] and r["same_bits"] for r in o["rows"])' \
+        '[r["combination"] for r in o["rows"]] == ["expert_parallel 1", "expert_parallel 2"]' \
+        'o["rows"][0]["peak_bytes"] > o["rows"][1]["peak_bytes"]'
+    run_ranks 2 tune $tiny --over expert_parallel_degree --steps 1 --rounds 1
+    expect_ok
+    expect_out "^expert_parallel 1 .* <- fastest"
+    expect_out "^expert_parallel 2 .*has no experts"
 }
 
 case_tune_says_what_does_not_fit() {

@@ -350,20 +350,22 @@ out:
 static int sums_and_maxima(struct tt_comm *comm)
 {
     enum { N = 300 };
-    int64_t sums[N];
+    int64_t sums[N], at_once[N], room[N];
     double maxima[N];
     int rc = 0;
 
     comm->control_bytes = 0;
     comm->payload_bytes = 0;
     for (int i = 0; i < N; i++) {
-        sums[i] = (int64_t)i * (comm->rank + 1) - 7;
+        sums[i] = at_once[i] = (int64_t)i * (comm->rank + 1) - 7;
         maxima[i] = i == 5 && comm->rank == comm->size / 2 ? NAN : -(double)((comm->rank + i) % comm->size);
     }
     TT_TRY(tt_comm_sum_i64(comm, sums, N));
+    TT_TRY(tt_comm_sum_at_once_i64(comm, at_once, room, N));
     TT_TRY(tt_comm_max_f64(comm, maxima, N));
     for (int i = 0; i < N; i++) {
         COMM_EXPECT(sums[i] == (int64_t)i * comm->size * (comm->size + 1) / 2 - (int64_t)7 * comm->size);
+        COMM_EXPECT(at_once[i] == sums[i]);
         COMM_EXPECT(i == 5 ? isnan(maxima[i]) : maxima[i] == 0.0);
     }
     COMM_EXPECT(comm->payload_bytes == 0 && (comm->control_bytes > 0) == (comm->size > 1));

@@ -7,6 +7,7 @@
  * Operands are those of TT_RUN. Scratch has the windows first, one for each input that travels; the node's output takes
  * the first window. All ranks of a group run these instructions in the same order, so all have one tag.
  */
+#include <math.h>
 #include <string.h>
 
 #include "core/ops/experts/ffn.h"
@@ -72,16 +73,29 @@ int64_t tt_node_routed_bytes(const struct tt_graph *graph, int node)
     return (routed.n_in + 1) * tt_value_bytes(&graph->values[of->in[0]]) / of->attr.peers.n * (of->attr.peers.n - 1);
 }
 
-/* All of this rank's rows go away, and all experts that other ranks' tokens have are here. */
-static int64_t most_routed(const struct tt_graph *graph, int node)
+/* All of this rank's rows go away, and all experts that other ranks' tokens have are here. Two rounds have more rows
+ * than a window, since a round ends where the next pair does not fit. */
+struct tt_routed_most tt_node_routed_most(const struct tt_graph *graph, int node)
 {
     const struct tt_node *of = &graph->nodes[node];
-    int64_t ranks = of->attr.peers.n, own = of->attr.experts / ranks, k = of->attr.top_k;
-    int64_t rows = tt_value_rows(&graph->values[of->in[0]]), here = (ranks - 1) * rows / k * (k < own ? k : own);
+    int64_t ranks = of->attr.peers.n, own, k = of->attr.top_k, rows, here;
+    struct tt_routed_most most = {0};
     struct tt_routed routed;
+    double all, rounds;
 
-    (void)tt_node_routes(graph, node, &routed);
-    return (routed.n_in * rows + here) * row_bytes(graph, of);
+    if (!tt_node_routes(graph, node, &routed))
+        return most;
+    own = of->attr.experts / ranks;
+    rows = tt_value_rows(&graph->values[of->in[0]]);
+    here = (ranks - 1) * rows / k * (k < own ? k : own);
+    all = (double)here * (double)ranks / (double)(ranks - 1);
+    rounds = fmax(1.0, ceil(2.0 * all / (double)of->attr.window));
+    most.bytes = (routed.n_in * rows + here) * row_bytes(graph, of);
+    most.rows = fmax(1.0, all / (double)rows);
+    most.calls = 1.0 + 2.0 * rounds;
+    most.messages = most.calls * (double)(ranks - 1);
+    most.link_bytes = (double)((routed.n_in + 1) * here * row_bytes(graph, of));
+    return most;
 }
 
 int64_t tt_program_routed_bytes(const struct tt_program *program, int64_t *ret_most)
@@ -99,7 +113,7 @@ int64_t tt_program_routed_bytes(const struct tt_program *program, int64_t *ret_m
         counts = (int64_t)sizeof(int32_t) * (node_of(program, instr)->attr.peers.n - 1) *
                  node_of(program, instr)->attr.experts;
         bytes += counts + routed;
-        *ret_most += counts + most_routed(tt_instr_graph(program, instr), instr->node);
+        *ret_most += counts + tt_node_routed_most(tt_instr_graph(program, instr), instr->node).bytes;
     }
     return bytes;
 }

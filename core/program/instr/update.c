@@ -103,14 +103,15 @@ const struct tt_instr_row tt_instr_norm = {
 
 /* --- TT_CLIP --- */
 
-/* A few sums over all ranks at once, each up and down a tree. */
+/* All sums over all ranks at once, up and down a tree. With experts there are many. */
 static void cost_of_clip(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
 {
     int ranks = program->layout->groups[TT_GROUP_WORLD].n;
+    double messages = 2.0 * ceil(log2(ranks)), bytes = (double)sizeof(int64_t) * tt_sums_shared_words(program->layout);
 
     (void)instr;
     if (ranks > 1)
-        *cost = (struct tt_instr_cost){.calls = 1.0, .messages = 2.0 * ceil(log2(ranks))};
+        *cost = (struct tt_instr_cost){.calls = 1.0, .messages = messages, .link_bytes = messages * bytes};
 }
 
 /* The inputs live until the step is known to be finite, since tt_executor_explain may run it again. */

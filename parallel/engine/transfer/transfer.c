@@ -25,6 +25,7 @@ struct tt_transfers {
     struct tt_segment_list *lists;         /* while building: one per member */
     struct tt_collective *swap;            /* of rows of experts that ranks share; NULL: there are none */
     struct tt_segment_list *give, *take;   /* [rank] of these ranks */
+    int64_t *room;                         /* for the sums of a step, of another rank */
     bool inside;                           /* inside the communicator, which may run the team; poll does nothing then */
     int poll_rc;                           /* the failure of a poll, with its message */
 };
@@ -316,7 +317,7 @@ static int sum(void *ctx, int64_t *words, int n)
 
     t->comm->waiting_for = "sum of loss and gradient norm";
     t->inside = true;
-    rc = tt_comm_sum_i64(t->comm, words, n);
+    rc = tt_comm_sum_at_once_i64(t->comm, words, t->room, n);
     t->inside = false;
     return rc;
 }
@@ -378,6 +379,7 @@ int tt_transfers_new(struct tt_comm *comm, const struct tt_mesh *mesh, const str
     t->segments = tt_calloc((size_t)ranks * (size_t)pieces + (size_t)most_crossing(program), sizeof *t->segments);
     t->flat = tt_calloc((size_t)program->layout->n_units, sizeof *t->flat);
     t->lists = tt_calloc((size_t)ranks, sizeof *t->lists);
+    t->room = tt_calloc((size_t)tt_sums_shared_words(program->layout), sizeof *t->room);
     for (int i = 0; i < program->n_instrs; i++)
         TT_TRY(new_collective(t, i));
     TT_TRY(new_swap(t));
@@ -405,6 +407,7 @@ void tt_transfers_free(struct tt_transfers *t)
     tt_collective_free(t->swap);
     tt_free(t->give);
     tt_free(t->take);
+    tt_free(t->room);
     for (int g = 0; g < TT_GROUPS; g++)
         tt_group_release(&t->groups[g]);
     release_building(t);
