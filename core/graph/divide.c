@@ -41,11 +41,15 @@ static const struct form forms[] = {
     {TT_OP_LAYERNORM, {ROWS, WHOLE, WHOLE}, ROWS, TT_CUT_ROWS, true},
     {TT_OP_LINEAR, {WHOLE, ROWS}, COLUMNS, TT_CUT_OUT, false},
     {TT_OP_LINEAR, {COLUMNS, COLUMNS}, TERM, TT_CUT_IN, false},
-    {TT_OP_LINEAR, {ROWS, WHOLE}, ROWS, TT_CUT_ROWS, true}, /* of an adapter: what it narrows, or widens, is in rows */
+    {TT_OP_LINEAR, {ROWS, WHOLE}, ROWS, TT_CUT_ROWS, true}, /* of an adapter, or to a latent */
     {TT_OP_SCALE, {ROWS}, ROWS, 0, false},
     {TT_OP_BIAS, {ROWS, WHOLE}, ROWS, TT_CUT_ROWS, true},
     {TT_OP_BIAS, {COLUMNS, ROWS}, COLUMNS, 0, false},
     {TT_OP_ROPE, {COLUMNS, WHOLE, WHOLE}, COLUMNS, 0, false},
+    {TT_OP_ROPE, {ROWS, WHOLE, WHOLE}, ROWS, 0, true}, /* of a key that all heads share */
+    {TT_OP_SPLIT, {ROWS}, ROWS, 0, false},             /* of a latent and such a key */
+    {TT_OP_SPLIT, {COLUMNS}, COLUMNS, 0, false},
+    {TT_OP_JOIN, {COLUMNS, WHOLE}, COLUMNS, TT_CUT_OUT, false}, /* every head, and such a key */
     {TT_OP_ATTENTION, {COLUMNS, COLUMNS, COLUMNS, WHOLE}, COLUMNS, TT_CUT_OUT, false},
     {TT_OP_GELU, {COLUMNS}, COLUMNS, 0, false},
     {TT_OP_SWIGLU, {COLUMNS, COLUMNS}, COLUMNS, 0, false},
@@ -241,6 +245,8 @@ static int64_t whole_out(const struct pass *p, const struct tt_node *node)
     switch (node->op) {
     case TT_OP_ATTENTION:
         return node->attr.kv_heads;
+    case TT_OP_JOIN:
+        return node->attr.heads;
     case TT_OP_RMSNORM:
         return tt_value_width(x) / tt_value_elements(w);
     default:

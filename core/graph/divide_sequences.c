@@ -24,8 +24,8 @@ static const enum part part_of[TT_OPS] = {
     [TT_OP_ADD] = LOCAL,        [TT_OP_ATTENTION] = ATTENTION, [TT_OP_BIAS] = SUMMED,
     [TT_OP_EMBEDDING] = SUMMED, [TT_OP_GELU] = LOCAL,          [TT_OP_HEAD_LOSS] = SUMMED,
     [TT_OP_LAYERNORM] = SUMMED, [TT_OP_LINEAR] = SUMMED,       [TT_OP_POSITION] = POSITIONED,
-    [TT_OP_RMSNORM] = SUMMED,   [TT_OP_ROPE] = POSITIONED,     [TT_OP_SCALE] = LOCAL,
-    [TT_OP_SWIGLU] = LOCAL,
+    [TT_OP_JOIN] = LOCAL,       [TT_OP_RMSNORM] = SUMMED,      [TT_OP_ROPE] = POSITIONED,
+    [TT_OP_SCALE] = LOCAL,      [TT_OP_SPLIT] = LOCAL,         [TT_OP_SWIGLU] = LOCAL,
 };
 
 enum { POSITIONS = 2 /* the input of ROPE and POSITION */ };
@@ -208,6 +208,8 @@ static int divide_node(struct pass *p, const struct tt_node *node)
         break;
     }
     TT_TRY(add_node(p, &part, name, &p->copies[node->out[0]]));
+    for (int k = 1; k < node->n_out; k++)
+        p->copies[node->out[k]] = p->graph->nodes[p->graph->n_nodes - 1].out[k];
 out:
     return rc;
 }

@@ -33,7 +33,8 @@ enum tt_value_kind {
 
 /* How tensor parallelism divides a parameter; in torchtitan's words replicated, column-wise and row-wise. */
 enum tt_param_tp {
-    TT_TP_WHOLE,   /* every rank has all of it: norms, positions, biases that are added to whole rows */
+    TT_TP_WHOLE,   /* every rank has all of it: norms, positions, weights of latents, biases that are added to whole
+                    * rows */
     TT_TP_ROWS,    /* dimension 0: the outputs of wq, wk, wv, w1, w3, with their biases; the vocabulary */
     TT_TP_COLUMNS, /* dimension 1: the inputs of wo and w2 */
 };
@@ -116,8 +117,9 @@ struct tt_router_losses {
 /* What an op needs in addition to its inputs; each op uses the members that its file names. */
 struct tt_attr {
     struct tt_extent rows; /* tokens, N */
-    struct tt_extent out; /* of a product: M, the weight's rows; attention: key/value heads; rmsnorm: groups; head: V */
-    struct tt_extent in;  /* of a product: K, the weight's columns */
+    struct tt_extent out;  /* of a product: M, the weight's rows; attention: key/value heads; rmsnorm: groups; split,
+                           * join: heads; head: V */
+    struct tt_extent in;   /* of a product: K, the weight's columns */
     struct tt_axis_peers
         peers;       /* of an exchange: its ranks; else the ranks that have the other parts of a cut dimension, so
                             * that the gradient of a parameter that they all have is a sum over them */

@@ -4,7 +4,8 @@
  *   in   x (N, H*E), table (T, R/2, 2) of cos and sin, positions (N) or absent
  *   out  of x's shape, may take x's memory
  *   attr heads, head_dim (E), prefix (the last R = E - prefix elements of a head are rotated), seq_len (without
- *        positions row n is at position n % seq_len; with from_position at scalars->position + n), inverse, rotate_half
+ *        positions row n is at position n % seq_len; with from_position at scalars->position + n), inverse,
+ *        rotate_half, peers: x is the part of this rank's place; positions are those of all rows
  *
  * The backward of a rotation is the rotation back: the same op with inverse flipped.
  */
@@ -17,12 +18,12 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[0]];
     const struct tt_attr *attr = &node->attr;
-    int rotated = attr->head_dim - attr->prefix;
+    int rotated = attr->head_dim - attr->prefix, parts = attr->peers.n > 1 ? attr->peers.n : 1;
 
     if (rotated < 1 || rotated % 2 != 0 || attr->prefix < 0 || attr->seq_len < 1 ||
         tt_value_width(&x) != (int64_t)attr->heads * attr->head_dim ||
         tt_value_elements(&graph->values[node->in[1]]) < attr->seq_len * rotated ||
-        !tt_op_positions_fit(graph, node, 2, tt_value_rows(&x)))
+        !tt_op_positions_fit(graph, node, 2, tt_value_rows(&x) * parts))
         return tt_op_mismatch(graph, node, "x (N, H*E), table (T, R/2, 2), positions (N)");
     return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
 }
@@ -51,9 +52,10 @@ static void run_tile(void *arg, int64_t tile, int worker)
                                   .rotate_half = attr->rotate_half,
                                   .positions = call->in[2],
                                   .unrotated = attr->prefix};
-    struct tt_range part = tt_tile_range(tt_value_rows(tt_call_in(call, 0)), TILE_ROWS, tile);
+    int64_t rows = tt_value_rows(tt_call_in(call, 0));
+    struct tt_range part = tt_tile_range(rows, TILE_ROWS, tile);
     int64_t at = part.begin * shape.heads * shape.head_dim;
-    int64_t first = part.begin + (attr->from_position ? call->scalars->position : 0);
+    int64_t first = part.begin + attr->peers.index * rows + (attr->from_position ? call->scalars->position : 0);
 
     (void)worker;
     TT_RUN_KERNEL(call, rope, tt_call_out_at(call, 0, at), tt_call_in_at(call, 0, at), call->in[1], &shape, first,

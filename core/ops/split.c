@@ -4,15 +4,17 @@
  *   in   x (N, H*E)                      out  first (N, H*prefix), second (N, H*R), R = E - prefix
  * JOIN: heads of two parts.
  *   in   first (N, H*prefix) or absent, second (N, H*R) or absent: zeros      out  y (N, H*E)
- *   attr heads, head_dim (E), prefix, shared
+ *   attr heads, head_dim (E), prefix, shared, out (H)
  *
  * shared: the second part is (N, R), one for all heads. JOIN copies it to every head, and SPLIT adds those of the heads
- * in order, in float32. So each op is the backward of the other.
+ * in float32: inside each grain of heads in order, then the grains as a tree. So each op is the backward of the other,
+ * and ranks that share the heads have terms of the sum, which may be tt_value.partial.
  */
 #include <string.h>
 
 #include "core/kernels/kernels.h"
-#include "core/ops/rule.h"
+#include "core/math/tree.h"
+#include "core/ops/grains.h"
 
 enum { TILE_ROWS = 64, LINE = 16 /* floats of a cache line */ };
 
@@ -20,20 +22,25 @@ enum { TILE_ROWS = 64, LINE = 16 /* floats of a cache line */ };
 struct widths {
     int64_t heads, whole, first, second; /* of a head */
     int64_t seconds;                     /* heads of the second part */
+    int64_t grains, grain;               /* of heads, and the heads of each */
 };
 
 static struct widths widths_of(const struct tt_attr *attr)
 {
+    int64_t grain = tt_grain_or(&attr->out, attr->heads);
+
     return (struct widths){.heads = attr->heads,
                            .whole = attr->head_dim,
                            .first = attr->prefix,
                            .second = attr->head_dim - attr->prefix,
-                           .seconds = attr->shared ? 1 : attr->heads};
+                           .seconds = attr->shared ? 1 : attr->heads,
+                           .grains = grain ? attr->heads / grain : 0,
+                           .grain = grain};
 }
 
-static bool is_possible(const struct widths *w)
+static bool is_possible(const struct tt_attr *attr, const struct widths *w)
 {
-    return w->heads > 0 && w->first > 0 && w->second > 0;
+    return w->heads > 0 && w->first > 0 && w->second > 0 && tt_grain_fits(&attr->out, w->heads);
 }
 
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
@@ -51,7 +58,7 @@ static int infer_split(struct tt_graph *graph, struct tt_node *node, const char 
     int64_t first[2] = {tt_value_rows(&x), w.heads * w.first}, second[2] = {tt_value_rows(&x), w.seconds * w.second};
     int rc = 0;
 
-    if (!is_possible(&w) || tt_value_width(&x) != w.heads * w.whole)
+    if (!is_possible(&node->attr, &w) || tt_value_width(&x) != w.heads * w.whole)
         return tt_op_mismatch(graph, node, "x (N, H*E), a prefix within E");
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, 2, first));
     TT_TRY(tt_op_output(graph, node, 1, name, "rest", 2, second));
@@ -70,20 +77,58 @@ out:
     return rc;
 }
 
-/* The sum of the heads' second parts of one row. */
-static void add_heads(const struct tt_call *call, const struct widths *w, const void *from, void *to, float *scratch)
+/* The sum of some heads' second parts of one row. */
+static void sum_heads(const struct tt_call *call, const struct widths *w, const char *from, int64_t heads, float *to)
 {
-    if (tt_op_is_bf16(call->graph, call->node)) {
-        tt_kernels()->sum_rows_bf16(scratch, NULL, from, w->heads, w->whole, w->second);
-        tt_kernels()->bf16_round(to, scratch, w->second);
-    } else {
-        tt_kernels()->sum_rows(to, NULL, from, w->heads, w->whole, w->second);
-    }
+    if (tt_op_is_bf16(call->graph, call->node))
+        tt_kernels()->sum_rows_bf16(to, NULL, (const tt_bf16 *)from, heads, w->whole, w->second);
+    else
+        tt_kernels()->sum_rows(to, NULL, (const float *)from, heads, w->whole, w->second);
 }
 
-static int64_t worker_floats(const struct tt_node *node)
+/* Whether the sum needs no room of its own: it is one of floats, in order. */
+static bool is_in_place(const struct tt_graph *graph, const struct tt_node *node, const struct widths *w)
 {
-    return tt_round_up(node->attr.head_dim, LINE);
+    return w->grains == 1 && graph->values[node->out[1]].dtype == TT_F32;
+}
+
+/* Of one partial sum. */
+static int64_t sum_floats(const struct widths *w)
+{
+    return tt_round_up(w->second, LINE);
+}
+
+static int64_t worker_floats(const struct tt_graph *graph, const struct tt_node *node)
+{
+    const struct widths w = widths_of(&node->attr);
+
+    if (!node->attr.shared || is_in_place(graph, node, &w))
+        return 0;
+    return tt_tree_stack_depth(w.grains) * sum_floats(&w);
+}
+
+/* The sum of all heads' second parts of one row. scratch: a stack of partial sums. */
+static void add_heads(const struct tt_call *call, const struct widths *w, const char *from, void *to, float *scratch)
+{
+    int64_t grain_bytes = w->grain * w->whole * (int64_t)tt_dtype_size(tt_call_in(call, 0)->dtype), n = sum_floats(w);
+    int depth = 0;
+
+    if (is_in_place(call->graph, call->node, w)) {
+        sum_heads(call, w, from, w->heads, to);
+        return;
+    }
+    for (int64_t g = 0; g < w->grains; g++) {
+        int carries = g + 1 < w->grains ? tt_tree_carries(g) : depth;
+
+        sum_heads(call, w, from + g * grain_bytes, w->grain, scratch + depth++ * n);
+        for (; carries > 0; carries--, depth--)
+            tt_kernels()->add(scratch + (depth - 2) * n, scratch + (depth - 2) * n, scratch + (depth - 1) * n,
+                              w->second);
+    }
+    if (tt_call_out(call, 1)->dtype == TT_F32)
+        memcpy(to, scratch, (size_t)w->second * sizeof *scratch);
+    else
+        tt_kernels()->bf16_round(to, scratch, w->second);
 }
 
 static void split_tile(void *arg, int64_t tile, int worker)
@@ -92,7 +137,7 @@ static void split_tile(void *arg, int64_t tile, int worker)
     const struct widths w = widths_of(&call->node->attr);
     struct tt_range part = tt_tile_range(tt_value_rows(tt_call_in(call, 0)), TILE_ROWS, tile);
     size_t size = tt_dtype_size(tt_call_in(call, 0)->dtype);
-    float *scratch = (float *)call->scratch + worker * worker_floats(call->node);
+    float *scratch = (float *)call->scratch + worker * worker_floats(call->graph, call->node);
 
     for (int64_t r = part.begin; r < part.begin + part.n; r++) {
         for (int64_t h = 0; h < w.heads; h++) {
@@ -116,7 +161,7 @@ static void run_split(const struct tt_call *call)
 
 static int64_t scratch_split(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    return tt_op_is_bf16(graph, node) ? threads * worker_floats(node) * (int64_t)sizeof(float) : 0;
+    return threads * worker_floats(graph, node) * (int64_t)sizeof(float);
 }
 
 /* --- join --- */
@@ -127,7 +172,7 @@ static int infer_join(struct tt_graph *graph, struct tt_node *node, const char *
     int present = node->in[0] != TT_NONE ? 0 : 1;
     int64_t out[2] = {0, w.heads * w.whole};
 
-    if (!is_possible(&w) || node->in[present] == TT_NONE)
+    if (!is_possible(&node->attr, &w) || node->in[present] == TT_NONE)
         return tt_op_mismatch(graph, node, "one part of heads at least, a prefix within E");
     out[0] = tt_value_rows(&graph->values[node->in[present]]);
     if (!tt_op_acc_fits(graph, node, 0, out[0], w.heads * w.first) ||
@@ -185,6 +230,7 @@ const struct tt_op_row tt_op_split = {
     .name = "split",
     .in = {TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .cuts = TT_CUT_OUT,
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer_split,
     .backward = backward_split,
@@ -197,6 +243,7 @@ const struct tt_op_row tt_op_join = {
     .name = "join",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
+    .cuts = TT_CUT_OUT,
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer_join,
     .backward = backward_join,

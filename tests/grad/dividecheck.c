@@ -429,6 +429,13 @@ static bool refused(const char *model, const struct tt_model_dims *dims, struct 
     {                                                                                                        \
         .dim = 64, .n_layers = 2, .n_heads = 8, .n_kv_heads = 8, .head_dim = 8, .vocab_size = 301, .tied = 1 \
     }
+#define LATENT(of_queries)                                                                         \
+    {                                                                                              \
+        .dim = 48, .n_layers = 2, .n_heads = 16, .head_dim = 12, .ffn_dim = 96, .vocab_size = 301, \
+        .mla = {.kv_rank = 20, .q_rank = of_queries, .rope_dim = 4, .value_dim = 10}, .moe = {     \
+            .dense_layers = 2                                                                      \
+        }                                                                                          \
+    }
 
 static bool check_refusals(void)
 {
@@ -515,6 +522,12 @@ static const struct model_case cases[] = {
     {"llama3, adapters of some layers, in shared memory", "llama3", ADAPTED(0x59), true, false, true, TT_RECOMPUTE_FULL,
      0.25F},
     {"qwen3, adapters, in bfloat16", "qwen3", ADAPTED(0x7f), false, true, true, TT_RECOMPUTE_OP, 0.0F},
+    {"deepseek_v3", "deepseek_v3", LATENT(0), false, false, false, TT_RECOMPUTE_NONE, 0.0F},
+    {"deepseek_v3, latents of queries, documents", "deepseek_v3", LATENT(28), true, false, true, TT_RECOMPUTE_FULL,
+     0.25F},
+    {"deepseek_v3 in bfloat16", "deepseek_v3", LATENT(0), true, true, true, TT_RECOMPUTE_OP, 0.0F},
+    {"deepseek_v3, latents of queries, in bfloat16", "deepseek_v3", LATENT(28), false, true, false, TT_RECOMPUTE_NONE,
+     0.0F},
 };
 
 int main(void)

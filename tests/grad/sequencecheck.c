@@ -462,6 +462,13 @@ static bool check_refusals(void)
     {                                                                                                        \
         .dim = 64, .n_layers = 2, .n_heads = 8, .n_kv_heads = 8, .head_dim = 8, .vocab_size = 301, .tied = 1 \
     }
+#define LATENT(of_queries)                                                                        \
+    {                                                                                             \
+        .dim = 48, .n_layers = 2, .n_heads = 8, .head_dim = 12, .ffn_dim = 96, .vocab_size = 301, \
+        .mla = {.kv_rank = 20, .q_rank = of_queries, .rope_dim = 4, .value_dim = 10}, .moe = {    \
+            .dense_layers = 2                                                                     \
+        }                                                                                         \
+    }
 
 /* Heads of keys and values that only two ranks, and only one, can exchange. */
 #define TWO                                                                                                        \
@@ -493,6 +500,9 @@ static const struct model_case cases[] = {
     {"as many tasks as ranges of keys", "llama3", EIGHT, 4, .seq_len = 512},
     {"one head, documents", "llama3", ONE, 2, .documents = true, .seq_len = 536},
     {"one head, contiguous", "llama3", ONE, 1, .contiguous = true, .seq_len = 1100},
+    {"deepseek_v3", "deepseek_v3", LATENT(28), 2, .documents = true},
+    {"deepseek_v3, layers", "deepseek_v3", LATENT(0), 2, .layers = true},
+    {"deepseek_v3, layers, in bfloat16", "deepseek_v3", LATENT(28), 1, .bf16 = true, .layers = true, .documents = true},
 };
 
 int main(void)
