@@ -38,4 +38,9 @@ void build_experts_again(struct tt_graph *graph);
 void build_experts_ffn(struct tt_graph *graph);
 void build_experts_ffn_again(struct tt_graph *graph);
 
+/* Of cases_latent.c, in the same list. */
+void build_latent(struct tt_graph *graph);
+void build_latent_queries(struct tt_graph *graph);
+void build_join_grains(struct tt_graph *graph);
+
 #endif
