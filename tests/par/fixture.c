@@ -33,6 +33,23 @@ struct tt_model *fixture_model(const struct tt_model_dims *dims)
     return model;
 }
 
+struct tt_model *fixture_latents(const struct tt_model_dims *dims)
+{
+    struct tt_model_dims all = *dims;
+    struct tt_model *model = NULL;
+
+    all.norm_eps = 1e-6F;
+    all.rope = (struct tt_rope){.theta = 10000.0,
+                                .factor = 4.0,
+                                .original_max = 4.0,
+                                .beta_fast = 32.0,
+                                .beta_slow = 1.0,
+                                .mscale = 1.0,
+                                .mscale_all_dim = 0.7};
+    assert_int_equal(fixture_check(tt_model_from_dims("deepseek_v3", "latents", &all, &model)), 0);
+    return model;
+}
+
 /* The same data with a mask, as chat data has. */
 static void write_mask(struct fixture *f, struct tt_rng *rng)
 {

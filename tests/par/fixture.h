@@ -15,6 +15,9 @@ int fixture_check(int rc);
 /** A llama3 with these dims; the caller's. */
 struct tt_model *fixture_model(const struct tt_model_dims *dims);
 
+/** A deepseek_v3 with attention of latents and YaRN, without experts. The sizes are those of dims. The caller's. */
+struct tt_model *fixture_latents(const struct tt_model_dims *dims);
+
 enum { FIXTURE_DOCUMENTS = 200 };
 
 /** What a test program trains. */

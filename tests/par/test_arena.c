@@ -19,11 +19,13 @@
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
 static struct fixture world;
-static struct tt_model *even; /* heads and the feed-forward network can be cut into 8 grains */
+static struct tt_model *even;    /* heads and the feed-forward network can be cut into 8 grains */
+static struct tt_model *latents; /* the same with attention of latents */
 
 static int tear_down(void **state)
 {
     tt_model_free(even);
+    tt_model_free(latents);
     fixture_close(&world);
     return 0;
 }
@@ -35,6 +37,9 @@ static int set_up(void **state)
 
     fixture_open(&world, &(struct fixture_size){.odd_layers = 6, .odd_vocab = 23, .tied_layers = 1, .narrow = true});
     even = fixture_model(&dims);
+    dims.n_kv_heads = 0;
+    dims.mla = (struct tt_mla){.kv_rank = 5, .q_rank = 7, .rope_dim = 2, .value_dim = 3};
+    latents = fixture_latents(&dims);
     return 0;
 }
 
@@ -190,28 +195,40 @@ static const struct {
     {2, 1, 1, 1, 2}, {2, 1, 1, 2, 1}, {2, 1, 2, 1, 2}, {2, 1, 1, 2, 2}, {1, 1, 2, 2, 2},
 };
 
+static void use_mesh(const struct tt_model *model, int m, enum tt_scheduler scheduler)
+{
+    int data = meshes[m].replicate * meshes[m].shard;
+    struct train_job job = train_job_make(model, &world.data, 2 * data, 1, 16);
+    char name[80];
+
+    job.pipe = meshes[m].pipe;
+    job.replicate = meshes[m].replicate;
+    job.context = meshes[m].context;
+    job.gathers = m % 2;
+    job.tensor = meshes[m].tensor;
+    job.ranks = job.pipe * data * job.context * job.tensor;
+    job.scheduler = scheduler;
+    if (m % 3 == 2)
+        job.recompute.mode = TT_RECOMPUTE_FULL;
+    if (m % 4 == 3)
+        job.param_dtype = TT_BF16;
+    (void)snprintf(name, sizeof name, "%s, pp %d x dp_replicate %d x dp_shard %d x cp %d x tp %d", model->row->name,
+                   job.pipe, job.replicate, meshes[m].shard, job.context, job.tensor);
+    must_be_used(&job, name);
+}
+
 static void every_dimension_uses_what_was_predicted(void **state)
 {
-    for (int i = 0; i < 2 * COUNT(meshes); i += sweep_stride()) {
-        int m = i / 2, data = meshes[m].replicate * meshes[m].shard;
-        struct train_job job = train_job_make(even, &world.data, 2 * data, 1, 16);
-        char name[80];
+    for (int i = 0; i < 2 * COUNT(meshes); i += sweep_stride())
+        use_mesh(even, i / 2, i % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER);
+}
 
-        job.pipe = meshes[m].pipe;
-        job.replicate = meshes[m].replicate;
-        job.context = meshes[m].context;
-        job.gathers = m % 2;
-        job.tensor = meshes[m].tensor;
-        job.ranks = job.pipe * data * job.context * job.tensor;
-        job.scheduler = i % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
-        if (m % 3 == 2)
-            job.recompute.mode = TT_RECOMPUTE_FULL;
-        if (m % 4 == 3)
-            job.param_dtype = TT_BF16;
-        (void)snprintf(name, sizeof name, "pp %d x dp_replicate %d x dp_shard %d x cp %d x tp %d", job.pipe,
-                       job.replicate, meshes[m].shard, job.context, job.tensor);
-        must_be_used(&job, name);
-    }
+/* Ranks that share layers have a latent of a part of the tokens before they gather it. */
+static void latents_use_what_was_predicted(void **state)
+{
+    for (int m = 0; m < COUNT(meshes); m++)
+        if (meshes[m].tensor > 1 || meshes[m].context > 1)
+            use_mesh(latents, m, m % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER);
 }
 
 int main(void)
@@ -219,6 +236,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pipelines_use_what_was_predicted),
         cmocka_unit_test(every_dimension_uses_what_was_predicted),
+        cmocka_unit_test(latents_use_what_was_predicted),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -19,7 +19,7 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-enum model { LLAMA, TIED, QWEN, GPT, ONE, MODELS };
+enum model { LLAMA, TIED, QWEN, GPT, ONE, LATENT, LATENTS, MODELS };
 
 static struct fixture world;
 static struct tt_model *models[MODELS];
@@ -59,6 +59,16 @@ static int set_up(void **state)
     dims = (struct tt_model_dims){
         .n_layers = 3, .dim = 32, .n_heads = 8, .ffn_dim = 40, .vocab_size = 23, .max_positions = 16};
     models[GPT] = model_of("gpt2", "debugmodel", &dims);
+    dims = (struct tt_model_dims){.n_layers = 3,
+                                  .dim = 18,
+                                  .n_heads = 8,
+                                  .head_dim = 6,
+                                  .ffn_dim = 20,
+                                  .vocab_size = 23,
+                                  .mla = {.kv_rank = 5, .rope_dim = 2, .value_dim = 3}};
+    models[LATENT] = fixture_latents(&dims);
+    dims.mla.q_rank = 7;
+    models[LATENTS] = fixture_latents(&dims);
     return 0;
 }
 
@@ -83,18 +93,20 @@ static const struct {
     int pipe, stages_per_rank;
     enum tt_pipeline_schedule schedule;
 } cases[] = {
-    {LLAMA, 1, 8, 1, 1, 2, 1, 1, 1, 1, TT_PP_1F1B},  {LLAMA, 2, 8, 1, 1, 1, 1, 2, 1, 1, TT_PP_1F1B},
-    {LLAMA, 4, 8, 1, 1, 1, 1, 3, 1, 1, TT_PP_1F1B},  {LLAMA, 4, 4, 1, 1, 1, 1, 1, 1, 1, TT_PP_1F1B},
-    {LLAMA, 8, 8, 1, 1, 1, 1, 1, 1, 1, TT_PP_1F1B},  {QWEN, 2, 4, 1, 1, 2, 1, 2, 1, 1, TT_PP_1F1B},
-    {TIED, 2, 8, 1, 1, 4, 1, 1, 1, 1, TT_PP_1F1B},   {GPT, 4, 8, 1, 1, 2, 1, 2, 1, 1, TT_PP_1F1B},
-    {LLAMA, 2, 4, 1, 1, 2, 2, 1, 1, 1, TT_PP_1F1B},  {QWEN, 4, 4, 1, 1, 1, 2, 2, 1, 1, TT_PP_1F1B},
-    {LLAMA, 2, 4, 2, 2, 1, 1, 2, 1, 1, TT_PP_1F1B},  {TIED, 2, 2, 2, 4, 2, 1, 1, 1, 1, TT_PP_1F1B},
-    {GPT, 4, 4, 2, 2, 1, 1, 2, 1, 1, TT_PP_1F1B},    {QWEN, 2, 4, 2, 2, 1, 1, 1, 1, 1, TT_PP_1F1B},
-    {LLAMA, 2, 8, 1, 1, 1, 1, 4, 2, 1, TT_PP_1F1B},  {QWEN, 2, 4, 1, 1, 2, 1, 4, 2, 2, TT_PP_INTERLEAVED_1F1B},
-    {TIED, 4, 4, 1, 1, 1, 1, 4, 2, 1, TT_PP_1F1B},   {GPT, 2, 4, 1, 1, 1, 2, 4, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
-    {LLAMA, 2, 2, 2, 2, 1, 1, 4, 2, 1, TT_PP_GPIPE}, {ONE, 4, 8, 1, 1, 1, 1, 2, 1, 1, TT_PP_1F1B},
-    {ONE, 2, 4, 2, 2, 1, 1, 1, 1, 1, TT_PP_1F1B},    {ONE, 4, 4, 1, 1, 2, 1, 1, 1, 1, TT_PP_1F1B},
-    {ONE, 4, 4, 1, 1, 1, 1, 4, 2, 1, TT_PP_1F1B},
+    {LLAMA, 1, 8, 1, 1, 2, 1, 1, 1, 1, TT_PP_1F1B},   {LLAMA, 2, 8, 1, 1, 1, 1, 2, 1, 1, TT_PP_1F1B},
+    {LLAMA, 4, 8, 1, 1, 1, 1, 3, 1, 1, TT_PP_1F1B},   {LLAMA, 4, 4, 1, 1, 1, 1, 1, 1, 1, TT_PP_1F1B},
+    {LLAMA, 8, 8, 1, 1, 1, 1, 1, 1, 1, TT_PP_1F1B},   {QWEN, 2, 4, 1, 1, 2, 1, 2, 1, 1, TT_PP_1F1B},
+    {TIED, 2, 8, 1, 1, 4, 1, 1, 1, 1, TT_PP_1F1B},    {GPT, 4, 8, 1, 1, 2, 1, 2, 1, 1, TT_PP_1F1B},
+    {LLAMA, 2, 4, 1, 1, 2, 2, 1, 1, 1, TT_PP_1F1B},   {QWEN, 4, 4, 1, 1, 1, 2, 2, 1, 1, TT_PP_1F1B},
+    {LLAMA, 2, 4, 2, 2, 1, 1, 2, 1, 1, TT_PP_1F1B},   {TIED, 2, 2, 2, 4, 2, 1, 1, 1, 1, TT_PP_1F1B},
+    {GPT, 4, 4, 2, 2, 1, 1, 2, 1, 1, TT_PP_1F1B},     {QWEN, 2, 4, 2, 2, 1, 1, 1, 1, 1, TT_PP_1F1B},
+    {LLAMA, 2, 8, 1, 1, 1, 1, 4, 2, 1, TT_PP_1F1B},   {QWEN, 2, 4, 1, 1, 2, 1, 4, 2, 2, TT_PP_INTERLEAVED_1F1B},
+    {TIED, 4, 4, 1, 1, 1, 1, 4, 2, 1, TT_PP_1F1B},    {GPT, 2, 4, 1, 1, 1, 2, 4, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
+    {LLAMA, 2, 2, 2, 2, 1, 1, 4, 2, 1, TT_PP_GPIPE},  {ONE, 4, 8, 1, 1, 1, 1, 2, 1, 1, TT_PP_1F1B},
+    {ONE, 2, 4, 2, 2, 1, 1, 1, 1, 1, TT_PP_1F1B},     {ONE, 4, 4, 1, 1, 2, 1, 1, 1, 1, TT_PP_1F1B},
+    {ONE, 4, 4, 1, 1, 1, 1, 4, 2, 1, TT_PP_1F1B},     {LATENT, 2, 8, 1, 1, 2, 1, 2, 1, 1, TT_PP_1F1B},
+    {LATENTS, 4, 4, 1, 1, 1, 1, 1, 1, 1, TT_PP_1F1B}, {LATENT, 2, 4, 2, 2, 1, 1, 2, 1, 1, TT_PP_1F1B},
+    {LATENTS, 2, 2, 4, 4, 1, 1, 1, 1, 1, TT_PP_1F1B}, {LATENTS, 2, 4, 2, 2, 1, 1, 4, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
 };
 
 static const struct tt_recompute recomputes[] = {

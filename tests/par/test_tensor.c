@@ -20,7 +20,21 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-enum model { LLAMA, TIED, QWEN, GPT, MUON, MUON_GPT, ADAPTED, SOME_ADAPTED, MUON_ADAPTED, MODELS };
+enum model {
+    LLAMA,
+    TIED,
+    QWEN,
+    GPT,
+    LATENT,
+    LATENTS,
+    MUON,
+    MUON_GPT,
+    ADAPTED,
+    SOME_ADAPTED,
+    MUON_ADAPTED,
+    MUON_LATENTS,
+    MODELS
+};
 
 static struct fixture world;
 static struct tt_model *models[MODELS];
@@ -63,9 +77,21 @@ static int set_up(void **state)
         .n_layers = 3, .dim = 32, .n_heads = 8, .ffn_dim = 40, .vocab_size = 23, .max_positions = 16};
     models[GPT] = model_of("gpt2", "debugmodel", &dims);
     models[MUON_GPT] = model_of("gpt2", "debugmodel", &dims);
+    dims = (struct tt_model_dims){.n_layers = 3,
+                                  .dim = 18,
+                                  .n_heads = 16,
+                                  .head_dim = 6,
+                                  .ffn_dim = 24,
+                                  .vocab_size = 23,
+                                  .mla = {.kv_rank = 5, .rope_dim = 2, .value_dim = 3}};
+    models[LATENT] = fixture_latents(&dims);
+    dims.mla.q_rank = 7; /* no degree divides the ranks of latents */
+    models[LATENTS] = fixture_latents(&dims);
+    models[MUON_LATENTS] = fixture_latents(&dims);
     tt_param_groups_use_muon(models[MUON]);
     tt_param_groups_use_muon(models[MUON_GPT]);
     tt_param_groups_use_muon(models[MUON_ADAPTED]);
+    tt_param_groups_use_muon(models[MUON_LATENTS]);
     return 0;
 }
 
@@ -113,6 +139,13 @@ static const struct {
     {MUON_GPT, 2, 8, 2, 2, 1, 1, 1, TT_PP_1F1B},
     {MUON, 2, 4, 1, 1, 4, 2, 1, TT_PP_1F1B},
     {MUON_ADAPTED, 2, 4, 2, 1, 2, 1, 1, TT_PP_1F1B},
+    {LATENT, 2, 8, 1, 1, 2, 1, 1, TT_PP_1F1B},
+    {LATENT, 4, 4, 2, 1, 1, 1, 1, TT_PP_1F1B},
+    {LATENT, 8, 8, 1, 1, 1, 1, 1, TT_PP_1F1B},
+    {LATENTS, 2, 8, 2, 2, 2, 1, 1, TT_PP_1F1B},
+    {LATENTS, 4, 8, 1, 1, 2, 1, 1, TT_PP_1F1B},
+    {LATENTS, 2, 4, 1, 1, 4, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
+    {MUON_LATENTS, 2, 4, 2, 1, 2, 1, 1, TT_PP_1F1B},
 };
 
 static const struct tt_recompute recomputes[] = {
