@@ -120,9 +120,10 @@ struct pipe {
     enum tt_pipeline_schedule schedule;
     int tensor, context;
     bool gathers;
+    int experts; /* ranks that share experts */
 };
 
-static const struct pipe no_pipe = {1, 1, TT_PP_1F1B, 1, 1, false};
+static const struct pipe no_pipe = {1, 1, TT_PP_1F1B, 1, 1, false, 1};
 
 static void expect_the_curve_of(const char *model, const char *name, void (*use)(struct reference *),
                                 const struct split *splits, int n, const struct pipe *pipe)
@@ -148,6 +149,7 @@ static void expect_the_curve_of(const char *model, const char *name, void (*use)
         job.tensor = pipe->tensor;
         job.context = pipe->context;
         job.gathers = pipe->gathers;
+        job.experts = pipe->experts;
         job.contiguous = job.seq_len % (2 * pipe->context) != 0;
         job.load = reference_load;
         job.load_arg = &r;
@@ -272,6 +274,18 @@ static void deepseek_v3(void **state)
     FOLLOW("deepseek_v3", "deepseek_v3_long", splits);
 }
 
+/* Ranks share the experts. */
+static void deepseek_v3_experts(void **state)
+{
+    static const struct pipe two = {1, 1, TT_PP_1F1B, 1, 1, false, 2}, four = {1, 1, TT_PP_1F1B, 1, 1, false, 4};
+    static const struct split splits[] = {{2, 1, 4, DEFAULT, 1, 1}, {4, 1, 1, ALWAYS, 1, 2}};
+    static const struct split of_four[] = {{4, 1, 2, DEFAULT, 1, 1}};
+
+    FOLLOW_THROUGH(&two, "deepseek_v3", "deepseek_v3", splits);
+    FOLLOW_THROUGH(&four, "deepseek_v3", "deepseek_v3", of_four);
+    FOLLOW_THROUGH(&two, "deepseek_v3", "deepseek_v3_long", splits);
+}
+
 static void gpt2(void **state)
 {
     static const struct split splits[] = {
@@ -345,10 +359,10 @@ static void lora(void **state)
 static void pipelines(void **state)
 {
     static const struct pipe pipes[] = {
-        {2, 1, TT_PP_1F1B, 1, 1, false},
-        {2, 1, TT_PP_GPIPE, 1, 1, false},
-        {2, 2, TT_PP_INTERLEAVED_1F1B, 1, 1, false},
-        {2, 2, TT_PP_ZBV_ZERO_BUBBLE, 1, 1, false},
+        {2, 1, TT_PP_1F1B, 1, 1, false, 1},
+        {2, 1, TT_PP_GPIPE, 1, 1, false, 1},
+        {2, 2, TT_PP_INTERLEAVED_1F1B, 1, 1, false, 1},
+        {2, 2, TT_PP_ZBV_ZERO_BUBBLE, 1, 1, false, 1},
     };
     static const struct split splits[] = {{2, 1, 1, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}, {4, 2, 1, ALWAYS, 0, 1}};
 
@@ -364,7 +378,7 @@ static void pipelines(void **state)
 /* Ranks share layers, also those of a pipeline. */
 static void tensor(void **state)
 {
-    static const struct pipe shared = {1, 1, TT_PP_1F1B, 2, 1, false}, piped = {2, 1, TT_PP_1F1B, 2, 1, false};
+    static const struct pipe shared = {1, 1, TT_PP_1F1B, 2, 1, false, 1}, piped = {2, 1, TT_PP_1F1B, 2, 1, false, 1};
     static const struct split splits[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}, {8, 2, 1, ALWAYS, 0, 1}};
     static const struct split piped_splits[] = {{4, 1, 1, DEFAULT, 1, 1}, {8, 2, 1, NEVER, 1, 1}};
     static const char *const cases[][2] = {
@@ -379,8 +393,8 @@ static void tensor(void **state)
 /* Ranks share sequences: they exchange heads, or gather keys and values; also those of a pipeline or of a layer. */
 static void context(void **state)
 {
-    static const struct pipe ways[] = {{1, 1, TT_PP_1F1B, 1, 2, false}, {1, 1, TT_PP_1F1B, 1, 2, true}};
-    static const struct pipe piped = {2, 1, TT_PP_1F1B, 1, 2, true}, shared = {1, 1, TT_PP_1F1B, 2, 2, true};
+    static const struct pipe ways[] = {{1, 1, TT_PP_1F1B, 1, 2, false, 1}, {1, 1, TT_PP_1F1B, 1, 2, true, 1}};
+    static const struct pipe piped = {2, 1, TT_PP_1F1B, 1, 2, true, 1}, shared = {1, 1, TT_PP_1F1B, 2, 2, true, 1};
     static const struct split splits[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}};
     static const struct split of_four[] = {{4, 1, 1, DEFAULT, 1, 1}};
     static const char *const cases[][2] = {
@@ -410,16 +424,27 @@ static void muon(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(llama3),       cmocka_unit_test(llama3_tied_scaled),
-        cmocka_unit_test(llama3_three), cmocka_unit_test(llama3_clipped),
-        cmocka_unit_test(qwen3),        cmocka_unit_test(gpt2),
-        cmocka_unit_test(qwen3_eight),  cmocka_unit_test(gpt2_eight),
-        cmocka_unit_test(documents),    cmocka_unit_test(chat),
-        cmocka_unit_test(z_loss),       cmocka_unit_test(lora),
-        cmocka_unit_test(muon),         cmocka_unit_test(averages),
-        cmocka_unit_test(pipelines),    cmocka_unit_test(tensor),
-        cmocka_unit_test(context),      cmocka_unit_test(qwen3_moe),
-        cmocka_unit_test(mixtral_moe),  cmocka_unit_test(deepseek_v3),
+        cmocka_unit_test(llama3),
+        cmocka_unit_test(llama3_tied_scaled),
+        cmocka_unit_test(llama3_three),
+        cmocka_unit_test(llama3_clipped),
+        cmocka_unit_test(qwen3),
+        cmocka_unit_test(gpt2),
+        cmocka_unit_test(qwen3_eight),
+        cmocka_unit_test(gpt2_eight),
+        cmocka_unit_test(documents),
+        cmocka_unit_test(chat),
+        cmocka_unit_test(z_loss),
+        cmocka_unit_test(lora),
+        cmocka_unit_test(muon),
+        cmocka_unit_test(averages),
+        cmocka_unit_test(pipelines),
+        cmocka_unit_test(tensor),
+        cmocka_unit_test(context),
+        cmocka_unit_test(qwen3_moe),
+        cmocka_unit_test(mixtral_moe),
+        cmocka_unit_test(deepseek_v3),
+        cmocka_unit_test(deepseek_v3_experts),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
