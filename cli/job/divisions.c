@@ -57,6 +57,12 @@ static bool exchanges_heads(const struct tt_config *cfg)
     return cfg->parallelism.context_parallel_method == TT_CONTEXT_ULYSSES;
 }
 
+/* Attention of latents has keys and values of every head, so a configuration gives n_heads alone. */
+static const char *name_of_kv_heads(const struct tt_model *model)
+{
+    return model->dims.mla.kv_rank ? "model.n_heads" : "model.n_kv_heads";
+}
+
 /* other: the grains of a sequence. */
 static struct sizes sizes_of_layer(const struct tt_config *cfg, const struct tt_model *model, int64_t other)
 {
@@ -65,8 +71,10 @@ static struct sizes sizes_of_layer(const struct tt_config *cfg, const struct tt_
     struct sizes sizes = {.other = other, .vocabulary = d->vocab_size};
     int64_t heads = other > 1 && exchanges_heads(cfg) ? cfg->parallelism.context_parallel_degree : 1;
 
-    add(&sizes, (struct size){.name = "model.n_heads", .size = d->n_heads, .other = 1});
-    add(&sizes, (struct size){.name = "model.n_kv_heads", .size = d->n_kv_heads, .other = heads, .others = others});
+    if (!d->mla.kv_rank)
+        add(&sizes, (struct size){.name = "model.n_heads", .size = d->n_heads, .other = 1});
+    add(&sizes,
+        (struct size){.name = name_of_kv_heads(model), .size = d->n_kv_heads, .other = heads, .others = others});
     add(&sizes, (struct size){.name = "model.ffn_dim", .size = d->ffn_dim, .other = 1});
     add(&sizes, (struct size){.name = "the tokens of a microbatch,",
                               .size = batch_of(cfg) * cfg->training.seq_len,
@@ -92,7 +100,7 @@ static struct sizes sizes_of_sequence(const struct tt_config *cfg, const struct 
         length.remedy = "context_parallel_load_balancer=null";
     }
     if (exchanges_heads(cfg))
-        add(&sizes, (struct size){.name = "model.n_kv_heads",
+        add(&sizes, (struct size){.name = name_of_kv_heads(model),
                                   .size = model->dims.n_kv_heads,
                                   .other = other,
                                   .others = "parts of a layer",
