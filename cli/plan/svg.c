@@ -304,20 +304,17 @@ static void pipeline_plot(const struct tt_plan_view *v, int top, struct tt_text 
 
 int tt_plan_svg(const struct tt_plan_view *v, const char *path)
 {
-    struct tt_text out = {0}, words = {0}, layer = {0};
+    struct tt_text out = {0}, words = {0}, title = {0};
     int height = LANES + lanes_used(v) * (LANE + GAP) + 64, rc;
     int below = v->job.pipeline ? tt_plan_pipeline_svg_height(v->job.pipeline) : 0;
-    char title[256];
 
     tt_svg_begin(WIDTH, height + below, &out);
-    tt_mesh_layer_text(&v->job.mesh, &layer);
-    (void)snprintf(title, sizeof title, "%s %s, rank %d of %d: dp_replicate %d x dp_shard %d%s",
-                   v->job.model->row->name, v->job.model->flavor, v->rank, v->job.mesh.n_ranks,
-                   v->job.mesh.size[TT_MESH_DP_REPLICATE], v->job.mesh.size[TT_MESH_DP_SHARD],
-                   layer.text ? layer.text : "");
-    tt_text_release(&layer);
+    tt_text_add(&title, "%s %s, rank %d of %d: ", v->job.model->row->name, v->job.model->flavor, v->rank,
+                v->job.mesh.n_ranks);
+    tt_mesh_text(&v->job.mesh, &title);
     tt_job_policies_text(v->cfg, &words);
-    tt_svg_text(&out, 20, 28, "start", "font-size=\"16\" font-weight=\"bold\"", title);
+    tt_svg_text(&out, 20, 28, "start", "font-size=\"16\" font-weight=\"bold\"", title.text);
+    tt_text_release(&title);
     tt_svg_text(&out, 20, 48, "start", "fill=\"#555555\"", words.text);
     memory_plot(v, &out);
     lanes_plot(v, &out);

@@ -76,18 +76,14 @@ static void add_coordinates(const struct tt_mesh *mesh, int rank, struct tt_text
 static void print_mesh(const struct tt_plan_view *v)
 {
     const struct tt_mesh *mesh = &v->job.mesh;
-    struct tt_text layer = {0}, place = {0};
-    char degree[32] = "";
+    struct tt_text sizes = {0}, place = {0};
 
-    tt_mesh_layer_text(mesh, &layer);
+    tt_mesh_text(mesh, &sizes);
     add_coordinates(mesh, v->rank, &place);
-    if (v->job.pipeline)
-        (void)snprintf(degree, sizeof degree, "pipeline %d x ", v->job.pipeline->ranks);
-    (void)printf("mesh      %d rank%s = %sdp_replicate %d x dp_shard %d%s; rank %d%s, %d thread%s\n", mesh->n_ranks,
-                 mesh->n_ranks == 1 ? "" : "s", degree, mesh->size[TT_MESH_DP_REPLICATE], mesh->size[TT_MESH_DP_SHARD],
-                 layer.text ? layer.text : "", v->rank, place.text ? place.text : "", v->job.engine.threads,
+    (void)printf("mesh      %d rank%s = %s; rank %d%s, %d thread%s\n", mesh->n_ranks, mesh->n_ranks == 1 ? "" : "s",
+                 sizes.text, v->rank, place.text ? place.text : "", v->job.engine.threads,
                  v->job.engine.threads == 1 ? "" : "s");
-    tt_text_release(&layer);
+    tt_text_release(&sizes);
     tt_text_release(&place);
 }
 

@@ -160,8 +160,17 @@ struct tt_mesh tt_mesh_single(void)
     return mesh;
 }
 
-void tt_mesh_layer_text(const struct tt_mesh *mesh, struct tt_text *out)
+void tt_mesh_text(const struct tt_mesh *mesh, struct tt_text *out)
 {
+    if (mesh->size[TT_MESH_PP] > 1)
+        tt_text_add(out, "pipeline %d x ", mesh->size[TT_MESH_PP]);
+    tt_mesh_stage_text(mesh, out);
+}
+
+void tt_mesh_stage_text(const struct tt_mesh *mesh, struct tt_text *out)
+{
+    tt_text_add(out, "%s %d x %s %d", dims[TT_MESH_DP_REPLICATE].name, mesh->size[TT_MESH_DP_REPLICATE],
+                dims[TT_MESH_DP_SHARD].name, mesh->size[TT_MESH_DP_SHARD]);
     for (int dim = TT_MESH_CP; dim <= TT_MESH_TP; dim++)
         if (mesh->size[dim] > 1)
             tt_text_add(out, " x %s %d%s", dims[dim].name, mesh->size[dim],

@@ -53,9 +53,14 @@ int tt_mesh_configure(const struct tt_config *cfg, int n_ranks, struct tt_mesh *
 /** The mesh of a job with one rank. */
 struct tt_mesh tt_mesh_single(void);
 
-/** Appends the dimensions along which ranks share a layer, as far as they have several: " x cp 2 x tp 4"; and the ranks
- * of these and of dp_shard that share experts: " (ep 4)". */
-void tt_mesh_layer_text(const struct tt_mesh *mesh, struct tt_text *out);
+/**
+ * Appends how a stage is divided: "dp_replicate 1 x dp_shard 2 x cp 2 x tp 4 (ep 4)". Other dimensions than the first
+ * two are only there if they have several ranks; ep is a part of the product.
+ */
+void tt_mesh_stage_text(const struct tt_mesh *mesh, struct tt_text *out);
+
+/** The same, with "pipeline 2 x " before it if there is one. */
+void tt_mesh_text(const struct tt_mesh *mesh, struct tt_text *out);
 
 /** The number of ranks in a group. */
 int tt_mesh_size(const struct tt_mesh *mesh, enum tt_group_id id);

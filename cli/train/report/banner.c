@@ -147,10 +147,10 @@ static void add_value(const struct tt_setup *s, const char *label, const char *p
 
 static void print_policies(FILE *out, const struct tt_setup *s)
 {
-    struct tt_text policies = {0}, layer = {0}, readers = {0};
+    struct tt_text policies = {0}, sizes = {0}, readers = {0};
 
     tt_job_readers_text(&s->job, &readers);
-    tt_mesh_layer_text(&s->job.mesh, &layer);
+    tt_mesh_stage_text(&s->job.mesh, &sizes);
     add_value(s, "wrap", "parallelism.fsdp_wrap_policy", &policies);
     add_value(s, "reshard", "parallelism.fsdp_reshard_after_forward", &policies);
     add_value(s, "prefetch", "parallelism.fsdp_prefetch", &policies);
@@ -158,14 +158,13 @@ static void print_policies(FILE *out, const struct tt_setup *s)
     add_value(s, "sync", "training.gradient_sync", &policies);
     (void)fprintf(out,
                   "  batch    %" PRId64 " sequence%s a step = %s x %" PRId64 " microbatch%s of %" PRId64 "\n"
-                  "  sharding dp_replicate %d x dp_shard %d%s%s\n",
+                  "  sharding %s%s\n",
                   s->job.global_batch, plural(s->job.global_batch), readers.text, s->job.microbatches,
-                  s->job.microbatches == 1 ? "" : "es", s->job.microbatch_size, s->job.mesh.size[TT_MESH_DP_REPLICATE],
-                  s->job.mesh.size[TT_MESH_DP_SHARD], layer.text ? layer.text : "", policies.text);
+                  s->job.microbatches == 1 ? "" : "es", s->job.microbatch_size, sizes.text, policies.text);
     if (s->job.sync_why)
         (void)fprintf(out, "  reduces  gradients %s (gradient_sync auto)\n", s->job.sync_why);
     tt_text_release(&readers);
-    tt_text_release(&layer);
+    tt_text_release(&sizes);
     tt_text_release(&policies);
 }
 
