@@ -164,6 +164,7 @@ static void check_router_losses(struct checking *c)
         double coefficient;
     } losses[] = {{"training.sequence_balance_loss", cfg->training.sequence_balance_loss},
                   {"training.microbatch_balance_loss", cfg->training.microbatch_balance_loss},
+                  {"training.global_batch_balance_loss", cfg->training.global_batch_balance_loss},
                   {"training.router_z_loss", cfg->training.router_z_loss}};
 
     for (size_t i = 0; i < sizeof losses / sizeof *losses && c->model && !c->model->dims.moe.experts; i++)

@@ -148,7 +148,7 @@ int tt_graph_add_router_losses(struct tt_graph *graph, const struct tt_router_lo
 {
     int rc = 0;
 
-    if (losses->sequence <= 0.0F && losses->microbatch <= 0.0F && losses->z <= 0.0F)
+    if (losses->sequence <= 0.0F && losses->microbatch <= 0.0F && losses->z <= 0.0F && losses->global_batch <= 0.0F)
         return 0;
     for (int n = 0; n < graph->n_nodes && rc == 0; n++)
         if (graph->nodes[n].op == TT_OP_ROUTER)

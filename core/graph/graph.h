@@ -112,6 +112,7 @@ struct tt_router {
 struct tt_router_losses {
     float sequence, microbatch; /* of an uneven load in a sequence, and in the microbatch */
     float z;                    /* of the squared logsumexp of the logits */
+    float global_batch;         /* of an uneven load in the global batch of the step before */
 };
 
 /* What an op needs in addition to its inputs; each op uses the members that its file names. */

@@ -24,6 +24,7 @@ struct tt_scalars {
     double bias_correction2; /* 1 - beta2^step */
     double average_decay;    /* of the averages of weights */
     float balance_coeff;     /* by which the biases of experts move */
+    const int64_t *loads;    /* of experts in the step before, [block][expert]; NULL: even. The engine sets it */
     double momentum;         /* Muon's numbers (core/optim/muon.c); its lr and weight_decay are those above */
     enum tt_muon_lr muon_lr;
     bool nesterov;

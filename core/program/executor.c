@@ -153,6 +153,7 @@ int tt_executor_new(const struct tt_program *program, struct tt_state *state, vo
     ex->spans = tt_calloc((size_t)program->n_instrs + 1, sizeof *ex->spans);
     ex->sums = tt_calloc(1, tt_sums_bytes(program->layout));
     ex->none = tt_calloc(1, tt_sums_bytes(program->layout));
+    ex->loads = tt_calloc((size_t)tt_layout_loads(program->layout) + 1, sizeof *ex->loads);
     bind_rows(ex);
     make_routing(ex);
     fill_constants(ex);
@@ -178,6 +179,7 @@ void tt_executor_free(struct tt_executor *ex)
     tt_free(ex->spans);
     tt_free(ex->sums);
     tt_free(ex->none);
+    tt_free(ex->loads);
     tt_free(ex);
 }
 
@@ -365,7 +367,20 @@ out:
 
 int tt_executor_run(struct tt_executor *ex, struct tt_step *step)
 {
-    return walk(ex, step, false);
+    int rc = 0;
+
+    step->scalars.loads = ex->loads;
+    TT_TRY(walk(ex, step, false));
+    if (step->loads) /* all routers have run, since the sums were awaited */
+        memcpy(ex->loads, step->loads, (size_t)tt_layout_loads(ex->program->layout) * sizeof *ex->loads);
+out:
+    return rc;
+}
+
+int64_t *tt_executor_loads(struct tt_executor *ex, int64_t *ret_n)
+{
+    *ret_n = tt_layout_loads(ex->program->layout);
+    return ex->loads;
 }
 
 int tt_executor_explain(struct tt_executor *ex, struct tt_step *step, struct tt_bad_value *ret_bad)

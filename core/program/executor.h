@@ -127,6 +127,12 @@ void tt_executor_bad_parameter(const struct tt_executor *executor, struct tt_bad
 int tt_executor_explain(struct tt_executor *executor, struct tt_step *step, struct tt_bad_value *ret_bad) TT_MUST_CHECK;
 
 /**
+ * The loads of experts in the last step, which the loss of the global batch in the next one depends on
+ * (tt_scalars.loads): layout.blocks x layout.experts, 0 before the first step. A caller that continues a run sets them.
+ */
+int64_t *tt_executor_loads(struct tt_executor *executor, int64_t *ret_n);
+
+/**
  * When each instruction of the last run began and ended (tt_clock_sec), [n_instrs]. The time between two of them is the
  * progress of collectives. Spans are always recorded, which takes two readings of the clock per instruction. After a
  * run that stopped early, the remaining spans are those of the previous run.

@@ -26,10 +26,16 @@ enum {
     TT_SUMS = TT_SUM_ROUTER + TT_ROUTER_LOSSES
 };
 
+/** Experts of all blocks. */
+static inline int tt_layout_loads(const struct tt_layout *layout)
+{
+    return layout->blocks * layout->experts;
+}
+
 /** Words of 64 bits of all sums. */
 static inline int tt_sums_words(const struct tt_layout *layout)
 {
-    return TT_SUMS * TT_EXACT_WORDS + layout->blocks * layout->experts;
+    return TT_SUMS * TT_EXACT_WORDS + tt_layout_loads(layout);
 }
 
 static inline size_t tt_sums_bytes(const struct tt_layout *layout)

@@ -448,6 +448,11 @@ int tt_engine_step(struct tt_engine *e, struct tt_step *step)
     return tt_executor_run(e->train.executor, step);
 }
 
+int64_t *tt_engine_loads(struct tt_engine *e, int64_t *ret_n)
+{
+    return tt_executor_loads(e->train.executor, ret_n);
+}
+
 int tt_engine_validate(struct tt_engine *e, struct tt_step *step)
 {
     tt_samples_divide(&e->validate.samples);

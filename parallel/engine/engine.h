@@ -143,6 +143,9 @@ int64_t tt_engine_valid_labels(const struct tt_engine *engine, int a);
  * set. */
 int tt_engine_step(struct tt_engine *engine, struct tt_step *step) TT_MUST_CHECK;
 
+/** The loads of experts in the last step; see tt_executor_loads. The engine must train. */
+int64_t *tt_engine_loads(struct tt_engine *engine, int64_t *ret_n);
+
 /** After TT_ENONFINITE: names the first bad value of all ranks in this thread's error message (collective). */
 int tt_engine_explain(struct tt_engine *engine, struct tt_step *step) TT_MUST_CHECK;
 

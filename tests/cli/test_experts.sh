@@ -60,6 +60,25 @@ case_a_run_continues_with_any_degree() {
     same_as_one
 }
 
+# The loss of the global batch needs the loads of the step before, which the checkpoint has.
+case_loads_are_continued_with() {
+    loss=--training.global_batch_balance_loss=0.5
+    one $loss
+    run_ranks 2 train $common $loss --job.dump_folder=many $ep=2
+    expect_ok
+    same_as_one
+    rm -rf many/checkpoint/step-4
+    run train $common $loss --job.dump_folder=many
+    expect_ok
+    same_as_one
+    python3 - <<'EOF_PYTHON' || not_as "metrics.jsonl"
+import json
+records = [json.loads(line) for line in open("one/metrics.jsonl")]
+losses = [r["global_batch_balance_loss"] for r in records if r["type"] == "step"]
+assert abs(losses[0] - 1.0) < 1e-5 and all(x > 1.0 + 1e-4 for x in losses[1:]), losses
+EOF_PYTHON
+}
+
 case_degrees_that_do_not_work_are_named() {
     run train --model.flavor=debugmodel $ep=2
     expect_error 2 "expert_parallel_degree: 2, but llama3 debugmodel has no experts"

@@ -701,6 +701,8 @@ const struct grad_case grad_cases[] = {
     {"experts: in turn", build_experts_balanced, 0.05},
     {"experts: auxiliary losses", build_experts_losses, 0.005},
     {"experts: auxiliary losses of sigmoids", build_experts_losses_sigmoid, 0.005},
+    {"experts: loss of the global batch", build_experts_global_loss, 0.005},
+    {"experts: loss of the global batch, sigmoids", build_experts_global_loss_sigmoid, 0.005},
     {"experts: accumulated", build_experts_again, 0.02},
     {"experts in one node", build_experts_ffn, 0.005},
     {"experts in one node: accumulated", build_experts_ffn_again, 0.02},

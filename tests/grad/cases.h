@@ -34,6 +34,8 @@ void build_experts_biased(struct tt_graph *graph);
 void build_experts_balanced(struct tt_graph *graph);
 void build_experts_losses(struct tt_graph *graph);
 void build_experts_losses_sigmoid(struct tt_graph *graph);
+void build_experts_global_loss(struct tt_graph *graph);
+void build_experts_global_loss_sigmoid(struct tt_graph *graph);
 void build_experts_again(struct tt_graph *graph);
 void build_experts_ffn(struct tt_graph *graph);
 void build_experts_ffn_again(struct tt_graph *graph);

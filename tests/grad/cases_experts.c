@@ -123,6 +123,7 @@ static void build_with_losses(struct tt_graph *graph, struct tt_router router, s
     struct experts e;
     int x, in[3];
 
+    graph->block = 1; /* of whose loads there are numbers */
     inputs(graph, 2, 3);
     x = activation(graph, 6, 6);
     e = experts_of(graph, 6, 5, (struct tt_attr){.experts = 5, .top_k = 2, .seq_len = 3, .router = router});
@@ -133,13 +134,24 @@ static void build_with_losses(struct tt_graph *graph, struct tt_router router, s
 
 void build_experts_losses(struct tt_graph *graph)
 {
-    build_with_losses(graph, (struct tt_router){.normalize = true}, (struct tt_router_losses){0.7F, 0.4F, 0.3F});
+    build_with_losses(graph, (struct tt_router){.normalize = true}, (struct tt_router_losses){0.7F, 0.4F, 0.3F, 0.0F});
 }
 
 void build_experts_losses_sigmoid(struct tt_graph *graph)
 {
     build_with_losses(graph, (struct tt_router){.score = TT_SCORE_SIGMOID},
-                      (struct tt_router_losses){0.9F, 0.6F, 0.0F});
+                      (struct tt_router_losses){0.9F, 0.6F, 0.0F, 0.0F});
+}
+
+void build_experts_global_loss(struct tt_graph *graph)
+{
+    build_with_losses(graph, (struct tt_router){.normalize = true}, (struct tt_router_losses){.global_batch = 0.8F});
+}
+
+void build_experts_global_loss_sigmoid(struct tt_graph *graph)
+{
+    build_with_losses(graph, (struct tt_router){.score = TT_SCORE_SIGMOID},
+                      (struct tt_router_losses){.global_batch = 0.8F});
 }
 
 void build_experts_ffn(struct tt_graph *graph)

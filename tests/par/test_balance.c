@@ -290,11 +290,13 @@ static void even_loads_have_a_known_loss(void **state)
     struct train_job job = train_job_make(model, &world.data, GLOBAL_BATCH, 1, 3 * EXPERTS);
     struct train_result result;
 
-    job.router_losses = (struct tt_router_losses){.sequence = 0.5F, .microbatch = 0.25F};
+    job.router_losses = (struct tt_router_losses){.sequence = 0.5F, .microbatch = 0.25F, .global_batch = 0.125F};
     job.ranks = 2;
     run(&job, &result);
     assert_true(fabs(result.router_losses[0][TT_ROUTER_SEQUENCE] - 0.5 * (LAYERS - DENSE)) < 1e-5);
     assert_true(fabs(result.router_losses[0][TT_ROUTER_MICROBATCH] - 0.25 * (LAYERS - DENSE)) < 1e-5);
+    for (int s = 0; s < 2; s++)
+        assert_true(fabs(result.router_losses[s][TT_ROUTER_GLOBAL_BATCH] - 0.125 * (LAYERS - DENSE)) < 1e-5);
     assert_true(result.router_losses[0][TT_ROUTER_Z] == 0.0);
     train_result_release(&result);
     tt_model_free(model);
@@ -311,7 +313,7 @@ static void auxiliary_losses_are_the_same_on_every_layout(void **state)
         job.param_dtype = bf16 ? TT_BF16 : TT_F32;
         job.balance_coeff = 0.001;
         without = job;
-        job.router_losses = (struct tt_router_losses){0.1F, 0.2F, 0.3F};
+        job.router_losses = (struct tt_router_losses){0.1F, 0.2F, 0.3F, 0.4F};
         run(&job, &reference);
         expect_the_same_on_all_layouts(&job, &reference);
         for (int k = 0; k < TT_ROUTER_LOSSES; k++)
@@ -325,6 +327,26 @@ static void auxiliary_losses_are_the_same_on_every_layout(void **state)
     }
 }
 
+/* The first step has no gradient of it, up to rounding; the second one has, as the loads of the first were uneven. */
+static void the_loss_of_the_global_batch_is_of_the_step_before(void **state)
+{
+    struct tt_model *model = model_of((struct tt_moe){.biased = false});
+    struct train_job job = job_of(model);
+    struct train_result with, without;
+
+    run(&job, &without);
+    job.router_losses.global_batch = 0.5F;
+    run(&job, &with);
+    assert_true(fabs(with.router_losses[0][TT_ROUTER_GLOBAL_BATCH] - 0.5 * (LAYERS - DENSE)) < 1e-5);
+    assert_true(fabs(with.router_losses[1][TT_ROUTER_GLOBAL_BATCH] - 0.5 * (LAYERS - DENSE)) > 1e-4);
+    assert_true(fabs(with.norm[0] / without.norm[0] - 1.0) < 1e-5);
+    assert_true(fabs(with.norm[1] / without.norm[1] - 1.0) > 1e-4);
+    expect_the_same_on_all_layouts(&job, &with);
+    train_result_release(&with);
+    train_result_release(&without);
+    tt_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -335,6 +357,7 @@ int main(void)
         cmocka_unit_test(biases_move_after_the_decision),
         cmocka_unit_test(even_loads_have_a_known_loss),
         cmocka_unit_test(auxiliary_losses_are_the_same_on_every_layout),
+        cmocka_unit_test(the_loss_of_the_global_batch_is_of_the_step_before),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, set_up, tear_down);

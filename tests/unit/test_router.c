@@ -14,6 +14,7 @@
 
 #include "core/base/mem.h"
 #include "core/math/rng.h"
+#include "core/ops/experts/router_losses.h"
 #include "core/ops/op.h"
 
 enum { EXPERTS = 8, MOST_ROWS = 200 };
@@ -232,6 +233,26 @@ static void the_rule(void **state)
     }
 }
 
+/* Coefficient X f_x of the loads that are given, whatever the tokens of the microbatch chose. Without loads all are
+ * even. */
+static void factors_of_the_global_batch(void **state)
+{
+    const struct tt_attr attr = {.top_k = 1, .losses = {.global_batch = 0.5F}};
+    const int64_t loads[EXPERTS] = {1, 0, 5, 2, 0, 0, 8, 0}, none[EXPERTS] = {0};
+    const int32_t ids[4] = {7, 7, 7, 7};
+    float factors[3 * EXPERTS];
+
+    assert_int_equal(tt_router_factor_floats(&attr, 4, EXPERTS), 3 * EXPERTS);
+    tt_router_factors(&attr, ids, loads, 4, EXPERTS, factors);
+    for (int e = 0; e < EXPERTS; e++)
+        assert_true(factors[2 * EXPERTS + e] == 0.5F * EXPERTS * (float)loads[e] / 16.0F);
+    tt_router_factors(&attr, ids, none, 4, EXPERTS, factors);
+    for (int e = 0; e < EXPERTS; e++)
+        assert_true(factors[2 * EXPERTS + e] == 0.5F && factors[e] == 0.0F && factors[EXPERTS + e] == 0.0F);
+    tt_router_factors(&attr, ids, NULL, 4, EXPERTS, factors);
+    assert_true(factors[2 * EXPERTS] == 0.5F);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -239,6 +260,7 @@ int main(void)
         cmocka_unit_test(groups),
         cmocka_unit_test(no_sum),
         cmocka_unit_test(the_rule),
+        cmocka_unit_test(factors_of_the_global_batch),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -90,6 +90,7 @@ static const struct {
     [TT_ROUTER_SEQUENCE] = {"sequence_balance_loss", "loss_metrics/sequence_balance_loss"},
     [TT_ROUTER_MICROBATCH] = {"microbatch_balance_loss", "loss_metrics/microbatch_balance_loss"},
     [TT_ROUTER_Z] = {"router_z_loss", "loss_metrics/router_z_loss"},
+    [TT_ROUTER_GLOBAL_BATCH] = {"global_batch_balance_loss", "loss_metrics/global_batch_balance_loss"},
 };
 
 static json_t *step_record(const struct tt_step_report *r, const struct derived *d)

@@ -186,7 +186,9 @@ int tt_reporter_step(struct tt_reporter *r, const struct tt_train_step *done, co
     double most[2] = {local_mean, report.memory_bytes};
     const double coefficients[TT_ROUTER_LOSSES] = {[TT_ROUTER_SEQUENCE] = s->cfg->training.sequence_balance_loss,
                                                    [TT_ROUTER_MICROBATCH] = s->cfg->training.microbatch_balance_loss,
-                                                   [TT_ROUTER_Z] = s->cfg->training.router_z_loss};
+                                                   [TT_ROUTER_Z] = s->cfg->training.router_z_loss,
+                                                   [TT_ROUTER_GLOBAL_BATCH] =
+                                                       s->cfg->training.global_batch_balance_loss};
     int rc = 0;
 
     for (int k = 0; k < TT_ROUTER_LOSSES; k++)

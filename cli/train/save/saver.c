@@ -33,6 +33,17 @@ static json_t *data_json(const struct tt_config *cfg, const struct tt_train_data
                      "long_conversations", tt_datasets_longs(cfg, data));
 }
 
+/* The loads of experts in the last step, which the next one needs. NULL: it does not. */
+static json_t *loads_json(const struct tt_setup *s)
+{
+    int64_t n, *loads = tt_engine_loads(s->engine, &n);
+    json_t *list = s->cfg->training.global_batch_balance_loss > 0.0 ? json_array() : NULL;
+
+    for (int64_t i = 0; list && i < n; i++)
+        (void)json_array_append_new(list, json_integer(loads[i]));
+    return list;
+}
+
 static json_t *describe(const struct tt_saver *saver, const struct tt_train_progress *at)
 {
     const struct tt_setup *s = saver->setup;
@@ -40,10 +51,11 @@ static json_t *describe(const struct tt_saver *saver, const struct tt_train_prog
 
     for (int d = 0; d < TT_MESH_DIMS; d++)
         (void)json_object_set_new(mesh, tt_mesh_dim_name((enum tt_mesh_dim)d), json_integer(s->job.mesh.size[d]));
-    (void)json_object_update_new(meta, json_pack("{s:s++, s:o, s:o, s:O*, s:o, s:o}", "model", s->job.model->row->name,
-                                                 "/", s->job.model->flavor, "mesh", mesh, "data",
-                                                 data_json(s->cfg, saver->data), "line", saver->line, "kernels",
-                                                 tt_setup_kernels_json(s), "config", tt_config_to_json(s->cfg, false)));
+    (void)json_object_update_new(meta,
+                                 json_pack("{s:o*, s:s++, s:o, s:o, s:O*, s:o, s:o}", "expert_loads", loads_json(s),
+                                           "model", s->job.model->row->name, "/", s->job.model->flavor, "mesh", mesh,
+                                           "data", data_json(s->cfg, saver->data), "line", saver->line, "kernels",
+                                           tt_setup_kernels_json(s), "config", tt_config_to_json(s->cfg, false)));
     return meta;
 }
 

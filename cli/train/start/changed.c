@@ -190,6 +190,7 @@ static bool changes_curve(const struct tt_config *cfg, const char *path)
                                            "training.load_balance_coeff",
                                            "training.sequence_balance_loss",
                                            "training.microbatch_balance_loss",
+                                           "training.global_batch_balance_loss",
                                            "training.router_z_loss",
                                            "training.mixed_precision_",
                                            "training.gradient_sync",

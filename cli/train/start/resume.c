@@ -199,6 +199,18 @@ out:
     return rc;
 }
 
+/* The loads of experts in the last step. A checkpoint without them is continued as if they had been even. */
+static void restore_loads(const struct tt_setup *s, const json_t *meta, unsigned skip)
+{
+    const json_t *list = json_object_get(meta, "expert_loads");
+    int64_t n, *loads = tt_engine_loads(s->engine, &n);
+
+    if ((skip & TT_SKIP_TRAIN_STATE) || (int64_t)json_array_size(list) != n)
+        return;
+    for (int64_t i = 0; i < n; i++)
+        loads[i] = (int64_t)json_integer_value(json_array_get(list, (size_t)i));
+}
+
 /* Sequences of a step in the run that saved the checkpoint; 0 if that was not recorded. */
 static int64_t batch_of(const json_t *meta)
 {
@@ -296,6 +308,7 @@ int tt_start_resume(struct tt_saver *saver, const char *folder, const char *run_
         goto out;
     }
     TT_TRY(tt_comm_agree(s->comm, tt_start_restore(s->cfg, saver->data, found.meta, found.skip, at)));
+    restore_loads(s, found.meta, found.skip);
     if (found.skip & (TT_SKIP_OPTIMIZER | TT_SKIP_AVERAGES))
         tt_state_start_averages(tt_engine_state(s->engine), tt_engine_layout(s->engine));
     TT_TRY(settle_line(saver, run_id, at, &request, &found));

@@ -5,7 +5,7 @@
  *   out  ids (N, k) I32: of each token, ascending
  *        gates (N, k) F32: the weights of these experts
  *        scores (N, X) F32: softmax or sigmoid of x w^T
- *        losses (4, N) F32: terms of the auxiliary losses and the logsumexp of the logits (router_losses.h), if any
+ *        losses (5, N) F32: terms of the auxiliary losses and the logsumexp of the logits (router_losses.h), if any
  *   attr top_k (k), router, losses, seq_len
  *   The k experts are those with the largest scores, and of equal scores those with the smaller ids, so the choice is
  *   defined for all inputs. With groups, experts of the best kept_groups groups only; of equal groups, the first ones.
@@ -290,7 +290,8 @@ static void run(const struct tt_call *call)
     tt_team_run(call->team, tt_tiles(product.m, TILE_ROWS), run_tile, (void *)call);
     if (call->node->n_out <= 3)
         return;
-    tt_router_factors(&call->node->attr, call->out[0], product.m, product.n, call->scratch);
+    tt_router_factors(&call->node->attr, call->out[0], tt_router_loads(call, product.n), product.m, product.n,
+                      call->scratch);
     tt_team_run(call->team, tt_tiles(product.m, TILE_ROWS), losses_tile, (void *)call);
 }
 
@@ -410,7 +411,8 @@ static void run_bwd(const struct tt_call *call)
 
     products_of(call->graph, call->node, &dx, &dw);
     if (call->in[8])
-        tt_router_factors(&call->node->attr, call->in[1], dx.m, dx.k, dlogits + logits_floats(call->graph, call->node));
+        tt_router_factors(&call->node->attr, call->in[1], tt_router_loads(call, dx.k), dx.m, dx.k,
+                          dlogits + logits_floats(call->graph, call->node));
     tt_team_run(call->team, tt_tiles(tt_value_rows(scores), TILE_ROWS), logits_tile, (void *)call);
     dx.a = dw.a = dx.bf16 ? dlogits + tt_round_up(tt_value_elements(scores), LINE) : dlogits;
     dx.scratch = dw.scratch = dlogits + logits_floats(call->graph, call->node);

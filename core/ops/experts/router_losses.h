@@ -2,22 +2,24 @@
 #ifndef TT_OPS_EXPERTS_ROUTER_LOSSES_H
 #define TT_OPS_EXPERTS_ROUTER_LOSSES_H
 
-#include "core/graph/graph.h"
+#include "core/ops/op.h"
 
 /**
  * Auxiliary losses of a router (struct tt_router_losses), which are added to what is differentiated. Each is a sum of
- * terms of the tokens, divided by the tokens of the global batch. All depend on one microbatch only, so they do not
- * depend on the layout.
+ * terms of the tokens, divided by the tokens of the global batch. All depend on one microbatch and on the loads of the
+ * step before only, so they do not depend on the layout.
  *
  * A balance loss of G tokens, which are a sequence or the microbatch: X sum_x f_x P_x (Switch Transformer, with f
  * divided by k too; DeepSeek-V3 has it for each sequence). f_x is the share of the G k slots that expert x got, and has
- * no gradient; P_x is the mean of its scores, divided by the sum of the token's scores. The z-loss of a token is the
- * square of the logsumexp of its logits, of a router with softmax.
+ * no gradient; P_x is the mean of its scores, divided by the sum of the token's scores. That of the global batch has
+ * the f_x of all slots of the step before, or 1 / X if there is none: those of this step are known only after its last
+ * microbatch. The z-loss of a token is the square of the logsumexp of its logits, of a router with softmax.
  */
 enum {
     TT_ROUTER_SEQUENCE,
     TT_ROUTER_MICROBATCH,
     TT_ROUTER_Z,
+    TT_ROUTER_GLOBAL_BATCH,
     TT_ROUTER_LOSSES,                 /* rows of the router's output 3 with terms, coefficients included */
     TT_ROUTER_LSE = TT_ROUTER_LOSSES, /* one more row: the logsumexp of the logits */
     TT_ROUTER_LOSS_ROWS
@@ -25,7 +27,8 @@ enum {
 
 static inline bool tt_router_has_losses(const struct tt_attr *attr)
 {
-    return attr->losses.sequence > 0.0F || attr->losses.microbatch > 0.0F || attr->losses.z > 0.0F;
+    return attr->losses.sequence > 0.0F || attr->losses.microbatch > 0.0F || attr->losses.z > 0.0F ||
+           attr->losses.global_batch > 0.0F;
 }
 
 /** Whether the losses are possible for a router of so many tokens. */
@@ -34,9 +37,13 @@ bool tt_router_losses_fit(const struct tt_attr *attr, int64_t rows);
 /** Floats of the factors of `rows` tokens; 0 without losses. */
 int64_t tt_router_factor_floats(const struct tt_attr *attr, int64_t rows, int64_t experts);
 
-/** Fills the factors, by which balance losses depend on the scores: of each sequence, then of the microbatch,
- * coefficient X f_x for every expert. */
-void tt_router_factors(const struct tt_attr *attr, const int32_t *ids, int64_t rows, int64_t experts, float *factors);
+/** The loads of the node's layer in the step before; NULL: they were even, or no loss depends on them. */
+const int64_t *tt_router_loads(const struct tt_call *call, int64_t experts);
+
+/** Fills the factors, by which balance losses depend on the scores: of each sequence, then of the microbatch, then of
+ * the global batch, coefficient X f_x for every expert. loads: (X), of the layer in the step before; NULL: even. */
+void tt_router_factors(const struct tt_attr *attr, const int32_t *ids, const int64_t *loads, int64_t rows,
+                       int64_t experts, float *factors);
 
 /** The terms of token `row` and its logsumexp, into a column of losses (TT_ROUTER_LOSS_ROWS, rows). */
 void tt_router_loss_terms(const struct tt_attr *attr, const float *factors, const float *scores, float lse, int64_t row,

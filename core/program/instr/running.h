@@ -24,6 +24,7 @@ struct tt_executor {
     struct tt_rows ***parts;  /* [unit][parameter] the parts of all ranks of TT_GROUP_MATRIX, or NULL */
     struct tt_exact *sums;    /* what the last run has summed; tt_sums_bytes */
     struct tt_exact *none;    /* zeros, as many */
+    int64_t *loads;           /* of experts in the last step that was done, 0 before it; NULL: there are none */
     struct tt_span *spans;    /* [instruction] of the last run */
     struct tt_bad_value *bad; /* in explain: the first one so far; its name is "" if it came from another rank, which
                                  names it; else NULL */
