@@ -64,7 +64,7 @@ int tt_cli_load_config(const char *command, const struct tt_args *args, struct t
 
 /* A variation of the configuration of a command line. */
 struct tt_cli_variant {
-    const char *flag[8]; /* overrides after those of the command line: "--parallelism.fsdp_engine=planned" */
+    const char *flag[10]; /* overrides after those of the command line: "--parallelism.fsdp_engine=planned" */
     int n;
     struct tt_text *unbuilt; /* not NULL: see tt_config_tolerate_unbuilt */
     bool files;              /* also check the files that the configuration names (tt_job_check_files) */

@@ -4,6 +4,7 @@
  */
 #include "cli/measure/tune.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,9 @@
 const struct tt_option tt_tune_options[] = {
     TT_OPTION_CONFIG,
     {"over", NULL, "KEY,...",
-     "what to vary: engine, reshard, gradient_sync, prefetch (default: these), expert_parallel_degree"},
+     "what to vary: engine, reshard, gradient_sync, prefetch (default: these), and the degrees of "
+     "parallelism: pipeline_parallel_degree, context_parallel_degree, tensor_parallel_degree, "
+     "expert_parallel_degree"},
     {"steps", NULL, "K", "steps of a trial that are timed, after one that is not (default: 3)"},
     {"rounds", NULL, "R", "trials of each combination, interleaved (default: 2)"},
     {"json", NULL, NULL, "print JSON"},
@@ -33,19 +36,39 @@ static const char usage[] =
 
 /* --- combinations --- */
 
+#define DEGREES                                     \
+    {                                               \
+        "1", "2", "4", "8", "16", "32", "64", "128" \
+    }
+
 static const struct dimension {
     const char *name, *key;
     const char *values[8];
     int n;
+    const char *label; /* before the value */
 } dimensions[] = {
-    {"engine", "parallelism.fsdp_engine", {"eager", "planned"}, 2},
-    {"reshard", "parallelism.fsdp_reshard_after_forward", {"default", "always", "never"}, 3},
-    {"gradient_sync", "training.gradient_sync", {"every_microbatch", "every_run", "last_microbatch"}, 3},
-    {"prefetch", "parallelism.fsdp_prefetch", {"1", "0", "2"}, 3},
-    {"expert_parallel_degree", "parallelism.expert_parallel_degree", {"1", "2", "4", "8", "16", "32", "64", "128"}, 8},
+    {"engine", "parallelism.fsdp_engine", {"eager", "planned"}, 2, ""},
+    {"reshard", "parallelism.fsdp_reshard_after_forward", {"default", "always", "never"}, 3, ""},
+    {"gradient_sync", "training.gradient_sync", {"every_microbatch", "every_run", "last_microbatch"}, 3, ""},
+    {"prefetch", "parallelism.fsdp_prefetch", {"1", "0", "2"}, 3, "prefetch "},
+    {"pipeline_parallel_degree", "parallelism.pipeline_parallel_degree", DEGREES, 8, "pp "},
+    {"context_parallel_degree", "parallelism.context_parallel_degree", DEGREES, 8, "cp "},
+    {"tensor_parallel_degree", "parallelism.tensor_parallel_degree", DEGREES, 8, "tp "},
+    {"expert_parallel_degree", "parallelism.expert_parallel_degree", DEGREES, 8, "ep "},
 };
-enum { ENGINE, RESHARD, SYNC, PREFETCH, EXPERTS, N_DIMENSIONS };
-_Static_assert((int)N_DIMENSIONS == (int)TT_TUNE_KEYS, "a flag per dimension");
+enum { ENGINE, RESHARD, SYNC, PREFETCH, PIPELINE, CONTEXT, TENSOR, EXPERTS, N_DIMENSIONS };
+_Static_assert((int)N_DIMENSIONS < (int)TT_TUNE_FLAGS, "a flag per dimension, and the batch");
+
+static bool is_degree(int d)
+{
+    return d >= PIPELINE;
+}
+
+/* Degrees that leave fewer ranks for data. Experts are shared by ranks that have data of their own, or share it. */
+static bool divides_data(int d)
+{
+    return is_degree(d) && d != EXPERTS;
+}
 
 /* Reads which dimensions --over names; all that every model has if it is not given. */
 static int read_over(const char *text, bool over[N_DIMENSIONS])
@@ -53,7 +76,7 @@ static int read_over(const char *text, bool over[N_DIMENSIONS])
     const char *at = text;
 
     for (int d = 0; d < N_DIMENSIONS; d++)
-        over[d] = !text && d != EXPERTS;
+        over[d] = !text && !is_degree(d);
     while (at && *at) {
         size_t size = strcspn(at, ",");
         int found = TT_NONE;
@@ -65,7 +88,8 @@ static int read_over(const char *text, bool over[N_DIMENSIONS])
         if (found == TT_NONE)
             return tt_fail(TT_EUSAGE,
                            "tune: --over '%.*s' cannot be varied\nhelp: a list of engine, reshard, gradient_sync, "
-                           "prefetch, expert_parallel_degree",
+                           "prefetch, pipeline_parallel_degree, context_parallel_degree, tensor_parallel_degree, "
+                           "expert_parallel_degree",
                            (int)size, at);
         over[found] = true;
         at += size + (at[size] == ',');
@@ -85,7 +109,27 @@ static bool is_idle(const int choice[N_DIMENSIONS], const bool over[N_DIMENSIONS
            is_value(&dimensions[ENGINE], choice[ENGINE], "planned");
 }
 
-static void add_combination(struct tt_tune *tune, const int choice[N_DIMENSIONS], const bool over[N_DIMENSIONS])
+/* What is configured where degrees are varied. */
+struct configured {
+    int64_t degree[N_DIMENSIONS]; /* of each kind of parallelism */
+    int64_t batch;                /* sequences of a step; 0: no degree that would change it is varied */
+};
+
+/* How many ranks share the data of one; with other degrees than the configured ones. */
+static int64_t ranks_of_data(const int choice[N_DIMENSIONS], const bool over[N_DIMENSIONS],
+                             const struct configured *configured)
+{
+    int64_t ranks = 1;
+
+    for (int d = 0; d < N_DIMENSIONS; d++)
+        if (divides_data(d))
+            ranks *= over[d] ? INT64_C(1) << choice[d] : configured->degree[d];
+    return ranks;
+}
+
+/* All combinations have the same batch, so that their steps do the same work. */
+static void add_combination(struct tt_tune *tune, const int choice[N_DIMENSIONS], const bool over[N_DIMENSIONS],
+                            const struct configured *configured)
 {
     struct tt_tune_row row = {0};
     struct tt_text label = {0};
@@ -94,13 +138,11 @@ static void add_combination(struct tt_tune *tune, const int choice[N_DIMENSIONS]
         if (!over[d])
             continue;
         row.flag[row.n_flags++] = tt_format("--%s=%s", dimensions[d].key, dimensions[d].values[choice[d]]);
-        tt_text_add(&label, "%s%s", label.size ? ", " : "",
-                    d == PREFETCH  ? "prefetch "
-                    : d == EXPERTS ? "expert_parallel "
-                                   : "");
-        tt_text_add(&label, "%s", dimensions[d].values[choice[d]]);
+        tt_text_add(&label, "%s%s%s", label.size ? ", " : "", dimensions[d].label, dimensions[d].values[choice[d]]);
+        row.may_fail = row.may_fail || is_degree(d);
     }
-    row.may_fail = over[EXPERTS] && choice[EXPERTS] > 0;
+    if (configured->batch)
+        row.flag[row.n_flags++] = tt_format("--training.global_batch_size=%" PRId64, configured->batch);
     row.label = label.text ? label.text : tt_strdup("as configured");
     TT_PUSH(tune->rows, tune->n, tune->cap) = row;
 }
@@ -110,26 +152,50 @@ static int values_of(const struct tt_tune *tune, int d)
 {
     int n = dimensions[d].n;
 
-    while (d == EXPERTS && n > 1 && 1 << (n - 1) > tune->ranks)
+    while (is_degree(d) && n > 1 && 1 << (n - 1) > tune->ranks)
         n--;
     return n;
 }
 
-static void make_combinations(struct tt_tune *tune, const bool over[N_DIMENSIONS])
+static void make_combinations(struct tt_tune *tune, const bool over[N_DIMENSIONS], const struct configured *configured)
 {
     int choice[N_DIMENSIONS] = {0};
 
     for (;;) {
         int d = N_DIMENSIONS - 1;
 
-        if (!is_idle(choice, over))
-            add_combination(tune, choice, over);
+        if (!is_idle(choice, over) && tune->ranks % ranks_of_data(choice, over, configured) == 0)
+            add_combination(tune, choice, over, configured);
         while (d >= 0 && (!over[d] || choice[d] == values_of(tune, d) - 1))
             choice[d--] = 0;
         if (d < 0)
             return;
         choice[d]++;
     }
+}
+
+/* Reads what the command line configures. */
+static int read_configured(const struct tt_tune *tune, const bool over[N_DIMENSIONS], struct configured *ret_configured)
+{
+    struct configured c = {.degree = {0}};
+    const bool nothing[N_DIMENSIONS] = {false};
+    const int first[N_DIMENSIONS] = {0};
+    struct tt_config *cfg = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_cli_load_config("tune", tune->args, &cfg));
+    c.degree[PIPELINE] = cfg->parallelism.pipeline_parallel_degree;
+    c.degree[CONTEXT] = cfg->parallelism.context_parallel_degree;
+    c.degree[TENSOR] = cfg->parallelism.tensor_parallel_degree;
+    c.batch = cfg->training.global_batch_size;
+    if (c.batch < 1)
+        c.batch = cfg->training.local_batch_size * (tune->ranks / ranks_of_data(first, nothing, &c));
+    if (!over[PIPELINE] && !over[CONTEXT] && !over[TENSOR])
+        c.batch = 0;
+    *ret_configured = c;
+out:
+    tt_config_free(cfg);
+    return rc;
 }
 
 /* --- output --- */
@@ -204,6 +270,7 @@ static json_t *to_json(const struct tt_tune *t)
 static int read_command(const struct tt_args *args, struct tt_tune *tune)
 {
     bool over[N_DIMENSIONS];
+    struct configured configured;
     int64_t steps = 3, rounds = 2;
     int rc = 0;
 
@@ -212,7 +279,8 @@ static int read_command(const struct tt_args *args, struct tt_tune *tune)
     TT_TRY(tt_cli_count("tune", args, "rounds", 1, 1000, &rounds));
     tune->steps = (int)steps;
     tune->rounds = (int)rounds;
-    make_combinations(tune, over);
+    TT_TRY(read_configured(tune, over, &configured));
+    make_combinations(tune, over, &configured);
 out:
     return rc;
 }

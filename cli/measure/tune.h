@@ -9,11 +9,11 @@
  * Trials of combinations of policies: each combination trains a few steps from the same weights on the same data, all
  * in one job, taking turns, so that other load on the machine affects them all.
  */
-enum { TT_TUNE_KEYS = 5 };
+enum { TT_TUNE_FLAGS = 10 };
 
 struct tt_tune_row {
     char *label;
-    char *flag[TT_TUNE_KEYS]; /* overrides that make this combination */
+    char *flag[TT_TUNE_FLAGS]; /* overrides that make this combination */
     int n_flags;
     bool may_fail;                    /* has a degree that may be impossible */
     char *problem;                    /* why it was not tried; NULL when it was */

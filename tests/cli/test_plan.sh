@@ -541,12 +541,31 @@ case_tune_tries_degrees_of_experts() {
     run_ranks 2 tune $moe --over expert_parallel_degree --steps 1 --rounds 1 --json
     expect_ok
     check_json out 'len(o["rows"]) == 2 and all(r["fits"] and r["same_bits"] for r in o["rows"])' \
-        '[r["combination"] for r in o["rows"]] == ["expert_parallel 1", "expert_parallel 2"]' \
+        '[r["combination"] for r in o["rows"]] == ["ep 1", "ep 2"]' \
         'o["rows"][0]["peak_bytes"] > o["rows"][1]["peak_bytes"]'
     run_ranks 2 tune $tiny --over expert_parallel_degree --steps 1 --rounds 1
     expect_ok
-    expect_out "^expert_parallel 1 .* <- fastest"
-    expect_out "^expert_parallel 2 .*has no experts"
+    expect_out "^ep 1 .* <- fastest"
+    expect_out "^ep 2 .*has no experts"
+}
+
+# Meshes of the same batch. Two stages need two microbatches, so one layout is impossible; with three ranks no degree but
+# 1 divides them.
+case_tune_tries_meshes() {
+    make_corpus
+    over="pipeline_parallel_degree,context_parallel_degree,tensor_parallel_degree"
+    small="$tiny --training.local_batch_size=1 --training.global_batch_size=2"
+    run_ranks 2 tune $small --over $over --steps 1 --rounds 1 --json \
+        --parallelism.exact_tensor_parallel_degree=2 --parallelism.exact_context_parallel_degree=2
+    expect_ok
+    check_json out \
+        '[r["combination"] for r in o["rows"]] == ["pp 1, cp 1, tp 1", "pp 1, cp 1, tp 2", "pp 1, cp 2, tp 1", "pp 2, cp 1, tp 1"]' \
+        'all(r["fits"] and r["same_bits"] for r in o["rows"][:3])' \
+        '"microbatches" in o["rows"][3]["problem"]' \
+        'all("--training.global_batch_size=2" in r["flags"] for r in o["rows"])'
+    run_ranks 3 tune $small --training.global_batch_size=3 --over $over --steps 1 --rounds 1 --json
+    expect_ok
+    check_json out '[r["combination"] for r in o["rows"]] == ["pp 1, cp 1, tp 1"]'
 }
 
 case_tune_says_what_does_not_fit() {
