@@ -27,7 +27,7 @@ struct tt_cluster_view {
     struct tt_cluster_change change[TT_CLUSTER_CHANGES];
     int n_changes;
     struct tt_cluster_course course;
-    double half_width;                    /* of the 80 % interval, as a share */
+    double below, above;                  /* the 80 % interval, as shares of the predicted time */
     bool measured_family;                 /* the tables have runs of the stack on the machine */
     bool measured_size;                   /* and of at most 4 times more or fewer devices */
     const struct tt_cluster_run *near[3]; /* the nearest of them */

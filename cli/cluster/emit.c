@@ -8,6 +8,7 @@
 
 #include "cli/cluster/inputs.h"
 #include "cluster/model/pipeline.h"
+#include "core/models/model.h"
 
 /* What the two files that are alike write, in the form of each. */
 struct writer {
@@ -152,7 +153,16 @@ static void megatron(struct tt_text *out, const struct tt_cluster_job *job)
                 job->stack->number[TT_S_STATE_SHARD].value > 0 ? " --use-distributed-optimizer" : "");
 }
 
-/* Whether the trainer has the model: torchtitan's by name, titan's if it has all of its sizes. */
+static bool titan_has(const char *family, const char *flavor)
+{
+    for (int i = 0; i < tt_model_n_rows; i++)
+        for (int k = 0; k < tt_model_rows[i]->n_flavors; k++)
+            if (strcmp(tt_model_rows[i]->name, family) == 0 && strcmp(tt_model_rows[i]->flavors[k].name, flavor) == 0)
+                return true;
+    return false;
+}
+
+/* Whether the trainer has the model by name: the sizes that --model names are in no configuration. */
 static int check_model(const struct tt_cluster_inputs *in, bool toml)
 {
     const char *family, *flavor;
@@ -162,8 +172,7 @@ static int check_model(const struct tt_cluster_inputs *in, bool toml)
         return tt_fail(TT_EUSAGE,
                        "estimate: the model has sizes of its own, which torchtitan's files cannot say\nhelp: "
                        "use a flavor, or --emit titan");
-    if (!toml && in->beyond.shape &&
-        (!by_name || (strcmp(family, "llama3") != 0 && strcmp(family, "qwen3") != 0) || in->shape.experts > 0))
+    if (!toml && in->beyond.shape && !(by_name && titan_has(family, flavor)))
         return tt_fail(TT_EUSAGE,
                        "estimate: titan has no flavor '%s'\nhelp: leave --model out and name a model of "
                        "titan's in the configuration",

@@ -179,6 +179,7 @@ int tt_cluster_job_of(const struct tt_config *cfg, const struct tt_cluster_beyon
     struct tt_cluster_job job = {.kernel = -1};
     const struct tt_words *reshard = &cfg->parallelism.fsdp_reshard_after_forward;
     const char *fault;
+    char text[200];
     int rc = 0;
 
     TT_TRY(tt_cluster_batch_of(cfg, beyond, ranks, &job));
@@ -194,7 +195,8 @@ int tt_cluster_job_of(const struct tt_config *cfg, const struct tt_cluster_beyon
     TT_TRY(batches(cfg, &job));
     fault = tt_cluster_fault(&job);
     if (fault)
-        rc = tt_fail(TT_EUSAGE, "estimate: the layout cannot run on %d ranks: %s", ranks, fault);
+        rc = tt_fail(TT_EUSAGE, "estimate: the layout cannot run on %d ranks: %s (%s)", ranks, fault,
+                     tt_cluster_layout_text(text, sizeof text, &job));
     *ret_job = job;
 out:
     return rc;

@@ -107,8 +107,8 @@ json_t *tt_cluster_json(const struct tt_cluster_view *view)
         o,
         json_pack("{s:o, s:s, s:s, s:f, s:[ff], s:o, s:s, s:f, s:f}", "model", tt_json_string(view->model), "machine",
                   l->job.machine->name, "stack", l->job.stack->name, "devices", tt_cluster_devices(&l->job),
-                  "step_80_percent_s", l->time.total * (1 - view->half_width), l->time.total * (1 + view->half_width),
-                  "parts_s", tt_cluster_parts_json(&l->time), "limited_by", tt_cluster_dominant(&l->time),
+                  "step_80_percent_s", l->time.total * (1 - view->below), l->time.total * (1 + view->above), "parts_s",
+                  tt_cluster_parts_json(&l->time), "limited_by", tt_cluster_dominant(&l->time),
                   "model_flops_per_s_per_device", flops, "mfu", flops / tt_cluster_peak_flops(&l->job)));
     (void)json_object_update_new(o, json_pack("{s:b, s:o, s:o, s:o, s:o}", "memory_planned", view->planned,
                                               "stage_bytes", stages_json(view), "changes", changes_json(view), "run",

@@ -73,9 +73,8 @@ static void print_time(const struct tt_cluster_view *view)
     tt_cluster_parts(t, part);
     (void)printf("step          %.3f s (80 %%: %.3f to %.3f)  %.0f tokens/s/device  %.0f TFLOP/s, MFU %.1f %% of %.0f "
                  "TFLOP/s\n ",
-                 t->total, t->total * (1 - view->half_width), t->total * (1 + view->half_width),
-                 view->layout.tokens_per_sec, flops / 1e12, 100 * flops / tt_cluster_peak_flops(job),
-                 tt_cluster_peak_flops(job) / 1e12);
+                 t->total, t->total * (1 - view->below), t->total * (1 + view->above), view->layout.tokens_per_sec,
+                 flops / 1e12, 100 * flops / tt_cluster_peak_flops(job), tt_cluster_peak_flops(job) / 1e12);
     for (int i = 0; i < TT_CLUSTER_PARTS; i++)
         if (part[i].sec >= 0.0005 * t->total)
             (void)printf(" %s %.3f ", part[i].name, part[i].sec);
@@ -147,7 +146,9 @@ void tt_cluster_print(const struct tt_cluster_view *view)
     print_changes(view);
     print_course(view);
     print_evidence(view);
-    (void)printf("not modelled  stalls of data, power limits beyond the machine's, other jobs on the network\n");
+    (void)printf("not modelled  stalls of data, power limits beyond the machine's, other jobs on the network%s\n",
+                 view->layout.job.shape.experts > 0 ? ",\n              waiting for the host in layers of experts"
+                                                    : "");
 }
 
 void tt_cluster_print_found(const struct tt_cluster_found *f, const struct tt_cluster_job *job, double devices)

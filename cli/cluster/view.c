@@ -55,9 +55,14 @@ void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_
     view->n_changes = tt_cluster_changes(&view->layout, usable, view->change);
     view->course = tt_cluster_course(&view->layout, tokens);
     find_near(view, test);
-    view->half_width = view->measured_family ? tt_backtest_interval : tt_backtest_wide_interval;
+    view->below = view->measured_family ? tt_backtest_interval : tt_backtest_wide_interval;
     if (view->measured_family && !view->measured_size)
-        view->half_width *= 1.5;
+        view->below *= 1.5;
+    view->above = view->below;
+    if (job->shape.experts > 0) {
+        view->below = fmax(view->below, tt_backtest_experts_below);
+        view->above = tt_backtest_experts_above;
+    }
 }
 
 void tt_cluster_view_plan(struct tt_cluster_view *view, const struct tt_cluster_memory *memory)

@@ -24,7 +24,8 @@ case_models_have_names_and_files() {
     expect_ok
     check_json out 'j["model"] == "deepseek-v3-671b" and j["layout"]["ep"] == 64 and j["parts_s"]["expert"] > 0' \
         'abs(j["memory_bytes"]["state"] / (16 * 671e9 / 512) - 1) < 0.04' \
-        'abs(j["run"]["checkpoint_bytes"] / (12 * 671e9) - 1) < 0.02'
+        'abs(j["run"]["checkpoint_bytes"] / (12 * 671e9) - 1) < 0.02' \
+        '[round(x / j["step_s"], 3) for x in j["step_80_percent_s"]] == [0.8, 1.9]'
     cp out name.json
     cat >config.json <<'END'
 {"model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128,
@@ -41,6 +42,18 @@ END
     expect_ok
     check_json out '[x["devices"] for x in o["jobs"] if x["layouts"]][0] in (32, 64)' \
         'any(l["layout"]["ep"] > 1 for l in o["jobs"][-1]["layouts"])'
+    run estimate --model deepseek-v3-16b --machine h200 --ranks 64 --search --emit titan --training.seq_len=4096 \
+        --training.global_batch_size=512
+    expect_ok
+    expect_out "^  name: deepseek_v3$"
+    expect_out "^  flavor: 16B$"
+    cp out best.yaml
+    run config check --config best.yaml --no-files
+    expect_ok
+    run estimate --model llama4-scout --machine h200 --ranks 64 --search --emit titan --training.seq_len=4096 \
+        --training.global_batch_size=512
+    expect_code 2
+    expect_err "titan has no flavor 'llama4-scout'"
     run estimate --model llama9 --machine h100-sxm --ranks 8
     expect_code 2
     expect_err "no sizes of the model 'llama9'"
@@ -89,6 +102,10 @@ END
     run estimate --machine h100-sxm --ranks 128 -- --module llama3 --config llama3_9b
     expect_code 2
     expect_err "does not know torchtitan's recipe 'llama3_9b'"
+    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml -- --parallelism.pipeline_parallel_degree 4 \
+        --parallelism.pipeline_parallel_schedule Interleaved1F1B
+    expect_code 2
+    expect_err "fewer microbatches than stages of the pipeline \(shards 8 x TP 2 x PP 4, 2 microbatches of 1, "
     run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml -- --parallelism.tensor_paralel_degree 4
     expect_code 2
     expect_err "'parallelism.tensor_paralel_degree' is no key of torchtitan's"

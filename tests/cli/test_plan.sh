@@ -549,8 +549,8 @@ case_tune_tries_degrees_of_experts() {
     expect_out "^ep 2 .*has no experts"
 }
 
-# Meshes of the same batch. Two stages need two microbatches, so one layout is impossible; with three ranks no degree but
-# 1 divides them.
+# Meshes of the same batch. Two stages need two microbatches, so one layout is impossible; with three ranks no degree
+# but 1 divides them.
 case_tune_tries_meshes() {
     make_corpus
     over="pipeline_parallel_degree,context_parallel_degree,tensor_parallel_degree"
