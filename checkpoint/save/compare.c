@@ -42,7 +42,7 @@ void tt_saving_sum_rest(struct tt_ckpt_saving *s)
     size_t n = (size_t)(s->live.n_model + s->live.n_optim);
     struct tt_summed *without;
 
-    if (tt_mesh_size(&s->store->mesh, TT_GROUP_COPIES) == 1)
+    if (!tt_replicas_exist(&s->store->mesh, &s->live))
         return;
     without = tt_calloc(n + 1, sizeof *without);
     s->own_digest = tt_calloc(n + 1, sizeof *s->own_digest);

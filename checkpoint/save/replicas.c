@@ -233,14 +233,34 @@ out:
     return rc;
 }
 
+/* Replicas; ranks that divide layers, of what they have whole; and of buffers, all ranks of a stage. */
+static const enum tt_group_id groups[] = {TT_GROUP_COPIES, TT_GROUP_REPLICATE, TT_GROUP_STAGE};
+enum { N_GROUPS = sizeof groups / sizeof *groups };
+
+/* Whether several ranks have the same parts of some tensor. */
+static bool has_copies(const struct tt_mesh *mesh, const struct tt_ckpt_state *state, enum tt_group_id group)
+{
+    for (int i = 0; i < state->n_model + state->n_optim && tt_mesh_size(mesh, group) > 1; i++)
+        if (tensor_number(state, i)->placement.copies == group)
+            return true;
+    return false;
+}
+
+bool tt_replicas_exist(const struct tt_mesh *mesh, const struct tt_ckpt_state *state)
+{
+    for (int i = 0; i < N_GROUPS; i++)
+        if (has_copies(mesh, state, groups[i]))
+            return true;
+    return false;
+}
+
 int tt_replicas_compare(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_ckpt_state *state,
                         const uint64_t *digest)
 {
-    static const enum tt_group_id groups[] = {TT_GROUP_COPIES, TT_GROUP_REPLICATE};
     int rc = 0;
 
-    for (size_t i = 0; i < sizeof groups / sizeof *groups && rc == 0; i++)
-        if (tt_mesh_size(mesh, groups[i]) > 1)
+    for (int i = 0; i < N_GROUPS && rc == 0; i++)
+        if (has_copies(mesh, state, groups[i]))
             rc = compare_copies(comm, mesh, groups[i], state, digest);
     return rc;
 }
@@ -252,7 +272,7 @@ int tt_replicas_check(struct tt_comm *comm, const struct tt_mesh *mesh, const st
     uint64_t *digest;
     int rc;
 
-    if (tt_mesh_size(mesh, TT_GROUP_COPIES) == 1)
+    if (!tt_replicas_exist(mesh, state))
         return 0;
     digest = tt_calloc(n + 1, sizeof *digest);
     tt_replicas_sum(mesh, state, NULL, team, digest);

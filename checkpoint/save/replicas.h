@@ -2,6 +2,7 @@
 #ifndef TT_CHECKPOINT_SAVE_REPLICAS_H
 #define TT_CHECKPOINT_SAVE_REPLICAS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "checkpoint/format/state.h"
@@ -11,14 +12,18 @@
 #include "parallel/layout/mesh.h"
 
 /**
- * Checks that ranks with copies of the same parts have the same bits: replicas, and ranks along tp for what tensor
- * parallelism leaves whole. They do the same additions in the same order, so a difference is a fault of
- * a machine or of titan, and whatever is trained or saved from then on is wrong.
+ * Checks that ranks with copies of the same parts have the same bits: replicas, ranks along tp for what tensor
+ * parallelism leaves whole, and all ranks of a stage for buffers, such as the biases of experts. They do the same
+ * additions in the same order, so a difference is a fault of a machine or of titan, and whatever is trained or saved
+ * from then on is wrong.
  *
  * Ranks compare the digests (checkpoint/format/digest.h) of their parts: one word per rank, and the digests of all
  * tensors only if the words differ. A digest is a sum over elements, so elements that have been summed for another
  * purpose need not be read again.
  */
+
+/** Whether several ranks have the same parts of some tensor, so that there is something to compare. */
+bool tt_replicas_exist(const struct tt_mesh *mesh, const struct tt_ckpt_state *state);
 
 /** Elements [begin, end) of a rank's packed part of a tensor, which have been summed elsewhere. */
 struct tt_summed {

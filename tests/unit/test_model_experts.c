@@ -127,7 +127,8 @@ static void latents_and_shared_experts(void **state)
         {"layers.3.moe.router.gate.weight", "mlp.gate.weight", 256, 7168},
         {"layers.3.moe.expert_bias", "mlp.gate.e_score_correction_bias", 256, 0},
     };
-    struct tt_model *model = make_of("deepseek_v3", "671B", NULL), *small = make_of("deepseek_v3", "16B", NULL);
+    const struct tt_model_dims biased = {.moe = {.biased = true}, .tied = -1};
+    struct tt_model *model = make_of("deepseek_v3", "671B", NULL), *small = make_of("deepseek_v3", "16B", &biased);
 
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         const struct tt_param *p = find_param(model, wanted[i].name);
@@ -137,6 +138,7 @@ static void latents_and_shared_experts(void **state)
         assert_true(p->ndim == 1 || p->shape[1] == wanted[i].columns);
     }
     assert_non_null(find_param(model, "layers.2.feed_forward.w1.weight"));
+    assert_null(find_param(small, "layers.1.moe.expert_bias")->hf_name); /* DeepseekV2ForCausalLM has none */
     assert_true(find_param(small, "layers.1.attention.wq.weight")->shape[0] == 16 * INT64_C(192));
     assert_true(find_param(small, "layers.1.moe.shared_experts.w1.weight")->shape[0] == 2 * INT64_C(1408));
     /* torchtitan's init: what adds to the residual is smaller by depth, the routers too */

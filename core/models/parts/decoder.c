@@ -94,13 +94,14 @@ static void add_experts(struct tt_model *m, const struct tt_decoder *decoder, in
 {
     const struct tt_model_dims *d = &m->dims;
     const char *const *hf = decoder->hf_experts;
+    const char *hf_bias = d->moe.score == TT_SCORE_SIGMOID ? decoder->hf_bias : NULL;
 
     (void)tt_params_experts(m, l, "moe.experts.w1", hf[1], d->moe.experts, d->moe.ffn_dim, d->dim, plain);
     (void)tt_params_experts(m, l, "moe.experts.w2", hf[2], d->moe.experts, d->dim, d->moe.ffn_dim, deep);
     (void)tt_params_experts(m, l, "moe.experts.w3", hf[3], d->moe.experts, d->moe.ffn_dim, d->dim, deep);
     (void)tt_params_matrix(m, l, "moe.router.gate.weight", hf[0], d->moe.experts, d->dim, deep);
     if (d->moe.biased)
-        (void)tt_params_buffer(m, l, "moe.expert_bias", decoder->hf_bias, d->moe.experts);
+        (void)tt_params_buffer(m, l, "moe.expert_bias", hf_bias, d->moe.experts);
     if (d->moe.shared > 0)
         add_shared(m, decoder, l, plain, deep);
 }

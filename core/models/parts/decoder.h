@@ -11,7 +11,8 @@
 struct tt_decoder {
     bool qk_norm;        /* every head of q and of k has an RMSNorm before RoPE (Qwen3) */
     bool rotate_half;    /* RoPE pairs (i, i + E/2), as in Hugging Face's files; else (2i, 2i+1), rows permuted there */
-    const char *hf_bias; /* Hugging Face's name of the biases of experts; NULL: its class has none */
+    const char *hf_bias; /* Hugging Face's name of the biases of experts, of routers with sigmoids; NULL: its class has
+                          * none */
     const char *hf_shared[3];  /* of w1, w2 and w3 of the experts that see all tokens; NULL: its class has none */
     const char *hf_experts[4]; /* Hugging Face's names of the router, and of w1, w2 and w3 of expert *; NULL: none */
 };
