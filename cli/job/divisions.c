@@ -9,13 +9,13 @@
 #include "core/base/text.h"
 #include "core/math/round.h"
 
-enum { SIZES = 5 };
+enum { SIZES = 6 };
 
 /* One of the two ways of dividing, each of which has a degree and an exact one. */
 struct way {
     enum tt_key key, exact_key;
     int64_t degree, exact;
-    const char *kind, *what;
+    const char *what;
 };
 
 /* Something that is divided into equal parts. */
@@ -63,6 +63,18 @@ static const char *name_of_kv_heads(const struct tt_model *model)
     return model->dims.mla.kv_rank ? "model.n_heads" : "model.n_kv_heads";
 }
 
+/* Experts are not divided, but those that see all tokens are, and layers without experts. */
+static void add_widths(struct sizes *sizes, const struct tt_model_dims *d)
+{
+    const struct tt_moe *moe = &d->moe;
+
+    if (moe->experts == 0 || moe->dense_layers > 0)
+        add(sizes, (struct size){.name = "model.ffn_dim", .size = d->ffn_dim, .other = 1});
+    if (moe->shared > 0)
+        add(sizes,
+            (struct size){.name = "the width of shared experts,", .size = moe->shared * moe->ffn_dim, .other = 1});
+}
+
 /* other: the grains of a sequence. */
 static struct sizes sizes_of_layer(const struct tt_config *cfg, const struct tt_model *model, int64_t other)
 {
@@ -75,7 +87,7 @@ static struct sizes sizes_of_layer(const struct tt_config *cfg, const struct tt_
         add(&sizes, (struct size){.name = "model.n_heads", .size = d->n_heads, .other = 1});
     add(&sizes,
         (struct size){.name = name_of_kv_heads(model), .size = d->n_kv_heads, .other = heads, .others = others});
-    add(&sizes, (struct size){.name = "model.ffn_dim", .size = d->ffn_dim, .other = 1});
+    add_widths(&sizes, d);
     add(&sizes, (struct size){.name = "the tokens of a microbatch,",
                               .size = batch_of(cfg) * cfg->training.seq_len,
                               .other = other,
@@ -173,18 +185,13 @@ static bool blames_exact(const struct sizes *sizes, const struct way *way)
     return way->exact >= way->degree;
 }
 
-static int check(const struct tt_model *model, const struct sizes *sizes, const struct way *way)
+static int check(const struct sizes *sizes, const struct way *way)
 {
     bool of_exact = blames_exact(sizes, way);
     int64_t grains = grains_of(way);
     struct tt_text faults = {0}, degrees = {0}, remedies = {0};
     int rc;
 
-    if (grains > 1 && model->dims.moe.experts > 0)
-        return tt_fail_key(TT_EUSAGE, of_exact ? way->exact_key : way->key,
-                           "%" PRId64 ", but %s parallelism does not divide layers of experts\nhelp: use "
-                           "data_parallel_shard_degree or pipeline_parallel_degree",
-                           grains, way->kind);
     if (divide(sizes, grains, way->degree))
         return 0;
     add_faults(sizes, grains, way->degree, &faults, &remedies);
@@ -203,23 +210,53 @@ static int check(const struct tt_model *model, const struct sizes *sizes, const 
 
 /* --- experts --- */
 
+/* The degrees of expert parallelism that work, for so many tensor-parallel ranks. */
+static void add_expert_degrees(int64_t experts, int64_t tp, struct tt_text *out)
+{
+    for (int64_t n = tp; n <= experts; n += tp)
+        if (experts % n == 0)
+            tt_text_add(out, "%s%" PRId64, out->size ? ", " : "", n);
+}
+
+/* Ranks that share a layer have whole experts, and send each other rows of tokens. */
+static int check_shared_layers(const struct tt_config *cfg, int64_t experts)
+{
+    int64_t tp = cfg->parallelism.tensor_parallel_degree;
+    struct tt_text works = {0};
+    int rc;
+
+    if (tp == 1 || experts == 0 || cfg->parallelism.expert_parallel_degree % tp == 0)
+        return 0;
+    add_expert_degrees(experts, tp, &works);
+    if (works.size)
+        rc = tt_fail_key(TT_EUSAGE, TT_KEY_EP_DEGREE,
+                         "%" PRId64 ", wanted a multiple of tensor_parallel_degree %" PRId64
+                         ", which does not divide experts\nhelp: what works: %s",
+                         cfg->parallelism.expert_parallel_degree, tp, works.text);
+    else
+        rc = tt_fail_key(TT_EUSAGE, TT_KEY_TP_DEGREE,
+                         "%" PRId64 " ranks cannot share %" PRId64 " experts, which are not divided themselves\nhelp: "
+                         "set it to a divisor of %" PRId64 ", and expert_parallel_degree to a multiple of it",
+                         tp, experts, experts);
+    tt_text_release(&works);
+    return rc;
+}
+
 static int check_experts(const struct tt_config *cfg, const struct tt_model *model)
 {
     int64_t degree = cfg->parallelism.expert_parallel_degree, experts = model->dims.moe.experts;
     struct tt_text works = {0};
-    int rc;
+    int rc = check_shared_layers(cfg, experts);
 
-    if (degree == 1)
-        return 0;
+    if (rc < 0 || degree == 1)
+        return rc;
     if (experts == 0)
         return tt_fail_key(TT_EUSAGE, TT_KEY_EP_DEGREE,
                            "%" PRId64 ", but %s %s has no experts\nhelp: set it to 1, or choose a model with experts",
                            degree, model->row->name, model->flavor);
     if (experts % degree == 0)
         return 0;
-    for (int64_t n = 1; n <= experts; n++)
-        if (experts % n == 0)
-            tt_text_add(&works, "%s%" PRId64, works.size ? ", " : "", n);
+    add_expert_degrees(experts, 1, &works);
     rc = tt_fail_key(TT_EUSAGE, TT_KEY_EP_DEGREE,
                      "%" PRId64 " ranks cannot share %" PRId64 " experts\nhelp: what works: %s", degree, experts,
                      works.text);
@@ -240,27 +277,19 @@ bool tt_job_gathers(const struct tt_config *cfg, const struct tt_model *model)
 
 int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *model)
 {
-    struct way tp = {TT_KEY_TP_DEGREE,
-                     TT_KEY_EXACT_TP_DEGREE,
-                     cfg->parallelism.tensor_parallel_degree,
-                     cfg->parallelism.exact_tensor_parallel_degree,
-                     "tensor",
-                     "layer"};
-    struct way cp = {TT_KEY_CP_DEGREE,
-                     TT_KEY_EXACT_CP_DEGREE,
-                     cfg->parallelism.context_parallel_degree,
-                     cfg->parallelism.exact_context_parallel_degree,
-                     "context",
-                     "sequence"};
+    struct way tp = {TT_KEY_TP_DEGREE, TT_KEY_EXACT_TP_DEGREE, cfg->parallelism.tensor_parallel_degree,
+                     cfg->parallelism.exact_tensor_parallel_degree, "layer"};
+    struct way cp = {TT_KEY_CP_DEGREE, TT_KEY_EXACT_CP_DEGREE, cfg->parallelism.context_parallel_degree,
+                     cfg->parallelism.exact_context_parallel_degree, "sequence"};
     struct sizes layer = sizes_of_layer(cfg, model, 1), sequence = sizes_of_sequence(cfg, model, grains_of(&tp));
     int rc = 0;
 
     TT_TRY(check_experts(cfg, model));
-    TT_TRY(check(model, &layer, &tp));
+    TT_TRY(check(&layer, &tp));
     if (grains_of(&cp) > 1) {
-        TT_TRY(check(model, &sequence, &cp));
+        TT_TRY(check(&sequence, &cp));
         layer = sizes_of_layer(cfg, model, grains_of(&cp));
-        TT_TRY(check(model, &layer, &tp));
+        TT_TRY(check(&layer, &tp));
     }
 out:
     return rc;

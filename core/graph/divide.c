@@ -59,6 +59,12 @@ static const struct form forms[] = {
     {TT_OP_SWAP_BLOCKS, {COLUMNS}, COLUMNS, 0, false},
     {TT_OP_GATHER_ROWS, {COLUMNS}, COLUMNS, 0, false}, /* of keys and values, over the ranks of a sequence */
     {TT_OP_GATHER_ROWS, {WHOLE}, WHOLE, 0, false},     /* of positions */
+    /* experts: each rank has rows of tokens, and sends them to the ranks of their experts */
+    {TT_OP_ROUTER, {ROWS, WHOLE, WHOLE}, ROWS, TT_CUT_ROWS, true},
+    {TT_OP_DISPATCH, {ROWS, ROWS}, ROWS, 0, false},
+    {TT_OP_EXPERTS, {ROWS, WHOLE, ROWS}, ROWS, 0, false},
+    {TT_OP_SWIGLU, {ROWS, ROWS}, ROWS, 0, false},
+    {TT_OP_COMBINE, {ROWS, ROWS, ROWS}, ROWS, 0, false},
     {TT_OP_HEAD_LOSS, {WHOLE, ROWS, WHOLE}, WHOLE, TT_CUT_OUT, true},
 };
 
@@ -160,13 +166,14 @@ out:
     return rc;
 }
 
-/* Whether a product reads a value in rows, which others read whole. */
+/* Whether a product or a router reads a value in rows, which others read whole. */
 static bool is_read_in_rows(const struct pass *p, int id)
 {
     for (int n = 0; n < p->whole->n_nodes; n++) {
         const struct tt_node *node = &p->whole->nodes[n];
 
-        if (node->op == TT_OP_LINEAR && node->in[0] == id && p->whole->values[node->in[1]].tp == TT_TP_WHOLE)
+        if ((node->op == TT_OP_LINEAR || node->op == TT_OP_ROUTER) && node->in[0] == id &&
+            p->whole->values[node->in[1]].tp == TT_TP_WHOLE)
             return true;
     }
     return false;
@@ -270,6 +277,17 @@ static bool divides(const struct tt_extent *extent)
     return extent->grains <= 1 || extent->whole % extent->grains == 0;
 }
 
+/* Routers and experts know which of the tokens they have. */
+static void set_parts(const struct pass *p, const struct tt_node *node, struct tt_attr *attr)
+{
+    if (!is_shared(p) || (node->op != TT_OP_ROUTER && node->op != TT_OP_DISPATCH && node->op != TT_OP_EXPERTS))
+        return;
+    attr->parts.blocks = p->peers.n;
+    attr->parts.block = p->peers.index;
+    if (node->op == TT_OP_ROUTER)
+        attr->first_row += p->peers.index * (tt_value_rows(&p->whole->values[node->in[0]]) / p->peers.n);
+}
+
 /* The attributes of a node's part. */
 static int set_attr(const struct pass *p, const struct form *form, const struct tt_node *node, struct tt_attr *attr)
 {
@@ -286,6 +304,7 @@ static int set_attr(const struct pass *p, const struct form *form, const struct 
             return no_grains(p->whole->values[node->out[0]].name, extents[i]->whole, extents[i]->grains);
     if (form->peers && is_shared(p))
         attr->peers = p->peers;
+    set_parts(p, node, attr);
     attr->partial = form->out == TERM && is_shared(p);
     if (form->out == COLUMNS) {
         attr->heads /= p->peers.n;

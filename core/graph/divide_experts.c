@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "core/base/mem.h"
+#include "core/graph/token_parts.h"
 #include "core/ops/op.h"
 
 enum { ROWS, WEIGHT, ENDS }; /* inputs of EXPERTS */
@@ -63,7 +64,8 @@ static void replace(struct tt_graph *graph, const struct tt_experts_division *di
 {
     const struct tt_node gate = graph->nodes[f->gate], up = graph->nodes[f->up];
     struct tt_node *node = &graph->nodes[f->down];
-    int64_t rows = tt_value_rows(&graph->values[gate.in[ROWS]]), tokens = rows / gate.attr.top_k;
+    int64_t rows = tt_value_rows(&graph->values[gate.in[ROWS]]);
+    int64_t grain = tt_parts_grain_rows(&gate.attr.parts, rows / gate.attr.top_k);
     int in[5] = {gate.in[ROWS], gate.in[ENDS], gate.in[WEIGHT], up.in[WEIGHT], node->in[WEIGHT]};
 
     node->op = TT_OP_EXPERTS_FFN;
@@ -75,8 +77,8 @@ static void replace(struct tt_graph *graph, const struct tt_experts_division *di
     node->attr.peers = division->peers;
     node->attr.round_leaves = division->round_leaves;
     node->attr.window = (int64_t)ceil(division->window * (double)rows);
-    if (node->attr.window < tokens)
-        node->attr.window = tokens; /* an expert has each of a rank's tokens once at most */
+    if (node->attr.window < grain)
+        node->attr.window = grain; /* an expert has each of these tokens once at most */
 }
 
 /* Takes nodes out of the graph. */

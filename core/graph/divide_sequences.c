@@ -17,6 +17,7 @@ enum part {
     LOCAL,      /* nothing is summed over rows */
     SUMMED,     /* the gradient of a parameter is a sum over the grains of rows */
     POSITIONED, /* reads the position of each row */
+    ROUTED,     /* of experts: also knows which tokens it has */
     ATTENTION,
 };
 
@@ -26,6 +27,8 @@ static const enum part part_of[TT_OPS] = {
     [TT_OP_LAYERNORM] = SUMMED, [TT_OP_LINEAR] = SUMMED,       [TT_OP_POSITION] = POSITIONED,
     [TT_OP_JOIN] = LOCAL,       [TT_OP_RMSNORM] = SUMMED,      [TT_OP_ROPE] = POSITIONED,
     [TT_OP_SCALE] = LOCAL,      [TT_OP_SPLIT] = LOCAL,         [TT_OP_SWIGLU] = LOCAL,
+    [TT_OP_ROUTER] = ROUTED,    [TT_OP_DISPATCH] = ROUTED,     [TT_OP_EXPERTS] = ROUTED,
+    [TT_OP_COMBINE] = LOCAL,
 };
 
 enum { POSITIONS = 2 /* the input of ROPE and POSITION */ };
@@ -178,6 +181,19 @@ static int divide_attention(struct pass *p, struct tt_node *node, const char *na
     return p->gathers ? gather_keys(p, node, name, ret_value) : exchange_heads(p, node, name, ret_value);
 }
 
+/* Products of experts are of grains, and the gradient of a router's weight is a sum over them. */
+static void set_tokens(const struct pass *p, const struct tt_node *node, struct tt_attr *attr)
+{
+    attr->parts.grains = p->pieces.own;
+    if (node->op != TT_OP_ROUTER)
+        return;
+    attr->rows = (struct tt_extent){all_rows(p), p->grains};
+    attr->first_row = p->peers.index * own_rows(p);
+    attr->pieces = p->pieces;
+    if (p->peers.n > 1)
+        attr->sequence_peers = p->peers;
+}
+
 static int divide_node(struct pass *p, const struct tt_node *node)
 {
     const char *name = p->whole->values[node->out[0]].name;
@@ -203,6 +219,9 @@ static int divide_node(struct pass *p, const struct tt_node *node)
         part.in[POSITIONS] = p->graph->positions;
         if (node->op == TT_OP_POSITION)
             part.attr.rows = (struct tt_extent){all_rows(p), p->grains};
+        break;
+    case ROUTED:
+        set_tokens(p, node, &part.attr);
         break;
     case LOCAL:
         break;

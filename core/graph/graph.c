@@ -10,7 +10,8 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/ops/op.h"
+#include "core/ops/experts/router_losses.h"
+#include "core/ops/rule.h"
 
 struct tt_graph *tt_graph_new(void)
 {
@@ -122,22 +123,70 @@ int tt_graph_add_z_loss(struct tt_graph *graph, float coefficient)
     return tt_op_infer(graph, head, "");
 }
 
+/* Adds a node at place `to`; ret_value: its output. */
+static int insert(struct tt_graph *graph, struct tt_node node, int to, const char *name, int *ret_value)
+{
+    int rc = 0;
+
+    TT_TRY(tt_graph_try_node(graph, &node, name));
+    *ret_value = tt_graph_out(graph, graph->n_nodes - 1);
+    tt_rule_move_last(graph, to);
+out:
+    return rc;
+}
+
+/* After a router of which other ranks have rows: gathers the experts of all rows, and makes the losses of all. */
+static int insert_losses(struct tt_graph *graph, int router, int *ret_ids)
+{
+    const struct tt_node of = graph->nodes[router];
+    const struct tt_axis_peers peers[] = {of.attr.peers, of.attr.sequence_peers};
+    char *ids_name = tt_format("%s.all_experts", graph->values[of.out[2]].name);
+    char *losses_name = tt_format("%s.all_losses", graph->values[of.out[2]].name);
+    struct tt_node losses = {.op = TT_OP_ROUTER_LOSSES,
+                             .block = of.block,
+                             .n_in = 4,
+                             .in = {of.out[2], TT_NONE, of.out[3], of.out[0]},
+                             .attr = of.attr};
+    int to = router + 1, rc = 0;
+
+    *ret_ids = of.out[0];
+    for (int i = 0; i < 2; i++)
+        if (peers[i].n > 1)
+            TT_TRY(insert(graph,
+                          (struct tt_node){.op = TT_OP_GATHER_ROWS,
+                                           .block = of.block,
+                                           .n_in = 1,
+                                           .in = {*ret_ids},
+                                           .attr = {.peers = peers[i]}},
+                          to++, ids_name, ret_ids));
+    losses.in[1] = *ret_ids;
+    losses.attr.rows = (struct tt_extent){0}; /* the experts say how many rows there are */
+    TT_TRY(insert(graph, losses, to, losses_name, &losses.out[0]));
+out:
+    tt_free(ids_name);
+    tt_free(losses_name);
+    return rc;
+}
+
 /* A backward node reads what it needs of the router's losses. */
 static int set_losses(struct tt_graph *graph, int node, const struct tt_router_losses *losses)
 {
     struct tt_node *n = &graph->nodes[node];
     char *name = tt_strdup(graph->values[n->out[2]].name);
-    int rc = 0, ids = n->out[0], values;
+    int rc = 0, ids = n->out[0], all_ids = TT_NONE, values;
 
     n->attr.losses = *losses;
     TT_TRY(tt_op_infer(graph, n, name));
     values = n->out[3];
     graph->values[values].producer = node;
     graph->values[values].constant = graph->values[n->out[2]].constant;
+    if (tt_router_losses_apart(&n->attr, tt_value_rows(&graph->values[ids])))
+        TT_TRY(insert_losses(graph, node, &all_ids));
     for (int b = node + 1; b < graph->n_nodes; b++)
         if (graph->nodes[b].op == TT_OP_ROUTER_BWD && graph->nodes[b].in[1] == ids) {
             graph->nodes[b].attr.losses = *losses;
             graph->nodes[b].in[8] = values;
+            graph->nodes[b].in[9] = all_ids;
         }
 out:
     tt_free(name);

@@ -19,7 +19,7 @@
  *   H query heads   K key/value heads   E head_dim   F ffn width   V vocabulary   L layers
  *   X experts   k experts of a token
  */
-enum { TT_MAX_DIMS = 4, TT_MAX_INPUTS = 9, TT_MAX_OUTPUTS = 4, TT_NONE = -1 };
+enum { TT_MAX_DIMS = 4, TT_MAX_INPUTS = 10, TT_MAX_OUTPUTS = 4, TT_NONE = -1 };
 
 enum tt_value_kind {
     TT_VALUE_PARAM,      /* a model parameter, whole (unsharded) */
@@ -87,6 +87,17 @@ struct tt_pieces {
     int head_ranks; /* ranks among which the heads of the same sequences are divided, or 1 */
 };
 
+/*
+ * Of an op on the rows of experts: the tokens whose rows a product has together. Ranks of a sequence have a number of
+ * grains each, and an expert has a product for each of these. Ranks that share a layer have blocks of the same tokens,
+ * one after the other, which may begin and end inside of a grain; a product then has rows of several of them. Zeros:
+ * one grain, one block.
+ */
+struct tt_token_parts {
+    int grains;        /* of the tokens of all blocks */
+    int blocks, block; /* how many there are, and which of them this rank has */
+};
+
 /* Of an op that writes blocks [a][b] in the order [b][a], as so many rows. */
 struct tt_reorder {
     int64_t a, b, rows;
@@ -135,19 +146,21 @@ struct tt_attr {
     float scale;     /* scale: what x is multiplied by; attention: the scores, 0: 1 / sqrt(E) */
     int experts;     /* X, of ops on the rows of experts */
     int top_k;       /* router: experts of a token */
+    struct tt_token_parts parts;         /* router, and ops on the rows of experts */
+    struct tt_axis_peers sequence_peers; /* router: the ranks that share its sequences */
     struct tt_router router;
     struct tt_router_losses losses; /* router */
     int64_t window;     /* experts that ranks share: the most rows that a rank takes from all of them at once */
     bool round_leaves;  /* the same: the gradient of each rank's rows is rounded to bfloat16 before it is added */
     float z_loss;       /* head: coefficient of the squared logsumexp of each token; 0: none */
-    int64_t first_row;  /* head in phases: of the chunk, among all N rows */
+    int64_t first_row;  /* head in phases: of the chunk, among all N rows; router: of this rank, the same */
     int64_t chunk_rows; /* head in phases: R */
     struct tt_reorder reorder;
-    bool shared; /* split, join: all heads have one second part */
-    struct tt_pieces pieces;
-    bool inverse;       /* rope: rotate back (backward) */
-    bool rotate_half;   /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
-    bool from_position; /* row 0 is at tt_scalars.position of a context of seq_len, not at 0 (generation) */
+    bool shared;             /* split, join: all heads have one second part */
+    struct tt_pieces pieces; /* attention; router: of the rows, whatever `first` and `own` are */
+    bool inverse;            /* rope: rotate back (backward) */
+    bool rotate_half;        /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
+    bool from_position;      /* row 0 is at tt_scalars.position of a context of seq_len, not at 0 (generation) */
 };
 
 /* RoPE frequencies; when factor > 0 scaled as in Llama 3.1, or if beta_fast > 0 by YaRN (Peng et al. 2023). */

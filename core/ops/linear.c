@@ -19,7 +19,7 @@
 #include "core/ops/grains.h"
 #include "core/ops/rule.h"
 
-enum { LINE = 16 /* floats of a cache line */, PAIRS = TT_MAX_INPUTS / 2 };
+enum { LINE = 16 /* floats of a cache line */, PAIRS = 4 };
 
 static bool extents_fit(const struct tt_node *node, int64_t n, int64_t m, int64_t k)
 {

@@ -102,7 +102,6 @@ struct tt_op_row {
         in[TT_MAX_INPUTS]; /* of every input, absent optional ones included: so it says how many there are */
     enum tt_op_type out[TT_MAX_OUTPUTS];
     enum tt_op_exchange exchange;
-    bool routes;       /* output 0 are the experts of each token, which a step counts */
     unsigned cuts;     /* TT_CUT_*: the dimensions that may be in grains (tt_attr); others are whole */
     unsigned computes; /* the types that TT_TYPE_COMPUTE may be: those that run has arithmetic for */
     /*

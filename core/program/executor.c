@@ -101,18 +101,18 @@ static void bind_rows(struct tt_executor *ex)
 static void make_routing(struct tt_executor *ex)
 {
     const struct tt_program *p = ex->program;
-    int experts = 0, ranks = 0;
+    int ends = 0, ranks = 0;
 
     for (int s = 0; s < p->n_stages; s++)
         for (int n = 0; n < p->stages[s].graph->n_nodes; n++) {
-            const struct tt_attr *attr = &p->stages[s].graph->nodes[n].attr;
+            struct tt_routing_ranks of = tt_node_routing_ranks(&p->stages[s].graph->nodes[n]);
 
             if (!tt_node_routes(p->stages[s].graph, n, &(struct tt_routed){0}))
                 continue;
-            experts = attr->experts > experts ? attr->experts : experts;
-            ranks = attr->peers.n > ranks ? attr->peers.n : ranks;
+            ends = tt_routing_ends(&of) > ends ? tt_routing_ends(&of) : ends;
+            ranks = of.n > ranks ? of.n : ranks;
         }
-    tt_routing_init(&ex->routing, experts, ranks);
+    tt_routing_init(&ex->routing, ends, ranks);
 }
 
 static void fill_constants(struct tt_executor *ex)

@@ -104,7 +104,7 @@ struct tt_unit {
 struct tt_layout {
     struct tt_place groups[TT_GROUPS]; /* this rank's places */
     bool counts_tokens;  /* this rank counts the tokens of its samples: no rank before it has the same ones */
-    bool adds_losses;    /* the losses and loads that this rank computes are of no other rank that adds them */
+    bool adds_losses;    /* the losses of tokens that this rank computes are of no other rank that adds them */
     int blocks, experts; /* of the model, each layer of experts of which has so many loads; 0: it has no experts */
     struct tt_unit *units;
     int n_units;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/ops/op.h"
+#include "core/ops/experts/router_losses.h"
 
 const char *tt_memory_name(enum tt_memory_kind kind)
 {
@@ -54,7 +54,7 @@ void tt_schedule_run(struct tt_schedule *schedule, const struct tt_stage *stages
         .kind = TT_RUN, .microbatch = microbatch, .stage = stage, .node = node, .unit = TT_NONE, .bucket = TT_NONE};
 
     add(schedule, instr);
-    if (tt_op_row(graph->nodes[node].op)->routes && !graph->nodes[node].backward && !graph->cache_len) {
+    if (tt_node_counted(graph, node, &(struct tt_router_counted){0}) && !graph->cache_len) {
         instr.kind = TT_COUNT;
         add(schedule, instr);
     }

@@ -14,16 +14,18 @@ static struct tt_swap_list list_of(int segments, int ranks)
                                  tt_calloc((size_t)ranks + 1, sizeof(int))};
 }
 
-/* A rank gives rows to as many pairs as there are experts, and takes those of as many. */
-void tt_routing_init(struct tt_routing *r, int most_experts, int most_ranks)
+/* A rank gives rows to as many pairs as it has ends, and takes as many blocks of pairs. */
+void tt_routing_init(struct tt_routing *r, int most_ends, int most_ranks)
 {
+    int segments = MOST_KINDS * most_ends > most_ranks ? MOST_KINDS * most_ends : most_ranks;
+
     *r = (struct tt_routing){0};
-    r->ends = tt_calloc((size_t)most_experts * (size_t)most_ranks + 1, sizeof *r->ends);
+    r->ends = tt_calloc((size_t)most_ends * (size_t)most_ranks + 1, sizeof *r->ends);
     r->first = tt_calloc((size_t)most_ranks + 1, sizeof *r->first);
     r->end = tt_calloc((size_t)most_ranks + 1, sizeof *r->end);
-    r->pairs = tt_calloc((size_t)most_experts + 2, sizeof *r->pairs);
-    r->there = list_of(MOST_KINDS * most_experts, most_ranks);
-    r->back = list_of(MOST_KINDS * most_experts, most_ranks);
+    r->pairs = tt_calloc((size_t)most_ends + 2, sizeof *r->pairs);
+    r->there = list_of(segments, most_ranks);
+    r->back = list_of(segments, most_ranks);
 }
 
 void tt_routing_release(struct tt_routing *r)
@@ -39,32 +41,43 @@ void tt_routing_release(struct tt_routing *r)
     *r = (struct tt_routing){0};
 }
 
-void tt_routing_begin(struct tt_routing *r, int ranks, int index, int experts, int64_t window)
+void tt_routing_begin(struct tt_routing *r, const struct tt_routing_ranks *ranks, int64_t window)
 {
-    r->ranks = ranks;
-    r->index = index;
-    r->experts = experts;
+    r->ranks = *ranks;
+    r->sources = ranks->n / ranks->blocks * ranks->grains;
+    r->n_pairs = ranks->experts / ranks->n * r->sources;
     r->window = window;
-    for (int q = 0; q < ranks; q++)
+    for (int q = 0; q < ranks->n; q++)
         r->first[q] = r->end[q] = 0;
 }
 
 /* --- rounds --- */
 
-/* The first of source's rows for an expert, and their number. */
-static int32_t rows_of(const struct tt_routing *r, int source, int expert, int32_t *ret_begin)
-{
-    const int32_t *ends = &r->ends[(int64_t)source * r->experts];
+/* The rows of a block of a pair: those of the rank that has it. */
+struct block {
+    int rank;
+    int32_t begin, rows; /* begin: among the rows of that rank */
+};
 
-    *ret_begin = expert ? ends[expert - 1] : 0;
-    return ends[expert] - *ret_begin;
+/* Block `block` of a rank's pair. */
+static struct block block_of(const struct tt_routing *r, int rank, int pair, int block)
+{
+    int own = r->ranks.experts / r->ranks.n, source = pair % r->sources;
+    int expert = rank * own + pair / r->sources, from = source / r->ranks.grains * r->ranks.blocks + block;
+    int at = expert * r->ranks.grains + source % r->ranks.grains;
+    const int32_t *ends = &r->ends[(int64_t)from * tt_routing_ends(&r->ranks)];
+    int32_t begin = at ? ends[at - 1] : 0;
+
+    return (struct block){from, begin, ends[at] - begin};
 }
 
 static int32_t rows_of_pair(const struct tt_routing *r, int rank, int pair)
 {
-    int32_t begin;
+    int32_t rows = 0;
 
-    return rows_of(r, pair % r->ranks, rank * (r->experts / r->ranks) + pair / r->ranks, &begin);
+    for (int block = 0; block < r->ranks.blocks; block++)
+        rows += block_of(r, rank, pair, block).rows;
+    return rows;
 }
 
 /* As many further pairs as fit into a rank's window. */
@@ -73,7 +86,7 @@ static void extend(struct tt_routing *r, int rank)
     int64_t rows = 0;
     int pair = r->first[rank] = r->end[rank];
 
-    for (; pair < r->experts; pair++) {
+    for (; pair < r->n_pairs; pair++) {
         rows += rows_of_pair(r, rank, pair);
         if (rows > r->window)
             break;
@@ -81,30 +94,33 @@ static void extend(struct tt_routing *r, int rank)
     r->end[rank] = pair;
 }
 
-/* A rank has as many pairs as there are experts. */
 bool tt_routing_next(struct tt_routing *r)
 {
+    int own = r->ranks.index;
     bool any = false;
     int32_t rows = 0;
 
-    for (int rank = 0; rank < r->ranks; rank++) {
-        any = any || r->end[rank] < r->experts;
+    for (int rank = 0; rank < r->ranks.n; rank++) {
+        any = any || r->end[rank] < r->n_pairs;
         extend(r, rank);
     }
-    for (int pair = r->first[r->index]; pair < r->end[r->index]; pair++)
-        r->pairs[pair] = rows += rows_of_pair(r, r->index, pair);
-    r->pairs[r->experts] = r->first[r->index];
-    r->pairs[r->experts + 1] = r->end[r->index];
+    for (int pair = r->first[own]; pair < r->end[own]; pair++)
+        r->pairs[pair] = rows += rows_of_pair(r, own, pair);
+    r->pairs[r->n_pairs] = r->first[own];
+    r->pairs[r->n_pairs + 1] = r->end[own];
     return any;
 }
 
 /* --- lists --- */
 
-/* The first expert of a rank, from 0 on, whose rows of `source` are in this round, and the end of these. */
-static void experts_in_round(const struct tt_routing *r, int rank, int source, int *ret_first, int *ret_end)
+/* The first pair from `pair` on whose blocks include rows of `rank`. */
+static int next_of(const struct tt_routing *r, int rank, int pair)
 {
-    *ret_first = (r->first[rank] + r->ranks - 1 - source) / r->ranks;
-    *ret_end = (r->end[rank] + r->ranks - 1 - source) / r->ranks;
+    int first = rank / r->ranks.blocks * r->ranks.grains, place = pair % r->sources;
+
+    if (place < first)
+        return pair + first - place;
+    return place < first + r->ranks.grains ? pair : pair + r->sources + first - place;
 }
 
 static void add(struct tt_swap_list *list, int *total, int rank, char *data, int64_t bytes)
@@ -118,27 +134,27 @@ static void add(struct tt_swap_list *list, int *total, int rank, char *data, int
 /* What this rank gives to another one. */
 static void list_own(struct tt_routing *r, int rank, const struct tt_routed_rows *rows, int *total)
 {
-    int own = r->experts / r->ranks, first, end;
+    int own = r->ranks.index, place = own % r->ranks.blocks;
 
-    experts_in_round(r, rank, r->index, &first, &end);
-    for (int expert = first; expert < end; expert++) {
-        int32_t begin, n = rows_of(r, r->index, rank * own + expert, &begin);
+    for (int pair = next_of(r, own, r->first[rank]); pair < r->end[rank]; pair = next_of(r, own, pair + 1)) {
+        struct block block = block_of(r, rank, pair, place);
 
-        add(&r->there, total, rank, rows->own + begin * rows->bytes, n * rows->bytes);
+        add(&r->there, total, rank, rows->own + block.begin * rows->bytes, block.rows * rows->bytes);
     }
 }
 
 /* What this rank takes from another one. */
 static void list_window(struct tt_routing *r, int rank, const struct tt_routed_rows *rows, int *total)
 {
-    int first, end;
+    int own = r->ranks.index, first = r->first[own], place = rank % r->ranks.blocks;
 
-    experts_in_round(r, r->index, rank, &first, &end);
-    for (int expert = first; expert < end; expert++) {
-        int pair = expert * r->ranks + rank;
-        int32_t begin = pair > r->first[r->index] ? r->pairs[pair - 1] : 0;
+    for (int pair = next_of(r, rank, first); pair < r->end[own]; pair = next_of(r, rank, pair + 1)) {
+        int64_t begin = pair > first ? r->pairs[pair - 1] : 0;
 
-        add(&r->back, total, rank, rows->window + begin * rows->bytes, (r->pairs[pair] - begin) * rows->bytes);
+        for (int block = 0; block < place; block++)
+            begin += block_of(r, own, pair, block).rows;
+        add(&r->back, total, rank, rows->window + begin * rows->bytes,
+            block_of(r, own, pair, place).rows * rows->bytes);
     }
 }
 
@@ -146,7 +162,7 @@ void tt_routing_list(struct tt_routing *r, const struct tt_routed_rows *rows, in
 {
     int given = 0, taken = 0;
 
-    for (int rank = 0; rank < r->ranks; rank++) {
+    for (int rank = 0; rank < r->ranks.n; rank++) {
         r->there.n[rank] = r->back.n[rank] = 0;
         for (int k = 0; k < n; k++)
             list_own(r, rank, &rows[k], &given);

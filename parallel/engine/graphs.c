@@ -61,10 +61,10 @@ static int divided_model(const struct tt_engine_options *o, const struct parts *
     struct tt_graph *whole = NULL, *part = NULL;
     int rc = 0;
 
-    if (parts->layers.tp.grains > 1 && o->model->dims.moe.experts)
+    if (parts->layers.tp.peers.n > 1 && o->model->dims.moe.experts && parts->experts.peers.n <= 1)
         return tt_fail_key(TT_EUSAGE, TT_KEY_TP_DEGREE,
-                           "%s: layers with experts are not divided yet\nhelp: set it to 1",
-                           tt_key_name(TT_KEY_TP_DEGREE));
+                           "%d, but tensor parallelism does not divide experts\nhelp: set %s to a multiple of it",
+                           parts->layers.tp.peers.n, tt_key_name(TT_KEY_EP_DEGREE));
     TT_TRY(tt_model_graph(o->model, TT_GRAPH_VALIDATE, o->param_dtype, batch, seq_len, o->documents, &whole, NULL));
     if (divides_layers(parts)) {
         TT_TRY(tt_graph_divide(whole, &parts->layers, &part));

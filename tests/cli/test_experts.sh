@@ -79,6 +79,29 @@ assert abs(losses[0] - 1.0) < 1e-5 and all(x > 1.0 + 1e-4 for x in losses[1:]), 
 EOF_PYTHON
 }
 
+# Ranks that share layers and sequences too.
+case_the_bits_are_those_of_one_rank_with_the_same_grains() {
+    exact="$p.exact_tensor_parallel_degree=2 $p.exact_context_parallel_degree=2"
+    losses="--training.sequence_balance_loss=0.01 --training.microbatch_balance_loss=0.02"
+    one $exact $losses
+    while read -r ranks more; do
+        run_ranks "$ranks" train $common --job.dump_folder=many $exact $losses $more
+        expect_ok
+        same_as_one
+        rm -rf many
+    done <<EOF_ROWS
+2 $p.tensor_parallel_degree=2 $ep=2 $p.fsdp_engine=planned
+2 $p.context_parallel_degree=2
+4 $p.context_parallel_degree=2 $p.tensor_parallel_degree=2 $ep=4 $p.moe_window=0.1
+EOF_ROWS
+    run_ranks 4 train $common --job.dump_folder=many $exact $losses $p.tensor_parallel_degree=2 $ep=4
+    expect_ok
+    rm -rf many/checkpoint/step-4
+    run_ranks 2 train $common --job.dump_folder=many $exact $losses $p.context_parallel_degree=2 $ep=2
+    expect_ok
+    same_as_one
+}
+
 case_degrees_that_do_not_work_are_named() {
     run train --model.flavor=debugmodel $ep=2
     expect_error 2 "expert_parallel_degree: 2, but llama3 debugmodel has no experts"
@@ -88,8 +111,11 @@ case_degrees_that_do_not_work_are_named() {
     make_corpus
     run train $common $ep=2
     expect_error 2 "2 does not divide the 1 rank of dp_shard x cp x tp"
-    run_ranks 2 train $common $ep=2 $p.tensor_parallel_degree=2
-    expect_error 2 "tensor parallelism does not divide layers of experts"
+    run_ranks 4 train $common $ep=2 $p.tensor_parallel_degree=4
+    expect_error 2 "2, wanted a multiple of tensor_parallel_degree 4"
+    expect_err "^help: what works: 4, 8, 16, 32, 64$"
+    run train $common --model.n_heads=6 --model.n_kv_heads=3 $p.tensor_parallel_degree=3
+    expect_error 2 "tensor_parallel_degree: 3 ranks cannot share 64 experts"
 }
 
 run_cases

@@ -269,6 +269,25 @@ static void build_products_rows(struct tt_graph *graph, int64_t batch)
     graph->token_loss = add_node(graph, TT_OP_HEAD_LOSS, NULL, y, add_param(graph, VOCAB, 96), graph->labels);
 }
 
+/* A router; its gates are what follows depends on. */
+static void build_router_rows(struct tt_graph *graph, int64_t batch)
+{
+    int64_t tokens[2] = {batch, SEQ_LEN};
+    struct tt_attr attr = {.experts = 12, .top_k = 3, .router = {.normalize = true}};
+    int x, y, in[3];
+
+    graph->tokens = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "tokens", 2, tokens);
+    graph->labels = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "labels", 2, tokens);
+    x = add_node(graph, TT_OP_EMBEDDING, NULL, graph->tokens, add_param(graph, VOCAB, 48), TT_NONE);
+    in[0] = x;
+    in[1] = add_param(graph, attr.experts, 48);
+    in[2] = TT_NONE;
+    y = graph->nodes[tt_graph_node(graph, TT_OP_ROUTER, "router", in, 3, &attr)].out[1];
+    y = add_node(graph, TT_OP_LINEAR, NULL, y, add_param(graph, 48, attr.top_k), TT_NONE);
+    x = add_node(graph, TT_OP_ADD, NULL, x, y, TT_NONE);
+    graph->token_loss = add_node(graph, TT_OP_HEAD_LOSS, NULL, x, add_param(graph, VOCAB, 48), graph->labels);
+}
+
 static bool check_rows(const char *name, void (*build)(struct tt_graph *, int64_t batch), bool bf16, int threads)
 {
     struct test test = {.name = name};
@@ -487,6 +506,7 @@ int main(void)
     good = check_rows("rows of a GPT in bfloat16", build_gpt_rows, true, 2) && good;
     good = check_rows("rows of an adapter", build_adapter_rows, false, 2) && good;
     good = check_rows("rows of products of one x", build_products_rows, false, 2) && good;
+    good = check_rows("rows of a router", build_router_rows, false, 2) && good;
     good = check_rows("rows with a z-loss", build_z_loss_rows, false, 2) && good;
     good = check_rows("rows with a z-loss in bfloat16", build_z_loss_rows, true, 2) && good;
     good = check_columns(2) && good;

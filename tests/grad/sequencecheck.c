@@ -32,6 +32,7 @@ struct model_case {
     bool layers;     /* are divided too */
     bool documents;  /* which do not attend to each other */
     bool contiguous; /* a grain is one piece */
+    struct tt_router_losses losses;
     int64_t seq_len; /* 0: SEQ_LEN */
 };
 
@@ -104,9 +105,11 @@ static void make_side(const struct test *test, struct side *side)
 
         side->grads[r] = tt_calloc((size_t)graph->n_values, sizeof *side->grads[r]);
         must(tt_graph_differentiate(graph, &loss, 1, side->grads[r]));
+        must(tt_graph_add_router_losses(graph, &test->of->losses));
         must(tt_graph_phase_head(graph));
         side->interps[r] = interp_new(graph, true);
         side->interps[r]->scalars.inv_valid_tokens = 1.0F / (float)(test->of->batch * length_of(test));
+        side->interps[r]->scalars.inv_tokens = side->interps[r]->scalars.inv_valid_tokens;
     }
 }
 
@@ -484,6 +487,15 @@ static bool check_refusals(void)
         .dim = 32, .n_layers = 1, .n_heads = 3, .n_kv_heads = 1, .head_dim = 8, .ffn_dim = 48, .vocab_size = 101, \
     }
 
+#define EXPERTS                                                                                                   \
+    {                                                                                                             \
+        .dim = 32, .n_layers = 2, .n_heads = 8, .n_kv_heads = 4, .head_dim = 8, .ffn_dim = 24, .vocab_size = 101, \
+        .moe = {                                                                                                  \
+            .experts = 6,                                                                                         \
+            .top_k = 2                                                                                            \
+        }                                                                                                         \
+    }
+
 static const struct model_case cases[] = {
     {"llama3", "llama3", LLAMA, 4, .bf16 = false},
     {"llama3, one sequence", "llama3", LLAMA, 1, .contiguous = true},
@@ -499,6 +511,9 @@ static const struct model_case cases[] = {
     {"two heads, in bfloat16, documents", "qwen3", TWO, 1, .bf16 = true, .documents = true, .seq_len = 1048},
     {"as many tasks as ranges of keys", "llama3", EIGHT, 4, .seq_len = 512},
     {"one head, documents", "llama3", ONE, 2, .documents = true, .seq_len = 536},
+    {"mixtral", "mixtral", EXPERTS, 2, .bf16 = false},
+    {"mixtral, losses", "mixtral", EXPERTS, 3, .contiguous = true, .losses = {0.3F, 0.2F, 0.1F}},
+    {"mixtral, losses, mirrored", "mixtral", EXPERTS, 2, .documents = true, .losses = {0.3F, 0.2F, 0.0F}},
     {"one head, contiguous", "llama3", ONE, 1, .contiguous = true, .seq_len = 1100},
     {"deepseek_v3", "deepseek_v3", LATENT(28), 2, .documents = true},
     {"deepseek_v3, layers", "deepseek_v3", LATENT(0), 2, .layers = true},

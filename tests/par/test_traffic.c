@@ -20,14 +20,15 @@
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
 /* Letters are those of core/graph/graph.h. Every degree divides all of them. */
-enum { L = 3, D = 16, H = 8, K = 4, E = 4, F = 24, V = 32, T = 16, FLOAT = 4 };
+enum { L = 3, D = 16, H = 8, K = 4, E = 4, F = 24, V = 32, T = 16, X = 4, TOP = 2, FLOAT = 4 };
 
 static struct fixture world;
-static struct tt_model *model;
+static struct tt_model *model, *with_experts;
 
 static int tear_down(void **state)
 {
     tt_model_free(model);
+    tt_model_free(with_experts);
     fixture_close(&world);
     return 0;
 }
@@ -39,18 +40,25 @@ static int set_up(void **state)
 
     fixture_open(&world, &(struct fixture_size){.odd_layers = 1, .odd_vocab = 23, .tied_layers = 1, .narrow = true});
     model = fixture_model(&dims);
+    dims.moe = (struct tt_moe){.experts = X, .top_k = TOP};
+    assert_int_equal(fixture_check(tt_model_new("mixtral", "debugmodel", &dims, NULL, &with_experts)), 0);
     return 0;
 }
 
 static const struct mesh {
     int pipe, replicate, shard, context, tensor, grains;
     bool gathers;
+    int experts; /* ranks that share experts; 0: the model has none */
 } meshes[] = {
-    {1, 1, 1, 1, 2, 2, false}, {1, 1, 1, 1, 4, 4, false}, {1, 1, 1, 1, 2, 4, false}, {1, 1, 1, 2, 1, 1, false},
-    {1, 1, 1, 4, 1, 1, false}, {2, 1, 1, 1, 1, 1, false}, {1, 1, 4, 1, 1, 1, false}, {1, 2, 2, 1, 1, 1, false},
-    {1, 1, 2, 1, 2, 2, false}, {1, 2, 1, 1, 2, 2, false}, {1, 1, 2, 2, 1, 1, false}, {1, 1, 1, 2, 2, 2, false},
-    {2, 1, 1, 1, 2, 2, false}, {2, 1, 1, 2, 1, 1, false}, {2, 1, 2, 1, 2, 2, false}, {1, 1, 1, 2, 1, 1, true},
-    {1, 1, 1, 4, 1, 1, true},  {1, 1, 2, 2, 2, 2, true},  {2, 1, 1, 2, 1, 1, true},
+    {1, 1, 1, 1, 2, 2, false, 0}, {1, 1, 1, 1, 4, 4, false, 0}, {1, 1, 1, 1, 2, 4, false, 0},
+    {1, 1, 1, 2, 1, 1, false, 0}, {1, 1, 1, 4, 1, 1, false, 0}, {2, 1, 1, 1, 1, 1, false, 0},
+    {1, 1, 4, 1, 1, 1, false, 0}, {1, 2, 2, 1, 1, 1, false, 0}, {1, 1, 2, 1, 2, 2, false, 0},
+    {1, 2, 1, 1, 2, 2, false, 0}, {1, 1, 2, 2, 1, 1, false, 0}, {1, 1, 1, 2, 2, 2, false, 0},
+    {2, 1, 1, 1, 2, 2, false, 0}, {2, 1, 1, 2, 1, 1, false, 0}, {2, 1, 2, 1, 2, 2, false, 0},
+    {1, 1, 1, 2, 1, 1, true, 0},  {1, 1, 1, 4, 1, 1, true, 0},  {1, 1, 2, 2, 2, 2, true, 0},
+    {2, 1, 1, 2, 1, 1, true, 0},  {1, 1, 1, 1, 2, 2, false, 2}, {1, 1, 2, 1, 2, 2, false, 4},
+    {1, 2, 2, 1, 2, 2, false, 2}, {1, 1, 1, 2, 1, 1, false, 1}, {1, 1, 2, 2, 1, 1, true, 2},
+    {2, 1, 1, 2, 2, 2, false, 4},
 };
 
 /* What a rank computes: a rank of a pipeline has some layers, and perhaps one end of the model. */
@@ -75,9 +83,11 @@ static struct part part_of(const struct mesh *m, int rank)
 static void formulas(const struct mesh *m, const struct part *part, int A, int reductions, int64_t bytes[TT_PURPOSES])
 {
     int64_t c = m->context, t = m->tensor, S = m->shard * c, R = m->replicate, N = T / c;
-    int64_t matrices = 2 * H * E * D + 2 * K * E * D + 3 * F * D;
-    int64_t P = part->layers * (matrices / t + 2 * D) + part->first * V * D / t + part->last * (V * D / t + D);
-    int64_t X = (t - 1) * N * D * FLOAT / t; /* the rows of a leaf, gathered or summed */
+    int64_t attention = 2 * H * E * D + 2 * K * E * D, ffn = 3 * F * D;
+    int64_t layer = attention / t + 2 * D + (m->experts ? X * D + (m->experts == 1) * X * ffn : ffn / t);
+    int64_t P = part->layers * layer + part->first * V * D / t + part->last * (V * D / t + D);
+    int64_t rows = (t - 1) * N * D * FLOAT / t; /* of a leaf, gathered or summed */
+    int64_t times = m->experts ? 2 : 4;         /* forward and backward: around attention, and around the FFN */
     int64_t softmax = (t - 1) * N * (2 * m->grains / t + 1) * FLOAT;
 
     memset(bytes, 0, TT_PURPOSES * sizeof *bytes);
@@ -86,11 +96,22 @@ static void formulas(const struct mesh *m, const struct part *part, int A, int r
     bytes[TT_UNSHARD] = (m->pipe > 1 ? 1 : A) * (S - 1) * P * FLOAT / S;
     bytes[TT_REDUCE] = reductions * (S - 1) * P * FLOAT / S;
     bytes[TT_ALL_REDUCE] = 2 * (R - 1) * (P / S) * FLOAT / R;
-    /* TP: in a layer 4 X forward and 4 X backward; the head twice X, of each row two numbers a grain and the logit of
-     * the label; norms */
-    bytes[TT_GATHER_VALUES] = A * (part->layers * 4 * X + part->last * (X + softmax));
-    bytes[TT_SUM_VALUES] = A * (part->layers * 4 * X + part->last * X);
-    bytes[TT_SUM_ALL_VALUES] = A * 2 * (t - 1) * (2 * part->layers + part->last) * D * FLOAT / t;
+    /* EP: the ranks with the same experts gather and reduce them */
+    if (m->experts > 1) {
+        int64_t Q = part->layers * X * ffn / m->experts, same = S * t / m->experts;
+
+        bytes[TT_UNSHARD] += (m->pipe > 1 ? 1 : A) * (same - 1) * Q * FLOAT / same;
+        bytes[TT_REDUCE] += reductions * (same - 1) * Q * FLOAT / same;
+        bytes[TT_ALL_REDUCE] += 2 * (R - 1) * (Q / same) * FLOAT / R;
+    }
+    /* TP: in a layer the rows 4 times forward and 4 times backward, but none of experts; the head twice, of each row
+     * two numbers a grain and the logit of the label; norms and routers. Losses of loads: the experts of all tokens */
+    bytes[TT_GATHER_VALUES] = A * (part->layers * times * rows + part->last * (rows + softmax));
+    bytes[TT_SUM_VALUES] = A * (part->layers * times * rows + part->last * rows);
+    bytes[TT_SUM_ALL_VALUES] =
+        A * 2 * (t - 1) * (part->layers * (2 + (m->experts ? X : 0)) + part->last) * D * FLOAT / t;
+    if (m->experts)
+        bytes[TT_GATHER_VALUES] += A * part->layers * ((t - 1) * N / t + (c - 1) * N) * TOP * FLOAT;
     /* CP: parts of sequences for heads, before and after attention; or keys and values of all parts, forward and
      * again backward, and the sums of their gradients. With TP the embeddings go to the ranks of their rows, and their
      * gradients back */
@@ -100,7 +121,7 @@ static void formulas(const struct mesh *m, const struct part *part, int A, int r
     } else {
         bytes[TT_SWAP_VALUES] = A * part->layers * 2 * (c - 1) * N * (2 * H + 2 * K) * E * FLOAT / t / c;
     }
-    bytes[TT_SWAP_VALUES] += A * part->first * 2 * X;
+    bytes[TT_SWAP_VALUES] += A * part->first * 2 * rows;
     /* PP */
     bytes[TT_SEND_VALUES] = part->last ? 0 : A * N / t * D * FLOAT;
     bytes[TT_SEND_GRADS] = part->first ? 0 : A * N / t * D * FLOAT;
@@ -147,7 +168,8 @@ static void every_collective_sends_what_its_formula_says(void **state)
         int microbatches = m->pipe > 1 ? 4 : 2;
         struct wanted wanted = {m, microbatches, every_run ? 1 : microbatches, planned};
         int data = m->replicate * m->shard;
-        struct train_job job = train_job_make(model, &world.data, (int64_t)wanted.microbatches * data, 1, T);
+        const struct tt_model *of = m->experts ? with_experts : model;
+        struct train_job job = train_job_make(of, &world.data, (int64_t)wanted.microbatches * data, 1, T);
         struct train_result result;
 
         job.pipe = m->pipe;
@@ -156,6 +178,9 @@ static void every_collective_sends_what_its_formula_says(void **state)
         job.gathers = m->gathers;
         job.tensor = m->tensor;
         job.grains = m->grains;
+        job.experts = m->experts;
+        if (m->experts)
+            job.router_losses.microbatch = 0.1F;
         job.ranks = m->pipe * data * m->context * m->tensor;
         job.reshard = TT_RESHARD_AFTER_FORWARD_NEVER;
         job.every_run = every_run;
@@ -165,8 +190,8 @@ static void every_collective_sends_what_its_formula_says(void **state)
         job.after_step = check_rank;
         job.after_arg = &wanted;
         if (fixture_check(train_job_run(&job, &result)) < 0)
-            fail_msg("pp %d x dp_replicate %d x dp_shard %d x cp %d x tp %d, engine %d", m->pipe, m->replicate,
-                     m->shard, m->context, m->tensor, (int)job.scheduler);
+            fail_msg("pp %d x dp_replicate %d x dp_shard %d x cp %d x tp %d x ep %d, engine %d", m->pipe, m->replicate,
+                     m->shard, m->context, m->tensor, m->experts, (int)job.scheduler);
         train_result_release(&result);
     }
 }

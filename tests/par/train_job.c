@@ -372,8 +372,10 @@ static void put_box(const struct tt_box *from, const float *part, const struct t
 }
 
 /* The ranks that have the same part of it. */
-static enum tt_group_id copies_of(const struct tt_param *param)
+static enum tt_group_id copies_of(const struct train_job *job, const struct tt_param *param)
 {
+    if (job->experts > 1 && tt_param_is_of_experts(param))
+        return TT_GROUP_REPLICATE;
     return param->buffer ? TT_GROUP_STAGE : param->tp == TT_TP_WHOLE ? TT_GROUP_COPIES : TT_GROUP_REPLICATE;
 }
 
@@ -407,7 +409,7 @@ static int collect(struct at_work *w, enum tt_state_array array, float *whole)
             tt_bf16_widen_ref(mine, stored, n);
         else
             memcpy(mine, stored, bytes);
-        if (exists && layout->groups[copies_of(param)].index == 0 &&
+        if (exists && layout->groups[copies_of(w->job, param)].index == 0 &&
             !is_second(layout, &layout->units[layout->unit_of[p]], param))
             put_box(&place->box, mine, &all, at);
         TT_TRY(tt_comm_barrier(w->comm));

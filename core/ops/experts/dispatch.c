@@ -5,14 +5,16 @@
  *   in   x (N, D), ids (N, k) I32 of experts
  *   out  y (N k, D)
  *        places (N, k) I32: the row of y for each slot of ids
- *        ends (X) I32: the end of each expert's rows, which begin where those of the expert before it end
- *   attr experts (X)
+ *        ends (X G) I32: the end of the rows of each expert, and within it of each grain of tokens; they begin where
+ *        those before them end
+ *   attr experts (X), parts (G grains; core/graph/token_parts.h)
  *
  * DISPATCH_BWD: a token's gradient is the sum over its rows, in the order of its slots (ascending experts).
  *   in   dy (N k, D), places (N, k) I32, acc (N, D) or none      out  dx (N, D) = [acc +] sum, may take acc's memory
  */
 #include <string.h>
 
+#include "core/graph/token_parts.h"
 #include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
 
@@ -21,11 +23,13 @@ enum { TILE_ROWS = 16 };
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[0]], ids = graph->values[node->in[1]];
+    const struct tt_token_parts *parts = &node->attr.parts;
     int64_t y[2] = {tt_value_elements(&ids), tt_value_width(&x)}, ends = node->attr.experts;
     int rc = 0;
 
-    if (tt_value_rows(&x) != tt_value_rows(&ids) || node->attr.experts < 1)
-        return tt_op_mismatch(graph, node, "x (N, D), ids (N, k), 1 <= experts");
+    if (tt_value_rows(&x) != tt_value_rows(&ids) || node->attr.experts < 1 || !tt_parts_fit(parts, tt_value_rows(&x)))
+        return tt_op_mismatch(graph, node, "x (N, D), ids (N, k), 1 <= experts, and whole grains");
+    ends *= tt_parts_grains(parts);
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, 2, y));
     TT_TRY(tt_op_output(graph, node, 1, name, "places", 2, ids.shape));
     TT_TRY(tt_op_output(graph, node, 2, name, "ends", 1, &ends));
@@ -46,25 +50,45 @@ out:
     return rc;
 }
 
-/* Counts, then places: a stable sort. One pass over N k integers, so one thread does it. */
+/*
+ * Counts in `next` how many slots each expert has in each grain, or with `places` gives each slot the next row of
+ * these.
+ */
+static void walk_slots(const struct tt_call *call, int32_t *next, int32_t *places)
+{
+    const struct tt_token_parts *parts = &call->node->attr.parts;
+    const int32_t *ids = call->in[1];
+    int64_t rows = tt_value_rows(tt_call_in(call, 1)), k = tt_value_width(tt_call_in(call, 1));
+    int grains = tt_parts_grains(parts);
+
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t grain = grains > 1 ? tt_parts_grain_of(parts, rows, row) : 0;
+
+        for (int64_t i = row * k; i < (row + 1) * k; i++) {
+            int32_t *of = &next[ids[i] * (int64_t)grains + grain];
+
+            if (places)
+                places[i] = *of;
+            ++*of;
+        }
+    }
+}
+
+/* Counts, then places: a stable sort. Two passes over N k integers, so one thread does it. */
 static void sort(const struct tt_call *call)
 {
-    const int32_t *ids = call->in[1];
-    int32_t *places = call->out[1], *next = call->out[2], begin = 0;
-    int64_t slots = tt_value_elements(tt_call_in(call, 1));
-    int experts = call->node->attr.experts;
+    int32_t *next = call->out[2], begin = 0;
+    int64_t n = tt_value_elements(tt_call_out(call, 2));
 
-    memset(next, 0, (size_t)experts * sizeof *next);
-    for (int64_t i = 0; i < slots; i++)
-        next[ids[i]]++;
-    for (int e = 0; e < experts; e++) {
-        int32_t count = next[e];
+    memset(next, 0, (size_t)n * sizeof *next);
+    walk_slots(call, next, NULL);
+    for (int64_t i = 0; i < n; i++) {
+        int32_t count = next[i];
 
-        next[e] = begin;
+        next[i] = begin;
         begin += count;
     }
-    for (int64_t i = 0; i < slots; i++)
-        places[i] = next[ids[i]]++; /* at the end, next[e] is the end of e's rows */
+    walk_slots(call, next, call->out[1]); /* at the end, these are the ends */
 }
 
 static void copy_tile(void *arg, int64_t tile, int worker)

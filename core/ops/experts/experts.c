@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
  * EXPERTS: y = x w^T, where each expert's rows have a weight of their own.
- *   in   x (R, K), w (X, M, K), ends (X) I32 (DISPATCH): expert e has rows [ends[e - 1], ends[e])      out  y (R, M)
+ *   in   x (R, K), w (X, M, K), ends (X G) I32 (DISPATCH)      out  y (R, M)
+ *   Grain g of the rows of expert e has rows [ends[i - 1], ends[i]), i = e G + g.
  *
  * EXPERTS_BWD_X: in  dy (R, M), w, ends, acc (R, K) or none      out  dx = [acc +] dy w, may take acc's memory
  * EXPERTS_BWD_W: in  dy, x, ends, acc (X, M, K) or none          out  dw = [acc +] dy^T x, may take acc's memory
- *   An expert without rows gets acc, or zeros.
- *   attr experts (X)
+ *   An expert without rows gets acc, or zeros. The gradients of grains are added in the order of core/math/tree.h.
+ *   attr experts (X), parts (G)
  *
- * Each expert's rows are one product (experts.h). The team runs the tiles of all experts in one run, so an expert with
- * many rows does not keep the others waiting. An expert has the same rows of a microbatch on every layout, so its
- * product has the same shape, and the bits do not depend on the layout with any kernel.
+ * Each expert's rows of a grain are one product (pairs.h). The team runs the tiles of all experts in one run, so an
+ * expert with many rows does not keep the others waiting. An expert has the same rows of a grain on every layout, so
+ * its product has the same shape, and the bits do not depend on the layout with any kernel.
  */
-#include "core/ops/experts/experts.h"
-
+#include "core/graph/token_parts.h"
+#include "core/ops/experts/pairs.h"
 #include "core/ops/rule.h"
 
 enum { LINE = 64 /* bytes of a cache line */ };
@@ -27,7 +28,8 @@ static bool ends_fit(const struct tt_graph *graph, const struct tt_node *node, i
 {
     const struct tt_value *ends = &graph->values[node->in[2]];
 
-    return ends->ndim == 1 && ends->shape[0] == experts && node->attr.experts == experts;
+    return ends->ndim == 1 && ends->shape[0] == experts * tt_parts_grains(&node->attr.parts) &&
+           node->attr.experts == experts;
 }
 
 static bool sizes_of(const struct tt_graph *graph, const struct tt_node *node, struct sizes *ret_sizes)
@@ -110,68 +112,50 @@ out:
 
 /* --- products --- */
 
-/* The products of a node, without rows and addresses. */
-static struct tt_experts_products products_of(const struct tt_graph *graph, const struct tt_node *node)
+/* The products of a node, without addresses. */
+static struct tt_pair_products products_of(const struct tt_graph *graph, const struct tt_node *node)
 {
-    struct tt_experts_products products = {.op = node->op, .bf16 = tt_op_is_bf16(graph, node), .n = node->attr.experts};
     struct sizes s = {0};
 
     (void)sizes_of(graph, node, &s);
-    products.m = s.m;
-    products.k = s.k;
-    products.scratch_floats = tt_experts_scratch_floats(&products, s.rows);
-    return products;
+    return (struct tt_pair_products){
+        .op = node->op, .bf16 = tt_op_is_bf16(graph, node), .m = s.m, .k = s.k, .rows = s.rows};
 }
 
-static struct tt_expert_rows rows_of(const struct tt_call *call, const struct tt_experts_products *p, int64_t expert)
+/* Scratch: the sums over grains, then that of the products. */
+static int64_t sums_bytes(const struct tt_node *node, const struct tt_pair_products *products, int threads)
 {
-    const int32_t *ends = call->in[2];
-    int64_t begin = expert ? ends[expert - 1] : 0, weight = expert * p->m * p->k;
-    struct tt_expert_rows of = {.rows = ends[expert] - begin};
+    bool adds = node->op == TT_OP_EXPERTS_BWD_W;
+    int64_t floats = adds ? tt_pairs_sums_floats(&node->attr, products, 1, threads) : 0;
 
-    switch (p->op) {
-    case TT_OP_EXPERTS:
-        of.in[0] = tt_call_in_at(call, 0, begin * p->k);
-        of.in[1] = tt_call_in_at(call, 1, weight);
-        of.out = tt_call_out_at(call, 0, begin * p->m);
-        break;
-    case TT_OP_EXPERTS_BWD_X:
-        of.in[0] = tt_call_in_at(call, 0, begin * p->m);
-        of.in[1] = tt_call_in_at(call, 1, weight);
-        of.acc = tt_call_in_at(call, 3, begin * p->k);
-        of.out = tt_call_out_at(call, 0, begin * p->k);
-        break;
-    default:
-        of.in[0] = tt_call_in_at(call, 0, begin * p->m);
-        of.in[1] = tt_call_in_at(call, 1, begin * p->k);
-        of.acc = tt_call_in_at(call, 3, weight);
-        of.out = tt_call_out_at(call, 0, weight);
-    }
-    return of;
-}
-
-/* Scratch: the rows of each expert, then each worker's floats. */
-static int64_t rows_bytes(const struct tt_node *node)
-{
-    return tt_round_up(node->attr.experts * (int64_t)sizeof(struct tt_expert_rows), LINE);
+    return tt_round_up(floats * (int64_t)sizeof(float), LINE);
 }
 
 static void run(const struct tt_call *call)
 {
-    struct tt_experts_products products = products_of(call->graph, call->node);
+    struct tt_pair_products products = products_of(call->graph, call->node);
+    struct tt_pairs_work work = {
+        .call = call, .pairs = tt_pairs_of(call, 2), .most = products.rows, .bf16 = products.bf16};
+    const void *acc = products.op == TT_OP_EXPERTS ? NULL : call->in[3];
 
-    products.of = call->scratch;
-    products.scratch = (float *)(void *)((char *)call->scratch + rows_bytes(call->node));
-    for (int64_t expert = 0; expert < products.n; expert++)
-        products.of[expert] = rows_of(call, &products, expert);
-    tt_experts_run(call->team, &products);
+    products.scratch = work.scratch =
+        (char *)call->scratch + sums_bytes(call->node, &products, tt_team_threads(call->team));
+    if (products.op != TT_OP_EXPERTS_BWD_W) {
+        tt_pairs_multiply(&work, products.op, products.m, products.k, call->in[0], call->in[1], acc, call->out[0]);
+        return;
+    }
+    products.in[0] = call->in[0];
+    products.in[1] = call->in[1];
+    products.acc = acc;
+    products.out = call->out[0];
+    tt_pairs_gradients(call, &work.pairs, &products, 1, call->scratch);
 }
 
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    struct tt_experts_products products = products_of(graph, node);
+    struct tt_pair_products products = products_of(graph, node);
 
-    return rows_bytes(node) + threads * products.scratch_floats * (int64_t)sizeof(float);
+    return sums_bytes(node, &products, threads) + tt_pairs_scratch(&products, tt_pairs_count(&node->attr), threads);
 }
 
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)

@@ -3,16 +3,17 @@
  * EXPERTS_FFN: y = (silu(x w1^T) * (x w3^T)) w2^T, where each expert's rows have weights of their own. It has the bits
  * of EXPERTS for w1 and w3, SWIGLU and EXPERTS for w2. It stands for them where ranks share the experts, since gate,
  * up and hidden are then of rows that come from several ranks, and their number is known only when the step runs.
- *   in   x (R, D), ends (X) I32 (DISPATCH), w1 (Y, M, D), w3 (Y, M, D), w2 (Y, D, M)      out  y (R, D)
- *   attr experts (X)
+ *   in   x (R, D), ends (X G) I32 (DISPATCH), w1 (Y, M, D), w3 (Y, M, D), w2 (Y, D, M)      out  y (R, D)
+ *   attr experts (X), parts (G)
  *        peers: the n ranks that share the experts; each has Y = X / n. Without peers Y is X
  *        window: if there are peers, the most rows of all of them that this rank takes at once
  *
  * With peers the node runs on windows (ffn.h): x and y are then at most `window` rows of the pairs of an expert and a
- * rank, and `ends` says which (pairs.h). y may be x.
+ * source, and `ends` says which (pairs.h). y may be x.
  */
 #include "core/ops/experts/ffn.h"
 
+#include "core/graph/token_parts.h"
 #include "core/kernels/kernels.h"
 #include "core/ops/experts/pairs.h"
 #include "core/ops/rule.h"
@@ -38,11 +39,11 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     int64_t experts = node->attr.experts, own = experts / ranks_of(node), width = tt_value_width(&x);
 
     if (w1.ndim != 3 || own * ranks_of(node) != experts ||
-        tt_value_elements(&graph->values[node->in[ENDS]]) != experts ||
+        tt_value_elements(&graph->values[node->in[ENDS]]) != experts * tt_parts_grains(&node->attr.parts) ||
         !is_weight(graph, node->in[W1], own, w1.shape[1], width) ||
         !is_weight(graph, node->in[W3], own, w1.shape[1], width) ||
         !is_weight(graph, node->in[W2], own, width, w1.shape[1]))
-        return tt_op_mismatch(graph, node, "x (R, D), ends (X), w1 and w3 (Y, M, D), w2 (Y, D, M)");
+        return tt_op_mismatch(graph, node, "x (R, D), ends (X G), w1 and w3 (Y, M, D), w2 (Y, D, M)");
     return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
 }
 
@@ -99,7 +100,7 @@ static struct work work_of(const struct tt_call *call)
 
     w.of = (struct tt_pairs_work){.call = call,
                                   .pairs = tt_pairs_of(call, ENDS),
-                                  .most = tt_value_rows(tt_call_in(call, X)),
+                                  .most = tt_pairs_most_rows(&call->node->attr, tt_value_rows(tt_call_in(call, X))),
                                   .bf16 = tt_op_is_bf16(call->graph, call->node),
                                   .scratch = w.up + bytes};
     w.rows = tt_pairs_rows(&w.of.pairs);
@@ -133,10 +134,10 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
                                   .bf16 = tt_op_is_bf16(graph, node),
                                   .m = w1->shape[1],
                                   .k = w1->shape[2],
-                                  .rows = tt_value_rows(&graph->values[node->in[X]])};
+                                  .rows = tt_pairs_most_rows(&node->attr, tt_value_rows(&graph->values[node->in[X]]))};
     struct tt_pair_products out = {.op = TT_OP_EXPERTS, .bf16 = in.bf16, .m = in.k, .k = in.m, .rows = in.rows};
-    int64_t experts = node->attr.experts;
-    int64_t a = tt_pairs_scratch(&in, experts, threads), b = tt_pairs_scratch(&out, experts, threads);
+    int64_t pairs = tt_pairs_count(&node->attr);
+    int64_t a = tt_pairs_scratch(&in, pairs, threads), b = tt_pairs_scratch(&out, pairs, threads);
 
     return 2 * hidden_bytes(graph, node) + (a > b ? a : b);
 }

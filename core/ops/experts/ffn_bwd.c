@@ -2,11 +2,11 @@
  *
  * EXPERTS_FFN_BWD: the gradients of EXPERTS_FFN. Gate, up and hidden are computed again, since nothing is kept whose
  * size only the step knows.
- *   in   dy (R, D), x (R, D), ends (X) I32, w1, w3 (Y, M, D), w2 (Y, D, M), acc of w1, w3 and w2, or none
+ *   in   dy (R, D), x (R, D), ends (X G) I32, w1, w3 (Y, M, D), w2 (Y, D, M), acc of w1, w3 and w2, or none
  *   out  dx (R, D), may take dy's memory; dw1, dw3, dw2 = [acc +] gradient, may take acc's memory. If the weights are
  *        frozen only dx
  *   attr those of EXPERTS_FFN; round_leaves: if there are peers, the gradient of each one's rows is rounded to bfloat16
- *        before they are added
+ *        before they are added; that of peers with blocks of the same tokens is one
  *
  * The order of the sums is that of SWIGLU_BWD, EXPERTS_BWD_X and EXPERTS_BWD_W: dx is that of w3, plus that of w1. The
  * gradients that the rows of the peers give to a weight are added in the order of core/math/tree.h. With peers the node
@@ -27,7 +27,7 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     int rc = 0;
 
     if (!tt_op_acc_fits(graph, node, DY, tt_value_rows(&x), tt_value_width(&x)))
-        return tt_op_mismatch(graph, node, "dy, x (R, D), ends (X), w1 and w3 (Y, M, D), w2 (Y, D, M)");
+        return tt_op_mismatch(graph, node, "dy, x (R, D), ends (X G), w1 and w3 (Y, M, D), w2 (Y, D, M)");
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
     for (int k = 0; k < node->n_out - 1; k++) {
         const struct tt_value w = graph->values[node->in[W1 + k]];
@@ -72,13 +72,11 @@ static void weight_products(const struct tt_graph *graph, const struct tt_node *
 static int64_t sums_bytes(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
     struct tt_pair_products of[3];
-    int64_t experts = graph->values[node->in[W1]].shape[0];
 
     if (node->n_out == 1)
         return 0;
     weight_products(graph, node, of);
-    return tt_round_up(tt_pairs_sums_floats(of, 3, node->attr.peers.n, experts, threads), LINE) *
-           (int64_t)sizeof(float);
+    return tt_round_up(tt_pairs_sums_floats(&node->attr, of, 3, threads), LINE) * (int64_t)sizeof(float);
 }
 
 static struct work work_of(const struct tt_call *call)
@@ -91,7 +89,7 @@ static struct work work_of(const struct tt_call *call)
         w.hidden[i] = at;
     w.of = (struct tt_pairs_work){.call = call,
                                   .pairs = tt_pairs_of(call, ENDS),
-                                  .most = tt_value_rows(tt_call_in(call, X)),
+                                  .most = tt_pairs_most_rows(&call->node->attr, tt_value_rows(tt_call_in(call, X))),
                                   .bf16 = tt_op_is_bf16(call->graph, call->node),
                                   .scratch = at};
     w.rows = tt_pairs_rows(&w.of.pairs);
@@ -131,7 +129,7 @@ static void gradients(const struct work *w)
         of[k].scratch = w->of.scratch;
         of[k].rows = w->of.most;
     }
-    tt_pairs_gradients(call, &w->of.pairs, of, 3, w->sums, call->node->attr.round_leaves);
+    tt_pairs_gradients(call, &w->of.pairs, of, 3, w->sums);
 }
 
 static void run(const struct tt_call *call)
@@ -159,8 +157,9 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
                                       .bf16 = tt_op_is_bf16(graph, node),
                                       .m = w1->shape[i < 3 ? 1 : 2],
                                       .k = w1->shape[i < 3 ? 2 : 1],
-                                      .rows = tt_value_rows(&graph->values[node->in[X]])};
-        int64_t bytes = tt_pairs_scratch(&of, node->attr.experts, threads);
+                                      .rows =
+                                          tt_pairs_most_rows(&node->attr, tt_value_rows(&graph->values[node->in[X]]))};
+        int64_t bytes = tt_pairs_scratch(&of, tt_pairs_count(&node->attr), threads);
 
         most = bytes > most ? bytes : most;
     }

@@ -6,22 +6,54 @@
 
 #include <string.h>
 
+#include "core/graph/token_parts.h"
 #include "core/kernels/kernels.h"
 #include "core/math/tree.h"
 #include "core/ops/rule.h"
 
 enum { LINE = 64 /* bytes of a cache line */, TILE = 4096 /* floats of a sum that a thread adds */ };
 
+static bool is_shared(const struct tt_attr *attr)
+{
+    return attr->peers.n > 1;
+}
+
+/* The pairs of an expert. */
+static int sources_of(const struct tt_attr *attr)
+{
+    return (is_shared(attr) ? attr->peers.n / tt_parts_blocks(&attr->parts) : 1) * tt_parts_grains(&attr->parts);
+}
+
+/* The experts of this rank. */
+static int64_t experts_of(const struct tt_attr *attr)
+{
+    return is_shared(attr) ? attr->experts / attr->peers.n : attr->experts;
+}
+
+int64_t tt_pairs_count(const struct tt_attr *attr)
+{
+    return experts_of(attr) * sources_of(attr);
+}
+
+/* An expert has a token of a grain once at most. */
+int64_t tt_pairs_most_rows(const struct tt_attr *attr, int64_t rows)
+{
+    int64_t grain = tt_parts_grain_rows(&attr->parts, rows / (attr->top_k ? attr->top_k : 1));
+
+    return grain > rows ? grain : rows;
+}
+
 struct tt_pairs tt_pairs_of(const struct tt_call *call, int ends)
 {
     const struct tt_attr *attr = &call->node->attr;
     const int32_t *in = call->in[ends];
-    bool shared = attr->peers.n > 1;
+    int64_t n = tt_pairs_count(attr);
 
     return (struct tt_pairs){.ends = in,
-                             .first = shared ? in[attr->experts] : 0,
-                             .end = shared ? in[attr->experts + 1] : attr->experts,
-                             .sources = shared ? attr->peers.n : 1};
+                             .first = is_shared(attr) ? in[n] : 0,
+                             .end = is_shared(attr) ? in[n + 1] : n,
+                             .sources = sources_of(attr),
+                             .grains = tt_parts_grains(&attr->parts)};
 }
 
 static const void *at(const void *x, bool bf16, int64_t i)
@@ -69,7 +101,7 @@ int64_t tt_pairs_scratch(const struct tt_pair_products *products, int64_t pairs,
 /* All products of a kind. */
 static void run_all(const struct tt_call *call, const struct tt_pairs *pairs, const struct tt_pair_products *products)
 {
-    struct tt_experts_products run = products_of(products, call->node->attr.experts);
+    struct tt_experts_products run = products_of(products, tt_pairs_count(&call->node->attr));
 
     for (int64_t pair = pairs->first; pair < pairs->end; pair++)
         run.of[run.n++] = rows_of(pairs, products, pair);
@@ -92,7 +124,6 @@ void tt_pairs_multiply(const struct tt_pairs_work *w, enum tt_op_id op, int64_t 
     run_all(w->call, &w->pairs, &products);
 }
 
-/* --- gradients of weights, from several sources --- */
 /* --- gradients of weights, from several sources --- */
 
 /* Of several experts, the gradients of their pairs with one source are made and added together: enough to give every
@@ -121,11 +152,18 @@ static int64_t floats_of(const struct tt_pair_products *products, int n)
     return floats;
 }
 
-int64_t tt_pairs_sums_floats(const struct tt_pair_products *products, int n, int sources, int64_t experts, int threads)
+/* Otherwise the products themselves are the gradients. */
+static bool are_added(const struct tt_attr *attr)
 {
-    return sources > 1
-               ? tt_tree_stack_depth(sources) * experts_at_once(products, n, experts, threads) * floats_of(products, n)
-               : 0;
+    return sources_of(attr) > 1 || attr->round_leaves;
+}
+
+int64_t tt_pairs_sums_floats(const struct tt_attr *attr, const struct tt_pair_products *products, int n, int threads)
+{
+    if (!are_added(attr))
+        return 0;
+    return tt_tree_stack_depth(sources_of(attr)) * experts_at_once(products, n, experts_of(attr), threads) *
+           floats_of(products, n);
 }
 
 /* What the gradients of a node's weights are made with. A level of the sums has those of all experts at once. */
@@ -176,7 +214,8 @@ static void run_tiles(const struct gradients *g, struct addition *addition, void
 /* Whether the products of kind j may be run together with those of `kind`: there is room for one of each expert. */
 static bool is_added(const struct gradients *g, const struct tt_pair_products *kind, int j, int64_t products)
 {
-    return g->products[j].m == kind->m && g->products[j].k == kind->k && products <= g->call->node->attr.experts;
+    return g->products[j].m == kind->m && g->products[j].k == kind->k &&
+           products <= tt_pairs_count(&g->call->node->attr);
 }
 
 /* The gradients of experts for the rows of one source: of each expert, one kind after another. */
@@ -184,7 +223,7 @@ static void make_leaves(const struct gradients *g, int source, int64_t from, int
 {
     for (int j = 0; j < g->n;) {
         const struct tt_pair_products *kind = &g->products[j];
-        struct tt_experts_products run = products_of(kind, g->call->node->attr.experts);
+        struct tt_experts_products run = products_of(kind, tt_pairs_count(&g->call->node->attr));
 
         for (; j < g->n && is_added(g, kind, j, run.n + end - from); j++, to += kind->m * kind->k)
             for (int64_t e = from; e < end; e++) {
@@ -223,11 +262,15 @@ static int sums_after(int sources)
     return n;
 }
 
-/* Adds the gradients for the rows of one source to those of the sources before it. */
-static void add_source(const struct gradients *g, int source, int64_t from, int64_t end, bool rounds)
+/*
+ * Adds the gradients for the rows of one source to those of the sources before it. Grains of the same tokens are a
+ * power of two of sources, so their sum is complete after so many additions, and may be rounded then.
+ */
+static void add_source(const struct gradients *g, int source, int64_t from, int64_t end)
 {
-    int depth = sums_after(source);
-    bool last = source + 1 == g->pairs->sources;
+    int depth = sums_after(source), grains = g->pairs->grains;
+    bool last = source + 1 == g->pairs->sources, rounds = g->call->node->attr.round_leaves;
+    int carries = last ? depth : tt_tree_carries(source);
     int64_t level = g->at_once * g->floats;
     float *sum = g->sums + depth * level + from % g->at_once * g->floats;
     struct addition a = {.to = sum, .floats = (end - from) * g->floats};
@@ -235,9 +278,11 @@ static void add_source(const struct gradients *g, int source, int64_t from, int6
     if (from >= end)
         return;
     make_leaves(g, source, from, end, sum);
-    if (rounds)
-        run_tiles(g, &a, round_tile);
-    for (int carries = last ? depth : tt_tree_carries(source); carries > 0; carries--, sum -= level) {
+    for (int added = 0;; added++, sum -= level) {
+        if (rounds && (source + 1) % grains == 0 && 1 << added == grains)
+            run_tiles(g, &a, round_tile);
+        if (added == carries)
+            break;
         a.to = sum - level;
         a.a = a.to;
         a.b = sum;
@@ -256,21 +301,22 @@ static int64_t expert_at(const struct tt_pairs *pairs, int64_t pair, int source,
 }
 
 void tt_pairs_gradients(const struct tt_call *call, const struct tt_pairs *pairs,
-                        const struct tt_pair_products *products, int n, float *sums, bool rounds)
+                        const struct tt_pair_products *products, int n, float *sums)
 {
+    const struct tt_attr *attr = &call->node->attr;
     struct gradients g = {call, pairs, products, n, sums, floats_of(products, n), 1};
-    int64_t experts = tt_div_up(pairs->end, pairs->sources), own = call->node->attr.experts / call->node->attr.peers.n;
+    int64_t experts = tt_div_up(pairs->end, pairs->sources);
 
-    for (int j = 0; j < n && pairs->sources == 1; j++)
+    for (int j = 0; j < n && !are_added(attr); j++)
         run_all(call, pairs, &products[j]);
-    if (pairs->sources == 1)
+    if (!are_added(attr))
         return;
-    g.at_once = experts_at_once(products, n, own, tt_team_threads(call->team));
+    g.at_once = experts_at_once(products, n, experts_of(attr), tt_team_threads(call->team));
     for (int64_t first = pairs->first / pairs->sources / g.at_once * g.at_once; first < experts; first += g.at_once)
         for (int source = 0; source < pairs->sources; source++) {
             int64_t end = first + g.at_once < experts ? first + g.at_once : experts;
 
             add_source(&g, source, expert_at(pairs, pairs->first, source, first, end),
-                       expert_at(pairs, pairs->end, source, first, end), rounds);
+                       expert_at(pairs, pairs->end, source, first, end));
         }
 }

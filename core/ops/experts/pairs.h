@@ -6,10 +6,11 @@
 #include "core/ops/op.h"
 
 /**
- * Products of experts with rows that come from one or several sources: the ranks that share the experts. A pair is an
- * expert and a source. Its rows are one product, of the shape that it has on the source alone, so the bits do not
- * depend on the number of ranks. Pairs are sorted by expert and within an expert by source; with one source they are
- * the experts. For the ops of this folder.
+ * Products of experts with rows that come from one or several sources. A source is a grain of tokens (struct
+ * tt_token_parts) of a rank that shares the experts, or of the ranks that have blocks of the same tokens. A pair is an
+ * expert and a source. Its rows are one product, of the shape that it has on one rank, so the bits do not depend on the
+ * number of ranks. Pairs are sorted by expert and within an expert by source; with one source they are the experts. For
+ * the ops of this folder.
  */
 
 /* Which pairs the rows at hand are of. */
@@ -17,11 +18,18 @@ struct tt_pairs {
     const int32_t *ends; /* [pair] the end of its rows, which begin at the end of the pair before it */
     int64_t first, end;  /* the pairs whose rows these are; the rows of `first` begin at 0 */
     int sources;         /* pairs of an expert */
+    int grains;          /* of these sources, those that are grains of the same tokens */
 };
 
+/** The pairs of a node: of the experts that this rank has. */
+int64_t tt_pairs_count(const struct tt_attr *attr);
+
+/** No pair has more rows, if a rank has `rows` of its own for all experts. */
+int64_t tt_pairs_most_rows(const struct tt_attr *attr, int64_t rows);
+
 /**
- * Those of a call that has `ends` (X) as an input. If ranks share the experts (tt_attr.peers), two integers follow
- * these: the first pair, and the end of the pairs.
+ * Those of a call that has the ends of all pairs as an input. If ranks share the experts (tt_attr.peers), two integers
+ * follow these: the first pair, and the end of the pairs.
  */
 struct tt_pairs tt_pairs_of(const struct tt_call *call, int ends);
 
@@ -69,13 +77,14 @@ void tt_pairs_multiply(const struct tt_pairs_work *work, enum tt_op_id op, int64
  * order of core/math/tree.h, since the sources are neighbours in the tree over microbatches. Experts have sums of their
  * own, so the team gets the products of several experts with one source at once. The pairs may come in several calls,
  * in their order; `sums` keeps what is not complete. An expert without rows gets acc or zeros.
- *   sums    tt_pairs_sums_floats; not needed with one source
- *   rounds  the gradient of each pair is rounded to bfloat16 before it is added
+ * With tt_attr.round_leaves the sum of the grains of the same tokens is rounded to bfloat16 before it is added to
+ * others.
+ *   sums    tt_pairs_sums_floats; not needed if these are 0
  */
 void tt_pairs_gradients(const struct tt_call *call, const struct tt_pairs *pairs,
-                        const struct tt_pair_products *products, int n, float *sums, bool rounds);
+                        const struct tt_pair_products *products, int n, float *sums);
 
-/** experts: of this rank. */
-int64_t tt_pairs_sums_floats(const struct tt_pair_products *products, int n, int sources, int64_t experts, int threads);
+/** 0 with one source that is not rounded: then the products themselves are the gradients. */
+int64_t tt_pairs_sums_floats(const struct tt_attr *attr, const struct tt_pair_products *products, int n, int threads);
 
 #endif

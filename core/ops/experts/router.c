@@ -6,15 +6,16 @@
  *        gates (N, k) F32: the weights of these experts
  *        scores (N, X) F32: softmax or sigmoid of x w^T
  *        losses (5, N) F32: terms of the auxiliary losses and the logsumexp of the logits (router_losses.h), if any
- *   attr top_k (k), router, losses, seq_len
+ *   attr top_k (k), router, losses, seq_len, pieces, rows (N), first_row
  *   The k experts are those with the largest scores, and of equal scores those with the smaller ids, so the choice is
  *   defined for all inputs. With groups, experts of the best kept_groups groups only; of equal groups, the first ones.
  *   normalize: the gates of a token are divided by their sum, of sigmoids by their sum + 1e-20, since it may be 0.
  *   balanced: slot i of all N k slots gets expert i mod X instead, with its score (to measure speed without imbalance).
+ *   If other ranks have other rows, balance losses are 0: ROUTER_LOSSES has them.
  *
  * ROUTER_BWD: through the gates; the choice itself, and so the bias, has no gradient.
  *   in   dgates (N, k) F32, ids, gates, scores, x, w, acc of x or none, acc of w or none, losses or
- *        none
+ *        none, ids of all rows or none: if other ranks have some of them and there are balance losses
  *   out  dx = [acc +] dlogits w, may take acc's memory; dw = [acc +] dlogits^T x, may take acc's memory
  */
 #include <math.h>
@@ -23,6 +24,7 @@
 #include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
 #include "core/ops/experts/router_losses.h"
+#include "core/ops/grains.h"
 #include "core/ops/rule.h"
 
 enum { TILE_ROWS = 64, LINE = 16 /* floats of a cache line */, MOST_GROUPS = 64 };
@@ -53,7 +55,8 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 
     if (x.ndim < 2 || w.ndim != 2 || tt_value_width(&x) != w.shape[1] || !options_fit(&node->attr, w.shape[0]) ||
         (node->in[2] != TT_NONE && tt_value_elements(&graph->values[node->in[2]]) != w.shape[0]) ||
-        !tt_router_losses_fit(&node->attr, tt_value_rows(&x)))
+        !tt_grain_fits(&node->attr.rows, tt_value_rows(&x)) ||
+        !tt_router_losses_fit(&node->attr, tt_router_all_rows(&node->attr, tt_value_rows(&x))))
         return tt_op_mismatch(graph, node,
                               "x (N, D), w (X, D), bias (X), 1 <= top_k <= X, and groups of at least two experts that "
                               "divide X and have top_k of them");
@@ -66,14 +69,25 @@ out:
     return rc;
 }
 
+/* The experts of all rows, if ROUTER_LOSSES has been added already; else tt_graph_add_router_losses sets them. */
+static int ids_of_all(const struct tt_graph *graph, int router)
+{
+    for (int n = router + 1; n < graph->n_nodes; n++)
+        if (graph->nodes[n].op == TT_OP_ROUTER_LOSSES &&
+            graph->nodes[n].in[TT_COUNTED_IDS] == graph->nodes[router].out[0])
+            return graph->nodes[n].in[1];
+    return TT_NONE;
+}
+
 static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
 {
     const struct tt_node forward = graph->nodes[node];
     int x = forward.in[0], w = forward.in[1], rc = 0, grad[2];
     int losses = forward.n_out > 3 ? forward.out[3] : TT_NONE;
-    int in[9] = {grad_out[1], forward.out[0], forward.out[1], forward.out[2], x, w, grad_in[0], grad_in[1], losses};
+    int in[10] = {grad_out[1], forward.out[0], forward.out[1], forward.out[2], x,
+                  w,           grad_in[0],     grad_in[1],     losses,         ids_of_all(graph, node)};
 
-    TT_TRY(tt_rule_node(graph, TT_OP_ROUTER_BWD, &forward, in, 9, forward.in, 2, grad));
+    TT_TRY(tt_rule_node(graph, TT_OP_ROUTER_BWD, &forward, in, 10, forward.in, 2, grad));
     tt_rule_set(&forward, 0, grad[0], grad_in);
     tt_rule_set(&forward, 1, grad[1], grad_in);
 out:
@@ -93,7 +107,8 @@ static struct tt_matmul product_of(const struct tt_graph *graph, const struct tt
                               .k = k,
                               .lda = k,
                               .ldb = k,
-                              .ldc = w->shape[0]};
+                              .ldc = w->shape[0],
+                              .m_grain = tt_grain_size(&node->attr.rows)};
 }
 
 /* Returns the logsumexp. */
@@ -208,6 +223,7 @@ static void choose(int32_t *ids, const struct choice *c, const struct tt_router 
     }
 }
 
+/* row: among those of all ranks. */
 static void choose_in_turn(int32_t *ids, int64_t row, int k, int64_t experts)
 {
     for (int j = 0; j < k; j++)
@@ -257,7 +273,7 @@ static void run_tile(void *arg, int64_t tile, int worker)
         if (call->node->n_out > 3)
             ((float *)call->out[3])[TT_ROUTER_LSE * tt_value_rows(tt_call_out(call, 2)) + r] = lse;
         if (router->balanced)
-            choose_in_turn(ids, r, k, experts);
+            choose_in_turn(ids, call->node->attr.first_row + r, k, experts);
         else
             choose(ids, &choice, router, k, experts);
         weigh(router, ids, scores, k, (float *)call->out[1] + r * k);
@@ -270,12 +286,16 @@ static void losses_tile(void *arg, int64_t tile, int worker)
     const struct tt_call *call = arg;
     int64_t rows = tt_value_rows(tt_call_out(call, 2)), experts = tt_value_width(tt_call_out(call, 2));
     struct tt_range part = tt_tile_range(rows, TILE_ROWS, tile);
+    const struct tt_attr *attr = &call->node->attr;
     float *losses = call->out[3];
 
     (void)worker;
     for (int64_t r = part.begin; r < part.begin + part.n; r++)
-        tt_router_loss_terms(&call->node->attr, call->scratch, (const float *)call->out[2] + r * experts,
-                             losses[TT_ROUTER_LSE * rows + r], r, rows, experts, losses);
+        tt_router_loss_terms(
+            attr,
+            tt_router_losses_apart(attr, rows) ? (struct tt_token_factors){0}
+                                               : tt_router_token_factors(attr, call->scratch, r, rows, experts),
+            (const float *)call->out[2] + r * experts, losses[TT_ROUTER_LSE * rows + r], r, rows, experts, losses);
 }
 
 static void run(const struct tt_call *call)
@@ -290,8 +310,9 @@ static void run(const struct tt_call *call)
     tt_team_run(call->team, tt_tiles(product.m, TILE_ROWS), run_tile, (void *)call);
     if (call->node->n_out <= 3)
         return;
-    tt_router_factors(&call->node->attr, call->out[0], tt_router_loads(call, product.n), product.m, product.n,
-                      call->scratch);
+    if (!tt_router_losses_apart(&call->node->attr, product.m))
+        tt_router_factors(&call->node->attr, call->out[0], tt_router_loads(call, product.n), product.m, product.n,
+                          call->scratch);
     tt_team_run(call->team, tt_tiles(product.m, TILE_ROWS), losses_tile, (void *)call);
 }
 
@@ -299,7 +320,8 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
 {
     struct tt_matmul product = product_of(graph, node);
     int64_t floats = threads * tt_matmul_scratch_floats(&product);
-    int64_t factors = tt_router_factor_floats(&node->attr, product.m, product.n);
+    int64_t factors =
+        tt_router_losses_apart(&node->attr, product.m) ? 0 : tt_router_factor_floats(&node->attr, product.m, product.n);
 
     return (floats > factors ? floats : factors) * (int64_t)sizeof(float);
 }
@@ -325,7 +347,9 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
     if (w.ndim != 2 || tt_value_width(&x) != w.shape[1] || tt_value_rows(&scores) != n ||
         tt_value_width(&scores) != w.shape[0] || !tt_op_acc_fits(graph, node, 0, n, k) ||
         !tt_op_acc_fits(graph, node, 1, n, k) || !tt_op_acc_fits(graph, node, 2, n, k) ||
-        (node->in[8] == TT_NONE) == tt_router_has_losses(&node->attr) ||
+        (node->in[8] == TT_NONE) == tt_router_has_losses(&node->attr) || !tt_grain_fits(&node->attr.rows, n) ||
+        (node->in[9] == TT_NONE) == tt_router_losses_apart(&node->attr, n) ||
+        !tt_op_acc_fits(graph, node, 9, tt_router_all_rows(&node->attr, n), k) ||
         !tt_op_acc_fits(graph, node, 6, n, w.shape[1]) || !tt_op_acc_fits(graph, node, 7, w.shape[0], w.shape[1]))
         return tt_op_mismatch(graph, node, "dgates, ids, gates (N, k), scores (N, X), x (N, D), w (X, D)");
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
@@ -339,13 +363,27 @@ static void products_of(const struct tt_graph *graph, const struct tt_node *node
                         struct tt_matmul *ret_dw)
 {
     const struct tt_value *x = &graph->values[node->in[4]], *w = &graph->values[node->in[5]];
-    int64_t n = tt_value_rows(x), d = w->shape[1], experts = w->shape[0];
+    int64_t n = tt_value_rows(x), d = w->shape[1], experts = w->shape[0], grain = tt_grain_size(&node->attr.rows);
     bool bf16 = tt_op_is_bf16(graph, node);
 
-    *ret_dx = (struct tt_matmul){
-        .bf16 = bf16, .c_bf16 = bf16, .m = n, .n = d, .k = experts, .lda = experts, .ldb = d, .ldc = d};
-    *ret_dw = (struct tt_matmul){
-        .bf16 = bf16, .trans_a = true, .m = experts, .n = d, .k = n, .lda = experts, .ldb = d, .ldc = d};
+    *ret_dx = (struct tt_matmul){.bf16 = bf16,
+                                 .c_bf16 = bf16,
+                                 .m = n,
+                                 .n = d,
+                                 .k = experts,
+                                 .lda = experts,
+                                 .ldb = d,
+                                 .ldc = d,
+                                 .m_grain = grain};
+    *ret_dw = (struct tt_matmul){.bf16 = bf16,
+                                 .trans_a = true,
+                                 .m = experts,
+                                 .n = d,
+                                 .k = n,
+                                 .lda = experts,
+                                 .ldb = d,
+                                 .ldc = d,
+                                 .k_grain = grain};
 }
 
 /*
@@ -387,6 +425,7 @@ static void logits_tile(void *arg, int64_t tile, int worker)
     float *dlogits = call->scratch;
     tt_bf16 *rounded = (tt_bf16 *)(void *)(dlogits + tt_round_up(tt_value_elements(scores), LINE));
     const float *losses = call->in[8], *factors = dlogits + logits_floats(call->graph, call->node);
+    const struct tt_attr *attr = &call->node->attr;
     int64_t rows = tt_value_rows(scores);
 
     (void)worker;
@@ -395,12 +434,19 @@ static void logits_tile(void *arg, int64_t tile, int worker)
                     (const float *)call->in[2] + r * k, (const float *)call->in[3] + r * experts, experts,
                     dlogits + r * experts);
         if (losses)
-            tt_router_loss_grad(&call->node->attr, factors, (const float *)call->in[3] + r * experts,
-                                losses[TT_ROUTER_LSE * rows + r], r, rows, experts, call->scalars->inv_tokens,
-                                dlogits + r * experts);
+            tt_router_loss_grad(attr,
+                                tt_router_token_factors(attr, factors, r, tt_router_loss_rows(attr, rows), experts),
+                                (const float *)call->in[3] + r * experts, losses[TT_ROUTER_LSE * rows + r], experts,
+                                call->scalars->inv_tokens, dlogits + r * experts);
     }
     if (tt_op_is_bf16(call->graph, call->node))
         tt_kernels()->bf16_round(rounded + part.begin * experts, dlogits + part.begin * experts, part.n * experts);
+}
+
+/* Of the gradient of w: its sums over grains of rows. */
+static int64_t partial_floats(const struct tt_node *node, const struct tt_matmul *dw)
+{
+    return tt_round_up(tt_matmul_partial_floats(dw, node->in[7] != TT_NONE), LINE);
 }
 
 static void run_bwd(const struct tt_call *call)
@@ -411,11 +457,13 @@ static void run_bwd(const struct tt_call *call)
 
     products_of(call->graph, call->node, &dx, &dw);
     if (call->in[8])
-        tt_router_factors(&call->node->attr, call->in[1], tt_router_loads(call, dx.k), dx.m, dx.k,
+        tt_router_factors(&call->node->attr, call->in[9] ? call->in[9] : call->in[1], tt_router_loads(call, dx.k),
+                          tt_router_loss_rows(&call->node->attr, dx.m), dx.k,
                           dlogits + logits_floats(call->graph, call->node));
     tt_team_run(call->team, tt_tiles(tt_value_rows(scores), TILE_ROWS), logits_tile, (void *)call);
     dx.a = dw.a = dx.bf16 ? dlogits + tt_round_up(tt_value_elements(scores), LINE) : dlogits;
-    dx.scratch = dw.scratch = dlogits + logits_floats(call->graph, call->node);
+    dw.partial = dlogits + logits_floats(call->graph, call->node);
+    dx.scratch = dw.scratch = dw.partial + partial_floats(call->node, &dw);
     dx.b = call->in[5];
     dx.acc = call->in[6];
     dx.c = call->out[0];
@@ -434,8 +482,8 @@ static int64_t scratch_bwd(const struct tt_graph *graph, const struct tt_node *n
     products_of(graph, node, &dx, &dw);
     a = tt_matmul_scratch_floats(&dx);
     b = tt_matmul_scratch_floats(&dw);
-    a = threads * (a > b ? a : b);
-    b = tt_router_factor_floats(&node->attr, dx.m, dx.k);
+    a = partial_floats(node, &dw) + threads * (a > b ? a : b);
+    b = tt_router_factor_floats(&node->attr, tt_router_loss_rows(&node->attr, dx.m), dx.k);
     return (logits_floats(graph, node) + (a > b ? a : b)) * (int64_t)sizeof(float);
 }
 
@@ -451,9 +499,9 @@ static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, s
 
 const struct tt_op_row tt_op_router = {
     .name = "router",
-    .routes = true,
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_IDS, TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_F32},
+    .cuts = TT_CUT_ROWS,
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .weight = TT_WEIGHT_MATMUL,
     .infer = infer,
@@ -466,8 +514,9 @@ const struct tt_op_row tt_op_router = {
 const struct tt_op_row tt_op_router_bwd = {
     .name = "router_bwd",
     .in = {TT_TYPE_F32, TT_TYPE_IDS, TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE,
-           TT_TYPE_F32, TT_TYPE_F32},
+           TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .cuts = TT_CUT_ROWS,
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer_bwd,
     .run = run_bwd,

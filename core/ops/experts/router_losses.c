@@ -6,9 +6,40 @@
 
 #include <string.h>
 
+#include "core/graph/pieces.h"
+#include "core/ops/op.h"
+
 static bool balances(const struct tt_attr *attr)
 {
     return attr->losses.sequence > 0.0F || attr->losses.microbatch > 0.0F || attr->losses.global_batch > 0.0F;
+}
+
+int64_t tt_router_all_rows(const struct tt_attr *attr, int64_t rows)
+{
+    return attr->rows.grains > 1 ? attr->rows.whole : rows;
+}
+
+bool tt_router_losses_apart(const struct tt_attr *attr, int64_t rows)
+{
+    return (attr->losses.sequence > 0.0F || attr->losses.microbatch > 0.0F) && tt_router_all_rows(attr, rows) != rows;
+}
+
+int64_t tt_router_loss_rows(const struct tt_attr *attr, int64_t rows)
+{
+    return tt_router_losses_apart(attr, rows) ? tt_router_all_rows(attr, rows) : rows;
+}
+
+bool tt_node_counted(const struct tt_graph *graph, int node, struct tt_router_counted *ret_counted)
+{
+    const struct tt_node *of = &graph->nodes[node];
+    bool router = of->op == TT_OP_ROUTER;
+
+    if (of->op == TT_OP_ROUTER_LOSSES)
+        *ret_counted = (struct tt_router_counted){of->in[TT_COUNTED_IDS], of->out[0]};
+    else
+        *ret_counted = (struct tt_router_counted){of->out[0], router && of->n_out > 3 ? of->out[3] : TT_NONE};
+    return !of->backward && (of->op == TT_OP_ROUTER_LOSSES ||
+                             (router && !tt_router_losses_apart(&of->attr, tt_value_rows(&graph->values[of->out[0]]))));
 }
 
 bool tt_router_losses_fit(const struct tt_attr *attr, int64_t rows)
@@ -16,7 +47,8 @@ bool tt_router_losses_fit(const struct tt_attr *attr, int64_t rows)
     const struct tt_router_losses *l = &attr->losses;
 
     return !(l->sequence < 0.0F || l->microbatch < 0.0F || l->z < 0.0F || l->global_batch < 0.0F) &&
-           (l->sequence <= 0.0F || (attr->seq_len > 0 && rows % attr->seq_len == 0)) &&
+           (l->sequence <= 0.0F ||
+            (attr->seq_len > 0 && rows % attr->seq_len == 0 && attr->seq_len % tt_pieces_count(&attr->pieces) == 0)) &&
            (l->z <= 0.0F || attr->router.score == TT_SCORE_SOFTMAX);
 }
 
@@ -31,15 +63,19 @@ int64_t tt_router_factor_floats(const struct tt_attr *attr, int64_t rows, int64_
     return balances(attr) ? (rows / tokens_of(attr, rows) + 2) * experts : 0;
 }
 
-/* Factors of one loss from the slots of `tokens` tokens. */
-static void fill(const struct tt_attr *attr, float coeff, const int32_t *ids, int64_t tokens, int64_t experts,
-                 float *factors)
+/* The term of a row of the microbatch: its sequence, which has pieces (pieces.h), or the only one. */
+static int64_t term_of(const struct tt_attr *attr, int64_t row, int64_t rows)
+{
+    int64_t piece = attr->seq_len / tt_pieces_count(&attr->pieces);
+
+    return attr->losses.sequence > 0.0F ? row / piece % (rows / attr->seq_len) : 0;
+}
+
+/* Makes factors of one loss from the number of slots of each expert among `tokens` tokens. */
+static void finish(const struct tt_attr *attr, float coeff, int64_t tokens, int64_t experts, float *factors)
 {
     double each = (double)coeff * (double)experts / ((double)tokens * attr->top_k);
 
-    memset(factors, 0, (size_t)experts * sizeof *factors);
-    for (int64_t i = 0; i < tokens * attr->top_k; i++)
-        factors[ids[i]] += 1.0F; /* exact: a microbatch has less than 2^24 slots of an expert */
     for (int64_t x = 0; x < experts; x++)
         factors[x] = (float)(each * (double)factors[x]);
 }
@@ -66,15 +102,27 @@ static void fill_global(const struct tt_attr *attr, const int64_t *loads, int64_
 void tt_router_factors(const struct tt_attr *attr, const int32_t *ids, const int64_t *loads, int64_t rows,
                        int64_t experts, float *factors)
 {
-    int64_t tokens;
+    int64_t tokens, terms;
+    float *all;
 
     if (!balances(attr))
         return;
     tokens = tokens_of(attr, rows);
-    for (int64_t first = 0; first < rows; first += tokens, factors += experts)
-        fill(attr, attr->losses.sequence, ids + first * attr->top_k, tokens, experts, factors);
-    fill(attr, attr->losses.microbatch, ids, rows, experts, factors);
-    fill_global(attr, loads, experts, factors + experts);
+    terms = rows / tokens;
+    all = factors + terms * experts;
+    memset(factors, 0, (size_t)((terms + 1) * experts) * sizeof *factors);
+    for (int64_t row = 0; row < rows; row++) {
+        float *term = factors + term_of(attr, row, rows) * experts;
+
+        for (int j = 0; j < attr->top_k; j++, ids++) { /* exact: a microbatch has less than 2^24 slots of an expert */
+            term[*ids] += 1.0F;
+            all[*ids] += 1.0F;
+        }
+    }
+    for (int64_t i = 0; i < terms; i++)
+        finish(attr, attr->losses.sequence, tokens, experts, factors + i * experts);
+    finish(attr, attr->losses.microbatch, rows, experts, all);
+    fill_global(attr, loads, experts, all + experts);
 }
 
 /* 1 / the sum of a token's scores, which is 1 for a softmax. */
@@ -98,16 +146,27 @@ static float sum_of(const float *factors, const float *scores, int64_t experts)
     return sum;
 }
 
-void tt_router_loss_terms(const struct tt_attr *attr, const float *factors, const float *scores, float lse, int64_t row,
-                          int64_t rows, int64_t experts, float *losses)
+struct tt_token_factors tt_router_token_factors(const struct tt_attr *attr, const float *factors, int64_t row,
+                                                int64_t all_rows, int64_t experts)
 {
-    int64_t tokens = tokens_of(attr, rows);
+    const float *all;
+
+    if (!balances(attr))
+        return (struct tt_token_factors){0};
+    all = factors + all_rows / tokens_of(attr, all_rows) * experts;
+    return (struct tt_token_factors){factors + term_of(attr, attr->first_row + row, all_rows) * experts, all,
+                                     all + experts};
+}
+
+void tt_router_loss_terms(const struct tt_attr *attr, struct tt_token_factors factors, const float *scores, float lse,
+                          int64_t row, int64_t rows, int64_t experts, float *losses)
+{
     float share = share_of(attr, scores, experts), sequence = 0.0F, microbatch = 0.0F, global = 0.0F;
 
-    if (balances(attr)) {
-        sequence = share * sum_of(factors + row / tokens * experts, scores, experts);
-        microbatch = share * sum_of(factors + rows / tokens * experts, scores, experts);
-        global = share * sum_of(factors + (rows / tokens + 1) * experts, scores, experts);
+    if (factors.sequence) {
+        sequence = share * sum_of(factors.sequence, scores, experts);
+        microbatch = share * sum_of(factors.microbatch, scores, experts);
+        global = share * sum_of(factors.global, scores, experts);
     }
     losses[TT_ROUTER_SEQUENCE * rows + row] = sequence;
     losses[TT_ROUTER_MICROBATCH * rows + row] = microbatch;
@@ -116,15 +175,14 @@ void tt_router_loss_terms(const struct tt_attr *attr, const float *factors, cons
     losses[TT_ROUTER_LSE * rows + row] = lse;
 }
 
-void tt_router_loss_grad(const struct tt_attr *attr, const float *factors, const float *scores, float lse, int64_t row,
-                         int64_t rows, int64_t experts, float scale, float *dlogits)
+void tt_router_loss_grad(const struct tt_attr *attr, struct tt_token_factors factors, const float *scores, float lse,
+                         int64_t experts, float scale, float *dlogits)
 {
-    int64_t tokens = tokens_of(attr, rows);
     bool sigmoid = attr->router.score == TT_SCORE_SIGMOID;
     float z = 2.0F * attr->losses.z * lse * scale;
 
-    if (balances(attr)) {
-        const float *a = factors + row / tokens * experts, *b = factors + rows / tokens * experts, *c = b + experts;
+    if (factors.sequence) {
+        const float *a = factors.sequence, *b = factors.microbatch, *c = factors.global;
         float share = share_of(attr, scores, experts);
         float mean = share * (sum_of(a, scores, experts) + sum_of(b, scores, experts) + sum_of(c, scores, experts));
 

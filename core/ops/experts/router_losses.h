@@ -7,7 +7,9 @@
 /**
  * Auxiliary losses of a router (struct tt_router_losses), which are added to what is differentiated. Each is a sum of
  * terms of the tokens, divided by the tokens of the global batch. All depend on one microbatch and on the loads of the
- * step before only, so they do not depend on the layout.
+ * step before only, so they do not depend on the layout. Ranks may have parts of its rows: their loads are those of all
+ * rows, so they gather the experts of all tokens, and the op ROUTER_LOSSES has the terms of balance losses
+ * (balance_losses.c).
  *
  * A balance loss of G tokens, which are a sequence or the microbatch: X sum_x f_x P_x (Switch Transformer, with f
  * divided by k too; DeepSeek-V3 has it for each sequence). f_x is the share of the G k slots that expert x got, and has
@@ -31,26 +33,58 @@ static inline bool tt_router_has_losses(const struct tt_attr *attr)
            attr->losses.global_batch > 0.0F;
 }
 
-/** Whether the losses are possible for a router of so many tokens. */
+/** The rows of the microbatch, if a rank has `rows` of them. */
+int64_t tt_router_all_rows(const struct tt_attr *attr, int64_t rows);
+
+/** Whether there are losses of sequences or microbatches and other ranks have rows, so that ROUTER_LOSSES has the
+ * terms. */
+bool tt_router_losses_apart(const struct tt_attr *attr, int64_t rows);
+
+/** The rows by which the factors are made: of the microbatch if the losses are apart, else those of this rank. */
+int64_t tt_router_loss_rows(const struct tt_attr *attr, int64_t rows);
+
+/* The input of ROUTER_LOSSES that is output 0 of the router. */
+enum { TT_COUNTED_IDS = 3 };
+
+/* What a step counts of a router: values of the graph. */
+struct tt_router_counted {
+    int ids, losses; /* losses: TT_NONE, if there are none */
+};
+
+/** Whether a step counts experts and losses after this node: a router, or ROUTER_LOSSES, which follows it. */
+bool tt_node_counted(const struct tt_graph *graph, int node, struct tt_router_counted *ret_counted);
+
+/** Whether the losses are possible for a router of so many tokens, which are those of all ranks. */
 bool tt_router_losses_fit(const struct tt_attr *attr, int64_t rows);
 
-/** Floats of the factors of `rows` tokens; 0 without losses. */
+/** Floats of the factors of all `rows` tokens; 0 without balance losses. */
 int64_t tt_router_factor_floats(const struct tt_attr *attr, int64_t rows, int64_t experts);
 
 /** The loads of the node's layer in the step before; NULL: they were even, or no loss depends on them. */
 const int64_t *tt_router_loads(const struct tt_call *call, int64_t experts);
 
 /** Fills the factors, by which balance losses depend on the scores: of each sequence, then of the microbatch, then of
- * the global batch, coefficient X f_x for every expert. loads: (X), of the layer in the step before; NULL: even. */
+ * the global batch, coefficient X f_x for every expert. ids: of all rows, in the order of pieces.h. loads: (X), of the
+ * layer in the step before; NULL: even. */
 void tt_router_factors(const struct tt_attr *attr, const int32_t *ids, const int64_t *loads, int64_t rows,
                        int64_t experts, float *factors);
 
-/** The terms of token `row` and its logsumexp, into a column of losses (TT_ROUTER_LOSS_ROWS, rows). */
-void tt_router_loss_terms(const struct tt_attr *attr, const float *factors, const float *scores, float lse, int64_t row,
-                          int64_t rows, int64_t experts, float *losses);
+/* The factors of a token, one for each expert. NULL: balance losses are 0. */
+struct tt_token_factors {
+    const float *sequence, *microbatch, *global;
+};
 
-/** Adds the gradient of token `row`'s terms, times `scale`, to that of its logits. */
-void tt_router_loss_grad(const struct tt_attr *attr, const float *factors, const float *scores, float lse, int64_t row,
-                         int64_t rows, int64_t experts, float scale, float *dlogits);
+/** Those of token `row` of this rank, in the factors of all rows; NULL without balance losses. */
+struct tt_token_factors tt_router_token_factors(const struct tt_attr *attr, const float *factors, int64_t row,
+                                                int64_t all_rows, int64_t experts);
+
+/** The terms of token `row` of this rank's `rows` and its logsumexp, into a column of losses (TT_ROUTER_LOSS_ROWS,
+ * rows). */
+void tt_router_loss_terms(const struct tt_attr *attr, struct tt_token_factors factors, const float *scores, float lse,
+                          int64_t row, int64_t rows, int64_t experts, float *losses);
+
+/** Adds the gradient of a token's terms, times `scale`, to that of its logits. */
+void tt_router_loss_grad(const struct tt_attr *attr, struct tt_token_factors factors, const float *scores, float lse,
+                         int64_t experts, float scale, float *dlogits);
 
 #endif

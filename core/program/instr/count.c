@@ -36,13 +36,14 @@ static void name_of_value(const struct tt_program *program, const struct tt_inst
 
 static int lower_count(struct tt_walk *w, const struct tt_instr *from)
 {
-    const struct tt_node *node = &tt_lower_graph(w, from)->nodes[from->node];
+    struct tt_router_counted counted;
     struct tt_instr count = *from;
 
+    (void)tt_node_counted(tt_lower_graph(w, from), from->node, &counted);
     count.node = TT_NONE; /* which is of instructions that run a node */
     tt_lower_begin(w, &count);
-    tt_lower_operand(w, tt_lower_input(w, from, node->out[0]));
-    tt_lower_operand(w, node->n_out > 3 ? tt_lower_input(w, from, node->out[3]) : TT_NONE);
+    tt_lower_operand(w, tt_lower_input(w, from, counted.ids));
+    tt_lower_operand(w, counted.losses == TT_NONE ? TT_NONE : tt_lower_input(w, from, counted.losses));
     return 0;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * TT_EXPERTS: a node on the rows of all ranks that share experts. The ranks tell each other how many rows they have for
- * each expert; then, round by round (core/program/routing.h), rows go to the ranks of their experts, the node runs on
- * what has arrived, and its output goes back to where the rows came from.
+ * each expert and grain; then, round by round (core/program/routing.h), rows go to the ranks of their experts, the node
+ * runs on what has arrived, and its output goes back to where the rows came from.
  *
  * Operands are those of TT_RUN. Scratch has the windows first, one for each input that travels; the node's output takes
  * the first window. All ranks of a group run these instructions in the same order, so all have one tag.
@@ -10,6 +10,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/graph/token_parts.h"
 #include "core/ops/experts/ffn.h"
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
@@ -18,6 +19,17 @@
 static const struct tt_node *node_of(const struct tt_program *program, const struct tt_instr *instr)
 {
     return &tt_instr_graph(program, instr)->nodes[instr->node];
+}
+
+struct tt_routing_ranks tt_node_routing_ranks(const struct tt_node *node)
+{
+    const struct tt_attr *attr = &node->attr;
+
+    return (struct tt_routing_ranks){.n = attr->peers.n,
+                                     .index = attr->peers.index,
+                                     .experts = attr->experts,
+                                     .blocks = tt_parts_blocks(&attr->parts),
+                                     .grains = tt_parts_grains(&attr->parts)};
 }
 
 /* Bytes of a row that travels. */
@@ -106,12 +118,13 @@ int64_t tt_program_routed_bytes(const struct tt_program *program, int64_t *ret_m
     for (int i = 0; i < program->n_instrs; i++) {
         const struct tt_instr *instr = &program->instrs[i];
         int64_t routed = instr->node == TT_NONE ? 0 : tt_node_routed_bytes(tt_instr_graph(program, instr), instr->node);
+        struct tt_routing_ranks ranks;
         int64_t counts;
 
         if (routed == 0)
             continue;
-        counts = (int64_t)sizeof(int32_t) * (node_of(program, instr)->attr.peers.n - 1) *
-                 node_of(program, instr)->attr.experts;
+        ranks = tt_node_routing_ranks(node_of(program, instr));
+        counts = (int64_t)sizeof(int32_t) * (ranks.n - 1) * tt_routing_ends(&ranks);
         bytes += counts + routed;
         *ret_most += counts + tt_node_routed_most(tt_instr_graph(program, instr), instr->node).bytes;
     }
@@ -138,11 +151,11 @@ static int swap(struct tt_executor *ex, const struct tt_swap_list *give, const s
     int from = 0, to = 0, rc = 0;
 
     TT_TRY(ex->exchange.swap_begin(ex->exchange.ctx, give, take));
-    for (int rank = 0; rank < r->index; rank++) {
+    for (int rank = 0; rank < r->ranks.index; rank++) {
         from += give->n[rank];
         to += take->n[rank];
     }
-    for (int i = 0; i < give->n[r->index]; i++)
+    for (int i = 0; i < give->n[r->ranks.index]; i++)
         tt_device_copy(ex->stream, take->segments[to + i].data, give->segments[from + i].data,
                        give->segments[from + i].bytes);
     TT_TRY(tt_device_synchronize(ex->stream));
@@ -152,14 +165,15 @@ out:
 }
 
 /* Every rank gets the ends of all ranks. */
-static int share_ends(struct tt_executor *ex, int ranks, int experts, int32_t *own)
+static int share_ends(struct tt_executor *ex, int32_t *own)
 {
     struct tt_routing *r = &ex->routing;
-    size_t bytes = (size_t)experts * sizeof *own;
+    int ends = tt_routing_ends(&r->ranks);
+    size_t bytes = (size_t)ends * sizeof *own;
 
-    for (int rank = 0; rank < ranks; rank++) {
+    for (int rank = 0; rank < r->ranks.n; rank++) {
         r->there.segments[rank] = (struct tt_segment){own, bytes};
-        r->back.segments[rank] = (struct tt_segment){r->ends + (int64_t)rank * experts, bytes};
+        r->back.segments[rank] = (struct tt_segment){r->ends + (int64_t)rank * ends, bytes};
         r->there.n[rank] = r->back.n[rank] = 1;
     }
     return swap(ex, &r->there, &r->back);
@@ -174,7 +188,7 @@ static int run_round(struct tt_executor *ex, const struct tt_call *call, const s
 
     tt_routing_list(r, in, n_in);
     TT_TRY(swap(ex, &r->there, &r->back));
-    if (r->end[r->index] > r->first[r->index])
+    if (r->end[r->ranks.index] > r->first[r->ranks.index])
         tt_device_launch(ex->stream, call);
     TT_TRY(tt_device_synchronize(ex->stream));
     tt_routing_list(r, out, 1);
@@ -187,6 +201,7 @@ static int run_rounds(struct tt_executor *ex, const struct tt_instr *instr, stru
                       const struct tt_routed *routed)
 {
     const struct tt_node *node = node_of(ex->program, instr);
+    const struct tt_routing_ranks ranks = tt_node_routing_ranks(node);
     struct tt_routing *r = &ex->routing;
     int64_t row = row_bytes(call->graph, node), window = window_bytes(call->graph, node);
     char *scratch = call->scratch;
@@ -199,8 +214,8 @@ static int run_rounds(struct tt_executor *ex, const struct tt_instr *instr, stru
     }
     call->out[routed->out] = out.window;
     call->scratch = scratch;
-    tt_routing_begin(r, node->attr.peers.n, node->attr.peers.index, node->attr.experts, node->attr.window);
-    TT_TRY(share_ends(ex, r->ranks, r->experts, call->in[routed->ends]));
+    tt_routing_begin(r, &ranks, node->attr.window);
+    TT_TRY(share_ends(ex, call->in[routed->ends]));
     call->in[routed->ends] = r->pairs;
     while (tt_routing_next(r))
         TT_TRY(run_round(ex, call, in, routed->n_in, &out));

@@ -30,6 +30,9 @@ struct tt_executor {
                                  names it; else NULL */
 };
 
+/** The ranks that share the experts of a node. */
+struct tt_routing_ranks tt_node_routing_ranks(const struct tt_node *node);
+
 /** The addresses of an instruction's operands. */
 static inline void *const *tt_running_address(const struct tt_executor *executor, const struct tt_instr *instr)
 {

@@ -126,7 +126,8 @@ static int lower_clip(struct tt_walk *w, const struct tt_instr *from)
     return 0;
 }
 
-/* Gets what this rank has summed. What other ranks add too is left out of the sum over the ranks. */
+/* Gets what this rank has summed. What other ranks add too is left out of the sum over the ranks. Losses of routers and
+ * loads of experts are of the rank's own rows. */
 static int take_sums(struct tt_executor *ex, struct tt_step *step)
 {
     const struct tt_layout *layout = ex->program->layout;
@@ -141,10 +142,8 @@ static int take_sums(struct tt_executor *ex, struct tt_step *step)
         tt_exact_normalize(&sums[k]);
     step->local_loss_sum = tt_exact_value(&sums[TT_SUM_LOSS]);
     step->loads = layout->experts ? tt_sums_loads(sums) : NULL;
-    if (!layout->adds_losses) {
+    if (!layout->adds_losses)
         sums[TT_SUM_LOSS] = sums[TT_SUM_Z_LOSS] = (struct tt_exact){{0}, 0};
-        memset(sums + TT_SUM_ROUTER, 0, tt_sums_bytes(layout) - TT_SUM_ROUTER * sizeof *sums);
-    }
 out:
     return rc;
 }

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Tensor and context parallelism of models with experts: ranks that share layers, sequences and experts, for every
+ * degree, layout, schedule and policy, give losses, norms, loads, weights and validation the bits of one rank with the
+ * same grains.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/mem.h"
+#include "parallel/comm/threads.h"
+#include "tests/par/fixture.h"
+#include "tests/par/train_job.h"
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+enum model { QWEN, MIXTRAL, IN_TURN, MODELS };
+
+static struct fixture world;
+static struct tt_model *models[MODELS];
+
+static int tear_down(void **state)
+{
+    for (int m = 0; m < MODELS; m++)
+        tt_model_free(models[m]);
+    fixture_close(&world);
+    return 0;
+}
+
+static struct tt_model *model_of(const char *name, const char *flavor, const struct tt_model_dims *dims)
+{
+    struct tt_model *model = NULL;
+
+    assert_int_equal(fixture_check(tt_model_new(name, flavor, dims, NULL, &model)), 0);
+    return model;
+}
+
+static int set_up(void **state)
+{
+    struct tt_model_dims dims = {.n_layers = 2,
+                                 .dim = 18,
+                                 .n_heads = 8,
+                                 .n_kv_heads = 4,
+                                 .head_dim = 4,
+                                 .ffn_dim = 21, /* of an expert of MIXTRAL; QWEN has no layer of it */
+                                 .vocab_size = 23,
+                                 .moe = {.experts = 8, .top_k = 3, .ffn_dim = 9}};
+
+    fixture_open(&world, &(struct fixture_size){.odd_layers = 1, .odd_vocab = 23, .tied_layers = 1, .narrow = true});
+    models[QWEN] = model_of("qwen3", "debugmodel_moe", &dims);
+    dims.moe.balanced = true;
+    models[IN_TURN] = model_of("qwen3", "debugmodel_moe", &dims);
+    dims.moe = (struct tt_moe){.experts = 4, .top_k = 2};
+    models[MIXTRAL] = model_of("mixtral", "debugmodel", &dims);
+    return 0;
+}
+
+/* Two sequences of 16 tokens in a microbatch. */
+static struct train_job job_of(enum model model, int64_t microbatches, int sequence_grains, int grains)
+{
+    struct train_job job = train_job_make(models[model], &world.data, 2 * microbatches, 2, 16);
+
+    job.steps = 2;
+    job.validation_batches = 3;
+    job.sequence_grains = sequence_grains;
+    job.grains = grains;
+    return job;
+}
+
+static void must_be(const struct train_job *job, const struct train_result *wanted, const char *what)
+{
+    struct train_result got;
+    const char *difference;
+
+    if (fixture_check(train_job_run(job, &got)) < 0)
+        fail_msg("%s, engine %d, gathers %d", what, (int)job->scheduler, job->gathers);
+    difference = train_result_difference(job, wanted, &got);
+    if (difference)
+        fail_msg("%s, engine %d, gathers %d: %s", what, (int)job->scheduler, job->gathers, difference);
+    train_result_release(&got);
+}
+
+/* --- the same bits --- */
+
+static const struct {
+    enum model model;
+    int experts, tensor, grains, context, sequence_grains, shards, replicate, runs;
+    double window;
+    int pipe, stages_per_rank;
+    enum tt_pipeline_schedule schedule;
+} cases[] = {
+    /* ep, tp of grains, cp of grains, shards, replicas, microbatches of a rank */
+    {QWEN, 2, 2, 2, 1, 1, 1, 1, 1, 2.0, 1, 1, TT_PP_1F1B},
+    {QWEN, 2, 2, 4, 1, 1, 2, 1, 2, 0.1, 1, 1, TT_PP_1F1B},
+    {QWEN, 4, 4, 4, 1, 1, 1, 1, 1, 0.1, 1, 1, TT_PP_1F1B},
+    {QWEN, 8, 2, 2, 1, 1, 4, 1, 1, 0.3, 1, 1, TT_PP_1F1B},
+    {MIXTRAL, 4, 2, 2, 1, 1, 2, 2, 1, 0.5, 1, 1, TT_PP_1F1B},
+    {QWEN, 1, 1, 1, 1, 4, 2, 1, 1, 1.0, 1, 1, TT_PP_1F1B},
+    {QWEN, 1, 1, 1, 2, 4, 1, 1, 2, 1.0, 1, 1, TT_PP_1F1B},
+    {MIXTRAL, 1, 1, 1, 4, 4, 1, 2, 1, 1.0, 1, 1, TT_PP_1F1B},
+    {QWEN, 2, 1, 1, 2, 2, 1, 1, 1, 0.1, 1, 1, TT_PP_1F1B},
+    {QWEN, 2, 1, 2, 1, 4, 2, 1, 1, 0.1, 1, 1, TT_PP_1F1B},
+    {QWEN, 4, 1, 1, 2, 4, 2, 1, 2, 0.2, 1, 1, TT_PP_1F1B},
+    {MIXTRAL, 2, 1, 1, 4, 4, 2, 1, 1, 0.4, 1, 1, TT_PP_1F1B},
+    {QWEN, 2, 2, 2, 2, 4, 1, 1, 2, 0.1, 1, 1, TT_PP_1F1B},
+    {QWEN, 4, 2, 2, 2, 2, 1, 1, 1, 2.0, 1, 1, TT_PP_1F1B},
+    {QWEN, 8, 2, 2, 2, 4, 2, 1, 1, 0.1, 1, 1, TT_PP_1F1B},
+    {IN_TURN, 4, 2, 2, 2, 4, 1, 1, 2, 0.5, 1, 1, TT_PP_1F1B},
+    {IN_TURN, 4, 4, 4, 1, 1, 1, 1, 2, 0.1, 1, 1, TT_PP_1F1B},
+    {QWEN, 2, 2, 2, 1, 1, 1, 1, 4, 0.1, 2, 1, TT_PP_1F1B},
+    {QWEN, 4, 2, 2, 2, 4, 1, 1, 4, 0.1, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
+    {MIXTRAL, 1, 1, 1, 2, 4, 1, 1, 4, 1.0, 2, 1, TT_PP_1F1B},
+};
+
+static const struct tt_recompute recomputes[] = {
+    {TT_RECOMPUTE_NONE, 0}, {TT_RECOMPUTE_FULL, 0}, {TT_RECOMPUTE_OP, 0}, {TT_RECOMPUTE_SELECTIVE, 2}};
+static const enum tt_reshard reshards[] = {TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_RESHARD_AFTER_FORWARD_ALWAYS,
+                                           TT_RESHARD_AFTER_FORWARD_NEVER};
+static const char *const wraps[] = {"block", "model", "param"};
+
+/* Policies that differ from case to case. What changes the result, such as bf16, is in the reference too. */
+static void vary(int i, struct train_job *one, struct train_job *job)
+{
+    bool bf16 = i >= COUNT(cases);
+
+    if (bf16)
+        one->param_dtype = job->param_dtype = TT_BF16;
+    if (bf16 && i % 3 == 1)
+        one->shard_dtype = job->shard_dtype = TT_BF16;
+    if (bf16 && i % 3 == 0 && job->context == 1 && job->sequence_grains == 1) /* ranks of a sequence round their own */
+        one->reduce_dtype = job->reduce_dtype = TT_BF16;
+    one->documents = job->documents = i % 2;
+    one->contiguous = job->contiguous = i % 5 == 4;
+    if (i % 3 == 2)
+        one->router_losses = job->router_losses = (struct tt_router_losses){0.1F, 0.2F, 0.3F, 0.2F};
+    if (i % 6 == 1)
+        one->router_losses.global_batch = job->router_losses.global_batch = 0.3F;
+    one->average_decay = job->average_decay = i % 4 == 1 && !job->shard_dtype ? 0.5 : 0.0;
+    job->recompute = recomputes[i % COUNT(recomputes)];
+    job->reshard = reshards[i / 2 % COUNT(reshards)];
+    job->wrap = wraps[i % COUNT(wraps)];
+    job->prefetch = i % 3;
+    job->threads = 1 + i % 2;
+    job->gives_up = i % 4 == 3 && job->pipe <= 1;
+}
+
+static void any_layout_has_the_bits_of_one_rank(void **state)
+{
+    for (int i = 0; i < 2 * COUNT(cases); i++) {
+        int c = i % COUNT(cases), dp = cases[c].shards * cases[c].replicate;
+        struct train_job one =
+            job_of(cases[c].model, (int64_t)cases[c].runs * dp, cases[c].sequence_grains, cases[c].grains);
+        struct train_job job = one;
+        struct train_result wanted;
+        char what[32];
+
+        job.experts = cases[c].experts;
+        job.moe_window = cases[c].window;
+        job.tensor = cases[c].tensor;
+        job.context = cases[c].context;
+        job.pipe = cases[c].pipe;
+        job.schedule_of_pipe = cases[c].schedule;
+        job.stages_per_rank = cases[c].stages_per_rank;
+        job.replicate = cases[c].replicate;
+        job.ranks = cases[c].pipe * cases[c].context * cases[c].tensor * dp;
+        vary(i, &one, &job);
+        (void)snprintf(what, sizeof what, "case %d", i);
+        assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
+        for (int k = 0; k < (cases[c].context > 1 ? 4 : 2); k++) {
+            job.scheduler = k % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+            job.gathers = k / 2;
+            must_be(&job, &wanted, what);
+        }
+        train_result_release(&wanted);
+    }
+}
+
+/* --- all rows on one rank --- */
+
+/* The routers' weights are 0, so all scores are equal, and every token chooses the first experts. */
+static int load_equal_scores(struct tt_comm *comm, struct tt_engine *engine, void *arg)
+{
+    const struct tt_layout *layout = tt_engine_layout(engine);
+    const struct tt_model *model = arg;
+    int rc = tt_engine_init_params(engine, 3);
+
+    (void)comm;
+    for (int p = 0; p < model->n_params && rc == 0; p++)
+        if (tt_layout_has(layout, p) && strstr(model->params[p].name, "router.gate")) {
+            const struct tt_unit_param *place = tt_layout_param(layout, p);
+
+            memset(tt_state_at(tt_engine_state(engine), TT_STATE_PARAM, layout->unit_of[p], place->offset), 0,
+                   (size_t)tt_box_volume(&place->box) * sizeof(float));
+        }
+    return rc;
+}
+
+/* The other experts have no rows at all. */
+static void the_worst_imbalance_has_the_same_bits(void **state)
+{
+    const double windows[] = {0.1, 8.0};
+
+    for (int experts = 2; experts <= 8; experts *= 2) {
+        struct train_job one = job_of(QWEN, 2, 4, 2), job;
+        struct train_result wanted;
+
+        one.load = load_equal_scores;
+        one.load_arg = models[QWEN];
+        job = one;
+        job.ranks = 8;
+        job.tensor = job.context = 2;
+        job.experts = experts;
+        assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
+        for (int i = 0; i < COUNT(windows); i++) {
+            job.moe_window = windows[i];
+            must_be(&job, &wanted, "all rows on one rank");
+        }
+        train_result_release(&wanted);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_layout_has_the_bits_of_one_rank),
+        cmocka_unit_test(the_worst_imbalance_has_the_same_bits),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("experts_divided", tests, set_up, tear_down);
+}
