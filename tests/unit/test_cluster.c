@@ -304,6 +304,45 @@ static void an_expert_layer_is_priced_by_what_a_token_meets(void **state)
     assert_true(time.gemm < 6 * 30e9 * 16384 / (0.5 * 989e12)); /* 3e9 of the 30e9 parameters are met */
 }
 
+static void experts_share_the_waves_of_one_kernel(void **state)
+{
+    const struct tt_cluster_machine *machine;
+    double one, sixteen;
+
+    assert_int_equal(tt_cluster_machine_find("h100-sxm", &machine), 0);
+    one = tt_cluster_linear_sec(machine, 1, 128, 1408, 2048, false); /* few tiles on 132 units */
+    sixteen = tt_cluster_linear_sec(machine, 16, 128, 1408, 2048, false);
+    assert_true(sixteen < 8 * one);
+    one = tt_cluster_linear_sec(machine, 1, 4096, 14336, 4096, false); /* many waves: nothing is saved */
+    sixteen = tt_cluster_linear_sec(machine, 16, 4096, 14336, 4096, false);
+    assert_float_equal(sixteen / one, 16, 0.5);
+}
+
+/* Windows save work in attention only; heads of latent attention are wider than the model, and cost memory traffic. */
+static void windows_and_latents_have_their_price(void **state)
+{
+    struct tt_cluster_latent latent = {512, 1536, 64, 128, 128};
+    struct tt_cluster_job job = job_8b(), other = job;
+    struct tt_cluster_time plain, changed;
+
+    tt_cluster_step(&job, &plain);
+    other.shape.window = 128;
+    other.shape.window_layers = 16;
+    tt_cluster_step(&other, &changed);
+    assert_true(changed.attention > 0.5 * plain.attention && changed.attention < 0.6 * plain.attention);
+    assert_float_equal(changed.gemm, plain.gemm, 1e-9);
+    assert_true(tt_cluster_shape_find("deepseek-v3-671b", &job.shape));
+    tt_cluster_step(&job, &plain);
+    other = job;
+    other.shape.score_dim = 0;
+    tt_cluster_step(&other, &changed);
+    assert_true(plain.memory > 1.2 * changed.memory);
+    other = job; /* the sizes of the paper have as many parameters as the name */
+    tt_cluster_shape_set_latent(&other.shape, &latent);
+    assert_float_equal(other.shape.head_dim / job.shape.head_dim, 1, 0.01);
+    assert_float_equal(tt_cluster_params(&other.shape) / 671.0e9, 1, 0.002);
+}
+
 static void names_that_are_not_built_in_are_refused(void **state)
 {
     const struct tt_cluster_machine *machine;
@@ -389,6 +428,8 @@ int main(void)
         cmocka_unit_test(ranks_hold_what_the_orders_say),
         cmocka_unit_test(lanes_are_those_of_the_step),
         cmocka_unit_test(an_expert_layer_is_priced_by_what_a_token_meets),
+        cmocka_unit_test(experts_share_the_waves_of_one_kernel),
+        cmocka_unit_test(windows_and_latents_have_their_price),
         cmocka_unit_test(names_that_are_not_built_in_are_refused),
         cmocka_unit_test(every_number_has_an_origin),
         cmocka_unit_test(rows_of_tables_become_jobs),
