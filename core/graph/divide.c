@@ -166,14 +166,14 @@ out:
     return rc;
 }
 
-/* Whether a product or a router reads a value in rows, which others read whole. */
+/* Whether a product reads a value in rows, which others read whole. A router comes before those that read it whole, so
+ * its gradient is added after theirs in any case. */
 static bool is_read_in_rows(const struct pass *p, int id)
 {
     for (int n = 0; n < p->whole->n_nodes; n++) {
         const struct tt_node *node = &p->whole->nodes[n];
 
-        if ((node->op == TT_OP_LINEAR || node->op == TT_OP_ROUTER) && node->in[0] == id &&
-            p->whole->values[node->in[1]].tp == TT_TP_WHOLE)
+        if (node->op == TT_OP_LINEAR && node->in[0] == id && p->whole->values[node->in[1]].tp == TT_TP_WHOLE)
             return true;
     }
     return false;

@@ -20,7 +20,7 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-enum model { QWEN, MIXTRAL, IN_TURN, MODELS };
+enum model { QWEN, MIXTRAL, IN_TURN, DEEPSEEK, MODELS };
 
 static struct fixture world;
 static struct tt_model *models[MODELS];
@@ -58,6 +58,25 @@ static int set_up(void **state)
     models[IN_TURN] = model_of("qwen3", "debugmodel_moe", &dims);
     dims.moe = (struct tt_moe){.experts = 4, .top_k = 2};
     models[MIXTRAL] = model_of("mixtral", "debugmodel", &dims);
+    dims = (struct tt_model_dims){.n_layers = 2, /* of which the first is dense */
+                                  .dim = 18,
+                                  .n_heads = 8,
+                                  .n_kv_heads = 8,
+                                  .head_dim = 6,
+                                  .ffn_dim = 24,
+                                  .vocab_size = 23,
+                                  .mla = {.kv_rank = 7, .rope_dim = 2, .value_dim = 5},
+                                  .moe = {.experts = 8,
+                                          .top_k = 3,
+                                          .ffn_dim = 12,
+                                          .shared = 2,
+                                          .dense_layers = 1,
+                                          .biased = true,
+                                          .score = TT_SCORE_SIGMOID,
+                                          .groups = 4,
+                                          .kept_groups = 2,
+                                          .group_rule = TT_GROUP_TWO_BEST}};
+    models[DEEPSEEK] = fixture_latents(&dims);
     return 0;
 }
 
@@ -116,6 +135,9 @@ static const struct {
     {QWEN, 2, 2, 2, 1, 1, 1, 1, 4, 0.1, 2, 1, TT_PP_1F1B},
     {QWEN, 4, 2, 2, 2, 4, 1, 1, 4, 0.1, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
     {MIXTRAL, 1, 1, 1, 2, 4, 1, 1, 4, 1.0, 2, 1, TT_PP_1F1B},
+    {DEEPSEEK, 2, 2, 4, 1, 1, 1, 1, 2, 0.2, 1, 1, TT_PP_1F1B},
+    {DEEPSEEK, 4, 2, 2, 2, 4, 1, 1, 1, 0.5, 1, 1, TT_PP_1F1B},
+    {DEEPSEEK, 1, 1, 2, 2, 2, 2, 1, 1, 1.0, 1, 1, TT_PP_1F1B},
 };
 
 static const struct tt_recompute recomputes[] = {
@@ -127,18 +149,19 @@ static const char *const wraps[] = {"block", "model", "param"};
 /* Policies that differ from case to case. What changes the result, such as bf16, is in the reference too. */
 static void vary(int i, struct train_job *one, struct train_job *job)
 {
-    bool bf16 = i >= COUNT(cases);
+    bool bf16 = i >= COUNT(cases), sigmoid = cases[i % COUNT(cases)].model == DEEPSEEK;
 
     if (bf16)
         one->param_dtype = job->param_dtype = TT_BF16;
     if (bf16 && i % 3 == 1)
         one->shard_dtype = job->shard_dtype = TT_BF16;
-    if (bf16 && i % 3 == 0 && job->context == 1 && job->sequence_grains == 1) /* ranks of a sequence round their own */
+    if (bf16 && i % COUNT(cases) % 3 == 0 && job->context == 1) /* ranks of a sequence round their own */
         one->reduce_dtype = job->reduce_dtype = TT_BF16;
     one->documents = job->documents = i % 2;
     one->contiguous = job->contiguous = i % 5 == 4;
-    if (i % 3 == 2)
-        one->router_losses = job->router_losses = (struct tt_router_losses){0.1F, 0.2F, 0.3F, 0.2F};
+    one->balance_coeff = job->balance_coeff = sigmoid ? 0.001 : 0.0;
+    if (i % 3 == 2) /* the z-loss is of a softmax */
+        one->router_losses = job->router_losses = (struct tt_router_losses){0.1F, 0.2F, sigmoid ? 0.0F : 0.3F, 0.2F};
     if (i % 6 == 1)
         one->router_losses.global_batch = job->router_losses.global_batch = 0.3F;
     one->average_decay = job->average_decay = i % 4 == 1 && !job->shard_dtype ? 0.5 : 0.0;
