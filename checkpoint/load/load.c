@@ -145,6 +145,24 @@ static bool names_biases(const struct name_list *list)
     return list->n && strstr(list->text.text, ".moe.expert_bias");
 }
 
+/* The experts that a layer of the model has, and other ones of the checkpoint's; false if the numbers are equal. */
+static bool experts_differ(const struct tt_source *source, const struct tt_ckpt_state *state, int64_t *ret_wanted,
+                           int64_t *ret_found)
+{
+    for (int i = 0; i < state->n_model; i++) {
+        const struct tt_ckpt_chunk *c = &state->model[i];
+        const struct tt_manifest_tensor *t =
+            strstr(c->name, ".moe.experts.") ? tt_manifest_find(&source->manifest, TT_CKPT_MODEL, c->name) : NULL;
+
+        if (!t || t->ndim != 3 || t->shape[0] == c->shape[0])
+            continue;
+        *ret_wanted = c->shape[0];
+        *ret_found = t->shape[0];
+        return true;
+    }
+    return false;
+}
+
 /*
  * Checks that the tensors of the checkpoint are those of the model: all of them, no others, with the same shapes. Of
  * the model's group a user's checkpoint may lack the optional ones. Averages may be missing, and may be there unasked.
@@ -155,6 +173,7 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
                                                        of_user && lacks_optional(source, state, TT_CKPT_MODEL),
                                                    [TT_CKPT_OPTIM] = lacks_optional(source, state, TT_CKPT_OPTIM)};
     struct name_list missing = {{0}, 0}, extra = {{0}, 0}, other = {{0}, 0};
+    int64_t wanted, found;
     int rc = skip & TT_SKIP_OPTIMIZER ? 0 : check_optimizer(source, state);
 
     if (rc < 0)
@@ -194,6 +213,10 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
                      other.n ? other.text.text : "");
     if (rc < 0 && tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "model.embed_tokens.weight"))
         rc = tt_error_add_hint(rc, "its tensors have Hugging Face names; set %s=true", tt_key_name(TT_KEY_LOAD_IN_HF));
+    else if (rc < 0 && experts_differ(source, state, &wanted, &found))
+        rc = tt_error_add_hint(rc, "its layers have %lld experts, those of the model %lld; set %s and %s as they were",
+                               (long long)found, (long long)wanted, tt_key_name(TT_KEY_FLAVOR),
+                               tt_key_name(TT_KEY_MODEL_FOLDER));
     else if (rc < 0 && (names_biases(&missing) || names_biases(&extra)))
         rc = tt_error_add_hint(rc, "set %s as it was: a run keeps the biases of its experts",
                                tt_key_name(TT_KEY_BALANCE_COEFF));

@@ -207,10 +207,28 @@ out:
     return rc;
 }
 
+/* The first fault of the sizes of a folder, which says where they are. */
+struct first_fault {
+    const char *folder;
+    bool has_one;
+};
+
+static void keep_first(void *arg, const enum tt_key *keys, const char *message)
+{
+    struct first_fault *first = arg;
+
+    if (!first->has_one && *keys == TT_KEY_MODEL_FOLDER)
+        (void)tt_fail(TT_EUSAGE, "%s/config.json: %s", first->folder, message);
+    else
+        tt_model_first_fault(&first->has_one, keys, message);
+    first->has_one = true;
+}
+
 int tt_model_new(const char *name, const char *flavor, const struct tt_model_dims *overrides, const char *hf_folder,
                  struct tt_model **ret_model)
 {
     bool has_one = true; /* find_dims has set the message; among sizes, the first fault sets it */
+    struct first_fault first = {hf_folder, false};
     const struct tt_model_row *row = NULL;
     struct tt_model_dims dims = {0};
     int rc = 0;
@@ -218,6 +236,8 @@ int tt_model_new(const char *name, const char *flavor, const struct tt_model_dim
     TT_TRY(find_dims(name, flavor, hf_folder, tt_model_first_fault, &has_one, &row, &dims));
     if (overrides)
         tt_model_dims_override(&dims, overrides);
+    if (strcmp(flavor, "hf") == 0)
+        TT_TRY(tt_model_dims_check(row, &dims, keep_first, &first));
     TT_TRY(make_model(row, flavor, dims, ret_model));
 out:
     return rc;

@@ -102,6 +102,39 @@ EOF_ROWS
     same_as_one
 }
 
+# with_config 'SED EXPRESSION': a run on a folder of 8 experts with a changed config.json.
+with_config() {
+    folder=$TITAN_SOURCE/tests/golden/data/qwen3_moe
+    rm -rf hf
+    cp -r "$folder" hf
+    chmod -R u+w hf
+    sed -i "$1" hf/config.json
+    run train --model.name=qwen3 --model.flavor=hf --model.hf_assets_path=hf --training.steps=2 \
+        --training.seq_len=16 --training.local_batch_size=1 --training.global_batch_size=2 --training.dataset=tokens \
+        --training.dataset_path="$folder/tokens.bin" --metrics.peak_flops=1e9 --checkpoint.enable \
+        --parallelism.threads_per_rank=1
+}
+
+case_folders_with_impossible_experts_are_refused() {
+    with_config 's/"num_experts_per_tok": 3/"num_experts_per_tok": 9/'
+    expect_error 2 "hf/config.json: 9 experts for each token, of 8; there must be 1..8"
+    with_config 's/"num_experts_per_tok": 3/"num_experts_per_tok": 0/'
+    expect_error 3 "hf/config.json: num_experts_per_tok must be a positive integer"
+    with_config 's/"num_local_experts": 8/"num_local_experts": 0/'
+    expect_error 3 "hf/config.json: num_local_experts must be a positive integer"
+}
+
+# One message with the numbers.
+case_a_run_with_another_number_of_experts_is_refused() {
+    with_config 's/"num_local_experts": 8/"num_local_experts": 8/'
+    expect_ok
+    for experts in 6 12; do
+        with_config "s/\"num_local_experts\": 8/\"num_local_experts\": $experts/"
+        expect_error 3 "is not of this model" "its layers have 8 experts, those of the model $experts; set model.flavor"
+    done
+
+}
+
 case_degrees_that_do_not_work_are_named() {
     run train --model.flavor=debugmodel $ep=2
     expect_error 2 "expert_parallel_degree: 2, but llama3 debugmodel has no experts"
