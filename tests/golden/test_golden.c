@@ -286,6 +286,23 @@ static void deepseek_v3_experts(void **state)
     FOLLOW_THROUGH(&two, "deepseek_v3", "deepseek_v3_long", splits);
 }
 
+/* Ranks share layers, sequences and experts. */
+static void deepseek_v3_divided(void **state)
+{
+    static const struct pipe ways[] = {
+        {1, 1, TT_PP_1F1B, 2, 1, false, 2}, {1, 1, TT_PP_1F1B, 1, 2, false, 1}, {1, 1, TT_PP_1F1B, 1, 2, true, 2}};
+    static const struct pipe all = {1, 1, TT_PP_1F1B, 2, 2, true, 2};
+    static const struct split splits[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}};
+    static const struct split of_four[] = {{4, 1, 2, DEFAULT, 1, 1}};
+
+    for (int i = 0; i < (int)(sizeof ways / sizeof *ways); i++) {
+        FOLLOW_THROUGH(&ways[i], "deepseek_v3", "deepseek_v3", splits);
+        FOLLOW_THROUGH(&ways[i], "deepseek_v3", "deepseek_v3_long", splits);
+    }
+    FOLLOW_THROUGH(&all, "deepseek_v3", "deepseek_v3", of_four);
+    FOLLOW_THROUGH(&all, "deepseek_v3", "deepseek_v3_long", of_four);
+}
+
 static void gpt2(void **state)
 {
     static const struct split splits[] = {
@@ -445,6 +462,7 @@ int main(void)
         cmocka_unit_test(mixtral_moe),
         cmocka_unit_test(deepseek_v3),
         cmocka_unit_test(deepseek_v3_experts),
+        cmocka_unit_test(deepseek_v3_divided),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
