@@ -149,6 +149,30 @@ llama3 4 2 $exact=4 --optimizer.name=Muon $p.data_parallel_replicate_degree=2 $p
 EOF_ROWS
 }
 
+# Latents are made from a rank's own tokens, and what follows is divided by heads. Ranks that share layers share the
+# experts too. Generation divides nothing, and caches latents.
+case_attention_of_latents_is_divided() {
+    latents="--model.name=deepseek_v3 --model.head_dim=72"
+    one deepseek_v3 $latents
+    run generate deepseek_v3 --greedy --prompt "And the" --max-new-tokens 12
+    expect_ok
+    cp out text
+    while read -r ranks more; do
+        run_ranks "$ranks" train $common $latents $exact=4 --job.dump_folder=many $more
+        expect_ok
+        same_as deepseek_v3
+        run generate many --greedy --prompt "And the" --max-new-tokens 12
+        expect_ok
+        expect_same text out
+        rm -rf many
+    done <<EOF_ROWS
+2 $tp=2 $p.expert_parallel_degree=2
+4 $tp=4 $p.expert_parallel_degree=4 $p.fsdp_engine=planned
+EOF_ROWS
+    run train $common $latents --model.dim=96 --model.n_heads=6 $tp=4 $p.expert_parallel_degree=4
+    expect_error 2 "4 parts of a layer are not possible with model.n_heads 6" "what works: 1, 2"
+}
+
 case_what_cannot_be_divided_is_refused() {
     run train $common --model.n_kv_heads=2 $tp=4
     expect_error 2 "4 parts of a layer are not possible with model.n_kv_heads 2" "what works: 1, 2"
