@@ -132,7 +132,6 @@ case_a_run_with_another_number_of_experts_is_refused() {
         with_config "s/\"num_local_experts\": 8/\"num_local_experts\": $experts/"
         expect_error 3 "is not of this model" "its layers have 8 experts, those of the model $experts; set model.flavor"
     done
-
 }
 
 case_degrees_that_do_not_work_are_named() {
