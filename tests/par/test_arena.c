@@ -21,11 +21,13 @@
 static struct fixture world;
 static struct tt_model *even;    /* heads and the feed-forward network can be cut into 8 grains */
 static struct tt_model *latents; /* the same with attention of latents */
+static struct tt_model *experts; /* the same with experts */
 
 static int tear_down(void **state)
 {
     tt_model_free(even);
     tt_model_free(latents);
+    tt_model_free(experts);
     fixture_close(&world);
     return 0;
 }
@@ -37,6 +39,9 @@ static int set_up(void **state)
 
     fixture_open(&world, &(struct fixture_size){.odd_layers = 6, .odd_vocab = 23, .tied_layers = 1, .narrow = true});
     even = fixture_model(&dims);
+    dims.moe = (struct tt_moe){.experts = 8, .top_k = 2};
+    assert_int_equal(fixture_check(tt_model_new("mixtral", "debugmodel", &dims, NULL, &experts)), 0);
+    dims.moe = (struct tt_moe){0};
     dims.n_kv_heads = 0;
     dims.mla = (struct tt_mla){.kv_rank = 5, .q_rank = 7, .rope_dim = 2, .value_dim = 3};
     latents = fixture_latents(&dims);
@@ -115,7 +120,7 @@ static int check_arena(struct tt_comm *comm, struct tt_engine *engine, int step,
 
     TT_TRY(tt_engine_synchronize(engine));
     TT_TRY(check_samples(comm, engine));
-    if (arena_bytes != (size_t)memory->total + TT_SUMS * sizeof(struct tt_exact))
+    if (arena_bytes != (size_t)memory->total + tt_sums_bytes(tt_engine_layout(engine)))
         TT_TRY(tt_fail(TT_EINTERNAL, "rank %d has an arena of %zu bytes, predicted were %lld", comm->rank, arena_bytes,
                        (long long)memory->total));
     if (changed(arena + arena_bytes, GUARD))
@@ -207,6 +212,8 @@ static void use_mesh(const struct tt_model *model, int m, enum tt_scheduler sche
     job.gathers = m % 2;
     job.tensor = meshes[m].tensor;
     job.ranks = job.pipe * data * job.context * job.tensor;
+    job.experts = model->dims.moe.experts ? meshes[m].shard * job.context * job.tensor : 1;
+    job.router_losses.microbatch = model->dims.moe.experts ? 0.1F : 0.0F;
     job.scheduler = scheduler;
     if (m % 3 == 2)
         job.recompute.mode = TT_RECOMPUTE_FULL;
@@ -231,12 +238,21 @@ static void latents_use_what_was_predicted(void **state)
             use_mesh(latents, m, m % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER);
 }
 
+/* The window for rows of other ranks' tokens is in it, however many there are. */
+static void experts_use_what_was_predicted(void **state)
+{
+    for (int m = 0; m < COUNT(meshes); m++)
+        if (meshes[m].tensor > 1 || meshes[m].context > 1)
+            use_mesh(experts, m, m % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pipelines_use_what_was_predicted),
         cmocka_unit_test(every_dimension_uses_what_was_predicted),
         cmocka_unit_test(latents_use_what_was_predicted),
+        cmocka_unit_test(experts_use_what_was_predicted),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
