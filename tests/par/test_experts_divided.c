@@ -20,7 +20,7 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-enum model { QWEN, MIXTRAL, IN_TURN, DEEPSEEK, MODELS };
+enum model { QWEN, MIXTRAL, IN_TURN, DEEPSEEK, DEEPSEEK_V2, MODELS };
 
 static struct fixture world;
 static struct tt_model *models[MODELS];
@@ -77,6 +77,10 @@ static int set_up(void **state)
                                           .kept_groups = 2,
                                           .group_rule = TT_GROUP_TWO_BEST}};
     models[DEEPSEEK] = fixture_latents(&dims);
+    dims.mla.q_rank = 5; /* also queries have a latent */
+    dims.moe = (struct tt_moe){
+        .experts = 8, .top_k = 3, .ffn_dim = 12, .shared = 2, .dense_layers = 1, .gates_as_scored = true};
+    models[DEEPSEEK_V2] = fixture_latents(&dims);
     return 0;
 }
 
@@ -138,6 +142,9 @@ static const struct {
     {DEEPSEEK, 2, 2, 4, 1, 1, 1, 1, 2, 0.2, 1, 1, TT_PP_1F1B},
     {DEEPSEEK, 4, 2, 2, 2, 4, 1, 1, 1, 0.5, 1, 1, TT_PP_1F1B},
     {DEEPSEEK, 1, 1, 2, 2, 2, 2, 1, 1, 1.0, 1, 1, TT_PP_1F1B},
+    {DEEPSEEK_V2, 4, 4, 4, 1, 1, 1, 1, 1, 0.1, 1, 1, TT_PP_1F1B},
+    {DEEPSEEK_V2, 4, 2, 2, 2, 4, 2, 1, 1, 0.1, 1, 1, TT_PP_1F1B},
+    {DEEPSEEK_V2, 2, 2, 2, 1, 1, 1, 1, 4, 0.1, 2, 1, TT_PP_1F1B},
 };
 
 static const struct tt_recompute recomputes[] = {
