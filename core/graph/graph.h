@@ -19,7 +19,7 @@
  *   H query heads   K key/value heads   E head_dim   F ffn width   V vocabulary   L layers
  *   X experts   k experts of a token
  */
-enum { TT_MAX_DIMS = 4, TT_MAX_INPUTS = 10, TT_MAX_OUTPUTS = 4, TT_NONE = -1 };
+enum { TT_MAX_DIMS = 4, TT_MAX_INPUTS = 11, TT_MAX_OUTPUTS = 4, TT_NONE = -1 };
 
 enum tt_value_kind {
     TT_VALUE_PARAM,      /* a model parameter, whole (unsharded) */
@@ -141,12 +141,13 @@ struct tt_attr {
     int kv_heads;    /* K */
     int head_dim;    /* E: of queries and keys */
     int value_dim;   /* attention: of a head of values; 0: E */
-    int prefix;      /* the first elements of a head: left as they are (rope), or one part (split, join) */
-    float eps;       /* norms */
-    float scale;     /* scale: what x is multiplied by; attention: the scores, 0: 1 / sqrt(E) */
-    int experts;     /* X, of ops on the rows of experts */
-    int top_k;       /* router: experts of a token */
-    struct tt_token_parts parts;         /* router, and ops on the rows of experts */
+    int64_t sliding_window;      /* attention: a row sees so many keys at most, itself included; 0: all before it */
+    int prefix;                  /* the first elements of a head: left as they are (rope), or one part (split, join) */
+    float eps;                   /* norms */
+    float scale;                 /* scale: what x is multiplied by; attention: the scores, 0: 1 / sqrt(E) */
+    int experts;                 /* X, of ops on the rows of experts */
+    int top_k;                   /* router: experts of a token */
+    struct tt_token_parts parts; /* router, and ops on the rows of experts */
     struct tt_axis_peers sequence_peers; /* router: the ranks that share its sequences */
     struct tt_router router;
     struct tt_router_losses losses; /* router */
@@ -173,6 +174,7 @@ struct tt_rope {
     double beta_fast, beta_slow; /* YaRN: turns within original_max of pairs that stay, and of those that are scaled */
     double mscale;               /* YaRN: the table and the scores are multiplied by functions of these two */
     double mscale_all_dim;
+    bool fractional; /* YaRN: the borders between pairs that stay and that are scaled are not whole numbers */
 };
 
 enum tt_op_id {

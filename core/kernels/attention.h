@@ -31,6 +31,16 @@ void tt_attention_by_heads(const struct tt_call *call, int k);
 /** The bytes of one of them: those of the input, as whole cache lines. */
 int64_t tt_attention_heads_bytes(const struct tt_graph *graph, const struct tt_node *node, int input);
 
+/**
+ * The sinks of heads [first, first + n) as floats, from an input of the call: in place, or widened to `to`, which has
+ * room for them. NULL if the input is absent.
+ */
+const float *tt_attention_sinks_of(const struct tt_call *call, int input, int64_t first, int64_t n, float *to);
+
+/** Adds the gradient of the sinks of an ATTENTION to the graph if it has sinks that are trained. */
+int tt_attention_sinks_backward(struct tt_graph *graph, const struct tt_node *forward, int grad_out,
+                                int *grad_in) TT_MUST_CHECK;
+
 /** ATTENTION_BWD of sequences in grains (attention_pieces.c). */
 void tt_attention_bwd_pieces(const struct tt_call *call);
 int64_t tt_attention_bwd_pieces_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads);

@@ -257,6 +257,27 @@ static void run_swiglu_bwd(const struct tt_bench_work *w)
     w->table->swiglu_bwd(w->x[3], w->x[4], w->x[2], w->x[0], w->x[1], w->n);
 }
 
+/* n elements of pairs. */
+static void run_swiglu_clamped_fwd(const struct tt_bench_work *w)
+{
+    w->table->swiglu_clamped_fwd(w->x[1], w->x[0], w->n / 2);
+}
+
+static void run_swiglu_clamped_bwd(const struct tt_bench_work *w)
+{
+    w->table->swiglu_clamped_bwd(w->x[2], w->x[1], w->x[0], w->n / 2);
+}
+
+static void run_swiglu_clamped_fwd_bf16(const struct tt_bench_work *w)
+{
+    w->table->swiglu_clamped_fwd_bf16(half(w, 1), half(w, 0), w->n / 2);
+}
+
+static void run_swiglu_clamped_bwd_bf16(const struct tt_bench_work *w)
+{
+    w->table->swiglu_clamped_bwd_bf16(half(w, 2), half(w, 1), half(w, 0), w->n / 2);
+}
+
 static void run_rope_bf16(const struct tt_bench_work *w)
 {
     struct tt_rope_shape shape = {
@@ -354,6 +375,17 @@ static void run_attention_row_bf16(const struct tt_bench_work *w)
 {
     w->table->attention_row_bf16(half(w, 3), half(w, 0), half(w, 1), half(w, 2), &w->attention, w->attention.seq_len,
                                  w->scratch);
+}
+
+/* A row is one head. */
+static void run_sinks_bwd(const struct tt_bench_work *w)
+{
+    w->table->sinks_bwd(w->x[2], w->x[0], w->x[1], w->x[3], w->x[4], w->rows, 1, w->width);
+}
+
+static void run_sinks_bwd_bf16(const struct tt_bench_work *w)
+{
+    w->table->sinks_bwd_bf16(w->x[2], half(w, 0), half(w, 1), w->x[3], half(w, 4), w->rows, 1, w->width);
 }
 
 /* A layer's product y = x W^T with y in bfloat16. */
@@ -491,6 +523,8 @@ const struct tt_bench_case tt_bench_cases[] = {
     {"scatter_add", run_scatter_add, 1.0, 0.0, 512, NULL},
     {"scatter_add_bf16", run_scatter_add_bf16, 0.5, 0.0, 512, NULL},
     {"sgemm", run_sgemm, 0.0, 1.0, 0, &matrices},
+    {"sinks_bwd", run_sinks_bwd, 2.0, 0.0, 512, NULL},
+    {"sinks_bwd_bf16", run_sinks_bwd_bf16, 1.0, 0.0, 512, NULL},
     {"softmax_grad", run_softmax_grad, 2.0, 0.0, 4096, NULL},
     {"softmax_grad_bf16", run_softmax_grad_bf16, 1.5, 0.0, 4096, NULL},
     {"softmax_sum", run_softmax_sum, 1.0, 0.0, 4096, NULL},
@@ -501,5 +535,9 @@ const struct tt_bench_case tt_bench_cases[] = {
     {"swiglu_fwd_bf16", run_swiglu_fwd_bf16, 1.5, 0.0, 512, NULL},
     {"swiglu_bwd", run_swiglu_bwd, 5.0, 0.0, 512, NULL},
     {"swiglu_bwd_bf16", run_swiglu_bwd_bf16, 2.5, 0.0, 512, NULL},
+    {"swiglu_clamped_fwd", run_swiglu_clamped_fwd, 1.5, 0.0, 512, NULL},
+    {"swiglu_clamped_fwd_bf16", run_swiglu_clamped_fwd_bf16, 0.75, 0.0, 512, NULL},
+    {"swiglu_clamped_bwd", run_swiglu_clamped_bwd, 2.5, 0.0, 512, NULL},
+    {"swiglu_clamped_bwd_bf16", run_swiglu_clamped_bwd_bf16, 1.25, 0.0, 512, NULL},
 };
 const int tt_n_bench_cases = sizeof tt_bench_cases / sizeof *tt_bench_cases;

@@ -65,6 +65,8 @@
  *                       is in the range of dw's rows (the loader checks)
  *   sgemm               a product of floats as in matmul.h, with the scratch of one worker; grains and partial are not
  *                       read
+ *   sinks_bwd           dsinks[h] = the sum over rows of -exp(sinks[h] - lse[r][h]) dot(do, o) of head h; do and o have
+ *                       rows of heads * dim elements
  *   softmax_grad        y = factor * exp(x - largest); y may be x
  *   softmax_sum         of a part of a row: the largest x that is not NaN, -inf for none, and the sum of
  *                       exp(x - largest), or of exp(x) if the largest is -inf
@@ -73,6 +75,9 @@
  *                       memory
  *   swiglu_fwd          h = g / (1 + exp(-g)) * u; h may be g or u
  *   swiglu_bwd          its gradients; dg and du may each take the memory of one of dh, g, u
+ *   swiglu_clamped_fwd  h = (u + 1) g / (1 + exp(-1.702 g)) where x has pairs g, u, of which g is at most 7 and u is in
+ *                       -7..7 after clamping; n elements of h, 2 n of x
+ *   swiglu_clamped_bwd  its gradient, 0 where x was clamped; dx may be x
  *
  * A kernel `name_bf16` computes as `name` does, in float, and its results are rounded to bfloat16 once, where it stores
  * bfloat16: activations, weights and the gradients of activations. Statistics, losses, tables and the gradients of
@@ -109,7 +114,8 @@ enum {
 struct tt_matmul; /* matmul.h */
 
 /*
- * A row sees the keys of its own document up to itself. positions: of each row in its document, so that the document
+ * A row sees the keys of its own document up to itself, or the last `window` of them. A sink is a score that takes its
+ * share of the softmax and has no value: lse includes it. positions: of each row in its document, so that the document
  * of row i begins at key i less its position; each is 0 or one more than that of the row before. NULL: the sequence is
  * one document. begin and end: the rows of queries that are there, a part of the sequence; of keys all are there. q, o,
  * lse, do, dq and positions point to row begin. end 0: the rows end with the sequence.
@@ -123,6 +129,8 @@ struct tt_attention_shape {
     int64_t value_stride; /* of rows of v in attention_fwd and attention_row; 0: value_dim */
     float scale;          /* of the scores; 0: 1 / sqrt(E) */
     int64_t begin, end;
+    int64_t window;     /* a row sees so many keys at most, the last of which is its own; 0: all of its document */
+    const float *sinks; /* of attention_fwd's head, or of attention_row's heads; NULL: none */
 };
 
 /** The width of a head of v and o. */
@@ -152,9 +160,11 @@ static inline int64_t tt_attention_end(const struct tt_attention_shape *shape)
 /** The first key that row i sees. It never falls from one row to the next. For rows before `begin` that of `begin`. */
 static inline int64_t tt_attention_start(const struct tt_attention_shape *shape, int64_t i)
 {
-    int64_t row = i < shape->begin ? shape->begin : i;
+    int64_t row = i < shape->begin ? shape->begin : i, start = 0;
 
-    return shape->positions ? row - shape->positions[row - shape->begin] : 0;
+    if (shape->positions)
+        start = row - shape->positions[row - shape->begin];
+    return shape->window > 0 && row - shape->window >= start ? row - shape->window + 1 : start;
 }
 
 /* Pointers to the first row that is there and the first column of the first query head; k and v: to the sequence's

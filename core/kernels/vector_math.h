@@ -109,6 +109,19 @@ static inline float tt_row_exp(float *x, int64_t n, float scale, float shift)
     return tt_lanes_sum(lane);
 }
 
+/**
+ * Adds a sink to a row of a softmax: its largest score and the sum of exp(s - largest). Returns what its weights are
+ * multiplied by.
+ */
+static inline float tt_add_sink(float *largest, float *sum, float sink)
+{
+    float most = *largest < sink ? sink : *largest, shrink = tt_expf(*largest - most);
+
+    *sum = *sum * shrink + tt_expf(sink - most);
+    *largest = most;
+    return shrink / *sum;
+}
+
 /** The z-loss of a row with logsumexp l, and what its softmax is multiplied by in the gradient of loss + z-loss. */
 static inline float tt_z_loss(double l, float z_loss)
 {

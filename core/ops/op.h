@@ -101,6 +101,7 @@ struct tt_op_row {
     enum tt_op_type
         in[TT_MAX_INPUTS]; /* of every input, absent optional ones included: so it says how many there are */
     enum tt_op_type out[TT_MAX_OUTPUTS];
+    int may_lack; /* so many of the last inputs are optional, and nodes may be added without them */
     enum tt_op_exchange exchange;
     unsigned cuts;     /* TT_CUT_*: the dimensions that may be in grains (tt_attr); others are whole */
     unsigned computes; /* the types that TT_TYPE_COMPUTE may be: those that run has arithmetic for */

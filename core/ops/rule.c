@@ -125,6 +125,8 @@ int tt_op_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     const struct tt_op_row *row = tt_op_row(node->op);
     int wanted = inputs_of(row), rc = 0;
 
+    while (node->n_in < wanted && node->n_in >= wanted - row->may_lack)
+        node->in[node->n_in++] = TT_NONE;
     if (node->n_in != wanted)
         return tt_fail(TT_EINTERNAL, "%s wants %d input%s, found %d", row->name, wanted, wanted == 1 ? "" : "s",
                        node->n_in);

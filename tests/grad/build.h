@@ -54,8 +54,12 @@ static inline int op(struct tt_graph *graph, enum tt_op_id id, const struct tt_a
 
     while (tt_op_row(id)->in[n_in] != TT_TYPE_NONE)
         n_in++;
-    if (id == TT_OP_ATTENTION || id == TT_OP_ROPE || id == TT_OP_POSITION)
+    if (id == TT_OP_ROPE || id == TT_OP_POSITION)
         in[n_in - 1] = graph->positions;
+    if (id == TT_OP_ATTENTION) {
+        in[3] = graph->positions;
+        in[4] = TT_NONE; /* sinks */
+    }
     return tt_graph_out(graph, tt_graph_node(graph, id, "y", in, n_in, attr));
 }
 

@@ -45,4 +45,15 @@ void build_latent(struct tt_graph *graph);
 void build_latent_queries(struct tt_graph *graph);
 void build_join_grains(struct tt_graph *graph);
 
+/* Of cases_gpt_oss.c, in the same list. */
+void build_attention_window(struct tt_graph *graph);
+void build_attention_window_long(struct tt_graph *graph);
+void build_attention_window_documents(struct tt_graph *graph);
+void build_attention_sinks(struct tt_graph *graph);
+void build_attention_sinks_again(struct tt_graph *graph);
+void build_swiglu_clamped(struct tt_graph *graph);
+void build_swiglu_clamped_again(struct tt_graph *graph);
+void build_experts_affine(struct tt_graph *graph);
+void build_experts_affine_again(struct tt_graph *graph);
+
 #endif

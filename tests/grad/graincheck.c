@@ -180,8 +180,12 @@ static int add_node(struct tt_graph *graph, enum tt_op_id op, const struct tt_at
 
     while (tt_op_row(op)->in[n_in] != TT_TYPE_NONE)
         n_in++;
-    if (op == TT_OP_ATTENTION || op == TT_OP_ROPE)
+    if (op == TT_OP_ROPE)
         in[n_in - 1] = graph->positions;
+    if (op == TT_OP_ATTENTION) {
+        in[3] = graph->positions;
+        in[4] = TT_NONE; /* sinks */
+    }
     return tt_graph_out(graph, tt_graph_node(graph, op, "y", in, n_in, attr));
 }
 
@@ -251,6 +255,25 @@ static void build_adapter_rows(struct tt_graph *graph, int64_t batch)
     w = add_param(graph, VOCAB, 48);
     graph->values[w].constant = true;
     graph->token_loss = add_node(graph, TT_OP_HEAD_LOSS, NULL, x, w, graph->labels);
+}
+
+/* Attention with a sliding window and sinks. */
+static void build_sinks_rows(struct tt_graph *graph, int64_t batch)
+{
+    int64_t tokens[2] = {batch, SEQ_LEN};
+    struct tt_attr attr = {.seq_len = SEQ_LEN, .heads = 6, .kv_heads = 2, .head_dim = 8, .sliding_window = 100};
+    int x, in[5];
+
+    graph->tokens = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "tokens", 2, tokens);
+    graph->labels = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "labels", 2, tokens);
+    x = add_node(graph, TT_OP_EMBEDDING, NULL, graph->tokens, add_param(graph, VOCAB, 48), TT_NONE);
+    in[0] = add_node(graph, TT_OP_LINEAR, NULL, x, add_param(graph, 48, 48), TT_NONE);
+    in[1] = add_node(graph, TT_OP_LINEAR, NULL, x, add_param(graph, 16, 48), TT_NONE);
+    in[2] = add_node(graph, TT_OP_LINEAR, NULL, x, add_param(graph, 16, 48), TT_NONE);
+    in[3] = TT_NONE;
+    in[4] = add_param(graph, 0, 6);
+    x = tt_graph_out(graph, tt_graph_node(graph, TT_OP_ATTENTION, "y", in, 5, &attr));
+    graph->token_loss = add_node(graph, TT_OP_HEAD_LOSS, NULL, x, add_param(graph, VOCAB, 48), graph->labels);
 }
 
 /* Two products of one x, whose outputs have grains too: their gradients of x are one node. */
@@ -504,6 +527,8 @@ int main(void)
     good = check_rows("rows of a GPT", build_gpt_rows, false, 1) && good;
     good = check_rows("rows of a llama in bfloat16", build_llama_rows, true, 1) && good;
     good = check_rows("rows of a GPT in bfloat16", build_gpt_rows, true, 2) && good;
+    good = check_rows("rows of attention with sinks", build_sinks_rows, false, 2) && good;
+    good = check_rows("rows of attention with sinks in bfloat16", build_sinks_rows, true, 2) && good;
     good = check_rows("rows of an adapter", build_adapter_rows, false, 2) && good;
     good = check_rows("rows of products of one x", build_products_rows, false, 2) && good;
     good = check_rows("rows of a router", build_router_rows, false, 2) && good;

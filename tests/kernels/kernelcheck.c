@@ -174,17 +174,12 @@ static const struct {
     const struct check_case *cases;
     const int *n;
 } groups[] = {
-    {math_cases, &n_math_cases},
-    {elementwise_cases, &n_elementwise_cases},
-    {gpt_cases, &n_gpt_cases},
-    {row_cases, &n_row_cases},
-    {attention_cases, &n_attention_cases},
-    {decode_cases, &n_decode_cases},
-    {shard_cases, &n_shard_cases},
-    {bgemm_cases, &n_bgemm_cases},
-    {expert_cases, &n_expert_cases},
-    {sgemm_cases, &n_sgemm_cases},
-    {bf16_cases, &n_bf16_cases},
+    {math_cases, &n_math_cases},     {elementwise_cases, &n_elementwise_cases},
+    {gpt_cases, &n_gpt_cases},       {gpt_oss_cases, &n_gpt_oss_cases},
+    {row_cases, &n_row_cases},       {attention_cases, &n_attention_cases},
+    {decode_cases, &n_decode_cases}, {shard_cases, &n_shard_cases},
+    {bgemm_cases, &n_bgemm_cases},   {expert_cases, &n_expert_cases},
+    {sgemm_cases, &n_sgemm_cases},   {bf16_cases, &n_bf16_cases},
 };
 
 /* Times kernels at the size of the debug model's activations, which stay in the caches, so that the variants differ. */

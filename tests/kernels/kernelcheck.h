@@ -78,9 +78,9 @@ struct check_case {
 };
 
 extern const struct check_case elementwise_cases[], gpt_cases[], row_cases[], attention_cases[], decode_cases[],
-    math_cases[], shard_cases[], bf16_cases[], bgemm_cases[], sgemm_cases[], expert_cases[];
+    math_cases[], shard_cases[], bf16_cases[], bgemm_cases[], sgemm_cases[], expert_cases[], gpt_oss_cases[];
 extern const int n_elementwise_cases, n_gpt_cases, n_row_cases, n_attention_cases, n_decode_cases, n_math_cases,
-    n_shard_cases, n_bf16_cases, n_bgemm_cases, n_sgemm_cases, n_expert_cases;
+    n_shard_cases, n_bf16_cases, n_bgemm_cases, n_sgemm_cases, n_expert_cases, n_gpt_oss_cases;
 
 /** One unit in the last place of a float of size x. */
 double check_ulp(double x);

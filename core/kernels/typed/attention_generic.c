@@ -179,7 +179,9 @@ void TT_TYPED(tt_attention_fwd, generic)(element *o, float *lse, const element *
                   &tile, width, tile.key > tile.first_key);
     }
     for (int64_t r = 0; r < rows; r++) {
-        row_scale(out + r * out_stride, width, 1.0F / sum[r]);
+        float share = shape->sinks ? tt_add_sink(&largest[r], &sum[r], shape->sinks[0]) : 1.0F / sum[r];
+
+        row_scale(out + r * out_stride, width, share);
         lse[(first_row - shape->begin + r) * shape->heads] = largest[r] + logf(sum[r]);
 #ifdef TT_ELEMENT_BF16
         tt_bf16_round_generic(to + r * o_stride, out + r * width, width);

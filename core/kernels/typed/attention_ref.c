@@ -29,17 +29,18 @@ static double score(const element *q, const element *k, const struct tt_attentio
     return sum * scale_of(shape);
 }
 
-/* One row of one head. Returns the logarithm of the sum of its exponentials. */
+/* One row of one head; sink: of that head, or NULL. Returns the logarithm of the sum of its exponentials. */
 static double attend(element *o, const element *q, const element *k, const element *v, int64_t keys,
-                     const struct tt_attention_shape *shape)
+                     const struct tt_attention_shape *shape, const float *sink)
 {
     int64_t dim = shape->head_dim, width = tt_attention_value_dim(shape), stride = tt_attention_value_stride(shape);
-    double largest = -INFINITY, sum = 0.0;
+    double largest = sink ? (double)*sink : -INFINITY, sum = 0.0;
 
     for (int64_t j = 0; j < keys; j++)
         largest = fmax(largest, score(q, k + j * dim, shape));
     for (int64_t j = 0; j < keys; j++)
         sum += exp(score(q, k + j * dim, shape) - largest);
+    sum += sink ? exp((double)*sink - largest) : 0.0;
     for (int64_t first = 0; first < width; first += COLUMNS) {
         double out[COLUMNS] = {0.0};
 
@@ -68,8 +69,9 @@ void TT_TYPED(tt_attention_fwd, ref)(element *o, float *lse, const element *q, c
     for (int64_t i = first_row; i < first_row + rows; i++) {
         int64_t start = tt_attention_start(shape, i), at = i - shape->begin;
 
-        lse[at * shape->heads] = (float)attend(o + at * o_stride, q + at * q_stride, k + start * dim,
-                                               v + start * tt_attention_value_stride(shape), i + 1 - start, shape);
+        lse[at * shape->heads] =
+            (float)attend(o + at * o_stride, q + at * q_stride, k + start * dim,
+                          v + start * tt_attention_value_stride(shape), i + 1 - start, shape, shape->sinks);
     }
 }
 
@@ -82,7 +84,7 @@ void TT_TYPED(tt_attention_row, ref)(element *o, const element *q, const element
 
     (void)scratch;
     for (int64_t h = 0; h < shape->heads / shape->kv_heads; h++)
-        (void)attend(o + h * width, q + h * dim, k, v, keys, shape);
+        (void)attend(o + h * width, q + h * dim, k, v, keys, shape, shape->sinks ? shape->sinks + h : NULL);
 }
 
 #ifdef TT_ELEMENT_BF16

@@ -56,7 +56,8 @@ void TT_TYPED(tt_attention_row, generic)(element *o, const element *q, const ele
     }
     for (int64_t h = 0; h < heads; h++) {
         float *s = scratch + h * keys;
-        float share = 1.0F / tt_row_exp(s, keys, scale, scale * tt_row_max(s, keys));
+        float largest = scale * tt_row_max(s, keys), sum = tt_row_exp(s, keys, scale, largest);
+        float share = shape->sinks ? tt_add_sink(&largest, &sum, shape->sinks[h]) : 1.0F / sum;
 
         for (int64_t j = 0; j < keys; j++)
             s[j] *= share;

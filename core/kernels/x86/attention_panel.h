@@ -229,11 +229,23 @@ static void block_diagonal(struct panel *panel, const product_type *k, const pro
     }
 }
 
+/* The sink of the head: the maximum and the sum include it. Returns what the vector's weights are multiplied by. */
+static vf add_sink(struct panel *panel, int64_t v)
+{
+    vf before = vf_load(panel->largest + v * VF_LANES), sink = vf_set(LOG2_E * panel->shape->sinks[0]);
+    vf largest = vf_max(before, sink), shrink = vf_exp2_low(vf_sub(before, largest));
+    vf sum = vf_fma(vf_load(panel->sum + v * VF_LANES), shrink, vf_exp2_low(vf_sub(sink, largest)));
+
+    vf_store(panel->largest + v * VF_LANES, largest);
+    vf_store(panel->sum + v * VF_LANES, sum);
+    return vf_div(shrink, sum);
+}
+
 /* o^T as the result, and the rows' lse. */
 static void panel_end(struct panel *panel, float *lse, int64_t lse_stride)
 {
     for (int64_t v = 0; v < PRODUCT_VECTORS; v++) {
-        vf share = vf_div(vf_set(1.0F), vf_load(panel->sum + v * VF_LANES));
+        vf share = panel->shape->sinks ? add_sink(panel, v) : vf_div(vf_set(1.0F), vf_load(panel->sum + v * VF_LANES));
 
         vf_store(panel->shrink + v * VF_LANES, share);
     }

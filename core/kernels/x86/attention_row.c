@@ -28,10 +28,14 @@ VF_INLINE float largest_of(const float *s, int64_t n)
     return vf_largest(largest);
 }
 
-/* Scores become weights, whose sum is 1. */
-VF_INLINE void softmax(float *s, int64_t n, float scale)
+/* Scores become weights, whose sum is 1, with that of the sink if there is one. */
+VF_INLINE void softmax(float *s, int64_t n, float scale, const float *sink)
 {
-    vf factor = vf_set(scale), shift = vf_set(scale * largest_of(s, n)), sum = vf_zero(), share;
+    float largest = scale * largest_of(s, n);
+    vf factor = vf_set(scale), shift, sum = vf_zero(), share;
+
+    largest = sink && *sink > largest ? *sink : largest;
+    shift = vf_set(largest);
 
     for (int64_t i = 0; i < n; i += VF_LANES) {
         vf x = vf_exp(vf_sub(vf_mul(factor, vf_load_n(s + i, n - i)), shift));
@@ -39,7 +43,7 @@ VF_INLINE void softmax(float *s, int64_t n, float scale)
         vf_store_n(s + i, x, n - i);
         sum = vf_add(sum, vf_select(vf_first(n - i), x, vf_zero()));
     }
-    share = vf_set(1.0F / vf_sum(sum));
+    share = vf_set(1.0F / (sink ? vf_sum(sum) + expf(*sink - largest) : vf_sum(sum)));
     for (int64_t i = 0; i < n; i += VF_LANES)
         vf_store_n(s + i, vf_mul(share, vf_load_n(s + i, n - i)), n - i);
 }
@@ -84,7 +88,7 @@ void TT_TYPED(tt_attention_row)(element *o, const element *q, const element *k, 
         for (int64_t h = 0; h < heads; h++)
             TT_TYPED(tt_gemv)(scratch + h * keys + j, k + j * dim, q + h * dim, block(keys - j), dim);
     for (int64_t h = 0; h < heads; h++)
-        softmax(scratch + h * keys, keys, tt_attention_scale(shape));
+        softmax(scratch + h * keys, keys, tt_attention_scale(shape), shape->sinks ? shape->sinks + h : NULL);
     for (int64_t i = 0; i < heads * width; i += VF_LANES)
         vf_store_n(sums + i, vf_zero(), heads * width - i);
     for (int64_t j = 0; j < keys; j += KEYS)

@@ -2,11 +2,14 @@
  *
  * ATTENTION: o = softmax(scale q k^T) v, causal inside each sequence of T rows, for every query head; query head h
  * reads key/value head h / (H / K). With positions, causal inside each document of a sequence.
- *   in   q (N, H*E), k (M, K*E), v (M, K*Ev), positions (N) or absent
- *   out  o (N, H*Ev), lse (N, H): log of the sum of exp of each row
- *   attr seq_len, heads, kv_heads, head_dim (E), value_dim (Ev; 0: E), scale (0: 1 / sqrt(E)); rows (N), in grains
- *        of whole sequences; out (K); pieces: q has the rows of some grains of every sequence, k and v those of all,
- *        in the order of core/graph/pieces.h. Without grains N is M.
+ *   in   q (N, H*E), k (M, K*E), v (M, K*Ev), positions (N) or absent, sinks (H) or absent
+ *   out  o (N, H*Ev), lse (N, H): log of the sum of exp of each row, with that of the head's sink
+ *   attr seq_len, heads, kv_heads, head_dim (E), value_dim (Ev; 0: E), scale (0: 1 / sqrt(E)), sliding_window
+ *        (0: none); rows (N), in grains of whole sequences; out (K); pieces: q has the rows of some grains of every
+ *        sequence, k and v those of all, in the order of core/graph/pieces.h. Without grains N is M.
+ *
+ * A sink is a score that takes its share of a row's softmax and has no value (Xiao et al. 2023). With it in lse,
+ * backward needs no more of it; its own gradient is that of sinks.c.
  *
  * A tile is TT_ATTENTION_ROWS rows of a piece of a head. The backward op is backward.c.
  */
@@ -20,7 +23,7 @@
 #include "core/ops/grains.h"
 #include "core/ops/rule.h"
 
-enum { GATHER_ROWS = 128, LINE = 64 };
+enum { GATHER_ROWS = 128, LINE = 64, SINKS = 4 /* the input */ };
 
 struct tt_attention_pieces tt_attention_pieces_of(const struct tt_attr *attr, int64_t keys)
 {
@@ -64,8 +67,9 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     int64_t lse[2] = {tt_value_rows(&q), node->attr.heads}, out[TT_MAX_DIMS];
     int rc = 0;
 
-    if (!tt_attention_fits(graph, node, 0, 3))
-        return tt_op_mismatch(graph, node, "q (N, H*E), k (B*T, K*E), v (B*T, K*Ev), H a multiple of K, positions (N)");
+    if (!tt_attention_fits(graph, node, 0, 3) || !tt_op_acc_fits(graph, node, SINKS, 1, node->attr.heads))
+        return tt_op_mismatch(graph, node,
+                              "q (N, H*E), k (B*T, K*E), v (B*T, K*Ev), H a multiple of K, positions (N), sinks (H)");
     memcpy(out, q.shape, sizeof out);
     out[q.ndim - 1] = shape.heads * tt_attention_value_dim(&shape);
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, q.ndim, out));
@@ -111,6 +115,7 @@ static int backward(struct tt_graph *graph, int node, const int *grad_out, int *
     TT_TRY(tt_rule_node(graph, TT_OP_ATTENTION_BWD, &forward, in, 7, forward.in, 3, grad));
     for (int i = 0; i < 3; i++)
         TT_TRY(tt_rule_add(graph, &forward, i, grad[i], grad_in));
+    TT_TRY(tt_attention_sinks_backward(graph, &forward, grad_out[0], grad_in));
 out:
     return rc;
 }
@@ -122,7 +127,8 @@ struct tt_attention_shape tt_attention_shape_of(const struct tt_attr *attr)
                                        .kv_heads = attr->kv_heads,
                                        .head_dim = attr->head_dim,
                                        .value_dim = attr->value_dim,
-                                       .scale = attr->scale};
+                                       .scale = attr->scale,
+                                       .window = attr->sliding_window};
 }
 
 /* The wider one of the two widths of a head, for which there is room in scratch. */
@@ -240,8 +246,10 @@ static void run_tile(void *arg, int64_t tile, int worker)
     const char *k = call->scratch, *v = k + tt_attention_heads_bytes(call->graph, call->node, 1);
     const char *workers = v + tt_attention_heads_bytes(call->graph, call->node, 2);
     void *scratch = (char *)call->scratch + (workers - k) + worker * worker_bytes(call->graph, call->node);
+    float sink;
 
     shape.positions = tt_call_in_at(call, 3, row);
+    shape.sinks = tt_attention_sinks_of(call, SINKS, head, 1, &sink);
     shape.begin = tt_piece_at(&pieces.of, pieces.first + place) * pieces.length;
     shape.end = shape.begin + pieces.length;
     TT_RUN_KERNEL(call, attention_fwd, tt_call_out_at(call, 0, at * width), tt_call_out_at(call, 1, at),
@@ -265,6 +273,22 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
            threads * worker_bytes(graph, node);
 }
 
+/* Pairs (row, key) of the first `rows` rows of a sequence. */
+static double pairs_of_rows(double rows, double window)
+{
+    return rows <= window ? rows * (rows + 1.0) / 2.0 : window * (window + 1.0) / 2.0 + (rows - window) * window;
+}
+
+/* The same of the rows of a piece that begins at `begin`. */
+static double pairs_of_piece(const struct tt_attr *attr, double begin, double length)
+{
+    double window = (double)attr->sliding_window;
+
+    if (!attr->sliding_window)
+        return (begin + (length + 1.0) / 2.0) * length;
+    return pairs_of_rows(begin + length, window) - pairs_of_rows(begin, window);
+}
+
 /*
  * The number of pairs (row, key) that the causal mask leaves, over all heads. Where documents begin is not known when a
  * step is planned, so that they make it only shorter than predicted.
@@ -273,12 +297,12 @@ static double pairs(const struct tt_graph *graph, const struct tt_node *node)
 {
     int k = node->op == TT_OP_ATTENTION ? 1 : 2;
     struct tt_attention_pieces pieces = tt_attention_pieces_of(&node->attr, tt_value_rows(&graph->values[node->in[k]]));
-    double keys = 0.0;
+    double sum = 0.0;
 
     for (int64_t i = 0; i < pieces.own; i++)
-        keys +=
-            (double)(tt_piece_at(&pieces.of, pieces.first + i) * pieces.length) + ((double)pieces.length + 1.0) / 2.0;
-    return keys * (double)(pieces.sequences * pieces.length) * node->attr.heads;
+        sum += pairs_of_piece(&node->attr, (double)(tt_piece_at(&pieces.of, pieces.first + i) * pieces.length),
+                              (double)pieces.length);
+    return sum * (double)pieces.sequences * node->attr.heads;
 }
 
 /* Two products in forward; five in backward, two of which are as wide as values. */
@@ -294,7 +318,8 @@ void tt_attention_cost(const struct tt_graph *graph, const struct tt_node *node,
 
 const struct tt_op_row tt_op_attention = {
     .name = "attention",
-    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS},
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_COMPUTE},
+    .may_lack = 1,
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),

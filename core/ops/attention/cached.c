@@ -2,8 +2,9 @@
  *
  * CACHED_ATTENTION: attention of the newest tokens of one sequence over all tokens so far, for generation. Earlier runs
  * kept the keys and values of earlier tokens; this one adds its own and then attends to both.
- *   in   q (T, H*E), k (T, K*E), v (T, K*Ev), k_cache (K, C, E), v_cache (K, C, Ev)      out  o (T, H*Ev)
- *   attr heads, kv_heads, head_dim (E), value_dim (Ev; 0: E), scale (0: 1 / sqrt(E)), seq_len (C)
+ *   in   q (T, H*E), k (T, K*E), v (T, K*Ev), k_cache (K, C, E), v_cache (K, C, Ev),
+ *        sinks (H) or absent      out  o (T, H*Ev)
+ *   attr heads, kv_heads, head_dim (E), value_dim (Ev; 0: E), scale (0: 1 / sqrt(E)), seq_len (C), sliding_window
  * v and v_cache may be absent: the values are the first Ev elements of the keys (a latent that all heads share).
  *
  * Rows 0..scalars->rows - 1 are at positions from scalars->position on; the other rows of the fixed shape give 0. A
@@ -16,6 +17,7 @@
 #include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
 
+enum { SINKS = 5 /* the input */ };
 enum { LATENT_HEADS = 4 /* of a tile, where all heads share the keys: enough to read these once for several */ };
 
 int64_t tt_attention_row_scratch(const struct tt_attention_shape *shape, int64_t keys)
@@ -43,7 +45,8 @@ static bool shapes_fit(const struct tt_graph *graph, const struct tt_node *node)
            tt_op_acc_fits(graph, node, 0, rows, q) && tt_op_acc_fits(graph, node, 1, rows, kv) &&
            tt_op_acc_fits(graph, node, 2, rows, attr->kv_heads * width) &&
            tt_op_acc_fits(graph, node, 3, attr->kv_heads * attr->seq_len, attr->head_dim) &&
-           tt_op_acc_fits(graph, node, 4, attr->kv_heads * attr->seq_len, width);
+           tt_op_acc_fits(graph, node, 4, attr->kv_heads * attr->seq_len, width) &&
+           tt_op_acc_fits(graph, node, SINKS, 1, attr->heads);
 }
 
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
@@ -55,7 +58,7 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     if (!shapes_fit(graph, node))
         return tt_op_mismatch(graph, node,
                               "q (T, H*E), k (T, K*E), v (T, K*Ev), caches (K, C, E) and (K, C, Ev), T <= C, H a "
-                              "multiple of K");
+                              "multiple of K, sinks (H)");
     return tt_op_output(graph, node, 0, name, NULL, 2, out);
 }
 
@@ -64,8 +67,8 @@ static bool is_single(const struct tt_graph *graph, const struct tt_node *node)
     return tt_value_rows(&graph->values[node->in[0]]) == 1;
 }
 
-/* Floats of one worker's scratch, whole cache lines. */
-static int64_t worker_floats(const struct tt_graph *graph, const struct tt_node *node)
+/* Floats of one worker's scratch for the kernel, whole cache lines. */
+static int64_t kernel_floats(const struct tt_graph *graph, const struct tt_node *node)
 {
     struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
 
@@ -74,6 +77,25 @@ static int64_t worker_floats(const struct tt_graph *graph, const struct tt_node 
                                                          : tt_attention_fwd_bf16_scratch(&shape));
     return tt_attention_lines(is_single(graph, node) ? tt_attention_row_scratch(&shape, shape.seq_len)
                                                      : tt_attention_fwd_scratch(&shape));
+}
+
+/* The same with the sinks of a tile's heads. */
+static int64_t worker_floats(const struct tt_graph *graph, const struct tt_node *node)
+{
+    return kernel_floats(graph, node) + (node->in[SINKS] == TT_NONE ? 0 : tt_attention_lines(node->attr.heads));
+}
+
+/* A worker's scratch. */
+static float *scratch_of(const struct tt_call *call, int worker)
+{
+    return (float *)call->scratch + worker * worker_floats(call->graph, call->node);
+}
+
+/* The sinks of the heads of a tile; widened, they lie behind the scratch of the kernel. */
+static const float *sinks_of(const struct tt_call *call, int64_t first, int64_t n, int worker)
+{
+    return tt_attention_sinks_of(call, SINKS, first, n,
+                                 scratch_of(call, worker) + kernel_floats(call->graph, call->node));
 }
 
 /* The shape for the kernels. Where there is no v, its rows are the first columns of those of k. */
@@ -86,10 +108,10 @@ static struct tt_attention_shape shape_of(const struct tt_call *call)
     return shape;
 }
 
-/* The cached values of a key/value head. */
-static const void *values_of(const struct tt_call *call, const struct tt_attention_shape *shape, int64_t kv_head)
+/* The cached values from a row of the caches of all key/value heads on. */
+static const void *values_at(const struct tt_call *call, const struct tt_attention_shape *shape, int64_t row)
 {
-    return tt_call_in_at(call, call->in[2] ? 4 : 3, kv_head * shape->seq_len * tt_attention_value_stride(shape));
+    return tt_call_in_at(call, call->in[2] ? 4 : 3, row * tt_attention_value_stride(shape));
 }
 
 static int64_t element_bytes(const struct tt_call *call)
@@ -128,15 +150,16 @@ static void row_tile(void *arg, int64_t tile, int worker)
     const struct tt_call *call = arg;
     struct tt_attention_shape shape = shape_of(call), of_tile = shape;
     struct tt_range heads = tt_tile_range(shape.heads, heads_of_tile(call), tile);
-    int64_t kv_head = heads.begin / (shape.heads / shape.kv_heads);
+    int64_t kv_head = heads.begin / (shape.heads / shape.kv_heads), keys = call->scalars->position + 1;
+    int64_t first = shape.window > 0 && keys > shape.window ? keys - shape.window : 0;
+    int64_t at = kv_head * shape.seq_len + first;
 
     of_tile.heads = heads.n;
     of_tile.kv_heads = 1;
+    of_tile.sinks = sinks_of(call, heads.begin, heads.n, worker);
     TT_RUN_KERNEL(call, attention_row, tt_call_out_at(call, 0, heads.begin * tt_attention_value_dim(&shape)),
-                  tt_call_in_at(call, 0, heads.begin * shape.head_dim),
-                  tt_call_in_at(call, 3, kv_head * shape.seq_len * shape.head_dim), values_of(call, &shape, kv_head),
-                  &of_tile, call->scalars->position + 1,
-                  (float *)call->scratch + worker * worker_floats(call->graph, call->node));
+                  tt_call_in_at(call, 0, heads.begin * shape.head_dim), tt_call_in_at(call, 3, at * shape.head_dim),
+                  values_at(call, &shape, at), &of_tile, keys - first, scratch_of(call, worker));
 }
 
 /* p - bytes: the address of the sequence's first row if all rows existed. A number, since C forbids such a pointer. */
@@ -159,10 +182,11 @@ static void rows_tile(void *arg, int64_t tile, int worker)
     int64_t o_missing = rows_missing * tt_attention_value_dim(&shape) * element_bytes(call);
     float *lse = (float *)call->scratch + tt_team_threads(call->team) * worker_floats(call->graph, call->node);
 
+    shape.sinks = sinks_of(call, head, 1, worker);
     TT_RUN_KERNEL(call, attention_fwd, (void *)before(call->out[0], o_missing),
                   (float *)before(lse, rows_missing * (int64_t)sizeof *lse), (const void *)before(call->in[0], missing),
-                  tt_call_in_at(call, 3, k_at), values_of(call, &shape, kv_head), &shape, position + part.begin, part.n,
-                  (float *)call->scratch + worker * worker_floats(call->graph, call->node));
+                  tt_call_in_at(call, 3, k_at), values_at(call, &shape, kv_head * shape.seq_len), &shape,
+                  position + part.begin, part.n, scratch_of(call, worker));
 }
 
 static void run(const struct tt_call *call)
@@ -200,7 +224,8 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 
 const struct tt_op_row tt_op_cached_attention = {
     .name = "cached_attention",
-    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .may_lack = 1,
     .out = {TT_TYPE_COMPUTE},
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .weight = TT_WEIGHT_ATTENTION,

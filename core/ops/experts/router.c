@@ -2,9 +2,10 @@
  *
  * ROUTER: which experts see each token, and with which weights. All arithmetic after the product is in float32.
  *   in   x (N, D), w (X, D), bias (X) F32 or none: added to the scores where experts are chosen, and nowhere else
+ *        logit_bias (X) or none: added to x w^T
  *   out  ids (N, k) I32: of each token, ascending
  *        gates (N, k) F32: the weights of these experts
- *        scores (N, X) F32: softmax or sigmoid of x w^T
+ *        scores (N, X) F32: softmax or sigmoid of the logits, x w^T [+ logit_bias]
  *        losses (5, N) F32: terms of the auxiliary losses and the logsumexp of the logits (router_losses.h), if any
  *   attr top_k (k), router, losses, seq_len, pieces, rows (N), first_row
  *   The k experts are those with the largest scores, and of equal scores those with the smaller ids, so the choice is
@@ -15,8 +16,10 @@
  *
  * ROUTER_BWD: through the gates; the choice itself, and so the bias, has no gradient.
  *   in   dgates (N, k) F32, ids, gates, scores, x, w, acc of x or none, acc of w or none, losses or
- *        none, ids of all rows or none: if other ranks have some of them and there are balance losses
- *   out  dx = [acc +] dlogits w, may take acc's memory; dw = [acc +] dlogits^T x, may take acc's memory
+ *        none, ids of all rows or none: if other ranks have some of them and there are balance losses; acc of logit_bias
+ *        or none
+ *   out  dx = [acc +] dlogits w, dw = [acc +] dlogits^T x; if there is a logit_bias that is trained, its gradient:
+ *        [acc +] the sum of the rows of dlogits. Each may take its acc's memory
  */
 #include <math.h>
 #include <string.h>
@@ -27,7 +30,8 @@
 #include "core/ops/grains.h"
 #include "core/ops/rule.h"
 
-enum { TILE_ROWS = 64, LINE = 16 /* floats of a cache line */, MOST_GROUPS = 64 };
+enum { TILE_ROWS = 64, SUM_COLUMNS = 16, LINE = 16 /* floats of a cache line */, MOST_GROUPS = 64 };
+enum { LOGIT_BIAS = 3, ACC_OF_LOGIT_BIAS = 10 /* inputs of ROUTER and ROUTER_BWD */ };
 
 static const float least_sum = 1e-20F; /* transformers' */
 
@@ -55,11 +59,12 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 
     if (x.ndim < 2 || w.ndim != 2 || tt_value_width(&x) != w.shape[1] || !options_fit(&node->attr, w.shape[0]) ||
         (node->in[2] != TT_NONE && tt_value_elements(&graph->values[node->in[2]]) != w.shape[0]) ||
+        !tt_op_acc_fits(graph, node, LOGIT_BIAS, 1, w.shape[0]) ||
         !tt_grain_fits(&node->attr.rows, tt_value_rows(&x)) ||
         !tt_router_losses_fit(&node->attr, tt_router_all_rows(&node->attr, tt_value_rows(&x))))
         return tt_op_mismatch(graph, node,
-                              "x (N, D), w (X, D), bias (X), 1 <= top_k <= X, and groups of at least two experts that "
-                              "divide X and have top_k of them");
+                              "x (N, D), w (X, D), bias, logit_bias (X), 1 <= top_k <= X, and groups of at least two "
+                              "experts that divide X and have top_k of them");
     TT_TRY(tt_op_output(graph, node, 0, name, "experts", 2, chosen));
     TT_TRY(tt_op_output(graph, node, 1, name, "gates", 2, chosen));
     TT_TRY(tt_op_output(graph, node, 2, name, NULL, 2, scores));
@@ -82,14 +87,26 @@ static int ids_of_all(const struct tt_graph *graph, int router)
 static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
 {
     const struct tt_node forward = graph->nodes[node];
-    int x = forward.in[0], w = forward.in[1], rc = 0, grad[2];
+    int x = forward.in[0], w = forward.in[1], bias = forward.in[LOGIT_BIAS], rc = 0, grad[3], of[3] = {x, w, bias};
     int losses = forward.n_out > 3 ? forward.out[3] : TT_NONE;
-    int in[10] = {grad_out[1], forward.out[0], forward.out[1], forward.out[2], x,
-                  w,           grad_in[0],     grad_in[1],     losses,         ids_of_all(graph, node)};
+    bool trains_bias = bias != TT_NONE && tt_rule_wanted(graph, bias);
+    int in[11] = {grad_out[1],
+                  forward.out[0],
+                  forward.out[1],
+                  forward.out[2],
+                  x,
+                  w,
+                  grad_in[0],
+                  grad_in[1],
+                  losses,
+                  ids_of_all(graph, node),
+                  trains_bias ? grad_in[LOGIT_BIAS] : TT_NONE};
 
-    TT_TRY(tt_rule_node(graph, TT_OP_ROUTER_BWD, &forward, in, 10, forward.in, 2, grad));
+    TT_TRY(tt_rule_node(graph, TT_OP_ROUTER_BWD, &forward, in, 11, of, trains_bias ? 3 : 2, grad));
     tt_rule_set(&forward, 0, grad[0], grad_in);
     tt_rule_set(&forward, 1, grad[1], grad_in);
+    if (trains_bias)
+        tt_rule_set(&forward, LOGIT_BIAS, grad[2], grad_in);
 out:
     return rc;
 }
@@ -250,6 +267,17 @@ static void weigh(const struct tt_router *r, const int32_t *ids, const float *sc
         gates[j] *= scale;
 }
 
+static void add_logit_bias(const struct tt_call *call, float *logits, int64_t n)
+{
+    const tt_bf16 *half = call->in[LOGIT_BIAS];
+
+    if (tt_call_in(call, LOGIT_BIAS)->dtype == TT_F32)
+        tt_kernels()->add(logits, logits, call->in[LOGIT_BIAS], n);
+    else
+        for (int64_t i = 0; i < n; i++)
+            logits[i] += tt_bf16_to_float(half[i]);
+}
+
 static void run_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
@@ -266,6 +294,8 @@ static void run_tile(void *arg, int64_t tile, int worker)
 
         float lse = 0.0F;
 
+        if (call->in[LOGIT_BIAS])
+            add_logit_bias(call, scores, experts);
         if (router->score == TT_SCORE_SIGMOID)
             sigmoid(scores, experts);
         else
@@ -350,10 +380,13 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
         (node->in[8] == TT_NONE) == tt_router_has_losses(&node->attr) || !tt_grain_fits(&node->attr.rows, n) ||
         (node->in[9] == TT_NONE) == tt_router_losses_apart(&node->attr, n) ||
         !tt_op_acc_fits(graph, node, 9, tt_router_all_rows(&node->attr, n), k) ||
+        !tt_op_acc_fits(graph, node, ACC_OF_LOGIT_BIAS, 1, w.shape[0]) ||
         !tt_op_acc_fits(graph, node, 6, n, w.shape[1]) || !tt_op_acc_fits(graph, node, 7, w.shape[0], w.shape[1]))
         return tt_op_mismatch(graph, node, "dgates, ids, gates (N, k), scores (N, X), x (N, D), w (X, D)");
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
     TT_TRY(tt_op_output(graph, node, 1, name, "w", 2, w.shape));
+    if (node->n_out > 2)
+        TT_TRY(tt_op_output(graph, node, 2, name, "logit_bias", 1, w.shape));
 out:
     return rc;
 }
@@ -449,6 +482,20 @@ static int64_t partial_floats(const struct tt_node *node, const struct tt_matmul
     return tt_round_up(tt_matmul_partial_floats(dw, node->in[7] != TT_NONE), LINE);
 }
 
+/* A tile is some columns of dlogits, which are in scratch. */
+static void logit_bias_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const float *dlogits = call->scratch, *acc = call->in[ACC_OF_LOGIT_BIAS];
+    const struct tt_value *scores = tt_call_in(call, 3);
+    int64_t experts = tt_value_width(scores);
+    struct tt_range part = tt_tile_range(experts, SUM_COLUMNS, tile);
+
+    (void)worker;
+    tt_kernels()->sum_rows((float *)call->out[2] + part.begin, acc ? acc + part.begin : NULL, dlogits + part.begin,
+                           tt_value_rows(scores), experts, part.n);
+}
+
 static void run_bwd(const struct tt_call *call)
 {
     const struct tt_value *scores = tt_call_in(call, 3);
@@ -461,6 +508,8 @@ static void run_bwd(const struct tt_call *call)
                           tt_router_loss_rows(&call->node->attr, dx.m), dx.k,
                           dlogits + logits_floats(call->graph, call->node));
     tt_team_run(call->team, tt_tiles(tt_value_rows(scores), TILE_ROWS), logits_tile, (void *)call);
+    if (call->node->n_out > 2)
+        tt_team_run(call->team, tt_tiles(tt_value_width(scores), SUM_COLUMNS), logit_bias_tile, (void *)call);
     dx.a = dw.a = dx.bf16 ? dlogits + tt_round_up(tt_value_elements(scores), LINE) : dlogits;
     dw.partial = dlogits + logits_floats(call->graph, call->node);
     dx.scratch = dw.scratch = dw.partial + partial_floats(call->node, &dw);
@@ -499,7 +548,8 @@ static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, s
 
 const struct tt_op_row tt_op_router = {
     .name = "router",
-    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_COMPUTE},
+    .may_lack = 1,
     .out = {TT_TYPE_IDS, TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS,
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
@@ -514,13 +564,14 @@ const struct tt_op_row tt_op_router = {
 const struct tt_op_row tt_op_router_bwd = {
     .name = "router_bwd",
     .in = {TT_TYPE_F32, TT_TYPE_IDS, TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE,
-           TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_IDS},
-    .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
+           TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_IDS, TT_TYPE_F32},
+    .may_lack = 1,
+    .out = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS,
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer_bwd,
     .run = run_bwd,
     .cost = cost_bwd,
     .scratch_bytes = scratch_bwd,
-    .alias = {7, 8},
+    .alias = {7, 8, 11},
 };
