@@ -5,7 +5,8 @@
  * whole heads are read and their rows reordered. With gpt2, matrices are stored [in, out], so blocks of rows are read
  * and columns taken from them.
  *
- * Experts have a tensor each in their files, and are one parameter (experts, rows, columns) here.
+ * Experts have a tensor each in their files, and are one parameter (experts, rows, columns) here. With gpt-oss theirs
+ * is one tensor too, and the matrix of each expert is stored [in, out].
  *
  * A parameter is part hf_part of hf_parts equal parts of a tensor, one after the other along titan's first dimension.
  */
@@ -74,6 +75,10 @@ struct tt_hf_tensor tt_hf_tensor_of(const struct tt_model *model, int param)
     if (p->hf_transform == TT_HF_TRANSPOSE) {
         t.shape[1] = t.shape[0];
         t.shape[0] = p->shape[1];
+    }
+    if (p->hf_transform == TT_HF_EXPERTS_TRANSPOSE) {
+        t.shape[1] = p->shape[2];
+        t.shape[2] = p->shape[1];
     }
     return t;
 }
@@ -200,6 +205,27 @@ out:
     return rc;
 }
 
+/* Experts [expert, expert + n): each of their matrices, stored (rows, columns), is written as (columns, rows). */
+static int transpose_experts(int param, tt_hf_read_fn read, void *arg, int64_t rows, int64_t columns, int64_t expert,
+                             int64_t n, float *data)
+{
+    float *matrix = tt_calloc_for((size_t)(rows * columns), sizeof *matrix, "the matrix of an expert");
+    int rc = matrix ? 0 : TT_ENOMEM;
+
+    TT_TRY(rc);
+    for (int64_t e = 0; e < n; e++) {
+        float *to = data + e * rows * columns;
+
+        TT_TRY(read(arg, param, expert + e, 1, matrix));
+        for (int64_t c = 0; c < columns; c++)
+            for (int64_t r = 0; r < rows; r++)
+                to[c * rows + r] = matrix[r * columns + c];
+    }
+out:
+    tt_free(matrix);
+    return rc;
+}
+
 int tt_hf_import(const struct tt_model *model, int param, tt_hf_read_fn read, void *arg, int64_t row, int64_t n,
                  float *data)
 {
@@ -217,6 +243,8 @@ int tt_hf_import(const struct tt_model *model, int param, tt_hf_read_fn read, vo
         return copy_columns(param, read, arg, p->shape[1], n_parts(p) * p->shape[0], first, n, p->shape[1], data);
     case TT_HF_EXPERTS:
         return read(arg, param, row * p->shape[1], n * p->shape[1], data);
+    case TT_HF_EXPERTS_TRANSPOSE:
+        return transpose_experts(param, read, arg, p->shape[2], p->shape[1], row, n, data);
     }
     return tt_fail(TT_EINTERNAL, "parameter %s has a layout that cannot be read", p->name);
 }
@@ -277,6 +305,8 @@ int tt_hf_export(const struct tt_model *model, const struct tt_hf_tensor *t, tt_
         return 0;
     case TT_HF_EXPERTS:
         return export_expert(p, t, read, arg, row, n, data);
+    case TT_HF_EXPERTS_TRANSPOSE:
+        return transpose_experts(t->param[0], read, arg, p->shape[1], p->shape[2], row, n, data);
     }
     rc = tt_fail(TT_EINTERNAL, "parameter %s has a layout that cannot be written", p->name);
 out:

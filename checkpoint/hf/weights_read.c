@@ -116,7 +116,7 @@ static int64_t rows_at_once(const struct tt_weights *w, const struct tt_weight *
     if (w->kind != TT_WEIGHTS_FROM_HF)
         return weight->shape[0];
     param = &w->model->params[weight->number];
-    if (param->hf_transform == TT_HF_EXPERTS)
+    if (param->hf_transform == TT_HF_EXPERTS || param->hf_transform == TT_HF_EXPERTS_TRANSPOSE)
         return 1;
     return param->hf_transform == TT_HF_ROPE_PAIRS ? param->shape[0] / param->hf_heads : param->shape[0];
 }

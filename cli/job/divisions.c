@@ -275,6 +275,27 @@ bool tt_job_gathers(const struct tt_config *cfg, const struct tt_model *model)
     return model->dims.n_kv_heads % (cfg->parallelism.context_parallel_degree * parts) != 0;
 }
 
+/* Of a model whose layers, sequences and experts ranks have whole. */
+static int check_undivided(const struct tt_config *cfg, const struct tt_model *model)
+{
+    const struct {
+        enum tt_key key;
+        int64_t degree;
+    } ways[] = {{TT_KEY_TP_DEGREE, cfg->parallelism.tensor_parallel_degree},
+                {TT_KEY_EXACT_TP_DEGREE, cfg->parallelism.exact_tensor_parallel_degree},
+                {TT_KEY_CP_DEGREE, cfg->parallelism.context_parallel_degree},
+                {TT_KEY_EXACT_CP_DEGREE, cfg->parallelism.exact_context_parallel_degree},
+                {TT_KEY_EP_DEGREE, cfg->parallelism.expert_parallel_degree}};
+
+    for (size_t i = 0; model->row->undivided && i < sizeof ways / sizeof *ways; i++)
+        if (ways[i].degree > 1)
+            return tt_fail_key(TT_EUSAGE, ways[i].key,
+                               "%" PRId64 ", but ranks cannot divide the layers, sequences or experts of %s\nhelp: set "
+                               "it to 1, and use data_parallel_shard_degree or pipeline_parallel_degree",
+                               ways[i].degree, model->row->name);
+    return 0;
+}
+
 int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *model)
 {
     struct way tp = {TT_KEY_TP_DEGREE, TT_KEY_EXACT_TP_DEGREE, cfg->parallelism.tensor_parallel_degree,
@@ -284,6 +305,7 @@ int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *m
     struct sizes layer = sizes_of_layer(cfg, model, 1), sequence = sizes_of_sequence(cfg, model, grains_of(&tp));
     int rc = 0;
 
+    TT_TRY(check_undivided(cfg, model));
     TT_TRY(check_experts(cfg, model));
     TT_TRY(check(&layer, &tp));
     if (grains_of(&cp) > 1) {

@@ -64,14 +64,14 @@ static int find_param(struct tt_build *b, const char *layer, const char *which, 
     return value;
 }
 
-static int param_of(struct tt_build *b, const char *layer, const char *which)
+int tt_build_param_of(struct tt_build *b, const char *layer, const char *which)
 {
     return find_param(b, layer, which, false);
 }
 
 static int param(struct tt_build *b, const char *layer)
 {
-    return param_of(b, layer, "weight");
+    return tt_build_param_of(b, layer, "weight");
 }
 
 int tt_build_param(struct tt_build *b, const char *layer)
@@ -123,7 +123,7 @@ int tt_build_rmsnorm(struct tt_build *b, const char *name, int x)
 int tt_build_layernorm(struct tt_build *b, const char *name, int x)
 {
     struct tt_attr attr = {.eps = b->model->dims.norm_eps};
-    int in[3] = {x, param(b, name), param_of(b, name, "bias")};
+    int in[3] = {x, param(b, name), tt_build_param_of(b, name, "bias")};
 
     return node(b, TT_OP_LAYERNORM, name, in, 3, &attr);
 }
@@ -143,10 +143,10 @@ static int part(struct tt_build *b, enum tt_op_id op, const char *name, const ch
 static int adapter(struct tt_build *b, const char *name, const char *weight, int x)
 {
     struct tt_attr attr = {.scale = (float)tt_lora_scale(&b->model->dims.lora)};
-    int narrow = part(b, TT_OP_LINEAR, name, "lora_a", x, param_of(b, weight, "lora_a.weight"), NULL);
+    int narrow = part(b, TT_OP_LINEAR, name, "lora_a", x, tt_build_param_of(b, weight, "lora_a.weight"), NULL);
 
     narrow = part(b, TT_OP_SCALE, name, "lora_scale", narrow, TT_NONE, &attr);
-    return part(b, TT_OP_LINEAR, name, "lora_b", narrow, param_of(b, weight, "lora_b.weight"), NULL);
+    return part(b, TT_OP_LINEAR, name, "lora_b", narrow, tt_build_param_of(b, weight, "lora_b.weight"), NULL);
 }
 
 int tt_build_linear(struct tt_build *b, const char *name, const char *weight, int x)
@@ -162,7 +162,7 @@ int tt_build_linear(struct tt_build *b, const char *name, const char *weight, in
 int tt_build_affine(struct tt_build *b, const char *name, const char *layer, int x)
 {
     char *product = tt_format("%s.product", name);
-    int in[2] = {tt_build_linear(b, product, layer, x), param_of(b, layer, "bias")};
+    int in[2] = {tt_build_linear(b, product, layer, x), tt_build_param_of(b, layer, "bias")};
 
     tt_free(product);
     return node(b, TT_OP_BIAS, name, in, 2, NULL);
@@ -198,18 +198,26 @@ int tt_build_cache(struct tt_build *b, const char *name, const char *what, int64
     return value;
 }
 
-int tt_build_attention(struct tt_build *b, const char *name, int q, int k, int v)
+int tt_build_attention_of(struct tt_build *b, const char *name, const int *qkv, int sinks, int64_t window)
 {
     const struct tt_model_dims *d = &b->model->dims;
-    struct tt_attr attr = {
-        .seq_len = b->seq_len, .heads = (int)d->n_heads, .kv_heads = (int)d->n_kv_heads, .head_dim = (int)d->head_dim};
-    int in[5] = {q, k, v, b->graph->positions, TT_NONE};
+    struct tt_attr attr = {.seq_len = b->seq_len,
+                           .heads = (int)d->n_heads,
+                           .kv_heads = (int)d->n_kv_heads,
+                           .head_dim = (int)d->head_dim,
+                           .sliding_window = window};
+    int in[6] = {qkv[0], qkv[1], qkv[2], b->graph->positions, sinks, sinks};
 
     if (!b->graph->cache_len)
-        return node(b, TT_OP_ATTENTION, name, in, 4, &attr);
+        return node(b, TT_OP_ATTENTION, name, in, 5, &attr);
     in[3] = tt_build_cache(b, name, "k_cache", d->n_kv_heads, d->head_dim);
     in[4] = tt_build_cache(b, name, "v_cache", d->n_kv_heads, d->head_dim);
-    return node(b, TT_OP_CACHED_ATTENTION, name, in, 5, &attr);
+    return node(b, TT_OP_CACHED_ATTENTION, name, in, 6, &attr);
+}
+
+int tt_build_attention(struct tt_build *b, const char *name, int q, int k, int v)
+{
+    return tt_build_attention_of(b, name, (const int[]){q, k, v}, TT_NONE, 0);
 }
 
 int tt_build_add(struct tt_build *b, const char *name, int x, int y)
@@ -236,7 +244,7 @@ static int products(struct tt_build *b, const char *layer, const char *name, con
                     const struct tt_attr *attr)
 {
     char *experts = tt_format("%s.experts", layer);
-    int in[3] = {rows, param_of(b, experts, weight), ends}, out;
+    int in[3] = {rows, tt_build_param_of(b, experts, weight), ends}, out;
 
     outputs(b, TT_OP_EXPERTS, layer, name, in, 3, attr, 1, &out);
     tt_free(experts);
@@ -262,8 +270,8 @@ int tt_build_experts(struct tt_build *b, const char *layer, int x)
                            .top_k = (int)moe->top_k,
                            .router = router_of(&b->model->dims.moe)};
     char *gate = tt_format("%s.router.gate", layer);
-    int routed[3] = {x, param(b, gate), moe->biased ? param_of(b, layer, "expert_bias") : TT_NONE}, chosen[2], sent[3],
-        gate_up[2], in[3];
+    int routed[3] = {x, param(b, gate), moe->biased ? tt_build_param_of(b, layer, "expert_bias") : TT_NONE}, chosen[2],
+        sent[3], gate_up[2], in[3];
 
     outputs(b, TT_OP_ROUTER, layer, "router", routed, 3, &attr, 2, chosen);
     outputs(b, TT_OP_DISPATCH, layer, "rows", (const int[]){x, chosen[0]}, 2, &attr, 3, sent);

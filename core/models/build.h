@@ -57,11 +57,20 @@ int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bo
 /** Causal attention of the model's heads; in a decode graph over the cache, which it adds. */
 int tt_build_attention(struct tt_build *b, const char *name, int q, int k, int v);
 
+/**
+ * The same of q, k and v where each head has a sink (a value, or TT_NONE), and a row sees `window` keys at most, itself
+ * included (0: all before it).
+ */
+int tt_build_attention_of(struct tt_build *b, const char *name, const int *qkv, int sinks, int64_t window);
+
 /** A value that is a cache of a decode graph, called "<name>.<what>": `heads` heads of rows of `dim` elements. */
 int tt_build_cache(struct tt_build *b, const char *name, const char *what, int64_t heads, int64_t dim);
 
 /** The value of the parameter "<layer>.weight". */
 int tt_build_param(struct tt_build *b, const char *layer);
+
+/** The value of the parameter "<layer>.<which>". */
+int tt_build_param_of(struct tt_build *b, const char *layer, const char *which);
 
 /** A node; ret_out takes its first n outputs. The first has the name `name`. */
 void tt_build_node(struct tt_build *b, enum tt_op_id op, const char *name, const int *in, int n_in,

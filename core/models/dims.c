@@ -46,6 +46,8 @@ void tt_model_dims_override(struct tt_model_dims *dims, const struct tt_model_di
     override_real(&dims->rope.beta_slow, with->rope.beta_slow);
     override_real(&dims->rope.mscale, with->rope.mscale);
     override_real(&dims->rope.mscale_all_dim, with->rope.mscale_all_dim);
+    dims->rope.fractional = dims->rope.fractional || with->rope.fractional;
+    override_int(&dims->sliding_window, with->sliding_window);
     override_int(&dims->mla.kv_rank, with->mla.kv_rank);
     override_int(&dims->mla.q_rank, with->mla.q_rank);
     override_int(&dims->mla.rope_dim, with->mla.rope_dim);
@@ -316,13 +318,16 @@ int tt_model_dims_check(const struct tt_model_row *row, struct tt_model_dims *d,
         fault(&c, ABOUT(TT_KEY_NORM_EPS), "%s is %g; it must be positive", tt_key_name(TT_KEY_NORM_EPS),
               (double)d->norm_eps);
     check_experts(&c, d);
+    if (d->sliding_window < 0)
+        fault(&c, ABOUT(TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR),
+              "attention sees a window of %lld keys; it must be positive", (long long)d->sliding_window);
     if (has_dim && has_heads)
         check_mla(&c, d);
     if (d->lora.rank && !row->adaptable)
-        fault(&c, ABOUT(TT_KEY_LORA_RANK, TT_KEY_MODEL),
-              "%s has no adapters: its query, key and value are one tensor in Hugging Face's files\nhelp: the models "
-              "with adapters are llama3, qwen3 and mixtral; %s 0 trains all weights",
-              row->name, tt_key_name(TT_KEY_LORA_RANK));
+        fault(
+            &c, ABOUT(TT_KEY_LORA_RANK, TT_KEY_MODEL),
+            "%s has no adapters\nhelp: the models with adapters are llama3, qwen3 and mixtral; %s 0 trains all weights",
+            row->name, tt_key_name(TT_KEY_LORA_RANK));
     if (has_dim && has_heads && row->learned_positions)
         check_learned(&c, row, d);
     else if (!row->learned_positions)

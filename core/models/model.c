@@ -17,7 +17,7 @@
 #include "core/models/rows.h"
 
 const struct tt_model_row *const tt_model_rows[] = {
-    &tt_model_llama3, &tt_model_qwen3, &tt_model_gpt2, &tt_model_mixtral, &tt_model_deepseek_v3,
+    &tt_model_llama3, &tt_model_qwen3, &tt_model_gpt2, &tt_model_mixtral, &tt_model_deepseek_v3, &tt_model_gpt_oss,
 };
 const int tt_model_n_rows = (int)(sizeof tt_model_rows / sizeof tt_model_rows[0]);
 
@@ -357,23 +357,30 @@ static int64_t frozen_elements(const struct tt_model *model)
 }
 
 /* 6: a multiplication and an addition, once in forward and twice in backward; once in backward if it is frozen. */
-static double flops_per_token(const struct tt_model *model, double keys_per_query)
+static double flops_per_token(const struct tt_model *model, double keys_per_query, double keys_of_window)
 {
     const struct tt_model_dims *d = &model->dims;
     double elements = (double)(d->head_dim + (d->mla.kv_rank ? d->mla.value_dim : d->head_dim)); /* of keys, values */
-    double attention = (double)d->n_layers * (double)d->n_heads * elements * keys_per_query;
+    double windows = d->sliding_window ? (double)((d->n_layers + 1) / 2) : 0.0;
+    double keys = ((double)d->n_layers - windows) * keys_per_query + windows * keys_of_window;
+    double attention = (double)d->n_heads * elements * keys;
 
     return 6.0 * (double)counted_elements(model) - 2.0 * (double)frozen_elements(model) + 6.0 * attention;
 }
 
 double tt_model_flops_per_token(const struct tt_model *model, int64_t seq_len)
 {
-    return flops_per_token(model, (double)seq_len);
+    return flops_per_token(model, (double)seq_len, (double)seq_len);
 }
 
 double tt_model_flops_per_token_causal(const struct tt_model *model, int64_t seq_len)
 {
-    return flops_per_token(model, ((double)seq_len + 1.0) / 2.0);
+    double all = ((double)seq_len + 1.0) / 2.0, window = (double)model->dims.sliding_window, hidden;
+
+    if (window >= (double)seq_len)
+        return flops_per_token(model, all, all);
+    hidden = ((double)seq_len - window) * ((double)seq_len - window + 1.0) / 2.0; /* of the pairs under the mask */
+    return flops_per_token(model, all, all - hidden / (double)seq_len);
 }
 
 int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len)

@@ -59,6 +59,7 @@ struct tt_model_dims {
     int64_t
         max_positions; /* config.json's max_position_embeddings, a limit only if positions are learned; 0: unknown */
     int tied;          /* output shares tok_embeddings: 0, 1, or -1 in overrides */
+    int64_t sliding_window; /* keys that a row sees at most in layers 0, 2, 4, ..., itself included; 0: all before it */
     struct tt_mla mla;
     struct tt_moe moe;
     struct tt_lora lora;
@@ -83,9 +84,10 @@ enum { TT_BLOCK_EMBEDDINGS = -1, TT_BLOCK_HEAD = -2 };
 /* How a tensor of a Hugging Face file maps to a parameter. */
 enum tt_hf_transform {
     TT_HF_SAME,
-    TT_HF_ROPE_PAIRS, /* rows inside each head: ours 2i+c, theirs c*(E/2)+i (llama q and k) */
-    TT_HF_TRANSPOSE,  /* theirs is [in, out] (gpt2) */
-    TT_HF_EXPERTS,    /* theirs is a tensor for each expert, with its number in place of the * in hf_name */
+    TT_HF_ROPE_PAIRS,        /* rows inside each head: ours 2i+c, theirs c*(E/2)+i (llama q and k) */
+    TT_HF_TRANSPOSE,         /* theirs is [in, out] (gpt2) */
+    TT_HF_EXPERTS,           /* theirs is a tensor for each expert, with its number in place of the * in hf_name */
+    TT_HF_EXPERTS_TRANSPOSE, /* theirs is one tensor, with the matrix of each expert as [in, out] (gpt-oss) */
 };
 
 struct tt_param {
@@ -102,11 +104,12 @@ struct tt_param {
     bool no_decay;    /* without weight decay */
     bool muon;        /* trained by Muon */
     enum tt_param_tp tp;
-    bool frozen;   /* not trained: it has neither a gradient nor moments */
-    bool buffer;   /* frozen, in float32 whatever the weights are, and whole on every rank of its stage */
-    bool adapted;  /* the next two parameters are A and B of its low-rank adapter */
-    bool adapter;  /* one of these two */
-    char *hf_name; /* NULL: Hugging Face's class does not have it */
+    bool frozen;     /* not trained: it has neither a gradient nor moments */
+    bool buffer;     /* frozen, in float32 whatever the weights are, and whole on every rank of its stage */
+    bool adapted;    /* the next two parameters are A and B of its low-rank adapter */
+    bool adapter;    /* one of these two */
+    bool of_experts; /* dimension 0 is the experts of a layer */
+    char *hf_name;   /* NULL: Hugging Face's class does not have it */
     enum tt_hf_transform hf_transform;
     int hf_heads;          /* heads along dimension 0, for TT_HF_ROPE_PAIRS */
     int hf_part, hf_parts; /* their tensor has hf_parts parameters along dimension 0; 0: only this one */
@@ -115,7 +118,7 @@ struct tt_param {
 /** Whether dimension 0 of a parameter is the experts of a layer. */
 static inline bool tt_param_is_of_experts(const struct tt_param *param)
 {
-    return param->hf_transform == TT_HF_EXPERTS;
+    return param->of_experts;
 }
 
 struct tt_model_row;
@@ -140,6 +143,7 @@ struct tt_model_row {
     bool learned_positions;    /* max_positions rows of them; else RoPE */
     const char *hf_prefix;     /* a prefix of names that some files leave out; may be NULL */
     bool adaptable;            /* its linear layers are those of tt_lora_modules */
+    bool undivided;            /* ranks divide neither its layers, nor its sequences, nor its experts */
     /* Reads the dims from a parsed config.json (json_t *). */
     int (*read_hf_config)(const void *json, const char *where, struct tt_model_dims *ret_dims);
     /*
@@ -201,8 +205,8 @@ int64_t tt_model_n_active(const struct tt_model *model);
 
 /**
  * torchtitan's model flops per token: 6 (n - n_embedding) + 6 L H (E + Ev) T, where n are the elements that a token
- * uses, and E and Ev the elements of a head of keys and of values. The causal mask is not discounted. A frozen element
- * counts 4, since it has no gradient.
+ * uses, and E and Ev the elements of a head of keys and of values. Neither the causal mask nor a sliding window is
+ * discounted. A frozen element counts 4, since it has no gradient.
  */
 double tt_model_flops_per_token(const struct tt_model *model, int64_t seq_len);
 
@@ -233,6 +237,12 @@ int tt_model_decode_graph(const struct tt_model *model, enum tt_dtype dtype, int
 
 /** Fills a part of a parameter, packed, from its init rule. An element has the same bits in every part. */
 void tt_param_fill(const struct tt_param *param, uint64_t seed, const struct tt_box *part, float *data);
+
+/** Whether the attention of a layer has the sliding window. */
+static inline bool tt_model_is_windowed(const struct tt_model_dims *dims, int64_t layer)
+{
+    return dims->sliding_window > 0 && layer % 2 == 0;
+}
 
 /** The elements of a head that are rotated. */
 int64_t tt_model_rope_dim(const struct tt_model_dims *dims);

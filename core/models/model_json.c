@@ -62,6 +62,10 @@ static const struct field scaling_fields[] = {
     FIELD("mscale_all_dim", OPTIONAL_REAL, rope.mscale_all_dim),
 };
 
+/* These two are written where they are set only. */
+static const struct field fractional_field = FIELD("fractional", OPTIONAL_BOOL, rope.fractional);
+static const struct field window_field = FIELD("sliding_window", OPTIONAL, sliding_window);
+
 static const struct field mla_fields[] = {
     FIELD("kv_rank", INT, mla.kv_rank),
     FIELD("q_rank", OPTIONAL, mla.q_rank),
@@ -145,8 +149,12 @@ char *tt_model_json_text(const struct tt_model *model)
         part = json_object();
         for (int i = 0; i < N_SCALING; i++)
             (void)json_object_set_new(part, scaling_fields[i].key, field_json(&model->dims, &scaling_fields[i]));
+        if (model->dims.rope.fractional)
+            (void)json_object_set_new(part, fractional_field.key, field_json(&model->dims, &fractional_field));
         (void)json_object_set_new(json, "rope_scaling", part);
     }
+    if (model->dims.sliding_window)
+        (void)json_object_set_new(json, window_field.key, field_json(&model->dims, &window_field));
     if (model->dims.mla.kv_rank) {
         part = json_object();
         for (int i = 0; i < N_MLA; i++)
@@ -265,6 +273,8 @@ int tt_model_json_load(const char *path, struct tt_model **ret_model)
     part = json_object_get(json, "rope_scaling");
     for (int i = 0; part && i < N_SCALING; i++)
         TT_TRY(read_field(part, &scaling_fields[i], path, &dims));
+    TT_TRY(part ? read_field(part, &fractional_field, path, &dims) : 0);
+    TT_TRY(read_field(json, &window_field, path, &dims));
     part = json_object_get(json, "mla");
     for (int i = 0; part && i < N_MLA; i++)
         TT_TRY(read_field(part, &mla_fields[i], path, &dims));

@@ -46,6 +46,7 @@ struct tt_param *tt_params_experts(struct tt_model *model, int block, const char
     p->shape[1] = rows;
     p->shape[2] = columns;
     p->hf_transform = TT_HF_EXPERTS;
+    p->of_experts = true;
     return p;
 }
 

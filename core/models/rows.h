@@ -7,6 +7,7 @@
 
 extern const struct tt_model_row tt_model_deepseek_v3;
 extern const struct tt_model_row tt_model_gpt2;
+extern const struct tt_model_row tt_model_gpt_oss;
 extern const struct tt_model_row tt_model_llama3;
 extern const struct tt_model_row tt_model_mixtral;
 extern const struct tt_model_row tt_model_qwen3;

@@ -87,5 +87,6 @@ int tt_param_groups_apply(struct tt_model *model, struct tt_words no_decay, stru
 void tt_param_groups_use_muon(struct tt_model *model)
 {
     for (int p = 0; p < model->n_params; p++)
-        model->params[p].muon = model->params[p].block >= 0 && model->params[p].ndim == 2 && !model->params[p].frozen;
+        model->params[p].muon = model->params[p].block >= 0 && model->params[p].ndim == 2 &&
+                                !model->params[p].of_experts && !model->params[p].frozen;
 }

@@ -148,6 +148,11 @@ case_degrees_that_do_not_work_are_named() {
     expect_err "^help: what works: 4, 8, 16, 32, 64$"
     run train $common --model.n_heads=6 --model.n_kv_heads=3 $p.tensor_parallel_degree=3
     expect_error 2 "tensor_parallel_degree: 3 ranks cannot share 64 experts"
+    gpt_oss="--model.name=gpt_oss --model.flavor=debugmodel"
+    for key in tensor_parallel_degree context_parallel_degree expert_parallel_degree exact_tensor_parallel_degree; do
+        run_ranks 2 train $gpt_oss $p.$key=2
+        expect_error 2 "$key: 2, but ranks cannot divide the layers, sequences or experts of gpt_oss"
+    done
 }
 
 run_cases

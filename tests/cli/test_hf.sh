@@ -36,7 +36,7 @@ import_folder() {
 
 case_imported_weights_are_exported_with_the_same_bytes() {
     for name in llama3 llama3_tied_scaled qwen3 gpt2 qwen3_moe qwen3_moe_dense mixtral_moe deepseek_v3 \
-        deepseek_v3_long; do
+        deepseek_v3_long gpt_oss gpt_oss_long; do
         rm -rf hf step exported
         import_folder $name
         run ckpt convert hf step

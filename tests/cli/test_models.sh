@@ -4,7 +4,7 @@
 # and estimate. The folders are those of the golden runs; tests/golden checks the numbers.
 . "$(dirname "$0")/lib.sh"
 
-models="qwen3_eight gpt2_eight qwen3_moe_dense mixtral_moe deepseek_v3"
+models="qwen3_eight gpt2_eight qwen3_moe_dense mixtral_moe deepseek_v3 gpt_oss"
 data=$TITAN_SOURCE/tests/golden/data
 
 # The losses and norms in a metrics.jsonl, in full precision. The last record of a step counts.
@@ -25,6 +25,7 @@ EOF
 name_of() {
     case $1 in
     deepseek_v3*) echo deepseek_v3 ;;
+    gpt_oss*) echo gpt_oss ;;
     *) echo "${1%%_*}" ;;
     esac
 }

@@ -7,11 +7,11 @@
                                                          training began from
     with_transformers.py adapter BASE ADAPTER MERGED     adapters that titan exported, apart and merged, by PEFT
 
-FAMILY is llama, mistral, qwen3, deepseek_v2, deepseek_v3 or gpt2. `compare` loads EXPORT with AutoModelForCausalLM
-and AutoTokenizer, checks that the chat template and the generation configuration are those of SOURCE, and prints the
-ids of 24 greedy tokens after PROMPT. `adapter` checks that the logits of BASE with ADAPTER are those of MERGED, and
-not those of BASE, and prints 24 greedy tokens after the tokens 1, 2, 3. Exit code 77 (skipped) when transformers or
-torch cannot be imported.
+FAMILY is llama, mistral, qwen3, deepseek_v2, deepseek_v3, gpt_oss or gpt2. `compare` loads EXPORT with
+AutoModelForCausalLM and AutoTokenizer, checks that the chat template and the generation configuration are those of
+SOURCE, and prints the ids of 24 greedy tokens after PROMPT. `adapter` checks that the logits of BASE with ADAPTER are
+those of MERGED, and not those of BASE, and prints 24 greedy tokens after the tokens 1, 2, 3. Exit code 77 (skipped)
+when transformers or torch cannot be imported.
 """
 import sys
 
@@ -40,6 +40,9 @@ def config_of(family, tokenizer):
         if family == "deepseek_v3":
             return transformers.DeepseekV3Config(num_mtp_layers=0, **sizes)
         return transformers.DeepseekV2Config(topk_method="group_limited_greedy", routed_scaling_factor=2.0, **sizes)
+    if family == "gpt_oss":
+        return transformers.GptOssConfig(head_dim=16, num_local_experts=8, num_experts_per_tok=2, sliding_window=24,
+                                         **sizes)
     if family == "qwen3":
         return transformers.Qwen3Config(head_dim=16, **sizes)
     if family == "mistral":

@@ -213,9 +213,40 @@ static void experts_have_a_tensor_each(void **state)
     tt_free(list);
 }
 
+/* Three experts of (2, 5) in one tensor of theirs, each transposed. */
+static void experts_of_one_tensor_are_transposed(void **state)
+{
+    struct tt_param param = {.name = (char *)"ours",
+                             .ndim = 3,
+                             .shape = {3, 2, 5},
+                             .hf_name = (char *)"mlp.experts.up",
+                             .hf_transform = TT_HF_EXPERTS_TRANSPOSE};
+    struct tt_model model = {.params = &param, .n_params = 1};
+    int64_t expert = 10; /* elements of a row of both */
+    float data[20];
+    int n = 0;
+    struct tt_hf_tensor *list = tt_hf_tensors(&model, false, &n);
+
+    assert_int_equal(n, 1);
+    assert_string_equal(list[0].name, "mlp.experts.up");
+    assert_true(list[0].ndim == 3 && list[0].shape[0] == 3 && list[0].shape[1] == 5 && list[0].shape[2] == 2);
+    assert_int_equal(tt_hf_export(&model, &list[0], read_numbers, &expert, 1, 2, data), 0);
+    for (int e = 0; e < 2; e++)
+        for (int column = 0; column < 5; column++)
+            for (int row = 0; row < 2; row++)
+                assert_true(data[e * 10 + column * 2 + row] == (float)((e + 1) * 10 + row * 5 + column));
+    assert_int_equal(tt_hf_import(&model, 0, read_numbers, &expert, 1, 2, data), 0);
+    for (int e = 0; e < 2; e++)
+        for (int row = 0; row < 2; row++)
+            for (int column = 0; column < 5; column++)
+                assert_true(data[e * 10 + row * 5 + column] == (float)((e + 1) * 10 + column * 2 + row));
+    tt_free(list);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(experts_of_one_tensor_are_transposed),
         cmocka_unit_test(experts_have_a_tensor_each),
         cmocka_unit_test_setup_teardown(tensors_have_their_shapes_and_parts, setup, teardown),
         cmocka_unit_test_setup_teardown(exported_rows_are_where_they_belong, setup, teardown),

@@ -96,13 +96,13 @@ int tt_hf_must_be_on(const json_t *config, const char *key, const char *where)
     return rc;
 }
 
-static int check_number(const json_t *config, const char *key, double neutral, const char *where)
+int tt_hf_must_equal(const json_t *config, const char *key, double wanted, const char *where)
 {
-    double value = neutral;
-    int rc = tt_hf_real(config, key, neutral, where, &value);
+    double value = wanted;
+    int rc = tt_hf_real(config, key, wanted, where, &value);
 
-    if (rc == 0 && value != neutral)
-        return tt_fail(TT_EDATA, "%s: %s %g is not supported; only %g is", where, key, value, neutral);
+    if (rc == 0 && value != wanted)
+        return tt_fail(TT_EDATA, "%s: %s %g is not supported; only %g is", where, key, value, wanted);
     return rc;
 }
 
@@ -132,7 +132,10 @@ static int check_layer_types(const json_t *config, const char *where)
     return 0;
 }
 
-/* DeepSeek's files have FP8 blocks of 128 x 128 elements, each with a scale (weight_scale_inv). */
+/*
+ * DeepSeek's files have FP8 blocks of 128 x 128 elements, each with a scale (weight_scale_inv). Those of gpt-oss have
+ * the experts as MXFP4: blocks of 32 elements of 4 bits, each with an exponent (tensors _blocks and _scales).
+ */
 static int check_quantization(const json_t *config, const char *where)
 {
     const json_t *quantization = member(config, "quantization_config");
@@ -146,10 +149,27 @@ static int check_quantization(const json_t *config, const char *where)
             "%s: quantization_config: weights in FP8 blocks with scales (weight_scale_inv) are not supported\n"
             "help: convert the files to bfloat16 with the script of their publisher",
             where);
+    if (method && strcmp(method, "mxfp4") == 0)
+        return tt_fail(TT_EDATA,
+                       "%s: quantization_config: experts in MXFP4 (tensors _blocks and _scales) are not supported\n"
+                       "help: write bfloat16 files with transformers: from_pretrained(..., "
+                       "quantization_config=Mxfp4Config(dequantize=True)), then save_pretrained",
+                       where);
     return tt_fail(TT_EDATA,
                    "%s: quantization_config: quantized weights are not supported\n"
                    "help: use the model's float32, bfloat16 or float16 files",
                    where);
+}
+
+int tt_hf_check_but_windows(const json_t *config, const char *where)
+{
+    int rc = 0;
+
+    TT_TRY(tt_hf_must_equal(config, "attention_dropout", 0.0, where));
+    TT_TRY(tt_hf_must_equal(config, "partial_rotary_factor", 1.0, where));
+    TT_TRY(check_quantization(config, where));
+out:
+    return rc;
 }
 
 int tt_hf_check_common(const json_t *config, const char *where)
@@ -158,9 +178,7 @@ int tt_hf_check_common(const json_t *config, const char *where)
 
     TT_TRY(check_sliding_window(config, where));
     TT_TRY(check_layer_types(config, where));
-    TT_TRY(check_number(config, "attention_dropout", 0.0, where));
-    TT_TRY(check_number(config, "partial_rotary_factor", 1.0, where));
-    TT_TRY(check_quantization(config, where));
+    TT_TRY(tt_hf_check_but_windows(config, where));
 out:
     return rc;
 }
@@ -184,13 +202,14 @@ out:
     return rc;
 }
 
-/* A factor of cos and sin follows from the other members; one that is given is refused, as limits that are not whole
- * pairs are. */
+/* A factor of cos and sin follows from the other members; one that is given is refused. */
 static int read_yarn(const json_t *rope, const char *where, struct tt_rope *ret_rope)
 {
+    bool truncate = true;
     int rc = 0;
 
-    TT_TRY(tt_hf_must_be_on(rope, "truncate", where));
+    TT_TRY(tt_hf_bool(rope, "truncate", true, where, &truncate));
+    ret_rope->fractional = !truncate;
     if (member(rope, "attention_factor"))
         return tt_fail(TT_EDATA, "%s: attention_factor of rope_type yarn is not supported", where);
     TT_TRY(need_real(rope, "yarn", "factor", where, &ret_rope->factor));
@@ -239,7 +258,7 @@ int tt_hf_rope(const json_t *config, double default_theta, const char *where, st
         return fail_type("rope_parameters or rope_scaling", "an object", where);
     TT_TRY(tt_hf_real(config, "rope_theta", default_theta, where, &result.theta));
     TT_TRY(tt_hf_real(rope, "rope_theta", result.theta, where, &result.theta));
-    TT_TRY(rope ? check_number(rope, "partial_rotary_factor", 1.0, where) : 0);
+    TT_TRY(rope ? tt_hf_must_equal(rope, "partial_rotary_factor", 1.0, where) : 0);
     TT_TRY(read_scaling(rope, where, &result));
     *ret_rope = result;
 out:
@@ -275,7 +294,7 @@ int tt_hf_experts(const json_t *config, const char *width_key, const char *where
                      &moe.experts));
     TT_TRY(tt_hf_int(config, "num_experts_per_tok", -1, where, &moe.top_k));
     TT_TRY(tt_hf_must_be_off(config, "output_router_logits", where));
-    TT_TRY(check_number(config, "router_jitter_noise", 0.0, where));
+    TT_TRY(tt_hf_must_equal(config, "router_jitter_noise", 0.0, where));
     if (width_key) {
         TT_TRY(tt_hf_int(config, width_key, -1, where, &moe.ffn_dim));
         TT_TRY(tt_hf_bool(config, "norm_topk_prob", false, where, &normalized));

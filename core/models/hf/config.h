@@ -34,8 +34,14 @@ int tt_hf_must_be_off(const json_t *config, const char *key, const char *where) 
 /** A boolean member that must not be false. */
 int tt_hf_must_be_on(const json_t *config, const char *key, const char *where) TT_MUST_CHECK;
 
+/** A number that must be `wanted` if it is present. */
+int tt_hf_must_equal(const json_t *config, const char *key, double wanted, const char *where) TT_MUST_CHECK;
+
 /** Refuses what changes the computation in every architecture: sliding windows, quantized weights, dropout, ... */
 int tt_hf_check_common(const json_t *config, const char *where) TT_MUST_CHECK;
+
+/** The same of an architecture that has sliding windows, without the checks of these and of layer_types. */
+int tt_hf_check_but_windows(const json_t *config, const char *where) TT_MUST_CHECK;
 
 /**
  * RoPE in both spellings: `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (4; also with its

@@ -33,11 +33,12 @@ json_t *tt_hf_config_new(const struct tt_model *model, const char *architecture)
 
 static json_t *yarn(const struct tt_rope *rope)
 {
-    return json_pack("{s:s, s:f, s:f, s:f, s:o*, s:o*, s:I}", "rope_type", "yarn", "factor", rope->factor, "beta_fast",
-                     rope->beta_fast, "beta_slow", rope->beta_slow, "mscale",
+    return json_pack("{s:s, s:f, s:f, s:f, s:o*, s:o*, s:I, s:o*}", "rope_type", "yarn", "factor", rope->factor,
+                     "beta_fast", rope->beta_fast, "beta_slow", rope->beta_slow, "mscale",
                      rope->mscale != 0.0 ? tt_json_number(rope->mscale) : NULL, "mscale_all_dim",
                      rope->mscale_all_dim != 0.0 ? tt_json_number(rope->mscale_all_dim) : NULL,
-                     "original_max_position_embeddings", (json_int_t)rope->original_max);
+                     "original_max_position_embeddings", (json_int_t)rope->original_max, "truncate",
+                     rope->fractional ? json_false() : NULL);
 }
 
 static json_t *rope_scaling(const struct tt_rope *rope)

@@ -6,7 +6,8 @@
  * The table of rotary position embeddings (Su et al. 2021): pair i of a head turns by t * theta^(-2i/E) at position t.
  * Llama 3.1 stretches the slow pairs for longer sequences: pairs whose wave is longer than original_max /
  * low_freq_factor turn slower by `factor`, pairs with a wave shorter than original_max / high_freq_factor stay
- * unchanged, and those between are interpolated. YaRN does so too, but between pairs of whole numbers. Angles are
+ * unchanged, and those between are interpolated. YaRN does so too, but between pairs, whose numbers are whole
+ * unless the table is fractional. Angles are
  * computed in double, since float loses whole digits of them at large t.
  */
 #include <math.h>
@@ -25,8 +26,9 @@ static double pair_of_turns(const struct tt_rope *rope, int64_t dim, double turn
 /* YaRN's frequency of pair i of a head of `dim` elements. */
 static double yarn(const struct tt_rope *rope, int64_t dim, int64_t i, double frequency)
 {
-    double low = fmax(floor(pair_of_turns(rope, dim, rope->beta_fast)), 0.0);
-    double high = fmin(ceil(pair_of_turns(rope, dim, rope->beta_slow)), (double)dim - 1.0);
+    double first = pair_of_turns(rope, dim, rope->beta_fast), last = pair_of_turns(rope, dim, rope->beta_slow);
+    double low = fmax(rope->fractional ? first : floor(first), 0.0);
+    double high = fmin(rope->fractional ? last : ceil(last), (double)dim - 1.0);
     double ramp = ((double)i - low) / (high > low ? high - low : 0.001);
 
     ramp = ramp < 0.0 ? 0.0 : fmin(ramp, 1.0);

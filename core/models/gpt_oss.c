@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * gpt-oss (OpenAI 2025): Llama's blocks with biases everywhere, attention with sinks, of which every other layer sees a
+ * window only, and experts in all layers. Experts have their gate and their factor in one matrix, in turn, and both are
+ * clamped (SWIGLU_CLAMPED). RoPE rotates halves and the layout is that of Hugging Face's files, but for the matrices of
+ * experts, which are transposed there. Parameters have torchtitan's names and init rules.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/models/build.h"
+#include "core/models/hf/config.h"
+#include "core/models/params.h"
+#include "core/models/rows.h"
+
+/* clang-format off */
+#define FLAVOR(text, d, l, v, x)                                                                                       \
+    {.name = (text), .dims = {.dim = (d), .n_layers = (l), .n_heads = 64, .n_kv_heads = 8, .head_dim = 64,             \
+                              .ffn_dim = 2880, .vocab_size = (v), .norm_eps = 1e-5F, .max_positions = 131072,          \
+                              .rope = {.theta = 150000.0, .factor = 32.0, .original_max = 4096.0, .beta_fast = 32.0,   \
+                                       .beta_slow = 1.0, .fractional = true},                                          \
+                              .sliding_window = 128, .moe = {.experts = (x), .top_k = 4}}}
+
+static const struct tt_flavor flavors[] = {
+    /*     name          dim   layers vocab   experts */
+    FLAVOR("debugmodel", 256,  4,     2048,   8),
+    FLAVOR("20b",        2880, 24,    201088, 32),
+    FLAVOR("120b",       2880, 36,    201088, 128),
+};
+/* clang-format on */
+
+/* --- config.json --- */
+
+static const char *layer_type(int64_t layer)
+{
+    return layer % 2 == 0 ? "sliding_attention" : "full_attention";
+}
+
+/* Absent, the layers have these types too. */
+static int check_layer_types(const json_t *config, const char *where, int64_t layers)
+{
+    const json_t *types = json_object_get(config, "layer_types");
+
+    if (!types || json_is_null(types))
+        return 0;
+    for (int64_t l = 0; l < layers; l++) {
+        const char *type = json_string_value(json_array_get(types, (size_t)l));
+
+        if (!type || strcmp(type, layer_type(l)) != 0)
+            return tt_fail(TT_EDATA, "%s: layer_types[%lld] is '%s'; only '%s' is supported there", where, (long long)l,
+                           type ? type : "(not a string)", layer_type(l));
+    }
+    return 0;
+}
+
+/* What titan builds in one way only. */
+static int check(const void *config, const char *where)
+{
+    int rc = 0;
+
+    TT_TRY(tt_hf_check_but_windows(config, where));
+    TT_TRY(tt_hf_must_be(config, "hidden_act", "silu", where));
+    TT_TRY(tt_hf_must_be_on(config, "attention_bias", where));
+    TT_TRY(tt_hf_must_equal(config, "swiglu_alpha", 1.702, where));
+    TT_TRY(tt_hf_must_equal(config, "swiglu_limit", 7.0, where));
+    TT_TRY(tt_hf_must_be_off(config, "output_router_logits", where));
+out:
+    return rc;
+}
+
+static int read_hf_config(const void *config, const char *where, struct tt_model_dims *ret_dims)
+{
+    struct tt_model_dims d = {0};
+    double eps = 0.0;
+    bool tied = false;
+    int rc = 0;
+
+    TT_TRY(check(config, where));
+    TT_TRY(tt_hf_int(config, "hidden_size", -1, where, &d.dim));
+    TT_TRY(tt_hf_int(config, "num_hidden_layers", -1, where, &d.n_layers));
+    TT_TRY(tt_hf_int(config, "num_attention_heads", -1, where, &d.n_heads));
+    TT_TRY(tt_hf_int(config, "num_key_value_heads", 0, where, &d.n_kv_heads));
+    TT_TRY(tt_hf_int(config, "head_dim", 64, where, &d.head_dim));
+    TT_TRY(tt_hf_int(config, "intermediate_size", -1, where, &d.ffn_dim));
+    TT_TRY(tt_hf_int(config, "vocab_size", -1, where, &d.vocab_size));
+    TT_TRY(tt_hf_int(config, "max_position_embeddings", 0, where, &d.max_positions));
+    TT_TRY(tt_hf_int(config, "sliding_window", -1, where, &d.sliding_window));
+    TT_TRY(tt_hf_int(config, "num_local_experts", -1, where, &d.moe.experts));
+    TT_TRY(tt_hf_int(config, "num_experts_per_tok", -1, where, &d.moe.top_k));
+    TT_TRY(tt_hf_real(config, "rms_norm_eps", 1e-5, where, &eps));
+    TT_TRY(tt_hf_bool(config, "tie_word_embeddings", false, where, &tied));
+    TT_TRY(tt_hf_rope(config, 150000.0, where, &d.rope));
+    TT_TRY(check_layer_types(config, where, d.n_layers));
+    d.norm_eps = (float)eps;
+    d.tied = tied;
+    *ret_dims = d;
+out:
+    return rc;
+}
+
+static void *write_hf_config(const struct tt_model *model)
+{
+    const struct tt_model_dims *d = &model->dims;
+    json_t *config = tt_hf_config_new(model, "GptOssForCausalLM"), *types = json_array();
+
+    for (int64_t l = 0; l < d->n_layers; l++)
+        (void)json_array_append_new(types, json_string(layer_type(l)));
+    tt_hf_config_decoder(config, model);
+    (void)json_object_update_new(
+        config, json_pack("{s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:b}", "attention_bias", true, "num_local_experts",
+                          (json_int_t)d->moe.experts, "num_experts_per_tok", (json_int_t)d->moe.top_k,
+                          "experts_per_token", (json_int_t)d->moe.top_k, "sliding_window",
+                          (json_int_t)d->sliding_window, "layer_types", types, "swiglu_alpha", tt_json_number(1.702),
+                          "swiglu_limit", tt_json_number(7.0), "output_router_logits", false));
+    return config;
+}
+
+/* --- parameters --- */
+
+/* n elements, as the weights beside them. */
+static void add_vector(struct tt_model *m, int l, const char *name, const char *hf_name, int64_t n, double depth)
+{
+    struct tt_param *p = tt_params_vector(m, l, name, hf_name, n, TT_PARAM_NORMAL);
+
+    p->std = TT_INIT_STD / depth;
+    p->cut = 2.0;
+    p->depth = depth;
+}
+
+/* The layer `name`: a weight (rows, columns) and a bias. */
+static void add_affine(struct tt_model *m, int l, const char *name, const char *hf_name, int64_t rows, int64_t columns,
+                       double depth)
+{
+    char *weight = tt_format("%s.weight", name), *bias = tt_format("%s.bias", name);
+    char *hf_weight = tt_format("%s.weight", hf_name), *hf_bias = tt_format("%s.bias", hf_name);
+
+    (void)tt_params_matrix(m, l, weight, hf_weight, rows, columns, (struct tt_normal){.cut = 2.0, .depth = depth});
+    add_vector(m, l, bias, hf_bias, rows, depth);
+    tt_free(weight);
+    tt_free(bias);
+    tt_free(hf_weight);
+    tt_free(hf_bias);
+}
+
+/* A matrix (rows, columns) and a bias for each expert. */
+static void add_expert_layer(struct tt_model *m, int l, const char *name, const char *hf_name, int64_t rows,
+                             int64_t columns, double depth)
+{
+    struct tt_normal normal = {.cut = 2.0, .depth = depth};
+    char *weight = tt_format("moe.experts.%s_weight", name), *bias = tt_format("moe.experts.%s_bias", name);
+    char *hf_weight = tt_format("mlp.experts.%s", hf_name), *hf_bias = tt_format("mlp.experts.%s_bias", hf_name);
+
+    tt_params_experts(m, l, weight, hf_weight, m->dims.moe.experts, rows, columns, normal)->hf_transform =
+        TT_HF_EXPERTS_TRANSPOSE;
+    tt_params_matrix(m, l, bias, hf_bias, m->dims.moe.experts, rows, normal)->of_experts = true;
+    tt_free(weight);
+    tt_free(bias);
+    tt_free(hf_weight);
+    tt_free(hf_bias);
+}
+
+static void add_block(struct tt_model *m, int l)
+{
+    const struct tt_model_dims *d = &m->dims;
+    double deep = sqrt(2.0 * (l + 1.0));
+    int64_t q = d->n_heads * d->head_dim, kv = d->n_kv_heads * d->head_dim;
+
+    (void)tt_params_vector(m, l, "attention_norm.weight", "input_layernorm.weight", d->dim, TT_PARAM_ONES);
+    add_affine(m, l, "attention.wq", "self_attn.q_proj", q, d->dim, deep);
+    add_affine(m, l, "attention.wk", "self_attn.k_proj", kv, d->dim, deep);
+    add_affine(m, l, "attention.wv", "self_attn.v_proj", kv, d->dim, deep);
+    add_vector(m, l, "attention.sinks", "self_attn.sinks", d->n_heads, deep);
+    add_affine(m, l, "attention.wo", "self_attn.o_proj", d->dim, q, deep);
+    (void)tt_params_vector(m, l, "ffn_norm.weight", "post_attention_layernorm.weight", d->dim, TT_PARAM_ONES);
+    (void)tt_params_matrix(m, l, "moe.router.gate.weight", "mlp.router.weight", d->moe.experts, d->dim,
+                           (struct tt_normal){.cut = 2.0, .depth = deep});
+    (void)tt_params_vector(m, l, "moe.router.gate.bias", "mlp.router.bias", d->moe.experts, TT_PARAM_ZEROS);
+    if (d->moe.biased)
+        (void)tt_params_buffer(m, l, "moe.expert_bias", NULL, d->moe.experts);
+    add_expert_layer(m, l, "mlp1", "gate_up_proj", 2 * d->moe.ffn_dim, d->dim, deep);
+    add_expert_layer(m, l, "mlp2", "down_proj", d->dim, d->moe.ffn_dim, deep);
+}
+
+static void add_params(struct tt_model *m)
+{
+    const struct tt_model_dims *d = &m->dims;
+    double head_std = 1.0 / sqrt((double)d->dim);
+    struct tt_normal head = {.std = head_std, .cut = 3.0 * head_std}, embeddings = {.std = 1.0};
+
+    tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "tok_embeddings.weight", "model.embed_tokens.weight", d->vocab_size,
+                     d->dim, d->tied ? head : embeddings)
+        ->tied = d->tied == 1;
+    for (int l = 0; l < d->n_layers; l++)
+        add_block(m, l);
+    (void)tt_params_vector(m, TT_BLOCK_HEAD, "norm.weight", "model.norm.weight", d->dim, TT_PARAM_ONES);
+    if (!d->tied)
+        (void)tt_params_matrix(m, TT_BLOCK_HEAD, "output.weight", "lm_head.weight", d->vocab_size, d->dim, head);
+}
+
+/* --- the graph --- */
+
+static int attention(struct tt_build *b, int layer, int x)
+{
+    const struct tt_model_dims *d = &b->model->dims;
+    int qkv[3];
+
+    qkv[0] = tt_build_affine(b, "attention.q", "attention.wq", x);
+    qkv[1] = tt_build_affine(b, "attention.k", "attention.wk", x);
+    qkv[2] = tt_build_affine(b, "attention.v", "attention.wv", x);
+    qkv[0] = tt_build_rope(b, "attention.q_rope", qkv[0], d->n_heads, true);
+    qkv[1] = tt_build_rope(b, "attention.k_rope", qkv[1], d->n_kv_heads, true);
+    x = tt_build_attention_of(b, "attention.heads", qkv, tt_build_param_of(b, "attention", "sinks"),
+                              tt_model_is_windowed(d, layer) ? d->sliding_window : 0);
+    return tt_build_affine(b, "attention.out", "attention.wo", x);
+}
+
+/* The rows of each expert times its matrix, plus its bias. */
+static int expert_layer(struct tt_build *b, const char *name, const char *weight, const char *bias, int rows, int ends)
+{
+    const struct tt_attr attr = {.experts = (int)b->model->dims.moe.experts, .top_k = (int)b->model->dims.moe.top_k};
+    char *product = tt_format("%s.product", name);
+    int in[3] = {rows, tt_build_param_of(b, "moe.experts", weight), ends};
+
+    tt_build_node(b, TT_OP_EXPERTS, product, in, 3, &attr, 1, &in[0]);
+    in[1] = tt_build_param_of(b, "moe.experts", bias);
+    tt_build_node(b, TT_OP_EXPERTS_BIAS, name, in, 3, &attr, 1, &in[0]);
+    tt_free(product);
+    return in[0];
+}
+
+/* A softmax over the logits of a token's experts is one over all logits, divided by the sum of theirs. */
+static int experts(struct tt_build *b, int x)
+{
+    const struct tt_moe *moe = &b->model->dims.moe;
+    struct tt_attr attr = {.seq_len = b->seq_len,
+                           .experts = (int)moe->experts,
+                           .top_k = (int)moe->top_k,
+                           .router = {.normalize = true, .balanced = moe->balanced}};
+    int routed[4] = {x, tt_build_param_of(b, "moe.router.gate", "weight"), TT_NONE,
+                     tt_build_param_of(b, "moe.router.gate", "bias")};
+    int chosen[2], sent[3], in[3];
+
+    if (moe->biased)
+        routed[2] = tt_build_param_of(b, "moe", "expert_bias");
+    tt_build_node(b, TT_OP_ROUTER, "moe.router", routed, 4, &attr, 2, chosen);
+    tt_build_node(b, TT_OP_DISPATCH, "moe.rows", (const int[]){x, chosen[0]}, 2, &attr, 3, sent);
+    x = expert_layer(b, "moe.gate_up", "mlp1_weight", "mlp1_bias", sent[0], sent[2]);
+    tt_build_node(b, TT_OP_SWIGLU_CLAMPED, "moe.hidden", &x, 1, NULL, 1, &x);
+    in[0] = expert_layer(b, "moe.down", "mlp2_weight", "mlp2_bias", x, sent[2]);
+    in[1] = chosen[1];
+    in[2] = sent[1];
+    tt_build_node(b, TT_OP_COMBINE, "moe.out", in, 3, NULL, 1, &x);
+    return x;
+}
+
+static void build(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph)
+{
+    struct tt_build b;
+    int x;
+
+    tt_build_begin(&b, model, batch, seq_len, graph);
+    x = tt_build_embedding(&b, "embeddings", "tok_embeddings");
+    for (int l = 0; l < model->dims.n_layers; l++) {
+        tt_build_block(&b, l);
+        x = tt_build_add(&b, "attention_residual", x, attention(&b, l, tt_build_rmsnorm(&b, "attention_norm", x)));
+        x = tt_build_add(&b, "out", x, experts(&b, tt_build_rmsnorm(&b, "ffn_norm", x)));
+    }
+    tt_build_block(&b, TT_NONE);
+    x = tt_build_rmsnorm(&b, "norm", x);
+    tt_build_head_loss(&b, model->dims.tied ? "tok_embeddings" : "output", x);
+}
+
+const struct tt_model_row tt_model_gpt_oss = {
+    .name = "gpt_oss",
+    .flavors = flavors,
+    .n_flavors = (int)(sizeof flavors / sizeof *flavors),
+    .hf_model_type = "gpt_oss",
+    .hf_blocks = "model.layers.",
+    .undivided = true,
+    .read_hf_config = read_hf_config,
+    .write_hf_config = write_hf_config,
+    .add_params = add_params,
+    .build = build,
+};
