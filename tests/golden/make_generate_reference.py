@@ -38,7 +38,8 @@ def continue_greedily(model, prompt):
 
 
 def make(name):
-    experts = {"experts_implementation": "eager"} if "_moe" in name or "deepseek" in name else {}
+    has_experts = any(word in name for word in ("_moe", "deepseek", "gpt_oss"))
+    experts = {"experts_implementation": "eager"} if has_experts else {}
     model = AutoModelForCausalLM.from_pretrained(DATA / name, dtype=torch.float64, attn_implementation="eager",
                                                  **experts).eval()
     random = numpy.random.default_rng(5)

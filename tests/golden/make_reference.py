@@ -47,8 +47,8 @@ from torch.overrides import TorchFunctionMode
 from safetensors.torch import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (AutoModelForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, GPT2Config, GPT2LMHeadModel,
-                          LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM, Qwen3Config,
-                          Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM)
+                          GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM, MixtralConfig,
+                          MixtralForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
 DATA = pathlib.Path(__file__).resolve().parent / "data"
 
@@ -88,38 +88,37 @@ CASES = {
         "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
         "lr_scheduler": {"warmup_steps": 2, "decay_ratio": 0.6, "decay_type": "linear", "min_lr_factor": 0.1},
     },
-    # Three of eight experts for each token, in every layer. The routers' weights are large, and the seed is one with
-    # which no token's choice is a near-tie.
+    # Three of eight experts for each token, in every layer. As in all cases with experts, the seed is one with which no
+    # token's choice is a near-tie.
     "qwen3_moe": {
-        "family": "qwen3_moe", "seed": 15, "weight_std": 0.08, "gate_std": 1.0, "gap": 5e-4, "gap_of": "logits",
-        "model": {"hidden_size": 36, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2,
+        "family": "qwen3_moe", "seed": 15, "weight_std": 0.08, "gate_std": 0.35, "gap": 1e-3,
+        "model": {"hidden_size": 36, "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2,
                   "head_dim": 14, "intermediate_size": 52, "moe_intermediate_size": 20, "num_experts": 8,
                   "num_experts_per_tok": 3, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
                   "vocab_size": 211, "tie_word_embeddings": False},
-        "seq_len": 24, "global_batch_size": 8, "steps": 6, "max_norm": 1.0,
+        "seq_len": 8, "global_batch_size": 8, "steps": 3, "max_norm": 1.0,
         "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
         "lr_scheduler": {"warmup_steps": 2, "decay_ratio": None, "decay_type": "cosine", "min_lr_factor": 0.1},
     },
     # The first layer is dense, and gates are scores as they are. One expert is so quiet that it gets no token in some
     # steps.
     "qwen3_moe_dense": {
-        "family": "qwen3_moe", "seed": 32, "weight_std": 0.08, "gate_std": 1.0, "gap": 5e-4, "gap_of": "logits",
-        "quiet": 5,
+        "family": "qwen3_moe", "seed": 410, "weight_std": 0.08, "gate_std": 0.35, "gap": 1e-3, "quiet": 5,
         "model": {"hidden_size": 28, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
                   "head_dim": 10, "intermediate_size": 44, "moe_intermediate_size": 18, "num_experts": 12,
                   "num_experts_per_tok": 2, "norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": [0],
                   "vocab_size": 157, "tie_word_embeddings": True},
-        "seq_len": 24, "global_batch_size": 16, "steps": 6, "max_norm": 1.0,
+        "seq_len": 8, "global_batch_size": 8, "steps": 3, "max_norm": 1.0,
         "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
         "lr_scheduler": {"warmup_steps": 1, "decay_ratio": 0.5, "decay_type": "linear", "min_lr_factor": 0.2},
     },
     # Two of five experts, which are as wide as the configuration's feed-forward; no norms of heads.
     "mixtral_moe": {
-        "family": "mixtral", "seed": 23, "weight_std": 0.08, "gate_std": 1.0, "gap": 5e-4, "gap_of": "logits",
+        "family": "mixtral", "seed": 1783, "weight_std": 0.08, "gate_std": 0.35, "gap": 1e-3,
         "model": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
                   "head_dim": 10, "intermediate_size": 36, "num_local_experts": 5, "num_experts_per_tok": 2,
                   "vocab_size": 193, "tie_word_embeddings": False},
-        "seq_len": 24, "global_batch_size": 16, "steps": 6, "max_norm": 1.0,
+        "seq_len": 8, "global_batch_size": 8, "steps": 4, "max_norm": 1.0,
         "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
         "lr_scheduler": {"warmup_steps": 2, "decay_ratio": None, "decay_type": "cosine", "min_lr_factor": 0.1},
     },
@@ -153,6 +152,32 @@ CASES = {
         "rope": {"rope_type": "yarn", "rope_theta": 500.0, "factor": 8.0, "mscale": 0.7, "mscale_all_dim": 0.7,
                  "beta_fast": 2.0, "beta_slow": 0.1, "original_max_position_embeddings": 5},
         "seq_len": 12, "global_batch_size": 8, "steps": 4, "max_norm": 1.0,
+        "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
+        "lr_scheduler": {"warmup_steps": 1, "decay_ratio": 0.5, "decay_type": "linear", "min_lr_factor": 0.2},
+    },
+    # gpt-oss: a window that is shorter than the sequences, gates and factors of which some are clamped, YaRN for
+    # sequences below its original length.
+    "gpt_oss": {
+        "family": "gpt_oss", "seed": 2110, "weight_std": 0.08, "gate_std": 0.35, "gap": 1e-3, "expert_bias_std": 4.0,
+        "model": {"hidden_size": 40, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2,
+                  "head_dim": 10, "intermediate_size": 20, "num_local_experts": 6, "num_experts_per_tok": 2,
+                  "sliding_window": 3, "vocab_size": 211, "tie_word_embeddings": False},
+        "rope": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                 "truncate": False, "original_max_position_embeddings": 64},
+        "seq_len": 8, "global_batch_size": 8, "steps": 3, "max_norm": 1.0,
+        "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
+        "lr_scheduler": {"warmup_steps": 2, "decay_ratio": None, "decay_type": "cosine", "min_lr_factor": 0.1},
+    },
+    # A quiet expert, which gets no token in some steps, YaRN for sequences above its original length, a tied head.
+    "gpt_oss_long": {
+        "family": "gpt_oss", "seed": 408, "weight_std": 0.08, "gate_std": 0.35, "gap": 1e-3, "expert_bias_std": 3.0,
+        "quiet": 2,
+        "model": {"hidden_size": 28, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4,
+                  "head_dim": 12, "intermediate_size": 18, "num_local_experts": 8, "num_experts_per_tok": 2,
+                  "sliding_window": 5, "vocab_size": 157, "tie_word_embeddings": True},
+        "rope": {"rope_type": "yarn", "rope_theta": 500.0, "factor": 8.0, "beta_fast": 2.0, "beta_slow": 0.13,
+                 "truncate": False, "original_max_position_embeddings": 5},
+        "seq_len": 8, "global_batch_size": 8, "steps": 3, "max_norm": 1.0,
         "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
         "lr_scheduler": {"warmup_steps": 1, "decay_ratio": 0.5, "decay_type": "linear", "min_lr_factor": 0.2},
     },
@@ -205,21 +230,28 @@ def random_model(case):
         return DeepseekV3ForCausalLM(DeepseekV3Config(attn_implementation="eager", experts_implementation="eager",
                                                       rms_norm_eps=1e-6, max_position_embeddings=128, num_mtp_layers=0,
                                                       rope_parameters=dict(case["rope"]), **case["model"]))
+    if family == "gpt_oss":
+        return GptOssForCausalLM(GptOssConfig(attn_implementation="eager", experts_implementation="eager",
+                                              rms_norm_eps=1e-5, max_position_embeddings=128,
+                                              rope_parameters=dict(case["rope"]), **case["model"]))
     if family == "mixtral":
         return MixtralForCausalLM(MixtralConfig(attn_implementation="eager", experts_implementation="eager",
                                                 rms_norm_eps=1e-5, sliding_window=None, **rope, **case["model"]))
     return LlamaForCausalLM(LlamaConfig(attn_implementation="eager", rms_norm_eps=1e-5, **rope, **case["model"]))
 
 
-def make_model(case):
-    model = random_model(case)
+def make_model(case, model=None):
+    """Made-up weights, of a new model or in place of those that one has."""
+    model = (model or random_model(case)).float()
     generator = torch.Generator().manual_seed(case["seed"])
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             if name.endswith(".bias"):
                 parameter.copy_(0.05 * noise)
-            elif name.endswith(".mlp.gate.weight"):
+            elif name.endswith(".gate_up_proj_bias"):
+                parameter.copy_(case["expert_bias_std"] * noise)
+            elif name.endswith((".mlp.gate.weight", ".mlp.router.weight")):
                 parameter.copy_(case["gate_std"] * noise)
                 if "quiet" in case:
                     parameter[case["quiet"]] *= 0.01
@@ -228,7 +260,7 @@ def make_model(case):
         for name, buffer in model.named_buffers():
             if name.endswith(".e_score_correction_bias"):
                 buffer.copy_(torch.tensor(case["bias"]))
-    return model.float()
+    return model
 
 
 def positions_of(at, length, offsets):
@@ -237,12 +269,22 @@ def positions_of(at, length, offsets):
     return torch.tensor([i - max(start, at) for i, start in zip(range(at, at + length), starts)])
 
 
-def block_causal(positions):
+def block_causal(positions, window=None):
     """What to add to the scores of attention: 0 where a token may attend, otherwise the least number."""
     index = torch.arange(positions.shape[1])
     start = (index - positions).unsqueeze(-1)
     seen = (index.unsqueeze(0) <= index.unsqueeze(1)) & (index >= start)
+    if window:
+        seen &= index.unsqueeze(0) > index.unsqueeze(1) - window
     return torch.zeros(seen.shape, dtype=torch.float64).masked_fill(~seen, torch.finfo(torch.float64).min).unsqueeze(1)
+
+
+def masks_of(model, positions):
+    """The same, or with sliding windows one for each type of layer."""
+    if "sliding_attention" not in (getattr(model.config, "layer_types", None) or []):
+        return block_causal(positions)
+    return {"full_attention": block_causal(positions),
+            "sliding_attention": block_causal(positions, model.config.sliding_window)}
 
 
 def pack(tokens, offsets, learned, length):
@@ -266,21 +308,26 @@ def pack(tokens, offsets, learned, length):
 
 class WatchRouters:
     """The smallest gap between what decides for the last expert that a token gets and for the first that it does not
-    get, a probability with its bias or in some cases a logit; or for groups of experts, the sum of two of these. And
-    the number of experts without a token, over all layers and steps."""
+    get, a probability with its bias; or for groups of experts, the sum of two of these. And the number of experts
+    without a token, over all layers and steps."""
 
     def __init__(self, model, case):
         self.gap, self.without, self.top_k = math.inf, 0, case["model"]["num_experts_per_tok"]
-        self.of_logits = case.get("gap_of") == "logits"
+        self.hooks = []
         self.groups, self.kept = case["model"].get("n_group", 1), case["model"].get("topk_group", 1)
         for name, module in model.named_modules():
-            if name.endswith(".mlp.gate"):
-                module.register_forward_hook(self.see)
+            if name.endswith((".mlp.gate", ".mlp.router")):
+                self.hooks.append(module.register_forward_hook(self.see))
+
+    def remove(self):
+        for hook in self.hooks:
+            hook.remove()
 
     def see(self, module, inputs, output):
-        logits = torch.nn.functional.linear(inputs[0].flatten(0, -2), module.weight).detach()
+        logits = torch.nn.functional.linear(inputs[0].flatten(0, -2), module.weight, getattr(module, "bias", None))
+        logits = logits.detach()
         bias = getattr(module, "e_score_correction_bias", None)
-        choice = logits if self.of_logits else logits.softmax(dim=-1) if bias is None else logits.sigmoid() + bias
+        choice = logits.softmax(dim=-1) if bias is None else logits.sigmoid() + bias
         if self.groups > 1:
             groups = choice.view(len(choice), self.groups, -1)
             best = groups.topk(2, dim=-1).values.sum(dim=-1).topk(self.kept + 1, dim=-1)
@@ -325,11 +372,11 @@ def train(model, tokens, case, offsets=None, packs=None, z_loss=None, muon=None,
         documents = {}
         if offsets is not None:
             positions = torch.stack([positions_of(at, length, offsets) for at in starts])
-            documents = {"position_ids": positions, "attention_mask": block_causal(positions)}
+            documents = {"position_ids": positions, "attention_mask": masks_of(model, positions)}
         if packs is not None:
             index = torch.arange(step * batch, (step + 1) * batch) % len(packs[0])
             inputs, labels, positions = (part[index] for part in packs)
-            documents = {"position_ids": positions, "attention_mask": block_causal(positions)}
+            documents = {"position_ids": positions, "attention_mask": masks_of(model, positions)}
         logits = model(input_ids=inputs, use_cache=False, **documents).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
         trained_on = loss
@@ -352,11 +399,11 @@ def train(model, tokens, case, offsets=None, packs=None, z_loss=None, muon=None,
 
 def find_seed(name):
     """The first seed from the case's own on with which no choice of experts is a near-tie in any step."""
-    case = dict(CASES[name])
+    case, model = dict(CASES[name]), None
     count = case["steps"] * case["global_batch_size"] * case["seq_len"] + 1
     while True:
         tokens = torch.from_numpy(made_up_tokens(count, case["model"]["vocab_size"], case["seed"]))
-        model = make_model(case).double().train()
+        model = make_model(case, model).double().train()
         routers = WatchRouters(model, case)
         with torch.no_grad():
             model(input_ids=tokens[:-1].view(-1, case["seq_len"]), use_cache=False)
@@ -364,6 +411,7 @@ def find_seed(name):
             train(model, tokens, case)
         if routers.gap > case["gap"]:
             break
+        routers.remove()
         case["seed"] += 1
     print(name, "seed", case["seed"], "gap", routers.gap, "experts without tokens", routers.without, flush=True)
 
@@ -415,7 +463,8 @@ def add_documents(folder):
 
 def open_model(folder, dtype=torch.float64):
     """The default way to multiply the rows of experts cannot do all types and sizes."""
-    experts = {"experts_implementation": "eager"} if "_moe" in folder.name or "deepseek" in folder.name else {}
+    has_experts = any(word in folder.name for word in ("_moe", "deepseek", "gpt_oss"))
+    experts = {"experts_implementation": "eager"} if has_experts else {}
     return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager", **experts).train()
 
 

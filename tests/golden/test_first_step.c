@@ -213,6 +213,12 @@ static void deepseek_v3(void **state)
     expect_the_first_step_of("deepseek_v3", "deepseek_v3_long");
 }
 
+static void gpt_oss(void **state)
+{
+    expect_the_first_step_of("gpt_oss", "gpt_oss");
+    expect_the_first_step_of("gpt_oss", "gpt_oss_long");
+}
+
 static void gpt2(void **state)
 {
     expect_the_first_step_of("gpt2", "gpt2");
@@ -231,7 +237,7 @@ int main(void)
         cmocka_unit_test(qwen3),        cmocka_unit_test(qwen3_eight),
         cmocka_unit_test(gpt2),         cmocka_unit_test(gpt2_eight),
         cmocka_unit_test(qwen3_moe),    cmocka_unit_test(mixtral_moe),
-        cmocka_unit_test(deepseek_v3),
+        cmocka_unit_test(deepseek_v3),  cmocka_unit_test(gpt_oss),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

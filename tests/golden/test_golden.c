@@ -303,6 +303,18 @@ static void deepseek_v3_divided(void **state)
     FOLLOW_THROUGH(&all, "deepseek_v3", "deepseek_v3_long", of_four);
 }
 
+/* Sinks, sliding windows, biases everywhere, clamped experts, YaRN. */
+static void gpt_oss(void **state)
+{
+    static const struct split splits[] = {
+        {1, 1, 8, DEFAULT, 1, 1}, {1, 1, 1, DEFAULT, 1, 2}, {2, 1, 2, ALWAYS, 1, 1},
+        {4, 1, 2, DEFAULT, 1, 1}, {4, 2, 1, NEVER, 1, 1},   {8, 1, 1, DEFAULT, 2, 1},
+    };
+
+    FOLLOW("gpt_oss", "gpt_oss", splits);
+    FOLLOW("gpt_oss", "gpt_oss_long", splits);
+}
+
 static void gpt2(void **state)
 {
     static const struct split splits[] = {
@@ -342,6 +354,8 @@ static void chat(void **state)
     FOLLOW_WITH(reference_use_chat, "qwen3", "qwen3", splits);
     FOLLOW_WITH(reference_use_chat, "qwen3", "qwen3_moe_dense", splits);
     FOLLOW_WITH(reference_use_chat, "deepseek_v3", "deepseek_v3", splits);
+    FOLLOW_WITH(reference_use_chat, "mixtral", "mixtral_moe", splits);
+    FOLLOW_WITH(reference_use_chat, "gpt_oss", "gpt_oss", splits);
 }
 
 static void z_loss(void **state)
@@ -389,6 +403,7 @@ static void pipelines(void **state)
         FOLLOW_THROUGH(&pipes[i], "qwen3", "qwen3", splits);
         FOLLOW_THROUGH(&pipes[i], "gpt2", "gpt2", splits);
         FOLLOW_THROUGH(&pipes[i], "qwen3", "qwen3_moe_dense", splits);
+        FOLLOW_THROUGH(&pipes[i], "gpt_oss", "gpt_oss", splits);
     }
 }
 
@@ -463,6 +478,7 @@ int main(void)
         cmocka_unit_test(deepseek_v3),
         cmocka_unit_test(deepseek_v3_experts),
         cmocka_unit_test(deepseek_v3_divided),
+        cmocka_unit_test(gpt_oss),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
