@@ -16,8 +16,8 @@
  *
  * ROUTER_BWD: through the gates; the choice itself, and so the bias, has no gradient.
  *   in   dgates (N, k) F32, ids, gates, scores, x, w, acc of x or none, acc of w or none, losses or
- *        none, ids of all rows or none: if other ranks have some of them and there are balance losses; acc of logit_bias
- *        or none
+ *        none, ids of all rows or none: if other ranks have some of them and there are balance losses; acc of
+ *        logit_bias or none
  *   out  dx = [acc +] dlogits w, dw = [acc +] dlogits^T x; if there is a logit_bias that is trained, its gradient:
  *        [acc +] the sum of the rows of dlogits. Each may take its acc's memory
  */
