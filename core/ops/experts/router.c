@@ -26,11 +26,12 @@
 
 #include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
+#include "core/ops/experts/choice.h"
 #include "core/ops/experts/router_losses.h"
 #include "core/ops/grains.h"
 #include "core/ops/rule.h"
 
-enum { TILE_ROWS = 64, SUM_COLUMNS = 16, LINE = 16 /* floats of a cache line */, MOST_GROUPS = 64 };
+enum { TILE_ROWS = 64, SUM_COLUMNS = 16, LINE = 16 /* floats of a cache line */ };
 enum { LOGIT_BIAS = 3, ACC_OF_LOGIT_BIAS = 10 /* inputs of ROUTER and ROUTER_BWD */ };
 
 static const float least_sum = 1e-20F; /* transformers' */
@@ -46,7 +47,7 @@ static bool options_fit(const struct tt_attr *attr, int64_t experts)
         return false;
     if (r->groups <= 1)
         return true;
-    return r->groups <= MOST_GROUPS && experts % r->groups == 0 && experts / r->groups >= 2 && r->kept_groups >= 1 &&
+    return r->groups <= TT_MOST_GROUPS && experts % r->groups == 0 && experts / r->groups >= 2 && r->kept_groups >= 1 &&
            r->kept_groups <= r->groups && attr->top_k <= r->kept_groups * (experts / r->groups);
 }
 
@@ -154,99 +155,6 @@ static void sigmoid(float *row, int64_t n)
         row[i] = 1.0F / (1.0F + row[i]);
 }
 
-/* Puts an expert among the n that are chosen already, in ascending order. */
-static void insert(int32_t *ids, int n, int32_t expert)
-{
-    for (; n > 0 && ids[n - 1] > expert; n--)
-        ids[n] = ids[n - 1];
-    ids[n] = expert;
-}
-
-/* Is `expert` among the n chosen ones? */
-static bool is_chosen(const int32_t *ids, int n, int64_t expert)
-{
-    for (int i = 0; i < n; i++)
-        if (ids[i] == expert)
-            return true;
-    return false;
-}
-
-/* What decides the choice: a token's scores, each plus the bias of its expert. */
-struct choice {
-    const float *scores, *bias; /* (X); no bias: NULL */
-};
-
-static float value_of(const struct choice *c, int64_t expert)
-{
-    return c->bias ? c->scores[expert] + c->bias[expert] : c->scores[expert];
-}
-
-/* The best of the experts from `from` to `end` that are not among the n chosen ones; the first if none compares. */
-static int64_t best_of(const struct choice *c, const int32_t *chosen, int n, int64_t from, int64_t end)
-{
-    int64_t best = TT_NONE;
-
-    for (int64_t i = from; i < end; i++)
-        if ((best == TT_NONE || value_of(c, i) > value_of(c, best)) && !is_chosen(chosen, n, i))
-            best = i;
-    return best;
-}
-
-static float group_value(const struct choice *c, enum tt_group_rule rule, int64_t from, int64_t end)
-{
-    int32_t first = (int32_t)best_of(c, NULL, 0, from, end);
-    float best = value_of(c, first);
-
-    return rule == TT_GROUP_TWO_BEST ? best + value_of(c, best_of(c, &first, 1, from, end)) : best;
-}
-
-/* Which groups a token's experts may be in, as bits. */
-static uint64_t kept_groups(const struct choice *c, const struct tt_router *r, int64_t experts)
-{
-    float value[MOST_GROUPS];
-    int64_t each = experts / r->groups;
-    uint64_t kept = 0;
-
-    for (int g = 0; g < r->groups; g++)
-        value[g] = group_value(c, r->group_rule, g * each, (g + 1) * each);
-    for (int n = 0; n < r->kept_groups; n++) {
-        int best = TT_NONE;
-
-        for (int g = 0; g < r->groups; g++)
-            if ((best == TT_NONE || value[g] > value[best]) && !(kept & UINT64_C(1) << g))
-                best = g;
-        kept |= UINT64_C(1) << best;
-    }
-    return kept;
-}
-
-/* Valid ids also if scores are not numbers: the loss shows these. */
-static void choose(int32_t *ids, const struct choice *c, const struct tt_router *r, int k, int64_t experts)
-{
-    int groups = r->groups > 1 ? r->groups : 1;
-    uint64_t kept = groups > 1 ? kept_groups(c, r, experts) : 1;
-    int64_t each = experts / groups;
-
-    for (int chosen = 0; chosen < k; chosen++) {
-        int64_t best = TT_NONE;
-
-        for (int g = 0; g < groups; g++) {
-            int64_t of_group = kept & UINT64_C(1) << g ? best_of(c, ids, chosen, g * each, (g + 1) * each) : TT_NONE;
-
-            if (of_group != TT_NONE && (best == TT_NONE || value_of(c, of_group) > value_of(c, best)))
-                best = of_group;
-        }
-        insert(ids, chosen, (int32_t)best);
-    }
-}
-
-/* row: among those of all ranks. */
-static void choose_in_turn(int32_t *ids, int64_t row, int k, int64_t experts)
-{
-    for (int j = 0; j < k; j++)
-        insert(ids, j, (int32_t)((row * k + j) % experts));
-}
-
 static float scale_of(const struct tt_router *r)
 {
     return r->scale > 0.0F ? r->scale : 1.0F;
@@ -290,7 +198,7 @@ static void run_tile(void *arg, int64_t tile, int worker)
     for (int64_t r = part.begin; r < part.begin + part.n; r++) {
         int32_t *ids = (int32_t *)call->out[0] + r * k;
         float *scores = (float *)call->out[2] + r * experts;
-        const struct choice choice = {scores, call->in[2]};
+        const struct tt_choice choice = {scores, call->in[2]};
 
         float lse = 0.0F;
 
@@ -303,9 +211,9 @@ static void run_tile(void *arg, int64_t tile, int worker)
         if (call->node->n_out > 3)
             ((float *)call->out[3])[TT_ROUTER_LSE * tt_value_rows(tt_call_out(call, 2)) + r] = lse;
         if (router->balanced)
-            choose_in_turn(ids, call->node->attr.first_row + r, k, experts);
+            tt_choose_in_turn(ids, call->node->attr.first_row + r, k, experts);
         else
-            choose(ids, &choice, router, k, experts);
+            tt_choose(ids, &choice, router, k, experts);
         weigh(router, ids, scores, k, (float *)call->out[1] + r * k);
     }
 }
