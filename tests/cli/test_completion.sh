@@ -86,7 +86,7 @@ case_values_are_those_that_the_key_accepts() {
     offer "titan train --checkpoint.enable=f"
     offered false
     offer "titan train --model.name=g"
-    offered gpt2
+    offered gpt2 gpt_oss
     offer "titan train --model.flavor=h"
     offered hf
     offer "titan train --parallelism.threads_per_rank="
