@@ -12,9 +12,7 @@ struct tt_choice {
     const float *scores, *bias; /* (X); no bias: NULL */
 };
 
-/**
- * Writes the ids of k of the experts, ascending. The ids are valid even if scores are not numbers: the loss shows these.
- */
+/** Writes the ids of k experts, ascending. They are valid even if scores are not numbers: the loss shows these. */
 void tt_choose(int32_t *ids, const struct tt_choice *choice, const struct tt_router *router, int k, int64_t experts);
 
 /** The same without scores: slot i of all slots gets expert i mod X. row: the token's among those of all ranks. */
