@@ -140,24 +140,6 @@ static void any_layout_has_the_bits_of_all_experts_on_each_rank(void **state)
 
 /* --- all rows on one rank --- */
 
-/* The routers' weights are 0, so all scores are equal, and every token chooses the first experts. */
-static int load_equal_scores(struct tt_comm *comm, struct tt_engine *engine, void *arg)
-{
-    const struct tt_layout *layout = tt_engine_layout(engine);
-    const struct tt_model *model = arg;
-    int rc = tt_engine_init_params(engine, 3);
-
-    (void)comm;
-    for (int p = 0; p < model->n_params && rc == 0; p++)
-        if (tt_layout_has(layout, p) && strstr(model->params[p].name, "router.gate")) {
-            const struct tt_unit_param *place = tt_layout_param(layout, p);
-
-            memset(tt_state_at(tt_engine_state(engine), TT_STATE_PARAM, layout->unit_of[p], place->offset), 0,
-                   (size_t)tt_box_volume(&place->box) * sizeof(float));
-        }
-    return rc;
-}
-
 static void the_worst_imbalance_has_the_same_bits(void **state)
 {
     const double windows[] = {0.1, 1.0, 8.0};
@@ -166,7 +148,7 @@ static void the_worst_imbalance_has_the_same_bits(void **state)
         struct train_job one = job_of(0, 16), job;
         struct train_result wanted;
 
-        one.load = load_equal_scores;
+        one.load = train_job_equal_scores;
         one.load_arg = models[0];
         job = one;
         job.ranks = 8;

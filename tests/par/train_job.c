@@ -570,3 +570,20 @@ double train_result_distance(const struct train_job *job, const struct train_res
     }
     return most;
 }
+
+int train_job_equal_scores(struct tt_comm *comm, struct tt_engine *engine, void *arg)
+{
+    const struct tt_layout *layout = tt_engine_layout(engine);
+    const struct tt_model *model = arg;
+    int rc = tt_engine_init_params(engine, 3);
+
+    (void)comm;
+    for (int p = 0; p < model->n_params && rc == 0; p++)
+        if (tt_layout_has(layout, p) && strstr(model->params[p].name, "router.gate")) {
+            const struct tt_unit_param *place = tt_layout_param(layout, p);
+
+            memset(tt_state_at(tt_engine_state(engine), TT_STATE_PARAM, layout->unit_of[p], place->offset), 0,
+                   (size_t)tt_box_volume(&place->box) * sizeof(float));
+        }
+    return rc;
+}

@@ -131,4 +131,10 @@ void train_job_options_release(struct tt_engine_options *options);
 /** Whether the job must give the bits of one rank. */
 bool train_job_is_exact(const struct train_job *job);
 
+/**
+ * A `load` of a job whose arg is its model: the routers' weights are 0, so all scores are equal, and every token
+ * chooses the first experts.
+ */
+int train_job_equal_scores(struct tt_comm *comm, struct tt_engine *engine, void *arg);
+
 #endif
