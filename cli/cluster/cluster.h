@@ -44,6 +44,8 @@ struct tt_cluster_beyond {
     double ep;                            /* with a shape: ranks that share its experts */
     bool float8, async_tp;
     double loss_chunks;
+    bool whole_rows;                            /* no sequence parallelism beside tensor parallelism */
+    double stages_of_a_rank;                    /* of a pipeline; 0: the configuration's */
     const struct tt_cluster_megatron *megatron; /* its flags are the job; NULL: they are not */
 };
 

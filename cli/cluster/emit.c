@@ -31,6 +31,28 @@ static void word(const struct writer *w, const char *key, const char *value)
     tt_text_add(w->out, w->toml ? "%s = \"%s\"\n" : "  %s: %s\n", key, value);
 }
 
+static void truth(const struct writer *w, const char *key, bool value)
+{
+    tt_text_add(w->out, w->toml ? "%s = %s\n" : "  %s: %s\n", key, value ? "true" : "false");
+}
+
+/* Stages that the trainer makes by itself need no number of layers. */
+static void pipeline(const struct writer *w, const struct tt_cluster_job *job)
+{
+    bool several = tt_pipeline_row(tt_cluster_schedule(job))->multi;
+    double each, ends;
+
+    word(w, "pipeline_parallel_schedule", tt_cluster_schedule_name(job));
+    number(w, "pipeline_parallel_microbatch_size", job->micro_batch);
+    if (job->virtual_stages == (several ? 2 : 1) || !tt_cluster_layers_per_stage(job, &each, &ends))
+        return;
+    number(w, "pipeline_parallel_layers_per_stage", each);
+    if (ends == 2) /* what both count by default */
+        return;
+    number(w, "pipeline_parallel_first_stage_less_layers", 0);
+    number(w, "pipeline_parallel_last_stage_less_layers", ends);
+}
+
 static void parallelism(const struct writer *w, const struct tt_cluster_job *job)
 {
     section(w, "parallelism");
@@ -42,11 +64,12 @@ static void parallelism(const struct writer *w, const struct tt_cluster_job *job
     number(w, "pipeline_parallel_degree", job->pp);
     if (job->ep > 1)
         number(w, "expert_parallel_degree", job->ep);
-    if (job->pp <= 1)
-        return;
-    word(w, "pipeline_parallel_schedule", tt_cluster_schedule_name(job));
-    number(w, "pipeline_parallel_microbatch_size", job->micro_batch);
-    number(w, "pipeline_parallel_layers_per_stage", ceil(job->shape.layers / (job->pp * job->virtual_stages)));
+    if (job->async_tp && w->toml)
+        truth(w, "enable_async_tensor_parallel", true);
+    if (job->stack->number[TT_S_LOGITS_WHOLE].value > 0 && job->tp > 1 && w->toml)
+        truth(w, "disable_loss_parallel", true);
+    if (job->pp > 1)
+        pipeline(w, job);
 }
 
 static void recomputation(const struct writer *w, const struct tt_cluster_job *job)
@@ -103,8 +126,18 @@ static void keys(const struct writer *w, const struct tt_cluster_inputs *in, con
     number(w, "seq_len", job->seq_len);
     number(w, "local_batch_size", job->pp > 1 ? job->micro_batch * job->n_micro : job->micro_batch);
     number(w, "global_batch_size", job->micro_batch * job->n_micro * ranks);
+    number(w, "steps", (double)in->cfg->training.steps);
+    if (!w->toml)
+        word(w, "mixed_precision_param", job->float32 ? "float32" : "bfloat16");
     parallelism(w, job);
     recomputation(w, job);
+    if (!w->toml)
+        return;
+    section(w, "compile");
+    truth(w, "enable", !strstr(job->stack->name, "eager"));
+    if (job->loss_chunks > 1)
+        tt_text_add(w->out, "# the loss is computed in %.0f chunks: --loss.num_chunks in 2026, nothing before\n",
+                    job->loss_chunks);
 }
 
 static void megatron_experts(struct tt_text *out, const struct tt_cluster_job *job)
@@ -122,7 +155,49 @@ static void megatron_experts(struct tt_text *out, const struct tt_cluster_job *j
     tt_text_add(out, "--expert-model-parallel-size %.0f \\\n", job->ep);
 }
 
-static void megatron(struct tt_text *out, const struct tt_cluster_job *job)
+static void megatron_stages(struct tt_text *out, const struct tt_cluster_job *job)
+{
+    double layers = job->shape.layers, each, ends;
+
+    if (job->pp <= 1)
+        return;
+    if (!tt_cluster_layers_per_stage(job, &each, &ends)) {
+        tt_text_add(out, "--decoder-last-pipeline-num-layers %.0f \\\n",
+                    layers - (job->pp - 1) * ceil(layers / job->pp));
+        return;
+    }
+    if (ends > 0)
+        tt_text_add(out, "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split \\\n");
+    if (job->virtual_stages > 1)
+        tt_text_add(out, "--num-layers-per-virtual-pipeline-stage %.0f \\\n", each);
+}
+
+static void megatron_recomputation(struct tt_text *out, const struct tt_cluster_job *job)
+{
+    if (job->again == TT_AGAIN_FULL)
+        tt_text_add(out, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 \\\n");
+    else if (job->again == TT_AGAIN_LAYERS)
+        tt_text_add(out, "--recompute-granularity full --recompute-method block --recompute-num-layers %.0f \\\n",
+                    round(job->again_layers / job->pp));
+    else if (job->again == TT_AGAIN_ATTENTION)
+        tt_text_add(out, "--recompute-granularity selective \\\n");
+}
+
+/* What the stack overlaps, flags have to ask for. */
+static void megatron_overlap(struct tt_text *out, const struct tt_cluster_job *job)
+{
+    static const char *const kernels[] = {"unfused", NULL, "flash", "fused"};
+
+    if (job->stack->number[TT_S_GRAD_EXPOSED].value < 1)
+        tt_text_add(out, "--overlap-grad-reduce %s\\\n",
+                    job->stack->number[TT_S_STATE_SHARD].value > 0 ? "--overlap-param-gather " : "");
+    if (job->async_tp)
+        tt_text_add(out, "--tp-comm-overlap \\\n");
+    if (job->kernel >= 0 && kernels[job->kernel])
+        tt_text_add(out, "--attention-backend %s \\\n", kernels[job->kernel]);
+}
+
+static void megatron(struct tt_text *out, const struct tt_cluster_inputs *in, const struct tt_cluster_job *job)
 {
     const struct tt_cluster_shape *s = &job->shape;
 
@@ -135,19 +210,18 @@ static void megatron(struct tt_text *out, const struct tt_cluster_job *job)
     tt_text_add(out, "--vocab-size %.0f %s%s--seq-length %.0f --max-position-embeddings %.0f --bf16 \\\n", s->vocab,
                 s->gated ? "--swiglu " : "", s->tied ? "" : "--untie-embeddings-and-output-weights ", job->seq_len,
                 job->seq_len);
+    if (fmod(s->vocab, 128 * job->tp) != 0)
+        tt_text_add(out, "--make-vocab-size-divisible-by 1 \\\n");
     tt_text_add(out, "--tensor-model-parallel-size %.0f --pipeline-model-parallel-size %.0f", job->tp, job->pp);
     tt_text_add(out, " --context-parallel-size %.0f%s \\\n", job->cp,
                 job->sequence_parallel ? " --sequence-parallel" : "");
     megatron_experts(out, job);
-    if (job->virtual_stages > 1)
-        tt_text_add(out, "--num-layers-per-virtual-pipeline-stage %.0f \\\n",
-                    s->layers / (job->pp * job->virtual_stages));
-    if (job->again == TT_AGAIN_FULL)
-        tt_text_add(out, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 \\\n");
-    else if (job->again == TT_AGAIN_ATTENTION)
-        tt_text_add(out, "--recompute-granularity selective \\\n");
+    megatron_stages(out, job);
+    megatron_recomputation(out, job);
+    megatron_overlap(out, job);
     if (job->float8)
         tt_text_add(out, "--fp8-format hybrid \\\n");
+    tt_text_add(out, "--train-iters %.0f \\\n", (double)in->cfg->training.steps);
     tt_text_add(out, "--micro-batch-size %.0f --global-batch-size %.0f%s\n", job->micro_batch,
                 job->micro_batch * job->n_micro * job->replicate * job->shard,
                 job->stack->number[TT_S_STATE_SHARD].value > 0 ? " --use-distributed-optimizer" : "");
@@ -196,7 +270,8 @@ int tt_cluster_emit(const char *form, const struct tt_cluster_inputs *in, const 
                        "estimate: a layout of the stack %s cannot be a configuration of %s: they divide weights and "
                        "optimizer in different ways\nhelp: choose a --stack of that trainer",
                        job->stack->name, form);
-    if (whole && (job->again == TT_AGAIN_OP || job->again == TT_AGAIN_LAYERS))
+    if (whole &&
+        (job->again == TT_AGAIN_OP || (job->again == TT_AGAIN_LAYERS && fmod(job->again_layers, job->pp) != 0)))
         return tt_fail(TT_EUSAGE, "estimate: Megatron has no flag for what activation_checkpoint.mode=selective "
                                   "recomputes\nhelp: set the mode to none or full, or add --search");
     if (whole && job->shape.score_dim > 0)
@@ -211,7 +286,7 @@ int tt_cluster_emit(const char *form, const struct tt_cluster_inputs *in, const 
     tt_text_add(out, "# predicted: %.3f s a step, %.0f tokens/s a device, %.1f GiB of %.1f\n", layout->time.total,
                 layout->tokens_per_sec, layout->memory.total / 1073741824.0, layout->memory.usable / 1073741824.0);
     if (whole)
-        megatron(out, job);
+        megatron(out, in, job);
     else
         keys(&w, in, job);
     return 0;

@@ -45,8 +45,10 @@ static int emit(struct command *c, const struct tt_cluster_layout *layout)
     struct tt_text text = {0};
     int rc = tt_cluster_emit(tt_args_last(c->args, "emit"), &c->in, layout, &text);
 
-    if (rc == 0)
+    if (rc == 0) {
+        tt_cluster_notes_print(&c->in.notes, "# ");
         (void)fputs(text.text, stdout);
+    }
     tt_text_release(&text);
     return rc;
 }
@@ -236,10 +238,12 @@ int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_
     TT_TRY(all(&c, ranks, n));
     TT_TRY(save_picture(&c));
     if (c.list) {
-        rc = tt_cli_print_json(json_pack("{s:s, s:i, s:o, s:O}", "type",
+        rc = tt_cli_print_json(json_pack("{s:s, s:i, s:o, s:o, s:O}", "type",
                                          tt_args_has(args, "search") ? "cluster_search" : "cluster_estimate", "schema",
-                                         1, "calibration", calibration_json(&c.calibration), "jobs", c.list));
-    }
+                                         1, "calibration", calibration_json(&c.calibration), "not_counted",
+                                         tt_cluster_notes_json(&c.in.notes), "jobs", c.list));
+    } else if (!tt_args_has(args, "emit"))
+        tt_cluster_notes_print(&c.in.notes, "");
     if (rc == 0 && !c.any)
         rc = tt_error_exit_code(TT_EFIT);
 out:

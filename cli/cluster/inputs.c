@@ -163,6 +163,7 @@ static void add_default(struct tt_cluster_inputs *in)
                                        "--training.seq_len=8192",
                                        "--training.local_batch_size=1",
                                        "--training.global_batch_size=-1",
+                                       "--training.steps=10000",
                                        "--activation_checkpoint.mode=selective",
                                        "--activation_checkpoint.selective_ac_option=op"};
 
@@ -175,12 +176,15 @@ static int read_recipe(struct tt_cluster_inputs *in, const struct tt_args *args,
 {
     int rc = 0;
 
-    TT_TRY(tt_cluster_recipe_read(file, args->n_words, (const char *const *)args->word, &in->recipe));
+    TT_TRY(tt_cluster_recipe_read(file, args->n_words, (const char *const *)args->word, &in->notes, &in->recipe));
     in->beyond.float8 = in->recipe.float8;
     in->beyond.async_tp = in->recipe.async_tp;
     in->beyond.loss_chunks = in->recipe.loss_chunks;
+    in->beyond.whole_rows = in->recipe.whole_rows;
     if (!tt_args_has(args, "stack"))
         TT_TRY(read_stack(in, in->recipe.compiled ? default_stack : eager_stack));
+    if (in->recipe.whole_logits)
+        in->stack.stack.number[TT_S_LOGITS_WHOLE].value = 1;
 out:
     return rc;
 }
@@ -189,17 +193,20 @@ out:
 static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *args, const char *file)
 {
     struct tt_cluster_number *number = in->stack.stack.number;
+    double exposed;
     int rc = 0;
 
     if (tt_args_has(args, "config") || tt_args_has(args, "model") || tt_args_has(args, "torchtitan"))
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: flags of Megatron name the whole job\nhelp: leave --config, --model and "
                                   "--torchtitan out"));
-    TT_TRY(tt_cluster_megatron_read(file, args->n_words, (const char *const *)args->word, &in->megatron));
+    TT_TRY(tt_cluster_megatron_read(file, args->n_words, (const char *const *)args->word, &in->notes, &in->megatron));
     in->shape = in->megatron.shape;
     in->beyond.shape = &in->shape;
     in->beyond.megatron = &in->megatron;
     in->beyond.float8 = in->megatron.float8;
     in->beyond.async_tp = in->megatron.async_tp;
+    in->beyond.whole_rows = !in->megatron.sequence_parallel;
+    in->beyond.stages_of_a_rank = in->megatron.stages_of_a_rank;
     in->model = tt_format("a model of %.3gB parameters", tt_cluster_params(&in->shape) / 1e9);
     if (!tt_args_has(args, "stack")) /* fused attention came after A100 */
         TT_TRY(read_stack(in, strncmp(in->beyond.machine->name, "a100", 4) == 0 ? "megatron-2023" : "megatron-bridge"));
@@ -207,6 +214,8 @@ static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *arg
         number[TT_S_STATE_WHOLE].value += number[TT_S_STATE_SHARD].value;
         number[TT_S_STATE_SHARD].value = 0;
     }
+    exposed = number[TT_S_GRAD_EXPOSED].value;
+    number[TT_S_GRAD_EXPOSED].value = exposed + in->megatron.exposed * (1 - exposed);
 out:
     return rc;
 }
@@ -241,9 +250,10 @@ int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *ar
     TT_TRY(read_foreign(in, args, &model));
     if (model)
         TT_TRY(find_model(in, model));
-    if (in->beyond.shape && !tt_args_has(args, "config")) /* the built-in run's batch is of one size */
+    if (in->beyond.shape && !tt_args_has(args, "config")) { /* the built-in run has its own batch, and few steps */
         add_override(in, "--training.global_batch_size=-1");
-    else if (!tt_args_has(args, "config"))
+        add_override(in, "--training.steps=10000");
+    } else if (!tt_args_has(args, "config"))
         add_default(in);
     TT_TRY(take_overrides(in, in->recipe.n, (const char *const *)in->recipe.override));
     TT_TRY(take_overrides(in, in->megatron.n, (const char *const *)in->megatron.override));
@@ -266,6 +276,7 @@ void tt_cluster_inputs_release(struct tt_cluster_inputs *in)
     tt_free((void *)in->with.override);
     tt_cluster_recipe_release(&in->recipe);
     tt_cluster_megatron_release(&in->megatron);
+    tt_cluster_notes_release(&in->notes);
     tt_cluster_machine_release(&in->machine);
     tt_cluster_stack_release(&in->stack);
     tt_free(in->model);

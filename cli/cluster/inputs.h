@@ -17,8 +17,9 @@ struct tt_cluster_inputs {
     struct tt_cluster_shape shape;
     struct tt_cluster_recipe recipe;
     struct tt_cluster_megatron megatron;
-    struct tt_args with; /* the command line with what the recipe and the model set */
-    char **own;          /* of its overrides */
+    struct tt_cluster_notes notes; /* what they say and a prediction leaves out */
+    struct tt_args with;           /* the command line with what the recipe and the model set */
+    char **own;                    /* of its overrides */
     int n_own, cap_own, cap_override;
 };
 

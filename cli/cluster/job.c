@@ -118,7 +118,7 @@ static int degrees(const struct tt_config *cfg, const struct tt_cluster_beyond *
         job->replicate *= job->shard; /* ranks of such a stack have copies of parameters, and at most divide state */
         job->shard = 1;
     }
-    job->sequence_parallel = job->tp > 1 && (!beyond->megatron || beyond->megatron->sequence_parallel);
+    job->sequence_parallel = job->tp > 1 && !beyond->whole_rows;
     return 0;
 }
 
@@ -137,23 +137,54 @@ static enum tt_cluster_order order_of(const struct tt_config *cfg, const struct 
     return strcmp(name, "DualPipeV") == 0 ? TT_ORDER_DUAL_PIPE_V : TT_ORDER_1F1B;
 }
 
-static double stages_of_a_rank(const struct tt_config *cfg, const struct tt_cluster_job *job)
+/* Stages of a pipeline, as torchtitan counts them: the ends of the model count as layers too. Older files do not count
+ * them, so a number that does not go into the ranks is counted so. */
+static double n_stages(const struct tt_config *cfg, const struct tt_cluster_job *job, double each)
+{
+    double ends = (double)(cfg->parallelism.pipeline_parallel_first_stage_less_layers +
+                           cfg->parallelism.pipeline_parallel_last_stage_less_layers);
+    double all = ceil((job->shape.layers + ends) / each);
+
+    return fmod(all, job->pp) == 0 ? all : ceil(job->shape.layers / each);
+}
+
+static int stages_of_a_rank(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond,
+                            struct tt_cluster_job *job)
 {
     const char *name = cfg->parallelism.pipeline_parallel_schedule;
+    bool several =
+        strstr(name, "Interleaved") || strstr(name, "Looped") || strstr(name, "ZBV") || strstr(name, "DualPipe");
+    double each = (double)cfg->parallelism.pipeline_parallel_layers_per_stage, all;
 
+    job->virtual_stages = beyond->stages_of_a_rank > 0 ? beyond->stages_of_a_rank : several ? 2 : 1;
     if (job->pp <= 1)
-        return 1;
-    if (cfg->parallelism.pipeline_parallel_layers_per_stage != TT_NULL_INT)
-        return fmax(1, ceil(job->shape.layers / (double)cfg->parallelism.pipeline_parallel_layers_per_stage / job->pp));
-    return strstr(name, "Interleaved") || strstr(name, "Looped") || strstr(name, "ZBV") || strstr(name, "DualPipe") ? 2
-                                                                                                                    : 1;
+        job->virtual_stages = 1;
+    if (job->pp <= 1 || beyond->stages_of_a_rank > 0 ||
+        cfg->parallelism.pipeline_parallel_layers_per_stage == TT_NULL_INT)
+        return 0;
+    all = n_stages(cfg, job, each);
+    job->virtual_stages = all / job->pp;
+    if (fmod(all, job->pp) != 0 || (job->virtual_stages > 1) != several)
+        return tt_fail(TT_EUSAGE,
+                       "estimate: %.0f layers make %.0f stages of parallelism.pipeline_parallel_layers_per_stage %.0f, "
+                       "and %s needs %s on each of %.0f ranks\nhelp: leave the key out, or change it",
+                       job->shape.layers, all, each, name, several ? "two or more, equally many," : "one", job->pp);
+    return 0;
+}
+
+/* The kernel of attention that flags ask for; the stack's fused one is not slower than FlashAttention 2. */
+static int kernel_of(const struct tt_cluster_beyond *beyond)
+{
+    int asked = beyond->megatron ? beyond->megatron->kernel : -1;
+
+    return asked == 2 && beyond->stack->number[TT_S_KERNEL].value >= 2 ? -1 : asked;
 }
 
 /* Sequences of a step: with local_batch_size alone, those of as many ranks of data parallelism as the layout has. */
 int tt_cluster_batch_of(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,
                         struct tt_cluster_job *ret_job)
 {
-    struct tt_cluster_job job = {.machine = beyond->machine, .stack = beyond->stack, .kernel = -1};
+    struct tt_cluster_job job = {.machine = beyond->machine, .stack = beyond->stack, .kernel = kernel_of(beyond)};
     int rc = 0;
 
     TT_TRY(find_shape(cfg, beyond, &job.shape));
@@ -183,7 +214,7 @@ int tt_cluster_job_of(const struct tt_config *cfg, const struct tt_cluster_beyon
     int rc = 0;
 
     TT_TRY(tt_cluster_batch_of(cfg, beyond, ranks, &job));
-    job.virtual_stages = stages_of_a_rank(cfg, &job);
+    TT_TRY(stages_of_a_rank(cfg, beyond, &job));
     job.order = order_of(cfg, &job);
     recomputation(cfg, &job);
     if (beyond->megatron) {

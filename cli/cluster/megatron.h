@@ -2,6 +2,7 @@
 #ifndef TT_CLI_CLUSTER_MEGATRON_H
 #define TT_CLI_CLUSTER_MEGATRON_H
 
+#include "cli/cluster/notes.h"
 #include "cluster/model/job.h"
 #include "core/base/error.h"
 
@@ -15,14 +16,18 @@ struct tt_cluster_megatron {
     bool float8, async_tp;
     bool sequence_parallel;
     bool distributed_optimizer; /* else every rank has the whole state of its parameters */
+    double stages_of_a_rank;    /* of a pipeline; 0: there is none */
+    double exposed;             /* share of data parallelism's traffic that no flag overlaps: 0, a half, or 1 */
+    int kernel;                 /* of attention; -1: not said */
 };
 
 /**
  * Reads flags from a file (NULL: none), which may be a shell script with the flags in it, and then from words, which
- * win. Flags that have nothing to do with the cost are skipped. TT_EUSAGE: one that is needed is missing, has a value
+ * win. Flags that have nothing to do with the cost are skipped; what changes it and is not counted is added to the
+ * notes. TT_EUSAGE: one that is needed is missing, has a value
  * that is not a number (such as a variable of the shell), or might change the cost and is not modelled.
  */
-int tt_cluster_megatron_read(const char *path, int n_words, const char *const *words,
+int tt_cluster_megatron_read(const char *path, int n_words, const char *const *words, struct tt_cluster_notes *notes,
                              struct tt_cluster_megatron *ret_megatron) TT_MUST_CHECK;
 void tt_cluster_megatron_release(struct tt_cluster_megatron *megatron);
 

@@ -4,6 +4,7 @@
  */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/cluster/cluster.h"
 #include "cli/cluster/picture.h"
@@ -12,14 +13,23 @@ static const double gib = 1024.0 * 1024.0 * 1024.0;
 
 static const char *const fit_words[] = {[TT_FIT_YES] = "fits", [TT_FIT_TIGHT] = "tight", [TT_FIT_NO] = "does not fit"};
 
+/* A number for people: two digits of a small one, one after the point, none of a large one. */
+static const char *brief(char *buf, size_t size, double value)
+{
+    double much = fabs(value);
+
+    (void)snprintf(buf, size, much == 0 || much >= 1000 ? "%.0f" : much < 0.95 ? "%.2g" : "%.1f", value);
+    return buf;
+}
+
 static void print_head(const struct tt_cluster_view *view)
 {
     const struct tt_cluster_job *job = &view->layout.job;
     double devices = tt_cluster_devices(job), node = job->machine->number[TT_M_DEVICES].value;
     char text[200];
 
-    (void)printf("%s on %.0f x %s (%.0f nodes of %.0f, %.0f Gb/s a node), stack %s\n", view->model, devices,
-                 job->machine->name, ceil(devices / node), fmin(node, devices),
+    (void)printf("%s on %.0f x %s (%.0f node%s of %.0f, %.0f Gb/s a node), stack %s\n", view->model, devices,
+                 job->machine->name, ceil(devices / node), devices > node ? "s" : "", fmin(node, devices),
                  job->machine->number[TT_M_NODE_NET].value * 8 / 1e9, job->stack->name);
     (void)printf("layout        %s; %.0f tokens a step\n", tt_cluster_layout_text(text, sizeof text, job),
                  tt_cluster_tokens(job));
@@ -49,6 +59,17 @@ static void print_stages(const struct tt_cluster_view *view)
 static void print_memory(const struct tt_cluster_view *view)
 {
     const struct tt_cluster_memory *m = &view->layout.memory;
+    const struct {
+        const char *name;
+        double bytes;
+    } part[] = {{"state", m->state},
+                {"gathered", m->buffers},
+                {"activations", m->activations},
+                {"logits", m->logits},
+                {"communicators", m->communicators},
+                {"context", m->context},
+                {"allocator", m->allocator}};
+    char text[32];
 
     (void)printf("%-13s %.1f of %.1f GiB, %.1f GiB %s", fit_words[view->fit], m->total / gib, m->usable / gib,
                  fabs(m->usable - m->total) / gib, m->usable < m->total ? "too much" : "spare");
@@ -56,10 +77,10 @@ static void print_memory(const struct tt_cluster_view *view)
         (void)printf("; stage %d needs most", m->stage);
     if (view->planned)
         (void)printf("; as planned by titan");
-    (void)printf("\n  state %.1f  gathered %.1f  activations %.1f  logits %.1f  communicators %.1f  context %.1f  "
-                 "allocator %.1f\n",
-                 m->state / gib, m->buffers / gib, m->activations / gib, m->logits / gib, m->communicators / gib,
-                 m->context / gib, m->allocator / gib);
+    (void)printf("\n ");
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        (void)printf(" %s %s%s", part[i].name, brief(text, sizeof text, part[i].bytes / gib),
+                     i + 1 < sizeof part / sizeof *part ? " " : "\n");
     print_stages(view);
 }
 
@@ -69,15 +90,20 @@ static void print_time(const struct tt_cluster_view *view)
     const struct tt_cluster_job *job = &view->layout.job;
     double flops = tt_cluster_token_flops(&job->shape, job->seq_len) * view->layout.tokens_per_sec;
     struct tt_cluster_part part[TT_CLUSTER_PARTS];
+    const char *between = "";
+    int digits = t->total < 0.1 ? 5 : 3;
 
     tt_cluster_parts(t, part);
-    (void)printf("step          %.3f s (80 %%: %.3f to %.3f)  %.0f tokens/s/device  %.0f TFLOP/s, MFU %.1f %% of %.0f "
+    (void)printf("step          %.*f s (80 %%: %.*f to %.*f)  %.0f tokens/s/device  %.0f TFLOP/s, MFU %.1f %% of %.0f "
                  "TFLOP/s\n ",
-                 t->total, t->total * (1 - view->below), t->total * (1 + view->above), view->layout.tokens_per_sec,
-                 flops / 1e12, 100 * flops / tt_cluster_peak_flops(job), tt_cluster_peak_flops(job) / 1e12);
+                 digits, t->total, digits, t->total * (1 - view->below), digits, t->total * (1 + view->above),
+                 view->layout.tokens_per_sec, flops / 1e12, 100 * flops / tt_cluster_peak_flops(job),
+                 tt_cluster_peak_flops(job) / 1e12);
     for (int i = 0; i < TT_CLUSTER_PARTS; i++)
-        if (part[i].sec >= 0.0005 * t->total)
-            (void)printf(" %s %.3f ", part[i].name, part[i].sec);
+        if (part[i].sec >= 0.0005 * t->total) {
+            (void)printf("%s %s %.*f", between, part[i].name, digits, part[i].sec);
+            between = " ";
+        }
     (void)printf("\n  MFU counts 6 flops a parameter of a product and 12 x layers x width x sequence, without a "
                  "discount for the mask\n");
 }
@@ -86,24 +112,41 @@ static void print_change(const char *head, const struct tt_cluster_view *view, c
 {
     const struct tt_cluster_memory *m = &c->layout.memory;
 
-    (void)printf("%-13s %s: %+.1f %% tokens/s, %+.1f GiB (%s)\n", head, c->text, 100 * c->gain,
-                 (m->total - view->layout.memory.total) / gib, fit_words[tt_cluster_fits(m)]);
+    double more = (m->total - view->layout.memory.total) / gib;
+    char memory[32] = "the same memory";
+
+    if (fabs(more) >= 0.05)
+        (void)snprintf(memory, sizeof memory, "%+.1f GiB", more);
+    (void)printf("%-13s %s: %+.1f %% tokens/s, %s (%s)\n", head, c->text, 100 * c->gain, memory,
+                 fit_words[tt_cluster_fits(m)]);
+}
+
+static bool is_traffic(const char *part)
+{
+    static const char *const names[] = {"tensor", "context", "expert", "data", "pipeline"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(part, names[i]) == 0)
+            return true;
+    return false;
 }
 
 static void print_changes(const struct tt_cluster_view *view)
 {
-    const char *head = "also";
+    const char *head = "also", *limit = tt_cluster_dominant(&view->layout.time);
     const struct tt_cluster_change *best = NULL;
 
     for (int i = 0; i < view->n_changes && !best; i++)
         if (tt_cluster_fits(&view->change[i].layout.memory) != TT_FIT_NO &&
             (view->fit == TT_FIT_NO || view->change[i].gain > 0))
             best = &view->change[i];
-    (void)printf("limited by    %s\n", tt_cluster_dominant(&view->layout.time));
+    (void)printf("limited by    %s%s\n", limit, is_traffic(limit) ? " (traffic that nothing hides)" : "");
     if (best)
         print_change("best change", view, best);
     else
-        (void)printf("best change   no single change that fits is faster\n");
+        (void)printf("best change   %s\n", view->fit == TT_FIT_NO
+                                               ? "no single change makes it fit: try --search, or more devices"
+                                               : "no single change that fits is faster");
     for (int i = 0, n = 0; i < view->n_changes && n < 5; i++) {
         if (&view->change[i] == best)
             continue;
@@ -113,17 +156,34 @@ static void print_changes(const struct tt_cluster_view *view)
     }
 }
 
+/* How often to save, in a run that is long enough to save more than once. */
+static void print_checkpoints(const struct tt_cluster_view *view)
+{
+    const struct tt_cluster_course *c = &view->course;
+    char interval[32], bytes[32];
+
+    if (c->interval_steps < c->steps)
+        (void)printf("a checkpoint every %.0f steps (%s min)", c->interval_steps,
+                     brief(interval, sizeof interval, c->interval_sec / 60));
+    else
+        (void)printf("one checkpoint, at the end,");
+    (void)printf(" of %s GB, blocked %.1f s if written in the background at %.3g GB/s\n",
+                 brief(bytes, sizeof bytes, c->checkpoint_bytes / 1e9), c->blocked_sec,
+                 view->layout.job.machine->number[TT_M_STORAGE].value / 1e9);
+}
+
 static void print_course(const struct tt_cluster_view *view)
 {
     const struct tt_cluster_course *c = &view->course;
+    bool hours = c->days < 1;
+    char time[32], work[32], failures[32], every[32];
 
-    (void)printf("run           %.4g tokens, %.0f steps: %.1f days, %.0f device-hours at a goodput of %.1f %%\n",
-                 c->tokens, c->steps, c->days, c->device_hours, 100 * c->goodput);
-    (void)printf(
-        "  a failure every %.1f h, %.1f expected; a checkpoint every %.0f steps (%.0f min) of %.0f GB, blocked "
-        "%.1f s if written in the background at %.3g GB/s\n",
-        c->failure_hours, c->failures, c->interval_steps, c->interval_sec / 60, c->checkpoint_bytes / 1e9,
-        c->blocked_sec, view->layout.job.machine->number[TT_M_STORAGE].value / 1e9);
+    (void)printf("run           %.4g tokens, %.0f steps: %s %s, %s device-hours at a goodput of %.1f %%\n", c->tokens,
+                 c->steps, brief(time, sizeof time, hours ? 24 * c->days : c->days), hours ? "hours" : "days",
+                 brief(work, sizeof work, c->device_hours), 100 * c->goodput);
+    (void)printf("  a failure every %s h, %s expected; ", brief(every, sizeof every, c->failure_hours),
+                 brief(failures, sizeof failures, c->failures));
+    print_checkpoints(view);
 }
 
 static void print_evidence(const struct tt_cluster_view *view)

@@ -17,19 +17,19 @@ static const struct {
     const char *family, *flavor, *shape;
 } flavors[] = {
 #define FLAVOR(family, flavor, shape) {family, flavor, shape},
-#define RECIPE(name, family, flavor, context, tokens, ac, tp, ep, compiled, float8)
+#define RECIPE(name, family, flavor, context, tokens, ac, tp, ep, steps, compiled, float8, async_tp)
 #include "cli/cluster/recipes.def"
 #undef FLAVOR
 #undef RECIPE
 };
 
 static const struct {
-    const char *name, *family, *flavor, *context, *tokens, *ac, *tp, *ep;
-    bool compiled, float8;
+    const char *name, *family, *flavor, *context, *tokens, *ac, *tp, *ep, *steps;
+    bool compiled, float8, async_tp;
 } recipes[] = {
 #define FLAVOR(family, flavor, shape)
-#define RECIPE(name, family, flavor, context, tokens, ac, tp, ep, compiled, float8) \
-    {name, family, flavor, #context, #tokens, ac, #tp, #ep, compiled, float8},
+#define RECIPE(name, family, flavor, context, tokens, ac, tp, ep, steps, compiled, float8, async_tp) \
+    {name, family, flavor, #context, #tokens, ac, #tp, #ep, #steps, compiled, float8, async_tp},
 #include "cli/cluster/recipes.def"
 #undef FLAVOR
 #undef RECIPE
@@ -54,26 +54,41 @@ static void set_number(struct tt_cluster_recipe *r, const char *key, double valu
 
 #define KEYS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
+/* Whether a flavor is the one of the table: those that end in an attention ("8B_flex") have the same sizes. */
+static bool is_flavor(const char *flavor, const char *row)
+{
+    static const char *const ends[] = {"", "_flex", "_flex_attn", "_varlen", "_varlen_attn", "_irope"};
+    size_t n = strlen(row);
+
+    if (strncasecmp(flavor, row, n) != 0)
+        return false;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (strcmp(flavor + n, ends[i]) == 0)
+            return true;
+    return false;
+}
+
 static int find_model(struct tt_cluster_recipe *r)
 {
-    const char *family = tt_pairs_get_any(&r->pairs, KEYS("model_spec.name", "model.name")),
-               *recipe = tt_pairs_get(&r->pairs, "config");
+    const char *family = tt_pairs_get_any(&r->pairs, KEYS("model_spec.name", "model.name"));
     const char *flavor = tt_pairs_get_any(&r->pairs, KEYS("model_spec.flavor", "model.flavor"));
     struct tt_text known = {0};
     int rc;
 
-    if (!family && !recipe)
+    if (!family && !flavor)
         return 0;
+    family = family ? family : "llama3"; /* torchtitan's defaults */
+    flavor = flavor ? flavor : "debugmodel";
     for (size_t i = 0; i < sizeof flavors / sizeof *flavors; i++) {
-        if (family && flavor && strcmp(family, flavors[i].family) == 0 && strcasecmp(flavor, flavors[i].flavor) == 0)
+        if (strcmp(family, flavors[i].family) == 0 && is_flavor(flavor, flavors[i].flavor))
             r->model = flavors[i].shape;
         tt_text_add(&known, "%s%s %s", i ? ", " : "", flavors[i].family, flavors[i].flavor);
     }
     rc = r->model ? 0
                   : tt_fail(TT_EUSAGE,
                             "estimate: titan has no sizes of torchtitan's model '%s %s'\nhelp: it has %s; or "
-                            "give --model",
-                            family ? family : "", flavor ? flavor : "", known.text);
+                            "give --model, a config.json of Hugging Face with its sizes",
+                            family, flavor, known.text);
     tt_text_release(&known);
     return rc;
 }
@@ -103,6 +118,10 @@ static int add_recipe(struct tt_cluster_recipe *r)
         tt_pairs_add(&with, where, tt_strdup("parallelism.expert_parallel_degree"), tt_strdup(recipes[i].ep));
         tt_pairs_add(&with, where, tt_strdup("compile.enable"), tt_strdup(recipes[i].compiled ? "true" : "false"));
         tt_pairs_add(&with, where, tt_strdup("model.converters"), tt_strdup(recipes[i].float8 ? "float8" : ""));
+        tt_pairs_add(&with, where, tt_strdup("compile.enable_async_tensor_parallel"),
+                     tt_strdup(recipes[i].async_tp ? "true" : "false"));
+        tt_pairs_add(&with, where, tt_strdup("training.steps"), tt_strdup(recipes[i].steps));
+        tt_pairs_add(&with, where, tt_strdup("loss.num_chunks"), tt_strdup("8"));
     }
     if (with.n == 0) {
         rc = tt_fail(TT_EUSAGE,
@@ -131,10 +150,15 @@ static void batches(struct tt_cluster_recipe *r)
     const char *micro = tt_pairs_get_any(&r->pairs, KEYS("parallelism.num_pp_microbatches",
                                                          "parallelism.pipeline_parallel_microbatches",
                                                          "experimental.pipeline_parallel_microbatches"));
-    double length = seq ? strtod(seq, NULL) : 2048, each = tokens ? fmax(1, floor(strtod(tokens, NULL) / length)) : 0;
+    bool of_2026 = tokens || tt_pairs_get(&r->pairs, "training.max_context_length");
+    double length = seq ? strtod(seq, NULL) : 2048, each;
     bool pipeline = stages && strtod(stages, NULL) > 1;
 
+    each = of_2026 ? fmax(1, floor(strtod(tokens ? tokens : "16384", NULL) / length)) : 0;
+    local = local ? local : "8"; /* torchtitan's default, as that of tokens and of the length */
     set_number(r, "training.seq_len", length);
+    if (!tt_pairs_get(&r->pairs, "training.steps"))
+        set(r, "training.steps", "10000");
     if (each > 0) {
         set_number(r, "training.local_batch_size", pipeline && micro ? each * strtod(micro, NULL) : each);
         if (pipeline)
@@ -143,9 +167,8 @@ static void batches(struct tt_cluster_recipe *r)
             set_number(r, "training.global_batch_size", floor(strtod(step, NULL) / length));
         return;
     }
-    if (local)
-        set(r, "training.local_batch_size", local);
-    if (pipeline && micro && local)
+    set(r, "training.local_batch_size", local);
+    if (pipeline && micro)
         set_number(r, "parallelism.pipeline_parallel_microbatch_size",
                    fmax(1, strtod(local, NULL) / strtod(micro, NULL)));
     else if (tt_pairs_get(&r->pairs, "parallelism.pipeline_parallel_microbatch_size"))
@@ -181,8 +204,8 @@ static void recomputation(struct tt_cluster_recipe *r)
 
 static bool mentions_float8(const struct tt_cluster_recipe *r)
 {
-    const char *old = tt_pairs_get(&r->pairs, "float8.enable_float8_linear"),
-               *now = tt_pairs_get_any(&r->pairs, KEYS("model.converters"));
+    const char *old = tt_pairs_get_any(&r->pairs, KEYS("float8.enable_float8_linear", "training.enable_fp8_linear"));
+    const char *now = tt_pairs_get_any(&r->pairs, KEYS("model.converters"));
 
     return is_true(old) || (now && (strcasestr(now, "float8") || strcasestr(now, "mx")));
 }
@@ -207,109 +230,28 @@ static const struct {
     {{"parallelism.pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule"},
      "parallelism.pipeline_parallel_schedule"},
     {{"parallelism.pipeline_parallel_layers_per_stage"}, "parallelism.pipeline_parallel_layers_per_stage"},
+    {{"parallelism.pipeline_parallel_first_stage_less_layers"},
+     "parallelism.pipeline_parallel_first_stage_less_layers"},
+    {{"parallelism.pipeline_parallel_last_stage_less_layers"}, "parallelism.pipeline_parallel_last_stage_less_layers"},
 };
 
-/* Keys of these sections that change neither time nor memory, or that are read elsewhere in this file. */
-static const char *const known[] = {"activation_checkpoint.debug",
-                                    "activation_checkpoint.determinism_check",
-                                    "activation_checkpoint.early_stop",
-                                    "activation_checkpoint.force_recompute_mm_shapes_by_fqns",
-                                    "activation_checkpoint.memory_budget",
-                                    "activation_checkpoint.mode",
-                                    "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns",
-                                    "activation_checkpoint.preserve_rng_state",
-                                    "activation_checkpoint.selective_ac_option",
-                                    "activation_checkpoint.visualize_memory_budget_pareto",
-                                    "compile.backend",
-                                    "compile.components",
-                                    "compile.enable",
-                                    "compile.enable_async_tensor_parallel",
-                                    "parallelism.context_parallel_load_balancer",
-                                    "parallelism.context_parallel_ptrr_mask_key",
-                                    "parallelism.context_parallel_rotate_method",
-                                    "parallelism.disable_loss_parallel",
-                                    "parallelism.enable_async_tensor_parallel",
-                                    "parallelism.enable_compiled_autograd",
-                                    "parallelism.enable_fsdp_symm_mem",
-                                    "parallelism.enable_sequence_parallel",
-                                    "parallelism.expert_parallel_a2a_impl",
-                                    "parallelism.expert_parallel_comm_backend",
-                                    "parallelism.expert_tensor_parallel_degree",
-                                    "parallelism.module_fqns_per_model_part",
-                                    "parallelism.num_pp_microbatches",
-                                    "parallelism.pipeline_parallel_first_stage_less_layers",
-                                    "parallelism.pipeline_parallel_last_stage_less_layers",
-                                    "parallelism.pipeline_parallel_microbatch_size",
-                                    "parallelism.pipeline_parallel_microbatches",
-                                    "parallelism.pipeline_parallel_schedule_csv",
-                                    "parallelism.pipeline_parallel_split_points",
-                                    "parallelism.spmd_backend",
-                                    "training.batch_size",
-                                    "training.compile",
-                                    "training.data_parallel_type",
-                                    "training.dataset",
-                                    "training.dataset_path",
-                                    "training.debug_moe_force_load_balance",
-                                    "training.deterministic",
-                                    "training.disable_cuda_graphs",
-                                    "training.dtype",
-                                    "training.enable_cpu_offload",
-                                    "training.gc_debug",
-                                    "training.gc_freq",
-                                    "training.global_batch_size",
-                                    "training.local_batch_size",
-                                    "training.max_context_length",
-                                    "training.max_norm",
-                                    "training.mixed_precision_param",
-                                    "training.mixed_precision_reduce",
-                                    "training.num_tokens_per_microbatch_per_dp_rank",
-                                    "training.num_tokens_per_train_step",
-                                    "training.seed",
-                                    "training.seq_len",
-                                    "training.warmup_steps"};
-
-static bool is_known(const char *key)
+/* Whether blocks are compiled; some files compile only the loss. */
+static bool compiles_blocks(const struct tt_cluster_recipe *r)
 {
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(known[i], key) == 0)
-            return true;
-    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
-        for (int k = 0; k < 4 && same[i].names[k]; k++)
-            if (strcmp(same[i].names[k], key) == 0)
-                return true;
-    return false;
+    const char *components = tt_pairs_get(&r->pairs, "compile.components");
+
+    return is_true(tt_pairs_get_any(&r->pairs, KEYS("compile.enable", "training.compile"))) &&
+           (!components || strstr(components, "model"));
 }
 
-/* What would change the cost and is not modelled is refused, not ignored. */
-static int check_keys(const struct tt_cluster_recipe *r)
+static int translate(struct tt_cluster_recipe *r, struct tt_cluster_notes *notes)
 {
-    static const char *const sections[] = {"training.", "parallelism.", "activation_checkpoint.", "compile."};
-
-    for (int i = 0; i < r->pairs.n; i++)
-        for (size_t k = 0; k < sizeof sections / sizeof *sections; k++)
-            if (strncmp(r->pairs.item[i].key, sections[k], strlen(sections[k])) == 0 &&
-                !is_known(r->pairs.item[i].key)) {
-                const char *near = tt_text_nearest(r->pairs.item[i].key, known, (int)(sizeof known / sizeof *known));
-
-                return tt_fail(TT_EUSAGE,
-                               "estimate: %s: '%s' is no key of torchtitan's that is known here, and it might "
-                               "change the cost\nhelp: %s%s",
-                               r->pairs.item[i].where, r->pairs.item[i].key, near ? "did you mean " : "remove it",
-                               near ? near : "");
-            }
-    if (is_true(tt_pairs_get(&r->pairs, "training.enable_cpu_offload")))
-        return tt_fail(TT_EUSAGE, "estimate: training.enable_cpu_offload is not modelled\nhelp: set it to false");
-    return 0;
-}
-
-static int translate(struct tt_cluster_recipe *r)
-{
-    const char *chunks = tt_pairs_get(&r->pairs, "loss.num_chunks"), *degree;
+    const char *chunks, *sequences, *degree;
     int rc = 0;
 
     TT_TRY(add_recipe(r));
-    TT_TRY(check_keys(r));
     TT_TRY(find_model(r));
+    TT_TRY(tt_cluster_recipe_check(&r->pairs, notes));
     batches(r);
     recomputation(r);
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
@@ -317,17 +259,21 @@ static int translate(struct tt_cluster_recipe *r)
         if (degree && *degree)
             set(r, same[i].key, degree);
     }
-    r->compiled = is_true(tt_pairs_get_any(&r->pairs, KEYS("compile.enable", "training.compile")));
+    r->compiled = compiles_blocks(r);
     r->float8 = mentions_float8(r);
     r->async_tp = is_true(tt_pairs_get_any(&r->pairs, KEYS("compile.enable_async_tensor_parallel",
                                                            "parallelism.enable_async_tensor_parallel",
                                                            "experimental.enable_async_tensor_parallel")));
+    chunks = tt_pairs_get(&r->pairs, "loss.num_chunks");
+    sequences = tt_pairs_get(&r->pairs, "parallelism.enable_sequence_parallel");
     r->loss_chunks = chunks ? strtod(chunks, NULL) : 0;
+    r->whole_logits = is_true(tt_pairs_get(&r->pairs, "parallelism.disable_loss_parallel"));
+    r->whole_rows = sequences && !is_true(sequences);
 out:
     return rc;
 }
 
-int tt_cluster_recipe_read(const char *path, int n_flags, const char *const *flags,
+int tt_cluster_recipe_read(const char *path, int n_flags, const char *const *flags, struct tt_cluster_notes *notes,
                            struct tt_cluster_recipe *ret_recipe)
 {
     struct tt_cluster_recipe *r = ret_recipe;
@@ -337,7 +283,7 @@ int tt_cluster_recipe_read(const char *path, int n_flags, const char *const *fla
     if (path)
         TT_TRY(tt_pairs_read(&r->pairs, path));
     TT_TRY(tt_pairs_read_flags(&r->pairs, n_flags, flags));
-    TT_TRY(translate(r));
+    TT_TRY(translate(r, notes));
 out:
     if (rc < 0)
         tt_cluster_recipe_release(r);

@@ -2,6 +2,7 @@
 #ifndef TT_CLI_CLUSTER_RECIPE_H
 #define TT_CLI_CLUSTER_RECIPE_H
 
+#include "cli/cluster/notes.h"
 #include "cli/cluster/pairs.h"
 
 /**
@@ -14,6 +15,8 @@ struct tt_cluster_recipe {
     const char *model; /* a name of shapes.def; NULL: the file names none */
     bool compiled, float8, async_tp;
     double loss_chunks; /* 0: not said */
+    bool whole_logits;  /* every rank of tensor parallelism has the logits of the whole vocabulary */
+    bool whole_rows;    /* no sequence parallelism beside tensor parallelism */
     struct tt_pairs pairs;
 };
 
@@ -21,9 +24,14 @@ struct tt_cluster_recipe {
  * Reads a file (NULL: none) and then flags, "--section.key value" or "--section.key=value", which win. TT_EDATA: the
  * file is neither TOML nor JSON. TT_EUSAGE: a model or a recipe that has no table of sizes, or a key of the sections
  * training, parallelism, activation_checkpoint and compile that is not known here, since it might change the cost.
+ * What changes the cost and is not counted is added to the notes.
  */
-int tt_cluster_recipe_read(const char *path, int n_flags, const char *const *flags,
+int tt_cluster_recipe_read(const char *path, int n_flags, const char *const *flags, struct tt_cluster_notes *notes,
                            struct tt_cluster_recipe *ret_recipe) TT_MUST_CHECK;
+
+/** The part of it that checks keys: TT_EUSAGE for those that are not known, notes for those that are not counted. */
+int tt_cluster_recipe_check(const struct tt_pairs *pairs, struct tt_cluster_notes *notes) TT_MUST_CHECK;
+
 /** torchtitan's name and flavor of a model of shapes.def; false: it has none. */
 bool tt_cluster_recipe_model(const char *shape, const char **ret_family, const char **ret_flavor);
 void tt_cluster_recipe_release(struct tt_cluster_recipe *recipe);

@@ -4,7 +4,10 @@
  */
 #include "cluster/model/hf_shape.h"
 
+#include <math.h>
 #include <string.h>
+
+#include "core/base/text.h"
 
 enum { NAMES = 4 };
 
@@ -25,17 +28,45 @@ static double size_of(const json_t *config, const char *name)
     return first_of(config, (const char *const[NAMES]){name});
 }
 
-/* Whether the feed-forward layer has three matrices; architectures that have two do not say so by a key. */
-static bool is_gated(const json_t *config)
+struct class
 {
-    static const char *const plain[] = {"gpt2", "gpt_neo", "gpt_neox", "gptj",       "opt",        "bloom",
-                                        "mpt",  "falcon",  "phi",      "starcoder2", "gpt_bigcode"};
-    const char *type = json_string_value(json_object_get(config, "model_type"));
+    const char *type;
+    int matrices, window; /* see hf_classes.def */
+    bool tied;
+};
 
-    for (size_t i = 0; type && i < sizeof plain / sizeof *plain; i++)
-        if (strcmp(type, plain[i]) == 0)
-            return false;
-    return true;
+static const struct class classes[] = {
+#define C(type, matrices, tied, window) {type, matrices, window, tied},
+#include "cluster/model/hf_classes.def"
+#undef C
+};
+
+/* The class of a file; one without a type is taken for Llama's. TT_EDATA: the sizes do not say what it computes. */
+static int find_class(const json_t *file, const json_t *config, const char *where, const struct class **ret_class)
+{
+    const char *type = json_string_value(json_object_get(config, "model_type"));
+    const char *name = json_string_value(json_array_get(json_object_get(file, "architectures"), 0));
+    struct tt_text known = {0};
+    int rc;
+
+    if (!type && config != file)
+        type = json_string_value(json_object_get(file, "model_type"));
+    if (!type && !name)
+        type = "llama";
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+        tt_text_add(&known, " %s", classes[i].type);
+        if (type && strcmp(type, classes[i].type) == 0) {
+            *ret_class = &classes[i];
+            tt_text_release(&known);
+            return 0;
+        }
+    }
+    rc = tt_fail(TT_EDATA,
+                 "%s is of the class %s (model_type %s), whose layers titan does not know\nhelp: it knows the "
+                 "model types%s",
+                 where, name ? name : "?", type ? type : "not given", known.text);
+    tt_text_release(&known);
+    return rc;
 }
 
 static void read_latent(const json_t *config, struct tt_cluster_shape *s)
@@ -70,6 +101,9 @@ static void read_experts(const json_t *config, struct tt_cluster_shape *s)
     if (!(s->shared_ffn > 0))
         s->shared_ffn = size_of(config, "n_shared_experts") * s->moe_ffn;
     s->dense_layers = size_of(config, "first_k_dense_replace");
+    if (size_of(config, "decoder_sparse_step") > 1)
+        s->dense_layers = s->layers - floor(s->layers / size_of(config, "decoder_sparse_step"));
+    s->dense_layers += (double)json_array_size(json_object_get(config, "mlp_only_layers"));
     if (size_of(config, "interleave_moe_layer_step") > 0) { /* Llama 4: each layer has a shared expert too */
         s->shared_ffn = s->moe_ffn;
         s->dense_layers = s->layers - s->layers / size_of(config, "interleave_moe_layer_step");
@@ -77,20 +111,37 @@ static void read_experts(const json_t *config, struct tt_cluster_shape *s)
 }
 
 /* Layers with a window, as gpt-oss, Gemma and others list them. */
-static void read_windows(const json_t *config, struct tt_cluster_shape *s)
+static void read_windows(const json_t *config, const struct class *class, struct tt_cluster_shape *s)
 {
     const json_t *types = json_object_get(config, "layer_types");
-    double n = 0;
+    double n = 0, every = size_of(config, "sliding_window_pattern");
 
     for (size_t i = 0; i < json_array_size(types); i++) {
         const char *type = json_string_value(json_array_get(types, i));
 
         n += type && strcmp(type, "sliding_attention") == 0;
     }
+    if (!types && class->window > 0) { /* whole layers come after so many others */
+        every = every > 0 ? every : class->window;
+        n = class->window == 1 ? s->layers : s->layers - floor(s->layers / every);
+    }
     if (n > 0 && n <= s->layers && size_of(config, "sliding_window") > 0) {
         s->window = size_of(config, "sliding_window");
         s->window_layers = n;
     }
+}
+
+/* Heads of keys and values. Falcon and StarCoder may have one for all. */
+static double kv_heads(const json_t *config, double heads)
+{
+    static const char *const names[NAMES] = {"num_key_value_heads", "num_kv_heads"};
+    bool newer = json_is_true(json_object_get(config, "new_decoder_architecture"));
+
+    if (json_is_true(json_object_get(config, "multi_query")) && !newer)
+        return 1;
+    if (json_object_get(config, "multi_query") && !newer)
+        return heads;
+    return first_of(config, names) > 0 ? first_of(config, names) : heads;
 }
 
 int tt_cluster_shape_of_hf(const json_t *file, const char *where, struct tt_cluster_shape *ret_shape)
@@ -100,14 +151,20 @@ int tt_cluster_shape_of_hf(const json_t *file, const char *where, struct tt_clus
         const char *names[NAMES];
         size_t offset;
     } wanted[] = {
-        {"hidden_size", {"hidden_size", "n_embd", "d_model"}, offsetof(struct tt_cluster_shape, dim)},
+        {"hidden_size", {"hidden_size", "n_embd", "d_model", "n_embed"}, offsetof(struct tt_cluster_shape, dim)},
         {"num_hidden_layers", {"num_hidden_layers", "n_layer", "n_layers"}, offsetof(struct tt_cluster_shape, layers)},
         {"num_attention_heads", {"num_attention_heads", "n_head", "n_heads"}, offsetof(struct tt_cluster_shape, heads)},
         {"vocab_size", {"vocab_size"}, offsetof(struct tt_cluster_shape, vocab)},
     };
-    static const char *const ffn[NAMES] = {"intermediate_size", "n_inner", "ffn_dim"};
+    static const char *const ffn[NAMES] = {"intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"};
     const json_t *text = json_object_get(file, "text_config"), *config = json_is_object(text) ? text : file, *tied;
-    struct tt_cluster_shape s = {.gated = is_gated(config)};
+    struct tt_cluster_shape s = {0};
+    const struct class *class = NULL;
+    int rc = find_class(file, config, where, &class);
+
+    if (rc < 0)
+        return rc;
+    s.gated = class->matrices == 3;
 
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         double value = first_of(config, wanted[i].names);
@@ -119,16 +176,17 @@ int tt_cluster_shape_of_hf(const json_t *file, const char *where, struct tt_clus
                            where, wanted[i].word);
         memcpy((char *)&s + wanted[i].offset, &value, sizeof value);
     }
-    s.kv_heads = size_of(config, "num_key_value_heads");
-    s.kv_heads = s.kv_heads > 0 ? s.kv_heads : s.heads;
+    s.kv_heads = kv_heads(config, s.heads);
     s.head_dim = size_of(config, "head_dim");
     s.head_dim = s.head_dim > 0 ? s.head_dim : s.dim / s.heads;
     s.ffn = first_of(config, ffn);
     s.ffn = s.ffn > 0 ? s.ffn : 4 * s.dim;
     tied = json_object_get(config, "tie_word_embeddings");
-    s.tied = tied ? json_is_true(tied) : json_is_true(json_object_get(file, "tie_word_embeddings")) || !s.gated;
+    if (!tied)
+        tied = json_object_get(file, "tie_word_embeddings");
+    s.tied = tied ? json_is_true(tied) : class->tied;
     read_latent(config, &s);
-    read_windows(config, &s);
+    read_windows(config, class, &s);
     read_experts(config, &s);
     if (s.experts > 0 && !(s.active > 0 && s.moe_ffn > 0))
         return tt_fail(TT_EDATA, "%s has %.0f experts, but not how many a token uses or how wide they are", where,

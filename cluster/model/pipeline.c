@@ -47,6 +47,28 @@ bool tt_cluster_is_v(const struct tt_cluster_job *job)
     return job->pp > 1 && (job->order == TT_ORDER_ZBV_ZERO_BUBBLE || job->order == TT_ORDER_DUAL_PIPE_V);
 }
 
+bool tt_cluster_layers_per_stage(const struct tt_cluster_job *job, double *ret_each, double *ret_ends)
+{
+    double stages = job->pp * job->virtual_stages, layers = job->shape.layers;
+    bool megatron = job->stack->number[TT_S_STATE_WHOLE].value > 0;
+
+    if (megatron && fmod(layers, stages) == 0) {
+        *ret_each = layers / stages;
+        *ret_ends = 0;
+        return true;
+    }
+    for (double ends = 2; ends >= (megatron ? 2 : 0); ends--) {
+        double each = ceil((layers + ends) / stages);
+
+        if (megatron ? each * stages == layers + ends : ceil((layers + ends) / each) == stages) {
+            *ret_each = each;
+            *ret_ends = ends;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* --- the clock --- */
 
 static struct tt_stage_times stage_times(const struct tt_cluster_passes *pass, double stages)

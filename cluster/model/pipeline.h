@@ -30,6 +30,13 @@ bool tt_cluster_splits(const struct tt_cluster_job *job);
  */
 bool tt_cluster_is_v(const struct tt_cluster_job *job);
 
+/**
+ * Whether a configuration of the job's trainer can say its stages. Those of Megatron's kind divide the layers, or these
+ * and one for each end of the model; others have a number of layers of a stage, *ret_each, in which the ends of the
+ * model count as *ret_ends layers: 2 by default, or 1 or 0.
+ */
+bool tt_cluster_layers_per_stage(const struct tt_cluster_job *job, double *ret_each, double *ret_ends);
+
 /** Seconds in which a rank waits in a step, if all ranks have equal work. */
 double tt_cluster_bubble(const struct tt_cluster_job *job, const struct tt_cluster_passes *pass);
 

@@ -201,6 +201,19 @@ static void try_policies(struct search *s, struct tt_cluster_job job)
     }
 }
 
+/* Whether a configuration can ask for the stages. torchtitan makes one or two on each rank of any model by itself, and
+ * with one on each rank Megatron's last may have fewer layers. */
+static bool can_be_said(const struct tt_cluster_job *job)
+{
+    double each, ends, layers = job->shape.layers;
+
+    if (job->pp <= 1 || tt_cluster_layers_per_stage(job, &each, &ends))
+        return true;
+    if (job->stack->number[TT_S_STATE_WHOLE].value <= 0)
+        return job->virtual_stages <= 2;
+    return job->virtual_stages <= 1 && layers - (job->pp - 1) * ceil(layers / job->pp) >= 1;
+}
+
 static void try_schedules(struct search *s, struct tt_cluster_job job)
 {
     static const struct {
@@ -219,6 +232,8 @@ static void try_schedules(struct search *s, struct tt_cluster_job job)
     for (size_t i = 0; i < n; i++) {
         job.order = all[i].order;
         job.virtual_stages = all[i].stages;
+        if (!can_be_said(&job))
+            continue;
         if (!tt_cluster_splits(&job) || job.stack->number[TT_S_PP_SPLITS].value > 0)
             try_policies(s, job);
     }

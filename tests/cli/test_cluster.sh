@@ -188,7 +188,6 @@ case_layouts_become_configurations() {
     expect_out "^  global_batch_size: 256$"
     expect_out "^  tensor_parallel_degree: 8$"
     expect_out "^  pipeline_parallel_microbatch_size: 1$"
-    expect_out "^  pipeline_parallel_layers_per_stage: 20$"
     run estimate $model_70b --machine h100-sxm --stack megatron-2023 --ranks 256 --search --emit megatron
     expect_ok
     expect_out "^--num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64"

@@ -9,6 +9,8 @@ check_json() {
 import json, sys
 o = json.load(open(sys.argv[1]))
 j = o["jobs"][0]
+def other(name):
+    return json.load(open(name + ".json"))["jobs"][0]
 for expression in sys.argv[2:]:
     assert eval(expression), expression
 EOF_PYTHON
@@ -160,7 +162,8 @@ END
 case_flags_of_megatron_have_experts() {
     flags="--num-layers 48 --hidden-size 2048 --ffn-hidden-size 6144 --num-attention-heads 32 --kv-channels 128
            --group-query-attention --num-query-groups 4 --swiglu --untie-embeddings-and-output-weights
-           --vocab-size 151936 --num-experts 128 --moe-router-topk 8 --moe-ffn-hidden-size 768 --seq-length 4096
+           --vocab-size 151936 --overlap-grad-reduce --overlap-param-gather
+           --num-experts 128 --moe-router-topk 8 --moe-ffn-hidden-size 768 --seq-length 4096
            --micro-batch-size 1 --global-batch-size 256 --expert-model-parallel-size 8 --fp16
            --use-distributed-optimizer"
     run estimate --machine h100-sxm --ranks 64 --json -- $flags
@@ -187,7 +190,8 @@ case_flags_of_megatron_that_are_not_modelled_are_refused() {
     expect_code 2
     expect_err "without --bf16 or --fp16"
     run estimate --machine a100-80 --ranks 8 -- $flags --bf16 --tensor-model-paralel-size 2
-    expect_ok # a word that has nothing to do with the cost
+    expect_code 2
+    expect_err "did you mean --tensor-model-parallel-size"
     run estimate --machine a100-80 --ranks 8 -- $flags --bf16 --tensor-model-parallel-sizes 2
     expect_code 2
     expect_err "did you mean --tensor-model-parallel-size"
@@ -207,6 +211,160 @@ case_flags_of_megatron_that_are_not_modelled_are_refused() {
     run estimate --machine a100-80 --ranks 8 -- ${flags/--vocab-size 50257/} --bf16
     expect_code 2
     expect_err "give --vocab-size"
+}
+
+# What a flag changes is priced, refused, or named.
+case_flags_of_megatron_are_not_ignored_silently() {
+    flags="--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --micro-batch-size 1
+           --global-batch-size 512 --vocab-size 128256 --use-distributed-optimizer --bf16 --train-samples 51200"
+    run estimate --machine h100-sxm --ranks 64 --json -- $flags --recompute-granularity selective \
+        --recompute-modules core_attn layernorm --decoder-first-pipeline-num-layers 3 --spam-rate 2
+    expect_ok
+    cp out plain.json
+    check_json out 'j["layout"]["recompute"] == "attention" and j["run"]["steps"] == 100' \
+        "[x[\"key\"] for x in o[\"not_counted\"]] == [\"--decoder-first-pipeline-num-layers\", \"--spam-rate\",
+          \"--recompute-modules\"]" "o[\"not_counted\"][2][\"value\"] == \"core_attn layernorm\""
+    run estimate --machine h100-sxm --ranks 64 -- $flags --moe-expert-capacity-factor 1.25
+    expect_ok
+    expect_out "^not counted   --moe-expert-capacity-factor 1.25: no token is dropped$"
+    run estimate --machine h100-sxm --ranks 64 --json -- $flags --recompute-activations --overlap-grad-reduce \
+        --overlap-param-gather
+    check_json out 'j["parts_s"]["data"] < 0.5 * other("plain")["parts_s"]["data"]' \
+        'o["not_counted"] == []'
+    run estimate --machine h100-sxm --ranks 64 --json -- $flags --attention-backend unfused
+    check_json out 'j["parts_s"]["attention"] > 2 * other("plain")["parts_s"]["attention"]'
+    run estimate --machine h100-sxm --ranks 64 --json -- $flags --pipeline-model-parallel-size 4 \
+        --num-layers-per-virtual-pipeline-stage 2 --num-query-groups 8
+    expect_ok
+    check_json out 'j["layout"]["stages_per_rank"] == 4'
+}
+
+# Files of Hugging Face whose layers are not those of a decoder that is known are refused by their class.
+case_classes_of_models_are_known_or_refused() {
+    sizes="\"hidden_size\": 4096, \"num_hidden_layers\": 32, \"num_attention_heads\": 32, \"vocab_size\": 32000"
+    echo "{\"model_type\": \"mistral\", $sizes, \"intermediate_size\": 14336, \"num_key_value_heads\": 8}" >m.json
+    run estimate --model ./m.json --machine h100-sxm --ranks 64 --json
+    expect_ok
+    check_json out 'abs(j["run"]["checkpoint_bytes"] / 12 / 7241732096 - 1) < 1e-3'
+    echo "{\"model_type\": \"gemma\", $sizes, \"intermediate_size\": 14336}" >m.json
+    run estimate --model ./m.json --machine h100-sxm --ranks 64 --json
+    check_json out 'abs(j["run"]["checkpoint_bytes"] / 12
+                        / (32 * (4 * 4096**2 + 3 * 4096 * 14336) + 32000 * 4096) - 1) < 1e-3'
+    echo "{\"model_type\": \"jamba\", \"architectures\": [\"JambaForCausalLM\"], $sizes}" >m.json
+    run estimate --model ./m.json --machine h100-sxm --ranks 64
+    expect_code 3
+    expect_err "m.json is of the class JambaForCausalLM \(model_type jamba\), whose layers titan does not know"
+    expect_err "it knows the model types .* llama .* qwen3_moe"
+}
+
+# Keys of torchtitan that change the cost are priced, refused, or named; files of all versions are read.
+case_keys_of_torchtitan_are_not_ignored_silently() {
+    cat >run.toml <<"END"
+[model]
+name = "deepseek_v3"
+flavor = "16B"
+[training]
+local_batch_size = 4
+seq_len = 4096
+steps = 1000
+dtype = "bfloat16"
+[training.dataloader]
+num_workers = 2
+[parallelism]
+expert_parallel_degree = 8
+expert_tensor_parallel_degree = 1
+pipeline_parallel_expert_parallel_overlap = true
+module_fqns_per_model_part = []
+[compile]
+enable = true
+components = ["loss"]
+END
+    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml --json
+    expect_ok
+    check_json out 'j["stack"] == "torchtitan-eager-2025"' \
+        '[x["key"] for x in o["not_counted"]] == ["training.dtype"]'
+    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml -- --parallelism.tensor_parallel_degree 8
+    expect_out "^not counted   parallelism.expert_tensor_parallel_degree 1: experts are cut by tensor parallelism"
+    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml -- --training.mixed_precision_param float32
+    expect_code 2
+    expect_err "mixed_precision_param float32 is not modelled"
+    printf "[model]\nflavor = \"8B_flex\"\n[parallelism]\ntensor_parallel_degree = 8\n" >run.toml
+    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml --json
+    expect_ok
+    check_json out 'j["layout"]["micro_batch"] == 8 and j["model"] == "llama3.1-8b"'
+    cp out divided.json
+    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml --json -- --parallelism.disable_loss_parallel
+    check_json out 'j["memory_bytes"]["logits"] > 7 * other("divided")["memory_bytes"]["logits"]'
+    printf "[parallelism]\npipeline_parallel_degree = 4\npipeline_parallel_layers_per_stage = 5\n" >>run.toml
+    printf "[training]\nlocal_batch_size = 8\n" >run2.toml
+    sed "/tensor_parallel_degree = 8/d; 0,/.parallelism./{/.parallelism./d}" run.toml >>run2.toml
+    run estimate --machine h100-sxm --ranks 64 --torchtitan run2.toml
+    expect_code 2
+    expect_err "pipeline_parallel_layers_per_stage 5 makes 7 stages of 32 layers"
+}
+
+# back FORM ARGUMENT...: the job, or the first layout of a search, as a configuration of the form is predicted as such.
+back() {
+    form=$1
+    shift
+    run estimate "$@" --emit "$form"
+    expect_ok
+    cp out emitted
+    run estimate "$@" --json
+    expect_ok
+    cp out first.json
+    words=()
+    while [ $# -gt 0 ]; do
+        case $1 in --machine | --ranks | --stack) words+=("$1" "$2") ;; esac
+        shift
+    done
+    case $form in
+        titan)
+            cp emitted emitted.yaml
+            words+=(--config emitted.yaml)
+            run config check --config emitted.yaml --no-files
+            ;;
+        torchtitan)
+            cp emitted emitted.toml
+            words+=(--torchtitan emitted.toml)
+            run config import emitted.toml --out imported.yaml
+            expect_ok
+            run config check --config imported.yaml --no-files
+            ;;
+        megatron) cp emitted emitted.sh && words+=(--megatron emitted.sh) ;;
+    esac
+    expect_ok
+    run estimate "${words[@]}" --json
+    expect_ok
+    check_json out '(lambda f: (lambda l: l["layout"] == j["layout"] and abs(l["step_s"] / j["step_s"] - 1) < 1e-3
+        and abs(l["memory_bytes"]["total"] / j["memory_bytes"]["total"] - 1) < 1e-3)(f.get("layouts", [f])[0]))(
+        json.load(open("first.json"))["jobs"][0])'
+}
+
+# What is emitted is a configuration that its trainer takes, and it is predicted as before.
+case_emitted_configurations_come_back() {
+    for form in titan torchtitan; do
+        back $form $model_8b --machine h100-sxm --ranks 64 --parallelism.data_parallel_replicate_degree=8 \
+            --parallelism.fsdp_reshard_after_forward=never
+        back $form $model_8b --machine h100-sxm --ranks 64 --parallelism.context_parallel_degree=8 \
+            --training.seq_len=131072 --activation_checkpoint.mode=full
+        back $form --machine h100-sxm --ranks 64 --model qwen3-30b-a3b --search --training.seq_len=4096 \
+            --training.global_batch_size=256
+        back $form --machine h200 --ranks 64 --model deepseek-v3-16b --search --training.seq_len=4096 \
+            --training.global_batch_size=512
+        for name in 1F1B Interleaved1F1B GPipe; do
+            back $form $model_70b --machine h100-sxm --ranks 64 --parallelism.pipeline_parallel_degree=4 \
+                --parallelism.tensor_parallel_degree=4 --training.local_batch_size=16 \
+                --parallelism.pipeline_parallel_schedule=$name
+        done
+    done
+    for stack in megatron-bridge megatron-2021; do
+        back megatron $model_70b --machine h100-sxm --ranks 256 --search --stack $stack
+        back megatron --config "$TITAN_SOURCE/configs/llama3_405b.yaml" --machine h100-sxm --ranks 512 --search \
+            --training.global_batch_size=128 --stack $stack
+        back megatron --machine h100-sxm --ranks 64 --model mixtral-8x7b --search --training.seq_len=4096 \
+            --training.global_batch_size=256 --stack $stack
+    done
 }
 
 case_a_log_calibrates_the_stack() {
