@@ -70,6 +70,9 @@ static void replace(struct tt_graph *graph, const struct tt_experts_division *di
 
     node->op = TT_OP_EXPERTS_FFN;
     node->n_in = 5;
+    node->n_out = 3;
+    node->out[1] = gate.out[0];
+    node->out[2] = up.out[0];
     for (int i = 0; i < 5; i++)
         node->in[i] = in[i];
     for (int i = 2; i < 5; i++)

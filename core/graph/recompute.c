@@ -132,12 +132,24 @@ static void append_copy(struct pass *p, int old)
     append(p, &node);
 }
 
+/* Takes from a backward node what would stay for it alone, and what it can compute itself. */
+static void leave_out(const struct pass *p, struct tt_node *node)
+{
+    int n = tt_op_row(node->op)->remakes;
+
+    if (p->how.mode != TT_RECOMPUTE_SELECTIVE || !block_is_chosen(p, node->block))
+        return;
+    for (int i = node->n_in - n; i < node->n_in; i++)
+        node->in[i] = TT_NONE;
+}
+
 /* Appends a backward node, after the copies that it is the first to need, in the order of the forward pass. */
 static void append_backward(struct pass *p, int old)
 {
     struct tt_node node = p->graph->nodes[old];
     int first = p->n_old, last = TT_NONE;
 
+    leave_out(p, &node);
     for (int i = 0; i < node.n_in; i++)
         ask(p, node.in[i]);
     while (p->n_asked > 0) {

@@ -102,6 +102,11 @@ struct tt_op_row {
         in[TT_MAX_INPUTS]; /* of every input, absent optional ones included: so it says how many there are */
     enum tt_op_type out[TT_MAX_OUTPUTS];
     int may_lack; /* so many of the last inputs are optional, and nodes may be added without them */
+    /*
+     * Of a backward op: it computes so many of its last inputs itself if they are absent. So a selective recomputation
+     * leaves them out, instead of keeping them (core/graph/recompute.h).
+     */
+    int remakes;
     enum tt_op_exchange exchange;
     unsigned cuts;     /* TT_CUT_*: the dimensions that may be in grains (tt_attr); others are whole */
     unsigned computes; /* the types that TT_TYPE_COMPUTE may be: those that run has arithmetic for */

@@ -23,7 +23,7 @@ void tt_routing_init(struct tt_routing *r, int most_ends, int most_ranks)
     r->ends = tt_calloc((size_t)most_ends * (size_t)most_ranks + 1, sizeof *r->ends);
     r->first = tt_calloc((size_t)most_ranks + 1, sizeof *r->first);
     r->end = tt_calloc((size_t)most_ranks + 1, sizeof *r->end);
-    r->pairs = tt_calloc((size_t)most_ends + 2, sizeof *r->pairs);
+    r->pairs = tt_calloc((size_t)most_ends + 3, sizeof *r->pairs);
     r->there = list_of(segments, most_ranks);
     r->back = list_of(segments, most_ranks);
 }
@@ -47,6 +47,7 @@ void tt_routing_begin(struct tt_routing *r, const struct tt_routing_ranks *ranks
     r->sources = ranks->n / ranks->blocks * ranks->grains;
     r->n_pairs = ranks->experts / ranks->n * r->sources;
     r->window = window;
+    r->rows = 0;
     for (int q = 0; q < ranks->n; q++)
         r->first[q] = r->end[q] = 0;
 }
@@ -108,6 +109,8 @@ bool tt_routing_next(struct tt_routing *r)
         r->pairs[pair] = rows += rows_of_pair(r, own, pair);
     r->pairs[r->n_pairs] = r->first[own];
     r->pairs[r->n_pairs + 1] = r->end[own];
+    r->pairs[r->n_pairs + 2] = (int32_t)(r->rows < INT32_MAX ? r->rows : INT32_MAX);
+    r->rows += rows;
     return any;
 }
 

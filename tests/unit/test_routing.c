@@ -30,7 +30,7 @@ static const struct shape whole = {1, 1};
 /* What has arrived: the row `begin + i` of a rank's rows for an expert and grain is named by these. */
 struct seen {
     bool row[RANKS][ENDS][MOST];
-    int n;
+    int n, of_rank[RANKS]; /* rows; of_rank: that it has taken */
 };
 
 static void fill(struct tt_routing *r, rows_of_all rows, int ends)
@@ -97,6 +97,8 @@ static void expect_round(struct tt_routing routing[RANKS], struct shape shape, r
             }
         }
         assert_true(in_window <= limit);
+        assert_int_equal(r->pairs[r->n_pairs + 2], seen->of_rank[to]);
+        seen->of_rank[to] += (int)in_window;
         for (int pair = r->pairs[r->n_pairs]; pair < r->pairs[r->n_pairs + 1]; pair++)
             expect_pair(r, shape, in, window[to], to, pair, seen);
     }

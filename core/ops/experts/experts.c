@@ -126,7 +126,7 @@ static struct tt_pair_products products_of(const struct tt_graph *graph, const s
 static int64_t sums_bytes(const struct tt_node *node, const struct tt_pair_products *products, int threads)
 {
     bool adds = node->op == TT_OP_EXPERTS_BWD_W;
-    int64_t floats = adds ? tt_pairs_sums_floats(&node->attr, products, 1, threads) : 0;
+    int64_t floats = adds ? tt_pairs_sums_floats(&node->attr, products, threads) : 0;
 
     return tt_round_up(floats * (int64_t)sizeof(float), LINE);
 }
@@ -148,7 +148,7 @@ static void run(const struct tt_call *call)
     products.in[1] = call->in[1];
     products.acc = acc;
     products.out = call->out[0];
-    tt_pairs_gradients(call, &work.pairs, &products, 1, call->scratch);
+    tt_pairs_gradients(call, &work.pairs, &products, call->scratch);
 }
 
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)

@@ -3,13 +3,16 @@
  * EXPERTS_FFN: y = (silu(x w1^T) * (x w3^T)) w2^T, where each expert's rows have weights of their own. It has the bits
  * of EXPERTS for w1 and w3, SWIGLU and EXPERTS for w2. It stands for them where ranks share the experts, since gate,
  * up and hidden are then of rows that come from several ranks, and their number is known only when the step runs.
- *   in   x (R, D), ends (X G) I32 (DISPATCH), w1 (Y, M, D), w3 (Y, M, D), w2 (Y, D, M)      out  y (R, D)
+ *   in   x (R, D), ends (X G) I32 (DISPATCH), w1 (Y, M, D), w3 (Y, M, D), w2 (Y, D, M)
+ *   out  y (R, D); gate, up (R, M): x w1^T and x w3^T, for backward
  *   attr experts (X), parts (G)
  *        peers: the n ranks that share the experts; each has Y = X / n. Without peers Y is X
  *        window: if there are peers, the most rows of all of them that this rank takes at once
  *
  * With peers the node runs on windows (ffn.h): x and y are then at most `window` rows of the pairs of an expert and a
- * source, and `ends` says which (pairs.h). y may be x.
+ * source, and `ends` says which (pairs.h). y may be x. Gate and up have the first pairs of this rank's experts whose
+ * rows fit into R, and are not written beyond them. With an even load these are nearly all; backward computes the
+ * others again. So memory is that of a rank which has all experts.
  */
 #include "core/ops/experts/ffn.h"
 
@@ -18,8 +21,9 @@
 #include "core/ops/experts/pairs.h"
 #include "core/ops/rule.h"
 
-enum { TILE = 8192, LINE = 16 };
+enum { TILE = 4096, LINE = 16 };
 enum { X, ENDS, W1, W3, W2 }; /* inputs */
+enum { Y, GATE, UP };         /* outputs */
 
 static int ranks_of(const struct tt_node *node)
 {
@@ -37,6 +41,8 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[X]], w1 = graph->values[node->in[W1]];
     int64_t experts = node->attr.experts, own = experts / ranks_of(node), width = tt_value_width(&x);
+    int64_t hidden[2] = {tt_value_rows(&x), w1.shape[1]};
+    int rc = 0;
 
     if (w1.ndim != 3 || own * ranks_of(node) != experts ||
         tt_value_elements(&graph->values[node->in[ENDS]]) != experts * tt_parts_grains(&node->attr.parts) ||
@@ -44,7 +50,11 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
         !is_weight(graph, node->in[W3], own, w1.shape[1], width) ||
         !is_weight(graph, node->in[W2], own, width, w1.shape[1]))
         return tt_op_mismatch(graph, node, "x (R, D), ends (X G), w1 and w3 (Y, M, D), w2 (Y, D, M)");
-    return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
+    TT_TRY(tt_op_output(graph, node, Y, name, NULL, x.ndim, x.shape));
+    TT_TRY(tt_op_output(graph, node, GATE, name, "gate", 2, hidden));
+    TT_TRY(tt_op_output(graph, node, UP, name, "up", 2, hidden));
+out:
+    return rc;
 }
 
 /* The gradients of the weights are made together, or not at all if these are frozen. */
@@ -52,14 +62,15 @@ static int backward(struct tt_graph *graph, int node, const int *grad_out, int *
 {
     const struct tt_node forward = graph->nodes[node];
     const int *of = forward.in, values[4] = {of[X], of[W1], of[W3], of[W2]};
-    int in[9] = {grad_out[0], of[X], of[ENDS], of[W1], of[W3], of[W2], grad_in[W1], grad_in[W3], grad_in[W2]};
+    int in[11] = {grad_out[0], of[X],       of[ENDS],          of[W1],         of[W3], of[W2], grad_in[W1],
+                  grad_in[W3], grad_in[W2], forward.out[GATE], forward.out[UP]};
     int n = tt_rule_wanted(graph, of[W1]) + tt_rule_wanted(graph, of[W3]) + tt_rule_wanted(graph, of[W2]);
     int grad[4], rc = 0;
 
     if (n != 0 && n != 3)
         return tt_fail(TT_EUSAGE, "some weights of the experts of '%s' are frozen and others are not",
                        graph->values[forward.out[0]].name);
-    TT_TRY(tt_rule_node(graph, TT_OP_EXPERTS_FFN_BWD, &forward, in, 9, values, n ? 4 : 1, grad));
+    TT_TRY(tt_rule_node(graph, TT_OP_EXPERTS_FFN_BWD, &forward, in, 11, values, n ? 4 : 1, grad));
     TT_TRY(tt_rule_add(graph, &forward, X, grad[0], grad_in));
     for (int i = W1; n && i <= W2; i++)
         tt_rule_set(&forward, i, grad[i - W1 + 1], grad_in);
@@ -69,11 +80,18 @@ out:
 
 /* --- running --- */
 
-/* What a run works with: the rows of the window, and where gate, up and the scratch of the products lie. */
+/* Gate and up of pairs, from row 0 of the window on: in the outputs, or in scratch. */
+struct hidden {
+    struct tt_pairs pairs;
+    char *gate, *up;
+};
+
+/* What a run works with. Scratch has hidden and an up of the rows of the window, and what the products need. */
 struct work {
     struct tt_pairs_work of;
     int64_t d, m, rows;
-    char *gate, *up;
+    struct hidden kept, other;
+    char *hidden; /* also the gate of pairs that are not kept */
 };
 
 static int64_t most_rows(const struct tt_graph *graph, const struct tt_node *node)
@@ -83,7 +101,7 @@ static int64_t most_rows(const struct tt_graph *graph, const struct tt_node *nod
     return node->attr.peers.n > 1 ? node->attr.window : rows;
 }
 
-/* Bytes of gate or of up. */
+/* Bytes of hidden or of up. */
 static int64_t hidden_bytes(const struct tt_graph *graph, const struct tt_node *node)
 {
     const struct tt_value *w1 = &graph->values[node->in[W1]];
@@ -92,39 +110,72 @@ static int64_t hidden_bytes(const struct tt_graph *graph, const struct tt_node *
                        LINE * (int64_t)sizeof(float));
 }
 
+static int64_t element_bytes(const struct work *w)
+{
+    return (int64_t)(w->of.bf16 ? sizeof(tt_bf16) : sizeof(float));
+}
+
 static struct work work_of(const struct tt_call *call)
 {
     const struct tt_value *w1 = tt_call_in(call, W1);
     int64_t bytes = hidden_bytes(call->graph, call->node);
-    struct work w = {.d = w1->shape[2], .m = w1->shape[1], .gate = call->scratch, .up = (char *)call->scratch + bytes};
+    struct work w = {.d = w1->shape[2], .m = w1->shape[1], .hidden = call->scratch};
+    char *up = w.hidden + bytes;
+    struct tt_pairs parts[2];
+    int64_t kept;
 
     w.of = (struct tt_pairs_work){.call = call,
                                   .pairs = tt_pairs_of(call, ENDS),
                                   .most = tt_pairs_most_rows(&call->node->attr, tt_value_rows(tt_call_in(call, X))),
                                   .bf16 = tt_op_is_bf16(call->graph, call->node),
-                                  .scratch = w.up + bytes};
+                                  .scratch = up + bytes};
     w.rows = tt_pairs_rows(&w.of.pairs);
+    tt_pairs_cut(&w.of.pairs, tt_value_rows(tt_call_out(call, GATE)), parts);
+    kept = tt_pairs_rows(&parts[0]) ? parts[0].before * w.m * element_bytes(&w) : 0;
+    w.kept = (struct hidden){parts[0], (char *)call->out[GATE] + kept, (char *)call->out[UP] + kept};
+    w.other = (struct hidden){parts[1], w.hidden, up};
     return w;
+}
+
+static void multiply(const struct work *w, const struct hidden *hidden)
+{
+    const struct tt_call *call = w->of.call;
+    struct tt_pairs_work of = w->of;
+
+    of.pairs = hidden->pairs;
+    tt_pairs_multiply(&of, TT_OP_EXPERTS, w->m, w->d, call->in[X], call->in[W1], NULL, hidden->gate);
+    tt_pairs_multiply(&of, TT_OP_EXPERTS, w->m, w->d, call->in[X], call->in[W3], NULL, hidden->up);
+}
+
+/* The part of a tile that is of those pairs. */
+static void swiglu_of(const struct work *w, const struct hidden *from, struct tt_range tile)
+{
+    struct tt_range part = tt_pairs_part(&from->pairs, w->m, tile);
+    int64_t at = part.begin * element_bytes(w);
+
+    if (part.n > 0)
+        TT_RUN_KERNEL(w->of.call, swiglu_fwd, (void *)(w->hidden + at), (void *)(from->gate + at),
+                      (void *)(from->up + at), part.n);
 }
 
 static void swiglu_tile(void *arg, int64_t tile, int worker)
 {
     const struct work *w = arg;
     struct tt_range part = tt_tile_range(w->rows * w->m, TILE, tile);
-    int64_t at = part.begin * (int64_t)(w->of.bf16 ? sizeof(tt_bf16) : sizeof(float));
 
     (void)worker;
-    TT_RUN_KERNEL(w->of.call, swiglu_fwd, (void *)(w->gate + at), (void *)(w->gate + at), (void *)(w->up + at), part.n);
+    swiglu_of(w, &w->kept, part);
+    swiglu_of(w, &w->other, part);
 }
 
 static void run(const struct tt_call *call)
 {
     struct work w = work_of(call);
 
-    tt_pairs_multiply(&w.of, TT_OP_EXPERTS, w.m, w.d, call->in[X], call->in[W1], NULL, w.gate);
-    tt_pairs_multiply(&w.of, TT_OP_EXPERTS, w.m, w.d, call->in[X], call->in[W3], NULL, w.up);
+    multiply(&w, &w.kept);
+    multiply(&w, &w.other);
     tt_team_run(call->team, tt_tiles(w.rows * w.m, TILE), swiglu_tile, &w);
-    tt_pairs_multiply(&w.of, TT_OP_EXPERTS, w.d, w.m, w.gate, call->in[W2], NULL, call->out[0]);
+    tt_pairs_multiply(&w.of, TT_OP_EXPERTS, w.d, w.m, w.hidden, call->in[W2], NULL, call->out[Y]);
 }
 
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
@@ -155,7 +206,7 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 const struct tt_op_row tt_op_experts_ffn = {
     .name = "experts_ffn",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
-    .out = {TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_GEMM,
     .weight = TT_WEIGHT_EXCHANGE,
@@ -170,7 +221,8 @@ bool tt_node_routes(const struct tt_graph *graph, int node, struct tt_routed *re
 {
     const struct tt_node *of = &graph->nodes[node];
 
-    *ret_routed = of->op == TT_OP_EXPERTS_FFN ? (struct tt_routed){1, {X}, ENDS, 0}
-                                              : (struct tt_routed){2, {0, 1}, 2, 0}; /* dy and x; see ffn_bwd.c */
+    *ret_routed = of->op == TT_OP_EXPERTS_FFN
+                      ? (struct tt_routed){1, {X}, ENDS, Y, 1}
+                      : (struct tt_routed){2, {0, 1}, 2, 0, of->n_out}; /* dy and x; see ffn_bwd.c */
     return (of->op == TT_OP_EXPERTS_FFN || of->op == TT_OP_EXPERTS_FFN_BWD) && of->attr.peers.n > 1;
 }

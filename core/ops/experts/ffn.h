@@ -14,6 +14,7 @@
 struct tt_routed {
     int n_in, in[2];
     int ends, out;
+    int n_whole; /* the first outputs, which are written whole; of the others only the elements that backward reads */
 };
 
 /** Whether ranks share the experts of a node, and what it exchanges with them. */

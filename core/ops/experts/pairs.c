@@ -52,8 +52,31 @@ struct tt_pairs tt_pairs_of(const struct tt_call *call, int ends)
     return (struct tt_pairs){.ends = in,
                              .first = is_shared(attr) ? in[n] : 0,
                              .end = is_shared(attr) ? in[n + 1] : n,
+                             .before = is_shared(attr) ? in[n + 2] : 0,
                              .sources = sources_of(attr),
                              .grains = tt_parts_grains(&attr->parts)};
+}
+
+void tt_pairs_cut(const struct tt_pairs *pairs, int64_t most, struct tt_pairs ret_parts[2])
+{
+    struct tt_pairs *first = &ret_parts[0], *rest = &ret_parts[1];
+    int64_t pair = pairs->first;
+
+    while (pair < pairs->end && pairs->before + pairs->ends[pair] - pairs->begin <= most)
+        pair++;
+    *first = *rest = *pairs;
+    first->end = rest->first = pair;
+    rest->begin += tt_pairs_rows(first);
+    rest->before += tt_pairs_rows(first);
+}
+
+struct tt_range tt_pairs_part(const struct tt_pairs *pairs, int64_t width, struct tt_range range)
+{
+    int64_t begin = pairs->begin * width, end = begin + tt_pairs_rows(pairs) * width, to = range.begin + range.n;
+
+    if (range.begin > begin)
+        begin = range.begin;
+    return (struct tt_range){begin, (to < end ? to : end) - begin};
 }
 
 static const void *at(const void *x, bool bf16, int64_t i)
@@ -64,7 +87,8 @@ static const void *at(const void *x, bool bf16, int64_t i)
 /* The rows of a pair, and where its operands begin. */
 static struct tt_expert_rows rows_of(const struct tt_pairs *pairs, const struct tt_pair_products *p, int64_t pair)
 {
-    int64_t begin = pair > pairs->first ? pairs->ends[pair - 1] : 0, weight = pair / pairs->sources * p->m * p->k;
+    int64_t begin = pair > pairs->first ? pairs->ends[pair - 1] : pairs->begin,
+            weight = pair / pairs->sources * p->m * p->k;
     struct tt_expert_rows of = {.rows = pairs->ends[pair] - begin};
     bool of_weight = p->op == TT_OP_EXPERTS_BWD_W;
     int64_t in = p->op == TT_OP_EXPERTS ? p->k : p->m, out = p->op == TT_OP_EXPERTS ? p->m : p->k;
@@ -103,6 +127,8 @@ static void run_all(const struct tt_call *call, const struct tt_pairs *pairs, co
 {
     struct tt_experts_products run = products_of(products, tt_pairs_count(&call->node->attr));
 
+    if (pairs->end <= pairs->first)
+        return;
     for (int64_t pair = pairs->first; pair < pairs->end; pair++)
         run.of[run.n++] = rows_of(pairs, products, pair);
     tt_experts_run(call->team, &run);
@@ -126,30 +152,20 @@ void tt_pairs_multiply(const struct tt_pairs_work *w, enum tt_op_id op, int64_t 
 
 /* --- gradients of weights, from several sources --- */
 
-/* Of several experts, the gradients of their pairs with one source are made and added together: enough to give every
- * thread some tiles, and no more, since each takes room for its sums. */
-static int64_t experts_at_once(const struct tt_pair_products *products, int n, int64_t experts, int threads)
+/*
+ * Of several experts, the gradients of their pairs with one source are made and added together: enough to give every
+ * thread some tiles, and no more, since each takes room for its sums. One thread takes one expert, so that the sums
+ * stay in its cache.
+ */
+static int64_t experts_at_once(const struct tt_pair_products *products, int64_t experts, int threads)
 {
     enum { TILES = 4 }; /* of each thread */
-    int64_t tiles = 0, most;
+    struct tt_experts_products of = {.op = products->op, .bf16 = products->bf16, .m = products->m, .k = products->k};
+    int64_t most = tt_div_up((int64_t)TILES * threads, tt_experts_tiles(&of, 1));
 
-    for (int j = 0; j < n; j++) {
-        struct tt_experts_products of = {
-            .op = products[j].op, .bf16 = products[j].bf16, .m = products[j].m, .k = products[j].k};
-
-        tiles += tt_experts_tiles(&of, 1);
-    }
-    most = tt_div_up((int64_t)TILES * threads, tiles);
+    if (threads == 1)
+        return 1;
     return most < experts ? most : experts;
-}
-
-static int64_t floats_of(const struct tt_pair_products *products, int n)
-{
-    int64_t floats = 0;
-
-    for (int j = 0; j < n; j++)
-        floats += products[j].m * products[j].k;
-    return floats;
 }
 
 /* Otherwise the products themselves are the gradients. */
@@ -158,52 +174,58 @@ static bool are_added(const struct tt_attr *attr)
     return sources_of(attr) > 1 || attr->round_leaves;
 }
 
-int64_t tt_pairs_sums_floats(const struct tt_attr *attr, const struct tt_pair_products *products, int n, int threads)
+int64_t tt_pairs_sums_floats(const struct tt_attr *attr, const struct tt_pair_products *products, int threads)
 {
     if (!are_added(attr))
         return 0;
-    return tt_tree_stack_depth(sources_of(attr)) * experts_at_once(products, n, experts_of(attr), threads) *
-           floats_of(products, n);
+    return tt_tree_stack_depth(sources_of(attr)) * experts_at_once(products, experts_of(attr), threads) * products->m *
+           products->k;
 }
 
-/* What the gradients of a node's weights are made with. A level of the sums has those of all experts at once. */
+/* What the gradients of a weight of all experts are made with. A level of the sums has those of all experts at once. */
 struct gradients {
     const struct tt_call *call;
     const struct tt_pairs *pairs;
     const struct tt_pair_products *products;
-    int n;
     float *sums;
     int64_t floats, at_once; /* of an expert; experts */
 };
 
-/* to = a + b; a without b. */
+/* to = [acc +] (a + b), or [acc +] a without b. The sum is also left in a if there is an acc. */
 struct addition {
-    float *to;
-    const float *a, *b;
+    float *to, *a;
+    const float *acc, *b;
     int64_t floats;
 };
 
 static void add_tile(void *arg, int64_t tile, int worker)
 {
-    const struct addition *a = arg;
-    struct tt_range part = tt_tile_range(a->floats, TILE, tile);
+    const struct addition *add = arg;
+    struct tt_range part = tt_tile_range(add->floats, TILE, tile);
+    float *to = add->to + part.begin, *sum = add->a + part.begin;
 
     (void)worker;
-    if (a->b)
-        tt_tree_add(a->to + part.begin, a->a + part.begin, a->b + part.begin, part.n);
-    else
-        memcpy(a->to + part.begin, a->a + part.begin, (size_t)part.n * sizeof *a->to);
+    if (add->b) {
+        float *into = add->acc ? sum : to;
+
+        tt_tree_add(into, sum, add->b + part.begin, part.n);
+        sum = into;
+    }
+    if (add->acc)
+        tt_tree_add(to, add->acc + part.begin, sum, part.n);
+    else if (sum != to)
+        memcpy(to, sum, (size_t)part.n * sizeof *to);
 }
 
 static void round_tile(void *arg, int64_t tile, int worker)
 {
-    const struct addition *a = arg;
-    struct tt_range part = tt_tile_range(a->floats, TILE, tile);
+    const struct addition *add = arg;
+    struct tt_range part = tt_tile_range(add->floats, TILE, tile);
     tt_bf16 rounded[TILE];
 
     (void)worker;
-    tt_kernels()->bf16_round(rounded, a->to + part.begin, part.n);
-    tt_kernels()->bf16_widen(a->to + part.begin, rounded, part.n);
+    tt_kernels()->bf16_round(rounded, add->to + part.begin, part.n);
+    tt_kernels()->bf16_widen(add->to + part.begin, rounded, part.n);
 }
 
 static void run_tiles(const struct gradients *g, struct addition *addition, void (*tile)(void *, int64_t, int))
@@ -211,45 +233,31 @@ static void run_tiles(const struct gradients *g, struct addition *addition, void
     tt_team_run(g->call->team, tt_tiles(addition->floats, TILE), tile, addition);
 }
 
-/* Whether the products of kind j may be run together with those of `kind`: there is room for one of each expert. */
-static bool is_added(const struct gradients *g, const struct tt_pair_products *kind, int j, int64_t products)
-{
-    return g->products[j].m == kind->m && g->products[j].k == kind->k &&
-           products <= tt_pairs_count(&g->call->node->attr);
-}
-
-/* The gradients of experts for the rows of one source: of each expert, one kind after another. */
+/* The gradients of experts for the rows of one source. */
 static void make_leaves(const struct gradients *g, int source, int64_t from, int64_t end, float *to)
 {
-    for (int j = 0; j < g->n;) {
-        const struct tt_pair_products *kind = &g->products[j];
-        struct tt_experts_products run = products_of(kind, tt_pairs_count(&g->call->node->attr));
+    struct tt_experts_products run = products_of(g->products, tt_pairs_count(&g->call->node->attr));
 
-        for (; j < g->n && is_added(g, kind, j, run.n + end - from); j++, to += kind->m * kind->k)
-            for (int64_t e = from; e < end; e++) {
-                struct tt_expert_rows of = rows_of(g->pairs, &g->products[j], e * g->pairs->sources + source);
+    for (int64_t e = from; e < end; e++, to += g->floats) {
+        struct tt_expert_rows of = rows_of(g->pairs, g->products, e * g->pairs->sources + source);
 
-                of.acc = NULL;
-                of.out = to + (e - from) * g->floats;
-                run.of[run.n++] = of;
-            }
-        tt_experts_run(g->call->team, &run);
+        of.acc = NULL;
+        of.out = to;
+        run.of[run.n++] = of;
     }
+    tt_experts_run(g->call->team, &run);
 }
 
-/* The finished sums of experts go to their places. */
-static void store_sums(const struct gradients *g, int64_t from, int64_t end, const float *sums)
+/* The finished sums of experts, a + b or a, go to their places. */
+static void store_sums(const struct gradients *g, int64_t from, int64_t end, float *a, const float *b)
 {
-    for (int64_t e = from; e < end; e++)
-        for (int j = 0; j < g->n; j++) {
-            struct tt_expert_rows of = rows_of(g->pairs, &g->products[j], e * g->pairs->sources);
-            struct addition a = {.to = of.out, .floats = g->products[j].m * g->products[j].k};
+    for (int64_t e = from; e < end; e++, a += g->floats) {
+        struct tt_expert_rows of = rows_of(g->pairs, g->products, e * g->pairs->sources);
+        struct addition addition = {.to = of.out, .a = a, .b = b, .acc = of.acc, .floats = g->floats};
 
-            a.a = of.acc ? of.acc : sums;
-            a.b = of.acc ? sums : NULL;
-            run_tiles(g, &a, add_tile);
-            sums += a.floats;
-        }
+        run_tiles(g, &addition, add_tile);
+        b = b ? b + g->floats : NULL;
+    }
 }
 
 /* The sums of an expert that are not added yet are one for each bit of the number of sources so far. */
@@ -264,13 +272,16 @@ static int sums_after(int sources)
 
 /*
  * Adds the gradients for the rows of one source to those of the sources before it. Grains of the same tokens are a
- * power of two of sources, so their sum is complete after so many additions, and may be rounded then.
+ * power of two of sources, so their sum is complete after so many additions, and may be rounded then. The last addition
+ * of all is made where the gradients go, unless its result is rounded.
  */
 static void add_source(const struct gradients *g, int source, int64_t from, int64_t end)
 {
     int depth = sums_after(source), grains = g->pairs->grains;
-    bool last = source + 1 == g->pairs->sources, rounds = g->call->node->attr.round_leaves;
-    int carries = last ? depth : tt_tree_carries(source);
+    bool last = source + 1 == g->pairs->sources;
+    bool rounds = g->call->node->attr.round_leaves && (source + 1) % grains == 0;
+    int additions = last ? depth : tt_tree_carries(source);
+    bool stores_sum = last && additions > 0 && !(rounds && 1 << additions == grains);
     int64_t level = g->at_once * g->floats;
     float *sum = g->sums + depth * level + from % g->at_once * g->floats;
     struct addition a = {.to = sum, .floats = (end - from) * g->floats};
@@ -278,18 +289,18 @@ static void add_source(const struct gradients *g, int source, int64_t from, int6
     if (from >= end)
         return;
     make_leaves(g, source, from, end, sum);
+    additions -= stores_sum;
     for (int added = 0;; added++, sum -= level) {
-        if (rounds && (source + 1) % grains == 0 && 1 << added == grains)
+        if (rounds && 1 << added == grains)
             run_tiles(g, &a, round_tile);
-        if (added == carries)
+        if (added == additions)
             break;
-        a.to = sum - level;
-        a.a = a.to;
+        a.to = a.a = sum - level;
         a.b = sum;
         run_tiles(g, &a, add_tile);
     }
     if (last)
-        store_sums(g, from, end, sum);
+        store_sums(g, from, end, stores_sum ? sum - level : sum, stores_sum ? sum : NULL);
 }
 
 /* The first expert from `from` to `end` whose pair with a source is not before `pair`. */
@@ -301,17 +312,17 @@ static int64_t expert_at(const struct tt_pairs *pairs, int64_t pair, int source,
 }
 
 void tt_pairs_gradients(const struct tt_call *call, const struct tt_pairs *pairs,
-                        const struct tt_pair_products *products, int n, float *sums)
+                        const struct tt_pair_products *products, float *sums)
 {
     const struct tt_attr *attr = &call->node->attr;
-    struct gradients g = {call, pairs, products, n, sums, floats_of(products, n), 1};
+    struct gradients g = {call, pairs, products, sums, products->m * products->k, 1};
     int64_t experts = tt_div_up(pairs->end, pairs->sources);
 
-    for (int j = 0; j < n && !are_added(attr); j++)
-        run_all(call, pairs, &products[j]);
-    if (!are_added(attr))
+    if (!are_added(attr)) {
+        run_all(call, pairs, products);
         return;
-    g.at_once = experts_at_once(products, n, experts_of(attr), tt_team_threads(call->team));
+    }
+    g.at_once = experts_at_once(products, experts_of(attr), tt_team_threads(call->team));
     for (int64_t first = pairs->first / pairs->sources / g.at_once * g.at_once; first < experts; first += g.at_once)
         for (int source = 0; source < pairs->sources; source++) {
             int64_t end = first + g.at_once < experts ? first + g.at_once : experts;

@@ -4,6 +4,7 @@
 
 #include "core/ops/experts/experts.h"
 #include "core/ops/op.h"
+#include "core/ops/rule.h"
 
 /**
  * Products of experts with rows that come from one or several sources. A source is a grain of tokens (struct
@@ -16,7 +17,9 @@
 /* Which pairs the rows at hand are of. */
 struct tt_pairs {
     const int32_t *ends; /* [pair] the end of its rows, which begin at the end of the pair before it */
-    int64_t first, end;  /* the pairs whose rows these are; the rows of `first` begin at 0 */
+    int64_t first, end;  /* the pairs whose rows these are */
+    int64_t begin;       /* where the rows of `first` begin: at 0 but for a part of the pairs */
+    int64_t before;      /* the rows of the pairs before `first` */
     int sources;         /* pairs of an expert */
     int grains;          /* of these sources, those that are grains of the same tokens */
 };
@@ -28,16 +31,25 @@ int64_t tt_pairs_count(const struct tt_attr *attr);
 int64_t tt_pairs_most_rows(const struct tt_attr *attr, int64_t rows);
 
 /**
- * Those of a call that has the ends of all pairs as an input. If ranks share the experts (tt_attr.peers), two integers
- * follow these: the first pair, and the end of the pairs.
+ * Those of a call that has the ends of all pairs as an input. If ranks share the experts (tt_attr.peers), three more
+ * integers follow: the first pair, the end of the pairs, and the rows of the pairs before them.
  */
 struct tt_pairs tt_pairs_of(const struct tt_call *call, int ends);
 
 /** All rows of the pairs. */
 static inline int64_t tt_pairs_rows(const struct tt_pairs *pairs)
 {
-    return pairs->end > pairs->first ? pairs->ends[pairs->end - 1] : 0;
+    return pairs->end > pairs->first ? pairs->ends[pairs->end - 1] - pairs->begin : 0;
 }
+
+/**
+ * Cuts pairs into two parts: the first ones whose rows are among the first `most` rows of all pairs, and the others. In
+ * which part a pair is does not depend on the calls in which the pairs come.
+ */
+void tt_pairs_cut(const struct tt_pairs *pairs, int64_t most, struct tt_pairs ret_parts[2]);
+
+/** Of a range of elements of rows of `width`, those in the rows of the pairs; n is not above 0 if there are none. */
+struct tt_range tt_pairs_part(const struct tt_pairs *pairs, int64_t width, struct tt_range range);
 
 /*
  * One product of every pair, as in experts.h, with the first rows of each operand that has rows, and otherwise what the
@@ -73,18 +85,18 @@ void tt_pairs_multiply(const struct tt_pairs_work *work, enum tt_op_id op, int64
                        const void *weights, const void *acc, void *out);
 
 /**
- * The gradients of weights: n kinds of products of TT_OP_EXPERTS_BWD_W. Those of an expert's sources are added in the
- * order of core/math/tree.h, since the sources are neighbours in the tree over microbatches. Experts have sums of their
- * own, so the team gets the products of several experts with one source at once. The pairs may come in several calls,
- * in their order; `sums` keeps what is not complete. An expert without rows gets acc or zeros.
+ * The gradients of a weight: products of TT_OP_EXPERTS_BWD_W. Those of an expert's sources are added in the order of
+ * core/math/tree.h, since the sources are neighbours in the tree over microbatches. Experts have sums of their own, so
+ * the team gets the products of several experts with one source at once. The pairs may come in several calls, in their
+ * order; `sums` keeps what is not complete. An expert without rows gets acc or zeros.
  * With tt_attr.round_leaves the sum of the grains of the same tokens is rounded to bfloat16 before it is added to
  * others.
- *   sums    tt_pairs_sums_floats; not needed if these are 0
+ *   sums    tt_pairs_sums_floats of this weight's own; not needed if these are 0
  */
 void tt_pairs_gradients(const struct tt_call *call, const struct tt_pairs *pairs,
-                        const struct tt_pair_products *products, int n, float *sums);
+                        const struct tt_pair_products *products, float *sums);
 
-/** 0 with one source that is not rounded: then the products themselves are the gradients. */
-int64_t tt_pairs_sums_floats(const struct tt_attr *attr, const struct tt_pair_products *products, int n, int threads);
+/** 0 with one source that is not rounded: then the products themselves are the gradients. Reads op, bf16, m and k. */
+int64_t tt_pairs_sums_floats(const struct tt_attr *attr, const struct tt_pair_products *products, int threads);
 
 #endif

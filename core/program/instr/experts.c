@@ -227,14 +227,18 @@ static int run_experts(struct tt_executor *ex, int i, struct tt_step *step)
 {
     const struct tt_instr *instr = &ex->program->instrs[i];
     struct tt_call call = tt_running_call(ex, instr, step), there = call;
+    struct tt_node whole = *call.node;
     struct tt_routed routed;
     int rc = 0;
 
     (void)tt_node_routes(call.graph, instr->node, &routed);
     TT_TRY(tt_device_synchronize(ex->stream));
     TT_TRY(run_rounds(ex, instr, &there, &routed));
-    if (ex->bad)
+    if (ex->bad) {
+        whole.n_out = routed.n_whole;
+        call.node = &whole;
         tt_running_examine(ex, instr, &call);
+    }
 out:
     return rc;
 }
