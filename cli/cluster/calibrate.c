@@ -25,23 +25,39 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The numbers after a word, as "tps: 7,380" or "memory: 47.82GiB". */
+/* The number in "tps: 7,380" or "memory: 47.82GiB" after the word; colours may be between. 0: there is none. */
+static double number_at(const char *at)
+{
+    char digits[32];
+    size_t n = 0;
+
+    for (;;) {
+        at += strspn(at, " ");
+        if (*at != '\033')
+            break;
+        at += strcspn(at, "m\n");
+        at += *at == 'm';
+    }
+    for (; (*at == ',' || *at == '.' || (*at >= '0' && *at <= '9')) && n + 1 < sizeof digits; at++)
+        if (*at != ',')
+            digits[n++] = *at;
+    digits[n] = 0;
+    return strtod(digits, NULL);
+}
+
+/* The numbers after a word in the lines of training steps, not of validation. */
 static struct values numbers_after(const char *text, const char *head)
 {
     struct values v = {0};
 
-    for (const char *at = text; (at = strstr(at, head));) {
-        char digits[32];
-        size_t n = 0;
+    for (const char *line = text; *line;) {
+        size_t length = strcspn(line, "\n");
+        const char *at = memmem(line, length, head, strlen(head));
+        double value = at && !memmem(line, length, "validate", 8) ? number_at(at + strlen(head)) : 0;
 
-        at += strlen(head);
-        for (at += strspn(at, " "); (*at == ',' || *at == '.' || (*at >= '0' && *at <= '9')) && n + 1 < sizeof digits;
-             at++)
-            if (*at != ',')
-                digits[n++] = *at;
-        digits[n] = 0;
-        if (strtod(digits, NULL) > 0)
-            TT_PUSH(v.item, v.n, v.cap) = strtod(digits, NULL);
+        if (value > 0)
+            TT_PUSH(v.item, v.n, v.cap) = value;
+        line += length + (line[length] != 0);
     }
     return v;
 }
@@ -61,12 +77,16 @@ int tt_cluster_calibrate(const char *log, const char *where, const struct tt_clu
                          struct tt_cluster_stack *stack, struct tt_cluster_calibration *ret)
 {
     struct values tps = numbers_after(log, "tps:"), memory = numbers_after(log, "memory:");
+    struct tt_cluster_memory peak;
     struct tt_cluster_calibration c = {.steps = tps.n, .old_share = stack->number[TT_S_GEMM].value};
     struct tt_cluster_job with = *job;
     struct tt_cluster_time time;
     double sec;
     int rc = 0;
 
+    if (tps.n == 0) /* before 2025 they were words */
+        tps = numbers_after(log, "wps:");
+    c.steps = tps.n;
     c.tokens_per_sec = settled(&tps);
     c.bytes = memory.n > 0 ? memory.item[memory.n - 1] * 1024 * 1024 * 1024 : 0;
     tt_free(tps.item);
@@ -94,16 +114,23 @@ int tt_cluster_calibrate(const char *log, const char *where, const struct tt_clu
                      "products explains it\nhelp: the configuration and the first number of --ranks have to be those "
                      "of the log",
                      where, c.tokens_per_sec, 100 * c.error);
+    c.error_after = time.total / sec - 1;
+    tt_cluster_peak(job, &peak);
+    c.predicted_bytes = peak.allocated;
     *ret = c;
     return rc;
 }
 
 void tt_cluster_print_calibration(const struct tt_cluster_calibration *c)
 {
-    (void)printf("calibrated    %d steps, %.0f tokens/s a device: the error was %+.1f %%, products reach %.3f of the "
-                 "machine's rate, not %.3f",
-                 c->steps, c->tokens_per_sec, 100 * c->error, c->share, c->old_share);
+    const double gib = 1024.0 * 1024 * 1024;
+
+    (void)printf(
+        "calibrated    %d steps, %.0f tokens/s a device: the error was %+.1f %% and is %.1f %%, products reach "
+        "%.3f of the machine's rate, not %.3f",
+        c->steps, c->tokens_per_sec, 100 * c->error, 100 * fabs(c->error_after), c->share, c->old_share);
     if (c->bytes > 0)
-        (void)printf("; memory of the log %.1f GiB", c->bytes / (1024.0 * 1024 * 1024));
+        (void)printf("; memory of the log %.1f GiB, predicted %.1f GiB (%+.1f %%)", c->bytes / gib,
+                     c->predicted_bytes / gib, 100 * (c->predicted_bytes / c->bytes - 1));
     (void)printf("\n\n");
 }

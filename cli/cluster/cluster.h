@@ -63,9 +63,11 @@ int tt_cluster_batch_of(const struct tt_config *cfg, const struct tt_cluster_bey
 /* What the log of a run says about a prediction. */
 struct tt_cluster_calibration {
     int steps;
-    double tokens_per_sec; /* of a device: the median, without the first quarter of the steps */
-    double bytes;          /* of the last step; 0: the log has none */
-    double error;          /* of the prediction before */
+    double tokens_per_sec;  /* of a device: the median, without the first quarter of the steps */
+    double bytes;           /* of the last step; 0: the log has none */
+    double predicted_bytes; /* of the framework's allocator, as those */
+    double error;           /* of the prediction before, and with the fitted share */
+    double error_after;
     double old_share, share;
 };
 

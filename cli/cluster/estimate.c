@@ -171,8 +171,10 @@ static json_t *calibration_json(const struct tt_cluster_calibration *c)
 {
     if (c->steps == 0)
         return json_null();
-    return json_pack("{s:i, s:f, s:f, s:f, s:f}", "steps", c->steps, "tokens_per_s_per_device", c->tokens_per_sec,
-                     "error_before", c->error, "gemm_share_before", c->old_share, "gemm_share", c->share);
+    return json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:o, s:f}", "steps", c->steps, "tokens_per_s_per_device",
+                     c->tokens_per_sec, "error_before", c->error, "error_after", c->error_after, "gemm_share_before",
+                     c->old_share, "gemm_share", c->share, "memory_bytes",
+                     c->bytes > 0 ? json_real(c->bytes) : json_null(), "predicted_memory_bytes", c->predicted_bytes);
 }
 
 static int all(struct command *c, const int *ranks, int n)

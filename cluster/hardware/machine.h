@@ -45,6 +45,7 @@ struct tt_cluster_machine {
     const char *name, *title;
     struct tt_cluster_number number[TT_MACHINE_KEYS];
     struct tt_cluster_ramp ramp[2]; /* of the links inside a node, of the network */
+    double exchange_share[2];       /* of their rates, that all-to-all exchanges reach; 0: as much as rings */
 };
 
 /* What a training program saves, launches, overlaps and keeps. */

@@ -97,6 +97,10 @@ static int walk(struct reader *r, const char *path, json_t *value)
         r->machine->ramp[path[strlen("levels.")] == '1'].devices = json_number_value(value);
         return 0;
     }
+    if (ends_in(path, ".exchange_share") && json_number_value(value) > 0) {
+        r->machine->exchange_share[path[strlen("levels.")] == '1'] = json_number_value(value);
+        return 0;
+    }
     if (json_is_object(value)) {
         json_object_foreach(value, name, item)
         {
@@ -243,6 +247,8 @@ json_t *tt_cluster_machine_json(const struct tt_cluster_machine *machine)
         const struct tt_cluster_ramp *ramp = &machine->ramp[i];
         json_t *level = json_array_get(json_object_get(json, "levels"), i), *list = json_array();
 
+        if (machine->exchange_share[i] > 0)
+            (void)json_object_set_new(level, "exchange_share", json_real(machine->exchange_share[i]));
         for (int k = 0; k < ramp->n; k++)
             (void)json_array_append_new(list, json_pack("[ff]", ramp->point[k].bytes, ramp->point[k].share));
         if (ramp->n > 0) {

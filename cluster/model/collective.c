@@ -133,8 +133,9 @@ static double places_met(double n, double k)
 double tt_cluster_exchange_sec(const struct tt_cluster_job *job, struct tt_cluster_group g, double bytes, double copies)
 {
     double share = inside, devices = num(job, TT_M_DEVICES), nodes = ceil(g.n / g.near);
-    double up = num(job, TT_M_UP_RATE) * num(job, TT_M_UP_SHARE) * share;
-    double net = net_rate(job) / devices * num(job, TT_M_NET_SHARE) * share;
+    const double *own = job->machine->exchange_share;
+    double up = num(job, TT_M_UP_RATE) * (own[0] > 0 ? own[0] : num(job, TT_M_UP_SHARE)) * share;
+    double net = net_rate(job) / devices * (own[1] > 0 ? own[1] : num(job, TT_M_NET_SHARE)) * share;
     double near, far;
 
     if (g.n <= 1 || bytes <= 0)

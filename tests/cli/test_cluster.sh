@@ -357,6 +357,79 @@ assert m["levels"][1]["ramp_devices"] == 32 and m["levels"][0]["ramp_devices"] =
 assert m["origin"]["levels.1.share"] == "measured: nccl-tests"' || not_as "mine.json"
 }
 
+# machine 'PYTHON EXPRESSION'...: each is true for the levels of mine.json, `near` and `far`.
+machine() {
+    python3 - "$@" <<'EOF_PYTHON' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
+import json, sys
+near, far = json.load(open("mine.json"))["levels"]
+for expression in sys.argv[1:]:
+    assert eval(expression), expression
+EOF_PYTHON
+}
+
+header="#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw"
+
+# Logs as people have them: without ranks, of several programs, of old versions, with marks of a launcher.
+case_logs_of_links_have_many_forms() {
+    { # 16 devices, as the two bandwidths say
+        echo "$header"
+        echo " 8388608 131072 float none -1 166.6 50.34 47.19 N/A 164.1 51.11 47.9"
+        echo " 268435456 4194304 float none -1 1522.1 176.36 165.34 N/A 1518.7 176.76 165.7"
+    } >gather.log
+    run estimate --machine h100-sxm --nccl gather.log --save mine.json
+    expect_ok
+    machine 'far["ramp_devices"] == 16 and abs(far["share"] - 165.34 / 400) < 1e-9 and "ramp" not in near'
+    { # a sum above the rate of the links: the network adds
+        echo "# Collective test starting: all_reduce_perf"
+        echo "$header"
+        echo " 8589934592 2147483648 float sum -1 34468 249.21 467.28 0 34525 248.80 466.5"
+    } >sum.log
+    run estimate --machine h100-sxm --nccl sum.log --save mine.json
+    expect_ok
+    machine 'far["share"] == 1 and "ramp" not in far'
+    cat gather.log sum.log >both.log
+    run estimate --machine h100-sxm --nccl both.log --save mine.json
+    expect_ok
+    machine 'abs(far["share"] - 165.34 / 400) < 1e-9'
+    {
+        for i in 0 1 2 3 4 5 6 7; do echo "[1,$i]<stdout>:#   Rank  $i Pid 1 on one device  $i [0x00] A100"; done
+        echo "[1,0]<stdout>:#  size  count  type  redop  time  algbw  busbw  error  time  algbw  busbw  error"
+        echo "[1,0]<stdout>: 1073741824 268435456 float sum 8070.6 133.04 232.83 1e-06 8064.4 133.1 233.0 1e-06"
+    } >old.log
+    run estimate --machine a100-40 --nccl old.log --save mine.json
+    expect_ok
+    machine 'abs(near["share"] - 232.83 / 300) < 1e-9 and far["share"] == 0.91'
+    {
+        echo "srun ./build/alltoall_perf -b 1G -e 1G"
+        for ((i = 0; i < 16; i++)); do echo "#  Rank $i Group  0 Pid 1 on node$((i / 8)) device  $((i % 8))"; done
+        echo "$header"
+        echo " 1073741824 16777216 float none -1 15000.0 71.58 67.11 0 N/A N/A N/A"
+    } >exchange.log
+    run estimate --machine h100-sxm --nccl exchange.log --save mine.json
+    expect_ok
+    machine 'abs(far["exchange_share"] - 67.11 * 8 / 15 * 8 / 400) < 1e-9 and far["share"] == 0.91'
+    qwen="--model qwen3-30b-a3b --ranks 64 --parallelism.expert_parallel_degree=16 --training.seq_len=4096 --json"
+    run estimate --machine h100-sxm $qwen
+    cp out plain.json
+    run estimate --machine ./mine.json $qwen
+    check_json out 'j["parts_s"]["expert"] > 1.1 * json.load(open("plain.json"))["jobs"][0]["parts_s"]["expert"]'
+}
+
+case_logs_of_links_that_cannot_be_used_are_refused() {
+    {
+        echo "sendrecv_perf"
+        echo "$header"
+        echo "  1073741824      16777216     float    sum      -1   15000.0   71.58   71.58"
+    } >other.log
+    run estimate --machine h100-sxm --nccl other.log --save mine.json
+    expect_code 3
+    expect_err "other.log has no results of nccl-tests: wanted a table with columns size, algbw and busbw"
+    sed 's/sendrecv/all_gather/; s/71.58/880.0/; s/71.58/770.0/' other.log >fast.log
+    run estimate --machine a100-80 --nccl fast.log --save mine.json
+    expect_code 3
+    expect_err "fast.log: 770 GB/s are more than the 300 GB/s that the links of a device of a100-80 can carry"
+}
+
 # A small message takes as long as was measured, and more members take longer.
 case_ramps_replace_shares_and_latencies() {
     echo '{"type": "machine", "schema": 2, "name": "ramp", "base": "h100-sxm", "levels": [{}, {"ramp_devices": 32,

@@ -379,7 +379,23 @@ case_a_log_calibrates_the_stack() {
         'o["calibration"]["gemm_share"] != o["calibration"]["gemm_share_before"]' \
         '7000 < o["jobs"][1]["tokens_per_s_per_device"] < 7385'
     run estimate $model_8b --machine h100-hbm2e --ranks 8 --calibrate run.log
-    expect_out "^calibrated +10 steps, 73[0-9]* tokens/s a device: the error was "
+    expect_out "^calibrated +10 steps, 73[0-9]* tokens/s a device: the error was [+-][0-9.]+ % and is 0.0 %, "
+    expect_out "; memory of the log 47.8 GiB, predicted [0-9.]+ GiB "
+    # of several ranks, with validation, with colours between a word and its number, and with words of 2024
+    for step in 10 20 30 40 50 60 70 80; do
+        for rank in 0 1; do
+            printf '[rank%d]:[titan] 2025-01-01 - INFO - step: %d  tps: \033[34m7,385\033[0m\r\n' $rank $step
+        done
+        echo "[titan] - root - INFO - validate step: $step  loss: 7.1  memory: 50.00GiB(52%)  tps: 21,000"
+    done >ranks.log
+    run estimate $model_8b --machine h100-hbm2e --ranks 8 --calibrate ranks.log --json
+    expect_ok
+    check_json out 'o["calibration"]["steps"] == 16 and o["calibration"]["tokens_per_s_per_device"] == 7385' \
+        'abs(o["calibration"]["error_after"]) < 0.002 and o["calibration"]["memory_bytes"] is None'
+    sed 's/tps:/wps:/; /validate/d' ranks.log >words.log
+    run estimate $model_8b --machine h100-hbm2e --ranks 8 --calibrate words.log --json
+    expect_ok
+    check_json out 'o["calibration"]["tokens_per_s_per_device"] == 7385'
     run estimate --config "$TITAN_SOURCE/configs/llama3_125m.yaml" --machine h100-hbm2e --stack torchtitan-eager \
         --ranks 1 --calibrate run.log --training.seq_len=64 --training.local_batch_size=1
     expect_code 3
