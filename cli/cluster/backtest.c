@@ -92,6 +92,8 @@ static int n_labelled(const struct tt_backtest *t)
 
 static void print_summary(const struct tt_backtest *t)
 {
+    if (t->n == 0)
+        (void)printf("the table has no rows\n");
     (void)printf("\nstep time, errors without their signs\n");
     print_score("dense, 16 bits, below 128k tokens", &t->plain);
     print_score("float8, experts, or 128k tokens and more", &t->special);

@@ -84,21 +84,29 @@ static void print_memory(const struct tt_cluster_view *view)
     print_stages(view);
 }
 
+static const char *tera(char *buf, size_t size, double flops)
+{
+    (void)snprintf(buf, size, flops < 1e13 ? "%.2g" : "%.0f", flops / 1e12);
+    return buf;
+}
+
 static void print_time(const struct tt_cluster_view *view)
 {
     const struct tt_cluster_time *t = &view->layout.time;
     const struct tt_cluster_job *job = &view->layout.job;
     double flops = tt_cluster_token_flops(&job->shape, job->seq_len) * view->layout.tokens_per_sec;
     struct tt_cluster_part part[TT_CLUSTER_PARTS];
+    double peak = tt_cluster_peak_flops(job);
+    char rate[32], most[32];
     const char *between = "";
     int digits = t->total < 0.1 ? 5 : 3;
 
     tt_cluster_parts(t, part);
-    (void)printf("step          %.*f s (80 %%: %.*f to %.*f)  %.0f tokens/s/device  %.0f TFLOP/s, MFU %.1f %% of %.0f "
+    (void)printf("step          %.*f s (80 %%: %.*f to %.*f)  %.0f tokens/s/device  %s TFLOP/s, MFU %.1f %% of %s "
                  "TFLOP/s\n ",
                  digits, t->total, digits, t->total * (1 - view->below), digits, t->total * (1 + view->above),
-                 view->layout.tokens_per_sec, flops / 1e12, 100 * flops / tt_cluster_peak_flops(job),
-                 tt_cluster_peak_flops(job) / 1e12);
+                 view->layout.tokens_per_sec, tera(rate, sizeof rate, flops), 100 * flops / peak,
+                 tera(most, sizeof most, peak));
     for (int i = 0; i < TT_CLUSTER_PARTS; i++)
         if (part[i].sec >= 0.0005 * t->total) {
             (void)printf("%s %s %.*f", between, part[i].name, digits, part[i].sec);

@@ -52,6 +52,8 @@ int tt_csv_parse(const char *text, size_t size, const char *where, struct tt_csv
     int line = 1, columns = 0, in_row = 0;
     char *out;
 
+    if (size >= 3 && memcmp(at, "\xef\xbb\xbf", 3) == 0) /* a mark of UTF-8, as spreadsheets write it */
+        at += 3;
     *csv = (struct tt_csv){.text = tt_calloc(size + 2, 1)};
     out = csv->text;
     while (at < end) {

@@ -110,7 +110,7 @@ static const char *stack_name(const struct tt_csv *csv, int row)
 /* The machine and the stack of a row. */
 static int hardware(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
 {
-    const char *gpu = tt_csv_get(csv, row, "gpu"), *name = NULL;
+    const char *gpu = tt_csv_get(csv, row, "gpu"), *own = tt_csv_get(csv, row, "stack"), *name = NULL;
     int rc = 0;
 
     for (size_t i = 0; !name && i < sizeof machine_rules / sizeof *machine_rules; i++)
@@ -122,6 +122,17 @@ static int hardware(const struct tt_csv *csv, int row, struct tt_cluster_run *ru
     else
         run->excluded = "titan has no table of the device";
     TT_TRY(tt_cluster_stack_find(stack_name(csv, row), &run->job.stack));
+    if (*own) { /* a table of one's own may name it */
+        bool known = false;
+
+        for (int i = 0; i < tt_cluster_n_stacks; i++)
+            if (strcmp(tt_cluster_stacks[i].name, own) == 0) {
+                run->job.stack = &tt_cluster_stacks[i];
+                known = true;
+            }
+        if (!known)
+            run->excluded = "titan has no stack of that name";
+    }
 out:
     return rc;
 }

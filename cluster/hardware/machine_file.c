@@ -155,6 +155,46 @@ static int check(const struct reader *r, bool has_base)
     return 0;
 }
 
+/* A file of schema 1 has six numbers of a thread, which is the device; the rest is that of a built-in processor. */
+static int take_schema_1(struct reader *r, const json_t *json)
+{
+    static const struct {
+        const char *name;
+        enum tt_machine_key key;
+    } wanted[] = {{"sgemm_flops", TT_M_PEAK_F32},
+                  {"memory_bytes_per_sec", TT_M_MEMORY_RATE},
+                  {"call_sec", TT_M_CALL},
+                  {"message_sec", TT_M_UP_STEP},
+                  {"message_sec", TT_M_NET_STEP},
+                  {"link_bytes_per_sec", TT_M_UP_RATE},
+                  {"link_bytes_per_sec", TT_M_NODE_NET}};
+    static const enum tt_machine_key whole[] = {TT_M_GEMM_SHARE, TT_M_GEMM_F32_SHARE, TT_M_CLOCK,  TT_M_MEMORY_SHARE,
+                                                TT_M_UP_SHARE,   TT_M_NET_SHARE,      TT_M_DEVICES};
+    struct tt_cluster_number *v = r->machine->number;
+    const struct tt_cluster_machine *base;
+    double bf16, cores;
+    int rc = tt_cluster_machine_find("genoa-9654", &base);
+
+    if (rc < 0)
+        return rc;
+    cores = base->number[TT_M_UNITS].value;
+    memcpy(v, base->number, sizeof base->number);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        double value;
+
+        if ((rc = tt_json_get_real(json, wanted[i].name, r->file, &value)) < 0)
+            return rc;
+        v[wanted[i].key] = (struct tt_cluster_number){value, "the machine file"};
+    }
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        v[whole[i]] = (struct tt_cluster_number){1, "schema 1: rates are measured ones, of one device"};
+    bf16 = json_number_value(json_object_get(json, "bgemm_flops")); /* older files have none */
+    v[TT_M_PEAK_BF16] = (struct tt_cluster_number){bf16 > 0 ? bf16 : v[TT_M_PEAK_F32].value, "the machine file"};
+    v[TT_M_UNITS] = (struct tt_cluster_number){1, "schema 1: a thread"};
+    v[TT_M_MEMORY] = (struct tt_cluster_number){base->number[TT_M_MEMORY].value / cores, "as genoa-9654, for a core"};
+    return 0;
+}
+
 int tt_cluster_machine_load(const char *path, struct tt_cluster_machine_file *ret_file)
 {
     struct tt_cluster_machine_file file = {.json = NULL};
@@ -167,11 +207,12 @@ int tt_cluster_machine_load(const char *path, struct tt_cluster_machine_file *re
     TT_TRY(tt_json_load(path, &file.json));
     TT_TRY(tt_json_get_string(file.json, "type", path, &type));
     TT_TRY(tt_json_get_int(file.json, "schema", path, &schema));
-    if (strcmp(type, "machine") != 0 || schema != 2)
-        TT_TRY(tt_fail(TT_EDATA,
-                       "%s is of type \"%s\", schema %lld; wanted a machine file of schema 2\nhelp: `titan estimate "
-                       "--machine h100-sxm --save FILE` writes one",
-                       path, type, (long long)schema));
+    if (strcmp(type, "machine") != 0 || (schema != 1 && schema != 2))
+        TT_TRY(
+            tt_fail(TT_EDATA,
+                    "%s is of type \"%s\", schema %lld; wanted a machine file of schema 1 or 2\nhelp: `titan estimate "
+                    "--machine h100-sxm --save FILE` writes one",
+                    path, type, (long long)schema));
     TT_TRY(tt_json_get_string(file.json, "name", path, &name));
     base_name = json_string_value(json_object_get(file.json, "base"));
     if (base_name && (rc = tt_cluster_machine_find(base_name, &base)) < 0) {
@@ -181,9 +222,11 @@ int tt_cluster_machine_load(const char *path, struct tt_cluster_machine_file *re
     if (base)
         file.machine = *base;
     file.machine.name = name;
+    if (schema == 1)
+        TT_TRY(take_schema_1(&r, file.json));
     r.origin = json_object_get(file.json, "origin");
     TT_TRY(read_parts(&r, file.json));
-    TT_TRY(check(&r, base != NULL));
+    TT_TRY(check(&r, base != NULL || schema == 1));
     *ret_file = file;
     return 0;
 out:

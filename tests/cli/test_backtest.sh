@@ -103,6 +103,29 @@ case_rows_that_nothing_was_fitted_to_are_predicted_too() {
         'all(s["kendall_tau"] > 0.75 and s["pick_over_best"] < 1.05 for s in o["sweeps"])'
 }
 
+# Rows of which titan has no device, model or stack are left out by name, and the others are scored.
+case_rows_that_are_unknown_are_left_out() {
+    {
+        printf '\xef\xbb\xbfid,gpu,model,gpus,seq_len,local_batch,dp_shard,tps_per_gpu,stack,mood\r\n'
+        printf 'a,H100 SXM,llama3.1-8b,8,8192,1,8,7000,torchtitan-eager,good\r\n'
+        printf 'b,TPU v5,llama3.1-8b,8,8192,1,8,7000,,\r\nc,H100 SXM,grok-9,8,8192,1,8,7000,,\r\n'
+        printf 'd,H100 SXM,llama3.1-8b,8,8192,1,8,7000,jax,\r\n'
+    } >runs.csv
+    run estimate --backtest runs.csv --json
+    expect_ok
+    check_json out 'o["time"]["rows"] == 1 and row["a"]["stack"] == "torchtitan-eager"' \
+        'row["b"]["excluded"] == "titan has no table of the device"' \
+        'row["c"]["excluded"] == "the model\x27s sizes are unknown"' \
+        'row["d"]["excluded"] == "titan has no stack of that name"'
+    run estimate --backtest runs.csv
+    expect_ok
+    expect_out "^  d +time: titan has no stack of that name$"
+    head -1 runs.csv >empty.csv
+    run estimate --backtest empty.csv
+    expect_ok
+    expect_out "^the table has no rows$"
+}
+
 case_bad_tables_are_refused() {
     run estimate --backtest missing.csv
     expect_code 3

@@ -225,6 +225,19 @@ case_machines_are_files_too() {
         'j["step_s"] > 2 * json.load(open("file.json"))["jobs"][0]["step_s"]'
 }
 
+# A device of schema 1 is a thread, as measured.
+case_machines_of_schema_1_stay_valid() {
+    echo '{"type": "machine", "schema": 1, "name": "old", "sgemm_flops": 1e11, "memory_bytes_per_sec": 1e10,
+           "call_sec": 2e-5, "message_sec": 1e-5, "link_bytes_per_sec": 2.5e9}' >old.json
+    run estimate --machine ./old.json --stack titan --ranks 2 --json --config "$TITAN_SOURCE/configs/debug.yaml" \
+        --training.mixed_precision_param=float32
+    expect_ok
+    check_json out 'j["machine"] == "old" and 0 < j["mfu"] < 1' \
+        'abs(j["model_flops_per_s_per_device"] / j["mfu"] / 1e11 - 1) < 1e-9'
+    run estimate --machine ./old.json --stack titan --ranks 2 --config "$TITAN_SOURCE/configs/debug.yaml" \
+        --training.mixed_precision_param=float32
+    expect_out "MFU [0-9.]+ % of 0\.1 TFLOP/s$"
+}
 
 # The memory of titan's own jobs is that of the plan, to the byte.
 case_jobs_of_titan_are_planned() {
@@ -471,10 +484,14 @@ case_bad_machine_files_are_refused() {
     run estimate --machine bad.json --ranks 8
     expect_code 3
     expect_err "bad.json: levels.0.share has to be above 0"
+    echo '{"type": "machine", "schema": 3, "name": "x"}' >bad.json
+    run estimate --machine bad.json --ranks 8
+    expect_code 3
+    expect_err "wanted a machine file of schema 1 or 2"
     echo '{"type": "machine", "schema": 1, "name": "x"}' >bad.json
     run estimate --machine bad.json --ranks 8
     expect_code 3
-    expect_err "wanted a machine file of schema 2"
+    expect_err "bad.json: missing key .sgemm_flops."
     run estimate --machine h100-sxm --ranks 8 --nccl bad.json
     expect_code 3
     expect_err "bad.json has no results of nccl-tests"
