@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Memory, traffic and time of all places of a pipeline.
+ * Memory, traffic and time of all places of a pipeline. Where ranks share a vocabulary that their number does not
+ * divide, the last of them has fewer rows, and so a program of its own.
  */
 #include "cli/job/predict.h"
 
@@ -89,28 +90,33 @@ static void fold_routed(struct folding *f, const struct tt_program *program)
     f->p.routed_most = most > f->p.routed_most ? most : f->p.routed_most;
 }
 
-static void fold(struct folding *f, const struct tt_engine *engine, int place, int rank)
+/* n: the ranks that have this program. */
+static void fold_bytes(struct folding *f, const struct tt_engine *engine, int rank, int n)
 {
     const struct tt_program *program = tt_engine_program(engine);
     struct tt_engine_memory memory = tt_engine_memory(engine);
     int64_t payload = tt_program_payload(program);
 
-    if (place == 0 || memory.total > f->p.memory.total) {
+    if (f->p.payload_sum == 0 && f->p.memory.total == 0) {
+        f->p.memory = memory;
+        f->p.rank = f->p.sender = rank;
+        f->p.payload_bytes = payload;
+    }
+    if (memory.total > f->p.memory.total) {
         f->p.memory = memory;
         f->p.rank = rank;
     }
-    if (place == 0 || payload > f->p.payload_bytes) {
+    if (payload > f->p.payload_bytes) {
         f->p.payload_bytes = payload;
         f->p.sender = rank;
     }
-    f->p.payload_sum += payload * (f->job->mesh.n_ranks / tt_mesh_size(&f->job->mesh, TT_GROUP_PP));
+    f->p.payload_sum += payload * n;
     for (int i = 0; i < TT_INIT_MODES; i++) {
         int64_t bytes = tt_engine_init_bytes(engine, (enum tt_init)i);
 
         f->p.init_bytes[i] = bytes > f->p.init_bytes[i] ? bytes : f->p.init_bytes[i];
     }
     fold_routed(f, program);
-    fold_time(f, program, place);
 }
 
 /* The runs of a step follow one another. A place's work besides its turns is done while the others wait. */
@@ -139,11 +145,19 @@ out:
     return rc;
 }
 
-/* What plans the places of a pipeline on all cores. */
-struct planning {
-    const struct tt_job *job;
-    int own;                    /* the place that is planned already, or TT_NONE */
-    struct tt_engine **engines; /* [places] */
+/* --- the programs of a job --- */
+
+/* The ranks that have one program. */
+struct kind {
+    int rank; /* the lowest of them */
+    int n;
+    int place;
+    bool is_first; /* of the kinds of this place */
+};
+
+struct kinds {
+    struct kind *of; /* [n], by place */
+    int n;
 };
 
 static int first_rank(const struct tt_job *job, int place)
@@ -151,63 +165,123 @@ static int first_rank(const struct tt_job *job, int place)
     return tt_mesh_member(&job->mesh, 0, TT_GROUP_PP, place);
 }
 
-static void plan_place(void *arg, int64_t place, int worker)
+/* Whether a place of the pipeline has the embeddings or the output. */
+static bool has_vocabulary(const struct tt_job *job, int place)
+{
+    const struct tt_stage_places *places = job->places;
+    int last = tt_model_modules(job->model) - 1;
+
+    return !places || places->rank_of_stage[places->module_stage[0]] == place ||
+           places->rank_of_stage[places->module_stage[last]] == place;
+}
+
+/* Whether the last of the ranks that share layers has fewer rows of the vocabulary than the others. */
+static bool last_has_fewer(const struct tt_job *job, int place)
+{
+    return job->mesh.size[TT_MESH_TP] > 1 && job->model->dims.vocab_size % job->mesh.tp_grains != 0 &&
+           has_vocabulary(job, place);
+}
+
+static struct kinds kinds_of(const struct tt_job *job)
+{
+    int places = tt_mesh_size(&job->mesh, TT_GROUP_PP), tp = job->mesh.size[TT_MESH_TP];
+    int all = job->mesh.n_ranks / places;
+    struct kinds kinds = {tt_calloc(2 * (size_t)places, sizeof *kinds.of), 0};
+
+    for (int place = 0; place < places; place++) {
+        int first = first_rank(job, place), last = tt_mesh_member(&job->mesh, first, TT_GROUP_TP, tp - 1);
+        int fewer = last_has_fewer(job, place) ? all / tp : 0;
+
+        kinds.of[kinds.n++] = (struct kind){first, all - fewer, place, true};
+        if (fewer)
+            kinds.of[kinds.n++] = (struct kind){last, fewer, place, false};
+    }
+    return kinds;
+}
+
+/* The kind of a rank. */
+static int kind_of(const struct tt_job *job, const struct kinds *kinds, int rank)
+{
+    int place = tt_mesh_place(&job->mesh, rank, TT_GROUP_PP).index, k = 0;
+    bool is_last = tt_mesh_coordinate(&job->mesh, rank, TT_MESH_TP) == job->mesh.size[TT_MESH_TP] - 1;
+
+    while (kinds->of[k].place != place)
+        k++;
+    return k + (last_has_fewer(job, place) && is_last);
+}
+
+/* What plans them on all cores. */
+struct planning {
+    const struct tt_job *job;
+    const struct kinds *kinds;
+    int own;                    /* the kind that is planned already, or TT_NONE */
+    struct tt_engine **engines; /* [kinds] */
+};
+
+static void plan_kind(void *arg, int64_t kind, int worker)
 {
     const struct planning *w = arg;
 
     (void)worker;
-    if (place != w->own && tt_job_engine(w->job, NULL, first_rank(w->job, (int)place), &w->engines[place]) < 0)
-        w->engines[place] = NULL; /* the caller plans it again, for the message */
+    if (kind != w->own && tt_job_engine(w->job, NULL, w->kinds->of[kind].rank, &w->engines[kind]) < 0)
+        w->engines[kind] = NULL; /* the caller plans it again, for the message */
 }
 
-/* Plans the places at once, if there are several of both places and cores. */
-static int plan_places(const struct tt_job *job, int places, int own, struct tt_engine **engines)
+/* Plans the kinds at once, if there are several of both kinds and cores. */
+static int plan_kinds(const struct tt_job *job, const struct kinds *kinds, int own, struct tt_engine **engines)
 {
-    struct planning planning = {job, own, engines};
+    struct planning planning = {job, kinds, own, engines};
     struct tt_team *team = NULL;
     int rc = 0, cores = tt_team_cores();
 
-    if (places < 2 || cores < 2)
+    if (kinds->n < 2 || cores < 2)
         return 0;
-    TT_TRY(tt_team_new(cores < places ? cores : places, &team));
-    tt_team_run(team, places, plan_place, &planning);
+    TT_TRY(tt_team_new(cores < kinds->n ? cores : kinds->n, &team));
+    tt_team_run(team, kinds->n, plan_kind, &planning);
 out:
     tt_team_free(team);
     return rc;
+}
+
+static void fold(struct folding *f, const struct tt_engine *engine, const struct kind *kind)
+{
+    fold_bytes(f, engine, kind->rank, kind->n);
+    if (kind->is_first)
+        fold_time(f, tt_engine_program(engine), kind->place);
 }
 
 int tt_job_predict(const struct tt_job *job, const struct tt_machine *machine, const struct tt_engine *engine, int rank,
                    struct tt_job_prediction *ret_prediction)
 {
     int places = tt_mesh_size(&job->mesh, TT_GROUP_PP), rc = 0;
-    int own = engine ? tt_mesh_place(&job->mesh, rank, TT_GROUP_PP).index : TT_NONE;
+    struct kinds kinds = kinds_of(job);
+    int own = engine ? kind_of(job, &kinds, rank) : TT_NONE;
     struct folding f = {.job = job, .machine = machine};
-    struct tt_engine **others = tt_calloc((size_t)places, sizeof(struct tt_engine *));
+    struct tt_engine **others = tt_calloc((size_t)kinds.n, sizeof(struct tt_engine *));
 
     f.alone = tt_calloc((size_t)places, sizeof *f.alone);
     if (job->pipeline)
         f.stages = tt_calloc(2 * (size_t)job->pipeline->n_stages, sizeof *f.stages);
     f.most = f.stages ? f.stages + job->pipeline->n_stages : NULL;
-    TT_TRY(plan_places(job, places, own, others));
-    for (int place = 0; place < places; place++) {
-        int first = first_rank(job, place);
-
-        if (place != own && !others[place])
-            TT_TRY(tt_job_engine(job, NULL, first, &others[place]));
-        fold(&f, place == own ? engine : others[place], place, first);
-        tt_engine_free(others[place]);
-        others[place] = NULL;
+    TT_TRY(plan_kinds(job, &kinds, own, others));
+    for (int k = 0; k < kinds.n; k++) {
+        if (k != own && !others[k])
+            TT_TRY(tt_job_engine(job, NULL, kinds.of[k].rank, &others[k]));
+        fold(&f, k == own ? engine : others[k], &kinds.of[k]);
+        tt_engine_free(others[k]);
+        others[k] = NULL;
     }
     TT_TRY(find_step(&f, places));
     *ret_prediction = f.p;
     f.p.run = (struct tt_pipeline_run){0};
 out:
-    for (int place = 0; place < places; place++)
-        tt_engine_free(others[place]);
+    for (int k = 0; k < kinds.n; k++)
+        tt_engine_free(others[k]);
     tt_free(others);
     tt_pipeline_run_release(&f.p.run);
     tt_free(f.alone);
     tt_free(f.stages);
+    tt_free(kinds.of);
     return rc;
 }
 

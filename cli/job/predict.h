@@ -6,8 +6,8 @@
 #include "parallel/pipeline/simulate.h"
 
 /**
- * What a job needs on all of its ranks. The ranks at one place of a pipeline have equal programs, so there is one
- * program for each place. Without a pipeline, one program stands for all ranks.
+ * What a job needs on all of its ranks. The ranks at one place of a pipeline (without one: all ranks) have equal
+ * programs, but for one case: if the ranks that share layers do not divide the vocabulary, the last has fewer rows.
  */
 struct tt_job_prediction {
     int rank;                          /* the lowest of the ranks that need most memory */
