@@ -60,9 +60,35 @@ out:
     return rc;
 }
 
+/* Whether the ranks divide the work otherwise than those that saved the checkpoint. */
+static bool is_divided_otherwise(const struct tt_setup *setup, const json_t *meta)
+{
+    const json_t *config = json_object_get(meta, "config"), *mesh = json_object_get(meta, "mesh");
+    const json_t *parallelism = json_object_get(config, "parallelism"), *training = json_object_get(config, "training");
+    bool differs =
+        json_integer_value(json_object_get(parallelism, "expert_parallel_degree")) !=
+            setup->job.mesh.size[TT_MESH_EP] ||
+        json_integer_value(json_object_get(training, "local_batch_size")) != setup->cfg->training.local_batch_size;
+
+    for (int dim = 0; dim < TT_MESH_DIMS; dim++)
+        differs = differs || json_integer_value(json_object_get(mesh, tt_mesh_dim_name((enum tt_mesh_dim)dim))) !=
+                                 setup->job.mesh.size[dim];
+    return differs;
+}
+
+/* Whether sums over runs would have other bits on this layout, and those of every microbatch would not. */
+static bool is_better_reduced_often(const struct tt_setup *setup)
+{
+    struct tt_engine_options runs = setup->job.engine, each = setup->job.engine;
+
+    runs.reduce = TT_REDUCE_RUNS;
+    each.reduce = TT_REDUCE_EACH;
+    return !tt_engine_is_exact(&runs) && tt_engine_is_exact(&each);
+}
+
 /* Sets what a checkpoint was trained with. Gradients cannot be carried if backward goes through microbatches in another
- * order. */
-static void adopt(struct tt_setup *setup, const char *word)
+ * order. Another layout keeps the bits of every_run, and not the way to them. */
+static void adopt(struct tt_setup *setup, const json_t *meta, const char *word)
 {
     enum tt_sync_choice sync = strcmp(word, tt_setup_sync_word(TT_SYNC_LAST_MICROBATCH)) == 0 ? TT_SYNC_LAST_MICROBATCH
                                : strcmp(word, tt_setup_sync_word(TT_SYNC_EVERY_RUN)) == 0     ? TT_SYNC_EVERY_RUN
@@ -70,6 +96,12 @@ static void adopt(struct tt_setup *setup, const char *word)
 
     if (sync == TT_SYNC_LAST_MICROBATCH && setup->job.pipeline && !tt_pipeline_ascends(setup->job.pipeline))
         sync = TT_SYNC_EVERY_MICROBATCH;
+    if (sync == TT_SYNC_EVERY_RUN && is_divided_otherwise(setup, meta) && is_better_reduced_often(setup)) {
+        setup->job.engine.reduce = TT_REDUCE_EACH;
+        setup->job.sync_why = tt_strdup("after each microbatch: every_run, as in the checkpoint, would change the bits "
+                                        "on this layout");
+        return;
+    }
     setup->job.engine.reduce = tt_job_reduce_when(sync);
     setup->job.sync_why = tt_format("%s, as in the checkpoint", tt_setup_sync_word(sync));
 }
@@ -91,7 +123,7 @@ int tt_setup_first_sync(struct tt_setup *setup, bool starts_over)
         word = tt_setup_recorded_sync(found.meta);
     }
     if (word)
-        adopt(setup, word);
+        adopt(setup, found.meta, word);
     else
         TT_TRY(choose_once(setup));
 out:

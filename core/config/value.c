@@ -233,8 +233,8 @@ static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *nod
     }
     tt_text_add(why, " is not one of ");
     tt_config_choices_text(row, ", ", why);
-    tt_text_add(why, "%s%s%s", row->flags & TT_FLAG_INTEGER ? ", an integer" : "",
-                row->flags & TT_FLAG_SIZED ? ", size:<bytes>" : "",
+    tt_text_add(why, "%s%s%s%s", row->flags & TT_FLAG_NULLABLE ? ", null" : "",
+                row->flags & TT_FLAG_INTEGER ? ", an integer" : "", row->flags & TT_FLAG_SIZED ? ", size:<bytes>" : "",
                 row->flags & TT_FLAG_PATTERNS ? ", [regular expressions]" : "");
     if (near) {
         tt_text_add(why, "\nhelp: did you mean '%s'?", near);

@@ -95,6 +95,34 @@ EOF_ROWS
     expect_err "not those of the run as it was: parallelism.context_parallel_load_balancer$"
 }
 
+# Ranks that share a sequence add its parts before a run's microbatches are complete. So every_run has other bits there,
+# the banner says so, and auto does not keep it.
+case_sums_over_runs_are_those_of_whole_sequences() {
+    make_corpus
+    options="$common $exact --checkpoint.enable --checkpoint.interval=1 --lr_scheduler.total_steps=4"
+    run train $options --training.gradient_sync=every_run --training.steps=3 --job.dump_folder=whole
+    expect_ok
+    expect_err "and for context_parallel_degree 1, 2, 4 with gradient_sync=every_microbatch$"
+    run train $options --training.gradient_sync=every_run --job.dump_folder=parts
+    expect_ok
+    cp -r parts asked
+    run_ranks 2 train $options --training.gradient_sync=auto $cp=2 --training.steps=3 --job.dump_folder=parts
+    expect_ok
+    expect_err "^  reduces  gradients after each microbatch: every_run, as in the checkpoint, would change the bits"
+    refuse_err "not those of the run as it was"
+    run compare whole parts --assert-equal
+    expect_ok
+    run_ranks 2 train $options --training.gradient_sync=every_run $cp=2 --training.steps=3 --job.dump_folder=asked
+    expect_ok
+    expect_err "^  curve    deterministic, but equal to other layouts only up to rounding"
+    expect_err "not those of the run as it was: parallelism.context_parallel_degree$"
+    run compare whole asked --assert-equal
+    expect_code 1
+    run_ranks 2 train $options --training.gradient_sync=every_microbatch $cp=2 --training.steps=4 --job.dump_folder=asked
+    expect_ok
+    expect_err "not those of the run as it was: training.gradient_sync$"
+}
+
 case_what_does_not_divide_is_refused() {
     make_corpus
     run train $common $off $cp=3
@@ -104,7 +132,9 @@ case_what_does_not_divide_is_refused() {
     expect_error 2 "8 parts of a sequence are not possible with model.n_kv_heads 4" \
         "what works: 1, 2, 4; or set context_parallel_method=gather"
     run train $common $off $cp=2 --parallelism.context_parallel_load_balancer=ptrr
-    expect_error 2 "headtail"
+    expect_error 2 "'ptrr' is a word of torchtitan's that titan does not have: .*FlexAttention" "^help: use headtail"
+    run train $common $off $cp=2 --parallelism.context_parallel_load_balancer=none
+    expect_error 2 "'none' is not one of headtail, null$"
 }
 
 case_keys_of_torchtitan_are_accepted() {

@@ -193,7 +193,6 @@ static bool changes_curve(const struct tt_config *cfg, const char *path)
                                            "training.global_batch_balance_loss",
                                            "training.router_z_loss",
                                            "training.mixed_precision_",
-                                           "training.gradient_sync",
                                            "training.dtype",
                                            "training.dataset",
                                            "training.text_field",
@@ -236,6 +235,47 @@ static bool changes_grains(const json_t *changed, const char *path, const char *
 static bool changes_rounding(const struct tt_setup *setup, const char *path)
 {
     return setup->job.engine.reduce_dtype != TT_F32 && strcmp(path, "parallelism.context_parallel_degree") == 0;
+}
+
+/* Ranks that add the gradients of several microbatches first, or that are no power of two, add in an order of their
+ * own. */
+static bool changes_order(const struct tt_setup *setup, const char *path)
+{
+    static const char *const batch[] = {"parallelism.data_parallel_replicate_degree",
+                                        "parallelism.data_parallel_shard_degree"},
+                             *const whole[] = {"parallelism.context_parallel_degree",
+                                               "parallelism.expert_parallel_degree"};
+    const struct tt_engine_options *o = &setup->job.engine;
+    bool exact = tt_setup_layout_exact(setup), sums = o->reduce == TT_REDUCE_RUNS && o->microbatches > 1;
+    bool found = false;
+
+    for (int i = 0; i < 2; i++)
+        found = found || (!exact && strcmp(path, batch[i]) == 0) || ((!exact || sums) && strcmp(path, whole[i]) == 0);
+    return found;
+}
+
+/* The value that a degree had before. */
+static int64_t degree_before(const json_t *changed, const char *path, int64_t now)
+{
+    const json_t *pair = json_object_get(changed, path);
+
+    return pair ? (int64_t)json_integer_value(json_array_get(pair, 0)) : now;
+}
+
+/* Sums over runs have the bits of those over microbatches, if ranks had and have whole sequences and all experts, and
+ * the microbatches of a step are a power of two. */
+static bool changes_sums(const struct tt_setup *setup, const json_t *changed, const char *path, const json_t *pair)
+{
+    const char *last = tt_setup_sync_word(TT_SYNC_LAST_MICROBATCH);
+    int64_t n = setup->job.global_batch / setup->job.microbatch_size;
+    bool whole = degree_before(changed, "parallelism.context_parallel_degree", setup->job.mesh.size[TT_MESH_CP]) == 1 &&
+                 degree_before(changed, "parallelism.expert_parallel_degree", setup->job.mesh.size[TT_MESH_EP]) == 1;
+
+    if (strcmp(path, "training.gradient_sync") != 0)
+        return false;
+    return !whole || (n & (n - 1)) != 0 || !tt_setup_layout_exact(setup) ||
+           strcmp(json_string_value(json_array_get(pair, 0)), last) == 0 ||
+           strcmp(json_string_value(json_array_get(pair, 1)), last) == 0;
 }
 
 /* Which tokens are a grain of a sequence. */
@@ -285,6 +325,7 @@ void tt_changed_text(const struct tt_setup *setup, const struct tt_start *start,
         if (n++ < SHOWN)
             add_change(&all, path, pair);
         if (changes_curve(setup->cfg, path) || changes_rounding(setup, path) || changes_pieces(setup, path) ||
+            changes_order(setup, path) || changes_sums(setup, start->changed, path, pair) ||
             changes_grains(start->changed, path, "tensor_parallel_degree",
                            setup->cfg->parallelism.tensor_parallel_degree,
                            setup->cfg->parallelism.exact_tensor_parallel_degree) ||
