@@ -52,8 +52,9 @@ static enum fault fault_of(const struct tt_pipeline_rule *rule)
 
 /* --- messages --- */
 
-/* The values of a member of the rule from `least` to `most` that have no fault: "1 to 4, 8". */
-static void add_what_works(struct tt_text *text, struct tt_pipeline_rule *rule, int *member, int least, int most)
+/* The values of a member of the rule from `least` to `most` that have no fault: "1 to 4, 8". Returns whether there are
+ * any. */
+static bool add_what_works(struct tt_text *text, struct tt_pipeline_rule *rule, int *member, int least, int most)
 {
     int begin = -1, found = *member;
     bool any = false;
@@ -72,9 +73,8 @@ static void add_what_works(struct tt_text *text, struct tt_pipeline_rule *rule, 
         any = true;
         begin = -1;
     }
-    if (!any)
-        tt_text_add(text, "no value");
     *member = found;
+    return any;
 }
 
 /* "the 4 stages" */
@@ -89,18 +89,51 @@ static void add_stages(struct tt_text *text, const struct tt_pipeline_rule *rule
                     (long long)stages_of(rule));
 }
 
+/* Other keys that would make the rule work as it is: the weights of embeddings and output, or the schedule. */
+static void add_other_keys(struct tt_text *text, const struct tt_pipeline_rule *rule)
+{
+    struct tt_pipeline_rule usual = *rule, single = *rule;
+
+    usual.first_less = usual.last_less = 1;
+    single.multi = false;
+    if (fault_of(&usual) == NO_FAULT)
+        tt_text_add(text, "; or set %s and %s to 1", tt_key_name(TT_KEY_PP_FIRST_LESS),
+                    tt_key_name(TT_KEY_PP_LAST_LESS));
+    if (rule->multi && fault_of(&single) == NO_FAULT)
+        tt_text_add(text, "; or use a schedule with one stage on each rank, such as 1F1B");
+}
+
 /* What changes the number of stages, and the values that it can have. */
 static void add_hint(struct tt_text *text, struct tt_pipeline_rule *rule)
 {
+    bool any;
+
     if (rule->layers_per_stage) {
         tt_text_add(text, "\nhelp: with %s %d, %s can be ", tt_key_name(TT_KEY_PP_DEGREE), rule->ranks,
                     tt_key_name(TT_KEY_PP_LAYERS_PER_STAGE));
-        add_what_works(text, rule, &rule->layers_per_stage, 1, (int)units_of(rule));
+        any = add_what_works(text, rule, &rule->layers_per_stage, 1, (int)units_of(rule));
     } else {
         tt_text_add(text, "\nhelp: with %d layer%s, %s can be ", rule->n_layers, rule->n_layers == 1 ? "" : "s",
                     tt_key_name(TT_KEY_PP_DEGREE));
-        add_what_works(text, rule, &rule->ranks, 1, (int)units_of(rule));
+        any = add_what_works(text, rule, &rule->ranks, 1, (int)units_of(rule));
     }
+    if (!any)
+        tt_text_add(text, "no value");
+    add_other_keys(text, rule);
+}
+
+/* What `key`, which is a weight of embeddings or output, can be; if nothing works, what else can be changed. */
+static void add_weights(struct tt_text *text, struct tt_pipeline_rule *rule, enum tt_key key, int *member)
+{
+    struct tt_text works = {0};
+    int least_units = (int)(units_of(rule) / stages_of(rule));
+
+    tt_text_add(text, "%s %d is more than a stage has: %d", tt_key_name(key), *member, least_units);
+    if (add_what_works(&works, rule, member, 0, *member))
+        tt_text_add(text, "\nhelp: it can be %s", works.text);
+    else
+        add_hint(text, rule);
+    tt_text_release(&works);
 }
 
 static enum tt_key key_of(const struct tt_pipeline_rule *rule, enum fault fault)
@@ -114,7 +147,7 @@ static int fail(const struct tt_pipeline_rule *found, enum fault fault)
 {
     struct tt_pipeline_rule rule = *found;
     struct tt_text text = {0};
-    int least_units = (int)(units_of(&rule) / stages_of(&rule)), rc;
+    int rc;
 
     switch (fault) {
     case UNEVEN:
@@ -139,14 +172,10 @@ static int fail(const struct tt_pipeline_rule *found, enum fault fault)
         add_hint(&text, &rule);
         break;
     case FIRST_HEAVY:
-        tt_text_add(&text, "%s %d is more than a stage has: %d\nhelp: it can be ", tt_key_name(TT_KEY_PP_FIRST_LESS),
-                    rule.first_less, least_units);
-        add_what_works(&text, &rule, &rule.first_less, 0, rule.first_less);
+        add_weights(&text, &rule, TT_KEY_PP_FIRST_LESS, &rule.first_less);
         break;
     default:
-        tt_text_add(&text, "%s %d is more than a stage has: %d\nhelp: it can be ", tt_key_name(TT_KEY_PP_LAST_LESS),
-                    rule.last_less, least_units);
-        add_what_works(&text, &rule, &rule.last_less, 0, rule.last_less);
+        add_weights(&text, &rule, TT_KEY_PP_LAST_LESS, &rule.last_less);
     }
     rc = tt_fail_key(TT_EUSAGE, key_of(&rule, fault), "%s", text.text);
     tt_text_release(&text);

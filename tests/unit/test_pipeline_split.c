@@ -165,6 +165,22 @@ static void heavy_ends_are_refused(void **state)
     refused(r, "last stage less layers 6 is more than a stage has: 4", "help: it can be 0 to 4");
 }
 
+/* Where the weight alone cannot help, the message names what can. */
+static void other_keys_that_work_are_named(void **state)
+{
+    struct tt_pipeline_rule r = rule_of(2, 2, true);
+
+    r.first_less = 0;
+    r.last_less = 2;
+    refused(r, "last stage less layers 2 is more than a stage has: 1",
+            "help: with 2 layers, pp degree can be 1; or set first stage less layers and last stage less layers to 1; "
+            "or use a schedule with one stage on each rank, such as 1F1B");
+    r.last_less = 0;
+    refused(r, "are too few", "can be 1; or set first stage less layers and last stage less layers to 1; or use");
+    r = rule_of(2, 4, true);
+    refused(r, "pp degree 4 needs 8 stages", "can be 1 to 2; or use a schedule with one stage on each rank");
+}
+
 /* For all small numbers: a split has all layers, and stages differ by at most one unit. */
 static void every_split_is_complete_or_refused(void **state)
 {
@@ -269,6 +285,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_split_is_refused),
         cmocka_unit_test(more_ranks_than_layers_are_refused),
         cmocka_unit_test(heavy_ends_are_refused),
+        cmocka_unit_test(other_keys_that_work_are_named),
         cmocka_unit_test(every_split_is_complete_or_refused),
         cmocka_unit_test(modules_go_where_they_are_listed),
         cmocka_unit_test(lists_must_be_complete_and_in_order),
