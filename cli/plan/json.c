@@ -137,9 +137,9 @@ static json_t *mesh(const struct tt_plan_view *v)
 {
     const int *size = v->job.mesh.size;
 
-    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i}", "ranks", v->job.mesh.n_ranks, "rank", v->rank, "dp_replicate",
-                     size[TT_MESH_DP_REPLICATE], "dp_shard", size[TT_MESH_DP_SHARD], "cp", size[TT_MESH_CP], "tp",
-                     size[TT_MESH_TP]);
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "ranks", v->job.mesh.n_ranks, "rank", v->rank, "pp",
+                     size[TT_MESH_PP], "dp_replicate", size[TT_MESH_DP_REPLICATE], "dp_shard", size[TT_MESH_DP_SHARD],
+                     "cp", size[TT_MESH_CP], "tp", size[TT_MESH_TP], "ep", size[TT_MESH_EP]);
 }
 
 /* Null without a pipeline. */

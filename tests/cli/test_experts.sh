@@ -50,6 +50,8 @@ case_a_run_continues_with_any_degree() {
     one
     run_ranks 2 train $common --job.dump_folder=many $ep=2
     expect_ok
+    run ckpt inspect many
+    expect_out '^  mesh +dp_shard 2, ep 2, '
     rm -rf many/checkpoint/step-4
     run_ranks 4 train $common --job.dump_folder=many $ep=4
     expect_ok
@@ -137,6 +139,13 @@ case_a_run_with_another_number_of_experts_is_refused() {
 case_degrees_that_do_not_work_are_named() {
     run train --model.flavor=debugmodel $ep=2
     expect_error 2 "expert_parallel_degree: 2, but llama3 debugmodel has no experts"
+    run config check $common --no-files $p.expert_parallel_comm_backend=deepep $p.expert_tensor_parallel_degree=1
+    expect_ok
+    expect_err "expert_parallel_comm_backend has no effect: rows of experts travel as titan's own messages"
+    run config check --no-files $p.expert_tensor_parallel_degree=2
+    expect_error 2 "ranks share whole experts and never cut one" "^help: set it to 1"
+    run plan $common --ranks 4 $ep=2 --json
+    expect_json 'assert found["mesh"]["ep"] == 2 and found["mesh"]["pp"] == 1, found["mesh"]'
     run train $common $ep=3
     expect_error 2 "3 ranks cannot share 64 experts"
     expect_err "^help: what works: 1, 2, 4, 8, 16, 32, 64$"

@@ -49,7 +49,7 @@ static json_t *describe(const struct tt_saver *saver, const struct tt_train_prog
     const struct tt_setup *s = saver->setup;
     json_t *meta = tt_train_progress_json(at), *mesh = json_object();
 
-    for (int d = 0; d < TT_MESH_DIMS; d++)
+    for (int d = 0; d < TT_MESH_DEGREES; d++)
         (void)json_object_set_new(mesh, tt_mesh_dim_name((enum tt_mesh_dim)d), json_integer(s->job.mesh.size[d]));
     (void)json_object_update_new(meta,
                                  json_pack("{s:o*, s:s++, s:o, s:o, s:O*, s:o, s:o}", "expert_loads", loads_json(s),
