@@ -118,7 +118,8 @@ case_sums_over_runs_are_those_of_whole_sequences() {
     expect_err "not those of the run as it was: parallelism.context_parallel_degree$"
     run compare whole asked --assert-equal
     expect_code 1
-    run_ranks 2 train $options --training.gradient_sync=every_microbatch $cp=2 --training.steps=4 --job.dump_folder=asked
+    run_ranks 2 train $options --training.gradient_sync=every_microbatch $cp=2 --training.steps=4 \
+        --job.dump_folder=asked
     expect_ok
     expect_err "not those of the run as it was: training.gradient_sync$"
 }

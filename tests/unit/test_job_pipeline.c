@@ -193,8 +193,8 @@ static void expect_prediction(const struct tt_job *job, int wanted)
     tt_job_prediction_release(&p);
 }
 
-/* The place that needs most memory is the first, the last, or one between. In the last case four ranks share 301 rows of
- * the vocabulary. The last of them has fewer, between which other buffers fit worse. */
+/* The place that needs most memory is the first, the last, or one between. In the last case four ranks share 301 rows
+ * of the vocabulary. The last of them has fewer, between which other buffers fit worse. */
 static void predictions_are_of_all_places(void **state)
 {
     const struct {
