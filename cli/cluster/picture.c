@@ -85,6 +85,36 @@ static double value_of(const struct plot *p, int i)
     return p->log_scale ? p->picture->point[i].tokens_per_sec : p->picture->point[i].mfu;
 }
 
+/* "58.6 k", "28.8 M" */
+static void short_number(char *buf, size_t size, double value)
+{
+    static const char *const units[] = {"", " k", " M", " G", " T"};
+    size_t u = 0;
+
+    while (value >= 999.5 && u + 1 < sizeof units / sizeof *units) {
+        value /= 1000;
+        u++;
+    }
+    (void)snprintf(buf, size, "%.3g%s", value, units[u]);
+}
+
+/* A number above a point, inside of the box. */
+static void above(const struct plot *p, double x, double y, const char *label)
+{
+    enum { HALF = 28, INSET = 4 };
+    bool at_begin = x - p->x < HALF, at_end = p->x + p->width - x < HALF;
+
+    tt_svg_text(p->out,
+                at_begin ? p->x + INSET
+                : at_end ? p->x + p->width - INSET
+                         : x,
+                y - 8,
+                at_begin ? "start"
+                : at_end ? "end"
+                         : "middle",
+                "font-size=\"10\"", label);
+}
+
 static void axes(const struct plot *p, const char *title)
 {
     const struct tt_cluster_picture *picture = p->picture;
@@ -97,11 +127,10 @@ static void axes(const struct plot *p, const char *title)
         (void)snprintf(label, sizeof label, "%.0f", picture->point[i].devices);
         tt_svg_text(p->out, x_of(p, picture->point[i].devices), p->y + PLOT + 16, "middle", "", label);
         if (p->log_scale)
-            (void)snprintf(label, sizeof label, "%.3g", value_of(p, i));
+            short_number(label, sizeof label, value_of(p, i));
         else
             (void)snprintf(label, sizeof label, "%.1f %%", 100 * value_of(p, i));
-        tt_svg_text(p->out, x_of(p, picture->point[i].devices), y_of(p, value_of(p, i)) - 8, "middle",
-                    "font-size=\"10\"", label);
+        above(p, x_of(p, picture->point[i].devices), y_of(p, value_of(p, i)), label);
     }
     tt_svg_text(p->out, p->x + p->width / 2, p->y + PLOT + 34, "middle", "fill=\"#555555\"", "ranks");
 }

@@ -189,7 +189,7 @@ static void print_course(const struct tt_cluster_view *view)
     (void)printf("run           %.4g tokens, %.0f steps: %s %s, %s device-hours at a goodput of %.1f %%\n", c->tokens,
                  c->steps, brief(time, sizeof time, hours ? 24 * c->days : c->days), hours ? "hours" : "days",
                  brief(work, sizeof work, c->device_hours), 100 * c->goodput);
-    (void)printf("  a failure every %s h, %s expected; ", brief(every, sizeof every, c->failure_hours),
+    (void)printf("  a failure every %s h, %s expected\n  ", brief(every, sizeof every, c->failure_hours),
                  brief(failures, sizeof failures, c->failures));
     print_checkpoints(view);
 }
