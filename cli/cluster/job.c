@@ -35,7 +35,7 @@ static struct tt_cluster_shape shape_of(const struct tt_model *model)
                                  .active = (double)d->moe.top_k,
                                  .moe_ffn = expert,
                                  .shared_ffn = (double)d->moe.shared * expert,
-                                 .dense_layers = (double)d->moe.dense_layers};
+                                 .dense_layers = (double)tt_model_dense_layers(d)};
 
     if (d->mla.kv_rank > 0)
         tt_cluster_shape_set_latent(&s, &latent);

@@ -68,7 +68,7 @@ static void add_widths(struct sizes *sizes, const struct tt_model_dims *d)
 {
     const struct tt_moe *moe = &d->moe;
 
-    if (moe->experts == 0 || moe->dense_layers > 0)
+    if (moe->experts == 0 || tt_model_dense_layers(d) > 0)
         add(sizes, (struct size){.name = "model.ffn_dim", .size = d->ffn_dim, .other = 1});
     if (moe->shared > 0)
         add(sizes,

@@ -48,6 +48,7 @@ void tt_model_dims_override(struct tt_model_dims *dims, const struct tt_model_di
     override_real(&dims->rope.mscale_all_dim, with->rope.mscale_all_dim);
     dims->rope.fractional = dims->rope.fractional || with->rope.fractional;
     override_int(&dims->sliding_window, with->sliding_window);
+    override_int(&dims->window_from, with->window_from);
     override_int(&dims->mla.kv_rank, with->mla.kv_rank);
     override_int(&dims->mla.q_rank, with->mla.q_rank);
     override_int(&dims->mla.rope_dim, with->mla.rope_dim);
@@ -57,6 +58,7 @@ void tt_model_dims_override(struct tt_model_dims *dims, const struct tt_model_di
     override_int(&dims->moe.top_k, with->moe.top_k);
     override_int(&dims->moe.ffn_dim, with->moe.ffn_dim);
     override_int(&dims->moe.dense_layers, with->moe.dense_layers);
+    override_int(&dims->moe.dense_set, with->moe.dense_set);
     override_int(&dims->moe.groups, with->moe.groups);
     override_int(&dims->moe.kept_groups, with->moe.kept_groups);
     override_real(&dims->moe.route_scale, with->moe.route_scale);
@@ -71,6 +73,15 @@ void tt_model_dims_override(struct tt_model_dims *dims, const struct tt_model_di
         dims->tied = with->tied;
     if (with->lora.rank)
         dims->lora = with->lora;
+}
+
+int64_t tt_model_dense_layers(const struct tt_model_dims *dims)
+{
+    int64_t n = 0;
+
+    for (int64_t l = 0; l < dims->n_layers; l++)
+        n += dims->moe.experts > 0 && !tt_model_has_experts(dims, l);
+    return n;
 }
 
 /* --- what is wrong with sizes --- */
@@ -222,19 +233,29 @@ static void check_groups(struct check *c, const struct tt_moe *moe)
     if (groups == 0 || groups == 1)
         return;
     if (groups < 0 || groups > MAX_GROUPS) {
-        fault(c, about, "experts are in %lld groups; there must be 1..%d", groups, MAX_GROUPS);
+        fault(c, about,
+              "experts are in %lld groups; there must be 1..%d\nhelp: correct n_group in the model's config.json",
+              groups, MAX_GROUPS);
         return;
     }
     if (experts % groups != 0 || experts / groups < 2) {
-        fault(c, about, "%lld experts do not divide into %lld groups of two or more", experts, groups);
+        fault(c, about,
+              "%lld experts do not divide into %lld groups of two or more\nhelp: correct n_group or n_routed_experts "
+              "in the model's config.json; n_group 1 means no groups",
+              experts, groups);
         return;
     }
     each = experts / groups;
     if (kept < 1 || kept > groups)
-        fault(c, about, "a token's experts are in %lld of %lld groups; there must be 1..%lld", kept, groups, groups);
+        fault(c, about,
+              "a token's experts are in %lld of %lld groups; there must be 1..%lld\nhelp: correct topk_group in "
+              "the model's config.json",
+              kept, groups, groups);
     else if (moe->top_k > kept * each)
-        fault(c, about, "%lld experts for each token, and %lld groups of %lld experts have %lld", (long long)moe->top_k,
-              kept, each, kept * each);
+        fault(c, about,
+              "%lld experts for each token, and %lld groups of %lld experts have %lld\nhelp: correct "
+              "num_experts_per_tok or topk_group in the model's config.json",
+              (long long)moe->top_k, kept, each, kept * each);
 }
 
 /* Not keys of titan's, but for the last two: they come from a flavor or from the folder of the model. */
@@ -254,10 +275,15 @@ static void check_experts(struct check *c, struct tt_model_dims *d)
     if (moe->ffn_dim == 0)
         moe->ffn_dim = d->ffn_dim;
     if (moe->experts < 1 || moe->experts > MAX_EXPERTS)
-        fault(c, about, "the model has %lld experts; there must be 1..%d", (long long)moe->experts, MAX_EXPERTS);
+        fault(c, about,
+              "the model has %lld experts; there must be 1..%d\nhelp: correct the number of experts in the "
+              "model's config.json",
+              (long long)moe->experts, MAX_EXPERTS);
     if (moe->top_k < 1 || moe->top_k > moe->experts)
-        fault(c, about, "%lld experts for each token, of %lld; there must be 1..%lld", (long long)moe->top_k,
-              (long long)moe->experts, (long long)moe->experts);
+        fault(c, about,
+              "%lld experts for each token, of %lld; there must be 1..%lld\nhelp: correct num_experts_per_tok "
+              "or the number of experts in the model's config.json",
+              (long long)moe->top_k, (long long)moe->experts, (long long)moe->experts);
     else
         check_groups(c, moe);
     if (!(moe->route_scale >= 0.0) || !isfinite(moe->route_scale))
@@ -270,6 +296,8 @@ static void check_experts(struct check *c, struct tt_model_dims *d)
     if (moe->dense_layers < 0 || moe->dense_layers > d->n_layers)
         fault(c, about, "%lld layers without experts, of %lld layers", (long long)moe->dense_layers,
               (long long)d->n_layers);
+    if (moe->dense_set < 0 || moe->dense_set >> TT_DENSE_BITS)
+        fault(c, about, "a layer without experts is not among the first %d layers", TT_DENSE_BITS);
     if (d->lora.rank &&
         d->lora.modules & (tt_lora_module("gate_proj") | tt_lora_module("up_proj") | tt_lora_module("down_proj")))
         fault(
@@ -321,6 +349,9 @@ int tt_model_dims_check(const struct tt_model_row *row, struct tt_model_dims *d,
     if (d->sliding_window < 0)
         fault(&c, ABOUT(TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR),
               "attention sees a window of %lld keys; it must be positive", (long long)d->sliding_window);
+    if (d->window_from < 0)
+        fault(&c, ABOUT(TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR), "layers from %lld on have a window; it must be 0 or more",
+              (long long)d->window_from - 1);
     if (has_dim && has_heads)
         check_mla(&c, d);
     if (d->lora.rank && !row->adaptable)

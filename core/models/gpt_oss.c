@@ -107,6 +107,8 @@ static void *write_hf_config(const struct tt_model *model)
     for (int64_t l = 0; l < d->n_layers; l++)
         (void)json_array_append_new(types, json_string(layer_type(l)));
     tt_hf_config_decoder(config, model);
+    if (d->rope.factor == 0.0) /* the class has YaRN where nothing is said */
+        (void)json_object_set_new(config, "rope_scaling", json_pack("{s:s}", "rope_type", "default"));
     (void)json_object_update_new(
         config, json_pack("{s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:b}", "attention_bias", true, "num_local_experts",
                           (json_int_t)d->moe.experts, "num_experts_per_tok", (json_int_t)d->moe.top_k,

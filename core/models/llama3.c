@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Llama 3 (Dubey et al. 2024), with the RoPE scaling of 3.1. RoPE rotates neighbouring pairs, as torchtitan does;
- * Hugging Face's files have the rows of q and k permuted for rotating halves.
+ * Hugging Face's files have the rows of q and k permuted for rotating halves. Files of Mistral are the same but for a
+ * sliding window, which all layers may have; a model without one is written as Llama.
  */
 #include "core/models/hf/config.h"
 #include "core/models/parts/decoder.h"
@@ -30,10 +31,15 @@ static const struct tt_flavor flavors[] = {
 
 static void *write_hf_config(const struct tt_model *model)
 {
-    json_t *config = tt_hf_config_new(model, "LlamaForCausalLM");
+    int64_t window = model->dims.sliding_window;
+    json_t *config = tt_hf_config_new(model, window ? "MistralForCausalLM" : "LlamaForCausalLM");
 
     tt_hf_config_decoder(config, model);
-    (void)json_object_set_new(config, "mlp_bias", json_false());
+    if (window)
+        (void)json_object_update_new(config, json_pack("{s:s, s:I}", "model_type", tt_model_llama3.hf_same_as,
+                                                       "sliding_window", (json_int_t)window));
+    else
+        (void)json_object_set_new(config, "mlp_bias", json_false());
     return config;
 }
 
@@ -54,7 +60,7 @@ const struct tt_model_row tt_model_llama3 = {
     .flavors = flavors,
     .n_flavors = (int)(sizeof flavors / sizeof *flavors),
     .hf_model_type = "llama",
-    .hf_same_as = "mistral", /* only without a sliding_window in config.json; with one it is refused */
+    .hf_same_as = "mistral", /* which may have sliding windows */
     .hf_blocks = "model.layers.",
     .adaptable = true,
     .read_hf_config = tt_decoder_read_hf,

@@ -36,10 +36,11 @@ static void *write_hf_config(const struct tt_model *model)
     json_t *config = tt_hf_config_new(model, "MixtralForCausalLM");
 
     tt_hf_config_decoder(config, model);
-    (void)json_object_update_new(config, json_pack("{s:I, s:I, s:n, s:b, s:f}", "num_local_experts",
-                                                   (json_int_t)model->dims.moe.experts, "num_experts_per_tok",
-                                                   (json_int_t)model->dims.moe.top_k, "sliding_window",
-                                                   "output_router_logits", false, "router_jitter_noise", 0.0));
+    (void)json_object_update_new(
+        config, json_pack("{s:I, s:I, s:o, s:b, s:f}", "num_local_experts", (json_int_t)model->dims.moe.experts,
+                          "num_experts_per_tok", (json_int_t)model->dims.moe.top_k, "sliding_window",
+                          model->dims.sliding_window ? json_integer(model->dims.sliding_window) : json_null(),
+                          "output_router_logits", false, "router_jitter_noise", 0.0));
     return config;
 }
 

@@ -361,10 +361,13 @@ static double flops_per_token(const struct tt_model *model, double keys_per_quer
 {
     const struct tt_model_dims *d = &model->dims;
     double elements = (double)(d->head_dim + (d->mla.kv_rank ? d->mla.value_dim : d->head_dim)); /* of keys, values */
-    int64_t windows = d->sliding_window ? (d->n_layers + 1) / 2 : 0; /* every other layer, from the first on */
-    double keys = (double)(d->n_layers - windows) * keys_per_query + (double)windows * keys_of_window;
-    double attention = (double)d->n_heads * elements * keys;
+    double keys, attention;
+    int64_t windows = 0;
 
+    for (int64_t l = 0; l < d->n_layers; l++)
+        windows += tt_model_is_windowed(d, l);
+    keys = (double)(d->n_layers - windows) * keys_per_query + (double)windows * keys_of_window;
+    attention = (double)d->n_heads * elements * keys;
     return 6.0 * (double)counted_elements(model) - 2.0 * (double)frozen_elements(model) + 6.0 * attention;
 }
 

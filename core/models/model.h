@@ -22,6 +22,9 @@ struct tt_lora {
     unsigned modules; /* which linear layers have one: bits of tt_lora_modules */
 };
 
+/* How many layers tt_moe.dense_set can name. */
+#define TT_DENSE_BITS 62
+
 /* The feed-forward layers of experts: a router gives each token to top_k of them. */
 struct tt_moe {
     int64_t experts; /* 0: none, all layers are dense */
@@ -29,6 +32,7 @@ struct tt_moe {
     int64_t ffn_dim;            /* width of an expert; 0 in overrides and flavors: as tt_model_dims.ffn_dim */
     int64_t shared;             /* experts that see all tokens, as one feed-forward that is `shared` times as wide */
     int64_t dense_layers;       /* the first layers, which have a dense feed-forward */
+    int64_t dense_set;          /* more of these: bit l is layer l; no layer from TT_DENSE_BITS on */
     bool gates_as_scored;       /* a token's gates are not divided by their sum */
     bool biased;                /* each layer has biases of its experts, which only choose (tt_params_buffer) */
     bool balanced;              /* debugging: experts get tokens in turn, whatever the router says */
@@ -59,7 +63,8 @@ struct tt_model_dims {
     int64_t
         max_positions; /* config.json's max_position_embeddings, a limit only if positions are learned; 0: unknown */
     int tied;          /* output shares tok_embeddings: 0, 1, or -1 in overrides */
-    int64_t sliding_window; /* keys that a row sees at most in layers 0, 2, 4, ..., itself included; 0: all before it */
+    int64_t sliding_window; /* keys that a row sees at most in layers with a window, itself included; 0: none has one */
+    int64_t window_from;    /* layers with a window: 0: layers 0, 2, 4, ...; n: all layers from n - 1 on */
     struct tt_mla mla;
     struct tt_moe moe;
     struct tt_lora lora;
@@ -241,8 +246,20 @@ void tt_param_fill(const struct tt_param *param, uint64_t seed, const struct tt_
 /** Whether the attention of a layer has the sliding window. */
 static inline bool tt_model_is_windowed(const struct tt_model_dims *dims, int64_t layer)
 {
-    return dims->sliding_window > 0 && layer % 2 == 0;
+    return dims->sliding_window > 0 && (dims->window_from > 0 ? layer >= dims->window_from - 1 : layer % 2 == 0);
 }
+
+/** Whether the feed-forward of a layer is experts. */
+static inline bool tt_model_has_experts(const struct tt_model_dims *dims, int64_t layer)
+{
+    const struct tt_moe *moe = &dims->moe;
+
+    return moe->experts > 0 && layer >= moe->dense_layers &&
+           !(layer < TT_DENSE_BITS && moe->dense_set & INT64_C(1) << layer);
+}
+
+/** How many layers of a model with experts have none. */
+int64_t tt_model_dense_layers(const struct tt_model_dims *dims);
 
 /** The elements of a head that are rotated. */
 int64_t tt_model_rope_dim(const struct tt_model_dims *dims);

@@ -62,9 +62,11 @@ static const struct field scaling_fields[] = {
     FIELD("mscale_all_dim", OPTIONAL_REAL, rope.mscale_all_dim),
 };
 
-/* These two are written where they are set only. */
+/* These are written where they are set only. */
 static const struct field fractional_field = FIELD("fractional", OPTIONAL_BOOL, rope.fractional);
 static const struct field window_field = FIELD("sliding_window", OPTIONAL, sliding_window);
+static const struct field window_from_field = FIELD("window_from", OPTIONAL, window_from);
+static const struct field dense_set_field = FIELD("dense_set", OPTIONAL, moe.dense_set);
 
 static const struct field mla_fields[] = {
     FIELD("kv_rank", INT, mla.kv_rank),
@@ -155,6 +157,8 @@ char *tt_model_json_text(const struct tt_model *model)
     }
     if (model->dims.sliding_window)
         (void)json_object_set_new(json, window_field.key, field_json(&model->dims, &window_field));
+    if (model->dims.window_from)
+        (void)json_object_set_new(json, window_from_field.key, field_json(&model->dims, &window_from_field));
     if (model->dims.mla.kv_rank) {
         part = json_object();
         for (int i = 0; i < N_MLA; i++)
@@ -165,6 +169,8 @@ char *tt_model_json_text(const struct tt_model *model)
         part = json_object();
         for (int i = 0; i < N_MOE; i++)
             (void)json_object_set_new(part, moe_fields[i].key, field_json(&model->dims, &moe_fields[i]));
+        if (model->dims.moe.dense_set)
+            (void)json_object_set_new(part, dense_set_field.key, field_json(&model->dims, &dense_set_field));
         (void)json_object_set_new(json, "moe", part);
     }
     if (model->dims.lora.rank)
@@ -275,12 +281,14 @@ int tt_model_json_load(const char *path, struct tt_model **ret_model)
         TT_TRY(read_field(part, &scaling_fields[i], path, &dims));
     TT_TRY(part ? read_field(part, &fractional_field, path, &dims) : 0);
     TT_TRY(read_field(json, &window_field, path, &dims));
+    TT_TRY(read_field(json, &window_from_field, path, &dims));
     part = json_object_get(json, "mla");
     for (int i = 0; part && i < N_MLA; i++)
         TT_TRY(read_field(part, &mla_fields[i], path, &dims));
     part = json_object_get(json, "moe");
     for (int i = 0; part && i < N_MOE; i++)
         TT_TRY(read_field(part, &moe_fields[i], path, &dims));
+    TT_TRY(part ? read_field(part, &dense_set_field, path, &dims) : 0);
     if (json_object_get(json, "lora"))
         TT_TRY(read_lora(json_object_get(json, "lora"), path, &dims));
     if (tt_model_from_dims(name, flavor, &dims, ret_model) < 0)

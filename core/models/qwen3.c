@@ -57,7 +57,7 @@ static void *write_hf_config(const struct tt_model *model)
     tt_hf_config_decoder(config, model);
     if (experts)
         tt_hf_config_experts(config, model);
-    (void)json_object_update_new(config, json_pack("{s:b, s:n}", "use_sliding_window", false, "sliding_window"));
+    tt_hf_config_windows(config, model);
     return config;
 }
 

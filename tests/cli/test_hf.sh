@@ -35,8 +35,8 @@ import_folder() {
 }
 
 case_imported_weights_are_exported_with_the_same_bytes() {
-    for name in llama3 llama3_tied_scaled qwen3 gpt2 qwen3_moe qwen3_moe_dense mixtral_moe deepseek_v3 \
-        deepseek_v3_long gpt_oss gpt_oss_long; do
+    for name in llama3 llama3_tied_scaled qwen3 gpt2 qwen3_moe qwen3_moe_dense qwen3_moe_sparse mixtral_moe \
+        llama3_window deepseek_v3 deepseek_v3_long gpt_oss gpt_oss_long; do
         rm -rf hf step exported
         import_folder $name
         run ckpt convert hf step
@@ -51,6 +51,9 @@ case_imported_weights_are_exported_with_the_same_bytes() {
 import json
 before, after = json.load(open("hf/config.json")), json.load(open("exported/config.json"))
 rope = before.pop("rope_parameters", None) or {}
+if before.pop("decoder_sparse_step", 1) > 1:  # the layers are written one by one
+    assert after["decoder_sparse_step"] == 1 and after["mlp_only_layers"] == [0, 2, 4], after
+    before.pop("mlp_only_layers")
 for key in ("dtype", "transformers_version"):
     before.pop(key, None)
 if rope:

@@ -113,8 +113,8 @@ case_transformers_and_titan_agree() {
     version=$("$python" -c 'import transformers; print(transformers.__version__.split(".")[0])' 2>/dev/null) ||
         skip "no transformers in $python"
     make_corpus
-    for family in llama:llama3 qwen3:qwen3 gpt2:gpt2 mistral:mistral_nemo deepseek_v3:gpt2 deepseek_v2:gpt2 \
-        gpt_oss:gpt2; do
+    for family in llama:llama3 qwen3:qwen3 gpt2:gpt2 mistral:mistral_nemo mistral_window:gpt2 \
+        deepseek_v3:gpt2 deepseek_v2:gpt2 gpt_oss:gpt2; do
         tokenizer=$TITAN_SOURCE/tests/unit/data/transformers/v$version/${family#*:}
         family=${family%:*}
         "$python" "$interop/with_transformers.py" make $family "$tokenizer" $family >make.txt 2>&1 ||

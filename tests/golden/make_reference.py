@@ -29,6 +29,10 @@ that begin again in each document, and adds to expect.json
 of torch.optim.swa_utils. It leaves ema.safetensors, the averages after the last step, and adds to expect.json
     ema                              their decay
 
+`make_reference.py --router-losses FOLDER...` trains the models in data/FOLDER again, with auxiliary losses of their
+routers, computed over the whole batch of a step, and adds to expect.json
+    router_losses                    coefficients, loss, gradient norm, learning rate, and the auxiliary losses
+
 `make_reference.py --muon FOLDER...` trains the models in data/FOLDER again with torch.optim.Muon for the matrices of
 the blocks, also in float64: PyTorch's own code, kept from its cast to bfloat16. It leaves muon.safetensors, the final
 weights, and adds to expect.json
@@ -47,8 +51,9 @@ from torch.overrides import TorchFunctionMode
 from safetensors.torch import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (AutoModelForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, GPT2Config, GPT2LMHeadModel,
-                          GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM, MixtralConfig,
-                          MixtralForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM)
+                          GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig,
+                          MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
 DATA = pathlib.Path(__file__).resolve().parent / "data"
 
@@ -70,6 +75,16 @@ CASES = {
         "seq_len": 24, "global_batch_size": 6, "steps": 12, "max_norm": 0.03,
         "optimizer": {"name": "AdamW", "lr": 1e-2, "beta1": 0.8, "beta2": 0.97, "eps": 3e-4, "weight_decay": 0.05},
         "lr_scheduler": {"warmup_steps": 1, "decay_ratio": None, "decay_type": "linear", "min_lr_factor": 0.2},
+    },
+    # Mistral: a sliding window that is shorter than the sequences, in all layers.
+    "llama3_window": {
+        "family": "mistral", "seed": 16, "weight_std": 0.08,
+        "model": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+                  "head_dim": 10, "intermediate_size": 52, "sliding_window": 5, "vocab_size": 157,
+                  "tie_word_embeddings": False},
+        "seq_len": 24, "global_batch_size": 8, "steps": 4, "max_norm": 1.0,
+        "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
+        "lr_scheduler": {"warmup_steps": 2, "decay_ratio": None, "decay_type": "cosine", "min_lr_factor": 0.1},
     },
     # Untied, heads wider than dim / heads, three query heads for each kv head; a batch for 1, 2, 3, 4, 8 and 24 ranks.
     "qwen3_eight": {
@@ -122,6 +137,17 @@ CASES = {
         "seq_len": 8, "global_batch_size": 8, "steps": 4, "max_norm": 1.0,
         "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
         "lr_scheduler": {"warmup_steps": 2, "decay_ratio": None, "decay_type": "cosine", "min_lr_factor": 0.1},
+    },
+    # Experts in layers 1 and 3 of five, and a sliding window that is shorter than the sequences, in all layers.
+    "qwen3_moe_sparse": {
+        "family": "qwen3_moe", "seed": 1711, "weight_std": 0.08, "gate_std": 0.35, "gap": 1e-3,
+        "model": {"hidden_size": 28, "num_hidden_layers": 5, "num_attention_heads": 4, "num_key_value_heads": 2,
+                  "head_dim": 10, "intermediate_size": 44, "moe_intermediate_size": 18, "num_experts": 6,
+                  "num_experts_per_tok": 2, "norm_topk_prob": True, "decoder_sparse_step": 2, "mlp_only_layers": [4],
+                  "use_sliding_window": True, "sliding_window": 3, "vocab_size": 157, "tie_word_embeddings": False},
+        "seq_len": 8, "global_batch_size": 8, "steps": 3, "max_norm": 1.0,
+        "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
+        "lr_scheduler": {"warmup_steps": 1, "decay_ratio": 0.5, "decay_type": "linear", "min_lr_factor": 0.2},
     },
     # DeepSeek-V3: a latent of queries, groups of which some are not kept, biases, of which one is so low that its
     # expert gets no token, YaRN for sequences below its original length.
@@ -238,6 +264,9 @@ def random_model(case):
     if family == "mixtral":
         return MixtralForCausalLM(MixtralConfig(attn_implementation="eager", experts_implementation="eager",
                                                 rms_norm_eps=1e-5, sliding_window=None, **rope, **case["model"]))
+    if family == "mistral":
+        return MistralForCausalLM(MistralConfig(attn_implementation="eager", rms_norm_eps=1e-5, **rope,
+                                                **case["model"]))
     return LlamaForCausalLM(LlamaConfig(attn_implementation="eager", rms_norm_eps=1e-5, **rope, **case["model"]))
 
 
@@ -343,6 +372,52 @@ class WatchRouters:
         self.gap = min(self.gap, (values[:, -2] - values[:, -1]).min().item())
 
 
+class RouterLosses:
+    """Auxiliary losses of all routers over the tokens of a step, as titan-train(1) says them."""
+
+    def __init__(self, model, coefficients):
+        self.coefficients, self.config, self.inputs, self.before = coefficients, model.config, {}, {}
+        for name, module in model.named_modules():
+            if name.endswith(".mlp.gate"):
+                module.register_forward_hook(self.see)
+
+    def see(self, module, inputs, output):
+        self.inputs[module] = inputs[0].flatten(0, -2)
+
+    def chosen(self, module, scores):
+        """1 for the experts of each token."""
+        choice, groups = scores.detach(), getattr(self.config, "n_group", 1)
+        if hasattr(module, "e_score_correction_bias"):
+            choice = choice + module.e_score_correction_bias
+        if groups > 1:
+            apart = choice.view(len(choice), groups, -1)
+            best = apart.topk(2, dim=-1).values.sum(dim=-1).topk(self.config.topk_group, dim=-1).indices
+            kept = torch.zeros(apart.shape[:2]).scatter_(1, best, 1).bool()
+            choice = apart.masked_fill(~kept.unsqueeze(-1), -math.inf).flatten(1)
+        best = choice.topk(self.config.num_experts_per_tok, dim=-1).indices
+        return torch.zeros_like(choice).scatter_(1, best, 1)
+
+    def finish(self, sequences):
+        """The losses of a step of so many sequences; their f of the global batch is that of the call before."""
+        found = {name: 0.0 for name in self.coefficients}
+        for module, x in self.inputs.items():
+            logits = x @ module.weight.T
+            sigmoid = hasattr(module, "e_score_correction_bias")
+            scores = logits.sigmoid() if sigmoid else logits.softmax(dim=-1)
+            slots, experts = self.chosen(module, scores), logits.shape[-1]
+            share = slots / self.config.num_experts_per_tok
+            p = scores / scores.sum(dim=-1, keepdim=True)
+            f = share.view(sequences, -1, experts).mean(dim=1)
+            each = experts * (f * p.view(sequences, -1, experts).mean(dim=1)).sum(dim=-1)
+            before = self.before.get(module, torch.full((experts,), 1 / experts, dtype=torch.float64))
+            terms = {"sequence": each.mean(), "global_batch": experts * (before * p.mean(dim=0)).sum(),
+                     "z": logits.logsumexp(dim=-1).square().mean()}
+            for name, coefficient in self.coefficients.items():
+                found[name] = found[name] + coefficient * terms[name]
+            self.before[module] = share.mean(dim=0)
+        return found
+
+
 class KeepFloat64(TorchFunctionMode):
     """Makes casts to bfloat16 copies."""
 
@@ -352,7 +427,8 @@ class KeepFloat64(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def train(model, tokens, case, offsets=None, packs=None, z_loss=None, muon=None, averages=None):
+def train(model, tokens, case, offsets=None, packs=None, z_loss=None, muon=None, averages=None,
+          routers=None):
     recipe, length, batch = case["optimizer"], case["seq_len"], case["global_batch_size"]
     matrices = [p for name, p in model.named_parameters() if muon and ".layers." in name and p.dim() == 2]
     others = [p for p in model.parameters() if not any(p is matrix for matrix in matrices)]
@@ -363,6 +439,8 @@ def train(model, tokens, case, offsets=None, packs=None, z_loss=None, muon=None,
     seen = {"loss": [], "grad_norm": [], "lr": []}
     if z_loss is not None:
         seen["z_loss"] = []
+    for name in routers.coefficients if routers else ():
+        seen[name] = []
     for step in range(case["steps"]):
         rate = recipe["lr"] * lr_factor(step, case["steps"], **case["lr_scheduler"])
         for optimizer in optimizers:
@@ -385,6 +463,9 @@ def train(model, tokens, case, offsets=None, packs=None, z_loss=None, muon=None,
             added = z_loss * logits.flatten(0, 1).logsumexp(dim=1).square().mean()
             seen["z_loss"].append(added.item())
             trained_on = loss + added
+        for name, added in routers.finish(batch).items() if routers else ():
+            seen[name].append(added.item())
+            trained_on = trained_on + added
         model.zero_grad()
         trained_on.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), case["max_norm"])
@@ -502,6 +583,28 @@ def add_z_loss(folder, coefficient=0.02):
           seen["z_loss"][-1], "without", expect["loss"][-1])
 
 
+def add_router_losses(folder):
+    """So large coefficients that the gradients differ by far more than by roundings; z is of routers with softmax."""
+    expect = json.loads((folder / "expect.json").read_text())
+    tokens = numpy.frombuffer((folder / "tokens.bin").read_bytes()[1024:], numpy.uint16).astype(numpy.int64)
+    case = {key: value for key, value in expect["case"].items() if key != "data"}
+    model = open_model(folder)
+    coefficients = {"sequence": 0.05, "global_batch": 0.2}
+    if not any("e_score_correction_bias" in name for name, _ in model.named_buffers()):
+        coefficients["z"] = 0.02
+    watched = {"model": {"num_experts_per_tok": model.config.num_experts_per_tok,
+                         "n_group": getattr(model.config, "n_group", 1),
+                         "topk_group": getattr(model.config, "topk_group", 1)}}
+    gaps = WatchRouters(model, watched)
+    seen = train(model, torch.from_numpy(tokens), case, routers=RouterLosses(model, coefficients))
+    if not gaps.gap > 1e-4:
+        sys.exit(f"{folder.name}: a near-tie of {gaps.gap:.2g}; take other coefficients")
+    expect["router_losses"] = {"coefficients": coefficients, "smallest_gap": gaps.gap, **seen}
+    (folder / "expect.json").write_text(json.dumps(expect, indent=1) + "\n")
+    print(folder.name, "gap", gaps.gap, {key: value for key, value in seen.items() if key != "lr"}, "without",
+          expect["grad_norm"])
+
+
 def add_ema(folder, decay=0.8):
     """PyTorch's averages of the weights, which begin as a copy of them. Training is what it is without averages."""
     expect = json.loads((folder / "expect.json").read_text())
@@ -582,6 +685,9 @@ if __name__ == "__main__":
     elif sys.argv[1:2] == ["--z-loss"]:
         for wanted in sys.argv[2:]:
             add_z_loss(DATA / wanted)
+    elif sys.argv[1:2] == ["--router-losses"]:
+        for wanted in sys.argv[2:]:
+            add_router_losses(DATA / wanted)
     elif sys.argv[1:2] == ["--ema"]:
         for wanted in sys.argv[2:]:
             add_ema(DATA / wanted)

@@ -184,6 +184,18 @@ void reference_use_z_loss(struct reference *r)
     assert_true(r->job.z_loss > 0.0);
 }
 
+void reference_use_router_losses(struct reference *r)
+{
+    json_t *coefficients = json_object_get(json_object_get(r->expect, "router_losses"), "coefficients");
+
+    r->part = "router_losses";
+    r->job.router_losses = (struct tt_router_losses){
+        .sequence = (float)json_number_value(json_object_get(coefficients, "sequence")),
+        .global_batch = (float)json_number_value(json_object_get(coefficients, "global_batch")),
+        .z = (float)json_number_value(json_object_get(coefficients, "z"))};
+    assert_true(r->job.router_losses.sequence > 0.0F && r->job.router_losses.global_batch > 0.0F);
+}
+
 void reference_use_averages(struct reference *r)
 {
     char *path = tt_format("%s/ema.safetensors", r->folder);

@@ -34,6 +34,9 @@ void reference_use_chat(struct reference *reference);
 /** Adds the z-loss of expect.json, to which the expected numbers in its "z_loss" belong. */
 void reference_use_z_loss(struct reference *reference);
 
+/** Adds the auxiliary losses of routers of expect.json, to which the expected numbers in its "router_losses" belong. */
+void reference_use_router_losses(struct reference *reference);
+
 /** Keeps averages of the weights, as the "ema" of expect.json did, whose averages are expected too. */
 void reference_use_averages(struct reference *reference);
 

@@ -169,6 +169,7 @@ static void expect_the_first_step_of(const char *model, const char *name)
 static void llama3(void **state)
 {
     expect_the_first_step_of("llama3", "llama3");
+    expect_the_first_step_of("llama3", "llama3_window");
 }
 
 static void llama3_tied_scaled(void **state)
@@ -200,6 +201,7 @@ static void qwen3_moe(void **state)
 {
     expect_the_first_step_of("qwen3", "qwen3_moe");
     expect_the_first_step_of("qwen3", "qwen3_moe_dense");
+    expect_the_first_step_of("qwen3", "qwen3_moe_sparse");
 }
 
 static void mixtral_moe(void **state)

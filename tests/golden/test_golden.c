@@ -35,19 +35,43 @@ static double z_loss_off(const struct reference *r, const struct train_result *f
     return fabs(found->z_loss[s]);
 }
 
+/* The largest difference of the auxiliary losses of routers; a run without them must have none. */
+static double router_losses_off(const struct reference *r, const struct train_result *found, int s)
+{
+    const struct tt_router_losses *of = &r->job.router_losses;
+    const struct {
+        int row;
+        float coefficient;
+        const char *name;
+    } losses[] = {{TT_ROUTER_SEQUENCE, of->sequence, "sequence"},
+                  {TT_ROUTER_GLOBAL_BATCH, of->global_batch, "global_batch"},
+                  {TT_ROUTER_Z, of->z, "z"},
+                  {TT_ROUTER_MICROBATCH, 0.0F, NULL}};
+    double most = 0.0;
+
+    for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
+        double value = found->router_losses[s][losses[i].row];
+
+        most = fmax(most, losses[i].coefficient > 0.0F ? reference_off(value, reference_number(r, losses[i].name, s))
+                                                       : fabs(value));
+    }
+    return most;
+}
+
 static void check_curve(const struct reference *r, const struct train_job *job, const struct train_result *found)
 {
     for (int s = 0; s < job->steps; s++) {
         double loss = reference_off(found->loss[s], reference_number(r, "loss", s));
         double norm = reference_off(found->norm[s], reference_number(r, "grad_norm", s));
         double lr = fabs(found->lr[s] - reference_number(r, "lr", s));
-        double z_loss = z_loss_off(r, found, s);
+        double auxiliary = fmax(z_loss_off(r, found, s), router_losses_off(r, found, s));
 
-        if (!(loss <= LOSS_TOLERANCE) || !(z_loss <= LOSS_TOLERANCE) || !(norm <= NORM_TOLERANCE) || !(lr <= 1e-12))
-            fail_msg("%d ranks, local batch %d, step %d: loss %.9g is off by %.2g, z-loss %.9g by %.2g, norm %.9g by "
-                     "%.2g, lr %.9g by %.2g",
-                     job->ranks, (int)job->local_batch, s + 1, found->loss[s], loss, found->z_loss[s], z_loss,
-                     found->norm[s], norm, found->lr[s], lr);
+        if (!(loss <= LOSS_TOLERANCE) || !(auxiliary <= LOSS_TOLERANCE) || !(norm <= NORM_TOLERANCE) || !(lr <= 1e-12))
+            fail_msg(
+                "%d ranks, local batch %d, step %d: loss %.9g is off by %.2g, auxiliary ones by %.2g, norm %.9g by "
+                "%.2g, lr %.9g by %.2g",
+                job->ranks, (int)job->local_batch, s + 1, found->loss[s], loss, auxiliary, found->norm[s], norm,
+                found->lr[s], lr);
     }
 }
 
@@ -252,6 +276,28 @@ static void qwen3_moe(void **state)
     FOLLOW("qwen3", "qwen3_moe_dense", splits);
 }
 
+/* Sliding windows in all layers; in the second model only every other layer has experts, and the last one has none. */
+static void windows(void **state)
+{
+    static const struct pipe ways[] = {{1, 1, TT_PP_1F1B, 2, 1, false, 2},
+                                       {1, 1, TT_PP_1F1B, 1, 2, false, 1},
+                                       {1, 1, TT_PP_1F1B, 1, 2, true, 1},
+                                       {2, 1, TT_PP_1F1B, 1, 1, false, 1}};
+    static const struct split splits[] = {
+        {1, 1, 8, DEFAULT, 1, 1}, {1, 1, 1, DEFAULT, 1, 2}, {2, 1, 2, ALWAYS, 1, 1}, {4, 2, 1, NEVER, 1, 1}};
+    static const struct split shared[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}};
+
+    FOLLOW("llama3", "llama3_window", splits);
+    FOLLOW("qwen3", "qwen3_moe_sparse", splits);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct pipe dense = ways[i];
+
+        dense.experts = 1;
+        FOLLOW_THROUGH(&dense, "llama3", "llama3_window", shared);
+        FOLLOW_THROUGH(&ways[i], "qwen3", "qwen3_moe_sparse", shared);
+    }
+}
+
 static void mixtral_moe(void **state)
 {
     static const struct split splits[] = {
@@ -367,6 +413,26 @@ static void z_loss(void **state)
     FOLLOW_WITH(reference_use_z_loss, "gpt2", "gpt2", splits);
 }
 
+/* Losses of an uneven load, of each sequence and of the global batch, and of large logits. Ranks have them too that
+ * share experts, layers or sequences. */
+static void router_losses(void **state)
+{
+    static const struct pipe ways[] = {{1, 1, TT_PP_1F1B, 1, 1, false, 2},
+                                       {1, 1, TT_PP_1F1B, 2, 1, false, 2},
+                                       {1, 1, TT_PP_1F1B, 1, 2, true, 2},
+                                       {2, 1, TT_PP_1F1B, 1, 1, false, 1}};
+    static const struct split splits[] = {
+        {1, 1, 8, DEFAULT, 1, 1}, {1, 1, 1, DEFAULT, 1, 2}, {2, 1, 1, ALWAYS, 1, 1}, {4, 2, 2, NEVER, 1, 1}};
+    static const struct split shared[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}};
+    static const char *const cases[][2] = {{"qwen3", "qwen3_moe_dense"}, {"deepseek_v3", "deepseek_v3"}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        FOLLOW_WITH(reference_use_router_losses, cases[i][0], cases[i][1], splits);
+        for (size_t k = 0; k < sizeof ways / sizeof *ways; k++)
+            expect_the_curve_of(cases[i][0], cases[i][1], reference_use_router_losses, shared, 2, &ways[k]);
+    }
+}
+
 /* Averages of the weights, against PyTorch's. */
 static void averages(void **state)
 {
@@ -467,6 +533,7 @@ int main(void)
         cmocka_unit_test(documents),
         cmocka_unit_test(chat),
         cmocka_unit_test(z_loss),
+        cmocka_unit_test(router_losses),
         cmocka_unit_test(lora),
         cmocka_unit_test(muon),
         cmocka_unit_test(averages),
@@ -474,6 +541,7 @@ int main(void)
         cmocka_unit_test(tensor),
         cmocka_unit_test(context),
         cmocka_unit_test(qwen3_moe),
+        cmocka_unit_test(windows),
         cmocka_unit_test(mixtral_moe),
         cmocka_unit_test(deepseek_v3),
         cmocka_unit_test(deepseek_v3_experts),

@@ -7,7 +7,7 @@
                                                          training began from
     with_transformers.py adapter BASE ADAPTER MERGED     adapters that titan exported, apart and merged, by PEFT
 
-FAMILY is llama, mistral, qwen3, deepseek_v2, deepseek_v3, gpt_oss or gpt2. `compare` loads EXPORT with
+FAMILY is llama, mistral, mistral_window, qwen3, deepseek_v2, deepseek_v3, gpt_oss or gpt2. `compare` loads EXPORT with
 AutoModelForCausalLM and AutoTokenizer, checks that the chat template and the generation configuration are those of
 SOURCE, and prints the ids of 24 greedy tokens after PROMPT. `adapter` checks that the logits of BASE with ADAPTER are
 those of MERGED, and not those of BASE, and prints 24 greedy tokens after the tokens 1, 2, 3. Exit code 77 (skipped)
@@ -45,6 +45,8 @@ def config_of(family, tokenizer):
                                          **sizes)
     if family == "qwen3":
         return transformers.Qwen3Config(head_dim=16, **sizes)
+    if family == "mistral_window":
+        return transformers.MistralConfig(head_dim=32, sliding_window=24, **sizes)
     if family == "mistral":
         return transformers.MistralConfig(head_dim=32, sliding_window=None, **sizes)
     return transformers.LlamaConfig(**sizes)

@@ -4,6 +4,8 @@
  */
 #include <math.h>
 
+#include "core/base/json.h"
+#include "core/base/mem.h"
 #include "model_help.h"
 
 /* The counts and flops of torchtitan and of the models' authors; flops are those of the experts that a token gets. */
@@ -74,6 +76,11 @@ static void impossible_experts_are_refused(void **state)
     "{\"model_type\":\"qwen3_moe\",\"hidden_size\":64,\"num_hidden_layers\":3,\"num_attention_heads\":4," \
     "\"intermediate_size\":96,\"vocab_size\":300,\"moe_intermediate_size\":24,\"num_experts_per_tok\":2"
 
+#define MANY_LAYERS                                                                                        \
+    "{\"model_type\":\"qwen3_moe\",\"hidden_size\":64,\"num_hidden_layers\":90,\"num_attention_heads\":4," \
+    "\"intermediate_size\":96,\"vocab_size\":300,\"moe_intermediate_size\":24,\"num_experts_per_tok\":2,"  \
+    "\"num_experts\":8,\"mlp_only_layers\":[80]}"
+
 /* transformers 5 renamed num_experts; the class does not normalize by default. */
 static void hf_config_of_experts(void **state)
 {
@@ -81,8 +88,9 @@ static void hf_config_of_experts(void **state)
         const char *json, *message;
     } wanted[] = {
         {MOE_CONFIG "}", "missing key 'num_local_experts'"},
-        {MOE_CONFIG ",\"num_experts\":8,\"decoder_sparse_step\":2}", "decoder_sparse_step 2 is not supported"},
-        {MOE_CONFIG ",\"num_experts\":8,\"mlp_only_layers\":[1]}", "mlp_only_layers is supported for the first"},
+        {MOE_CONFIG ",\"num_experts\":8,\"decoder_sparse_step\":0}", "decoder_sparse_step must be a positive integer"},
+        {MOE_CONFIG ",\"num_experts\":8,\"mlp_only_layers\":1}", "mlp_only_layers must be a list of layers"},
+        {MOE_CONFIG ",\"num_experts\":8,\"mlp_only_layers\":[\"a\"]}", "mlp_only_layers must be a list of layers"},
         {MOE_CONFIG ",\"num_experts\":8,\"output_router_logits\":true}", "output_router_logits true"},
     };
     const struct tt_moe *moe;
@@ -103,6 +111,22 @@ static void hf_config_of_experts(void **state)
     assert_false(model->dims.moe.gates_as_scored);
     tt_model_free(model);
     model = NULL;
+    assert_int_equal(model_of_json("qwen3",
+                                   MOE_CONFIG ",\"num_experts\":8,\"decoder_sparse_step\":2,\"mlp_only_layers\":[1]}",
+                                   &model),
+                     0);
+    assert_int_equal(tt_model_dense_layers(&model->dims), 3);
+    tt_model_free(model);
+    model = NULL;
+    assert_int_equal(model_of_json("qwen3", MOE_CONFIG ",\"num_experts\":8,\"mlp_only_layers\":[2,0]}", &model), 0);
+    assert_int_equal(tt_model_dense_layers(&model->dims), 2);
+    assert_true(tt_model_has_experts(&model->dims, 1) && !tt_model_has_experts(&model->dims, 2));
+    assert_non_null(find_param(model, "layers.1.moe.experts.w1"));
+    assert_non_null(find_param(model, "layers.2.feed_forward.w1.weight"));
+    tt_model_free(model);
+    model = NULL;
+    assert_fails(model_of_json("qwen3", MANY_LAYERS, &model), TT_EDATA,
+                 "layer 80 has no experts by decoder_sparse_step 1 or mlp_only_layers");
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         assert_fails(model_of_json("qwen3", wanted[i].json, &model), TT_EDATA, wanted[i].message);
     assert_fails(model_of_json("qwen3", MOE_CONFIG ",\"num_experts\":1}", &model), TT_EUSAGE,
@@ -237,12 +261,88 @@ static void hf_config_of_deepseek(void **state)
     assert_null(model);
 }
 
+/* layers: w is one with a window. */
+static void check_windows(const struct tt_model *model, int64_t window, const char *layers)
+{
+    assert_int_equal(model->dims.sliding_window, window);
+    for (int l = 0; layers[l]; l++)
+        if (tt_model_is_windowed(&model->dims, l) != (layers[l] == 'w'))
+            fail_msg("layer %d of %s %s", l, model->row->name, layers);
+}
+
+/* Which layers have a window is what the classes of transformers make of their configurations. */
+static void sliding_windows_are_those_of_the_class(void **state)
+{
+#define LAYERS4(type, more)                                                                              \
+    "{\"model_type\":\"" type "\",\"hidden_size\":64,\"num_hidden_layers\":4,\"num_attention_heads\":4," \
+    "\"intermediate_size\":96,\"vocab_size\":300,\"num_experts_per_tok\":2,\"num_local_experts\":4,"     \
+    "\"moe_intermediate_size\":24" more "}"
+#define FULL    "\"full_attention\""
+#define SLIDING "\"sliding_attention\""
+    static const struct {
+        const char *name, *json;
+        int64_t window;
+        const char *layers; /* w: with a window */
+    } wanted[] = {
+        {"llama3", LAYERS4("mistral", ""), 4096, "wwww"},
+        {"llama3", LAYERS4("mistral", ",\"sliding_window\":9"), 9, "wwww"},
+        {"llama3", LAYERS4("mistral", ",\"sliding_window\":null"), 0, "----"},
+        {"mixtral", LAYERS4("mixtral", ""), 0, "----"},
+        {"mixtral", LAYERS4("mixtral", ",\"sliding_window\":9"), 9, "wwww"},
+        {"qwen3", LAYERS4("qwen3", ",\"sliding_window\":9"), 0, "----"},
+        {"qwen3", LAYERS4("qwen3", ",\"sliding_window\":9,\"use_sliding_window\":true"), 0, "----"},
+        {"qwen3", LAYERS4("qwen3", ",\"sliding_window\":9,\"use_sliding_window\":true,\"max_window_layers\":0"), 9,
+         "wwww"},
+        {"qwen3", LAYERS4("qwen3", ",\"use_sliding_window\":true,\"max_window_layers\":3"), 4096, "---w"},
+        {"qwen3",
+         LAYERS4("qwen3",
+                 ",\"sliding_window\":9,\"use_sliding_window\":true,\"max_window_layers\":0,\"layer_types\":[" FULL
+                 "," FULL "," SLIDING "," SLIDING "]"),
+         9, "--ww"},
+        {"qwen3",
+         LAYERS4("qwen3", ",\"sliding_window\":9,\"use_sliding_window\":true,\"layer_types\":[" SLIDING "," FULL
+                          "," SLIDING "," FULL "]"),
+         9, "w-w-"},
+        {"qwen3", LAYERS4("qwen3_moe", ",\"sliding_window\":9"), 0, "----"},
+        {"qwen3", LAYERS4("qwen3_moe", ",\"sliding_window\":9,\"use_sliding_window\":true"), 9, "wwww"},
+    };
+    struct tt_model *model = NULL;
+    json_t *config;
+    char *text;
+
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        if (model_of_json(wanted[i].name, wanted[i].json, &model) < 0)
+            fail_msg("%s", tt_error_message());
+        check_windows(model, wanted[i].window, wanted[i].layers);
+        config = model->row->write_hf_config(model);
+        text = tt_json_text(config);
+        tt_model_free(model);
+        if (model_of_json(wanted[i].name, text, &model) < 0)
+            fail_msg("%s", tt_error_message());
+        check_windows(model, wanted[i].window, wanted[i].layers);
+        tt_model_free(model);
+        json_decref(config);
+        tt_free(text);
+        model = NULL;
+    }
+    assert_fails(
+        model_of_json("qwen3",
+                      LAYERS4("qwen3", ",\"sliding_window\":9,\"use_sliding_window\":true,\"layer_types\":[" FULL
+                                       "," SLIDING "," FULL "," FULL "]"),
+                      &model),
+        TT_EDATA, "must be that of all layers from one on, or of layers 0, 2, 4, ...");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_of_models_with_experts),  cmocka_unit_test(impossible_experts_are_refused),
-        cmocka_unit_test(hf_config_of_experts),           cmocka_unit_test(latents_and_shared_experts),
-        cmocka_unit_test(impossible_latents_are_refused), cmocka_unit_test(hf_config_of_deepseek),
+        cmocka_unit_test(counts_of_models_with_experts),
+        cmocka_unit_test(impossible_experts_are_refused),
+        cmocka_unit_test(sliding_windows_are_those_of_the_class),
+        cmocka_unit_test(hf_config_of_experts),
+        cmocka_unit_test(latents_and_shared_experts),
+        cmocka_unit_test(impossible_latents_are_refused),
+        cmocka_unit_test(hf_config_of_deepseek),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -45,7 +45,10 @@ static void a_checkpoint_says_which_model_it_is(void **state)
                                                  .groups = 8,
                                                  .kept_groups = 4,
                                                  .group_rule = TT_GROUP_TWO_BEST,
-                                                 .route_scale = 2.5},
+                                                 .route_scale = 2.5,
+                                                 .dense_set = 10},
+                                         .sliding_window = 12,
+                                         .window_from = 3,
                                          .tied = -1};
     struct tt_model *model = NULL;
     char *text;
@@ -66,6 +69,9 @@ static void a_checkpoint_says_which_model_it_is(void **state)
     text = tt_model_json_text(model);
     assert_non_null(strstr(text, "\"score\":\"sigmoid\""));
     assert_non_null(strstr(text, "\"group_rule\":\"two_best\""));
+    assert_non_null(strstr(text, "\"dense_set\":10"));
+    assert_non_null(strstr(text, "\"sliding_window\":12"));
+    assert_non_null(strstr(text, "\"window_from\":3"));
     tt_free(text);
     tt_model_free(model);
     model = NULL;

@@ -516,8 +516,10 @@ static void hf_configs_that_titan_cannot_build_are_refused(void **state)
         {LLAMA_CONFIG ",\"mlp_bias\":true}", "mlp_bias true is not supported"},
         {LLAMA_CONFIG ",\"mlp_bias\":1}", "mlp_bias must be true or false"},
         {LLAMA_CONFIG ",\"hidden_act\":\"gelu\"}", "hidden_act 'gelu' is not supported; only 'silu' is"},
-        {LLAMA_CONFIG ",\"sliding_window\":4096}", "sliding_window"},
-        {MISTRAL_CONFIG ",\"sliding_window\":4096}", "sliding_window attention is not supported"},
+        {LLAMA_CONFIG ",\"sliding_window\":4096}", "sliding_window attention is not supported"},
+        {MISTRAL_CONFIG ",\"sliding_window\":0}", "sliding_window must be a positive integer"},
+        {MISTRAL_CONFIG ",\"sliding_window\":9,\"layer_types\":[\"full_attention\",\"sliding_attention\"]}",
+         "the layers of a mistral all have the window"},
         {LLAMA_CONFIG ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}", "layer_types[1]"},
         {LLAMA_CONFIG ",\"attention_dropout\":0.1}", "attention_dropout 0.1 is not supported"},
         {LLAMA_CONFIG ",\"quantization_config\":{\"bits\":4}}", "quantized weights"},
@@ -546,7 +548,9 @@ static bool dims_equal(const struct tt_model_dims *a, const struct tt_model_dims
            a->vocab_size == b->vocab_size && a->norm_eps == b->norm_eps && a->tied == b->tied &&
            a->max_positions == b->max_positions && memcmp(&a->rope, &b->rope, sizeof a->rope) == 0 &&
            a->moe.experts == b->moe.experts && a->moe.top_k == b->moe.top_k && a->moe.ffn_dim == b->moe.ffn_dim &&
-           a->moe.dense_layers == b->moe.dense_layers && a->moe.gates_as_scored == b->moe.gates_as_scored;
+           a->moe.dense_layers == b->moe.dense_layers && a->moe.dense_set == b->moe.dense_set &&
+           a->moe.gates_as_scored == b->moe.gates_as_scored && a->sliding_window == b->sliding_window &&
+           a->window_from == b->window_from;
 }
 
 /* Writes the model's config.json and reads it back. */
@@ -703,6 +707,7 @@ static void yarn_has_the_angles_of_transformers(void **state)
         {11, 3, 1.052463554, 0.064799647}, {11, 5, 1.054424862, 0.008169310},
     };
     static const struct cell plain[] = {{3, 0, -1.355188795, 0.193177478}, {100, 16, 1.167010541, 0.715500247}};
+    static const struct cell crossed[] = {{3, 1, 1.272262744, 0.505174936}, {7, 2, 1.360445653, 0.151795366}};
     struct tt_rope rope = {.theta = 10000.0,
                            .factor = 40.0,
                            .original_max = 4096.0,
@@ -717,11 +722,15 @@ static void yarn_has_the_angles_of_transformers(void **state)
                                   .beta_slow = 0.1,
                                   .mscale = 1.0,
                                   .mscale_all_dim = 0.7};
+    /* the last pair to be scaled comes before the first: none is */
+    const struct tt_rope backward = {
+        .theta = 500.0, .factor = 40.0, .original_max = 5.0, .beta_fast = 32.0, .beta_slow = 1.0, .fractional = true};
 
     check_rope(&rope, 8192, 64, v3, 8);
     assert_true(fabs(tt_rope_score_scale(&rope) - 1.87385) < 1e-5);
     assert_true(fabs(tt_rope_score_scale(&rope) / sqrt(192.0) - 0.135234) < 1e-6);
     check_rope(&small, 16, 12, tiny, 5);
+    check_rope(&backward, 16, 6, crossed, 2);
     rope.mscale = rope.mscale_all_dim = 0.707;
     assert_true(fabs(tt_rope_score_scale(&rope) - 1.58963) < 1e-5);
     rope.mscale = rope.mscale_all_dim = 0.0;

@@ -106,14 +106,43 @@ int tt_hf_must_equal(const json_t *config, const char *key, double wanted, const
     return rc;
 }
 
-/* A window only counts if it is switched on: Qwen's files have one that use_sliding_window turns off. */
-static int check_sliding_window(const json_t *config, const char *where)
-{
-    bool used = true;
-    int rc = tt_hf_bool(config, "use_sliding_window", true, where, &used);
+/* Classes whose layers may have sliding windows, and what they do where config.json says nothing. */
+static const struct windows {
+    const char *type;
+    int64_t absent; /* the window, if the key is absent; 0: none */
+    bool needs_use; /* it only counts if use_sliding_window is true */
+    bool by_layers; /* layers from max_window_layers on, or those of layer_types; else all layers */
+    int64_t layers; /* max_window_layers, if absent */
+} windows[] = {
+    {"mistral", 4096, false, false, 0},
+    {"mixtral", 0, false, false, 0},
+    {"qwen3", 4096, true, true, 28},
+    {"qwen3_moe", 4096, true, false, 0},
+};
 
-    if (rc == 0 && used && member(config, "sliding_window"))
-        return tt_fail(TT_EDATA, "%s: sliding_window attention is not supported", where);
+static const struct windows *windows_of(const json_t *config)
+{
+    const char *type = json_string_value(member(config, "model_type"));
+
+    for (size_t i = 0; type && i < sizeof windows / sizeof *windows; i++)
+        if (strcmp(windows[i].type, type) == 0)
+            return &windows[i];
+    return NULL;
+}
+
+/* The window that config.json switches on; 0: none. Of another class, one that is not switched off counts as well. */
+static int read_window(const json_t *config, const struct windows *of, const char *where, int64_t *ret_window)
+{
+    bool used = !of || !of->needs_use;
+    int64_t window = 0;
+    int rc = 0;
+
+    TT_TRY(tt_hf_bool(config, "use_sliding_window", used, where, &used));
+    if (used &&
+        (json_object_get(config, "sliding_window") ? member(config, "sliding_window") != NULL : of && of->absent > 0))
+        TT_TRY(tt_hf_int(config, "sliding_window", of ? of->absent : -1, where, &window));
+    *ret_window = window;
+out:
     return rc;
 }
 
@@ -172,11 +201,72 @@ out:
     return rc;
 }
 
-int tt_hf_check_common(const json_t *config, const char *where)
+static bool is_windowed(const json_t *types, int64_t layer)
 {
+    const char *type = json_string_value(json_array_get(types, (size_t)layer));
+
+    return type && strcmp(type, "sliding_attention") == 0;
+}
+
+/* Which layers of layer_types have a window: as tt_model_dims.window_from; or refused. */
+static int read_windowed_layers(const json_t *types, const char *where, int64_t layers, struct tt_model_dims *dims)
+{
+    int64_t first = 0;
+
+    while (first < layers && !is_windowed(types, first))
+        first++;
+    for (int way = 0; way < 2; way++) {
+        struct tt_model_dims d = {.sliding_window = dims->sliding_window, .window_from = way == 0 ? first + 1 : 0};
+        int64_t l = 0;
+
+        while (l < layers && is_windowed(types, l) == tt_model_is_windowed(&d, l))
+            l++;
+        if (l == layers) {
+            dims->window_from = d.window_from;
+            return 0;
+        }
+    }
+    return tt_fail(TT_EDATA,
+                   "%s: layer_types are not supported: 'sliding_attention' must be that of all layers from one on, or "
+                   "of layers 0, 2, 4, ...",
+                   where);
+}
+
+int tt_hf_windows(const json_t *config, const char *where, struct tt_model_dims *dims)
+{
+    const struct windows *of = windows_of(config);
+    const json_t *types = member(config, "layer_types");
+    int64_t window = 0, first = 0;
     int rc = 0;
 
-    TT_TRY(check_sliding_window(config, where));
+    TT_TRY(read_window(config, of, where, &window));
+    if (!window)
+        return check_layer_types(config, where);
+    if (!of)
+        return tt_fail(TT_EDATA, "%s: sliding_window attention is not supported", where);
+    if (of->by_layers)
+        TT_TRY(tt_hf_count(config, "max_window_layers", of->layers, where, &first));
+    dims->sliding_window = window;
+    dims->window_from = first + 1;
+    if (types)
+        TT_TRY(read_windowed_layers(types, where, dims->n_layers, dims));
+    if (types && !of->by_layers && dims->window_from != 1)
+        return tt_fail(TT_EDATA, "%s: layer_types are not supported: the layers of a %s all have the window", where,
+                       of->type);
+    if (dims->window_from > dims->n_layers)
+        dims->sliding_window = dims->window_from = 0;
+out:
+    return rc;
+}
+
+int tt_hf_check_common(const json_t *config, const char *where)
+{
+    int64_t window = 0;
+    int rc = 0;
+
+    TT_TRY(read_window(config, NULL, where, &window));
+    if (window)
+        return tt_fail(TT_EDATA, "%s: sliding_window attention is not supported", where);
     TT_TRY(check_layer_types(config, where));
     TT_TRY(tt_hf_check_but_windows(config, where));
 out:
@@ -265,21 +355,41 @@ out:
     return rc;
 }
 
-/* Layers 0 to n - 1, in order. */
-static int read_dense_layers(const json_t *config, const char *where, int64_t *ret_n)
+/* Whether mlp_only_layers names a layer. */
+static bool is_listed(const json_t *layers, int64_t layer)
 {
-    const json_t *layers = member(config, "mlp_only_layers");
+    for (size_t i = 0; i < json_array_size(layers); i++)
+        if (json_integer_value(json_array_get(layers, i)) == layer)
+            return true;
+    return false;
+}
+
+/* A layer is dense if mlp_only_layers has it, or if its number from 1 on is not a multiple of decoder_sparse_step. */
+static int read_dense_layers(const json_t *config, const char *where, int64_t layers, struct tt_moe *moe)
+{
+    const json_t *listed = member(config, "mlp_only_layers");
     int64_t step = 1;
     int rc = 0;
 
     TT_TRY(tt_hf_int(config, "decoder_sparse_step", 1, where, &step));
-    if (step != 1)
-        return tt_fail(TT_EDATA, "%s: decoder_sparse_step %lld is not supported; only 1 is", where, (long long)step);
-    for (size_t i = 0; i < json_array_size(layers); i++)
-        if (json_integer_value(json_array_get(layers, i)) != (json_int_t)i ||
-            !json_is_integer(json_array_get(layers, i)))
-            return tt_fail(TT_EDATA, "%s: mlp_only_layers is supported for the first layers only: [0, 1, ...]", where);
-    *ret_n = (int64_t)json_array_size(layers);
+    if (listed && !json_is_array(listed))
+        return fail_type("mlp_only_layers", "a list of layers", where);
+    for (size_t i = 0; i < json_array_size(listed); i++)
+        if (!json_is_integer(json_array_get(listed, i)))
+            return fail_type("mlp_only_layers", "a list of layers", where);
+    for (int64_t l = 0; l < layers; l++) {
+        if (!is_listed(listed, l) && (l + 1) % step == 0)
+            continue;
+        if (l == moe->dense_layers)
+            moe->dense_layers++;
+        else if (l < TT_DENSE_BITS)
+            moe->dense_set |= INT64_C(1) << l;
+        else
+            return tt_fail(TT_EDATA,
+                           "%s: layer %lld has no experts by decoder_sparse_step %lld or mlp_only_layers, and an "
+                           "earlier layer has; this is supported for the first %d layers only",
+                           where, (long long)l, (long long)step, TT_DENSE_BITS);
+    }
 out:
     return rc;
 }
@@ -298,7 +408,7 @@ int tt_hf_experts(const json_t *config, const char *width_key, const char *where
     if (width_key) {
         TT_TRY(tt_hf_int(config, width_key, -1, where, &moe.ffn_dim));
         TT_TRY(tt_hf_bool(config, "norm_topk_prob", false, where, &normalized));
-        TT_TRY(read_dense_layers(config, where, &moe.dense_layers));
+        TT_TRY(read_dense_layers(config, where, ret_dims->n_layers, &moe));
     }
     moe.gates_as_scored = !normalized;
     ret_dims->moe = moe;

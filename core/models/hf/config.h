@@ -44,6 +44,12 @@ int tt_hf_check_common(const json_t *config, const char *where) TT_MUST_CHECK;
 int tt_hf_check_but_windows(const json_t *config, const char *where) TT_MUST_CHECK;
 
 /**
+ * sliding_window and the layers that have it, of the classes that have windows (Mistral's, Mixtral's, Qwen3's); of
+ * others it is refused. dims->n_layers must be known.
+ */
+int tt_hf_windows(const json_t *config, const char *where, struct tt_model_dims *dims) TT_MUST_CHECK;
+
+/**
  * RoPE in both spellings: `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (4; also with its
  * older `type`). Types default, llama3 and yarn; default_theta when the file gives none.
  */
@@ -51,11 +57,15 @@ int tt_hf_rope(const json_t *config, double default_theta, const char *where, st
 
 /**
  * The sizes of experts: their number (num_experts or num_local_experts), num_experts_per_tok,
- * and of Qwen3's class the key of their width, norm_topk_prob, and mlp_only_layers, which must be the first layers.
+ * and of Qwen3's class the key of their width, norm_topk_prob, decoder_sparse_step and mlp_only_layers.
+ * ret_dims->n_layers must be known.
  * width_key NULL: Mixtral's, whose experts are as wide as the feed-forward, and whose gates are normalized.
  */
 int tt_hf_experts(const json_t *config, const char *width_key, const char *where,
                   struct tt_model_dims *ret_dims) TT_MUST_CHECK;
+
+/** The reverse for Qwen3's classes: sliding windows. */
+void tt_hf_config_windows(json_t *config, const struct tt_model *model);
 
 /** The reverse for Qwen3's class: the members of its configuration that are about experts. */
 void tt_hf_config_experts(json_t *config, const struct tt_model *model);

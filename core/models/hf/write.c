@@ -68,13 +68,33 @@ void tt_hf_config_decoder(json_t *config, const struct tt_model *model)
                           "attention_bias", false, "attention_dropout", 0.0));
 }
 
+void tt_hf_config_windows(json_t *config, const struct tt_model *model)
+{
+    const struct tt_model_dims *d = &model->dims;
+    int64_t window = d->sliding_window;
+    json_t *types;
+
+    (void)json_object_update_new(config, json_pack("{s:b, s:o}", "use_sliding_window", window > 0, "sliding_window",
+                                                   window > 0 ? json_integer(window) : json_null()));
+    if (!window || d->moe.experts) /* with experts all layers have it */
+        return;
+    types = json_array();
+    for (int64_t l = 0; l < d->n_layers; l++)
+        (void)json_array_append_new(types,
+                                    json_string(tt_model_is_windowed(d, l) ? "sliding_attention" : "full_attention"));
+    (void)json_object_update_new(config, json_pack("{s:I, s:o}", "max_window_layers",
+                                                   (json_int_t)(d->window_from > 0 ? d->window_from - 1 : 0),
+                                                   "layer_types", types));
+}
+
 void tt_hf_config_experts(json_t *config, const struct tt_model *model)
 {
     const struct tt_moe *moe = &model->dims.moe;
     json_t *dense = json_array();
 
-    for (int64_t l = 0; l < moe->dense_layers; l++)
-        (void)json_array_append_new(dense, json_integer(l));
+    for (int64_t l = 0; l < model->dims.n_layers; l++)
+        if (!tt_model_has_experts(&model->dims, l))
+            (void)json_array_append_new(dense, json_integer(l));
     (void)json_object_update_new(
         config, json_pack("{s:I, s:I, s:I, s:b, s:i, s:o, s:b}", "num_experts", (json_int_t)moe->experts,
                           "num_experts_per_tok", (json_int_t)moe->top_k, "moe_intermediate_size",

@@ -19,12 +19,13 @@ int tt_decoder_read_hf(const void *config, const char *where, struct tt_model_di
     bool tied = false;
     int rc = 0;
 
-    TT_TRY(tt_hf_check_common(config, where));
+    TT_TRY(tt_hf_check_but_windows(config, where));
     TT_TRY(tt_hf_must_be(config, "hidden_act", "silu", where));
     TT_TRY(tt_hf_must_be_off(config, "attention_bias", where));
     TT_TRY(tt_hf_must_be_off(config, "mlp_bias", where));
     TT_TRY(tt_hf_int(config, "hidden_size", -1, where, &d.dim));
     TT_TRY(tt_hf_int(config, "num_hidden_layers", -1, where, &d.n_layers));
+    TT_TRY(tt_hf_windows(config, where, &d));
     TT_TRY(tt_hf_int(config, "num_attention_heads", -1, where, &d.n_heads));
     TT_TRY(tt_hf_int(config, "num_key_value_heads", 0, where, &d.n_kv_heads));
     TT_TRY(tt_hf_int(config, "head_dim", 0, where, &d.head_dim));
@@ -106,11 +107,6 @@ static void add_experts(struct tt_model *m, const struct tt_decoder *decoder, in
         add_shared(m, decoder, l, plain, deep);
 }
 
-static bool has_experts(const struct tt_model_dims *d, int64_t layer)
-{
-    return d->moe.experts > 0 && layer >= d->moe.dense_layers;
-}
-
 static void add_block(struct tt_model *m, const struct tt_decoder *decoder, int l)
 {
     const struct tt_model_dims *d = &m->dims;
@@ -123,7 +119,7 @@ static void add_block(struct tt_model *m, const struct tt_decoder *decoder, int 
     else
         add_attention(m, decoder, l, deep);
     add_norm(m, l, "ffn_norm.weight", "post_attention_layernorm.weight", d->dim);
-    if (has_experts(d, l)) {
+    if (tt_model_has_experts(d, l)) {
         add_experts(m, decoder, l, plain, deep);
         return;
     }
@@ -153,22 +149,23 @@ void tt_decoder_params(struct tt_model *m, const struct tt_decoder *decoder)
             TT_TP_ROWS;
 }
 
-static int attention(struct tt_build *b, const struct tt_decoder *decoder, int x)
+static int attention(struct tt_build *b, const struct tt_decoder *decoder, int layer, int x)
 {
     const struct tt_model_dims *d = &b->model->dims;
-    int q = tt_build_linear(b, "attention.q", "attention.wq", x);
-    int k = tt_build_linear(b, "attention.k", "attention.wk", x);
-    int v = tt_build_linear(b, "attention.v", "attention.wv", x);
-    int heads;
+    int qkv[3];
 
+    qkv[0] = tt_build_linear(b, "attention.q", "attention.wq", x);
+    qkv[1] = tt_build_linear(b, "attention.k", "attention.wk", x);
+    qkv[2] = tt_build_linear(b, "attention.v", "attention.wv", x);
     if (decoder->qk_norm) {
-        q = tt_build_rmsnorm(b, "attention.q_norm", q);
-        k = tt_build_rmsnorm(b, "attention.k_norm", k);
+        qkv[0] = tt_build_rmsnorm(b, "attention.q_norm", qkv[0]);
+        qkv[1] = tt_build_rmsnorm(b, "attention.k_norm", qkv[1]);
     }
-    q = tt_build_rope(b, "attention.q_rope", q, d->n_heads, decoder->rotate_half);
-    k = tt_build_rope(b, "attention.k_rope", k, d->n_kv_heads, decoder->rotate_half);
-    heads = tt_build_attention(b, "attention.heads", q, k, v);
-    return tt_build_linear(b, "attention.out", "attention.wo", heads);
+    qkv[0] = tt_build_rope(b, "attention.q_rope", qkv[0], d->n_heads, decoder->rotate_half);
+    qkv[1] = tt_build_rope(b, "attention.k_rope", qkv[1], d->n_kv_heads, decoder->rotate_half);
+    x = tt_build_attention_of(b, "attention.heads", qkv, TT_NONE,
+                              tt_model_is_windowed(d, layer) ? d->sliding_window : 0);
+    return tt_build_linear(b, "attention.out", "attention.wo", x);
 }
 
 static int feed_forward(struct tt_build *b, int x)
@@ -204,10 +201,10 @@ void tt_decoder_build(const struct tt_model *model, const struct tt_decoder *dec
     for (int l = 0; l < model->dims.n_layers; l++) {
         tt_build_block(&b, l);
         h = tt_build_rmsnorm(&b, "attention_norm", x);
-        h = model->dims.mla.kv_rank ? tt_mla_build(&b, h) : attention(&b, decoder, h);
+        h = model->dims.mla.kv_rank ? tt_mla_build(&b, h) : attention(&b, decoder, l, h);
         x = tt_build_add(&b, "attention_residual", x, h);
         h = tt_build_rmsnorm(&b, "ffn_norm", x);
-        h = has_experts(&model->dims, l) ? experts(&b, h) : feed_forward(&b, h);
+        h = tt_model_has_experts(&model->dims, l) ? experts(&b, h) : feed_forward(&b, h);
         x = tt_build_add(&b, "out", x, h);
     }
     tt_build_block(&b, TT_NONE);

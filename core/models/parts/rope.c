@@ -29,7 +29,8 @@ static double yarn(const struct tt_rope *rope, int64_t dim, int64_t i, double fr
     double first = pair_of_turns(rope, dim, rope->beta_fast), last = pair_of_turns(rope, dim, rope->beta_slow);
     double low = fmax(rope->fractional ? first : floor(first), 0.0);
     double high = fmin(rope->fractional ? last : ceil(last), (double)dim - 1.0);
-    double ramp = ((double)i - low) / (high > low ? high - low : 0.001);
+    /* as in transformers, also where high is below low, which tiny original lengths give */
+    double ramp = ((double)i - low) / (high != low ? high - low : 0.001);
 
     ramp = ramp < 0.0 ? 0.0 : fmin(ramp, 1.0);
     return frequency * (1.0 - ramp) + frequency / rope->factor * ramp;
