@@ -26,6 +26,11 @@ static bool given(const struct tt_megatron_flags *f, enum tt_megatron_flag flag)
     return f->value[flag] != NULL;
 }
 
+static bool is_gated(const struct tt_megatron_flags *f)
+{
+    return given(f, TT_FLAG_SWIGLU) || given(f, TT_FLAG_GEGLU);
+}
+
 /* The flag's number, or `otherwise` if it is not given; below 0: it has to be. */
 static int number(const struct tt_megatron_flags *f, enum tt_megatron_flag flag, double otherwise, double *ret)
 {
@@ -35,12 +40,22 @@ static int number(const struct tt_megatron_flags *f, enum tt_megatron_flag flag,
     *ret = text ? strtod(text, &end) : otherwise;
     if (!text && otherwise < 0)
         return tt_fail(TT_EUSAGE, "estimate: Megatron's flag --%s is missing", tt_megatron_flag_names[flag]);
-    if (text && (end == text || *end || !(*ret >= 0) || *ret > 1e9 || floor(*ret) != *ret))
+    if (text && (end == text || *end || !(*ret >= 0) || *ret > 1e15 || floor(*ret) != *ret))
         return tt_fail(TT_EUSAGE,
                        "estimate: --%s '%s' is not a number\nhelp: titan does not run scripts; write the number in "
                        "place of a variable, or give the flag after --",
                        tt_megatron_flag_names[flag], text);
     return 0;
+}
+
+/* Tokenizers that are one: GPT-2's, which alone has merges, and Llama 2's. 0: another. */
+static double known_vocabulary(const struct tt_megatron_flags *f)
+{
+    const char *type = given(f, TT_FLAG_TOKENIZER) ? f->value[TT_FLAG_TOKENIZER] : "";
+
+    if (strcmp(type, "GPT2BPETokenizer") == 0 || (!*type && given(f, TT_FLAG_MERGES)))
+        return 50257;
+    return strcmp(type, "Llama2Tokenizer") == 0 ? 32000 : 0;
 }
 
 static int vocabulary(const struct tt_megatron_flags *f, double *ret)
@@ -53,8 +68,7 @@ static int vocabulary(const struct tt_megatron_flags *f, double *ret)
     TT_TRY(number(f, TT_FLAG_TP, 1, &tp));
     if (given(f, TT_FLAG_PADDED_VOCAB))
         return number(f, TT_FLAG_PADDED_VOCAB, 0, ret);
-    if (!(size > 0) && given(f, TT_FLAG_TOKENIZER) && strcmp(f->value[TT_FLAG_TOKENIZER], "GPT2BPETokenizer") == 0)
-        size = 50257;
+    size = size > 0 ? size : known_vocabulary(f);
     if (!(size > 0) || !(multiple > 0) || !(tp > 0))
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: Megatron takes the size of the vocabulary from the tokenizer\nhelp: give "
                                   "--vocab-size too, such as --vocab-size 128256"));
@@ -119,7 +133,7 @@ static int put_experts(json_t *config, const struct tt_megatron_flags *f, double
     double dense;
     int rc = 0;
 
-    if (!given(f, TT_FLAG_SWIGLU))
+    if (!is_gated(f))
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: experts of two matrices are not modelled\nhelp: add --swiglu"));
     TT_TRY(dense_layers(f, layers, &dense));
     TT_TRY(put(config, f, TT_FLAG_EXPERTS, 0, "n_routed_experts"));
@@ -147,7 +161,7 @@ out:
 static int model(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m)
 {
     json_t *config = json_object();
-    bool gated = given(f, TT_FLAG_SWIGLU);
+    bool gated = is_gated(f);
     double dim, heads, layers, vocab, ffn;
     int rc = 0;
 

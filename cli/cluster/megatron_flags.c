@@ -49,7 +49,7 @@ static bool take_note(struct tt_megatron_flags *f, const char *name, const char 
             char *key = tt_format("--%s", name);
 
             if (!*left_out[i].value || strcmp(value, left_out[i].value) != 0)
-                tt_cluster_note(f->notes, key, value, left_out[i].why);
+                tt_cluster_note(f->notes, key, strcmp(left_out[i].value, "false") == 0 ? "" : value, left_out[i].why);
             tt_free(key);
             return true;
         }
@@ -139,6 +139,24 @@ int tt_megatron_flags_words(struct tt_megatron_flags *f, int n, const char *cons
     return rc;
 }
 
+/* The value that a word before `n` gives to a variable: "$NAME" or "${NAME}", and of "${NAME:-4}" the default. A word
+ * that is no variable, or of which nothing is known, stays. */
+static const char *value_of(const char *const *word, int n, const char *text)
+{
+    const char *name = text[1] == '{' ? text + 2 : text + 1;
+    size_t length = strcspn(name, "}:-");
+
+    if (text[0] != '$' || length == 0)
+        return text;
+    for (int i = n - 1; i >= 0; i--)
+        if (strncmp(word[i], name, length) == 0 && word[i][length] == '=' && word[i][length + 1])
+            return value_of(word, i, word[i] + length + 1);
+    if (strncmp(name + length, ":-", 2) != 0)
+        return text;
+    ((char *)name)[strcspn(name, "}")] = 0; /* the text is the caller's to change */
+    return name + length + 2;
+}
+
 int tt_megatron_flags_script(struct tt_megatron_flags *f, char *text)
 {
     static const char separators[] = " \t\r\n\"'()\\;";
@@ -158,6 +176,8 @@ int tt_megatron_flags_script(struct tt_megatron_flags *f, char *text)
             at = end + 1;
         }
     }
+    for (int i = 0; i < n; i++)
+        word[i] = value_of(word, i, word[i]);
     rc = tt_megatron_flags_words(f, n, word);
     tt_free((void *)word);
     return rc;
