@@ -42,7 +42,7 @@ struct tt_cluster_beyond {
     const struct tt_cluster_stack *stack;
     const struct tt_cluster_shape *shape; /* of --model; NULL: the configuration's */
     double ep;                            /* with a shape: ranks that share its experts */
-    bool float8, async_tp;
+    bool float8, async_tp, whole_logits;
     double loss_chunks;
     bool whole_rows;                            /* no sequence parallelism beside tensor parallelism */
     double stages_of_a_rank;                    /* of a pipeline; 0: the configuration's */

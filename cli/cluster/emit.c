@@ -40,17 +40,22 @@ static void truth(const struct writer *w, const char *key, bool value)
 static void pipeline(const struct writer *w, const struct tt_cluster_job *job)
 {
     bool several = tt_pipeline_row(tt_cluster_schedule(job))->multi;
-    double each, ends;
+    double each, ends, first = job->first_less, last = job->last_less;
 
     word(w, "pipeline_parallel_schedule", tt_cluster_schedule_name(job));
     number(w, "pipeline_parallel_microbatch_size", job->micro_batch);
-    if (job->virtual_stages == (several ? 2 : 1) || !tt_cluster_layers_per_stage(job, &each, &ends))
+    if (job->virtual_stages != (several ? 2 : 1) && tt_cluster_layers_per_stage(job, &each, &ends)) {
+        number(w, "pipeline_parallel_layers_per_stage", each);
+        if (!job->split_known || ends != first + last) {
+            first = ends == 2 ? 1 : 0;
+            last = ends - first;
+        }
+    } else if (!job->split_known)
+        first = last = 1;
+    if (first == 1 && last == 1) /* the default */
         return;
-    number(w, "pipeline_parallel_layers_per_stage", each);
-    if (ends == 2) /* what both count by default */
-        return;
-    number(w, "pipeline_parallel_first_stage_less_layers", 0);
-    number(w, "pipeline_parallel_last_stage_less_layers", ends);
+    number(w, "pipeline_parallel_first_stage_less_layers", first);
+    number(w, "pipeline_parallel_last_stage_less_layers", last);
 }
 
 static void parallelism(const struct writer *w, const struct tt_cluster_job *job)
@@ -66,7 +71,7 @@ static void parallelism(const struct writer *w, const struct tt_cluster_job *job
         number(w, "expert_parallel_degree", job->ep);
     if (job->async_tp && w->toml)
         truth(w, "enable_async_tensor_parallel", true);
-    if (job->stack->number[TT_S_LOGITS_WHOLE].value > 0 && job->tp > 1 && w->toml)
+    if (job->whole_logits && w->toml)
         truth(w, "disable_loss_parallel", true);
     if (job->pp > 1)
         pipeline(w, job);

@@ -179,12 +179,11 @@ static int read_recipe(struct tt_cluster_inputs *in, const struct tt_args *args,
     TT_TRY(tt_cluster_recipe_read(file, args->n_words, (const char *const *)args->word, &in->notes, &in->recipe));
     in->beyond.float8 = in->recipe.float8;
     in->beyond.async_tp = in->recipe.async_tp;
+    in->beyond.whole_logits = in->recipe.whole_logits;
     in->beyond.loss_chunks = in->recipe.loss_chunks;
     in->beyond.whole_rows = in->recipe.whole_rows;
     if (!tt_args_has(args, "stack"))
         TT_TRY(read_stack(in, in->recipe.compiled ? default_stack : eager_stack));
-    if (in->recipe.whole_logits)
-        in->stack.stack.number[TT_S_LOGITS_WHOLE].value = 1;
 out:
     return rc;
 }

@@ -139,13 +139,16 @@ static enum tt_cluster_order order_of(const struct tt_config *cfg, const struct 
 
 /* Stages of a pipeline, as torchtitan counts them: the ends of the model count as layers too. Older files do not count
  * them, so a number that does not go into the ranks is counted so. */
-static double n_stages(const struct tt_config *cfg, const struct tt_cluster_job *job, double each)
+static double n_stages(const struct tt_config *cfg, struct tt_cluster_job *job, double each)
 {
     double ends = (double)(cfg->parallelism.pipeline_parallel_first_stage_less_layers +
                            cfg->parallelism.pipeline_parallel_last_stage_less_layers);
     double all = ceil((job->shape.layers + ends) / each);
 
-    return fmod(all, job->pp) == 0 ? all : ceil(job->shape.layers / each);
+    if (fmod(all, job->pp) == 0)
+        return all;
+    job->first_less = job->last_less = 0;
+    return ceil(job->shape.layers / each);
 }
 
 static int stages_of_a_rank(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond,
@@ -199,6 +202,10 @@ int tt_cluster_batch_of(const struct tt_config *cfg, const struct tt_cluster_bey
     job.float32 = strcmp(beyond->stack->name, "titan") == 0 && cfg->training.mixed_precision_param == TT_DTYPE_FLOAT32;
     job.async_tp = beyond->async_tp;
     job.loss_chunks = beyond->loss_chunks;
+    job.whole_logits = job.tp > 1 && beyond->whole_logits;
+    job.split_known = !(beyond->stack->number[TT_S_STATE_WHOLE].value > 0);
+    job.first_less = (double)cfg->parallelism.pipeline_parallel_first_stage_less_layers;
+    job.last_less = (double)cfg->parallelism.pipeline_parallel_last_stage_less_layers;
     *ret_job = job;
 out:
     return rc;

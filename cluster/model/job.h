@@ -45,6 +45,8 @@ struct tt_cluster_job {
     double replicate, shard, tp, pp, cp, ep;
     bool sequence_parallel; /* activations between the products are divided by tp too */
     double virtual_stages;  /* of a rank; 1: not interleaved */
+    bool split_known;       /* the next two are; else layers are shared as evenly as tables of runs let one assume */
+    double first_less, last_less; /* layers as which the embeddings and the output count when stages are cut */
     enum tt_cluster_order order;
     double micro_batch; /* sequences of a microbatch on a rank of data parallelism */
     double n_micro;     /* microbatches of a step on it */
@@ -56,6 +58,7 @@ struct tt_cluster_job {
     bool float32;       /* products and gathered parameters, as titan's without mixed precision */
     bool unfused_norm;  /* norms are chains of small kernels on whole rows */
     bool float_scores;  /* unfused attention in float32, without a fused softmax */
+    bool whole_logits;  /* tensor parallelism gathers them; each rank computes the whole loss */
     double loss_chunks; /* parts in which the loss is computed; 0: one */
     int kernel;         /* of attention; -1: the stack's */
     double node_net;    /* bytes/s of a node's network cards; 0: the machine's */
@@ -119,7 +122,7 @@ double tt_cluster_expert_params(const struct tt_cluster_shape *shape);
 double tt_cluster_expert_shards(const struct tt_cluster_job *job);
 double tt_cluster_expert_copies(const struct tt_cluster_job *job);
 
-/** Layers of the rank of a pipeline that has most. */
+/** Layers of the rank of a pipeline that has most, if layers are shared evenly. */
 double tt_cluster_stage_layers(const struct tt_cluster_job *job);
 
 /** Predicts the time of a step. Pure arithmetic: equal jobs give equal times. */

@@ -28,6 +28,10 @@ static const double latent_bytes = 6;
  * five runs of torchtitan and Llama 3. */
 static const double ring_work = 1.3;
 
+/* The host's part of a layer with experts that is forward, and of that the part up to the router. From issues 2897 (1.2
+ * of 3.3 ms) and 2939 (2.4 of 5.8 ms) of TransformerEngine. */
+static const double host_forward = 0.36, host_router = 0.4;
+
 /* How much longer the busiest of several groups of experts takes. */
 static const double imbalance = 1.2;
 
@@ -86,13 +90,20 @@ static double ffn(const struct tt_cluster_job *job, double groups, double m, dou
     return grouped(job, groups, m, (gated ? 2 : 1) * width, d, backward) + grouped(job, groups, m, d, width, backward);
 }
 
+static double attention_products(const struct tt_cluster_job *job, bool backward)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    double m = rows(job), t = job->tp;
+
+    return linear(job, m, (s->heads + 2 * s->kv_heads) * s->head_dim / t, s->dim, backward) +
+           linear(job, m, s->dim, s->heads * s->head_dim / t, backward);
+}
+
 static double products(const struct tt_cluster_job *job, bool experts, bool backward)
 {
     const struct tt_cluster_shape *s = &job->shape;
-    double m = rows(job), t = job->tp, sec;
+    double m = rows(job), t = job->tp, sec = attention_products(job, backward);
 
-    sec = linear(job, m, (s->heads + 2 * s->kv_heads) * s->head_dim / t, s->dim, backward) +
-          linear(job, m, s->dim, s->heads * s->head_dim / t, backward);
     if (!experts)
         return sec + ffn(job, 1, m, s->ffn / t, s->gated, backward);
     /* a rank has experts / ep of them, each with the tokens of all ranks of its group that chose it */
@@ -209,19 +220,34 @@ static double context_sec(const struct tt_cluster_job *job)
     return 3 * tt_cluster_gather_sec(job, tt_cluster_group(job, job->cp, job->tp), bytes);
 }
 
-/* Tokens go to their experts and come back, forward and backward; quantized ones go in half as many bytes. */
+/* Tokens go to their experts and come back, forward and backward; quantized ones go in half as many bytes. Products wait
+ * for it, unlike for the traffic of tensor parallelism, which some stacks split. */
 static double expert_sec(const struct tt_cluster_job *job)
 {
     double cut = job->sequence_parallel ? job->tp : 1, bytes = 2 * rows(job) / cut * job->shape.dim;
     struct tt_cluster_group g = tt_cluster_group(job, job->ep, job->sequence_parallel ? 1 : job->tp);
 
-    return (job->float8 ? 3.5 : 4) * imbalance * stack_number(job, TT_S_TP_EXPOSED) *
-           tt_cluster_exchange_sec(job, g, bytes, job->shape.active);
+    return (job->float8 ? 3.5 : 4) * imbalance * tt_cluster_exchange_sec(job, g, bytes, job->shape.active);
+}
+
+/* Seconds in which the device waits for the host in a layer with experts, given the device's forward up to the router
+ * and how often forward runs again. The host waits for the numbers of rows of the experts, so behind the router it has
+ * no head start, and none before the next router. In backward it has these numbers. */
+static double stall_sec(const struct tt_cluster_job *job, const struct tt_cluster_work *work, double router,
+                        double again)
+{
+    double host = stack_number(job, TT_S_EXPERT_HOST), forward = host_forward * host;
+    double backward = tt_cluster_device_sec(work) - (1 + again) * work->forward;
+
+    return (1 + again) * (fmax(0, host_router * forward - router) +
+                          fmax(0, (1 - host_router) * forward - (work->forward - router))) +
+           fmax(0, host - forward - backward);
 }
 
 void tt_cluster_layer(const struct tt_cluster_job *job, bool experts, struct tt_cluster_work *work)
 {
     double gemm, core, rest, forward = products(job, experts, false), backward = products(job, experts, true);
+    bool waits = experts && job->ep > 1; /* the host, for what the exchange moves */
     double divided = job->sequence_parallel ? 1 / job->tp : 0.4 + 0.6 / job->tp;
     double bytes = stack_number(job, TT_S_LAYER_BYTES) * rows(job) * job->shape.dim * divided;
 
@@ -239,25 +265,32 @@ void tt_cluster_layer(const struct tt_cluster_job *job, bool experts, struct tt_
         .tensor = tensor_sec(job, gemm / forward),
         .context = context_sec(job),
         .expert = experts ? expert_sec(job) : 0,
-        .host = stack_number(job, TT_S_HOST) * (1 + (gemm / forward + rest) / 6),
+        .host = waits ? 0
+                      : stack_number(job, experts ? TT_S_EXPERT_HOST : TT_S_HOST) * (1 + (gemm / forward + rest) / 6),
     };
     work->forward = forward + attention(job, false) + bytes / memory_rate(job) + work->tensor / (2 + gemm / forward) +
                     work->context / 3 + work->expert / 2;
     work->weight = backward / 2; /* of the two products of a matrix */
+    if (waits)
+        work->stall = stall_sec(job, work,
+                                attention_products(job, false) + attention(job, false) + bytes / 2 / memory_rate(job),
+                                job->again == TT_AGAIN_FULL || job->again == TT_AGAIN_LAYERS ? core : 0);
 }
 
 void tt_cluster_head(const struct tt_cluster_job *job, struct tt_cluster_work *work)
 {
     const struct tt_cluster_shape *s = &job->shape;
-    double m = rows(job), v = s->vocab / job->tp;
+    double m = rows(job), v = s->vocab / job->tp, whole = job->whole_logits ? s->vocab : v;
     double peak = tt_cluster_linear_sec(job->machine, 1, m, v, s->dim, false) +
                   tt_cluster_linear_sec(job->machine, 1, m, v, s->dim, true);
 
     *work = (struct tt_cluster_work){
         .gemm = slower(job) * peak / stack_number(job, TT_S_GEMM),
-        .memory = stack_number(job, TT_S_LOGIT_TRAFFIC) * m * v / memory_rate(job),
+        .memory = stack_number(job, TT_S_LOGIT_TRAFFIC) * m * whole / memory_rate(job),
     };
-    work->forward = (work->gemm + work->memory) / 3;
+    if (job->whole_logits) /* what the loss gives back is cut without traffic */
+        work->tensor = tt_cluster_gather_sec(job, tt_cluster_group(job, job->tp, 1), 2 * m * whole);
+    work->forward = (work->gemm + work->memory) / 3 + work->tensor;
     work->weight = work->gemm / 3;
 }
 
@@ -270,6 +303,7 @@ void tt_cluster_add(struct tt_cluster_work *work, double factor, const struct tt
     work->context += factor * more->context;
     work->expert += factor * more->expert;
     work->host += factor * more->host;
+    work->stall += factor * more->stall;
     work->forward += factor * more->forward;
     work->weight += factor * more->weight;
 }
@@ -281,5 +315,5 @@ double tt_cluster_device_sec(const struct tt_cluster_work *w)
 
 double tt_cluster_work_sec(const struct tt_cluster_work *w)
 {
-    return fmax(tt_cluster_device_sec(w), w->host);
+    return fmax(tt_cluster_device_sec(w) + w->stall, w->host);
 }

@@ -4,10 +4,11 @@
 
 #include "cluster/model/pipeline.h"
 
-/* Device seconds of a microbatch on one rank, by kind of work; host seconds beside them. Of the sum so much is the
+/* Device seconds of a microbatch on one rank, by kind of work; host seconds beside them. Of the device's sum so much is the
  * forward pass, and so much makes gradients of weights. */
 struct tt_cluster_work {
     double gemm, attention, memory, tensor, context, expert, host;
+    double stall; /* in which the device waits for the host in any case */
     double forward, weight;
 };
 
@@ -22,7 +23,8 @@ void tt_cluster_add(struct tt_cluster_work *work, double factor, const struct tt
 
 /**
  * Seconds of a microbatch in all stages of a rank of a pipeline with more than one rank, and what the output layer adds
- * on the rank that has it. Half of its time counts, since layers are usually moved away from it.
+ * on the rank that has it. If it is not known how layers are split, half of its time counts, since layers are usually
+ * moved away from it.
  */
 void tt_cluster_stage_passes(const struct tt_cluster_job *job, struct tt_cluster_passes *ret_pass,
                              struct tt_cluster_passes *ret_output);

@@ -66,12 +66,6 @@ static void saved(const struct tt_cluster_job *job, double *layer, double *worki
     *working *= rows;
 }
 
-/* Whether a rank of the pipeline has the output: the last, or the first if stages come back to it. */
-static bool has_output(const struct tt_cluster_job *job, int rank)
-{
-    return rank == (tt_cluster_is_v(job) ? 0 : (int)job->pp - 1);
-}
-
 /* Activations of all microbatches that a rank holds at its peak. Until its weight part a microbatch needs all that was
  * computed again for it. */
 static double held_bytes(const struct tt_cluster_job *job, int rank, double layer, double working)
@@ -81,7 +75,7 @@ static double held_bytes(const struct tt_cluster_job *job, int rank, double laye
                   : job->again == TT_AGAIN_ATTENTION ? layer + working
                                                      : fmax(layer, working);
 
-    return tt_cluster_stage_layers(job) *
+    return tt_cluster_rank_layers(job, rank) *
            fmax((h.most - h.now) * layer + h.now * late, h.beside * layer + h.pending * late);
 }
 
@@ -99,14 +93,15 @@ static double state_bytes(const struct tt_cluster_job *job, int stage)
 {
     const struct tt_cluster_shape *s = &job->shape;
     double ends = s->vocab * s->dim, experts = tt_cluster_expert_params(s), own;
+    double share = job->split_known ? tt_cluster_rank_layers(job, stage) / s->layers : 1 / job->pp;
 
-    own = (tt_cluster_params(s) - (s->tied ? 1 : 2) * ends - experts) / job->pp;
+    own = share * (tt_cluster_params(s) - (s->tied ? 1 : 2) * ends - experts);
     if (stage == 0)
         own += ends;
-    if (has_output(job, stage) && (stage > 0 || !s->tied))
+    if (tt_cluster_has_output(job, stage) && (stage > 0 || !s->tied))
         own += ends;
     return state_of(job, own / job->tp, tt_cluster_shards(job), tt_cluster_copies(job)) +
-           state_of(job, experts / job->tp / job->pp / job->ep, tt_cluster_expert_shards(job),
+           state_of(job, share * experts / job->tp / job->ep, tt_cluster_expert_shards(job),
                     tt_cluster_expert_copies(job));
 }
 
@@ -143,9 +138,9 @@ void tt_cluster_stage_peak(const struct tt_cluster_job *job, int stage, struct t
     saved(job, &layer, &working);
     *m = (struct tt_cluster_memory){.stage = stage, .state = state_bytes(job, stage), .buffers = buffer_bytes(job)};
     m->activations = held_bytes(job, stage, layer, working);
-    if (has_output(job, stage))
+    if (tt_cluster_has_output(job, stage))
         m->logits = stack_number(job, TT_S_LOGITS) * rows * job->shape.vocab / fmax(job->loss_chunks, 1) /
-                    (stack_number(job, TT_S_LOGITS_WHOLE) > 0 ? 1 : job->tp);
+                    (job->whole_logits || stack_number(job, TT_S_LOGITS_WHOLE) > 0 ? 1 : job->tp);
     m->activations += working; /* the first layer of backward begins while the last part of the loss is alive */
     m->allocator = stack_number(job, TT_S_ALLOCATOR) * (m->buffers + m->activations + m->logits);
     m->communicators =

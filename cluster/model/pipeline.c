@@ -57,7 +57,8 @@ bool tt_cluster_layers_per_stage(const struct tt_cluster_job *job, double *ret_e
         *ret_ends = 0;
         return true;
     }
-    for (double ends = 2; ends >= (megatron ? 2 : 0); ends--) {
+    for (double next = 3; next >= (megatron ? 2 : 0); next--) {
+        double ends = next < 3 ? next : job->split_known ? job->first_less + job->last_less : 2;
         double each = ceil((layers + ends) / stages);
 
         if (megatron ? each * stages == layers + ends : ceil((layers + ends) / each) == stages) {
@@ -79,18 +80,21 @@ static struct tt_stage_times stage_times(const struct tt_cluster_passes *pass, d
                                    .full = (pass->input + pass->weight) / stages};
 }
 
-/* Runs the job's schedule with so many microbatches; the last stage takes `last` more. */
+/* Runs the job's schedule with so many microbatches; the last stage takes `last` more. Stages have equal work if `last` is
+ * NULL. */
 static int simulate(const struct tt_cluster_job *job, const struct tt_cluster_passes *pass,
                     const struct tt_cluster_passes *last, int microbatches, struct tt_pipeline **ret_pipeline,
                     struct tt_pipeline_run *ret_run)
 {
     int n_stages = (int)(job->pp * job->virtual_stages), rc = 0;
-    struct tt_stage_times *stage = tt_calloc((size_t)n_stages, sizeof *stage), more = stage_times(last, 1);
+    struct tt_stage_times *stage = tt_calloc((size_t)n_stages, sizeof *stage), more = {0};
     struct tt_pipeline_times times = {.stages = stage};
     struct tt_pipeline *pipeline = NULL;
 
     for (int i = 0; i < n_stages; i++)
-        stage[i] = stage_times(pass, job->virtual_stages);
+        stage[i] = stage_times(pass, job->virtual_stages / (last ? tt_cluster_stage_share(job, i) : 1));
+    if (last)
+        more = stage_times(last, 1);
     stage[n_stages - 1].forward += more.forward;
     stage[n_stages - 1].input += more.input;
     stage[n_stages - 1].weight += more.weight;
@@ -107,12 +111,11 @@ out:
 
 static double simulated_bubble(const struct tt_cluster_job *job, const struct tt_cluster_passes *pass)
 {
-    static const struct tt_cluster_passes none = {0};
     struct tt_pipeline *pipeline;
     struct tt_pipeline_run run;
     double bubble;
 
-    if (simulate(job, pass, &none, (int)fmin(job->n_micro, ROUNDS * job->pp), &pipeline, &run) < 0)
+    if (simulate(job, pass, NULL, (int)fmin(job->n_micro, ROUNDS * job->pp), &pipeline, &run) < 0)
         return INFINITY; /* it cannot have these numbers: tt_cluster_fault says so */
     bubble = run.bubble[0];
     tt_pipeline_run_release(&run);

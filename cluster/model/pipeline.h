@@ -33,9 +33,21 @@ bool tt_cluster_is_v(const struct tt_cluster_job *job);
 /**
  * Whether a configuration of the job's trainer can say its stages. Those of Megatron's kind divide the layers, or these
  * and one for each end of the model; others have a number of layers of a stage, *ret_each, in which the ends of the
- * model count as *ret_ends layers: 2 by default, or 1 or 0.
+ * model count as *ret_ends layers: as many as the job says, else 2, 1 or 0.
  */
 bool tt_cluster_layers_per_stage(const struct tt_cluster_job *job, double *ret_each, double *ret_ends);
+
+/** Layers, and what embeddings and output count as: what the stages share. For jobs with split_known. */
+double tt_cluster_split_units(const struct tt_cluster_job *job);
+
+/** Layers of a stage, over those of a stage on average; 1 if the split is not known. */
+double tt_cluster_stage_share(const struct tt_cluster_job *job, int stage);
+
+/** Layers of all stages of a rank; if the split is not known, those of the rank that has most. */
+double tt_cluster_rank_layers(const struct tt_cluster_job *job, int rank);
+
+/** Whether a rank has the output: the last, or the first if stages come back to it. */
+bool tt_cluster_has_output(const struct tt_cluster_job *job, int rank);
 
 /** Seconds in which a rank waits in a step, if all ranks have equal work. */
 double tt_cluster_bubble(const struct tt_cluster_job *job, const struct tt_cluster_passes *pass);

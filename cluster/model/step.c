@@ -133,17 +133,19 @@ static double noise_share(const struct tt_cluster_job *job)
            (1 - pow(1 - v[TT_M_SLOW_HOST].value, nodes)) * (v[TT_M_SLOW_FACTOR].value - 1);
 }
 
-/* So much of the time of the output layer counts on its rank if the layers divide. */
-static const double output_share = 0.5;
-
-/* Seconds of a microbatch on the busiest rank; mean: of its layers alone, on average. If the layers do not divide, the
- * rank with the output has fewer; otherwise all ranks have as many, and others partly wait for it. */
+/* Seconds of a microbatch on the busiest rank; mean: of its layers alone, on average. If the split is not known, the rank
+ * with the output has fewer layers where they do not divide, and where they do all ranks have as many, or stacks move
+ * some away from it. */
 static double busiest_stage(const struct tt_cluster_job *job, double mean, double head)
 {
-    double layers = job->shape.layers / job->pp, most = tt_cluster_stage_layers(job);
+    double layers = job->shape.layers / job->pp, most = tt_cluster_stage_layers(job), busiest = 0;
 
+    for (int i = 0; job->split_known && i < (int)job->pp; i++)
+        busiest = fmax(busiest, mean * tt_cluster_rank_layers(job, i) / layers + (tt_cluster_has_output(job, i) ? head : 0));
+    if (job->split_known)
+        return busiest;
     if (most <= layers)
-        return mean + output_share * head;
+        return mean + stack_number(job, TT_S_OUTPUT_SHARE) * head;
     return fmax(mean * most / layers, mean * (most - 1) / layers + head);
 }
 
@@ -161,14 +163,16 @@ void tt_cluster_stage_passes(const struct tt_cluster_job *job, struct tt_cluster
                              struct tt_cluster_passes *ret_output)
 {
     struct tt_cluster_work layer, head, stages = {0};
-    double mean;
+    double mean, most;
 
     mean_layer(job, &layer);
     tt_cluster_head(job, &head);
     tt_cluster_add(&stages, job->shape.layers / job->pp, &layer);
     mean = tt_cluster_work_sec(&stages);
     *ret_pass = passes_of(&stages, mean);
-    *ret_output = passes_of(&head, fmax(0, busiest_stage(job, mean, tt_cluster_device_sec(&head)) - mean));
+    most = job->split_known ? mean + tt_cluster_device_sec(&head)
+                            : busiest_stage(job, mean, tt_cluster_device_sec(&head));
+    *ret_output = passes_of(&head, fmax(0, most - mean));
 }
 
 /* Seconds in which ranks wait: at the ends of the pipeline, and for the rank with the most work. */

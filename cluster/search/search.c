@@ -30,6 +30,9 @@ const char *tt_cluster_fault(const struct tt_cluster_job *job)
         return "the sequence is no multiple of twice the context parallelism";
     if (job->tp > 1 && job->sequence_parallel && !divides(job->tp * job->cp, job->seq_len))
         return "tensor parallelism does not divide the sequence";
+    if (job->split_known && job->pp > 1 &&
+        fmax(job->first_less, job->last_less) > floor(tt_cluster_split_units(job) / (job->pp * job->virtual_stages)))
+        return "the embeddings or the output count as more layers than a stage has";
     if (job->pp * job->virtual_stages > s->layers)
         return "there are more stages than layers";
     if (job->n_micro < job->pp)
@@ -201,14 +204,21 @@ static void try_policies(struct search *s, struct tt_cluster_job job)
     }
 }
 
-/* Whether a configuration can ask for the stages. torchtitan makes one or two on each rank of any model by itself, and
+/* Whether a configuration can ask for the stages, perhaps with other numbers for the ends of the model. torchtitan makes one or two on each rank of any model by itself, and
  * with one on each rank Megatron's last may have fewer layers. */
-static bool can_be_said(const struct tt_cluster_job *job)
+static bool can_be_said(struct tt_cluster_job *job)
 {
     double each, ends, layers = job->shape.layers;
 
-    if (job->pp <= 1 || tt_cluster_layers_per_stage(job, &each, &ends))
+    if (job->pp <= 1 || (job->split_known && job->virtual_stages <= 2))
         return true;
+    if (tt_cluster_layers_per_stage(job, &each, &ends)) {
+        if (job->split_known && ends != job->first_less + job->last_less) {
+            job->first_less = ends == 2 ? 1 : 0;
+            job->last_less = ends - job->first_less;
+        }
+        return true;
+    }
     if (job->stack->number[TT_S_STATE_WHOLE].value <= 0)
         return job->virtual_stages <= 2;
     return job->virtual_stages <= 1 && layers - (job->pp - 1) * ceil(layers / job->pp) >= 1;

@@ -108,6 +108,18 @@ END
         --parallelism.pipeline_parallel_schedule Interleaved1F1B
     expect_code 2
     expect_err "fewer microbatches than stages of the pipeline \(shards 8 x TP 2 x PP 4, 2 microbatches of 1, "
+    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml --json -- --parallelism.disable_loss_parallel
+    expect_ok
+    cp out whole.json
+    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml --json
+    check_json out '(lambda w: w["step_s"] > 1.005 * j["step_s"]
+        and w["memory_bytes"]["logits"] == 2 * j["memory_bytes"]["logits"])(json.load(open("whole.json"))["jobs"][0])'
+    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml --json -- --parallelism.pipeline_parallel_degree 2 \
+        --parallelism.pipeline_parallel_last_stage_less_layers 4
+    expect_ok
+    cp out less.json
+    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml --json -- --parallelism.pipeline_parallel_degree 2
+    check_json out 'json.load(open("less.json"))["jobs"][0]["step_s"] < 0.99 * j["step_s"]'
     run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml -- --parallelism.tensor_paralel_degree 4
     expect_code 2
     expect_err "'parallelism.tensor_paralel_degree' is no key of torchtitan's"

@@ -18,6 +18,7 @@
 #include "cluster/model/pipeline.h"
 #include "core/base/error.h"
 #include "core/base/mem.h"
+#include "parallel/pipeline/split.h"
 
 /* An 8B model on 16 nodes of 8 devices. Rates are those of h100-sxm. */
 static struct tt_cluster_job job_8b(void)
@@ -292,6 +293,92 @@ static void lanes_are_those_of_the_step(void **state)
     }
 }
 
+/* Layers of the ranks as parallel/pipeline cuts them, and what the keys for the ends of the model change. */
+static void stages_have_the_layers_of_the_split(void **state)
+{
+    static const int layers[] = {32, 61, 80, 126};
+
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+        for (int p = 2; p <= 8; p *= 2)
+            for (int v = 1; v <= 2; v++)
+                for (int less = 0; less <= 3; less++) {
+                    struct tt_pipeline_rule rule = {
+                        .n_layers = layers[i], .ranks = p, .first_less = less, .last_less = 3 - less, .multi = v > 1};
+                    struct tt_cluster_job job = job_pipeline(v > 1 ? TT_ORDER_ZBV_ZERO_BUBBLE : TT_ORDER_1F1B, p, v, 16);
+                    struct tt_stage_split split;
+
+                    job.shape.layers = layers[i];
+                    job.split_known = true;
+                    job.first_less = less;
+                    job.last_less = 3 - less;
+                    if (fmax(less, 3 - less) > floor((layers[i] + 3.0) / (p * v)))
+                        continue;
+                    assert_int_equal(tt_pipeline_split(&rule, &split), 0);
+                    for (int rank = 0; rank < p; rank++) {
+                        int found = tt_stage_split_layers(&split, rank).n_layers;
+
+                        if (v > 1)
+                            found += tt_stage_split_layers(&split, 2 * p - 1 - rank).n_layers;
+                        assert_float_equal(tt_cluster_rank_layers(&job, rank), found, 1e-9);
+                    }
+                    tt_stage_split_release(&split);
+                }
+}
+
+static void layers_taken_from_the_ends_balance_the_ranks(void **state)
+{
+    struct tt_cluster_job job = job_pipeline(TT_ORDER_1F1B, 4, 1, 16), less = job;
+    struct tt_cluster_memory even, last;
+
+    job.split_known = less.split_known = true;
+    less.last_less = 4; /* 9, 9, 9 and 5 layers */
+    assert_true(seconds(&less) < 1.02 * seconds(&job) && seconds(&less) != seconds(&job));
+    job.shape.vocab *= 4; /* now the output is the longest stage by far */
+    less.shape.vocab *= 4;
+    assert_true(seconds(&less) < 0.95 * seconds(&job));
+    tt_cluster_stage_peak(&job, 3, &even);
+    tt_cluster_stage_peak(&less, 3, &last);
+    assert_true(last.state < even.state && last.activations < even.activations);
+}
+
+static void a_loss_that_is_not_divided_needs_more(void **state)
+{
+    struct tt_cluster_job job = job_8b(), whole;
+
+    job.tp = 8;
+    job.shard = 16;
+    job.sequence_parallel = true;
+    whole = job;
+    whole.whole_logits = true;
+    assert_true(seconds(&whole) > 1.01 * seconds(&job));
+    assert_true(bytes(&whole) > bytes(&job) + 12.0 * 2 * 8192 * 128256 * 7 / 8); /* 12 bytes of each logit */
+}
+
+/* Of few tokens a layer with experts takes as long as the host needs for it; of many, as long as the device. */
+static void the_host_bounds_layers_with_experts(void **state)
+{
+    struct tt_cluster_job job = job_8b();
+    struct tt_cluster_time one, two, many;
+
+    assert_true(tt_cluster_shape_find("qwen3-30b-a3b", &job.shape));
+    assert_int_equal(tt_cluster_stack_find("megatron-bridge", &job.stack), 0);
+    job.shard = 1;
+    job.replicate = 8;
+    job.ep = 8;
+    job.again = TT_AGAIN_NONE;
+    job.micro_batch = 1;
+    job.seq_len = 512;
+    tt_cluster_step(&job, &one);
+    assert_true(one.host > 0.7 * job.shape.layers * job.stack->number[TT_S_EXPERT_HOST].value);
+    job.micro_batch = 2;
+    tt_cluster_step(&job, &two);
+    assert_true(two.total < 1.1 * one.total);
+    job.micro_batch = 64;
+    tt_cluster_step(&job, &many);
+    assert_float_equal(many.host, 0, 1e-9);
+    (void)seconds(&job);
+}
+
 static void an_expert_layer_is_priced_by_what_a_token_meets(void **state)
 {
     struct tt_cluster_job job = job_8b();
@@ -427,6 +514,10 @@ int main(void)
         cmocka_unit_test(bubbles_are_those_of_the_simulator),
         cmocka_unit_test(ranks_hold_what_the_orders_say),
         cmocka_unit_test(lanes_are_those_of_the_step),
+        cmocka_unit_test(stages_have_the_layers_of_the_split),
+        cmocka_unit_test(layers_taken_from_the_ends_balance_the_ranks),
+        cmocka_unit_test(a_loss_that_is_not_divided_needs_more),
+        cmocka_unit_test(the_host_bounds_layers_with_experts),
         cmocka_unit_test(an_expert_layer_is_priced_by_what_a_token_meets),
         cmocka_unit_test(experts_share_the_waves_of_one_kernel),
         cmocka_unit_test(windows_and_latents_have_their_price),
