@@ -220,8 +220,8 @@ static double context_sec(const struct tt_cluster_job *job)
     return 3 * tt_cluster_gather_sec(job, tt_cluster_group(job, job->cp, job->tp), bytes);
 }
 
-/* Tokens go to their experts and come back, forward and backward; quantized ones go in half as many bytes. Products wait
- * for it, unlike for the traffic of tensor parallelism, which some stacks split. */
+/* Tokens go to their experts and come back, forward and backward; quantized ones go in half as many bytes. Products
+ * wait for it, unlike for the traffic of tensor parallelism, which some stacks split. */
 static double expert_sec(const struct tt_cluster_job *job)
 {
     double cut = job->sequence_parallel ? job->tp : 1, bytes = 2 * rows(job) / cut * job->shape.dim;
@@ -265,16 +265,16 @@ void tt_cluster_layer(const struct tt_cluster_job *job, bool experts, struct tt_
         .tensor = tensor_sec(job, gemm / forward),
         .context = context_sec(job),
         .expert = experts ? expert_sec(job) : 0,
-        .host = waits ? 0
-                      : stack_number(job, experts ? TT_S_EXPERT_HOST : TT_S_HOST) * (1 + (gemm / forward + rest) / 6),
+        .host =
+            waits ? 0 : stack_number(job, experts ? TT_S_EXPERT_HOST : TT_S_HOST) * (1 + (gemm / forward + rest) / 6),
     };
     work->forward = forward + attention(job, false) + bytes / memory_rate(job) + work->tensor / (2 + gemm / forward) +
                     work->context / 3 + work->expert / 2;
     work->weight = backward / 2; /* of the two products of a matrix */
     if (waits)
-        work->stall = stall_sec(job, work,
-                                attention_products(job, false) + attention(job, false) + bytes / 2 / memory_rate(job),
-                                job->again == TT_AGAIN_FULL || job->again == TT_AGAIN_LAYERS ? core : 0);
+        work->stall =
+            stall_sec(job, work, attention_products(job, false) + attention(job, false) + bytes / 2 / memory_rate(job),
+                      job->again == TT_AGAIN_FULL || job->again == TT_AGAIN_LAYERS ? core : 0);
 }
 
 void tt_cluster_head(const struct tt_cluster_job *job, struct tt_cluster_work *work)

@@ -4,8 +4,8 @@
 
 #include "cluster/model/pipeline.h"
 
-/* Device seconds of a microbatch on one rank, by kind of work; host seconds beside them. Of the device's sum so much is the
- * forward pass, and so much makes gradients of weights. */
+/* Device seconds of a microbatch on one rank, by kind of work; host seconds beside them. Of the device's sum so much is
+ * the forward pass, and so much makes gradients of weights. */
 struct tt_cluster_work {
     double gemm, attention, memory, tensor, context, expert, host;
     double stall; /* in which the device waits for the host in any case */

@@ -27,6 +27,8 @@ static void saved(const struct tt_cluster_job *job, double *layer, double *worki
     double scores = kernel == 0 ? (job->float_scores ? 10 : 5) * s->heads * job->seq_len / t : 0;
     double act = stack_number(job, TT_S_ACT_DIM);
     double full, input = 2 * s->dim * norm, heads = 2 * s->head_dim * (s->heads + s->kv_heads) / t;
+    double gathered =
+        job->sequence_parallel && stack_number(job, TT_S_KEEPS_GATHERED) > 0 ? 4 * s->dim * (1 - norm) : 0;
 
     /* of the values of width dim, ten bytes are not divided by tensor parallelism */
     full = fmin(act, 10) * s->dim * norm + fmax(act - 10, 0) * s->dim / t +
@@ -36,10 +38,10 @@ static void saved(const struct tt_cluster_job *job, double *layer, double *worki
     *layer = *working = 0;
     switch (job->again) {
     case TT_AGAIN_NONE:
-        *layer = full;
+        *layer = full + gathered;
         break;
     case TT_AGAIN_ATTENTION:
-        *layer = full - scores;
+        *layer = full + gathered - scores;
         *working = scores;
         break;
     case TT_AGAIN_OP: /* input, attention's output with q, k, v, and every second product; of experts what was sent */
@@ -51,7 +53,7 @@ static void saved(const struct tt_cluster_job *job, double *layer, double *worki
     case TT_AGAIN_LAYERS: {
         double share = job->again_layers / s->layers;
 
-        *layer = share * input + (1 - share) * full;
+        *layer = share * input + (1 - share) * (full + gathered);
         *working = full;
         break;
     }

@@ -80,8 +80,8 @@ static struct tt_stage_times stage_times(const struct tt_cluster_passes *pass, d
                                    .full = (pass->input + pass->weight) / stages};
 }
 
-/* Runs the job's schedule with so many microbatches; the last stage takes `last` more. Stages have equal work if `last` is
- * NULL. */
+/* Runs the job's schedule with so many microbatches; the last stage takes `last` more. Stages have equal work if `last`
+ * is NULL. */
 static int simulate(const struct tt_cluster_job *job, const struct tt_cluster_passes *pass,
                     const struct tt_cluster_passes *last, int microbatches, struct tt_pipeline **ret_pipeline,
                     struct tt_pipeline_run *ret_run)

@@ -133,15 +133,16 @@ static double noise_share(const struct tt_cluster_job *job)
            (1 - pow(1 - v[TT_M_SLOW_HOST].value, nodes)) * (v[TT_M_SLOW_FACTOR].value - 1);
 }
 
-/* Seconds of a microbatch on the busiest rank; mean: of its layers alone, on average. If the split is not known, the rank
- * with the output has fewer layers where they do not divide, and where they do all ranks have as many, or stacks move
- * some away from it. */
+/* Seconds of a microbatch on the busiest rank; mean: of its layers alone, on average. If the split is not known, the
+ * rank with the output has fewer layers where they do not divide, and where they do all ranks have as many, or stacks
+ * move some away from it. */
 static double busiest_stage(const struct tt_cluster_job *job, double mean, double head)
 {
     double layers = job->shape.layers / job->pp, most = tt_cluster_stage_layers(job), busiest = 0;
 
     for (int i = 0; job->split_known && i < (int)job->pp; i++)
-        busiest = fmax(busiest, mean * tt_cluster_rank_layers(job, i) / layers + (tt_cluster_has_output(job, i) ? head : 0));
+        busiest =
+            fmax(busiest, mean * tt_cluster_rank_layers(job, i) / layers + (tt_cluster_has_output(job, i) ? head : 0));
     if (job->split_known)
         return busiest;
     if (most <= layers)
@@ -170,8 +171,8 @@ void tt_cluster_stage_passes(const struct tt_cluster_job *job, struct tt_cluster
     tt_cluster_add(&stages, job->shape.layers / job->pp, &layer);
     mean = tt_cluster_work_sec(&stages);
     *ret_pass = passes_of(&stages, mean);
-    most = job->split_known ? mean + tt_cluster_device_sec(&head)
-                            : busiest_stage(job, mean, tt_cluster_device_sec(&head));
+    most =
+        job->split_known ? mean + tt_cluster_device_sec(&head) : busiest_stage(job, mean, tt_cluster_device_sec(&head));
     *ret_output = passes_of(&head, fmax(0, most - mean));
 }
 

@@ -242,6 +242,8 @@ static void try_schedules(struct search *s, struct tt_cluster_job job)
     for (size_t i = 0; i < n; i++) {
         job.order = all[i].order;
         job.virtual_stages = all[i].stages;
+        job.first_less = s->job->first_less;
+        job.last_less = s->job->last_less;
         if (!can_be_said(&job))
             continue;
         if (!tt_cluster_splits(&job) || job.stack->number[TT_S_PP_SPLITS].value > 0)

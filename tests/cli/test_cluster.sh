@@ -99,7 +99,7 @@ case_layouts_that_fit_only_within_the_margin_are_tight() {
 }
 
 case_a_search_tries_the_schedules_that_the_trainer_has() {
-    pipeline="--config $TITAN_SOURCE/configs/llama3_405b.yaml --machine h100-sxm --ranks 512 --search --json
+    pipeline="--config $TITAN_SOURCE/configs/llama3_405b.yaml --machine h200 --ranks 512 --search --json
               --training.global_batch_size=128"
     run estimate $pipeline
     expect_ok
@@ -115,7 +115,7 @@ case_a_search_tries_the_schedules_that_the_trainer_has() {
     cp out best.yaml
     run config check --config best.yaml --no-files
     expect_ok
-    run estimate --config best.yaml --machine h100-sxm --ranks 512 --json
+    run estimate --config best.yaml --machine h200 --ranks 512 --json
     expect_ok
     check_json out '(lambda l: abs(j["step_s"] / l["step_s"] - 1) < 1e-9 and j["layout"] == l["layout"])(
         json.load(open("torchtitan.json"))["jobs"][0]["layouts"][0])'

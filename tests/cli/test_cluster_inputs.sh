@@ -27,7 +27,7 @@ case_models_have_names_and_files() {
     check_json out 'j["model"] == "deepseek-v3-671b" and j["layout"]["ep"] == 64 and j["parts_s"]["expert"] > 0' \
         'abs(j["memory_bytes"]["state"] / (16 * 671e9 / 512) - 1) < 0.04' \
         'abs(j["run"]["checkpoint_bytes"] / (12 * 671e9) - 1) < 0.02' \
-        '[round(x / j["step_s"], 3) for x in j["step_80_percent_s"]] == [0.8, 1.9]'
+        '[round(x / j["step_s"], 3) for x in j["step_80_percent_s"]] == [0.7, 1.65]'
     cp out name.json
     cat >config.json <<'END'
 {"model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128,
@@ -114,8 +114,8 @@ END
     run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml --json
     check_json out '(lambda w: w["step_s"] > 1.005 * j["step_s"]
         and w["memory_bytes"]["logits"] == 2 * j["memory_bytes"]["logits"])(json.load(open("whole.json"))["jobs"][0])'
-    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml --json -- --parallelism.pipeline_parallel_degree 2 \
-        --parallelism.pipeline_parallel_last_stage_less_layers 4
+    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml --json -- \
+        --parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_last_stage_less_layers 2
     expect_ok
     cp out less.json
     run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml --json -- --parallelism.pipeline_parallel_degree 2

@@ -304,7 +304,8 @@ static void stages_have_the_layers_of_the_split(void **state)
                 for (int less = 0; less <= 3; less++) {
                     struct tt_pipeline_rule rule = {
                         .n_layers = layers[i], .ranks = p, .first_less = less, .last_less = 3 - less, .multi = v > 1};
-                    struct tt_cluster_job job = job_pipeline(v > 1 ? TT_ORDER_ZBV_ZERO_BUBBLE : TT_ORDER_1F1B, p, v, 16);
+                    struct tt_cluster_job job =
+                        job_pipeline(v > 1 ? TT_ORDER_ZBV_ZERO_BUBBLE : TT_ORDER_1F1B, p, v, 16);
                     struct tt_stage_split split;
 
                     job.shape.layers = layers[i];
@@ -344,14 +345,39 @@ static void layers_taken_from_the_ends_balance_the_ranks(void **state)
 static void a_loss_that_is_not_divided_needs_more(void **state)
 {
     struct tt_cluster_job job = job_8b(), whole;
+    struct tt_cluster_time divided, gathered;
 
     job.tp = 8;
     job.shard = 16;
     job.sequence_parallel = true;
     whole = job;
     whole.whole_logits = true;
-    assert_true(seconds(&whole) > 1.01 * seconds(&job));
+    assert_true(seconds(&whole) > seconds(&job));
+    tt_cluster_step(&job, &divided);
+    tt_cluster_step(&whole, &gathered);
+    assert_true(gathered.memory - divided.memory >
+                16.0 * 2 * 8192 * 128256 * 7 / 8 / 3.35e12); /* bytes over the peak */
+    assert_true(gathered.tensor - divided.tensor > 2.0 * 2 * 8192 * 128256 * 7 / 8 / 450e9);
     assert_true(bytes(&whole) > bytes(&job) + 12.0 * 2 * 8192 * 128256 * 7 / 8); /* 12 bytes of each logit */
+}
+
+/* Without recomputation, of the 34 bytes per token and dimension that a layer saves the gathered inputs are 4. */
+static void gathered_inputs_are_saved_where_the_software_does(void **state)
+{
+    struct tt_cluster_stack stack;
+    struct tt_cluster_job job = job_8b();
+    struct tt_cluster_memory kept, again;
+
+    job.tp = 8;
+    job.shard = 16;
+    job.sequence_parallel = true;
+    job.again = TT_AGAIN_NONE;
+    stack = *job.stack;
+    job.stack = &stack;
+    tt_cluster_peak(&job, &kept);
+    stack.number[TT_S_KEEPS_GATHERED].value = 0;
+    tt_cluster_peak(&job, &again);
+    assert_float_equal(kept.activations - again.activations, 32 * 4.0 * 2 * 8192 * 4096 * 7 / 8, 1);
 }
 
 /* Of few tokens a layer with experts takes as long as the host needs for it; of many, as long as the device. */
@@ -517,6 +543,7 @@ int main(void)
         cmocka_unit_test(stages_have_the_layers_of_the_split),
         cmocka_unit_test(layers_taken_from_the_ends_balance_the_ranks),
         cmocka_unit_test(a_loss_that_is_not_divided_needs_more),
+        cmocka_unit_test(gathered_inputs_are_saved_where_the_software_does),
         cmocka_unit_test(the_host_bounds_layers_with_experts),
         cmocka_unit_test(an_expert_layer_is_priced_by_what_a_token_meets),
         cmocka_unit_test(experts_share_the_waves_of_one_kernel),
