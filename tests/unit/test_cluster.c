@@ -361,7 +361,7 @@ static void a_loss_that_is_not_divided_needs_more(void **state)
     assert_true(bytes(&whole) > bytes(&job) + 12.0 * 2 * 8192 * 128256 * 7 / 8); /* 12 bytes of each logit */
 }
 
-/* Without recomputation, of the 34 bytes per token and dimension that a layer saves the gathered inputs are 4. */
+/* Without recomputation a layer also saves 4 bytes of gathered inputs per token and dimension. */
 static void gathered_inputs_are_saved_where_the_software_does(void **state)
 {
     struct tt_cluster_stack stack;
