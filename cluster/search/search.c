@@ -204,8 +204,9 @@ static void try_policies(struct search *s, struct tt_cluster_job job)
     }
 }
 
-/* Whether a configuration can ask for the stages, perhaps with other numbers for the ends of the model. torchtitan makes
- * one or two on each rank of any model by itself, and with one on each rank Megatron's last may have fewer layers. */
+/* Whether a configuration can ask for the stages, perhaps with other numbers for the ends of the model. torchtitan
+ * makes one or two on each rank of any model by itself, and with one on each rank Megatron's last may have fewer
+ * layers. */
 static bool can_be_said(struct tt_cluster_job *job)
 {
     double each, ends, layers = job->shape.layers;
