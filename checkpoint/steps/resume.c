@@ -246,7 +246,10 @@ static int find_and_try(struct tt_comm *comm, const char *folder, const struct t
         TT_PUSH(found.damaged, found.n_damaged, cap) = view.steps[i];
     }
     if (rc < 0 && damaged)
-        rc = tt_wrap(rc, "none of the %d checkpoints in '%s' is intact; the oldest", view.n, folder);
+        rc = tt_fail(rc,
+                     "none of the %d checkpoints in '%s' is intact; the oldest: %s\nhelp: bring the files back from a "
+                     "copy, or begin again in another folder",
+                     view.n, folder, tt_error_message());
     TT_TRY(rc);
     *ret_found = found;
     found = (struct tt_ckpt_found){0};

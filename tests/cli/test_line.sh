@@ -171,7 +171,7 @@ case_steps_that_cannot_be_used_are_reported() {
     make_six
     truncate -s -1 run/checkpoint/step-*/model/*
     run train $tiny $save
-    expect_error 3 "none of the 3 checkpoints in 'run/checkpoint' is intact"
+    expect_error 3 "none of the 3 checkpoints in 'run/checkpoint' is intact" "^help: bring the files back from a copy"
     expect_steps "step-2 step-4 step-6"
     for step in 2 4 6; do
         mv run/checkpoint/step-$step run/checkpoint/step-$step.damaged-abc

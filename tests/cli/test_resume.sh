@@ -250,6 +250,13 @@ case_another_model_is_refused_with_one_message() {
     refuse_err "tensors missing"
 }
 
+# Numbers are those that a person would write, although they are kept in float32.
+case_numbers_of_another_model_are_short() {
+    make_four
+    run train $tiny $save --model.name=qwen3
+    expect_error 3 'norm_eps 1e-05, .*; this one: name "qwen3", .*norm_eps 1e-06, rope_theta'
+}
+
 case_another_order_of_samples_is_refused() {
     make_four
     run train $tiny $save --training.steps=6 --dataloader.seed=7

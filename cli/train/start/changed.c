@@ -36,7 +36,7 @@ static bool same_value(const json_t *a, const json_t *b)
     return true;
 }
 
-/* A value as a person would write it: the shortest number that reads back as the same. */
+/* A value as a person would write it: the shortest number that reads back as the same float32. */
 static char *value_text(const json_t *value)
 {
     char text[64] = "";
@@ -46,7 +46,7 @@ static char *value_text(const json_t *value)
     for (int digits = 1; digits <= 17; digits++) {
         (void)snprintf(text, sizeof text, digits < 17 && fabs(json_real_value(value)) >= 1.0 ? "%.*f" : "%.*g",
                        fabs(json_real_value(value)) >= 1.0 ? digits - 1 : digits, json_real_value(value));
-        if (strtod(text, NULL) == json_real_value(value))
+        if (strtof(text, NULL) == (float)json_real_value(value))
             break;
     }
     return tt_strdup(text);
