@@ -259,7 +259,7 @@ case_flags_of_megatron_are_not_ignored_silently() {
     expect_out "^not counted   --moe-expert-capacity-factor 1.25: no token is dropped$"
     run estimate --machine h100-sxm --ranks 64 --json -- $flags --recompute-activations --overlap-grad-reduce \
         --overlap-param-gather
-    check_json out 'j["parts_s"]["data"] < 0.5 * other("plain")["parts_s"]["data"]' \
+    check_json out 'j["parts_s"]["data"] < 0.15 * other("plain")["parts_s"]["data"]' \
         'o["not_counted"] == []'
     run estimate --machine h100-sxm --ranks 64 --json -- $flags --attention-backend unfused
     check_json out 'j["parts_s"]["attention"] > 2 * other("plain")["parts_s"]["attention"]'
