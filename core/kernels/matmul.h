@@ -36,6 +36,11 @@ struct tt_matmul {
      */
     const struct tt_matmul *more;
     int n_more;
+    /*
+     * The b of the product that this thread is likely to run next, with the same n, k and ldb: its first part is
+     * fetched from memory meanwhile. NULL: unknown.
+     */
+    const void *next_b;
     float *partial; /* tt_matmul_partial_floats */
     float *scratch; /* tt_matmul_scratch_floats for each worker */
 };

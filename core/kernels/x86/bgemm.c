@@ -121,15 +121,15 @@ VF_INLINE void store_sums(const struct target *to, vf sum, int64_t row, int64_t 
     }
 }
 
-/* Callers pass nv as a constant. */
-VF_INLINE void multiply_panels(const tt_bf16 *a, const tt_bf16 *b, int64_t pairs, int64_t nv, const struct target *to,
-                               struct fetch *next)
+/* Callers pass the number of rows and of vectors as constants. */
+VF_INLINE void multiply_panels(const tt_bf16 *a, const tt_bf16 *b, int64_t pairs, int64_t nr, int64_t nv,
+                               const struct target *to, struct fetch *next)
 {
     struct fetch f = *next;
     vf sum[ROWS][VECTORS];
 
     VF_UNROLL
-    for (int64_t r = 0; r < ROWS; r++) {
+    for (int64_t r = 0; r < nr; r++) {
         VF_UNROLL
         for (int64_t v = 0; v < nv; v++)
             sum[r][v] = vf_zero();
@@ -144,7 +144,7 @@ VF_INLINE void multiply_panels(const tt_bf16 *a, const tt_bf16 *b, int64_t pairs
         for (int64_t v = 0; v < nv; v++)
             right[v] = vp_load(b + 2 * VP_LANES * v);
         VF_UNROLL
-        for (int64_t r = 0; r < ROWS; r++) {
+        for (int64_t r = 0; r < nr; r++) {
             vp left = vp_set(a + 2 * r);
 
             VF_UNROLL
@@ -154,7 +154,7 @@ VF_INLINE void multiply_panels(const tt_bf16 *a, const tt_bf16 *b, int64_t pairs
     }
     *next = f;
     VF_UNROLL
-    for (int64_t r = 0; r < ROWS; r++) {
+    for (int64_t r = 0; r < nr; r++) {
         if (r >= to->rows)
             break;
         VF_UNROLL
@@ -163,15 +163,25 @@ VF_INLINE void multiply_panels(const tt_bf16 *a, const tt_bf16 *b, int64_t pairs
     }
 }
 
+VF_INLINE void multiply_columns(const tt_bf16 *a, const tt_bf16 *b, int64_t pairs, int64_t nr, const struct target *to,
+                                struct fetch *next)
+{
+    if (to->columns > 2 * VP_LANES) {
+        multiply_panels(a, b, pairs, nr, 3, to, next);
+    } else if (to->columns > VP_LANES) {
+        multiply_panels(a, b, pairs, nr, 2, to, next);
+    } else {
+        multiply_panels(a, b, pairs, nr, 1, to, next);
+    }
+}
+
 static void multiply_target(const tt_bf16 *a, const tt_bf16 *b, int64_t pairs, const struct target *to,
                             struct fetch *next)
 {
-    if (to->columns > 2 * VP_LANES) {
-        multiply_panels(a, b, pairs, 3, to, next);
-    } else if (to->columns > VP_LANES) {
-        multiply_panels(a, b, pairs, 2, to, next);
+    if (to->rows > ROWS / 2) {
+        multiply_columns(a, b, pairs, ROWS, to, next);
     } else {
-        multiply_panels(a, b, pairs, 1, to, next);
+        multiply_columns(a, b, pairs, ROWS / 2, to, next);
     }
 }
 
@@ -221,7 +231,10 @@ static struct target target_at(const struct target *whole, const struct block *b
     return to;
 }
 
-/* The panel after the one at `column` over the same k; none after the last one of the block. */
+/*
+ * The panel after the one at `column` over the same k; after the last one of the product, the first one of the next
+ * product; none after the last one of other blocks.
+ */
 static struct fetch next_panel(const struct block *block, int64_t column, int64_t begin, int64_t k)
 {
     const struct tt_matmul *gemm = block->gemm;
@@ -229,9 +242,15 @@ static struct fetch next_panel(const struct block *block, int64_t column, int64_
     int64_t turns = (block->rows + ROWS - 1) / ROWS * ((k + 2 * STEPS - 1) / (2 * STEPS));
     const tt_bf16 *b = gemm->b;
 
-    if (n <= 0)
-        return (struct fetch){0};
     column += block->column + PANEL;
+    if (n <= 0) {
+        if (!gemm->next_b || column < gemm->n || block->row + block->rows < gemm->m || begin + k < gemm->k)
+            return (struct fetch){0};
+        b = gemm->next_b;
+        n = up_to(gemm->n, PANEL);
+        k = up_to(gemm->k, TT_BGEMM_DEPTH);
+        column = begin = 0;
+    }
     if (gemm->trans_b)
         return fetch_in_turns(b + column * gemm->ldb + begin, gemm->ldb * size, n, k * size, turns);
     return fetch_in_turns(b + begin * gemm->ldb + column, gemm->ldb * size, k, n * size, turns);

@@ -107,12 +107,32 @@ static int64_t find(const struct tt_experts_products *p, int64_t tile)
     return low;
 }
 
+/* Products that the team runs. */
+struct run {
+    const struct tt_experts_products *products;
+    int threads;
+};
+
+/* The weight that the thread is likely to multiply with after the last tile of a product; NULL: unknown. */
+static const void *next_weight(const struct run *run, int64_t place)
+{
+    const struct tt_experts_products *p = run->products;
+    const struct tt_expert_rows *of;
+
+    if (p->op == TT_OP_EXPERTS_BWD_W || place + run->threads >= p->n)
+        return NULL;
+    of = &p->of[p->of[place + run->threads].order];
+    return of->rows && !are_few(p, of->rows) ? of->in[1] : NULL;
+}
+
 static void run_tile(void *arg, int64_t tile, int worker)
 {
-    const struct tt_experts_products *p = arg;
+    const struct run *run = arg;
+    const struct tt_experts_products *p = run->products;
     int64_t place = find(p, tile);
     const struct tt_expert_rows *of = &p->of[p->of[place].order];
     struct tt_matmul product = product_of(p, of->rows);
+    bool last = tile + 1 == p->of[place].tiles;
 
     tile -= place ? p->of[place - 1].tiles : 0;
     if (of->rows == 0) {
@@ -124,6 +144,7 @@ static void run_tile(void *arg, int64_t tile, int worker)
         product.b = of->in[1];
         product.acc = p->op == TT_OP_EXPERTS ? NULL : of->acc;
         product.c = of->out;
+        product.next_b = last ? next_weight(run, place) : NULL;
         product.scratch = p->scratch + worker * p->scratch_floats;
         tt_matmul_tile(&product, tile, 0);
     }
@@ -161,6 +182,7 @@ static void put_in_order(const struct tt_experts_products *p)
 
 void tt_experts_run(struct tt_team *team, const struct tt_experts_products *products)
 {
+    struct run run = {products, tt_team_threads(team)};
     int64_t tiles = 0;
 
     put_in_order(products);
@@ -168,7 +190,7 @@ void tt_experts_run(struct tt_team *team, const struct tt_experts_products *prod
         tiles += tiles_of(products, &products->of[products->of[place].order]);
         products->of[place].tiles = tiles;
     }
-    tt_team_run(team, tiles, run_tile, (void *)products);
+    tt_team_run(team, tiles, run_tile, &run);
 }
 
 int64_t tt_experts_tiles(const struct tt_experts_products *products, int64_t rows)
