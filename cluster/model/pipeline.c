@@ -57,7 +57,7 @@ bool tt_cluster_layers_per_stage(const struct tt_cluster_job *job, double *ret_e
         *ret_ends = 0;
         return true;
     }
-    for (double next = 3; next >= (megatron ? 2 : 0); next--) {
+    for (int next = 3; next >= (megatron ? 2 : 0); next--) {
         double ends = next < 3 ? next : job->split_known ? job->first_less + job->last_less : 2;
         double each = ceil((layers + ends) / stages);
 

@@ -121,6 +121,8 @@ def make_folder(root, small):
         '[model]\nname = "llama3"\nflavor = "debugmodel"\n\n[training]\nsteps = 10\n')
     (root / "all_gather.log").write_text(
         "".join(f"#  Rank {i:2} Group  0 Pid 1 on host device  0 [0x00]\n" for i in range(8)) +
+        "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
+        "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)\n"
         "  4294967296     134217728     float    none      -1  10000.0   429.5   225.0      0\n")
     shutil.copy(SOURCE / "cluster/backtest/data/published_runs.csv", root / "runs.csv")
     for name in ("corpus.jsonl", "held-out.jsonl"):
