@@ -7,8 +7,12 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/cluster/inputs.h"
-#include "cli/cluster/picture.h"
+#include "cli/cluster/cluster.h"
+#include "cli/cluster/emit/emit.h"
+#include "cli/cluster/inputs/inputs.h"
+#include "cli/cluster/measured/calibrate.h"
+#include "cli/cluster/planned.h"
+#include "cli/cluster/screen/picture.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 

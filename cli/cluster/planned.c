@@ -2,10 +2,11 @@
  *
  * The memory of a job of titan itself: that of its plan, not of a formula.
  */
+#include "cli/cluster/planned.h"
+
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/cluster/inputs.h"
 #include "cli/job/job.h"
 #include "cli/job/predict.h"
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/cluster/backtest.h"
+#include "cli/cluster/measured/backtest.h"
 #include "cli/cluster/cluster.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"

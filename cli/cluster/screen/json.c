@@ -3,7 +3,7 @@
  * The same as JSON: the names of the screen, seconds and bytes.
  */
 #include "cli/cli.h"
-#include "cli/cluster/cluster.h"
+#include "cli/cluster/screen/screen.h"
 #include "cluster/model/pipeline.h"
 
 static const char *const fit_words[] = {[TT_FIT_YES] = "fits", [TT_FIT_TIGHT] = "tight", [TT_FIT_NO] = "does not fit"};

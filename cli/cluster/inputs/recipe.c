@@ -2,7 +2,7 @@
  *
  * torchtitan's configurations as jobs: what their keys mean in titan's.
  */
-#include "cli/cluster/recipe.h"
+#include "cli/cluster/inputs/recipe.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ static const struct {
 } flavors[] = {
 #define FLAVOR(family, flavor, shape) {family, flavor, shape},
 #define RECIPE(name, family, flavor, context, tokens, ac, tp, ep, steps, compiled, float8, async_tp)
-#include "cli/cluster/recipes.def"
+#include "cli/cluster/inputs/recipes.def"
 #undef FLAVOR
 #undef RECIPE
 };
@@ -30,7 +30,7 @@ static const struct {
 #define FLAVOR(family, flavor, shape)
 #define RECIPE(name, family, flavor, context, tokens, ac, tp, ep, steps, compiled, float8, async_tp) \
     {name, family, flavor, #context, #tokens, ac, #tp, #ep, #steps, compiled, float8, async_tp},
-#include "cli/cluster/recipes.def"
+#include "cli/cluster/inputs/recipes.def"
 #undef FLAVOR
 #undef RECIPE
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CLI_CLUSTER_BACKTEST_H
-#define TT_CLI_CLUSTER_BACKTEST_H
+#ifndef TT_CLI_CLUSTER_MEASURED_BACKTEST_H
+#define TT_CLI_CLUSTER_MEASURED_BACKTEST_H
 
 #include "core/config/args.h"
 

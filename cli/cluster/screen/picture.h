@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CLI_CLUSTER_PICTURE_H
-#define TT_CLI_CLUSTER_PICTURE_H
+#ifndef TT_CLI_CLUSTER_SCREEN_PICTURE_H
+#define TT_CLI_CLUSTER_SCREEN_PICTURE_H
 
-#include "cli/cluster/cluster.h"
+#include "cli/cluster/screen/screen.h"
 
 /* A bar: a step by its parts. */
 struct tt_cluster_bar {

@@ -2,12 +2,14 @@
  *
  * Calibration: the log of a run of torchtitan says how fast products are on one's own devices.
  */
+#include "cli/cluster/measured/calibrate.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cluster/cluster.h"
+#include "cluster/backtest/backtest.h"
 #include "core/base/mem.h"
 
 /* Steps that a log must have after its first quarter, in which things warm up. */

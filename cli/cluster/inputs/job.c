@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "cli/cluster/cluster.h"
+#include "cli/cluster/inputs/job.h"
+#include "cli/cluster/screen/screen.h"
 #include "cli/job/model.h"
 #include "core/models/model.h"
 #include "parallel/pipeline/schedule.h"

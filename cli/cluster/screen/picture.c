@@ -2,7 +2,7 @@
  *
  * Pictures of jobs on clusters: how they scale, and what their steps consist of.
  */
-#include "cli/cluster/picture.h"
+#include "cli/cluster/screen/picture.h"
 
 #include <math.h>
 #include <stdio.h>

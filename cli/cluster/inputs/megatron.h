@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CLI_CLUSTER_MEGATRON_H
-#define TT_CLI_CLUSTER_MEGATRON_H
+#ifndef TT_CLI_CLUSTER_INPUTS_MEGATRON_H
+#define TT_CLI_CLUSTER_INPUTS_MEGATRON_H
 
-#include "cli/cluster/notes.h"
+#include "cli/cluster/inputs/notes.h"
 #include "cluster/model/job.h"
 #include "core/base/error.h"
 

@@ -2,7 +2,7 @@
  *
  * Flags of Megatron-LM as text: which are read, left out, or free; from words or from a script.
  */
-#include "cli/cluster/megatron_flags.h"
+#include "cli/cluster/inputs/megatron_flags.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -12,13 +12,13 @@
 
 const char *const tt_megatron_flag_names[TT_MEGATRON_FLAGS] = {
 #define X(id, name) name,
-#include "cli/cluster/megatron_flags.def"
+#include "cli/cluster/inputs/megatron_flags.def"
 #undef X
 };
 
 static const char *const harmless[] = {
 #define FREE(name) name,
-#include "cli/cluster/megatron_flags.def"
+#include "cli/cluster/inputs/megatron_flags.def"
 #undef FREE
 };
 
@@ -26,7 +26,7 @@ static const struct {
     const char *name, *value, *why;
 } left_out[] = {
 #define NOTE(name, value, why) {name, value, why},
-#include "cli/cluster/megatron_flags.def"
+#include "cli/cluster/inputs/megatron_flags.def"
 #undef NOTE
 };
 

@@ -2,14 +2,14 @@
  *
  * `titan estimate --backtest`: predictions for measured runs of clusters, and their errors.
  */
-#include "cli/cluster/backtest.h"
+#include "cli/cluster/measured/backtest.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/cluster/cluster.h"
+#include "cli/cluster/screen/screen.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 

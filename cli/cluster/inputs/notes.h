@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CLI_CLUSTER_NOTES_H
-#define TT_CLI_CLUSTER_NOTES_H
+#ifndef TT_CLI_CLUSTER_INPUTS_NOTES_H
+#define TT_CLI_CLUSTER_INPUTS_NOTES_H
 
 #include "core/base/json.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "cli/cluster/recipe.h"
+#include "cli/cluster/inputs/recipe.h"
 #include "core/base/text.h"
 
 /* Keys that recipe.c reads, or on which neither time nor memory depends. */

@@ -3,7 +3,7 @@
  * What a command line says about a job on a cluster: machine, stack, model, and a configuration of titan,
  * torchtitan or Megatron.
  */
-#include "cli/cluster/inputs.h"
+#include "cli/cluster/inputs/inputs.h"
 
 #include <math.h>
 #include <stdio.h>

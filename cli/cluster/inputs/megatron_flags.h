@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CLI_CLUSTER_MEGATRON_FLAGS_H
-#define TT_CLI_CLUSTER_MEGATRON_FLAGS_H
+#ifndef TT_CLI_CLUSTER_INPUTS_MEGATRON_FLAGS_H
+#define TT_CLI_CLUSTER_INPUTS_MEGATRON_FLAGS_H
 
-#include "cli/cluster/notes.h"
+#include "cli/cluster/inputs/notes.h"
 #include "core/base/error.h"
 
 /* The flags of Megatron-LM that are read, as text. */
 enum tt_megatron_flag {
 #define X(id, name) TT_FLAG_##id,
-#include "cli/cluster/megatron_flags.def"
+#include "cli/cluster/inputs/megatron_flags.def"
 #undef X
     TT_MEGATRON_FLAGS
 };

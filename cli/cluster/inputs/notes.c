@@ -2,7 +2,7 @@
  *
  * What a prediction leaves out of a job of another trainer; see notes.h.
  */
-#include "cli/cluster/notes.h"
+#include "cli/cluster/inputs/notes.h"
 
 #include <stdio.h>
 

@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/cluster/cluster.h"
-#include "cli/cluster/picture.h"
+#include "cli/cluster/screen/picture.h"
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 

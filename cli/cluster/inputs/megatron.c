@@ -2,13 +2,13 @@
  *
  * Flags of Megatron-LM as a job: its sizes become those of a config.json, its layout keys of titan.
  */
-#include "cli/cluster/megatron.h"
+#include "cli/cluster/inputs/megatron.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cluster/megatron_flags.h"
+#include "cli/cluster/inputs/megatron_flags.h"
 #include "cluster/model/hf_shape.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"

@@ -2,7 +2,7 @@
  *
  * torchtitan's configurations as lists of keys and values; see pairs.h.
  */
-#include "cli/cluster/pairs.h"
+#include "cli/cluster/inputs/pairs.h"
 
 #include <stdlib.h>
 #include <string.h>

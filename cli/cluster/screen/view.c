@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/cluster/cluster.h"
+#include "cli/cluster/screen/screen.h"
 #include "cluster/model/pipeline.h"
 
 /* How far a measured run is from the job: factors of devices and parameters. */

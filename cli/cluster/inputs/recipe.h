@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CLI_CLUSTER_RECIPE_H
-#define TT_CLI_CLUSTER_RECIPE_H
+#ifndef TT_CLI_CLUSTER_INPUTS_RECIPE_H
+#define TT_CLI_CLUSTER_INPUTS_RECIPE_H
 
-#include "cli/cluster/notes.h"
-#include "cli/cluster/pairs.h"
+#include "cli/cluster/inputs/notes.h"
+#include "cli/cluster/inputs/pairs.h"
 
 /**
  * What a configuration of torchtitan says about a job: a TOML file (v0.1, v0.2), the resolved configuration that it

@@ -2,11 +2,13 @@
  *
  * A layout as the configuration of a trainer: titan's YAML, torchtitan's TOML, Megatron's flags.
  */
+#include "cli/cluster/emit/emit.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/cluster/inputs.h"
+#include "cli/cluster/screen/screen.h"
 #include "cluster/model/pipeline.h"
 #include "core/models/model.h"
 

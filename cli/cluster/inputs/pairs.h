@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CLI_CLUSTER_PAIRS_H
-#define TT_CLI_CLUSTER_PAIRS_H
+#ifndef TT_CLI_CLUSTER_INPUTS_PAIRS_H
+#define TT_CLI_CLUSTER_INPUTS_PAIRS_H
 
 #include <stdbool.h>
 
