@@ -97,7 +97,7 @@ static int fail_cell(const struct reader *r, struct piece found, const char *wha
 
     tt_text_add_bytes(&shown, found.at, found.size < SHOWN_BYTES ? found.size : SHOWN_BYTES);
     tt_text_make_printable(&shown);
-    rc = tt_fail_key(TT_EDATA, TT_KEY_PP_SCHEDULE_CSV, "%s: line %d, cell %d: '%s' %s", r->name, r->line, r->cell,
+    rc = tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV, "%s: line %d, cell %d: '%s' %s", r->name, r->line, r->cell,
                      shown.text, what);
     tt_text_release(&shown);
     return rc;
@@ -112,7 +112,7 @@ static int place_stage(struct reader *r, int stage)
     }
     if (r->first_line[stage] == r->line)
         return 0;
-    return tt_fail_key(TT_EDATA, TT_KEY_PP_SCHEDULE_CSV,
+    return tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV,
                        "%s: line %d, cell %d: stage %d is on line %d too\nhelp: put all turns of a stage on one line",
                        r->name, r->line, r->cell, stage, r->first_line[stage]);
 }
@@ -134,11 +134,11 @@ static int add_turn(struct reader *r, struct piece text)
                          "is not a turn\nhelp: write stage, F, B, I or W, and microbatch, as in 2F0, and leave "
                          "communication out");
     if (stage >= r->p->n_stages)
-        return tt_fail_key(TT_EDATA, TT_KEY_PP_SCHEDULE_CSV,
+        return tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV,
                            "%s: line %d, cell %d: stage %d, and the model is cut into %d stages", r->name, r->line,
                            r->cell, stage, r->p->n_stages);
     if (microbatch >= r->p->microbatches)
-        return tt_fail_key(TT_EDATA, TT_KEY_PP_SCHEDULE_CSV,
+        return tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV,
                            "%s: line %d, cell %d: microbatch %d, and a run has %d microbatches", r->name, r->line,
                            r->cell, microbatch, r->p->microbatches);
     TT_TRY(place_stage(r, stage));
@@ -181,7 +181,7 @@ static int read_lines(struct reader *r, struct piece file)
         r->cell = 0;
         if (r->line > r->p->ranks) {
             if (trim(line).size > 0)
-                TT_TRY(tt_fail_key(TT_EDATA, TT_KEY_PP_SCHEDULE_CSV,
+                TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV,
                                    "%s: line %d: the pipeline has %d ranks\nhelp: write a line for each rank", r->name,
                                    r->line, r->p->ranks));
             continue;
@@ -191,17 +191,17 @@ static int read_lines(struct reader *r, struct piece file)
             TT_TRY(add_cell(r, unquote(take_until(&line, ','))));
         }
         if (r->p->orders[r->line - 1].n == 0)
-            TT_TRY(tt_fail_key(TT_EDATA, TT_KEY_PP_SCHEDULE_CSV,
+            TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV,
                                "%s: line %d has no turn, and the pipeline has %d ranks", r->name, r->line,
                                r->p->ranks));
     }
     if (r->line < r->p->ranks)
-        TT_TRY(tt_fail_key(TT_EDATA, TT_KEY_PP_SCHEDULE_CSV,
+        TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV,
                            "%s: %d lines, and the pipeline has %d ranks\nhelp: write a line for each rank", r->name,
                            r->line, r->p->ranks));
     for (int stage = 0; stage < r->p->n_stages; stage++)
         if (r->first_line[stage] == 0)
-            TT_TRY(tt_fail_key(TT_EDATA, TT_KEY_PP_SCHEDULE_CSV,
+            TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV,
                                "%s: no line has stage %d, and the model is cut into %d stages", r->name, stage,
                                r->p->n_stages));
 out:
@@ -218,7 +218,7 @@ static int check_parts(const struct reader *r)
             const struct origin *origin = &r->origins[rank][t];
 
             if (apart ? origin->letter == 'B' : origin->letter == 'I')
-                return tt_fail_key(TT_EDATA, TT_KEY_PP_SCHEDULE_CSV,
+                return tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV,
                                    "%s: line %d, cell %d: %d%c%d and %s %dW%d\n"
                                    "help: write a whole backward as B, or its parts as I and W",
                                    r->name, rank + 1, origin->cell, turn->stage, origin->letter, turn->microbatch,
@@ -235,9 +235,9 @@ static int check_orders(const struct reader *r)
     if (tt_pipeline_check(r->p, &at) == 0)
         return 0;
     if (at.turn == TT_NONE)
-        return tt_fail_key(TT_EDATA, TT_KEY_PP_SCHEDULE_CSV, "%s: line %d: %s", r->name, at.rank + 1,
+        return tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV, "%s: line %d: %s", r->name, at.rank + 1,
                            tt_error_message());
-    return tt_fail_key(TT_EDATA, TT_KEY_PP_SCHEDULE_CSV, "%s: line %d, cell %d: %s", r->name, at.rank + 1,
+    return tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV, "%s: line %d, cell %d: %s", r->name, at.rank + 1,
                        r->origins[at.rank][at.turn].cell, tt_error_message());
 }
 

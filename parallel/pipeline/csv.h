@@ -16,7 +16,7 @@
  * Fills the orders of a pipeline without any, weights_apart, and rank_of_stage, and checks them (tt_pipeline_check).
  *   text, size  of the file
  *   name        the file's, for messages
- * Errors: TT_EDATA, with line and cell.
+ * Errors: TT_EUSAGE, with line and cell.
  */
 int tt_pipeline_csv_parse(const char *text, size_t size, const char *name, struct tt_pipeline *pipeline) TT_MUST_CHECK;
 

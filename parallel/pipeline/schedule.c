@@ -115,6 +115,7 @@ static int check_file(const struct tt_pipeline_row *row, const char *csv_path)
     return 0;
 }
 
+/* A schedule is part of the configuration, so a file that is missing or no file is a fault of that. */
 static int read_file(struct tt_pipeline *p, const char *path)
 {
     char *text = NULL;
@@ -122,7 +123,7 @@ static int read_file(struct tt_pipeline *p, const char *path)
     int rc = 0;
 
     if ((rc = tt_file_read(path, &text, &size)) < 0)
-        TT_TRY(tt_fail_key(rc, TT_KEY_PP_SCHEDULE_CSV, "%s", tt_error_message()));
+        TT_TRY(tt_fail_key(rc == TT_EDATA ? TT_EUSAGE : rc, TT_KEY_PP_SCHEDULE_CSV, "%s", tt_error_message()));
     TT_TRY(tt_pipeline_csv_parse(text, size, path, p));
 out:
     tt_free(text);

@@ -48,7 +48,7 @@ int tt_pipeline_find(const char *name, enum tt_pipeline_schedule *ret_schedule) 
  *   n_stages      a multiple of ranks
  *   microbatches  of the run, at least 1
  * *ret_pipeline is the caller's (tt_pipeline_free). Errors: TT_EUSAGE naming what the schedule cannot do and what
- * works; TT_EDATA for a file without such a schedule, with line and cell (tt_pipeline_csv_parse); TT_EIO.
+ * works, or that the file is missing or has no such schedule, with line and cell (tt_pipeline_csv_parse); TT_EIO.
  */
 int tt_pipeline_new(enum tt_pipeline_schedule schedule, const char *csv_path, int ranks, int n_stages, int microbatches,
                     struct tt_pipeline **ret_pipeline) TT_MUST_CHECK;

@@ -272,8 +272,10 @@ case_errors_that_need_ranks_are_given_once() {
     run_ranks 3 train $begin
     expect_error 2 "3 ranks cannot be shared out over pp 2 x" "^help: start a multiple of 2 ranks"
     run_ranks 2 train $begin ${pp}_schedule=PipelineScheduleMulti ${pp}_schedule_csv=none.csv
-    expect_error 3 "flag --parallelism.pipeline_parallel_schedule_csv: cannot open 'none.csv': no such file"
+    expect_error 2 "flag --parallelism.pipeline_parallel_schedule_csv: cannot open 'none.csv': no such file"
     refuse_file bad
+    run config check $begin ${pp}_schedule=PipelineScheduleMulti ${pp}_schedule_csv=none.csv # the same code
+    expect_error 2 "flag --parallelism.pipeline_parallel_schedule_csv: cannot open 'none.csv': no such file"
 }
 
 # A file's orders: two stages that take 64 microbatches in different orders, and whole backwards among split ones.

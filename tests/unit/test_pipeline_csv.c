@@ -104,7 +104,7 @@ static void must_refuse(const char *text, int ranks, int n_stages, int n, const 
 {
     struct tt_pipeline *p = NULL;
 
-    assert_int_equal(read_from(text, ranks, n_stages, n, &p), TT_EDATA);
+    assert_int_equal(read_from(text, ranks, n_stages, n, &p), TT_EUSAGE);
     assert_null(p);
     if (!strstr(tt_error_message(), message) || !strstr(tt_error_message(), path))
         fail_msg("found '%s', wanted '%s'", tt_error_message(), message);
@@ -175,7 +175,7 @@ static void files_belong_to_the_schedules_that_read_them(void **state)
     assert_non_null(strstr(tt_error_message(), "schedule PipelineScheduleMulti is in a file, and none is given"));
     assert_int_equal(tt_pipeline_new(TT_PP_1F1B, path, 2, 2, 4, &p), TT_EUSAGE);
     assert_non_null(strstr(tt_error_message(), "help: use schedule PipelineScheduleSingle or PipelineScheduleMulti"));
-    assert_int_equal(tt_pipeline_new(TT_PP_CSV, "/nonexistent/file.csv", 2, 4, 4, &p), TT_EDATA);
+    assert_int_equal(tt_pipeline_new(TT_PP_CSV, "/nonexistent/file.csv", 2, 4, 4, &p), TT_EUSAGE);
     assert_non_null(strstr(tt_error_message(), "/nonexistent/file.csv"));
     assert_null(p);
 }
