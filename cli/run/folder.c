@@ -115,31 +115,54 @@ static int holds_a_run(const struct tt_config *cfg, bool *ret_holds)
 }
 
 /*
+ * Reads the last line of a file that grows without bound, so only its end is read. A line that is longer comes without
+ * its beginning. The caller frees ret_line.
+ */
+static int read_last_line(const char *path, char **ret_line)
+{
+    enum { TAIL_BYTES = 1 << 16 }; /* the record of an end is far shorter */
+    int64_t bytes = 0;
+    size_t size, begin;
+    char *tail = NULL;
+    int fd = -1, rc = 0;
+
+    TT_TRY(tt_file_open(path, &fd, &bytes));
+    size = (size_t)(bytes < TAIL_BYTES ? bytes : TAIL_BYTES);
+    tail = tt_calloc(size + 1, 1);
+    TT_TRY(tt_file_pread(fd, path, tail, size, bytes - (int64_t)size));
+    while (size && tail[size - 1] == '\n')
+        tail[--size] = 0;
+    for (begin = size; begin && tail[begin - 1] != '\n';) /* a crash may have left zeros before it */
+        begin--;
+    *ret_line = tt_strdup(tail + begin);
+out:
+    if (fd >= 0)
+        (void)close(fd);
+    tt_free(tail);
+    return rc;
+}
+
+/*
  * Whether the run in the folder was killed or failed: its last record is not that of a good end. If it has saved
  * nothing, it can only begin again, and a scheduler must be able to restart it with the same command.
  */
 static int was_cut_short(const struct tt_config *cfg, bool *ret_cut)
 {
-    char *path = in_folder(cfg, "metrics.jsonl"), *text = NULL, *last;
+    char *path = in_folder(cfg, "metrics.jsonl"), *last = NULL;
     json_t *record = NULL;
-    size_t size = 0;
     bool exists = false, ended = false;
     int rc = 0;
 
     TT_TRY(tt_path_exists(path, &exists));
     if (exists) {
-        TT_TRY(tt_file_read(path, &text, &size));
-        while (size && text[size - 1] == '\n')
-            text[--size] = 0;
-        last = strrchr(text, '\n');
-        last = last ? last + 1 : text;
+        TT_TRY(read_last_line(path, &last));
         ended = tt_json_parse(last, strlen(last), path, &record) == 0 &&
                 json_integer_value(json_object_get(record, "exit")) == 0 && json_object_get(record, "exit");
     }
 out:
     *ret_cut = !ended;
     json_decref(record);
-    tt_free(text);
+    tt_free(last);
     tt_free(path);
     return rc;
 }

@@ -104,6 +104,25 @@ case_in_place_of_metrics() {
     done
 }
 
+# A log of more than a gibibyte, here with a hole, is appended to, and its last record says whether the run had ended.
+case_a_large_log_does_not_stop_a_restart() {
+    make_corpus
+    mkdir run
+    for end in 1 0; do
+        truncate -s 0 run/metrics.jsonl
+        truncate -s 1100M run/metrics.jsonl
+        printf '\n{"type":"end","exit":%s}\n' "$end" >>run/metrics.jsonl
+        patient train $tiny --checkpoint.enable --training.steps=1
+        if [ "$end" = 0 ]; then
+            expect_error 2 "'run' holds another run"
+        else
+            expect_ok
+            expect_err "ended before its first checkpoint; it begins again"
+            rm -rf run/checkpoint
+        fi
+    done
+}
+
 case_a_configuration_may_be_a_pipe() {
     make_corpus
     code=0
