@@ -54,6 +54,28 @@ static int check_layer_types(const json_t *config, const char *where, int64_t la
     return 0;
 }
 
+/*
+ * RoPE. Where config.json has no RoPE at all, the class in transformers has the published models' YaRN: without both
+ * keys, or with rope_scaling null or empty. Without scaling, rope_type is default.
+ */
+static int read_rope(const json_t *config, const char *where, struct tt_rope *ret_rope)
+{
+    const json_t *parameters = json_object_get(config, "rope_parameters"), *scaling;
+    int rc = 0;
+
+    scaling = json_object_get(config, "rope_scaling");
+    TT_TRY(tt_hf_rope(config, 150000.0, where, ret_rope));
+    if ((!parameters || json_is_null(parameters)) &&
+        (!scaling || json_is_null(scaling) || json_object_size(scaling) == 0)) {
+        double theta = ret_rope->theta;
+
+        *ret_rope = flavors[0].dims.rope;
+        ret_rope->theta = theta;
+    }
+out:
+    return rc;
+}
+
 /* What titan builds in one way only. */
 static int check(const void *config, const char *where)
 {
@@ -90,7 +112,7 @@ static int read_hf_config(const void *config, const char *where, struct tt_model
     TT_TRY(tt_hf_int(config, "num_experts_per_tok", -1, where, &d.moe.top_k));
     TT_TRY(tt_hf_real(config, "rms_norm_eps", 1e-5, where, &eps));
     TT_TRY(tt_hf_bool(config, "tie_word_embeddings", false, where, &tied));
-    TT_TRY(tt_hf_rope(config, 150000.0, where, &d.rope));
+    TT_TRY(read_rope(config, where, &d.rope));
     TT_TRY(check_layer_types(config, where, d.n_layers));
     d.norm_eps = (float)eps;
     d.tied = tied;

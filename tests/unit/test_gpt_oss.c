@@ -127,6 +127,16 @@ static void hf_config(void **state)
         {CONFIG(",\"swiglu_alpha\":1.5"), "swiglu_alpha 1.5 is not supported; only 1.702 is"},
         {CONFIG(",\"output_router_logits\":true"), "output_router_logits true is not supported"},
     };
+    static const struct { /* as GptOssConfig of transformers reads them */
+        const char *json;
+        double factor;
+    } rope[] = {
+        {CONFIG(""), 32.0},
+        {CONFIG(",\"rope_scaling\":null"), 32.0},
+        {CONFIG(",\"rope_scaling\":{}"), 32.0},
+        {CONFIG(",\"rope_scaling\":{\"rope_type\":\"default\"}"), 0.0},
+        {CONFIG(",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":150000.0}"), 0.0},
+    };
     struct tt_model *model = NULL;
     const struct tt_model_dims *d;
 
@@ -141,6 +151,17 @@ static void hf_config(void **state)
     assert_true(d->n_kv_heads == 2 && d->head_dim == 32);
     tt_model_free(model);
     model = NULL;
+    for (size_t i = 0; i < sizeof rope / sizeof *rope; i++) {
+        if (model_of_json("gpt_oss", rope[i].json, &model) < 0)
+            fail_msg("%s", tt_error_message());
+        d = &model->dims;
+        assert_true(d->rope.factor == rope[i].factor && d->rope.theta == 150000.0);
+        if (rope[i].factor > 0.0)
+            assert_true(d->rope.fractional && d->rope.original_max == 4096.0 && d->rope.beta_fast == 32.0 &&
+                        d->rope.beta_slow == 1.0);
+        tt_model_free(model);
+        model = NULL;
+    }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_fails(model_of_json("gpt_oss", bad[i].json, &model), TT_EDATA, bad[i].message);
     assert_null(model);
