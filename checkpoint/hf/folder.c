@@ -157,6 +157,22 @@ static bool is_stale(const char *key)
     return false;
 }
 
+/* A null is what the model has, as in rope_scaling; only the ids of tokens are null where titan does not know them. */
+static bool is_open(const json_t *config, const char *key)
+{
+    const json_t *ours = json_object_get(config, key);
+    size_t n = strlen(key);
+
+    return !ours || (json_is_null(ours) && n > 9 && strcmp(key + n - 9, "_token_id") == 0);
+}
+
+/* layer_types of as many layers as the model had when it was imported say nothing about another number of layers. */
+static bool is_of_other_layers(const json_t *config, const char *key, const json_t *value)
+{
+    return strcmp(key, "layer_types") == 0 &&
+           (json_int_t)json_array_size(value) != json_integer_value(json_object_get(config, "num_hidden_layers"));
+}
+
 /* Adds the keys of an imported config.json that the new one lacks. */
 static void add_kept(json_t *config, const json_t *kept)
 {
@@ -168,9 +184,7 @@ static void add_kept(json_t *config, const json_t *kept)
         return;
     json_object_foreach((json_t *)(uintptr_t)kept, key, value)
     {
-        json_t *ours = json_object_get(config, key);
-
-        if ((!ours || json_is_null(ours)) && !is_stale(key))
+        if (is_open(config, key) && !is_stale(key) && !is_of_other_layers(config, key, value))
             (void)json_object_set(config, key, value);
     }
 }

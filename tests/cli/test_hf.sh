@@ -260,6 +260,32 @@ assert config['initializer_range'] == json.load(open('hf/config.json'))['initial
     done
 }
 
+# Keys of the imported config.json that the export keeps must not contradict a model that was changed after the import.
+case_changed_sizes_are_those_of_the_export() {
+    name=qwen3
+    import_folder qwen3
+    from_folder --model.n_layers=3 --checkpoint.last_save_in_hf
+    expect_ok
+    python3 - run/checkpoint/step-1/hf/config.json <<'EOF' >problem.txt 2>&1 || not_as "layers: $(cat problem.txt)"
+import json, sys
+config = json.load(open(sys.argv[1]))
+assert config["num_hidden_layers"] == 3 and len(config.get("layer_types", [0] * 3)) == 3, config
+assert config["initializer_range"] == 0.02, config
+EOF
+    rm -rf hf run
+    name=llama3_tied_scaled
+    import_folder llama3_tied_scaled
+    chmod u+w hf/*
+    sed -i 's/"rope_parameters"/"rope_scaling"/; /"rope_theta"/d' hf/config.json # the spelling of transformers 4
+    from_folder --model.rope_scaling.factor=1 --checkpoint.last_save_in_hf
+    expect_ok
+    python3 - run/checkpoint/step-1/hf/config.json <<'EOF' >problem.txt 2>&1 || not_as "scaling: $(cat problem.txt)"
+import json, sys
+config = json.load(open(sys.argv[1]))
+assert config["rope_scaling"] is None, config
+EOF
+}
+
 case_a_broken_generation_config_is_only_a_note() {
     name=llama3
     import_folder llama3
