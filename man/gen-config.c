@@ -63,7 +63,7 @@ static void put_entries(void)
         "On the command line a list is written in one argument: "
         "*--training.dataset*='[{dataset: kjv}, {dataset: text, dataset\\_path: a.txt, weight: 2}]'. A word "
         "in a list is an entry with that _dataset_. A list replaces that of an earlier file as a whole. "
-        "See MIXTURES in *titan-train*(1).\n\n");
+        "See MIXTURES in *titan-datasets*(7).\n\n");
     for (int i = 0; i < tt_config_n_entry_rows; i++)
         put_row(&tt_config_entry_rows[i]);
 }

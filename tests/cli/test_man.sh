@@ -65,7 +65,7 @@ case_keys_agree() {
     done
 }
 
-# Where titan-config(5) lists the words of a policy, titan-train(1) says what each does.
+# Where titan-config(5) lists the words of a policy, titan-train(1) or titan-parallel(7) says what each does.
 case_every_word_of_a_policy_is_explained() {
     for key in fsdp_wrap_policy fsdp_reshard_after_forward gradient_sync save_policy filter; do
         tr -d '\\' <"$TITAN_BUILD/man/titan-config.5.scd" |
@@ -73,7 +73,8 @@ case_every_word_of_a_policy_is_explained() {
             grep -vx integer >words
         [ -s words ] || not_as "titan-config(5) lists no words of $key"
         while read -r word; do
-            grep -q "_${word}_" "$man/titan-train.1.scd" || not_as "titan-train(1) does not explain $word of $key"
+            grep -q "_${word}_" "$man/titan-train.1.scd" "$man/titan-parallel.7.scd" ||
+                not_as "neither titan-train(1) nor titan-parallel(7) explains $word of $key"
         done <words
     done
 }
@@ -89,11 +90,37 @@ case_readme_and_page_name_the_defaults_that_differ() {
 
 case_pages_are_formatted_without_warnings() {
     command -v groff >/dev/null || skip "no groff"
-    for page in "$TITAN_BUILD"/man/titan*.[15]; do
+    for page in "$TITAN_BUILD"/man/titan*.[157]; do
         [ -e "$page" ] || skip "the pages are not built"
         groff -Kutf8 -man -Tutf8 -ww -z "$page" 2>warnings
         [ ! -s warnings ] || not_as "$page: $(head -3 warnings)"
     done
+}
+
+# Every page that a page refers to exists, and so does the section that it names there in capitals.
+case_references_lead_somewhere() {
+    python3 - "$man" "$TITAN_BUILD/man/titan-config.5.scd" "$TITAN_SOURCE"/README.md "$TITAN_SOURCE"/docs/*.md \
+        >problem.txt 2>&1 <<'EOF' || not_as "$(cat problem.txt)"
+import pathlib, re, sys
+pages = {p.name[:-4]: p.read_text() for p in [*pathlib.Path(sys.argv[1]).glob("*.scd"), pathlib.Path(sys.argv[2])]}
+heads = {name: {h.lower() for h in re.findall(r"^# (.*)$", text, re.M)} for name, text in pages.items()}
+texts = {**pages, **{p: pathlib.Path(p).read_text() for p in sys.argv[3:]}}
+bad, seen = [], 0
+for where, text in texts.items():
+    flat = re.sub(r"\s+", " ", text.replace("*", "").replace("\\", ""))
+    for page, number in re.findall(r"\b(titan(?:-[a-z]+)?)\((\d)\)", flat):
+        if f"{page}.{number}" not in pages:
+            bad.append(f"{where}: no page {page}({number})")
+    words = r"([A-Z][A-Z-]+(?: [A-Z][A-Z0-9-]+)*)"
+    found = [(p, n, s) for p, n, s in re.findall(r"\b(titan(?:-[a-z]+)?)\((\d)\), " + words + r"\b", flat)]
+    found += [(p, n, s) for s, p, n in re.findall(words + r" in (titan(?:-[a-z]+)?)\((\d)\)", flat)]
+    for page, number, section in found:
+        seen += 1
+        if section.lower() not in heads.get(f"{page}.{number}", ()):
+            bad.append(f"{where}: {page}({number}) has no section {section}")
+assert seen > 10, f"only {seen} references to sections found"
+assert not bad, "\n".join(bad)
+EOF
 }
 
 case_examples_of_the_pages_use_keys_that_exist() {

@@ -373,7 +373,7 @@ class WatchRouters:
 
 
 class RouterLosses:
-    """Auxiliary losses of all routers over the tokens of a step, as titan-train(1) says them."""
+    """Auxiliary losses of all routers over the tokens of a step, as titan-methods(7) says them."""
 
     def __init__(self, model, coefficients):
         self.coefficients, self.config, self.inputs, self.before = coefficients, model.config, {}, {}

@@ -8,7 +8,7 @@
 
 /**
  * Appends where the time of a run went and, if communication, data or memory holds it up, what to change. From rank 0's
- * numbers; not collective. titan-train(1), CHOOSING POLICIES, explains the choices.
+ * numbers; not collective. titan-parallel(7), CHOOSING POLICIES, explains the choices.
  */
 void tt_advice(const struct tt_setup *setup, const struct tt_spent *spent, struct tt_text *out);
 
