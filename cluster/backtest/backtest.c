@@ -11,7 +11,7 @@
 #include "core/base/mem.h"
 
 const double tt_backtest_interval = 0.08, tt_backtest_wide_interval = 0.15;
-const double tt_backtest_experts_below = 0.3, tt_backtest_experts_above = 0.65;
+const double tt_backtest_experts_below = 0.2, tt_backtest_experts_above = 0.3;
 
 /* --- scores --- */
 

@@ -79,11 +79,12 @@ static const struct rule stack_rules[] = {
 static const struct tt_cluster_machine unknown_machine = {.name = "unknown",
                                                           .title = "a device that titan has no table of"};
 
-static const char *stack_name(const struct tt_csv *csv, int row)
+static const char *stack_name(const struct tt_csv *csv, int row, bool *assumed)
 {
     const char *source = tt_csv_get(csv, row, "source"), *compile = tt_csv_get(csv, row, "compile");
     const char *notes = tt_csv_get(csv, row, "notes");
 
+    *assumed = false;
     if (has(notes, "MegaScale:"))
         return "megascale";
     if (has(notes, "SimpleFSDP"))
@@ -93,6 +94,7 @@ static const char *stack_name(const struct tt_csv *csv, int row)
             return strcmp(stack_rules[i].name, "megatron-2023") == 0 && !has(tt_csv_get(csv, row, "gpu"), "A100")
                        ? "megatron-bridge"
                        : stack_rules[i].name;
+    *assumed = !has(source, "torchtitan") && !has(source, "2410.06511") && !has(notes, "torchtitan");
     if (!has(source, "torchtitan") && !has(source, "2410.06511") && tt_csv_number(csv, row, "dp_shard", 1) <= 1 &&
         tt_csv_number(csv, row, "tp", 1) * tt_csv_number(csv, row, "pp", 1) > 1) /* tensors cut, copies of the rest */
         return has(tt_csv_get(csv, row, "gpu"), "A100") ? "megatron-2023" : "megatron-bridge";
@@ -121,10 +123,11 @@ static int hardware(const struct tt_csv *csv, int row, struct tt_cluster_run *ru
         TT_TRY(tt_cluster_machine_find(name, &run->job.machine));
     else
         run->excluded = "titan has no table of the device";
-    TT_TRY(tt_cluster_stack_find(stack_name(csv, row), &run->job.stack));
+    TT_TRY(tt_cluster_stack_find(stack_name(csv, row, &run->stack_assumed), &run->job.stack));
     if (*own) { /* a table of one's own may name it */
         bool known = false;
 
+        run->stack_assumed = false;
         for (int i = 0; i < tt_cluster_n_stacks; i++)
             if (strcmp(tt_cluster_stacks[i].name, own) == 0) {
                 run->job.stack = &tt_cluster_stacks[i];
@@ -292,6 +295,25 @@ static double loss_chunks(const char *notes)
     return at ? fmax(strtod(at, NULL), 1) : 1;
 }
 
+/* What holds for all runs of Megatron Bridge's tables: a footnote says that tokens are spread equally over experts, and
+ * their recipes overlap the exchange where it crosses nodes and there is a pipeline. From container 26.06 on, those for
+ * float8 on GB200 and GB300 capture whole steps as graphs, fuse the layers of experts, and overlap the exchange. */
+static int as_in_recipes(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
+{
+    struct tt_cluster_job *job = &run->job;
+    const char *source = tt_csv_get(csv, row, "source");
+    double devices = job->machine->number[TT_M_DEVICES].value;
+    double container = number_after(source, "container ", has(source, "performance-summary.md") ? 26.08 : 0);
+
+    if (!(job->shape.experts > 0) || !(has(source, "Megatron Bridge") || has(source, "Megatron-Bridge")))
+        return 0;
+    job->balanced = true;
+    job->expert_overlap = job->pp > 1 && job->ep * job->tp > devices;
+    if (container >= 26.06 && job->float8 && devices > 8 && !*tt_csv_get(csv, row, "stack"))
+        return tt_cluster_stack_find("megatron-bridge-2026", &job->stack);
+    return 0;
+}
+
 static void divide(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
 {
     struct tt_cluster_job *job = &run->job;
@@ -323,6 +345,8 @@ static void divide(const struct tt_csv *csv, int row, struct tt_cluster_run *run
                         strcmp(job->stack->name, "colm") == 0;
     job->async_tp = has(notes, "async TP");
     job->keep_gathered = has(notes, "SHARD_GRAD_OP") || has(notes, "does not reshard");
+    job->balanced = has(notes, "force-balanced");
+    job->expert_overlap = has(notes, "exchange overlapped");
     job->node_net =
         has(notes, "NIC not stated") ? 0 : node_network(has(notes, " a node") ? notes : tt_csv_get(csv, row, "gpu"));
 }
@@ -398,6 +422,7 @@ static int read_row(const struct tt_csv *csv, int row, struct tt_cluster_run *ru
         return 0;
     }
     divide(csv, row, run);
+    TT_TRY(as_in_recipes(csv, row, run));
     devices = tt_cluster_devices(&run->job);
     if (run->job.seq_len <= 0) {
         run->excluded = "the sequence length is not stated";

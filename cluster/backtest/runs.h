@@ -16,6 +16,7 @@ struct tt_cluster_run {
     bool oom, failed;     /* out of memory; any other error */
     bool ac_stated;       /* the row says what is recomputed */
     bool four_bits;       /* products of 4-bit numbers, which are predicted as of 8-bit ones */
+    bool stack_assumed;   /* neither the row nor its source names the software */
     bool plain;           /* dense, bfloat16 or float16, below 128k tokens */
     const char *excluded; /* why the row is not scored for time; NULL: it is */
 };

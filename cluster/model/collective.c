@@ -130,6 +130,20 @@ static double places_met(double n, double k)
     return n * (1 - pow(1 - 1 / n, k));
 }
 
+/* Of n nodes, in how many the experts of a token may be: those of some of the groups into which experts are divided. */
+static double nodes_allowed(const struct tt_cluster_shape *s, double n)
+{
+    double each = s->groups / n, missed = 1;
+
+    if (!(s->groups > s->groups_met) || !(s->groups_met > 0))
+        return n;
+    if (each < 1)
+        return fmax(1, n * s->groups_met / s->groups);
+    for (int i = 0; i < (int)each; i++)
+        missed *= fmax(0, (s->groups - s->groups_met - i) / (s->groups - i));
+    return n * (1 - missed);
+}
+
 double tt_cluster_exchange_sec(const struct tt_cluster_job *job, struct tt_cluster_group g, double bytes, double copies)
 {
     double share = inside, devices = num(job, TT_M_DEVICES), nodes = ceil(g.n / g.near);
@@ -141,7 +155,7 @@ double tt_cluster_exchange_sec(const struct tt_cluster_job *job, struct tt_clust
     if (g.n <= 1 || bytes <= 0)
         return 0;
     near = bytes * places_met(g.near, copies * g.near / g.n) * (g.near - 1) / g.near;
-    far = bytes * places_met(nodes, copies) * (nodes - 1) / nodes;
+    far = bytes * places_met(nodes_allowed(&job->shape, nodes), copies) * (nodes - 1) / nodes;
     return latency(job, g, bytes) + fmax(near / up, far / net);
 }
 

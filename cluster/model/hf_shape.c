@@ -81,7 +81,7 @@ static void read_latent(const json_t *config, struct tt_cluster_shape *s)
         tt_cluster_shape_set_latent(s, &l);
 }
 
-static void read_experts(const json_t *config, struct tt_cluster_shape *s)
+static void read_experts(const json_t *config, const char *type, struct tt_cluster_shape *s)
 {
     static const char *const experts[NAMES] = {"n_routed_experts", "num_local_experts", "num_experts"};
     static const char *const active[NAMES] = {"num_experts_per_tok", "num_experts_per_token", "experts_per_token",
@@ -100,6 +100,9 @@ static void read_experts(const json_t *config, struct tt_cluster_shape *s)
     s->shared_ffn = size_of(config, "shared_expert_intermediate_size");
     if (!(s->shared_ffn > 0))
         s->shared_ffn = size_of(config, "n_shared_experts") * s->moe_ffn;
+    s->groups = size_of(config, "n_group");
+    s->groups_met = size_of(config, "topk_group");
+    s->expert_bias = strcmp(type, "gpt_oss") == 0;
     s->dense_layers = size_of(config, "first_k_dense_replace");
     if (size_of(config, "decoder_sparse_step") > 1)
         s->dense_layers = s->layers - floor(s->layers / size_of(config, "decoder_sparse_step"));
@@ -187,7 +190,7 @@ int tt_cluster_shape_of_hf(const json_t *file, const char *where, struct tt_clus
     s.tied = tied ? json_is_true(tied) : class->tied;
     read_latent(config, &s);
     read_windows(config, class, &s);
-    read_experts(config, &s);
+    read_experts(config, class->type, &s);
     if (s.experts > 0 && !(s.active > 0 && s.moe_ffn > 0))
         return tt_fail(TT_EDATA, "%s has %.0f experts, but not how many a token uses or how wide they are", where,
                        s.experts);

@@ -18,6 +18,8 @@ struct tt_cluster_shape {
     double shared_ffn, dense_layers; /* width of the shared experts; layers without experts */
     double score_dim; /* width of a head in the scores, if it is not head_dim; else 0: attention is latent */
     double window, window_layers; /* tokens that such layers attend to; 0: all */
+    double groups, groups_met;    /* of experts, and how many of them a token's experts may be in; 0: any */
+    bool expert_bias;             /* experts add biases and clamp, as those of gpt-oss do */
 };
 
 enum tt_cluster_again {
@@ -55,13 +57,15 @@ struct tt_cluster_job {
     double again_layers; /* of TT_AGAIN_LAYERS */
     bool keep_gathered;  /* parameters stay whole from forward to backward */
     bool float8, async_tp;
-    bool float32;       /* products and gathered parameters, as titan's without mixed precision */
-    bool unfused_norm;  /* norms are chains of small kernels on whole rows */
-    bool float_scores;  /* unfused attention in float32, without a fused softmax */
-    bool whole_logits;  /* tensor parallelism gathers them; each rank computes the whole loss */
-    double loss_chunks; /* parts in which the loss is computed; 0: one */
-    int kernel;         /* of attention; -1: the stack's */
-    double node_net;    /* bytes/s of a node's network cards; 0: the machine's */
+    bool float32;        /* products and gathered parameters, as titan's without mixed precision */
+    bool unfused_norm;   /* norms are chains of small kernels on whole rows */
+    bool float_scores;   /* unfused attention in float32, without a fused softmax */
+    bool whole_logits;   /* tensor parallelism gathers them; each rank computes the whole loss */
+    double loss_chunks;  /* parts in which the loss is computed; 0: one */
+    int kernel;          /* of attention; -1: the stack's */
+    double node_net;     /* bytes/s of a node's network cards; 0: the machine's */
+    bool balanced;       /* every expert gets as many tokens, as benchmarks force it */
+    bool expert_overlap; /* the exchange of tokens runs beside the work of another microbatch */
 };
 
 /* Seconds of a step, by what they are spent on; they add up to `total`. Also bytes of the rank that needs most. */

@@ -32,8 +32,12 @@ static const double ring_work = 1.3;
  * of 3.3 ms) and 2939 (2.4 of 5.8 ms) of TransformerEngine. */
 static const double host_forward = 0.36, host_router = 0.4;
 
-/* How much longer the busiest of several groups of experts takes. */
-static const double imbalance = 1.2;
+/* How much longer the busiest of several groups of experts takes if nothing forces balance. */
+static const double uneven = 1.2;
+
+/* Share of the exchange that stays exposed when it runs beside another microbatch. Measured by Megatron Bridge (skill
+ * moe-comm-overlap): 16 H100 hid 37 % of it. */
+static const double overlap_exposed = 0.63;
 
 static double machine_number(const struct tt_cluster_job *job, enum tt_machine_key key)
 {
@@ -56,6 +60,11 @@ static double rows(const struct tt_cluster_job *job)
     return job->micro_batch * job->seq_len / job->cp;
 }
 
+static double imbalance(const struct tt_cluster_job *job)
+{
+    return job->balanced ? 1 : uneven;
+}
+
 /* --- products --- */
 
 /* How much longer products in the job's type take than those in bfloat16. */
@@ -67,14 +76,22 @@ static double slower(const struct tt_cluster_job *job)
            (machine_number(job, TT_M_PEAK_F32) * machine_number(job, TT_M_GEMM_F32_SHARE));
 }
 
-/* A linear layer, or several of the same shape in one kernel. */
+/* A linear layer, or several of the same shape in one kernel. Megatron's kernels add gradients of weights to sums in
+ * float32. */
 static double grouped(const struct tt_cluster_job *job, double groups, double m, double n, double k, bool backward)
 {
-    double sec =
-        slower(job) * tt_cluster_linear_sec(job->machine, groups, m, n, k, backward) / stack_number(job, TT_S_GEMM);
+    struct tt_cluster_product p = {.groups = groups, .m = m, .n = n, .k = k, .gain = 1, .in_bytes = 2};
+    double sec;
 
-    if (job->float8) /* quantized operands are faster to multiply and have to be made */
-        sec = sec / machine_number(job, TT_M_GEMM_F8_GAIN) + groups * m * (backward ? n : k) * 3.0 / memory_rate(job);
+    p.together = stack_number(job, TT_S_EXPERT_STREAMS);
+    p.gradient_bytes = stack_number(job, TT_S_STATE_WHOLE) > 0 ? 8 : 2;
+    if (job->float8) {
+        p.gain = machine_number(job, TT_M_GEMM_F8_GAIN);
+        p.in_bytes = 1;
+    }
+    sec = slower(job) * tt_cluster_linear_sec(job->machine, &p, backward) / stack_number(job, TT_S_GEMM);
+    if (job->float8) /* quantized operands have to be made */
+        sec += groups * m * (backward ? n : k) * 3.0 / memory_rate(job);
     return sec;
 }
 
@@ -109,8 +126,8 @@ static double products(const struct tt_cluster_job *job, bool experts, bool back
     /* a rank has experts / ep of them, each with the tokens of all ranks of its group that chose it */
     if (s->shared_ffn > 0)
         sec += ffn(job, 1, m, s->shared_ffn / t, true, backward);
-    return sec + imbalance * ffn(job, s->experts / job->ep, m * s->active * job->ep / s->experts, s->moe_ffn / t, true,
-                                 backward);
+    return sec + imbalance(job) * ffn(job, s->experts / job->ep, m * s->active * job->ep / s->experts, s->moe_ffn / t,
+                                      true, backward);
 }
 
 /* --- attention --- */
@@ -225,9 +242,19 @@ static double context_sec(const struct tt_cluster_job *job)
 static double expert_sec(const struct tt_cluster_job *job)
 {
     double cut = job->sequence_parallel ? job->tp : 1, bytes = 2 * rows(job) / cut * job->shape.dim;
+    double exposed = stack_number(job, TT_S_EXPERT_EXPOSED);
     struct tt_cluster_group g = tt_cluster_group(job, job->ep, job->sequence_parallel ? 1 : job->tp);
 
-    return (job->float8 ? 3.5 : 4) * imbalance * tt_cluster_exchange_sec(job, g, bytes, job->shape.active);
+    if (job->expert_overlap)
+        exposed = fmin(exposed, overlap_exposed);
+    return exposed * (job->float8 ? 3.5 : 4) * imbalance(job) *
+           tt_cluster_exchange_sec(job, g, bytes, job->shape.active);
+}
+
+/* Host seconds of a layer with experts; it launches the products of each. */
+static double expert_host(const struct tt_cluster_job *job)
+{
+    return stack_number(job, TT_S_EXPERT_HOST) + stack_number(job, TT_S_EXPERT_EACH) * job->shape.experts / job->ep;
 }
 
 /* Seconds in which the device waits for the host in a layer with experts, given the device's forward up to the router
@@ -236,7 +263,7 @@ static double expert_sec(const struct tt_cluster_job *job)
 static double stall_sec(const struct tt_cluster_job *job, const struct tt_cluster_work *work, double router,
                         double again)
 {
-    double host = stack_number(job, TT_S_EXPERT_HOST), forward = host_forward * host;
+    double host = expert_host(job), forward = host_forward * host;
     double backward = tt_cluster_device_sec(work) - (1 + again) * work->forward;
 
     return (1 + again) * (fmax(0, host_router * forward - router) +
@@ -256,7 +283,9 @@ void tt_cluster_layer(const struct tt_cluster_job *job, bool experts, struct tt_
     if (job->shape.score_dim > 0) /* heads of latent attention are wider than the model */
         bytes += latent_bytes * rows(job) * (3 * tt_cluster_score_width(&job->shape) - 1.5 * job->shape.dim) / job->tp;
     if (experts) /* tokens are copied to their experts and back */
-        bytes += 12 * rows(job) * job->shape.dim * job->shape.active / job->tp;
+        bytes += (stack_number(job, TT_S_EXPERT_BYTES) +
+                  (job->shape.expert_bias ? stack_number(job, TT_S_EXPERT_BIAS) : 0)) *
+                 rows(job) * job->shape.dim * job->shape.active / job->tp;
     recomputed(job, experts, forward, &gemm, &core, &rest);
     *work = (struct tt_cluster_work){
         .gemm = forward + gemm + backward,
@@ -266,7 +295,7 @@ void tt_cluster_layer(const struct tt_cluster_job *job, bool experts, struct tt_
         .context = context_sec(job),
         .expert = experts ? expert_sec(job) : 0,
         .host =
-            waits ? 0 : stack_number(job, experts ? TT_S_EXPERT_HOST : TT_S_HOST) * (1 + (gemm / forward + rest) / 6),
+            waits ? 0 : (experts ? expert_host(job) : stack_number(job, TT_S_HOST)) * (1 + (gemm / forward + rest) / 6),
     };
     work->forward = forward + attention(job, false) + bytes / memory_rate(job) + work->tensor / (2 + gemm / forward) +
                     work->context / 3 + work->expert / 2;
@@ -281,8 +310,9 @@ void tt_cluster_head(const struct tt_cluster_job *job, struct tt_cluster_work *w
 {
     const struct tt_cluster_shape *s = &job->shape;
     double m = rows(job), v = s->vocab / job->tp, whole = job->whole_logits ? s->vocab : v;
-    double peak = tt_cluster_linear_sec(job->machine, 1, m, v, s->dim, false) +
-                  tt_cluster_linear_sec(job->machine, 1, m, v, s->dim, true);
+    struct tt_cluster_product p = {
+        .groups = 1, .m = m, .n = v, .k = s->dim, .gain = 1, .in_bytes = 2, .gradient_bytes = 2};
+    double peak = tt_cluster_linear_sec(job->machine, &p, false) + tt_cluster_linear_sec(job->machine, &p, true);
 
     *work = (struct tt_cluster_work){
         .gemm = slower(job) * peak / stack_number(job, TT_S_GEMM),

@@ -17,7 +17,13 @@
             .active = (a), .moe_ffn = (mf), .shared_ffn = (sf), .dense_layers = (dl)}},
 #define W(id, d, l, h, kv, hd, f, v, n, a, mf, w, wl) \
     {(id), {.dim = (d), .layers = (l), .heads = (h), .kv_heads = (kv), .head_dim = (hd), .ffn = (f), .vocab = (v), \
-            .gated = true, .experts = (n), .active = (a), .moe_ffn = (mf), .window = (w), .window_layers = (wl)}},
+            .gated = true, .experts = (n), .active = (a), .moe_ffn = (mf), .window = (w), .window_layers = (wl), \
+            .expert_bias = true}},
+#define L(id, d, l, h, kv, hd, sd, f, v, n, a, mf, sf, dl, g, gm) \
+    {(id), {.dim = (d), .layers = (l), .heads = (h), .kv_heads = (kv), .head_dim = (hd), .ffn = (f), .vocab = (v), \
+            .gated = true, .score_dim = (sd), .experts = (n), \
+            .active = (a), .moe_ffn = (mf), .shared_ffn = (sf), .dense_layers = (dl), \
+            .groups = (g), .groups_met = (gm)}},
 
 static const struct {
     const char *name;

@@ -89,8 +89,17 @@ static void parts_of(const struct tt_cluster_job *job, struct part ret_part[2])
                                 job->tp * job->ep};
 }
 
+/* Exposed seconds of the sums of gradients. They can hide behind one microbatch, the last one's backward and the next
+ * step's first forward, and in the pipeline's bubble. */
+static double reduce_exposed(const struct tt_cluster_job *job, double busy, double bubble, double reduce)
+{
+    double share = stack_number(job, TT_S_GRAD_EXPOSED), window = busy / job->n_micro + bubble;
+
+    return share * fmin(reduce, window) + fmax(0, reduce - window);
+}
+
 /* Exposed seconds of sharding and averaging in a step whose compute takes `busy` seconds. */
-static double data_sec(const struct tt_cluster_job *job, double busy)
+static double data_sec(const struct tt_cluster_job *job, double busy, double bubble)
 {
     double gather = 0, scatter = 0, reduce = 0, runs = job->pp > 1 ? 1 : job->n_micro, sec = 0;
     struct part part[2];
@@ -103,7 +112,7 @@ static double data_sec(const struct tt_cluster_job *job, double busy)
         sec += beside(job, busy / 3, runs * gather);
         sec += beside(job, 2 * busy / 3, runs * (scatter + (job->keep_gathered || job->pp > 1 ? 0 : gather)));
     }
-    return sec + stack_number(job, TT_S_GRAD_EXPOSED) * reduce;
+    return sec + reduce_exposed(job, busy, bubble, reduce);
 }
 
 static double optimizer_sec(const struct tt_cluster_job *job)
@@ -212,7 +221,7 @@ void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *r
         .pipeline = message_sec(job),
         .bubble = job->pp > 1 ? waiting_sec(job, &whole, tt_cluster_device_sec(&head)) : 0,
     };
-    t->data = data_sec(job, m * most);
+    t->data = data_sec(job, m * most, t->bubble);
     t->noise = noise_share(job) * (m * most + t->bubble);
     t->total = t->gemm + t->attention + t->memory + t->tensor + t->context + t->expert + t->host + t->optimizer +
                t->pipeline + t->bubble + t->data + t->noise;

@@ -417,20 +417,6 @@ static void an_expert_layer_is_priced_by_what_a_token_meets(void **state)
     assert_true(time.gemm < 6 * 30e9 * 16384 / (0.5 * 989e12)); /* 3e9 of the 30e9 parameters are met */
 }
 
-static void experts_share_the_waves_of_one_kernel(void **state)
-{
-    const struct tt_cluster_machine *machine;
-    double one, sixteen;
-
-    assert_int_equal(tt_cluster_machine_find("h100-sxm", &machine), 0);
-    one = tt_cluster_linear_sec(machine, 1, 128, 1408, 2048, false); /* few tiles on 132 units */
-    sixteen = tt_cluster_linear_sec(machine, 16, 128, 1408, 2048, false);
-    assert_true(sixteen < 8 * one);
-    one = tt_cluster_linear_sec(machine, 1, 4096, 14336, 4096, false); /* many waves: nothing is saved */
-    sixteen = tt_cluster_linear_sec(machine, 16, 4096, 14336, 4096, false);
-    assert_float_equal(sixteen / one, 16, 0.5);
-}
-
 /* Windows save work in attention only; heads of latent attention are wider than the model, and cost memory traffic. */
 static void windows_and_latents_have_their_price(void **state)
 {
@@ -546,7 +532,6 @@ int main(void)
         cmocka_unit_test(gathered_inputs_are_saved_where_the_software_does),
         cmocka_unit_test(the_host_bounds_layers_with_experts),
         cmocka_unit_test(an_expert_layer_is_priced_by_what_a_token_meets),
-        cmocka_unit_test(experts_share_the_waves_of_one_kernel),
         cmocka_unit_test(windows_and_latents_have_their_price),
         cmocka_unit_test(names_that_are_not_built_in_are_refused),
         cmocka_unit_test(every_number_has_an_origin),

@@ -67,6 +67,24 @@ static void print_excluded(const struct tt_backtest *t)
     }
 }
 
+/* Says of which rows nothing names the software: the error may be that of the stack. */
+static void print_assumed(const struct tt_backtest *t)
+{
+    for (int i = 0; i < tt_cluster_n_stacks; i++) {
+        const struct tt_cluster_stack *stack = &tt_cluster_stacks[i];
+        int n = 0, first = -1;
+
+        for (int k = t->n - 1; k >= 0; k--)
+            if (t->run[k].stack_assumed && t->run[k].job.stack == stack && !isnan(t->row[k].error)) {
+                n++;
+                first = k;
+            }
+        if (n > 0)
+            (void)printf("\n%d %s (%s%s): nothing says what software ran; predicted as %s. A column stack names it.\n",
+                         n, n == 1 ? "row" : "rows", t->run[first].id, n == 1 ? "" : " and others", stack->name);
+    }
+}
+
 static void print_sweeps(const struct tt_backtest *t)
 {
     if (t->n_sweeps == 0)
@@ -139,6 +157,8 @@ static json_t *row_json(const struct tt_cluster_run *run, const struct tt_backte
                       "error_foreign", tt_json_number(row->foreign), "dominant", tt_cluster_dominant(&row->time),
                       "parts_s", tt_cluster_parts_json(&row->time), "predicted_bytes", row->memory.allocated,
                       "predicted_fit", words[tt_cluster_fits(&row->memory)]));
+    if (run->stack_assumed)
+        (void)json_object_set_new(o, "stack_assumed", json_true());
     if (run->bytes > 0)
         (void)json_object_update_new(o, json_pack("{s:f, s:o}", "measured_bytes", run->bytes, "memory_error",
                                                   tt_json_number(row->memory_error)));
@@ -288,6 +308,7 @@ static int print(const struct tt_args *args, const struct tt_csv *tables, const 
     else {
         print_rows(&test);
         print_excluded(&test);
+        print_assumed(&test);
         print_sweeps(&test);
         print_summary(&test);
     }

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Predictions for clusters: what experts cost, and sums of gradients.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "cluster/backtest/runs.h"
+#include "cluster/model/gemm.h"
+#include "core/base/mem.h"
+
+static struct tt_cluster_job job_8b(void)
+{
+    struct tt_cluster_job job = {.replicate = 1,
+                                 .shard = 128,
+                                 .tp = 1,
+                                 .pp = 1,
+                                 .cp = 1,
+                                 .ep = 1,
+                                 .virtual_stages = 1,
+                                 .micro_batch = 2,
+                                 .n_micro = 1,
+                                 .seq_len = 8192,
+                                 .again = TT_AGAIN_OP,
+                                 .kernel = -1};
+
+    assert_int_equal(tt_cluster_machine_find("h100-sxm", &job.machine), 0);
+    assert_int_equal(tt_cluster_stack_find("torchtitan-compile", &job.stack), 0);
+    assert_true(tt_cluster_shape_find("llama3.1-8B", &job.shape));
+    return job;
+}
+
+static double linear_sec(const struct tt_cluster_machine *machine, double groups, double together, double m, double n)
+{
+    struct tt_cluster_product p = {.groups = groups,
+                                   .together = together,
+                                   .m = m,
+                                   .n = n,
+                                   .k = 2048,
+                                   .gain = 1,
+                                   .in_bytes = 2,
+                                   .gradient_bytes = 2};
+
+    return tt_cluster_linear_sec(machine, &p, false);
+}
+
+static void experts_share_the_waves_of_one_kernel(void **state)
+{
+    const struct tt_cluster_machine *machine;
+    double one;
+
+    assert_int_equal(tt_cluster_machine_find("h100-sxm", &machine), 0);
+    one = linear_sec(machine, 1, 0, 128, 1408); /* few tiles on 132 units */
+    assert_true(linear_sec(machine, 16, 0, 128, 1408) < 8 * one);
+    assert_float_equal(linear_sec(machine, 16, 1, 128, 1408) / one, 16, 0.1); /* one after the other */
+    assert_true(linear_sec(machine, 16, 4, 128, 1408) < 8 * one);             /* four at once */
+    one = linear_sec(machine, 1, 0, 4096, 14336);                             /* many waves: nothing is saved */
+    assert_float_equal(linear_sec(machine, 16, 0, 4096, 14336) / one, 16, 0.5);
+}
+
+/* Seconds of products of a DeepSeek-V3 with 32 experts on each rank. */
+static double gemm_sec(const struct tt_cluster_stack *stack)
+{
+    struct tt_cluster_job job = job_8b();
+    struct tt_cluster_time time;
+
+    assert_true(tt_cluster_shape_find("deepseek-v3-671b", &job.shape));
+    job.stack = stack;
+    job.ep = 8;
+    job.seq_len = 1024;
+    job.micro_batch = 1;
+    tt_cluster_step(&job, &time);
+    return time.gemm;
+}
+
+/* With few rows for each expert, sums of gradients in float32 bound the backward pass. */
+static void gradients_of_weights_are_moved(void **state)
+{
+    const struct tt_cluster_stack *megatron;
+    struct tt_cluster_stack other;
+    struct tt_cluster_product p = {
+        .groups = 32, .m = 256, .n = 4096, .k = 7168, .gain = 1.75, .in_bytes = 1, .gradient_bytes = 2};
+    const struct tt_cluster_machine *machine;
+    double written, added, m = 32.0 * 4096 * 7168;
+
+    assert_int_equal(tt_cluster_machine_find("b200", &machine), 0);
+    written = tt_cluster_linear_sec(machine, &p, true);
+    p.gradient_bytes = 8;
+    added = tt_cluster_linear_sec(machine, &p, true);
+    assert_true(added > written);
+    assert_true(added > 8 * m / (machine->number[TT_M_MEMORY_RATE].value * machine->number[TT_M_MEMORY_SHARE].value));
+    p.m = 16384; /* bound by arithmetic */
+    added = tt_cluster_linear_sec(machine, &p, true);
+    p.gradient_bytes = 2;
+    assert_float_equal(added, tt_cluster_linear_sec(machine, &p, true), 1e-12);
+    assert_int_equal(tt_cluster_stack_find("megatron-bridge", &megatron), 0);
+    other = *megatron;
+    other.number[TT_S_STATE_WHOLE].value = 0; /* PyTorch's own: gradients are written in bfloat16 */
+    assert_true(gemm_sec(megatron) > 1.1 * gemm_sec(&other));
+}
+
+/* What a job says of its experts: equal loads, overlapped exchange, groups that tokens stay in, biases. */
+static void experts_have_their_price(void **state)
+{
+    struct tt_cluster_job job = job_8b();
+    struct tt_cluster_time plain, changed;
+
+    assert_true(tt_cluster_shape_find("deepseek-v3-671b", &job.shape));
+    assert_int_equal(tt_cluster_stack_find("megatron-bridge", &job.stack), 0);
+    job.shard = 1;
+    job.replicate = 64;
+    job.ep = 64;
+    tt_cluster_step(&job, &plain);
+    job.balanced = true;
+    tt_cluster_step(&job, &changed);
+    assert_float_equal(changed.expert / plain.expert, 1 / 1.2, 1e-6);
+    assert_true(changed.gemm < plain.gemm);
+    job.balanced = false;
+    job.expert_overlap = true;
+    tt_cluster_step(&job, &changed);
+    assert_float_equal(changed.expert / plain.expert, 0.63, 1e-6);
+    job.expert_overlap = false;
+    job.shape.groups = 0; /* tokens go to any of the 8 nodes, not to 4 */
+    tt_cluster_step(&job, &changed);
+    assert_true(changed.expert > 1.2 * plain.expert);
+    job.shape.expert_bias = true;
+    tt_cluster_step(&job, &changed);
+    assert_true(changed.memory > 1.5 * plain.memory);
+}
+
+/* The host launches the products of each expert of a rank. */
+static void more_experts_keep_the_host_busier(void **state)
+{
+    struct tt_cluster_job job = job_8b();
+    struct tt_cluster_time few, many;
+
+    assert_true(tt_cluster_shape_find("qwen3-30b-a3b", &job.shape));
+    assert_int_equal(tt_cluster_stack_find("megatron-bridge", &job.stack), 0);
+    job.shard = 1;
+    job.replicate = 8;
+    job.ep = 8;
+    job.again = TT_AGAIN_NONE;
+    job.micro_batch = 1;
+    job.seq_len = 512;
+    tt_cluster_step(&job, &few);
+    job.shape.experts *= 4;
+    tt_cluster_step(&job, &many);
+    assert_true(many.total > few.total + job.n_micro * job.shape.layers * 0.9 * 48 * 1e-4);
+    assert_int_equal(tt_cluster_stack_find("megatron-bridge-2026", &job.stack), 0); /* one graph */
+    tt_cluster_step(&job, &many);
+    assert_float_equal(many.host, 0, 1e-12);
+}
+
+/* Sums of gradients hide behind one microbatch, so that with few of them much is exposed. */
+static void sums_hide_behind_one_microbatch(void **state)
+{
+    struct tt_cluster_job job = job_8b();
+    struct tt_cluster_time one, two;
+
+    assert_int_equal(tt_cluster_stack_find("megatron-bridge", &job.stack), 0);
+    job.shard = 1;
+    job.replicate = 64;
+    job.seq_len = 256; /* little work beside the same sums */
+    tt_cluster_step(&job, &one);
+    job.micro_batch *= 2;
+    tt_cluster_step(&job, &two);
+    assert_true(one.data > 0.1 * one.total);
+    assert_true(two.data < one.data);
+    job.seq_len = 65536; /* all of it hides but the stack's share */
+    tt_cluster_step(&job, &two);
+    assert_true(two.data < 0.2 * one.data);
+}
+
+/* A row of Megatron Bridge's tables: balanced; overlapped where the exchange leaves a node and there is a pipeline; a
+ * stack by the container's number. */
+static void tables_say_how_experts_run(void **state)
+{
+    static const char text[] =
+        "id,source,model,gpus,gpu,dp_replicate,pp,ep,seq_len,global_batch,precision,notes,stack\n"
+        "a,\"NVIDIA Megatron Bridge, container 26.06.01\",deepseek-v3-671B,256,GB200 NVL72,64,4,64,4096,4096,MXFP8,,\n"
+        "b,\"NVIDIA Megatron Bridge, container 26.04.01\",deepseek-v3-671B,256,GB200 NVL72,64,4,64,4096,4096,MXFP8,,\n"
+        "c,\"NVIDIA Megatron Bridge, container 26.08\",deepseek-v3-671B,256,B200,32,8,32,4096,4096,MXFP8,,\n"
+        "d,somebody's page,qwen3-30B-A3B,8,B200,8,1,8,4096,64,MXFP8,force-balanced,\n"
+        "e,\"NVIDIA Megatron Bridge, container 26.02\",gpt-oss-120B,64,B200,64,1,64,4096,1280,BF16,,\n"
+        "f,somebody's page,qwen3-30B-A3B,8,B200,8,1,8,4096,64,MXFP8,force-balanced,primus\n";
+    struct tt_cluster_run *run;
+    struct tt_csv csv;
+    bool sweeps;
+
+    assert_int_equal(tt_csv_parse(text, sizeof text - 1, "text", &csv), 0);
+    assert_int_equal(tt_cluster_runs(&csv, "text", &run, &sweeps), 0);
+    assert_string_equal(run[0].job.stack->name, "megatron-bridge-2026");
+    assert_string_equal(run[1].job.stack->name, "megatron-bridge");
+    assert_string_equal(run[2].job.stack->name, "megatron-bridge");
+    for (int i = 0; i < 6; i++) {
+        assert_true(run[i].job.balanced);
+        assert_int_equal(run[i].job.expert_overlap, i == 2);
+        assert_int_equal(run[i].stack_assumed, i == 3);
+    }
+    tt_free(run);
+    tt_csv_release(&csv);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(experts_share_the_waves_of_one_kernel),
+        cmocka_unit_test(gradients_of_weights_are_moved),
+        cmocka_unit_test(experts_have_their_price),
+        cmocka_unit_test(more_experts_keep_the_host_busier),
+        cmocka_unit_test(sums_hide_behind_one_microbatch),
+        cmocka_unit_test(tables_say_how_experts_run),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
