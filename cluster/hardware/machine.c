@@ -24,6 +24,7 @@ const struct tt_cluster_machine tt_cluster_machines[] = {
 };
 const struct tt_cluster_stack tt_cluster_stacks[] = {
 #include "cluster/hardware/stacks.def"
+#include "cluster/hardware/stacks_megatron.def"
 };
 /* clang-format on */
 

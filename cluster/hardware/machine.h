@@ -8,7 +8,7 @@
 /**
  * Tables of numbers for predictions about clusters: a machine is hardware, a stack is the software that trains on it.
  * Each number has an origin in words: a datasheet, a measurement, or what it was fitted to. The built-in tables are in
- * machines.def and stacks.def.
+ * machines.def, stacks.def and stacks_megatron.def.
  */
 struct tt_cluster_number {
     double value;
