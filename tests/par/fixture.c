@@ -25,12 +25,17 @@ int fixture_check(int rc)
     return rc;
 }
 
-struct tt_model *fixture_model(const struct tt_model_dims *dims)
+struct tt_model *fixture_model_of(const char *name, const char *flavor, const struct tt_model_dims *dims)
 {
     struct tt_model *model = NULL;
 
-    assert_int_equal(fixture_check(tt_model_new("llama3", "debugmodel", dims, NULL, &model)), 0);
+    assert_int_equal(fixture_check(tt_model_new(name, flavor, dims, NULL, &model)), 0);
     return model;
+}
+
+struct tt_model *fixture_model(const struct tt_model_dims *dims)
+{
+    return fixture_model_of("llama3", "debugmodel", dims);
 }
 
 struct tt_model *fixture_latents(const struct tt_model_dims *dims)
@@ -121,3 +126,28 @@ const struct fixture_schedule fixture_schedules[FIXTURE_SCHEDULES] = {
     {TT_PP_ZBV_ZERO_BUBBLE, 2},
     {TT_PP_DUAL_PIPE_V, 2},
 };
+
+struct train_job fixture_sequences(const struct fixture *fixture, const struct tt_model *model, int64_t microbatches,
+                                   int sequence_grains, int grains)
+{
+    struct train_job job = train_job_make(model, &fixture->data, 2 * microbatches, 2, 16);
+
+    job.steps = 2;
+    job.validation_batches = 3;
+    job.sequence_grains = sequence_grains;
+    job.grains = grains;
+    return job;
+}
+
+void fixture_must_be(const struct train_job *job, const struct train_result *wanted, const char *what)
+{
+    struct train_result got;
+    const char *difference;
+
+    if (fixture_check(train_job_run(job, &got)) < 0)
+        fail_msg("%s, engine %d, gathers %d", what, (int)job->scheduler, job->gathers);
+    difference = train_result_difference(job, wanted, &got);
+    if (difference)
+        fail_msg("%s, engine %d, gathers %d: %s", what, (int)job->scheduler, job->gathers, difference);
+    train_result_release(&got);
+}

@@ -6,14 +6,16 @@
 #include "core/models/model.h"
 #include "parallel/pipeline/schedule.h"
 #include "tests/help/sweep.h"
+#include "tests/par/train_job.h"
 
 /* The set-up of training tests on thread ranks: tiny models and random tokens. cmocka asserts inside. */
 
 /** Prints this thread's error message if rc is an error. Returns rc. */
 int fixture_check(int rc);
 
-/** A llama3 with these dims; the caller's. */
+/** A llama3 with these dims, and a model of any name and flavor; the caller's. */
 struct tt_model *fixture_model(const struct tt_model_dims *dims);
+struct tt_model *fixture_model_of(const char *name, const char *flavor, const struct tt_model_dims *dims);
 
 /** A deepseek_v3 with attention of latents and YaRN, without experts. The sizes are those of dims. The caller's. */
 struct tt_model *fixture_latents(const struct tt_model_dims *dims);
@@ -37,6 +39,13 @@ struct fixture_size {
 /** Makes both models and the data; fixture_close releases them. */
 void fixture_open(struct fixture *fixture, const struct fixture_size *size);
 void fixture_close(struct fixture *fixture);
+
+/** Two steps and three batches of validation, with two sequences of 16 tokens in each of the microbatches. */
+struct train_job fixture_sequences(const struct fixture *fixture, const struct tt_model *model, int64_t microbatches,
+                                   int sequence_grains, int grains);
+
+/** Runs the job, whose result must be the wanted one; `what` names it in the message. */
+void fixture_must_be(const struct train_job *job, const struct train_result *wanted, const char *what);
 
 /** Every schedule of pipelines, with the chunks that a rank has. */
 enum { FIXTURE_SCHEDULES = 8 };

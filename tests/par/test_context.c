@@ -24,14 +24,6 @@ enum model { LLAMA, TIED, QWEN, GPT, ONE, LATENT, LATENTS, MODELS };
 static struct fixture world;
 static struct tt_model *models[MODELS];
 
-static struct tt_model *model_of(const char *name, const char *flavor, const struct tt_model_dims *dims)
-{
-    struct tt_model *model = NULL;
-
-    assert_int_equal(fixture_check(tt_model_new(name, flavor, dims, NULL, &model)), 0);
-    return model;
-}
-
 static int tear_down(void **state)
 {
     for (int m = 0; m < MODELS; m++)
@@ -48,17 +40,17 @@ static int set_up(void **state)
         .n_layers = 3, .dim = 18, .n_heads = 16, .n_kv_heads = 8, .head_dim = 4, .ffn_dim = 20, .vocab_size = 23};
 
     fixture_open(&world, &(struct fixture_size){.odd_layers = 1, .odd_vocab = 23, .tied_layers = 1, .narrow = true});
-    models[LLAMA] = model_of("llama3", "debugmodel", &dims);
-    models[QWEN] = model_of("qwen3", "debugmodel", &dims);
+    models[LLAMA] = fixture_model_of("llama3", "debugmodel", &dims);
+    models[QWEN] = fixture_model_of("qwen3", "debugmodel", &dims);
     dims.tied = 1;
-    models[TIED] = model_of("llama3", "debugmodel", &dims);
+    models[TIED] = fixture_model_of("llama3", "debugmodel", &dims);
     dims.tied = 0;
     dims.n_heads = 6;
     dims.n_kv_heads = 2;
-    models[ONE] = model_of("llama3", "debugmodel", &dims);
+    models[ONE] = fixture_model_of("llama3", "debugmodel", &dims);
     dims = (struct tt_model_dims){
         .n_layers = 3, .dim = 32, .n_heads = 8, .ffn_dim = 40, .vocab_size = 23, .max_positions = 16};
-    models[GPT] = model_of("gpt2", "debugmodel", &dims);
+    models[GPT] = fixture_model_of("gpt2", "debugmodel", &dims);
     dims = (struct tt_model_dims){.n_layers = 3,
                                   .dim = 18,
                                   .n_heads = 8,
@@ -75,13 +67,7 @@ static int set_up(void **state)
 /* Two sequences of 16 tokens in a microbatch. */
 static struct train_job job_of(enum model model, int64_t microbatches, int sequence_grains, int grains)
 {
-    struct train_job job = train_job_make(models[model], &world.data, 2 * microbatches, 2, 16);
-
-    job.steps = 2;
-    job.validation_batches = 3;
-    job.sequence_grains = sequence_grains;
-    job.grains = grains;
-    return job;
+    return fixture_sequences(&world, models[model], microbatches, sequence_grains, grains);
 }
 
 /* --- the same bits --- */
@@ -135,19 +121,6 @@ static void vary(int i, bool bf16, struct train_job *one, struct train_job *job)
     job->gives_up = i % 4 == 3 && job->pipe <= 1;
 }
 
-static void must_be(const struct train_job *job, const struct train_result *wanted, int i)
-{
-    struct train_result got;
-    const char *difference;
-
-    if (fixture_check(train_job_run(job, &got)) < 0)
-        fail_msg("case %d, engine %d, gathers %d", i, (int)job->scheduler, job->gathers);
-    difference = train_result_difference(job, wanted, &got);
-    if (difference)
-        fail_msg("case %d, engine %d, gathers %d: %s", i, (int)job->scheduler, job->gathers, difference);
-    train_result_release(&got);
-}
-
 static void any_layout_has_the_bits_of_one_rank(void **state)
 {
     for (int i = 0; i < 2 * COUNT(cases); i++) {
@@ -156,6 +129,7 @@ static void any_layout_has_the_bits_of_one_rank(void **state)
             job_of(cases[c].model, (int64_t)cases[c].runs * dp, cases[c].sequence_grains, cases[c].grains);
         struct train_job job = one;
         struct train_result wanted;
+        char what[32];
 
         job.context = cases[c].context;
         job.tensor = cases[c].tensor;
@@ -165,12 +139,13 @@ static void any_layout_has_the_bits_of_one_rank(void **state)
         job.replicate = cases[c].replicate;
         job.ranks = cases[c].pipe * cases[c].context * cases[c].tensor * dp;
         vary(i, i >= COUNT(cases), &one, &job);
+        (void)snprintf(what, sizeof what, "case %d", i);
         assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
         for (int k = 0; k < 4; k++) {
             job.scheduler = k % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
             job.gathers = k / 2;
             if (job.gathers || cases[c].model != ONE)
-                must_be(&job, &wanted, i);
+                fixture_must_be(&job, &wanted, what);
         }
         train_result_release(&wanted);
     }

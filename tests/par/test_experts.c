@@ -57,19 +57,6 @@ static struct train_job job_of(int model, int64_t global_batch)
     return job;
 }
 
-static void must_be(const struct train_job *job, const struct train_result *wanted, const char *what)
-{
-    struct train_result got;
-    const char *difference;
-
-    if (fixture_check(train_job_run(job, &got)) < 0)
-        fail_msg("%s, engine %d", what, (int)job->scheduler);
-    difference = train_result_difference(job, wanted, &got);
-    if (difference)
-        fail_msg("%s, engine %d: %s", what, (int)job->scheduler, difference);
-    train_result_release(&got);
-}
-
 /* --- the same bits --- */
 
 static const struct {
@@ -132,7 +119,7 @@ static void any_layout_has_the_bits_of_all_experts_on_each_rank(void **state)
         assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
         for (int planned = 0; planned < 2; planned++) {
             job.scheduler = planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
-            must_be(&job, &wanted, what);
+            fixture_must_be(&job, &wanted, what);
         }
         train_result_release(&wanted);
     }
@@ -156,7 +143,7 @@ static void the_worst_imbalance_has_the_same_bits(void **state)
         assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
         for (int i = 0; i < COUNT(windows); i++) {
             job.moe_window = windows[i];
-            must_be(&job, &wanted, "all rows on one rank");
+            fixture_must_be(&job, &wanted, "all rows on one rank");
         }
         train_result_release(&wanted);
     }

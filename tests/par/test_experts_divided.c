@@ -33,14 +33,6 @@ static int tear_down(void **state)
     return 0;
 }
 
-static struct tt_model *model_of(const char *name, const char *flavor, const struct tt_model_dims *dims)
-{
-    struct tt_model *model = NULL;
-
-    assert_int_equal(fixture_check(tt_model_new(name, flavor, dims, NULL, &model)), 0);
-    return model;
-}
-
 static int set_up(void **state)
 {
     struct tt_model_dims dims = {.n_layers = 2,
@@ -53,11 +45,11 @@ static int set_up(void **state)
                                  .moe = {.experts = 8, .top_k = 3, .ffn_dim = 9}};
 
     fixture_open(&world, &(struct fixture_size){.odd_layers = 1, .odd_vocab = 23, .tied_layers = 1, .narrow = true});
-    models[QWEN] = model_of("qwen3", "debugmodel_moe", &dims);
+    models[QWEN] = fixture_model_of("qwen3", "debugmodel_moe", &dims);
     dims.moe.balanced = true;
-    models[IN_TURN] = model_of("qwen3", "debugmodel_moe", &dims);
+    models[IN_TURN] = fixture_model_of("qwen3", "debugmodel_moe", &dims);
     dims.moe = (struct tt_moe){.experts = 4, .top_k = 2};
-    models[MIXTRAL] = model_of("mixtral", "debugmodel", &dims);
+    models[MIXTRAL] = fixture_model_of("mixtral", "debugmodel", &dims);
     dims = (struct tt_model_dims){.n_layers = 2, /* of which the first is dense */
                                   .dim = 18,
                                   .n_heads = 8,
@@ -87,26 +79,7 @@ static int set_up(void **state)
 /* Two sequences of 16 tokens in a microbatch. */
 static struct train_job job_of(enum model model, int64_t microbatches, int sequence_grains, int grains)
 {
-    struct train_job job = train_job_make(models[model], &world.data, 2 * microbatches, 2, 16);
-
-    job.steps = 2;
-    job.validation_batches = 3;
-    job.sequence_grains = sequence_grains;
-    job.grains = grains;
-    return job;
-}
-
-static void must_be(const struct train_job *job, const struct train_result *wanted, const char *what)
-{
-    struct train_result got;
-    const char *difference;
-
-    if (fixture_check(train_job_run(job, &got)) < 0)
-        fail_msg("%s, engine %d, gathers %d", what, (int)job->scheduler, job->gathers);
-    difference = train_result_difference(job, wanted, &got);
-    if (difference)
-        fail_msg("%s, engine %d, gathers %d: %s", what, (int)job->scheduler, job->gathers, difference);
-    train_result_release(&got);
+    return fixture_sequences(&world, models[model], microbatches, sequence_grains, grains);
 }
 
 /* --- the same bits --- */
@@ -205,7 +178,7 @@ static void any_layout_has_the_bits_of_one_rank(void **state)
         for (int k = 0; k < (cases[c].context > 1 ? 4 : 2); k++) {
             job.scheduler = k % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
             job.gathers = k / 2;
-            must_be(&job, &wanted, what);
+            fixture_must_be(&job, &wanted, what);
         }
         train_result_release(&wanted);
     }
@@ -231,7 +204,7 @@ static void the_worst_imbalance_has_the_same_bits(void **state)
         assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
         for (int i = 0; i < COUNT(windows); i++) {
             job.moe_window = windows[i];
-            must_be(&job, &wanted, "all rows on one rank");
+            fixture_must_be(&job, &wanted, "all rows on one rank");
         }
         train_result_release(&wanted);
     }

@@ -39,14 +39,6 @@ enum model {
 static struct fixture world;
 static struct tt_model *models[MODELS];
 
-static struct tt_model *model_of(const char *name, const char *flavor, const struct tt_model_dims *dims)
-{
-    struct tt_model *model = NULL;
-
-    assert_int_equal(fixture_check(tt_model_new(name, flavor, dims, NULL, &model)), 0);
-    return model;
-}
-
 static int tear_down(void **state)
 {
     for (int m = 0; m < MODELS; m++)
@@ -62,21 +54,21 @@ static int set_up(void **state)
         .n_layers = 3, .dim = 18, .n_heads = 16, .n_kv_heads = 8, .head_dim = 4, .ffn_dim = 24, .vocab_size = 23};
 
     fixture_open(&world, &(struct fixture_size){.odd_layers = 1, .odd_vocab = 23, .tied_layers = 1, .narrow = true});
-    models[LLAMA] = model_of("llama3", "debugmodel", &dims);
-    models[QWEN] = model_of("qwen3", "debugmodel", &dims);
+    models[LLAMA] = fixture_model_of("llama3", "debugmodel", &dims);
+    models[QWEN] = fixture_model_of("qwen3", "debugmodel", &dims);
     dims.lora = (struct tt_lora){.rank = 3, .alpha = 6.0, .modules = 0x7f}; /* no degree divides 3 */
-    models[ADAPTED] = model_of("llama3", "debugmodel", &dims);
-    models[MUON_ADAPTED] = model_of("llama3", "debugmodel", &dims);
+    models[ADAPTED] = fixture_model_of("llama3", "debugmodel", &dims);
+    models[MUON_ADAPTED] = fixture_model_of("llama3", "debugmodel", &dims);
     dims.lora.modules = 0x49;
-    models[SOME_ADAPTED] = model_of("qwen3", "debugmodel", &dims);
+    models[SOME_ADAPTED] = fixture_model_of("qwen3", "debugmodel", &dims);
     dims.lora = (struct tt_lora){0};
-    models[MUON] = model_of("qwen3", "debugmodel", &dims);
+    models[MUON] = fixture_model_of("qwen3", "debugmodel", &dims);
     dims.tied = 1;
-    models[TIED] = model_of("llama3", "debugmodel", &dims);
+    models[TIED] = fixture_model_of("llama3", "debugmodel", &dims);
     dims = (struct tt_model_dims){
         .n_layers = 3, .dim = 32, .n_heads = 8, .ffn_dim = 40, .vocab_size = 23, .max_positions = 16};
-    models[GPT] = model_of("gpt2", "debugmodel", &dims);
-    models[MUON_GPT] = model_of("gpt2", "debugmodel", &dims);
+    models[GPT] = fixture_model_of("gpt2", "debugmodel", &dims);
+    models[MUON_GPT] = fixture_model_of("gpt2", "debugmodel", &dims);
     dims = (struct tt_model_dims){.n_layers = 3,
                                   .dim = 18,
                                   .n_heads = 16,
@@ -174,25 +166,13 @@ static void vary(int i, bool bf16, struct train_job *one, struct train_job *job)
     job->gives_up = i % 4 == 3 && job->pipe <= 1;
 }
 
-static void must_be(const struct train_job *job, const struct train_result *wanted, int i)
-{
-    struct train_result got;
-    const char *difference;
-
-    if (fixture_check(train_job_run(job, &got)) < 0)
-        fail_msg("case %d, engine %d", i, (int)job->scheduler);
-    difference = train_result_difference(job, wanted, &got);
-    if (difference)
-        fail_msg("case %d, engine %d: %s", i, (int)job->scheduler, difference);
-    train_result_release(&got);
-}
-
 static void any_layout_has_the_bits_of_one_rank(void **state)
 {
     for (int i = 0; i < 2 * COUNT(cases); i++) {
         int c = i % COUNT(cases), dp = cases[c].shards * cases[c].replicate;
         struct train_job one = job_of(cases[c].model, (int64_t)cases[c].runs * dp, cases[c].grains), job = one;
         struct train_result wanted;
+        char what[32];
 
         job.tensor = cases[c].tensor;
         job.pipe = cases[c].pipe;
@@ -201,10 +181,11 @@ static void any_layout_has_the_bits_of_one_rank(void **state)
         job.replicate = cases[c].replicate;
         job.ranks = cases[c].pipe * cases[c].tensor * dp;
         vary(i, i >= COUNT(cases), &one, &job);
+        (void)snprintf(what, sizeof what, "case %d", i);
         assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
         for (int planned = 0; planned < 2; planned++) {
             job.scheduler = planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
-            must_be(&job, &wanted, i);
+            fixture_must_be(&job, &wanted, what);
         }
         train_result_release(&wanted);
     }

@@ -87,6 +87,43 @@ static inline const char *bad_flags(int n, const char *const *flags)
     return tt_error_message();
 }
 
+/* The base flags and more of them (up to a NULL), with the checks of input. NULL if they are refused as TT_EUSAGE. */
+static inline struct tt_config *checked_flags(struct tt_config_input input, const char *const *more)
+{
+    enum { MOST_FLAGS = 24 };
+    const char *flags[MOST_FLAGS];
+    static struct tt_text unbuilt;
+    struct tt_config *cfg = NULL;
+    int rc;
+
+    for (int i = 0; i < input.n_args; i++)
+        flags[i] = input.args[i];
+    for (; *more; more++) {
+        assert_true(input.n_args < MOST_FLAGS);
+        flags[input.n_args++] = *more;
+    }
+    input.args = flags;
+    tt_config_name_keys();
+    assert_int_equal(tt_config_new(&cfg), 0);
+    tt_config_tolerate_unbuilt(cfg, &unbuilt);
+    rc = tt_config_read(cfg, &input);
+    tt_text_release(&unbuilt);
+    if (rc == 0)
+        return cfg;
+    assert_int_equal(rc, TT_EUSAGE);
+    tt_config_free(cfg);
+    return NULL;
+}
+
+/* cfg was refused (NULL), and the error's message has this text. */
+static inline void assert_refused(const struct tt_config *cfg, const char *message)
+{
+    if (cfg)
+        fail_msg("accepted, wanted '%s'", message);
+    if (!strstr(tt_error_message(), message))
+        fail_msg("found '%s', wanted '%s'", tt_error_message(), message);
+}
+
 /* The value of a key as text. The caller frees it. */
 static inline char *value_of(const struct tt_config *cfg, const char *path)
 {
