@@ -251,6 +251,15 @@ static double expert_sec(const struct tt_cluster_job *job)
            tt_cluster_exchange_sec(job, g, bytes, job->shape.active);
 }
 
+/* Memory traffic of the copies of tokens on their way to experts and back, per dimension. Without an exchange they are
+ * sorted once. */
+static double copy_bytes(const struct tt_cluster_job *job)
+{
+    const double sorted_once = 12;
+
+    return job->ep > 1 ? stack_number(job, TT_S_EXPERT_BYTES) : fmin(sorted_once, stack_number(job, TT_S_EXPERT_BYTES));
+}
+
 /* Host seconds of a layer with experts; it launches the products of each. */
 static double expert_host(const struct tt_cluster_job *job)
 {
@@ -282,10 +291,9 @@ void tt_cluster_layer(const struct tt_cluster_job *job, bool experts, struct tt_
         bytes += norm_bytes * rows(job) * job->shape.dim * (job->sequence_parallel ? 1 / job->tp : 1);
     if (job->shape.score_dim > 0) /* heads of latent attention are wider than the model */
         bytes += latent_bytes * rows(job) * (3 * tt_cluster_score_width(&job->shape) - 1.5 * job->shape.dim) / job->tp;
-    if (experts) /* tokens are copied to their experts and back */
-        bytes += (stack_number(job, TT_S_EXPERT_BYTES) +
-                  (job->shape.expert_bias ? stack_number(job, TT_S_EXPERT_BIAS) : 0)) *
-                 rows(job) * job->shape.dim * job->shape.active / job->tp;
+    if (experts)
+        bytes += (copy_bytes(job) + (job->shape.expert_bias ? stack_number(job, TT_S_EXPERT_BIAS) : 0)) * rows(job) *
+                 job->shape.dim * job->shape.active / job->tp;
     recomputed(job, experts, forward, &gemm, &core, &rest);
     *work = (struct tt_cluster_work){
         .gemm = forward + gemm + backward,

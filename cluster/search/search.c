@@ -286,6 +286,13 @@ static void try_shards(struct search *s, struct tt_cluster_job job, double ranks
     try_batches(s, job);
 }
 
+/* Whether tensor parallelism may divide the matrices of experts. titan shares experts among its ranks instead; what is
+ * found for stacks of torchtitan, which can do either, can be written as a configuration of titan too. */
+static bool cuts_experts(const struct tt_cluster_job *job)
+{
+    return job->stack->number[TT_S_STATE_WHOLE].value > 0;
+}
+
 static void try_degrees(struct search *s)
 {
     double node = s->job->machine->number[TT_M_DEVICES].value;
@@ -299,6 +306,8 @@ static void try_degrees(struct search *s)
                     double ranks = s->devices / ((double)tp * pp * cp);
 
                     if (ranks < 1 || floor(ranks) != ranks || !divides(ep, ranks * cp))
+                        continue;
+                    if (job.shape.experts > 0 && !cuts_experts(&job) && !divides(tp, ep))
                         continue;
                     job.tp = tp;
                     job.pp = pp;
