@@ -22,6 +22,7 @@ static const double most_error = 0.3;
 struct fit {
     const struct tt_cluster_run **run;
     int n;
+    bool experts_only;
     struct tt_cluster_stack stack;
 };
 
@@ -42,6 +43,9 @@ static void choose(const struct tt_backtest *t, const struct tt_cluster_stack *s
                 continue;
             f->run[f->n++] = run;
         }
+    f->experts_only = f->n >= ROWS_FOR_ALL;
+    for (int i = 0; i < f->n; i++)
+        f->experts_only = f->experts_only && f->run[i]->job.shape.experts > 0;
 }
 
 static double error_of(const struct fit *f, int row)
@@ -112,17 +116,56 @@ static double median_error(const struct fit *f)
     return m;
 }
 
+/* The share of the products of experts with which the mean error is least; the other numbers are the stack's. */
+static double best_expert_gemm(struct fit *f)
+{
+    double best = 1, least = INFINITY;
+
+    for (int percent = 40; percent <= 120; percent++) {
+        double share = percent / 100.0, sum = 0.004 * fabs(log(share)) * f->n;
+
+        f->stack.number[TT_S_EXPERT_GEMM].value = share;
+        for (int i = 0; i < f->n; i++)
+            sum += fmin(fabs(log(error_of(f, i))), most_error);
+        if (sum < least) {
+            least = sum;
+            best = share;
+        }
+    }
+    f->stack.number[TT_S_EXPERT_GEMM].value = best;
+    return best;
+}
+
+static void end_fit(struct fit *f, struct tt_cluster_fitted *ret)
+{
+    if (f->n > 0) {
+        ret->first = f->run[0]->id;
+        ret->last = f->run[f->n - 1]->id;
+        ret->median = median_error(f);
+    }
+    tt_free((void *)f->run);
+}
+
 void tt_backtest_fit(const struct tt_backtest *t, const struct tt_cluster_stack *stack, struct tt_cluster_fitted *ret)
 {
     struct fit f = {.run = tt_calloc((size_t)t->n + 1, sizeof *f.run), .stack = *stack};
     int n_attention = sizeof attention / sizeof *attention, n_link = sizeof link / sizeof *link;
     double least = INFINITY;
 
-    *ret =
-        (struct tt_cluster_fitted){.stack = stack, .gemm = stack->number[TT_S_GEMM].value, .attention = 1, .link = 1};
+    *ret = (struct tt_cluster_fitted){.stack = stack,
+                                      .gemm = stack->number[TT_S_GEMM].value,
+                                      .attention = 1,
+                                      .link = 1,
+                                      .expert_gemm = stack->number[TT_S_EXPERT_GEMM].value};
     choose(t, stack, &f);
     ret->rows = f.n;
-    ret->all_keys = f.n >= ROWS_FOR_ALL;
+    ret->experts_only = f.experts_only;
+    ret->all_keys = f.n >= ROWS_FOR_ALL && !f.experts_only;
+    if (f.experts_only) {
+        ret->expert_gemm = best_expert_gemm(&f);
+        end_fit(&f, ret);
+        return;
+    }
     for (int a = 0; f.n > 0 && a < (ret->all_keys ? n_attention : 1); a++)
         for (int l = 0; l < (ret->all_keys ? n_link : 1); l++) {
             double share = ret->all_keys ? attention[a] : 1, rate = ret->all_keys ? link[l] : 1, c;
@@ -135,11 +178,7 @@ void tt_backtest_fit(const struct tt_backtest *t, const struct tt_cluster_stack 
                 ret->link = rate;
             }
         }
-    if (f.n > 0) {
-        ret->first = f.run[0]->id;
-        ret->last = f.run[f.n - 1]->id;
+    if (f.n > 0)
         (void)cost(&f, ret->gemm, ret->attention, ret->link);
-        ret->median = median_error(&f);
-    }
-    tt_free((void *)f.run);
+    end_fit(&f, ret);
 }

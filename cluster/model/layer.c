@@ -126,8 +126,9 @@ static double products(const struct tt_cluster_job *job, bool experts, bool back
     /* a rank has experts / ep of them, each with the tokens of all ranks of its group that chose it */
     if (s->shared_ffn > 0)
         sec += ffn(job, 1, m, s->shared_ffn / t, true, backward);
-    return sec + imbalance(job) * ffn(job, s->experts / job->ep, m * s->active * job->ep / s->experts, s->moe_ffn / t,
-                                      true, backward);
+    return sec +
+           imbalance(job) / stack_number(job, TT_S_EXPERT_GEMM) *
+               ffn(job, s->experts / job->ep, m * s->active * job->ep / s->experts, s->moe_ffn / t, true, backward);
 }
 
 /* --- attention --- */

@@ -217,17 +217,23 @@ static json_t *to_json(const struct tt_backtest *t)
 
 /* --- the fit --- */
 
-static const char *const fitted_keys[] = {"gemm_share", "attention_share", "link_share"};
+static const char *const fitted_keys[] = {"gemm_share", "attention_share", "link_share", "expert_gemm_share"};
 
 /* The shipped and the fitted number of a stack. */
 static bool is_shipped(const struct tt_cluster_fitted *f, int key, double *ret_shipped, double *ret_fitted)
 {
-    static const enum tt_stack_key keys[] = {TT_S_GEMM, TT_S_ATTENTION, TT_S_LINK};
-    const double fitted[] = {f->gemm, f->attention, f->link};
+    static const enum tt_stack_key keys[] = {TT_S_GEMM, TT_S_ATTENTION, TT_S_LINK, TT_S_EXPERT_GEMM};
+    const double fitted[] = {f->gemm, f->attention, f->link, f->expert_gemm};
 
     *ret_shipped = f->stack->number[keys[key]].value;
     *ret_fitted = fitted[key];
     return fabs(*ret_shipped - *ret_fitted) < 1e-9;
+}
+
+/* Whether a number was fitted. */
+static bool is_fitted(const struct tt_cluster_fitted *f, int key)
+{
+    return f->rows > 0 && (f->experts_only ? key == 3 : key == 0 || (key < 3 && f->all_keys));
 }
 
 static json_t *fitted_json(const struct tt_cluster_fitted *f)
@@ -235,12 +241,13 @@ static json_t *fitted_json(const struct tt_cluster_fitted *f)
     json_t *o = json_pack("{s:s, s:i, s:s?, s:s?, s:o}", "stack", f->stack->name, "rows", f->rows, "first", f->first,
                           "last", f->last, "median_error", tt_json_number(f->rows ? f->median : NAN));
 
-    for (int k = 0; k < (f->all_keys ? 3 : 1); k++) {
+    for (int k = 0; k < 4; k++) {
         double shipped, fitted;
         bool same = is_shipped(f, k, &shipped, &fitted);
 
-        (void)json_object_set_new(o, fitted_keys[k],
-                                  json_pack("{s:f, s:f, s:b}", "shipped", shipped, "fitted", fitted, "same", same));
+        if (is_fitted(f, k) || (k == 0 && !f->rows))
+            (void)json_object_set_new(o, fitted_keys[k],
+                                      json_pack("{s:f, s:f, s:b}", "shipped", shipped, "fitted", fitted, "same", same));
     }
     return o;
 }
@@ -248,11 +255,11 @@ static json_t *fitted_json(const struct tt_cluster_fitted *f)
 static void print_fitted(const struct tt_cluster_fitted *f)
 {
     (void)printf("%-24s %4d", f->stack->name, f->rows);
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 4; k++) {
         double shipped, fitted;
         bool same = is_shipped(f, k, &shipped, &fitted);
 
-        if (f->rows == 0 || (k > 0 && !f->all_keys))
+        if (!is_fitted(f, k))
             (void)printf(" %15s", "-");
         else
             (void)printf(" %6.3f %s %6.3f", shipped, same ? "=" : "!", fitted);
@@ -269,15 +276,16 @@ static int print_fit(const struct tt_args *args, const struct tt_backtest *test)
     int n_other = 0;
 
     if (!tt_args_has(args, "json"))
-        (void)printf("%-24s %4s %15s %15s %15s %8s\n", "stack", "rows", "products", "attention", "link", "median");
+        (void)printf("%-24s %4s %15s %15s %15s %15s %8s\n", "stack", "rows", "products", "attention", "link", "experts",
+                     "median");
     for (int i = 0; i < tt_cluster_n_stacks; i++) {
         struct tt_cluster_fitted f;
 
         tt_backtest_fit(test, &tt_cluster_stacks[i], &f);
-        for (int k = 0; k < (f.all_keys ? 3 : 1); k++) {
+        for (int k = 0; k < 4; k++) {
             double shipped, fitted;
 
-            n_other += !is_shipped(&f, k, &shipped, &fitted);
+            n_other += is_fitted(&f, k) && !is_shipped(&f, k, &shipped, &fitted);
         }
         if (tt_args_has(args, "json"))
             (void)json_array_append_new(list, fitted_json(&f));
