@@ -238,7 +238,10 @@ static int import(const struct tt_args *args)
         goto out;
     }
     tt_cli_install_log();
-    TT_TRY(tt_file_read_any(file, TT_YAML_MAX_BYTES, &toml, &size));
+    rc = tt_file_read_any(file, TT_YAML_MAX_BYTES, &toml, &size);
+    if (rc == TT_EDATA) /* no such file, as for --config */
+        rc = tt_fail(TT_EUSAGE, "%s", tt_error_message());
+    TT_TRY(rc);
     TT_TRY(tt_config_import(file, toml, size, args->n_overrides, args->override, &text));
     TT_TRY(check_imported(to ? to : "stdout", &text));
     if (to)

@@ -79,6 +79,8 @@ case_duplicate_key() {
 case_missing_file() {
     run config check nosuch.yaml
     expect_error 2 "nosuch.yaml"
+    run config import nosuch.toml
+    expect_error 2 "nosuch.toml"
 }
 
 case_a_folder_is_not_a_configuration() {
