@@ -104,6 +104,16 @@ case_in_place_of_metrics() {
     done
 }
 
+case_in_place_of_the_run_folder() {
+    make_corpus
+    for more in --checkpoint.enable --no-checkpoint.enable --dry-run; do
+        echo mine >run
+        patient train $tiny $more
+        expect_error 3 "job.dump_folder 'run' is not a folder" "^help: choose another --job.dump_folder"
+        [ "$(cat run)" = mine ] || not_as "the file was changed"
+    done
+}
+
 # A log of more than a gibibyte, here with a hole, is appended to, and its last record says whether the run had ended.
 case_a_large_log_does_not_stop_a_restart() {
     make_corpus

@@ -40,6 +40,21 @@ int tt_start_request(const struct tt_config *cfg, struct tt_ckpt_request *ret_re
     return tt_start_skip_flags(cfg, &ret_request->line.skip);
 }
 
+static int check_dump_folder(const struct tt_config *cfg)
+{
+    bool exists = false, is_folder = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(cfg->job.dump_folder, &exists));
+    TT_TRY(tt_path_is_folder(cfg->job.dump_folder, &is_folder));
+    if (exists && !is_folder)
+        rc = tt_fail(TT_EDATA,
+                     "job.dump_folder '%s' is not a folder\nhelp: choose another --job.dump_folder, or remove the file",
+                     cfg->job.dump_folder);
+out:
+    return rc;
+}
+
 /* Steps count too that were set aside, or that a killed save had renamed. What becomes of them is decided later, with
  * the lock held; the run must not begin again. */
 int tt_start_can_resume(const struct tt_config *cfg, bool *ret_can)
@@ -48,6 +63,7 @@ int tt_start_can_resume(const struct tt_config *cfg, bool *ret_can)
     int n = 0, rc = 0;
 
     *ret_can = false;
+    TT_TRY(check_dump_folder(cfg));
     if (cfg->checkpoint.enable)
         TT_TRY(tt_folder_list_found(folder, &names, &n));
     for (int i = 0; i < n; i++)
