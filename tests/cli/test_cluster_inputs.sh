@@ -208,6 +208,16 @@ case_flags_of_megatron_have_experts() {
     run estimate --machine h100-sxm --ranks 64 --json -- $flags --moe-layer-freq '([0]*2+[1]*46)'
     expect_ok
     check_json out 'j["step_s"] != json.load(open("flags.json"))["jobs"][0]["step_s"]'
+    run estimate --machine h100-sxm --ranks 64 --json -- $flags --expert-model-parallel-size 32
+    expect_ok
+    cp out wide.json
+    wide='json.load(open("wide.json"))["jobs"][0]["parts_s"]["expert"]'
+    for more in "--moe-router-force-load-balancing 0.83" "--overlap-moe-expert-parallel-comm 0.63" \
+        "--moe-router-num-groups 8 --moe-router-group-topk 2 0.7"; do # less of the exchange is exposed
+        run estimate --machine h100-sxm --ranks 64 --json -- $flags --expert-model-parallel-size 32 ${more% *}
+        expect_ok
+        check_json out 'j["parts_s"]["expert"] < 1.02 * '"${more##* } * $wide"
+    done
     run estimate --machine h100-sxm --ranks 64 -- $flags --moe-layer-freq '([0]*2+[1]*40)'
     expect_code 2
     expect_err "is not understood, or not of 48 layers"

@@ -228,6 +228,8 @@ int tt_cluster_job_of(const struct tt_config *cfg, const struct tt_cluster_beyon
     if (beyond->megatron) {
         job.again = beyond->megatron->again;
         job.again_layers = beyond->megatron->again_layers;
+        job.balanced = beyond->megatron->balanced;
+        job.expert_overlap = beyond->megatron->expert_overlap;
     }
     job.keep_gathered =
         reshard->n == 1 && (strcmp(reshard->word[0], "never") == 0 || strcmp(reshard->word[0], "false") == 0);

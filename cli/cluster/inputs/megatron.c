@@ -140,6 +140,8 @@ static int put_experts(json_t *config, const struct tt_megatron_flags *f, double
     TT_TRY(put(config, f, TT_FLAG_TOP_K, 2, "num_experts_per_tok"));
     TT_TRY(put(config, f, TT_FLAG_MOE_FFN, ffn, "moe_intermediate_size"));
     TT_TRY(put(config, f, TT_FLAG_SHARED_FFN, 0, "shared_expert_intermediate_size"));
+    TT_TRY(put(config, f, TT_FLAG_EXPERT_GROUPS, 0, "n_group"));
+    TT_TRY(put(config, f, TT_FLAG_GROUPS_MET, 0, "topk_group"));
     (void)json_object_set_new(config, "first_k_dense_replace", json_real(dense));
 out:
     return rc;
@@ -339,6 +341,8 @@ static int translate(const struct tt_megatron_flags *f, struct tt_cluster_megatr
     m->float8 = given(f, TT_FLAG_FP8) || given(f, TT_FLAG_FP8_HYBRID) || given(f, TT_FLAG_FP8_E4M3);
     m->async_tp = given(f, TT_FLAG_TP_OVERLAP);
     m->sequence_parallel = given(f, TT_FLAG_SEQUENCE_PARALLEL);
+    m->balanced = given(f, TT_FLAG_BALANCED);
+    m->expert_overlap = given(f, TT_FLAG_EXPERT_OVERLAP);
     m->distributed_optimizer = given(f, TT_FLAG_DISTRIBUTED_OPTIMIZER);
 out:
     return rc;
