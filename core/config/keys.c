@@ -73,6 +73,7 @@ static const char *const paths[TT_KEYS] = {
     [TT_KEY_MACHINE_FILE] = "parallelism.machine_file",
     [TT_KEY_INIT_TIMEOUT] = "comm.init_timeout_seconds",
     [TT_KEY_TRAIN_TIMEOUT] = "comm.train_timeout_seconds",
+    [TT_KEY_CACHE_DIR] = "dataloader.cache_dir",
     [TT_KEY_RUN_FOLDER] = "job.dump_folder",
     [TT_KEY_SAVE_POLICY] = "checkpoint.save_policy",
     [TT_KEY_SAVE_FILTER] = "checkpoint.filter",

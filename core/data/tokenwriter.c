@@ -13,6 +13,7 @@
 
 #include <libgen.h>
 
+#include "core/base/key.h"
 #include "core/base/mem.h"
 #include "core/data/tokenfile.h"
 #include "core/data/tokenfile_struct.h"
@@ -158,6 +159,9 @@ static int flush_block(struct tt_token_writer *w)
 {
     int rc = tt_file_pwrite(w->fd, w->temporary, w->block, w->used, w->position);
 
+    if (rc < 0 && (errno == ENOSPC || errno == EDQUOT))
+        rc = tt_fail(rc, "%s\nhelp: free space there, or choose another folder (of a cache: %s)", tt_error_message(),
+                     tt_key_name(TT_KEY_CACHE_DIR));
     if (w->used)
         w->hash = tt_hash64(w->block, w->used, w->hash);
     w->position += (int64_t)w->used;

@@ -292,6 +292,17 @@ case_full_disk_keeps_what_was_saved() {
     [ -z "$(ls -A saved | grep '^\.tmp')" ] || not_as "temporary folders were left: $(ls -A saved)"
 }
 
+case_a_full_cache_is_not_the_fault_of_the_text() {
+    make_corpus
+    for i in $(seq 20); do cat corpus.txt; done >large.txt
+    mkdir disk
+    mount -t tmpfs -o size=64k tmpfs disk 2>/dev/null || skip "cannot mount a small file system"
+    run train $tiny --training.dataset_path=large.txt --dataloader.cache_dir=disk
+    umount disk
+    expect_error 3 "error: cannot write 'disk/.*: No space left on device" \
+        "^help: free space there, or choose another folder .*dataloader.cache_dir"
+}
+
 case_a_file_size_limit_leaves_no_half_saved_checkpoint() {
     make_corpus
     echo "titan train with a limit of file size" >command
@@ -301,7 +312,7 @@ case_a_file_size_limit_leaves_no_half_saved_checkpoint() {
         ulimit -f 512
         exec "$TITAN" train $tiny --checkpoint.enable
     ) >out 2>err </dev/null || code=$?
-    expect_error 3 "checkpoint|step-"
+    expect_error 3 "checkpoint|step-" "^help: raise the limit on the size of a file"
     refuse_file run/checkpoint/step-3
 }
 
