@@ -33,10 +33,11 @@ struct class
     const char *type;
     int matrices, window; /* see hf_classes.def */
     bool tied;
+    double absent; /* the window, if the file does not say */
 };
 
 static const struct class classes[] = {
-#define C(type, matrices, tied, window) {type, matrices, window, tied},
+#define C(type, matrices, tied, window, absent) {type, matrices, window, tied, absent},
 #include "cluster/model/hf_classes.def"
 #undef C
 };
@@ -113,23 +114,45 @@ static void read_experts(const json_t *config, const char *type, struct tt_clust
     }
 }
 
+/* The window of the layers that have one; 0: none has. */
+static double window_of(const json_t *config, const struct class *class)
+{
+    const json_t *used = json_object_get(config, "use_sliding_window");
+
+    if (json_is_false(used) || (class->window < 0 && !json_is_true(used)))
+        return 0;
+    return json_object_get(config, "sliding_window") ? size_of(config, "sliding_window") : class->absent;
+}
+
+/* Layers with a window, if the file does not list them. */
+static double windowed_layers(const json_t *config, const struct class *class, double layers)
+{
+    const json_t *from = json_object_get(config, "max_window_layers");
+    double every = size_of(config, "sliding_window_pattern");
+
+    if (class->window == -2) /* 28: what transformers assumes */
+        return fmax(0, layers - (json_is_number(from) ? json_number_value(from) : 28));
+    if (class->window == 1 || class->window == -1)
+        return layers;
+    every = every > 0 ? every : class->window; /* whole layers come after so many others */
+    return class->window > 0 ? layers - floor(layers / every) : 0;
+}
+
 /* Layers with a window, as gpt-oss, Gemma and others list them. */
 static void read_windows(const json_t *config, const struct class *class, struct tt_cluster_shape *s)
 {
     const json_t *types = json_object_get(config, "layer_types");
-    double n = 0, every = size_of(config, "sliding_window_pattern");
+    double n = 0, window = window_of(config, class);
 
     for (size_t i = 0; i < json_array_size(types); i++) {
         const char *type = json_string_value(json_array_get(types, i));
 
         n += type && strcmp(type, "sliding_attention") == 0;
     }
-    if (!types && class->window > 0) { /* whole layers come after so many others */
-        every = every > 0 ? every : class->window;
-        n = class->window == 1 ? s->layers : s->layers - floor(s->layers / every);
-    }
-    if (n > 0 && n <= s->layers && size_of(config, "sliding_window") > 0) {
-        s->window = size_of(config, "sliding_window");
+    if (!json_is_array(types))
+        n = windowed_layers(config, class, s->layers);
+    if (n > 0 && n <= s->layers && window > 0) {
+        s->window = window;
         s->window_layers = n;
     }
 }

@@ -297,6 +297,45 @@ case_classes_of_models_are_known_or_refused() {
     expect_err "it knows the model types .* llama .* qwen3_moe"
 }
 
+# A layer with a window attends to fewer tokens. Files of Qwen have one only where they say that it is used.
+case_windows_of_attention_are_counted() {
+    sizes="\"hidden_size\": 4096, \"num_hidden_layers\": 36, \"num_attention_heads\": 32, \"num_key_value_heads\": 8,
+           \"head_dim\": 128, \"vocab_size\": 32000, \"intermediate_size\": 12288, \"sliding_window\": 4096"
+    job="--machine h200 --ranks 64 --training.seq_len=32768 --training.local_batch_size=1 --json
+         --activation_checkpoint.mode=full"
+    attention='lambda name: other(name)["parts_s"]["attention"]'
+    echo "{\"model_type\": \"qwen3\", $sizes, \"use_sliding_window\": false}" >m.json
+    run estimate --model ./m.json $job
+    expect_ok
+    cp out whole.json
+    for layers in 0 9 27 36; do
+        echo "{\"model_type\": \"qwen3\", $sizes, \"use_sliding_window\": true, \"max_window_layers\": $layers}" >m.json
+        run estimate --model ./m.json $job
+        expect_ok
+        cp out $layers.json
+    done
+    check_json out "($attention)('36') == ($attention)('whole') > 3 * ($attention)('0')" \
+        "abs((($attention)('whole') - ($attention)('27')) / (($attention)('whole') - ($attention)('0')) - 0.25) < 1e-6" \
+        "abs((($attention)('whole') - ($attention)('9')) / (($attention)('whole') - ($attention)('0')) - 0.75) < 1e-6"
+    for type in mistral mixtral phi3; do
+        echo "{\"model_type\": \"$type\", $sizes}" >m.json
+        run estimate --model ./m.json $job
+        check_json out "abs(j[\"parts_s\"][\"attention\"] / ($attention)('0') - 1) < 1e-6"
+    done
+    echo "{\"model_type\": \"mistral\", ${sizes/%4096/null}}" >m.json
+    run estimate --model ./m.json $job
+    check_json out "j[\"parts_s\"][\"attention\"] == ($attention)('whole')"
+    # the same through a configuration of titan, whose models know their windows
+    mkdir assets
+    echo "{\"model_type\": \"mistral\", \"architectures\": [\"MistralForCausalLM\"], $sizes, \"rope_theta\": 10000.0,
+           \"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": false, \"hidden_act\": \"silu\"}" >assets/config.json
+    run estimate --model.name=llama3 --model.flavor=hf --model.hf_assets_path=assets $job
+    expect_ok
+    cp out titan.json
+    run estimate --model ./assets/config.json $job
+    check_json out "abs(j[\"parts_s\"][\"attention\"] / ($attention)('titan') - 1) < 1e-6"
+}
+
 # Keys of torchtitan that change the cost are priced, refused, or named; files of all versions are read.
 case_keys_of_torchtitan_are_not_ignored_silently() {
     cat >run.toml <<"END"

@@ -13,6 +13,16 @@
 #include "core/models/model.h"
 #include "parallel/pipeline/schedule.h"
 
+/* Layers whose attention has a window. */
+static double windowed_layers(const struct tt_model_dims *d)
+{
+    int64_t n = 0;
+
+    for (int64_t l = 0; l < d->n_layers; l++)
+        n += tt_model_is_windowed(d, l);
+    return (double)n;
+}
+
 static struct tt_cluster_shape shape_of(const struct tt_model *model)
 {
     const struct tt_model_dims *d = &model->dims;
@@ -36,7 +46,9 @@ static struct tt_cluster_shape shape_of(const struct tt_model *model)
                                  .active = (double)d->moe.top_k,
                                  .moe_ffn = expert,
                                  .shared_ffn = (double)d->moe.shared * expert,
-                                 .dense_layers = (double)tt_model_dense_layers(d)};
+                                 .dense_layers = (double)tt_model_dense_layers(d),
+                                 .window = (double)d->sliding_window,
+                                 .window_layers = windowed_layers(d)};
 
     if (d->mla.kv_rank > 0)
         tt_cluster_shape_set_latent(&s, &latent);
