@@ -291,7 +291,7 @@ static void a_full_disk_loses_nothing(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(rc, TT_EIO);
     assert_non_null(strstr(tt_error_message(), "File too large"));
-    assert_non_null(strstr(tt_error_message(), "help: free space"));
+    assert_non_null(strstr(tt_error_message(), "help: raise the limit"));
     assert_int_equal(count_leftovers(folder), 0);
     assert_int_equal(restart(folder, 1, 1), 1);
     assert_int_equal(tt_folder_remove(folder), 0);
