@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/cluster/measured/backtest.h"
 #include "cli/cluster/cluster.h"
+#include "cli/cluster/measured/backtest.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 
