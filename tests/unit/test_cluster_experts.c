@@ -9,30 +9,9 @@
 
 #include <cmocka.h>
 
-#include "cluster/backtest/runs.h"
 #include "cluster/model/gemm.h"
 #include "core/base/mem.h"
-
-static struct tt_cluster_job job_8b(void)
-{
-    struct tt_cluster_job job = {.replicate = 1,
-                                 .shard = 128,
-                                 .tp = 1,
-                                 .pp = 1,
-                                 .cp = 1,
-                                 .ep = 1,
-                                 .virtual_stages = 1,
-                                 .micro_batch = 2,
-                                 .n_micro = 1,
-                                 .seq_len = 8192,
-                                 .again = TT_AGAIN_OP,
-                                 .kernel = -1};
-
-    assert_int_equal(tt_cluster_machine_find("h100-sxm", &job.machine), 0);
-    assert_int_equal(tt_cluster_stack_find("torchtitan-compile", &job.stack), 0);
-    assert_true(tt_cluster_shape_find("llama3.1-8B", &job.shape));
-    return job;
-}
+#include "tests/unit/cluster_help.h"
 
 static double linear_sec(const struct tt_cluster_machine *machine, double groups, double together, double m, double n)
 {
