@@ -312,6 +312,7 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
     ret_cost->flops = 2.0 * tt_op_elements(graph, node) *
                       (double)(node->op == TT_OP_LINEAR_BWD_W ? tt_value_rows(a) : tt_value_width(a));
     ret_cost->bytes = tt_op_bytes(graph, node);
+    ret_cost->inner = ret_cost->flops / (2.0 * tt_op_elements(graph, node));
     ret_cost->bf16 = tt_op_is_bf16(graph, node);
 }
 

@@ -47,6 +47,7 @@ struct tt_call {
 struct tt_cost {
     double flops; /* multiplications and additions; causal attention counts only what the mask leaves */
     double bytes; /* read and written at least once */
+    double inner; /* length of the sums that the flops are products of; 0: unknown, or no products */
     bool bf16;    /* the flops are those of products of bfloat16, or of attention in it */
 };
 

@@ -313,6 +313,7 @@ void tt_attention_cost(const struct tt_graph *graph, const struct tt_node *node,
 
     ret_cost->flops = (node->op == TT_OP_ATTENTION ? keys + values : 3.0 * keys + 2.0 * values) * pairs(graph, node);
     ret_cost->bytes = tt_op_bytes(graph, node);
+    ret_cost->inner = (double)shape.head_dim;
     ret_cost->bf16 = tt_op_is_bf16(graph, node);
 }
 

@@ -264,6 +264,7 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 
     ret_cost->flops = products * 2.0 * (double)tt_value_rows(x) * (double)tt_value_elements(w);
     ret_cost->bytes = tt_op_bytes(graph, node);
+    ret_cost->inner = (double)tt_value_width(w);
     ret_cost->bf16 = tt_op_is_bf16(graph, node);
 }
 

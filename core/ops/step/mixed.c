@@ -129,7 +129,13 @@ static void fold_halves(const struct tt_step_call *call)
     tt_team_run(call->team, tt_div_up(call->n, FOLD_TILE), fold_tile, (void *)call);
 }
 
-const struct tt_step_row tt_step_op_round = {.name = "round", .run = round_elsewhere};
+/* Reads float32 and writes bfloat16. */
+static void cost_of_round(const struct tt_step_call *call, struct tt_cost *ret_cost)
+{
+    ret_cost->bytes = (double)(sizeof(float) + sizeof(tt_bf16)) * (double)call->n;
+}
+
+const struct tt_step_row tt_step_op_round = {.name = "round", .run = round_elsewhere, .cost = cost_of_round};
 const struct tt_step_row tt_step_op_round_here = {.name = "round here", .run = round_here};
 const struct tt_step_row tt_step_op_narrow = {.name = "narrow", .run = narrow};
 const struct tt_step_row tt_step_op_fold_halves = {.name = "fold halves", .run = fold_halves};

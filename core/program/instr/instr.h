@@ -84,6 +84,8 @@ struct tt_purpose_row {
     /* Work of this rank before the collective begins and after it is complete; NULL: none. */
     void (*before)(struct tt_executor *executor, const struct tt_instr *begin);
     void (*after)(struct tt_executor *executor, const struct tt_instr *begin);
+    /* The cost of `before`; NULL: nothing worth counting. */
+    void (*cost)(const struct tt_program *program, const struct tt_instr *begin, struct tt_instr_cost *ret_cost);
 };
 
 #define TT_INSTR(id, row) extern const struct tt_instr_row tt_instr_##row;

@@ -70,6 +70,19 @@ static void round_shards(struct tt_executor *ex, const struct tt_instr *begin)
     }
 }
 
+static void cost_of_rounding(const struct tt_program *program, const struct tt_instr *begin, struct tt_instr_cost *cost)
+{
+    int n;
+    const int *units = tt_instr_units(program->buckets, begin, &n);
+    struct tt_step_call round = {.op = TT_STEP_ROUND};
+
+    if (begin->collective.dtype == program->shard_dtype)
+        return;
+    for (int u = 0; u < n; u++)
+        round.n += program->layout->units[units[u]].shard_elements;
+    tt_step_row(round.op)->cost(&round, &cost->work);
+}
+
 const struct tt_purpose_row tt_purpose_unshard = {
     .name = "unshard",
     .wait_name = "wait unshard",
@@ -78,6 +91,7 @@ const struct tt_purpose_row tt_purpose_unshard = {
     .carries = TT_CARRIES_PARAMS,
     .lower = lower_unshard,
     .before = round_shards,
+    .cost = cost_of_rounding,
 };
 
 const struct tt_purpose_row tt_purpose_unshard_kept = {
