@@ -15,7 +15,8 @@
 
 const struct tt_option tt_bench_options[] = {
     TT_OPTION_CONFIG,
-    {"only", NULL, "PART,...", "parts to measure: sgemm, memory, kernels, step, collectives, storage (default: all)"},
+    {"only", NULL, "PART,...",
+     "parts to measure: sgemm, memory, kernels, step, ops, collectives, storage (default: all)"},
     {"seconds", NULL, "S", "about how long to measure, in seconds (default: 20)"},
     {"save", NULL, "FILE", "write the machine file that plan, estimate, tune and the planned engine read"},
     {"json", NULL, NULL, "print JSON"},
@@ -27,10 +28,11 @@ static const char usage[] =
     "usage: [mpirun -n N] titan bench [--only PART,...] [--save machine.json] [--config FILE]...\n"
     "                                 [--section.key=value]...\n\n"
     "Measures this machine: matrix products, memory, every kernel, one step of the configured model\n"
-    "with its time by parts, under mpirun the collectives, and the storage of dump_folder.\n"
+    "with its time by parts, the ops of small models, under mpirun the collectives, and the storage\n"
+    "of dump_folder.\n"
     "Without --config: the model of the built-in quick run. Leaves no files but --save's.\n\n";
 
-static const char sections[] = "a list of sgemm, memory, kernels, step, collectives, storage";
+static const char sections[] = "a list of sgemm, memory, kernels, step, ops, collectives, storage";
 
 static int read_only(const char *text, bool wanted[TT_BENCH_SECTIONS])
 {

@@ -27,8 +27,8 @@
 
 const char *tt_bench_section_name(enum tt_bench_section section)
 {
-    static const char *const names[TT_BENCH_SECTIONS] = {"sgemm", "memory",      "kernels",
-                                                         "step",  "collectives", "storage"};
+    static const char *const names[TT_BENCH_SECTIONS] = {"sgemm", "memory",      "kernels", "step",
+                                                         "ops",   "collectives", "storage"};
 
     return names[section];
 }
@@ -310,6 +310,7 @@ static int measure_collectives(struct tt_bench *b, struct tt_comm *comm, double 
                               &row.sec));
             TT_PUSH(b->collectives, b->n_collectives, b->cap_collectives) = row;
         }
+    TT_TRY(tt_measure_meeting(comm, b->threads, sizes[2], seconds / 4.0, &b->transfer_share, &b->transfer_stretch));
 out:
     return rc;
 }
@@ -424,8 +425,11 @@ static void conclude_machine(struct tt_bench *b)
 
         m->message_sec = b->message_sec;
         m->call_sec = fmax(1e-7, t_small - (n - 1) * b->message_sec);
+        m->transfer_share = b->transfer_share;
+        m->transfer_stretch = b->transfer_stretch;
         m->link_bytes_per_sec = (double)(large - small) * (n - 1) / n / fmax(t_large - t_small, 1e-9);
     }
+    m->ops = b->ops;
     (void)snprintf(m->name, sizeof m->name, "%.40s, %d x %d threads", tt_cores()->model, b->ranks, b->threads);
 }
 
@@ -468,7 +472,7 @@ out:
 
 int tt_bench_run(struct tt_bench *b, struct tt_comm *comm)
 {
-    static const double share[TT_BENCH_SECTIONS] = {0.15, 0.05, 0.35, 0.35, 0.05, 0.05};
+    static const double share[TT_BENCH_SECTIONS] = {0.12, 0.05, 0.3, 0.28, 0.15, 0.05, 0.05};
     double sum = 0.0, unit;
     int rc = 0;
 
@@ -484,6 +488,8 @@ int tt_bench_run(struct tt_bench *b, struct tt_comm *comm)
         measure_kernels(b, unit * share[TT_BENCH_KERNELS]);
     if (b->wanted[TT_BENCH_STEP])
         TT_TRY(tt_bench_step_run(b, comm, unit * share[TT_BENCH_STEP]));
+    if (b->wanted[TT_BENCH_OPS])
+        TT_TRY(tt_bench_ops_run(b, comm, unit * share[TT_BENCH_OPS]));
     if (b->wanted[TT_BENCH_COLLECTIVES])
         TT_TRY(measure_collectives(b, comm, unit * share[TT_BENCH_COLLECTIVES]));
     if (b->wanted[TT_BENCH_STORAGE] && comm->rank == 0)

@@ -18,6 +18,7 @@ enum tt_bench_section {
     TT_BENCH_MEMORY,
     TT_BENCH_KERNELS,
     TT_BENCH_STEP,
+    TT_BENCH_OPS,
     TT_BENCH_COLLECTIVES,
     TT_BENCH_STORAGE,
     TT_BENCH_SECTIONS
@@ -74,7 +75,9 @@ struct tt_bench {
     struct tt_bench_step step;
     struct tt_bench_collective *collectives;
     int n_collectives, cap_collectives;
-    double message_sec; /* of one small message; 0: one rank */
+    double message_sec;                      /* of one small message; 0: one rank */
+    double transfer_share, transfer_stretch; /* while a thread computes; see struct tt_machine */
+    struct tt_op_prices ops;
     char *storage_folder;
     double storage_bytes_per_sec; /* written and synced */
     struct tt_machine machine;
@@ -89,6 +92,23 @@ void tt_bench_release(struct tt_bench *bench);
 
 /** Trains steps of the configured model on random tokens for about `seconds` (collective). Writes nothing. */
 int tt_bench_step_run(struct tt_bench *bench, struct tt_comm *comm, double seconds) TT_MUST_CHECK;
+
+struct tt_setup;
+struct tt_split;
+
+/**
+ * One step on random tokens; ret_sec[0] is the slowest rank's time, ret_sec[1] the longest wait. split may be NULL; it
+ * gets this step's parts. Collective over the ranks of the set-up.
+ */
+int tt_bench_time_step(struct tt_setup *setup, int64_t number, struct tt_split *split, double ret_sec[2]) TT_MUST_CHECK;
+
+/* ops.c */
+
+/**
+ * Times the ops of small models for about `seconds` and fits their prices, bench->ops. Every rank trains alone, at the
+ * same time as the others (collective).
+ */
+int tt_bench_ops_run(struct tt_bench *bench, struct tt_comm *comm, double seconds) TT_MUST_CHECK;
 
 /* report.c */
 

@@ -137,6 +137,18 @@ static void print_step(const struct tt_bench *b)
         (void)printf("  %-14s %6.2f%%\n", tt_split_name((enum tt_split_part)p), percent[p]);
 }
 
+static void print_ops(const struct tt_bench *b)
+{
+    (void)printf("\n%-24s %-10s %14s %14s %14s\n", "op (one thread)", "type", "ns / Mflop", "ns / MB", "ns / k sums");
+    for (int i = 0; i < b->ops.n; i++) {
+        const struct tt_op_price *p = &b->ops.of[i];
+
+        (void)printf("%-24s %-10s %14.1f %14.1f %14.1f\n", p->op, tt_op_price_dtype(p->dtype), 1e15 * p->flop_sec,
+                     1e15 * p->byte_sec, 1e12 * p->sum_sec);
+    }
+    (void)printf("an op takes the sum of the three; predictions use it (--parallelism.machine_file)\n");
+}
+
 static void print_collectives(const struct tt_bench *b)
 {
     char bytes[32];
@@ -152,6 +164,8 @@ static void print_collectives(const struct tt_bench *b)
                      of_copy(b, c));
     }
     (void)printf("GB/s that each rank receives; one small message takes %.1f us\n", 1e6 * b->message_sec);
+    (void)printf("a transfer takes %.0f %% of a computing thread, and %.2f times as long as alone\n",
+                 100.0 * b->transfer_share, b->transfer_stretch);
 }
 
 void tt_bench_print(const struct tt_bench *b)
@@ -167,6 +181,8 @@ void tt_bench_print(const struct tt_bench *b)
         print_kernels(b);
     if (b->step.n)
         print_step(b);
+    if (b->ops.n)
+        print_ops(b);
     print_collectives(b);
     if (b->storage_folder)
         (void)printf("\nstorage: %.2f GB/s written and synced in %s\n", b->storage_bytes_per_sec * 1e-9,

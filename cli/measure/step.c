@@ -41,8 +41,7 @@ static void fill_batch(struct tt_setup *setup, int64_t step)
     }
 }
 
-/* One step; ret_sec is the slowest rank's. The split gets it only when it counts. */
-static int time_step(struct tt_setup *setup, int64_t number, struct tt_split *split, double ret_sec[2])
+int tt_bench_time_step(struct tt_setup *setup, int64_t number, struct tt_split *split, double ret_sec[2])
 {
     int64_t tokens = setup->job.global_batch * setup->cfg->training.seq_len;
     struct tt_step step = tt_train_step_of(setup->cfg, LEARNING_RATE, 1, tokens);
@@ -84,9 +83,9 @@ static int time_steps(struct tt_setup *setup, double seconds, int fewest, struct
     double exposed[MOST], spent = 0.0, sec[2];
     int rc = 0;
 
-    TT_TRY(time_step(setup, 0, NULL, sec)); /* touches the memory for the first time */
+    TT_TRY(tt_bench_time_step(setup, 0, NULL, sec)); /* touches the memory for the first time */
     while (s->n < fewest || (s->n < MOST && spent + sec[0] < seconds)) {
-        TT_TRY(time_step(setup, s->n + 1, &s->split, sec));
+        TT_TRY(tt_bench_time_step(setup, s->n + 1, &s->split, sec));
         exposed[s->n] = sec[1];
         TT_PUSH(s->secs, s->n, s->cap) = sec[0];
         spent += sec[0];

@@ -11,7 +11,7 @@
 
 #include "core/base/mem.h"
 #include "core/os/file.h"
-#include "parallel/comm/collectives.h"
+#include "parallel/engine/measure_round.h"
 
 enum { WARM_ROUNDS = 2, ALIGNMENT = 64, CACHE_BYTES = 64 << 20 };
 
@@ -27,17 +27,7 @@ int64_t tt_measured_bytes(enum tt_measured kind, int n_ranks, int64_t bytes)
     return bytes / n_ranks * (n_ranks - 1) * (kind == TT_MEASURE_ALL_REDUCE ? 2 : 1);
 }
 
-struct bench {
-    struct tt_comm *comm;
-    struct tt_group group;
-    struct tt_segment *blocks; /* [ranks], back to back in data */
-    struct tt_segment_list *lists;
-    char *data, *other, *cache; /* cache: written to empty the caches */
-    size_t bytes, other_bytes;
-    struct tt_collective *collective; /* NULL: copies */
-};
-
-static int new_collective(struct bench *b, enum tt_measured kind)
+static int new_collective(struct tt_measure_round *b, enum tt_measured kind)
 {
     struct tt_segment whole = {b->data, b->bytes};
     int me = b->group.index;
@@ -56,7 +46,7 @@ static int new_collective(struct bench *b, enum tt_measured kind)
     }
 }
 
-static int bench_init(struct bench *b, struct tt_comm *comm, enum tt_measured kind, int64_t bytes)
+int tt_measure_round_init(struct tt_measure_round *b, struct tt_comm *comm, enum tt_measured kind, int64_t bytes)
 {
     int n = comm->size, rc = 0;
     size_t block = (size_t)(bytes / n / ALIGNMENT * ALIGNMENT);
@@ -87,7 +77,7 @@ static int bench_init(struct bench *b, struct tt_comm *comm, enum tt_measured ki
     return new_collective(b, kind);
 }
 
-static void bench_release(struct bench *b)
+void tt_measure_round_release(struct tt_measure_round *b)
 {
     tt_collective_free(b->collective);
     tt_unmap(b->data, b->bytes + ALIGNMENT);
@@ -98,14 +88,19 @@ static void bench_release(struct bench *b)
     tt_group_release(&b->group);
 }
 
-static int run_round(struct bench *b, double *ret_sec)
+int tt_measure_round_start(struct tt_measure_round *b)
+{
+    for (size_t i = 0; i < CACHE_BYTES; i += ALIGNMENT) /* memset would write past the caches */
+        b->cache[i]++;
+    return tt_comm_barrier(b->comm);
+}
+
+static int run_round(struct tt_measure_round *b, double *ret_sec)
 {
     double start;
     int rc = 0;
 
-    for (size_t i = 0; i < CACHE_BYTES; i += ALIGNMENT) /* memset would write past the caches */
-        b->cache[i]++;
-    TT_TRY(tt_comm_barrier(b->comm));
+    TT_TRY(tt_measure_round_start(b));
     start = tt_clock_sec();
     if (b->collective) {
         TT_TRY(tt_collective_begin(b->collective));
@@ -129,10 +124,10 @@ static int by_size(const void *a, const void *b)
 int tt_measure(struct tt_comm *comm, enum tt_measured kind, int64_t bytes, int rounds, double *ret_sec)
 {
     double *sec = tt_calloc((size_t)rounds, sizeof *sec), ignored;
-    struct bench b = {0};
+    struct tt_measure_round b = {0};
     int rc = 0;
 
-    TT_TRY(bench_init(&b, comm, kind, bytes));
+    TT_TRY(tt_measure_round_init(&b, comm, kind, bytes));
     for (int i = 0; i < WARM_ROUNDS; i++)
         TT_TRY(run_round(&b, &ignored));
     for (int i = 0; i < rounds; i++)
@@ -140,7 +135,7 @@ int tt_measure(struct tt_comm *comm, enum tt_measured kind, int64_t bytes, int r
     qsort(sec, (size_t)rounds, sizeof *sec, by_size);
     *ret_sec = sec[rounds / 2];
 out:
-    bench_release(&b);
+    tt_measure_round_release(&b);
     tt_free(sec);
     return rc;
 }

@@ -68,6 +68,28 @@ static int read_numbers(const json_t *json, const char *path, struct tt_machine 
     return 0;
 }
 
+/* What files of older versions lack. */
+static int read_measured(const json_t *json, const char *path, struct tt_machine *machine)
+{
+    const json_t *ops = json_object_get(json, "ops");
+    int rc = 0;
+
+    if (json_object_get(json, "transfer_share") || json_object_get(json, "transfer_stretch")) {
+        TT_TRY(tt_json_get_real(json, "transfer_share", path, &machine->transfer_share));
+        TT_TRY(tt_json_get_real(json, "transfer_stretch", path, &machine->transfer_stretch));
+        if (!(machine->transfer_share >= 0.0 && machine->transfer_share < 1.0))
+            return tt_fail(TT_EDATA, "%s: transfer_share is %g, wanted a number from 0 to below 1", path,
+                           machine->transfer_share);
+        if (!(machine->transfer_stretch >= 1.0) || !isfinite(machine->transfer_stretch))
+            return tt_fail(TT_EDATA, "%s: transfer_stretch is %g, wanted a number of at least 1", path,
+                           machine->transfer_stretch);
+    }
+    if (ops)
+        rc = tt_op_prices_read(ops, path, &machine->ops);
+out:
+    return rc;
+}
+
 int tt_machine_load(const char *path, struct tt_machine *ret_machine)
 {
     struct tt_machine machine = {.name = ""};
@@ -89,6 +111,7 @@ int tt_machine_load(const char *path, struct tt_machine *ret_machine)
     TT_TRY(tt_json_get_string(json, "name", path, &name));
     (void)snprintf(machine.name, sizeof machine.name, "%s", name);
     TT_TRY(read_numbers(json, path, &machine));
+    TT_TRY(read_measured(json, path, &machine));
     *ret_machine = machine;
 out:
     json_decref(json);
@@ -107,12 +130,24 @@ void tt_machine_take_peaks(struct tt_machine *machine, enum tt_dtype dtype, doub
     }
 }
 
+/* Whether transfers and computing slow each other down. */
+static bool meets(const struct tt_machine *machine)
+{
+    return machine->transfer_share > 0.0 || machine->transfer_stretch > 1.0;
+}
+
 json_t *tt_machine_to_json(const struct tt_machine *machine)
 {
     json_t *json = json_pack("{s:s, s:i, s:o*}", "type", "machine", "schema", 1, "name", json_string(machine->name));
 
     for (int i = 0; i < N_NUMBERS; i++)
         (void)json_object_set_new(json, numbers[i].key, json_real(number_of(machine, i)));
+    if (meets(machine)) {
+        (void)json_object_set_new(json, "transfer_share", json_real(machine->transfer_share));
+        (void)json_object_set_new(json, "transfer_stretch", json_real(machine->transfer_stretch));
+    }
+    if (machine->ops.n)
+        (void)json_object_set_new(json, "ops", tt_op_prices_to_json(&machine->ops));
     return json;
 }
 
@@ -125,16 +160,31 @@ uint64_t tt_machine_hash(const struct tt_machine *machine)
 
         hash = tt_hash64(&value, sizeof value, hash);
     }
+    if (meets(machine)) {
+        hash = tt_hash64(&machine->transfer_share, sizeof machine->transfer_share, hash);
+        hash = tt_hash64(&machine->transfer_stretch, sizeof machine->transfer_stretch, hash);
+    }
+    for (int i = 0; i < machine->ops.n; i++) {
+        const struct tt_op_price *p = &machine->ops.of[i];
+        const double price[] = {p->dtype == TT_BF16, p->flop_sec, p->byte_sec, p->sum_sec};
+
+        hash = tt_hash64(p->op, strlen(p->op), hash);
+        hash = tt_hash64(price, sizeof price, hash);
+    }
     return hash;
 }
 
 /* --- formulas --- */
 
-static double work_sec(const struct tt_machine *machine, const struct tt_cost *work, int threads)
+static double work_sec(const struct tt_machine *machine, const char *op, enum tt_dtype dtype,
+                       const struct tt_cost *work, int threads)
 {
+    const struct tt_op_price *price = machine->ops.n ? tt_op_prices_find(&machine->ops, op, dtype) : NULL;
     double compute = work->flops / ((work->bf16 ? machine->bgemm_flops : machine->sgemm_flops) * threads),
            memory = work->bytes / machine->memory_bytes_per_sec;
 
+    if (price)
+        return tt_op_price_sec(price, work) / threads;
     return compute > memory ? compute : memory;
 }
 
@@ -159,7 +209,8 @@ double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph 
         return tt_cost_collective_sec(machine, desc.op, desc.ranks, desc.bytes);
     }
     tt_op_row(graph->nodes[node].op)->cost(graph, &graph->nodes[node], &cost);
-    return work_sec(machine, &cost, threads) + routed_sec(machine, graph, node);
+    return work_sec(machine, tt_op_row(graph->nodes[node].op)->name, graph->dtype, &cost, threads) +
+           routed_sec(machine, graph, node);
 }
 
 double tt_cost_node_most_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node, int threads)
@@ -171,8 +222,9 @@ double tt_cost_node_most_sec(const struct tt_machine *machine, const struct tt_g
     if (most.bytes == 0)
         return sec;
     tt_op_row(graph->nodes[node].op)->cost(graph, &graph->nodes[node], &cost);
-    worst = most.rows * work_sec(machine, &cost, threads) + most.calls * machine->call_sec +
-            most.messages * machine->message_sec + most.link_bytes / machine->link_bytes_per_sec;
+    worst = most.rows * work_sec(machine, tt_op_row(graph->nodes[node].op)->name, graph->dtype, &cost, threads) +
+            most.calls * machine->call_sec + most.messages * machine->message_sec +
+            most.link_bytes / machine->link_bytes_per_sec;
     return fmax(sec, worst);
 }
 
@@ -223,13 +275,15 @@ int64_t tt_cost_saturating_bytes(const struct tt_machine *machine, int n)
     return (int64_t)(9.0 * latency * machine->link_bytes_per_sec * n / (n - 1));
 }
 
-/* Seconds of one instruction on the computing thread. They are 0 if it begins or awaits a collective. */
+/* Seconds of one instruction on the computing thread, without those in which it waits for a collective. */
 static double instr_sec(const struct tt_machine *machine, const struct tt_program *program, int i)
 {
-    struct tt_instr_cost cost = tt_instr_cost(program, &program->instrs[i]);
+    const struct tt_instr *instr = &program->instrs[i];
+    struct tt_instr_cost cost = tt_instr_cost(program, instr);
 
-    return work_sec(machine, &cost.work, program->threads) + cost.calls * machine->call_sec +
-           cost.messages * machine->message_sec + cost.link_bytes / machine->link_bytes_per_sec;
+    return work_sec(machine, tt_instr_op_name(program, instr), program->param_dtype, &cost.work, program->threads) +
+           cost.calls * machine->call_sec + cost.messages * machine->message_sec +
+           cost.link_bytes / machine->link_bytes_per_sec;
 }
 
 double tt_cost_transfer_sec(const struct tt_machine *machine, const struct tt_program *program, int i)
@@ -241,14 +295,84 @@ double tt_cost_transfer_sec(const struct tt_machine *machine, const struct tt_pr
 
 /* --- the simulator --- */
 
-static void simulate_transfer(const struct tt_machine *machine, const struct tt_program *program, int i, double now,
-                              double *free_at, struct tt_timeline *t)
-{
-    double sec = tt_cost_transfer_sec(machine, program, i);
+/* The two lanes. Collectives that have begun are in a queue; the first of them transfers. */
+struct lanes {
+    const struct tt_machine *machine;
+    const struct tt_program *program;
+    struct tt_timeline *t;
+    double now;           /* of the computing lane */
+    int *queue, n, first; /* instructions; those before `first` are complete */
+    int *place;           /* of an instruction in the queue */
+};
 
-    t->transfer[i].begin = now > *free_at ? now : *free_at;
-    t->transfer[i].end = *free_at = t->transfer[i].begin + sec;
-    t->transfer_sec += sec;
+static struct tt_span *first_of(struct lanes *l)
+{
+    return &l->t->transfer[l->queue[l->first]];
+}
+
+/* The first transfer ends as if the computing thread had nothing else to do. `after`: when the one before it ended. */
+static void start_first(struct lanes *l, double after)
+{
+    struct tt_span *first = first_of(l);
+
+    first->begin = fmax(first->begin, after);
+    first->end = first->begin + tt_cost_transfer_sec(l->machine, l->program, l->queue[l->first]);
+}
+
+static void finish_first(struct lanes *l)
+{
+    double end = first_of(l)->end;
+
+    if (++l->first < l->n)
+        start_first(l, end);
+}
+
+static void begin_transfer(struct lanes *l, int i)
+{
+    l->t->transfer[i] = (struct tt_span){l->now, l->now};
+    l->t->transfer_sec += tt_cost_transfer_sec(l->machine, l->program, i);
+    while (l->first < l->n && first_of(l)->end <= l->now)
+        finish_first(l);
+    l->place[i] = l->n;
+    l->queue[l->n++] = i;
+    if (l->first == l->n - 1)
+        start_first(l, l->n > 1 ? l->t->transfer[l->queue[l->n - 2]].end : 0.0);
+}
+
+/* The computing lane waits until a transfer is complete. Returns the seconds. */
+static double wait_for(struct lanes *l, int i)
+{
+    while (l->first < l->place[i])
+        finish_first(l);
+    return fmax(0.0, l->t->transfer[i].end - l->now);
+}
+
+/* The computing lane works for `sec` seconds, if nothing slows it down. */
+static void compute(struct lanes *l, double sec)
+{
+    double share = l->machine->transfer_share, stretch = fmax(1.0, l->machine->transfer_stretch);
+
+    while (meets(l->machine) && sec > 0.0 && l->first < l->n) {
+        struct tt_span *first = first_of(l);
+        double left = (first->end - l->now) * stretch; /* until it is complete, if this lane computes */
+
+        if (left <= 0.0) {
+            finish_first(l);
+            continue;
+        }
+        if (sec < left * (1.0 - share)) {
+            double passed = sec / (1.0 - share);
+
+            first->end += passed * (1.0 - 1.0 / stretch);
+            l->now += passed;
+            return;
+        }
+        sec -= left * (1.0 - share);
+        l->now += left;
+        first->end = l->now;
+        finish_first(l);
+    }
+    l->now += sec;
 }
 
 void tt_cost_simulate(const struct tt_machine *machine, const struct tt_program *program,
@@ -256,7 +380,11 @@ void tt_cost_simulate(const struct tt_machine *machine, const struct tt_program 
 {
     size_t n = (size_t)program->n_instrs;
     struct tt_timeline t = {.n = program->n_instrs};
-    double now = 0.0, free_at = 0.0; /* the times of the two lanes */
+    struct lanes lanes = {.machine = machine,
+                          .program = program,
+                          .t = &t,
+                          .queue = tt_calloc(n + 1, sizeof(int)),
+                          .place = tt_calloc(n + 1, sizeof(int))};
 
     t.compute = tt_calloc(n + 1, sizeof *t.compute);
     t.transfer = tt_calloc(n + 1, sizeof *t.transfer);
@@ -264,21 +392,25 @@ void tt_cost_simulate(const struct tt_machine *machine, const struct tt_program 
     for (int i = 0; i < t.n; i++) {
         const struct tt_instr *instr = &program->instrs[i];
         const struct tt_instr_row *row = tt_instr_row(instr);
-        double sec = instr_sec(machine, program, i);
+        double begin = lanes.now, ready;
 
-        t.compute[i].begin = now;
-        if (row->begins)
-            simulate_transfer(machine, program, i, now, &free_at, &t);
-        if (row->waits && t.transfer[instr->begin].end > now) {
-            t.exposed[instr->begin] = t.transfer[instr->begin].end - now;
+        if (row->waits) {
+            t.exposed[instr->begin] = wait_for(&lanes, instr->begin);
             t.exposed_sec += t.exposed[instr->begin];
-            now = t.transfer[instr->begin].end;
+            lanes.now += t.exposed[instr->begin];
         }
-        now += sec;
-        t.compute_sec += sec;
-        t.compute[i].end = now;
+        ready = lanes.now;
+        compute(&lanes, instr_sec(machine, program, i));
+        if (row->begins)
+            begin_transfer(&lanes, i);
+        t.compute_sec += lanes.now - ready;
+        t.compute[i] = (struct tt_span){begin, lanes.now};
     }
-    t.step_sec = now;
+    while (lanes.first < lanes.n) /* what nothing awaits */
+        finish_first(&lanes);
+    t.step_sec = lanes.now;
+    tt_free(lanes.queue);
+    tt_free(lanes.place);
     *ret_timeline = t;
 }
 

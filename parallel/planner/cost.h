@@ -4,6 +4,7 @@
 
 #include "core/base/json.h"
 #include "core/program/program.h"
+#include "parallel/planner/op_prices.h"
 
 /**
  * The cost model: the time of a node, a collective and a whole program on a machine that a few numbers describe. The
@@ -11,7 +12,7 @@
  * from a machine file, so every rank and every run computes the same.
  */
 
-/* A cost table. All numbers are above 0. */
+/* A cost table. All numbers are above 0, except where 0 is explained. */
 struct tt_machine {
     char name[64];               /* shown to people; nothing depends on it */
     double sgemm_flops;          /* flop/s of one thread in large float32 products */
@@ -20,6 +21,13 @@ struct tt_machine {
     double call_sec;             /* to start and finish one collective, whatever its size */
     double message_sec;          /* latency of one message */
     double link_bytes_per_sec;   /* rate at which one rank sends and, at the same time, receives */
+    /*
+     * Transfers advance when the computing thread polls, and so they slow each other down. While both go on, the
+     * transfer takes this part of the thread, and lasts so many times as long as while the thread waits for it. 0 and
+     * 1, as on machines where nothing else was measured: they do not meet. A stretch of 0 stands for 1.
+     */
+    double transfer_share, transfer_stretch;
+    struct tt_op_prices ops; /* ops without a price take as long as their flops or their bytes, at the rates above */
 };
 
 /**
@@ -30,8 +38,9 @@ struct tt_machine tt_machine_builtin(void);
 
 /**
  * Reads a machine file: a JSON object with "type": "machine", "schema": 1 or 2, "name" and the numbers of the struct by
- * their names. Other members are ignored; schema 2 has more of them, for `titan estimate --machine`. Errors: TT_EDATA
- * naming the file, the key and what was wanted; TT_EIO.
+ * their names. The numbers of transfers that meet computing, and "ops", may be missing. Other members are ignored;
+ * schema 2 has more of them, for `titan estimate --machine`. Errors: TT_EDATA naming the file, the key and what was
+ * wanted; TT_EIO.
  */
 int tt_machine_load(const char *path, struct tt_machine *ret_machine) TT_MUST_CHECK;
 
@@ -49,8 +58,9 @@ json_t *tt_machine_to_json(const struct tt_machine *machine);
 uint64_t tt_machine_hash(const struct tt_machine *machine);
 
 /**
- * Seconds of one run of a node, by the rate of arithmetic or of memory, whichever takes longer. For a node that
- * exchanges values they are those of its collective, since what reads them mostly follows at once.
+ * Seconds of one run of a node: by the price of its op, or else by the rate of arithmetic or of memory, whichever takes
+ * longer. For a node that exchanges values they are those of its collective, since what reads them mostly follows at
+ * once.
  */
 double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node, int threads);
 
@@ -92,8 +102,9 @@ struct tt_timeline {
 
 /**
  * Simulates a step on two lanes. One computes, instruction by instruction. The other transfers the collectives in the
- * order in which they begin, one after another, while nodes run. A wait stops the computing lane until its collective
- * is complete. The timeline is the caller's (tt_timeline_release).
+ * order in which they begin, one after another, while nodes run. Both are slower while they do (transfer_share,
+ * transfer_stretch). A wait stops the computing lane until its collective is complete. The timeline is the caller's
+ * (tt_timeline_release).
  */
 void tt_cost_simulate(const struct tt_machine *machine, const struct tt_program *program,
                       struct tt_timeline *ret_timeline);

@@ -14,7 +14,7 @@
 # the error; then the median of the errors without their signs, the 90th percentile, the worst, and Kendall's tau
 # between predicted and measured times of each setup.
 #
-# Environment: STEPS (10) a run, BENCH_SECONDS (20) for a machine file. Needs root, iproute2, Python and Open MPI.
+# Environment: STEPS (10) a run, BENCH_SECONDS (40) for a machine file. Needs root, iproute2, Python and Open MPI.
 set -euo pipefail
 
 . "$(dirname "$0")/runs.sh"
@@ -61,8 +61,8 @@ for setup in "${setups[@]}"; do
                 [ $n -ge "$first" ] && [ $n -lt $((first + most)) ] || continue
                 if [ -z "$measured" ]; then
                     throttle "$rate"
-                    run_on "$ranks" "$threads" "$titan" bench --only sgemm,memory,collectives \
-                        --seconds "${BENCH_SECONDS:-20}" --save "$dir/machine.json" --job.dump_folder="$dir" \
+                    run_on "$ranks" "$threads" "$titan" bench --only sgemm,memory,ops,collectives \
+                        --seconds "${BENCH_SECONDS:-40}" --save "$dir/machine.json" --job.dump_folder="$dir" \
                         --parallelism.threads_per_rank="$threads"
                     measured=yes
                 fi

@@ -86,6 +86,34 @@ assert machine["origin"]["device.memory.bytes_per_sec"] == "measured: titan benc
 EOF
 }
 
+case_predictions_use_measured_ops() {
+    run bench --seconds 0.01 --only sgemm,memory,ops --save machine.json
+    expect_ok
+    expect_out "^linear +bfloat16 +[0-9.]+"
+    run estimate --parallelism.machine_file=machine.json --ranks 1 --json
+    expect_ok
+    cp out priced
+    check "ops" <<'EOF'
+import json
+machine = json.load(open("machine.json"))
+found = {(p["op"], p["dtype"]) for p in machine["ops"]}
+wanted = {"linear", "linear_bwd_x", "linear_bwd_w", "attention", "attention_bwd", "head_loss_grad", "optimizer"}
+assert found >= {(op, dtype) for op in wanted for dtype in ("float32", "bfloat16")}, found
+assert all(p[k] >= 0 for p in machine["ops"] for k in ("flop_s", "byte_s", "sum_s")), machine["ops"]
+for p in machine["ops"]:
+    for k in ("flop_s", "byte_s", "sum_s"):
+        p[k] *= 2
+json.dump(machine, open("slower.json", "w"))
+EOF
+    run estimate --parallelism.machine_file=slower.json --ranks 1 --json
+    expect_ok
+    check "ops that take twice as long" <<'EOF'
+import json
+a, b = (json.load(open(name))["rows"][0]["step_s"] for name in ("priced", "out"))
+assert 1.9 * a < b < 2.1 * a, (a, b)
+EOF
+}
+
 case_ranks_measure_collectives() {
     run_ranks 2 bench $quick --only sgemm,memory,step,collectives --save machine.json --json
     expect_ok
@@ -97,6 +125,7 @@ assert {r["collective"] for r in o["collectives"]} == {"copy", "all-gather", "re
 assert all(r["time_s"] > 0 and r["gbytes_per_s"] > 0 for r in o["collectives"])
 assert all(r["of_copy"] == 1 for r in o["collectives"] if r["collective"] == "copy")
 assert {k: o["machine"][k] for k in machine} == machine
+assert 0 <= machine["transfer_share"] <= 0.95 and machine["transfer_stretch"] >= 1
 assert machine["link_bytes_per_sec"] != 2.5e9 and machine["ranks"] == 2
 assert [c["collective"] for c in machine["collectives"]] == ["all-gather", "reduce-scatter", "all-reduce"]
 EOF

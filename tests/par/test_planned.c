@@ -18,6 +18,7 @@
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/planner/planner.h"
 #include "parallel/planner/step_facts.h"
+#include "tests/help/machine.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 
@@ -27,9 +28,9 @@ static const char *const policy_names[] = {"default", "always", "never"};
 
 /* Links from slow to fast on the same computer. What is worth hiding and bucketing differs. */
 static const struct tt_machine machines[] = {
-    {"fast", 1e9, 1e9, 1e9, 1e-7, 1e-7, 1e10},
-    {"latency", 1e11, 1e11, 1e11, 1e-3, 1e-3, 1e10},
-    {"slow", 1e10, 1e10, 1e10, 1e-6, 1e-6, 1e7},
+    TT_MACHINE("fast", 1e9, 1e9, 1e9, 1e-7, 1e-7, 1e10),
+    TT_MACHINE("latency", 1e11, 1e11, 1e11, 1e-3, 1e-3, 1e10),
+    TT_MACHINE("slow", 1e10, 1e10, 1e10, 1e-6, 1e-6, 1e7),
 };
 enum { N_MACHINES = sizeof machines / sizeof *machines };
 

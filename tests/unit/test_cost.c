@@ -17,9 +17,10 @@
 #include "core/base/mem.h"
 #include "core/os/file.h"
 #include "parallel/planner/cost.h"
+#include "tests/help/machine.h"
 
 /* A call takes 10 s, a message 1 s, a byte on the link 1 s, the addition of a byte 3/12 s. */
-static const struct tt_machine toy = {"toy", 2.0, 2.0, 12.0, 10.0, 1.0, 1.0};
+static const struct tt_machine toy = TT_MACHINE("", 2.0, 2.0, 12.0, 10.0, 1.0, 1.0);
 
 static void near(double found, double wanted)
 {
@@ -53,7 +54,8 @@ static void nodes_run_at_the_rate_of_arithmetic_or_of_memory(void **state)
     int x = tt_graph_value(graph, TT_VALUE_ACTIVATION, TT_F32, "x", 2, (const int64_t[]){2, 3});
     int y = tt_graph_value(graph, TT_VALUE_ACTIVATION, TT_F32, "y", 2, (const int64_t[]){2, 3});
     int node = tt_graph_node(graph, TT_OP_ADD, "z", (const int[]){x, y}, 2, NULL);
-    struct tt_machine slow_memory = {"", 1e9, 1e9, 36.0, 1, 1, 1}, slow_core = {"", 0.5, 0.5, 1e9, 1, 1, 1};
+    struct tt_machine slow_memory = TT_MACHINE("", 1e9, 1e9, 36.0, 1, 1, 1),
+                      slow_core = TT_MACHINE("", 0.5, 0.5, 1e9, 1, 1, 1);
 
     near(tt_cost_node_sec(&slow_memory, graph, node, 1), 3 * 24 / 36.0); /* it reads two arrays and writes one */
     near(tt_cost_node_sec(&slow_core, graph, node, 1), 6 / 0.5);
@@ -92,7 +94,7 @@ static double product_sec(const struct tt_machine *machine, enum tt_dtype dtype,
 
 static void products_and_attention_run_at_the_rate_of_their_type(void **state)
 {
-    const struct tt_machine machine = {"", 2.0, 5.0, 1e9, 1, 1, 1};
+    const struct tt_machine machine = TT_MACHINE("", 2.0, 5.0, 1e9, 1, 1, 1);
 
     near(product_sec(&machine, TT_F32, 1), 2 * 4 * 5 / 2.0);
     near(product_sec(&machine, TT_BF16, 1), 2 * 4 * 5 / 5.0);
@@ -109,7 +111,7 @@ static void without_a_file_products_of_bfloat16_take_half_the_time(void **state)
 
 static void measured_peaks_price_what_runs_in_their_type(void **state)
 {
-    const struct tt_machine before = {"", 2.0, 5.0, 1, 1, 1, 1};
+    const struct tt_machine before = TT_MACHINE("", 2.0, 5.0, 1, 1, 1, 1);
     struct tt_machine machine = before;
 
     tt_machine_take_peaks(&machine, TT_F32, 3.0, 0.0);
@@ -197,7 +199,7 @@ static const struct tt_layout layout = {
     .groups = {[TT_GROUP_FSDP] = {2, 0}, [TT_GROUP_REPLICATE] = {1, 0}}, .units = units, .n_units = 2};
 
 /* For one element an update takes 7 * 4 / 4 = 7 s and a gather 10 + 1 + 4 = 15 s; for two elements, 14 s and 19 s. */
-static const struct tt_machine slow = {"slow", 1.0, 1.0, 4.0, 10.0, 1.0, 1.0};
+static const struct tt_machine slow = TT_MACHINE("", 1.0, 1.0, 4.0, 10.0, 1.0, 1.0);
 
 static struct tt_timeline simulate(struct tt_instr *instrs, int n)
 {
@@ -251,6 +253,21 @@ static void transfers_follow_each_other(void **state)
     tt_timeline_release(&t);
 }
 
+static void a_wait_includes_the_transfers_before(void **state)
+{
+    struct tt_instr instrs[] = {
+        {.kind = TT_BEGIN, .unit = U0, .collective = {.op = TT_ALL_GATHER, .ranks = 2, .bytes = 4}},
+        {.kind = TT_BEGIN, .unit = U1, .collective = {.op = TT_ALL_GATHER, .ranks = 2, .bytes = 8}},
+        {.kind = TT_WAIT, .unit = U1, .begin = 1},
+        {.kind = TT_WAIT, .unit = U0, .begin = 0}};
+    struct tt_timeline t = simulate(instrs, 4);
+
+    near(t.exposed[1], 15 + 19);
+    near(t.exposed[0], 0);
+    near(t.step_sec, 15 + 19);
+    tt_timeline_release(&t);
+}
+
 static int set_up(void **state)
 {
     int fd = mkstemp(path);
@@ -277,6 +294,7 @@ int main(void)
         cmocka_unit_test(bad_machine_files_are_refused),
         cmocka_unit_test(waits_expose_what_compute_did_not_hide),
         cmocka_unit_test(transfers_follow_each_other),
+        cmocka_unit_test(a_wait_includes_the_transfers_before),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -13,11 +13,12 @@
 
 #include "core/models/model.h"
 #include "parallel/planner/pipeline_cost.h"
+#include "tests/help/machine.h"
 
 enum { STAGES = 4, BATCH = 2, SEQ_LEN = 64, DIM = 64, VOCAB = 640 };
 
 /* Memory takes no time, so times are flops; a message takes 2 s and its bytes. */
-static const struct tt_machine machine = {"", 1.0, 1.0, 1e30, 1.5, 0.5, 1.0};
+static const struct tt_machine machine = TT_MACHINE("", 1.0, 1.0, 1e30, 1.5, 0.5, 1.0);
 
 static struct tt_model *model;
 static struct tt_stage stages[STAGES]; /* a block each */

@@ -19,12 +19,13 @@
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/planner/planner.h"
 #include "parallel/planner/simple_fsdp.h"
+#include "tests/help/machine.h"
 #include "tests/help/mesh.h"
 
 /* Compute takes long, bytes and messages take nothing, so all communication is hidden. */
-static const struct tt_machine calm = {"calm", 1e6, 1e6, 1e6, 1e-9, 1e-9, 1e12};
+static const struct tt_machine calm = TT_MACHINE("calm", 1e6, 1e6, 1e6, 1e-9, 1e-9, 1e12);
 /* A message takes longer than all compute. */
-static const struct tt_machine latent = {"latent", 1e12, 1e12, 1e12, 1.0, 1.0, 1e12};
+static const struct tt_machine latent = TT_MACHINE("latent", 1e12, 1e12, 1e12, 1.0, 1.0, 1e12);
 
 static struct tt_model *model;      /* two blocks, each as large as the embeddings */
 static struct tt_model *head_heavy; /* four blocks; larger embeddings, also than the scratch of products */

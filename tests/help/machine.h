@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_TESTS_HELP_MACHINE_H
+#define TT_TESTS_HELP_MACHINE_H
+
+#include "parallel/planner/cost.h"
+
+/* A struct tt_machine of the numbers that every machine file has, for initializers. */
+#define TT_MACHINE(label, sgemm, bgemm, memory, call, message, link)                                     \
+    {                                                                                                    \
+        .name = label, .sgemm_flops = (sgemm), .bgemm_flops = (bgemm), .memory_bytes_per_sec = (memory), \
+        .call_sec = (call), .message_sec = (message), .link_bytes_per_sec = (link),                      \
+    }
+
+#endif
