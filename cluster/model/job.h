@@ -49,6 +49,8 @@ struct tt_cluster_job {
     double virtual_stages;  /* of a rank; 1: not interleaved */
     bool split_known;       /* the next two are; else layers are shared as evenly as tables of runs let one assume */
     double first_less, last_less; /* layers as which the embeddings and the output count when stages are cut */
+    const double
+        *stage_layers; /* [pp x virtual_stages] layers of each stage in order, with split_known; NULL: cut so */
     enum tt_cluster_order order;
     double micro_batch; /* sequences of a microbatch on a rank of data parallelism */
     double n_micro;     /* microbatches of a step on it */

@@ -28,6 +28,8 @@ double tt_cluster_stage_share(const struct tt_cluster_job *job, int stage)
 
     if (!job->split_known)
         return 1;
+    if (job->stage_layers)
+        return job->stage_layers[stage] / (job->shape.layers / stages);
     each = floor(units / stages);
     more = units - each * stages; /* the first stages have one more */
     begin = stage * each + fmin(stage, more);

@@ -20,6 +20,8 @@ static void add(struct list *list, const char *text, struct tt_cluster_job job)
 {
     struct tt_cluster_change *c;
 
+    if (job.pp != list->from->job.pp || job.virtual_stages != list->from->job.virtual_stages)
+        job.stage_layers = NULL;
     if (list->n == TT_CLUSTER_CHANGES || tt_cluster_fault(&job) || job.shard < 1 || job.micro_batch < 1 ||
         job.n_micro < 1 || floor(job.shard) != job.shard || floor(job.n_micro) != job.n_micro ||
         floor(job.micro_batch) != job.micro_batch)

@@ -30,10 +30,10 @@ const char *tt_cluster_fault(const struct tt_cluster_job *job)
         return "the sequence is no multiple of twice the context parallelism";
     if (job->tp > 1 && job->sequence_parallel && !divides(job->tp * job->cp, job->seq_len))
         return "tensor parallelism does not divide the sequence";
-    if (job->split_known && job->pp > 1 &&
+    if (job->split_known && !job->stage_layers && job->pp > 1 &&
         fmax(job->first_less, job->last_less) > floor(tt_cluster_split_units(job) / (job->pp * job->virtual_stages)))
         return "the embeddings or the output count as more layers than a stage has";
-    if (job->pp * job->virtual_stages > s->layers)
+    if (!job->stage_layers && job->pp * job->virtual_stages > s->layers)
         return "there are more stages than layers";
     if (job->n_micro < job->pp)
         return "there are fewer microbatches than stages of the pipeline";

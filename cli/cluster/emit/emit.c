@@ -38,6 +38,30 @@ static void truth(const struct writer *w, const char *key, bool value)
     tt_text_add(w->out, w->toml ? "%s = %s\n" : "  %s: %s\n", key, value ? "true" : "false");
 }
 
+/* The modules of every stage. */
+static void modules(const struct writer *w, const struct tt_cluster_job *job)
+{
+    const char *quote = w->toml ? "\"" : "";
+    int n = (int)(job->pp * job->virtual_stages), layer = 0;
+
+    tt_text_add(w->out, "%smodule_fqns_per_model_part%s[", w->toml ? "" : "  ", w->toml ? " = " : ": ");
+    for (int i = 0; i < n; i++) {
+        const char *between = "";
+
+        tt_text_add(w->out, i ? ", [" : "[");
+        if (i == 0) {
+            tt_text_add(w->out, "%stok_embeddings%s", quote, quote);
+            between = ", ";
+        }
+        for (int k = 0; k < (int)job->stage_layers[i]; k++, between = ", ")
+            tt_text_add(w->out, "%s%slayers.%d%s", between, quote, layer++, quote);
+        if (i == n - 1)
+            tt_text_add(w->out, "%s%snorm%s, %soutput%s", between, quote, quote, quote, quote);
+        tt_text_add(w->out, "]");
+    }
+    tt_text_add(w->out, "]\n");
+}
+
 /* Stages that the trainer makes by itself need no number of layers. */
 static void pipeline(const struct writer *w, const struct tt_cluster_job *job)
 {
@@ -46,6 +70,10 @@ static void pipeline(const struct writer *w, const struct tt_cluster_job *job)
 
     word(w, "pipeline_parallel_schedule", tt_cluster_schedule_name(job));
     number(w, "pipeline_parallel_microbatch_size", job->micro_batch);
+    if (job->stage_layers) {
+        modules(w, job);
+        return;
+    }
     if (job->virtual_stages != (several ? 2 : 1) && tt_cluster_layers_per_stage(job, &each, &ends)) {
         number(w, "pipeline_parallel_layers_per_stage", each);
         if (!job->split_known || ends != first + last) {

@@ -260,6 +260,7 @@ int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *ar
     if (in->beyond.shape)
         add_sizes(in);
     TT_TRY(tt_cli_load_variant("estimate", &in->with, &variant, &in->cfg));
+    TT_TRY(tt_config_locate(in->cfg, tt_cluster_stages_of(in->cfg, &in->beyond)));
     if (!in->model)
         in->model = tt_format("%s %s", in->cfg->model.name, in->cfg->model.flavor);
 out:
@@ -272,6 +273,7 @@ void tt_cluster_inputs_release(struct tt_cluster_inputs *in)
     for (int i = 0; i < in->n_own; i++)
         tt_free(in->own[i]);
     tt_free(in->own);
+    tt_free(in->beyond.stage_layers);
     tt_free((void *)in->with.override);
     tt_cluster_recipe_release(&in->recipe);
     tt_cluster_megatron_release(&in->megatron);

@@ -10,6 +10,8 @@
 #include "cli/cluster/inputs/job.h"
 #include "cli/cluster/screen/screen.h"
 #include "cli/job/model.h"
+#include "cli/job/pipeline.h"
+#include "core/base/mem.h"
 #include "core/models/model.h"
 #include "parallel/pipeline/schedule.h"
 
@@ -164,6 +166,25 @@ static double n_stages(const struct tt_config *cfg, struct tt_cluster_job *job, 
     return ceil(job->shape.layers / each);
 }
 
+int tt_cluster_stages_of(const struct tt_config *cfg, struct tt_cluster_beyond *beyond)
+{
+    struct tt_cluster_shape shape;
+    struct tt_stage_split split;
+    int rc = 0;
+
+    if (cfg->parallelism.module_fqns_per_model_part.n == 0 || cfg->parallelism.pipeline_parallel_degree <= 1)
+        return 0;
+    TT_TRY(find_shape(cfg, beyond, &shape));
+    TT_TRY(tt_job_pipeline_split(cfg, (int)shape.layers, &split));
+    beyond->n_stages = split.n_stages;
+    beyond->stage_layers = tt_calloc((size_t)split.n_stages, sizeof *beyond->stage_layers);
+    for (int i = 0; i < split.n_stages; i++)
+        beyond->stage_layers[i] = tt_stage_split_layers(&split, i).n_layers;
+    tt_stage_split_release(&split);
+out:
+    return rc;
+}
+
 static int stages_of_a_rank(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond,
                             struct tt_cluster_job *job)
 {
@@ -175,6 +196,12 @@ static int stages_of_a_rank(const struct tt_config *cfg, const struct tt_cluster
     job->virtual_stages = beyond->stages_of_a_rank > 0 ? beyond->stages_of_a_rank : several ? 2 : 1;
     if (job->pp <= 1)
         job->virtual_stages = 1;
+    if (job->pp > 1 && beyond->stage_layers) {
+        job->virtual_stages = beyond->n_stages / job->pp;
+        job->stage_layers = beyond->stage_layers;
+        job->split_known = true;
+        return 0;
+    }
     if (job->pp <= 1 || beyond->stages_of_a_rank > 0 ||
         cfg->parallelism.pipeline_parallel_layers_per_stage == TT_NULL_INT)
         return 0;

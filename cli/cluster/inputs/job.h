@@ -15,6 +15,8 @@ struct tt_cluster_beyond {
     double loss_chunks;
     bool whole_rows;                            /* no sequence parallelism beside tensor parallelism */
     double stages_of_a_rank;                    /* of a pipeline; 0: the configuration's */
+    double *stage_layers;                       /* of a configuration that lists modules; NULL: it does not */
+    int n_stages;                               /* of them */
     const struct tt_cluster_megatron *megatron; /* its flags are the job; NULL: they are not */
 };
 
@@ -24,6 +26,9 @@ struct tt_cluster_beyond {
  */
 int tt_cluster_job_of(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,
                       struct tt_cluster_job *ret_job) TT_MUST_CHECK;
+
+/** Sets the layers of the stages of a configuration that lists their modules. The caller frees them. */
+int tt_cluster_stages_of(const struct tt_config *cfg, struct tt_cluster_beyond *beyond) TT_MUST_CHECK;
 
 /** The same, but only what every layout of it has: model, sequence length, sequences of a step. */
 int tt_cluster_batch_of(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,

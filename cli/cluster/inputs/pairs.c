@@ -18,6 +18,21 @@ void tt_pairs_add(struct tt_pairs *pairs, const char *where, char *key, char *va
     TT_PUSH(pairs->item, pairs->n, pairs->cap) = (struct tt_pair){.key = key, .value = value, .where = where};
 }
 
+/* Words with commas between them; a list in the list is one word with blanks. */
+static void add_list(struct tt_text *out, const struct tt_yaml *list, char between)
+{
+    for (int i = 0; i < list->n; i++) {
+        const struct tt_yaml *item = list->item[i];
+
+        if (i > 0)
+            tt_text_add(out, "%c", between);
+        if (item->kind == TT_YAML_SCALAR)
+            tt_text_add(out, "%s", item->text);
+        else if (item->kind == TT_YAML_LIST && between == ',')
+            add_list(out, item, ' ');
+    }
+}
+
 static void add_toml(struct tt_pairs *pairs, const char *where, const char *prefix, const struct tt_yaml *map)
 {
     for (int i = 0; i < map->n; i++) {
@@ -32,10 +47,24 @@ static void add_toml(struct tt_pairs *pairs, const char *where, const char *pref
         }
         if (item->kind == TT_YAML_SCALAR)
             tt_text_add(&list, "%s", item->text);
-        for (int k = 0; item->kind == TT_YAML_LIST && k < item->n; k++)
-            if (item->item[k]->kind == TT_YAML_SCALAR)
-                tt_text_add(&list, "%s%s", k ? "," : "", item->item[k]->text);
+        if (item->kind == TT_YAML_LIST)
+            add_list(&list, item, ',');
         tt_pairs_add(pairs, where, key, list.text ? list.text : tt_strdup(""));
+    }
+}
+
+/* The same of JSON. */
+static void add_json_list(struct tt_text *out, const json_t *list, char between)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+
+        if (i > 0)
+            tt_text_add(out, "%c", between);
+        if (json_is_array(item) && between == ',')
+            add_json_list(out, item, ' ');
+        else
+            tt_text_add(out, "%s", json_is_string(item) ? json_string_value(item) : "?");
     }
 }
 
@@ -58,10 +87,7 @@ static void add_json(struct tt_pairs *pairs, const char *where, const char *pref
         if (json_is_string(value))
             tt_text_add(&text, "%s", json_string_value(value));
         else if (json_is_array(value))
-            for (size_t i = 0; i < json_array_size(value); i++)
-                tt_text_add(&text, "%s%s", i ? "," : "",
-                            json_string_value(json_array_get(value, i)) ? json_string_value(json_array_get(value, i))
-                                                                        : "?");
+            add_json_list(&text, value, ',');
         else {
             json = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
             tt_text_add(&text, "%s", json ? json : "");

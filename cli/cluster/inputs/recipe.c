@@ -4,12 +4,14 @@
  */
 #include "cli/cluster/inputs/recipe.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "cluster/model/job.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
@@ -179,6 +181,52 @@ static void batches(struct tt_cluster_recipe *r)
         set(r, "training.global_batch_size", tt_pairs_get(&r->pairs, "training.global_batch_size"));
 }
 
+/* The modules of stages of which each begins with one of these layers. */
+static char *modules_from(const char *points, double layers)
+{
+    struct tt_text text = {0};
+
+    tt_text_add(&text, "tok_embeddings");
+    for (int l = 0; l < (int)layers; l++) {
+        char name[24];
+        const char *at;
+        size_t n;
+
+        n = (size_t)snprintf(name, sizeof name, "layers.%d", l);
+        at = strstr(points, name);
+        while (at && at[n] >= '0' && at[n] <= '9')
+            at = strstr(at + 1, name);
+        tt_text_add(&text, "%c%s", at ? ',' : ' ', name);
+    }
+    tt_text_add(&text, " norm output");
+    return text.text;
+}
+
+/* Stages that are listed: by their modules, or in files of 2024 and 2025 by the layers that they begin with. */
+static int stages(struct tt_cluster_recipe *r)
+{
+    static const char key[] = "parallelism.module_fqns_per_model_part";
+    const char *modules = tt_pairs_get(&r->pairs, key), *head;
+    const char *points = tt_pairs_get_any(
+        &r->pairs, KEYS("parallelism.pipeline_parallel_split_points", "experimental.pipeline_parallel_split_points"));
+    struct tt_cluster_shape shape;
+    char *list;
+
+    if (modules && *modules) {
+        head = strstr(modules, "lm_head"); /* the output's name since 2026 */
+        TT_PUSH(r->override, r->n, r->cap) = tt_format("--%s=%.*s%s%s", key, head ? (int)(head - modules) : INT_MAX,
+                                                       modules, head ? "output" : "", head ? head + 7 : "");
+    } else if (points && *points) {
+        if (!r->model || !tt_cluster_shape_find(r->model, &shape))
+            return tt_fail(TT_EUSAGE, "estimate: pipeline_parallel_split_points needs the number of layers\nhelp: name "
+                                      "model.name and model.flavor in the configuration");
+        list = modules_from(points, shape.layers);
+        set(r, key, list);
+        tt_free(list);
+    }
+    return 0;
+}
+
 static void recomputation(struct tt_cluster_recipe *r)
 {
     const char *mode = tt_pairs_get(&r->pairs, "activation_checkpoint.mode"),
@@ -254,6 +302,7 @@ static int translate(struct tt_cluster_recipe *r, struct tt_cluster_notes *notes
     TT_TRY(tt_cluster_recipe_check(&r->pairs, notes));
     batches(r);
     recomputation(r);
+    TT_TRY(stages(r));
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         degree = tt_pairs_get_any(&r->pairs, KEYS(same[i].names[0], same[i].names[1], same[i].names[2]));
         if (degree && *degree)

@@ -8,6 +8,16 @@
 
 static const char *const fit_words[] = {[TT_FIT_YES] = "fits", [TT_FIT_TIGHT] = "tight", [TT_FIT_NO] = "does not fit"};
 
+/* Layers of each stage, if the configuration lists them. */
+static json_t *layers_json(const struct tt_cluster_job *j)
+{
+    json_t *list = j->stage_layers ? json_array() : json_null();
+
+    for (int i = 0; j->stage_layers && i < (int)(j->pp * j->virtual_stages); i++)
+        (void)json_array_append_new(list, json_real(j->stage_layers[i]));
+    return list;
+}
+
 static json_t *layout_json(const struct tt_cluster_layout *l)
 {
     static const char *const again[] = {[TT_AGAIN_NONE] = "none",
@@ -17,11 +27,11 @@ static json_t *layout_json(const struct tt_cluster_layout *l)
                                         [TT_AGAIN_FULL] = "full"};
     const struct tt_cluster_job *j = &l->job;
 
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:s, s:b, s:b}", "dp_replicate", j->replicate,
-                     "dp_shard", j->shard, "tp", j->tp, "pp", j->pp, "cp", j->cp, "ep", j->ep, "schedule",
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:o, s:f, s:f, s:s, s:b, s:b}", "dp_replicate",
+                     j->replicate, "dp_shard", j->shard, "tp", j->tp, "pp", j->pp, "cp", j->cp, "ep", j->ep, "schedule",
                      j->pp > 1 ? json_string(tt_cluster_schedule_name(j)) : json_null(), "stages_per_rank",
-                     j->virtual_stages, "micro_batch", j->micro_batch, "microbatches", j->n_micro, "recompute",
-                     again[j->again], "keep_gathered", j->keep_gathered, "float8", j->float8);
+                     j->virtual_stages, "stage_layers", layers_json(j), "micro_batch", j->micro_batch, "microbatches",
+                     j->n_micro, "recompute", again[j->again], "keep_gathered", j->keep_gathered, "float8", j->float8);
 }
 
 static json_t *memory_json(const struct tt_cluster_memory *m)

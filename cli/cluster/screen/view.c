@@ -77,6 +77,18 @@ void tt_cluster_view_plan(struct tt_cluster_view *view, const struct tt_cluster_
         view->change[i].layout.memory.total += more;
 }
 
+/* ", stages of 7 to 9 layers" */
+static size_t stages_text(char *buf, size_t size, const struct tt_cluster_job *job)
+{
+    double least = INFINITY, most = 0;
+
+    for (int i = 0; i < (int)(job->pp * job->virtual_stages); i++) {
+        least = fmin(least, job->stage_layers[i]);
+        most = fmax(most, job->stage_layers[i]);
+    }
+    return (size_t)snprintf(buf, size, ", stages of %.0f to %.0f layers", least, most);
+}
+
 char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job *job)
 {
     static const char *const again[] = {[TT_AGAIN_NONE] = "nothing",
@@ -105,6 +117,8 @@ char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job
         at += (size_t)snprintf(buf + at, size - at, ", %s", tt_cluster_schedule_name(job));
     if (job->virtual_stages > 1 && at < size)
         at += (size_t)snprintf(buf + at, size - at, " with %.0f stages a rank", job->virtual_stages);
+    if (job->stage_layers && at < size)
+        at += stages_text(buf + at, size - at, job);
     if (at < size)
         (void)snprintf(buf + at, size - at, ", recompute %s%s%s", again[job->again],
                        job->keep_gathered ? ", parameters stay gathered" : "", job->float8 ? ", float8" : "");
