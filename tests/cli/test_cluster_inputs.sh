@@ -56,6 +56,8 @@ END
         --training.global_batch_size=512
     expect_code 2
     expect_err "titan has no flavor 'llama4-scout'"
+    run estimate --model llama3-70b --machine h100-sxm --ranks 64 # nothing says how long its sequences are
+    expect_out "^layout +shards 64, 1 microbatch of 1, recompute .*; 524288 tokens a step in sequences of 8192$"
     run estimate --model llama9 --machine h100-sxm --ranks 8
     expect_code 2
     expect_err "no sizes of the model 'llama9'"
@@ -130,6 +132,61 @@ END
     run estimate --machine h100-sxm --ranks 64 --torchtitan bad.toml
     expect_code 3
     expect_err "bad.toml:1:"
+}
+
+# stages LAYERS...: a list of the modules of stages with so many layers each, in TOML.
+stages() {
+    python3 - "$@" <<'END'
+import sys
+layers, parts = 0, []
+for n in map(int, sys.argv[1:]):
+    parts.append([f"layers.{i}" for i in range(layers, layers + n)])
+    layers += n
+parts[0].insert(0, "tok_embeddings")
+parts[-1] += ["norm", "output"]
+print(str(parts).replace("'", '"'))
+END
+}
+
+# Stages of a pipeline that a configuration lists, instead of having them cut.
+case_listed_stages_reach_predictions() {
+    local name list
+    for name in even 5,9,9,9 8,8,8,8; do
+        printf '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 8\nseq_len = 8192\n' >$name.toml
+        printf '[parallelism]\npipeline_parallel_degree = 4\npipeline_parallel_schedule = "1F1B"\n' >>$name.toml
+        read -r -a list <<<"${name//,/ }"
+        [ $name = even ] || printf 'module_fqns_per_model_part = %s\n' "$(stages "${list[@]}")" >>$name.toml
+        run estimate --machine h100-sxm --ranks 64 --torchtitan $name.toml --json
+        expect_ok
+        cp out $name.json
+    done
+    check_json even.json 'j["layout"]["stage_layers"] is None'
+    check_json 8,8,8,8.json 'j["layout"]["stage_layers"] == [8, 8, 8, 8]'
+    check_json 5,9,9,9.json 'j["layout"]["stage_layers"] == [5, 9, 9, 9]' 'j["layout"]["stages_per_rank"] == 1' \
+        'j["step_s"] > 1.03 * other("8,8,8,8")["step_s"]' \
+        'j["memory_bytes"]["state"] != other("8,8,8,8")["memory_bytes"]["state"]'
+    run estimate --machine h100-sxm --ranks 64 --torchtitan 5,9,9,9.toml
+    expect_out "stages of 5 to 9 layers"
+    for name in torchtitan titan; do
+        run estimate --machine h100-sxm --ranks 64 --torchtitan 5,9,9,9.toml --emit $name
+        expect_ok
+        cp out emitted.$name
+    done
+    run estimate --machine h100-sxm --ranks 64 --torchtitan emitted.torchtitan --json
+    expect_ok
+    check_json out 'j["layout"] == other("5,9,9,9")["layout"]' 'j["step_s"] == other("5,9,9,9")["step_s"]'
+    run estimate --machine h100-sxm --ranks 64 --config emitted.titan --json
+    expect_ok
+    check_json out 'j["layout"]["stage_layers"] == [5, 9, 9, 9]'
+    sed '/^module_fqns/d' 5,9,9,9.toml >points.toml # files of 2024 and 2025 name the layers that stages begin with
+    echo 'pipeline_parallel_split_points = ["layers.5", "layers.14", "layers.23"]' >>points.toml
+    run estimate --machine h100-sxm --ranks 64 --torchtitan points.toml --json
+    expect_ok
+    check_json out 'j["layout"]["stage_layers"] == [5, 9, 9, 9]' 'j["step_s"] == other("5,9,9,9")["step_s"]'
+    sed -i 's/"layers.0", //' 5,9,9,9.toml
+    run estimate --machine h100-sxm --ranks 64 --torchtitan 5,9,9,9.toml
+    expect_code 2
+    expect_err "no stage has module 'layers.0'"
 }
 
 case_flags_of_megatron_are_jobs() {

@@ -249,7 +249,9 @@ int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *ar
     TT_TRY(read_foreign(in, args, &model));
     if (model)
         TT_TRY(find_model(in, model));
-    if (in->beyond.shape && !tt_args_has(args, "config")) { /* the built-in run has its own batch, and few steps */
+    if (in->beyond.shape && !tt_args_has(args, "config")) { /* the built-in run's batch is small, and its steps few */
+        add_override(in, "--training.seq_len=8192");
+        add_override(in, "--training.local_batch_size=1");
         add_override(in, "--training.global_batch_size=-1");
         add_override(in, "--training.steps=10000");
     } else if (!tt_args_has(args, "config"))

@@ -30,8 +30,8 @@ static void print_head(const struct tt_cluster_view *view)
     (void)printf("%s on %.0f x %s (%.0f node%s of %.0f, %.0f Gb/s a node), stack %s\n", view->model, devices,
                  job->machine->name, ceil(devices / node), devices > node ? "s" : "", fmin(node, devices),
                  job->machine->number[TT_M_NODE_NET].value * 8 / 1e9, job->stack->name);
-    (void)printf("layout        %s; %.0f tokens a step\n", tt_cluster_layout_text(text, sizeof text, job),
-                 tt_cluster_tokens(job));
+    (void)printf("layout        %s; %.0f tokens a step in sequences of %.0f\n",
+                 tt_cluster_layout_text(text, sizeof text, job), tt_cluster_tokens(job), job->seq_len);
 }
 
 /* The classes of ranks of a pipeline: the first stage, those between, and the last, which has the output. */
