@@ -2,59 +2,58 @@
  *
  * Times the ops of small models, one step after another, and fits what they cost (parallel/planner/op_prices.h).
  *
- * The models differ in their widths, in the length of their sequences and in the size of their heads, so that what an
- * op takes per flop, per byte and per sum can be told apart. They are small: a few seconds are enough for all.
+ * The first models differ in their widths, in the length of their sequences and in the size of their heads, so that what
+ * an op takes per flop, per byte and per sum can be told apart. The others have what these lack: layer norms, GELU,
+ * experts. All have two layers: a few seconds are enough for all.
  */
-#include <stdio.h>
+#include <string.h>
 
 #include "cli/measure/bench.h"
 #include "cli/train/setup.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "core/base/text.h"
 #include "core/math/stats.h"
 #include "core/os/file.h"
 #include "core/program/instr/instr.h"
 #include "parallel/comm/self.h"
 
-static const struct model {
-    int dim, heads, kv_heads, ffn_dim, seq_len, sequences;
-} models[] = {
-    {256, 8, 4, 768, 256, 4},
-    {512, 8, 8, 1536, 1024, 1},
-    {256, 16, 8, 768, 1024, 1},
+/* What the models add to the default configuration, besides two layers. */
+static const char *const models[] = {
+    "model.name=llama3 model.dim=256 model.n_heads=8 model.n_kv_heads=4 model.ffn_dim=768 training.seq_len=256 "
+    "training.local_batch_size=4 training.global_batch_size=4",
+    "model.name=llama3 model.dim=512 model.n_heads=8 model.n_kv_heads=8 model.ffn_dim=1536 training.seq_len=1024 "
+    "training.local_batch_size=1 training.global_batch_size=1",
+    "model.name=llama3 model.dim=256 model.n_heads=16 model.n_kv_heads=8 model.ffn_dim=768 training.seq_len=1024 "
+    "training.local_batch_size=1 training.global_batch_size=1",
+    "model.name=gpt2 model.flavor=debugmodel training.seq_len=512 training.local_batch_size=2 "
+    "training.global_batch_size=2",
+    "model.name=mixtral model.flavor=debugmodel training.seq_len=512 training.local_batch_size=2 "
+    "training.global_batch_size=2",
+    "model.name=mixtral model.flavor=debugmodel training.seq_len=128 training.local_batch_size=2 "
+    "training.global_batch_size=2",
 };
-enum { N_MODELS = sizeof models / sizeof *models };
+enum { N_MODELS = sizeof models / sizeof *models, N_FIRST = 3 };
 
-static int load_config(const struct tt_bench *b, const struct model *m, enum tt_dtype dtype, struct tt_config **ret_cfg)
+/* keys: of a model, with blanks between them. */
+static int load_config(const struct tt_bench *b, const char *keys, enum tt_dtype dtype, struct tt_config **ret_cfg)
 {
     enum { MOST = 16 };
+    char *all = tt_format("%s model.n_layers=2 training.mixed_precision_param=%s parallelism.threads_per_rank=%d", keys,
+                          tt_op_price_dtype(dtype), b->threads),
+         *rest = NULL;
     const char *args[MOST];
-    int n = 0, rc = 0;
-    struct tt_text text[MOST] = {{0}};
     struct tt_config *cfg = NULL;
+    int n = 0, rc = 0;
 
-    tt_text_add(&text[n++], "model.name=llama3");
-    tt_text_add(&text[n++], "model.n_layers=2");
-    tt_text_add(&text[n++], "model.dim=%d", m->dim);
-    tt_text_add(&text[n++], "model.n_heads=%d", m->heads);
-    tt_text_add(&text[n++], "model.n_kv_heads=%d", m->kv_heads);
-    tt_text_add(&text[n++], "model.ffn_dim=%d", m->ffn_dim);
-    tt_text_add(&text[n++], "training.seq_len=%d", m->seq_len);
-    tt_text_add(&text[n++], "training.local_batch_size=%d", m->sequences);
-    tt_text_add(&text[n++], "training.global_batch_size=%d", m->sequences);
-    tt_text_add(&text[n++], "training.mixed_precision_param=%s", tt_op_price_dtype(dtype));
-    tt_text_add(&text[n++], "parallelism.threads_per_rank=%d", b->threads);
-    for (int i = 0; i < n; i++)
-        args[i] = text[i].text;
+    for (char *key = strtok_r(all, " ", &rest); key && n < MOST; key = strtok_r(NULL, " ", &rest))
+        args[n++] = key;
     TT_TRY(tt_config_new(&cfg));
     TT_TRY(tt_config_load(cfg, 0, NULL, n, args));
     *ret_cfg = cfg;
     cfg = NULL;
 out:
     tt_config_free(cfg);
-    for (int i = 0; i < n; i++)
-        tt_text_release(&text[i]);
+    tt_free(all);
     return rc;
 }
 
@@ -87,7 +86,16 @@ out:
 struct samples {
     struct tt_op_sample *of;
     int n, cap;
+    int of_first; /* of the first models */
 };
+
+static bool first_have(const struct samples *samples, const char *op)
+{
+    for (int i = 0; i < samples->of_first; i++)
+        if (strcmp(samples->of[i].op, op) == 0)
+            return true;
+    return false;
+}
 
 /* One model on this rank alone. */
 static int time_model(const struct tt_bench *b, struct tt_comm *self, struct tt_config *cfg, double seconds,
@@ -105,6 +113,8 @@ static int time_model(const struct tt_bench *b, struct tt_comm *self, struct tt_
         const struct tt_program *program = tt_engine_program(setup.engine);
         const struct tt_instr *instr = &program->instrs[i];
 
+        if (first_have(samples, tt_instr_op_name(program, instr)))
+            continue;
         TT_PUSH(samples->of, samples->n, samples->cap) =
             (struct tt_op_sample){.op = tt_instr_op_name(program, instr), /* static text */
                                   .dtype = program->param_dtype,
@@ -141,10 +151,12 @@ int tt_bench_ops_run(struct tt_bench *b, struct tt_comm *comm, double seconds)
     struct samples samples = {.n = 0};
     int rc = 0;
 
-    for (int m = 0; m < N_MODELS; m++)
+    for (int m = 0; m < N_MODELS; m++) {
+        if (m == N_FIRST)
+            samples.of_first = samples.n;
         for (int d = 0; d < N_DTYPES; d++) {
             struct tt_config *cfg = NULL;
-            int failed = load_config(b, &models[m], dtypes[d], &cfg);
+            int failed = load_config(b, models[m], dtypes[d], &cfg);
 
             TT_TRY(tt_comm_barrier(comm)); /* all ranks are busy at once, as in training */
             if (failed == 0)
@@ -153,6 +165,7 @@ int tt_bench_ops_run(struct tt_bench *b, struct tt_comm *comm, double seconds)
             TT_TRY(tt_comm_agree(comm, failed));
             tt_progress("ops", m * N_DTYPES + d + 1, N_MODELS * N_DTYPES);
         }
+    }
     TT_TRY(slowest(comm, &samples));
     tt_op_prices_fit(samples.of, samples.n, &b->ops);
 out:

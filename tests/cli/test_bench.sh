@@ -114,6 +114,19 @@ assert 1.9 * a < b < 2.1 * a, (a, b)
 EOF
 }
 
+case_checkpoints_are_written_at_the_measured_rate() {
+    run bench --seconds 0.01 --only sgemm,memory,storage --save machine.json
+    expect_ok
+    run estimate --machine machine.json --stack titan --config "$TITAN_SOURCE/configs/debug.yaml" --ranks 2 --json
+    expect_ok
+    check "storage" <<'EOF'
+import json
+machine, run = json.load(open("machine.json")), json.load(open("out"))["jobs"][0]["run"]
+assert machine["storage"]["bytes_per_sec"] == machine["storage_bytes_per_sec"] > 0, machine
+assert abs(run["checkpoint_bytes"] / run["checkpoint_write_s"] / machine["storage_bytes_per_sec"] - 1) < 1e-6, run
+EOF
+}
+
 case_ranks_measure_collectives() {
     run_ranks 2 bench $quick --only sgemm,memory,step,collectives --save machine.json --json
     expect_ok

@@ -64,10 +64,11 @@ static json_t *changes_json(const struct tt_cluster_view *view)
 
 static json_t *course_json(const struct tt_cluster_course *c)
 {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "tokens", c->tokens, "steps", c->steps,
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "tokens", c->tokens, "steps", c->steps,
                      "days", c->days, "device_hours", c->device_hours, "goodput", c->goodput, "failures", c->failures,
                      "hours_between_failures", c->failure_hours, "checkpoint_bytes", c->checkpoint_bytes,
-                     "checkpoint_blocked_s", c->blocked_sec, "checkpoint_interval_steps", c->interval_steps);
+                     "checkpoint_write_s", c->write_sec, "checkpoint_blocked_s", c->blocked_sec,
+                     "checkpoint_interval_steps", c->interval_steps);
 }
 
 static json_t *evidence_json(const struct tt_cluster_view *view)
