@@ -17,11 +17,11 @@ struct tt_measure_round {
 };
 
 /** Collective. It may be released after an error too. Errors: those of tt_measure. */
-int tt_measure_round_init(struct tt_measure_round *round, struct tt_comm *comm, enum tt_measured kind,
+int tt_measure_round_init(struct tt_measure_round *b, struct tt_comm *comm, enum tt_measured kind,
                           int64_t bytes) TT_MUST_CHECK;
-void tt_measure_round_release(struct tt_measure_round *round);
+void tt_measure_round_release(struct tt_measure_round *b);
 
 /** Empties the caches, then waits for all ranks. */
-int tt_measure_round_start(struct tt_measure_round *round) TT_MUST_CHECK;
+int tt_measure_round_start(struct tt_measure_round *b) TT_MUST_CHECK;
 
 #endif
