@@ -94,7 +94,6 @@ void tt_bench_release(struct tt_bench *bench);
 int tt_bench_step_run(struct tt_bench *bench, struct tt_comm *comm, double seconds) TT_MUST_CHECK;
 
 struct tt_setup;
-struct tt_split;
 
 /**
  * One step on random tokens; ret_sec[0] is the slowest rank's time, ret_sec[1] the longest wait. split may be NULL; it

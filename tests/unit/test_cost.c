@@ -201,15 +201,20 @@ static const struct tt_layout layout = {
 /* For one element an update takes 7 * 4 / 4 = 7 s and a gather 10 + 1 + 4 = 15 s; for two elements, 14 s and 19 s. */
 static const struct tt_machine slow = TT_MACHINE("", 1.0, 1.0, 4.0, 10.0, 1.0, 1.0);
 
-static struct tt_timeline simulate(struct tt_instr *instrs, int n)
+static struct tt_timeline simulate_on(const struct tt_machine *machine, struct tt_instr *instrs, int n)
 {
     struct tt_program program = {.layout = &layout, .threads = 1, .instrs = instrs, .n_instrs = n};
     struct tt_timeline t;
 
     for (int i = 0; i < n; i++)
         instrs[i].bucket = TT_NONE;
-    tt_cost_simulate(&slow, &program, &t);
+    tt_cost_simulate(machine, &program, &t);
     return t;
+}
+
+static struct tt_timeline simulate(struct tt_instr *instrs, int n)
+{
+    return simulate_on(&slow, instrs, n);
 }
 
 static void waits_expose_what_compute_did_not_hide(void **state)
@@ -268,6 +273,54 @@ static void a_wait_includes_the_transfers_before(void **state)
     tt_timeline_release(&t);
 }
 
+static void a_transfer_and_computing_slow_each_other(void **state)
+{
+    struct tt_instr instrs[] = {
+        {.kind = TT_BEGIN, .unit = U0, .collective = {.op = TT_ALL_GATHER, .ranks = 2, .bytes = 4}},
+        {.kind = TT_OPTIMIZER, .unit = U0},
+        {.kind = TT_WAIT, .unit = U0, .begin = 0}};
+    struct tt_machine meets = slow;
+    struct tt_timeline t;
+
+    meets.transfer_share = 0.5;
+    meets.transfer_stretch = 2.0;
+    t = simulate_on(&meets, instrs, 3);
+
+    near(t.compute[1].end, 14);      /* half of the thread is left for 7 s of work */
+    near(t.transfer[0].end, 14 + 8); /* in which the transfer did 7 of its 15 s */
+    near(t.exposed[0], 8);
+    near(t.step_sec, 22);
+    near(t.compute_sec, 14);
+    tt_timeline_release(&t);
+}
+
+/* The second gather begins when the first ends; what is left of the work then meets the second. */
+static void every_transfer_under_way_meets_the_work(void **state)
+{
+    struct tt_instr instrs[] = {
+        {.kind = TT_BEGIN, .unit = U0, .collective = {.op = TT_ALL_GATHER, .ranks = 2, .bytes = 4}},
+        {.kind = TT_BEGIN, .unit = U0, .collective = {.op = TT_ALL_GATHER, .ranks = 2, .bytes = 4}},
+        {.kind = TT_OPTIMIZER, .unit = U1},
+        {.kind = TT_OPTIMIZER, .unit = U1},
+        {.kind = TT_OPTIMIZER, .unit = U1},
+        {.kind = TT_WAIT, .unit = U0, .begin = 0},
+        {.kind = TT_WAIT, .unit = U0, .begin = 1}};
+    struct tt_machine meets = slow;
+    struct tt_timeline t;
+
+    meets.transfer_share = 0.5;
+    meets.transfer_stretch = 1.0;
+    t = simulate_on(&meets, instrs, 7);
+
+    near(t.transfer[0].end, 15);
+    near(t.transfer[1].begin, 15);
+    near(t.transfer[1].end, 30);
+    near(t.step_sec, 30 + (3 * 14 - 15)); /* 15 of 42 s of work are done by then */
+    near(t.exposed_sec, 0);
+    near(t.compute_sec, t.step_sec);
+    tt_timeline_release(&t);
+}
+
 static int set_up(void **state)
 {
     int fd = mkstemp(path);
@@ -295,6 +348,8 @@ int main(void)
         cmocka_unit_test(waits_expose_what_compute_did_not_hide),
         cmocka_unit_test(transfers_follow_each_other),
         cmocka_unit_test(a_wait_includes_the_transfers_before),
+        cmocka_unit_test(a_transfer_and_computing_slow_each_other),
+        cmocka_unit_test(every_transfer_under_way_meets_the_work),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

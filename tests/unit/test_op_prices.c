@@ -173,71 +173,6 @@ static void a_node_takes_what_its_op_is_priced(void **state)
     tt_graph_free(graph);
 }
 
-enum { U0 = 0, U1 = 1 };
-
-static struct tt_unit units[] = {{.name = "u0", .shard_elements = 1, .trained_elements = 1, .adam_elements = 1},
-                                 {.name = "u1", .shard_elements = 2, .trained_elements = 2, .adam_elements = 2}};
-static const struct tt_layout layout = {
-    .groups = {[TT_GROUP_FSDP] = {2, 0}, [TT_GROUP_REPLICATE] = {1, 0}}, .units = units, .n_units = 2};
-
-/* For one element an update takes 7 * 4 / 4 = 7 s and a gather 10 + 1 + 4 = 15 s, if they do not meet. */
-static struct tt_timeline simulate(double share, double stretch, struct tt_instr *instrs, int n)
-{
-    const struct tt_machine machine = {.sgemm_flops = 1.0,
-                                       .bgemm_flops = 1.0,
-                                       .memory_bytes_per_sec = 4.0,
-                                       .call_sec = 10.0,
-                                       .message_sec = 1.0,
-                                       .link_bytes_per_sec = 1.0,
-                                       .transfer_share = share,
-                                       .transfer_stretch = stretch};
-    struct tt_program program = {.layout = &layout, .threads = 1, .instrs = instrs, .n_instrs = n};
-    struct tt_timeline t;
-
-    for (int i = 0; i < n; i++)
-        instrs[i].bucket = TT_NONE;
-    tt_cost_simulate(&machine, &program, &t);
-    return t;
-}
-
-static void a_transfer_and_computing_slow_each_other(void **state)
-{
-    struct tt_instr instrs[] = {
-        {.kind = TT_BEGIN, .unit = U0, .collective = {.op = TT_ALL_GATHER, .ranks = 2, .bytes = 4}},
-        {.kind = TT_OPTIMIZER, .unit = U0},
-        {.kind = TT_WAIT, .unit = U0, .begin = 0}};
-    struct tt_timeline t = simulate(0.5, 2.0, instrs, 3);
-
-    near(t.compute[1].end, 14);      /* half of the thread is left for 7 s of work */
-    near(t.transfer[0].end, 14 + 8); /* in which the transfer did 7 of its 15 s */
-    near(t.exposed[0], 8);
-    near(t.step_sec, 22);
-    near(t.compute_sec, 14);
-    tt_timeline_release(&t);
-}
-
-/* The second gather begins when the first ends; what is left of the work then meets the second. */
-static void every_transfer_under_way_meets_the_work(void **state)
-{
-    struct tt_instr instrs[] = {
-        {.kind = TT_BEGIN, .unit = U0, .collective = {.op = TT_ALL_GATHER, .ranks = 2, .bytes = 4}},
-        {.kind = TT_BEGIN, .unit = U0, .collective = {.op = TT_ALL_GATHER, .ranks = 2, .bytes = 4}},
-        {.kind = TT_OPTIMIZER, .unit = U1},
-        {.kind = TT_OPTIMIZER, .unit = U1},
-        {.kind = TT_OPTIMIZER, .unit = U1},
-        {.kind = TT_WAIT, .unit = U0, .begin = 0},
-        {.kind = TT_WAIT, .unit = U0, .begin = 1}};
-    struct tt_timeline t = simulate(0.5, 1.0, instrs, 7);
-
-    near(t.transfer[0].end, 15);
-    near(t.transfer[1].begin, 15);
-    near(t.transfer[1].end, 30);
-    near(t.step_sec, 30 + (3 * 14 - 15)); /* 15 of 42 s of work are done by then */
-    near(t.exposed_sec, 0);
-    near(t.compute_sec, t.step_sec);
-    tt_timeline_release(&t);
-}
-
 static int set_up(void **state)
 {
     int fd = mkstemp(path);
@@ -253,14 +188,9 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_prices_are_found),
-        cmocka_unit_test(types_and_ops_have_prices_of_their_own),
-        cmocka_unit_test(no_price_is_negative),
-        cmocka_unit_test(prices_are_read_as_written),
-        cmocka_unit_test(bad_prices_are_refused),
-        cmocka_unit_test(a_node_takes_what_its_op_is_priced),
-        cmocka_unit_test(a_transfer_and_computing_slow_each_other),
-        cmocka_unit_test(every_transfer_under_way_meets_the_work),
+        cmocka_unit_test(known_prices_are_found), cmocka_unit_test(types_and_ops_have_prices_of_their_own),
+        cmocka_unit_test(no_price_is_negative),   cmocka_unit_test(prices_are_read_as_written),
+        cmocka_unit_test(bad_prices_are_refused), cmocka_unit_test(a_node_takes_what_its_op_is_priced),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
