@@ -225,6 +225,8 @@ static enum tt_cluster_again recompute(const struct tt_csv *csv, int row, const 
         return TT_AGAIN_FULL;
     if (has(ac, "attention"))
         return TT_AGAIN_ATTENTION;
+    if (strncmp(ac, "modules ", 8) == 0)
+        return TT_AGAIN_MODULES;
     if (has(ac, "op") || has(ac, "default save") || (strcmp(ac, "selective") == 0 && has(stack, "torchtitan")))
         return TT_AGAIN_OP;
     if (has(ac, "layer") || has(ac, "selective")) {
@@ -295,25 +297,6 @@ static double loss_chunks(const char *notes)
     return at ? fmax(strtod(at, NULL), 1) : 1;
 }
 
-/* What holds for all runs of Megatron Bridge's tables: a footnote says that tokens are spread equally over experts, and
- * their recipes overlap the exchange where it crosses nodes and there is a pipeline. From container 26.06 on, those for
- * float8 on GB200 and GB300 capture whole steps as graphs, fuse the layers of experts, and overlap the exchange. */
-static int as_in_recipes(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
-{
-    struct tt_cluster_job *job = &run->job;
-    const char *source = tt_csv_get(csv, row, "source");
-    double devices = job->machine->number[TT_M_DEVICES].value;
-    double container = number_after(source, "container ", has(source, "performance-summary.md") ? 26.08 : 0);
-
-    if (!(job->shape.experts > 0) || !(has(source, "Megatron Bridge") || has(source, "Megatron-Bridge")))
-        return 0;
-    job->balanced = true;
-    job->expert_overlap = job->pp > 1 && job->ep * job->tp > devices;
-    if (container >= 26.06 && job->float8 && devices > 8 && !*tt_csv_get(csv, row, "stack"))
-        return tt_cluster_stack_find("megatron-bridge-2026", &job->stack);
-    return 0;
-}
-
 static void divide(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
 {
     struct tt_cluster_job *job = &run->job;
@@ -337,6 +320,7 @@ static void divide(const struct tt_csv *csv, int row, struct tt_cluster_run *run
     job->micro_batch = micro_batch(csv, row, job, local);
     job->n_micro = fmax(1, round((global > 0 ? global / ranks : local) / job->micro_batch));
     job->again = recompute(csv, row, job, &job->again_layers);
+    job->again_modules = tt_cluster_modules(tt_csv_get(csv, row, "ac"));
     job->kernel = kernel(ac_kernel);
     job->float_scores = strcmp(ac_kernel, "torch") == 0;
     job->loss_chunks = loss_chunks(notes);
@@ -422,7 +406,8 @@ static int read_row(const struct tt_csv *csv, int row, struct tt_cluster_run *ru
         return 0;
     }
     divide(csv, row, run);
-    TT_TRY(as_in_recipes(csv, row, run));
+    run->ac_stated = *tt_csv_get(csv, row, "ac") && !has(tt_csv_get(csv, row, "ac"), "not stated");
+    TT_TRY(tt_cluster_as_in_recipes(csv, row, run));
     devices = tt_cluster_devices(&run->job);
     if (run->job.seq_len <= 0) {
         run->excluded = "the sequence length is not stated";
@@ -437,7 +422,6 @@ static int read_row(const struct tt_csv *csv, int row, struct tt_cluster_run *ru
         run->excluded = "the degrees of parallelism do not multiply to the devices";
         return 0;
     }
-    run->ac_stated = *tt_csv_get(csv, row, "ac") && !has(tt_csv_get(csv, row, "ac"), "not stated");
     run->four_bits = has(tt_csv_get(csv, row, "precision"), "FP4");
     run->plain = !run->job.float8 && !(run->job.shape.experts > 0) && run->job.seq_len < 131072;
     run->sec = measured(csv, row, &run->job);

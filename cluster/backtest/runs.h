@@ -28,4 +28,12 @@ struct tt_cluster_run {
 int tt_cluster_runs(const struct tt_csv *csv, const char *where, struct tt_cluster_run **ret_runs,
                     bool *ret_sweeps) TT_MUST_CHECK;
 
+/**
+ * Completes a run of Megatron Bridge's tables of models with experts; does nothing to others. Tokens are spread equally
+ * over experts, as a footnote says. What is recomputed and overlapped, and whether a graph captures whole steps, is in
+ * the recipe of the release; where none is known, the exchange is overlapped if it crosses nodes and there is a
+ * pipeline. What the row itself states stays.
+ */
+int tt_cluster_as_in_recipes(const struct tt_csv *csv, int row, struct tt_cluster_run *run) TT_MUST_CHECK;
+
 #endif

@@ -8,6 +8,12 @@
 #include "cluster/hardware/machine.h"
 #include "core/base/text.h"
 
+/* Latent attention: the ranks of the latents of keys and values, and of queries (0: there is none), and the widths of
+ * a head. */
+struct tt_cluster_latent {
+    double key_rank, query_rank, rope, nope, value;
+};
+
 /* The sizes of a decoder model, as far as time and memory depend on them. */
 struct tt_cluster_shape {
     double dim, layers, heads, kv_heads, head_dim, ffn, vocab;
@@ -17,9 +23,11 @@ struct tt_cluster_shape {
     double experts, active, moe_ffn; /* experts of a layer, how many a token uses, their width; 0: dense */
     double shared_ffn, dense_layers; /* width of the shared experts; layers without experts */
     double score_dim; /* width of a head in the scores, if it is not head_dim; else 0: attention is latent */
-    double window, window_layers; /* tokens that such layers attend to; 0: all */
-    double groups, groups_met;    /* of experts, and how many of them a token's experts may be in; 0: any */
-    bool expert_bias;             /* experts add biases and clamp, as those of gpt-oss do */
+    struct tt_cluster_latent latent; /* its sizes; key_rank 0: unknown */
+    double window, window_layers;    /* tokens that such layers attend to; 0: all */
+    double groups, groups_met;       /* of experts, and how many of them a token's experts may be in; 0: any */
+    bool expert_bias;                /* experts add biases and clamp, as those of gpt-oss do */
+    double mtp_layers;               /* that predict further tokens, behind the others */
 };
 
 enum tt_cluster_again {
@@ -27,7 +35,19 @@ enum tt_cluster_again {
     TT_AGAIN_OP,        /* torchtitan's selective op: every second product, and all that is cheap */
     TT_AGAIN_LAYERS,    /* the whole of some layers (ac_layers of them) */
     TT_AGAIN_ATTENTION, /* Korthikanti's selective: the core of attention */
+    TT_AGAIN_MODULES,   /* Megatron's selective: again_modules of each layer */
     TT_AGAIN_FULL,
+};
+
+/* Parts of a layer that Megatron can recompute alone, as bits. */
+enum tt_cluster_module {
+    TT_MODULE_CORE_ATTENTION = 1,
+    TT_MODULE_NORMS = 2,
+    TT_MODULE_LATENT_UP = 4,   /* the products that make queries, keys and values of latents, and the rotation */
+    TT_MODULE_FFN = 8,         /* the feed-forward part of layers without experts */
+    TT_MODULE_EXPERTS = 16,    /* routed and shared experts with the exchange of tokens */
+    TT_MODULE_EXPERT_ACT = 32, /* between the two products of an expert */
+    TT_MODULE_SHARED_EXPERTS = 64,
 };
 
 /* Orders of a pipeline. The last three compute gradients of weights in turns of their own, which fill gaps. */
@@ -56,8 +76,10 @@ struct tt_cluster_job {
     double n_micro;     /* microbatches of a step on it */
     double seq_len;
     enum tt_cluster_again again;
-    double again_layers; /* of TT_AGAIN_LAYERS */
-    bool keep_gathered;  /* parameters stay whole from forward to backward */
+    double again_layers;    /* of TT_AGAIN_LAYERS */
+    unsigned again_modules; /* of TT_AGAIN_MODULES */
+    double gradient_bytes;  /* of an element of a gradient on the wire; 0: the stack's */
+    bool keep_gathered;     /* parameters stay whole from forward to backward */
     bool float8, async_tp;
     bool float32;        /* products and gathered parameters, as titan's without mixed precision */
     bool unfused_norm;   /* norms are chains of small kernels on whole rows */
@@ -92,14 +114,15 @@ bool tt_cluster_shape_find(const char *name, struct tt_cluster_shape *ret_shape)
 /** The names of all of them, with spaces between, appended. */
 void tt_cluster_shape_names(struct tt_text *out);
 
+/** Parts of a layer by Megatron's names, "core_attn layernorm", as bits of tt_cluster_module. Names that are none of
+ * Megatron's are skipped. */
+unsigned tt_cluster_modules(const char *names);
+
+/** The names of the bits, with spaces between, appended. */
+void tt_cluster_module_names(unsigned modules, struct tt_text *out);
+
 /** Width of all heads of a token in the scores: their keys and values, on average. */
 double tt_cluster_score_width(const struct tt_cluster_shape *shape);
-
-/* Latent attention: the ranks of the latents of keys and values, and of queries (0: there is none), and the widths of
- * a head. */
-struct tt_cluster_latent {
-    double key_rank, query_rank, rope, nope, value;
-};
 
 /** Sets the attention of a shape to a latent one: heads with as many parameters as its five matrices have. */
 void tt_cluster_shape_set_latent(struct tt_cluster_shape *shape, const struct tt_cluster_latent *latent);

@@ -187,33 +187,120 @@ static double every_second(const struct tt_cluster_job *job, bool experts, doubl
            (s->gated ? linear(job, m, s->ffn / t, s->dim, false) : linear(job, m, s->dim, s->ffn / t, false));
 }
 
-/* Seconds of products that are done again, on average over the layers, and how much of attention and the rest. */
-static void recomputed(const struct tt_cluster_job *job, bool experts, double forward, double *gemm, double *core,
-                       double *rest)
+/* Memory traffic of the copies of tokens on their way to experts and back, per dimension. Without an exchange they are
+ * sorted once. */
+static double copy_bytes(const struct tt_cluster_job *job)
+{
+    const double sorted_once = 12;
+
+    return job->ep > 1 ? stack_number(job, TT_S_EXPERT_BYTES) : fmin(sorted_once, stack_number(job, TT_S_EXPERT_BYTES));
+}
+
+/* What is done again, on average over the layers: seconds of products, shares of attention, of the traffic that memory
+ * bounds, of the sums of tensor parallelism and of the exchange of tokens. */
+struct again {
+    double gemm, core, rest, sums, exchange;
+};
+
+static bool repeats(const struct tt_cluster_job *job, enum tt_cluster_module module)
+{
+    return (job->again_modules & module) != 0;
+}
+
+/* Bytes of kernels between the two products of a feed-forward part of this width: they read what the first gave, and
+ * write half as much, or as much without a gate. */
+static double activation_bytes(const struct tt_cluster_job *job, double width, bool gated)
+{
+    return rows(job) * width / job->tp * (gated ? 6 : 4);
+}
+
+static double latent_traffic(const struct tt_cluster_job *job)
+{
+    return latent_bytes * rows(job) * (3 * tt_cluster_score_width(&job->shape) - 1.5 * job->shape.dim) / job->tp;
+}
+
+/* The products that make queries, keys and values of latents. */
+static double latent_up(const struct tt_cluster_job *job)
+{
+    const struct tt_cluster_latent *l = &job->shape.latent;
+    double heads = job->shape.heads / job->tp, sec;
+
+    if (!(l->key_rank > 0))
+        return 0;
+    sec = linear(job, rows(job), heads * (l->nope + l->value), l->key_rank, false);
+    return sec + (l->query_rank > 0 ? linear(job, rows(job), heads * (l->nope + l->rope), l->query_rank, false) : 0);
+}
+
+/* Megatron's modules in a layer that has experts or not. `bytes` is what its forward moves. */
+static struct again modules(const struct tt_cluster_job *job, bool experts, double forward, double bytes)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    struct again a = {.core = repeats(job, TT_MODULE_CORE_ATTENTION)};
+    double moved = 0;
+
+    if (repeats(job, TT_MODULE_NORMS)) /* two, each reads and writes a row */
+        moved += 8 * rows(job) * s->dim * (job->sequence_parallel ? 1 / job->tp : 1);
+    if (repeats(job, TT_MODULE_LATENT_UP) && s->score_dim > 0) {
+        a.gemm += latent_up(job);
+        moved += latent_traffic(job);
+    }
+    if (!experts && repeats(job, TT_MODULE_FFN)) {
+        a.gemm += ffn(job, 1, rows(job), s->ffn / job->tp, s->gated, false);
+        moved += activation_bytes(job, s->ffn, s->gated);
+        a.sums = 0.5;
+    }
+    if (experts && repeats(job, TT_MODULE_EXPERTS)) {
+        a.gemm += forward - attention_products(job, false);
+        moved += activation_bytes(job, s->active * s->moe_ffn + s->shared_ffn, true) +
+                 copy_bytes(job) / 3 * rows(job) * s->dim * s->active / job->tp;
+        a.sums = a.exchange = 0.5;
+    } else if (experts) {
+        if (repeats(job, TT_MODULE_SHARED_EXPERTS) && s->shared_ffn > 0) {
+            a.gemm += ffn(job, 1, rows(job), s->shared_ffn / job->tp, true, false);
+            moved += activation_bytes(job, s->shared_ffn, true);
+        }
+        if (repeats(job, TT_MODULE_EXPERT_ACT))
+            moved +=
+                activation_bytes(job, s->active * s->moe_ffn, true) +
+                (s->expert_bias ? stack_number(job, TT_S_EXPERT_BIAS) / 3 * rows(job) * s->dim * s->active / job->tp
+                                : 0);
+    }
+    a.rest = moved / bytes;
+    return a;
+}
+
+static struct again recomputed(const struct tt_cluster_job *job, bool experts, double forward, double bytes)
 {
     const struct tt_cluster_shape *s = &job->shape;
     double share = job->again == TT_AGAIN_LAYERS ? job->again_layers / s->layers : 1;
+    struct again a = {0};
 
-    *gemm = *core = *rest = 0;
     switch (job->again) {
     case TT_AGAIN_NONE:
         break;
     case TT_AGAIN_OP:
-        *gemm = fmin(every_second(job, experts, forward), forward);
-        *rest = 1;
+        a.gemm = fmin(every_second(job, experts, forward), forward);
+        a.rest = 1;
+        a.sums = a.gemm / forward;
         break;
     case TT_AGAIN_ATTENTION:
-        *core = 1;
+        a.core = 1;
+        break;
+    case TT_AGAIN_MODULES:
+        a = modules(job, experts, forward, bytes);
         break;
     case TT_AGAIN_LAYERS:
     case TT_AGAIN_FULL: /* nothing in backward reads what the last product of a layer gives */
-        *gemm = forward;
+        a.gemm = forward;
         if (!experts && !(stack_number(job, TT_S_RECOMPUTE_LAST) > 0))
-            *gemm -= linear(job, rows(job), s->dim, s->ffn / job->tp, false);
-        *gemm *= share;
-        *core = *rest = share;
+            a.gemm -= linear(job, rows(job), s->dim, s->ffn / job->tp, false);
+        a.gemm *= share;
+        a.core = a.rest = share;
+        a.sums = a.gemm / forward;
+        a.exchange = share / 2;
         break;
     }
+    return a;
 }
 
 static double tensor_sec(const struct tt_cluster_job *job, double again)
@@ -252,15 +339,6 @@ static double expert_sec(const struct tt_cluster_job *job)
            tt_cluster_exchange_sec(job, g, bytes, job->shape.active);
 }
 
-/* Memory traffic of the copies of tokens on their way to experts and back, per dimension. Without an exchange they are
- * sorted once. */
-static double copy_bytes(const struct tt_cluster_job *job)
-{
-    const double sorted_once = 12;
-
-    return job->ep > 1 ? stack_number(job, TT_S_EXPERT_BYTES) : fmin(sorted_once, stack_number(job, TT_S_EXPERT_BYTES));
-}
-
 /* Host seconds of a layer with experts; it launches the products of each. */
 static double expert_host(const struct tt_cluster_job *job)
 {
@@ -283,39 +361,42 @@ static double stall_sec(const struct tt_cluster_job *job, const struct tt_cluste
 
 void tt_cluster_layer(const struct tt_cluster_job *job, bool experts, struct tt_cluster_work *work)
 {
-    double gemm, core, rest, forward = products(job, experts, false), backward = products(job, experts, true);
+    double forward = products(job, experts, false), backward = products(job, experts, true);
     bool waits = experts && job->ep > 1; /* the host, for what the exchange moves */
     double divided = job->sequence_parallel ? 1 / job->tp : 0.4 + 0.6 / job->tp;
     double bytes = stack_number(job, TT_S_LAYER_BYTES) * rows(job) * job->shape.dim * divided;
+    struct again again;
 
     if (job->unfused_norm)
         bytes += norm_bytes * rows(job) * job->shape.dim * (job->sequence_parallel ? 1 / job->tp : 1);
     if (job->shape.score_dim > 0) /* heads of latent attention are wider than the model */
-        bytes += latent_bytes * rows(job) * (3 * tt_cluster_score_width(&job->shape) - 1.5 * job->shape.dim) / job->tp;
+        bytes += latent_traffic(job);
     if (experts)
         bytes += (copy_bytes(job) + (job->shape.expert_bias ? stack_number(job, TT_S_EXPERT_BIAS) : 0)) * rows(job) *
                  job->shape.dim * job->shape.active / job->tp;
-    recomputed(job, experts, forward, &gemm, &core, &rest);
+    again = recomputed(job, experts, forward, bytes);
     *work = (struct tt_cluster_work){
-        .gemm = forward + gemm + backward,
-        .attention = (1 + core) * attention(job, false) + attention(job, true),
-        .memory = (1 + rest + 2) * bytes / memory_rate(job),
-        .tensor = tensor_sec(job, gemm / forward),
+        .gemm = forward + again.gemm + backward,
+        .attention = (1 + again.core) * attention(job, false) + attention(job, true),
+        .memory = (1 + again.rest + 2) * bytes / memory_rate(job),
+        .tensor = tensor_sec(job, again.sums),
         .context = context_sec(job),
-        .expert = experts ? expert_sec(job) : 0,
-        .host =
-            waits ? 0 : (experts ? expert_host(job) : stack_number(job, TT_S_HOST)) * (1 + (gemm / forward + rest) / 6),
+        .expert = experts ? (1 + again.exchange) * expert_sec(job) : 0,
+        .host = waits ? 0
+                      : (experts ? expert_host(job) : stack_number(job, TT_S_HOST)) *
+                            (1 + (again.gemm / forward + again.rest) / 6),
     };
-    work->forward = forward + attention(job, false) + bytes / memory_rate(job) + work->tensor / (2 + gemm / forward) +
-                    work->context / 3 + work->expert / 2;
+    work->forward = forward + attention(job, false) + bytes / memory_rate(job) + work->tensor / (2 + again.sums) +
+                    work->context / 3 + (experts ? expert_sec(job) / 2 : 0);
     work->weight = backward / 2; /* of the two products of a matrix */
     if (waits)
         work->stall =
             stall_sec(job, work, attention_products(job, false) + attention(job, false) + bytes / 2 / memory_rate(job),
-                      job->again == TT_AGAIN_FULL || job->again == TT_AGAIN_LAYERS ? core : 0);
+                      job->again == TT_AGAIN_FULL || job->again == TT_AGAIN_LAYERS ? again.core : 0);
 }
 
-void tt_cluster_head(const struct tt_cluster_job *job, struct tt_cluster_work *work)
+/* The output layer and the loss, forward and backward. */
+static void output_layer(const struct tt_cluster_job *job, struct tt_cluster_work *work)
 {
     const struct tt_cluster_shape *s = &job->shape;
     double m = rows(job), v = s->vocab / job->tp, whole = job->whole_logits ? s->vocab : v;
@@ -331,6 +412,25 @@ void tt_cluster_head(const struct tt_cluster_job *job, struct tt_cluster_work *w
         work->tensor = tt_cluster_gather_sec(job, tt_cluster_group(job, job->tp, 1), 2 * m * whole);
     work->forward = (work->gemm + work->memory) / 3 + work->tensor;
     work->weight = work->gemm / 3;
+}
+
+void tt_cluster_output(const struct tt_cluster_job *job, struct tt_cluster_work *work)
+{
+    struct tt_cluster_work head, layer;
+    double project, back;
+
+    output_layer(job, work);
+    if (!(job->shape.mtp_layers > 0))
+        return;
+    head = *work;
+    tt_cluster_layer(job, job->shape.experts > 0, &layer);
+    project = linear(job, rows(job), job->shape.dim / job->tp, 2 * job->shape.dim, false);
+    back = linear(job, rows(job), job->shape.dim / job->tp, 2 * job->shape.dim, true);
+    layer.gemm += project + back;
+    layer.forward += project;
+    layer.weight += back / 2;
+    tt_cluster_add(work, job->shape.mtp_layers, &layer);
+    tt_cluster_add(work, job->shape.mtp_layers, &head);
 }
 
 void tt_cluster_add(struct tt_cluster_work *work, double factor, const struct tt_cluster_work *more)

@@ -15,8 +15,9 @@ struct tt_cluster_work {
 /** Forward, backward and recomputation of one layer, the recomputation averaged over the layers. */
 void tt_cluster_layer(const struct tt_cluster_job *job, bool experts, struct tt_cluster_work *ret_work);
 
-/** The output layer and the loss, forward and backward. */
-void tt_cluster_head(const struct tt_cluster_job *job, struct tt_cluster_work *ret_work);
+/** All behind the layers: the output layer with the loss, and layers that predict further tokens, each of which joins
+ * two rows, is a layer like the last one, and has a loss of its own. */
+void tt_cluster_output(const struct tt_cluster_job *job, struct tt_cluster_work *ret_work);
 
 /** work += factor x more */
 void tt_cluster_add(struct tt_cluster_work *work, double factor, const struct tt_cluster_work *more);

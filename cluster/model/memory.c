@@ -16,6 +16,31 @@ static double stack_number(const struct tt_cluster_job *job, enum tt_stack_key k
     return job->stack->number[key].value;
 }
 
+/* Bytes a token that Megatron's modules do not save, on average over the layers: two norms write a row each; queries,
+ * keys and values of latents are as wide as the scores; of a feed-forward part a module saves what its input does
+ * not. */
+static double repeated_bytes(const struct tt_cluster_job *job, double scores)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    double t = job->tp, norm = job->sequence_parallel ? 1 / t : 1, act = stack_number(job, TT_S_ACT_FF) / t;
+    double moe = s->experts > 0 ? 1 - s->dense_layers / s->layers : 0, bytes = 0;
+    unsigned m = job->again_modules;
+
+    if (m & TT_MODULE_CORE_ATTENTION)
+        bytes += scores;
+    if (m & TT_MODULE_NORMS)
+        bytes += 4 * s->dim * norm;
+    if ((m & TT_MODULE_LATENT_UP) && s->score_dim > 0)
+        bytes += 6 * s->dim / t; /* as much as is counted for them */
+    if (m & TT_MODULE_FFN)
+        bytes += (1 - moe) * act * (s->gated ? 1 : 0.5) * s->ffn;
+    if (m & TT_MODULE_EXPERTS)
+        return bytes + moe * act * (s->active * s->moe_ffn + s->shared_ffn);
+    if (m & TT_MODULE_SHARED_EXPERTS)
+        bytes += moe * act * s->shared_ffn;
+    return bytes + (m & TT_MODULE_EXPERT_ACT ? moe * 2 * s->active * s->moe_ffn / t : 0);
+}
+
 /* Bytes that one layer saves for the backward of one microbatch, and what it works with meanwhile. */
 static void saved(const struct tt_cluster_job *job, double *layer, double *working)
 {
@@ -37,6 +62,10 @@ static void saved(const struct tt_cluster_job *job, double *layer, double *worki
         full += norm_bytes * s->dim * norm;
     *layer = *working = 0;
     switch (job->again) {
+    case TT_AGAIN_MODULES:
+        *working = fmin(repeated_bytes(job, scores), full);
+        *layer = full + gathered - *working;
+        break;
     case TT_AGAIN_NONE:
         *layer = full + gathered;
         break;
@@ -73,12 +102,18 @@ static void saved(const struct tt_cluster_job *job, double *layer, double *worki
 static double held_bytes(const struct tt_cluster_job *job, int rank, double layer, double working)
 {
     struct tt_cluster_held h = tt_cluster_held(job, rank);
-    double late = job->again == TT_AGAIN_NONE        ? layer
-                  : job->again == TT_AGAIN_ATTENTION ? layer + working
-                                                     : fmax(layer, working);
+    double late = job->again == TT_AGAIN_NONE                                          ? layer
+                  : job->again == TT_AGAIN_ATTENTION || job->again == TT_AGAIN_MODULES ? layer + working
+                                                                                       : fmax(layer, working);
 
     return tt_cluster_rank_layers(job, rank) *
            fmax((h.most - h.now) * layer + h.now * late, h.beside * layer + h.pending * late);
+}
+
+/* Bytes of an element of a gradient on the wire. */
+static double grad_wire(const struct tt_cluster_job *job)
+{
+    return job->gradient_bytes > 0 ? job->gradient_bytes : stack_number(job, TT_S_GRAD_WIRE);
 }
 
 /* State of parameters of which the ranks of data parallelism have so many shards and copies. */
@@ -110,7 +145,7 @@ static double state_bytes(const struct tt_cluster_job *job, int stage)
 static double buffer_bytes(const struct tt_cluster_job *job)
 {
     const struct tt_cluster_shape *s = &job->shape;
-    double moe = s->layers - s->dense_layers, experts = tt_cluster_expert_params(s), bytes;
+    double moe = s->layers - s->dense_layers + s->mtp_layers, experts = tt_cluster_expert_params(s), bytes;
     double block = tt_cluster_block_params(s, s->experts > 0) / job->tp, ends = s->vocab * s->dim / job->tp;
     double whole = (tt_cluster_params(s) - experts * (1 - 1 / job->ep)) / job->tp / job->pp;
 
@@ -119,11 +154,11 @@ static double buffer_bytes(const struct tt_cluster_job *job)
     if (experts > 0)
         block -= experts / moe / job->tp * (1 - 1 / job->ep);
     bytes = stack_number(job, TT_S_BLOCK_BYTES) * (stack_number(job, TT_S_BUFFER_BLOCKS) * block + ends);
-    bytes += stack_number(job, TT_S_GRAD_WIRE) * fmax(block, ends); /* the input of the reduction */
+    bytes += grad_wire(job) * fmax(block, ends); /* the input of the reduction */
     if (job->keep_gathered || job->pp > 1)
         bytes += 2 * fmax(whole - 2 * block, 0);
     if (job->pp > 1) /* gradients are summed whole and reduced once */
-        bytes += stack_number(job, TT_S_GRAD_WIRE) * whole;
+        bytes += grad_wire(job) * whole;
     return bytes;
 }
 

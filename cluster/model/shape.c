@@ -53,7 +53,7 @@ double tt_cluster_expert_copies(const struct tt_cluster_job *job)
 
 double tt_cluster_expert_params(const struct tt_cluster_shape *s)
 {
-    return s->experts > 0 ? (s->layers - s->dense_layers) * 3 * s->dim * s->experts * s->moe_ffn : 0;
+    return s->experts > 0 ? (s->layers - s->dense_layers + s->mtp_layers) * 3 * s->dim * s->experts * s->moe_ffn : 0;
 }
 
 static double attention_params(const struct tt_cluster_shape *s)
@@ -84,6 +84,7 @@ double tt_cluster_params(const struct tt_cluster_shape *s)
     if (s->params > 0)
         return s->params;
     return moe * tt_cluster_block_params(s, true) + (s->layers - moe) * tt_cluster_block_params(s, false) +
+           s->mtp_layers * (tt_cluster_block_params(s, true) + 2 * s->dim * s->dim) +
            (s->tied ? 1 : 2) * s->vocab * s->dim;
 }
 
@@ -94,6 +95,7 @@ void tt_cluster_shape_set_latent(struct tt_cluster_shape *s, const struct tt_clu
 
     params += l->query_rank > 0 ? l->query_rank * (s->dim + s->heads * (l->rope + l->nope))
                                 : s->dim * s->heads * (l->rope + l->nope);
+    s->latent = *l;
     s->kv_heads = s->heads;
     s->head_dim = params / (4 * s->dim * s->heads);
     s->score_dim = (l->rope + l->nope + l->value) / 2;
@@ -111,5 +113,7 @@ double tt_cluster_token_flops(const struct tt_cluster_shape *s, double seq_len)
 
     if (moe > 0)
         met += moe * expert_params(s, true);
-    return 6 * (met + s->vocab * s->dim) + 12 * s->layers * tt_cluster_score_width(s) * seq_len;
+    met += s->mtp_layers * (attention_params(s) + (moe > 0 ? expert_params(s, true) : dense_params(s)) +
+                            (2 * s->dim + s->vocab) * s->dim);
+    return 6 * (met + s->vocab * s->dim) + 12 * (s->layers + s->mtp_layers) * tt_cluster_score_width(s) * seq_len;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The sizes of published models by name.
+ * The sizes of published models, and parts of a layer, by name.
  */
 #include <string.h>
 #include <strings.h>
@@ -19,11 +19,11 @@
     {(id), {.dim = (d), .layers = (l), .heads = (h), .kv_heads = (kv), .head_dim = (hd), .ffn = (f), .vocab = (v), \
             .gated = true, .experts = (n), .active = (a), .moe_ffn = (mf), .window = (w), .window_layers = (wl), \
             .expert_bias = true}},
-#define L(id, d, l, h, kv, hd, sd, f, v, n, a, mf, sf, dl, g, gm) \
+#define L(id, d, l, h, kv, hd, sd, f, v, n, a, mf, sf, dl, g, gm, q) \
     {(id), {.dim = (d), .layers = (l), .heads = (h), .kv_heads = (kv), .head_dim = (hd), .ffn = (f), .vocab = (v), \
             .gated = true, .score_dim = (sd), .experts = (n), \
             .active = (a), .moe_ffn = (mf), .shared_ffn = (sf), .dense_layers = (dl), \
-            .groups = (g), .groups_met = (gm)}},
+            .groups = (g), .groups_met = (gm), .latent = {512, (q), 64, 128, 128}}},
 
 static const struct {
     const char *name;
@@ -41,6 +41,42 @@ bool tt_cluster_shape_find(const char *name, struct tt_cluster_shape *ret_shape)
             return true;
         }
     return false;
+}
+
+/* Megatron's names of parts of a layer. */
+static const struct {
+    const char *name;
+    enum tt_cluster_module bit;
+} modules[] = {{"core_attn", TT_MODULE_CORE_ATTENTION},     {"layernorm", TT_MODULE_NORMS},
+               {"mla_up_proj", TT_MODULE_LATENT_UP},        {"mlp", TT_MODULE_FFN},
+               {"moe_act", TT_MODULE_EXPERT_ACT},           {"moe", TT_MODULE_EXPERTS},
+               {"shared_experts", TT_MODULE_SHARED_EXPERTS}};
+
+unsigned tt_cluster_modules(const char *names)
+{
+    unsigned bits = 0;
+
+    for (const char *at = names; *at;) {
+        size_t length = strcspn(at, " ");
+
+        for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
+            if (strlen(modules[i].name) == length && strncmp(at, modules[i].name, length) == 0)
+                bits |= (unsigned)modules[i].bit;
+        at += length;
+        at += strspn(at, " ");
+    }
+    return bits;
+}
+
+void tt_cluster_module_names(unsigned bits, struct tt_text *out)
+{
+    const char *between = "";
+
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
+        if (bits & (unsigned)modules[i].bit) {
+            tt_text_add(out, "%s%s", between, modules[i].name);
+            between = " ";
+        }
 }
 
 void tt_cluster_shape_names(struct tt_text *out)

@@ -60,7 +60,8 @@ struct part {
 static void add_part(const struct tt_cluster_job *job, const struct part *p, double *gather, double *scatter,
                      double *reduce)
 {
-    double wire = stack_number(job, TT_S_GRAD_WIRE), link = stack_number(job, TT_S_LINK);
+    double wire = job->gradient_bytes > 0 ? job->gradient_bytes : stack_number(job, TT_S_GRAD_WIRE),
+           link = stack_number(job, TT_S_LINK);
     double buckets = job->shape.layers / job->pp * stack_number(job, TT_S_BUCKETS);
     struct tt_cluster_group g = tt_cluster_group(job, p->shards, p->stride);
     struct tt_cluster_group r = tt_cluster_group(job, p->copies, p->stride * p->shards);
@@ -148,6 +149,10 @@ static double noise_share(const struct tt_cluster_job *job)
 static double busiest_stage(const struct tt_cluster_job *job, double mean, double head)
 {
     double layers = job->shape.layers / job->pp, most = tt_cluster_stage_layers(job), busiest = 0;
+    double each = most / job->virtual_stages, last = most - 1;
+
+    if (job->shape.mtp_layers > 0) /* they count as layers, so their rank has what is left */
+        last = fmax(0, most - (each * job->pp * job->virtual_stages - job->shape.layers));
 
     for (int i = 0; job->split_known && i < (int)job->pp; i++)
         busiest =
@@ -156,7 +161,7 @@ static double busiest_stage(const struct tt_cluster_job *job, double mean, doubl
         return busiest;
     if (most <= layers)
         return mean + stack_number(job, TT_S_OUTPUT_SHARE) * head;
-    return fmax(mean * most / layers, mean * (most - 1) / layers + head);
+    return fmax(mean * most / layers, mean * last / layers + head);
 }
 
 /* The three passes of work that takes `sec` seconds. */
@@ -176,7 +181,7 @@ void tt_cluster_stage_passes(const struct tt_cluster_job *job, struct tt_cluster
     double mean, most;
 
     mean_layer(job, &layer);
-    tt_cluster_head(job, &head);
+    tt_cluster_output(job, &head);
     tt_cluster_add(&stages, job->shape.layers / job->pp, &layer);
     mean = tt_cluster_work_sec(&stages);
     *ret_pass = passes_of(&stages, mean);
@@ -202,7 +207,7 @@ void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *r
     double most, m = job->n_micro;
 
     mean_layer(job, &layer);
-    tt_cluster_head(job, &head);
+    tt_cluster_output(job, &head);
     tt_cluster_add(&whole, job->shape.layers / job->pp, &layer);
     if (job->pp <= 1)
         tt_cluster_add(&whole, 1, &head);

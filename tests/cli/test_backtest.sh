@@ -40,7 +40,7 @@ case_the_fit_can_be_repeated() {
     expect_ok
     check_json out 'o["differ"] == 0' \
         '[s["stack"] for s in o["stacks"] if s["rows"] == 16] == ["megatron-bridge"]' \
-        '[s["expert_gemm_share"]["fitted"] for s in o["stacks"] if s["rows"]] == [0.77]'
+        '[s["expert_gemm_share"]["fitted"] for s in o["stacks"] if s["rows"]] == [0.83]'
 }
 
 case_memory_and_what_fits_are_predicted_as_well_as_before() {

@@ -318,9 +318,17 @@ case_flags_of_megatron_are_not_ignored_silently() {
         --recompute-modules core_attn layernorm --decoder-first-pipeline-num-layers 3 --spam-rate 2
     expect_ok
     cp out plain.json
-    check_json out 'j["layout"]["recompute"] == "attention" and j["run"]["steps"] == 100' \
-        "[x[\"key\"] for x in o[\"not_counted\"]] == [\"--decoder-first-pipeline-num-layers\", \"--spam-rate\",
-          \"--recompute-modules\"]" "o[\"not_counted\"][2][\"value\"] == \"core_attn layernorm\""
+    check_json out 'j["layout"]["recompute"] == "modules" and j["run"]["steps"] == 100' \
+        'j["layout"]["recompute_modules"] == "core_attn layernorm"' \
+        "[x[\"key\"] for x in o[\"not_counted\"]] == [\"--decoder-first-pipeline-num-layers\", \"--spam-rate\"]"
+    run estimate --machine h100-sxm --ranks 64 -- $flags --recompute-granularity selective \
+        --recompute-modules everything
+    expect_code 2
+    expect_err "'everything' is none of core_attn, layernorm"
+    run estimate --machine h100-sxm --ranks 64 --emit torchtitan --stack torchtitan-compile -- $flags \
+        --recompute-granularity selective --recompute-modules layernorm mlp
+    expect_code 2
+    expect_err "only Megatron recomputes parts of a layer by name"
     run estimate --machine h100-sxm --ranks 64 -- $flags --moe-expert-capacity-factor 1.25
     expect_ok
     expect_out "^not counted   --moe-expert-capacity-factor 1.25: no token is dropped$"
@@ -334,6 +342,51 @@ case_flags_of_megatron_are_not_ignored_silently() {
         --num-layers-per-virtual-pipeline-stage 2 --num-query-groups 8
     expect_ok
     check_json out 'j["layout"]["stages_per_rank"] == 4'
+}
+
+# Windows, latents, groups of experts, layers that predict further tokens: what is printed as flags is read back as the
+# same job.
+case_models_of_megatron_have_all_their_sizes() {
+    layout="--parallelism.expert_parallel_degree=32 --parallelism.pipeline_parallel_degree=4
+            --training.global_batch_size=512 --training.local_batch_size=8
+            --parallelism.pipeline_parallel_microbatch_size=1 --activation_checkpoint.mode=none"
+    for model in deepseek-v3-671b gpt-oss-120b qwen3-30b-a3b; do
+        run estimate --model $model --machine b300 --stack megatron-bridge --ranks 256 $layout --json
+        expect_ok
+        cp out named.json
+        run estimate --model $model --machine b300 --stack megatron-bridge --ranks 256 $layout --emit megatron
+        expect_ok
+        cp out flags.sh
+        run estimate --machine b300 --ranks 256 --megatron flags.sh --json
+        expect_ok
+        cp out plain.json
+        check_json out 'all(abs(j["parts_s"][k] - other("named")["parts_s"][k]) < 1e-3 * j["step_s"]
+                            for k in j["parts_s"])' 'j["layout"] == other("named")["layout"]'
+        more="--recompute-granularity selective --recompute-modules moe_act layernorm --mtp-num-layers 1
+              --grad-reduce-in-bf16 --moe-router-force-load-balancing --overlap-moe-expert-parallel-comm"
+        run estimate --machine b300 --ranks 256 --megatron flags.sh --json -- $more
+        expect_ok
+        cp out more.json
+        check_json out 'j["layout"]["recompute_modules"] == "layernorm moe_act"' \
+            'j["parts_s"]["expert"] < 0.7 * other("plain")["parts_s"]["expert"]' \
+            'j["memory_bytes"]["activations"] < other("plain")["memory_bytes"]["activations"]' \
+            'j["run"]["checkpoint_bytes"] > other("plain")["run"]["checkpoint_bytes"]'
+        run estimate --machine b300 --ranks 256 --megatron flags.sh --emit megatron -- $more
+        expect_ok
+        cp out flags2.sh
+        run estimate --machine b300 --ranks 256 --megatron flags2.sh --json
+        expect_ok
+        check_json out 'all(j[k] == other("more")[k] for k in ("layout", "step_s", "memory_bytes"))'
+    done
+    run estimate --machine b300 --ranks 256 --megatron flags.sh -- --window-size many
+    expect_code 2
+    expect_err "'many' is not understood"
+    run estimate --machine b300 --ranks 256 --megatron flags.sh --json -- --window-size 128,0 \
+        --window-attn-skip-freq "([1]*24+[0]*24)"
+    cp out half.json
+    run estimate --machine b300 --ranks 256 --megatron flags.sh --json -- --window-size 128,0 \
+        --window-attn-skip-freq 2
+    check_json out 'j["step_s"] == other("half")["step_s"] < other("plain")["step_s"]'
 }
 
 # Files of Hugging Face whose layers are not those of a decoder that is known are refused by their class.

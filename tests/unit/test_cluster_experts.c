@@ -177,7 +177,7 @@ static void tables_say_how_experts_run(void **state)
     assert_string_equal(run[2].job.stack->name, "megatron-bridge");
     for (int i = 0; i < 6; i++) {
         assert_true(run[i].job.balanced);
-        assert_int_equal(run[i].job.expert_overlap, i == 2);
+        assert_int_equal(run[i].job.expert_overlap, i == 0 || i == 2);
         assert_int_equal(run[i].stack_assumed, i == 3);
     }
     tt_free(run);

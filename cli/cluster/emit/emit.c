@@ -185,6 +185,15 @@ static void megatron_experts(struct tt_text *out, const struct tt_cluster_job *j
                 s->experts, s->active, s->moe_ffn);
     if (s->shared_ffn > 0)
         tt_text_add(out, "--moe-shared-expert-intermediate-size %.0f \\\n", s->shared_ffn);
+    if (s->expert_bias)
+        tt_text_add(out, "--quick-geglu --glu-linear-offset 1.0 --activation-func-clamp-value 7.0 "
+                         "--softmax-type learnable \\\n");
+    if (s->groups > 1)
+        tt_text_add(out, "--moe-router-num-groups %.0f --moe-router-group-topk %.0f \\\n", s->groups, s->groups_met);
+    if (job->balanced)
+        tt_text_add(out, "--moe-router-force-load-balancing \\\n");
+    if (job->expert_overlap)
+        tt_text_add(out, "--overlap-moe-expert-parallel-comm \\\n");
     if (s->dense_layers > 0)
         tt_text_add(out, "--moe-layer-freq '([0]*%.0f+[1]*%.0f)' \\\n", s->dense_layers, s->layers - s->dense_layers);
     tt_text_add(out, "--expert-model-parallel-size %.0f \\\n", job->ep);
@@ -216,6 +225,11 @@ static void megatron_recomputation(struct tt_text *out, const struct tt_cluster_
                     round(job->again_layers / job->pp));
     else if (job->again == TT_AGAIN_ATTENTION)
         tt_text_add(out, "--recompute-granularity selective \\\n");
+    else if (job->again == TT_AGAIN_MODULES) {
+        tt_text_add(out, "--recompute-granularity selective --recompute-modules ");
+        tt_cluster_module_names(job->again_modules, out);
+        tt_text_add(out, " \\\n");
+    }
 }
 
 /* What the stack overlaps, flags have to ask for. */
@@ -226,10 +240,37 @@ static void megatron_overlap(struct tt_text *out, const struct tt_cluster_job *j
     if (job->stack->number[TT_S_GRAD_EXPOSED].value < 1)
         tt_text_add(out, "--overlap-grad-reduce %s\\\n",
                     job->stack->number[TT_S_STATE_SHARD].value > 0 ? "--overlap-param-gather " : "");
+    if (job->gradient_bytes > 0 && job->gradient_bytes < 4)
+        tt_text_add(out, "--grad-reduce-in-bf16 \\\n");
     if (job->async_tp)
         tt_text_add(out, "--tp-comm-overlap \\\n");
     if (job->kernel >= 0 && kernels[job->kernel])
         tt_text_add(out, "--attention-backend %s \\\n", kernels[job->kernel]);
+}
+
+static void megatron_attention(struct tt_text *out, const struct tt_cluster_shape *s)
+{
+    const struct tt_cluster_latent *l = &s->latent;
+    double whole = s->layers - s->window_layers, every = round(s->layers / fmax(whole, 1));
+
+    if (l->key_rank > 0) {
+        tt_text_add(out, "--multi-latent-attention --kv-lora-rank %.0f --qk-head-dim %.0f --qk-pos-emb-head-dim %.0f",
+                    l->key_rank, l->nope, l->rope);
+        tt_text_add(out, " --v-head-dim %.0f \\\n", l->value);
+        if (l->query_rank > 0)
+            tt_text_add(out, "--q-lora-rank %.0f \\\n", l->query_rank);
+    } else if (s->head_dim * s->heads != s->dim)
+        tt_text_add(out, "--kv-channels %.0f \\\n", s->head_dim);
+    if (s->kv_heads < s->heads)
+        tt_text_add(out, "--group-query-attention --num-query-groups %.0f \\\n", s->kv_heads);
+    if (!(s->window > 0))
+        return;
+    tt_text_add(out, "--window-size %.0f,0", s->window);
+    if (whole > 0 && s->layers - floor(s->layers / every) == s->window_layers)
+        tt_text_add(out, " --window-attn-skip-freq %.0f", every);
+    else if (whole > 0)
+        tt_text_add(out, " --window-attn-skip-freq '([1]*%.0f+[0]*%.0f)'", s->window_layers, whole);
+    tt_text_add(out, " \\\n");
 }
 
 static void megatron(struct tt_text *out, const struct tt_cluster_inputs *in, const struct tt_cluster_job *job)
@@ -238,13 +279,12 @@ static void megatron(struct tt_text *out, const struct tt_cluster_inputs *in, co
 
     tt_text_add(out, "--num-layers %.0f --hidden-size %.0f --ffn-hidden-size %.0f --num-attention-heads %.0f \\\n",
                 s->layers, s->dim, s->ffn, s->heads);
-    if (s->kv_heads < s->heads)
-        tt_text_add(out, "--group-query-attention --num-query-groups %.0f \\\n", s->kv_heads);
-    if (s->head_dim * s->heads != s->dim)
-        tt_text_add(out, "--kv-channels %.0f \\\n", s->head_dim);
+    megatron_attention(out, s);
+    if (s->mtp_layers > 0)
+        tt_text_add(out, "--mtp-num-layers %.0f \\\n", s->mtp_layers);
     tt_text_add(out, "--vocab-size %.0f %s%s--seq-length %.0f --max-position-embeddings %.0f --bf16 \\\n", s->vocab,
-                s->gated ? "--swiglu " : "", s->tied ? "" : "--untie-embeddings-and-output-weights ", job->seq_len,
-                job->seq_len);
+                s->gated && !s->expert_bias ? "--swiglu " : "", s->tied ? "" : "--untie-embeddings-and-output-weights ",
+                job->seq_len, job->seq_len);
     if (fmod(s->vocab, 128 * job->tp) != 0)
         tt_text_add(out, "--make-vocab-size-divisible-by 1 \\\n");
     tt_text_add(out, "--tensor-model-parallel-size %.0f --pipeline-model-parallel-size %.0f", job->tp, job->pp);
@@ -309,9 +349,13 @@ int tt_cluster_emit(const char *form, const struct tt_cluster_inputs *in, const 
         (job->again == TT_AGAIN_OP || (job->again == TT_AGAIN_LAYERS && fmod(job->again_layers, job->pp) != 0)))
         return tt_fail(TT_EUSAGE, "estimate: Megatron has no flag for what activation_checkpoint.mode=selective "
                                   "recomputes\nhelp: set the mode to none or full, or add --search");
-    if (whole && job->shape.score_dim > 0)
-        return tt_fail(TT_EUSAGE, "estimate: the sizes of latent attention are not kept as Megatron's flags have them\n"
-                                  "help: print the layout, without --emit");
+    if (whole && job->shape.score_dim > 0 && !(job->shape.latent.key_rank > 0))
+        return tt_fail(TT_EUSAGE,
+                       "estimate: the sizes of latent attention are not known as Megatron's flags have them\n"
+                       "help: print the layout, without --emit");
+    if (!whole && job->again == TT_AGAIN_MODULES)
+        return tt_fail(TT_EUSAGE, "estimate: only Megatron recomputes parts of a layer by name\nhelp: add --search, or "
+                                  "leave --recompute-modules out");
     if (!whole && (rc = check_model(in, w.toml)) < 0)
         return rc;
     if (strcmp(form, "titan") == 0 && job->float8)

@@ -267,6 +267,8 @@ int tt_cluster_job_of(const struct tt_config *cfg, const struct tt_cluster_beyon
     if (beyond->megatron) {
         job.again = beyond->megatron->again;
         job.again_layers = beyond->megatron->again_layers;
+        job.again_modules = beyond->megatron->again_modules;
+        job.gradient_bytes = beyond->megatron->gradient_bytes;
         job.balanced = beyond->megatron->balanced;
         job.expert_overlap = beyond->megatron->expert_overlap;
     }

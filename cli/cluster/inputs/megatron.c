@@ -77,22 +77,14 @@ out:
     return rc;
 }
 
-/* Layers without experts: "2" is experts in every second layer, "[0]*3+[1]*58" has 3 without. */
-static int dense_layers(const struct tt_megatron_flags *f, double layers, double *ret)
+/* The zeros of a list with one number for each layer: "[0]*3+[1]*58" has 3. */
+static int pattern(const struct tt_megatron_flags *f, enum tt_megatron_flag flag, double layers, double *ret_zeros)
 {
-    const char *at = f->value[TT_FLAG_MOE_LAYERS];
-    double every, all = 0;
-    int rc = 0;
+    const char *at = f->value[flag];
+    double all = 0;
 
-    *ret = 0;
-    if (!at)
-        return 0;
+    *ret_zeros = 0;
     at += *at == '(';
-    if (*at != '[') {
-        TT_TRY(number(f, TT_FLAG_MOE_LAYERS, 1, &every));
-        *ret = every > 0 ? layers - ceil(layers / every) : 0;
-        return 0;
-    }
     while (*at == '[') {
         char *end;
         double kind = strtod(at + 1, &end), count = 1;
@@ -102,15 +94,32 @@ static int dense_layers(const struct tt_megatron_flags *f, double layers, double
         else
             end += *end == ']';
         all += count;
-        *ret += kind > 0 ? 0 : count;
+        *ret_zeros += kind > 0 ? 0 : count;
         at = *end == '+' ? end + 1 : end;
     }
     at += *at == ')';
     if (*at || all != layers)
-        rc = tt_fail(TT_EUSAGE,
-                     "estimate: --%s '%s' is not understood, or not of %.0f layers\nhelp: for instance "
-                     "[0]*3+[1]*58",
-                     tt_megatron_flag_names[TT_FLAG_MOE_LAYERS], f->value[TT_FLAG_MOE_LAYERS], layers);
+        return tt_fail(TT_EUSAGE,
+                       "estimate: --%s '%s' is not understood, or not of %.0f layers\nhelp: for instance "
+                       "[0]*3+[1]*%.0f",
+                       tt_megatron_flag_names[flag], f->value[flag], layers, fmax(1, layers - 3));
+    return 0;
+}
+
+/* Layers without experts: "2" is experts in every second layer. */
+static int dense_layers(const struct tt_megatron_flags *f, double layers, double *ret)
+{
+    const char *text = f->value[TT_FLAG_MOE_LAYERS];
+    double every;
+    int rc = 0;
+
+    *ret = 0;
+    if (!text)
+        return 0;
+    if (strchr(text, '['))
+        return pattern(f, TT_FLAG_MOE_LAYERS, layers, ret);
+    TT_TRY(number(f, TT_FLAG_MOE_LAYERS, 1, &every));
+    *ret = every > 0 ? layers - ceil(layers / every) : 0;
 out:
     return rc;
 }
@@ -160,6 +169,35 @@ out:
     return rc;
 }
 
+/* "128,0", or "(128, 0)": so many tokens before each, and none behind it. Of every "--window-attn-skip-freq" layers the
+ * last one has no window; a list has a 1 for each layer with one. */
+static int windows(const struct tt_megatron_flags *f, struct tt_cluster_shape *s)
+{
+    const char *text = f->value[TT_FLAG_WINDOW], *skip = f->value[TT_FLAG_WINDOW_SKIP];
+    double every = 0;
+    char *end;
+    int rc = 0;
+
+    if (!text)
+        return 0;
+    text += *text == '(';
+    s->window = strtod(text, &end);
+    if (end == text || (*end && *end != ',') || !(s->window > 0))
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --%s '%s' is not understood\nhelp: for instance 128,0",
+                       tt_megatron_flag_names[TT_FLAG_WINDOW], f->value[TT_FLAG_WINDOW]));
+    s->window_layers = s->layers;
+    if (skip && strchr(skip, '['))
+        TT_TRY(pattern(f, TT_FLAG_WINDOW_SKIP, s->layers, &every));
+    if (skip && strchr(skip, '['))
+        s->window_layers = s->layers - every;
+    else if (skip) {
+        TT_TRY(number(f, TT_FLAG_WINDOW_SKIP, 0, &every));
+        s->window_layers = every > 0 ? s->layers - floor(s->layers / every) : s->layers;
+    }
+out:
+    return rc;
+}
+
 static int model(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m)
 {
     json_t *config = json_object();
@@ -183,7 +221,10 @@ static int model(const struct tt_megatron_flags *f, struct tt_cluster_megatron *
         TT_TRY(put_latent(config, f));
     if (given(f, TT_FLAG_EXPERTS))
         TT_TRY(put_experts(config, f, layers, ffn));
-    rc = tt_cluster_shape_of_hf(config, "Megatron's flags", &m->shape);
+    TT_TRY(tt_cluster_shape_of_hf(config, "Megatron's flags", &m->shape));
+    TT_TRY(number(f, TT_FLAG_MTP_LAYERS, 0, &m->shape.mtp_layers));
+    TT_TRY(windows(f, &m->shape));
+    m->shape.expert_bias = m->shape.experts > 0 && given(f, TT_FLAG_CLAMP); /* as gpt-oss has it */
 out:
     json_decref(config);
     return rc;
@@ -258,15 +299,19 @@ out:
     return rc;
 }
 
-/* Recomputation of modules is known of attention alone; others are small, but for whole feed-forward layers. */
-static void selective(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m)
+/* Megatron's default is the core of attention alone. */
+static int selective(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m)
 {
-    const char *which = given(f, TT_FLAG_RECOMPUTE_MODULES) ? f->value[TT_FLAG_RECOMPUTE_MODULES] : "core_attn";
+    const char *names = given(f, TT_FLAG_RECOMPUTE_MODULES) ? f->value[TT_FLAG_RECOMPUTE_MODULES] : "core_attn";
 
-    m->again = strstr(which, "core_attn") ? TT_AGAIN_ATTENTION : TT_AGAIN_NONE;
-    if (strcmp(which, "core_attn") != 0)
-        tt_cluster_note(f->notes, "--recompute-modules", which,
-                        m->again == TT_AGAIN_NONE ? "nothing is recomputed" : "only core_attn is recomputed");
+    m->again_modules = tt_cluster_modules(names);
+    m->again = m->again_modules == TT_MODULE_CORE_ATTENTION ? TT_AGAIN_ATTENTION : TT_AGAIN_MODULES;
+    if (m->again_modules == 0)
+        return tt_fail(TT_EUSAGE,
+                       "estimate: --%s '%s' is none of core_attn, layernorm, mla_up_proj, mlp, moe, moe_act and "
+                       "shared_experts",
+                       tt_megatron_flag_names[TT_FLAG_RECOMPUTE_MODULES], names);
+    return 0;
 }
 
 /* How much of the traffic of data parallelism is exposed of what the stack exposes at most: gradients are half of it,
@@ -305,12 +350,14 @@ static int recomputation(const struct tt_megatron_flags *f, struct tt_cluster_me
     m->again = given(f, TT_FLAG_CHECKPOINT)            ? TT_AGAIN_FULL
                : given(f, TT_FLAG_RECOMPUTE_ATTENTION) ? TT_AGAIN_ATTENTION
                                                        : TT_AGAIN_NONE;
+    if (!granularity && m->again == TT_AGAIN_NONE && given(f, TT_FLAG_RECOMPUTE_EXPERTS)) {
+        m->again = TT_AGAIN_MODULES;
+        m->again_modules = TT_MODULE_EXPERTS;
+    }
     if (!granularity)
         return 0;
-    if (strcmp(granularity, "selective") == 0) {
-        selective(f, m);
-        return 0;
-    }
+    if (strcmp(granularity, "selective") == 0)
+        return selective(f, m);
     if (strcmp(granularity, "full") != 0)
         return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is neither full nor selective",
                        tt_megatron_flag_names[TT_FLAG_RECOMPUTE], granularity);
@@ -338,6 +385,7 @@ static int translate(const struct tt_megatron_flags *f, struct tt_cluster_megatr
     TT_TRY(recomputation(f, m));
     TT_TRY(kernel(f, m));
     overlap(f, m);
+    m->gradient_bytes = given(f, TT_FLAG_BF16_GRADS) ? 2 : 0;
     m->float8 = given(f, TT_FLAG_FP8) || given(f, TT_FLAG_FP8_HYBRID) || given(f, TT_FLAG_FP8_E4M3);
     m->async_tp = given(f, TT_FLAG_TP_OVERLAP);
     m->sequence_parallel = given(f, TT_FLAG_SEQUENCE_PARALLEL);

@@ -12,7 +12,9 @@ struct tt_cluster_megatron {
     char **override; /* batch and layout in titan's keys: "--training.seq_len=8192" */
     int n, cap;
     enum tt_cluster_again again;
-    double again_layers; /* of TT_AGAIN_LAYERS */
+    double again_layers;    /* of TT_AGAIN_LAYERS */
+    unsigned again_modules; /* of TT_AGAIN_MODULES */
+    double gradient_bytes;  /* see tt_cluster_job */
     bool float8, async_tp;
     bool sequence_parallel;
     bool balanced, expert_overlap; /* see tt_cluster_job */

@@ -20,18 +20,24 @@ static json_t *layers_json(const struct tt_cluster_job *j)
 
 static json_t *layout_json(const struct tt_cluster_layout *l)
 {
-    static const char *const again[] = {[TT_AGAIN_NONE] = "none",
-                                        [TT_AGAIN_OP] = "op",
-                                        [TT_AGAIN_LAYERS] = "layers",
-                                        [TT_AGAIN_ATTENTION] = "attention",
-                                        [TT_AGAIN_FULL] = "full"};
+    static const char *const again[] = {
+        [TT_AGAIN_NONE] = "none",           [TT_AGAIN_OP] = "op",           [TT_AGAIN_LAYERS] = "layers",
+        [TT_AGAIN_ATTENTION] = "attention", [TT_AGAIN_MODULES] = "modules", [TT_AGAIN_FULL] = "full"};
     const struct tt_cluster_job *j = &l->job;
+    struct tt_text modules = {0};
+    json_t *o;
 
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:o, s:f, s:f, s:s, s:b, s:b}", "dp_replicate",
-                     j->replicate, "dp_shard", j->shard, "tp", j->tp, "pp", j->pp, "cp", j->cp, "ep", j->ep, "schedule",
-                     j->pp > 1 ? json_string(tt_cluster_schedule_name(j)) : json_null(), "stages_per_rank",
-                     j->virtual_stages, "stage_layers", layers_json(j), "micro_batch", j->micro_batch, "microbatches",
-                     j->n_micro, "recompute", again[j->again], "keep_gathered", j->keep_gathered, "float8", j->float8);
+    o = json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:o, s:f, s:f, s:s, s:b, s:b}", "dp_replicate",
+                  j->replicate, "dp_shard", j->shard, "tp", j->tp, "pp", j->pp, "cp", j->cp, "ep", j->ep, "schedule",
+                  j->pp > 1 ? json_string(tt_cluster_schedule_name(j)) : json_null(), "stages_per_rank",
+                  j->virtual_stages, "stage_layers", layers_json(j), "micro_batch", j->micro_batch, "microbatches",
+                  j->n_micro, "recompute", again[j->again], "keep_gathered", j->keep_gathered, "float8", j->float8);
+    if (j->again == TT_AGAIN_MODULES) {
+        tt_cluster_module_names(j->again_modules, &modules);
+        (void)json_object_set_new(o, "recompute_modules", json_string(modules.text));
+    }
+    tt_text_release(&modules);
+    return o;
 }
 
 static json_t *memory_json(const struct tt_cluster_memory *m)

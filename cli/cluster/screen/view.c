@@ -96,6 +96,7 @@ char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job
                                         [TT_AGAIN_LAYERS] = "some layers",
                                         [TT_AGAIN_ATTENTION] = "attention",
                                         [TT_AGAIN_FULL] = "everything"};
+    struct tt_text modules = {0};
     const struct {
         const char *name;
         double degree;
@@ -119,8 +120,11 @@ char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job
         at += (size_t)snprintf(buf + at, size - at, " with %.0f stages a rank", job->virtual_stages);
     if (job->stage_layers && at < size)
         at += stages_text(buf + at, size - at, job);
+    if (job->again == TT_AGAIN_MODULES)
+        tt_cluster_module_names(job->again_modules, &modules);
     if (at < size)
-        (void)snprintf(buf + at, size - at, ", recompute %s%s%s", again[job->again],
+        (void)snprintf(buf + at, size - at, ", recompute %s%s%s", modules.text ? modules.text : again[job->again],
                        job->keep_gathered ? ", parameters stay gathered" : "", job->float8 ? ", float8" : "");
+    tt_text_release(&modules);
     return buf;
 }
