@@ -58,6 +58,9 @@ static void saved(const struct tt_cluster_job *job, double *layer, double *worki
     /* of the values of width dim, ten bytes are not divided by tensor parallelism */
     full = fmin(act, 10) * s->dim * norm + fmax(act - 10, 0) * s->dim / t +
            stack_number(job, TT_S_ACT_FF) * (s->gated ? 1 : 0.5) * ff / t + scores;
+    /* copies of tokens on their way to experts and back; published runs of Megatron's kind, which fit, keep less */
+    if (s->experts > 0 && !(stack_number(job, TT_S_STATE_WHOLE) > 0))
+        full += (job->ep > 1 ? 4 : 2) * s->active * s->dim / t;
     if (job->unfused_norm)
         full += norm_bytes * s->dim * norm;
     *layer = *working = 0;

@@ -42,6 +42,24 @@ case_a_job_need_not_be_named() {
     expect_out "^layout +shards 4 x TP 2, 1 microbatch of 2, "
 }
 
+# Where nothing was measured, runs of the same kind of software and device say more than none. Long lines are broken.
+case_evidence_is_the_nearest() {
+    run estimate --machine h100-sxm --ranks 64 --json --model llama3-70b --parallelism.tensor_parallel_degree=8
+    expect_ok
+    check_json out 'len(j["evidence"]) == 3 and all(e["stack"].startswith("torchtitan") for e in j["evidence"])' \
+        'j["evidence"][0]["id"].startswith("tt25-70b")'
+    run estimate --machine h100-sxm --ranks 16384 --model llama3-405b --parallelism.tensor_parallel_degree=8 \
+        --parallelism.pipeline_parallel_degree=16 --training.local_batch_size=16
+    expect_ok
+    expect_out "^evidence +no run of torchtitan-compile-2025 on h100-sxm was measured: the interval is wide$"
+    expect_out "^ +tt2[0-9]-405b-[^ ]* \(torchtitan-[a-z0-9-]+, h100-hbm2e\): [0-9]+ devices, [0-9.]+ s, predicted [-+]"
+    expect_out "^ +16777216 tokens a step in sequences of 8192$"
+    awk 'length($0) > 122' out >long
+    [ ! -s long ] || not_as "expected no line of more than 122 columns"
+    run estimate --machine h100-sxm --stack megatron-bridge --ranks 64 --model qwen3-30b-a3b --json
+    check_json out '"gptoss" in j["evidence"][0]["id"]' 'j["evidence"][0]["stack"] == "megatron-bridge"'
+}
+
 case_json_adds_up() {
     run estimate $model_8b --machine h100-hbm2e --stack torchtitan-compile --ranks 8,128,8192 --json --tokens 15e12
     expect_ok

@@ -336,6 +336,10 @@ case_flags_of_megatron_are_not_ignored_silently() {
         --overlap-param-gather
     check_json out 'j["parts_s"]["data"] < 0.15 * other("plain")["parts_s"]["data"]' \
         'o["not_counted"] == []'
+    cp out hidden.json
+    run estimate --machine h100-sxm --ranks 64 --json -- $flags --recompute-activations --overlap-grad-reduce \
+        --overlap-param-gather --grad-reduce-in-bf16
+    check_json out 'j["parts_s"]["data"] < 0.6 * other("hidden")["parts_s"]["data"]'
     run estimate --machine h100-sxm --ranks 64 --json -- $flags --attention-backend unfused
     check_json out 'j["parts_s"]["attention"] > 2 * other("plain")["parts_s"]["attention"]'
     run estimate --machine h100-sxm --ranks 64 --json -- $flags --pipeline-model-parallel-size 4 \

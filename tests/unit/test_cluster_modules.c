@@ -108,6 +108,22 @@ static void modules_save_memory(void **state)
     assert_true(step(full).total > step(job_671b(all)).total);
 }
 
+/* What a selective op keeps of experts, no recomputation keeps too. */
+static void keeping_all_needs_most(void **state)
+{
+    static const char *const model[] = {"deepseek-v3-671b", "qwen3-235b-a22b", "gpt-oss-120b", "mixtral-8x7b"};
+    struct tt_cluster_job job = job_8b(), op;
+
+    for (size_t i = 0; i < sizeof model / sizeof *model; i++) {
+        assert_true(tt_cluster_shape_find(model[i], &job.shape));
+        job.ep = i % 2 ? 1 : 8;
+        job.again = TT_AGAIN_NONE;
+        op = job;
+        op.again = TT_AGAIN_OP;
+        assert_true(activations(op) < activations(job));
+    }
+}
+
 static void modules_have_names(void **state)
 {
     struct tt_text text = {0};
@@ -192,9 +208,13 @@ static void recipes_complete_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(modules_repeat_their_products), cmocka_unit_test(modules_repeat_their_traffic),
-        cmocka_unit_test(modules_save_memory),           cmocka_unit_test(modules_have_names),
-        cmocka_unit_test(layers_that_predict_further),   cmocka_unit_test(narrow_gradients_halve_their_traffic),
+        cmocka_unit_test(modules_repeat_their_products),
+        cmocka_unit_test(modules_repeat_their_traffic),
+        cmocka_unit_test(modules_save_memory),
+        cmocka_unit_test(keeping_all_needs_most),
+        cmocka_unit_test(modules_have_names),
+        cmocka_unit_test(layers_that_predict_further),
+        cmocka_unit_test(narrow_gradients_halve_their_traffic),
         cmocka_unit_test(recipes_complete_rows),
     };
 

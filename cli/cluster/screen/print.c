@@ -21,17 +21,43 @@ static const char *brief(char *buf, size_t size, double value)
     return buf;
 }
 
+/* Prints text in lines of at most 116 columns, which break behind commas and before double spaces; later ones are
+ * indented. */
+static void print_wrapped(const struct tt_text *text, int indent)
+{
+    const size_t columns = 116;
+    const char *at = text->text;
+    size_t before = 0;
+
+    while (before + strlen(at) > columns) {
+        size_t cut = 0;
+
+        for (size_t i = 1; at[i] && before + i <= columns; i++)
+            if (at[i] == ' ' && (strchr(",;", at[i - 1]) || (at[i + 1] == ' ' && at[i - 1] != ' ')))
+                cut = i > (size_t)indent || before ? i : cut;
+        if (cut == 0)
+            break;
+        (void)printf("%.*s\n%*s", (int)cut, at, indent, "");
+        at += cut + strspn(at + cut, " ");
+        before = (size_t)indent;
+    }
+    (void)printf("%s\n", at);
+}
+
 static void print_head(const struct tt_cluster_view *view)
 {
     const struct tt_cluster_job *job = &view->layout.job;
     double devices = tt_cluster_devices(job), node = job->machine->number[TT_M_DEVICES].value;
-    char text[200];
+    struct tt_text line = {0};
+    char text[240];
 
     (void)printf("%s on %.0f x %s (%.0f node%s of %.0f, %.0f Gb/s a node), stack %s\n", view->model, devices,
                  job->machine->name, ceil(devices / node), devices > node ? "s" : "", fmin(node, devices),
                  job->machine->number[TT_M_NODE_NET].value * 8 / 1e9, job->stack->name);
-    (void)printf("layout        %s; %.0f tokens a step in sequences of %.0f\n",
-                 tt_cluster_layout_text(text, sizeof text, job), tt_cluster_tokens(job), job->seq_len);
+    tt_text_add(&line, "layout        %s; %.0f tokens a step in sequences of %.0f",
+                tt_cluster_layout_text(text, sizeof text, job), tt_cluster_tokens(job), job->seq_len);
+    print_wrapped(&line, 14);
+    tt_text_release(&line);
 }
 
 /* The classes of ranks of a pipeline: the first stage, those between, and the last, which has the output. */
@@ -68,6 +94,7 @@ static void print_memory(const struct tt_cluster_view *view)
                 {"communicators", m->communicators},
                 {"context", m->context},
                 {"allocator", m->allocator}};
+    struct tt_text line = {0};
     char text[32];
 
     (void)printf("%-13s %.1f of %.1f GiB, %.1f GiB %s", fit_words[view->fit], m->total / gib, m->usable / gib,
@@ -76,10 +103,11 @@ static void print_memory(const struct tt_cluster_view *view)
         (void)printf("; stage %d needs most", m->stage);
     if (view->planned)
         (void)printf("; as planned by titan");
-    (void)printf("\n ");
+    (void)printf("\n");
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
-        (void)printf(" %s %s%s", part[i].name, brief(text, sizeof text, part[i].bytes / gib),
-                     i + 1 < sizeof part / sizeof *part ? " " : "\n");
+        tt_text_add(&line, "  %s %s", part[i].name, brief(text, sizeof text, part[i].bytes / gib));
+    print_wrapped(&line, 2);
+    tt_text_release(&line);
     print_stages(view);
 }
 
@@ -96,23 +124,25 @@ static void print_time(const struct tt_cluster_view *view)
     double flops = tt_cluster_token_flops(&job->shape, job->seq_len) * view->layout.tokens_per_sec;
     struct tt_cluster_part part[TT_CLUSTER_PARTS];
     double peak = tt_cluster_peak_flops(job);
+    struct tt_text line = {0};
     char rate[32], most[32];
-    const char *between = "";
     int digits = t->total < 0.1 ? 5 : 3;
 
     tt_cluster_parts(t, part);
-    (void)printf("step          %.*f s (80 %%: %.*f to %.*f)  %.0f tokens/s/device  %s TFLOP/s, MFU %.1f %% of %s "
-                 "TFLOP/s\n ",
-                 digits, t->total, digits, t->total * (1 - view->below), digits, t->total * (1 + view->above),
-                 view->layout.tokens_per_sec, tera(rate, sizeof rate, flops), 100 * flops / peak,
-                 tera(most, sizeof most, peak));
+    tt_text_add(
+        &line, "step          %.*f s (80 %%: %.*f to %.*f)  %.0f tokens/s/device  %s TFLOP/s, MFU %.1f %% of %s ",
+        digits, t->total, digits, t->total * (1 - view->below), digits, t->total * (1 + view->above),
+        view->layout.tokens_per_sec, tera(rate, sizeof rate, flops), 100 * flops / peak, tera(most, sizeof most, peak));
+    tt_text_add(&line, "TFLOP/s");
+    print_wrapped(&line, 14);
+    tt_text_release(&line);
     for (int i = 0; i < TT_CLUSTER_PARTS; i++)
-        if (part[i].sec >= 0.0005 * t->total) {
-            (void)printf("%s %s %.*f", between, part[i].name, digits, part[i].sec);
-            between = " ";
-        }
-    (void)printf("\n  MFU counts 6 flops a parameter of a product and 12 x layers x width x sequence, without a "
-                 "discount for the mask\n");
+        if (part[i].sec >= 0.0005 * t->total)
+            tt_text_add(&line, "  %s %.*f", part[i].name, digits, part[i].sec);
+    print_wrapped(&line, 2);
+    tt_text_release(&line);
+    (void)printf(
+        "  MFU counts 6 flops a parameter of a product and 12 x layers x width x sequence, not halved for the mask\n");
 }
 
 static void print_change(const char *head, const struct tt_cluster_view *view, const struct tt_cluster_change *c)
@@ -167,16 +197,19 @@ static void print_changes(const struct tt_cluster_view *view)
 static void print_checkpoints(const struct tt_cluster_view *view)
 {
     const struct tt_cluster_course *c = &view->course;
+    struct tt_text line = {0};
     char interval[32], bytes[32];
 
     if (c->interval_steps < c->steps)
-        (void)printf("a checkpoint every %.0f steps (%s min)", c->interval_steps,
-                     brief(interval, sizeof interval, c->interval_sec / 60));
+        tt_text_add(&line, "  a checkpoint every %.0f steps (%s min)", c->interval_steps,
+                    brief(interval, sizeof interval, c->interval_sec / 60));
     else
-        (void)printf("one checkpoint, at the end,");
-    (void)printf(" of %s GB, blocked %.1f s if written in the background at %.3g GB/s\n",
-                 brief(bytes, sizeof bytes, c->checkpoint_bytes / 1e9), c->blocked_sec,
-                 view->layout.job.machine->number[TT_M_STORAGE].value / 1e9);
+        tt_text_add(&line, "  one checkpoint, at the end,");
+    tt_text_add(&line, " of %s GB, blocked %.1f s if written in the background at %.3g GB/s",
+                brief(bytes, sizeof bytes, c->checkpoint_bytes / 1e9), c->blocked_sec,
+                view->layout.job.machine->number[TT_M_STORAGE].value / 1e9);
+    print_wrapped(&line, 2);
+    tt_text_release(&line);
 }
 
 static void print_course(const struct tt_cluster_view *view)
@@ -188,20 +221,31 @@ static void print_course(const struct tt_cluster_view *view)
     (void)printf("run           %.4g tokens, %.0f steps: %s %s, %s device-hours at a goodput of %.1f %%\n", c->tokens,
                  c->steps, brief(time, sizeof time, hours ? 24 * c->days : c->days), hours ? "hours" : "days",
                  brief(work, sizeof work, c->device_hours), 100 * c->goodput);
-    (void)printf("  a failure every %s h, %s expected\n  ", brief(every, sizeof every, c->failure_hours),
+    (void)printf("  a failure every %s h, %s expected\n", brief(every, sizeof every, c->failure_hours),
                  brief(failures, sizeof failures, c->failures));
     print_checkpoints(view);
 }
 
 static void print_evidence(const struct tt_cluster_view *view)
 {
-    if (view->n_near == 0)
-        (void)printf("evidence      no run of this stack on this machine was measured: the interval is wide\n");
-    for (int i = 0; i < view->n_near; i++)
-        (void)printf("%-13s %s: %.0f devices, measured %.3f s, predicted %+.1f %%\n", i ? "" : "evidence",
-                     view->near[i]->id, tt_cluster_devices(&view->near[i]->job), view->near[i]->sec,
-                     100 * view->near_error[i]);
-    if (view->n_near > 0 && !view->measured_size)
+    const struct tt_cluster_job *job = &view->layout.job;
+
+    if (!view->measured_family)
+        (void)printf("evidence      no run of %s on %s was measured: the interval is wide\n", job->stack->name,
+                     job->machine->name);
+    for (int i = 0; i < view->n_near; i++) {
+        const struct tt_cluster_run *run = view->near[i];
+
+        double devices = tt_cluster_devices(&run->job), error = 100 * view->near_error[i];
+
+        if (view->measured_family)
+            (void)printf("%-13s %s: %.0f devices, measured %.3f s, predicted %+.1f %%\n", i ? "" : "evidence", run->id,
+                         devices, run->sec, error);
+        else
+            (void)printf("%-13s %s (%s, %s): %.0f devices, %.3f s, predicted %+.1f %%\n", "", run->id,
+                         run->job.stack->name, run->job.machine->name, devices, run->sec, error);
+    }
+    if (view->measured_family && !view->measured_size)
         (void)printf("  none of them has at most 4 times more or fewer devices: the interval is wider\n");
 }
 

@@ -18,7 +18,7 @@ struct tt_cluster_view {
     double below, above;                  /* the 80 % interval, as shares of the predicted time */
     bool measured_family;                 /* the tables have runs of the stack on the machine */
     bool measured_size;                   /* and of at most 4 times more or fewer devices */
-    const struct tt_cluster_run *near[3]; /* the nearest of them */
+    const struct tt_cluster_run *near[3]; /* the nearest of them; if there are none, of their kinds */
     double near_error[3];
     int n_near;
     bool planned; /* the memory is that of titan's plan; of the changes only the difference is by formula */

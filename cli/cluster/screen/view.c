@@ -10,29 +10,47 @@
 #include "cli/cluster/screen/screen.h"
 #include "cluster/model/pipeline.h"
 
-/* How far a measured run is from the job: factors of devices and parameters. */
+/* How far a measured run is from the job: factors of devices and parameters, and whether both have experts. */
 static double distance(const struct tt_cluster_run *run, const struct tt_cluster_job *job)
 {
+    bool experts = job->shape.experts > 0;
+
     return fabs(log(tt_cluster_devices(&run->job) / tt_cluster_devices(job))) +
            fabs(log(tt_cluster_params(&run->job.shape) / tt_cluster_params(&job->shape))) +
-           0.5 * fabs(log(run->job.seq_len / job->seq_len)) + (run->job.float8 != job->float8);
+           0.5 * fabs(log(run->job.seq_len / job->seq_len)) + (run->job.float8 != job->float8) +
+           4 * ((run->job.shape.experts > 0) != experts) +
+           0.5 * (strcmp(run->job.machine->name, job->machine->name) != 0);
 }
 
-static void find_near(struct tt_cluster_view *view, const struct tt_backtest *test)
+/* Whether two stacks or machines are of one kind: torchtitan-eager and torchtitan-compile, h100-sxm and h100-nvl. */
+static bool same_kind(const char *a, const char *b)
+{
+    size_t length = strcspn(a, "-");
+
+    return strcspn(b, "-") == length && strncmp(a, b, length) == 0;
+}
+
+static bool is_measured(const struct tt_cluster_run *run, const struct tt_cluster_job *job)
+{
+    return strcmp(run->job.machine->name, job->machine->name) == 0 &&
+           strcmp(run->job.stack->name, job->stack->name) == 0;
+}
+
+/* Keeps the nearest runs: those of the stack on the machine, or of stacks and machines of their kinds. */
+static void find_near(struct tt_cluster_view *view, const struct tt_backtest *test, bool others)
 {
     const struct tt_cluster_job *job = &view->layout.job;
     int most = (int)(sizeof view->near / sizeof *view->near);
 
     for (int i = 0; i < test->n; i++) {
         const struct tt_cluster_run *run = &test->run[i];
-        double ratio = tt_cluster_devices(&run->job) / tt_cluster_devices(job), d = distance(run, job);
+        double d = distance(run, job);
         int at = view->n_near;
 
-        if (run->excluded || strcmp(run->job.machine->name, job->machine->name) != 0 ||
-            strcmp(run->job.stack->name, job->stack->name) != 0)
+        if (run->excluded || !(others ? same_kind(run->job.stack->name, job->stack->name) &&
+                                            same_kind(run->job.machine->name, job->machine->name)
+                                      : is_measured(run, job)))
             continue;
-        view->measured_family = true;
-        view->measured_size = view->measured_size || (ratio >= 0.25 && ratio <= 4);
         while (at > 0 && d < distance(view->near[at - 1], job))
             at--;
         if (at == most)
@@ -47,6 +65,22 @@ static void find_near(struct tt_cluster_view *view, const struct tt_backtest *te
     }
 }
 
+/* Whether the tables have runs of the stack on the machine, and of about as many devices. */
+static void find_measured(struct tt_cluster_view *view, const struct tt_backtest *test)
+{
+    const struct tt_cluster_job *job = &view->layout.job;
+
+    for (int i = 0; i < test->n; i++) {
+        const struct tt_cluster_run *run = &test->run[i];
+        double ratio = tt_cluster_devices(&run->job) / tt_cluster_devices(job);
+
+        if (run->excluded || !is_measured(run, job))
+            continue;
+        view->measured_family = true;
+        view->measured_size = view->measured_size || (ratio >= 0.25 && ratio <= 4);
+    }
+}
+
 void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_job *job, double usable, double tokens,
                           const struct tt_backtest *test)
 {
@@ -54,7 +88,8 @@ void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_
     view->fit = tt_cluster_fits(&view->layout.memory);
     view->n_changes = tt_cluster_changes(&view->layout, usable, view->change);
     view->course = tt_cluster_course(&view->layout, tokens);
-    find_near(view, test);
+    find_measured(view, test);
+    find_near(view, test, !view->measured_family);
     view->below = view->measured_family ? tt_backtest_interval : tt_backtest_wide_interval;
     if (view->measured_family && !view->measured_size)
         view->below *= 1.5;
