@@ -47,10 +47,10 @@ bool tt_cluster_shape_find(const char *name, struct tt_cluster_shape *ret_shape)
 static const struct {
     const char *name;
     enum tt_cluster_module bit;
-} modules[] = {{"core_attn", TT_MODULE_CORE_ATTENTION},     {"layernorm", TT_MODULE_NORMS},
-               {"mla_up_proj", TT_MODULE_LATENT_UP},        {"mlp", TT_MODULE_FFN},
-               {"moe_act", TT_MODULE_EXPERT_ACT},           {"moe", TT_MODULE_EXPERTS},
-               {"shared_experts", TT_MODULE_SHARED_EXPERTS}};
+} parts[] = {{"core_attn", TT_MODULE_CORE_ATTENTION},     {"layernorm", TT_MODULE_NORMS},
+             {"mla_up_proj", TT_MODULE_LATENT_UP},        {"mlp", TT_MODULE_FFN},
+             {"moe_act", TT_MODULE_EXPERT_ACT},           {"moe", TT_MODULE_EXPERTS},
+             {"shared_experts", TT_MODULE_SHARED_EXPERTS}};
 
 unsigned tt_cluster_modules(const char *names)
 {
@@ -59,22 +59,22 @@ unsigned tt_cluster_modules(const char *names)
     for (const char *at = names; *at;) {
         size_t length = strcspn(at, " ");
 
-        for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
-            if (strlen(modules[i].name) == length && strncmp(at, modules[i].name, length) == 0)
-                bits |= (unsigned)modules[i].bit;
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+            if (strlen(parts[i].name) == length && strncmp(at, parts[i].name, length) == 0)
+                bits |= (unsigned)parts[i].bit;
         at += length;
         at += strspn(at, " ");
     }
     return bits;
 }
 
-void tt_cluster_module_names(unsigned bits, struct tt_text *out)
+void tt_cluster_module_names(unsigned modules, struct tt_text *out)
 {
     const char *between = "";
 
-    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
-        if (bits & (unsigned)modules[i].bit) {
-            tt_text_add(out, "%s%s", between, modules[i].name);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (modules & (unsigned)parts[i].bit) {
+            tt_text_add(out, "%s%s", between, parts[i].name);
             between = " ";
         }
 }
