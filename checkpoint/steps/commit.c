@@ -23,13 +23,10 @@ enum { WRITE_EARLY = 1 << 20 };
 
 static int fail_write(const char *what, const char *path, int error)
 {
-    if (error == EFBIG)
-        return tt_fail(TT_EIO, "cannot %s '%s': %s\nhelp: raise the limit on the size of a file (ulimit -f)", what,
-                       path, strerror(error));
-    if (error == ENOSPC || error == EDQUOT)
-        return tt_fail(TT_EIO, "cannot %s '%s': %s\nhelp: free space there, or keep fewer checkpoints (%s)", what, path,
-                       strerror(error), tt_key_name(TT_KEY_KEEP_LATEST));
-    return tt_fail(TT_EIO, "cannot %s '%s': %s", what, path, strerror(error));
+    char advice[100];
+
+    (void)snprintf(advice, sizeof advice, "keep fewer checkpoints (%s)", tt_key_name(TT_KEY_KEEP_LATEST));
+    return tt_file_fail(what, path, error, advice);
 }
 
 static int fault(const char *point, int rank)

@@ -192,7 +192,7 @@ static int write_holder(int fd, const char *folder, const char *run_id)
     while ((rc = ftruncate(fd, 0)) < 0 && tt_path_again(errno, &tries))
         ;
     rc = rc < 0 ? tt_fail(TT_EIO, "cannot write '%s/.lock': %s", folder, strerror(errno))
-                : tt_file_pwrite(fd, folder, text, strlen(text), 0);
+                : tt_file_pwrite(fd, folder, text, strlen(text), 0, NULL);
     tt_free(text);
     json_decref(holder);
     return rc;

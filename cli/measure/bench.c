@@ -357,7 +357,7 @@ static int time_file(int fd, const char *path, double seconds, double *ret_rate)
         int64_t written = 0;
 
         while (written < (int64_t)MOST_PIECES * PIECE && tt_clock_sec() - start < seconds / ROUNDS) {
-            TT_TRY(tt_file_pwrite(fd, path, piece, PIECE, written));
+            TT_TRY(tt_file_pwrite(fd, path, piece, PIECE, written, NULL));
             written += PIECE;
         }
         if (fsync(fd) != 0) {

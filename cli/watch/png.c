@@ -40,7 +40,7 @@ int tt_chart_png(const struct tt_text *svg, const char *path)
 
     TT_TRY(tt_file_temporary(path, &from, &from_fd));
     TT_TRY(tt_file_temporary(path, &to, &to_fd));
-    TT_TRY(tt_file_pwrite(from_fd, from, svg->text, svg->size, 0));
+    TT_TRY(tt_file_pwrite(from_fd, from, svg->text, svg->size, 0, NULL));
     TT_TRY(convert(from, to));
     if (rename(to, path) < 0)
         rc = tt_path_fail("rename", to, errno);

@@ -155,13 +155,18 @@ out:
     return rc;
 }
 
+static int write_at(struct tt_token_writer *w, const void *bytes, size_t size, int64_t offset)
+{
+    char advice[100];
+
+    (void)snprintf(advice, sizeof advice, "choose another folder (of a cache: %s)", tt_key_name(TT_KEY_CACHE_DIR));
+    return tt_file_pwrite(w->fd, w->temporary, bytes, size, offset, advice);
+}
+
 static int flush_block(struct tt_token_writer *w)
 {
-    int rc = tt_file_pwrite(w->fd, w->temporary, w->block, w->used, w->position);
+    int rc = write_at(w, w->block, w->used, w->position);
 
-    if (rc < 0 && (errno == ENOSPC || errno == EDQUOT))
-        rc = tt_fail(rc, "%s\nhelp: free space there, or choose another folder (of a cache: %s)", tt_error_message(),
-                     tt_key_name(TT_KEY_CACHE_DIR));
     if (w->used)
         w->hash = tt_hash64(w->block, w->used, w->hash);
     w->position += (int64_t)w->used;
@@ -230,7 +235,7 @@ static int make_durable(struct tt_token_writer *w)
     while (fsync(w->fd) < 0) {
         if (tt_path_again(errno, &tries))
             continue;
-        rc = tt_fail(TT_EIO, "cannot fsync '%s': %s", w->temporary, strerror(errno));
+        rc = tt_file_fail("fsync", w->temporary, errno, NULL);
         goto out;
     }
     if (rename(w->temporary, w->path) < 0) {
@@ -242,7 +247,7 @@ static int make_durable(struct tt_token_writer *w)
     rc = close(w->fd);
     w->fd = -1;
     if (rc < 0) {
-        rc = tt_fail(TT_EIO, "cannot close '%s': %s", w->path, strerror(errno));
+        rc = tt_file_fail("close", w->path, errno, NULL);
         goto out;
     }
     TT_TRY(tt_folder_sync(dirname(copy)));
@@ -276,7 +281,7 @@ int tt_token_writer_finish(struct tt_token_writer *w, const struct tt_token_info
     memcpy(h.magic, TT_TOKEN_MAGIC, sizeof h.magic);
     h.content_hash = w->hash;
     h.header_hash = tt_token_header_hash(&h);
-    TT_TRY(tt_file_pwrite(w->fd, w->temporary, &h, sizeof h, 0));
+    TT_TRY(write_at(w, &h, sizeof h, 0));
     TT_TRY(make_durable(w));
     *ret_info = *about;
     ret_info->format = TT_TOKENS_TITAN;

@@ -237,7 +237,18 @@ void tt_mapping_release(struct tt_mapping *mapping)
     *mapping = (struct tt_mapping){0};
 }
 
-int tt_file_pwrite(int fd, const char *path, const void *bytes, size_t size, int64_t offset)
+int tt_file_fail(const char *what, const char *path, int error, const char *advice)
+{
+    if (error == EFBIG)
+        return tt_fail(TT_EIO, "cannot %s '%s': %s\nhelp: raise the limit on the size of a file (ulimit -f)", what,
+                       path, strerror(error));
+    if (error == ENOSPC || error == EDQUOT)
+        return tt_fail(TT_EIO, "cannot %s '%s': %s\nhelp: free space there%s%s", what, path, strerror(error),
+                       advice ? ", or " : "", advice ? advice : "");
+    return tt_fail(TT_EIO, "cannot %s '%s': %s", what, path, strerror(error));
+}
+
+int tt_file_pwrite(int fd, const char *path, const void *bytes, size_t size, int64_t offset, const char *advice)
 {
     const char *p = bytes;
 
@@ -247,7 +258,7 @@ int tt_file_pwrite(int fd, const char *path, const void *bytes, size_t size, int
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return tt_fail(TT_EIO, "cannot write '%s': %s", path, strerror(errno));
+            return tt_file_fail("write", path, errno, advice);
         if (n == 0)
             return tt_fail(TT_EIO, "cannot write '%s': the system wrote nothing", path);
         p += n;
@@ -376,17 +387,17 @@ int tt_file_replace(const char *path, const void *bytes, size_t size)
     int fd = -1, tries = 0, rc = 0;
 
     TT_TRY(tt_file_temporary(path, &temporary, &fd));
-    TT_TRY(tt_file_pwrite(fd, temporary, bytes, size, 0));
+    TT_TRY(tt_file_pwrite(fd, temporary, bytes, size, 0, NULL));
     while (fsync(fd) < 0) {
         if (tt_path_again(errno, &tries))
             continue;
-        rc = tt_fail(TT_EIO, "cannot fsync '%s': %s", temporary, strerror(errno));
+        rc = tt_file_fail("fsync", temporary, errno, NULL);
         goto out;
     }
     rc = close(fd);
     fd = -1;
     if (rc < 0) {
-        rc = tt_fail(TT_EIO, "cannot close '%s': %s", temporary, strerror(errno));
+        rc = tt_file_fail("close", temporary, errno, NULL);
         goto out;
     }
     if (rename(temporary, path) < 0) {

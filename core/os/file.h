@@ -46,8 +46,14 @@ struct tt_mapping {
 int tt_mapping_open(const char *path, struct tt_mapping *ret_mapping) TT_MUST_CHECK;
 void tt_mapping_release(struct tt_mapping *mapping);
 
-/** Writes all bytes to fd at offset, in spite of short writes and interrupts. path is for the message. */
-int tt_file_pwrite(int fd, const char *path, const void *bytes, size_t size, int64_t offset) TT_MUST_CHECK;
+/** TT_EIO, "cannot WRITE 'PATH': why", with help if a limit or the disk is full; advice is what else helps then (NULL:
+ * nothing): "keep fewer checkpoints". */
+int tt_file_fail(const char *what, const char *path, int error, const char *advice) TT_MUST_CHECK;
+
+/** Writes all bytes to fd at offset, in spite of short writes and interrupts. path and advice are for the message, as
+ * those of tt_file_fail. */
+int tt_file_pwrite(int fd, const char *path, const void *bytes, size_t size, int64_t offset,
+                   const char *advice) TT_MUST_CHECK;
 
 /** Reads exactly size bytes at offset; a short file is TT_EDATA ("truncated"). */
 int tt_file_pread(int fd, const char *path, void *bytes, size_t size, int64_t offset) TT_MUST_CHECK;

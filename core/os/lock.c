@@ -162,7 +162,7 @@ static int link_owner(const char *owner, const json_t *self, bool *ret_held)
     int fd = -1, rc = 0;
 
     TT_TRY(tt_file_temporary(owner, &mine, &fd));
-    TT_TRY(tt_file_pwrite(fd, mine, text, strlen(text), 0));
+    TT_TRY(tt_file_pwrite(fd, mine, text, strlen(text), 0, NULL));
     *ret_held = link(mine, owner) == 0;
     if (!*ret_held && errno != EEXIST)
         rc = tt_path_fail("link", owner, errno);

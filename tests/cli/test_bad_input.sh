@@ -303,6 +303,19 @@ case_a_full_cache_is_not_the_fault_of_the_text() {
         "^help: free space there, or choose another folder .*dataloader.cache_dir"
 }
 
+case_a_file_size_limit_is_not_the_fault_of_the_text() {
+    make_corpus
+    for i in $(seq 20); do cat corpus.txt; done >large.txt
+    echo "titan train with a limit of file size" >command
+    code=0
+    (
+        trap '' XFSZ
+        ulimit -f 40
+        exec "$TITAN" train $tiny --training.dataset_path=large.txt --dataloader.cache_dir=cache
+    ) >out 2>err </dev/null || code=$?
+    expect_error 3 "error: cannot write 'cache/.*: File too large" "^help: raise the limit on the size of a file"
+}
+
 case_a_file_size_limit_leaves_no_half_saved_checkpoint() {
     make_corpus
     echo "titan train with a limit of file size" >command

@@ -62,7 +62,7 @@ static void write_mask(struct fixture *f, struct tt_rng *rng)
 
     for (size_t i = 0; i < sizeof mask; i++)
         mask[i] = (uint8_t)tt_rng_bits(rng, 100000 + i);
-    assert_int_equal(fixture_check(tt_file_pwrite(f->data.fd, "mask", mask, sizeof mask, sizeof f->tokens)), 0);
+    assert_int_equal(fixture_check(tt_file_pwrite(f->data.fd, "mask", mask, sizeof mask, sizeof f->tokens, NULL)), 0);
     f->chats = f->data;
     f->chats.ref.info.mask_at = sizeof f->tokens;
 }
@@ -76,7 +76,7 @@ static void make_data(struct fixture *f)
         f->tokens[i] = (uint16_t)((int)(fabs(tt_rng_normal(&rng, (uint64_t)i, 0.0)) * 5.0) % 13);
     f->data.fd = memfd_create("tokens", MFD_CLOEXEC);
     assert_true(f->data.fd >= 0);
-    assert_int_equal(fixture_check(tt_file_pwrite(f->data.fd, "tokens", f->tokens, sizeof f->tokens, 0)), 0);
+    assert_int_equal(fixture_check(tt_file_pwrite(f->data.fd, "tokens", f->tokens, sizeof f->tokens, 0, NULL)), 0);
     f->data.ref.info =
         (struct tt_token_info){.item_size = 2, .n_tokens = N, .n_documents = FIXTURE_DOCUMENTS, .max_id = UINT16_MAX};
     for (int i = 0; i < FIXTURE_DOCUMENTS; i++) /* of 1 to some dozens of tokens */

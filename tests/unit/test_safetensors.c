@@ -228,7 +228,7 @@ static void tiles_are_read_into_any_box(void **state)
             for (int64_t c = 0; c < tile[i].shape[1] * 2; c++, at += 2) {
                 uint16_t value = (uint16_t)((tile[i].offset[0] + r) * 100 + tile[i].offset[1] * 2 + c);
 
-                assert_int_equal(tt_file_pwrite(fd, path, &value, 2, at), 0);
+                assert_int_equal(tt_file_pwrite(fd, path, &value, 2, at, NULL), 0);
             }
         }
         assert_int_equal(tt_box_read(fd, path, begin, &tile[i], &want, 2, got), 0);
