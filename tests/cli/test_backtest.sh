@@ -26,6 +26,21 @@ case_times_are_predicted_as_well_as_before() {
         '0.7 <= o["interval"]["holds"] <= 0.9'
 }
 
+# More devices, the same work of each or of all: what every device loses has the sign of what was measured.
+case_scaling_has_the_right_sign() {
+    run estimate --backtest --json
+    expect_ok
+    check_json out 'all(row[a]["error"] is not None and row[b]["error"] is not None and
+        row[b]["predicted_s"] * row[b]["devices"] > k * row[a]["predicted_s"] * row[a]["devices"] and
+        row[b]["measured_s"] * row[b]["devices"] > k * row[a]["measured_s"] * row[a]["devices"] for a, b, k in (
+            ("tt24-8b-8-fsdp", "tt24-8b-128-fsdp", 16), ("tt24-8b-8-compile", "tt24-8b-128-compile", 16),
+            ("tt24-8b-8-fp8", "tt24-8b-128-fp8", 16), ("tt25-h200-8b-32", "tt25-h200-8b-64", 2),
+            ("mpt-h100-7b-128", "mpt-h100-7b-512", 4), ("mpt-h100-1b-128", "mpt-h100-1b-512", 4),
+            ("mpt-h100-30b-128", "mpt-h100-30b-512", 4), ("megascale-mega-256", "megascale-mega-1024", 1),
+            ("megascale-base-256", "megascale-base-1024", 1), ("megascale-mega-3072", "megascale-mega-12288", 1),
+            ("megascale-base-3072", "megascale-base-12288", 1)))'
+}
+
 # The built-in numbers are what the fit in the repository gives for the tables in it.
 case_the_fit_can_be_repeated() {
     run estimate --backtest --fit --json
