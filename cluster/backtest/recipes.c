@@ -8,11 +8,6 @@
 
 #include "cluster/backtest/runs.h"
 
-static bool has(const char *text, const char *word)
-{
-    return strcasestr(text, word) != NULL;
-}
-
 static const struct recipe {
     const char *model, *machine;
     bool float8;
@@ -34,7 +29,7 @@ static double container(const char *source)
     double release, patch = 0;
 
     if (!at)
-        return has(source, "performance-summary.md") ? 26.08 : 0;
+        return strcasestr(source, "performance-summary.md") ? 26.08 : 0;
     release = strtod(at + strlen("container "), &end);
     if (*end == '.')
         patch = strtod(end + 1, NULL);
@@ -48,7 +43,7 @@ int tt_cluster_as_in_recipes(const struct tt_csv *csv, int row, struct tt_cluste
     double devices = job->machine->number[TT_M_DEVICES].value, release = container(source) + 1e-6;
     bool graph = release >= 26.06 && job->float8 && devices > 8;
 
-    if (!(job->shape.experts > 0) || !(has(source, "Megatron Bridge") || has(source, "Megatron-Bridge")))
+    if (!(job->shape.experts > 0) || !(strcasestr(source, "Megatron Bridge") || strcasestr(source, "Megatron-Bridge")))
         return 0;
     job->balanced = true;
     job->expert_overlap = job->pp > 1 && job->ep * job->tp > devices;

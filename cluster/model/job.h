@@ -145,6 +145,9 @@ double tt_cluster_token_flops(const struct tt_cluster_shape *shape, double seq_l
 double tt_cluster_shards(const struct tt_cluster_job *job);
 double tt_cluster_copies(const struct tt_cluster_job *job);
 
+/** Bytes of an element of a gradient on the wire: the job's, or the stack's. */
+double tt_cluster_gradient_bytes(const struct tt_cluster_job *job);
+
 /** Parameters of all routed experts, and the ranks over which a rank's part of them is sharded and copied: ranks of ep
  * have different experts, so fewer share one. */
 double tt_cluster_expert_params(const struct tt_cluster_shape *shape);

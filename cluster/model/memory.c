@@ -113,12 +113,6 @@ static double held_bytes(const struct tt_cluster_job *job, int rank, double laye
            fmax((h.most - h.now) * layer + h.now * late, h.beside * layer + h.pending * late);
 }
 
-/* Bytes of an element of a gradient on the wire. */
-static double grad_wire(const struct tt_cluster_job *job)
-{
-    return job->gradient_bytes > 0 ? job->gradient_bytes : stack_number(job, TT_S_GRAD_WIRE);
-}
-
 /* State of parameters of which the ranks of data parallelism have so many shards and copies. */
 static double state_of(const struct tt_cluster_job *job, double params, double shards, double copies)
 {
@@ -157,11 +151,11 @@ static double buffer_bytes(const struct tt_cluster_job *job)
     if (experts > 0)
         block -= experts / moe / job->tp * (1 - 1 / job->ep);
     bytes = stack_number(job, TT_S_BLOCK_BYTES) * (stack_number(job, TT_S_BUFFER_BLOCKS) * block + ends);
-    bytes += grad_wire(job) * fmax(block, ends); /* the input of the reduction */
+    bytes += tt_cluster_gradient_bytes(job) * fmax(block, ends); /* the input of the reduction */
     if (job->keep_gathered || job->pp > 1)
         bytes += 2 * fmax(whole - 2 * block, 0);
     if (job->pp > 1) /* gradients are summed whole and reduced once */
-        bytes += grad_wire(job) * whole;
+        bytes += tt_cluster_gradient_bytes(job) * whole;
     return bytes;
 }
 

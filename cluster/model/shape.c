@@ -27,6 +27,11 @@ double tt_cluster_shards(const struct tt_cluster_job *job)
     return job->shard > 1 || job->stack->number[TT_S_STATE_WHOLE].value <= 0 ? job->shard * job->cp : 1;
 }
 
+double tt_cluster_gradient_bytes(const struct tt_cluster_job *job)
+{
+    return job->gradient_bytes > 0 ? job->gradient_bytes : job->stack->number[TT_S_GRAD_WIRE].value;
+}
+
 double tt_cluster_copies(const struct tt_cluster_job *job)
 {
     return job->replicate * job->shard * job->cp / tt_cluster_shards(job);

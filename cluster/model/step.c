@@ -60,8 +60,7 @@ struct part {
 static void add_part(const struct tt_cluster_job *job, const struct part *p, double *gather, double *scatter,
                      double *reduce)
 {
-    double wire = job->gradient_bytes > 0 ? job->gradient_bytes : stack_number(job, TT_S_GRAD_WIRE),
-           link = stack_number(job, TT_S_LINK);
+    double wire = tt_cluster_gradient_bytes(job), link = stack_number(job, TT_S_LINK);
     double buckets = job->shape.layers / job->pp * stack_number(job, TT_S_BUCKETS);
     struct tt_cluster_group g = tt_cluster_group(job, p->shards, p->stride);
     struct tt_cluster_group r = tt_cluster_group(job, p->copies, p->stride * p->shards);

@@ -47,7 +47,7 @@ case_evidence_is_the_nearest() {
     run estimate --machine h100-sxm --ranks 64 --json --model llama3-70b --parallelism.tensor_parallel_degree=8
     expect_ok
     check_json out 'len(j["evidence"]) == 3 and all(e["stack"].startswith("torchtitan") for e in j["evidence"])' \
-        'j["evidence"][0]["id"].startswith("tt25-70b")'
+        'j["evidence"][0]["id"].startswith("tt25-70b") and j["evidence"][0]["machine"] == "h100-hbm2e"'
     run estimate --machine h100-sxm --ranks 16384 --model llama3-405b --parallelism.tensor_parallel_degree=8 \
         --parallelism.pipeline_parallel_degree=16 --training.local_batch_size=16
     expect_ok

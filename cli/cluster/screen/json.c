@@ -83,9 +83,10 @@ static json_t *evidence_json(const struct tt_cluster_view *view)
 
     for (int i = 0; i < view->n_near; i++)
         (void)json_array_append_new(
-            list, json_pack("{s:o, s:s, s:f, s:f, s:o}", "id", tt_json_string(view->near[i]->id), "stack",
-                            view->near[i]->job.stack->name, "devices", tt_cluster_devices(&view->near[i]->job),
-                            "measured_s", view->near[i]->sec, "error", tt_json_number(view->near_error[i])));
+            list, json_pack("{s:o, s:s, s:s, s:f, s:f, s:o}", "id", tt_json_string(view->near[i]->id), "stack",
+                            view->near[i]->job.stack->name, "machine", view->near[i]->job.machine->name, "devices",
+                            tt_cluster_devices(&view->near[i]->job), "measured_s", view->near[i]->sec, "error",
+                            tt_json_number(view->near_error[i])));
     return list;
 }
 

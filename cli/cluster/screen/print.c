@@ -235,7 +235,6 @@ static void print_evidence(const struct tt_cluster_view *view)
                      job->machine->name);
     for (int i = 0; i < view->n_near; i++) {
         const struct tt_cluster_run *run = view->near[i];
-
         double devices = tt_cluster_devices(&run->job), error = 100 * view->near_error[i];
 
         if (view->measured_family)
