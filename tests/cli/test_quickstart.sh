@@ -77,12 +77,12 @@ case_without_root_only_what_the_program_needs_must_be_there() {
     fake ninja fails
     quickstart
     expect_code 1
-    expect_out "all that is needed is installed; not libcmocka-dev scdoc"
+    expect_out "all that is needed is installed; not scdoc"
     expect_err "the build failed"
     grep -q "meson setup build .*-Dtests=false" called || not_as "meson was not asked for no tests: $(cat called)"
     quickstart test
     expect_code 1
-    expect_err "as root: apt-get install --no-install-recommends libcmocka-dev scdoc"
+    expect_err "as root: apt-get install --no-install-recommends scdoc libcmocka-dev"
 }
 
 case_install_asks_meson_for_the_folder() {
