@@ -79,12 +79,12 @@ case_every_word_of_a_policy_is_explained() {
     done
 }
 
-case_readme_and_page_name_the_defaults_that_differ() {
+case_book_and_page_name_the_defaults_that_differ() {
     tr -d '\\' <"$TITAN_BUILD/man/titan-config.5.scd" >page
     for key in training.mixed_precision_param activation_checkpoint.mode checkpoint.last_save_model_only debug.seed; do
         grep -q "$key.*torchtitan's is" page || not_as "titan-config(5) does not say how the default of $key differs"
-        grep -q "^| \`$key\` | " "$TITAN_SOURCE/README.md" ||
-            not_as "README does not say how the default of $key differs"
+        grep -q "^| \`$key\` | " "$TITAN_SOURCE/docs/from-torchtitan.md" ||
+            not_as "the book does not say how the default of $key differs"
     done
 }
 

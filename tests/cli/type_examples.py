@@ -110,7 +110,7 @@ def make_folder(root, small):
             (root / name / "titan").chmod(0o755)
         else:
             (root / name / "titan").symlink_to(TITAN)
-    for name in ("configs", "tools"):
+    for name in ("configs", "docs", "tools"):
         shutil.copytree(SOURCE / name, root / name)
     (root / "books").mkdir()
     for name in ("genesis.txt", "exodus.txt"):
