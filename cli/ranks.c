@@ -5,6 +5,7 @@
 #include "cli/ranks.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "cli/cli.h"
 #include "cli/run/console.h"
@@ -72,6 +73,8 @@ int tt_cli_run_ranks(int rc, const struct tt_args *args, tt_cli_ranks_fn fn, voi
         tt_cli_install_log();
     if (rc == 0)
         rc = fn(comm, arg);
+    if (rc == 0 && getenv("TITAN_CHECK_MESSAGES")) // NOLINT(concurrency-mt-unsafe): nobody sets it
+        rc = tt_comm_check_messages(comm);
     code = rc > 0 ? rc : tt_error_exit_code(rc);
     if (rc == TT_ECOMM) /* a rank is gone or silent: agreeing is over */
         abort_job(comm, code);

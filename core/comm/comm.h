@@ -90,8 +90,11 @@ struct tt_comm {
     double clock_sec, seen_sec; /* see tt_comm_clock */
     bool waits_long, works;     /* this rank has waited half of report_sec; it is in tt_comm_work */
     bool looks;                 /* poll the transport even if no transfer is under way */
-    char *failure;              /* the message of the first TT_ECOMM: every later wait fails at once with it */
-    double turn_sec;            /* after a failure: when this rank may report it (tt_comm_clock) */
+    /* Messages on the wire except signs of life, counted by the transport: sent (begun), and receives that have begun
+     * and that are complete. See tt_comm_check_messages. */
+    int64_t sent_messages, begun_receives, received_messages;
+    char *failure;   /* the message of the first TT_ECOMM: every later wait fails at once with it */
+    double turn_sec; /* after a failure: when this rank may report it (tt_comm_clock) */
 };
 
 /** Links an activity after those under way, and unlinks it (allowed when it is not linked). */
@@ -171,6 +174,12 @@ int tt_comm_sum_i64(struct tt_comm *comm, int64_t *values, int n) TT_MUST_CHECK;
 int tt_comm_sum_at_once_i64(struct tt_comm *comm, int64_t *values, int64_t *room, int n) TT_MUST_CHECK;
 int tt_comm_max_f64(struct tt_comm *comm, double *values, int n) TT_MUST_CHECK;
 int tt_comm_barrier(struct tt_comm *comm) TT_MUST_CHECK;
+
+/**
+ * Checks that every message that a rank has sent was received, and that no receive is open: two ends that see one
+ * transfer differently leave such messages behind. Nothing may be under way. Errors: TT_EINTERNAL, on all ranks.
+ */
+int tt_comm_check_messages(struct tt_comm *comm) TT_MUST_CHECK;
 
 /** Sends root's bytes to every rank. */
 int tt_comm_broadcast(struct tt_comm *comm, void *bytes, size_t size, int root) TT_MUST_CHECK;

@@ -157,6 +157,20 @@ int tt_comm_barrier(struct tt_comm *comm)
     return tt_comm_sum_i64(comm, &nothing, 1);
 }
 
+/* If no receive is open, what was sent and not received is still somewhere. */
+int tt_comm_check_messages(struct tt_comm *comm)
+{
+    int64_t count[3] = {comm->sent_messages, comm->begun_receives, comm->received_messages};
+    int rc = 0;
+
+    TT_TRY(tt_comm_sum_i64(comm, count, 3));
+    if (count[0] != count[2] || count[1] != count[2])
+        rc = tt_fail(TT_EINTERNAL, "%lld messages were sent and %lld received, and %lld receives are open",
+                     (long long)count[0], (long long)count[2], (long long)(count[1] - count[2]));
+out:
+    return rc;
+}
+
 int tt_comm_agree(struct tt_comm *comm, int code)
 {
     static _Thread_local char message[TT_ERROR_MESSAGE_BYTES];

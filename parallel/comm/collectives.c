@@ -53,13 +53,13 @@ static void build_exchange(struct tt_collective *c, const struct tt_group *group
 
     for (int step = 1; step < n; step++) {
         int member = (me - step + n) % n;
-        struct tt_wire wire = tt_wire_make(c, false, member, tt_segment_list_bytes(receive[member]));
+        struct tt_wire wire = tt_wire_make(c, false, member, tt_segment_list_bytes(receive[member]), n - 1);
 
         tt_wire_add(&wire, receive[member], receive_cut[member]);
     }
     for (int step = 1; step < n; step++) {
         int member = (me + step) % n;
-        struct tt_wire wire = tt_wire_make(c, true, member, tt_segment_list_bytes(send[member]));
+        struct tt_wire wire = tt_wire_make(c, true, member, tt_segment_list_bytes(send[member]), n - 1);
 
         tt_wire_add(&wire, send[member], send_cut[member]);
     }
@@ -104,7 +104,8 @@ static void build_halving(struct tt_collective *c, const struct tt_group *group,
         int below = bit - 1; /* the blocks that this member still has agree with its index in these bits */
         bool last = bit == n / 2;
         int64_t bytes = n / (2 * bit) * shard_bytes;
-        struct tt_wire receive = tt_wire_make(c, false, partner, bytes), send = tt_wire_make(c, true, partner, bytes);
+        struct tt_wire receive = tt_wire_make(c, false, partner, bytes, 1);
+        struct tt_wire send = tt_wire_make(c, true, partner, bytes, 1);
         char *received = scratch;
 
         tt_stages_add(c);
@@ -167,7 +168,7 @@ int tt_all_gather_new(struct tt_comm *comm, const struct tt_group *group, int ta
     int rc = 0;
 
     TT_TRY(check_lists(group, receive, tt_segment_list_bytes(send), "all-gather"));
-    c = tt_stages_new(comm, group, tag, tt_collective_payload(TT_ALL_GATHER, group->n, tt_segment_list_bytes(send)));
+    c = tt_stages_new(comm, group, tag);
     build_all_gather(c, group, send, receive);
     *ret_collective = c;
 out:
@@ -186,7 +187,7 @@ int tt_reduce_scatter_new(struct tt_comm *comm, const struct tt_group *group, in
     TT_TRY(check_floats(out, "reduce-scatter, out"));
     for (int member = 0; member < group->n; member++)
         TT_TRY(check_floats(blocks[member], "reduce-scatter, block"));
-    c = tt_stages_new(comm, group, tag, tt_collective_payload(TT_REDUCE_SCATTER, group->n, shard_bytes));
+    c = tt_stages_new(comm, group, tag);
     build_reduce_scatter(c, group, blocks, out, scratch, shard_bytes);
     *ret_collective = c;
 out:
@@ -207,7 +208,7 @@ int tt_all_to_all_new(struct tt_comm *comm, const struct tt_group *group, int ta
         places[member] = (struct tt_segment){(char *)receive + member * block_bytes, (size_t)block_bytes};
         lists[member] = (struct tt_segment_list){&places[member], 1};
     }
-    c = tt_stages_new(comm, group, tag, tt_collective_payload(TT_REDUCE_SCATTER, n, block_bytes));
+    c = tt_stages_new(comm, group, tag);
     *ret_collective = c;
     if (block_bytes > 0) {
         tt_stages_add(c);
@@ -270,7 +271,7 @@ int tt_all_reduce_new(struct tt_comm *comm, const struct tt_group *group, int ta
     int rc = 0;
 
     TT_TRY(check_floats(values, "all-reduce"));
-    c = tt_stages_new(comm, group, tag, tt_collective_payload(TT_ALL_SUM, group->n, bytes));
+    c = tt_stages_new(comm, group, tag);
     *ret_collective = c;
     if (group->n == 1 || bytes == 0)
         goto out;
@@ -289,9 +290,8 @@ out:
 int tt_transfer_new(struct tt_comm *comm, const struct tt_group *group, int member, int tag, bool send,
                     struct tt_segment_list values, struct tt_collective **ret_collective)
 {
-    int64_t bytes = tt_segment_list_bytes(values);
-    struct tt_collective *c = tt_stages_new(comm, group, tag, send ? 0 : bytes);
-    struct tt_wire wire = tt_wire_make(c, send, member, bytes);
+    struct tt_collective *c = tt_stages_new(comm, group, tag);
+    struct tt_wire wire = tt_wire_make(c, send, member, tt_segment_list_bytes(values), 1);
 
     tt_stages_add(c);
     tt_wire_add(&wire, values, values);
@@ -299,10 +299,9 @@ int tt_transfer_new(struct tt_comm *comm, const struct tt_group *group, int memb
     return 0;
 }
 
-int tt_swap_new(struct tt_comm *comm, const struct tt_group *group, int tag, int64_t most_bytes,
-                struct tt_collective **ret_collective)
+int tt_swap_new(struct tt_comm *comm, const struct tt_group *group, int tag, struct tt_collective **ret_collective)
 {
-    *ret_collective = tt_stages_new(comm, group, tag, most_bytes);
+    *ret_collective = tt_stages_new(comm, group, tag);
     tt_stages_count(*ret_collective, &comm->routed_bytes);
     return 0;
 }

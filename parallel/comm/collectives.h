@@ -87,11 +87,10 @@ int tt_transfer_new(struct tt_comm *comm, const struct tt_group *group, int memb
 /**
  * An exchange of data of any sizes, which are known only when it begins: every member gives every other one a list of
  * segments, and takes one of the same sizes from it. The bytes count in comm->routed_bytes.
- *   most_bytes  that a member takes at once, the same on all members
  * tt_swap_begin begins it with these lists, [group->n]; they may be released at once. tt_collective_wait awaits it. A
  * member's lists for itself are not read.
  */
-int tt_swap_new(struct tt_comm *comm, const struct tt_group *group, int tag, int64_t most_bytes,
+int tt_swap_new(struct tt_comm *comm, const struct tt_group *group, int tag,
                 struct tt_collective **ret_collective) TT_MUST_CHECK;
 int tt_swap_begin(struct tt_collective *collective, const struct tt_group *group, const struct tt_segment_list *give,
                   const struct tt_segment_list *take) TT_MUST_CHECK;

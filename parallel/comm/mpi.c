@@ -161,7 +161,12 @@ static int begin_message(struct mpi_comm *me, const struct tt_segment *segments,
     me->unused = slot->next_unused;
     me->n_used = index > me->n_used ? index : me->n_used;
     me->n_under_way++;
-    me->n_pulses += slot->tag == TT_TAG_PULSE;
+    if (slot->tag == TT_TAG_PULSE) {
+        me->n_pulses++;
+    } else {
+        me->base.sent_messages += slot->send;
+        me->base.begun_receives += !slot->send;
+    }
     *ret_index = index;
 out:
     return rc;
@@ -268,10 +273,12 @@ static int advance(struct tt_comm *comm)
         if (error == MPI_SUCCESS)
             slot->status.MPI_ERROR = MPI_SUCCESS; /* MPI_Testsome does not set it then */
         me->n_under_way--;
-        if (slot->tag == TT_TAG_PULSE)
+        if (slot->tag == TT_TAG_PULSE) {
             me->n_pulses--;
-        else
+        } else {
             comm->progress++;
+            comm->received_messages += !slot->send;
+        }
         if (slot->whole) {
             (slot->is_ready ? tt_parts_ready : tt_parts_end)(slot->whole, check_message(me, slot));
             free_slot(me, me->completed[i] + 1);

@@ -12,7 +12,7 @@
 
 /*
  * LARGE_PIECE_BYTES: pieces of at least this size are messages of their own. MOST_EAGER: full messages
- * (tt_comm.eager_bytes) that a collective may send to a member without a handshake. A member that is late must keep
+ * (tt_comm.eager_bytes) that may be sent to a member at once without a handshake. A member that is late must keep
  * them outside of the arena.
  */
 enum { LARGE_PIECE_BYTES = 16384, MOST_EAGER = 16 };
@@ -50,8 +50,7 @@ struct tt_collective {
     struct tt_activity activity; /* first member: the activity is the collective */
     struct tt_comm *comm;
     int tag;
-    int *ranks;                         /* of the group; a copy */
-    int64_t large_bytes, message_bytes; /* larger pieces are sent alone, in messages of at most message_bytes */
+    int *ranks; /* of the group; a copy */
     struct tt_segment *segments;
     int n_segments, cap_segments;
     struct message *messages;
@@ -294,19 +293,7 @@ void tt_collective_free(struct tt_collective *c)
     tt_free(c);
 }
 
-/* Cuts a collective of moderate size into messages that need no handshake. A large one has long messages, each with one
- * handshake (parts.h). */
-static void choose_cuts(struct tt_collective *c, int64_t eager_bytes, int64_t incoming)
-{
-    c->large_bytes = LARGE_PIECE_BYTES;
-    c->message_bytes = INT64_MAX;
-    if (eager_bytes && incoming <= MOST_EAGER * eager_bytes)
-        c->message_bytes = eager_bytes;
-    else if (eager_bytes)
-        c->large_bytes = eager_bytes + 1;
-}
-
-struct tt_collective *tt_stages_new(struct tt_comm *comm, const struct tt_group *group, int tag, int64_t incoming)
+struct tt_collective *tt_stages_new(struct tt_comm *comm, const struct tt_group *group, int tag)
 {
     struct tt_collective *c = tt_calloc(1, sizeof *c);
 
@@ -316,7 +303,6 @@ struct tt_collective *tt_stages_new(struct tt_comm *comm, const struct tt_group 
     c->sent_bytes = &comm->payload_bytes;
     c->ranks = tt_calloc((size_t)group->n, sizeof *c->ranks);
     memcpy(c->ranks, group->ranks, (size_t)group->n * sizeof *c->ranks);
-    choose_cuts(c, comm->eager_bytes, incoming);
     return c;
 }
 
@@ -381,12 +367,26 @@ char *tt_cursor_data(const struct tt_cursor *cursor)
     return (char *)cursor->list.items[cursor->item].data + cursor->offset;
 }
 
-struct tt_wire tt_wire_make(struct tt_collective *c, bool send, int member, int64_t bytes)
+/* Cuts a wire of moderate size into messages that need no handshake. A large one has long messages, each with one
+ * handshake (parts.h). */
+static void choose_cuts(struct tt_wire *wire, int64_t eager_bytes, int64_t incoming)
+{
+    wire->large_bytes = LARGE_PIECE_BYTES;
+    wire->message_bytes = INT64_MAX;
+    if (eager_bytes && incoming <= MOST_EAGER * eager_bytes)
+        wire->message_bytes = eager_bytes;
+    else if (eager_bytes)
+        wire->large_bytes = eager_bytes + 1;
+}
+
+struct tt_wire tt_wire_make(struct tt_collective *c, bool send, int member, int64_t bytes, int senders)
 {
     const struct tt_comm *comm = c->comm;
-    bool read = comm->reachable && comm->reachable[c->ranks[member]] && comm->read_bytes && bytes >= comm->read_bytes;
+    struct tt_wire wire = {.collective = c, .send = send, .member = member};
 
-    return (struct tt_wire){.collective = c, .send = send, .member = member, .read = read};
+    wire.read = comm->reachable && comm->reachable[c->ranks[member]] && comm->read_bytes && bytes >= comm->read_bytes;
+    choose_cuts(&wire, comm->eager_bytes, senders * bytes);
+    return wire;
 }
 
 static void add_list(struct tt_collective *c, struct tt_cursor *from, size_t bytes)
@@ -442,10 +442,10 @@ void tt_wire_add(struct tt_wire *wire, struct tt_segment_list data, struct tt_se
         int64_t bytes = (int64_t)cut.items[i].bytes;
 
         for (int64_t left = bytes, part; left > 0; left -= part) {
-            part = left < c->message_bytes ? left : c->message_bytes;
-            if (bytes >= c->large_bytes || !wire->open)
+            part = left < wire->message_bytes ? left : wire->message_bytes;
+            if (bytes >= wire->large_bytes || !wire->open)
                 add_message(c, wire);
-            wire->open = bytes < c->large_bytes;
+            wire->open = bytes < wire->large_bytes;
             add_list(c, &from, (size_t)part);
         }
     }

@@ -12,10 +12,8 @@
  * Everything is added to the last stage, in the order of the calls. Addresses are kept, lists are not.
  */
 
-/**
- * Makes a collective without stages, in which each member receives `incoming` bytes. Free it with tt_collective_free.
- */
-struct tt_collective *tt_stages_new(struct tt_comm *comm, const struct tt_group *group, int tag, int64_t incoming);
+/** Makes a collective without stages. Free it with tt_collective_free. */
+struct tt_collective *tt_stages_new(struct tt_comm *comm, const struct tt_group *group, int tag);
 
 /** Removes all stages, so that others can be added. Later ones of the same sizes allocate nothing. */
 void tt_stages_clear(struct tt_collective *collective);
@@ -34,12 +32,18 @@ struct tt_wire {
     struct tt_collective *collective;
     bool send;
     int member;
-    bool read; /* the receiver reads it from the sender's memory: one message for all */
-    bool open; /* the last message can take more pieces; false at first */
+    bool read;                          /* the receiver reads it from the sender's memory: one message for all */
+    bool open;                          /* the last message can take more pieces; false at first */
+    int64_t large_bytes, message_bytes; /* larger pieces are sent alone, in messages of at most message_bytes */
 };
 
-/** bytes: of the whole wire. From them both sides decide whether the data is read (tt_comm.read_bytes) or sent. */
-struct tt_wire tt_wire_make(struct tt_collective *collective, bool send, int member, int64_t bytes);
+/**
+ * Makes one end of a wire. The other end must make it from the same numbers, since from them alone both decide whether
+ * the data is read (tt_comm.read_bytes) or sent, and where it is cut.
+ *   bytes    of the whole wire
+ *   senders  members that send as much to one member at once
+ */
+struct tt_wire tt_wire_make(struct tt_collective *collective, bool send, int member, int64_t bytes, int senders);
 
 /**
  * Adds data to be sent or received. Sent data is cut into messages at the segments of `cut`, which are the same on both

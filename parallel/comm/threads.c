@@ -143,6 +143,10 @@ static int begin(struct tt_comm *comm, bool send, const struct tt_segment *segme
     t = transfer_new(me, segments, n, tag);
     t->send = send;
     t->peer = peer;
+    if (tag != TT_TAG_PULSE) {
+        comm->sent_messages += send;
+        comm->begun_receives += !send;
+    }
     (void)pthread_mutex_lock(&me->world->lock);
     other = match(me->world, t);
     (void)pthread_mutex_unlock(&me->world->lock);
@@ -205,7 +209,10 @@ static int test(struct tt_comm *comm, struct tt_request *request, bool *ret_done
     if (sent != received)
         rc = tt_fail(TT_EINTERNAL, "rank %d: message %s rank %d, tag %d: %zu bytes sent, %zu expected", comm->rank,
                      t->send ? "to" : "from", t->peer, t->tag, sent, received);
-    comm->progress += t->tag != TT_TAG_PULSE;
+    if (t->tag != TT_TAG_PULSE) {
+        comm->progress++;
+        comm->received_messages += !t->send;
+    }
     request->state[0] = 0;
     transfer_drop(me, t);
     return rc;

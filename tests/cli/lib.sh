@@ -13,6 +13,7 @@
 set -u
 : "${TITAN:?}" "${TITAN_SOURCE:?}" "${TITAN_BUILD:?}"
 export LC_ALL=C.UTF-8
+export TITAN_CHECK_MESSAGES=1
 . "$TITAN_SOURCE/tools/mpi-env"
 
 top=$(mktemp -d "${TMPDIR:-/tmp}/titan-cli.XXXXXX")

@@ -38,8 +38,8 @@ static int run_cases(struct tt_comm *comm)
     for (size_t k = 0; k < sizeof from / sizeof *from; k++) {
         comm->read_bytes = from[k];
         for (int i = 0; i < comm_n_cases; i++)
-            if ((rc = comm_cases[i].run(comm)) < 0)
-                return tt_wrap(rc, "%s, read from %lld bytes on", comm_cases[i].name, (long long)from[k]);
+            if ((rc = comm_case_run(&comm_cases[i], comm)) < 0)
+                return tt_wrap(rc, "read from %lld bytes on", (long long)from[k]);
     }
     return rc;
 }

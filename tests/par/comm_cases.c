@@ -278,6 +278,124 @@ out:
     return rc;
 }
 
+/* Byte i of what a rank sends to another one. */
+static char byte_of(int from, int to, int64_t i)
+{
+    return (char)(31 * from + 7 * to + i + (i >> 9));
+}
+
+static void fill_bytes(char *bytes, int64_t n, int from, int to)
+{
+    for (int64_t i = 0; i < n; i++)
+        bytes[i] = byte_of(from, to, i);
+}
+
+static bool are_bytes(const char *bytes, int64_t n, int from, int to)
+{
+    int64_t i = 0;
+
+    while (i < n && bytes[i] == byte_of(from, to, i))
+        i++;
+    return i == n;
+}
+
+/* Around the ring of all ranks, all at once; the values are two segments, cut at `first`. Two ranks send to each other,
+ * so every sender has a tag, as every boundary of a pipeline has. */
+static int transfer_once(struct tt_comm *comm, const struct tt_group *group, int64_t bytes, int64_t first)
+{
+    int after = (group->index + 1) % group->n, before = (group->index + group->n - 1) % group->n, rc = 0;
+    char *out = tt_calloc((size_t)bytes, 1), *in = tt_calloc((size_t)bytes, 1);
+    struct tt_segment from[2] = {{out, (size_t)first}, {out + first, (size_t)(bytes - first)}};
+    struct tt_segment to[2] = {{in, (size_t)first}, {in + first, (size_t)(bytes - first)}};
+    struct tt_collective *send = NULL, *receive = NULL;
+
+    fill_bytes(out, bytes, group->index, after);
+    TT_TRY(tt_transfer_new(comm, group, after, TT_TAG_BOUNDARY + group->index, true, (struct tt_segment_list){from, 2},
+                           &send));
+    TT_TRY(tt_transfer_new(comm, group, before, TT_TAG_BOUNDARY + before, false, (struct tt_segment_list){to, 2},
+                           &receive));
+    for (int round = 0; round < 2; round++) {
+        memset(in, 0, (size_t)bytes);
+        comm->payload_bytes = 0;
+        TT_TRY(tt_collective_begin(send));
+        TT_TRY(tt_collective_begin(receive));
+        TT_TRY(tt_collective_wait(receive));
+        TT_TRY(tt_collective_wait(send));
+        COMM_EXPECT(comm->payload_bytes == tt_collective_payload(TT_SEND, 2, bytes));
+        COMM_EXPECT(are_bytes(in, bytes, before, group->index));
+    }
+out:
+    tt_collective_free(send);
+    tt_collective_free(receive);
+    tt_free(out);
+    tt_free(in);
+    return rc;
+}
+
+/* The sizes at which messages are cut in another way: of one message, and of all that need no handshake. */
+static int transfers(struct tt_comm *comm)
+{
+    struct tt_group group = world_group(comm);
+    int64_t eager = comm->eager_bytes ? comm->eager_bytes : 20000, sizes_of[] = {1, eager, 16 * eager};
+    int rc = 0;
+
+    for (int i = 0; i < 3 * 2 && group.n > 1; i++)
+        TT_TRY(transfer_once(comm, &group, sizes_of[i / 2] + 4 * (i % 2), i % 3 ? sizes_of[i / 2] / 3 : 0));
+out:
+    tt_group_release(&group);
+    return rc;
+}
+
+/* Bytes that a rank gives to another one: nothing, a little, or on one way more than needs no handshake. */
+static int64_t given(const struct tt_comm *comm, int n, int from, int to)
+{
+    int64_t eager = comm->eager_bytes ? comm->eager_bytes : 20000;
+
+    if (from == 0 && to == n - 1)
+        return 16 * eager + 4;
+    return from == to ? 0 : (from + 2 * to) % 3 * 700;
+}
+
+static int swaps(struct tt_comm *comm)
+{
+    struct tt_group group = world_group(comm);
+    int n = group.n, me = group.index, rc = 0;
+    struct tt_segment *out = tt_calloc((size_t)n, sizeof *out), *in = tt_calloc((size_t)n, sizeof *in);
+    struct tt_segment_list *give = tt_calloc((size_t)n, sizeof *give), *take = tt_calloc((size_t)n, sizeof *take);
+    struct tt_collective *swap = NULL;
+
+    for (int member = 0; member < n; member++) {
+        out[member].bytes = (size_t)given(comm, n, me, member);
+        in[member].bytes = (size_t)given(comm, n, member, me);
+        out[member].data = tt_calloc(out[member].bytes, 1);
+        in[member].data = tt_calloc(in[member].bytes, 1);
+        fill_bytes(out[member].data, (int64_t)out[member].bytes, me, member);
+        give[member] = (struct tt_segment_list){&out[member], out[member].bytes > 0};
+        take[member] = (struct tt_segment_list){&in[member], in[member].bytes > 0};
+    }
+    TT_TRY(tt_swap_new(comm, &group, TT_TAG_EXPERTS, &swap));
+    for (int round = 0; round < 2; round++) {
+        for (int member = 0; member < n; member++)
+            memset(in[member].data, 0, in[member].bytes);
+        TT_TRY(tt_swap_begin(swap, &group, give, take));
+        TT_TRY(tt_collective_wait(swap));
+        for (int member = 0; member < n; member++)
+            COMM_EXPECT(member == me || are_bytes(in[member].data, (int64_t)in[member].bytes, member, me));
+    }
+out:
+    tt_collective_free(swap);
+    for (int member = 0; member < n; member++) {
+        tt_free(out[member].data);
+        tt_free(in[member].data);
+    }
+    tt_free(out);
+    tt_free(in);
+    tt_free(give);
+    tt_free(take);
+    tt_group_release(&group);
+    return rc;
+}
+
 enum { LANES = 6 };
 static const int64_t lane_floats = 3001;
 
@@ -422,9 +540,20 @@ const struct comm_case comm_cases[] = {
     {"reduce-scatter", reduce_scatter},
     {"all-reduce", all_reduce},
     {"hybrid", hybrid},
+    {"transfers", transfers},
+    {"swaps", swaps},
     {"many collectives under way", many_under_way},
     {"sums and maxima", sums_and_maxima},
     {"broadcasts and tables", broadcasts_and_tables},
     {"agreement on errors", agreement},
 };
 const int comm_n_cases = sizeof comm_cases / sizeof *comm_cases;
+
+int comm_case_run(const struct comm_case *c, struct tt_comm *comm)
+{
+    int rc = c->run(comm);
+
+    if (rc == 0)
+        rc = tt_comm_check_messages(comm);
+    return rc < 0 ? tt_wrap(rc, "%s", c->name) : 0;
+}

@@ -16,6 +16,9 @@ struct comm_case {
 extern const struct comm_case comm_cases[];
 extern const int comm_n_cases;
 
+/** Runs a case, after which every message must have been received. */
+int comm_case_run(const struct comm_case *c, struct tt_comm *comm);
+
 #define COMM_EXPECT(condition)                                                                                 \
     do {                                                                                                       \
         if (!(condition)) {                                                                                    \

@@ -40,7 +40,7 @@ static int run_cases(struct tt_comm *comm, void *arg)
     comm->read_bytes = transport->read_bytes;
     comm->eager_bytes = transport->eager_bytes;
     for (int i = 0; i < comm_n_cases; i++)
-        TT_TRY(comm_cases[i].run(comm));
+        TT_TRY(comm_case_run(&comm_cases[i], comm));
 out:
     return rc;
 }
@@ -102,11 +102,11 @@ static int run_cases_flaky(struct tt_comm *comm, void *arg)
     comm->ops = &flaky.ops;
     comm->read_bytes = 1;
     for (int i = 0; i < comm_n_cases; i++)
-        TT_TRY(comm_cases[i].run(comm));
+        TT_TRY(comm_case_run(&comm_cases[i], comm));
     TT_TRY(tt_team_new(2, &team)); /* pieces of a batch fail separately */
     comm->team = team;
     for (int i = 0; i < comm_n_cases; i++)
-        TT_TRY(comm_cases[i].run(comm));
+        TT_TRY(comm_case_run(&comm_cases[i], comm));
 out:
     comm->team = NULL;
     tt_team_free(team);

@@ -287,6 +287,7 @@ static int run_rank(struct tt_comm *comm, void *arg)
         TT_TRY(check_result(&r, ex, index));
         EXPECT(comm->payload_bytes == tt_program_payload(r.program));
     }
+    TT_TRY(tt_comm_check_messages(comm));
 out:
     rc = tt_comm_agree(comm, rc);
     tt_transfers_free(transfers);

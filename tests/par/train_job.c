@@ -319,7 +319,7 @@ static int one_step(struct at_work *w, int s)
     for (int64_t i = 0; i < loads_of_step(w->job); i++)
         TT_TRY(check_same(w->comm, (double)step.loads[i], "a load of an expert"));
     w->allocations_at[s + 1] = tt_mem_allocations();
-    TT_TRY(tt_comm_barrier(w->comm));
+    TT_TRY(tt_comm_check_messages(w->comm));
     if (w->comm->rank == 0) {
         w->result->loss[s] = step.loss;
         w->result->z_loss[s] = step.z_loss;
@@ -487,6 +487,7 @@ static int run_rank(struct tt_comm *comm, void *arg)
     }
     TT_TRY(validate(&w));
     TT_TRY(report(&w));
+    TT_TRY(tt_comm_check_messages(comm));
 out:
     tt_engine_free(w.engine);
     tt_sampler_free(w.sampler[0]);

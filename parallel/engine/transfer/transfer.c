@@ -277,37 +277,27 @@ static int swap_wait(void *ctx)
     return rc < 0 ? tt_wrap(rc, "rows of experts") : 0;
 }
 
-/* The most bytes that a rank takes at once. */
-static int64_t most_routed(const struct tt_program *program)
+static bool has_routed(const struct tt_program *program)
 {
-    int64_t most = 0;
-
     for (int i = 0; i < program->n_instrs; i++) {
         const struct tt_instr *instr = &program->instrs[i];
-        const struct tt_graph *graph = instr->node == TT_NONE ? NULL : tt_instr_graph(program, instr);
 
-        if (graph && tt_node_routed_bytes(graph, instr->node) > 0) {
-            const struct tt_node *node = &graph->nodes[instr->node];
-            const struct tt_value *x = &graph->values[node->in[0]];
-            int64_t bytes = node->attr.window * tt_value_width(x) * (int64_t)tt_dtype_size(x->dtype);
-
-            most = bytes > most ? bytes : most;
-        }
+        if (instr->node != TT_NONE && tt_node_routed_bytes(tt_instr_graph(program, instr), instr->node) > 0)
+            return true;
     }
-    return most;
+    return false;
 }
 
 static int new_swap(struct tt_transfers *t)
 {
-    int64_t most = most_routed(t->program);
     struct tt_group *group = &t->groups[TT_GROUP_EP];
 
-    if (most == 0)
+    if (!has_routed(t->program))
         return 0;
     *group = tt_mesh_group(t->mesh, t->comm->rank, TT_GROUP_EP);
     t->give = tt_calloc((size_t)group->n, sizeof *t->give);
     t->take = tt_calloc((size_t)group->n, sizeof *t->take);
-    return tt_swap_new(t->comm, group, TT_TAG_EXPERTS, most, &t->swap);
+    return tt_swap_new(t->comm, group, TT_TAG_EXPERTS, &t->swap);
 }
 
 static int sum(void *ctx, int64_t *words, int n)
