@@ -214,7 +214,9 @@ static int stopped(const struct tt_loop *l, int stop)
     if (l->at.step == 0)
         return tt_fail(stop, "stopped by a signal before step 1 was done; there is nothing to save");
     return tt_fail(stop, "stopped by a signal after step %" PRId64 "%s", l->at.step,
-                   l->saver.store ? "; everything is saved" : " (checkpoint.enable is off: nothing was saved)");
+                   l->saver.store                        ? "; everything is saved"
+                   : l->setup->cfg->checkpoint.load_only ? " (checkpoint.load_only: nothing was saved)"
+                                                         : " (checkpoint.enable is off: nothing was saved)");
 }
 
 /* Completes the last save of a run that had no steps left when it started. A step that came from another folder is left

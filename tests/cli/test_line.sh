@@ -119,6 +119,34 @@ case_the_start_of_a_line_is_never_replaced() {
     expect_line 6 "6 -1 train_state"
 }
 
+# The step that a line began from has the number of one of its own steps, which is saved all the same.
+case_the_number_of_the_start_is_saved_again() {
+    make_six
+    run train $tiny --checkpoint.enable --checkpoint.interval=6 --training.steps=8 --checkpoint.keep_latest_k=0 \
+        --checkpoint.exclude_from_loading=train_state
+    expect_ok
+    expect_steps "step-2.abandoned step-4.abandoned step-6 step-6.abandoned step-8"
+    expect_line 6 "6 -1 train_state"
+}
+
+# A signal at that step stops the run, and the step is saved.
+case_a_stop_at_the_number_of_the_start_is_saved() {
+    make_corpus
+    run train $tiny --checkpoint.enable --training.steps=1
+    expect_ok
+    TITAN_LONG_STEP=0 "$TITAN" train $tiny --checkpoint.enable --training.steps=1000 --checkpoint.interval=1000 \
+        --checkpoint.exclude_from_loading=train_state --training.global_batch_size=4000 \
+        --parallelism.threads_per_rank=1 >out 2>err </dev/null &
+    job=$!
+    while kill -0 $job && ! grep -q "^step: *1/" out; do sleep 0.05; done
+    kill -TERM $job
+    code=0
+    wait $job || code=$?
+    expect_code 75
+    expect_err "stopped by a signal after step 1; everything is saved"
+    expect_line 1 "1 -1 train_state"
+}
+
 # A new line counts from zero. If the run is killed before the first step of the line is saved, the old line is whole.
 # If it is killed after that step and before the start is set aside, every later start continues the new line.
 case_a_kill_while_a_line_begins_loses_nothing() {

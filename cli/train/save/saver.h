@@ -29,7 +29,7 @@ struct tt_saver {
     struct tt_ckpt_writer *writer; /* NULL: saves block */
     struct tt_ckpt_saving *saving; /* under way; only with a writer */
     int64_t saving_step;
-    int64_t saved_step; /* the last one that this run published or resumed from, or -1 */
+    int64_t saved_step; /* the last one of its line that this run published or continues from, or -1 */
     json_t *line;       /* of the steps that this process saves (checkpoint/steps/line.h) */
 };
 

@@ -331,7 +331,8 @@ int tt_start_resume(struct tt_saver *saver, const char *folder, const char *run_
     if (found.applied)
         tt_reporter_request_was_applied(saver->reporter, found.step);
     tt_reporter_sync_changed(saver->reporter, tt_setup_recorded_sync(found.meta));
-    saver->saved_step = found.step;
+    /* a line that counts from 0 reaches this number again, and that step is another one */
+    saver->saved_step = at->step == found.step ? found.step : -1;
     describe_step(s, saver->data, at, folder, &found, start);
 out:
     tt_ckpt_found_release(&found);
