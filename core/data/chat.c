@@ -20,8 +20,8 @@ struct tt_chat {
     char *template_name;
     struct tt_chat_message *messages;
     size_t n_messages, cap_messages;
-    struct tt_text header, body;
-    struct tt_ids prefix;
+    struct tt_text text; /* of the line */
+    struct tt_passages learned;
     int rc; /* of the messages read so far */
 };
 
@@ -58,9 +58,8 @@ void tt_chat_free(struct tt_chat *chat)
     tt_free(chat->messages);
     tt_encoder_free(chat->encoder);
     tt_free(chat->template_name);
-    tt_text_release(&chat->header);
-    tt_text_release(&chat->body);
-    tt_ids_release(&chat->prefix);
+    tt_text_release(&chat->text);
+    tt_passages_release(&chat->learned);
     tt_free(chat);
 }
 
@@ -72,6 +71,13 @@ void tt_chat_ids_release(struct tt_chat_ids *ids)
 
 /* --- writing tokens --- */
 
+static void clear_text(struct tt_chat *c)
+{
+    c->text.size = 0;
+    c->learned.n = 0;
+    tt_text_add_bytes(&c->text, "", 0);
+}
+
 /* Completes counts for the ids added since. */
 static void set_counts(struct tt_chat_ids *to, int counts)
 {
@@ -79,49 +85,27 @@ static void set_counts(struct tt_chat_ids *to, int counts)
         tt_ids_add(&to->counts, counts);
 }
 
-/* Appends the tokens of header and body together. Those count that header alone would not have. */
-static int encode_turn(struct tt_chat *c, bool counts, struct tt_chat_ids *to)
+/* Appends the tokens of the text, as a whole: a tokenizer may see other words where a part of it begins. */
+static int encode_text(struct tt_chat *c, struct tt_chat_ids *to)
 {
-    size_t first = to->ids.n, same = 0;
-    int rc = 0;
-
-    c->prefix.n = 0;
-    if (counts)
-        TT_TRY(tt_encoder_encode(c->encoder, c->header.text, c->header.size, &c->prefix));
-    tt_text_add_bytes(&c->header, c->body.text, c->body.size);
-    TT_TRY(tt_encoder_encode(c->encoder, c->header.text, c->header.size, &to->ids));
-    while (same < c->prefix.n && first + same < to->ids.n && c->prefix.id[same] == to->ids.id[first + same])
-        same++;
-    for (size_t i = first; i < to->ids.n; i++)
-        tt_ids_add(&to->counts, counts && i >= first + same);
-out:
-    return rc;
+    return tt_encoder_encode_marked(c->encoder, c->text.text, c->text.size, &c->learned, &to->ids, &to->counts);
 }
 
-static int write_conversation(struct tt_chat *c, struct tt_chat_ids *to)
+static int write_conversation(struct tt_chat *c, bool asks, struct tt_chat_ids *to)
 {
-    const char *after_end;
     int rc = 0;
 
     to->ids.n = to->counts.n = 0;
     if (!c->chat)
         TT_TRY(tt_chat_template_choose(c->template_name, c->tokenizer, &c->chat));
-    after_end = c->chat->after_end;
-    if (c->chat->bos)
-        tt_ids_add(&to->ids, tt_tokenizer_bos(c->tokenizer));
-    set_counts(to, 0);
-    for (size_t i = 0; i < c->n_messages; i++) {
-        c->header.size = c->body.size = 0;
-        tt_chat_template_write(c->chat, c->messages, c->n_messages, i, &c->header, &c->body);
-        TT_TRY(encode_turn(c, c->messages[i].is_answer, to));
-        TT_TRY(tt_encoder_encode(c->encoder, after_end, strlen(after_end), &to->ids));
-        set_counts(to, 0);
-    }
+    clear_text(c);
+    tt_chat_template_write(c->chat, c->tokenizer, c->messages, c->n_messages, asks, &c->text, &c->learned);
+    TT_TRY(encode_text(c, to));
 out:
     return rc;
 }
 
-/* The texts in header and body: a prompt and its answer. */
+/* The text is a prompt and its answer. */
 static int write_pair(struct tt_chat *c, struct tt_chat_ids *to)
 {
     int32_t bos = tt_tokenizer_bos(c->tokenizer), eos = tt_tokenizer_eos(c->tokenizer);
@@ -130,7 +114,7 @@ static int write_pair(struct tt_chat *c, struct tt_chat_ids *to)
     if (bos >= 0)
         tt_ids_add(&to->ids, bos);
     set_counts(to, 0);
-    TT_TRY(encode_turn(c, true, to));
+    TT_TRY(encode_text(c, to));
     if (eos >= 0)
         tt_ids_add(&to->ids, eos);
     set_counts(to, 1);
@@ -294,21 +278,24 @@ static int read_messages(struct tt_chat *c, const struct field *f)
     return 0;
 }
 
-/* Puts a prompt into header and its answer into body. */
+/* Makes the text of a prompt and its answer. */
 static int read_pair(struct tt_chat *c, const struct field *prompt, const struct field *input,
                      const struct field *answer)
 {
+    size_t begin;
     int rc = 0;
 
-    c->header.size = c->body.size = 0;
-    TT_TRY(add_text(prompt, "the line", &c->header));
+    clear_text(c);
+    TT_TRY(add_text(prompt, "the line", &c->text));
     if (input && input->value && !(input->kind == TT_JSON_STRING && input->size == 2)) { /* it is not "" */
-        tt_text_add(&c->header, "\n\n");
-        TT_TRY(add_text(input, "the line", &c->header));
+        tt_text_add(&c->text, "\n\n");
+        TT_TRY(add_text(input, "the line", &c->text));
     }
-    TT_TRY(add_text(answer, "the line", &c->body));
-    if (!c->body.size)
+    begin = c->text.size;
+    TT_TRY(add_text(answer, "the line", &c->text));
+    if (begin == c->text.size)
         return tt_fail(TT_EDATA, "'%s' is empty, so there is nothing to learn", answer->name);
+    tt_passages_add(&c->learned, begin, c->text.size);
 out:
     return rc;
 }
@@ -327,7 +314,7 @@ int tt_chat_read(struct tt_chat *chat, const char *line, size_t size, struct tt_
         return tt_fail(TT_EDATA, "the line has 'tools', which are not supported");
     if (f[MESSAGES].value) {
         TT_TRY(read_messages(chat, &f[MESSAGES]));
-        return write_conversation(chat, ret_ids);
+        return write_conversation(chat, false, ret_ids);
     }
     if (f[PROMPT].value) {
         TT_TRY(read_pair(chat, &f[PROMPT], NULL, f[RESPONSE].value ? &f[RESPONSE] : &f[COMPLETION]));
@@ -365,10 +352,7 @@ int tt_chat_ask(struct tt_chat *chat, const char *system, const char *question, 
     if (system)
         add_message(chat, "system", system, strlen(system));
     add_message(chat, "user", question, size);
-    TT_TRY(write_conversation(chat, ret_ids));
-    chat->header.size = chat->body.size = 0;
-    tt_chat_template_begin(chat->chat, "assistant", &chat->header);
-    TT_TRY(encode_turn(chat, false, ret_ids));
+    TT_TRY(write_conversation(chat, true, ret_ids));
     *ret_end = tt_tokenizer_token_to_id(chat->tokenizer, chat->chat->end);
 out:
     return rc;

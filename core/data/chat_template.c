@@ -132,17 +132,15 @@ static int fail_unknown(const struct tt_tokenizer *tokenizer, const char *name, 
     return rc;
 }
 
-/* Each turn must begin and end with tokens that no merge crosses, so that turns can be encoded one by one. */
+/* Turns begin and end with tokens, not with text that looks like them. */
 static int check_tokens(const struct tt_chat_template *t, const struct tt_tokenizer *tokenizer)
 {
     const char *const tokens[] = {t->before_role, t->end};
 
     for (int i = 0; i < 2; i++) {
-        int32_t id = tt_tokenizer_token_to_id(tokenizer, tokens[i]);
-
-        if (id < 0 || !tt_tokenizer_is_special(tokenizer, id))
+        if (tt_tokenizer_added_at(tokenizer, tokens[i], strlen(tokens[i])) != strlen(tokens[i]))
             return tt_fail_key(TT_EUSAGE, TT_KEY_CHAT_TEMPLATE,
-                               "chat template %s needs the special token %s, which %s does not have\n"
+                               "chat template %s needs the token %s, which is not an added token of %s\n"
                                "help: use a tokenizer that has it, or another template",
                                t->name, tokens[i], tt_tokenizer_where(tokenizer));
     }
@@ -288,22 +286,37 @@ static void write_thinking(const struct tt_chat_message *messages, size_t n, siz
     tt_text_add_bytes(body, content.text, content.size);
 }
 
-void tt_chat_template_begin(const struct tt_chat_template *chat, const char *role, struct tt_text *header)
-{
-    tt_text_add(header, "%s%s%s", chat->before_role, role, chat->after_role);
-}
-
-void tt_chat_template_write(const struct tt_chat_template *chat, const struct tt_chat_message *messages, size_t n,
-                            size_t i, struct tt_text *header, struct tt_text *body)
+static void write_message(const struct tt_chat_template *chat, const struct tt_chat_message *messages, size_t n,
+                          size_t i, struct tt_text *text, struct tt_passages *learned)
 {
     struct part content = {messages[i].content, messages[i].content_size};
+    size_t begin;
 
-    tt_chat_template_begin(chat, messages[i].role, header);
+    tt_text_add(text, "%s%s%s", chat->before_role, messages[i].role, chat->after_role);
+    begin = text->size;
     if (chat->thinks && strcmp(messages[i].role, "assistant") == 0) {
-        write_thinking(messages, n, i, content, body);
+        write_thinking(messages, n, i, content, text);
     } else {
         content = chat->trims ? trim(content) : content;
-        tt_text_add_bytes(body, content.text, content.size);
+        tt_text_add_bytes(text, content.text, content.size);
     }
-    tt_text_add(body, "%s", chat->end);
+    tt_text_add(text, "%s", chat->end);
+    if (messages[i].is_answer)
+        tt_passages_add(learned, begin, text->size);
+    tt_text_add(text, "%s", chat->after_end);
+}
+
+void tt_chat_template_write(const struct tt_chat_template *chat, const struct tt_tokenizer *tokenizer,
+                            const struct tt_chat_message *messages, size_t n, bool asks, struct tt_text *text,
+                            struct tt_passages *learned)
+{
+    size_t size = 0;
+    const char *bos = tt_tokenizer_id_to_token(tokenizer, tt_tokenizer_bos(tokenizer), &size);
+
+    if (chat->bos)
+        tt_text_add_bytes(text, bos, size);
+    for (size_t i = 0; i < n; i++)
+        write_message(chat, messages, n, i, text, learned);
+    if (asks)
+        tt_text_add(text, "%sassistant%s", chat->before_role, chat->after_role);
 }

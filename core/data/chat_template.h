@@ -36,19 +36,17 @@ struct tt_chat_template {
 
 /**
  * The template `name`, or for "auto" that of the tokenizer. TT_EUSAGE listing what there is if the name or the
- * tokenizer's template is unknown, or if a token of the template is not a special token of the tokenizer.
+ * tokenizer's template is unknown, or if a token of the template is not an added token of the tokenizer.
  */
 int tt_chat_template_choose(const char *name, const struct tt_tokenizer *tokenizer,
                             const struct tt_chat_template **ret_template) TT_MUST_CHECK;
 
-/** Appends what comes before the content of a message of that role. */
-void tt_chat_template_begin(const struct tt_chat_template *chat, const char *role, struct tt_text *header);
-
 /**
- * Appends message i of n: to header what comes before its content, to body its content and the token that ends the
- * turn. What comes between turns is template->after_end.
+ * Appends the text of n messages: with BOS if the template has it, and with the beginning of the assistant's turn if
+ * it is to answer. To learned it adds the answers, each with the token that ends its turn.
  */
-void tt_chat_template_write(const struct tt_chat_template *chat, const struct tt_chat_message *messages, size_t n,
-                            size_t i, struct tt_text *header, struct tt_text *body);
+void tt_chat_template_write(const struct tt_chat_template *chat, const struct tt_tokenizer *tokenizer,
+                            const struct tt_chat_message *messages, size_t n, bool asks, struct tt_text *text,
+                            struct tt_passages *learned);
 
 #endif

@@ -18,7 +18,7 @@
 #include "core/data/source.h"
 #include "core/os/file.h"
 
-enum { CACHE_FORMAT = 1 };
+enum { CACHE_FORMAT = 1, CHAT_FORMAT = 2 }; /* when tokens of the same files change, so does the number */
 
 static int prepare_text(const struct tt_dataset_kind *kind, const struct tt_dataset_spec *spec,
                         struct tt_dataset_ref *ret_ref);
@@ -228,7 +228,8 @@ static uint64_t hash_reading(const struct tt_source *source, const struct tt_dat
     uint64_t hash = (uint64_t)source->kind;
 
     if (source->kind == TT_SOURCE_LINES)
-        hash = tt_hash64(name, strlen(name), template ? tt_hash64(template, strlen(template), hash) : hash);
+        hash =
+            tt_hash64(name, strlen(name), template ? tt_hash64(template, strlen(template), hash) : hash) + CHAT_FORMAT;
     return tt_hash64(source->text_field, strlen(source->text_field), hash);
 }
 

@@ -119,7 +119,8 @@ struct search {
     const struct tt_added *added;
     struct tt_matcher *matcher;
     bool find_special;
-    bool is_first; /* the text of the pass begins at the beginning of the whole text */
+    bool is_first;                      /* the text of the pass begins at the beginning of the whole text */
+    const struct tt_passages *passages; /* of the text of the pass */
     tt_added_fn fn;
     void *arg;
 };
@@ -183,21 +184,73 @@ out:
 
 static int search_pass(const struct search *s, int pass, const char *text, size_t size);
 
-static int emit_text(const struct search *s, int pass, const char *text, size_t size, bool is_first)
+/* Sets ret_place to where the normaliser puts what is at `at` of text: up to there both begin with the same. */
+static int place_after(const struct tt_normalizer *n, const char *text, size_t at, const char *normal,
+                       size_t normal_size, size_t *ret_place)
+{
+    struct tt_text scratch = {0};
+    const char *part = NULL;
+    size_t part_size = 0, same = 0;
+    int rc = 0;
+
+    TT_TRY(tt_normalizer_apply(n, &scratch, text, at, &part, &part_size));
+    while (same < part_size && same < normal_size && part[same] == normal[same])
+        same++;
+    *ret_place = same;
+out:
+    tt_text_release(&scratch);
+    return rc;
+}
+
+/* The passages of text as those of the normalised text. */
+static int follow_passages(const struct tt_normalizer *n, const char *text, const char *normal, size_t normal_size,
+                           struct tt_passages *passages)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < passages->n; i++) {
+        TT_TRY(place_after(n, text, passages->item[i].begin, normal, normal_size, &passages->item[i].begin));
+        TT_TRY(place_after(n, text, passages->item[i].end, normal, normal_size, &passages->item[i].end));
+    }
+out:
+    return rc;
+}
+
+/* Gives on the piece of `size` bytes at `at` of the pass's text. */
+static int emit(const struct search *s, int32_t id, const char *text, size_t at, size_t size)
+{
+    struct tt_passages passages = {0};
+    int rc;
+
+    tt_passages_cut(s->passages, at, size, &passages);
+    rc = s->fn(s->arg, id, text + at, size, s->is_first && at == 0, &passages);
+    tt_passages_release(&passages);
+    return rc;
+}
+
+static int emit_text(const struct search *s, int pass, const char *text, size_t at, size_t size)
 {
     struct search inner = *s;
     struct tt_text scratch = {0};
+    struct tt_passages passages = {0};
+    const char *normal = NULL;
+    size_t normal_size = 0;
     int rc = 0;
 
     if (!size)
         return 0;
     if (pass == 1)
-        return s->fn(s->arg, -1, text, size, is_first);
-    inner.is_first = is_first;
-    TT_TRY(tt_normalizer_apply(&s->added->normalizer, &scratch, text, size, &text, &size));
-    TT_TRY(search_pass(&inner, 1, text, size));
+        return emit(s, -1, text, at, size);
+    inner.is_first = s->is_first && at == 0;
+    inner.passages = &passages;
+    TT_TRY(tt_normalizer_apply(&s->added->normalizer, &scratch, text + at, size, &normal, &normal_size));
+    tt_passages_cut(s->passages, at, size, &passages);
+    if (normal != text + at)
+        TT_TRY(follow_passages(&s->added->normalizer, text + at, normal, normal_size, &passages));
+    TT_TRY(search_pass(&inner, 1, normal, normal_size));
 out:
     tt_text_release(&scratch);
+    tt_passages_release(&passages);
     return rc;
 }
 
@@ -207,7 +260,7 @@ static int search_pass(const struct search *s, int pass, const char *text, size_
     int rc = 0;
 
     if (!s->added->n_lengths[pass])
-        return emit_text(s, pass, text, size, s->is_first);
+        return emit_text(s, pass, text, 0, size);
     for (size_t i = 0; i < size;) {
         size_t begin = i, end, length = 0;
         const struct tt_added_token *t = token_at(s->added, pass, text + i, size - i, &length);
@@ -223,20 +276,33 @@ static int search_pass(const struct search *s, int pass, const char *text, size_
         if (!taken)
             continue;
         if (done < begin)
-            TT_TRY(emit_text(s, pass, text + done, begin - done, s->is_first && done == 0));
-        TT_TRY(s->fn(s->arg, t->id, text + begin, end - begin, s->is_first && begin == 0));
+            TT_TRY(emit_text(s, pass, text, done, begin - done));
+        TT_TRY(emit(s, t->id, text, begin, end - begin));
         done = end;
     }
     if (done < size)
-        TT_TRY(emit_text(s, pass, text + done, size - done, s->is_first && done == 0));
+        TT_TRY(emit_text(s, pass, text, done, size - done));
 out:
     return rc;
 }
 
 int tt_added_split(const struct tt_added *added, struct tt_matcher *matcher, bool find_special, const char *text,
-                   size_t size, tt_added_fn fn, void *arg)
+                   size_t size, const struct tt_passages *passages, tt_added_fn fn, void *arg)
 {
-    struct search s = {added, matcher, find_special, true, fn, arg};
+    struct search s = {added, matcher, find_special, true, passages, fn, arg};
 
     return search_pass(&s, 0, text, size);
+}
+
+const struct tt_added_token *tt_added_at(const struct tt_added *added, const char *text, size_t size)
+{
+    const struct tt_added_token *found = NULL;
+
+    for (int i = 0; i < added->n; i++) {
+        const struct tt_added_token *t = &added->token[i];
+
+        if (t->size <= size && (!found || t->size > found->size) && memcmp(text, t->content, t->size) == 0)
+            found = t;
+    }
+    return found;
 }

@@ -25,6 +25,11 @@ struct tt_encoder {
     struct tt_ids cached;
     struct tt_ids *out; /* of the call in progress */
     bool find_special;
+    /* of a call that wants marks: where they go, and the piece in progress */
+    struct tt_ids *marks; /* NULL: none are wanted */
+    const struct tt_passages *passages;
+    const char *piece;
+    size_t piece_size, done; /* done: the bytes of the piece that have tokens */
 };
 
 static void reserve_ids(struct tt_ids *ids, size_t more)
@@ -150,10 +155,84 @@ static void remember(struct tt_encoder *e, const char *word, size_t size, const 
     e->cached.n += n;
 }
 
+/* How many bytes at p a token stands for by its own text, or as a byte; 0: none. */
+static size_t match_token(const struct tt_tokenizer *t, int32_t id, const char *p, size_t size)
+{
+    const struct tt_token_bytes *token = &t->token[id];
+
+    if (token->size && token->size <= size && memcmp(t->bytes.text + token->at, p, token->size) == 0)
+        return token->size;
+    return size && t->byte_id[(uint8_t)*p] == id;
+}
+
+/* How many bytes of a word the first of its n tokens stands for. Those that have no token belong to the next one. */
+static size_t bytes_of_token(const struct tt_tokenizer *t, const int32_t *ids, size_t n, const char *word, size_t size)
+{
+    size_t used = 0, match = n == 1 ? size : 0;
+
+    while (used < size && match == 0) {
+        uint32_t code;
+
+        match = match_token(t, ids[0], word + used, size - used);
+        if (match || (used && ids[0] == t->unknown &&
+                      (ids[1] == t->unknown || match_token(t, ids[1], word + used, size - used))))
+            break;
+        used += t->is_byte_level ? 1 : (size_t)tt_utf8_decode(word + used, size - used, &code);
+    }
+    return used + match;
+}
+
+/* Goes on in the piece by what `size` bytes of a word stand for. Marks of Metaspace stand for spaces, and what was put
+ * before the piece for nothing. */
+static void advance(struct tt_encoder *e, const char *word, size_t size)
+{
+    const char *mark = e->tokenizer->pretokenizer.metaspace.mark;
+    size_t mark_size = strlen(mark);
+
+    for (size_t i = 0; i < size;) {
+        bool is_mark = mark_size && mark_size <= size - i && memcmp(word + i, mark, mark_size) == 0;
+
+        if (e->done < e->piece_size && word[i] == e->piece[e->done]) {
+            e->done++;
+            i++;
+        } else {
+            e->done += is_mark && e->done < e->piece_size && e->piece[e->done] == ' ';
+            i += is_mark ? mark_size : 1;
+        }
+    }
+}
+
+static void mark_word(struct tt_encoder *e, const char *word, size_t size, const int32_t *ids, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t before = e->done, bytes = bytes_of_token(e->tokenizer, ids + i, n - i, word, size);
+
+        advance(e, word, bytes);
+        tt_ids_add(e->marks, tt_passages_touch(e->passages, before, e->done));
+        word += bytes;
+        size -= bytes;
+    }
+    if (!n)
+        advance(e, word, size);
+}
+
+static size_t encode_new_word(struct tt_encoder *e, const char *word, size_t size, int32_t *ids)
+{
+    const struct tt_tokenizer *t = e->tokenizer;
+    int64_t known = t->ignore_merges ? tt_strmap_get(&t->words, word, size, -1) : -1;
+    size_t n;
+
+    if (known >= 0) {
+        ids[0] = (int32_t)known;
+        return 1;
+    }
+    n = t->is_byte_level ? put_bytes(t, word, size, ids) : put_chars(t, word, size, ids);
+    return tt_bpe_encode(&t->bpe, &e->bpe, ids, n);
+}
+
 static int encode_word(void *arg, const char *word, size_t size)
 {
     struct tt_encoder *e = arg;
-    const struct tt_tokenizer *t = e->tokenizer;
     struct tt_ids *out = e->out;
     int64_t known = -1;
     size_t n;
@@ -166,39 +245,40 @@ static int encode_word(void *arg, const char *word, size_t size)
     if (known >= 0) {
         n = (size_t)(known & 0xffff);
         memcpy(out->id + out->n, e->cached.id + (known >> 16), n * sizeof *out->id);
-        out->n += n;
-        return 0;
-    }
-    if (t->ignore_merges)
-        known = tt_strmap_get(&t->words, word, size, -1);
-    if (known >= 0) {
-        out->id[out->n] = (int32_t)known;
-        n = 1;
     } else {
-        n = t->is_byte_level ? put_bytes(t, word, size, out->id + out->n) : put_chars(t, word, size, out->id + out->n);
-        n = tt_bpe_encode(&t->bpe, &e->bpe, out->id + out->n, n);
+        n = encode_new_word(e, word, size, out->id + out->n);
+        if (size <= LONGEST_CACHED)
+            remember(e, word, size, out->id + out->n, n);
     }
-    if (size <= LONGEST_CACHED)
-        remember(e, word, size, out->id + out->n, n);
+    if (e->marks)
+        mark_word(e, word, size, out->id + out->n, n);
     out->n += n;
     return 0;
 }
 
-static int encode_piece(void *arg, int32_t id, const char *text, size_t size, bool is_first)
+static int encode_piece(void *arg, int32_t id, const char *text, size_t size, bool is_first,
+                        const struct tt_passages *passages)
 {
     struct tt_encoder *e = arg;
 
     if (id >= 0) {
         tt_ids_add(e->out, id);
+        if (e->marks)
+            tt_ids_add(e->marks, tt_passages_touch(passages, 0, size));
         return 0;
     }
+    e->passages = passages;
+    e->piece = text;
+    e->piece_size = size;
+    e->done = 0;
     return tt_pretokenizer_split(&e->tokenizer->pretokenizer, e->matcher, &e->scratch, text, size, is_first,
                                  encode_word, e);
 }
 
-int tt_encoder_encode(struct tt_encoder *encoder, const char *text, size_t size, struct tt_ids *ids)
+int tt_encoder_encode_marked(struct tt_encoder *encoder, const char *text, size_t size,
+                             const struct tt_passages *passages, struct tt_ids *ids, struct tt_ids *marks)
 {
-    size_t before = ids->n;
+    size_t before = ids->n, marks_before = marks ? marks->n : 0;
     int64_t bad = tt_utf8_invalid(text, size);
     int rc;
 
@@ -207,13 +287,22 @@ int tt_encoder_encode(struct tt_encoder *encoder, const char *text, size_t size,
                        (unsigned char)text[bad]);
     }
     encoder->out = ids;
+    encoder->marks = marks;
     tt_matcher_begin(encoder->matcher, size);
-    rc = tt_added_split(&encoder->tokenizer->added, encoder->matcher, encoder->find_special, text, size, encode_piece,
-                        encoder);
-    encoder->out = NULL;
-    if (rc < 0)
+    rc = tt_added_split(&encoder->tokenizer->added, encoder->matcher, encoder->find_special, text, size, passages,
+                        encode_piece, encoder);
+    encoder->out = encoder->marks = NULL;
+    if (rc < 0) {
         ids->n = before;
+        if (marks)
+            marks->n = marks_before;
+    }
     return rc;
+}
+
+int tt_encoder_encode(struct tt_encoder *encoder, const char *text, size_t size, struct tt_ids *ids)
+{
+    return tt_encoder_encode_marked(encoder, text, size, NULL, ids, NULL);
 }
 
 int tt_encoder_encode_document(struct tt_encoder *encoder, const char *text, size_t size, struct tt_ids *ids)

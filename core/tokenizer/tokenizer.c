@@ -418,6 +418,21 @@ bool tt_tokenizer_is_special(const struct tt_tokenizer *tokenizer, int32_t id)
     return id >= 0 && id < tokenizer->vocab_size && tokenizer->token[id].is_special;
 }
 
+const char *tt_tokenizer_id_to_token(const struct tt_tokenizer *t, int32_t id, size_t *ret_size)
+{
+    bool is_token = tt_tokenizer_has(t, id);
+
+    *ret_size = is_token ? t->token[id].size : 0;
+    return is_token ? t->bytes.text + t->token[id].at : "";
+}
+
+size_t tt_tokenizer_added_at(const struct tt_tokenizer *tokenizer, const char *text, size_t size)
+{
+    const struct tt_added_token *found = tt_added_at(&tokenizer->added, text, size);
+
+    return found ? found->size : 0;
+}
+
 uint64_t tt_tokenizer_hash(const struct tt_tokenizer *tokenizer)
 {
     return tokenizer->hash;

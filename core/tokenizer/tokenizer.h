@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/tokenizer/decoder.h"
+#include "core/tokenizer/passages.h"
 
 /**
  * BPE tokenizers in Hugging Face's format (tokenizer.json and, beside it, tokenizer_config.json): byte-level ones, and
@@ -39,6 +40,12 @@ bool tt_tokenizer_adds_bos(const struct tt_tokenizer *tokenizer);
 
 /** The id of a token as tokenizer.json writes it, or -1. */
 int32_t tt_tokenizer_token_to_id(const struct tt_tokenizer *tokenizer, const char *token);
+
+/** The bytes of a token, "" if id is none; ret_size: how many. */
+const char *tt_tokenizer_id_to_token(const struct tt_tokenizer *tokenizer, int32_t id, size_t *ret_size);
+
+/** The length of the added token that text begins with (the longest), or 0. */
+size_t tt_tokenizer_added_at(const struct tt_tokenizer *tokenizer, const char *text, size_t size);
 
 /** Whether id is a token; a model may have more rows than there are tokens. */
 bool tt_tokenizer_has(const struct tt_tokenizer *tokenizer, int32_t id);
@@ -100,6 +107,14 @@ void tt_encoder_find_special(struct tt_encoder *encoder, bool find_special);
 
 /** Appends the ids of text, without BOS and EOS. TT_EDATA for invalid UTF-8, with its byte offset. */
 int tt_encoder_encode(struct tt_encoder *encoder, const char *text, size_t size, struct tt_ids *ids) TT_MUST_CHECK;
+
+/**
+ * The same; for every id it appends to marks 1 if the id stands for something in the passages of text, else 0.
+ * Stretches and marks may be NULL.
+ */
+int tt_encoder_encode_marked(struct tt_encoder *encoder, const char *text, size_t size,
+                             const struct tt_passages *passages, struct tt_ids *ids,
+                             struct tt_ids *marks) TT_MUST_CHECK;
 
 /** Appends a document: BOS, the ids of text, EOS (those that the tokenizer has). */
 int tt_encoder_encode_document(struct tt_encoder *encoder, const char *text, size_t size,

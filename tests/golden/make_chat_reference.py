@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Makes tests/unit/data/chat.json: lines of chat data with the tokens that transformers' apply_chat_template gives, and
-which of them are learned (its mask of assistant tokens); and questions with the beginning of the answer. Needs
-transformers.
+"""Makes tests/unit/data/chat.json and chat_tokenizers.json: lines of chat data with the tokens that transformers'
+apply_chat_template gives, and which of them are learned (its mask of assistant tokens); and questions with the
+beginning of the answer. Needs transformers.
 
 The tokenizer is the built-in one with the tokens below added. The templates are those of the models, without tools;
-the marks around what is learned are added to them.
+the marks around what is learned are added to them. In chat_tokenizers.json small SentencePiece-style tokenizers, whose
+words depend on where a text begins and whose added tokens take the space around them, write ChatML.
 """
 import json
 import pathlib
 import sys
 
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -161,6 +163,67 @@ def question(tokenizer, name, system, text):
             "end": tokenizer.convert_tokens_to_ids("<|eot_id|>" if name == "llama3" else "<|im_end|>")}
 
 
+# What the tokenizers of chat_tokenizers.json have instead of their common base; flags are of the token <|im_end|>.
+SPACES = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"},
+                                              {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]}
+REPLACED = {"type": "Sequence", "normalizers": [{"type": "NFKC"}, SPACES["normalizers"][1]]}
+
+
+def metaspace(scheme, split=True):
+    return {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme, "split": split}
+
+
+VARIANTS = [({"pre_tokenizer": metaspace(scheme, split)}, flags)
+            for scheme, split in (("first", True), ("first", False), ("always", True), ("never", True))
+            for flags in ({}, {"rstrip": True}, {"lstrip": True, "rstrip": True}, {"special": False})]
+VARIANTS += [({"pre_tokenizer": None, "normalizer": normalizer}, flags) for normalizer in (SPACES, REPLACED)
+             for flags in ({}, {"lstrip": True}, {"rstrip": True}, {"normalized": True},
+                           {"normalized": True, "special": False, "rstrip": True}, {"single_word": True})]
+VARIANTS += [({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+    {"type": "Digits", "individual_digits": True}, metaspace("first")]}}, {"rstrip": True})]
+
+
+def train_base():
+    """A BPE tokenizer of a few words, with bytes for characters that it does not know."""
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.BpeTrainer(vocab_size=420, show_progress=False, initial_alphabet=list("|<>\n"),
+                                  special_tokens=["<unk>", "<s>", "</s>"] + [f"<0x{i:02X}>" for i in range(256)])
+    texts = [turn["content"] for line in CONVERSATIONS for turn in line["messages"]]
+    tokenizer.train_from_iterator([text.encode("ascii", "ignore").decode() for text in texts] +
+                                  ["system user assistant ", "user\nassistant\n"] * 20, trainer)
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    base = json.loads(tokenizer.to_str())
+    base["added_tokens"] = [row for row in base["added_tokens"] if row["content"] in ("<unk>", "<s>", "</s>")]
+    return base
+
+
+def with_variant(base, patch, flags):
+    added = [{"id": len(base["model"]["vocab"]) + i, "content": content, "single_word": False, "lstrip": False,
+              "rstrip": False, "normalized": False, "special": True} | (flags if i else {})
+             for i, content in enumerate(("<|im_start|>", "<|im_end|>"))]
+    return base | patch | {"added_tokens": base["added_tokens"] + added}
+
+
+def variant(base, patch, flags):
+    made = with_variant(base, patch, flags)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(made)), eos_token="</s>",
+                                        bos_token="<s>")
+    rows = [{key: row[key] for key in ("line", "ids", "learned")}
+            for row in (conversation(tokenizer, "chatml", line) for line in CONVERSATIONS[1:9])]
+    asked = [question(tokenizer, "chatml", *row) for row in QUESTIONS[1:]]
+    return {"patch": patch, "added": made["added_tokens"], "cases": rows, "questions": asked}
+
+
+def write_variants():
+    base = train_base()
+    rows = [variant(base, patch, flags) for patch, flags in VARIANTS]
+    out = ROOT / "tests/unit/data/chat_tokenizers.json"
+    out.write_text('{"base": %s,\n "variants": [\n  %s\n ]}\n' % (
+        json.dumps(base, separators=(",", ":")), ",\n  ".join(json.dumps(row, separators=(",", ":")) for row in rows)))
+    print(f"{out}: {len(rows)} tokenizers", file=sys.stderr)
+
+
 def main():
     tokenizer = load()
     cases = [conversation(tokenizer, name, line) for name in TEMPLATES for line in CONVERSATIONS]
@@ -173,6 +236,7 @@ def main():
     out.write_text('{"added": %s,\n "templates": %s,\n "questions": [\n  %s\n ],\n "cases": [\n  %s\n ]}\n'
                    % (json.dumps(added), json.dumps(TEMPLATES), asked, rows))
     print(f"{out}: {len(cases)} cases", file=sys.stderr)
+    write_variants()
 
 
 main()

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Chat data as tokens. data/chat.json has what transformers makes of it (tests/golden/make_chat_reference.py).
+ * Chat data as tokens. data/chat.json and data/chat_tokenizers.json have what transformers makes of it
+ * (tests/golden/make_chat_reference.py).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -173,7 +174,7 @@ static void other_templates_are_refused(void **state)
     expect_failure(tt_chat_template_choose("llama3", t, &found), TT_EUSAGE, "needs a token that begins a document");
     tt_tokenizer_free(t);
     assert_int_equal(tt_tokenizer_load(NULL, &t), 0);
-    expect_failure(tt_chat_template_choose("qwen3", t, &found), TT_EUSAGE, "needs the special token <|im_start|>");
+    expect_failure(tt_chat_template_choose("qwen3", t, &found), TT_EUSAGE, "needs the token <|im_start|>");
     tt_tokenizer_free(t);
 }
 
@@ -223,6 +224,74 @@ static void bad_lines_say_what_is_wrong(void **state)
     tt_chat_ids_release(&found);
     tt_chat_free(chat);
     tt_tokenizer_free(t);
+}
+
+/* Of a tokenizer in chat_tokenizers.json: the base, with what a variant has instead. */
+static struct tt_tokenizer *make_variant(const json_t *base, const json_t *variant)
+{
+    json_t *root = json_copy((json_t *)(uintptr_t)base);
+    static const char config[] = "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}";
+    struct tt_tokenizer *t = NULL;
+    char *text;
+
+    assert_int_equal(json_object_update(root, json_object_get(variant, "patch")), 0);
+    assert_int_equal(json_object_set(root, "added_tokens", json_object_get(variant, "added")), 0);
+    text = tt_json_text(root);
+    if (tt_tokenizer_parse(text, strlen(text), config, strlen(config), "t.json", &t) < 0)
+        fail_msg("%s", tt_error_message());
+    tt_free(text);
+    json_decref(root);
+    return t;
+}
+
+static void expect_variant(struct tt_tokenizer *t, const json_t *variant)
+{
+    struct tt_chat_ids found = {0};
+    struct tt_chat *chat = NULL;
+    const json_t *row;
+    int32_t end = -1;
+    size_t i;
+
+    assert_int_equal(tt_chat_new(t, "chatml", &chat), 0);
+    json_array_foreach(json_object_get(variant, "cases"), i, row)
+    {
+        const char *line = json_string_value(json_object_get(row, "line"));
+
+        if (tt_chat_read(chat, line, strlen(line), &found) < 0)
+            fail_msg("%s: %s", line, tt_error_message());
+        expect_list("ids", line, &found.ids, json_object_get(row, "ids"));
+        expect_list("learned", line, &found.counts, json_object_get(row, "learned"));
+    }
+    json_array_foreach(json_object_get(variant, "questions"), i, row)
+    {
+        const char *system = json_string_value(json_object_get(row, "system"));
+        const char *question = json_string_value(json_object_get(row, "question"));
+
+        assert_int_equal(tt_chat_ask(chat, system, question, strlen(question), &found, &end), 0);
+        expect_list("ids", question, &found.ids, json_object_get(row, "ids"));
+        assert_int_equal(end, json_integer_value(json_object_get(row, "end")));
+    }
+    tt_chat_ids_release(&found);
+    tt_chat_free(chat);
+}
+
+static void words_and_added_tokens_of_the_whole_text_are_those_of_transformers(void **state)
+{
+    json_t *file = NULL;
+    const json_t *variant;
+    size_t i;
+
+    assert_int_equal(tt_json_load(TT_SOURCE_DIR "/tests/unit/data/chat_tokenizers.json", &file), 0);
+    assert_true(json_array_size(json_object_get(file, "variants")) > 20);
+    json_array_foreach(json_object_get(file, "variants"), i, variant)
+    {
+        struct tt_tokenizer *t = make_variant(json_object_get(file, "base"), variant);
+
+        print_message("tokenizer %zu\n", i);
+        expect_variant(t, variant);
+        tt_tokenizer_free(t);
+    }
+    json_decref(file);
 }
 
 static void the_template_is_only_asked_for_messages(void **state)
@@ -324,6 +393,7 @@ int main(void)
         cmocka_unit_test(templates_of_tokenizers_are_recognised),
         cmocka_unit_test(other_templates_are_refused),
         cmocka_unit_test(bad_lines_say_what_is_wrong),
+        cmocka_unit_test(words_and_added_tokens_of_the_whole_text_are_those_of_transformers),
         cmocka_unit_test(the_template_is_only_asked_for_messages),
         cmocka_unit_test(answers_of_weight_0_are_not_learned),
         cmocka_unit_test(questions_are_those_of_transformers),
