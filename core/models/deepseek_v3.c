@@ -40,15 +40,15 @@ static const struct tt_flavor flavors[] = {
 
 static int read_mla(const void *config, const char *where, struct tt_model_dims *d)
 {
-    /* null: queries have no latent; absent: the class has one of 1536 */
-    int64_t plain = 0, q_rank = json_object_get(config, "q_lora_rank") ? 0 : 1536;
+    int64_t plain = d->head_dim - d->mla.rope_dim;
     int rc = 0;
 
-    TT_TRY(tt_hf_int(config, "kv_lora_rank", 512, where, &d->mla.kv_rank));
-    TT_TRY(tt_hf_int(config, "q_lora_rank", q_rank, where, &d->mla.q_rank));
-    TT_TRY(tt_hf_int(config, "qk_nope_head_dim", 128, where, &plain));
-    TT_TRY(tt_hf_int(config, "qk_rope_head_dim", 64, where, &d->mla.rope_dim));
-    TT_TRY(tt_hf_int(config, "v_head_dim", 128, where, &d->mla.value_dim));
+    TT_TRY(tt_hf_int(config, "kv_lora_rank", d->mla.kv_rank, where, &d->mla.kv_rank));
+    if (json_object_get(config, "q_lora_rank")) /* null: queries have no latent */
+        TT_TRY(tt_hf_int(config, "q_lora_rank", 0, where, &d->mla.q_rank));
+    TT_TRY(tt_hf_int(config, "qk_nope_head_dim", plain, where, &plain));
+    TT_TRY(tt_hf_int(config, "qk_rope_head_dim", d->mla.rope_dim, where, &d->mla.rope_dim));
+    TT_TRY(tt_hf_int(config, "v_head_dim", d->mla.value_dim, where, &d->mla.value_dim));
     TT_TRY(tt_hf_must_be_on(config, "rope_interleave", where));
     d->head_dim = plain + d->mla.rope_dim;
 out:
@@ -58,19 +58,16 @@ out:
 /* DeepSeek-V3's router, whose groups count by their two best experts; a bias is added where experts are chosen. */
 static int read_sigmoid(const void *config, const char *where, struct tt_moe *moe)
 {
-    bool normalized = true;
+    bool normalized = !moe->gates_as_scored;
     int rc = 0;
 
     TT_TRY(tt_hf_must_be(config, "scoring_func", "sigmoid", where));
     TT_TRY(tt_hf_must_be(config, "topk_method", "noaux_tc", where));
-    TT_TRY(tt_hf_bool(config, "norm_topk_prob", true, where, &normalized));
-    TT_TRY(tt_hf_int(config, "n_group", 8, where, &moe->groups));
-    TT_TRY(tt_hf_int(config, "topk_group", 4, where, &moe->kept_groups));
-    TT_TRY(tt_hf_real(config, "routed_scaling_factor", 2.5, where, &moe->route_scale));
-    moe->score = TT_SCORE_SIGMOID;
-    moe->group_rule = TT_GROUP_TWO_BEST;
+    TT_TRY(tt_hf_bool(config, "norm_topk_prob", normalized, where, &normalized));
+    TT_TRY(tt_hf_int(config, "n_group", moe->groups, where, &moe->groups));
+    TT_TRY(tt_hf_int(config, "topk_group", moe->kept_groups, where, &moe->kept_groups));
+    TT_TRY(tt_hf_real(config, "routed_scaling_factor", moe->route_scale, where, &moe->route_scale));
     moe->gates_as_scored = !normalized;
-    moe->biased = true;
 out:
     return rc;
 }
@@ -83,7 +80,7 @@ static int read_softmax(const void *config, const char *where, struct tt_moe *mo
 
     TT_TRY(tt_hf_must_be(config, "scoring_func", "softmax", where));
     TT_TRY(tt_hf_must_be_off(config, "norm_topk_prob", where));
-    TT_TRY(tt_hf_real(config, "routed_scaling_factor", 1.0, where, &moe->route_scale));
+    TT_TRY(tt_hf_real(config, "routed_scaling_factor", moe->route_scale, where, &moe->route_scale));
     if (method && strcmp(method, "greedy") != 0) {
         TT_TRY(tt_hf_must_be(config, "topk_method", "group_limited_greedy", where));
         TT_TRY(tt_hf_int(config, "n_group", -1, where, &moe->groups));
@@ -97,16 +94,17 @@ out:
 static int read_experts(const void *config, const char *where, struct tt_moe *moe)
 {
     const char *type = json_string_value(json_object_get(config, "model_type"));
-    const char *key = json_object_get(config, "n_routed_experts") ? "n_routed_experts" : "num_local_experts";
     bool v2 = type && strcmp(type, tt_model_deepseek_v3.hf_same_as) == 0;
+    const char *key = NULL;
     int64_t every = 1;
     int rc = 0;
 
-    TT_TRY(tt_hf_int(config, key, -1, where, &moe->experts));
-    TT_TRY(tt_hf_int(config, "num_experts_per_tok", -1, where, &moe->top_k));
-    TT_TRY(tt_hf_int(config, "moe_intermediate_size", -1, where, &moe->ffn_dim));
-    TT_TRY(tt_hf_count(config, "n_shared_experts", -1, where, &moe->shared));
-    TT_TRY(tt_hf_count(config, "first_k_dense_replace", -1, where, &moe->dense_layers));
+    TT_TRY(tt_hf_alias(config, "n_routed_experts", v2 ? "num_experts" : "num_local_experts", where, &key));
+    TT_TRY(tt_hf_int(config, key, moe->experts, where, &moe->experts));
+    TT_TRY(tt_hf_int(config, "num_experts_per_tok", moe->top_k ? moe->top_k : -1, where, &moe->top_k));
+    TT_TRY(tt_hf_int(config, "moe_intermediate_size", moe->ffn_dim, where, &moe->ffn_dim));
+    TT_TRY(tt_hf_count(config, "n_shared_experts", moe->shared, where, &moe->shared));
+    TT_TRY(tt_hf_count(config, "first_k_dense_replace", moe->dense_layers, where, &moe->dense_layers));
     TT_TRY(tt_hf_must_be_off(config, "output_router_logits", where));
     TT_TRY(tt_hf_int(config, "moe_layer_freq", 1, where, &every));
     if (every != 1)

@@ -48,31 +48,50 @@ out:
     return rc;
 }
 
-static int read_hf_config(const void *config, const char *where, struct tt_model_dims *ret_dims)
+/* A size that has a second name, which is that of other classes. */
+static int read_size(const json_t *config, const char *key, const char *other, const char *where, int64_t *size)
 {
-    struct tt_model_dims d = {0};
-    double eps = 0.0;
-    bool tied = true, scaled = true;
     int rc = 0;
 
-    TT_TRY(tt_hf_check_common(config, where));
+    TT_TRY(tt_hf_alias(config, key, other, where, &key));
+    TT_TRY(tt_hf_int(config, key, *size, where, size));
+out:
+    return rc;
+}
+
+static int read_sizes(const json_t *config, const char *where, struct tt_model_dims *d)
+{
+    double eps = (double)d->norm_eps;
+    bool tied = d->tied == 1;
+    int rc = 0;
+
+    TT_TRY(read_size(config, "n_embd", "hidden_size", where, &d->dim));
+    TT_TRY(read_size(config, "n_layer", "num_hidden_layers", where, &d->n_layers));
+    TT_TRY(read_size(config, "n_head", "num_attention_heads", where, &d->n_heads));
+    TT_TRY(read_size(config, "n_positions", "max_position_embeddings", where, &d->max_positions));
+    TT_TRY(tt_hf_int(config, "n_inner", 0, where, &d->ffn_dim));
+    TT_TRY(tt_hf_int(config, "vocab_size", d->vocab_size, where, &d->vocab_size));
+    TT_TRY(tt_hf_real(config, "layer_norm_epsilon", eps, where, &eps));
+    TT_TRY(tt_hf_bool(config, "tie_word_embeddings", tied, where, &tied));
+    d->ffn_dim = d->ffn_dim ? d->ffn_dim : 4 * d->dim;
+    d->norm_eps = (float)eps;
+    d->tied = tied;
+out:
+    return rc;
+}
+
+static int read_hf_config(const void *config, const char *where, struct tt_model_dims *ret_dims)
+{
+    struct tt_model_dims d = tt_hf_class(config)->dims;
+    int rc = 0;
+
+    TT_TRY(tt_hf_check(config, where));
     TT_TRY(tt_hf_must_be(config, "activation_function", "gelu_new", where));
     TT_TRY(tt_hf_must_be_off(config, "scale_attn_by_inverse_layer_idx", where));
     TT_TRY(tt_hf_must_be_off(config, "add_cross_attention", where));
-    TT_TRY(tt_hf_bool(config, "scale_attn_weights", true, where, &scaled));
-    if (!scaled)
-        return tt_fail(TT_EDATA, "%s: scale_attn_weights false is not supported", where);
+    TT_TRY(tt_hf_must_be_on(config, "scale_attn_weights", where));
     TT_TRY(note_dropout(config, where));
-    TT_TRY(tt_hf_int(config, "n_embd", -1, where, &d.dim));
-    TT_TRY(tt_hf_int(config, "n_layer", -1, where, &d.n_layers));
-    TT_TRY(tt_hf_int(config, "n_head", -1, where, &d.n_heads));
-    TT_TRY(tt_hf_int(config, "n_inner", 4 * d.dim, where, &d.ffn_dim));
-    TT_TRY(tt_hf_int(config, "n_positions", 1024, where, &d.max_positions));
-    TT_TRY(tt_hf_int(config, "vocab_size", -1, where, &d.vocab_size));
-    TT_TRY(tt_hf_real(config, "layer_norm_epsilon", 1e-5, where, &eps));
-    TT_TRY(tt_hf_bool(config, "tie_word_embeddings", true, where, &tied));
-    d.norm_eps = (float)eps;
-    d.tied = tied;
+    TT_TRY(read_sizes(config, where, &d));
     *ret_dims = d;
 out:
     return rc;

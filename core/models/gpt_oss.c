@@ -54,34 +54,12 @@ static int check_layer_types(const json_t *config, const char *where, int64_t la
     return 0;
 }
 
-/*
- * RoPE. Where config.json has no RoPE at all, the class in transformers has the published models' YaRN: without both
- * keys, or with rope_scaling null or empty. Without scaling, rope_type is default.
- */
-static int read_rope(const json_t *config, const char *where, struct tt_rope *ret_rope)
-{
-    const json_t *parameters = json_object_get(config, "rope_parameters"), *scaling;
-    int rc = 0;
-
-    scaling = json_object_get(config, "rope_scaling");
-    TT_TRY(tt_hf_rope(config, 150000.0, where, ret_rope));
-    if ((!parameters || json_is_null(parameters)) &&
-        (!scaling || json_is_null(scaling) || json_object_size(scaling) == 0)) {
-        double theta = ret_rope->theta;
-
-        *ret_rope = flavors[0].dims.rope;
-        ret_rope->theta = theta;
-    }
-out:
-    return rc;
-}
-
 /* What titan builds in one way only. */
 static int check(const void *config, const char *where)
 {
     int rc = 0;
 
-    TT_TRY(tt_hf_check_but_windows(config, where));
+    TT_TRY(tt_hf_check(config, where));
     TT_TRY(tt_hf_must_be(config, "hidden_act", "silu", where));
     TT_TRY(tt_hf_must_be_on(config, "attention_bias", where));
     TT_TRY(tt_hf_must_equal(config, "swiglu_alpha", 1.702, where));
@@ -93,29 +71,18 @@ out:
 
 static int read_hf_config(const void *config, const char *where, struct tt_model_dims *ret_dims)
 {
-    struct tt_model_dims d = {0};
-    double eps = 0.0;
-    bool tied = false;
+    struct tt_model_dims d = tt_hf_class(config)->dims;
+    const char *key = NULL;
     int rc = 0;
 
     TT_TRY(check(config, where));
-    TT_TRY(tt_hf_int(config, "hidden_size", -1, where, &d.dim));
-    TT_TRY(tt_hf_int(config, "num_hidden_layers", -1, where, &d.n_layers));
-    TT_TRY(tt_hf_int(config, "num_attention_heads", -1, where, &d.n_heads));
-    TT_TRY(tt_hf_int(config, "num_key_value_heads", 0, where, &d.n_kv_heads));
-    TT_TRY(tt_hf_int(config, "head_dim", 64, where, &d.head_dim));
-    TT_TRY(tt_hf_int(config, "intermediate_size", -1, where, &d.ffn_dim));
-    TT_TRY(tt_hf_int(config, "vocab_size", -1, where, &d.vocab_size));
-    TT_TRY(tt_hf_int(config, "max_position_embeddings", 0, where, &d.max_positions));
-    TT_TRY(tt_hf_int(config, "sliding_window", -1, where, &d.sliding_window));
-    TT_TRY(tt_hf_int(config, "num_local_experts", -1, where, &d.moe.experts));
-    TT_TRY(tt_hf_int(config, "num_experts_per_tok", -1, where, &d.moe.top_k));
-    TT_TRY(tt_hf_real(config, "rms_norm_eps", 1e-5, where, &eps));
-    TT_TRY(tt_hf_bool(config, "tie_word_embeddings", false, where, &tied));
-    TT_TRY(read_rope(config, where, &d.rope));
+    TT_TRY(tt_hf_sizes(config, where, &d));
+    TT_TRY(tt_hf_int(config, "head_dim", d.head_dim, where, &d.head_dim));
+    TT_TRY(tt_hf_int(config, "sliding_window", d.sliding_window, where, &d.sliding_window));
+    TT_TRY(tt_hf_alias(config, "num_experts", "num_local_experts", where, &key));
+    TT_TRY(tt_hf_int(config, key, d.moe.experts, where, &d.moe.experts));
+    TT_TRY(tt_hf_int(config, "num_experts_per_tok", d.moe.top_k, where, &d.moe.top_k));
     TT_TRY(check_layer_types(config, where, d.n_layers));
-    d.norm_eps = (float)eps;
-    d.tied = tied;
     *ret_dims = d;
 out:
     return rc;

@@ -136,6 +136,28 @@ case_transformers_and_titan_agree() {
     done
 }
 
+# What a class takes where config.json says nothing is in a table of the unit tests. Is it still so in this version?
+case_the_defaults_of_transformers_are_those_of_the_table() {
+    "$python" "$interop/class_defaults.py" --compare "$TITAN_SOURCE/tests/unit/data/hf_classes.json" >compare.txt 2>&1
+    case $? in
+    0) ;;
+    77) skip "$(tail -1 compare.txt)" ;;
+    *) not_as "$(tail -20 compare.txt)" ;;
+    esac
+}
+
+# Keys of config.json absent, null and changed: the same loss, or a refusal. One of 20; all take half an hour.
+case_configurations_are_read_as_by_transformers() {
+    need_torch
+    version=$("$python" -c 'import transformers; print(transformers.__version__.split(".")[0])' 2>/dev/null) ||
+        skip "no transformers in $python"
+    [ "$version" -ge 5 ] || skip "transformers $version"
+    every=20
+    [ "${TITAN_SWEEPS:-}" != whole ] || every=1
+    "$python" "$interop/mutate_configs.py" --every $every "$TITAN" mutations >compare.txt 2>&1 ||
+        not_as "$(tail -20 compare.txt)"
+}
+
 case_apply_chat_template_gives_the_same_tokens() {
     "$python" -c 'import transformers' 2>/dev/null || skip "no transformers in $python"
     for template in llama3 qwen3 chatml; do

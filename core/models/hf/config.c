@@ -19,27 +19,48 @@ static int fail_type(const char *key, const char *wanted, const char *where)
     return tt_fail(TT_EDATA, "%s: %s must be %s", where, key, wanted);
 }
 
+int tt_hf_alias(const json_t *config, const char *key, const char *other, const char *where, const char **ret_key)
+{
+    const json_t *a = member(config, key), *b = member(config, other);
+
+    *ret_key = b ? other : key;
+    if (!a || !b || json_equal(a, b))
+        return 0;
+    return tt_fail(TT_EDATA,
+                   "%s: %s and %s are two names of one size, and differ\n"
+                   "help: remove the wrong one; transformers takes %s",
+                   where, key, other, other);
+}
+
+/* absent: as in tt_hf_int. */
+static int read_int(const json_t *config, const char *key, int64_t least, int64_t absent, const char *where,
+                    int64_t *ret_value)
+{
+    const json_t *value = json_object_get(config, key);
+
+    if (json_is_null(value) && absent > 0)
+        return tt_fail(TT_EDATA, "%s: %s is null, which is no size\nhelp: give a number; without the key it is %lld",
+                       where, key, (long long)absent);
+    if ((!value || json_is_null(value)) && absent < 0)
+        return tt_fail(TT_EDATA, "%s: missing key '%s'", where, key);
+    if (!value || json_is_null(value)) {
+        *ret_value = absent;
+        return 0;
+    }
+    if (!json_is_integer(value) || json_integer_value(value) < least)
+        return fail_type(key, least > 0 ? "a positive integer" : "an integer that is not negative", where);
+    *ret_value = (int64_t)json_integer_value(value);
+    return 0;
+}
+
 int tt_hf_int(const json_t *config, const char *key, int64_t absent, const char *where, int64_t *ret_value)
 {
-    const json_t *value = member(config, key);
-
-    if (!value && absent < 0)
-        return tt_fail(TT_EDATA, "%s: missing key '%s'", where, key);
-    if (value && (!json_is_integer(value) || json_integer_value(value) < 1))
-        return fail_type(key, "a positive integer", where);
-    *ret_value = value ? (int64_t)json_integer_value(value) : absent;
-    return 0;
+    return read_int(config, key, 1, absent, where, ret_value);
 }
 
 int tt_hf_count(const json_t *config, const char *key, int64_t absent, const char *where, int64_t *ret_value)
 {
-    const json_t *value = member(config, key);
-
-    if (json_is_integer(value) && json_integer_value(value) == 0) {
-        *ret_value = 0;
-        return 0;
-    }
-    return tt_hf_int(config, key, absent, where, ret_value);
+    return read_int(config, key, 0, absent, where, ret_value);
 }
 
 int tt_hf_real(const json_t *config, const char *key, double absent, const char *where, double *ret_value)
@@ -54,9 +75,9 @@ int tt_hf_real(const json_t *config, const char *key, double absent, const char 
 
 int tt_hf_bool(const json_t *config, const char *key, bool absent, const char *where, bool *ret_value)
 {
-    const json_t *value = member(config, key);
+    const json_t *value = json_object_get(config, key);
 
-    if (value && !json_is_boolean(value))
+    if (value && !json_is_boolean(value) && !json_is_null(value))
         return fail_type(key, "true or false", where);
     *ret_value = value ? json_is_true(value) : absent;
     return 0;
@@ -92,7 +113,8 @@ int tt_hf_must_be_on(const json_t *config, const char *key, const char *where)
     int rc = tt_hf_bool(config, key, true, where, &on);
 
     if (rc == 0 && !on)
-        return tt_fail(TT_EDATA, "%s: %s false is not supported", where, key);
+        return tt_fail(TT_EDATA, "%s: %s %s is not supported", where, key,
+                       json_is_null(json_object_get(config, key)) ? "null" : "false");
     return rc;
 }
 
@@ -106,42 +128,34 @@ int tt_hf_must_equal(const json_t *config, const char *key, double wanted, const
     return rc;
 }
 
-/* Classes whose layers may have sliding windows, and what they do where config.json says nothing. */
-static const struct windows {
-    const char *type;
-    int64_t absent; /* the window, if the key is absent; 0: none */
-    bool needs_use; /* it only counts if use_sliding_window is true */
-    bool by_layers; /* layers from max_window_layers on, or those of layer_types; else all layers */
-    int64_t layers; /* max_window_layers, if absent */
-} windows[] = {
-    {"mistral", 4096, false, false, 0},
-    {"mixtral", 0, false, false, 0},
-    {"qwen3", 4096, true, true, 28},
-    {"qwen3_moe", 4096, true, false, 0},
-};
-
-static const struct windows *windows_of(const json_t *config)
+/* Mistral's and Mixtral's classes do not read use_sliding_window: a window that the file switches off would count. */
+static int check_use(const json_t *config, const char *where, int64_t window)
 {
-    const char *type = json_string_value(member(config, "model_type"));
-
-    for (size_t i = 0; type && i < sizeof windows / sizeof *windows; i++)
-        if (strcmp(windows[i].type, type) == 0)
-            return &windows[i];
-    return NULL;
+    if (!window || !json_object_get(config, "use_sliding_window") ||
+        json_is_true(json_object_get(config, "use_sliding_window")))
+        return 0;
+    return tt_fail(TT_EDATA,
+                   "%s: use_sliding_window is not true, and the class of model_type %s, which does not know it, has "
+                   "a window of %lld\n"
+                   "help: set sliding_window to null if the model has no window, else remove use_sliding_window",
+                   where, tt_hf_class(config)->type, (long long)window);
 }
 
-/* The window that config.json switches on; 0: none. Of another class, one that is not switched off counts as well. */
-static int read_window(const json_t *config, const struct windows *of, const char *where, int64_t *ret_window)
+/* The window that config.json switches on; 0: none. */
+static int read_window(const json_t *config, const struct tt_hf_windows *of, const char *where, int64_t *ret_window)
 {
-    bool used = !of || !of->needs_use;
-    int64_t window = 0;
+    const json_t *value = json_object_get(config, "sliding_window");
+    bool used = !of->needs_use;
+    int64_t window = of->absent;
     int rc = 0;
 
-    TT_TRY(tt_hf_bool(config, "use_sliding_window", used, where, &used));
-    if (used &&
-        (json_object_get(config, "sliding_window") ? member(config, "sliding_window") != NULL : of && of->absent > 0))
-        TT_TRY(tt_hf_int(config, "sliding_window", of ? of->absent : -1, where, &window));
-    *ret_window = window;
+    if (!of->any || of->needs_use)
+        TT_TRY(tt_hf_bool(config, "use_sliding_window", used, where, &used));
+    if (value)
+        TT_TRY(tt_hf_int(config, "sliding_window", 0, where, &window));
+    *ret_window = used ? window : 0;
+    if (of->any && !of->needs_use)
+        rc = check_use(config, where, window);
 out:
     return rc;
 }
@@ -190,12 +204,11 @@ static int check_quantization(const json_t *config, const char *where)
                    where);
 }
 
-int tt_hf_check_but_windows(const json_t *config, const char *where)
+int tt_hf_check(const json_t *config, const char *where)
 {
     int rc = 0;
 
     TT_TRY(tt_hf_must_equal(config, "attention_dropout", 0.0, where));
-    TT_TRY(tt_hf_must_equal(config, "partial_rotary_factor", 1.0, where));
     TT_TRY(check_quantization(config, where));
 out:
     return rc;
@@ -234,7 +247,7 @@ static int read_windowed_layers(const json_t *types, const char *where, int64_t 
 
 int tt_hf_windows(const json_t *config, const char *where, struct tt_model_dims *dims)
 {
-    const struct windows *of = windows_of(config);
+    const struct tt_hf_windows *of = &tt_hf_class(config)->window;
     const json_t *types = member(config, "layer_types");
     int64_t window = 0, first = 0;
     int rc = 0;
@@ -242,7 +255,7 @@ int tt_hf_windows(const json_t *config, const char *where, struct tt_model_dims 
     TT_TRY(read_window(config, of, where, &window));
     if (!window)
         return check_layer_types(config, where);
-    if (!of)
+    if (!of->any)
         return tt_fail(TT_EDATA, "%s: sliding_window attention is not supported", where);
     if (of->by_layers)
         TT_TRY(tt_hf_count(config, "max_window_layers", of->layers, where, &first));
@@ -252,23 +265,9 @@ int tt_hf_windows(const json_t *config, const char *where, struct tt_model_dims 
         TT_TRY(read_windowed_layers(types, where, dims->n_layers, dims));
     if (types && !of->by_layers && dims->window_from != 1)
         return tt_fail(TT_EDATA, "%s: layer_types are not supported: the layers of a %s all have the window", where,
-                       of->type);
+                       tt_hf_class(config)->type);
     if (dims->window_from > dims->n_layers)
         dims->sliding_window = dims->window_from = 0;
-out:
-    return rc;
-}
-
-int tt_hf_check_common(const json_t *config, const char *where)
-{
-    int64_t window = 0;
-    int rc = 0;
-
-    TT_TRY(read_window(config, NULL, where, &window));
-    if (window)
-        return tt_fail(TT_EDATA, "%s: sliding_window attention is not supported", where);
-    TT_TRY(check_layer_types(config, where));
-    TT_TRY(tt_hf_check_but_windows(config, where));
 out:
     return rc;
 }
@@ -287,7 +286,6 @@ static int read_llama3_scaling(const json_t *rope, const char *where, struct tt_
     TT_TRY(need_real(rope, "llama3", "factor", where, &ret_rope->factor));
     TT_TRY(need_real(rope, "llama3", "low_freq_factor", where, &ret_rope->low_freq_factor));
     TT_TRY(need_real(rope, "llama3", "high_freq_factor", where, &ret_rope->high_freq_factor));
-    TT_TRY(need_real(rope, "llama3", "original_max_position_embeddings", where, &ret_rope->original_max));
 out:
     return rc;
 }
@@ -303,7 +301,6 @@ static int read_yarn(const json_t *rope, const char *where, struct tt_rope *ret_
     if (member(rope, "attention_factor"))
         return tt_fail(TT_EDATA, "%s: attention_factor of rope_type yarn is not supported", where);
     TT_TRY(need_real(rope, "yarn", "factor", where, &ret_rope->factor));
-    TT_TRY(need_real(rope, "yarn", "original_max_position_embeddings", where, &ret_rope->original_max));
     TT_TRY(tt_hf_real(rope, "beta_fast", 32.0, where, &ret_rope->beta_fast));
     TT_TRY(tt_hf_real(rope, "beta_slow", 1.0, where, &ret_rope->beta_slow));
     TT_TRY(tt_hf_real(rope, "mscale", 0.0, where, &ret_rope->mscale));
@@ -336,21 +333,88 @@ static int read_scaling(const json_t *rope, const char *where, struct tt_rope *r
     return tt_fail(TT_EDATA, "%s: rope_type '%s' is not supported; default, llama3 and yarn are", where, name);
 }
 
-int tt_hf_rope(const json_t *config, double default_theta, const char *where, struct tt_rope *ret_rope)
+/* The object that counts, NULL if there is none. Files may have both; the older spelling wins unless it is empty. */
+static int find_rope(const json_t *config, const char *where, const json_t **ret_rope)
 {
-    const json_t *rope = member(config, "rope_parameters");
+    const json_t *rope = member(config, "rope_scaling"), *value;
+    const char *key;
+
+    if (!rope || (json_is_object(rope) && json_object_size(rope) == 0))
+        rope = member(config, "rope_parameters");
+    if (rope && !json_is_object(rope))
+        return fail_type("rope_parameters or rope_scaling", "an object", where);
+    json_object_foreach((json_t *)(uintptr_t)rope, key, value)
+    {
+        if (json_is_object(value))
+            return tt_fail(TT_EDATA, "%s: RoPE of its own for layers of one type ('%s') is not supported", where, key);
+    }
+    *ret_rope = rope;
+    return 0;
+}
+
+/*
+ * The length that scaling begins from. The file may have it outside of the object too, which wins; without any it is
+ * the longest sequence of the model.
+ */
+static int read_original_max(const json_t *config, const json_t *rope, const char *where, int64_t max_positions,
+                             double *ret_value)
+{
+    int rc = 0;
+
+    *ret_value = (double)max_positions;
+    TT_TRY(tt_hf_real(rope, "original_max_position_embeddings", *ret_value, where, ret_value));
+    TT_TRY(tt_hf_real(config, "original_max_position_embeddings", *ret_value, where, ret_value));
+out:
+    return rc;
+}
+
+/*
+ * RoPE in both spellings: `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (4; also with its
+ * older `type`). Types default, llama3 and yarn. A class may have scaling where the file says nothing of RoPE
+ * (gpt-oss).
+ */
+static int read_rope(const json_t *config, const char *where, struct tt_model_dims *dims)
+{
+    const json_t *rope = NULL;
     struct tt_rope result = {0};
     int rc = 0;
 
-    if (!rope)
-        rope = member(config, "rope_scaling");
-    if (rope && !json_is_object(rope))
-        return fail_type("rope_parameters or rope_scaling", "an object", where);
-    TT_TRY(tt_hf_real(config, "rope_theta", default_theta, where, &result.theta));
+    TT_TRY(find_rope(config, where, &rope));
+    TT_TRY(tt_hf_real(config, "rope_theta", dims->rope.theta, where, &result.theta));
     TT_TRY(tt_hf_real(rope, "rope_theta", result.theta, where, &result.theta));
-    TT_TRY(rope ? tt_hf_must_equal(rope, "partial_rotary_factor", 1.0, where) : 0);
-    TT_TRY(read_scaling(rope, where, &result));
-    *ret_rope = result;
+    TT_TRY(
+        tt_hf_must_equal(member(rope, "partial_rotary_factor") ? rope : config, "partial_rotary_factor", 1.0, where));
+    if (rope) {
+        TT_TRY(read_scaling(rope, where, &result));
+        dims->rope = result;
+    }
+    dims->rope.theta = result.theta;
+    if (dims->rope.factor != 0.0)
+        TT_TRY(read_original_max(config, rope, where, rope ? dims->max_positions : (int64_t)dims->rope.original_max,
+                                 &dims->rope.original_max));
+out:
+    return rc;
+}
+
+int tt_hf_sizes(const json_t *config, const char *where, struct tt_model_dims *d)
+{
+    double eps = (double)d->norm_eps;
+    bool tied = d->tied == 1;
+    int rc = 0;
+
+    TT_TRY(tt_hf_int(config, "hidden_size", d->dim, where, &d->dim));
+    TT_TRY(tt_hf_int(config, "num_hidden_layers", d->n_layers, where, &d->n_layers));
+    TT_TRY(tt_hf_int(config, "num_attention_heads", d->n_heads, where, &d->n_heads));
+    if (json_object_get(config, "num_key_value_heads")) /* null: as many as heads, whatever the class has */
+        TT_TRY(tt_hf_int(config, "num_key_value_heads", 0, where, &d->n_kv_heads));
+    TT_TRY(tt_hf_int(config, "intermediate_size", d->ffn_dim, where, &d->ffn_dim));
+    TT_TRY(tt_hf_int(config, "vocab_size", d->vocab_size, where, &d->vocab_size));
+    TT_TRY(tt_hf_int(config, "max_position_embeddings", d->max_positions, where, &d->max_positions));
+    TT_TRY(tt_hf_real(config, "rms_norm_eps", eps, where, &eps));
+    TT_TRY(tt_hf_bool(config, "tie_word_embeddings", tied, where, &tied));
+    TT_TRY(read_rope(config, where, d));
+    d->norm_eps = (float)eps;
+    d->tied = tied;
 out:
     return rc;
 }
@@ -396,18 +460,19 @@ out:
 
 int tt_hf_experts(const json_t *config, const char *width_key, const char *where, struct tt_model_dims *ret_dims)
 {
-    struct tt_moe moe = {0};
-    bool normalized = true;
+    struct tt_moe moe = ret_dims->moe;
+    bool normalized = !moe.gates_as_scored;
+    const char *key = NULL;
     int rc = 0;
 
-    TT_TRY(tt_hf_int(config, member(config, "num_experts") ? "num_experts" : "num_local_experts", -1, where,
-                     &moe.experts));
-    TT_TRY(tt_hf_int(config, "num_experts_per_tok", -1, where, &moe.top_k));
+    TT_TRY(tt_hf_alias(config, "num_experts", "num_local_experts", where, &key));
+    TT_TRY(tt_hf_int(config, key, moe.experts, where, &moe.experts));
+    TT_TRY(tt_hf_int(config, "num_experts_per_tok", moe.top_k, where, &moe.top_k));
     TT_TRY(tt_hf_must_be_off(config, "output_router_logits", where));
     TT_TRY(tt_hf_must_equal(config, "router_jitter_noise", 0.0, where));
     if (width_key) {
-        TT_TRY(tt_hf_int(config, width_key, -1, where, &moe.ffn_dim));
-        TT_TRY(tt_hf_bool(config, "norm_topk_prob", false, where, &normalized));
+        TT_TRY(tt_hf_int(config, width_key, moe.ffn_dim, where, &moe.ffn_dim));
+        TT_TRY(tt_hf_bool(config, "norm_topk_prob", normalized, where, &normalized));
         TT_TRY(read_dense_layers(config, where, ret_dims->n_layers, &moe));
     }
     moe.gates_as_scored = !normalized;

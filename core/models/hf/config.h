@@ -12,7 +12,33 @@
  * A null member counts as absent. Every failure is TT_EDATA naming the file and the key.
  */
 
-/** An integer member; absent: `absent`, or an error when that is negative. */
+/** What a class of transformers' takes where a config.json with its model_type says nothing. */
+struct tt_hf_class {
+    const char *type;
+    struct tt_model_dims dims; /* a size of 0 follows from others; or the file must give it */
+    struct tt_hf_windows {
+        int64_t absent; /* the window, if the key is absent; 0: none */
+        bool any;       /* its layers may have one */
+        bool needs_use; /* it only counts if use_sliding_window is true */
+        bool by_layers; /* layers from max_window_layers on, or those of layer_types; else all layers */
+        int64_t layers; /* max_window_layers, if absent */
+    } window;
+};
+
+/** The class of a config.json by its model_type; NULL if titan reads no such class. */
+const struct tt_hf_class *tt_hf_class(const json_t *config);
+
+/**
+ * A key that has two names in a class, `other` being the newer or the older one: *ret_key is the one that the file
+ * has. TT_EDATA if it has both, and they differ.
+ */
+int tt_hf_alias(const json_t *config, const char *key, const char *other, const char *where,
+                const char **ret_key) TT_MUST_CHECK;
+
+/**
+ * A positive integer; absent: `absent`, or an error when that is 0. A null counts as absent where that is 0, which
+ * then is the value; where the class has a number, it is an error, as in transformers.
+ */
 int tt_hf_int(const json_t *config, const char *key, int64_t absent, const char *where,
               int64_t *ret_value) TT_MUST_CHECK;
 
@@ -20,7 +46,7 @@ int tt_hf_int(const json_t *config, const char *key, int64_t absent, const char 
 int tt_hf_count(const json_t *config, const char *key, int64_t absent, const char *where,
                 int64_t *ret_value) TT_MUST_CHECK;
 
-/** A number or a boolean; absent: `absent`. */
+/** A number; absent or null: `absent`. A boolean; absent: `absent`, and null is false, as in transformers. */
 int tt_hf_real(const json_t *config, const char *key, double absent, const char *where,
                double *ret_value) TT_MUST_CHECK;
 int tt_hf_bool(const json_t *config, const char *key, bool absent, const char *where, bool *ret_value) TT_MUST_CHECK;
@@ -37,11 +63,14 @@ int tt_hf_must_be_on(const json_t *config, const char *key, const char *where) T
 /** A number that must be `wanted` if it is present. */
 int tt_hf_must_equal(const json_t *config, const char *key, double wanted, const char *where) TT_MUST_CHECK;
 
-/** Refuses what changes the computation in every architecture: sliding windows, quantized weights, dropout, ... */
-int tt_hf_check_common(const json_t *config, const char *where) TT_MUST_CHECK;
+/** Refuses what changes the computation in every architecture: quantized weights, dropout. */
+int tt_hf_check(const json_t *config, const char *where) TT_MUST_CHECK;
 
-/** The same of an architecture that has sliding windows, without the checks of these and of layer_types. */
-int tt_hf_check_but_windows(const json_t *config, const char *where) TT_MUST_CHECK;
+/**
+ * The sizes whose keys are Llama's, the epsilon, whether the head is tied, and RoPE. dims: those of the class, which
+ * the file's replace.
+ */
+int tt_hf_sizes(const json_t *config, const char *where, struct tt_model_dims *dims) TT_MUST_CHECK;
 
 /**
  * sliding_window and the layers that have it, of the classes that have windows (Mistral's, Mixtral's, Qwen3's); of
@@ -50,15 +79,9 @@ int tt_hf_check_but_windows(const json_t *config, const char *where) TT_MUST_CHE
 int tt_hf_windows(const json_t *config, const char *where, struct tt_model_dims *dims) TT_MUST_CHECK;
 
 /**
- * RoPE in both spellings: `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (4; also with its
- * older `type`). Types default, llama3 and yarn; default_theta when the file gives none.
- */
-int tt_hf_rope(const json_t *config, double default_theta, const char *where, struct tt_rope *ret_rope) TT_MUST_CHECK;
-
-/**
  * The sizes of experts: their number (num_experts or num_local_experts), num_experts_per_tok,
  * and of Qwen3's class the key of their width, norm_topk_prob, decoder_sparse_step and mlp_only_layers.
- * ret_dims->n_layers must be known.
+ * ret_dims: those of the class; n_layers must be known.
  * width_key NULL: Mixtral's, whose experts are as wide as the feed-forward, and whose gates are normalized.
  */
 int tt_hf_experts(const json_t *config, const char *width_key, const char *where,

@@ -14,29 +14,17 @@
 
 int tt_decoder_read_hf(const void *config, const char *where, struct tt_model_dims *ret_dims)
 {
-    struct tt_model_dims d = {0};
-    double eps = 0.0;
-    bool tied = false;
+    struct tt_model_dims d = tt_hf_class(config)->dims;
     int rc = 0;
 
-    TT_TRY(tt_hf_check_but_windows(config, where));
+    TT_TRY(tt_hf_check(config, where));
     TT_TRY(tt_hf_must_be(config, "hidden_act", "silu", where));
     TT_TRY(tt_hf_must_be_off(config, "attention_bias", where));
     TT_TRY(tt_hf_must_be_off(config, "mlp_bias", where));
-    TT_TRY(tt_hf_int(config, "hidden_size", -1, where, &d.dim));
-    TT_TRY(tt_hf_int(config, "num_hidden_layers", -1, where, &d.n_layers));
+    TT_TRY(tt_hf_sizes(config, where, &d));
     TT_TRY(tt_hf_windows(config, where, &d));
-    TT_TRY(tt_hf_int(config, "num_attention_heads", -1, where, &d.n_heads));
-    TT_TRY(tt_hf_int(config, "num_key_value_heads", 0, where, &d.n_kv_heads));
-    TT_TRY(tt_hf_int(config, "head_dim", 0, where, &d.head_dim));
-    TT_TRY(tt_hf_int(config, "intermediate_size", -1, where, &d.ffn_dim));
-    TT_TRY(tt_hf_int(config, "vocab_size", -1, where, &d.vocab_size));
-    TT_TRY(tt_hf_real(config, "rms_norm_eps", 1e-6, where, &eps));
-    TT_TRY(tt_hf_bool(config, "tie_word_embeddings", false, where, &tied));
-    TT_TRY(tt_hf_rope(config, 10000.0, where, &d.rope));
-    TT_TRY(tt_hf_int(config, "max_position_embeddings", 0, where, &d.max_positions));
-    d.norm_eps = (float)eps;
-    d.tied = tied;
+    if (!d.mla.kv_rank) /* there, of what is rotated */
+        TT_TRY(tt_hf_int(config, "head_dim", d.head_dim, where, &d.head_dim));
     *ret_dims = d;
 out:
     return rc;

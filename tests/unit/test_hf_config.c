@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT */
+#include "core/base/json.h"
+#include "model_help.h"
+
+/* --- what a config.json says by saying nothing --- */
+
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+
+    return json_is_boolean(value) ? (double)json_is_true(value) : json_number_value(value);
+}
+
+static void check_number(const char *type, const json_t *sizes, const char *key, double found)
+{
+    if (number(sizes, key) != found)
+        fail_msg("%s: %s is %.9g, and %.9g by transformers", type, key, found, number(sizes, key));
+}
+
+static void check_sizes(const char *type, const json_t *sizes, const struct tt_model_dims *d)
+{
+    int64_t windows = 0;
+
+    check_number(type, sizes, "dim", (double)d->dim);
+    check_number(type, sizes, "n_layers", (double)d->n_layers);
+    check_number(type, sizes, "n_heads", (double)d->n_heads);
+    check_number(type, sizes, "n_kv_heads", (double)d->n_kv_heads);
+    check_number(type, sizes, "head_dim", (double)d->head_dim);
+    check_number(type, sizes, "ffn_dim", (double)d->ffn_dim);
+    check_number(type, sizes, "vocab_size", (double)d->vocab_size);
+    check_number(type, sizes, "max_positions", (double)d->max_positions);
+    check_number(type, sizes, "tied", (double)d->tied);
+    check_number(type, sizes, "theta", d->rope.theta);
+    check_number(type, sizes, "factor", d->rope.factor);
+    check_number(type, sizes, "original_max", d->rope.original_max);
+    check_number(type, sizes, "window", (double)d->sliding_window);
+    check_number(type, sizes, "experts", (double)d->moe.experts);
+    if ((float)number(sizes, "norm_eps") != d->norm_eps)
+        fail_msg("%s: the epsilon is %g", type, (double)d->norm_eps);
+    for (int64_t l = 0; l < d->n_layers; l++)
+        windows += tt_model_is_windowed(d, l);
+    if (d->window_from == 0) /* else the class does not list them: all have the window */
+        assert_int_equal(windows, json_array_size(json_object_get(sizes, "windows")));
+}
+
+static void check_experts(const char *type, const json_t *sizes, const struct tt_model_dims *d)
+{
+    check_number(type, sizes, "top_k", (double)d->moe.top_k);
+    check_number(type, sizes, "norm_topk_prob", !d->moe.gates_as_scored);
+    check_number(type, sizes, "expert_width", (double)d->moe.ffn_dim);
+    check_number(type, sizes, "shared", (double)d->moe.shared);
+    check_number(type, sizes, "dense", (double)d->moe.dense_layers);
+    check_number(type, sizes, "groups", (double)d->moe.groups);
+    check_number(type, sizes, "kept_groups", (double)d->moe.kept_groups);
+    check_number(type, sizes, "scale", d->moe.route_scale);
+    assert_true(d->moe.biased == (strcmp(type, "deepseek_v3") == 0));
+}
+
+static void check_latents(const char *type, const json_t *sizes, const struct tt_model_dims *d)
+{
+    check_number(type, sizes, "kv_rank", (double)d->mla.kv_rank);
+    check_number(type, sizes, "q_rank", (double)d->mla.q_rank);
+    check_number(type, sizes, "rope_dim", (double)d->mla.rope_dim);
+    check_number(type, sizes, "value_dim", (double)d->mla.value_dim);
+}
+
+/* Calls fn for every class of the table that transformers' own code printed. */
+static void for_each_class(void (*fn)(const char *type, json_t *of))
+{
+    char *path = tt_format("%s/tests/unit/data/hf_classes.json", TT_SOURCE_DIR);
+    const char *type;
+    json_t *table = NULL, *of;
+
+    assert_int_equal(tt_json_load(path, &table), 0);
+    assert_int_equal(json_object_size(table), 9);
+    json_object_foreach(table, type, of)
+    {
+        fn(type, of);
+    }
+    json_decref(table);
+    tt_free(path);
+}
+
+static const char *model_of_type(const char *type)
+{
+    for (int r = 0; r < tt_model_n_rows; r++) {
+        const struct tt_model_row *row = tt_model_rows[r];
+
+        if (strcmp(row->hf_model_type, type) == 0 || (row->hf_same_as && strcmp(row->hf_same_as, type) == 0))
+            return row->name;
+    }
+    fail_msg("no model reads %s", type);
+    return NULL;
+}
+
+static struct tt_model *read_json(const char *type, const char *json)
+{
+    struct tt_model *model = NULL;
+
+    if (model_of_json(model_of_type(type), json, &model) < 0)
+        fail_msg("%s: %s", json, tt_error_message());
+    return model;
+}
+
+/* DeepSeek-V2's class has no number of experts for a token, and fails without one; so does titan. */
+static void check_empty(const char *type, json_t *of)
+{
+    bool v2 = strcmp(type, "deepseek_v2") == 0;
+    char *json = tt_format("{\"model_type\":\"%s\"%s}", type, v2 ? ",\"num_experts_per_tok\":6" : "");
+    json_t *sizes = json_object_get(of, "sizes");
+    struct tt_model *model = read_json(type, json);
+
+    if (v2)
+        (void)json_object_set_new(sizes, "top_k", json_integer(6));
+    check_sizes(type, sizes, &model->dims);
+    if (model->dims.moe.experts)
+        check_experts(type, sizes, &model->dims);
+    if (model->dims.mla.kv_rank)
+        check_latents(type, sizes, &model->dims);
+    tt_model_free(model);
+    tt_free(json);
+}
+
+static void an_empty_config_is_that_of_the_class(void **state)
+{
+    struct tt_model *model = NULL;
+
+    for_each_class(check_empty);
+    assert_fails(model_of_json("deepseek_v3", "{\"model_type\":\"deepseek_v2\"}", &model), TT_EDATA,
+                 "missing key 'num_experts_per_tok'");
+}
+
+/* All keys as the class itself writes them give the same model as none of them. */
+static void check_all_keys(const char *type, json_t *of)
+{
+    json_t *keys = json_object_get(of, "keys"), *sizes = json_object_get(of, "sizes");
+    struct tt_model *model;
+    char *text;
+
+    (void)json_object_del(keys, "layer_types"); /* the table has only the kinds */
+    if (strcmp(type, "deepseek_v2") == 0) {
+        (void)json_object_set_new(keys, "num_experts_per_tok", json_integer(6));
+        (void)json_object_set_new(sizes, "top_k", json_integer(6));
+    }
+    text = tt_json_text(keys);
+    model = read_json(type, text);
+    check_sizes(type, sizes, &model->dims);
+    tt_model_free(model);
+    tt_free(text);
+}
+
+static void a_config_with_all_keys_is_read(void **state)
+{
+    for_each_class(check_all_keys);
+}
+
+/* --- spellings --- */
+
+#define OF(type, more)                                                                                   \
+    "{\"model_type\":\"" type "\",\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4," \
+    "\"num_key_value_heads\":4,\"intermediate_size\":96,\"vocab_size\":300,\"max_position_embeddings\":128" more "}"
+#define YARN "\"rope_type\":\"yarn\",\"factor\":4.0"
+
+/* As transformers 5 does: the older key wins, the length outside of the object too, and without one it is the limit. */
+static void rope_is_read_as_transformers_does(void **state)
+{
+    static const struct {
+        const char *json;
+        double theta, factor, original_max;
+        bool fractional;
+    } wanted[] = {
+        {OF("llama", ""), 10000.0, 0.0, 0.0, false},
+        {OF("mixtral", ""), 1000000.0, 0.0, 0.0, false},
+        {OF("llama", ",\"rope_theta\":500.0,\"rope_parameters\":{\"rope_theta\":600.0}"), 600.0, 0.0, 0.0, false},
+        {OF("llama", ",\"rope_parameters\":{\"rope_theta\":600.0},\"rope_scaling\":{" YARN "}"), 10000.0, 4.0, 128.0,
+         false},
+        {OF("llama", ",\"rope_parameters\":{" YARN "},\"rope_scaling\":{}"), 10000.0, 4.0, 128.0, false},
+        {OF("llama", ",\"rope_parameters\":{" YARN ",\"original_max_position_embeddings\":32}"), 10000.0, 4.0, 32.0,
+         false},
+        {OF("llama", ",\"original_max_position_embeddings\":16,\"rope_parameters\":{" YARN
+                     ",\"original_max_position_embeddings\":32,\"truncate\":null}"),
+         10000.0, 4.0, 16.0, true},
+        {OF("llama",
+            ",\"original_max_position_embeddings\":16,\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":"
+            "2.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0}"),
+         10000.0, 2.0, 16.0, false},
+        {OF("gpt_oss", ",\"num_local_experts\":4,\"original_max_position_embeddings\":16,\"rope_theta\":99.0"), 99.0,
+         32.0, 16.0, true},
+        {OF("gpt_oss", ",\"num_local_experts\":4,\"rope_parameters\":{}"), 150000.0, 0.0, 0.0, false},
+    };
+
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        struct tt_model *model;
+        const struct tt_rope *rope;
+        json_t *json = json_loads(wanted[i].json, 0, NULL);
+
+        model = read_json(json_string_value(json_object_get(json, "model_type")), wanted[i].json);
+        rope = &model->dims.rope;
+        if (rope->theta != wanted[i].theta || rope->factor != wanted[i].factor ||
+            rope->original_max != wanted[i].original_max || rope->fractional != wanted[i].fractional)
+            fail_msg("%s: theta %g, factor %g, original_max %g, fractional %d", wanted[i].json, rope->theta,
+                     rope->factor, rope->original_max, rope->fractional);
+        tt_model_free(model);
+        json_decref(json);
+    }
+}
+
+static void what_transformers_reads_otherwise_is_refused(void **state)
+{
+    static const struct {
+        const char *name, *json, *message;
+    } wanted[] = {
+        {"llama3", OF("mistral", ",\"use_sliding_window\":false"), "use_sliding_window is not true, and the class of"},
+        {"llama3", OF("mistral", ",\"use_sliding_window\":null,\"sliding_window\":24"), "has a window of 24"},
+        {"mixtral", OF("mixtral", ",\"use_sliding_window\":false,\"sliding_window\":24"), "has a window of 24"},
+        {"mixtral", OF("mixtral", ",\"num_experts\":4,\"num_local_experts\":8"), "two names of one size, and differ"},
+        {"gpt2", "{\"model_type\":\"gpt2\",\"n_embd\":64,\"hidden_size\":48}", "n_embd and hidden_size are two names"},
+        {"deepseek_v3", OF("deepseek_v3", ",\"rope_interleave\":null"), "rope_interleave null is not supported"},
+        {"deepseek_v3", OF("deepseek_v3", ",\"n_group\":null"), "n_group is null, which is no size"},
+        {"llama3", OF("llama", ",\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}"),
+         "RoPE of its own for layers of one type ('full_attention')"},
+        {"qwen3", OF("qwen3", ",\"head_dim\":null"), "head_dim is null, which is no size"},
+    };
+    struct tt_model *model = NULL;
+
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        assert_fails(model_of_json(wanted[i].name, wanted[i].json, &model), TT_EDATA, wanted[i].message);
+    assert_null(model);
+}
+
+static void nulls_and_second_names_are_those_of_transformers(void **state)
+{
+    struct tt_model *model =
+        read_json("mistral", OF("mistral", ",\"use_sliding_window\":false,\"sliding_window\":null"));
+
+    assert_int_equal(model->dims.sliding_window, 0);
+    tt_model_free(model);
+    model =
+        read_json("deepseek_v3",
+                  OF("deepseek_v3", ",\"norm_topk_prob\":null,\"num_local_experts\":16,\"first_k_dense_replace\":1"));
+    assert_true(model->dims.moe.gates_as_scored && model->dims.moe.experts == 16);
+    tt_model_free(model);
+    model = read_json("gpt2", "{\"model_type\":\"gpt2\",\"hidden_size\":48,\"num_attention_heads\":4,\"vocab_size\":50,"
+                              "\"num_hidden_layers\":2,\"max_position_embeddings\":32}");
+    assert_true(model->dims.dim == 48 && model->dims.ffn_dim == 192 && model->dims.n_layers == 2);
+    assert_true(model->dims.n_heads == 4 && model->dims.max_positions == 32);
+    tt_model_free(model);
+    model = read_json("qwen3", OF("qwen3", ""));
+    assert_int_equal(model->dims.head_dim, 128);
+    tt_model_free(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_empty_config_is_that_of_the_class),
+        cmocka_unit_test(a_config_with_all_keys_is_read),
+        cmocka_unit_test(rope_is_read_as_transformers_does),
+        cmocka_unit_test(what_transformers_reads_otherwise_is_refused),
+        cmocka_unit_test(nulls_and_second_names_are_those_of_transformers),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
