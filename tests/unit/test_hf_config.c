@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "core/base/json.h"
+#include "core/base/log.h"
 #include "model_help.h"
 
 /* --- what a config.json says by saying nothing --- */
@@ -130,6 +131,16 @@ static void an_empty_config_is_that_of_the_class(void **state)
                  "missing key 'num_experts_per_tok'");
 }
 
+/* The notes since the last call of this. */
+static char notes[4096];
+
+static void keep_note(void *arg, enum tt_log_level level, const char *text)
+{
+    (void)arg;
+    (void)level;
+    (void)snprintf(notes + strlen(notes), sizeof notes - strlen(notes), "%s\n", text);
+}
+
 /* All keys as the class itself writes them give the same model as none of them. */
 static void check_all_keys(const char *type, json_t *of)
 {
@@ -143,13 +154,16 @@ static void check_all_keys(const char *type, json_t *of)
         (void)json_object_set_new(sizes, "top_k", json_integer(6));
     }
     text = tt_json_text(keys);
+    *notes = '\0';
     model = read_json(type, text);
+    if (strstr(notes, "not used"))
+        fail_msg("%s", notes);
     check_sizes(type, sizes, &model->dims);
     tt_model_free(model);
     tt_free(text);
 }
 
-static void a_config_with_all_keys_is_read(void **state)
+static void all_keys_of_a_class_are_known(void **state)
 {
     for_each_class(check_all_keys);
 }
@@ -250,16 +264,80 @@ static void nulls_and_second_names_are_those_of_transformers(void **state)
     tt_model_free(model);
 }
 
+/* --- keys of others --- */
+
+static void keys_of_another_class_that_change_the_mathematics_are_refused(void **state)
+{
+    static const struct {
+        const char *name, *json, *message;
+    } wanted[] = {
+        {"llama3", OF("llama", ",\"embedding_multiplier\":12.0"),
+         "embedding_multiplier 12.0 changes what a model computes, and models of model_type llama have no such "
+         "thing\nhelp: is model_type right? It is a key of model_type granite, which titan does not have."},
+        {"llama3", OF("llama", ",\"attention_multiplier\":1.0"), "attention_multiplier 1.0 changes"},
+        {"llama3", OF("llama", ",\"no_rope_layers\":[1,1,0,1]"), "no_rope_layers [1, 1, 0, 1] changes"},
+        {"llama3", OF("llama", ",\"num_experts\":8"), "a key of model_type qwen3_moe. If the weights"},
+        {"llama3", OF("llama", ",\"qkv_bias\":true"), "qkv_bias true changes"},
+        {"llama3", OF("llama", ",\"final_logit_softcapping\":30.0"), "final_logit_softcapping 30.0 changes"},
+        {"llama3", OF("llama", ",\"use_qk_norm\":true"), "a key of model_type qwen3. If"},
+        {"llama3", OF("llama", ",\"clip_qkv\":8.0"), "clip_qkv 8.0 changes"},
+        {"llama3", OF("llama", ",\"rope_interleaved\":true"), "rope_interleaved true changes"},
+        {"llama3", OF("llama", ",\"kv_lora_rank\":8"), "kv_lora_rank 8 changes"},
+        {"llama3", OF("llama", ",\"per_layer_config\":{\"1\":{\"head_dim\":8}}"), "per_layer_config {"},
+        {"llama3", OF("llama", ",\"position_embedding_type\":\"nope\""), "position_embedding_type \"nope\" changes"},
+        {"mixtral", OF("mixtral", ",\"norm_topk_prob\":false"), "norm_topk_prob false changes"},
+        {"mixtral", OF("mixtral", ",\"n_shared_experts\":1"), "n_shared_experts 1 changes"},
+        {"qwen3", OF("qwen3_moe", ",\"routed_scaling_factor\":2.5"), "routed_scaling_factor 2.5 changes"},
+        {"gpt2", "{\"model_type\":\"gpt2\",\"hidden_act\":\"silu\"}", "hidden_act \"silu\" changes"},
+        {"gpt2", "{\"model_type\":\"gpt2\",\"rope_scaling\":{\"type\":\"linear\"}}", "rope_scaling {"},
+    };
+    struct tt_model *model = NULL;
+
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        assert_fails(model_of_json(wanted[i].name, wanted[i].json, &model), TT_EDATA, wanted[i].message);
+    assert_null(model);
+}
+
+static void keys_without_an_effect_are_read_over(void **state)
+{
+    static const char *const silent[] = {
+        OF("llama", ",\"embedding_multiplier\":1.0,\"residual_multiplier\":1,\"logits_scaling\":1.0"),
+        OF("llama", ",\"attention_multiplier\":null,\"qkv_bias\":false,\"no_rope_layers\":[1,1]"),
+        OF("llama", ",\"rope_interleaved\":false,\"is_llama_config\":true,\"num_experts\":0,\"clip_qkv\":null"),
+        OF("llama", ",\"layer_types\":[\"full_attention\",\"full_attention\"],\"mlp_layer_types\":[\"dense\"]"),
+        OF("llama", ",\"_attn_implementation_autoset\":true,\"temperature\":0.6,\"pruned_heads\":{}"),
+    };
+
+    for (size_t i = 0; i < sizeof silent / sizeof *silent; i++) {
+        *notes = '\0';
+        tt_model_free(read_json("llama", silent[i]));
+        assert_string_equal(notes, "");
+    }
+}
+
+static void keys_that_nobody_knows_are_listed(void **state)
+{
+    *notes = '\0';
+    tt_model_free(read_json("llama", OF("llama", ",\"novelty\":3,\"a\\u001bb\":1,\"rope_parameters\":{\"rope_type\":"
+                                                 "\"default\",\"factor\":8.0,\"finetuned\":true}")));
+    assert_non_null(strstr(notes, "config.json: not used, since titan or the model does not know them: \"novelty\", "
+                                  "\"a\\u001Bb\", rope_parameters.\"factor\"\n"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_empty_config_is_that_of_the_class),
-        cmocka_unit_test(a_config_with_all_keys_is_read),
+        cmocka_unit_test(all_keys_of_a_class_are_known),
         cmocka_unit_test(rope_is_read_as_transformers_does),
         cmocka_unit_test(what_transformers_reads_otherwise_is_refused),
         cmocka_unit_test(nulls_and_second_names_are_those_of_transformers),
+        cmocka_unit_test(keys_of_another_class_that_change_the_mathematics_are_refused),
+        cmocka_unit_test(keys_without_an_effect_are_read_over),
+        cmocka_unit_test(keys_that_nobody_knows_are_listed),
     };
 
+    tt_log_set_sink(keep_note, NULL);
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

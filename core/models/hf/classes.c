@@ -132,12 +132,17 @@ static const struct tt_hf_class classes[] = {
      {0}},
 };
 
+const struct tt_hf_class *tt_hf_class_of(const char *model_type)
+{
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        if (strcmp(classes[i].type, model_type) == 0)
+            return &classes[i];
+    return NULL;
+}
+
 const struct tt_hf_class *tt_hf_class(const json_t *config)
 {
     const char *type = json_string_value(json_object_get(config, "model_type"));
 
-    for (size_t i = 0; type && i < sizeof classes / sizeof *classes; i++)
-        if (strcmp(classes[i].type, type) == 0)
-            return &classes[i];
-    return NULL;
+    return type ? tt_hf_class_of(type) : NULL;
 }

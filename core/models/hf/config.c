@@ -208,6 +208,7 @@ int tt_hf_check(const json_t *config, const char *where)
 {
     int rc = 0;
 
+    TT_TRY(tt_hf_check_keys(config, where));
     TT_TRY(tt_hf_must_equal(config, "attention_dropout", 0.0, where));
     TT_TRY(check_quantization(config, where));
 out:

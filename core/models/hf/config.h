@@ -27,6 +27,7 @@ struct tt_hf_class {
 
 /** The class of a config.json by its model_type; NULL if titan reads no such class. */
 const struct tt_hf_class *tt_hf_class(const json_t *config);
+const struct tt_hf_class *tt_hf_class_of(const char *model_type);
 
 /**
  * A key that has two names in a class, `other` being the newer or the older one: *ret_key is the one that the file
@@ -63,7 +64,13 @@ int tt_hf_must_be_on(const json_t *config, const char *key, const char *where) T
 /** A number that must be `wanted` if it is present. */
 int tt_hf_must_equal(const json_t *config, const char *key, double wanted, const char *where) TT_MUST_CHECK;
 
-/** Refuses what changes the computation in every architecture: quantized weights, dropout. */
+/**
+ * Refuses keys that the class does not read if they change what a model computes, by keys.def; a note lists those
+ * that are not in it.
+ */
+int tt_hf_check_keys(const json_t *config, const char *where) TT_MUST_CHECK;
+
+/** The same, and refuses what changes the computation in every architecture: quantized weights, dropout. */
 int tt_hf_check(const json_t *config, const char *where) TT_MUST_CHECK;
 
 /**
