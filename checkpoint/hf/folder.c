@@ -148,8 +148,8 @@ out:
 /* Keys that are about another dtype, place or version, or that spell a written key in another way. */
 static bool is_stale(const char *key)
 {
-    static const char *const stale[] = {"dtype", "torch_dtype", "rope_parameters", "transformers_version",
-                                        "_name_or_path"};
+    static const char *const stale[] = {
+        "dtype", "torch_dtype", "rope_parameters", "transformers_version", "_name_or_path", "quantization_config"};
 
     for (size_t i = 0; i < sizeof stale / sizeof *stale; i++)
         if (strcmp(stale[i], key) == 0)

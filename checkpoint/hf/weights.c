@@ -43,7 +43,7 @@ static struct tt_weights begin(enum tt_weights_kind kind, struct tt_source *sour
     return (struct tt_weights){.kind = kind,
                                .source = source,
                                .model = model,
-                               .stored = tt_calloc((size_t)first[n_params] + 1, sizeof(void *)),
+                               .stored = tt_calloc((size_t)first[n_params] + 1, sizeof(struct tt_hf_stored)),
                                .first = first,
                                .seen = tt_calloc(n, sizeof(int64_t)),
                                .digest = tt_calloc(n, sizeof(uint64_t))};
@@ -95,33 +95,84 @@ static const struct tt_manifest_tensor *find_tensor(const struct tt_weights *w, 
     return found;
 }
 
+/* The same for the name and an end. */
+static const struct tt_manifest_tensor *find_end(const struct tt_weights *w, const char *name, const char *end)
+{
+    char *whole = tt_format("%s%s", name, end);
+    const struct tt_manifest_tensor *found = find_tensor(w, whole);
+
+    tt_free(whole);
+    return found;
+}
+
+static int fail_missing(const struct tt_weights *w, const char *name, const char *end, const struct tt_param *param)
+{
+    return tt_fail(TT_EDATA, "the weights in '%s' lack tensor '%s%s' (the model's %s)", w->source->path, name, end,
+                   param->name);
+}
+
+static int fail_scaled(const struct tt_weights *w, const struct tt_manifest_tensor *t, const char *end)
+{
+    return tt_fail(TT_EDATA,
+                   "'%s': tensor '%s' is %s, but there are scales for it, '%s%s'; wanted F8_E4M3 or no scales",
+                   w->source->path, t->name, tt_dtype_name(t->dtype), t->name, end);
+}
+
+/* Finds the tensor of a weight, or that of its elements and that of its scales. */
+static int find_stored(const struct tt_weights *w, const struct tt_param *param, const char *name,
+                       struct tt_hf_stored *ret_stored)
+{
+    const struct tt_manifest_tensor *values = find_tensor(w, name), *scales;
+    bool is_import = w->kind == TT_WEIGHTS_FROM_HF;
+    const char *end = "_scale_inv";
+
+    if (values && !(is_import && values->dtype == TT_F8_E4M3)) {
+        *ret_stored = tt_hf_stored_plain(values);
+        return is_import && find_end(w, name, end) ? fail_scaled(w, values, end) : 0;
+    }
+    if (!values && is_import) {
+        values = find_end(w, name, "_blocks");
+        end = "_scales";
+    }
+    if (!values)
+        return fail_missing(w, name, "", param);
+    scales = find_end(w, name, end);
+    if (!scales)
+        return fail_missing(w, name, end, param);
+    return tt_hf_stored_packed(values, scales, w->block, ret_stored);
+}
+
 /* Finds the tensor `name`, which holds a parameter, and checks its shape. */
 static int find(struct tt_weights *w, const struct tt_param *param, int64_t expert, const char *name, int ndim,
                 const int64_t *shape)
 {
-    const struct tt_manifest_tensor *t = find_tensor(w, name);
-    struct tt_box wanted = tt_box_whole(ndim, shape), found;
+    struct tt_hf_stored *stored = &w->stored[w->first[param - w->model->params] + expert];
+    struct tt_box wanted, found;
     char a[128], b[128];
+    int rc = 0;
 
-    if (!t)
-        return tt_fail(TT_EDATA, "the weights in '%s' lack tensor '%s' (the model's %s)", w->source->path, name,
-                       param->name);
-    found = tt_box_whole(t->ndim, t->shape);
+    TT_TRY(find_stored(w, param, name, stored));
+    wanted =
+        tt_box_whole(ndim, stored->is_turned && param->hf_transform == TT_HF_EXPERTS_TRANSPOSE ? param->shape : shape);
+    found = tt_box_whole(stored->ndim, stored->shape);
     if (!tt_box_equal(&wanted, &found))
         return tt_fail(TT_EDATA,
                        "tensor '%s' is %s, wanted %s for the model's %s\nhelp: are the dims those of the weights' "
                        "config.json?",
-                       t->name, tt_box_text(b, sizeof b, &found), tt_box_text(a, sizeof a, &wanted), param->name);
-    if (!tt_cast_known(TT_F32, t->dtype))
-        return tt_fail(TT_EDATA, "tensor '%s' is %s; weights are F32, BF16 or F16", name, tt_dtype_name(t->dtype));
-    w->stored[w->first[param - w->model->params] + expert] = t;
-    return 0;
+                       stored->values->name, tt_box_text(b, sizeof b, &found), tt_box_text(a, sizeof a, &wanted),
+                       param->name);
+    if (!tt_cast_known(TT_F32, stored->dtype))
+        return tt_fail(TT_EDATA, "tensor '%s' is %s; weights are F32, BF16 or F16, or F8_E4M3 with scales", name,
+                       tt_dtype_name(stored->dtype));
+out:
+    return rc;
 }
 
-/* Constants in older files: they follow from the configuration, or are the causal mask. */
+/* Constants in older files: they follow from the configuration, or are the causal mask; and scales of activations,
+ * which are not rounded to FP8 here. */
 static bool is_derived(const char *name)
 {
-    static const char *const ends[] = {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"};
+    static const char *const ends[] = {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".activation_scale"};
 
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends_with(name, ends[i]))
@@ -152,9 +203,14 @@ static void note_unused(const struct tt_source *source, const struct tt_model *m
     int n = 0;
 
     for (int i = 0; i < source->manifest.n_tensors; i++) {
-        if (is_known(model, source->manifest.tensor[i].name))
+        const char *name = source->manifest.tensor[i].name;
+        char *weight = tt_strndup(name, tt_hf_weight_name(name));
+        bool known = is_known(model, weight);
+
+        tt_free(weight);
+        if (known)
             continue;
-        first = first ? first : source->manifest.tensor[i].name;
+        first = first ? first : name;
         n++;
     }
     if (n)
@@ -187,7 +243,7 @@ static int check_tied(const struct tt_weights *w)
 
     for (int p = 0; p < w->model->n_params; p++)
         if (strcmp(w->model->params[p].name, "tok_embeddings.weight") == 0)
-            embedding = w->stored[w->first[p]];
+            embedding = w->stored[w->first[p]].values;
     if (w->model->dims.tied != 1 || !head || !embedding || head == embedding)
         return 0;
     a = tt_box_whole(head->ndim, head->shape);
@@ -205,7 +261,7 @@ static int find_theirs(struct tt_weights *w, int p)
 {
     const struct tt_param *param = &w->model->params[p];
     struct tt_hf_tensor theirs = tt_hf_tensor_of(w->model, p);
-    const struct tt_manifest_tensor **stored = &w->stored[w->first[p]];
+    const struct tt_hf_stored *stored = &w->stored[w->first[p]];
     int rc = 0;
 
     for (int64_t e = 0; e < tt_hf_tensors_of(param) && rc == 0; e++) {
@@ -213,9 +269,10 @@ static int find_theirs(struct tt_weights *w, int p)
 
         rc = find(w, param, e, name, theirs.ndim, theirs.shape);
         tt_free(name);
-        if (rc == 0 && stored[e]->dtype != stored[0]->dtype)
-            rc = tt_fail(TT_EDATA, "tensor '%s' is %s, and '%s' is %s; experts must have one type", stored[e]->name,
-                         tt_dtype_name(stored[e]->dtype), stored[0]->name, tt_dtype_name(stored[0]->dtype));
+        if (rc == 0 && stored[e].dtype != stored[0].dtype)
+            rc = tt_fail(TT_EDATA, "tensor '%s' is %s, and '%s' is %s; experts must have one type",
+                         stored[e].values->name, tt_dtype_name(stored[e].values->dtype), stored[0].values->name,
+                         tt_dtype_name(stored[0].values->dtype));
     }
     return rc;
 }
@@ -226,13 +283,14 @@ int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, b
     struct tt_weights w = begin(TT_WEIGHTS_FROM_HF, source, model);
     int rc = 0;
 
+    TT_TRY(tt_hf_block_size(source, w.block));
     for (int p = 0; p < model->n_params; p++) {
         const struct tt_param *param = &model->params[p];
 
         if (param->adapter || !param->hf_name)
             continue;
         TT_TRY(find_theirs(&w, p));
-        add(&w, p, param->name, w.stored[w.first[p]]->dtype, param->ndim, param->shape);
+        add(&w, p, param->name, w.stored[w.first[p]].dtype, param->ndim, param->shape);
     }
     if (check_extra) {
         TT_TRY(check_tied(&w));
@@ -267,7 +325,7 @@ int tt_weights_of_model(struct tt_source *source, const struct tt_model *model, 
 
     TT_TRY(find_params(&w));
     for (int p = 0; p < model->n_params; p++) {
-        const struct tt_manifest_tensor *t = w.stored[w.first[p]];
+        const struct tt_manifest_tensor *t = w.stored[w.first[p]].values;
 
         add(&w, (int)(t - source->manifest.tensor), model->params[p].name, t->dtype, t->ndim, t->shape);
     }
@@ -300,7 +358,7 @@ static int export(struct tt_source *source, const struct tt_model *model, bool a
     TT_TRY(find_params(&w));
     w.hf = tt_hf_tensors(model, adapters, &n);
     for (int i = 0; i < n; i++)
-        add(&w, i, w.hf[i].name, w.stored[w.first[w.hf[i].param[0]]]->dtype, w.hf[i].ndim, w.hf[i].shape);
+        add(&w, i, w.hf[i].name, w.stored[w.first[w.hf[i].param[0]]].dtype, w.hf[i].ndim, w.hf[i].shape);
     if (!adapters)
         note_left_out(model);
     *ret_weights = w;

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "checkpoint/hf/map.h"
+#include "checkpoint/hf/packed.h"
 #include "checkpoint/load/source.h"
 #include "core/base/error.h"
 #include "core/models/model.h"
@@ -18,7 +19,7 @@ enum tt_weights_kind { TT_WEIGHTS_STORED, TT_WEIGHTS_TO_HF, TT_WEIGHTS_FROM_HF, 
 
 struct tt_weight {
     const char *name;    /* the manifest's or the model's */
-    enum tt_dtype dtype; /* as stored */
+    enum tt_dtype dtype; /* as stored; BF16, if that is in FP8 or MXFP4 (checkpoint/hf/packed.h) */
     bool keeps_dtype;    /* it is written in that type, whatever that of the other weights is */
     int ndim;
     int64_t shape[TT_BOX_DIMS];
@@ -33,8 +34,9 @@ struct tt_weights {
     struct tt_weight *weight;
     /* Per parameter: the tensor that has its bytes. In an import, experts have a tensor each: those of parameter p are
      * in stored[first[p]] and after it. */
-    const struct tt_manifest_tensor **stored;
+    struct tt_hf_stored *stored;
     int64_t *first;
+    int64_t block[2];        /* of an import: rows and columns of FP8 blocks */
     struct tt_hf_tensor *hf; /* of an export */
     int64_t *seen;           /* per tensor of the manifest: the number of rows read */
     uint64_t *digest;        /* and their digest */

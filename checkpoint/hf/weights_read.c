@@ -47,9 +47,77 @@ out:
     return rc;
 }
 
+/* Buffers for some rows of a weight in FP8 or MXFP4. */
+struct unpacking {
+    char *values, *scales;
+    float *factors;
+    tt_bf16 *data;
+};
+
+static int unpacking_init(const struct tt_hf_stored *t, int64_t rows, int64_t row_bytes, struct unpacking *ret)
+{
+    int64_t width = width_of(t->ndim, t->shape), factors = width_of(t->scales->ndim, t->scales->shape);
+    int64_t scale_rows = t->block_rows > 1 ? rows / t->block_rows + 2 : rows;
+    const char *name = t->values->name;
+
+    ret->values = tt_calloc_for((size_t)rows, (size_t)row_bytes, name);
+    ret->scales = tt_calloc_for((size_t)(scale_rows * factors), tt_dtype_size(t->scales->dtype), name);
+    ret->factors = tt_calloc_for((size_t)(scale_rows * factors), sizeof *ret->factors, name);
+    ret->data = tt_calloc_for((size_t)(rows * width), sizeof *ret->data, name);
+    return ret->values && ret->scales && ret->factors && ret->data ? 0 : TT_ENOMEM;
+}
+
+static void unpacking_release(struct unpacking *u)
+{
+    tt_free(u->values);
+    tt_free(u->scales);
+    tt_free(u->factors);
+    tt_free(u->data);
+}
+
+/* Reads rows [row, row + n) of a weight in FP8 or MXFP4, into u->data. */
+static int unpack(struct tt_weights *w, const struct tt_hf_stored *t, int64_t row, int64_t n, struct unpacking *u)
+{
+    const struct tt_manifest_tensor *scales = t->scales;
+    int64_t first = row / t->block_rows, end = (row + n - 1) / t->block_rows + 1;
+    int rc = 0;
+
+    TT_TRY(tt_source_read_rows(w->source, t->values, row, n, t->values->dtype, u->values));
+    TT_TRY(tt_source_read_rows(w->source, scales, first, end - first, scales->dtype, u->scales));
+    count_rows(w, t->values, row, n, u->values);
+    count_rows(w, scales, first, end - first, u->scales);
+    tt_hf_factors(scales->dtype, u->scales, (end - first) * width_of(scales->ndim, scales->shape), u->factors);
+    tt_hf_unpack(t, row, n, (const uint8_t *)u->values, u->factors, u->data);
+out:
+    return rc;
+}
+
+static int read_packed(struct tt_weights *w, const struct tt_hf_stored *t, int64_t row, int64_t n, enum tt_dtype dtype,
+                       char *data)
+{
+    int64_t width = width_of(t->ndim, t->shape);
+    int64_t row_bytes = width_of(t->values->ndim, t->values->shape) * (int64_t)tt_dtype_size(t->values->dtype);
+    int64_t step = row_bytes < BLOCK_BYTES ? BLOCK_BYTES / row_bytes : 1;
+    struct unpacking u = {0};
+    int rc = 0;
+
+    TT_TRY(check_pieces(w, t->values));
+    TT_TRY(check_pieces(w, t->scales));
+    TT_TRY(unpacking_init(t, step < n ? step : n, row_bytes, &u));
+    for (int64_t at = 0; at < n; at += step) {
+        int64_t have = n - at < step ? n - at : step;
+
+        TT_TRY(unpack(w, t, row + at, have, &u));
+        tt_cast(dtype, data + (size_t)(at * width) * tt_dtype_size(dtype), TT_BF16, u.data, have * width);
+    }
+out:
+    unpacking_release(&u);
+    return rc;
+}
+
 /* Reads rows of a stored tensor and counts them. */
-static int read_stored(struct tt_weights *w, const struct tt_manifest_tensor *t, int64_t row, int64_t n,
-                       enum tt_dtype dtype, char *data)
+static int read_plain(struct tt_weights *w, const struct tt_manifest_tensor *t, int64_t row, int64_t n,
+                      enum tt_dtype dtype, char *data)
 {
     int64_t width = width_of(t->ndim, t->shape), row_bytes = width * (int64_t)tt_dtype_size(t->dtype);
     int64_t step = row_bytes < BLOCK_BYTES ? BLOCK_BYTES / row_bytes : 1;
@@ -73,20 +141,26 @@ out:
     return rc;
 }
 
+static int read_stored(struct tt_weights *w, const struct tt_hf_stored *t, int64_t row, int64_t n, enum tt_dtype dtype,
+                       char *data)
+{
+    return t->scales ? read_packed(w, t, row, n, dtype, data) : read_plain(w, t->values, row, n, dtype, data);
+}
+
 static int read_counterpart(void *arg, int param, int64_t row, int64_t n, float *data)
 {
     struct tt_weights *w = arg;
-    const struct tt_manifest_tensor **stored = &w->stored[w->first[param]];
+    const struct tt_hf_stored *stored = &w->stored[w->first[param]];
     int64_t rows, width;
     int rc = 0;
 
     if (w->kind != TT_WEIGHTS_FROM_HF || w->model->params[param].hf_transform != TT_HF_EXPERTS)
-        return read_stored(w, stored[0], row, n, TT_F32, (char *)data);
-    rows = stored[0]->shape[0];
-    width = width_of(stored[0]->ndim, stored[0]->shape);
+        return read_stored(w, &stored[0], row, n, TT_F32, (char *)data);
+    rows = stored[0].shape[0];
+    width = width_of(stored[0].ndim, stored[0].shape);
     for (int64_t end = row + n, some; row < end && rc == 0; row += some, data += some * width) {
         some = rows - row % rows < end - row ? rows - row % rows : end - row;
-        rc = read_stored(w, stored[row / rows], row % rows, some, TT_F32, (char *)data);
+        rc = read_stored(w, &stored[row / rows], row % rows, some, TT_F32, (char *)data);
     }
     return rc;
 }
@@ -166,6 +240,7 @@ int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, 
                     enum tt_dtype dtype, void *data)
 {
     const struct tt_param *param = weights->kind == TT_WEIGHTS_FROM_HF ? &weights->model->params[weight->number] : NULL;
+    const struct tt_hf_stored *stored = param ? &weights->stored[weights->first[weight->number]] : NULL;
 
     if (!tt_cast_known(dtype, weight->dtype))
         return tt_fail(TT_EDATA, "tensor '%s' is %s and cannot be read as %s", weight->name,
@@ -175,12 +250,12 @@ int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, 
     if (weights->kind == TT_WEIGHTS_MEAN)
         return read_mean(weights, weight, row_begin, rows, dtype, data);
     if (weights->kind == TT_WEIGHTS_STORED)
-        return read_stored(weights, &weights->source->manifest.tensor[weight->number], row_begin, rows, dtype, data);
+        return read_plain(weights, &weights->source->manifest.tensor[weight->number], row_begin, rows, dtype, data);
+    /* read into place, and converted only if it is of another type */
+    if (param && (param->hf_transform == TT_HF_SAME || stored->is_turned))
+        return read_stored(weights, stored, param->hf_part * param->shape[0] + row_begin, rows, dtype, data);
     if (dtype == TT_F32)
         return read_mapped(weights, weight, row_begin, rows, data);
-    if (param && param->hf_transform == TT_HF_SAME) /* read into place, and converted only if it is of another type */
-        return read_stored(weights, weights->stored[weights->first[weight->number]],
-                           param->hf_part * param->shape[0] + row_begin, rows, dtype, data);
     return read_converted(weights, weight, row_begin, rows, dtype, data);
 }
 

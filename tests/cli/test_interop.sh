@@ -158,6 +158,23 @@ case_configurations_are_read_as_by_transformers() {
         not_as "$(tail -20 compare.txt)"
 }
 
+# By transformers' own formulas, what titan reads of FP8 and MXFP4 is right: test_packed.sh compares it with ./plain.
+case_transformers_unpacks_the_same_weights() {
+    "$python" -c 'import transformers.integrations.mxfp4' 2>/dev/null || skip "no transformers with MXFP4 in $python"
+    while read -r name method; do
+        rm -rf packed plain
+        "$python" "$TITAN_SOURCE/tests/cli/pack_weights.py" "$TITAN_SOURCE/tests/golden/data/$name" "$method" packed \
+            plain
+        "$python" "$interop/unpack_with_transformers.py" packed plain >compare.txt 2>&1 ||
+            not_as "$name, $method: $(tail -5 compare.txt)"
+    done <<'EOF'
+qwen3 fp8-small
+qwen3 fp8-one
+llama3 fp8-small
+gpt_oss mxfp4
+EOF
+}
+
 case_apply_chat_template_gives_the_same_tokens() {
     "$python" -c 'import transformers' 2>/dev/null || skip "no transformers in $python"
     for template in llama3 qwen3 chatml; do

@@ -117,8 +117,7 @@ static void hf_config(void **state)
     static const struct {
         const char *json, *message;
     } bad[] = {
-        {CONFIG(",\"quantization_config\":{\"quant_method\":\"mxfp4\"}"), "experts in MXFP4"},
-        {CONFIG(",\"quantization_config\":{\"quant_method\":\"mxfp4\"}"), "Mxfp4Config(dequantize=True)"},
+        {CONFIG(",\"quantization_config\":{\"quant_method\":\"gptq\"}"), "quant_method 'gptq' is not supported"},
         {CONFIG(",\"layer_types\":[\"sliding_attention\",\"sliding_attention\",\"sliding_attention\"]"),
          "layer_types[1] is 'sliding_attention'; only 'full_attention' is supported there"},
         {CONFIG(",\"layer_types\":[\"sliding_attention\"]"), "layer_types[1] is '(not a string)'"},

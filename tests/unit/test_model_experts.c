@@ -226,8 +226,8 @@ static void hf_config_of_deepseek(void **state)
         {V3_CONFIG(",\"n_routed_experts\":8,\"topk_method\":\"greedy\""), "topk_method 'greedy' is not", TT_EDATA},
         {V3_CONFIG(",\"n_routed_experts\":8,\"moe_layer_freq\":2"), "moe_layer_freq 2 is not supported", TT_EDATA},
         {V3_CONFIG(",\"n_routed_experts\":8,\"rope_interleave\":false"), "rope_interleave false", TT_EDATA},
-        {V3_CONFIG(",\"n_routed_experts\":8,\"quantization_config\":{\"quant_method\":\"fp8\"}"),
-         "weights in FP8 blocks with scales", TT_EDATA},
+        {V3_CONFIG(",\"n_routed_experts\":8,\"quantization_config\":{\"quant_method\":\"fp8\",\"fmt\":\"e5m2\"}"),
+         "fmt 'e5m2' is not supported; only 'e4m3' is", TT_EDATA},
         {V3_CONFIG(",\"n_routed_experts\":8,\"rope_scaling\":{\"type\":\"yarn\"}"),
          "rope_type yarn needs the key 'factor'", TT_EDATA},
         {V3_CONFIG(

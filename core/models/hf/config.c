@@ -175,10 +175,29 @@ static int check_layer_types(const json_t *config, const char *where)
     return 0;
 }
 
-/*
- * DeepSeek's files have FP8 blocks of 128 x 128 elements, each with a scale (weight_scale_inv). Those of gpt-oss have
- * the experts as MXFP4: blocks of 32 elements of 4 bits, each with an exponent (tensors _blocks and _scales).
- */
+/* The command that writes files which are not quantized, for methods that have one. */
+static const char *conversion_of(const char *method)
+{
+    static const struct {
+        const char *method, *help;
+    } known[] = {
+        {"bitsandbytes", "python3 -c \"from transformers import AutoModelForCausalLM as M; "
+                         "M.from_pretrained('IN', dtype='bfloat16').dequantize().save_pretrained('OUT')\""},
+        {"gptq", "python3 -c \"from gptqmodel import GPTQModel; GPTQModel.export('IN', 'OUT', 'hf')\""},
+        {"compressed-tensors", "python3 -c \"from compressed_tensors.entrypoints.convert import *; "
+                               "convert_checkpoint('IN', 'OUT', CompressedTensorsDequantizer('IN'))\""},
+        {"awq", "python3 -c \"from compressed_tensors.entrypoints.convert import *; "
+                "convert_checkpoint('IN', 'MID', AutoAWQConverter.from_pretrained('IN')); "
+                "convert_checkpoint('MID', 'OUT', CompressedTensorsDequantizer('MID'))\""},
+    };
+
+    for (size_t i = 0; method && i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i].method, method) == 0)
+            return known[i].help;
+    return "use the model's float32, bfloat16 or float16 files";
+}
+
+/* Weights in FP8 and MXFP4 are read as bfloat16 (checkpoint/hf/packed.h). */
 static int check_quantization(const json_t *config, const char *where)
 {
     const json_t *quantization = member(config, "quantization_config");
@@ -187,21 +206,11 @@ static int check_quantization(const json_t *config, const char *where)
     if (!quantization)
         return 0;
     if (method && strcmp(method, "fp8") == 0)
-        return tt_fail(
-            TT_EDATA,
-            "%s: quantization_config: weights in FP8 blocks with scales (weight_scale_inv) are not supported\n"
-            "help: convert the files to bfloat16 with the script of their publisher",
-            where);
+        return tt_hf_must_be(quantization, "fmt", "e4m3", where);
     if (method && strcmp(method, "mxfp4") == 0)
-        return tt_fail(TT_EDATA,
-                       "%s: quantization_config: experts in MXFP4 (tensors _blocks and _scales) are not supported\n"
-                       "help: write bfloat16 files with transformers: from_pretrained(..., "
-                       "quantization_config=Mxfp4Config(dequantize=True)), then save_pretrained",
-                       where);
-    return tt_fail(TT_EDATA,
-                   "%s: quantization_config: quantized weights are not supported\n"
-                   "help: use the model's float32, bfloat16 or float16 files",
-                   where);
+        return 0;
+    return tt_fail(TT_EDATA, "%s: quantization_config: quant_method '%s' is not supported; fp8 and mxfp4 are\nhelp: %s",
+                   where, method ? method : "(none)", conversion_of(method));
 }
 
 int tt_hf_check(const json_t *config, const char *where)

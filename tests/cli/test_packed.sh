@@ -1,0 +1,124 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Folders whose weights are in FP8 blocks or in MXFP4 give the same as folders that have what these mean in bfloat16.
+. "$(dirname "$0")/lib.sh"
+
+golden=$TITAN_SOURCE/tests/golden/data
+scripts=$(cd "$(dirname "$0")" && pwd)
+
+# make_folders NAME METHOD: ./packed and ./plain from the folder of a golden run.
+make_folders() {
+    rm -rf packed plain step other exported
+    python3 "$scripts/pack_weights.py" "$golden/$1" "$2" packed plain >problem.txt 2>&1 || not_as "$(cat problem.txt)"
+}
+
+case_converted_weights_are_those_of_bfloat16() {
+    while read -r name method; do
+        make_folders "$name" "$method"
+        run ckpt convert packed step
+        expect_ok
+        run ckpt verify --deep step
+        expect_ok
+        run ckpt convert plain other
+        expect_ok
+        run ckpt diff step other
+        expect_ok
+        expect_out "^EQUAL"
+        run ckpt diff packed step
+        expect_ok
+        expect_out "^EQUAL"
+    done <<'EOF2'
+llama3 fp8
+llama3 fp8-small
+llama3_tied_scaled fp8-e8m0
+qwen3 fp8-bf16
+qwen3 fp8-one
+qwen3_moe fp8-small
+deepseek_v3 fp8-small
+gpt_oss mxfp4
+EOF2
+}
+
+case_the_export_is_not_quantized() {
+    make_folders gpt_oss mxfp4
+    run ckpt convert packed step
+    run ckpt convert step exported --dtype bfloat16
+    expect_ok
+    ! grep quantization exported/config.json >found || not_as "config.json says: $(cat found)"
+    run ckpt convert exported other
+    expect_ok
+}
+
+# Ranks read parts of the tensors, and the step is the same; so is generation.
+case_runs_from_them_are_the_same() {
+    for of in "deepseek_v3 fp8-small" "gpt_oss mxfp4"; do
+        read -r name method <<<"$of"
+        make_folders "$name" "$method"
+        for folder in packed plain; do
+            rm -rf "run-$folder"
+            run_ranks 2 train --model.flavor=hf --model.hf_assets_path=$folder --checkpoint.initial_load_path=$folder \
+                --checkpoint.initial_load_in_hf --checkpoint.enable --training.dataset=tokens \
+                --training.dataset_path="$golden/$name/tokens.bin" --training.seq_len=16 --training.steps=2 \
+                --training.local_batch_size=1 --job.dump_folder=run-$folder
+            expect_ok
+            run generate $folder --greedy --prompt_tokens 5,6,7 --max_new_tokens 8
+            expect_ok
+            cp out "$folder.out"
+        done
+        run ckpt diff run-packed/checkpoint/step-2 run-plain/checkpoint/step-2
+        expect_ok
+        expect_out "^EQUAL"
+        cmp packed.out plain.out || not_as "other tokens"
+    done
+}
+
+# edit PYTHON: changes the tensors t of packed/model.safetensors: name -> [dtype, shape, bytes].
+edit() {
+    python3 - "$1" <<'EOF2' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
+import json, struct, sys
+data = open("packed/model.safetensors", "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+t = {name: [e["dtype"], e["shape"], data[8 + size + e["data_offsets"][0] : 8 + size + e["data_offsets"][1]]]
+     for name, e in json.loads(data[8 : 8 + size]).items()}
+exec(sys.argv[1])
+header, at = {}, 0
+for name, (dtype, shape, data) in t.items():
+    header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+    at += len(data)
+text = json.dumps(header).encode()
+with open("packed/model.safetensors", "wb") as file:
+    file.write(struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in t.values()))
+EOF2
+}
+
+case_elements_and_scales_that_do_not_belong_together_are_refused() {
+    q=model.layers.1.self_attn.q_proj.weight
+    down=model.layers.0.mlp.experts.down_proj
+    while IFS='|' read -r method change message; do
+        make_folders "$([ "$method" = mxfp4 ] && echo gpt_oss || echo llama3)" "$method"
+        edit "$change"
+        run ckpt convert packed step
+        expect_error 3 "$message"
+        refuse_file step
+    done <<EOF2
+fp8|del t["${q}_scale_inv"]|lack tensor '${q}_scale_inv'
+fp8|t["${q}_scale_inv"] = ["F32", [2, 1], bytes(8)]|'$q' is F8_E4M3 .*are F32 .0:2, 0:1.; wanted .* block of 128 by 128
+fp8|t["${q}_scale_inv"][0] = "I32"|scales '${q}_scale_inv' are I32
+fp8|t["$q"][0] = "I8"|'$q' is I8, but there are scales for it
+mxfp4|del t["${down}_scales"]|lack tensor '${down}_scales'
+mxfp4|t["${down}_scales"][0] = "I8"|wanted 16 bytes in the last dimension
+EOF2
+}
+
+case_other_quantizations_say_what_converts_them() {
+    make_folders llama3 fp8
+    for method in gptq awq bitsandbytes compressed-tensors; do
+        cp packed/config.json config.json
+        sed -i "s/\"quant_method\": \"fp8\"/\"quant_method\": \"$method\"/" packed/config.json
+        run ckpt convert packed step
+        expect_error 3 "quant_method '$method' is not supported" "python3 -c "
+        cp config.json packed/config.json
+    done
+}
+
+run_cases
