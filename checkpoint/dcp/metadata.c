@@ -246,14 +246,19 @@ static void read_paths(struct parse *p, const struct tt_pickle_value *paths)
     qsort(p->path, (size_t)p->n_paths, sizeof *p->path, compare_paths);
 }
 
-static char *root_of(const struct parse *p, const struct tt_pickle_value *key)
+/* The key is the names of the path, joined by dots; the last is that of a tensor in a model, which has dots itself. */
+static size_t leaf_of(const struct parse *p, const struct tt_pickle_value *key)
 {
     const struct path wanted = {.key = key}, *found;
-    const struct tt_pickle_value *root;
+    const struct tt_pickle_value *last = NULL;
 
     found = p->n_paths ? bsearch(&wanted, p->path, (size_t)p->n_paths, sizeof wanted, compare_paths) : NULL;
-    root = found && tt_pickle_item(found->path, 1) ? tt_pickle_item(found->path, 0) : NULL;
-    return is_text(root) ? tt_pickle_text(root) : NULL;
+    if (found && tt_pickle_item(found->path, 1))
+        last = tt_pickle_item(found->path, found->path->n - 1);
+    if (!is_text(last) || last->size >= key->size || key->text[key->size - last->size - 1] != '.' ||
+        memcmp(key->text + key->size - last->size, last->text, last->size) != 0)
+        return 0;
+    return key->size - last->size;
 }
 
 static int read_entries(struct parse *p, const struct tt_pickle_value *entries)
@@ -272,7 +277,7 @@ static int read_entries(struct parse *p, const struct tt_pickle_value *entries)
         entry = &p->metadata.entry[p->metadata.n - 1];
         if (!entry->key)
             return fail(p, "a key has a zero byte", NULL);
-        entry->root = root_of(p, key);
+        entry->leaf = leaf_of(p, key);
         entry->is_tensor = tt_pickle_is(value, TT_PY_TENSOR_METADATA);
         if (entry->is_tensor)
             TT_TRY(add_pieces(p, entry, key, value));
@@ -318,7 +323,6 @@ void tt_dcp_metadata_release(struct tt_dcp_metadata *metadata)
         tt_free(metadata->file[i].name);
     for (int i = 0; i < metadata->n; i++) {
         tt_free(metadata->entry[i].key);
-        tt_free(metadata->entry[i].root);
         tt_free(metadata->entry[i].piece);
     }
     tt_free(metadata->file);

@@ -20,9 +20,8 @@ struct tt_dcp_piece {
 };
 
 struct tt_dcp_entry {
-    char *key; /* "optimizer.state.norm.weight.exp_avg" */
-    char *
-        root; /* the first name of its path in the state dictionary, "optimizer"; NULL: the key is a path of one name */
+    char *key;   /* "optimizer.state.norm.weight.exp_avg" */
+    size_t leaf; /* where the last name of its path in the state dictionary begins in the key; 0: it is the only one */
     bool is_tensor; /* else an object, with one piece of no dimensions */
     enum tt_dtype dtype;
     int ndim;

@@ -9,6 +9,7 @@
 
 #include "checkpoint/dcp/item_write.h"
 #include "checkpoint/dcp/pickler.h"
+#include "core/base/mem.h"
 
 static const char module[] = "torch.distributed.checkpoint.metadata";
 
@@ -98,9 +99,13 @@ static void add_path(struct tt_pickler *p, const struct tt_dcp_entry *entry)
 {
     tt_pickler_text(p, entry->key);
     tt_pickler_add(p, TT_PICKLER_MARK);
-    if (entry->root)
-        tt_pickler_text(p, entry->root);
-    tt_pickler_text(p, entry->key + (entry->root ? strlen(entry->root) + 1 : 0));
+    if (entry->leaf) {
+        char *root = tt_strndup(entry->key, entry->leaf - 1);
+
+        tt_pickler_text(p, root);
+        tt_free(root);
+    }
+    tt_pickler_text(p, entry->key + entry->leaf);
     tt_pickler_add(p, TT_PICKLER_TUPLE);
 }
 

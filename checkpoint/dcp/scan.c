@@ -25,7 +25,7 @@ struct scan {
     char **path; /* of each file */
     int *fd;     /* -1: not open */
     int n_open;
-    json_t *other;
+    json_t *other, *beside;
     struct tt_manifest manifest;
 };
 
@@ -148,32 +148,36 @@ out:
 
 static int add_entries(struct scan *s)
 {
+    struct tt_dcp_name *name = tt_dcp_names_of(&s->metadata);
     int rc = 0;
 
     for (int i = 0; i < s->metadata.n; i++) {
         const struct tt_dcp_entry *entry = &s->metadata.entry[i];
-        struct tt_dcp_name name = tt_dcp_name_of(entry->key, entry->root);
 
-        if (name.role == TT_DCP_TENSOR && entry->is_tensor)
-            rc = add_tensor(s, entry, &name);
-        else if (name.role == TT_DCP_TENSOR || name.role == TT_DCP_OTHER)
+        if (name[i].role == TT_DCP_TENSOR)
+            TT_TRY(add_tensor(s, entry, &name[i]));
+        else if (name[i].role == TT_DCP_OTHER || name[i].role == TT_DCP_BESIDE)
             (void)json_array_append_new(s->other, tt_json_string(entry->key));
         else
-            rc = add_number(s, entry, name.role);
-        tt_free(name.name);
-        TT_TRY(rc);
+            TT_TRY(add_number(s, entry, name[i].role));
+        if (name[i].role == TT_DCP_BESIDE)
+            (void)json_array_append_new(s->beside, tt_json_string(entry->key));
     }
 out:
+    tt_dcp_names_free(name, s->metadata.n);
     return rc;
 }
 
 /* What the checkpoint does not say follows from its steps: torchtitan 0.1 did not count tokens, and optimizers without
- * a step of their own have made one update a step. */
+ * a step of their own have made one update a step. Where model and optimizer are all that was saved, the steps are the
+ * updates. */
 static void complete(json_t *meta)
 {
-    json_t *step = json_object_get(meta, "step");
+    json_t *step = json_object_get(meta, "step"), *updates = json_object_get(meta, "optimizer_step");
     json_t *tokens = json_object_get(meta, "ntokens_seen");
 
+    if (!step && json_integer_value(updates) > 0)
+        (void)json_object_set(meta, "step", step = updates);
     if (!step)
         return;
     if (!tokens)
@@ -199,7 +203,11 @@ static int check_names(const struct scan *s)
 
 int tt_dcp_scan(const char *path, struct tt_manifest *ret_manifest, const char **ret_kind)
 {
-    struct scan s = {.folder = path, .kind = "manifest", .other = json_array(), .manifest.meta = json_object()};
+    struct scan s = {.folder = path,
+                     .kind = "manifest",
+                     .other = json_array(),
+                     .beside = json_array(),
+                     .manifest.meta = json_object()};
     char *metadata = tt_format("%s/" TT_DCP_METADATA, path), *bytes = NULL;
     size_t size = 0;
     int rc = 0;
@@ -212,7 +220,7 @@ int tt_dcp_scan(const char *path, struct tt_manifest *ret_manifest, const char *
     TT_TRY(check_names(&s));
     TT_TRY(tt_manifest_check_totals(&s.manifest, path));
     complete(s.manifest.meta);
-    (void)json_object_set_new(s.manifest.meta, "torch", json_pack("{s:O}", "other", s.other));
+    (void)json_object_set_new(s.manifest.meta, "torch", json_pack("{s:O, s:O}", "other", s.other, "beside", s.beside));
     *ret_manifest = s.manifest;
     s.manifest = (struct tt_manifest){0};
 out:
@@ -225,6 +233,7 @@ out:
     tt_free(s.path);
     tt_free(s.fd);
     json_decref(s.other);
+    json_decref(s.beside);
     tt_manifest_release(&s.manifest);
     tt_dcp_metadata_release(&s.metadata);
     tt_free(bytes);

@@ -16,7 +16,8 @@
  * it. The meta of the manifest has what the checkpoint says of the run:
  *
  *     {"step", "ntokens_seen", "optimizer_step", "lr_step",   if it says the step
- *      "torch": {"other": ["dataloader.dp_rank_0", …]}}       keys that titan does not use
+ *      "torch": {"other": ["dataloader.dp_rank_0", …],        keys that titan does not use
+ *                "beside": ["ema.norm.weight", …]}}           those of tensors beside the model's
  *
  * Reads the metadata and the directory of every piece, but not the values. TT_EDATA says what is wrong; ret_kind (may
  * be NULL) gets the kind of fault, as in tt_source_check_file. Coverage is not checked.

@@ -69,8 +69,7 @@ static struct tt_dcp_entry *add_entry(struct tt_dcp_writer *w, const char *key, 
 {
     struct tt_dcp_metadata *m = &w->metadata;
 
-    TT_PUSH(m->entry, m->n, m->cap) =
-        (struct tt_dcp_entry){.key = tt_strdup(key), .root = root ? tt_strdup(root) : NULL};
+    TT_PUSH(m->entry, m->n, m->cap) = (struct tt_dcp_entry){.key = tt_strdup(key), .leaf = root ? strlen(root) + 1 : 0};
     return &m->entry[m->n - 1];
 }
 

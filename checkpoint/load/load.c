@@ -145,6 +145,22 @@ static bool names_biases(const struct name_list *list)
     return list->n && strstr(list->text.text, ".moe.expert_bias");
 }
 
+/* PyTorch's own optimizer.state_dict() has the numbers of parameters in place of their names. */
+static bool has_numbers(const struct tt_source *source)
+{
+    static const char state[] = "state.";
+
+    for (int i = 0; i < source->manifest.n_tensors; i++) {
+        const char *name = source->manifest.tensor[i].name;
+
+        if (source->manifest.tensor[i].group == TT_CKPT_OPTIM && strncmp(name, state, sizeof state - 1) == 0) {
+            name += sizeof state - 1;
+            return name[strspn(name, "0123456789")] == '.';
+        }
+    }
+    return false;
+}
+
 /* The experts that a layer of the model has, and other ones of the checkpoint's; false if the numbers are equal. */
 static bool experts_differ(const struct tt_source *source, const struct tt_ckpt_state *state, int64_t *ret_wanted,
                            int64_t *ret_found)
@@ -223,6 +239,11 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
     else if (rc < 0 && missing.n && !(skip & TT_SKIP_OPTIMIZER) &&
              tt_manifest_group_size(&source->manifest, TT_CKPT_OPTIM, NULL) == 0)
         rc = tt_error_add_hint(rc, "it has no optimizer state; set %s: [optimizer]",
+                               tt_key_name(TT_KEY_EXCLUDE_FROM_LOADING));
+    else if (rc < 0 && !(skip & TT_SKIP_OPTIMIZER) && has_numbers(source))
+        rc = tt_error_add_hint(rc,
+                               "its optimizer numbers the parameters, so nothing says which is which; save what "
+                               "torch.distributed.checkpoint.state_dict.get_state_dict returns, or set %s: [optimizer]",
                                tt_key_name(TT_KEY_EXCLUDE_FROM_LOADING));
     tt_text_release(&missing.text);
     tt_text_release(&extra.text);

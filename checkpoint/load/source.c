@@ -16,6 +16,7 @@
 #include "checkpoint/load/patience.h"
 #include "checkpoint/load/share.h"
 #include "core/base/hash.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
@@ -34,6 +35,15 @@ int tt_source_describe(const char *path, enum tt_path_kind kind, struct tt_manif
 uint32_t tt_source_checksum(const struct tt_source *source, uint32_t crc, const void *bytes, size_t size)
 {
     return source->kind == TT_PATH_DCP ? tt_crc32(crc, bytes, size) : tt_crc32c(crc, bytes, size);
+}
+
+void tt_source_note_beside(const struct tt_source *source)
+{
+    const json_t *keys = json_object_get(json_object_get(source->manifest.meta, "torch"), "beside");
+
+    if (source->kind == TT_PATH_DCP && json_array_size(keys) > 0)
+        tt_note("%zu tensors of '%s' are neither the model's nor its optimizer's, and are left out, for instance '%s'",
+                json_array_size(keys), source->path, json_string_value(json_array_get(keys, 0)));
 }
 
 /* Takes the manifest if it has been read already; else its meta is NULL. */

@@ -35,6 +35,9 @@ struct tt_source {
 int tt_source_describe(const char *path, enum tt_path_kind kind, struct tt_manifest *ret_manifest,
                        const char **ret_kind) TT_MUST_CHECK;
 
+/** Says in a note which tensors of a folder of PyTorch's are neither the model's nor its optimizer's. */
+void tt_source_note_beside(const struct tt_source *source);
+
 /** The checksum that the chunks of a checkpoint have: CRC32C, or CRC-32 in PyTorch's. */
 uint32_t tt_source_checksum(const struct tt_source *source, uint32_t crc, const void *bytes, size_t size);
 

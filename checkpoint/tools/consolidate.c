@@ -185,6 +185,7 @@ static int open_weights(struct job *job, int k)
     int rc = 0;
 
     TT_TRY(tt_assets_check(source->path, &source->manifest)); /* they are copied too */
+    tt_source_note_beside(source);
     if (job->options->averages)
         TT_TRY(tt_manifest_use_averages(&source->manifest, source->path));
     if (job->options->format == TT_FORMAT_HF) {

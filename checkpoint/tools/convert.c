@@ -130,6 +130,7 @@ static int open_weights(struct job *job)
     int rc = 0;
 
     if (job->source->kind == TT_PATH_DCP) {
+        tt_source_note_beside(job->source);
         TT_TRY(tt_source_model(job->source, told, &job->model));
         TT_TRY(tt_weights_of_model(job->source, job->model, &job->weights));
     } else if (told->model || told->assets) {

@@ -440,6 +440,107 @@ pickle.dump(m, open("folder/.metadata", "wb"), 4)
 EOF2
 }
 
+# rewrap MODEL OPTIMIZER [STATEMENTS]: the golden folder with its keys in other dictionaries. MODEL and OPTIMIZER are
+# Python tuples, the path of each; `plain` as STATEMENT: the keys have been joined by hand, so paths have one name.
+rewrap() {
+    forge "
+model, optimizer, plain = $1, $2, '${3-}' == 'plain'
+def path_of(old):
+    if old[0] == 'optimizer':
+        return optimizer + old[1:]
+    return model + old if len(old) == 1 else old
+old = m.state['planner_data']
+new = {key: path_of(path) for key, path in old.items()}
+name = {key: '.'.join(map(str, path)) for key, path in new.items()}
+m.state['planner_data'] = {name[key]: (name[key],) if plain else new[key] for key in old}
+m.state['state_dict_metadata'] = {name[key]: value for key, value in m.state['state_dict_metadata'].items()}
+for index in m.state['storage_data']:
+    index.state['fqn'] = name[index.state['fqn']]
+m.state['storage_data'] = dict(m.state['storage_data'].items())
+"
+}
+
+case_model_and_optimizer_are_told_by_what_they_have() {
+    make_tokens
+    while read -r of_model optimizer plain; do
+        rewrap "$of_model" "$optimizer" "$plain"
+        run ckpt inspect folder --json
+        expect_ok
+        expect_json "assert found['model']['tensors'] == 12 and found['optimizer']['tensors'] == 24, found
+assert found['parameters'] == 1256 and found['step'] == 7, found"
+        run ckpt verify --deep folder
+        expect_out "^OK .* 36 tensors, 4 files, .* 75 checksums match"
+        run ckpt diff folder "$golden"
+        expect_out "^EQUAL: .* 36 tensors"
+        rm -rf weights
+        run ckpt consolidate folder weights
+        expect_out ": 12 tensors"
+        run ckpt diff weights "$golden"
+        expect_out "^EQUAL: .* 12 tensors"
+        run train $model --training.steps=8 --checkpoint.enable --job.dump_folder=run --overwrite \
+            --checkpoint.initial_load_path=folder --checkpoint.initial_load_model_only=false
+        expect_ok
+        expect_err "training starts at step 8"
+    done <<'EOF2'
+("model",) ("optim",)
+("app","model") ("app","optim")
+("model",) ("optim",) plain
+("app","model") ("app","optim") plain
+("model",0) ("optims",0)
+("state_dict",) ("optimizer_0",)
+("my","net") ("my","sgd")
+() ()
+EOF2
+}
+
+# The names of one model, and all tensors of the other where nothing says which is meant.
+case_a_second_model_is_not_taken_for_weights_of_the_first() {
+    rewrap '("model",)' '("optim",)'
+    again='
+import copy
+names = {k: k.replace("model.", "ema.", 1) for k in m.state["planner_data"] if k.startswith("model.")}
+for old, new in names.items():
+    m.state["planner_data"][new] = ("ema",) + m.state["planner_data"][old][1:]
+    m.state["state_dict_metadata"][new] = m.state["state_dict_metadata"][old]
+for index, place in list(m.state["storage_data"].items()):
+    if index.state["fqn"] in names:
+        other = copy.copy(index)
+        other.state = dict(index.state, fqn=names[index.state["fqn"]])
+        m.state["storage_data"][other] = place'
+    mv folder wrapped
+    saved=$golden
+    golden=wrapped
+    forge "$again"
+    golden=$saved
+    run ckpt inspect folder --json
+    expect_json 'assert found["model"]["tensors"] == 12 and "ema.norm.weight" in found["meta"]["torch"]["other"], found'
+    run ckpt consolidate folder weights
+    expect_err "12 tensors of 'folder' are neither the model's nor its optimizer's, .* 'ema.tok_embeddings.weight'"
+    run ckpt diff weights "$golden"
+    expect_out "^EQUAL"
+}
+
+case_an_optimizer_of_numbers_is_no_optimizer_of_names() {
+    make_tokens
+    forge '
+number = {}
+for key in [k for k in m.state["planner_data"] if k.startswith("optimizer.state.")]:
+    name, last = key[len("optimizer.state."):].rsplit(".", 1)
+    new = "optimizer.state.%d.%s" % (number.setdefault(name, len(number)), last)
+    m.state["planner_data"][new] = m.state["planner_data"].pop(key)
+    m.state["state_dict_metadata"][new] = m.state["state_dict_metadata"].pop(key)
+    for index in m.state["storage_data"]:
+        if index.state["fqn"] == key:
+            index.state["fqn"] = new'
+    run ckpt inspect folder --json
+    expect_json 'assert found["model"]["tensors"] == 12 and found["optimizer"]["tensors"] == 24, found'
+    run train $model --training.steps=9 --checkpoint.initial_load_path=folder \
+        --checkpoint.initial_load_model_only=false
+    expect_error 3 "24 too many: 'state.0.exp_avg'" "its optimizer numbers the parameters"
+    run train $model --training.steps=1 --checkpoint.initial_load_path=folder
+    expect_ok
+}
+
 case_metadata_that_does_not_fit_is_refused() {
     forge 'del m.state["state_dict_metadata"]["norm.weight"].state["chunks"][:]'
     not_whole "tensor 'norm.weight': no file holds \[0:8\] of \[0:8\]"

@@ -487,43 +487,104 @@ static void archives_that_end_early_or_are_changed_are_refused_or_read(void **st
     tt_free(bytes);
 }
 
+/* Keys, with | before the last name of the path where it has several; '#' before those of objects. */
+struct named {
+    const char *key, *name;
+    enum tt_dcp_role role;
+    enum tt_ckpt_group group;
+};
+
+static void check_names(const struct named *row, int n)
+{
+    struct tt_dcp_metadata m = {.n = n, .entry = tt_calloc((size_t)n, sizeof *m.entry)};
+    struct tt_dcp_name *found;
+
+    for (int i = 0; i < n; i++) {
+        const char *key = row[i].key + (row[i].key[0] == '#'), *leaf = strchr(key, '|');
+
+        m.entry[i] = (struct tt_dcp_entry){.key = tt_strdup(key),
+                                           .leaf = leaf ? (size_t)(leaf + 1 - key) : 0,
+                                           .is_tensor = row[i].key[0] != '#',
+                                           .ndim = 1};
+        if (leaf)
+            m.entry[i].key[leaf - key] = '.';
+        if (row[i].role == TT_DCP_OPTIMIZER_STEP)
+            m.entry[i].ndim = 0;
+    }
+    found = tt_dcp_names_of(&m);
+    for (int i = 0; i < n; i++)
+        if (found[i].role != row[i].role || (row[i].name && strcmp(found[i].name, row[i].name) != 0) ||
+            (row[i].name && found[i].group != row[i].group))
+            fail_msg("%s is %s", row[i].key, found[i].name ? found[i].name : "no tensor");
+    tt_dcp_names_free(found, n);
+    tt_dcp_metadata_release(&m);
+}
+
+#define MODEL(key, name)                        \
+    {                                           \
+        key, name, TT_DCP_TENSOR, TT_CKPT_MODEL \
+    }
+#define OPTIM(key, name)                        \
+    {                                           \
+        key, name, TT_DCP_TENSOR, TT_CKPT_OPTIM \
+    }
+#define OTHER(key)                             \
+    {                                          \
+        key, NULL, TT_DCP_OTHER, TT_CKPT_MODEL \
+    }
+#define BESIDE(key)                             \
+    {                                           \
+        key, NULL, TT_DCP_BESIDE, TT_CKPT_MODEL \
+    }
+#define NUMBER(key, of)              \
+    {                                \
+        key, NULL, of, TT_CKPT_MODEL \
+    }
+#define CHECK(...) \
+    check_names((const struct named[]){__VA_ARGS__}, (int)(sizeof(struct named[]){__VA_ARGS__} / sizeof(struct named)))
+
 static void keys_get_the_names_of_titan(void **state)
 {
-    static const struct {
-        const char *key, *root, *name;
-        enum tt_dcp_role role;
-        enum tt_ckpt_group group;
-    } row[] = {
-        {"layers.0.attention.wq.weight", NULL, "layers.0.attention.wq.weight", TT_DCP_TENSOR, TT_CKPT_MODEL},
-        {"layers.3.attention.qkv_linear.wk.weight", NULL, "layers.3.attention.wk.weight", TT_DCP_TENSOR, TT_CKPT_MODEL},
-        {"lm_head.weight", NULL, "output.weight", TT_DCP_TENSOR, TT_CKPT_MODEL},
-        {"model.layers.1.attn.output_proj.weight", "model", "layers.1.attention.wo.weight", TT_DCP_TENSOR,
-         TT_CKPT_MODEL},
-        {"model.layers.1.mlp_norm.scale", "model", "layers.1.ffn_norm.weight", TT_DCP_TENSOR, TT_CKPT_MODEL},
-        {"model.layers.1.sa_norm.scale", "model", "layers.1.attention_norm.weight", TT_DCP_TENSOR, TT_CKPT_MODEL},
-        {"model.norm.scale", "model", "norm.weight", TT_DCP_TENSOR, TT_CKPT_MODEL},
-        {"model.norm.weight", NULL, "model.norm.weight", TT_DCP_TENSOR, TT_CKPT_MODEL},
-        {"layers.0._checkpoint_wrapped_module.ffn_norm.weight", NULL, "layers.0.ffn_norm.weight", TT_DCP_TENSOR,
-         TT_CKPT_MODEL},
-        {"optimizer.state.norm.weight.exp_avg", "optimizer", "state.norm.weight.exp_avg", TT_DCP_TENSOR, TT_CKPT_OPTIM},
-        {"optimizer.state.lm_head.weight.exp_avg_sq", "optimizer", "state.output.weight.exp_avg_sq", TT_DCP_TENSOR,
-         TT_CKPT_OPTIM},
-        {"optimizer.state.norm.weight.step", "optimizer", NULL, TT_DCP_OPTIMIZER_STEP, TT_CKPT_MODEL},
-        {"optimizer.param_groups.norm.weight.lr", "optimizer", NULL, TT_DCP_OTHER, TT_CKPT_MODEL},
-        {"train_state.step", "train_state", NULL, TT_DCP_STEP, TT_CKPT_MODEL},
-        {"steps_run", NULL, NULL, TT_DCP_STEP, TT_CKPT_MODEL},
-        {"freqs_cis", NULL, NULL, TT_DCP_OTHER, TT_CKPT_MODEL},
-        {"dataloader.dp_rank_0", "dataloader", NULL, TT_DCP_OTHER, TT_CKPT_MODEL},
-    };
-
-    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
-        struct tt_dcp_name found = tt_dcp_name_of(row[i].key, row[i].root);
-
-        if (found.role != row[i].role || (row[i].name && strcmp(found.name, row[i].name) != 0) ||
-            (row[i].name && found.group != row[i].group))
-            fail_msg("%s is %s", row[i].key, found.name ? found.name : "no tensor");
-        tt_free(found.name);
-    }
+    /* torchtitan's; a model may have parts called state and model */
+    CHECK(MODEL("layers.0.attention.wq.weight", "layers.0.attention.wq.weight"),
+          MODEL("layers.3.attention.qkv_linear.wk.weight", "layers.3.attention.wk.weight"),
+          MODEL("lm_head.weight", "output.weight"), MODEL("model.norm.weight", "model.norm.weight"),
+          MODEL("norm.weight", "norm.weight"), MODEL("state.proj.weight", "state.proj.weight"),
+          MODEL("layers.0._checkpoint_wrapped_module.ffn_norm.weight", "layers.0.ffn_norm.weight"),
+          OPTIM("optimizer|state.norm.weight.exp_avg", "state.norm.weight.exp_avg"),
+          OPTIM("optimizer|state.state.proj.weight.exp_avg", "state.state.proj.weight.exp_avg"),
+          OPTIM("optimizer|state.lm_head.weight.exp_avg_sq", "state.output.weight.exp_avg_sq"),
+          NUMBER("optimizer|state.norm.weight.step", TT_DCP_OPTIMIZER_STEP), OTHER("#optimizer|param_groups.norm.lr"),
+          NUMBER("#train_state|step", TT_DCP_STEP), NUMBER("#lr_scheduler|last_epoch", TT_DCP_LR_STEP),
+          OTHER("freqs_cis"), OTHER("#dataloader|dp_rank_0"));
+    /* torchtune's */
+    CHECK(MODEL("model|layers.1.attn.output_proj.weight", "layers.1.attention.wo.weight"),
+          MODEL("model|layers.1.mlp_norm.scale", "layers.1.ffn_norm.weight"),
+          MODEL("model|layers.1.sa_norm.scale", "layers.1.attention_norm.weight"),
+          MODEL("model|norm.scale", "norm.weight"), NUMBER("#steps_run", TT_DCP_STEP));
+    /* what get_state_dict returns, in an object of the application */
+    CHECK(MODEL("app.model|norm.weight", "norm.weight"),
+          OPTIM("app.optim.state.norm.weight|max_exp_avg_sq", "state.norm.weight.max_exp_avg_sq"),
+          NUMBER("app.optim.state.norm.weight|step", TT_DCP_OPTIMIZER_STEP), OTHER("#app.optim.param_groups.0|lr"),
+          NUMBER("#app.train_state|step", TT_DCP_STEP), BESIDE("app|rng"));
+    /* no word says which is the model, and the optimizer's other tensors have names that nothing else has */
+    CHECK(MODEL("my.net|norm.weight", "norm.weight"), OPTIM("my.ada.state.norm.weight|sum", "state.norm.weight.sum"),
+          OTHER("#my.ada.param_groups.0|lr"), BESIDE("my.copy|scale"));
+    /* all in one, by hand; no paths */
+    CHECK(MODEL("model.norm.weight", "norm.weight"),
+          OPTIM("optim.state.norm.weight.momentum_buffer", "state.norm.weight.momentum_buffer"));
+    CHECK(MODEL("norm.weight", "norm.weight"), OPTIM("state.norm.weight.exp_avg", "state.norm.weight.exp_avg"),
+          OTHER("#param_groups.norm.weight.lr"));
+    /* in a dictionary called state; a count of that name is no moment */
+    CHECK(MODEL("state.model|norm.weight", "norm.weight"),
+          OPTIM("state.optim.state.norm.weight|exp_avg", "state.norm.weight.exp_avg"), OTHER("#state.train|step"));
+    /* parts of a pipeline; two models with one name inside; Hugging Face's names */
+    CHECK(MODEL("model.0|tok_embeddings.weight", "tok_embeddings.weight"), MODEL("model.1|norm.weight", "norm.weight"));
+    CHECK(MODEL("actor|norm.weight", "actor.norm.weight"), MODEL("critic|norm.weight", "critic.norm.weight"),
+          OPTIM("opt_a.state.0|exp_avg", "opt_a.state.0.exp_avg"),
+          OPTIM("opt_b.state.0|exp_avg", "opt_b.state.0.exp_avg"));
+    CHECK(MODEL("app.model|model.embed_tokens.weight", "model.embed_tokens.weight"),
+          MODEL("app.model|lm_head.weight", "lm_head.weight"));
 }
 
 /* The value of an element, as write_dcp_with_torch.py made it. */
