@@ -17,7 +17,7 @@
 /* What a table is of. Of gathers and reduce-scatters the bus bandwidth is what links carry. */
 enum operation { GATHER, SUM, EXCHANGE, OTHER };
 
-enum { TOKENS = 24, HOSTS = 64 };
+enum { TOKENS = 24 };
 
 /* A curve has to begin with a message as small as this. */
 static const double most_first_bytes = 16 << 20;
@@ -31,12 +31,15 @@ struct table {
 };
 
 struct reader {
+    const char *where;
+    int line;
     struct table *table;
     int n, cap;
     enum operation named; /* of the program that was named last; OTHER: none */
     bool is_named;
-    int ranks, n_hosts;
-    char host[HOSTS][64];
+    int ranks;
+    char **host;
+    int n_hosts, cap_hosts;
 };
 
 /* --- reading --- */
@@ -103,19 +106,23 @@ static void read_rank(struct reader *r, const char *const *token, int n)
     for (int i = 0; i < r->n_hosts; i++)
         if (strcmp(r->host[i], token[on + 1]) == 0)
             return;
-    if (r->n_hosts < HOSTS)
-        (void)snprintf(r->host[r->n_hosts++], sizeof *r->host, "%s", token[on + 1]);
+    TT_PUSH(r->host, r->n_hosts, r->cap_hosts) = tt_strdup(token[on + 1]);
+}
+
+/* A number above 0 of a column; 0: the row has no such column, or no such number there. */
+static double positive(const char *const *token, int n, int column)
+{
+    double value = column < n ? strtod(token[column], NULL) : 0;
+
+    return value > 0 && isfinite(value) ? value : 0;
 }
 
 static void read_results(struct table *t, const char *const *token, int n)
 {
-    double bytes = strtod(token[0], NULL), bus, algorithm;
+    double bytes = positive(token, n, 0), bus = positive(token, n, t->bus),
+           algorithm = positive(token, n, t->algorithm);
 
-    if (n <= t->bus || strspn(token[0], "0123456789") != strlen(token[0]) || !(bytes > 0))
-        return;
-    bus = strtod(token[t->bus], NULL);
-    algorithm = strtod(token[t->algorithm], NULL);
-    if (!(bus > 0) || !(algorithm > 0))
+    if (strspn(token[0], "0123456789") != strlen(token[0]) || !(bytes > 0) || !(bus > 0) || !(algorithm > 0))
         return;
     if (t->ramp.n < TT_RAMP_POINTS && (t->ramp.n == 0 || bytes > t->ramp.point[t->ramp.n - 1].bytes)) {
         t->ramp.point[t->ramp.n].bytes = bytes;
@@ -131,27 +138,40 @@ static void read_results(struct table *t, const char *const *token, int n)
         t->operation = strcmp(token[3], "sum") == 0 && t->factor > 0.99 ? SUM : GATHER;
 }
 
-static void read_line(struct reader *r, const char *line, size_t length)
+static int read_header(struct reader *r, int bus, int algorithm)
+{
+    if (bus < 0 || algorithm < 0)
+        return tt_fail(TT_EDATA,
+                       "%s:%d: the header of a table has no column %s\nhelp: wanted the columns size, algbw and busbw, "
+                       "as nccl-tests print them",
+                       r->where, r->line, bus < 0 ? "busbw" : "algbw");
+    TT_PUSH(r->table, r->n, r->cap) = (struct table){.operation = r->named, .bus = bus, .algorithm = algorithm};
+    if (r->is_named && r->named == OTHER) /* of no ring */
+        r->table[r->n - 1].bus = TOKENS;
+    return 0;
+}
+
+static int read_line(struct reader *r, const char *line, size_t length)
 {
     const char *token[TOKENS];
     char buf[512];
-    int n = split(line, length, buf, sizeof buf, token), bus;
+    int n = split(line, length, buf, sizeof buf, token), bus, algorithm;
 
+    r->line++;
     find_name(r, line, length);
     if (n == 0)
-        return;
+        return 0;
     if (strcmp(token[0], "Rank") == 0) {
         read_rank(r, token, n);
-        return;
+        return 0;
     }
     bus = find(token, n, "busbw");
-    if (bus > 0 && find(token, n, "size") == 0) {
-        TT_PUSH(r->table, r->n, r->cap) =
-            (struct table){.operation = r->named, .bus = bus, .algorithm = find(token, n, "algbw")};
-        if (r->is_named && r->named == OTHER) /* of no ring */
-            r->table[r->n - 1].bus = TOKENS;
-    } else if (r->n > 0)
+    algorithm = find(token, n, "algbw");
+    if (strcmp(token[0], "size") == 0 && (bus >= 0 || algorithm >= 0))
+        return read_header(r, bus, algorithm);
+    if (r->n > 0)
         read_results(&r->table[r->n - 1], token, n);
+    return 0;
 }
 
 /* --- what it says --- */
@@ -215,13 +235,13 @@ int tt_cluster_machine_take_nccl(struct tt_cluster_machine *machine, const char 
                                  const char *origin)
 {
     static const enum operation order[] = {SUM, GATHER, EXCHANGE}; /* gathers say more about links than sums */
-    struct reader r = {.named = OTHER};
+    struct reader r = {.where = where, .named = OTHER};
     int rc = 0, taken = 0;
 
     for (const char *line = text; *line;) {
         size_t length = strcspn(line, "\n");
 
-        read_line(&r, line, length);
+        TT_TRY(read_line(&r, line, length));
         line += length + (line[length] != 0);
     }
     for (size_t k = 0; k < sizeof order / sizeof *order; k++)
@@ -237,6 +257,9 @@ int tt_cluster_machine_take_nccl(struct tt_cluster_machine *machine, const char 
                     "reduce_scatter, all_reduce or alltoall, with a bandwidth above 0",
                     where);
 out:
+    for (int i = 0; i < r.n_hosts; i++)
+        tt_free(r.host[i]);
+    tt_free(r.host);
     tt_free(r.table);
     return rc;
 }

@@ -459,6 +459,34 @@ case_logs_of_links_that_cannot_be_used_are_refused() {
     run estimate --machine a100-80 --nccl fast.log --save mine.json
     expect_code 3
     expect_err "fast.log: 770 GB/s are more than the 300 GB/s that the links of a device of a100-80 can carry"
+    for lacks in algbw busbw; do
+        sed "s/$lacks//g" fast.log >lacks.log
+        run estimate --machine h100-sxm --nccl lacks.log --save mine.json
+        expect_code 3
+        expect_err "lacks.log:2: the header of a table has no column $lacks"
+    done
+    # a column that a row lacks, and numbers that are none
+    for row in "1073741824 1 1" "1073741824 1 inf 2" "1073741824 1 2 nan"; do
+        printf 'all_gather_perf\n# size time busbw algbw\n%s\n' "$row" >short.log
+        run estimate --machine h100-sxm --nccl short.log --save mine.json
+        expect_code 3
+        expect_err "short.log has no results of nccl-tests"
+    done
+}
+
+# Hosts are told apart however many they are: 128 of one device each, so that every node has one.
+case_logs_of_links_may_have_many_hosts() {
+    {
+        echo "all_gather_perf"
+        for ((i = 0; i < 128; i++)); do
+            echo "#  Rank $i Group  0 Pid 1 on $(printf 'a%.0s' {1..70})$i device  0 [0x00]"
+        done
+        echo "# size count type redop root time algbw busbw"
+        echo "4294967296 1 float none -1 1.0 40.3 40.0"
+    } >many.log
+    run estimate --machine h100-sxm --nccl many.log --save mine.json
+    expect_ok
+    machine 'abs(far["share"] - 40 / (400 / 8)) < 1e-9'
 }
 
 # A small message takes as long as was measured, and more members take longer.
