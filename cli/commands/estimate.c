@@ -32,6 +32,8 @@ const struct tt_option tt_estimate_options[] = {
     {"torchtitan", NULL, "FILE", "with --machine: read torchtitan's TOML or saved JSON; its flags may follow after --"},
     {"megatron", NULL, "FILE",
      "with --machine: read flags of Megatron-LM, also from a script; more may follow after --"},
+    {"set", NULL, "NAME=VALUE", "with --megatron: a variable, or an argument (3=7B), of the script; may repeat"},
+    {"script_args", NULL, "WORDS", "with --megatron: all arguments of the script, such as '7B 1 256'"},
     {"search", NULL, NULL, "with --machine: print the best layouts of the job's batch on so many ranks"},
     {"emit", NULL, "FORM", "with --machine: print the layout as a configuration of titan, torchtitan or megatron"},
     {"tokens", NULL, "N", "with --machine: tokens of the whole run (default: those of training.steps)"},
@@ -362,8 +364,9 @@ static json_t *to_json(const struct tt_estimate *e)
 /* Options that mean nothing without --machine. */
 static int check_cluster_options(const struct tt_args *args)
 {
-    static const char *const options[] = {"stack", "search",     "emit",       "tokens", "nccl",      "save",
-                                          "model", "save_stack", "torchtitan", "svg",    "calibrate", "megatron"};
+    static const char *const options[] = {"stack",     "search",   "emit",       "tokens",     "nccl",
+                                          "save",      "model",    "save_stack", "torchtitan", "svg",
+                                          "calibrate", "megatron", "set",        "script_args"};
 
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (tt_args_has(args, options[i]))

@@ -228,24 +228,6 @@ END
     check_json out 'j["memory_bytes"]["state"] > 2 * json.load(open("script.json"))["jobs"][0]["memory_bytes"]["state"]'
 }
 
-# Scripts are not run, but values that they give to variables are taken.
-case_scripts_of_megatron_may_have_variables() {
-    cat >pretrain.sh <<'END'
-TP_SIZE=${TP_SIZE:-2}
-NUM_LAYERS=24   # of GPT
-LAYERS=$NUM_LAYERS
-ARGS="--num-layers ${LAYERS} --hidden-size 2048 --num-attention-heads 16 --seq-length 2048 --merge-file $MERGES
-      --tensor-model-parallel-size $TP_SIZE --micro-batch-size ${1:-4} --global-batch-size 512 --bf16"
-if true; then ARGS="$ARGS --no-rope-fusion"
-fi
-END
-    run estimate --machine h100-sxm --ranks 16 --megatron pretrain.sh --json
-    expect_ok
-    check_json out 'j["layout"]["tp"] == 2 and j["layout"]["micro_batch"] == 4' \
-        'abs(j["run"]["checkpoint_bytes"] / 12 / (24 * 12 * 2048**2 + 50432 * 2048) - 1) < 0.01' \
-        'o["not_counted"][0]["key"] == "--no-rope-fusion" and o["not_counted"][0]["value"] == ""'
-}
-
 case_flags_of_megatron_have_experts() {
     flags="--num-layers 48 --hidden-size 2048 --ffn-hidden-size 6144 --num-attention-heads 32 --kv-channels 128
            --group-query-attention --num-query-groups 4 --swiglu --untie-embeddings-and-output-weights
@@ -301,7 +283,7 @@ case_flags_of_megatron_that_are_not_modelled_are_refused() {
     echo "$flags --bf16 --num-layers \$LAYERS" >script.sh
     run estimate --machine a100-80 --ranks 8 --megatron script.sh
     expect_code 2
-    expect_err "titan does not run scripts"
+    expect_err "LAYERS decides --num-layers"
     run estimate --machine a100-80 --ranks 8 $model_8b -- $flags --bf16
     expect_code 2
     expect_err "name the whole job"

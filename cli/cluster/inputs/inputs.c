@@ -192,13 +192,20 @@ out:
 static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *args, const char *file)
 {
     struct tt_cluster_number *number = in->stack.stack.number;
+    struct tt_megatron_given given = {
+        .args = tt_args_last(args, "script_args"), .words = (const char *const *)args->word, .n_words = args->n_words};
+    const char **set = NULL, *text;
+    int cap = 0;
     double exposed;
     int rc = 0;
 
     if (tt_args_has(args, "config") || tt_args_has(args, "model") || tt_args_has(args, "torchtitan"))
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: flags of Megatron name the whole job\nhelp: leave --config, --model and "
                                   "--torchtitan out"));
-    TT_TRY(tt_cluster_megatron_read(file, args->n_words, (const char *const *)args->word, &in->notes, &in->megatron));
+    while ((text = tt_args_value(args, "set", given.n)))
+        TT_PUSH(set, given.n, cap) = text;
+    given.set = set;
+    TT_TRY(tt_cluster_megatron_read(file, &given, &in->notes, &in->megatron));
     in->shape = in->megatron.shape;
     in->beyond.shape = &in->shape;
     in->beyond.megatron = &in->megatron;
@@ -216,6 +223,7 @@ static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *arg
     exposed = number[TT_S_GRAD_EXPOSED].value;
     number[TT_S_GRAD_EXPOSED].value = exposed + in->megatron.exposed * (1 - exposed);
 out:
+    tt_free((void *)set);
     return rc;
 }
 
@@ -242,6 +250,8 @@ int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *ar
     struct tt_cli_variant variant = {.unbuilt = &unbuilt};
     int rc = 0;
 
+    if (!tt_args_has(args, "megatron") && (tt_args_has(args, "set") || tt_args_has(args, "script_args")))
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --set and --script-args are for the script of --megatron"));
     in->beyond.ep = 1;
     in->with = *args;
     in->with.override = NULL;

@@ -41,9 +41,7 @@ static int number(const struct tt_megatron_flags *f, enum tt_megatron_flag flag,
     if (!text && otherwise < 0)
         return tt_fail(TT_EUSAGE, "estimate: Megatron's flag --%s is missing", tt_megatron_flag_names[flag]);
     if (text && (end == text || *end || !(*ret >= 0) || *ret > 1e15 || floor(*ret) != *ret))
-        return tt_fail(TT_EUSAGE,
-                       "estimate: --%s '%s' is not a number\nhelp: titan does not run scripts; write the number in "
-                       "place of a variable, or give the flag after --",
+        return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is not a whole number that is not negative",
                        tt_megatron_flag_names[flag], text);
     return 0;
 }
@@ -396,7 +394,7 @@ out:
     return rc;
 }
 
-int tt_cluster_megatron_read(const char *path, int n_words, const char *const *words, struct tt_cluster_notes *notes,
+int tt_cluster_megatron_read(const char *path, const struct tt_megatron_given *given, struct tt_cluster_notes *notes,
                              struct tt_cluster_megatron *ret_megatron)
 {
     struct tt_cluster_megatron m = {.kernel = -1};
@@ -407,9 +405,11 @@ int tt_cluster_megatron_read(const char *path, int n_words, const char *const *w
 
     if (path) {
         TT_TRY(tt_file_read(path, &text, &size));
-        TT_TRY(tt_megatron_flags_script(&f, text));
+        if (strlen(text) != size)
+            TT_TRY(tt_fail(TT_EDATA, "%s is no text: it has a byte 0\nhelp: --megatron takes a shell script", path));
+        TT_TRY(tt_megatron_flags_script(&f, path, text, given));
     }
-    TT_TRY(tt_megatron_flags_words(&f, n_words, words));
+    TT_TRY(tt_megatron_flags_words(&f, given->n_words, given->words));
     TT_TRY(translate(&f, &m));
 out:
     tt_megatron_flags_release(&f);

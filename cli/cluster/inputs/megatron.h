@@ -2,6 +2,7 @@
 #ifndef TT_CLI_CLUSTER_INPUTS_MEGATRON_H
 #define TT_CLI_CLUSTER_INPUTS_MEGATRON_H
 
+#include "cli/cluster/inputs/megatron_flags.h"
 #include "cli/cluster/inputs/notes.h"
 #include "cluster/model/job.h"
 #include "core/base/error.h"
@@ -25,12 +26,12 @@ struct tt_cluster_megatron {
 };
 
 /**
- * Reads flags from a file (NULL: none), which may be a shell script with the flags in it, and then from words, which
- * win. Flags that have nothing to do with the cost are skipped; what changes it and is not counted is added to the
- * notes. TT_EUSAGE: one that is needed is missing, has a value
- * that is not a number (such as a variable of the shell), or might change the cost and is not modelled.
+ * Reads flags from a file (NULL: none), which may be a shell script, and then from given->words, which win. Flags that
+ * have nothing to do with the cost are skipped; what changes it and is not counted is added to the notes.
+ * TT_EUSAGE: a flag that is needed is missing, has a value that is not a number, depends on what the script does not
+ * say, or might change the cost and is not modelled.
  */
-int tt_cluster_megatron_read(const char *path, int n_words, const char *const *words, struct tt_cluster_notes *notes,
+int tt_cluster_megatron_read(const char *path, const struct tt_megatron_given *given, struct tt_cluster_notes *notes,
                              struct tt_cluster_megatron *ret_megatron) TT_MUST_CHECK;
 void tt_cluster_megatron_release(struct tt_cluster_megatron *megatron);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Flags of Megatron-LM as text: which are read, left out, or free; from words or from a script.
+ * Flags of Megatron-LM as text: which are read, left out, or free.
  */
 #include "cli/cluster/inputs/megatron_flags.h"
 
@@ -11,7 +11,7 @@
 #include "core/base/text.h"
 
 const char *const tt_megatron_flag_names[TT_MEGATRON_FLAGS] = {
-#define X(id, name) name,
+#define X(id, name, kind) name,
 #include "cli/cluster/inputs/megatron_flags.def"
 #undef X
 };
@@ -34,12 +34,73 @@ static const struct {
 static const char *const costly[] = {"parallel", "recompute", "moe-",   "expert", "fsdp",  "offload", "fp8",    "fp4",
                                      "hidden",   "attention", "layers", "mtp-",   "mamba", "hybrid",  "tp-comm"};
 
-/* --- reading --- */
+static const enum kind {
+    VALUE,
+    FILE_NAME,
+    SWITCH
+} kind_of[] = {
+#define FILE              FILE_NAME
+#define X(id, name, kind) kind,
+#include "cli/cluster/inputs/megatron_flags.def"
+#undef X
+#undef FILE
+};
 
 static bool begins(const char *text, const char *with)
 {
     return strncmp(text, with, strlen(with)) == 0;
 }
+
+/* --- names --- */
+
+/* Whether a flag as it is written, "tensor_model_parallel_size=8", has a name of the tables, or begins with it. */
+static bool is_named(const char *written, const char *name, bool is_beginning)
+{
+    for (; *name; written++, name++)
+        if (*written != *name && !(*written == '_' && *name == '-'))
+            return false;
+    return is_beginning || !*written || *written == '=';
+}
+
+/* The flag that is read, or -1. */
+static int find(const char *written)
+{
+    for (int i = 0; i < TT_MEGATRON_FLAGS; i++)
+        if (is_named(written, tt_megatron_flag_names[i], false))
+            return i;
+    return -1;
+}
+
+bool tt_megatron_flag_is_read(const char *name)
+{
+    return find(name) >= 0;
+}
+
+bool tt_megatron_flag_has_value(const char *name)
+{
+    int at = find(name);
+
+    return at >= 0 && kind_of[at] == VALUE;
+}
+
+bool tt_megatron_flag_is_switch(const char *name)
+{
+    int at = find(name);
+
+    return at >= 0 && kind_of[at] == SWITCH;
+}
+
+bool tt_megatron_flag_may_matter(const char *name)
+{
+    if (find(name) >= 0)
+        return true;
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
+        if (is_named(name, harmless[i], true))
+            return false;
+    return true;
+}
+
+/* --- reading --- */
 
 /* A flag that is left out, unless its value is the usual one. */
 static bool take_note(struct tt_megatron_flags *f, const char *name, const char *value)
@@ -136,50 +197,6 @@ int tt_megatron_flags_words(struct tt_megatron_flags *f, int n, const char *cons
         tt_free(several);
         tt_free(name);
     }
-    return rc;
-}
-
-/* The value that a word before `n` gives to a variable: "$NAME" or "${NAME}", and of "${NAME:-4}" the default. A word
- * that is no variable, or of which nothing is known, stays. */
-static const char *value_of(const char *const *word, int n, const char *text)
-{
-    const char *name = text[1] == '{' ? text + 2 : text + 1;
-    size_t length = strcspn(name, "}:-");
-
-    if (text[0] != '$' || length == 0)
-        return text;
-    for (int i = n - 1; i >= 0; i--)
-        if (strncmp(word[i], name, length) == 0 && word[i][length] == '=' && word[i][length + 1])
-            return value_of(word, i, word[i] + length + 1);
-    if (strncmp(name + length, ":-", 2) != 0)
-        return text;
-    ((char *)name)[strcspn(name, "}")] = 0; /* the text is the caller's to change */
-    return name + length + 2;
-}
-
-int tt_megatron_flags_script(struct tt_megatron_flags *f, char *text)
-{
-    static const char separators[] = " \t\r\n\"'()\\;";
-    const char **word = NULL;
-    int n = 0, cap = 0, rc;
-
-    for (char *at = text; *at;) {
-        char *end;
-
-        at += strspn(at, separators);
-        end = at + strcspn(at, *at == '#' ? "\n" : separators);
-        if (*at && *at != '#')
-            TT_PUSH(word, n, cap) = at;
-        at = end;
-        if (*end) {
-            *end = 0;
-            at = end + 1;
-        }
-    }
-    for (int i = 0; i < n; i++)
-        word[i] = value_of(word, i, word[i]);
-    rc = tt_megatron_flags_words(f, n, word);
-    tt_free((void *)word);
     return rc;
 }
 

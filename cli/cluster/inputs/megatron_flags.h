@@ -7,7 +7,7 @@
 
 /* The flags of Megatron-LM that are read, as text. */
 enum tt_megatron_flag {
-#define X(id, name) TT_FLAG_##id,
+#define X(id, name, kind) TT_FLAG_##id,
 #include "cli/cluster/inputs/megatron_flags.def"
 #undef X
     TT_MEGATRON_FLAGS
@@ -24,8 +24,30 @@ struct tt_megatron_flags {
 /** Takes words in order: a flag and, as its value, the first word that follows and is no flag. TT_EUSAGE. */
 int tt_megatron_flags_words(struct tt_megatron_flags *flags, int n, const char *const *words) TT_MUST_CHECK;
 
-/** Takes the words of a shell script, which is not run, as far as flags need them; changes the text. TT_EUSAGE. */
-int tt_megatron_flags_script(struct tt_megatron_flags *flags, char *text) TT_MUST_CHECK;
+/* What a script is given: see tt_script_read. `words` are flags that follow and win. */
+struct tt_megatron_given {
+    const char *const *set;
+    int n;
+    const char *args;
+    const char *const *words;
+    int n_words;
+};
+
+/**
+ * Takes the flags that a shell script gives Megatron-LM; the script is read, not run. TT_EUSAGE: a flag that is read
+ * depends on what the script does not say.
+ */
+int tt_megatron_flags_script(struct tt_megatron_flags *flags, const char *path, const char *text,
+                             const struct tt_megatron_given *given) TT_MUST_CHECK;
+
+/**
+ * Of a flag without its dashes, which may end in "=value": it is read; its value is read too; it has none; it is not
+ * known to be free.
+ */
+bool tt_megatron_flag_is_read(const char *name);
+bool tt_megatron_flag_has_value(const char *name);
+bool tt_megatron_flag_is_switch(const char *name);
+bool tt_megatron_flag_may_matter(const char *name);
 void tt_megatron_flags_release(struct tt_megatron_flags *flags);
 
 #endif
