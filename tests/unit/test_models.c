@@ -522,7 +522,7 @@ static void hf_configs_that_titan_cannot_build_are_refused(void **state)
          "the layers of a mistral all have the window"},
         {LLAMA_CONFIG ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}", "layer_types[1]"},
         {LLAMA_CONFIG ",\"attention_dropout\":0.1}", "attention_dropout 0.1 is not supported"},
-        {LLAMA_CONFIG ",\"quantization_config\":{\"bits\":4}}", "quantized weights"},
+        {LLAMA_CONFIG ",\"quantization_config\":{\"bits\":4}}", "quant_method '(none)' is not supported"},
         {LLAMA_CONFIG ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}}", "rope_type 'linear'"},
         {LLAMA_CONFIG ",\"rope_scaling\":{\"factor\":2.0}}", "RoPE scaling without a rope_type"},
         {LLAMA_CONFIG ",\"rope_scaling\":3}", "must be an object"},
