@@ -12,6 +12,8 @@
 #include "cli/cli.h"
 #include "cli/ranks.h"
 #include "core/base/mem.h"
+#include "core/kernels/blas.h"
+#include "core/kernels/kernels.h"
 
 const struct tt_option tt_bench_options[] = {
     TT_OPTION_CONFIG,
@@ -85,6 +87,8 @@ static int read_command(const struct tt_args *args, struct tt_bench *bench)
         rc = tt_fail(TT_EUSAGE, "bench: --save needs sgemm and memory\nhelp: name them in --only too");
     if (rc == 0)
         rc = tt_kernels_check();
+    if (rc == 0) /* kernels of every variant are timed */
+        rc = tt_blas_load();
 out:
     return rc;
 }

@@ -149,7 +149,13 @@ int tt_check_blas(const struct tt_doctor *d, struct tt_finding *f)
 {
     const char *chosen = getenv("OPENBLAS_CORETYPE"); // NOLINT(concurrency-mt-unsafe): nobody sets it
 
+    int rc = tt_blas_load();
+
     (void)d;
+    if (rc < 0 && tt_blas_is_needed()) {
+        tt_finding_fail(f, rc);
+        return 0;
+    }
     tt_finding_add(f, "%s", tt_blas_library());
     if (!tt_sgemm_is_blas()) {
         tt_finding_add(f, "not used: titan multiplies matrices itself with AVX-512");

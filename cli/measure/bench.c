@@ -19,6 +19,7 @@
 #include "cli/job/job.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/kernels/blas.h"
 #include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
 #include "core/math/stats.h"
@@ -128,6 +129,7 @@ static int time_product(struct tt_bench *b, struct tt_comm *comm, const int64_t 
 
     p.matmul.scratch = tt_calloc((size_t)(threads * tt_matmul_scratch_floats(&p.matmul)), sizeof(float));
     TT_TRY(tt_comm_agree(comm, tt_team_new(threads, &p.team)));
+    TT_TRY(tt_comm_agree(comm, tt_blas_check_room(threads)));
     bf16.team = p.team;
     TT_TRY(repeat(b, comm, seconds / 2.0, run_product, &p, &r));
     row.flops_per_sec = 2.0 * (double)m * (double)n * (double)k / best(&r);

@@ -2,31 +2,127 @@
  *
  * Matrix products through OpenBLAS, the only file that knows cblas.h.
  *
+ * The library is loaded when something needs it, not with the program. Otherwise every command would start one thread
+ * for each core and a buffer for each of them; under a limit on address space or processes those threads retry for
+ * ever, and the end of the program waits for them.
+ *
  * OpenBLAS runs every call on one thread. Its own threads would divide the work by the number of cores, and its bits
  * depend on the rows per call. So titan cuts a product itself, by its shape only (matmul.c), and the team runs the
  * tiles.
  */
 #include "core/kernels/blas.h"
 
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <pthread.h>
 #include <sys/mman.h>
 
 #include <cblas.h>
+#include <dlfcn.h>
 
+#include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
 
 enum {
     BUFFER_BYTES = 128 << 20 /* of OpenBLAS for x86_64 and arm64; its untouched parts use no memory */
 };
 
+static struct {
+    __typeof__(&cblas_sgemm) sgemm;
+    __typeof__(&openblas_set_num_threads) set_num_threads;
+    __typeof__(&openblas_get_config) get_config;
+    __typeof__(&openblas_get_corename) get_corename;
+    int code; /* why it is not loaded; 0: it is */
+    char problem[512];
+} library;
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void limit_threads(void)
+static void fail_load(int code, const char *problem)
 {
-    openblas_set_num_threads(1);
+    library.code = code;
+    (void)snprintf(library.problem, sizeof library.problem, "%s", problem);
+}
+
+/* By the name that the dynamic linker knows, else from where it was when titan was built. */
+static void *open_library(void)
+{
+    void *handle = dlopen(TT_BLAS_NAME, RTLD_NOW | RTLD_LOCAL);
+    const char *problem;
+
+    if (handle)
+        return handle;
+    problem = dlerror();
+    fail_load(problem && strstr(problem, strerror(ENOMEM)) ? TT_EFIT : TT_EUSAGE, problem ? problem : "unknown reason");
+    return dlopen(TT_BLAS_FOLDER "/" TT_BLAS_NAME, RTLD_NOW | RTLD_LOCAL);
+}
+
+/* OpenBLAS reads the number of its threads when it is loaded; of several variables this one counts. */
+static void *open_with_one_thread(void)
+{
+    static const char variable[] = "OPENBLAS_NUM_THREADS";
+    const char *set = getenv(variable); // NOLINT(concurrency-mt-unsafe): the main thread, before it has work for others
+    char *before = set ? tt_strdup(set) : NULL;
+    void *handle;
+
+    (void)setenv(variable, "1", 1); // NOLINT(concurrency-mt-unsafe)
+    handle = open_library();
+    if (before)
+        (void)setenv(variable, before, 1); // NOLINT(concurrency-mt-unsafe)
+    else
+        (void)unsetenv(variable); // NOLINT(concurrency-mt-unsafe)
+    tt_free(before);
+    return handle;
+}
+
+static bool find(void *handle, const char *name, void *ret_function)
+{
+    void *found = dlsym(handle, name);
+
+    memcpy(ret_function, &found, sizeof found);
+    return found != NULL;
+}
+
+static void load(void)
+{
+    void *handle = open_with_one_thread();
+
+    if (!handle)
+        return;
+    library.code = 0;
+    if (find(handle, "cblas_sgemm", &library.sgemm) &&
+        find(handle, "openblas_set_num_threads", &library.set_num_threads) &&
+        find(handle, "openblas_get_config", &library.get_config) &&
+        find(handle, "openblas_get_corename", &library.get_corename))
+        library.set_num_threads(1);
+    else
+        fail_load(TT_EUSAGE, "it lacks functions that titan calls");
+}
+
+int tt_blas_load(void)
+{
+    (void)pthread_once(&once, load);
+    if (library.code == TT_EFIT)
+        return tt_fail(TT_EFIT,
+                       "OpenBLAS, which multiplies matrices, cannot be loaded: %s\n"
+                       "help: raise the limit on virtual memory (ulimit -v; a job's limit on address space)",
+                       library.problem);
+    if (library.code < 0)
+        return tt_fail(TT_EUSAGE,
+                       "OpenBLAS, which multiplies matrices, cannot be loaded: %s\n"
+                       "help: install it (Debian: libopenblas0-pthread), or name its folder in LD_LIBRARY_PATH",
+                       library.problem);
+    return 0;
+}
+
+bool tt_blas_is_needed(void)
+{
+    return tt_sgemm_is_blas() || tt_bgemm_is_blas();
 }
 
 void tt_sgemm(const struct tt_matmul *product)
@@ -35,40 +131,53 @@ void tt_sgemm(const struct tt_matmul *product)
     const float *acc = p->acc;
     float *c = p->c;
 
-    (void)pthread_once(&once, limit_threads);
+    (void)pthread_once(&once, load);
+    if (library.code < 0) { /* tt_blas_check_room has not been called */
+        (void)fprintf(stderr, "titan: error: OpenBLAS cannot be loaded: %s\n", library.problem);
+        abort();
+    }
     if (acc && acc != c) {
         for (int64_t i = 0; i < p->m; i++)
             memcpy(c + i * p->ldc, acc + i * p->ldc, (size_t)p->n * sizeof *c);
     }
-    cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans, p->trans_b ? CblasTrans : CblasNoTrans,
-                (blasint)p->m, (blasint)p->n, (blasint)p->k, 1.0F, p->a, (blasint)p->lda, p->b, (blasint)p->ldb,
-                acc ? 1.0F : 0.0F, c, (blasint)p->ldc);
+    library.sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans, p->trans_b ? CblasTrans : CblasNoTrans,
+                  (blasint)p->m, (blasint)p->n, (blasint)p->k, 1.0F, p->a, (blasint)p->lda, p->b, (blasint)p->ldb,
+                  acc ? 1.0F : 0.0F, c, (blasint)p->ldc);
 }
 
 int tt_blas_check_room(int threads)
 {
     size_t bytes = (size_t)threads * BUFFER_BYTES;
-    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     char text[32];
+    void *room;
+    int rc = 0;
 
+    if (!tt_blas_is_needed())
+        return 0;
+    TT_TRY(tt_blas_load());
+    room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (room != MAP_FAILED) {
         (void)munmap(room, bytes);
         return 0;
     }
-    return tt_fail(
+    rc = tt_fail(
         TT_EFIT,
         "no room for the buffers of matrix products: OpenBLAS maps 128 MiB of address space for each of %d "
         "thread%s of this rank, and the system refuses %s\nhelp: raise the limit on virtual memory (ulimit -v; "
         "a job's limit on address space), or use fewer %s",
         threads, threads == 1 ? "" : "s", tt_text_bytes(text, sizeof text, (double)bytes), tt_key_name(TT_KEY_THREADS));
+out:
+    return rc;
 }
 
 const char *tt_blas_library(void)
 {
-    return openblas_get_config();
+    (void)pthread_once(&once, load);
+    return library.code < 0 ? "none" : library.get_config();
 }
 
 const char *tt_blas_kernel(void)
 {
-    return openblas_get_corename();
+    (void)pthread_once(&once, load);
+    return library.code < 0 ? "none" : library.get_corename();
 }

@@ -161,7 +161,11 @@ int tt_team_new(int threads, struct tt_team **ret_team)
         w->index = i;
         if (pthread_create(&w->thread, NULL, worker_main, w) != 0) {
             tt_team_free(team);
-            return tt_fail(TT_EINTERNAL, "cannot create thread %d of %d", i + 1, threads);
+            return tt_fail(TT_EINTERNAL,
+                           "cannot create thread %d of %d\n"
+                           "help: raise the limits on processes and virtual memory (ulimit -u, -v; of a job or a "
+                           "container), or use fewer threads",
+                           i + 1, threads);
         }
         team->threads++;
     }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/kernels/blas.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/layout/units.h"
@@ -133,6 +134,7 @@ int tt_generator_allocate(struct tt_generator *g)
     if (!at)
         return tt_fail(TT_EFIT, "the system refused %lld bytes for weights and cache\nhelp: use a shorter context",
                        (long long)m.total);
+    TT_TRY(tt_blas_check_room(g->options.threads));
     TT_TRY(g->device->ops->stream_new(g->device, &g->stream));
     g->state.sums = (struct tt_exact *)(void *)(g->arena + m.total);
     g->state.dtype = g->options.dtype;

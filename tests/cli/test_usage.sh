@@ -59,6 +59,48 @@ case_version_names_titan_and_its_libraries() {
     expect_out "^titan [0-9]+\.[0-9]+"
 }
 
+# OpenBLAS starts a thread and maps a buffer for each core when it is loaded, and retries for ever if it cannot.
+case_limits_on_memory_and_processes_do_not_hang_a_command() {
+    ! ldd "$TITAN" | grep -qE "lib(asan|tsan)" || skip "a sanitizer maps more than that itself"
+    printf 'model: {flavor: debugmodel}\n' >one.yaml
+    user=
+    [ "$(id -u)" != 0 ] || user="setpriv --reuid=65534 --clear-groups" # the limit does not count for root
+    for limited in "prlimit --as=100000000" "prlimit --as=200000000" "prlimit --nproc=1 $user"; do
+        for command in version --help "config check $PWD/one.yaml"; do
+            [ -n "${user##*reuid*}" ] || [ "$command" != "config check $PWD/one.yaml" ] || chmod -R a+rX "$top"
+            echo "$limited titan $command" >command
+            code=0
+            timeout 60 $limited "$TITAN" $command >out 2>err </dev/null || code=$?
+            expect_ok
+        done
+    done
+    echo "titan train under limits" >command
+    code=0
+    TITAN_CPU=generic timeout 60 prlimit --as=250000000 "$TITAN" train --model.flavor=debugmodel \
+        --parallelism.threads_per_rank=2 >out 2>err </dev/null || code=$?
+    expect_error 6 "." "ulimit -v|smaller training.local_batch_size"
+    code=0
+    chmod 777 .
+    timeout 60 prlimit --nproc=1 $user "$TITAN" train --model.flavor=debugmodel --parallelism.threads_per_rank=2 \
+        --job.dump_folder=other >out 2>err </dev/null || code=$?
+    expect_error 1 "cannot create thread 2 of 2" "ulimit -u"
+}
+
+# Without the library, what needs no product works, and what needs one says so before it begins.
+case_openblas_is_missing() {
+    mkdir lib
+    ln -s "$(ldd "$TITAN" | awk '/libyaml/ { print $3 }')" lib/libopenblas.so.0
+    export LD_LIBRARY_PATH=$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    run version
+    expect_ok
+    expect_out "^BLAS none$"
+    TITAN_CPU=generic run train --model.flavor=debugmodel --training.steps=1
+    expect_error 2 "OpenBLAS, which multiplies matrices, cannot be loaded: it lacks functions" "libopenblas0"
+    TITAN_CPU=generic run doctor
+    expect_code 2
+    expect_out "^error +blas +OpenBLAS, which multiplies matrices, cannot be loaded"
+}
+
 case_unknown_command_names_the_nearest() {
     run trian
     expect_error 2 "trian" "did you mean .titan train"

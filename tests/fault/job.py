@@ -105,7 +105,7 @@ def settings():
     text = subprocess.run([". " + os.environ["TITAN_SOURCE"] + "/tools/mpi-env; env -0"], shell=True, check=True,
                           capture_output=True).stdout.decode()
     env.update(line.split("=", 1) for line in text.split("\0") if line.startswith("OMPI_"))
-    env.update({"OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OPENBLAS_NUM_THREADS": "1", "LC_ALL": "C.UTF-8"})
+    env.update({"OMPI_MCA_btl_vader_single_copy_mechanism": "none", "LC_ALL": "C.UTF-8"})
     return env
 
 

@@ -31,7 +31,7 @@ class Titan(MesonPackage):
 
     # titan launch calls Open MPI's mpirun, or srun with PMIx.
     depends_on("openmpi", type=("build", "link", "run"))
-    depends_on("openblas")
+    depends_on("openblas", type=("build", "link", "run"))  # loaded at run time; the rpath of a link leads to it
     depends_on("libyaml")
     depends_on("jansson")
     depends_on("pcre2")
