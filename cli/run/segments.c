@@ -58,16 +58,42 @@ static int list_leftovers(const char *folder, double min_age_sec, struct segment
     return found;
 }
 
+static bool has_ended(int error)
+{
+    return error == ENOENT || error == ESRCH;
+}
+
+/* Opens a file of a process; NULL with errno if that is impossible, or if it is no file. */
+static FILE *open_file(const char *path)
+{
+    FILE *f = fopen(path, "re");
+    struct stat st;
+
+    if (f && (fstat(fileno(f), &st) < 0 || !S_ISREG(st.st_mode))) {
+        (void)fclose(f);
+        errno = EINVAL;
+        return NULL;
+    }
+    return f;
+}
+
+/* After the last line: whether that was the end of the file, or of the process. */
+static bool was_read(FILE *f, int error)
+{
+    return (feof(f) && !ferror(f)) || error == ESRCH;
+}
+
 /* Excludes what one process has mapped. False if its maps could not be read. */
 static bool spare_mapped(const char *maps, struct segments *s)
 {
-    FILE *f = fopen(maps, "re");
+    FILE *f = open_file(maps);
     char *line = NULL;
     size_t cap = 0;
     bool read;
 
     if (!f)
-        return errno == ENOENT || errno == ESRCH; /* it has ended */
+        return has_ended(errno);
+    errno = 0;
     while (getline(&line, &cap, f) > 0) {
         const char *at = strstr(line, "/vader_segment.");
 
@@ -78,7 +104,7 @@ static bool spare_mapped(const char *maps, struct segments *s)
                 s->left[i] = false;
         }
     }
-    read = !ferror(f) || errno == ESRCH;
+    read = was_read(f, errno);
     free(line); // NOLINT(cppcoreguidelines-no-malloc): getline's
     (void)fclose(f);
     return read;
@@ -88,13 +114,14 @@ static bool spare_mapped(const char *maps, struct segments *s)
 static bool spare_job(const char *environment, struct segments *s)
 {
     static const char variable[] = "PMIX_NAMESPACE=";
-    FILE *f = fopen(environment, "re");
+    FILE *f = open_file(environment);
     char *text = NULL;
     size_t cap = 0;
     bool read;
 
     if (!f)
-        return errno == ENOENT || errno == ESRCH;
+        return has_ended(errno);
+    errno = 0;
     while (getdelim(&text, &cap, '\0', f) > 0) {
         char *end;
         unsigned long job;
@@ -106,36 +133,48 @@ static bool spare_job(const char *environment, struct segments *s)
             if (s->left[i] && strtoul(s->names[i] + s->job_at, NULL, 16) == job)
                 s->left[i] = false;
     }
-    read = !ferror(f) || errno == ESRCH;
+    read = was_read(f, errno);
     free(text); // NOLINT(cppcoreguidelines-no-malloc): getdelim's
     (void)fclose(f);
     return read;
 }
 
-/* Excludes what any process of this user uses. */
+/* Excludes what one process uses, if it is this user's. False if that could not be read. */
+static bool spare_process(const char *proc, const char *name, struct segments *s)
+{
+    char *process = tt_format("%s/%s", proc, name), *maps = tt_format("%s/maps", process);
+    char *environment = tt_format("%s/environ", process);
+    struct stat st;
+    bool read;
+
+    if (stat(process, &st) < 0)
+        read = has_ended(errno);
+    else
+        read = st.st_uid != geteuid() || (spare_mapped(maps, s) && spare_job(environment, s));
+    tt_free(process);
+    tt_free(maps);
+    tt_free(environment);
+    return read;
+}
+
+/* Excludes what any process of this user uses. False if that could not be read: a folder that lacks this very process
+ * does not list all of them; it may be a /proc that is not mounted. */
 static bool spare_used(const char *proc, struct segments *s)
 {
-    char **names = NULL;
-    bool all = true;
+    char **names = NULL, *own = tt_format("%ld", (long)getpid());
+    bool all = true, has_own = false;
     int n = 0;
 
-    if (tt_folder_list(proc, &names, &n) < 0)
-        return false;
+    all = tt_folder_list(proc, &names, &n) == 0;
     for (int i = 0; i < n && all; i++) {
-        char *process = tt_format("%s/%s", proc, names[i]), *maps = tt_format("%s/maps", process);
-        char *environment = tt_format("%s/environ", process);
-        struct stat st;
-
+        has_own = has_own || strcmp(names[i], own) == 0;
         /* init is not a rank, and even root may not be able to read its maps */
-        if (isdigit((unsigned char)names[i][0]) && strcmp(names[i], "1") != 0 && stat(process, &st) == 0 &&
-            st.st_uid == geteuid())
-            all = spare_mapped(maps, s) && spare_job(environment, s);
-        tt_free(process);
-        tt_free(maps);
-        tt_free(environment);
+        if (isdigit((unsigned char)names[i][0]) && strcmp(names[i], "1") != 0)
+            all = spare_process(proc, names[i], s);
     }
     tt_names_free(names, n);
-    return all;
+    tt_free(own);
+    return all && has_own;
 }
 
 /* Finds what nobody uses; returns how many there are. */

@@ -25,16 +25,20 @@ struct place {
     char *root, *shm, *proc;
 };
 
+/* With a list of processes that has this one, as /proc has. */
 static struct place place_make(void)
 {
     const char *tmp = getenv("TMPDIR");
     struct place p = {.root = tt_format("%s/titan-segments.XXXXXX", tmp ? tmp : "/tmp")};
+    char *own;
 
     assert_non_null(mkdtemp(p.root));
     p.shm = tt_format("%s/shm", p.root);
     p.proc = tt_format("%s/proc", p.root);
     assert_int_equal(tt_folder_make(p.shm), 0);
-    assert_int_equal(tt_folder_make(p.proc), 0);
+    own = tt_format("%s/%ld", p.proc, (long)getpid());
+    assert_int_equal(tt_folder_make(own), 0);
+    tt_free(own);
     return p;
 }
 
@@ -151,21 +155,49 @@ static void new_segments_stay(void **state)
     place_release(&p);
 }
 
-/* If the mappings of a process cannot be read (here its `maps` is a folder), it may have mapped any segment. */
+/* If a file of a process cannot be read (here it is a folder), the process may use any segment. */
 static void nothing_is_removed_if_a_process_cannot_be_read(void **state)
 {
-    struct place p = place_make();
-    char host[256] = "", *name, *maps = tt_format("%s/17/maps", p.proc);
+    static const char *const files[] = {"maps", "environ"};
 
-    (void)gethostname(host, sizeof host - 1);
-    name = segment(&p, host, geteuid(), "4d300001.0");
-    assert_int_equal(tt_folder_make(maps), 0);
-    assert_int_equal(tt_segments_sweep(p.shm, p.proc, 60.0), 0);
-    assert_int_equal(tt_segments_sweep(p.shm, "/nonexistent", 60.0), 0);
-    assert_true(is_there(&p, name));
-    tt_free(maps);
-    tt_free(name);
-    place_release(&p);
+    for (int i = 0; i < 2; i++) {
+        struct place p = place_make();
+        char host[256] = "", *name, *file = tt_format("%s/17/%s", p.proc, files[i]);
+
+        (void)gethostname(host, sizeof host - 1);
+        name = segment(&p, host, geteuid(), "4d300001.0");
+        assert_int_equal(tt_folder_make(file), 0);
+        assert_int_equal(tt_segments_sweep(p.shm, p.proc, 60.0), 0);
+        assert_true(is_there(&p, name));
+        tt_free(file);
+        tt_free(name);
+        place_release(&p);
+    }
+}
+
+/* There is none, it is empty, or it is not that of this process's system. */
+static void nothing_is_removed_without_a_list_of_processes(void **state)
+{
+    static const char *const lists[] = {"none", "empty", "proc"};
+
+    for (int i = 0; i < 3; i++) {
+        struct place p = place_make();
+        char host[256] = "", *name, *proc = tt_format("%s/%s", p.root, lists[i]), *own;
+
+        (void)gethostname(host, sizeof host - 1);
+        name = segment(&p, host, geteuid(), "4d300001.0");
+        own = tt_format("%s/%ld", p.proc, (long)getpid());
+        if (i == 1)
+            assert_int_equal(tt_folder_make(proc), 0);
+        assert_int_equal(tt_folder_remove(own), 0);
+        process(&p, "17", "/dev/shm/other");
+        assert_int_equal(tt_segments_sweep(p.shm, proc, 60.0), 0);
+        assert_true(is_there(&p, name));
+        tt_free(own);
+        tt_free(proc);
+        tt_free(name);
+        place_release(&p);
+    }
 }
 
 int main(void)
@@ -175,6 +207,7 @@ int main(void)
         cmocka_unit_test(segments_of_a_job_that_still_runs_stay),
         cmocka_unit_test(new_segments_stay),
         cmocka_unit_test(nothing_is_removed_if_a_process_cannot_be_read),
+        cmocka_unit_test(nothing_is_removed_without_a_list_of_processes),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
