@@ -28,6 +28,8 @@ static int obey(const char *spec, const char *point, int rank)
     action_length = strcspn(action, ",");
     if (strncmp(action, "kill", action_length) == 0)
         (void)raise(SIGKILL);
+    if (strncmp(action, "pause", action_length) == 0)
+        return raise(SIGSTOP); /* until the test sends SIGCONT */
     return tt_fail(TT_EIO, "save failed at '%s': %s (injected by TITAN_FAULT)", point,
                    strerror(strncmp(action, "enospc", action_length) == 0 ? ENOSPC : EIO));
 }

@@ -93,7 +93,7 @@ static int train(struct tt_comm *comm, void *arg)
 
     if (comm->rank == 0) {
         tt_console_begin();
-        tt_signals_answer("titan: stopping before the first step; again: stop at once");
+        tt_signals_answer("stopping before the first step", "stop at once");
     }
     rc = load_config(comm, args, is_dry, &cfg);
     TT_TRY(tt_comm_agree(comm, rc));
@@ -111,7 +111,7 @@ static int train(struct tt_comm *comm, void *arg)
 out:
     rc = tt_config_locate(cfg, rc);
     tt_loop_close(&loop, tt_error_exit_code(rc));
-    tt_signals_answer(NULL); /* where another rank ends first, mpirun ends this one: nothing more to say */
+    tt_signals_answer(NULL, NULL); /* where another rank ends first, mpirun ends this one: nothing more to say */
     tt_setup_release(&setup);
     tt_config_free(cfg);
     return rc;

@@ -114,32 +114,13 @@ static int holds_a_run(const struct tt_config *cfg, bool *ret_holds)
     return rc;
 }
 
-/*
- * Reads the last line of a file that grows without bound, so only its end is read. A line that is longer comes without
- * its beginning. The caller frees ret_line.
- */
-static int read_last_line(const char *path, char **ret_line)
+static bool take_end(void *arg, const json_t *record)
 {
-    enum { TAIL_BYTES = 1 << 16 }; /* the record of an end is far shorter */
-    int64_t bytes = 0;
-    size_t size, begin;
-    char *tail = NULL;
-    int fd = -1, rc = 0;
+    bool *ended = arg;
+    const json_t *code = json_object_get(record, "exit");
 
-    TT_TRY(tt_file_open(path, &fd, &bytes));
-    size = (size_t)(bytes < TAIL_BYTES ? bytes : TAIL_BYTES);
-    tail = tt_calloc(size + 1, 1);
-    TT_TRY(tt_file_pread(fd, path, tail, size, bytes - (int64_t)size));
-    while (size && tail[size - 1] == '\n')
-        tail[--size] = 0;
-    for (begin = size; begin && tail[begin - 1] != '\n';) /* a crash may have left zeros before it */
-        begin--;
-    *ret_line = tt_strdup(tail + begin);
-out:
-    if (fd >= 0)
-        (void)close(fd);
-    tt_free(tail);
-    return rc;
+    *ended = code && json_integer_value(code) == 0;
+    return true; /* only the last record is of interest */
 }
 
 /*
@@ -148,21 +129,53 @@ out:
  */
 static int was_cut_short(const struct tt_config *cfg, bool *ret_cut)
 {
-    char *path = in_folder(cfg, "metrics.jsonl"), *last = NULL;
-    json_t *record = NULL;
+    char *path = in_folder(cfg, "metrics.jsonl");
     bool exists = false, ended = false;
     int rc = 0;
 
     TT_TRY(tt_path_exists(path, &exists));
-    if (exists) {
-        TT_TRY(read_last_line(path, &last));
-        ended = tt_json_parse(last, strlen(last), path, &record) == 0 &&
-                json_integer_value(json_object_get(record, "exit")) == 0 && json_object_get(record, "exit");
-    }
+    if (exists)
+        TT_TRY(tt_records_backwards(path, take_end, &ended));
 out:
     *ret_cut = !ended;
-    json_decref(record);
-    tt_free(last);
+    tt_free(path);
+    return rc;
+}
+
+struct validation_search {
+    int64_t step;
+    bool found;
+};
+
+/* What was recorded before the step, or before a start that went back behind it, belongs to other weights. */
+static bool take_validation(void *arg, const json_t *record)
+{
+    struct validation_search *search = arg;
+    const char *type = json_string_value(json_object_get(record, "type"));
+    const json_t *from = json_object_get(record, "resumed_from");
+    int64_t step = (int64_t)json_integer_value(json_object_get(record, "step"));
+
+    if (!type)
+        return false;
+    if (strcmp(type, "run") == 0)
+        return !json_is_integer(from) || (int64_t)json_integer_value(from) < search->step;
+    if (strcmp(type, "validate") == 0 && step == search->step)
+        return search->found = true;
+    return strcmp(type, "step") == 0 && step <= search->step;
+}
+
+int tt_run_folder_has_validation(const struct tt_config *cfg, int64_t step, bool *ret_has)
+{
+    char *path = in_folder(cfg, "metrics.jsonl");
+    struct validation_search search = {.step = step};
+    bool exists = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(path, &exists));
+    if (exists)
+        TT_TRY(tt_records_backwards(path, take_validation, &search));
+    *ret_has = search.found;
+out:
     tt_free(path);
     return rc;
 }

@@ -67,6 +67,9 @@ void tt_run_folder_console(const struct tt_config *cfg, int argc, char **argv);
 /** Opens metrics.jsonl for appending and repairs an incomplete last line. */
 int tt_run_folder_metrics(const struct tt_config *cfg, struct tt_records **ret_records) TT_MUST_CHECK;
 
+/** Whether metrics.jsonl has the validation after this step of the line that the run continues. */
+int tt_run_folder_has_validation(const struct tt_config *cfg, int64_t step, bool *ret_has) TT_MUST_CHECK;
+
 /**
  * Writes run.yaml: the resolved configuration, which `titan train --config` reads again, under comments with the
  * command line, the git revision that titan was built from, host, world size and versions, and the cost table if a plan

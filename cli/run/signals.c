@@ -24,14 +24,18 @@ enum { ANSWER_BYTES = 256 };
 
 static const int64_t same_request_ns = 1000000000;
 
+/* Lines: the answer to a first signal, to one that is an interrupt, and to the first interrupt after another signal. */
+struct answer {
+    char stop[ANSWER_BYTES], interrupt[ANSWER_BYTES], late[ANSWER_BYTES];
+};
+
 /* Handlers may run on two threads at once. */
 static atomic_int asked;
-static atomic_int_fast64_t asked_ns;  /* when the first signal came; 0: none has */
-static atomic_int_fast64_t warned_ns; /* when mpirun sent SIGCONT; 0: it has not, or that was settled */
-static atomic_bool killing;           /* mpirun said that it is about to kill this rank */
+static atomic_int_fast64_t interrupted_ns; /* when the first interrupt came; 0: none has */
+static atomic_int_fast64_t warned_ns;      /* when mpirun sent SIGCONT; 0: it has not, or that was settled */
 static bool under_mpirun;
-static char answers[2][ANSWER_BYTES]; /* the handler uses one while the other is written */
-static _Atomic(const char *) answer;
+static struct answer answers[2]; /* the handler uses one while the other is written */
+static _Atomic(const struct answer *) answer;
 
 /* A failure cannot be handled. */
 static void say(const char *text)
@@ -59,32 +63,44 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+static void end_at_once(bool says)
+{
+    if (says)
+        say("titan: stopped without saving\n");
+    _exit(tt_error_exit_code(TT_EINTERRUPTED));
+}
+
+static void handle_request(int signal_number, bool kills)
+{
+    bool interrupts = signal_number == SIGINT || signal_number == SIGUSR2;
+    const struct answer *a = atomic_load(&answer);
+    int_fast64_t before = 0, now = now_ns();
+    int nothing = 0;
+    bool first = atomic_compare_exchange_strong(&asked, &nothing, interrupts ? TT_EINTERRUPTED : TT_ESTOPPED);
+
+    if (first && a && kills)
+        say("titan: mpirun is ending the job and kills its ranks within a second\n");
+    if (first && a)
+        say(interrupts ? a->interrupt : a->stop);
+    if (!interrupts)
+        return;
+    if (atomic_compare_exchange_strong(&interrupted_ns, &before, now)) {
+        if (!first && a)
+            say(a->late);
+    } else if (now - before >= same_request_ns) {
+        end_at_once(a);
+    }
+}
+
 static void handle(int signal_number, siginfo_t *info, void *context)
 {
-    bool kills = signal_number == SIGTERM && from_mpirun(info);
-    const char *text = atomic_load(&answer);
-    int_fast64_t first = 0, now = now_ns();
     int before = errno;
 
     (void)context;
-    if (signal_number == SIGCONT) {
-        if (from_mpirun(info))
-            atomic_store(&warned_ns, now);
-        return;
-    }
-    if (atomic_compare_exchange_strong(&asked_ns, &first, now)) {
-        atomic_store(&asked, signal_number == SIGINT || signal_number == SIGUSR2 ? TT_EINTERRUPTED : TT_ESTOPPED);
-        if (text && kills)
-            say("titan: mpirun is ending the job and kills its ranks within a second\n");
-        if (text)
-            say(text);
-    } else if (!kills && !atomic_load(&killing) && now - first >= same_request_ns) {
-        if (text)
-            say("titan: stopped without saving\n");
-        _exit(tt_error_exit_code(TT_EINTERRUPTED));
-    }
-    if (kills)
-        atomic_store(&killing, true);
+    if (signal_number != SIGCONT)
+        handle_request(signal_number, signal_number == SIGTERM && from_mpirun(info));
+    else if (from_mpirun(info))
+        atomic_store(&warned_ns, now_ns());
     errno = before;
 }
 
@@ -109,6 +125,8 @@ void tt_signals_install(void)
     action.sa_flags = SA_RESTART | SA_SIGINFO;
     (void)sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        (void)sigaddset(&action.sa_mask, signals[i]); /* so that signals are handled in the order in which they come */
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         if (!((signals[i] == SIGHUP || signals[i] == SIGINT) && is_ignored(signals[i])))
             (void)sigaction(signals[i], &action, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
@@ -131,11 +149,15 @@ void tt_signals_settle_warning(void)
     atomic_store(&warned_ns, 0);
 }
 
-void tt_signals_answer(const char *text)
+void tt_signals_answer(const char *text, const char *again)
 {
-    char *next = atomic_load(&answer) == answers[0] ? answers[1] : answers[0];
+    struct answer *next = atomic_load(&answer) == answers ? answers + 1 : answers;
+    const char *mark = again ? "; again: " : "", *hint = again ? again : "";
 
-    if (text)
-        (void)snprintf(next, ANSWER_BYTES, "%s\n", text);
+    if (text) {
+        (void)snprintf(next->stop, ANSWER_BYTES, "titan: %s\n", text);
+        (void)snprintf(next->interrupt, ANSWER_BYTES, "titan: %s%s%s\n", text, mark, hint);
+        (void)snprintf(next->late, ANSWER_BYTES, "titan: the run is already stopping%s%s\n", mark, hint);
+    }
     atomic_store(&answer, text ? next : NULL);
 }

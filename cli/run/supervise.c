@@ -26,6 +26,9 @@
 
 static const double same_request_sec = 1.0;
 
+/* What the ranks get for a stop and for an interrupt. */
+static const int forwarded[] = {SIGUSR1, SIGUSR2};
+
 /* Output that is passed on. A pipe that is ready for writing takes this many bytes without blocking. */
 enum { COPIED_BYTES = 4096 };
 
@@ -40,10 +43,10 @@ struct copy {
 struct supervised {
     pid_t pid;
     struct copy copy[2]; /* standard output and error */
-    int requests;        /* the number of requests to stop so far */
-    double requested_sec;
-    int forward; /* the signal that is still to be forwarded, 0: none */
-    int code;    /* the exit code of the requested stop */
+    int interrupts;      /* the number of them so far */
+    double interrupted_sec;
+    bool forward[2]; /* of forwarded[], which are still to be sent */
+    int code;        /* the exit code of the requested stop; 0: nothing was requested */
 };
 
 /* --- the child --- */
@@ -170,29 +173,42 @@ static bool has_children(pid_t pid)
     return found;
 }
 
+/* The rule of cli/run/signals.h: only interrupts count more than once. The ranks take two of them. */
 static void request(struct supervised *s, int signal_number)
 {
-    bool interrupt = signal_number == SIGINT || signal_number == SIGUSR2;
+    bool interrupt = signal_number == SIGINT || signal_number == SIGUSR2, first = s->code == 0;
     double now = tt_clock_sec();
 
-    if (s->requests > 0 && now - s->requested_sec < same_request_sec)
-        return;
-    s->requests++;
-    s->requested_sec = now;
-    if (s->requests == 1)
+    if (first)
         s->code = tt_error_exit_code(interrupt ? TT_EINTERRUPTED : TT_ESTOPPED);
-    if (s->requests <= 2)
-        s->forward = interrupt ? SIGUSR2 : SIGUSR1;
+    if (!interrupt) {
+        s->forward[0] |= first;
+        return;
+    }
+    if (s->interrupts > 0 && now - s->interrupted_sec < same_request_sec)
+        return;
+    s->interrupts++;
+    s->interrupted_sec = now;
+    if (s->interrupts <= 2)
+        s->forward[1] = true;
     else
-        (void)kill(s->pid, s->requests == 3 ? SIGTERM : SIGKILL);
+        (void)kill(s->pid, s->interrupts == 3 ? SIGTERM : SIGKILL);
+}
+
+static bool has_to_forward(const struct supervised *s)
+{
+    return s->forward[0] || s->forward[1];
 }
 
 static void forward(struct supervised *s)
 {
-    if (!s->forward || !has_children(s->pid))
+    if (!has_to_forward(s) || !has_children(s->pid))
         return;
-    (void)kill(s->pid, s->forward);
-    s->forward = 0;
+    for (int i = 0; i < 2; i++) {
+        if (s->forward[i])
+            (void)kill(s->pid, forwarded[i]);
+        s->forward[i] = false;
+    }
 }
 
 /* The exit code of the launcher. If the forwarded signal killed a rank, it came before the ranks handled signals. */
@@ -200,7 +216,7 @@ static int code_of(const struct supervised *s, int status)
 {
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 
-    if (s->requests && (code == 128 + SIGUSR1 || code == 128 + SIGUSR2)) {
+    if (s->code && (code == 128 + SIGUSR1 || code == 128 + SIGUSR2)) {
         (void)fprintf(stderr, "titan: stopped before training began; there is nothing to save\n");
         return s->code;
     }
@@ -214,7 +230,7 @@ static void watch(struct supervised *s, int signals)
     struct pollfd poll_for[] = {{.fd = signals, .events = POLLIN}, wants(&s->copy[0]), wants(&s->copy[1])};
     struct signalfd_siginfo info;
 
-    if (poll(poll_for, 3, s->forward ? 50 : -1) < 0)
+    if (poll(poll_for, 3, has_to_forward(s) ? 50 : -1) < 0)
         return;
     if (poll_for[0].revents && read(signals, &info, sizeof info) == (ssize_t)sizeof info && info.ssi_signo != SIGCHLD)
         request(s, (int)info.ssi_signo);

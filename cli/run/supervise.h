@@ -12,7 +12,9 @@
  *     SIGTERM, SIGHUP, SIGUSR1   become SIGUSR1
  *     SIGINT, SIGUSR2            become SIGUSR2
  *
- * The third request ends the launcher with SIGTERM, the fourth with SIGKILL; more than one within a second count once.
+ * The first signal is passed on, and the first two interrupts (SIGINT, SIGUSR2): other signals after the first change
+ * nothing (cli/run/signals.h). The third interrupt ends the launcher with SIGTERM, the fourth with SIGKILL; interrupts
+ * within a second count once.
  * Its output is passed on, without mpirun's remarks about exit codes (tt_remarks), as long as this process's output is
  * open; afterwards it is dropped, since mpirun would end the job if its output were closed.
  *

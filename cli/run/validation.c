@@ -25,20 +25,49 @@ static int load_batch(const struct tt_validation *v, int64_t first, int64_t *val
     return tt_train_data_batch(v->data, first, there, tokens, labels, positions, valid);
 }
 
+/* Whether a rank was asked to stop: an error, of which the ranks agree with that of loading. */
+static int check_stop(const struct tt_validation *v)
+{
+    int stop = v->asked_to_stop ? v->asked_to_stop() : 0;
+
+    return stop ? tt_fail(stop, "stopped by a signal within a validation") : 0;
+}
+
+/* After the first round: whether it was long on some rank, so that the next ones ask in their middle. */
+static int measure(struct tt_comm *comm, const struct tt_validation *v, double sec, struct tt_step *step)
+{
+    double is_long = sec > v->long_sec;
+    int rc = 0;
+
+    if (!v->asked_to_stop || step->asked_to_stop)
+        return 0;
+    TT_TRY(tt_comm_max_f64(comm, &is_long, 1));
+    step->asked_to_stop = is_long > 0.0 ? v->asked_to_stop : NULL;
+out:
+    return rc;
+}
+
 int tt_validation_run(struct tt_comm *comm, const struct tt_validation *v, struct tt_validation_result *ret_result)
 {
     const struct tt_layout *layout = tt_engine_layout(v->engine);
     const struct tt_place place = layout->groups[TT_GROUP_BATCH];
     int64_t rounds = tt_div_up(v->samples, v->batch * place.n), valid = 0;
-    struct tt_step step = {.scalars = {.inv_valid_tokens = 1.0f}};
+    struct tt_step step = {.scalars = {.inv_valid_tokens = 1.0f},
+                           .asked_to_stop = v->is_long ? v->asked_to_stop : NULL};
     struct tt_exact sum = {{0}, 0};
     double start = tt_clock_sec();
     int rc = 0;
 
     for (int64_t round = 0; round < rounds; round++) {
+        double begin = tt_clock_sec();
+
         rc = load_batch(v, (round * place.n + place.index) * v->batch, &valid);
+        if (rc == 0)
+            rc = check_stop(v);
         TT_TRY(tt_comm_agree(comm, rc));
         TT_TRY(tt_engine_validate(v->engine, &step));
+        if (round == 0)
+            TT_TRY(measure(comm, v, tt_clock_sec() - begin, &step));
         tt_exact_merge(&sum, &step.loss_sum); /* exact, so that rounds of other rank counts add up to the same */
         if (v->progress && comm->rank == 0)
             tt_progress(v->progress, (double)round + 1.0, (double)rounds);

@@ -2,6 +2,8 @@
 #ifndef TT_CLI_RUN_VALIDATION_H
 #define TT_CLI_RUN_VALIDATION_H
 
+#include <stdbool.h>
+
 #include "cli/train/data/data.h"
 #include "core/comm/comm.h"
 #include "parallel/engine/engine.h"
@@ -16,6 +18,11 @@ struct tt_validation {
     int64_t batch;
     int64_t samples;      /* how many to use; at most those of an epoch */
     const char *progress; /* the text of rank 0's progress report; NULL: none */
+
+    /* as in struct tt_step, and asked before every round too; NULL: the validation is not given up */
+    int (*asked_to_stop)(void);
+    double long_sec; /* a round that takes longer, in seconds, may be given up in its middle */
+    bool is_long;    /* the first one is taken to be so */
 };
 
 struct tt_validation_result {
@@ -24,7 +31,10 @@ struct tt_validation_result {
     double seconds;
 };
 
-/** Collective. The sum is exact, so the loss does not depend on the number of ranks. */
+/**
+ * Collective. The sum is exact, so the loss does not depend on the number of ranks. TT_ESTOPPED or TT_EINTERRUPTED if
+ * the validation was given up, which changes nothing.
+ */
 int tt_validation_run(struct tt_comm *comm, const struct tt_validation *validation,
                       struct tt_validation_result *ret_result) TT_MUST_CHECK;
 

@@ -50,6 +50,11 @@ out:
     return rc;
 }
 
+static bool is_stop(int rc)
+{
+    return rc == TT_ESTOPPED || rc == TT_EINTERRUPTED;
+}
+
 /* --- the step --- */
 
 /* A step that is given up changes nothing. ret_stop is then the code that asked for it, else 0. */
@@ -61,7 +66,7 @@ static int train_step(struct tt_loop *l, struct tt_train_step *ret_done, int *re
     *ret_stop = 0;
     tt_reporter_answer_in_step(&l->reporter, l->at.step, l->pace.is_long, l->saver.store);
     rc = tt_train_step(l->setup, &l->data, l->pace.is_long ? tt_signals_asked : NULL, &l->at, ret_done);
-    if (rc == TT_ESTOPPED || rc == TT_EINTERRUPTED) {
+    if (is_stop(rc)) {
         *ret_stop = rc;
         return 0;
     }
@@ -87,7 +92,7 @@ static int save_at_stop(struct tt_loop *l)
     TT_TRY(tt_saver_end(&l->saver));
     if (l->saver.saved_step == l->at.step)
         return 0;
-    tt_reporter_answer_in(&l->reporter, "checkpoint", l->at.step);
+    tt_reporter_answer_in_save(&l->reporter, l->at.step);
     rc = tt_saver_save(&l->saver, &l->at, false, true);
 out:
     return rc;
@@ -169,13 +174,49 @@ out:
     return rc;
 }
 
-static int validate(struct tt_loop *l)
+/* A validation that is given up reports nothing. ret_stop is then the code that asked for it. */
+static int validate(struct tt_loop *l, int *ret_stop)
 {
     const struct tt_validator *v = &l->validator;
+    int rc;
+
+    tt_reporter_answer_in_validation(&l->reporter, l->at.step, l->saver.store);
+    rc = tt_validator_run(&l->validator, tt_signals_asked, long_step_sec(), l->pace.is_long);
+    if (is_stop(rc)) {
+        *ret_stop = rc;
+        return 0;
+    }
+    if (rc == 0) {
+        tt_reporter_validated(&l->reporter, l->at.step, v->found, v->n, v->name);
+        l->owes_validation = false;
+    }
+    return rc;
+}
+
+/* A run that was stopped or killed may lack the validation after its last step. It is done before the next one. */
+static int make_up_validation(struct tt_loop *l, int *ret_stop)
+{
+    struct tt_comm *comm = l->setup->comm;
+    bool due = tt_validator_is_due(&l->validator, l->at.step, l->at.step >= last_step(l)), has = true;
+    struct tt_pause pause = tt_reporter_pause(&l->reporter);
+    double lacks;
     int rc = 0;
 
-    TT_TRY(tt_validator_run(&l->validator));
-    tt_reporter_validated(&l->reporter, l->at.step, v->found, v->n, v->name);
+    if (!due || l->start.resumed_from != l->at.step)
+        return 0;
+    if (comm->rank == 0)
+        rc = tt_run_folder_has_validation(l->setup->cfg, l->at.step, &has);
+    TT_TRY(tt_comm_agree(comm, rc));
+    lacks = !has;
+    TT_TRY(tt_comm_max_f64(comm, &lacks, 1));
+    if (lacks > 0.0 && l->setup->cfg->ema.validate && l->start.averages_begin) {
+        tt_reporter_validation_is_lost(&l->reporter, l->at.step);
+    } else if (lacks > 0.0) {
+        l->owes_validation = true;
+        if (!*ret_stop)
+            TT_TRY(validate(l, ret_stop));
+    }
+    tt_reporter_resume(&l->reporter, &pause);
 out:
     return rc;
 }
@@ -186,22 +227,22 @@ static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *
     struct tt_pause pause = tt_reporter_pause(&l->reporter);
     bool last = l->at.step >= last_step(l), stop = *ret_stop != 0;
     bool saves = tt_saver_is_due(&l->saver, l->at.step, last, stop);
-    bool validates = tt_validator_is_due(&l->validator, l->at.step, last) && !stop;
+    bool validates;
     int rc = 0;
 
+    l->owes_validation = tt_validator_is_due(&l->validator, l->at.step, last);
+    validates = l->owes_validation && !stop;
     if (trace_is_due(l->setup->cfg, l->at.step))
         TT_TRY(trace(l, done, pause.begin));
     if (saves) {
-        tt_reporter_answer_in(&l->reporter, "checkpoint", l->at.step);
+        tt_reporter_answer_in_save(&l->reporter, l->at.step);
         TT_TRY(tt_saver_save(&l->saver, &l->at, last, stop));
     } else if (!l->saver.store && (last || l->at.step % l->setup->cfg->checkpoint.interval == 0)) {
         TT_TRY(tt_saver_check_replicas(&l->saver, l->at.step)); /* a save compares them too */
     }
-    if (validates) {
-        tt_reporter_answer_in(&l->reporter, "validation", l->at.step);
-        TT_TRY(validate(l));
-    }
-    if ((saves || validates) && !stop && !last)
+    if (validates)
+        TT_TRY(validate(l, ret_stop));
+    if ((saves || validates) && !*ret_stop && !last)
         TT_TRY(end_step(l, ret_stop));
     tt_reporter_resume(&l->reporter, &pause);
 out:
@@ -213,6 +254,11 @@ static int stopped(const struct tt_loop *l, int stop)
 {
     if (l->at.step == 0)
         return tt_fail(stop, "stopped by a signal before step 1 was done; there is nothing to save");
+    if (l->saver.store && l->owes_validation)
+        return tt_fail(stop,
+                       "stopped by a signal after step %" PRId64
+                       "; everything is saved, and the run continues with the validation of this step",
+                       l->at.step);
     return tt_fail(stop, "stopped by a signal after step %" PRId64 "%s", l->at.step,
                    l->saver.store                        ? "; everything is saved"
                    : l->setup->cfg->checkpoint.load_only ? " (checkpoint.load_only: nothing was saved)"
@@ -251,6 +297,7 @@ int tt_loop_run(struct tt_loop *l)
     TT_TRY(end_step(l, &stop));
     if (l->at.step >= last_step(l))
         TT_TRY(complete(l));
+    TT_TRY(make_up_validation(l, &stop));
     while (l->at.step < last_step(l) && !stop) {
         double start = tt_clock_sec();
 
@@ -261,7 +308,7 @@ int tt_loop_run(struct tt_loop *l)
         TT_TRY(end_step(l, &stop));
         TT_TRY(after_step(l, &done, &stop));
     }
-    stop = l->at.step < last_step(l) ? stop : 0; /* a complete run was not stopped */
+    stop = l->at.step < last_step(l) || l->owes_validation ? stop : 0; /* a complete run was not stopped */
     if (stop)
         TT_TRY(save_at_stop(l));
 out:

@@ -50,6 +50,7 @@ struct tt_loop {
     struct tt_saver saver;
     struct tt_reporter reporter;
     struct tt_pace pace;
+    bool owes_validation; /* the one that is due after the present step is not done yet */
 };
 
 /** The set-up must outlive the loop, which may be closed after an error too. */

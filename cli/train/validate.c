@@ -58,7 +58,7 @@ static void exchange_averages(const struct tt_validator *v)
         tt_state_exchange_averages(tt_engine_state(v->setup->engine), tt_engine_layout(v->setup->engine));
 }
 
-int tt_validator_run(struct tt_validator *v)
+int tt_validator_run(struct tt_validator *v, int (*asked_to_stop)(void), double long_sec, bool is_long)
 {
     int rc = 0;
 
@@ -67,7 +67,10 @@ int tt_validator_run(struct tt_validator *v)
         const struct tt_validation validation = {.engine = v->setup->engine,
                                                  .data = &v->set[i],
                                                  .batch = v->setup->cfg->validation.local_batch_size,
-                                                 .samples = samples_wanted(v, i)};
+                                                 .samples = samples_wanted(v, i),
+                                                 .asked_to_stop = asked_to_stop,
+                                                 .long_sec = long_sec,
+                                                 .is_long = is_long};
 
         TT_TRY(tt_validation_run(v->setup->comm, &validation, &v->found[i]));
     }

@@ -80,7 +80,9 @@ row() {
     expect_stop "$3" "$4"
     # If another rank gets the signal first, the stop may already be under way when the rank that prints gets it. A
     # signal between two steps is answered with the step that just ended.
-    expect_err "^titan: (stopping after step ($at|$((at - 1))) and saving; again: stop without saving|stopping after the checkpoint .*|the run is ending)$"
+    again="; again: stop without saving"
+    case $2 in INT | USR2) ;; *) again= ;; esac # a second signal that is no Ctrl-C changes nothing
+    expect_err "^titan: (stopping after step ($at|$((at - 1))) and saving$again|stopping after the checkpoint .*|the run is ending)$"
 }
 
 case_alone_sigint() { row alone INT 130 130; }
@@ -217,12 +219,65 @@ twice() {
     [ -z "$(last_saved)" ] || not_as "something was saved"
 }
 
-# A second signal ends a run at once, even in a long step.
-case_a_second_signal_ends_without_saving() {
-    twice alone TERM
+# A second Ctrl-C ends a run at once, even in a long step.
+case_a_second_ctrl_c_ends_without_saving() {
+    twice alone INT
     expect_err "^titan: stopping "
 }
-case_a_second_signal_to_launch_ends_without_saving() { twice launch INT; }
+case_a_second_ctrl_c_to_launch_ends_without_saving() { twice launch INT; }
+
+# paused: a rank of the job has stopped itself within its save. Sets $rank.
+paused() {
+    for rank in $(ps -A -o pid=,stat=,args= | awk -v titan="$TITAN" '$2 ~ /^T/ && $3 == titan { print $1 }'); do
+        grep -qz "^PWD=$PWD$" "/proc/$rank/environ" 2>/dev/null && return
+    done
+    return 1
+}
+
+# keeps HOW FIRST SECOND CODE: the second signal comes within the save that the first one asked for, more than a second
+# later. The request is kept.
+keeps() {
+    rm -rf run
+    export TITAN_FAULT=collect:0:pause
+    start $1 $long
+    until_true steps_are_done
+    kill -$2 $job
+    until_true paused
+    sleep 1.2
+    kill -$3 $job
+    kill -CONT $rank
+    expect_stop $4 $4
+    unset TITAN_FAULT
+}
+
+case_other_signals_keep_the_request() {
+    keeps alone USR1 TERM 75
+    keeps alone TERM USR1 75
+    keeps alone TERM TERM 75
+    keeps alone INT TERM 130
+    keeps alone TERM INT 75
+    expect_err "^titan: the run is already stopping; again: stop without it$"
+}
+case_other_signals_to_launch_keep_the_request() {
+    keeps launch USR1 TERM 75
+    keeps launch TERM TERM 75
+    keeps launch INT HUP 130
+}
+
+# After another signal it takes two of them.
+case_ctrl_c_twice_after_another_signal() {
+    export TITAN_LONG_STEP=3600
+    start alone $long $slow
+    until_true grep -q "training starts" err
+    for name in TERM INT INT; do
+        kill -$name $job
+        sleep 1.2
+    done
+    ended
+    expect_code 130
+    expect_err "^titan: (the run is already stopping|stopping before the first step)"
+    expect_err "^titan: stopped without saving$"
+}
 
 # Before the first step there is nothing to lose.
 case_during_the_start() {
@@ -279,9 +334,9 @@ case_at_the_end_of_the_run() {
 case_a_stop_without_checkpoints_says_that_nothing_is_saved() {
     start alone --training.steps=1000000
     until_true steps_are_done
-    kill -TERM $job
+    kill -INT $job
     ended
-    expect_code 75
+    expect_code 130
     expect_err "stopping after step [0-9]+, nothing is saved \(checkpoint.enable is off\); again: stop at once"
     expect_err "^titan: stopped by a signal after step [0-9]+ \(checkpoint.enable is off: nothing was saved\)$"
     refuse_err "error:"
@@ -344,7 +399,7 @@ case_long_steps_stop_in_the_middle() {
         kill -TERM $job
         expect_stop 75 75
         [ "$at" = 2 ] || not_as "expected step 2 to be kept, found step $at"
-        expect_err "^titan: stopping (within step 3, keeping step 2; again: stop without saving|before the first step; again: .*)$"
+        expect_err "^titan: stopping (within step 3, keeping step 2|before the first step)$"
         diff -r before run/checkpoint/step-2 >problem || not_as "step 2 was changed: $(cat problem)"
     done
 }
@@ -368,6 +423,70 @@ found = [{r["step"]: r["loss"] for r in map(json.loads, open(f"{run}/metrics.jso
          for run in ("run", "whole")]
 assert found[0] == found[1], found
 END
+}
+
+# A validation is given up: after step 1 and after the last one. What is due is done when the run continues, and gives
+# what a run without signals gives.
+validated() {
+    python3 - "$@" <<'END'
+import json, sys
+for run in sys.argv[1:]:
+    found = [json.loads(line) for line in open(f"{run}/metrics.jsonl")]
+    print([(r["type"], r["step"], r["loss"]) for r in found if r["type"] in ("step", "validate")], file=open(run + ".txt", "w"))
+END
+}
+
+case_a_validation_is_given_up() {
+    make_corpus
+    awk 'BEGIN { for (i = 0; i < 4000; i++) printf "And the morning and the evening were day %d.\n", i }' >held.txt
+    set -- --validation.enable --validation.freq=100 --validation.dataset=text --validation.dataset_path=held.txt \
+        --checkpoint.enable --training.steps=3 --training.global_batch_size=8
+    run train $tiny "$@" --validation.local_batch_size=2 --job.dump_folder=whole
+    expect_ok
+    for how in alone mpirun; do
+        rm -rf run
+        for step in 1 3; do
+            start $how "$@" --validation.local_batch_size=2
+            until_true grep -q "^step: *$step/" out
+            to=$job
+            [ $how = alone ] || to=$(awk '{ print $NF }' "/proc/$job/task/$job/children") # one rank of two
+            kill -TERM $to
+            expect_stop_in_validation $step
+        done
+        run train $tiny "$@" --validation.local_batch_size=2
+        expect_ok
+        expect_out "^validate step: +3"
+        refuse_out "^step"
+        validated whole run
+        expect_same whole.txt run.txt
+        run train $tiny "$@" --validation.local_batch_size=2
+        expect_ok
+        refuse_out "^validate"
+    done
+}
+
+# expect_stop_in_validation STEP
+expect_stop_in_validation() {
+    ended
+    expect_code 75
+    expect_err "^titan: stopped by a signal after step $1; everything is saved, and the run continues with the validation"
+    [ "$(last_saved)" = "$1" ] || not_as "expected step $1 to be saved"
+    refuse_out "^validate step: +$1"
+}
+
+# Where one batch of validation takes long, it is given up in its middle: here there is only one.
+case_long_validations_stop_in_the_middle() {
+    make_corpus
+    awk 'BEGIN { for (i = 0; i < 4000; i++) printf "And the morning and the evening were day %d.\n", i }' >held.txt
+    export TITAN_LONG_STEP=0
+    for how in alone launch; do
+        rm -rf run
+        start $how --validation.enable --validation.dataset=text --validation.dataset_path=held.txt --checkpoint.enable \
+            --training.steps=1 --validation.local_batch_size=4000 --training.global_batch_size=8
+        until_true grep -q "^step: *1/" out
+        kill -TERM $job
+        expect_stop_in_validation 1
+    done
 }
 
 run_cases

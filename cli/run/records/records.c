@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
@@ -130,6 +129,55 @@ void tt_records_add(struct tt_records *r, const char *line)
         (void)!cut(r);
     }
     tt_free(text);
+}
+
+/* Takes the lines of a block that begins at offset `at` of the file, last first. Returns where the first of them
+ * begins. */
+static size_t take_back(const char *block, size_t size, int64_t at, const char *path,
+                        bool (*take)(void *arg, const json_t *record), void *arg, bool *done)
+{
+    size_t left = size;
+
+    while (left > 0 && !*done) {
+        size_t end = block[left - 1] == '\n' ? left - 1 : left;
+        const char *before = memrchr(block, '\n', end);
+        size_t begin = before ? (size_t)(before - block) + 1 : 0;
+        json_t *record = NULL;
+
+        if (!before && at > 0)
+            break; /* its beginning is not in the block */
+        if (tt_json_parse(block + begin, end - begin, path, &record) < 0)
+            record = NULL;
+        *done = take(arg, record);
+        json_decref(record);
+        left = begin;
+    }
+    return left;
+}
+
+int tt_records_backwards(const char *path, bool (*take)(void *arg, const json_t *record), void *arg)
+{
+    size_t cap = BLOCK_BYTES;
+    char *block = tt_calloc(cap, 1);
+    int64_t end = 0;
+    bool done = false;
+    int fd = -1, rc = 0;
+
+    TT_TRY(tt_file_open(path, &fd, &end));
+    while (end > 0 && !done) {
+        size_t size = end < (int64_t)cap ? (size_t)end : cap, left;
+
+        TT_TRY(tt_file_pread(fd, path, block, size, end - (int64_t)size));
+        left = take_back(block, size, end - (int64_t)size, path, take, arg, &done);
+        end -= (int64_t)(size - left);
+        if (left == size && !done)
+            block = tt_realloc(block, cap *= 2, 1);
+    }
+out:
+    if (fd >= 0)
+        (void)close(fd);
+    tt_free(block);
+    return rc;
 }
 
 void tt_records_close(struct tt_records *r)

@@ -143,6 +143,20 @@ void tt_reporter_trace_failed(const struct tt_reporter *r, int64_t step)
 
 /* --- signals --- */
 
+void tt_reporter_validation_is_lost(const struct tt_reporter *r, int64_t step)
+{
+    if (!is_silent(r))
+        tt_note("the validation of step %" PRId64 " was cut short and is not done again: step-%" PRId64
+                " has no averages of the weights",
+                step, step);
+}
+
+/* What a second interrupt does. */
+static const char *without(bool saves)
+{
+    return saves ? "stop without saving" : "stop at once";
+}
+
 void tt_reporter_answer_in_step(const struct tt_reporter *r, int64_t steps_done, bool is_long, bool saves)
 {
     char text[200];
@@ -150,32 +164,41 @@ void tt_reporter_answer_in_step(const struct tt_reporter *r, int64_t steps_done,
     if (is_silent(r))
         return;
     if (is_long && steps_done > 0 && saves)
-        (void)snprintf(text, sizeof text,
-                       "titan: stopping within step %" PRId64 ", keeping step %" PRId64 "; again: stop without saving",
-                       steps_done + 1, steps_done);
+        (void)snprintf(text, sizeof text, "stopping within step %" PRId64 ", keeping step %" PRId64, steps_done + 1,
+                       steps_done);
     else if (is_long)
-        (void)snprintf(text, sizeof text, "titan: stopping within step %" PRId64 "; again: stop at once",
-                       steps_done + 1);
+        (void)snprintf(text, sizeof text, "stopping within step %" PRId64, steps_done + 1);
     else
-        (void)snprintf(text, sizeof text, "titan: stopping after step %" PRId64 "%s", steps_done + 1,
-                       saves ? " and saving; again: stop without saving"
-                             : ", nothing is saved (checkpoint.enable is off); again: stop at once");
-    tt_signals_answer(text);
+        (void)snprintf(text, sizeof text, "stopping after step %" PRId64 "%s", steps_done + 1,
+                       saves                                 ? " and saving"
+                       : r->setup->cfg->checkpoint.load_only ? ", nothing is saved (checkpoint.load_only)"
+                                                             : ", nothing is saved (checkpoint.enable is off)");
+    tt_signals_answer(text, without(saves && !(is_long && steps_done == 0)));
 }
 
-void tt_reporter_answer_in(const struct tt_reporter *r, const char *what, int64_t step)
+void tt_reporter_answer_in_save(const struct tt_reporter *r, int64_t step)
 {
     char text[200];
 
     if (is_silent(r))
         return;
-    (void)snprintf(text, sizeof text, "titan: stopping after the %s of step %" PRId64 "; again: stop without it", what,
-                   step);
-    tt_signals_answer(text);
+    (void)snprintf(text, sizeof text, "stopping after the checkpoint of step %" PRId64, step);
+    tt_signals_answer(text, "stop without it");
+}
+
+void tt_reporter_answer_in_validation(const struct tt_reporter *r, int64_t step, bool saves)
+{
+    char text[200];
+
+    if (is_silent(r))
+        return;
+    (void)snprintf(text, sizeof text, "stopping within the validation of step %" PRId64 "%s", step,
+                   saves ? ", keeping the step" : "");
+    tt_signals_answer(text, without(saves));
 }
 
 void tt_reporter_answer_at_end(const struct tt_reporter *r)
 {
     if (!is_silent(r))
-        tt_signals_answer("titan: the run is ending");
+        tt_signals_answer("the run is ending", NULL);
 }

@@ -172,10 +172,14 @@ void tt_reporter_sync_changed(const struct tt_reporter *reporter, const char *be
 /** A trace could not be written, with this thread's error message. */
 void tt_reporter_trace_failed(const struct tt_reporter *reporter, int64_t step);
 
-/* Set the answer to the first signal: during the step that begins, which may end in its middle if it is long; during
- * what follows a step ("checkpoint", "validation"); and at the end of the run. */
+/** A validation was cut short that cannot be done again as it was: the step has no averages of the weights. */
+void tt_reporter_validation_is_lost(const struct tt_reporter *reporter, int64_t step);
+
+/* Set the answer to the first signal: during the step that begins, which may end in its middle if it is long; during a
+ * save; during a validation, which is given up; and at the end of the run. `saves`: a stop saves. */
 void tt_reporter_answer_in_step(const struct tt_reporter *reporter, int64_t steps_done, bool is_long, bool saves);
-void tt_reporter_answer_in(const struct tt_reporter *reporter, const char *what, int64_t step);
+void tt_reporter_answer_in_save(const struct tt_reporter *reporter, int64_t step);
+void tt_reporter_answer_in_validation(const struct tt_reporter *reporter, int64_t step, bool saves);
 void tt_reporter_answer_at_end(const struct tt_reporter *reporter);
 
 #endif

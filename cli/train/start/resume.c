@@ -325,7 +325,8 @@ int tt_start_resume(struct tt_saver *saver, const char *folder, const char *run_
     }
     TT_TRY(tt_comm_agree(s->comm, tt_start_restore(s->cfg, saver->data, found.meta, found.skip, at)));
     restore_loads(s, found.meta, found.skip);
-    if (found.skip & (TT_SKIP_OPTIMIZER | TT_SKIP_AVERAGES))
+    start->averages_begin = found.skip & (TT_SKIP_OPTIMIZER | TT_SKIP_AVERAGES);
+    if (start->averages_begin)
         tt_state_start_averages(tt_engine_state(s->engine), tt_engine_layout(s->engine));
     TT_TRY(settle_line(saver, run_id, at, &request, &found));
     if (found.applied)

@@ -16,6 +16,7 @@ struct tt_start {
     int64_t resumed_from;      /* step, or -1 */
     int64_t batch_before;      /* sequences of a step in the run that saved it; 0: not known */
     int64_t microbatch_before; /* and of a microbatch; 0: not known */
+    bool averages_begin;       /* the step had no averages of the weights, which begin as the weights */
     json_t *changed;           /* keys changed since that step: {path: [before, now]}; NULL: not resumed */
 };
 
