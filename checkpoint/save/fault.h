@@ -7,7 +7,8 @@
 /**
  * Injected failures, to test the commit protocol: TITAN_FAULT=point:rank:action[,…] makes rank `rank` ('*': every rank)
  * fail at that point of a save, in the training thread or the writer's. Actions: kill (SIGKILL to itself), pause
- * (SIGSTOP, until somebody sends SIGCONT), enospc, eio (the call fails with that error). Always compiled in; it costs one getenv per point, with a dozen points per save.
+ * (SIGSTOP, until somebody sends SIGCONT), enospc, eio (the call fails with that error). Always compiled in; it costs
+ * one getenv per point, with a dozen points per save.
  */
 #define TT_FAULT_MAP(X)                                                                                   \
     X(begin)            /* every rank, before anything is written */                                      \

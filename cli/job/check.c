@@ -261,13 +261,14 @@ static bool check_exists(struct checking *c, const char *key, const char *path, 
 
 static const char data_remedy[] = "titan downloads nothing; name the file or folder that holds the data";
 
-static bool reads_text(const struct tt_datasets *datasets)
+/* Whether some of them are text, or some are packed. */
+static bool reads(const struct tt_datasets *datasets, bool text)
 {
     const struct tt_dataset_kind *kind = NULL;
     bool found = false;
 
     for (int i = 0; i < datasets->n; i++)
-        found = found || (tt_dataset_find(datasets->entry[i].dataset, &kind) == 0 && kind->is_text);
+        found = found || (tt_dataset_find(datasets->entry[i].dataset, &kind) == 0 && kind->is_text == text);
     return found;
 }
 
@@ -293,7 +294,7 @@ static void check_tokenizer(struct checking *c)
     const char *folder = cfg->model.hf_assets_path;
     struct tt_tokenizer *tokenizer = NULL;
 
-    if (!reads_text(&cfg->training.dataset) && !(cfg->validation.enable && reads_text(&cfg->validation.dataset)))
+    if (!reads(&cfg->training.dataset, true) && !(cfg->validation.enable && reads(&cfg->validation.dataset, true)))
         return;
     if (tt_config_is_bad(cfg, "model.hf_assets_path") ||
         (folder &&
@@ -313,6 +314,41 @@ static void check_tokenizer(struct checking *c)
     tt_tokenizer_free(tokenizer);
 }
 
+/* Packed tokens against the tokenizer of the configuration. Missing files are reported elsewhere. */
+static void check_tokens(struct checking *c, const char *key, const struct tt_datasets *d,
+                         const struct tt_tokenizer *tokenizer)
+{
+    for (int i = 0; i < d->n && !tt_config_is_bad(c->cfg, key); i++) {
+        const struct tt_dataset_entry entry = tt_config_dataset(c->cfg, d, i);
+        const struct tt_dataset_spec spec = {.name = entry.dataset, .path = entry.dataset_path, .tokenizer = tokenizer};
+        struct stat st;
+
+        if (!entry.dataset_path || stat(entry.dataset_path, &st) < 0 || tt_dataset_peek(&spec) == 0)
+            continue;
+        if (d->is_list)
+            tt_config_fault_entry(c->cfg, c->report, key, i, "%s", tt_error_message());
+        else
+            tt_config_fault(c->cfg, c->report, key, "%s", tt_error_message());
+    }
+}
+
+static void check_packed(struct checking *c)
+{
+    const struct tt_config *cfg = c->cfg;
+    const char *folder = cfg->model.hf_assets_path;
+    struct tt_tokenizer *tokenizer = NULL;
+
+    if (!reads(&cfg->training.dataset, false) && !(cfg->validation.enable && reads(&cfg->validation.dataset, false)))
+        return;
+    /* a folder without a tokenizer has none to compare with; what is wrong with one, those who need it report */
+    if (tt_config_is_bad(cfg, "model.hf_assets_path") || tt_tokenizer_load(folder, &tokenizer) < 0)
+        tokenizer = NULL;
+    check_tokens(c, "training.dataset", &cfg->training.dataset, tokenizer);
+    if (cfg->validation.enable && tt_config_is_set(cfg, "validation.dataset"))
+        check_tokens(c, "validation.dataset", &cfg->validation.dataset, tokenizer);
+    tt_tokenizer_free(tokenizer);
+}
+
 static void check_files(struct checking *c)
 {
     const struct tt_config *cfg = c->cfg;
@@ -326,6 +362,7 @@ static void check_files(struct checking *c)
             check_list(c, "validation.dataset", &cfg->validation.dataset);
     }
     check_tokenizer(c);
+    check_packed(c);
     (void)check_exists(c, "checkpoint.initial_load_path", cfg->checkpoint.initial_load_path,
                        "name a checkpoint, or leave the key out to start from random weights");
     if (check_exists(c, "parallelism.machine_file", cfg->parallelism.machine_file,

@@ -293,18 +293,45 @@ out:
     return rc;
 }
 
+/* Tokens are numbers, whose meaning only their tokenizer knows. */
+static int check_tokenizer(const struct tt_dataset_spec *spec, const struct tt_token_info *info)
+{
+    const struct tt_tokenizer *t = spec->tokenizer;
+
+    if (!t || !info->tokenizer_hash || info->tokenizer_hash == tt_tokenizer_hash(t))
+        return 0;
+    return tt_fail(TT_EDATA,
+                   "'%s' was packed with another tokenizer (hash %016" PRIx64 ") than %s (hash %016" PRIx64
+                   ")\nhelp: set %s to the folder of its tokenizer, or pack the text again",
+                   spec->path, info->tokenizer_hash, tt_tokenizer_where(t), tt_tokenizer_hash(t),
+                   tt_key_name(TT_KEY_MODEL_FOLDER));
+}
+
+int tt_dataset_peek(const struct tt_dataset_spec *spec)
+{
+    const struct tt_dataset_kind *kind = NULL;
+    struct tt_token_info info = {0};
+    int rc = 0;
+
+    TT_TRY(tt_dataset_find(spec->name, &kind));
+    if (kind->is_text || !spec->path)
+        goto out;
+    TT_TRY(tt_tokenfile_peek(spec->path, kind->variant == TOKENS_U16, &info));
+    rc = check_tokenizer(spec, &info);
+out:
+    return rc;
+}
+
 static int prepare_tokens(const struct tt_dataset_kind *kind, const struct tt_dataset_spec *spec,
                           struct tt_dataset_ref *ret_ref)
 {
-    const struct tt_token_info *info = &ret_ref->info;
     int rc = 0;
 
     if (strlen(spec->path) >= sizeof ret_ref->path)
         return tt_fail(TT_EUSAGE, "dataset_path is longer than %d bytes", TT_DATASET_PATH_BYTES - 1);
     TT_TRY(tt_tokenfile_check(spec->path, kind->variant == TOKENS_U16, &ret_ref->info));
     (void)snprintf(ret_ref->path, sizeof ret_ref->path, "%s", spec->path);
-    if (spec->tokenizer && info->tokenizer_hash && info->tokenizer_hash != tt_tokenizer_hash(spec->tokenizer))
-        tt_warn("%s was packed with another tokenizer than %s", spec->path, tt_tokenizer_where(spec->tokenizer));
+    rc = check_tokenizer(spec, &ret_ref->info);
 out:
     return rc;
 }

@@ -37,10 +37,16 @@ struct tt_dataset_spec {
     const char *path;                     /* training.dataset_path; may be NULL for the built-in ones */
     const char *text_field;               /* of JSON lines; NULL: "text" */
     const char *chat_template;            /* of chat data (tt_chat_template_choose); NULL: "auto" */
-    const struct tt_tokenizer *tokenizer; /* NULL is fine for packed files */
+    const struct tt_tokenizer *tokenizer; /* NULL is fine for packed files, which are then not compared with it */
     int64_t vocab_size;                   /* of the model; 0: any id is accepted */
     const char *cache_dir;                /* for text; created if missing */
 };
+
+/**
+ * For a packed dataset: compares its header, without its content, with the tokenizer. Text passes. TT_EDATA: it was
+ * packed with another tokenizer, or is no such file.
+ */
+int tt_dataset_peek(const struct tt_dataset_spec *spec) TT_MUST_CHECK;
 
 enum { TT_DATASET_PATH_BYTES = 4096 };
 
@@ -56,7 +62,7 @@ struct tt_dataset_ref {
  * content and tokenizer. Removes from the cache folder what killed runs left. Called by one rank (not collective);
  * reports progress.
  *   TT_EUSAGE  unknown name, missing path, a tokenizer larger than the model's vocabulary
- *   TT_EDATA a fault of the data, with file and line; a token beyond the vocabulary
+ *   TT_EDATA a fault of the data, with file and line; a token beyond the vocabulary; tokens of another tokenizer
  */
 int tt_dataset_prepare(const struct tt_dataset_spec *spec, struct tt_dataset_ref *ret_ref) TT_MUST_CHECK;
 

@@ -22,6 +22,7 @@ struct file {
     const char *path;
     int fd;
     int64_t size;
+    bool whole; /* the content is checked too */
     uint8_t begin[BEGINNING];
     size_t n_begin;
 };
@@ -141,6 +142,8 @@ static int check_titan(const struct file *file, struct tt_token_info *info)
                        file->path, (long long)h.n_tokens, (long long)h.n_documents, (long long)needed,
                        (long long)file->size);
     }
+    if (!file->whole)
+        goto out;
     TT_TRY(tt_tokenfile_digest(file->fd, file->path, info, &hash));
     if (hash != h.content_hash) {
         return tt_fail(TT_EDATA, "'%s' is damaged: its content does not match the checksum in its header", file->path);
@@ -198,24 +201,57 @@ static int complete_foreign(const struct file *file, struct tt_token_info *info)
     info->n_learned = info->n_tokens;
     info->bos = info->eos = -1;
     info->file_size = file->size;
+    if (!file->whole)
+        return 0;
     rc = read_content(file->fd, file->path, info->tokens_at, file->size, info->item_size, &info->digest, &max);
     info->max_id = max;
     return rc;
 }
 
-static int check_content(const struct file *file, bool is_raw, struct tt_token_info *info)
+static bool is_titan(const struct file *file)
+{
+    return memcmp(file->begin, TT_TOKEN_MAGIC, sizeof(((struct tt_token_header *)0)->magic)) == 0;
+}
+
+static bool is_llmc(const struct file *file)
 {
     int32_t first = 0;
+
+    memcpy(&first, file->begin, sizeof first); /* zeros follow the bytes of a shorter file */
+    return first == 20240520 || first == 20240801;
+}
+
+/* A header would be read as tokens, and without a word. */
+static int refuse_header(const struct file *file)
+{
+    int32_t version = 0;
+
+    memcpy(&version, file->begin + sizeof version, sizeof version);
+    if (is_titan(file) || (is_llmc(file) && (version == 1 || version == 7)))
+        return tt_fail(TT_EDATA,
+                       "'%s' begins with the header of a token file of %s, which is not headerless uint16\n"
+                       "help: use %s=tokens",
+                       file->path, is_titan(file) ? "titan" : "llm.c", tt_key_name(TT_KEY_DATASET));
+    if (memcmp(file->begin, "\x93NUMPY", 6) == 0)
+        return tt_fail(TT_EDATA,
+                       "'%s' begins with the header of an array of NumPy, which is not headerless uint16\n"
+                       "help: write the array with tofile(), as uint16",
+                       file->path);
+    return 0;
+}
+
+static int check_content(const struct file *file, bool is_raw, struct tt_token_info *info)
+{
     int rc = 0;
 
     if (!is_raw || memcmp(file->begin, "version https://git-lfs", 23) == 0)
         TT_TRY(tt_reader_refuse(file->path, file->begin, file->n_begin, false));
-    memcpy(&first, file->begin, sizeof first); /* zeros follow the bytes of a shorter file */
     if (is_raw) {
+        TT_TRY(refuse_header(file));
         TT_TRY(check_raw(file, info));
-    } else if (memcmp(file->begin, TT_TOKEN_MAGIC, sizeof(((struct tt_token_header *)0)->magic)) == 0) {
+    } else if (is_titan(file)) {
         TT_TRY(check_titan(file, info));
-    } else if (first == 20240520 || first == 20240801) {
+    } else if (is_llmc(file)) {
         TT_TRY(check_llmc(file, info));
     } else {
         return tt_fail(TT_EDATA,
@@ -231,13 +267,14 @@ out:
     return rc;
 }
 
-int tt_tokenfile_check(const char *path, bool is_raw, struct tt_token_info *ret_info)
+static int check(const char *path, bool is_raw, bool whole, struct tt_token_info *ret_info)
 {
     struct file *file = tt_calloc(1, sizeof *file);
     struct tt_token_info info = {0};
     int rc = 0;
 
     file->path = path;
+    file->whole = whole;
     file->fd = -1;
     TT_TRY(tt_file_open(path, &file->fd, &file->size));
     if (!file->size) {
@@ -253,4 +290,14 @@ out:
         (void)close(file->fd);
     tt_free(file);
     return rc;
+}
+
+int tt_tokenfile_check(const char *path, bool is_raw, struct tt_token_info *ret_info)
+{
+    return check(path, is_raw, true, ret_info);
+}
+
+int tt_tokenfile_peek(const char *path, bool is_raw, struct tt_token_info *ret_info)
+{
+    return check(path, is_raw, false, ret_info);
 }

@@ -46,6 +46,12 @@ struct tt_token_info {
 int tt_tokenfile_check(const char *path, bool is_raw, struct tt_token_info *ret_info) TT_MUST_CHECK;
 
 /**
+ * The same without reading the content: what the header says, and whether the file has the size that follows from it.
+ * Foreign files have neither digest nor max_id then.
+ */
+int tt_tokenfile_peek(const char *path, bool is_raw, struct tt_token_info *ret_info) TT_MUST_CHECK;
+
+/**
  * For an open file that was prepared earlier, on this host or another: reads it again for its digest; reads and checks
  * its document offsets (n_documents + 1; the caller frees). path is for messages.
  */

@@ -91,6 +91,70 @@ case_packed_tokens_train_as_the_text_does() {
     expect_same a b
 }
 
+# The numbers of another tokenizer mean other words. Every command that reads them for a model says so.
+case_tokens_of_another_tokenizer_are_refused() {
+    make_corpus
+    mkdir other
+    cp "$TITAN_SOURCE/tests/unit/data/qwen_small.json" other/tokenizer.json
+    run data pack --dataset text --dataset_path corpus.txt --tokenizer other --out other.tokens
+    expect_ok
+    run data pack --dataset text --dataset_path corpus.txt --out own.tokens
+    expect_ok
+    theirs="other.tokens' was packed with another tokenizer \(hash [0-9a-f]{16}\) than built-in .* \(hash [0-9a-f]{16}\)"
+    tokens="--training.dataset=tokens --training.dataset_path"
+    run train $tiny $tokens=other.tokens
+    expect_error 3 "$theirs" "^help: .*model.hf_assets_path"
+    run train $tiny $tokens=other.tokens --dry-run
+    expect_error 2 "$theirs"
+    run config check $tiny $tokens=other.tokens
+    expect_code 2
+    expect_err "$theirs"
+    run train $tiny $tokens=own.tokens --validation.enable --validation.dataset=tokens \
+        --validation.dataset_path=other.tokens
+    expect_error 3 "$theirs"
+    run train $tiny $tokens=own.tokens --checkpoint.enable --training.steps=1
+    expect_ok
+    run train $tiny $tokens=own.tokens --checkpoint.enable --model.hf_assets_path=other
+    expect_error 3 "own.tokens' was packed with another tokenizer .* than other/tokenizer.json"
+    run eval run --tokenizer other
+    expect_error 3 "own.tokens' was packed with another tokenizer .* than other/tokenizer.json"
+    run train $tiny $tokens=other.tokens --model.hf_assets_path=other --job.dump_folder=others --dry-run
+    expect_ok
+    expect_out "made with other/tokenizer.json"
+    run config check $tiny $tokens=other.tokens --model.hf_assets_path=other
+    expect_ok
+}
+
+# Files with a header are not read as headerless tokens, whose first ones the header would be.
+case_a_header_is_not_read_as_tokens() {
+    make_corpus
+    run data pack --dataset text --dataset_path corpus.txt --out own.bin
+    expect_ok
+    python3 - <<'END'
+import struct
+tokens = struct.pack("<900H", *[i % 7 for i in range(900)])
+open("llmc.bin", "wb").write(struct.pack("<256i", 20240520, 1, 900, *[0] * 253) + tokens)
+head = b"{'descr': '<u2', 'fortran_order': False, 'shape': (900,), }"
+open("array.bin", "wb").write(b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + head.ljust(117) + b"\n" + tokens)
+END
+    for command in "train $tiny" "train $tiny --dry-run" "config check $tiny"; do
+        code_wanted=2 # where files are looked at with the configuration
+        [ "$command" != "train $tiny" ] || code_wanted=3
+        run $command --training.dataset=tokens_u16 --training.dataset_path=own.bin
+        expect_code $code_wanted
+        expect_err "own.bin' begins with the header of a token file of titan"
+        expect_err "^ *help: .*training.dataset=tokens"
+        run $command --training.dataset=tokens_u16 --training.dataset_path=llmc.bin
+        expect_code $code_wanted
+        expect_err "llmc.bin' begins with the header of a token file of llm.c"
+        run $command --training.dataset=tokens_u16 --training.dataset_path=array.bin
+        expect_code $code_wanted
+        expect_err "array.bin' begins with the header of an array of NumPy"
+    done
+    run train $tiny --training.dataset=tokens --training.dataset_path=llmc.bin --dry-run
+    expect_ok
+}
+
 case_compressed_json_lines_are_the_same_data() {
     make_corpus
     awk '{ printf "{\"text\": \"%s\"}\n", $0 }' corpus.txt >corpus.jsonl

@@ -432,7 +432,8 @@ validated() {
 import json, sys
 for run in sys.argv[1:]:
     found = [json.loads(line) for line in open(f"{run}/metrics.jsonl")]
-    print([(r["type"], r["step"], r["loss"]) for r in found if r["type"] in ("step", "validate")], file=open(run + ".txt", "w"))
+    losses = [(r["type"], r["step"], r["loss"]) for r in found if r["type"] in ("step", "validate")]
+    print(losses, file=open(run + ".txt", "w"))
 END
 }
 
@@ -481,8 +482,8 @@ case_long_validations_stop_in_the_middle() {
     export TITAN_LONG_STEP=0
     for how in alone launch; do
         rm -rf run
-        start $how --validation.enable --validation.dataset=text --validation.dataset_path=held.txt --checkpoint.enable \
-            --training.steps=1 --validation.local_batch_size=4000 --training.global_batch_size=8
+        start $how --validation.enable --validation.dataset=text --validation.dataset_path=held.txt \
+            --checkpoint.enable --training.steps=1 --validation.local_batch_size=4000 --training.global_batch_size=8
         until_true grep -q "^step: *1/" out
         kill -TERM $job
         expect_stop_in_validation 1

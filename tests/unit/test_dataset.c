@@ -443,7 +443,11 @@ static void empty_documents_may_outnumber_the_tokens(void **state)
     assert_int_equal(tt_dataset_pack(&spec, at("hollow.tokens"), &info), 0);
     assert_int_equal(info.n_documents, 4);
     assert_int_equal(info.n_tokens, 1);
-    d = open_dataset("tokens", at("hollow.tokens"), NULL);
+    expect_failure(prepare("tokens", at("hollow.tokens"), NULL), TT_EDATA, "packed with another tokenizer");
+    spec = (struct tt_dataset_spec){.name = "tokens", .path = at("hollow.tokens"), .tokenizer = plain};
+    assert_int_equal(tt_dataset_peek(&spec), 0);
+    assert_int_equal(tt_dataset_prepare(&spec, &ref), 0);
+    assert_int_equal(tt_dataset_open(&ref, &d), 0);
     assert_memory_equal(&d->ref.info, &info, sizeof info);
     tt_dataset_free(d);
     tt_tokenizer_free(plain);

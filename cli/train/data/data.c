@@ -46,6 +46,43 @@ static void note_packs(const struct tt_train_part *part, bool documents)
                 part->name, tt_key_name(TT_KEY_DOCUMENT_MASK));
 }
 
+/* The tokenizer of the folder, with which packed tokens are compared. NULL: it has none, as one with only weights. */
+static int find_tokenizer(const char *folder, struct tt_tokenizer **ret_tokenizer)
+{
+    char *path = folder ? tt_format("%s/tokenizer.json", folder) : NULL;
+    bool is_folder = false, exists = true;
+    int rc = 0;
+
+    *ret_tokenizer = NULL;
+    if (folder)
+        TT_TRY(tt_path_is_folder(folder, &is_folder));
+    if (is_folder)
+        TT_TRY(tt_path_exists(path, &exists));
+    if (exists)
+        rc = tt_tokenizer_load(folder, ret_tokenizer);
+out:
+    tt_free(path);
+    return rc;
+}
+
+/* Rank 0 tokenizes a text, or compares packed tokens with the tokenizer that the run has. */
+static int prepare_part(struct tt_comm *comm, const struct tt_train_data_options *o, struct tt_dataset_spec *spec,
+                        bool is_text, struct tt_dataset_ref *ref)
+{
+    struct tt_tokenizer *tokenizer = NULL;
+    struct tt_dataset_spec compared = *spec;
+    int rc = 0;
+
+    if (!is_text)
+        TT_TRY(find_tokenizer(o->tokenizer_folder, &tokenizer));
+    if (!is_text)
+        compared.tokenizer = tokenizer;
+    rc = tt_comm_work(comm, prepare, &(struct preparation){&compared, ref}); /* tokenizing has no time limit */
+out:
+    tt_tokenizer_free(tokenizer);
+    return rc;
+}
+
 static int open_part(struct tt_comm *comm, const struct tt_train_data_options *o, struct tt_train_data *data, int i)
 {
     const struct tt_dataset_entry *entry = &o->entry[i];
@@ -73,8 +110,8 @@ static int open_part(struct tt_comm *comm, const struct tt_train_data_options *o
         rc = tt_tokenizer_load(o->tokenizer_folder, &data->tokenizer);
     TT_TRY(tt_comm_agree(comm, rc));
     spec.tokenizer = kind->is_text ? data->tokenizer : NULL;
-    if (comm->rank == 0) /* tokenizing has no time limit */
-        rc = tt_comm_work(comm, prepare, &(struct preparation){&spec, &ref});
+    if (comm->rank == 0)
+        rc = prepare_part(comm, o, &spec, kind->is_text, &ref);
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_comm_broadcast(comm, &ref, sizeof ref, 0));
     TT_TRY(tt_train_tokens_open(comm, &spec, kind->is_text, &ref, &part->dataset));
