@@ -48,6 +48,18 @@ out:
     return rc;
 }
 
+/* Whether marks are replaced after ByteFallback, and perhaps after Fuse: then one that may span tokens is another. */
+static bool may_follow(const struct tt_decoder *d, const char *type, const json_t *json, int at)
+{
+    const char *from = json_string_value(json_object_get(json_object_get(json, "pattern"), "String"));
+    uint32_t code;
+
+    if (d->from || d->has_metaspace || (at != BYTES && at != FUSE))
+        return false;
+    return at == BYTES || (strcmp(type, "Replace") == 0 && from && *from &&
+                           tt_utf8_decode(from, strlen(from), &code) == (int)strlen(from));
+}
+
 static int add_steps(struct tt_decoder *d, const json_t *json, const char *where, int depth, int *at)
 {
     static const struct {
@@ -57,6 +69,7 @@ static int add_steps(struct tt_decoder *d, const json_t *json, const char *where
     const char *type = json_string_value(json_object_get(json, "type"));
     const json_t *list = json_object_get(json, "decoders");
     int step = NONE, rc = 0;
+    bool is_late;
 
     if (type && strcmp(type, "Sequence") == 0 && depth < DEEPEST_SEQUENCE) {
         for (size_t i = 0; i < json_array_size(list); i++)
@@ -68,11 +81,13 @@ static int add_steps(struct tt_decoder *d, const json_t *json, const char *where
     for (size_t i = 0; type && !d->is_byte_level && i < sizeof known / sizeof known[0]; i++)
         if (strcmp(type, known[i].type) == 0)
             step = known[i].step;
-    if (step == NONE || step <= *at) {
+    is_late = step == SPACES && may_follow(d, type, json, *at);
+    if (step == NONE || (step <= *at && !is_late)) {
         rc = tt_fail(TT_EDATA, "%s: decoder '%s' is not supported%s (%s)", where, type ? type : "(no type)",
                      step == NONE ? "" : " at its place",
                      d->is_byte_level ? "the pre_tokenizer is ByteLevel, and ByteLevel is"
-                                      : "Replace or Metaspace, ByteFallback, Fuse, Strip, in this order, are");
+                                      : "Replace or Metaspace, ByteFallback, Fuse, Strip, in this order, are; also "
+                                        "ByteFallback first");
         goto out;
     }
     if (step == STRIP) {
@@ -85,7 +100,8 @@ static int add_steps(struct tt_decoder *d, const json_t *json, const char *where
     } else if (step == BYTES) {
         d->has_byte_fallback = true;
     }
-    *at = step;
+    d->bytes_first = d->bytes_first || (is_late && d->has_byte_fallback);
+    *at = is_late ? *at : step;
 out:
     return rc;
 }
@@ -151,6 +167,38 @@ static void put(const struct tt_decoder *d, struct tt_decoding *state, const cha
     tt_text_add_bytes(text, piece, size);
 }
 
+/* A token with spaces for its marks. With Metaspace the first token loses all of them. */
+static void add_spaced(const struct tt_decoder *d, struct tt_decoding *state, const char *token, size_t size,
+                       struct tt_text *piece)
+{
+    bool is_begin = !state->has_begun;
+
+    state->has_begun = true;
+    tt_text_add_bytes(piece, "", 0);
+    if (d->has_metaspace)
+        tt_text_add_replaced(piece, token, size, d->metaspace.mark,
+                             is_begin && d->metaspace.prepend != TT_PREPEND_NEVER ? "" : " ");
+    else if (d->from)
+        tt_text_add_replaced(piece, token, size, d->from, d->to);
+    else
+        tt_text_add_bytes(piece, token, size);
+}
+
+/* Adds what is not a byte, or the text of bytes. */
+static void put_token(const struct tt_decoder *d, struct tt_decoding *state, const char *token, size_t size,
+                      struct tt_text *text)
+{
+    struct tt_text piece = {0};
+
+    if (!d->bytes_first) {
+        put(d, state, token, size, text);
+        return;
+    }
+    add_spaced(d, state, token, size, &piece);
+    put(d, state, piece.text, piece.size, text);
+    tt_text_release(&piece);
+}
+
 /* If all held bytes together are valid UTF-8, they are text; otherwise each becomes U+FFFD. */
 static void put_held(const struct tt_decoder *d, struct tt_decoding *state, struct tt_text *text)
 {
@@ -160,10 +208,10 @@ static void put_held(const struct tt_decoder *d, struct tt_decoding *state, stru
         return;
     state->held = (struct tt_text){0};
     if (tt_utf8_invalid(held.text, held.size) < 0) {
-        put(d, state, held.text, held.size, text);
+        put_token(d, state, held.text, held.size, text);
     } else {
         for (size_t i = 0; i < held.size; i++)
-            put(d, state, "\xef\xbf\xbd", 3, text);
+            put_token(d, state, "\xef\xbf\xbd", 3, text);
     }
     tt_text_release(&held);
 }
@@ -172,24 +220,16 @@ void tt_decoder_add(const struct tt_decoder *d, struct tt_decoding *state, const
                     struct tt_text *text)
 {
     struct tt_text piece = {0};
-    bool is_begin = !state->has_begun;
     int byte;
 
     if (d->is_byte_level) {
         tt_text_add_bytes(text, token, size);
         return;
     }
-    state->has_begun = true;
-    tt_text_add_bytes(&piece, "", 0);
-    if (d->has_metaspace) { /* the first token loses all its marks */
-        bool drops = is_begin && d->metaspace.prepend != TT_PREPEND_NEVER;
-
-        tt_text_add_replaced(&piece, token, size, d->metaspace.mark, drops ? "" : " ");
-    } else if (d->from) {
-        tt_text_add_replaced(&piece, token, size, d->from, d->to);
-    } else {
+    if (d->bytes_first)
         tt_text_add_bytes(&piece, token, size);
-    }
+    else
+        add_spaced(d, state, token, size, &piece);
     byte = d->has_byte_fallback ? byte_of(piece.text, piece.size) : -1;
     if (byte >= 0) {
         char c = (char)byte;
@@ -197,7 +237,7 @@ void tt_decoder_add(const struct tt_decoder *d, struct tt_decoding *state, const
         tt_text_add_bytes(&state->held, &c, 1);
     } else {
         put_held(d, state, text);
-        put(d, state, piece.text, piece.size, text);
+        put_token(d, state, piece.text, piece.size, text);
     }
     tt_text_release(&piece);
 }

@@ -12,13 +12,15 @@
 /**
  * The decoder of a tokenizer.json, from tokens to text. It is either ByteLevel, where a token is bytes, or the steps of
  * SentencePiece-style tokenizers: Replace or Metaspace (marks become spaces), ByteFallback (tokens <0x00> to <0xFF>
- * become bytes), Fuse, and Strip (of the beginning of the text), in this order.
+ * become bytes), Fuse, and Strip (of the beginning of the text), in this order. ByteFallback may come first, and after
+ * it Fuse before a Replace of one character, as in Yi's.
  */
 struct tt_decoder {
     bool is_byte_level;
     bool has_metaspace;
     bool has_byte_fallback;
-    char *from, *to; /* of Replace, or NULL */
+    bool bytes_first; /* ByteFallback comes before Replace or Metaspace, which see the text of bytes too */
+    char *from, *to;  /* of Replace, or NULL */
     struct tt_metaspace metaspace;
     char *strip; /* of Strip: one character, or NULL */
     int64_t strip_most;

@@ -9,6 +9,7 @@
 #include "core/math/rng.h"
 #include "core/os/file.h"
 #include "core/tokenizer/bytelevel.h"
+#include "core/tokenizer/decoder.h"
 #include "core/tokenizer/regex.h"
 #include "core/tokenizer/strmap.h"
 #include "tokenizer_help.h"
@@ -397,6 +398,60 @@ static void documents_have_both_ends_and_special_tokens_can_be_text(void **state
     tt_tokenizer_free(t);
 }
 
+/* What the library's decoders give: ByteFallback may come before the marks are replaced. */
+static void bytes_are_decoded_before_or_after_marks(void **state)
+{
+#define BYTES     "{\"type\":\"ByteFallback\"}"
+#define REPLACE   "{\"type\":\"Replace\",\"pattern\":{\"String\":\"\u2581\"},\"content\":\" \"}"
+#define META(how) "{\"type\":\"Metaspace\",\"replacement\":\"\u2581\",\"prepend_scheme\":\"" how "\"}"
+#define FUSE      "{\"type\":\"Fuse\"}"
+#define STRIP     "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}"
+    enum { N_TEXTS = 4, MOST = 10 };
+    static const char *const tokens[N_TEXTS][MOST] = {
+        {"\u2581a", "<0xE4>", "<0xBD>", "<0xA0>", "\u2581\u2581b", "<0xE2>", "<0x96>", "<0x81>", "c"},
+        {"<0xE2>", "<0x96>", "<0x81>", "\u2581a", "<0xFF>", "\u2581b"},
+        {"<0xFF>", "\u2581a"},
+        {"\u2581\u2581a", "\u2581"},
+    };
+    static const struct {
+        const char *steps, *texts[N_TEXTS];
+    } wanted[] = {
+        {BYTES "," REPLACE, {" a\u4f60  b c", "  a\ufffd b", "\ufffd a", "  a "}},
+        {BYTES "," META("always"), {"a\u4f60  b c", " a\ufffd b", "\ufffd a", "a "}},
+        {BYTES "," META("never"), {" a\u4f60  b c", "  a\ufffd b", "\ufffd a", "  a "}},
+        {BYTES "," FUSE "," REPLACE "," STRIP, {"a\u4f60  b c", " a\ufffd b", "\ufffd a", " a "}},
+        {BYTES "," REPLACE "," FUSE "," STRIP, {"a\u4f60  b c", " a\ufffd b", "\ufffd a", " a "}},
+        {REPLACE "," BYTES "," FUSE, {" a\u4f60  b\u2581c", "\u2581 a\ufffd b", "\ufffd a", "  a "}},
+    };
+    static const char *const bad[] = {BYTES "," FUSE "," META("always"), REPLACE "," BYTES "," META("always"),
+                                      BYTES "," REPLACE "," REPLACE};
+
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted + sizeof bad / sizeof *bad; i++) {
+        bool is_good = i < sizeof wanted / sizeof *wanted;
+        const char *steps = is_good ? wanted[i].steps : bad[i - sizeof wanted / sizeof *wanted];
+        char *json = tt_format("{\"type\":\"Sequence\",\"decoders\":[%s]}", steps);
+        struct tt_decoder d;
+        json_t *parsed = NULL;
+
+        assert_int_equal(tt_json_parse(json, strlen(json), "decoder", &parsed), 0);
+        assert_int_equal(tt_decoder_init(&d, parsed, false, "decoder"), is_good ? 0 : TT_EDATA);
+        for (int t = 0; is_good && t < N_TEXTS; t++) {
+            struct tt_decoding state_of = {0};
+            struct tt_text text = {0};
+
+            for (int k = 0; k < MOST && tokens[t][k]; k++)
+                tt_decoder_add(&d, &state_of, tokens[t][k], strlen(tokens[t][k]), &text);
+            tt_decoder_end(&d, &state_of, &text);
+            assert_string_equal(text.text, wanted[i].texts[t]);
+            tt_text_release(&text);
+            tt_decoding_release(&state_of);
+        }
+        tt_decoder_release(&d);
+        json_decref(parsed);
+        tt_free(json);
+    }
+}
+
 static void other_kinds_are_refused_by_name(void **state)
 {
     static const struct {
@@ -634,6 +689,7 @@ int main(void)
         cmocka_unit_test(merges_with_spaces_split_where_both_halves_are_tokens),
         cmocka_unit_test(ends_of_documents_come_from_config_or_template),
         cmocka_unit_test(documents_have_both_ends_and_special_tokens_can_be_text),
+        cmocka_unit_test(bytes_are_decoded_before_or_after_marks),
         cmocka_unit_test(other_kinds_are_refused_by_name),
         cmocka_unit_test(files_of_other_kinds_are_named),
         cmocka_unit_test(patterns_with_another_meaning_are_rewritten_or_refused),
