@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "checkpoint/format/safetensors.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
@@ -326,8 +327,8 @@ out:
     return rc;
 }
 
-/* Every tensor of an index must be in the files that were read; transformers would use random values
- * for a missing one. */
+/* Every tensor of an index must be in the files that were read; transformers would use random values for a missing one.
+ * Only the head may lack, since that of a tied model is its embedding; if the model is not tied, its reader fails. */
 static int check_index(const char *folder, const struct tt_manifest *manifest)
 {
     char *path = tt_format("%s/model.safetensors.index.json", folder);
@@ -340,6 +341,11 @@ static int check_index(const char *folder, const struct tt_manifest *manifest)
     {
         if (tt_manifest_find(manifest, TT_CKPT_MODEL, tensor))
             continue;
+        if (strcmp(tensor, "lm_head.weight") == 0) {
+            tt_note("'%s' names '%s', which no file has; that is right if the output is tied to the embedding", path,
+                    tensor);
+            continue;
+        }
         rc = tt_fail(TT_EDATA,
                      "'%s': tensor '%s' should be in '%s', but no file of the index has it\nhelp: is a file "
                      "of another download among them?",

@@ -157,13 +157,19 @@ static bool is_stale(const char *key)
     return false;
 }
 
+static bool is_token_id(const char *key)
+{
+    size_t n = strlen(key);
+
+    return n > 9 && strcmp(key + n - 9, "_token_id") == 0;
+}
+
 /* A null is what the model has, as in rope_scaling; only the ids of tokens are null where titan does not know them. */
 static bool is_open(const json_t *config, const char *key)
 {
     const json_t *ours = json_object_get(config, key);
-    size_t n = strlen(key);
 
-    return !ours || (json_is_null(ours) && n > 9 && strcmp(key + n - 9, "_token_id") == 0);
+    return !ours || (json_is_null(ours) && is_token_id(key));
 }
 
 /* layer_types of as many layers as the model had when it was imported say nothing about another number of layers. */
@@ -173,18 +179,19 @@ static bool is_of_other_layers(const json_t *config, const char *key, const json
            (json_int_t)json_array_size(value) != json_integer_value(json_object_get(config, "num_hidden_layers"));
 }
 
-/* Adds the keys of an imported config.json that the new one lacks. */
+/* Adds the keys of an imported config.json that the new one lacks: of another class, as Llama is that of an exported
+ * Mistral, only the ids of tokens. */
 static void add_kept(json_t *config, const json_t *kept)
 {
     const char *type = json_string_value(json_object_get(config, "model_type")), *key;
     const char *kept_type = json_string_value(json_object_get(kept, "model_type"));
     json_t *value;
+    bool is_same = type && kept_type && strcmp(type, kept_type) == 0;
 
-    if (!type || !kept_type || strcmp(type, kept_type) != 0)
-        return;
     json_object_foreach((json_t *)(uintptr_t)kept, key, value)
     {
-        if (is_open(config, key) && !is_stale(key) && !is_of_other_layers(config, key, value))
+        if ((is_same || is_token_id(key)) && is_open(config, key) && !is_stale(key) &&
+            !is_of_other_layers(config, key, value))
             (void)json_object_set(config, key, value);
     }
 }

@@ -384,6 +384,46 @@ case_an_index_entry_that_no_file_holds_is_an_error() {
     refuse_file again
 }
 
+# A Mistral without a window is exported as a Llama, with the ids of the tokens that it had.
+case_the_export_of_a_mistral_keeps_the_ids_of_tokens() {
+    import_folder llama3
+    python3 - <<'EOF2' || not_as "no config"
+import json
+config = json.load(open("hf/config.json"))
+config.update(model_type="mistral", sliding_window=None, bos_token_id=1, eos_token_id=[2, 5], pad_token_id=7)
+json.dump(config, open("hf/config.json", "w"))
+EOF2
+    run ckpt convert hf step
+    expect_ok
+    run ckpt convert step exported
+    expect_ok
+    python3 - <<'EOF2' >problem.txt 2>&1 || not_as "config.json: $(cat problem.txt)"
+import json
+config = json.load(open("exported/config.json"))
+assert config["model_type"] == "llama" and "sliding_window" not in config, config
+assert (config["bos_token_id"], config["eos_token_id"], config["pad_token_id"]) == (1, [2, 5], 7), config
+EOF2
+}
+
+# As transformers loads it: the head of a tied model is its embedding. Without the tie it is missing.
+case_an_index_may_name_the_head_of_a_tied_model() {
+    import_folder llama3_tied_scaled
+    run ckpt convert hf step
+    run ckpt convert step exported --max-shard-size 20k
+    expect_ok
+    sed -i "s/\"weight_map\": *{/&\"lm_head.weight\": \"$(basename "$(ls exported/model-00001-*)")\", /" \
+        exported/model.safetensors.index.json
+    run ckpt convert exported again
+    expect_ok
+    expect_err "names 'lm_head.weight', which no file has"
+    run ckpt diff again step
+    expect_ok
+    sed -i 's/"tie_word_embeddings": true/"tie_word_embeddings": false/' exported/config.json
+    run ckpt convert exported untied
+    expect_error 3 "lack tensor 'lm_head.weight'"
+    refuse_file untied
+}
+
 case_convert_replaces_only_what_it_made() {
     import_folder llama3
     run ckpt convert hf step
