@@ -259,7 +259,7 @@ static void check_groups(struct check *c, const struct tt_moe *moe)
 }
 
 /* Not keys of titan's, but for the last two: they come from a flavor or from the folder of the model. */
-static void check_experts(struct check *c, struct tt_model_dims *d)
+static void check_experts(struct check *c, const struct tt_model_row *row, struct tt_model_dims *d)
 {
     const enum tt_key *about = ABOUT(TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR);
     struct tt_moe *moe = &d->moe;
@@ -298,7 +298,7 @@ static void check_experts(struct check *c, struct tt_model_dims *d)
               (long long)d->n_layers);
     if (moe->dense_set < 0 || moe->dense_set >> TT_DENSE_BITS)
         fault(c, about, "a layer without experts is not among the first %d layers", TT_DENSE_BITS);
-    if (d->lora.rank &&
+    if (row->adaptable && d->lora.rank &&
         d->lora.modules & (tt_lora_module("gate_proj") | tt_lora_module("up_proj") | tt_lora_module("down_proj")))
         fault(
             c, ABOUT(TT_KEY_LORA_MODULES, TT_KEY_LORA_RANK),
@@ -345,7 +345,7 @@ int tt_model_dims_check(const struct tt_model_row *row, struct tt_model_dims *d,
     if (!(d->norm_eps > 0.0F) || !isfinite(d->norm_eps))
         fault(&c, ABOUT(TT_KEY_NORM_EPS), "%s is %g; it must be positive", tt_key_name(TT_KEY_NORM_EPS),
               (double)d->norm_eps);
-    check_experts(&c, d);
+    check_experts(&c, row, d);
     if (d->sliding_window < 0)
         fault(&c, ABOUT(TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR),
               "attention sees a window of %lld keys; it must be positive", (long long)d->sliding_window);
