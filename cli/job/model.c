@@ -218,11 +218,12 @@ int tt_job_resolve_model(struct tt_config *cfg, const struct tt_model *model)
         goto out; /* the RoPE keys stay null */
     TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_theta", d->rope.theta));
     TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.factor", d->rope.factor > 0.0 ? d->rope.factor : 1.0));
-    if (d->rope.factor > 0.0 && d->rope.beta_fast == 0.0) { /* YaRN has other numbers, which are not keys */
+    /* the others have other numbers, which are not keys, or none */
+    if (d->rope.factor > 0.0 && d->rope.beta_fast == 0.0 && !d->rope.linear && !d->rope.dynamic) {
         TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.low_freq_factor", d->rope.low_freq_factor));
         TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.high_freq_factor", d->rope.high_freq_factor));
     }
-    if (d->rope.factor > 0.0) {
+    if (d->rope.factor > 0.0 && !d->rope.linear) {
         TT_TRY(tt_config_set_flavor_int(cfg, "model.rope_scaling.original_max", (int64_t)d->rope.original_max));
     }
 out:

@@ -33,6 +33,7 @@ static const char *const paths[TT_KEYS] = {
     [TT_KEY_LORA_RANK] = "lora.rank",
     [TT_KEY_LORA_MODULES] = "lora.target_modules",
     [TT_KEY_BALANCE_COEFF] = "training.load_balance_coeff",
+    [TT_KEY_BALANCE_LOSS] = "training.microbatch_balance_loss",
     [TT_KEY_BALANCED_EXPERTS] = "debug.moe_force_load_balance",
     [TT_KEY_OPTIMIZER] = "optimizer.name",
     [TT_KEY_NO_DECAY] = "optimizer.no_decay",

@@ -164,7 +164,8 @@ struct tt_attr {
     bool from_position;      /* row 0 is at tt_scalars.position of a context of seq_len, not at 0 (generation) */
 };
 
-/* RoPE frequencies; when factor > 0 scaled as in Llama 3.1, or if beta_fast > 0 by YaRN (Peng et al. 2023). */
+/* RoPE frequencies; when factor > 0 scaled as in Llama 3.1, or if beta_fast > 0 by YaRN (Peng et al. 2023), or as the
+ * first two flags say. */
 struct tt_rope {
     double theta;
     double factor;
@@ -174,6 +175,8 @@ struct tt_rope {
     double beta_fast, beta_slow; /* YaRN: turns within original_max of pairs that stay, and of those that are scaled */
     double mscale;               /* YaRN: the table and the scores are multiplied by functions of these two */
     double mscale_all_dim;
+    bool linear;     /* all are divided by factor */
+    bool dynamic;    /* as they are up to original_max; longer sequences, which are refused, have another theta */
     bool fractional; /* YaRN: the borders between pairs that stay and that are scaled are not whole numbers */
 };
 

@@ -105,7 +105,7 @@ static int read_experts(const void *config, const char *where, struct tt_moe *mo
     TT_TRY(tt_hf_int(config, "moe_intermediate_size", moe->ffn_dim, where, &moe->ffn_dim));
     TT_TRY(tt_hf_count(config, "n_shared_experts", moe->shared, where, &moe->shared));
     TT_TRY(tt_hf_count(config, "first_k_dense_replace", moe->dense_layers, where, &moe->dense_layers));
-    TT_TRY(tt_hf_must_be_off(config, "output_router_logits", where));
+    TT_TRY(tt_hf_router_logits(config, where));
     TT_TRY(tt_hf_int(config, "moe_layer_freq", 1, where, &every));
     if (every != 1)
         return tt_fail(TT_EDATA, "%s: moe_layer_freq %lld is not supported; only 1 is", where, (long long)every);
@@ -193,6 +193,7 @@ const struct tt_model_row tt_model_deepseek_v3 = {
     .n_flavors = (int)(sizeof flavors / sizeof *flavors),
     .hf_model_type = "deepseek_v3",
     .hf_same_as = "deepseek_v2",
+    .hf_code_of = "kimi_k2",
     .hf_blocks = "model.layers.",
     .read_hf_config = read_hf_config,
     .write_hf_config = write_hf_config,

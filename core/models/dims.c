@@ -46,6 +46,8 @@ void tt_model_dims_override(struct tt_model_dims *dims, const struct tt_model_di
     override_real(&dims->rope.beta_slow, with->rope.beta_slow);
     override_real(&dims->rope.mscale, with->rope.mscale);
     override_real(&dims->rope.mscale_all_dim, with->rope.mscale_all_dim);
+    dims->rope.linear = dims->rope.linear || with->rope.linear;
+    dims->rope.dynamic = dims->rope.dynamic || with->rope.dynamic;
     dims->rope.fractional = dims->rope.fractional || with->rope.fractional;
     override_int(&dims->sliding_window, with->sliding_window);
     override_int(&dims->window_from, with->window_from);
@@ -126,17 +128,22 @@ static void check_positions(struct check *c, int64_t positions, int64_t least)
               (long long)INT32_MAX);
 }
 
-/* YaRN's own numbers, which are not keys. */
+static void check_not_llamas(struct check *c, const struct tt_rope *rope, const char *type)
+{
+    if (rope->low_freq_factor != 0.0 || rope->high_freq_factor != 0.0)
+        fault(c, ABOUT(TT_KEY_ROPE_LOW, TT_KEY_ROPE_HIGH),
+              "%s: low_freq_factor and high_freq_factor are of Llama 3.1's scaling, and the model has %s",
+              tt_key_name(TT_KEY_ROPE_SCALING), type);
+}
+
+/* YaRN's own numbers, which are not keys. Both betas of Kimi-K2 are 1. */
 static void check_yarn(struct check *c, const struct tt_rope *rope)
 {
     const enum tt_key *about = ABOUT(TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR);
 
-    if (rope->low_freq_factor != 0.0 || rope->high_freq_factor != 0.0)
-        fault(c, ABOUT(TT_KEY_ROPE_LOW, TT_KEY_ROPE_HIGH),
-              "%s: low_freq_factor and high_freq_factor are of Llama 3.1's scaling, and the model has YaRN's",
-              tt_key_name(TT_KEY_ROPE_SCALING));
-    if (!(rope->beta_slow > 0.0) || !(rope->beta_fast > rope->beta_slow) || !isfinite(rope->beta_fast))
-        fault(c, about, "YaRN's beta_fast %g and beta_slow %g must be positive, the slow one below the fast one",
+    check_not_llamas(c, rope, "YaRN's");
+    if (!(rope->beta_slow > 0.0) || !(rope->beta_fast >= rope->beta_slow) || !isfinite(rope->beta_fast))
+        fault(c, about, "YaRN's beta_fast %g and beta_slow %g must be positive, the slow one not above the fast one",
               rope->beta_fast, rope->beta_slow);
     if (!isfinite(rope->mscale) || !isfinite(rope->mscale_all_dim) || rope->mscale < 0.0 || rope->mscale_all_dim < 0.0)
         fault(c, about, "YaRN's mscale %g and mscale_all_dim %g must not be negative", rope->mscale,
@@ -146,11 +153,27 @@ static void check_yarn(struct check *c, const struct tt_rope *rope)
               rope->theta);
 }
 
-static void check_scaling(struct check *c, const struct tt_rope *rope)
+/* The first training's length of `dynamic` is max_position_embeddings itself. */
+static void check_dynamic(struct check *c, const struct tt_model_dims *d)
 {
-    if (rope->factor == 0.0 || rope->factor == 1.0)
+    check_not_llamas(c, &d->rope, "rope_type dynamic");
+    if (d->rope.original_max != (double)d->max_positions)
+        fault(c, ABOUT(TT_KEY_ROPE_ORIGINAL_MAX, TT_KEY_MODEL_FOLDER),
+              "%s is %g; with rope_type dynamic it is max_position_embeddings, which is %lld",
+              tt_key_name(TT_KEY_ROPE_ORIGINAL_MAX), d->rope.original_max, (long long)d->max_positions);
+}
+
+static void check_scaling(struct check *c, const struct tt_model_dims *d)
+{
+    const struct tt_rope *rope = &d->rope;
+
+    if (rope->factor == 0.0 || (rope->factor == 1.0 && !rope->dynamic))
         return;
-    if (rope->beta_fast > 0.0)
+    if (rope->dynamic)
+        check_dynamic(c, d);
+    else if (rope->linear)
+        check_not_llamas(c, rope, "rope_type linear");
+    else if (rope->beta_fast > 0.0)
         check_yarn(c, rope);
     else if (!(rope->low_freq_factor > 0.0) || !(rope->high_freq_factor > rope->low_freq_factor) ||
              !isfinite(rope->high_freq_factor))
@@ -161,7 +184,7 @@ static void check_scaling(struct check *c, const struct tt_rope *rope)
     if (!(rope->factor >= 1.0) || !isfinite(rope->factor))
         fault(c, ABOUT(TT_KEY_ROPE_FACTOR), "%s is %g; it must be at least 1 (1: no scaling)",
               tt_key_name(TT_KEY_ROPE_FACTOR), rope->factor);
-    if (!(rope->original_max >= 1.0) || !isfinite(rope->original_max))
+    if ((!(rope->original_max >= 1.0) || !isfinite(rope->original_max)) && !rope->linear)
         fault(c, ABOUT(TT_KEY_ROPE_ORIGINAL_MAX, TT_KEY_ROPE_FACTOR),
               "%s is %g; it must be the sequence length of the first training\nhelp: "
               "Llama 3.1 has 8192",
@@ -196,8 +219,8 @@ static void check_rotated(struct check *c, struct tt_model_dims *d)
     if (!(d->rope.theta > 0.0) || !isfinite(d->rope.theta))
         fault(c, ABOUT(TT_KEY_ROPE_THETA), "%s is %g; it must be positive", tt_key_name(TT_KEY_ROPE_THETA),
               d->rope.theta);
-    check_scaling(c, &d->rope);
-    if (d->rope.factor == 1.0)
+    check_scaling(c, d);
+    if (d->rope.factor == 1.0 && !d->rope.dynamic)
         d->rope = (struct tt_rope){.theta = d->rope.theta};
 }
 

@@ -64,7 +64,7 @@ static int check(const void *config, const char *where)
     TT_TRY(tt_hf_must_be_on(config, "attention_bias", where));
     TT_TRY(tt_hf_must_equal(config, "swiglu_alpha", 1.702, where));
     TT_TRY(tt_hf_must_equal(config, "swiglu_limit", 7.0, where));
-    TT_TRY(tt_hf_must_be_off(config, "output_router_logits", where));
+    TT_TRY(tt_hf_router_logits(config, where));
 out:
     return rc;
 }

@@ -86,7 +86,8 @@ out:
 
 static bool is_of_type(const struct tt_model_row *row, const char *type)
 {
-    return strcmp(row->hf_model_type, type) == 0 || (row->hf_same_as && strcmp(row->hf_same_as, type) == 0);
+    return strcmp(row->hf_model_type, type) == 0 || (row->hf_same_as && strcmp(row->hf_same_as, type) == 0) ||
+           (row->hf_code_of && strcmp(row->hf_code_of, type) == 0);
 }
 
 /* "llama (model llama3), ..." */
@@ -97,8 +98,9 @@ static char *list_model_types(void)
     for (int i = 0; i < tt_model_n_rows; i++) {
         const struct tt_model_row *row = tt_model_rows[i];
 
-        tt_text_add(&text, "%s%s%s%s (%s %s)", i ? ", " : "", row->hf_model_type, row->hf_same_as ? " and " : "",
-                    row->hf_same_as ? row->hf_same_as : "", tt_key_name(TT_KEY_MODEL), row->name);
+        tt_text_add(&text, "%s%s%s%s%s%s (%s %s)", i ? ", " : "", row->hf_model_type, row->hf_same_as ? " and " : "",
+                    row->hf_same_as ? row->hf_same_as : "", row->hf_code_of ? " and " : "",
+                    row->hf_code_of ? row->hf_code_of : "", tt_key_name(TT_KEY_MODEL), row->name);
     }
     return text.text;
 }
@@ -390,6 +392,14 @@ int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len)
 {
     long long positions = (long long)model->dims.max_positions;
 
+    if (model->dims.rope.dynamic && (double)seq_len > model->dims.rope.original_max)
+        return tt_fail(
+            TT_EUSAGE,
+            "seq_len %lld is longer than the %g positions of %s %s, whose rope_type is dynamic: beyond these "
+            "each sequence is rotated by a base that depends on its own length, which titan does not do"
+            "\nhelp: set %s and %s to at most %g, or change rope_scaling in config.json to yarn or linear",
+            (long long)seq_len, model->dims.rope.original_max, model->row->name, model->flavor,
+            tt_key_name(TT_KEY_SEQ_LEN), tt_key_name(TT_KEY_VALIDATION_SEQ_LEN), model->dims.rope.original_max);
     if (!model->row->learned_positions || seq_len <= model->dims.max_positions)
         return 0;
     return tt_fail(

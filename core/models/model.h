@@ -144,6 +144,7 @@ struct tt_model_row {
     int n_flavors;
     const char *hf_model_type; /* config.json's model_type */
     const char *hf_same_as;    /* another model_type that it reads, and may write; may be NULL */
+    const char *hf_code_of;    /* another that it reads as the first, of folders with code of their own; may be NULL */
     const char *hf_blocks;     /* the text before a block's number in Hugging Face's names */
     bool learned_positions;    /* max_positions rows of them; else RoPE */
     const char *hf_prefix;     /* a prefix of names that some files leave out; may be NULL */

@@ -63,7 +63,11 @@ static const struct field scaling_fields[] = {
 };
 
 /* These are written where they are set only. */
-static const struct field fractional_field = FIELD("fractional", OPTIONAL_BOOL, rope.fractional);
+static const struct field rope_flags[] = {
+    FIELD("linear", OPTIONAL_BOOL, rope.linear),
+    FIELD("dynamic", OPTIONAL_BOOL, rope.dynamic),
+    FIELD("fractional", OPTIONAL_BOOL, rope.fractional),
+};
 static const struct field window_field = FIELD("sliding_window", OPTIONAL, sliding_window);
 static const struct field window_from_field = FIELD("window_from", OPTIONAL, window_from);
 static const struct field dense_set_field = FIELD("dense_set", OPTIONAL, moe.dense_set);
@@ -98,6 +102,7 @@ static const struct field moe_fields[] = {
 enum {
     N_FIELDS = sizeof fields / sizeof *fields,
     N_SCALING = sizeof scaling_fields / sizeof *scaling_fields,
+    N_ROPE_FLAGS = sizeof rope_flags / sizeof *rope_flags,
     N_MLA = sizeof mla_fields / sizeof *mla_fields,
     N_LORA = sizeof lora_fields / sizeof *lora_fields,
     N_MOE = sizeof moe_fields / sizeof *moe_fields
@@ -151,8 +156,9 @@ char *tt_model_json_text(const struct tt_model *model)
         part = json_object();
         for (int i = 0; i < N_SCALING; i++)
             (void)json_object_set_new(part, scaling_fields[i].key, field_json(&model->dims, &scaling_fields[i]));
-        if (model->dims.rope.fractional)
-            (void)json_object_set_new(part, fractional_field.key, field_json(&model->dims, &fractional_field));
+        for (int i = 0; i < N_ROPE_FLAGS; i++)
+            if (*(const bool *)((const char *)&model->dims + rope_flags[i].offset))
+                (void)json_object_set_new(part, rope_flags[i].key, json_true());
         (void)json_object_set_new(json, "rope_scaling", part);
     }
     if (model->dims.sliding_window)
@@ -279,7 +285,8 @@ int tt_model_json_load(const char *path, struct tt_model **ret_model)
     part = json_object_get(json, "rope_scaling");
     for (int i = 0; part && i < N_SCALING; i++)
         TT_TRY(read_field(part, &scaling_fields[i], path, &dims));
-    TT_TRY(part ? read_field(part, &fractional_field, path, &dims) : 0);
+    for (int i = 0; part && i < N_ROPE_FLAGS; i++)
+        TT_TRY(read_field(part, &rope_flags[i], path, &dims));
     TT_TRY(read_field(json, &window_field, path, &dims));
     TT_TRY(read_field(json, &window_from_field, path, &dims));
     part = json_object_get(json, "mla");

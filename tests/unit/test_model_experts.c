@@ -7,6 +7,7 @@
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "model_help.h"
+#include "tests/help/log.h"
 
 /* The counts and flops of torchtitan and of the models' authors; flops are those of the experts that a token gets. */
 static void counts_of_models_with_experts(void **state)
@@ -81,6 +82,23 @@ static void impossible_experts_are_refused(void **state)
     "\"intermediate_size\":96,\"vocab_size\":300,\"moe_intermediate_size\":24,\"num_experts_per_tok\":2,"  \
     "\"num_experts\":8,\"mlp_only_layers\":[80]}"
 
+/* It has an effect in transformers' training only. */
+static void output_router_logits_is_a_note(void **state)
+{
+    static const char *const json[] = {MOE_CONFIG ",\"num_experts\":8,\"output_router_logits\":true}",
+                                       MOE_CONFIG ",\"num_experts\":8,\"output_router_logits\":false}"};
+    struct tt_model *model = NULL;
+
+    for (int i = 0; i < 2; i++) {
+        log_catch();
+        assert_int_equal(model_of_json("qwen3", json[i], &model), 0);
+        assert_true((strstr(caught.last, "the balance loss that transformers adds") != NULL) == (i == 0));
+        log_release();
+        tt_model_free(model);
+        model = NULL;
+    }
+}
+
 /* transformers 5 renamed num_experts; the class does not normalize by default. */
 static void hf_config_of_experts(void **state)
 {
@@ -90,7 +108,7 @@ static void hf_config_of_experts(void **state)
         {MOE_CONFIG ",\"num_experts\":8,\"decoder_sparse_step\":0}", "decoder_sparse_step must be a positive integer"},
         {MOE_CONFIG ",\"num_experts\":8,\"mlp_only_layers\":1}", "mlp_only_layers must be a list of layers"},
         {MOE_CONFIG ",\"num_experts\":8,\"mlp_only_layers\":[\"a\"]}", "mlp_only_layers must be a list of layers"},
-        {MOE_CONFIG ",\"num_experts\":8,\"output_router_logits\":true}", "output_router_logits true"},
+        {MOE_CONFIG ",\"num_experts\":8,\"output_router_logits\":1}", "output_router_logits must be true or false"},
     };
     const struct tt_moe *moe;
     struct tt_model *model = NULL;
@@ -236,8 +254,20 @@ static void hf_config_of_deepseek(void **state)
         {V3_CONFIG(",\"n_routed_experts\":10"), "10 experts do not divide into 4 groups", TT_EUSAGE},
         {V3_CONFIG(",\"n_routed_experts\":4"), "4 experts do not divide into 4 groups of two or more", TT_EUSAGE},
     };
+    const char *kimi = "{\"model_type\":\"kimi_k2\",\"hidden_size\":64,\"num_hidden_layers\":3,"
+                       "\"num_attention_heads\":4,\"intermediate_size\":96,\"vocab_size\":300,"
+                       "\"moe_intermediate_size\":24,\"num_experts_per_tok\":2,\"n_shared_experts\":1,"
+                       "\"first_k_dense_replace\":1,\"n_group\":1,\"topk_group\":1,\"n_routed_experts\":8,"
+                       "\"rope_theta\":50000.0,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":32.0,"
+                       "\"beta_fast\":1.0,\"beta_slow\":1.0,\"mscale\":1.0,\"mscale_all_dim\":1.0,"
+                       "\"original_max_position_embeddings\":4096}}";
     struct tt_model *model = NULL;
 
+    if (model_of_json("deepseek_v3", kimi, &model) < 0)
+        fail_msg("%s", tt_error_message());
+    assert_true(model->dims.rope.beta_fast == 1.0 && model->dims.rope.beta_slow == 1.0);
+    tt_model_free(model);
+    model = NULL;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         const struct tt_model_dims *d;
 
@@ -334,13 +364,10 @@ static void sliding_windows_are_those_of_the_class(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_of_models_with_experts),
-        cmocka_unit_test(impossible_experts_are_refused),
-        cmocka_unit_test(sliding_windows_are_those_of_the_class),
-        cmocka_unit_test(hf_config_of_experts),
-        cmocka_unit_test(latents_and_shared_experts),
-        cmocka_unit_test(impossible_latents_are_refused),
-        cmocka_unit_test(hf_config_of_deepseek),
+        cmocka_unit_test(counts_of_models_with_experts),          cmocka_unit_test(impossible_experts_are_refused),
+        cmocka_unit_test(sliding_windows_are_those_of_the_class), cmocka_unit_test(hf_config_of_experts),
+        cmocka_unit_test(output_router_logits_is_a_note),         cmocka_unit_test(latents_and_shared_experts),
+        cmocka_unit_test(impossible_latents_are_refused),         cmocka_unit_test(hf_config_of_deepseek),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -523,7 +523,8 @@ static void hf_configs_that_titan_cannot_build_are_refused(void **state)
         {LLAMA_CONFIG ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}", "layer_types[1]"},
         {LLAMA_CONFIG ",\"attention_dropout\":0.1}", "attention_dropout 0.1 is not supported"},
         {LLAMA_CONFIG ",\"quantization_config\":{\"bits\":4}}", "quant_method '(none)' is not supported"},
-        {LLAMA_CONFIG ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}}", "rope_type 'linear'"},
+        {LLAMA_CONFIG ",\"rope_scaling\":{\"type\":\"longrope\",\"factor\":2.0}}", "rope_type 'longrope'"},
+        {LLAMA_CONFIG ",\"rope_scaling\":{\"type\":\"linear\"}}", "rope_type linear needs the key 'factor'"},
         {LLAMA_CONFIG ",\"rope_scaling\":{\"factor\":2.0}}", "RoPE scaling without a rope_type"},
         {LLAMA_CONFIG ",\"rope_scaling\":3}", "must be an object"},
         {LLAMA_CONFIG ",\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":2.0}}", "needs the key 'low_freq"},
@@ -567,6 +568,36 @@ static void check_hf_config(const struct tt_model *model)
     json_decref(config);
     tt_free(text);
     tt_model_free(back);
+}
+
+/* Dynamic scaling leaves sequences of the first training's length as they are, and longer ones are refused. */
+static void linear_and_dynamic_scaling_are_read(void **state)
+{
+    struct tt_model *model = NULL;
+    struct tt_model_dims overrides = {.rope = {.low_freq_factor = 1.0}, .tied = -1};
+
+    assert_int_equal(
+        model_of_json("llama3", LLAMA_CONFIG ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}}", &model), 0);
+    assert_true(model->dims.rope.linear && model->dims.rope.factor == 4.0);
+    assert_int_equal(tt_model_check_seq_len(model, 1000000), 0);
+    check_hf_config(model);
+    tt_model_free(model);
+    assert_int_equal(model_of_json("llama3",
+                                   LLAMA_CONFIG ",\"max_position_embeddings\":48,"
+                                                "\"rope_parameters\":{\"rope_type\":\"dynamic\",\"factor\":1.0}}",
+                                   &model),
+                     0);
+    assert_true(model->dims.rope.dynamic && model->dims.rope.original_max == 48.0);
+    assert_int_equal(tt_model_check_seq_len(model, 48), 0);
+    assert_fails(tt_model_check_seq_len(model, 49), TT_EUSAGE,
+                 "seq_len 49 is longer than the 48 positions of llama3 hf, whose rope_type is dynamic");
+    check_hf_config(model);
+    tt_model_free(model);
+    overrides.rope.linear = true;
+    overrides.rope.factor = 2.0;
+    model = NULL;
+    assert_fails(tt_model_new("llama3", "debugmodel", &overrides, NULL, &model), TT_EUSAGE,
+                 "and the model has rope_type linear");
 }
 
 static void hf_configs_are_written_and_read_back(void **state)
@@ -635,109 +666,6 @@ static void hf_config_of_gpt2(void **state)
     assert_null(model);
 }
 
-struct cell {
-    int64_t t, pair;
-    double cosine, sine;
-};
-
-static void check_rope(const struct tt_rope *rope, int64_t seq_len, int64_t head_dim, const struct cell *cells, int n)
-{
-    float *table = tt_calloc((size_t)(seq_len * head_dim), sizeof *table);
-
-    tt_rope_fill(rope, seq_len, head_dim, table);
-    for (int i = 0; i < n; i++) {
-        const float *got = table + 2 * (cells[i].t * (head_dim / 2) + cells[i].pair);
-
-        if (fabs((double)got[0] - cells[i].cosine) > 1e-7 || fabs((double)got[1] - cells[i].sine) > 1e-7) {
-            fail_msg("position %d pair %d: %.9f %.9f, wanted %.9f %.9f", (int)cells[i].t, (int)cells[i].pair,
-                     (double)got[0], (double)got[1], cells[i].cosine, cells[i].sine);
-        }
-    }
-    tt_free(table);
-}
-
-/* The wanted values were computed in Python from the published formula. They equal transformers' to float precision. */
-static void rope_table_has_the_published_values(void **state)
-{
-    static const struct cell plain[] = {
-        {0, 3, 1.0, 0.0},
-        {1, 0, 0.540302306, 0.841470985},
-        {33, 1, 0.993248804, 0.116003508},
-        {33, 7, 0.999999942, 0.000340342},
-        {63, 2, -0.716229013, 0.697865317},
-        {63, 4, 0.996033625, 0.088977628},
-    };
-    static const struct cell llama31[] = {
-        {1, 0, 0.540302306, 0.841470985},       {1, 27, 0.999992229, 0.003942266},     /* unscaled */
-        {4097, 27, -0.903237473, -0.429141080}, {4097, 32, -0.547604294, 0.836737436}, /* mixed */
-        {8191, 0, -0.646390470, -0.763006789},  {8191, 32, -0.401701488, -0.915770667},
-        {8191, 63, 0.999996841, 0.002513755},   {4097, 63, 0.999999210, 0.001257339}, /* slowed by 8 */
-    };
-    static const struct cell tiny[] = {
-        {49, 0, 0.300592544, -0.953752653},
-        {95, 1, 0.901933036, 0.431875907},
-        {95, 3, 0.999999801, 0.000631548},
-    };
-    const struct tt_rope none = {.theta = 500000.0}, scaled = {.theta = 500000.0,
-                                                               .factor = 8.0,
-                                                               .low_freq_factor = 1.0,
-                                                               .high_freq_factor = 4.0,
-                                                               .original_max = 8192.0};
-    const struct tt_rope small = {
-        .theta = 500000.0, .factor = 8.0, .low_freq_factor = 1.0, .high_freq_factor = 4.0, .original_max = 32.0};
-
-    check_rope(&none, 64, 16, plain, 6);
-    check_rope(&scaled, 8192, 128, llama31, 8);
-    check_rope(&small, 96, 8, tiny, 3);
-}
-
-/* The rule of transformers in double (its own angles are off by 1e-6): of DeepSeek-V3, with different factors, and with
- * none. */
-static void yarn_has_the_angles_of_transformers(void **state)
-{
-    static const struct cell v3[] = {
-        {1, 0, 0.540302306, 0.841470985},     {100, 9, 0.347627440, 0.937632744}, /* unscaled up to pair 10 */
-        {100, 10, 0.790131968, -0.612936761}, {100, 11, -0.725455744, -0.688268816},
-        {100, 16, 0.852524522, 0.522687229},  {1000, 22, 0.984230234, 0.176892186},
-        {1000, 23, 0.999444339, 0.033331861}, /* slowed by 40 from pair 23 on */
-        {8000, 31, 0.999644365, 0.026667267},
-    };
-    static const struct cell tiny[] = {
-        {3, 0, -1.043904030, 0.148804911}, {7, 1, -0.198296678, 1.035643256}, {7, 2, 0.984057556, 0.378826150},
-        {11, 3, 1.052463554, 0.064799647}, {11, 5, 1.054424862, 0.008169310},
-    };
-    static const struct cell plain[] = {{3, 0, -1.355188795, 0.193177478}, {100, 16, 1.167010541, 0.715500247}};
-    static const struct cell crossed[] = {{3, 1, 1.272262744, 0.505174936}, {7, 2, 1.360445653, 0.151795366}};
-    struct tt_rope rope = {.theta = 10000.0,
-                           .factor = 40.0,
-                           .original_max = 4096.0,
-                           .beta_fast = 32.0,
-                           .beta_slow = 1.0,
-                           .mscale = 1.0,
-                           .mscale_all_dim = 1.0};
-    const struct tt_rope small = {.theta = 500.0,
-                                  .factor = 8.0,
-                                  .original_max = 5.0,
-                                  .beta_fast = 2.0,
-                                  .beta_slow = 0.1,
-                                  .mscale = 1.0,
-                                  .mscale_all_dim = 0.7};
-    /* the last pair to be scaled comes before the first: none is */
-    const struct tt_rope backward = {
-        .theta = 500.0, .factor = 40.0, .original_max = 5.0, .beta_fast = 32.0, .beta_slow = 1.0, .fractional = true};
-
-    check_rope(&rope, 8192, 64, v3, 8);
-    assert_true(fabs(tt_rope_score_scale(&rope) - 1.87385) < 1e-5);
-    assert_true(fabs(tt_rope_score_scale(&rope) / sqrt(192.0) - 0.135234) < 1e-6);
-    check_rope(&small, 16, 12, tiny, 5);
-    check_rope(&backward, 16, 6, crossed, 2);
-    rope.mscale = rope.mscale_all_dim = 0.707;
-    assert_true(fabs(tt_rope_score_scale(&rope) - 1.58963) < 1e-5);
-    rope.mscale = rope.mscale_all_dim = 0.0;
-    check_rope(&rope, 128, 64, plain, 2);
-    assert_true(tt_rope_score_scale(&rope) == 1.0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -758,12 +686,11 @@ int main(void)
         cmocka_unit_test(unknown_names_list_the_choices),
         cmocka_unit_test(hf_config_of_transformers_5),
         cmocka_unit_test(hf_config_of_transformers_4),
+        cmocka_unit_test(linear_and_dynamic_scaling_are_read),
         cmocka_unit_test(hf_configs_that_titan_cannot_build_are_refused),
         cmocka_unit_test(hf_config_of_gpt2),
         cmocka_unit_test(hf_configs_are_written_and_read_back),
         cmocka_unit_test(hf_configs_have_what_transformers_asks_for),
-        cmocka_unit_test(rope_table_has_the_published_values),
-        cmocka_unit_test(yarn_has_the_angles_of_transformers),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

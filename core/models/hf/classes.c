@@ -134,6 +134,8 @@ static const struct tt_hf_class classes[] = {
 
 const struct tt_hf_class *tt_hf_class_of(const char *model_type)
 {
+    if (strcmp(model_type, "kimi_k2") == 0) /* its folders have a copy of DeepSeek-V3's class */
+        model_type = "deepseek_v3";
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
         if (strcmp(classes[i].type, model_type) == 0)
             return &classes[i];

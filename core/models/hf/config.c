@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "core/base/log.h"
+
 static const json_t *member(const json_t *config, const char *key)
 {
     const json_t *value = json_object_get(config, key);
@@ -321,6 +323,14 @@ out:
     return rc;
 }
 
+/* The first training's length of `dynamic` is max_position_embeddings, whatever the object says (read_rope). */
+static int read_factor(const json_t *rope, const char *type, const char *where, struct tt_rope *ret_rope)
+{
+    ret_rope->linear = strcmp(type, "linear") == 0;
+    ret_rope->dynamic = !ret_rope->linear;
+    return need_real(rope, type, "factor", where, &ret_rope->factor);
+}
+
 /* rope: the object with the type, or NULL. Leaves ret_rope without scaling for type default. */
 static int read_scaling(const json_t *rope, const char *where, struct tt_rope *ret_rope)
 {
@@ -340,7 +350,10 @@ static int read_scaling(const json_t *rope, const char *where, struct tt_rope *r
         return read_llama3_scaling(rope, where, ret_rope);
     if (strcmp(name, "yarn") == 0)
         return read_yarn(rope, where, ret_rope);
-    return tt_fail(TT_EDATA, "%s: rope_type '%s' is not supported; default, llama3 and yarn are", where, name);
+    if (strcmp(name, "linear") == 0 || strcmp(name, "dynamic") == 0)
+        return read_factor(rope, name, where, ret_rope);
+    return tt_fail(TT_EDATA, "%s: rope_type '%s' is not supported; default, llama3, yarn, linear and dynamic are",
+                   where, name);
 }
 
 /* The object that counts, NULL if there is none. Files may have both; the older spelling wins unless it is empty. */
@@ -380,8 +393,8 @@ out:
 
 /*
  * RoPE in both spellings: `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (4; also with its
- * older `type`). Types default, llama3 and yarn. A class may have scaling where the file says nothing of RoPE
- * (gpt-oss).
+ * older `type`). Types default, llama3, yarn, linear and dynamic. A class may have scaling where the file says nothing
+ * of RoPE (gpt-oss).
  */
 static int read_rope(const json_t *config, const char *where, struct tt_model_dims *dims)
 {
@@ -402,6 +415,8 @@ static int read_rope(const json_t *config, const char *where, struct tt_model_di
     if (dims->rope.factor != 0.0)
         TT_TRY(read_original_max(config, rope, where, rope ? dims->max_positions : (int64_t)dims->rope.original_max,
                                  &dims->rope.original_max));
+    if (dims->rope.dynamic)
+        dims->rope.original_max = (double)dims->max_positions;
 out:
     return rc;
 }
@@ -468,6 +483,19 @@ out:
     return rc;
 }
 
+int tt_hf_router_logits(const json_t *config, const char *where)
+{
+    bool on = false;
+    int rc = tt_hf_bool(config, "output_router_logits", false, where, &on);
+
+    if (rc == 0 && on)
+        tt_note(
+            "%s: output_router_logits: the balance loss that transformers adds in training (router_aux_loss_coef) is "
+            "not added; %s adds one like it",
+            where, tt_key_name(TT_KEY_BALANCE_LOSS));
+    return rc;
+}
+
 int tt_hf_experts(const json_t *config, const char *width_key, const char *where, struct tt_model_dims *ret_dims)
 {
     struct tt_moe moe = ret_dims->moe;
@@ -478,7 +506,7 @@ int tt_hf_experts(const json_t *config, const char *width_key, const char *where
     TT_TRY(tt_hf_alias(config, "num_experts", "num_local_experts", where, &key));
     TT_TRY(tt_hf_int(config, key, moe.experts, where, &moe.experts));
     TT_TRY(tt_hf_int(config, "num_experts_per_tok", moe.top_k, where, &moe.top_k));
-    TT_TRY(tt_hf_must_be_off(config, "output_router_logits", where));
+    TT_TRY(tt_hf_router_logits(config, where));
     TT_TRY(tt_hf_must_equal(config, "router_jitter_noise", 0.0, where));
     if (width_key) {
         TT_TRY(tt_hf_int(config, width_key, moe.ffn_dim, where, &moe.ffn_dim));

@@ -94,6 +94,9 @@ int tt_hf_windows(const json_t *config, const char *where, struct tt_model_dims 
 int tt_hf_experts(const json_t *config, const char *width_key, const char *where,
                   struct tt_model_dims *ret_dims) TT_MUST_CHECK;
 
+/** A note if transformers would add a balance loss in training; the model itself is the same. */
+int tt_hf_router_logits(const json_t *config, const char *where) TT_MUST_CHECK;
+
 /** The reverse for Qwen3's classes: sliding windows. */
 void tt_hf_config_windows(json_t *config, const struct tt_model *model);
 

@@ -30,12 +30,12 @@ static const struct key {
 static const struct {
     const char *name, *types;
 } rope_members[] = {
-    {"rope_type", "default llama3 yarn"},
-    {"type", "default llama3 yarn"},
-    {"rope_theta", "default llama3 yarn"},
-    {"partial_rotary_factor", "default llama3 yarn"},
-    {"finetuned", "default llama3 yarn"},
-    {"factor", "llama3 yarn"},
+    {"rope_type", "default llama3 yarn linear dynamic"},
+    {"type", "default llama3 yarn linear dynamic"},
+    {"rope_theta", "default llama3 yarn linear dynamic"},
+    {"partial_rotary_factor", "default llama3 yarn linear dynamic"},
+    {"finetuned", "default llama3 yarn linear dynamic"},
+    {"factor", "llama3 yarn linear dynamic"},
     {"original_max_position_embeddings", "llama3 yarn"},
     {"low_freq_factor", "llama3"},
     {"high_freq_factor", "llama3"},

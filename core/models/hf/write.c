@@ -45,6 +45,8 @@ static json_t *rope_scaling(const struct tt_rope *rope)
 {
     if (rope->factor == 0.0)
         return json_null();
+    if (rope->linear || rope->dynamic)
+        return json_pack("{s:s, s:f}", "rope_type", rope->linear ? "linear" : "dynamic", "factor", rope->factor);
     if (rope->beta_fast > 0.0)
         return yarn(rope);
     return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", rope->factor, "low_freq_factor",

@@ -7,8 +7,8 @@
  * Llama 3.1 stretches the slow pairs for longer sequences: pairs whose wave is longer than original_max /
  * low_freq_factor turn slower by `factor`, pairs with a wave shorter than original_max / high_freq_factor stay
  * unchanged, and those between are interpolated. YaRN does so too, but between pairs, whose numbers are whole
- * unless the table is fractional. Angles are
- * computed in double, since float loses whole digits of them at large t.
+ * unless the table is fractional. Linear scaling slows all pairs. Angles are computed in double, since float loses
+ * whole digits of them at large t.
  */
 #include <math.h>
 
@@ -64,10 +64,12 @@ static double scaled(const struct tt_rope *rope, double frequency)
     double waves = rope->original_max * frequency / (2.0 * pi); /* turns within the first training's length */
     double kept;
 
-    if (rope->factor == 0.0 || waves > rope->high_freq_factor)
+    if (rope->factor == 0.0 || rope->dynamic)
         return frequency;
-    if (waves < rope->low_freq_factor)
+    if (rope->linear || waves < rope->low_freq_factor)
         return frequency / rope->factor;
+    if (waves > rope->high_freq_factor)
+        return frequency;
     kept = (waves - rope->low_freq_factor) / (rope->high_freq_factor - rope->low_freq_factor);
     return (1.0 - kept) * frequency / rope->factor + kept * frequency;
 }
