@@ -276,7 +276,7 @@ static const struct {
     {"check", check, "print ok, or every error at once"},
     {"diff", diff, "compare two files, or a configuration with the defaults"},
     {"init", init, "print a documented file with every key"},
-    {"import", import, "print a TOML file of torchtitan's as YAML"},
+    {"import", import, "print a TOML or JSON file of torchtitan's as YAML"},
 };
 
 enum { N_VERBS = sizeof verbs / sizeof *verbs };

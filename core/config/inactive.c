@@ -37,7 +37,7 @@ static const struct {
 const char tt_config_python[] =
     "this is Python: torchtitan after v0.2.2 makes its configurations by functions, and titan runs no Python\n"
     "help: `titan config init` prints a YAML file to start from; `titan config import` converts TOML files of earlier "
-    "versions";
+    "versions, and the JSON that torchtitan saves with --debug.save_config_file";
 
 const int tt_config_n_inactives = sizeof tt_config_inactives / sizeof *tt_config_inactives;
 
@@ -81,10 +81,12 @@ const char *tt_config_refused_word(const char *path, const char *word)
 
 const char *tt_config_left_out(const char *path, const struct tt_yaml *value)
 {
-    if (value->kind != TT_YAML_LIST || value->n != 1 || value->item[0]->kind != TT_YAML_SCALAR)
+    if (value->kind == TT_YAML_LIST && value->n == 1)
+        value = value->item[0];
+    if (value->kind != TT_YAML_SCALAR)
         return NULL;
     for (size_t i = 0; i < sizeof left_out_words / sizeof *left_out_words; i++)
-        if (strcmp(left_out_words[i].path, path) == 0 && strcmp(left_out_words[i].word, value->item[0]->text) == 0)
+        if (strcmp(left_out_words[i].path, path) == 0 && strcmp(left_out_words[i].word, value->text) == 0)
             return left_out_words[i].why;
     return NULL;
 }

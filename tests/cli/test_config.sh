@@ -456,6 +456,103 @@ case_lists_of_modules_are_imported() {
     expect_out "  pipeline_parallel_schedule: ZBVZeroBubble .*# x.yaml"
 }
 
+# Datasets, models and optimizers that somebody has added to torchtitan are written with what to do about them.
+case_words_of_others_are_written_as_refused() {
+    cat >mine.toml <<'END'
+[model]
+name = "my_model"
+converters = "float8"
+[optimizer]
+name = "Lion"
+[training]
+dataset = "my_corpus"
+steps = 7
+[checkpoint]
+exclude_from_loading = "lr_scheduler,dataloader"
+[float8]
+enable_float8_linear = true
+END
+    run config import mine.toml --out x.yaml
+    expect_ok
+    expect_err "will refuse the result" "training.dataset"
+    for comment in "^  dataset: my_corpus$" "# help: write its text to files, and set training.dataset" \
+        "# left out: float8.enable_float8_linear = true .titan" "# left out: model.converters = float8 .titan" \
+        "^  exclude_from_loading: .lr_scheduler, dataloader.$" "^  name: my_model$" "^  name: Lion$"; do
+        grep -q "$comment" x.yaml || not_as "no $comment: $(cat x.yaml)"
+    done
+    run config check x.yaml
+    expect_error 2 "training.dataset" "model.name" "optimizer.name"
+    sed -i 's/Lion$/AdamW/; s/my_model$/llama3/; s/my_corpus$/kjv/' x.yaml
+    run config check x.yaml
+    expect_ok
+}
+
+# As torchtitan v0.2.2 saves a resolved configuration, and as the version of August 2026 does.
+case_saved_json_is_imported() {
+    cat >old.json <<'END'
+{"job": {"config_file": "x.toml", "dump_folder": "./out", "description": "a: run", "save_config_file": null},
+ "model": {"name": "llama3", "flavor": "debugmodel", "tokenizer_path": null, "converters": []},
+ "optimizer": {"name": "AdamW", "lr": 0.0008, "implementation": "fused"},
+ "training": {"dataset": "kjv", "dataset_path": null, "local_batch_size": 4, "seq_len": 128, "steps": 12,
+              "max_norm": 1.0, "global_batch_size": -1}}
+END
+    run config import old.json --out x.yaml
+    expect_ok
+    run config show x.yaml --origin
+    expect_ok
+    expect_out "^  steps: 12 .*# x.yaml"
+    expect_out "^  dump_folder: \"?./out\"? .*# x.yaml"
+    cat >new.json <<'END'
+{
+  "model_spec": {"name": "llama3", "flavor": "debugmodel", "model": {"dim": 256, "layers": [{"attention": {}}]}},
+  "hf_assets_path": "./tests/assets/tokenizer",
+  "dump_folder": "./outputs",
+  "profiler": {"enable_profiling": true, "profile_freq": 10, "memory_snapshot_max_entries": 1000000},
+  "metrics": {"log_freq": 1, "enable_wandb": false},
+  "tokenizer": {},
+  "dataloader": {"dataset": {"dataset": {"source": "<hf>"}}, "collator": {}, "seed": 42, "shuffle": false,
+                 "repeat": true, "streaming_shuffle_buffer_size": 1000, "read_options": "ReadOptions()",
+                 "num_prefetch_batches": 2},
+  "optimizer": {"param_groups": [{"pattern": ".*", "optimizer_name": "AdamW",
+                                  "optimizer_kwargs": {"lr": 0.0003, "betas": [0.9, 0.99], "eps": 1e-08,
+                                                       "weight_decay": 0.2}}],
+                "implementation": "fused", "optimizer_factory_kwargs_by_name": {}},
+  "lr_scheduler": {"warmup_steps": 2, "total_steps": null, "decay_ratio": 0.8, "decay_type": "linear",
+                   "min_lr_factor": 0.0},
+  "training": {"num_tokens_per_microbatch_per_dp_rank": 1024, "num_tokens_per_train_step": 8192,
+               "max_context_length": 256, "max_norm": 1.0, "steps": 10, "disable_cuda_graphs": false,
+               "dtype": "float32", "mixed_precision_param": "bfloat16", "mixed_precision_reduce": "float32",
+               "gc_freq": 50, "gc_debug": false},
+  "parallelism": {"data_parallel_shard_degree": -1, "pipeline_parallel_schedule": "1F1B", "num_pp_microbatches": 1,
+                  "spmd_backend": "spmd_types", "module_fqns_per_model_part": null,
+                  "pipeline_parallel_layers_per_stage": null, "context_parallel_ptrr_mask_key": null},
+  "checkpoint": {"enable": false, "interval": 10, "initial_load_path": null, "initial_load_in_hf_quantized": false},
+  "activation_checkpoint": {"preserve_rng_state": true, "determinism_check": "default", "debug": false,
+                            "force_recompute_mm_shapes_by_fqns": ["moe.router.gate"]},
+  "compile": {"enable": false, "components": ["model", "loss"], "backend": "inductor"},
+  "comm": {"init_timeout_seconds": 300, "mode": "default"},
+  "validator": {"freq": 5, "enable": false, "steps": 10, "dataloader": {"dataset": {}, "shuffle": false}},
+  "debug": {"seed": null, "deterministic": false, "print_config": false, "save_config_file": "config.json"},
+  "override": {"imports": []},
+  "loss": {"loss_fn": {"global_vocab_size": 2048}}
+}
+END
+    run config import new.json --out y.yaml
+    expect_ok
+    expect_err "will refuse the result" "dataloader.dataset"
+    run config check --no-files y.yaml
+    expect_error 2 "dataloader.dataset is a torchtitan key" "set training.dataset and training.dataset_path"
+    sed -i '/^  dataset: {/d' y.yaml
+    run config check --no-files y.yaml
+    expect_ok
+    run config show y.yaml --no-files --origin
+    expect_ok
+    for line in "name: llama3" "flavor: debugmodel" "seq_len: 256" "local_batch_size: 4" "global_batch_size: 32" \
+        "lr: 0.0003" "beta2: 0.99" "weight_decay: 0.2" "enable_profiling: true" "shuffle: false" "freq: 5"; do
+        expect_out "^  $line .*# y.yaml"
+    done
+}
+
 case_imported_values_are_those_of_the_file() {
     cp "$TITAN_SOURCE"/tests/cli/torchtitan/v0.2.2_llama3_8b.toml .
     run config import v0.2.2_llama3_8b.toml --out x.yaml --model.flavor=debugmodel --model.hf_assets_path=null \

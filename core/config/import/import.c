@@ -57,17 +57,39 @@ static void import_release(struct tt_import *import)
     tt_config_free(import->cfg);
 }
 
+/* A key of a section that was renamed, by its name in titan's tables; NULL if they do not have it. */
+static const char *in_renamed_section(const char *was, const char *section, const char *path)
+{
+    size_t n = strlen(section) - 1; /* without the * */
+    const struct tt_config_row *row;
+    const struct tt_config_inactive *inactive;
+    char *name;
+
+    if (section[n] != '*' || strncmp(was, section, n) != 0)
+        return NULL;
+    name = tt_format("%.*s%s", (int)strlen(path) - 1, path, was + n);
+    row = tt_config_row_find(name);
+    inactive = row ? NULL : tt_config_inactive_find(name);
+    tt_free(name);
+    return row ? row->path : inactive && !strchr(inactive->path, '*') ? inactive->path : NULL;
+}
+
 static const char *current_name(const char *was)
 {
-    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
-        if (strcmp(renamed[i].was, was) == 0)
-            return renamed[i].path;
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++) {
+        const char *path = strcmp(renamed[i].was, was) == 0 ? renamed[i].path
+                                                            : in_renamed_section(was, renamed[i].was, renamed[i].path);
+
+        if (path)
+            return path;
+    }
     return was;
 }
 
 /* The file that is being read. */
 struct reading {
     struct tt_import *import;
+    bool is_resolved; /* JSON that torchtitan has saved, with the defaults */
     struct tt_config_report report;
 };
 
@@ -82,6 +104,42 @@ static void fault(struct reading *r, const struct tt_yaml *at, const char *path,
     tt_free(where);
 }
 
+/* Lists of earlier versions are texts with commas. */
+static bool read_old_list(struct reading *r, struct tt_import_item *item)
+{
+    struct tt_yaml_doc doc = {0};
+    struct tt_text why = {0};
+    bool ok = item->row->kind == TT_KIND_WORDS &&
+              tt_config_value_set(r->import->cfg, item->row, tt_config_flag_node(&doc, item->row, item->value->text),
+                                  true, &why, NULL);
+
+    if (ok)
+        item->value = NULL;
+    tt_yaml_release(&doc);
+    tt_text_release(&why);
+    return ok;
+}
+
+/* A word that a trainer may have added to torchtitan's, as datasets, models and optimizers are, is no fault of the
+ * file: why it is refused. NULL: it is none. */
+static const char *unknown_word(const struct tt_import_item *item, struct tt_text *why)
+{
+    bool is_dataset = item->row->kind == TT_KIND_DATASETS;
+
+    if (item->value->kind != TT_YAML_SCALAR || !item->value->is_quoted || !why->text ||
+        !(is_dataset || item->row->kind == TT_KIND_WORD || item->row->kind == TT_KIND_ENUM))
+        return NULL;
+    if (is_dataset)
+        why->text[strcspn(why->text, "\n")] = '\0';
+    why->size = strlen(why->text);
+    if (is_dataset)
+        tt_text_add(why,
+                    "; in torchtitan it is made by Python\nhelp: write its text to files, and set %s to jsonl or "
+                    "text and %s_path to them",
+                    item->row->path, item->row->path);
+    return why->text;
+}
+
 /* A key that titan has: its value is kept, or refused because titan does not have it yet or on purpose. */
 static bool read_row(struct reading *r, struct tt_import_item *item)
 {
@@ -91,7 +149,11 @@ static bool read_row(struct reading *r, struct tt_import_item *item)
     bool ok = tt_config_value_set(r->import->cfg, item->row, item->value, false, &why, &at);
 
     if (!ok && item->value->kind == TT_YAML_SCALAR)
+        ok = read_old_list(r, item);
+    if (!ok && item->value->kind == TT_YAML_SCALAR)
         refused = tt_config_refused_word(item->row->path, item->value->text);
+    if (!ok && !refused)
+        refused = unknown_word(item, &why);
     if (ok) {
         tt_config_value_text(r->import->cfg, item->row, &value);
         built = tt_config_built_values(item->row, &needs);
@@ -138,6 +200,7 @@ static bool translate(struct reading *r, struct tt_import_item *item)
 static bool read_inactive(struct reading *r, struct tt_import_item *item, const struct tt_config_inactive *row)
 {
     const char *left_out = tt_config_left_out(item->path, item->value);
+    bool is_refused;
 
     if (translate(r, item))
         return true;
@@ -146,9 +209,10 @@ static bool read_inactive(struct reading *r, struct tt_import_item *item, const 
         item->why = tt_strdup(left_out);
         return true;
     }
-    item->fate = row->kind == TT_INACTIVE_REFUSED && !tt_config_inactive_is_neutral(row, item->value)
-                     ? TT_IMPORT_REFUSED
-                     : TT_IMPORT_LEFT_OUT;
+    /* what a resolved file was made from is in it already */
+    is_refused = row->kind == TT_INACTIVE_REFUSED && !tt_config_inactive_is_neutral(row, item->value) &&
+                 !(r->is_resolved && strcmp(item->path, "job.config_file") == 0);
+    item->fate = is_refused ? TT_IMPORT_REFUSED : TT_IMPORT_LEFT_OUT;
     item->why = tt_strdup(row->why);
     return true;
 }
@@ -165,6 +229,40 @@ static void read_unknown(struct reading *r, const char *was, const struct tt_yam
     tt_text_release(&message);
 }
 
+static void read_pair(struct reading *r, char *was, const struct tt_yaml *key, const struct tt_yaml *value);
+
+static const struct tt_yaml *find_member(const struct tt_yaml *map, const char *name)
+{
+    for (int i = 0; map && map->kind == TT_YAML_MAP && i < map->n; i++)
+        if (strcmp(map->key[i]->text, name) == 0)
+            return map->item[i];
+    return NULL;
+}
+
+/* One group with all parameters, as versions of 2026 have, is read as the keys of optimizer. */
+static bool read_only_group(struct reading *r, const struct tt_yaml *key, const struct tt_yaml *groups)
+{
+    const struct tt_yaml *group = groups->kind == TT_YAML_LIST && groups->n == 1 ? groups->item[0] : NULL;
+    const struct tt_yaml *pattern = find_member(group, "pattern"), *name = find_member(group, "optimizer_name"),
+                         *arguments = find_member(group, "optimizer_kwargs");
+
+    if (!pattern || pattern->kind != TT_YAML_SCALAR || strcmp(pattern->text, ".*") != 0 || !name || !arguments ||
+        arguments->kind != TT_YAML_MAP)
+        return false;
+    read_pair(r, tt_strdup("optimizer.name"), key, name);
+    for (int i = 0; i < arguments->n; i++) {
+        const struct tt_yaml *value = arguments->item[i];
+
+        if (strcmp(arguments->key[i]->text, "betas") == 0 && value->kind == TT_YAML_LIST && value->n == 2) {
+            read_pair(r, tt_strdup("optimizer.beta1"), arguments->key[i], value->item[0]);
+            read_pair(r, tt_strdup("optimizer.beta2"), arguments->key[i], value->item[1]);
+        } else {
+            read_pair(r, tt_format("optimizer.%s", arguments->key[i]->text), arguments->key[i], value);
+        }
+    }
+    return true;
+}
+
 static void read_pair(struct reading *r, char *was, const struct tt_yaml *key, const struct tt_yaml *value)
 {
     struct tt_import_item item = {.was = was, .path = current_name(was), .value = value};
@@ -177,6 +275,15 @@ static void read_pair(struct reading *r, char *was, const struct tt_yaml *key, c
         item.path = item.row->path; /* an alias */
     inactive = item.row ? NULL : tt_config_inactive_find(item.path);
     other = tt_import_find(r->import, item.path);
+    if (r->is_resolved && tt_yaml_is_null(value) &&
+        !(item.row && item.row->flags & (TT_FLAG_NULLABLE | TT_FLAG_NULL_DEFAULT))) {
+        tt_free(was); /* a resolved file has all keys; this one is not set */
+        return;
+    }
+    if (strcmp(was, "optimizer.param_groups") == 0 && read_only_group(r, key, value)) {
+        tt_free(was);
+        return;
+    }
     if (!item.row && value->kind == TT_YAML_MAP && (!inactive || (value->n && strchr(inactive->path, '*')))) {
         read_map(r, was, value);
         is_good = false;
@@ -283,6 +390,17 @@ static void add_place(struct reading *r, const char *dataset, const char *datase
     tt_text_release(&why);
 }
 
+static bool parse(struct reading *r, const char *text, size_t size, struct tt_yaml_doc *doc, int *line, int *column,
+                  struct tt_text *why)
+{
+    size_t begin = strspn(text, " \t\r\n");
+
+    r->is_resolved = begin < size && text[begin] == '{';
+    if (!r->is_resolved)
+        return tt_toml_parse(text, size, doc, line, column, why);
+    return tt_yaml_parse(text, size, doc, line, column, why);
+}
+
 static void set_int(struct tt_import *import, const struct tt_config_row *row, int64_t value)
 {
     struct tt_yaml_doc doc = {0};
@@ -293,6 +411,34 @@ static void set_int(struct tt_import *import, const struct tt_config_row *row, i
     tt_free(text);
     tt_text_release(&why);
     tt_yaml_release(&doc);
+}
+
+/* Makes the item that counts tokens one of titan's key, which counts samples, if it has whole samples. */
+static void translate_tokens_of(struct tt_import *import, const char *was, const char *path, int64_t seq_len)
+{
+    struct tt_import_item *item = (struct tt_import_item *)tt_import_find(import, was);
+    const struct tt_config_row *row = tt_config_row_find(path);
+    int64_t n;
+
+    if (!item || !item->value || item->value->kind != TT_YAML_SCALAR || tt_import_find(import, path))
+        return;
+    n = strtoll(item->value->text, NULL, 10);
+    if (n < 1 || n > INT64_C(1) << 40 || n % seq_len != 0)
+        return;
+    tt_free(item->why);
+    *item = (struct tt_import_item){.was = item->was, .path = row->path, .row = row};
+    item->why = tt_format("%s = %" PRId64 " in the file", was, n);
+    set_int(import, row, n / seq_len);
+}
+
+/* Versions of 2026 count tokens. */
+static void translate_tokens(struct tt_import *import)
+{
+    translate_tokens_of(import, "training.max_context_length", "training.seq_len", 1);
+    translate_tokens_of(import, "training.num_tokens_per_microbatch_per_dp_rank", "training.local_batch_size",
+                        import->cfg->training.seq_len);
+    translate_tokens_of(import, "training.num_tokens_per_train_step", "training.global_batch_size",
+                        import->cfg->training.seq_len);
 }
 
 /* A number of microbatches as the samples of one. In earlier files the local batch is divided into them; later each has
@@ -340,13 +486,14 @@ int tt_config_import(const char *name, const char *text, size_t size, int n_args
     TT_TRY(tt_config_new(&import.cfg));
     if (length > 3 && strcmp(name + length - 3, ".py") == 0) {
         tt_config_report_add(&r.report, name, "%s", tt_config_python);
-    } else if (!tt_toml_parse(text, size, &doc, &line, &column, &why)) {
+    } else if (!parse(&r, text, size, &doc, &line, &column, &why)) {
         fault(&r, &(struct tt_yaml){.line = line, .column = column}, NULL, why.text);
     } else {
         read_map(&r, "", doc.root);
         read_args(&r, n_args, args);
     }
     TT_TRY(tt_config_report_finish(&r.report));
+    translate_tokens(&import);
     translate_microbatches(&import, "parallelism.pipeline_parallel_microbatches", false);
     translate_microbatches(&import, "parallelism.num_pp_microbatches", true);
     add_place(&r, "training.dataset", "training.dataset_path");

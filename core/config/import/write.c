@@ -75,7 +75,10 @@ static void write_item(const struct tt_import *import, const struct tt_import_it
 
     if (item->fate == TT_IMPORT_LEFT_OUT) {
         tt_text_add(&note, "left out: %s = ", item->was);
-        write_node(item->value, &note);
+        if (item->value->kind == TT_YAML_MAP && item->value->n)
+            tt_text_add(&note, "{...}");
+        else
+            write_node(item->value, &note);
         tt_text_add(&note, " (%.*s)", (int)strcspn(item->why, "\n"), item->why);
     } else if (item->fate == TT_IMPORT_REFUSED) {
         tt_text_add(&note, "refused: %s", item->why);
