@@ -32,9 +32,26 @@ bool tt_dcp_dtype(enum tt_py_class class, enum tt_dtype *ret_dtype)
         enum tt_py_class class;
         enum tt_dtype dtype;
     } row[] = {
-        {TT_PY_F32, TT_F32}, {TT_PY_BF16, TT_BF16}, {TT_PY_F16, TT_F16}, {TT_PY_F64, TT_F64},
-        {TT_PY_I64, TT_I64}, {TT_PY_I32, TT_I32},   {TT_PY_I16, TT_I16}, {TT_PY_I8, TT_I8},
-        {TT_PY_U8, TT_U8},   {TT_PY_BOOL, TT_BOOL}, {TT_PY_C64, TT_C64},
+        {TT_PY_F32, TT_F32},
+        {TT_PY_BF16, TT_BF16},
+        {TT_PY_F16, TT_F16},
+        {TT_PY_F64, TT_F64},
+        {TT_PY_I64, TT_I64},
+        {TT_PY_I32, TT_I32},
+        {TT_PY_I16, TT_I16},
+        {TT_PY_I8, TT_I8},
+        {TT_PY_U8, TT_U8},
+        {TT_PY_BOOL, TT_BOOL},
+        {TT_PY_C64, TT_C64},
+        {TT_PY_C128, TT_C128},
+        {TT_PY_U16, TT_U16},
+        {TT_PY_U32, TT_U32},
+        {TT_PY_U64, TT_U64},
+        {TT_PY_F8_E4M3, TT_F8_E4M3},
+        {TT_PY_F8_E5M2, TT_F8_E5M2},
+        {TT_PY_F8_E8M0, TT_F8_E8M0},
+        {TT_PY_F8_E4M3FNUZ, TT_F8_E4M3FNUZ},
+        {TT_PY_F8_E5M2FNUZ, TT_F8_E5M2FNUZ},
     };
 
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
@@ -53,20 +70,19 @@ static void item_release(struct item *item)
     tt_zip_release(&item->zip);
 }
 
-/* The bytes of tensors are in the order of the machine that wrote them, which the archive says. */
-static int check_order(const struct item *item)
+/* Whether the bytes of tensors are in the order of this machine: those of the one that wrote them are in its own, which
+ * the archive says. */
+static int find_byte_order(const struct item *item, bool *ret_little)
 {
     const struct tt_zip_entry *order = tt_zip_find(&item->zip, "byteorder");
     char text[ORDER_BYTES];
     int rc = 0;
 
-    if (!order)
-        return 0; /* before PyTorch 2.1 */
-    if (order->bytes != ORDER_BYTES)
-        return fail(item, "is not stored in little-endian order");
-    TT_TRY(tt_stretch_read(item->archive, order->begin, text, sizeof text));
-    if (memcmp(text, "little", sizeof text) != 0)
-        rc = fail(item, "is not stored in little-endian order");
+    *ret_little = !order; /* before PyTorch 2.1 */
+    if (order && order->bytes == ORDER_BYTES) {
+        TT_TRY(tt_stretch_read(item->archive, order->begin, text, sizeof text));
+        *ret_little = memcmp(text, "little", sizeof text) == 0;
+    }
 out:
     return rc;
 }
@@ -84,40 +100,55 @@ static int item_open(struct item *item)
     item->bytes = tt_calloc((size_t)entry->bytes + 1, 1);
     TT_TRY(tt_stretch_read(item->archive, entry->begin, item->bytes, (size_t)entry->bytes));
     TT_TRY(tt_pickle_read(item->archive->path, item->bytes, (size_t)entry->bytes, &item->pickle));
-    TT_TRY(check_order(item));
 out:
     return rc;
 }
 
-/* Whether the strides are those of rows that follow each other; those of sizes 0 and 1 do not matter. volume: that of
- * the shape. */
-static bool is_packed(const int64_t *shape, const int64_t *stride, int ndim, int64_t volume)
+/*
+ * The order in which dimensions lie in memory, from their strides: 0 if rows follow each other, else the dimension that
+ * is the outermost in the lowest four bits, and so on. False if elements lie apart or overlap. Strides of sizes 0 and 1
+ * do not matter. volume: that of the shape.
+ */
+static bool find_order(const int64_t *shape, const int64_t *stride, int ndim, int64_t volume, uint32_t *ret_order)
 {
+    int order[TT_BOX_DIMS];
     int64_t step = 1;
+    bool rows = true;
 
+    *ret_order = 0;
     if (volume == 0)
         return true;
-    for (int d = ndim - 1; d >= 0; d--) {
-        if (shape[d] != 1 && stride[d] != step)
-            return false;
-        step *= shape[d];
+    for (int d = 0; d < ndim; d++) {
+        int k = d;
+
+        for (; k > 0 && shape[d] != 1 && shape[order[k - 1]] != 1 && stride[order[k - 1]] < stride[d]; k--)
+            order[k] = order[k - 1];
+        order[k] = d;
     }
+    for (int k = ndim - 1; k >= 0; k--) {
+        if (shape[order[k]] != 1 && stride[order[k]] != step)
+            return false;
+        step *= shape[order[k]];
+        rows = rows && order[k] == k;
+    }
+    for (int k = 0; k < ndim && !rows; k++)
+        *ret_order |= (uint32_t)order[k] << (4 * k);
     return true;
 }
 
-static int find_bytes(const struct item *item, const struct tt_pickle_value *storage, int64_t offset, int64_t volume,
-                      struct tt_dcp_tensor *tensor)
+/* ('storage', torch.FloatStorage, '0', 'cpu', number of elements); type: the class that says it */
+static int find_bytes(const struct item *item, const struct tt_pickle_value *storage,
+                      const struct tt_pickle_value *type, int64_t offset, int64_t volume, struct tt_dcp_tensor *tensor)
 {
-    /* ('storage', torch.FloatStorage, '0', 'cpu', number of elements) */
     const struct tt_pickle_value *id = storage && storage->kind == TT_PICKLE_PERSISTENT ? storage->args : NULL;
-    const struct tt_pickle_value *class = tt_pickle_item(id, 1);
     char *key = tt_pickle_text(tt_pickle_item(id, 2)), *name = NULL;
     const struct tt_zip_entry *entry;
     int64_t size, most;
     int rc = 0;
 
-    if (!tt_pickle_text_is(tt_pickle_item(id, 0), "storage") || !class || class->kind != TT_PICKLE_CLASS ||
-        !tt_dcp_dtype(class->class, &tensor->dtype) || !key || strlen(key) > KEY_MOST) {
+    type = type ? type : tt_pickle_item(id, 1);
+    if (!tt_pickle_text_is(tt_pickle_item(id, 0), "storage") || !type || type->kind != TT_PICKLE_CLASS ||
+        !tt_dcp_dtype(type->class, &tensor->dtype) || !key || strlen(key) > KEY_MOST) {
         rc = fail(item, "is not a tensor of a known type");
         goto out;
     }
@@ -142,17 +173,33 @@ out:
     return rc;
 }
 
-/* torch._utils._rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks), perhaps in a parameter. */
+/* Whether a tensor's elements are conjugates or negatives of its bytes: the last argument, {"conj": True}. */
+static bool is_changed(const struct tt_pickle_value *flags)
+{
+    const struct tt_pickle_value *conj = tt_pickle_member(flags, "conj"), *neg = tt_pickle_member(flags, "neg");
+
+    return (conj && conj->number) || (neg && neg->number);
+}
+
+/*
+ * torch._utils._rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[, flags]), perhaps in a
+ * parameter; _rebuild_tensor_v3 has the type before the flags.
+ */
 static int read_tensor(const struct item *item, const struct tt_pickle_value *value, struct tt_dcp_tensor *ret_tensor)
 {
-    int64_t stride[TT_BOX_DIMS] = {0};
+    int64_t stride[TT_BOX_DIMS] = {0}, volume;
     const struct tt_pickle_value *offset;
-    int64_t volume;
-    int n_strides = 0;
+    bool typed, little = true, ordered;
+    int n_strides = 0, rc = 0;
 
     if (tt_pickle_is(value, TT_PY_REBUILD_PARAMETER))
         value = tt_pickle_item(value->args, 0);
-    if (!tt_pickle_is(value, TT_PY_REBUILD_TENSOR))
+    typed = tt_pickle_is(value, TT_PY_REBUILD_TYPED);
+    if (tt_pickle_is(value, TT_PY_REBUILD_STRANGE)) {
+        ret_tensor->unread = "is quantized or sparse; save the numbers that it stands for";
+        return 0;
+    }
+    if (!typed && !tt_pickle_is(value, TT_PY_REBUILD_TENSOR))
         return fail(item, "is not a tensor");
     offset = tt_pickle_item(value->args, 1);
     if (!offset || offset->kind != TT_PICKLE_INT || offset->number < 0 ||
@@ -162,10 +209,19 @@ static int read_tensor(const struct item *item, const struct tt_pickle_value *va
         return fail(item, "is a tensor without offset, sizes and strides");
     if (!tt_box_checked_volume(ret_tensor->shape, n_strides, &volume))
         return fail(item, "is larger than its bytes");
-    if (!is_packed(ret_tensor->shape, stride, n_strides, volume))
-        return fail(item, "is a tensor whose rows do not follow each other (it was transposed); save it with "
-                          ".contiguous()");
-    return find_bytes(item, tt_pickle_item(value->args, 0), offset->number, volume, ret_tensor);
+    TT_TRY(find_byte_order(item, &little));
+    ordered = find_order(ret_tensor->shape, stride, n_strides, volume, &ret_tensor->order);
+    ret_tensor->unread = !little ? "has its bytes in big-endian order; save it on a little-endian machine"
+                         : is_changed(tt_pickle_item(value->args, typed ? 7 : 6))
+                             ? "is the conjugate or the negative of its bytes; save it with .resolve_conj() or "
+                               ".resolve_neg()"
+                         : !ordered ? "has elements that lie apart or overlap; save it with .contiguous()"
+                                    : NULL;
+    if (!ret_tensor->unread)
+        rc = find_bytes(item, tt_pickle_item(value->args, 0), typed ? tt_pickle_item(value->args, 6) : NULL,
+                        offset->number, volume, ret_tensor);
+out:
+    return rc;
 }
 
 int tt_dcp_tensor_find(const struct tt_stretch *archive, const char *name, struct tt_dcp_tensor *ret_tensor)
@@ -191,7 +247,7 @@ static int read_element(const struct item *item, double *ret_number)
 
     TT_TRY(read_tensor(item, item->pickle.root, &tensor));
     size = tt_dtype_size(tensor.dtype);
-    if ((size_t)(tensor.end - tensor.begin) != size || tensor.dtype == TT_C64)
+    if (tensor.unread || (size_t)(tensor.end - tensor.begin) != size || !tt_cast_has_value(tensor.dtype))
         return fail(item, "is not a number");
     TT_TRY(tt_stretch_read(item->archive, tensor.begin, &bytes, size));
     *ret_number = tt_cast_value(tensor.dtype, &bytes, 0);

@@ -19,17 +19,18 @@ struct tt_dcp_tensor {
     enum tt_dtype dtype;
     int ndim;
     int64_t shape[TT_BOX_DIMS];
-    int64_t begin, end; /* of its elements, packed row-major, from the start of the archive */
+    int64_t begin, end; /* of its elements, packed, from the start of the archive */
+    uint32_t order;     /* of their dimensions: that of a tt_manifest_chunk */
     uint32_t crc;       /* CRC-32 of these bytes, if has_crc */
     bool has_crc;
+    const char *unread; /* why titan does not read it, though it is intact: "is …"; NULL: it does. Static */
 };
 
 /** The element type that a class of PyTorch stands for; false for other classes. */
 bool tt_dcp_dtype(enum tt_py_class class, enum tt_dtype *ret_dtype);
 
 /**
- * Finds the bytes of a tensor. TT_EDATA: the archive is damaged; it has no tensor; its elements are not packed in rows,
- * or in another byte order. name: of the tensor, for messages.
+ * Finds the bytes of a tensor. TT_EDATA: the archive is damaged, or has no tensor. name: of the tensor, for messages.
  */
 int tt_dcp_tensor_find(const struct tt_stretch *archive, const char *name,
                        struct tt_dcp_tensor *ret_tensor) TT_MUST_CHECK;

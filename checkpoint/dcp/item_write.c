@@ -6,11 +6,12 @@
 
 #include <stddef.h>
 
+#include "checkpoint/format/cast.h"
 #include "core/math/box.h"
 
 static const struct type {
     enum tt_dtype dtype;
-    const char *name, *storage;
+    const char *name, *storage; /* NULL: PyTorch stores it as bytes */
 } types[] = {
     {TT_F32, "float32", "FloatStorage"},
     {TT_BF16, "bfloat16", "BFloat16Storage"},
@@ -23,6 +24,15 @@ static const struct type {
     {TT_U8, "uint8", "ByteStorage"},
     {TT_BOOL, "bool", "BoolStorage"},
     {TT_C64, "complex64", "ComplexFloatStorage"},
+    {TT_C128, "complex128", "ComplexDoubleStorage"},
+    {TT_U16, "uint16", NULL},
+    {TT_U32, "uint32", NULL},
+    {TT_U64, "uint64", NULL},
+    {TT_F8_E4M3, "float8_e4m3fn", NULL},
+    {TT_F8_E5M2, "float8_e5m2", NULL},
+    {TT_F8_E8M0, "float8_e8m0fnu", NULL},
+    {TT_F8_E4M3FNUZ, "float8_e4m3fnuz", NULL},
+    {TT_F8_E5M2FNUZ, "float8_e5m2fnuz", NULL},
 };
 
 static const struct type *find_type(enum tt_dtype dtype)
@@ -45,15 +55,15 @@ static void add_storage(struct tt_pickler *p, const struct type *type, int64_t v
 {
     tt_pickler_add(p, TT_PICKLER_MARK);
     tt_pickler_text(p, "storage");
-    tt_pickler_class(p, "torch", type->storage);
+    tt_pickler_class(p, type->storage ? "torch" : "torch.storage", type->storage ? type->storage : "UntypedStorage");
     tt_pickler_text(p, "0");
     tt_pickler_text(p, "cpu");
-    tt_pickler_int(p, volume);
+    tt_pickler_int(p, volume * (type->storage ? 1 : (int64_t)tt_dtype_size(type->dtype)));
     tt_pickler_add(p, TT_PICKLER_TUPLE);
     tt_pickler_add(p, TT_PICKLER_PERSISTENT);
 }
 
-/* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks) */
+/* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks); v3 also has the type */
 static void add_tensor(struct tt_pickler *p, const struct type *type, int ndim, const int64_t *shape, int64_t volume)
 {
     int64_t stride[TT_BOX_DIMS] = {0}, step = 1;
@@ -62,7 +72,7 @@ static void add_tensor(struct tt_pickler *p, const struct type *type, int ndim, 
         stride[d] = step;
         step *= shape[d];
     }
-    tt_pickler_class(p, "torch._utils", "_rebuild_tensor_v2");
+    tt_pickler_class(p, "torch._utils", type->storage ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
     tt_pickler_add(p, TT_PICKLER_MARK);
     add_storage(p, type, volume);
     tt_pickler_int(p, 0);
@@ -72,6 +82,8 @@ static void add_tensor(struct tt_pickler *p, const struct type *type, int ndim, 
     tt_pickler_class(p, "collections", "OrderedDict");
     tt_pickler_add(p, TT_PICKLER_EMPTY_TUPLE);
     tt_pickler_add(p, TT_PICKLER_CALL);
+    if (!type->storage)
+        tt_pickler_class(p, "torch", type->name);
     tt_pickler_add(p, TT_PICKLER_TUPLE);
     tt_pickler_add(p, TT_PICKLER_CALL);
 }
@@ -85,8 +97,7 @@ int tt_dcp_item_tensor(const char *name, enum tt_dtype dtype, int ndim, const in
     struct tt_pickler p = {0};
 
     if (!type)
-        return tt_fail(TT_EDATA, "tensor '%s' is %s, which a checkpoint of PyTorch's cannot have", name,
-                       tt_dtype_name(dtype));
+        return tt_cast_fail(name, "written for PyTorch", dtype);
     tt_pickler_begin(&p);
     add_tensor(&p, type, ndim, shape, volume);
     tt_pickler_add(&p, TT_PICKLER_STOP);

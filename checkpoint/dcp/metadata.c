@@ -22,7 +22,8 @@ struct stored {
     const struct tt_pickle_value *path;
     int file; /* its number */
     int64_t begin, bytes;
-    bool taken; /* a piece is in it */
+    const struct tt_pickle_value *transform; /* what was done to its bytes, "stream.zstd/1" */
+    bool taken;                              /* a piece is in it */
 };
 
 /* A row of planner_data. */
@@ -103,6 +104,14 @@ static bool is_none(const struct tt_pickle_value *value)
     return !value || value->kind == TT_PICKLE_NONE;
 }
 
+/* More dimensions than a box has: nothing asks for such a row. */
+static bool has_many_dims(const struct tt_pickle_value *size)
+{
+    const struct tt_pickle_value *sizes = tt_pickle_is(size, TT_PY_SIZE) ? tt_pickle_item(size->args, 0) : size;
+
+    return sizes && sizes->kind == TT_PICKLE_TUPLE && sizes->n > TT_BOX_DIMS;
+}
+
 static int read_stored(struct parse *p, const struct tt_pickle_value *index, const struct tt_pickle_value *info,
                        struct stored *stored)
 {
@@ -112,7 +121,8 @@ static int read_stored(struct parse *p, const struct tt_pickle_value *index, con
     stored->ndim = -1;
     if (!tt_pickle_is(index, TT_PY_INDEX) || !is_text(stored->key))
         return fail(p, "storage_data has a key that is not a MetadataIndex", NULL);
-    if (!is_none(offset) && !tt_pickle_sizes(offset, stored->offset, TT_BOX_DIMS, &stored->ndim))
+    if (!is_none(offset) && !has_many_dims(offset) &&
+        !tt_pickle_sizes(offset, stored->offset, TT_BOX_DIMS, &stored->ndim))
         return fail(p, "storage_data has no offset of", stored->key);
     stored->path = tt_pickle_member(info, "relative_path");
     begin = tt_pickle_member(info, "offset");
@@ -121,8 +131,7 @@ static int read_stored(struct parse *p, const struct tt_pickle_value *index, con
         begin->kind != TT_PICKLE_INT || bytes->kind != TT_PICKLE_INT || begin->number < 0 || bytes->number < 0 ||
         begin->number > INT64_MAX / 4 || bytes->number > INT64_MAX / 4)
         return fail(p, "storage_data does not say where it stores", stored->key);
-    if (!is_none(tt_pickle_member(info, "transform_descriptors")))
-        return fail(p, "it was saved with extensions (compression), which titan does not read:", stored->key);
+    stored->transform = tt_pickle_member(info, "transform_descriptors");
     stored->begin = begin->number;
     stored->bytes = bytes->number;
     return 0;
@@ -177,6 +186,13 @@ out:
     return rc;
 }
 
+static char *unread_text(const char *what, const struct tt_pickle_value *value, const char *help)
+{
+    bool named = value && (value->kind == TT_PICKLE_TEXT || value->kind == TT_PICKLE_CLASS) && value->size < 64;
+
+    return tt_format("%s %.*s; %s", what, named ? (int)value->size : 1, named ? value->text : "?", help);
+}
+
 /* A row of storage_data is one piece, so that no pickle makes more pieces than it has rows. */
 static int add_piece(struct parse *p, struct tt_dcp_entry *entry, const struct tt_pickle_value *key,
                      const struct tt_box *box)
@@ -190,6 +206,9 @@ static int add_piece(struct parse *p, struct tt_dcp_entry *entry, const struct t
     if (found->taken)
         return fail(p, "it has the same piece twice of", key);
     found->taken = true;
+    if (!is_none(found->transform) && !entry->unread)
+        entry->unread = unread_text("was saved with an extension", tt_pickle_item(found->transform, 0),
+                                    "load it in PyTorch and save it without");
     TT_PUSH(entry->piece, entry->n, entry->cap) = (struct tt_dcp_piece){*box, found->file, found->begin, found->bytes};
     return 0;
 }
@@ -205,8 +224,15 @@ static int add_pieces(struct parse *p, struct tt_dcp_entry *entry, const struct 
                        0);
     int rc = 0;
 
-    if (!type || type->kind != TT_PICKLE_CLASS || !tt_dcp_dtype(type->class, &entry->dtype))
+    if (!type || type->kind != TT_PICKLE_CLASS ||
+        (type->class != TT_PY_STRANGE_TYPE && !tt_dcp_dtype(type->class, &entry->dtype)))
         return fail(p, "it does not say the type of tensor", key);
+    if (type->class == TT_PY_STRANGE_TYPE)
+        entry->unread = unread_text("has the type", type, "save it as another");
+    if (has_many_dims(tt_pickle_member(value, "size")))
+        entry->unread = tt_strdup("has more than 8 dimensions; save it as rows");
+    if (entry->unread)
+        return 0;
     if (!tt_pickle_sizes(tt_pickle_member(value, "size"), entry->shape, TT_BOX_DIMS, &entry->ndim))
         return fail(p, "it does not say the size (of at most 8 dimensions) of tensor", key);
     if (!chunks || chunks->kind != TT_PICKLE_LIST)
@@ -324,6 +350,7 @@ void tt_dcp_metadata_release(struct tt_dcp_metadata *metadata)
     for (int i = 0; i < metadata->n; i++) {
         tt_free(metadata->entry[i].key);
         tt_free(metadata->entry[i].piece);
+        tt_free(metadata->entry[i].unread);
     }
     tt_free(metadata->file);
     tt_free(metadata->entry);

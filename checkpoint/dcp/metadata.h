@@ -28,6 +28,7 @@ struct tt_dcp_entry {
     int64_t shape[TT_BOX_DIMS];
     int n, cap;
     struct tt_dcp_piece *piece;
+    char *unread; /* why titan does not read it, though it is intact: "is …"; NULL: it may */
 };
 
 struct tt_dcp_file {

@@ -227,6 +227,8 @@ static int push_class(struct tt_unpickler *m, const char *module, size_t module_
     if (rc == 0) {
         tt_unpickler_push(m, tt_pickle_new(m->pickle, TT_PICKLE_CLASS));
         m->stack[m->n - 1]->class = class;
+        m->stack[m->n - 1]->text = name;
+        m->stack[m->n - 1]->size = name_size;
     }
     return rc;
 }

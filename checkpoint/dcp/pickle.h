@@ -36,6 +36,9 @@
     X(TT_PY_OTHER, "_codecs", "encode")                                                         \
     X(TT_PY_SIZE, "torch", "Size")                                                              \
     X(TT_PY_REBUILD_TENSOR, "torch._utils", "_rebuild_tensor_v2")                               \
+    X(TT_PY_REBUILD_TYPED, "torch._utils", "_rebuild_tensor_v3")                                \
+    X(TT_PY_REBUILD_STRANGE, "torch._utils", "_rebuild_qtensor")                                \
+    X(TT_PY_REBUILD_STRANGE, "torch._utils", "_rebuild_sparse_tensor")                          \
     X(TT_PY_REBUILD_PARAMETER, "torch._utils", "_rebuild_parameter")                            \
     X(TT_PY_F32, "torch", "float32")                                                            \
     X(TT_PY_F32, "torch", "FloatStorage")                                                       \
@@ -58,7 +61,48 @@
     X(TT_PY_BOOL, "torch", "bool")                                                              \
     X(TT_PY_BOOL, "torch", "BoolStorage")                                                       \
     X(TT_PY_C64, "torch", "complex64")                                                          \
-    X(TT_PY_C64, "torch", "ComplexFloatStorage")
+    X(TT_PY_C64, "torch", "ComplexFloatStorage")                                                \
+    X(TT_PY_C128, "torch", "complex128")                                                        \
+    X(TT_PY_C128, "torch", "ComplexDoubleStorage")                                              \
+    X(TT_PY_U16, "torch", "uint16")                                                             \
+    X(TT_PY_U32, "torch", "uint32")                                                             \
+    X(TT_PY_U64, "torch", "uint64")                                                             \
+    X(TT_PY_F8_E4M3, "torch", "float8_e4m3fn")                                                  \
+    X(TT_PY_F8_E5M2, "torch", "float8_e5m2")                                                    \
+    X(TT_PY_F8_E8M0, "torch", "float8_e8m0fnu")                                                 \
+    X(TT_PY_F8_E4M3FNUZ, "torch", "float8_e4m3fnuz")                                            \
+    X(TT_PY_F8_E5M2FNUZ, "torch", "float8_e5m2fnuz")                                            \
+    X(TT_PY_UNTYPED, "torch.storage", "UntypedStorage")                                         \
+    X(TT_PY_STRANGE_TYPE, "torch", "complex32")                                                 \
+    X(TT_PY_STRANGE_TYPE, "torch", "ComplexHalfStorage")                                        \
+    X(TT_PY_STRANGE_TYPE, "torch", "float4_e2m1fn_x2")                                          \
+    X(TT_PY_STRANGE_TYPE, "torch", "quint8")                                                    \
+    X(TT_PY_STRANGE_TYPE, "torch", "QUInt8Storage")                                             \
+    X(TT_PY_STRANGE_TYPE, "torch", "qint8")                                                     \
+    X(TT_PY_STRANGE_TYPE, "torch", "QInt8Storage")                                              \
+    X(TT_PY_STRANGE_TYPE, "torch", "qint32")                                                    \
+    X(TT_PY_STRANGE_TYPE, "torch", "QInt32Storage")                                             \
+    X(TT_PY_STRANGE_TYPE, "torch", "quint4x2")                                                  \
+    X(TT_PY_STRANGE_TYPE, "torch", "quint2x4")                                                  \
+    X(TT_PY_STRANGE_TYPE, "torch", "bits8")                                                     \
+    X(TT_PY_STRANGE_TYPE, "torch", "bits16")                                                    \
+    X(TT_PY_STRANGE_TYPE, "torch", "bits1x8")                                                   \
+    X(TT_PY_STRANGE_TYPE, "torch", "bits2x4")                                                   \
+    X(TT_PY_STRANGE_TYPE, "torch", "bits4x2")                                                   \
+    X(TT_PY_STRANGE_TYPE, "torch", "uint1")                                                     \
+    X(TT_PY_STRANGE_TYPE, "torch", "uint2")                                                     \
+    X(TT_PY_STRANGE_TYPE, "torch", "uint3")                                                     \
+    X(TT_PY_STRANGE_TYPE, "torch", "uint4")                                                     \
+    X(TT_PY_STRANGE_TYPE, "torch", "uint5")                                                     \
+    X(TT_PY_STRANGE_TYPE, "torch", "uint6")                                                     \
+    X(TT_PY_STRANGE_TYPE, "torch", "uint7")                                                     \
+    X(TT_PY_STRANGE_TYPE, "torch", "int1")                                                      \
+    X(TT_PY_STRANGE_TYPE, "torch", "int2")                                                      \
+    X(TT_PY_STRANGE_TYPE, "torch", "int3")                                                      \
+    X(TT_PY_STRANGE_TYPE, "torch", "int4")                                                      \
+    X(TT_PY_STRANGE_TYPE, "torch", "int5")                                                      \
+    X(TT_PY_STRANGE_TYPE, "torch", "int6")                                                      \
+    X(TT_PY_STRANGE_TYPE, "torch", "int7")
 
 enum tt_py_class {
     TT_PY_METADATA,
@@ -71,6 +115,8 @@ enum tt_py_class {
     TT_PY_STORAGE_INFO,
     TT_PY_SIZE,
     TT_PY_REBUILD_TENSOR,
+    TT_PY_REBUILD_TYPED,   /* the type is the last argument, and the storage has none */
+    TT_PY_REBUILD_STRANGE, /* a tensor that is not an array of numbers */
     TT_PY_REBUILD_PARAMETER,
     TT_PY_F32, /* element types: the dtype, and the class of its storage */
     TT_PY_BF16,
@@ -83,7 +129,18 @@ enum tt_py_class {
     TT_PY_U8,
     TT_PY_BOOL,
     TT_PY_C64,
-    TT_PY_OTHER, /* may occur, but nothing depends on it */
+    TT_PY_C128,
+    TT_PY_U16,
+    TT_PY_U32,
+    TT_PY_U64,
+    TT_PY_F8_E4M3,
+    TT_PY_F8_E5M2,
+    TT_PY_F8_E8M0,
+    TT_PY_F8_E4M3FNUZ,
+    TT_PY_F8_E5M2FNUZ,
+    TT_PY_UNTYPED,      /* a storage of bytes */
+    TT_PY_STRANGE_TYPE, /* a type that titan does not read */
+    TT_PY_OTHER,        /* may occur, but nothing depends on it */
 };
 
 enum tt_pickle_kind {
@@ -96,7 +153,7 @@ enum tt_pickle_kind {
     TT_PICKLE_TUPLE,
     TT_PICKLE_LIST,
     TT_PICKLE_DICT,       /* items: key, value, key, value, … */
-    TT_PICKLE_CLASS,      /* a name */
+    TT_PICKLE_CLASS,      /* a name, `text` without its module */
     TT_PICKLE_OBJECT,     /* what calling the class gives; items as a dict's, if any were set */
     TT_PICKLE_PERSISTENT, /* an object outside of the pickle: its id is `args` */
 };

@@ -25,7 +25,7 @@ struct scan {
     char **path; /* of each file */
     int *fd;     /* -1: not open */
     int n_open;
-    json_t *other, *beside;
+    json_t *other, *beside, *unread;
     struct tt_manifest manifest;
 };
 
@@ -84,8 +84,18 @@ out:
     return rc;
 }
 
+static void add_unread(struct scan *s, const struct tt_dcp_entry *entry, const struct tt_dcp_name *name,
+                       const char *why)
+{
+    const char *group = name->role == TT_DCP_TENSOR ? tt_ckpt_group_name(name->group) : "other";
+
+    (void)json_array_append_new(s->unread, json_pack("{s:o, s:s, s:o}", "key", tt_json_string(entry->key), "group",
+                                                     group, "why", tt_json_string(why)));
+}
+
+/* ret_unread: why it cannot be read, or NULL. */
 static int add_chunk(struct scan *s, const struct tt_dcp_entry *entry, const struct tt_dcp_piece *piece,
-                     struct tt_manifest_tensor *tensor)
+                     struct tt_manifest_tensor *tensor, const char **ret_unread)
 {
     struct tt_dcp_tensor found = {0};
     struct tt_stretch archive;
@@ -95,6 +105,8 @@ static int add_chunk(struct scan *s, const struct tt_dcp_entry *entry, const str
 
     TT_TRY(open_piece(s, piece, &archive));
     TT_TRY(tt_dcp_tensor_find(&archive, entry->key, &found));
+    if ((*ret_unread = found.unread))
+        goto out;
     box = tt_box_whole(found.ndim, found.shape);
     memcpy(box.offset, piece->box.offset, sizeof box.offset);
     if (found.dtype != entry->dtype || !tt_box_equal(&box, &piece->box)) {
@@ -104,7 +116,8 @@ static int add_chunk(struct scan *s, const struct tt_dcp_entry *entry, const str
         goto out;
     }
     TT_PUSH(tensor->chunk, tensor->n_chunks, tensor->cap_chunks) = (struct tt_manifest_chunk){
-        piece->file, piece->box, piece->begin + found.begin, piece->begin + found.end, found.crc, found.has_crc};
+        piece->file,   piece->box, piece->begin + found.begin, piece->begin + found.end, found.crc,
+        found.has_crc, found.order};
 out:
     return rc;
 }
@@ -112,11 +125,16 @@ out:
 static int add_tensor(struct scan *s, const struct tt_dcp_entry *entry, const struct tt_dcp_name *name)
 {
     struct tt_manifest_tensor *tensor;
+    const char *unread = NULL;
     int rc = 0;
 
     tensor = tt_manifest_add_tensor(&s->manifest, name->group, name->name, entry->dtype, entry->ndim, entry->shape);
-    for (int k = 0; k < entry->n; k++)
-        TT_TRY(add_chunk(s, entry, &entry->piece[k], tensor));
+    for (int k = 0; k < entry->n && !unread; k++)
+        TT_TRY(add_chunk(s, entry, &entry->piece[k], tensor, &unread));
+    if (unread) {
+        add_unread(s, entry, name, unread);
+        tt_manifest_remove(&s->manifest, tensor);
+    }
 out:
     return rc;
 }
@@ -154,7 +172,9 @@ static int add_entries(struct scan *s)
     for (int i = 0; i < s->metadata.n; i++) {
         const struct tt_dcp_entry *entry = &s->metadata.entry[i];
 
-        if (name[i].role == TT_DCP_TENSOR)
+        if (entry->unread)
+            add_unread(s, entry, &name[i], entry->unread);
+        else if (name[i].role == TT_DCP_TENSOR)
             TT_TRY(add_tensor(s, entry, &name[i]));
         else if (name[i].role == TT_DCP_OTHER || name[i].role == TT_DCP_BESIDE)
             (void)json_array_append_new(s->other, tt_json_string(entry->key));
@@ -207,6 +227,7 @@ int tt_dcp_scan(const char *path, struct tt_manifest *ret_manifest, const char *
                      .kind = "manifest",
                      .other = json_array(),
                      .beside = json_array(),
+                     .unread = json_array(),
                      .manifest.meta = json_object()};
     char *metadata = tt_format("%s/" TT_DCP_METADATA, path), *bytes = NULL;
     size_t size = 0;
@@ -220,7 +241,8 @@ int tt_dcp_scan(const char *path, struct tt_manifest *ret_manifest, const char *
     TT_TRY(check_names(&s));
     TT_TRY(tt_manifest_check_totals(&s.manifest, path));
     complete(s.manifest.meta);
-    (void)json_object_set_new(s.manifest.meta, "torch", json_pack("{s:O, s:O}", "other", s.other, "beside", s.beside));
+    (void)json_object_set_new(s.manifest.meta, "torch",
+                              json_pack("{s:O, s:O, s:O}", "other", s.other, "beside", s.beside, "unread", s.unread));
     *ret_manifest = s.manifest;
     s.manifest = (struct tt_manifest){0};
 out:
@@ -234,6 +256,7 @@ out:
     tt_free(s.fd);
     json_decref(s.other);
     json_decref(s.beside);
+    json_decref(s.unread);
     tt_manifest_release(&s.manifest);
     tt_dcp_metadata_release(&s.metadata);
     tt_free(bytes);

@@ -10,6 +10,7 @@
 #include "checkpoint/dcp/metadata_write.h"
 #include "checkpoint/dcp/scan.h"
 #include "checkpoint/dcp/zip_write.h"
+#include "checkpoint/format/cast.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -132,12 +133,15 @@ int tt_dcp_writer_weight(struct tt_dcp_writer *writer, struct tt_weights_file *f
 {
     const struct tt_weight *weight = &file->weights->weight[number];
     struct tt_box one = tt_box_rows(weight->ndim, weight->shape, 0, 1);
-    struct tt_dcp_entry *entry = add_entry(writer, key, root);
+    struct tt_dcp_entry *entry;
     int64_t row_bytes = tt_box_volume(&one) * (int64_t)tt_dtype_size(file->dtype[number]);
     int64_t rows = weight->ndim ? weight->shape[0] : 1;
     int64_t step = row_bytes > 0 && row_bytes < TT_ARCHIVE_DATA_MOST ? TT_ARCHIVE_DATA_MOST / row_bytes : 1;
     int rc = 0;
 
+    if (!tt_dcp_dtype_name(file->dtype[number]))
+        return tt_cast_fail(weight->name, "written for PyTorch", file->dtype[number]);
+    entry = add_entry(writer, key, root);
     entry->is_tensor = true;
     entry->dtype = file->dtype[number];
     entry->ndim = weight->ndim;

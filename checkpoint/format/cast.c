@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "core/base/error.h"
+
 static float from_bits(uint32_t bits)
 {
     float value;
@@ -140,4 +142,12 @@ double tt_cast_value(enum tt_dtype dtype, const void *data, int64_t i)
     default:
         return (double)load(dtype, data, i);
     }
+}
+
+int tt_cast_fail(const char *name, const char *done, enum tt_dtype dtype)
+{
+    return tt_fail(TT_EDATA, "tensor '%s' is %s, which cannot be %s%s", name, tt_dtype_name(dtype), done,
+                   tt_dtype_size(dtype) ? ""
+                                        : "\nhelp: titan only inspects and verifies types of less than a byte; unpack "
+                                          "or dequantize the tensor first");
 }

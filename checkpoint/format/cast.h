@@ -19,4 +19,7 @@ bool tt_cast_has_value(enum tt_dtype dtype);
 /** Element i as a double (64-bit integers rounded). */
 double tt_cast_value(enum tt_dtype dtype, const void *data, int64_t i);
 
+/** Sets the error "tensor 'x' is F4, which cannot be <done>". Returns TT_EDATA. */
+int tt_cast_fail(const char *name, const char *done, enum tt_dtype dtype);
+
 #endif

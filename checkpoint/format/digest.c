@@ -60,9 +60,9 @@ uint64_t tt_digest_part(enum tt_dtype dtype, const void *data, int64_t first, in
     size_t size = tt_dtype_size(dtype);
     uint64_t sum = 0, key;
 
-    if (size == 8) {
-        first *= 2;
-        n *= 2;
+    if (size > 4) {
+        first *= (int64_t)size / 4;
+        n *= (int64_t)size / 4;
     }
     key = (uint64_t)first * step;
     if (size >= 4)

@@ -233,7 +233,7 @@ static int join_chunks(struct tt_manifest *manifest, const struct found *found, 
                 t->shape[d] = s->box.offset[d] + s->box.shape[d];
         if (tt_box_volume(&s->box) > 0 || t->ndim == 0)
             TT_PUSH(t->chunk, t->n_chunks, t->cap_chunks) = (struct tt_manifest_chunk){
-                found[i].number, s->box, data_start + s->begin, data_start + s->end, s->crc, s->has_crc};
+                found[i].number, s->box, data_start + s->begin, data_start + s->end, s->crc, s->has_crc, 0};
     }
     for (int i = 0; i < manifest->n_tensors; i++) {
         int64_t volume;

@@ -41,6 +41,9 @@ struct tt_manifest_chunk {
     int64_t begin, end;
     uint32_t crc;
     bool has_crc;
+    uint32_t
+        order; /* 0: packed by rows; else (in PyTorch's only) the dimensions as they lie in the file, outermost first,
+                       in four bits each, the first in the lowest */
 };
 
 struct tt_manifest_tensor {

@@ -61,6 +61,8 @@ static int fail_tensor(const struct tt_safetensors *file, const char *name, cons
     return tt_fail(TT_EDATA, "'%s': damaged header: tensor '%s': %s", file->path, name, what);
 }
 
+static const char save_again[] = "load the file with safetensors and save that tensor in another form";
+
 static int parse_tensor(struct tt_safetensors *file, const char *name, const json_t *entry, struct tt_st_tensor *tensor)
 {
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
@@ -72,8 +74,14 @@ static int parse_tensor(struct tt_safetensors *file, const char *name, const jso
                        file->path, strlen(name), NAME_MOST);
     if (!json_is_object(entry))
         return fail_tensor(file, name, "its entry is not an object");
-    if (!dtype || !tt_dtype_from_name(dtype, &tensor->dtype))
-        return fail_tensor(file, name, dtype ? "unknown dtype" : "no dtype");
+    if (!dtype)
+        return fail_tensor(file, name, "no dtype");
+    if (!tt_dtype_from_name(dtype, &tensor->dtype) || tensor->dtype == TT_C128)
+        return tt_fail(TT_EIO, "'%s': titan does not read the type '%s' of tensor '%s'\nhelp: %s", file->path, dtype,
+                       name, save_again);
+    if (json_array_size(json_object_get(entry, "shape")) > TT_BOX_DIMS)
+        return tt_fail(TT_EIO, "'%s': tensor '%s' has more than 8 dimensions, which titan does not read\nhelp: %s",
+                       file->path, name, save_again);
     if (!tt_json_sizes(json_object_get(entry, "shape"), tensor->box.shape, TT_BOX_DIMS, &tensor->box.ndim))
         return fail_tensor(file, name, "shape is not a list of at most 8 sizes");
     if (!tt_json_sizes(json_object_get(entry, "data_offsets"), range, 2, &n) || n != 2 || range[0] > range[1])
@@ -370,6 +378,13 @@ int tt_safetensors_layout(struct tt_st_tensor *tensor, int n, const json_t *extr
 
         if (!tt_box_checked_volume(t->box.shape, t->box.ndim, &volume) || json_object_get(json, t->name)) {
             rc = tt_fail(TT_EINTERNAL, "tensor '%s': impossible size, or two chunks in one file", t->name);
+            goto out;
+        }
+        if (t->dtype == TT_C128) {
+            rc = tt_fail(TT_EDATA,
+                         "tensor '%s' is complex128, a type that safetensors files do not have\n"
+                         "help: leave it out, or keep PyTorch's form (--format dcp)",
+                         t->name);
             goto out;
         }
         t->begin = range[0] = at;

@@ -243,8 +243,8 @@ int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, 
     const struct tt_hf_stored *stored = param ? &weights->stored[weights->first[weight->number]] : NULL;
 
     if (!tt_cast_known(dtype, weight->dtype))
-        return tt_fail(TT_EDATA, "tensor '%s' is %s and cannot be read as %s", weight->name,
-                       tt_dtype_name(weight->dtype), tt_dtype_name(dtype));
+        return tt_cast_fail(weight->name, tt_dtype_size(weight->dtype) ? "read as floating-point numbers" : "read",
+                            weight->dtype);
     if (rows == 0 || width_of(weight->ndim, weight->shape) == 0)
         return 0;
     if (weights->kind == TT_WEIGHTS_MEAN)

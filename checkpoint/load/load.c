@@ -337,7 +337,7 @@ static int load_chunk(struct tt_source *source, const struct tt_manifest_tensor 
         TT_TRY(tt_source_read_chunk(source, chunk, &c->part, (size_t)item, c->data));
     if (!owner || !chunk->has_crc)
         goto out;
-    if (touches && c->dtype == t->dtype && tt_box_equal(&common, &chunk->box) &&
+    if (touches && !chunk->order && c->dtype == t->dtype && tt_box_equal(&common, &chunk->box) &&
         tt_box_run(&common, &c->part) == tt_box_volume(&common)) {
         int64_t at = tt_box_position(&common, 0, &c->part) * item;
         uint32_t crc = tt_source_checksum(source, 0, (const char *)c->data + at, (size_t)size);
@@ -442,6 +442,7 @@ int tt_ckpt_load_one(struct tt_comm *comm, const char *path, enum tt_path_kind k
     if (kind == TT_PATH_DCP)
         TT_TRY(drop_copy(comm, source, attempt->state));
     TT_TRY(tt_comm_agree(comm, ask(attempt, &source->manifest)));
+    TT_TRY(tt_comm_agree(comm, tt_source_check_forms(source, !(attempt->skip & TT_SKIP_OPTIMIZER))));
     TT_TRY(tt_comm_agree(comm, check_fit(source, attempt->state, attempt->skip, !attempt->request)));
     if (has_averages(attempt->state) && lacks_optional(source, attempt->state, TT_CKPT_OPTIM))
         attempt->skip |= TT_SKIP_AVERAGES;
@@ -504,6 +505,7 @@ int tt_ckpt_examine(const char *path, const struct tt_ckpt_state *state, unsigne
         TT_TRY(compare_copy(&copy));
         tt_manifest_remove(&source->manifest, copy.head);
     }
+    TT_TRY(tt_source_check_forms(source, !(skip & TT_SKIP_OPTIMIZER)));
     TT_TRY(check_fit(source, state, skip, true));
     *ret_meta = json_incref(source->manifest.meta);
 out:

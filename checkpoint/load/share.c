@@ -95,6 +95,7 @@ static void pack_tensor(const struct tt_manifest_tensor *t, struct tt_text *to)
         put_number(to, (uint64_t)(c->end - c->begin));
         put_number(to, c->has_crc);
         put_number(to, c->crc);
+        put_number(to, c->order);
     }
 }
 
@@ -151,6 +152,7 @@ static void unpack_tensor(struct packed *from, struct tt_manifest *manifest)
         c->end = c->begin + (int64_t)get_number(from);
         c->has_crc = get_number(from) != 0;
         c->crc = (uint32_t)get_number(from);
+        c->order = (uint32_t)get_number(from);
     }
 }
 

@@ -46,6 +46,30 @@ void tt_source_note_beside(const struct tt_source *source)
                 json_array_size(keys), source->path, json_string_value(json_array_get(keys, 0)));
 }
 
+int tt_source_fail_form(const struct tt_source *source, const json_t *unread)
+{
+    const char *why = json_string_value(json_object_get(unread, "why")), *help = strstr(why, "; ");
+    int n = help ? (int)(help - why) : (int)strlen(why);
+
+    return tt_fail(TT_EDATA, "'%s': titan does not read '%s', which %.*s%s%s", source->path,
+                   json_string_value(json_object_get(unread, "key")), n, why, help ? "\nhelp: " : "",
+                   help ? help + 2 : "");
+}
+
+int tt_source_check_forms(const struct tt_source *source, bool optimizer)
+{
+    const json_t *list = json_object_get(json_object_get(source->manifest.meta, "torch"), "unread");
+
+    for (size_t i = 0; source->kind == TT_PATH_DCP && i < json_array_size(list); i++) {
+        const char *group = json_string_value(json_object_get(json_array_get(list, i), "group"));
+
+        if (strcmp(group, tt_ckpt_group_name(TT_CKPT_MODEL)) == 0 ||
+            (optimizer && strcmp(group, tt_ckpt_group_name(TT_CKPT_OPTIM)) == 0))
+            return tt_source_fail_form(source, json_array_get(list, i));
+    }
+    return 0;
+}
+
 /* Takes the manifest if it has been read already; else its meta is NULL. */
 static int open_described(const char *path, enum tt_path_kind kind, struct tt_manifest *manifest,
                           struct tt_source **ret_source)
@@ -159,6 +183,7 @@ void tt_source_free(struct tt_source *source)
     close_files(source);
     tt_manifest_release(&source->manifest);
     tt_free(source->open);
+    tt_free(source->turned_bytes);
     tt_free(source->assets);
     tt_free(source->path);
     tt_free(source);
@@ -322,6 +347,63 @@ static int use_file(struct tt_source *source, int file, const struct tt_safetens
     return rc;
 }
 
+/* Puts the dimensions of a chunk, which lie in the file in its order, in the order of rows. */
+static void turn(const struct tt_manifest_chunk *chunk, size_t item, const char *from, char *to)
+{
+    int64_t step[TT_BOX_DIMS], at[TT_BOX_DIMS] = {0}, n = tt_box_volume(&chunk->box), place = 0, width = 1;
+    int ndim = chunk->box.ndim;
+
+    for (int d = ndim - 1; d >= 0; d--) {
+        step[d] = width;
+        width *= chunk->box.shape[d];
+    }
+    for (int64_t i = 0; i < n; i++, from += item) {
+        memcpy(to + (size_t)place * item, from, item);
+        for (int k = ndim - 1; k >= 0; k--) {
+            int d = (int)(chunk->order >> (4 * k) & 15);
+
+            place += step[d];
+            if (++at[d] < chunk->box.shape[d])
+                break;
+            place -= at[d] * step[d];
+            at[d] = 0;
+        }
+    }
+}
+
+/* A chunk whose elements lie in another order is read whole, and kept for the rows that are asked for next. */
+static int read_turned(struct tt_source *source, const struct tt_safetensors *file,
+                       const struct tt_manifest_chunk *chunk, const struct tt_box *want, size_t item, void *data)
+{
+    struct tt_box common;
+    char *bytes = NULL;
+    int rc = 0;
+
+    if (!tt_box_intersect(&chunk->box, want, &common))
+        return 0;
+    if (!source->turned_bytes || source->turned.file != chunk->file || source->turned.begin != chunk->begin) {
+        tt_free(source->turned_bytes);
+        source->turned_bytes = NULL;
+        bytes = tt_calloc_for((size_t)(chunk->end - chunk->begin), 2, file->path);
+        TT_TRY(bytes ? 0 : TT_ENOMEM);
+        TT_TRY(tt_file_pread(file->fd, file->path, bytes + (chunk->end - chunk->begin),
+                             (size_t)(chunk->end - chunk->begin), chunk->begin));
+        turn(chunk, item, bytes + (chunk->end - chunk->begin), bytes);
+        source->turned_bytes = bytes;
+        source->turned = *chunk;
+        bytes = NULL;
+    }
+    for (int64_t i = 0, run, n = tt_box_volume(&common); i < n; i += run) {
+        run = tt_box_run(&common, &chunk->box);
+        run = tt_box_run(&common, want) < run ? tt_box_run(&common, want) : run;
+        memcpy((char *)data + (size_t)tt_box_position(&common, i, want) * item,
+               source->turned_bytes + (size_t)tt_box_position(&common, i, &chunk->box) * item, (size_t)run * item);
+    }
+out:
+    tt_free(bytes);
+    return rc;
+}
+
 int tt_source_read_chunk(struct tt_source *source, const struct tt_manifest_chunk *chunk, const struct tt_box *want,
                          size_t item, void *data)
 {
@@ -329,7 +411,10 @@ int tt_source_read_chunk(struct tt_source *source, const struct tt_manifest_chun
     int rc = 0;
 
     TT_TRY(use_file(source, chunk->file, &file));
-    TT_TRY(tt_box_read(file->fd, file->path, chunk->begin, &chunk->box, want, item, data));
+    if (chunk->order)
+        rc = read_turned(source, file, chunk, want, item, data);
+    else
+        rc = tt_box_read(file->fd, file->path, chunk->begin, &chunk->box, want, item, data);
 out:
     return rc;
 }
@@ -357,8 +442,8 @@ int tt_source_read(struct tt_source *source, const struct tt_manifest_tensor *te
     int rc = 0;
 
     if (!tt_cast_known(dtype, tensor->dtype))
-        return tt_fail(TT_EDATA, "tensor '%s' is %s and cannot be read as %s", tensor->name,
-                       tt_dtype_name(tensor->dtype), tt_dtype_name(dtype));
+        return tt_cast_fail(tensor->name, tt_dtype_size(tensor->dtype) ? "read as floating-point numbers" : "read",
+                            tensor->dtype);
     if (dtype == tensor->dtype)
         return read_box(source, tensor, box, data);
     block = tt_calloc_for((size_t)(step < rows ? step : rows), (size_t)row_bytes, tensor->name);

@@ -26,6 +26,8 @@ struct tt_source {
     struct tt_manifest manifest;
     struct tt_safetensors *open; /* per file; path NULL when not open; no tensors in PyTorch's */
     int n_open;
+    struct tt_manifest_chunk turned; /* the chunk whose dimensions were put in order last: its file, its first byte */
+    char *turned_bytes;              /* and its elements; NULL: none was */
 };
 
 /**
@@ -37,6 +39,15 @@ int tt_source_describe(const char *path, enum tt_path_kind kind, struct tt_manif
 
 /** Says in a note which tensors of a folder of PyTorch's are neither the model's nor its optimizer's. */
 void tt_source_note_beside(const struct tt_source *source);
+
+/**
+ * Refuses (TT_EDATA) a folder of PyTorch's with tensors that titan does not read, though they are intact, of the model,
+ * or (optimizer) also of its optimizer: names one, why, and what to do.
+ */
+int tt_source_check_forms(const struct tt_source *source, bool optimizer) TT_MUST_CHECK;
+
+/** The same for one entry of "unread" (checkpoint/dcp/scan.h). */
+int tt_source_fail_form(const struct tt_source *source, const json_t *unread);
 
 /** The checksum that the chunks of a checkpoint have: CRC32C, or CRC-32 in PyTorch's. */
 uint32_t tt_source_checksum(const struct tt_source *source, uint32_t crc, const void *bytes, size_t size);

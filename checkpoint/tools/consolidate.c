@@ -186,6 +186,7 @@ static int open_weights(struct job *job, int k)
 
     TT_TRY(tt_assets_check(source->path, &source->manifest)); /* they are copied too */
     tt_source_note_beside(source);
+    TT_TRY(tt_source_check_forms(source, job->options->with_state));
     if (job->options->averages)
         TT_TRY(tt_manifest_use_averages(&source->manifest, source->path));
     if (job->options->format == TT_FORMAT_HF) {

@@ -62,7 +62,7 @@ static int write_manifest(const struct job *job, const char *shard)
         t->digest = w->digest[i];
         t->has_digest = true;
         TT_PUSH(t->chunk, t->n_chunks, t->cap_chunks) =
-            (struct tt_manifest_chunk){0, s->box, w->data_start + s->begin, w->data_start + s->end, s->crc, true};
+            (struct tt_manifest_chunk){0, s->box, w->data_start + s->begin, w->data_start + s->end, s->crc, true, 0};
     }
     tt_manifest_sort(&manifest);
     text = tt_manifest_text(&manifest);
@@ -131,6 +131,7 @@ static int open_weights(struct job *job)
 
     if (job->source->kind == TT_PATH_DCP) {
         tt_source_note_beside(job->source);
+        TT_TRY(tt_source_check_forms(job->source, false));
         TT_TRY(tt_source_model(job->source, told, &job->model));
         TT_TRY(tt_weights_of_model(job->source, job->model, &job->weights));
     } else if (told->model || told->assets) {

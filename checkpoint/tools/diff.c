@@ -58,12 +58,14 @@ static void compare_block(struct found *found, double atol, enum tt_dtype type_a
                           const void *b, int64_t at, int64_t n)
 {
     size_t item = tt_dtype_size(type_a);
+    bool numbers = tt_cast_has_value(type_a) && tt_cast_has_value(type_b);
 
     if (type_a == type_b && memcmp(a, b, (size_t)n * item) == 0)
         return;
     for (int64_t i = 0; i < n; i++) {
-        double x = tt_cast_value(type_a, a, i), y = tt_cast_value(type_b, b, i), delta = fabs(x - y);
-        bool bits = atol < 0.0 && type_a == type_b &&
+        double x = numbers ? tt_cast_value(type_a, a, i) : 0.0, y = numbers ? tt_cast_value(type_b, b, i) : 0.0;
+        double delta = numbers ? fabs(x - y) : (double)NAN;
+        bool bits = (atol < 0.0 || !numbers) && type_a == type_b &&
                     memcmp((const char *)a + (size_t)i * item, (const char *)b + (size_t)i * item, item) != 0;
 
         if (!bits && !differs(x, y, atol < 0.0 ? 0.0 : atol))
@@ -143,7 +145,7 @@ static int compare_tensor(struct diff *d, enum tt_ckpt_group group, const struct
         d->by_digest++;
         return 0;
     }
-    if (!tt_cast_has_value(a->dtype) || !tt_cast_has_value(b->dtype))
+    if (a->dtype != b->dtype && (!tt_cast_has_value(a->dtype) || !tt_cast_has_value(b->dtype)))
         return tt_fail(TT_EDATA, "tensor '%s': values of type %s and %s cannot be compared", a->name,
                        tt_dtype_name(a->dtype), tt_dtype_name(b->dtype));
     TT_TRY(compare_values(d, a, b, &found));
@@ -325,6 +327,8 @@ int tt_ckpt_diff(const char *a, const char *b, double atol, json_t **ret_json)
 
     TT_TRY(tt_source_find(a, &d.side[0].source));
     TT_TRY(tt_source_find(b, &d.side[1].source));
+    for (int s = 0; s < 2; s++)
+        TT_TRY(tt_source_check_forms(d.side[s].source, true));
     TT_TRY(choose_names(&d));
     note_meta(&d);
     compare_configs(&d);

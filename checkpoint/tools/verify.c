@@ -268,6 +268,17 @@ static int check_assets(struct report *report, const struct tt_source *source)
     return 0;
 }
 
+/* What is not read is not verified either, which is no damage. */
+static void note_unread(struct report *report, const struct tt_source *source)
+{
+    const json_t *list = json_object_get(json_object_get(source->manifest.meta, "torch"), "unread");
+
+    for (size_t i = 0; source->kind == TT_PATH_DCP && i < json_array_size(list); i++) {
+        (void)tt_source_fail_form(source, json_array_get(list, i));
+        add_problem(report, "unreadable");
+    }
+}
+
 static int verify_source(struct report *report, struct tt_source *source)
 {
     const struct tt_manifest *m = &source->manifest;
@@ -280,6 +291,7 @@ static int verify_source(struct report *report, struct tt_source *source)
     if (!report->seen)
         return TT_ENOMEM;
     check_cover(report, source);
+    note_unread(report, source);
     if (source->kind == TT_PATH_STEP)
         TT_TRY(find_strangers(report, source));
     TT_TRY(check_assets(report, source));

@@ -6,8 +6,9 @@
 #include <stddef.h>
 
 /**
- * Element types, by the names that safetensors files use. An op's row says in which type it computes (core/ops/op.h):
- * F32 today, with I32 for token ids. The other types exist so that foreign files can be described, checked and copied.
+ * Element types, by the names that safetensors files use; C128 is in PyTorch's only. An op's row says in which type it
+ * computes (core/ops/op.h): F32 today, with I32 for token ids. The other types exist so that foreign files can be
+ * described, checked and copied.
  */
 
 /* X(enum, name, bits) */
@@ -33,7 +34,8 @@
     X(TT_F8_E5M2FNUZ, "F8_E5M2FNUZ", 8) \
     X(TT_F6_E2M3, "F6_E2M3", 6)         \
     X(TT_F6_E3M2, "F6_E3M2", 6)         \
-    X(TT_F4, "F4", 4)
+    X(TT_F4, "F4", 4)                   \
+    X(TT_C128, "C128", 128)
 
 enum tt_dtype {
 #define X(dtype, name, bits) dtype,

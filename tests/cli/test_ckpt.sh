@@ -365,6 +365,55 @@ case_inspect_names_a_git_lfs_pointer() {
     expect_bad "Git LFS pointer"
 }
 
+# foreign TYPE BITS: a folder with a tensor of that type, and one of F32.
+foreign() {
+    mkdir -p "$1"
+    python3 - "$1" "$2" <<'EOF2'
+import json, struct, sys
+kind, size = sys.argv[1], int(sys.argv[2])
+tensors = {"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+           "x": {"dtype": kind, "shape": [2, 4], "data_offsets": [8, 8 + size]}}
+header = json.dumps(tensors).encode()
+open(f"{kind}/model.safetensors", "wb").write(struct.pack("<Q", len(header)) + header + bytes(range(8 + size)))
+EOF2
+}
+
+case_types_of_others_are_read_or_named_but_not_damaged() {
+    while read -r type bits; do
+        foreign "$type" "$bits"
+        run ckpt verify --deep "$type"
+        expect_out "^OK .* 2 tensors"
+        run ckpt diff "$type" "$type"
+        expect_out "^EQUAL"
+        rm -rf weights
+        run ckpt consolidate "$type" weights
+        expect_ok
+        run ckpt diff "$type" weights
+        expect_out "^EQUAL"
+    done <<'EOF2'
+F8_E4M3 8
+F8_E8M0 8
+U16 16
+C64 64
+EOF2
+    foreign F4 4
+    run ckpt verify --deep F4
+    expect_out "^OK .* 2 tensors"
+    for what in "consolidate F4 made" "convert F4 made --format dcp" "diff F4 F4"; do
+        run ckpt $what
+        expect_error 3 "tensor 'x' is F4, which cannot be (read|written for PyTorch)" "unpack or dequantize"
+        refuse_file made
+    done
+    foreign F3_NEW 8
+    for what in "inspect F3_NEW" "consolidate F3_NEW made" "diff F3_NEW F3_NEW"; do
+        run ckpt $what
+        expect_error 3 "titan does not read the type 'F3_NEW' of tensor 'x'"
+    done
+    run ckpt verify F3_NEW
+    expect_out "^UNKNOWN F3_NEW: "
+    refuse_out "BAD"
+}
+
 case_quick_verify_reads_less() {
     make_run
     printf 'xxxx' | dd of="$(echo run/checkpoint/step-4/model/*.safetensors)" bs=1 seek=200000 conv=notrunc 2>/dev/null

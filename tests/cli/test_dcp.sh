@@ -541,6 +541,63 @@ for key in [k for k in m.state["planner_data"] if k.startswith("optimizer.state.
     expect_ok
 }
 
+forms=$TITAN_SOURCE/tests/interop/torch_forms
+
+# What PyTorch has written is intact: all plain types are read, and dimensions in any order in memory.
+case_every_plain_type_and_order_is_read() {
+    run ckpt inspect "$forms/read" --json
+    expect_ok
+    expect_json '
+assert {t["name"]: t["dtype"] for t in found["tensors"]} == {
+    "norm.weight": "F32", "transposed": "F32", "permuted": "I16", "bool": "BOOL", "uint8": "U8", "uint16": "U16",
+    "uint32": "U32", "uint64": "U64", "complex128": "C128", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2fnuz": "F8_E5M2FNUZ"}, found
+assert found["meta"]["torch"]["unread"] == []'
+    run ckpt verify --deep "$forms/read"
+    expect_ok
+    expect_out "^OK .* 13 tensors, .* 13 checksums match"
+    run ckpt convert "$forms/read" theirs --format dcp
+    expect_ok
+    run ckpt diff theirs "$forms/read"
+    expect_ok
+    expect_out "^EQUAL: .* 13 tensors"
+    run ckpt consolidate "$forms/read" weights
+    expect_error 3 "tensor 'complex128' is complex128, a type that safetensors files do not have"
+    python3 - <<'EOF2' || not_as "the orders are wrong"
+import struct
+data = open("theirs/__0_0.distcp", "rb").read()
+assert struct.pack("<24f", *range(24)) in data and struct.pack("<24h", *range(24)) in data
+EOF2
+}
+
+case_what_is_not_read_is_named_and_not_called_damaged() {
+    run ckpt inspect "$forms/unread"
+    expect_ok
+    expect_out "^ *model +1 tensors"
+    expect_out "not read +conjugate is the conjugate or the negative of its bytes; save it with .resolve_conj"
+    expect_out "not read +half has the type complex32; save it as another"
+    expect_out "not read +fours has the type float4_e2m1fn_x2"
+    expect_out "not read +deep has more than 8 dimensions"
+    run ckpt inspect "$forms/zstd"
+    expect_out "not read +norm.weight was saved with an extension stream.zstd/1; load it in PyTorch"
+    for folder in unread zstd; do
+        run ckpt verify --deep "$forms/$folder"
+        [ "$code" = 3 ] || not_as "wanted exit code 3"
+        expect_out "^UNKNOWN .*/$folder: "
+        expect_out "^unreadable: .*: titan does not read "
+        refuse_out "BAD"
+        for what in "consolidate $forms/$folder weights" "convert $forms/$folder weights --format dcp" \
+            "diff $forms/$folder $forms/read"; do
+            run ckpt $what
+            expect_error 3 "$folder': titan does not read '[a-z.]+', which (is the conj|has|was saved)" "help: "
+        done
+        refuse_file weights
+    done
+    make_tokens
+    run train $model --training.steps=1 --checkpoint.initial_load_path="$forms/zstd"
+    expect_error 3 "titan does not read 'norm.weight', which was saved with an extension stream.zstd/1"
+}
+
 case_metadata_that_does_not_fit_is_refused() {
     forge 'del m.state["state_dict_metadata"]["norm.weight"].state["chunks"][:]'
     not_whole "tensor 'norm.weight': no file holds \[0:8\] of \[0:8\]"

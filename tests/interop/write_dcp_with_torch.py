@@ -3,13 +3,16 @@
 """Writes a checkpoint with PyTorch's torch.distributed.checkpoint, under torchtitan's keys, for titan to read.
 
     write_dcp_with_torch.py FOLDER [--shards S] [--replicas R] [--nested]
+    write_dcp_with_torch.py FOLDER --forms          three small folders in FOLDER, of tensors in every form
     write_dcp_with_torch.py --compare FOLDER [--weights]    whether PyTorch loads those values from FOLDER
 
 FOLDER is written by S x R processes (default 2 x 2, gloo; HSDP). Most tensors are cut by rows, unevenly; w2 is cut by
 rows and by columns (over both dimensions of the mesh). Values follow from name and index (see value_of), so that a
 reader needs no second file. With --nested the keys are {"model": {...}, "optimizer": {"state": ...}}, with the names
 of torchtune, instead of torchtitan's. The folder tests/interop/torch_dcp was made by this, with PyTorch 2.15 and the
-default options. --weights compares the model's tensors only. Exit code 77 when torch cannot be imported.
+default options; tests/interop/torch_forms with --forms: `read` has the types and orders that titan reads, `unread` and
+`zstd` (which needs the package zstandard) those that it names. --weights compares the model's tensors only. Exit code
+77 when torch cannot be imported.
 """
 import os
 import sys
@@ -115,6 +118,32 @@ def write(rank, shards, replicas, folder, store, nested):
     dist.destroy_process_group()
 
 
+def write_forms(folder):
+    """Counts from 0 in the order of rows, whatever the order in memory."""
+    from torch.distributed.checkpoint._extension import ZStandard
+
+    def count(*shape):
+        return torch.arange(torch.Size(shape).numel()).reshape(shape)
+
+    read = {"norm.weight": count(8).float()}
+    for name in "bool uint8 uint16 uint32 uint64 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz".split():
+        read[name] = count(2, 3).to(getattr(torch, name))
+    read["complex128"] = count(2, 3).to(torch.complex128)
+    read["transposed"] = count(6, 4).float().t().contiguous().t()
+    read["permuted"] = count(4, 2, 3).to(torch.int16).permute(1, 2, 0).contiguous().permute(2, 0, 1)
+    dcp.save(read, checkpoint_id=f"{folder}/read", no_dist=True)
+    unread = {
+        "norm.weight": read["norm.weight"],
+        "conjugate": count(4).to(torch.complex64).conj(),
+        "half": count(4).to(torch.complex32),
+        "fours": count(4).to(torch.uint8).view(torch.float4_e2m1fn_x2),
+        "deep": count(1, 1, 1, 1, 1, 1, 1, 1, 2).float(),
+    }
+    dcp.save(unread, checkpoint_id=f"{folder}/unread", no_dist=True)
+    writer = dcp.FileSystemWriter(f"{folder}/zstd", _extensions=[ZStandard()])
+    dcp.save({"norm.weight": read["norm.weight"], "epoch": 3}, storage_writer=writer, no_dist=True)
+
+
 def flatten(tree, path=""):
     for key, value in tree.items():
         if isinstance(value, dict):
@@ -156,6 +185,9 @@ def main():
 
     if arguments[0] == "--compare":
         compare(arguments[1], "--weights" in arguments)
+        return
+    if "--forms" in arguments:
+        write_forms(arguments[0])
         return
     shards, replicas = number("--shards", 2), number("--replicas", 2)
     with tempfile.TemporaryDirectory() as folder:

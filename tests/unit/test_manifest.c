@@ -41,7 +41,7 @@ static char *example_of(enum tt_ckpt_group group)
     t = tt_manifest_add_tensor(&m, group, "norm.weight", TT_F32, 1, (int64_t[]){25});
     t->digest = UINT64_MAX - 1;
     TT_PUSH(t->chunk, t->n_chunks, t->cap_chunks) =
-        (struct tt_manifest_chunk){0, {1, {0}, {25}}, 4096, 4196, 0x01020304, true};
+        (struct tt_manifest_chunk){0, {1, {0}, {25}}, 4096, 4196, 0x01020304, true, 0};
     text = tt_manifest_text(&m);
     tt_manifest_release(&m);
     return text;

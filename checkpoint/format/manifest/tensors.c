@@ -86,7 +86,7 @@ static int read_chunk(struct tt_manifest_reading *r, const struct tt_manifest_te
         return tt_fail(TT_EDATA, "'%s': tensor '%s': a chunk's numbers do not fit together", r->where, tensor->name);
     c.box.ndim = c.n_shape;
     TT_PUSH(r->chunk, r->n_chunks, r->cap_chunks) =
-        (struct tt_manifest_chunk){(int)c.file.value, c.box, c.begin.value, c.end.value, c.crc, true};
+        (struct tt_manifest_chunk){(int)c.file.value, c.box, c.begin.value, c.end.value, c.crc, true, 0};
 out:
     return rc;
 }

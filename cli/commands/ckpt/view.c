@@ -196,6 +196,13 @@ static void print_files(const char *title, const json_t *json)
                      tt_ckpt_bytes(b, sizeof b, json_array_get(files, i), "bytes"));
 }
 
+static void print_unread(const json_t *unread)
+{
+    for (size_t i = 0; i < json_array_size(unread); i++)
+        (void)printf("  not read    %s %s\n", tt_ckpt_text(json_array_get(unread, i), "key"),
+                     tt_ckpt_text(json_array_get(unread, i), "why"));
+}
+
 static void print_inspect(const struct tt_ckpt_inspection *inspection)
 {
     static const char *const groups[] = {"model", "optimizer"};
@@ -214,6 +221,7 @@ static void print_inspect(const struct tt_ckpt_inspection *inspection)
         (void)printf(
             "  PyTorch's torch.distributed.checkpoint; %zu keys that titan does not use\n",
             json_array_size(json_object_get(json_object_get(json_object_get(json, "meta"), "torch"), "other")));
+        print_unread(json_object_get(json_object_get(json_object_get(json, "meta"), "torch"), "unread"));
     } else {
         (void)printf("  safetensors without a manifest of titan's\n");
     }
@@ -328,8 +336,9 @@ static void fail_verify(const char *path, const json_t *problems)
     if (damage)
         (void)tt_fail(TT_EDATA, "'%s' is damaged: %s", path, tt_ckpt_text(damage, "text"));
     else
-        (void)tt_fail(TT_EIO, "'%s' could not be verified: %s\nhelp: it may be good; try again when it can be read",
-                      path, tt_ckpt_text(json_array_get(problems, 0), "text"));
+        (void)tt_error_add_hint(
+            tt_fail(TT_EIO, "'%s' could not be verified: %s", path, tt_ckpt_text(json_array_get(problems, 0), "text")),
+            "it may be good; try again when it can be read");
 }
 
 typedef int (*describe_fn)(const struct tt_args *args, const char *path, json_t **ret_json);
