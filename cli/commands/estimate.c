@@ -34,6 +34,8 @@ const struct tt_option tt_estimate_options[] = {
      "with --machine: read flags of Megatron-LM, also from a script; more may follow after --"},
     {"set", NULL, "NAME=VALUE", "with --megatron: a variable, or an argument (3=7B), of the script; may repeat"},
     {"script_args", NULL, "WORDS", "with --megatron: all arguments of the script, such as '7B 1 256'"},
+    {"ignore_flag", NULL, "NAME",
+     "with --machine: leave this flag of Megatron, or key of torchtitan, out of the prediction; may repeat"},
     {"search", NULL, NULL, "with --machine: print the best layouts of the job's batch on so many ranks"},
     {"emit", NULL, "FORM", "with --machine: print the layout as a configuration of titan, torchtitan or megatron"},
     {"tokens", NULL, "N", "with --machine: tokens of the whole run (default: those of training.steps)"},

@@ -276,7 +276,27 @@ case_flags_of_megatron_that_are_not_modelled_are_refused() {
     expect_err "did you mean --tensor-model-parallel-size"
     run estimate --machine a100-80 --ranks 8 -- $flags --bf16 --use-torch-fsdp2
     expect_code 2
-    expect_err "--use-torch-fsdp2 is not known here"
+    expect_err "are not known here, and that might change the cost: --use-torch-fsdp2"
+    # all of them at once, with and without a name like those that are known
+    run estimate --machine a100-80 --ranks 8 -- $flags --bf16 --zero-stage 3 --spam-rate 2 --lora-rank 8 \
+        --data-parallel-sharding-strategy optim_grads_params --optimizer_cpu_offload --fp8-amax-history-len 4
+    expect_code 2
+    expect_err "cost: --zero-stage 3, --lora-rank 8.*, --data-parallel-sharding-strategy opt.*, --optimizer-cpu-off"
+    expect_err "help: take them out, or give --ignore-flag NAME"
+    ! grep -E "spam|amax" err >/dev/null || not_as "names what does not matter"
+    run estimate --machine a100-80 --ranks 8 --ignore-flag zero-stage --ignore-flag lora_rank --json -- $flags \
+        --bf16 --zero-stage 3 --lora-rank 8
+    expect_ok
+    check_json out '[x["key"] + " " + x["value"] for x in o["not_counted"]] == ["--zero-stage 3", "--lora-rank 8"]' \
+        'all(x["assumes"] == "--ignore-flag leaves it out" for x in o["not_counted"])'
+    run estimate --machine a100-80 --ranks 8 -- $flags --bf16 --sequence-parallel false
+    expect_code 2
+    expect_err "--sequence-parallel takes no value, found 'false'"
+    for word in zero offload fsdp recompute activation-checkpoint precision fp8 fp4 bf16 parallel lora cuda-graph; do
+        run estimate --machine a100-80 --ranks 8 -- $flags --bf16 --my-$word-mode on
+        expect_code 2
+        expect_err "cost: --my-$word-mode on"
+    done
     echo "--num-layers \$LAYERS $flags --bf16" >script.sh
     run estimate --machine a100-80 --ranks 8 --megatron script.sh -- --num-layers 32
     expect_ok

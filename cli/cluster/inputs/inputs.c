@@ -194,8 +194,8 @@ static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *arg
     struct tt_cluster_number *number = in->stack.stack.number;
     struct tt_megatron_given given = {
         .args = tt_args_last(args, "script_args"), .words = (const char *const *)args->word, .n_words = args->n_words};
-    const char **set = NULL, *text;
-    int cap = 0;
+    const char **set = NULL, **ignored = NULL, *text;
+    int cap = 0, cap_ignored = 0;
     double exposed;
     int rc = 0;
 
@@ -204,7 +204,10 @@ static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *arg
                                   "--torchtitan out"));
     while ((text = tt_args_value(args, "set", given.n)))
         TT_PUSH(set, given.n, cap) = text;
+    while ((text = tt_args_value(args, "ignore_flag", given.n_ignored)))
+        TT_PUSH(ignored, given.n_ignored, cap_ignored) = text;
     given.set = set;
+    given.ignored = ignored;
     TT_TRY(tt_cluster_megatron_read(file, &given, &in->notes, &in->megatron));
     in->shape = in->megatron.shape;
     in->beyond.shape = &in->shape;
@@ -224,6 +227,7 @@ static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *arg
     number[TT_S_GRAD_EXPOSED].value = exposed + in->megatron.exposed * (1 - exposed);
 out:
     tt_free((void *)set);
+    tt_free((void *)ignored);
     return rc;
 }
 

@@ -398,7 +398,7 @@ int tt_cluster_megatron_read(const char *path, const struct tt_megatron_given *g
                              struct tt_cluster_megatron *ret_megatron)
 {
     struct tt_cluster_megatron m = {.kernel = -1};
-    struct tt_megatron_flags f = {.notes = notes};
+    struct tt_megatron_flags f = {.notes = notes, .ignored = given->ignored, .n_ignored = given->n_ignored};
     char *text = NULL;
     size_t size;
     int rc = 0;
@@ -410,6 +410,7 @@ int tt_cluster_megatron_read(const char *path, const struct tt_megatron_given *g
         TT_TRY(tt_megatron_flags_script(&f, path, text, given));
     }
     TT_TRY(tt_megatron_flags_words(&f, given->n_words, given->words));
+    TT_TRY(tt_megatron_flags_check(&f));
     TT_TRY(translate(&f, &m));
 out:
     tt_megatron_flags_release(&f);

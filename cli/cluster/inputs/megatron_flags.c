@@ -31,8 +31,46 @@ static const struct {
 };
 
 /* A flag that has one of these words and is not known might change the cost. */
-static const char *const costly[] = {"parallel", "recompute", "moe-",   "expert", "fsdp",  "offload", "fp8",    "fp4",
-                                     "hidden",   "attention", "layers", "mtp-",   "mamba", "hybrid",  "tp-comm"};
+static const char *const costly[] = {
+    "activation-check",
+    "adapter",
+    "attention",
+    "bf16",
+    "checkpoint-act",
+    "cuda-graph",
+    "deepspeed",
+    "dtype",
+    "expert",
+    "fp16",
+    "fp32",
+    "fp4",
+    "fp8",
+    "fsdp",
+    "hidden",
+    "hybrid",
+    "int4",
+    "int8",
+    "layers",
+    "lora",
+    "mamba",
+    "mixed",
+    "moe",
+    "mtp",
+    "mxfp",
+    "offload",
+    "optimizer",
+    "overlap",
+    "parallel",
+    "peft",
+    "pipeline",
+    "precision",
+    "quant",
+    "recompute",
+    "sharding",
+    "tensor-",
+    "tp-comm",
+    "zero",
+};
 
 static const enum kind {
     VALUE,
@@ -90,14 +128,28 @@ bool tt_megatron_flag_is_switch(const char *name)
     return at >= 0 && kind_of[at] == SWITCH;
 }
 
+/* Whether a name has a word that might change the cost. */
+static bool is_costly(const char *name)
+{
+    for (size_t i = 0; i < sizeof costly / sizeof *costly; i++)
+        for (const char *at = name; *at && *at != '='; at++)
+            if (is_named(at, costly[i], true))
+                return true;
+    return false;
+}
+
+/* A flag is free by its beginning only if the rest has no costly word: "data-" and not "data-parallel-size". */
+static bool is_free(const char *name)
+{
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
+        if (is_named(name, harmless[i], true) && !is_costly(name + strlen(harmless[i])))
+            return true;
+    return false;
+}
+
 bool tt_megatron_flag_may_matter(const char *name)
 {
-    if (find(name) >= 0)
-        return true;
-    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
-        if (is_named(name, harmless[i], true))
-            return false;
-    return true;
+    return find(name) >= 0 || !is_free(name);
 }
 
 /* --- reading --- */
@@ -118,25 +170,62 @@ static bool take_note(struct tt_megatron_flags *f, const char *name, const char 
 }
 
 /* Flags that look like one that is read are misspelt, and those with a costly word cannot be left out; others are. */
-static int check_unknown(struct tt_megatron_flags *f, const char *name, const char *value)
+static void take_unknown(struct tt_megatron_flags *f, const char *name, const char *value)
 {
     const char *near = tt_text_nearest(name, tt_megatron_flag_names, TT_MEGATRON_FLAGS);
-    bool matters = near && tt_text_distance(name, near) <= 2;
-    char *key;
+    bool is_misspelt = near && tt_text_distance(name, near) <= 2;
+    char *key = tt_format("--%s", name);
 
-    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
-        if (begins(name, harmless[i]))
-            return 0;
-    for (size_t i = 0; i < sizeof costly / sizeof *costly; i++)
-        matters = matters || strstr(name, costly[i]);
-    if (matters)
-        return tt_fail(TT_EUSAGE,
-                       "estimate: Megatron's flag --%s is not known here, and it might change the cost\nhelp: "
-                       "%s%s",
-                       name, near ? "did you mean --" : "remove it", near ? near : "");
-    key = tt_format("--%s", name);
-    tt_cluster_note(f->notes, key, value, "it is not known here, and taken not to matter");
+    if (is_misspelt || (is_costly(name) && !is_free(name))) {
+        tt_text_add(&f->unknown, "%s%s", f->unknown.size ? ", " : "", key);
+        if (*value)
+            tt_text_add(&f->unknown, " %s", value);
+        if (near)
+            tt_text_add(&f->unknown, " (did you mean --%s?)", near);
+    } else if (!is_free(name))
+        tt_cluster_note(f->notes, key, value, "it is not known here, and taken not to matter");
     tt_free(key);
+}
+
+int tt_megatron_flags_check(struct tt_megatron_flags *f)
+{
+    if (!f->unknown.size)
+        return 0;
+    tt_text_make_printable(&f->unknown);
+    return tt_fail(
+        TT_EUSAGE,
+        "estimate: flags of Megatron that are not known here, and that might change the cost: %s\nhelp: take "
+        "them out, or give --ignore-flag NAME for each one that the prediction shall leave out",
+        f->unknown.text);
+}
+
+static bool is_ignored(struct tt_megatron_flags *f, const char *name, const char *value)
+{
+    for (int i = 0; i < f->n_ignored; i++) {
+        const char *ignored = f->ignored[i] + 2 * begins(f->ignored[i], "--");
+        char *key;
+
+        if (!is_named(ignored, name, false))
+            continue;
+        key = tt_format("--%s", name);
+        tt_cluster_note(f->notes, key, value, "--ignore-flag leaves it out");
+        tt_free(key);
+        return true;
+    }
+    return false;
+}
+
+/* A switch may be given as on; "off" is no value of it. */
+static int check_switch(const char *name, const char *value)
+{
+    static const char *const off[] = {"false", "False", "0", "no", "off"};
+
+    for (size_t i = 0; i < sizeof off / sizeof *off; i++)
+        if (strcmp(value, off[i]) == 0)
+            return tt_fail(TT_EUSAGE,
+                           "estimate: Megatron's flag --%s takes no value, found '%s'\nhelp: leave the flag out to "
+                           "turn it off",
+                           name, value);
     return 0;
 }
 
@@ -144,15 +233,16 @@ static int check_unknown(struct tt_megatron_flags *f, const char *name, const ch
 static int take(struct tt_megatron_flags *f, const char *name, const char *value)
 {
     char *key = tt_strdup(name);
-    int rc = 0, at = 0;
+    int rc = 0, at = find(name);
 
     for (char *c = key; *c; c++)
         *c = *c == '_' ? '-' : *c;
-    while (at < TT_MEGATRON_FLAGS && strcmp(tt_megatron_flag_names[at], key) != 0)
-        at++;
-    if (at == TT_MEGATRON_FLAGS)
-        rc = take_note(f, key, value) ? 0 : check_unknown(f, key, value);
-    else {
+    if (is_ignored(f, key, value))
+        at = -1;
+    else if (at < 0 && !take_note(f, key, value))
+        take_unknown(f, key, value);
+    else if (at >= 0) {
+        rc = kind_of[at] == SWITCH ? check_switch(key, value) : 0;
         tt_free(f->value[at]);
         f->value[at] = tt_strdup(value);
     }
@@ -191,7 +281,7 @@ int tt_megatron_flags_words(struct tt_megatron_flags *f, int n, const char *cons
         if (!begins(words[i], "--"))
             continue;
         name = tt_format("%.*s", equal ? (int)(equal - words[i] - 2) : (int)strlen(words[i]) - 2, words[i] + 2);
-        if (strcmp(name, tt_megatron_flag_names[TT_FLAG_RECOMPUTE_MODULES]) == 0 && has_next && !equal)
+        if (find(name) == TT_FLAG_RECOMPUTE_MODULES && has_next && !equal)
             several = modules(n - i - 1, words + i + 1);
         rc = take(f, name, several && *several ? several : equal ? equal + 1 : has_next ? words[i + 1] : "");
         tt_free(several);
@@ -204,4 +294,5 @@ void tt_megatron_flags_release(struct tt_megatron_flags *f)
 {
     for (int i = 0; i < TT_MEGATRON_FLAGS; i++)
         tt_free(f->value[i]);
+    tt_text_release(&f->unknown);
 }

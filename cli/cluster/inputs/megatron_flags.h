@@ -4,6 +4,7 @@
 
 #include "cli/cluster/inputs/notes.h"
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 /* The flags of Megatron-LM that are read, as text. */
 enum tt_megatron_flag {
@@ -15,14 +16,20 @@ enum tt_megatron_flag {
 
 extern const char *const tt_megatron_flag_names[TT_MEGATRON_FLAGS];
 
-/* Zero-initialise but for the notes; tt_megatron_flags_release. */
+/* Zero-initialise but for the notes and what is ignored; tt_megatron_flags_release. */
 struct tt_megatron_flags {
     char *value[TT_MEGATRON_FLAGS]; /* NULL: not given; "": given without a value */
     struct tt_cluster_notes *notes;
+    const char *const *ignored; /* names of flags that are left out */
+    int n_ignored;
+    struct tt_text unknown; /* flags that might change the cost */
 };
 
 /** Takes words in order: a flag and, as its value, the first word that follows and is no flag. TT_EUSAGE. */
 int tt_megatron_flags_words(struct tt_megatron_flags *flags, int n, const char *const *words) TT_MUST_CHECK;
+
+/** TT_EUSAGE naming all flags that were taken, are not known, and might change the cost. */
+int tt_megatron_flags_check(struct tt_megatron_flags *flags) TT_MUST_CHECK;
 
 /* What a script is given: see tt_script_read. `words` are flags that follow and win. */
 struct tt_megatron_given {
@@ -31,6 +38,8 @@ struct tt_megatron_given {
     const char *args;
     const char *const *words;
     int n_words;
+    const char *const *ignored; /* names of flags that are left out */
+    int n_ignored;
 };
 
 /**
