@@ -124,7 +124,7 @@ END
     check_json out 'json.load(open("less.json"))["jobs"][0]["step_s"] < 0.99 * j["step_s"]'
     run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml -- --parallelism.tensor_paralel_degree 4
     expect_code 2
-    expect_err "'parallelism.tensor_paralel_degree' is no key of torchtitan's"
+    expect_err "that might change the cost: 'parallelism.tensor_paralel_degree'"
     run estimate --machine h100-sxm --ranks 256 --torchtitan run.toml --emit torchtitan
     expect_ok
     expect_out '^flavor = "8B"$'
@@ -132,6 +132,57 @@ END
     run estimate --machine h100-sxm --ranks 64 --torchtitan bad.toml
     expect_code 3
     expect_err "bad.toml:1:"
+}
+
+# What a configuration says, and a prediction leaves out, is named on the screen and in JSON.
+case_settings_that_are_not_priced_are_named() {
+    run estimate $model_8b --machine h100-sxm --ranks 64 --json --training.dtype=bfloat16 --optimizer.name=Muon \
+        --training.mixed_precision_param=bfloat16 --ema.decay=0.99 --validation.enable=true --debug.seed=7
+    expect_ok
+    check_json out '[x["key"] for x in o["not_counted"]] == ["training.dtype", "optimizer.name", "ema.decay",
+        "validation.enable"]'
+    run estimate $model_8b --machine h100-sxm --ranks 64 --training.mixed_precision_param=float32
+    expect_out "^not counted   training.mixed_precision_param float32: it computes in bfloat16$"
+    run estimate $model_8b --machine spr-8480 --stack titan --ranks 64 --optimizer.name=Muon
+    expect_out "^not counted   optimizer.name Muon: the memory counts it, the time does not$"
+    run estimate $model_8b --machine h100-sxm --ranks 64 --json
+    check_json out 'o["not_counted"] == []'
+    run estimate $model_8b --machine h100-sxm --ranks 64 --lora.rank=8
+    expect_code 2
+    expect_err "lora.rank 8 is not counted with --machine: memory and time are those of training all weights"
+    run estimate $model_8b --machine h100-sxm --ranks 64 --lora.rank=8 --ignore-flag lora.rank --json
+    expect_ok
+    check_json out '[x["key"] for x in o["not_counted"]] == ["lora.rank"]'
+    cat >run.toml <<'END'
+[model]
+name = "llama3"
+flavor = "8B"
+use_flex_attn = true
+[training]
+local_batch_size = 1
+[optimizer]
+cpu_offload = true
+[lora]
+rank = 16
+[ema]
+decay = 0.99
+[mood]
+colour = "blue"
+[experimental]
+foo_degree = 3
+[float8]
+recipe_name = "rowwise"
+enable_fsdp_float8_all_gather = false
+END
+    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml
+    expect_code 2
+    expect_err "that might change the cost: 'optimizer.cpu_offload'.*, 'lora.rank'.*, 'experimental.foo_degree'"
+    expect_err "help: take them out, or give --ignore-flag KEY"
+    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml --json --ignore-flag optimizer.cpu_offload \
+        --ignore-flag lora.rank --ignore-flag experimental.foo_degree
+    expect_ok
+    check_json out '[x["key"] for x in o["not_counted"]] == ["optimizer.cpu_offload", "lora.rank",
+        "experimental.foo_degree", "mood.colour", "ema.decay", "model.use_flex_attn"]'
 }
 
 # stages LAYERS...: a list of the modules of stages with so many layers each, in TOML.

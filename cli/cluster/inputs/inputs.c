@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/cluster/inputs/own_keys.h"
 #include "cluster/model/hf_shape.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
@@ -172,11 +173,12 @@ static void add_default(struct tt_cluster_inputs *in)
 }
 
 /* A recipe of torchtitan. */
-static int read_recipe(struct tt_cluster_inputs *in, const struct tt_args *args, const char *file)
+static int read_recipe(struct tt_cluster_inputs *in, const struct tt_args *args, const struct tt_cluster_given *given,
+                       const char *file)
 {
     int rc = 0;
 
-    TT_TRY(tt_cluster_recipe_read(file, args->n_words, (const char *const *)args->word, &in->notes, &in->recipe));
+    TT_TRY(tt_cluster_recipe_read(file, given, &in->notes, &in->recipe));
     in->beyond.float8 = in->recipe.float8;
     in->beyond.async_tp = in->recipe.async_tp;
     in->beyond.whole_logits = in->recipe.whole_logits;
@@ -189,26 +191,17 @@ out:
 }
 
 /* Flags of Megatron-LM. */
-static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *args, const char *file)
+static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *args, const struct tt_cluster_given *given,
+                         const char *file)
 {
     struct tt_cluster_number *number = in->stack.stack.number;
-    struct tt_megatron_given given = {
-        .args = tt_args_last(args, "script_args"), .words = (const char *const *)args->word, .n_words = args->n_words};
-    const char **set = NULL, **ignored = NULL, *text;
-    int cap = 0, cap_ignored = 0;
     double exposed;
     int rc = 0;
 
     if (tt_args_has(args, "config") || tt_args_has(args, "model") || tt_args_has(args, "torchtitan"))
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: flags of Megatron name the whole job\nhelp: leave --config, --model and "
                                   "--torchtitan out"));
-    while ((text = tt_args_value(args, "set", given.n)))
-        TT_PUSH(set, given.n, cap) = text;
-    while ((text = tt_args_value(args, "ignore_flag", given.n_ignored)))
-        TT_PUSH(ignored, given.n_ignored, cap_ignored) = text;
-    given.set = set;
-    given.ignored = ignored;
-    TT_TRY(tt_cluster_megatron_read(file, &given, &in->notes, &in->megatron));
+    TT_TRY(tt_cluster_megatron_read(file, given, &in->notes, &in->megatron));
     in->shape = in->megatron.shape;
     in->beyond.shape = &in->shape;
     in->beyond.megatron = &in->megatron;
@@ -226,24 +219,39 @@ static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *arg
     exposed = number[TT_S_GRAD_EXPOSED].value;
     number[TT_S_GRAD_EXPOSED].value = exposed + in->megatron.exposed * (1 - exposed);
 out:
-    tt_free((void *)set);
-    tt_free((void *)ignored);
     return rc;
+}
+
+static void read_given(const struct tt_args *args, struct tt_cluster_given *given)
+{
+    const char *text;
+
+    while ((text = tt_args_value(args, "set", given->n)))
+        TT_PUSH(given->set, given->n, given->cap) = text;
+    while ((text = tt_args_value(args, "ignore_flag", given->n_ignored)))
+        TT_PUSH(given->ignored, given->n_ignored, given->cap_ignored) = text;
+    given->args = tt_args_last(args, "script_args");
+    given->words = (const char *const *)args->word;
+    given->n_words = args->n_words;
 }
 
 /* The job as others write it; then *ret_model is its name, if it has one. */
 static int read_foreign(struct tt_cluster_inputs *in, const struct tt_args *args, const char **ret_model)
 {
     const char *torchtitan = tt_args_last(args, "torchtitan"), *megatron = tt_args_last(args, "megatron");
+    struct tt_cluster_given given = {0};
     int rc = 0;
 
+    read_given(args, &given);
     if (megatron || (!torchtitan && tt_cluster_is_megatron(args->n_words, (const char *const *)args->word)))
-        TT_TRY(read_megatron(in, args, megatron));
+        TT_TRY(read_megatron(in, args, &given, megatron));
     else if (torchtitan || args->n_words) {
-        TT_TRY(read_recipe(in, args, torchtitan));
+        TT_TRY(read_recipe(in, args, &given, torchtitan));
         *ret_model = *ret_model ? *ret_model : in->recipe.model;
     }
 out:
+    tt_free((void *)given.set);
+    tt_free((void *)given.ignored);
     return rc;
 }
 
@@ -252,6 +260,7 @@ int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *ar
     const char *model = tt_args_last(args, "model");
     struct tt_text unbuilt = {0};
     struct tt_cli_variant variant = {.unbuilt = &unbuilt};
+    bool is_titan;
     int rc = 0;
 
     if (!tt_args_has(args, "megatron") && (tt_args_has(args, "set") || tt_args_has(args, "script_args")))
@@ -276,6 +285,8 @@ int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *ar
     if (in->beyond.shape)
         add_sizes(in);
     TT_TRY(tt_cli_load_variant("estimate", &in->with, &variant, &in->cfg));
+    is_titan = strcmp(in->beyond.stack->name, "titan") == 0;
+    TT_TRY(tt_cluster_own_keys_check(in->cfg, args, is_titan, is_titan && !in->beyond.shape, &in->notes));
     TT_TRY(tt_config_locate(in->cfg, tt_cluster_stages_of(in->cfg, &in->beyond)));
     if (!in->model)
         in->model = tt_format("%s %s", in->cfg->model.name, in->cfg->model.flavor);

@@ -394,11 +394,11 @@ out:
     return rc;
 }
 
-int tt_cluster_megatron_read(const char *path, const struct tt_megatron_given *given, struct tt_cluster_notes *notes,
+int tt_cluster_megatron_read(const char *path, const struct tt_cluster_given *given, struct tt_cluster_notes *notes,
                              struct tt_cluster_megatron *ret_megatron)
 {
     struct tt_cluster_megatron m = {.kernel = -1};
-    struct tt_megatron_flags f = {.notes = notes, .ignored = given->ignored, .n_ignored = given->n_ignored};
+    struct tt_megatron_flags f = {.notes = notes, .given = given};
     char *text = NULL;
     size_t size;
     int rc = 0;

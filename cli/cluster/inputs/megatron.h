@@ -31,7 +31,7 @@ struct tt_cluster_megatron {
  * TT_EUSAGE: a flag that is needed is missing, has a value that is not a number, depends on what the script does not
  * say, or might change the cost and is not modelled.
  */
-int tt_cluster_megatron_read(const char *path, const struct tt_megatron_given *given, struct tt_cluster_notes *notes,
+int tt_cluster_megatron_read(const char *path, const struct tt_cluster_given *given, struct tt_cluster_notes *notes,
                              struct tt_cluster_megatron *ret_megatron) TT_MUST_CHECK;
 void tt_cluster_megatron_release(struct tt_cluster_megatron *megatron);
 

@@ -201,8 +201,8 @@ int tt_megatron_flags_check(struct tt_megatron_flags *f)
 
 static bool is_ignored(struct tt_megatron_flags *f, const char *name, const char *value)
 {
-    for (int i = 0; i < f->n_ignored; i++) {
-        const char *ignored = f->ignored[i] + 2 * begins(f->ignored[i], "--");
+    for (int i = 0; i < f->given->n_ignored; i++) {
+        const char *ignored = f->given->ignored[i] + 2 * begins(f->given->ignored[i], "--");
         char *key;
 
         if (!is_named(ignored, name, false))

@@ -2,6 +2,7 @@
 #ifndef TT_CLI_CLUSTER_INPUTS_MEGATRON_FLAGS_H
 #define TT_CLI_CLUSTER_INPUTS_MEGATRON_FLAGS_H
 
+#include "cli/cluster/inputs/given.h"
 #include "cli/cluster/inputs/notes.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -16,13 +17,12 @@ enum tt_megatron_flag {
 
 extern const char *const tt_megatron_flag_names[TT_MEGATRON_FLAGS];
 
-/* Zero-initialise but for the notes and what is ignored; tt_megatron_flags_release. */
+/* Zero-initialise but for the notes and what is given; tt_megatron_flags_release. */
 struct tt_megatron_flags {
     char *value[TT_MEGATRON_FLAGS]; /* NULL: not given; "": given without a value */
     struct tt_cluster_notes *notes;
-    const char *const *ignored; /* names of flags that are left out */
-    int n_ignored;
-    struct tt_text unknown; /* flags that might change the cost */
+    const struct tt_cluster_given *given; /* has the names of flags that are left out */
+    struct tt_text unknown;               /* flags that might change the cost */
 };
 
 /** Takes words in order: a flag and, as its value, the first word that follows and is no flag. TT_EUSAGE. */
@@ -31,23 +31,12 @@ int tt_megatron_flags_words(struct tt_megatron_flags *flags, int n, const char *
 /** TT_EUSAGE naming all flags that were taken, are not known, and might change the cost. */
 int tt_megatron_flags_check(struct tt_megatron_flags *flags) TT_MUST_CHECK;
 
-/* What a script is given: see tt_script_read. `words` are flags that follow and win. */
-struct tt_megatron_given {
-    const char *const *set;
-    int n;
-    const char *args;
-    const char *const *words;
-    int n_words;
-    const char *const *ignored; /* names of flags that are left out */
-    int n_ignored;
-};
-
 /**
  * Takes the flags that a shell script gives Megatron-LM; the script is read, not run. TT_EUSAGE: a flag that is read
  * depends on what the script does not say.
  */
 int tt_megatron_flags_script(struct tt_megatron_flags *flags, const char *path, const char *text,
-                             const struct tt_megatron_given *given) TT_MUST_CHECK;
+                             const struct tt_cluster_given *given) TT_MUST_CHECK;
 
 /**
  * Of a flag without its dashes, which may end in "=value": it is read; its value is read too; it has none; it is not

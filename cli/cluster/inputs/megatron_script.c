@@ -25,7 +25,7 @@ struct need {
 struct gather {
     const struct tt_script *script;
     const char *path;
-    const struct tt_megatron_given *given;
+    const struct tt_cluster_given *given;
     struct need *need;
     int n_needs, cap_needs;
     struct words own; /* texts made here */
@@ -408,7 +408,7 @@ static void note_assumed(struct gather *g, struct tt_cluster_notes *notes)
 }
 
 int tt_megatron_flags_script(struct tt_megatron_flags *f, const char *path, const char *text,
-                             const struct tt_megatron_given *given)
+                             const struct tt_cluster_given *given)
 {
     struct tt_script script = {0};
     struct gather g = {.script = &script, .path = path, .given = given};

@@ -252,7 +252,8 @@ static void recomputation(struct tt_cluster_recipe *r)
 
 static bool mentions_float8(const struct tt_cluster_recipe *r)
 {
-    const char *old = tt_pairs_get_any(&r->pairs, KEYS("float8.enable_float8_linear", "training.enable_fp8_linear"));
+    const char *old = tt_pairs_get_any(
+        &r->pairs, KEYS("float8.enable_float8_linear", "training.enable_fp8_linear", "training.enable_float8_linear"));
     const char *now = tt_pairs_get_any(&r->pairs, KEYS("model.converters"));
 
     return is_true(old) || (now && (strcasestr(now, "float8") || strcasestr(now, "mx")));
@@ -299,7 +300,7 @@ static int translate(struct tt_cluster_recipe *r, struct tt_cluster_notes *notes
 
     TT_TRY(add_recipe(r));
     TT_TRY(find_model(r));
-    TT_TRY(tt_cluster_recipe_check(&r->pairs, notes));
+    TT_TRY(tt_cluster_recipe_check(&r->pairs, mentions_float8(r), notes));
     batches(r);
     recomputation(r);
     TT_TRY(stages(r));
@@ -322,7 +323,29 @@ out:
     return rc;
 }
 
-int tt_cluster_recipe_read(const char *path, int n_flags, const char *const *flags, struct tt_cluster_notes *notes,
+/* Leaves out what the command line says. */
+static void ignore(struct tt_pairs *pairs, const struct tt_cluster_given *given, struct tt_cluster_notes *notes)
+{
+    int n = 0;
+
+    for (int i = 0; i < pairs->n; i++) {
+        struct tt_pair pair = pairs->item[i];
+        bool is_ignored = false;
+
+        for (int k = 0; k < given->n_ignored; k++)
+            is_ignored = is_ignored || strcmp(given->ignored[k], pair.key) == 0;
+        if (!is_ignored) {
+            pairs->item[n++] = pair;
+            continue;
+        }
+        tt_cluster_note(notes, pair.key, pair.value, "--ignore-flag leaves it out");
+        tt_free(pair.key);
+        tt_free(pair.value);
+    }
+    pairs->n = n;
+}
+
+int tt_cluster_recipe_read(const char *path, const struct tt_cluster_given *given, struct tt_cluster_notes *notes,
                            struct tt_cluster_recipe *ret_recipe)
 {
     struct tt_cluster_recipe *r = ret_recipe;
@@ -331,7 +354,8 @@ int tt_cluster_recipe_read(const char *path, int n_flags, const char *const *fla
     *r = (struct tt_cluster_recipe){0};
     if (path)
         TT_TRY(tt_pairs_read(&r->pairs, path));
-    TT_TRY(tt_pairs_read_flags(&r->pairs, n_flags, flags));
+    TT_TRY(tt_pairs_read_flags(&r->pairs, given->n_words, given->words));
+    ignore(&r->pairs, given, notes);
     TT_TRY(translate(r, notes));
 out:
     if (rc < 0)

@@ -2,6 +2,7 @@
 #ifndef TT_CLI_CLUSTER_INPUTS_RECIPE_H
 #define TT_CLI_CLUSTER_INPUTS_RECIPE_H
 
+#include "cli/cluster/inputs/given.h"
 #include "cli/cluster/inputs/notes.h"
 #include "cli/cluster/inputs/pairs.h"
 
@@ -21,16 +22,22 @@ struct tt_cluster_recipe {
 };
 
 /**
- * Reads a file (NULL: none) and then flags, "--section.key value" or "--section.key=value", which win. TT_EDATA: the
- * file is neither TOML nor JSON. TT_EUSAGE: a model or a recipe that has no table of sizes, or a key of the sections
- * training, parallelism, activation_checkpoint and compile that is not known here, since it might change the cost.
- * What changes the cost and is not counted is added to the notes.
+ * Reads a file (NULL: none) and then flags, "--section.key value" or "--section.key=value", which win; without the keys
+ * that given->ignored names. What changes the cost and is not counted is added to the notes. TT_EDATA: the file is
+ * neither TOML nor JSON. TT_EUSAGE: a model or a recipe that has no table of sizes, or keys that are not known here and
+ * might change the cost.
  */
-int tt_cluster_recipe_read(const char *path, int n_flags, const char *const *flags, struct tt_cluster_notes *notes,
+int tt_cluster_recipe_read(const char *path, const struct tt_cluster_given *given, struct tt_cluster_notes *notes,
                            struct tt_cluster_recipe *ret_recipe) TT_MUST_CHECK;
 
+/* What is known of a key of torchtitan: it is read or has a note of its own; the cost does not depend on it; it is not
+ * known, and might change the cost; it is not known. */
+enum tt_recipe_class { TT_RECIPE_KNOWN, TT_RECIPE_FREE, TT_RECIPE_COSTLY, TT_RECIPE_UNKNOWN };
+
+enum tt_recipe_class tt_cluster_recipe_class(const char *key);
+
 /** The part of it that checks keys: TT_EUSAGE for those that are not known, notes for those that are not counted. */
-int tt_cluster_recipe_check(const struct tt_pairs *pairs, struct tt_cluster_notes *notes) TT_MUST_CHECK;
+int tt_cluster_recipe_check(const struct tt_pairs *pairs, bool float8, struct tt_cluster_notes *notes) TT_MUST_CHECK;
 
 /** torchtitan's name and flavor of a model of shapes.def; false: it has none. */
 bool tt_cluster_recipe_model(const char *shape, const char **ret_family, const char **ret_flavor);

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Every key of a configuration is known to predictions about clusters: titan's own, and torchtitan's.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cli/cluster/inputs/own_keys.h"
+#include "cli/cluster/inputs/recipe.h"
+
+/* A new key of the schema has to be a row of own_keys.def. */
+static void every_key_of_titan_has_a_class(void **state)
+{
+    const char *path;
+    int n = tt_cluster_own_key_path(0, &path);
+
+    for (int i = 0; i < tt_config_n_rows; i++) {
+        if (tt_cluster_own_key(tt_config_rows[i].path) == TT_OWN_UNKNOWN)
+            print_message("# own_keys.def has no row of %s\n", tt_config_rows[i].path);
+        assert_int_not_equal(tt_cluster_own_key(tt_config_rows[i].path), TT_OWN_UNKNOWN);
+    }
+    for (int i = 0; i < n; i++) {
+        (void)tt_cluster_own_key_path(i, &path);
+        assert_non_null(tt_config_row_find(path));
+        assert_string_equal(tt_config_row_find(path)->path, path);
+    }
+    assert_int_equal(n, tt_config_n_rows);
+}
+
+static void every_key_of_torchtitan_has_a_class(void **state)
+{
+    FILE *f = fopen(TT_SOURCE_DIR "/tests/cli/torchtitan/all_keys.txt", "r");
+    char key[128];
+    int n = 0;
+
+    assert_non_null(f);
+    for (; fscanf(f, "%127s", key) == 1; n++) {
+        if (tt_cluster_recipe_class(key) == TT_RECIPE_UNKNOWN)
+            print_message("# recipe_keys.c does not know %s\n", key);
+        assert_int_not_equal(tt_cluster_recipe_class(key), TT_RECIPE_UNKNOWN);
+    }
+    (void)fclose(f);
+    assert_true(n > 200);
+}
+
+static void keys_that_nobody_knows_are_told_apart(void **state)
+{
+    assert_int_equal(tt_cluster_recipe_class("training.seq_len"), TT_RECIPE_KNOWN);
+    assert_int_equal(tt_cluster_recipe_class("optimizer.name"), TT_RECIPE_KNOWN);
+    assert_int_equal(tt_cluster_recipe_class("checkpoint.export_dtype"), TT_RECIPE_FREE);
+    assert_int_equal(tt_cluster_recipe_class("training.new_key"), TT_RECIPE_COSTLY);
+    assert_int_equal(tt_cluster_recipe_class("optimizer.cpu_offload"), TT_RECIPE_COSTLY);
+    assert_int_equal(tt_cluster_recipe_class("lora.rank"), TT_RECIPE_COSTLY);
+    assert_int_equal(tt_cluster_recipe_class("mood.colour"), TT_RECIPE_UNKNOWN);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_key_of_titan_has_a_class),
+        cmocka_unit_test(every_key_of_torchtitan_has_a_class),
+        cmocka_unit_test(keys_that_nobody_knows_are_told_apart),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
