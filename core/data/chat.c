@@ -16,10 +16,11 @@
 struct tt_chat {
     const struct tt_tokenizer *tokenizer;
     struct tt_encoder *encoder;
-    const struct tt_chat_template *chat; /* NULL: not needed yet */
+    struct tt_chat_template *chat; /* NULL: not needed yet */
     char *template_name;
-    struct tt_chat_message *messages;
-    size_t n_messages, cap_messages;
+    json_t *messages;
+    bool *is_answer; /* of each message: what the assistant says, and is learned */
+    size_t n_answers, cap_answers;
     struct tt_text text; /* of the line */
     struct tt_passages learned;
     int rc; /* of the messages read so far */
@@ -32,6 +33,7 @@ int tt_chat_new(const struct tt_tokenizer *tokenizer, const char *template_name,
 
     c->tokenizer = tokenizer;
     c->template_name = tt_strdup(template_name);
+    c->messages = json_array();
     TT_TRY(tt_encoder_new(tokenizer, &c->encoder));
     *ret_chat = c;
     c = NULL;
@@ -42,20 +44,23 @@ out:
 
 static void clear_messages(struct tt_chat *c)
 {
-    for (size_t i = 0; i < c->n_messages; i++) {
-        tt_free(c->messages[i].role);
-        tt_free(c->messages[i].content);
-        tt_free(c->messages[i].reasoning);
-    }
-    c->n_messages = 0;
+    (void)json_array_clear(c->messages);
+    c->n_answers = 0;
+}
+
+static void add_message(struct tt_chat *c, json_t *message, bool is_answer)
+{
+    (void)json_array_append_new(c->messages, message);
+    TT_PUSH(c->is_answer, c->n_answers, c->cap_answers) = is_answer;
 }
 
 void tt_chat_free(struct tt_chat *chat)
 {
     if (!chat)
         return;
-    clear_messages(chat);
-    tt_free(chat->messages);
+    json_decref(chat->messages);
+    tt_free(chat->is_answer);
+    tt_chat_template_free(chat->chat);
     tt_encoder_free(chat->encoder);
     tt_free(chat->template_name);
     tt_text_release(&chat->text);
@@ -97,9 +102,12 @@ static int write_conversation(struct tt_chat *c, bool asks, struct tt_chat_ids *
 
     to->ids.n = to->counts.n = 0;
     if (!c->chat)
-        TT_TRY(tt_chat_template_choose(c->template_name, c->tokenizer, &c->chat));
+        TT_TRY(tt_chat_template_new(c->template_name, c->tokenizer, &c->chat));
     clear_text(c);
-    tt_chat_template_write(c->chat, c->tokenizer, c->messages, c->n_messages, asks, &c->text, &c->learned);
+    if (asks)
+        TT_TRY(tt_chat_template_ask(c->chat, c->messages, &c->text));
+    else
+        TT_TRY(tt_chat_template_write(c->chat, c->messages, c->is_answer, &c->text, &c->learned));
     TT_TRY(encode_text(c, to));
 out:
     return rc;
@@ -175,15 +183,27 @@ static int add_text(const struct field *f, const char *where, struct tt_text *te
     return 0;
 }
 
-/* The same as a new string; the caller frees it. */
-static int new_text(const struct field *f, const char *where, char **ret_text, size_t *ret_size)
-{
-    struct tt_text text = {0};
-    int rc = add_text(f, where, &text);
+/* --- reading messages --- */
 
-    *ret_text = text.text;
-    *ret_size = text.size;
-    return rc;
+static const char *kind_of(const json_t *value)
+{
+    static const enum tt_json_kind kinds[] = {
+        [JSON_OBJECT] = TT_JSON_OBJECT,  [JSON_ARRAY] = TT_JSON_ARRAY, [JSON_STRING] = TT_JSON_STRING,
+        [JSON_INTEGER] = TT_JSON_NUMBER, [JSON_REAL] = TT_JSON_NUMBER, [JSON_TRUE] = TT_JSON_BOOLEAN,
+        [JSON_FALSE] = TT_JSON_BOOLEAN,  [JSON_NULL] = TT_JSON_NULL};
+
+    return tt_json_kind_name(kinds[json_typeof(value)]);
+}
+
+static int check_text(const json_t *message, const char *name, bool may_lack, const char *where)
+{
+    const json_t *value = json_object_get(message, name);
+
+    if (!value && !may_lack)
+        return tt_fail(TT_EDATA, "%s has no '%s'", where, name);
+    if (value && !json_is_string(value))
+        return tt_fail(TT_EDATA, "'%s' of %s is %s, wanted a string", name, where, kind_of(value));
+    return 0;
 }
 
 static int check_role(const char *role, const char *where)
@@ -206,44 +226,53 @@ static bool has_elements(const struct field *f)
 }
 
 /* The weight of a message: 1 or 0, as an integer or not. Others are refused. */
-static int read_weight(const struct field *f, const char *where, bool *ret_learned)
+static int read_weight(const json_t *value, const char *where, bool *ret_learned)
 {
-    double weight = 1.0;
+    double weight = value ? json_is_number(value) ? json_number_value(value) : NAN : 1.0;
 
-    if (f->value)
-        weight = f->kind == TT_JSON_NUMBER ? strtod(f->value, NULL) : NAN; /* a comma or a bracket follows */
     if (weight != 0.0 && weight != 1.0)
         return tt_fail(TT_EDATA, "%s has a weight other than 0 and 1, which is not supported", where);
     *ret_learned = weight != 0.0;
     return 0;
 }
 
-static int read_message(struct tt_chat *c, const char *value, size_t size)
+/* As in transformers: members that are null are none, and reasoning has the names that templates read. */
+static void complete_message(json_t *message)
 {
-    enum { ROLE, CONTENT, REASONING, CALLS, WEIGHT, N_FIELDS };
-    struct field f[N_FIELDS] = {{.name = "role"},
-                                {.name = "content"},
-                                {.name = "reasoning_content"},
-                                {.name = "tool_calls"},
-                                {.name = "weight"}};
-    struct tt_chat_message *m = &TT_PUSH(c->messages, c->n_messages, c->cap_messages);
-    bool is_learned = false;
-    size_t unused = 0;
-    char where[40];
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    json_t *value, *reasoning = NULL;
+    const char *key;
+    void *next;
+
+    json_object_foreach_safe(message, next, key, value)
+    {
+        if (json_is_null(value))
+            (void)json_object_del(message, key);
+    }
+    for (int i = 0; i < 3 && !reasoning; i++)
+        reasoning = json_object_get(message, names[i]);
+    if (!reasoning)
+        return;
+    if (!json_object_get(message, "thinking"))
+        (void)json_object_set(message, "thinking", reasoning);
+    (void)json_object_set(message, "reasoning_content", reasoning);
+}
+
+static int read_message(const json_t *message, const char *where, bool *ret_answer)
+{
+    const char *role;
     int rc = 0;
 
-    memset(m, 0, sizeof *m);
-    (void)snprintf(where, sizeof where, "message %zu", c->n_messages);
-    TT_TRY(read_fields(value, size, f, N_FIELDS, where));
-    TT_TRY(new_text(&f[ROLE], where, &m->role, &unused));
-    TT_TRY(check_role(m->role, where));
-    TT_TRY(read_weight(&f[WEIGHT], where, &is_learned));
-    m->is_answer = is_learned && strcmp(m->role, "assistant") == 0;
-    if (has_elements(&f[CALLS]))
+    TT_TRY(check_text(message, "role", false, where));
+    role = json_string_value(json_object_get(message, "role"));
+    TT_TRY(check_role(role, where));
+    TT_TRY(read_weight(json_object_get(message, "weight"), where, ret_answer));
+    *ret_answer = *ret_answer && strcmp(role, "assistant") == 0;
+    if (json_object_get(message, "tool_calls") && json_array_size(json_object_get(message, "tool_calls")) +
+                                                      !json_is_array(json_object_get(message, "tool_calls")))
         return tt_fail(TT_EDATA, "%s calls tools, which is not supported", where);
-    TT_TRY(new_text(&f[CONTENT], where, &m->content, &m->content_size));
-    if (f[REASONING].value)
-        TT_TRY(new_text(&f[REASONING], where, &m->reasoning, &m->reasoning_size));
+    TT_TRY(check_text(message, "content", false, where));
+    TT_TRY(check_text(message, "reasoning_content", true, where));
 out:
     return rc;
 }
@@ -251,9 +280,26 @@ out:
 static void take_message(void *arg, const struct tt_json_member *element)
 {
     struct tt_chat *c = arg;
+    json_t *message = NULL;
+    bool is_answer = false;
+    char where[40];
 
-    if (c->rc == 0)
-        c->rc = read_message(c, element->value, element->value_size);
+    if (c->rc < 0)
+        return;
+    (void)snprintf(where, sizeof where, "message %zu", json_array_size(c->messages) + 1);
+    if (element->kind != TT_JSON_OBJECT) {
+        c->rc = tt_fail(TT_EDATA, "%s is %s, wanted an object", where, tt_json_kind_name(element->kind));
+        return;
+    }
+    message = tt_jsonline_tree(element);
+    if (!message) {
+        c->rc = tt_fail(TT_EDATA, "%s is nested too deeply, or has a number that is too large", where);
+        return;
+    }
+    complete_message(message);
+    c->rc = read_message(message, where, &is_answer);
+    (void)json_object_del(message, "weight"); /* it is not part of the conversation */
+    add_message(c, message, is_answer);
 }
 
 static int read_messages(struct tt_chat *c, const struct field *f)
@@ -266,11 +312,11 @@ static int read_messages(struct tt_chat *c, const struct field *f)
                        tt_json_kind_name(f->kind));
     c->rc = 0;
     tt_jsonline_elements(f->value, f->size, take_message, c);
-    for (size_t i = 0; i < c->n_messages && c->rc == 0; i++)
-        answers = answers || c->messages[i].is_answer;
+    for (size_t i = 0; i < c->n_answers && c->rc == 0; i++)
+        answers = answers || c->is_answer[i];
     if (c->rc < 0)
         return c->rc;
-    if (!c->n_messages)
+    if (!c->n_answers)
         return tt_fail(TT_EDATA, "'messages' is empty");
     if (!answers)
         return tt_fail(TT_EDATA,
@@ -334,13 +380,14 @@ out:
 
 /* --- asking --- */
 
-static void add_message(struct tt_chat *c, const char *role, const char *text, size_t size)
+static int add_text_message(struct tt_chat *c, const char *role, const char *text, size_t size)
 {
-    struct tt_chat_message *m = &TT_PUSH(c->messages, c->n_messages, c->cap_messages);
-    struct tt_text content = {0};
+    json_t *message = json_pack("{s:s, s:s%}", "role", role, "content", text, size);
 
-    tt_text_add_bytes(&content, text, size);
-    *m = (struct tt_chat_message){.role = tt_strdup(role), .content = content.text, .content_size = content.size};
+    if (!message)
+        return tt_fail(TT_EDATA, "what the %s says is not valid UTF-8", role);
+    add_message(c, message, false);
+    return 0;
 }
 
 int tt_chat_ask(struct tt_chat *chat, const char *system, const char *question, size_t size,
@@ -350,10 +397,10 @@ int tt_chat_ask(struct tt_chat *chat, const char *system, const char *question, 
 
     clear_messages(chat);
     if (system)
-        add_message(chat, "system", system, strlen(system));
-    add_message(chat, "user", question, size);
+        TT_TRY(add_text_message(chat, "system", system, strlen(system)));
+    TT_TRY(add_text_message(chat, "user", question, size));
     TT_TRY(write_conversation(chat, true, ret_ids));
-    *ret_end = tt_tokenizer_token_to_id(chat->tokenizer, chat->chat->end);
+    *ret_end = tt_chat_template_end(chat->chat);
 out:
     return rc;
 }

@@ -1,130 +1,117 @@
 /* SPDX-License-Identifier: MIT
  *
- * The chat templates. What each makes of a conversation equals Hugging Face's apply_chat_template, without tools and
- * without a prompt for the next answer.
+ * Chat templates: which one is used, and what is learned of the text that it writes. A template that marks nothing is
+ * asked: where an answer is in the text, by writing the conversation with other answers in its place; where the model
+ * begins to write, by writing the conversation up to there with the beginning of an answer.
  */
 #include "core/data/chat_template.h"
 
 #include <string.h>
 
-#include "core/base/utf8.h"
+#include "core/base/mem.h"
+#include "core/data/jinja/jinja.h"
 
-/* Marks are without white space and have message.role, not message['role'] (is_written_as). */
-static const struct tt_chat_template templates[] = {
+/* The templates that go by a name. They mark what is learned. */
+static const struct row {
+    const char *name;
+    bool bos;                /* it needs the tokenizer's BOS */
+    const char *begin, *end; /* tokens that it writes */
+    const char *text;
+} rows[] = {
     {.name = "llama3",
      .bos = true,
-     .trims = true,
-     .before_role = "<|start_header_id|>",
-     .after_role = "<|end_header_id|>\n\n",
+     .begin = "<|start_header_id|>",
      .end = "<|eot_id|>",
-     .after_end = "",
-     .has = {"'<|start_header_id|>'+message.role+'<|end_header_id|>\\n\\n'+message.content|trim+'<|eot_id|>'",
-             "content=bos_token+content"},
-     .lacks = {"CuttingKnowledgeDate", "message.tool_calls"}}, /* of Llama 3.1, whose system message has a date */
+     .text = "{% for message in messages %}"
+             "{{ bos_token if loop.first }}<|start_header_id|>{{ message.role }}<|end_header_id|>{{ '\\n\\n' }}"
+             "{% if message.role == 'assistant' %}"
+             "{% generation %}{{ message.content | trim }}<|eot_id|>{% endgeneration %}"
+             "{% else %}{{ message.content | trim }}<|eot_id|>{% endif %}"
+             "{% endfor %}"
+             "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>{{ '\\n\\n' }}{% endif %}"},
     {.name = "qwen3",
-     .thinks = true,
-     .before_role = "<|im_start|>",
-     .after_role = "\n",
+     .begin = "<|im_start|>",
      .end = "<|im_end|>",
-     .after_end = "\n",
-     .has = {"'\\n<think>\\n'+reasoning_content.strip('\\n')+'\\n</think>\\n\\n'+content.lstrip('\\n')",
-             "ifloop.lastor(notloop.lastandreasoning_content)", "ifloop.index0>ns.last_query_index", "'</think>'in"}},
+     .text = "{% set ns = namespace(last_question=messages|length - 1) %}"
+             "{% for message in messages %}"
+             "{% if message.role == 'user' and not (message.content.startswith('<tool_response>') and "
+             "message.content.endswith('</tool_response>')) %}"
+             "{% set ns.last_question = loop.index0 %}"
+             "{% endif %}{% endfor %}"
+             "{% for message in messages %}"
+             "<|im_start|>{{ message.role }}{{ '\\n' }}"
+             "{% if message.role == 'assistant' %}{% generation %}"
+             "{% set content = message.content %}{% set reasoning = '' %}"
+             "{% if message.reasoning_content is string %}{% set reasoning = message.reasoning_content %}"
+             "{% elif '</think>' in content %}"
+             "{% set reasoning = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}"
+             "{% set content = content.split('</think>')[-1].lstrip('\\n') %}"
+             "{% endif %}"
+             "{% if loop.index0 > ns.last_question and (loop.last or reasoning) %}"
+             "{{ '<think>\\n' + reasoning.strip('\\n') + '\\n</think>\\n\\n' + content.lstrip('\\n') }}"
+             "{% else %}{{ content }}{% endif %}"
+             "<|im_end|>{% endgeneration %}"
+             "{% else %}{{ message.content }}<|im_end|>{% endif %}"
+             "{{ '\\n' }}"
+             "{% endfor %}"
+             "{% if add_generation_prompt %}<|im_start|>assistant{{ '\\n' }}{% endif %}"},
     {.name = "chatml",
-     .before_role = "<|im_start|>",
-     .after_role = "\n",
+     .begin = "<|im_start|>",
      .end = "<|im_end|>",
-     .after_end = "\n",
-     .has = {"'<|im_start|>'+message.role+'\\n'+message.content+'<|im_end|>'+'\\n'"},
-     .lacks = {"think>", "Youare", "tools", "bos_token"}}, /* of its relatives, such as Qwen2's */
+     .text = "{% for message in messages %}"
+             "<|im_start|>{{ message.role }}{{ '\\n' }}"
+             "{% if message.role == 'assistant' %}"
+             "{% generation %}{{ message.content }}<|im_end|>{% endgeneration %}"
+             "{% else %}{{ message.content }}<|im_end|>{% endif %}"
+             "{{ '\\n' }}"
+             "{% endfor %}"
+             "{% if add_generation_prompt %}<|im_start|>assistant{{ '\\n' }}{% endif %}"},
 };
 
-enum { N_TEMPLATES = sizeof templates / sizeof templates[0] };
+enum { N_ROWS = sizeof rows / sizeof rows[0] };
+
+struct tt_chat_template {
+    const struct tt_tokenizer *tokenizer;
+    struct tt_jinja *jinja;
+    char *where;        /* in messages */
+    json_t *context;    /* what the template sees beside the messages */
+    char *opening;      /* the beginning of an answer */
+    char *closing;      /* what follows an answer, in any place, without white space at its end */
+    int closing_tokens; /* how many added tokens that is at most */
+    int32_t end;
+};
+
+/* Where something is in a text. */
+struct place {
+    size_t begin, end;
+};
 
 /* --- choosing --- */
 
-/* Removes white space and makes all quotes the same. A line that ends in a string becomes the escape that means the
- * same: some tokenizers have the one, some the other. Strings are looked for only in {{ }} and {% %}. */
-static void normalize_strings(const char *text, struct tt_text *out)
+static const struct row *find_row(const char *name)
 {
-    bool in_code = false;
-    char quote = 0; /* of the string at this place; 0: none */
-
-    tt_text_add_bytes(out, "", 0);
-    for (; *text; text++) {
-        if (!quote && *text == '{' && (text[1] == '{' || text[1] == '%'))
-            in_code = true;
-        else if (!quote && (*text == '}' || *text == '%') && text[1] == '}')
-            in_code = false;
-        if (quote && *text == '\\' && text[1])
-            tt_text_add_bytes(out, text++, 1); /* the next character does not end the string */
-        else if (in_code && (quote ? *text == quote : *text == '\'' || *text == '"'))
-            quote = quote ? 0 : *text;
-        if (quote && *text == '\n')
-            tt_text_add(out, "\\n");
-        else if (!strchr(" \t\r\n", *text))
-            tt_text_add_bytes(out, *text == '"' ? "'" : text, 1);
-    }
+    for (int i = 0; i < N_ROWS; i++)
+        if (strcmp(name, rows[i].name) == 0)
+            return &rows[i];
+    return NULL;
 }
 
-/* The text of a template in the spelling of the marks, so that those of many tokenizers are the same. */
-static void normalize(const char *text, struct tt_text *out)
+static void list_rows(struct tt_text *names)
 {
-    struct tt_text quotes = {0}, roles = {0}, ends = {0};
-
-    normalize_strings(text, &quotes);
-    tt_text_add_bytes(&roles, "", 0);
-    tt_text_add_replaced(&roles, quotes.text, quotes.size, "message['role']", "message.role");
-    tt_text_add_bytes(&ends, "", 0);
-    tt_text_add_replaced(&ends, roles.text, roles.size, "message['content']", "message.content");
-    tt_text_add_bytes(out, "", 0);
-    tt_text_add_replaced(out, ends.text, ends.size, "'<|im_end|>\\n'", "'<|im_end|>'+'\\n'");
-    tt_text_release(&quotes);
-    tt_text_release(&roles);
-    tt_text_release(&ends);
+    for (int i = 0; i < N_ROWS; i++)
+        tt_text_add(names, "%s%s", i ? ", " : "", rows[i].name);
 }
 
-static bool is_written_as(const struct tt_chat_template *t, const char *text)
-{
-    bool same = true;
-
-    for (int i = 0; i < TT_CHAT_MARKS; i++) {
-        same = same && (!t->has[i] || strstr(text, t->has[i]));
-        same = same && (!t->lacks[i] || !strstr(text, t->lacks[i]));
-    }
-    return same;
-}
-
-static const struct tt_chat_template *find_template(const char *name, const char *text)
-{
-    struct tt_text normal = {0};
-    const struct tt_chat_template *found = NULL;
-    bool is_auto = strcmp(name, "auto") == 0;
-
-    if (is_auto && text)
-        normalize(text, &normal);
-    for (int i = 0; i < N_TEMPLATES && !found; i++)
-        if (is_auto ? text && is_written_as(&templates[i], normal.text) : strcmp(name, templates[i].name) == 0)
-            found = &templates[i];
-    tt_text_release(&normal);
-    return found;
-}
-
-/* Fails because no template is known; text is the tokenizer's, or NULL. */
-static int fail_unknown(const struct tt_tokenizer *tokenizer, const char *name, const char *text)
+/* Fails because there is no template. */
+static int fail_unknown(const struct tt_tokenizer *tokenizer, const char *name)
 {
     struct tt_text names = {0};
     int rc;
 
-    for (int i = 0; i < N_TEMPLATES; i++)
-        tt_text_add(&names, "%s%s", i ? ", " : "", templates[i].name);
+    list_rows(&names);
     if (strcmp(name, "auto") != 0)
         rc =
             tt_fail_key(TT_EUSAGE, TT_KEY_CHAT_TEMPLATE, "chat template '%s' is not one of auto, %s", name, names.text);
-    else if (text)
-        rc = tt_fail_key(TT_EUSAGE, TT_KEY_CHAT_TEMPLATE,
-                         "the chat template of %s is not one that titan knows: %s\n"
-                         "help: if one of these writes the same text, set %s to its name",
-                         tt_tokenizer_where(tokenizer), names.text, tt_key_name(TT_KEY_CHAT_TEMPLATE));
     else
         rc = tt_fail_key(TT_EUSAGE, TT_KEY_CHAT_TEMPLATE, "%s has no chat template\nhelp: set %s to one of %s",
                          tt_tokenizer_where(tokenizer), tt_key_name(TT_KEY_CHAT_TEMPLATE), names.text);
@@ -133,190 +120,494 @@ static int fail_unknown(const struct tt_tokenizer *tokenizer, const char *name, 
 }
 
 /* Turns begin and end with tokens, not with text that looks like them. */
-static int check_tokens(const struct tt_chat_template *t, const struct tt_tokenizer *tokenizer)
+static int check_tokens(const struct row *row, const struct tt_tokenizer *tokenizer)
 {
-    const char *const tokens[] = {t->before_role, t->end};
+    const char *const tokens[] = {row->begin, row->end};
 
     for (int i = 0; i < 2; i++) {
         if (tt_tokenizer_added_at(tokenizer, tokens[i], strlen(tokens[i])) != strlen(tokens[i]))
             return tt_fail_key(TT_EUSAGE, TT_KEY_CHAT_TEMPLATE,
                                "chat template %s needs the token %s, which is not an added token of %s\n"
                                "help: use a tokenizer that has it, or another template",
-                               t->name, tokens[i], tt_tokenizer_where(tokenizer));
+                               row->name, tokens[i], tt_tokenizer_where(tokenizer));
     }
-    if (t->bos && tt_tokenizer_bos(tokenizer) < 0)
+    if (row->bos && tt_tokenizer_bos(tokenizer) < 0)
         return tt_fail_key(TT_EUSAGE, TT_KEY_CHAT_TEMPLATE,
-                           "chat template %s needs a token that begins a document, and %s names none", t->name,
+                           "chat template %s needs a token that begins a document, and %s names none", row->name,
                            tt_tokenizer_where(tokenizer));
     return 0;
 }
 
-int tt_chat_template_choose(const char *name, const struct tt_tokenizer *tokenizer,
-                            const struct tt_chat_template **ret_template)
+static void set_token(json_t *context, const char *name, const struct tt_tokenizer *tokenizer, int32_t id)
 {
-    const char *text = tt_tokenizer_chat_template(tokenizer);
-    const struct tt_chat_template *found = find_template(name, text);
-    int rc = found ? check_tokens(found, tokenizer) : fail_unknown(tokenizer, name, text);
+    size_t size = 0;
+    const char *text = tt_tokenizer_id_to_token(tokenizer, id, &size);
 
-    if (rc == 0)
-        *ret_template = found;
-    return rc;
+    if (size && !json_object_get(context, name))
+        (void)json_object_set_new(context, name, json_stringn(text, size));
+}
+
+/* What transformers gives to templates: the tokens of tokenizer_config.json that have names, no tools, no documents. */
+static json_t *make_context(const struct tt_tokenizer *tokenizer)
+{
+    static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                        "pad_token", "cls_token", "mask_token"};
+    struct tt_tokenizer_files files = tt_tokenizer_files(tokenizer);
+    json_t *context = json_object(), *config = NULL;
+
+    if (files.config && tt_json_parse(files.config, files.config_size, "tokenizer_config.json", &config) < 0)
+        config = NULL; /* the tokenizer has said so */
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        json_t *value = json_object_get(config, names[i]);
+
+        value = json_is_object(value) ? json_object_get(value, "content") : value;
+        if (json_is_string(value))
+            (void)json_object_set(context, names[i], value);
+    }
+    json_decref(config);
+    set_token(context, "bos_token", tokenizer, tt_tokenizer_bos(tokenizer));
+    set_token(context, "eos_token", tokenizer, tt_tokenizer_eos(tokenizer));
+    (void)json_object_set_new(context, "tools", json_null());
+    (void)json_object_set_new(context, "documents", json_null());
+    return context;
 }
 
 /* --- writing --- */
 
-struct part {
-    const char *text;
-    size_t size;
-};
-
-/* White space as Python's str.strip has it. */
-static bool is_space(uint32_t c)
+/* Appends the text of the first n messages. */
+static int render(const struct tt_chat_template *chat, const json_t *messages, size_t n, bool asks,
+                  struct tt_text *text, struct tt_passages *generated)
 {
-    return (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
-           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
-}
+    json_t *context = json_copy(chat->context), *list = json_array();
+    int rc;
 
-static struct part trim(struct part p)
-{
-    size_t first = 0, last = 0; /* of what stays: its first byte, and the byte after it */
-    bool begun = false;
-
-    for (size_t at = 0; at < p.size;) {
-        uint32_t c = 0;
-        int n = tt_utf8_decode(p.text + at, p.size - at, &c);
-
-        n = n > 0 ? n : 1;
-        if (!is_space(c)) {
-            first = begun ? first : at;
-            begun = true;
-            last = at + (size_t)n;
-        }
-        at += (size_t)n;
-    }
-    return (struct part){p.text + first, last - first};
-}
-
-static struct part without_lines_before(struct part p)
-{
-    for (; p.size && *p.text == '\n'; p.text++)
-        p.size--;
-    return p;
-}
-
-static struct part without_lines_after(struct part p)
-{
-    while (p.size && p.text[p.size - 1] == '\n')
-        p.size--;
-    return p;
-}
-
-/* Where the last (or the first) `mark` in p begins, or NULL. */
-static const char *find(struct part p, const char *mark, bool last)
-{
-    const char *found = NULL;
-    size_t n = strlen(mark);
-
-    for (size_t at = 0; at + n <= p.size && (last || !found); at++)
-        if (memcmp(p.text + at, mark, n) == 0)
-            found = p.text + at;
-    return found;
-}
-
-static struct part after(struct part p, const char *at, const char *mark)
-{
-    const char *begin = at ? at + strlen(mark) : p.text;
-
-    return (struct part){begin, (size_t)(p.text + p.size - begin)};
-}
-
-/* Splits the reasoning off a content that holds it. */
-static void split_reasoning(struct part *content, struct part *ret_reasoning)
-{
-    static const char open[] = "<think>", close[] = "</think>";
-    const char *end = find(*content, close, false);
-    struct part reasoning;
-
-    if (!end)
-        return;
-    reasoning = without_lines_after((struct part){content->text, (size_t)(end - content->text)});
-    *ret_reasoning = without_lines_before(after(reasoning, find(reasoning, open, true), open));
-    *content = without_lines_before(after(*content, find(*content, close, true), close));
-}
-
-static bool begins_with(struct part p, const char *mark)
-{
-    return p.size >= strlen(mark) && memcmp(p.text, mark, strlen(mark)) == 0;
-}
-
-static bool ends_with(struct part p, const char *mark)
-{
-    return p.size >= strlen(mark) && memcmp(p.text + p.size - strlen(mark), mark, strlen(mark)) == 0;
-}
-
-/* What a user says is a question, unless it is the result of a tool. Without any, the last message counts as one. */
-static size_t last_question(const struct tt_chat_message *messages, size_t n)
-{
-    size_t last = n - 1;
-
-    for (size_t i = 0; i < n; i++) {
-        struct part content = {messages[i].content, messages[i].content_size};
-
-        if (strcmp(messages[i].role, "user") == 0 &&
-            !(begins_with(content, "<tool_response>") && ends_with(content, "</tool_response>")))
-            last = i;
-    }
-    return last;
-}
-
-static void write_thinking(const struct tt_chat_message *messages, size_t n, size_t i, struct part content,
-                           struct tt_text *body)
-{
-    struct part reasoning = {messages[i].reasoning, messages[i].reasoning_size};
-
-    if (!reasoning.text)
-        split_reasoning(&content, &reasoning);
-    if (i > last_question(messages, n) && (i + 1 == n || reasoning.size)) {
-        reasoning = without_lines_before(without_lines_after(reasoning));
-        content = without_lines_before(content);
-        tt_text_add(body, "<think>\n");
-        tt_text_add_bytes(body, reasoning.size ? reasoning.text : "", reasoning.size);
-        tt_text_add(body, "\n</think>\n\n");
-    }
-    tt_text_add_bytes(body, content.text, content.size);
-}
-
-static void write_message(const struct tt_chat_template *chat, const struct tt_chat_message *messages, size_t n,
-                          size_t i, struct tt_text *text, struct tt_passages *learned)
-{
-    struct part content = {messages[i].content, messages[i].content_size};
-    size_t begin;
-
-    tt_text_add(text, "%s%s%s", chat->before_role, messages[i].role, chat->after_role);
-    begin = text->size;
-    if (chat->thinks && strcmp(messages[i].role, "assistant") == 0) {
-        write_thinking(messages, n, i, content, text);
-    } else {
-        content = chat->trims ? trim(content) : content;
-        tt_text_add_bytes(text, content.text, content.size);
-    }
-    tt_text_add(text, "%s", chat->end);
-    if (messages[i].is_answer)
-        tt_passages_add(learned, begin, text->size);
-    tt_text_add(text, "%s", chat->after_end);
-}
-
-void tt_chat_template_write(const struct tt_chat_template *chat, const struct tt_tokenizer *tokenizer,
-                            const struct tt_chat_message *messages, size_t n, bool asks, struct tt_text *text,
-                            struct tt_passages *learned)
-{
-    size_t size = 0;
-    const char *bos = tt_tokenizer_id_to_token(tokenizer, tt_tokenizer_bos(tokenizer), &size);
-
-    if (chat->bos)
-        tt_text_add_bytes(text, bos, size);
     for (size_t i = 0; i < n; i++)
-        write_message(chat, messages, n, i, text, learned);
-    if (asks)
-        tt_text_add(text, "%sassistant%s", chat->before_role, chat->after_role);
+        (void)json_array_append(list, json_array_get(messages, i));
+    (void)json_object_set_new(context, "messages", list);
+    (void)json_object_set_new(context, "add_generation_prompt", json_boolean(asks));
+    rc = tt_jinja_render(chat->jinja, context, text, generated);
+    json_decref(context);
+    return rc;
+}
+
+/* A template that cannot write this conversation wrote others: what differs is in the data. */
+static int as_data_error(int rc)
+{
+    return rc == TT_EUSAGE ? tt_fail(TT_EDATA, "%s", tt_error_message()) : rc;
+}
+
+int tt_chat_template_ask(const struct tt_chat_template *chat, const json_t *messages, struct tt_text *text)
+{
+    struct tt_passages unused = {0};
+    int rc = render(chat, messages, json_array_size(messages), true, text, &unused);
+
+    tt_passages_release(&unused);
+    return as_data_error(rc);
+}
+
+/* --- finding what is learned --- */
+
+static size_t same_at_begin(const struct tt_text *a, const struct tt_text *b)
+{
+    size_t n = 0;
+
+    while (n < a->size && n < b->size && a->text[n] == b->text[n])
+        n++;
+    return n;
+}
+
+static size_t same_at_end(const struct tt_text *a, const struct tt_text *b)
+{
+    size_t n = 0;
+
+    while (n < a->size && n < b->size && a->text[a->size - 1 - n] == b->text[b->size - 1 - n])
+        n++;
+    return n;
+}
+
+static size_t least(size_t a, size_t b, size_t c)
+{
+    size_t ab = a < b ? a : b;
+
+    return ab < c ? ab : c;
+}
+
+/* The text with another content of message i. */
+static int render_instead(const struct tt_chat_template *chat, const json_t *messages, size_t i, const char *content,
+                          struct tt_text *text)
+{
+    json_t *list = json_copy((json_t *)(uintptr_t)messages), *message = json_copy(json_array_get(messages, i));
+    struct tt_passages unused = {0};
+    int rc;
+
+    (void)json_object_set_new(message, "content", json_string(content));
+    (void)json_array_set_new(list, i, message);
+    rc = render(chat, list, json_array_size(list), false, text, &unused);
+    json_decref(list);
+    tt_passages_release(&unused);
+    return rc;
+}
+
+/* Where the content of message i is in the text: what changes when the content is an a, or a b. */
+static int find_content(const struct tt_chat_template *chat, const json_t *messages, size_t i,
+                        const struct tt_text *text, struct place *ret_place)
+{
+    struct tt_text a = {0}, b = {0};
+    size_t begin, end;
+    int rc = 0;
+
+    TT_TRY(render_instead(chat, messages, i, "a", &a));
+    TT_TRY(render_instead(chat, messages, i, "b", &b));
+    begin = same_at_begin(&a, &b);
+    end = same_at_end(&a, &b);
+    if (a.size != b.size || begin + 1 + end != a.size) {
+        rc = tt_fail(TT_EDATA, "%s does not write what message %zu says, or more than once", chat->where, i + 1);
+        goto out;
+    }
+    begin = least(begin, same_at_begin(text, &a), same_at_begin(text, &b));
+    end = least(end, same_at_end(text, &a), same_at_end(text, &b));
+    *ret_place = (struct place){begin, text->size - end > begin ? text->size - end : begin};
+out:
+    tt_text_release(&a);
+    tt_text_release(&b);
+    return rc;
+}
+
+static size_t skip_space(const char *text, size_t size)
+{
+    size_t n = 0;
+
+    while (n < size && strchr(" \t\r\n", text[n]) && text[n])
+        n++;
+    return n;
+}
+
+/*
+ * The place in text[from, to) behind the first `size` bytes of the beginning of an answer, or 0. White space before it
+ * does not matter, and of white space at its end only what the text has too.
+ */
+static size_t find_opening(const struct tt_chat_template *chat, const struct tt_text *text, size_t from, size_t to,
+                           size_t size)
+{
+    size_t space = skip_space(chat->opening, size), n = size;
+    const char *wanted = chat->opening + space;
+
+    while (n > space && skip_space(chat->opening + n - 1, 1))
+        n--;
+    for (size_t at = from; n > space && at + (n - space) <= to; at++) {
+        if (memcmp(text->text + at, wanted, n - space) != 0)
+            continue;
+        for (at += n - space; n < size && at < to && text->text[at] == chat->opening[n]; n++)
+            at++;
+        return at;
+    }
+    return 0;
+}
+
+/*
+ * Where the model begins to write answer i: behind the text of the messages before it with the beginning of an answer.
+ * Some templates write earlier turns in another way when more follow, or begin answers with reasoning that they take
+ * away later; then the beginning of an answer is looked for between the message before and the content.
+ */
+static int find_begin(const struct tt_chat_template *chat, const json_t *messages, size_t i, const struct tt_text *text,
+                      size_t content, size_t *ret_begin)
+{
+    struct tt_text before = {0};
+    struct tt_passages unused = {0};
+    struct place last = {0};
+    size_t opening = strlen(chat->opening), same = 0, begin = 0;
+    const char *thoughts = strstr(chat->opening, "<think>");
+    bool is_written = i > 0 && render(chat, messages, i, true, &before, &unused) == 0;
+    int rc = 0;
+
+    same = is_written ? same_at_begin(&before, text) : 0;
+    if (is_written && same == before.size)
+        begin = same < content ? same : content;
+    if (!begin && i > 0)
+        TT_TRY(find_content(chat, messages, i - 1, text, &last));
+    if (!begin)
+        begin = find_opening(chat, text, last.end, content, opening);
+    if (!begin && thoughts)
+        begin = find_opening(chat, text, last.end, content, (size_t)(thoughts - chat->opening));
+    if (!begin && is_written && same + opening > before.size)
+        begin = same < content ? same : content;
+    if (!begin && !opening)
+        begin = content;
+    if (!begin)
+        rc = tt_fail(TT_EDATA, "%s does not write the beginning of an answer before message %zu", chat->where, i + 1);
+    *ret_begin = begin;
+out:
+    tt_text_release(&before);
+    tt_passages_release(&unused);
+    return rc;
+}
+
+/* The length of white space and an added token at the beginning of text, or 0. */
+static size_t token_after(const struct tt_chat_template *chat, const char *text, size_t size, bool space)
+{
+    size_t n = space ? skip_space(text, size) : 0;
+    size_t token = tt_tokenizer_added_at(chat->tokenizer, text + n, size - n);
+
+    return token ? n + token : 0;
+}
+
+/* The end of a turn whose content ends at `at`: behind the tokens that close it, or the text that does. */
+static size_t find_end(const struct tt_chat_template *chat, const struct tt_text *text, size_t at)
+{
+    size_t closing = strlen(chat->closing), n = token_after(chat, text->text + at, text->size - at, true);
+
+    if (!n)
+        return text->size - at >= closing && memcmp(text->text + at, chat->closing, closing) == 0 ? at + closing : at;
+    for (int i = 1; n && i <= chat->closing_tokens; i++) {
+        at += n;
+        n = token_after(chat, text->text + at, text->size - at, false);
+    }
+    return at;
+}
+
+static int find_answer(const struct tt_chat_template *chat, const json_t *messages, size_t i,
+                       const struct tt_text *text, struct place *ret_place)
+{
+    struct place content = {0};
+    int rc = 0;
+
+    TT_TRY(find_content(chat, messages, i, text, &content));
+    TT_TRY(find_begin(chat, messages, i, text, content.begin, &ret_place->begin));
+    ret_place->end = find_end(chat, text, content.end);
+out:
+    return rc;
+}
+
+/* Takes what the template marked, except in answers that are not learned. */
+static int take_generated(const struct tt_chat_template *chat, const json_t *messages, const bool *is_answer,
+                          const struct tt_text *text, const struct tt_passages *generated, struct tt_passages *learned)
+{
+    struct tt_passages others = {0};
+    int rc = 0;
+
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        struct place place = {0};
+
+        if (is_answer[i] ||
+            strcmp(json_string_value(json_object_get(json_array_get(messages, i), "role")), "assistant"))
+            continue;
+        TT_TRY(find_content(chat, messages, i, text, &place));
+        tt_passages_add(&others, place.begin, place.end > place.begin ? place.end : place.begin + 1);
+    }
+    for (size_t i = 0; i < generated->n; i++)
+        if (!tt_passages_touch(&others, generated->item[i].begin, generated->item[i].end))
+            tt_passages_add(learned, generated->item[i].begin, generated->item[i].end);
+out:
+    tt_passages_release(&others);
+    return rc;
+}
+
+/* Both are of the text alone, not of what the caller's text had before. */
+static int write_and_find(const struct tt_chat_template *chat, const json_t *messages, const bool *is_answer,
+                          struct tt_text *text, struct tt_passages *learned)
+{
+    struct tt_passages generated = {0};
+    size_t done = 0;
+    int rc = 0;
+
+    TT_TRY(render(chat, messages, json_array_size(messages), false, text, &generated));
+    if (tt_jinja_generates(chat->jinja))
+        TT_TRY(take_generated(chat, messages, is_answer, text, &generated, learned));
+    for (size_t i = 0; i < json_array_size(messages) && !tt_jinja_generates(chat->jinja); i++) {
+        struct place place = {0};
+
+        if (!is_answer[i])
+            continue;
+        TT_TRY(find_answer(chat, messages, i, text, &place));
+        if (place.begin < done)
+            TT_TRY(tt_fail(TT_EDATA, "%s writes message %zu into the turn before it", chat->where, i + 1));
+        tt_passages_add(learned, place.begin, place.end);
+        done = place.end;
+    }
+    if (!learned->n)
+        rc = tt_fail(TT_EDATA, "%s marks nothing as said by the assistant", chat->where);
+out:
+    tt_passages_release(&generated);
+    return rc;
+}
+
+int tt_chat_template_write(const struct tt_chat_template *chat, const json_t *messages, const bool *is_answer,
+                           struct tt_text *text, struct tt_passages *learned)
+{
+    return as_data_error(write_and_find(chat, messages, is_answer, text, learned));
+}
+
+int32_t tt_chat_template_end(const struct tt_chat_template *chat)
+{
+    return chat->end;
+}
+
+/* --- trying a template --- */
+
+static json_t *make_probe(int n)
+{
+    return n == 1   ? json_pack("[{s:s, s:s}]", "role", "user", "content", "Why?")
+           : n == 2 ? json_pack("[{s:s, s:s}, {s:s, s:s}]", "role", "user", "content", "Why?", "role", "assistant",
+                                "content", "So.")
+                    : json_pack("[{s:s, s:s}, {s:s, s:s}, {s:s, s:s}]", "role", "user", "content", "Why?", "role",
+                                "assistant", "content", "So.", "role", "user", "content", "How?");
+}
+
+/* What the template puts at the end to ask for an answer. */
+static int try_opening(struct tt_chat_template *chat)
+{
+    struct tt_text asked = {0}, plain = {0};
+    struct tt_passages unused = {0};
+    json_t *probe = make_probe(1);
+    size_t same;
+    int rc = 0;
+
+    TT_TRY(render(chat, probe, 1, false, &plain, &unused));
+    TT_TRY(render(chat, probe, 1, true, &asked, &unused));
+    same = same_at_begin(&plain, &asked);
+    chat->opening = tt_strndup(asked.size ? asked.text + same : "", asked.size - same);
+out:
+    json_decref(probe);
+    tt_text_release(&asked);
+    tt_text_release(&plain);
+    tt_passages_release(&unused);
+    return rc;
+}
+
+/* Sets ret_rest to what follows the answer in a probe of n messages. */
+static int try_end(const struct tt_chat_template *chat, int n, struct tt_text *ret_rest)
+{
+    struct tt_text text = {0};
+    struct tt_passages unused = {0};
+    json_t *probe = make_probe(n);
+    struct place content = {0};
+    int rc = 0;
+
+    TT_TRY(render(chat, probe, (size_t)n, false, &text, &unused));
+    TT_TRY(find_content(chat, probe, 1, &text, &content));
+    tt_text_add_bytes(ret_rest, text.text + content.end, text.size - content.end);
+out:
+    json_decref(probe);
+    tt_text_release(&text);
+    tt_passages_release(&unused);
+    return rc;
+}
+
+/* The number of added tokens that both texts begin with. */
+static int count_tokens(const struct tt_chat_template *chat, const struct tt_text *a, const struct tt_text *b)
+{
+    size_t at = 0, n, same = same_at_begin(a, b);
+    int tokens = 0;
+
+    for (; (n = token_after(chat, a->text + at, a->size - at, at == 0)) && at + n <= same; at += n)
+        tokens++;
+    return tokens;
+}
+
+/* The added token after white space at the beginning of text, or -1. */
+static int32_t first_token(const struct tt_chat_template *chat, const struct tt_text *text)
+{
+    size_t space = skip_space(text->text, text->size), n = token_after(chat, text->text, text->size, true);
+    char *token = n ? tt_strndup(text->text + space, n - space) : NULL;
+    int32_t id = token ? tt_tokenizer_token_to_id(chat->tokenizer, token) : -1;
+
+    tt_free(token);
+    return id;
+}
+
+/*
+ * What closes a turn follows the last answer and others alike. A template that does not need to be asked for the
+ * beginning of an answer writes that, too, and its first token may be that of every turn.
+ */
+static int try_closing(struct tt_chat_template *chat)
+{
+    struct tt_text last = {0}, inner = {0};
+    bool always_asks = !*chat->opening;
+    size_t same;
+    int32_t end;
+    int rc = 0;
+
+    TT_TRY(try_end(chat, 2, &last));
+    if (try_end(chat, 3, &inner) < 0)
+        tt_text_add_bytes(&inner, last.text, last.size); /* it allows one question only */
+    same = same_at_begin(&last, &inner);
+    while (same && skip_space(last.text + same - 1, 1))
+        same--;
+    chat->closing = tt_strndup(last.text, same);
+    chat->closing_tokens = count_tokens(chat, &last, &inner);
+    end = first_token(chat, chat->closing_tokens || !always_asks ? &last : &inner);
+    end = end < 0 ? first_token(chat, &inner) : end;
+    chat->end = end < 0 ? chat->end : end;
+    if (always_asks && chat->closing_tokens > 1)
+        chat->closing_tokens--;
+    else if (!always_asks && !chat->closing_tokens)
+        chat->closing_tokens = 1;
+out:
+    tt_text_release(&last);
+    tt_text_release(&inner);
+    return rc;
+}
+
+static int try_template(struct tt_chat_template *chat)
+{
+    int rc = 0;
+
+    TT_TRY(try_opening(chat));
+    TT_TRY(try_closing(chat));
+out:
+    return rc;
+}
+
+/* What is wrong with a template is wrong with what the key chooses. */
+static int as_key_error(int rc)
+{
+    struct tt_text names = {0};
+
+    if (rc != TT_EUSAGE && rc != TT_EDATA)
+        return rc;
+    list_rows(&names);
+    rc = tt_fail_key(TT_EUSAGE, TT_KEY_CHAT_TEMPLATE,
+                     "%s\nhelp: titan cannot write this chat template; if one of %s writes the same text, set %s to "
+                     "its name",
+                     tt_error_message(), names.text, tt_key_name(TT_KEY_CHAT_TEMPLATE));
+    tt_text_release(&names);
+    return rc;
+}
+
+int tt_chat_template_new(const char *name, const struct tt_tokenizer *tokenizer, struct tt_chat_template **ret_template)
+{
+    const struct row *row = find_row(name);
+    const char *text = row ? row->text : strcmp(name, "auto") == 0 ? tt_tokenizer_chat_template(tokenizer) : NULL;
+    struct tt_chat_template *chat = NULL;
+    int rc = 0;
+
+    if (!text)
+        return fail_unknown(tokenizer, name);
+    if (row)
+        TT_TRY(check_tokens(row, tokenizer));
+    chat = tt_calloc(1, sizeof *chat);
+    chat->tokenizer = tokenizer;
+    chat->end = tt_tokenizer_eos(tokenizer);
+    chat->context = make_context(tokenizer);
+    chat->where = tt_format("the chat template %s%s", row ? "" : "of ",
+                            row ? row->name : tt_tokenizer_chat_template_where(tokenizer));
+    TT_TRY(as_key_error(tt_jinja_new(text, strlen(text), chat->where, &chat->jinja)));
+    TT_TRY(as_key_error(try_template(chat)));
+    *ret_template = chat;
+    chat = NULL;
+out:
+    tt_chat_template_free(chat);
+    return rc;
+}
+
+void tt_chat_template_free(struct tt_chat_template *chat)
+{
+    if (!chat)
+        return;
+    tt_jinja_free(chat->jinja);
+    tt_free(chat->where);
+    json_decref(chat->context);
+    tt_free(chat->opening);
+    tt_free(chat->closing);
+    tt_free(chat);
 }

@@ -4,12 +4,14 @@
  */
 #include "core/data/jsonline.h"
 
+#include <errno.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/utf8.h"
 
-enum { DEEPEST = 2048, REPLACEMENT = 0xfffd };
+enum { DEEPEST = 2048, DEEPEST_TREE = 100, REPLACEMENT = 0xfffd };
 
 struct scan {
     const char *line;
@@ -362,4 +364,92 @@ void tt_jsonline_text(const char *value, size_t size, struct tt_text *out)
         done = i;
     }
     tt_text_add_bytes(out, value + done, i - done);
+}
+
+/* --- trees --- */
+
+struct growing {
+    json_t *json; /* NULL: something in it cannot be in a tree */
+    int depth;
+};
+
+static json_t *make_tree(const struct tt_json_member *m, int depth);
+
+static void add_to_tree(void *arg, const struct tt_json_member *member)
+{
+    struct growing *g = arg;
+    json_t *value = g->json ? make_tree(member, g->depth + 1) : NULL;
+    int rc = -1;
+
+    if (value && member->key)
+        rc = json_object_setn_new_nocheck(g->json, member->key, member->key_size, value);
+    else if (value)
+        rc = json_array_append_new(g->json, value);
+    if (rc < 0) {
+        json_decref(g->json);
+        g->json = NULL;
+    }
+}
+
+static json_t *make_number(const struct tt_json_member *m)
+{
+    bool is_real = memchr(m->value, '.', m->value_size) || memchr(m->value, 'e', m->value_size) ||
+                   memchr(m->value, 'E', m->value_size);
+    char text[64];
+    long long integer;
+
+    if (m->value_size >= sizeof text)
+        return NULL;
+    memcpy(text, m->value, m->value_size);
+    text[m->value_size] = 0;
+    errno = 0;
+    integer = strtoll(text, NULL, 10);
+    if (strchr(text, 'N') || strchr(text, 'I')) /* NaN and Infinity, which trees do not have */
+        return json_null();
+    return is_real || errno ? json_real(strtod(text, NULL)) : json_integer(integer);
+}
+
+static json_t *make_string(const struct tt_json_member *m)
+{
+    struct tt_text text = {0};
+    json_t *json;
+
+    tt_text_add_bytes(&text, "", 0);
+    tt_jsonline_text(m->value, m->value_size, &text);
+    json = json_stringn(text.text, text.size);
+    tt_text_release(&text);
+    return json;
+}
+
+static json_t *make_tree(const struct tt_json_member *m, int depth)
+{
+    struct growing g = {.depth = depth};
+    struct tt_json_problem problem;
+    enum tt_json_kind kind;
+
+    if (depth > DEEPEST_TREE)
+        return NULL;
+    switch (m->kind) {
+    case TT_JSON_OBJECT:
+        g.json = json_object();
+        (void)tt_jsonline_members(m->value, m->value_size, add_to_tree, &g, &kind, &problem);
+        return g.json;
+    case TT_JSON_ARRAY:
+        g.json = json_array();
+        tt_jsonline_elements(m->value, m->value_size, add_to_tree, &g);
+        return g.json;
+    case TT_JSON_STRING:
+        return make_string(m);
+    case TT_JSON_NUMBER:
+        return make_number(m);
+    case TT_JSON_BOOLEAN:
+        return json_boolean(m->value[0] == 't');
+    default:
+        return json_null();
+    }
+}
+
+json_t *tt_jsonline_tree(const struct tt_json_member *value)
+{
+    return make_tree(value, 0);
 }

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "core/base/json.h"
 #include "core/base/text.h"
 
 /**
@@ -51,6 +52,12 @@ bool tt_jsonline_members(const char *line, size_t size, tt_json_member_fn fn, vo
 
 /** Calls fn for every element of a checked array value, in order; their keys are NULL. */
 void tt_jsonline_elements(const char *value, size_t size, tt_json_member_fn fn, void *arg);
+
+/**
+ * A checked value as a tree, with null for NaN and Infinity; NULL: it is nested deeper than 100, or has a number that
+ * is too large. The caller calls json_decref.
+ */
+json_t *tt_jsonline_tree(const struct tt_json_member *value);
 
 /** Appends the text of a checked string value; half a surrogate pair becomes U+FFFD. */
 void tt_jsonline_text(const char *value, size_t size, struct tt_text *out);

@@ -227,7 +227,7 @@ static int take_document(struct walk *w, const char *text, size_t size)
 {
     int rc = w->fn(w->arg, text, size);
 
-    if (rc == TT_EIO) /* not the document's fault: its tokens cannot be written */
+    if (rc == TT_EIO || rc == TT_EUSAGE) /* not the document's fault: it is not written, or not as the user set it */
         return rc;
     if (rc < 0)
         return tt_wrap(rc, "%s:%lld", w->file, (long long)w->line);

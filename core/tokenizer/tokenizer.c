@@ -142,6 +142,14 @@ static void parse_config(struct tt_tokenizer *t, const char *where, json_t **ret
     tt_free(config_where);
 }
 
+/* The path of a file in the folder of tokenizer.json. */
+static char *path_beside(const char *json_path, const char *name)
+{
+    const char *slash = strrchr(json_path, '/');
+
+    return tt_format("%.*s%s", slash ? (int)(slash - json_path + 1) : 0, json_path, name);
+}
+
 /* The chat template of tokenizer_config.json. Older files have a list of templates with names. */
 static void read_chat_template(struct tt_tokenizer *t, const json_t *config)
 {
@@ -157,8 +165,10 @@ static void read_chat_template(struct tt_tokenizer *t, const json_t *config)
             break;
         }
     }
-    if (json_is_string(value))
+    if (json_is_string(value)) {
         t->chat_template = tt_strdup(json_string_value(value));
+        t->chat_where = path_beside(t->where, "tokenizer_config.json");
+    }
 }
 
 static int check_ends(const struct tt_tokenizer *t, const char *problem)
@@ -285,8 +295,7 @@ static int load_builtin(struct tt_tokenizer **ret_tokenizer)
 /* A file in the folder of tokenizer.json; NULL if there is none. */
 static int read_beside(const char *json_path, const char *name, char **ret_text, size_t *ret_size)
 {
-    const char *slash = strrchr(json_path, '/');
-    char *path = tt_format("%.*s/%s", slash ? (int)(slash - json_path) : 1, slash ? json_path : ".", name);
+    char *path = path_beside(json_path, name);
     bool exists = false;
     int rc = tt_path_exists(path, &exists);
 
@@ -355,7 +364,9 @@ int tt_tokenizer_load(const char *path, struct tt_tokenizer **ret_tokenizer)
     TT_TRY(tt_tokenizer_parse(json, json_size, config, config_size, json_path, ret_tokenizer));
     if (chat) {
         tt_free((*ret_tokenizer)->chat_template);
+        tt_free((*ret_tokenizer)->chat_where);
         (*ret_tokenizer)->chat_template = chat;
+        (*ret_tokenizer)->chat_where = path_beside(json_path, "chat_template.jinja");
         chat = NULL;
     }
 out:
@@ -376,6 +387,7 @@ void tt_tokenizer_free(struct tt_tokenizer *t)
     tt_free(t->json);
     tt_free(t->config);
     tt_free(t->chat_template);
+    tt_free(t->chat_where);
     tt_strmap_release(&t->vocab);
     tt_strmap_release(&t->words);
     tt_strmap_release(&t->chars);
@@ -441,6 +453,11 @@ uint64_t tt_tokenizer_hash(const struct tt_tokenizer *tokenizer)
 const char *tt_tokenizer_chat_template(const struct tt_tokenizer *tokenizer)
 {
     return tokenizer->chat_template;
+}
+
+const char *tt_tokenizer_chat_template_where(const struct tt_tokenizer *tokenizer)
+{
+    return tokenizer->chat_where;
 }
 
 const char *tt_tokenizer_where(const struct tt_tokenizer *tokenizer)

@@ -88,6 +88,9 @@ void tt_tokenizer_decode_end(const struct tt_tokenizer *tokenizer, struct tt_dec
  */
 const char *tt_tokenizer_chat_template(const struct tt_tokenizer *tokenizer);
 
+/** The file that has the chat template, for messages; NULL: there is none. */
+const char *tt_tokenizer_chat_template_where(const struct tt_tokenizer *tokenizer);
+
 /** A growing array of ids. Zero-initialise; release when done. */
 struct tt_ids {
     int32_t *id;

@@ -21,6 +21,7 @@ struct tt_tokenizer {
     char *json, *config; /* the files */
     size_t json_size, config_size;
     char *chat_template;    /* NULL: none */
+    char *chat_where;       /* the file that has it */
     struct tt_strmap vocab; /* token as written -> id */
     struct tt_strmap words; /* bytes -> id, only with ignore_merges */
     struct tt_strmap chars; /* character -> id, only without byte-level */

@@ -171,7 +171,7 @@ assert found["first_text"].startswith("<|im_start|>user\nday 0?<|im_end|>\n<|im_
     expect_same a b
 }
 
-case_the_template_is_recognised_or_named() {
+case_the_template_is_evaluated_or_named() {
     make_chats
     for name in llama3 qwen3 chatml; do
         make_chat_tokenizer $name
@@ -184,15 +184,26 @@ case_the_template_is_recognised_or_named() {
         expect_same $name.auto $name.named
     done
     run train $chat
-    expect_error 2 "chats.jsonl:1: .*tokenizer.json has no chat template" "help: set training.chat_template to one of"
+    expect_error 2 "tokenizer.json has no chat template" "help: set training.chat_template to one of"
+    refuse_err "chats.jsonl:1"
     python3 - <<'EOF'
 import json, os
 golden = json.load(open(os.environ["TITAN_SOURCE"] + "/tests/unit/data/chat.json"))
-open("tokenizer/chat_template.jinja", "w").write(golden["templates"]["chatml"])
+for name in "chat_template", "chatml":
+    open(f"tokenizer/{name}.jinja", "w").write(golden["templates"]["chatml"])
 EOF
     run data pack --dataset jsonl_sft --dataset_path chats.jsonl --tokenizer tokenizer --out beside
     expect_ok
     expect_same beside chatml.auto
+    printf '{%% for message in messages %%}\n{{ message.content | wordwrap }}\n{%% endfor %%}' >tokenizer/chat_template.jinja
+    run train $chat
+    expect_error 2 "tokenizer/chat_template.jinja, line 2: the filter 'wordwrap' is not supported" \
+        "help: titan cannot write this chat template"
+    refuse_err "chats.jsonl:1"
+    printf '{%% if messages|length > 4 %%}{{ raise_exception("too long") }}{%% endif %%}' >tokenizer/chat_template.jinja
+    cat tokenizer/chatml.jinja >>tokenizer/chat_template.jinja
+    run train $chat
+    expect_error 3 "chats.jsonl:3: the chat template of tokenizer/chat_template.jinja, line 1: .*: too long"
 }
 
 case_bad_lines_are_named() {

@@ -1,0 +1,507 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Filters and tests of templates.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/data/jinja/internal.h"
+
+static const struct tt_jvalue none = {.kind = TT_J_NONE};
+
+/* --- arguments --- */
+
+struct tt_jvalue tt_jarg(struct tt_jwork *w, const struct tt_jargs *args, size_t i, const char *name,
+                         struct tt_jvalue missing)
+{
+    const struct tt_jvalue *found;
+
+    if (i < args->list.n)
+        return args->list.item[i];
+    found = *name ? tt_jdict_get(w, &args->named, tt_jstring(name, strlen(name))) : NULL;
+    return found ? *found : missing;
+}
+
+void tt_jcheck_args(struct tt_jwork *w, const char *what, const struct tt_jargs *args, size_t most,
+                    const char *const *names)
+{
+    if (args->list.n > most)
+        tt_jfail(w, TT_EUSAGE, "%.40s with %zu arguments is not supported", what, args->list.n);
+    for (size_t i = 0; i < args->named.n; i++) {
+        const char *const *name = names;
+
+        while (*name && !tt_jis(args->named.pair[i].key, *name))
+            name++;
+        if (!*name)
+            tt_jfail(w, TT_EUSAGE, "%.40s with the argument %.40s is not supported", what,
+                     args->named.pair[i].key.text);
+    }
+}
+
+static struct tt_jvalue arg(struct tt_jwork *w, const struct tt_jargs *args, size_t i, const char *name)
+{
+    return tt_jarg(w, args, i, name, none);
+}
+
+/* What is left of the arguments after the first `n`. */
+static struct tt_jargs rest(const struct tt_jargs *args, size_t n)
+{
+    struct tt_jargs left = *args;
+
+    n = n < left.list.n ? n : left.list.n;
+    left.list.item = n ? left.list.item + n : left.list.item;
+    left.list.n -= n;
+    return left;
+}
+
+static const char *name_of(struct tt_jwork *w, struct tt_jvalue v)
+{
+    char *name;
+
+    if (v.kind != TT_J_STRING)
+        tt_jfail(w, TT_EUSAGE, "found %s where a name was expected", tt_jkind_name(v));
+    name = tt_jalloc(w, v.size + 1);
+    memcpy(name, v.text, v.size);
+    return name;
+}
+
+/* The member of an item that an argument names, as a.b or with an index. */
+static struct tt_jvalue member_of(struct tt_jwork *w, struct tt_jvalue item, struct tt_jvalue name)
+{
+    struct tt_jvalue dot = tt_jstring(".", 1);
+    size_t at;
+
+    if (name.kind != TT_J_STRING)
+        return tt_jmember(w, item, name, false);
+    while ((at = tt_jfind(w, name, 0, dot)) != SIZE_MAX) {
+        item = tt_jmember(w, item, tt_jstring(name.text, at), false);
+        name = tt_jstring(name.text + at + 1, name.size - at - 1);
+    }
+    return tt_jmember(w, item, name, false);
+}
+
+/* --- tests --- */
+
+static bool is_integer(struct tt_jvalue v)
+{
+    return v.kind == TT_J_INT;
+}
+
+static bool is_remainder(struct tt_jwork *w, struct tt_jvalue v, struct tt_jvalue by, int64_t wanted)
+{
+    if (!is_integer(v) || !is_integer(by) || by.integer == 0 || by.integer == -1)
+        tt_jfail(w, TT_EUSAGE, "a test of divisibility needs integers");
+    return (v.integer % by.integer != 0) == (wanted != 0);
+}
+
+/* strftime_now counts as not defined, so that templates write their default date: what is trained must not depend on
+ * the day. */
+static bool is_defined(struct tt_jvalue v)
+{
+    return v.kind != TT_J_UNDEFINED && !(v.kind == TT_J_FUNCTION && strcmp(v.text, "strftime_now") == 0);
+}
+
+static bool test_kind(struct tt_jvalue v, const char *name, bool *ret_known)
+{
+    bool is_list = v.kind == TT_J_LIST || v.kind == TT_J_TUPLE || v.kind == TT_J_DICT || v.kind == TT_J_STRING ||
+                   v.kind == TT_J_UNDEFINED;
+    const struct {
+        const char *name;
+        bool holds;
+    } tests[] = {{"defined", is_defined(v)},
+                 {"undefined", !is_defined(v)},
+                 {"none", v.kind == TT_J_NONE},
+                 {"string", v.kind == TT_J_STRING},
+                 {"boolean", v.kind == TT_J_BOOL},
+                 {"true", v.kind == TT_J_BOOL && v.integer},
+                 {"false", v.kind == TT_J_BOOL && !v.integer},
+                 {"integer", v.kind == TT_J_INT},
+                 {"float", v.kind == TT_J_REAL},
+                 {"number", v.kind == TT_J_INT || v.kind == TT_J_REAL || v.kind == TT_J_BOOL},
+                 {"mapping", v.kind == TT_J_DICT},
+                 {"iterable", is_list || v.kind == TT_J_LOOP},
+                 {"sequence", is_list},
+                 {"callable", v.kind == TT_J_MACRO || v.kind == TT_J_FUNCTION || v.kind == TT_J_METHOD ||
+                                  v.kind == TT_J_UNDEFINED || v.kind == TT_J_LOOP}};
+
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
+        if (strcmp(name, tests[i].name) == 0)
+            return tests[i].holds;
+    *ret_known = false;
+    return false;
+}
+
+bool tt_jtest(struct tt_jwork *w, const char *name, struct tt_jvalue v, const struct tt_jargs *args)
+{
+    struct tt_jvalue other = arg(w, args, 0, "");
+    static const char *const no_names[] = {NULL};
+    bool is_kind = true, holds = test_kind(v, name, &is_kind);
+#define IS(a, b, c) (strcmp(name, a) == 0 || strcmp(name, b) == 0 || strcmp(name, c) == 0)
+
+    tt_jcheck_args(w, name, args, is_kind ? 0 : 1, no_names);
+    if (is_kind)
+        return holds;
+    if (IS("eq", "equalto", "=="))
+        return tt_jequal(w, v, other);
+    if (IS("ne", "!=", "!="))
+        return !tt_jequal(w, v, other);
+    if (IS("lt", "lessthan", "<"))
+        return tt_jcompare(w, v, other) < 0;
+    if (IS("le", "<=", "<="))
+        return tt_jcompare(w, v, other) <= 0;
+    if (IS("gt", "greaterthan", ">"))
+        return tt_jcompare(w, v, other) > 0;
+    if (IS("ge", ">=", ">="))
+        return tt_jcompare(w, v, other) >= 0;
+    if (IS("in", "in", "in"))
+        return tt_jcontains(w, other, v);
+    if (IS("even", "odd", "odd"))
+        return is_remainder(w, v, tt_jint(2), strcmp(name, "odd") == 0);
+    if (IS("divisibleby", "divisibleby", "divisibleby"))
+        return is_remainder(w, v, other, 0);
+    tt_jfail(w, TT_EUSAGE, "the test '%.40s' is not supported", name);
+#undef IS
+}
+
+/* --- filters over lists --- */
+
+static struct tt_jvalue map(struct tt_jwork *w, struct tt_jvalue v, const struct tt_jargs *args)
+{
+    struct tt_jvalue made = tt_jlist_new(w, TT_J_LIST), attribute = arg(w, args, SIZE_MAX, "attribute");
+    struct tt_jlist *items = tt_jitems(w, v);
+    struct tt_jargs left = rest(args, 1);
+    const char *name = attribute.kind == TT_J_NONE ? name_of(w, arg(w, args, 0, "")) : NULL;
+
+    for (size_t i = 0; i < items->n; i++) {
+        struct tt_jvalue item =
+            name ? tt_jfilter(w, name, items->item[i], &left) : member_of(w, items->item[i], attribute);
+
+        if (!name && item.kind == TT_J_UNDEFINED)
+            item = tt_jarg(w, args, SIZE_MAX, "default", item);
+        tt_jlist_add(w, made.list, item);
+    }
+    return made;
+}
+
+/* select, reject, selectattr and rejectattr. */
+static struct tt_jvalue choose(struct tt_jwork *w, struct tt_jvalue v, const struct tt_jargs *args, bool wanted,
+                               bool by_member)
+{
+    struct tt_jvalue made = tt_jlist_new(w, TT_J_LIST), key = arg(w, args, 0, "");
+    struct tt_jargs of_test = rest(args, by_member ? 2 : 1);
+    struct tt_jlist *items = tt_jitems(w, v);
+    const char *test = args->list.n > by_member ? name_of(w, args->list.item[by_member]) : NULL;
+
+    for (size_t i = 0; i < items->n; i++) {
+        struct tt_jvalue item = by_member ? member_of(w, items->item[i], key) : items->item[i];
+        bool holds = test ? tt_jtest(w, test, item, &of_test) : tt_jis_true(item);
+
+        if (holds == wanted)
+            tt_jlist_add(w, made.list, items->item[i]);
+    }
+    return made;
+}
+
+static struct tt_jvalue join(struct tt_jwork *w, struct tt_jvalue v, const struct tt_jargs *args)
+{
+    struct tt_jvalue by = tt_jto_string(w, tt_jarg(w, args, 0, "d", tt_jstring("", 0)));
+    struct tt_jvalue attribute = arg(w, args, 1, "attribute");
+    struct tt_jlist *items = tt_jitems(w, v);
+    struct tt_jtext text = {0};
+
+    for (size_t i = 0; i < items->n; i++) {
+        if (i)
+            tt_jtext_add(w, &text, by.text, by.size);
+        tt_jtext_add_value(w, &text,
+                           attribute.kind == TT_J_NONE ? items->item[i] : member_of(w, items->item[i], attribute));
+    }
+    return tt_jtext_value(&text);
+}
+
+static struct tt_jvalue fold_case(struct tt_jwork *w, struct tt_jvalue v, bool is_exact)
+{
+    return is_exact || v.kind != TT_J_STRING ? v : tt_jcase(w, v, "lower");
+}
+
+struct order {
+    struct tt_jvalue attribute;
+    bool is_exact, reverses;
+};
+
+static struct tt_jvalue sort_key(struct tt_jwork *w, struct tt_jvalue item, const struct order *order)
+{
+    if (order->attribute.kind != TT_J_NONE)
+        item = member_of(w, item, order->attribute);
+    return fold_case(w, item, order->is_exact);
+}
+
+/* Merges the sorted halves of items; equal ones stay in their order. */
+static void sort_items(struct tt_jwork *w, struct tt_jvalue *items, struct tt_jvalue *scratch, size_t n,
+                       const struct order *order)
+{
+    size_t half = n / 2, i = 0, k = half, to = 0;
+
+    if (n < 2)
+        return;
+    sort_items(w, items, scratch, half, order);
+    sort_items(w, items + half, scratch, n - half, order);
+    while (i < half || k < n) {
+        bool first = k == n;
+
+        tt_jstep(w, 1);
+        if (i < half && k < n) {
+            int c = tt_jcompare(w, sort_key(w, items[i], order), sort_key(w, items[k], order));
+
+            first = order->reverses ? c >= 0 : c <= 0;
+        }
+        scratch[to++] = first ? items[i++] : items[k++];
+    }
+    memcpy(items, scratch, n * sizeof *items);
+}
+
+static struct tt_jvalue sort(struct tt_jwork *w, struct tt_jvalue v, const struct order *order)
+{
+    struct tt_jvalue made = tt_jlist_new(w, TT_J_LIST);
+    struct tt_jlist *items = tt_jitems(w, v);
+
+    for (size_t i = 0; i < items->n; i++)
+        tt_jlist_add(w, made.list, items->item[i]);
+    sort_items(w, made.list->item, tt_jalloc(w, items->n * sizeof *items->item), items->n, order);
+    return made;
+}
+
+static struct tt_jvalue unique(struct tt_jwork *w, struct tt_jvalue v, bool is_exact)
+{
+    struct tt_jvalue made = tt_jlist_new(w, TT_J_LIST), seen = tt_jlist_new(w, TT_J_LIST);
+    struct tt_jlist *items = tt_jitems(w, v);
+
+    for (size_t i = 0; i < items->n; i++) {
+        struct tt_jvalue key = fold_case(w, items->item[i], is_exact);
+
+        if (tt_jcontains(w, seen, key))
+            continue;
+        tt_jlist_add(w, seen.list, key);
+        tt_jlist_add(w, made.list, items->item[i]);
+    }
+    return made;
+}
+
+static struct tt_jvalue reverse(struct tt_jwork *w, struct tt_jvalue v)
+{
+    struct tt_jvalue back = tt_jslice(w, v, none, none, tt_jint(-1));
+
+    back.kind = back.kind == TT_J_TUPLE ? TT_J_LIST : back.kind;
+    return back;
+}
+
+static struct tt_jvalue list_of(struct tt_jwork *w, struct tt_jvalue v)
+{
+    struct tt_jvalue made = tt_jlist_new(w, TT_J_LIST);
+
+    *made.list = *tt_jitems(w, v);
+    made.list->cap = made.list->n; /* what is added goes into a copy */
+    return made;
+}
+
+/* --- other filters --- */
+
+static struct tt_jvalue indent(struct tt_jwork *w, struct tt_jvalue v, const struct tt_jargs *args)
+{
+    struct tt_jvalue width = tt_jarg(w, args, 0, "width", tt_jint(4)), line_end = tt_jstring("\n", 1);
+    bool first = tt_jis_true(arg(w, args, 1, "first")), blank = tt_jis_true(arg(w, args, 2, "blank"));
+    struct tt_jtext text = {0}, space = {0};
+
+    if (width.kind == TT_J_STRING)
+        tt_jtext_add(w, &space, width.text, width.size);
+    else if (width.kind != TT_J_INT || width.integer > 1000)
+        tt_jfail(w, TT_EUSAGE, "indent by %s is not supported", tt_jkind_name(width));
+    for (int64_t i = 0; width.kind == TT_J_INT && i < width.integer; i++)
+        tt_jtext_add(w, &space, " ", 1);
+    v = tt_jto_string(w, v);
+    for (bool is_first = true;; is_first = false) {
+        size_t end = tt_jfind(w, v, 0, line_end), n = end == SIZE_MAX ? v.size : end;
+
+        if (is_first ? first : n || blank)
+            tt_jtext_add(w, &text, space.text, space.size);
+        tt_jtext_add(w, &text, v.text, n);
+        if (end == SIZE_MAX)
+            return tt_jtext_value(&text);
+        tt_jtext_add(w, &text, "\n", 1);
+        v = tt_jstring(v.text + n + 1, v.size - n - 1);
+    }
+}
+
+static struct tt_jvalue to_int(struct tt_jwork *w, struct tt_jvalue v, struct tt_jvalue missing)
+{
+    struct tt_jvalue text;
+    char *end = NULL;
+    long long n;
+
+    if (v.kind == TT_J_INT || v.kind == TT_J_BOOL)
+        return tt_jint(v.integer);
+    if (v.kind != TT_J_STRING)
+        return v.kind == TT_J_REAL && v.real > -1e18 && v.real < 1e18 ? tt_jint((int64_t)v.real) : missing;
+    text = tt_jstrip(w, v, NULL, 3);
+    errno = 0;
+    n = strtoll(name_of(w, text), &end, 10);
+    if (errno)
+        tt_jfail(w, TT_EUSAGE, "an integer beyond 64 bits");
+    return text.size && !*end ? tt_jint(n) : missing;
+}
+
+static struct tt_jvalue pick(struct tt_jwork *w, struct tt_jvalue v, bool last)
+{
+    struct tt_jlist *items = tt_jitems(w, v);
+
+    return items->n ? items->item[last ? items->n - 1 : 0] : tt_jundefined("item");
+}
+
+static struct tt_jvalue or_default(struct tt_jwork *w, struct tt_jvalue v, const struct tt_jargs *args)
+{
+    bool also_false = tt_jis_true(arg(w, args, 1, "boolean"));
+
+    return v.kind == TT_J_UNDEFINED || (also_false && !tt_jis_true(v))
+               ? tt_jarg(w, args, 0, "default_value", tt_jstring("", 0))
+               : v;
+}
+
+static struct tt_jvalue pairs_of(struct tt_jwork *w, struct tt_jvalue v)
+{
+    struct tt_jargs nothing = {0};
+
+    if (v.kind == TT_J_UNDEFINED)
+        return tt_jlist_new(w, TT_J_LIST);
+    if (v.kind != TT_J_DICT)
+        tt_jfail(w, TT_EUSAGE, "%s has no pairs of keys and values", tt_jkind_name(v));
+    return tt_jcall_method(w, v, "items", &nothing);
+}
+
+static struct tt_jvalue absolute(struct tt_jwork *w, struct tt_jvalue v)
+{
+    if (v.kind != TT_J_INT || v.integer == INT64_MIN)
+        tt_jfail(w, TT_EUSAGE, "abs of %s is not supported", tt_jkind_name(v));
+    return tt_jint(v.integer < 0 ? -v.integer : v.integer);
+}
+
+/* The arguments that each filter takes; those that it has by name only are after NULL. */
+static const struct filter {
+    const char *name;
+    size_t most_args;
+    const char *named[4];
+} filters[] = {{"length", 0, {0}},
+               {"count", 0, {0}},
+               {"trim", 1, {"chars"}},
+               {"string", 0, {0}},
+               {"safe", 0, {0}},
+               {"tojson", 4, {"ensure_ascii", "indent", "separators", "sort_keys"}},
+               {"default", 2, {"default_value", "boolean"}},
+               {"d", 2, {"default_value", "boolean"}},
+               {"join", 2, {"d", "attribute"}},
+               {"items", 0, {0}},
+               {"list", 0, {0}},
+               {"map", 9, {"attribute", "default"}},
+               {"select", 9, {0}},
+               {"reject", 9, {0}},
+               {"selectattr", 9, {0}},
+               {"rejectattr", 9, {0}},
+               {"upper", 0, {0}},
+               {"lower", 0, {0}},
+               {"title", 0, {0}},
+               {"capitalize", 0, {0}},
+               {"replace", 3, {"old", "new", "count"}},
+               {"first", 0, {0}},
+               {"last", 0, {0}},
+               {"reverse", 0, {0}},
+               {"sort", 0, {"reverse", "case_sensitive", "attribute"}},
+               {"dictsort", 0, {"case_sensitive"}},
+               {"unique", 0, {"case_sensitive"}},
+               {"indent", 3, {"width", "first", "blank"}},
+               {"int", 1, {"default"}},
+               {"abs", 0, {0}}};
+
+static void check_filter(struct tt_jwork *w, const char *name, const struct tt_jargs *args)
+{
+    for (size_t i = 0; i < sizeof filters / sizeof *filters; i++) {
+        const char *named[5] = {0};
+
+        if (strcmp(name, filters[i].name) != 0)
+            continue;
+        memcpy(named, filters[i].named, sizeof filters[i].named);
+        tt_jcheck_args(w, name, args, filters[i].most_args, named);
+        return;
+    }
+    tt_jfail(w, TT_EUSAGE, "the filter '%.40s' is not supported", name);
+}
+
+/* Filters that change the order of things or choose among them. */
+static struct tt_jvalue filter_list(struct tt_jwork *w, const char *name, struct tt_jvalue v,
+                                    const struct tt_jargs *args)
+{
+    struct order order = {.attribute = arg(w, args, SIZE_MAX, "attribute"),
+                          .is_exact = tt_jis_true(arg(w, args, SIZE_MAX, "case_sensitive")),
+                          .reverses = tt_jis_true(arg(w, args, SIZE_MAX, "reverse"))};
+
+    if (strcmp(name, "dictsort") == 0) {
+        v = pairs_of(w, v);
+        order.attribute = tt_jint(0);
+    }
+    if (strcmp(name, "sort") == 0 || strcmp(name, "dictsort") == 0)
+        return sort(w, v, &order);
+    if (strcmp(name, "unique") == 0)
+        return unique(w, v, order.is_exact);
+    if (strcmp(name, "reverse") == 0)
+        return reverse(w, v);
+    if (strcmp(name, "map") == 0)
+        return map(w, v, args);
+    return choose(w, v, args, strncmp(name, "select", 6) == 0, strlen(name) > 6);
+}
+
+struct tt_jvalue tt_jfilter(struct tt_jwork *w, const char *name, struct tt_jvalue v, const struct tt_jargs *args)
+{
+    struct tt_jtext text = {0};
+    struct tt_jvalue chars = arg(w, args, 0, "chars");
+#define IS(a, b) (strcmp(name, a) == 0 || strcmp(name, b) == 0)
+
+    tt_jstep(w, 1);
+    check_filter(w, name, args);
+    if (IS("length", "count"))
+        return tt_jint(tt_jlength(w, v));
+    if (IS("trim", "trim"))
+        return tt_jstrip(w, tt_jto_string(w, v), &chars, 3);
+    if (IS("string", "safe")) {
+        v = tt_jto_string(w, v);
+        v.is_safe = v.is_safe || IS("safe", "safe");
+        return v;
+    }
+    if (IS("tojson", "tojson")) {
+        tt_jtext_add_json(w, &text, v, args);
+        return tt_jtext_value(&text);
+    }
+    if (IS("default", "d"))
+        return or_default(w, v, args);
+    if (IS("join", "join"))
+        return join(w, v, args);
+    if (IS("items", "items"))
+        return pairs_of(w, v);
+    if (IS("list", "list"))
+        return list_of(w, v);
+    if (IS("upper", "lower") || IS("capitalize", "title"))
+        return tt_jcase(w, tt_jto_string(w, v), strcmp(name, "title") ? name : "words");
+    if (IS("replace", "replace")) {
+        struct tt_jvalue most = arg(w, args, 2, "count");
+
+        return tt_jreplace(w, tt_jto_string(w, v), tt_jto_string(w, arg(w, args, 0, "old")),
+                           tt_jto_string(w, arg(w, args, 1, "new")), most.kind == TT_J_INT ? most.integer : -1);
+    }
+    if (IS("first", "last"))
+        return pick(w, v, IS("last", "last"));
+    if (IS("indent", "indent"))
+        return indent(w, v, args);
+    if (IS("int", "int"))
+        return to_int(w, v, tt_jarg(w, args, 0, "default", tt_jint(0)));
+    if (IS("abs", "abs"))
+        return absolute(w, v);
+    return filter_list(w, name, v, args);
+#undef IS
+}

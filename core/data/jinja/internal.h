@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_DATA_JINJA_INTERNAL_H
+#define TT_DATA_JINJA_INTERNAL_H
+
+#include <setjmp.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/data/jinja/jinja.h"
+
+/**
+ * What the files of this folder share: memory that is released as a whole, values, the tree of a template. An error
+ * jumps to the end of the call (tt_jinja_new, tt_jinja_render), where everything is released.
+ */
+struct tt_jwork {
+    jmp_buf end;
+    int rc; /* of the error that ended the work */
+    struct tt_jblock *block;
+    size_t bytes, most_bytes;
+    uint64_t steps, most_steps;
+    int depth;
+    int line; /* of the template, where the work is */
+    const char *where;
+};
+
+/** Zeroed memory that lives as long as the work. */
+void *tt_jalloc(struct tt_jwork *w, size_t bytes);
+void tt_jwork_release(struct tt_jwork *w);
+
+/** Counts work that does not allocate; ends it when there is too much. */
+void tt_jstep(struct tt_jwork *w, size_t n);
+
+/** Ends the work with an error: TT_EUSAGE "where, line n: ...", or another code. */
+void tt_jfail(struct tt_jwork *w, int code, const char *fmt, ...) __attribute__((noreturn, format(printf, 3, 4)));
+
+/* --- values --- */
+
+enum tt_jkind {
+    TT_J_UNDEFINED,
+    TT_J_NONE,
+    TT_J_BOOL,
+    TT_J_INT,
+    TT_J_REAL,
+    TT_J_STRING,
+    TT_J_LIST,
+    TT_J_TUPLE,
+    TT_J_DICT,
+    TT_J_NAMESPACE,
+    TT_J_LOOP,
+    TT_J_MACRO,
+    TT_J_FUNCTION,
+    TT_J_METHOD,
+};
+
+/** A value; what it points to lives as long as the work. Strings are valid UTF-8. */
+struct tt_jvalue {
+    enum tt_jkind kind;
+    bool is_safe; /* made by the filter safe: what is added to it is escaped */
+    size_t size;  /* of a string */
+    union {
+        int64_t integer; /* or a boolean */
+        double real;
+        const char *text; /* of a string, or the name of what is undefined or of a function */
+        struct tt_jlist *list;
+        struct tt_jdict *dict; /* of a namespace, too */
+        struct tt_jloop *loop;
+        struct tt_jmacro *macro;
+        struct tt_jmethod *method;
+    };
+};
+
+struct tt_jlist {
+    struct tt_jvalue *item;
+    size_t n, cap;
+};
+
+struct tt_jdict {
+    struct tt_jpair {
+        struct tt_jvalue key, value;
+    } * pair;
+    size_t n, cap;
+};
+
+struct tt_jloop {
+    const struct tt_jlist *list;
+    size_t at;
+};
+
+struct tt_jmacro {
+    const struct tt_jnode *node;
+    struct tt_jscope *scope; /* where it was defined */
+};
+
+struct tt_jmethod {
+    struct tt_jvalue self;
+    const char *name;
+};
+
+/** Arguments of a call. */
+struct tt_jargs {
+    struct tt_jlist list;
+    struct tt_jdict named; /* by strings */
+};
+
+struct tt_jvalue tt_jundefined(const char *name);
+struct tt_jvalue tt_jbool(bool value);
+struct tt_jvalue tt_jint(int64_t value);
+struct tt_jvalue tt_jstring(const char *text, size_t size);
+struct tt_jvalue tt_jlist_new(struct tt_jwork *w, enum tt_jkind kind);
+void tt_jlist_add(struct tt_jwork *w, struct tt_jlist *list, struct tt_jvalue value);
+struct tt_jvalue tt_jdict_new(struct tt_jwork *w, enum tt_jkind kind);
+void tt_jdict_set(struct tt_jwork *w, struct tt_jdict *dict, struct tt_jvalue key, struct tt_jvalue value);
+/** The value of a key, or NULL. */
+struct tt_jvalue *tt_jdict_get(struct tt_jwork *w, const struct tt_jdict *dict, struct tt_jvalue key);
+struct tt_jvalue tt_jfrom_json(struct tt_jwork *w, const json_t *json);
+
+const char *tt_jkind_name(struct tt_jvalue v);
+bool tt_jis_true(struct tt_jvalue v);
+bool tt_jis(struct tt_jvalue v, const char *text); /* a string with this text */
+bool tt_jequal(struct tt_jwork *w, struct tt_jvalue a, struct tt_jvalue b);
+/** Less than 0, 0 or more; ends the work if the two have no order. */
+int tt_jcompare(struct tt_jwork *w, struct tt_jvalue a, struct tt_jvalue b);
+bool tt_jcontains(struct tt_jwork *w, struct tt_jvalue whole, struct tt_jvalue part);
+/** The items that a loop over v has. */
+struct tt_jlist *tt_jitems(struct tt_jwork *w, struct tt_jvalue v);
+int64_t tt_jlength(struct tt_jwork *w, struct tt_jvalue v);
+
+/** Text that grows in the memory of the work. */
+struct tt_jtext {
+    char *text;
+    size_t size, cap;
+};
+void tt_jtext_add(struct tt_jwork *w, struct tt_jtext *t, const char *text, size_t size);
+void tt_jtext_add_value(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue v); /* as str() */
+void tt_jtext_add_json(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue v, const struct tt_jargs *args);
+struct tt_jvalue tt_jtext_value(const struct tt_jtext *t);
+struct tt_jvalue tt_jto_string(struct tt_jwork *w, struct tt_jvalue v);
+
+/* --- strings --- */
+
+/** The length of the white space character at p (as str.isspace has it), or 0. */
+size_t tt_jspace_at(const char *p, size_t size);
+/** Without characters of `chars` (NULL: white space) at the left (sides & 1) and at the right (sides & 2). */
+struct tt_jvalue tt_jstrip(struct tt_jwork *w, struct tt_jvalue v, const struct tt_jvalue *chars, int sides);
+/** The offset of part in [from, size) of a text, or SIZE_MAX. */
+size_t tt_jfind(struct tt_jwork *w, struct tt_jvalue text, size_t from, struct tt_jvalue part);
+struct tt_jvalue tt_jslice(struct tt_jwork *w, struct tt_jvalue v, struct tt_jvalue first, struct tt_jvalue end,
+                           struct tt_jvalue step);
+/** Item i of a list or character i of a string, undefined if there is none. */
+struct tt_jvalue tt_jat(struct tt_jwork *w, struct tt_jvalue v, int64_t i);
+struct tt_jvalue tt_jreplace(struct tt_jwork *w, struct tt_jvalue v, struct tt_jvalue from, struct tt_jvalue to,
+                             int64_t most);
+/** upper, lower, title, capitalize, or words (the filter title). */
+struct tt_jvalue tt_jcase(struct tt_jwork *w, struct tt_jvalue v, const char *how);
+
+/** Whether values of the kind of v have a method of that name. */
+bool tt_jhas_method(struct tt_jvalue v, const char *name);
+struct tt_jvalue tt_jcall_method(struct tt_jwork *w, struct tt_jvalue self, const char *name,
+                                 const struct tt_jargs *args);
+
+/** Argument i, or the one of that name, or `missing`. */
+struct tt_jvalue tt_jarg(struct tt_jwork *w, const struct tt_jargs *args, size_t i, const char *name,
+                         struct tt_jvalue missing);
+/** Ends the work if there are more than `most` arguments, or named ones that are not in `names` (ends with NULL). */
+void tt_jcheck_args(struct tt_jwork *w, const char *what, const struct tt_jargs *args, size_t most,
+                    const char *const *names);
+
+struct tt_jvalue tt_jfilter(struct tt_jwork *w, const char *name, struct tt_jvalue v, const struct tt_jargs *args);
+bool tt_jtest(struct tt_jwork *w, const char *name, struct tt_jvalue v, const struct tt_jargs *args);
+/** v.name or v[name], as both find it; attribute: the former. */
+struct tt_jvalue tt_jmember(struct tt_jwork *w, struct tt_jvalue v, struct tt_jvalue name, bool attribute);
+
+/* --- the tree --- */
+
+enum tt_jnode_kind {
+    TT_JN_CONST,
+    TT_JN_NAME,
+    TT_JN_LIST,
+    TT_JN_TUPLE,
+    TT_JN_DICT,
+    TT_JN_COND, /* a if b else c */
+    TT_JN_OR,
+    TT_JN_AND,
+    TT_JN_NOT,
+    TT_JN_COMPARE, /* a, then the list b of operands (op, a) */
+    TT_JN_BINARY,
+    TT_JN_NEGATE,
+    TT_JN_MEMBER, /* a.name */
+    TT_JN_ITEM,   /* a[b] */
+    TT_JN_SLICE,  /* a[b:c:d] */
+    TT_JN_CALL,   /* a(list b); of named ones, name and a */
+    TT_JN_FILTER,
+    TT_JN_TEST,
+    TT_JN_ARG,
+    TT_JN_TEXT,
+    TT_JN_PRINT,
+    TT_JN_FOR, /* a: target, b: list, c: test; body, other */
+    TT_JN_IF,  /* a: test; body; other: what else, perhaps TT_JN_ELIF */
+    TT_JN_ELIF,
+    TT_JN_SET,      /* a = b, or a = what body writes */
+    TT_JN_MACRO,    /* name(list b of names and defaults a) */
+    TT_JN_FILTERED, /* filter a over body */
+    TT_JN_GENERATION,
+    TT_JN_BREAK,
+    TT_JN_CONTINUE,
+};
+
+struct tt_jnode {
+    enum tt_jnode_kind kind;
+    int line;
+    const char *name;
+    const char *op;
+    struct tt_jvalue value;
+    struct tt_jnode *a, *b, *c, *d, *body, *other;
+    struct tt_jnode *next; /* in a list */
+};
+
+enum tt_jtoken_kind {
+    TT_JT_DATA,
+    TT_JT_PRINT,     /* {{ */
+    TT_JT_PRINT_END, /* }} */
+    TT_JT_BLOCK,     /* {% */
+    TT_JT_BLOCK_END, /* %} */
+    TT_JT_NAME,
+    TT_JT_STRING,
+    TT_JT_INT,
+    TT_JT_REAL,
+    TT_JT_OP,
+    TT_JT_END,
+};
+
+struct tt_jtoken {
+    enum tt_jtoken_kind kind;
+    int line;
+    const char *text; /* ends with a 0 */
+    size_t size;
+};
+
+/** Cuts a template into tokens; the last one is TT_JT_END. */
+const struct tt_jtoken *tt_jlex(struct tt_jwork *w, const char *text, size_t size);
+
+/** The statements of a template. */
+struct tt_jnode *tt_jparse(struct tt_jwork *w, const struct tt_jtoken *tokens, bool *ret_generates);
+
+enum { TT_J_DEEPEST = 300 };
+
+#endif

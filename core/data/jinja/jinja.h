@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_DATA_JINJA_JINJA_H
+#define TT_DATA_JINJA_JINJA_H
+
+#include "core/base/json.h"
+#include "core/base/text.h"
+#include "core/tokenizer/passages.h"
+
+/**
+ * The part of Jinja that chat templates use, with trim_blocks, lstrip_blocks and the functions that transformers adds.
+ * What it writes equals what transformers writes, or it fails and names what it does not know. Memory, steps and depth
+ * are limited, so that a template may come from anywhere. A template never changes; any number of threads may use it.
+ */
+struct tt_jinja;
+
+/** Reads a template. TT_EUSAGE for what is not a template, naming `where` and the line. */
+int tt_jinja_new(const char *text, size_t size, const char *where, struct tt_jinja **ret_jinja) TT_MUST_CHECK;
+void tt_jinja_free(struct tt_jinja *jinja);
+
+/** Whether the template has {% generation %}. */
+bool tt_jinja_generates(const struct tt_jinja *jinja);
+
+/**
+ * Appends to text what the template makes of the members of context, and to generated what was written within
+ * {% generation %}. TT_EDATA if the template itself refuses (raise_exception), TT_EUSAGE for what is not supported or
+ * is an error in Jinja too.
+ */
+int tt_jinja_render(const struct tt_jinja *jinja, const json_t *context, struct tt_text *text,
+                    struct tt_passages *generated) TT_MUST_CHECK;
+
+#endif
