@@ -291,7 +291,6 @@ int tt_loop_run(struct tt_loop *l)
     int64_t first = l->at.step;
     int stop = 0, rc = 0;
 
-    TT_TRY(tt_train_progress_check(&l->at, l->setup, &l->data));
     l->pace.step_sec = l->reporter.predicted_step_sec;
     tt_reporter_begin_steps(&l->reporter, &l->at);
     TT_TRY(end_step(l, &stop));

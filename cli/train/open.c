@@ -83,6 +83,7 @@ int tt_loop_open(const struct tt_setup *s, const struct tt_loop_options *options
     TT_TRY(open_saver(l));
     TT_TRY(tt_start_load(&l->saver, l->run_id, &l->at, &l->start));
     tt_train_progress_count_steps(&l->at, s, &l->data); /* earlier steps may have had another batch */
+    TT_TRY(tt_train_progress_check(&l->at, s, &l->data));
     TT_TRY(tt_saver_check_space(&l->saver, &l->at));
     TT_TRY(tt_reporter_measure_peak(&l->reporter, tt_engine_team(s->engine)));
     TT_TRY(tt_reporter_predict(&l->reporter));

@@ -322,7 +322,7 @@ case_epochs_are_the_length_of_the_run() {
     all="$tiny --training.global_batch_size=64"
     run train $all --training.epochs=2
     expect_ok
-    samples=$(sed -n 's/.* \([0-9]*\) samples of 32 an epoch; training.epochs 2 ends after.*/\1/p' err)
+    samples=$(sed -n 's/.* \([0-9]*\) samples of 32 an epoch.*; training.epochs 2 ends after.*/\1/p' err)
     last=$(sed -n 's/.*training completed: step \([0-9]*\),.*/\1/p' err)
     [ "$last" = $((2 * samples / 64)) ] || not_as "2 epochs of $samples samples end with step '$last'"
     refuse_err "the data has ended"
@@ -655,11 +655,21 @@ case_groups_that_select_nothing_are_errors() {
     expect_error 2 "flag --optimizer.lr_factors: expected regex=what in the list, found 'wq'"
 }
 
+# What is said of the steps is true, or not said.
+case_too_few_samples_are_no_steps() {
+    make_corpus
+    run train $tiny --training.epochs=1 --training.steps=20 --training.global_batch_size=400
+    expect_error 3 "the data has ended before the first step" "one step takes 400"
+    refuse_err "which is"
+    refuse_err "training starts"
+    refuse_file run/metrics.jsonl
+}
+
 case_the_banner_says_what_is_validated_on() {
     make_corpus
     run train $tiny
     expect_ok
-    expect_err "^  data     text corpus.txt: 1 document, "
+    expect_err "^  data     text corpus.txt: 1 document, .* an epoch, not shuffled: it is one document$"
     expect_err "^  validate never \(validation.enable is false\)$"
     run train $tiny --overwrite --validation.enable --validation.dataset=text --validation.dataset_path=corpus.txt \
         --validation.freq=2

@@ -109,13 +109,22 @@ static void print_validation(FILE *out, const struct tt_config *cfg, const struc
                   plural(cfg->validation.freq), cfg->ema.validate ? ", with the averages of the weights" : "");
 }
 
+/* What is shuffled is documents, or the samples of conversations. */
+static bool has_one_order(const struct tt_config *cfg, const struct tt_train_part *part)
+{
+    const struct tt_packs *packs = tt_sampler_packs(part->sampler);
+
+    return cfg->dataloader.shuffle && !packs && part->dataset->ref.info.n_documents == 1;
+}
+
 static void print_parts(FILE *out, const struct tt_config *cfg, const struct tt_train_data *data)
 {
     for (int i = 0; i < data->n; i++) {
         const struct tt_dataset_entry entry = tt_config_dataset(cfg, &cfg->training.dataset, i);
 
         print_dataset(out, i ? "" : "data", &data->part[i], &entry, cfg->training.dataset.is_list, data->seq_len);
-        (void)fprintf(out, " an epoch");
+        (void)fprintf(out, " an epoch%s",
+                      has_one_order(cfg, &data->part[i]) ? ", not shuffled: it is one document" : "");
         if (data->n > 1)
             (void)fprintf(out, ", %.4g%% of the run%s",
                           100.0 * (double)data->mixture.share[i] / (double)data->mixture.period,
