@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <unistd.h>
+
 #include "cli/cli.h"
 #include "cli/watch/history.h"
 #include "core/base/mem.h"
@@ -29,12 +31,17 @@ static const char usage[] =
 /* The shortest text that reads back to the same number; nothing for one that is missing or not finite. */
 static void add_number(struct tt_text *out, double x)
 {
+    static const int digits[] = {6, 15, 16, 17}; /* 15 give the shortest text of less */
     char text[32];
 
     if (!isfinite(x))
         return;
-    for (int digits = 6; digits <= 17; digits++) {
-        (void)snprintf(text, sizeof text, "%.*g", digits, x);
+    if (fabs(x) < 1e6 && x == (double)(int64_t)x && !signbit(x)) {
+        tt_text_add(out, "%" PRId64, (int64_t)x);
+        return;
+    }
+    for (size_t i = 0; i < sizeof digits / sizeof *digits; i++) {
+        (void)snprintf(text, sizeof text, "%.*g", digits[i], x);
         if (strtod(text, NULL) == x)
             break;
     }
@@ -59,87 +66,123 @@ static bool is_loss(const char *column)
     return strcmp(column, "loss") == 0 || tt_table_set_name(column);
 }
 
-/* One row: of a step record, a validation, or both, if they have the same step. row -1: there is none. */
-static void add_row(struct tt_text *out, const struct tt_history *h, int64_t step_row, int64_t validation_row)
-{
-    const struct tt_table *s = &h->steps, *v = &h->validations;
-
-    tt_text_add(out, "%" PRId64, step_row >= 0 ? s->step[step_row] : v->step[validation_row]);
-    for (int c = 0; c < s->n_columns; c++) {
-        tt_text_add(out, ",");
-        add_number(out, step_row >= 0 ? s->column[c][step_row] : (double)NAN);
-    }
-    for (int c = 0; c < v->n_columns && v->n; c++) {
-        if (!is_loss(v->name[c]))
-            continue;
-        tt_text_add(out, ",");
-        add_number(out, validation_row >= 0 ? v->column[c][validation_row] : (double)NAN);
-    }
-    tt_text_add(out, "\n");
-}
+/* Where the table goes: standard output, or a file that is being written. */
+struct sink {
+    const struct tt_history *history;
+    struct tt_text text;
+    const char *path; /* NULL: standard output */
+    int fd;
+    int64_t at;
+};
 
 /* A piece of text is passed on when it has grown to this size. */
 enum { PIECE_BYTES = 1 << 16 };
 
-static void pass(struct tt_text *text, FILE *to, size_t least)
+static int pass(struct sink *s, size_t least)
 {
-    if (text->size < least || !text->size)
-        return;
-    (void)fwrite(text->text, 1, text->size, to);
-    text->size = 0;
+    size_t size = s->text.size;
+    int rc = 0;
+
+    if (size < least || !size)
+        return 0;
+    if (!s->path)
+        (void)fwrite(s->text.text, 1, size, stdout);
+    else
+        rc = tt_file_pwrite(s->fd, s->path, s->text.text, size, s->at, NULL);
+    s->at += (int64_t)size;
+    s->text.size = 0;
+    return rc;
 }
 
-static void write_csv(const struct tt_history *h, FILE *to)
+/* One row: of a step record, a validation, or both, if they have the same step. row -1: there is none. from: the file
+ * of the records; values: for a row of them. */
+static int add_row(struct sink *sink, int from, int64_t step_row, int64_t validation_row, double *values)
+{
+    const struct tt_table *s = &sink->history->steps, *v = &sink->history->validations;
+    struct tt_text *out = &sink->text;
+    int rc = 0;
+
+    tt_text_add(out, "%" PRId64, step_row >= 0 ? s->step[step_row] : v->step[validation_row]);
+    if (step_row >= 0)
+        TT_TRY(tt_history_row(sink->history, from, s, step_row, values));
+    for (int c = 0; c < s->n_columns; c++) {
+        tt_text_add(out, ",");
+        add_number(out, step_row >= 0 ? values[c] : (double)NAN);
+    }
+    if (validation_row >= 0)
+        TT_TRY(tt_history_row(sink->history, from, v, validation_row, values));
+    for (int c = 0; c < v->n_columns && v->n; c++) {
+        if (!is_loss(v->name[c]))
+            continue;
+        tt_text_add(out, ",");
+        add_number(out, validation_row >= 0 ? values[c] : (double)NAN);
+    }
+    tt_text_add(out, "\n");
+out:
+    return rc;
+}
+
+static void add_header(const struct tt_history *h, struct tt_text *text)
 {
     const struct tt_table *s = &h->steps, *v = &h->validations;
-    struct tt_text text = {0};
 
-    tt_text_add(&text, "step");
+    tt_text_add(text, "step");
     for (int c = 0; c < s->n_columns; c++) {
-        tt_text_add(&text, ",");
-        add_name(&text, s->name[c]);
+        tt_text_add(text, ",");
+        add_name(text, s->name[c]);
     }
     for (int c = 0; c < v->n_columns && v->n; c++) {
         char *name = is_loss(v->name[c]) ? tt_format("validation_%s", v->name[c]) : NULL;
 
-        tt_text_add(&text, name ? "," : "");
+        tt_text_add(text, name ? "," : "");
         if (name)
-            add_name(&text, name);
+            add_name(text, name);
         tt_free(name);
     }
-    tt_text_add(&text, "\n");
+    tt_text_add(text, "\n");
+}
+
+/* The records are read a second time, row by row, so that a run of any length takes little memory. */
+static int write_csv(struct sink *sink)
+{
+    const struct tt_table *s = &sink->history->steps, *v = &sink->history->validations;
+    int columns = s->n_columns > v->n_columns ? s->n_columns : v->n_columns, from = -1, rc = 0;
+    double *values = tt_calloc((size_t)columns + 1, sizeof *values);
+    int64_t bytes = 0;
+
+    TT_TRY(tt_file_open(sink->history->path, &from, &bytes));
+    add_header(sink->history, &sink->text);
     for (int64_t i = 0, k = 0; i < s->n || k < v->n;) {
         bool step = i < s->n && (k >= v->n || s->step[i] <= v->step[k]);
         bool validation = k < v->n && (i >= s->n || v->step[k] <= s->step[i]);
 
-        add_row(&text, h, step ? i : -1, validation ? k : -1);
+        TT_TRY(add_row(sink, from, step ? i : -1, validation ? k : -1, values));
         i += step;
         k += validation;
-        pass(&text, to, PIECE_BYTES);
+        TT_TRY(pass(sink, PIECE_BYTES));
     }
-    pass(&text, to, 0);
-    tt_text_release(&text);
+    rc = pass(sink, 0);
+out:
+    if (from >= 0)
+        (void)close(from);
+    tt_text_release(&sink->text);
+    tt_free(values);
+    return rc;
 }
 
-/* Writes to a file that appears under its name when it is complete. */
-static int write_file(const struct tt_history *h, const char *path)
+static int write_file(void *arg, int fd, const char *name)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *to = open_memstream(&text, &size);
-    int rc;
+    struct sink *sink = arg;
 
-    if (!to)
-        return tt_fail(TT_ENOMEM, "no memory for '%s'", path);
-    write_csv(h, to);
-    rc = fclose(to) == 0 ? tt_file_replace(path, text, size) : tt_fail(TT_ENOMEM, "no memory for '%s'", path);
-    free(text); // NOLINT: it is the C library's
-    return rc;
+    sink->fd = fd;
+    sink->path = name;
+    return write_csv(sink);
 }
 
 static int export_run(const struct tt_args *args)
 {
     struct tt_history history = {.path = NULL};
+    struct sink sink = {.history = &history};
     const char *out = tt_args_last(args, "out");
     int rc = 0;
 
@@ -152,11 +195,8 @@ static int export_run(const struct tt_args *args)
                      args->n_words);
         goto out;
     }
-    TT_TRY(tt_history_load(args->n_words ? args->word[0] : "./outputs", &history));
-    if (out)
-        rc = write_file(&history, out);
-    else
-        write_csv(&history, stdout);
+    TT_TRY(tt_history_load(args->n_words ? args->word[0] : "./outputs", true, &history));
+    rc = out ? tt_file_replace_by(out, write_file, &sink) : write_csv(&sink);
 out:
     tt_history_release(&history);
     return rc;

@@ -53,6 +53,15 @@ static int64_t integer(const json_t *json, const char *key)
     return (int64_t)json_integer_value(json_object_get(json, key));
 }
 
+/* A number in a format of its own, or another text if it is not known or not finite. */
+static void add_finite(struct tt_text *out, const char *format, double x, const char *otherwise)
+{
+    char text[64];
+
+    (void)snprintf(text, sizeof text, format, x); // NOLINT(clang-diagnostic-format-nonliteral): of this file
+    tt_text_add(out, "%s", isfinite(x) ? text : otherwise);
+}
+
 static void add_progress(const json_t *s, struct tt_text *out)
 {
     char step[32], total[32], age[32];
@@ -74,15 +83,19 @@ static void add_loss(const json_t *s, struct tt_text *out)
     char tokens[32];
 
     if (json_object_get(s, "loss") && integer(s, "step") > 0) {
-        tt_text_add(out, "  loss       %.5f, grad_norm %.4f, lr %.2e", number(s, "loss"), number(s, "grad_norm"),
-                    number(s, "lr"));
+        tt_text_add(out, "  loss       ");
+        add_finite(out, "%.5f", number(s, "loss"), "not finite");
+        add_finite(out, ", grad_norm %.4f", number(s, "grad_norm"), "");
+        add_finite(out, ", lr %.2e", number(s, "lr"), "");
         if (integer(s, "ntokens_seen"))
             tt_text_add(out, ", %s tokens", tt_text_count(tokens, sizeof tokens, integer(s, "ntokens_seen")));
         tt_text_add(out, "\n");
     }
-    if (json_is_object(validation))
-        tt_text_add(out, "  validation %.5f at step %" PRId64 "\n", number(validation, "loss"),
-                    integer(validation, "step"));
+    if (json_is_object(validation)) {
+        tt_text_add(out, "  validation ");
+        add_finite(out, "%.5f", number(validation, "loss"), "not finite");
+        tt_text_add(out, " at step %" PRId64 "\n", integer(validation, "step"));
+    }
     json_object_foreach(json_object_get(validation, "sets"), name, loss)
         tt_text_add(out, "             %.5f on %s\n", json_number_value(loss), name);
 }
@@ -111,14 +124,18 @@ static void add_keeping(const json_t *s, struct tt_text *out)
     char bytes[32], age[32];
 
     if (json_is_object(checkpoint))
-        tt_text_add(out, "  checkpoint step-%" PRId64 ", %s, %s ago\n", integer(checkpoint, "step"),
-                    tt_text_bytes(bytes, sizeof bytes, number(checkpoint, "bytes")),
-                    tt_text_duration(age, sizeof age, number(checkpoint, "age_s")));
+        tt_text_add(out, "  checkpoint step-%" PRId64 ", %s", integer(checkpoint, "step"),
+                    tt_text_bytes(bytes, sizeof bytes, number(checkpoint, "bytes")));
     else
-        tt_text_add(out, "  checkpoint none\n");
-    if (isfinite(number(s, "memory_gib")))
-        tt_text_add(out, "  memory     %.2f GiB a rank at most (predicted: %.2f GiB and libraries)\n",
-                    number(s, "memory_gib"), number(s, "memory_predicted_gib"));
+        tt_text_add(out, "  checkpoint none");
+    if (isfinite(number(checkpoint, "age_s")))
+        tt_text_add(out, ", %s ago", tt_text_duration(age, sizeof age, number(checkpoint, "age_s")));
+    tt_text_add(out, "\n");
+    if (isfinite(number(s, "memory_gib"))) {
+        tt_text_add(out, "  memory     %.2f GiB a rank at most", number(s, "memory_gib"));
+        add_finite(out, " (predicted: %.2f GiB and libraries)", number(s, "memory_predicted_gib"), "");
+        tt_text_add(out, "\n");
+    }
 }
 
 static void add_end(const json_t *s, struct tt_text *out)
@@ -207,8 +224,10 @@ static void print_line(const json_t *s)
     char eta[32];
 
     (void)printf("%s  step: %" PRId64 "/%" PRId64, string(s, "state"), integer(s, "step"), integer(s, "total_steps"));
-    if (integer(s, "step") > 0)
-        (void)printf("  loss: %8.5f  step_time: %.3g s", number(s, "loss"), number(s, "step_time_s"));
+    if (isfinite(number(s, "loss")))
+        (void)printf("  loss: %8.5f", number(s, "loss"));
+    if (isfinite(number(s, "step_time_s")))
+        (void)printf("  step_time: %.3g s", number(s, "step_time_s"));
     if (isfinite(number(s, "eta_s")))
         (void)printf("  eta: %s", tt_text_duration(eta, sizeof eta, number(s, "eta_s")));
     (void)printf("\n");

@@ -315,7 +315,7 @@ int tt_chart_make(int n_runs, const char *const *runs, const struct tt_chart_opt
     c.run = tt_calloc((size_t)n_runs, sizeof *c.run);
     for (int r = 0; r < n_runs; r++) {
         c.run[r] = printable(runs[r]);
-        TT_TRY(tt_history_load(runs[r], &history[r]));
+        TT_TRY(tt_history_load(runs[r], false, &history[r]));
     }
     if (!o->n_keys)
         add_usual_panels(&c, history, o);

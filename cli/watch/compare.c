@@ -246,7 +246,7 @@ int tt_compare_runs(const char *a, const char *b, const struct tt_compare_option
     int rc = 0;
 
     for (int s = 0; s < 2; s++)
-        TT_TRY(tt_history_load(given[s], &c.run[s]));
+        TT_TRY(tt_history_load(given[s], false, &c.run[s]));
     steps = compare_steps(&c);
     TT_TRY(compare_fields(&c));
     equal = steps > 0 && !c.first && !json_array_size(c.only[0]) && !json_array_size(c.only[1]);

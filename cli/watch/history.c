@@ -54,57 +54,102 @@ int64_t tt_table_find(const struct tt_table *t, int64_t step)
     return low;
 }
 
-/* The column of a name, which is added if need be; -1 when there are too many. `guess` is tried first. */
-static int column_for(struct tt_table *t, const char *name, int guess)
+/* The column of a name; n_columns: there is none. `guess` is tried first. */
+static int find_column(const struct tt_table *t, const char *name, int guess)
+{
+    int c = 0;
+
+    if (guess < t->n_columns && strcmp(t->name[guess], name) == 0)
+        return guess;
+    while (c < t->n_columns && strcmp(t->name[c], name) != 0)
+        c++;
+    return c;
+}
+
+/* Adds a column; false when there are too many. */
+static bool add_column(struct tt_table *t, const char *name, bool has_numbers)
 {
     int c = t->n_columns;
 
-    if (guess < c && strcmp(t->name[guess], name) == 0)
-        return guess;
-    for (int i = 0; i < c; i++)
-        if (strcmp(t->name[i], name) == 0)
-            return i;
     if (c == COLUMNS_MOST)
-        return -1;
+        return false;
     t->name = tt_realloc((void *)t->name, (size_t)c + 1, sizeof *t->name);
     t->column = tt_realloc((void *)t->column, (size_t)c + 1, sizeof *t->column);
     t->name[c] = tt_strdup(name);
-    t->column[c] = tt_calloc((size_t)t->cap, sizeof(double));
-    for (int64_t row = 0; row <= t->n; row++) /* with the row that is being added */
+    t->column[c] = has_numbers ? tt_calloc((size_t)t->cap, sizeof(double)) : NULL;
+    for (int64_t row = 0; row <= t->n && has_numbers; row++) /* with the row that is being added */
         t->column[c][row] = (double)NAN;
-    return t->n_columns++;
+    t->n_columns++;
+    return true;
 }
 
-static void grow(struct tt_table *t)
+static void grow(struct tt_table *t, bool only_places)
 {
     t->cap = t->cap ? 2 * t->cap : 64;
     t->step = tt_realloc(t->step, (size_t)t->cap, sizeof *t->step);
-    for (int c = 0; c < t->n_columns; c++)
+    if (only_places)
+        t->place = tt_realloc(t->place, (size_t)t->cap, sizeof *t->place);
+    for (int c = 0; c < t->n_columns && !only_places; c++)
         t->column[c] = tt_realloc(t->column[c], (size_t)t->cap, sizeof(double));
 }
 
-static void add_row(struct tt_table *t, int64_t step, const json_t *record)
+/* Whether a field of a record is a column. */
+static bool is_number(const char *name, const json_t *value)
+{
+    return strcmp(name, "step") != 0 && (json_is_number(value) || json_is_null(value));
+}
+
+static void add_row(struct tt_history *h, struct tt_table *t, int64_t step, const json_t *record)
 {
     const char *name;
     json_t *value;
     int field = 0;
 
     if (t->n == t->cap)
-        grow(t);
+        grow(t, h->only_places);
     t->step[t->n] = step;
-    for (int c = 0; c < t->n_columns; c++)
+    if (h->only_places)
+        t->place[t->n] = h->line;
+    for (int c = 0; c < t->n_columns && !h->only_places; c++)
         t->column[c][t->n] = (double)NAN;
     json_object_foreach((json_t *)(uintptr_t)record, name, value)
     {
-        int c = -1;
+        int c;
 
-        if (strcmp(name, "step") == 0 || !(json_is_number(value) || json_is_null(value)))
+        if (!is_number(name, value))
             continue;
-        c = column_for(t, name, field++);
-        if (c >= 0 && json_is_number(value))
+        c = find_column(t, name, field++);
+        if (c == t->n_columns && !add_column(t, name, !h->only_places))
+            continue;
+        if (!h->only_places && json_is_number(value))
             t->column[c][t->n] = json_number_value(value);
     }
     t->n++;
+}
+
+int tt_history_row(const struct tt_history *h, int fd, const struct tt_table *t, int64_t row, double *ret_values)
+{
+    struct tt_line_place place = t->place[row];
+    char *line = tt_calloc((size_t)place.bytes + 1, 1);
+    json_t *record = NULL, *value;
+    const char *name;
+    int field = 0, rc = 0;
+
+    for (int c = 0; c < t->n_columns; c++)
+        ret_values[c] = (double)NAN;
+    TT_TRY(tt_file_pread(fd, h->path, line, (size_t)place.bytes, place.at));
+    TT_TRY(tt_json_parse(line, (size_t)place.bytes, h->path, &record));
+    json_object_foreach(record, name, value)
+    {
+        int c = is_number(name, value) ? find_column(t, name, field++) : t->n_columns;
+
+        if (c < t->n_columns && json_is_number(value))
+            ret_values[c] = json_number_value(value);
+    }
+out:
+    json_decref(record);
+    tt_free(line);
+    return rc;
 }
 
 static void release_table(struct tt_table *t)
@@ -115,6 +160,7 @@ static void release_table(struct tt_table *t)
     }
     tt_free((void *)t->name);
     tt_free((void *)t->column);
+    tt_free(t->place);
     tt_free(t->step);
     *t = (struct tt_table){.n = 0};
 }
@@ -165,7 +211,7 @@ static void take_numbers(struct tt_history *h, struct tt_table *table, const jso
     if (table->n && at <= table->step[table->n - 1])
         cut(h, at + (table == &h->validations)); /* the validation of a step follows its record */
     table->n = tt_table_find(table, at);
-    add_row(table, at, record);
+    add_row(h, table, at, record);
 }
 
 static void take_record(struct tt_history *h, json_t *record)
@@ -213,6 +259,7 @@ static void take_line(struct tt_history *h, const char *line, size_t size, bool 
 {
     json_t *record = NULL;
 
+    h->line.bytes = (int64_t)size;
     if (size && tt_json_parse(line, size, h->path, &record) == 0 && json_is_object(record)) {
         take_record(h, record);
     } else if (size && whole) {
@@ -236,6 +283,7 @@ static size_t take_lines(struct tt_history *h, const char *block, size_t size, s
         if (!end)
             return at;
         n = (size_t)(end - block) - at;
+        h->line.at = h->offset + (int64_t)at;
         if (at < skim && is_of_a_step(block + at, n))
             h->lines++;
         else
@@ -282,6 +330,7 @@ static int read_from(struct tt_history *h, int fd, int64_t size)
         if (n == cap)
             block = tt_realloc(block, cap *= 2, 1);
     }
+    h->line.at = h->offset;
     take_line(h, block, n, false); /* it may only lack its end */
 out:
     tt_free(block);
@@ -342,12 +391,13 @@ out:
     return rc;
 }
 
-int tt_history_load(const char *given, struct tt_history *ret_history)
+int tt_history_load(const char *given, bool only_places, struct tt_history *ret_history)
 {
     struct tt_history h = {.path = NULL};
     int rc = 0;
 
     TT_TRY(tt_history_open(given, &h));
+    h.only_places = only_places;
     TT_TRY(tt_history_read(&h));
     if (h.bad_lines == 1)
         tt_warn("1 line of '%s' is not a JSON object and is left out: line %" PRId64, h.path, h.first_bad);

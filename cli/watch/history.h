@@ -16,13 +16,19 @@
  * dropped. A torn last line is ignored. Unknown records and fields do no harm; a field that is a number is a column.
  */
 
+/* Where a record is in the file. */
+struct tt_line_place {
+    int64_t at, bytes;
+};
+
 /** Numbers by step, in ascending order of steps. What a record lacks, or has as null, is NaN. */
 struct tt_table {
     int64_t n, cap;
     int64_t *step;
     int n_columns;
-    char **name; /* of each column, in the order in which they appeared */
-    double **column;
+    char **name;                 /* of each column, in the order in which they appeared */
+    double **column;             /* NULL each, if only places are kept */
+    struct tt_line_place *place; /* of each row, if only these are kept; else NULL */
 };
 
 struct tt_history {
@@ -34,6 +40,9 @@ struct tt_history {
     int64_t starts, failed_saves, notes; /* numbers of records: starts; of the newest start: the others */
     char *last_failed_save, *last_note;  /* what the last of them says; NULL: none */
     double last_sec;                     /* when the last record was written, since 1970; 0: unknown */
+
+    bool only_places;          /* of rows; their numbers are read again when they are wanted (tt_history_row) */
+    struct tt_line_place line; /* that is being taken */
 
     int64_t tail_bytes; /* steps and validations further from the end of the file are skipped; 0: none are */
     int64_t offset;     /* of what was not read yet */
@@ -50,8 +59,15 @@ int tt_history_open(const char *given, struct tt_history *ret_history) TT_MUST_C
  */
 int tt_history_read(struct tt_history *history) TT_MUST_CHECK;
 
-/** Reads a whole run: open, read, and a warning about lines that are not records. */
-int tt_history_load(const char *given, struct tt_history *ret_history) TT_MUST_CHECK;
+/**
+ * Reads a whole run: open, read, and a warning about lines that are not records.
+ *   only_places  as in struct tt_history: a run of any length then takes little memory
+ */
+int tt_history_load(const char *given, bool only_places, struct tt_history *ret_history) TT_MUST_CHECK;
+
+/** Reads a row again of which only the place is kept: ret_values has a number for each column. fd: of the file. */
+int tt_history_row(const struct tt_history *history, int fd, const struct tt_table *table, int64_t row,
+                   double *ret_values) TT_MUST_CHECK;
 void tt_history_release(struct tt_history *history);
 
 /** A column by its name; NULL: no record has it. */

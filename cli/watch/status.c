@@ -200,13 +200,15 @@ static int set_checkpoint(struct status *s)
     for (int i = n - 1; i >= 0 && s->saved < 0; i--) {
         char *path = tt_step_path(folder, steps[i]);
         struct tt_manifest manifest = {0};
+        const json_t *time;
 
         if (tt_step_check(path, &manifest) == 0) {
             s->saved = steps[i];
+            time = json_object_get(manifest.meta, "time");
             found = json_pack(
                 "{s:I, s:I, s:o}", "step", (json_int_t)steps[i], "bytes", (json_int_t)tt_ckpt_file_bytes(&manifest),
                 "age_s",
-                tt_json_number(tt_clock_wall_sec() - json_number_value(json_object_get(manifest.meta, "time"))));
+                tt_json_number(json_is_number(time) ? tt_clock_wall_sec() - json_number_value(time) : (double)NAN));
         } else {
             warn(s, tt_format("step-%" PRId64 " cannot be used: %s", steps[i], tt_error_message()));
         }

@@ -6,6 +6,7 @@
 #include "core/os/file.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -312,6 +313,18 @@ bool tt_random_is_word(const char *text)
 
 enum { NAME_TRIES = 100 };
 
+/* The name that was wanted is part of the prefix, which adds ".tmp" to it. */
+static int fail_too_long(const char *prefix)
+{
+    const char *name = strrchr(prefix, '/') ? strrchr(prefix, '/') + 1 : prefix;
+    const int added = TT_RANDOM_WORD_BYTES + (int)strlen(".tmp-");
+
+    return tt_fail(TT_EIO,
+                   "the name '%s' is too long with the mark of a temporary file, which it has until it is complete\n"
+                   "help: choose a name of at most %d bytes, in a path of at most %d",
+                   name, NAME_MAX - added, PATH_MAX - 1 - added);
+}
+
 /* Creates PREFIX-RANDOM: a file (ret_fd) or a folder (ret_fd NULL). */
 static int make_temporary(const char *prefix, char **ret_name, int *ret_fd)
 {
@@ -330,8 +343,9 @@ static int make_temporary(const char *prefix, char **ret_name, int *ret_fd)
     }
     if (made < 0) {
         bool full = errno == ENOSPC || errno == EDQUOT;
-        int rc =
-            tt_fail(TT_EIO, "cannot create '%s': %s%s", name, strerror(errno), full ? "\nhelp: free space there" : "");
+        int rc = errno == ENAMETOOLONG ? fail_too_long(prefix)
+                                       : tt_fail(TT_EIO, "cannot create '%s': %s%s", name, strerror(errno),
+                                                 full ? "\nhelp: free space there" : "");
 
         tt_free(name);
         return rc;
@@ -381,13 +395,30 @@ bool tt_file_is_temporary(const char *name, const char *stem)
            tt_random_is_word(name + n - word);
 }
 
+struct bytes {
+    const void *bytes;
+    size_t size;
+};
+
+static int write_bytes(void *arg, int fd, const char *name)
+{
+    const struct bytes *b = arg;
+
+    return tt_file_pwrite(fd, name, b->bytes, b->size, 0, NULL);
+}
+
 int tt_file_replace(const char *path, const void *bytes, size_t size)
+{
+    return tt_file_replace_by(path, write_bytes, &(struct bytes){bytes, size});
+}
+
+int tt_file_replace_by(const char *path, int (*write)(void *arg, int fd, const char *name), void *arg)
 {
     char *temporary = NULL, *copy = tt_strdup(path);
     int fd = -1, tries = 0, rc = 0;
 
     TT_TRY(tt_file_temporary(path, &temporary, &fd));
-    TT_TRY(tt_file_pwrite(fd, temporary, bytes, size, 0, NULL));
+    TT_TRY(write(arg, fd, temporary));
     while (fsync(fd) < 0) {
         if (tt_path_again(errno, &tries))
             continue;

@@ -64,6 +64,9 @@ int tt_file_pread(int fd, const char *path, void *bytes, size_t size, int64_t of
  */
 int tt_file_replace(const char *path, const void *bytes, size_t size) TT_MUST_CHECK;
 
+/** The same with what `write` writes to fd, so that it need not be in memory. name: of the temporary file. */
+int tt_file_replace_by(const char *path, int (*write)(void *arg, int fd, const char *name), void *arg) TT_MUST_CHECK;
+
 /**
  * Creates path.tmp-RANDOM, to be written and then renamed to `path`, where there must be a regular file or nothing
  * (TT_EDATA). The file is always new (O_EXCL), so no two

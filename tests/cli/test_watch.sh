@@ -396,6 +396,40 @@ PYTHON
     [ ! -s empty ] || not_as "output beside the file"
 }
 
+# A row is read again where a table is written; rows that a later start superseded are not.
+case_csv_leaves_out_what_was_done_again() {
+    metrics one '@RUN' 1:1 2:2 3:3 '{"type":"run","resumed_from":1,"world":1}' 2:5 3:6 \
+        '{"type":"validate","step":3,"loss":7}' '{"type":"step","step":4,"loss":9,"late":1}'
+    run export --csv one
+    expect_ok
+    python3 - >problem.txt 2>&1 <<'PYTHON' || not_as "$(tail -1 problem.txt)"
+import csv
+rows = [(r["step"], r["loss"], r["validation_loss"], r["late"]) for r in csv.DictReader(open("out", newline=""))]
+assert [r[0] for r in rows] == ["1", "2", "3", "4"] and [float(r[1]) for r in rows[1:]] == [5, 6, 9], rows
+assert rows[2][2:] == ("7", "") and rows[3][2:] == ("", "1"), rows
+PYTHON
+}
+
+# Numbers that are not known are left out.
+case_no_number_is_invented() {
+    mkdir one
+    echo '{"type":"step","step":7,"loss":null,"memory_gib":0.5,"time":1.5}' >one/metrics.jsonl
+    run status one
+    expect_ok
+    refuse_out "nan"
+    expect_out "^  loss       not finite$"
+    expect_out "^  memory     0.50 GiB a rank at most$"
+}
+
+case_names_that_are_too_long_are_said_so() {
+    metrics one '@RUN' 1:1
+    name=$(printf 'x%.0s' {1..233})
+    run export --csv one --out $name
+    expect_ok
+    run export --csv one --out xx$name
+    expect_error 3 "is too long with the mark of a temporary file" "^help: choose a name of at most 233 bytes"
+}
+
 case_bad_calls_are_refused() {
     metrics one '@RUN' 1:1
     mkdir empty
