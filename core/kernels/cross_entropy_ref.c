@@ -8,13 +8,21 @@
 #include "core/kernels/kernels.h"
 #include "core/kernels/vector_math.h"
 
-/* The row's logsumexp; also its largest logit. */
+/* As fmax() over all, so NaN does not count. gcc 12 for 64-bit Arm stops with an internal error
+ * (vect_transform_reduction) at -O3 where fmax() reduces an array. */
+static double largest_of(const float *x, int64_t n)
+{
+    double largest = -INFINITY;
+
+    for (int64_t i = 0; i < n; i++)
+        largest = (double)x[i] > largest ? (double)x[i] : largest;
+    return largest;
+}
+
 static double logsumexp(const float *logits, int64_t vocab)
 {
-    double largest = -INFINITY, sum = 0.0;
+    double largest = largest_of(logits, vocab), sum = 0.0;
 
-    for (int64_t v = 0; v < vocab; v++)
-        largest = fmax(largest, (double)logits[v]);
     for (int64_t v = 0; v < vocab; v++)
         sum += exp((double)logits[v] - largest);
     return largest + log(sum);
@@ -57,10 +65,8 @@ void tt_cross_entropy_grad_bf16_ref(float *loss, float *z, float *logits, const 
 
 void tt_softmax_sum_ref(float *largest, float *sum, const float *x, int64_t n)
 {
-    double most = -INFINITY, total = 0.0;
+    double most = largest_of(x, n), total = 0.0;
 
-    for (int64_t i = 0; i < n; i++)
-        most = fmax(most, (double)x[i]);
     for (int64_t i = 0; i < n; i++)
         total += exp((double)x[i] - (isinf(most) && most < 0.0 ? 0.0 : most));
     *largest = (float)most;

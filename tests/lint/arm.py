@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Every kernel compiles for 64-bit Arm as a package does, at -O3, where compilers have failed: `arm.py`.
+
+Needs aarch64-linux-gnu-gcc (Debian: gcc-aarch64-linux-gnu); without it the test is skipped.
+"""
+import concurrent.futures
+import os
+import shutil
+import subprocess
+import sys
+
+import tree
+
+COMPILER = "aarch64-linux-gnu-gcc"
+FLAGS = ["-std=c11", "-O3", "-D_GNU_SOURCE", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
+         "-idirafter", "/usr/include", '-DTT_BLAS_NAME="libopenblas.so.0"', '-DTT_BLAS_FOLDER=""', "-c", "-o",
+         "/dev/null"]
+KERNELS, TYPED, X86 = "core/kernels/", "core/kernels/typed/", "core/kernels/x86/"
+
+# OpenBLAS's headers are those of the processor that compiles.
+SKIPPED = {"core/kernels/blas.c"}
+
+
+def compile_one(job):
+    path, flags = job
+    command = [COMPILER] + FLAGS + flags + ["-I", tree.ROOT, os.path.join(tree.ROOT, path)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def main():
+    if not shutil.which(COMPILER):
+        print(f"1..0 # SKIP there is no {COMPILER}")
+        return 0
+    sources = [path for path in tree.c_files() if path.endswith(".c") and path.startswith(KERNELS)
+               and not path.startswith(X86) and path not in SKIPPED]
+    jobs = [(path, []) for path in sources]
+    jobs += [(path, ["-DTT_ELEMENT_BF16"]) for path in sources if path.startswith(TYPED)]
+    failed = 0
+    print(f"1..{len(jobs)}")
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for number, (job, outcome) in enumerate(zip(jobs, pool.map(compile_one, jobs)), 1):
+            print(f"{'not ok' if outcome.returncode else 'ok'} {number} - {' '.join([job[0]] + job[1])}")
+            for line in outcome.stderr.splitlines()[:20] if outcome.returncode else []:
+                print("# " + line)
+            failed += outcome.returncode != 0
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
