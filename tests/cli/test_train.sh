@@ -47,6 +47,26 @@ for r in steps:
 EOF
 }
 
+# The peak of the process that started titan, which then became titan, is not titan's.
+case_memory_is_not_that_of_the_parent() {
+    ! ldd "$TITAN" | grep -qE "lib(asan|tsan)" || skip "a sanitizer takes memory itself"
+    make_corpus
+    cat >parent.py <<'EOF'
+import os, sys
+large = b"x" * (900 << 20)
+os.execv(sys.argv[1], sys.argv[1:])
+EOF
+    echo "titan train from a large process" >command
+    code=0
+    python3 parent.py "$TITAN" train $tiny >out 2>err </dev/null || code=$?
+    expect_ok
+    python3 - <<'EOF' >problem.txt 2>&1 || not_as "metrics.jsonl: $(cat problem.txt)"
+import json
+steps = [r for r in map(json.loads, open("run/metrics.jsonl")) if r["type"] == "step"]
+assert steps and all(0 < r["memory_gib"] < 0.8 for r in steps), [r["memory_gib"] for r in steps]
+EOF
+}
+
 # titan's use of the stack fits within any limit of the shell.
 case_a_small_stack_is_enough() {
     stack=64
