@@ -242,6 +242,12 @@ static int launch(const struct tt_args *args, int argc, char **argv)
                                  : "the command to run comes after '--'");
         goto out;
     }
+    for (int i = 0; i < argc; i++)
+        if (strcmp(argv[i], ":") == 0) {
+            rc = tt_fail(TT_EUSAGE, "launch: mpirun and srun take ':' for the end of a command and begin another one\n"
+                                    "help: leave it out; a job runs one command");
+            goto out;
+        }
     if (getenv("SLURM_JOB_ID")) // NOLINT(concurrency-mt-unsafe): one thread
         add_srun(&line, (int)ranks);
     else

@@ -696,6 +696,10 @@ case_launch_wrong_usage() {
     expect_error 2 "the command to run is missing"
     run launch -n none -- train
     expect_error 2 "--ranks 'none'"
+    run launch -n 2 -- version : # mpirun would start a second program
+    expect_error 2 "take ':' for the end of a command" "leave it out"
+    run launch -n 2 --print -- : version
+    expect_error 2 "take ':' for the end of a command"
     PATH=/nowhere run launch -n 2 -- train
     expect_error 2 "cannot run mpirun"
 }
