@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The owner of utf8proc: characters and normal forms (UAX #15). Code points that its tables do not assign stay as they
- * are.
+ * The owner of utf8proc: characters and normal forms (UAX #15).
  */
 #include "core/base/utf8.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include <utf8proc.h>
+
+#include "core/base/mem.h"
 
 int tt_utf8_decode(const char *p, size_t size, uint32_t *ret_code)
 {
@@ -104,7 +104,68 @@ int tt_utf8_encode(uint32_t code, char *buf)
     return (int)utf8proc_encode_char((utf8proc_int32_t)code, (utf8proc_uint8_t *)buf);
 }
 
-int tt_utf8_normalize(enum tt_utf8_form form, const char *text, size_t size, struct tt_text *ret_text)
+/* Code points, with room for at least one more. */
+struct codes {
+    utf8proc_int32_t *code;
+    utf8proc_ssize_t n, cap;
+};
+
+static utf8proc_ssize_t decompose(struct codes *c, utf8proc_int32_t code, utf8proc_option_t options)
+{
+    int boundary = 0;
+
+    for (;;) {
+        utf8proc_ssize_t room = c->cap - c->n;
+        utf8proc_ssize_t n = utf8proc_decompose_char(code, c->code + c->n, room, options, &boundary);
+
+        if (n <= room) {
+            c->n += n > 0 ? n : 0;
+            return n;
+        }
+        c->cap = 2 * c->cap + n;
+        c->code = tt_realloc(c->code, (size_t)c->cap, sizeof *c->code);
+    }
+}
+
+static unsigned class_of(utf8proc_int32_t code)
+{
+    return (unsigned)utf8proc_get_property(code)->combining_class;
+}
+
+/* Sorts a run of combining marks by their classes, of which there are 256; equal ones keep their order. */
+static void sort_marks(utf8proc_int32_t *code, size_t n)
+{
+    size_t begin[257] = {0};
+    utf8proc_int32_t *sorted;
+
+    for (size_t i = 0; i < n; i++)
+        begin[class_of(code[i]) + 1]++;
+    for (int k = 0; k < 256; k++)
+        begin[k + 1] += begin[k];
+    sorted = tt_calloc(n, sizeof *sorted);
+    for (size_t i = 0; i < n; i++)
+        sorted[begin[class_of(code[i])]++] = code[i];
+    memcpy(code, sorted, n * sizeof *sorted);
+    tt_free(sorted);
+}
+
+static void order_marks(struct codes *c)
+{
+    for (utf8proc_ssize_t i = 0, begin = 0; i < c->n; i = begin = i + 1) {
+        unsigned last = class_of(c->code[i]), next;
+        bool is_sorted = true;
+
+        for (; last && i + 1 < c->n && (next = class_of(c->code[i + 1])); i++) {
+            is_sorted = is_sorted && last <= next;
+            last = next;
+        }
+        if (!is_sorted)
+            sort_marks(c->code + begin, (size_t)(i + 1 - begin));
+    }
+}
+
+/* utf8proc_map would sort the marks in a time that grows with the square of their number. */
+int tt_utf8_normalize(enum tt_utf8_form form, const char *text, size_t size, struct tt_text *out)
 {
     static const struct {
         const char *name;
@@ -115,14 +176,28 @@ int tt_utf8_normalize(enum tt_utf8_form form, const char *text, size_t size, str
         [TT_UTF8_NFKC] = {"NFKC", UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT},
         [TT_UTF8_NFKD] = {"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT},
     };
-    utf8proc_uint8_t *made = NULL;
-    utf8proc_ssize_t n = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)size, &made, row[form].options);
+    struct codes c = {.cap = (utf8proc_ssize_t)size + 8};
+    utf8proc_ssize_t n = 0;
 
-    if (n < 0)
-        return tt_fail(TT_EDATA, "cannot convert %zu bytes of text to normal form %s: %s", size, row[form].name,
-                       utf8proc_errmsg(n));
-    ret_text->size = 0;
-    tt_text_add_bytes(ret_text, made, (size_t)n);
-    free(made);
-    return 0;
+    c.code = tt_calloc((size_t)c.cap, sizeof *c.code);
+    for (size_t i = 0, length; i < size && n >= 0; i += length) {
+        uint32_t code;
+
+        length = (size_t)tt_utf8_decode(text + i, size - i, &code);
+        n = length ? decompose(&c, (utf8proc_int32_t)code, row[form].options) : UTF8PROC_ERROR_INVALIDUTF8;
+    }
+    if (n >= 0) {
+        order_marks(&c);
+        n = utf8proc_normalize_utf32(c.code, c.n, row[form].options);
+    }
+    for (utf8proc_ssize_t i = 0; i < n; i++) {
+        char bytes[4];
+
+        tt_text_add_bytes(out, bytes, (size_t)tt_utf8_encode((uint32_t)c.code[i], bytes));
+    }
+    tt_free(c.code);
+    if (n >= 0)
+        return 0;
+    return tt_fail(TT_EDATA, "cannot convert %zu bytes of text to normal form %s: %s", size, row[form].name,
+                   utf8proc_errmsg(n));
 }

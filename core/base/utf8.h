@@ -29,7 +29,7 @@ int tt_utf8_encode(uint32_t code, char *buf);
 
 enum tt_utf8_form { TT_UTF8_NFC, TT_UTF8_NFD, TT_UTF8_NFKC, TT_UTF8_NFKD };
 
-/** Sets ret_text to text in a normal form; text may be ret_text's. TT_EDATA if it is not valid UTF-8. */
-int tt_utf8_normalize(enum tt_utf8_form form, const char *text, size_t size, struct tt_text *ret_text) TT_MUST_CHECK;
+/** Appends text in a normal form. TT_EDATA if it is not valid UTF-8. */
+int tt_utf8_normalize(enum tt_utf8_form form, const char *text, size_t size, struct tt_text *out) TT_MUST_CHECK;
 
 #endif

@@ -17,6 +17,7 @@
 #include "core/data/chat.h"
 #include "core/data/source.h"
 #include "core/os/file.h"
+#include "core/tokenizer/charset.h"
 
 enum { CACHE_FORMAT = 1, CHAT_FORMAT = 2 }; /* when tokens of the same files change, so does the number */
 
@@ -159,6 +160,7 @@ static int pack_source(const struct tt_source *source, uint64_t source_hash, con
 {
     const struct tt_tokenizer *t = spec->tokenizer;
     struct tt_token_info about = {.tokenizer_hash = tt_tokenizer_hash(t),
+                                  .unicode = TT_UNICODE_VERSION,
                                   .source_hash = source_hash,
                                   .bos = tt_tokenizer_bos(t),
                                   .eos = tt_tokenizer_eos(t)};
@@ -237,7 +239,7 @@ static int prepare_text(const struct tt_dataset_kind *kind, const struct tt_data
                         struct tt_dataset_ref *ret_ref)
 {
     struct tt_source source = {0};
-    uint64_t tokenizer_hash = tt_tokenizer_hash(spec->tokenizer), key[4];
+    uint64_t tokenizer_hash = tt_tokenizer_hash(spec->tokenizer), key[5];
     char *path = NULL;
     bool found = false;
     int rc = 0;
@@ -249,6 +251,7 @@ static int prepare_text(const struct tt_dataset_kind *kind, const struct tt_data
     key[1] = tokenizer_hash;
     key[2] = hash_reading(&source, spec);
     key[3] = CACHE_FORMAT;
+    key[4] = tt_hash64(TT_UNICODE_VERSION, strlen(TT_UNICODE_VERSION), 0);
     TT_TRY(tt_folder_make(spec->cache_dir));
     tt_token_sweep(spec->cache_dir, ".tokens");
     path = tt_format("%s/%s-%016" PRIx64 ".tokens", spec->cache_dir, spec->name, tt_hash64(key, sizeof key, 0));

@@ -5,6 +5,7 @@
  */
 #include "core/data/tokenfile.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include <unistd.h>
@@ -131,6 +132,7 @@ static int check_titan(const struct file *file, struct tt_token_info *info)
                                    .tokenizer_hash = h.tokenizer_hash,
                                    .source_hash = h.source_hash,
                                    .digest = h.content_hash};
+    (void)snprintf(info->unicode, sizeof info->unicode, "%.*s", (int)sizeof h.unicode - 1, h.unicode);
     needed = info->offsets_at + 8 * (h.n_documents + 1);
     if (h.version == TT_TOKEN_VERSION_MASK) {
         info->mask_at = needed;

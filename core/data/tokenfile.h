@@ -20,6 +20,8 @@
  */
 enum tt_token_format { TT_TOKENS_TITAN, TT_TOKENS_LLMC, TT_TOKENS_RAW_U16 };
 
+enum { TT_TOKEN_UNICODE_BYTES = 8 };
+
 /** What a packed file contains, and where. Plain data, the same on every rank. */
 struct tt_token_info {
     int32_t format;    /* enum tt_token_format */
@@ -30,13 +32,14 @@ struct tt_token_info {
     int64_t offsets_at;  /* 0: no document offsets */
     int64_t mask_at;     /* 0: every token is to be learned */
     int64_t file_size;
-    int64_t vocab_size;      /* of the tokenizer; 0: unknown */
-    int32_t bos, eos;        /* -1: unknown or none */
-    int64_t n_learned;       /* tokens that are to be learned */
-    int64_t max_id;          /* largest id in the file */
-    uint64_t tokenizer_hash; /* 0: unknown */
-    uint64_t source_hash;    /* of the text it was made from; 0: unknown */
-    uint64_t digest;         /* hash of what follows the header: equal digests, equal data */
+    int64_t vocab_size;                   /* of the tokenizer; 0: unknown */
+    int32_t bos, eos;                     /* -1: unknown or none */
+    int64_t n_learned;                    /* tokens that are to be learned */
+    int64_t max_id;                       /* largest id in the file */
+    uint64_t tokenizer_hash;              /* 0: unknown */
+    char unicode[TT_TOKEN_UNICODE_BYTES]; /* the version whose properties the tokenizer used; "": unknown */
+    uint64_t source_hash;                 /* of the text it was made from; 0: unknown */
+    uint64_t digest;                      /* hash of what follows the header: equal digests, equal data */
 };
 
 /**
@@ -78,7 +81,7 @@ int tt_token_writer_add(struct tt_token_writer *writer, const int32_t *ids, cons
 
 /**
  * Completes the file, durably.
- *   about     tokenizer_hash, source_hash, bos, eos of the header
+ *   about     tokenizer_hash, unicode, source_hash, bos, eos of the header
  *   ret_info  what was written
  */
 int tt_token_writer_finish(struct tt_token_writer *writer, const struct tt_token_info *about,

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "core/base/hash.h"
+#include "core/data/tokenfile.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "token files are little-endian and are read as they are"
@@ -29,8 +30,9 @@ struct tt_token_header {
     uint64_t tokenizer_hash;
     uint64_t source_hash;
     uint64_t content_hash;
-    int64_t n_learned; /* of version 2, else 0 */
-    uint64_t reserved[4];
+    int64_t n_learned;                    /* of version 2, else 0 */
+    char unicode[TT_TOKEN_UNICODE_BYTES]; /* "": unknown */
+    uint64_t reserved[3];
     uint64_t header_hash; /* of the preceding bytes */
 };
 

@@ -279,6 +279,7 @@ int tt_token_writer_finish(struct tt_token_writer *w, const struct tt_token_info
     TT_TRY(put(w, w->mask, (size_t)w->n_mask));
     TT_TRY(flush_block(w));
     memcpy(h.magic, TT_TOKEN_MAGIC, sizeof h.magic);
+    memcpy(h.unicode, about->unicode, sizeof h.unicode);
     h.content_hash = w->hash;
     h.header_hash = tt_token_header_hash(&h);
     TT_TRY(write_at(w, &h, sizeof h, 0));

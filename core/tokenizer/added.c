@@ -159,21 +159,22 @@ static int apply_flags(const struct search *s, const struct tt_added_token *t, c
 
         while (last > 0 && *begin - last < 4 && ((unsigned char)text[--last] & 0xc0) == 0x80)
             ;
-        TT_TRY(tt_matcher_find(s->matcher, a->word_end, text, *begin, last, &found, &from, &to));
+        TT_TRY(tt_matcher_find(s->matcher, a->word_end, text + last, *begin - last, &found, &from, &to));
         if (found)
             return 0;
-        TT_TRY(tt_matcher_find(s->matcher, a->word_begin, text + token_end, size - token_end, 0, &found, &from, &to));
+        TT_TRY(tt_matcher_find(s->matcher, a->word_begin, text + token_end, size - token_end, &found, &from, &to));
         if (found)
             return 0;
     }
     if (t->strips_left) {
-        TT_TRY(
-            tt_matcher_find(s->matcher, a->space_end, text, *begin, done < *begin ? done : *begin, &found, &from, &to));
+        size_t after = done < *begin ? done : *begin;
+
+        TT_TRY(tt_matcher_find(s->matcher, a->space_end, text + after, *begin - after, &found, &from, &to));
         if (found)
-            *begin = from;
+            *begin = after + from;
     }
     if (t->strips_right) {
-        TT_TRY(tt_matcher_find(s->matcher, a->space_begin, text + token_end, size - token_end, 0, &found, &from, &to));
+        TT_TRY(tt_matcher_find(s->matcher, a->space_begin, text + token_end, size - token_end, &found, &from, &to));
         if (found)
             *end = token_end + to;
     }

@@ -64,6 +64,21 @@ out:
     return rc;
 }
 
+/*
+ * The `tokenizers` library has the normal forms of Unicode 9.0: characters that came later stay as they are, and do not
+ * combine. Unicode never changes the normal forms of characters that it has.
+ */
+static void read_assigned(struct tt_normalizer *n)
+{
+    struct tt_charset sets[2] = {{0}, {0}};
+
+    tt_charset_add(&sets[0], '\n', '\n');
+    (void)tt_charset_add_property(&sets[1], "assigned9", 9);
+    (void)tt_kinds_init(&n->assigned, sets, 2);
+    tt_charset_release(&sets[0]);
+    tt_charset_release(&sets[1]);
+}
+
 static int add_steps(struct tt_normalizer *n, const json_t *json, const char *where, int depth)
 {
     const char *type = json_string_value(json_object_get(json, "type"));
@@ -76,6 +91,8 @@ static int add_steps(struct tt_normalizer *n, const json_t *json, const char *wh
             continue;
         TT_TRY(new_step(n, where, &step));
         step->form = &forms[i];
+        if (!n->assigned.n)
+            read_assigned(n);
         return 0;
     }
     if (type && strcmp(type, "Prepend") == 0)
@@ -105,6 +122,7 @@ void tt_normalizer_release(struct tt_normalizer *n)
         tt_free(n->step[i].from);
         tt_free(n->step[i].to);
     }
+    tt_kinds_release(&n->assigned);
     *n = (struct tt_normalizer){0};
 }
 
@@ -132,6 +150,45 @@ static void substitute(const struct tt_normalizer_step *step, struct tt_text *sc
     *scratch = made;
 }
 
+static int put_normal(const struct tt_normal_form *form, const char *text, size_t size, struct tt_text *out)
+{
+    if (may_change(form, text, size))
+        return tt_utf8_normalize(form->form, text, size, out);
+    tt_text_add_bytes(out, text, size);
+    return 0;
+}
+
+/* Converts what is between characters that are not assigned. text may be the scratch's. */
+static int convert(const struct tt_normalizer *n, const struct tt_normal_form *form, struct tt_text *scratch,
+                   const char *text, size_t size)
+{
+    uint8_t assigned = tt_kinds_of(&n->assigned, 'a');
+    struct tt_text made = {0};
+    size_t done = 0, length = 0;
+    int rc = 0;
+
+    tt_text_add_bytes(&made, "", 0);
+    for (size_t i = 0; i < size; i += length) {
+        uint32_t code = 0;
+
+        length = (size_t)tt_utf8_decode(text + i, size - i, &code);
+        if (!length)
+            TT_TRY(tt_fail(TT_EDATA, "invalid UTF-8 at byte %zu of the text", i));
+        if (code < 0x80 || tt_kinds_of(&n->assigned, code) == assigned)
+            continue;
+        TT_TRY(put_normal(form, text + done, i - done, &made));
+        tt_text_add_bytes(&made, text + i, length);
+        done = i + length;
+    }
+    TT_TRY(put_normal(form, text + done, size - done, &made));
+    tt_text_release(scratch);
+    *scratch = made;
+    return 0;
+out:
+    tt_text_release(&made);
+    return rc;
+}
+
 int tt_normalizer_apply(const struct tt_normalizer *n, struct tt_text *scratch, const char *text, size_t size,
                         const char **ret_text, size_t *ret_size)
 {
@@ -141,7 +198,7 @@ int tt_normalizer_apply(const struct tt_normalizer *n, struct tt_text *scratch, 
         if (!n->step[i].form) {
             substitute(&n->step[i], scratch, text, size);
         } else if (may_change(n->step[i].form, text, size)) {
-            TT_TRY(tt_utf8_normalize(n->step[i].form->form, text, size, scratch));
+            TT_TRY(convert(n, n->step[i].form, scratch, text, size));
         } else {
             continue;
         }

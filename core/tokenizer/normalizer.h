@@ -6,6 +6,7 @@
 
 #include "core/base/json.h"
 #include "core/base/text.h"
+#include "core/tokenizer/kinds.h"
 
 /**
  * The normalizer of a tokenizer.json: Unicode's normal forms (NFC for Qwen), Prepend and Replace of plain strings
@@ -25,6 +26,7 @@ struct tt_normalizer_step {
 struct tt_normalizer {
     struct tt_normalizer_step step[TT_NORMALIZER_STEPS];
     int n_steps;
+    struct tt_kinds assigned; /* with a normal form: whether Unicode 9.0 has a character */
 };
 
 /** Reads the JSON value of "normalizer" (null and absent: none); where is for messages. Release also after an error. */

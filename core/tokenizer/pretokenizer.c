@@ -115,7 +115,8 @@ static int add_steps(struct tt_pretokenizer *p, const json_t *json, const char *
     if (strcmp(type, "Split") == 0) {
         TT_TRY(add_split(p, json, where));
     } else if (strcmp(type, "Digits") == 0) {
-        const char *pattern = json_is_true(json_object_get(json, "individual_digits")) ? "\\p{N}" : "\\p{N}+";
+        const char *pattern =
+            json_is_true(json_object_get(json, "individual_digits")) ? "\\p{RustNumber}" : "\\p{RustNumber}+";
 
         TT_TRY(add_pattern(p, pattern, strlen(pattern), false, where));
     } else if (strcmp(type, "ByteLevel") == 0 && p->metaspace_step < 0) {
@@ -184,13 +185,32 @@ out:
     return rc;
 }
 
-/* Runs the steps from `step` on one piece. The depth is at most the number of steps, plus one for the space. */
-static int run_steps(const struct split *s, int step, bool has_prefix, const char *text, size_t size)
+/* Cuts around the matches of a step; the next steps cut the pieces. */
+static int run_pattern(const struct split *s, int step, const char *text, size_t size)
 {
-    size_t from = 0, done = 0, begin = 0, end = 0;
+    struct tt_matches matches;
+    size_t done = 0, begin = 0, end = 0;
     bool found = false;
     int rc = 0;
 
+    tt_matches_begin(&matches, s->matcher, s->p->step[step], text, size);
+    for (;;) {
+        TT_TRY(tt_matches_next(&matches, &found, &begin, &end));
+        if (!found)
+            break;
+        TT_TRY(run_steps(s, step + 1, false, text + done, begin - done));
+        TT_TRY(run_steps(s, step + 1, false, text + begin, end - begin));
+        done = end;
+    }
+    TT_TRY(run_steps(s, step + 1, false, text + done, size - done));
+out:
+    tt_matches_end(&matches);
+    return rc;
+}
+
+/* Runs the steps from `step` on one piece. The depth is at most the number of steps, plus one for the space. */
+static int run_steps(const struct split *s, int step, bool has_prefix, const char *text, size_t size)
+{
     if (!size)
         return 0;
     if (step == s->p->prefix_step && s->p->prefix_space && !has_prefix && text[0] != ' ') {
@@ -201,25 +221,7 @@ static int run_steps(const struct split *s, int step, bool has_prefix, const cha
     }
     if (step == s->p->metaspace_step && !has_prefix)
         return run_metaspace(s, text, size);
-    if (step == s->p->n_steps)
-        return s->fn(s->arg, text, size);
-    while (from <= size) {
-        TT_TRY(tt_matcher_find(s->matcher, s->p->step[step], text, size, from, &found, &begin, &end));
-        if (!found)
-            break;
-        TT_TRY(run_steps(s, step + 1, false, text + done, begin - done));
-        TT_TRY(run_steps(s, step + 1, false, text + begin, end - begin));
-        done = end;
-        from = end;
-        if (begin == end) { /* an empty match cuts here; the search continues one character later */
-            do {
-                from++;
-            } while (from < size && ((unsigned char)text[from] & 0xc0) == 0x80);
-        }
-    }
-    TT_TRY(run_steps(s, step + 1, false, text + done, size - done));
-out:
-    return rc;
+    return step == s->p->n_steps ? s->fn(s->arg, text, size) : run_pattern(s, step, text, size);
 }
 
 int tt_pretokenizer_split(const struct tt_pretokenizer *p, struct tt_matcher *matcher, struct tt_text *scratch,

@@ -14,6 +14,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/tokenizer/pattern.h"
 
 enum {
     FREE_STEPS = 1000,
@@ -24,14 +25,13 @@ enum {
     HEAP_LIMIT_KIB = 65536,
     JIT_STACK_MIN = 32 * 1024,
     JIT_STACK_MAX = 8 * 1024 * 1024,
+    MOST_NESTED = 24, /* the steps of a pre-tokenizer, one in another, and some */
 };
-
-/* Unicode's White_Space, which Oniguruma's \s means; PCRE2's \s also has U+180E. */
-#define SPACES "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
-#define WORDS  "\\p{L}\\p{M}\\p{N}\\p{Pc}"
 
 struct tt_regex {
     pcre2_code *code;
+    struct tt_kinds kinds;
+    bool is_literal; /* of bytes, not of kinds */
 };
 
 struct tt_matcher {
@@ -39,145 +39,70 @@ struct tt_matcher {
     pcre2_match_context *context;
     pcre2_jit_stack *stack;
     int64_t budget; /* steps left for this text */
+    struct {
+        char *kinds;
+        size_t cap;
+    } subject[MOST_NESTED];
+    int n_nested;
 };
 
-static int refuse(const char *where, const char *what, size_t at)
+static int compile(const char *pattern, size_t size, uint32_t options, pcre2_code **ret_code, char message[160])
 {
-    return tt_fail(TT_EDATA, "%s%sthe pattern uses %s (at byte %zu), which titan cannot match as its author meant",
-                   where ? where : "", where ? ": " : "", what, at);
-}
-
-/* Appends the rewritten form of one escape sequence; p[0] is the backslash, size >= 2. */
-static int rewrite_escape(const char *p, bool in_class, const char *where, size_t at, struct tt_text *out)
-{
-    switch (p[1]) {
-    case 's':
-        tt_text_add(out, in_class ? "%s" : "[%s]", SPACES);
-        return 0;
-    case 'w':
-        tt_text_add(out, in_class ? "%s" : "[%s]", WORDS);
-        return 0;
-    case 'S':
-        if (!in_class) {
-            tt_text_add(out, "[^%s]", SPACES);
-            return 0;
-        }
-        break;
-    case 'W':
-        if (!in_class) {
-            tt_text_add(out, "[^%s]", WORDS);
-            return 0;
-        }
-        break;
-    case 'h':
-    case 'H':
-        return refuse(where, "\\h", at);
-    default:
-        break;
-    }
-    tt_text_add_bytes(out, p, 2);
-    return 0;
-}
-
-/* {n,m}+ repeats the repetition in Ruby's syntax and is possessive in PCRE2's. */
-static bool ends_interval(const char *pattern, size_t at)
-{
-    size_t i = at;
-
-    while (i > 0 && ((pattern[i - 1] >= '0' && pattern[i - 1] <= '9') || pattern[i - 1] == ','))
-        i--;
-    return i < at && i > 0 && pattern[i - 1] == '{' && (i < 2 || pattern[i - 2] != '\\');
-}
-
-int tt_regex_rewrite(const char *pattern, size_t size, const char *where, char **ret_pattern)
-{
-    struct tt_text out = {0};
-    bool in_class = false;
-    size_t class_begin = 0;
-    int rc = 0;
-
-    tt_text_add_bytes(&out, "", 0);
-    for (size_t i = 0; i < size; i++) {
-        char c = pattern[i], next = i + 1 < size ? pattern[i + 1] : 0;
-
-        if (!c)
-            TT_TRY(refuse(where, "a 0 byte", i));
-        if (c == '\\' && i + 1 < size) {
-            TT_TRY(rewrite_escape(pattern + i, in_class, where, i, &out));
-            i++;
-            continue;
-        }
-        if (in_class) {
-            if (c == '[' && next != ':')
-                TT_TRY(refuse(where, "a class within a class", i));
-            if (c == '&' && next == '&')
-                TT_TRY(refuse(where, "an intersection of classes", i));
-            if (c == '[') { /* [:name:], up to its closing bracket */
-                while (i + 1 < size && pattern[i + 1] != ']')
-                    tt_text_add_bytes(&out, &pattern[i++], 1);
-                tt_text_add_bytes(&out, &pattern[i++], 1);
-                c = ']';
-            } else if (c == ']' && i > class_begin) {
-                in_class = false;
-            }
-        } else if (c == '[') {
-            in_class = true;
-            class_begin = i + (next == '^' ? 2 : 1);
-        } else if (c == '+' && i > 1 && pattern[i - 1] == '}' && ends_interval(pattern, i - 1)) {
-            TT_TRY(refuse(where, "a quantifier of the form {n,m}+", i));
-        }
-        tt_text_add_bytes(&out, &c, 1);
-    }
-    *ret_pattern = out.text;
-    return 0;
-out:
-    tt_text_release(&out);
-    return rc;
-}
-
-static int compile(const char *pattern, size_t size, uint32_t options, const char *where, struct tt_regex **ret_regex)
-{
-    struct tt_regex *regex;
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     pcre2_code *code = NULL;
     PCRE2_SIZE at = 0;
-    int error = 0;
+    int error = PCRE2_ERROR_NOMEMORY;
 
     if (context) {
         (void)pcre2_set_newline(context, PCRE2_NEWLINE_LF); /* as in Ruby, only \n ends a line */
-        code = pcre2_compile((PCRE2_SPTR)pattern, size, PCRE2_UTF | PCRE2_USE_OFFSET_LIMIT | options, &error, &at,
-                             context);
+        code = pcre2_compile((PCRE2_SPTR)pattern, size, PCRE2_USE_OFFSET_LIMIT | options, &error, &at, context);
     }
     pcre2_compile_context_free(context);
     if (!code) {
-        PCRE2_UCHAR text[160] = "out of memory";
-
-        (void)pcre2_get_error_message(error, text, sizeof text);
-        return tt_fail(TT_EDATA, "%s%sinvalid regular expression '%.200s': %s (at byte %zu)", where ? where : "",
-                       where ? ": " : "", pattern, (const char *)text, (size_t)at);
+        (void)pcre2_get_error_message(error, (PCRE2_UCHAR *)message, 160);
+        return TT_EDATA;
     }
     (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); /* without a JIT the interpreter gives the same matches */
-    regex = tt_calloc(1, sizeof *regex);
-    regex->code = code;
-    *ret_regex = regex;
+    *ret_code = code;
     return 0;
+}
+
+static int fail_compile(const char *pattern, size_t size, const char *where, const char *message)
+{
+    return tt_fail(TT_EDATA, "%s%sinvalid regular expression '%.*s': %s", where ? where : "", where ? ": " : "",
+                   size < 200 ? (int)size : 200, pattern, message);
 }
 
 int tt_regex_new(const char *pattern, size_t size, const char *where, struct tt_regex **ret_regex)
 {
-    char *rewritten = NULL;
+    struct tt_pattern translated = {0};
+    struct tt_regex *regex;
+    pcre2_code *code = NULL;
+    char message[160] = "";
     int rc = 0;
 
-    TT_TRY(tt_regex_rewrite(pattern, size, where, &rewritten));
-    TT_TRY(compile(rewritten, PCRE2_ZERO_TERMINATED, PCRE2_UCP | PCRE2_MULTILINE, where, ret_regex));
+    TT_TRY(tt_pattern_init(&translated, pattern, size, where));
+    if (compile(translated.text.text, translated.text.size, PCRE2_MULTILINE, &code, message) < 0)
+        TT_TRY(fail_compile(pattern, size, where, message));
+    regex = tt_calloc(1, sizeof *regex);
+    *regex = (struct tt_regex){.code = code, .kinds = translated.kinds};
+    translated.kinds = (struct tt_kinds){0};
+    *ret_regex = regex;
 out:
-    tt_free(rewritten);
+    tt_pattern_release(&translated);
     return rc;
 }
 
 int tt_regex_new_literal(const char *text, size_t size, const char *where, struct tt_regex **ret_regex)
 {
-    return compile(text, size, PCRE2_LITERAL, where, ret_regex);
+    pcre2_code *code = NULL;
+    char message[160] = "";
+
+    if (compile(text, size, PCRE2_LITERAL, &code, message) < 0)
+        return fail_compile(text, size, where, message);
+    *ret_regex = tt_calloc(1, sizeof **ret_regex);
+    **ret_regex = (struct tt_regex){.code = code, .is_literal = true};
+    return 0;
 }
 
 void tt_regex_free(struct tt_regex *regex)
@@ -185,6 +110,7 @@ void tt_regex_free(struct tt_regex *regex)
     if (!regex)
         return;
     pcre2_code_free(regex->code);
+    tt_kinds_release(&regex->kinds);
     tt_free(regex);
 }
 
@@ -214,6 +140,8 @@ void tt_matcher_free(struct tt_matcher *matcher)
     pcre2_match_data_free(matcher->data);
     pcre2_match_context_free(matcher->context);
     pcre2_jit_stack_free(matcher->stack);
+    for (int i = 0; i < MOST_NESTED; i++)
+        tt_free(matcher->subject[i].kinds);
     tt_free(matcher);
 }
 
@@ -222,63 +150,142 @@ void tt_matcher_begin(struct tt_matcher *matcher, size_t size)
     matcher->budget = BUDGET + BUDGET_BYTE * (int64_t)size;
 }
 
-struct search {
-    const struct tt_regex *regex;
-    const char *text;
-    size_t size;
-};
-
 /* Searches for a match that begins in [from, last], with at most `steps` from each position; returns PCRE2's code. */
-static int match_within(struct tt_matcher *m, const struct search *s, size_t from, size_t last, int64_t steps)
+static int match_within(const struct tt_matches *s, size_t from, size_t last, int64_t steps)
 {
+    struct tt_matcher *m = s->matcher;
+
     (void)pcre2_set_match_limit(m->context, (uint32_t)steps);
     (void)pcre2_set_offset_limit(m->context, last);
-    return pcre2_match(s->regex->code, (PCRE2_SPTR)s->text, s->size, from, PCRE2_NO_UTF_CHECK, m->data, m->context);
+    return pcre2_match(s->regex->code, (PCRE2_SPTR)s->subject, s->subject_size, from, 0, m->data, m->context);
 }
 
 /* The same, one position at a time: a position that needs more than the free steps takes them from the budget. */
-static int match_slowly(struct tt_matcher *m, const struct search *s, size_t from)
+static int match_slowly(const struct tt_matches *s, size_t from)
 {
-    size_t at = from;
-    int n;
+    struct tt_matcher *m = s->matcher;
 
-    for (;;) {
-        n = match_within(m, s, at, at, FREE_STEPS);
+    for (size_t at = from;; at++) {
+        int n = match_within(s, at, at, FREE_STEPS);
+
         for (int64_t steps = FREE_STEPS; n == PCRE2_ERROR_MATCHLIMIT && steps < MOST_STEPS && m->budget > 0;) {
             steps = steps * RAISE < MOST_STEPS ? steps * RAISE : MOST_STEPS;
             steps = steps < m->budget ? steps : m->budget;
             m->budget -= steps;
-            n = match_within(m, s, at, at, steps);
+            n = match_within(s, at, at, steps);
         }
-        if (n != PCRE2_ERROR_NOMATCH || at >= s->size)
+        if (n != PCRE2_ERROR_NOMATCH || at >= s->subject_size)
             return n;
-        do {
-            at++;
-        } while (at < s->size && ((unsigned char)s->text[at] & 0xc0) == 0x80);
     }
 }
 
-int tt_matcher_find(struct tt_matcher *matcher, const struct tt_regex *regex, const char *text, size_t size,
-                    size_t from, bool *ret_found, size_t *ret_begin, size_t *ret_end)
+static size_t length_of(unsigned char first)
 {
-    const struct search s = {regex, text, size};
-    int n = match_within(matcher, &s, from, PCRE2_UNSET, FREE_STEPS);
+    return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+}
 
+/* Writes the kinds of all characters of a valid text; returns how many there are. */
+static size_t write_kinds(const struct tt_kinds *kinds, const char *text, size_t size, char *out)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    size_t n = 0;
+
+    for (size_t i = 0; i < size; n++) {
+        uint32_t code = p[i];
+
+        if (code < 0x80) {
+            out[n] = (char)kinds->ascii[code];
+            i++;
+        } else if (code < 0xe0 && i + 1 < size) {
+            out[n] = (char)tt_kinds_of(kinds, (code & 0x1fu) << 6 | (p[i + 1] & 0x3fu));
+            i += 2;
+        } else if (code < 0xf0 && i + 2 < size) {
+            code = (code & 0xfu) << 12 | (p[i + 1] & 0x3fu) << 6 | (p[i + 2] & 0x3fu);
+            out[n] = (char)tt_kinds_of(kinds, code);
+            i += 3;
+        } else if (i + 3 < size) {
+            code = (code & 7u) << 18 | (p[i + 1] & 0x3fu) << 12 | (p[i + 2] & 0x3fu) << 6 | (p[i + 3] & 0x3fu);
+            out[n] = (char)tt_kinds_of(kinds, code);
+            i += 4;
+        } else {
+            break; /* not valid */
+        }
+    }
+    return n;
+}
+
+void tt_matches_begin(struct tt_matches *s, struct tt_matcher *matcher, const struct tt_regex *regex, const char *text,
+                      size_t size)
+{
+    int level = matcher->n_nested++;
+
+    *s = (struct tt_matches){
+        .matcher = matcher, .regex = regex, .text = text, .subject = text, .size = size, .subject_size = size};
+    if (regex->is_literal)
+        return;
+    if (matcher->subject[level].cap < size + 1) {
+        matcher->subject[level].cap = 2 * (size + 1);
+        tt_free(matcher->subject[level].kinds); /* its content need not be kept */
+        matcher->subject[level].kinds = tt_calloc(matcher->subject[level].cap, 1);
+    }
+    s->subject_size = write_kinds(&regex->kinds, text, size, matcher->subject[level].kinds);
+    s->subject = matcher->subject[level].kinds;
+}
+
+void tt_matches_end(struct tt_matches *s)
+{
+    s->matcher->n_nested--;
+}
+
+/* The offset in the text of an offset in the subject, which never becomes less from call to call. */
+static size_t offset_in_text(struct tt_matches *s, size_t at)
+{
+    if (s->subject_size == s->size)
+        return at;
+    for (; s->seen < at; s->seen++)
+        s->seen_at += length_of((unsigned char)s->text[s->seen_at]);
+    return s->seen_at;
+}
+
+int tt_matches_next(struct tt_matches *s, bool *ret_found, size_t *ret_begin, size_t *ret_end)
+{
+    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(s->matcher->data);
+    size_t end;
+    int n;
+
+    *ret_found = false;
+    if (s->from > s->subject_size)
+        return 0;
+    n = match_within(s, s->from, PCRE2_UNSET, FREE_STEPS);
     if (n == PCRE2_ERROR_MATCHLIMIT)
-        n = match_slowly(matcher, &s, from);
+        n = match_slowly(s, s->from);
     if (n < 0 && n != PCRE2_ERROR_NOMATCH) {
         PCRE2_UCHAR message[160] = "";
 
         (void)pcre2_get_error_message(n, message, sizeof message);
-        return tt_fail(TT_EDATA, "the tokenizer's pattern gave up at byte %zu of a text of %zu bytes: %s", from, size,
-                       (const char *)message);
+        return tt_fail(TT_EDATA, "the tokenizer's pattern gave up at byte %zu of a text of %zu bytes: %s",
+                       offset_in_text(s, s->from), s->size, (const char *)message);
     }
     *ret_found = n >= 0;
-    if (n >= 0) {
-        const PCRE2_SIZE *at = pcre2_get_ovector_pointer(matcher->data);
-
-        *ret_begin = at[0];
-        *ret_end = at[1];
-    }
+    if (n < 0)
+        return 0;
+    end = at[1];
+    s->from = at[0] == end ? end + 1 : end;
+    while (s->regex->is_literal && s->from < s->size && ((unsigned char)s->text[s->from] & 0xc0) == 0x80)
+        s->from++;
+    *ret_begin = offset_in_text(s, at[0]);
+    *ret_end = offset_in_text(s, end);
     return 0;
+}
+
+int tt_matcher_find(struct tt_matcher *matcher, const struct tt_regex *regex, const char *text, size_t size,
+                    bool *ret_found, size_t *ret_begin, size_t *ret_end)
+{
+    struct tt_matches matches;
+    int rc;
+
+    tt_matches_begin(&matches, matcher, regex, text, size);
+    rc = tt_matches_next(&matches, ret_found, ret_begin, ret_end);
+    tt_matches_end(&matches);
+    return rc;
 }

@@ -9,8 +9,8 @@
 
 /**
  * The regular expressions of tokenizer files, by PCRE2, which only this module includes. Such files are written for
- * Oniguruma with Ruby's syntax. The pattern is rewritten where PCRE2 would match differently (\s, \w), and refused if a
- * construct would silently mean something else. Threads may share a compiled expression; each needs its own matcher.
+ * Oniguruma with Ruby's syntax; pattern.h says how an expression is translated, or why it is refused. Threads may share
+ * a compiled expression; each needs its own matcher.
  */
 struct tt_regex;
 struct tt_matcher;
@@ -29,17 +29,34 @@ void tt_matcher_free(struct tt_matcher *matcher);
 /** Begins a text of `size` bytes, which determines how many steps all its matches together may take. */
 void tt_matcher_begin(struct tt_matcher *matcher, size_t size);
 
+/** All matches of an expression in a text, one after the other. Members are private to regex.c. */
+struct tt_matches {
+    struct tt_matcher *matcher;
+    const struct tt_regex *regex;
+    const char *text, *subject; /* the subject has one byte for each character, or is the text */
+    size_t size, subject_size;
+    size_t from;          /* in the subject: where the next search begins */
+    size_t seen, seen_at; /* a position in the subject, and the same in the text */
+};
+
 /**
- * The first match at or after offset from.
- *   text           size bytes of valid UTF-8; the expression sees nothing outside them
+ * Begins the matches in size bytes of valid UTF-8; the expression sees nothing outside them. Matches may be nested: the
+ * last ones that began end first.
+ */
+void tt_matches_begin(struct tt_matches *matches, struct tt_matcher *matcher, const struct tt_regex *regex,
+                      const char *text, size_t size);
+
+/**
+ * The next match, which begins where the last one ended, or a character later if that one was empty.
  *   ret_begin/end  the match
  *   ret_found      false: no match
  * TT_EDATA when matching ran into a limit: memory, or the steps of all matches since tt_matcher_begin.
  */
-int tt_matcher_find(struct tt_matcher *matcher, const struct tt_regex *regex, const char *text, size_t size,
-                    size_t from, bool *ret_found, size_t *ret_begin, size_t *ret_end) TT_MUST_CHECK;
+int tt_matches_next(struct tt_matches *matches, bool *ret_found, size_t *ret_begin, size_t *ret_end) TT_MUST_CHECK;
+void tt_matches_end(struct tt_matches *matches);
 
-/** The rewritten pattern, for tests; the caller frees with tt_free. */
-int tt_regex_rewrite(const char *pattern, size_t size, const char *where, char **ret_pattern) TT_MUST_CHECK;
+/** The first match in a text. */
+int tt_matcher_find(struct tt_matcher *matcher, const struct tt_regex *regex, const char *text, size_t size,
+                    bool *ret_found, size_t *ret_begin, size_t *ret_end) TT_MUST_CHECK;
 
 #endif

@@ -46,7 +46,7 @@ int tt_patterns_find(struct tt_patterns *p, int first, const char *name, int *re
 
     *ret_index = TT_NONE;
     for (int i = first; i < p->words.n && !found; i++) {
-        TT_TRY(tt_matcher_find(p->matcher, p->regex[i], name, strlen(name), 0, &found, &begin, &end));
+        TT_TRY(tt_matcher_find(p->matcher, p->regex[i], name, strlen(name), &found, &begin, &end));
         if (found)
             *ret_index = i;
     }

@@ -16,6 +16,7 @@
 #include "core/base/text.h"
 #include "core/data/dataset.h"
 #include "core/os/file.h"
+#include "core/tokenizer/charset.h"
 #include "tests/help/log.h"
 
 #define DATA TT_SOURCE_DIR "/tests/unit/data/"
@@ -417,6 +418,7 @@ static void packed_files_train_as_their_text_does(void **state)
     expect_documents(d, 3, texts);
     assert_memory_equal(&d->ref.info, &info, sizeof info);
     assert_true(info.tokenizer_hash == tt_tokenizer_hash(tokenizer));
+    assert_string_equal(info.unicode, TT_UNICODE_VERSION);
     tt_dataset_free(d);
     assert_int_equal(tt_file_read(at("docs.tokens"), &bytes, &size), 0);
     (void)put("cut.tokens", bytes, size - 8);

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CORE_TOKENIZER_CHARSET_H
+#define TT_CORE_TOKENIZER_CHARSET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * The version of Unicode that unicode.def has. Token ids depend on the properties of characters, so they come from that
+ * table and not from a library, whose version depends on the system. It is the version of the `tokenizers` library.
+ */
+#define TT_UNICODE_VERSION "16.0"
+
+/** A set of code points: those in [edge[0], edge[1]), [edge[2], edge[3]), ... in ascending order. */
+struct tt_charset {
+    uint32_t *edge;
+    size_t n, cap;
+};
+
+enum { TT_CODE_END = 0x110000 };
+
+void tt_charset_release(struct tt_charset *set);
+void tt_charset_add(struct tt_charset *set, uint32_t first, uint32_t last);
+void tt_charset_unite(struct tt_charset *set, const struct tt_charset *other);
+void tt_charset_intersect(struct tt_charset *set, const struct tt_charset *other);
+void tt_charset_complement(struct tt_charset *set);
+bool tt_charset_equal(const struct tt_charset *a, const struct tt_charset *b);
+bool tt_charset_has(const struct tt_charset *set, uint32_t code);
+
+/**
+ * Adds the characters with a property: a category, a script, or another name of \p{...} in Oniguruma. Case, spaces,
+ * underscores and hyphens of the name do not matter. False: there is no such property.
+ */
+bool tt_charset_add_property(struct tt_charset *set, const char *name, size_t size);
+
+/** Adds the characters of [:name:], which differ from those of \p{name} for "punct" and "word". */
+bool tt_charset_add_bracket(struct tt_charset *set, const char *name, size_t size);
+
+#endif
