@@ -21,6 +21,41 @@ __attribute__((constructor)) static void take_over_memory(void)
 
 enum { EXACT_DOUBLE = JSON_REAL_PRECISION(17) };
 
+#define NOT_FINITE  "not a finite number"
+#define ZERO_IN_KEY "\xc0\x80"
+
+const char *tt_json_not_finite(const json_t *json)
+{
+    return json_object_size(json) == 1 ? json_string_value(json_object_get(json, NOT_FINITE)) : NULL;
+}
+
+void tt_json_add_key(struct tt_text *text, const char *key)
+{
+    const char *zero;
+
+    for (; (zero = strstr(key, ZERO_IN_KEY)); key = zero + 2) {
+        tt_text_add_bytes(text, key, (size_t)(zero - key));
+        tt_text_add_bytes(text, "", 1);
+    }
+    tt_text_add_bytes(text, key, strlen(key));
+}
+
+static void keep_zeros(struct tt_text *key, struct tt_json_span span)
+{
+    for (size_t i = 0; i < span.size; i++)
+        tt_text_add_bytes(key, span.text[i] ? &span.text[i] : ZERO_IN_KEY, span.text[i] ? 1 : 2);
+    tt_text_add_bytes(key, "", 0);
+}
+
+static json_t *json_of_word(char letter)
+{
+    const char *word = letter == 'N' ? "NaN" : letter == 'I' ? "Infinity" : "-Infinity";
+
+    if (letter == 't' || letter == 'f')
+        return json_boolean(letter == 't');
+    return letter == 'n' ? json_null() : json_pack("{s:s}", NOT_FINITE, word);
+}
+
 /* Reads a value; of an object or an array only its beginning. */
 static int read_node(struct tt_json_reader *reader, json_t **ret_json)
 {
@@ -35,12 +70,12 @@ static int read_node(struct tt_json_reader *reader, json_t **ret_json)
     } else if (c == '"') {
         TT_TRY(tt_json_read_string(reader, &string));
         *ret_json = json_stringn_nocheck(string.text, string.size);
-    } else if (c == '-' || (c >= '0' && c <= '9')) {
+    } else if (tt_json_at_number(reader)) {
         TT_TRY(tt_json_read_number(reader, &number));
         *ret_json = number.is_integer ? json_integer((json_int_t)number.integer) : json_real(number.real);
     } else {
         TT_TRY(tt_json_read_word(reader, &c));
-        *ret_json = c == 'n' ? json_null() : json_boolean(c == 't');
+        *ret_json = json_of_word(c);
     }
 out:
     return rc;
@@ -66,8 +101,8 @@ static int read_member(struct tt_json_reader *reader, json_t *parent, json_t **r
     }
     (void)tt_json_peek(reader);
     place = tt_json_place(reader);
-    TT_TRY(tt_json_key(reader, &span));
-    tt_text_add_bytes(&key, span.text, span.size);
+    TT_TRY(tt_json_any_key(reader, &span));
+    keep_zeros(&key, span);
     if (json_object_get(parent, key.text)) {
         rc = tt_json_fail_at(reader, place, "duplicate key");
         goto out;
@@ -87,7 +122,7 @@ int tt_json_read_tree(struct tt_json_reader *reader, json_t **ret_json)
     TT_TRY(read_node(reader, &root));
     value = root;
     for (;;) {
-        if (json_is_object(value) || json_is_array(value))
+        if ((json_is_object(value) || json_is_array(value)) && !tt_json_not_finite(value))
             TT_PUSH(open, n, cap) = value;
         else if (!value)
             n--;
@@ -133,14 +168,19 @@ out:
     return rc;
 }
 
+int tt_json_dump(const json_t *json, const char *path, char **ret_text)
+{
+    *ret_text = json_dumps(json, JSON_INDENT(1) | EXACT_DOUBLE);
+    return *ret_text ? 0 : tt_fail(TT_EINTERNAL, "cannot write '%s': the JSON value is not valid UTF-8", path);
+}
+
 int tt_json_save(const char *path, const json_t *json)
 {
-    char *text = json_dumps(json, JSON_INDENT(1) | EXACT_DOUBLE);
-    int rc;
+    char *text = NULL;
+    int rc = tt_json_dump(json, path, &text);
 
-    if (!text)
-        return tt_fail(TT_EINTERNAL, "cannot write '%s': the JSON value is not valid UTF-8", path);
-    rc = tt_file_replace(path, text, strlen(text));
+    if (rc == 0)
+        rc = tt_file_replace(path, text, strlen(text));
     free(text);
     return rc;
 }
@@ -156,6 +196,10 @@ char *tt_json_text(const json_t *json)
 
 static int fail_member(const json_t *object, const char *key, const char *where, const char *wanted)
 {
+    const char *not_finite = tt_json_not_finite(json_object_get(object, key));
+
+    if (not_finite)
+        return tt_fail(TT_EDATA, "%s: '%s' is %s, wanted %s", where, key, not_finite, wanted);
     return tt_fail(TT_EDATA, "%s: %s '%s'%s%s", where, json_object_get(object, key) ? "wrong type of" : "missing key",
                    key, wanted[0] ? ", wanted " : "", wanted);
 }

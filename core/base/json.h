@@ -16,10 +16,20 @@
 #include "core/base/json_reader.h"
 
 /**
- * Parses text; `where` names the source in messages. Refuses duplicate keys and trailing text. An integer beyond 64
- * bits, as Python writes them, is read as a real. The caller calls json_decref.
+ * Parses text; `where` names the source in messages. Refuses duplicate keys and trailing text. What Python writes is
+ * read as in Python: an integer beyond 64 bits is a real; NaN, Infinity and -Infinity, which a real of jansson cannot
+ * be, are values of a form of their own, so that nothing takes them for another value. The caller calls json_decref.
  */
 int tt_json_parse(const char *text, size_t size, const char *where, json_t **ret_json) TT_MUST_CHECK;
+
+/** "NaN", "Infinity" or "-Infinity" if the value is one of them, else NULL. */
+const char *tt_json_not_finite(const json_t *json);
+
+/**
+ * Appends the text of a key of a tree. A key of jansson ends with a 0, so in a tree a zero character of a key is the
+ * two bytes C0 80, which no other key has.
+ */
+void tt_json_add_key(struct tt_text *text, const char *key);
 
 /** Reads the next value as a tree. Refuses duplicate keys. */
 int tt_json_read_tree(struct tt_json_reader *reader, json_t **ret_json) TT_MUST_CHECK;
@@ -29,6 +39,9 @@ int tt_json_load(const char *path, json_t **ret_json) TT_MUST_CHECK;
 
 /** Writes indented JSON durably (tt_file_replace), doubles with 17 significant digits. */
 int tt_json_save(const char *path, const json_t *json) TT_MUST_CHECK;
+
+/** The text that tt_json_save writes, to be written to path; the caller frees it with free. */
+int tt_json_dump(const json_t *json, const char *path, char **ret_text) TT_MUST_CHECK;
 
 /** Compact text of json, doubles exact; the caller frees with tt_free. */
 char *tt_json_text(const json_t *json);

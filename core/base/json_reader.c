@@ -127,7 +127,7 @@ static int decode_unit(struct tt_json_reader *reader)
         if (code < 0xdc00 && reader->end - p >= 12 && p[6] == '\\' && p[7] == 'u')
             low = unit_at(p + 8, reader->end);
         if (low < 0xdc00 || low >= 0xe000)
-            return fail(reader, "half a surrogate pair");
+            return fail(reader, "half of a surrogate pair, which is no character");
         code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
     }
     reader->at += low ? 12 : 6;
@@ -195,21 +195,27 @@ out:
     return rc;
 }
 
-int tt_json_key(struct tt_json_reader *reader, struct tt_json_span *ret_key)
+int tt_json_any_key(struct tt_json_reader *reader, struct tt_json_span *ret_key)
 {
-    const char *begin;
     int rc = 0;
 
     if (tt_json_peek(reader) != '"')
         return fail(reader, "a key in quotes was expected");
-    begin = reader->at;
     TT_TRY(tt_json_read_string(reader, ret_key));
-    if (memchr(ret_key->text, 0, ret_key->size))
-        return tt_json_fail_at(reader, begin, "a key with a zero character");
     if (tt_json_peek(reader) != ':')
         return fail(reader, "':' was expected");
     reader->at++;
 out:
+    return rc;
+}
+
+int tt_json_key(struct tt_json_reader *reader, struct tt_json_span *ret_key)
+{
+    const char *begin = (tt_json_peek(reader), reader->at);
+    int rc = tt_json_any_key(reader, ret_key);
+
+    if (rc == 0 && memchr(ret_key->text, 0, ret_key->size))
+        return tt_json_fail_at(reader, begin, "a key with a zero character");
     return rc;
 }
 
@@ -283,7 +289,7 @@ out:
 
 int tt_json_read_word(struct tt_json_reader *reader, char *ret_letter)
 {
-    static const char *const words[] = {"true", "false", "null"};
+    static const char *const words[] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
 
     *ret_letter = tt_json_peek(reader);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
@@ -297,6 +303,13 @@ int tt_json_read_word(struct tt_json_reader *reader, char *ret_letter)
     return fail(reader, "a value was expected");
 }
 
+bool tt_json_at_number(struct tt_json_reader *reader)
+{
+    char c = tt_json_peek(reader);
+
+    return is_digit(c) || (c == '-' && !(reader->end - reader->at > 1 && reader->at[1] == 'I'));
+}
+
 /* Opens an object or an array, or passes any other value. */
 static int pass_node(struct tt_json_reader *reader)
 {
@@ -308,7 +321,7 @@ static int pass_node(struct tt_json_reader *reader)
         return tt_json_open(reader);
     if (c == '"')
         return tt_json_read_string(reader, &string);
-    return c == '-' || is_digit(c) ? tt_json_read_number(reader, &number) : tt_json_read_word(reader, &c);
+    return tt_json_at_number(reader) ? tt_json_read_number(reader, &number) : tt_json_read_word(reader, &c);
 }
 
 int tt_json_skip(struct tt_json_reader *reader)

@@ -38,7 +38,7 @@ struct tt_json_reader {
 void tt_json_reader_init(struct tt_json_reader *reader, const char *text, size_t size, const char *where);
 void tt_json_reader_release(struct tt_json_reader *reader);
 
-/** The first character of the next value: one of { [ " - 0…9 t f n if it is JSON, else any; 0 at the end. */
+/** The first character of the next value: one of { [ " - 0…9 t f n N I if it is JSON, else any; 0 at the end. */
 char tt_json_peek(struct tt_json_reader *reader);
 
 /** Opens the object or array that comes next. */
@@ -53,8 +53,9 @@ struct tt_json_span {
     size_t size;
 };
 
-/** The key of a member. It has no zero characters. */
+/** The key of a member, without zero characters; the second function gives any key. */
 int tt_json_key(struct tt_json_reader *reader, struct tt_json_span *ret_key) TT_MUST_CHECK;
+int tt_json_any_key(struct tt_json_reader *reader, struct tt_json_span *ret_key) TT_MUST_CHECK;
 
 int tt_json_read_string(struct tt_json_reader *reader, struct tt_json_span *ret_string) TT_MUST_CHECK;
 
@@ -66,8 +67,11 @@ struct tt_json_value {
 };
 int tt_json_read_number(struct tt_json_reader *reader, struct tt_json_value *ret_number) TT_MUST_CHECK;
 
-/** true, false or null, as its first letter. */
+/** true, false, null, or NaN, Infinity and -Infinity, which Python writes; as its first character. */
 int tt_json_read_word(struct tt_json_reader *reader, char *ret_letter) TT_MUST_CHECK;
+
+/** Whether the next value is a number. -Infinity is a word. */
+bool tt_json_at_number(struct tt_json_reader *reader);
 
 /** Passes a value of any kind, and checks its form but not that its keys differ. */
 int tt_json_skip(struct tt_json_reader *reader) TT_MUST_CHECK;

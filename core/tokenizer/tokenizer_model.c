@@ -57,6 +57,7 @@ static int64_t largest_id(json_t *vocab)
 static int read_vocab(struct tt_tokenizer *t, json_t *vocab, const char *where)
 {
     int64_t largest = largest_id(vocab);
+    struct tt_text token = {0};
     const char *key;
     json_t *value;
     int rc = 0;
@@ -72,17 +73,19 @@ static int read_vocab(struct tt_tokenizer *t, json_t *vocab, const char *where)
     t->vocab_size = largest >= 0 && largest < MOST_TOKENS ? largest + 1 : 0;
     json_object_foreach(vocab, key, value)
     {
-        size_t size = strlen(key);
         int64_t id = json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
 
         if (id >= 0 && id < t->vocab_size && t->token[id].is_used) {
             return tt_fail(TT_EDATA, "%s: two tokens of model.vocab have the id %lld ('%.80s' is one)", where,
                            (long long)id, key);
         }
-        TT_TRY(tt_tokenizer_set_token(t, where, id, key, size, t->is_byte_level));
-        tt_strmap_set(&t->vocab, key, size, id);
+        token.size = 0;
+        tt_json_add_key(&token, key);
+        TT_TRY(tt_tokenizer_set_token(t, where, id, token.text, token.size, t->is_byte_level));
+        tt_strmap_set(&t->vocab, token.text, token.size, id);
     }
 out:
+    tt_text_release(&token);
     return rc;
 }
 
@@ -209,17 +212,20 @@ static int read_unknown(struct tt_tokenizer *t, const json_t *model, bool falls_
 
 static void index_chars(struct tt_tokenizer *t, json_t *vocab)
 {
+    struct tt_text token = {0};
     const char *key;
     json_t *value;
 
     json_object_foreach(vocab, key, value)
     {
-        size_t size = strlen(key);
         uint32_t code;
 
-        if (size && tt_utf8_decode(key, size, &code) == (int)size)
-            tt_strmap_set(&t->chars, key, size, (int64_t)json_integer_value(value));
+        token.size = 0;
+        tt_json_add_key(&token, key);
+        if (token.size && tt_utf8_decode(token.text, token.size, &code) == (int)token.size)
+            tt_strmap_set(&t->chars, token.text, token.size, (int64_t)json_integer_value(value));
     }
+    tt_text_release(&token);
 }
 
 /* A SentencePiece-style tokenizer, which spells words in characters, has Metaspace or byte_fallback. */

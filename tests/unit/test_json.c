@@ -48,6 +48,35 @@ static void values_have_their_text(void **state)
     }
 }
 
+static void what_python_writes_is_read(void **state)
+{
+    static const char text[] = "{\"a\\u0000b\": [NaN, Infinity, -Infinity, -1], \"a\": NaN}";
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+    struct tt_text key = {0};
+    json_t *json = NULL, *list = NULL, *value;
+    const char *name;
+    double real;
+
+    assert_int_equal(tt_json_parse(text, strlen(text), "t", &json), 0);
+    json_object_foreach(json, name, value)
+    {
+        key.size = 0;
+        tt_json_add_key(&key, name);
+        list = json_is_array(value) ? value : list;
+        if (json_is_array(value))
+            assert_memory_equal(key.text, "a\0b", 4);
+    }
+    assert_int_equal(json_object_size(json), 2);
+    assert_int_equal(json_array_size(list), 4);
+    for (size_t i = 0; i < 3; i++)
+        assert_string_equal(tt_json_not_finite(json_array_get(list, i)), words[i]);
+    assert_null(tt_json_not_finite(json_array_get(list, 3)));
+    assert_int_equal(tt_json_get_real(json, "a", "t", &real), TT_EDATA);
+    assert_string_equal(tt_error_message(), "t: 'a' is NaN, wanted a number");
+    tt_text_release(&key);
+    json_decref(json);
+}
+
 static void faults_have_a_position(void **state)
 {
     static const struct {
@@ -68,7 +97,8 @@ static void faults_have_a_position(void **state)
         {"[1e+]", "t:1:5: "},
         {"[1e999]", "t:1:2: "},
         {"[tru]", "t:1:2: "},
-        {"[NaN]", "t:1:2: "},
+        {"[Nan]", "t:1:2: "},
+        {"[-Inf]", "t:1:2: "},
         {"[truex]", "t:1:6: "},
         {"[\"\xc3\xa9\", x]", "t:1:7: "},
         {"[\"\xff\"]", "t:1:3: "},
@@ -78,7 +108,7 @@ static void faults_have_a_position(void **state)
         {"[\"\\ud83d\"]", "t:1:3: "},
         {"[\"\\ude00\"]", "t:1:3: "},
         {"[\"\\ud83d\\u0041\"]", "t:1:3: "},
-        {"{\"a\\u0000\":1}", "t:1:2: "},
+        {"{\"a\\u0000\":1, \"a\\u0000\":2}", "t:1:15: "},
         {"{\"a\":1, \"\\u0061\":2}", "t:1:9: "},
         {"[\"a", "t:1:3: "},
     };
@@ -129,9 +159,8 @@ static void depth_has_a_limit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_have_their_text),
-        cmocka_unit_test(faults_have_a_position),
-        cmocka_unit_test(no_byte_after_the_text_is_read),
+        cmocka_unit_test(values_have_their_text), cmocka_unit_test(what_python_writes_is_read),
+        cmocka_unit_test(faults_have_a_position), cmocka_unit_test(no_byte_after_the_text_is_read),
         cmocka_unit_test(depth_has_a_limit),
     };
 

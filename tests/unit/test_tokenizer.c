@@ -712,6 +712,40 @@ static void words_end_where_recorded(void **state)
     json_decref(rows);
 }
 
+/* As in the tokenizer with which torchtitan tests: bytes stand for themselves, so ByteLevel finds few of them. */
+static void a_zero_character_can_be_a_token(void **state)
+{
+    static const char model[] =
+        "{\"model\": {\"vocab\": {\"\\u0000\": 0, \"a\": 1, \"\\u0000a\": 2, \"b\": 3, \"\\\\x80\": "
+        "4}, \"merges\": [[\"\\u0000\", \"a\"]]%s}, \"pre_tokenizer\": %s, \"decoder\": %s}";
+    static const char byte_level[] = "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}";
+    static const char metaspace[] = "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"never\"}";
+    struct tt_encoder *encoder = NULL;
+    struct tt_text text = {0};
+    struct tt_ids ids = {0};
+
+    for (int i = 0; i < 2; i++) {
+        char *json = tt_format(model, "", i ? metaspace : byte_level, i ? metaspace : byte_level);
+        struct tt_tokenizer *t = NULL;
+
+        if (parse(json, NULL, &t) < 0)
+            fail_msg("%s", tt_error_message());
+        assert_int_equal(tt_encoder_new(t, &encoder), 0);
+        ids.n = text.size = 0;
+        assert_int_equal(tt_encoder_encode(encoder, "b\0ab", 4, &ids), 0);
+        assert_int_equal(ids.n, 3);
+        assert_int_equal(ids.id[1], i ? 2 : 1); /* ByteLevel writes a zero byte as another character */
+        assert_int_equal(tt_tokenizer_decode(t, (const int32_t[]){0, 1}, 2, &text), 0);
+        assert_int_equal(text.size, 2);
+        assert_memory_equal(text.text, "\0a", 2);
+        tt_encoder_free(encoder);
+        tt_tokenizer_free(t);
+        tt_free(json);
+    }
+    tt_ids_release(&ids);
+    tt_text_release(&text);
+}
+
 static void expect_normal(const char *type, const char *text, size_t size, const char *want, size_t want_size)
 {
     json_t *json = json_pack("{s:s}", "type", type);
@@ -879,6 +913,7 @@ int main(void)
         cmocka_unit_test(patterns_with_another_meaning_are_refused),
         cmocka_unit_test(patterns_match_as_in_oniguruma),
         cmocka_unit_test(words_end_where_recorded),
+        cmocka_unit_test(a_zero_character_can_be_a_token),
         cmocka_unit_test(normal_forms_are_those_of_one_version),
         cmocka_unit_test(many_marks_are_sorted_at_once),
         cmocka_unit_test(maps_keep_what_they_are_given),
