@@ -38,6 +38,7 @@ int tt_chart_png(const struct tt_text *svg, const char *path)
     char *from = NULL, *to = NULL;
     int from_fd = -1, to_fd = -1, rc = 0;
 
+    tt_file_sweep_beside(path);
     TT_TRY(tt_file_temporary(path, &from, &from_fd));
     TT_TRY(tt_file_temporary(path, &to, &to_fd));
     TT_TRY(tt_file_pwrite(from_fd, from, svg->text, svg->size, 0, NULL));

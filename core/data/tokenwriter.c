@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,46 +35,6 @@ struct tt_token_writer {
     uint64_t hash;
 };
 
-/*
- * The writer holds a lock on its file, so that a file without a lock is known to belong to a dead writer. If the file
- * system has no locks, the writer continues without one: such a folder is never swept.
- */
-static int lock_file(int fd, int operation)
-{
-    int found;
-
-    do {
-        found = flock(fd, operation) < 0 ? errno : 0;
-    } while (found == EINTR);
-    return found;
-}
-
-/* Whether a sweep removed the file between its creation and the lock. */
-static bool was_swept(int fd)
-{
-    struct stat st;
-
-    return fstat(fd, &st) == 0 && st.st_nlink == 0;
-}
-
-static int make_temporary(struct tt_token_writer *w)
-{
-    int rc = 0;
-
-    for (;;) {
-        TT_TRY(tt_file_temporary(w->path, &w->temporary, &w->fd));
-        (void)lock_file(w->fd, LOCK_EX);
-        if (!was_swept(w->fd))
-            break;
-        (void)close(w->fd);
-        tt_free(w->temporary);
-        w->temporary = NULL;
-        w->fd = -1;
-    }
-out:
-    return rc;
-}
-
 static bool has_suffix(const char *name, size_t n, const char *suffix)
 {
     size_t m = strlen(suffix);
@@ -93,18 +52,6 @@ static bool is_old_temporary(const char *name, const char *stem)
     return name[n] && has_suffix(name, n, ".tmp.") && has_suffix(name, n - strlen(".tmp."), stem);
 }
 
-static void sweep_file(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    struct stat st;
-
-    if (fd < 0)
-        return;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && lock_file(fd, LOCK_EX | LOCK_NB) == 0)
-        (void)unlink(path);
-    (void)close(fd);
-}
-
 void tt_token_sweep(const char *folder, const char *stem)
 {
     char **names = NULL;
@@ -118,7 +65,7 @@ void tt_token_sweep(const char *folder, const char *stem)
         if (!tt_file_is_temporary(names[i], stem) && !is_old_temporary(names[i], stem))
             continue;
         path = tt_format("%s/%s", folder, names[i]);
-        sweep_file(path);
+        tt_file_sweep(path);
         tt_free(path);
     }
     tt_names_free(names, n);
@@ -145,7 +92,7 @@ int tt_token_writer_new(const char *path, int64_t vocab_size, struct tt_token_wr
     w->vocab_size = vocab_size;
     w->block = tt_calloc(TT_TOKEN_BLOCK, 1);
     w->position = (int64_t)sizeof(struct tt_token_header);
-    TT_TRY(make_temporary(w));
+    TT_TRY(tt_file_temporary(w->path, &w->temporary, &w->fd));
     *ret_writer = w;
     w = NULL;
 out:

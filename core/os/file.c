@@ -6,8 +6,8 @@
 #include "core/os/file.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -370,16 +371,76 @@ static int check_replaceable(const char *path)
                                                  : "a device or a pipe");
 }
 
+static int lock_file(int fd, int operation)
+{
+    int found;
+
+    do {
+        found = flock(fd, operation) < 0 ? errno : 0;
+    } while (found == EINTR);
+    return found;
+}
+
+/* Whether a sweep removed the file between its creation and the lock. */
+static bool was_swept(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && st.st_nlink == 0;
+}
+
 int tt_file_temporary(const char *path, char **ret_name, int *ret_fd)
 {
     char *prefix = tt_format("%s.tmp", path);
-    int rc = check_replaceable(path);
+    int rc = 0;
 
-    if (rc == 0)
-        rc = make_temporary(prefix, ret_name, ret_fd);
-
+    TT_TRY(check_replaceable(path));
+    for (;;) {
+        TT_TRY(make_temporary(prefix, ret_name, ret_fd));
+        (void)lock_file(*ret_fd, LOCK_EX); /* without locks, nothing is swept either */
+        if (!was_swept(*ret_fd))
+            break;
+        (void)close(*ret_fd);
+        tt_free(*ret_name);
+    }
+out:
     tt_free(prefix);
     return rc;
+}
+
+void tt_file_sweep(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct stat st;
+
+    if (fd < 0)
+        return;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && lock_file(fd, LOCK_EX | LOCK_NB) == 0)
+        (void)unlink(path);
+    (void)close(fd);
+}
+
+void tt_file_sweep_beside(const char *path)
+{
+    char *copy_dir = tt_strdup(path), *copy_base = tt_strdup(path), **names = NULL;
+    const char *folder = dirname(copy_dir), *base = basename(copy_base);
+    int n = 0;
+
+    if (tt_folder_list(folder, &names, &n) < 0)
+        n = 0;
+    for (int i = 0; i < n; i++) {
+        char *name;
+
+        if (strncmp(names[i], base, strlen(base)) != 0 || names[i][strlen(base)] != '.' ||
+            !tt_file_is_temporary(names[i], base))
+            continue;
+        name = tt_format("%s/%s", folder, names[i]);
+        tt_file_sweep(name);
+        tt_free(name);
+    }
+    tt_names_free(names, n);
+    tt_free(copy_dir);
+    tt_free(copy_base);
 }
 
 int tt_folder_temporary(const char *prefix, char **ret_name)
@@ -407,44 +468,90 @@ static int write_bytes(void *arg, int fd, const char *name)
     return tt_file_pwrite(fd, name, b->bytes, b->size, 0, NULL);
 }
 
+/* A file that is written under another name. fd -1: none. */
+struct pending {
+    const char *path;
+    char *temporary;
+    int fd;
+};
+
+static int begin_file(struct pending *file, const char *path, int (*write)(void *arg, int fd, const char *name),
+                      void *arg)
+{
+    int tries = 0, rc = 0;
+
+    *file = (struct pending){.path = path, .fd = -1};
+    tt_file_sweep_beside(path);
+    TT_TRY(tt_file_temporary(path, &file->temporary, &file->fd));
+    TT_TRY(write(arg, file->fd, file->temporary));
+    while (fsync(file->fd) < 0) {
+        if (tt_path_again(errno, &tries))
+            continue;
+        rc = tt_file_fail("fsync", file->temporary, errno, NULL);
+        goto out;
+    }
+out:
+    return rc;
+}
+
+/* The file is closed after the rename, since it is locked until then. All that can fail of its content was fsync. */
+static int put_in_place(struct pending *file)
+{
+    char *copy = tt_strdup(file->path);
+    int rc = 0;
+
+    if (rename(file->temporary, file->path) < 0) {
+        rc = tt_fail(TT_EIO, "cannot rename '%s' to '%s': %s", file->temporary, file->path, strerror(errno));
+        goto out;
+    }
+    tt_free(file->temporary);
+    file->temporary = NULL;
+    TT_TRY(tt_folder_sync(dirname(copy)));
+out:
+    tt_free(copy);
+    return rc;
+}
+
+static void end_file(struct pending *file)
+{
+    if (file->temporary)
+        (void)unlink(file->temporary);
+    if (file->fd >= 0)
+        (void)close(file->fd);
+    tt_free(file->temporary);
+}
+
+int tt_file_replace_by(const char *path, int (*write)(void *arg, int fd, const char *name), void *arg)
+{
+    struct pending file;
+    int rc = 0;
+
+    TT_TRY(begin_file(&file, path, write, arg));
+    TT_TRY(put_in_place(&file));
+out:
+    end_file(&file);
+    return rc;
+}
+
 int tt_file_replace(const char *path, const void *bytes, size_t size)
 {
     return tt_file_replace_by(path, write_bytes, &(struct bytes){bytes, size});
 }
 
-int tt_file_replace_by(const char *path, int (*write)(void *arg, int fd, const char *name), void *arg)
+int tt_file_replace_pair(struct tt_new_file main, struct tt_new_file other)
 {
-    char *temporary = NULL, *copy = tt_strdup(path);
-    int fd = -1, tries = 0, rc = 0;
+    struct pending first = {.fd = -1}, last = {.fd = -1};
+    int rc = 0;
 
-    TT_TRY(tt_file_temporary(path, &temporary, &fd));
-    TT_TRY(write(arg, fd, temporary));
-    while (fsync(fd) < 0) {
-        if (tt_path_again(errno, &tries))
-            continue;
-        rc = tt_file_fail("fsync", temporary, errno, NULL);
-        goto out;
-    }
-    rc = close(fd);
-    fd = -1;
-    if (rc < 0) {
-        rc = tt_file_fail("close", temporary, errno, NULL);
-        goto out;
-    }
-    if (rename(temporary, path) < 0) {
-        rc = tt_fail(TT_EIO, "cannot rename '%s' to '%s': %s", temporary, path, strerror(errno));
-        goto out;
-    }
-    tt_free(temporary);
-    temporary = NULL;
-    TT_TRY(tt_folder_sync(dirname(copy)));
+    TT_TRY(begin_file(&first, other.path, write_bytes, &(struct bytes){other.bytes, other.size}));
+    TT_TRY(begin_file(&last, main.path, write_bytes, &(struct bytes){main.bytes, main.size}));
+    if (unlink(main.path) < 0 && errno != ENOENT)
+        TT_TRY(tt_fail(TT_EIO, "cannot remove '%s': %s", main.path, strerror(errno)));
+    TT_TRY(put_in_place(&first));
+    TT_TRY(put_in_place(&last));
 out:
-    if (fd >= 0)
-        (void)close(fd);
-    if (temporary)
-        (void)unlink(temporary);
-    tt_free(temporary);
-    tt_free(copy);
+    end_file(&first);
+    end_file(&last);
     return rc;
 }
 

@@ -60,7 +60,8 @@ int tt_file_pread(int fd, const char *path, void *bytes, size_t size, int64_t of
 
 /**
  * Replaces path durably: writes path.tmp-RANDOM, fsyncs, renames, fsyncs the folder. Readers
- * see the old file or the new. TT_EDATA if something else than a regular file is at path.
+ * see the old file or the new. TT_EDATA if something else than a regular file is at path. Removes the temporary files
+ * of this path that killed processes left.
  */
 int tt_file_replace(const char *path, const void *bytes, size_t size) TT_MUST_CHECK;
 
@@ -68,11 +69,27 @@ int tt_file_replace(const char *path, const void *bytes, size_t size) TT_MUST_CH
 int tt_file_replace_by(const char *path, int (*write)(void *arg, int fd, const char *name), void *arg) TT_MUST_CHECK;
 
 /**
+ * The same for two files that belong together. Both are written before the first is renamed, and `main` is renamed last,
+ * after an old one was removed. So whoever finds `main` finds the `other` file that belongs to it.
+ */
+struct tt_new_file {
+    const char *path;
+    const void *bytes;
+    size_t size;
+};
+int tt_file_replace_pair(struct tt_new_file main, struct tt_new_file other) TT_MUST_CHECK;
+
+/**
  * Creates path.tmp-RANDOM, to be written and then renamed to `path`, where there must be a regular file or nothing
  * (TT_EDATA). The file is always new (O_EXCL), so no two
- * processes share one, even on different hosts. The caller frees ret_name (tt_free) and closes ret_fd.
+ * processes share one, even on different hosts. It is locked, if the file system has locks, until ret_fd is closed: by
+ * that a sweep knows it from the files of killed processes. The caller frees ret_name (tt_free) and closes ret_fd.
  */
 int tt_file_temporary(const char *path, char **ret_name, int *ret_fd) TT_MUST_CHECK;
+
+/** Removes a file that no living process has locked; the second function, all path.tmp-RANDOM of which that is true. */
+void tt_file_sweep(const char *path);
+void tt_file_sweep_beside(const char *path);
 
 /** The same for a folder: prefix-RANDOM. */
 int tt_folder_temporary(const char *prefix, char **ret_name) TT_MUST_CHECK;

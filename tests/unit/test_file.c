@@ -63,6 +63,18 @@ int fsync(int fd)
     return fails("fsync") ? -1 : (int)syscall(SYS_fsync, fd);
 }
 
+/* Which of the next renames fails, from 1; 0: none. */
+static int rename_to_fail;
+
+int rename(const char *from, const char *to)
+{
+    if (rename_to_fail > 0 && --rename_to_fail == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
 struct dirent *readdir(DIR *dir)
 {
     struct dirent *(*next)(DIR *);
@@ -285,6 +297,63 @@ static void temporary_names_are_unique(void **state)
     tt_free(b);
 }
 
+static void what_killed_writers_left_is_swept(void **state)
+{
+    static const char *const names[] = {"x.json.tmp-0123456789abcdef", "x.json.tmp-0123456789abcde",
+                                        "ax.json.tmp-0123456789abcdef", "x.json.tmp-0123456789abcdeg", "x.json.tmp"};
+    char *live = NULL;
+    bool exists;
+    int fd = -1;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        assert_int_equal(close(open(at(names[i]), O_CREAT | O_EXCL | O_WRONLY, 0600)), 0);
+    assert_int_equal(tt_file_temporary(at("x.json"), &live, &fd), 0); /* of a writer that lives */
+    assert_int_equal(tt_file_replace(at("x.json"), "new", 3), 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        assert_int_equal(tt_path_exists(at(names[i]), &exists), 0);
+        assert_int_equal(exists, i > 0);
+    }
+    assert_int_equal(tt_path_exists(live, &exists), 0);
+    assert_true(exists);
+    (void)close(fd);
+    assert_int_equal(tt_file_replace(at("x.json"), "new", 3), 0);
+    assert_int_equal(tt_path_exists(live, &exists), 0);
+    assert_false(exists);
+    tt_free(live);
+}
+
+static void a_pair_is_replaced_whole_or_its_main_file_is_missing(void **state)
+{
+    char *main_path = tt_strdup(at("main")), *other_path = tt_strdup(at("other"));
+    struct tt_new_file new_main = {main_path, "new main", 8}, new_other = {other_path, "new other", 9};
+    bool failed = true, exists;
+    char *bytes = NULL;
+    size_t size;
+
+    for (int call = 1; failed; call++) {
+        assert_int_equal(tt_file_replace(main_path, "old main", 8), 0);
+        assert_int_equal(tt_file_replace(other_path, "old other", 9), 0);
+        rename_to_fail = call;
+        failed = tt_file_replace_pair(new_main, new_other) < 0;
+        rename_to_fail = 0;
+        assert_int_equal(failed, call <= 2);
+        assert_int_equal(tt_path_exists(main_path, &exists), 0);
+        assert_int_equal(exists, !failed);
+    }
+    assert_int_equal(tt_file_read(other_path, &bytes, &size), 0);
+    assert_memory_equal(bytes, "new other", 9);
+    tt_free(bytes);
+    /* what fails before the first rename changes nothing */
+    assert_int_equal(unlink(other_path), 0);
+    assert_int_equal(mkdir(other_path, 0700), 0);
+    assert_int_equal(tt_file_replace_pair((struct tt_new_file){main_path, "x", 1}, new_other), TT_EDATA);
+    assert_int_equal(tt_file_read(main_path, &bytes, &size), 0);
+    assert_memory_equal(bytes, "new main", 8);
+    tt_free(bytes);
+    tt_free(main_path);
+    tt_free(other_path);
+}
+
 static void only_regular_files_are_replaced(void **state)
 {
     static const char *const names[] = {"pipe", "link", "dangling", "sub"};
@@ -358,6 +427,8 @@ int main(void)
         CASE(only_regular_files_are_read),
         CASE(what_a_user_names_may_be_a_pipe),
         CASE(temporary_names_are_unique),
+        CASE(what_killed_writers_left_is_swept),
+        CASE(a_pair_is_replaced_whole_or_its_main_file_is_missing),
         CASE(only_regular_files_are_replaced),
         CASE(file_systems_that_cannot_sync_folders_are_tolerated),
         CASE(an_impossible_size_can_be_refused_without_an_exit),

@@ -3,8 +3,11 @@
  * Writes a trained tokenizer as Hugging Face's tokenizer.json and tokenizer_config.json.
  */
 #include <limits.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "core/base/mem.h"
+#include "core/os/file.h"
 #include "core/os/path.h"
 #include "core/tokenizer/train/merges.h"
 
@@ -34,16 +37,6 @@ static json_t *describe_model(const struct tt_bpe_trained *trained)
                      "ignore_merges", 0, "vocab", vocab, "merges", merges);
 }
 
-static int save(const char *folder, const char *name, json_t *json)
-{
-    char *path = tt_format("%s/%s", folder, name);
-    int rc = tt_json_save(path, json);
-
-    json_decref(json);
-    tt_free(path);
-    return rc;
-}
-
 /* model_max_length is what transformers writes where there is no limit. */
 static json_t *describe_config(const char *bos, const char *eos)
 {
@@ -55,6 +48,27 @@ static json_t *describe_config(const char *bos, const char *eos)
     if (eos)
         (void)json_object_set_new(json, "eos_token", json_string(eos));
     return json;
+}
+
+/* Takes both values. */
+static int save(const char *folder, json_t *json, json_t *config)
+{
+    char *text[2] = {NULL, NULL},
+         *path[2] = {tt_format("%s/tokenizer.json", folder), tt_format("%s/tokenizer_config.json", folder)};
+    int rc = 0;
+
+    TT_TRY(tt_json_dump(json, path[0], &text[0]));
+    TT_TRY(tt_json_dump(config, path[1], &text[1]));
+    TT_TRY(tt_file_replace_pair((struct tt_new_file){path[0], text[0], strlen(text[0])},
+                                (struct tt_new_file){path[1], text[1], strlen(text[1])}));
+out:
+    for (int i = 0; i < 2; i++) {
+        free(text[i]);
+        tt_free(path[i]);
+    }
+    json_decref(json);
+    json_decref(config);
+    return rc;
 }
 
 int tt_bpe_write(const struct tt_bpe_trained *trained, const struct tt_word_counts *words, const char *bos,
@@ -71,8 +85,7 @@ int tt_bpe_write(const struct tt_bpe_trained *trained, const struct tt_word_coun
         json_decref(json);
         return rc;
     }
-    TT_TRY(save(folder, "tokenizer.json", json));
-    TT_TRY(save(folder, "tokenizer_config.json", describe_config(bos, eos)));
+    TT_TRY(save(folder, json, describe_config(bos, eos)));
 out:
     return rc;
 }
