@@ -173,6 +173,12 @@ static int pack_source(const struct tt_source *source, uint64_t source_hash, con
     TT_TRY(tt_token_writer_new(path, tt_tokenizer_vocab_size(t), &p.writer));
     TT_TRY(tt_source_each(source, what, is_chat ? pack_conversation : pack_document, &p));
     TT_TRY(tt_token_writer_finish(p.writer, &about, ret_info));
+    if (!is_chat && about.bos < 0 && about.eos < 0 && ret_info->n_documents > 1) {
+        tt_warn(
+            "%s names no token that begins or ends a document, so the %lld documents of %s follow each other without "
+            "a separator\nhelp: a tokenizer_config.json beside it says which: {\"eos_token\": \"...\"}",
+            tt_tokenizer_where(t), (long long)ret_info->n_documents, spec->name);
+    }
 out:
     tt_token_writer_free(p.writer);
     tt_encoder_free(p.encoder);

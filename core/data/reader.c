@@ -54,6 +54,24 @@ static bool is_html(const char *text, size_t size)
     return (size >= 9 && strncasecmp(text, "<!doctype", 9) == 0) || (size >= 5 && strncasecmp(text, "<html", 5) == 0);
 }
 
+/* Whether every other byte of the beginning is 0, as in UTF-16 without a mark of the byte order. */
+static bool is_wide(const uint8_t *bytes, size_t size, size_t zero)
+{
+    size_t most = size < 64 ? size / 2 * 2 : 64;
+
+    for (size_t i = 0; i < most; i++)
+        if ((bytes[i] == 0) != (i % 2 == zero))
+            return false;
+    return most >= 4;
+}
+
+/* A frame of zstd, or one that it skips, with which pzstd begins. */
+static bool is_zstd(const uint8_t *raw, size_t size)
+{
+    return begins(raw, size, "\x28\xb5\x2f\xfd", 4) ||
+           (size >= 8 && (raw[0] & 0xf0) == 0x50 && memcmp(raw + 1, "\x2a\x4d\x18", 3) == 0);
+}
+
 int tt_reader_refuse(const char *name, const void *bytes, size_t size, bool may_be_html)
 {
     static const struct {
@@ -67,12 +85,27 @@ int tt_reader_refuse(const char *name, const void *bytes, size_t size, bool may_
          "7zXZ",
          5, "compressed by xz, which titan does not read", "unpack it, or pack it with gzip or zstd"},
         {"BZh", 3, "compressed by bzip2, which titan does not read", "unpack it, or pack it with gzip or zstd"},
+        {"\x04\x22\x4d\x18", 4, "compressed by lz4, which titan does not read",
+         "unpack it, or pack it with gzip or zstd"},
+        {"\x02\x21\x4c\x18", 4, "compressed by lz4, which titan does not read",
+         "unpack it, or pack it with gzip or zstd"},
+        {"\x1f\x9d", 2, "compressed by compress, which titan does not read", "unpack it, or pack it with gzip or zstd"},
+        {"\xff\xfe\x00\x00", 4, "text in UTF-32, which titan does not read", "convert it: iconv -f UTF-32 -t UTF-8"},
+        {"\xff\xfe", 2, "text in UTF-16, which titan does not read", "convert it: iconv -f UTF-16 -t UTF-8"},
+        {"\xfe\xff", 2, "text in UTF-16, which titan does not read", "convert it: iconv -f UTF-16 -t UTF-8"},
         {"PK\x03\x04", 4, "a zip archive, which titan does not read", "unpack it"},
     };
 
     for (size_t i = 0; i < sizeof other / sizeof other[0]; i++) {
         if (begins(bytes, size, other[i].magic, other[i].size))
             return tt_fail(TT_EDATA, "'%s' is %s\nhelp: %s", name, other[i].what, other[i].help);
+    }
+    for (size_t zero = 0; zero < 2; zero++) {
+        if (is_wide(bytes, size, zero))
+            return tt_fail(TT_EDATA,
+                           "'%s' is text in UTF-16, which titan does not read\nhelp: convert it: iconv -f UTF-16%s -t "
+                           "UTF-8",
+                           name, zero ? "LE" : "BE");
     }
     if (!may_be_html && size && is_html(bytes, size))
         return tt_fail(TT_EDATA, "'%s' is a web page, not data\nhelp: the download went wrong; look at the file", name);
@@ -92,7 +125,7 @@ static int start(struct tt_reader *r, const char *name)
         if (inflateInit2(&r->gzip, 16 + MAX_WBITS) != Z_OK)
             return tt_fail(TT_ENOMEM, "%s: cannot start zlib", name);
         r->is_open = true;
-    } else if (begins(r->raw, r->raw_size, "\x28\xb5\x2f\xfd", 4)) {
+    } else if (is_zstd(r->raw, r->raw_size)) {
         r->packing = ZSTD;
         r->zstd = ZSTD_createDStream();
         if (!r->zstd)
@@ -161,6 +194,12 @@ static int unpack_gzip(struct tt_reader *r, uint8_t *out, size_t cap, size_t *re
     uInt given = left < (1u << 30) ? (uInt)left : 1u << 30;
     int status;
 
+    if (!r->in_frame && r->raw_used && !r->raw[r->raw_used]) { /* padding, for instance of a tape */
+        while (r->raw_used < r->raw_size && !r->raw[r->raw_used])
+            r->raw_used++;
+        *ret_n = 0;
+        return 0;
+    }
     if (!r->in_frame) { /* a file may have several members */
         (void)inflateReset(&r->gzip);
         r->in_frame = true;
@@ -215,6 +254,8 @@ static int unpack(struct tt_reader *r, bool *ret_more)
         goto out;
     }
     tt_text_add_bytes(&r->buffer, chunk, n);
+    if (is_first)
+        TT_TRY(tt_reader_refuse(r->name, r->buffer.text, r->buffer.size, true));
     if (is_first && begins(r->buffer.text, r->buffer.size, "\xef\xbb\xbf", 3)) {
         r->buffer_used = 3;
         r->offset = 3;

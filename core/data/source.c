@@ -4,6 +4,7 @@
  */
 #include "core/data/source.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include <sys/stat.h>
@@ -57,14 +58,42 @@ int tt_source_fail_parquet(const char *path)
                    path, path);
 }
 
-/* Adds the files below a folder, in the order of their names; the limit on depth stops loops of links. */
-static int add_folder(struct tt_source *s, const char *folder, int depth, int *n_cap)
+/* A folder, and the one through which it was reached. */
+struct nested {
+    const struct nested *parent;
+    const char *path;
+    dev_t device;
+    ino_t node;
+    int depth;
+};
+
+/* Identifies a folder, and fails if it is one of those that it is in. */
+static int enter(struct nested *here)
 {
+    struct stat st;
+
+    if (stat(here->path, &st) < 0)
+        return tt_fail(TT_EIO, "cannot look at '%s': %s", here->path, strerror(errno));
+    here->device = st.st_dev;
+    here->node = st.st_ino;
+    here->depth = here->parent ? here->parent->depth + 1 : 0;
+    for (const struct nested *up = here->parent; up; up = up->parent)
+        if (up->device == here->device && up->node == here->node)
+            return tt_fail(TT_EDATA, "'%s' is a link to '%s', in which it is: a loop of links\nhelp: remove the link",
+                           here->path, up->path);
+    if (here->depth > DEEPEST_FOLDER)
+        return tt_fail(TT_EDATA, "'%s': folders are nested deeper than %d", here->path, DEEPEST_FOLDER);
+    return 0;
+}
+
+/* Adds the files below a folder, in the order of their names. */
+static int add_folder(struct tt_source *s, const char *folder, const struct nested *parent, int *n_cap)
+{
+    struct nested here = {.parent = parent, .path = folder};
     char **names = NULL;
     int n = 0, rc = 0;
 
-    if (depth > DEEPEST_FOLDER)
-        return tt_fail(TT_EDATA, "'%s': folders are nested deeper than %d", folder, DEEPEST_FOLDER);
+    TT_TRY(enter(&here));
     TT_TRY(tt_folder_list(folder, &names, &n));
     for (int i = 0; i < n; i++) {
         bool is_folder = false;
@@ -75,7 +104,7 @@ static int add_folder(struct tt_source *s, const char *folder, int depth, int *n
         path = tt_format("%s/%s", folder, names[i]);
         rc = tt_path_is_folder(path, &is_folder);
         if (rc < 0 || is_folder) {
-            rc = rc < 0 ? rc : add_folder(s, path, depth + 1, n_cap);
+            rc = rc < 0 ? rc : add_folder(s, path, &here, n_cap);
             tt_free(path);
             if (rc < 0)
                 goto out;
@@ -105,7 +134,7 @@ int tt_source_init(struct tt_source *source, enum tt_source_kind kind, const cha
     if (!is_folder && is_parquet_name(path))
         return tt_source_fail_parquet(path);
     if (is_folder) {
-        TT_TRY(add_folder(source, path, 0, &cap));
+        TT_TRY(add_folder(source, path, NULL, &cap));
     } else {
         TT_PUSH(source->path, source->n_paths, cap) = tt_strdup(path);
     }

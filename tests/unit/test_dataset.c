@@ -319,6 +319,95 @@ static void gzip_members_follow_one_another(void **state)
     tt_free(twice);
 }
 
+static const char *put_parts(const char *name, const char *first, size_t first_size, const char *second,
+                             size_t second_size)
+{
+    char *all = tt_calloc(first_size + second_size, 1);
+    const char *path;
+
+    memcpy(all, first, first_size);
+    memcpy(all + first_size, second, second_size);
+    path = put(name, all, first_size + second_size);
+    tt_free(all);
+    return path;
+}
+
+static void padding_and_skippable_frames_are_passed(void **state)
+{
+    static const char skippable[] = "\x50\x2a\x4d\x18\x04\0\0\0abcd", zeros[1024] = "";
+    struct tt_dataset *d;
+    char *gz = NULL, *zst = NULL;
+    size_t gz_size = 0, zst_size = 0;
+
+    assert_int_equal(tt_file_read(DATA "docs.jsonl.gz", &gz, &gz_size), 0);
+    assert_int_equal(tt_file_read(DATA "docs.jsonl.zst", &zst, &zst_size), 0);
+    d = open_dataset("jsonl", put_parts("pzstd.jsonl.zst", skippable, 12, zst, zst_size), NULL);
+    assert_int_equal(d->ref.info.n_documents, 3);
+    tt_dataset_free(d);
+    d = open_dataset("jsonl", put_parts("after.jsonl.zst", zst, zst_size, skippable, 12), NULL);
+    assert_int_equal(d->ref.info.n_documents, 3);
+    tt_dataset_free(d);
+    d = open_dataset("jsonl", put_parts("padded.jsonl.gz", gz, gz_size, zeros, sizeof zeros), NULL);
+    assert_int_equal(d->ref.info.n_documents, 3);
+    tt_dataset_free(d);
+    expect_failure(prepare("jsonl", put_parts("rest.jsonl.gz", gz, gz_size, "\0\0x", 3), NULL), TT_EDATA,
+                   "rest.jsonl.gz: cannot unpack at byte");
+    tt_free(gz);
+    tt_free(zst);
+}
+
+static void other_packings_and_encodings_are_named(void **state)
+{
+    static const struct {
+        const char *content;
+        size_t size;
+        const char *message;
+    } cases[] = {
+        {"\x04\x22\x4d\x18lz4", 7, "x' is compressed by lz4, which titan does not read\nhelp: unpack it"},
+        {"\xfd"
+         "7zXZ\0",
+         6, "x' is compressed by xz"},
+        {"BZh91AY", 7, "x' is compressed by bzip2"},
+        {"\xff\xfe{\0\"\0", 6, "x' is text in UTF-16, which titan does not read\nhelp: convert it: iconv -f UTF-16 -t"},
+        {"\xfe\xff\0{\0\"", 6, "x' is text in UTF-16"},
+        {"a\0b\0c\0", 6, "x' is text in UTF-16, which titan does not read\nhelp: convert it: iconv -f UTF-16LE -t"},
+        {"\0a\0b\0c", 6, "iconv -f UTF-16BE -t"},
+        {"\xff\xfe\0\0a\0\0\0", 8, "x' is text in UTF-32"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect_failure(prepare("text", put("x", cases[i].content, cases[i].size), NULL), TT_EDATA, cases[i].message);
+}
+
+static void a_loop_of_links_is_named(void **state)
+{
+    assert_int_equal(tt_folder_make(at("ring")), 0);
+    assert_int_equal(tt_folder_make(at("ring/inner")), 0);
+    (void)put_text("ring/a.txt", "text");
+    assert_int_equal(symlink("..", at("ring/inner/back")), 0);
+    expect_failure(prepare("text", at("ring"), NULL), TT_EDATA, "/inner/back' is a link to '");
+    assert_non_null(strstr(tt_error_message(), "a loop of links"));
+}
+
+static void documents_without_a_separator_are_said(void **state)
+{
+    static const char json[] = "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}, \"pre_tokenizer\": "
+                               "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}}";
+    struct tt_tokenizer *t = NULL;
+    struct tt_dataset_spec spec = {.name = "jsonl", .path = DATA "docs.jsonl"};
+    struct tt_token_info info;
+
+    log_catch();
+    assert_int_equal(tt_tokenizer_parse(json, strlen(json), NULL, 0, "t.json", &t), 0);
+    spec.tokenizer = t;
+    assert_int_equal(tt_dataset_pack(&spec, at("joined.tokens"), &info), 0);
+    assert_int_equal(caught.warnings, 2); /* the other is about bytes that are not tokens */
+    assert_non_null(
+        strstr(caught.last, "t.json names no token that begins or ends a document, so the 3 documents of "));
+    log_release();
+    tt_tokenizer_free(t);
+}
+
 static struct timespec modified(const char *path)
 {
     struct stat st;
@@ -562,6 +651,10 @@ int main(void)
         cmocka_unit_test(what_is_not_json_is_named_with_its_column),
         cmocka_unit_test(truncated_packed_text_is_refused),
         cmocka_unit_test(gzip_members_follow_one_another),
+        cmocka_unit_test(padding_and_skippable_frames_are_passed),
+        cmocka_unit_test(other_packings_and_encodings_are_named),
+        cmocka_unit_test(a_loop_of_links_is_named),
+        cmocka_unit_test(documents_without_a_separator_are_said),
         cmocka_unit_test(caches_are_kept_and_damaged_ones_made_again),
         cmocka_unit_test(tokenizers_have_caches_of_their_own),
         cmocka_unit_test(failed_packing_leaves_nothing),
