@@ -145,6 +145,105 @@ static void templates_of_tokenizers_are_evaluated(void **state)
     }
 }
 
+/* The learned passages of a line, each followed by a bar. */
+static void add_learned(struct tt_tokenizer *t, const char *line, struct tt_text *text)
+{
+    struct tt_chat_ids found = {0};
+    struct tt_chat *chat = NULL;
+
+    assert_int_equal(tt_chat_new(t, "auto", &chat), 0);
+    tt_text_add_bytes(text, "", 0);
+    if (tt_chat_read(chat, line, strlen(line), &found) < 0)
+        fail_msg("%s", tt_error_message());
+    for (size_t i = 0; i < found.ids.n; i++) {
+        if (found.counts.id[i])
+            assert_int_equal(tt_tokenizer_decode(t, &found.ids.id[i], 1, text), 0);
+        if (found.counts.id[i] && (i + 1 == found.ids.n || !found.counts.id[i + 1]))
+            tt_text_add(text, "|");
+    }
+    tt_chat_ids_release(&found);
+    tt_chat_free(chat);
+}
+
+/* Templates with the constructs of models' own, whose tokens are those of chat.json. */
+#define EACH        "{% for m in messages %}"
+#define START(name) "{{ '<|im_start|>" name "\n' }}"
+
+static void answers_are_found_in_templates_that_mark_none(void **state)
+{
+    static const char line[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Why\"}, {\"role\": \"assistant\", "
+        "\"content\": \" So \", \"thinking\": \"hm\"}, {\"role\": \"user\", \"content\": \"How\"}, "
+        "{\"role\": \"assistant\", \"content\": \"\"}]}";
+    static const char *const rows[][2] = {
+        /* one that always asks, as phi-3-small's */
+        {EACH "<|im_start|>{{ m.role ~ '\n' ~ m.content }}<|im_end|>{{ '\n' }}{% endfor %}" START("assistant"),
+         " So <|im_end|>|<|im_end|>|"},
+        /* an end that only the last turn has, as gpt-oss's, and reasoning before the content */
+        {EACH "<|im_start|>{{ m.role }}{{ '\\n' }}"
+              "{% if m.thinking %}<|start_header_id|>{{ m.thinking }}<|end_header_id|>{% endif %}"
+              "{{ m.content }}{{ '<|eot_id|>' if loop.last else '<|im_end|>' }}{% endfor %}"
+              "{% if add_generation_prompt %}" START("assistant") "{% endif %}",
+         "<|start_header_id|>hm<|end_header_id|> So <|im_end|>|<|eot_id|>|"},
+        /* an answer that begins with reasoning only where it is asked for, as DeepSeek-R1's */
+        {EACH "<|im_start|>{{ m.role }}{{ m.content }}<|im_end|>{% endfor %}"
+              "{% if add_generation_prompt %}<|im_start|>assistant<think>{{ '\n' }}{% endif %}",
+         " So <|im_end|>|<|im_end|>|"},
+        /* content that is trimmed, an end behind a space, and the next turn's token after it, as Llama 2's */
+        {EACH "{% if m.role == 'user' %}{{ bos_token ~ '[INST] ' ~ m.content ~ ' [/INST]' }}{% else %}"
+              "{{ ' ' ~ m.content.strip() ~ ' ' ~ eos_token }}{% endif %}{% endfor %}",
+         " So <|end_of_text|>|  <|end_of_text|>|"},
+        /* no end but the next turn's token, as GLM-4's */
+        {EACH "{{ '<|im_start|>' if m.role == 'user' else '<|im_end|>' }}{{ m.content }}{% endfor %}"
+              "{% if add_generation_prompt %}<|im_end|>{% endif %}",
+         " So <|im_start|>|"},
+        /* the system's text goes to the last question, so that earlier turns change, as Mistral's */
+        {EACH "{% if m.role == 'user' %}[INST] {{ 'x' if loop.index > messages|length - 2 }}{{ m.content }}[/INST]"
+              "{% else %}{{ m.content ~ eos_token }}{% endif %}{% endfor %}",
+         " So <|end_of_text|>|<|end_of_text|>|"},
+        /* white space that differs where an answer is asked for */
+        {EACH "\n\n  <|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\n"
+              "{% if add_generation_prompt %}\n <|im_start|>assistant\n{% endif %}\n",
+         " So <|im_end|>|<|im_end|>|"},
+        /* text closes a turn, not a token */
+        {EACH "{{ m.role ~ ': ' ~ m.content ~ ' ### ' }}{% endfor %}"
+              "{% if add_generation_prompt %}assistant: {% endif %}",
+         " So  ###| ###|"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *template = json_string(rows[i][0]);
+        struct tt_tokenizer *t = make_tokenizer(template);
+        struct tt_text text = {0};
+
+        add_learned(t, line, &text);
+        if (strcmp(text.text, rows[i][1]) != 0)
+            fail_msg("template %zu: '%s' is learned, wanted '%s'", i, text.text, rows[i][1]);
+        tt_text_release(&text);
+        tt_tokenizer_free(t);
+        json_decref(template);
+    }
+}
+
+static void a_conversation_that_a_template_refuses_is_the_datas_fault(void **state)
+{
+    static const char line[] = "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}]}";
+    json_t *template = json_string("{% if messages[0].role != 'user' %}{{ raise_exception('begin with a user') }}"
+                                   "{% endif %}{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}");
+    struct tt_tokenizer *t = make_tokenizer(template);
+    struct tt_chat_ids found = {0};
+    struct tt_chat *chat = NULL;
+
+    assert_int_equal(tt_chat_new(t, "auto", &chat), 0);
+    expect_failure(tt_chat_read(chat, line, strlen(line), &found), TT_EDATA,
+                   "the chat template of tokenizer_config.json, line 1: the template refuses the conversation: begin "
+                   "with a user");
+    tt_chat_ids_release(&found);
+    tt_chat_free(chat);
+    tt_tokenizer_free(t);
+    json_decref(template);
+}
+
 static void expect_no_template(struct tt_tokenizer *t, const char *name, const char *message)
 {
     struct tt_chat_template *found = NULL;
@@ -398,6 +497,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_and_learned_ones_are_those_of_transformers),
         cmocka_unit_test(templates_of_tokenizers_are_evaluated),
+        cmocka_unit_test(answers_are_found_in_templates_that_mark_none),
+        cmocka_unit_test(a_conversation_that_a_template_refuses_is_the_datas_fault),
         cmocka_unit_test(templates_that_are_not_understood_are_refused),
         cmocka_unit_test(templates_of_the_table_need_their_tokens),
         cmocka_unit_test(bad_lines_say_what_is_wrong),

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "core/base/mem.h"
+#include "core/base/utf8.h"
 #include "core/data/jinja/internal.h"
 
 enum { MOST_BYTES = 64 << 20, MOST_STEPS = 4 << 20, DEEPEST = 4 * TT_J_DEEPEST };
@@ -697,6 +698,7 @@ static enum after run_all(struct run *r, const struct tt_jnode *n, struct tt_jsc
 int tt_jinja_new(const char *text, size_t size, const char *where, struct tt_jinja **ret_jinja)
 {
     struct tt_jinja *j = tt_calloc(1, sizeof *j);
+    int64_t bad = tt_utf8_invalid(text, size);
 
     j->where = tt_strdup(where);
     j->work.where = j->where;
@@ -708,6 +710,8 @@ int tt_jinja_new(const char *text, size_t size, const char *where, struct tt_jin
         tt_jinja_free(j);
         return rc;
     }
+    if (bad >= 0)
+        tt_jfail(&j->work, TT_EUSAGE, "invalid UTF-8 at byte %lld of the template", (long long)bad);
     j->first = tt_jparse(&j->work, tt_jlex(&j->work, text, size), &j->generates);
     *ret_jinja = j;
     return 0;

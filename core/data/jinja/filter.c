@@ -181,6 +181,7 @@ static struct tt_jvalue map(struct tt_jwork *w, struct tt_jvalue v, const struct
             item = tt_jarg(w, args, SIZE_MAX, "default", item);
         tt_jlist_add(w, made.list, item);
     }
+    made.is_lazy = true;
     return made;
 }
 
@@ -200,6 +201,7 @@ static struct tt_jvalue choose(struct tt_jwork *w, struct tt_jvalue v, const str
         if (holds == wanted)
             tt_jlist_add(w, made.list, items->item[i]);
     }
+    made.is_lazy = true;
     return made;
 }
 
@@ -284,15 +286,8 @@ static struct tt_jvalue unique(struct tt_jwork *w, struct tt_jvalue v, bool is_e
         tt_jlist_add(w, seen.list, key);
         tt_jlist_add(w, made.list, items->item[i]);
     }
+    made.is_lazy = true;
     return made;
-}
-
-static struct tt_jvalue reverse(struct tt_jwork *w, struct tt_jvalue v)
-{
-    struct tt_jvalue back = tt_jslice(w, v, none, none, tt_jint(-1));
-
-    back.kind = back.kind == TT_J_TUPLE ? TT_J_LIST : back.kind;
-    return back;
 }
 
 static struct tt_jvalue list_of(struct tt_jwork *w, struct tt_jvalue v)
@@ -302,6 +297,15 @@ static struct tt_jvalue list_of(struct tt_jwork *w, struct tt_jvalue v)
     *made.list = *tt_jitems(w, v);
     made.list->cap = made.list->n; /* what is added goes into a copy */
     return made;
+}
+
+static struct tt_jvalue reverse(struct tt_jwork *w, struct tt_jvalue v)
+{
+    struct tt_jvalue back = tt_jslice(w, v.kind == TT_J_LIST ? list_of(w, v) : v, none, none, tt_jint(-1));
+
+    back.kind = back.kind == TT_J_TUPLE ? TT_J_LIST : back.kind;
+    back.is_lazy = back.kind == TT_J_LIST;
+    return back;
 }
 
 /* --- other filters --- */

@@ -55,6 +55,7 @@ enum tt_jkind {
 /** A value; what it points to lives as long as the work. Strings are valid UTF-8. */
 struct tt_jvalue {
     enum tt_jkind kind;
+    bool is_lazy; /* a list that Python makes only while it is walked: it has no text, no JSON and no places */
     bool is_safe; /* made by the filter safe: what is added to it is escaped */
     size_t size;  /* of a string */
     union {
@@ -124,6 +125,8 @@ bool tt_jcontains(struct tt_jwork *w, struct tt_jvalue whole, struct tt_jvalue p
 /** The items that a loop over v has. */
 struct tt_jlist *tt_jitems(struct tt_jwork *w, struct tt_jvalue v);
 int64_t tt_jlength(struct tt_jwork *w, struct tt_jvalue v);
+/** Ends the work if v is a list that was not made into one. */
+void tt_jcheck_made(struct tt_jwork *w, struct tt_jvalue v);
 
 /** Text that grows in the memory of the work. */
 struct tt_jtext {

@@ -132,6 +132,7 @@ static void add_dict(struct tt_jwork *w, struct tt_jtext *t, const struct tt_jdi
 static void add_value(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue v, const struct style *style, int level)
 {
     tt_jstep(w, 1);
+    tt_jcheck_made(w, v);
     if (level > TT_J_DEEPEST)
         tt_jfail(w, TT_EUSAGE, "values are nested too deeply");
     switch (v.kind) {

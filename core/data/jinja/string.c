@@ -100,6 +100,7 @@ struct tt_jvalue tt_jat(struct tt_jwork *w, struct tt_jvalue v, int64_t i)
     int64_t n = tt_jlength(w, v);
     size_t at;
 
+    tt_jcheck_made(w, v);
     i = i < 0 ? i + n : i;
     if (i < 0 || i >= n)
         return tt_jundefined("item");
@@ -133,6 +134,7 @@ struct tt_jvalue tt_jslice(struct tt_jwork *w, struct tt_jvalue v, struct tt_jva
 
     if (v.kind != TT_J_STRING && v.kind != TT_J_LIST && v.kind != TT_J_TUPLE)
         tt_jfail(w, TT_EUSAGE, "%s has no slices", tt_jkind_name(v));
+    tt_jcheck_made(w, v);
     if (by == 0 || by == INT64_MIN)
         tt_jfail(w, TT_EUSAGE, "the step of a slice is 0 or too large");
     n = tt_jlength(w, v);
@@ -434,6 +436,7 @@ static struct tt_jvalue call_dict(struct tt_jwork *w, struct tt_jvalue v, const 
         return found ? *found : tt_jarg(w, args, 1, "", none);
     }
     list = tt_jlist_new(w, TT_J_LIST);
+    list.is_lazy = true;
     for (size_t i = 0; i < v.dict->n; i++) {
         struct tt_jvalue pair = tt_jlist_new(w, TT_J_TUPLE);
 

@@ -349,6 +349,12 @@ struct tt_jlist *tt_jitems(struct tt_jwork *w, struct tt_jvalue v)
     return made;
 }
 
+void tt_jcheck_made(struct tt_jwork *w, struct tt_jvalue v)
+{
+    if (v.is_lazy)
+        tt_jfail(w, TT_EUSAGE, "what a filter or a mapping gives for loops is used as a list, without the filter list");
+}
+
 int64_t tt_jlength(struct tt_jwork *w, struct tt_jvalue v)
 {
     int64_t n = 0;
@@ -496,6 +502,7 @@ void tt_jtext_add_value(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue
 
     go_deeper(w);
     tt_jstep(w, 1);
+    tt_jcheck_made(w, v);
     switch (v.kind) {
     case TT_J_UNDEFINED:
         break;
