@@ -10,6 +10,7 @@
 
 struct load {
     const char *folder;
+    const struct tt_words *leave_out;
     const struct tt_model *model;
     const struct tt_ckpt_state *state;
     bool checks; /* this rank also looks for tensors that the model does not have */
@@ -44,8 +45,10 @@ static int read_parts(void *arg)
     struct tt_weights weights = {0};
     int rc = tt_source_open(load->folder, TT_PATH_PLAIN, &source);
 
-    if (rc == 0)
-        rc = tt_weights_from_hf(source, load->model, load->checks, &weights);
+    if (rc == 0) {
+        source->leave_out = load->leave_out;
+        rc = tt_weights_from_hf(source, load->model, load->checks ? TT_EXTRA_REFUSED : TT_EXTRA_IGNORED, &weights);
+    }
     for (int i = 0; i < weights.n && rc == 0; i++)
         rc = read_part(&weights, &weights.weight[i], &load->state->model[weights.weight[i].number]);
     tt_weights_release(&weights);
@@ -53,25 +56,27 @@ static int read_parts(void *arg)
     return rc;
 }
 
-int tt_hf_load(struct tt_comm *comm, const char *folder, const struct tt_model *model,
+int tt_hf_load(struct tt_comm *comm, const char *folder, const struct tt_words *leave_out, const struct tt_model *model,
                const struct tt_ckpt_state *state)
 {
     struct tt_patience patience = tt_patience_begin(comm, "loading Hugging Face weights");
-    struct load load = {folder, model, state, comm->rank == 0};
+    struct load load = {folder, leave_out, model, state, comm->rank == 0};
     int rc = tt_patience_work(comm, true, read_parts, &load);
 
     tt_patience_end(comm, &patience);
     return rc;
 }
 
-int tt_hf_examine(const char *folder, const struct tt_model *model)
+int tt_hf_examine(const char *folder, const struct tt_words *leave_out, const struct tt_model *model)
 {
     struct tt_source *source = NULL;
     struct tt_weights weights = {0};
     int rc = tt_source_open(folder, TT_PATH_PLAIN, &source);
 
-    if (rc == 0)
-        rc = tt_weights_from_hf(source, model, true, &weights);
+    if (rc == 0) {
+        source->leave_out = leave_out;
+        rc = tt_weights_from_hf(source, model, TT_EXTRA_REFUSED, &weights);
+    }
     tt_weights_release(&weights);
     tt_source_free(source);
     return rc;

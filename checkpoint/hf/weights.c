@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "checkpoint/format/cast.h"
+#include "checkpoint/hf/extra.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 
@@ -168,55 +169,6 @@ out:
     return rc;
 }
 
-/* Constants in older files: they follow from the configuration, or are the causal mask; and scales of activations,
- * which are not rounded to FP8 here. */
-static bool is_derived(const char *name)
-{
-    static const char *const ends[] = {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".activation_scale"};
-
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (ends_with(name, ends[i]))
-            return true;
-    return false;
-}
-
-static bool is_known(const struct tt_model *model, const char *name)
-{
-    const char *prefix = model->row->hf_prefix ? model->row->hf_prefix : "";
-    size_t skip = strlen(prefix);
-
-    if (is_derived(name) || (model->dims.tied == 1 && strcmp(name, "lm_head.weight") == 0))
-        return true;
-    for (int p = 0; p < model->n_params; p++) {
-        const char *known = model->params[p].hf_name;
-
-        if (tt_hf_is_name(&model->params[p], name) ||
-            (known && strncmp(known, prefix, skip) == 0 && strcmp(known + skip, name) == 0))
-            return true;
-    }
-    return false;
-}
-
-static void note_unused(const struct tt_source *source, const struct tt_model *model)
-{
-    const char *first = NULL;
-    int n = 0;
-
-    for (int i = 0; i < source->manifest.n_tensors; i++) {
-        const char *name = source->manifest.tensor[i].name;
-        char *weight = tt_strndup(name, tt_hf_weight_name(name));
-        bool known = is_known(model, weight);
-
-        tt_free(weight);
-        if (known)
-            continue;
-        first = first ? first : name;
-        n++;
-    }
-    if (n)
-        tt_note("%d tensors of '%s' are not used, for instance '%s'", n, source->path, first);
-}
-
 /* What a tied model's files may have under this name is a copy of the embedding. */
 static const char *head_name(const struct tt_weights *w)
 {
@@ -277,7 +229,7 @@ static int find_theirs(struct tt_weights *w, int p)
     return rc;
 }
 
-int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, bool check_extra,
+int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, enum tt_extra check_extra,
                        struct tt_weights *ret_weights)
 {
     struct tt_weights w = begin(TT_WEIGHTS_FROM_HF, source, model);
@@ -294,7 +246,7 @@ int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, b
     }
     if (check_extra) {
         TT_TRY(check_tied(&w));
-        note_unused(source, model);
+        TT_TRY(tt_hf_check_extra(source, model, check_extra == TT_EXTRA_REFUSED));
     }
     *ret_weights = w;
 out:
@@ -329,8 +281,7 @@ int tt_weights_of_model(struct tt_source *source, const struct tt_model *model, 
 
         add(&w, (int)(t - source->manifest.tensor), model->params[p].name, t->dtype, t->ndim, t->shape);
     }
-    if (tt_manifest_group_size(&source->manifest, TT_CKPT_MODEL, NULL) > w.n + (model->dims.tied == 1))
-        tt_note("'%s' has tensors that the model does not have", source->path);
+    TT_TRY(tt_titan_check_extra(source, model));
     *ret_weights = w;
 out:
     if (rc < 0)

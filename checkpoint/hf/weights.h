@@ -49,8 +49,8 @@ struct tt_weights {
 void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struct tt_weights *ret_weights);
 
 /**
- * As stored, but only the model's parameters, in its order. TT_EDATA names one that is missing or has another shape. A
- * note says so if there are other tensors.
+ * As stored, but only the model's parameters, in its order. TT_EDATA names one that is missing or has another shape,
+ * or a tensor that the model does not have.
  */
 int tt_weights_of_model(struct tt_source *source, const struct tt_model *model,
                         struct tt_weights *ret_weights) TT_MUST_CHECK;
@@ -70,11 +70,12 @@ int tt_weights_of_adapters(struct tt_source *source, const struct tt_model *mode
                            struct tt_weights *ret_weights) TT_MUST_CHECK;
 
 /**
- * In titan's names and the model's order, without adapters, from Hugging Face's. TT_EDATA as above. With check_extra,
- * which only one rank needs, tensors that the model does not have give a note (except masks that follow from the
- * sizes), and the lm_head.weight of a tied model must be a copy of the embedding (TT_EDATA).
+ * In titan's names and the model's order, without adapters, from Hugging Face's. TT_EDATA as above. check_extra is
+ * about tensors that the model does not have (tt_hf_check_extra); only one rank needs to look for them. If it does, the
+ * lm_head.weight of a tied model must also be a copy of the embedding (TT_EDATA).
  */
-int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, bool check_extra,
+enum tt_extra { TT_EXTRA_IGNORED, TT_EXTRA_REFUSED, TT_EXTRA_NOTED };
+int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, enum tt_extra check_extra,
                        struct tt_weights *ret_weights) TT_MUST_CHECK;
 
 /**

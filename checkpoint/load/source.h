@@ -20,9 +20,10 @@
  */
 struct tt_source {
     char *path;
-    char *assets;           /* a folder that the user names for the small files; NULL: the checkpoint's own */
-    bool is_folder;         /* else path is one file */
-    enum tt_path_kind kind; /* not TT_PATH_FOLDER */
+    char *assets;                     /* a folder that the user names for the small files; NULL: the checkpoint's own */
+    const struct tt_words *leave_out; /* regular expressions of tensors that may be unused; borrowed, may be NULL */
+    bool is_folder;                   /* else path is one file */
+    enum tt_path_kind kind;           /* not TT_PATH_FOLDER */
     struct tt_manifest manifest;
     struct tt_safetensors *open; /* per file; path NULL when not open; no tensors in PyTorch's */
     int n_open;

@@ -175,6 +175,8 @@ static int open_source(struct job *job, int k, const char *path)
 {
     int rc = tt_source_find(path, &job->source[k]);
 
+    if (rc == 0)
+        job->source[k]->leave_out = &job->options->leave_out;
     return rc < 0 ? rc : tt_output_check_apart(job->options->destination, job->source[k]->path);
 }
 

@@ -7,6 +7,7 @@
 
 #include "checkpoint/hf/folder.h"
 #include "core/base/error.h"
+#include "core/config/config.h"
 #include "core/graph/dtype.h"
 
 /**
@@ -33,8 +34,9 @@ struct tt_consolidate {
     bool with_state;         /* TT_FORMAT_DCP: also the optimizer's state and the step, if the source has them */
     int64_t max_shard_bytes; /* 0: 5 GB, as Hugging Face does */
     bool has_dtype;
-    enum tt_dtype dtype; /* TT_F32, TT_BF16 or TT_F16, for floating-point tensors */
-    bool force;          /* replace an existing destination, if it only has an earlier output */
+    enum tt_dtype dtype;       /* TT_F32, TT_BF16 or TT_F16, for floating-point tensors */
+    struct tt_words leave_out; /* regular expressions of tensors of a Hugging Face folder that may stay unused */
+    bool force;                /* replace an existing destination, if it only has an earlier output */
 };
 
 struct tt_consolidated {

@@ -139,7 +139,7 @@ static int open_weights(struct job *job)
                      told->assets ? "assets" : "model");
     } else {
         TT_TRY(tt_model_from_hf(assets, &job->model));
-        TT_TRY(tt_weights_from_hf(job->source, job->model, true, &job->weights));
+        TT_TRY(tt_weights_from_hf(job->source, job->model, TT_EXTRA_REFUSED, &job->weights));
     }
 out:
     tt_free(assets);
@@ -178,6 +178,11 @@ int tt_ckpt_convert(const struct tt_consolidate *options, struct tt_consolidated
 
     TT_TRY(tt_source_find(options->source, &source));
     TT_TRY(tt_source_is_hf(source, &is_hf));
+    if (options->leave_out.n && !is_hf) {
+        rc = tt_fail(TT_EUSAGE, "--leave-out is for Hugging Face folders, and '%s' is none", source->path);
+        goto out;
+    }
+    source->leave_out = &options->leave_out;
     if (options->format == TT_FORMAT_DCP) {
         export.with_state = true;
         rc = tt_ckpt_consolidate(&export, ret_result);

@@ -39,7 +39,7 @@ int tt_dcp_export_open(struct tt_source *source, struct tt_model **ret_model, st
     TT_TRY(tt_source_is_hf(source, &is_hf));
     if (is_hf) {
         TT_TRY(tt_model_from_hf(assets, ret_model));
-        TT_TRY(tt_weights_from_hf(source, *ret_model, true, ret_weights));
+        TT_TRY(tt_weights_from_hf(source, *ret_model, TT_EXTRA_REFUSED, ret_weights));
     } else {
         TT_TRY(tt_path_exists(path, &has_model));
         if (has_model) {

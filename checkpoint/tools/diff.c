@@ -286,7 +286,7 @@ static int compare_group(struct diff *d, enum tt_ckpt_group group)
         tt_free(side->order);
         side->order = NULL;
         if (group == TT_CKPT_MODEL && side->model)
-            TT_TRY(tt_weights_from_hf(side->source, side->model, true, &side->weights));
+            TT_TRY(tt_weights_from_hf(side->source, side->model, TT_EXTRA_NOTED, &side->weights));
         else
             tt_weights_stored(side->source, group, &side->weights);
         side->order = sorted(&side->weights);

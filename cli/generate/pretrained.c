@@ -186,7 +186,7 @@ int tt_pretrained_load(struct tt_comm *comm, const struct tt_mesh *mesh, const s
     int rc = 0;
 
     if (w->is_hf)
-        rc = tt_hf_load(comm, w->path, w->model, &model);
+        rc = tt_hf_load(comm, w->path, NULL, w->model, &model);
     else
         rc = tt_ckpt_load(comm, mesh, w->path, TT_READ_ONCE, &skip, &model, &meta);
     json_decref(meta);

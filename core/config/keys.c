@@ -82,6 +82,7 @@ static const char *const paths[TT_KEYS] = {
     [TT_KEY_KEEP_LATEST] = "checkpoint.keep_latest_k",
     [TT_KEY_EXCLUDE_FROM_LOADING] = "checkpoint.exclude_from_loading",
     [TT_KEY_LOAD_IN_HF] = "checkpoint.initial_load_in_hf",
+    [TT_KEY_LEAVE_OUT] = "checkpoint.initial_load_leave_out",
 };
 
 void tt_config_name_keys(void)

@@ -119,7 +119,6 @@ static bool check_range(struct check *c, enum tt_key key, int64_t value, int64_t
     return false;
 }
 
-/* Not a key of titan's: it comes from a flavor or from the folder of the model. */
 static void check_positions(struct check *c, int64_t positions, int64_t least)
 {
     if (positions < least || positions > INT32_MAX)

@@ -51,6 +51,25 @@ EOF2
     echo unrelated >assets/notes.txt
 }
 
+# A folder of PyTorch's does not say which model it is of; one that is too small would leave weights out.
+case_a_weight_without_a_place_is_an_error() {
+    make_corpus
+    run train $tiny --model.n_layers=2 --checkpoint.enable --training.steps=1
+    expect_ok
+    run ckpt consolidate run hf --format hf
+    expect_ok
+    run ckpt convert run theirs --format dcp
+    expect_ok
+    sed 's/"num_hidden_layers": 2/"num_hidden_layers": 1/' hf/config.json >config.json
+    mkdir small && mv config.json small
+    rm theirs/model.json
+    run ckpt convert theirs base --assets hf
+    expect_ok
+    run ckpt convert theirs other --assets small
+    expect_error 3 "tensor 'layers.1.[a-z_.0-9]*' of 'theirs' has no place in llama3" "help: are --assets"
+    refuse_file other
+}
+
 case_it_is_converted_and_exported_when_the_model_is_named() {
     make_config
     run ckpt convert "$golden" base

@@ -370,6 +370,78 @@ case_a_tied_head_of_its_own_is_refused() {
     expect_ok
 }
 
+# put_tensor NAME ELEMENTS: adds a vector of zeros to hf/model.safetensors.
+put_tensor() {
+    python3 - "$@" <<'EOF2' || not_as "no $1"
+import json, struct, sys
+with open("hf/model.safetensors", "rb") as file:
+    data = file.read()
+size, n = struct.unpack("<Q", data[:8])[0], int(sys.argv[2])
+header, data = json.loads(data[8 : 8 + size]), data[8 + size :]
+header[sys.argv[1]] = {"dtype": "F32", "shape": [n], "data_offsets": [len(data), len(data) + 4 * n]}
+header = json.dumps(header).encode()
+with open("hf/model.safetensors", "wb") as file:
+    file.write(struct.pack("<Q", len(header)) + header + data + bytes(4 * n))
+EOF2
+}
+
+# As the biases of a Qwen2 whose config.json says llama: without them the model computes something else.
+case_a_weight_without_a_place_is_an_error() {
+    name=llama3
+    import_folder llama3
+    put_tensor model.layers.1.self_attn.q_proj.bias 64
+    bad="tensor 'model.layers.1.self_attn.q_proj.bias' of 'hf' has no place in llama3"
+    run ckpt convert hf step
+    expect_error 3 "$bad" "those of Qwen2" "leave-out"
+    refuse_file step
+    run ckpt convert hf step --format dcp
+    expect_error 3 "$bad"
+    from_folder --checkpoint.initial_load_in_hf
+    expect_error 3 "$bad" "checkpoint.initial_load_leave_out"
+    from_folder --checkpoint.initial_load_in_hf --dry-run
+    expect_error 3 "$bad"
+    run generate hf --prompt-tokens 1,2,3
+    expect_error 3 "$bad"
+    run eval hf --dataset tokens --dataset-path "$golden/llama3/tokens.bin" --seq-len 16
+    expect_error 3 "$bad"
+    run ckpt convert hf step --leave-out 'q_proj[.]bias$'
+    expect_ok
+    expect_err "1 tensor of 'hf' is not used .as asked for., for instance 'model.layers.1.self_attn.q_proj.bias'"
+    run ckpt convert hf other --leave-out bias --leave-out nowhere
+    expect_error 2 "'nowhere' matches no unused tensor of the files"
+    run ckpt convert step other --leave-out bias
+    expect_error 2 "leave-out is for Hugging Face folders"
+    from_folder --checkpoint.initial_load_in_hf '--checkpoint.initial_load_leave_out=[q_proj.bias]'
+    expect_ok
+    expect_err "1 tensor of 'hf' is not used .as asked for."
+}
+
+case_blocks_behind_the_last_are_an_error() {
+    import_folder llama3
+    put_tensor model.layers.3.input_layernorm.weight 64
+    run ckpt convert hf step
+    expect_error 3 "'model.layers.3.input_layernorm.weight' .* no place" "the model has 3 layers" "the files have more"
+    put_tensor model.layers.3.eh_proj.weight 64 # predicts a further token, as DeepSeek's do
+    run ckpt convert hf step
+    expect_ok
+    expect_err "2 tensors of 'hf' are not used .not part of the language model."
+}
+
+case_leftovers_and_other_parts_are_left_out() {
+    import_folder llama3
+    put_tensor model.layers.1.self_attn.rotary_emb.inv_freq 8
+    run ckpt convert hf step
+    expect_ok
+    refuse_err "not used"
+    put_tensor vision_tower.patches.weight 8
+    run ckpt convert hf second
+    expect_ok
+    expect_err "1 tensor of 'hf' is not used .not part of the language model., for instance 'vision_tower.patches.weight'"
+    put_tensor model.layers.1.attn.bias 8 # GPT-2's mask, but not here
+    run ckpt convert hf third
+    expect_error 3 "model.layers.1.attn.bias"
+}
+
 case_an_index_entry_that_no_file_holds_is_an_error() {
     import_folder llama3
     run ckpt convert hf step

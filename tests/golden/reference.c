@@ -128,7 +128,7 @@ static float *read_weights(const struct tt_model *model, const char *path)
         chunks[p] = chunk_of(&model->params[p], &all, at);
         at += model->params[p].shape[0] * width_of(&model->params[p]);
     }
-    assert_int_equal(reference_check(tt_hf_load(comm, path, model, &state)), 0);
+    assert_int_equal(reference_check(tt_hf_load(comm, path, NULL, model, &state)), 0);
     tt_comm_free(comm);
     tt_free(chunks);
     return whole;
@@ -374,7 +374,7 @@ int reference_load(struct tt_comm *comm, struct tt_engine *engine, void *arg)
         else
             chunks[p] = chunk_of(&r->model->params[p], &nothing, NULL); /* at another place of the pipeline */
     }
-    rc = tt_hf_load(comm, r->folder, r->model, &state);
+    rc = tt_hf_load(comm, r->folder, NULL, r->model, &state);
     for (int p = 0; p < layout->n_params; p++) {
         const struct tt_param *param = &r->model->params[p];
         int64_t width = width_of(param);

@@ -56,12 +56,17 @@ static int read_options(const struct tt_args *args, struct tt_consolidate *optio
 static int make(const struct tt_args *args, struct tt_consolidate what,
                 int (*write)(const struct tt_consolidate *options, struct tt_consolidated *ret_result))
 {
+    const char *pattern;
     struct tt_consolidated done;
     char bytes[32];
     int rc = 0;
 
+    what.leave_out.is_list = true;
+    for (int cap = 0; (pattern = tt_args_value(args, "leave_out", what.leave_out.n));)
+        TT_PUSH(what.leave_out.word, what.leave_out.n, cap) = (char *)(uintptr_t)pattern;
     TT_TRY(read_options(args, &what));
     TT_TRY(write(&what, &done));
+    tt_free(what.leave_out.word);
     if (tt_args_has(args, "json"))
         return tt_cli_print_json(json_pack("{s:o,s:o,s:i,s:i,s:I}", "source", tt_json_string(done.source),
                                            "destination", tt_json_string(what.destination), "files", done.files,
@@ -72,6 +77,7 @@ static int make(const struct tt_args *args, struct tt_consolidate what,
                  done.files == 1 ? "" : "s", tt_text_bytes(bytes, sizeof bytes, (double)done.bytes));
     return tt_cli_finish();
 out:
+    tt_free(what.leave_out.word);
     return tt_cli_fail(rc);
 }
 

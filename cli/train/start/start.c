@@ -91,7 +91,8 @@ static int load_initial(const struct tt_saver *saver, struct tt_train_progress *
     if (s->job.model->dims.lora.rank) /* adapters, which the weights to start from may lack */
         TT_TRY(tt_comm_agree(s->comm, tt_engine_init_params(s->engine, (uint64_t)cfg->debug.seed)));
     if (cfg->checkpoint.initial_load_in_hf) {
-        TT_TRY(tt_hf_load(s->comm, initial_path(cfg), s->job.model, &v->tensors.state));
+        TT_TRY(tt_hf_load(s->comm, initial_path(cfg), &cfg->checkpoint.initial_load_leave_out, s->job.model,
+                          &v->tensors.state));
     } else {
         TT_TRY(initial_skip(cfg, &skip));
         TT_TRY(tt_ckpt_load(s->comm, &s->job.mesh, initial_path(cfg), tt_job_reading(cfg), &skip, &v->tensors.state,
@@ -187,7 +188,7 @@ static int peek_initial(void *arg)
     int rc = 0;
 
     if (s->cfg->checkpoint.initial_load_in_hf)
-        return tt_hf_examine(initial_path(s->cfg), s->job.model);
+        return tt_hf_examine(initial_path(s->cfg), &s->cfg->checkpoint.initial_load_leave_out, s->job.model);
     TT_TRY(initial_skip(s->cfg, &skip));
     TT_TRY(tt_start_examine(s, initial_path(s->cfg), skip, &meta));
     rc = restore_initial(s->cfg, peek->data, meta, skip, peek->at);
