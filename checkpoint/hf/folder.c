@@ -145,11 +145,27 @@ out:
     return rc;
 }
 
-/* Keys that are about another dtype, place or version, or that spell a written key in another way. */
+/*
+ * Keys that are about another dtype, place or version, or that spell a written key in another way: there they would
+ * count instead of it.
+ */
 static bool is_stale(const char *key)
 {
-    static const char *const stale[] = {
-        "dtype", "torch_dtype", "rope_parameters", "transformers_version", "_name_or_path", "quantization_config"};
+    static const char *const stale[] = {"dtype",
+                                        "torch_dtype",
+                                        "quantization_config",
+                                        "transformers_version",
+                                        "_name_or_path",
+                                        "rope_parameters",
+                                        "original_max_position_embeddings",
+                                        "partial_rotary_factor",
+                                        "num_mtp_layers",
+                                        "num_experts",
+                                        "num_local_experts",
+                                        "hidden_size",
+                                        "num_hidden_layers",
+                                        "num_attention_heads",
+                                        "max_position_embeddings"};
 
     for (size_t i = 0; i < sizeof stale / sizeof *stale; i++)
         if (strcmp(stale[i], key) == 0)
@@ -250,20 +266,27 @@ static bool travels_to_hf(const char *name)
     return !(n > 12 && strcmp(name + n - 12, ".safetensors") == 0);
 }
 
+/* The length of the sequences that a checkpoint was trained with; 0: it does not say. */
+static json_int_t trained_length(const struct tt_source *source)
+{
+    const json_t *config = json_object_get(source->manifest.meta, "config");
+
+    return json_integer_value(json_object_get(json_object_get(config, "training"), "seq_len"));
+}
+
 /* kept: config.json of the imported model; may be NULL. */
 static json_t *make_config(const struct tt_source *source, const struct tt_model *model, const json_t *kept,
                            enum tt_dtype dtype)
 {
     json_t *config = model->row->write_hf_config(model);
-    json_t *training = json_object_get(json_object_get(source->manifest.meta, "config"), "training");
-    json_t *seq_len = json_object_get(training, "seq_len");
+    json_int_t seq_len = trained_length(source);
 
     (void)json_object_set_new(config, "torch_dtype", json_string(hf_dtype(dtype)));
     if (kept)
         add_kept(config, kept);
-    if (!json_object_get(config, "max_position_embeddings") && json_is_integer(seq_len) &&
-        !json_object_get(config, "n_positions"))
-        (void)json_object_set(config, "max_position_embeddings", seq_len);
+    if (!model->row->learned_positions &&
+        seq_len > json_integer_value(json_object_get(config, "max_position_embeddings")))
+        (void)json_object_set_new(config, "max_position_embeddings", json_integer(seq_len));
     return config;
 }
 
@@ -338,6 +361,31 @@ out:
     return rc;
 }
 
+/*
+ * Tokenizers cut, or warn of, texts that are longer than model_max_length. One below what the model was trained with is
+ * no longer true. Files in which it is no integer (1e30 means no limit) stay as they are.
+ */
+static int lengthen_tokenizer(const struct tt_output *output, const struct tt_source *source, const char *assets)
+{
+    char *path = tt_format("%s/tokenizer_config.json", assets);
+    json_t *config = NULL, *most;
+    bool exists = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(path, &exists));
+    if (!exists || tt_json_load(path, &config) < 0)
+        goto out;
+    most = json_object_get(config, "model_max_length");
+    if (!json_is_integer(most) || json_integer_value(most) >= trained_length(source))
+        goto out;
+    (void)json_object_set_new(config, "model_max_length", json_integer(trained_length(source)));
+    rc = put_json(output, "tokenizer_config.json", config);
+out:
+    json_decref(config);
+    tt_free(path);
+    return rc;
+}
+
 /* A checkpoint's assets are copied whole. A folder that the user names may hold anything else too. */
 static int copy_assets(const struct tt_output *output, const struct tt_source *source, const char *assets)
 {
@@ -372,6 +420,7 @@ int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *
     TT_TRY(put_json(output, "config.json", config));
     TT_TRY(put_json(output, "generation_config.json", generation));
     TT_TRY(copy_assets(output, source, assets));
+    TT_TRY(lengthen_tokenizer(output, source, assets));
 out:
     json_decref(config);
     json_decref(kept);

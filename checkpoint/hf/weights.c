@@ -156,6 +156,12 @@ static int find(struct tt_weights *w, const struct tt_param *param, int64_t expe
     wanted =
         tt_box_whole(ndim, stored->is_turned && param->hf_transform == TT_HF_EXPERTS_TRANSPOSE ? param->shape : shape);
     found = tt_box_whole(stored->ndim, stored->shape);
+    if (!tt_box_equal(&wanted, &found) && strcmp(param->name, "pos_embeddings.weight") == 0)
+        return tt_fail(TT_EDATA,
+                       "tensor '%s' is %s, wanted %s: learned positions cannot become more or fewer\n"
+                       "help: leave out %s, and set %s to at most %lld",
+                       stored->values->name, tt_box_text(b, sizeof b, &found), tt_box_text(a, sizeof a, &wanted),
+                       tt_key_name(TT_KEY_MAX_POSITIONS), tt_key_name(TT_KEY_SEQ_LEN), (long long)stored->shape[0]);
     if (!tt_box_equal(&wanted, &found))
         return tt_fail(TT_EDATA,
                        "tensor '%s' is %s, wanted %s for the model's %s\nhelp: are the dims those of the weights' "

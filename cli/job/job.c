@@ -213,6 +213,17 @@ out:
     return rc;
 }
 
+/* A model whose positions are not learned is then one for sequences of this length, in its exports too. */
+static void follow_sequences(const struct tt_config *cfg, struct tt_job *job)
+{
+    struct tt_model_dims *d = &job->model->dims;
+
+    if (job->model->row->learned_positions || d->max_positions == 0 || cfg->training.seq_len <= d->max_positions)
+        return;
+    job->told_positions = d->max_positions;
+    d->max_positions = cfg->training.seq_len;
+}
+
 int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_limit, struct tt_job *ret_job)
 {
     struct tt_job job = {0};
@@ -227,6 +238,7 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
     TT_TRY(tt_job_adopt_family(cfg));
     TT_TRY(tt_job_adopt_vocabulary(cfg));
     TT_TRY(tt_job_make_model(cfg, &job.model));
+    follow_sequences(cfg, &job);
     TT_TRY(tt_model_check_seq_len(job.model, cfg->training.seq_len));
     if (cfg->validation.enable)
         TT_TRY(tt_model_check_seq_len(job.model, cfg->validation.seq_len));

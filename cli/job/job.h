@@ -33,7 +33,8 @@ struct tt_job {
     int64_t staging_bytes;   /* of a rank, in addition to the engine's: memory into which async saves copy; 0: none */
     struct tt_stage_places *places; /* of a pipeline, and the orders of a run through it; NULL: there is none */
     struct tt_pipeline *pipeline;
-    char *sync_why; /* when gradients are reduced and why, if gradient_sync auto chose; else NULL */
+    int64_t told_positions; /* the model's limit, if sequences are longer and it follows them; else 0 */
+    char *sync_why;         /* when gradients are reduced and why, if gradient_sync auto chose; else NULL */
     struct tt_engine_options engine;
 };
 

@@ -46,6 +46,7 @@ struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
         .head_dim = or_zero(cfg->model.head_dim),
         .ffn_dim = or_zero(cfg->model.ffn_dim),
         .vocab_size = or_zero(cfg->model.vocab_size),
+        .max_positions = or_zero(cfg->model.max_position_embeddings),
         .norm_eps = (float)or_zero_real(cfg->model.norm_eps),
         .rope = {.theta = or_zero_real(cfg->model.rope_theta),
                  .factor = or_zero_real(cfg->model.rope_scaling.factor),

@@ -16,6 +16,7 @@ static const char *const paths[TT_KEYS] = {
     [TT_KEY_DIM] = "model.dim",
     [TT_KEY_N_LAYERS] = "model.n_layers",
     [TT_KEY_N_HEADS] = "model.n_heads",
+    [TT_KEY_MAX_POSITIONS] = "model.max_position_embeddings",
     [TT_KEY_N_KV_HEADS] = "model.n_kv_heads",
     [TT_KEY_HEAD_DIM] = "model.head_dim",
     [TT_KEY_FFN_DIM] = "model.ffn_dim",

@@ -122,7 +122,7 @@ static bool check_range(struct check *c, enum tt_key key, int64_t value, int64_t
 static void check_positions(struct check *c, int64_t positions, int64_t least)
 {
     if (positions < least || positions > INT32_MAX)
-        fault(c, ABOUT(TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR),
+        fault(c, ABOUT(TT_KEY_MAX_POSITIONS, TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR),
               "max_position_embeddings is %lld; it must lie in %lld..%lld", (long long)positions, (long long)least,
               (long long)INT32_MAX);
 }

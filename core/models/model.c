@@ -405,9 +405,9 @@ int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len)
     return tt_fail(
         TT_EUSAGE,
         "seq_len %lld is longer than the %lld positions that %s %s has learned\nhelp: set %s and %s to at most "
-        "%lld",
+        "%lld; a model that starts from random weights may have more (%s)",
         (long long)seq_len, positions, model->row->name, model->flavor, tt_key_name(TT_KEY_SEQ_LEN),
-        tt_key_name(TT_KEY_VALIDATION_SEQ_LEN), positions);
+        tt_key_name(TT_KEY_VALIDATION_SEQ_LEN), positions, tt_key_name(TT_KEY_MAX_POSITIONS));
 }
 
 int64_t tt_model_rope_dim(const struct tt_model_dims *dims)

@@ -286,6 +286,17 @@ assert config["rope_scaling"] is None, config
 EOF
 }
 
+# A second name of a size would count instead of the size that is written.
+case_second_names_of_sizes_are_not_exported() {
+    name=gpt2
+    import_folder gpt2
+    sed -i 's/"n_layer": 2/"num_hidden_layers": 2/' hf/config.json
+    from_folder --model.n_layers=1 --checkpoint.last_save_in_hf
+    expect_ok
+    grep -q '"n_layer": 1' run/checkpoint/step-1/hf/config.json || not_as "not one layer"
+    ! grep -q '"num_hidden_layers"' run/checkpoint/step-1/hf/config.json || not_as "the second name was exported"
+}
+
 case_a_broken_generation_config_is_only_a_note() {
     name=llama3
     import_folder llama3
@@ -440,6 +451,39 @@ case_leftovers_and_other_parts_are_left_out() {
     put_tensor model.layers.1.attn.bias 8 # GPT-2's mask, but not here
     run ckpt convert hf third
     expect_error 3 "model.layers.1.attn.bias"
+}
+
+# max_position_embeddings of the folder is 128.
+case_exports_say_how_long_the_sequences_were() {
+    name=llama3
+    import_folder llama3
+    echo '{"model_max_length": 100, "tokenizer_class": "PreTrainedTokenizerFast"}' >hf/tokenizer_config.json
+    from_folder --checkpoint.initial_load_in_hf --training.seq_len=160 --checkpoint.last_save_in_hf
+    expect_ok
+    expect_err "^  length   sequences of 160, and the model is for 128 .max_position_embeddings.: exports will say 160"
+    run ckpt consolidate run exported --format hf
+    expect_ok
+    for folder in run/checkpoint/step-1/hf exported; do
+        grep -q '"max_position_embeddings": 160' $folder/config.json || not_as "$folder: $(cat $folder/config.json)"
+        grep -q '"model_max_length": 160' $folder/tokenizer_config.json || not_as "$(cat $folder/tokenizer_config.json)"
+    done
+    rm -rf run exported
+    from_folder --checkpoint.initial_load_in_hf --model.max_position_embeddings=512 --checkpoint.last_save_in_hf
+    expect_ok
+    refuse_err "^  length"
+    grep -q '"max_position_embeddings": 512' run/checkpoint/step-1/hf/config.json || not_as "not 512"
+    grep -q '"model_max_length": 100' run/checkpoint/step-1/hf/tokenizer_config.json || not_as "not 100"
+}
+
+case_learned_positions_cannot_become_more() {
+    name=gpt2
+    import_folder gpt2
+    from_folder --checkpoint.initial_load_in_hf --training.seq_len=128
+    expect_error 2 "seq_len 128 is longer than the 64 positions" "model.max_position_embeddings"
+    from_folder --checkpoint.initial_load_in_hf --training.seq_len=128 --model.max_position_embeddings=128
+    expect_error 3 "learned positions cannot become more or fewer" "leave out model.max_position_embeddings"
+    from_folder --training.seq_len=128 --model.max_position_embeddings=128
+    expect_ok
 }
 
 case_an_index_entry_that_no_file_holds_is_an_error() {

@@ -271,6 +271,11 @@ static void print_model(FILE *out, const struct tt_setup *s)
     if (assets || sizes)
         (void)fprintf(out, "; %s from %s", !sizes ? "tokenizer" : assets ? "model and tokenizer" : "model", key);
     (void)fprintf(out, "\n");
+    if (s->job.told_positions)
+        (void)fprintf(out,
+                      "  length   sequences of %" PRId64 ", and the model is for %" PRId64
+                      " (max_position_embeddings): exports will say %" PRId64 "\n",
+                      s->cfg->training.seq_len, s->job.told_positions, s->job.model->dims.max_positions);
 }
 
 static void print_groups(FILE *out, const struct tt_setup *s)
