@@ -459,10 +459,12 @@ out:
     return rc;
 }
 
-int tt_ckpt_load(struct tt_comm *comm, const struct tt_mesh *mesh, const char *path, enum tt_ckpt_reading reading,
-                 unsigned *skip, const struct tt_ckpt_state *state, json_t **ret_meta)
+/* Loads what the path means at the moment. */
+static int find_and_load(struct tt_comm *comm, const struct tt_mesh *mesh, const char *path,
+                         enum tt_ckpt_reading reading, unsigned *skip, const struct tt_ckpt_state *state,
+                         json_t **ret_meta)
 {
-    struct tt_patience patience = tt_patience_begin(comm, "loading a checkpoint");
+    struct tt_step_place place = {0};
     enum tt_path_kind kind = TT_PATH_PLAIN;
     char *found = NULL, shared[PATH_BYTES] = {0};
     struct tt_ckpt_attempt attempt = {.mesh = mesh, .state = state, .skip = *skip, .reading = reading};
@@ -477,19 +479,36 @@ int tt_ckpt_load(struct tt_comm *comm, const struct tt_mesh *mesh, const char *p
         else
             memcpy(shared, found, strlen(found));
         decision = (int64_t)kind;
+        rc = rc == 0 ? tt_step_place(found, &place) : rc;
     }
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_comm_broadcast(comm, shared, sizeof shared, 0));
     TT_TRY(tt_comm_broadcast(comm, &decision, sizeof decision, 0));
-    TT_TRY(tt_ckpt_load_one(comm, shared, (enum tt_path_kind)decision, &attempt, ret_meta, &damaged));
+    rc = tt_ckpt_load_one(comm, shared, (enum tt_path_kind)decision, &attempt, ret_meta, &damaged);
+    TT_TRY(tt_comm_agree(comm, comm->rank == 0 ? tt_step_explain(rc, found, &place) : rc));
     *skip = attempt.skip;
 out:
     tt_free(found);
-    tt_patience_end(comm, &patience);
     return rc;
 }
 
-int tt_ckpt_examine(const char *path, const struct tt_ckpt_state *state, unsigned skip, json_t **ret_meta)
+int tt_ckpt_load(struct tt_comm *comm, const struct tt_mesh *mesh, const char *path, enum tt_ckpt_reading reading,
+                 unsigned *skip, const struct tt_ckpt_state *state, json_t **ret_meta)
+{
+    struct tt_patience patience = tt_patience_begin(comm, "loading a checkpoint");
+    int64_t again;
+    int tries = 0, rc, more;
+
+    do {
+        rc = find_and_load(comm, mesh, path, reading, skip, state, ret_meta);
+        again = comm->rank == 0 && tt_step_try_again(rc, path, &tries);
+        more = rc == TT_EREMOVED ? tt_comm_broadcast(comm, &again, sizeof again, 0) : 0;
+    } while (rc == TT_EREMOVED && more == 0 && again);
+    tt_patience_end(comm, &patience);
+    return more < 0 ? more : rc;
+}
+
+static int examine(const char *path, const struct tt_ckpt_state *state, unsigned skip, json_t **ret_meta)
 {
     struct tt_source *source = NULL;
     struct copy copy = {0};
@@ -509,6 +528,17 @@ int tt_ckpt_examine(const char *path, const struct tt_ckpt_state *state, unsigne
     TT_TRY(check_fit(source, state, skip, true));
     *ret_meta = json_incref(source->manifest.meta);
 out:
+    rc = tt_source_explain(rc, source);
     tt_source_free(source);
+    return rc;
+}
+
+int tt_ckpt_examine(const char *path, const struct tt_ckpt_state *state, unsigned skip, json_t **ret_meta)
+{
+    int tries = 0, rc;
+
+    do
+        rc = examine(path, state, skip, ret_meta);
+    while (tt_step_try_again(rc, path, &tries));
     return rc;
 }

@@ -79,6 +79,7 @@ static int open_described(const char *path, enum tt_path_kind kind, struct tt_ma
 
     source->path = tt_strdup(path);
     source->kind = kind;
+    TT_TRY(tt_step_place(path, &source->place));
     TT_TRY(tt_path_is_folder(path, &source->is_folder));
     if (manifest->meta) {
         source->manifest = *manifest;
@@ -94,8 +95,14 @@ static int open_described(const char *path, enum tt_path_kind kind, struct tt_ma
     *ret_source = source;
     source = NULL;
 out:
+    rc = tt_source_explain(rc, source);
     tt_source_free(source);
     return rc;
+}
+
+int tt_source_explain(int rc, const struct tt_source *source)
+{
+    return source ? tt_step_explain(rc, source->path, &source->place) : rc;
 }
 
 int tt_source_open(const char *path, enum tt_path_kind kind, struct tt_source **ret_source)
@@ -105,16 +112,19 @@ int tt_source_open(const char *path, enum tt_path_kind kind, struct tt_source **
 
 int tt_source_find(const char *path, struct tt_source **ret_source)
 {
-    struct tt_manifest manifest = {0};
-    enum tt_path_kind kind;
-    char *found = NULL;
-    int rc = 0;
+    int tries = 0, rc;
 
-    TT_TRY(tt_path_resolve_good(path, &kind, &found, &manifest));
-    rc = open_described(found, kind, &manifest, ret_source);
-out:
-    tt_manifest_release(&manifest);
-    tt_free(found);
+    do {
+        struct tt_manifest manifest = {0};
+        enum tt_path_kind kind;
+        char *found = NULL;
+
+        rc = tt_path_resolve_good(path, &kind, &found, &manifest);
+        if (rc == 0)
+            rc = open_described(found, kind, &manifest, ret_source);
+        tt_manifest_release(&manifest);
+        tt_free(found);
+    } while (tt_step_try_again(rc, path, &tries));
     return rc;
 }
 

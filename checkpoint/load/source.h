@@ -24,6 +24,7 @@ struct tt_source {
     const struct tt_words *leave_out; /* regular expressions of tensors that may be unused; borrowed, may be NULL */
     bool is_folder;                   /* else path is one file */
     enum tt_path_kind kind;           /* not TT_PATH_FOLDER */
+    struct tt_step_place place;
     struct tt_manifest manifest;
     struct tt_safetensors *open; /* per file; path NULL when not open; no tensors in PyTorch's */
     int n_open;
@@ -58,6 +59,9 @@ int tt_source_open(const char *path, enum tt_path_kind kind, struct tt_source **
 
 /** Opens the one checkpoint that a path means, a good one (tt_path_resolve). What says that it is good is read once. */
 int tt_source_find(const char *path, struct tt_source **ret_source) TT_MUST_CHECK;
+
+/** rc, or TT_EREMOVED if it is an error and the source was removed meanwhile: tt_step_explain. source may be NULL. */
+int tt_source_explain(int rc, const struct tt_source *source);
 
 /** The same on all ranks (collective): rank 0 reads the manifest or the headers and checks the files. */
 int tt_source_open_shared(struct tt_comm *comm, const char *path, enum tt_path_kind kind,

@@ -20,11 +20,20 @@ static int list_step(const char *folder, int64_t step, json_t *list)
     char *path = tt_step_path(folder, step);
     struct tt_manifest manifest = {0};
     json_t *json, *time;
+    struct tt_step_place place = {0};
     enum tt_path_kind kind;
-    int rc = tt_step_look(path, true, &kind, &manifest), more = 0;
-    bool good = rc == 0;
-    char *problem = good ? NULL : tt_strdup(tt_error_message());
+    int rc = tt_step_place(path, &place), more = 0;
+    char *problem = NULL;
+    bool good;
 
+    if (rc == 0)
+        rc = tt_step_explain(tt_step_look(path, true, &kind, &manifest), path, &place);
+    if (rc == TT_EREMOVED) {
+        tt_free(path);
+        return rc;
+    }
+    good = rc == 0;
+    problem = good ? NULL : tt_strdup(tt_error_message());
     if (!good) /* what is still known of it */
         more = tt_manifest_load(path, &manifest);
     json = json_pack("{s:I, s:s}", "step", (json_int_t)step, "state",
@@ -119,7 +128,9 @@ int tt_ckpt_list(const char *path, json_t **ret_json)
 
     TT_TRY(find_steps(path, &folder, &steps, &n));
     for (int i = 0; i < n; i++)
-        TT_TRY(list_step(folder, steps[i], list));
+        if ((rc = list_step(folder, steps[i], list)) < 0 && rc != TT_EREMOVED) /* no longer one of them */
+            goto out;
+    rc = 0;
     TT_TRY(tt_folder_list(folder, &names, &n_names));
     for (int i = 0; i < n_names; i++) {
         struct tt_aside what;

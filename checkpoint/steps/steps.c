@@ -4,9 +4,12 @@
  */
 #include "checkpoint/steps/steps.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <sys/stat.h>
 
 #include <ctype.h>
 
@@ -365,39 +368,100 @@ out:
     return rc;
 }
 
-static int resolve(const char *path, bool good_only, enum tt_path_kind *ret_kind, char **ret_path,
-                   struct tt_manifest *ret_manifest)
+/* --- steps that are removed meanwhile --- */
+
+enum { TRIES_MOST = 20 };
+
+int tt_step_place(const char *path, struct tt_step_place *ret_place)
+{
+    struct stat st;
+    int rc = 0;
+
+    *ret_place = (struct tt_step_place){0};
+    if (stat(path, &st) == 0)
+        *ret_place = (struct tt_step_place){(uint64_t)st.st_dev, (uint64_t)st.st_ino};
+    else if (errno != ENOENT && errno != ESTALE)
+        rc = tt_path_fail("look at", path, errno);
+    return rc;
+}
+
+int tt_step_explain(int rc, const char *path, const struct tt_step_place *place)
+{
+    struct tt_step_place now;
+    struct stat st;
+    bool gone;
+
+    if (rc != TT_EDATA && rc != TT_EIO)
+        return rc;
+    gone = stat(path, &st) < 0 && (errno == ENOENT || errno == ESTALE);
+    now = gone ? (struct tt_step_place){0} : (struct tt_step_place){(uint64_t)st.st_dev, (uint64_t)st.st_ino};
+    if (gone || (place->inode && (now.device != place->device || now.inode != place->inode)))
+        rc = tt_fail(TT_EREMOVED,
+                     "'%s' was %s by another process while it was read\n"
+                     "help: a running job keeps its newest steps (%s); name its folder, which "
+                     "means the newest one",
+                     path, gone ? "removed" : "replaced", tt_key_name(TT_KEY_KEEP_LATEST));
+    return rc;
+}
+
+bool tt_step_try_again(int rc, const char *given, int *tries)
+{
+    struct stat st;
+
+    return rc == TT_EREMOVED && ++*tries < TRIES_MOST && stat(given, &st) == 0;
+}
+
+/* The newest step of a folder that is good, or with !good_only the newest. TT_EREMOVED: one of them was removed. */
+static int find_newest(const char *folder, bool good_only, enum tt_path_kind *ret_kind, char **ret_path,
+                       struct tt_manifest *ret_manifest)
 {
     int64_t *steps = NULL;
-    char *folder = NULL;
+    char *step = NULL;
     int n = 0, rc = 0;
 
-    TT_TRY(tt_path_find(path, ret_kind, &folder));
-    if (*ret_kind != TT_PATH_FOLDER) {
-        *ret_path = folder;
-        folder = NULL;
-        goto out;
-    }
     TT_TRY(tt_step_list(folder, &steps, &n));
     for (int i = n - 1; i >= 0; i--) {
-        char *step = tt_step_path(folder, steps[i]);
+        struct tt_step_place place;
 
-        rc = tt_step_look(step, good_only, ret_kind, ret_manifest);
+        tt_free(step);
+        step = tt_step_path(folder, steps[i]);
+        TT_TRY(tt_step_place(step, &place));
+        rc = tt_step_explain(tt_step_look(step, good_only, ret_kind, ret_manifest), step, &place);
         if (rc == 0) {
             *ret_path = step;
+            step = NULL;
             goto out;
         }
-        if (rc != TT_EDATA) { /* it may be good, so an older one must not replace it */
-            tt_free(step);
+        if (rc != TT_EDATA) /* it may be good, so an older one must not replace it */
             goto out;
-        }
         tt_warn("skipping the damaged checkpoint '%s': %s", step, tt_error_message());
-        tt_free(step);
     }
     rc = tt_fail(TT_EDATA, "none of the %d checkpoints in '%s' is intact; the oldest: %s", n, folder,
                  n ? tt_error_message() : "");
 out:
+    tt_free(step);
     tt_free(steps);
+    return rc;
+}
+
+static int resolve(const char *path, bool good_only, enum tt_path_kind *ret_kind, char **ret_path,
+                   struct tt_manifest *ret_manifest)
+{
+    char *folder = NULL;
+    int tries = 0, rc = 0;
+
+    do {
+        tt_free(folder);
+        folder = NULL;
+        TT_TRY(tt_path_find(path, ret_kind, &folder));
+        if (*ret_kind != TT_PATH_FOLDER) {
+            *ret_path = folder;
+            folder = NULL;
+            goto out;
+        }
+        rc = find_newest(folder, good_only, ret_kind, ret_path, ret_manifest);
+    } while (tt_step_try_again(rc, path, &tries));
+out:
     tt_free(folder);
     return rc;
 }

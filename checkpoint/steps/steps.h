@@ -44,6 +44,28 @@ int tt_step_check(const char *step_path, struct tt_manifest *ret_manifest) TT_MU
 /** The part of it that checks that every file of the manifest exists with its size. */
 int tt_step_check_sizes(const char *step_path, const struct tt_manifest *manifest) TT_MUST_CHECK;
 
+/**
+ * A running job removes old steps, and may replace one, while others read them: its folder is renamed, and then emptied.
+ * What a reader then finds is no damage. So it keeps which folder it has begun to read:
+ *
+ *     TT_TRY(tt_step_place(path, &place));
+ *     rc = tt_step_explain(read(path), path, &place);
+ *
+ * A command that was given a folder of steps begins again with what is the newest step now (tt_step_try_again).
+ */
+struct tt_step_place {
+    uint64_t device, inode;
+};
+
+/** Which folder or file is at a path; nothing there: zeros. */
+int tt_step_place(const char *path, struct tt_step_place *ret_place) TT_MUST_CHECK;
+
+/** TT_EREMOVED and its message if rc is an error and the path leads to something else or nothing now; else rc. */
+int tt_step_explain(int rc, const char *path, const struct tt_step_place *place);
+
+/** Whether to begin again after rc with what the user has named: counts in tries (at first 0), so that it ends. */
+bool tt_step_try_again(int rc, const char *given, int *tries);
+
 enum tt_path_kind {
     TT_PATH_STEP,   /* a folder step-N with a manifest */
     TT_PATH_PLAIN,  /* a folder of safetensors files without a manifest, or one such file */
@@ -74,7 +96,8 @@ int tt_step_folder_find(const char *path, const char *verb, char **ret_folder) T
 /**
  * The one checkpoint that a path means: a step, a plain folder, one of PyTorch's, or the newest step of a run or
  * checkpoint folder, titan's or torchtitan's (TT_PATH_DCP). With good_only, newer damaged steps are skipped with a
- * warning, and a step that cannot be read at the moment is an error. The caller frees ret_path.
+ * warning, a step that cannot be read at the moment is an error, and after a step that a running job removes meanwhile
+ * the folder is looked at again. The caller frees ret_path.
  */
 int tt_path_resolve(const char *path, bool good_only, enum tt_path_kind *ret_kind, char **ret_path) TT_MUST_CHECK;
 

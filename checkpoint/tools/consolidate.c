@@ -265,7 +265,7 @@ static void release(struct job *job)
     tt_free(job->file.of_file);
 }
 
-int tt_ckpt_average(const struct tt_consolidate *options, struct tt_consolidated *ret_result)
+static int average(const struct tt_consolidate *options, struct tt_consolidated *ret_result)
 {
     size_t n = 1 + (size_t)options->n_more;
     struct job job = {.options = options,
@@ -290,7 +290,23 @@ int tt_ckpt_average(const struct tt_consolidate *options, struct tt_consolidated
     *ret_result = (struct tt_consolidated){.bytes = job.bytes, .files = job.n_files, .tensors = job.weights->n};
     (void)snprintf(ret_result->source, sizeof ret_result->source, "%s", job.source[0]->path);
 out:
+    for (int k = 0; k < job.n; k++)
+        rc = tt_source_explain(rc, job.source[k]);
     release(&job);
+    return rc;
+}
+
+int tt_ckpt_average(const struct tt_consolidate *options, struct tt_consolidated *ret_result)
+{
+    int tries = 0, rc;
+    bool again;
+
+    do {
+        rc = average(options, ret_result);
+        again = tt_step_try_again(rc, options->source, &tries);
+        for (int k = 0; k < options->n_more && again; k++)
+            again = tt_step_try_again(rc, options->more[k], &tries);
+    } while (again);
     return rc;
 }
 

@@ -169,7 +169,7 @@ out:
     return rc;
 }
 
-int tt_ckpt_convert(const struct tt_consolidate *options, struct tt_consolidated *ret_result)
+static int convert(const struct tt_consolidate *options, struct tt_consolidated *ret_result)
 {
     struct tt_consolidate export = *options;
     struct tt_source *source = NULL;
@@ -195,6 +195,17 @@ int tt_ckpt_convert(const struct tt_consolidate *options, struct tt_consolidated
         rc = tt_ckpt_consolidate(&export, ret_result);
     }
 out:
+    rc = tt_source_explain(rc, source);
     tt_source_free(source);
+    return rc;
+}
+
+int tt_ckpt_convert(const struct tt_consolidate *options, struct tt_consolidated *ret_result)
+{
+    int tries = 0, rc;
+
+    do
+        rc = convert(options, ret_result);
+    while (tt_step_try_again(rc, options->source, &tries));
     return rc;
 }

@@ -315,7 +315,7 @@ out:
     return rc;
 }
 
-int tt_ckpt_diff(const char *a, const char *b, double atol, json_t **ret_json)
+static int diff(const char *a, const char *b, double atol, json_t **ret_json)
 {
     struct diff d = {.atol = atol,
                      .different = json_array(),
@@ -342,6 +342,8 @@ int tt_ckpt_diff(const char *a, const char *b, double atol, json_t **ret_json)
                           equal, "tensors", d.tensors, "by_digest", d.by_digest, "different", d.different, "only_a",
                           d.only[0], "only_b", d.only[1], "notes", d.notes, "config", d.config);
 out:
+    for (int s = 0; s < 2; s++)
+        rc = tt_source_explain(rc, d.side[s].source);
     close_side(&d.side[0]);
     close_side(&d.side[1]);
     json_decref(d.different);
@@ -349,5 +351,15 @@ out:
     json_decref(d.only[1]);
     json_decref(d.notes);
     json_decref(d.config);
+    return rc;
+}
+
+int tt_ckpt_diff(const char *a, const char *b, double atol, json_t **ret_json)
+{
+    int tries = 0, rc;
+
+    do
+        rc = diff(a, b, atol, ret_json);
+    while (tt_step_try_again(rc, a, &tries) && tt_step_try_again(rc, b, &tries));
     return rc;
 }

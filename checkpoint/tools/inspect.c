@@ -171,15 +171,17 @@ static const char *kind_name(enum tt_path_kind kind)
     return kind == TT_PATH_STEP ? "step" : kind == TT_PATH_DCP ? "dcp" : "safetensors";
 }
 
-int tt_ckpt_inspect(const char *given, bool stats, struct tt_ckpt_inspection *ret_inspection)
+static int inspect(const char *given, bool stats, struct tt_ckpt_inspection *ret_inspection)
 {
     struct tt_ckpt_inspection made = {0};
     struct tt_manifest *manifest = &made.manifest;
+    struct tt_step_place place = {0};
     enum tt_path_kind kind;
     char *path = NULL;
     int rc = 0;
 
     TT_TRY(tt_path_resolve(given, true, &kind, &path));
+    TT_TRY(tt_step_place(path, &place));
     TT_TRY(tt_source_describe(path, kind, manifest, NULL));
     made.json = json_pack("{s:o,s:s,s:o}", "path", tt_json_string(path), "kind", kind_name(kind), "step",
                           meta_value(manifest, "step"));
@@ -198,7 +200,19 @@ int tt_ckpt_inspect(const char *given, bool stats, struct tt_ckpt_inspection *re
     *ret_inspection = made;
     made = (struct tt_ckpt_inspection){0};
 out:
+    if (path)
+        rc = tt_step_explain(rc, path, &place);
     tt_ckpt_inspection_release(&made);
     tt_free(path);
+    return rc;
+}
+
+int tt_ckpt_inspect(const char *given, bool stats, struct tt_ckpt_inspection *ret_inspection)
+{
+    int tries = 0, rc;
+
+    do
+        rc = inspect(given, stats, ret_inspection);
+    while (tt_step_try_again(rc, given, &tries));
     return rc;
 }

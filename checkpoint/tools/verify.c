@@ -347,30 +347,48 @@ out:
     return rc;
 }
 
-int tt_ckpt_verify(const char *path, enum tt_ckpt_depth depth, json_t **ret_json)
+static int verify(const char *path, enum tt_ckpt_depth depth, json_t **ret_json)
 {
     struct report report = {.depth = depth, .problems = json_array(), .block = tt_calloc(1, BLOCK_BYTES)};
     double start = tt_clock_sec();
+    struct tt_step_place place = {0};
     enum tt_path_kind kind;
     char *resolved = NULL, *export = NULL;
     bool exported = false;
     int rc = 0;
 
     TT_TRY(tt_path_resolve(path, false, &kind, &resolved));
+    TT_TRY(tt_step_place(resolved, &place));
     export = tt_format("%s/hf", resolved);
     TT_TRY(verify_path(&report, tt_strdup(resolved), kind));
     if (kind == TT_PATH_STEP)
         TT_TRY(tt_path_is_folder(export, &exported));
     if (exported)
         TT_TRY(verify_path(&report, tt_strdup(export), TT_PATH_PLAIN));
+    if (json_array_size(report.problems) && tt_step_explain(TT_EDATA, resolved, &place) == TT_EREMOVED) {
+        rc = TT_EREMOVED;
+        goto out;
+    }
     *ret_json = json_pack("{s:o,s:b,s:i,s:i,s:I,s:I,s:I,s:f,s:O}", "path", tt_json_string(resolved), "ok",
                           json_array_size(report.problems) == 0, "files", report.files, "tensors", report.tensors,
                           "bytes", (json_int_t)report.bytes, "checksums", (json_int_t)report.checksums, "digests",
                           (json_int_t)report.digests, "seconds", tt_clock_sec() - start, "problems", report.problems);
 out:
+    if (resolved)
+        rc = tt_step_explain(rc, resolved, &place);
     json_decref(report.problems);
     tt_free(report.block);
     tt_free(resolved);
     tt_free(export);
+    return rc;
+}
+
+int tt_ckpt_verify(const char *path, enum tt_ckpt_depth depth, json_t **ret_json)
+{
+    int tries = 0, rc;
+
+    do
+        rc = verify(path, depth, ret_json);
+    while (tt_step_try_again(rc, path, &tries));
     return rc;
 }

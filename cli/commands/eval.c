@@ -307,13 +307,10 @@ static int evaluate_dataset(struct run *r, struct tt_comm *comm, int i)
     return rc;
 }
 
-static int evaluate(struct run *r, struct tt_comm *comm)
+static int set_up(struct run *r, struct tt_comm *comm)
 {
     int local_rank = 0, local_size = 1, rc = 0;
 
-    comm->timeout_sec = (double)r->cfg->comm.init_timeout_seconds;
-    comm->waiting_for = "setup";
-    TT_TRY(tt_facts_agree_on_config(comm, r->cfg, r->args));
     tt_comm_node(comm, &local_rank, &local_size);
     TT_TRY(tt_pretrained_open(comm, r->args->word[0], tt_args_has(r->args, "ema"), &r->weights));
     TT_TRY(tt_comm_agree(comm, choose_data(r)));
@@ -322,6 +319,39 @@ static int evaluate(struct run *r, struct tt_comm *comm)
     TT_TRY(open_data(r, comm));
     TT_TRY(tt_comm_agree(comm, tt_engine_allocate(r->engine)));
     TT_TRY(tt_pretrained_load(comm, &r->mesh, &r->weights, tt_engine_layout(r->engine), tt_engine_state(r->engine)));
+out:
+    return rc;
+}
+
+static void release_data(struct run *r)
+{
+    for (int i = 0; r->data && i < r->n; i++)
+        tt_train_data_release(&r->data[i]);
+    tt_free(r->data);
+    tt_free(r->found);
+    r->data = NULL;
+    r->found = NULL;
+    r->n = 0;
+    tt_pretrained_release(&r->weights);
+}
+
+static int evaluate(struct run *r, struct tt_comm *comm)
+{
+    bool again = false;
+    int tries = 0, rc = 0;
+
+    comm->timeout_sec = (double)r->cfg->comm.init_timeout_seconds;
+    comm->waiting_for = "setup";
+    TT_TRY(tt_facts_agree_on_config(comm, r->cfg, r->args));
+    do {
+        if (again) {
+            tt_engine_free(r->engine);
+            r->engine = NULL;
+            release_data(r);
+        }
+        rc = tt_pretrained_explain(comm, set_up(r, comm), &r->weights, r->args->word[0], &tries, &again);
+    } while (again);
+    TT_TRY(rc);
     comm->timeout_sec = (double)r->cfg->comm.train_timeout_seconds;
     comm->waiting_for = "evaluation";
     for (int i = 0; i < r->n; i++)
@@ -441,11 +471,7 @@ int tt_command_eval(int argc, char **argv)
         code = tt_cli_print_help(usage, tt_eval_options);
     else
         code = tt_cli_run_ranks(rc, r.args, eval, &r);
-    for (int i = 0; i < r.n; i++)
-        tt_train_data_release(&r.data[i]);
-    tt_free(r.data);
-    tt_free(r.found);
-    tt_pretrained_release(&r.weights);
+    release_data(&r);
     tt_config_free(r.cfg);
     tt_args_free(r.args);
     return code;

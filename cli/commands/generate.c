@@ -194,6 +194,7 @@ static int prepare(struct run *r, struct tt_comm *comm)
 
     TT_TRY(tt_pretrained_open(comm, args->word[0], tt_args_has(args, "ema"), &r->weights));
     TT_TRY(tt_prompt_read(args, &r->weights, &r->prompt));
+    TT_TRY(tt_pretrained_check(&r->weights));
     TT_TRY(choose_context(&r->settings, &r->weights, (int64_t)r->prompt.ids.n, &r->context));
     o.model = r->weights.model;
     o.context = r->context;
@@ -206,6 +207,28 @@ static int prepare(struct run *r, struct tt_comm *comm)
                               tt_generator_state(r->generator)));
     r->load_sec = tt_clock_sec() - start;
 out:
+    return rc;
+}
+
+static void take_down(struct run *r)
+{
+    tt_generator_free(r->generator);
+    r->generator = NULL;
+    tt_prompt_release(&r->prompt);
+    r->prompt = (struct tt_prompt){0};
+    tt_pretrained_release(&r->weights);
+}
+
+static int prepare_again(struct run *r, struct tt_comm *comm)
+{
+    bool again = false;
+    int tries = 0, rc;
+
+    do {
+        if (again)
+            take_down(r);
+        rc = tt_pretrained_explain(comm, prepare(r, comm), &r->weights, r->args->word[0], &tries, &again);
+    } while (again);
     return rc;
 }
 
@@ -332,7 +355,7 @@ static int generate(struct tt_comm *comm, void *arg)
     if (args->n_words != 1)
         return tt_fail(TT_EUSAGE, "generate takes one checkpoint or folder\nhelp: titan generate PATH --prompt TEXT");
     TT_TRY(read_settings(args, &r->settings));
-    TT_TRY(prepare(r, comm));
+    TT_TRY(prepare_again(r, comm));
     TT_TRY(make_samples(r));
     rc = r->settings.json ? print_json(r) : tt_cli_finish();
     if (rc == 0 && !r->settings.json)
@@ -351,9 +374,7 @@ int tt_command_generate(int argc, char **argv)
     else
         code = tt_cli_run_ranks(rc, r.args, generate, &r);
     json_decref(r.samples);
-    tt_generator_free(r.generator);
-    tt_prompt_release(&r.prompt);
-    tt_pretrained_release(&r.weights);
+    take_down(&r);
     tt_args_free(r.args);
     return code;
 }

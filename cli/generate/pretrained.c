@@ -124,8 +124,10 @@ int tt_pretrained_open(struct tt_comm *comm, const char *path, bool averages, st
 
     TT_TRY(find(comm, path, found));
     w.path = tt_strdup(found->path);
-    rc = found->kind == TT_PATH_STEP ? open_step(&w) : open_plain(&w);
-    TT_TRY(tt_comm_agree(comm, rc));
+    rc = tt_step_place(w.path, &w.place);
+    if (rc == 0)
+        rc = found->kind == TT_PATH_STEP ? open_step(&w) : open_plain(&w);
+    TT_TRY(tt_comm_agree(comm, tt_step_explain(rc, w.path, &w.place)));
     *ret_weights = w;
     w = (struct tt_pretrained){0};
 out:
@@ -141,6 +143,26 @@ void tt_pretrained_release(struct tt_pretrained *w)
     tt_model_free(w->model);
     json_decref(w->config);
     *w = (struct tt_pretrained){0};
+}
+
+int tt_pretrained_check(const struct tt_pretrained *w)
+{
+    return tt_step_explain(TT_EDATA, w->path, &w->place) == TT_EREMOVED ? TT_EREMOVED : 0;
+}
+
+int tt_pretrained_explain(struct tt_comm *comm, int rc, const struct tt_pretrained *w, const char *given, int *tries,
+                          bool *ret_again)
+{
+    int64_t again = 0;
+
+    if (rc < 0 && rc != TT_ECOMM && w->path) /* else opening failed, and has said why */
+        rc = tt_comm_agree(comm, tt_step_explain(rc, w->path, &w->place));
+    if (rc == TT_EREMOVED) {
+        again = comm->rank == 0 && tt_step_try_again(rc, given, tries);
+        again = tt_comm_broadcast(comm, &again, sizeof again, 0) < 0 ? 0 : again;
+    }
+    *ret_again = again != 0;
+    return rc;
 }
 
 int tt_pretrained_tokenizer(const struct tt_pretrained *w, const char *folder, struct tt_tokenizer **ret_tokenizer)

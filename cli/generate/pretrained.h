@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "checkpoint/steps/steps.h"
 #include "core/base/json.h"
 #include "core/comm/comm.h"
 #include "core/models/model.h"
@@ -19,12 +20,15 @@
  *     TT_TRY(tt_pretrained_tokenizer(&weights, NULL, &tokenizer));
  *     TT_TRY(tt_pretrained_load(comm, &mesh, &weights, layout, state));
  *     tt_pretrained_release(&weights);
+ *
+ * A running job may remove its step meanwhile; all of it begins again then (tt_pretrained_try_again).
  */
 struct tt_pretrained {
     bool is_hf;
     bool averages; /* of the weights (ema.decay) are loaded instead of the weights */
     char *path;    /* the step or folder that was found, or the file */
-    char *assets;  /* the folder with model.json or config.json, and tokenizer.json */
+    struct tt_step_place place;
+    char *assets; /* the folder with model.json or config.json, and tokenizer.json */
     struct tt_model *model;
     int64_t trained_seq_len; /* of the run that made them; 0: not known */
     json_t *config;          /* of the run that made them, as tt_config_to_json; NULL: not known */
@@ -38,6 +42,17 @@ struct tt_pretrained {
 int tt_pretrained_open(struct tt_comm *comm, const char *path, bool averages,
                        struct tt_pretrained *ret_weights) TT_MUST_CHECK;
 void tt_pretrained_release(struct tt_pretrained *weights);
+
+/** TT_EREMOVED if the step was removed or replaced since it was opened: what was read beside the weights may lack files. */
+int tt_pretrained_check(const struct tt_pretrained *weights) TT_MUST_CHECK;
+
+/**
+ * After rc, which all ranks have: TT_EREMOVED if the reason is that the step was removed (collective). ret_again: the
+ * path that the user gave still leads to a step; release all that was made of the first one, and begin again. Counts
+ * in tries, at first 0.
+ */
+int tt_pretrained_explain(struct tt_comm *comm, int rc, const struct tt_pretrained *weights, const char *given,
+                          int *tries, bool *ret_again);
 
 /**
  * Loads the tokenizer from `folder`, or, if that is NULL, the one that belongs to the weights. Not collective. TT_EDATA

@@ -26,7 +26,8 @@
     X(TT_EIO, -7, 3, "input/output error")                     \
     X(TT_ENOMEM, -8, 1, "out of memory")                       \
     X(TT_ESTOPPED, -9, 75, "stopped by a signal after saving") \
-    X(TT_EINTERRUPTED, -10, 130, "interrupted")
+    X(TT_EINTERRUPTED, -10, 130, "interrupted")                \
+    X(TT_EREMOVED, -11, 3, "removed while it was read")
 
 enum tt_error {
 #define X(name, value, exit_code, text) name = (value),

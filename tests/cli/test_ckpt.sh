@@ -510,6 +510,50 @@ case_gc_leaves_a_folder_in_use_alone() {
     expect_file run/checkpoint/step-2
 }
 
+# A job that keeps one step has removed the newest before a reader has read it, up to three times in one reading. (More
+# often than titan looks again would depend on the speed of the machine.)
+case_a_step_that_is_removed_while_it_is_read_is_not_called_damaged() {
+    make_corpus
+    run train $tiny --checkpoint.enable --checkpoint.interval=1 --checkpoint.keep_latest_k=0 --training.steps=6
+    expect_ok
+    python3 - "$TITAN" >problem.txt 2>&1 <<'EOF2' || not_as "$(cat problem.txt)"
+import os, shutil, subprocess, sys, time
+titan, steps = sys.argv[1], "run/checkpoint"
+os.mkdir("stash")
+for number in range(1, 6):
+    os.rename(f"{steps}/step-{number}", f"stash/step-{number}")
+newest = 6
+def turn():
+    global newest
+    following = newest % 6 + 1
+    os.rename(f"stash/step-{following}", f"{steps}/step-{following}")
+    os.rename(f"{steps}/step-{newest}", f"stash/step-{newest}")
+    newest = following
+readers = ["ckpt inspect PATH --stats", "ckpt verify --deep PATH", "ckpt list PATH", "ckpt consolidate PATH made",
+           "ckpt consolidate PATH made --format hf", "ckpt diff PATH PATH --atol 9",
+           "generate PATH --prompt a --max-new-tokens 1",
+           "eval PATH --training.dataset=text --training.dataset_path=corpus.txt --training.seq_len=32"]
+removed = 0
+for attempt in range(24):
+    for reader in readers:
+        named = attempt % 3 == 2
+        path = f"{steps}/step-{newest}" if named else "run"
+        shutil.rmtree("made", ignore_errors=True)
+        command = [titan] + reader.replace("PATH", path).split()
+        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(3):
+            time.sleep(attempt * 0.001)
+            turn()
+        out, err = running.communicate()
+        gone = "while it was read" in err or f"no checkpoint at '{path}'" in err
+        removed += gone
+        assert running.returncode == 0 or (named and running.returncode == 3 and gone), (command, out, err)
+        for word in ("damaged", "missing", "skipping", "BAD"):
+            assert word not in out + err, (command, out, err)
+print(removed)
+EOF2
+}
+
 case_options_belong_to_their_command() {
     run ckpt list . --force
     expect_error 2 "list" "--force"
