@@ -16,6 +16,7 @@
 #include "cli/run/screen.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/shown.h"
 #include "core/os/file.h"
 
 int tt_cli_fail(int rc)
@@ -38,11 +39,15 @@ enum { JSON_INDENT_COLUMNS = 2 };
 
 static int put_json_lines(const char *text, size_t size, void *depth)
 {
-    for (size_t i = 0; i < size; i++) {
-        (void)fputc(text[i], stdout);
-        if (text[i] == '\n')
+    struct tt_text json = {0};
+
+    tt_text_add_shown(&json, text, size); /* jansson passes on whole characters */
+    for (size_t i = 0; i < json.size; i++) {
+        (void)fputc(json.text[i], stdout);
+        if (json.text[i] == '\n')
             (void)printf("%*s", JSON_INDENT_COLUMNS * *(const int *)depth, "");
     }
+    tt_text_release(&json);
     return 0;
 }
 

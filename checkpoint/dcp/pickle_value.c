@@ -15,15 +15,6 @@ static bool same(const char *a, size_t a_size, const char *b)
     return a_size == strlen(b) && memcmp(a, b, a_size) == 0;
 }
 
-static void printable(char *buf, size_t buf_size, const char *text, size_t size)
-{
-    size_t n = 0;
-
-    for (; n < size && n + 1 < buf_size; n++)
-        buf[n] = (char)(text[n] > ' ' && text[n] < 127 ? text[n] : '?');
-    buf[n] = 0;
-}
-
 int tt_pickle_class(const char *where, const char *module, size_t module_size, const char *name, size_t name_size,
                     enum tt_py_class *ret_class)
 {
@@ -35,7 +26,6 @@ int tt_pickle_class(const char *where, const char *module, size_t module_size, c
         TT_PY_CLASS_MAP(X)
 #undef X
     };
-    char module_text[NAME_SHOWN], name_text[NAME_SHOWN];
 
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         if (same(module, module_size, row[i].module) && same(name, name_size, row[i].name)) {
@@ -43,12 +33,11 @@ int tt_pickle_class(const char *where, const char *module, size_t module_size, c
             return 0;
         }
     }
-    printable(module_text, sizeof module_text, module, module_size);
-    printable(name_text, sizeof name_text, name, name_size);
     return tt_fail(TT_EDATA,
-                   "'%s': its pickle asks for '%s.%s', which is not part of a checkpoint of tensors; nothing was "
+                   "'%s': its pickle asks for '%.*s.%.*s', which is not part of a checkpoint of tensors; nothing was "
                    "executed\nhelp: if you trust the file, load it in PyTorch and save only tensors and numbers",
-                   where, module_text, name_text);
+                   where, (int)(module_size < NAME_SHOWN ? module_size : NAME_SHOWN), module,
+                   (int)(name_size < NAME_SHOWN ? name_size : NAME_SHOWN), name);
 }
 
 struct tt_pickle_value *tt_pickle_new(struct tt_pickle *p, enum tt_pickle_kind kind)

@@ -45,8 +45,8 @@ int tt_step_check(const char *step_path, struct tt_manifest *ret_manifest) TT_MU
 int tt_step_check_sizes(const char *step_path, const struct tt_manifest *manifest) TT_MUST_CHECK;
 
 /**
- * A running job removes old steps, and may replace one, while others read them: its folder is renamed, and then emptied.
- * What a reader then finds is no damage. So it keeps which folder it has begun to read:
+ * A running job removes old steps, and may replace one, while others read them: the folder is renamed, and then
+ * emptied. What a reader then finds is no damage. So it keeps which folder it has begun to read:
  *
  *     TT_TRY(tt_step_place(path, &place));
  *     rc = tt_step_explain(read(path), path, &place);

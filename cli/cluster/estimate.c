@@ -13,6 +13,7 @@
 #include "cli/cluster/measured/calibrate.h"
 #include "cli/cluster/planned.h"
 #include "cli/cluster/screen/picture.h"
+#include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
@@ -51,7 +52,7 @@ static int emit(struct command *c, const struct tt_cluster_layout *layout)
 
     if (rc == 0) {
         tt_cluster_notes_print(&c->in.notes, "# ");
-        (void)fputs(text.text, stdout);
+        tt_print("%s", text.text);
     }
     tt_text_release(&text);
     return rc;
@@ -191,7 +192,7 @@ static int all(struct command *c, const int *ranks, int n)
         if (rc < 0)
             return rc;
         if (!c->list && i + 1 < n)
-            (void)printf("\n");
+            tt_print("\n");
     }
     return 0;
 }

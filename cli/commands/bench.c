@@ -11,6 +11,7 @@
 
 #include "cli/cli.h"
 #include "cli/ranks.h"
+#include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/kernels/blas.h"
 #include "core/kernels/kernels.h"
@@ -110,7 +111,7 @@ static int report(const struct tt_bench *bench)
     } else {
         tt_bench_print(bench);
         if (save && rc == 0)
-            (void)printf("\n%s: use it with --parallelism.machine_file=%s\n", save, save);
+            tt_print("\n%s: use it with --parallelism.machine_file=%s\n", save, save);
         code = tt_cli_finish();
     }
     return rc < 0 ? rc : code;

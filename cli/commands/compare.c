@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
@@ -89,15 +90,15 @@ static void print_fields(const json_t *fields)
         char *name = field_name(f);
 
         if (integer(f, "different") == 0)
-            (void)printf("  %-16s equal in %" JSON_INTEGER_FORMAT " record%s\n", name, integer(f, "compared"),
-                         integer(f, "compared") == 1 ? "" : "s");
+            tt_print("  %-16s equal in %" JSON_INTEGER_FORMAT " record%s\n", name, integer(f, "compared"),
+                     integer(f, "compared") == 1 ? "" : "s");
         else
-            (void)printf("  %-16s differs in %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT
-                         " records, first at step %" JSON_INTEGER_FORMAT ", most at step %" JSON_INTEGER_FORMAT
-                         ": by %s (relative %s)\n",
-                         name, integer(f, "different"), integer(f, "compared"), integer(f, "first_step"),
-                         integer(f, "max_step"), rough(most, sizeof most, f, "max_abs"),
-                         rough(relative, sizeof relative, f, "max_rel"));
+            tt_print("  %-16s differs in %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT
+                     " records, first at step %" JSON_INTEGER_FORMAT ", most at step %" JSON_INTEGER_FORMAT
+                     ": by %s (relative %s)\n",
+                     name, integer(f, "different"), integer(f, "compared"), integer(f, "first_step"),
+                     integer(f, "max_step"), rough(most, sizeof most, f, "max_abs"),
+                     rough(relative, sizeof relative, f, "max_rel"));
         tt_free(name);
     }
 }
@@ -110,21 +111,21 @@ static void print_only(const char *where, const json_t *ranges)
     for (size_t i = 0; i < n && i < SHOWN; i++) {
         const json_t *r = json_array_get(ranges, i);
 
-        (void)printf("only in %s: step%s %" JSON_INTEGER_FORMAT, where, integer(r, "count") == 1 ? "" : "s",
-                     integer(r, "from"));
+        tt_print("only in %s: step%s %" JSON_INTEGER_FORMAT, where, integer(r, "count") == 1 ? "" : "s",
+                 integer(r, "from"));
         if (integer(r, "count") > 1)
-            (void)printf(" to %" JSON_INTEGER_FORMAT " (%" JSON_INTEGER_FORMAT " records)", integer(r, "to"),
-                         integer(r, "count"));
-        (void)printf("\n");
+            tt_print(" to %" JSON_INTEGER_FORMAT " (%" JSON_INTEGER_FORMAT " records)", integer(r, "to"),
+                     integer(r, "count"));
+        tt_print("\n");
     }
     if (n > SHOWN)
-        (void)printf("only in %s: %zu more ranges of steps\n", where, n - SHOWN);
+        tt_print("only in %s: %zu more ranges of steps\n", where, n - SHOWN);
 }
 
 static void print_pairs(const json_t *pairs, const char *title)
 {
     if (json_array_size(pairs))
-        (void)printf("  %s\n", title);
+        tt_print("  %s\n", title);
     for (size_t i = 0; i < json_array_size(pairs); i++) {
         const json_t *p = json_array_get(pairs, i);
         char *a = tt_json_text(json_object_get(p, "a")), *b = tt_json_text(json_object_get(p, "b"));
@@ -132,7 +133,7 @@ static void print_pairs(const json_t *pairs, const char *title)
 
         tt_text_add(&line, "    %s: %s, %s\n", string(p, "key"), a, b);
         tt_text_make_printable(&line); /* the records may be another user's */
-        (void)fputs(line.text, stdout);
+        tt_print("%s", line.text);
         tt_text_release(&line);
         tt_free(a);
         tt_free(b);
@@ -146,17 +147,17 @@ static void print_comparison(const json_t *json)
     char *name = field_name(first), a[32], b[32];
 
     if (json_is_object(first))
-        (void)printf("step %" JSON_INTEGER_FORMAT ": %s is %s in %s, %s in %s\n", integer(first, "step"), name,
-                     number(a, sizeof a, first, "a"), string(json, "a"), number(b, sizeof b, first, "b"),
-                     string(json, "b"));
+        tt_print("step %" JSON_INTEGER_FORMAT ": %s is %s in %s, %s in %s\n", integer(first, "step"), name,
+                 number(a, sizeof a, first, "a"), string(json, "a"), number(b, sizeof b, first, "b"),
+                 string(json, "b"));
     tt_free(name);
     print_only(string(json, "a"), json_object_get(json, "only_a"));
     print_only(string(json, "b"), json_object_get(json, "only_b"));
-    (void)printf("%s: %s and %s, %" JSON_INTEGER_FORMAT " step%s compared", equal ? "EQUAL" : "DIFFERENT",
-                 string(json, "a"), string(json, "b"), integer(json, "steps"), integer(json, "steps") == 1 ? "" : "s");
+    tt_print("%s: %s and %s, %" JSON_INTEGER_FORMAT " step%s compared", equal ? "EQUAL" : "DIFFERENT",
+             string(json, "a"), string(json, "b"), integer(json, "steps"), integer(json, "steps") == 1 ? "" : "s");
     if (json_number_value(json_object_get(json, "tolerance")) > 0.0)
-        (void)printf(", tolerance %s", number(a, sizeof a, json, "tolerance"));
-    (void)printf("\n");
+        tt_print(", tolerance %s", number(a, sizeof a, json, "tolerance"));
+    tt_print("\n");
     print_fields(json_object_get(json, "fields"));
     print_pairs(json_object_get(json, "config"), "in the configurations:");
     print_pairs(json_object_get(json, "notes"), "other facts, which do not count as differences:");

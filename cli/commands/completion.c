@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/run/screen.h"
+
 const struct tt_option tt_completion_options[] = {
     TT_OPTION_HELP,
     {0},
@@ -28,7 +30,7 @@ static int print(const char *shell, const struct tt_command *commands, int n)
         if (strcmp(shell, tt_completion_shells[i].name) != 0)
             continue;
         tt_completion_shells[i].write(commands, n, &script);
-        (void)fwrite(script.text, 1, script.size, stdout);
+        tt_print("%s", script.text);
         tt_text_release(&script);
         return 0;
     }

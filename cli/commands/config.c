@@ -12,6 +12,7 @@
 #include "cli/job/check.h"
 #include "cli/job/job.h"
 #include "cli/job/model.h"
+#include "cli/run/screen.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/config/args.h"
@@ -77,7 +78,7 @@ out:
 
 static int print_text(struct tt_text *text)
 {
-    (void)fwrite(text->text, 1, text->size, stdout);
+    tt_print("%s", text->text);
     tt_text_release(text);
     return tt_cli_finish();
 }
@@ -148,7 +149,7 @@ static int check(const struct tt_args *args)
         return tt_cli_fail(rc);
     if (is_json)
         return tt_cli_print_json(json_pack("{s:b}", "ok", 1));
-    (void)puts("ok");
+    tt_print("ok\n");
     return tt_cli_finish();
 }
 
@@ -169,9 +170,8 @@ static int print_differences(const struct tt_config *a, const struct tt_config *
                 list, json_pack("{s:s, s:o, s:o, s:s}", "key", row->path, "from", tt_config_value_json(a, row), "to",
                                 tt_config_value_json(b, row), "origin", tt_config_origin(b, row->path)));
             if (!is_json) {
-                (void)printf("%s: %s -> %s%s%s\n", row->path, from.size ? from.text : "\"\"",
-                             to.size ? to.text : "\"\"", with_origins ? "  # " : "",
-                             with_origins ? tt_config_origin(b, row->path) : "");
+                tt_print("%s: %s -> %s%s%s\n", row->path, from.size ? from.text : "\"\"", to.size ? to.text : "\"\"",
+                         with_origins ? "  # " : "", with_origins ? tt_config_origin(b, row->path) : "");
             }
         }
         tt_text_release(&from);

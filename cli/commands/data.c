@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/run/screen.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
@@ -89,9 +90,9 @@ static void print_members(json_t *json)
         char *text = tt_json_text(value);
 
         if (json_is_string(value) && strcmp(key, "first_text") != 0) {
-            (void)printf("%-13s %s\n", key, json_string_value(value));
+            tt_print("%-13s %s\n", key, json_string_value(value));
         } else {
-            (void)printf("%-13s %s\n", key, json_is_null(value) ? "-" : text);
+            tt_print("%-13s %s\n", key, json_is_null(value) ? "-" : text);
         }
         tt_free(text);
     }
@@ -104,7 +105,7 @@ int tt_data_print(json_t *json, bool as_json)
     if (as_json) {
         char *text = tt_json_text(json);
 
-        (void)printf("%s\n", text);
+        tt_print("%s\n", text);
         tt_free(text);
     } else {
         print_members(json);

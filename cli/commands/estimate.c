@@ -16,6 +16,7 @@
 #include "cli/cli.h"
 #include "cli/cluster/cluster.h"
 #include "cli/cluster/measured/backtest.h"
+#include "cli/run/screen.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 
@@ -119,14 +120,14 @@ static void print_bytes(double bytes)
 {
     char buf[32];
 
-    (void)printf(" %6s", brief(buf, sizeof buf, bytes));
+    tt_print(" %6s", brief(buf, sizeof buf, bytes));
 }
 
 static void print_seconds(double sec)
 {
     char buf[32];
 
-    (void)printf(" %11s", tt_text_duration(buf, sizeof buf, sec));
+    tt_print(" %11s", tt_text_duration(buf, sizeof buf, sec));
 }
 
 /* Prints a reason in lines of at most WIDTH columns; the first line has already begun. */
@@ -143,12 +144,12 @@ static void print_problem(const char *text)
                 ;
             n = n == 1 ? WIDTH - INDENT : n;
         }
-        (void)printf("%.*s\n", (int)n, text);
+        tt_print("%.*s\n", (int)n, text);
         text += n;
         while (*text == ' ' || *text == '\n')
             text++;
         if (*text)
-            (void)printf("%*s", INDENT, "");
+            tt_print("%*s", INDENT, "");
     }
 }
 
@@ -156,9 +157,9 @@ static void print_row(const struct tt_estimate_row *r)
 {
     const int64_t *k = r->memory.by_kind;
 
-    (void)printf("%6d %-24s", r->ranks, r->policy);
+    tt_print("%6d %-24s", r->ranks, r->policy);
     if (r->problem) {
-        (void)printf("  ");
+        tt_print("  ");
         print_problem(r->problem);
         return;
     }
@@ -174,8 +175,8 @@ static void print_row(const struct tt_estimate_row *r)
     print_bytes((double)r->resident);
     print_bytes((double)r->payload_bytes);
     print_seconds(r->step_sec);
-    (void)printf(" %s%s%s%s\n", r->fits ? "yes" : "no", r->least_memory || r->fastest ? " " : "",
-                 r->least_memory ? "m" : "", r->fastest ? "f" : "");
+    tt_print(" %s%s%s%s\n", r->fits ? "yes" : "no", r->least_memory || r->fastest ? " " : "",
+             r->least_memory ? "m" : "", r->fastest ? "f" : "");
 }
 
 static const char *const init_words[TT_INIT_MODES] = {
@@ -183,10 +184,10 @@ static const char *const init_words[TT_INIT_MODES] = {
 
 static void print_init_head(void)
 {
-    (void)printf("\nwhile the weights are made, a rank holds\n%7s", "ranks");
+    tt_print("\nwhile the weights are made, a rank holds\n%7s", "ranks");
     for (int i = 0; i < TT_INIT_MODES; i++)
-        (void)printf(" %14s", init_words[i]);
-    (void)printf("  (training.init)\n");
+        tt_print(" %14s", init_words[i]);
+    tt_print("  (training.init)\n");
 }
 
 /* Prints what a rank holds while the weights are made. The policies do not matter there, so there is one row per
@@ -202,10 +203,10 @@ static void print_init(const struct tt_estimate *e)
         if (!last)
             print_init_head();
         last = e->rows[i].ranks;
-        (void)printf("%7d", last);
+        tt_print("%7d", last);
         for (int k = 0; k < TT_INIT_MODES; k++)
-            (void)printf(" %14s", brief(buf, sizeof buf, (double)(e->rows[i].init_bytes[k] + e->rows[i].libraries)));
-        (void)printf("\n");
+            tt_print(" %14s", brief(buf, sizeof buf, (double)(e->rows[i].init_bytes[k] + e->rows[i].libraries)));
+        tt_print("\n");
     }
 }
 
@@ -218,12 +219,12 @@ static void print_policies(const char *text)
     if (n > WIDTH - INDENT - strlen("configured: "))
         for (n = WIDTH - INDENT - strlen("configured: "); n > 1 && text[n - 1] != ','; n--)
             ;
-    (void)printf("policies  configured: %.*s\n", (int)n, text);
+    tt_print("policies  configured: %.*s\n", (int)n, text);
     while (text[n] == ' ')
         n++;
     if (text[n])
-        (void)printf("%*s%s\n", INDENT, "", text + n);
-    (void)printf("\n");
+        tt_print("%*s%s\n", INDENT, "", text + n);
+    tt_print("\n");
 }
 
 /* What the rows of a pipeline do not show. */
@@ -238,10 +239,10 @@ static void print_pipelines(const struct tt_estimate *e)
         if (!r->largest)
             continue;
         if (!any)
-            (void)printf("\npipelines; idle: predicted share of the time in which ranks wait for other stages\n");
+            tt_print("\npipelines; idle: predicted share of the time in which ranks wait for other stages\n");
         any = true;
-        (void)printf("%6d %-24s most memory: %s; all ranks send %s; idle %.0f %%\n", r->ranks, r->policy, r->largest,
-                     brief(sent, sizeof sent, (double)r->payload_sum), 100.0 * r->bubble_share);
+        tt_print("%6d %-24s most memory: %s; all ranks send %s; idle %.0f %%\n", r->ranks, r->policy, r->largest,
+                 brief(sent, sizeof sent, (double)r->payload_sum), 100.0 * r->bubble_share);
     }
 }
 
@@ -257,12 +258,11 @@ static void print_experts(const struct tt_estimate *e)
         if (!r->routed_most)
             continue;
         if (!any)
-            (void)printf("\nrows of experts, sent on top of that; step is for equally many rows of all experts\n");
+            tt_print("\nrows of experts, sent on top of that; step is for equally many rows of all experts\n");
         any = true;
-        (void)printf("%6d %-24s about %s, at most %s; step at most %s\n", r->ranks, r->policy,
-                     brief(about, sizeof about, (double)r->routed_bytes),
-                     brief(most, sizeof most, (double)r->routed_most),
-                     tt_text_duration(sec, sizeof sec, r->step_most_sec));
+        tt_print("%6d %-24s about %s, at most %s; step at most %s\n", r->ranks, r->policy,
+                 brief(about, sizeof about, (double)r->routed_bytes), brief(most, sizeof most, (double)r->routed_most),
+                 tt_text_duration(sec, sizeof sec, r->step_most_sec));
     }
 }
 
@@ -277,9 +277,9 @@ static void print_choices(const struct tt_estimate *e)
         if (!r->sync_why)
             continue;
         if (!any)
-            (void)printf("\ngradient_sync auto reduces gradients\n");
+            tt_print("\ngradient_sync auto reduces gradients\n");
         any = true;
-        (void)printf("%6d %-24s %s\n", r->ranks, r->policy, r->sync_why);
+        tt_print("%6d %-24s %s\n", r->ranks, r->policy, r->sync_why);
     }
 }
 
@@ -288,13 +288,13 @@ static void print_table(const struct tt_estimate *e)
     int last = 0;
     char limit[32];
 
-    (void)printf("%s", e->head ? e->head : "");
+    tt_print("%s", e->head ? e->head : "");
     print_policies(e->policies.text);
-    (void)printf("%6s %-24s %6s %6s %6s %6s %6s %6s %6s %6s %6s %6s %11s fits\n", "ranks", "policy", "params", "optim",
-                 "grads", "activ", "gather", "other", "stage", "libs", "total", "sent", "step");
+    tt_print("%6s %-24s %6s %6s %6s %6s %6s %6s %6s %6s %6s %6s %11s fits\n", "ranks", "policy", "params", "optim",
+             "grads", "activ", "gather", "other", "stage", "libs", "total", "sent", "step");
     for (int i = 0; i < e->n; i++) {
         if (last && e->rows[i].ranks != last)
-            (void)printf("\n");
+            tt_print("\n");
         last = e->rows[i].ranks;
         print_row(&e->rows[i]);
     }
@@ -302,14 +302,13 @@ static void print_table(const struct tt_estimate *e)
     print_pipelines(e);
     print_experts(e);
     print_choices(e);
-    (void)printf(
+    tt_print(
         "\nm: least memory; f: fastest of those that fit; total: what a rank needs; sent: bytes of a rank in a step\n");
     if (e->memory)
-        (void)printf("fits: at most %s a rank\n", tt_text_bytes(limit, sizeof limit, (double)e->memory));
+        tt_print("fits: at most %s a rank\n", tt_text_bytes(limit, sizeof limit, (double)e->memory));
     else
-        (void)printf(
-            "fits: at most parallelism.memory_limit, or else this machine's share of a rank (or --memory SIZE)\n");
-    (void)printf("step: predicted for %s\n", e->machine);
+        tt_print("fits: at most parallelism.memory_limit, or else this machine's share of a rank (or --memory SIZE)\n");
+    tt_print("step: predicted for %s\n", e->machine);
 }
 
 /* --- output as JSON --- */

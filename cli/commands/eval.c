@@ -14,6 +14,7 @@
 #include "cli/job/job.h"
 #include "cli/ranks.h"
 #include "cli/run/folder.h"
+#include "cli/run/screen.h"
 #include "cli/run/validation.h"
 #include "core/base/mem.h"
 
@@ -376,12 +377,12 @@ static void print_one(const struct run *r)
     const struct tt_dataset_entry entry = entry_of(r, 0);
     char count[32];
 
-    (void)printf("%s%s on %s%s%s%s\n  loss        %.6f\n  perplexity  %.4f\n  tokens      %s in %" PRId64
-                 " sequences of %" PRId64 "\n  time        %.2f s, %.0f tokens/s\n",
-                 r->weights.path, averages(r), entry.dataset, entry.dataset_path ? " " : "",
-                 entry.dataset_path ? entry.dataset_path : "",
-                 is_training_data(r, 0) ? ", which it was trained on" : "", f->loss, exp(f->loss),
-                 tt_text_count(count, sizeof count, f->tokens), f->samples, r->seq_len, f->seconds, speed_of(f));
+    tt_print("%s%s on %s%s%s%s\n  loss        %.6f\n  perplexity  %.4f\n  tokens      %s in %" PRId64
+             " sequences of %" PRId64 "\n  time        %.2f s, %.0f tokens/s\n",
+             r->weights.path, averages(r), entry.dataset, entry.dataset_path ? " " : "",
+             entry.dataset_path ? entry.dataset_path : "", is_training_data(r, 0) ? ", which it was trained on" : "",
+             f->loss, exp(f->loss), tt_text_count(count, sizeof count, f->tokens), f->samples, r->seq_len, f->seconds,
+             speed_of(f));
 }
 
 /* One line for each dataset of a list. */
@@ -395,13 +396,13 @@ static void print_list(const struct run *r)
 
         width = n > width ? n : width;
     }
-    (void)printf("%s%s\n", r->weights.path, averages(r));
+    tt_print("%s%s\n", r->weights.path, averages(r));
     for (int i = 0; i < r->n; i++) {
         const struct tt_validation_result *f = &r->found[i];
 
-        (void)printf("  %-*s  loss %.6f  perplexity %.4f  tokens %s in %" PRId64 " sequences of %" PRId64 "%s\n", width,
-                     entry_of(r, i).name, f->loss, exp(f->loss), tt_text_count(count, sizeof count, f->tokens),
-                     f->samples, r->seq_len, is_training_data(r, i) ? ", trained on" : "");
+        tt_print("  %-*s  loss %.6f  perplexity %.4f  tokens %s in %" PRId64 " sequences of %" PRId64 "%s\n", width,
+                 entry_of(r, i).name, f->loss, exp(f->loss), tt_text_count(count, sizeof count, f->tokens), f->samples,
+                 r->seq_len, is_training_data(r, i) ? ", trained on" : "");
     }
 }
 

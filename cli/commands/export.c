@@ -80,11 +80,13 @@ enum { PIECE_BYTES = 1 << 16 };
 
 static int pass(struct sink *s, size_t least)
 {
-    size_t size = s->text.size;
+    size_t size;
     int rc = 0;
 
-    if (size < least || !size)
+    if (s->text.size < least || !s->text.size)
         return 0;
+    tt_text_make_printable(&s->text); /* a table for people and their programs */
+    size = s->text.size;
     if (!s->path)
         (void)fwrite(s->text.text, 1, size, stdout);
     else

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/run/screen.h"
 #include "cli/run/supervise.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
@@ -182,7 +183,7 @@ static void print_line(const struct line *line)
         tt_text_add(&text, "%s", i ? " " : "");
         tt_text_add_word(&text, line->word[i]);
     }
-    (void)printf("%s\n", text.text);
+    tt_print("%s\n", text.text ? text.text : "");
     tt_text_release(&text);
 }
 

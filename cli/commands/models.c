@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/run/screen.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
@@ -62,7 +63,7 @@ static void print_json(struct tt_model *const *models, int n, int64_t seq_len)
         (void)json_array_append_new(list, describe(models[i], seq_len));
     all = json_pack("{s:I, s:o}", "seq_len", (json_int_t)seq_len, "models", list);
     text = tt_json_text(all);
-    (void)puts(text);
+    tt_print("%s\n", text);
     tt_free(text);
     json_decref(all);
 }
@@ -71,21 +72,21 @@ static void print_table(struct tt_model *const *models, int n, int64_t seq_len)
 {
     char count[32], flops[32], heads[32];
 
-    (void)printf("%-11s %-14s %15s %6s %7s %9s %9s %6s %7s %5s %18s\n", "name", "flavor", "parameters", "dim", "layers",
-                 "heads/kv", "head_dim", "ffn", "vocab", "tied", "flops/token");
+    tt_print("%-11s %-14s %15s %6s %7s %9s %9s %6s %7s %5s %18s\n", "name", "flavor", "parameters", "dim", "layers",
+             "heads/kv", "head_dim", "ffn", "vocab", "tied", "flops/token");
     for (int i = 0; i < n; i++) {
         const struct tt_model_dims *d = &models[i]->dims;
 
         (void)snprintf(heads, sizeof heads, "%" PRId64 "/%" PRId64, d->n_heads, d->n_kv_heads);
-        (void)printf("%-11s %-14s %15s %6" PRId64 " %7" PRId64 " %9s %9" PRId64 " %6" PRId64 " %7" PRId64 " %5s %18s\n",
-                     models[i]->row->name, models[i]->flavor,
-                     tt_text_count(count, sizeof count, tt_model_n_elements(models[i])), d->dim, d->n_layers, heads,
-                     d->head_dim, d->ffn_dim, d->vocab_size, d->tied ? "yes" : "no",
-                     tt_text_count(flops, sizeof flops, (int64_t)tt_model_flops_per_token(models[i], seq_len)));
+        tt_print("%-11s %-14s %15s %6" PRId64 " %7" PRId64 " %9s %9" PRId64 " %6" PRId64 " %7" PRId64 " %5s %18s\n",
+                 models[i]->row->name, models[i]->flavor,
+                 tt_text_count(count, sizeof count, tt_model_n_elements(models[i])), d->dim, d->n_layers, heads,
+                 d->head_dim, d->ffn_dim, d->vocab_size, d->tied ? "yes" : "no",
+                 tt_text_count(flops, sizeof flops, (int64_t)tt_model_flops_per_token(models[i], seq_len)));
     }
-    (void)printf("\nflops/token: forward and backward at seq_len %" PRId64
-                 " (--seq_len N), the causal mask not discounted\n",
-                 seq_len);
+    tt_print("\nflops/token: forward and backward at seq_len %" PRId64
+             " (--seq_len N), the causal mask not discounted\n",
+             seq_len);
 }
 
 static int list(bool json, int64_t seq_len)

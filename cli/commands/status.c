@@ -223,21 +223,21 @@ static void print_line(const json_t *s)
 {
     char eta[32];
 
-    (void)printf("%s  step: %" PRId64 "/%" PRId64, string(s, "state"), integer(s, "step"), integer(s, "total_steps"));
+    tt_print("%s  step: %" PRId64 "/%" PRId64, string(s, "state"), integer(s, "step"), integer(s, "total_steps"));
     if (isfinite(number(s, "loss")))
-        (void)printf("  loss: %8.5f", number(s, "loss"));
+        tt_print("  loss: %8.5f", number(s, "loss"));
     if (isfinite(number(s, "step_time_s")))
-        (void)printf("  step_time: %.3g s", number(s, "step_time_s"));
+        tt_print("  step_time: %.3g s", number(s, "step_time_s"));
     if (isfinite(number(s, "eta_s")))
-        (void)printf("  eta: %s", tt_text_duration(eta, sizeof eta, number(s, "eta_s")));
-    (void)printf("\n");
+        tt_print("  eta: %s", tt_text_duration(eta, sizeof eta, number(s, "eta_s")));
+    tt_print("\n");
 }
 
 static void print_compact(const json_t *s)
 {
     char *text = tt_json_text(s);
 
-    (void)printf("%s\n", text);
+    tt_print("%s\n", text);
     tt_free(text);
 }
 

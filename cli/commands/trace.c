@@ -8,6 +8,7 @@
 
 #include "cli/cli.h"
 #include "cli/measure/trace_summary.h"
+#include "cli/run/screen.h"
 
 const struct tt_option tt_trace_options[] = {
     {"iteration", NULL, "N", "the step to look at (default: the newest that has a trace)"},
@@ -29,18 +30,17 @@ static void print_split(const struct tt_trace_summary *s)
     double percent[TT_SPLIT_PARTS];
 
     tt_split_percent(&s->split, percent);
-    (void)printf("\n%-14s %10s %7s\n", "part", "time", "share");
+    tt_print("\n%-14s %10s %7s\n", "part", "time", "share");
     for (int p = 0; p < TT_SPLIT_PARTS; p++)
-        (void)printf("%-14s %7.2f ms %6.1f%%\n", tt_split_name((enum tt_split_part)p), 1e3 * s->split.sec[p],
-                     percent[p]);
+        tt_print("%-14s %7.2f ms %6.1f%%\n", tt_split_name((enum tt_split_part)p), 1e3 * s->split.sec[p], percent[p]);
 }
 
 static void print_ops(const struct tt_trace_summary *s)
 {
-    (void)printf("\n%-22s %-14s %6s %10s %7s\n", "op", "part", "count", "time", "share");
+    tt_print("\n%-22s %-14s %6s %10s %7s\n", "op", "part", "count", "time", "share");
     for (int i = 0; i < s->n_ops; i++)
-        (void)printf("%-22s %-14s %6d %7.2f ms %6.1f%%\n", s->ops[i].name, s->ops[i].part, s->ops[i].count,
-                     1e3 * s->ops[i].sec, 100.0 * s->ops[i].sec / s->step_sec);
+        tt_print("%-22s %-14s %6d %7.2f ms %6.1f%%\n", s->ops[i].name, s->ops[i].part, s->ops[i].count,
+                 1e3 * s->ops[i].sec, 100.0 * s->ops[i].sec / s->step_sec);
 }
 
 static void print_collectives(const struct tt_trace_summary *s)
@@ -50,30 +50,30 @@ static void print_collectives(const struct tt_trace_summary *s)
 
     if (s->n_collectives == 0)
         return;
-    (void)printf("\n%-36s %6s %12s %12s %12s\n", "collective", "count", "sent", "under way", "exposed");
+    tt_print("\n%-36s %6s %12s %12s %12s\n", "collective", "count", "sent", "under way", "exposed");
     for (int i = 0; i < s->n_collectives && i < SHOWN; i++) {
         const struct tt_trace_row *r = &s->collectives[i];
 
-        (void)printf("%-36s %6d %12s %9.2f ms %9.2f ms\n", r->name, r->count,
-                     tt_text_bytes(bytes, sizeof bytes, (double)r->bytes), 1e3 * r->sec, 1e3 * r->exposed_sec);
+        tt_print("%-36s %6d %12s %9.2f ms %9.2f ms\n", r->name, r->count,
+                 tt_text_bytes(bytes, sizeof bytes, (double)r->bytes), 1e3 * r->sec, 1e3 * r->exposed_sec);
     }
     if (s->n_collectives > SHOWN)
-        (void)printf("and %d more\n", s->n_collectives - SHOWN);
+        tt_print("and %d more\n", s->n_collectives - SHOWN);
 }
 
 static void print_summary(const struct tt_trace_summary *s)
 {
     const struct tt_trace_rank *slowest = &s->ranks[s->slowest];
 
-    (void)printf("step %" PRId64 " of %d rank%s: %.2f ms (%s)\n", s->step, s->n_ranks, s->n_ranks == 1 ? "" : "s",
-                 1e3 * s->step_sec, s->folder);
+    tt_print("step %" PRId64 " of %d rank%s: %.2f ms (%s)\n", s->step, s->n_ranks, s->n_ranks == 1 ? "" : "s",
+             1e3 * s->step_sec, s->folder);
     print_split(s);
     print_ops(s);
     print_collectives(s);
     if (s->n_ranks > 1)
-        (void)printf("\nslowest: rank %d computes %.2f ms (median %.2f ms) and waits %.2f ms\n", slowest->rank,
-                     1e3 * slowest->compute_sec, 1e3 * s->median_compute_sec, 1e3 * slowest->exposed_sec);
-    (void)printf("\nhint: %s\n", s->hint);
+        tt_print("\nslowest: rank %d computes %.2f ms (median %.2f ms) and waits %.2f ms\n", slowest->rank,
+                 1e3 * slowest->compute_sec, 1e3 * s->median_compute_sec, 1e3 * slowest->exposed_sec);
+    tt_print("\nhint: %s\n", s->hint);
 }
 
 /* --- JSON --- */

@@ -13,6 +13,7 @@
 #include "cli/job/model.h"
 #include "cli/ranks.h"
 #include "cli/run/console.h"
+#include "cli/run/screen.h"
 #include "cli/run/segments.h"
 #include "cli/run/signals.h"
 #include "cli/train/dry/dry.h"
@@ -52,7 +53,7 @@ static int print_help(const struct tt_args *args)
                     "titan-config(5) does):\n\n");
         tt_config_help_sections(&text);
     }
-    (void)fputs(text.text, stdout);
+    tt_print("%s", text.text);
     tt_text_release(&text);
     return tt_cli_finish();
 }

@@ -12,6 +12,7 @@
 
 #include "cli/cli.h"
 #include "cli/ranks.h"
+#include "cli/run/screen.h"
 #include "cli/run/signals.h"
 #include "core/base/mem.h"
 #include "core/graph/graph.h"
@@ -204,31 +205,31 @@ static void print_table(const struct tt_tune *t)
 {
     char bytes[32];
 
-    (void)printf("%-48s %10s %10s %10s %10s %12s %12s  %s\n", "combination", "step", "predicted", "exposed",
-                 "predicted", "sent", "peak memory", "same bits");
+    tt_print("%-48s %10s %10s %10s %10s %12s %12s  %s\n", "combination", "step", "predicted", "exposed", "predicted",
+             "sent", "peak memory", "same bits");
     for (int i = 0; i < t->n; i++) {
         const struct tt_tune_row *r = &t->rows[i];
 
         if (r->problem) {
-            (void)printf("%-48s %s\n", r->label, r->problem);
+            tt_print("%-48s %s\n", r->label, r->problem);
             continue;
         }
-        (void)printf("%-48s %7.1f ms %7.1f ms %7.1f ms %7.1f ms", r->label, 1e3 * r->step_sec,
-                     1e3 * r->predicted_step_sec, 1e3 * r->exposed_sec, 1e3 * r->predicted_exposed_sec);
-        (void)printf(" %12s", tt_text_bytes(bytes, sizeof bytes, (double)r->payload_bytes));
-        (void)printf(" %12s  %s%s\n", tt_text_bytes(bytes, sizeof bytes, (double)r->peak_bytes),
-                     r->same_bits ? "yes" : "no", i == t->best ? "  <- fastest" : "");
+        tt_print("%-48s %7.1f ms %7.1f ms %7.1f ms %7.1f ms", r->label, 1e3 * r->step_sec, 1e3 * r->predicted_step_sec,
+                 1e3 * r->exposed_sec, 1e3 * r->predicted_exposed_sec);
+        tt_print(" %12s", tt_text_bytes(bytes, sizeof bytes, (double)r->payload_bytes));
+        tt_print(" %12s  %s%s\n", tt_text_bytes(bytes, sizeof bytes, (double)r->peak_bytes),
+                 r->same_bits ? "yes" : "no", i == t->best ? "  <- fastest" : "");
     }
-    (void)printf("\nmedian of %d steps on %d ranks; predicted for %s\n", t->steps * t->rounds, t->ranks, t->machine);
-    (void)printf("same bits: losses and gradient norms of the first combination with the same gradient_sync\n");
+    tt_print("\nmedian of %d steps on %d ranks; predicted for %s\n", t->steps * t->rounds, t->ranks, t->machine);
+    tt_print("same bits: losses and gradient norms of the first combination with the same gradient_sync\n");
     if (t->best == TT_NONE) {
-        (void)printf("nothing fits\n");
+        tt_print("nothing fits\n");
         return;
     }
-    (void)printf("fastest that fits:");
+    tt_print("fastest that fits:");
     for (int f = 0; f < t->rows[t->best].n_flags; f++)
-        (void)printf(" %s", t->rows[t->best].flag[f]);
-    (void)printf("\n");
+        tt_print(" %s", t->rows[t->best].flag[f]);
+    tt_print("\n");
 }
 
 static json_t *flags_json(const struct tt_tune_row *r)

@@ -43,7 +43,7 @@ int tt_pretrained_open(struct tt_comm *comm, const char *path, bool averages,
                        struct tt_pretrained *ret_weights) TT_MUST_CHECK;
 void tt_pretrained_release(struct tt_pretrained *weights);
 
-/** TT_EREMOVED if the step was removed or replaced since it was opened: what was read beside the weights may lack files. */
+/** TT_EREMOVED if the step was removed or replaced since it was opened, so that files may have been missing in it. */
 int tt_pretrained_check(const struct tt_pretrained *weights) TT_MUST_CHECK;
 
 /**

@@ -9,6 +9,7 @@
 
 #include "cli/job/tensors.h"
 #include "cli/plan/view.h"
+#include "cli/run/screen.h"
 #include "core/base/mem.h"
 
 /* Whether the last step is not known, because training.epochs are counted when the data is open. */
@@ -145,15 +146,15 @@ static void print_policies(const struct tt_plan_save *save)
 {
     char name[64], bytes[32], most[32];
 
-    (void)printf("  %-28s %8s %8s %14s %20s\n", "save policy", "writers", "files", "together", "most of one writer");
+    tt_print("  %-28s %8s %8s %14s %20s\n", "save policy", "writers", "files", "together", "most of one writer");
     for (int i = 0; i < save->n; i++) {
         const struct tt_ckpt_preview *p = &save->policies[i].preview;
 
         policy_text(save->policies[i].policy, name, sizeof name);
-        (void)printf("  %-28s %8d %8d %14s %20s%s\n", name, p->writers, p->n,
-                     tt_text_bytes(bytes, sizeof bytes, (double)p->bytes),
-                     tt_text_bytes(most, sizeof most, (double)p->most_bytes),
-                     save->policies[i].policy == save->configured ? "  (configured)" : "");
+        tt_print("  %-28s %8d %8d %14s %20s%s\n", name, p->writers, p->n,
+                 tt_text_bytes(bytes, sizeof bytes, (double)p->bytes),
+                 tt_text_bytes(most, sizeof most, (double)p->most_bytes),
+                 save->policies[i].policy == save->configured ? "  (configured)" : "");
     }
 }
 
@@ -162,12 +163,12 @@ static void print_files(const struct tt_ckpt_policy *policy, const struct tt_ckp
     char text[64];
 
     policy_text(policy, text, sizeof text);
-    (void)printf("\n  %s\n", text);
+    tt_print("\n  %s\n", text);
     for (int i = 0; i < p->n; i++) {
         char *path = tt_ckpt_shard_path(p->file[i].group, p->file[i].writer);
 
-        (void)printf("  rank %6d  %-50s %6d tensors %20s bytes\n", p->file[i].writer, path, p->file[i].tensors,
-                     tt_text_count(text, sizeof text, p->file[i].bytes));
+        tt_print("  rank %6d  %-50s %6d tensors %20s bytes\n", p->file[i].writer, path, p->file[i].tensors,
+                 tt_text_count(text, sizeof text, p->file[i].bytes));
         tt_free(path);
     }
 }
@@ -175,11 +176,11 @@ static void print_files(const struct tt_ckpt_policy *policy, const struct tt_ckp
 static void print_save(const struct tt_plan_save *save)
 {
     if (save->is_open)
-        (void)printf("\nthe last checkpoint (after training.epochs; the model only), besides manifest.json and "
-                     "assets\n");
+        tt_print("\nthe last checkpoint (after training.epochs; the model only), besides manifest.json and "
+                 "assets\n");
     else
-        (void)printf("\na checkpoint of step %" PRId64 "%s, besides manifest.json and assets\n", save->step,
-                     save->model_only ? " (the last one, the model only)" : "");
+        tt_print("\na checkpoint of step %" PRId64 "%s, besides manifest.json and assets\n", save->step,
+                 save->model_only ? " (the last one, the model only)" : "");
     print_policies(save);
     for (int i = 0; i < save->n; i++)
         print_files(save->policies[i].policy, &save->policies[i].preview);

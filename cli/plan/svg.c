@@ -11,6 +11,7 @@
 #include "cli/plan/svg_parts.h"
 #include "cli/plan/view.h"
 #include "core/base/mem.h"
+#include "core/base/shown.h"
 #include "core/os/file.h"
 #include "core/program/instr/instr.h"
 
@@ -199,6 +200,7 @@ static void draw_stretch(const struct tt_plan_view *v, const struct stretch *s, 
 {
     enum lane lane = blocks[s->block].lane;
     double width = (s->end - s->begin) * scale;
+    struct tt_text text = {0};
 
     if (s->end <= s->begin)
         return;
@@ -206,11 +208,13 @@ static void draw_stretch(const struct tt_plan_view *v, const struct stretch *s, 
                 LEFT + s->begin * scale, LANES + (int)lane * (LANE + GAP), width < 0.3 ? 0.3 : width, LANE,
                 blocks[s->block].color,
                 lane != COMPUTE && width > 3.0 ? " stroke=\"#ffffff\" stroke-width=\"0.8\"" : "");
-    tt_instr_text(v->summary.program, s->first, out);
+    tt_instr_text(v->summary.program, s->first, &text);
     if (s->last != s->first) {
-        tt_text_add(out, " … ");
-        tt_instr_text(v->summary.program, s->last, out);
+        tt_text_add(&text, " … ");
+        tt_instr_text(v->summary.program, s->last, &text);
     }
+    tt_text_add_xml(out, text.text);
+    tt_text_release(&text);
     tt_text_add(out, ": %.3f ms</title></rect>\n", 1e3 * (s->end - s->begin));
 }
 

@@ -7,6 +7,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "core/base/shown.h"
+
 void tt_svg_begin(int width, int height, struct tt_text *out)
 {
     tt_text_add(out,
@@ -19,14 +21,7 @@ void tt_svg_begin(int width, int height, struct tt_text *out)
 void tt_svg_text(struct tt_text *out, double x, double y, const char *anchor, const char *attributes, const char *text)
 {
     tt_text_add(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" %s>", x, y, anchor, attributes);
-    for (const char *c = text; *c; c++) {
-        if (*c == '<')
-            tt_text_add(out, "&lt;");
-        else if (*c == '&')
-            tt_text_add(out, "&amp;");
-        else
-            tt_text_add_bytes(out, c, 1);
-    }
+    tt_text_add_xml(out, text);
     tt_text_add(out, "</text>\n");
 }
 

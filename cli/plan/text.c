@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/plan/view.h"
+#include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/program/instr/instr.h"
 #include "parallel/comm/collectives.h"
@@ -47,15 +48,15 @@ static void print_pipeline(const struct tt_plan_view *v)
     struct tt_text shown = {0};
 
     tt_job_rank_text(&v->job, v->rank, &shown);
-    (void)printf("pipeline  %s, %" PRId64 " run%s a step, each of %d microbatches through %d stages; shown: %s\n",
-                 tt_pipeline_row_name(pipeline), runs, runs == 1 ? "" : "s", pipeline->microbatches, pipeline->n_stages,
-                 shown.text);
+    tt_print("pipeline  %s, %" PRId64 " run%s a step, each of %d microbatches through %d stages; shown: %s\n",
+             tt_pipeline_row_name(pipeline), runs, runs == 1 ? "" : "s", pipeline->microbatches, pipeline->n_stages,
+             shown.text);
     tt_text_release(&shown);
     for (int s = 0; s < pipeline->n_stages; s++) {
         struct tt_text stage = {0};
 
         add_stage(&v->job, s, &stage);
-        (void)printf("          %s\n", stage.text);
+        tt_print("          %s\n", stage.text);
         tt_text_release(&stage);
     }
 }
@@ -80,9 +81,9 @@ static void print_mesh(const struct tt_plan_view *v)
 
     tt_mesh_text(mesh, &sizes);
     add_coordinates(mesh, v->rank, &place);
-    (void)printf("mesh      %d rank%s = %s; rank %d%s, %d thread%s\n", mesh->n_ranks, mesh->n_ranks == 1 ? "" : "s",
-                 sizes.text, v->rank, place.text ? place.text : "", v->job.engine.threads,
-                 v->job.engine.threads == 1 ? "" : "s");
+    tt_print("mesh      %d rank%s = %s; rank %d%s, %d thread%s\n", mesh->n_ranks, mesh->n_ranks == 1 ? "" : "s",
+             sizes.text, v->rank, place.text ? place.text : "", v->job.engine.threads,
+             v->job.engine.threads == 1 ? "" : "s");
     tt_text_release(&sizes);
     tt_text_release(&place);
 }
@@ -93,22 +94,22 @@ static void print_head(const struct tt_plan_view *v)
     struct tt_text words = {0}, readers = {0};
     char count[32];
 
-    (void)printf("model     %s %s, %s parameters", v->job.model->row->name, v->job.model->flavor,
-                 tt_text_count(count, sizeof count, tt_model_n_elements(v->job.model)));
+    tt_print("model     %s %s, %s parameters", v->job.model->row->name, v->job.model->flavor,
+             tt_text_count(count, sizeof count, tt_model_n_elements(v->job.model)));
     if (v->job.model->dims.moe.experts)
-        (void)printf(", of which a token uses %s", tt_text_count(count, sizeof count, tt_model_n_active(v->job.model)));
-    (void)printf("\n");
+        tt_print(", of which a token uses %s", tt_text_count(count, sizeof count, tt_model_n_active(v->job.model)));
+    tt_print("\n");
     print_mesh(v);
     tt_job_readers_text(&v->job, &readers);
-    (void)printf("batch     %" PRId64 " sequences a step = %s x %" PRId64 " microbatches of %" PRId64 " x %" PRId64
-                 " tokens\n",
-                 v->job.global_batch, readers.text, v->job.microbatches, v->job.microbatch_size, cfg->training.seq_len);
+    tt_print("batch     %" PRId64 " sequences a step = %s x %" PRId64 " microbatches of %" PRId64 " x %" PRId64
+             " tokens\n",
+             v->job.global_batch, readers.text, v->job.microbatches, v->job.microbatch_size, cfg->training.seq_len);
     tt_text_release(&readers);
     tt_job_policies_text(cfg, &words);
-    (void)printf("policies  %s\n", words.text);
+    tt_print("policies  %s\n", words.text);
     tt_text_release(&words);
     if (v->job.sync_why)
-        (void)printf("reduces   gradients %s (gradient_sync auto)\n", v->job.sync_why);
+        tt_print("reduces   gradients %s (gradient_sync auto)\n", v->job.sync_why);
     if (v->job.pipeline)
         print_pipeline(v);
 }
@@ -168,10 +169,10 @@ static void print_unit(const struct tt_plan_view *v, int first, int last, int n)
     struct tt_text name = {0};
 
     add_run(&name, unit->name, l->units[last].name, n);
-    (void)printf("  %-48s %16s %12s %12s  %s\n", name.text,
-                 tt_text_count(count, sizeof count, tt_summary_unit_elements(v->job.model, unit)),
-                 tt_text_bytes(whole, sizeof whole, (double)shard * tt_unit_shard(l, first).n),
-                 tt_text_bytes(part, sizeof part, (double)shard), tt_plan_unit_fate(l, unit));
+    tt_print("  %-48s %16s %12s %12s  %s\n", name.text,
+             tt_text_count(count, sizeof count, tt_summary_unit_elements(v->job.model, unit)),
+             tt_text_bytes(whole, sizeof whole, (double)shard * tt_unit_shard(l, first).n),
+             tt_text_bytes(part, sizeof part, (double)shard), tt_plan_unit_fate(l, unit));
     tt_text_release(&name);
 }
 
@@ -179,7 +180,7 @@ static void print_units(const struct tt_plan_view *v)
 {
     int n_units = tt_engine_layout(v->engine)->n_units, n;
 
-    (void)printf("\n%-50s %16s %12s %12s  %s\n", "units", "parameters", "gathered", "shard", "after forward");
+    tt_print("\n%-50s %16s %12s %12s  %s\n", "units", "parameters", "gathered", "shard", "after forward");
     for (int u = 0, period; u < n_units; u += period * n) {
         period = period_of(v, units_alike, u, n_units, &n);
         for (int i = 0; i < period; i++)
@@ -216,10 +217,10 @@ static void print_run(const struct tt_plan_view *v, const struct tt_summary_coll
         tt_units_text(p, last->units, last->n_units, &to);
         add_run(&name, from.text, to.text, n);
     }
-    (void)printf("  %-16s %-47s %6d %12s %12s %9.3f ms\n", tt_purpose_row(first->purpose)->name, name.text,
-                 first->count * n, tt_text_bytes(shard, sizeof shard, (double)first->shard_bytes),
-                 tt_text_bytes(sent, sizeof sent, (double)first->payload_bytes),
-                 1e3 * tt_cost_transfer_sec(&v->machine, v->summary.program, first->first));
+    tt_print("  %-16s %-47s %6d %12s %12s %9.3f ms\n", tt_purpose_row(first->purpose)->name, name.text,
+             first->count * n, tt_text_bytes(shard, sizeof shard, (double)first->shard_bytes),
+             tt_text_bytes(sent, sizeof sent, (double)first->payload_bytes),
+             1e3 * tt_cost_transfer_sec(&v->machine, v->summary.program, first->first));
     tt_text_release(&from);
     tt_text_release(&to);
     tt_text_release(&name);
@@ -249,7 +250,7 @@ static void print_routed(const struct tt_plan_view *v)
     char count[32], limit[32];
 
     if (most)
-        (void)printf(
+        tt_print(
             "  rows of experts, on top of that, if all experts get equally many: about %s bytes sent, at most %s\n",
             tt_text_count(count, sizeof count, bytes), tt_text_count(limit, sizeof limit, most));
 }
@@ -262,42 +263,42 @@ static void print_payload(const struct tt_plan_view *v)
     struct tt_text rank = {0};
     char shards[32], sent[32];
 
-    (void)printf("\npayload of a step and rank = unshards (S-1) x shard + reduce-scatters (S-1) x shard + all-reduces "
-                 "2 (R-1) x ceil(shard / R), S = %d, R = %d\n",
-                 l->groups[TT_GROUP_FSDP].n, l->groups[TT_GROUP_REPLICATE].n);
+    tt_print("\npayload of a step and rank = unshards (S-1) x shard + reduce-scatters (S-1) x shard + all-reduces "
+             "2 (R-1) x ceil(shard / R), S = %d, R = %d\n",
+             l->groups[TT_GROUP_FSDP].n, l->groups[TT_GROUP_REPLICATE].n);
     if (l->groups[TT_GROUP_EFSDP].n > 1 && l->groups[TT_GROUP_EP].n > 1)
-        (void)printf("for units of experts S = %d\n", l->groups[TT_GROUP_EFSDP].n);
+        tt_print("for units of experts S = %d\n", l->groups[TT_GROUP_EFSDP].n);
     if (t[TT_UNSHARD_KEPT].count)
-        (void)printf("an unshard from the parts that n neighbours kept sends (n-1) x S / n x shard\n");
+        tt_print("an unshard from the parts that n neighbours kept sends (n-1) x S / n x shard\n");
     if (tt_summary_exchanges(&v->summary))
-        (void)printf("inside of a layer n ranks send (n-1) x shard, and for a sum 2 (n-1) x ceil(shard / n)\n");
+        tt_print("inside of a layer n ranks send (n-1) x shard, and for a sum 2 (n-1) x ceil(shard / n)\n");
     for (int p = 0; p < TT_PURPOSES; p++) {
         const struct tt_purpose_row *row = tt_purpose_row((enum tt_purpose)p);
 
         if (t[p].count || !row->rare)
-            (void)printf("  %-16s %6" PRId64 " times, shards of %20s bytes in all: %20s bytes sent\n", row->name,
-                         t[p].count, tt_text_count(shards, sizeof shards, t[p].shard_bytes),
-                         tt_text_count(sent, sizeof sent, t[p].payload_bytes));
+            tt_print("  %-16s %6" PRId64 " times, shards of %20s bytes in all: %20s bytes sent\n", row->name,
+                     t[p].count, tt_text_count(shards, sizeof shards, t[p].shard_bytes),
+                     tt_text_count(sent, sizeof sent, t[p].payload_bytes));
     }
-    (void)printf("  %-16s %64s bytes sent\n", "together",
-                 tt_text_count(sent, sizeof sent, tt_program_payload(v->summary.program)));
+    tt_print("  %-16s %64s bytes sent\n", "together",
+             tt_text_count(sent, sizeof sent, tt_program_payload(v->summary.program)));
     print_routed(v);
     if (!v->job.pipeline)
         return;
     tt_job_rank_text(&v->job, v->all.sender, &rank);
-    (void)printf("  %-16s %64s bytes sent, most by %s: %s\n", "all ranks",
-                 tt_text_count(shards, sizeof shards, v->all.payload_sum), rank.text,
-                 tt_text_count(sent, sizeof sent, v->all.payload_bytes));
+    tt_print("  %-16s %64s bytes sent, most by %s: %s\n", "all ranks",
+             tt_text_count(shards, sizeof shards, v->all.payload_sum), rank.text,
+             tt_text_count(sent, sizeof sent, v->all.payload_bytes));
     tt_text_release(&rank);
 }
 
 static void print_collectives(const struct tt_plan_view *v)
 {
     if (v->summary.n_collectives == 0) {
-        (void)printf("\ncollectives: none, nothing is exchanged\n");
+        tt_print("\ncollectives: none, nothing is exchanged\n");
         return;
     }
-    (void)printf("\n%-66s %6s %12s %12s %12s\n", "collectives of a step", "times", "shard", "sent each", "predicted");
+    tt_print("\n%-66s %6s %12s %12s %12s\n", "collectives of a step", "times", "shard", "sent each", "predicted");
     for (int p = 0; p < TT_PURPOSES; p++)
         print_purpose(v, (enum tt_purpose)p);
     print_payload(v);
@@ -311,8 +312,8 @@ static void print_largest(const struct tt_plan_view *v)
     char bytes[32];
 
     tt_job_rank_text(&v->job, v->all.rank, &rank);
-    (void)printf("  %-22s %12s, on %s\n", "the largest of a rank",
-                 tt_text_bytes(bytes, sizeof bytes, (double)v->all.memory.total), rank.text);
+    tt_print("  %-22s %12s, on %s\n", "the largest of a rank",
+             tt_text_bytes(bytes, sizeof bytes, (double)v->all.memory.total), rank.text);
     tt_text_release(&rank);
 }
 
@@ -323,17 +324,16 @@ static void print_memory(const struct tt_plan_view *v)
     char bytes[32];
 
     tt_plan_peak_text(v, &where);
-    (void)printf("\nmemory of the rank at its peak, %s\n", where.text);
+    tt_print("\nmemory of the rank at its peak, %s\n", where.text);
     for (int k = 0; k < TT_MEMORY_KINDS; k++)
         if (m->by_kind[k])
-            (void)printf("  %-22s %12s\n", tt_memory_name((enum tt_memory_kind)k),
-                         tt_text_bytes(bytes, sizeof bytes, (double)m->by_kind[k]));
-    (void)printf("  %-22s %12s\n", "between buffers",
-                 tt_text_bytes(bytes, sizeof bytes, (double)tt_summary_padding(m)));
-    (void)printf("  %-22s %12s\n", "the arena", tt_text_bytes(bytes, sizeof bytes, (double)m->total));
+            tt_print("  %-22s %12s\n", tt_memory_name((enum tt_memory_kind)k),
+                     tt_text_bytes(bytes, sizeof bytes, (double)m->by_kind[k]));
+    tt_print("  %-22s %12s\n", "between buffers", tt_text_bytes(bytes, sizeof bytes, (double)tt_summary_padding(m)));
+    tt_print("  %-22s %12s\n", "the arena", tt_text_bytes(bytes, sizeof bytes, (double)m->total));
     if (v->job.pipeline)
         print_largest(v);
-    (void)printf("\n");
+    tt_print("\n");
     tt_plan_print_timeline(&v->summary);
     tt_text_release(&where);
 }
@@ -343,37 +343,37 @@ static void print_time(const struct tt_plan_view *v)
     const struct tt_timeline *t = &v->time;
     int n = v->summary.n_collectives ? 1 : 0;
 
-    (void)printf("\npredicted for %s\n", v->machine.name);
-    (void)printf("  step           %10.3f s\n", v->all.step_sec);
+    tt_print("\npredicted for %s\n", v->machine.name);
+    tt_print("  step           %10.3f s\n", v->all.step_sec);
     if (v->all.routed_most)
-        (void)printf("                 %10.3f s at most, if all tokens choose the experts of one rank\n",
-                     v->all.step_most_sec);
+        tt_print("                 %10.3f s at most, if all tokens choose the experts of one rank\n",
+                 v->all.step_most_sec);
     if (v->job.pipeline)
-        (void)printf("  run            %10.3f s through the pipeline, whose ranks are idle for %.0f %% of it\n"
-                     "this rank, if it never waits for another stage\n  step           %10.3f s\n",
-                     v->all.run.makespan, 100.0 * v->all.run.bubble_share, t->step_sec);
-    (void)printf("  compute        %10.3f s\n", t->compute_sec);
+        tt_print("  run            %10.3f s through the pipeline, whose ranks are idle for %.0f %% of it\n"
+                 "this rank, if it never waits for another stage\n  step           %10.3f s\n",
+                 v->all.run.makespan, 100.0 * v->all.run.bubble_share, t->step_sec);
+    tt_print("  compute        %10.3f s\n", t->compute_sec);
     if (n)
-        (void)printf("  communication  %10.3f s, of which %.3f s exposed (%.0f %%)\n", t->transfer_sec, t->exposed_sec,
-                     t->transfer_sec > 0.0 ? 100.0 * t->exposed_sec / t->transfer_sec : 0.0);
+        tt_print("  communication  %10.3f s, of which %.3f s exposed (%.0f %%)\n", t->transfer_sec, t->exposed_sec,
+                 t->transfer_sec > 0.0 ? 100.0 * t->exposed_sec / t->transfer_sec : 0.0);
 }
 
 static void print_instructions(const struct tt_plan_view *v)
 {
     const struct tt_program *p = v->summary.program;
 
-    (void)printf("\n%6s %12s %12s  %s\n", "", "begins", "memory", "instruction");
+    tt_print("\n%6s %12s %12s  %s\n", "", "begins", "memory", "instruction");
     for (int i = 0; i < p->n_instrs; i++) {
         struct tt_text text = {0};
         int64_t sent = tt_instr_payload(&p->instrs[i]);
         char bytes[32];
 
         tt_instr_text(p, i, &text);
-        (void)printf("%6d %9.3f ms %12s  %s", i, 1e3 * v->time.compute[i].begin,
-                     tt_text_bytes(bytes, sizeof bytes, (double)tt_summary_live_bytes(&v->summary, i)), text.text);
+        tt_print("%6d %9.3f ms %12s  %s", i, 1e3 * v->time.compute[i].begin,
+                 tt_text_bytes(bytes, sizeof bytes, (double)tt_summary_live_bytes(&v->summary, i)), text.text);
         if (sent)
-            (void)printf(", sends %s", tt_text_bytes(bytes, sizeof bytes, (double)sent));
-        (void)printf("\n");
+            tt_print(", sends %s", tt_text_bytes(bytes, sizeof bytes, (double)sent));
+        tt_print("\n");
         tt_text_release(&text);
     }
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/plan/view.h"
+#include "cli/run/screen.h"
 #include "core/program/instr/instr.h"
 
 #define BIT(kind) (1U << (kind))
@@ -95,20 +96,19 @@ void tt_plan_print_timeline(const struct tt_summary *s)
     }
     phase[columns] = 0;
     for (int row = ROWS - 1; row >= 0; row--) {
-        (void)printf("%12s |", row == ROWS - 1 || row == ROWS / 2 - 1
-                                   ? tt_text_bytes(label, sizeof label, (double)top * (row + 1) / ROWS)
-                                   : "");
+        tt_print("%12s |", row == ROWS - 1 || row == ROWS / 2 - 1
+                               ? tt_text_bytes(label, sizeof label, (double)top * (row + 1) / ROWS)
+                               : "");
         for (int c = 0; c < columns; c++)
-            (void)putchar(plot[c][row]);
-        (void)putchar('\n');
+            tt_print("%c", plot[c][row]);
+        tt_print("\n");
     }
-    (void)printf("%12s +%.*s\n", "0", columns,
-                 "------------------------------------------------------------------------");
-    (void)printf("%12s  %s\n", "", phase);
-    (void)printf("%12s  %d instructions: > forward, < backward, * norm and update\n%12s ", "", p->n_instrs, "");
+    tt_print("%12s +%.*s\n", "0", columns, "------------------------------------------------------------------------");
+    tt_print("%12s  %s\n", "", phase);
+    tt_print("%12s  %d instructions: > forward, < backward, * norm and update\n%12s ", "", p->n_instrs, "");
     for (int l = 0; l < N_LAYERS; l++)
-        (void)printf("%s %c %s%s", l == 5 ? "\n              " : "", tt_plan_layers[l].letter, tt_plan_layers[l].name,
-                     l == N_LAYERS - 1 ? "\n"
-                     : l == 4          ? ""
-                                       : ",");
+        tt_print("%s %c %s%s", l == 5 ? "\n              " : "", tt_plan_layers[l].letter, tt_plan_layers[l].name,
+                 l == N_LAYERS - 1 ? "\n"
+                 : l == 4          ? ""
+                                   : ",");
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cli/run/console.h"
+#include "core/base/shown.h"
 
 enum { LEAST_COLUMNS = 40 }; /* a narrower terminal breaks the lines itself */
 
@@ -121,11 +122,34 @@ static void put_line(FILE *file, const char *line, int length, int columns, int 
 
 void tt_screen_put(FILE *file, const char *text, int columns, int indent)
 {
+    struct tt_text shown = {0};
+
+    tt_text_add_shown(&shown, text, strlen(text));
+    text = shown.text;
     tt_console_add(text);
     for (const char *end; *text; text = end + (*end == '\n')) {
         end = text + strcspn(text, "\n");
         put_line(file, text, (int)(end - text), columns ? columns : (int)(end - text), indent);
     }
+    tt_text_release(&shown);
+}
+
+void tt_print(const char *format, ...)
+{
+    struct tt_text shown = {0};
+    char *text = NULL;
+    va_list args;
+    int n;
+
+    va_start(args, format);
+    n = vasprintf(&text, format, args);
+    va_end(args);
+    if (n < 0)
+        return;
+    tt_text_add_shown(&shown, text, (size_t)n);
+    (void)fwrite(shown.text, 1, shown.size, stdout);
+    tt_text_release(&shown);
+    free(text);
 }
 
 void tt_screen_say(const char *format, ...)

@@ -4,7 +4,10 @@
 
 #include <stdio.h>
 
-/** The terminal on which this process's output is shown, if any. */
+/**
+ * The terminal on which this process's output is shown, if any. Whatever is printed here is shown as core/base/shown.h
+ * says: names and values from files do not steer the terminal.
+ */
 
 /**
  * Columns of the terminal that standard output or standard error (fd) reaches; 0: it goes to a file or a pipe, where
@@ -27,6 +30,9 @@ void tt_screen_pass_on(void);
  * after `indent` spaces.
  */
 void tt_screen_put(FILE *file, const char *text, int columns, int indent);
+
+/** Prints on standard output. */
+void tt_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /** Prints a message on standard error, broken where the terminal ends. */
 void tt_screen_say(const char *format, ...) __attribute__((format(printf, 1, 2)));

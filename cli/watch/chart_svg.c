@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cli/watch/chart.h"
-#include "core/base/utf8.h"
+#include "core/base/shown.h"
 
 enum {
     WIDTH = 1000,
@@ -46,30 +46,10 @@ const char *tt_chart_color(int run)
     return colors[run % (int)(sizeof colors / sizeof colors[0])];
 }
 
-/* XML has neither control characters nor bytes that are not UTF-8, not even escaped. */
-static void add_escaped(struct tt_text *out, const char *text)
-{
-    struct tt_text repaired = {0};
-
-    tt_utf8_repair(text, strlen(text), &repaired);
-    tt_text_make_printable(&repaired);
-    for (size_t i = 0; i < repaired.size; i++) {
-        if (repaired.text[i] == '<')
-            tt_text_add(out, "&lt;");
-        else if (repaired.text[i] == '>')
-            tt_text_add(out, "&gt;");
-        else if (repaired.text[i] == '&')
-            tt_text_add(out, "&amp;");
-        else
-            tt_text_add_bytes(out, repaired.text + i, 1);
-    }
-    tt_text_release(&repaired);
-}
-
 static void text_at(struct tt_text *out, double x, double y, const char *attributes, const char *text)
 {
     tt_text_add(out, "<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, attributes);
-    add_escaped(out, text);
+    tt_text_add_xml(out, text);
     tt_text_add(out, "</text>\n");
 }
 

@@ -8,18 +8,21 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/shown.h"
+
 static _Thread_local char message[TT_ERROR_MESSAGE_BYTES];
 static _Thread_local enum tt_key key_at_fault;
 
 static const char help[] = "\nhelp: ";
 
-/* The arguments may contain the old message, so the new one is made in other memory. */
+/* The arguments may contain the old message, so the new one is made in other memory. Text of others, which they may
+ * contain too, must not steer the terminal that shows it. */
 static void TT_PRINTF(1, 0) set_message(const char *fmt, va_list args)
 {
     static _Thread_local char next[TT_ERROR_MESSAGE_BYTES];
 
     (void)vsnprintf(next, sizeof next, fmt, args);
-    memcpy(message, next, strlen(next) + 1);
+    tt_shown(message, sizeof message, next, strlen(next));
 }
 
 int tt_fail(int code, const char *fmt, ...)
@@ -48,17 +51,15 @@ int tt_wrap(int code, const char *fmt, ...)
 {
     static _Thread_local char saved[TT_ERROR_MESSAGE_BYTES];
     va_list args;
-    int used;
+    size_t used;
 
     memcpy(saved, message, sizeof saved);
     va_start(args, fmt);
-    used = vsnprintf(message, sizeof message, fmt, args);
+    set_message(fmt, args);
     va_end(args);
-    if (used >= 0 && (size_t)used + 3 < sizeof message) {
-        memcpy(message + used, ": ", 2);
-        memcpy(message + used + 2, saved, sizeof message - (size_t)used - 2);
-        message[sizeof message - 1] = 0;
-    }
+    used = strlen(message);
+    if (used + 3 < sizeof message)
+        (void)snprintf(message + used, sizeof message - used, ": %s", saved);
     return code;
 }
 
@@ -89,6 +90,7 @@ void tt_error_drop_hint(void)
 
 int tt_error_add_hint(int code, const char *fmt, ...)
 {
+    static _Thread_local char hint[TT_ERROR_MESSAGE_BYTES];
     size_t used = strlen(message), left = sizeof message - used;
     va_list args;
 
@@ -96,8 +98,9 @@ int tt_error_add_hint(int code, const char *fmt, ...)
         return code;
     memcpy(message + used, help, sizeof help);
     va_start(args, fmt);
-    (void)vsnprintf(message + used + strlen(help), left - strlen(help), fmt, args);
+    (void)vsnprintf(hint, sizeof hint, fmt, args);
     va_end(args);
+    tt_shown(message + used + strlen(help), left - strlen(help), hint, strlen(hint));
     return code;
 }
 

@@ -6,6 +6,9 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+#include "core/base/shown.h"
 
 static tt_log_fn sink;
 static void *sink_arg;
@@ -20,12 +23,13 @@ void tt_log_set_sink(tt_log_fn fn, void *arg)
 
 static void say(enum tt_log_level level, const char *fmt, va_list args)
 {
-    char text[4096];
+    char text[4096], shown[4096];
 
     if (!sink)
         return;
     (void)vsnprintf(text, sizeof text, fmt, args);
-    sink(sink_arg, level, text);
+    tt_shown(shown, sizeof shown, text, strlen(text));
+    sink(sink_arg, level, shown);
 }
 
 void tt_note(const char *fmt, ...)

@@ -14,6 +14,7 @@
 #include <ctype.h>
 
 #include "core/base/mem.h"
+#include "core/base/shown.h"
 
 static void reserve(struct tt_text *t, size_t more)
 {
@@ -107,17 +108,13 @@ void tt_text_add_word(struct tt_text *t, const char *word)
     }
 }
 
-/* In UTF-8 the control characters beyond ASCII, U+0080 to U+009F, are C2 80 to C2 9F. */
 void tt_text_make_printable(struct tt_text *t)
 {
-    for (size_t i = 0; i < t->size; i++) {
-        unsigned char c = (unsigned char)t->text[i], next = i + 1 < t->size ? (unsigned char)t->text[i + 1] : 0;
+    struct tt_text shown = {0};
 
-        if (c == 0xc2 && next >= 0x80 && next < 0xa0)
-            t->text[i] = t->text[i + 1] = '?';
-        else if ((c < 0x20 && c != '\n') || c == 0x7f)
-            t->text[i] = '?';
-    }
+    tt_text_add_shown(&shown, t->text ? t->text : "", t->size);
+    tt_text_release(t);
+    *t = shown;
 }
 
 void tt_text_release(struct tt_text *t)

@@ -24,8 +24,8 @@ void tt_text_add_replaced(struct tt_text *t, const char *bytes, size_t size, con
 void tt_text_add_word(struct tt_text *t, const char *word);
 
 /**
- * Replaces control characters, except ends of lines, by question marks: text that another user has written must not
- * steer the terminal on which it is printed.
+ * Shows the text as core/base/shown.h says: text that another user has written must not steer the terminal on which it
+ * is printed.
  */
 void tt_text_make_printable(struct tt_text *t);
 

@@ -414,6 +414,51 @@ EOF2
     refuse_out "BAD"
 }
 
+# steers FILE...: whether a file has a character that a terminal would obey (ends of lines are none).
+steers() {
+    python3 - "$@" <<'EOF2'
+import sys, unicodedata
+for name in sys.argv[1:]:
+    text = open(name, "rb").read().decode("utf-8")
+    for c in text:
+        if c != "\n" and (unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")):
+            sys.exit(0)
+sys.exit(1)
+EOF2
+}
+
+case_names_in_files_do_not_steer_the_terminal() {
+    python3 - <<'EOF2'
+import json, os, struct
+name = "x\x1b[2J\x07\x7f\x9b1m\u202egpj\u2066<&\">"
+def write(folder, kind, value):
+    os.mkdir(folder)
+    header = json.dumps({name: {"dtype": kind, "shape": [2], "data_offsets": [0, 8]}}).encode()
+    with open(f"{folder}/model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header + struct.pack("<2f", 1, value))
+write("a", "F32", 2)
+write("b", "F32", 3)
+write("c", "I32", 3)
+write("d", "NEW\x1b", 3)
+os.mkdir("e")
+json.dump({"weight_map": {name: "f\x1b\u202e.safetensors"}}, open("e/model.safetensors.index.json", "w"))
+json.dump({"model_type": "m\x1b\u202e"}, open("e/config.json", "w"))
+open("e/model.safetensors", "wb").write(open("a/model.safetensors", "rb").read())
+EOF2
+    for what in "inspect a" "inspect a --stats" "inspect a --json" "diff a b" "diff a b --json" "diff a c" "verify d" \
+        "verify e" "inspect e" "convert e made" "consolidate d made" "convert a made"; do
+        run ckpt $what
+        ! steers out err || not_as "a control character reaches the terminal"
+        case $what in
+        *json)
+            python3 -c 'import json, sys
+text = json.dumps(json.load(open("out")))
+assert "\\u001b[2J\\u0007\\u007f\\u009b1m\\u202egpj" in text, text' || not_as "another name in the JSON" ;;
+        "inspect a" | "diff a b") expect_out 'x\\u001b\[2J\\u0007\\u007f\\u009b1m\\u202egpj\\u2066<&">' ;;
+        esac
+    done
+}
+
 case_quick_verify_reads_less() {
     make_run
     printf 'xxxx' | dd of="$(echo run/checkpoint/step-4/model/*.safetensors)" bs=1 seek=200000 conv=notrunc 2>/dev/null

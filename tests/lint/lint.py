@@ -230,6 +230,29 @@ def libraries_neither_assert_print_nor_exit():
                 yield f"{path}:{number}: {match.group(0).strip('( ')} in library code: return an error instead"
 
 
+# What these print on standard output is not text of others, or is what was asked for: colours and moving lines, the
+# text of a model, the bytes of a file.
+PRINTERS = {
+    "cli/run/screen.c", "cli/cli.c", "cli/main.c", "cli/run/records/metrics.c", "cli/commands/status.c",
+    "cli/commands/generate.c", "cli/generate/generation.c", "cli/commands/export.c", "cli/run/supervise.c",
+    "cli/commands/plot.c",
+}
+
+
+def screens_print_what_is_shown():
+    """Text of files must not steer the terminal: tt_print, tt_screen_put and messages escape it (core/base/shown.h)."""
+    call = re.compile(r"(?<![\w.>])(v?printf|puts|putchar|perror)\s*\(|\b(stdout|stderr)\b")
+    screen = re.compile(r"tt_screen_put\(std|fflush\(std|ferror\(std|tt_reporter_describe\(|fprintf\(stderr, *$")
+    for path in library_files():
+        if not path.startswith("cli/") or path in PRINTERS:
+            continue
+        text = without_comments_and_strings(tree.text(path))
+        for number, line in enumerate(text.splitlines(), 1):
+            match = call.search(line)
+            if match and not screen.search(line):
+                yield f"{path}:{number}: {match.group(0).strip('( ')}: print with tt_print or tt_screen_say"
+
+
 def unsafe_calls_are_not_used():
     call = re.compile(r"(?<![\w.>])(gets|strcpy|strcat|sprintf|vsprintf|strtok|atoi|atof|atol|"
                       r"gmtime|localtime|mktemp|system)\s*\(")
@@ -487,6 +510,7 @@ CHECKS = {
     "text_is_tidy": text_is_tidy,
     "memory_has_one_owner": memory_has_one_owner,
     "libraries_neither_assert_print_nor_exit": libraries_neither_assert_print_nor_exit,
+    "screens_print_what_is_shown": screens_print_what_is_shown,
     "unsafe_calls_are_not_used": unsafe_calls_are_not_used,
     "header_guards_follow_the_path": header_guards_follow_the_path,
     "op_table_is_sorted_by_file": op_table_is_sorted_by_file,

@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
+#include "core/base/shown.h"
 #include "core/base/text.h"
 #include "core/base/utf8.h"
 #include "core/math/exact.h"
@@ -168,6 +169,59 @@ static void numbers_are_written_for_people(void **state)
 }
 
 /* The first and last characters of each length, and what is none: RFC 3629, section 4. */
+/* The text after it was shown once and twice, and in XML. */
+static void expect_shown(const char *text, size_t size, const char *wanted, const char *wanted_xml)
+{
+    struct tt_text shown = {0}, again = {0}, xml = {0};
+    char buf[64];
+
+    tt_text_add_shown(&shown, text, size);
+    assert_string_equal(shown.text, wanted);
+    tt_text_add_shown(&again, shown.text, shown.size);
+    assert_string_equal(again.text, wanted);
+    tt_shown(buf, sizeof buf, text, size);
+    assert_string_equal(buf, wanted);
+    if (wanted_xml) {
+        tt_text_add_xml(&xml, text);
+        assert_string_equal(xml.text, wanted_xml);
+    }
+    tt_text_release(&shown);
+    tt_text_release(&again);
+    tt_text_release(&xml);
+}
+
+static void text_of_others_does_not_steer_a_terminal(void **state)
+{
+    char buf[8];
+
+    expect_shown("", 0, "", NULL);
+    expect_shown("a\nb \xc3\xa4 \xf0\x9f\xa9\xb7", 11, "a\nb \xc3\xa4 \xf0\x9f\xa9\xb7", NULL);
+    expect_shown("\x1b[2J\r\t\x7f", 7, "\\u001b[2J\\u000d\\u0009\\u007f", NULL);
+    expect_shown("a\0b", 3, "a\\u0000b", NULL);
+    expect_shown("\xc2\x9b"
+                 "1m",
+                 4, "\\u009b1m", NULL); /* C1 */
+    expect_shown("\xe2\x80\xae"
+                 "gpj",
+                 6, "\\u202egpj", NULL); /* from right to left */
+    expect_shown("\xe2\x81\xa6"
+                 "x",
+                 4, "\\u2066x", NULL);               /* an isolate */
+    expect_shown("\xff\xc3", 2, "\\xff\\xc3", NULL); /* not UTF-8 */
+    expect_shown("<a b=\"c\">&\x1b", 11, "<a b=\"c\">&\\u001b", "&lt;a b=&quot;c&quot;&gt;&amp;\\u001b");
+    tt_shown(buf, sizeof buf,
+             "ab\x1b"
+             "c",
+             4);
+    assert_string_equal(buf, "ab"); /* no half of an escape */
+    (void)tt_fail(TT_EDATA, "tensor '%s'", "\x1b]0;x\a");
+    assert_string_equal(tt_error_message(), "tensor '\\u001b]0;x\\u0007'");
+    (void)tt_wrap(TT_EDATA, "%s", "\x1b");
+    assert_string_equal(tt_error_message(), "\\u001b: tensor '\\u001b]0;x\\u0007'");
+    (void)tt_error_add_hint(TT_EDATA, "%s", "\x9b");
+    assert_string_equal(tt_error_hint(), "\\x9b");
+}
+
 static void utf8_characters_are_decoded_and_encoded(void **state)
 {
     static const uint32_t codes[] = {0, 0x7f, 0x80, 0x7ff, 0x800, 0xd7ff, 0xe000, 0xffff, 0x10000, 0x10ffff};
@@ -265,6 +319,7 @@ int main(void)
         cmocka_unit_test(crc32c_of_a_text_is_that_of_its_pieces),
         cmocka_unit_test(nearest_word_is_found),
         cmocka_unit_test(numbers_are_written_for_people),
+        cmocka_unit_test(text_of_others_does_not_steer_a_terminal),
         cmocka_unit_test(utf8_characters_are_decoded_and_encoded),
         cmocka_unit_test(team_runs_every_tile_once),
         cmocka_unit_test(a_missing_file_is_an_error_that_names_a_similar_one),

@@ -71,7 +71,7 @@ static void what_is_not_part_of_a_checkpoint_is_refused_by_name(void **state)
            "'builtins.eval'");
     REFUSE("\x80\x04\x8c\x05torch\x8c\x04load\x93.", "'torch.load'");
     REFUSE("\x80\x04\x8c\x0dtorch.storage\x8c\x10_load_from_bytes\x93.", "'torch.storage._load_from_bytes'");
-    REFUSE("ctorch\n\x1b[2Jfloat32\n.", "'torch.?[2Jfloat32'"); /* no terminal gets the control character */
+    REFUSE("ctorch\n\x1b[2Jfloat32\n.", "'torch.\\u001b[2Jfloat32'"); /* no terminal gets the control character */
     REFUSE("(S'id'\nios\nsystem\n.", "opcode STRING");
     REFUSE("(ios\nsystem\n.", "opcode INST");
     REFUSE("\x80\x02"

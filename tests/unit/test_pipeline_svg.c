@@ -108,7 +108,7 @@ static void every_turn_is_drawn_when_it_runs(void **state)
     assert_int_equal(count(svg.text, ">7</text>"), 8 * 3);
     assert_int_equal(count(svg.text, "weight part of backward"), 1);
     assert_int_equal(count(svg.text, ">backward</text>"), 0);
-    assert_int_equal(count(svg.text, "for &lt;this &amp; that>"), 1);
+    assert_int_equal(count(svg.text, "for &lt;this &amp; that&gt;"), 1);
     assert_int_equal(count(svg.text, "% idle</text>"), 4 + 1);
     assert_int_equal(count(svg.text, "4 ranks, 8 stages, 8 microbatches"), 1);
     tt_pipeline_run_release(&run);

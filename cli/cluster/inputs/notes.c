@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "cli/run/screen.h"
 #include "core/base/mem.h"
 
 void tt_cluster_note(struct tt_cluster_notes *notes, const char *key, const char *value, const char *why)
@@ -19,8 +20,8 @@ void tt_cluster_notes_print(const struct tt_cluster_notes *notes, const char *he
     for (int i = 0; i < notes->n; i++) {
         const struct tt_cluster_note *note = &notes->item[i];
 
-        (void)printf("%s%-13s %s%s%s: %s\n", head, i ? "" : "not counted", note->key, *note->value ? " " : "",
-                     note->value, note->why);
+        tt_print("%s%-13s %s%s%s: %s\n", head, i ? "" : "not counted", note->key, *note->value ? " " : "", note->value,
+                 note->why);
     }
 }
 

@@ -10,6 +10,7 @@
 
 #include "cli/cli.h"
 #include "cli/cluster/screen/screen.h"
+#include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
@@ -20,8 +21,8 @@ static const double gib = 1024.0 * 1024.0 * 1024.0;
 static void print_score(const char *name, const struct tt_score *s)
 {
     if (s->n > 0)
-        (void)printf("  %-44s %4d rows  median %4.1f %%  90th percentile %4.1f %%  worst %5.1f %%\n", name, s->n,
-                     100 * s->median, 100 * s->p90, 100 * s->worst);
+        tt_print("  %-44s %4d rows  median %4.1f %%  90th percentile %4.1f %%  worst %5.1f %%\n", name, s->n,
+                 100 * s->median, 100 * s->p90, 100 * s->worst);
 }
 
 static void print_rows(const struct tt_backtest *t)
@@ -35,16 +36,16 @@ static void print_rows(const struct tt_backtest *t)
         if (isnan(row->error) || run->layout_of_sweep)
             continue;
         if (!any)
-            (void)printf("%-32s %-11s %-24s %7s %10s %10s %7s %-9s\n", "run", "machine", "stack", "devices", "measured",
-                         "predicted", "error", "most");
+            tt_print("%-32s %-11s %-24s %7s %10s %10s %7s %-9s\n", "run", "machine", "stack", "devices", "measured",
+                     "predicted", "error", "most");
         any = true;
-        (void)printf("%-32s %-11s %-24s %7.0f %8.3f s %8.3f s %+5.1f %% %s", run->id, run->job.machine->name,
-                     run->job.stack->name, tt_cluster_devices(&run->job), run->sec, row->time.total, 100 * row->error,
-                     tt_cluster_dominant(&row->time));
+        tt_print("%-32s %-11s %-24s %7.0f %8.3f s %8.3f s %+5.1f %% %s", run->id, run->job.machine->name,
+                 run->job.stack->name, tt_cluster_devices(&run->job), run->sec, row->time.total, 100 * row->error,
+                 tt_cluster_dominant(&row->time));
         if (!isnan(row->memory_error))
-            (void)printf("; memory %.1f GiB, predicted %.1f GiB, %+.1f %%", run->bytes / gib,
-                         row->memory.allocated / gib, 100 * row->memory_error);
-        (void)printf("\n");
+            tt_print("; memory %.1f GiB, predicted %.1f GiB, %+.1f %%", run->bytes / gib, row->memory.allocated / gib,
+                     100 * row->memory_error);
+        tt_print("\n");
     }
 }
 
@@ -59,10 +60,10 @@ static void print_excluded(const struct tt_backtest *t)
             continue;
         if (run->excluded || (run->bytes > 0 && t->row[i].memory_excluded)) {
             if (!any)
-                (void)printf("\nnot scored\n");
+                tt_print("\nnot scored\n");
             any = true;
-            (void)printf("  %-32s %s: %s\n", run->id, run->excluded ? "time" : "memory",
-                         run->excluded ? run->excluded : t->row[i].memory_excluded);
+            tt_print("  %-32s %s: %s\n", run->id, run->excluded ? "time" : "memory",
+                     run->excluded ? run->excluded : t->row[i].memory_excluded);
         }
     }
 }
@@ -80,8 +81,8 @@ static void print_assumed(const struct tt_backtest *t)
                 first = k;
             }
         if (n > 0)
-            (void)printf("\n%d %s (%s%s): nothing says what software ran; predicted as %s. A column stack names it.\n",
-                         n, n == 1 ? "row" : "rows", t->run[first].id, n == 1 ? "" : " and others", stack->name);
+            tt_print("\n%d %s (%s%s): nothing says what software ran; predicted as %s. A column stack names it.\n", n,
+                     n == 1 ? "row" : "rows", t->run[first].id, n == 1 ? "" : " and others", stack->name);
     }
 }
 
@@ -89,17 +90,17 @@ static void print_sweeps(const struct tt_backtest *t)
 {
     if (t->n_sweeps == 0)
         return;
-    (void)printf("\n%-22s %4s %4s %7s %11s %13s %14s\n", "sweep (layouts)", "ran", "oom", "median", "Kendall tau",
-                 "pick / best", "pick that fits");
+    tt_print("\n%-22s %4s %4s %7s %11s %13s %14s\n", "sweep (layouts)", "ran", "oom", "median", "Kendall tau",
+             "pick / best", "pick that fits");
     for (int i = 0; i < t->n_sweeps; i++) {
         const struct tt_backtest_sweep *s = &t->sweep[i];
 
-        (void)printf("%-22s %4d %4d %5.1f %% %11.2f %13.3f ", s->id, s->n, s->n_oom, 100 * s->time.median,
-                     s->kendall_tau, s->pick_over_best);
+        tt_print("%-22s %4d %4d %5.1f %% %11.2f %13.3f ", s->id, s->n, s->n_oom, 100 * s->time.median, s->kendall_tau,
+                 s->pick_over_best);
         if (isnan(s->pick_that_fits))
-            (void)printf("%14s\n", "out of memory");
+            tt_print("%14s\n", "out of memory");
         else
-            (void)printf("%14.3f\n", s->pick_that_fits);
+            tt_print("%14.3f\n", s->pick_that_fits);
     }
 }
 
@@ -111,27 +112,26 @@ static int n_labelled(const struct tt_backtest *t)
 static void print_summary(const struct tt_backtest *t)
 {
     if (t->n == 0)
-        (void)printf("the table has no rows\n");
-    (void)printf("\nstep time, errors without their signs\n");
+        tt_print("the table has no rows\n");
+    tt_print("\nstep time, errors without their signs\n");
     print_score("dense, 16 bits, below 128k tokens", &t->plain);
     print_score("float8, experts, or 128k tokens and more", &t->special);
     print_score("the first, products fitted to other rows", &t->left_out);
     print_score("the first, products fitted to one row", &t->one_row);
     print_score("the first, products of other stacks", &t->foreign);
     if (!isnan(t->held))
-        (void)printf("  an interval of +-%.0f %% around the prediction from other rows holds %.0f %% of the rows\n",
-                     100 * tt_backtest_interval, 100 * t->held);
+        tt_print("  an interval of +-%.0f %% around the prediction from other rows holds %.0f %% of the rows\n",
+                 100 * tt_backtest_interval, 100 * t->held);
     if (t->memory.n > 0)
-        (void)printf("\npeak memory\n");
+        tt_print("\npeak memory\n");
     print_score("of the framework's allocator", &t->memory);
     if (n_labelled(t) > 0)
-        (void)printf(
-            "\nfits: %.1f %% of %d rows right; fits and ran %d, fits but out of memory %d (%d of them outside a "
-            "5 %% band),\n      does not fit but ran %d, does not fit and out of memory %d\n",
-            100.0 * (t->fits[0][0] + t->fits[1][1]) / n_labelled(t), n_labelled(t), t->fits[1][1], t->fits[1][0],
-            t->false_fits_far, t->fits[0][1], t->fits[0][0]);
+        tt_print("\nfits: %.1f %% of %d rows right; fits and ran %d, fits but out of memory %d (%d of them outside a "
+                 "5 %% band),\n      does not fit but ran %d, does not fit and out of memory %d\n",
+                 100.0 * (t->fits[0][0] + t->fits[1][1]) / n_labelled(t), n_labelled(t), t->fits[1][1], t->fits[1][0],
+                 t->false_fits_far, t->fits[0][1], t->fits[0][0]);
     if (t->ran > 0)
-        (void)printf("      of %d published runs, %d are predicted not to fit\n", t->ran, t->ran_refused);
+        tt_print("      of %d published runs, %d are predicted not to fit\n", t->ran, t->ran_refused);
 }
 
 /* --- JSON --- */
@@ -254,19 +254,19 @@ static json_t *fitted_json(const struct tt_cluster_fitted *f)
 
 static void print_fitted(const struct tt_cluster_fitted *f)
 {
-    (void)printf("%-24s %4d", f->stack->name, f->rows);
+    tt_print("%-24s %4d", f->stack->name, f->rows);
     for (int k = 0; k < 4; k++) {
         double shipped, fitted;
         bool same = is_shipped(f, k, &shipped, &fitted);
 
         if (!is_fitted(f, k))
-            (void)printf(" %15s", "-");
+            tt_print(" %15s", "-");
         else
-            (void)printf(" %6.3f %s %6.3f", shipped, same ? "=" : "!", fitted);
+            tt_print(" %6.3f %s %6.3f", shipped, same ? "=" : "!", fitted);
     }
     if (f->rows)
-        (void)printf(" %6.1f %%  %s to %s", 100 * f->median, f->first, f->last);
-    (void)printf("\n");
+        tt_print(" %6.1f %%  %s to %s", 100 * f->median, f->first, f->last);
+    tt_print("\n");
 }
 
 /* Fits every stack again, so that anybody can see where the shipped numbers are from. */
@@ -276,8 +276,8 @@ static int print_fit(const struct tt_args *args, const struct tt_backtest *test)
     int n_other = 0;
 
     if (!tt_args_has(args, "json"))
-        (void)printf("%-24s %4s %15s %15s %15s %15s %8s\n", "stack", "rows", "products", "attention", "link", "experts",
-                     "median");
+        tt_print("%-24s %4s %15s %15s %15s %15s %8s\n", "stack", "rows", "products", "attention", "link", "experts",
+                 "median");
     for (int i = 0; i < tt_cluster_n_stacks; i++) {
         struct tt_cluster_fitted f;
 
@@ -296,7 +296,7 @@ static int print_fit(const struct tt_args *args, const struct tt_backtest *test)
         return tt_cli_print_json(
             json_pack("{s:s, s:i, s:i, s:o}", "type", "backtest_fit", "schema", 1, "differ", n_other, "stacks", list));
     json_decref(list);
-    (void)printf("\nshipped and fitted numbers: %s\n", n_other ? "they differ where ! is" : "all the same");
+    tt_print("\nshipped and fitted numbers: %s\n", n_other ? "they differ where ! is" : "all the same");
     return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/run/screen.h"
 #include "cluster/backtest/backtest.h"
 #include "core/base/mem.h"
 
@@ -127,12 +128,11 @@ void tt_cluster_print_calibration(const struct tt_cluster_calibration *c)
 {
     const double gib = 1024.0 * 1024 * 1024;
 
-    (void)printf(
-        "calibrated    %d steps, %.0f tokens/s a device: the error was %+.1f %% and is %.1f %%, products reach "
-        "%.3f of the machine's rate, not %.3f",
-        c->steps, c->tokens_per_sec, 100 * c->error, 100 * fabs(c->error_after), c->share, c->old_share);
+    tt_print("calibrated    %d steps, %.0f tokens/s a device: the error was %+.1f %% and is %.1f %%, products reach "
+             "%.3f of the machine's rate, not %.3f",
+             c->steps, c->tokens_per_sec, 100 * c->error, 100 * fabs(c->error_after), c->share, c->old_share);
     if (c->bytes > 0)
-        (void)printf("; memory of the log %.1f GiB, predicted %.1f GiB (%+.1f %%)", c->bytes / gib,
-                     c->predicted_bytes / gib, 100 * (c->predicted_bytes / c->bytes - 1));
-    (void)printf("\n\n");
+        tt_print("; memory of the log %.1f GiB, predicted %.1f GiB (%+.1f %%)", c->bytes / gib,
+                 c->predicted_bytes / gib, 100 * (c->predicted_bytes / c->bytes - 1));
+    tt_print("\n\n");
 }

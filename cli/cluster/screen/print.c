@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/cluster/screen/picture.h"
+#include "cli/run/screen.h"
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 
@@ -37,11 +38,11 @@ static void print_wrapped(const struct tt_text *text, int indent)
                 cut = i > (size_t)indent || before ? i : cut;
         if (cut == 0)
             break;
-        (void)printf("%.*s\n%*s", (int)cut, at, indent, "");
+        tt_print("%.*s\n%*s", (int)cut, at, indent, "");
         at += cut + strspn(at + cut, " ");
         before = (size_t)indent;
     }
-    (void)printf("%s\n", at);
+    tt_print("%s\n", at);
 }
 
 static void print_head(const struct tt_cluster_view *view)
@@ -51,9 +52,9 @@ static void print_head(const struct tt_cluster_view *view)
     struct tt_text line = {0};
     char text[240];
 
-    (void)printf("%s on %.0f x %s (%.0f node%s of %.0f, %.0f Gb/s a node), stack %s\n", view->model, devices,
-                 job->machine->name, ceil(devices / node), devices > node ? "s" : "", fmin(node, devices),
-                 job->machine->number[TT_M_NODE_NET].value * 8 / 1e9, job->stack->name);
+    tt_print("%s on %.0f x %s (%.0f node%s of %.0f, %.0f Gb/s a node), stack %s\n", view->model, devices,
+             job->machine->name, ceil(devices / node), devices > node ? "s" : "", fmin(node, devices),
+             job->machine->number[TT_M_NODE_NET].value * 8 / 1e9, job->stack->name);
     tt_text_add(&line, "layout        %s; %.0f tokens a step in sequences of %.0f",
                 tt_cluster_layout_text(text, sizeof text, job), tt_cluster_tokens(job), job->seq_len);
     print_wrapped(&line, 14);
@@ -68,17 +69,17 @@ static void print_stages(const struct tt_cluster_view *view)
 
     if (last < 1 || view->planned)
         return;
-    (void)printf("  by stage:");
+    tt_print("  by stage:");
     for (int i = 0; i <= last; i++) {
         struct tt_cluster_memory m;
 
         tt_cluster_stage_peak(job, i, &m);
         if (i < 2 || i == last)
-            (void)printf("%s stage %d %.1f", i ? "," : "", i, m.total / gib);
+            tt_print("%s stage %d %.1f", i ? "," : "", i, m.total / gib);
         else if (i == 2)
-            (void)printf(", ...");
+            tt_print(", ...");
     }
-    (void)printf(" GiB\n");
+    tt_print(" GiB\n");
 }
 
 static void print_memory(const struct tt_cluster_view *view)
@@ -97,13 +98,13 @@ static void print_memory(const struct tt_cluster_view *view)
     struct tt_text line = {0};
     char text[32];
 
-    (void)printf("%-13s %.1f of %.1f GiB, %.1f GiB %s", fit_words[view->fit], m->total / gib, m->usable / gib,
-                 fabs(m->usable - m->total) / gib, m->usable < m->total ? "too much" : "spare");
+    tt_print("%-13s %.1f of %.1f GiB, %.1f GiB %s", fit_words[view->fit], m->total / gib, m->usable / gib,
+             fabs(m->usable - m->total) / gib, m->usable < m->total ? "too much" : "spare");
     if (view->layout.job.pp > 1)
-        (void)printf("; stage %d needs most", m->stage);
+        tt_print("; stage %d needs most", m->stage);
     if (view->planned)
-        (void)printf("; as planned by titan");
-    (void)printf("\n");
+        tt_print("; as planned by titan");
+    tt_print("\n");
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         tt_text_add(&line, "  %s %s", part[i].name, brief(text, sizeof text, part[i].bytes / gib));
     print_wrapped(&line, 2);
@@ -141,7 +142,7 @@ static void print_time(const struct tt_cluster_view *view)
             tt_text_add(&line, "  %s %.*f", part[i].name, digits, part[i].sec);
     print_wrapped(&line, 2);
     tt_text_release(&line);
-    (void)printf(
+    tt_print(
         "  MFU counts 6 flops a parameter of a product and 12 x layers x width x sequence, not halved for the mask\n");
 }
 
@@ -154,8 +155,8 @@ static void print_change(const char *head, const struct tt_cluster_view *view, c
 
     if (fabs(more) >= 0.05)
         (void)snprintf(memory, sizeof memory, "%+.1f GiB", more);
-    (void)printf("%-13s %s: %+.1f %% tokens/s, %s (%s)\n", head, c->text, 100 * c->gain, memory,
-                 fit_words[tt_cluster_fits(m)]);
+    tt_print("%-13s %s: %+.1f %% tokens/s, %s (%s)\n", head, c->text, 100 * c->gain, memory,
+             fit_words[tt_cluster_fits(m)]);
 }
 
 static bool is_traffic(const char *part)
@@ -177,13 +178,13 @@ static void print_changes(const struct tt_cluster_view *view)
         if (tt_cluster_fits(&view->change[i].layout.memory) != TT_FIT_NO &&
             (view->fit == TT_FIT_NO || view->change[i].gain > 0))
             best = &view->change[i];
-    (void)printf("limited by    %s%s\n", limit, is_traffic(limit) ? " (traffic that nothing hides)" : "");
+    tt_print("limited by    %s%s\n", limit, is_traffic(limit) ? " (traffic that nothing hides)" : "");
     if (best)
         print_change("best change", view, best);
     else
-        (void)printf("best change   %s\n", view->fit == TT_FIT_NO
-                                               ? "no single change makes it fit: try --search, or more devices"
-                                               : "no single change that fits is faster");
+        tt_print("best change   %s\n", view->fit == TT_FIT_NO
+                                           ? "no single change makes it fit: try --search, or more devices"
+                                           : "no single change that fits is faster");
     for (int i = 0, n = 0; i < view->n_changes && n < 5; i++) {
         if (&view->change[i] == best)
             continue;
@@ -218,11 +219,11 @@ static void print_course(const struct tt_cluster_view *view)
     bool hours = c->days < 1;
     char time[32], work[32], failures[32], every[32];
 
-    (void)printf("run           %.4g tokens, %.0f steps: %s %s, %s device-hours at a goodput of %.1f %%\n", c->tokens,
-                 c->steps, brief(time, sizeof time, hours ? 24 * c->days : c->days), hours ? "hours" : "days",
-                 brief(work, sizeof work, c->device_hours), 100 * c->goodput);
-    (void)printf("  a failure every %s h, %s expected\n", brief(every, sizeof every, c->failure_hours),
-                 brief(failures, sizeof failures, c->failures));
+    tt_print("run           %.4g tokens, %.0f steps: %s %s, %s device-hours at a goodput of %.1f %%\n", c->tokens,
+             c->steps, brief(time, sizeof time, hours ? 24 * c->days : c->days), hours ? "hours" : "days",
+             brief(work, sizeof work, c->device_hours), 100 * c->goodput);
+    tt_print("  a failure every %s h, %s expected\n", brief(every, sizeof every, c->failure_hours),
+             brief(failures, sizeof failures, c->failures));
     print_checkpoints(view);
 }
 
@@ -231,21 +232,21 @@ static void print_evidence(const struct tt_cluster_view *view)
     const struct tt_cluster_job *job = &view->layout.job;
 
     if (!view->measured_family)
-        (void)printf("evidence      no run of %s on %s was measured: the interval is wide\n", job->stack->name,
-                     job->machine->name);
+        tt_print("evidence      no run of %s on %s was measured: the interval is wide\n", job->stack->name,
+                 job->machine->name);
     for (int i = 0; i < view->n_near; i++) {
         const struct tt_cluster_run *run = view->near[i];
         double devices = tt_cluster_devices(&run->job), error = 100 * view->near_error[i];
 
         if (view->measured_family)
-            (void)printf("%-13s %s: %.0f devices, measured %.3f s, predicted %+.1f %%\n", i ? "" : "evidence", run->id,
-                         devices, run->sec, error);
+            tt_print("%-13s %s: %.0f devices, measured %.3f s, predicted %+.1f %%\n", i ? "" : "evidence", run->id,
+                     devices, run->sec, error);
         else
-            (void)printf("%-13s %s (%s, %s): %.0f devices, %.3f s, predicted %+.1f %%\n", "", run->id,
-                         run->job.stack->name, run->job.machine->name, devices, run->sec, error);
+            tt_print("%-13s %s (%s, %s): %.0f devices, %.3f s, predicted %+.1f %%\n", "", run->id, run->job.stack->name,
+                     run->job.machine->name, devices, run->sec, error);
     }
     if (view->measured_family && !view->measured_size)
-        (void)printf("  none of them has at most 4 times more or fewer devices: the interval is wider\n");
+        tt_print("  none of them has at most 4 times more or fewer devices: the interval is wider\n");
 }
 
 void tt_cluster_print(const struct tt_cluster_view *view)
@@ -256,28 +257,26 @@ void tt_cluster_print(const struct tt_cluster_view *view)
     print_changes(view);
     print_course(view);
     print_evidence(view);
-    (void)printf("not modelled  stalls of data, power limits beyond the machine's, other jobs on the network%s\n",
-                 view->layout.job.shape.experts > 0 ? ",\n              waiting for the host in layers of experts"
-                                                    : "");
+    tt_print("not modelled  stalls of data, power limits beyond the machine's, other jobs on the network%s\n",
+             view->layout.job.shape.experts > 0 ? ",\n              waiting for the host in layers of experts" : "");
 }
 
 void tt_cluster_print_found(const struct tt_cluster_found *f, const struct tt_cluster_job *job, double devices)
 {
     char text[200];
 
-    (void)printf("%.0f x %s, stack %s, %.0f tokens a step: %ld layouts can run, %ld fit with the margin, %ld "
-                 "are tight\n",
-                 devices, job->machine->name, job->stack->name, tt_cluster_tokens(job), f->n_tried, f->n_fit,
-                 f->n_tight);
+    tt_print("%.0f x %s, stack %s, %.0f tokens a step: %ld layouts can run, %ld fit with the margin, %ld "
+             "are tight\n",
+             devices, job->machine->name, job->stack->name, tt_cluster_tokens(job), f->n_tried, f->n_fit, f->n_tight);
     if (f->n > 0 && f->n_fit == 0)
-        (void)printf("nothing fits with the margin of max(2 GiB, 4 %%); these layouts are tight\n");
+        tt_print("nothing fits with the margin of max(2 GiB, 4 %%); these layouts are tight\n");
     if (f->n == 0 && f->n_tried > 0)
-        (void)printf("nothing fits: the smallest need is %.1f GiB\n", f->least_bytes / gib);
+        tt_print("nothing fits: the smallest need is %.1f GiB\n", f->least_bytes / gib);
     if (f->n > 1 && f->n_ties > 1)
-        (void)printf("the first %d are a tie (within %.0f %%), the simplest first\n", f->n_ties, 100 * TT_CLUSTER_TIE);
+        tt_print("the first %d are a tie (within %.0f %%), the simplest first\n", f->n_ties, 100 * TT_CLUSTER_TIE);
     if (f->n > 0)
-        (void)printf("%4s %9s %12s %8s  %s\n", "", "step", "tokens/s/dev", "memory", "layout");
+        tt_print("%4s %9s %12s %8s  %s\n", "", "step", "tokens/s/dev", "memory", "layout");
     for (int i = 0; i < f->n; i++)
-        (void)printf("%3d. %7.3f s %12.0f %4.0f GiB  %s\n", i + 1, f->layout[i].time.total, f->layout[i].tokens_per_sec,
-                     f->layout[i].memory.total / gib, tt_cluster_layout_text(text, sizeof text, &f->layout[i].job));
+        tt_print("%3d. %7.3f s %12.0f %4.0f GiB  %s\n", i + 1, f->layout[i].time.total, f->layout[i].tokens_per_sec,
+                 f->layout[i].memory.total / gib, tt_cluster_layout_text(text, sizeof text, &f->layout[i].job));
 }

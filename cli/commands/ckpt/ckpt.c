@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
@@ -94,7 +95,7 @@ static int print_help(void)
     tt_args_help(tt_ckpt_options, &text);
     tt_text_add(&text, "\nPATH: a run folder, a checkpoint folder or a step; of the first two the newest good step.\n"
                        "More in titan-ckpt(1).\n");
-    (void)fwrite(text.text, 1, text.size, stdout);
+    tt_print("%s", text.text);
     tt_text_release(&text);
     return tt_cli_finish();
 }

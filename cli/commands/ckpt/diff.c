@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "cli/commands/ckpt/ckpt.h"
+#include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
@@ -19,8 +20,8 @@ enum { EXIT_DIFFERENT = 1 };
 static void print_index(const json_t *index)
 {
     for (size_t i = 0; i < json_array_size(index); i++)
-        (void)printf("%s%" JSON_INTEGER_FORMAT, i ? ", " : "[", json_integer_value(json_array_get(index, i)));
-    (void)printf("]");
+        tt_print("%s%" JSON_INTEGER_FORMAT, i ? ", " : "[", json_integer_value(json_array_get(index, i)));
+    tt_print("]");
 }
 
 static void print_tensor(const json_t *t)
@@ -28,26 +29,26 @@ static void print_tensor(const json_t *t)
     char count[32], of[32];
     const json_t *most = json_object_get(t, "max_abs");
 
-    (void)printf("%s/%s: ", tt_ckpt_text(t, "group"), tt_ckpt_text(t, "name"));
+    tt_print("%s/%s: ", tt_ckpt_text(t, "group"), tt_ckpt_text(t, "name"));
     if (!json_is_integer(json_object_get(t, "count"))) {
-        (void)printf("another %s\n", tt_ckpt_text(t, "why"));
+        tt_print("another %s\n", tt_ckpt_text(t, "why"));
         return;
     }
-    (void)printf("%s of %s values, ", tt_ckpt_count(count, sizeof count, t, "count"),
-                 tt_ckpt_count(of, sizeof of, t, "elements"));
+    tt_print("%s of %s values, ", tt_ckpt_count(count, sizeof count, t, "count"),
+             tt_ckpt_count(of, sizeof of, t, "elements"));
     if (json_is_number(most))
-        (void)printf("at most %.9g", json_number_value(most));
+        tt_print("at most %.9g", json_number_value(most));
     else
-        (void)printf("not finite");
-    (void)printf(", the first at ");
+        tt_print("not finite");
+    tt_print(", the first at ");
     print_index(json_object_get(t, "first"));
-    (void)printf("\n");
+    tt_print("\n");
 }
 
 static void print_only(const char *where, const json_t *names)
 {
     for (size_t i = 0; i < json_array_size(names); i++)
-        (void)printf("only in %s: %s\n", where, json_string_value(json_array_get(names, i)));
+        tt_print("only in %s: %s\n", where, json_string_value(json_array_get(names, i)));
 }
 
 /* end: what follows the two values. */
@@ -55,7 +56,7 @@ static void print_note(const json_t *note, const char *end)
 {
     char *a = tt_json_text(json_object_get(note, "a")), *b = tt_json_text(json_object_get(note, "b"));
 
-    (void)printf("  %s: %s, %s%s\n", tt_ckpt_text(note, "key"), a, b, end);
+    tt_print("  %s: %s, %s%s\n", tt_ckpt_text(note, "key"), a, b, end);
     tt_free(a);
     tt_free(b);
 }
@@ -69,13 +70,13 @@ static void print_diff(const json_t *json)
         print_tensor(json_array_get(different, i));
     print_only(tt_ckpt_text(json, "a"), json_object_get(json, "only_a"));
     print_only(tt_ckpt_text(json, "b"), json_object_get(json, "only_b"));
-    (void)printf("%s: %s and %s, %" PRId64 " tensors compared, %" PRId64 " by their digests\n",
-                 json_is_true(json_object_get(json, "equal")) ? "EQUAL" : "DIFFERENT", tt_ckpt_text(json, "a"),
-                 tt_ckpt_text(json, "b"), tt_ckpt_int(json, "tensors"), tt_ckpt_int(json, "by_digest"));
+    tt_print("%s: %s and %s, %" PRId64 " tensors compared, %" PRId64 " by their digests\n",
+             json_is_true(json_object_get(json, "equal")) ? "EQUAL" : "DIFFERENT", tt_ckpt_text(json, "a"),
+             tt_ckpt_text(json, "b"), tt_ckpt_int(json, "tensors"), tt_ckpt_int(json, "by_digest"));
     for (size_t i = 0; i < json_array_size(notes); i++)
         print_note(json_array_get(notes, i), " (not a difference)");
     if (json_array_size(config))
-        (void)printf("  in the configurations:\n");
+        tt_print("  in the configurations:\n");
     for (size_t i = 0; i < json_array_size(config); i++)
         print_note(json_array_get(config, i), "");
 }

@@ -12,6 +12,7 @@
 #include "checkpoint/steps/rollback.h"
 #include "checkpoint/steps/steps.h"
 #include "cli/commands/ckpt/ckpt.h"
+#include "cli/run/screen.h"
 #include "core/base/mem.h"
 
 static void print_gc(const json_t *json)
@@ -24,19 +25,18 @@ static void print_gc(const json_t *json)
         const json_t *r = json_array_get(removed, i);
         bool restored = strcmp(tt_ckpt_text(r, "kind"), "restored") == 0;
 
-        (void)printf("%s%s %s, %s\n", dry ? "would be " : "",
-                     restored ? "put back:" : "removed:", tt_ckpt_text(r, "name"),
-                     tt_ckpt_bytes(bytes, sizeof bytes, r, "bytes"));
+        tt_print("%s%s %s, %s\n", dry ? "would be " : "", restored ? "put back:" : "removed:", tt_ckpt_text(r, "name"),
+                 tt_ckpt_bytes(bytes, sizeof bytes, r, "bytes"));
     }
-    (void)printf("%s: %s %s; %zu good step%s kept", tt_ckpt_text(json, "folder"),
-                 tt_ckpt_bytes(bytes, sizeof bytes, json, "bytes"), dry ? "would be freed" : "freed",
-                 json_array_size(json_object_get(json, "kept")),
-                 json_array_size(json_object_get(json, "kept")) == 1 ? "" : "s");
+    tt_print("%s: %s %s; %zu good step%s kept", tt_ckpt_text(json, "folder"),
+             tt_ckpt_bytes(bytes, sizeof bytes, json, "bytes"), dry ? "would be freed" : "freed",
+             json_array_size(json_object_get(json, "kept")),
+             json_array_size(json_object_get(json, "kept")) == 1 ? "" : "s");
     if (json_array_size(json_object_get(json, "damaged")))
-        (void)printf(", %zu damaged left alone", json_array_size(json_object_get(json, "damaged")));
+        tt_print(", %zu damaged left alone", json_array_size(json_object_get(json, "damaged")));
     if (json_array_size(json_object_get(json, "pytorch")))
-        (void)printf(", %zu of PyTorch left alone", json_array_size(json_object_get(json, "pytorch")));
-    (void)printf("\n");
+        tt_print(", %zu of PyTorch left alone", json_array_size(json_object_get(json, "pytorch")));
+    tt_print("\n");
 }
 
 int tt_ckpt_verb_gc(const struct tt_args *args)
@@ -81,10 +81,10 @@ static void print_rollback(const json_t *json)
     bool dry = json_is_true(json_object_get(json, "dry_run"));
 
     for (size_t i = 0; i < json_array_size(aside); i++)
-        (void)printf("%sset aside: step-%" PRId64 " as %s\n", dry ? "would be " : "",
-                     tt_ckpt_int(json_array_get(aside, i), "step"), tt_ckpt_text(json_array_get(aside, i), "name"));
-    (void)printf("%s: the next start %s from step-%" PRId64 "\n", tt_ckpt_text(json, "folder"),
-                 dry ? "would resume" : "resumes", tt_ckpt_int(json, "step"));
+        tt_print("%sset aside: step-%" PRId64 " as %s\n", dry ? "would be " : "",
+                 tt_ckpt_int(json_array_get(aside, i), "step"), tt_ckpt_text(json_array_get(aside, i), "name"));
+    tt_print("%s: the next start %s from step-%" PRId64 "\n", tt_ckpt_text(json, "folder"),
+             dry ? "would resume" : "resumes", tt_ckpt_int(json, "step"));
 }
 
 int tt_ckpt_verb_rollback(const struct tt_args *args)

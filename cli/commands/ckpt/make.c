@@ -10,6 +10,7 @@
 #include "checkpoint/tools/consolidate.h"
 #include "checkpoint/tools/convert.h"
 #include "cli/commands/ckpt/ckpt.h"
+#include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
@@ -72,9 +73,9 @@ static int make(const struct tt_args *args, struct tt_consolidate what,
                                            "destination", tt_json_string(what.destination), "files", done.files,
                                            "tensors", done.tensors, "bytes", (json_int_t)done.bytes));
     if (what.n_more)
-        (void)printf("mean of %d checkpoints: ", 1 + what.n_more);
-    (void)printf("%s -> %s: %d tensors, %d file%s, %s\n", done.source, what.destination, done.tensors, done.files,
-                 done.files == 1 ? "" : "s", tt_text_bytes(bytes, sizeof bytes, (double)done.bytes));
+        tt_print("mean of %d checkpoints: ", 1 + what.n_more);
+    tt_print("%s -> %s: %d tensors, %d file%s, %s\n", done.source, what.destination, done.tensors, done.files,
+             done.files == 1 ? "" : "s", tt_text_bytes(bytes, sizeof bytes, (double)done.bytes));
     return tt_cli_finish();
 out:
     tt_free(what.leave_out.word);

@@ -103,18 +103,18 @@ static void print_list(const json_t *json)
             width = n > width ? n : width;
         }
     }
-    (void)printf("%s\n%-*s  %-10s %8s %12s %16s %6s  %-9s %s\n", tt_ckpt_text(json, "folder"), width, "step", "state",
-                 "age", "size", "tokens", "world", "policy", "mesh");
+    tt_print("%s\n%-*s  %-10s %8s %12s %16s %6s  %-9s %s\n", tt_ckpt_text(json, "folder"), width, "step", "state",
+             "age", "size", "tokens", "world", "policy", "mesh");
     for (size_t i = 0; i < json_array_size(steps); i++) {
         const json_t *s = json_array_get(steps, i);
 
-        (void)printf("%-*" PRId64 "  %-10s %8s %12s %16s %6s  %-9s %s\n", width, tt_ckpt_int(s, "step"),
-                     tt_ckpt_text(s, "state"), age_text(age, sizeof age, s, "age_s"),
-                     tt_ckpt_bytes(bytes, sizeof bytes, s, "bytes"), tt_ckpt_count(tokens, sizeof tokens, s, "tokens"),
-                     tt_ckpt_count(world, sizeof world, s, "world"), tt_ckpt_text(s, "policy"),
-                     mesh_text(mesh, sizeof mesh, s));
+        tt_print("%-*" PRId64 "  %-10s %8s %12s %16s %6s  %-9s %s\n", width, tt_ckpt_int(s, "step"),
+                 tt_ckpt_text(s, "state"), age_text(age, sizeof age, s, "age_s"),
+                 tt_ckpt_bytes(bytes, sizeof bytes, s, "bytes"), tt_ckpt_count(tokens, sizeof tokens, s, "tokens"),
+                 tt_ckpt_count(world, sizeof world, s, "world"), tt_ckpt_text(s, "policy"),
+                 mesh_text(mesh, sizeof mesh, s));
         if (json_is_false(json_object_get(s, "good")))
-            (void)printf("%*s  %s\n", width, "", tt_ckpt_text(s, "problem"));
+            tt_print("%*s  %s\n", width, "", tt_ckpt_text(s, "problem"));
     }
     for (int list = 0; list < 2; list++) {
         const json_t *names = json_object_get(json, others[list]);
@@ -122,11 +122,11 @@ static void print_list(const json_t *json)
         for (size_t i = 0; i < json_array_size(names); i++) {
             const json_t *l = json_array_get(names, i);
 
-            (void)printf("%-*s  %-10s %8s %12s", width, tt_ckpt_text(l, "name"), tt_ckpt_text(l, "state"),
-                         age_text(age, sizeof age, l, "age_s"), tt_ckpt_bytes(bytes, sizeof bytes, l, "bytes"));
+            tt_print("%-*s  %-10s %8s %12s", width, tt_ckpt_text(l, "name"), tt_ckpt_text(l, "state"),
+                     age_text(age, sizeof age, l, "age_s"), tt_ckpt_bytes(bytes, sizeof bytes, l, "bytes"));
             if (json_is_string(json_object_get(l, "run_id")))
-                (void)printf("  saved by run %s", tt_ckpt_text(l, "run_id"));
-            (void)printf("\n");
+                tt_print("  saved by run %s", tt_ckpt_text(l, "run_id"));
+            tt_print("\n");
         }
     }
 }
@@ -160,8 +160,8 @@ static void print_stats(const json_t *stats)
     char number[32];
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        (void)printf(" %10s", number_text(number, sizeof number, stats, keys[i]));
-    (void)printf(" %10s", tt_ckpt_count(number, sizeof number, stats, "nonfinite"));
+        tt_print(" %10s", number_text(number, sizeof number, stats, keys[i]));
+    tt_print(" %10s", tt_ckpt_count(number, sizeof number, stats, "nonfinite"));
 }
 
 static void print_tensors(const struct tt_ckpt_inspection *inspection)
@@ -169,18 +169,18 @@ static void print_tensors(const struct tt_ckpt_inspection *inspection)
     bool stats = inspection->stats && inspection->manifest.n_tensors;
     char shape[128];
 
-    (void)printf("\n%-6s %-52s %-6s %-20s %6s", "group", "tensor", "dtype", "shape", "chunks");
+    tt_print("\n%-6s %-52s %-6s %-20s %6s", "group", "tensor", "dtype", "shape", "chunks");
     if (stats)
-        (void)printf(" %10s %10s %10s %10s %10s", "min", "max", "mean", "rms", "nonfinite");
-    (void)printf("\n");
+        tt_print(" %10s %10s %10s %10s %10s", "min", "max", "mean", "rms", "nonfinite");
+    tt_print("\n");
     for (int i = 0; i < inspection->manifest.n_tensors; i++) {
         json_t *t = tt_ckpt_inspect_tensor(inspection, i);
 
-        (void)printf("%-6s %-52s %-6s %-20s %6" PRId64, tt_ckpt_text(t, "group"), tt_ckpt_text(t, "name"),
-                     tt_ckpt_text(t, "dtype"), shape_text(shape, sizeof shape, t), tt_ckpt_int(t, "chunks"));
+        tt_print("%-6s %-52s %-6s %-20s %6" PRId64, tt_ckpt_text(t, "group"), tt_ckpt_text(t, "name"),
+                 tt_ckpt_text(t, "dtype"), shape_text(shape, sizeof shape, t), tt_ckpt_int(t, "chunks"));
         if (stats)
             print_stats(json_object_get(t, "stats"));
-        (void)printf("\n");
+        tt_print("\n");
         json_decref(t);
     }
 }
@@ -190,17 +190,17 @@ static void print_files(const char *title, const json_t *json)
     const json_t *files = json_object_get(json, "files");
     char b[32];
 
-    (void)printf("  %-11s %zu, %s\n", title, json_array_size(files), tt_ckpt_bytes(b, sizeof b, json, "bytes"));
+    tt_print("  %-11s %zu, %s\n", title, json_array_size(files), tt_ckpt_bytes(b, sizeof b, json, "bytes"));
     for (size_t i = 0; i < json_array_size(files); i++)
-        (void)printf("    %-60s %12s\n", tt_ckpt_text(json_array_get(files, i), "path"),
-                     tt_ckpt_bytes(b, sizeof b, json_array_get(files, i), "bytes"));
+        tt_print("    %-60s %12s\n", tt_ckpt_text(json_array_get(files, i), "path"),
+                 tt_ckpt_bytes(b, sizeof b, json_array_get(files, i), "bytes"));
 }
 
 static void print_unread(const json_t *unread)
 {
     for (size_t i = 0; i < json_array_size(unread); i++)
-        (void)printf("  not read    %s %s\n", tt_ckpt_text(json_array_get(unread, i), "key"),
-                     tt_ckpt_text(json_array_get(unread, i), "why"));
+        tt_print("  not read    %s %s\n", tt_ckpt_text(json_array_get(unread, i), "key"),
+                 tt_ckpt_text(json_array_get(unread, i), "why"));
 }
 
 static void print_inspect(const struct tt_ckpt_inspection *inspection)
@@ -209,43 +209,42 @@ static void print_inspect(const struct tt_ckpt_inspection *inspection)
     const json_t *json = inspection->json, *assets = json_object_get(json, "assets");
     char a[160], b[32];
 
-    (void)printf("%s\n", tt_ckpt_text(json, "path"));
+    tt_print("%s\n", tt_ckpt_text(json, "path"));
     if (strcmp(tt_ckpt_text(json, "kind"), "step") == 0) {
-        (void)printf("  step        %s\n", tt_ckpt_count(b, sizeof b, json, "step"));
-        (void)printf("  tokens      %s\n", tt_ckpt_count(b, sizeof b, json, "tokens"));
-        (void)printf("  saved       %s by run %s\n", time_text(a, sizeof a, json), tt_ckpt_text(json, "run_id"));
-        (void)printf("  mesh        %s, policy %s\n", mesh_text(a, sizeof a, json), tt_ckpt_text(json, "policy"));
+        tt_print("  step        %s\n", tt_ckpt_count(b, sizeof b, json, "step"));
+        tt_print("  tokens      %s\n", tt_ckpt_count(b, sizeof b, json, "tokens"));
+        tt_print("  saved       %s by run %s\n", time_text(a, sizeof a, json), tt_ckpt_text(json, "run_id"));
+        tt_print("  mesh        %s, policy %s\n", mesh_text(a, sizeof a, json), tt_ckpt_text(json, "policy"));
     } else if (strcmp(tt_ckpt_text(json, "kind"), "dcp") == 0) {
-        (void)printf("  step        %s\n", tt_ckpt_count(b, sizeof b, json, "step"));
-        (void)printf("  tokens      %s\n", tt_ckpt_count(b, sizeof b, json, "tokens"));
-        (void)printf(
-            "  PyTorch's torch.distributed.checkpoint; %zu keys that titan does not use\n",
-            json_array_size(json_object_get(json_object_get(json_object_get(json, "meta"), "torch"), "other")));
+        tt_print("  step        %s\n", tt_ckpt_count(b, sizeof b, json, "step"));
+        tt_print("  tokens      %s\n", tt_ckpt_count(b, sizeof b, json, "tokens"));
+        tt_print("  PyTorch's torch.distributed.checkpoint; %zu keys that titan does not use\n",
+                 json_array_size(json_object_get(json_object_get(json_object_get(json, "meta"), "torch"), "other")));
         print_unread(json_object_get(json_object_get(json_object_get(json, "meta"), "torch"), "unread"));
     } else {
-        (void)printf("  safetensors without a manifest of titan's\n");
+        tt_print("  safetensors without a manifest of titan's\n");
     }
-    (void)printf("  parameters  %s\n", tt_ckpt_count(b, sizeof b, json, "parameters"));
+    tt_print("  parameters  %s\n", tt_ckpt_count(b, sizeof b, json, "parameters"));
     for (int i = 0; i < 2; i++) {
         const json_t *group = json_object_get(json, groups[i]);
 
         if (tt_ckpt_int(group, "tensors"))
-            (void)printf("  %-11s %" PRId64 " tensors, %s\n", groups[i], tt_ckpt_int(group, "tensors"),
-                         tt_ckpt_bytes(b, sizeof b, group, "bytes"));
+            tt_print("  %-11s %" PRId64 " tensors, %s\n", groups[i], tt_ckpt_int(group, "tensors"),
+                     tt_ckpt_bytes(b, sizeof b, group, "bytes"));
     }
     print_files("files", json);
     if (json_is_object(json_object_get(json, "hf")))
         print_files("hf", json_object_get(json, "hf"));
     for (size_t i = 0; i < json_array_size(assets); i++)
-        (void)printf("%s%s%s", i ? ", " : "  assets      ", json_string_value(json_array_get(assets, i)),
-                     i + 1 == json_array_size(assets) ? "\n" : "");
+        tt_print("%s%s%s", i ? ", " : "  assets      ", json_string_value(json_array_get(assets, i)),
+                 i + 1 == json_array_size(assets) ? "\n" : "");
     print_tensors(inspection);
 }
 
 /* Begins a line of JSON that is `depth` levels in. */
 static void put_line(const char *before, int depth)
 {
-    (void)printf("%s\n%*s", before, 2 * depth, "");
+    tt_print("%s\n%*s", before, 2 * depth, "");
 }
 
 static void put_tensors(const struct tt_ckpt_inspection *inspection, int depth)
@@ -259,7 +258,7 @@ static void put_tensors(const struct tt_ckpt_inspection *inspection, int depth)
     }
     if (inspection->manifest.n_tensors)
         put_line("", depth);
-    (void)printf("%s", inspection->manifest.n_tensors ? "]" : "[]");
+    tt_print("%s", inspection->manifest.n_tensors ? "]" : "[]");
 }
 
 static void put_inspection(const struct tt_ckpt_inspection *inspection, int depth)
@@ -270,7 +269,7 @@ static void put_inspection(const struct tt_ckpt_inspection *inspection, int dept
     json_object_foreach(inspection->json, key, value)
     {
         put_line(before, depth + 1);
-        (void)printf("\"%s\": ", key);
+        tt_print("\"%s\": ", key);
         if (strcmp(key, "tensors") == 0)
             put_tensors(inspection, depth + 1);
         else
@@ -278,7 +277,7 @@ static void put_inspection(const struct tt_ckpt_inspection *inspection, int dept
         before = ",";
     }
     put_line("", depth);
-    (void)printf("}");
+    tt_print("}");
 }
 
 static bool is_unreadable(const json_t *problem)
@@ -307,12 +306,12 @@ static void print_verify(const json_t *json)
     for (size_t i = 0; i < json_array_size(problems); i++) {
         const json_t *problem = json_array_get(problems, i);
 
-        (void)printf("%s%s: %s\n", is_unreadable(problem) ? "" : "BAD ", tt_ckpt_text(problem, "kind"),
-                     tt_ckpt_text(problem, "text"));
+        tt_print("%s%s: %s\n", is_unreadable(problem) ? "" : "BAD ", tt_ckpt_text(problem, "kind"),
+                 tt_ckpt_text(problem, "text"));
     }
     if (json_array_size(problems)) {
-        (void)printf("%s %s: %zu problem%s\n", find_damage(problems) ? "BAD" : "UNKNOWN", tt_ckpt_text(json, "path"),
-                     json_array_size(problems), json_array_size(problems) == 1 ? "" : "s");
+        tt_print("%s %s: %zu problem%s\n", find_damage(problems) ? "BAD" : "UNKNOWN", tt_ckpt_text(json, "path"),
+                 json_array_size(problems), json_array_size(problems) == 1 ? "" : "s");
         return;
     }
     tt_text_add(&text, "OK %s: %" PRId64 " tensors, %" PRId64 " files, %s, coverage exact, ",
@@ -411,7 +410,7 @@ int tt_ckpt_verb_inspect(const struct tt_args *args)
         put_inspection(&all[i], is_list);
     }
     if (is_json)
-        (void)printf(is_list ? "\n]\n" : "\n");
+        tt_print(is_list ? "\n]\n" : "\n");
     rc = tt_cli_finish();
 out:
     for (int i = 1; i < args->n_words; i++)

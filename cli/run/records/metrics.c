@@ -14,7 +14,9 @@
 #include <unistd.h>
 
 #include "cli/run/console.h"
+#include "cli/run/screen.h"
 #include "core/base/mem.h"
+#include "core/base/shown.h"
 #include "core/base/text.h"
 #include "core/os/file.h"
 #include "core/os/limits.h"
@@ -69,7 +71,7 @@ void tt_metrics_record(struct tt_metrics *metrics, json_t *record)
     if (metrics->records)
         tt_records_add(metrics->records, text);
     if (metrics->json_stdout) {
-        (void)printf("%s\n", text);
+        tt_print("%s\n", text);
         (void)fflush(stdout);
     }
     tt_free(text);
@@ -311,7 +313,7 @@ void tt_metrics_step(struct tt_metrics *m, const struct tt_step_report *r)
 /* The loss of each named set on a line of its own. */
 static void print_sets(const struct tt_metrics *m, const struct tt_metrics_validation *v)
 {
-    char text[32];
+    char text[32], name[256];
 
     for (int i = 0; i < v->n; i++) {
         const struct tt_metrics_set *set = &v->set[i];
@@ -320,9 +322,10 @@ static void print_sets(const struct tt_metrics *m, const struct tt_metrics_valid
 
         tt_console_add(line);
         tt_free(line);
+        tt_shown(name, sizeof name, set->name, strlen(set->name));
         if (!m->json_stdout)
             (void)printf("%svalidate step: %2" PRId64 "  %sloss: %7.4f  %sset: %s  tokens: %s\n", paint(m, "\033[33m"),
-                         v->step, paint(m, "\033[32m"), set->loss, paint(m, "\033[39m"), set->name, text);
+                         v->step, paint(m, "\033[32m"), set->loss, paint(m, "\033[39m"), name, text);
     }
 }
 
