@@ -28,6 +28,12 @@ static double size_of(const json_t *config, const char *name)
     return first_of(config, (const char *const[NAMES]){name});
 }
 
+/* The same, but `absent` if the file does not have the key at all. */
+static double size_or(const json_t *config, const char *name, double absent)
+{
+    return json_object_get(config, name) ? size_of(config, name) : absent;
+}
+
 struct class
 {
     const char *type;
@@ -70,16 +76,35 @@ static int find_class(const json_t *file, const json_t *config, const char *wher
     return rc;
 }
 
-static void read_latent(const json_t *config, struct tt_cluster_shape *s)
+static void read_latent(const json_t *config, const char *type, struct tt_cluster_shape *s)
 {
-    struct tt_cluster_latent l = {.key_rank = size_of(config, "kv_lora_rank"),
-                                  .query_rank = size_of(config, "q_lora_rank"),
-                                  .rope = size_of(config, "qk_rope_head_dim"),
-                                  .nope = size_of(config, "qk_nope_head_dim"),
-                                  .value = size_of(config, "v_head_dim")};
+    /* what a file that has none of the key means; null is none */
+    bool is_deepseek =
+        strcmp(type, "deepseek_v2") == 0 || strcmp(type, "deepseek_v3") == 0 || strcmp(type, "kimi_k2") == 0;
+    struct tt_cluster_latent l = {.key_rank = size_or(config, "kv_lora_rank", is_deepseek ? 512 : 0),
+                                  .query_rank = size_or(config, "q_lora_rank", is_deepseek ? 1536 : 0),
+                                  .rope = size_or(config, "qk_rope_head_dim", is_deepseek ? 64 : 0),
+                                  .nope = size_or(config, "qk_nope_head_dim", is_deepseek ? 128 : 0),
+                                  .value = size_or(config, "v_head_dim", is_deepseek ? 128 : 0)};
 
     if (l.key_rank > 0 && l.value > 0)
         tt_cluster_shape_set_latent(s, &l);
+}
+
+/* Positions with a learned row each. */
+static double positions(const json_t *config, const char *type)
+{
+    static const struct {
+        const char *type, *name;
+        double absent, more; /* OPT's begin behind two rows */
+    } learned[] = {{"gpt2", "n_positions", 1024, 0},
+                   {"gpt_bigcode", "n_positions", 1024, 0},
+                   {"opt", "max_position_embeddings", 2048, 2}};
+
+    for (size_t i = 0; i < sizeof learned / sizeof *learned; i++)
+        if (strcmp(type, learned[i].type) == 0)
+            return size_or(config, learned[i].name, learned[i].absent) + learned[i].more;
+    return 0;
 }
 
 static void read_experts(const json_t *config, const char *type, struct tt_cluster_shape *s)
@@ -211,7 +236,8 @@ int tt_cluster_shape_of_hf(const json_t *file, const char *where, struct tt_clus
     if (!tied)
         tied = json_object_get(file, "tie_word_embeddings");
     s.tied = tied ? json_is_true(tied) : class->tied;
-    read_latent(config, &s);
+    read_latent(config, class->type, &s);
+    s.positions = positions(config, class->type);
     read_windows(config, class, &s);
     read_experts(config, class->type, &s);
     if (s.experts > 0 && !(s.active > 0 && s.moe_ffn > 0))

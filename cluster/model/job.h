@@ -28,6 +28,7 @@ struct tt_cluster_shape {
     double groups, groups_met;       /* of experts, and how many of them a token's experts may be in; 0: any */
     bool expert_bias;                /* experts add biases and clamp, as those of gpt-oss do */
     double mtp_layers;               /* that predict further tokens, behind the others */
+    double positions;                /* with a learned row each; 0: none is learned */
 };
 
 enum tt_cluster_again {
@@ -65,6 +66,7 @@ struct tt_cluster_job {
     const struct tt_cluster_stack *stack;
     struct tt_cluster_shape shape;
     double replicate, shard, tp, pp, cp, ep;
+    double expert_tp;       /* ranks that divide the matrices of an expert; 0: tp */
     bool sequence_parallel; /* activations between the products are divided by tp too */
     double virtual_stages;  /* of a rank; 1: not interleaved */
     bool split_known;       /* the next two are; else layers are shared as evenly as tables of runs let one assume */
@@ -148,9 +150,12 @@ double tt_cluster_copies(const struct tt_cluster_job *job);
 /** Bytes of an element of a gradient on the wire: the job's, or the stack's. */
 double tt_cluster_gradient_bytes(const struct tt_cluster_job *job);
 
-/** Parameters of all routed experts, and the ranks over which a rank's part of them is sharded and copied: ranks of ep
- * have different experts, so fewer share one. */
+/**
+ * Parameters of all routed experts, the ranks that divide each matrix of them, and the ranks over which a rank's part
+ * of them is sharded and copied: ranks of ep have different experts, so fewer share one.
+ */
 double tt_cluster_expert_params(const struct tt_cluster_shape *shape);
+double tt_cluster_expert_tp(const struct tt_cluster_job *job);
 double tt_cluster_expert_shards(const struct tt_cluster_job *job);
 double tt_cluster_expert_copies(const struct tt_cluster_job *job);
 

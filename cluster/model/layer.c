@@ -119,16 +119,16 @@ static double attention_products(const struct tt_cluster_job *job, bool backward
 static double products(const struct tt_cluster_job *job, bool experts, bool backward)
 {
     const struct tt_cluster_shape *s = &job->shape;
-    double m = rows(job), t = job->tp, sec = attention_products(job, backward);
+    double m = rows(job), t = job->tp, cut = tt_cluster_expert_tp(job), sec = attention_products(job, backward);
 
     if (!experts)
         return sec + ffn(job, 1, m, s->ffn / t, s->gated, backward);
     /* a rank has experts / ep of them, each with the tokens of all ranks of its group that chose it */
     if (s->shared_ffn > 0)
         sec += ffn(job, 1, m, s->shared_ffn / t, true, backward);
-    return sec +
-           imbalance(job) / stack_number(job, TT_S_EXPERT_GEMM) *
-               ffn(job, s->experts / job->ep, m * s->active * job->ep / s->experts, s->moe_ffn / t, true, backward);
+    return sec + imbalance(job) / stack_number(job, TT_S_EXPERT_GEMM) *
+                     ffn(job, s->experts / job->ep, m * cut / t * s->active * job->ep / s->experts, s->moe_ffn / cut,
+                         true, backward);
 }
 
 /* --- attention --- */
@@ -303,15 +303,17 @@ static struct again recomputed(const struct tt_cluster_job *job, bool experts, d
     return a;
 }
 
-static double tensor_sec(const struct tt_cluster_job *job, double again)
+static double tensor_sec(const struct tt_cluster_job *job, bool experts, double again)
 {
+    /* of 4 all-reduces, half are around attention; experts that are not divided need none, shared ones do */
+    bool is_half = experts && tt_cluster_expert_tp(job) < job->tp && !(job->shape.shared_ffn > 0);
     struct tt_cluster_group g = tt_cluster_group(job, job->tp, 1);
     double bytes = 2 * rows(job) * job->shape.dim;
     double hidden = job->async_tp ? 0.5 : 1;
     double gathered = job->float8 && job->sequence_parallel ? 0.5 : 1; /* what is gathered is quantized first */
 
     /* 4 all-reduces, or as many pairs of a gather and a reduce-scatter; a repeated forward adds 2 */
-    return hidden * stack_number(job, TT_S_TP_EXPOSED) * (4 + 2 * again) *
+    return hidden * stack_number(job, TT_S_TP_EXPOSED) * (is_half ? 0.5 : 1) * (4 + 2 * again) *
            (job->sequence_parallel
                 ? tt_cluster_gather_sec(job, g, gathered * bytes) + tt_cluster_gather_sec(job, g, bytes)
                 : tt_cluster_reduce_sec(job, g, bytes));
@@ -379,7 +381,7 @@ void tt_cluster_layer(const struct tt_cluster_job *job, bool experts, struct tt_
         .gemm = forward + again.gemm + backward,
         .attention = (1 + again.core) * attention(job, false) + attention(job, true),
         .memory = (1 + again.rest + 2) * bytes / memory_rate(job),
-        .tensor = tensor_sec(job, again.sums),
+        .tensor = tensor_sec(job, experts, again.sums),
         .context = context_sec(job),
         .expert = experts ? (1 + again.exchange) * expert_sec(job) : 0,
         .host = waits ? 0

@@ -135,7 +135,7 @@ static double state_bytes(const struct tt_cluster_job *job, int stage)
     if (tt_cluster_has_output(job, stage) && (stage > 0 || !s->tied))
         own += ends;
     return state_of(job, own / job->tp, tt_cluster_shards(job), tt_cluster_copies(job)) +
-           state_of(job, share * experts / job->tp / job->ep, tt_cluster_expert_shards(job),
+           state_of(job, share * experts / tt_cluster_expert_tp(job) / job->ep, tt_cluster_expert_shards(job),
                     tt_cluster_expert_copies(job));
 }
 

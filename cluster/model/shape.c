@@ -42,16 +42,27 @@ double tt_cluster_stage_layers(const struct tt_cluster_job *job)
     return ceil(job->shape.layers / (job->pp * job->virtual_stages)) * job->virtual_stages;
 }
 
+double tt_cluster_expert_tp(const struct tt_cluster_job *job)
+{
+    return job->expert_tp > 0 ? job->expert_tp : job->tp;
+}
+
+/* Ranks that have the same experts: those of tensor parallelism too, as far as it does not divide experts. */
+static double expert_ranks(const struct tt_cluster_job *job, double ranks)
+{
+    return ranks * job->tp / tt_cluster_expert_tp(job) / job->ep;
+}
+
 double tt_cluster_expert_shards(const struct tt_cluster_job *job)
 {
-    double shards = tt_cluster_shards(job) / job->ep;
+    double shards = tt_cluster_shards(job) > 1 ? expert_ranks(job, tt_cluster_shards(job)) : 1;
 
     return shards > 1 ? shards : 1;
 }
 
 double tt_cluster_expert_copies(const struct tt_cluster_job *job)
 {
-    double copies = tt_cluster_shards(job) * tt_cluster_copies(job) / job->ep / tt_cluster_expert_shards(job);
+    double copies = expert_ranks(job, tt_cluster_shards(job) * tt_cluster_copies(job)) / tt_cluster_expert_shards(job);
 
     return copies > 1 ? copies : 1;
 }
@@ -90,7 +101,7 @@ double tt_cluster_params(const struct tt_cluster_shape *s)
         return s->params;
     return moe * tt_cluster_block_params(s, true) + (s->layers - moe) * tt_cluster_block_params(s, false) +
            s->mtp_layers * (tt_cluster_block_params(s, true) + 2 * s->dim * s->dim) +
-           (s->tied ? 1 : 2) * s->vocab * s->dim;
+           ((s->tied ? 1 : 2) * s->vocab + s->positions) * s->dim;
 }
 
 void tt_cluster_shape_set_latent(struct tt_cluster_shape *s, const struct tt_cluster_latent *l)

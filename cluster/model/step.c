@@ -82,11 +82,12 @@ static void add_part(const struct tt_cluster_job *job, const struct part *p, dou
 static void parts_of(const struct tt_cluster_job *job, struct part ret_part[2])
 {
     double experts = tt_cluster_expert_params(&job->shape), inner = job->tp * job->pp;
+    double cut = tt_cluster_expert_tp(job);
 
     ret_part[0] = (struct part){(tt_cluster_params(&job->shape) - experts) / inner, tt_cluster_shards(job),
                                 tt_cluster_copies(job), job->tp};
-    ret_part[1] = (struct part){experts / inner / job->ep, tt_cluster_expert_shards(job), tt_cluster_expert_copies(job),
-                                job->tp * job->ep};
+    ret_part[1] = (struct part){experts / (cut * job->pp) / job->ep, tt_cluster_expert_shards(job),
+                                tt_cluster_expert_copies(job), cut * job->ep};
 }
 
 /* Exposed seconds of the sums of gradients. They can hide behind one microbatch, the last one's backward and the next

@@ -45,6 +45,8 @@ const char *tt_cluster_fault(const struct tt_cluster_job *job)
         return "DualPipeV needs twice as many microbatches as ranks of the pipeline";
     if (job->ep > 1 && (!(s->experts > 0) || !divides(job->ep, s->experts)))
         return "expert parallelism does not divide the experts";
+    if (job->ep > 1 && !divides(job->ep, job->replicate * job->shard * job->cp * job->tp))
+        return "expert parallelism does not divide the ranks of a stage of the pipeline";
     return NULL;
 }
 

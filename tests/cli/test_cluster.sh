@@ -22,7 +22,7 @@ model_70b="--config $TITAN_SOURCE/configs/llama3_70b.yaml"
 case_a_screen_says_what_a_job_needs_and_does() {
     run estimate $model_8b --machine h100-hbm2e --stack torchtitan-compile --ranks 128 --training.local_batch_size=2
     expect_ok
-    expect_out "^llama3 8B on 128 x h100-hbm2e \(16 nodes of 8, 3200 Gb/s a node\), stack torchtitan-compile$"
+    expect_out "^llama3 8B, 8.03B parameters, on 128 x h100-hbm2e \(16 nodes of 8, 3200 Gb/s a node\), stack torchtitan-compile$"
     expect_out "^layout +shards 128, 1 microbatch of 2, recompute cheap operations; 2097152 tokens a step in sequences of 8192$"
     expect_out "^fits +6[0-9]\.[0-9] of 95.0 GiB"
     expect_out "^step +2\.[456][0-9]* s \(80 %: "
@@ -35,7 +35,7 @@ case_a_screen_says_what_a_job_needs_and_does() {
 case_a_job_need_not_be_named() {
     run estimate --machine h100-sxm --stack torchtitan-compile --ranks 512
     expect_ok
-    expect_out "^llama3 8B on 512 x h100-sxm "
+    expect_out "^llama3 8B, 8.03B parameters, on 512 x h100-sxm "
     expect_out "^layout +shards 512, 1 microbatch of 1, recompute cheap operations; 4194304 tokens a step in sequences of 8192$"
     run estimate --machine h100-sxm --ranks 8 --parallelism.tensor_parallel_degree=2 --training.local_batch_size=2
     expect_ok

@@ -446,6 +446,72 @@ case_models_of_megatron_have_all_their_sizes() {
     check_json out 'j["step_s"] == other("half")["step_s"] < other("plain")["step_s"]'
 }
 
+# The count of parameters is on the screen, and that of published models is theirs.
+case_parameters_are_counted_and_printed() {
+    sizes='"hidden_size": 2048, "num_hidden_layers": 27, "num_attention_heads": 16, "vocab_size": 102400,
+           "intermediate_size": 10944, "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6,
+           "moe_intermediate_size": 1408, "first_k_dense_replace": 1, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+           "qk_rope_head_dim": 64, "v_head_dim": 128, "tie_word_embeddings": false'
+    echo "{\"model_type\": \"deepseek_v2\", \"q_lora_rank\": null, $sizes}" >lite.json # 15,706,484,224
+    run estimate --model ./lite.json --machine h100-sxm --ranks 64 --json
+    expect_ok
+    check_json out 'abs(j["parameters"] / 15706484224 - 1) < 0.001'
+    echo "{\"model_type\": \"deepseek_v2\", $sizes}" >absent.json # transformers means 1536 by that
+    run estimate --model ./absent.json --machine h100-sxm --ranks 64 --json
+    check_json out 'abs(j["parameters"] / (15706484224 + 27 * (1536 * (2048 + 3072) - 2048 * 3072)) - 1) < 0.001'
+    echo '{"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257}' >gpt2.json
+    run estimate --model ./gpt2.json --machine h100-sxm --ranks 8 --json --training.seq_len=1024
+    expect_ok
+    check_json out 'abs(j["parameters"] / 124.44e6 - 1) < 0.002' # 124,439,808 with biases and norms
+    flags="--num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 --micro-batch-size 8
+           --global-batch-size 64 --vocab-size 50257 --make-vocab-size-divisible-by 1 --bf16"
+    run estimate --machine h100-sxm --ranks 8 --json -- $flags --max-position-embeddings 4096
+    expect_ok
+    cp out learned.json
+    run estimate --machine h100-sxm --ranks 8 --json -- $flags --max-position-embeddings 4096 \
+        --position-embedding-type rope
+    check_json out 'other("learned")["parameters"] - j["parameters"] == 4096 * 768' \
+        'other("learned")["memory_bytes"]["state"] > j["memory_bytes"]["state"]'
+    run estimate --model llama3.1-8b --machine h100-sxm --ranks 64
+    expect_out "^llama3.1-8b, 8.03B parameters, on 64 x h100-sxm "
+}
+
+# Experts that tensor parallelism does not divide: their ranks have whole matrices, of as many experts less.
+case_experts_need_not_be_cut() {
+    flags="--num-layers 48 --hidden-size 2048 --ffn-hidden-size 6144 --num-attention-heads 32 --kv-channels 128
+           --group-query-attention --num-query-groups 4 --swiglu --untie-embeddings-and-output-weights
+           --vocab-size 151936 --num-experts 128 --moe-router-topk 8 --moe-ffn-hidden-size 768 --seq-length 4096
+           --micro-batch-size 1 --global-batch-size 256 --tensor-model-parallel-size 4 --sequence-parallel --bf16
+           --use-distributed-optimizer --position-embedding-type rope"
+    run estimate --machine h100-sxm --ranks 64 --json -- $flags --expert-model-parallel-size 8
+    expect_ok
+    cp out cut.json
+    run estimate --machine h100-sxm --ranks 64 --json -- $flags --expert-model-parallel-size 32 \
+        --expert-tensor-parallel-size 1
+    expect_ok
+    cp out whole.json
+    # 4 x as many ranks share experts that are not cut in 4: the same state, and no sums around the experts
+    check_json out 'j["layout"]["expert_tp"] == 1 and j["layout"]["ep"] == 32' \
+        'abs(j["memory_bytes"]["state"] / other("cut")["memory_bytes"]["state"] - 1) < 1e-9' \
+        'abs(j["parts_s"]["tensor"] / other("cut")["parts_s"]["tensor"] - 0.5) < 1e-9' \
+        'j["parts_s"]["gemm"] < other("cut")["parts_s"]["gemm"]'
+    run estimate --machine h100-sxm --ranks 64 -- $flags --expert-model-parallel-size 32 --expert-tensor-parallel-size 1
+    expect_out "experts not cut by TP"
+    run estimate --machine h100-sxm --ranks 64 --emit megatron -- $flags --expert-model-parallel-size 32 \
+        --expert-tensor-parallel-size 1
+    cp out again.sh
+    run estimate --machine h100-sxm --ranks 64 --megatron again.sh --json
+    expect_ok
+    check_json out 'j["layout"] == other("whole")["layout"]' \
+        'abs(j["memory_bytes"]["state"] / other("whole")["memory_bytes"]["state"] - 1) < 1e-9'
+    run estimate --machine h100-sxm --ranks 64 -- $flags --expert-model-parallel-size 8 --expert-tensor-parallel-size 2
+    expect_code 2
+    expect_err "leave the flag out, or give 1"
+    run estimate --machine h100-sxm --ranks 8 -- $flags --expert-model-parallel-size 128
+    expect_code 2
+    expect_err "expert parallelism does not divide the ranks"
+}
+
 # Files of Hugging Face whose layers are not those of a decoder that is known are refused by their class.
 case_classes_of_models_are_known_or_refused() {
     sizes="\"hidden_size\": 4096, \"num_hidden_layers\": 32, \"num_attention_heads\": 32, \"vocab_size\": 32000"

@@ -197,6 +197,8 @@ static void megatron_experts(struct tt_text *out, const struct tt_cluster_job *j
     if (s->dense_layers > 0)
         tt_text_add(out, "--moe-layer-freq '([0]*%.0f+[1]*%.0f)' \\\n", s->dense_layers, s->layers - s->dense_layers);
     tt_text_add(out, "--expert-model-parallel-size %.0f \\\n", job->ep);
+    if (tt_cluster_expert_tp(job) != job->tp)
+        tt_text_add(out, "--expert-tensor-parallel-size %.0f \\\n", tt_cluster_expert_tp(job));
 }
 
 static void megatron_stages(struct tt_text *out, const struct tt_cluster_job *job)
@@ -284,7 +286,8 @@ static void megatron(struct tt_text *out, const struct tt_cluster_inputs *in, co
         tt_text_add(out, "--mtp-num-layers %.0f \\\n", s->mtp_layers);
     tt_text_add(out, "--vocab-size %.0f %s%s--seq-length %.0f --max-position-embeddings %.0f --bf16 \\\n", s->vocab,
                 s->gated && !s->expert_bias ? "--swiglu " : "", s->tied ? "" : "--untie-embeddings-and-output-weights ",
-                job->seq_len, job->seq_len);
+                job->seq_len, s->positions > 0 ? s->positions : job->seq_len);
+    tt_text_add(out, "--position-embedding-type %s \\\n", s->positions > 0 ? "learned_absolute" : "rope");
     if (fmod(s->vocab, 128 * job->tp) != 0)
         tt_text_add(out, "--make-vocab-size-divisible-by 1 \\\n");
     tt_text_add(out, "--tensor-model-parallel-size %.0f --pipeline-model-parallel-size %.0f", job->tp, job->pp);

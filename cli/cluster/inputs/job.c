@@ -50,7 +50,8 @@ static struct tt_cluster_shape shape_of(const struct tt_model *model)
                                  .shared_ffn = (double)d->moe.shared * expert,
                                  .dense_layers = (double)tt_model_dense_layers(d),
                                  .window = (double)d->sliding_window,
-                                 .window_layers = windowed_layers(d)};
+                                 .window_layers = windowed_layers(d),
+                                 .positions = model->row->learned_positions ? (double)d->max_positions : 0};
 
     if (d->mla.kv_rank > 0)
         tt_cluster_shape_set_latent(&s, &latent);
@@ -134,6 +135,7 @@ static int degrees(const struct tt_config *cfg, const struct tt_cluster_beyond *
         job->shard = 1;
     }
     job->sequence_parallel = job->tp > 1 && !beyond->whole_rows;
+    job->expert_tp = beyond->megatron ? beyond->megatron->expert_tp : 0;
     return 0;
 }
 

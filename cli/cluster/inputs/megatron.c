@@ -196,6 +196,22 @@ out:
     return rc;
 }
 
+/* Positions are learned unless a flag says otherwise. */
+static int positions(const struct tt_megatron_flags *f, struct tt_cluster_shape *s)
+{
+    const char *type = given(f, TT_FLAG_POSITION_TYPE) ? f->value[TT_FLAG_POSITION_TYPE] : "learned_absolute";
+    double seq_len;
+    int rc = 0;
+
+    s->positions = 0;
+    if (given(f, TT_FLAG_ROTARY) || given(f, TT_FLAG_NO_POSITIONS) || strcmp(type, "learned_absolute") != 0)
+        return 0;
+    TT_TRY(number(f, TT_FLAG_SEQ_LEN, -1, &seq_len));
+    TT_TRY(number(f, TT_FLAG_POSITIONS, seq_len, &s->positions));
+out:
+    return rc;
+}
+
 static int model(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m)
 {
     json_t *config = json_object();
@@ -221,6 +237,7 @@ static int model(const struct tt_megatron_flags *f, struct tt_cluster_megatron *
         TT_TRY(put_experts(config, f, layers, ffn));
     TT_TRY(tt_cluster_shape_of_hf(config, "Megatron's flags", &m->shape));
     TT_TRY(number(f, TT_FLAG_MTP_LAYERS, 0, &m->shape.mtp_layers));
+    TT_TRY(positions(f, &m->shape));
     TT_TRY(windows(f, &m->shape));
     m->shape.expert_bias = m->shape.experts > 0 && given(f, TT_FLAG_CLAMP); /* as gpt-oss has it */
 out:
@@ -284,12 +301,12 @@ static int layout(const struct tt_megatron_flags *f, struct tt_cluster_megatron 
     }
     TT_TRY(number(f, TT_FLAG_TP, 1, &tp));
     TT_TRY(number(f, TT_FLAG_EXPERT_TP, tp, &expert_tp));
-    if (given(f, TT_FLAG_EXPERTS) && expert_tp != tp)
-        TT_TRY(
-            tt_fail(TT_EUSAGE,
-                    "estimate: --%s %.0f is not modelled: experts are cut as the other matrices, by %.0f\nhelp: leave "
-                    "the flag out",
-                    tt_megatron_flag_names[TT_FLAG_EXPERT_TP], expert_tp, tp));
+    m->expert_tp = given(f, TT_FLAG_EXPERTS) ? expert_tp : tp;
+    if (given(f, TT_FLAG_EXPERTS) && expert_tp != tp && expert_tp != 1)
+        TT_TRY(tt_fail(TT_EUSAGE,
+                       "estimate: --%s %.0f is not modelled: experts are cut as the other matrices, by %.0f, or not at "
+                       "all\nhelp: leave the flag out, or give 1",
+                       tt_megatron_flag_names[TT_FLAG_EXPERT_TP], expert_tp, tp));
     TT_TRY(number(f, TT_FLAG_PP, 1, &pp));
     if (pp > 1)
         TT_TRY(stages(f, m, pp, micro));

@@ -21,6 +21,7 @@ struct tt_cluster_megatron {
     bool balanced, expert_overlap; /* see tt_cluster_job */
     bool distributed_optimizer;    /* else every rank has the whole state of its parameters */
     double stages_of_a_rank;       /* of a pipeline; 0: there is none */
+    double expert_tp;              /* see tt_cluster_job */
     double exposed;                /* share of data parallelism's traffic that no flag overlaps: 0, a half, or 1 */
     int kernel;                    /* of attention; -1: not said */
 };

@@ -27,8 +27,9 @@ static json_t *layout_json(const struct tt_cluster_layout *l)
     struct tt_text modules = {0};
     json_t *o;
 
-    o = json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:o, s:f, s:f, s:s, s:b, s:b}", "dp_replicate",
-                  j->replicate, "dp_shard", j->shard, "tp", j->tp, "pp", j->pp, "cp", j->cp, "ep", j->ep, "schedule",
+    o = json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:o, s:f, s:f, s:s, s:b, s:b}", "dp_replicate",
+                  j->replicate, "dp_shard", j->shard, "tp", j->tp, "pp", j->pp, "cp", j->cp, "ep", j->ep, "expert_tp",
+                  tt_cluster_expert_tp(j), "schedule",
                   j->pp > 1 ? json_string(tt_cluster_schedule_name(j)) : json_null(), "stages_per_rank",
                   j->virtual_stages, "stage_layers", layers_json(j), "micro_batch", j->micro_batch, "microbatches",
                   j->n_micro, "recompute", again[j->again], "keep_gathered", j->keep_gathered, "float8", j->float8);
@@ -123,12 +124,12 @@ json_t *tt_cluster_json(const struct tt_cluster_view *view)
     json_t *o = prediction_json(l);
 
     (void)json_object_update_new(
-        o,
-        json_pack("{s:o, s:s, s:s, s:f, s:[ff], s:o, s:s, s:f, s:f}", "model", tt_json_string(view->model), "machine",
-                  l->job.machine->name, "stack", l->job.stack->name, "devices", tt_cluster_devices(&l->job),
-                  "step_80_percent_s", l->time.total * (1 - view->below), l->time.total * (1 + view->above), "parts_s",
-                  tt_cluster_parts_json(&l->time), "limited_by", tt_cluster_dominant(&l->time),
-                  "model_flops_per_s_per_device", flops, "mfu", flops / tt_cluster_peak_flops(&l->job)));
+        o, json_pack("{s:o, s:f, s:s, s:s, s:f, s:[ff], s:o, s:s, s:f, s:f}", "model", tt_json_string(view->model),
+                     "parameters", tt_cluster_params(&l->job.shape), "machine", l->job.machine->name, "stack",
+                     l->job.stack->name, "devices", tt_cluster_devices(&l->job), "step_80_percent_s",
+                     l->time.total * (1 - view->below), l->time.total * (1 + view->above), "parts_s",
+                     tt_cluster_parts_json(&l->time), "limited_by", tt_cluster_dominant(&l->time),
+                     "model_flops_per_s_per_device", flops, "mfu", flops / tt_cluster_peak_flops(&l->job)));
     (void)json_object_update_new(o, json_pack("{s:b, s:o, s:o, s:o, s:o}", "memory_planned", view->planned,
                                               "stage_bytes", stages_json(view), "changes", changes_json(view), "run",
                                               course_json(&view->course), "evidence", evidence_json(view)));

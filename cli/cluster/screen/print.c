@@ -50,9 +50,11 @@ static void print_head(const struct tt_cluster_view *view)
     const struct tt_cluster_job *job = &view->layout.job;
     double devices = tt_cluster_devices(job), node = job->machine->number[TT_M_DEVICES].value;
     struct tt_text line = {0};
-    char text[240];
+    char text[240], params[48] = "";
 
-    tt_print("%s on %.0f x %s (%.0f node%s of %.0f, %.0f Gb/s a node), stack %s\n", view->model, devices,
+    if (!strstr(view->model, " parameters")) /* the name has them */
+        (void)snprintf(params, sizeof params, ", %.3gB parameters,", tt_cluster_params(&job->shape) / 1e9);
+    tt_print("%s%s on %.0f x %s (%.0f node%s of %.0f, %.0f Gb/s a node), stack %s\n", view->model, params, devices,
              job->machine->name, ceil(devices / node), devices > node ? "s" : "", fmin(node, devices),
              job->machine->number[TT_M_NODE_NET].value * 8 / 1e9, job->stack->name);
     tt_text_add(&line, "layout        %s; %.0f tokens a step in sequences of %.0f",

@@ -149,6 +149,8 @@ char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job
     if (at < size)
         at += (size_t)snprintf(buf + at, size - at, "%s%.0f microbatch%s of %.0f", at ? ", " : "", job->n_micro,
                                job->n_micro == 1 ? "" : "es", job->micro_batch);
+    if (job->shape.experts > 0 && tt_cluster_expert_tp(job) != job->tp && at < size)
+        at += (size_t)snprintf(buf + at, size - at, ", experts not cut by TP");
     if (job->pp > 1 && at < size)
         at += (size_t)snprintf(buf + at, size - at, ", %s", tt_cluster_schedule_name(job));
     if (job->virtual_stages > 1 && at < size)
