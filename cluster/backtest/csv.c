@@ -82,6 +82,16 @@ int tt_csv_parse(const char *text, size_t size, const char *where, struct tt_csv
         tt_csv_release(csv);
         return tt_fail(TT_EDATA, "%s: no row with the names of columns", where);
     }
+    for (int i = 0; i < columns; i++)
+        for (int k = 0; k < i; k++)
+            if (*fields.item[i] && strcmp(fields.item[i], fields.item[k]) == 0) {
+                int rc = tt_fail(TT_EDATA, "%s: columns %d and %d are both named '%.60s'", where, k + 1, i + 1,
+                                 fields.item[i]);
+
+                tt_free(fields.item);
+                tt_csv_release(csv);
+                return rc;
+            }
     csv->name = fields.item;
     csv->field = fields.item + columns;
     csv->n_columns = columns;

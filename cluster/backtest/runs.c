@@ -28,7 +28,7 @@ static double number_after(const char *text, const char *word, double otherwise)
     if (!at)
         return otherwise;
     value = strtod(at + strlen(word), &end);
-    return end == at + strlen(word) ? otherwise : value;
+    return end == at + strlen(word) || !(fabs(value) < 1e6) ? otherwise : value; /* "layers inf" is no number */
 }
 
 /* --- which machine, which stack --- */
@@ -430,6 +430,52 @@ out:
     return rc;
 }
 
+/* Columns of numbers, and the numbers that they can have: beyond them sums overflow. */
+static const struct {
+    const char *name;
+    double low, high;
+    bool is_whole;
+} columns[] = {{"params", 1, 1e15, false},
+               {"hidden", 1, 1e6, true},
+               {"layers", 1, 1e5, true},
+               {"heads", 1, 1e5, true},
+               {"vocab", 1, 1e8, true},
+               {"gpus", 1, 1e7, true},
+               {"tp", 1, 65536, true},
+               {"pp", 1, 4096, true},
+               {"cp", 1, 65536, true},
+               {"ep", 1, 65536, true},
+               {"dp_shard", 1, 1e7, true},
+               {"dp_replicate", 1, 1e7, true},
+               {"dp", 1, 1e7, true},
+               {"sp", 0, 65536, true},
+               {"seq_len", 1, 1e9, true},
+               {"local_batch", 1, 1e9, true},
+               {"global_batch", 1, 1e9, true},
+               {"micro_batch", 1, 1e9, true},
+               {"step_s", 1e-9, 1e9, false},
+               {"tps_per_gpu", 1e-9, 1e12, false},
+               {"mfu_percent", 1e-9, 100, false},
+               {"tflops_per_gpu", 1e-9, 1e9, false},
+               {"peak_mem_gib", 1e-9, 1e6, false}};
+
+static int check_cells(const struct tt_csv *csv, const char *where, int row)
+{
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        const char *text = tt_csv_get(csv, row, columns[i].name);
+        char *end = NULL;
+        double value = strtod(text, &end);
+
+        end += strspn(end, " \t");
+        if (!text[strspn(text, " \t")] || (!*end && value >= columns[i].low && value <= columns[i].high &&
+                                           (!columns[i].is_whole || floor(value) == value)))
+            continue;
+        return tt_fail(TT_EDATA, "%s: row %d, column %s: '%.40s' is no %snumber from %g to %g", where, row + 1,
+                       columns[i].name, text, columns[i].is_whole ? "whole " : "", columns[i].low, columns[i].high);
+    }
+    return 0;
+}
+
 int tt_cluster_runs(const struct tt_csv *csv, const char *where, struct tt_cluster_run **ret_runs, bool *ret_sweeps)
 {
     struct tt_cluster_run *runs;
@@ -444,8 +490,10 @@ int tt_cluster_runs(const struct tt_csv *csv, const char *where, struct tt_clust
             "layout_sweeps.csv",
             where);
     runs = tt_calloc((size_t)csv->n_rows + 1, sizeof *runs);
-    for (int i = 0; i < csv->n_rows; i++)
+    for (int i = 0; i < csv->n_rows; i++) {
+        TT_TRY(check_cells(csv, where, i));
         TT_TRY(read_row(csv, i, &runs[i]));
+    }
 out:
     if (rc < 0)
         tt_free(runs);

@@ -35,6 +35,19 @@ struct reader {
     bool given[TT_MACHINE_KEYS];
 };
 
+static bool ends_in(const char *path, const char *end)
+{
+    size_t n = strlen(path), m = strlen(end);
+
+    return n > m && strcmp(path + n - m, end) == 0;
+}
+
+/* Shares and probabilities end at 1; beyond the other limit sums overflow. */
+static double most_of(const char *path)
+{
+    return ends_in(path, "share") || ends_in(path, "probability") ? 1 : 1e30;
+}
+
 static int take(struct reader *r, const char *path, const json_t *value)
 {
     int key = index_of(path);
@@ -45,8 +58,8 @@ static int take(struct reader *r, const char *path, const json_t *value)
         return tt_fail(TT_EDATA, "%s: %s is no number of a machine\nhelp: %s%s", r->file, path,
                        near ? "did you mean " : "the keys are in titan-estimate(1)", near ? near : "");
     }
-    if (!json_is_number(value) || json_number_value(value) < 0)
-        return tt_fail(TT_EDATA, "%s: %s has to be a number that is not negative", r->file, path);
+    if (!json_is_number(value) || !(json_number_value(value) >= 0) || json_number_value(value) > most_of(path))
+        return tt_fail(TT_EDATA, "%s: %s has to be a number from 0 to %g", r->file, path, most_of(path));
     origin = json_string_value(json_object_get(r->origin, path));
     r->machine->number[key].value = json_number_value(value);
     r->machine->number[key].origin = origin ? origin : "the machine file";
@@ -60,27 +73,29 @@ static int take_ramp(struct reader *r, const char *path, json_t *value)
     struct tt_cluster_ramp *ramp = &r->machine->ramp[path[strlen("levels.")] == '1'];
 
     ramp->n = 0;
+    if (!json_is_array(value))
+        return tt_fail(TT_EDATA, "%s: %s has to be a list of pairs [bytes, share]", r->file, path);
     for (size_t i = 0; i < json_array_size(value); i++) {
         const json_t *pair = json_array_get(value, i);
         double bytes = json_number_value(json_array_get(pair, 0)), share = json_number_value(json_array_get(pair, 1));
 
-        if (i == TT_RAMP_POINTS || json_array_size(pair) != 2 || !(bytes > 0) || !(share > 0) ||
-            (i > 0 && bytes <= ramp->point[i - 1].bytes))
+        if (i == TT_RAMP_POINTS || json_array_size(pair) != 2 || !(bytes > 0) || !(share > 0) || bytes > 1e30 ||
+            share > 1 || (i > 0 && bytes <= ramp->point[i - 1].bytes))
             return tt_fail(
                 TT_EDATA,
-                "%s: %s has to be a list of at most %d pairs [bytes, share], both above 0, by ascending bytes", r->file,
-                path, TT_RAMP_POINTS);
+                "%s: %s has to be a list of at most %d pairs [bytes, share], by ascending bytes, both above 0, and a "
+                "share at most 1",
+                r->file, path, TT_RAMP_POINTS);
         ramp->point[ramp->n].bytes = bytes;
         ramp->point[ramp->n++].share = share;
     }
     return 0;
 }
 
-static bool ends_in(const char *path, const char *end)
+/* Whether a path is that of a part of one of the two levels: "levels.1.ramp". */
+static bool is_of_level(const char *path, const char *part)
 {
-    size_t n = strlen(path), m = strlen(end);
-
-    return strncmp(path, "levels.", 7) == 0 && n > m && strcmp(path + n - m, end) == 0;
+    return (strncmp(path, "levels.0.", 9) == 0 || strncmp(path, "levels.1.", 9) == 0) && strcmp(path + 9, part) == 0;
 }
 
 /* All numbers below a value, each by its path. */
@@ -91,19 +106,21 @@ static int walk(struct reader *r, const char *path, json_t *value)
     json_t *item;
     int rc = 0;
 
-    if (ends_in(path, ".ramp"))
+    if (is_of_level(path, "ramp"))
         return take_ramp(r, path, value);
-    if (ends_in(path, ".ramp_devices") && json_number_value(value) > 1) {
+    if (is_of_level(path, "ramp_devices") && json_number_value(value) > 1 && json_number_value(value) <= 1e9) {
         r->machine->ramp[path[strlen("levels.")] == '1'].devices = json_number_value(value);
         return 0;
     }
-    if (ends_in(path, ".exchange_share") && json_number_value(value) > 0) {
+    if (is_of_level(path, "exchange_share") && json_number_value(value) > 0 && json_number_value(value) <= 1) {
         r->machine->exchange_share[path[strlen("levels.")] == '1'] = json_number_value(value);
         return 0;
     }
     if (json_is_object(value)) {
         json_object_foreach(value, name, item)
         {
+            if (strlen(path) + strlen(name) + 2 > sizeof below)
+                TT_TRY(tt_fail(TT_EDATA, "%s: %s.%.40s... is no number of a machine", r->file, path, name));
             (void)snprintf(below, sizeof below, "%s.%s", path, name);
             TT_TRY(walk(r, below, item));
         }
@@ -112,17 +129,64 @@ static int walk(struct reader *r, const char *path, json_t *value)
             (void)snprintf(below, sizeof below, "%s.%zu", path, i);
             TT_TRY(walk(r, below, json_array_get(value, i)));
         }
-    } else if (!json_is_string(value)) /* a name of a level says nothing */
+    } else if (!json_is_string(value) || !(ends_in(path, ".name") || ends_in(path, ".kind"))) /* these say nothing */
         rc = take(r, path, value);
 out:
     return rc;
 }
+
+int tt_cluster_check_names(const char *file, json_t *json, const char *const *names, size_t n,
+                           const char *const *others, size_t n_others)
+{
+    const char *name, *near;
+    json_t *value;
+
+    json_object_foreach(json, name, value)
+    {
+        bool is_known = false;
+
+        for (size_t i = 0; i < n; i++)
+            is_known = is_known || strcmp(name, names[i]) == 0;
+        for (size_t i = 0; i < n_others; i++)
+            is_known = is_known || strcmp(name, others[i]) == 0;
+        if (is_known)
+            continue;
+        near = tt_text_nearest(name, names, (int)n);
+        return tt_fail(TT_EDATA, "%s: '%.60s' is no part of such a file\nhelp: %s%s", file, name,
+                       near ? "did you mean " : "the parts are in titan-estimate(1)", near ? near : "");
+    }
+    return 0;
+}
+
+/* What else a file may have: numbers of schema 1, and what `titan bench` says about its measurements. */
+static const char *const others[] = {"type",
+                                     "schema",
+                                     "name",
+                                     "title",
+                                     "base",
+                                     "origin",
+                                     "sgemm_flops",
+                                     "bgemm_flops",
+                                     "call_sec",
+                                     "message_sec",
+                                     "cpu",
+                                     "memory_bytes_per_sec",
+                                     "ranks",
+                                     "collectives",
+                                     "ops",
+                                     "link_bytes_per_sec",
+                                     "transfer_share",
+                                     "transfer_stretch",
+                                     "threads_per_rank",
+                                     "storage_bytes_per_sec"};
 
 static int read_parts(struct reader *r, json_t *json)
 {
     static const char *const parts[] = {"device", "node", "levels", "noise", "storage", "reliability"};
     int rc = 0;
 
+    TT_TRY(tt_cluster_check_names(r->file, json, parts, sizeof parts / sizeof *parts, others,
+                                  sizeof others / sizeof *others));
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (json_object_get(json, parts[i]))
             TT_TRY(walk(r, parts[i], json_object_get(json, parts[i])));
@@ -149,6 +213,8 @@ static int check(const struct reader *r, bool has_base)
         if (r->machine->ramp[i].n > 0 && !(r->machine->ramp[i].devices > 1))
             return tt_fail(TT_EDATA, "%s: levels.%d.ramp_devices is missing\nhelp: of how many devices the ramp is",
                            r->file, i);
+    if (r->machine->number[TT_M_DEVICES].value < 1)
+        return tt_fail(TT_EDATA, "%s: %s has to be at least 1", r->file, keys[TT_M_DEVICES]);
     for (size_t i = 0; i < sizeof above_0 / sizeof *above_0; i++)
         if (!(r->machine->number[above_0[i]].value > 0))
             return tt_fail(TT_EDATA, "%s: %s has to be above 0", r->file, keys[above_0[i]]);
@@ -200,7 +266,7 @@ int tt_cluster_machine_load(const char *path, struct tt_cluster_machine_file *re
     struct tt_cluster_machine_file file = {.json = NULL};
     const struct tt_cluster_machine *base = NULL;
     struct reader r = {.file = path, .machine = &file.machine};
-    const char *type, *name, *base_name;
+    const char *type, *name, *base_name = NULL;
     int64_t schema;
     int rc = 0;
 
@@ -214,7 +280,8 @@ int tt_cluster_machine_load(const char *path, struct tt_cluster_machine_file *re
                     "--machine h100-sxm --save FILE` writes one",
                     path, type, (long long)schema));
     TT_TRY(tt_json_get_string(file.json, "name", path, &name));
-    base_name = json_string_value(json_object_get(file.json, "base"));
+    if (json_object_get(file.json, "base"))
+        TT_TRY(tt_json_get_string(file.json, "base", path, &base_name));
     if (base_name && (rc = tt_cluster_machine_find(base_name, &base)) < 0) {
         rc = tt_wrap(TT_EDATA, "%s: base", path);
         goto out;

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "cluster/hardware/machine_file.h"
 #include "core/base/text.h"
 
 static const char *const keys[] = {
@@ -28,6 +29,8 @@ static int read_numbers(const char *path, json_t *json, struct tt_cluster_stack 
     json_t *numbers = json_object_get(json, "numbers"), *value;
     const char *name, *near, *origin;
 
+    if (numbers && !json_is_object(numbers))
+        return tt_fail(TT_EDATA, "%s: numbers has to be an object", path);
     json_object_foreach(numbers, name, value)
     {
         int key = index_of(name);
@@ -37,8 +40,8 @@ static int read_numbers(const char *path, json_t *json, struct tt_cluster_stack 
             return tt_fail(TT_EDATA, "%s: %s is no number of a stack\nhelp: %s%s", path, name,
                            near ? "did you mean " : "the keys are in titan-estimate(1)", near ? near : "");
         }
-        if (!json_is_number(value) || json_number_value(value) < 0)
-            return tt_fail(TT_EDATA, "%s: %s has to be a number that is not negative", path, name);
+        if (!json_is_number(value) || !(json_number_value(value) >= 0) || json_number_value(value) > 1e30)
+            return tt_fail(TT_EDATA, "%s: %s has to be a number from 0 to 1e30", path, name);
         origin = json_string_value(json_object_get(origins, name));
         stack->number[key] = (struct tt_cluster_number){json_number_value(value), origin ? origin : "the stack file"};
         given[key] = true;
@@ -68,7 +71,8 @@ int tt_cluster_stack_load(const char *path, struct tt_cluster_stack_file *ret_fi
     struct tt_cluster_stack_file file = {.json = NULL};
     const struct tt_cluster_stack *base = NULL;
     bool given[TT_STACK_KEYS] = {false};
-    const char *type, *base_name;
+    static const char *const parts[] = {"numbers", "type", "schema", "name", "title", "base", "origin"};
+    const char *type, *base_name = NULL;
     int64_t schema;
     int rc = 0;
 
@@ -80,7 +84,9 @@ int tt_cluster_stack_load(const char *path, struct tt_cluster_stack_file *ret_fi
                        "%s is of type \"%s\", schema %lld; wanted a stack file of schema 2\nhelp: `titan estimate "
                        "--machine h100-sxm --stack torchtitan-compile --save-stack FILE` writes one",
                        path, type, (long long)schema));
-    base_name = json_string_value(json_object_get(file.json, "base"));
+    TT_TRY(tt_cluster_check_names(path, file.json, parts, sizeof parts / sizeof *parts, NULL, 0));
+    if (json_object_get(file.json, "base"))
+        TT_TRY(tt_json_get_string(file.json, "base", path, &base_name));
     if (base_name && (rc = tt_cluster_stack_find(base_name, &base)) < 0) {
         rc = tt_wrap(TT_EDATA, "%s: base", path);
         goto out;

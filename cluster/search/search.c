@@ -124,7 +124,8 @@ static void forget(struct search *s)
 /* Sorts the list and cuts it. */
 static void cut(struct tt_cluster_found *f, int most)
 {
-    qsort(f->layout, (size_t)f->n, sizeof *f->layout, by_time);
+    if (f->n > 1) /* without layouts there is no list */
+        qsort(f->layout, (size_t)f->n, sizeof *f->layout, by_time);
     f->n = f->n < most ? f->n : most;
 }
 
@@ -339,7 +340,8 @@ void tt_cluster_search(const struct tt_cluster_job *job, double devices, double 
     cut(f, MOST_TIES);
     while (f->n_ties < f->n && f->layout[f->n_ties].time.total <= (1 + TT_CLUSTER_TIE) * f->layout[0].time.total)
         f->n_ties++;
-    qsort(f->layout, (size_t)f->n_ties, sizeof *f->layout, by_simplicity);
+    if (f->n_ties > 1)
+        qsort(f->layout, (size_t)f->n_ties, sizeof *f->layout, by_simplicity);
     f->n = f->n < most ? f->n : most;
     f->n_ties = f->n_ties < f->n ? f->n_ties : f->n;
 }

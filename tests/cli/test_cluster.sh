@@ -510,7 +510,7 @@ case_ramps_replace_shares_and_latencies() {
     run estimate --machine bad.json --ranks 8
     expect_code 3
     expect_err "levels.0.ramp has to be a list"
-    echo '{"type": "machine", "schema": 2, "name": "x", "base": "h100-sxm", "levels": [{"ramp": [[1, 2]]}]}' >bad.json
+    echo '{"type": "machine", "schema": 2, "name": "x", "base": "h100-sxm", "levels": [{"ramp": [[1, 0.2]]}]}' >bad.json
     run estimate --machine bad.json --ranks 8
     expect_code 3
     expect_err "levels.0.ramp_devices is missing"
@@ -541,6 +541,35 @@ case_bad_machine_files_are_refused() {
     run estimate --machine h100-sxm --ranks 8 --nccl bad.json
     expect_code 3
     expect_err "bad.json has no results of nccl-tests"
+    # nothing in a file is skipped, and nothing counts twice
+    while IFS='|' read -r part message; do
+        echo "{\"type\": \"machine\", \"schema\": 2, \"name\": \"x\", \"base\": \"h100-sxm\", $part}" >bad.json
+        run estimate --machine bad.json --ranks 8
+        expect_code 3
+        expect_err "bad.json:? ?$message"
+    done <<'END'
+"nodes": {"devices": 4}|.*'nodes' is no part of such a file
+"levels": [{"share": "0.5"}]|levels.0.share has to be a number
+"levels": [{"share": 1.5}]|levels.0.share has to be a number from 0 to 1
+"levels": [{"ramp": "steep"}]|levels.0.ramp has to be a list
+"levels": [{}, {"ramp": [[1, 2]], "ramp_devices": 8}]|levels.1.ramp has to be a list
+"levels": [{}, {}, {"ramp": [[1, 0.5]]}]|levels.2.ramp.* is no number of a machine
+"levels": {"ramp": [[1, 0.5]]}|levels.ramp.* is no number of a machine
+"levels": [{"exchange_share": 7}]|levels.0.exchange_share is no number
+"node": {"devices": 0.5}|node.devices has to be at least 1
+"device": {"memory_bytes": 1e40}|device.memory_bytes has to be a number from 0 to 1e.30
+"node": {"devices": 4, "devices": 8}|1:.*duplicate key
+"node": {"devices": 4,}|1:.*a key in quotes was expected
+"base": 5|.*duplicate key
+END
+    echo '{"type": "stack", "schema": 2, "name": "x", "base": "colm", "number": {"gemm_share": 0.1}}' >bad.json
+    run estimate $model_8b --machine h100-sxm --stack bad.json --ranks 8
+    expect_code 3
+    expect_err "'number' is no part of such a file"
+    echo '{"type": "stack", "schema": 2, "name": "x", "base": "colm", "numbers": [1]}' >bad.json
+    run estimate $model_8b --machine h100-sxm --stack bad.json --ranks 8
+    expect_code 3
+    expect_err "numbers has to be an object"
 }
 
 run_cases

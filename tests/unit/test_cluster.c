@@ -15,6 +15,7 @@
 #include "cluster/model/collective.h"
 #include "cluster/model/gemm.h"
 #include "cluster/model/pipeline.h"
+#include "cluster/search/search.h"
 #include "core/base/error.h"
 #include "core/base/mem.h"
 #include "parallel/pipeline/split.h"
@@ -493,6 +494,44 @@ static void tables_that_cannot_be_read_are_refused(void **state)
     tt_csv_release(&csv);
 }
 
+static void cells_out_of_range_are_refused(void **state)
+{
+    static const struct {
+        const char *column, *cell;
+    } bad[] = {{"pp", "1e10"},         {"pp", "nan"},          {"tp", "inf"},      {"tp", "-1"},      {"tp", "0"},
+               {"cp", "1.5"},          {"layers", "1e6"},      {"params", "1e99"}, {"seq_len", "8k"}, {"gpus", "many"},
+               {"step_s", "inf"},      {"tps_per_gpu", "nan"}, {"vocab", "0"},     {"dp", "1e-3"},    {"ep", "0x"},
+               {"mfu_percent", "101"}, {"peak_mem_gib", "1e9"}};
+    struct tt_cluster_run *runs;
+    struct tt_csv csv;
+    char text[200], want[80];
+    bool sweeps;
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        (void)snprintf(text, sizeof text, "id,gpu,model,%s\na,H100,llama3-8b,\nb,H100,llama3-8b,%s\n", bad[i].column,
+                       bad[i].cell);
+        (void)snprintf(want, sizeof want, "t.csv: row 2, column %s: '%s' is no ", bad[i].column, bad[i].cell);
+        assert_int_equal(tt_csv_parse(text, strlen(text), "t.csv", &csv), 0);
+        assert_int_equal(tt_cluster_runs(&csv, "t.csv", &runs, &sweeps), TT_EDATA);
+        assert_non_null(strstr(tt_error_message(), want));
+        tt_csv_release(&csv);
+    }
+    assert_int_equal(tt_csv_parse("id,gpu,tp,model,tp\n", 19, "t.csv", &csv), TT_EDATA);
+    assert_non_null(strstr(tt_error_message(), "t.csv: columns 3 and 5 are both named 'tp'"));
+}
+
+/* Nothing fits, so there is no list to sort. */
+static void a_search_may_find_nothing(void **state)
+{
+    struct tt_cluster_job job = job_8b();
+    struct tt_cluster_found found;
+
+    tt_cluster_search(&job, 8, 1, 10, &found);
+    assert_int_equal(found.n, 0);
+    assert_true(found.n_tried > 0);
+    tt_cluster_found_release(&found);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -515,6 +554,8 @@ int main(void)
         cmocka_unit_test(every_number_has_an_origin),
         cmocka_unit_test(rows_of_tables_become_jobs),
         cmocka_unit_test(tables_that_cannot_be_read_are_refused),
+        cmocka_unit_test(cells_out_of_range_are_refused),
+        cmocka_unit_test(a_search_may_find_nothing),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
