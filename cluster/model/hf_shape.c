@@ -28,12 +28,6 @@ static double size_of(const json_t *config, const char *name)
     return first_of(config, (const char *const[NAMES]){name});
 }
 
-/* The same, but `absent` if the file does not have the key at all. */
-static double size_or(const json_t *config, const char *name, double absent)
-{
-    return json_object_get(config, name) ? size_of(config, name) : absent;
-}
-
 struct class
 {
     const char *type;
@@ -76,16 +70,47 @@ static int find_class(const json_t *file, const json_t *config, const char *wher
     return rc;
 }
 
-static void read_latent(const json_t *config, const char *type, struct tt_cluster_shape *s)
+/* Whether a file has a key, perhaps as null; the number of experts has several names. */
+static bool has_key(const json_t *config, const char *key)
 {
-    /* what a file that has none of the key means; null is none */
-    bool is_deepseek =
-        strcmp(type, "deepseek_v2") == 0 || strcmp(type, "deepseek_v3") == 0 || strcmp(type, "kimi_k2") == 0;
-    struct tt_cluster_latent l = {.key_rank = size_or(config, "kv_lora_rank", is_deepseek ? 512 : 0),
-                                  .query_rank = size_or(config, "q_lora_rank", is_deepseek ? 1536 : 0),
-                                  .rope = size_or(config, "qk_rope_head_dim", is_deepseek ? 64 : 0),
-                                  .nope = size_or(config, "qk_nope_head_dim", is_deepseek ? 128 : 0),
-                                  .value = size_or(config, "v_head_dim", is_deepseek ? 128 : 0)};
+    static const char *const experts[] = {"n_routed_experts", "num_local_experts", "num_experts"};
+    bool is_count = false, any = false;
+
+    for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {
+        is_count = is_count || strcmp(key, experts[i]) == 0;
+        any = any || json_object_get(config, experts[i]);
+    }
+    return is_count ? any : json_object_get(config, key) != NULL;
+}
+
+/* A copy of a file with the defaults of its class for keys that it lacks. */
+static json_t *completed(const json_t *config, const char *type)
+{
+    static const struct {
+        const char *type, *key;
+        int value;
+    } defaults[] = {
+#define D(type, key, value) {type, key, value},
+#include "cluster/model/hf_defaults.def"
+#undef D
+    };
+    json_t *copy = json_copy((json_t *)config);
+
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++)
+        if (strcmp(defaults[i].type, type) == 0 && !has_key(config, defaults[i].key))
+            (void)json_object_set_new(copy, defaults[i].key,
+                                      strcmp(defaults[i].key, "multi_query") == 0 ? json_true()
+                                                                                  : json_integer(defaults[i].value));
+    return copy;
+}
+
+static void read_latent(const json_t *config, struct tt_cluster_shape *s)
+{
+    struct tt_cluster_latent l = {.key_rank = size_of(config, "kv_lora_rank"),
+                                  .query_rank = size_of(config, "q_lora_rank"),
+                                  .rope = size_of(config, "qk_rope_head_dim"),
+                                  .nope = size_of(config, "qk_nope_head_dim"),
+                                  .value = size_of(config, "v_head_dim")};
 
     if (l.key_rank > 0 && l.value > 0)
         tt_cluster_shape_set_latent(s, &l);
@@ -94,17 +119,9 @@ static void read_latent(const json_t *config, const char *type, struct tt_cluste
 /* Positions with a learned row each. */
 static double positions(const json_t *config, const char *type)
 {
-    static const struct {
-        const char *type, *name;
-        double absent, more; /* OPT's begin behind two rows */
-    } learned[] = {{"gpt2", "n_positions", 1024, 0},
-                   {"gpt_bigcode", "n_positions", 1024, 0},
-                   {"opt", "max_position_embeddings", 2048, 2}};
-
-    for (size_t i = 0; i < sizeof learned / sizeof *learned; i++)
-        if (strcmp(type, learned[i].type) == 0)
-            return size_or(config, learned[i].name, learned[i].absent) + learned[i].more;
-    return 0;
+    if (strcmp(type, "opt") == 0) /* they begin behind two rows */
+        return size_of(config, "max_position_embeddings") + 2;
+    return strcmp(type, "gpt2") == 0 || strcmp(type, "gpt_bigcode") == 0 ? size_of(config, "n_positions") : 0;
 }
 
 static void read_experts(const json_t *config, const char *type, struct tt_cluster_shape *s)
@@ -195,7 +212,8 @@ static double kv_heads(const json_t *config, double heads)
     return first_of(config, names) > 0 ? first_of(config, names) : heads;
 }
 
-int tt_cluster_shape_of_hf(const json_t *file, const char *where, struct tt_cluster_shape *ret_shape)
+static int read_shape(const json_t *file, const json_t *config, const struct class *class, const char *where,
+                      struct tt_cluster_shape *ret_shape)
 {
     static const struct {
         const char *word;
@@ -208,14 +226,8 @@ int tt_cluster_shape_of_hf(const json_t *file, const char *where, struct tt_clus
         {"vocab_size", {"vocab_size"}, offsetof(struct tt_cluster_shape, vocab)},
     };
     static const char *const ffn[NAMES] = {"intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"};
-    const json_t *text = json_object_get(file, "text_config"), *config = json_is_object(text) ? text : file, *tied;
-    struct tt_cluster_shape s = {0};
-    const struct class *class = NULL;
-    int rc = find_class(file, config, where, &class);
-
-    if (rc < 0)
-        return rc;
-    s.gated = class->matrices == 3;
+    const json_t *tied;
+    struct tt_cluster_shape s = {.gated = class->matrices == 3};
 
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         double value = first_of(config, wanted[i].names);
@@ -236,7 +248,7 @@ int tt_cluster_shape_of_hf(const json_t *file, const char *where, struct tt_clus
     if (!tied)
         tied = json_object_get(file, "tie_word_embeddings");
     s.tied = tied ? json_is_true(tied) : class->tied;
-    read_latent(config, class->type, &s);
+    read_latent(config, &s);
     s.positions = positions(config, class->type);
     read_windows(config, class, &s);
     read_experts(config, class->type, &s);
@@ -245,4 +257,19 @@ int tt_cluster_shape_of_hf(const json_t *file, const char *where, struct tt_clus
                        s.experts);
     *ret_shape = s;
     return 0;
+}
+
+int tt_cluster_shape_of_hf(const json_t *file, const char *where, struct tt_cluster_shape *ret_shape)
+{
+    const json_t *text = json_object_get(file, "text_config"), *config = json_is_object(text) ? text : file;
+    const struct class *class = NULL;
+    json_t *whole;
+    int rc = find_class(file, config, where, &class);
+
+    if (rc < 0)
+        return rc;
+    whole = completed(config, class->type);
+    rc = read_shape(file, whole, class, where, ret_shape);
+    json_decref(whole);
+    return rc;
 }
