@@ -226,9 +226,19 @@ static int read_shape(const json_t *file, const json_t *config, const struct cla
         {"vocab_size", {"vocab_size"}, offsetof(struct tt_cluster_shape, vocab)},
     };
     static const char *const ffn[NAMES] = {"intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"};
+    static const char *const sizes[] = {"head_dim",    "intermediate_size",   "moe_intermediate_size", "n_inner",
+                                        "ffn_dim",     "num_key_value_heads", "num_experts_per_tok",   "n_embd",
+                                        "hidden_size", "num_hidden_layers",   "num_attention_heads",   "vocab_size"};
     const json_t *tied;
     struct tt_cluster_shape s = {.gated = class->matrices == 3};
 
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const json_t *value = json_object_get(config, sizes[i]);
+        double number = json_number_value(value);
+
+        if (value && !json_is_null(value) && !(number > 0 && number < 1e9 && floor(number) == number))
+            return tt_fail(TT_EDATA, "%s: %s is not a whole number above 0", where, sizes[i]);
+    }
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         double value = first_of(config, wanted[i].names);
 
@@ -252,6 +262,8 @@ static int read_shape(const json_t *file, const json_t *config, const struct cla
     s.positions = positions(config, class->type);
     read_windows(config, class, &s);
     read_experts(config, class->type, &s);
+    if (s.active > s.experts)
+        return tt_fail(TT_EDATA, "%s: a token uses %.0f experts, and there are %.0f", where, s.active, s.experts);
     if (s.experts > 0 && !(s.active > 0 && s.moe_ffn > 0))
         return tt_fail(TT_EDATA, "%s has %.0f experts, but not how many a token uses or how wide they are", where,
                        s.experts);

@@ -46,6 +46,47 @@ static int number(const struct tt_megatron_flags *f, enum tt_megatron_flag flag,
     return 0;
 }
 
+/* Sizes that cannot be 0 if they are given; the others may be missing, or their 0 is an error elsewhere. */
+static int check_sizes(const struct tt_megatron_flags *f)
+{
+    static const enum tt_megatron_flag sizes[] = {TT_FLAG_DIM,
+                                                  TT_FLAG_HEADS,
+                                                  TT_FLAG_LAYERS,
+                                                  TT_FLAG_FFN,
+                                                  TT_FLAG_HEAD_DIM,
+                                                  TT_FLAG_MOE_FFN,
+                                                  TT_FLAG_TOP_K,
+                                                  TT_FLAG_QUERY_RANK,
+                                                  TT_FLAG_KEY_RANK,
+                                                  TT_FLAG_ROPE_DIM,
+                                                  TT_FLAG_NOPE_DIM,
+                                                  TT_FLAG_VALUE_DIM,
+                                                  TT_FLAG_TP,
+                                                  TT_FLAG_PP,
+                                                  TT_FLAG_CP,
+                                                  TT_FLAG_EP,
+                                                  TT_FLAG_EXPERT_TP,
+                                                  TT_FLAG_MICRO_BATCH,
+                                                  TT_FLAG_SEQ_LEN,
+                                                  TT_FLAG_GLOBAL_BATCH,
+                                                  TT_FLAG_VIRTUAL_LAYERS,
+                                                  TT_FLAG_VIRTUAL_STAGES,
+                                                  TT_FLAG_RECOMPUTE_LAYERS,
+                                                  TT_FLAG_VOCAB_MULTIPLE,
+                                                  TT_FLAG_GROUPS};
+    double value;
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        TT_TRY(number(f, sizes[i], 1, &value));
+        if (!(value > 0))
+            TT_TRY(tt_fail(TT_EUSAGE, "estimate: Megatron's flag --%s has to be above 0",
+                           tt_megatron_flag_names[sizes[i]]));
+    }
+out:
+    return rc;
+}
+
 /* Tokenizers that are one: GPT-2's, which alone has merges, and Llama 2's. 0: another. */
 static double known_vocabulary(const struct tt_megatron_flags *f)
 {
@@ -117,7 +158,10 @@ static int dense_layers(const struct tt_megatron_flags *f, double layers, double
     if (strchr(text, '['))
         return pattern(f, TT_FLAG_MOE_LAYERS, layers, ret);
     TT_TRY(number(f, TT_FLAG_MOE_LAYERS, 1, &every));
-    *ret = every > 0 ? layers - ceil(layers / every) : 0;
+    if (!(every > 0))
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: Megatron's flag --%s has to be above 0",
+                       tt_megatron_flag_names[TT_FLAG_MOE_LAYERS]));
+    *ret = layers - ceil(layers / every);
 out:
     return rc;
 }
@@ -180,7 +224,7 @@ static int windows(const struct tt_megatron_flags *f, struct tt_cluster_shape *s
         return 0;
     text += *text == '(';
     s->window = strtod(text, &end);
-    if (end == text || (*end && *end != ',') || !(s->window > 0))
+    if (end == text || (*end && *end != ',') || !(s->window > 0) || !(s->window < 1e9))
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: --%s '%s' is not understood\nhelp: for instance 128,0",
                        tt_megatron_flag_names[TT_FLAG_WINDOW], f->value[TT_FLAG_WINDOW]));
     s->window_layers = s->layers;
@@ -237,6 +281,10 @@ static int model(const struct tt_megatron_flags *f, struct tt_cluster_megatron *
         TT_TRY(put_experts(config, f, layers, ffn));
     TT_TRY(tt_cluster_shape_of_hf(config, "Megatron's flags", &m->shape));
     TT_TRY(number(f, TT_FLAG_MTP_LAYERS, 0, &m->shape.mtp_layers));
+    if (m->shape.mtp_layers > layers)
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --%s %.0f is more than --%s %.0f",
+                       tt_megatron_flag_names[TT_FLAG_MTP_LAYERS], m->shape.mtp_layers,
+                       tt_megatron_flag_names[TT_FLAG_LAYERS], layers));
     TT_TRY(positions(f, &m->shape));
     TT_TRY(windows(f, &m->shape));
     m->shape.expert_bias = m->shape.experts > 0 && given(f, TT_FLAG_CLAMP); /* as gpt-oss has it */
@@ -260,7 +308,10 @@ static int stages(const struct tt_megatron_flags *f, struct tt_cluster_megatron 
     m->stages_of_a_rank = 1;
     if (given(f, TT_FLAG_VIRTUAL_LAYERS)) {
         TT_TRY(number(f, TT_FLAG_VIRTUAL_LAYERS, -1, &each));
-        m->stages_of_a_rank = each > 0 ? fmax(1, ceil(own / each)) : 1;
+        if (fmod(own, each) != 0)
+            TT_TRY(tt_fail(TT_EUSAGE, "estimate: --%s %.0f does not divide the %g layers of a rank",
+                           tt_megatron_flag_names[TT_FLAG_VIRTUAL_LAYERS], each, own));
+        m->stages_of_a_rank = own / each;
     } else if (given(f, TT_FLAG_VIRTUAL_STAGES))
         TT_TRY(number(f, TT_FLAG_VIRTUAL_STAGES, -1, &m->stages_of_a_rank));
     set(m, "parallelism.pipeline_parallel_microbatch_size", micro);
@@ -388,6 +439,18 @@ out:
     return rc;
 }
 
+static int precision(const struct tt_megatron_flags *f)
+{
+    const char *format = given(f, TT_FLAG_FP8) ? f->value[TT_FLAG_FP8] : "hybrid";
+
+    if (given(f, TT_FLAG_BF16) && given(f, TT_FLAG_FP16))
+        return tt_fail(TT_EUSAGE, "estimate: --bf16 and --fp16 are both given\nhelp: give one of them");
+    if (strcmp(format, "hybrid") != 0 && strcmp(format, "e4m3") != 0)
+        return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is neither hybrid nor e4m3", tt_megatron_flag_names[TT_FLAG_FP8],
+                       format);
+    return 0;
+}
+
 static int translate(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m)
 {
     int rc = 0;
@@ -395,6 +458,8 @@ static int translate(const struct tt_megatron_flags *f, struct tt_cluster_megatr
     if (!given(f, TT_FLAG_BF16) && !given(f, TT_FLAG_FP16))
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: without --bf16 or --fp16 Megatron trains in float32, which is not "
                                   "modelled\nhelp: add --bf16"));
+    TT_TRY(check_sizes(f));
+    TT_TRY(precision(f));
     TT_TRY(model(f, m));
     TT_TRY(layout(f, m));
     TT_TRY(recomputation(f, m));
