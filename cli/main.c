@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 
 #include "cli/cli.h"
+#include "cli/run/streams.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 
@@ -169,6 +170,7 @@ int main(int argc, char **argv)
 {
     const struct tt_command *command;
 
+    tt_streams_begin();
     tt_config_name_keys();
     (void)signal(SIGXFSZ, SIG_IGN); /* at a file-size limit a write fails with a message; the process is not killed */
     if (argc < 2) {

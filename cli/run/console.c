@@ -36,29 +36,13 @@ void tt_console_close(void)
     keeps = false;
 }
 
-/* 0, or an errno. */
-static int append(int fd, const char *text, size_t size)
-{
-    while (size) {
-        ssize_t n = write(fd, text, size);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n < 0 ? errno : ENOSPC;
-        text += n;
-        size -= (size_t)n;
-    }
-    return 0;
-}
-
 void tt_console_add(const char *text)
 {
     int fd = atomic_load(&file), error;
 
     if (keeps)
         tt_text_add(&kept, "%s", text);
-    if (fd < 0 || (error = append(fd, text, strlen(text))) == 0)
+    if (fd < 0 || (error = tt_file_put(fd, text, strlen(text))) == 0)
         return;
     tt_console_close();
     tt_warn("cannot write console.log: %s; training continues without it", strerror(error));
@@ -69,7 +53,7 @@ void tt_console_add_in_handler(const char *text)
     int fd = atomic_load(&file), before = errno;
 
     if (fd >= 0)
-        (void)append(fd, text, strlen(text));
+        (void)tt_file_put(fd, text, strlen(text));
     errno = before;
 }
 

@@ -19,6 +19,7 @@
 
 #include "cli/run/console.h"
 #include "core/base/error.h"
+#include "core/os/file.h"
 
 enum { ANSWER_BYTES = 256 };
 
@@ -41,8 +42,7 @@ static _Atomic(const struct answer *) answer;
 static void say(const char *text)
 {
     tt_console_add_in_handler(text);
-    if (write(STDERR_FILENO, text, strlen(text)) < 0)
-        return;
+    (void)tt_file_put(STDERR_FILENO, text, strlen(text));
 }
 
 /*

@@ -71,6 +71,7 @@ static void become(char *const *argv, const sigset_t *mask, const int *output, i
 static int start(struct supervised *s, char *const *argv, const sigset_t *mask)
 {
     int pipes[3][2], output[2], error = 0;
+    ssize_t n;
 
     for (int i = 0; i < 3; i++)
         if (pipe2(pipes[i], O_CLOEXEC) < 0)
@@ -85,15 +86,19 @@ static int start(struct supervised *s, char *const *argv, const sigset_t *mask)
         become(argv, mask, output, pipes[2][1]);
     for (int i = 0; i < 3; i++)
         (void)close(pipes[i][1]);
-    if (s->pid < 0)
+    if (s->pid < 0) {
         error = errno;
-    else if (read(pipes[2][0], &error, sizeof error) < (ssize_t)sizeof error)
-        error = 0;
+    } else {
+        while ((n = read(pipes[2][0], &error, sizeof error)) < 0 && errno == EINTR)
+            ;
+        if (n < (ssize_t)sizeof error)
+            error = 0;
+    }
     (void)close(pipes[2][0]);
     if (error == 0)
         return 0;
-    if (s->pid > 0)
-        (void)waitpid(s->pid, NULL, 0);
+    while (s->pid > 0 && waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
     return tt_fail(TT_EUSAGE, "launch: cannot run %s: %s\nhelp: %s; `titan launch --print` shows the line", argv[0],
                    strerror(error),
                    strcmp(argv[0], "srun") == 0 ? "Slurm's srun must be in PATH"
@@ -145,7 +150,11 @@ static void drain(struct copy *c)
         bool writes = c->written < c->bytes.size;
         struct pollfd poll_for = wants(c);
 
-        if ((writes || c->from >= 0) && poll(&poll_for, 1, writes ? -1 : 0) > 0) {
+        int ready = writes || c->from >= 0 ? poll(&poll_for, 1, writes ? -1 : 0) : 0;
+
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready > 0) {
             move(c);
         } else if (writes) {
             break;

@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -248,6 +249,27 @@ int tt_file_fail(const char *what, const char *path, int error, const char *advi
         return tt_fail(TT_EIO, "cannot %s '%s': %s\nhelp: free space there%s%s", what, path, strerror(error),
                        advice ? ", or " : "", advice ? advice : "");
     return tt_fail(TT_EIO, "cannot %s '%s': %s", what, path, strerror(error));
+}
+
+int tt_file_put(int fd, const void *bytes, size_t size)
+{
+    const char *p = bytes;
+
+    while (size) {
+        ssize_t n = write(fd, p, size);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN) {
+            (void)poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1);
+            continue;
+        }
+        if (n <= 0)
+            return n < 0 ? errno : ENOSPC;
+        p += n;
+        size -= (size_t)n;
+    }
+    return 0;
 }
 
 int tt_file_pwrite(int fd, const char *path, const void *bytes, size_t size, int64_t offset, const char *advice)

@@ -11,6 +11,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "core/os/file.h"
+
 enum { TICK_USEC = 250000, TICKS_A_SEC = 4, MESSAGE_BYTES = 1024, MOST_RANKS_APART = 5, SEC_APART = 10 };
 
 static struct {
@@ -26,7 +28,7 @@ static void tick(int signal_number)
     (void)signal_number;
     if (--watch.ticks_left > 0)
         return;
-    (void)!write(STDERR_FILENO, watch.message, watch.bytes);
+    (void)tt_file_put(STDERR_FILENO, watch.message, watch.bytes);
     _exit(watch.exit_code);
 }
 

@@ -25,17 +25,9 @@ struct tt_records {
 
 static int append(struct tt_records *r, const char *bytes, size_t size)
 {
-    while (size) {
-        ssize_t n = write(r->fd, bytes, size);
+    int error = tt_file_put(r->fd, bytes, size);
 
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return tt_fail(TT_EIO, "cannot write '%s': %s", r->path, strerror(n < 0 ? errno : ENOSPC));
-        bytes += n;
-        size -= (size_t)n;
-    }
-    return 0;
+    return error ? tt_fail(TT_EIO, "cannot write '%s': %s", r->path, strerror(error)) : 0;
 }
 
 static int cut(const struct tt_records *r)
