@@ -234,6 +234,13 @@ int tt_json_get_string(const json_t *object, const char *key, const char *where,
     return 0;
 }
 
+const char *tt_json_plain_string(const json_t *json)
+{
+    const char *text = json_string_value(json);
+
+    return text && strlen(text) == json_string_length(json) ? text : NULL;
+}
+
 json_t *tt_json_string(const char *text)
 {
     struct tt_text repaired = {0};

@@ -51,6 +51,9 @@ int tt_json_get_int(const json_t *object, const char *key, const char *where, in
 int tt_json_get_real(const json_t *object, const char *key, const char *where, double *ret_value) TT_MUST_CHECK;
 int tt_json_get_string(const json_t *object, const char *key, const char *where, const char **ret_value) TT_MUST_CHECK;
 
+/** A string; NULL if it is none, or has zero characters, at which a string of C would end. */
+const char *tt_json_plain_string(const json_t *json);
+
 /** Reads an array of at most `most` integers, none of them negative. false: it is something else. */
 bool tt_json_sizes(const json_t *array, int64_t *sizes, size_t most, int *ret_n);
 

@@ -49,6 +49,21 @@ static bool is_parquet_name(const char *name)
     return has_suffix(name, ".parquet");
 }
 
+/* JSON lines, packed in a way that titan does not read. */
+static bool is_other_lines_name(const char *name)
+{
+    static const char *const packed[] = {".xz", ".bz2", ".lz4", ".lzma", ".br", ".zip", ".7z", ".Z"};
+    bool found = false;
+
+    for (size_t i = 0; i < sizeof packed / sizeof *packed && !found; i++) {
+        char *plain = tt_strndup(name, strlen(name) - (has_suffix(name, packed[i]) ? strlen(packed[i]) : 0));
+
+        found = has_suffix(name, packed[i]) && is_jsonl_name(plain);
+        tt_free(plain);
+    }
+    return found;
+}
+
 int tt_source_fail_parquet(const char *path)
 {
     return tt_fail(TT_EDATA,
@@ -90,8 +105,8 @@ static int enter(struct nested *here)
 static int add_folder(struct tt_source *s, const char *folder, const struct nested *parent, int *n_cap)
 {
     struct nested here = {.parent = parent, .path = folder};
-    char **names = NULL;
-    int n = 0, rc = 0;
+    char **names = NULL, *left_name = NULL;
+    int n = 0, left_out = 0, rc = 0;
 
     TT_TRY(enter(&here));
     TT_TRY(tt_folder_list(folder, &names, &n));
@@ -112,13 +127,26 @@ static int add_folder(struct tt_source *s, const char *folder, const struct nest
             rc = tt_source_fail_parquet(path);
             tt_free(path);
             goto out;
+        } else if (is_other_lines_name(names[i])) {
+            rc = tt_fail(TT_EDATA,
+                         "'%s' is packed in a way that titan does not read\nhelp: unpack it, or pack it with gzip "
+                         "or zstd",
+                         path);
+            tt_free(path);
+            goto out;
         } else if (s->kind == TT_SOURCE_TEXT || is_jsonl_name(names[i])) {
             TT_PUSH(s->path, s->n_paths, *n_cap) = path;
         } else {
-            tt_free(path);
+            left_out++;
+            tt_free(left_name);
+            left_name = path;
         }
     }
+    if (left_out)
+        tt_note("%d %s left out, since only files named .jsonl, .json or .ndjson (plain, .gz or .zst) are read: '%s'%s",
+                left_out, left_out > 1 ? "files were" : "file was", left_name, left_out > 1 ? " is one" : "");
 out:
+    tt_free(left_name);
     tt_names_free(names, n);
     return rc;
 }

@@ -16,8 +16,8 @@ enum { NONE, SPACES, BYTES, FUSE, STRIP };
 
 static int read_replace(struct tt_decoder *d, const json_t *json, const char *where)
 {
-    const char *from = json_string_value(json_object_get(json_object_get(json, "pattern"), "String"));
-    const char *to = json_string_value(json_object_get(json, "content"));
+    const char *from = tt_json_plain_string(json_object_get(json_object_get(json, "pattern"), "String"));
+    const char *to = tt_json_plain_string(json_object_get(json, "content"));
 
     if (!from || !*from || !to) {
         return tt_fail(TT_EDATA, "%s: decoder Replace is supported with a string as pattern.String and as content",
@@ -30,7 +30,7 @@ static int read_replace(struct tt_decoder *d, const json_t *json, const char *wh
 
 static int read_strip(struct tt_decoder *d, const json_t *json, int after, const char *where)
 {
-    const char *content = json_string_value(json_object_get(json, "content"));
+    const char *content = tt_json_plain_string(json_object_get(json, "content"));
     int64_t stop = 0;
     uint32_t code;
     int rc = 0;
@@ -51,7 +51,7 @@ out:
 /* Whether marks are replaced after ByteFallback, and perhaps after Fuse: then one that may span tokens is another. */
 static bool may_follow(const struct tt_decoder *d, const char *type, const json_t *json, int at)
 {
-    const char *from = json_string_value(json_object_get(json_object_get(json, "pattern"), "String"));
+    const char *from = tt_json_plain_string(json_object_get(json_object_get(json, "pattern"), "String"));
     uint32_t code;
 
     if (d->from || d->has_metaspace || (at != BYTES && at != FUSE))

@@ -34,7 +34,7 @@ static int new_step(struct tt_normalizer *n, const char *where, struct tt_normal
 
 static int add_prepend(struct tt_normalizer *n, const json_t *json, const char *where)
 {
-    const char *prepend = json_string_value(json_object_get(json, "prepend"));
+    const char *prepend = tt_json_plain_string(json_object_get(json, "prepend"));
     struct tt_normalizer_step *step = NULL;
     int rc = 0;
 
@@ -48,8 +48,8 @@ out:
 
 static int add_replace(struct tt_normalizer *n, const json_t *json, const char *where)
 {
-    const char *from = json_string_value(json_object_get(json_object_get(json, "pattern"), "String"));
-    const char *to = json_string_value(json_object_get(json, "content"));
+    const char *from = tt_json_plain_string(json_object_get(json_object_get(json, "pattern"), "String"));
+    const char *to = tt_json_plain_string(json_object_get(json, "content"));
     struct tt_normalizer_step *step = NULL;
     int rc = 0;
 

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "core/base/mem.h"
 #include "core/base/utf8.h"
@@ -154,7 +155,15 @@ static int parse_digits(struct parser *p, int base, int most, uint32_t *ret_code
     return 0;
 }
 
-static int parse_property(struct parser *p, bool is_negated, struct element *e)
+/* In a class, and only there, a word has no superscripts and fractions of Latin-1, as [:word:] in Oniguruma. */
+static bool add_property(struct tt_charset *set, const char *name, size_t size, bool in_class)
+{
+    if (in_class && size == 4 && strncasecmp(name, "word", 4) == 0)
+        return tt_charset_add_bracket(set, "word", 4);
+    return tt_charset_add_property(set, name, size);
+}
+
+static int parse_property(struct parser *p, bool is_negated, bool in_class, struct element *e)
 {
     const char *end = memchr(p->text + p->at, '}', p->size - p->at);
     char what[80];
@@ -166,7 +175,7 @@ static int parse_property(struct parser *p, bool is_negated, struct element *e)
         is_negated = !is_negated;
     size = (size_t)(end - (p->text + p->at));
     e->is_set = true;
-    if (!tt_charset_add_property(&e->set, p->text + p->at, size)) {
+    if (!add_property(&e->set, p->text + p->at, size, in_class)) {
         (void)snprintf(what, sizeof what, "\\p{%.*s}, a property that titan does not have", size < 40 ? (int)size : 40,
                        p->text + p->at);
         return refuse(p, what);
@@ -178,7 +187,7 @@ static int parse_property(struct parser *p, bool is_negated, struct element *e)
 }
 
 /* The sets of \d, \w, \s, \h, of which capitals are the others; false: another escape. */
-static bool parse_shorthand(char c, struct element *e)
+static bool parse_shorthand(char c, bool in_class, struct element *e)
 {
     static const char *const names[][2] = {{"d", "nd"}, {"w", "word"}, {"s", "whitespace"}, {"h", "xdigit"}};
 
@@ -186,7 +195,7 @@ static bool parse_shorthand(char c, struct element *e)
         if ((c | 0x20) != names[i][0][0])
             continue;
         e->is_set = true;
-        (void)tt_charset_add_property(&e->set, names[i][1], strlen(names[i][1]));
+        (void)add_property(&e->set, names[i][1], strlen(names[i][1]), in_class);
         if (!(c & 0x20))
             tt_charset_complement(&e->set);
         return true;
@@ -216,7 +225,7 @@ static int parse_escape(struct parser *p, bool in_class, struct element *e)
         return 0;
     }
     if (c == 'p' || c == 'P')
-        return parse_property(p, c == 'P', e);
+        return parse_property(p, c == 'P', in_class, e);
     if (c == 'b' && in_class) {
         e->code = '\b';
         return 0;
@@ -230,7 +239,7 @@ static int parse_escape(struct parser *p, bool in_class, struct element *e)
     }
     if (c == 'x')
         return parse_digits(p, 16, 2, &e->code);
-    if (parse_shorthand(c, e))
+    if (parse_shorthand(c, in_class, e))
         return 0;
     if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || !c) {
         p->at--;

@@ -62,7 +62,7 @@ int tt_metaspace_init(struct tt_metaspace *m, const json_t *json, const char *wh
 {
     static const char *const names[] = {
         [TT_PREPEND_ALWAYS] = "always", [TT_PREPEND_FIRST] = "first", [TT_PREPEND_NEVER] = "never"};
-    const char *mark = json_string_value(json_object_get(json, "replacement"));
+    const char *mark = tt_json_plain_string(json_object_get(json, "replacement"));
     const json_t *scheme = json_object_get(json, "prepend_scheme"); /* absent in old files */
     bool is_known = !scheme, never = json_is_false(json_object_get(json, "add_prefix_space"));
     uint32_t code;

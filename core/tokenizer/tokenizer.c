@@ -80,7 +80,7 @@ static int read_post_processor(const struct tt_tokenizer *t, const json_t *json,
     }
     for (int end = 0; end < 2 && n; end++) {
         const json_t *special = json_object_get(json_array_get(single, end ? n - 1 : 0), "SpecialToken");
-        const char *name = json_string_value(json_object_get(special, "id"));
+        const char *name = tt_json_plain_string(json_object_get(special, "id"));
 
         if (name)
             *(end ? ret_end : ret_begin) = tt_tokenizer_token_to_id(t, name);
@@ -94,7 +94,7 @@ static int read_named(const struct tt_tokenizer *t, const json_t *config, const 
                       int32_t *ret_id)
 {
     const json_t *value = json_object_get(config, key);
-    const char *name = json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
+    const char *name = tt_json_plain_string(json_is_object(value) ? json_object_get(value, "content") : value);
 
     if (!value || json_is_null(value))
         return 0;
@@ -180,6 +180,19 @@ static int check_ends(const struct tt_tokenizer *t, const char *problem)
     return 0;
 }
 
+/* What the library does to the text of one call, which is not a document there. transformers sets both anew, too. */
+static void note_unused(const json_t *root, const char *where)
+{
+    static const char *const keys[] = {"truncation", "padding"};
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *value = json_object_get(root, keys[i]);
+
+        if (value && !json_is_null(value))
+            tt_note("%s: its %s is not applied: documents are whole", where, keys[i]);
+    }
+}
+
 static bool is_lfs_pointer(const char *text, size_t size)
 {
     static const char begin[] = "version https://git-lfs";
@@ -201,6 +214,7 @@ static int read_all(struct tt_tokenizer *t, const char *where)
     TT_TRY(tt_json_parse(t->json, t->json_size, where, &root));
     parse_config(t, where, &config, &problem);
     TT_TRY(tt_tokenizer_check_type(json_object_get(root, "model"), where));
+    note_unused(root, where);
     TT_TRY(tt_pretokenizer_init(&t->pretokenizer, json_object_get(root, "pre_tokenizer"), where));
     t->is_byte_level = t->pretokenizer.prefix_step >= 0;
     TT_TRY(tt_tokenizer_read_model(t, json_object_get(root, "model"), where));

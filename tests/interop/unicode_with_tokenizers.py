@@ -95,15 +95,19 @@ def pack(titan, tokenizer, texts, folder):
             file.write(json.dumps({"text": text}) + "\n")
     subprocess.run([titan, "data", "pack", "--dataset", "jsonl", "--dataset-path", str(folder / "texts.jsonl"),
                     "--tokenizer", str(folder), "--out", str(folder / "out.tokens")], check=True, capture_output=True)
-    data = (folder / "out.tokens").read_bytes()
+    return read_packed(folder / "out.tokens")
+
+
+def read_packed(path):
+    data = path.read_bytes()
     size, n, documents = struct.unpack_from("<iqq", data, 12)
     ids = struct.unpack_from(f"<{n}{'H' if size == 2 else 'I'}", data, 128)
     offsets = struct.unpack_from(f"<{documents + 1}q", data, (128 + n * size + 7) // 8 * 8)
     return [list(ids[a:b]) for a, b in zip(offsets, offsets[1:])]
 
 
-def random_texts(n):
-    draw = random.Random(1)
+def random_texts(n, seed=1):
+    draw = random.Random(seed)
     pools = ["abc xyz  \n\r\t'sSlLdD012!?._-", "\u00e9\u0301\u0323\u0345\u00df\u017f\u212a\ufb01\u1e9e\u0130",
              "\u4e00\u4f60\u3042\u30a2\uac00\u1100\u1161\u11a8\uff21\u3000", "\u0663\u2167\u00bd\u00b2\U0001d7d8",
              "\U0001f642\U0001fa77\u200d\ufe0f\U0001f1e9"]

@@ -179,6 +179,23 @@ static void json_lines_are_not_read_as_text(void **state)
     expect_failure(prepare("text", at("mixed"), NULL), TT_EDATA, "help: dataset 'jsonl' reads them");
 }
 
+static void files_of_a_folder_are_not_left_out_in_silence(void **state)
+{
+    assert_int_equal(tt_folder_make(at("shards")), 0);
+    (void)put_text("shards/a.jsonl", "{\"text\": \"one\"}\n");
+    (void)put_text("shards/b.csv", "x");
+    (void)put_text("shards/c.txt", "x");
+    log_catch();
+    tt_dataset_free(open_dataset("jsonl", at("shards"), NULL));
+    assert_int_equal(caught.notes, 1);
+    assert_non_null(strstr(caught.last, "2 files were left out"));
+    assert_non_null(strstr(caught.last, "/shards/c.txt' is one"));
+    log_release();
+    (void)put_text("shards/d.jsonl.xz", "x");
+    expect_failure(prepare("jsonl", at("shards"), NULL), TT_EDATA,
+                   "d.jsonl.xz' is packed in a way that titan does not");
+}
+
 static void broken_text_is_named_with_its_place(void **state)
 {
     static const struct {
@@ -650,6 +667,7 @@ int main(void)
         cmocka_unit_test(escapes_become_characters),
         cmocka_unit_test(what_is_not_json_is_named_with_its_column),
         cmocka_unit_test(truncated_packed_text_is_refused),
+        cmocka_unit_test(files_of_a_folder_are_not_left_out_in_silence),
         cmocka_unit_test(gzip_members_follow_one_another),
         cmocka_unit_test(padding_and_skippable_frames_are_passed),
         cmocka_unit_test(other_packings_and_encodings_are_named),

@@ -14,6 +14,7 @@
 #include "core/tokenizer/pretokenizer.h"
 #include "core/tokenizer/regex.h"
 #include "core/tokenizer/strmap.h"
+#include "tests/help/log.h"
 #include "tokenizer_help.h"
 
 static void builtin_tokenizer_gives_the_golden_ids(void **state)
@@ -586,6 +587,7 @@ static void patterns_match_as_in_oniguruma(void **state)
     } cases[] = {
         {"\\w+", "a_1 \u00b2\u0345 \u2160 \u2075x", "[a_1][\u00b2\u0345][\u2160][x]"},
         {"[[:word:]]", "\u00b2a", "[a]"},
+        {"[\\w]|[^\\w!]+", "a!\u00b2-", "[a][\u00b2-]"},
         {"\\s", "a \u180e\u3000b", "[ ][\u3000]"},
         {"[^\\s]+", "ab c", "[ab][c]"},
         {"\\h", "fg1", "[f][1]"},
@@ -744,6 +746,26 @@ static void a_zero_character_can_be_a_token(void **state)
     }
     tt_ids_release(&ids);
     tt_text_release(&text);
+}
+
+static void what_is_not_applied_is_said(void **state)
+{
+    static const char json[] =
+        "{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": [], \"byte_fallback\": true}, \"decoder\": "
+        "{\"type\": \"Fuse\"}, \"truncation\": {\"max_length\": 8}%s}";
+    char *good = tt_format(json, ""), *bad = tt_format(json, ", \"normalizer\": {\"type\": \"Replace\", \"pattern\": "
+                                                             "{\"String\": \"a\\u0000b\"}, \"content\": \"x\"}");
+    struct tt_tokenizer *t = NULL;
+
+    log_catch();
+    assert_int_equal(parse(good, NULL, &t), 0);
+    assert_int_equal(caught.notes, 1);
+    log_release();
+    tt_tokenizer_free(t);
+    assert_int_equal(parse(bad, NULL, &t), TT_EDATA); /* a string of C would end at the zero character */
+    assert_non_null(strstr(tt_error_message(), "normalizer Replace is supported with a string"));
+    tt_free(good);
+    tt_free(bad);
 }
 
 static void expect_normal(const char *type, const char *text, size_t size, const char *want, size_t want_size)
@@ -914,6 +936,7 @@ int main(void)
         cmocka_unit_test(patterns_match_as_in_oniguruma),
         cmocka_unit_test(words_end_where_recorded),
         cmocka_unit_test(a_zero_character_can_be_a_token),
+        cmocka_unit_test(what_is_not_applied_is_said),
         cmocka_unit_test(normal_forms_are_those_of_one_version),
         cmocka_unit_test(many_marks_are_sorted_at_once),
         cmocka_unit_test(maps_keep_what_they_are_given),
