@@ -75,8 +75,8 @@ int tt_file_replace(const char *path, const void *bytes, size_t size) TT_MUST_CH
 int tt_file_replace_by(const char *path, int (*write)(void *arg, int fd, const char *name), void *arg) TT_MUST_CHECK;
 
 /**
- * The same for two files that belong together. Both are written before the first is renamed, and `main` is renamed last,
- * after an old one was removed. So whoever finds `main` finds the `other` file that belongs to it.
+ * The same for two files that belong together. Both are written before the first is renamed, and `main` is renamed
+ * last, after an old one was removed. So whoever finds `main` finds the `other` file that belongs to it.
  */
 struct tt_new_file {
     const char *path;

@@ -9,7 +9,7 @@
 #include "core/base/text.h"
 #include "core/tokenizer/charset.h"
 
-/** Characters that no set of a list tells apart are one kind. A kind is a byte; that of the line end is the line end. */
+/** Characters that no set of a list tells apart are one kind: a byte; that of the line end is the line end. */
 enum { TT_MOST_KINDS = 256 };
 
 /** The code points from begin to the next interval are of one kind. */

@@ -80,9 +80,9 @@ def make(draw, texts):
     tokenizer = Tokenizer.from_str(json.dumps(saved))
     for _ in range(draw.randrange(0, 4)):
         flag = lambda p=0.3: draw.random() < p
-        tokenizer.add_tokens([AddedToken(draw.choice(["<s>", "ab", "a", "é", "e\u0301", "\n\n", "<|x|>", "\ufb01", "12"]),
-                                         single_word=flag(), lstrip=flag(), rstrip=flag(), normalized=flag(0.5),
-                                         special=flag(0.5))])
+        content = draw.choice(["<s>", "ab", "a", "é", "e\u0301", "\n\n", "<|x|>", "\ufb01", "12"])
+        tokenizer.add_tokens([AddedToken(content, single_word=flag(), lstrip=flag(), rstrip=flag(),
+                                         normalized=flag(0.5), special=flag(0.5))])
     return tokenizer
 
 

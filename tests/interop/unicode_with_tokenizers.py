@@ -7,7 +7,7 @@ other parts of a tokenizer that ask what a character is, `titan data pack` and t
 character alone, after a space, and beside letters and digits. The merges of the tokenizer are such that the ids show
 where words end. At the end the same for random text.
 
-    unicode_with_tokenizers.py --record FILE     writes the data of unit/tokenizer, words_end_where_recorded
+    unicode_with_tokenizers.py --record FILE     writes the data of unit/patterns, words_end_where_recorded
 """
 import json
 import pathlib
