@@ -22,7 +22,7 @@ struct tt_chat_ids {
 };
 
 /**
- * The tokenizer must outlive it. template_name: see tt_chat_template_choose, which is not asked before a template is
+ * The tokenizer must outlive it. template_name: see tt_chat_template_new, which is not asked before a template is
  * needed.
  */
 int tt_chat_new(const struct tt_tokenizer *tokenizer, const char *template_name,

@@ -70,6 +70,8 @@ static const struct row {
 
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 
+#define NOWHERE SIZE_MAX
+
 struct tt_chat_template {
     const struct tt_tokenizer *tokenizer;
     struct tt_jinja *jinja;
@@ -232,6 +234,11 @@ static size_t least(size_t a, size_t b, size_t c)
     return ab < c ? ab : c;
 }
 
+static bool is_assistant(const json_t *messages, size_t i)
+{
+    return strcmp(json_string_value(json_object_get(json_array_get(messages, i), "role")), "assistant") == 0;
+}
+
 /* The text with another content of message i. */
 static int render_instead(const struct tt_chat_template *chat, const json_t *messages, size_t i, const char *content,
                           struct tt_text *text)
@@ -283,8 +290,8 @@ static size_t skip_space(const char *text, size_t size)
 }
 
 /*
- * The place in text[from, to) behind the first `size` bytes of the beginning of an answer, or 0. White space before it
- * does not matter, and of white space at its end only what the text has too.
+ * The place in text[from, to) behind the first `size` bytes of the beginning of an answer, or NOWHERE. White space
+ * before it does not matter, and of white space at its end only what the text has too.
  */
 static size_t find_opening(const struct tt_chat_template *chat, const struct tt_text *text, size_t from, size_t to,
                            size_t size)
@@ -301,7 +308,7 @@ static size_t find_opening(const struct tt_chat_template *chat, const struct tt_
             at++;
         return at;
     }
-    return 0;
+    return NOWHERE;
 }
 
 /*
@@ -315,7 +322,7 @@ static int find_begin(const struct tt_chat_template *chat, const json_t *message
     struct tt_text before = {0};
     struct tt_passages unused = {0};
     struct place last = {0};
-    size_t opening = strlen(chat->opening), same = 0, begin = 0;
+    size_t opening = strlen(chat->opening), same = 0, begin = NOWHERE;
     const char *thoughts = strstr(chat->opening, "<think>");
     bool is_written = i > 0 && render(chat, messages, i, true, &before, &unused) == 0;
     int rc = 0;
@@ -323,17 +330,18 @@ static int find_begin(const struct tt_chat_template *chat, const json_t *message
     same = is_written ? same_at_begin(&before, text) : 0;
     if (is_written && same == before.size)
         begin = same < content ? same : content;
-    if (!begin && i > 0)
+    if (begin == NOWHERE && i > 0)
         TT_TRY(find_content(chat, messages, i - 1, text, &last));
-    if (!begin)
+    if (begin == NOWHERE)
         begin = find_opening(chat, text, last.end, content, opening);
-    if (!begin && thoughts)
+    if (begin == NOWHERE && thoughts)
         begin = find_opening(chat, text, last.end, content, (size_t)(thoughts - chat->opening));
-    if (!begin && is_written && same + opening > before.size)
+    if (begin == NOWHERE && is_written && same + opening > before.size)
         begin = same < content ? same : content;
-    if (!begin && !opening)
+    /* the first message may have no beginning, and one after an answer may go on with its turn */
+    if (begin == NOWHERE && (!opening || i == 0 || is_assistant(messages, i - 1)))
         begin = content;
-    if (!begin)
+    if (begin == NOWHERE)
         rc = tt_fail(TT_EDATA, "%s does not write the beginning of an answer before message %zu", chat->where, i + 1);
     *ret_begin = begin;
 out:
@@ -388,8 +396,7 @@ static int take_generated(const struct tt_chat_template *chat, const json_t *mes
     for (size_t i = 0; i < json_array_size(messages); i++) {
         struct place place = {0};
 
-        if (is_answer[i] ||
-            strcmp(json_string_value(json_object_get(json_array_get(messages, i), "role")), "assistant"))
+        if (is_answer[i] || !is_assistant(messages, i))
             continue;
         TT_TRY(find_content(chat, messages, i, text, &place));
         tt_passages_add(&others, place.begin, place.end > place.begin ? place.end : place.begin + 1);
@@ -425,7 +432,7 @@ static int write_and_find(const struct tt_chat_template *chat, const json_t *mes
         done = place.end;
     }
     if (!learned->n)
-        rc = tt_fail(TT_EDATA, "%s marks nothing as said by the assistant", chat->where);
+        rc = tt_fail(TT_EDATA, "%s writes nothing that is learned", chat->where);
 out:
     tt_passages_release(&generated);
     return rc;

@@ -36,7 +36,7 @@ struct tt_dataset_spec {
     const char *name;                     /* training.dataset */
     const char *path;                     /* training.dataset_path; may be NULL for the built-in ones */
     const char *text_field;               /* of JSON lines; NULL: "text" */
-    const char *chat_template;            /* of chat data (tt_chat_template_choose); NULL: "auto" */
+    const char *chat_template;            /* of chat data (tt_chat_template_new); NULL: "auto" */
     const struct tt_tokenizer *tokenizer; /* NULL is fine for packed files, which are then not compared with it */
     int64_t vocab_size;                   /* of the model; 0: any id is accepted */
     const char *cache_dir;                /* for text; created if missing */

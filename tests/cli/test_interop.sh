@@ -191,6 +191,20 @@ case_apply_chat_template_gives_the_same_tokens() {
     done
 }
 
+# The models' own texts of chat.json, and those in the folder TITAN_TEMPLATES.
+case_templates_are_evaluated_as_by_transformers() {
+    "$python" -c 'import transformers' 2>/dev/null || skip "no transformers in $python"
+    python3 - <<'EOT'
+import json, os
+golden = json.load(open(os.environ["TITAN_SOURCE"] + "/tests/unit/data/chat.json"))
+for name, text in golden["templates"].items():
+    open(name + ".jinja", "w").write(text)
+EOT
+    shopt -s nullglob
+    "$python" "$interop/templates_with_transformers.py" "$TITAN" "$TITAN_SOURCE/assets/tokenizer.json" 1 ./*.jinja \
+        ${TITAN_TEMPLATES:+"$TITAN_TEMPLATES"/*.jinja} >compare.txt 2>&1 || not_as "$(tail -5 compare.txt)"
+}
+
 # PEFT loads what titan exports. titan generates from the run itself, whose adapters are not merged.
 case_peft_and_titan_agree() {
     need_torch

@@ -175,7 +175,7 @@ static void answers_are_found_in_templates_that_mark_none(void **state)
         "{\"messages\": [{\"role\": \"user\", \"content\": \"Why\"}, {\"role\": \"assistant\", "
         "\"content\": \" So \", \"thinking\": \"hm\"}, {\"role\": \"user\", \"content\": \"How\"}, "
         "{\"role\": \"assistant\", \"content\": \"\"}]}";
-    static const char *const rows[][2] = {
+    static const char *const rows[][3] = {
         /* one that always asks, as phi-3-small's */
         {EACH "<|im_start|>{{ m.role ~ '\n' ~ m.content }}<|im_end|>{{ '\n' }}{% endfor %}" START("assistant"),
          " So <|im_end|>|<|im_end|>|"},
@@ -205,6 +205,20 @@ static void answers_are_found_in_templates_that_mark_none(void **state)
         {EACH "\n\n  <|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\n"
               "{% if add_generation_prompt %}\n <|im_start|>assistant\n{% endif %}\n",
          " So <|im_end|>|<|im_end|>|"},
+        /* an answer that goes on with the turn before */
+        {EACH "{% if m.role == 'user' or loop.previtem.role == 'user' %}<|im_start|>{{ m.role }}{{ '\\n' }}{% endif %}"
+              "{{ m.content }}{{ '<|im_end|>' if loop.last or loop.nextitem.role == 'user' }}{% endfor %}"
+              "{% if add_generation_prompt %}" START("assistant") "{% endif %}",
+         "So it is<|im_end|>|",
+         "{\"messages\": [{\"role\": \"user\", \"content\": \"Why\"}, {\"role\": \"assistant\", \"content\": \"So\"}, "
+         "{\"role\": \"assistant\", \"content\": \" it is\"}]}"},
+        /* the beginning of an answer is written with the question, as Phi-4's, so the first message has none */
+        {EACH "{% if m.role == 'user' %}" START("user") "{{ m.content }}<|im_end|>" START(
+             "assistant") "{% else %}"
+                          "{{ m.content }}<|im_end|>{% endif %}{% endfor %}",
+         "So<|im_end|>|it is<|im_end|>|",
+         "{\"messages\": [{\"role\": \"assistant\", \"content\": \"So\"}, {\"role\": \"user\", \"content\": \"Why\"}, "
+         "{\"role\": \"assistant\", \"content\": \"it is\"}]}"},
         /* text closes a turn, not a token */
         {EACH "{{ m.role ~ ': ' ~ m.content ~ ' ### ' }}{% endfor %}"
               "{% if add_generation_prompt %}assistant: {% endif %}",
@@ -216,7 +230,7 @@ static void answers_are_found_in_templates_that_mark_none(void **state)
         struct tt_tokenizer *t = make_tokenizer(template);
         struct tt_text text = {0};
 
-        add_learned(t, line, &text);
+        add_learned(t, rows[i][2] ? rows[i][2] : line, &text);
         if (strcmp(text.text, rows[i][1]) != 0)
             fail_msg("template %zu: '%s' is learned, wanted '%s'", i, text.text, rows[i][1]);
         tt_text_release(&text);
