@@ -55,6 +55,19 @@ out:
     return rc;
 }
 
+/* What gates are multiplied by. Without it experts would have no effect, and 0 means 1 in tt_moe. */
+static int read_scale(const void *config, const char *where, struct tt_moe *moe)
+{
+    int rc = 0;
+
+    TT_TRY(tt_hf_real(config, "routed_scaling_factor", moe->route_scale, where, &moe->route_scale));
+    if (!(moe->route_scale > 0.0))
+        rc = tt_fail(TT_EDATA, "%s: routed_scaling_factor %g is not supported; it must be positive", where,
+                     moe->route_scale);
+out:
+    return rc;
+}
+
 /* DeepSeek-V3's router, whose groups count by their two best experts; a bias is added where experts are chosen. */
 static int read_sigmoid(const void *config, const char *where, struct tt_moe *moe)
 {
@@ -66,7 +79,7 @@ static int read_sigmoid(const void *config, const char *where, struct tt_moe *mo
     TT_TRY(tt_hf_bool(config, "norm_topk_prob", normalized, where, &normalized));
     TT_TRY(tt_hf_int(config, "n_group", moe->groups, where, &moe->groups));
     TT_TRY(tt_hf_int(config, "topk_group", moe->kept_groups, where, &moe->kept_groups));
-    TT_TRY(tt_hf_real(config, "routed_scaling_factor", moe->route_scale, where, &moe->route_scale));
+    TT_TRY(read_scale(config, where, moe));
     moe->gates_as_scored = !normalized;
 out:
     return rc;
@@ -80,7 +93,7 @@ static int read_softmax(const void *config, const char *where, struct tt_moe *mo
 
     TT_TRY(tt_hf_must_be(config, "scoring_func", "softmax", where));
     TT_TRY(tt_hf_must_be_off(config, "norm_topk_prob", where));
-    TT_TRY(tt_hf_real(config, "routed_scaling_factor", moe->route_scale, where, &moe->route_scale));
+    TT_TRY(read_scale(config, where, moe));
     if (method && strcmp(method, "greedy") != 0) {
         TT_TRY(tt_hf_must_be(config, "topk_method", "group_limited_greedy", where));
         TT_TRY(tt_hf_int(config, "n_group", -1, where, &moe->groups));

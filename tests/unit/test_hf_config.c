@@ -230,6 +230,7 @@ static void what_transformers_reads_otherwise_is_refused(void **state)
         {"mixtral", OF("mixtral", ",\"num_experts\":4,\"num_local_experts\":8"), "two names of one size, and differ"},
         {"gpt2", "{\"model_type\":\"gpt2\",\"n_embd\":64,\"hidden_size\":48}", "n_embd and hidden_size are two names"},
         {"deepseek_v3", OF("deepseek_v3", ",\"rope_interleave\":null"), "rope_interleave null is not supported"},
+        {"deepseek_v3", OF("deepseek_v3", ",\"routed_scaling_factor\":0"), "routed_scaling_factor 0 is not supported"},
         {"deepseek_v3", OF("deepseek_v3", ",\"n_group\":null"), "n_group is null, which is no size"},
         {"llama3", OF("llama", ",\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}"),
          "RoPE of its own for layers of one type ('full_attention')"},
