@@ -160,8 +160,6 @@ static bool is_stale(const char *key)
                                         "original_max_position_embeddings",
                                         "partial_rotary_factor",
                                         "num_mtp_layers",
-                                        "num_experts",
-                                        "num_local_experts",
                                         "hidden_size",
                                         "num_hidden_layers",
                                         "num_attention_heads",
