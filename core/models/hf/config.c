@@ -409,6 +409,8 @@ static int read_rope(const json_t *config, const char *where, struct tt_model_di
         tt_hf_must_equal(member(rope, "partial_rotary_factor") ? rope : config, "partial_rotary_factor", 1.0, where));
     if (rope) {
         TT_TRY(read_scaling(rope, where, &result));
+        if (dims->mla.kv_rank && result.factor != 0.0 && result.beta_fast == 0.0) /* DeepSeek's classes read it there */
+            TT_TRY(tt_hf_must_equal(rope, "mscale_all_dim", 0.0, where));
         dims->rope = result;
     }
     dims->rope.theta = result.theta;
