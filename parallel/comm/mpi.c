@@ -183,11 +183,11 @@ static int post_part(void *ctx, const struct tt_segment *segments, int n, struct
 
 static int post_ready(void *ctx, struct tt_parted *whole)
 {
-    struct tt_segment nothing = {0};
+    struct tt_segment wanted = {&whole->wanted, sizeof whole->wanted};
     int index;
 
     return begin_message(
-        ctx, &nothing, 1,
+        ctx, &wanted, 1,
         (struct slot){.peer = whole->peer, .tag = whole->tag, .send = !whole->send, .is_ready = true, .whole = whole},
         &index);
 }

@@ -122,6 +122,7 @@ int tt_parts_begin(struct tt_parts *parts, const struct tt_segment *segments, in
     t->next = NULL;
     *ret_parted = t;
     t->ready = !send || t->n_parts == 1;
+    t->wanted = send ? 0 : (int64_t)t->bytes;
     if (t->n_parts > 1) {
         TT_TRY(parts->post_ready(parts->ctx, t));
         t->n_under_way++;
@@ -142,6 +143,9 @@ void tt_parts_end(struct tt_parted *t, int rc)
 
 void tt_parts_ready(struct tt_parted *t, int rc)
 {
+    if (rc >= 0 && t->send && t->wanted != (int64_t)t->bytes)
+        rc = tt_fail(TT_EINTERNAL, "message to rank %d, tag %d: %zu bytes sent, %lld expected", t->peer, t->tag,
+                     t->bytes, (long long)t->wanted);
     t->ready = rc >= 0;
     tt_parts_end(t, rc);
 }

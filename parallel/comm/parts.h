@@ -16,7 +16,7 @@
  *
  * A part needs no handshake of its own, since its answer would queue behind the data that goes the other way. Instead
  * the receiver says once that it is ready, and the sender posts no part before. So what a late receiver must keep
- * elsewhere is bounded.
+ * elsewhere is bounded. Its word has the bytes that it expects, so that a sender that has others fails at once.
  *
  * Transfers are allocated once and reused.
  */
@@ -28,6 +28,7 @@ enum {
 struct tt_parted {
     int peer, tag;
     bool send;
+    int64_t wanted; /* the bytes that the receiver expects, as its word says */
     struct tt_segment *segments;
     int n, cap;
     int segment; /* the next part begins in this segment ... */
@@ -44,7 +45,7 @@ struct tt_parted {
 /** Posts one part of `whole` as a message. The list of segments is valid during the call. */
 typedef int (*tt_part_post_fn)(void *ctx, const struct tt_segment *segments, int n, struct tt_parted *whole);
 
-/** Posts the word that the receiver of `whole` is ready: an empty message from the receiver to the sender. */
+/** Posts the word that the receiver of `whole` is ready: a message from the receiver to the sender, with `wanted`. */
 typedef int (*tt_part_ready_fn)(void *ctx, struct tt_parted *whole);
 
 struct tt_parts {

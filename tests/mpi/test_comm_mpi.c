@@ -9,6 +9,7 @@
  *   test_mpi_comm apart       fails unless every rank is on a host of its own
  *   test_mpi_comm large       one message of more than 2^31 bytes
  *   test_mpi_comm size        a message shorter than its buffer
+ *   test_mpi_comm sizes       a long message shorter than its buffer, which also has several parts
  *   test_mpi_comm silent      the last rank no longer answers; the others abort with exit code 4
  *   test_mpi_comm released    a message arrives for memory that its receiver has released after a failure
  *   test_mpi_comm stopped     the last rank stops in the middle of gathers that the others read from it; they abort
@@ -102,10 +103,10 @@ out:
     return rc;
 }
 
-static int run_size(struct tt_comm *comm)
+static int expect_other_size(struct tt_comm *comm, size_t sent, size_t expected)
 {
-    char bytes[8] = {0};
-    struct tt_segment segment = {bytes, comm->rank == 0 ? 7 : 8};
+    char *bytes = tt_calloc(expected, 1);
+    struct tt_segment segment = {bytes, comm->rank == 0 ? sent : expected};
     struct tt_request request = {{0}};
     int rc = 0;
 
@@ -117,7 +118,19 @@ static int run_size(struct tt_comm *comm)
     if (comm->rank == 0)
         rc = tt_comm_barrier(comm); /* waits until rank 1 ends the job */
 out:
+    tt_free(bytes);
     return rc;
+}
+
+static int run_size(struct tt_comm *comm)
+{
+    return expect_other_size(comm, 7, 8);
+}
+
+static int run_sizes(struct tt_comm *comm)
+{
+    comm->timeout_sec = 20.0;
+    return expect_other_size(comm, 3 << 20, 4 << 20);
 }
 
 static int run_silent(struct tt_comm *comm)
@@ -332,10 +345,10 @@ out:
 static const struct {
     const char *name;
     int (*run)(struct tt_comm *comm);
-} modes[] = {{"cases", run_cases},    {"large", run_large},       {"size", run_size},     {"silent", run_silent},
-             {"reads", run_reads},    {"stopped", run_stopped},   {"killed", run_killed}, {"suspended", run_suspended},
-             {"flows", run_flows},    {"together", run_together}, {"apart", run_apart},   {"released", run_released},
-             {"crosses", run_crosses}};
+} modes[] = {{"cases", run_cases},         {"large", run_large},    {"size", run_size},         {"sizes", run_sizes},
+             {"silent", run_silent},       {"reads", run_reads},    {"stopped", run_stopped},   {"killed", run_killed},
+             {"suspended", run_suspended}, {"flows", run_flows},    {"together", run_together}, {"apart", run_apart},
+             {"released", run_released},   {"crosses", run_crosses}};
 
 int main(int argc, char **argv)
 {
