@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+#include "core/kernels/kernels.h"
 #include "core/math/rng.h"
 #include "core/optim/lr.h"
 #include "core/os/file.h"
@@ -60,13 +61,13 @@ struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t 
     };
 }
 
-/* Loads this rank's microbatches of the step. ret_valid is the number of tokens in the whole batch that have a
- * label. */
+/* Loads this rank's microbatches of the step. ret_valid is the number of tokens in the whole batch that have a label,
+ * ret_tokens that of all but padding. */
 static int load(const struct tt_setup *s, struct tt_train_data *data, const struct tt_train_progress *at,
-                struct tt_train_step *step, int64_t *ret_valid)
+                struct tt_train_step *step, int64_t *ret_valid, int64_t *ret_tokens)
 {
     double start = tt_clock_sec();
-    int64_t batch = s->job.microbatch_size, valid = 0;
+    int64_t batch = s->job.microbatch_size, valid = 0, counts[2], tokens = 0;
     int rc = 0;
 
     step->local_valid = 0;
@@ -77,15 +78,18 @@ static int load(const struct tt_setup *s, struct tt_train_data *data, const stru
                                  tt_engine_positions(s->engine, a), &valid);
         if (rc == 0)
             step->local_valid += tt_engine_valid_labels(s->engine, a);
+        for (int64_t i = 0; i < batch * data->seq_len && rc == 0; i++)
+            tokens += tt_engine_labels(s->engine, a)[i] != TT_LABEL_PADDING;
     }
     step->data_sec = tt_clock_sec() - start; /* waiting for other ranks is communication */
     TT_TRY(tt_comm_agree(s->comm, rc));
-    if (!tt_engine_layout(s->engine)->counts_tokens)
-        valid = 0;
+    counts[0] = tt_engine_layout(s->engine)->counts_tokens ? valid : 0;
+    counts[1] = tt_engine_layout(s->engine)->counts_tokens ? tokens : 0;
     s->comm->waiting_for = "count of valid tokens";
-    TT_TRY(tt_comm_sum_i64(s->comm, &valid, 1));
-    *ret_valid = valid;
-    if (valid == 0)
+    TT_TRY(tt_comm_sum_i64(s->comm, counts, 2));
+    *ret_valid = counts[0];
+    *ret_tokens = counts[1];
+    if (counts[0] == 0)
         rc = tt_fail(TT_EDATA, "step %lld has no token whose label counts", (long long)at->step + 1);
     step->load = (struct tt_span){start, tt_clock_sec()};
 out:
@@ -96,11 +100,12 @@ int tt_train_step(const struct tt_setup *s, struct tt_train_data *data, int (*as
                   struct tt_train_progress *at, struct tt_train_step *ret_done)
 {
     struct tt_train_step done = {.local_valid = 0};
-    int64_t valid = 0;
+    int64_t valid = 0, tokens = 0;
     int rc = 0;
 
-    TT_TRY(load(s, data, at, &done, &valid));
+    TT_TRY(load(s, data, at, &done, &valid, &tokens));
     done.step = tt_train_step_of(s->cfg, learning_rate(s->cfg, at->lr_step + 1), at->optimizer_step + 1, valid);
+    done.step.tokens = tokens;
     done.step.asked_to_stop = asked_to_stop;
     rc = tt_engine_step(s->engine, &done.step);
     if (rc == TT_ENONFINITE) {

@@ -8,7 +8,7 @@
 
 #include "core/base/mem.h"
 
-enum { NOT_LEARNED = -100 };
+enum { NOT_LEARNED = -100, PADDING = -101 }; /* as in core/kernels/kernels.h */
 
 static int64_t length_of(const struct tt_dataset *d, int64_t document)
 {
@@ -133,7 +133,7 @@ int tt_packs_get(struct tt_packs *packs, int64_t sample, int32_t *inputs, int32_
     }
     for (int64_t begin = at; at < T; at++) {
         inputs[at] = 0;
-        labels[at] = NOT_LEARNED;
+        labels[at] = PADDING;
         if (positions)
             positions[at] = (int32_t)(at - begin);
     }

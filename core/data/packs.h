@@ -39,8 +39,8 @@ int tt_packs_init(struct tt_packs *packs, const struct tt_dataset *dataset, int6
 void tt_packs_release(struct tt_packs *packs);
 
 /**
- * Fills one sample: inputs, labels (the next token if it is to be learned, else -100) and, unless it is NULL, positions
- * within conversations. Padding is token 0 without labels, a document of its own. Allocates nothing. Fails as
+ * Fills one sample: inputs, labels (the next token if it is to be learned, else -100; -101 in padding) and, unless it
+ * is NULL, positions within conversations. Padding is token 0, a document of its own. Allocates nothing. Fails as
  * tt_dataset_copy does.
  */
 int tt_packs_get(struct tt_packs *packs, int64_t sample, int32_t *inputs, int32_t *labels,

@@ -45,7 +45,7 @@ const struct tt_packs *tt_sampler_packs(const struct tt_sampler *sampler);
  * Gets one sample; samples may be read in any order. Allocates nothing. Fails as tt_dataset_copy does. The permutations
  * of the two epochs used last are kept; another epoch needs a new permutation of the documents.
  *   sample          global index >= 0
- *   inputs, labels  T ids each; a label is -100 where there is nothing to learn
+ *   inputs, labels  T ids each; a label is -100 where there is nothing to learn, -101 in padding
  *   positions       of the T inputs in their documents, as far as these are in the sample; NULL: not wanted
  */
 int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, int32_t *labels,

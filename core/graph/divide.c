@@ -60,7 +60,7 @@ static const struct form forms[] = {
     {TT_OP_GATHER_ROWS, {COLUMNS}, COLUMNS, 0, false}, /* of keys and values, over the ranks of a sequence */
     {TT_OP_GATHER_ROWS, {WHOLE}, WHOLE, 0, false},     /* of positions */
     /* experts: each rank has rows of tokens, and sends them to the ranks of their experts */
-    {TT_OP_ROUTER, {ROWS, WHOLE, WHOLE}, ROWS, TT_CUT_ROWS, true},
+    {TT_OP_ROUTER, {ROWS, WHOLE, WHOLE, ABSENT, WHOLE}, ROWS, TT_CUT_ROWS, true},
     {TT_OP_DISPATCH, {ROWS, ROWS}, ROWS, 0, false},
     {TT_OP_EXPERTS, {ROWS, WHOLE, ROWS}, ROWS, 0, false},
     {TT_OP_SWIGLU, {ROWS, ROWS}, ROWS, 0, false},

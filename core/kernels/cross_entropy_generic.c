@@ -34,7 +34,7 @@ void tt_cross_entropy_generic(float *loss, float *z, const float *logits, const 
         float largest = tt_row_max(logits, vocab);
         double sum = 0.0;
 
-        if (labels[r] == TT_LABEL_IGNORED) {
+        if (labels[r] < 0) {
             tt_cross_entropy_ignore(loss, z, r);
             continue;
         }
@@ -53,7 +53,7 @@ void tt_cross_entropy_grad_generic(float *loss, float *z, float *logits, const i
         float largest, target, factor;
         double sum = 0.0;
 
-        if (labels[r] == TT_LABEL_IGNORED) {
+        if (labels[r] < 0) {
             memset(logits, 0, (size_t)vocab * sizeof *logits);
             tt_cross_entropy_ignore(loss, z, r);
             continue;

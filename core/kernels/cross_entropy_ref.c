@@ -32,9 +32,9 @@ void tt_cross_entropy_ref(float *loss, float *z, const float *logits, const int3
                           int64_t vocab, float z_loss)
 {
     for (int64_t r = 0; r < rows; r++, logits += vocab) {
-        double lse = labels[r] == TT_LABEL_IGNORED ? 0.0 : logsumexp(logits, vocab);
+        double lse = labels[r] < 0 ? 0.0 : logsumexp(logits, vocab);
 
-        loss[r] = labels[r] == TT_LABEL_IGNORED ? 0.0F : (float)(lse - (double)logits[labels[r]]);
+        loss[r] = labels[r] < 0 ? 0.0F : (float)(lse - (double)logits[labels[r]]);
         if (z)
             z[r] = (float)((double)z_loss * lse * lse);
     }
@@ -50,7 +50,7 @@ void tt_cross_entropy_grad_ref(float *loss, float *z, float *logits, const int32
         for (int64_t v = 0; v < vocab; v++) {
             double slope = share * exp((double)logits[v] - lse) - (v == labels[r] ? 1.0 : 0.0);
 
-            logits[v] = labels[r] == TT_LABEL_IGNORED ? 0.0F : (float)((double)scale * slope);
+            logits[v] = labels[r] < 0 ? 0.0F : (float)((double)scale * slope);
         }
     }
 }

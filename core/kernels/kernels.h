@@ -41,7 +41,7 @@
  *   bgemm               a product of bfloat16 as in matmul.h, with the scratch of one worker; grains and partial are
  *                       not read
  *   cross_entropy       with l = logsumexp(logits[r]): loss[r] = l - logits[r][labels[r]], z[r] = z_loss * l^2, both 0
- *                       where the label is TT_LABEL_IGNORED; z NULL: none, and z_loss is not read
+ *                       where the label is negative; z NULL: none, and z_loss is not read
  *   cross_entropy_grad  also turns the logits into scale * the gradient of loss + z, which is
  *                       (1 + 2 z_loss l) * softmax - one_hot, or softmax - one_hot without z; rows of ignored labels
  *                       into 0
@@ -87,7 +87,10 @@
  *
  * Non-finite inputs make the outputs that depend on them non-finite.
  */
-enum { TT_LABEL_IGNORED = -100 };
+enum {
+    TT_LABEL_IGNORED = -100, /* of a token from which nothing is learned */
+    TT_LABEL_PADDING = -101, /* the same of what is no token: routers do not count it */
+};
 
 enum {
     TT_ATTENTION_ROWS = 96,  /* of a forward tile */

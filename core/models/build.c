@@ -270,10 +270,11 @@ int tt_build_experts(struct tt_build *b, const char *layer, int x)
                            .top_k = (int)moe->top_k,
                            .router = router_of(&b->model->dims.moe)};
     char *gate = tt_format("%s.router.gate", layer);
-    int routed[3] = {x, param(b, gate), moe->biased ? tt_build_param_of(b, layer, "expert_bias") : TT_NONE}, chosen[2],
-        sent[3], gate_up[2], in[3];
+    int routed[5] = {x, param(b, gate), moe->biased ? tt_build_param_of(b, layer, "expert_bias") : TT_NONE, TT_NONE,
+                     b->graph->labels};
+    int chosen[2], sent[3], gate_up[2], in[3];
 
-    outputs(b, TT_OP_ROUTER, layer, "router", routed, 3, &attr, 2, chosen);
+    outputs(b, TT_OP_ROUTER, layer, "router", routed, 5, &attr, 2, chosen);
     outputs(b, TT_OP_DISPATCH, layer, "rows", (const int[]){x, chosen[0]}, 2, &attr, 3, sent);
     gate_up[0] = products(b, layer, "gate", "w1", sent[0], sent[2], &attr);
     gate_up[1] = products(b, layer, "up", "w3", sent[0], sent[2], &attr);

@@ -228,13 +228,13 @@ static int experts(struct tt_build *b, int x)
                            .experts = (int)moe->experts,
                            .top_k = (int)moe->top_k,
                            .router = {.normalize = true, .balanced = moe->balanced}};
-    int routed[4] = {x, tt_build_param_of(b, "moe.router.gate", "weight"), TT_NONE,
-                     tt_build_param_of(b, "moe.router.gate", "bias")};
+    int routed[5] = {x, tt_build_param_of(b, "moe.router.gate", "weight"), TT_NONE,
+                     tt_build_param_of(b, "moe.router.gate", "bias"), b->graph->labels};
     int chosen[2], sent[3], in[3];
 
     if (moe->biased)
         routed[2] = tt_build_param_of(b, "moe", "expert_bias");
-    tt_build_node(b, TT_OP_ROUTER, "moe.router", routed, 4, &attr, 2, chosen);
+    tt_build_node(b, TT_OP_ROUTER, "moe.router", routed, 5, &attr, 2, chosen);
     tt_build_node(b, TT_OP_DISPATCH, "moe.rows", (const int[]){x, chosen[0]}, 2, &attr, 3, sent);
     x = expert_layer(b, "moe.gate_up", "mlp1_weight", "mlp1_bias", sent[0], sent[2]);
     tt_build_node(b, TT_OP_SWIGLU_CLAMPED, "moe.hidden", &x, 1, NULL, 1, &x);

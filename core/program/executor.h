@@ -71,6 +71,7 @@ int tt_executor_logits(const struct tt_executor *executor, const float **ret_log
 struct tt_step {
     struct tt_scalars scalars; /* in: lr, Adam's numbers, inv_valid_tokens. out: clip */
     double max_norm;           /* in: 0 = no clipping */
+    int64_t tokens;            /* in: of the global batch, without padding; 0: there is none, so all of them */
     bool decoupled;            /* in: AdamW, not Adam */
     /* in: asked on every rank at the same few places of the step, before any state changes. If a rank's answer is a
      * negative code, all ranks give the step up with that code. NULL: the step is never given up */

@@ -443,7 +443,7 @@ static double tokens_of(const struct tt_engine_options *o)
 
 int tt_engine_step(struct tt_engine *e, struct tt_step *step)
 {
-    step->scalars.inv_tokens = (float)(1.0 / tokens_of(&e->options));
+    step->scalars.inv_tokens = (float)(1.0 / (step->tokens ? (double)step->tokens : tokens_of(&e->options)));
     tt_samples_divide(&e->train.samples);
     return tt_executor_run(e->train.executor, step);
 }

@@ -46,6 +46,51 @@ case_the_curve_is_the_same_on_any_layout() {
     ! cmp -s one causal.txt || not_as "expected other losses without document_mask"
 }
 
+# Padding has no load. A sample is one conversation of N tokens, so a step of 4 samples counts 4 N k slots in each
+# layer. Layouts that leave the bits alone leave the losses of routers too.
+case_padding_does_not_count_in_loads() {
+    make_chat_tokenizer
+    echo '{"messages": [{"role": "user", "content": "day?"}, {"role": "assistant", "content": "morning"}]}' >chats.jsonl
+    run data pack --dataset jsonl_sft --dataset_path chats.jsonl --tokenizer tokenizer --out chats.tokens --json
+    expect_ok
+    mv out packed.json
+    experts="--model.name=qwen3 --model.flavor=debugmodel_moe --model.n_layers=2 --model.dim=32 --model.n_heads=4
+        --model.n_kv_heads=2 --model.vocab_size=2056 --model.hf_assets_path=tokenizer --training.dataset=jsonl_sft
+        --training.dataset_path=chats.jsonl --training.seq_len=64 --training.local_batch_size=1
+        --training.global_batch_size=4 --training.steps=2 --metrics.log_freq=1 --metrics.peak_flops=1e9
+        --metrics.expert_loads --no-checkpoint.enable --dataloader.cache_dir=cache --parallelism.threads_per_rank=1
+        --training.sequence_balance_loss=0.01 --training.microbatch_balance_loss=0.01 --training.router_z_loss=0.01
+        --training.global_batch_balance_loss=0.01"
+    run train $experts --job.dump_folder=one
+    expect_ok
+    p=--parallelism
+    while read -r ranks options; do
+        run_ranks $ranks train $experts --job.dump_folder=many $options
+        expect_ok
+        python3 - "$options" >problem.txt 2>&1 <<'END' || not_as "$options: $(tail -1 problem.txt)"
+import json, sys
+tokens = json.load(open("packed.json"))["tokens"]
+assert 10 < tokens < 40, tokens
+runs = [[r for r in map(json.loads, open(f"{run}/metrics.jsonl")) if r["type"] == "step"] for run in ("one", "many")]
+for one, many in zip(*runs):
+    for r in (one, many):
+        for layer, loads in r["expert_loads"].items():
+            assert sum(loads) == 4 * tokens * 8, (tokens, loads)
+    keys = [k for k in one if k.endswith("loss") and k != "max_loss" or k == "grad_norm"]
+    assert len(keys) == 6, keys
+    for k in keys:
+        near = abs(one[k] - many[k]) <= 1e-5 * abs(one[k])
+        assert near if "tensor" in sys.argv[1] or "context" in sys.argv[1] else one[k] == many[k], (k, one[k], many[k])
+END
+        rm -rf many
+    done <<END
+2 $p.expert_parallel_degree=2
+2 $p.pipeline_parallel_degree=2 --training.local_batch_size=2
+2 $p.tensor_parallel_degree=2 $p.expert_parallel_degree=2
+2 $p.context_parallel_degree=2
+END
+}
+
 case_a_resumed_run_continues_exactly() {
     make_chat_tokenizer
     make_chats

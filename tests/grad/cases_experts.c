@@ -39,7 +39,8 @@ static int feed_forwards(struct tt_graph *graph, const struct experts *e, int x,
 /* ret_combine: what COMBINE reads. */
 static int run_experts(struct tt_graph *graph, const struct experts *e, int x, int *ret_combine)
 {
-    int in[3] = {x, e->gate, e->bias}, router = tt_graph_node(graph, TT_OP_ROUTER, "y", in, 3, &e->attr), sent;
+    int in[5] = {x, e->gate, e->bias, TT_NONE, graph->labels};
+    int router = tt_graph_node(graph, TT_OP_ROUTER, "y", in, 5, &e->attr), sent;
     const int *chosen = graph->nodes[router].out;
     int rows[2] = {x, chosen[0]}, gates = chosen[1], places, ends;
 

@@ -203,7 +203,7 @@ static void fill_value(struct interp *interp, struct interp_draw *draw, int v)
     for (int64_t i = 0; i < n && value->kind == TT_VALUE_INPUT && v != graph->positions; i++) {
         ids[i] = (int32_t)(tt_rng_bits(&draw->rng, draw->drawn++) % (uint64_t)vocabulary(graph));
         if (v == graph->labels && i % 6 == 4)
-            ids[i] = TT_LABEL_IGNORED;
+            ids[i] = i % 12 == 4 ? TT_LABEL_PADDING : TT_LABEL_IGNORED;
     }
 }
 

@@ -128,14 +128,13 @@ static int make_wanted(int T, enum tt_long_conversations longs, struct want *wan
             n++;
             for (int k = 0; k < T; k++) {
                 want[n].inputs[k] = 0;
-                want[n].labels[k] = -100;
+                want[n].labels[k] = -101; /* padding */
             }
         }
         for (int k = 0; k < size; k++) {
             want[n].inputs[at + k] = 100 * d + k + 1;
             want[n].positions[at + k] = k;
-            if (k + 1 < size && is_learned(d, k + 1))
-                want[n].labels[at + k] = 100 * d + k + 2;
+            want[n].labels[at + k] = k + 1 < size && is_learned(d, k + 1) ? 100 * d + k + 2 : -100;
         }
         at += size;
         for (int k = at; k < T; k++)

@@ -253,6 +253,35 @@ static void factors_of_the_global_batch(void **state)
     assert_true(factors[2 * EXPERTS] == 0.5F);
 }
 
+/* Two sequences of four tokens, of which the second one ends with padding, and one that is all padding: f_x is of the
+ * slots of tokens, as in a microbatch that has only these. */
+static void padding_is_not_counted(void **state)
+{
+    enum { ROWS = 12, K = 2 };
+    const struct tt_attr attr = {.top_k = K, .seq_len = 4, .losses = {.sequence = 0.7F, .microbatch = 0.4F, .z = 0.5F}};
+    const int32_t ids[ROWS * K] = {0, 1, 1, 2, 1, 7, 3, 4, 0, 5, 5, 6, ~0, ~1, ~0, ~1, ~2, ~3, ~2, ~3, ~2, ~3, ~2, ~3};
+    const double tokens[4] = {4, 2, 0, 6}; /* of each sequence, and of all */
+    float factors[5 * EXPERTS], losses[TT_ROUTER_LOSS_ROWS * ROWS], scores[EXPERTS] = {0.5F, 0.5F};
+
+    assert_int_equal(tt_router_factor_floats(&attr, ROWS, EXPERTS), 5 * EXPERTS);
+    tt_router_factors(&attr, ids, NULL, ROWS, EXPERTS, factors);
+    for (int t = 0; t < 4; t++)
+        for (int e = 0; e < EXPERTS; e++) {
+            double slots = 0.0, wanted;
+
+            for (int i = t < 3 ? t * 4 * K : 0; i < (t < 3 ? (t + 1) * 4 * K : ROWS * K); i++)
+                slots += ids[i] == e;
+            wanted = tokens[t] > 0.0 ? (t < 3 ? 0.7 : 0.4) * EXPERTS * slots / (tokens[t] * K) : 0.0;
+            assert_true(fabs((double)factors[t * EXPERTS + e] - wanted) < 1e-6);
+        }
+    for (int64_t r = 5; r < 7; r++)
+        tt_router_loss_terms(&attr, tt_router_token_factors(&attr, factors, r, ROWS, EXPERTS),
+                             &(struct tt_loss_token){scores, 2.0F, r == 6}, r, ROWS, EXPERTS, losses);
+    assert_true(losses[TT_ROUTER_Z * ROWS + 5] == 2.0F && losses[TT_ROUTER_MICROBATCH * ROWS + 5] > 0.0F);
+    for (int k = 0; k < TT_ROUTER_LOSSES; k++)
+        assert_true(losses[k * ROWS + 6] == 0.0F);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +290,7 @@ int main(void)
         cmocka_unit_test(no_sum),
         cmocka_unit_test(the_rule),
         cmocka_unit_test(factors_of_the_global_batch),
+        cmocka_unit_test(padding_is_not_counted),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -72,7 +72,7 @@ void TT_ISA(tt_cross_entropy)(float *loss, float *z, const float *logits, const 
         float largest;
         double log_sum;
 
-        if (labels[r] == TT_LABEL_IGNORED) {
+        if (labels[r] < 0) {
             tt_cross_entropy_ignore(loss, z, r);
             continue;
         }
@@ -110,7 +110,7 @@ void TT_ISA(tt_cross_entropy_grad)(float *loss, float *z, float *logits, const i
     for (int64_t r = 0; r < rows; r++, logits += vocab) {
         vf factor;
 
-        if (labels[r] == TT_LABEL_IGNORED) {
+        if (labels[r] < 0) {
             memset(logits, 0, (size_t)vocab * sizeof *logits);
             tt_cross_entropy_ignore(loss, z, r);
             continue;
@@ -130,7 +130,7 @@ void TT_ISA(tt_cross_entropy_grad_bf16)(float *loss, float *z, float *logits, co
         tt_bf16 *grad = (tt_bf16 *)(void *)logits;
         float factor, target;
 
-        if (labels[r] == TT_LABEL_IGNORED) {
+        if (labels[r] < 0) {
             memset(grad, 0, (size_t)vocab * sizeof *grad);
             tt_cross_entropy_ignore(loss, z, r);
             continue;

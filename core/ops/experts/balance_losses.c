@@ -6,6 +6,7 @@
  *   out  losses (5, N) F32, with the terms of all losses (router_losses.h)
  *   attr that of ROUTER, without rows
  */
+#include "core/ops/experts/choice.h"
 #include "core/ops/experts/router_losses.h"
 #include "core/ops/rule.h"
 
@@ -31,13 +32,15 @@ static void run_tile(void *arg, int64_t tile, int worker)
     struct tt_range part = tt_tile_range(rows, TILE_ROWS, tile);
     int64_t all_rows = tt_value_rows(tt_call_in(call, ALL_IDS));
     const float *losses = call->in[LOSSES];
+    const int32_t *ids = call->in[IDS];
 
     (void)worker;
     for (int64_t r = part.begin; r < part.begin + part.n; r++)
-        tt_router_loss_terms(&call->node->attr,
-                             tt_router_token_factors(&call->node->attr, call->scratch, r, all_rows, experts),
-                             (const float *)call->in[SCORES] + r * experts, losses[TT_ROUTER_LSE * rows + r], r, rows,
-                             experts, call->out[0]);
+        tt_router_loss_terms(
+            &call->node->attr, tt_router_token_factors(&call->node->attr, call->scratch, r, all_rows, experts),
+            &(struct tt_loss_token){(const float *)call->in[SCORES] + r * experts, losses[TT_ROUTER_LSE * rows + r],
+                                    tt_id_is_padding(ids[r * call->node->attr.top_k])},
+            r, rows, experts, call->out[0]);
 }
 
 static void run(const struct tt_call *call)

@@ -16,6 +16,7 @@
 
 #include "core/graph/token_parts.h"
 #include "core/kernels/kernels.h"
+#include "core/ops/experts/choice.h"
 #include "core/ops/rule.h"
 
 enum { TILE_ROWS = 16 };
@@ -65,7 +66,7 @@ static void walk_slots(const struct tt_call *call, int32_t *next, int32_t *place
         int64_t grain = grains > 1 ? tt_parts_grain_of(parts, rows, row) : 0;
 
         for (int64_t i = row * k; i < (row + 1) * k; i++) {
-            int32_t *of = &next[ids[i] * (int64_t)grains + grain];
+            int32_t *of = &next[tt_id_expert(ids[i]) * (int64_t)grains + grain];
 
             if (places)
                 places[i] = *of;

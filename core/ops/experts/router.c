@@ -3,7 +3,8 @@
  * ROUTER: which experts see each token, and with which weights. All arithmetic after the product is in float32.
  *   in   x (N, D), w (X, D), bias (X) F32 or none: added to the scores where experts are chosen, and nowhere else
  *        logit_bias (X) or none: added to x w^T
- *   out  ids (N, k) I32: of each token, ascending
+ *        labels (N, or of several ranks' rows) I32 or none: TT_LABEL_PADDING where there is no token
+ *   out  ids (N, k) I32: of each token, ascending; of padding, their complements (choice.h)
  *        gates (N, k) F32: the weights of these experts
  *        scores (N, X) F32: softmax or sigmoid of the logits, x w^T [+ logit_bias]
  *        losses (5, N) F32: terms of the auxiliary losses and the logsumexp of the logits (router_losses.h), if any
@@ -12,6 +13,7 @@
  *   defined for all inputs. With groups, experts of the best kept_groups groups only; of equal groups, the first ones.
  *   normalize: the gates of a token are divided by their sum, of sigmoids by their sum + 1e-20, since it may be 0.
  *   balanced: slot i of all N k slots gets expert i mod X instead, with its score (to measure speed without imbalance).
+ *   The terms of padding are 0, and it is not counted among the tokens of a balance loss.
  *   If other ranks have other rows, balance losses are 0: ROUTER_LOSSES has them.
  *
  * ROUTER_BWD: through the gates; the choice itself, and so the bias, has no gradient.
@@ -32,7 +34,7 @@
 #include "core/ops/rule.h"
 
 enum { TILE_ROWS = 64, SUM_COLUMNS = 16, LINE = 16 /* floats of a cache line */ };
-enum { LOGIT_BIAS = 3, ACC_OF_LOGIT_BIAS = 10 /* inputs of ROUTER and ROUTER_BWD */ };
+enum { LOGIT_BIAS = 3, LABELS = 4, ACC_OF_LOGIT_BIAS = 10 /* inputs of ROUTER and ROUTER_BWD */ };
 
 static const float least_sum = 1e-20F; /* transformers' */
 
@@ -51,6 +53,13 @@ static bool options_fit(const struct tt_attr *attr, int64_t experts)
            r->kept_groups <= r->groups && attr->top_k <= r->kept_groups * (experts / r->groups);
 }
 
+/* Labels are of this rank's rows, or also of those of other ranks with the same sequences. */
+static bool labels_fit(const struct tt_graph *graph, const struct tt_node *node, int64_t rows)
+{
+    return node->n_in <= LABELS || node->in[LABELS] == TT_NONE ||
+           tt_value_elements(&graph->values[node->in[LABELS]]) % rows == 0;
+}
+
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[0]], w = graph->values[node->in[1]];
@@ -60,7 +69,7 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 
     if (x.ndim < 2 || w.ndim != 2 || tt_value_width(&x) != w.shape[1] || !options_fit(&node->attr, w.shape[0]) ||
         (node->in[2] != TT_NONE && tt_value_elements(&graph->values[node->in[2]]) != w.shape[0]) ||
-        !tt_op_acc_fits(graph, node, LOGIT_BIAS, 1, w.shape[0]) ||
+        !tt_op_acc_fits(graph, node, LOGIT_BIAS, 1, w.shape[0]) || !labels_fit(graph, node, tt_value_rows(&x)) ||
         !tt_grain_fits(&node->attr.rows, tt_value_rows(&x)) ||
         !tt_router_losses_fit(&node->attr, tt_router_all_rows(&node->attr, tt_value_rows(&x))))
         return tt_op_mismatch(graph, node,
@@ -186,6 +195,14 @@ static void add_logit_bias(const struct tt_call *call, float *logits, int64_t n)
             logits[i] += tt_bf16_to_float(half[i]);
 }
 
+static bool is_padding(const struct tt_call *call, int64_t row)
+{
+    const int32_t *labels = call->node->n_in > LABELS ? call->in[LABELS] : NULL;
+
+    return labels &&
+           labels[call->node->attr.first_row % tt_value_elements(tt_call_in(call, LABELS)) + row] == TT_LABEL_PADDING;
+}
+
 static void run_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
@@ -215,6 +232,8 @@ static void run_tile(void *arg, int64_t tile, int worker)
         else
             tt_choose(ids, &choice, router, k, experts);
         weigh(router, ids, scores, k, (float *)call->out[1] + r * k);
+        for (int j = 0; j < k && is_padding(call, r); j++)
+            ids[j] = ~ids[j];
     }
 }
 
@@ -233,7 +252,9 @@ static void losses_tile(void *arg, int64_t tile, int worker)
             attr,
             tt_router_losses_apart(attr, rows) ? (struct tt_token_factors){0}
                                                : tt_router_token_factors(attr, call->scratch, r, rows, experts),
-            (const float *)call->out[2] + r * experts, losses[TT_ROUTER_LSE * rows + r], r, rows, experts, losses);
+            &(struct tt_loss_token){(const float *)call->out[2] + r * experts, losses[TT_ROUTER_LSE * rows + r],
+                                    tt_id_is_padding(((const int32_t *)call->out[0])[r * attr->top_k])},
+            r, rows, experts, losses);
 }
 
 static void run(const struct tt_call *call)
@@ -345,7 +366,7 @@ static void logits_grad(const struct tt_attr *attr, const float *dgates, const i
     for (int j = 0; j < attr->top_k; j++) {
         float slope = gates[j] * (dgates[j] - mean);
 
-        dlogits[ids[j]] = sigmoid ? slope * (1.0F - scores[ids[j]]) : slope;
+        dlogits[tt_id_expert(ids[j])] = sigmoid ? slope * (1.0F - scores[tt_id_expert(ids[j])]) : slope;
     }
 }
 
@@ -374,7 +395,7 @@ static void logits_tile(void *arg, int64_t tile, int worker)
         logits_grad(&call->node->attr, (const float *)call->in[0] + r * k, (const int32_t *)call->in[1] + r * k,
                     (const float *)call->in[2] + r * k, (const float *)call->in[3] + r * experts, experts,
                     dlogits + r * experts);
-        if (losses)
+        if (losses && !tt_id_is_padding(((const int32_t *)call->in[1])[r * k]))
             tt_router_loss_grad(attr,
                                 tt_router_token_factors(attr, factors, r, tt_router_loss_rows(attr, rows), experts),
                                 (const float *)call->in[3] + r * experts, losses[TT_ROUTER_LSE * rows + r], experts,
@@ -456,8 +477,8 @@ static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, s
 
 const struct tt_op_row tt_op_router = {
     .name = "router",
-    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_COMPUTE},
-    .may_lack = 1,
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_IDS},
+    .may_lack = 2,
     .out = {TT_TYPE_IDS, TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS,
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),

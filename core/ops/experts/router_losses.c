@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/graph/pieces.h"
+#include "core/ops/experts/choice.h"
 #include "core/ops/op.h"
 
 static bool balances(const struct tt_attr *attr)
@@ -71,11 +72,14 @@ static int64_t term_of(const struct tt_attr *attr, int64_t row, int64_t rows)
     return attr->losses.sequence > 0.0F ? row / piece % (rows / attr->seq_len) : 0;
 }
 
-/* Makes factors of one loss from the number of slots of each expert among `tokens` tokens. */
-static void finish(const struct tt_attr *attr, float coeff, int64_t tokens, int64_t experts, float *factors)
+/* Makes factors of one loss from the number of slots of each expert. */
+static void finish(float coeff, int64_t experts, float *factors)
 {
-    double each = (double)coeff * (double)experts / ((double)tokens * attr->top_k);
+    double slots = 0.0, each;
 
+    for (int64_t x = 0; x < experts; x++)
+        slots += (double)factors[x];
+    each = slots > 0.0 ? (double)coeff * (double)experts / slots : 0.0; /* a sequence may be all padding */
     for (int64_t x = 0; x < experts; x++)
         factors[x] = (float)(each * (double)factors[x]);
 }
@@ -115,13 +119,15 @@ void tt_router_factors(const struct tt_attr *attr, const int32_t *ids, const int
         float *term = factors + term_of(attr, row, rows) * experts;
 
         for (int j = 0; j < attr->top_k; j++, ids++) { /* exact: a microbatch has less than 2^24 slots of an expert */
+            if (tt_id_is_padding(*ids))
+                continue;
             term[*ids] += 1.0F;
             all[*ids] += 1.0F;
         }
     }
     for (int64_t i = 0; i < terms; i++)
-        finish(attr, attr->losses.sequence, tokens, experts, factors + i * experts);
-    finish(attr, attr->losses.microbatch, rows, experts, all);
+        finish(attr->losses.sequence, experts, factors + i * experts);
+    finish(attr->losses.microbatch, experts, all);
     fill_global(attr, loads, experts, all + experts);
 }
 
@@ -158,21 +164,21 @@ struct tt_token_factors tt_router_token_factors(const struct tt_attr *attr, cons
                                      all + experts};
 }
 
-void tt_router_loss_terms(const struct tt_attr *attr, struct tt_token_factors factors, const float *scores, float lse,
-                          int64_t row, int64_t rows, int64_t experts, float *losses)
+void tt_router_loss_terms(const struct tt_attr *attr, struct tt_token_factors factors,
+                          const struct tt_loss_token *token, int64_t row, int64_t rows, int64_t experts, float *losses)
 {
-    float share = share_of(attr, scores, experts), sequence = 0.0F, microbatch = 0.0F, global = 0.0F;
+    float share = share_of(attr, token->scores, experts), sequence = 0.0F, microbatch = 0.0F, global = 0.0F;
 
-    if (factors.sequence) {
-        sequence = share * sum_of(factors.sequence, scores, experts);
-        microbatch = share * sum_of(factors.microbatch, scores, experts);
-        global = share * sum_of(factors.global, scores, experts);
+    if (factors.sequence && !token->padding) {
+        sequence = share * sum_of(factors.sequence, token->scores, experts);
+        microbatch = share * sum_of(factors.microbatch, token->scores, experts);
+        global = share * sum_of(factors.global, token->scores, experts);
     }
     losses[TT_ROUTER_SEQUENCE * rows + row] = sequence;
     losses[TT_ROUTER_MICROBATCH * rows + row] = microbatch;
     losses[TT_ROUTER_GLOBAL_BATCH * rows + row] = global;
-    losses[TT_ROUTER_Z * rows + row] = attr->losses.z * lse * lse;
-    losses[TT_ROUTER_LSE * rows + row] = lse;
+    losses[TT_ROUTER_Z * rows + row] = token->padding ? 0.0F : attr->losses.z * token->lse * token->lse;
+    losses[TT_ROUTER_LSE * rows + row] = token->lse;
 }
 
 void tt_router_loss_grad(const struct tt_attr *attr, struct tt_token_factors factors, const float *scores, float lse,

@@ -6,10 +6,10 @@
 
 /**
  * Auxiliary losses of a router (struct tt_router_losses), which are added to what is differentiated. Each is a sum of
- * terms of the tokens, divided by the tokens of the global batch. All depend on one microbatch and on the loads of the
- * step before only, so they do not depend on the layout. Ranks may have parts of its rows: their loads are those of all
- * rows, so they gather the experts of all tokens, and the op ROUTER_LOSSES has the terms of balance losses
- * (balance_losses.c).
+ * terms of the tokens, divided by the tokens of the global batch; padding is no token. All depend on one microbatch and
+ * on the loads of the step before only, so they do not depend on the layout. Ranks may have parts of its rows: their
+ * loads are those of all rows, so they gather the experts of all tokens, and the op ROUTER_LOSSES has the terms of
+ * balance losses (balance_losses.c).
  *
  * A balance loss of G tokens, which are a sequence or the microbatch: X sum_x f_x P_x (Switch Transformer, with f
  * divided by k too; DeepSeek-V3 has it for each sequence). f_x is the share of the G k slots that expert x got, and has
@@ -78,10 +78,17 @@ struct tt_token_factors {
 struct tt_token_factors tt_router_token_factors(const struct tt_attr *attr, const float *factors, int64_t row,
                                                 int64_t all_rows, int64_t experts);
 
+/* What the terms of a token follow from. Those of padding are 0. */
+struct tt_loss_token {
+    const float *scores;
+    float lse;
+    bool padding;
+};
+
 /** The terms of token `row` of this rank's `rows` and its logsumexp, into a column of losses (TT_ROUTER_LOSS_ROWS,
  * rows). */
-void tt_router_loss_terms(const struct tt_attr *attr, struct tt_token_factors factors, const float *scores, float lse,
-                          int64_t row, int64_t rows, int64_t experts, float *losses);
+void tt_router_loss_terms(const struct tt_attr *attr, struct tt_token_factors factors,
+                          const struct tt_loss_token *token, int64_t row, int64_t rows, int64_t experts, float *losses);
 
 /** Adds the gradient of a token's terms, times `scale`, to that of its logits. */
 void tt_router_loss_grad(const struct tt_attr *attr, struct tt_token_factors factors, const float *scores, float lse,

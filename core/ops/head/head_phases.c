@@ -250,7 +250,7 @@ static void row_tile(void *arg, int64_t tile, int worker)
     for (int64_t r = part.begin; r < part.begin + part.n; r++) {
         struct softmax s;
 
-        if (run->labels[r] == TT_LABEL_IGNORED) {
+        if (run->labels[r] < 0) {
             ignore_row(run, r);
             continue;
         }

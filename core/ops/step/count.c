@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * COUNT: adds to the counter of each expert the slots that it got.
- *   in   n int32, experts      out   int64 counters, one for each expert
+ *   in   n int32, experts, negative where there is no token      out   int64 counters, one for each expert
  */
 #include "core/ops/step/step.h"
 
@@ -12,7 +12,8 @@ static void run(const struct tt_step_call *call)
     int64_t *counters = call->out[0];
 
     for (int64_t i = 0; i < call->n; i++)
-        counters[experts[i]]++;
+        if (experts[i] >= 0)
+            counters[experts[i]]++;
 }
 
 static void cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
