@@ -153,6 +153,11 @@ END
     done
     run train $tiny --training.dataset=tokens --training.dataset_path=llmc.bin --dry-run
     expect_ok
+    # tokens that do not name their tokenizer need none, not even one that titan can read
+    mkdir strange
+    echo '{"model": {"type": "WordLevel"}}' >strange/tokenizer.json
+    run train $tiny --training.dataset=tokens --training.dataset_path=llmc.bin --model.hf_assets_path=strange
+    expect_ok
 }
 
 case_compressed_json_lines_are_the_same_data() {

@@ -65,7 +65,16 @@ out:
     return rc;
 }
 
-/* Rank 0 tokenizes a text, or compares packed tokens with the tokenizer that the run has. */
+/* Whether the file says which tokenizer it is of. What is wrong with one that cannot be read, its preparation says. */
+static bool names_tokenizer(const struct tt_dataset_spec *spec)
+{
+    struct tt_token_info info = {0};
+
+    return spec->path && tt_tokenfile_peek(spec->path, false, &info) == 0 && info.tokenizer_hash;
+}
+
+/* Rank 0 tokenizes a text, or compares packed tokens with the tokenizer that the run has. Others need none, so one that
+ * titan cannot read is no fault there. */
 static int prepare_part(struct tt_comm *comm, const struct tt_train_data_options *o, struct tt_dataset_spec *spec,
                         bool is_text, struct tt_dataset_ref *ref)
 {
@@ -73,10 +82,10 @@ static int prepare_part(struct tt_comm *comm, const struct tt_train_data_options
     struct tt_dataset_spec compared = *spec;
     int rc = 0;
 
-    if (!is_text)
+    if (!is_text && names_tokenizer(spec)) {
         TT_TRY(find_tokenizer(o->tokenizer_folder, &tokenizer));
-    if (!is_text)
         compared.tokenizer = tokenizer;
+    }
     rc = tt_comm_work(comm, prepare, &(struct preparation){&compared, ref}); /* tokenizing has no time limit */
 out:
     tt_tokenizer_free(tokenizer);
