@@ -403,7 +403,7 @@ static void print_banner(const struct tt_reporter *r, const struct tt_run_about 
     print_all(out ? out : file, r, about);
     if (!out || fclose(out) != 0)
         return;
-    tt_screen_put(file, text, tt_screen_columns(fileno(file)), LABEL_COLUMNS);
+    tt_screen_put(file, text, tt_screen_columns(file == stderr ? STDERR_FILENO : STDOUT_FILENO), LABEL_COLUMNS);
     free(text); // NOLINT: it is the C library's
 }
 
