@@ -10,7 +10,7 @@
 
 struct load {
     const char *folder;
-    const struct tt_words *leave_out;
+    struct tt_hf_options options;
     const struct tt_model *model;
     const struct tt_ckpt_state *state;
     bool checks; /* this rank also looks for tensors that the model does not have */
@@ -38,6 +38,12 @@ out:
     return rc;
 }
 
+static void set_options(struct tt_source *source, const struct tt_hf_options *options)
+{
+    source->leave_out = options->leave_out;
+    source->extend_vocabulary = options->extend_vocabulary;
+}
+
 static int read_parts(void *arg)
 {
     const struct load *load = arg;
@@ -46,7 +52,7 @@ static int read_parts(void *arg)
     int rc = tt_source_open(load->folder, TT_PATH_PLAIN, &source);
 
     if (rc == 0) {
-        source->leave_out = load->leave_out;
+        set_options(source, &load->options);
         rc = tt_weights_from_hf(source, load->model, load->checks ? TT_EXTRA_REFUSED : TT_EXTRA_IGNORED, &weights);
     }
     for (int i = 0; i < weights.n && rc == 0; i++)
@@ -56,25 +62,25 @@ static int read_parts(void *arg)
     return rc;
 }
 
-int tt_hf_load(struct tt_comm *comm, const char *folder, const struct tt_words *leave_out, const struct tt_model *model,
-               const struct tt_ckpt_state *state)
+int tt_hf_load(struct tt_comm *comm, const char *folder, const struct tt_hf_options *options,
+               const struct tt_model *model, const struct tt_ckpt_state *state)
 {
     struct tt_patience patience = tt_patience_begin(comm, "loading Hugging Face weights");
-    struct load load = {folder, leave_out, model, state, comm->rank == 0};
+    struct load load = {folder, options ? *options : (struct tt_hf_options){0}, model, state, comm->rank == 0};
     int rc = tt_patience_work(comm, true, read_parts, &load);
 
     tt_patience_end(comm, &patience);
     return rc;
 }
 
-int tt_hf_examine(const char *folder, const struct tt_words *leave_out, const struct tt_model *model)
+int tt_hf_examine(const char *folder, const struct tt_hf_options *options, const struct tt_model *model)
 {
     struct tt_source *source = NULL;
     struct tt_weights weights = {0};
     int rc = tt_source_open(folder, TT_PATH_PLAIN, &source);
 
     if (rc == 0) {
-        source->leave_out = leave_out;
+        set_options(source, options ? options : &(struct tt_hf_options){0});
         rc = tt_weights_from_hf(source, model, TT_EXTRA_REFUSED, &weights);
     }
     tt_weights_release(&weights);

@@ -143,6 +143,15 @@ static int find_stored(const struct tt_weights *w, const struct tt_param *param,
     return tt_hf_stored_packed(values, scales, w->block, ret_stored);
 }
 
+/* Whether a tensor lacks only rows of the vocabulary. */
+static bool may_grow(const struct tt_weights *w, const struct tt_param *param, const struct tt_hf_stored *stored)
+{
+    return w->kind == TT_WEIGHTS_FROM_HF && param->hf_transform == TT_HF_SAME && param->ndim == 2 &&
+           (strcmp(param->name, "tok_embeddings.weight") == 0 || strcmp(param->name, "output.weight") == 0) &&
+           stored->ndim == 2 && stored->shape[1] == param->shape[1] && stored->shape[0] > 0 &&
+           stored->shape[0] < param->shape[0];
+}
+
 /* Finds the tensor `name`, which holds a parameter, and checks its shape. */
 static int find(struct tt_weights *w, const struct tt_param *param, int64_t expert, const char *name, int ndim,
                 const int64_t *shape)
@@ -162,17 +171,28 @@ static int find(struct tt_weights *w, const struct tt_param *param, int64_t expe
                        "help: leave out %s, and set %s to at most %lld",
                        stored->values->name, tt_box_text(b, sizeof b, &found), tt_box_text(a, sizeof a, &wanted),
                        tt_key_name(TT_KEY_MAX_POSITIONS), tt_key_name(TT_KEY_SEQ_LEN), (long long)stored->shape[0]);
-    if (!tt_box_equal(&wanted, &found))
-        return tt_fail(TT_EDATA,
-                       "tensor '%s' is %s, wanted %s for the model's %s\nhelp: are the dims those of the weights' "
-                       "config.json?",
-                       stored->values->name, tt_box_text(b, sizeof b, &found), tt_box_text(a, sizeof a, &wanted),
-                       param->name);
+    if (!tt_box_equal(&wanted, &found) && !(w->source->extend_vocabulary && may_grow(w, param, stored)))
+        return tt_fail(TT_EDATA, "tensor '%s' is %s, wanted %s for the model's %s\nhelp: %s%s", stored->values->name,
+                       tt_box_text(b, sizeof b, &found), tt_box_text(a, sizeof a, &wanted), param->name,
+                       may_grow(w, param, stored) ? "for new tokens, in training, set "
+                                                  : "are the dims those of the weights' config.json?",
+                       may_grow(w, param, stored) ? tt_key_name(TT_KEY_EXTEND_VOCABULARY) : "");
     if (!tt_cast_known(TT_F32, stored->dtype))
         return tt_fail(TT_EDATA, "tensor '%s' is %s; weights are F32, BF16 or F16, or F8_E4M3 with scales", name,
                        tt_dtype_name(stored->dtype));
 out:
     return rc;
+}
+
+static void note_new_rows(const struct tt_weights *w)
+{
+    for (int p = 0; p < w->model->n_params; p++) {
+        const struct tt_hf_stored *stored = &w->stored[w->first[p]];
+
+        if (stored->values && may_grow(w, &w->model->params[p], stored))
+            tt_note("%s has %lld rows, and '%s' has %lld: the new ones are the mean of these", w->model->params[p].name,
+                    (long long)w->model->params[p].shape[0], stored->values->name, (long long)stored->shape[0]);
+    }
 }
 
 /* What a tied model's files may have under this name is a copy of the embedding. */
@@ -252,6 +272,7 @@ int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, e
     }
     if (check_extra) {
         TT_TRY(check_tied(&w));
+        note_new_rows(&w);
         TT_TRY(tt_hf_check_extra(source, model, check_extra == TT_EXTRA_REFUSED));
     }
     *ret_weights = w;

@@ -141,10 +141,56 @@ out:
     return rc;
 }
 
+static int read_rows(struct tt_weights *w, const struct tt_hf_stored *t, int64_t row, int64_t n, enum tt_dtype dtype,
+                     char *data)
+{
+    return t->scales ? read_packed(w, t, row, n, dtype, data) : read_plain(w, t->values, row, n, dtype, data);
+}
+
+/* The mean of all rows, added in double in their order. */
+static int read_mean_row(struct tt_weights *w, const struct tt_hf_stored *t, float *mean)
+{
+    int64_t width = width_of(t->ndim, t->shape), rows = t->shape[0];
+    int64_t step = width < BLOCK_BYTES / 4 ? BLOCK_BYTES / 4 / width : 1;
+    float *block = tt_calloc_for((size_t)(step < rows ? step : rows), (size_t)width * sizeof *block, t->values->name);
+    double *sum = tt_calloc_for((size_t)width, sizeof *sum, t->values->name);
+    int rc = block && sum ? 0 : TT_ENOMEM;
+
+    for (int64_t row = 0, n; row < rows && rc == 0; row += n) {
+        n = rows - row < step ? rows - row : step;
+        rc = read_rows(w, t, row, n, TT_F32, (char *)block);
+        for (int64_t i = 0; i < n * width && rc == 0; i++)
+            sum[i % width] += (double)block[i];
+    }
+    for (int64_t c = 0; c < width && rc == 0; c++)
+        mean[c] = (float)(sum[c] / (double)rows);
+    tt_free(block);
+    tt_free(sum);
+    return rc;
+}
+
+/* Rows of a tensor, or after its last one their mean (source.h: extend_vocabulary). */
 static int read_stored(struct tt_weights *w, const struct tt_hf_stored *t, int64_t row, int64_t n, enum tt_dtype dtype,
                        char *data)
 {
-    return t->scales ? read_packed(w, t, row, n, dtype, data) : read_plain(w, t->values, row, n, dtype, data);
+    int64_t width = width_of(t->ndim, t->shape), have = n;
+    float *mean = NULL;
+    int rc = 0;
+
+    if (t->ndim && row + n > t->shape[0])
+        have = row < t->shape[0] ? t->shape[0] - row : 0;
+    if (have)
+        TT_TRY(read_rows(w, t, row, have, dtype, data));
+    if (have == n)
+        return 0;
+    if (!(mean = tt_calloc_for((size_t)width, sizeof *mean, t->values->name)))
+        return TT_ENOMEM;
+    TT_TRY(read_mean_row(w, t, mean));
+    for (int64_t r = have; r < n; r++)
+        tt_cast(dtype, data + (size_t)(r * width) * tt_dtype_size(dtype), TT_F32, mean, width);
+out:
+    tt_free(mean);
+    return rc;
 }
 
 static int read_counterpart(void *arg, int param, int64_t row, int64_t n, float *data)

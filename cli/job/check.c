@@ -308,7 +308,8 @@ static void check_tokenizer(struct checking *c)
         tt_config_fault(
             c->cfg, c->report, "model.vocab_size model.hf_assets_path model.flavor",
             "the tokenizer has %lld tokens (%s), the model has rows for %lld\nhelp: set model.vocab_size to "
-            "at least %lld, or model.hf_assets_path to the tokenizer of the model",
+            "at least %lld, with Hugging Face weights also checkpoint.initial_load_extend_vocabulary, or "
+            "model.hf_assets_path to the tokenizer of the model",
             (long long)tt_tokenizer_vocab_size(tokenizer), tt_tokenizer_where(tokenizer),
             (long long)c->model->dims.vocab_size, (long long)tt_tokenizer_vocab_size(tokenizer));
     tt_tokenizer_free(tokenizer);

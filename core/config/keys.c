@@ -21,6 +21,7 @@ static const char *const paths[TT_KEYS] = {
     [TT_KEY_HEAD_DIM] = "model.head_dim",
     [TT_KEY_FFN_DIM] = "model.ffn_dim",
     [TT_KEY_VOCAB_SIZE] = "model.vocab_size",
+    [TT_KEY_EXTEND_VOCABULARY] = "checkpoint.initial_load_extend_vocabulary",
     [TT_KEY_NORM_EPS] = "model.norm_eps",
     [TT_KEY_TIE_EMBEDDINGS] = "model.tie_embeddings",
     [TT_KEY_ROPE_THETA] = "model.rope_theta",

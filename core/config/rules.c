@@ -177,6 +177,15 @@ static void epochs_repeat(const struct tt_config *cfg, struct tt_text *why)
                     cfg->training.epochs);
 }
 
+static void new_rows_are_trained(const struct tt_config *cfg, struct tt_text *why)
+{
+    if (cfg->checkpoint.initial_load_extend_vocabulary && cfg->lora.rank)
+        tt_text_add(why,
+                    "with lora.rank %" PRId64 " the embedding is not trained, so new rows would stay as they are\n"
+                    "help: set lora.rank to 0, or leave the vocabulary as it is",
+                    cfg->lora.rank);
+}
+
 static void lora_has_modules(const struct tt_config *cfg, struct tt_text *why)
 {
     if (cfg->lora.rank && cfg->lora.target_modules.n == 0)
@@ -339,6 +348,7 @@ static const struct {
     {lora_has_modules, {"lora.target_modules", "lora.rank"}},
     {hf_flavor, {"model.flavor", "model.hf_assets_path"}},
     {hf_weights, {"checkpoint.initial_load_in_hf", "checkpoint.initial_load_path", "model.hf_assets_path"}},
+    {new_rows_are_trained, {"checkpoint.initial_load_extend_vocabulary", "lora.rank"}},
     {hf_model_only, {"checkpoint.initial_load_model_only", "checkpoint.initial_load_in_hf"}},
     {checkpoint_inside, {"checkpoint.folder"}},
     {board_inside, {"metrics.save_tb_folder"}},

@@ -521,6 +521,64 @@ assert (config["bos_token_id"], config["eos_token_id"], config["pad_token_id"]) 
 EOF2
 }
 
+# A tokenizer with more tokens than the embedding: new rows are the mean of the others, the same on all layouts.
+case_new_tokens_extend_the_vocabulary() {
+    for name in llama3 llama3_tied_scaled; do
+        rm -rf hf run-* exported step
+        import_folder $name
+        rows=$(python3 -c 'import json; print(json.load(open("hf/config.json"))["vocab_size"])')
+        train="train --model.flavor=hf --checkpoint.initial_load_path=hf --training.dataset=tokens --checkpoint.enable
+            --training.dataset_path=$golden/$name/tokens.bin --training.seq_len=16 --training.global_batch_size=4
+            --training.local_batch_size=1 --model.vocab_size=$((rows + 7))"
+        run $train --training.steps=1 --job.dump_folder=run-0
+        expect_error 3 "is .0:$rows, .*wanted .0:$((rows + 7))," \
+            "help: for new tokens, in training, set checkpoint.initial_load_extend_vocabulary"
+        run $train --training.steps=1 --job.dump_folder=run-0 --checkpoint.initial_load_extend_vocabulary --lora.rank=2
+        expect_error 2 "the embedding is not trained, so new rows would stay as they are"
+        while read -r ranks flags; do
+            run_ranks $ranks $train --training.steps=1 --job.dump_folder=run-$ranks --optimizer.lr=0 \
+                --checkpoint.initial_load_extend_vocabulary $flags
+            expect_ok
+            expect_err "tok_embeddings.weight has $((rows + 7)) rows, .* has $rows: the new ones are the mean of these"
+            run ckpt diff run-1/checkpoint/step-1 run-$ranks/checkpoint/step-1
+            refuse_out "^model/" # the optimizer has other bits with tensor parallelism
+        done <<'EOF2'
+1
+2
+4 --parallelism.tensor_parallel_degree=2
+EOF2
+        run ckpt consolidate run-4 exported --format hf
+        expect_ok
+        python3 - $rows <<'EOF2' >problem.txt 2>&1 || not_as "$name: $(cat problem.txt)"
+import json, struct, sys
+rows = int(sys.argv[1])
+assert json.load(open("exported/config.json"))["vocab_size"] == rows + 7
+def load(path):
+    data = open(path, "rb").read()
+    size = struct.unpack("<Q", data[:8])[0]
+    return {name: (entry["shape"], data[8 + size + entry["data_offsets"][0] : 8 + size + entry["data_offsets"][1]])
+            for name, entry in json.loads(data[8 : 8 + size]).items() if name != "__metadata__"}
+before, after = load("hf/model.safetensors"), load("exported/model.safetensors")
+for name in [n for n in ("model.embed_tokens.weight", "lm_head.weight") if n in before]:
+    (shape, old), (grown, new) = before[name], after[name]
+    assert shape[0] == rows and grown == [rows + 7, shape[1]], (shape, grown)
+    assert new[: len(old)] == old, name
+    width = shape[1]
+    values = struct.unpack(f"<{rows * width}f", old)
+    for c in range(width):
+        total = 0.0
+        for r in range(rows):
+            total += values[r * width + c]
+        mean = struct.pack("<f", total / rows)
+        for r in range(7):
+            assert new[len(old) + 4 * (r * width + c) :][:4] == mean, (name, r, c)
+EOF2
+        run $train --training.steps=1 --job.dump_folder=run-5 --checkpoint.initial_load_extend_vocabulary \
+            --checkpoint.initial_load_path=run-1/checkpoint/step-1 --model.hf_assets_path=hf
+        expect_error 2 "checkpoint.initial_load_extend_vocabulary is for a Hugging Face folder"
+    done
+}
+
 # As transformers loads it: the head of a tied model is its embedding. Without the tie it is missing.
 case_an_index_may_name_the_head_of_a_tied_model() {
     import_folder llama3_tied_scaled

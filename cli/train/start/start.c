@@ -59,6 +59,11 @@ static int initial_skip(const struct tt_config *cfg, unsigned *ret_skip)
 {
     int rc = tt_start_skip_flags(cfg, ret_skip);
 
+    if (cfg->checkpoint.initial_load_extend_vocabulary) /* these are not Hugging Face's weights */
+        return tt_fail(TT_EUSAGE,
+                       "checkpoint.initial_load_extend_vocabulary is for a Hugging Face folder, and '%s' is none\n"
+                       "help: titan ckpt consolidate %s FOLDER --format hf makes one",
+                       initial_path(cfg), initial_path(cfg));
     if (rc == 0 && cfg->checkpoint.initial_load_model_only)
         *ret_skip |= TT_SKIP_OPTIMIZER | TT_SKIP_LR_SCHEDULER | TT_SKIP_DATALOADER | TT_SKIP_TRAIN_STATE;
     return rc;
@@ -79,11 +84,18 @@ out:
     return rc;
 }
 
+static struct tt_hf_options hf_options(const struct tt_config *cfg)
+{
+    return (struct tt_hf_options){.leave_out = &cfg->checkpoint.initial_load_leave_out,
+                                  .extend_vocabulary = cfg->checkpoint.initial_load_extend_vocabulary};
+}
+
 static int load_initial(const struct tt_saver *saver, struct tt_train_progress *at, struct tt_start *start)
 {
     const struct tt_setup *s = saver->setup;
     const struct tt_state_view *v = &saver->view;
     const struct tt_config *cfg = s->cfg;
+    const struct tt_hf_options options = hf_options(cfg);
     unsigned skip = 0;
     json_t *meta = NULL;
     int rc = 0;
@@ -91,8 +103,7 @@ static int load_initial(const struct tt_saver *saver, struct tt_train_progress *
     if (s->job.model->dims.lora.rank) /* adapters, which the weights to start from may lack */
         TT_TRY(tt_comm_agree(s->comm, tt_engine_init_params(s->engine, (uint64_t)cfg->debug.seed)));
     if (cfg->checkpoint.initial_load_in_hf) {
-        TT_TRY(tt_hf_load(s->comm, initial_path(cfg), &cfg->checkpoint.initial_load_leave_out, s->job.model,
-                          &v->tensors.state));
+        TT_TRY(tt_hf_load(s->comm, initial_path(cfg), &options, s->job.model, &v->tensors.state));
     } else {
         TT_TRY(initial_skip(cfg, &skip));
         TT_TRY(tt_ckpt_load(s->comm, &s->job.mesh, initial_path(cfg), tt_job_reading(cfg), &skip, &v->tensors.state,
@@ -183,12 +194,13 @@ static int peek_initial(void *arg)
 {
     const struct peek *peek = arg;
     const struct tt_setup *s = peek->setup;
+    const struct tt_hf_options options = hf_options(s->cfg);
     json_t *meta = NULL;
     unsigned skip = 0;
     int rc = 0;
 
     if (s->cfg->checkpoint.initial_load_in_hf)
-        return tt_hf_examine(initial_path(s->cfg), &s->cfg->checkpoint.initial_load_leave_out, s->job.model);
+        return tt_hf_examine(initial_path(s->cfg), &options, s->job.model);
     TT_TRY(initial_skip(s->cfg, &skip));
     TT_TRY(tt_start_examine(s, initial_path(s->cfg), skip, &meta));
     rc = restore_initial(s->cfg, peek->data, meta, skip, peek->at);
