@@ -490,7 +490,8 @@ END
 # As torchtitan v0.2.2 saves a resolved configuration, and as the version of August 2026 does.
 case_saved_json_is_imported() {
     cat >old.json <<'END'
-{"job": {"config_file": "x.toml", "dump_folder": "./out", "description": "a: run", "save_config_file": null},
+{"job": {"config_file": "x.toml", "dump_folder": "./out",
+         "description": "a: \ud83d\ude42 \ud83d \\ud83d", "save_config_file": null},
  "model": {"name": "llama3", "flavor": "debugmodel", "tokenizer_path": null, "converters": []},
  "optimizer": {"name": "AdamW", "lr": 0.0008, "implementation": "fused"},
  "training": {"dataset": "kjv", "dataset_path": null, "local_batch_size": 4, "seq_len": 128, "steps": 12,
@@ -502,6 +503,7 @@ END
     expect_ok
     expect_out "^  steps: 12 .*# x.yaml"
     expect_out "^  dump_folder: \"?./out\"? .*# x.yaml"
+    expect_out "^  description: \"a: 🙂 � .*ud83d\" .*# x.yaml"
     cat >new.json <<'END'
 {
   "model_spec": {"name": "llama3", "flavor": "debugmodel", "model": {"dim": 256, "layers": [{"attention": {}}]}},

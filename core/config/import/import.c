@@ -10,7 +10,10 @@
 #include <string.h>
 #include <strings.h>
 
+#include <ctype.h>
+
 #include "core/base/mem.h"
+#include "core/base/utf8.h"
 #include "core/config/import/items.h"
 #include "core/config/parse/toml.h"
 
@@ -390,15 +393,58 @@ static void add_place(struct reading *r, const char *dataset, const char *datase
     tt_text_release(&why);
 }
 
+/* The code of an escape \uXXXX, or -1. */
+static long escape_at(const char *text, const char *end)
+{
+    char digits[5] = {0};
+    char *rest;
+    long code;
+
+    if (end - text < 6 || text[0] != '\\' || text[1] != 'u' || !isxdigit((unsigned char)text[2]))
+        return -1;
+    memcpy(digits, text + 2, 4);
+    code = strtol(digits, &rest, 16);
+    return *rest ? -1 : code;
+}
+
+/* JSON has characters beyond 16 bits as two escapes, which YAML does not know. A half alone is U+FFFD. */
+static void join_escapes(const char *text, size_t size, struct tt_text *out)
+{
+    const char *end = text + size, *at = text;
+
+    while (at < end) {
+        long code = escape_at(at, end), low = code >= 0xd800 && code < 0xdc00 ? escape_at(at + 6, end) : -1;
+        bool is_pair = low >= 0xdc00 && low < 0xe000;
+        char bytes[4];
+
+        if (code >= 0xd800 && code < 0xe000) {
+            uint32_t whole = is_pair ? (uint32_t)(0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00)) : 0xfffd;
+
+            tt_text_add_bytes(out, bytes, (size_t)tt_utf8_encode(whole, bytes));
+            at += is_pair ? 12 : 6;
+        } else if (*at == '\\' && at + 1 < end) {
+            tt_text_add_bytes(out, at, 2);
+            at += 2;
+        } else {
+            tt_text_add_bytes(out, at++, 1);
+        }
+    }
+}
+
 static bool parse(struct reading *r, const char *text, size_t size, struct tt_yaml_doc *doc, int *line, int *column,
                   struct tt_text *why)
 {
     size_t begin = strspn(text, " \t\r\n");
+    struct tt_text joined = {0};
+    bool ok;
 
     r->is_resolved = begin < size && text[begin] == '{';
     if (!r->is_resolved)
         return tt_toml_parse(text, size, doc, line, column, why);
-    return tt_yaml_parse(text, size, doc, line, column, why);
+    join_escapes(text, size, &joined);
+    ok = tt_yaml_parse(joined.text, joined.size, doc, line, column, why);
+    tt_text_release(&joined);
+    return ok;
 }
 
 static void set_int(struct tt_import *import, const struct tt_config_row *row, int64_t value)
