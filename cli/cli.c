@@ -212,9 +212,15 @@ static void end_moving_line(void)
     progress_state.shown = false;
 }
 
+/* A file may be read twice, and then says the same again. */
 static void show_log(void *arg, enum tt_log_level level, const char *text)
 {
+    static char last[512];
+
     (void)arg;
+    if (level == TT_LOG_NOTE && strcmp(text, last) == 0)
+        return;
+    (void)snprintf(last, sizeof last, "%s", text);
     end_moving_line();
     tt_screen_say("titan: %s%s\n", level == TT_LOG_WARNING ? "warning: " : "", text);
 }

@@ -438,6 +438,17 @@ case_blocks_behind_the_last_are_an_error() {
     expect_err "2 tensors of 'hf' are not used .not part of the language model."
 }
 
+case_a_key_that_nobody_knows_is_listed_once() {
+    name=llama3
+    import_folder llama3
+    sed -i 's/"model_type"/"novelty": 3, "model_type"/' hf/config.json
+    run train --checkpoint.initial_load_path=hf --training.dataset=tokens --metrics.peak_flops=1e9 \
+        --training.dataset_path="$golden/llama3/tokens.bin" --training.seq_len=16 --training.local_batch_size=1 \
+        --training.steps=1 --job.dump_folder=run
+    expect_ok
+    [ "$(grep -c 'hf/config.json: not used, .*: "novelty"$' err)" = 1 ] || not_as "$(grep -n novelty err)"
+}
+
 case_leftovers_and_other_parts_are_left_out() {
     import_folder llama3
     put_tensor model.layers.1.self_attn.rotary_emb.inv_freq 8
