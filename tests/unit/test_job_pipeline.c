@@ -195,8 +195,8 @@ static void predictions_are_of_all_places(void **state)
                "--model.dim=32", "--model.n_heads=8", "--model.n_kv_heads=4", "--model.ffn_dim=64",
                "--training.seq_len=32", "--training.local_batch_size=2", "--training.global_batch_size=24",
                "--validation.enable", "--validation.local_batch_size=2", "--validation.seq_len=32",
-               "--optimizer.name=Muon", "--parallelism.fsdp_prefetch=0", "--training.dataset=tokens",
-               "--training.dataset_path=/dev/null"),
+               "--optimizer.name=Muon", "--parallelism.fsdp_prefetch=0", "--training.dataset=tokens_u16",
+               "--training.dataset_path=/proc/self/exe"),
          8, 2, 3},
     };
 
