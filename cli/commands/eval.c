@@ -25,7 +25,7 @@ const struct tt_option tt_eval_options[] = {
     {"dataset_path", NULL, "PATH", "validation.dataset_path: its file or folder"},
     {"seq_len", NULL, "N", "validation.seq_len: tokens of a sequence (default: as the run has it)"},
     {"batch", NULL, "N", "validation.local_batch_size: sequences of a batch (default: 8)"},
-    {"steps", NULL, "N", "validation.steps: batches to read, of all ranks together (default: all)"},
+    {"steps", NULL, "N", "validation.steps: batches to read (default: all)"},
     {"chat_template", NULL, "NAME",
      "training.chat_template: how jsonl_sft writes messages (default: as the run has it)"},
     {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of that of the weights"},
@@ -285,21 +285,12 @@ static int open_data(struct run *r, struct tt_comm *comm)
     return rc;
 }
 
-/* Steps are counted over all ranks together, so that the samples do not depend on the number of ranks. */
-static int64_t samples_wanted(const struct run *r, int i)
-{
-    int64_t all = tt_train_data_samples(&r->data[i], 1), steps = r->cfg->validation.steps;
-    int64_t batch = r->cfg->validation.local_batch_size;
-
-    return steps < 0 || steps > all / batch ? all : steps * batch;
-}
-
 static int evaluate_dataset(struct run *r, struct tt_comm *comm, int i)
 {
     const struct tt_validation v = {.engine = r->engine,
                                     .data = &r->data[i],
                                     .batch = r->cfg->validation.local_batch_size,
-                                    .samples = samples_wanted(r, i),
+                                    .samples = tt_validation_samples(r->cfg, &r->data[i]),
                                     .progress = "evaluating"};
     int rc = tt_validation_run(comm, &v, &r->found[i]);
 

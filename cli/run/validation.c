@@ -9,6 +9,14 @@
 #include "core/math/round.h"
 #include "core/os/file.h"
 
+int64_t tt_validation_samples(const struct tt_config *cfg, const struct tt_train_data *data)
+{
+    int64_t all = tt_train_data_samples(data, 1), steps = cfg->validation.steps;
+    int64_t batch = cfg->validation.local_batch_size;
+
+    return steps < 0 || steps > all / batch ? all : steps * batch;
+}
+
 static int load_batch(const struct tt_validation *v, int64_t first, int64_t *valid)
 {
     int64_t left = v->samples - first, T = v->data->seq_len;

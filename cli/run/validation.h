@@ -32,6 +32,12 @@ struct tt_validation_result {
 };
 
 /**
+ * The number of samples that a validation uses: validation.steps batches, all ranks together, or all of the data. So it
+ * does not depend on the number of ranks.
+ */
+int64_t tt_validation_samples(const struct tt_config *cfg, const struct tt_train_data *data);
+
+/**
  * Collective. The sum is exact, so the loss does not depend on the number of ranks. TT_ESTOPPED or TT_EINTERRUPTED if
  * the validation was given up, which changes nothing.
  */

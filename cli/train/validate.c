@@ -41,16 +41,6 @@ bool tt_validator_is_due(const struct tt_validator *v, int64_t step, bool last)
     return cfg->validation.enable && (last || step == 1 || step % cfg->validation.freq == 0);
 }
 
-/* The number of samples: validation.steps batches of every rank, or all samples. */
-static int64_t samples_wanted(const struct tt_validator *v, int set)
-{
-    const struct tt_config *cfg = v->setup->cfg;
-    int64_t all = tt_train_data_samples(&v->set[set], 1);
-    int64_t wanted = cfg->validation.steps * cfg->validation.local_batch_size * tt_mesh_dp(&v->setup->job.mesh);
-
-    return cfg->validation.steps < 0 || wanted > all ? all : wanted;
-}
-
 /* Also exchanges them back. */
 static void exchange_averages(const struct tt_validator *v)
 {
@@ -67,7 +57,7 @@ int tt_validator_run(struct tt_validator *v, int (*asked_to_stop)(void), double 
         const struct tt_validation validation = {.engine = v->setup->engine,
                                                  .data = &v->set[i],
                                                  .batch = v->setup->cfg->validation.local_batch_size,
-                                                 .samples = samples_wanted(v, i),
+                                                 .samples = tt_validation_samples(v->setup->cfg, &v->set[i]),
                                                  .asked_to_stop = asked_to_stop,
                                                  .long_sec = long_sec,
                                                  .is_long = is_long};

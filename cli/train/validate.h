@@ -9,7 +9,7 @@
 #include "cli/train/data/data.h"
 #include "cli/train/setup.h"
 
-/** Validation during training: of each set, the mean loss over validation.steps batches per rank, or over all of it. */
+/** Validation during training: of each set, the mean loss over validation.steps batches, or over all of it. */
 struct tt_validator {
     const struct tt_setup *setup;
     int n; /* sets; 0 unless validation.enable */

@@ -135,7 +135,7 @@ END
     losses_of run >one
     [ "$(wc -l <one)" = 8 ] || not_as "expected losses and norms of 4 steps"
     for ranks in 2 4; do
-        run_ranks $ranks train $mixture --job.dump_folder=on-$ranks --validation.steps=$((4 / ranks))
+        run_ranks $ranks train $mixture --job.dump_folder=on-$ranks
         expect_ok
         losses_of on-$ranks >on-$ranks.txt
         expect_same one on-$ranks.txt
@@ -147,7 +147,7 @@ END
     done
     run_ranks 2 train $mixture --training.steps=1 --job.dump_folder=parts
     expect_ok
-    run_ranks 4 train $mixture --training.steps=3 --job.dump_folder=parts --validation.steps=2
+    run_ranks 4 train $mixture --training.steps=3 --job.dump_folder=parts
     expect_ok
     run train $mixture --job.dump_folder=parts --parallelism.threads_per_rank=3
     expect_ok

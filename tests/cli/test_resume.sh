@@ -213,6 +213,40 @@ case_averages_are_evaluated() {
     done
 }
 
+validations() {
+    grep '"type":"validate"' "$1/metrics.jsonl" | grep -o '"loss":[0-9.]*'
+}
+
+# The loss on validation.steps batches has the same digits on any number of ranks, in a pipeline, and after a resume.
+case_validation_does_not_depend_on_the_number_of_ranks() {
+    make_corpus
+    validate="--validation.enable --validation.dataset=text --validation.dataset_path=corpus.txt --validation.freq=1
+        --validation.local_batch_size=2 --validation.steps=3 --training.steps=4 --training.local_batch_size=1
+        --lr_scheduler.total_steps=4"
+    run train $tiny $validate
+    expect_ok
+    expect_err "at most 3 batches, at step 1"
+    validations run >alone.txt
+    [ "$(wc -l <alone.txt)" = 4 ] || not_as "expected four validations"
+    for ranks in 2 4; do
+        run_ranks $ranks train $tiny $validate --job.dump_folder=on-$ranks
+        expect_ok
+        validations on-$ranks >losses.txt
+        expect_same alone.txt losses.txt
+    done
+    run_ranks 2 train $tiny $validate --checkpoint.enable --training.steps=2 --job.dump_folder=parts
+    expect_ok
+    run train $tiny $validate --checkpoint.enable --job.dump_folder=parts
+    expect_ok
+    validations parts >losses.txt
+    expect_same alone.txt losses.txt
+    pipeline="--training.local_batch_size=2 --parallelism.pipeline_parallel_microbatch_size=1"
+    run_ranks 2 train $tiny $validate $pipeline --parallelism.pipeline_parallel_degree=2 --job.dump_folder=pipeline
+    expect_ok
+    validations pipeline >losses.txt
+    expect_same alone.txt losses.txt
+}
+
 case_validation_can_use_the_averages() {
     make_corpus
     validate="--validation.enable --validation.dataset=text --validation.dataset_path=corpus.txt --validation.freq=3"

@@ -103,7 +103,7 @@ static void print_validation(FILE *out, const struct tt_config *cfg, const struc
                       i + 1 < v->n ? "\n" : "");
     }
     if (cfg->validation.steps > 0)
-        (void)fprintf(out, ", at most %" PRId64 " batch%s a rank", cfg->validation.steps,
+        (void)fprintf(out, ", at most %" PRId64 " batch%s", cfg->validation.steps,
                       cfg->validation.steps == 1 ? "" : "es");
     (void)fprintf(out, ", at step 1, every %" PRId64 " step%s, and at the end%s\n", cfg->validation.freq,
                   plural(cfg->validation.freq), cfg->ema.validate ? ", with the averages of the weights" : "");
