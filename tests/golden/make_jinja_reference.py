@@ -71,6 +71,14 @@ list|reverse|list / 'abc'|reverse / list|count / text|safe / ('<'|safe) + '<' / 
 range(3)|list / range(1, 7, 2)|list / range(3, 0, -1)|list / namespace(a=1).a / dict(a=1) / dict(a=1).a
 strftime_now('%d %b %Y') / strftime_now('%Y-%m-%d') / (1, 2)[0] / [[1, 2], [3]][0][1] / {'a': {'b': 2}}.a.b
 {'a': 1}['a']
+list|select|list|length / 'y' if []|select else 'n' / 'y' if []|map('trim') else 'n' / 'y' if {}|items else 'n'
+'y' if {}.items() else 'n' / {}.items() is sequence / []|reverse is sequence / object.items()|length
+'y' if list|select|reverse else 'n'
+'12.7'|int / '-1e3'|int / ' 7 '|int / 'a1'|int(5) / ''|int(4) / '.'|int / none|int(3)
+[{'a': ['x', 'y']}]|map(attribute='a.1')|join / [['b', 'c']]|map('join', attribute='x')|list
+'a\\x0cb\\u2028c\\x85d\\x1ce\\x0b'.splitlines() / 'a\\r\\nb\\x0cc\\r'|indent(2) / 'a\\n'|indent(2, true, true)
+'a\\x7fé'|tojson(ensure_ascii=true) / 'a\\x7fé'|tojson / 'abc'[2:0:-9223372036854775807] / 'abc'[::9223372036854775807]
+'abc'.rfind('') / 'abab'.rfind('ab') / 'abab'.rfind('abc')
 -1.5 / 1 in (1, 2) / 'k' in {'k': 1} / none in [none] / list.index(2) / list.count(1)
 """
 
@@ -102,6 +110,12 @@ WRITTEN = [
     "{% generation %}{% endgeneration %}{% for x in list %}{% generation %}{{ x }}{% endgeneration %}{% endfor %}",
     "{{ '{{ a }}' }}{{ \"{% b %}\" }}{{ '}}' }}{% set s = '%}' %}{{ s }}", "{{ messages[0].content.strip()[0] }}"
     "{{ a }}{{ none }}",
+    "{% set x %}{% set y = 1 %}{{ y }}{% endset %}{{ x }}{{ y }}{% filter upper %}{% set z = 'z' %}{{ z }}"
+    "{% endfilter %}{{ z }}",
+    "{% for a in [] %}{% else %}{% set y = 1 %}{{ y }}{% endfor %}{{ y }}",
+    "{% for a in list %}{% for b in [] %}{% else %}{% if a == 2 %}{% continue %}{% endif %}{% endfor %}{{ a }}"
+    "{% endfor %}",
+    "{% set y = 1 %}{% generation %}{% set y = 2 %}{% set z = 3 %}{{ y }}{{ z }}{% endgeneration %}{{ y }}{{ z }}",
     "{%- if not date_string is defined %}{%- if strftime_now is defined %}"
     "{%- set date_string = strftime_now('%d %b %Y') %}"
     "{%- else %}{%- set date_string = '26 Jul 2024' %}{%- endif %}{%- endif %}{{ date_string }}",

@@ -103,6 +103,12 @@ static void what_is_not_supported_is_named_with_its_line(void **state)
         {"{{ object.items() }}", "is used as a list, without the filter list"},
         {"{{ (words | map('upper'))[0] }}", "is used as a list"},
         {"{{ words | select | tojson }}", "is used as a list"},
+        {"{{ words | select | length }}", "is used as a list"},
+        {"{{ (words | select) == words }}", "is used as a list"},
+        {"{{ words + (words | select | reverse | select) }}", "is used as a list"},
+        {"{% set s = words | select %}{% for a in s %}{% endfor %}{{ s | join }}", "is walked twice"},
+        {"{{ '1_0' | int }}", "int of '1_0' is not supported"},
+        {"{{ 'a'.startswith(('b', ('a',))) }}", "found a tuple where a string was expected"},
         {"{{ 1 < 'a' }}", "an integer and a string cannot be ordered"},
         {"{{ \xff }}", "invalid UTF-8 at byte 3"},
     };
@@ -131,6 +137,12 @@ static void a_hostile_template_ends(void **state)
     expect_error("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", TT_EUSAGE, "deep");
     expect_error("{% set n = namespace(s=[]) %}{% for a in range(2000) %}{% set n.s = [n.s] %}{% endfor %}{{ n.s }}",
                  TT_EUSAGE, "deep");
+    expect_error("{% set n = namespace(t='a') %}{% for a in range(40000) %}{% set n.t = ((((n.t,),),),) %}{% endfor %}"
+                 "{{ 'a'.startswith(n.t) }}",
+                 TT_EUSAGE, "found a tuple where a string was expected");
+    expect_error("{% set n = namespace(a='a') %}{% for i in range(20) %}{% set n.a = n.a + n.a %}{% endfor %}"
+                 "{{ n.a.rfind(n.a[:500000] + 'b') }}",
+                 TT_EUSAGE, "too many steps");
 }
 
 static int set_up(void **state)

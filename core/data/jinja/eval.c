@@ -69,6 +69,14 @@ static struct tt_jvalue look_up(struct run *r, const char *name, const struct tt
     return tt_jundefined(name);
 }
 
+static char *text_of(struct tt_jwork *w, struct tt_jvalue name)
+{
+    char *text = tt_jalloc(w, name.size + 1);
+
+    memcpy(text, name.text, name.size);
+    return text;
+}
+
 static struct tt_jvalue loop_member(struct tt_jwork *w, const struct tt_jloop *loop, struct tt_jvalue name)
 {
     size_t n = loop->list->n, at = loop->at;
@@ -90,15 +98,7 @@ static struct tt_jvalue loop_member(struct tt_jwork *w, const struct tt_jloop *l
     for (size_t i = 0; i < sizeof members / sizeof *members; i++)
         if (tt_jis(name, members[i].name))
             return members[i].value;
-    tt_jfail(w, TT_EUSAGE, "loop.%.40s is not supported", name.text);
-}
-
-static char *text_of(struct tt_jwork *w, struct tt_jvalue name)
-{
-    char *text = tt_jalloc(w, name.size + 1);
-
-    memcpy(text, name.text, name.size);
-    return text;
+    tt_jfail(w, TT_EUSAGE, "loop.%.40s is not supported", text_of(w, name));
 }
 
 struct tt_jvalue tt_jmember(struct tt_jwork *w, struct tt_jvalue v, struct tt_jvalue name, bool attribute)
@@ -183,6 +183,15 @@ static struct tt_jargs read_args(struct run *r, const struct tt_jnode *n, struct
     return args;
 }
 
+/* Names of a body that are not seen after it. */
+static struct tt_jscope *scope_within(struct run *r, struct tt_jscope *outer)
+{
+    struct tt_jscope *s = tt_jalloc(&r->w, sizeof *s);
+
+    s->outer = outer;
+    return s;
+}
+
 /* What statements write, as a string. */
 static struct tt_jvalue capture(struct run *r, const struct tt_jnode *body, struct tt_jscope *s)
 {
@@ -191,7 +200,7 @@ static struct tt_jvalue capture(struct run *r, const struct tt_jnode *body, stru
 
     r->out = &text;
     r->captures = true;
-    (void)run_all(r, body, s);
+    (void)run_all(r, body, scope_within(r, s));
     r->out = out;
     r->captures = captures;
     return tt_jtext_value(&text);
@@ -199,10 +208,9 @@ static struct tt_jvalue capture(struct run *r, const struct tt_jnode *body, stru
 
 static struct tt_jvalue call_macro(struct run *r, const struct tt_jmacro *macro, const struct tt_jargs *args)
 {
-    struct tt_jscope *s = tt_jalloc(&r->w, sizeof *s);
+    struct tt_jscope *s = scope_within(r, macro->scope);
     size_t i = 0, used = 0;
 
-    s->outer = macro->scope;
     for (const struct tt_jnode *arg = macro->node->b; arg; arg = arg->next, i++) {
         const struct tt_jvalue *named = tt_jdict_get(&r->w, &args->named, key_of(arg->name));
         struct tt_jvalue v = tt_jundefined(arg->name);
@@ -402,6 +410,8 @@ static struct tt_jvalue evaluate_binary(struct run *r, const struct tt_jnode *n,
     if (n->op[0] == '+' && a.kind == TT_J_STRING && b.kind == TT_J_STRING)
         return concatenate(r, a, b);
     if (n->op[0] == '+' && a.kind == b.kind && (a.kind == TT_J_LIST || a.kind == TT_J_TUPLE)) {
+        tt_jcheck_made(&r->w, a);
+        tt_jcheck_made(&r->w, b);
         made = tt_jlist_new(&r->w, a.kind);
         for (size_t i = 0; i < a.list->n; i++)
             tt_jlist_add(&r->w, made.list, a.list->item[i]);
@@ -561,12 +571,11 @@ static struct tt_jvalue evaluate(struct run *r, const struct tt_jnode *n, struct
 static struct tt_jlist *choose_items(struct run *r, const struct tt_jnode *n, struct tt_jscope *s)
 {
     struct tt_jlist *all = tt_jitems(&r->w, evaluate(r, n->b, s)), *chosen;
-    struct tt_jscope *turn = tt_jalloc(&r->w, sizeof *turn);
+    struct tt_jscope *turn = scope_within(r, s);
 
     if (!n->c)
         return all;
     chosen = tt_jalloc(&r->w, sizeof *chosen);
-    turn->outer = s;
     for (size_t i = 0; i < all->n; i++) {
         assign(r, n->a, all->item[i], turn);
         if (tt_jis_true(evaluate(r, n->c, turn)))
@@ -575,23 +584,22 @@ static struct tt_jlist *choose_items(struct run *r, const struct tt_jnode *n, st
     return chosen;
 }
 
-static void run_for(struct run *r, const struct tt_jnode *n, struct tt_jscope *s)
+static enum after run_for(struct run *r, const struct tt_jnode *n, struct tt_jscope *s)
 {
     const struct tt_jlist *items = choose_items(r, n, s);
 
     for (size_t i = 0; i < items->n; i++) {
-        struct tt_jscope *turn = tt_jalloc(&r->w, sizeof *turn);
+        struct tt_jscope *turn = scope_within(r, s);
         struct tt_jvalue loop = {.kind = TT_J_LOOP, .loop = tt_jalloc(&r->w, sizeof *loop.loop)};
 
         *loop.loop = (struct tt_jloop){items, i};
-        turn->outer = s;
         set_name(r, turn, "loop", loop);
         assign(r, n->a, items->item[i], turn);
         if (run_all(r, n->body, turn) == BREAKS)
-            return;
+            break;
     }
-    if (!items->n)
-        (void)run_all(r, n->other, s);
+    /* a jump out of what runs for an empty list is one of the loop around it */
+    return items->n ? GOES_ON : run_all(r, n->other, scope_within(r, s));
 }
 
 static enum after run_if(struct run *r, const struct tt_jnode *n, struct tt_jscope *s)
@@ -629,7 +637,7 @@ static enum after run_generation(struct run *r, const struct tt_jnode *n, struct
 
     if (r->captures)
         tt_jfail(&r->w, TT_EUSAGE, "{%% generation %%} within a macro, a set or a filter is not supported");
-    after = run_all(r, n->body, s);
+    after = run_all(r, n->body, scope_within(r, s)); /* which is a macro in transformers */
     tt_passages_add(r->generated, r->before + begin, r->before + r->out->size);
     return after;
 }
@@ -655,8 +663,7 @@ static enum after run_one(struct run *r, const struct tt_jnode *n, struct tt_jsc
         tt_jtext_add_value(&r->w, r->out, v);
         break;
     case TT_JN_FOR:
-        run_for(r, n, s);
-        break;
+        return run_for(r, n, s);
     case TT_JN_IF:
         return run_if(r, n, s);
     case TT_JN_SET:
@@ -733,10 +740,9 @@ bool tt_jinja_generates(const struct tt_jinja *jinja)
 
 static void run_template(struct run *r, const struct tt_jinja *jinja, const json_t *context, struct tt_jtext *out)
 {
-    struct tt_jscope *s = tt_jalloc(&r->w, sizeof *s), *top = tt_jalloc(&r->w, sizeof *top);
+    struct tt_jscope *s = scope_within(r, NULL), *top = scope_within(r, s);
 
     s->names = *tt_jfrom_json(&r->w, context).dict;
-    top->outer = s;
     r->out = out;
     (void)run_all(r, jinja->first, top);
 }

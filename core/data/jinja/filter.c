@@ -66,6 +66,17 @@ static const char *name_of(struct tt_jwork *w, struct tt_jvalue v)
     return name;
 }
 
+/* A part of the name of a member: digits are an index. */
+static struct tt_jvalue part_of(struct tt_jwork *w, const char *text, size_t size)
+{
+    struct tt_jvalue part = tt_jstring(text, size);
+    size_t n = 0;
+
+    while (n < size && text[n] >= '0' && text[n] <= '9')
+        n++;
+    return n == size && n > 0 && n < 18 ? tt_jint(strtoll(name_of(w, part), NULL, 10)) : part;
+}
+
 /* The member of an item that an argument names, as a.b or with an index. */
 static struct tt_jvalue member_of(struct tt_jwork *w, struct tt_jvalue item, struct tt_jvalue name)
 {
@@ -75,10 +86,10 @@ static struct tt_jvalue member_of(struct tt_jwork *w, struct tt_jvalue item, str
     if (name.kind != TT_J_STRING)
         return tt_jmember(w, item, name, false);
     while ((at = tt_jfind(w, name, 0, dot)) != SIZE_MAX) {
-        item = tt_jmember(w, item, tt_jstring(name.text, at), false);
+        item = tt_jmember(w, item, part_of(w, name.text, at), false);
         name = tt_jstring(name.text + at + 1, name.size - at - 1);
     }
-    return tt_jmember(w, item, name, false);
+    return tt_jmember(w, item, part_of(w, name.text, name.size), false);
 }
 
 /* --- tests --- */
@@ -104,8 +115,8 @@ static bool is_defined(struct tt_jvalue v)
 
 static bool test_kind(struct tt_jvalue v, const char *name, bool *ret_known)
 {
-    bool is_list = v.kind == TT_J_LIST || v.kind == TT_J_TUPLE || v.kind == TT_J_DICT || v.kind == TT_J_STRING ||
-                   v.kind == TT_J_UNDEFINED;
+    bool can_be_walked = v.kind == TT_J_LIST || v.kind == TT_J_TUPLE || v.kind == TT_J_DICT || v.kind == TT_J_STRING ||
+                         v.kind == TT_J_UNDEFINED;
     const struct {
         const char *name;
         bool holds;
@@ -120,8 +131,8 @@ static bool test_kind(struct tt_jvalue v, const char *name, bool *ret_known)
                  {"float", v.kind == TT_J_REAL},
                  {"number", v.kind == TT_J_INT || v.kind == TT_J_REAL || v.kind == TT_J_BOOL},
                  {"mapping", v.kind == TT_J_DICT},
-                 {"iterable", is_list || v.kind == TT_J_LOOP},
-                 {"sequence", is_list},
+                 {"iterable", can_be_walked || v.kind == TT_J_LOOP},
+                 {"sequence", can_be_walked && !v.is_lazy},
                  {"callable", v.kind == TT_J_MACRO || v.kind == TT_J_FUNCTION || v.kind == TT_J_METHOD ||
                                   v.kind == TT_J_UNDEFINED || v.kind == TT_J_LOOP}};
 
@@ -171,7 +182,7 @@ static struct tt_jvalue map(struct tt_jwork *w, struct tt_jvalue v, const struct
     struct tt_jvalue made = tt_jlist_new(w, TT_J_LIST), attribute = arg(w, args, SIZE_MAX, "attribute");
     struct tt_jlist *items = tt_jitems(w, v);
     struct tt_jargs left = rest(args, 1);
-    const char *name = attribute.kind == TT_J_NONE ? name_of(w, arg(w, args, 0, "")) : NULL;
+    const char *name = args->list.n || attribute.kind == TT_J_NONE ? name_of(w, arg(w, args, 0, "")) : NULL;
 
     for (size_t i = 0; i < items->n; i++) {
         struct tt_jvalue item =
@@ -296,6 +307,7 @@ static struct tt_jvalue list_of(struct tt_jwork *w, struct tt_jvalue v)
 
     *made.list = *tt_jitems(w, v);
     made.list->cap = made.list->n; /* what is added goes into a copy */
+    made.list->is_walked = false;
     return made;
 }
 
@@ -304,7 +316,7 @@ static struct tt_jvalue reverse(struct tt_jwork *w, struct tt_jvalue v)
     struct tt_jvalue back = tt_jslice(w, v.kind == TT_J_LIST ? list_of(w, v) : v, none, none, tt_jint(-1));
 
     back.kind = back.kind == TT_J_TUPLE ? TT_J_LIST : back.kind;
-    back.is_lazy = back.kind == TT_J_LIST;
+    back.is_lazy = back.kind == TT_J_LIST && !v.is_lazy; /* Python cannot reverse those without making a list */
     return back;
 }
 
@@ -312,9 +324,10 @@ static struct tt_jvalue reverse(struct tt_jwork *w, struct tt_jvalue v)
 
 static struct tt_jvalue indent(struct tt_jwork *w, struct tt_jvalue v, const struct tt_jargs *args)
 {
-    struct tt_jvalue width = tt_jarg(w, args, 0, "width", tt_jint(4)), line_end = tt_jstring("\n", 1);
+    struct tt_jvalue width = tt_jarg(w, args, 0, "width", tt_jint(4));
     bool first = tt_jis_true(arg(w, args, 1, "first")), blank = tt_jis_true(arg(w, args, 2, "blank"));
-    struct tt_jtext text = {0}, space = {0};
+    struct tt_jtext text = {0}, space = {0}, whole = {0};
+    const struct tt_jlist *lines;
 
     if (width.kind == TT_J_STRING)
         tt_jtext_add(w, &space, width.text, width.size);
@@ -322,18 +335,35 @@ static struct tt_jvalue indent(struct tt_jwork *w, struct tt_jvalue v, const str
         tt_jfail(w, TT_EUSAGE, "indent by %s is not supported", tt_jkind_name(width));
     for (int64_t i = 0; width.kind == TT_J_INT && i < width.integer; i++)
         tt_jtext_add(w, &space, " ", 1);
-    v = tt_jto_string(w, v);
-    for (bool is_first = true;; is_first = false) {
-        size_t end = tt_jfind(w, v, 0, line_end), n = end == SIZE_MAX ? v.size : end;
+    tt_jtext_add_value(w, &whole, v);
+    tt_jtext_add(w, &whole, "\n", 1); /* as in Jinja, so that an empty line at the end is one */
+    lines = tt_jlines(w, tt_jtext_value(&whole)).list;
+    for (size_t i = 0; i < lines->n; i++) {
+        struct tt_jvalue line = lines->item[i];
 
-        if (is_first ? first : n || blank)
+        if (i)
+            tt_jtext_add(w, &text, "\n", 1);
+        if (i ? line.size || blank : first)
             tt_jtext_add(w, &text, space.text, space.size);
-        tt_jtext_add(w, &text, v.text, n);
-        if (end == SIZE_MAX)
-            return tt_jtext_value(&text);
-        tt_jtext_add(w, &text, "\n", 1);
-        v = tt_jstring(v.text + n + 1, v.size - n - 1);
+        tt_jtext_add(w, &text, line.text, line.size);
     }
+    return tt_jtext_value(&text);
+}
+
+/* The integer part of text that is a real number; others are `missing`. */
+static struct tt_jvalue part_of_real(struct tt_jwork *w, const char *text, struct tt_jvalue missing)
+{
+    char *end = NULL;
+    double real;
+
+    if (strpbrk(text, "0123456789") && strchr(text, '_'))
+        tt_jfail(w, TT_EUSAGE, "int of '%.40s' is not supported", text);
+    real = strspn(text, "0123456789.eE+-") == strlen(text) ? strtod(text, &end) : 0.0;
+    if (!end || end == text || *end)
+        return missing;
+    if (!(real > -1e18 && real < 1e18))
+        tt_jfail(w, TT_EUSAGE, "an integer beyond 64 bits");
+    return tt_jint((int64_t)real);
 }
 
 static struct tt_jvalue to_int(struct tt_jwork *w, struct tt_jvalue v, struct tt_jvalue missing)
@@ -351,7 +381,7 @@ static struct tt_jvalue to_int(struct tt_jwork *w, struct tt_jvalue v, struct tt
     n = strtoll(name_of(w, text), &end, 10);
     if (errno)
         tt_jfail(w, TT_EUSAGE, "an integer beyond 64 bits");
-    return text.size && !*end ? tt_jint(n) : missing;
+    return text.size && !*end ? tt_jint(n) : part_of_real(w, name_of(w, text), missing);
 }
 
 static struct tt_jvalue pick(struct tt_jwork *w, struct tt_jvalue v, bool last)
@@ -374,11 +404,12 @@ static struct tt_jvalue pairs_of(struct tt_jwork *w, struct tt_jvalue v)
 {
     struct tt_jargs nothing = {0};
 
-    if (v.kind == TT_J_UNDEFINED)
-        return tt_jlist_new(w, TT_J_LIST);
-    if (v.kind != TT_J_DICT)
+    if (v.kind != TT_J_DICT && v.kind != TT_J_UNDEFINED)
         tt_jfail(w, TT_EUSAGE, "%s has no pairs of keys and values", tt_jkind_name(v));
-    return tt_jcall_method(w, v, "items", &nothing);
+    v = v.kind == TT_J_DICT ? tt_jcall_method(w, v, "items", &nothing) : tt_jlist_new(w, TT_J_LIST);
+    v.is_lazy = true;
+    v.is_view = false;
+    return v;
 }
 
 static struct tt_jvalue absolute(struct tt_jwork *w, struct tt_jvalue v)

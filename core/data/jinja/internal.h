@@ -56,6 +56,7 @@ enum tt_jkind {
 struct tt_jvalue {
     enum tt_jkind kind;
     bool is_lazy; /* a list that Python makes only while it is walked: it has no text, no JSON and no places */
+    bool is_view; /* a lazy list that may be walked again, and is false if it is empty: of a mapping */
     bool is_safe; /* made by the filter safe: what is added to it is escaped */
     size_t size;  /* of a string */
     union {
@@ -73,6 +74,7 @@ struct tt_jvalue {
 struct tt_jlist {
     struct tt_jvalue *item;
     size_t n, cap;
+    bool is_walked; /* a lazy list gives its items once */
 };
 
 struct tt_jdict {
@@ -153,6 +155,8 @@ struct tt_jvalue tt_jslice(struct tt_jwork *w, struct tt_jvalue v, struct tt_jva
 struct tt_jvalue tt_jat(struct tt_jwork *w, struct tt_jvalue v, int64_t i);
 struct tt_jvalue tt_jreplace(struct tt_jwork *w, struct tt_jvalue v, struct tt_jvalue from, struct tt_jvalue to,
                              int64_t most);
+/** A list of the lines, without what ends them. */
+struct tt_jvalue tt_jlines(struct tt_jwork *w, struct tt_jvalue v);
 /** upper, lower, title, capitalize, or words (the filter title). */
 struct tt_jvalue tt_jcase(struct tt_jwork *w, struct tt_jvalue v, const char *how);
 

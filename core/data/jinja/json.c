@@ -43,7 +43,7 @@ static void add_string(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue 
             tt_jtext_add(w, t, &to[found - from], 1);
         } else if ((unsigned char)*p < 0x20) {
             add_unit(w, t, (unsigned char)*p);
-        } else if ((unsigned char)*p < 0x80 || !style->ascii) {
+        } else if ((unsigned char)*p < 0x7f || !style->ascii) {
             tt_jtext_add(w, t, p, 1);
         } else {
             n = (size_t)tt_utf8_decode(p, v.size - i, &code);

@@ -135,9 +135,10 @@ struct tt_jvalue tt_jslice(struct tt_jwork *w, struct tt_jvalue v, struct tt_jva
     if (v.kind != TT_J_STRING && v.kind != TT_J_LIST && v.kind != TT_J_TUPLE)
         tt_jfail(w, TT_EUSAGE, "%s has no slices", tt_jkind_name(v));
     tt_jcheck_made(w, v);
-    if (by == 0 || by == INT64_MIN)
-        tt_jfail(w, TT_EUSAGE, "the step of a slice is 0 or too large");
+    if (by == 0)
+        tt_jfail(w, TT_EUSAGE, "the step of a slice is 0");
     n = tt_jlength(w, v);
+    by = by > n ? n + 1 : by < -n ? -n - 1 : by; /* no item is further away */
     from = bound_of(w, first, n, by > 0 ? 0 : -1, by > 0 ? n : n - 1, by > 0 ? 0 : n - 1);
     to = bound_of(w, end, n, by > 0 ? 0 : -1, by > 0 ? n : n - 1, by > 0 ? n : -1);
     if (v.kind == TT_J_STRING && by == 1) {
@@ -154,8 +155,6 @@ struct tt_jvalue tt_jslice(struct tt_jwork *w, struct tt_jvalue v, struct tt_jva
             tt_jtext_add(w, &text, items->item[i].text, items->item[i].size);
         else
             tt_jlist_add(w, made.list, items->item[i]);
-        if (by > 0 ? i > to - by : i < to - by) /* the next one is out of range, or beyond 64 bits */
-            break;
     }
     return v.kind == TT_J_STRING ? tt_jtext_value(&text) : made;
 }
@@ -237,9 +236,13 @@ static struct tt_jvalue split_words(struct tt_jwork *w, struct tt_jvalue v, int6
 static size_t find_last(struct tt_jwork *w, struct tt_jvalue v, size_t end, struct tt_jvalue part)
 {
     tt_jstep(w, 1 + v.size / 16);
-    for (size_t at = end + 1; at-- > 0;)
-        if (part.size <= end - at && memcmp(v.text + at, part.text, part.size) == 0)
+    for (size_t at = end + 1; at-- > 0;) {
+        if (part.size > end - at || (part.size && v.text[at] != part.text[0]))
+            continue;
+        tt_jstep(w, 1 + part.size / 64);
+        if (memcmp(v.text + at, part.text, part.size) == 0)
             return at;
+    }
     return SIZE_MAX;
 }
 
@@ -273,33 +276,53 @@ static struct tt_jvalue split(struct tt_jwork *w, struct tt_jvalue v, const stru
     return reversed;
 }
 
-static struct tt_jvalue split_lines(struct tt_jwork *w, struct tt_jvalue v)
+/* The length of the line end at p (as str.splitlines has it), or 0. */
+static size_t line_end_at(const char *p, size_t size)
+{
+    uint32_t c = 0;
+    int n = tt_utf8_decode(p, size, &c);
+
+    if (size >= 2 && p[0] == '\r' && p[1] == '\n')
+        return 2;
+    return (c >= 0xa && c <= 0xd) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029 ? (size_t)n
+                                                                                                         : 0;
+}
+
+struct tt_jvalue tt_jlines(struct tt_jwork *w, struct tt_jvalue v)
 {
     struct tt_jvalue list = tt_jlist_new(w, TT_J_LIST);
-    size_t done = 0;
+    size_t done = 0, n;
 
-    for (size_t at = 0; at < v.size; at++) {
-        if (v.text[at] != '\n' && v.text[at] != '\r')
+    for (size_t at = 0; at < v.size; at = n ? at + n : next_char(v, at)) {
+        n = line_end_at(v.text + at, v.size - at);
+        if (!n)
             continue;
         push_part(w, list.list, v, done, at);
-        at += v.text[at] == '\r' && at + 1 < v.size && v.text[at + 1] == '\n';
-        done = at + 1;
+        done = at + n;
     }
     if (done < v.size)
         push_part(w, list.list, v, done, v.size);
     return list;
 }
 
+static bool is_edge(struct tt_jwork *w, struct tt_jvalue v, struct tt_jvalue edge, bool at_end)
+{
+    expect_string(w, edge);
+    tt_jstep(w, 1 + edge.size / 64);
+    return edge.size <= v.size && memcmp(v.text + (at_end ? v.size - edge.size : 0), edge.text, edge.size) == 0;
+}
+
+/* edge: a string, or a tuple of some. */
 static bool has_edge(struct tt_jwork *w, struct tt_jvalue v, struct tt_jvalue edge, bool at_end)
 {
+    bool found = false;
+
     if (edge.kind == TT_J_TUPLE) {
         for (size_t i = 0; i < edge.list->n; i++)
-            if (has_edge(w, v, edge.list->item[i], at_end))
-                return true;
-        return false;
+            found = found || is_edge(w, v, edge.list->item[i], at_end);
+        return found;
     }
-    expect_string(w, edge);
-    return edge.size <= v.size && memcmp(v.text + (at_end ? v.size - edge.size : 0), edge.text, edge.size) == 0;
+    return is_edge(w, v, edge, at_end);
 }
 
 static int64_t count(struct tt_jwork *w, struct tt_jvalue v, struct tt_jvalue part)
@@ -386,7 +409,7 @@ static struct tt_jvalue call_string(struct tt_jwork *w, struct tt_jvalue v, cons
     if (IS("upper") || IS("lower") || IS("title") || IS("capitalize"))
         return tt_jcase(w, v, name);
     if (IS("splitlines"))
-        return split_lines(w, v);
+        return tt_jlines(w, v);
     if (IS("find") || IS("rfind"))
         return place_of(w, v, first, IS("rfind"));
     if (IS("count"))
@@ -436,7 +459,7 @@ static struct tt_jvalue call_dict(struct tt_jwork *w, struct tt_jvalue v, const 
         return found ? *found : tt_jarg(w, args, 1, "", none);
     }
     list = tt_jlist_new(w, TT_J_LIST);
-    list.is_lazy = true;
+    list.is_lazy = list.is_view = true;
     for (size_t i = 0; i < v.dict->n; i++) {
         struct tt_jvalue pair = tt_jlist_new(w, TT_J_TUPLE);
 

@@ -235,7 +235,7 @@ bool tt_jis_true(struct tt_jvalue v)
         return v.size != 0;
     case TT_J_LIST:
     case TT_J_TUPLE:
-        return v.list->n != 0;
+        return v.list->n != 0 || (v.is_lazy && !v.is_view);
     case TT_J_DICT:
         return v.dict->n != 0;
     default:
@@ -291,6 +291,8 @@ bool tt_jequal(struct tt_jwork *w, struct tt_jvalue a, struct tt_jvalue b)
         tt_jstep(w, a.size / 64);
         same = a.size == b.size && memcmp(a.text, b.text, a.size) == 0;
     } else if (same && is_list(a)) {
+        tt_jcheck_made(w, a);
+        tt_jcheck_made(w, b);
         same = a.list->n == b.list->n;
         for (size_t i = 0; same && i < a.list->n; i++) {
             tt_jstep(w, 1);
@@ -326,6 +328,10 @@ struct tt_jlist *tt_jitems(struct tt_jwork *w, struct tt_jvalue v)
 {
     struct tt_jlist *made;
 
+    if (v.is_lazy && !v.is_view && v.list->is_walked)
+        tt_jfail(w, TT_EUSAGE, "what a filter gives is walked twice, without the filter list");
+    if (v.is_lazy)
+        v.list->is_walked = true;
     if (is_list(v))
         return v.list;
     made = tt_jalloc(w, sizeof *made);
@@ -364,6 +370,8 @@ int64_t tt_jlength(struct tt_jwork *w, struct tt_jvalue v)
         return 0;
     case TT_J_LIST:
     case TT_J_TUPLE:
+        if (!v.is_view)
+            tt_jcheck_made(w, v);
         return (int64_t)v.list->n;
     case TT_J_DICT:
         return (int64_t)v.dict->n;
