@@ -155,14 +155,25 @@ static void remember(struct tt_encoder *e, const char *word, size_t size, const 
     e->cached.n += n;
 }
 
-/* How many bytes at p a token stands for by its own text, or as a byte; 0: none. */
+/* How many bytes at p a token stands for by its own text, or as bytes that merges joined; 0: none. */
 static size_t match_token(const struct tt_tokenizer *t, int32_t id, const char *p, size_t size)
 {
     const struct tt_token_bytes *token = &t->token[id];
+    const char *text = t->bytes.text + token->at;
+    size_t used = 0;
 
-    if (token->size && token->size <= size && memcmp(t->bytes.text + token->at, p, token->size) == 0)
+    if (token->size && token->size <= size && memcmp(text, p, token->size) == 0)
         return token->size;
-    return size && t->byte_id[(uint8_t)*p] == id;
+    for (size_t i = 0, n; i < token->size; i += n, used++) {
+        int32_t byte = used < size ? t->byte_id[(uint8_t)p[used]] : -1;
+
+        n = byte < 0 ? 0 : t->token[byte].size;
+        if (!n || n > token->size - i || memcmp(text + i, t->bytes.text + t->token[byte].at, n) != 0)
+            n = used < size && text[i] == p[used];
+        if (n == 0)
+            return 0;
+    }
+    return used;
 }
 
 /* How many bytes of a word the first of its n tokens stands for. Those that have no token belong to the next one. */
@@ -172,12 +183,13 @@ static size_t bytes_of_token(const struct tt_tokenizer *t, const int32_t *ids, s
 
     while (used < size && match == 0) {
         uint32_t code;
+        size_t length = t->is_byte_level ? 1 : (size_t)tt_utf8_decode(word + used, size - used, &code);
 
         match = match_token(t, ids[0], word + used, size - used);
         if (match || (used && ids[0] == t->unknown &&
                       (ids[1] == t->unknown || match_token(t, ids[1], word + used, size - used))))
             break;
-        used += t->is_byte_level ? 1 : (size_t)tt_utf8_decode(word + used, size - used, &code);
+        used += length ? length : 1; /* 0: a merge of bytes ended within a character */
     }
     return used + match;
 }

@@ -321,6 +321,37 @@ static void added_tokens_do_not_overlap(void **state)
     tt_tokenizer_free(t);
 }
 
+/* A merge may join bytes, and its token begins within a character. */
+static void merged_bytes_are_marked(void **state)
+{
+    static const char json[] =
+        "{\"model\": {\"vocab\": {\"<0xE2>\": 0, \"<0x96>\": 1, \"<0x81>\": 2, \"<0x96><0x81>\": 3, \"a\": 4}, "
+        "\"merges\": [[\"<0x96>\", \"<0x81>\"]], \"byte_fallback\": true}, \"decoder\": {\"type\": \"Fuse\"}}";
+    struct tt_passages passages = {0};
+    struct tt_tokenizer *t = NULL;
+    struct tt_encoder *encoder = NULL;
+    struct tt_ids ids = {0}, marks = {0};
+
+    assert_int_equal(parse(json, NULL, &t), 0);
+    assert_int_equal(tt_encoder_new(t, &encoder), 0);
+    tt_passages_add(&passages, 3, 4);
+    assert_int_equal(tt_encoder_encode_marked(encoder,
+                                              "\xe2\x96\x81"
+                                              "a",
+                                              4, &passages, &ids, &marks),
+                     0);
+    assert_int_equal(ids.n, 3);
+    assert_int_equal(marks.n, 3);
+    assert_int_equal(ids.id[1], 3);
+    assert_int_equal(marks.id[0] + marks.id[1], 0);
+    assert_int_equal(marks.id[2], 1);
+    tt_passages_release(&passages);
+    tt_ids_release(&ids);
+    tt_ids_release(&marks);
+    tt_encoder_free(encoder);
+    tt_tokenizer_free(t);
+}
+
 static void merges_with_spaces_split_where_both_halves_are_tokens(void **state)
 {
     struct tt_tokenizer *t = NULL;
@@ -719,6 +750,7 @@ int main(void)
         cmocka_unit_test(a_caret_matches_at_every_line),
         cmocka_unit_test(a_hostile_pattern_is_given_up_in_a_long_text),
         cmocka_unit_test(added_tokens_do_not_overlap),
+        cmocka_unit_test(merged_bytes_are_marked),
         cmocka_unit_test(merges_with_spaces_split_where_both_halves_are_tokens),
         cmocka_unit_test(ends_of_documents_come_from_config_or_template),
         cmocka_unit_test(documents_have_both_ends_and_special_tokens_can_be_text),
