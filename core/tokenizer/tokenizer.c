@@ -25,19 +25,39 @@ static const char *type_of(const json_t *json)
     return type ? type : "(no type)";
 }
 
+/*
+ * The `tokenizers` library does not read the ids of added tokens. It gives those that model.vocab lacks the ids after
+ * the number of tokens in it, in their order; older versions, the ids after the largest one of an added token. Both
+ * are what it has written, unless the file was made in another way.
+ */
+static int check_added_id(const struct tt_added_token *a, int64_t next, int64_t largest, const char *where)
+{
+    if (a->id == next || (largest >= next && a->id == largest + 1))
+        return 0;
+    return tt_fail(TT_EDATA,
+                   "%s: added token '%.80s' has the id %d, and the `tokenizers` library gives it %lld\n"
+                   "help: the library numbers added tokens in their order, after model.vocab; add the missing tokens "
+                   "to added_tokens, or save the tokenizer again with transformers",
+                   where, a->content, a->id, (long long)next);
+}
+
 static int read_added(struct tt_tokenizer *t, const json_t *json, const json_t *normalizer, const char *where)
 {
+    int64_t next = (int64_t)t->vocab.n, largest = -1;
     int rc = 0;
 
     TT_TRY(tt_added_init(&t->added, json, normalizer, where));
     for (int i = 0; i < t->added.n; i++) {
         const struct tt_added_token *a = &t->added.token[i];
-        int64_t known = tt_strmap_get(&t->vocab, a->content, a->size, a->id);
+        int64_t known = tt_strmap_get(&t->vocab, a->content, a->size, -1);
 
-        if (known != a->id) {
+        if (known >= 0 && known != a->id) {
             return tt_fail(TT_EDATA, "%s: added token '%.80s' has the id %d, but model.vocab says %lld", where,
                            a->content, a->id, (long long)known);
         }
+        if (known < 0)
+            TT_TRY(check_added_id(a, next++, largest, where));
+        largest = a->id > largest ? a->id : largest;
         TT_TRY(tt_tokenizer_set_token(t, where, a->id, a->content, a->size, false));
         t->token[a->id].is_special = a->is_special;
         tt_strmap_set(&t->vocab, a->content, a->size, a->id);

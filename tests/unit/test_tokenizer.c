@@ -537,6 +537,9 @@ static void other_kinds_are_refused_by_name(void **state)
         {"{\"added_tokens\": [{\"id\": 9, \"content\": \"<|end_of_text|>\"}]}",
          "added token '<|end_of_text|>' has the id 9, but model.vocab says 1"},
         {"{\"added_tokens\": {}}", "added_tokens is not an array"},
+        {"{\"added_tokens\": [{\"id\": 2048, \"content\": \"xyz\"}, {\"id\": 2050, \"content\": \"yz\"}]}",
+         "added token 'yz' has the id 2050, and the `tokenizers` library gives it 2049"},
+        {"{\"added_tokens\": [{\"id\": 5, \"content\": \"xyz\"}]}", "gives it 2048"},
     };
 
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
