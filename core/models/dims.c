@@ -11,7 +11,7 @@
 #include "core/models/rows.h"
 
 /* Bounds that keep every count within 63 bits; far above any existing model. */
-enum { MAX_DIM = 1 << 22, MAX_LAYERS = 1 << 14, MAX_EXPERTS = 1 << 14, MAX_GROUPS = 64 };
+enum { MAX_DIM = 1 << 22, MAX_EXPERTS = 1 << 14, MAX_GROUPS = 64 };
 
 static void override_int(int64_t *value, int64_t with)
 {
@@ -359,7 +359,7 @@ int tt_model_dims_check(const struct tt_model_row *row, struct tt_model_dims *d,
     bool has_dim = check_range(&c, TT_KEY_DIM, d->dim, 1, MAX_DIM);
     bool has_heads = check_range(&c, TT_KEY_N_HEADS, d->n_heads, 1, MAX_DIM);
 
-    (void)check_range(&c, TT_KEY_N_LAYERS, d->n_layers, 1, MAX_LAYERS);
+    (void)check_range(&c, TT_KEY_N_LAYERS, d->n_layers, 1, TT_MOST_LAYERS);
     (void)check_range(&c, TT_KEY_FFN_DIM, d->ffn_dim, 1, MAX_DIM);
     (void)check_range(&c, TT_KEY_VOCAB_SIZE, d->vocab_size, 1, INT32_MAX);
     if (has_dim && has_heads)

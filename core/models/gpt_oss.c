@@ -82,6 +82,7 @@ static int read_hf_config(const void *config, const char *where, struct tt_model
     TT_TRY(tt_hf_alias(config, "num_experts", "num_local_experts", where, &key));
     TT_TRY(tt_hf_int(config, key, d.moe.experts, where, &d.moe.experts));
     TT_TRY(tt_hf_int(config, "num_experts_per_tok", d.moe.top_k, where, &d.moe.top_k));
+    TT_TRY(tt_hf_must_equal(config, "experts_per_token", (double)d.moe.top_k, where)); /* of the first files */
     TT_TRY(check_layer_types(config, where, d.n_layers));
     *ret_dims = d;
 out:

@@ -25,6 +25,9 @@ struct tt_lora {
 /* How many layers tt_moe.dense_set can name. */
 #define TT_DENSE_BITS 62
 
+/* Far more layers than any model has. */
+#define TT_MOST_LAYERS 16384
+
 /* The feed-forward layers of experts: a router gives each token to top_k of them. */
 struct tt_moe {
     int64_t experts; /* 0: none, all layers are dense */

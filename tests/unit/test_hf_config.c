@@ -224,6 +224,10 @@ static void what_transformers_reads_otherwise_is_refused(void **state)
     static const struct {
         const char *name, *json, *message;
     } wanted[] = {
+        {"gpt_oss", "{\"model_type\":\"gpt_oss\",\"num_experts_per_tok\":4,\"experts_per_token\":2}",
+         "experts_per_token 2 is not supported; only 4 is"},
+        {"qwen3", "{\"model_type\":\"qwen3_moe\",\"num_hidden_layers\":9000000000000000000}",
+         "num_hidden_layers is 9000000000000000000; at most 16384 is supported"},
         {"llama3", OF("mistral", ",\"use_sliding_window\":false"), "use_sliding_window is not true, and the class of"},
         {"llama3", OF("mistral", ",\"use_sliding_window\":null,\"sliding_window\":24"), "has a window of 24"},
         {"mixtral", OF("mixtral", ",\"use_sliding_window\":false,\"sliding_window\":24"), "has a window of 24"},
@@ -293,6 +297,7 @@ static void keys_of_another_class_that_change_the_mathematics_are_refused(void *
         {"mixtral", OF("mixtral", ",\"n_shared_experts\":1"), "n_shared_experts 1 changes"},
         {"qwen3", OF("qwen3_moe", ",\"routed_scaling_factor\":2.5"), "routed_scaling_factor 2.5 changes"},
         {"gpt2", "{\"model_type\":\"gpt2\",\"hidden_act\":\"silu\"}", "hidden_act \"silu\" changes"},
+        {"gpt2", "{\"model_type\":\"gpt2\",\"sliding_window\":16}", "sliding_window 16 changes"},
         {"gpt2", "{\"model_type\":\"gpt2\",\"rope_scaling\":{\"type\":\"linear\"}}", "rope_scaling {"},
     };
     struct tt_model *model = NULL;

@@ -431,6 +431,9 @@ int tt_hf_sizes(const json_t *config, const char *where, struct tt_model_dims *d
 
     TT_TRY(tt_hf_int(config, "hidden_size", d->dim, where, &d->dim));
     TT_TRY(tt_hf_int(config, "num_hidden_layers", d->n_layers, where, &d->n_layers));
+    if (d->n_layers > TT_MOST_LAYERS) /* others may be looked at one by one */
+        return tt_fail(TT_EDATA, "%s: num_hidden_layers is %lld; at most %d is supported", where,
+                       (long long)d->n_layers, TT_MOST_LAYERS);
     TT_TRY(tt_hf_int(config, "num_attention_heads", d->n_heads, where, &d->n_heads));
     if (json_object_get(config, "num_key_value_heads")) /* null: as many as heads, whatever the class has */
         TT_TRY(tt_hf_int(config, "num_key_value_heads", 0, where, &d->n_kv_heads));
