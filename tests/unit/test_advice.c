@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The hint at the end of a run. It depends on what held the run up, and names a policy only if it fits into memory.
+ * The hint at the end of a run. It depends on what held the run up, and names a policy only if it fits into memory. And
+ * which time counts.
  */
 #include "cli/train/report/advice.h"
+#include "cli/train/report/reporter.h"
 #include "config_help.h"
+#include "core/os/file.h"
+#include "parallel/comm/self.h"
 
 struct run {
     struct tt_config *cfg;
@@ -128,6 +132,23 @@ static void blames_the_data_when_it_is_the_data(void **state)
     release(&run);
 }
 
+/* Saves and validations do not count as time of steps. An asynchronous save may end within such a pause. */
+static void a_pause_within_a_pause_counts_once(void **state)
+{
+    struct tt_comm *comm = tt_comm_self_new();
+    struct tt_setup setup = {.comm = comm};
+    struct tt_reporter reporter = {.setup = &setup};
+    double begin = tt_clock_sec();
+    struct tt_pause outer = tt_reporter_pause(&reporter), inner = tt_reporter_pause(&reporter);
+
+    while (tt_clock_sec() - begin < 0.01)
+        ;
+    tt_reporter_resume(&reporter, &inner);
+    tt_reporter_resume(&reporter, &outer);
+    assert_true(reporter.window.start > 0.0 && reporter.window.start <= tt_clock_sec() - begin);
+    tt_comm_free(comm);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -137,6 +158,7 @@ int main(void)
         cmocka_unit_test(names_the_policy_that_sends_less),
         cmocka_unit_test(names_no_policy_that_does_not_fit),
         cmocka_unit_test(blames_the_data_when_it_is_the_data),
+        cmocka_unit_test(a_pause_within_a_pause_counts_once),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

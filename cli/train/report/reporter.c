@@ -209,12 +209,12 @@ out:
 
 struct tt_pause tt_reporter_pause(const struct tt_reporter *r)
 {
-    return (struct tt_pause){tt_clock_sec(), r->setup->comm->wait_sec, r->setup->comm->payload_bytes};
+    return (struct tt_pause){tt_clock_sec(), r->window.start, r->setup->comm->wait_sec, r->setup->comm->payload_bytes};
 }
 
 void tt_reporter_resume(struct tt_reporter *r, const struct tt_pause *pause)
 {
-    r->window.start += tt_clock_sec() - pause->begin;
+    r->window.start = pause->window_start + tt_clock_sec() - pause->begin; /* with all pauses within this one */
     r->setup->comm->wait_sec = pause->wait_sec;
     r->setup->comm->payload_bytes = pause->payload_bytes;
 }

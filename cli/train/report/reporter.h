@@ -115,8 +115,9 @@ void tt_reporter_count(struct tt_reporter *reporter, int64_t step, const struct 
 int tt_reporter_step(struct tt_reporter *reporter, const struct tt_train_step *done, const struct tt_train_progress *at,
                      int64_t last_step) TT_MUST_CHECK;
 
+/* Time that does not count as time of steps. A pause may be within another one. */
 struct tt_pause {
-    double begin, wait_sec;
+    double begin, window_start, wait_sec;
     int64_t payload_bytes;
 };
 
