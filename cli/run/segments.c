@@ -168,9 +168,9 @@ static bool spare_used(const char *proc, struct segments *s)
     all = tt_folder_list(proc, &names, &n) == 0;
     for (int i = 0; i < n && all; i++) {
         has_own = has_own || strcmp(names[i], own) == 0;
-        /* init is not a rank, and even root may not be able to read its maps */
-        if (isdigit((unsigned char)names[i][0]) && strcmp(names[i], "1") != 0)
-            all = spare_process(proc, names[i], s);
+        /* even root may not be able to read init, which is no rank; in a container the first process may be one */
+        if (isdigit((unsigned char)names[i][0]))
+            all = spare_process(proc, names[i], s) || strcmp(names[i], "1") == 0;
     }
     tt_names_free(names, n);
     tt_free(own);

@@ -175,6 +175,27 @@ static void nothing_is_removed_if_a_process_cannot_be_read(void **state)
     }
 }
 
+/* In a container the first process may be a rank. Often it can be read by nobody, which forbids nothing. */
+static void the_first_process_is_asked_if_it_can_be(void **state)
+{
+    struct place p = place_make();
+    char host[256] = "", *name, *maps, *file = tt_format("%s/1/maps", p.proc);
+
+    (void)gethostname(host, sizeof host - 1);
+    name = segment(&p, host, geteuid(), "4d300001.0");
+    maps = tt_format("/dev/shm/%s", name);
+    process(&p, "1", maps);
+    assert_int_equal(tt_segments_sweep(p.shm, p.proc, 60.0), 0);
+    assert_true(is_there(&p, name));
+    assert_int_equal(tt_folder_remove(file), 0);
+    assert_int_equal(tt_folder_make(file), 0);
+    assert_int_equal(tt_segments_sweep(p.shm, p.proc, 60.0), 1);
+    tt_free(file);
+    tt_free(maps);
+    tt_free(name);
+    place_release(&p);
+}
+
 /* There is none, it is empty, or it is not that of this process's system. */
 static void nothing_is_removed_without_a_list_of_processes(void **state)
 {
@@ -207,6 +228,7 @@ int main(void)
         cmocka_unit_test(segments_of_a_job_that_still_runs_stay),
         cmocka_unit_test(new_segments_stay),
         cmocka_unit_test(nothing_is_removed_if_a_process_cannot_be_read),
+        cmocka_unit_test(the_first_process_is_asked_if_it_can_be),
         cmocka_unit_test(nothing_is_removed_without_a_list_of_processes),
     };
 
