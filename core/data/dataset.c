@@ -229,12 +229,16 @@ out:
     return rc;
 }
 
-/* A hash of what, beside the files and the tokenizer, determines the tokens. */
+/* A hash of what, beside the files and the tokenizer, determines the tokens. A chat template may write any token that
+ * tokenizer_config.json names. */
 static uint64_t hash_reading(const struct tt_source *source, const struct tt_dataset_spec *spec)
 {
     const char *template = tt_tokenizer_chat_template(spec->tokenizer), *name = template_of(spec);
+    struct tt_tokenizer_files files = tt_tokenizer_files(spec->tokenizer);
     uint64_t hash = (uint64_t)source->kind;
 
+    if (source->kind == TT_SOURCE_LINES && files.config)
+        hash = tt_hash64(files.config, files.config_size, hash);
     if (source->kind == TT_SOURCE_LINES)
         hash =
             tt_hash64(name, strlen(name), template ? tt_hash64(template, strlen(template), hash) : hash) + CHAT_FORMAT;

@@ -489,6 +489,32 @@ static void tokenizers_have_caches_of_their_own(void **state)
     tt_free(path);
 }
 
+/* A chat template may write any token that tokenizer_config.json names, not only BOS and EOS. */
+static void conversations_are_made_again_for_other_tokens_of_the_template(void **state)
+{
+    static const char config[] = "{\"pad_token\": \"%s\", \"chat_template\": \"{%% for m in messages %%}"
+                                 "{{ pad_token }}{{ m.content }}{%% endfor %%}\"}";
+    struct tt_tokenizer_files files = tt_tokenizer_files(tokenizer);
+    struct tt_dataset_spec spec = {.name = "jsonl_sft", .cache_dir = at("cache")};
+    uint64_t digest[2];
+
+    spec.path = put_text("chats.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"day\"}, "
+                                        "{\"role\": \"assistant\", \"content\": \"night\"}]}\n");
+    for (int i = 0; i < 2; i++) {
+        struct tt_tokenizer *named = NULL;
+        char text[256];
+
+        (void)snprintf(text, sizeof text, config, i ? "[two]" : "[one]");
+        assert_int_equal(tt_tokenizer_parse(files.json, files.json_size, text, strlen(text), "named", &named), 0);
+        spec.tokenizer = named;
+        if (tt_dataset_prepare(&spec, &ref) < 0)
+            fail_msg("%s", tt_error_message());
+        digest[i] = ref.info.digest;
+        tt_tokenizer_free(named);
+    }
+    assert_true(digest[0] != digest[1]);
+}
+
 static void failed_packing_leaves_nothing(void **state)
 {
     struct tt_dataset_spec spec = {
@@ -675,6 +701,7 @@ int main(void)
         cmocka_unit_test(documents_without_a_separator_are_said),
         cmocka_unit_test(caches_are_kept_and_damaged_ones_made_again),
         cmocka_unit_test(tokenizers_have_caches_of_their_own),
+        cmocka_unit_test(conversations_are_made_again_for_other_tokens_of_the_template),
         cmocka_unit_test(failed_packing_leaves_nothing),
         cmocka_unit_test(packed_files_train_as_their_text_does),
         cmocka_unit_test(empty_documents_may_outnumber_the_tokens),
