@@ -685,6 +685,18 @@ case_too_few_samples_are_no_steps() {
     refuse_file run/metrics.jsonl
 }
 
+case_more_validation_steps_than_batches_are_all() {
+    make_corpus
+    for steps in -1 1000 9223372036854775806; do
+        run train $tiny --job.dump_folder=run$steps --json --validation.enable --validation.dataset=text \
+            --validation.dataset_path=corpus.txt --validation.steps=$steps
+        expect_ok
+        grep '"type":"validate"' out | grep -o '"loss":[0-9.]*,"ntokens":[0-9]*' >losses$steps
+        [ -s losses$steps ] || not_as "expected a validation"
+        cmp -s losses-1 losses$steps || not_as "other losses with validation.steps=$steps"
+    done
+}
+
 case_the_banner_says_what_is_validated_on() {
     make_corpus
     run train $tiny
