@@ -211,6 +211,20 @@ static void hf_weights(const struct tt_config *cfg, struct tt_text *why)
     }
 }
 
+/* Which files these are, is known when they are looked at. */
+static void weights_are_loaded(const struct tt_config *cfg, struct tt_text *why)
+{
+    const char *key = cfg->checkpoint.initial_load_extend_vocabulary ? "initial_load_extend_vocabulary"
+                      : cfg->checkpoint.initial_load_leave_out.n     ? "initial_load_leave_out"
+                                                                     : NULL;
+
+    if (key && !cfg->checkpoint.initial_load_in_hf && !cfg->checkpoint.initial_load_path)
+        tt_text_add(why,
+                    "%s has no effect without weights to start from\nhelp: set checkpoint.initial_load_path, or "
+                    "checkpoint.initial_load_in_hf for those of model.hf_assets_path",
+                    key);
+}
+
 static void hf_model_only(const struct tt_config *cfg, struct tt_text *why)
 {
     if (cfg->checkpoint.initial_load_in_hf && !cfg->checkpoint.initial_load_model_only) {
@@ -349,6 +363,7 @@ static const struct {
     {hf_flavor, {"model.flavor", "model.hf_assets_path"}},
     {hf_weights, {"checkpoint.initial_load_in_hf", "checkpoint.initial_load_path", "model.hf_assets_path"}},
     {new_rows_are_trained, {"checkpoint.initial_load_extend_vocabulary", "lora.rank"}},
+    {weights_are_loaded, {"checkpoint.initial_load_extend_vocabulary", "checkpoint.initial_load_leave_out"}},
     {hf_model_only, {"checkpoint.initial_load_model_only", "checkpoint.initial_load_in_hf"}},
     {checkpoint_inside, {"checkpoint.folder"}},
     {board_inside, {"metrics.save_tb_folder"}},

@@ -97,6 +97,14 @@ static const struct {
     {"checkpoint:\n  initial_load_in_hf: true\n",
      "t.yaml:2:23: checkpoint.initial_load_in_hf: initial_load_in_hf needs checkpoint.initial_load_path or "
      "model.hf_assets_path, the folder that holds the weights"},
+    {"checkpoint:\n  initial_load_extend_vocabulary: true\n",
+     "t.yaml:2:35: checkpoint.initial_load_extend_vocabulary: initial_load_extend_vocabulary has no effect without "
+     "weights to start from\nhelp: set checkpoint.initial_load_path, or checkpoint.initial_load_in_hf for those of "
+     "model.hf_assets_path"},
+    {"checkpoint:\n  initial_load_leave_out: [rotary]\n",
+     "t.yaml:2:27: checkpoint.initial_load_leave_out: initial_load_leave_out has no effect without weights to start "
+     "from\nhelp: set checkpoint.initial_load_path, or checkpoint.initial_load_in_hf for those of "
+     "model.hf_assets_path"},
     {"checkpoint:\n  load_step: 3\n",
      "t.yaml:2:14: checkpoint.load_step: load_step has no effect while checkpoint.enable is false\nhelp: set "
      "checkpoint.enable=true"},

@@ -58,12 +58,14 @@ static void describe_random(const struct tt_config *cfg, struct tt_start *start)
 static int initial_skip(const struct tt_config *cfg, unsigned *ret_skip)
 {
     int rc = tt_start_skip_flags(cfg, ret_skip);
+    enum tt_key key = cfg->checkpoint.initial_load_extend_vocabulary ? TT_KEY_EXTEND_VOCABULARY : TT_KEY_LEAVE_OUT;
 
-    if (cfg->checkpoint.initial_load_extend_vocabulary) /* these are not Hugging Face's weights */
+    /* these are not Hugging Face's weights */
+    if (cfg->checkpoint.initial_load_extend_vocabulary || cfg->checkpoint.initial_load_leave_out.n)
         return tt_fail(TT_EUSAGE,
-                       "checkpoint.initial_load_extend_vocabulary is for a Hugging Face folder, and '%s' is none\n"
+                       "%s is for a Hugging Face folder, and '%s' is none\n"
                        "help: titan ckpt consolidate %s FOLDER --format hf makes one",
-                       initial_path(cfg), initial_path(cfg));
+                       tt_key_name(key), initial_path(cfg), initial_path(cfg));
     if (rc == 0 && cfg->checkpoint.initial_load_model_only)
         *ret_skip |= TT_SKIP_OPTIMIZER | TT_SKIP_LR_SCHEDULER | TT_SKIP_DATALOADER | TT_SKIP_TRAIN_STATE;
     return rc;
