@@ -49,6 +49,21 @@ static double start_timeout(const struct tt_args *args)
     return timeout_sec;
 }
 
+/* Whether the ranks ended as a signal asked, which is no error. */
+static bool was_stopped(int rc)
+{
+    return rc == TT_ESTOPPED || rc == TT_EINTERRUPTED;
+}
+
+/* For tests: whether messages are left. A step that was given up leaves none either. */
+static int check_messages(struct tt_comm *comm, int rc)
+{
+    const char *wanted = getenv("TITAN_CHECK_MESSAGES"); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    int checked = wanted && (rc == 0 || was_stopped(rc)) ? tt_comm_check_messages(comm) : 0;
+
+    return checked < 0 ? checked : rc;
+}
+
 int tt_cli_run_ranks(int rc, const struct tt_args *args, tt_cli_ranks_fn fn, void *arg)
 {
     struct tt_comm *comm = NULL;
@@ -73,12 +88,11 @@ int tt_cli_run_ranks(int rc, const struct tt_args *args, tt_cli_ranks_fn fn, voi
         tt_cli_install_log();
     if (rc == 0)
         rc = fn(comm, arg);
-    if (rc == 0 && getenv("TITAN_CHECK_MESSAGES")) // NOLINT(concurrency-mt-unsafe): nobody sets it
-        rc = tt_comm_check_messages(comm);
+    rc = check_messages(comm, rc);
     code = rc > 0 ? rc : tt_error_exit_code(rc);
     if (rc == TT_ECOMM) /* a rank is gone or silent: agreeing is over */
         abort_job(comm, code);
-    if (comm->rank == 0 && (rc == TT_ESTOPPED || rc == TT_EINTERRUPTED)) /* as it was asked to: no error */
+    if (comm->rank == 0 && was_stopped(rc))
         say(tt_error_message());
     else if (rc < 0 && comm->rank == 0)
         (void)tt_cli_fail(rc);
