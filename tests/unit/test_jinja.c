@@ -86,6 +86,8 @@ static void what_is_not_supported_is_named_with_its_line(void **state)
         {"{{ 'é' | upper }}", "upper of text that is not ASCII is not supported"},
         {"{{ loop.changed }}", "'loop' is undefined"},
         {"{% for x in list %}{{ loop.cycle(1) }}{% endfor %}", "loop.cycle is not supported"},
+        {"{% for x in list %}{{ loop['cycles'[:5]] }}{% endfor %}", "loop.cycle is not supported"},
+        {"{{ 'abcdef'[5:1:-9223372036854775807] + 1 }}", "'+' of a string and an integer is not supported"},
         {"{% set x %}{% generation %}a{% endgeneration %}{% endset %}", "{% generation %} within a macro"},
         {"{{ '\\N{DIGIT ONE}' }}", "the escape '\\N' in a string is not supported"},
         {"{{ strftime_now('%c') }}", "'%c' of strftime_now is not supported"},
