@@ -116,6 +116,9 @@ WRITTEN = [
     "{% for a in list %}{% for b in [] %}{% else %}{% if a == 2 %}{% continue %}{% endif %}{% endfor %}{{ a }}"
     "{% endfor %}",
     "{% set y = 1 %}{% generation %}{% set y = 2 %}{% set z = 3 %}{{ y }}{{ z }}{% endgeneration %}{{ y }}{{ z }}",
+    "{% for a in list %}{{ a }}{% break %}{% else %}e{% endfor %}{% for a in list %}{% continue %}{% else %}f"
+    "{% endfor %}{% for a in list %}{% if a == 1 %}{% continue %}{% endif %}{% if loop.last %}{% break %}{% endif %}"
+    "{% else %}g{% endfor %}{{ [nothing] }}",
     "{%- if not date_string is defined %}{%- if strftime_now is defined %}"
     "{%- set date_string = strftime_now('%d %b %Y') %}"
     "{%- else %}{%- set date_string = '26 Jul 2024' %}{%- endif %}{%- endif %}{{ date_string }}",

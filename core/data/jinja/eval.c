@@ -587,6 +587,8 @@ static struct tt_jlist *choose_items(struct run *r, const struct tt_jnode *n, st
 static enum after run_for(struct run *r, const struct tt_jnode *n, struct tt_jscope *s)
 {
     const struct tt_jlist *items = choose_items(r, n, s);
+    bool is_done = false;
+    enum after after;
 
     for (size_t i = 0; i < items->n; i++) {
         struct tt_jscope *turn = scope_within(r, s);
@@ -595,11 +597,13 @@ static enum after run_for(struct run *r, const struct tt_jnode *n, struct tt_jsc
         *loop.loop = (struct tt_jloop){items, i};
         set_name(r, turn, "loop", loop);
         assign(r, n->a, items->item[i], turn);
-        if (run_all(r, n->body, turn) == BREAKS)
+        after = run_all(r, n->body, turn);
+        is_done = is_done || after == GOES_ON;
+        if (after == BREAKS)
             break;
     }
-    /* a jump out of what runs for an empty list is one of the loop around it */
-    return items->n ? GOES_ON : run_all(r, n->other, scope_within(r, s));
+    /* Jinja's else is for a loop of which no turn came to its end; a jump out of it is one of the loop around */
+    return is_done ? GOES_ON : run_all(r, n->other, scope_within(r, s));
 }
 
 static enum after run_if(struct run *r, const struct tt_jnode *n, struct tt_jscope *s)

@@ -490,6 +490,8 @@ static void add_shown(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue v
 {
     if (v.kind == TT_J_STRING)
         add_repr(w, t, v);
+    else if (v.kind == TT_J_UNDEFINED)
+        add_words(w, t, "Undefined");
     else
         tt_jtext_add_value(w, t, v);
 }
