@@ -20,7 +20,7 @@
  */
 struct tt_source {
     char *path;
-    char *assets;                     /* a folder that the user names for the small files; NULL: the checkpoint's own */
+    char *assets;           /* a folder that the user names for the small files; NULL: the checkpoint's own */
     bool extend_vocabulary; /* embedding and output of Hugging Face's may have fewer rows than the model's vocabulary */
     const struct tt_words *leave_out; /* regular expressions of tensors that may be unused; borrowed, may be NULL */
     bool is_folder;                   /* else path is one file */

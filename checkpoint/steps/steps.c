@@ -390,10 +390,14 @@ int tt_step_explain(int rc, const char *path, const struct tt_step_place *place)
     struct tt_step_place now;
     struct stat st;
     bool gone;
+    int error;
 
     if (rc != TT_EDATA && rc != TT_EIO)
         return rc;
-    gone = stat(path, &st) < 0 && (errno == ENOENT || errno == ESTALE);
+    error = stat(path, &st) < 0 ? errno : 0;
+    gone = error == ENOENT || error == ESTALE;
+    if (error && !gone) /* it may be there still */
+        return rc;
     now = gone ? (struct tt_step_place){0} : (struct tt_step_place){(uint64_t)st.st_dev, (uint64_t)st.st_ino};
     if (gone || (place->inode && (now.device != place->device || now.inode != place->inode)))
         rc = tt_fail(TT_EREMOVED,

@@ -19,12 +19,10 @@ const int tt_n_checks = sizeof tt_checks / sizeof *tt_checks;
 
 static void add(struct tt_text *to, const char *separator, const char *fmt, va_list args)
 {
-    char *text = NULL;
+    char *text = tt_vformat(fmt, args);
 
-    if (vasprintf(&text, fmt, args) < 0)
-        return;
     tt_text_add(to, "%s%s", to->size ? separator : "", text);
-    free(text); // NOLINT: it is the C library's
+    tt_free(text);
 }
 
 void tt_finding_add(struct tt_finding *f, const char *fmt, ...)

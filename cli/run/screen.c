@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cli/run/console.h"
+#include "core/base/mem.h"
 #include "core/base/shown.h"
 
 enum { LEAST_COLUMNS = 40 }; /* a narrower terminal breaks the lines itself */
@@ -137,30 +138,27 @@ void tt_screen_put(FILE *file, const char *text, int columns, int indent)
 void tt_print(const char *format, ...)
 {
     struct tt_text shown = {0};
-    char *text = NULL;
+    char *text;
     va_list args;
-    int n;
 
     va_start(args, format);
-    n = vasprintf(&text, format, args);
+    text = tt_vformat(format, args);
     va_end(args);
-    if (n < 0)
-        return;
-    tt_text_add_shown(&shown, text, (size_t)n);
+    tt_text_add_shown(&shown, text, strlen(text));
     (void)fwrite(shown.text, 1, shown.size, stdout);
     tt_text_release(&shown);
-    free(text);
+    tt_free(text);
 }
 
 void tt_screen_say(const char *format, ...)
 {
     enum { INDENT = 2 };
-    char *text = NULL;
+    char *text;
     va_list args;
 
     va_start(args, format);
-    if (vasprintf(&text, format, args) >= 0)
-        tt_screen_put(stderr, text, tt_screen_columns(STDERR_FILENO), INDENT);
+    text = tt_vformat(format, args);
     va_end(args);
-    free(text); // NOLINT: it is the C library's
+    tt_screen_put(stderr, text, tt_screen_columns(STDERR_FILENO), INDENT);
+    tt_free(text);
 }

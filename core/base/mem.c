@@ -119,18 +119,27 @@ char *tt_strdup(const char *text)
     return text ? tt_strndup(text, strlen(text)) : NULL;
 }
 
+char *tt_vformat(const char *fmt, va_list args)
+{
+    va_list again;
+    char *text;
+    int n;
+
+    va_copy(again, args);
+    n = vsnprintf(NULL, 0, fmt, again);
+    va_end(again);
+    text = tt_calloc(n < 0 ? 1 : (size_t)n + 1, 1);
+    (void)vsnprintf(text, n < 0 ? 1 : (size_t)n + 1, fmt, args);
+    return text;
+}
+
 char *tt_format(const char *fmt, ...)
 {
     va_list args;
     char *text;
-    int n;
 
     va_start(args, fmt);
-    n = vsnprintf(NULL, 0, fmt, args);
-    va_end(args);
-    text = tt_calloc(n < 0 ? 1 : (size_t)n + 1, 1);
-    va_start(args, fmt);
-    (void)vsnprintf(text, n < 0 ? 1 : (size_t)n + 1, fmt, args);
+    text = tt_vformat(fmt, args);
     va_end(args);
     return text;
 }

@@ -2,6 +2,7 @@
 #ifndef TT_BASE_MEM_H
 #define TT_BASE_MEM_H
 
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,6 +34,7 @@ char *tt_strndup(const char *text, size_t n);
 
 /** A new string made by printf. */
 char *tt_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+char *tt_vformat(const char *fmt, va_list args) __attribute__((format(printf, 1, 0)));
 
 /** Releases what the functions above returned; NULL is allowed. */
 void tt_free(void *p);

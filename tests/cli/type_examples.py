@@ -4,8 +4,8 @@
 
     type_examples.py [--small] [PAGE...]      PAGE: README.md, titan.1, titan-train.1, ...; default: all
 
-With --small the program that is typed is a script that passes everything on to titan, but with short sequences and
-short measurements: the same commands in a fraction of the time.
+With --small the program that is typed is a script that passes everything on to titan, but with short sequences, small
+batches and short measurements: the same commands in a fraction of the time.
 
 The commands of one page run one after the other in one fresh folder that holds what a clone holds (configs, tools, the
 program) and the reader's own files that the examples name. In the README the blocks marked `sh` are typed; other blocks
@@ -93,7 +93,10 @@ for ((i = 0; i < ${#args[@]}; i++)); do
     esac
 done
 [[ $* == *--training.seq_len* ]] && seq_len=
-exec TITAN "${args[@]}" $seq_len
+batch=
+[[ " $* " == *" train "* && $* != *batch_size* && $* != *--config* ]] &&
+    batch="--training.local_batch_size=1 --training.global_batch_size=4"
+exec TITAN "${args[@]}" $seq_len $batch
 """
 
 

@@ -2,6 +2,8 @@
 #ifndef TT_CLI_CLUSTER_SCRIPT_SHELL_H
 #define TT_CLI_CLUSTER_SCRIPT_SHELL_H
 
+#include <stddef.h>
+
 #include "cli/cluster/script/script.h"
 
 /* A piece of a script. The text of a word has its quotes. */
