@@ -202,7 +202,7 @@ int tt_megatron_flags_check(struct tt_megatron_flags *f)
 static bool is_ignored(struct tt_megatron_flags *f, const char *name, const char *value)
 {
     for (int i = 0; i < f->given->n_ignored; i++) {
-        const char *ignored = f->given->ignored[i] + 2 * begins(f->given->ignored[i], "--");
+        const char *ignored = f->given->ignored[i] + (begins(f->given->ignored[i], "--") ? 2 : 0);
         char *key;
 
         if (!is_named(ignored, name, false))

@@ -129,6 +129,42 @@ static bool look_up(struct tt_shell *sh, const char *name, struct tt_script_word
 
 static void expand_part(struct builder *b, const char *raw, bool quoted);
 
+/* "${#NAME}": the number of words of a list, else the length of the word. */
+static void put_count(struct builder *b, const struct tt_script_words *value, bool is_at)
+{
+    char digits[24];
+
+    if (value->n && tt_script_mark(value->word[0]) >= 0) {
+        put(b, value->word[0], strlen(value->word[0]));
+        return;
+    }
+    (void)snprintf(digits, sizeof digits, "%d", is_at ? value->n : value->n ? (int)strlen(value->word[0]) : 0);
+    put(b, digits, strlen(digits));
+}
+
+/* "-", "=", "+" or "?" with the word after it. Returns whether it takes the place of the value. */
+static bool put_alternative(struct builder *b, const char *name, const struct tt_script_words *value, const char *form,
+                            bool quoted)
+{
+    struct tt_shell *sh = b->sh;
+    int empty = tt_shell_is_empty(sh, value);
+
+    if (empty < 0) {
+        char mark[24];
+
+        (void)snprintf(mark, sizeof mark, "\1%d\2", sh->unknown);
+        put(b, mark, strlen(mark));
+        return true;
+    }
+    if (*form != '?' && (empty == 1) != (*form == '+')) {
+        expand_part(b, form + 1, quoted);
+        if (*form == '=')
+            tt_shell_set_word(sh, name, tt_shell_expand_one(sh, form + 1));
+        return true;
+    }
+    return *form == '+';
+}
+
 /* "${NAME...}" without its braces. */
 static void put_parameter(struct builder *b, const char *inside, bool quoted)
 {
@@ -137,7 +173,6 @@ static void put_parameter(struct builder *b, const char *inside, bool quoted)
     char name[128];
     size_t n;
     struct tt_script_words value, one = {0};
-    int empty;
 
     inside += counts;
     n = *inside == '@' || *inside == '*'
@@ -158,7 +193,7 @@ static void put_parameter(struct builder *b, const char *inside, bool quoted)
         (void)look_up(sh, name, &value);
     if (*inside == '[') {
         const char *close = strchr(inside, ']');
-        int index = (int)strtol(inside + 1, NULL, 10);
+        long index = strtol(inside + 1, NULL, 10);
 
         is_at = inside[1] == '@' || inside[1] == '*';
         is_list = inside[1] == '@';
@@ -177,35 +212,12 @@ static void put_parameter(struct builder *b, const char *inside, bool quoted)
         value = one;
     }
     if (counts) {
-        char digits[24];
-
-        if (value.n && tt_script_mark(value.word[0]) >= 0) {
-            put(b, value.word[0], strlen(value.word[0]));
-            return;
-        }
-        (void)snprintf(digits, sizeof digits, "%d", is_at ? value.n : value.n ? (int)strlen(value.word[0]) : 0);
-        put(b, digits, strlen(digits));
+        put_count(b, &value, is_at);
         return;
     }
     has_colon = *inside == ':';
     if (*inside && strchr("-=+?", inside[has_colon]) && inside[has_colon]) {
-        char form = inside[has_colon];
-
-        empty = tt_shell_is_empty(sh, &value);
-        if (empty < 0) {
-            char mark[24];
-
-            (void)snprintf(mark, sizeof mark, "\1%d\2", sh->unknown);
-            put(b, mark, strlen(mark));
-            return;
-        }
-        if (form != '?' && (empty == 1) != (form == '+')) {
-            expand_part(b, inside + has_colon + 1, quoted);
-            if (form == '=')
-                tt_shell_set_word(sh, name, tt_shell_expand_one(sh, inside + has_colon + 1));
-            return;
-        }
-        if (form == '+')
+        if (put_alternative(b, name, &value, inside + has_colon, quoted))
             return;
     } else if (*inside) { /* parts, replacements */
         put_unknown(b, TT_WHY_FORM, NULL);
