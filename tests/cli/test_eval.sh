@@ -12,8 +12,8 @@ make_run() {
     expect_ok
 }
 
-# Where products are OpenBLAS's, its rounding depends on the rows of a call. Each token's loss is a float, and their mean
-# is compared, so rounding gives less than half of a float's last digit.
+# Where products are OpenBLAS's, its rounding depends on the rows of a call. Each token's loss is a float, and their
+# mean is compared, so rounding gives less than half of a float's last digit.
 case_the_loss_is_that_of_validation() {
     make_run --validation.enable --validation.dataset=text --validation.dataset_path=corpus.txt --validation.freq=3
     run eval run $on_corpus
