@@ -76,8 +76,9 @@ static int read_vocab(struct tt_tokenizer *t, json_t *vocab, const char *where)
         int64_t id = json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
 
         if (id >= 0 && id < t->vocab_size && t->token[id].is_used) {
-            return tt_fail(TT_EDATA, "%s: two tokens of model.vocab have the id %lld ('%.80s' is one)", where,
-                           (long long)id, key);
+            rc = tt_fail(TT_EDATA, "%s: two tokens of model.vocab have the id %lld ('%.80s' is one)", where,
+                         (long long)id, key);
+            goto out;
         }
         token.size = 0;
         tt_json_add_key(&token, key);
