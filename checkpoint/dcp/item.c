@@ -70,8 +70,7 @@ static void item_release(struct item *item)
     tt_zip_release(&item->zip);
 }
 
-/* Whether the bytes of tensors are in the order of this machine: those of the one that wrote them are in its own, which
- * the archive says. */
+/* Whether the bytes of tensors are little-endian. The writer's machine chose the order, and the archive records it. */
 static int find_byte_order(const struct item *item, bool *ret_little)
 {
     const struct tt_zip_entry *order = tt_zip_find(&item->zip, "byteorder");

@@ -62,18 +62,6 @@ static bool has_prefix(const char *key, struct prefix prefix)
     return strncmp(key, prefix.key, prefix.n) == 0;
 }
 
-static bool begins_with(const char *key, const char *word)
-{
-    return strncmp(key, word, strlen(word)) == 0;
-}
-
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 /* The last place of "word." in a key where a name of the path begins, or NULL. */
 static const char *find_part(const char *key, const char *word)
 {
@@ -81,7 +69,7 @@ static const char *find_part(const char *key, const char *word)
 
     for (const char *at = key; at; at = strchr(at, '.')) {
         at += at > key;
-        if (begins_with(at, word))
+        if (tt_text_begins(at, word))
             found = at;
     }
     return found;
@@ -149,7 +137,7 @@ static void find_optimizers(struct naming *naming)
             add_optimizer(naming, key, (size_t)(groups - key));
         if (state && last && last > state + strlen("state") && is_moment(last + 1))
             add_optimizer(naming, key, (size_t)(state - key));
-        if (begins_with(key, own))
+        if (tt_text_begins(key, own))
             add_optimizer(naming, key, sizeof own - 1);
     }
 }
@@ -164,7 +152,7 @@ static const char *in_optimizer(const struct naming *naming, const char *key)
         const struct prefix *at = &naming->optimizer[i];
 
         if ((!best || at->n < best->n) && has_prefix(key, *at) &&
-            (at->n || begins_with(key, "state.") || begins_with(key, "param_groups.")))
+            (at->n || tt_text_begins(key, "state.") || tt_text_begins(key, "param_groups.")))
             best = at;
     }
     return best ? key + best->n : NULL;
@@ -228,7 +216,7 @@ static char *parameter_of(const struct naming *naming, const char *key)
 {
     const char *name = in_optimizer(naming, key), *end;
 
-    if (!name || !begins_with(name, "state."))
+    if (!name || !tt_text_begins(name, "state."))
         return NULL;
     name += strlen("state.");
     end = strrchr(name, '.');
@@ -287,9 +275,9 @@ static bool find_by_optimizer(struct naming *naming)
     find_names(naming, &known);
     for (int i = 0; i < known.n_keys && known.n_names && !top; i++) {
         const char *key = known.key[i], *name = known.name[0];
-        struct prefix at = {key, strlen(key) - (ends_with(key, name) ? strlen(name) : 0)};
+        struct prefix at = {key, strlen(key) - (tt_text_ends(key, name) ? strlen(name) : 0)};
 
-        if (!ends_with(key, name) || (at.n && at.key[at.n - 1] != '.') || !has_all(&known, at))
+        if (!tt_text_ends(key, name) || (at.n && at.key[at.n - 1] != '.') || !has_all(&known, at))
             continue;
         naming->model = at;
         top = at.n == 0;
@@ -331,7 +319,7 @@ static void find_model(struct naming *naming)
     while (naming->around.n > 0 && naming->around.key[naming->around.n - 1] != '.')
         naming->around.n--;
     for (int i = 0; i < naming->metadata->n && !naming->is_hf; i++)
-        naming->is_hf = ends_with(naming->metadata->entry[i].key, "model.embed_tokens.weight");
+        naming->is_hf = tt_text_ends(naming->metadata->entry[i].key, "model.embed_tokens.weight");
 }
 
 /* --- names --- */
@@ -344,9 +332,9 @@ static struct tt_dcp_name tensor_name(const struct naming *naming, enum tt_ckpt_
 static struct tt_dcp_name name_in_optimizer(const struct naming *naming, const char *name,
                                             const struct tt_dcp_entry *entry)
 {
-    if (!begins_with(name, "state."))
+    if (!tt_text_begins(name, "state."))
         return (struct tt_dcp_name){.role = TT_DCP_OTHER};
-    if (ends_with(name, ".step") && entry->ndim == 0)
+    if (tt_text_ends(name, ".step") && entry->ndim == 0)
         return (struct tt_dcp_name){.role = TT_DCP_OPTIMIZER_STEP};
     return entry->is_tensor ? tensor_name(naming, TT_CKPT_OPTIM, name) : (struct tt_dcp_name){.role = TT_DCP_OTHER};
 }
@@ -381,7 +369,7 @@ static struct tt_dcp_name name_of(const struct naming *naming, const struct tt_d
         if (strcmp(name, known[i].key) == 0)
             return (struct tt_dcp_name){.role = known[i].role};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        if (begins_with(name, others[i]))
+        if (tt_text_begins(name, others[i]))
             return (struct tt_dcp_name){.role = TT_DCP_OTHER};
     if (!entry->is_tensor || is_counter(entry))
         return (struct tt_dcp_name){.role = TT_DCP_OTHER};

@@ -12,7 +12,7 @@ enum tt_dcp_role {
     TT_DCP_TOKENS,         /* the number of tokens seen */
     TT_DCP_OPTIMIZER_STEP, /* the number of updates of a parameter's moments */
     TT_DCP_LR_STEP,        /* the number of steps of the schedule */
-    TT_DCP_BESIDE,         /* a tensor beside those of the model, such as a copy of it or a state of random numbers */
+    TT_DCP_BESIDE,         /* a tensor outside of the model, such as a copy of it or a state of random numbers */
     TT_DCP_OTHER,          /* data loader, parameter groups, buffers, … */
 };
 

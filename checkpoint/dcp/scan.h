@@ -17,7 +17,7 @@
  *
  *     {"step", "ntokens_seen", "optimizer_step", "lr_step",   if it says the step
  *      "torch": {"other": ["dataloader.dp_rank_0", …],        keys that titan does not use
- *                "beside": ["ema.norm.weight", …],            those of tensors beside the model's
+ *                "beside": ["ema.norm.weight", …],            names of tensors outside of the model
  *                "unread": [{"key", "group", "why"}, …]}}     what is intact, but has a form that titan does not read
  *
  * Reads the metadata and the directory of every piece, but not the values. TT_EDATA says what is wrong; ret_kind (may

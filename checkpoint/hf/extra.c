@@ -12,21 +12,10 @@
 #include "checkpoint/hf/packed.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "parallel/layout/patterns.h"
 
 enum kind { KNOWN, BESIDE, ASKED, FOREIGN, N_KINDS };
-
-static bool begins_with(const char *name, const char *begin)
-{
-    return strncmp(name, begin, strlen(begin)) == 0;
-}
-
-static bool ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-
-    return n >= m && strcmp(name + n - m, end) == 0;
-}
 
 /* Constants in older files: they follow from the configuration, or are the causal mask; and scales of activations,
  * which are not rounded to FP8 here. */
@@ -36,9 +25,9 @@ static bool is_derived(const struct tt_model *model, const struct tt_manifest_te
                                        ".attn.masked_bias", ".activation_scale"};
 
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (ends_with(t->name, ends[i]))
+        if (tt_text_ends(t->name, ends[i]))
             return true;
-    return model->row->learned_positions && t->ndim == 4 && ends_with(t->name, ".attn.bias"); /* GPT-2's mask */
+    return model->row->learned_positions && t->ndim == 4 && tt_text_ends(t->name, ".attn.bias"); /* GPT-2's mask */
 }
 
 /* The name of a parameter, or of what a quantized one consists of. */
@@ -64,9 +53,9 @@ static long block_of(const struct tt_model *model, const char *name)
     char *end = NULL;
     long block;
 
-    if (prefix && begins_with(blocks, prefix) && !begins_with(name, prefix))
+    if (prefix && tt_text_begins(blocks, prefix) && !tt_text_begins(name, prefix))
         blocks += strlen(prefix);
-    if (!begins_with(name, blocks))
+    if (!tt_text_begins(name, blocks))
         return -1;
     block = strtol(name + strlen(blocks), &end, 10);
     return *end == '.' && end > name + strlen(blocks) ? block : -1;
@@ -96,7 +85,7 @@ static bool is_beside(const struct tt_source *source, const struct tt_model *mod
                                          "value_head.",         "multiple_choice_head."};
 
     for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
-        if (begins_with(name, begins[i]))
+        if (tt_text_begins(name, begins[i]))
             return true;
     return predicts_further(source, model, block_of(model, name));
 }
@@ -105,7 +94,7 @@ static bool is_beside(const struct tt_source *source, const struct tt_model *mod
 static const struct {
     const char *part, *advice;
 } advices[] = {
-    {"_proj.bias", "such biases are those of Qwen2 and its relatives, which titan does not have"},
+    {"_proj.bias", "Qwen2 and its relatives have such biases; titan does not have these models"},
     {"q_norm.", "is model_type qwen3, or another with norms of queries and keys?"},
     {"k_norm.", "is model_type qwen3, or another with norms of queries and keys?"},
     {".sinks", "is model_type gpt_oss?"},
@@ -114,7 +103,7 @@ static const struct {
     {".kv_a_proj_with_mqa.", "is model_type deepseek_v2 or deepseek_v3?"},
     {".mlp.experts.", "is model_type qwen3_moe, deepseek_v2, deepseek_v3 or gpt_oss?"},
     {".shared_expert", "is model_type deepseek_v2 or deepseek_v3? titan has no other models with shared experts"},
-    {"feedforward_layernorm.", "such norms are those of Gemma, which titan does not have"},
+    {"feedforward_layernorm.", "Gemma has such norms; titan does not have this model"},
     {".lora_", "these are adapters: merge them into the weights, for instance with PEFT's merge_and_unload"},
     {"scale", "the weights are quantized: use files in float32, bfloat16 or float16"},
     {"wpe.", "is model_type gpt2?"},

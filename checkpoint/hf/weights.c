@@ -10,18 +10,12 @@
 #include "checkpoint/hf/extra.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
-
-static bool ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-
-    return n >= m && strcmp(name + n - m, end) == 0;
-}
+#include "core/base/text.h"
 
 /* The biases of experts, by titan's and by Hugging Face's names. */
 static bool keeps_dtype(const char *name)
 {
-    return ends_with(name, ".expert_bias") || ends_with(name, ".e_score_correction_bias");
+    return tt_text_ends(name, ".expert_bias") || tt_text_ends(name, ".e_score_correction_bias");
 }
 
 static void add(struct tt_weights *w, int number, const char *name, enum tt_dtype dtype, int ndim, const int64_t *shape)

@@ -18,14 +18,8 @@
 #include "checkpoint/steps/commit.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/os/file.h"
-
-static bool ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-
-    return n >= m && strcmp(name + n - m, end) == 0;
-}
 
 /* Whether an object in JSON has a member of that name. A manifest may be large, so no tree is made of it. */
 static int find_member(struct tt_json_reader *reader, const char *name, bool *ret_found)
@@ -89,7 +83,7 @@ static int is_own_file(const char *path, bool *ret_own)
 /* A file that an export writes with the weights. The user put any other file there. */
 static bool is_companion(const char *name)
 {
-    return ends_with(name, ".json") || ends_with(name, ".jinja") || strcmp(name, "merges.txt") == 0 ||
+    return tt_text_ends(name, ".json") || tt_text_ends(name, ".jinja") || strcmp(name, "merges.txt") == 0 ||
            strcmp(name, "tokenizer.model") == 0;
 }
 
@@ -99,7 +93,7 @@ static int is_weights(const char *path, char *const *names, int n, bool *ret_own
     int rc = 0;
 
     for (int i = 0; i < n && fine && rc == 0; i++) {
-        bool weights = ends_with(names[i], ".safetensors");
+        bool weights = tt_text_ends(names[i], ".safetensors");
         char *child = tt_format("%s/%s", path, names[i]);
         struct tt_path_info info = {0};
 
@@ -125,7 +119,7 @@ static int is_torch(const char *path, char *const *names, int n, bool *ret_own)
 
     TT_TRY(tt_path_exists(metadata, &exists));
     for (int i = 0; i < n && exists && fine; i++)
-        fine = strcmp(names[i], TT_DCP_METADATA) == 0 || is_companion(names[i]) || ends_with(names[i], ".distcp");
+        fine = strcmp(names[i], TT_DCP_METADATA) == 0 || is_companion(names[i]) || tt_text_ends(names[i], ".distcp");
     if (!exists || !fine)
         goto out;
     TT_TRY(tt_file_read(metadata, &bytes, &size));

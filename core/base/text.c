@@ -50,6 +50,18 @@ void tt_text_add_bytes(struct tt_text *t, const void *bytes, size_t size)
     t->text[t->size] = 0;
 }
 
+bool tt_text_begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+bool tt_text_ends(const char *text, const char *with)
+{
+    size_t n = strlen(text), m = strlen(with);
+
+    return n >= m && strcmp(text + n - m, with) == 0;
+}
+
 void tt_text_add_replaced(struct tt_text *t, const char *bytes, size_t size, const char *from, const char *to)
 {
     size_t from_size = strlen(from), to_size = strlen(to);

@@ -20,6 +20,9 @@ void tt_text_release(struct tt_text *t);
 /** Adds bytes with every `from` in them (not empty; leftmost first) replaced by `to`. */
 void tt_text_add_replaced(struct tt_text *t, const char *bytes, size_t size, const char *from, const char *to);
 
+bool tt_text_begins(const char *text, const char *with);
+bool tt_text_ends(const char *text, const char *with);
+
 /** Adds a word of a command line, quoted for a shell if need be, on one line whatever it holds. */
 void tt_text_add_word(struct tt_text *t, const char *word);
 

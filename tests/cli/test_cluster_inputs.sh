@@ -149,7 +149,7 @@ case_settings_that_are_not_priced_are_named() {
     check_json out 'o["not_counted"] == []'
     run estimate $model_8b --machine h100-sxm --ranks 64 --lora.rank=8
     expect_code 2
-    expect_err "lora.rank 8 is not counted with --machine: memory and time are those of training all weights"
+    expect_err "lora.rank 8 is not counted with --machine: the prediction would be for training all weights"
     run estimate $model_8b --machine h100-sxm --ranks 64 --lora.rank=8 --ignore-flag lora.rank --json
     expect_ok
     check_json out '[x["key"] for x in o["not_counted"]] == ["lora.rank"]'

@@ -12,12 +12,8 @@
 #include "cluster/model/hf_shape.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/os/file.h"
-
-static bool begins(const char *text, const char *with)
-{
-    return strncmp(text, with, strlen(with)) == 0;
-}
 
 /* --- values --- */
 
@@ -516,9 +512,9 @@ bool tt_cluster_is_megatron(int n_words, const char *const *words)
     bool any = false;
 
     for (int i = 0; i < n_words; i++) {
-        if (!begins(words[i], "--"))
+        if (!tt_text_begins(words[i], "--"))
             continue;
-        if (strchr(words[i], '.') || begins(words[i], "--module") || begins(words[i], "--config"))
+        if (strchr(words[i], '.') || tt_text_begins(words[i], "--module") || tt_text_begins(words[i], "--config"))
             return false;
         any = true;
     }

@@ -84,11 +84,6 @@ static const enum kind {
 #undef FILE
 };
 
-static bool begins(const char *text, const char *with)
-{
-    return strncmp(text, with, strlen(with)) == 0;
-}
-
 /* --- names --- */
 
 /* Whether a flag as it is written, "tensor_model_parallel_size=8", has a name of the tables, or begins with it. */
@@ -202,7 +197,7 @@ int tt_megatron_flags_check(struct tt_megatron_flags *f)
 static bool is_ignored(struct tt_megatron_flags *f, const char *name, const char *value)
 {
     for (int i = 0; i < f->given->n_ignored; i++) {
-        const char *ignored = f->given->ignored[i] + (begins(f->given->ignored[i], "--") ? 2 : 0);
+        const char *ignored = f->given->ignored[i] + (tt_text_begins(f->given->ignored[i], "--") ? 2 : 0);
         char *key;
 
         if (!is_named(ignored, name, false))
@@ -275,10 +270,10 @@ int tt_megatron_flags_words(struct tt_megatron_flags *f, int n, const char *cons
 
     for (int i = 0; i < n && rc == 0; i++) {
         const char *equal = strchr(words[i], '=');
-        bool has_next = i + 1 < n && !begins(words[i + 1], "--");
+        bool has_next = i + 1 < n && !tt_text_begins(words[i + 1], "--");
         char *name, *several = NULL;
 
-        if (!begins(words[i], "--"))
+        if (!tt_text_begins(words[i], "--"))
             continue;
         name = tt_format("%.*s", equal ? (int)(equal - words[i] - 2) : (int)strlen(words[i]) - 2, words[i] + 2);
         if (find(name) == TT_FLAG_RECOMPUTE_MODULES && has_next && !equal)

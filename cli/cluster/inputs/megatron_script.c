@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The flags that a script gives Megatron-LM: those of the command that starts it, or, in a file that only sets
- * variables, those of the variables.
+ * The flags that a script gives Megatron-LM. They are in the command that starts it, or in the variables of a file that
+ * starts nothing.
  */
 #include <string.h>
 
@@ -30,11 +30,6 @@ struct gather {
     int n_needs, cap_needs;
     struct words own; /* texts made here */
 };
-
-static bool begins(const char *text, const char *with)
-{
-    return strncmp(text, with, strlen(with)) == 0;
-}
 
 static const char *keep(struct gather *g, char *text)
 {
@@ -148,7 +143,7 @@ static void add_cut(struct gather *g, struct words *out, const char *word)
     if (length > 1 && strchr("'\"", *word) && word[length - 1] == *word)
         word = keep(g, tt_strndup(word + 1, length - 2));
     if (!strpbrk(word, " \t\r\n") ||
-        !(begins(word, "--") || strstr(word, " --") || strstr(word, "\n--") || strstr(word, "\t--"))) {
+        !(tt_text_begins(word, "--") || strstr(word, " --") || strstr(word, "\n--") || strstr(word, "\t--"))) {
         TT_PUSH(out->item, out->n, out->cap) = word;
         return;
     }
@@ -185,7 +180,7 @@ static bool matters(struct gather *g, const struct tt_script_words *words, int d
         int mark = tt_script_mark(w.item[i]);
         const struct tt_script_unknown *u = mark < 0 ? NULL : &g->script->unknown[mark];
 
-        if (begins(w.item[i], "--"))
+        if (tt_text_begins(w.item[i], "--"))
             any = any || tt_megatron_flag_may_matter(w.item[i] + 2);
         else if (u && tt_script_is_mark(w.item[i])) {
             any = any || u->why == TT_WHY_PROGRAM || u->why == TT_WHY_FORM || depth > 20;
@@ -203,7 +198,7 @@ static bool is_flags(const struct gather *g, const char *word)
     const struct tt_script_unknown *u = &g->script->unknown[tt_script_mark(word)];
 
     for (int i = 0; i < u->n_values; i++)
-        if (u->value[i].n > 0 && begins(u->value[i].word[0] + strspn(u->value[i].word[0], " \t\r\n"), "--"))
+        if (u->value[i].n > 0 && tt_text_begins(u->value[i].word[0] + strspn(u->value[i].word[0], " \t\r\n"), "--"))
             return true;
     return false;
 }
@@ -249,7 +244,7 @@ static bool is_replaced(const struct gather *g, const char *flag)
         const char *word = g->given->words[i];
         size_t n = strlen(flag);
 
-        if (begins(word, "--") && strncmp(word + 2, flag, n) == 0 && (!word[2 + n] || word[2 + n] == '='))
+        if (tt_text_begins(word, "--") && strncmp(word + 2, flag, n) == 0 && (!word[2 + n] || word[2 + n] == '='))
             return true;
     }
     return false;
@@ -272,10 +267,10 @@ static void take(struct gather *g, const struct words *in, struct words *out, st
         int mark = tt_script_mark(word);
         size_t length = strlen(word);
 
-        is_begun = is_begun || begins(word, "--") || (length > 3 && strcmp(word + length - 3, ".py") == 0);
+        is_begun = is_begun || tt_text_begins(word, "--") || (length > 3 && strcmp(word + length - 3, ".py") == 0);
         if (!is_begun)
             continue;
-        if (begins(word, "--")) {
+        if (tt_text_begins(word, "--")) {
             equal = strchr(word, '=');
             flag = equal ? keep(g, tt_strndup(word + 2, (size_t)(equal - word - 2))) : word + 2;
             if (mark >= 0)
@@ -306,9 +301,9 @@ static char *job_of(const struct words *w)
     struct tt_text text = {0};
 
     for (int i = 0; i < w->n; i++)
-        if (begins(w->item[i], "--") && tt_megatron_flag_is_read(w->item[i] + 2))
+        if (tt_text_begins(w->item[i], "--") && tt_megatron_flag_is_read(w->item[i] + 2))
             tt_text_add(&text, "%s %s\n", w->item[i],
-                        i + 1 < w->n && !begins(w->item[i + 1], "--") ? w->item[i + 1] : "");
+                        i + 1 < w->n && !tt_text_begins(w->item[i + 1], "--") ? w->item[i + 1] : "");
     return text.text;
 }
 
@@ -336,7 +331,7 @@ static int find_command(struct gather *g, struct words *ret_words)
         const struct tt_script_command *c = &g->script->command[i];
         struct words w = cut(g, &c->words);
         char *own = job_of(&w);
-        bool goes_on = own && chosen && begins(w.item[0], "--") && begins(chosen->words.word[0], "--");
+        bool goes_on = own && chosen && tt_text_begins(w.item[0], "--") && tt_text_begins(chosen->words.word[0], "--");
 
         if (goes_on) /* a file of flags alone: each line is one command */
             for (int k = 0; k < w.n; k++)
@@ -360,7 +355,7 @@ static const char *value_in(const struct words *w, int n, const char *flag)
 {
     for (int i = n - 1; i >= 0; i--)
         if (strcmp(w->item[i], flag) == 0)
-            return i + 1 < w->n && !begins(w->item[i + 1], "--") ? w->item[i + 1] : "";
+            return i + 1 < w->n && !tt_text_begins(w->item[i + 1], "--") ? w->item[i + 1] : "";
     return NULL;
 }
 
@@ -377,10 +372,10 @@ static int find_variables(struct gather *g, struct words *ret_words)
         int before = ret_words->n;
 
         for (int k = 0; has_flags && k < w.n && rc == 0; k++) {
-            const char *other = begins(w.item[k], "--") && tt_megatron_flag_is_read(w.item[k] + 2)
+            const char *other = tt_text_begins(w.item[k], "--") && tt_megatron_flag_is_read(w.item[k] + 2)
                                     ? value_in(ret_words, before, w.item[k])
                                     : NULL;
-            const char *own = k + 1 < w.n && !begins(w.item[k + 1], "--") ? w.item[k + 1] : "";
+            const char *own = k + 1 < w.n && !tt_text_begins(w.item[k + 1], "--") ? w.item[k + 1] : "";
 
             if (other && strcmp(other, own) != 0)
                 rc = tt_fail(TT_EUSAGE,

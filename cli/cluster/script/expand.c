@@ -286,6 +286,15 @@ static const char *put_dollar(struct builder *b, const char *at, bool quoted)
 
 /* --- words --- */
 
+/* "`program`", of which nothing is known. Returns what follows. */
+static const char *put_program(struct builder *b, const char *at)
+{
+    const char *end = tt_shell_skip(at);
+
+    put_unknown(b, TT_WHY_PROGRAM, NULL);
+    return end ? end : at + strlen(at);
+}
+
 static const char *expand_double(struct builder *b, const char *at)
 {
     b->has = b->has || at[1] == '"';
@@ -297,12 +306,9 @@ static const char *expand_double(struct builder *b, const char *at)
             at += 2;
         } else if (*at == '$')
             at = put_dollar(b, at, true);
-        else if (*at == '`') {
-            const char *end = tt_shell_skip(at);
-
-            put_unknown(b, TT_WHY_PROGRAM, NULL);
-            at = end ? end : at + strlen(at);
-        } else
+        else if (*at == '`')
+            at = put_program(b, at);
+        else
             put(b, at++, 1);
     }
     return *at ? at + 1 : at;
@@ -327,12 +333,9 @@ static void expand_part(struct builder *b, const char *raw, bool quoted)
             at += 2;
         } else if (*at == '$')
             at = put_dollar(b, at, quoted);
-        else if (*at == '`') {
-            const char *end = tt_shell_skip(at);
-
-            put_unknown(b, TT_WHY_PROGRAM, NULL);
-            at = end ? end : at + strlen(at);
-        } else
+        else if (*at == '`')
+            at = put_program(b, at);
+        else
             put(b, at++, 1);
     }
 }
