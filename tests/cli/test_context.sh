@@ -7,7 +7,7 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI d
 common="--model.flavor=debugmodel --training.seq_len=64 --training.global_batch_size=4 --training.local_batch_size=1
     --training.steps=2 --metrics.log_freq=1 --metrics.peak_flops=1e9 --dataloader.cache_dir=cache
     --training.dataset=text --training.dataset_path=corpus.txt --parallelism.threads_per_rank=1
-    --model.n_heads=8 --model.n_kv_heads=4 --validation.seq_len=64"
+    --model.n_heads=8 --model.n_kv_heads=4 --model.dim=64 --model.ffn_dim=128 --validation.seq_len=64"
 off="--checkpoint.enable=false"
 exact=--parallelism.exact_context_parallel_degree=4
 cp=--parallelism.context_parallel_degree

@@ -67,12 +67,15 @@ case_policies_do_not_change_the_curve() {
             "--parallelism.fsdp_wrap_policy=param --parallelism.fsdp_reshard_after_forward=always" \
             "--parallelism.fsdp_engine=planned --parallelism.threads_per_rank=2" \
             "--training.gradient_sync=every_microbatch --training.init=layerwise"; do
+            echo "$policy"
+        done | sweep >policies
+        while read -r policy; do
             run_ranks 2 train $(options $model) $policy --job.dump_folder=run
             expect_ok
             curve run/metrics.jsonl >got.txt
             expect_same want.txt got.txt
             rm -rf run
-        done
+        done <policies
     done
 }
 
@@ -92,7 +95,7 @@ case_bfloat16_parameters_train() {
 # A resumed run draws the random bits that the whole run drew. It can change its type at any step.
 case_weights_in_bfloat16_resume_with_the_same_bits() {
     bf16="--training.dtype=bfloat16 --training.mixed_precision_param=bfloat16"
-    for model in $models; do
+    for model in $(some $models); do
         run train $(options $model) $bf16 --job.dump_folder=whole
         expect_ok
         expect_err "^  numbers  computation in bfloat16, .* weights and moments in bfloat16"

@@ -77,7 +77,7 @@ EXPECT = [
 # Pages whose examples start from a finished run and folders of weights, which are made once for all of them.
 READY_PAGES = {"titan-ckpt.1", "titan-config.1", "titan-eval.1", "titan-generate.1"}
 TRAIN = ("titan train --training.steps=60 --training.local_batch_size=1 --training.global_batch_size=1 "
-         "--training.seq_len=128 --checkpoint.interval=20")
+         "--training.seq_len=64 --checkpoint.interval=20")
 READY = [TRAIN, TRAIN + " --job.dump_folder=other", "titan ckpt consolidate outputs llama-folder --format hf",
          "cp -r llama-folder Llama-3.2-1B"]
 
@@ -95,7 +95,7 @@ done
 [[ $* == *--training.seq_len* ]] && seq_len=
 batch=
 [[ " $* " == *" train "* && $* != *batch_size* && $* != *--config* ]] &&
-    batch="--training.local_batch_size=1 --training.global_batch_size=4"
+    batch="--training.local_batch_size=1 --training.global_batch_size=2"
 exec TITAN "${args[@]}" $seq_len $batch
 """
 

@@ -13,11 +13,11 @@
 static inline int sweep_stride(void)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return 3;
+    return 5;
 #else
     const char *sweeps = getenv("TITAN_SWEEPS");
 
-    return sweeps && strcmp(sweeps, "whole") == 0 ? 1 : 3;
+    return sweeps && strcmp(sweeps, "whole") == 0 ? 1 : 5;
 #endif
 }
 

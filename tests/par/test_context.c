@@ -141,7 +141,7 @@ static void any_layout_has_the_bits_of_one_rank(void **state)
         vary(i, i >= COUNT(cases), &one, &job);
         (void)snprintf(what, sizeof what, "case %d", i);
         assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
-        for (int k = 0; k < 4; k++) {
+        for (int k = sweep_stride() == 1 ? 0 : i % 4; k < 4; k += sweep_stride()) {
             job.scheduler = k % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
             job.gathers = k / 2;
             if (job.gathers || cases[c].model != ONE)

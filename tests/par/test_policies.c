@@ -220,6 +220,8 @@ static void sweep(const struct tt_model *model, int64_t global_batch, bool last_
     struct train_result reference, found;
     int turn = 0;
 
+    if (sweep_stride() > 1)
+        stride = 2 * stride + 1;
     run(&job, plain, &reference);
     for (int w = 0; w < COUNT(wraps); w++)
         for (int r = 0; r < COUNT(reshards); r++)

@@ -93,7 +93,7 @@ enum { MODES = sizeof modes / sizeof *modes };
 /* On one layout: the same bits and the same payload as without recomputation. */
 static void recompute_like(const struct train_job *job, const struct train_result *reference, int64_t payload)
 {
-    for (int m = 0; m < MODES; m++) {
+    for (int m = (job->ranks + job->replicate) % sweep_stride(); m < MODES; m += sweep_stride()) {
         struct train_job again = *job;
         struct train_result found;
         const char *difference;
@@ -225,7 +225,7 @@ static void wire_gives_the_same_bits(const struct train_job *one, int wire, cons
                                                TT_RESHARD_AFTER_FORWARD_NEVER};
 
     for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
-        for (int p = 0; p < 3; p++) {
+        for (int p = ((int)m + wire) % sweep_stride(); p < 3; p += sweep_stride()) {
             struct train_job job = *one;
             struct train_result found;
             const char *difference;
@@ -281,7 +281,8 @@ static void bfloat16_gives_the_same_bits_from_kept_parts(void **state)
         set_wire(&job, wire);
         run(&job, &reference);
         job.reshard = TT_RESHARD_AFTER_FORWARD_PART;
-        for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
+        for (size_t m = (size_t)(wire % sweep_stride()); m < sizeof meshes / sizeof *meshes;
+             m += (size_t)sweep_stride()) {
             struct train_result found;
             const char *difference;
 
@@ -338,7 +339,8 @@ static void other_rank_counts_are_close_in_bfloat16(void **state)
 
         set_wire(&job, wire);
         run(&job, &reference);
-        for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
+        for (size_t m = (size_t)(wire % sweep_stride()); m < sizeof meshes / sizeof *meshes;
+             m += (size_t)sweep_stride()) {
             struct train_result found;
             double distance;
 
