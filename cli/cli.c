@@ -14,6 +14,7 @@
 
 #include "cli/job/check.h"
 #include "cli/run/screen.h"
+#include "cli/run/streams.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/shown.h"
@@ -199,18 +200,11 @@ int tt_cli_dtype(const struct tt_args *args, enum tt_dtype *dtype)
 
 /* A moving line on a terminal; in a file a plain line every ten seconds, so that long work is not silence. */
 struct progress {
-    bool terminal, shown;
+    bool moves;
     double last_sec;
 };
 
 static struct progress progress_state;
-
-static void end_moving_line(void)
-{
-    if (progress_state.terminal && progress_state.shown)
-        (void)fprintf(stderr, "\r\033[K");
-    progress_state.shown = false;
-}
 
 /* A file may be read twice, and then says the same again. */
 static void show_log(void *arg, enum tt_log_level level, const char *text)
@@ -221,7 +215,6 @@ static void show_log(void *arg, enum tt_log_level level, const char *text)
     if (level == TT_LOG_NOTE && strcmp(text, last) == 0)
         return;
     (void)snprintf(last, sizeof last, "%s", text);
-    end_moving_line();
     tt_screen_say("titan: %s%s\n", level == TT_LOG_WARNING ? "warning: " : "", text);
 }
 
@@ -229,28 +222,31 @@ static void show_progress(void *arg, const char *what, double done, double total
 {
     struct progress *p = arg;
     double now = tt_clock_sec();
-    bool finished = total > 0.0 && done >= total;
+    char text[160];
 
     if (p->last_sec == 0.0) /* short work stays silent */
         p->last_sec = now;
-    if (finished) {
-        end_moving_line();
+    if (total > 0.0 && done >= total) {
+        tt_streams_erase_live();
         p->last_sec = 0.0;
         return;
     }
-    if (now - p->last_sec < (p->terminal ? 0.2 : 10.0))
+    if (now - p->last_sec < (p->moves ? 0.2 : 10.0))
         return;
     p->last_sec = now;
     if (total > 0.0)
-        (void)fprintf(stderr, p->terminal ? "\rtitan: %s %3.0f%%" : "titan: %s %.0f%%\n", what, 100.0 * done / total);
+        (void)snprintf(text, sizeof text, "titan: %s %3.0f%%", what, 100.0 * done / total);
     else
-        (void)fprintf(stderr, p->terminal ? "\rtitan: %s %.0f" : "titan: %s %.0f\n", what, done);
-    p->shown = true;
+        (void)snprintf(text, sizeof text, "titan: %s %.0f", what, done);
+    if (p->moves)
+        tt_screen_live(text);
+    else
+        (void)fprintf(stderr, "%s\n", text);
 }
 
 void tt_cli_install_log(void)
 {
-    progress_state.terminal = isatty(STDERR_FILENO) == 1;
+    progress_state.moves = tt_screen_live_begin();
     tt_log_set_sink(show_log, NULL);
     tt_log_set_progress(show_progress, &progress_state);
 }

@@ -79,7 +79,7 @@ static int time_step(struct trial *t, struct tt_tune_row *row, bool timed, bool 
     comm->wait_sec = 0.0;
     comm->payload_bytes = comm->routed_bytes = 0;
     sec[0] = tt_clock_sec();
-    TT_TRY(tt_train_step(&t->setup, &t->data, NULL, &t->at, &done));
+    TT_TRY(tt_train_step(&t->setup, &t->data, NULL, NULL, &t->at, &done));
     sec[0] = tt_clock_sec() - sec[0] - done.data_sec;
     sec[1] = comm->wait_sec;
     row->payload_bytes = comm->payload_bytes + comm->routed_bytes;

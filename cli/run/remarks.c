@@ -74,7 +74,7 @@ static void take(struct tt_remarks *r, char c, struct tt_text *out)
 {
     if (r->at == TT_REMARKS_LINE) {
         tt_text_add_bytes(out, &c, 1);
-        r->at = c == '\n' ? TT_REMARKS_LINE_START : TT_REMARKS_LINE;
+        r->at = c == '\n' || c == '\r' ? TT_REMARKS_LINE_START : TT_REMARKS_LINE; /* a live line ends with a return */
         return;
     }
     tt_text_add_bytes(&r->held, &c, 1);

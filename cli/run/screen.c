@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cli/run/console.h"
+#include "cli/run/streams.h"
 #include "core/base/mem.h"
 #include "core/base/shown.h"
 
@@ -96,6 +97,45 @@ void tt_screen_pass_on(void)
     (void)setenv("TITAN_COLUMNS", columns, 1); // NOLINT(concurrency-mt-unsafe): one thread
 }
 
+/* --- the live line --- */
+
+static int live_columns; /* 0: there is none */
+
+/* mpirun then makes a line of its own of every piece. */
+static bool is_marked_by_mpirun(void)
+{
+    static const char *const settings[] = {"OMPI_MCA_orte_tag_output", "OMPI_MCA_orte_timestamp_output",
+                                           "OMPI_MCA_orte_xml_output"};
+    bool found = false;
+
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        found = found || getenv(settings[i]); // NOLINT(concurrency-mt-unsafe): nobody sets it meanwhile
+    return found;
+}
+
+bool tt_screen_live_begin(void)
+{
+    const char *kind = getenv("TERM"); // NOLINT(concurrency-mt-unsafe): nobody sets it meanwhile
+    bool can = kind && strcmp(kind, "dumb") != 0 && !is_marked_by_mpirun();
+
+    live_columns = can ? tt_screen_columns(STDERR_FILENO) : 0;
+    return live_columns > 0;
+}
+
+void tt_screen_live(const char *text)
+{
+    int now = columns_of_terminal(STDERR_FILENO), columns = now ? now : live_columns;
+    pid_t foreground = tcgetpgrp(STDERR_FILENO);
+    char shown[160];
+
+    if (!live_columns || (foreground >= 0 && foreground != getpgrp()))
+        return;
+    tt_shown(shown, (int)sizeof shown < columns ? sizeof shown : (size_t)columns, text, strlen(text));
+    tt_streams_put_live(shown);
+}
+
+/* --- lines --- */
+
 /* The number of bytes of line that fit into columns: all of them, or up to the last space that fits. */
 static int fitting(const char *line, int length, int columns, int indent)
 {
@@ -121,18 +161,32 @@ static void put_line(FILE *file, const char *line, int length, int columns, int 
     }
 }
 
-void tt_screen_put(FILE *file, const char *text, int columns, int indent)
+void tt_screen_show(FILE *file, const char *text, int columns, int indent)
 {
     struct tt_text shown = {0};
 
     tt_text_add_shown(&shown, text, strlen(text));
     text = shown.text;
-    tt_console_add(text);
     for (const char *end; *text; text = end + (*end == '\n')) {
         end = text + strcspn(text, "\n");
         put_line(file, text, (int)(end - text), columns ? columns : (int)(end - text), indent);
     }
     tt_text_release(&shown);
+}
+
+void tt_screen_log(const char *text)
+{
+    struct tt_text shown = {0};
+
+    tt_text_add_shown(&shown, text, strlen(text));
+    tt_console_add(shown.text);
+    tt_text_release(&shown);
+}
+
+void tt_screen_put(FILE *file, const char *text, int columns, int indent)
+{
+    tt_screen_log(text);
+    tt_screen_show(file, text, columns, indent);
 }
 
 void tt_print(const char *format, ...)

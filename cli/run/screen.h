@@ -2,6 +2,7 @@
 #ifndef TT_CLI_RUN_SCREEN_H
 #define TT_CLI_RUN_SCREEN_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 /**
@@ -30,6 +31,23 @@ void tt_screen_pass_on(void);
  * after `indent` spaces.
  */
 void tt_screen_put(FILE *file, const char *text, int columns, int indent);
+
+/** The same for the screen only, and for console.log only. */
+void tt_screen_show(FILE *file, const char *text, int columns, int indent);
+void tt_screen_log(const char *text);
+
+/**
+ * Finds out whether standard error shows lines that are rewritten in place: a terminal that can do that, and not what
+ * mpirun marks or copies line by line. Before the first tt_screen_live, which does nothing otherwise.
+ */
+bool tt_screen_live_begin(void);
+
+/**
+ * Shows text, cut where the terminal ends, as a line that the next one replaces and that disappears before anything
+ * else is printed (streams.h). It is not in console.log. A process in the background of its terminal shows none. For
+ * one thread only.
+ */
+void tt_screen_live(const char *text);
 
 /** Prints on standard output. */
 void tt_print(const char *format, ...) __attribute__((format(printf, 1, 2)));

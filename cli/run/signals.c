@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "cli/run/console.h"
+#include "cli/run/streams.h"
 #include "core/base/error.h"
 #include "core/os/file.h"
 
@@ -42,6 +43,7 @@ static _Atomic(const struct answer *) answer;
 static void say(const char *text)
 {
     tt_console_add_in_handler(text);
+    tt_streams_erase_live();
     (void)tt_file_put(STDERR_FILENO, text, strlen(text));
 }
 

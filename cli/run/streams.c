@@ -5,16 +5,25 @@
 #include "cli/run/streams.h"
 
 #include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
+#include <poll.h>
 #include <unistd.h>
 
 #include "core/os/file.h"
 
+static atomic_bool is_live; /* the live line is on the screen */
+
 static ssize_t put(void *fd, const char *bytes, size_t size)
 {
-    int error = tt_file_put((int)(intptr_t)fd, bytes, size);
+    int error;
+
+    tt_streams_erase_live();
+    error = tt_file_put((int)(intptr_t)fd, bytes, size);
 
     errno = error ? error : errno;
     return error ? 0 : (ssize_t)size;
@@ -39,4 +48,27 @@ void tt_streams_begin(void)
 
     stdout = out ? out : stdout;
     stderr = err ? err : stderr;
+}
+
+/* A line ends with a return, and so does its erasure: mpirun's remarks are looked for at the beginning of a line. */
+void tt_streams_put_live(const char *text)
+{
+    struct pollfd terminal = {.fd = STDERR_FILENO, .events = POLLOUT};
+    char line[256];
+    int n = snprintf(line, sizeof line, "\r%s\033[K\r", text);
+
+    if (n < 0 || n >= (int)sizeof line || poll(&terminal, 1, 0) != 1 || !(terminal.revents & POLLOUT))
+        return;
+    atomic_store(&is_live, true);
+    if (write(STDERR_FILENO, line, (size_t)n) < 0)
+        return;
+    atomic_store(&is_live, true); /* a handler may have answered in between */
+}
+
+void tt_streams_erase_live(void)
+{
+    static const char erase[] = "\r\033[2K\r";
+
+    if (atomic_exchange(&is_live, false))
+        (void)tt_file_put(STDERR_FILENO, erase, sizeof erase - 1);
 }

@@ -60,12 +60,13 @@ static bool is_stop(int rc)
 /* A step that is given up changes nothing. ret_stop is then the code that asked for it, else 0. */
 static int train_step(struct tt_loop *l, struct tt_train_step *ret_done, int *ret_stop)
 {
+    const struct tt_tick tick = tt_reporter_live(&l->reporter, l->at.step, last_step(l));
     struct tt_pause pause;
     int rc = 0;
 
     *ret_stop = 0;
     tt_reporter_answer_in_step(&l->reporter, l->at.step, l->pace.is_long, l->saver.store);
-    rc = tt_train_step(l->setup, &l->data, l->pace.is_long ? tt_signals_asked : NULL, &l->at, ret_done);
+    rc = tt_train_step(l->setup, &l->data, l->pace.is_long ? tt_signals_asked : NULL, &tick, &l->at, ret_done);
     if (is_stop(rc)) {
         *ret_stop = rc;
         return 0;
@@ -181,7 +182,8 @@ static int validate(struct tt_loop *l, int *ret_stop)
     int rc;
 
     tt_reporter_answer_in_validation(&l->reporter, l->at.step, l->saver.store);
-    rc = tt_validator_run(&l->validator, tt_signals_asked, long_step_sec(), l->pace.is_long);
+    rc = tt_validator_run(&l->validator, tt_signals_asked, long_step_sec(), l->pace.is_long,
+                          l->reporter.live.on ? "validating" : NULL);
     if (is_stop(rc)) {
         *ret_stop = rc;
         return 0;

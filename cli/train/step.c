@@ -97,7 +97,7 @@ out:
 }
 
 int tt_train_step(const struct tt_setup *s, struct tt_train_data *data, int (*asked_to_stop)(void),
-                  struct tt_train_progress *at, struct tt_train_step *ret_done)
+                  const struct tt_tick *tick, struct tt_train_progress *at, struct tt_train_step *ret_done)
 {
     struct tt_train_step done = {.local_valid = 0};
     int64_t valid = 0, tokens = 0;
@@ -107,6 +107,7 @@ int tt_train_step(const struct tt_setup *s, struct tt_train_data *data, int (*as
     done.step = tt_train_step_of(s->cfg, learning_rate(s->cfg, at->lr_step + 1), at->optimizer_step + 1, valid);
     done.step.tokens = tokens;
     done.step.asked_to_stop = asked_to_stop;
+    done.step.tick = tick ? *tick : (struct tt_tick){0};
     rc = tt_engine_step(s->engine, &done.step);
     if (rc == TT_ENONFINITE) {
         rc = tt_engine_explain(s->engine, &done.step);

@@ -25,9 +25,11 @@ struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t 
 /**
  * Loads the next batch, trains one step on it, and advances `at`, the progress of the run. Collective.
  *   asked_to_stop  as in struct tt_step; NULL: the step is not given up in its middle
+ *   tick           the same; NULL: nobody looks
  * TT_ESTOPPED or TT_EINTERRUPTED if the step was given up, which changes nothing; TT_EDATA if no token has a label.
  */
 int tt_train_step(const struct tt_setup *s, struct tt_train_data *data, int (*asked_to_stop)(void),
-                  struct tt_train_progress *at, struct tt_train_step *ret_done) TT_MUST_CHECK;
+                  const struct tt_tick *tick, struct tt_train_progress *at,
+                  struct tt_train_step *ret_done) TT_MUST_CHECK;
 
 #endif

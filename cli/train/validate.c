@@ -48,7 +48,8 @@ static void exchange_averages(const struct tt_validator *v)
         tt_state_exchange_averages(tt_engine_state(v->setup->engine), tt_engine_layout(v->setup->engine));
 }
 
-int tt_validator_run(struct tt_validator *v, int (*asked_to_stop)(void), double long_sec, bool is_long)
+int tt_validator_run(struct tt_validator *v, int (*asked_to_stop)(void), double long_sec, bool is_long,
+                     const char *progress)
 {
     int rc = 0;
 
@@ -58,6 +59,7 @@ int tt_validator_run(struct tt_validator *v, int (*asked_to_stop)(void), double 
                                                  .data = &v->set[i],
                                                  .batch = v->setup->cfg->validation.local_batch_size,
                                                  .samples = tt_validation_samples(v->setup->cfg, &v->set[i]),
+                                                 .progress = progress,
                                                  .asked_to_stop = asked_to_stop,
                                                  .long_sec = long_sec,
                                                  .is_long = is_long};

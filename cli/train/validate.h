@@ -28,9 +28,9 @@ bool tt_validator_is_due(const struct tt_validator *validator, int64_t step, boo
 /**
  * Runs the engine's validation program on every set and averages over all ranks. It is given up if a rank is asked to
  * stop (tt_validation_run). Collective.
- *   long_sec, is_long  as in struct tt_validation
+ *   long_sec, is_long, progress  as in struct tt_validation
  */
-int tt_validator_run(struct tt_validator *validator, int (*asked_to_stop)(void), double long_sec,
-                     bool is_long) TT_MUST_CHECK;
+int tt_validator_run(struct tt_validator *validator, int (*asked_to_stop)(void), double long_sec, bool is_long,
+                     const char *progress) TT_MUST_CHECK;
 
 #endif

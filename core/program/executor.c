@@ -353,6 +353,8 @@ static int walk(struct tt_executor *ex, struct tt_step *step, bool stop_at_decis
         ex->spans[i].begin = last;
         TT_TRY(run_instr(ex, i, step));
         ex->spans[i].end = now = tt_clock_sec();
+        if (step->tick.fn)
+            step->tick.fn(step->tick.arg, now);
         if (ex->exchange.progress) {
             TT_TRY(ex->exchange.progress(ex->exchange.ctx));
             now = tt_clock_sec();

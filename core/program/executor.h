@@ -68,6 +68,13 @@ int32_t *tt_executor_positions(const struct tt_executor *executor, int mb);
  */
 int tt_executor_logits(const struct tt_executor *executor, const float **ret_logits) TT_MUST_CHECK;
 
+/* Called after every instruction of a step, on the thread that runs it, with the time (tt_clock_sec). fn NULL: nobody
+ * looks. */
+struct tt_tick {
+    void (*fn)(void *arg, double sec);
+    void *arg;
+};
+
 struct tt_step {
     struct tt_scalars scalars; /* in: lr, Adam's numbers, inv_valid_tokens. out: clip */
     double max_norm;           /* in: 0 = no clipping */
@@ -76,8 +83,9 @@ struct tt_step {
     /* in: asked on every rank at the same few places of the step, before any state changes. If a rank's answer is a
      * negative code, all ranks give the step up with that code. NULL: the step is never given up */
     int (*asked_to_stop)(void);
-    double loss;   /* out: sum of the token losses of the global batch * inv_valid_tokens */
-    double z_loss; /* out: the same of the z-losses; 0 if the graph has none */
+    struct tt_tick tick; /* in */
+    double loss;         /* out: sum of the token losses of the global batch * inv_valid_tokens */
+    double z_loss;       /* out: the same of the z-losses; 0 if the graph has none */
     /* out: the same of the auxiliary losses of routers, whose tokens all count; 0 if the graph has none */
     double router_losses[TT_ROUTER_LOSSES];
     struct tt_exact loss_sum; /* out: the global sum of token losses, exact */

@@ -98,7 +98,8 @@ case_a_log_that_cannot_be_written_does_not_end_training() {
     expect_out "^step:  3/3 "
 }
 
-# on_terminal NAME=VALUE... -- OPTION...: trains on a pseudo terminal; what it shows goes to the file shown.
+# on_terminal NAME=VALUE... -- OPTION...: trains on a pseudo terminal of 80 columns; what it shows goes to the file
+# shown, and what a person sees at the end to the file screen. $launcher is what comes before `train`.
 on_terminal() {
     local settings=()
     while [ "$1" != -- ]; do
@@ -107,8 +108,25 @@ on_terminal() {
     done
     shift
     echo "titan train $* on a terminal" >command
-    env "${settings[@]}" script -qec "'$TITAN' train $(echo $tiny) --overwrite $*" /dev/null >shown </dev/null ||
-        not_as "the run failed"
+    env "${settings[@]}" script -qec "stty cols 80 rows 24 && ${launcher-'$TITAN'} train \
+        $(echo $tiny) --overwrite $*" /dev/null >shown </dev/null || not_as "the run failed"
+    python3 - >screen <<'EOF'
+import re
+lines, at = [""], 0
+for part in re.findall(r"\033\[[0-9;]*[A-Za-z]|[\r\n]|[^\r\n\033]+", open("shown", newline="").read()):
+    if part == "\n":
+        lines.append("")
+    elif part == "\r":
+        at = 0
+    elif part == "\033[K":
+        lines[-1] = lines[-1][:at]
+    elif part == "\033[2K":
+        lines[-1] = ""
+    elif not part.startswith("\033"):
+        lines[-1] = lines[-1][:at].ljust(at) + part + lines[-1][at + len(part):]
+        at += len(part)
+print("\n".join(lines))
+EOF
     grep -q 'step:' shown || not_as "nothing was shown"
     ! grep -q "$escape" run/console.log || not_as "escape sequences in console.log"
 }
@@ -123,6 +141,39 @@ case_colours_are_for_terminals_that_want_them() {
     on_terminal -u NO_COLOR -- --metrics.disable_color_printing
     ! grep -q "${escape}\[3" shown || not_as "colours in spite of metrics.disable_color_printing"
     ! grep -q "$(printf '\007')" shown || not_as "a bell"
+}
+
+live="--metrics.log_freq=100 --training.steps=5"
+
+# live_and_gone: there was a live line, and at the end nothing is left of it.
+live_and_gone() {
+    grep -Eq "step:  3/5  loss: +[0-9.]+  [0-9.]+ m?s a step  eta: [0-9.]+ m?s$escape.K" shown ||
+        not_as "no live line: $(head -c 1500 shown)"
+    ! grep -q "a step  eta:" screen || not_as "a live line is left: $(cat screen)"
+    ! grep -q "a step  eta:" run/console.log || not_as "a live line in console.log"
+    grep -Eq "^step:  1/5  loss: " screen && grep -q "^titan: training completed" screen ||
+        not_as "lines are missing: $(cat screen)"
+}
+
+case_a_line_moves_between_those_of_steps() {
+    command -v script >/dev/null || skip "no script(1)"
+    make_corpus
+    on_terminal TERM=xterm TITAN_LIVE_SEC=0 -- $live --validation.enable --checkpoint.enable
+    grep -q "titan: saving" shown || not_as "no line while it saves"
+    live_and_gone
+    on_terminal TERM=dumb TITAN_LIVE_SEC=0 -- $live
+    ! grep -q "a step  eta:" shown || not_as "a live line on a dumb terminal"
+    env TERM=xterm TITAN_LIVE_SEC=0 script -qec "stty cols 80 && '$TITAN' train $(echo $tiny) $live --overwrite --json" \
+        /dev/null >shown </dev/null || not_as "the run failed"
+    ! grep -q "a step  eta:" shown || not_as "a live line among records"
+    for launcher in "'$TITAN_SOURCE/tools/run-ranks' 2 '$TITAN'" "'$TITAN' launch -n 2 --"; do
+        on_terminal TERM=xterm TITAN_LIVE_SEC=0 -- $live
+        live_and_gone
+    done
+    export TERM=xterm TITAN_LIVE_SEC=0
+    run train $tiny $live --overwrite
+    expect_ok
+    ! grep -q "a step  eta:" out err || not_as "a live line in a file"
 }
 
 run_cases

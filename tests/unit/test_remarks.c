@@ -50,6 +50,7 @@ static void remarks_are_left_out(void **state)
     pass(DETECTED "titan: stopped\n", "titan: stopped\n");
     pass("titan: stopped\n" DETECTED_5, "titan: stopped\n");
     pass("mpirun: Forwarding signal 12 to job\ntitan: stopping\n", "titan: stopping\n");
+    pass("\rstep: 1/3\033[K\r" NORMAL, "\rstep: 1/3\033[K\r"); /* a live line */
 }
 
 static void all_else_is_passed_on(void **state)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include <pty.h>
 
 #include "cli/run/screen.h"
+#include "cli/run/streams.h"
 
 static void put(const char *text, int columns, int indent, const char *expect)
 {
@@ -103,12 +105,93 @@ static void under_mpirun_the_launcher_counts(void **state)
     (void)close(other);
 }
 
+/* Runs in a child whose standard error is a terminal of 40 columns; its exit code says which check failed. */
+static void live_lines(int terminal)
+{
+    (void)dup2(terminal, STDERR_FILENO);
+    (void)unsetenv("OMPI_COMM_WORLD_SIZE");
+    tt_streams_begin();
+    (void)setenv("TERM", "dumb", 1);
+    if (tt_screen_live_begin())
+        _exit(1);
+    tt_screen_live("nothing");
+    (void)setenv("TERM", "xterm", 1);
+    (void)setenv("OMPI_MCA_orte_tag_output", "1", 1);
+    if (tt_screen_live_begin())
+        _exit(2);
+    (void)unsetenv("OMPI_MCA_orte_tag_output");
+    if (!tt_screen_live_begin())
+        _exit(3);
+    tt_screen_live("step: 1/9");
+    tt_screen_live("step: 2/9");
+    (void)fprintf(stderr, "a note\n");
+    (void)fprintf(stderr, "another\n");
+    tt_screen_live("step: 3/9 0123456789 0123456789 0123456789");
+    (void)printf("# a line of standard output erases it too\n");
+    (void)fflush(stdout);
+    _exit(0);
+}
+
+static void a_live_line_disappears_before_anything_else(void **state)
+{
+    static const char expect[] = "\rstep: 1/9\033[K\r"
+                                 "\rstep: 2/9\033[K\r"
+                                 "\r\033[2K\r"
+                                 "a note\r\nanother\r\n"
+                                 "\rstep: 3/9 0123456789 0123456789 0123456\033[K\r"
+                                 "\r\033[2K\r";
+    int other = -1, terminal = open_terminal(40, &other), status = 0;
+    char found[1024] = "";
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0)
+        live_lines(terminal);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_true(read(other, found, sizeof found - 1) > 0);
+    assert_string_equal(found, expect);
+    (void)close(terminal);
+    (void)close(other);
+}
+
+/* Nobody reads from the terminal, which takes no more. */
+static void a_live_line_never_waits(void **state)
+{
+    int other = -1, terminal = open_terminal(40, &other), status = 0;
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)dup2(terminal, STDERR_FILENO);
+        (void)setenv("TERM", "xterm", 1);
+        (void)fcntl(terminal, F_SETFL, O_NONBLOCK);
+        while (write(terminal, "0123456789012345", 16) > 0)
+            ;
+        (void)fcntl(terminal, F_SETFL, 0);
+        if (!tt_screen_live_begin())
+            _exit(1);
+        (void)alarm(60);
+        tt_screen_live("step: 1/9");
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    (void)close(terminal);
+    (void)close(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(long_lines_are_broken_at_spaces),     cmocka_unit_test(long_words_stay_whole),
-        cmocka_unit_test(the_environment_says_how_wide_it_is), cmocka_unit_test(each_descriptor_has_its_own_width),
+        cmocka_unit_test(long_lines_are_broken_at_spaces),
+        cmocka_unit_test(long_words_stay_whole),
+        cmocka_unit_test(the_environment_says_how_wide_it_is),
+        cmocka_unit_test(each_descriptor_has_its_own_width),
         cmocka_unit_test(under_mpirun_the_launcher_counts),
+        cmocka_unit_test(a_live_line_disappears_before_anything_else),
+        cmocka_unit_test(a_live_line_never_waits),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

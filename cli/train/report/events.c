@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/run/screen.h"
 #include "cli/run/signals.h"
 #include "cli/train/report/reporter.h"
 #include "core/base/log.h"
@@ -184,6 +185,8 @@ void tt_reporter_answer_in_save(const struct tt_reporter *r, int64_t step)
         return;
     (void)snprintf(text, sizeof text, "stopping after the checkpoint of step %" PRId64, step);
     tt_signals_answer(text, "stop without it");
+    if (r->live.on)
+        tt_screen_live("titan: saving");
 }
 
 void tt_reporter_answer_in_validation(const struct tt_reporter *r, int64_t step, bool saves)

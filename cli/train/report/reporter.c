@@ -39,6 +39,7 @@ int tt_reporter_open(struct tt_reporter *r, bool json)
     m->color = isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1 && !(no_color && no_color[0]) &&
                !cfg->metrics.disable_color_printing;
     m->columns = tt_screen_columns(STDOUT_FILENO);
+    r->live.on = !json && tt_screen_live_begin();
     m->flops_per_token = tt_model_flops_per_token(model, cfg->training.seq_len);
     m->flops_per_token_causal = tt_model_flops_per_token_causal(model, cfg->training.seq_len);
     m->memory_total_bytes = tt_metrics_machine_bytes();
@@ -127,6 +128,8 @@ void tt_reporter_begin_steps(struct tt_reporter *r, const struct tt_train_progre
     open_window(r);
     r->results.tokens_before = at->ntokens_seen;
     r->started_sec = r->window.start;
+    r->live.shown_sec = r->window.start;
+    r->live.step_sec = r->predicted_step_sec;
 }
 
 /* NaN if the run has no z-loss. */
@@ -153,6 +156,7 @@ void tt_reporter_count(struct tt_reporter *r, int64_t step, const struct tt_trai
     tt_split_add_waits(r->spent.group_sec, tt_engine_program(engine), tt_executor_spans(tt_engine_executor(engine)));
     r->window.steps++;
     r->window.data_sec += done->data_sec;
+    r->live.step_sec = (tt_clock_sec() - r->window.start) / (double)r->window.steps;
     r->results.step = step;
     r->results.loss = done->step.loss;
     r->results.z_loss = z_loss_of(r, done);
@@ -203,6 +207,7 @@ int tt_reporter_step(struct tt_reporter *r, const struct tt_train_step *done, co
     if (comm->rank == 0)
         tt_metrics_step(&r->metrics, &report);
     open_window(r);
+    r->live.shown_sec = r->window.start;
 out:
     return rc;
 }

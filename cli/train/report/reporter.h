@@ -38,6 +38,15 @@ struct tt_spent {
     double group_sec[TT_GROUPS]; /* waits for collectives of each group */
 };
 
+/* The line between the reports of steps, on a terminal. */
+struct tt_live {
+    bool on;
+    int64_t step, last_step;     /* the last complete step, and that of the run */
+    double begun_sec, shown_sec; /* when the step that runs began, and when the line was last shown (tt_clock_sec) */
+    double step_sec;             /* of a step since the last report; at first, as predicted */
+    double every_sec;            /* between two such lines */
+};
+
 /* What the end of the run repeats. */
 struct tt_results {
     int64_t tokens_before; /* seen when this process began */
@@ -61,6 +70,7 @@ struct tt_reporter {
     struct tt_report_window window;
     struct tt_spent spent;
     struct tt_results results;
+    struct tt_live live;
 };
 
 struct tt_start;
@@ -114,6 +124,12 @@ void tt_reporter_count(struct tt_reporter *reporter, int64_t step, const struct 
  * Collective. */
 int tt_reporter_step(struct tt_reporter *reporter, const struct tt_train_step *done, const struct tt_train_progress *at,
                      int64_t last_step) TT_MUST_CHECK;
+
+/**
+ * live.c: for the step that begins after `step` complete ones. On a terminal, but not with --json, rank 0 shows between
+ * reports, a few times a second, how far it is. The reporter must outlive the tick.
+ */
+struct tt_tick tt_reporter_live(struct tt_reporter *reporter, int64_t step, int64_t last_step);
 
 /* Time that does not count as time of steps. A pause may be within another one. */
 struct tt_pause {
