@@ -26,6 +26,7 @@ const struct tt_option tt_train_options[] = {
     TT_OPTION_CONFIG,
     {"json", NULL, NULL, "print the records of metrics.jsonl instead of console lines"},
     {"overwrite", NULL, NULL, "replace the run that dump_folder holds"},
+    {"verbose", NULL, NULL, "begin with all that was decided, not with six lines of it"},
     {"dry_run", NULL, NULL, "do everything but the steps: check files, data, memory, disk and time"},
     TT_OPTION_HELP,
     {0},
@@ -84,6 +85,7 @@ static int train(struct tt_comm *comm, void *arg)
     const struct tt_args *args = command->args;
     const struct tt_loop_options loop_options = {.json = tt_args_has(args, "json"),
                                                  .overwrite = tt_args_has(args, "overwrite"),
+                                                 .verbose = tt_args_has(args, "verbose"),
                                                  .argc = command->argc,
                                                  .argv = command->argv};
     struct tt_setup setup = {.cfg = NULL};

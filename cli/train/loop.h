@@ -28,6 +28,7 @@
 struct tt_loop_options {
     bool json;      /* records on stdout instead of console lines */
     bool overwrite; /* replace the run that the folder holds */
+    bool verbose;   /* print the whole banner */
     int argc;       /* of the command line, for run.yaml */
     char **argv;
 };

@@ -102,6 +102,7 @@ struct tt_run_about tt_loop_about(const struct tt_loop *l)
                                  .data = &l->data,
                                  .validator = &l->validator,
                                  .run_id = l->run_id,
+                                 .verbose = l->options.verbose,
                                  .argc = l->options.argc,
                                  .argv = l->options.argv};
 }

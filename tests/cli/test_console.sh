@@ -66,7 +66,7 @@ case_a_closed_pipe_does_not_end_the_log() {
 case_answers_to_signals_and_the_last_message_are_logged() {
     make_corpus
     echo "titan train, then SIGTERM" >command
-    "$TITAN" train $tiny --training.steps=1000000 >out 2>err </dev/null &
+    "$TITAN" train $tiny --verbose --training.steps=1000000 >out 2>err </dev/null &
     job=$!
     for ((i = 0; i < 1200; i++)); do
         grep -q '^step: ' out && break
@@ -174,6 +174,23 @@ case_a_line_moves_between_those_of_steps() {
     run train $tiny $live --overwrite
     expect_ok
     ! grep -q "a step  eta:" out err || not_as "a live line in a file"
+}
+
+case_a_terminal_shows_six_lines_of_the_banner() {
+    command -v script >/dev/null || skip "no script(1)"
+    make_corpus
+    on_terminal TERM=xterm -- --training.steps=2
+    sed '/^titan: training starts/,$d' screen >banner
+    [ "$(wc -l <banner)" = 6 ] || not_as "expected six lines: $(cat banner)"
+    [ "$(wc -L <banner)" -le 80 ] || not_as "too wide: $(cat banner)"
+    for line in "^titan .*: 1 rank x " "^  model    llama3 .*, random init \(seed 42\)" "^  data     text corpus.txt: " \
+        "^  batch    4 sequences of 32 a step = 1 rank x 2 microbatches of 2" "^  curve    same bits, validation too" \
+        "^  predicts .* a rank; in run, not saved"; do
+        grep -Eq "$line" banner || not_as "expected $line: $(cat banner)"
+    done
+    grep -q "^  sharding " run/console.log || not_as "console.log lacks the rest of the banner"
+    on_terminal TERM=xterm -- --training.steps=2 --verbose
+    grep -q "^  sharding " screen || not_as "no rest with --verbose"
 }
 
 run_cases

@@ -69,7 +69,7 @@ EXPECT = [
     (r"\bplot .*(--html|--svg)", []),
     (r"\bplot\b", [r"^ +loss", r"step \d+$"]),
     (r"export --csv .*--out", []),
-    (r"train .*steps=15 .*total_steps=15", [r"^  weights  step-10 of ",
+    (r"train .*steps=15 .*total_steps=15", [r"^  model    .*, step-10 of ",
                                                        r"^  changed  since step-10: training.steps 10 -> 15$"]),
     (r"\btrain\b", [r"step: +\d+/\d+  loss: +\d\.\d+", r"training completed"]),
 ]

@@ -242,7 +242,7 @@ PRINTERS = {
 def screens_print_what_is_shown():
     """Text of files must not steer the terminal: tt_print, tt_screen_put and messages escape it (core/base/shown.h)."""
     call = re.compile(r"(?<![\w.>])(v?printf|puts|putchar|perror)\s*\(|\b(stdout|stderr)\b")
-    screen = re.compile(r"tt_screen_put\((?:std|file, text, tt_screen_columns)|fflush\(std|"
+    screen = re.compile(r"tt_screen_put\(std|tt_screen_columns\(file == stderr |fflush\(std|"
                         r"ferror\(std|tt_reporter_describe\(|fprintf\(stderr, *$")
     for path in library_files():
         if not path.startswith("cli/") or path in PRINTERS:

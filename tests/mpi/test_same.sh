@@ -85,6 +85,7 @@ case_eval_compares_options_too() {
 }
 
 case_different_kernels_are_reported() {
+    base="$base --verbose"
     with_last 2 train $base --job.dump_folder=same
     expect_ok
     expect_err 'layout-exact'

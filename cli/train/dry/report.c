@@ -215,8 +215,12 @@ static int print_json(const struct tt_dry *d)
 
 int tt_dry_report(const struct tt_dry *d, bool json)
 {
-    const struct tt_run_about about = {
-        .start = &d->start, .at = &d->at, .data = &d->data, .validator = &d->validator, .run_id = ""};
+    const struct tt_run_about about = {.start = &d->start,
+                                       .at = &d->at,
+                                       .data = &d->data,
+                                       .validator = &d->validator,
+                                       .run_id = "",
+                                       .verbose = true};
 
     tt_reporter_describe(&d->reporter, &about, json ? NULL : stdout);
     if (d->disk.space.fits)

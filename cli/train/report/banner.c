@@ -1,52 +1,39 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a run prints on stderr before it starts, and its record.
+ * The whole banner: all that is decided before the first step.
  */
+#include "cli/train/report/banner.h"
+
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <unistd.h>
-
 #include "cli/job/predict.h"
-#include "cli/run/screen.h"
-#include "cli/train/report/reporter.h"
 #include "cli/train/start/changed.h"
 #include "cli/train/validate.h"
-#include "core/base/log.h"
-#include "core/base/mem.h"
 #include "core/kernels/kernels.h"
 #include "core/os/cores.h"
-
-enum { LABEL_COLUMNS = 11 }; /* "  sharding " */
 
 static const char *plural(int64_t n)
 {
     return n == 1 ? "" : "s";
 }
 
-static void print_cores(FILE *out, const struct tt_setup *s)
+static void print_cores(struct tt_text *out, const struct tt_setup *s)
 {
-    int host = tt_cores()->cores, used = s->local_size * s->threads;
+    int host = tt_cores()->cores;
 
-    (void)fprintf(out, "titan %s: %d rank%s x %d thread%s, %d core%s", TITAN_VERSION, s->comm->size,
-                  plural(s->comm->size), s->threads, plural(s->threads), host, plural(host));
+    tt_text_add(out, "titan %s: %d rank%s x %d thread%s, %d core%s", TITAN_VERSION, s->comm->size,
+                plural(s->comm->size), s->threads, plural(s->threads), host, plural(host));
     if (tt_cores()->packages > 1)
-        (void)fprintf(out, " in %d packages", tt_cores()->packages);
-    (void)fprintf(out, " on this host");
-    if (used < host)
-        (void)fprintf(out, ", %d idle: mpirun -n %d --map-by slot:PE=%d --bind-to core titan train ... would use them",
-                      host - used, s->local_size, host / s->local_size);
-    else if (used > host)
-        (void)fprintf(out, ", oversubscribed: results are the same, times are not");
-    (void)fprintf(out, "\n");
+        tt_text_add(out, " in %d packages", tt_cores()->packages);
+    tt_text_add(out, " on this host%s\n",
+                s->local_size * s->threads > host ? ", oversubscribed: results are the same, times are not" : "");
 }
 
 /* "kjv: 1,130 documents, 1,068,459 tokens, 4,173 samples of 256", with the path of the data, if any. One of a list has
  * its name before. */
-static void print_dataset(FILE *out, const char *label, const struct tt_train_part *part,
+static void print_dataset(struct tt_text *out, const char *label, const struct tt_train_part *part,
                           const struct tt_dataset_entry *entry, bool is_listed, int64_t seq_len)
 {
     const struct tt_dataset_ref *ref = &part->dataset->ref;
@@ -54,15 +41,15 @@ static void print_dataset(FILE *out, const char *label, const struct tt_train_pa
     int64_t n = tt_sampler_epoch_samples(part->sampler);
     char documents[32], tokens[32], learned[32], samples[32];
 
-    (void)fprintf(out, "  %-8s ", label);
+    tt_text_add(out, "  %-8s ", label);
     if (is_listed && strcmp(part->name, ref->name) != 0)
-        (void)fprintf(out, "%s = ", part->name);
-    (void)fprintf(out, "%s%s%s: %s document%s, %s token%s, ", ref->name, path ? " " : "", path ? path : "",
-                  tt_text_count(documents, sizeof documents, ref->info.n_documents), plural(ref->info.n_documents),
-                  tt_text_count(tokens, sizeof tokens, ref->info.n_tokens), plural(ref->info.n_tokens));
+        tt_text_add(out, "%s = ", part->name);
+    tt_text_add(out, "%s%s%s: %s document%s, %s token%s, ", ref->name, path ? " " : "", path ? path : "",
+                tt_text_count(documents, sizeof documents, ref->info.n_documents), plural(ref->info.n_documents),
+                tt_text_count(tokens, sizeof tokens, ref->info.n_tokens), plural(ref->info.n_tokens));
     if (ref->info.mask_at)
-        (void)fprintf(out, "%s of them learned, ", tt_text_count(learned, sizeof learned, ref->info.n_learned));
-    (void)fprintf(out, "%s sample%s of %" PRId64, tt_text_count(samples, sizeof samples, n), plural(n), seq_len);
+        tt_text_add(out, "%s of them learned, ", tt_text_count(learned, sizeof learned, ref->info.n_learned));
+    tt_text_add(out, "%s sample%s of %" PRId64, tt_text_count(samples, sizeof samples, n), plural(n), seq_len);
 }
 
 static int64_t last_step_of(const struct tt_setup *s, const struct tt_run_about *about)
@@ -86,12 +73,12 @@ static bool is_trained_on(const struct tt_train_data *set, const struct tt_train
     return found;
 }
 
-static void print_validation(FILE *out, const struct tt_config *cfg, const struct tt_run_about *about)
+static void print_validation(struct tt_text *out, const struct tt_config *cfg, const struct tt_run_about *about)
 {
     const struct tt_validator *v = about->validator;
 
     if (!cfg->validation.enable) {
-        (void)fprintf(out, "  validate never (validation.enable is false)\n");
+        tt_text_add(out, "  validate never (validation.enable is false)\n");
         return;
     }
     for (int i = 0; i < v->n; i++) {
@@ -99,14 +86,14 @@ static void print_validation(FILE *out, const struct tt_config *cfg, const struc
 
         print_dataset(out, i ? "" : "validate", &v->set[i].part[0], &entry, cfg->validation.dataset.is_list,
                       v->set[i].seq_len);
-        (void)fprintf(out, "%s%s", is_trained_on(&v->set[i], about->data) ? ", the training data itself" : "",
-                      i + 1 < v->n ? "\n" : "");
+        tt_text_add(out, "%s%s", is_trained_on(&v->set[i], about->data) ? ", the training data itself" : "",
+                    i + 1 < v->n ? "\n" : "");
     }
     if (cfg->validation.steps > 0)
-        (void)fprintf(out, ", at most %" PRId64 " batch%s", cfg->validation.steps,
-                      cfg->validation.steps == 1 ? "" : "es");
-    (void)fprintf(out, ", at step 1, every %" PRId64 " step%s, and at the end%s\n", cfg->validation.freq,
-                  plural(cfg->validation.freq), cfg->ema.validate ? ", with the averages of the weights" : "");
+        tt_text_add(out, ", at most %" PRId64 " batch%s", cfg->validation.steps,
+                    cfg->validation.steps == 1 ? "" : "es");
+    tt_text_add(out, ", at step 1, every %" PRId64 " step%s, and at the end%s\n", cfg->validation.freq,
+                plural(cfg->validation.freq), cfg->ema.validate ? ", with the averages of the weights" : "");
 }
 
 /* What is shuffled is documents, or the samples of conversations. */
@@ -117,33 +104,32 @@ static bool has_one_order(const struct tt_config *cfg, const struct tt_train_par
     return cfg->dataloader.shuffle && !packs && part->dataset->ref.info.n_documents == 1;
 }
 
-static void print_parts(FILE *out, const struct tt_config *cfg, const struct tt_train_data *data)
+static void print_parts(struct tt_text *out, const struct tt_config *cfg, const struct tt_train_data *data)
 {
     for (int i = 0; i < data->n; i++) {
         const struct tt_dataset_entry entry = tt_config_dataset(cfg, &cfg->training.dataset, i);
 
         print_dataset(out, i ? "" : "data", &data->part[i], &entry, cfg->training.dataset.is_list, data->seq_len);
-        (void)fprintf(out, " an epoch%s",
-                      has_one_order(cfg, &data->part[i]) ? ", not shuffled: it is one document" : "");
+        tt_text_add(out, " an epoch%s", has_one_order(cfg, &data->part[i]) ? ", not shuffled: it is one document" : "");
         if (data->n > 1)
-            (void)fprintf(out, ", %.4g%% of the run%s",
-                          100.0 * (double)data->mixture.share[i] / (double)data->mixture.period,
-                          i + 1 < data->n ? "\n" : "");
+            tt_text_add(out, ", %.4g%% of the run%s",
+                        100.0 * (double)data->mixture.share[i] / (double)data->mixture.period,
+                        i + 1 < data->n ? "\n" : "");
     }
 }
 
-static void print_data(FILE *out, const struct tt_setup *s, const struct tt_run_about *about)
+static void print_data(struct tt_text *out, const struct tt_setup *s, const struct tt_run_about *about)
 {
     const struct tt_config *cfg = s->cfg;
     int64_t last_step = last_step_of(s, about);
 
     print_parts(out, cfg, about->data);
     if (cfg->training.epochs != TT_NULL_INT)
-        (void)fprintf(out, "; training.epochs %" PRId64 " ends after step %" PRId64, cfg->training.epochs, last_step);
+        tt_text_add(out, "; training.epochs %" PRId64 " ends after step %" PRId64, cfg->training.epochs, last_step);
     else if (data_ends(s, last_step))
-        (void)fprintf(out, "%s after step %" PRId64 " (dataloader.repeat is false)",
-                      about->data->n > 1 ? "; the data ends" : ", which end", last_step);
-    (void)fprintf(out, "\n");
+        tt_text_add(out, "%s after step %" PRId64 " (dataloader.repeat is false)",
+                    about->data->n > 1 ? "; the data ends" : ", which end", last_step);
+    tt_text_add(out, "\n");
     print_validation(out, cfg, about);
 }
 
@@ -154,7 +140,7 @@ static void add_value(const struct tt_setup *s, const char *label, const char *p
     tt_config_value_text(s->cfg, tt_config_row_find(path), out);
 }
 
-static void print_policies(FILE *out, const struct tt_setup *s)
+static void print_policies(struct tt_text *out, const struct tt_setup *s)
 {
     struct tt_text policies = {0}, sizes = {0}, readers = {0};
 
@@ -165,13 +151,13 @@ static void print_policies(FILE *out, const struct tt_setup *s)
     add_value(s, "prefetch", "parallelism.fsdp_prefetch", &policies);
     add_value(s, "engine", "parallelism.fsdp_engine", &policies);
     add_value(s, "sync", "training.gradient_sync", &policies);
-    (void)fprintf(out,
-                  "  batch    %" PRId64 " sequence%s a step = %s x %" PRId64 " microbatch%s of %" PRId64 "\n"
-                  "  sharding %s%s\n",
-                  s->job.global_batch, plural(s->job.global_batch), readers.text, s->job.microbatches,
-                  s->job.microbatches == 1 ? "" : "es", s->job.microbatch_size, sizes.text, policies.text);
+    tt_text_add(out,
+                "  batch    %" PRId64 " sequence%s a step = %s x %" PRId64 " microbatch%s of %" PRId64 "\n"
+                "  sharding %s%s\n",
+                s->job.global_batch, plural(s->job.global_batch), readers.text, s->job.microbatches,
+                s->job.microbatches == 1 ? "" : "es", s->job.microbatch_size, sizes.text, policies.text);
     if (s->job.sync_why)
-        (void)fprintf(out, "  reduces  gradients %s (gradient_sync auto)\n", s->job.sync_why);
+        tt_text_add(out, "  reduces  gradients %s (gradient_sync auto)\n", s->job.sync_why);
     tt_text_release(&readers);
     tt_text_release(&sizes);
     tt_text_release(&policies);
@@ -192,32 +178,32 @@ static void add_stages(const struct tt_setup *s, struct tt_text *out)
     }
 }
 
-static void print_pipeline(FILE *out, const struct tt_setup *s)
+static void print_pipeline(struct tt_text *out, const struct tt_setup *s)
 {
     struct tt_text stages = {0};
 
     if (!s->job.pipeline)
         return;
     add_stages(s, &stages);
-    (void)fprintf(out, "  pipeline %s on %d ranks, %d stages with %s layers, runs of %d microbatch%s\n",
-                  tt_pipeline_row_name(s->job.pipeline), s->job.pipeline->ranks, s->job.pipeline->n_stages, stages.text,
-                  s->job.pipeline->microbatches, s->job.pipeline->microbatches == 1 ? "" : "es");
+    tt_text_add(out, "  pipeline %s on %d ranks, %d stages with %s layers, runs of %d microbatch%s\n",
+                tt_pipeline_row_name(s->job.pipeline), s->job.pipeline->ranks, s->job.pipeline->n_stages, stages.text,
+                s->job.pipeline->microbatches, s->job.pipeline->microbatches == 1 ? "" : "es");
     tt_text_release(&stages);
 }
 
-static void print_recompute(FILE *out, const struct tt_setup *s)
+static void print_recompute(struct tt_text *out, const struct tt_setup *s)
 {
     const struct tt_recompute *recompute = &s->job.engine.recompute;
     bool is_auto = s->cfg->activation_checkpoint.mode == TT_AC_AUTO;
 
     if (recompute->mode == TT_RECOMPUTE_FULL)
-        (void)fprintf(out, "  memory   every block is computed again in backward (activation_checkpoint full)\n");
+        tt_text_add(out, "  memory   every block is computed again in backward (activation_checkpoint full)\n");
     else if (recompute->mode == TT_RECOMPUTE_SELECTIVE)
-        (void)fprintf(out, "  memory   1 of %d blocks is computed again in backward, except attention\n",
-                      recompute->every);
+        tt_text_add(out, "  memory   1 of %d blocks is computed again in backward, except attention\n",
+                    recompute->every);
     else if (recompute->mode == TT_RECOMPUTE_OP)
-        (void)fprintf(out, "  memory   light operations are computed again in backward (%s)\n",
-                      is_auto ? "activation_checkpoint auto, in bfloat16" : "selective_ac_option op");
+        tt_text_add(out, "  memory   light operations are computed again in backward (%s)\n",
+                    is_auto ? "activation_checkpoint auto, in bfloat16" : "selective_ac_option op");
 }
 
 /* Whether a new run, for which nobody chose a type, has a CPU with instructions for bfloat16. */
@@ -227,35 +213,35 @@ static bool may_want_bf16(const struct tt_config *cfg, const struct tt_run_about
            strcmp(tt_kernels()->name, "avx512_bf16") == 0;
 }
 
-static void print_precision(FILE *out, const struct tt_setup *s, const struct tt_run_about *about)
+static void print_precision(struct tt_text *out, const struct tt_setup *s, const struct tt_run_about *about)
 {
     bool params = s->cfg->training.mixed_precision_param == TT_DTYPE_BFLOAT16;
     bool gradients = s->cfg->training.mixed_precision_reduce == TT_DTYPE_BFLOAT16;
 
     if (params || gradients)
-        (void)fprintf(out, "  numbers  computation in %s, gradients reduced in %s, %s in float32\n",
-                      params ? "bfloat16" : "float32", gradients ? "bfloat16" : "float32",
-                      s->job.engine.shard_dtype == TT_BF16 ? "weights and moments in bfloat16, sums"
-                                                           : "master weights and sums");
+        tt_text_add(out, "  numbers  computation in %s, gradients reduced in %s, %s in float32\n",
+                    params ? "bfloat16" : "float32", gradients ? "bfloat16" : "float32",
+                    s->job.engine.shard_dtype == TT_BF16 ? "weights and moments in bfloat16, sums"
+                                                         : "master weights and sums");
     else if (may_want_bf16(s->cfg, about))
-        (void)fprintf(out, "  numbers  float32; this CPU has instructions for bfloat16 "
-                           "(training.mixed_precision_param=bfloat16)\n");
+        tt_text_add(out, "  numbers  float32; this CPU has instructions for bfloat16 "
+                         "(training.mixed_precision_param=bfloat16)\n");
 }
 
-static void print_weights(FILE *out, const struct tt_config *cfg, const struct tt_start *start)
+static void print_weights(struct tt_text *out, const struct tt_config *cfg, const struct tt_start *start)
 {
     int64_t rules = cfg->model.init_rules.n;
 
-    (void)fprintf(out, "  weights  %s", start->weights_from);
+    tt_text_add(out, "  weights  %s", start->weights_from);
     if (start->is_random && !isnan(cfg->model.init_std))
-        (void)fprintf(out, ", init_std %g", cfg->model.init_std);
+        tt_text_add(out, ", init_std %g", cfg->model.init_std);
     if (start->is_random && rules)
-        (void)fprintf(out, ", %" PRId64 " init rule%s", rules, plural(rules));
-    (void)fprintf(out, "\n");
+        tt_text_add(out, ", %" PRId64 " init rule%s", rules, plural(rules));
+    tt_text_add(out, "\n");
 }
 
 /* What nobody set because the folder of the weights has it. */
-static void print_model(FILE *out, const struct tt_setup *s)
+static void print_model(struct tt_text *out, const struct tt_setup *s)
 {
     const char *key = "checkpoint.initial_load_path";
     bool assets = strcmp(tt_config_origin(s->cfg, "model.hf_assets_path"), key) == 0;
@@ -263,22 +249,22 @@ static void print_model(FILE *out, const struct tt_setup *s)
     const struct tt_moe *moe = &s->job.model->dims.moe;
     char count[32];
 
-    (void)fprintf(out, "  model    %s %s, %s parameters", s->job.model->row->name, s->job.model->flavor,
-                  tt_text_count(count, sizeof count, tt_model_n_elements(s->job.model)));
+    tt_text_add(out, "  model    %s %s, %s parameters", s->job.model->row->name, s->job.model->flavor,
+                tt_text_count(count, sizeof count, tt_model_n_elements(s->job.model)));
     if (moe->experts)
-        (void)fprintf(out, ", of which a token uses %s (%" PRId64 " of %" PRId64 " experts)",
-                      tt_text_count(count, sizeof count, tt_model_n_active(s->job.model)), moe->top_k, moe->experts);
+        tt_text_add(out, ", of which a token uses %s (%" PRId64 " of %" PRId64 " experts)",
+                    tt_text_count(count, sizeof count, tt_model_n_active(s->job.model)), moe->top_k, moe->experts);
     if (assets || sizes)
-        (void)fprintf(out, "; %s from %s", !sizes ? "tokenizer" : assets ? "model and tokenizer" : "model", key);
-    (void)fprintf(out, "\n");
+        tt_text_add(out, "; %s from %s", !sizes ? "tokenizer" : assets ? "model and tokenizer" : "model", key);
+    tt_text_add(out, "\n");
     if (s->job.told_positions)
-        (void)fprintf(out,
-                      "  length   sequences of %" PRId64 ", and the model is for %" PRId64
-                      " (max_position_embeddings): exports will say %" PRId64 "\n",
-                      s->cfg->training.seq_len, s->job.told_positions, s->job.model->dims.max_positions);
+        tt_text_add(out,
+                    "  length   sequences of %" PRId64 ", and the model is for %" PRId64
+                    " (max_position_embeddings): exports will say %" PRId64 "\n",
+                    s->cfg->training.seq_len, s->job.told_positions, s->job.model->dims.max_positions);
 }
 
-static void print_groups(FILE *out, const struct tt_setup *s)
+static void print_groups(struct tt_text *out, const struct tt_setup *s)
 {
     const struct tt_model *model = s->job.model;
     int no_decay = 0, factors = 0;
@@ -288,11 +274,11 @@ static void print_groups(FILE *out, const struct tt_setup *s)
         factors += s->cfg->optimizer.lr_factors.n && model->params[p].lr_factor != 1.0;
     }
     if (no_decay || factors)
-        (void)fprintf(out, "  groups   of %d parameters %d have no weight decay, %d a factor of the learning rate\n",
-                      model->n_params, no_decay, factors);
+        tt_text_add(out, "  groups   of %d parameters %d have no weight decay, %d a factor of the learning rate\n",
+                    model->n_params, no_decay, factors);
 }
 
-static void print_adapters(FILE *out, const struct tt_model *model)
+static void print_adapters(struct tt_text *out, const struct tt_model *model)
 {
     const struct tt_lora *lora = &model->dims.lora;
     char trained[32], all[32];
@@ -301,12 +287,12 @@ static void print_adapters(FILE *out, const struct tt_model *model)
     for (int p = 0; p < model->n_params; p++)
         n += model->params[p].adapted;
     if (lora->rank)
-        (void)fprintf(out, "  lora     rank %" PRId64 ", alpha %g on %d layers; %s of %s parameters are trained\n",
-                      lora->rank, lora->alpha, n, tt_text_count(trained, sizeof trained, tt_model_n_trained(model)),
-                      tt_text_count(all, sizeof all, tt_model_n_elements(model)));
+        tt_text_add(out, "  lora     rank %" PRId64 ", alpha %g on %d layers; %s of %s parameters are trained\n",
+                    lora->rank, lora->alpha, n, tt_text_count(trained, sizeof trained, tt_model_n_trained(model)),
+                    tt_text_count(all, sizeof all, tt_model_n_elements(model)));
 }
 
-static void print_prediction(FILE *out, const struct tt_reporter *r, int64_t left)
+static void print_prediction(struct tt_text *out, const struct tt_reporter *r, int64_t left)
 {
     const struct tt_setup *s = r->setup;
     double step = r->predicted_step_sec;
@@ -317,54 +303,56 @@ static void print_prediction(FILE *out, const struct tt_reporter *r, int64_t lef
         tt_text_add(&where, "on ");
         tt_job_rank_text(&s->job, r->largest_rank, &where);
     }
-    (void)fprintf(out, "  predicts %s %s at its peak (limit %s), about %s a step at %.0f GF/s a rank",
-                  tt_text_bytes(predicted, sizeof predicted, (double)r->largest_bytes),
-                  where.text ? where.text : "a rank", tt_text_bytes(limit, sizeof limit, (double)s->memory_limit),
-                  tt_text_duration(one, sizeof one, step), r->metrics.peak_flops / 1e9);
+    tt_text_add(out, "  predicts %s %s at its peak (limit %s), about %s a step at %.0f GF/s a rank",
+                tt_text_bytes(predicted, sizeof predicted, (double)r->largest_bytes),
+                where.text ? where.text : "a rank", tt_text_bytes(limit, sizeof limit, (double)s->memory_limit),
+                tt_text_duration(one, sizeof one, step), r->metrics.peak_flops / 1e9);
     if (left > 0)
-        (void)fprintf(out, ", %s for %" PRId64 " step%s", tt_text_duration(all, sizeof all, step * (double)left), left,
-                      plural(left));
+        tt_text_add(out, ", %s for %" PRId64 " step%s", tt_text_duration(all, sizeof all, step * (double)left), left,
+                    plural(left));
     if (s->job.pipeline)
-        (void)fprintf(out, ", pipeline idle %.0f %%", 100.0 * r->predicted_idle);
-    (void)fprintf(out, "\n");
+        tt_text_add(out, ", pipeline idle %.0f %%", 100.0 * r->predicted_idle);
+    tt_text_add(out, "\n");
     tt_text_release(&where);
 }
 
 /* The degrees of one kind that give the same bits. */
-static void print_degrees(FILE *out, const char *kind, int grains, int64_t exact)
+static void print_degrees(struct tt_text *out, const char *kind, int grains, int64_t exact)
 {
-    (void)fprintf(out, ",\n           and for %s_parallel_degree 1", kind);
+    tt_text_add(out, ",\n           and for %s_parallel_degree 1", kind);
     for (int degree = 2; degree <= grains; degree *= 2)
-        (void)fprintf(out, ", %d", degree);
+        tt_text_add(out, ", %d", degree);
     if (exact < grains)
-        (void)fprintf(out, " with exact_%s_parallel_degree=%d", kind, grains);
+        tt_text_add(out, " with exact_%s_parallel_degree=%d", kind, grains);
 }
 
 /* Which other layouts give the same bits. A layer or a sequence has more than one grain if a degree says so. */
-static void print_curve(FILE *out, const struct tt_setup *s)
+static void print_curve(struct tt_text *out, const struct tt_setup *s)
 {
     const struct tt_mesh *mesh = &s->job.mesh;
 
     if (!tt_setup_layout_exact(s)) {
-        (void)fprintf(out, "  curve    deterministic, but equal to other layouts only up to rounding\n");
+        tt_text_add(out, "  curve    deterministic, but equal to other layouts only up to rounding\n");
         return;
     }
-    (void)fprintf(out, "  curve    layout-exact: the same bits for every power-of-two split of this batch");
+    tt_text_add(
+        out,
+        "  curve    layout-exact: losses and validation losses have the same bits for every power-of-two split of this "
+        "batch");
     if (mesh->tp_grains > 1)
         print_degrees(out, "tensor", mesh->tp_grains, s->cfg->parallelism.exact_tensor_parallel_degree);
     /* a gradient in bfloat16 is rounded before it is added to those of the other ranks of a sequence */
     if (mesh->cp_grains > 1 && s->job.engine.reduce_dtype == TT_F32) {
         print_degrees(out, "context", mesh->cp_grains, s->cfg->parallelism.exact_context_parallel_degree);
         if (s->job.engine.reduce == TT_REDUCE_RUNS) /* ranks that share a sequence would add in another order */
-            (void)fprintf(out, " with gradient_sync=every_microbatch");
+            tt_text_add(out, " with gradient_sync=every_microbatch");
     }
-    (void)fprintf(out, "\n");
+    tt_text_add(out, "\n");
 }
 
-static void print_all(FILE *out, const struct tt_reporter *r, const struct tt_run_about *about)
+void tt_banner_all(const struct tt_reporter *r, const struct tt_run_about *about, struct tt_text *out)
 {
     const struct tt_setup *s = r->setup;
-    struct tt_text changes = {0};
 
     print_cores(out, s);
     print_model(out, s);
@@ -376,172 +364,13 @@ static void print_all(FILE *out, const struct tt_reporter *r, const struct tt_ru
     print_weights(out, s->cfg, about->start);
     print_adapters(out, s->job.model);
     print_groups(out, s);
-    tt_changed_text(s, about->start, &changes);
-    (void)fputs(changes.text ? changes.text : "", out);
-    tt_text_release(&changes);
+    tt_changed_text(s, about->start, out);
     if (s->kernels_differ)
-        (void)fprintf(out, "  kernels  not the same on all ranks, which changes bits: %s\n", s->kernels_differ);
-    (void)fprintf(out, "  mfu      share of %.0f GF/s a rank; masked positions of the attention do not count\n",
-                  r->metrics.peak_flops / 1e9);
+        tt_text_add(out, "  kernels  not the same on all ranks, which changes bits: %s\n", s->kernels_differ);
+    tt_text_add(out, "  mfu      share of %.0f GF/s a rank; masked positions of the attention do not count\n",
+                r->metrics.peak_flops / 1e9);
     print_curve(out, s);
     print_prediction(out, r, last_step_of(s, about) - about->at->step);
-    if (s->cfg->job.print_config) {
-        struct tt_text text = {0};
-
-        tt_config_to_yaml(s->cfg, &text);
-        (void)fputs(text.text, out);
-        tt_text_release(&text);
-    }
-}
-
-static void print_banner(const struct tt_reporter *r, const struct tt_run_about *about, FILE *file)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-
-    print_all(out ? out : file, r, about);
-    if (!out || fclose(out) != 0)
-        return;
-    tt_screen_put(file, text, tt_screen_columns(file == stderr ? STDERR_FILENO : STDOUT_FILENO), LABEL_COLUMNS);
-    free(text); // NOLINT: it is the C library's
-}
-
-/* --- what follows the banner --- */
-
-/* A longer step or run is more often a mistake in the configuration than intended. */
-static const double long_step_sec = 60.0, long_run_sec = 30.0 * 86400.0;
-
-static void warn_of_length(const struct tt_reporter *r, int64_t left)
-{
-    const struct tt_setup *s = r->setup;
-    double step = r->predicted_step_sec, run = step * (double)left;
-    char one[32], all[32];
-
-    if (left <= 0 || (step < long_step_sec && run < long_run_sec))
-        return;
-    tt_warn("a step of %s %s on %d rank%s is predicted to take %s, %" PRId64 " step%s %s\nhelp: a step is %" PRId64
-            " sequence%s of %" PRId64
-            " tokens; set a smaller training.global_batch_size or training.seq_len, a smaller model.flavor, or fewer "
-            "training.steps, or use more ranks; `titan estimate --ranks N` predicts them",
-            s->job.model->row->name, s->job.model->flavor, s->comm->size, plural(s->comm->size),
-            tt_text_duration(one, sizeof one, step), left, plural(left), tt_text_duration(all, sizeof all, run),
-            s->job.global_batch, plural(s->job.global_batch), s->cfg->training.seq_len);
-}
-
-/* Warns if the learning rate is still rising when the run ends. */
-static void warn_of_warm_up(const struct tt_config *cfg)
-{
-    int64_t warm_up = cfg->lr_scheduler.warmup_steps, steps = cfg->training.steps;
-
-    if (warm_up > steps)
-        tt_warn("the warm-up of %" PRId64 " steps is longer than the run of %" PRId64
-                " step%s, which ends before the learning rate is optimizer.lr\nhelp: set lr_scheduler.warmup_steps, "
-                "for instance to %" PRId64,
-                warm_up, steps, plural(steps), steps < 20 ? 1 : steps / 10);
-}
-
-/* A flag is meant to matter. In files both keys are common: run.yaml has the number that was computed. */
-static void warn_of_steps(const struct tt_config *cfg)
-{
-    if (cfg->training.epochs != TT_NULL_INT && strncmp(tt_config_origin(cfg, "training.steps"), "flag ", 5) == 0)
-        tt_warn("training.steps is not used: training.epochs is %" PRId64 ", which is %" PRId64
-                " steps\nhelp: set training.epochs=null to count steps",
-                cfg->training.epochs, cfg->training.steps);
-}
-
-void tt_reporter_describe(const struct tt_reporter *r, const struct tt_run_about *about, FILE *file)
-{
-    if (file)
-        print_banner(r, about, file);
-    warn_of_length(r, last_step_of(r->setup, about) - about->at->step);
-    warn_of_warm_up(r->setup->cfg);
-    warn_of_steps(r->setup->cfg);
-}
-
-static void note_where_it_starts(const struct tt_setup *s, const struct tt_run_about *about)
-{
-    int64_t step = about->at->step, steps = s->cfg->training.steps, epochs = s->cfg->training.epochs;
-
-    if (step > 0 && epochs != TT_NULL_INT && tt_train_data_samples(about->data, epochs) < about->at->sample_cursor)
-        tt_note("the run is complete: with step %" PRId64 " it has done more than training.epochs, which is %" PRId64
-                "; --training.epochs=N continues it, --overwrite starts again",
-                step, epochs);
-    else if (step > 0 && step >= last_step_of(s, about) && epochs != TT_NULL_INT)
-        tt_note("the run is complete: it has done %" PRId64 " epoch%s with step %" PRId64
-                "; --training.epochs=N continues it, --overwrite starts again",
-                epochs, plural(epochs), step);
-    else if (step > steps)
-        tt_note("the run is complete: it is at step %" PRId64 ", and training.steps is %" PRId64
-                "; --training.steps=N continues it, --overwrite starts again",
-                step, steps);
-    else if (step == steps)
-        tt_note("the run is complete: step %" PRId64 " of %" PRId64
-                "; --training.steps=N continues it, --overwrite starts again",
-                step, steps);
-    else if (step > 0 && step >= last_step_of(s, about))
-        tt_note("the run is complete: its data ended after step %" PRId64
-                "; --dataloader.repeat=true continues it, --overwrite starts again",
-                step);
-    else
-        tt_note("training starts at step %" PRId64, step + 1);
-}
-
-/* --- the record --- */
-
-/* The plan depends on the cost table. */
-static void add_machine(const struct tt_setup *s, json_t *o)
-{
-    const struct tt_machine *machine = &s->job.engine.machine;
-
-    if (s->cfg->parallelism.fsdp_engine != TT_ENGINE_PLANNED)
-        return;
-    (void)json_object_set_new(o, "machine", json_string(machine->name));
-    (void)json_object_set_new(o, "machine_hash", json_sprintf("%016" PRIx64, tt_machine_hash(machine)));
-}
-
-/* Where the run is: `titan status` tells it, and how to continue from there. */
-static void add_place(json_t *o)
-{
-    char host[256] = "", cwd[4096];
-
-    (void)gethostname(host, sizeof host - 1);
-    (void)json_object_set_new(o, "host", tt_json_string(host));
-    (void)json_object_set_new(o, "pid", json_integer((json_int_t)getpid()));
-    if (getcwd(cwd, sizeof cwd))
-        (void)json_object_set_new(o, "cwd", tt_json_string(cwd));
-}
-
-static json_t *record_of(const struct tt_reporter *r, const struct tt_run_about *about)
-{
-    const struct tt_setup *s = r->setup;
-    const struct tt_start *start = about->start;
-    json_t *argv = json_array(), *o;
-
-    for (int i = 0; i < about->argc; i++)
-        (void)json_array_append_new(argv, tt_json_string(about->argv[i]));
-    o = json_pack("{s:s, s:i, s:s, s:s, s:i, s:i, s:o, s:I, s:o, s:b, s:o, s:o, s:I, s:I}", "type", "run", "schema", 1,
-                  "version", TITAN_VERSION, "run_id", about->run_id, "world", s->comm->size, "threads_per_rank",
-                  s->threads, "argv", argv, "parameters", (json_int_t)tt_model_n_elements(s->job.model), "weights",
-                  tt_json_string(start->weights_from), "layout_exact", tt_setup_layout_exact(s), "kernels",
-                  tt_setup_kernels_json(s), "peak_flops", tt_json_number(r->metrics.peak_flops),
-                  "memory_predicted_bytes", (json_int_t)(r->largest_bytes + s->job.staging_bytes), "staging_bytes",
-                  (json_int_t)s->job.staging_bytes);
-    add_place(o);
-    add_machine(s, o);
-    if (start->resumed_from >= 0)
-        (void)json_object_set_new(o, "resumed_from", json_integer(start->resumed_from));
-    if (start->changed)
-        (void)json_object_set(o, "changed", start->changed);
-    (void)json_object_set_new(o, "config", tt_config_to_json(s->cfg, false));
-    return o;
-}
-
-void tt_reporter_begin(struct tt_reporter *r, const struct tt_run_about *about)
-{
-    if (r->setup->comm->rank != 0)
-        return;
-    tt_metrics_record(&r->metrics, record_of(r, about));
-    tt_reporter_describe(r, about, stderr);
-    note_where_it_starts(r->setup, about);
+    if (s->cfg->job.print_config)
+        tt_config_to_yaml(s->cfg, out);
 }

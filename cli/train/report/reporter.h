@@ -83,7 +83,8 @@ struct tt_run_about {
     const struct tt_train_data *data;
     const struct tt_validator *validator;
     const char *run_id;
-    int argc; /* the command line */
+    bool verbose; /* the whole banner */
+    int argc;     /* the command line */
     char **argv;
 };
 
@@ -140,7 +141,7 @@ struct tt_pause {
 struct tt_pause tt_reporter_pause(const struct tt_reporter *reporter);
 void tt_reporter_resume(struct tt_reporter *reporter, const struct tt_pause *pause);
 
-/* --- begin and end: banner.c --- */
+/* --- begin and end: begin.c --- */
 
 /** Prints on `file` what a run will do, unless that is NULL; then warns if it is very long or only warms up. Rank 0
  * only. */
