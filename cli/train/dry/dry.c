@@ -67,6 +67,19 @@ static struct tt_dry_lengths measure_documents(const struct tt_train_data *data)
     return lengths;
 }
 
+/* How often tokens repeat in a sample, as a sum over samples. */
+static void count_repeats(const struct tt_dry *d, const int32_t *tokens, const int32_t *labels,
+                          struct tt_text_repeats *sum)
+{
+    int64_t n = d->data.seq_len, *count = tt_calloc((size_t)d->setup->job.model->dims.vocab_size, sizeof *count);
+
+    for (int64_t i = 0; i < n; i++) {
+        sum->anywhere += n > 1 ? 2.0 * (double)count[tokens[i]]++ / ((double)n * (double)(n - 1)) : 0.0;
+        sum->next += labels[i] == tokens[i] ? 1.0 / (double)n : 0.0;
+    }
+    tt_free(count);
+}
+
 /* Reads the first samples of the next step, as the ranks will, and makes text of where they begin. */
 static int read_samples(struct tt_dry *d)
 {
@@ -85,11 +98,14 @@ static int read_samples(struct tt_dry *d)
         TT_TRY(tt_train_data_batch(&d->data, sample->number, 1, tokens, labels, NULL, &valid));
         sample->token = tt_calloc((size_t)sample->n, sizeof *sample->token);
         memcpy(sample->token, tokens, (size_t)sample->n * sizeof *tokens);
+        count_repeats(d, tokens, labels, &d->repeats);
         d->n_samples++;
         if (tt_dry_knows_tokens(d, sample->part))
             TT_TRY(tt_tokenizer_decode(tt_dry_tokenizer(d), sample->token, sample->n, &sample->text));
     }
 out:
+    d->repeats.anywhere /= d->n_samples ? d->n_samples : 1;
+    d->repeats.next /= d->n_samples ? d->n_samples : 1;
     tt_free(tokens);
     tt_free(labels);
     return rc;

@@ -6,6 +6,7 @@
 #include "cli/train/report/reporter.h"
 #include "cli/train/start/start.h"
 #include "cli/train/validate.h"
+#include "core/models/first_loss.h"
 
 /**
  * `titan train --dry-run`: all that a run looks at and decides before its first step, and nothing of what it does. It
@@ -58,7 +59,8 @@ struct tt_dry {
     struct tt_tokenizer *tokenizer; /* that of the configuration, if no part is text; NULL: it has none */
     struct tt_dry_lengths lengths;  /* all 0: no dataset says where documents begin */
     struct tt_dry_sample sample[TT_DRY_SAMPLES];
-    int n_samples; /* 0: there is no step left */
+    int n_samples;                  /* 0: there is no step left */
+    struct tt_text_repeats repeats; /* of these samples */
     struct tt_dry_disk disk;
 };
 

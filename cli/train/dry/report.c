@@ -97,6 +97,41 @@ static void add_disk(const struct tt_dry *d, struct tt_text *out)
     tt_text_add(out, "\n");
 }
 
+/* Whether the first step of the run begins with random weights, so that its loss can be predicted. */
+static bool predicts_loss(const struct tt_dry *d, struct tt_first_loss *ret_loss)
+{
+    return d->start.is_random && d->n_samples &&
+           tt_model_first_loss(d->setup->job.model, d->data.seq_len, &d->repeats, ret_loss);
+}
+
+static void add_first_loss(const struct tt_dry *d, struct tt_text *out)
+{
+    struct tt_first_loss loss;
+    char vocabulary[32];
+
+    if (!d->n_samples)
+        return;
+    if (!d->start.is_random) {
+        tt_text_add(out, "  loss     of the first step not predicted: its weights are loaded, not random\n");
+        return;
+    }
+    if (!predicts_loss(d, &loss)) {
+        tt_text_add(out,
+                    "  loss     of the first step not predicted: with a tied head it depends on what blocks of this "
+                    "kind leave of the embedding\n");
+        return;
+    }
+    tt_text_add(
+        out, "  loss     about %.2f at step %" PRId64 "%s: ln %s = %.2f, and %.2f for the variance %.2f of the logits",
+        loss.loss, d->at.step + 1, d->setup->cfg->training.z_loss > 0.0 ? ", without the z-loss" : "",
+        tt_text_count(vocabulary, sizeof vocabulary, d->setup->job.model->dims.vocab_size), loss.blind, loss.spread,
+        loss.variance);
+    if (d->setup->job.model->dims.tied == 1)
+        tt_text_add(out, ", and %.2f for the tied head, in which a token gives itself a logit of %.1f", loss.own,
+                    loss.own_logit);
+    tt_text_add(out, "\n");
+}
+
 static int print_text(const struct tt_dry *d)
 {
     struct tt_text text = {0};
@@ -106,6 +141,7 @@ static int print_text(const struct tt_dry *d)
     for (int i = 0; i < d->n_samples; i++)
         add_sample(&d->sample[i], &text);
     add_disk(d, &text);
+    add_first_loss(d, &text);
     if (steps_left(d) > 0)
         tt_text_add(&text, "  start    a run would begin with step %" PRId64 "; nothing was trained or saved\n",
                     d->at.step + 1);
@@ -191,6 +227,17 @@ static json_t *disk_json(const struct tt_dry *d)
     return o;
 }
 
+static json_t *first_loss_json(const struct tt_dry *d)
+{
+    struct tt_first_loss loss;
+
+    if (!predicts_loss(d, &loss))
+        return json_null();
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "expected", loss.loss, "ln_vocab_size", loss.blind,
+                     "of_variance", loss.spread, "of_tied_head", loss.own, "logit_variance", loss.variance, "own_logit",
+                     loss.own_logit);
+}
+
 static int print_json(const struct tt_dry *d)
 {
     const struct tt_setup *s = d->setup;
@@ -209,18 +256,15 @@ static int print_json(const struct tt_dry *d)
                   d->reporter.metrics.peak_flops),
         "checkpoints", disk_json(d));
 
+    (void)json_object_set_new(o, "first_loss", first_loss_json(d));
     (void)json_object_set_new(o, "config", tt_config_to_json(s->cfg, false));
     return tt_cli_print_json(o);
 }
 
 int tt_dry_report(const struct tt_dry *d, bool json)
 {
-    const struct tt_run_about about = {.start = &d->start,
-                                       .at = &d->at,
-                                       .data = &d->data,
-                                       .validator = &d->validator,
-                                       .run_id = "",
-                                       .verbose = true};
+    const struct tt_run_about about = {
+        .start = &d->start, .at = &d->at, .data = &d->data, .validator = &d->validator, .run_id = "", .verbose = true};
 
     tt_reporter_describe(&d->reporter, &about, json ? NULL : stdout);
     if (d->disk.space.fits)
