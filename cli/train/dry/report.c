@@ -116,9 +116,11 @@ static void add_first_loss(const struct tt_dry *d, struct tt_text *out)
         return;
     }
     if (!predicts_loss(d, &loss)) {
-        tt_text_add(out,
-                    "  loss     of the first step not predicted: with a tied head it depends on what blocks of this "
-                    "kind leave of the embedding\n");
+        tt_text_add(
+            out,
+            "  loss     of the first step not predicted: the head is tied, and what the blocks of %s add to the "
+            "embedding is not estimated\n",
+            d->setup->job.model->row->name);
         return;
     }
     tt_text_add(

@@ -35,10 +35,10 @@ static void show(const struct tt_reporter *r, double sec)
         (void)snprintf(loss, sizeof loss, "loss: %8.5f  ", r->results.loss);
     if (in_step >= 1.0)
         (void)tt_text_duration(now, sizeof now, floor(in_step));
-    (void)snprintf(text, sizeof text, "step: %*" PRId64 "/%" PRId64 "  %s%s a step%s%s%s  eta: %s",
-                   width < 2 ? 2 : width, live->step, live->last_step, loss,
-                   tt_text_duration(one, sizeof one, live->step_sec), now[0] ? ", " : "", now,
-                   now[0] ? " into this one" : "", tt_text_duration(eta, sizeof eta, fmax(left, 0.0)));
+    (void)snprintf(
+        text, sizeof text, "step: %*" PRId64 "/%" PRId64 "  %s%s a step%s%s%s  eta: %s", width < 2 ? 2 : width,
+        live->step, live->last_step, loss, tt_text_duration(one, sizeof one, live->step_sec), now[0] ? ", " : "", now,
+        now[0] ? " into this one" : "", tt_text_duration(eta, sizeof eta, left >= 1.0 ? floor(left) : fmax(left, 0.0)));
     tt_screen_live(text);
 }
 
