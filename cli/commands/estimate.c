@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "cli/cli.h"
 #include "cli/cluster/cluster.h"
 #include "cli/cluster/measured/backtest.h"
+#include "cli/run/columns.h"
 #include "cli/run/screen.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -116,67 +118,51 @@ static const char *brief(char *buf, size_t size, double bytes)
     return buf;
 }
 
-static void print_bytes(double bytes)
+/* The order in which columns are left out on a narrow terminal is in titan-estimate(1). */
+static const struct tt_column columns[] = {
+    {"ranks", 6, true, 0, 0, 0},  {"policy", 24, false, 1, 0, 0}, {"params", 6, true, 1, 4, 0},
+    {"optim", 6, true, 1, 3, 0},  {"grads", 6, true, 1, 5, 0},    {"activ", 6, true, 1, 2, 0},
+    {"gather", 6, true, 1, 6, 0}, {"other", 6, true, 1, 7, 0},    {"stage", 6, true, 1, 9, 0},
+    {"libs", 6, true, 1, 8, 0},   {"total", 6, true, 1, 0, 0},    {"sent", 6, true, 1, 1, 0},
+    {"step", 11, true, 1, 0, 0},  {"fits", 0, false, 1, 0, 0},
+};
+enum { N_COLUMNS = sizeof columns / sizeof *columns, LIMIT = 120 };
+
+/* A table with a text behind ranks and policy. */
+#define NOTES (&(struct tt_columns){.column = columns, .n = N_COLUMNS, .no_titles = true})
+
+static void add_bytes(struct tt_columns *table, double bytes)
 {
     char buf[32];
 
-    tt_print(" %6s", brief(buf, sizeof buf, bytes));
+    tt_columns_cell(table, "%s", brief(buf, sizeof buf, bytes));
 }
 
-static void print_seconds(double sec)
-{
-    char buf[32];
-
-    tt_print(" %11s", tt_text_duration(buf, sizeof buf, sec));
-}
-
-/* Prints a reason in lines of at most WIDTH columns; the first line has already begun. */
-static void print_problem(const char *text)
-{
-    enum { WIDTH = 120, INDENT = 33 };
-
-    while (*text) {
-        size_t n = strlen(text), line = strcspn(text, "\n");
-
-        n = line < n ? line : n;
-        if (n > WIDTH - INDENT) {
-            for (n = WIDTH - INDENT; n > 1 && text[n] != ' '; n--)
-                ;
-            n = n == 1 ? WIDTH - INDENT : n;
-        }
-        tt_print("%.*s\n", (int)n, text);
-        text += n;
-        while (*text == ' ' || *text == '\n')
-            text++;
-        if (*text)
-            tt_print("%*s", INDENT, "");
-    }
-}
-
-static void print_row(const struct tt_estimate_row *r)
+static void add_row(struct tt_columns *table, const struct tt_estimate_row *r)
 {
     const int64_t *k = r->memory.by_kind;
+    char step[32];
 
-    tt_print("%6d %-24s", r->ranks, r->policy);
+    tt_columns_cell(table, "%d", r->ranks);
+    tt_columns_cell(table, "%s", r->policy);
     if (r->problem) {
-        tt_print("  ");
-        print_problem(r->problem);
+        tt_columns_rest(table, 2, r->problem);
         return;
     }
-    print_bytes((double)k[TT_MEMORY_PARAM]);
-    print_bytes((double)k[TT_MEMORY_OPTIMIZER]);
-    print_bytes((double)k[TT_MEMORY_GRAD]);
-    print_bytes((double)(k[TT_MEMORY_ACTIVATION] + k[TT_MEMORY_ACTIVATION_GRAD] + k[TT_MEMORY_INPUT]));
-    print_bytes((double)(k[TT_MEMORY_UNSHARDED] + k[TT_MEMORY_KEPT] + k[TT_MEMORY_PARAM_GRAD]));
-    print_bytes(
-        (double)(k[TT_MEMORY_STAGING] + k[TT_MEMORY_SCRATCH] + k[TT_MEMORY_CONST] + tt_summary_padding(&r->memory)));
-    print_bytes((double)r->staging);
-    print_bytes((double)r->libraries);
-    print_bytes((double)r->resident);
-    print_bytes((double)r->payload_bytes);
-    print_seconds(r->step_sec);
-    tt_print(" %s%s%s%s\n", r->fits ? "yes" : "no", r->least_memory || r->fastest ? " " : "",
-             r->least_memory ? "m" : "", r->fastest ? "f" : "");
+    add_bytes(table, (double)k[TT_MEMORY_PARAM]);
+    add_bytes(table, (double)k[TT_MEMORY_OPTIMIZER]);
+    add_bytes(table, (double)k[TT_MEMORY_GRAD]);
+    add_bytes(table, (double)(k[TT_MEMORY_ACTIVATION] + k[TT_MEMORY_ACTIVATION_GRAD] + k[TT_MEMORY_INPUT]));
+    add_bytes(table, (double)(k[TT_MEMORY_UNSHARDED] + k[TT_MEMORY_KEPT] + k[TT_MEMORY_PARAM_GRAD]));
+    add_bytes(table, (double)(k[TT_MEMORY_STAGING] + k[TT_MEMORY_SCRATCH] + k[TT_MEMORY_CONST] +
+                              tt_summary_padding(&r->memory)));
+    add_bytes(table, (double)r->staging);
+    add_bytes(table, (double)r->libraries);
+    add_bytes(table, (double)r->resident);
+    add_bytes(table, (double)r->payload_bytes);
+    tt_columns_cell(table, "%s", tt_text_duration(step, sizeof step, r->step_sec));
+    tt_columns_cell(table, "%s%s%s%s", r->fits ? "yes" : "no", r->least_memory || r->fastest ? " " : "",
+                    r->least_memory ? "m" : "", r->fastest ? "f" : "");
 }
 
 static const char *const init_words[TT_INIT_MODES] = {
@@ -213,9 +199,14 @@ static void print_init(const struct tt_estimate *e)
 /* "wrap block, reshard default, ...", on a second line from where it is too long for one. */
 static void print_policies(const char *text)
 {
-    enum { WIDTH = 120, INDENT = 10 };
+    enum { WIDTH = LIMIT, INDENT = 10 };
     size_t n = strlen(text);
+    int terminal = tt_screen_columns(STDOUT_FILENO);
 
+    if (terminal && terminal < WIDTH) {
+        tt_print_broken(INDENT, "policies  configured: %s\n\n", text);
+        return;
+    }
     if (n > WIDTH - INDENT - strlen("configured: "))
         for (n = WIDTH - INDENT - strlen("configured: "); n > 1 && text[n - 1] != ','; n--)
             ;
@@ -227,88 +218,107 @@ static void print_policies(const char *text)
     tt_print("\n");
 }
 
+static void add_note(struct tt_columns *table, const struct tt_estimate_row *r, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void add_note(struct tt_columns *table, const struct tt_estimate_row *r, const char *format, ...)
+{
+    char *text;
+    va_list args;
+
+    va_start(args, format);
+    text = tt_vformat(format, args);
+    va_end(args);
+    tt_columns_cell(table, "%d", r->ranks);
+    tt_columns_cell(table, "%s", r->policy);
+    tt_columns_rest(table, 1, text);
+    tt_free(text);
+}
+
 /* What the rows of a pipeline do not show. */
 static void print_pipelines(const struct tt_estimate *e)
 {
+    struct tt_columns *table = NOTES;
     char sent[32];
-    bool any = false;
 
     for (int i = 0; i < e->n; i++) {
         const struct tt_estimate_row *r = &e->rows[i];
 
         if (!r->largest)
             continue;
-        if (!any)
-            tt_print("\npipelines; idle: predicted share of the time in which ranks wait for other stages\n");
-        any = true;
-        tt_print("%6d %-24s most memory: %s; all ranks send %s; idle %.0f %%\n", r->ranks, r->policy, r->largest,
+        if (!table->rows)
+            tt_print_broken(2, "\npipelines; idle: predicted share of the time in which ranks wait for other stages\n");
+        add_note(table, r, "most memory: %s; all ranks send %s; idle %.0f %%", r->largest,
                  brief(sent, sizeof sent, (double)r->payload_sum), 100.0 * r->bubble_share);
     }
+    tt_columns_print(table);
 }
 
 /* Rows of experts that ranks share: how many there are depends on the data. */
 static void print_experts(const struct tt_estimate *e)
 {
+    struct tt_columns *table = NOTES;
     char about[32], most[32], sec[32];
-    bool any = false;
 
     for (int i = 0; i < e->n; i++) {
         const struct tt_estimate_row *r = &e->rows[i];
 
         if (!r->routed_most)
             continue;
-        if (!any)
-            tt_print("\nrows of experts, sent on top of that; step is for equally many rows of all experts\n");
-        any = true;
-        tt_print("%6d %-24s about %s, at most %s; step at most %s\n", r->ranks, r->policy,
-                 brief(about, sizeof about, (double)r->routed_bytes), brief(most, sizeof most, (double)r->routed_most),
-                 tt_text_duration(sec, sizeof sec, r->step_most_sec));
+        if (!table->rows)
+            tt_print_broken(2,
+                            "\nrows of experts, sent on top of that; step is for equally many rows of all experts\n");
+        add_note(table, r, "about %s, at most %s; step at most %s", brief(about, sizeof about, (double)r->routed_bytes),
+                 brief(most, sizeof most, (double)r->routed_most), tt_text_duration(sec, sizeof sec, r->step_most_sec));
     }
+    tt_columns_print(table);
 }
 
 /* What gradient_sync auto chose in which row. */
 static void print_choices(const struct tt_estimate *e)
 {
-    bool any = false;
+    struct tt_columns *table = NOTES;
 
     for (int i = 0; i < e->n; i++) {
         const struct tt_estimate_row *r = &e->rows[i];
 
         if (!r->sync_why)
             continue;
-        if (!any)
+        if (!table->rows)
             tt_print("\ngradient_sync auto reduces gradients\n");
-        any = true;
-        tt_print("%6d %-24s %s\n", r->ranks, r->policy, r->sync_why);
+        add_note(table, r, "%s", r->sync_why);
     }
+    tt_columns_print(table);
 }
 
 static void print_table(const struct tt_estimate *e)
 {
+    struct tt_columns table = {.column = columns, .n = N_COLUMNS, .limit = LIMIT};
     int last = 0;
     char limit[32];
 
-    tt_print("%s", e->head ? e->head : "");
+    tt_print_broken(10, "%s", e->head ? e->head : "");
     print_policies(e->policies.text);
-    tt_print("%6s %-24s %6s %6s %6s %6s %6s %6s %6s %6s %6s %6s %11s fits\n", "ranks", "policy", "params", "optim",
-             "grads", "activ", "gather", "other", "stage", "libs", "total", "sent", "step");
     for (int i = 0; i < e->n; i++) {
         if (last && e->rows[i].ranks != last)
-            tt_print("\n");
+            tt_columns_space(&table);
         last = e->rows[i].ranks;
-        print_row(&e->rows[i]);
+        add_row(&table, &e->rows[i]);
     }
+    tt_columns_print(&table);
     print_init(e);
     print_pipelines(e);
     print_experts(e);
     print_choices(e);
-    tt_print(
+    tt_print_broken(
+        3,
         "\nm: least memory; f: fastest of those that fit; total: what a rank needs; sent: bytes of a rank in a step\n");
     if (e->memory)
         tt_print("fits: at most %s a rank\n", tt_text_bytes(limit, sizeof limit, (double)e->memory));
     else
-        tt_print("fits: at most parallelism.memory_limit, or else this machine's share of a rank (or --memory SIZE)\n");
-    tt_print("step: predicted for %s\n", e->machine);
+        tt_print_broken(
+            6, "fits: at most parallelism.memory_limit, or else this machine's share of a rank (or --memory SIZE)\n");
+    tt_print_broken(6, "step: predicted for %s\n", e->machine);
 }
 
 /* --- output as JSON --- */

@@ -12,6 +12,7 @@
 
 #include "cli/cli.h"
 #include "cli/ranks.h"
+#include "cli/run/columns.h"
 #include "cli/run/screen.h"
 #include "cli/run/signals.h"
 #include "core/base/mem.h"
@@ -201,27 +202,41 @@ out:
 
 /* --- output --- */
 
-static void print_table(const struct tt_tune *t)
+/* The order in which columns are left out on a narrow terminal is in titan-tune(1). */
+static const struct tt_column columns[] = {
+    {"combination", 48, false, 0, 0, 24}, {"step", 10, true, 1, 0, 0},      {"predicted", 10, true, 1, 3, 0},
+    {"exposed", 10, true, 1, 2, 0},       {"predicted", 10, true, 1, 4, 0}, {"sent", 12, true, 1, 5, 0},
+    {"peak memory", 12, true, 1, 1, 0},   {"same bits", 0, false, 2, 0, 0},
+};
+
+static void add_row(const struct tt_tune *t, const struct tt_tune_row *r, struct tt_columns *table)
 {
+    const double sec[] = {r->step_sec, r->predicted_step_sec, r->exposed_sec, r->predicted_exposed_sec};
     char bytes[32];
 
-    tt_print("%-48s %10s %10s %10s %10s %12s %12s  %s\n", "combination", "step", "predicted", "exposed", "predicted",
-             "sent", "peak memory", "same bits");
-    for (int i = 0; i < t->n; i++) {
-        const struct tt_tune_row *r = &t->rows[i];
-
-        if (r->problem) {
-            tt_print("%-48s %s\n", r->label, r->problem);
-            continue;
-        }
-        tt_print("%-48s %7.1f ms %7.1f ms %7.1f ms %7.1f ms", r->label, 1e3 * r->step_sec, 1e3 * r->predicted_step_sec,
-                 1e3 * r->exposed_sec, 1e3 * r->predicted_exposed_sec);
-        tt_print(" %12s", tt_text_bytes(bytes, sizeof bytes, (double)r->payload_bytes));
-        tt_print(" %12s  %s%s\n", tt_text_bytes(bytes, sizeof bytes, (double)r->peak_bytes),
-                 r->same_bits ? "yes" : "no", i == t->best ? "  <- fastest" : "");
+    tt_columns_cell(table, "%s", r->label);
+    if (r->problem) {
+        tt_columns_rest(table, 1, r->problem);
+        return;
     }
-    tt_print("\nmedian of %d steps on %d ranks; predicted for %s\n", t->steps * t->rounds, t->ranks, t->machine);
-    tt_print("same bits: losses and gradient norms of the first combination with the same gradient_sync\n");
+    for (size_t i = 0; i < sizeof sec / sizeof *sec; i++)
+        tt_columns_cell(table, "%.1f ms", 1e3 * sec[i]);
+    tt_columns_cell(table, "%s", tt_text_bytes(bytes, sizeof bytes, (double)r->payload_bytes));
+    tt_columns_cell(table, "%s", tt_text_bytes(bytes, sizeof bytes, (double)r->peak_bytes));
+    tt_columns_cell(table, "%s%s", r->same_bits ? "yes" : "no",
+                    t->best != TT_NONE && r == &t->rows[t->best] ? "  <- fastest" : "");
+}
+
+static void print_table(const struct tt_tune *t)
+{
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
+
+    for (int i = 0; i < t->n; i++)
+        add_row(t, &t->rows[i], &table);
+    tt_columns_print(&table);
+    tt_print_broken(2, "\nmedian of %d steps on %d ranks; predicted for %s\n", t->steps * t->rounds, t->ranks,
+                    t->machine);
+    tt_print_broken(2, "same bits: losses and gradient norms of the first combination with the same gradient_sync\n");
     if (t->best == TT_NONE) {
         tt_print("nothing fits\n");
         return;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli/measure/bench.h"
+#include "cli/run/columns.h"
 #include "cli/run/screen.h"
 #include "core/base/text.h"
 #include "core/config/config.h"
@@ -82,40 +83,71 @@ static double mfu(const struct tt_bench *b, double flops_per_sec)
 
 /* --- tables --- */
 
+/* The order in which columns are left out on a narrow terminal is in titan-bench(1). */
 static void print_sgemm(const struct tt_bench *b)
 {
-    tt_print("\n%-24s %8s %12s %12s\n", "product (m x n x k)", "threads", "sgemm GF/s", "bf16 GF/s");
+    static const struct tt_column columns[] = {{"product (m x n x k)", 24, false, 0, 0, 0},
+                                               {"threads", 8, true, 1, 1, 0},
+                                               {"sgemm GF/s", 12, true, 1, 0, 0},
+                                               {"bf16 GF/s", 12, true, 1, 0, 0}};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
+
     for (int i = 0; i < b->n_sgemm; i++) {
         const struct tt_bench_sgemm *s = &b->sgemm[i];
-        char shape[64];
 
-        (void)snprintf(shape, sizeof shape, "%" PRId64 " x %" PRId64 " x %" PRId64, s->m, s->n, s->k);
-        tt_print("%-24s %8d %12.1f %12.1f\n", shape, s->threads, s->flops_per_sec * 1e-9, s->bf16_flops_per_sec * 1e-9);
+        tt_columns_cell(&table, "%" PRId64 " x %" PRId64 " x %" PRId64, s->m, s->n, s->k);
+        tt_columns_cell(&table, "%d", s->threads);
+        tt_columns_cell(&table, "%.1f", s->flops_per_sec * 1e-9);
+        tt_columns_cell(&table, "%.1f", s->bf16_flops_per_sec * 1e-9);
     }
-    tt_print("peak of a rank: %.1f GF/s in float32 (%s), %.1f GF/s in bfloat16\n", b->sgemm_flops * 1e-9,
-             tt_sgemm_is_blas() ? "OpenBLAS" : "titan's kernel", b->bgemm_flops * 1e-9);
+    tt_print("\n");
+    tt_columns_print(&table);
+    tt_print_broken(2, "peak of a rank: %.1f GF/s in float32 (%s), %.1f GF/s in bfloat16\n", b->sgemm_flops * 1e-9,
+                    tt_sgemm_is_blas() ? "OpenBLAS" : "titan's kernel", b->bgemm_flops * 1e-9);
 }
 
 static void print_memory(const struct tt_bench *b)
 {
-    tt_print("\n%-24s %8s %12s %12s\n", "memory", "threads", "copy GB/s", "add GB/s");
-    for (int i = 0; i < (b->threads > 1 ? 2 : 1); i++)
-        tt_print("%-24s %8d %12.1f %12.1f\n", "", b->memory[i].threads, b->memory[i].copy * 1e-9,
-                 b->memory[i].add * 1e-9);
+    static const struct tt_column columns[] = {{"memory", 24, false, 0, 0, 0},
+                                               {"threads", 8, true, 1, 0, 0},
+                                               {"copy GB/s", 12, true, 1, 0, 0},
+                                               {"add GB/s", 12, true, 1, 0, 0}};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
+
+    for (int i = 0; i < (b->threads > 1 ? 2 : 1); i++) {
+        tt_columns_cell(&table, "%s", "");
+        tt_columns_cell(&table, "%d", b->memory[i].threads);
+        tt_columns_cell(&table, "%.1f", b->memory[i].copy * 1e-9);
+        tt_columns_cell(&table, "%.1f", b->memory[i].add * 1e-9);
+    }
+    tt_print("\n");
+    tt_columns_print(&table);
 }
 
 static void print_kernels(const struct tt_bench *b)
 {
-    tt_print("\n%-23s %-10s %12s %14s %10s %10s\n", "kernel (one thread)", "variant", "time", "rate", "x ref",
-             "of bound");
+    static const struct tt_column columns[] = {{"kernel (one thread)", 23, false, 0, 0, 0},
+                                               {"variant", 10, false, 1, 0, 0},
+                                               {"time", 12, true, 1, 2, 0},
+                                               {"rate", 14, true, 1, 0, 0},
+                                               {"x ref", 10, true, 1, 1, 0},
+                                               {"of bound", 10, true, 1, 0, 0}};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
+
     for (int i = 0; i < b->n_kernels; i++) {
         const struct tt_kernel_time *k = &b->kernels[i];
 
-        tt_print("%-23s %-10s %9.3f ms %9.2f %s %10.1f %9.0f%%\n", k->kernel, k->variant, 1e3 * k->sec,
-                 rate_of(k) * 1e-9, k->flops > 0.0 ? "GF/s" : "GB/s", rate_of(k) / rate_of(reference_of(b, i)),
-                 100.0 * rate_of(k) / bound_of(b, k));
+        tt_columns_cell(&table, "%s", k->kernel);
+        tt_columns_cell(&table, "%s", k->variant);
+        tt_columns_cell(&table, "%.3f ms", 1e3 * k->sec);
+        tt_columns_cell(&table, "%.2f %s", rate_of(k) * 1e-9, k->flops > 0.0 ? "GF/s" : "GB/s");
+        tt_columns_cell(&table, "%.1f", rate_of(k) / rate_of(reference_of(b, i)));
+        tt_columns_cell(&table, "%.0f%%", 100.0 * rate_of(k) / bound_of(b, k));
     }
-    tt_print("bound: products of the same type for GF/s, y = a + b from memory for GB/s, both on one thread\n");
+    tt_print("\n");
+    tt_columns_print(&table);
+    tt_print_broken(2,
+                    "bound: products of the same type for GF/s, y = a + b from memory for GB/s, both on one thread\n");
 }
 
 static void print_step(const struct tt_bench *b)
@@ -124,14 +156,15 @@ static void print_step(const struct tt_bench *b)
     double percent[TT_SPLIT_PARTS];
     char tokens[32], parameters[32];
 
-    tt_print("\nstep of %s %s: %s parameters, seq_len %" PRId64 ", %" PRId64 " x %" PRId64 " sequences a rank\n",
-             b->cfg->model.name, b->cfg->model.flavor, tt_text_count(parameters, sizeof parameters, s->parameters),
-             b->cfg->training.seq_len, s->microbatches, s->microbatch_size);
-    tt_print("  %s\n", s->policies);
-    tt_print("  %.2f ms (median of %d), %s tokens/s, mfu %.1f%%, causal %.1f%% of the %s peak, %.1f GF/s\n",
-             1e3 * s->step_sec, s->n, tt_text_count(tokens, sizeof tokens, (int64_t)llround(s->tokens_per_sec)),
-             100.0 * mfu(b, s->flops_per_sec_rank), 100.0 * mfu(b, s->causal_flops_per_sec_rank),
-             steps_in_bf16(b) ? "bgemm" : "sgemm", peak(b) * 1e-9);
+    tt_print_broken(
+        2, "\nstep of %s %s: %s parameters, seq_len %" PRId64 ", %" PRId64 " x %" PRId64 " sequences a rank\n",
+        b->cfg->model.name, b->cfg->model.flavor, tt_text_count(parameters, sizeof parameters, s->parameters),
+        b->cfg->training.seq_len, s->microbatches, s->microbatch_size);
+    tt_print_broken(4, "  %s\n", s->policies);
+    tt_print_broken(4, "  %.2f ms (median of %d), %s tokens/s, mfu %.1f%%, causal %.1f%% of the %s peak, %.1f GF/s\n",
+                    1e3 * s->step_sec, s->n, tt_text_count(tokens, sizeof tokens, (int64_t)llround(s->tokens_per_sec)),
+                    100.0 * mfu(b, s->flops_per_sec_rank), 100.0 * mfu(b, s->causal_flops_per_sec_rank),
+                    steps_in_bf16(b) ? "bgemm" : "sgemm", peak(b) * 1e-9);
     tt_split_percent(&s->split, percent);
     for (int p = 0; p < TT_SPLIT_PARTS; p++)
         tt_print("  %-14s %6.2f%%\n", tt_split_name((enum tt_split_part)p), percent[p]);
@@ -139,39 +172,60 @@ static void print_step(const struct tt_bench *b)
 
 static void print_ops(const struct tt_bench *b)
 {
-    tt_print("\n%-24s %-10s %14s %14s %14s\n", "op (one thread)", "type", "ns / Mflop", "ns / MB", "ns / k sums");
+    static const struct tt_column columns[] = {{"op (one thread)", 24, false, 0, 0, 0},
+                                               {"type", 10, false, 1, 0, 0},
+                                               {"ns / Mflop", 14, true, 1, 0, 0},
+                                               {"ns / MB", 14, true, 1, 0, 0},
+                                               {"ns / k sums", 14, true, 1, 1, 0}};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
+
     for (int i = 0; i < b->ops.n; i++) {
         const struct tt_op_price *p = &b->ops.of[i];
 
-        tt_print("%-24s %-10s %14.1f %14.1f %14.1f\n", p->op, tt_op_price_dtype(p->dtype), 1e15 * p->flop_sec,
-                 1e15 * p->byte_sec, 1e12 * p->sum_sec);
+        tt_columns_cell(&table, "%s", p->op);
+        tt_columns_cell(&table, "%s", tt_op_price_dtype(p->dtype));
+        tt_columns_cell(&table, "%.1f", 1e15 * p->flop_sec);
+        tt_columns_cell(&table, "%.1f", 1e15 * p->byte_sec);
+        tt_columns_cell(&table, "%.1f", 1e12 * p->sum_sec);
     }
-    tt_print("an op takes the sum of the three; predictions use it (--parallelism.machine_file)\n");
+    tt_print("\n");
+    tt_columns_print(&table);
+    tt_print_broken(2, "an op takes the sum of the three; predictions use it (--parallelism.machine_file)\n");
 }
 
 static void print_collectives(const struct tt_bench *b)
 {
+    static const struct tt_column columns[] = {{"collective", 16, false, 0, 0, 0},
+                                               {"of", 14, true, 1, 0, 0},
+                                               {"time", 12, true, 1, 0, 0},
+                                               {"GB/s", 12, true, 1, 0, 0},
+                                               {"of copy", 10, true, 1, 1, 0}};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
     char bytes[32];
 
     if (b->n_collectives == 0)
         return;
-    tt_print("\n%-16s %14s %12s %12s %10s\n", "collective", "of", "time", "GB/s", "of copy");
     for (int i = 0; i < b->n_collectives; i++) {
         const struct tt_bench_collective *c = &b->collectives[i];
 
-        tt_print("%-16s %14s %9.1f us %12.2f %10.2f\n", tt_measured_name(c->kind),
-                 tt_text_bytes(bytes, sizeof bytes, (double)c->bytes), 1e6 * c->sec, collective_rate(b, c) * 1e-9,
-                 of_copy(b, c));
+        tt_columns_cell(&table, "%s", tt_measured_name(c->kind));
+        tt_columns_cell(&table, "%s", tt_text_bytes(bytes, sizeof bytes, (double)c->bytes));
+        tt_columns_cell(&table, "%.1f us", 1e6 * c->sec);
+        tt_columns_cell(&table, "%.2f", collective_rate(b, c) * 1e-9);
+        tt_columns_cell(&table, "%.2f", of_copy(b, c));
     }
-    tt_print("GB/s that each rank receives; one small message takes %.1f us\n", 1e6 * b->message_sec);
-    tt_print("a transfer takes %.0f %% of a computing thread, and %.2f times as long as alone\n",
-             100.0 * b->transfer_share, b->transfer_stretch);
+    tt_print("\n");
+    tt_columns_print(&table);
+    tt_print_broken(2, "GB/s that each rank receives; one small message takes %.1f us\n", 1e6 * b->message_sec);
+    tt_print_broken(2, "a transfer takes %.0f %% of a computing thread, and %.2f times as long as alone\n",
+                    100.0 * b->transfer_share, b->transfer_stretch);
 }
 
 void tt_bench_print(const struct tt_bench *b)
 {
-    tt_print("%s, %d cores, %d rank%s x %d thread%s, kernels %s, %s\n", tt_cores()->model, tt_cores()->cores, b->ranks,
-             b->ranks == 1 ? "" : "s", b->threads, b->threads == 1 ? "" : "s", tt_kernels()->name, tt_blas_library());
+    tt_print_broken(2, "%s, %d cores, %d rank%s x %d thread%s, kernels %s, %s\n", tt_cores()->model, tt_cores()->cores,
+                    b->ranks, b->ranks == 1 ? "" : "s", b->threads, b->threads == 1 ? "" : "s", tt_kernels()->name,
+                    tt_blas_library());
     if (b->n_sgemm)
         print_sgemm(b);
     if (b->memory[0].threads)
@@ -184,7 +238,8 @@ void tt_bench_print(const struct tt_bench *b)
         print_ops(b);
     print_collectives(b);
     if (b->storage_folder)
-        tt_print("\nstorage: %.2f GB/s written and synced in %s\n", b->storage_bytes_per_sec * 1e-9, b->storage_folder);
+        tt_print_broken(2, "\nstorage: %.2f GB/s written and synced in %s\n", b->storage_bytes_per_sec * 1e-9,
+                        b->storage_folder);
 }
 
 /* --- JSON --- */

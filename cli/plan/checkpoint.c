@@ -9,6 +9,7 @@
 
 #include "cli/job/tensors.h"
 #include "cli/plan/view.h"
+#include "cli/run/columns.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"
 
@@ -144,22 +145,36 @@ static void policy_text(const struct tt_ckpt_policy *policy, char *buf, size_t s
 
 static void print_policies(const struct tt_plan_save *save)
 {
-    char name[64], bytes[32], most[32];
+    static const struct tt_column columns[] = {{"save policy", 28, false, 2, 0, 0},
+                                               {"writers", 8, true, 1, 1, 0},
+                                               {"files", 8, true, 1, 0, 0},
+                                               {"together", 14, true, 1, 0, 0},
+                                               {"most of one writer", 20, true, 1, 0, 0},
+                                               {"", 0, false, 2, 0, 0}};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
+    char text[64];
 
-    tt_print("  %-28s %8s %8s %14s %20s\n", "save policy", "writers", "files", "together", "most of one writer");
     for (int i = 0; i < save->n; i++) {
         const struct tt_ckpt_preview *p = &save->policies[i].preview;
 
-        policy_text(save->policies[i].policy, name, sizeof name);
-        tt_print("  %-28s %8d %8d %14s %20s%s\n", name, p->writers, p->n,
-                 tt_text_bytes(bytes, sizeof bytes, (double)p->bytes),
-                 tt_text_bytes(most, sizeof most, (double)p->most_bytes),
-                 save->policies[i].policy == save->configured ? "  (configured)" : "");
+        policy_text(save->policies[i].policy, text, sizeof text);
+        tt_columns_cell(&table, "%s", text);
+        tt_columns_cell(&table, "%d", p->writers);
+        tt_columns_cell(&table, "%d", p->n);
+        tt_columns_cell(&table, "%s", tt_text_bytes(text, sizeof text, (double)p->bytes));
+        tt_columns_cell(&table, "%s", tt_text_bytes(text, sizeof text, (double)p->most_bytes));
+        tt_columns_cell(&table, "%s", save->policies[i].policy == save->configured ? "(configured)" : "");
     }
+    tt_columns_print(&table);
 }
 
 static void print_files(const struct tt_ckpt_policy *policy, const struct tt_ckpt_preview *p)
 {
+    static const struct tt_column columns[] = {{"rank", 11, false, 2, 2, 0},
+                                               {"file", 50, false, 2, 0, 0},
+                                               {"tensors", 14, true, 1, 1, 0},
+                                               {"bytes", 26, true, 1, 0, 0}};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns, .no_titles = true};
     char text[64];
 
     policy_text(policy, text, sizeof text);
@@ -167,20 +182,23 @@ static void print_files(const struct tt_ckpt_policy *policy, const struct tt_ckp
     for (int i = 0; i < p->n; i++) {
         char *path = tt_ckpt_shard_path(p->file[i].group, p->file[i].writer);
 
-        tt_print("  rank %6d  %-50s %6d tensors %20s bytes\n", p->file[i].writer, path, p->file[i].tensors,
-                 tt_text_count(text, sizeof text, p->file[i].bytes));
+        tt_columns_cell(&table, "rank %6d", p->file[i].writer);
+        tt_columns_cell(&table, "%s", path);
+        tt_columns_cell(&table, "%d tensors", p->file[i].tensors);
+        tt_columns_cell(&table, "%s bytes", tt_text_count(text, sizeof text, p->file[i].bytes));
         tt_free(path);
     }
+    tt_columns_print(&table);
 }
 
 static void print_save(const struct tt_plan_save *save)
 {
     if (save->is_open)
-        tt_print("\nthe last checkpoint (after training.epochs; the model only), besides manifest.json and "
-                 "assets\n");
+        tt_print_broken(2, "\nthe last checkpoint (after training.epochs; the model only), besides manifest.json and "
+                           "assets\n");
     else
-        tt_print("\na checkpoint of step %" PRId64 "%s, besides manifest.json and assets\n", save->step,
-                 save->model_only ? " (the last one, the model only)" : "");
+        tt_print_broken(2, "\na checkpoint of step %" PRId64 "%s, besides manifest.json and assets\n", save->step,
+                        save->model_only ? " (the last one, the model only)" : "");
     print_policies(save);
     for (int i = 0; i < save->n; i++)
         print_files(save->policies[i].policy, &save->policies[i].preview);

@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <unistd.h>
+
 #include "cli/plan/view.h"
+#include "cli/run/columns.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/program/instr/instr.h"
@@ -48,15 +51,16 @@ static void print_pipeline(const struct tt_plan_view *v)
     struct tt_text shown = {0};
 
     tt_job_rank_text(&v->job, v->rank, &shown);
-    tt_print("pipeline  %s, %" PRId64 " run%s a step, each of %d microbatches through %d stages; shown: %s\n",
-             tt_pipeline_row_name(pipeline), runs, runs == 1 ? "" : "s", pipeline->microbatches, pipeline->n_stages,
-             shown.text);
+    tt_print_broken(10,
+                    "pipeline  %s, %" PRId64 " run%s a step, each of %d microbatches through %d stages; shown: %s\n",
+                    tt_pipeline_row_name(pipeline), runs, runs == 1 ? "" : "s", pipeline->microbatches,
+                    pipeline->n_stages, shown.text);
     tt_text_release(&shown);
     for (int s = 0; s < pipeline->n_stages; s++) {
         struct tt_text stage = {0};
 
         add_stage(&v->job, s, &stage);
-        tt_print("          %s\n", stage.text);
+        tt_print_broken(12, "          %s\n", stage.text);
         tt_text_release(&stage);
     }
 }
@@ -81,9 +85,9 @@ static void print_mesh(const struct tt_plan_view *v)
 
     tt_mesh_text(mesh, &sizes);
     add_coordinates(mesh, v->rank, &place);
-    tt_print("mesh      %d rank%s = %s; rank %d%s, %d thread%s\n", mesh->n_ranks, mesh->n_ranks == 1 ? "" : "s",
-             sizes.text, v->rank, place.text ? place.text : "", v->job.engine.threads,
-             v->job.engine.threads == 1 ? "" : "s");
+    tt_print_broken(10, "mesh      %d rank%s = %s; rank %d%s, %d thread%s\n", mesh->n_ranks,
+                    mesh->n_ranks == 1 ? "" : "s", sizes.text, v->rank, place.text ? place.text : "",
+                    v->job.engine.threads, v->job.engine.threads == 1 ? "" : "s");
     tt_text_release(&sizes);
     tt_text_release(&place);
 }
@@ -101,15 +105,16 @@ static void print_head(const struct tt_plan_view *v)
     tt_print("\n");
     print_mesh(v);
     tt_job_readers_text(&v->job, &readers);
-    tt_print("batch     %" PRId64 " sequences a step = %s x %" PRId64 " microbatches of %" PRId64 " x %" PRId64
-             " tokens\n",
-             v->job.global_batch, readers.text, v->job.microbatches, v->job.microbatch_size, cfg->training.seq_len);
+    tt_print_broken(
+        10,
+        "batch     %" PRId64 " sequences a step = %s x %" PRId64 " microbatches of %" PRId64 " x %" PRId64 " tokens\n",
+        v->job.global_batch, readers.text, v->job.microbatches, v->job.microbatch_size, cfg->training.seq_len);
     tt_text_release(&readers);
     tt_job_policies_text(cfg, &words);
-    tt_print("policies  %s\n", words.text);
+    tt_print_broken(10, "policies  %s\n", words.text);
     tt_text_release(&words);
     if (v->job.sync_why)
-        tt_print("reduces   gradients %s (gradient_sync auto)\n", v->job.sync_why);
+        tt_print_broken(10, "reduces   gradients %s (gradient_sync auto)\n", v->job.sync_why);
     if (v->job.pipeline)
         print_pipeline(v);
 }
@@ -160,7 +165,7 @@ const char *tt_plan_unit_fate(const struct tt_layout *layout, const struct tt_un
 }
 
 /* n units, the first and the last of which are given. */
-static void print_unit(const struct tt_plan_view *v, int first, int last, int n)
+static void add_unit(const struct tt_plan_view *v, int first, int last, int n, struct tt_columns *table)
 {
     const struct tt_layout *l = tt_engine_layout(v->engine);
     const struct tt_unit *unit = &l->units[first];
@@ -169,23 +174,32 @@ static void print_unit(const struct tt_plan_view *v, int first, int last, int n)
     struct tt_text name = {0};
 
     add_run(&name, unit->name, l->units[last].name, n);
-    tt_print("  %-48s %16s %12s %12s  %s\n", name.text,
-             tt_text_count(count, sizeof count, tt_summary_unit_elements(v->job.model, unit)),
-             tt_text_bytes(whole, sizeof whole, (double)shard * tt_unit_shard(l, first).n),
-             tt_text_bytes(part, sizeof part, (double)shard), tt_plan_unit_fate(l, unit));
+    tt_columns_cell(table, "  %s", name.text);
+    tt_columns_cell(table, "%s", tt_text_count(count, sizeof count, tt_summary_unit_elements(v->job.model, unit)));
+    tt_columns_cell(table, "%s", tt_text_bytes(whole, sizeof whole, (double)shard * tt_unit_shard(l, first).n));
+    tt_columns_cell(table, "%s", tt_text_bytes(part, sizeof part, (double)shard));
+    tt_columns_cell(table, "%s", tt_plan_unit_fate(l, unit));
     tt_text_release(&name);
 }
 
 static void print_units(const struct tt_plan_view *v)
 {
+    /* the order in which columns are left out on a narrow terminal is in titan-plan(1) */
+    static const struct tt_column columns[] = {{"units", 50, false, 0, 0, 0},
+                                               {"parameters", 16, true, 1, 2, 0},
+                                               {"gathered", 12, true, 1, 1, 0},
+                                               {"shard", 12, true, 1, 0, 0},
+                                               {"after forward", 0, false, 2, 0, 0}};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
     int n_units = tt_engine_layout(v->engine)->n_units, n;
 
-    tt_print("\n%-50s %16s %12s %12s  %s\n", "units", "parameters", "gathered", "shard", "after forward");
     for (int u = 0, period; u < n_units; u += period * n) {
         period = period_of(v, units_alike, u, n_units, &n);
         for (int i = 0; i < period; i++)
-            print_unit(v, u + i, u + i + (n - 1) * period, n);
+            add_unit(v, u + i, u + i + (n - 1) * period, n, &table);
     }
+    tt_print("\n");
+    tt_columns_print(&table);
 }
 
 /* --- collectives --- */
@@ -197,8 +211,8 @@ static bool same_cost(const void *list, int i, int j)
     return a->count == b->count && a->n_units == 1 && b->n_units == 1 && a->shard_bytes == b->shard_bytes;
 }
 
-static void print_run(const struct tt_plan_view *v, const struct tt_summary_collective *first,
-                      const struct tt_summary_collective *last, int n)
+static void add_collectives(const struct tt_plan_view *v, const struct tt_summary_collective *first,
+                            const struct tt_summary_collective *last, int n, struct tt_columns *table)
 {
     const struct tt_program *p = v->summary.program;
     struct tt_text from = {0}, to = {0}, name = {0};
@@ -217,16 +231,17 @@ static void print_run(const struct tt_plan_view *v, const struct tt_summary_coll
         tt_units_text(p, last->units, last->n_units, &to);
         add_run(&name, from.text, to.text, n);
     }
-    tt_print("  %-16s %-47s %6d %12s %12s %9.3f ms\n", tt_purpose_row(first->purpose)->name, name.text,
-             first->count * n, tt_text_bytes(shard, sizeof shard, (double)first->shard_bytes),
-             tt_text_bytes(sent, sizeof sent, (double)first->payload_bytes),
-             1e3 * tt_cost_transfer_sec(&v->machine, v->summary.program, first->first));
+    tt_columns_cell(table, "  %-16s %s", tt_purpose_row(first->purpose)->name, name.text);
+    tt_columns_cell(table, "%d", first->count * n);
+    tt_columns_cell(table, "%s", tt_text_bytes(shard, sizeof shard, (double)first->shard_bytes));
+    tt_columns_cell(table, "%s", tt_text_bytes(sent, sizeof sent, (double)first->payload_bytes));
+    tt_columns_cell(table, "%.3f ms", 1e3 * tt_cost_transfer_sec(&v->machine, v->summary.program, first->first));
     tt_text_release(&from);
     tt_text_release(&to);
     tt_text_release(&name);
 }
 
-static void print_purpose(const struct tt_plan_view *v, enum tt_purpose purpose)
+static void add_purpose(const struct tt_plan_view *v, enum tt_purpose purpose, struct tt_columns *table)
 {
     const struct tt_summary *s = &v->summary;
     const struct tt_summary_collective **rows = tt_calloc((size_t)s->n_collectives + 1, sizeof *rows);
@@ -238,7 +253,7 @@ static void print_purpose(const struct tt_plan_view *v, enum tt_purpose purpose)
     for (int at = 0, period; at < n_rows; at += period * n) {
         period = period_of(rows, same_cost, at, n_rows, &n);
         for (int i = 0; i < period; i++)
-            print_run(v, rows[at + i], rows[at + i + (n - 1) * period], n);
+            add_collectives(v, rows[at + i], rows[at + i + (n - 1) * period], n, table);
     }
     tt_free(rows);
 }
@@ -250,57 +265,98 @@ static void print_routed(const struct tt_plan_view *v)
     char count[32], limit[32];
 
     if (most)
-        tt_print(
-            "  rows of experts, on top of that, if all experts get equally many: about %s bytes sent, at most %s\n",
+        tt_print_broken(
+            4, "  rows of experts, on top of that, if all experts get equally many: about %s bytes sent, at most %s\n",
             tt_text_count(count, sizeof count, bytes), tt_text_count(limit, sizeof limit, most));
 }
 
-/* The payload as a sum that can be checked by hand. */
-static void print_payload(const struct tt_plan_view *v)
+/* How the payload follows from the shards. */
+static void print_formula(const struct tt_plan_view *v)
 {
     const struct tt_layout *l = tt_engine_layout(v->engine);
     const struct tt_summary_total *t = v->summary.totals;
-    struct tt_text rank = {0};
-    char shards[32], sent[32];
 
-    tt_print("\npayload of a step and rank = unshards (S-1) x shard + reduce-scatters (S-1) x shard + all-reduces "
-             "2 (R-1) x ceil(shard / R), S = %d, R = %d\n",
-             l->groups[TT_GROUP_FSDP].n, l->groups[TT_GROUP_REPLICATE].n);
+    tt_print_broken(2,
+                    "\npayload of a step and rank = unshards (S-1) x shard + reduce-scatters (S-1) x shard + "
+                    "all-reduces 2 (R-1) x ceil(shard / R), S = %d, R = %d\n",
+                    l->groups[TT_GROUP_FSDP].n, l->groups[TT_GROUP_REPLICATE].n);
     if (l->groups[TT_GROUP_EFSDP].n > 1 && l->groups[TT_GROUP_EP].n > 1)
         tt_print("for units of experts S = %d\n", l->groups[TT_GROUP_EFSDP].n);
     if (t[TT_UNSHARD_KEPT].count)
         tt_print("an unshard from the parts that n neighbours kept sends (n-1) x S / n x shard\n");
     if (tt_summary_exchanges(&v->summary))
-        tt_print("inside of a layer n ranks send (n-1) x shard, and for a sum 2 (n-1) x ceil(shard / n)\n");
+        tt_print_broken(2, "inside of a layer n ranks send (n-1) x shard, and for a sum 2 (n-1) x ceil(shard / n)\n");
+}
+
+/* "71,866,368 bytes sent", where such numbers are in the table of the payload. */
+static void add_sent(int64_t bytes, struct tt_text *out)
+{
+    int columns = tt_screen_columns(STDOUT_FILENO);
+    char sent[32];
+
+    tt_text_add(out, "%*s bytes sent", columns && columns < 120 ? 0 : 64, tt_text_count(sent, sizeof sent, bytes));
+}
+
+/* The payload as a sum that can be checked by hand. */
+static void print_payload(const struct tt_plan_view *v)
+{
+    static const struct tt_column columns[] = {{"purpose", 16, false, 2, 0, 0}, {"times", 6, true, 1, 0, 0},
+                                               {"", 0, false, 1, 0, 0},         {"", 0, false, 1, 1, 0},
+                                               {"shards", 20, true, 1, 1, 0},   {"", 0, false, 1, 1, 0},
+                                               {"bytes", 20, true, 1, 0, 0},    {"", 0, false, 1, 0, 0}};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns, .no_titles = true};
+    const struct tt_summary_total *t = v->summary.totals;
+    struct tt_text sum = {0}, most = {0};
+    char bytes[32];
+
+    print_formula(v);
     for (int p = 0; p < TT_PURPOSES; p++) {
         const struct tt_purpose_row *row = tt_purpose_row((enum tt_purpose)p);
 
-        if (t[p].count || !row->rare)
-            tt_print("  %-16s %6" PRId64 " times, shards of %20s bytes in all: %20s bytes sent\n", row->name,
-                     t[p].count, tt_text_count(shards, sizeof shards, t[p].shard_bytes),
-                     tt_text_count(sent, sizeof sent, t[p].payload_bytes));
+        if (!t[p].count && row->rare)
+            continue;
+        tt_columns_cell(&table, "%s", row->name);
+        tt_columns_cell(&table, "%" PRId64, t[p].count);
+        tt_columns_cell(&table, "times,");
+        tt_columns_cell(&table, "shards of");
+        tt_columns_cell(&table, "%s", tt_text_count(bytes, sizeof bytes, t[p].shard_bytes));
+        tt_columns_cell(&table, "bytes in all:");
+        tt_columns_cell(&table, "%s", tt_text_count(bytes, sizeof bytes, t[p].payload_bytes));
+        tt_columns_cell(&table, "bytes sent");
     }
-    tt_print("  %-16s %64s bytes sent\n", "together",
-             tt_text_count(sent, sizeof sent, tt_program_payload(v->summary.program)));
+    add_sent(tt_program_payload(v->summary.program), &sum);
+    tt_columns_cell(&table, "together");
+    tt_columns_rest(&table, 1, sum.text);
+    tt_columns_print(&table);
+    tt_text_release(&sum);
     print_routed(v);
     if (!v->job.pipeline)
         return;
-    tt_job_rank_text(&v->job, v->all.sender, &rank);
-    tt_print("  %-16s %64s bytes sent, most by %s: %s\n", "all ranks",
-             tt_text_count(shards, sizeof shards, v->all.payload_sum), rank.text,
-             tt_text_count(sent, sizeof sent, v->all.payload_bytes));
-    tt_text_release(&rank);
+    add_sent(v->all.payload_sum, &sum);
+    tt_job_rank_text(&v->job, v->all.sender, &most);
+    tt_print_broken(4, "  %-16s %s, most by %s: %s\n", "all ranks", sum.text, most.text,
+                    tt_text_count(bytes, sizeof bytes, v->all.payload_bytes));
+    tt_text_release(&sum);
+    tt_text_release(&most);
 }
 
 static void print_collectives(const struct tt_plan_view *v)
 {
+    static const struct tt_column columns[] = {{"collectives of a step", 66, false, 0, 0, 0},
+                                               {"times", 6, true, 1, 0, 0},
+                                               {"shard", 12, true, 1, 2, 0},
+                                               {"sent each", 12, true, 1, 1, 0},
+                                               {"predicted", 12, true, 1, 0, 0}};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
+
     if (v->summary.n_collectives == 0) {
         tt_print("\ncollectives: none, nothing is exchanged\n");
         return;
     }
-    tt_print("\n%-66s %6s %12s %12s %12s\n", "collectives of a step", "times", "shard", "sent each", "predicted");
     for (int p = 0; p < TT_PURPOSES; p++)
-        print_purpose(v, (enum tt_purpose)p);
+        add_purpose(v, (enum tt_purpose)p, &table);
+    tt_print("\n");
+    tt_columns_print(&table);
     print_payload(v);
 }
 
@@ -324,7 +380,7 @@ static void print_memory(const struct tt_plan_view *v)
     char bytes[32];
 
     tt_plan_peak_text(v, &where);
-    tt_print("\nmemory of the rank at its peak, %s\n", where.text);
+    tt_print_broken(2, "\nmemory of the rank at its peak, %s\n", where.text);
     for (int k = 0; k < TT_MEMORY_KINDS; k++)
         if (m->by_kind[k])
             tt_print("  %-22s %12s\n", tt_memory_name((enum tt_memory_kind)k),
@@ -346,12 +402,13 @@ static void print_time(const struct tt_plan_view *v)
     tt_print("\npredicted for %s\n", v->machine.name);
     tt_print("  step           %10.3f s\n", v->all.step_sec);
     if (v->all.routed_most)
-        tt_print("                 %10.3f s at most, if all tokens choose the experts of one rank\n",
-                 v->all.step_most_sec);
+        tt_print_broken(17, "                 %10.3f s at most, if all tokens choose the experts of one rank\n",
+                        v->all.step_most_sec);
     if (v->job.pipeline)
-        tt_print("  run            %10.3f s through the pipeline, whose ranks are idle for %.0f %% of it\n"
-                 "this rank, if it never waits for another stage\n  step           %10.3f s\n",
-                 v->all.run.makespan, 100.0 * v->all.run.bubble_share, t->step_sec);
+        tt_print_broken(17,
+                        "  run            %10.3f s through the pipeline, whose ranks are idle for %.0f %% of it\n"
+                        "this rank, if it never waits for another stage\n  step           %10.3f s\n",
+                        v->all.run.makespan, 100.0 * v->all.run.bubble_share, t->step_sec);
     tt_print("  compute        %10.3f s\n", t->compute_sec);
     if (n)
         tt_print("  communication  %10.3f s, of which %.3f s exposed (%.0f %%)\n", t->transfer_sec, t->exposed_sec,
@@ -361,6 +418,7 @@ static void print_time(const struct tt_plan_view *v)
 static void print_instructions(const struct tt_plan_view *v)
 {
     const struct tt_program *p = v->summary.program;
+    int columns = tt_screen_columns(STDOUT_FILENO);
 
     tt_print("\n%6s %12s %12s  %s\n", "", "begins", "memory", "instruction");
     for (int i = 0; i < p->n_instrs; i++) {
@@ -368,12 +426,13 @@ static void print_instructions(const struct tt_plan_view *v)
         int64_t sent = tt_instr_payload(&p->instrs[i]);
         char bytes[32];
 
+        tt_text_add(&text, "%6d %9.3f ms %12s  ", i, 1e3 * v->time.compute[i].begin,
+                    tt_text_bytes(bytes, sizeof bytes, (double)tt_summary_live_bytes(&v->summary, i)));
         tt_instr_text(p, i, &text);
-        tt_print("%6d %9.3f ms %12s  %s", i, 1e3 * v->time.compute[i].begin,
-                 tt_text_bytes(bytes, sizeof bytes, (double)tt_summary_live_bytes(&v->summary, i)), text.text);
         if (sent)
-            tt_print(", sends %s", tt_text_bytes(bytes, sizeof bytes, (double)sent));
-        tt_print("\n");
+            tt_text_add(&text, ", sends %s", tt_text_bytes(bytes, sizeof bytes, (double)sent));
+        tt_text_add(&text, "\n");
+        tt_screen_put(stdout, text.text, columns, 36);
         tt_text_release(&text);
     }
 }

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <unistd.h>
+
 #include "cli/plan/view.h"
 #include "cli/run/screen.h"
 #include "core/program/instr/instr.h"
@@ -50,7 +52,7 @@ static char phase_of(const struct tt_program *program, int from, int to)
     return ' ';
 }
 
-enum { COLUMNS = 72, ROWS = 12 };
+enum { COLUMNS = 72, ROWS = 12, LABEL = 14 }; /* LABEL: columns before the plot */
 
 /* Instructions [*from, *to) of a column. */
 static void column_range(int n_instrs, int columns, int column, int *from, int *to)
@@ -77,13 +79,29 @@ static void fill_column(const struct tt_summary *s, int from, int to, int64_t to
         letters[row] = ' ';
 }
 
+/* The legend on a terminal, broken where that ends. */
+static void print_legend(const struct tt_program *p, int terminal)
+{
+    struct tt_text text = {0};
+
+    tt_text_add(&text, "%*s%d instructions: > forward, < backward, * norm and update\n%*s", LABEL, "", p->n_instrs,
+                LABEL, "");
+    for (int l = 0; l < N_LAYERS; l++)
+        tt_text_add(&text, "%s%c %s", l ? ", " : "", tt_plan_layers[l].letter, tt_plan_layers[l].name);
+    tt_text_add(&text, "\n");
+    tt_screen_put(stdout, text.text, terminal, LABEL);
+    tt_text_release(&text);
+}
+
 void tt_plan_print_timeline(const struct tt_summary *s)
 {
     const struct tt_program *p = s->program;
-    int columns = p->n_instrs < COLUMNS ? p->n_instrs : COLUMNS;
+    int terminal = tt_screen_columns(STDOUT_FILENO), most = terminal ? terminal - LABEL : COLUMNS;
+    int columns = most < COLUMNS ? most : COLUMNS;
     char plot[COLUMNS][ROWS], phase[COLUMNS + 1] = "", label[32];
     int64_t top = 1;
 
+    columns = p->n_instrs < columns ? p->n_instrs : columns;
     for (int i = 0; i < p->n_instrs; i++)
         if (tt_summary_live_bytes(s, i) > top)
             top = tt_summary_live_bytes(s, i);
@@ -105,6 +123,10 @@ void tt_plan_print_timeline(const struct tt_summary *s)
     }
     tt_print("%12s +%.*s\n", "0", columns, "------------------------------------------------------------------------");
     tt_print("%12s  %s\n", "", phase);
+    if (terminal) {
+        print_legend(p, terminal);
+        return;
+    }
     tt_print("%12s  %d instructions: > forward, < backward, * norm and update\n%12s ", "", p->n_instrs, "");
     for (int l = 0; l < N_LAYERS; l++)
         tt_print("%s %c %s%s", l == 5 ? "\n              " : "", tt_plan_layers[l].letter, tt_plan_layers[l].name,

@@ -204,6 +204,18 @@ void tt_print(const char *format, ...)
     tt_free(text);
 }
 
+void tt_print_broken(int indent, const char *format, ...)
+{
+    char *text;
+    va_list args;
+
+    va_start(args, format);
+    text = tt_vformat(format, args);
+    va_end(args);
+    tt_screen_put(stdout, text, tt_screen_columns(STDOUT_FILENO), indent);
+    tt_free(text);
+}
+
 void tt_screen_say(const char *format, ...)
 {
     enum { INDENT = 2 };

@@ -52,6 +52,9 @@ void tt_screen_live(const char *text);
 /** Prints on standard output. */
 void tt_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/** The same, broken where the terminal ends; lines continue after `indent` spaces. */
+void tt_print_broken(int indent, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /** Prints a message on standard error, broken where the terminal ends. */
 void tt_screen_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -17,6 +17,7 @@
 #include <cmocka.h>
 #include <pty.h>
 
+#include "cli/run/columns.h"
 #include "cli/run/screen.h"
 #include "cli/run/streams.h"
 
@@ -182,6 +183,93 @@ static void a_live_line_never_waits(void **state)
     (void)close(other);
 }
 
+/* --- tables --- */
+
+static const struct tt_column some_columns[] = {
+    {"run", 10, false, 0, 0, 0}, {"loss", 8, true, 1, 0, 0}, {"speed", 8, true, 1, 1, 0}, {"note", 0, false, 2, 2, 8}};
+
+/* A table as it is printed at `told` columns ("0": in a pipe). */
+static void table(const char *told, const char *expect)
+{
+    struct tt_columns t = {.column = some_columns, .n = sizeof some_columns / sizeof *some_columns};
+    int pipes[2], out = dup(STDOUT_FILENO);
+    char found[1024] = "";
+    ssize_t n;
+
+    tt_columns_cell(&t, "outputs/first/with/a/long/name");
+    tt_columns_cell(&t, "%.2f", 1.5);
+    tt_columns_cell(&t, "%d", 1200);
+    tt_columns_cell(&t, "all is well here and nothing is missing");
+    tt_columns_space(&t);
+    tt_columns_cell(&t, "second");
+    tt_columns_rest(&t, 2, "it could not be read: one two three four five");
+    assert_int_equal(setenv("TITAN_COLUMNS", told, 1), 0);
+    assert_int_equal(pipe(pipes), 0);
+    (void)fflush(stdout);
+    assert_true(dup2(pipes[1], STDOUT_FILENO) >= 0);
+    tt_columns_print(&t);
+    (void)fflush(stdout);
+    assert_true(dup2(out, STDOUT_FILENO) >= 0);
+    (void)close(out);
+    (void)close(pipes[1]);
+    n = read(pipes[0], found, sizeof found - 1);
+    (void)close(pipes[0]);
+    assert_true(n >= 0);
+    found[n] = 0;
+    assert_int_equal(unsetenv("TITAN_COLUMNS"), 0);
+    assert_string_equal(found, expect);
+}
+
+static void a_table_in_a_pipe_has_its_declared_widths(void **state)
+{
+    table("0", "run            loss    speed  note\n"
+               "outputs/first/with/a/long/name     1.50     1200  all is well here and nothing is missing\n"
+               "\n"
+               "second      it could not be read: one two three four five\n");
+}
+
+static void a_wide_terminal_has_at_least_these_widths(void **state)
+{
+    table("89", "run                                loss    speed  note\n"
+                "outputs/first/with/a/long/name     1.50     1200  all is well here and nothing is missing\n"
+                "\n"
+                "second                          it could not be read: one two three four five\n");
+    table("88", "run                            loss speed  note\n"
+                "outputs/first/with/a/long/name 1.50  1200  all is well here and nothing is missing\n"
+                "\n"
+                "second                          it could not be read: one two three four five\n");
+}
+
+static void columns_fold_before_any_is_left_out(void **state)
+{
+    table("62", "run                            loss speed  note\n"
+                "outputs/first/with/a/long/name 1.50  1200  all is well here\n"
+                "                                           and nothing is\n"
+                "                                           missing\n"
+                "\n"
+                "second                          it could not be read: one two\n"
+                "                                three four five\n");
+}
+
+static void the_last_line_says_what_is_left_out(void **state)
+{
+    table("50", "run                            loss speed\n"
+                "outputs/first/with/a/long/name 1.50  1200\n"
+                "\n"
+                "second\n"
+                "    it could not be read: one two three four five\n"
+                "left out: note (a terminal of 82 columns shows\n"
+                "  all, or a pipe: | cat)\n");
+    table("40", "run                            loss\n"
+                "outputs/first/with/a/long/name 1.50\n"
+                "\n"
+                "second\n"
+                "    it could not be read: one two three\n"
+                "    four five\n"
+                "left out: speed, note (a terminal of 82\n"
+                "  columns shows all, or a pipe: | cat)\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +280,10 @@ int main(void)
         cmocka_unit_test(under_mpirun_the_launcher_counts),
         cmocka_unit_test(a_live_line_disappears_before_anything_else),
         cmocka_unit_test(a_live_line_never_waits),
+        cmocka_unit_test(a_table_in_a_pipe_has_its_declared_widths),
+        cmocka_unit_test(a_wide_terminal_has_at_least_these_widths),
+        cmocka_unit_test(columns_fold_before_any_is_left_out),
+        cmocka_unit_test(the_last_line_says_what_is_left_out),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -10,6 +10,7 @@
 
 #include "cli/cli.h"
 #include "cli/cluster/screen/screen.h"
+#include "cli/run/columns.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
@@ -21,32 +22,40 @@ static const double gib = 1024.0 * 1024.0 * 1024.0;
 static void print_score(const char *name, const struct tt_score *s)
 {
     if (s->n > 0)
-        tt_print("  %-44s %4d rows  median %4.1f %%  90th percentile %4.1f %%  worst %5.1f %%\n", name, s->n,
-                 100 * s->median, 100 * s->p90, 100 * s->worst);
+        tt_print_broken(4, "  %-44s %4d rows  median %4.1f %%  90th percentile %4.1f %%  worst %5.1f %%\n", name, s->n,
+                        100 * s->median, 100 * s->p90, 100 * s->worst);
 }
 
+/* The order in which columns are left out on a narrow terminal is in titan-estimate(1). */
 static void print_rows(const struct tt_backtest *t)
 {
-    bool any = false;
+    static const struct tt_column columns[] = {{"run", 32, false, 0, 0, 0},     {"machine", 11, false, 1, 3, 0},
+                                               {"stack", 24, false, 1, 2, 0},   {"devices", 7, true, 1, 1, 0},
+                                               {"measured", 10, true, 1, 0, 0}, {"predicted", 10, true, 1, 0, 0},
+                                               {"error", 7, true, 1, 0, 0},     {"most", 0, false, 1, 4, 10}};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
 
     for (int i = 0; i < t->n; i++) {
         const struct tt_cluster_run *run = &t->run[i];
         const struct tt_backtest_row *row = &t->row[i];
+        char memory[96] = "";
 
         if (isnan(row->error) || run->layout_of_sweep)
             continue;
-        if (!any)
-            tt_print("%-32s %-11s %-24s %7s %10s %10s %7s %-9s\n", "run", "machine", "stack", "devices", "measured",
-                     "predicted", "error", "most");
-        any = true;
-        tt_print("%-32s %-11s %-24s %7.0f %8.3f s %8.3f s %+5.1f %% %s", run->id, run->job.machine->name,
-                 run->job.stack->name, tt_cluster_devices(&run->job), run->sec, row->time.total, 100 * row->error,
-                 tt_cluster_dominant(&row->time));
         if (!isnan(row->memory_error))
-            tt_print("; memory %.1f GiB, predicted %.1f GiB, %+.1f %%", run->bytes / gib, row->memory.allocated / gib,
-                     100 * row->memory_error);
-        tt_print("\n");
+            (void)snprintf(memory, sizeof memory, "; memory %.1f GiB, predicted %.1f GiB, %+.1f %%", run->bytes / gib,
+                           row->memory.allocated / gib, 100 * row->memory_error);
+        tt_columns_cell(&table, "%s", run->id);
+        tt_columns_cell(&table, "%s", run->job.machine->name);
+        tt_columns_cell(&table, "%s", run->job.stack->name);
+        tt_columns_cell(&table, "%.0f", tt_cluster_devices(&run->job));
+        tt_columns_cell(&table, "%.3f s", run->sec);
+        tt_columns_cell(&table, "%.3f s", row->time.total);
+        tt_columns_cell(&table, "%+.1f %%", 100 * row->error);
+        tt_columns_cell(&table, "%s%s", tt_cluster_dominant(&row->time), memory);
     }
+    if (table.rows)
+        tt_columns_print(&table);
 }
 
 static void print_excluded(const struct tt_backtest *t)
@@ -62,8 +71,8 @@ static void print_excluded(const struct tt_backtest *t)
             if (!any)
                 tt_print("\nnot scored\n");
             any = true;
-            tt_print("  %-32s %s: %s\n", run->id, run->excluded ? "time" : "memory",
-                     run->excluded ? run->excluded : t->row[i].memory_excluded);
+            tt_print_broken(4, "  %-32s %s: %s\n", run->id, run->excluded ? "time" : "memory",
+                            run->excluded ? run->excluded : t->row[i].memory_excluded);
         }
     }
 }
@@ -81,27 +90,41 @@ static void print_assumed(const struct tt_backtest *t)
                 first = k;
             }
         if (n > 0)
-            tt_print("\n%d %s (%s%s): nothing says what software ran; predicted as %s. A column stack names it.\n", n,
-                     n == 1 ? "row" : "rows", t->run[first].id, n == 1 ? "" : " and others", stack->name);
+            tt_print_broken(
+                2, "\n%d %s (%s%s): nothing says what software ran; predicted as %s. A column stack names it.\n", n,
+                n == 1 ? "row" : "rows", t->run[first].id, n == 1 ? "" : " and others", stack->name);
     }
 }
 
 static void print_sweeps(const struct tt_backtest *t)
 {
+    static const struct tt_column columns[] = {{"sweep (layouts)", 22, false, 0, 0, 0},
+                                               {"ran", 4, true, 1, 0, 0},
+                                               {"oom", 4, true, 1, 0, 0},
+                                               {"median", 7, true, 1, 0, 0},
+                                               {"Kendall tau", 11, true, 1, 1, 0},
+                                               {"pick / best", 13, true, 1, 0, 0},
+                                               {"pick that fits", 14, true, 1, 0, 0}};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
+
     if (t->n_sweeps == 0)
         return;
-    tt_print("\n%-22s %4s %4s %7s %11s %13s %14s\n", "sweep (layouts)", "ran", "oom", "median", "Kendall tau",
-             "pick / best", "pick that fits");
     for (int i = 0; i < t->n_sweeps; i++) {
         const struct tt_backtest_sweep *s = &t->sweep[i];
 
-        tt_print("%-22s %4d %4d %5.1f %% %11.2f %13.3f ", s->id, s->n, s->n_oom, 100 * s->time.median, s->kendall_tau,
-                 s->pick_over_best);
+        tt_columns_cell(&table, "%s", s->id);
+        tt_columns_cell(&table, "%d", s->n);
+        tt_columns_cell(&table, "%d", s->n_oom);
+        tt_columns_cell(&table, "%.1f %%", 100 * s->time.median);
+        tt_columns_cell(&table, "%.2f", s->kendall_tau);
+        tt_columns_cell(&table, "%.3f", s->pick_over_best);
         if (isnan(s->pick_that_fits))
-            tt_print("%14s\n", "out of memory");
+            tt_columns_cell(&table, "out of memory");
         else
-            tt_print("%14.3f\n", s->pick_that_fits);
+            tt_columns_cell(&table, "%.3f", s->pick_that_fits);
     }
+    tt_print("\n");
+    tt_columns_print(&table);
 }
 
 static int n_labelled(const struct tt_backtest *t)
@@ -120,18 +143,21 @@ static void print_summary(const struct tt_backtest *t)
     print_score("the first, products fitted to one row", &t->one_row);
     print_score("the first, products of other stacks", &t->foreign);
     if (!isnan(t->held))
-        tt_print("  an interval of +-%.0f %% around the prediction from other rows holds %.0f %% of the rows\n",
-                 100 * tt_backtest_interval, 100 * t->held);
+        tt_print_broken(4,
+                        "  an interval of +-%.0f %% around the prediction from other rows holds %.0f %% of the rows\n",
+                        100 * tt_backtest_interval, 100 * t->held);
     if (t->memory.n > 0)
         tt_print("\npeak memory\n");
     print_score("of the framework's allocator", &t->memory);
     if (n_labelled(t) > 0)
-        tt_print("\nfits: %.1f %% of %d rows right; fits and ran %d, fits but out of memory %d (%d of them outside a "
-                 "5 %% band),\n      does not fit but ran %d, does not fit and out of memory %d\n",
-                 100.0 * (t->fits[0][0] + t->fits[1][1]) / n_labelled(t), n_labelled(t), t->fits[1][1], t->fits[1][0],
-                 t->false_fits_far, t->fits[0][1], t->fits[0][0]);
+        tt_print_broken(
+            6,
+            "\nfits: %.1f %% of %d rows right; fits and ran %d, fits but out of memory %d (%d of them outside a "
+            "5 %% band),\n      does not fit but ran %d, does not fit and out of memory %d\n",
+            100.0 * (t->fits[0][0] + t->fits[1][1]) / n_labelled(t), n_labelled(t), t->fits[1][1], t->fits[1][0],
+            t->false_fits_far, t->fits[0][1], t->fits[0][0]);
     if (t->ran > 0)
-        tt_print("      of %d published runs, %d are predicted not to fit\n", t->ran, t->ran_refused);
+        tt_print_broken(6, "      of %d published runs, %d are predicted not to fit\n", t->ran, t->ran_refused);
 }
 
 /* --- JSON --- */
@@ -252,32 +278,38 @@ static json_t *fitted_json(const struct tt_cluster_fitted *f)
     return o;
 }
 
-static void print_fitted(const struct tt_cluster_fitted *f)
+static void add_fitted(const struct tt_cluster_fitted *f, struct tt_columns *table)
 {
-    tt_print("%-24s %4d", f->stack->name, f->rows);
+    tt_columns_cell(table, "%s", f->stack->name);
+    tt_columns_cell(table, "%d", f->rows);
     for (int k = 0; k < 4; k++) {
         double shipped, fitted;
         bool same = is_shipped(f, k, &shipped, &fitted);
 
         if (!is_fitted(f, k))
-            tt_print(" %15s", "-");
+            tt_columns_cell(table, "-");
         else
-            tt_print(" %6.3f %s %6.3f", shipped, same ? "=" : "!", fitted);
+            tt_columns_cell(table, "%6.3f %s %6.3f", shipped, same ? "=" : "!", fitted);
     }
-    if (f->rows)
-        tt_print(" %6.1f %%  %s to %s", 100 * f->median, f->first, f->last);
-    tt_print("\n");
+    if (!f->rows) {
+        tt_columns_rest(table, 0, "");
+        return;
+    }
+    tt_columns_cell(table, "%.1f %%", 100 * f->median);
+    tt_columns_cell(table, "%s to %s", f->first, f->last);
 }
 
 /* Fits every stack again, so that anybody can see where the shipped numbers are from. */
 static int print_fit(const struct tt_args *args, const struct tt_backtest *test)
 {
+    static const struct tt_column columns[] = {{"stack", 24, false, 0, 0, 0},   {"rows", 4, true, 1, 0, 0},
+                                               {"products", 15, true, 1, 0, 0}, {"attention", 15, true, 1, 1, 0},
+                                               {"link", 15, true, 1, 2, 0},     {"experts", 15, true, 1, 3, 0},
+                                               {"median", 8, true, 1, 0, 0},    {"", 0, false, 2, 4, 20}};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
     json_t *list = json_array();
     int n_other = 0;
 
-    if (!tt_args_has(args, "json"))
-        tt_print("%-24s %4s %15s %15s %15s %15s %8s\n", "stack", "rows", "products", "attention", "link", "experts",
-                 "median");
     for (int i = 0; i < tt_cluster_n_stacks; i++) {
         struct tt_cluster_fitted f;
 
@@ -290,12 +322,13 @@ static int print_fit(const struct tt_args *args, const struct tt_backtest *test)
         if (tt_args_has(args, "json"))
             (void)json_array_append_new(list, fitted_json(&f));
         else
-            print_fitted(&f);
+            add_fitted(&f, &table);
     }
     if (tt_args_has(args, "json"))
         return tt_cli_print_json(
             json_pack("{s:s, s:i, s:i, s:o}", "type", "backtest_fit", "schema", 1, "differ", n_other, "stacks", list));
     json_decref(list);
+    tt_columns_print(&table);
     tt_print("\nshipped and fitted numbers: %s\n", n_other ? "they differ where ! is" : "all the same");
     return 0;
 }

@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <unistd.h>
+
 #include "cli/cluster/screen/picture.h"
+#include "cli/run/columns.h"
 #include "cli/run/screen.h"
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
@@ -22,11 +25,12 @@ static const char *brief(char *buf, size_t size, double value)
     return buf;
 }
 
-/* Prints text in lines of at most 116 columns, which break behind commas and before double spaces; later ones are
- * indented. */
+/* Prints text in lines of at most 116 columns, or the terminal's, which break behind commas and before double spaces;
+ * later ones are indented. */
 static void print_wrapped(const struct tt_text *text, int indent)
 {
-    const size_t columns = 116;
+    const int terminal = tt_screen_columns(STDOUT_FILENO);
+    const size_t columns = terminal && terminal < 116 ? (size_t)terminal : 116;
     const char *at = text->text;
     size_t before = 0;
 
@@ -54,9 +58,9 @@ static void print_head(const struct tt_cluster_view *view)
 
     if (!strstr(view->model, " parameters")) /* the name has them */
         (void)snprintf(params, sizeof params, ", %.3gB parameters,", tt_cluster_params(&job->shape) / 1e9);
-    tt_print("%s%s on %.0f x %s (%.0f node%s of %.0f, %.0f Gb/s a node), stack %s\n", view->model, params, devices,
-             job->machine->name, ceil(devices / node), devices > node ? "s" : "", fmin(node, devices),
-             job->machine->number[TT_M_NODE_NET].value * 8 / 1e9, job->stack->name);
+    tt_print_broken(14, "%s%s on %.0f x %s (%.0f node%s of %.0f, %.0f Gb/s a node), stack %s\n", view->model, params,
+                    devices, job->machine->name, ceil(devices / node), devices > node ? "s" : "", fmin(node, devices),
+                    job->machine->number[TT_M_NODE_NET].value * 8 / 1e9, job->stack->name);
     tt_text_add(&line, "layout        %s; %.0f tokens a step in sequences of %.0f",
                 tt_cluster_layout_text(text, sizeof text, job), tt_cluster_tokens(job), job->seq_len);
     print_wrapped(&line, 14);
@@ -144,7 +148,8 @@ static void print_time(const struct tt_cluster_view *view)
             tt_text_add(&line, "  %s %.*f", part[i].name, digits, part[i].sec);
     print_wrapped(&line, 2);
     tt_text_release(&line);
-    tt_print(
+    tt_print_broken(
+        4,
         "  MFU counts 6 flops a parameter of a product and 12 x layers x width x sequence, not halved for the mask\n");
 }
 
@@ -157,8 +162,8 @@ static void print_change(const char *head, const struct tt_cluster_view *view, c
 
     if (fabs(more) >= 0.05)
         (void)snprintf(memory, sizeof memory, "%+.1f GiB", more);
-    tt_print("%-13s %s: %+.1f %% tokens/s, %s (%s)\n", head, c->text, 100 * c->gain, memory,
-             fit_words[tt_cluster_fits(m)]);
+    tt_print_broken(14, "%-13s %s: %+.1f %% tokens/s, %s (%s)\n", head, c->text, 100 * c->gain, memory,
+                    fit_words[tt_cluster_fits(m)]);
 }
 
 static bool is_traffic(const char *part)
@@ -184,9 +189,9 @@ static void print_changes(const struct tt_cluster_view *view)
     if (best)
         print_change("best change", view, best);
     else
-        tt_print("best change   %s\n", view->fit == TT_FIT_NO
-                                           ? "no single change makes it fit: try --search, or more devices"
-                                           : "no single change that fits is faster");
+        tt_print_broken(14, "best change   %s\n",
+                        view->fit == TT_FIT_NO ? "no single change makes it fit: try --search, or more devices"
+                                               : "no single change that fits is faster");
     for (int i = 0, n = 0; i < view->n_changes && n < 5; i++) {
         if (&view->change[i] == best)
             continue;
@@ -221,9 +226,9 @@ static void print_course(const struct tt_cluster_view *view)
     bool hours = c->days < 1;
     char time[32], work[32], failures[32], every[32];
 
-    tt_print("run           %.4g tokens, %.0f steps: %s %s, %s device-hours at a goodput of %.1f %%\n", c->tokens,
-             c->steps, brief(time, sizeof time, hours ? 24 * c->days : c->days), hours ? "hours" : "days",
-             brief(work, sizeof work, c->device_hours), 100 * c->goodput);
+    tt_print_broken(14, "run           %.4g tokens, %.0f steps: %s %s, %s device-hours at a goodput of %.1f %%\n",
+                    c->tokens, c->steps, brief(time, sizeof time, hours ? 24 * c->days : c->days),
+                    hours ? "hours" : "days", brief(work, sizeof work, c->device_hours), 100 * c->goodput);
     tt_print("  a failure every %s h, %s expected\n", brief(every, sizeof every, c->failure_hours),
              brief(failures, sizeof failures, c->failures));
     print_checkpoints(view);
@@ -234,21 +239,21 @@ static void print_evidence(const struct tt_cluster_view *view)
     const struct tt_cluster_job *job = &view->layout.job;
 
     if (!view->measured_family)
-        tt_print("evidence      no run of %s on %s was measured: the interval is wide\n", job->stack->name,
-                 job->machine->name);
+        tt_print_broken(14, "evidence      no run of %s on %s was measured: the interval is wide\n", job->stack->name,
+                        job->machine->name);
     for (int i = 0; i < view->n_near; i++) {
         const struct tt_cluster_run *run = view->near[i];
         double devices = tt_cluster_devices(&run->job), error = 100 * view->near_error[i];
 
         if (view->measured_family)
-            tt_print("%-13s %s: %.0f devices, measured %.3f s, predicted %+.1f %%\n", i ? "" : "evidence", run->id,
-                     devices, run->sec, error);
+            tt_print_broken(14, "%-13s %s: %.0f devices, measured %.3f s, predicted %+.1f %%\n", i ? "" : "evidence",
+                            run->id, devices, run->sec, error);
         else
-            tt_print("%-13s %s (%s, %s): %.0f devices, %.3f s, predicted %+.1f %%\n", "", run->id, run->job.stack->name,
-                     run->job.machine->name, devices, run->sec, error);
+            tt_print_broken(14, "%-13s %s (%s, %s): %.0f devices, %.3f s, predicted %+.1f %%\n", "", run->id,
+                            run->job.stack->name, run->job.machine->name, devices, run->sec, error);
     }
     if (view->measured_family && !view->measured_size)
-        tt_print("  none of them has at most 4 times more or fewer devices: the interval is wider\n");
+        tt_print_broken(4, "  none of them has at most 4 times more or fewer devices: the interval is wider\n");
 }
 
 void tt_cluster_print(const struct tt_cluster_view *view)
@@ -259,26 +264,41 @@ void tt_cluster_print(const struct tt_cluster_view *view)
     print_changes(view);
     print_course(view);
     print_evidence(view);
-    tt_print("not modelled  stalls of data, power limits beyond the machine's, other jobs on the network%s\n",
-             view->layout.job.shape.experts > 0 ? ",\n              waiting for the host in layers of experts" : "");
+    tt_print_broken(
+        14, "not modelled  stalls of data, power limits beyond the machine's, other jobs on the network%s\n",
+        view->layout.job.shape.experts > 0 ? ",\n              waiting for the host in layers of experts" : "");
 }
 
 void tt_cluster_print_found(const struct tt_cluster_found *f, const struct tt_cluster_job *job, double devices)
 {
+    static const struct tt_column columns[] = {{"", 4, true, 0, 0, 0},
+                                               {"step", 9, true, 1, 0, 0},
+                                               {"tokens/s/dev", 12, true, 1, 1, 0},
+                                               {"memory", 8, true, 1, 0, 0},
+                                               {"layout", 0, false, 2, 0, 40}};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
     char text[200];
 
-    tt_print("%.0f x %s, stack %s, %.0f tokens a step: %ld layouts can run, %ld fit with the margin, %ld "
-             "are tight\n",
-             devices, job->machine->name, job->stack->name, tt_cluster_tokens(job), f->n_tried, f->n_fit, f->n_tight);
+    tt_print_broken(2,
+                    "%.0f x %s, stack %s, %.0f tokens a step: %ld layouts can run, %ld fit with the margin, %ld "
+                    "are tight\n",
+                    devices, job->machine->name, job->stack->name, tt_cluster_tokens(job), f->n_tried, f->n_fit,
+                    f->n_tight);
     if (f->n > 0 && f->n_fit == 0)
         tt_print("nothing fits with the margin of max(2 GiB, 4 %%); these layouts are tight\n");
     if (f->n == 0 && f->n_tried > 0)
         tt_print("nothing fits: the smallest need is %.1f GiB\n", f->least_bytes / gib);
     if (f->n > 1 && f->n_ties > 1)
         tt_print("the first %d are a tie (within %.0f %%), the simplest first\n", f->n_ties, 100 * TT_CLUSTER_TIE);
+    for (int i = 0; i < f->n; i++) {
+        const struct tt_cluster_layout *l = &f->layout[i];
+
+        tt_columns_cell(&table, "%d.", i + 1);
+        tt_columns_cell(&table, "%.3f s", l->time.total);
+        tt_columns_cell(&table, "%.0f", l->tokens_per_sec);
+        tt_columns_cell(&table, "%.0f GiB", l->memory.total / gib);
+        tt_columns_cell(&table, "%s", tt_cluster_layout_text(text, sizeof text, &l->job));
+    }
     if (f->n > 0)
-        tt_print("%4s %9s %12s %8s  %s\n", "", "step", "tokens/s/dev", "memory", "layout");
-    for (int i = 0; i < f->n; i++)
-        tt_print("%3d. %7.3f s %12.0f %4.0f GiB  %s\n", i + 1, f->layout[i].time.total, f->layout[i].tokens_per_sec,
-                 f->layout[i].memory.total / gib, tt_cluster_layout_text(text, sizeof text, &f->layout[i].job));
+        tt_columns_print(&table);
 }
