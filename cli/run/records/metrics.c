@@ -222,15 +222,58 @@ struct field {
     char text[64];
 };
 
-/* Columns of the fields up to a rank, with two spaces between fields. The last one, eta, counts with its
- * greatest length. */
-static int columns_of(const struct field *field, int n, int rank)
+/* grad_norm is of this rank, loss, speed and eta are below it: at 80 columns they are all there. */
+enum { RANK_KEPT = 2 };
+
+/* How much of the step line a terminal shows. */
+struct line_form {
+    int rank;     /* the highest of the fields */
+    int gap;      /* spaces between fields */
+    bool squeeze; /* no more than one space within a field */
+};
+
+static void squeeze(const char *text, char *out)
+{
+    for (; *text; text++)
+        if (!(text[0] == ' ' && text[1] == ' '))
+            *out++ = *text;
+    *out = 0;
+}
+
+/* Columns of the line. The last field, eta, counts with its greatest length. */
+static int columns_of(const struct field *field, int n, struct line_form form)
 {
     int columns = (int)strlen("eta: 10 min 10 s");
+    char text[sizeof field->text];
 
-    for (int i = 0; i < n - 1; i++)
-        columns += field[i].rank <= rank && field[i].text[0] ? (int)strlen(field[i].text) + 2 : 0;
+    for (int i = 0; i < n - 1; i++) {
+        if (field[i].rank > form.rank || !field[i].text[0])
+            continue;
+        squeeze(field[i].text, text);
+        columns += (int)strlen(form.squeeze ? text : field[i].text) + form.gap;
+    }
     return columns;
+}
+
+/* Leaves out fields, down to those that matter most (RANK_KEPT); then makes spaces narrower, and then leaves out more.
+ */
+static struct line_form form_of(const struct field *field, int n, int most_rank, int columns)
+{
+    struct line_form form = {.rank = most_rank, .gap = 2};
+
+    while (columns && columns_of(field, n, form) > columns) {
+        if (form.rank > RANK_KEPT)
+            form.rank--;
+        else if (form.gap > 1)
+            form.gap = 1;
+        else if (!form.squeeze)
+            form.squeeze = true;
+        else if (form.rank > 0)
+            form.rank--;
+        else
+            break;
+    }
+    return form;
 }
 
 /* All fields, without colours. */
@@ -248,34 +291,38 @@ static void log_fields(const struct field *field, int n)
 
 static void print_fields(const struct tt_metrics *m, const struct field *field, int n, int most_rank)
 {
-    int rank = most_rank;
+    struct line_form form = form_of(field, n, most_rank, m->columns);
+    char text[sizeof field->text];
 
     log_fields(field, n);
     if (m->json_stdout)
         return;
-    while (m->columns && rank > 0 && columns_of(field, n, rank) > m->columns)
-        rank--;
-    for (int i = 0, printed = 0; i < n; i++)
-        if (field[i].rank <= rank && field[i].text[0])
-            (void)printf("%s%s%s", printed++ ? "  " : "", paint(m, field[i].color), field[i].text);
+    for (int i = 0, printed = 0; i < n; i++) {
+        if (field[i].rank > form.rank || !field[i].text[0])
+            continue;
+        squeeze(field[i].text, text);
+        (void)printf("%*s%s%s", printed++ ? form.gap : 0, "", paint(m, field[i].color),
+                     form.squeeze ? text : field[i].text);
+    }
     (void)printf("%s\n", paint(m, "\033[39m"));
     (void)fflush(stdout);
 }
 
 static void print_step(const struct tt_metrics *m, const struct tt_step_report *r, const struct derived *d)
 {
-    enum { FIELDS = 12, MOST_RANK = 5 };
+    enum { FIELDS = 12, MOST_RANK = 9 };
+    /* the order in which fields are left out on a narrow terminal is in titan-train(1) */
     struct field f[FIELDS] = {{"\033[31m", 0, ""},
                               {"\033[32m", 0, ""},
-                              {"\033[38;2;180;60;0m", 2, ""},
-                              {"\033[38;2;54;234;195m", 3, ""},
+                              {"\033[38;2;180;60;0m", RANK_KEPT, ""},
+                              {"\033[38;2;54;234;195m", 5, ""},
                               {"\033[34m", 0, ""},
-                              {"\033[36m", 5, ""},
-                              {"\033[35m", 1, ""},
-                              {"\033[39m", 4, ""},
-                              {"\033[39m", 2, ""},
+                              {"\033[36m", 8, ""},
+                              {"\033[35m", MOST_RANK, ""},
+                              {"\033[39m", 6, ""},
                               {"\033[39m", 3, ""},
-                              {"\033[39m", 5, ""},
+                              {"\033[39m", 4, ""},
+                              {"\033[39m", 7, ""},
                               {"\033[39m", 1, ""}};
     int worst = tt_loads_worst(&r->loads);
     int width = snprintf(NULL, 0, "%" PRId64, r->total_steps);
