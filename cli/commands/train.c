@@ -21,6 +21,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/config/args.h"
+#include "core/os/file.h"
 
 const struct tt_option tt_train_options[] = {
     TT_OPTION_CONFIG,
@@ -78,6 +79,33 @@ static int load_config(const struct tt_comm *comm, const struct tt_args *args, b
     return rc == 0 && is_dry && !looks ? tt_job_adopt_family(*ret_cfg) : rc; /* on rank 0 the look has done it */
 }
 
+/* An earlier titan ran the built-in configuration in ./outputs itself. Whoever repeats its command must not take this
+ * run for that one. */
+static int note_earlier_run(const struct tt_config *cfg)
+{
+    static const char earlier[] = "outputs/run.yaml";
+    char *own = tt_format("%s/run.yaml", cfg->job.dump_folder), *text = NULL;
+    bool has = false, begun = false;
+    size_t size = 0;
+    int rc = 0;
+
+    if (strcmp(tt_config_origin(cfg, "job.dump_folder"), "builtin:quick") != 0)
+        goto out;
+    TT_TRY(tt_path_exists(earlier, &has));
+    TT_TRY(tt_path_exists(own, &begun));
+    if (!has || begun)
+        goto out;
+    TT_TRY(tt_file_read(earlier, &text, &size));
+    if (strstr(text, "description: built-in quick run"))
+        tt_note("a run of the built-in configuration is in ./outputs, where an earlier titan had it; this one is in %s "
+                "(--job.dump_folder=outputs continues the other)",
+                cfg->job.dump_folder);
+out:
+    tt_free(text);
+    tt_free(own);
+    return rc;
+}
+
 /* The work of a rank, while it has a communicator. Returns the same code on every rank. */
 static int train(struct tt_comm *comm, void *arg)
 {
@@ -99,6 +127,8 @@ static int train(struct tt_comm *comm, void *arg)
         tt_signals_answer("stopping before the first step", "stop at once");
     }
     rc = load_config(comm, args, is_dry, &cfg);
+    if (rc == 0 && comm->rank == 0)
+        rc = note_earlier_run(cfg);
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_facts_agree_on_config(comm, cfg, args));
     TT_TRY(tt_setup_init(cfg, comm, loop_options.overwrite, &setup));

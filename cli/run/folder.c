@@ -180,6 +180,54 @@ out:
     return rc;
 }
 
+struct end_search {
+    double started_sec;
+    int64_t step;
+    bool lacks_end;
+};
+
+static bool take_start(void *arg, const json_t *record)
+{
+    struct end_search *search = arg;
+    const char *type = json_string_value(json_object_get(record, "type"));
+
+    if (type && strcmp(type, "step") == 0 && !search->step)
+        search->step = (int64_t)json_integer_value(json_object_get(record, "step"));
+    if (type && strcmp(type, "run") == 0)
+        search->lacks_end = json_number_value(json_object_get(record, "time")) >= search->started_sec;
+    return type && (strcmp(type, "run") == 0 || strcmp(type, "end") == 0);
+}
+
+int tt_run_folder_end(const struct tt_config *cfg, double started_sec, int code, const char *why)
+{
+    char *path = in_folder(cfg, "metrics.jsonl"), *lock = in_folder(cfg, ".lock"), *text;
+    struct end_search search = {.started_sec = started_sec};
+    struct tt_records *records = NULL;
+    bool exists = false, held = false;
+    json_t *end;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(path, &exists));
+    TT_TRY(tt_lock_is_held(lock, &held));
+    if (!exists || held)
+        goto out;
+    TT_TRY(tt_records_backwards(path, take_start, &search));
+    if (!search.lacks_end)
+        goto out;
+    TT_TRY(tt_records_open(path, &records));
+    end = json_pack("{s:s, s:I, s:i, s:o, s:o}", "type", "end", "step", (json_int_t)search.step, "exit", code, "error",
+                    tt_json_string(why), "time", tt_json_number(tt_clock_wall_sec()));
+    text = tt_json_text(end);
+    tt_records_add(records, text);
+    tt_free(text);
+    json_decref(end);
+out:
+    tt_records_close(records);
+    tt_free(path);
+    tt_free(lock);
+    return rc;
+}
+
 /* Whether this run may have the folder, and whether it replaces the one that is there. */
 static int decide(const struct tt_config *cfg, bool resumes, bool overwrite, bool *ret_replaces)
 {
@@ -221,27 +269,55 @@ out:
     return rc;
 }
 
-int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite, struct tt_run_folder *ret_folder)
+/* Makes the folder and locks it. A start that fails meanwhile may remove it again. */
+static int make_and_lock(const struct tt_config *cfg, struct tt_lock *lock)
 {
-    struct tt_lock lock = TT_LOCK_NONE;
-    bool replaces = false;
+    enum { TRIES = 5 };
+    bool there = true;
     int rc = 0;
 
-    TT_TRY(tt_folder_make(cfg->job.dump_folder));
-    TT_TRY(take_lock(cfg, &lock));
-    TT_TRY(decide(cfg, resumes, overwrite, &replaces));
-    if (replaces)
-        TT_TRY(tt_run_folder_remove(cfg));
-    ret_folder->lock = lock;
-    lock = TT_LOCK_NONE;
+    for (int i = 0; i < TRIES; i++) {
+        TT_TRY(tt_folder_make(cfg->job.dump_folder));
+        rc = take_lock(cfg, lock);
+        if (rc == 0 || tt_path_exists(cfg->job.dump_folder, &there) < 0 || there)
+            break;
+    }
 out:
-    tt_lock_release(&lock);
+    return rc;
+}
+
+int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite, struct tt_run_folder *ret_folder)
+{
+    struct tt_run_folder folder = TT_RUN_FOLDER_NONE;
+    int rc = 0;
+
+    TT_TRY(tt_run_folder_look(cfg, &folder));
+    TT_TRY(make_and_lock(cfg, &folder.lock));
+    rc = decide(cfg, resumes, overwrite, &folder.replaces);
+    if (rc < 0) {
+        tt_run_folder_undo(cfg, &folder);
+        goto out;
+    }
+    *ret_folder = folder;
+    folder = TT_RUN_FOLDER_NONE;
+out:
+    tt_run_folder_release(&folder);
+    return rc;
+}
+
+int tt_run_folder_replace(const struct tt_config *cfg, struct tt_run_folder *folder)
+{
+    int rc = folder->replaces ? tt_run_folder_remove(cfg) : 0;
+
+    folder->replaces = false;
     return rc;
 }
 
 void tt_run_folder_release(struct tt_run_folder *folder)
 {
     tt_lock_release(&folder->lock);
+    tt_free(folder->kept);
+    *folder = TT_RUN_FOLDER_NONE;
 }
 
 int tt_run_folder_check(const struct tt_run_folder *folder)

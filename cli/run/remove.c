@@ -15,6 +15,7 @@
 #include "checkpoint/steps/leftover.h"
 #include "checkpoint/steps/steps.h"
 #include "checkpoint/steps/store.h"
+#include "cli/run/console.h"
 #include "cli/run/folder.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
@@ -138,4 +139,101 @@ out:
     tt_free(board);
     tt_free(traces);
     return rc;
+}
+
+/* --- starts that fail --- */
+
+/* What a start makes in the folder of its run. */
+enum { METRICS, RECORD, CONSOLE, LOCK, CHECKPOINTS, BOARD, MADE };
+
+static char *made_path(const struct tt_config *cfg, int what)
+{
+    static const char *const names[] = {
+        [METRICS] = "metrics.jsonl", [RECORD] = "run.yaml", [CONSOLE] = "console.log", [LOCK] = ".lock"};
+    const char *name = what == CHECKPOINTS ? cfg->checkpoint.folder
+                       : what == BOARD     ? cfg->metrics.save_tb_folder
+                                           : names[what];
+
+    return tt_format("%s/%s", cfg->job.dump_folder, name);
+}
+
+/* Cuts the last part of a path off; false: it has only one. */
+static bool cut_last(char *path)
+{
+    char *slash = strrchr(path, '/');
+
+    while (slash && slash > path && slash[-1] == '/')
+        slash--;
+    if (!slash || slash == path)
+        return false;
+    *slash = 0;
+    return true;
+}
+
+int tt_run_folder_look(const struct tt_config *cfg, struct tt_run_folder *folder)
+{
+    char *at = tt_strdup(cfg->job.dump_folder), *path = NULL;
+    bool exists = false;
+    int rc = 0;
+
+    for (int what = 0; what < MADE; what++) {
+        tt_free(path);
+        path = made_path(cfg, what);
+        TT_TRY(tt_path_exists(path, &exists));
+        folder->had |= (unsigned)exists << what;
+    }
+    for (size_t n = strlen(at); n > 1 && at[n - 1] == '/'; n--)
+        at[n - 1] = 0;
+    TT_TRY(tt_path_exists(at, &exists));
+    while (!exists && cut_last(at))
+        TT_TRY(tt_path_exists(at, &exists));
+    folder->kept = exists ? at : tt_strdup("");
+    at = exists ? NULL : at;
+out:
+    tt_free(path);
+    tt_free(at);
+    return rc;
+}
+
+/* Removes the empty folders on the way to the run's that were not there. */
+static void remove_made_folders(const struct tt_config *cfg, const char *kept)
+{
+    char *at = tt_strdup(cfg->job.dump_folder);
+
+    for (size_t n = strlen(at); n > 1 && at[n - 1] == '/'; n--)
+        at[n - 1] = 0;
+    while (strlen(at) > strlen(kept) && rmdir(at) == 0 && cut_last(at))
+        ;
+    tt_free(at);
+}
+
+/* What cannot be removed stays: the error that ended the start matters more. */
+void tt_run_folder_undo(const struct tt_config *cfg, struct tt_run_folder *folder)
+{
+    if (!folder->lock.path || !folder->kept)
+        return;
+    tt_console_close();
+    for (int what = 0; what < MADE; what++) {
+        char *path = made_path(cfg, what);
+
+        if (folder->had & 1U << what) {
+            tt_free(path);
+            continue;
+        }
+        if (what == BOARD) {
+            if (remove_records(cfg->job.dump_folder, path, "[0-9]*-[0-9]*", "events.out.tfevents.*") == 0)
+                (void)remove_empty(cfg->job.dump_folder, path);
+        } else if (what == CHECKPOINTS) {
+            char *lock = tt_format("%s/.lock", path);
+
+            (void)unlink(lock);
+            (void)remove_empty(cfg->job.dump_folder, path);
+            tt_free(lock);
+        } else {
+            (void)unlink(path);
+        }
+        tt_free(path);
+    }
+    tt_lock_release(&folder->lock); /* its file was removed while it was held, so that nobody can take it */
+    remove_made_folders(cfg, folder->kept);
 }

@@ -51,6 +51,7 @@ struct tt_loop {
     struct tt_saver saver;
     struct tt_reporter reporter;
     struct tt_pace pace;
+    bool has_begun;       /* all parts are open */
     bool owes_validation; /* the one that is due after the present step is not done yet */
 };
 
@@ -64,7 +65,10 @@ struct tt_run_about tt_loop_about(const struct tt_loop *loop);
 /** Trains to the last step. TT_ESTOPPED or TT_EINTERRUPTED after a signal, with everything saved. */
 int tt_loop_run(struct tt_loop *loop) TT_MUST_CHECK;
 
-/** Writes the end record with the exit code and releases everything. Does nothing for a loop that is all zero. */
+/**
+ * Writes the end record with the exit code and releases everything. After an opening that failed nothing stays in the
+ * run folder that was not there before. Does nothing for a loop that is all zero.
+ */
 void tt_loop_close(struct tt_loop *loop, int exit_code);
 
 #endif

@@ -22,7 +22,18 @@ static int take_folder(struct tt_loop *l)
 
     if (l->setup->comm->rank == 0 && (rc = tt_start_can_resume(cfg, &resumes)) == 0)
         rc = tt_run_folder_take(cfg, resumes, l->options.overwrite, &l->folder);
-    if (l->setup->comm->rank == 0 && rc == 0)
+    if (l->setup->comm->rank == 0 && rc == 0 && !l->folder.replaces)
+        tt_run_folder_console(cfg, l->options.argc, l->options.argv);
+    return tt_comm_agree(l->setup->comm, rc);
+}
+
+/* Removes the run that this one replaces, when its data are known to be there. */
+static int replace_run(struct tt_loop *l)
+{
+    const struct tt_config *cfg = l->setup->cfg;
+    int rc = 0;
+
+    if (l->folder.replaces && (rc = tt_run_folder_replace(cfg, &l->folder)) == 0)
         tt_run_folder_console(cfg, l->options.argc, l->options.argv);
     return tt_comm_agree(l->setup->comm, rc);
 }
@@ -80,6 +91,7 @@ int tt_loop_open(const struct tt_setup *s, const struct tt_loop_options *options
     TT_TRY(make_run_id(s->comm, l->run_id));
     TT_TRY(open_data(l));
     TT_TRY(tt_comm_agree(s->comm, tt_engine_allocate(s->engine)));
+    TT_TRY(replace_run(l));
     TT_TRY(open_saver(l));
     TT_TRY(tt_start_load(&l->saver, l->run_id, &l->at, &l->start));
     tt_train_progress_count_steps(&l->at, s, &l->data); /* earlier steps may have had another batch */
@@ -91,6 +103,7 @@ int tt_loop_open(const struct tt_setup *s, const struct tt_loop_options *options
     about = tt_loop_about(l);
     tt_reporter_begin(&l->reporter, &about);
     s->comm->timeout_sec = (double)s->cfg->comm.train_timeout_seconds;
+    l->has_begun = true;
 out:
     return rc;
 }
@@ -116,6 +129,8 @@ void tt_loop_close(struct tt_loop *l, int exit_code)
     tt_start_release(&l->start);
     tt_validator_release(&l->validator);
     tt_train_data_release(&l->data);
+    if (!l->has_begun) /* nothing stays of a run that never was */
+        tt_run_folder_undo(l->setup->cfg, &l->folder);
     tt_run_folder_release(&l->folder);
     *l = (struct tt_loop){.setup = NULL};
 }

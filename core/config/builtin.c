@@ -12,6 +12,7 @@
 
 /* What `titan train` runs when it is given no file: a run of a minute that learns something on any machine. */
 static const char quick[] = "job:\n"
+                            "  dump_folder: ./outputs/quick\n"
                             "  description: built-in quick run\n"
                             "model:\n"
                             "  name: llama3\n"

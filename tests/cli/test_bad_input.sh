@@ -426,4 +426,39 @@ case_overwrite_respects_the_lock() {
     done
 }
 
+# A start that fails leaves the folder as it was: nothing, if it was not there.
+case_a_failed_start_leaves_nothing() {
+    make_corpus
+    for option in --training.dataset_path=typo.txt --training.seq_len=100000 --checkpoint.initial_load_path=nowhere \
+        --training.global_batch_size=3 --model.n_heads=5 --parallelism.memory_limit=1KiB \
+        --metrics.enable_tensorboard=maybe --parallelism.tensor_parallel_degree=2; do
+        run train $tiny --dataloader.repeat=false --checkpoint.enable=true --job.dump_folder=new/deep/run $option
+        [ "$code" != 0 ] || not_as "it started with $option"
+        refuse_file new
+    done
+    run train $tiny --job.dump_folder=new/deep/run
+    expect_ok
+}
+
+case_a_failed_start_removes_nothing_that_was_there() {
+    make_corpus
+    mkdir -p new/run/mine
+    echo keep >new/run/mine/file
+    run train $tiny --job.dump_folder=new/run --training.dataset_path=typo.txt
+    expect_error 3 "typo.txt"
+    [ "$(find new | sort | xargs)" = "new new/run new/run/mine new/run/mine/file" ] || not_as "left: $(find new)"
+    run train $tiny --checkpoint.enable=true
+    expect_ok
+    cp -r run before
+    run train $tiny --checkpoint.enable=true --training.steps=5 --training.dataset_path=typo.txt
+    expect_error 3 "typo.txt"
+    run train $tiny --checkpoint.enable=true --training.dataset_path=typo.txt --overwrite
+    expect_error 3 "typo.txt"
+    for file in metrics.jsonl run.yaml checkpoint/step-3/manifest.json; do
+        expect_same run/$file before/$file
+    done
+    run status run
+    expect_out '^run: completed'
+}
+
 run_cases

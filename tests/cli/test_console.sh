@@ -83,8 +83,9 @@ case_answers_to_signals_and_the_last_message_are_logged() {
 
 case_an_error_is_logged() {
     make_corpus
-    run train $tiny --dataloader.repeat=false --training.seq_len=100000
-    expect_code 3
+    run train $tiny --optimizer.lr=1e6 --lr_scheduler.warmup_steps=0 --training.max_norm=0 \
+        --optimizer.weight_decay=1000 --training.steps=60
+    expect_code 5
     same_as_printed out err
     grep -q '^titan: error: ' run/console.log || not_as "the error is not in the log"
 }
@@ -192,6 +193,40 @@ case_a_terminal_shows_six_lines_of_the_banner() {
     grep -q "^  sharding " run/console.log || not_as "console.log lacks the rest of the banner"
     on_terminal TERM=xterm -- --training.steps=2 --verbose
     grep -q "^  sharding " screen || not_as "no rest with --verbose"
+}
+
+# terminal COLUMNS OPTION...: trains on a pseudo terminal of that many columns; what it shows goes to the file shown.
+terminal() {
+    python3 - "$1" "$TITAN" train $tiny --job.dump_folder="at$1" "${@:2}" >shown 2>err <<'PYTHON' || not_as "$(cat err)"
+import fcntl, os, pty, struct, sys, termios
+pid, fd = pty.fork()
+if pid == 0:
+    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(sys.argv[1]), 0, 0))
+    os.execv(sys.argv[2], sys.argv[2:])
+while True:
+    try:
+        got = os.read(fd, 65536)
+    except OSError:
+        break
+    if not got:
+        break
+    sys.stdout.buffer.write(got.replace(b"\r", b""))
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+PYTHON
+}
+
+case_a_narrow_terminal_keeps_what_matters() {
+    make_corpus
+    NO_COLOR=1 terminal 80 --training.steps=10000 --lr_scheduler.warmup_steps=0 --training.seq_len=16 \
+        --metrics.log_freq=10000 --dataloader.repeat=false
+    sed -n 's/\x1b\[[0-9;]*m//g; s/^step: /&/p' shown >steps
+    [ -s steps ] || not_as "no step line: $(cat shown)"
+    awk 'length > 80 { exit 1 }' steps || not_as "wider than the terminal: $(cat steps)"
+    head -1 steps | grep -Eq '^step: +1/[0-9]+ +loss: +[0-9.]+ +grad_norm: +[0-9.]+ +tps: [0-9,]+ +eta: ' ||
+        not_as "fields: $(head -1 steps)"
+    NO_COLOR=1 terminal 120
+    grep -q '^step: .*memory: .*lr: ' shown || not_as "fields at 120 columns: $(cat shown)"
+    ! grep -q 'mfu: .*lr: ' shown || not_as "mfu stays longer than others: $(cat shown)"
 }
 
 run_cases

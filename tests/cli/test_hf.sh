@@ -692,7 +692,7 @@ follow() {
     run_ranks 2 train --model.name=$model --model.flavor=hf --model.hf_assets_path="$golden/$name" \
         --training.dataset=tokens --training.dataset_path="$golden/$name/tokens.bin" --dataloader.shuffle=false \
         --dataloader.cache_dir=cache --training.local_batch_size=1 --checkpoint.enable --checkpoint.interval=1000 \
-        --metrics.peak_flops=1e9 $(python3 - "$golden/$name/expect.json" <<'EOF2'
+        --job.dump_folder=outputs --metrics.peak_flops=1e9 $(python3 - "$golden/$name/expect.json" <<'EOF2'
 import json, sys
 case = json.load(open(sys.argv[1]))["case"]
 flags = {"training." + key: case[key] for key in ("seq_len", "global_batch_size", "steps", "max_norm")}

@@ -78,7 +78,7 @@ EXPECT = [
 READY_PAGES = {"titan-ckpt.1", "titan-config.1", "titan-eval.1", "titan-generate.1"}
 TRAIN = ("titan train --training.steps=60 --training.local_batch_size=1 --training.global_batch_size=1 "
          "--training.seq_len=64 --checkpoint.interval=20")
-READY = [TRAIN, TRAIN + " --job.dump_folder=other", "titan ckpt consolidate outputs llama-folder --format hf",
+READY = [TRAIN, TRAIN + " --job.dump_folder=other", "titan ckpt consolidate outputs/quick llama-folder --format hf",
          "cp -r llama-folder Llama-3.2-1B"]
 
 # titan in the folders of --small. Flags that a command gives itself stay.
