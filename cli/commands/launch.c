@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/run/folder.h"
 #include "cli/run/screen.h"
 #include "cli/run/supervise.h"
 #include "core/base/mem.h"
@@ -187,11 +188,41 @@ static void print_line(const struct line *line)
     tt_text_release(&text);
 }
 
-static int run(struct line *line)
+/*
+ * Adds to the records of a training run why a signal ended a rank of it, which the ranks could not do.
+ *   argv  the command that the ranks ran
+ */
+static int record_end(int argc, char **argv, double started_sec, int code, const char *why)
 {
+    int first = strcmp(argv[0], "titan") == 0;
+    struct tt_args *args = NULL;
+    struct tt_config *cfg = NULL;
+    int rc = 0;
+
+    if (first >= argc || strcmp(argv[first], "train") != 0)
+        return 0;
+    TT_TRY(tt_cli_parse(argc - first - 1, argv + first + 1, tt_train_options, &args));
+    TT_TRY(tt_cli_load_config("train", args, &cfg));
+    rc = tt_run_folder_end(cfg, started_sec, code, why);
+out:
+    tt_config_free(cfg);
+    tt_args_free(args);
+    return rc;
+}
+
+static int run(struct line *line, int argc, char **argv)
+{
+    double started_sec = tt_clock_wall_sec();
+    struct tt_text why = {0};
+    int rc;
+
     TT_PUSH(line->word, line->n, line->cap) = NULL;
     line->n--;
-    return tt_supervise(line->word);
+    rc = tt_supervise(line->word, &why);
+    if (rc > 0 && why.size && record_end(argc, argv, started_sec, rc, why.text) < 0)
+        tt_screen_say("titan: launch: the end of the run could not be recorded: %s\n", tt_error_message());
+    tt_text_release(&why);
+    return rc;
 }
 
 /* --- the command --- */
@@ -257,7 +288,7 @@ static int launch(const struct tt_args *args, int argc, char **argv)
     for (int i = strcmp(argv[0], "titan") == 0; i < argc; i++)
         add(&line, argv[i]);
     if (!tt_args_has(args, "print")) {
-        rc = run(&line);
+        rc = run(&line, argc, argv);
         goto out;
     }
     print_line(&line);

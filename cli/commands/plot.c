@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/run/screen.h"
 #include "cli/watch/chart.h"
+#include "cli/watch/runs.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
@@ -30,9 +31,10 @@ const struct tt_option tt_plot_options[] = {
 
 static const char usage[] =
     "usage: titan plot [RUN]... [--key FIELD,...] [--smooth W] [--log] [--svg FILE] [options]\n\n"
-    "Draws the curves of runs: loss with validation, gradient norm, learning rate, speed. RUN is the folder of a\n"
-    "run or its metrics.jsonl (default: ./outputs); several are drawn over each other. Without --svg, --png\n"
-    "or --html the picture is made of characters and fits the terminal.\n\n";
+    "Draws the curves of runs: loss with validation, gradient norm, learning rate,\n"
+    "speed. RUN is the folder of a run, its metrics.jsonl, or a folder of runs\n"
+    "(default: ./outputs); several runs are drawn over each other. Without --svg,\n"
+    "--png or --html the picture is made of characters and fits the terminal.\n\n";
 
 enum { KEYS_MOST = 16, RUNS_MOST = 26, COLUMNS = 80, LINES = 24 };
 
@@ -49,6 +51,22 @@ static int read_smooth(const struct tt_args *args, double *weight)
     if (end == text || *end || !(*weight >= 0.0 && *weight < 1.0))
         return tt_fail(TT_EUSAGE, "plot: --smooth '%s' is not a number of at least 0 and less than 1", text);
     return 0;
+}
+
+/* The runs that the words mean; a folder of runs is all of them. */
+static int find_runs(const struct tt_args *args, struct tt_runs *runs)
+{
+    int rc = 0;
+
+    for (int i = 0; i < args->n_words; i++)
+        TT_TRY(tt_runs_add(args->word[i], runs));
+    if (!args->n_words)
+        TT_TRY(tt_runs_add("./outputs", runs));
+    if (runs->n > RUNS_MOST)
+        rc = tt_fail(TT_EUSAGE, "plot: at most %d runs, there are %d\nhelp: name some of them, such as %s %s",
+                     RUNS_MOST, runs->n, runs->folder[0], runs->folder[1]);
+out:
+    return rc;
 }
 
 /* Cuts the lists of --key, which may repeat, into words of ret_text. */
@@ -125,29 +143,27 @@ out:
 
 static int plot(const struct tt_args *args)
 {
-    static const char *const usual[] = {"./outputs"};
+    struct tt_runs runs = {0};
     struct tt_chart_options o = {.from = 0, .to = INT64_MAX - 1, .log_scale = tt_args_has(args, "log")};
     struct tt_chart chart = {.n_runs = 0};
     const char *key[KEYS_MOST];
     char *text = NULL;
     int rc = 0;
 
-    if (args->n_words > RUNS_MOST) {
-        rc = tt_fail(TT_EUSAGE, "plot: at most %d runs", RUNS_MOST);
-        goto out;
-    }
+    TT_TRY(find_runs(args, &runs));
     TT_TRY(read_smooth(args, &o.smooth));
     TT_TRY(tt_cli_count("plot", args, "from", 0, INT64_MAX - 1, &o.from));
     TT_TRY(tt_cli_count("plot", args, "to", 0, INT64_MAX - 1, &o.to));
     TT_TRY(read_keys(args, &text, key, &o.n_keys));
     o.key = key;
-    TT_TRY(tt_chart_make(args->n_words ? args->n_words : 1, args->n_words ? args->word : usual, &o, &chart));
+    TT_TRY(tt_chart_make(runs.n, (const char *const *)runs.folder, &o, &chart));
     if (tt_args_has(args, "svg") || tt_args_has(args, "png") || tt_args_has(args, "html"))
         rc = write_files(args, &chart);
     else
         print(&chart, tt_args_has(args, "ascii"));
 out:
     tt_chart_release(&chart);
+    tt_runs_release(&runs);
     tt_free(text);
     return rc;
 }

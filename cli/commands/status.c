@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * titan status [DIR]: where a run is.
+ * titan status [DIR]...: where runs are.
  */
 #include "cli/watch/status.h"
 
@@ -14,7 +14,9 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/run/columns.h"
 #include "cli/run/screen.h"
+#include "cli/watch/runs.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
@@ -26,10 +28,11 @@ const struct tt_option tt_status_options[] = {
     {0},
 };
 
-static const char usage[] =
-    "usage: titan status [DIR] [--follow] [--json]\n\n"
-    "Shows whether a run is alive, its step, speed and last checkpoint, and what is wrong. After a crash it\n"
-    "shows why the run ended and the command that continues it. DIR is its folder (default: ./outputs).\n\n";
+static const char usage[] = "usage: titan status [DIR]... [--follow] [--json]\n\n"
+                            "Shows whether a run is alive, its step, speed and last checkpoint, and what is\n"
+                            "wrong. After a crash it shows why the run ended and the command that continues\n"
+                            "it. DIR is the folder of a run, or a folder of runs (default: ./outputs); of\n"
+                            "several runs there is a table.\n\n";
 
 enum { LABEL_COLUMNS = 13, POLL_MSEC = 500 };
 
@@ -149,6 +152,9 @@ static void add_end(const json_t *s, struct tt_text *out)
         tt_text_add(out, "  why        ");
         tt_text_add_replaced(out, error, strlen(error), "\n", "\n             ");
         tt_text_add(out, "\n");
+    } else if (string(s, "last_words")) {
+        tt_text_add(out, "  why        the run left no record of its end; the last that it said: %s\n",
+                    string(s, "last_words"));
     } else if (strcmp(string(s, "state"), "killed") == 0) {
         tt_text_add(out, "  why        unknown: the run left no record of its end; the cause may be SIGKILL, a lack of "
                          "memory, or a power cut\n");
@@ -283,31 +289,147 @@ out:
     return rc;
 }
 
-static int show(const struct tt_args *args)
+/* --- several runs --- */
+
+/* The order in which columns are left out on a narrow terminal is in titan-status(1). */
+static const struct tt_column columns[] = {{"run", 0, false, 0, 0, 16},    {"state", 9, false, 2, 0, 0},
+                                           {"step", 13, true, 2, 0, 0},    {"loss", 9, true, 2, 0, 0},
+                                           {"tokens/s", 9, true, 2, 2, 0}, {"age", 10, true, 2, 1, 0}};
+
+static void add_run(const json_t *s, struct tt_columns *table)
+{
+    double rate = number(s, "tps") * fmax((double)integer(s, "ranks"), 1.0);
+    char a[32], b[32];
+
+    tt_columns_cell(table, "%s", string(s, "folder"));
+    tt_columns_cell(table, "%s", string(s, "state"));
+    if (integer(s, "total_steps") > 0)
+        tt_columns_cell(table, "%s/%s", tt_text_count(a, sizeof a, integer(s, "step")),
+                        tt_text_count(b, sizeof b, integer(s, "total_steps")));
+    else
+        tt_columns_cell(table, "%s", tt_text_count(a, sizeof a, integer(s, "step")));
+    if (isfinite(number(s, "loss")))
+        tt_columns_cell(table, "%.5f", number(s, "loss"));
+    else
+        tt_columns_cell(table, "-");
+    tt_columns_cell(table, "%s", rate >= 0.0 && rate < 1e15 ? tt_text_count(a, sizeof a, (int64_t)llround(rate)) : "-");
+    tt_columns_cell(table, "%s",
+                    isfinite(number(s, "last_record_s")) ? tt_text_duration(a, sizeof a, number(s, "last_record_s"))
+                                                         : "-");
+}
+
+/* A run that cannot be read has a row that says so: the others count too. */
+static void add_unread(const char *folder, struct tt_columns *table)
+{
+    tt_error_drop_hint();
+    tt_columns_cell(table, "%s", folder);
+    tt_columns_cell(table, "unreadable");
+    tt_columns_rest(table, 2, tt_error_message());
+}
+
+static int read_status(const char *folder, json_t **ret_status)
+{
+    struct tt_history history = {.path = NULL};
+    int rc = 0;
+
+    TT_TRY(tt_history_open(folder, &history));
+    history.tail_bytes = TT_STATUS_TAIL_BYTES;
+    rc = tt_status_make(&history, ret_status);
+out:
+    tt_history_release(&history);
+    return rc;
+}
+
+static void show_runs(const struct tt_runs *runs, bool json)
+{
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
+    json_t *all = json_array();
+
+    for (int i = 0; i < runs->n; i++) {
+        json_t *status = NULL;
+
+        if (read_status(runs->folder[i], &status) < 0) {
+            (void)json_array_append_new(all, json_pack("{s:s, s:i, s:o, s:s, s:o}", "type", "status", "schema", 1,
+                                                       "folder", tt_json_string(runs->folder[i]), "state", "unreadable",
+                                                       "error", tt_json_string(tt_error_message())));
+            add_unread(runs->folder[i], &table);
+            continue;
+        }
+        add_run(status, &table);
+        (void)json_array_append_new(all, status);
+    }
+    if (json) {
+        (void)tt_cli_print_json(json_incref(all));
+        tt_columns_release(&table);
+    } else {
+        tt_columns_print(&table);
+    }
+    json_decref(all);
+}
+
+/* --- one run --- */
+
+/* Runs in folders of a run, as an earlier titan had them in ./outputs. */
+static int show_below(const char *folder)
+{
+    struct tt_runs below = {0};
+    int rc = 0;
+
+    TT_TRY(tt_runs_add_below(folder, &below));
+    if (below.n) {
+        tt_print("\n");
+        show_runs(&below, false);
+    }
+out:
+    tt_runs_release(&below);
+    return rc;
+}
+
+static int show_one(const char *folder, bool follows, bool json)
 {
     struct tt_history history = {.path = NULL};
     json_t *status = NULL;
-    bool json = tt_args_has(args, "json");
     int rc = 0;
 
-    if (args->n_words > 1) {
-        rc = tt_fail(TT_EUSAGE, "status: one folder at a time\nhelp: titan status [DIR] [--follow]");
-        goto out;
-    }
-    TT_TRY(tt_history_open(args->n_words ? args->word[0] : "./outputs", &history));
+    TT_TRY(tt_history_open(folder, &history));
     history.tail_bytes = TT_STATUS_TAIL_BYTES;
-    if (tt_args_has(args, "follow")) {
+    if (follows) {
         rc = follow(&history, json);
         goto out;
     }
     TT_TRY(tt_status_make(&history, &status));
-    if (json)
+    if (json) {
         (void)tt_cli_print_json(json_incref(status));
-    else
-        put_status(status, stdout);
+        goto out;
+    }
+    put_status(status, stdout);
+    rc = show_below(folder);
 out:
     json_decref(status);
     tt_history_release(&history);
+    return rc;
+}
+
+static int show(const struct tt_args *args)
+{
+    struct tt_runs runs = {0};
+    bool json = tt_args_has(args, "json"), follows = tt_args_has(args, "follow");
+    int rc = 0;
+
+    for (int i = 0; i < args->n_words; i++)
+        TT_TRY(tt_runs_add(args->word[i], &runs));
+    if (!args->n_words)
+        TT_TRY(tt_runs_add("./outputs", &runs));
+    if (runs.n == 1)
+        rc = show_one(runs.folder[0], follows, json);
+    else if (follows)
+        rc = tt_fail(TT_EUSAGE,
+                     "status: --follow takes one run, there are %d\nhelp: for instance titan status %s --follow",
+                     runs.n, runs.folder[0]);
+    else
+        show_runs(&runs, json);
+out:
+    tt_runs_release(&runs);
     return rc;
 }
 

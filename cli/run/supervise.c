@@ -36,6 +36,8 @@ struct copy {
     int from, to; /* from: -1 after its end */
     bool lost;    /* `to` can no longer be written, so output is dropped */
     struct tt_remarks remarks;
+    struct tt_text line;  /* of standard error, as far as it has come */
+    struct tt_text *why;  /* see tt_supervise */
     struct tt_text bytes; /* to be written, of which `written` are */
     size_t written;
 };
@@ -107,6 +109,37 @@ static int start(struct supervised *s, char *const *argv, const sigset_t *mask)
 
 /* --- output --- */
 
+/* "rank 1 on node vm was ended by signal 9 (Killed)", from what mpirun says, or srun's own words. */
+static void take_line(struct copy *c, const char *line)
+{
+    static const char ompi[] = "noticed that process rank ", slurm[] = "srun: error: ";
+    const char *at = strstr(line, ompi), *node = strstr(line, " on node "), *sign = strstr(line, " exited on signal ");
+
+    if (c->why->size)
+        return;
+    if (at && node && sign && at < node && node < sign)
+        tt_text_add(c->why, "rank %d%.*s was ended by signal %.*s, as mpirun says",
+                    (int)strtol(at + sizeof ompi - 1, NULL, 10), (int)(sign - node), node,
+                    (int)strcspn(sign + strlen(" exited on signal "), "."), sign + strlen(" exited on signal "));
+    else if (strncmp(line, slurm, sizeof slurm - 1) == 0 && strstr(line, ": task "))
+        tt_text_add(c->why, "%s", line);
+}
+
+static void take_lines(struct copy *c, const char *bytes, size_t n)
+{
+    enum { MOST = 4096 };
+
+    for (size_t i = 0; i < n; i++) {
+        if (bytes[i] != '\n' && c->line.size < MOST)
+            tt_text_add_bytes(&c->line, &bytes[i], 1);
+        if (bytes[i] != '\n')
+            continue;
+        if (c->line.size)
+            take_line(c, c->line.text);
+        tt_text_release(&c->line);
+    }
+}
+
 /* What poll should wait for. */
 static struct pollfd wants(const struct copy *c)
 {
@@ -125,6 +158,7 @@ static void move(struct copy *c)
         c->bytes.size = c->written = 0;
         n = read(c->from, bytes, sizeof bytes);
         if (n > 0 && c->to == STDERR_FILENO) {
+            take_lines(c, bytes, (size_t)n);
             tt_remarks_pass(&c->remarks, bytes, (size_t)n, &c->bytes);
         } else if (n > 0) {
             tt_text_add_bytes(&c->bytes, bytes, (size_t)n);
@@ -165,6 +199,7 @@ static void drain(struct copy *c)
         }
     }
     tt_text_release(&c->bytes);
+    tt_text_release(&c->line);
 }
 
 /* --- requests to stop --- */
@@ -249,7 +284,7 @@ static void watch(struct supervised *s, int signals)
     forward(s);
 }
 
-int tt_supervise(char *const *argv)
+int tt_supervise(char *const *argv, struct tt_text *ret_why)
 {
     static const int taken[] = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGINT, SIGCHLD};
     struct supervised *s = tt_calloc(1, sizeof *s);
@@ -268,6 +303,8 @@ int tt_supervise(char *const *argv)
     }
     tt_screen_pass_on();
     TT_TRY(start(s, argv, &before));
+    for (int i = 0; i < 2; i++)
+        s->copy[i].why = ret_why;
     while (waitpid(s->pid, &status, WNOHANG) != s->pid)
         watch(s, signals);
     for (int i = 0; i < 2; i++)

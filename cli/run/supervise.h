@@ -3,6 +3,7 @@
 #define TT_CLI_RUN_SUPERVISE_H
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 /**
  * Runs a launcher (mpirun, srun) as a child and passes on requests to stop in a way that lets the ranks save. mpirun
@@ -18,9 +19,10 @@
  * Its output is passed on, without mpirun's remarks about exit codes (tt_remarks), as long as this process's output is
  * open; afterwards it is dropped, since mpirun would end the job if its output were closed.
  *
- *   argv  ends with NULL
+ *   argv     ends with NULL
+ *   ret_why  gets what the launcher said about a rank that a signal ended; the caller releases it
  * Returns the exit code of the launcher (128 + signal when it was killed), or TT_EUSAGE when it cannot be run.
  */
-int tt_supervise(char *const *argv) TT_MUST_CHECK;
+int tt_supervise(char *const *argv, struct tt_text *ret_why) TT_MUST_CHECK;
 
 #endif

@@ -12,6 +12,7 @@
 
 #include <unistd.h>
 
+#include "cli/watch/runs.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
@@ -359,12 +360,35 @@ out:
 
 /* --- which run --- */
 
+/* The only run below a folder that has none itself; NULL: there is none. TT_EDATA: there are several. */
+static int find_only_run(const char *given, char **ret_folder)
+{
+    enum { NAMED = 8 };
+    struct tt_runs runs = {0};
+    struct tt_text names = {0};
+    int rc = 0;
+
+    TT_TRY(tt_runs_add_below(given, &runs));
+    for (int i = 0; i < runs.n && i < NAMED; i++)
+        tt_text_add(&names, "%s%s", i ? ", " : "", runs.folder[i]);
+    if (runs.n == 1)
+        *ret_folder = tt_strdup(runs.folder[0]);
+    else if (runs.n)
+        rc = tt_fail(TT_EDATA, "'%s' is a folder of several runs\nhelp: name one of them: %s%s", given, names.text,
+                     runs.n > NAMED ? ", ..." : "");
+out:
+    tt_text_release(&names);
+    tt_runs_release(&runs);
+    return rc;
+}
+
 int tt_history_open(const char *given, struct tt_history *ret_history)
 {
     struct tt_history h = {.superseded_after = -1};
     size_t size = strlen(given);
     bool is_folder = false, exists = false;
     const char *slash;
+    char *only = NULL;
     int rc = 0;
 
     TT_TRY(tt_path_is_folder(given, &is_folder));
@@ -377,10 +401,19 @@ int tt_history_open(const char *given, struct tt_history *ret_history)
     h.path = is_folder ? tt_format("%s/metrics.jsonl", h.folder) : tt_strdup(given);
     TT_TRY(tt_path_exists(h.path, &exists));
     if (!exists && is_folder)
+        TT_TRY(find_only_run(given, &only));
+    if (only) {
+        tt_free(h.folder);
+        tt_free(h.path);
+        h.folder = only;
+        h.path = tt_format("%s/metrics.jsonl", only);
+        TT_TRY(tt_path_exists(h.path, &exists));
+    }
+    if (!exists && is_folder)
         rc = tt_fail(TT_EDATA,
                      "'%s' has no metrics.jsonl\nhelp: name the folder of a run (job.dump_folder); a run with "
                      "metrics.enable_jsonl=false leaves no records",
-                     given);
+                     h.folder);
     else if (!exists)
         rc = tt_fail(TT_EDATA, "no run at '%s': there is no such folder or file", given);
 out:

@@ -51,7 +51,10 @@ struct tt_history {
     int64_t superseded_after; /* steps after it are dropped when the next one comes; -1: nothing is known */
 };
 
-/** Finds the run that `given` means: its folder, or its metrics.jsonl. TT_EDATA: there is none. Nothing is read yet. */
+/**
+ * Finds the run that `given` means: its folder, its metrics.jsonl, or a folder with one run below it. TT_EDATA: there
+ * is none, or there are several. Nothing is read yet.
+ */
 int tt_history_open(const char *given, struct tt_history *ret_history) TT_MUST_CHECK;
 
 /**

@@ -21,7 +21,11 @@
 #include "core/os/file.h"
 #include "core/os/lock.h"
 
-enum { MEDIAN_ROWS = 1000 }; /* the newest reports, of which the median is taken */
+enum {
+    MEDIAN_ROWS = 1000, /* the newest reports, of which the median is taken */
+    BY_SIGNAL = 128,    /* exit codes from here on: of a process that a signal ended */
+    CONSOLE_BYTES = 4096
+};
 
 struct status {
     const struct tt_history *history;
@@ -84,7 +88,8 @@ static int find_state(struct status *s)
     else if (!end)
         s->state = s->history->run || s->history->steps.n ? "killed" : "unknown";
     else
-        s->state = s->exit == 0 ? "completed"
+        s->state = s->exit == 0           ? "completed"
+                   : s->exit >= BY_SIGNAL ? "killed"
                    : s->exit == tt_error_exit_code(TT_ESTOPPED) || s->exit == tt_error_exit_code(TT_EINTERRUPTED)
                        ? "stopped"
                        : "failed";
@@ -96,6 +101,34 @@ static int find_state(struct status *s)
 out:
     tt_free(lock);
     return rc;
+}
+
+/* The last line of console.log, if titan has said something there after its last step: it may tell why the run ended.
+ */
+static void set_last_words(struct status *s)
+{
+    static const char mark[] = "titan: ";
+    char *path = tt_format("%s/console.log", s->history->folder), text[CONSOLE_BYTES + 1];
+    int64_t size = 0, bytes;
+    int fd = -1;
+    char *line;
+
+    set(s, "last_words", json_null());
+    if (strcmp(s->state, "killed") == 0 && s->exit < 0 && tt_file_open(path, &fd, &size) == 0) {
+        bytes = size < CONSOLE_BYTES ? size : CONSOLE_BYTES;
+        if (tt_file_pread(fd, path, text, (size_t)bytes, size - bytes) < 0)
+            bytes = 0;
+        while (bytes > 0 && text[bytes - 1] == '\n')
+            bytes--;
+        text[bytes] = 0;
+        line = strrchr(text, '\n');
+        line = line ? line + 1 : text;
+        if (strncmp(line, mark, sizeof mark - 1) == 0)
+            set(s, "last_words", tt_json_string(line + sizeof mark - 1));
+    }
+    if (fd >= 0)
+        (void)close(fd);
+    tt_free(path);
 }
 
 static void set_process(struct status *s)
@@ -319,6 +352,7 @@ int tt_status_make(struct tt_history *history, json_t **ret_json)
     set(&s, "schema", json_integer(1));
     set(&s, "folder", tt_json_string(history->folder));
     TT_TRY(find_state(&s));
+    set_last_words(&s);
     set_process(&s);
     set_progress(&s);
     TT_TRY(set_checkpoint(&s));

@@ -8,13 +8,14 @@
  * Where a run is, from the lock of its folder, its records and its checkpoints. Nothing is written. {"type": "status",
  * "schema": 1, "folder",
  *  "state": "starting" (its lock is held, but it has written no record yet) | "running" | "completed" | "stopped" (by a
- *    signal) | "failed" (an error ended it) | "killed" (it left no record of its end) |
+ *    signal) | "failed" (an error ended it) | "killed" (by a signal, or it left no record of its end) |
  *    "unknown" (there is no record at all),
  *  "alive", "host", "pid", "ranks", "started", "starts", "step", "total_steps", "loss", "grad_norm", "lr",
  *  "ntokens_seen", "tps", "step_time_s", "median_step_time_s", "eta_s", "last_record_s": its age, "memory_gib",
  *  "memory_predicted_gib", "validation": null | {"step", "loss", ["sets": {NAME: loss, ...}]},
  *  "checkpoint": null | {"step", "bytes", "age_s"}: the newest good one,
- *  "exit", "error": why it ended; null: unknown, or it has not, "warnings": [text, ...],
+ *  "exit", "error": why it ended; null: unknown, or it has not, "last_words": what titan said last in console.log, if
+ *  the run was killed and did not record why, or null, "warnings": [text, ...],
  *  "command": what continues it, or null}
  * Unknown numbers are null. The caller has opened the history; what was appended to it is read here. TT_EDATA, TT_EIO.
  */

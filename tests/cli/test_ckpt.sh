@@ -43,8 +43,38 @@ case_inspect_prints_text_without_json() {
     run ckpt inspect run/checkpoint/step-2
     expect_ok
     expect_out "step"
-    expect_out "layers.0.attention.wq.weight"
-    expect_out "tok_embeddings.weight"
+    expect_out "^model +layers.0-1.attention.wq.weight +F32 +\\[64, 64\\] +1 +2$"
+    expect_out "^model +tok_embeddings.weight "
+    refuse_out "^optim"
+    expect_out "^and [0-9]+ tensors of the optimizer \\(--moments lists them"
+    run ckpt inspect run/checkpoint/step-2 --moments
+    expect_out "^optim +.*layers.0-1.attention.wq.weight.*exp_avg +F32"
+    run ckpt inspect run/checkpoint/step-2 --all
+    expect_out "^model +layers.0.attention.wq.weight +F32 +\\[64, 64\\] +1$"
+    expect_out "^optim +.*layers.1.attention.wq.weight.*exp_avg"
+    TITAN_COLUMNS=60 run ckpt inspect run/checkpoint/step-2
+    expect_out "^left out: group, chunks"
+    expect_out "^layers.0-1.attention.wq.weight +F32 "
+}
+
+case_the_steps_of_all_runs_are_one_table() {
+    make_run
+    mkdir -p outputs/none
+    cp -r run outputs/two
+    mv run outputs/one
+    echo '{"type":"run"}' >outputs/none/metrics.jsonl
+    run ckpt list outputs
+    expect_ok
+    expect_out "^run +step +state +age +size +tokens +world +policy +mesh$"
+    expect_out "^outputs/one +2 +committed "
+    expect_out "^outputs/two +4 +committed "
+    expect_out "^outputs/none +.*no checkpoint"
+    run ckpt list outputs --json
+    expect_json '
+assert [len(r["steps"]) for r in found if "steps" in r] == [2, 2] and "error" in found[0], found'
+    TITAN_COLUMNS=60 run ckpt list outputs
+    expect_out "^left out: "
+    awk 'length > 60 { exit 1 }' out || not_as "wider than the terminal"
 }
 
 case_verify_passes_an_intact_checkpoint() {

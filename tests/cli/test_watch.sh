@@ -437,8 +437,6 @@ case_bad_calls_are_refused() {
     expect_error 3 "'empty' has no metrics.jsonl" 'name the folder of a run'
     run status nothing
     expect_error 3 "no run at 'nothing'"
-    run status one one
-    expect_error 2 'one folder at a time'
     run status --training.steps=3
     expect_error 2 'not an option'
     run compare one
@@ -463,6 +461,105 @@ case_bad_calls_are_refused() {
     expect_error 2 'the format is missing'
     run export --csv one two
     expect_error 2 'one run at a time, 2 given'
+}
+
+# several: outputs/ with three runs, one of which ended well and one of which cannot be read.
+several() {
+    metrics outputs/one '@RUN' 1:1 2:2.5 3:3
+    metrics outputs/sweep/two '@RUN' 1:4 '{"type":"end","step":1,"exit":0,"time":3}'
+    mkdir -p outputs/broken outputs/notes
+    printf 'a\nb\n' >outputs/broken/metrics.jsonl
+}
+
+case_a_folder_of_runs_is_a_table() {
+    several
+    for what in '' outputs outputs/; do
+        run status $what
+        expect_ok
+        expect_out '^run +state +step +loss +tokens/s +age$'
+        expect_out '/one +killed +3/9 +3.00000 +- +[0-9]'
+        expect_out '/sweep/two +completed +1/9 +4.00000 '
+        expect_out '/broken +unreadable +.*is not a run.s metrics.jsonl'
+    done
+    run status outputs --json
+    expect_json '
+assert [s["folder"] for s in found] == ["outputs/broken", "outputs/one", "outputs/sweep/two"], found
+assert [s["state"] for s in found] == ["unreadable", "killed", "completed"], found
+assert found[1]["loss"] == 3 and found[2]["step"] == 1, found'
+    run status outputs/one outputs/sweep
+    expect_ok
+    expect_out '^outputs/one +killed'
+    expect_out '^outputs/sweep/two +completed'
+    refuse_out 'broken'
+    run status outputs --follow
+    expect_error 2 'takes one run, there are 3'
+    TITAN_COLUMNS=48 run status outputs
+    expect_out '^run +state +step +loss$'
+    expect_out '^left out: tokens/s, age \('
+    awk 'length > 48 { exit 1 }' out || not_as "wider than the terminal"
+}
+
+case_a_folder_with_one_run_means_that_run() {
+    metrics outputs/quick '@RUN' 1:1 2:2
+    run status
+    expect_ok
+    expect_out '^./outputs/quick: killed, 2 ranks'
+    run plot outputs --key loss
+    expect_ok
+    run export --csv outputs
+    expect_ok
+    [ "$(wc -l <out)" = 3 ] || not_as "not two steps"
+    metrics outputs '@RUN' 1:7
+    run status
+    expect_out '^./outputs: killed, 2 ranks'
+    expect_out '^./outputs/quick +killed'
+}
+
+case_a_folder_of_runs_is_drawn_whole() {
+    curve outputs/one 1
+    curve outputs/two 2
+    run plot outputs --key loss --ascii
+    expect_ok
+    expect_out ' \* outputs/one \+ outputs/two'
+    run export --csv outputs
+    expect_error 3 "'outputs' is a folder of several runs" "name one of them: outputs/one, outputs/two"
+}
+
+case_what_a_killed_run_said_last_is_shown() {
+    metrics dead '@RUN' 1:1
+    printf 'step:  1/9\ntitan: mpirun is ending the job and kills its ranks within a second\n' >dead/console.log
+    run status dead
+    expect_ok
+    expect_out '^  why        .* the last that it said: mpirun is ending the job and kills its ranks within a second$'
+    printf 'step:  2/9\n' >>dead/console.log
+    run status dead
+    expect_out '^  why        unknown: '
+    printf '{"type":"end","step":1,"exit":137,"error":"rank 1 on node a was ended by signal 9 (Killed)","time":3}\n' \
+        >>dead/metrics.jsonl
+    run status dead
+    expect_out '^dead: killed \(exit code 137\)'
+    expect_out '^  why        rank 1 on node a was ended by signal 9 \(Killed\)$'
+}
+
+case_status_says_which_rank_was_killed() {
+    make_corpus
+    "$TITAN" launch -n 2 -- train $tiny --training.steps=1000000 >out 2>err </dev/null &
+    job=$!
+    for ((i = 0; i < 600; i++)); do
+        grep -q '^step: ' out && break
+        kill -0 $job 2>/dev/null || not_as "the job ended before its first step"
+        sleep 0.05
+    done
+    mpirun=$(tr " " "\n" <"/proc/$job/task/$job/children" | grep . | tail -1)
+    kill -9 "$(tr " " "\n" <"/proc/$mpirun/task/$mpirun/children" | grep . | tail -1)"
+    code=0
+    wait $job || code=$?
+    [ "$code" != 0 ] || not_as "the run survived the death of a rank"
+    run status run
+    expect_ok
+    expect_out '^run: (killed|failed) \(exit code [0-9]+\)'
+    expect_out '^  why        .*rank [01]'
+    expect_out '^  continue   titan launch -n 2 -- train '
 }
 
 run_cases

@@ -16,6 +16,8 @@
 const struct tt_option tt_ckpt_options[] = {
     {"json", NULL, NULL, "print JSON"},
     {"stats", NULL, NULL, "inspect: read every tensor; min, max, mean, rms, values that are not finite"},
+    {"moments", NULL, NULL, "inspect: the optimizer's tensors too (moments, averages of the weights)"},
+    {"all", NULL, NULL, "inspect: a line for every tensor; else those of alike layers and experts share one"},
     {"deep", NULL, NULL, "verify: digests of whole tensors and their values too"},
     {"quick", NULL, NULL, "verify: manifest, sizes, headers and coverage only"},
     {"atol", NULL, "X", "diff: differences up to X do not count"},
@@ -56,7 +58,7 @@ enum { MANY = 1 << 20 };
 
 static const struct verb verbs[] = {
     {"list", tt_ckpt_verb_list, 1, MANY, "PATH...", "|", "the steps of a run: state, age, size, tokens, ranks, policy"},
-    {"inspect", tt_ckpt_verb_inspect, 1, MANY, "PATH...", "|stats|",
+    {"inspect", tt_ckpt_verb_inspect, 1, MANY, "PATH...", "|stats|moments|all|",
      "one checkpoint, or any safetensors folder: files, tensors, shapes"},
     {"verify", tt_ckpt_verb_verify, 1, MANY, "PATH...", "|deep|quick|",
      "read every byte and compare checksums; exit code 3 when something is wrong"},

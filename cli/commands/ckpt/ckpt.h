@@ -24,4 +24,7 @@ int64_t tt_ckpt_int(const json_t *json, const char *key);
 const char *tt_ckpt_text(const json_t *json, const char *key);
 const char *tt_ckpt_count(char *buf, size_t buf_size, const json_t *json, const char *key);
 const char *tt_ckpt_bytes(char *buf, size_t buf_size, const json_t *json, const char *key);
+
+/** "dp_replicate 2, dp_shard 4": the dimensions that are more than one rank. */
+const char *tt_ckpt_mesh(char *buf, size_t buf_size, const json_t *json);
 #endif

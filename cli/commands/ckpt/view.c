@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan ckpt list, inspect, verify`: prints the library's results as tables.
+ * `titan ckpt list, verify`: prints the library's results as tables.
  */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include <unistd.h>
 
 #include "checkpoint/tools/inspect.h"
 #include "cli/commands/ckpt/ckpt.h"
+#include "cli/run/columns.h"
 #include "cli/run/screen.h"
+#include "cli/watch/runs.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
@@ -62,18 +62,7 @@ static const char *age_text(char *buf, size_t buf_size, const json_t *json, cons
     return buf;
 }
 
-static const char *time_text(char *buf, size_t buf_size, const json_t *json)
-{
-    time_t seconds = (time_t)json_number_value(json_object_get(json, "time"));
-    struct tm t;
-
-    if (!seconds || !localtime_r(&seconds, &t) || !strftime(buf, buf_size, "%Y-%m-%d %H:%M:%S", &t))
-        return "-";
-    return buf;
-}
-
-/* "dp_replicate 2, dp_shard 4": the dimensions that are more than one rank. */
-static const char *mesh_text(char *buf, size_t buf_size, const json_t *json)
+const char *tt_ckpt_mesh(char *buf, size_t buf_size, const json_t *json)
 {
     json_t *mesh = json_object_get(json, "mesh"), *size;
     const char *name;
@@ -87,197 +76,72 @@ static const char *mesh_text(char *buf, size_t buf_size, const json_t *json)
     return buf;
 }
 
+/* run: the folder that is shown too; NULL: none. */
+static void add_step(const json_t *s, const char *run, struct tt_columns *table)
+{
+    char text[128];
+
+    if (run)
+        tt_columns_cell(table, "%s", run);
+    tt_columns_cell(table, "%" PRId64, tt_ckpt_int(s, "step"));
+    tt_columns_cell(table, "%s", tt_ckpt_text(s, "state"));
+    tt_columns_cell(table, "%s", age_text(text, sizeof text, s, "age_s"));
+    tt_columns_cell(table, "%s", tt_ckpt_bytes(text, sizeof text, s, "bytes"));
+    tt_columns_cell(table, "%s", tt_ckpt_count(text, sizeof text, s, "tokens"));
+    tt_columns_cell(table, "%s", tt_ckpt_count(text, sizeof text, s, "world"));
+    tt_columns_cell(table, "%s", tt_ckpt_text(s, "policy"));
+    tt_columns_cell(table, "%s", tt_ckpt_mesh(text, sizeof text, s));
+    if (!json_is_false(json_object_get(s, "good")))
+        return;
+    for (int i = 0; i < 1 + (run != NULL); i++)
+        tt_columns_cell(table, "%s", "");
+    tt_columns_rest(table, 2, tt_ckpt_text(s, "problem"));
+}
+
+/* What was set aside, or a killed save has left. */
+static void add_other(const json_t *l, struct tt_columns *table)
+{
+    char text[128] = "";
+
+    tt_columns_cell(table, "%s", tt_ckpt_text(l, "name"));
+    tt_columns_cell(table, "%s", tt_ckpt_text(l, "state"));
+    tt_columns_cell(table, "%s", age_text(text, sizeof text, l, "age_s"));
+    tt_columns_cell(table, "%s", tt_ckpt_bytes(text, sizeof text, l, "bytes"));
+    if (json_is_string(json_object_get(l, "run_id")))
+        (void)snprintf(text, sizeof text, "saved by run %s", tt_ckpt_text(l, "run_id"));
+    tt_columns_rest(table, 2, json_is_string(json_object_get(l, "run_id")) ? text : "");
+}
+
+/* The order in which columns are left out on a narrow terminal is in titan-ckpt(1). */
+#define STEP_COLUMNS(width)                                                                      \
+    {"step", width, false, 0, 0, 0}, {"state", 10, false, 2, 0, 0}, {"age", 8, true, 1, 0, 0},   \
+        {"size", 12, true, 1, 0, 0}, {"tokens", 16, true, 1, 1, 0}, {"world", 6, true, 1, 2, 0}, \
+        {"policy", 9, false, 2, 4, 0},                                                           \
+    {                                                                                            \
+        "mesh", 0, false, 1, 3, 16                                                               \
+    }
+
 static void print_list(const json_t *json)
 {
     static const char *const others[] = {"set_aside", "leftovers"};
+    struct tt_column columns[] = {STEP_COLUMNS(12)};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
     const json_t *steps = json_object_get(json, "steps");
-    char tokens[32], bytes[32], mesh[128], age[32], world[32];
-    int width = 12;
 
+    for (size_t i = 0; i < json_array_size(steps); i++)
+        add_step(json_array_get(steps, i), NULL, &table);
     for (int list = 0; list < 2; list++) {
         const json_t *names = json_object_get(json, others[list]);
 
         for (size_t i = 0; i < json_array_size(names); i++) {
             int n = (int)strlen(tt_ckpt_text(json_array_get(names, i), "name"));
 
-            width = n > width ? n : width;
+            columns[0].width = n > columns[0].width ? n : columns[0].width;
+            add_other(json_array_get(names, i), &table);
         }
     }
-    tt_print("%s\n%-*s  %-10s %8s %12s %16s %6s  %-9s %s\n", tt_ckpt_text(json, "folder"), width, "step", "state",
-             "age", "size", "tokens", "world", "policy", "mesh");
-    for (size_t i = 0; i < json_array_size(steps); i++) {
-        const json_t *s = json_array_get(steps, i);
-
-        tt_print("%-*" PRId64 "  %-10s %8s %12s %16s %6s  %-9s %s\n", width, tt_ckpt_int(s, "step"),
-                 tt_ckpt_text(s, "state"), age_text(age, sizeof age, s, "age_s"),
-                 tt_ckpt_bytes(bytes, sizeof bytes, s, "bytes"), tt_ckpt_count(tokens, sizeof tokens, s, "tokens"),
-                 tt_ckpt_count(world, sizeof world, s, "world"), tt_ckpt_text(s, "policy"),
-                 mesh_text(mesh, sizeof mesh, s));
-        if (json_is_false(json_object_get(s, "good")))
-            tt_print("%*s  %s\n", width, "", tt_ckpt_text(s, "problem"));
-    }
-    for (int list = 0; list < 2; list++) {
-        const json_t *names = json_object_get(json, others[list]);
-
-        for (size_t i = 0; i < json_array_size(names); i++) {
-            const json_t *l = json_array_get(names, i);
-
-            tt_print("%-*s  %-10s %8s %12s", width, tt_ckpt_text(l, "name"), tt_ckpt_text(l, "state"),
-                     age_text(age, sizeof age, l, "age_s"), tt_ckpt_bytes(bytes, sizeof bytes, l, "bytes"));
-            if (json_is_string(json_object_get(l, "run_id")))
-                tt_print("  saved by run %s", tt_ckpt_text(l, "run_id"));
-            tt_print("\n");
-        }
-    }
-}
-
-static const char *shape_text(char *buf, size_t buf_size, const json_t *tensor)
-{
-    const json_t *shape = json_object_get(tensor, "shape");
-    size_t used = (size_t)snprintf(buf, buf_size, "[");
-
-    for (size_t d = 0; d < json_array_size(shape) && used < buf_size; d++)
-        used += (size_t)snprintf(buf + used, buf_size - used, "%s%" JSON_INTEGER_FORMAT, d ? ", " : "",
-                                 json_integer_value(json_array_get(shape, d)));
-    if (used < buf_size)
-        (void)snprintf(buf + used, buf_size - used, "]");
-    return buf;
-}
-
-static const char *number_text(char *buf, size_t buf_size, const json_t *json, const char *key)
-{
-    const json_t *value = json_object_get(json, key);
-
-    if (!json_is_number(value))
-        return "-";
-    (void)snprintf(buf, buf_size, "%.4g", json_number_value(value));
-    return buf;
-}
-
-static void print_stats(const json_t *stats)
-{
-    static const char *const keys[] = {"min", "max", "mean", "rms"};
-    char number[32];
-
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        tt_print(" %10s", number_text(number, sizeof number, stats, keys[i]));
-    tt_print(" %10s", tt_ckpt_count(number, sizeof number, stats, "nonfinite"));
-}
-
-static void print_tensors(const struct tt_ckpt_inspection *inspection)
-{
-    bool stats = inspection->stats && inspection->manifest.n_tensors;
-    char shape[128];
-
-    tt_print("\n%-6s %-52s %-6s %-20s %6s", "group", "tensor", "dtype", "shape", "chunks");
-    if (stats)
-        tt_print(" %10s %10s %10s %10s %10s", "min", "max", "mean", "rms", "nonfinite");
-    tt_print("\n");
-    for (int i = 0; i < inspection->manifest.n_tensors; i++) {
-        json_t *t = tt_ckpt_inspect_tensor(inspection, i);
-
-        tt_print("%-6s %-52s %-6s %-20s %6" PRId64, tt_ckpt_text(t, "group"), tt_ckpt_text(t, "name"),
-                 tt_ckpt_text(t, "dtype"), shape_text(shape, sizeof shape, t), tt_ckpt_int(t, "chunks"));
-        if (stats)
-            print_stats(json_object_get(t, "stats"));
-        tt_print("\n");
-        json_decref(t);
-    }
-}
-
-static void print_files(const char *title, const json_t *json)
-{
-    const json_t *files = json_object_get(json, "files");
-    char b[32];
-
-    tt_print("  %-11s %zu, %s\n", title, json_array_size(files), tt_ckpt_bytes(b, sizeof b, json, "bytes"));
-    for (size_t i = 0; i < json_array_size(files); i++)
-        tt_print("    %-60s %12s\n", tt_ckpt_text(json_array_get(files, i), "path"),
-                 tt_ckpt_bytes(b, sizeof b, json_array_get(files, i), "bytes"));
-}
-
-static void print_unread(const json_t *unread)
-{
-    for (size_t i = 0; i < json_array_size(unread); i++)
-        tt_print("  not read    %s %s\n", tt_ckpt_text(json_array_get(unread, i), "key"),
-                 tt_ckpt_text(json_array_get(unread, i), "why"));
-}
-
-static void print_inspect(const struct tt_ckpt_inspection *inspection)
-{
-    static const char *const groups[] = {"model", "optimizer"};
-    const json_t *json = inspection->json, *assets = json_object_get(json, "assets");
-    char a[160], b[32];
-
-    tt_print("%s\n", tt_ckpt_text(json, "path"));
-    if (strcmp(tt_ckpt_text(json, "kind"), "step") == 0) {
-        tt_print("  step        %s\n", tt_ckpt_count(b, sizeof b, json, "step"));
-        tt_print("  tokens      %s\n", tt_ckpt_count(b, sizeof b, json, "tokens"));
-        tt_print("  saved       %s by run %s\n", time_text(a, sizeof a, json), tt_ckpt_text(json, "run_id"));
-        tt_print("  mesh        %s, policy %s\n", mesh_text(a, sizeof a, json), tt_ckpt_text(json, "policy"));
-    } else if (strcmp(tt_ckpt_text(json, "kind"), "dcp") == 0) {
-        tt_print("  step        %s\n", tt_ckpt_count(b, sizeof b, json, "step"));
-        tt_print("  tokens      %s\n", tt_ckpt_count(b, sizeof b, json, "tokens"));
-        tt_print("  PyTorch's torch.distributed.checkpoint; %zu keys that titan does not use\n",
-                 json_array_size(json_object_get(json_object_get(json_object_get(json, "meta"), "torch"), "other")));
-        print_unread(json_object_get(json_object_get(json_object_get(json, "meta"), "torch"), "unread"));
-    } else {
-        tt_print("  safetensors without a manifest of titan's\n");
-    }
-    tt_print("  parameters  %s\n", tt_ckpt_count(b, sizeof b, json, "parameters"));
-    for (int i = 0; i < 2; i++) {
-        const json_t *group = json_object_get(json, groups[i]);
-
-        if (tt_ckpt_int(group, "tensors"))
-            tt_print("  %-11s %" PRId64 " tensors, %s\n", groups[i], tt_ckpt_int(group, "tensors"),
-                     tt_ckpt_bytes(b, sizeof b, group, "bytes"));
-    }
-    print_files("files", json);
-    if (json_is_object(json_object_get(json, "hf")))
-        print_files("hf", json_object_get(json, "hf"));
-    for (size_t i = 0; i < json_array_size(assets); i++)
-        tt_print("%s%s%s", i ? ", " : "  assets      ", json_string_value(json_array_get(assets, i)),
-                 i + 1 == json_array_size(assets) ? "\n" : "");
-    print_tensors(inspection);
-}
-
-/* Begins a line of JSON that is `depth` levels in. */
-static void put_line(const char *before, int depth)
-{
-    tt_print("%s\n%*s", before, 2 * depth, "");
-}
-
-static void put_tensors(const struct tt_ckpt_inspection *inspection, int depth)
-{
-    for (int i = 0; i < inspection->manifest.n_tensors; i++) {
-        json_t *tensor = tt_ckpt_inspect_tensor(inspection, i);
-
-        put_line(i ? "," : "[", depth + 1);
-        tt_cli_put_json(tensor, depth + 1);
-        json_decref(tensor);
-    }
-    if (inspection->manifest.n_tensors)
-        put_line("", depth);
-    tt_print("%s", inspection->manifest.n_tensors ? "]" : "[]");
-}
-
-static void put_inspection(const struct tt_ckpt_inspection *inspection, int depth)
-{
-    const char *key, *before = "{";
-    json_t *value;
-
-    json_object_foreach(inspection->json, key, value)
-    {
-        put_line(before, depth + 1);
-        tt_print("\"%s\": ", key);
-        if (strcmp(key, "tensors") == 0)
-            put_tensors(inspection, depth + 1);
-        else
-            tt_cli_put_json(value, depth + 1);
-        before = ",";
-    }
-    put_line("", depth);
-    tt_print("}");
+    tt_print("%s\n", tt_ckpt_text(json, "folder"));
+    tt_columns_print(&table);
 }
 
 static bool is_unreadable(const json_t *problem)
@@ -384,38 +248,68 @@ static int make_verify(const struct tt_args *args, const char *path, json_t **re
     return tt_ckpt_verify(path, depth, ret_json);
 }
 
-int tt_ckpt_verb_list(const struct tt_args *args)
-{
-    bool ok;
+/* --- the steps of several runs --- */
 
-    return describe(args, make_list, print_list, &ok);
+static void add_steps(const char *run, const json_t *json, struct tt_columns *table)
+{
+    const json_t *steps = json_object_get(json, "steps");
+
+    for (size_t i = 0; i < json_array_size(steps); i++)
+        add_step(json_array_get(steps, i), run, table);
+    if (!json_array_size(steps)) {
+        tt_columns_cell(table, "%s", run);
+        tt_columns_rest(table, 2, "no steps");
+    }
 }
 
-int tt_ckpt_verb_inspect(const struct tt_args *args)
+/* A run without checkpoints, or one that cannot be read, has a row that says so. */
+static int list_runs(const struct tt_runs *runs, bool is_json)
 {
-    bool is_json = tt_args_has(args, "json"), is_list = args->n_words != 2;
-    struct tt_ckpt_inspection *all = tt_calloc((size_t)args->n_words, sizeof *all);
+    static const struct tt_column columns[] = {{"run", 0, false, 0, 0, 16}, STEP_COLUMNS(6)};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
+    json_t *all = json_array();
+
+    for (int i = 0; i < runs->n; i++) {
+        const char *run = runs->folder[i];
+        json_t *json = NULL;
+
+        if (tt_ckpt_list(run, &json) == 0) {
+            add_steps(run, json, &table);
+            (void)json_array_append_new(all, json);
+            continue;
+        }
+        tt_error_drop_hint();
+        tt_columns_cell(&table, "%s", run);
+        tt_columns_rest(&table, 2, tt_error_message());
+        (void)json_array_append_new(
+            all, json_pack("{s:o, s:o}", "folder", tt_json_string(run), "error", tt_json_string(tt_error_message())));
+    }
+    if (!is_json)
+        tt_columns_print(&table);
+    tt_columns_release(&table);
+    if (is_json)
+        return tt_cli_print_json(all);
+    json_decref(all);
+    return tt_cli_finish();
+}
+
+int tt_ckpt_verb_list(const struct tt_args *args)
+{
+    struct tt_runs runs = {0};
+    bool ok, as_given;
     int rc = 0;
 
-    for (int i = 1; i < args->n_words; i++) {
-        TT_TRY(tt_ckpt_inspect(args->word[i], tt_args_has(args, "stats"), &all[i]));
-        if (is_json)
-            continue; /* nothing is printed before all paths are known to be good */
-        print_inspect(&all[i]);
-        tt_ckpt_inspection_release(&all[i]);
-    }
-    for (int i = 1; is_json && i < args->n_words; i++) {
-        if (is_list)
-            put_line(i > 1 ? "," : "[", 1);
-        put_inspection(&all[i], is_list);
-    }
-    if (is_json)
-        tt_print(is_list ? "\n]\n" : "\n");
-    rc = tt_cli_finish();
-out:
     for (int i = 1; i < args->n_words; i++)
-        tt_ckpt_inspection_release(&all[i]);
-    tt_free(all);
+        TT_TRY(tt_runs_add(args->word[i], &runs));
+    as_given = runs.n == args->n_words - 1;
+    for (int i = 0; i < runs.n && as_given; i++)
+        as_given = strcmp(runs.folder[i], args->word[i + 1]) == 0;
+    if (as_given)
+        rc = describe(args, make_list, print_list, &ok);
+    else
+        rc = list_runs(&runs, tt_args_has(args, "json"));
+out:
+    tt_runs_release(&runs);
     return rc < 0 ? tt_cli_fail(rc) : rc;
 }
 
