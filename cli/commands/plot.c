@@ -61,7 +61,7 @@ static int find_runs(const struct tt_args *args, struct tt_runs *runs)
     for (int i = 0; i < args->n_words; i++)
         TT_TRY(tt_runs_add(args->word[i], runs));
     if (!args->n_words)
-        TT_TRY(tt_runs_add("./outputs", runs));
+        TT_TRY(tt_runs_add("outputs", runs));
     if (runs->n > RUNS_MOST)
         rc = tt_fail(TT_EUSAGE, "plot: at most %d runs, there are %d\nhelp: name some of them, such as %s %s",
                      RUNS_MOST, runs->n, runs->folder[0], runs->folder[1]);

@@ -292,7 +292,7 @@ out:
 /* --- several runs --- */
 
 /* The order in which columns are left out on a narrow terminal is in titan-status(1). */
-static const struct tt_column columns[] = {{"run", 0, false, 0, 0, 16},    {"state", 9, false, 2, 0, 0},
+static const struct tt_column columns[] = {{"run", 0, false, 0, 0, 0},     {"state", 9, false, 2, 0, 0},
                                            {"step", 13, true, 2, 0, 0},    {"loss", 9, true, 2, 0, 0},
                                            {"tokens/s", 9, true, 2, 2, 0}, {"age", 10, true, 2, 1, 0}};
 
@@ -419,7 +419,7 @@ static int show(const struct tt_args *args)
     for (int i = 0; i < args->n_words; i++)
         TT_TRY(tt_runs_add(args->word[i], &runs));
     if (!args->n_words)
-        TT_TRY(tt_runs_add("./outputs", &runs));
+        TT_TRY(tt_runs_add("outputs", &runs));
     if (runs.n == 1)
         rc = show_one(runs.folder[0], follows, json);
     else if (follows)

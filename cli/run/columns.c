@@ -103,6 +103,30 @@ static int total(const struct tt_columns *t, const int *width)
     return sum;
 }
 
+/* The longest word of the cells of a column. */
+static int longest_word(const struct tt_columns *t, int column)
+{
+    int longest = 0;
+
+    for (int i = 0; i < t->n_cells; i++) {
+        const char *at = t->text.text + t->cell[i].at;
+
+        for (size_t size; *at && t->cell[i].column == column; at += size + (at[size] == ' ')) {
+            size = strcspn(at, " ");
+            longest = width_of(at, size) > longest ? width_of(at, size) : longest;
+        }
+    }
+    return longest;
+}
+
+/* The width to which a column that folds is narrowed: words stay whole. */
+static int folded(const struct tt_columns *t, int column)
+{
+    int word = longest_word(t, column);
+
+    return word > t->column[column].fold ? word : t->column[column].fold;
+}
+
 /* The longest cell, or the title, of each column. */
 static void find_natural(const struct tt_columns *t, int *natural)
 {
@@ -152,8 +176,8 @@ static void narrow(const struct tt_columns *t, const int *natural, struct fit *f
     if (fit->needed <= fit->columns)
         return;
     for (int c = 0; c < t->n; c++)
-        if (t->column[c].fold && t->column[c].fold < natural[c])
-            fit->width[c] = t->column[c].fold;
+        if (t->column[c].fold && folded(t, c) < natural[c])
+            fit->width[c] = folded(t, c);
     while (total(t, fit->width) > fit->columns && (drop = next_drop(t, fit->width)) > 0)
         for (int c = 0; c < t->n; c++)
             if (t->column[c].drop == drop)

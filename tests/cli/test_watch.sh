@@ -503,7 +503,7 @@ case_a_folder_with_one_run_means_that_run() {
     metrics outputs/quick '@RUN' 1:1 2:2
     run status
     expect_ok
-    expect_out '^./outputs/quick: killed, 2 ranks'
+    expect_out '^outputs/quick: killed, 2 ranks'
     run plot outputs --key loss
     expect_ok
     run export --csv outputs
@@ -511,8 +511,8 @@ case_a_folder_with_one_run_means_that_run() {
     [ "$(wc -l <out)" = 3 ] || not_as "not two steps"
     metrics outputs '@RUN' 1:7
     run status
-    expect_out '^./outputs: killed, 2 ranks'
-    expect_out '^./outputs/quick +killed'
+    expect_out '^outputs: killed, 2 ranks'
+    expect_out '^outputs/quick +killed'
 }
 
 case_a_folder_of_runs_is_drawn_whole() {

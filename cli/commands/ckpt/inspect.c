@@ -76,7 +76,7 @@ static void add_tensor(const json_t *t, const char *name, struct tt_columns *tab
 /* The order in which columns are left out on a narrow terminal is in titan-ckpt(1). */
 #define TENSOR_COLUMNS                                                                          \
     {"group", 6, false, 0, 5, 0}, {"tensor", 52, false, 1, 0, 0}, {"dtype", 6, false, 1, 0, 0}, \
-        {"shape", 20, false, 1, 0, 0},                                                          \
+        {"shape", 20, false, 1, 1, 0},                                                          \
     {                                                                                           \
         "chunks", 6, true, 1, 4, 0                                                              \
     }

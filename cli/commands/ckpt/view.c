@@ -113,8 +113,8 @@ static void add_other(const json_t *l, struct tt_columns *table)
 }
 
 /* The order in which columns are left out on a narrow terminal is in titan-ckpt(1). */
-#define STEP_COLUMNS(width)                                                                      \
-    {"step", width, false, 0, 0, 0}, {"state", 10, false, 2, 0, 0}, {"age", 8, true, 1, 0, 0},   \
+#define STEP_COLUMNS(width, gap)                                                                 \
+    {"step", width, false, gap, 0, 0}, {"state", 10, false, 2, 0, 0}, {"age", 8, true, 1, 0, 0}, \
         {"size", 12, true, 1, 0, 0}, {"tokens", 16, true, 1, 1, 0}, {"world", 6, true, 1, 2, 0}, \
         {"policy", 9, false, 2, 4, 0},                                                           \
     {                                                                                            \
@@ -124,7 +124,7 @@ static void add_other(const json_t *l, struct tt_columns *table)
 static void print_list(const json_t *json)
 {
     static const char *const others[] = {"set_aside", "leftovers"};
-    struct tt_column columns[] = {STEP_COLUMNS(12)};
+    struct tt_column columns[] = {STEP_COLUMNS(12, 0)};
     struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
     const json_t *steps = json_object_get(json, "steps");
 
@@ -265,7 +265,7 @@ static void add_steps(const char *run, const json_t *json, struct tt_columns *ta
 /* A run without checkpoints, or one that cannot be read, has a row that says so. */
 static int list_runs(const struct tt_runs *runs, bool is_json)
 {
-    static const struct tt_column columns[] = {{"run", 0, false, 0, 0, 16}, STEP_COLUMNS(6)};
+    static const struct tt_column columns[] = {{"run", 0, false, 0, 0, 0}, STEP_COLUMNS(6, 2)};
     struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
     json_t *all = json_array();
 
