@@ -103,29 +103,49 @@ out:
     return rc;
 }
 
-/* The last line of console.log, if titan has said something there after its last step: it may tell why the run ended.
- */
+/* Cuts the last line off a text and returns it; NULL: it is empty. */
+static char *cut_line(char *text)
+{
+    size_t size = strlen(text);
+    char *line;
+
+    while (size > 0 && text[size - 1] == '\n')
+        text[--size] = 0;
+    if (size == 0)
+        return NULL;
+    line = strrchr(text, '\n');
+    if (!line)
+        return text;
+    *line = 0;
+    return line + 1;
+}
+
+/* What titan has said at the end of console.log, in its last two lines: it may tell why the run ended. */
 static void set_last_words(struct status *s)
 {
     static const char mark[] = "titan: ";
-    char *path = tt_format("%s/console.log", s->history->folder), text[CONSOLE_BYTES + 1];
-    int64_t size = 0, bytes;
+    enum { MARK = sizeof mark - 1 };
+    char *path = tt_format("%s/console.log", s->history->folder), text[CONSOLE_BYTES + 1] = "";
+    char *last, *before;
+    struct tt_text words = {0};
+    int64_t size = 0, bytes = 0;
     int fd = -1;
-    char *line;
 
     set(s, "last_words", json_null());
     if (strcmp(s->state, "killed") == 0 && s->exit < 0 && tt_file_open(path, &fd, &size) == 0) {
         bytes = size < CONSOLE_BYTES ? size : CONSOLE_BYTES;
-        if (tt_file_pread(fd, path, text, (size_t)bytes, size - bytes) < 0)
-            bytes = 0;
-        while (bytes > 0 && text[bytes - 1] == '\n')
-            bytes--;
-        text[bytes] = 0;
-        line = strrchr(text, '\n');
-        line = line ? line + 1 : text;
-        if (strncmp(line, mark, sizeof mark - 1) == 0)
-            set(s, "last_words", tt_json_string(line + sizeof mark - 1));
+        bytes = tt_file_pread(fd, path, text, (size_t)bytes, size - bytes) < 0 ? 0 : bytes;
     }
+    text[bytes] = 0;
+    last = cut_line(text);
+    if (last && strncmp(last, mark, MARK) == 0) {
+        before = last == text ? NULL : cut_line(text);
+        if (before && strncmp(before, mark, MARK) == 0)
+            tt_text_add(&words, "%s; ", before + MARK);
+        tt_text_add(&words, "%s", last + MARK);
+        set(s, "last_words", tt_json_string(words.text));
+    }
+    tt_text_release(&words);
     if (fd >= 0)
         (void)close(fd);
     tt_free(path);

@@ -714,4 +714,23 @@ case_the_banner_says_what_is_validated_on() {
     expect_err "^  validate text held.txt: 1 document, .* samples? of 32, at step 1, every 1 step, and at the end$"
 }
 
+case_the_built_in_run_has_its_own_folder() {
+    make_corpus
+    options=${tiny/--job.dump_folder=run/}
+    run train $options
+    expect_ok
+    refuse_err "earlier titan"
+    expect_file outputs/quick/metrics.jsonl
+    refuse_file outputs/metrics.jsonl
+    mv outputs/quick/* outputs
+    run train $options --checkpoint.enable=true
+    expect_ok
+    expect_err "titan: a run of the built-in configuration is in ./outputs, .* this one is in ./outputs/quick"
+    run train $options --checkpoint.enable=true --training.steps=4
+    expect_ok
+    refuse_err "earlier titan"
+    run train $options --training.dataset_path=corpus.txt --job.dump_folder=outputs
+    expect_error 2 "'outputs' holds another run"
+}
+
 run_cases

@@ -527,10 +527,10 @@ case_a_folder_of_runs_is_drawn_whole() {
 
 case_what_a_killed_run_said_last_is_shown() {
     metrics dead '@RUN' 1:1
-    printf 'step:  1/9\ntitan: mpirun is ending the job and kills its ranks within a second\n' >dead/console.log
+    printf 'step:  1/9\ntitan: mpirun is ending the job\ntitan: stopping after step 1\n' >dead/console.log
     run status dead
     expect_ok
-    expect_out '^  why        .* the last that it said: mpirun is ending the job and kills its ranks within a second$'
+    expect_out '^  why        .* the last that it said: mpirun is ending the job; stopping after step 1$'
     printf 'step:  2/9\n' >>dead/console.log
     run status dead
     expect_out '^  why        unknown: '
