@@ -14,16 +14,8 @@
 #include "core/base/mem.h"
 #include "core/data/builtin.h"
 #include "core/os/file.h"
+#include "core/tokenizer/postprocessor.h"
 #include "core/tokenizer/tokenizer_struct.h"
-
-enum { DEEPEST_SEQUENCE = 4 };
-
-static const char *type_of(const json_t *json)
-{
-    const char *type = json_string_value(json_object_get(json, "type"));
-
-    return type ? type : "(no type)";
-}
 
 /*
  * The `tokenizers` library does not read the ids of added tokens. It gives those that model.vocab lacks the ids after
@@ -78,37 +70,6 @@ static int check_first(const struct tt_tokenizer *t, const char *where)
         where);
 }
 
-/* ret_begin/end: the special tokens that the post-processor puts around a single text; -1: none. */
-static int read_post_processor(const struct tt_tokenizer *t, const json_t *json, const char *where, int depth,
-                               int32_t *ret_begin, int32_t *ret_end)
-{
-    const json_t *list = json_object_get(json, "processors"), *single = json_object_get(json, "single");
-    size_t n = json_array_size(single);
-    int rc = 0;
-
-    if (!json || json_is_null(json) || strcmp(type_of(json), "ByteLevel") == 0)
-        return 0;
-    if (strcmp(type_of(json), "Sequence") == 0 && depth < DEEPEST_SEQUENCE) {
-        for (size_t i = 0; i < json_array_size(list); i++)
-            TT_TRY(read_post_processor(t, json_array_get(list, i), where, depth + 1, ret_begin, ret_end));
-        goto out;
-    }
-    if (strcmp(type_of(json), "TemplateProcessing") != 0) {
-        return tt_fail(TT_EDATA,
-                       "%s: post_processor '%s' is not supported (ByteLevel, TemplateProcessing and null are)", where,
-                       type_of(json));
-    }
-    for (int end = 0; end < 2 && n; end++) {
-        const json_t *special = json_object_get(json_array_get(single, end ? n - 1 : 0), "SpecialToken");
-        const char *name = tt_json_plain_string(json_object_get(special, "id"));
-
-        if (name)
-            *(end ? ret_end : ret_begin) = tt_tokenizer_token_to_id(t, name);
-    }
-out:
-    return rc;
-}
-
 /* A token named by tokenizer_config.json, as a string or as an object with content. */
 static int read_named(const struct tt_tokenizer *t, const json_t *config, const char *key, const char *where,
                       int32_t *ret_id)
@@ -135,7 +96,7 @@ static int read_ends(struct tt_tokenizer *t, const json_t *post_processor, const
     int32_t begin = -1, end = -1;
     int rc = 0;
 
-    TT_TRY(read_post_processor(t, post_processor, where, 0, &begin, &end));
+    TT_TRY(tt_postprocessor_read(t, post_processor, &begin, &end));
     t->bos = begin; /* without a config, the template is the only source */
     t->eos = end;
     TT_TRY(read_named(t, config, "bos_token", where, &t->bos));
@@ -245,7 +206,7 @@ static int read_all(struct tt_tokenizer *t, const char *where)
     if (problem)
         TT_TRY(check_ends(t, problem));
     read_chat_template(t, config);
-    t->hash = tt_hash64(t->json, t->json_size, 0);
+    t->hash = tt_postprocessor_hash(t);
     t->hash = tt_hash64(&t->bos, sizeof t->bos, t->hash);
     t->hash = tt_hash64(&t->eos, sizeof t->eos, t->hash);
 out:

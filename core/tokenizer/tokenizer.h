@@ -38,6 +38,12 @@ int32_t tt_tokenizer_eos(const struct tt_tokenizer *tokenizer);
 /** Whether the `tokenizers` library would add BOS by itself (post_processor says so). */
 bool tt_tokenizer_adds_bos(const struct tt_tokenizer *tokenizer);
 
+/**
+ * Appends the text of tokenizer.json with a post-processor that puts BOS before every text, as titan does in documents.
+ * Returns false, and appends nothing, if the tokenizer adds BOS already, or has none, or no member post_processor.
+ */
+bool tt_tokenizer_json_with_bos(const struct tt_tokenizer *tokenizer, struct tt_text *text);
+
 /** The id of a token as tokenizer.json writes it, or -1. */
 int32_t tt_tokenizer_token_to_id(const struct tt_tokenizer *tokenizer, const char *token);
 
@@ -52,7 +58,10 @@ bool tt_tokenizer_has(const struct tt_tokenizer *tokenizer, int32_t id);
 
 bool tt_tokenizer_is_special(const struct tt_tokenizer *tokenizer, int32_t id);
 
-/** A hash of tokenizer.json, BOS and EOS: equal hashes make equal documents. */
+/**
+ * A hash of tokenizer.json, BOS and EOS: equal hashes make equal documents. It is the same for what
+ * tt_tokenizer_json_with_bos makes.
+ */
 uint64_t tt_tokenizer_hash(const struct tt_tokenizer *tokenizer);
 
 /** Where it came from: a path or "built-in tokenizer.json". */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "core/base/mem.h"
+#include "core/data/builtin.h"
 #include "core/os/file.h"
 #include "tests/help/log.h"
 #include "tokenizer_help.h"
@@ -27,6 +28,53 @@ static void folders_of_transformers_give_the_golden_ids(void **state)
         tt_free(golden);
         tt_free(folder);
     }
+}
+
+/* Of the built-in tokenizer with this post-processor: an export's adds BOS, and has the same hash. */
+static void expect_bos_added(const char *processor, const char *wanted)
+{
+    static const char config[] = "{\"bos_token\": \"<|begin_of_text|>\", \"eos_token\": \"<|end_of_text|>\"}";
+    struct tt_builtin file = tt_builtin_get(TT_BUILTIN_TOKENIZER);
+    struct tt_tokenizer *before = NULL, *after = NULL;
+    struct tt_text json = {0}, text = {0};
+
+    tt_text_add_replaced(&json, file.bytes, file.size, "\"post_processor\": null", processor);
+    assert_int_equal(parse(json.text, config, &before), 0);
+    assert_false(tt_tokenizer_adds_bos(before));
+    assert_true(tt_tokenizer_json_with_bos(before, &text));
+    assert_non_null(strstr(text.text, wanted));
+    assert_int_equal(parse(text.text, config, &after), 0);
+    assert_true(tt_tokenizer_adds_bos(after));
+    assert_int_equal(tt_tokenizer_bos(after), tt_tokenizer_bos(before));
+    assert_int_equal(tt_tokenizer_eos(after), tt_tokenizer_eos(before));
+    assert_true(tt_tokenizer_hash(after) == tt_tokenizer_hash(before));
+    assert_false(tt_tokenizer_json_with_bos(after, &text));
+    tt_text_release(&json);
+    tt_text_release(&text);
+    tt_tokenizer_free(before);
+    tt_tokenizer_free(after);
+}
+
+#define TEMPLATE "{\"type\":\"TemplateProcessing\""
+
+static void bos_can_be_added_for_other_programs(void **state)
+{
+    static const char sequence[] =
+        "\"post_processor\": {\"type\":\"Sequence\",\"processors\":[{\"type\": \"ByteLevel\"}," TEMPLATE;
+    struct tt_tokenizer *llama = load(DATA "transformers/v5/llama3"), *qwen = load(DATA "transformers/v5/qwen3");
+    struct tt_text unused = {0};
+
+    expect_bos_added("\"post_processor\": null",
+                     "\"post_processor\": " TEMPLATE ",\"special_tokens\":{\"<|begin_of_text|>\":");
+    expect_bos_added("\"post_processor\": {\"type\": \"ByteLevel\"}", sequence);
+    expect_bos_added("\"post_processor\": " TEMPLATE
+                     ", \"single\": [{\"Sequence\": {\"id\": \"A\"}}, {\"SpecialToken\": "
+                     "{\"id\": \"<|end_of_text|>\"}}]}",
+                     "]}," TEMPLATE);
+    assert_false(tt_tokenizer_json_with_bos(llama, &unused)); /* it adds BOS already */
+    assert_false(tt_tokenizer_json_with_bos(qwen, &unused));  /* it has none */
+    tt_tokenizer_free(llama);
+    tt_tokenizer_free(qwen);
 }
 
 /* The text of the ids, in one part and in parts of one. */
@@ -223,6 +271,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(folders_of_transformers_give_the_golden_ids),
+        cmocka_unit_test(bos_can_be_added_for_other_programs),
         cmocka_unit_test(folders_of_sentencepiece_give_the_golden_ids_and_texts),
         cmocka_unit_test(a_word_of_a_mebibyte_has_the_ids_of_its_parts),
         cmocka_unit_test(characters_without_bytes_are_unknown),
