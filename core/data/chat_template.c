@@ -74,6 +74,7 @@ enum { N_ROWS = sizeof rows / sizeof rows[0] };
 
 struct tt_chat_template {
     const struct tt_tokenizer *tokenizer;
+    const char *text; /* the table's or the tokenizer's */
     struct tt_jinja *jinja;
     char *where;        /* in messages */
     json_t *context;    /* what the template sees beside the messages */
@@ -449,6 +450,66 @@ int32_t tt_chat_template_end(const struct tt_chat_template *chat)
     return chat->end;
 }
 
+/* --- for other programs --- */
+
+/* The tags are transformers' own: jinja2 and llama.cpp need not know them. */
+void tt_chat_template_text(const struct tt_chat_template *chat, struct tt_text *text)
+{
+    struct tt_text half = {0};
+
+    tt_text_add_replaced(&half, chat->text, strlen(chat->text), "{% generation %}", "");
+    tt_text_add_replaced(text, half.text, half.size, "{% endgeneration %}", "");
+    tt_text_release(&half);
+}
+
+/* Sets ret_same to whether both write the same, or both refuse. */
+static int compare_on(const struct tt_chat_template *a, const struct tt_chat_template *b, const json_t *messages,
+                      bool asks, bool *ret_same)
+{
+    const struct tt_chat_template *const both[] = {a, b};
+    struct tt_text text[2] = {{0}, {0}};
+    bool refused[2] = {false, false};
+    int rc = 0;
+
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        struct tt_passages unused = {0};
+
+        rc = render(both[i], messages, json_array_size(messages), asks, &text[i], &unused);
+        tt_passages_release(&unused);
+        refused[i] = rc == TT_EDATA || rc == TT_EUSAGE;
+        rc = refused[i] ? 0 : rc;
+    }
+    *ret_same = rc == 0 && refused[0] == refused[1] &&
+                (refused[0] || (text[0].size == text[1].size && memcmp(text[0].text, text[1].text, text[0].size) == 0));
+    tt_text_release(&text[0]);
+    tt_text_release(&text[1]);
+    return rc;
+}
+
+int tt_chat_template_compare(const struct tt_chat_template *a, const struct tt_chat_template *b, bool *ret_same)
+{
+    static const char *const roles[] = {"u", "su", "ua", "sua", "uaua", "suaua", "uu", "a", "au", "uaa"};
+    static const char *const contents[] = {" Why? ", "So.", "<think>\nhm\n</think>\n\nSo.", "a\n b"};
+    int rc = 0;
+
+    *ret_same = true;
+    for (size_t i = 0; i < 2 * sizeof roles / sizeof *roles && *ret_same; i++) {
+        json_t *messages = json_array();
+        const char *role = roles[i / 2];
+
+        for (size_t n = 0; role[n]; n++)
+            (void)json_array_append_new(messages,
+                                        json_pack("{s:s, s:s}", "role",
+                                                  role[n] == 's'   ? "system"
+                                                  : role[n] == 'u' ? "user"
+                                                                   : "assistant",
+                                                  "content", contents[(n + i) % (sizeof contents / sizeof *contents)]));
+        rc = compare_on(a, b, messages, i % 2, ret_same);
+        json_decref(messages);
+    }
+    return rc;
+}
+
 /* --- trying a template --- */
 
 static json_t *make_probe(int n)
@@ -594,6 +655,7 @@ int tt_chat_template_new(const char *name, const struct tt_tokenizer *tokenizer,
         TT_TRY(check_tokens(row, tokenizer));
     chat = tt_calloc(1, sizeof *chat);
     chat->tokenizer = tokenizer;
+    chat->text = text;
     chat->end = tt_tokenizer_eos(tokenizer);
     chat->context = make_context(tokenizer);
     chat->where = tt_format("the chat template %s%s", row ? "" : "of ",

@@ -39,4 +39,11 @@ int tt_chat_template_write(const struct tt_chat_template *chat, const json_t *me
 /** The token that ends an answer, or -1. */
 int32_t tt_chat_template_end(const struct tt_chat_template *chat);
 
+/** Appends the text of the template in Jinja, as other programs read it: without {% generation %}. */
+void tt_chat_template_text(const struct tt_chat_template *chat, struct tt_text *text);
+
+/** Sets ret_same to whether both write the same of a number of conversations. */
+int tt_chat_template_compare(const struct tt_chat_template *a, const struct tt_chat_template *b,
+                             bool *ret_same) TT_MUST_CHECK;
+
 #endif

@@ -145,6 +145,41 @@ static void templates_of_tokenizers_are_evaluated(void **state)
     }
 }
 
+/* An export has the text of a template of the table, in which nothing is marked. */
+static void what_other_programs_read_writes_the_same_tokens(void **state)
+{
+    static const char *const names[] = {"llama3", "qwen3", "chatml"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct tt_tokenizer *plain = make_tokenizer(NULL), *t;
+        struct tt_chat_template *named = NULL, *own = NULL, *other = NULL;
+        struct tt_text text = {0};
+        bool same = false;
+        json_t *json;
+
+        assert_int_equal(tt_chat_template_new(names[i], plain, &named), 0);
+        tt_chat_template_text(named, &text);
+        assert_null(strstr(text.text, "generation %}"));
+        json = json_string(text.text);
+        t = make_tokenizer(json);
+        assert_true(expect_cases(t, names[i], "auto") > 10);
+        assert_int_equal(tt_chat_template_new("auto", t, &own), 0);
+        assert_int_equal(tt_chat_template_compare(named, own, &same), 0);
+        assert_true(same);
+        assert_int_equal(tt_chat_template_end(own), tt_chat_template_end(named));
+        assert_int_equal(tt_chat_template_new(names[(i + 1) % 3], plain, &other), 0);
+        assert_int_equal(tt_chat_template_compare(other, own, &same), 0);
+        assert_false(same);
+        tt_chat_template_free(named);
+        tt_chat_template_free(own);
+        tt_chat_template_free(other);
+        tt_tokenizer_free(plain);
+        tt_tokenizer_free(t);
+        tt_text_release(&text);
+        json_decref(json);
+    }
+}
+
 /* The learned passages of a line, each followed by a bar. */
 static void add_learned(struct tt_tokenizer *t, const char *line, struct tt_text *text)
 {
@@ -511,6 +546,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_and_learned_ones_are_those_of_transformers),
         cmocka_unit_test(templates_of_tokenizers_are_evaluated),
+        cmocka_unit_test(what_other_programs_read_writes_the_same_tokens),
         cmocka_unit_test(answers_are_found_in_templates_that_mark_none),
         cmocka_unit_test(a_conversation_that_a_template_refuses_is_the_datas_fault),
         cmocka_unit_test(templates_that_are_not_understood_are_refused),
