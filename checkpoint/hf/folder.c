@@ -5,18 +5,13 @@
  */
 #include "checkpoint/hf/folder.h"
 
-#include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/hf/texts.h"
 #include "core/base/json.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/models/model_json.h"
 #include "core/os/file.h"
-#include "core/tokenizer/tokenizer.h"
-
-/* Enough for the numbers in a config.json, and 1e-05 stays 1e-05. */
-enum { REAL_DIGITS = 15 };
 
 char *tt_source_assets(const struct tt_source *source)
 {
@@ -122,29 +117,6 @@ out:
     return rc;
 }
 
-/* A JSON object of the assets. NULL when it is missing or not JSON, since it is only used in addition. */
-static int kept_object(const char *assets, const char *name, json_t **ret_json)
-{
-    char *path = tt_format("%s/%s", assets, name);
-    bool exists = false;
-    int rc = 0;
-
-    *ret_json = NULL;
-    TT_TRY(tt_path_exists(path, &exists));
-    rc = exists ? tt_json_load(path, ret_json) : 0;
-    if (rc == TT_EDATA) {
-        tt_note("not used for the export: %s", tt_error_message());
-        rc = 0;
-    }
-    if (!json_is_object(*ret_json)) {
-        json_decref(*ret_json);
-        *ret_json = NULL;
-    }
-out:
-    tt_free(path);
-    return rc;
-}
-
 /*
  * Keys that are about another dtype, place or version, or that spell a written key in another way: there they would
  * count instead of it.
@@ -223,31 +195,10 @@ static void set_id(json_t *config, const char *key, int32_t id)
 
 static int put_json(const struct tt_output *output, const char *name, json_t *json)
 {
-    char *text = json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(REAL_DIGITS));
+    char *text = tt_hf_json_text(json);
     int rc = tt_output_put(output, name, text, strlen(text));
 
-    free(text);
-    return rc;
-}
-
-/* The tokenizer's ids; both are -1 when there is no tokenizer. */
-static int token_ids(const char *assets, int32_t *ret_bos, int32_t *ret_eos)
-{
-    char *path = tt_format("%s/tokenizer.json", assets);
-    struct tt_tokenizer *tokenizer = NULL;
-    bool exists = false;
-    int rc = 0;
-
-    *ret_bos = *ret_eos = -1;
-    TT_TRY(tt_path_exists(path, &exists));
-    if (exists) {
-        TT_TRY(tt_tokenizer_load(assets, &tokenizer));
-        *ret_bos = tt_tokenizer_bos(tokenizer);
-        *ret_eos = tt_tokenizer_eos(tokenizer);
-    }
-out:
-    tt_tokenizer_free(tokenizer);
-    tt_free(path);
+    tt_free(text);
     return rc;
 }
 
@@ -264,12 +215,21 @@ static bool travels_to_hf(const char *name)
     return !(n > 12 && strcmp(name + n - 12, ".safetensors") == 0);
 }
 
-/* The length of the sequences that a checkpoint was trained with; 0: it does not say. */
-static json_int_t trained_length(const struct tt_source *source)
+/*
+ * Whether a model that began with random weights has seen no other lengths than those of the run: nobody said for how
+ * long sequences it is, and its RoPE does not depend on that.
+ */
+static bool is_as_long_as_trained(const struct tt_source *source, const struct tt_model *model, const json_t *kept)
 {
     const json_t *config = json_object_get(source->manifest.meta, "config");
+    const json_t *checkpoint = json_object_get(config, "checkpoint"), *keys = json_object_get(config, "model");
+    const struct tt_rope *rope = &model->dims.rope;
 
-    return json_integer_value(json_object_get(json_object_get(config, "training"), "seq_len"));
+    return tt_hf_trained_length(source) > 0 && !kept &&
+           !json_is_string(json_object_get(checkpoint, "initial_load_path")) &&
+           !json_is_true(json_object_get(checkpoint, "initial_load_in_hf")) &&
+           !json_is_integer(json_object_get(keys, "max_position_embeddings")) && !rope->dynamic &&
+           rope->beta_fast == 0.0;
 }
 
 /* kept: config.json of the imported model; may be NULL. */
@@ -277,15 +237,28 @@ static json_t *make_config(const struct tt_source *source, const struct tt_model
                            enum tt_dtype dtype)
 {
     json_t *config = model->row->write_hf_config(model);
-    json_int_t seq_len = trained_length(source);
+    int64_t seq_len = tt_hf_trained_length(source);
 
     (void)json_object_set_new(config, "torch_dtype", json_string(hf_dtype(dtype)));
     if (kept)
         add_kept(config, kept);
     if (!model->row->learned_positions &&
-        seq_len > json_integer_value(json_object_get(config, "max_position_embeddings")))
+        (seq_len > json_integer_value(json_object_get(config, "max_position_embeddings")) ||
+         is_as_long_as_trained(source, model, kept)))
         (void)json_object_set_new(config, "max_position_embeddings", json_integer(seq_len));
     return config;
+}
+
+/* The tokens that begin and end texts, where the imported config.json does not say them; after training on
+ * conversations the end of a turn ends them too. */
+static void add_ids(json_t *config, const struct tt_hf_texts *texts)
+{
+    if (!json_is_integer(json_object_get(config, "bos_token_id")))
+        set_id(config, "bos_token_id", texts->bos);
+    if (texts->stops)
+        (void)json_object_set(config, "eos_token_id", texts->stops);
+    else if (json_is_null(json_object_get(config, "eos_token_id")))
+        set_id(config, "eos_token_id", texts->eos);
 }
 
 /* The small files that transformers knows; a downloaded folder also holds pictures and other copies of the weights. */
@@ -359,31 +332,6 @@ out:
     return rc;
 }
 
-/*
- * Tokenizers cut, or warn of, texts that are longer than model_max_length. One below what the model was trained with is
- * no longer true. Files in which it is no integer (1e30 means no limit) stay as they are.
- */
-static int lengthen_tokenizer(const struct tt_output *output, const struct tt_source *source, const char *assets)
-{
-    char *path = tt_format("%s/tokenizer_config.json", assets);
-    json_t *config = NULL, *most;
-    bool exists = false;
-    int rc = 0;
-
-    TT_TRY(tt_path_exists(path, &exists));
-    if (!exists || tt_json_load(path, &config) < 0)
-        goto out;
-    most = json_object_get(config, "model_max_length");
-    if (!json_is_integer(most) || json_integer_value(most) >= trained_length(source))
-        goto out;
-    (void)json_object_set_new(config, "model_max_length", json_integer(trained_length(source)));
-    rc = put_json(output, "tokenizer_config.json", config);
-out:
-    json_decref(config);
-    tt_free(path);
-    return rc;
-}
-
 /* A checkpoint's assets are copied whole. A folder that the user names may hold anything else too. */
 static int copy_assets(const struct tt_output *output, const struct tt_source *source, const char *assets)
 {
@@ -392,37 +340,38 @@ static int copy_assets(const struct tt_output *output, const struct tt_source *s
     return tt_output_copy(output, assets, "", travels_to_hf);
 }
 
+static int put_texts(const struct tt_output *output, const struct tt_hf_texts *texts)
+{
+    int rc = 0;
+
+    for (int i = 0; i < TT_HF_N_TEXTS; i++)
+        if (texts->text[i])
+            TT_TRY(tt_output_put(output, tt_hf_text_names[i], texts->text[i], texts->size[i]));
+out:
+    return rc;
+}
+
 int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model,
                         enum tt_dtype dtype)
 {
     char *assets = tt_source_assets(source);
-    json_t *config = NULL, *kept = NULL, *generation = NULL;
-    int32_t bos = -1, eos = -1;
+    json_t *config = NULL, *kept = NULL;
+    struct tt_hf_texts texts = {0};
     int rc = 0;
 
-    TT_TRY(kept_object(assets, "hf_config.json", &kept));
+    TT_TRY(tt_hf_object(assets, "hf_config.json", &kept));
     if (!kept && source->assets) /* that of a Hugging Face folder */
-        TT_TRY(kept_object(assets, "config.json", &kept));
-    TT_TRY(kept_object(assets, "hf_generation_config.json", &generation));
+        TT_TRY(tt_hf_object(assets, "config.json", &kept));
+    TT_TRY(tt_hf_texts_make(source, &texts));
     config = make_config(source, model, kept, dtype);
-    TT_TRY(token_ids(assets, &bos, &eos));
-    if (!json_is_integer(json_object_get(config, "bos_token_id")))
-        set_id(config, "bos_token_id", bos);
-    if (json_is_null(json_object_get(config, "eos_token_id")))
-        set_id(config, "eos_token_id", eos);
-    if (!generation) {
-        generation = json_pack("{s:b}", "_from_model_config", true);
-        set_id(generation, "bos_token_id", bos);
-        set_id(generation, "eos_token_id", eos);
-    }
+    add_ids(config, &texts);
     TT_TRY(put_json(output, "config.json", config));
-    TT_TRY(put_json(output, "generation_config.json", generation));
     TT_TRY(copy_assets(output, source, assets));
-    TT_TRY(lengthen_tokenizer(output, source, assets));
+    TT_TRY(put_texts(output, &texts));
 out:
     json_decref(config);
     json_decref(kept);
-    json_decref(generation);
+    tt_hf_texts_release(&texts);
     tt_free(assets);
     return rc;
 }

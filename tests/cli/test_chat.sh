@@ -195,6 +195,128 @@ case_a_trained_model_answers() {
     expect_error 3 "the prompt: "
 }
 
+# expect_talk FOLDER END: in the files of an export END is the EOS, the former EOS ends answers too, and pads.
+expect_talk() {
+    python3 - "$1" "$2" >problem.txt 2>&1 <<'END' || not_as "$1: $(tail -1 problem.txt)"
+import json, sys
+folder, end = sys.argv[1:]
+read = lambda name: json.load(open(f"{folder}/{name}"))
+ids = {token["content"]: token["id"] for token in read("tokenizer.json")["added_tokens"]}
+config, generation = read("tokenizer_config.json"), read("generation_config.json")
+stops = [ids[end], ids["<|end_of_text|>"]]
+assert config["eos_token"] == end and config["pad_token"] == "<|end_of_text|>", config
+assert config["bos_token"] == "<|begin_of_text|>", config
+assert generation["eos_token_id"] == stops and generation["pad_token_id"] == stops[1], generation
+assert "_from_model_config" not in generation, generation
+assert read("config.json")["eos_token_id"] == stops
+END
+}
+
+# The tokenizer has no template. The export has the one that was named, and titan reads it as any other.
+case_an_export_has_what_was_learned_of_talking() {
+    make_chats
+    while read -r name end; do
+        make_chat_tokenizer none
+        echo '{"eos_token": "<|end_of_text|>"}' >tokenizer/special_tokens_map.json
+        run train $chat --training.chat_template=$name --checkpoint.enable --checkpoint.last_save_in_hf --overwrite
+        expect_ok
+        hf=run/checkpoint/step-3/hf
+        expect_talk $hf "$end"
+        grep -q "\"eos_token\": \"$end\"" $hf/special_tokens_map.json || not_as "$(cat $hf/special_tokens_map.json)"
+        ! grep -q 'generation %}' $hf/chat_template.jinja || not_as "$(cat $hf/chat_template.jinja)"
+        expect_same tokenizer/tokenizer.json $hf/tokenizer.json
+        run data pack --dataset jsonl_sft --dataset_path chats.jsonl --tokenizer tokenizer --out named \
+            --chat-template $name
+        expect_ok
+        rm $hf/chat_template.jinja # tokenizer_config.json has it too
+        run ckpt consolidate run exported --format hf --force
+        expect_ok
+        for folder in $hf exported; do
+            run data pack --dataset jsonl_sft --dataset_path chats.jsonl --tokenizer $folder --out auto --force
+            expect_ok
+            cmp -i 128 named auto || not_as "$folder: other tokens than those of $name" # the header names the tokenizer
+            for source in run $folder; do
+                run generate $source --chat --system "day 3" --prompt sea --greedy --max-new-tokens 9 --json
+                expect_ok
+                python3 -c 'import json; found = json.load(open("out"))
+print(found["prompt_tokens"], found["tokens"], found["finish"])' >said-${source%%/*}
+            done
+            expect_same said-run said-${folder%%/*}
+        done
+    done <<'END'
+llama3 <|eot_id|>
+qwen3 <|im_end|>
+chatml <|im_end|>
+END
+}
+
+# What the folder of the base model has is kept, in its own words, unless the conversations were written in another way.
+case_an_own_template_is_kept_unless_training_used_another() {
+    make_chats
+    make_chat_tokenizer qwen3
+    run data pack --dataset jsonl_sft --dataset_path chats.jsonl --tokenizer tokenizer --out chats.tokens
+    expect_ok
+    own=$(python3 -c 'import json; print(json.load(open("tokenizer/tokenizer_config.json"))["chat_template"])')
+    for options in "" --training.chat_template=qwen3 \
+        "--training.dataset=tokens --training.dataset_path=chats.tokens"; do
+        run train $chat $options --checkpoint.enable --checkpoint.last_save_in_hf --overwrite
+        expect_ok
+        expect_talk run/checkpoint/step-3/hf '<|im_end|>'
+        refuse_file run/checkpoint/step-3/hf/chat_template.jinja
+        kept=$(python3 -c 'import json
+print(json.load(open("run/checkpoint/step-3/hf/tokenizer_config.json"))["chat_template"])')
+        [ "$own" = "$kept" ] || not_as "$options: the template is $kept"
+    done
+    run train $chat --training.chat_template=llama3 --checkpoint.enable --checkpoint.last_save_in_hf --overwrite
+    expect_ok
+    expect_talk run/checkpoint/step-3/hf '<|eot_id|>'
+    grep -q start_header_id run/checkpoint/step-3/hf/chat_template.jinja || not_as "the template is still qwen3's"
+    # a template that writes eos_token would write another text if that were the end of a turn
+    make_chat_tokenizer none
+    printf '%s' "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.content }}<|im_end|>{{ eos_token }}{% endfor %}" \
+        "{% if add_generation_prompt %}<|im_start|>assistant {% endif %}" >tokenizer/chat_template.jinja
+    run train $chat --checkpoint.enable --checkpoint.last_save_in_hf --overwrite
+    expect_ok
+    grep -q '"eos_token": "<|end_of_text|>"' run/checkpoint/step-3/hf/tokenizer_config.json || not_as "another eos_token"
+    expect_same tokenizer/chat_template.jinja run/checkpoint/step-3/hf/chat_template.jinja
+    run generate run/checkpoint/step-3/hf --chat --prompt sea --max-new-tokens 2 --json
+    expect_ok
+}
+
+# Documents began with BOS. Conversations begin with what their template writes.
+case_other_programs_add_bos_where_training_did() {
+    make_corpus
+    make_chats
+    make_chat_tokenizer none
+    echo '{"prompt": "day", "completion": "morning"}' >pairs.jsonl
+    run data pack --dataset text --dataset_path corpus.txt --tokenizer tokenizer --out corpus.tokens
+    expect_ok
+    while read -r adds options; do
+        run train $chat $options --checkpoint.enable --checkpoint.last_save_in_hf --overwrite
+        expect_ok
+        hf=run/checkpoint/step-3/hf
+        if [ $adds = no ]; then
+            expect_same tokenizer/tokenizer.json $hf/tokenizer.json
+        else
+            grep -q '"add_bos_token": true' $hf/tokenizer_config.json || not_as "$options: add_bos_token is not true"
+            for source in run $hf; do
+                run generate $source --prompt sea --greedy --max-new-tokens 5 --json
+                expect_ok
+                expect_json 'assert found["prompt_tokens"][0] == 0, found'
+                python3 -c 'import json; print(json.load(open("out"))["tokens"])' >said-${#source}
+            done
+            expect_same said-3 said-${#hf}
+            run train $chat $options --model.hf_assets_path=$hf --job.dump_folder=more --overwrite
+            expect_ok # packed tokens are still those of this tokenizer
+        fi
+    done <<'END'
+yes --training.dataset=text --training.dataset_path=corpus.txt
+yes --training.dataset=tokens --training.dataset_path=corpus.tokens
+yes --training.dataset_path=pairs.jsonl --training.seq_len=8
+no --training.chat_template=chatml
+END
+}
+
 case_packed_conversations_are_the_same_data() {
     make_chat_tokenizer
     make_chats

@@ -193,4 +193,24 @@ case_rope_keys_have_no_meaning_for_learned_positions() {
     expect_error 2 "model.rope_theta .* no meaning for gpt2"
 }
 
+# Flavors name the length of the models that they are called after. One that began with random weights has seen no more
+# than its sequences.
+case_a_model_of_ones_own_is_as_long_as_its_sequences() {
+    make_corpus
+    while read -r wanted flags; do
+        run train $tiny $flags --training.steps=1 --checkpoint.enable --checkpoint.last_save_in_hf --overwrite
+        expect_ok
+        grep -q "\"max_position_embeddings\": $wanted,\?$" run/checkpoint/step-1/hf/config.json ||
+            not_as "not $wanted: $(grep max_position run/checkpoint/step-1/hf/config.json)"
+        [ -e base ] || cp -r run/checkpoint/step-1 base
+    done <<END
+32
+64 --training.seq_len=64 --model.name=qwen3
+512 --model.max_position_embeddings=512
+131072 --checkpoint.initial_load_path=base --model.max_position_embeddings=null
+END
+    run generate run/checkpoint/step-1/hf --prompt And --max-new-tokens 40
+    expect_ok
+}
+
 run_cases
