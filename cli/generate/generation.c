@@ -118,6 +118,12 @@ static int write_token(const struct tt_generation *g, int32_t token, struct tt_c
     return rc;
 }
 
+/* A model may have more rows than there are tokens: what they mean nobody has said. */
+static bool is_token(const void *tokenizer, int32_t token)
+{
+    return tt_tokenizer_has(tokenizer, token);
+}
+
 int tt_generation_run(const struct tt_generation *g, int64_t s, struct tt_continuation *c)
 {
     const struct tt_rng rng = tt_rng_make(g->seed, "generate");
@@ -128,6 +134,7 @@ int tt_generation_run(const struct tt_generation *g, int64_t s, struct tt_contin
     c->finish = TT_FINISH_LENGTH;
     tt_generator_rewind(g->generator, g->prompt_tokens);
     TT_TRY(begin_text(g, c));
+    tt_picker_allow(g->picker, g->tokenizer ? is_token : NULL, g->tokenizer);
     for (int64_t i = 0; i < g->max_new_tokens; i++) {
         double uniform = tt_rng_uniform(&rng, ((uint64_t)s << 40) + (uint64_t)i);
         int32_t token = tt_picker_pick(g->picker, logits, uniform);

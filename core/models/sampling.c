@@ -6,14 +6,16 @@
 #include "core/models/sampling.h"
 
 #include <math.h>
-#include <stdbool.h>
+#include <string.h>
 
 #include "core/base/mem.h"
 
 struct tt_picker {
     struct tt_sampling sampling;
     int64_t vocab;
-    int32_t *heap;  /* tokens; the largest first */
+    int32_t *token; /* those that may be picked, in ascending order */
+    int64_t n;
+    int32_t *heap;  /* of them; the largest first */
     double *weight; /* of the tokens taken so far, in the order they were taken */
     int32_t *taken;
 };
@@ -24,28 +26,39 @@ struct tt_picker *tt_picker_new(const struct tt_sampling *sampling, int64_t voca
 
     p->sampling = *sampling;
     p->vocab = vocab;
+    p->token = tt_calloc((size_t)vocab, sizeof *p->token);
     p->heap = tt_calloc((size_t)vocab, sizeof *p->heap);
     p->weight = tt_calloc((size_t)vocab, sizeof *p->weight);
     p->taken = tt_calloc((size_t)vocab, sizeof *p->taken);
+    tt_picker_allow(p, NULL, NULL);
     return p;
+}
+
+void tt_picker_allow(struct tt_picker *p, bool (*is_allowed)(const void *arg, int32_t token), const void *arg)
+{
+    p->n = 0;
+    for (int64_t v = 0; v < p->vocab; v++)
+        if (!is_allowed || is_allowed(arg, (int32_t)v))
+            p->token[p->n++] = (int32_t)v;
 }
 
 void tt_picker_free(struct tt_picker *p)
 {
     if (!p)
         return;
+    tt_free(p->token);
     tt_free(p->heap);
     tt_free(p->weight);
     tt_free(p->taken);
     tt_free(p);
 }
 
-static int32_t largest(const float *logits, int64_t vocab)
+static int32_t largest(const struct tt_picker *p, const float *logits)
 {
-    int32_t best = 0;
+    int32_t best = p->token[0];
 
-    for (int32_t v = 1; v < vocab; v++)
-        best = logits[v] > logits[best] ? v : best;
+    for (int64_t i = 1; i < p->n; i++)
+        best = logits[p->token[i]] > logits[best] ? p->token[i] : best;
     return best;
 }
 
@@ -76,10 +89,9 @@ static void sink(int32_t *heap, int64_t n, int64_t at, const float *logits)
 
 static void heap_fill(struct tt_picker *p, const float *logits)
 {
-    for (int64_t v = 0; v < p->vocab; v++)
-        p->heap[v] = (int32_t)v;
-    for (int64_t at = p->vocab / 2 - 1; at >= 0; at--)
-        sink(p->heap, p->vocab, at, logits);
+    memcpy(p->heap, p->token, (size_t)p->n * sizeof *p->heap);
+    for (int64_t at = p->n / 2 - 1; at >= 0; at--)
+        sink(p->heap, p->n, at, logits);
 }
 
 /* --- candidates --- */
@@ -93,7 +105,7 @@ static double weight_of(const struct tt_picker *p, const float *logits, int32_t 
 /* Takes the n largest, or as many as together weigh `enough`, whichever is fewer. Returns how many. */
 static int64_t take_largest(struct tt_picker *p, const float *logits, int64_t n, double enough)
 {
-    int64_t taken = 0, left = p->vocab;
+    int64_t taken = 0, left = p->n;
     double sum = 0.0;
 
     heap_fill(p, logits);
@@ -109,13 +121,13 @@ static int64_t take_largest(struct tt_picker *p, const float *logits, int64_t n,
 
 static int64_t take_all(struct tt_picker *p, const float *logits)
 {
-    float top = logits[largest(logits, p->vocab)];
+    float top = logits[largest(p, logits)];
 
-    for (int32_t v = 0; v < p->vocab; v++) {
-        p->taken[v] = v;
-        p->weight[v] = weight_of(p, logits, v, top);
+    for (int64_t i = 0; i < p->n; i++) {
+        p->taken[i] = p->token[i];
+        p->weight[i] = weight_of(p, logits, p->token[i], top);
     }
-    return p->vocab;
+    return p->n;
 }
 
 static double sum_of(const double *weight, int64_t n)
@@ -142,13 +154,13 @@ static int64_t first_that_weigh(const double *weight, int64_t n, double enough)
 static int64_t candidates(struct tt_picker *p, const float *logits)
 {
     const struct tt_sampling *s = &p->sampling;
-    bool all = s->top_k <= 0 || s->top_k >= p->vocab;
+    bool all = s->top_k <= 0 || s->top_k >= p->n;
     int64_t n;
 
     if (all && s->top_p >= 1.0)
         return take_all(p, logits);
     if (all)
-        return take_largest(p, logits, p->vocab, s->top_p * sum_of(p->weight, take_all(p, logits)));
+        return take_largest(p, logits, p->n, s->top_p * sum_of(p->weight, take_all(p, logits)));
     n = take_largest(p, logits, s->top_k, INFINITY);
     return s->top_p >= 1.0 ? n : first_that_weigh(p->weight, n, s->top_p * sum_of(p->weight, n));
 }
@@ -159,7 +171,7 @@ int32_t tt_picker_pick(struct tt_picker *p, const float *logits, double uniform)
     double at;
 
     if (p->sampling.temperature == 0.0)
-        return largest(logits, p->vocab);
+        return largest(p, logits);
     n = candidates(p, logits);
     at = uniform * sum_of(p->weight, n);
     for (int64_t i = 0; i < n; i++) {

@@ -2,6 +2,7 @@
 #ifndef TT_MODELS_SAMPLING_H
 #define TT_MODELS_SAMPLING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /**
@@ -21,6 +22,12 @@ struct tt_sampling {
 struct tt_picker;
 struct tt_picker *tt_picker_new(const struct tt_sampling *sampling, int64_t vocab);
 void tt_picker_free(struct tt_picker *picker);
+
+/**
+ * Of all tokens, allows only those for which is_allowed returns true, of which there must be one. NULL: all, as at
+ * first. A vocabulary may have rows that are not tokens.
+ */
+void tt_picker_allow(struct tt_picker *picker, bool (*is_allowed)(const void *arg, int32_t token), const void *arg);
 
 /** Picks a token from finite logits (V); uniform in [0, 1). */
 int32_t tt_picker_pick(struct tt_picker *picker, const float *logits, double uniform);

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -106,6 +107,39 @@ static void greedy_takes_the_largest_and_the_first_of_equals(void **state)
     tt_picker_free(b);
 }
 
+static bool is_even(const void *unused, int32_t token)
+{
+    (void)unused;
+    return token % 2 == 0;
+}
+
+/* Token 1 is the likeliest of all, 6 of the even ones, 4 of the others. */
+static void only_allowed_tokens_are_picked(void **state)
+{
+    static const struct tt_sampling ways[] = {
+        {0.0, 0, 1.0}, {1.0, 0, 1.0}, {1.0, 7, 1.0}, {1.0, 0, 0.99}, {1.0, 2, 1.0}};
+    int count[VOCAB];
+    float logits[VOCAB];
+
+    make_logits(logits);
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        struct tt_picker *picker = tt_picker_new(&ways[w], VOCAB);
+
+        memset(count, 0, sizeof count);
+        tt_picker_allow(picker, is_even, NULL);
+        for (int i = 0; i < DRAWS; i++)
+            count[tt_picker_pick(picker, logits, (i + 0.5) / DRAWS)]++;
+        for (int v = 1; v < VOCAB; v += 2)
+            assert_int_equal(count[v], 0);
+        assert_true(count[6] > count[4] && (w == 0 || count[4] > 0));
+        if (w == 1)
+            assert_true(fabs(count[6] - DRAWS * 0.2 / 0.44) < 1.5);
+        tt_picker_allow(picker, NULL, NULL);
+        assert_int_equal(tt_picker_pick(picker, logits, w ? 0.3 : 0.0), 1);
+        tt_picker_free(picker);
+    }
+}
+
 /* A vocabulary of a real size with random logits, compared with sorting all of it. */
 static const float *sorted_logits;
 
@@ -152,6 +186,7 @@ int main(void)
         cmocka_unit_test(top_k_keeps_the_largest),
         cmocka_unit_test(top_p_keeps_the_fewest_that_reach_it),
         cmocka_unit_test(greedy_takes_the_largest_and_the_first_of_equals),
+        cmocka_unit_test(only_allowed_tokens_are_picked),
         cmocka_unit_test(the_heap_ranks_as_a_sort_does),
     };
 
