@@ -146,10 +146,17 @@ static json_t *held_back(const json_t *dataset)
     return copy;
 }
 
+/* Whether the run says what it is to be validated on: also if it holds documents out and never validates. */
+static bool has_validation_data(const struct run *r)
+{
+    return json_is_true(run_value(r, "validation", "enable")) ||
+           json_number_value(run_value(r, "validation", "split")) > 0.0;
+}
+
 /* Uses the data of the run: its validation set, or, if it has none, its training data (for kjv the held-back part). */
 static int adopt_data(struct run *r)
 {
-    bool validates = json_is_true(run_value(r, "validation", "enable"));
+    bool validates = has_validation_data(r);
     const char *section = validates ? "validation" : "training";
     const json_t *dataset = run_value(r, section, "dataset");
     json_t *others = validates ? NULL : held_back(dataset);
@@ -157,6 +164,7 @@ static int adopt_data(struct run *r)
 
     TT_TRY(adopt(r, "validation.dataset", others ? others : dataset));
     TT_TRY(adopt(r, "validation.dataset_path", run_value(r, section, "dataset_path")));
+    TT_TRY(adopt(r, "validation.split", run_value(r, "validation", "split")));
     TT_TRY(adopt(r, "training.text_field", run_value(r, "training", "text_field")));
 out:
     json_decref(others);
@@ -167,7 +175,7 @@ static int choose_data(struct run *r)
 {
     const char *const data_keys[] = {"validation.dataset", "validation.dataset_path"};
     int64_t positions = r->weights.model->dims.max_positions;
-    bool validates = json_is_true(run_value(r, "validation", "enable"));
+    bool validates = has_validation_data(r);
     int rc = 0;
 
     if (r->weights.config && !tt_config_is_set(r->cfg, data_keys[0]) && !tt_config_is_set(r->cfg, data_keys[1]))
@@ -201,17 +209,40 @@ static bool is_same(const struct tt_dataset_entry *entry, const json_t *dataset,
                                            : !entry->dataset_path && !trained);
 }
 
+/* Whether the run's configuration names this dataset to train on. */
+static bool is_in_training(const struct run *r, const struct tt_dataset_entry *entry)
+{
+    const json_t *dataset = run_value(r, "training", "dataset"), *part;
+    bool found = is_same(entry, dataset, run_value(r, "training", "dataset_path"));
+    size_t k;
+
+    json_array_foreach(dataset, k, part) found =
+        found || is_same(entry, json_object_get(part, "dataset"), json_object_get(part, "dataset_path"));
+    return found;
+}
+
 /* Whether the data is what the weights were trained on, as far as the run's configuration tells. */
 static bool is_training_data(const struct run *r, int i)
 {
     const struct tt_dataset_entry entry = entry_of(r, i);
-    const json_t *dataset = run_value(r, "training", "dataset"), *part;
-    bool found = is_same(&entry, dataset, run_value(r, "training", "dataset_path"));
-    size_t k;
 
-    json_array_foreach(dataset, k, part) found =
-        found || is_same(&entry, json_object_get(part, "dataset"), json_object_get(part, "dataset_path"));
-    return found;
+    return r->cfg->validation.split <= 0.0 && is_in_training(r, &entry);
+}
+
+/* ", which it was trained on", or how many documents were held out of training; "" for other data. */
+static const char *about_data(const struct run *r, int i, char *text, size_t size)
+{
+    const struct tt_train_part *part = &r->data[i].part[0];
+    char held[32], all[32];
+
+    *text = 0;
+    if (r->cfg->validation.split > 0.0)
+        (void)snprintf(text, size, ", %s of %s documents that were held out",
+                       tt_text_count(held, sizeof held, tt_sampler_documents(part->sampler)->n),
+                       tt_text_count(all, sizeof all, part->dataset->ref.info.n_documents));
+    else if (is_training_data(r, i))
+        (void)snprintf(text, size, ", %strained on", r->n == 1 ? "which it was " : "");
+    return text;
 }
 
 static int make_engine(struct run *r, struct tt_comm *comm, int threads)
@@ -265,7 +296,9 @@ static int open_dataset(struct run *r, struct tt_comm *comm, int i)
                                       .vocab_size = r->weights.model->dims.vocab_size,
                                       .seq_len = r->seq_len,
                                       .documents = cfg->training.document_mask,
-                                      .longs = (enum tt_long_conversations)cfg->dataloader.long_conversations};
+                                      .longs = (enum tt_long_conversations)cfg->dataloader.long_conversations,
+                                      .split = cfg->validation.split,
+                                      .held_out = cfg->validation.split > 0.0};
     int rc = tt_train_data_open(comm, &o, &r->data[i]);
 
     if (rc < 0 && cfg->validation.dataset.is_list)
@@ -366,21 +399,20 @@ static void print_one(const struct run *r)
 {
     const struct tt_validation_result *f = r->found;
     const struct tt_dataset_entry entry = entry_of(r, 0);
-    char count[32];
+    char count[32], about[120];
 
     tt_print("%s%s on %s%s%s%s\n  loss        %.6f\n  perplexity  %.4f\n  tokens      %s in %" PRId64
              " sequences of %" PRId64 "\n  time        %.2f s, %.0f tokens/s\n",
              r->weights.path, averages(r), entry.dataset, entry.dataset_path ? " " : "",
-             entry.dataset_path ? entry.dataset_path : "", is_training_data(r, 0) ? ", which it was trained on" : "",
-             f->loss, exp(f->loss), tt_text_count(count, sizeof count, f->tokens), f->samples, r->seq_len, f->seconds,
-             speed_of(f));
+             entry.dataset_path ? entry.dataset_path : "", about_data(r, 0, about, sizeof about), f->loss, exp(f->loss),
+             tt_text_count(count, sizeof count, f->tokens), f->samples, r->seq_len, f->seconds, speed_of(f));
 }
 
 /* One line for each dataset of a list. */
 static void print_list(const struct run *r)
 {
     int width = 0;
-    char count[32];
+    char count[32], about[120];
 
     for (int i = 0; i < r->n; i++) {
         int n = (int)strlen(entry_of(r, i).name);
@@ -393,7 +425,7 @@ static void print_list(const struct run *r)
 
         tt_print("  %-*s  loss %.6f  perplexity %.4f  tokens %s in %" PRId64 " sequences of %" PRId64 "%s\n", width,
                  entry_of(r, i).name, f->loss, exp(f->loss), tt_text_count(count, sizeof count, f->tokens), f->samples,
-                 r->seq_len, is_training_data(r, i) ? ", trained on" : "");
+                 r->seq_len, about_data(r, i, about, sizeof about));
     }
 }
 
@@ -403,10 +435,11 @@ static json_t *found_json(const struct run *r, int i)
     const struct tt_validation_result *f = &r->found[i];
     const struct tt_dataset_entry entry = entry_of(r, i);
 
-    return json_pack("{s:s, s:s?, s:b, s:o, s:o, s:I, s:I, s:f, s:f}", "dataset", entry.dataset, "dataset_path",
-                     entry.dataset_path, "trained_on", (int)is_training_data(r, i), "loss", tt_json_number(f->loss),
-                     "perplexity", tt_json_number(exp(f->loss)), "tokens", (json_int_t)f->tokens, "samples",
-                     (json_int_t)f->samples, "seconds", f->seconds, "tokens_per_second", speed_of(f));
+    return json_pack("{s:s, s:s?, s:b, s:f, s:o, s:o, s:I, s:I, s:f, s:f}", "dataset", entry.dataset, "dataset_path",
+                     entry.dataset_path, "trained_on", (int)is_training_data(r, i), "split", r->cfg->validation.split,
+                     "loss", tt_json_number(f->loss), "perplexity", tt_json_number(exp(f->loss)), "tokens",
+                     (json_int_t)f->tokens, "samples", (json_int_t)f->samples, "seconds", f->seconds,
+                     "tokens_per_second", speed_of(f));
 }
 
 static json_t *all_json(const struct run *r, const struct tt_comm *comm)

@@ -203,6 +203,7 @@ enum tt_config_flag {
     TT_FLAG_NULL_DEFAULT = 512, /* null is accepted and means the default */
     TT_FLAG_RULES = 1024,
     TT_FLAG_PARTS = 2048,
+    TT_FLAG_PERCENT = 4096,
 };
 
 /** The largest integer: one less than the value to which larger numbers saturate. */

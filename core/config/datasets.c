@@ -273,7 +273,7 @@ static void hold_back(struct tt_dataset_entry *entry, const struct tt_datasets *
     set_text(entry, row, held_back);
 }
 
-struct tt_datasets tt_config_datasets_held_back(const struct tt_datasets *d)
+struct tt_datasets tt_config_datasets_held_back(const struct tt_datasets *d, bool same)
 {
     struct tt_datasets copy = {.n = d->n, .is_list = d->is_list, .entry = tt_calloc((size_t)d->n, sizeof *copy.entry)};
 
@@ -281,7 +281,7 @@ struct tt_datasets tt_config_datasets_held_back(const struct tt_datasets *d)
         set_defaults(&copy.entry[i]);
         for (int k = 0; k < tt_config_n_entry_rows; k++)
             copy_text(&copy.entry[i], &d->entry[i], &tt_config_entry_rows[k]);
-        if (strcmp(d->entry[i].dataset, "kjv") == 0)
+        if (!same && strcmp(d->entry[i].dataset, "kjv") == 0)
             hold_back(&copy.entry[i], d);
     }
     return copy;

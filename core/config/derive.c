@@ -37,7 +37,7 @@ void tt_config_follow(struct tt_config *cfg)
         follow(cfg, "validation.seq_len", "training.seq_len");
     }
     if (is_open(cfg, "validation.dataset")) {
-        *validation = tt_config_datasets_held_back(training);
+        *validation = tt_config_datasets_held_back(training, cfg->validation.split > 0.0);
         follow(cfg, "validation.dataset", "training.dataset");
     }
     tt_config_datasets_name(validation);

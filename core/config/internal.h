@@ -78,8 +78,9 @@ bool tt_config_datasets_set(const struct tt_config_row *row, struct tt_datasets 
                             bool is_flag, struct tt_text *why, const struct tt_yaml **ret_fault);
 void tt_config_datasets_release(struct tt_datasets *datasets);
 
-/** A copy as a validation set: without weights, and with kjv's held-back chapters for kjv. */
-struct tt_datasets tt_config_datasets_held_back(const struct tt_datasets *datasets);
+/** A copy as a validation set: without weights and, unless it is to be the same data, with kjv's held-back chapters for
+ * kjv. */
+struct tt_datasets tt_config_datasets_held_back(const struct tt_datasets *datasets, bool same);
 
 /** Gives every entry of a list a name. */
 void tt_config_datasets_name(struct tt_datasets *datasets);

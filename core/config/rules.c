@@ -92,16 +92,48 @@ static void validation_format(const struct tt_config *cfg, struct tt_text *why)
         fit_format("validation.", cfg->validation.dataset.entry->dataset, cfg->validation.dataset_path, why);
 }
 
-static void documents_are_known(const struct tt_config *cfg, struct tt_text *why)
+static void need_documents(const struct tt_datasets *d, struct tt_text *why)
 {
-    const struct tt_datasets *d = &cfg->training.dataset;
-
-    for (int i = 0; i < d->n && cfg->training.document_mask && !why->size; i++)
+    for (int i = 0; i < d->n && !why->size; i++)
         if (strcmp(d->entry[i].dataset, "tokens_u16") == 0)
             tt_text_add(why,
                         "dataset '%s' does not say where its documents begin\nhelp: titan's own packed files do; titan "
                         "data pack makes them from text",
                         d->entry[i].dataset);
+}
+
+static void documents_are_known(const struct tt_config *cfg, struct tt_text *why)
+{
+    if (cfg->training.document_mask)
+        need_documents(&cfg->training.dataset, why);
+}
+
+static bool is_same_data(const struct tt_dataset_entry *a, const struct tt_dataset_entry *b)
+{
+    return strcmp(a->dataset, b->dataset) == 0 && !a->dataset_path == !b->dataset_path &&
+           (!a->dataset_path || strcmp(a->dataset_path, b->dataset_path) == 0);
+}
+
+/* The documents that are held out are those of the training data. */
+static void split_has_one_dataset(const struct tt_config *cfg, struct tt_text *why)
+{
+    const struct tt_datasets *t = &cfg->training.dataset, *v = &cfg->validation.dataset;
+    bool is_same = t->n == v->n && t->is_list == v->is_list;
+
+    for (int i = 0; i < t->n && is_same; i++) {
+        const struct tt_dataset_entry a = tt_config_dataset(cfg, t, i), b = tt_config_dataset(cfg, v, i);
+
+        is_same = is_same_data(&a, &b);
+    }
+    if (cfg->validation.split > 0.0 && !is_same)
+        tt_text_add(why, "split holds out documents of training.dataset, and validation.dataset names other data to "
+                         "validate on\nhelp: remove one of the two; without split nothing is held out");
+}
+
+static void split_has_documents(const struct tt_config *cfg, struct tt_text *why)
+{
+    if (cfg->validation.split > 0.0)
+        need_documents(&cfg->training.dataset, why);
 }
 
 static void training_path(const struct tt_config *cfg, struct tt_text *why)
@@ -353,6 +385,8 @@ static const struct {
     {training_paths, {"training.dataset_path", "training.dataset"}},
     {validation_paths, {"validation.dataset_path", "validation.dataset"}},
     {documents_are_known, {"training.document_mask", "training.dataset"}},
+    {split_has_one_dataset, {"validation.split", "validation.dataset", "validation.dataset_path"}},
+    {split_has_documents, {"validation.split", "training.dataset"}},
     {training_format, {"training.dataset_path", "training.dataset"}},
     {validation_format, {"validation.dataset_path", "validation.dataset"}},
     {weights_compute, {"training.dtype", "training.mixed_precision_param"}},

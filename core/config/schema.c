@@ -28,6 +28,7 @@ TT_CHOICE_SETS(S)
 #define PARTS TT_FLAG_PARTS
 #define INTEGER TT_FLAG_INTEGER
 #define SIZED TT_FLAG_SIZED
+#define PERCENT TT_FLAG_PERCENT
 #define NULL_DEFAULT TT_FLAG_NULL_DEFAULT
 
 #define ENTRY(key_, kind_, flags_, doc_, ...) \

@@ -165,12 +165,26 @@ static bool set_int(const struct tt_config_row *row, int64_t *member, const stru
     return true;
 }
 
+/* 1% is 0.01, to the bit. */
+static bool to_percent(const char *text, double *ret_value)
+{
+    size_t n = strlen(text);
+    char *number = n > 1 && text[n - 1] == '%' ? tt_format("%.*se-2", (int)(n - 1), text) : NULL;
+    bool ok = number && to_real(number, ret_value);
+
+    tt_free(number);
+    return ok;
+}
+
 static bool set_real(const struct tt_config_row *row, double *member, const struct tt_yaml *node, struct tt_text *why)
 {
     double value = 0.0;
 
-    if (node->kind != TT_YAML_SCALAR || node->is_quoted || !to_real(node->text, &value))
-        return expected(why, "a number", node);
+    bool is_part = row->flags & TT_FLAG_PERCENT;
+
+    if (node->kind != TT_YAML_SCALAR || (node->is_quoted && !is_part) ||
+        !(to_real(node->text, &value) || (is_part && to_percent(node->text, &value))))
+        return expected(why, is_part ? "a part such as 1% or 0.01" : "a number", node);
     if (!(value >= row->low_real && value <= row->high_real)) {
         tt_text_add(why, "%s is out of range: ", node->text);
         tt_config_range_text(row, why);

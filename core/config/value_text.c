@@ -106,7 +106,10 @@ void tt_config_range_text(const struct tt_config_row *row, struct tt_text *out)
         int_range_text(row, out);
         break;
     case TT_KIND_REAL:
-        tt_text_add(out, "%.9g to %.9g", row->low_real, row->high_real);
+        if (row->flags & TT_FLAG_PERCENT)
+            tt_text_add(out, "%.9g%% to %.9g%%", 100.0 * row->low_real, 100.0 * row->high_real);
+        else
+            tt_text_add(out, "%.9g to %.9g", row->low_real, row->high_real);
         break;
     case TT_KIND_TEXT:
         tt_text_add(out, "text");

@@ -62,19 +62,20 @@ static int fail_empty(const struct tt_packs *p)
                    tt_key_name(TT_KEY_SEQ_LEN));
 }
 
-int tt_packs_init(struct tt_packs *packs, const struct tt_dataset *dataset, int64_t seq_len,
-                  enum tt_long_conversations longs)
+int tt_packs_init(struct tt_packs *packs, const struct tt_dataset *dataset, const struct tt_documents *documents,
+                  int64_t seq_len, enum tt_long_conversations longs)
 {
-    int64_t n = dataset->ref.info.n_documents, used = seq_len; /* tokens of the last sample */
+    int64_t n = documents->n, used = seq_len; /* tokens of the last sample */
     int rc = 0;
 
-    *packs = (struct tt_packs){.dataset = dataset, .seq_len = seq_len};
+    *packs = (struct tt_packs){.dataset = dataset, .seq_len = seq_len, .n_given = n};
     packs->document = tt_calloc_for((size_t)n, sizeof *packs->document, dataset->ref.name);
     packs->first = tt_calloc_for((size_t)n + 1, sizeof *packs->first, dataset->ref.name);
     packs->counts = tt_calloc_for((size_t)seq_len, sizeof *packs->counts, dataset->ref.name);
     if (!packs->document || !packs->first || !packs->counts)
         return TT_ENOMEM;
-    for (int64_t d = 0; d < n; d++) {
+    for (int64_t i = 0; i < n; i++) {
+        int64_t d = documents->index ? documents->index[i] : i;
         int64_t length = length_of(dataset, d) < seq_len ? length_of(dataset, d) : seq_len;
         bool is_used = false;
 

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/data/dataset.h"
+#include "core/data/holdout.h"
 
 /**
  * Samples of a dataset with a mask (chat data): conversations are packed whole, as many as fit, in file order; the next
@@ -22,6 +23,7 @@ struct tt_packs {
     const struct tt_dataset *dataset;
     int64_t seq_len;
     int64_t n;         /* samples */
+    int64_t n_given;   /* conversations that there were to choose from */
     int64_t *document; /* the conversations that are used */
     int64_t *first;    /* n + 1: where each sample begins in `document` */
     int64_t n_documents;
@@ -31,11 +33,11 @@ struct tt_packs {
 };
 
 /**
- * The dataset must outlive the packs, which the caller zero-initialises and releases, also after an error. TT_EDATA for
- * a long conversation with TT_LONG_REFUSED, and if none is left.
+ * Packs `documents` of the dataset, which must outlive the packs. The caller zero-initialises and releases the packs,
+ * also after an error. TT_EDATA for a long conversation with TT_LONG_REFUSED, and if none is left.
  */
-int tt_packs_init(struct tt_packs *packs, const struct tt_dataset *dataset, int64_t seq_len,
-                  enum tt_long_conversations longs) TT_MUST_CHECK;
+int tt_packs_init(struct tt_packs *packs, const struct tt_dataset *dataset, const struct tt_documents *documents,
+                  int64_t seq_len, enum tt_long_conversations longs) TT_MUST_CHECK;
 void tt_packs_release(struct tt_packs *packs);
 
 /**

@@ -15,24 +15,34 @@
 struct epoch {
     int64_t number; /* -1: none yet */
     int64_t *order; /* documents or packs */
-    int64_t *begin; /* of each document of the order in the stream, n_shuffled + 1; NULL: packs */
+    int64_t *begin; /* of each document of the order in the stream, n_ordered + 1; NULL: packs */
     uint64_t used;  /* when it was last used */
 };
 
 struct tt_sampler {
     const struct tt_dataset *dataset;
     struct tt_sampler_options options;
+    struct tt_documents documents;
     int64_t n_samples;
-    int64_t n_shuffled;    /* documents or packs; 0: they are in file order */
+    int64_t n_ordered;     /* documents or packs; 0: they are those of the file, in its order */
     struct tt_packs packs; /* n 0: samples are parts of a stream */
     struct epoch epoch[2];
     uint64_t clock;
 };
 
-static int fail_short(const struct tt_dataset *d, int64_t seq_len)
+static int fail_short(const struct tt_sampler *s, int64_t seq_len)
 {
-    int64_t n_tokens = d->ref.info.n_tokens;
+    const struct tt_dataset *d = s->dataset;
+    int64_t n_tokens = s->documents.tokens;
 
+    if (s->options.holdout && s->options.held_out)
+        return tt_fail_key(TT_EDATA, TT_KEY_VALIDATION_SPLIT,
+                           "%lld of %lld documents of dataset '%s' are held out, with %lld tokens; one sample of "
+                           "seq_len %lld needs %lld\nhelp: a larger %s, or a smaller %s (at most %lld)",
+                           (long long)s->documents.n, (long long)d->ref.info.n_documents, d->ref.name,
+                           (long long)n_tokens, (long long)seq_len, (long long)seq_len + 1,
+                           tt_key_name(TT_KEY_VALIDATION_SPLIT), tt_key_name(TT_KEY_VALIDATION_SEQ_LEN),
+                           (long long)n_tokens - 1);
     return tt_fail(TT_EDATA,
                    "dataset '%s' has %lld tokens, one sample of seq_len %lld needs %lld\nhelp: a smaller "
                    "seq_len (at most %lld), or more data",
@@ -43,20 +53,22 @@ static int fail_short(const struct tt_dataset *d, int64_t seq_len)
 /* Decides what the samples of an epoch are. */
 static int divide(struct tt_sampler *s)
 {
-    const struct tt_token_info *info = &s->dataset->ref.info;
+    const struct tt_documents *documents = &s->documents;
     int64_t length = s->options.seq_len;
     int rc = 0;
 
-    if (info->mask_at) {
-        TT_TRY(tt_packs_init(&s->packs, s->dataset, length, s->options.longs));
+    TT_TRY(tt_documents_init(&s->documents, s->dataset, s->options.holdout, s->options.held_out));
+    if (s->dataset->ref.info.mask_at) {
+        TT_TRY(tt_packs_init(&s->packs, s->dataset, documents, length, s->options.longs));
         s->n_samples = s->packs.n;
-        s->n_shuffled = s->options.shuffle && s->packs.n > 1 ? s->packs.n : 0;
+        s->n_ordered = s->options.shuffle && s->packs.n > 1 ? s->packs.n : 0;
         return 0;
     }
-    if (info->n_tokens < length + 1)
-        return fail_short(s->dataset, length);
-    s->n_samples = (info->n_tokens - 1) / length;
-    s->n_shuffled = s->options.shuffle && s->dataset->offsets && info->n_documents > 1 ? info->n_documents : 0;
+    if (documents->tokens < length + 1)
+        return fail_short(s, length);
+    s->n_samples = (documents->tokens - 1) / length;
+    if (documents->index || (s->options.shuffle && s->dataset->offsets && documents->n > 1))
+        s->n_ordered = documents->n;
 out:
     return rc;
 }
@@ -65,7 +77,7 @@ out:
 static int make_epochs(struct tt_sampler *s)
 {
     const char *name = s->dataset->ref.name;
-    size_t n = (size_t)s->n_shuffled;
+    size_t n = (size_t)s->n_ordered;
 
     for (int i = 0; i < 2 && n; i++) {
         struct epoch *e = &s->epoch[i];
@@ -98,6 +110,7 @@ int tt_sampler_new(const struct tt_dataset *dataset, const struct tt_sampler_opt
     s->dataset = dataset;
     s->options = *options;
     TT_TRY(divide(s));
+    s->options.holdout = NULL;
     TT_TRY(make_epochs(s));
     *ret_sampler = s;
     s = NULL;
@@ -115,6 +128,7 @@ void tt_sampler_free(struct tt_sampler *sampler)
         tt_free(sampler->epoch[i].begin);
     }
     tt_packs_release(&sampler->packs);
+    tt_documents_release(&sampler->documents);
     tt_free(sampler);
 }
 
@@ -123,9 +137,30 @@ int64_t tt_sampler_epoch_samples(const struct tt_sampler *sampler)
     return sampler->n_samples;
 }
 
+const struct tt_documents *tt_sampler_documents(const struct tt_sampler *sampler)
+{
+    return &sampler->documents;
+}
+
 const struct tt_packs *tt_sampler_packs(const struct tt_sampler *sampler)
 {
     return sampler->packs.n ? &sampler->packs : NULL;
+}
+
+/* Documents or packs in the order of an epoch. */
+static void make_order(const struct tt_sampler *s, int64_t number, int64_t *order)
+{
+    char stream[48];
+    struct tt_rng rng;
+
+    (void)snprintf(stream, sizeof stream, "dataloader epoch %" PRId64, number);
+    rng = tt_rng_make(s->options.seed, stream);
+    if (s->options.shuffle)
+        tt_rng_permutation(&rng, s->n_ordered, order);
+    for (int64_t i = 0; i < s->n_ordered && !s->options.shuffle; i++)
+        order[i] = i;
+    for (int64_t i = 0; i < s->n_ordered && s->documents.index && !s->packs.n; i++)
+        order[i] = s->documents.index[order[i]];
 }
 
 static const struct epoch *find_epoch(struct tt_sampler *s, int64_t number)
@@ -135,17 +170,13 @@ static const struct epoch *find_epoch(struct tt_sampler *s, int64_t number)
                       : s->epoch[0].used <= s->epoch[1].used ? &s->epoch[0]
                                                              : &s->epoch[1];
     const int64_t *offsets = s->dataset->offsets;
-    char stream[48];
-    struct tt_rng rng;
     int64_t at = 0;
 
     e->used = ++s->clock;
     if (e->number == number)
         return e;
-    (void)snprintf(stream, sizeof stream, "dataloader epoch %" PRId64, number);
-    rng = tt_rng_make(s->options.seed, stream);
-    tt_rng_permutation(&rng, s->n_shuffled, e->order);
-    for (int64_t i = 0; i < s->n_shuffled && e->begin; i++) {
+    make_order(s, number, e->order);
+    for (int64_t i = 0; i < s->n_ordered && e->begin; i++) {
         e->begin[i] = at;
         at += offsets[e->order[i] + 1] - offsets[e->order[i]];
         e->begin[i + 1] = at;
@@ -156,7 +187,7 @@ static const struct epoch *find_epoch(struct tt_sampler *s, int64_t number)
 
 const int64_t *tt_sampler_order(struct tt_sampler *sampler, int64_t epoch)
 {
-    return sampler->n_shuffled ? find_epoch(sampler, epoch)->order : NULL;
+    return sampler->n_ordered ? find_epoch(sampler, epoch)->order : NULL;
 }
 
 /* The last of n documents, which begin at begin[0..n-1], that begins at or before position. */
@@ -183,10 +214,10 @@ static int copy_stream(struct tt_sampler *s, int64_t number, int64_t begin, int6
     int64_t place;
     int rc = 0;
 
-    if (!s->n_shuffled)
+    if (!s->n_ordered)
         return tt_dataset_copy(s->dataset, begin, n, ids);
     e = find_epoch(s, number);
-    for (place = find_place(e->begin, s->n_shuffled, begin); n > 0; place++) {
+    for (place = find_place(e->begin, s->n_ordered, begin); n > 0; place++) {
         int64_t left = e->begin[place + 1] - begin, take = left < n ? left : n;
 
         TT_TRY(tt_dataset_copy(s->dataset, s->dataset->offsets[e->order[place]] + begin - e->begin[place], take, ids));
@@ -201,8 +232,8 @@ out:
 /* Positions of tokens [begin, begin + n) of an epoch's stream. A document that begins earlier counts from there. */
 static void find_positions(struct tt_sampler *s, int64_t number, int64_t begin, int64_t n, int32_t *positions)
 {
-    const int64_t *begins = s->n_shuffled ? find_epoch(s, number)->begin : s->dataset->offsets;
-    int64_t place = find_place(begins, s->dataset->ref.info.n_documents, begin), start = begin;
+    const int64_t *begins = s->n_ordered ? find_epoch(s, number)->begin : s->dataset->offsets;
+    int64_t place = find_place(begins, s->documents.n, begin), start = begin;
 
     for (int64_t at = begin; at < begin + n; at++) {
         while (begins[place + 1] <= at)
@@ -228,7 +259,7 @@ int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, 
     }
     if (sampler->packs.n) {
         sample %= n;
-        return tt_packs_get(&sampler->packs, sampler->n_shuffled ? find_epoch(sampler, epoch)->order[sample] : sample,
+        return tt_packs_get(&sampler->packs, sampler->n_ordered ? find_epoch(sampler, epoch)->order[sample] : sample,
                             inputs, labels, positions);
     }
     TT_TRY(copy_stream(sampler, epoch, begin, length, inputs));

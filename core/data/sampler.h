@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/data/dataset.h"
+#include "core/data/holdout.h"
 #include "core/data/packs.h"
 
 /**
@@ -18,6 +19,9 @@
  *
  * A dataset with a mask (chat data) has samples of whole conversations instead (core/data/packs.h); these samples are
  * what is shuffled.
+ *
+ * If documents of the dataset are held out, a sampler knows only those of one side; it is as if the others were not in
+ * the file.
  */
 struct tt_sampler;
 
@@ -28,6 +32,8 @@ struct tt_sampler_options {
     bool documents; /* positions are wanted; TT_EUSAGE if the dataset does not say where its documents begin */
     enum tt_long_conversations longs; /* for a dataset with a mask */
     uint64_t seed;
+    const struct tt_holdout *holdout; /* NULL: the samples are of all documents; needed only by tt_sampler_new */
+    bool held_out;                    /* of the documents that are held out, not of the others */
 };
 
 /** The dataset must outlive the sampler. TT_EDATA when it has no complete sample. */
@@ -37,6 +43,9 @@ void tt_sampler_free(struct tt_sampler *sampler);
 
 /** Complete samples of one epoch. */
 int64_t tt_sampler_epoch_samples(const struct tt_sampler *sampler);
+
+/** The documents that samples are made of. */
+const struct tt_documents *tt_sampler_documents(const struct tt_sampler *sampler);
 
 /** What the samples of a dataset with a mask are made of; NULL for other datasets. */
 const struct tt_packs *tt_sampler_packs(const struct tt_sampler *sampler);
@@ -52,8 +61,8 @@ int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, 
                    int32_t *positions) TT_MUST_CHECK;
 
 /**
- * The order of documents of an epoch, n_documents entries valid until the next call; NULL: file order. With a mask, the
- * order of its samples.
+ * The order of documents of an epoch, as many as tt_sampler_documents says, valid until the next call; NULL: file
+ * order. With a mask, the order of its samples.
  */
 const int64_t *tt_sampler_order(struct tt_sampler *sampler, int64_t epoch);
 

@@ -39,8 +39,8 @@ static void note_packs(const struct tt_train_part *part, bool documents)
 
     if (p && p->n_long)
         tt_note("%s: %lld of %lld conversations have more than %lld tokens; %lld truncated, %lld left out", part->name,
-                (long long)p->n_long, (long long)part->dataset->ref.info.n_documents, (long long)p->seq_len,
-                (long long)p->n_truncated, (long long)(p->n_long - p->n_truncated));
+                (long long)p->n_long, (long long)p->n_given, (long long)p->seq_len, (long long)p->n_truncated,
+                (long long)(p->n_long - p->n_truncated));
     if (p && p->n_documents > p->n && !documents)
         tt_note("%s: a sample holds several conversations, and each sees those before it; %s=true keeps them apart",
                 part->name, tt_key_name(TT_KEY_DOCUMENT_MASK));
@@ -91,6 +91,38 @@ out:
     tt_tokenizer_free(tokenizer);
     return rc;
 }
+struct dividing {
+    struct tt_holdout *holdout;
+    const struct tt_dataset *dataset;
+    double part;
+};
+
+static int divide(void *arg)
+{
+    const struct dividing *d = arg;
+
+    return tt_holdout_init(d->holdout, d->dataset, d->part);
+}
+
+/* Which documents are held out: rank 0 reads them all and tells the others. */
+static int hold_out(struct tt_comm *comm, double part, const struct tt_dataset *dataset, struct tt_holdout *holdout)
+{
+    uint8_t *is_held;
+    int rc = 0;
+
+    if (part <= 0.0)
+        return 0;
+    if (comm->rank == 0)
+        rc = tt_comm_work(comm, divide, &(struct dividing){holdout, dataset, part});
+    TT_TRY(tt_comm_agree(comm, rc));
+    is_held = comm->rank == 0 ? holdout->is_held : NULL;
+    TT_TRY(tt_comm_broadcast(comm, holdout, sizeof *holdout, 0));
+    holdout->is_held = is_held ? is_held : tt_calloc((size_t)tt_holdout_bytes(holdout->n_documents), 1);
+    TT_TRY(tt_comm_broadcast(comm, holdout->is_held, (size_t)tt_holdout_bytes(holdout->n_documents), 0));
+out:
+    return rc;
+}
+
 
 static int open_part(struct tt_comm *comm, const struct tt_train_data_options *o, struct tt_train_data *data, int i)
 {
@@ -101,7 +133,9 @@ static int open_part(struct tt_comm *comm, const struct tt_train_data_options *o
                                           .repeat = o->repeat,
                                           .documents = o->documents,
                                           .longs = o->longs,
-                                          .seed = seed_of(o->seed, i)};
+                                          .seed = seed_of(o->seed, i),
+                                          .held_out = o->held_out};
+    struct tt_holdout holdout = {.is_held = NULL};
     const struct tt_dataset_kind *kind = NULL;
     struct tt_dataset_spec spec = {.name = entry->dataset,
                                    .path = entry->dataset_path,
@@ -123,11 +157,14 @@ static int open_part(struct tt_comm *comm, const struct tt_train_data_options *o
         rc = prepare_part(comm, o, &spec, kind->is_text, &ref);
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_comm_broadcast(comm, &ref, sizeof ref, 0));
+    TT_TRY(hold_out(comm, o->split, part->dataset, &holdout));
+    sampling.holdout = holdout.is_held ? &holdout : NULL;
     TT_TRY(tt_train_tokens_open(comm, &spec, kind->is_text, &ref, &part->dataset));
     rc = tt_sampler_new(part->dataset, &sampling, &part->sampler);
     TT_TRY(tt_comm_agree(comm, rc));
     if (comm->rank == 0)
         note_packs(part, o->documents);
+    tt_holdout_release(&holdout);
 out:
     return rc;
 }

@@ -42,6 +42,8 @@ struct tt_train_data_options {
     bool documents; /* batches have positions */
     enum tt_long_conversations longs;
     uint64_t seed;
+    double split;  /* the part of the documents that is held out of training; 0: none */
+    bool held_out; /* these documents, not the others */
 };
 
 /** Collective: rank 0 tokenizes into the cache if that is needed, then every rank opens it

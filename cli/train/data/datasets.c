@@ -62,7 +62,8 @@ int tt_datasets_open_training(const struct tt_setup *s, struct tt_train_data *re
                                             .repeat = cfg->dataloader.repeat,
                                             .documents = cfg->training.document_mask,
                                             .longs = (enum tt_long_conversations)cfg->dataloader.long_conversations,
-                                            .seed = (uint64_t)cfg->dataloader.seed};
+                                            .seed = (uint64_t)cfg->dataloader.seed,
+                                            .split = cfg->validation.split};
     int rc = open_one(s, &o, ret_data);
 
     rc = blame(rc, &cfg->training.dataset, TT_KEY_DATASET, TT_KEY_DATASET_PATH);
@@ -85,7 +86,9 @@ int tt_datasets_open_validation(const struct tt_setup *s, int set, struct tt_tra
                                             .seq_len = cfg->validation.seq_len,
                                             .documents = cfg->training.document_mask,
                                             .longs = (enum tt_long_conversations)cfg->dataloader.long_conversations,
-                                            .seed = (uint64_t)cfg->dataloader.seed};
+                                            .seed = (uint64_t)cfg->dataloader.seed,
+                                            .split = cfg->validation.split,
+                                            .held_out = cfg->validation.split > 0.0};
     int rc = open_one(s, &o, ret_data);
 
     if (rc < 0 && cfg->validation.dataset.is_list)

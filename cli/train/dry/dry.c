@@ -53,9 +53,10 @@ static struct tt_dry_lengths measure_documents(const struct tt_train_data *data)
 
     for (int p = 0; p < data->n; p++) {
         const int64_t *begin = data->part[p].dataset->offsets;
+        const struct tt_documents *documents = tt_sampler_documents(data->part[p].sampler);
 
-        for (int64_t i = 0; begin && i < data->part[p].dataset->ref.info.n_documents; i++) {
-            int64_t n = begin[i + 1] - begin[i];
+        for (int64_t i = 0; begin && i < documents->n; i++) {
+            int64_t d = documents->index ? documents->index[i] : i, n = begin[d + 1] - begin[d];
 
             lengths.shortest = lengths.documents == 0 || n < lengths.shortest ? n : lengths.shortest;
             lengths.longest = n > lengths.longest ? n : lengths.longest;

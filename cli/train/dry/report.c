@@ -171,10 +171,11 @@ static json_t *sample_json(const struct tt_dry_sample *sample)
 static json_t *part_json(const struct tt_train_part *part, const struct tt_dataset_entry *entry)
 {
     const struct tt_dataset_ref *ref = &part->dataset->ref;
+    const struct tt_documents *documents = tt_sampler_documents(part->sampler);
 
     return json_pack("{s:o, s:s, s:o, s:I, s:I, s:I}", "name", tt_json_string(part->name), "dataset", ref->name, "path",
                      entry->dataset_path ? tt_json_string(entry->dataset_path) : json_null(), "documents",
-                     (json_int_t)ref->info.n_documents, "tokens", (json_int_t)ref->info.n_tokens, "samples_per_epoch",
+                     (json_int_t)documents->n, "tokens", (json_int_t)documents->tokens, "samples_per_epoch",
                      (json_int_t)tt_sampler_epoch_samples(part->sampler));
 }
 

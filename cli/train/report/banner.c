@@ -38,17 +38,21 @@ static void print_dataset(struct tt_text *out, const char *label, const struct t
 {
     const struct tt_dataset_ref *ref = &part->dataset->ref;
     const char *path = entry->dataset_path;
-    int64_t n = tt_sampler_epoch_samples(part->sampler);
-    char documents[32], tokens[32], learned[32], samples[32];
+    const struct tt_documents *of = tt_sampler_documents(part->sampler);
+    int64_t n = tt_sampler_epoch_samples(part->sampler), all = ref->info.n_documents;
+    char documents[32], whole[40] = "", tokens[32], learned[32], samples[32], count[32];
+
+    if (of->n < all)
+        (void)snprintf(whole, sizeof whole, " of %s", tt_text_count(count, sizeof count, all));
 
     tt_text_add(out, "  %-8s ", label);
     if (is_listed && strcmp(part->name, ref->name) != 0)
         tt_text_add(out, "%s = ", part->name);
-    tt_text_add(out, "%s%s%s: %s document%s, %s token%s, ", ref->name, path ? " " : "", path ? path : "",
-                tt_text_count(documents, sizeof documents, ref->info.n_documents), plural(ref->info.n_documents),
-                tt_text_count(tokens, sizeof tokens, ref->info.n_tokens), plural(ref->info.n_tokens));
+    tt_text_add(out, "%s%s%s: %s%s document%s, %s token%s, ", ref->name, path ? " " : "", path ? path : "",
+                tt_text_count(documents, sizeof documents, of->n), whole, plural(all),
+                tt_text_count(tokens, sizeof tokens, of->tokens), plural(of->tokens));
     if (ref->info.mask_at)
-        tt_text_add(out, "%s of them learned, ", tt_text_count(learned, sizeof learned, ref->info.n_learned));
+        tt_text_add(out, "%s of them learned, ", tt_text_count(learned, sizeof learned, of->learned));
     tt_text_add(out, "%s sample%s of %" PRId64, tt_text_count(samples, sizeof samples, n), plural(n), seq_len);
 }
 
@@ -78,7 +82,11 @@ static void print_validation(struct tt_text *out, const struct tt_config *cfg, c
     const struct tt_validator *v = about->validator;
 
     if (!cfg->validation.enable) {
-        tt_text_add(out, "  validate never (validation.enable is false)\n");
+        tt_text_add(out, "  validate never (validation.enable is false)");
+        if (cfg->validation.split > 0.0)
+            tt_text_add(out, "; validation.split holds out %.4g%% of the documents all the same",
+                        100.0 * cfg->validation.split);
+        tt_text_add(out, "\n");
         return;
     }
     for (int i = 0; i < v->n; i++) {
@@ -86,7 +94,10 @@ static void print_validation(struct tt_text *out, const struct tt_config *cfg, c
 
         print_dataset(out, i ? "" : "validate", &v->set[i].part[0], &entry, cfg->validation.dataset.is_list,
                       v->set[i].seq_len);
-        tt_text_add(out, "%s%s", is_trained_on(&v->set[i], about->data) ? ", the training data itself" : "",
+        tt_text_add(out, "%s%s",
+                    cfg->validation.split > 0.0              ? ", held out of training"
+                    : is_trained_on(&v->set[i], about->data) ? ", the training data itself"
+                                                             : "",
                     i + 1 < v->n ? "\n" : "");
     }
     if (cfg->validation.steps > 0)

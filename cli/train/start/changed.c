@@ -198,6 +198,7 @@ static bool changes_curve(const struct tt_config *cfg, const char *path)
                                            "training.text_field",
                                            "training.document_mask",
                                            "training.chat_template",
+                                           "validation.split",
                                            "dataloader.long_conversations",
                                            "optimizer.",
                                            "lr_scheduler.",

@@ -178,6 +178,22 @@ static int fail_mixture(const json_t *before, const struct tt_train_data *now)
     return rc;
 }
 
+/* Documents that change sides would also be validated on after they were trained on. */
+static int check_split(const struct tt_config *cfg, const json_t *data)
+{
+    double then = json_number_value(json_object_get(data, "split")), now = cfg->validation.split;
+
+    if (then == now)
+        return 0;
+    return tt_fail_key(
+        TT_EDATA, TT_KEY_VALIDATION_SPLIT,
+        "the checkpoint was trained with validation.split %.10g%%, this run has %.10g%%: other documents "
+        "would be held out, and the position in the data would mean other samples\nhelp: set "
+        "validation.split=%.10g%%; or, to start the data over, "
+        "--checkpoint.exclude_from_loading=dataloader",
+        100.0 * then, 100.0 * now, 100.0 * then);
+}
+
 /* A run can continue from its position in the data only if its samples are the same. */
 static int check_data(const struct tt_config *cfg, const struct tt_train_data *data_now, const json_t *meta)
 {
@@ -185,6 +201,7 @@ static int check_data(const struct tt_config *cfg, const struct tt_train_data *d
     const char *digest = json_string_value(json_object_get(data, "digest"));
     int64_t seq_len = (int64_t)json_integer_value(json_object_get(data, "seq_len"));
     char now[32];
+    int rc = 0;
 
     (void)snprintf(now, sizeof now, "%016" PRIx64, tt_train_data_digest(data_now));
     if (seq_len != cfg->training.seq_len)
@@ -200,7 +217,10 @@ static int check_data(const struct tt_config *cfg, const struct tt_train_data *d
                        "the checkpoint was trained on other data or with another tokenizer (token digest %s, now "
                        "%s)\nhelp: to start the data over, --checkpoint.exclude_from_loading=dataloader",
                        digest ? digest : "none", now);
-    return check_order(cfg, data, tt_datasets_longs(cfg, data_now));
+    TT_TRY(check_split(cfg, data));
+    rc = check_order(cfg, data, tt_datasets_longs(cfg, data_now));
+out:
+    return rc;
 }
 
 int tt_start_restore(const struct tt_config *cfg, const struct tt_train_data *data, const json_t *meta, unsigned skip,
