@@ -13,6 +13,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/math/rng.h"
+#include "core/models/gguf.h"
 #include "core/models/parts/lora.h"
 #include "core/models/rows.h"
 
@@ -125,6 +126,25 @@ static int check_model_type(const struct tt_model_row *row, const char *type, co
     return TT_EDATA;
 }
 
+/* The dims of a GGUF file, which takes the place of a folder. */
+static int read_gguf_dims(const struct tt_model_row *row, const char *path, struct tt_model_dims *ret_dims)
+{
+    struct tt_gguf file = {0};
+    const char *name = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_gguf_open(path, &file));
+    TT_TRY(tt_gguf_model_name(&file, &name));
+    if (strcmp(name, row->name) != 0)
+        rc =
+            tt_fail(TT_EDATA, "'%s' is not a %s\nhelp: set %s to %s", path, row->name, tt_key_name(TT_KEY_MODEL), name);
+    else
+        rc = tt_gguf_read_dims(&file, ret_dims);
+out:
+    tt_gguf_release(&file);
+    return rc;
+}
+
 static int read_hf_dims(const struct tt_model_row *row, const char *folder, struct tt_model_dims *ret_dims)
 {
     char *path = NULL;
@@ -138,6 +158,8 @@ static int read_hf_dims(const struct tt_model_row *row, const char *folder, stru
                        "help: set %s to a folder that has config.json",
                        tt_key_name(TT_KEY_FLAVOR), tt_key_name(TT_KEY_MODEL_FOLDER));
     }
+    if (tt_gguf_is_path(folder))
+        return read_gguf_dims(row, folder, ret_dims);
     path = tt_format("%s/config.json", folder);
     TT_TRY(tt_json_load(path, &json));
     if (!json_is_object(json)) {
@@ -220,7 +242,8 @@ static void keep_first(void *arg, const enum tt_key *keys, const char *message)
     struct first_fault *first = arg;
 
     if (!first->has_one && *keys == TT_KEY_MODEL_FOLDER)
-        (void)tt_fail(TT_EUSAGE, "%s/config.json: %s", first->folder, message);
+        (void)tt_fail(TT_EUSAGE, "%s%s: %s", first->folder, tt_gguf_is_path(first->folder) ? "" : "/config.json",
+                      message);
     else
         tt_model_first_fault(&first->has_one, keys, message);
     first->has_one = true;
@@ -254,14 +277,28 @@ int tt_model_from_dims(const char *name, const char *flavor, const struct tt_mod
     return rc < 0 ? rc : make_model(row, flavor, *dims, ret_model);
 }
 
+static int gguf_name(const char *path, const char **ret_name)
+{
+    struct tt_gguf file = {0};
+    int rc = tt_gguf_open(path, &file);
+
+    if (rc == 0)
+        rc = tt_gguf_model_name(&file, ret_name);
+    tt_gguf_release(&file);
+    return rc;
+}
+
 int tt_model_hf_name(const char *folder, const char **ret_name)
 {
-    char *path = tt_format("%s/config.json", folder), *known;
+    char *path, *known;
     const char *type = NULL;
     json_t *json = NULL;
     int rc = 0;
 
     *ret_name = NULL;
+    if (tt_gguf_is_path(folder))
+        return gguf_name(folder, ret_name);
+    path = tt_format("%s/config.json", folder);
     TT_TRY(tt_json_load(path, &json));
     TT_TRY(tt_json_get_string(json, "model_type", path, &type));
     for (int i = 0; i < tt_model_n_rows && !*ret_name; i++)

@@ -186,7 +186,7 @@ int tt_model_check(const char *name, const char *flavor, const struct tt_model_d
 
 /**
  * The model `name` of flavor `flavor`, with the members of overrides that are not 0 (tied: not -1) replacing the
- * flavor's. flavor "hf": dims from hf_folder/config.json. Unknown names, impossible dims (heads that do not divide, odd
+ * flavor's. flavor "hf": dims from hf_folder/config.json, or of the GGUF file hf_folder. Unknown names, impossible dims (heads that do not divide, odd
  * head_dim): TT_EUSAGE listing the choices. The caller frees the model (tt_model_free).
  */
 int tt_model_new(const char *name, const char *flavor, const struct tt_model_dims *overrides, const char *hf_folder,
@@ -197,10 +197,13 @@ void tt_model_free(struct tt_model *model);
 int tt_model_from_dims(const char *name, const char *flavor, const struct tt_model_dims *dims,
                        struct tt_model **ret_model) TT_MUST_CHECK;
 
-/** The model.name of a Hugging Face folder, by the model_type of its config.json; TT_EDATA lists the known ones. */
+/**
+ * The model.name of a Hugging Face folder, by the model_type of its config.json, or of a GGUF file; TT_EDATA lists the
+ * known ones.
+ */
 int tt_model_hf_name(const char *folder, const char **ret_name) TT_MUST_CHECK;
 
-/** The model of a Hugging Face folder, by the model_type of its config.json; TT_EDATA lists the known ones. */
+/** The model of a Hugging Face folder or a GGUF file; errors are as above. */
 int tt_model_from_hf(const char *folder, struct tt_model **ret_model) TT_MUST_CHECK;
 
 /** All parameters but buffers, and those that torchtitan's flops formula counts (without the embedding unless tied). */
@@ -270,6 +273,12 @@ int64_t tt_model_rope_dim(const struct tt_model_dims *dims);
 
 /** What YaRN multiplies the scores of attention by, with 1 / sqrt(E); 1 without YaRN. */
 double tt_rope_score_scale(const struct tt_rope *rope);
+
+/** What YaRN multiplies cos and sin by, as in transformers; 1 without YaRN. */
+double tt_rope_table_scale(const struct tt_rope *rope);
+
+/** By how much pair i of a head of head_dim elements turns from one position to the next. */
+double tt_rope_frequency(const struct tt_rope *rope, int64_t head_dim, int64_t i);
 
 /** Fills a graph's constants (RoPE table). data: (T, E/2, 2) cos, sin. */
 void tt_rope_fill(const struct tt_rope *rope, int64_t seq_len, int64_t head_dim, float *data);

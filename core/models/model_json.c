@@ -269,15 +269,14 @@ out:
     return rc;
 }
 
-int tt_model_json_load(const char *path, struct tt_model **ret_model)
+/* path: for messages. */
+static int read_model(const json_t *json, const char *path, struct tt_model **ret_model)
 {
     struct tt_model_dims dims = {0};
     const char *name = NULL, *flavor = NULL;
     const json_t *part;
-    json_t *json = NULL;
     int rc = 0;
 
-    TT_TRY(tt_json_load(path, &json));
     TT_TRY(tt_json_get_string(json, "name", path, &name));
     TT_TRY(tt_json_get_string(json, "flavor", path, &flavor));
     for (int i = 0; i < N_FIELDS; i++)
@@ -301,6 +300,27 @@ int tt_model_json_load(const char *path, struct tt_model **ret_model)
     if (tt_model_from_dims(name, flavor, &dims, ret_model) < 0)
         rc = tt_wrap(TT_EDATA, "'%s'", path);
 out:
+    return rc;
+}
+
+int tt_model_json_parse(const char *text, size_t size, const char *where, struct tt_model **ret_model)
+{
+    json_t *json = NULL;
+    int rc = tt_json_parse(text, size, where, &json);
+
+    if (rc == 0)
+        rc = read_model(json, where, ret_model);
+    json_decref(json);
+    return rc;
+}
+
+int tt_model_json_load(const char *path, struct tt_model **ret_model)
+{
+    json_t *json = NULL;
+    int rc = tt_json_load(path, &json);
+
+    if (rc == 0)
+        rc = read_model(json, path, ret_model);
     json_decref(json);
     return rc;
 }

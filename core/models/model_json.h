@@ -2,6 +2,8 @@
 #ifndef TT_MODELS_MODEL_JSON_H
 #define TT_MODELS_MODEL_JSON_H
 
+#include <stddef.h>
+
 #include "core/base/error.h"
 #include "core/models/model.h"
 
@@ -22,5 +24,8 @@ char *tt_model_json_text(const struct tt_model *model);
  * model.json, or its model is unknown to this version of titan.
  */
 int tt_model_json_load(const char *path, struct tt_model **ret_model) TT_MUST_CHECK;
+
+/** The same from its text; `where` names the source in messages. */
+int tt_model_json_parse(const char *text, size_t size, const char *where, struct tt_model **ret_model) TT_MUST_CHECK;
 
 #endif

@@ -14,6 +14,7 @@
 #include "core/base/mem.h"
 #include "core/data/builtin.h"
 #include "core/os/file.h"
+#include "core/tokenizer/gguf.h"
 #include "core/tokenizer/postprocessor.h"
 #include "core/tokenizer/tokenizer_struct.h"
 
@@ -331,6 +332,42 @@ out:
     return rc;
 }
 
+/* The chat template of a file of its own counts more than that of tokenizer_config.json. */
+static void set_chat_template(struct tt_tokenizer *t, char *text, char *where)
+{
+    tt_free(t->chat_template);
+    tt_free(t->chat_where);
+    t->chat_template = text;
+    t->chat_where = where;
+}
+
+static int load_gguf(const char *path, struct tt_tokenizer **ret_tokenizer)
+{
+    char *json = NULL, *config = NULL, *chat = NULL;
+    size_t json_size = 0, config_size = 0, chat_size = 0;
+    struct tt_gguf file = {0};
+    int rc = 0;
+
+    TT_TRY(tt_gguf_open(path, &file));
+    TT_TRY(tt_gguf_tokenizer_file(&file, "tokenizer.json", &json, &json_size));
+    TT_TRY(tt_gguf_tokenizer_file(&file, "tokenizer_config.json", &config, &config_size));
+    TT_TRY(tt_gguf_tokenizer_file(&file, "chat_template.jinja", &chat, &chat_size));
+    if (!json) {
+        rc = tt_fail(TT_EDATA, "'%s' has no tokenizer", path);
+        goto out;
+    }
+    TT_TRY(tt_tokenizer_parse(json, json_size, config, config_size, path, ret_tokenizer));
+    if (chat)
+        set_chat_template(*ret_tokenizer, chat, tt_strdup(path));
+    chat = NULL;
+out:
+    tt_gguf_release(&file);
+    tt_free(json);
+    tt_free(config);
+    tt_free(chat);
+    return rc;
+}
+
 int tt_tokenizer_load(const char *path, struct tt_tokenizer **ret_tokenizer)
 {
     char *json_path = NULL, *json = NULL, *config = NULL, *chat = NULL;
@@ -340,6 +377,8 @@ int tt_tokenizer_load(const char *path, struct tt_tokenizer **ret_tokenizer)
 
     if (!path || !*path)
         return load_builtin(ret_tokenizer);
+    if (tt_gguf_is_path(path))
+        return tt_path_blame_missing(load_gguf(path, ret_tokenizer), path, TT_KEY_MODEL_FOLDER);
     if (has_suffix(path, ".model")) {
         return tt_fail(TT_EDATA,
                        "'%s' is a SentencePiece or tiktoken model, which titan does not read\nhelp: save the "
@@ -357,13 +396,9 @@ int tt_tokenizer_load(const char *path, struct tt_tokenizer **ret_tokenizer)
     TT_TRY(read_config(json_path, &config, &config_size));
     TT_TRY(read_beside(json_path, "chat_template.jinja", &chat, &chat_size));
     TT_TRY(tt_tokenizer_parse(json, json_size, config, config_size, json_path, ret_tokenizer));
-    if (chat) {
-        tt_free((*ret_tokenizer)->chat_template);
-        tt_free((*ret_tokenizer)->chat_where);
-        (*ret_tokenizer)->chat_template = chat;
-        (*ret_tokenizer)->chat_where = path_beside(json_path, "chat_template.jinja");
-        chat = NULL;
-    }
+    if (chat)
+        set_chat_template(*ret_tokenizer, chat, path_beside(json_path, "chat_template.jinja"));
+    chat = NULL;
 out:
     if (rc < 0)
         rc = tt_path_blame_missing(rc, path, TT_KEY_MODEL_FOLDER);

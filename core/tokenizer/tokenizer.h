@@ -19,7 +19,7 @@
  */
 struct tt_tokenizer;
 
-/** Loads the tokenizer of a folder (or the tokenizer.json itself); NULL or "" is the built-in one. */
+/** Loads the tokenizer of a folder (or the tokenizer.json itself, or a GGUF file); NULL or "" is the built-in one. */
 int tt_tokenizer_load(const char *path, struct tt_tokenizer **ret_tokenizer) TT_MUST_CHECK;
 
 /** The same from bytes; config may be NULL; `where` names the source in messages. */

@@ -41,8 +41,7 @@ static double magnitude(double factor, double mscale)
     return factor > 1.0 ? 0.1 * mscale * log(factor) + 1.0 : 1.0;
 }
 
-/* YaRN's factor of cos and sin, as in transformers. */
-static double table_scale(const struct tt_rope *rope)
+double tt_rope_table_scale(const struct tt_rope *rope)
 {
     if (!(rope->beta_fast > 0.0))
         return 1.0;
@@ -74,15 +73,20 @@ static double scaled(const struct tt_rope *rope, double frequency)
     return (1.0 - kept) * frequency / rope->factor + kept * frequency;
 }
 
+double tt_rope_frequency(const struct tt_rope *rope, int64_t head_dim, int64_t i)
+{
+    double frequency = pow(rope->theta, -2.0 * (double)i / (double)head_dim);
+
+    return rope->beta_fast > 0.0 ? yarn(rope, head_dim, i, frequency) : scaled(rope, frequency);
+}
+
 void tt_rope_fill(const struct tt_rope *rope, int64_t seq_len, int64_t head_dim, float *data)
 {
     int64_t pairs = head_dim / 2;
-    double scale = table_scale(rope);
+    double scale = tt_rope_table_scale(rope);
 
     for (int64_t i = 0; i < pairs; i++) {
-        double frequency = pow(rope->theta, -2.0 * (double)i / (double)head_dim);
-
-        frequency = rope->beta_fast > 0.0 ? yarn(rope, head_dim, i, frequency) : scaled(rope, frequency);
+        double frequency = tt_rope_frequency(rope, head_dim, i);
 
         for (int64_t t = 0; t < seq_len; t++) {
             float *cell = data + 2 * (t * pairs + i);

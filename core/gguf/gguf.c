@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Reads the header of a GGUF file. Files may come from anywhere, so every number is checked before it is used.
+ */
+#include "core/gguf/gguf.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+
+enum { VERSION_LEAST = 2, VERSION_MOST = 3, NAME_MOST = 1024, ALIGNMENT_MOST = 1 << 20 };
+
+/* What is being read. */
+struct reader {
+    struct tt_gguf *file;
+    size_t size, at;
+};
+
+bool tt_gguf_is_path(const char *path)
+{
+    return path && tt_text_ends(path, ".gguf");
+}
+
+static int fail_end(const struct reader *r, const char *what)
+{
+    return tt_fail(TT_EDATA, "'%s' is truncated or damaged: it has %zu bytes, and %s does not end within them",
+                   r->file->path, r->size, what);
+}
+
+static int take(struct reader *r, uint64_t n, const char *what, const uint8_t **ret_bytes)
+{
+    if (n > r->size - r->at)
+        return fail_end(r, what);
+    *ret_bytes = r->file->bytes + r->at;
+    r->at += (size_t)n;
+    return 0;
+}
+
+static int read_number(struct reader *r, size_t n, const char *what, uint64_t *ret_value)
+{
+    const uint8_t *p = NULL;
+    uint64_t value = 0;
+    int rc = take(r, n, what, &p);
+
+    for (size_t i = n; rc == 0 && i > 0; i--)
+        value = value << 8 | p[i - 1];
+    *ret_value = value;
+    return rc;
+}
+
+/* The name of a value or a tensor: a short text without zero characters. */
+static int read_name(struct reader *r, const char *what, char **ret_name)
+{
+    const uint8_t *p = NULL;
+    uint64_t size = 0;
+    int rc = 0;
+
+    TT_TRY(read_number(r, 8, what, &size));
+    if (size == 0 || size > NAME_MOST) {
+        rc = tt_fail(TT_EDATA, "'%s' is damaged: %s has %" PRIu64 " bytes, wanted 1 to %d", r->file->path, what, size,
+                     NAME_MOST);
+        goto out;
+    }
+    TT_TRY(take(r, size, what, &p));
+    if (memchr(p, 0, (size_t)size))
+        rc = tt_fail(TT_EDATA, "'%s' is damaged: %s has a zero character", r->file->path, what);
+    else
+        *ret_name = tt_strndup((const char *)p, (size_t)size);
+out:
+    return rc;
+}
+
+/* Bytes of one value of a kind; 0 of texts and arrays. */
+static size_t size_of(enum tt_gguf_kind kind)
+{
+    static const size_t sizes[TT_GGUF_KINDS] = {
+        [TT_GGUF_U8] = 1,  [TT_GGUF_I8] = 1,  [TT_GGUF_U16] = 2, [TT_GGUF_I16] = 2,
+        [TT_GGUF_U32] = 4, [TT_GGUF_I32] = 4, [TT_GGUF_F32] = 4, [TT_GGUF_BOOL] = 1,
+        [TT_GGUF_U64] = 8, [TT_GGUF_I64] = 8, [TT_GGUF_F64] = 8,
+    };
+
+    return sizes[kind];
+}
+
+static int skip_string(struct reader *r, const char *key)
+{
+    const uint8_t *p = NULL;
+    uint64_t size = 0;
+    int rc = read_number(r, 8, key, &size);
+
+    return rc < 0 ? rc : take(r, size, key, &p);
+}
+
+static int read_kind(struct reader *r, const char *key, bool is_item, enum tt_gguf_kind *ret_kind)
+{
+    uint64_t kind = 0;
+    int rc = read_number(r, 4, key, &kind);
+
+    if (rc == 0 && (kind >= TT_GGUF_KINDS || (is_item && kind == TT_GGUF_ARRAY)))
+        rc = tt_fail(TT_EDATA, "'%s': the value of '%s' is of kind %" PRIu64 ", which titan does not read",
+                     r->file->path, key, kind);
+    *ret_kind = rc == 0 ? (enum tt_gguf_kind)kind : TT_GGUF_U8;
+    return rc;
+}
+
+/* Steps over the items of an array. */
+static int skip_items(struct reader *r, const struct tt_gguf_value *v, uint64_t n)
+{
+    const uint8_t *p = NULL;
+    int rc = 0;
+
+    if (v->item != TT_GGUF_STRING)
+        return n > r->size / size_of(v->item) ? fail_end(r, v->key) : take(r, n * size_of(v->item), v->key, &p);
+    for (uint64_t i = 0; i < n && rc == 0; i++)
+        rc = skip_string(r, v->key);
+    return rc;
+}
+
+static int read_value(struct reader *r)
+{
+    struct tt_gguf_value v = {.n = 1};
+    const uint8_t *p = NULL;
+    uint64_t n = 0;
+    size_t at;
+    int rc = 0;
+
+    TT_TRY(read_name(r, "the key of a value", &v.key));
+    TT_TRY(read_kind(r, v.key, false, &v.kind));
+    if (v.kind == TT_GGUF_ARRAY) {
+        TT_TRY(read_kind(r, v.key, true, &v.item));
+        TT_TRY(read_number(r, 8, v.key, &n));
+    }
+    at = r->at;
+    if (v.kind == TT_GGUF_ARRAY)
+        TT_TRY(skip_items(r, &v, n));
+    else if (v.kind == TT_GGUF_STRING)
+        TT_TRY(skip_string(r, v.key));
+    else
+        TT_TRY(take(r, size_of(v.kind), v.key, &p));
+    v.n = v.kind == TT_GGUF_ARRAY ? (int64_t)n : 1;
+    v.data = r->file->bytes + at;
+    v.size = r->at - at;
+    TT_PUSH(r->file->value, r->file->n_values, r->file->cap_values) = v;
+    v.key = NULL;
+out:
+    tt_free(v.key);
+    return rc;
+}
+
+/* Dimensions, the innermost first in the file, and their product. */
+static int read_shape(struct reader *r, struct tt_gguf_tensor *t, int64_t *ret_elements)
+{
+    uint64_t n = 0, size = 0;
+    int64_t elements = 1;
+    int rc = 0;
+
+    TT_TRY(read_number(r, 4, t->name, &n));
+    if (n == 0 || n > TT_GGUF_DIMS)
+        return tt_fail(TT_EDATA, "'%s' is damaged: tensor '%s' has %" PRIu64 " dimensions, wanted 1 to %d",
+                       r->file->path, t->name, n, TT_GGUF_DIMS);
+    t->ndim = (int)n;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        TT_TRY(read_number(r, 8, t->name, &size));
+        if (size > INT64_MAX / 64 || __builtin_mul_overflow(elements, (int64_t)size, &elements) ||
+            elements > INT64_MAX / 64)
+            return tt_fail(TT_EDATA, "'%s' is damaged: the size of tensor '%s' does not fit in 64 bits", r->file->path,
+                           t->name);
+        t->shape[d] = (int64_t)size;
+    }
+    *ret_elements = elements;
+out:
+    return rc;
+}
+
+/* The name of a type that titan does not read, for the message. */
+static const char *type_name(uint64_t type)
+{
+    static const char *const names[] = {
+        [3] = "Q4_1",     [6] = "Q5_0",   [7] = "Q5_1",    [9] = "Q8_1",   [10] = "Q2_K",    [11] = "Q3_K",
+        [12] = "Q4_K",    [13] = "Q5_K",  [14] = "Q6_K",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS",
+        [18] = "IQ3_XXS", [19] = "IQ1_S", [20] = "IQ4_NL", [21] = "IQ3_S", [22] = "IQ2_S",   [23] = "IQ4_XS",
+        [24] = "I8",      [25] = "I16",   [26] = "I32",    [27] = "I64",   [28] = "F64",     [29] = "IQ1_M",
+        [34] = "TQ1_0",   [35] = "TQ2_0", [39] = "MXFP4",
+    };
+
+    return type < sizeof names / sizeof *names && names[type] ? names[type] : "a type unknown to titan";
+}
+
+static int read_tensor(struct reader *r, uint64_t alignment)
+{
+    struct tt_gguf_tensor t = {0};
+    uint64_t type = 0, offset = 0;
+    int64_t elements = 0;
+    int rc = 0;
+
+    TT_TRY(read_name(r, "the name of a tensor", &t.name));
+    TT_TRY(read_shape(r, &t, &elements));
+    TT_TRY(read_number(r, 4, t.name, &type));
+    TT_TRY(read_number(r, 8, t.name, &offset));
+    t.type = tt_gguf_type_of((uint32_t)type);
+    if (!t.type) {
+        rc =
+            tt_fail(TT_EDATA,
+                    "'%s': tensor '%s' is %s; titan reads F32, F16, BF16, Q8_0 and Q4_0\n"
+                    "help: take the file of another type, or convert it: llama-quantize --allow-requantize IN OUT Q8_0",
+                    r->file->path, t.name, type_name(type));
+        goto out;
+    }
+    if (t.shape[t.ndim - 1] % t.type->elements) {
+        rc = tt_fail(TT_EDATA, "'%s' is damaged: tensor '%s' is %s and has rows of %" PRId64 " elements", r->file->path,
+                     t.name, t.type->name, t.shape[t.ndim - 1]);
+        goto out;
+    }
+    if (offset % alignment || offset > INT64_MAX / 64) {
+        rc = tt_fail(TT_EDATA,
+                     "'%s' is damaged: tensor '%s' begins at byte %" PRIu64 ", which is not a multiple of %" PRIu64,
+                     r->file->path, t.name, offset, alignment);
+        goto out;
+    }
+    t.begin = (int64_t)offset; /* of the data, whose place is not known yet */
+    t.end = t.begin + elements / t.type->elements * t.type->bytes;
+    TT_PUSH(r->file->tensor, r->file->n_tensors, r->file->cap_tensors) = t;
+    t.name = NULL;
+out:
+    tt_free(t.name);
+    return rc;
+}
+
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* No key and no name may be there twice, since readers would differ in which one counts. */
+static int check_names(const struct tt_gguf *file, bool of_values)
+{
+    int n = of_values ? file->n_values : file->n_tensors, rc = 0;
+    const char **name = tt_calloc((size_t)n + 1, sizeof *name);
+
+    for (int i = 0; i < n; i++)
+        name[i] = of_values ? file->value[i].key : file->tensor[i].name;
+    qsort(name, (size_t)n, sizeof *name, compare_texts);
+    for (int i = 1; i < n && rc == 0; i++)
+        if (strcmp(name[i], name[i - 1]) == 0)
+            rc = tt_fail(TT_EDATA, "'%s' is damaged: it has two %s '%s'", file->path,
+                         of_values ? "values of" : "tensors", name[i]);
+    tt_free(name);
+    return rc;
+}
+
+static int compare_begins(const void *pa, const void *pb)
+{
+    const struct tt_gguf_tensor *a = *(const struct tt_gguf_tensor *const *)pa;
+    const struct tt_gguf_tensor *b = *(const struct tt_gguf_tensor *const *)pb;
+
+    return a->begin != b->begin ? (a->begin < b->begin ? -1 : 1) : (a->end > b->end) - (a->end < b->end);
+}
+
+/* Tensors lie within the file and do not share bytes. */
+static int check_data(struct tt_gguf *file)
+{
+    const struct tt_gguf_tensor **by_begin = tt_calloc((size_t)file->n_tensors + 1, sizeof *by_begin);
+    int rc = 0;
+
+    for (int i = 0; i < file->n_tensors && rc == 0; i++) {
+        struct tt_gguf_tensor *t = &file->tensor[i];
+
+        t->begin += file->data_start;
+        t->end += file->data_start;
+        by_begin[i] = t;
+        if (t->end > file->file_bytes)
+            rc = tt_fail(TT_EDATA, "'%s' is truncated: it has %" PRId64 " bytes, and tensor '%s' ends at byte %" PRId64,
+                         file->path, file->file_bytes, t->name, t->end);
+    }
+    if (rc == 0)
+        qsort(by_begin, (size_t)file->n_tensors, sizeof *by_begin, compare_begins);
+    for (int i = 1; i < file->n_tensors && rc == 0; i++)
+        if (by_begin[i]->begin < by_begin[i - 1]->end)
+            rc = tt_fail(TT_EDATA, "'%s' is damaged: tensors '%s' and '%s' share bytes", file->path,
+                         by_begin[i - 1]->name, by_begin[i]->name);
+    tt_free(by_begin);
+    return rc;
+}
+
+static int read_begin(struct reader *r, uint64_t *ret_tensors, uint64_t *ret_values)
+{
+    const char *path = r->file->path;
+    const uint8_t *magic = NULL;
+    uint64_t version = 0;
+    int rc = 0;
+
+    if (r->size < 4 || memcmp(r->file->bytes, "GGUF", 4) != 0)
+        return tt_fail(TT_EDATA, "'%s' is not a GGUF file: it does not begin with 'GGUF'", path);
+    TT_TRY(take(r, 4, "its beginning", &magic));
+    TT_TRY(read_number(r, 4, "its version", &version));
+    if (version & 0xff000000U)
+        return tt_fail(TT_EDATA, "'%s' is a GGUF file for big-endian machines, which titan does not read", path);
+    if (version < VERSION_LEAST || version > VERSION_MOST)
+        return tt_fail(TT_EDATA, "'%s' is of version %" PRIu64 " of GGUF; titan reads versions %d and %d", path,
+                       version, VERSION_LEAST, VERSION_MOST);
+    TT_TRY(read_number(r, 8, "the number of tensors", ret_tensors));
+    TT_TRY(read_number(r, 8, "the number of values", ret_values));
+    /* each needs more bytes than that, so no memory is taken for a number that cannot be */
+    if (*ret_tensors > r->size / 16 || *ret_values > r->size / 8)
+        return tt_fail(TT_EDATA,
+                       "'%s' is damaged: it would have %" PRIu64 " tensors and %" PRIu64 " values in %zu bytes", path,
+                       *ret_tensors, *ret_values, r->size);
+out:
+    return rc;
+}
+
+static int read_alignment(const struct tt_gguf *file, int64_t *ret_alignment)
+{
+    const int64_t usual = TT_GGUF_ALIGNMENT;
+    int rc = tt_gguf_int(file, "general.alignment", &usual, ret_alignment);
+
+    if (rc == 0 && (*ret_alignment < 8 || *ret_alignment > ALIGNMENT_MOST || *ret_alignment % 8))
+        rc = tt_fail(TT_EDATA, "'%s' is damaged: general.alignment is %" PRId64, file->path, *ret_alignment);
+    return rc;
+}
+
+int tt_gguf_parse(const char *path, const void *bytes, size_t size, struct tt_gguf *file)
+{
+    struct reader r = {.file = file, .size = size};
+    uint64_t n_tensors = 0, n_values = 0;
+    int64_t alignment = TT_GGUF_ALIGNMENT;
+    int rc = 0;
+
+    tt_free(file->path);
+    file->path = tt_strdup(path);
+    file->bytes = bytes;
+    file->file_bytes = (int64_t)size;
+    TT_TRY(read_begin(&r, &n_tensors, &n_values));
+    for (uint64_t i = 0; i < n_values; i++)
+        TT_TRY(read_value(&r));
+    TT_TRY(check_names(file, true));
+    TT_TRY(read_alignment(file, &alignment));
+    for (uint64_t i = 0; i < n_tensors; i++)
+        TT_TRY(read_tensor(&r, (uint64_t)alignment));
+    TT_TRY(check_names(file, false));
+    file->data_start = ((int64_t)r.at + alignment - 1) / alignment * alignment;
+    rc = check_data(file);
+out:
+    return rc;
+}
+
+int tt_gguf_open(const char *path, struct tt_gguf *ret_file)
+{
+    int rc = tt_mapping_open(path, &ret_file->mapping);
+
+    return rc < 0 ? rc : tt_gguf_parse(path, ret_file->mapping.data, ret_file->mapping.size, ret_file);
+}
+
+void tt_gguf_release(struct tt_gguf *file)
+{
+    for (int i = 0; i < file->n_values; i++)
+        tt_free(file->value[i].key);
+    for (int i = 0; i < file->n_tensors; i++)
+        tt_free(file->tensor[i].name);
+    tt_free(file->value);
+    tt_free(file->tensor);
+    tt_free(file->path);
+    tt_mapping_release(&file->mapping);
+    *file = (struct tt_gguf){0};
+}
+
+const struct tt_gguf_value *tt_gguf_find(const struct tt_gguf *file, const char *key)
+{
+    for (int i = 0; i < file->n_values; i++)
+        if (strcmp(file->value[i].key, key) == 0)
+            return &file->value[i];
+    return NULL;
+}
+
+const struct tt_gguf_tensor *tt_gguf_find_tensor(const struct tt_gguf *file, const char *name)
+{
+    for (int i = 0; i < file->n_tensors; i++)
+        if (strcmp(file->tensor[i].name, name) == 0)
+            return &file->tensor[i];
+    return NULL;
+}

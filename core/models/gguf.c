@@ -1,0 +1,596 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Sizes as values of a GGUF file, and back: a row for each architecture of llama.cpp. What llama.cpp does not compute
+ * is refused when a file is written, since it would run the file and give other results.
+ */
+#include "core/models/gguf.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/models/model_json.h"
+
+/* A size, and the end of the key that it has in a file. */
+struct size_row {
+    const char *key;
+    size_t offset;
+    enum { INT, FLOAT, REAL } kind;
+    bool may_lack;
+};
+
+#define SIZE(member) offsetof(struct tt_model_dims, member)
+
+#define BLOCKS                                                                                \
+    {"block_count", SIZE(n_layers), INT, false}, {"embedding_length", SIZE(dim), INT, false}, \
+        {"feed_forward_length", SIZE(ffn_dim), INT, true},                                    \
+    {                                                                                         \
+        "attention.head_count", SIZE(n_heads), INT, false                                     \
+    }
+
+#define DECODER                                                                                                     \
+    BLOCKS, {"attention.head_count_kv", SIZE(n_kv_heads), INT, true},                                               \
+        {"attention.key_length", SIZE(head_dim), INT, true}, {"attention.value_length", SIZE(head_dim), INT, true}, \
+        {"rope.dimension_count", SIZE(head_dim), INT, true},                                                        \
+        {"attention.layer_norm_rms_epsilon", SIZE(norm_eps), FLOAT, false},                                         \
+    {                                                                                                               \
+        "rope.freq_base", SIZE(rope.theta), REAL, true                                                              \
+    }
+
+#define EXPERTS                                          \
+    {"expert_count", SIZE(moe.experts), INT, false},     \
+    {                                                    \
+        "expert_used_count", SIZE(moe.top_k), INT, false \
+    }
+
+static const struct size_row of_llama[] = {DECODER};
+static const struct size_row of_mixtral[] = {DECODER, EXPERTS};
+static const struct size_row of_qwen3moe[] = {
+    DECODER, EXPERTS, {"expert_feed_forward_length", SIZE(moe.ffn_dim), INT, false}};
+static const struct size_row of_gpt_oss[] = {DECODER,
+                                             EXPERTS,
+                                             {"expert_feed_forward_length", SIZE(moe.ffn_dim), INT, false},
+                                             {"attention.sliding_window", SIZE(sliding_window), INT, false}};
+static const struct size_row of_gpt2[] = {BLOCKS, {"attention.layer_norm_epsilon", SIZE(norm_eps), FLOAT, false}};
+static const struct size_row of_deepseek2[] = {BLOCKS,
+                                               EXPERTS,
+                                               {"attention.layer_norm_rms_epsilon", SIZE(norm_eps), FLOAT, false},
+                                               {"rope.freq_base", SIZE(rope.theta), REAL, true},
+                                               {"rope.dimension_count", SIZE(mla.rope_dim), INT, false},
+                                               {"attention.kv_lora_rank", SIZE(mla.kv_rank), INT, false},
+                                               {"attention.q_lora_rank", SIZE(mla.q_rank), INT, true},
+                                               {"attention.key_length_mla", SIZE(head_dim), INT, false},
+                                               {"attention.value_length_mla", SIZE(mla.value_dim), INT, false},
+                                               {"leading_dense_block_count", SIZE(moe.dense_layers), INT, true},
+                                               {"expert_feed_forward_length", SIZE(moe.ffn_dim), INT, false},
+                                               {"expert_shared_count", SIZE(moe.shared), INT, false},
+                                               {"expert_weights_scale", SIZE(moe.route_scale), REAL, true}};
+
+struct arch {
+    const char *name, *model;
+    const struct size_row *size;
+    int n_sizes;
+    bool experts;
+    bool rope_factors; /* it reads rope_freqs.weight, which Llama 3.1's scaling needs */
+};
+
+#define ROWS(list) list, (int)(sizeof(list) / sizeof *(list))
+
+static const struct arch archs[] = {
+    {"llama", "llama3", ROWS(of_llama), false, true},
+    {"llama", "mixtral", ROWS(of_mixtral), true, true},
+    {"qwen3", "qwen3", ROWS(of_llama), false, false},
+    {"qwen3moe", "qwen3", ROWS(of_qwen3moe), true, false},
+    {"gpt2", "gpt2", ROWS(of_gpt2), false, false},
+    {"deepseek2", "deepseek_v3", ROWS(of_deepseek2), true, false},
+    {"gpt-oss", "gpt_oss", ROWS(of_gpt_oss), true, false},
+};
+
+enum { N_ARCHS = sizeof archs / sizeof *archs };
+
+static const struct arch *arch_of(const struct tt_model *model)
+{
+    for (int i = 0; i < N_ARCHS; i++)
+        if (strcmp(archs[i].model, model->row->name) == 0 && archs[i].experts == (model->dims.moe.experts > 0))
+            return &archs[i];
+    return NULL;
+}
+
+static bool is(const struct arch *arch, const char *name)
+{
+    return strcmp(arch->name, name) == 0;
+}
+
+/* --- what llama.cpp does not compute --- */
+
+static int fail(const struct tt_model *model, const char *what)
+{
+    return tt_fail(TT_EDATA, "llama.cpp cannot run this %s model: %s\nhelp: --format hf writes it for transformers",
+                   model->row->name, what);
+}
+
+static bool is_yarn(const struct tt_rope *rope)
+{
+    return rope->factor != 0.0 && rope->beta_fast > 0.0;
+}
+
+static bool is_llama3(const struct tt_rope *rope)
+{
+    return rope->factor != 0.0 && !rope->linear && !rope->dynamic && !is_yarn(rope);
+}
+
+static int check_rope(const struct tt_model *model, const struct arch *arch)
+{
+    const struct tt_rope *rope = &model->dims.rope;
+
+    if (is(arch, "gpt2"))
+        return 0;
+    if (is_llama3(rope) && !arch->rope_factors)
+        return fail(model, "it knows Llama 3.1's scaling of RoPE (low_freq_factor, high_freq_factor) of Llama only");
+    if (!is_yarn(rope))
+        return 0;
+    if (rope->beta_fast != 32.0 || rope->beta_slow != 1.0)
+        return fail(model, "its YaRN has beta_fast 32 and beta_slow 1 only");
+    if (is(arch, "deepseek2") && (rope->mscale == 0.0 || rope->mscale != rope->mscale_all_dim))
+        return fail(model, "its YaRN has equal mscale and mscale_all_dim only");
+    if (rope->fractional)
+        tt_note("llama.cpp rounds the limits of YaRN to whole pairs, which %s %s does not: its logits differ a little",
+                model->row->name, model->flavor);
+    return 0;
+}
+
+static int check_deepseek(const struct tt_model *model)
+{
+    const struct tt_model_dims *d = &model->dims;
+    bool is_lite = d->n_layers == 26 || d->n_layers == 27 || (d->n_layers == 48 && d->vocab_size == 128256);
+
+    if (d->moe.groups > 1 && d->moe.group_rule != TT_GROUP_TWO_BEST)
+        return fail(model, "it chooses groups of experts by the two best of each, and this model by the best one");
+    if (d->moe.shared == 0)
+        return fail(model, "its DeepSeek has experts that see all tokens (n_shared_experts), and this model has none");
+    if (is_lite && d->mla.q_rank)
+        return fail(model, "its DeepSeek of so many layers has no latent of queries (q_lora_rank)");
+    if (d->norm_eps != 1e-6F)
+        tt_note("llama.cpp has one epsilon for all norms, %g: this model has 1e-06 in those of latents",
+                (double)d->norm_eps);
+    return 0;
+}
+
+static int check_experts(const struct tt_model *model, const struct arch *arch)
+{
+    const struct tt_moe *moe = &model->dims.moe;
+
+    if (!moe->experts)
+        return 0;
+    if (moe->dense_set || (moe->dense_layers && !is(arch, "deepseek2")))
+        return fail(model, is(arch, "deepseek2") ? "only its first layers can be without experts"
+                                                 : "all its layers have experts, and some of this model have none");
+    if (moe->gates_as_scored && !is(arch, "deepseek2"))
+        return fail(model, "it divides the gates of a token by their sum (norm_topk_prob), which this model does not");
+    if (moe->biased && !is(arch, "deepseek2"))
+        tt_note("the biases of experts (moe.expert_bias) are left out: llama.cpp's %s has none, so its routers choose "
+                "experts by their scores alone",
+                arch->name);
+    return is(arch, "deepseek2") ? check_deepseek(model) : 0;
+}
+
+/* --- writing --- */
+
+static void put_size(const struct arch *arch, const struct size_row *row, const struct tt_model_dims *dims,
+                     struct tt_gguf_values *values)
+{
+    const char *at = (const char *)dims + row->offset;
+    char *key = tt_format("%s.%s", arch->name, row->key);
+
+    switch (row->kind) {
+    case INT:
+        tt_gguf_put_u32(values, key, *(const int64_t *)(const void *)at);
+        break;
+    case FLOAT:
+        tt_gguf_put_f32(values, key, (double)*(const float *)(const void *)at);
+        break;
+    case REAL:
+        tt_gguf_put_f32(values, key, *(const double *)(const void *)at);
+        break;
+    }
+    tt_free(key);
+}
+
+/* Puts values of an architecture under the rest of their keys. */
+struct putting {
+    const struct arch *arch;
+    struct tt_gguf_values *values;
+};
+
+static void put_u32(const struct putting *p, const char *rest, int64_t value)
+{
+    char *key = tt_format("%s.%s", p->arch->name, rest);
+
+    tt_gguf_put_u32(p->values, key, value);
+    tt_free(key);
+}
+
+static void put_f32(const struct putting *p, const char *rest, double value)
+{
+    char *key = tt_format("%s.%s", p->arch->name, rest);
+
+    tt_gguf_put_f32(p->values, key, value);
+    tt_free(key);
+}
+
+static void put_rope(const struct putting *p, const struct tt_rope *rope)
+{
+    char *key = tt_format("%s.rope.scaling.type", p->arch->name);
+    const char *type = is_yarn(rope) ? "yarn" : rope->factor != 0.0 && rope->linear ? "linear" : "none";
+    double usual = 0.1 * log(rope->factor > 1.0 ? rope->factor : 1.0) + 1.0, scale = tt_rope_table_scale(rope);
+
+    tt_gguf_put_string(p->values, key, type, strlen(type));
+    tt_free(key);
+    if (strcmp(type, "none") == 0)
+        return;
+    put_f32(p, "rope.scaling.factor", rope->factor);
+    if (!is_yarn(rope))
+        return;
+    put_u32(p, "rope.scaling.original_context_length", (int64_t)rope->original_max);
+    put_f32(p, "rope.scaling.yarn_beta_fast", rope->beta_fast);
+    put_f32(p, "rope.scaling.yarn_beta_slow", rope->beta_slow);
+    if (is(p->arch, "deepseek2"))
+        put_f32(p, "rope.scaling.yarn_log_multiplier", 0.1 * rope->mscale_all_dim);
+    else if (scale != usual) /* which llama.cpp computes by itself */
+        put_f32(p, "rope.scaling.attn_factor", scale / usual);
+}
+
+/* What the rows of sizes do not say. */
+static void put_deepseek(const struct putting *p, const struct tt_model_dims *d)
+{
+    char *norm = tt_format("%s.expert_weights_norm", p->arch->name);
+
+    put_u32(p, "attention.head_count_kv", 1); /* llama.cpp attends on the latents */
+    put_u32(p, "attention.key_length", d->mla.kv_rank + d->mla.rope_dim);
+    put_u32(p, "attention.value_length", d->mla.kv_rank);
+    put_u32(p, "expert_gating_func", d->moe.score == TT_SCORE_SIGMOID ? 2 : 1);
+    tt_gguf_put_bool(p->values, norm, !d->moe.gates_as_scored);
+    if (d->moe.groups > 1 && d->moe.kept_groups < d->moe.groups) {
+        put_u32(p, "expert_group_count", d->moe.groups);
+        put_u32(p, "expert_group_used_count", d->moe.kept_groups);
+    }
+    tt_free(norm);
+}
+
+/* The model as the file has it: adapters are merged into the weights. */
+static void put_titan(const struct tt_model *model, const struct arch *arch, struct tt_gguf_values *values)
+{
+    struct tt_model as_written = {.row = model->row, .flavor = model->flavor, .dims = model->dims};
+    char *text;
+
+    as_written.dims.lora = (struct tt_lora){0};
+    as_written.dims.moe.biased = model->dims.moe.biased && is(arch, "deepseek2");
+    as_written.dims.moe.balanced = false;
+    text = tt_model_json_text(&as_written);
+    tt_gguf_put_string(values, "titan.model", text, strlen(text));
+    tt_free(text);
+}
+
+/*
+ * The context that the file promises. llama.cpp has no sliding window in these models but gpt-oss: within the window
+ * the results are the same, so the context ends there.
+ */
+static int64_t context_of(const struct tt_model *model, const struct arch *arch, int64_t context)
+{
+    const struct tt_model_dims *d = &model->dims;
+    int64_t most = d->max_positions > context && !d->rope.dynamic ? d->max_positions : context;
+
+    if (model->row->learned_positions)
+        return d->max_positions;
+    if (most <= 0)
+        most = d->max_positions > 0 ? d->max_positions : 2048;
+    if (d->sliding_window && !is(arch, "gpt-oss") && most > d->sliding_window) {
+        tt_note("llama.cpp has no sliding window in %s: the file's context is %lld, the window, within which there is "
+                "no difference",
+                arch->name, (long long)d->sliding_window);
+        most = d->sliding_window;
+    }
+    return most;
+}
+
+int tt_gguf_put_model(const struct tt_model *model, int64_t context, struct tt_gguf_values *values)
+{
+    const struct arch *arch = arch_of(model);
+    struct tt_model_dims d = model->dims;
+    const struct putting p = {arch, values};
+    int rc = 0;
+
+    if (!arch)
+        return fail(model, "it does not know such a model");
+    TT_TRY(check_rope(model, arch));
+    TT_TRY(check_experts(model, arch));
+    tt_gguf_put_string(values, "general.architecture", arch->name, strlen(arch->name));
+    put_u32(&p, "context_length", context_of(model, arch, context));
+    put_u32(&p, "vocab_size", d.vocab_size);
+    put_titan(model, arch, values);
+    d.moe.route_scale = d.moe.route_scale > 0.0 ? d.moe.route_scale : 1.0;
+    if (strcmp(arch->model, "mixtral") == 0 || is(arch, "gpt-oss"))
+        d.ffn_dim = d.moe.ffn_dim;
+    if (is(arch, "gpt-oss") && !d.sliding_window) /* it must have one: this one hides nothing */
+        d.sliding_window = context_of(model, arch, context);
+    for (int i = 0; i < arch->n_sizes; i++)
+        put_size(arch, &arch->size[i], &d, values);
+    if (!model->row->learned_positions)
+        put_rope(&p, &d.rope);
+    if (is(arch, "deepseek2"))
+        put_deepseek(&p, &d);
+out:
+    return rc;
+}
+
+bool tt_gguf_has_rope_factors(const struct tt_model *model)
+{
+    const struct arch *arch = arch_of(model);
+
+    return arch && arch->rope_factors && is_llama3(&model->dims.rope);
+}
+
+float tt_gguf_rope_factor(const struct tt_model *model, int64_t i)
+{
+    struct tt_rope plain = model->dims.rope;
+
+    plain.factor = 0.0;
+    return (float)(tt_rope_frequency(&plain, model->dims.head_dim, i) /
+                   tt_rope_frequency(&model->dims.rope, model->dims.head_dim, i));
+}
+
+/* --- reading --- */
+
+/* The row of a file: its architecture, of those of one name by whether it has experts. */
+static int find_arch(const struct tt_gguf *file, const struct arch **ret_arch)
+{
+    const int64_t none = 0;
+    struct tt_text known = {0};
+    char *name = NULL, *key = NULL;
+    int64_t experts = 0;
+    int rc = 0;
+
+    *ret_arch = NULL;
+    TT_TRY(tt_gguf_string(file, "general.architecture", &name));
+    key = tt_format("%s.expert_count", name ? name : "");
+    TT_TRY(tt_gguf_int(file, key, &none, &experts));
+    for (int i = 0; i < N_ARCHS && name && !*ret_arch; i++)
+        if (is(&archs[i], name) && (archs[i].experts == (experts > 0) || is(&archs[i], "deepseek2")))
+            *ret_arch = &archs[i];
+    for (int i = 0; i < N_ARCHS; i++)
+        if (i == 0 || !is(&archs[i], archs[i - 1].name))
+            tt_text_add(&known, "%s%s", i ? ", " : "", archs[i].name);
+    if (!*ret_arch)
+        rc = tt_fail(TT_EDATA, "'%s': the architecture '%s' is not supported\nhelp: supported are %s", file->path,
+                     name ? name : "(none)", known.text);
+out:
+    tt_text_release(&known);
+    tt_free(name);
+    tt_free(key);
+    return rc;
+}
+
+int tt_gguf_model_name(const struct tt_gguf *file, const char **ret_name)
+{
+    const struct arch *arch = NULL;
+    int rc = find_arch(file, &arch);
+
+    *ret_name = rc == 0 ? arch->model : NULL;
+    return rc;
+}
+
+/* Reads values of an architecture under the rest of their keys. */
+struct reading {
+    const struct tt_gguf *file;
+    const struct arch *arch;
+};
+
+static int get_int(const struct reading *r, const char *rest, int64_t absent, int64_t *ret_value)
+{
+    char *key = tt_format("%s.%s", r->arch->name, rest);
+    int rc = tt_gguf_int(r->file, key, &absent, ret_value);
+
+    tt_free(key);
+    return rc;
+}
+
+static int get_real(const struct reading *r, const char *rest, double absent, double *ret_value)
+{
+    char *key = tt_format("%s.%s", r->arch->name, rest);
+    int rc = tt_gguf_real(r->file, key, &absent, ret_value);
+
+    tt_free(key);
+    return rc;
+}
+
+/* The rows that have one member must agree, as head_dim's do. */
+static int get_size(const struct reading *r, const struct size_row *row, struct tt_model_dims *dims)
+{
+    char *at = (char *)dims + row->offset, *key = tt_format("%s.%s", r->arch->name, row->key);
+    const int64_t no_int = 0;
+    const double no_real = 0.0;
+    int64_t count = 0;
+    double real = 0.0;
+    int rc = 0;
+
+    if (row->kind == INT) {
+        int64_t *to = (int64_t *)(void *)at;
+
+        TT_TRY(tt_gguf_int(r->file, key, row->may_lack ? &no_int : NULL, &count));
+        if (*to && count && *to != count)
+            rc = tt_fail(TT_EDATA, "'%s': '%s' is %lld, and %lld is wanted for this model", r->file->path, key,
+                         (long long)count, (long long)*to);
+        *to = count ? count : *to;
+        goto out;
+    }
+    TT_TRY(tt_gguf_real(r->file, key, row->may_lack ? &no_real : NULL, &real));
+    if (row->kind == REAL)
+        *(double *)(void *)at = real;
+    else
+        *(float *)(void *)at = (float)real;
+out:
+    tt_free(key);
+    return rc;
+}
+
+/* Llama 3.1's scaling is a tensor of factors in a file of llama.cpp's; those of the published models are known. */
+static int read_factors(const struct reading *r, struct tt_model_dims *d)
+{
+    static const double published[] = {8.0, 32.0, 16.0};
+    const struct tt_gguf_tensor *t = tt_gguf_find_tensor(r->file, "rope_freqs.weight");
+    struct tt_model model = {.dims = *d};
+
+    if (!t)
+        return 0;
+    if (t->type->type != TT_GGML_F32 || t->ndim != 1 || t->shape[0] != d->head_dim / 2)
+        return tt_fail(TT_EDATA, "'%s' is damaged: tensor '%s' is not %lld floats", r->file->path, t->name,
+                       (long long)d->head_dim / 2);
+    for (size_t k = 0; k < sizeof published / sizeof *published; k++) {
+        const struct tt_gguf_value factors = {.data = r->file->bytes + t->begin};
+        bool same = true;
+
+        model.dims.rope = (struct tt_rope){.theta = d->rope.theta,
+                                           .factor = published[k],
+                                           .low_freq_factor = 1.0,
+                                           .high_freq_factor = 4.0,
+                                           .original_max = 8192.0};
+        for (int64_t i = 0; i < t->shape[0] && same; i++)
+            same = fabsf(tt_gguf_f32_at(&factors, i) / tt_gguf_rope_factor(&model, i) - 1.0F) < 1e-4F;
+        if (!same)
+            continue;
+        d->rope = model.dims.rope;
+        return 0;
+    }
+    return tt_fail(
+        TT_EDATA,
+        "'%s': the factors of RoPE in 'rope_freqs.weight' are not those of Llama 3.1, 3.2 or 3.3, and a file "
+        "of llama.cpp's does not say from which numbers they were made\n"
+        "help: take the model in Hugging Face's format",
+        r->file->path);
+}
+
+static int read_rope(const struct reading *r, struct tt_model_dims *d)
+{
+    char *key = tt_format("%s.rope.scaling.type", r->arch->name), *type = NULL;
+    double log_scale = 0.0, attn = 1.0;
+    int64_t original = 0;
+    int rc = 0;
+
+    d->rope.theta = d->rope.theta > 0.0 ? d->rope.theta : 10000.0;
+    TT_TRY(tt_gguf_string(r->file, key, &type));
+    TT_TRY(get_real(r, "rope.scaling.factor", 0.0, &d->rope.factor));
+    if (!type || strcmp(type, "none") == 0)
+        d->rope.factor = type ? 0.0 : d->rope.factor;
+    else if (strcmp(type, "linear") != 0 && strcmp(type, "yarn") != 0)
+        rc = tt_fail(TT_EDATA, "'%s': RoPE scaling '%s' is not supported; linear and yarn are", r->file->path, type);
+    TT_TRY(rc);
+    d->rope.linear = d->rope.factor != 0.0 && (!type || strcmp(type, "linear") == 0);
+    if (d->rope.factor != 0.0 && !d->rope.linear) {
+        TT_TRY(get_int(r, "rope.scaling.original_context_length", d->max_positions, &original));
+        TT_TRY(get_real(r, "rope.scaling.yarn_log_multiplier", 0.0, &log_scale));
+        TT_TRY(get_real(r, "rope.scaling.attn_factor", 1.0, &attn));
+        if (attn != 1.0)
+            rc = tt_fail(TT_EDATA, "'%s': '%s.rope.scaling.attn_factor' is %g; only 1 is supported", r->file->path,
+                         r->arch->name, attn);
+        d->rope.original_max = (double)original;
+        d->rope.beta_fast = 32.0;
+        d->rope.beta_slow = 1.0;
+        d->rope.mscale = d->rope.mscale_all_dim = round(log_scale * 1e6) / 1e5; /* a tenth of it is stored */
+        d->rope.fractional = is(r->arch, "gpt-oss");
+    }
+    if (rc == 0 && r->arch->rope_factors)
+        rc = read_factors(r, d);
+out:
+    tt_free(key);
+    tt_free(type);
+    return rc;
+}
+
+static int read_deepseek(const struct reading *r, struct tt_model_dims *d)
+{
+    int64_t score = 0;
+    bool normalized = false;
+    int rc = 0;
+
+    TT_TRY(get_int(r, "expert_gating_func", 1, &score));
+    if (score != 1 && score != 2)
+        return tt_fail(TT_EDATA, "'%s': experts are chosen in a way that titan does not know (%lld)", r->file->path,
+                       (long long)score);
+    TT_TRY(tt_gguf_bool(r->file, "deepseek2.expert_weights_norm", false, &normalized));
+    TT_TRY(get_int(r, "expert_group_count", 0, &d->moe.groups));
+    TT_TRY(get_int(r, "expert_group_used_count", 0, &d->moe.kept_groups));
+    if (d->moe.groups <= 1)
+        d->moe.groups = d->moe.kept_groups = 0;
+    else
+        d->moe.group_rule = TT_GROUP_TWO_BEST;
+    d->moe.score = score == 2 ? TT_SCORE_SIGMOID : TT_SCORE_SOFTMAX;
+    d->moe.gates_as_scored = !normalized;
+    d->moe.biased = d->moe.experts && d->moe.dense_layers < TT_MOST_LAYERS;
+    for (int64_t l = d->moe.dense_layers; d->moe.biased && l < d->moe.dense_layers + 1; l++) {
+        char *name = tt_format("blk.%lld.exp_probs_b.bias", (long long)l);
+
+        d->moe.biased = tt_gguf_find_tensor(r->file, name) != NULL;
+        tt_free(name);
+    }
+    d->n_kv_heads = d->n_heads;
+out:
+    return rc;
+}
+
+/* What a file of titan's says of itself. */
+static int read_titan(const struct tt_gguf *file, const struct arch *arch, struct tt_model_dims *ret_dims, bool *ret_is)
+{
+    char *text = NULL, *where = tt_format("%s: titan.model", file->path);
+    struct tt_model *model = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_gguf_string(file, "titan.model", &text));
+    *ret_is = text != NULL;
+    if (!text)
+        goto out;
+    TT_TRY(tt_model_json_parse(text, strlen(text), where, &model));
+    if (arch_of(model) != arch)
+        rc = tt_fail(TT_EDATA, "%s: it is a %s, and the file says '%s'", where, model->row->name, arch->name);
+    *ret_dims = model->dims;
+out:
+    tt_model_free(model);
+    tt_free(text);
+    tt_free(where);
+    return rc;
+}
+
+int tt_gguf_read_dims(const struct tt_gguf *file, struct tt_model_dims *ret_dims)
+{
+    const struct tt_gguf_tensor *embedding = tt_gguf_find_tensor(file, "token_embd.weight");
+    struct tt_model_dims d = {.tied = !tt_gguf_find_tensor(file, "output.weight")};
+    struct reading r = {.file = file};
+    bool is_own = false;
+    int rc = 0;
+
+    TT_TRY(find_arch(file, &r.arch));
+    TT_TRY(read_titan(file, r.arch, ret_dims, &is_own));
+    if (is_own)
+        goto out;
+    if (!embedding || embedding->ndim != 2)
+        return tt_fail(TT_EDATA, "'%s' has no tensor 'token_embd.weight' of two dimensions", file->path);
+    d.vocab_size = embedding->shape[0];
+    for (int i = 0; i < r.arch->n_sizes; i++)
+        TT_TRY(get_size(&r, &r.arch->size[i], &d));
+    TT_TRY(get_int(&r, "context_length", 0, &d.max_positions));
+    if (!d.head_dim && d.n_heads > 0)
+        d.head_dim = d.dim / d.n_heads;
+    if (d.moe.experts && !d.moe.ffn_dim)
+        d.moe.ffn_dim = d.ffn_dim;
+    if (!d.ffn_dim)
+        d.ffn_dim = is(r.arch, "gpt2") ? 4 * d.dim : d.moe.ffn_dim;
+    if (is(r.arch, "deepseek2"))
+        TT_TRY(read_deepseek(&r, &d));
+    if (!is(r.arch, "gpt2"))
+        TT_TRY(read_rope(&r, &d));
+    *ret_dims = d;
+out:
+    return rc;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CORE_TOKENIZER_GGUF_H
+#define TT_CORE_TOKENIZER_GGUF_H
+
+#include "core/base/error.h"
+#include "core/gguf/gguf.h"
+#include "core/tokenizer/tokenizer.h"
+
+/**
+ * A tokenizer as values of a GGUF file, and back. A file of titan's also has the whole tokenizer.json, under the key
+ * that the format has for it ("tokenizer.huggingface.json").
+ */
+
+/** What a tokenizer's files do not say. */
+struct tt_gguf_ends {
+    const char *chat_template; /* NULL: there is none */
+    int32_t turn;              /* the token that ends a turn, if it is not EOS; -1: none */
+};
+
+/**
+ * Adds the values: tokens, merges or scores, special tokens, the name of llama.cpp's pre-tokenizer, the chat template.
+ * TT_EDATA if llama.cpp would cut text in another way, or the model has fewer rows than there are tokens.
+ *   tokenizer   NULL: the file has none, and llama.cpp takes ids
+ *   vocab_size  rows of the model's embedding; those that are no tokens get names of their own
+ */
+int tt_gguf_put_tokenizer(const struct tt_tokenizer *tokenizer, const struct tt_gguf_ends *ends, int64_t vocab_size,
+                          struct tt_gguf_values *values) TT_MUST_CHECK;
+
+/**
+ * The text of a file as it would lie in a folder: tokenizer.json, tokenizer_config.json or chat_template.jinja. NULL if
+ * there is none. The caller frees.
+ */
+int tt_gguf_tokenizer_file(const struct tt_gguf *file, const char *name, char **ret_text,
+                           size_t *ret_size) TT_MUST_CHECK;
+
+/** The same of a file that is opened by its path. */
+int tt_gguf_tokenizer_load(const char *path, const char *name, char **ret_text, size_t *ret_size) TT_MUST_CHECK;
+
+/** Whether a file has a tokenizer. */
+int tt_gguf_has_tokenizer(const char *path, bool *ret_has) TT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The files of a tokenizer from the values of a GGUF file: from those of titan, the tokenizer.json that they have; else
+ * one that is made of the tokens, and of the merges or the scores.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/json.h"
+#include "core/base/mem.h"
+#include "core/base/utf8.h"
+#include "core/tokenizer/gguf.h"
+#include "core/tokenizer/gguf_names.h"
+#include "core/tokenizer/strmap.h"
+
+/* The tokens of a file. */
+struct tokens {
+    const struct tt_gguf *file;
+    int64_t n;
+    const char **text;
+    size_t *size;
+    const struct tt_gguf_value *type, *score; /* may be NULL */
+    struct tt_strmap id_of;                   /* of normal tokens */
+};
+
+static int32_t type_of(const struct tokens *t, int64_t id)
+{
+    return t->type ? tt_gguf_i32_at(t->type, id) : TT_GGUF_NORMAL;
+}
+
+static void release(struct tokens *t)
+{
+    tt_free(t->text);
+    tt_free(t->size);
+    tt_strmap_release(&t->id_of);
+}
+
+/* A tree of JSON cannot have a key with a zero character, and every text must be UTF-8. */
+static int check_text(const struct tokens *t, int64_t id)
+{
+    size_t at = 0;
+    uint32_t code;
+
+    while (at < t->size[id]) {
+        int n = tt_utf8_decode(t->text[id] + at, t->size[id] - at, &code);
+
+        if (n <= 0 || code == 0)
+            return tt_fail(TT_EDATA, "'%s': token %lld is not a text in UTF-8", t->file->path, (long long)id);
+        at += (size_t)n;
+    }
+    return 0;
+}
+
+static int read_tokens(struct tokens *t)
+{
+    const struct tt_gguf_value *list = NULL;
+    size_t at = 0;
+    int rc = 0;
+
+    TT_TRY(tt_gguf_array(t->file, "tokenizer.ggml.tokens", TT_GGUF_STRING, &list));
+    TT_TRY(tt_gguf_array(t->file, "tokenizer.ggml.token_type", TT_GGUF_I32, &t->type));
+    TT_TRY(tt_gguf_array(t->file, "tokenizer.ggml.scores", TT_GGUF_F32, &t->score));
+    if (!list || list->n == 0)
+        return tt_fail(TT_EDATA, "'%s' has no tokens (tokenizer.ggml.tokens)", t->file->path);
+    if ((t->type && t->type->n != list->n) || (t->score && t->score->n != list->n))
+        return tt_fail(TT_EDATA, "'%s' is damaged: it has %lld tokens, and other numbers of types or scores",
+                       t->file->path, (long long)list->n);
+    t->n = list->n;
+    t->text = tt_calloc_for((size_t)t->n, sizeof *t->text, t->file->path);
+    t->size = tt_calloc_for((size_t)t->n, sizeof *t->size, t->file->path);
+    TT_TRY(t->text && t->size ? 0 : TT_ENOMEM);
+    for (int64_t id = 0; id < t->n; id++) {
+        t->text[id] = tt_gguf_next_string(list, &at, &t->size[id]);
+        TT_TRY(check_text(t, id));
+        if (type_of(t, id) != TT_GGUF_UNUSED)
+            tt_strmap_set(&t->id_of, t->text[id], t->size[id], id);
+    }
+out:
+    return rc;
+}
+
+static json_t *text_json(const struct tokens *t, int64_t id)
+{
+    return json_stringn(t->text[id], t->size[id]);
+}
+
+static json_t *vocab_of(const struct tokens *t)
+{
+    json_t *vocab = json_object();
+
+    for (int64_t id = 0; id < t->n; id++) {
+        char *key = tt_strndup(t->text[id], t->size[id]);
+
+        if (type_of(t, id) != TT_GGUF_UNUSED)
+            (void)json_object_set_new(vocab, key, json_integer((json_int_t)id));
+        tt_free(key);
+    }
+    return vocab;
+}
+
+/* Control tokens are special; those that a user has added are not. */
+static json_t *added_of(const struct tokens *t)
+{
+    json_t *list = json_array();
+
+    for (int64_t id = 0; id < t->n; id++) {
+        int32_t type = type_of(t, id);
+
+        if (type == TT_GGUF_CONTROL || type == TT_GGUF_USER_DEFINED || type == TT_GGUF_UNKNOWN)
+            (void)json_array_append_new(list, json_pack("{s:I, s:o, s:b, s:b, s:b, s:b, s:b}", "id", (json_int_t)id,
+                                                        "content", text_json(t, id), "single_word", false, "lstrip",
+                                                        false, "rstrip", false, "normalized", false, "special",
+                                                        type != TT_GGUF_USER_DEFINED));
+    }
+    return list;
+}
+
+/* --- byte-level --- */
+
+static int read_merges(const struct tokens *t, json_t **ret_merges)
+{
+    const struct tt_gguf_value *list = NULL;
+    json_t *merges = NULL;
+    size_t at = 0, size = 0;
+    int rc = 0;
+
+    TT_TRY(tt_gguf_array(t->file, "tokenizer.ggml.merges", TT_GGUF_STRING, &list));
+    if (!list)
+        return tt_fail(TT_EDATA, "'%s' has no merges (tokenizer.ggml.merges)", t->file->path);
+    merges = json_array();
+    for (int64_t i = 0; i < list->n && rc == 0; i++) {
+        const char *text = tt_gguf_next_string(list, &at, &size);
+        const char *space = memchr(text, ' ', size);
+        json_t *pair = space ? json_pack("[o, o]", json_stringn(text, (size_t)(space - text)),
+                                         json_stringn(space + 1, size - (size_t)(space - text) - 1))
+                             : NULL;
+
+        if (!pair || json_array_append_new(merges, pair) < 0)
+            rc = tt_fail(TT_EDATA, "'%s': merge %lld is not two texts", t->file->path, (long long)i);
+    }
+    *ret_merges = merges;
+    merges = NULL;
+out:
+    json_decref(merges);
+    return rc;
+}
+
+static int byte_level(const struct tokens *t, json_t **ret_json)
+{
+    json_t *merges = NULL, *pre = NULL;
+    bool ignores = false;
+    char *name = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_gguf_string(t->file, "tokenizer.ggml.pre", &name));
+    TT_TRY(tt_gguf_pre_tokenizer(name ? name : "default", t->file->path, &pre, &ignores));
+    TT_TRY(read_merges(t, &merges));
+    *ret_json = json_pack("{s:s, s:o, s:o?, s:O, s:{s:s, s:b, s:b, s:b}, s:{s:s, s:b, s:b, s:o, s:O}}", "version",
+                          "1.0", "added_tokens", added_of(t), "normalizer",
+                          name && strcmp(name, "qwen2") == 0 ? json_pack("{s:s}", "type", "NFC") : NULL,
+                          "pre_tokenizer", pre, "decoder", "type", "ByteLevel", "add_prefix_space", true,
+                          "trim_offsets", true, "use_regex", true, "model", "type", "BPE", "ignore_merges", ignores,
+                          "byte_fallback", false, "vocab", vocab_of(t), "merges", merges);
+out:
+    json_decref(merges);
+    json_decref(pre);
+    tt_free(name);
+    return rc;
+}
+
+/* --- SentencePiece --- */
+
+/* A token as the union of two. */
+struct join {
+    float score;
+    int64_t id, left, right;
+};
+
+static int compare_joins(const void *pa, const void *pb)
+{
+    const struct join *a = pa, *b = pb;
+
+    if (a->score != b->score)
+        return a->score > b->score ? -1 : 1;
+    if (a->id != b->id)
+        return a->id < b->id ? -1 : 1;
+    return a->left != b->left ? (a->left < b->left ? -1 : 1) : (a->right > b->right) - (a->right < b->right);
+}
+
+/* All ways to join two tokens, in the order in which they are tried: by the score of the union. */
+static json_t *joins_of(const struct tokens *t)
+{
+    json_t *merges = json_array();
+    struct join *join = NULL;
+    int n = 0, cap = 0;
+
+    for (int64_t id = 0; id < t->n; id++)
+        for (size_t i = 1; i < t->size[id] && type_of(t, id) == TT_GGUF_NORMAL; i++) {
+            int64_t left = tt_strmap_get(&t->id_of, t->text[id], i, -1);
+            int64_t right = tt_strmap_get(&t->id_of, t->text[id] + i, t->size[id] - i, -1);
+
+            if (left >= 0 && right >= 0 && type_of(t, left) == TT_GGUF_NORMAL && type_of(t, right) == TT_GGUF_NORMAL)
+                TT_PUSH(join, n, cap) = (struct join){tt_gguf_f32_at(t->score, id), id, left, right};
+        }
+    if (n)
+        qsort(join, (size_t)n, sizeof *join, compare_joins);
+    for (int i = 0; i < n; i++)
+        (void)json_array_append_new(merges,
+                                    json_pack("[o, o]", text_json(t, join[i].left), text_json(t, join[i].right)));
+    tt_free(join);
+    return merges;
+}
+
+static int sentencepiece(const struct tokens *t, json_t **ret_json)
+{
+    const int64_t none = -1;
+    bool prefix = true;
+    int64_t unknown = -1;
+    int rc = 0;
+
+    if (!t->score)
+        return tt_fail(TT_EDATA, "'%s' has no scores (tokenizer.ggml.scores)", t->file->path);
+    TT_TRY(tt_gguf_bool(t->file, "tokenizer.ggml.add_space_prefix", true, &prefix));
+    TT_TRY(tt_gguf_int(t->file, "tokenizer.ggml.unknown_token_id", &none, &unknown));
+    *ret_json = json_pack(
+        "{s:s, s:o, s:n, s:{s:s, s:s, s:s, s:b}, s:{s:s, s:[{s:s, s:{s:s}, s:s}, {s:s}, {s:s}, {s:s, s:s, s:i, s:i}]}, "
+        "s:{s:s, s:b, s:b, s:o?, s:o, s:o}}",
+        "version", "1.0", "added_tokens", added_of(t), "normalizer", "pre_tokenizer", "type", "Metaspace",
+        "replacement", TT_GGUF_MARK, "prepend_scheme", prefix ? "always" : "never", "split", false, "decoder", "type",
+        "Sequence", "decoders", "type", "Replace", "pattern", "String", TT_GGUF_MARK, "content", " ", "type",
+        "ByteFallback", "type", "Fuse", "type", "Strip", "content", " ", "start", prefix ? 1 : 0, "stop", 0, "model",
+        "type", "BPE", "byte_fallback", true, "fuse_unk", true, "unk_token",
+        unknown >= 0 && unknown < t->n ? text_json(t, unknown) : NULL, "vocab", vocab_of(t), "merges", joins_of(t));
+out:
+    return rc;
+}
+
+/* A tokenizer.json of the tokens of a file. */
+static int make_json(const struct tt_gguf *file, json_t **ret_json)
+{
+    struct tokens t = {.file = file};
+    char *model = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_gguf_string(file, "tokenizer.ggml.model", &model));
+    TT_TRY(read_tokens(&t));
+    if (model && strcmp(model, "gpt2") == 0)
+        rc = byte_level(&t, ret_json);
+    else if (model && strcmp(model, "llama") == 0)
+        rc = sentencepiece(&t, ret_json);
+    else
+        rc = tt_fail(TT_EDATA, "'%s': the tokenizer '%s' is not supported; gpt2 and llama are", file->path,
+                     model ? model : "(none)");
+out:
+    release(&t);
+    tt_free(model);
+    return rc;
+}
+
+/* --- the files --- */
+
+/* The token of a key, as a name for tokenizer_config.json; NULL if there is none. */
+static int special_of(const struct tt_gguf *file, const char *key, json_t **ret_name)
+{
+    const int64_t none = -1;
+    struct tokens t = {.file = file};
+    int64_t id = -1;
+    int rc = 0;
+
+    TT_TRY(tt_gguf_int(file, key, &none, &id));
+    if (id < 0)
+        goto out;
+    TT_TRY(read_tokens(&t));
+    if (id >= t.n)
+        rc = tt_fail(TT_EDATA, "'%s': '%s' is %lld, and there are %lld tokens", file->path, key, (long long)id,
+                     (long long)t.n);
+    else
+        *ret_name = text_json(&t, id);
+out:
+    release(&t);
+    return rc;
+}
+
+/* The file may say that a text begins with BOS where its tokenizer.json does not. */
+static void add_bos(json_t *root, json_t *bos, int64_t id)
+{
+    const char *type = json_string_value(json_object_get(json_object_get(root, "post_processor"), "type"));
+    const char *name = json_string_value(bos);
+    json_t *own = json_pack(
+        "{s:s, s:[{s:{s:O, s:i}}, {s:{s:s, s:i}}], s:[{s:{s:O, s:i}}, {s:{s:s, s:i}}, {s:{s:s, s:i}}], "
+        "s:{s:{s:O, s:[I], s:[O]}}}",
+        "type", "TemplateProcessing", "single", "SpecialToken", "id", bos, "type_id", 0, "Sequence", "id", "A",
+        "type_id", 0, "pair", "SpecialToken", "id", bos, "type_id", 0, "Sequence", "id", "A", "type_id", 0, "Sequence",
+        "id", "B", "type_id", 1, "special_tokens", name, "id", bos, "ids", (json_int_t)id, "tokens", bos);
+
+    if (!type || strcmp(type, "ByteLevel") == 0)
+        (void)json_object_set(root, "post_processor", own);
+    json_decref(own);
+}
+
+static int tokenizer_json(const struct tt_gguf *file, char **ret_text, size_t *ret_size)
+{
+    const int64_t none = -1;
+    json_t *root = NULL, *bos = NULL;
+    char *text = NULL;
+    bool begins = false;
+    int64_t id = -1;
+    int rc = 0;
+
+    TT_TRY(tt_gguf_string(file, "tokenizer.huggingface.json", &text));
+    if (text)
+        TT_TRY(tt_json_parse(text, strlen(text), file->path, &root));
+    else
+        TT_TRY(make_json(file, &root));
+    TT_TRY(tt_gguf_bool(file, "tokenizer.ggml.add_bos_token", false, &begins));
+    TT_TRY(tt_gguf_int(file, "tokenizer.ggml.bos_token_id", &none, &id));
+    TT_TRY(special_of(file, "tokenizer.ggml.bos_token_id", &bos));
+    if (begins && bos)
+        add_bos(root, bos, id);
+    *ret_text = tt_json_text(root);
+    *ret_size = strlen(*ret_text);
+out:
+    json_decref(root);
+    json_decref(bos);
+    tt_free(text);
+    return rc;
+}
+
+static int tokenizer_config(const struct tt_gguf *file, char **ret_text, size_t *ret_size)
+{
+    json_t *bos = NULL, *eos = NULL, *config = NULL;
+    int rc = 0;
+
+    TT_TRY(special_of(file, "tokenizer.ggml.bos_token_id", &bos));
+    TT_TRY(special_of(file, "tokenizer.ggml.eos_token_id", &eos));
+    config = json_pack("{s:O*, s:O*, s:s}", "bos_token", bos, "eos_token", eos, "tokenizer_class",
+                       "PreTrainedTokenizerFast");
+    *ret_text = tt_json_text(config);
+    *ret_size = strlen(*ret_text);
+out:
+    json_decref(bos);
+    json_decref(eos);
+    json_decref(config);
+    return rc;
+}
+
+/* "none": llama.cpp takes ids. */
+static int has_tokenizer(const struct tt_gguf *file, bool *ret_has)
+{
+    char *model = NULL;
+    int rc = tt_gguf_string(file, "tokenizer.ggml.model", &model);
+
+    *ret_has = model && strcmp(model, "none") != 0 && strcmp(model, "no_vocab") != 0;
+    tt_free(model);
+    return rc;
+}
+
+int tt_gguf_tokenizer_file(const struct tt_gguf *file, const char *name, char **ret_text, size_t *ret_size)
+{
+    bool has_one = false;
+    int rc = 0;
+
+    *ret_text = NULL;
+    *ret_size = 0;
+    TT_TRY(has_tokenizer(file, &has_one));
+    if (has_one && strcmp(name, "tokenizer.json") == 0)
+        rc = tokenizer_json(file, ret_text, ret_size);
+    else if (has_one && strcmp(name, "tokenizer_config.json") == 0)
+        rc = tokenizer_config(file, ret_text, ret_size);
+    else if (strcmp(name, "chat_template.jinja") == 0)
+        rc = tt_gguf_string(file, "tokenizer.chat_template", ret_text);
+    *ret_size = rc == 0 && *ret_text && !*ret_size ? strlen(*ret_text) : *ret_size;
+out:
+    return rc;
+}
+
+int tt_gguf_tokenizer_load(const char *path, const char *name, char **ret_text, size_t *ret_size)
+{
+    struct tt_gguf file = {0};
+    int rc = tt_gguf_open(path, &file);
+
+    if (rc == 0)
+        rc = tt_gguf_tokenizer_file(&file, name, ret_text, ret_size);
+    tt_gguf_release(&file);
+    return rc;
+}
+
+int tt_gguf_has_tokenizer(const char *path, bool *ret_has)
+{
+    struct tt_gguf file = {0};
+    int rc = tt_gguf_open(path, &file);
+
+    if (rc == 0)
+        rc = has_tokenizer(&file, ret_has);
+    tt_gguf_release(&file);
+    return rc;
+}
