@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan generate`: continues a prompt with the weights of a checkpoint or a Hugging Face folder. One process.
+ * `titan generate`: continues a prompt with the weights of a checkpoint or a Hugging Face folder, or is a conversation.
+ * One process.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/generate/conversation.h"
 #include "cli/generate/generation.h"
 #include "cli/generate/pretrained.h"
 #include "cli/generate/prompt.h"
@@ -24,11 +26,13 @@ const struct tt_option tt_generate_options[] = {
     {"prompt_file", NULL, "FILE", "the same, from a file"},
     {"prompt_tokens", NULL, "N,N...", "the same, as token ids"},
     {"chat", NULL, NULL,
-     "the prompt is what a user says: the model's chat template is applied, and one answer is printed"},
+     "the prompt is what a user says: the model's chat template is applied, and one answer is printed; without a "
+     "prompt, a conversation"},
     {"system", NULL, "TEXT", "with --chat, what the system says first"},
     {"chat_template", "training.chat_template", "NAME",
      "with --chat: llama3, qwen3 or chatml (default: as the model was trained, or as its tokenizer says)"},
-    {"max_new_tokens", "max_tokens", "N", "most tokens to generate (default: 128)"},
+    {"max_new_tokens", "max_tokens", "N",
+     "most tokens to generate (default: 128; 512 for each answer of a conversation)"},
     {"greedy", NULL, NULL, "take the most likely token each time, as --temperature 0 does"},
     {"temperature", "temp", "X", "higher is bolder (default: 0.8, or 1 with --top-k or --top-p)"},
     {"top_k", NULL, "N", "draw from the N most likely tokens (default: 0, all of them)"},
@@ -51,12 +55,18 @@ const struct tt_option tt_generate_options[] = {
 };
 
 static const char usage[] =
-    "usage: titan generate PATH --prompt TEXT [options]\n\n"
+    "usage: titan generate PATH --prompt TEXT [options]\n"
+    "       titan generate PATH --chat [--system TEXT] [options]\n\n"
     "Continues TEXT and prints the new text as it is made. PATH is a run, a checkpoint folder (newest\n"
-    "good step), a step, a consolidated folder, or a folder from Hugging Face.\n\n";
+    "good step), a step, a consolidated folder, or a folder from Hugging Face. With --chat and no prompt it\n"
+    "is a conversation: on a terminal you type; otherwise each line of standard input is a turn.\n\n";
 
 /* Tokens of one run of a long prompt: enough rows for matrix products to be fast, and little memory. */
 enum { PROMPT_ROWS = 5 * TT_ATTENTION_ROWS }; /* full blocks of attention */
+
+/* Of a conversation: the cache of keys and values is made for all of it, which for the longest context of a model from
+ * Hugging Face may not fit; and an answer is usually longer than a sample. */
+enum { CONVERSATION_CONTEXT = 4096, CONVERSATION_TOKENS = 512 };
 
 struct settings {
     struct tt_sampling sampling;
@@ -93,7 +103,7 @@ static int read_settings(const struct tt_args *args, struct settings *s)
                                                        : says_how ? 1.0
                                                                   : 0.8,
                                         .top_p = is_greedy || says_how ? 1.0 : 0.95},
-                           .max_new_tokens = 128,
+                           .max_new_tokens = tt_prompt_is_conversation(args) ? CONVERSATION_TOKENS : 128,
                            .seed = 42,
                            .samples = 1,
                            .threads = tt_team_cores(),
@@ -125,6 +135,21 @@ out:
     return rc;
 }
 
+/* A conversation is shown turn by turn. */
+static int check_conversation(const struct tt_args *args)
+{
+    static const char *const options[] = {"json", "num_samples", "echo"};
+    static const char *const shown[] = {"--json", "--num-samples", "--echo"};
+
+    for (int i = 0; i < 3 && tt_prompt_is_conversation(args); i++)
+        if (tt_args_has(args, options[i]))
+            return tt_fail(TT_EUSAGE,
+                           "generate: --chat without a prompt is a conversation, which has no %s\nhelp: ask for a "
+                           "single answer with --prompt; /save in a conversation writes it as JSON",
+                           shown[i]);
+    return 0;
+}
+
 /* --- what will happen --- */
 
 /*
@@ -137,6 +162,13 @@ static int64_t longest(const struct settings *s, const struct tt_pretrained *w)
     int64_t wanted = s->max_seq_len ? s->max_seq_len : w->trained_seq_len ? w->trained_seq_len : positions;
 
     return w->model->row->learned_positions && wanted > positions ? positions : wanted;
+}
+
+static int64_t conversation_context(const struct settings *s, const struct tt_pretrained *w)
+{
+    int64_t most = longest(s, w);
+
+    return s->max_seq_len || most < CONVERSATION_CONTEXT ? most : CONVERSATION_CONTEXT;
 }
 
 /* The last token is never fed, so it needs no place in the context. */
@@ -189,16 +221,19 @@ static int prepare(struct run *r, struct tt_comm *comm)
     struct tt_generator_options o = {
         .dtype = r->settings.dtype, .prompt_rows = PROMPT_ROWS, .threads = (int)r->settings.threads};
     const struct tt_mesh mesh = tt_mesh_single();
+    bool talks = tt_prompt_is_conversation(args);
     double start = tt_clock_sec();
     int rc = 0;
 
     TT_TRY(tt_pretrained_open(comm, args->word[0], tt_args_has(args, "ema"), &r->weights));
     TT_TRY(tt_prompt_read(args, &r->weights, &r->prompt));
     TT_TRY(tt_pretrained_check(&r->weights));
-    TT_TRY(choose_context(&r->settings, &r->weights, (int64_t)r->prompt.ids.n, &r->context));
+    r->context = conversation_context(&r->settings, &r->weights);
+    if (!talks)
+        TT_TRY(choose_context(&r->settings, &r->weights, (int64_t)r->prompt.ids.n, &r->context));
     o.model = r->weights.model;
     o.context = r->context;
-    if (o.prompt_rows > (int64_t)r->prompt.ids.n)
+    if (!talks && o.prompt_rows > (int64_t)r->prompt.ids.n)
         o.prompt_rows = (int64_t)r->prompt.ids.n;
     TT_TRY(tt_generator_new(&o, &r->generator));
     TT_TRY(check_memory(&r->settings, r->generator, r->context));
@@ -339,6 +374,26 @@ static void print_rates(const struct run *r)
                   tt_text_duration(after, sizeof after, r->sample_sec), rate(r->sampled, r->sample_sec));
 }
 
+static int converse(struct run *r)
+{
+    const struct tt_conversation conversation = {.generator = r->generator,
+                                                 .weights = &r->weights,
+                                                 .prompt = &r->prompt,
+                                                 .sampling = r->settings.sampling,
+                                                 .system = tt_args_last(r->args, "system"),
+                                                 .context = r->context,
+                                                 .prompt_rows = PROMPT_ROWS,
+                                                 .max_new_tokens = r->settings.max_new_tokens,
+                                                 .seed = (uint64_t)r->settings.seed,
+                                                 .ignore_eos = r->settings.ignore_eos};
+    int rc = 0;
+
+    TT_TRY(tt_conversation_run(&conversation));
+    rc = tt_cli_finish();
+out:
+    return rc;
+}
+
 static int generate(struct tt_comm *comm, void *arg)
 {
     struct run *r = arg;
@@ -355,7 +410,10 @@ static int generate(struct tt_comm *comm, void *arg)
     if (args->n_words != 1)
         return tt_fail(TT_EUSAGE, "generate takes one checkpoint or folder\nhelp: titan generate PATH --prompt TEXT");
     TT_TRY(read_settings(args, &r->settings));
+    TT_TRY(check_conversation(args));
     TT_TRY(prepare_again(r, comm));
+    if (tt_prompt_is_conversation(args))
+        return converse(r);
     TT_TRY(make_samples(r));
     rc = r->settings.json ? print_json(r) : tt_cli_finish();
     if (rc == 0 && !r->settings.json)

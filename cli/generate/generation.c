@@ -56,7 +56,11 @@ static void stream_release(struct tt_stream *s)
 const char *tt_finish_name(enum tt_finish finish)
 {
     static const char *const names[] = {
-        [TT_FINISH_LENGTH] = "length", [TT_FINISH_EOS] = "eos", [TT_FINISH_CONTEXT] = "context"};
+        [TT_FINISH_LENGTH] = "length",
+        [TT_FINISH_EOS] = "eos",
+        [TT_FINISH_CONTEXT] = "context",
+        [TT_FINISH_INTERRUPTED] = "interrupted",
+    };
 
     return names[finish];
 }
@@ -139,6 +143,10 @@ int tt_generation_run(const struct tt_generation *g, int64_t s, struct tt_contin
         double uniform = tt_rng_uniform(&rng, ((uint64_t)s << 40) + (uint64_t)i);
         int32_t token = tt_picker_pick(g->picker, logits, uniform);
 
+        if (g->interrupted && *g->interrupted) {
+            c->finish = TT_FINISH_INTERRUPTED;
+            break;
+        }
         if (is_stop(g, token)) {
             c->finish = TT_FINISH_EOS;
             break;

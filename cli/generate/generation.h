@@ -2,6 +2,7 @@
 #ifndef TT_CLI_GENERATE_GENERATION_H
 #define TT_CLI_GENERATE_GENERATION_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,9 +22,9 @@ struct tt_stream {
 };
 
 /* Why a continuation ended. */
-enum tt_finish { TT_FINISH_LENGTH, TT_FINISH_EOS, TT_FINISH_CONTEXT };
+enum tt_finish { TT_FINISH_LENGTH, TT_FINISH_EOS, TT_FINISH_CONTEXT, TT_FINISH_INTERRUPTED };
 
-/** "length", "eos", "context". */
+/** "length", "eos", "context", "interrupted". */
 const char *tt_finish_name(enum tt_finish finish);
 
 /**
@@ -41,6 +42,7 @@ struct tt_generation {
     uint64_t seed;
     const int32_t *stop; /* tokens that end a text */
     int n_stop;
+    const volatile sig_atomic_t *interrupted; /* not NULL: a text ends when it is not 0 */
 };
 
 struct tt_continuation {

@@ -12,7 +12,6 @@
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "core/data/chat.h"
 #include "core/os/file.h"
 
 enum { BLOCK = 65536 };
@@ -72,6 +71,11 @@ static int read_tokens(const char *text, struct tt_ids *ids)
     return 0;
 }
 
+bool tt_prompt_is_conversation(const struct tt_args *args)
+{
+    return tt_args_has(args, "chat") && !tt_args_has(args, "prompt") && !tt_args_has(args, "prompt_file");
+}
+
 static int check_given(const struct tt_args *args)
 {
     static const char *const ways[] = {"prompt", "prompt_file", "prompt_tokens"};
@@ -85,7 +89,7 @@ static int check_given(const struct tt_args *args)
 
     for (int i = 0; i < 3; i++)
         given += tt_args_has(args, ways[i]);
-    if (given == 1)
+    if (given == 1 || tt_prompt_is_conversation(args))
         return 0;
     if (given)
         return tt_fail(TT_EUSAGE, "generate takes one of --prompt, --prompt-file and --prompt-tokens, %d were given",
@@ -121,37 +125,58 @@ static const char *template_name(const struct tt_args *args, const struct tt_pre
     return option ? option : trained ? trained : "auto";
 }
 
-/* The text as what a user says; ret_end is the token that ends the answer. */
-static int encode_message(const struct tt_args *args, const struct tt_pretrained *weights, size_t size,
-                          struct tt_prompt *prompt, int32_t *ret_end)
+/* The chat template; ret_end is the token that ends an answer. */
+static int open_chat(const struct tt_args *args, const struct tt_pretrained *weights, struct tt_prompt *prompt,
+                     int32_t *ret_end)
 {
-    struct tt_chat_ids found = {0};
-    struct tt_chat *chat = NULL;
+    const char *name = template_name(args, weights);
     int rc = 0;
 
-    TT_TRY(tt_chat_new(prompt->tokenizer, template_name(args, weights), &chat));
-    rc = tt_chat_ask(chat, tt_args_last(args, "system"), prompt->text, size, &found, ret_end);
+    if (strcmp(name, "auto") == 0 && !tt_tokenizer_chat_template(prompt->tokenizer))
+        return tt_fail(TT_EUSAGE,
+                       "%s has no chat template, so it is not known how this model was taught to answer\n"
+                       "help: if it was trained on conversations, name their template: --chat-template llama3, qwen3 "
+                       "or chatml; if it was not, continue a text: --prompt TEXT without --chat",
+                       tt_tokenizer_where(prompt->tokenizer));
+    TT_TRY(tt_chat_new(prompt->tokenizer, name, &prompt->chat));
+    TT_TRY(tt_chat_end(prompt->chat, ret_end));
+out:
+    return rc;
+}
+
+/* The text as what a user says. */
+static int encode_message(const struct tt_args *args, size_t size, struct tt_prompt *prompt)
+{
+    const char *system = tt_args_last(args, "system");
+    json_t *messages = json_array();
+    struct tt_chat_ids found = {0};
+    int rc = system ? tt_chat_add(messages, "system", system, strlen(system)) : 0;
+
+    if (rc == 0)
+        rc = tt_chat_add(messages, "user", prompt->text, size);
+    if (rc == 0)
+        rc = tt_chat_ask(prompt->chat, messages, &found);
     TT_TRY(rc == TT_EDATA ? tt_wrap(rc, "the prompt") : rc);
     prompt->ids = found.ids;
     found.ids = (struct tt_ids){0};
 out:
     tt_chat_ids_release(&found);
-    tt_chat_free(chat);
+    json_decref(messages);
     return rc;
 }
 
-static int check_ids(const struct tt_pretrained *weights, const struct tt_prompt *prompt)
+int tt_prompt_check_ids(const struct tt_pretrained *weights, const struct tt_prompt *prompt, const struct tt_ids *ids)
 {
     int64_t vocab = weights->model->dims.vocab_size;
 
-    for (size_t i = 0; i < prompt->ids.n; i++) {
-        if (prompt->ids.id[i] < vocab)
+    for (size_t i = 0; i < ids->n; i++) {
+        if (ids->id[i] < vocab)
             continue;
-        if (!prompt->text)
-            return tt_fail(TT_EUSAGE, "generate: token %d is not in the model's vocabulary of %lld", prompt->ids.id[i],
+        if (!prompt->text && !prompt->chat)
+            return tt_fail(TT_EUSAGE, "generate: token %d is not in the model's vocabulary of %lld", ids->id[i],
                            (long long)vocab);
         return tt_fail(TT_EDATA, "the tokenizer %s makes token %d of the prompt, the model has a vocabulary of %lld",
-                       tt_tokenizer_where(prompt->tokenizer), prompt->ids.id[i], (long long)vocab);
+                       tt_tokenizer_where(prompt->tokenizer), ids->id[i], (long long)vocab);
     }
     return 0;
 }
@@ -225,16 +250,18 @@ int tt_prompt_read(const struct tt_args *args, const struct tt_pretrained *weigh
     }
     TT_TRY(find_tokenizer(args, weights, &prompt));
     if (tt_args_has(args, "chat"))
-        TT_TRY(encode_message(args, weights, size, &prompt, &end));
+        TT_TRY(open_chat(args, weights, &prompt, &end));
+    if (prompt.chat && prompt.text)
+        TT_TRY(encode_message(args, size, &prompt));
     else if (prompt.text)
         TT_TRY(encode(weights, size, &prompt));
-    else
+    else if (!prompt.chat)
         TT_TRY(read_tokens(tt_args_last(args, "prompt_tokens"), &prompt.ids));
-    if (prompt.ids.n == 0) {
+    if (prompt.ids.n == 0 && !tt_prompt_is_conversation(args)) {
         rc = tt_fail(TT_EUSAGE, "generate: the prompt is empty");
         goto out;
     }
-    TT_TRY(check_ids(weights, &prompt));
+    TT_TRY(tt_prompt_check_ids(weights, &prompt, &prompt.ids));
     TT_TRY(find_stops(weights, &prompt));
     if (end >= 0)
         tt_ids_add(&prompt.stop, end);
@@ -250,6 +277,7 @@ void tt_prompt_release(struct tt_prompt *prompt)
     tt_free(prompt->text);
     tt_ids_release(&prompt->ids);
     tt_ids_release(&prompt->stop);
+    tt_chat_free(prompt->chat);
     tt_tokenizer_free(prompt->tokenizer);
     *prompt = (struct tt_prompt){0};
 }

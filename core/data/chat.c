@@ -96,13 +96,17 @@ static int encode_text(struct tt_chat *c, struct tt_chat_ids *to)
     return tt_encoder_encode_marked(c->encoder, c->text.text, c->text.size, &c->learned, &to->ids, &to->counts);
 }
 
+static int need_template(struct tt_chat *c)
+{
+    return c->chat ? 0 : tt_chat_template_new(c->template_name, c->tokenizer, &c->chat);
+}
+
 static int write_conversation(struct tt_chat *c, bool asks, struct tt_chat_ids *to)
 {
     int rc = 0;
 
     to->ids.n = to->counts.n = 0;
-    if (!c->chat)
-        TT_TRY(tt_chat_template_new(c->template_name, c->tokenizer, &c->chat));
+    TT_TRY(need_template(c));
     clear_text(c);
     if (asks)
         TT_TRY(tt_chat_template_ask(c->chat, c->messages, &c->text));
@@ -380,27 +384,29 @@ out:
 
 /* --- asking --- */
 
-static int add_text_message(struct tt_chat *c, const char *role, const char *text, size_t size)
+int tt_chat_end(struct tt_chat *chat, int32_t *ret_end)
+{
+    int rc = need_template(chat);
+
+    if (rc == 0)
+        *ret_end = tt_chat_template_end(chat->chat);
+    return rc;
+}
+
+int tt_chat_add(json_t *messages, const char *role, const char *text, size_t size)
 {
     json_t *message = json_pack("{s:s, s:s%}", "role", role, "content", text, size);
 
     if (!message)
         return tt_fail(TT_EDATA, "what the %s says is not valid UTF-8", role);
-    add_message(c, message, false);
+    (void)json_array_append_new(messages, message);
     return 0;
 }
 
-int tt_chat_ask(struct tt_chat *chat, const char *system, const char *question, size_t size,
-                struct tt_chat_ids *ret_ids, int32_t *ret_end)
+int tt_chat_ask(struct tt_chat *chat, const json_t *messages, struct tt_chat_ids *ret_ids)
 {
-    int rc = 0;
-
     clear_messages(chat);
-    if (system)
-        TT_TRY(add_text_message(chat, "system", system, strlen(system)));
-    TT_TRY(add_text_message(chat, "user", question, size));
-    TT_TRY(write_conversation(chat, true, ret_ids));
-    *ret_end = tt_chat_template_end(chat->chat);
-out:
-    return rc;
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        add_message(chat, json_incref(json_array_get(messages, i)), false);
+    return write_conversation(chat, true, ret_ids);
 }

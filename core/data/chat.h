@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "core/base/error.h"
+#include "core/base/json.h"
 #include "core/tokenizer/tokenizer.h"
 
 /**
@@ -35,13 +35,17 @@ void tt_chat_free(struct tt_chat *chat);
  */
 int tt_chat_read(struct tt_chat *chat, const char *line, size_t size, struct tt_chat_ids *ret_ids) TT_MUST_CHECK;
 
+/** The token that ends an answer, or -1. TT_EUSAGE if the chat template is not known. */
+int tt_chat_end(struct tt_chat *chat, int32_t *ret_end) TT_MUST_CHECK;
+
+/** Appends {role, content} to messages, an array. TT_EDATA if the text is not UTF-8. */
+int tt_chat_add(json_t *messages, const char *role, const char *text, size_t size) TT_MUST_CHECK;
+
 /**
- * Sets ret_ids to what asks for an answer: what the system says (NULL: nothing), what the user says, and the beginning
- * of the assistant's turn. ret_end is the token that ends the answer. TT_EDATA for text that is not UTF-8; TT_EUSAGE if
- * the chat template is not known.
+ * Sets ret_ids to what asks for an answer: the messages, an array of {role, content}, and the beginning of the
+ * assistant's turn. TT_EDATA if the template refuses them; TT_EUSAGE if the chat template is not known.
  */
-int tt_chat_ask(struct tt_chat *chat, const char *system, const char *question, size_t size,
-                struct tt_chat_ids *ret_ids, int32_t *ret_end) TT_MUST_CHECK;
+int tt_chat_ask(struct tt_chat *chat, const json_t *messages, struct tt_chat_ids *ret_ids) TT_MUST_CHECK;
 
 void tt_chat_ids_release(struct tt_chat_ids *ids);
 

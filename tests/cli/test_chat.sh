@@ -168,9 +168,9 @@ case_eval_reads_the_data_as_the_run_did() {
     expect_json 'assert found["loss"] == json.load(open("validated"))["loss"], found'
 }
 
-# The same three conversations over and over; the model is asked for one of them.
-case_a_trained_model_answers() {
-    make_chat_tokenizer
+# make_answering_run [TEMPLATE]: a run that has learned the same three conversations over and over.
+make_answering_run() {
+    make_chat_tokenizer "$@"
     for word in ark sea day; do
         echo "{\"messages\": [{\"role\": \"user\", \"content\": \"$word\"}, " \
             "{\"role\": \"assistant\", \"content\": \"the $word of $word\"}]}"
@@ -178,6 +178,10 @@ case_a_trained_model_answers() {
     run train $chat --training.steps=60 --lr_scheduler.warmup_steps=2 --optimizer.lr=1e-2 --checkpoint.enable \
         --metrics.log_freq=30
     expect_ok
+}
+
+case_a_trained_model_answers() {
+    make_answering_run
     run generate run --chat --prompt sea --greedy --json
     expect_ok
     expect_json "assert found['text'] == '<think>\n\n</think>\n\nthe sea of sea' and found['finish'] == 'eos', found"
@@ -314,6 +318,188 @@ yes --training.dataset=text --training.dataset_path=corpus.txt
 yes --training.dataset=tokens --training.dataset_path=corpus.tokens
 yes --training.dataset_path=pairs.jsonl --training.seq_len=8
 no --training.chat_template=chatml
+END
+}
+
+# converse ARGUMENT...: a conversation with the model of run/, whose turns are the lines of the file said.
+converse() {
+    echo "titan generate run --chat --greedy $* <said" >command
+    code=0
+    "$TITAN" generate run --chat --greedy "$@" <said >out 2>err || code=$?
+}
+
+# With this template an earlier answer is written as it was said, so a conversation is also one text.
+case_a_conversation_has_a_history() {
+    make_answering_run chatml
+    printf 'sea\n\nday\\\nsea\nark' >said # an empty line is no turn, and the second turn has two lines
+    converse
+    expect_ok
+    sed -n '/^----$/,$d; p' out >first
+    [ "$(cat first)" = 'the sea of sea' ] || not_as "the first answer"
+    [ "$(grep -c '^----$' out)" = 2 ] || not_as "expected three answers"
+    [ "$(grep -Ec '^titan: (cut by [^;]*; )?read [0-9]+, wrote [0-9]+ at [0-9]+ tokens/s; context [0-9]+/96$' err)" = 3 ] ||
+        not_as "expected three lines of rates"
+    awk '/^----$/ { n++; next } n == 2' out >third
+    awk '/^----$/ { n++; next } n == 1' out >second
+    end='<|im_end|>
+<|im_start|>' begin='assistant
+'
+    said="sea$end$begin$(cat first)$end"'user
+'"day
+sea$end$begin$(cat second)$end"'user
+ark'
+    grep -o 'read [0-9]*' err | cut -d' ' -f2 >read
+    run generate run --chat --greedy --prompt "$said"
+    expect_ok
+    expect_same out third
+    run generate run --chat --greedy --prompt "$said" --json
+    expect_json "
+told = len(found['prompt_tokens'])
+read = [int(n) for n in open('read')]
+assert all(n < told / 2 for n in read[1:]), ('what was read is read again', told, read)"
+}
+
+case_a_full_context_forgets_the_oldest_turns() {
+    make_answering_run chatml
+    for i in 1 2 3 4 5 6; do echo sea; done >said
+    converse --max-seq-len 48 --max-new-tokens 12 --system day
+    expect_ok
+    expect_err '^titan: the context of 48 tokens is full: the model no longer sees the first 2 messages'
+    [ "$(grep -c '^----$' out)" = 5 ] || not_as "expected six answers"
+    grep -o 'context [0-9]*/48' err >places
+    [ "$(wc -l <places)" = 6 ] || not_as "expected six rates"
+    converse --max-seq-len 20 --ignore-eos
+    expect_err 'titan: the context is full; read [0-9]+, wrote [0-9]+ at [0-9]+ tokens/s; context 20/20$'
+    converse --max-seq-len 5
+    expect_error 2 'standard input, line 1: with this message the model would have to read [0-9]+ tokens, and the context has 5' \
+        'help: say less, or set --max-seq-len'
+}
+
+case_a_conversation_is_saved_as_chat_data() {
+    make_answering_run chatml
+    printf '%s\n' sea '/save talk.jsonl' day '/save talk.jsonl' /reset ark '/save talk.jsonl ' /exit sea >said
+    echo '{"messages": []}' | tr -d '\n' >talk.jsonl # another line, without its end
+    converse --system 'A "dä"y'
+    expect_ok
+    [ "$(grep -c '^----$' out)" = 2 ] || not_as "expected three answers"
+    expect_err '^titan: saved as a line of chat data: talk.jsonl$'
+    python3 - >problem.txt 2>&1 <<'END' || not_as "$(tail -1 problem.txt)"
+import json
+lines = [json.loads(line)["messages"] for line in open("talk.jsonl")]
+said = [[m["content"] for m in line if m["role"] == "user"] for line in lines]
+assert said == [[], ["sea", "day"], ["ark"]], said
+assert all(line[0] == {"role": "system", "content": 'A "dä"y'} for line in lines[1:]), lines
+assert [m["role"] for m in lines[1]] == ["system", "user", "assistant", "user", "assistant"], lines
+END
+    printf '%s\n' sea '/save cut.jsonl' >said
+    converse --max-new-tokens 1
+    expect_ok
+    expect_err '1 of 1 answers did not end by itself; the weight 0 keeps training from learning it'
+    grep -q '"weight": *0' cut.jsonl || not_as "no weight"
+    sed 1d talk.jsonl >good.jsonl
+    run data pack --dataset jsonl_sft --dataset_path good.jsonl --tokenizer tokenizer --out good.tokens
+    expect_ok
+    run data pack --dataset jsonl_sft --dataset_path cut.jsonl --tokenizer tokenizer --out cut.tokens
+    expect_error 3 "a weight other than 0"
+    for bad in '/seve x|there is no command ./seve.' '/save x|there is no answer to save yet' '/save|needs a file'; do
+        printf '%s\n' "${bad%|*}" sea >said
+        converse
+        expect_error 2 "standard input, line 1: .*${bad#*|}"
+        [ ! -s out ] || not_as "it went on"
+    done
+    printf '%s\n' sea '/save run' >said
+    converse
+    expect_error 3 "standard input, line 2: .*run"
+}
+
+case_conversations_that_cannot_be_are_refused() {
+    make_answering_run chatml
+    run generate run --chat
+    expect_error 2 "standard input has nothing to answer" "help: give it a line for each turn"
+    for option in --json --echo '--num-samples 2'; do
+        run generate run --chat $option
+        expect_error 2 "a conversation, which has no ${option% *}"
+    done
+    printf '\377\n' >said
+    converse
+    expect_error 3 "line 1: what the user says is not valid UTF-8"
+    rm -r tokenizer run
+    make_chat_tokenizer none
+    run train $chat --training.chat_template=chatml --checkpoint.enable --training.steps=1
+    expect_ok
+    run ckpt consolidate run weights --format hf
+    expect_ok
+    rm -f weights/chat_template.jinja
+    python3 - <<'END'
+import json
+made = json.load(open("weights/tokenizer_config.json"))
+made.pop("chat_template", None)
+json.dump(made, open("weights/tokenizer_config.json", "w"))
+END
+    run generate weights --chat
+    expect_error 2 "tokenizer.json has no chat template, so it is not known how this model was taught to answer" \
+        "help: .*--chat-template llama3, qwen3 or chatml; .* --prompt TEXT without --chat"
+    echo sea | "$TITAN" generate weights --chat --chat-template chatml --max-new-tokens 1 >out 2>err || not_as "named"
+}
+
+# At a terminal: a prompt, Ctrl-C in the middle of an answer, an error that is forgiven, and the ways to end.
+case_a_conversation_is_typed() {
+    make_answering_run chatml
+    python3 - >problem.txt 2>&1 <<'END' || not_as "$(tail -3 problem.txt)"
+import os, pty, re, select, signal, time
+
+def start(*more):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(os.environ["TITAN"], ["titan", "generate", "run", "--chat", "--greedy", *more])
+    return pid, terminal
+
+def until(terminal, pattern, shown=""):
+    end = time.time() + 60
+    while not re.search(pattern, shown):
+        assert time.time() < end, f"no {pattern} in {shown!r}"
+        if select.select([terminal], [], [], 1)[0]:
+            try:
+                shown += os.read(terminal, 65536).decode()
+            except OSError:  # the other side has ended
+                assert re.search(pattern, shown), f"no {pattern} before the end in {shown!r}"
+    return shown
+
+def code(pid):
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+PROMPT = r"(^|\n)> $"
+pid, terminal = start()
+shown = until(terminal, PROMPT)
+assert "/help lists commands" in shown and "llama3/debugmodel of run/checkpoint/step-60" in shown, shown
+os.write(terminal, b"sea\n")
+shown = until(terminal, PROMPT)
+assert re.search(r"the sea of sea\r\n\x1b\[2mread \d+, wrote \d+ at \d+ tokens/s; context \d+/96\x1b\[0m", shown), shown
+os.write(terminal, b"/seve x\n")
+shown = until(terminal, PROMPT)
+assert "there is no command '/seve'" in shown, shown
+os.write(terminal, b"/help\n")
+shown = until(terminal, PROMPT)
+assert "/save FILE" in shown and "Ctrl-C stops an answer" in shown, shown
+os.write(terminal, b"\x04")
+until(terminal, r"\n")
+assert code(pid) == 0
+
+pid, terminal = start("--ignore-eos", "--max-seq-len", "50000", "--max-new-tokens", "49000")
+until(terminal, PROMPT)
+os.write(terminal, b"sea\n")
+until(terminal, "the sea of sea")
+os.kill(pid, signal.SIGINT)
+shown = until(terminal, PROMPT)
+assert "stopped; read" in shown, shown
+os.write(terminal, b"day\n")
+until(terminal, r"day\r\n\S")
+os.write(terminal, b"\x03")  # as a key
+shown = until(terminal, PROMPT)
+assert "stopped" in shown, shown
+os.kill(pid, signal.SIGINT)
+until(terminal, r"\n")
+assert code(pid) == 0
 END
 }
 

@@ -234,8 +234,8 @@ def libraries_neither_assert_print_nor_exit():
 # text of a model, the bytes of a file.
 PRINTERS = {
     "cli/run/screen.c", "cli/cli.c", "cli/main.c", "cli/run/records/metrics.c", "cli/commands/status.c",
-    "cli/commands/generate.c", "cli/generate/generation.c", "cli/commands/export.c", "cli/run/supervise.c",
-    "cli/commands/plot.c", "cli/run/streams.c",
+    "cli/commands/generate.c", "cli/generate/generation.c", "cli/generate/conversation.c", "cli/commands/export.c",
+    "cli/run/supervise.c", "cli/commands/plot.c", "cli/run/streams.c",
 }
 
 

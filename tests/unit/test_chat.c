@@ -73,6 +73,18 @@ static void expect_list(const char *what, const char *line, const struct tt_ids 
                      (long long)json_integer_value(json_array_get(want, i)));
 }
 
+/* Asks for an answer to a question, after what the system says, which may be NULL. */
+static void ask(struct tt_chat *chat, const char *system, const char *question, struct tt_chat_ids *found)
+{
+    json_t *messages = json_array();
+
+    if (system)
+        assert_int_equal(tt_chat_add(messages, "system", system, strlen(system)), 0);
+    assert_int_equal(tt_chat_add(messages, "user", question, strlen(question)), 0);
+    assert_int_equal(tt_chat_ask(chat, messages, found), 0);
+    json_decref(messages);
+}
+
 /* Reads the lines of chat.json that have the template (NULL: all) and compares tokens and what is learned. */
 static size_t expect_cases(struct tt_tokenizer *t, const char *template, const char *named)
 {
@@ -423,7 +435,8 @@ static void expect_variant(struct tt_tokenizer *t, const json_t *variant)
         const char *system = json_string_value(json_object_get(row, "system"));
         const char *question = json_string_value(json_object_get(row, "question"));
 
-        assert_int_equal(tt_chat_ask(chat, system, question, strlen(question), &found, &end), 0);
+        ask(chat, system, question, &found);
+        assert_int_equal(tt_chat_end(chat, &end), 0);
         expect_list("ids", question, &found.ids, json_object_get(row, "ids"));
         assert_int_equal(end, json_integer_value(json_object_get(row, "end")));
     }
@@ -520,10 +533,11 @@ static void questions_are_those_of_transformers(void **state)
         int32_t end = -1;
 
         assert_int_equal(tt_chat_new(t, json_string_value(json_object_get(row, "template")), &chat), 0);
-        assert_int_equal(tt_chat_ask(chat, system, question, strlen(question), &found, &end), 0);
+        ask(chat, system, question, &found);
+        assert_int_equal(tt_chat_end(chat, &end), 0);
         expect_list("ids", question, &found.ids, json_object_get(row, "ids"));
         assert_int_equal(end, json_integer_value(json_object_get(row, "end")));
-        expect_failure(tt_chat_ask(chat, system, "\xff", 1, &found, &end), TT_EDATA, "UTF-8");
+        expect_failure(tt_chat_add(NULL, "user", "\xff", 1), TT_EDATA, "what the user says is not valid UTF-8");
         tt_chat_ids_release(&found);
         tt_chat_free(chat);
     }

@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A conversation with a model: what was said, what of it the model sees, and the commands of its user.
+ */
+#include "cli/generate/conversation.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include "cli/generate/generation.h"
+#include "cli/generate/turns.h"
+#include "cli/run/screen.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+/* An answer has at least this part of the context; for that the oldest turns are forgotten. */
+enum { ANSWER_PART = 4 };
+
+struct talk {
+    const struct tt_conversation *c;
+    struct tt_turns turns;
+    struct tt_picker *picker;
+    json_t *messages;       /* all that was said; an answer that was cut has the weight 0 */
+    size_t seen_from;       /* the first message after that of the system which the model sees */
+    int64_t answers;        /* since the beginning or /reset */
+    struct tt_chat_ids ids; /* what the model is asked */
+    struct tt_ids fed;      /* the tokens in the generator */
+    char *saved_to;         /* the file of the last /save; NULL: there was none in this conversation */
+    char *saved;            /* the line that it has there */
+    bool wrote;             /* an answer */
+    bool dim;               /* colours are allowed on standard error */
+};
+
+/* --- what was said --- */
+
+static size_t first_turn(const struct talk *t)
+{
+    return t->c->system ? 1 : 0;
+}
+
+static bool is_of(const json_t *message, const char *role)
+{
+    return strcmp(json_string_value(json_object_get(message, "role")), role) == 0;
+}
+
+static int begin(struct talk *t)
+{
+    const char *system = t->c->system;
+
+    (void)json_array_clear(t->messages);
+    t->seen_from = first_turn(t);
+    t->answers = 0;
+    tt_free(t->saved_to);
+    tt_free(t->saved);
+    t->saved_to = t->saved = NULL;
+    return system ? tt_chat_add(t->messages, "system", system, strlen(system)) : 0;
+}
+
+static int add_answer(struct talk *t, const struct tt_continuation *k)
+{
+    const char *text = k->stream.text.text ? k->stream.text.text : "";
+    int rc = tt_chat_add(t->messages, "assistant", text, k->stream.text.size);
+
+    if (rc == 0 && k->finish != TT_FINISH_EOS)
+        (void)json_object_set_new(json_array_get(t->messages, json_array_size(t->messages) - 1), "weight",
+                                  json_integer(0));
+    return rc;
+}
+
+static void take_back(struct talk *t)
+{
+    (void)json_array_remove(t->messages, json_array_size(t->messages) - 1);
+}
+
+/* --- what the model sees --- */
+
+static json_t *seen(const struct talk *t)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < json_array_size(t->messages); i++) {
+        json_t *message = i < first_turn(t) || i >= t->seen_from ? json_copy(json_array_get(t->messages, i)) : NULL;
+
+        if (!message)
+            continue;
+        (void)json_object_del(message, "weight"); /* it is for training */
+        (void)json_array_append_new(list, message);
+    }
+    return list;
+}
+
+/* Forgets what the user said longest ago, and the answer; false: there is only the newest turn. */
+static bool forget_turn(struct talk *t)
+{
+    for (size_t i = t->seen_from + 1; i < json_array_size(t->messages); i++) {
+        if (is_of(json_array_get(t->messages, i), "user")) {
+            t->seen_from = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Makes the tokens that ask for an answer, and leaves room for it. */
+static int encode(struct talk *t)
+{
+    int64_t context = t->c->context, part = context / ANSWER_PART;
+    int64_t room = t->c->max_new_tokens < part ? t->c->max_new_tokens : part;
+    size_t before = t->seen_from, forgotten;
+
+    do {
+        json_t *messages = seen(t);
+        int rc = tt_chat_ask(t->c->prompt->chat, messages, &t->ids);
+
+        json_decref(messages);
+        if (rc < 0)
+            return rc;
+    } while ((int64_t)t->ids.ids.n + room > context && forget_turn(t));
+    forgotten = t->seen_from - first_turn(t);
+    if (t->ids.ids.n == 0 || (int64_t)t->ids.ids.n > context) {
+        t->seen_from = before;
+        return t->ids.ids.n ? tt_fail(TT_EUSAGE,
+                                      "with this message the model would have to read %zu tokens, and the context has "
+                                      "%" PRId64 "\nhelp: say less, or set --max-seq-len",
+                                      t->ids.ids.n, context)
+                            : tt_fail(TT_EDATA, "the chat template writes nothing of this message");
+    }
+    if (t->seen_from > before)
+        tt_screen_say("titan: the context of %" PRId64 " tokens is full: the model no longer sees the first %zu "
+                      "messages (/reset begins anew; a larger context: --max-seq-len)\n",
+                      context, forgotten);
+    return tt_prompt_check_ids(t->c->weights, t->c->prompt, &t->ids.ids);
+}
+
+/*
+ * Feeds what the generator does not have yet. ret_logits: after the last token; NULL if Ctrl-C came first. At least the
+ * last token is fed, for its logits.
+ */
+static int feed(struct talk *t, const float **ret_logits, size_t *ret_n)
+{
+    const struct tt_ids *ids = &t->ids.ids;
+    const float *logits = NULL;
+    size_t same = 0;
+    int rc = 0;
+
+    while (same + 1 < ids->n && same < t->fed.n && ids->id[same] == t->fed.id[same])
+        same++;
+    tt_generator_rewind(t->c->generator, (int64_t)same);
+    for (t->fed.n = same; t->fed.n < ids->n && !*tt_turns_interrupted();) {
+        size_t rest = ids->n - t->fed.n, n = rest < (size_t)t->c->prompt_rows ? rest : (size_t)t->c->prompt_rows;
+
+        TT_TRY(tt_generator_feed(t->c->generator, ids->id + t->fed.n, (int64_t)n, &logits));
+        for (size_t i = 0; i < n; i++)
+            tt_ids_add(&t->fed, ids->id[t->fed.n]);
+    }
+    *ret_logits = t->fed.n == ids->n ? logits : NULL;
+    *ret_n = t->fed.n - same;
+out:
+    return rc;
+}
+
+/* --- an answer --- */
+
+static void report(const struct talk *t, const struct tt_continuation *k, size_t n_read)
+{
+    static const char *const ends[] = {[TT_FINISH_LENGTH] = "cut by --max-new-tokens; ",
+                                       [TT_FINISH_EOS] = "",
+                                       [TT_FINISH_CONTEXT] = "the context is full; ",
+                                       [TT_FINISH_INTERRUPTED] = "stopped; "};
+    double rate = k->seconds > 0.0 ? (double)k->tokens.n / k->seconds : 0.0;
+
+    (void)fflush(stdout);
+    (void)fprintf(stderr, "%s%s%sread %zu, wrote %zu at %.0f tokens/s; context %zu/%" PRId64 "%s\n",
+                  t->dim ? "\033[2m" : "", t->turns.typed ? "" : "titan: ", ends[k->finish], n_read, k->tokens.n, rate,
+                  t->fed.n, t->c->context, t->dim ? "\033[0m" : "");
+    if (t->turns.typed)
+        (void)fputc('\n', stderr);
+}
+
+static int write_answer(struct talk *t, const float *logits, size_t n_read)
+{
+    const struct tt_prompt *prompt = t->c->prompt;
+    struct tt_generation generation = {.generator = t->c->generator,
+                                       .picker = t->picker,
+                                       .tokenizer = prompt->tokenizer,
+                                       .prompt_logits = logits,
+                                       .prompt = t->ids.ids.id,
+                                       .prompt_tokens = (int64_t)t->ids.ids.n,
+                                       .max_new_tokens = t->c->max_new_tokens,
+                                       .seed = t->c->seed,
+                                       .stop = prompt->stop.id,
+                                       .n_stop = t->c->ignore_eos ? 0 : (int)prompt->stop.n,
+                                       .interrupted = tt_turns_interrupted()};
+    struct tt_continuation k = {.stream = {.to = stdout}};
+    size_t position;
+    int rc = 0;
+
+    if (!t->turns.typed && t->wrote)
+        (void)fputs("----\n", stdout);
+    t->wrote = true;
+    TT_TRY(tt_generation_run(&generation, t->answers++, &k));
+    if (k.stream.text.size == 0 || k.stream.text.text[k.stream.text.size - 1] != '\n')
+        (void)fputc('\n', stdout);
+    position = (size_t)tt_generator_position(t->c->generator);
+    while (t->fed.n < position)
+        tt_ids_add(&t->fed, k.tokens.id[t->fed.n - t->ids.ids.n]);
+    TT_TRY(add_answer(t, &k));
+    report(t, &k, n_read);
+out:
+    tt_continuation_release(&k);
+    return rc;
+}
+
+static int say(struct talk *t, const char *text, size_t size)
+{
+    const float *logits = NULL;
+    size_t n_read = 0;
+    int rc = 0;
+
+    TT_TRY(tt_chat_add(t->messages, "user", text, size));
+    rc = encode(t);
+    if (rc < 0) {
+        take_back(t);
+        return rc;
+    }
+    TT_TRY(feed(t, &logits, &n_read));
+    if (logits) {
+        rc = write_answer(t, logits, n_read);
+    } else {
+        take_back(t);
+        tt_screen_say("titan: stopped before the answer began; the message is taken back\n");
+    }
+    tt_turns_go_on();
+out:
+    return rc;
+}
+
+/* --- commands --- */
+
+static int reset(struct talk *t, const char *argument)
+{
+    if (*argument)
+        return tt_fail(TT_EUSAGE, "/reset takes nothing after it");
+    tt_screen_say("titan: a new conversation%s\n", t->c->system ? "; what the system says stays" : "");
+    return begin(t);
+}
+
+/* Replaces the line that was saved before, if it is still the last one. */
+static int read_saved(const struct talk *t, const char *path, struct tt_text *lines)
+{
+    bool exists = false;
+    char *text = NULL;
+    size_t size = 0, old = t->saved ? strlen(t->saved) : 0;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(path, &exists));
+    if (exists)
+        TT_TRY(tt_file_read(path, &text, &size));
+    if (t->saved_to && strcmp(t->saved_to, path) == 0 && size >= old && memcmp(text + size - old, t->saved, old) == 0)
+        size -= old;
+    if (size)
+        tt_text_add_bytes(lines, text, size);
+    if (size && text[size - 1] != '\n')
+        tt_text_add(lines, "\n");
+out:
+    tt_free(text);
+    return rc;
+}
+
+static size_t count_answers(const struct talk *t, bool only_cut)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < json_array_size(t->messages); i++) {
+        const json_t *message = json_array_get(t->messages, i);
+
+        n += is_of(message, "assistant") && (!only_cut || json_object_get(message, "weight"));
+    }
+    return n;
+}
+
+/* Adds the conversation to a file of chat data, a line. */
+static int save(struct talk *t, const char *path)
+{
+    size_t answers = count_answers(t, false), cut = count_answers(t, true);
+    json_t *conversation = json_pack("{s:O}", "messages", t->messages);
+    char *text = tt_json_text(conversation), *line = tt_format("%s\n", text);
+    struct tt_text lines = {0};
+    int rc = 0;
+
+    if (!*path)
+        rc = tt_fail(TT_EUSAGE, "/save needs a file\nhelp: for instance /save chats.jsonl");
+    else if (!answers)
+        rc = tt_fail(TT_EUSAGE, "there is no answer to save yet");
+    TT_TRY(rc);
+    TT_TRY(read_saved(t, path, &lines));
+    tt_text_add(&lines, "%s", line);
+    TT_TRY(tt_file_replace(path, lines.text, lines.size));
+    tt_free(t->saved_to);
+    tt_free(t->saved);
+    t->saved_to = tt_strdup(path);
+    t->saved = line;
+    line = NULL;
+    tt_screen_say("titan: saved as a line of chat data: %s\n", path);
+    if (cut)
+        tt_screen_say("titan: %zu of %zu answers did not end by %s; the weight 0 keeps training from learning %s\n",
+                      cut, answers, cut == 1 ? "itself" : "themselves", cut == 1 ? "it" : "them");
+out:
+    tt_text_release(&lines);
+    tt_free(line);
+    tt_free(text);
+    json_decref(conversation);
+    return rc;
+}
+
+static int help(struct talk *t, const char *argument);
+static int leave(struct talk *t, const char *argument);
+
+static const struct command {
+    const char *name, *argument;
+    int (*run)(struct talk *t, const char *argument);
+    const char *what;
+} commands[] = {
+    {"/reset", "", reset, "forget what was said, but for --system"},
+    {"/save", " FILE", save, "add the conversation to FILE, as a line of chat data (jsonl_sft)"},
+    {"/help", "", help, "show this"},
+    {"/exit", "", leave, "end, as Ctrl-D does"},
+};
+
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static int help(struct talk *t, const char *argument)
+{
+    (void)t;
+    (void)argument;
+    for (int i = 0; i < N_COMMANDS; i++)
+        tt_screen_say("  %s%-*s  %s\n", commands[i].name, (int)(12 - strlen(commands[i].name)), commands[i].argument,
+                      commands[i].what);
+    tt_screen_say("  A line that ends with \\ goes on in the next one. Ctrl-C stops an answer.\n");
+    return 0;
+}
+
+static int leave(struct talk *t, const char *argument)
+{
+    (void)argument;
+    tt_turns_end(&t->turns);
+    return 0;
+}
+
+static int obey(struct talk *t, const char *text)
+{
+    size_t word = strcspn(text, " \t"), next = word + strspn(text + word, " \t"), size = strlen(text);
+    char *argument = tt_strdup(text + next);
+    int rc = 0, i = 0;
+
+    while (size > next && strchr(" \t", text[size - 1]))
+        argument[--size - next] = 0;
+    while (i < N_COMMANDS && !(strlen(commands[i].name) == word && strncmp(commands[i].name, text, word) == 0))
+        i++;
+    if (i < N_COMMANDS)
+        rc = commands[i].run(t, argument);
+    else
+        rc = tt_fail(TT_EUSAGE,
+                     "there is no command '%.*s'\nhelp: /help lists them; a message that begins with / has a space "
+                     "before it",
+                     (int)word, text);
+    tt_free(argument);
+    return rc;
+}
+
+/* --- the conversation --- */
+
+static bool is_blank(const char *text, size_t size)
+{
+    return strspn(text, " \t\n") == size;
+}
+
+/* On a terminal what is wrong with one turn does not end the others. */
+static int forgive(const struct talk *t, int rc)
+{
+    bool is_of_turn = rc == TT_EUSAGE || rc == TT_EDATA || rc == TT_EIO;
+
+    if (!t->turns.typed)
+        return rc < 0 ? tt_wrap(rc, "standard input, line %" PRId64, t->turns.lines) : 0;
+    if (is_of_turn)
+        tt_screen_say("titan: %s\n", tt_error_message());
+    return is_of_turn ? 0 : rc;
+}
+
+static int converse(struct talk *t)
+{
+    const char *text = NULL;
+    bool any = false;
+    size_t size = 0;
+    int rc = 0;
+
+    for (;;) {
+        if (t->turns.typed)
+            (void)fputs("> ", stderr);
+        TT_TRY(tt_turns_next(&t->turns, &text, &size));
+        if (!text)
+            break;
+        if (is_blank(text, size))
+            continue;
+        any = true;
+        TT_TRY(forgive(t, text[0] == '/' ? obey(t, text) : say(t, text, size)));
+        if (t->turns.ended && t->turns.typed)
+            return 0;
+    }
+    if (t->turns.typed)
+        (void)fputc('\n', stderr);
+    else if (!any)
+        rc =
+            tt_fail(TT_EUSAGE, "standard input has nothing to answer\nhelp: give it a line for each turn, or type at a "
+                               "terminal; --prompt TEXT asks for a single answer");
+out:
+    return rc;
+}
+
+int tt_conversation_run(const struct tt_conversation *c)
+{
+    const char *no_color = getenv("NO_COLOR"); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    struct talk t = {.c = c, .messages = json_array()};
+    char context[32];
+    int rc = 0;
+
+    TT_TRY(tt_turns_open(&t.turns));
+    t.dim = isatty(STDERR_FILENO) == 1 && !(no_color && no_color[0]);
+    t.picker = tt_picker_new(&c->sampling, c->weights->model->dims.vocab_size);
+    TT_TRY(begin(&t));
+    if (t.turns.typed)
+        tt_screen_say("titan: %s/%s of %s, a context of %s tokens\n"
+                      "titan: /help lists commands, Ctrl-C stops an answer, Ctrl-D ends\n",
+                      c->weights->model->row->name, c->weights->model->flavor, c->weights->path,
+                      tt_text_count(context, sizeof context, c->context));
+    TT_TRY(converse(&t));
+out:
+    tt_turns_close(&t.turns);
+    tt_picker_free(t.picker);
+    tt_chat_ids_release(&t.ids);
+    tt_ids_release(&t.fed);
+    json_decref(t.messages);
+    tt_free(t.saved_to);
+    tt_free(t.saved);
+    return rc;
+}
