@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes files as C arrays, for the tables that are part of the program: embed NAME FILE [NAME FILE]...
- * Each NAME becomes `const char NAME[]` and `const size_t NAME_size`.
+ * Writes files as C arrays, for what is part of the program: embed HEADER NAME FILE [NAME FILE]...
+ * Each NAME becomes `const char NAME[]` and `const size_t NAME_size`, which the header declares.
  */
 #include <stdio.h>
 
@@ -27,8 +27,9 @@ static int embed(const char *name, const char *path)
 
 int main(int argc, char **argv)
 {
-    (void)printf("#include \"cluster/backtest/backtest.h\"\n");
-    for (int i = 1; i + 1 < argc; i += 2)
+    if (argc > 1)
+        (void)printf("#include \"%s\"\n", argv[1]);
+    for (int i = 2; i + 1 < argc; i += 2)
         if (embed(argv[i], argv[i + 1]))
             return 1;
     return 0;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * titan plot RUN...: curves of runs, on the terminal or in files.
+ * titan plot RUN...: curves of runs, on the terminal or in files, once or as long as a run lives.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <unistd.h>
 
@@ -12,6 +13,8 @@
 #include "cli/run/screen.h"
 #include "cli/watch/chart.h"
 #include "cli/watch/runs.h"
+#include "cli/watch/status.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
@@ -24,7 +27,10 @@ const struct tt_option tt_plot_options[] = {
     {"ascii", NULL, NULL, "draw with ASCII characters, as if the locale were not UTF-8"},
     {"svg", NULL, "FILE", "write a picture"},
     {"png", NULL, "FILE", "write a picture; needs rsvg-convert"},
-    {"html", NULL, "FILE", "write a page that shows the numbers at the mouse pointer; it needs no network"},
+    {"html", NULL, "FILE",
+     "write a page for a browser, with numbers at the pointer, smoothing and zoom; it needs no network"},
+    {"follow", NULL, NULL,
+     "with --html: write the page again until the runs have ended; a browser shows it as it grows"},
     TT_OPTION_HELP,
     {0},
 };
@@ -37,6 +43,18 @@ static const char usage[] =
     "--png or --html the picture is made of characters and fits the terminal.\n\n";
 
 enum { KEYS_MOST = 16, RUNS_MOST = 26, COLUMNS = 80, LINES = 24 };
+
+/* --follow looks for records, and the browser for a new page, after so many seconds; a page is written again after
+ * WRITE_SEC anyhow, so that the browser knows that somebody does. */
+enum { POLL_SEC = 1, PAGE_SEC = 3, WRITE_SEC = 30 };
+
+struct plot {
+    const struct tt_args *args;
+    struct tt_chart_options options;
+    int n_runs;
+    const char *const *run;
+    struct tt_history *history; /* of each run */
+};
 
 /* --- what to draw --- */
 
@@ -121,48 +139,149 @@ static void print(const struct tt_chart *chart, bool ascii)
 
 /* --- files --- */
 
-static int write_files(const struct tt_args *args, const struct tt_chart *chart)
+static int write_pictures(const struct plot *p, const struct tt_chart *chart)
 {
-    const char *svg = tt_args_last(args, "svg"), *png = tt_args_last(args, "png"), *html = tt_args_last(args, "html");
-    struct tt_text picture = {0}, page = {0};
+    const char *svg = tt_args_last(p->args, "svg"), *png = tt_args_last(p->args, "png");
+    struct tt_text picture = {0};
     int rc = 0;
 
+    if (!svg && !png)
+        return 0;
     tt_chart_draw_svg(chart, &picture);
-    tt_chart_draw_html(chart, &page);
     if (svg)
         TT_TRY(tt_file_replace(svg, picture.text, picture.size));
-    if (html)
-        TT_TRY(tt_file_replace(html, page.text, page.size));
     if (png)
         rc = tt_chart_png(&picture, png);
 out:
     tt_text_release(&picture);
-    tt_text_release(&page);
+    return rc;
+}
+
+/* The page smooths the numbers itself, and chooses their scale. */
+static int write_page(const struct plot *p, const json_t *status, bool again)
+{
+    struct tt_chart_options plain = p->options;
+    struct tt_chart_page page = {.history = p->history,
+                                 .status = status,
+                                 .smooth = p->options.smooth,
+                                 .log_scale = p->options.log_scale,
+                                 .follow_sec = again ? PAGE_SEC : 0};
+    struct tt_chart chart = {.n_runs = 0};
+    struct tt_text text = {0};
+    int rc = 0;
+
+    plain.smooth = 0.0;
+    plain.log_scale = false;
+    TT_TRY(tt_chart_make(p->n_runs, p->run, p->history, &plain, &chart));
+    tt_chart_draw_html(&chart, &page, &text);
+    rc = tt_file_replace(tt_args_last(p->args, "html"), text.text, text.size);
+out:
+    tt_text_release(&text);
+    tt_chart_release(&chart);
+    return rc;
+}
+
+/* Reads what was appended to the records. ret_alive: a run is. */
+static int look(const struct plot *p, json_t *status, bool *ret_alive)
+{
+    int rc = 0;
+
+    *ret_alive = false;
+    (void)json_array_clear(status);
+    for (int r = 0; r < p->n_runs; r++) {
+        json_t *found = NULL;
+
+        TT_TRY(tt_status_make(&p->history[r], &found));
+        *ret_alive = *ret_alive || json_is_true(json_object_get(found, "alive"));
+        (void)json_array_append_new(status, found);
+    }
+out:
+    return rc;
+}
+
+/* Whether something was recorded: the ages in a status always change. */
+static int64_t records(const struct plot *p)
+{
+    int64_t n = 0;
+
+    for (int r = 0; r < p->n_runs; r++)
+        n += p->history[r].lines;
+    return n;
+}
+
+/* Writes the page; with --follow again and again until no run is alive. */
+static int write_pages(const struct plot *p)
+{
+    static const struct timespec between = {.tv_sec = POLL_SEC};
+    bool follows = tt_args_has(p->args, "follow"), alive = true;
+    json_t *status = json_array();
+    double written_sec = 0.0;
+    int64_t written = -1;
+    int rc = 0;
+
+    while (alive) {
+        TT_TRY(look(p, status, &alive));
+        if (follows && written < 0 && alive)
+            tt_note("%s is written again until the runs have ended; Ctrl-C ends it", tt_args_last(p->args, "html"));
+        alive = alive && follows;
+        if (!alive || records(p) != written || tt_clock_sec() - written_sec > WRITE_SEC) {
+            TT_TRY(write_page(p, status, alive));
+            written = records(p);
+            written_sec = tt_clock_sec();
+        }
+        if (alive)
+            (void)nanosleep(&between, NULL);
+    }
+out:
+    json_decref(status);
+    return rc;
+}
+
+static int draw(const struct plot *p)
+{
+    bool page = tt_args_has(p->args, "html"), pictures = tt_args_has(p->args, "svg") || tt_args_has(p->args, "png");
+    struct tt_chart chart = {.n_runs = 0};
+    int rc = 0;
+
+    if (pictures || !page) {
+        TT_TRY(tt_chart_make(p->n_runs, p->run, p->history, &p->options, &chart));
+        TT_TRY(write_pictures(p, &chart));
+    }
+    if (page)
+        rc = write_pages(p);
+    else if (!pictures)
+        print(&chart, tt_args_has(p->args, "ascii"));
+out:
+    tt_chart_release(&chart);
     return rc;
 }
 
 static int plot(const struct tt_args *args)
 {
+    struct plot p = {.args = args, .options = {.from = 0, .to = INT64_MAX - 1, .log_scale = tt_args_has(args, "log")}};
     struct tt_runs runs = {0};
-    struct tt_chart_options o = {.from = 0, .to = INT64_MAX - 1, .log_scale = tt_args_has(args, "log")};
-    struct tt_chart chart = {.n_runs = 0};
     const char *key[KEYS_MOST];
     char *text = NULL;
     int rc = 0;
 
+    if (tt_args_has(args, "follow") && !tt_args_has(args, "html"))
+        return tt_fail(TT_EUSAGE, "plot: --follow needs --html FILE, the page that is written again\n"
+                                  "help: titan status --follow shows a run on the terminal");
     TT_TRY(find_runs(args, &runs));
-    TT_TRY(read_smooth(args, &o.smooth));
-    TT_TRY(tt_cli_count("plot", args, "from", 0, INT64_MAX - 1, &o.from));
-    TT_TRY(tt_cli_count("plot", args, "to", 0, INT64_MAX - 1, &o.to));
-    TT_TRY(read_keys(args, &text, key, &o.n_keys));
-    o.key = key;
-    TT_TRY(tt_chart_make(runs.n, (const char *const *)runs.folder, &o, &chart));
-    if (tt_args_has(args, "svg") || tt_args_has(args, "png") || tt_args_has(args, "html"))
-        rc = write_files(args, &chart);
-    else
-        print(&chart, tt_args_has(args, "ascii"));
+    TT_TRY(read_smooth(args, &p.options.smooth));
+    TT_TRY(tt_cli_count("plot", args, "from", 0, INT64_MAX - 1, &p.options.from));
+    TT_TRY(tt_cli_count("plot", args, "to", 0, INT64_MAX - 1, &p.options.to));
+    TT_TRY(read_keys(args, &text, key, &p.options.n_keys));
+    p.options.key = key;
+    p.run = (const char *const *)runs.folder;
+    p.history = tt_calloc((size_t)runs.n, sizeof *p.history);
+    for (; p.n_runs < runs.n; p.n_runs++)
+        TT_TRY(tt_history_load(p.run[p.n_runs], false, &p.history[p.n_runs]));
+    rc = draw(&p);
 out:
-    tt_chart_release(&chart);
+    for (int r = 0; r < p.n_runs; r++)
+        tt_history_release(&p.history[r]);
+    tt_free(p.history);
     tt_runs_release(&runs);
     tt_free(text);
     return rc;

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/watch/history.h"
 #include "core/base/mem.h"
 #include "core/base/utf8.h"
 
@@ -59,11 +58,23 @@ static int64_t keep_extremes(struct tt_curve *c, int64_t kept, int64_t i, int64_
     return 2;
 }
 
-static void thin(struct tt_curve *c)
+/* Adds the mean of points [i, end), at the last of their steps. */
+static void add_mean(const struct tt_curve *c, int64_t i, int64_t end, struct tt_curve *means)
+{
+    double sum = 0.0;
+
+    for (int64_t k = i; k < end; k++)
+        sum += c->value[k];
+    add_point(means, c->step[end - 1], sum / (double)(end - i));
+}
+
+/* means may be NULL. */
+static void thin(struct tt_curve *c, struct tt_curve *means)
 {
     double first = c->n ? c->step[0] : 0.0, width = c->n ? (c->step[c->n - 1] - first) / BUCKETS : 0.0;
     int64_t kept = 0, end;
 
+    c->points = c->n;
     if (c->n / 2 <= BUCKETS)
         return;
     for (int64_t i = 0; i < c->n; i = end) {
@@ -71,6 +82,8 @@ static void thin(struct tt_curve *c)
 
         for (end = i + 1; end < c->n && floor((c->step[end] - first) / width) == bucket;)
             end++;
+        if (means)
+            add_mean(c, i, end, means);
         kept += keep_extremes(c, kept, i, end);
     }
     c->n = kept;
@@ -213,12 +226,12 @@ static char *title_of(const char *field, const struct tt_chart_options *o)
 static void take_panel(struct tt_panel *p, int run, const struct tt_history *h, const struct tt_chart_options *o)
 {
     take_curve(tt_table_set_name(p->field) ? &h->validations : &h->steps, p->field, o, &p->curve[run]);
-    if (!tt_table_set_name(p->field))
+    if (p->smooths)
         smooth(&p->curve[run], o->smooth);
-    thin(&p->curve[run]);
+    thin(&p->curve[run], &p->means[run]);
     if (strcmp(p->field, "loss") == 0) {
         take_curve(&h->validations, "loss", o, &p->marks[run]);
-        thin(&p->marks[run]);
+        thin(&p->marks[run], NULL);
         p->has_marks = p->has_marks || p->marks[run].n;
     }
 }
@@ -233,11 +246,13 @@ static void release_panel(const struct tt_chart *c, struct tt_panel *p)
 {
     for (int r = 0; r < c->n_runs; r++) {
         release_curve(&p->curve[r]);
+        release_curve(&p->means[r]);
         release_curve(&p->marks[r]);
     }
     tt_free(p->field);
     tt_free(p->title);
     tt_free(p->curve);
+    tt_free(p->means);
     tt_free(p->marks);
 }
 
@@ -277,9 +292,13 @@ static int check_panels(struct tt_chart *chart, bool asked)
 /* Adds the panel of a field, empty. */
 static void add_panel(struct tt_chart *c, const char *field, const struct tt_chart_options *o)
 {
-    struct tt_panel p = {.field = tt_strdup(field), .title = title_of(field, o), .log_scale = o->log_scale};
+    struct tt_panel p = {.field = tt_strdup(field),
+                         .title = title_of(field, o),
+                         .log_scale = o->log_scale,
+                         .smooths = !tt_table_set_name(field) && strcmp(field, "lr") != 0};
 
     p.curve = tt_calloc((size_t)c->n_runs, sizeof *p.curve);
+    p.means = tt_calloc((size_t)c->n_runs, sizeof *p.means);
     p.marks = tt_calloc((size_t)c->n_runs, sizeof *p.marks);
     c->panel = tt_realloc(c->panel, (size_t)c->n_panels + 1, sizeof *c->panel);
     c->panel[c->n_panels++] = p;
@@ -306,17 +325,15 @@ static void add_usual_panels(struct tt_chart *c, const struct tt_history *histor
     }
 }
 
-int tt_chart_make(int n_runs, const char *const *runs, const struct tt_chart_options *o, struct tt_chart *ret_chart)
+int tt_chart_make(int n_runs, const char *const *runs, const struct tt_history *history,
+                  const struct tt_chart_options *o, struct tt_chart *ret_chart)
 {
     struct tt_chart c = {.n_runs = n_runs, .first = (double)INFINITY, .last = -(double)INFINITY};
-    struct tt_history *history = tt_calloc((size_t)n_runs, sizeof *history);
     int rc = 0;
 
     c.run = tt_calloc((size_t)n_runs, sizeof *c.run);
-    for (int r = 0; r < n_runs; r++) {
+    for (int r = 0; r < n_runs; r++)
         c.run[r] = printable(runs[r]);
-        TT_TRY(tt_history_load(runs[r], false, &history[r]));
-    }
     if (!o->n_keys)
         add_usual_panels(&c, history, o);
     for (int i = 0; i < o->n_keys; i++)
@@ -334,9 +351,6 @@ int tt_chart_make(int n_runs, const char *const *runs, const struct tt_chart_opt
     *ret_chart = c;
     c = (struct tt_chart){.n_runs = 0};
 out:
-    for (int r = 0; r < n_runs; r++)
-        tt_history_release(&history[r]);
-    tt_free(history);
     tt_chart_release(&c);
     return rc;
 }

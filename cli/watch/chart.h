@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cli/watch/history.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 
@@ -25,14 +26,17 @@ struct tt_chart_options {
 struct tt_curve {
     int64_t n, cap;
     double *step, *value;
+    int64_t points; /* before it was thinned */
 };
 
 struct tt_panel {
     char *field, *title;
     double low, high; /* the range of the values, with a margin; of their logarithms with log_scale */
     bool log_scale;
+    bool smooths; /* the curves: they are measured often and vary, unlike validations and the learning rate */
     bool has_marks;
     struct tt_curve *curve; /* of each run */
+    struct tt_curve *means; /* of each run: if its curve was thinned, the means of equally long parts; else empty */
     struct tt_curve *marks; /* of each run: validations */
 };
 
@@ -44,11 +48,11 @@ struct tt_chart {
 };
 
 /**
- * Reads the runs. Of the usual fields those that no run has are left out. TT_EDATA: no run, or nothing to draw. The
- * caller releases ret_chart.
+ * Makes the curves of runs, whose names and histories these are. Of the usual fields those that no run has are left
+ * out. TT_EDATA: nothing to draw. The caller releases ret_chart.
  */
-int tt_chart_make(int n_runs, const char *const *runs, const struct tt_chart_options *options,
-                  struct tt_chart *ret_chart) TT_MUST_CHECK;
+int tt_chart_make(int n_runs, const char *const *runs, const struct tt_history *history,
+                  const struct tt_chart_options *options, struct tt_chart *ret_chart) TT_MUST_CHECK;
 void tt_chart_release(struct tt_chart *chart);
 
 /** Where a step and a value are in a panel: 0 left or at the bottom, 1 right or at the top. */
@@ -75,13 +79,16 @@ struct tt_chart_screen {
 
 void tt_chart_draw_text(const struct tt_chart *chart, const struct tt_chart_screen *screen, struct tt_text *out);
 void tt_chart_draw_svg(const struct tt_chart *chart, struct tt_text *out);
-void tt_chart_draw_html(const struct tt_chart *chart, struct tt_text *out);
 
-/** The place of a panel's plot in the picture, in pixels. */
-struct tt_chart_box {
-    double x, y, width, height;
+/** What a page has beside the curves, which it smooths itself: they are not, and their scale is not logarithmic. */
+struct tt_chart_page {
+    const struct tt_history *history; /* of each run */
+    const json_t *status;             /* of each run: an array of what tt_status_make makes */
+    double smooth;                    /* at first; a user changes it */
+    bool log_scale;                   /* the same */
+    int follow_sec; /* the file is written again: after so many seconds the page looks for newer numbers; 0: never */
 };
-struct tt_chart_box tt_chart_box(const struct tt_chart *chart, int panel);
+void tt_chart_draw_html(const struct tt_chart *chart, const struct tt_chart_page *page, struct tt_text *out);
 
 /** The colour of a run in pictures. */
 const char *tt_chart_color(int run);

@@ -1,126 +1,222 @@
 /* SPDX-License-Identifier: MIT
  *
- * Curves as a page: the picture, its numbers, and a script that shows them under the mouse. The page needs no network.
+ * Curves as a page: what page.html draws, as JSON. The page needs no network.
  */
 #include <math.h>
 #include <string.h>
 
 #include "cli/watch/chart.h"
+#include "cli/watch/compare.h"
+#include "cli/watch/page.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/base/shown.h"
+#include "core/os/file.h"
 
-static const char head[] =
-    "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>titan plot</title>\n<style>\n"
-    "body { margin: 1em; font: 13px Helvetica, Arial, sans-serif; color: #222; background: #fff }\n"
-    "#chart { position: relative; width: 1000px }\n"
-    "#tip { position: absolute; display: none; pointer-events: none; background: #fffffff0; border: 1px solid #999;\n"
-    "  border-radius: 3px; padding: 4px 8px; white-space: nowrap }\n"
-    "</style>\n</head>\n<body>\n<div id=\"chart\">\n";
+/* --- curves --- */
 
-/* Every panel follows the mouse: the same step is marked in all of them. */
-static const char script[] =
-    "\"use strict\";\n"
-    "const chart = document.getElementById('chart'), svg = chart.querySelector('svg');\n"
-    "const tip = document.getElementById('tip'), ns = 'http://www.w3.org/2000/svg';\n"
-    "const make = (name, attributes) => {\n"
-    "  const e = document.createElementNS(ns, name);\n"
-    "  for (const k in attributes) e.setAttribute(k, attributes[k]);\n"
-    "  return svg.appendChild(e);\n"
-    "};\n"
-    "const lines = data.panels.map(p => make('line',\n"
-    "  {y1: p.y, y2: p.y + p.height, stroke: '#555', 'stroke-dasharray': '3 3', visibility: 'hidden'}));\n"
-    "const nearest = (steps, step) => {\n"
-    "  let low = 0, high = steps.length - 1;\n"
-    "  while (high - low > 1) {\n"
-    "    const middle = (low + high) >> 1;\n"
-    "    if (steps[middle] < step) low = middle; else high = middle;\n"
-    "  }\n"
-    "  return step - steps[low] <= steps[high] - step ? low : high;\n"
-    "};\n"
-    "const number = x => Number(x.toPrecision(7)).toString();\n"
-    "const row = (run, text) => {\n"
-    "  const line = document.createElement('div'), name = document.createElement('b');\n"
-    "  name.style.color = data.colors[run];\n"
-    "  name.textContent = data.runs[run] + ' ';\n"
-    "  line.append(name, text);\n"
-    "  tip.append(line);\n"
-    "};\n"
-    "svg.addEventListener('mousemove', event => {\n"
-    "  const at = svg.getBoundingClientRect(), x = event.clientX - at.left, y = event.clientY - at.top;\n"
-    "  const p = data.panels.find(p => x >= p.x && x <= p.x + p.width && y >= p.y && y <= p.y + p.height);\n"
-    "  if (!p) { hide(); return; }\n"
-    "  const part = (x - p.x) / p.width, step = data.first + part * (data.last - data.first);\n"
-    "  data.panels.forEach((q, i) => {\n"
-    "    lines[i].setAttribute('x1', q.x + part * q.width);\n"
-    "    lines[i].setAttribute('x2', q.x + part * q.width);\n"
-    "    lines[i].setAttribute('visibility', 'visible');\n"
-    "  });\n"
-    "  tip.textContent = p.title;\n"
-    "  p.curves.forEach((c, run) => {\n"
-    "    const i = nearest(c.step, step);\n"
-    "    if (i >= 0 && c.step.length) row(run, 'step ' + c.step[i] + ': ' + number(c.value[i]));\n"
-    "    const m = p.marks[run], k = nearest(m.step, step);\n"
-    "    if (k >= 0 && m.step.length && Math.abs(m.step[k] - step) < 0.02 * (data.last - data.first))\n"
-    "      row(run, 'validation at step ' + m.step[k] + ': ' + number(m.value[k]));\n"
-    "  });\n"
-    "  tip.style.display = 'block';\n"
-    "  const left = x + 14 + tip.offsetWidth > 1000 ? x - 14 - tip.offsetWidth : x + 14;\n"
-    "  tip.style.left = left + 'px';\n"
-    "  tip.style.top = y + 14 + 'px';\n"
-    "});\n"
-    "const hide = () => {\n"
-    "  tip.style.display = 'none';\n"
-    "  lines.forEach(l => l.setAttribute('visibility', 'hidden'));\n"
-    "};\n"
-    "svg.addEventListener('mouseleave', hide);\n";
+static json_t *curve_json(const struct tt_curve *c)
+{
+    json_t *step = json_array(), *value = json_array();
 
-static json_t *curves_json(const struct tt_curve *curves, int n)
+    for (int64_t i = 0; i < c->n; i++) {
+        (void)json_array_append_new(step, json_integer((json_int_t)c->step[i]));
+        (void)json_array_append_new(value, json_real(c->value[i]));
+    }
+    return json_pack("{s:o, s:o}", "step", step, "value", value);
+}
+
+static json_t *curves_json(const struct tt_curve *curves, const struct tt_curve *means, int n)
 {
     json_t *list = json_array();
 
     for (int r = 0; r < n; r++) {
-        json_t *step = json_array(), *value = json_array();
+        json_t *curve = curve_json(&curves[r]);
 
-        for (int64_t i = 0; i < curves[r].n; i++) {
-            (void)json_array_append_new(step, json_integer((json_int_t)curves[r].step[i]));
-            (void)json_array_append_new(value, json_real(curves[r].value[i]));
+        if (means && means[r].n) {
+            json_t *mean = curve_json(&means[r]);
+
+            (void)json_object_set_new(mean, "every", json_real((double)curves[r].points / (double)means[r].n));
+            (void)json_object_set_new(curve, "means", mean);
         }
-        (void)json_array_append_new(list, json_pack("{s:o, s:o}", "step", step, "value", value));
+        (void)json_array_append_new(list, curve);
     }
     return list;
 }
 
-static json_t *data_json(const struct tt_chart *chart)
+static json_t *panels_json(const struct tt_chart *chart)
 {
-    json_t *panels = json_array(), *runs = json_array(), *colors = json_array();
+    json_t *panels = json_array();
+
+    for (int i = 0; i < chart->n_panels; i++) {
+        const struct tt_panel *p = &chart->panel[i];
+
+        (void)json_array_append_new(panels,
+                                    json_pack("{s:o, s:b, s:o, s:o}", "title", tt_json_string(p->title), "smooth",
+                                              (int)p->smooths, "curves", curves_json(p->curve, p->means, chart->n_runs),
+                                              "marks", curves_json(p->marks, NULL, chart->n_runs)));
+    }
+    return panels;
+}
+
+/* --- runs --- */
+
+static json_t *config_of(const struct tt_chart_page *page, int run)
+{
+    return json_object_get(page->history[run].run, "config");
+}
+
+static const char *description_of(const struct tt_chart_page *page, int run)
+{
+    const char *text = json_string_value(json_object_get(json_object_get(config_of(page, run), "job"), "description"));
+
+    return text ? text : "";
+}
+
+static void add_key(json_t *keys, int run, const char *key, json_t *value)
+{
+    (void)json_array_append_new(json_array_get(keys, (size_t)run), json_pack("[s, O]", key, value));
+}
+
+/* The number of ranks is not a key, but readers want to know it too. */
+static void add_ranks(const struct tt_chart_page *page, int n, json_t *keys)
+{
+    json_t *first = NULL, *ranks;
+    bool differ = false;
+
+    for (int r = 0; r < n; r++) {
+        ranks = json_object_get(page->history[r].run, "world");
+        first = first ? first : ranks;
+        differ = differ || (ranks && !json_equal(ranks, first));
+    }
+    for (int r = 0; r < n && differ; r++) {
+        ranks = json_object_get(page->history[r].run, "world");
+        if (ranks)
+            add_key(keys, r, "ranks", ranks);
+    }
+}
+
+/* For each run the keys in which the runs differ, with its values. Runs whose configuration is not known have none. */
+static json_t *differing_keys(const struct tt_chart_page *page, int n)
+{
+    json_t *keys = json_array(), *found, *row;
+    const json_t **config = tt_calloc((size_t)n, sizeof *config);
+    int *run = tt_calloc((size_t)n, sizeof *run), known = 0;
+    size_t i;
+
+    for (int r = 0; r < n; r++) {
+        (void)json_array_append_new(keys, json_array());
+        if (!config_of(page, r))
+            continue;
+        run[known] = r;
+        config[known++] = config_of(page, r);
+    }
+    add_ranks(page, n, keys);
+    found = tt_compare_configs(known, config);
+    json_array_foreach(found, i, row)
+    {
+        const char *key = json_string_value(json_object_get(row, "key"));
+
+        for (int k = 0; k < known && strcmp(key, "job.description") != 0; k++)
+            add_key(keys, run[k], key, json_array_get(json_object_get(row, "values"), (size_t)k));
+    }
+    json_decref(found);
+    tt_free((void *)config);
+    tt_free(run);
+    return keys;
+}
+
+static json_t *about_json(const struct tt_chart *chart, const struct tt_chart_page *page)
+{
+    static const char *const members[] = {"state", "alive", "step", "total_steps"};
+    json_t *keys = differing_keys(page, chart->n_runs), *list = json_array();
+
+    for (int r = 0; r < chart->n_runs; r++) {
+        const json_t *status = json_array_get(page->status, (size_t)r);
+        json_t *about = json_pack("{s:o, s:O}", "description", tt_json_string(description_of(page, r)), "keys",
+                                  json_array_get(keys, (size_t)r));
+
+        for (size_t i = 0; i < sizeof members / sizeof members[0]; i++)
+            (void)json_object_set(about, members[i], json_object_get(status, members[i]));
+        (void)json_array_append_new(list, about);
+    }
+    json_decref(keys);
+    return list;
+}
+
+/* --- the page --- */
+
+/* The name of a run as a heading: its path without what says nothing. */
+static void add_name(struct tt_text *t, const char *path)
+{
+    size_t size = strlen(path), tail = strlen("/metrics.jsonl");
+
+    while (tt_text_begins(path, "./") && size > 2) {
+        path += 2;
+        size -= 2;
+    }
+    if (size > tail && tt_text_ends(path, "/metrics.jsonl"))
+        size -= tail;
+    while (size > 1 && path[size - 1] == '/')
+        size--;
+    tt_text_add_bytes(t, path, size);
+}
+
+enum { NAMES_MOST = 3 }; /* in a heading */
+
+static void add_heading(struct tt_text *t, const struct tt_chart *chart)
+{
+    if (chart->n_runs > NAMES_MOST)
+        tt_text_add(t, "%d runs", chart->n_runs);
+    for (int r = 0; r < chart->n_runs && chart->n_runs <= NAMES_MOST; r++) {
+        tt_text_add(t, "%s", r ? ", " : "");
+        add_name(t, chart->run[r]);
+    }
+}
+
+static json_t *data_json(const struct tt_chart *chart, const struct tt_chart_page *page, const char *heading)
+{
+    json_t *runs = json_array(), *colors = json_array();
 
     for (int r = 0; r < chart->n_runs; r++) {
         (void)json_array_append_new(runs, tt_json_string(chart->run[r]));
         (void)json_array_append_new(colors, json_string(tt_chart_color(r)));
     }
-    for (int i = 0; i < chart->n_panels; i++) {
-        const struct tt_panel *p = &chart->panel[i];
-        struct tt_chart_box box = tt_chart_box(chart, i);
-
-        (void)json_array_append_new(
-            panels, json_pack("{s:o, s:f, s:f, s:f, s:f, s:o, s:o}", "title", tt_json_string(p->title), "x", box.x, "y",
-                              box.y, "width", box.width, "height", box.height, "curves",
-                              curves_json(p->curve, chart->n_runs), "marks", curves_json(p->marks, chart->n_runs)));
-    }
-    return json_pack("{s:o, s:o, s:f, s:f, s:o}", "runs", runs, "colors", colors, "first", chart->first, "last",
-                     chart->last, "panels", panels);
+    return json_pack("{s:o, s:o, s:o, s:o, s:f, s:f, s:o, s:f, s:b, s:i, s:f}", "name", tt_json_string(heading), "runs",
+                     runs, "colors", colors, "about", about_json(chart, page), "first", chart->first, "last",
+                     chart->last, "panels", panels_json(chart), "smooth", page->smooth, "log", (int)page->log_scale,
+                     "follow", page->follow_sec, "written", tt_clock_wall_sec());
 }
 
-void tt_chart_draw_html(const struct tt_chart *chart, struct tt_text *out)
+/* Appends the text of the page up to a mark, and returns what is behind it. */
+static const char *add_up_to(struct tt_text *out, const char *text, const char *mark)
 {
-    json_t *data = data_json(chart);
-    char *text = tt_json_text(data);
+    const char *at = strstr(text, mark);
 
-    tt_text_add(out, "%s", head);
-    tt_chart_draw_svg(chart, out);
-    tt_text_add(out, "<div id=\"tip\"></div>\n</div>\n<script>\nconst data = ");
+    if (!at)
+        return text; /* a test would see it */
+    tt_text_add_bytes(out, text, (size_t)(at - text));
+    return at + strlen(mark);
+}
+
+void tt_chart_draw_html(const struct tt_chart *chart, const struct tt_chart_page *page, struct tt_text *out)
+{
+    const char *description = chart->n_runs == 1 ? description_of(page, 0) : "", *rest = tt_chart_page_text;
+    struct tt_text heading = {0};
+    json_t *data;
+    char *text;
+
+    add_heading(&heading, chart);
+    data = data_json(chart, page, heading.text);
+    text = tt_json_text(data);
+    rest = add_up_to(out, rest, "@TITLE@");
+    tt_text_add_xml(out, heading.text);
+    tt_text_add(out, "%s", *description ? ": " : "");
+    tt_text_add_xml(out, description);
+    rest = add_up_to(out, rest, "@DATA@");
     tt_text_add_replaced(out, text, strlen(text), "<", "\\u003c"); /* names cannot be markup */
-    tt_text_add(out, ";\n%s</script>\n</body>\n</html>\n", script);
+    tt_text_add(out, "%s", rest);
     tt_free(text);
     json_decref(data);
+    tt_text_release(&heading);
 }

@@ -30,13 +30,17 @@ static int plot_height(const struct tt_chart *chart)
     return chart->n_panels > 1 ? MANY_HEIGHT : ONE_HEIGHT;
 }
 
-struct tt_chart_box tt_chart_box(const struct tt_chart *chart, int panel)
+/* The place of a panel's plot in the picture, in pixels. */
+struct box {
+    double x, y, width, height;
+};
+
+static struct box box_of(const struct tt_chart *chart, int panel)
 {
     int width = WIDTH / across(chart), height = TITLE + plot_height(chart) + UNDER;
     int row = panel / across(chart), column = panel % across(chart);
 
-    return (struct tt_chart_box){column * width + LEFT, TOP + row * height + TITLE, width - LEFT - RIGHT,
-                                 plot_height(chart)};
+    return (struct box){column * width + LEFT, TOP + row * height + TITLE, width - LEFT - RIGHT, plot_height(chart)};
 }
 
 const char *tt_chart_color(int run)
@@ -55,7 +59,7 @@ static void text_at(struct tt_text *out, double x, double y, const char *attribu
 
 /* --- axes --- */
 
-static void draw_axes(const struct tt_chart *chart, const struct tt_panel *p, const struct tt_chart_box *box,
+static void draw_axes(const struct tt_chart *chart, const struct tt_panel *p, const struct box *box,
                       struct tt_text *out)
 {
     double ticks[TT_TICKS_MOST];
@@ -85,17 +89,17 @@ static void draw_axes(const struct tt_chart *chart, const struct tt_panel *p, co
 
 /* --- curves --- */
 
-static double x_of(const struct tt_chart *chart, const struct tt_chart_box *box, double step)
+static double x_of(const struct tt_chart *chart, const struct box *box, double step)
 {
     return box->x + box->width * tt_chart_x(chart, step);
 }
 
-static double y_of(const struct tt_panel *p, const struct tt_chart_box *box, double value)
+static double y_of(const struct tt_panel *p, const struct box *box, double value)
 {
     return box->y + box->height * (1.0 - tt_chart_y(p, value));
 }
 
-static void draw_curve(const struct tt_chart *chart, const struct tt_panel *p, const struct tt_chart_box *box, int run,
+static void draw_curve(const struct tt_chart *chart, const struct tt_panel *p, const struct box *box, int run,
                        struct tt_text *out)
 {
     const struct tt_curve *c = &p->curve[run], *m = &p->marks[run];
@@ -150,7 +154,7 @@ void tt_chart_draw_svg(const struct tt_chart *chart, struct tt_text *out)
                 WIDTH, height, WIDTH, height, WIDTH, height);
     draw_legend(chart, out);
     for (int i = 0; i < chart->n_panels; i++) {
-        struct tt_chart_box box = tt_chart_box(chart, i);
+        struct box box = box_of(chart, i);
 
         draw_axes(chart, &chart->panel[i], &box, out);
         for (int r = 0; r < chart->n_runs; r++)

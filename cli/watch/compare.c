@@ -196,33 +196,57 @@ static int64_t compare_steps(struct comparison *c)
 
 /* --- configurations --- */
 
-static void add_pair(json_t *list, const char *section, const char *key, const json_t *a, const json_t *b)
+/* Adds a key to the list if the configurations differ in it, and none before number s has it. */
+static void add_key(json_t *list, int n, const json_t *const *config, int s, const char *section, const char *key)
 {
-    if (a != b && !json_equal(a, b)) /* NULL, which neither has, is not equal for jansson */
-        (void)json_array_append_new(list, json_pack("{s:o, s:O?, s:O?}", "key",
-                                                    section ? json_sprintf("%s.%s", section, key) : json_string(key),
-                                                    "a", a, "b", b));
+    json_t *values = json_array(), *first = NULL;
+    bool is_new = strcmp(key, "dump_folder") != 0, differs = false;
+
+    for (int i = 0; i < n; i++) {
+        json_t *value = json_object_get(json_object_get(config[i], section), key);
+
+        first = i ? first : value;
+        is_new = is_new && !(i < s && value);
+        differs = differs || (value != first && !json_equal(value, first)); /* NULL is not equal for jansson */
+        (void)json_array_append_new(values, value ? json_incref(value) : json_null());
+    }
+    if (is_new && differs)
+        (void)json_array_append_new(
+            list, json_pack("{s:o, s:O}", "key", json_sprintf("%s.%s", section, key), "values", values));
+    json_decref(values);
 }
 
-/* The keys that differ. One that only one side has comes from another version of titan. */
-static json_t *config_differences(const json_t *a, const json_t *b)
+json_t *tt_compare_configs(int n, const json_t *const *config)
 {
-    const json_t *side[2] = {a, b};
     json_t *list = json_array(), *section, *value;
     const char *name, *key;
 
-    for (int s = 0; s < 2; s++) {
-        json_object_foreach((json_t *)(uintptr_t)side[s], name, section)
+    for (int s = 0; s < n; s++) {
+        json_object_foreach((json_t *)(uintptr_t)config[s], name, section)
         {
-            json_object_foreach(section, key, value)
-            {
-                json_t *other = json_object_get(json_object_get(side[1 - s], name), key);
-
-                if (strcmp(key, "dump_folder") != 0 && (s == 0 || !other))
-                    add_pair(list, name, key, s == 0 ? value : NULL, s == 0 ? other : value);
-            }
+            json_object_foreach(section, key, value) add_key(list, n, config, s, name, key);
         }
     }
+    return list;
+}
+
+static void add_pair(json_t *list, json_t *key, const json_t *a, const json_t *b)
+{
+    (void)json_array_append_new(list, json_pack("{s:o, s:O?, s:O?}", "key", key, "a", a, "b", b));
+}
+
+static json_t *config_differences(const json_t *a, const json_t *b)
+{
+    json_t *list = json_array(), *found = tt_compare_configs(2, (const json_t *const[]){a, b}), *row;
+    size_t i;
+
+    json_array_foreach(found, i, row)
+    {
+        const json_t *values = json_object_get(row, "values");
+
+        add_pair(list, json_incref(json_object_get(row, "key")), json_array_get(values, 0), json_array_get(values, 1));
+    }
+    json_decref(found);
     return list;
 }
 
@@ -231,8 +255,12 @@ static json_t *note_differences(const json_t *a, const json_t *b)
     static const char *const keys[] = {"version", "world", "threads_per_rank", "kernels", "weights", "layout_exact"};
     json_t *list = json_array();
 
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
-        add_pair(list, NULL, keys[i], json_object_get(a, keys[i]), json_object_get(b, keys[i]));
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const json_t *one = json_object_get(a, keys[i]), *other = json_object_get(b, keys[i]);
+
+        if (one != other && !json_equal(one, other))
+            add_pair(list, json_string(keys[i]), one, other);
+    }
     return list;
 }
 

@@ -27,4 +27,10 @@ struct tt_compare_options {
 int tt_compare_runs(const char *a, const char *b, const struct tt_compare_options *options,
                     json_t **ret_json) TT_MUST_CHECK;
 
+/**
+ * The keys in which n configurations differ, and what each has (null: nothing), as a list of {"key", "values"}. The
+ * folder of a run does not count. A key that not all have comes from another version of titan.
+ */
+json_t *tt_compare_configs(int n, const json_t *const *config);
+
 #endif

@@ -327,16 +327,129 @@ PYTHON
 
 case_smoothing_and_ranges() {
     curve one 1
-    run plot one --key loss --smooth 0.5 --from 11 --to 20 --html a.html
+    run plot one --key grad_norm --smooth 0.5 --from 11 --to 20 --svg a.svg --html a.html
     expect_ok
     python3 - >problem.txt 2>&1 <<'PYTHON' || not_as "$(tail -1 problem.txt)"
 import json, re
-curve = json.loads(re.search(r"const data = (.*);\n", open("a.html").read()).group(1))["panels"][0]["curves"][0]
+data = json.loads(re.search(r"const data = (.*);\n", open("a.html").read()).group(1))
+curve = data["panels"][0]["curves"][0]
 assert curve["step"] == list(range(11, 21)), curve["step"]
-mean, past = 0, 1
-for step, value in zip(curve["step"], curve["value"]):
-    mean, past = 0.5 * mean + 0.5 * (4 - step / 100), past * 0.5
-    assert abs(mean / (1 - past) - value) < 1e-12, (step, value)
+assert curve["value"] == [1 / step for step in curve["step"]] and "means" not in curve, curve
+assert data["smooth"] == 0.5 and not data["log"] and data["follow"] == 0, data
+mean, past, smooth = 0, 1, []
+for value in curve["value"]:
+    mean, past = 0.5 * mean + 0.5 * value, past * 0.5
+    smooth.append(mean / (1 - past))
+points = re.search(r'points="([^"]*)"', open("a.svg").read()).group(1).split()
+pixels = [float(point.split(",")[1]) for point in points]
+assert len(pixels) == 10, pixels
+scale = (pixels[-1] - pixels[0]) / (smooth[-1] - smooth[0])
+for value, pixel in zip(smooth, pixels):
+    assert abs(pixels[0] + scale * (value - smooth[0]) - pixel) < 0.11, (value, pixel)
+PYTHON
+}
+
+# The legend of a page has what makes its runs different: keys that not all have, and the number of ranks.
+case_a_page_says_what_its_runs_are() {
+    for run in one two three; do curve $run 1; done
+    for row in 'one 2 {"job":{"description":"<b>first</b>","dump_folder":"a"},"optimizer":{"lr":0.001,"eps":1}}' \
+        'two 4 {"job":{"description":"","dump_folder":"b"},"optimizer":{"lr":0.0008,"eps":1},"new":{"key":"x"}}'; do
+        read -r run ranks config <<<"$row"
+        echo "{\"type\":\"run\",\"world\":$ranks,\"config\":$config}" | cat - $run/metrics.jsonl >all
+        mv all $run/metrics.jsonl
+    done
+    run plot one two three/metrics.jsonl --html a.html --log
+    expect_ok
+    run plot ./one/ --html b.html
+    expect_ok
+    run plot one two one two --html c.html
+    expect_ok
+    python3 - >problem.txt 2>&1 <<'PYTHON' || not_as "$(tail -1 problem.txt)"
+import json, re
+def read(path):
+    page = open(path).read()
+    assert "@" not in re.sub(r"@media", "", page), "a mark is left"
+    assert not re.search(r"(src|href)=|https?://(?!www.w3.org)", page), "the page needs the network"
+    data = json.loads(re.search(r"const data = (.*);\n", page).group(1))
+    return re.search(r"<title>(.*)</title>", page).group(1), data
+title, data = read("a.html")
+assert title == "one, two, three" and data["name"] == "one, two, three" and data["log"], title
+first, second, third = data["about"]
+assert first["keys"] == [["ranks", 2], ["optimizer.lr", 0.001], ["new.key", None]], first
+assert second["keys"] == [["ranks", 4], ["optimizer.lr", 0.0008], ["new.key", "x"]], second
+assert third["keys"] == [] and third["description"] == "", third
+assert first["state"] == "killed" and first["step"] == 100 and not first["alive"], first
+title, data = read("b.html")
+assert title == "one: &lt;b&gt;first&lt;/b&gt;" and data["name"] == "one", title
+assert data["about"][0]["description"] == "<b>first</b>" and data["about"][0]["keys"] == [], data["about"]
+assert read("c.html")[0] == "4 runs"
+PYTHON
+    run plot one --follow
+    expect_error 2 "--follow needs --html FILE"
+    run plot one --follow --html a.html
+    expect_ok # the run has ended
+}
+
+case_a_page_is_written_again_while_a_run_lives() {
+    make_corpus
+    "$TITAN" train $tiny --training.steps=1000000 --job.description='for a page' >train.out 2>train.err </dev/null &
+    job=$!
+    wait_for() {
+        for ((i = 0; i < 600; i++)); do
+            "$@" && return
+            sleep 0.1
+        done
+        kill -KILL $job
+        not_as "waited too long for: $*"
+    }
+    wait_for grep -q '^step: *2/' train.out
+    "$TITAN" plot run --html page.html --follow >out 2>err </dev/null &
+    plot=$!
+    wait_for test -e page.html
+    cp page.html first.html
+    grep -q '"state": *"running"' first.html || not_as "the run is not running"
+    grep -q '"follow": *[1-9]' first.html || not_as "the page does not look for newer numbers"
+    wait_for eval '! cmp -s page.html first.html'
+    kill -TERM $job
+    wait $job
+    code=0
+    wait $plot || code=$?
+    expect_ok
+    expect_err "page.html is written again until the runs have ended"
+    grep -q '"state": *"stopped"' page.html || not_as "the last page is not of the end"
+    grep -q '"follow": *0' page.html || not_as "the last page looks for newer numbers"
+    grep -q '<title>run: for a page</title>' page.html || not_as "the title"
+}
+
+# In a browser, if there is one: what its script has drawn.
+case_a_page_draws_itself() {
+    browser=$(command -v chromium || command -v google-chrome || command -v chromium-browser) || skip "no Chromium"
+    curve one 1
+    curve two 2
+    run plot one two --html a.html --smooth 0.9
+    expect_ok
+    timeout 120 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$PWD/profile" \
+        --virtual-time-budget=2000 --window-size=1280,800 --dump-dom "file://$PWD/a.html" >dom 2>browser.err ||
+        skip "the browser does not start"
+    python3 - >problem.txt 2>&1 <<'PYTHON' || not_as "$(tail -1 problem.txt)"
+import re
+dom = open("dom").read()
+panels = re.findall(r"<section.*?</section>", dom, re.S)
+assert [re.search(r'class="title">([^<]*)<', p).group(1) for p in panels] == [
+    "loss", "grad_norm", "lr", "tps, tokens/s a rank"], len(panels)
+for p, curves in zip(panels, (4, 4, 2, 4)):  # a pale and a smooth one of each run, but for the learning rate
+    assert len(re.findall(r"<path ", p)) == curves + 1 and "NaN" not in p, p
+    assert all(d.count("L") == 99 for d in re.findall(r'd="(M[^"]*L[^"]*)"', p)), p
+assert panels[0].count("<circle") == 5, "the validations, and what they are"
+raw, smooth = ([float(y) for y in re.findall(r"[ML]\S+ (\S+?)(?=L|$)", d)]
+               for d in re.findall(r'd="(M[^"]*L[^"]*)"', panels[1])[:2])
+mean, past, scale = 0, 1, (raw[99] - raw[0]) / (1 / 100 - 1)
+for i in range(100):  # the gradient norm of step i + 1 is 1 / (i + 1)
+    mean, past = 0.9 * mean + 0.1 / (i + 1), past * 0.9
+    assert abs(raw[0] + scale * (1 / (i + 1) - 1) - raw[i]) < 0.2, (i, raw[i])
+    assert abs(raw[0] + scale * (mean / (1 - past) - 1) - smooth[i]) < 0.2, (i, smooth[i])
+assert re.search(r"<h1[^>]*>one, two</h1>", dom) and len(re.findall(r'aria-pressed="true"', dom)) == 2
+assert re.search(r'<output id="weight">0.90</output>', dom)
 PYTHON
 }
 
@@ -349,6 +462,10 @@ case_peaks_survive_thinning() {
     python3 - >problem.txt 2>&1 <<'PYTHON' || not_as "$(tail -1 problem.txt)"
 import json, re
 curve = json.loads(re.search(r"const data = (.*);\n", open("a.html").read()).group(1))["panels"][0]["curves"][0]
+means = curve["means"]  # for smoothing
+assert len(means["value"]) == len(means["step"]) < 1300 and means["step"][-1] == 50000, means["step"][-1]
+assert abs(means["every"] * len(means["value"]) - 50000) < 1e-6, means["every"]
+assert sorted(means["value"])[-2] < 1.6 and max(means["value"]) < 5, "means, not extremes"
 assert len(curve["step"]) < 3000 and max(curve["value"]) == 99 and min(curve["value"]) == 1
 assert curve["step"] == sorted(curve["step"]) and curve["step"][curve["value"].index(99)] == 31234
 PYTHON
