@@ -157,7 +157,7 @@ out:
     return rc;
 }
 
-/* The page smooths the numbers itself, and chooses their scale. */
+/* The page smooths the numbers itself, and chooses their scale. If it will be written again, there may be none yet. */
 static int write_page(const struct plot *p, const json_t *status, bool again)
 {
     struct tt_chart_options plain = p->options;
@@ -172,7 +172,10 @@ static int write_page(const struct plot *p, const json_t *status, bool again)
 
     plain.smooth = 0.0;
     plain.log_scale = false;
-    TT_TRY(tt_chart_make(p->n_runs, p->run, p->history, &plain, &chart));
+    rc = tt_chart_make(p->n_runs, p->run, p->history, &plain, &chart);
+    if (rc == TT_EDATA && again)
+        return 0;
+    TT_TRY(rc);
     tt_chart_draw_html(&chart, &page, &text);
     rc = tt_file_replace(tt_args_last(p->args, "html"), text.text, text.size);
 out:

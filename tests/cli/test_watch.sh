@@ -421,6 +421,27 @@ case_a_page_is_written_again_while_a_run_lives() {
     grep -q '<title>run: for a page</title>' page.html || not_as "the title"
 }
 
+# A run that has just begun: its lock is held, and it has no step yet.
+case_a_page_waits_for_the_first_step() {
+    metrics one '@RUN'
+    run plot one --html page.html
+    expect_error 3 "nothing to draw"
+    exec 9>one/.lock
+    flock 9
+    "$TITAN" plot one --html page.html --follow >out 2>err </dev/null 9>&- &
+    plot=$!
+    for ((i = 0; i < 600; i++)); do
+        [ $i = 20 ] && echo '{"type":"step","step":1,"loss":2}' >>one/metrics.jsonl
+        [ $i -gt 20 ] && [ -e page.html ] && break
+        sleep 0.05
+    done
+    exec 9>&-
+    code=0
+    wait $plot || code=$?
+    expect_ok
+    grep -q '"step": *\[1\]' page.html || not_as "the page has no step"
+}
+
 # In a browser, if there is one: what its script has drawn.
 case_a_page_draws_itself() {
     browser=$(command -v chromium || command -v google-chrome || command -v chromium-browser) || skip "no Chromium"
