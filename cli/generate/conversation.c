@@ -401,10 +401,11 @@ static int converse(struct talk *t)
     for (;;) {
         if (t->turns.typed)
             (void)fputs("> ", stderr);
-        TT_TRY(tt_turns_next(&t->turns, &text, &size));
+        rc = tt_turns_next(&t->turns, &text, &size);
+        TT_TRY(rc == TT_EUSAGE ? forgive(t, rc) : rc);
         if (!text)
             break;
-        if (is_blank(text, size))
+        if (is_blank(text, size) || t->turns.cut)
             continue;
         any = true;
         TT_TRY(forgive(t, text[0] == '/' ? obey(t, text) : say(t, text, size)));

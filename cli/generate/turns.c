@@ -13,7 +13,8 @@
 
 #include "core/base/mem.h"
 
-enum { BLOCK = 65536 };
+/* A terminal that edits lines drops what is beyond so many bytes of one, without a word. */
+enum { BLOCK = 65536, TYPED_MOST = 4095 };
 
 /* A byte in this pipe wakes who waits for a line, whichever thread has handled the signal. */
 static volatile sig_atomic_t interrupted;
@@ -117,6 +118,7 @@ static bool take_line(struct tt_turns *t)
         return false;
     t->at += n + (newline ? 1 : 0);
     t->lines++;
+    t->cut = t->cut || (t->typed && n >= TYPED_MOST);
     if (n && line[n - 1] == '\r')
         n--;
     tt_text_add_bytes(&t->text, line, n);
@@ -129,6 +131,7 @@ int tt_turns_next(struct tt_turns *t, const char **ret_text, size_t *ret_size)
     int rc = 0;
 
     *ret_text = NULL;
+    t->cut = false;
     t->text.size = 0;
     tt_text_add_bytes(&t->text, "", 0);
     while (goes_on) {
@@ -146,6 +149,12 @@ int tt_turns_next(struct tt_turns *t, const char **ret_text, size_t *ret_size)
     }
     *ret_text = t->text.text;
     *ret_size = t->text.size;
+    if (t->cut)
+        return tt_fail(
+            TT_EUSAGE,
+            "the line is longer than %d bytes, and the terminal has dropped the rest\n"
+            "help: break it with \\ at the end of a line, or give the turns as a file: titan generate ... <FILE",
+            TYPED_MOST - 1);
 out:
     return rc;
 }

@@ -19,6 +19,7 @@ struct tt_turns {
     bool typed;           /* standard input is a terminal */
     int64_t lines;        /* that were taken */
     bool ended;           /* there is nothing more to read */
+    bool cut;             /* a line of the turn, by the terminal */
     struct tt_text bytes; /* that were read; those from `at` on were not taken */
     size_t at;
     struct tt_text text; /* of the turn */
@@ -28,7 +29,10 @@ struct tt_turns {
 int tt_turns_open(struct tt_turns *ret_turns) TT_MUST_CHECK;
 void tt_turns_close(struct tt_turns *turns);
 
-/** Waits for the next turn. ret_text is valid until the next call; NULL: there is none. TT_EIO. */
+/**
+ * Waits for the next turn. ret_text is valid until the next call; NULL: there is none. TT_EUSAGE for a typed line that
+ * is longer than terminals pass on; TT_EIO.
+ */
 int tt_turns_next(struct tt_turns *turns, const char **ret_text, size_t *ret_size) TT_MUST_CHECK;
 
 /** Drops what was read: there are no more turns. */

@@ -481,6 +481,12 @@ assert "there is no command '/seve'" in shown, shown
 os.write(terminal, b"/help\n")
 shown = until(terminal, PROMPT)
 assert "/save FILE" in shown and "Ctrl-C stops an answer" in shown, shown
+for part in range(20):  # more than a terminal keeps of one line
+    os.write(terminal, b"sea " * 64)
+    until(terminal, "sea")
+os.write(terminal, b"\n")
+shown = until(terminal, PROMPT)
+assert "the terminal has dropped the rest" in shown and "read" not in shown, shown
 os.write(terminal, b"\x04")
 until(terminal, r"\n")
 assert code(pid) == 0
