@@ -56,19 +56,38 @@ static char *field_name(const json_t *json)
     return name.text;
 }
 
-/* A number with as many digits as tell it from its neighbours; "not finite" for null. */
-static const char *number(char *buf, size_t size, const json_t *json, const char *key)
+/* A number rounded to so many digits; "not finite" for null. */
+static const char *rounded(char *buf, size_t size, const json_t *value, int digits)
 {
-    const json_t *value = json_object_get(json, key);
+    char text[32];
 
-    if (!json_is_number(value))
+    if (json_is_integer(value))
+        return tt_text_count(buf, size, json_integer_value(value));
+    if (!json_is_real(value))
         return "not finite";
+    (void)snprintf(text, sizeof text, "%.*e", digits - 1, json_real_value(value));
+    (void)tt_text_real(buf, size, strtod(text, NULL));
+    if (tt_text_ends(buf, ".0"))
+        buf[strlen(buf) - 2] = 0;
+    return buf;
+}
+
+/* The values of both runs in a member of their comparison, with as many digits as tell them apart. */
+struct values {
+    char text[2][32];
+    const char *a, *b;
+};
+
+static void show_values(const json_t *json, struct values *v)
+{
+    const json_t *a = json_object_get(json, "a"), *b = json_object_get(json, "b");
+
     for (int digits = 6; digits <= 17; digits++) {
-        (void)snprintf(buf, size, "%.*g", digits, json_number_value(value));
-        if (strtod(buf, NULL) == json_number_value(value))
+        v->a = rounded(v->text[0], sizeof v->text[0], a, digits);
+        v->b = rounded(v->text[1], sizeof v->text[1], b, digits);
+        if (strcmp(v->a, v->b) != 0)
             break;
     }
-    return buf;
 }
 
 static const char *rough(char *buf, size_t size, const json_t *json, const char *key)
@@ -144,19 +163,21 @@ static void print_comparison(const json_t *json)
 {
     const json_t *first = json_object_get(json, "first");
     bool equal = json_is_true(json_object_get(json, "equal"));
-    char *name = field_name(first), a[32], b[32];
+    char *name = field_name(first), tolerance[32];
+    struct values values;
 
+    show_values(first, &values);
     if (json_is_object(first))
-        tt_print("step %" JSON_INTEGER_FORMAT ": %s is %s in %s, %s in %s\n", integer(first, "step"), name,
-                 number(a, sizeof a, first, "a"), string(json, "a"), number(b, sizeof b, first, "b"),
-                 string(json, "b"));
+        tt_print("step %" JSON_INTEGER_FORMAT ": %s is %s in %s, %s in %s\n", integer(first, "step"), name, values.a,
+                 string(json, "a"), values.b, string(json, "b"));
     tt_free(name);
     print_only(string(json, "a"), json_object_get(json, "only_a"));
     print_only(string(json, "b"), json_object_get(json, "only_b"));
     tt_print("%s: %s and %s, %" JSON_INTEGER_FORMAT " step%s compared", equal ? "EQUAL" : "DIFFERENT",
              string(json, "a"), string(json, "b"), integer(json, "steps"), integer(json, "steps") == 1 ? "" : "s");
     if (json_number_value(json_object_get(json, "tolerance")) > 0.0)
-        tt_print(", tolerance %s", number(a, sizeof a, json, "tolerance"));
+        tt_print(", tolerance %s",
+                 tt_text_real(tolerance, sizeof tolerance, json_number_value(json_object_get(json, "tolerance"))));
     tt_print("\n");
     print_fields(json_object_get(json, "fields"));
     print_pairs(json_object_get(json, "config"), "in the configurations:");
@@ -168,13 +189,14 @@ static void say_difference(const json_t *json)
 {
     const json_t *first = json_object_get(json, "first"), *range = NULL;
     bool in_a = json_array_size(json_object_get(json, "only_a")) > 0;
-    char *name = field_name(first), a[32], b[32];
+    char *name = field_name(first);
+    struct values values;
     int rc = 0;
 
+    show_values(first, &values);
     if (json_is_object(first))
         rc = tt_fail(TT_EINTERNAL, "the runs differ: step %" JSON_INTEGER_FORMAT ": %s is %s in %s, %s in %s",
-                     integer(first, "step"), name, number(a, sizeof a, first, "a"), string(json, "a"),
-                     number(b, sizeof b, first, "b"), string(json, "b"));
+                     integer(first, "step"), name, values.a, string(json, "a"), values.b, string(json, "b"));
     tt_free(name);
     if (rc < 0) {
         (void)tt_cli_fail(rc);

@@ -38,8 +38,8 @@ const struct tt_option tt_data_options[] = {
 };
 
 static const char usage[] =
-    "usage: titan data pack --dataset NAME [--dataset-path PATH] [--chat-template NAME] [--tokenizer DIR]\n"
-    "                       --out FILE [--json]\n"
+    "usage: titan data pack --dataset NAME [--dataset-path PATH] [--chat-template NAME] [--tokenizer DIR] "
+    "--out FILE [--json]\n"
     "       titan data inspect FILE [--dataset tokens_u16] [--tokenizer DIR] [--json]\n"
     "       titan data tokenizer [--vocab N] [--pattern NAME] --out DIR [--json] TEXT...\n\n"
     "pack tokenizes documents into one file that training.dataset=tokens maps; inspect checks such a file\n"
@@ -82,18 +82,22 @@ static json_t *describe(const char *path, const struct tt_token_info *info)
 /* Prints one line per member, in order. Strings with arbitrary content are quoted. */
 static void print_members(json_t *json)
 {
+    enum { KEY_COLUMNS = 15 };
     const char *key;
     json_t *value;
 
     json_object_foreach(json, key, value)
     {
-        char *text = tt_json_text(value);
+        char *text = tt_json_text(value), count[32];
 
-        if (json_is_string(value) && strcmp(key, "first_text") != 0) {
-            tt_print("%-13s %s\n", key, json_string_value(value));
-        } else {
-            tt_print("%-13s %s\n", key, json_is_null(value) ? "-" : text);
-        }
+        if (json_is_integer(value))
+            tt_print("%-*s %s\n", KEY_COLUMNS, key, tt_text_count(count, sizeof count, json_integer_value(value)));
+        else if (json_is_real(value))
+            tt_print("%-*s %.2f\n", KEY_COLUMNS, key, json_real_value(value));
+        else if (json_is_string(value) && strcmp(key, "first_text") != 0)
+            tt_print("%-*s %s\n", KEY_COLUMNS, key, json_string_value(value));
+        else
+            tt_print("%-*s %s\n", KEY_COLUMNS, key, json_is_null(value) ? "-" : text);
         tt_free(text);
     }
 }
@@ -129,7 +133,7 @@ static int pack(const struct tt_args *args)
         return tt_fail(TT_EUSAGE,
                        "data pack needs %s\nhelp: titan data pack --dataset text --dataset-path PATH --out "
                        "FILE",
-                       args->n_words != 1 ? "options only"
+                       args->n_words != 1 ? "--dataset-path before the name of a file"
                        : !name            ? "--dataset"
                                           : "--out");
     }
@@ -228,7 +232,7 @@ static int run(int argc, char **argv, struct tt_args **ret_args)
         const char *near = tt_text_nearest(args->word[0], verbs, 3);
 
         return tt_fail(TT_EUSAGE, "unknown command 'data %s'\nhelp: %s%s", args->word[0],
-                       near ? "did you mean titan data " : "use one of data pack, data inspect, data tokenizer",
+                       near ? "titan data " : "use one of data pack, data inspect, data tokenizer",
                        near ? near : "");
     }
     return tt_fail(TT_EUSAGE,

@@ -399,20 +399,21 @@ static void print_one(const struct run *r)
 {
     const struct tt_validation_result *f = r->found;
     const struct tt_dataset_entry entry = entry_of(r, 0);
-    char count[32], about[120];
+    char count[32], samples[32], about[120];
 
-    tt_print("%s%s on %s%s%s%s\n  loss        %.6f\n  perplexity  %.4f\n  tokens      %s in %" PRId64
-             " sequences of %" PRId64 "\n  time        %.2f s, %.0f tokens/s\n",
+    tt_print("%s%s on %s%s%s%s\n  loss        %.6f\n  perplexity  %.4f\n  tokens      %s in %s sequences of %" PRId64
+             "\n  time        %.2f s, %.0f tokens/s\n",
              r->weights.path, averages(r), entry.dataset, entry.dataset_path ? " " : "",
              entry.dataset_path ? entry.dataset_path : "", about_data(r, 0, about, sizeof about), f->loss, exp(f->loss),
-             tt_text_count(count, sizeof count, f->tokens), f->samples, r->seq_len, f->seconds, speed_of(f));
+             tt_text_count(count, sizeof count, f->tokens), tt_text_count(samples, sizeof samples, f->samples),
+             r->seq_len, f->seconds, speed_of(f));
 }
 
 /* One line for each dataset of a list. */
 static void print_list(const struct run *r)
 {
     int width = 0;
-    char count[32], about[120];
+    char count[32], samples[32], about[120];
 
     for (int i = 0; i < r->n; i++) {
         int n = (int)strlen(entry_of(r, i).name);
@@ -423,9 +424,9 @@ static void print_list(const struct run *r)
     for (int i = 0; i < r->n; i++) {
         const struct tt_validation_result *f = &r->found[i];
 
-        tt_print("  %-*s  loss %.6f  perplexity %.4f  tokens %s in %" PRId64 " sequences of %" PRId64 "%s\n", width,
-                 entry_of(r, i).name, f->loss, exp(f->loss), tt_text_count(count, sizeof count, f->tokens), f->samples,
-                 r->seq_len, about_data(r, i, about, sizeof about));
+        tt_print("  %-*s  loss %.6f  perplexity %.4f  tokens %s in %s sequences of %" PRId64 "%s\n", width,
+                 entry_of(r, i).name, f->loss, exp(f->loss), tt_text_count(count, sizeof count, f->tokens),
+                 tt_text_count(samples, sizeof samples, f->samples), r->seq_len, about_data(r, i, about, sizeof about));
     }
 }
 

@@ -43,15 +43,17 @@ int tt_train_progress_check(const struct tt_train_progress *p, const struct tt_s
                             const struct tt_train_data *data)
 {
     bool counts_epochs = setup->cfg->training.epochs != TT_NULL_INT;
+    char have[32], used[32];
 
     if (p->step > 0 || tt_train_progress_last_step(p, setup, data) > 0)
         return 0;
     return tt_fail(TT_EDATA,
-                   "the data has ended before the first step: %s '%s' has %lld samples of training.seq_len %lld, "
-                   "%lld are used, one step takes %lld\nhelp: set %s, a smaller batch, or use more data",
+                   "the data has ended before the first step: %s '%s' has %s samples of training.seq_len %lld, "
+                   "%s are used, one step takes %lld\nhelp: set %s, a smaller batch, or use more data",
                    data->n > 1 ? "the mixture with" : "dataset", data->part[0].name,
-                   (long long)tt_train_data_samples(data, 1), (long long)setup->cfg->training.seq_len,
-                   (long long)p->sample_cursor, (long long)setup->job.global_batch,
+                   tt_text_count(have, sizeof have, tt_train_data_samples(data, 1)),
+                   (long long)setup->cfg->training.seq_len, tt_text_count(used, sizeof used, p->sample_cursor),
+                   (long long)setup->job.global_batch,
                    counts_epochs ? "a larger training.epochs" : "dataloader.repeat=true");
 }
 

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <ctype.h>
+
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/base/utf8.h"
@@ -168,9 +170,50 @@ out:
     return rc;
 }
 
+/* Replaces doubles of 17 digits by their shortest text, in place. */
+static void shorten(char *text)
+{
+    char *to = text;
+
+    for (const char *at = text; *at;) {
+        size_t n = strspn(at, "-+.0123456789eE"), span = n;
+        char number[32];
+
+        if (*at == '"') {
+            for (n = 1; at[n] && at[n] != '"'; n++)
+                n += at[n] == '\\' && at[n + 1];
+            n += at[n] == '"';
+        } else if ((*at == '-' || isdigit((unsigned char)*at)) && strcspn(at, ".eE") < span) {
+            (void)tt_text_real(number, sizeof number, strtod(at, NULL));
+            if (strlen(number) < span) {
+                memcpy(to, number, strlen(number));
+                to += strlen(number);
+                at += span;
+                continue;
+            }
+        } else if (!isdigit((unsigned char)*at)) {
+            n = 1;
+        }
+        memmove(to, at, n);
+        to += n;
+        at += n;
+    }
+    *to = 0;
+}
+
+/* NULL if the value is not valid UTF-8. */
+static char *dump(const json_t *json, size_t flags)
+{
+    char *text = json_dumps(json, flags | EXACT_DOUBLE);
+
+    if (text)
+        shorten(text);
+    return text;
+}
+
 int tt_json_dump(const json_t *json, const char *path, char **ret_text)
 {
-    *ret_text = json_dumps(json, JSON_INDENT(1) | EXACT_DOUBLE);
+    *ret_text = dump(json, JSON_INDENT(1));
     return *ret_text ? 0 : tt_fail(TT_EINTERNAL, "cannot write '%s': the JSON value is not valid UTF-8", path);
 }
 
@@ -187,7 +230,16 @@ int tt_json_save(const char *path, const json_t *json)
 
 char *tt_json_text(const json_t *json)
 {
-    char *text = json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY | EXACT_DOUBLE);
+    char *text = dump(json, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *copy = tt_strdup(text ? text : "null");
+
+    free(text);
+    return copy;
+}
+
+char *tt_json_indented(const json_t *json, int indent)
+{
+    char *text = dump(json, JSON_INDENT((size_t)indent) | JSON_ENCODE_ANY);
     char *copy = tt_strdup(text ? text : "null");
 
     free(text);

@@ -37,14 +37,17 @@ int tt_json_read_tree(struct tt_json_reader *reader, json_t **ret_json) TT_MUST_
 /** Reads and parses a file. */
 int tt_json_load(const char *path, json_t **ret_json) TT_MUST_CHECK;
 
-/** Writes indented JSON durably (tt_file_replace), doubles with 17 significant digits. */
+/** Writes indented JSON durably (tt_file_replace), doubles exact and as short as possible, as in all texts below. */
 int tt_json_save(const char *path, const json_t *json) TT_MUST_CHECK;
 
 /** The text that tt_json_save writes, to be written to path; the caller frees it with free. */
 int tt_json_dump(const json_t *json, const char *path, char **ret_text) TT_MUST_CHECK;
 
-/** Compact text of json, doubles exact; the caller frees with tt_free. */
+/** Compact text of json; the caller frees with tt_free. */
 char *tt_json_text(const json_t *json);
+
+/** Text of json over several lines, each level indented by so many spaces; the caller frees with tt_free. */
+char *tt_json_indented(const json_t *json, int indent);
 
 /** A member of an object that must exist with that type, or TT_EDATA naming `where` and the key. */
 int tt_json_get_int(const json_t *object, const char *key, const char *where, int64_t *ret_value) TT_MUST_CHECK;

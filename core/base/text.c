@@ -4,7 +4,9 @@
  */
 #include "core/base/text.h"
 
+#include <float.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,6 +144,30 @@ static int min3(int a, int b, int c)
     return m < c ? m : c;
 }
 
+bool tt_text_is_listed(const char *word, const char *list)
+{
+    size_t n = strlen(word);
+
+    for (const char *at = list; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
+        if (strncasecmp(at, word, n) == 0 && (at[n] == 0 || at[n] == '|'))
+            return true;
+    }
+    return false;
+}
+
+void tt_text_add_divisors(struct tt_text *t, int64_t n)
+{
+    enum { MOST = 10 };
+    int64_t found[MOST];
+    int count = 0;
+
+    for (int64_t d = n; d >= 1 && count < MOST; d--)
+        if (n % d == 0)
+            found[count++] = d;
+    for (int i = count - 1; i >= 0; i--)
+        tt_text_add(t, "%" PRId64 "%s", found[i], i > 1 ? ", " : i == 1 ? " or " : "");
+}
+
 static bool is_same_letter(char a, char b)
 {
     return tolower((unsigned char)a) == tolower((unsigned char)b);
@@ -195,6 +221,71 @@ const char *tt_text_nearest(const char *word, const char *const *choices, int n)
     return best;
 }
 
+enum { MOST_LETTERS = 64 };
+
+/* The letters and digits of a text, in small letters; returns how many there are. */
+static int letters_of(const char *text, char letters[MOST_LETTERS])
+{
+    int n = 0;
+
+    for (; *text && n < MOST_LETTERS; text++)
+        if (isalnum((unsigned char)*text))
+            letters[n++] = (char)tolower((unsigned char)*text);
+    return n;
+}
+
+/* How many letters of a name a word has: all letters of the word somewhere in the name, or the beginning of the name
+ * somewhere in the word. */
+static int shared(const char *word, int n, const char *name, int m)
+{
+    int longest = 0;
+
+    for (int i = 0; i + n <= m; i++)
+        if (memcmp(word, name + i, (size_t)n) == 0)
+            return n;
+    for (int i = 0; i < n; i++) {
+        int k = 0;
+
+        while (i + k < n && k < m && word[i + k] == name[k])
+            k++;
+        longest = k > longest ? k : longest;
+    }
+    return longest;
+}
+
+/* The nearest name, unless several are as near. */
+static const char *only_nearest(const char *word, const char *const *names, int n)
+{
+    const char *near = tt_text_nearest(word, names, n);
+
+    for (int i = 0; i < n && near; i++)
+        if (strcmp(names[i], near) != 0 && tt_text_distance(word, names[i]) == tt_text_distance(word, near))
+            return NULL;
+    return near;
+}
+
+const char *tt_text_meant(const char *word, const char *const *names, int n)
+{
+    enum { SHORT = 3 };
+    char of_word[MOST_LETTERS], of_name[MOST_LETTERS];
+    const char *whole = NULL, *part = NULL, *near = only_nearest(word, names, n);
+    int size = letters_of(word, of_word), most_whole = 1, most_part = SHORT - 1;
+
+    for (int i = 0; i < n; i++) {
+        int other = letters_of(names[i], of_name), run = shared(of_word, size, of_name, other);
+        bool is_whole = run == size || run == other;
+
+        if (is_whole && run > most_whole) {
+            whole = names[i];
+            most_whole = run;
+        } else if (!is_whole && run > most_part && 2 * run >= (size < other ? size : other)) {
+            part = names[i];
+            most_part = run;
+        }
+    }
+    return whole ? whole : near ? near : part;
+}
+
 char *tt_text_bytes(char *buf, size_t buf_size, double bytes)
 {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
@@ -226,6 +317,36 @@ char *tt_text_duration(char *buf, size_t buf_size, double sec)
         (void)snprintf(buf, buf_size, sec < 1e6 ? "%.1f days" : "%.0f days", sec / 86400.0);
     else
         (void)snprintf(buf, buf_size, "%.3g years", sec / (365.25 * 86400.0));
+    return buf;
+}
+
+char *tt_text_real(char *buf, size_t buf_size, double x)
+{
+    enum { MOST_ZEROS = 5, MOST_PLACES = 15 }; /* zeros before the point; the largest power of 10 without an exponent */
+    char text[32], *mark;
+    int digits, exponent;
+
+    for (digits = fabs(x) < DBL_MIN ? 0 : DBL_DIG - 1; digits < DBL_DECIMAL_DIG - 1; digits++) {
+        (void)snprintf(text, sizeof text, "%.*e", digits, x);
+        if (strtod(text, NULL) == x)
+            break;
+    }
+    (void)snprintf(text, sizeof text, "%.*e", digits, x);
+    mark = strchr(text, 'e');
+    if (!mark) { /* it is not finite */
+        (void)snprintf(buf, buf_size, "%s", text);
+        return buf;
+    }
+    exponent = (int)strtol(mark + 1, NULL, 10);
+    for (digits = (int)(mark - text); digits > 0 && text[digits - 1] == '0' && strchr(text, '.'); digits--)
+        ;
+    digits -= text[digits - 1] == '.';
+    text[digits] = 0;
+    digits -= (text[0] == '-') + (strchr(text, '.') != NULL);
+    if (exponent < -4 || exponent - (digits - 1) > MOST_ZEROS || exponent > MOST_PLACES)
+        (void)snprintf(buf, buf_size, "%se%d", text, exponent);
+    else
+        (void)snprintf(buf, buf_size, "%.*f", digits - 1 > exponent + 1 ? digits - 1 - exponent : 1, x);
     return buf;
 }
 

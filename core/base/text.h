@@ -23,6 +23,12 @@ void tt_text_add_replaced(struct tt_text *t, const char *bytes, size_t size, con
 bool tt_text_begins(const char *text, const char *with);
 bool tt_text_ends(const char *text, const char *with);
 
+/** Whether word is one of "a|b|c", ignoring case. */
+bool tt_text_is_listed(const char *word, const char *list);
+
+/** Adds the divisors of n, "1, 2, 3 or 6"; of more than ten, the largest. */
+void tt_text_add_divisors(struct tt_text *t, int64_t n);
+
 /** Adds a word of a command line, quoted for a shell if need be, on one line whatever it holds. */
 void tt_text_add_word(struct tt_text *t, const char *word);
 
@@ -41,11 +47,24 @@ int tt_text_distance(const char *a, const char *b);
  */
 const char *tt_text_nearest(const char *word, const char *const *choices, int n);
 
+/**
+ * The name that a word may mean. First that of which the word has all letters and digits, or the other way round,
+ * whatever is between them: llama3 for "Llama-3.1-8B"; then the nearest one, if no other is as near; then the one with
+ * whose beginning the word agrees longest, if that is much of either: h100-sxm for "nvidia-h100-80gb". NULL: none.
+ */
+const char *tt_text_meant(const char *word, const char *const *names, int n);
+
 /** "1.50 GiB", "12 B": bytes for people, into buf of at least 24 bytes; returns buf. */
 char *tt_text_bytes(char *buf, size_t buf_size, double bytes);
 
 /** "410 ms", "25.1 s", "4 min 10 s", "3 h 12 min", "5.2 days": a time for people, into buf of at least 24 bytes. */
 char *tt_text_duration(char *buf, size_t buf_size, double sec);
+
+/**
+ * The shortest text that reads back to the same finite number, as a person would write it: "0.0008", "500000.0",
+ * "1e-8", "1e12"; into buf of at least 32 bytes; returns buf.
+ */
+char *tt_text_real(char *buf, size_t buf_size, double x);
 
 /** "12,345,678" into buf of at least 28 bytes; returns buf. */
 char *tt_text_count(char *buf, size_t buf_size, int64_t n);

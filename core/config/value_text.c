@@ -21,21 +21,6 @@ const char *tt_config_choice_word(const struct tt_choices *choices, int value)
     return "";
 }
 
-static void real_text(double value, struct tt_text *out)
-{
-    char text[40], *exponent;
-
-    for (int digits = 1; digits <= 17; digits++) {
-        (void)snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
-            break;
-    }
-    exponent = strstr(text, "e-0"); /* 1e-08 is 1e-8 */
-    if (exponent)
-        memmove(exponent + 2, exponent + 3, strlen(exponent + 3) + 1);
-    tt_text_add(out, "%s%s", text, strpbrk(text, ".e") ? "" : ".0");
-}
-
 /* 80GiB when that is exact, otherwise plain bytes. */
 static void bytes_text(int64_t bytes, struct tt_text *out)
 {
@@ -149,6 +134,7 @@ void tt_config_value_text(const struct tt_config *cfg, const struct tt_config_ro
 void tt_config_member_text(const struct tt_config_row *row, const void *member, struct tt_text *out)
 {
     const struct tt_words *words = member;
+    char real[32];
     int value = 0;
 
     switch (row->kind) {
@@ -166,7 +152,7 @@ void tt_config_member_text(const struct tt_config_row *row, const void *member, 
         if (isnan(*(const double *)member)) {
             tt_text_add(out, "null");
         } else {
-            real_text(*(const double *)member, out);
+            tt_text_add(out, "%s", tt_text_real(real, sizeof real, *(const double *)member));
         }
         break;
     case TT_KIND_TEXT:

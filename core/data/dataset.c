@@ -53,7 +53,7 @@ static int fail_unknown(const char *name)
         tt_text_add(&list, "%s%s", n ? ", " : "", kinds[i].name);
         names[n++] = kinds[i].name;
     }
-    near = tt_text_nearest(name, names, n);
+    near = tt_text_meant(name, names, n);
     rc = tt_fail(TT_EUSAGE, "dataset '%s' is not one of %s%s%s%s", name, list.text,
                  near ? "\nhelp: did you mean '" : "", near ? near : "", near ? "'?" : "");
     tt_text_release(&list);
@@ -74,6 +74,7 @@ int tt_dataset_find(const char *name, const struct tt_dataset_kind **ret_kind)
 static int check_spec(const struct tt_dataset_spec *spec, const struct tt_dataset_kind **ret_kind)
 {
     const struct tt_dataset_kind *kind = NULL;
+    char has[32], rows[32];
     int64_t vocab_size;
     int rc = tt_dataset_find(spec->name, &kind);
 
@@ -91,12 +92,12 @@ static int check_spec(const struct tt_dataset_spec *spec, const struct tt_datase
         return tt_fail(TT_EUSAGE, "dataset '%s' is text and needs a tokenizer", spec->name);
     vocab_size = tt_tokenizer_vocab_size(spec->tokenizer);
     if (spec->vocab_size && vocab_size > spec->vocab_size) {
-        return tt_fail(TT_EUSAGE,
-                       "the tokenizer has %lld tokens (%s), %s is %lld\nhelp: set %s to at least %lld, or %s to the "
-                       "tokenizer of the model",
-                       (long long)vocab_size, tt_tokenizer_where(spec->tokenizer), tt_key_name(TT_KEY_VOCAB_SIZE),
-                       (long long)spec->vocab_size, tt_key_name(TT_KEY_VOCAB_SIZE), (long long)vocab_size,
-                       tt_key_name(TT_KEY_MODEL_FOLDER));
+        return tt_fail_key(TT_EUSAGE, TT_KEY_VOCAB_SIZE,
+                           "the tokenizer has %s tokens (%s), %s is %s\nhelp: set %s to at least %lld, or %s to the "
+                           "tokenizer of the model",
+                           tt_text_count(has, sizeof has, vocab_size), tt_tokenizer_where(spec->tokenizer),
+                           tt_key_name(TT_KEY_VOCAB_SIZE), tt_text_count(rows, sizeof rows, spec->vocab_size),
+                           tt_key_name(TT_KEY_VOCAB_SIZE), (long long)vocab_size, tt_key_name(TT_KEY_MODEL_FOLDER));
     }
     return 0;
 }

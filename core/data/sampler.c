@@ -35,19 +35,27 @@ static int fail_short(const struct tt_sampler *s, int64_t seq_len)
     const struct tt_dataset *d = s->dataset;
     int64_t n_tokens = s->documents.tokens;
 
-    if (s->options.holdout && s->options.held_out)
-        return tt_fail_key(TT_EDATA, TT_KEY_VALIDATION_SPLIT,
-                           "%lld of %lld documents of dataset '%s' are held out, with %lld tokens; one sample of "
-                           "seq_len %lld needs %lld\nhelp: a larger %s, or a smaller %s (at most %lld)",
-                           (long long)s->documents.n, (long long)d->ref.info.n_documents, d->ref.name,
-                           (long long)n_tokens, (long long)seq_len, (long long)seq_len + 1,
-                           tt_key_name(TT_KEY_VALIDATION_SPLIT), tt_key_name(TT_KEY_VALIDATION_SEQ_LEN),
-                           (long long)n_tokens - 1);
-    return tt_fail(TT_EDATA,
-                   "dataset '%s' has %lld tokens, one sample of seq_len %lld needs %lld\nhelp: a smaller "
-                   "seq_len (at most %lld), or more data",
-                   d->ref.name, (long long)n_tokens, (long long)seq_len, (long long)seq_len + 1,
-                   (long long)n_tokens - 1);
+    char have[32], need[32];
+    int rc;
+
+    tt_text_count(have, sizeof have, n_tokens);
+    tt_text_count(need, sizeof need, seq_len + 1);
+    if (s->options.holdout && s->options.held_out) {
+        rc = tt_fail_key(TT_EDATA, TT_KEY_VALIDATION_SPLIT,
+                         "%lld of %lld documents of dataset '%s' are held out, with %s tokens; one sample of seq_len "
+                         "%lld needs %s",
+                         (long long)s->documents.n, (long long)d->ref.info.n_documents, d->ref.name, have,
+                         (long long)seq_len, need);
+        return n_tokens > 2 ? tt_error_add_hint(rc, "a larger %s, or a smaller %s (at most %lld)",
+                                                tt_key_name(TT_KEY_VALIDATION_SPLIT),
+                                                tt_key_name(TT_KEY_VALIDATION_SEQ_LEN), (long long)n_tokens - 1)
+                            : tt_error_add_hint(rc, "a larger %s", tt_key_name(TT_KEY_VALIDATION_SPLIT));
+    }
+    rc = tt_fail(TT_EDATA, "dataset '%s' has %s tokens, one sample of seq_len %lld needs %s", d->ref.name, have,
+                 (long long)seq_len, need);
+    return n_tokens > 2
+               ? tt_error_add_hint(rc, "a smaller seq_len (at most %lld), or more data", (long long)n_tokens - 1)
+               : tt_error_add_hint(rc, "use more data");
 }
 
 /* Decides what the samples of an epoch are. */
@@ -242,6 +250,17 @@ static void find_positions(struct tt_sampler *s, int64_t number, int64_t begin, 
     }
 }
 
+static int fail_ended(const struct tt_sampler *s, int64_t sample)
+{
+    char have[32], wanted[32];
+
+    return tt_fail(TT_EDATA,
+                   "dataset '%s' has ended: it has %s samples of seq_len %lld, sample %s was wanted\n"
+                   "help: set %s=true, fewer %s, or use more data",
+                   s->dataset->ref.name, tt_text_count(have, sizeof have, s->n_samples), (long long)s->options.seq_len,
+                   tt_text_count(wanted, sizeof wanted, sample), tt_key_name(TT_KEY_REPEAT), tt_key_name(TT_KEY_STEPS));
+}
+
 int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, int32_t *labels, int32_t *positions)
 {
     int64_t n = sampler->n_samples, length = sampler->options.seq_len;
@@ -250,13 +269,8 @@ int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, 
 
     if (sample < 0)
         return tt_fail(TT_EINTERNAL, "sample %lld", (long long)sample);
-    if (epoch > 0 && !sampler->options.repeat) {
-        return tt_fail(TT_EDATA,
-                       "dataset '%s' has ended: it has %lld samples of seq_len %lld, sample %lld was wanted\n"
-                       "help: set %s=true, fewer %s, or use more data",
-                       sampler->dataset->ref.name, (long long)n, (long long)length, (long long)sample,
-                       tt_key_name(TT_KEY_REPEAT), tt_key_name(TT_KEY_STEPS));
-    }
+    if (epoch > 0 && !sampler->options.repeat)
+        return fail_ended(sampler, sample);
     if (sampler->packs.n) {
         sample %= n;
         return tt_packs_get(&sampler->packs, sampler->n_ordered ? find_epoch(sampler, epoch)->order[sample] : sample,

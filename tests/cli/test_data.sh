@@ -382,7 +382,7 @@ case_a_model_trains_with_an_own_tokenizer() {
     tokens=$(sed -n 's/^tokens *//p' out)
     run data tokenizer --vocab 2100 --out made "$TITAN_SOURCE/assets/kjv_train.jsonl" --force
     expect_ok
-    expect_out "^tokens +2100$"
+    expect_out "^tokens +2,100$"
     run train $tiny --model.hf_assets_path=made --checkpoint.enable
     expect_ok
     grep -q "^  vocab_size: 2100$" run/run.yaml || not_as "run.yaml: $(grep vocab_size run/run.yaml)"
@@ -391,7 +391,7 @@ case_a_model_trains_with_an_own_tokenizer() {
     run config check --model.hf_assets_path=made
     expect_ok
     run config check --model.hf_assets_path=made --model.vocab_size=2099
-    expect_error 2 "the tokenizer has 2100 tokens .*the model has rows for 2099"
+    expect_error 2 "the tokenizer has 2,100 tokens .*the model has rows for 2,099"
     run generate run --prompt "And" --max-new-tokens 3
     expect_ok
 }

@@ -596,7 +596,7 @@ case_bad_calls_are_refused() {
     run plot one --svg nowhere/a.svg
     expect_error 3 "nowhere"
     run export one
-    expect_error 2 'the format is missing'
+    expect_error 2 'records or weights'
     run export --csv one two
     expect_error 2 'one run at a time, 2 given'
 }

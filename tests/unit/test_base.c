@@ -168,6 +168,71 @@ static void numbers_are_written_for_people(void **state)
     assert_false(tt_text_to_bytes("12 parsecs", &bytes));
 }
 
+static void a_real_is_as_short_as_it_can_be(void **state)
+{
+    static const struct {
+        double x;
+        const char *text;
+    } cases[] = {{0.0, "0.0"},
+                 {-0.0, "-0.0"},
+                 {0.0008, "0.0008"},
+                 {1e-4, "0.0001"},
+                 {1e-5, "1e-5"},
+                 {1.5e-8, "1.5e-8"},
+                 {0.1, "0.1"},
+                 {-2.5, "-2.5"},
+                 {1.0, "1.0"},
+                 {17.0, "17.0"},
+                 {500000.0, "500000.0"},
+                 {1e6, "1e6"},
+                 {1234567.0, "1234567.0"},
+                 {1e12, "1e12"},
+                 {1.0 / 3.0, "0.3333333333333333"},
+                 {0.1 + 0.2, "0.30000000000000004"},
+                 {5e-324, "5e-324"},
+                 {1e300, "1e300"},
+                 {9007199254740993.0, "9007199254740992.0"},
+                 {1.7976931348623157e308, "1.7976931348623157e308"}};
+    uint64_t bits = 88172645463325252U; /* xorshift */
+    char buf[32];
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(tt_text_real(buf, sizeof buf, cases[i].x), cases[i].text);
+    for (int i = 0; i < 20000; i++) {
+        double x;
+
+        bits ^= bits << 13;
+        bits ^= bits >> 7;
+        bits ^= bits << 17;
+        memcpy(&x, &bits, sizeof x);
+        if (isfinite(x))
+            assert_true(strtod(tt_text_real(buf, sizeof buf, x), NULL) == x);
+        x = (double)(int64_t)(bits >> 30) / 65536.0;
+        assert_true(strtod(tt_text_real(buf, sizeof buf, x), NULL) == x);
+    }
+}
+
+static void a_name_is_found_that_was_meant(void **state)
+{
+    static const char *const machines[] = {"a100-40", "a100-80", "h100-sxm", "h100-pcie", "mi300x"};
+    static const char *const models[] = {"llama3", "qwen3", "gpt2", "deepseek_v3", "gpt_oss"};
+    static const char *const flavors[] = {"debugmodel", "8B", "70B", "405B", "0.6B"};
+
+    assert_string_equal(tt_text_meant("H100", machines, 5), "h100-sxm");
+    assert_string_equal(tt_text_meant("nvidia-h100-pcie-80gb", machines, 5), "h100-pcie");
+    assert_string_equal(tt_text_meant("A100-80GB", machines, 5), "a100-80");
+    assert_string_equal(tt_text_meant("mi300", machines, 5), "mi300x");
+    assert_null(tt_text_meant("tpu-v5p", machines, 5));
+    assert_string_equal(tt_text_meant("meta-llama/Llama-3.1-8B", models, 5), "llama3");
+    assert_string_equal(tt_text_meant("Qwen/Qwen3-0.6B", models, 5), "qwen3");
+    assert_string_equal(tt_text_meant("deepseek-v3", models, 5), "deepseek_v3");
+    assert_string_equal(tt_text_meant("llama", models, 5), "llama3");
+    assert_null(tt_text_meant("bert", models, 5));
+    assert_string_equal(tt_text_meant("llama3_8b", flavors, 5), "8B");
+    assert_string_equal(tt_text_meant("debug", flavors, 5), "debugmodel");
+    assert_null(tt_text_meant("", flavors, 5));
+}
+
 /* The first and last characters of each length, and what is none: RFC 3629, section 4. */
 /* The text after it was shown once and twice, and in XML. */
 static void expect_shown(const char *text, size_t size, const char *wanted, const char *wanted_xml)
@@ -319,6 +384,8 @@ int main(void)
         cmocka_unit_test(crc32c_of_a_text_is_that_of_its_pieces),
         cmocka_unit_test(nearest_word_is_found),
         cmocka_unit_test(numbers_are_written_for_people),
+        cmocka_unit_test(a_real_is_as_short_as_it_can_be),
+        cmocka_unit_test(a_name_is_found_that_was_meant),
         cmocka_unit_test(text_of_others_does_not_steer_a_terminal),
         cmocka_unit_test(utf8_characters_are_decoded_and_encoded),
         cmocka_unit_test(team_runs_every_tile_once),

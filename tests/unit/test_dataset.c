@@ -632,8 +632,8 @@ static void wrong_token_files_are_refused(void **state)
     expect_failure(prepare("tokens_u16", put("raw.bin", tokens, 7), NULL), TT_EDATA, "an odd number of bytes (7)");
     expect_failure(prepare("tokens_u16", put("raw.bin", tokens, 0), NULL), TT_EDATA, "raw.bin' is empty");
     expect_failure(tt_dataset_prepare(&spec, &ref), TT_EUSAGE,
-                   "the tokenizer has 2048 tokens (built-in tokenizer.json), "
-                   "vocab_size is 2000");
+                   "the tokenizer has 2,048 tokens (built-in tokenizer.json), "
+                   "vocab_size is 2,000");
 }
 
 static void a_file_that_changed_is_not_opened(void **state)

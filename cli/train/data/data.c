@@ -36,11 +36,13 @@ static uint64_t seed_of(uint64_t seed, int part)
 static void note_packs(const struct tt_train_part *part, bool documents)
 {
     const struct tt_packs *p = tt_sampler_packs(part->sampler);
+    char n[4][32];
 
     if (p && p->n_long)
-        tt_note("%s: %lld of %lld conversations have more than %lld tokens; %lld truncated, %lld left out", part->name,
-                (long long)p->n_long, (long long)p->n_given, (long long)p->seq_len, (long long)p->n_truncated,
-                (long long)(p->n_long - p->n_truncated));
+        tt_note("%s: %s of %s conversations have more than %lld tokens; %s truncated, %s left out", part->name,
+                tt_text_count(n[0], sizeof n[0], p->n_long), tt_text_count(n[1], sizeof n[1], p->n_given),
+                (long long)p->seq_len, tt_text_count(n[2], sizeof n[2], p->n_truncated),
+                tt_text_count(n[3], sizeof n[3], p->n_long - p->n_truncated));
     if (p && p->n_documents > p->n && !documents)
         tt_note("%s: a sample holds several conversations, and each sees those before it; %s=true keeps them apart",
                 part->name, tt_key_name(TT_KEY_DOCUMENT_MASK));
@@ -122,7 +124,6 @@ static int hold_out(struct tt_comm *comm, double part, const struct tt_dataset *
 out:
     return rc;
 }
-
 
 static int open_part(struct tt_comm *comm, const struct tt_train_data_options *o, struct tt_train_data *data, int i)
 {
