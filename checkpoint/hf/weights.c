@@ -314,9 +314,9 @@ static void note_left_out(const struct tt_model *model)
 {
     for (int p = 0; p < model->n_params; p++)
         if (!model->params[p].hf_name) {
-            tt_note("%s and the like are not exported: Hugging Face's class of %s %s has none, so its routers choose "
+            tt_note("%s and the like are not exported: Hugging Face's class of %s has none, so its routers choose "
                     "experts by their scores alone",
-                    model->params[p].name, model->row->name, model->flavor);
+                    model->params[p].name, model->title);
             return;
         }
 }

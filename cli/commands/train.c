@@ -18,7 +18,6 @@
 #include "cli/run/signals.h"
 #include "cli/train/dry/dry.h"
 #include "cli/train/loop.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/config/args.h"
 #include "core/os/file.h"
@@ -120,7 +119,7 @@ static int train(struct tt_comm *comm, void *arg)
     struct tt_loop loop = {.setup = NULL};
     struct tt_config *cfg = NULL;
     bool is_dry = tt_args_has(args, "dry_run");
-    int rc, swept;
+    int rc;
 
     if (comm->rank == 0) {
         tt_console_begin();
@@ -136,9 +135,8 @@ static int train(struct tt_comm *comm, void *arg)
         rc = tt_dry_run(&setup, &(struct tt_dry_options){loop_options.json, loop_options.overwrite});
         goto out;
     }
-    if (setup.local_rank == 0 && (swept = tt_segments_sweep("/dev/shm", "/proc", SEGMENT_AGE_SEC)) > 0)
-        tt_note("removed %d shared-memory segment%s that killed MPI processes left in /dev/shm", swept,
-                swept == 1 ? "" : "s");
+    if (setup.local_rank == 0)
+        (void)tt_segments_sweep("/dev/shm", "/proc", SEGMENT_AGE_SEC);
     TT_TRY(tt_loop_open(&setup, &loop_options, &loop));
     rc = tt_loop_run(&loop);
 out:

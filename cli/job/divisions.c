@@ -252,8 +252,8 @@ static int check_experts(const struct tt_config *cfg, const struct tt_model *mod
         return rc;
     if (experts == 0)
         return tt_fail_key(TT_EUSAGE, TT_KEY_EP_DEGREE,
-                           "%" PRId64 ", but %s %s has no experts\nhelp: set it to 1, or choose a model with experts",
-                           degree, model->row->name, model->flavor);
+                           "%" PRId64 ", but %s has no experts\nhelp: set it to 1, or choose a model with experts",
+                           degree, model->title);
     if (experts % degree == 0)
         return 0;
     add_expert_degrees(experts, 1, &works);

@@ -49,7 +49,7 @@ struct tt_bench_step {
     struct tt_split split;            /* of rank 0 */
     int64_t peak_bytes;               /* arena of rank 0 */
     int64_t parameters;
-    char policies[160];
+    char model[96], policies[160];
 };
 
 struct tt_bench_collective {

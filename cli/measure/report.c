@@ -156,10 +156,9 @@ static void print_step(const struct tt_bench *b)
     double percent[TT_SPLIT_PARTS];
     char tokens[32], parameters[32];
 
-    tt_print_broken(
-        2, "\nstep of %s %s: %s parameters, seq_len %" PRId64 ", %" PRId64 " x %" PRId64 " sequences a rank\n",
-        b->cfg->model.name, b->cfg->model.flavor, tt_text_count(parameters, sizeof parameters, s->parameters),
-        b->cfg->training.seq_len, s->microbatches, s->microbatch_size);
+    tt_print_broken(2, "\nstep of %s: %s parameters, seq_len %" PRId64 ", %" PRId64 " x %" PRId64 " sequences a rank\n",
+                    s->model, tt_text_count(parameters, sizeof parameters, s->parameters), b->cfg->training.seq_len,
+                    s->microbatches, s->microbatch_size);
     tt_print_broken(4, "  %s\n", s->policies);
     tt_print_broken(4, "  %.2f ms (median of %d), %s tokens/s, mfu %.1f%%, causal %.1f%% of the %s peak, %.1f GF/s\n",
                     1e3 * s->step_sec, s->n, tt_text_count(tokens, sizeof tokens, (int64_t)llround(s->tokens_per_sec)),

@@ -112,6 +112,7 @@ static void conclude(const struct tt_setup *setup, struct tt_bench_step *s)
     s->causal_flops_per_sec_rank = per_rank * tt_model_flops_per_token_causal(setup->job.model, seq_len);
     s->peak_bytes = setup->memory.total;
     s->parameters = tt_model_n_elements(setup->job.model);
+    (void)snprintf(s->model, sizeof s->model, "%s", setup->job.model->title);
     tt_job_policies_text(setup->cfg, &policies);
     (void)snprintf(s->policies, sizeof s->policies, "%s", policies.text);
     tt_text_release(&policies);

@@ -151,8 +151,8 @@ static void set_head(struct tt_estimate *e, const struct tt_config *cfg, const s
     if (job->model->dims.moe.experts)
         (void)snprintf(used, sizeof used, " (a token uses %s)",
                        tt_text_count(active, sizeof active, tt_model_n_active(job->model)));
-    e->head = tt_format("model     %s %s, %s parameters%s, local batch %lld x %lld tokens\n", job->model->row->name,
-                        job->model->flavor, tt_text_count(count, sizeof count, tt_model_n_elements(job->model)), used,
+    e->head = tt_format("model     %s, %s parameters%s, local batch %lld x %lld tokens\n", job->model->title,
+                        tt_text_count(count, sizeof count, tt_model_n_elements(job->model)), used,
                         (long long)cfg->training.local_batch_size, (long long)cfg->training.seq_len);
 }
 

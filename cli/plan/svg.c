@@ -313,8 +313,7 @@ int tt_plan_svg(const struct tt_plan_view *v, const char *path)
     int below = v->job.pipeline ? tt_plan_pipeline_svg_height(v->job.pipeline) : 0;
 
     tt_svg_begin(WIDTH, height + below, &out);
-    tt_text_add(&title, "%s %s, rank %d of %d: ", v->job.model->row->name, v->job.model->flavor, v->rank,
-                v->job.mesh.n_ranks);
+    tt_text_add(&title, "%s, rank %d of %d: ", v->job.model->title, v->rank, v->job.mesh.n_ranks);
     tt_mesh_text(&v->job.mesh, &title);
     tt_job_policies_text(v->cfg, &words);
     tt_svg_text(&out, 20, 28, "start", "font-size=\"16\" font-weight=\"bold\"", title.text);

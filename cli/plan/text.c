@@ -98,7 +98,7 @@ static void print_head(const struct tt_plan_view *v)
     struct tt_text words = {0}, readers = {0};
     char count[32];
 
-    tt_print("model     %s %s, %s parameters", v->job.model->row->name, v->job.model->flavor,
+    tt_print("model     %s, %s parameters", v->job.model->title,
              tt_text_count(count, sizeof count, tt_model_n_elements(v->job.model)));
     if (v->job.model->dims.moe.experts)
         tt_print(", of which a token uses %s", tt_text_count(count, sizeof count, tt_model_n_active(v->job.model)));

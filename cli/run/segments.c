@@ -18,6 +18,7 @@
 
 #include <ctype.h>
 
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
@@ -206,13 +207,16 @@ int tt_segments_left(const char *shm, const char *proc, double min_age_sec)
 int tt_segments_sweep(const char *shm, const char *proc, double min_age_sec)
 {
     struct segments s = {0};
-    int removed = 0;
+    int removed = 0, failed = 0;
 
     if (find_unused(shm, proc, min_age_sec, &s) > 0)
         for (int i = 0; i < s.n; i++) {
             char *path = tt_format("%s/%s", shm, s.names[i]);
 
-            removed += s.left[i] && unlink(path) == 0;
+            if (!s.left[i] || unlink(path) == 0)
+                removed += s.left[i];
+            else if (errno != ENOENT && failed++ == 0)
+                tt_warn("cannot remove '%s', which a killed MPI process left: %s", path, strerror(errno));
             tt_free(path);
         }
     release(&s);

@@ -7,7 +7,8 @@
  * MPI's name for this host and user that belong to this user, have not changed for min_age_sec, are not mapped by any
  * process, and whose job has no process. If what one of the user's processes uses cannot be read, nothing is removed.
  *   shm, proc  "/dev/shm" and "/proc" outside of tests
- * Returns how many were removed. Failures are ignored.
+ * Returns how many were removed. Warns of the first that cannot be removed; otherwise it is silent, since nobody has to
+ * do anything about them.
  */
 int tt_segments_sweep(const char *shm, const char *proc, double min_age_sec);
 

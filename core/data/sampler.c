@@ -34,7 +34,6 @@ static int fail_short(const struct tt_sampler *s, int64_t seq_len)
 {
     const struct tt_dataset *d = s->dataset;
     int64_t n_tokens = s->documents.tokens;
-
     char have[32], need[32];
     int rc;
 

@@ -37,7 +37,7 @@ static char *list_words(const char *const *words, int n)
 
 static int fail_unknown(const char *what, const char *word, const char *const *choices, int n)
 {
-    const char *near = tt_text_nearest(word, choices, n);
+    const char *near = tt_text_meant(word, choices, n);
     char *all = list_words(choices, n);
 
     (void)tt_fail(TT_EUSAGE, "unknown %s '%s'\nhelp: %s%s%sthe choices are %s", what, word, near ? "did you mean " : "",
@@ -175,6 +175,29 @@ out:
     return rc;
 }
 
+/* Whether nothing of a flavor is left but its name. */
+static bool replaces_flavor(const struct tt_model_row *row, const char *flavor, const struct tt_model_dims *over)
+{
+    for (int i = 0; i < row->n_flavors && over; i++) {
+        const struct tt_model_dims *d = &row->flavors[i].dims;
+
+        if (strcmp(row->flavors[i].name, flavor) == 0)
+            return over->dim && over->n_layers && over->n_heads && over->ffn_dim &&
+                   (over->dim != d->dim || over->n_layers != d->n_layers || over->n_heads != d->n_heads ||
+                    over->ffn_dim != d->ffn_dim);
+    }
+    return false;
+}
+
+static void name_by_sizes(struct tt_model *model)
+{
+    const struct tt_model_dims *d = &model->dims;
+
+    tt_free(model->title);
+    model->title = tt_format("%s (dim %lld, %lld layer%s, %lld heads)", model->row->name, (long long)d->dim,
+                             (long long)d->n_layers, d->n_layers == 1 ? "" : "s", (long long)d->n_heads);
+}
+
 /* Makes a model after settling and checking the dims. Takes ownership of nothing. */
 static int make_model(const struct tt_model_row *row, const char *flavor, struct tt_model_dims dims,
                       struct tt_model **ret_model)
@@ -186,6 +209,7 @@ static int make_model(const struct tt_model_row *row, const char *flavor, struct
     model = tt_calloc(1, sizeof *model);
     model->row = row;
     model->flavor = tt_strdup(flavor);
+    model->title = tt_format("%s %s", row->name, flavor);
     model->dims = dims;
     row->add_params(model);
     tt_lora_add(model);
@@ -225,8 +249,11 @@ int tt_model_check(const char *name, const char *flavor, const struct tt_model_d
     if (overrides)
         tt_model_dims_override(&dims, overrides);
     TT_TRY(tt_model_dims_check(row, &dims, fn, arg));
-    if (ret_model)
-        rc = make_model(row, flavor, dims, ret_model);
+    if (!ret_model)
+        goto out;
+    TT_TRY(make_model(row, flavor, dims, ret_model));
+    if (replaces_flavor(row, flavor, overrides))
+        name_by_sizes(*ret_model);
 out:
     return rc;
 }
@@ -264,6 +291,8 @@ int tt_model_new(const char *name, const char *flavor, const struct tt_model_dim
     if (strcmp(flavor, "hf") == 0)
         TT_TRY(tt_model_dims_check(row, &dims, keep_first, &first));
     TT_TRY(make_model(row, flavor, dims, ret_model));
+    if (replaces_flavor(row, flavor, overrides))
+        name_by_sizes(*ret_model);
 out:
     return rc;
 }
@@ -333,6 +362,7 @@ void tt_model_free(struct tt_model *model)
     }
     tt_free(model->params);
     tt_free(model->flavor);
+    tt_free(model->title);
     tt_free(model);
 }
 
@@ -430,21 +460,19 @@ int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len)
     long long positions = (long long)model->dims.max_positions;
 
     if (model->dims.rope.dynamic && (double)seq_len > model->dims.rope.original_max)
-        return tt_fail(
-            TT_EUSAGE,
-            "seq_len %lld is longer than the %g positions of %s %s, whose rope_type is dynamic: beyond these "
-            "each sequence is rotated by a base that depends on its own length, which titan does not do"
-            "\nhelp: set %s and %s to at most %g, or change rope_scaling in config.json to yarn or linear",
-            (long long)seq_len, model->dims.rope.original_max, model->row->name, model->flavor,
-            tt_key_name(TT_KEY_SEQ_LEN), tt_key_name(TT_KEY_VALIDATION_SEQ_LEN), model->dims.rope.original_max);
+        return tt_fail(TT_EUSAGE,
+                       "seq_len %lld is longer than the %g positions of %s, whose rope_type is dynamic: beyond these "
+                       "each sequence is rotated by a base that depends on its own length, which titan does not do"
+                       "\nhelp: set %s and %s to at most %g, or change rope_scaling in config.json to yarn or linear",
+                       (long long)seq_len, model->dims.rope.original_max, model->title, tt_key_name(TT_KEY_SEQ_LEN),
+                       tt_key_name(TT_KEY_VALIDATION_SEQ_LEN), model->dims.rope.original_max);
     if (!model->row->learned_positions || seq_len <= model->dims.max_positions)
         return 0;
-    return tt_fail(
-        TT_EUSAGE,
-        "seq_len %lld is longer than the %lld positions that %s %s has learned\nhelp: set %s and %s to at most "
-        "%lld; a model that starts from random weights may have more (%s)",
-        (long long)seq_len, positions, model->row->name, model->flavor, tt_key_name(TT_KEY_SEQ_LEN),
-        tt_key_name(TT_KEY_VALIDATION_SEQ_LEN), positions, tt_key_name(TT_KEY_MAX_POSITIONS));
+    return tt_fail(TT_EUSAGE,
+                   "seq_len %lld is longer than the %lld positions that %s has learned\nhelp: set %s and %s to at most "
+                   "%lld; a model that starts from random weights may have more (%s)",
+                   (long long)seq_len, positions, model->title, tt_key_name(TT_KEY_SEQ_LEN),
+                   tt_key_name(TT_KEY_VALIDATION_SEQ_LEN), positions, tt_key_name(TT_KEY_MAX_POSITIONS));
 }
 
 int64_t tt_model_rope_dim(const struct tt_model_dims *dims)

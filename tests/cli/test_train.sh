@@ -123,7 +123,7 @@ case_old_segments_in_shared_memory_are_removed() {
         cd - && "$@" && ls /dev/shm >left' sh "$TITAN" train $tiny --training.steps=1 >out 2>err </dev/null
     code=$?
     expect_ok
-    expect_err "removed 1 shared-memory segment that killed MPI processes left"
+    refuse_err "shared-memory|/dev/shm"
     [ "$(cat left)" = vader_segment.elsewhere.0.4d300001.0 ] || not_as "left: $(cat left)"
 }
 
@@ -210,7 +210,7 @@ for r in aux:
 EOF
     cat aux/tb/*/events* | grep -aq "loss_metrics/sequence_balance_loss" || not_as "no tag in TensorBoard"
     run train $tiny --training.router_z_loss=1e-3
-    expect_error 2 "training.router_z_loss.*llama3 debugmodel has no experts"
+    expect_error 2 "training.router_z_loss.*llama3 \(dim 64, 2 layers, 4 heads\) has no experts"
 }
 
 case_biases_of_experts_continue_on_other_ranks() {
@@ -334,7 +334,7 @@ case_the_end_of_the_data_ends_the_run() {
     expect_ok
     expect_err "training completed: step $((last + 1))"
     run train $all --job.dump_folder=none --training.global_batch_size=100000
-    expect_error 3 "the data has ended before the first step: dataset 'text' has [0-9]+ samples of training.seq_len 32"
+    expect_error 3 "the data has ended before the first step: dataset 'text' has [0-9,]+ samples of training.seq_len 32"
 }
 
 case_epochs_are_the_length_of_the_run() {
@@ -600,7 +600,7 @@ case_an_absurd_prediction_is_pointed_out_before_the_start() {
     make_corpus
     run train $tiny --metrics.peak_flops=1e4
     expect_ok
-    expect_err "^titan: warning: a step of llama3 debugmodel on 1 rank is predicted to take [0-9.]+ h"
+    expect_err "^titan: warning: a step of llama3 .dim 64, 2 layers, 4 heads. on 1 rank is predicted to take [0-9.]+ h"
     expect_err "^help: a step is 4 sequences of 32 tokens; set a smaller training.global_batch_size or training.seq_len"
     [ "$(grep -n 'titan: warning' err | cut -d: -f1)" -lt "$(grep -n 'training starts' err | cut -d: -f1)" ] ||
         not_as "said before training starts"

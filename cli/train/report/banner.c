@@ -260,7 +260,7 @@ static void print_model(struct tt_text *out, const struct tt_setup *s)
     const struct tt_moe *moe = &s->job.model->dims.moe;
     char count[32];
 
-    tt_text_add(out, "  model    %s %s, %s parameters", s->job.model->row->name, s->job.model->flavor,
+    tt_text_add(out, "  model    %s, %s parameters", s->job.model->title,
                 tt_text_count(count, sizeof count, tt_model_n_elements(s->job.model)));
     if (moe->experts)
         tt_text_add(out, ", of which a token uses %s (%" PRId64 " of %" PRId64 " experts)",

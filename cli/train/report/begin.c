@@ -59,13 +59,13 @@ static void warn_of_length(const struct tt_reporter *r, int64_t left)
 
     if (left <= 0 || (step < long_step_sec && run < long_run_sec))
         return;
-    tt_warn("a step of %s %s on %d rank%s is predicted to take %s, %" PRId64 " step%s %s\nhelp: a step is %" PRId64
+    tt_warn("a step of %s on %d rank%s is predicted to take %s, %" PRId64 " step%s %s\nhelp: a step is %" PRId64
             " sequence%s of %" PRId64
             " tokens; set a smaller training.global_batch_size or training.seq_len, a smaller model.flavor, or fewer "
             "training.steps, or use more ranks; `titan estimate --ranks N` predicts them",
-            s->job.model->row->name, s->job.model->flavor, s->comm->size, plural(s->comm->size),
-            tt_text_duration(one, sizeof one, step), left, plural(left), tt_text_duration(all, sizeof all, run),
-            s->job.global_batch, plural(s->job.global_batch), s->cfg->training.seq_len);
+            s->job.model->title, s->comm->size, plural(s->comm->size), tt_text_duration(one, sizeof one, step), left,
+            plural(left), tt_text_duration(all, sizeof all, run), s->job.global_batch, plural(s->job.global_batch),
+            s->cfg->training.seq_len);
 }
 
 /* Warns if the learning rate is still rising when the run ends. */

@@ -30,8 +30,7 @@ static void add_model(const struct tt_model *model, const struct tt_start *start
     int64_t all = tt_model_n_elements(model), trained = tt_model_n_trained(model);
     char count[32];
 
-    tt_text_add(out, "  model    %s %s, %s parameters", model->row->name, model->flavor,
-                tt_text_count(count, sizeof count, all));
+    tt_text_add(out, "  model    %s, %s parameters", model->title, tt_text_count(count, sizeof count, all));
     if (model->dims.moe.experts)
         tt_text_add(out, ", %s a token", tt_text_count(count, sizeof count, tt_model_n_active(model)));
     if (model->dims.lora.rank)
