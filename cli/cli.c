@@ -12,6 +12,8 @@
 
 #include <unistd.h>
 
+#include <ctype.h>
+
 #include "cli/job/check.h"
 #include "cli/run/screen.h"
 #include "cli/run/streams.h"
@@ -38,24 +40,19 @@ int tt_cli_finish(void)
 
 enum { JSON_INDENT_COLUMNS = 2 };
 
-static int put_json_lines(const char *text, size_t size, void *depth)
-{
-    struct tt_text json = {0};
-
-    tt_text_add_shown(&json, text, size); /* jansson passes on whole characters */
-    for (size_t i = 0; i < json.size; i++) {
-        (void)fputc(json.text[i], stdout);
-        if (json.text[i] == '\n')
-            (void)printf("%*s", JSON_INDENT_COLUMNS * *(const int *)depth, "");
-    }
-    tt_text_release(&json);
-    return 0;
-}
-
 void tt_cli_put_json(const json_t *json, int depth)
 {
-    (void)json_dump_callback(json, put_json_lines, &depth,
-                             JSON_INDENT(JSON_INDENT_COLUMNS) | JSON_REAL_PRECISION(17) | JSON_ENCODE_ANY);
+    char *text = tt_json_indented(json, JSON_INDENT_COLUMNS);
+    struct tt_text shown = {0};
+
+    tt_text_add_shown(&shown, text, strlen(text));
+    for (size_t i = 0; i < shown.size; i++) {
+        (void)fputc(shown.text[i], stdout);
+        if (shown.text[i] == '\n')
+            (void)printf("%*s", JSON_INDENT_COLUMNS * depth, "");
+    }
+    tt_text_release(&shown);
+    tt_free(text);
 }
 
 int tt_cli_print_json(json_t *json)
@@ -66,11 +63,79 @@ int tt_cli_print_json(json_t *json)
     return tt_cli_finish();
 }
 
+/* Where the next line of a usage may begin: before an option or a bracket, not inside brackets. 0: nowhere. */
+static size_t fold_at(const char *line, size_t n, size_t room)
+{
+    size_t best = 0;
+    int depth = 0;
+
+    for (size_t i = 1; i < n && i <= room; i++) {
+        depth += (line[i - 1] == '[') - (line[i - 1] == ']');
+        if (depth == 0 && line[i] == ' ' && i + 1 < n && (line[i + 1] == '[' || line[i + 1] == '-') &&
+            line[i - 1] != ' ')
+            best = i + 1;
+    }
+    return best;
+}
+
+/* The column of what follows the command and its verb. */
+static int column_of_arguments(const char *line, size_t n)
+{
+    const char *titan = strstr(line, "titan "), *at = titan && titan < line + n ? titan : line;
+
+    at += strspn(at, " ");
+    while (at < line + n && islower((unsigned char)*at)) {
+        at += strcspn(at, " \n");
+        at += strspn(at, " ");
+    }
+    return (int)(at - line);
+}
+
+/* A line of a usage or of an example. */
+static void add_literal(struct tt_text *out, const char *line, size_t n)
+{
+    int indent = column_of_arguments(line, n);
+    size_t at = n > TT_HELP_COLUMNS ? fold_at(line, n, TT_HELP_COLUMNS) : 0;
+
+    while (at) {
+        tt_text_add(out, "%.*s\n%*s", (int)at - 1, line, indent, "");
+        line += at;
+        n -= at;
+        at = n > TT_HELP_COLUMNS - (size_t)indent ? fold_at(line, n, TT_HELP_COLUMNS - (size_t)indent) : 0;
+    }
+    tt_text_add(out, "%.*s\n", (int)n, line);
+}
+
+void tt_cli_add_usage(struct tt_text *out, const char *usage)
+{
+    while (*usage) {
+        size_t n = strcspn(usage, "\n");
+
+        if (n == 0) {
+            tt_text_add(out, "\n");
+        } else if (*usage == ' ' || tt_text_begins(usage, "usage:")) {
+            add_literal(out, usage, n);
+        } else { /* a paragraph: to the next blank line */
+            const char *end = strstr(usage, "\n\n");
+            char *text;
+
+            n = end ? (size_t)(end - usage) : strlen(usage);
+            n -= usage[n - 1] == '\n';
+            text = tt_strndup(usage, n);
+            for (char *c = text; *c; c++)
+                *c = *c == '\n' ? ' ' : *c;
+            tt_args_help_row(out, 0, "", text);
+            tt_free(text);
+        }
+        usage += n + (usage[n] == '\n');
+    }
+}
+
 int tt_cli_print_help(const char *usage, const struct tt_option *options)
 {
     struct tt_text text = {0};
 
-    tt_text_add(&text, "%s", usage);
+    tt_cli_add_usage(&text, usage);
     tt_args_help(options, &text);
     (void)fputs(text.text, stdout);
     tt_text_release(&text);
@@ -178,6 +243,21 @@ int tt_cli_count(const char *command, const struct tt_args *args, const char *op
     return 0;
 }
 
+int tt_cli_fail_choice(const char *option, const char *found, const char *const *choices, int n)
+{
+    const char *near = tt_config_meant(found, choices, n);
+    struct tt_text all = {0};
+    int rc;
+
+    for (int i = 0; i < n; i++)
+        tt_text_add(&all, "%s%s", i == 0 ? "" : i == n - 1 ? " or " : ", ", choices[i]);
+    rc = tt_fail(TT_EUSAGE, "--%s '%s' is not %s", option, found, all.text);
+    if (near)
+        (void)tt_error_add_hint(rc, "did you mean --%s %s?", option, near);
+    tt_text_release(&all);
+    return rc;
+}
+
 const char *tt_cli_dtype_name(enum tt_dtype dtype)
 {
     return dtype == TT_BF16 ? "bfloat16" : "float32";
@@ -195,7 +275,7 @@ int tt_cli_dtype(const struct tt_args *args, enum tt_dtype *dtype)
             return 0;
         }
     }
-    return tt_fail(TT_EUSAGE, "no dtype '%s'\nhelp: --dtype takes float32 or bfloat16", text);
+    return tt_cli_fail_choice("dtype", text, (const char *const[]){"float32", "bfloat16"}, 2);
 }
 
 /* A moving line on a terminal; in a file a plain line every ten seconds, so that long work is not silence. */

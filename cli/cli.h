@@ -36,6 +36,12 @@ void tt_cli_put_json(const json_t *json, int depth);
 int tt_cli_finish(void);
 
 /**
+ * Appends the beginning of a help text in lines of at most TT_HELP_COLUMNS: paragraphs are filled, and lines of usage
+ * and of examples, which begin with "usage:" or a space, are folded between options.
+ */
+void tt_cli_add_usage(struct tt_text *out, const char *usage);
+
+/**
  * The --help of a command, on stdout: usage, which ends with an empty line, then a line for each of options; 0, or the
  * exit code of a failed write.
  */
@@ -80,6 +86,9 @@ int tt_cli_count(const char *command, const struct tt_args *args, const char *op
 
 /** Reads --dtype, float32 or bfloat16; leaves *dtype alone when it was not given. */
 int tt_cli_dtype(const struct tt_args *args, enum tt_dtype *dtype) TT_MUST_CHECK;
+
+/** Fails because the value of an option is none of some words; the message has the one that was meant. */
+int tt_cli_fail_choice(const char *option, const char *found, const char *const *choices, int n);
 
 /** The type's name in options and JSON. */
 const char *tt_cli_dtype_name(enum tt_dtype dtype);

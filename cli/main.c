@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <pthread.h>
@@ -34,7 +35,7 @@ static const struct tt_command commands[] = {
      tt_launch_options},
     {"status", "[DIR] [--follow]", "is a run alive, where is it, what is wrong, and what continues it",
      tt_command_status, tt_status_options},
-    {"plot", "[RUN]... [--key FIELD,...]", "draw loss, norm, learning rate and speed, on the terminal or in files",
+    {"plot", "[RUN]... [--key FIELD,...]", "draw loss, norm, learning rate and speed, as text or in files",
      tt_command_plot, tt_plot_options},
     {"compare", "A B [--assert-equal]", "the first step and field in which two runs differ", tt_command_compare,
      tt_compare_options},
@@ -49,8 +50,8 @@ static const struct tt_command commands[] = {
      "inspect, check, compare and convert checkpoints", tt_command_ckpt, tt_ckpt_options},
     {"generate", "PATH --prompt TEXT", "continue a text with a checkpoint or a Hugging Face folder",
      tt_command_generate, tt_generate_options},
-    {"eval", "PATH [--dataset NAME]", "loss and perplexity of a checkpoint or a Hugging Face folder on a dataset",
-     tt_command_eval, tt_eval_options},
+    {"eval", "PATH [--dataset NAME]", "loss and perplexity of a checkpoint or another model on data", tt_command_eval,
+     tt_eval_options},
     {"data", "pack|inspect|tokenizer ...", "turn text into a token file, inspect one, or make a tokenizer",
      tt_command_data, tt_data_options},
     {"doctor", "[--json] [overrides]", "what is wrong with this machine, and what to do", tt_command_doctor,
@@ -73,27 +74,65 @@ static const struct tt_command *find(const char *name)
 
 static void usage(FILE *to)
 {
-    (void)fprintf(
-        to, "titan trains language models on many processes.\n\n"
-            "  titan train                                       a quick run: model, data and tokenizer built in\n"
-            "  titan launch -n 2 -- train --config my.yaml       your run, on two ranks\n"
-            "  titan train --config my.yaml --optimizer.lr=3e-4  any key as a flag\n\n"
-            "usage: titan COMMAND ...\n\n");
+    enum { NAME_COLUMNS = 13 };
+    struct tt_text text = {0};
+
+    tt_text_add(&text, "titan trains language models on many processes.\n\n"
+                       "  titan train                                       a quick run, all built in\n"
+                       "  titan launch -n 2 -- train --config my.yaml       your run, on two ranks\n"
+                       "  titan train --config my.yaml --optimizer.lr=3e-4  any key as a flag\n\n"
+                       "usage: titan COMMAND ...\n\n");
     for (int i = 0; i < N_COMMANDS; i++)
-        (void)fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    (void)fprintf(to, "\n`titan COMMAND --help` says more; so do the manual pages titan(1) and titan-COMMAND(1).\n"
-                      "Exit codes: 0 ok, 1 internal, 2 usage or configuration, 3 data or checkpoint, 4 communication,\n"
-                      "5 non-finite loss, 6 does not fit in memory, 75 stopped after saving, 130 interrupted.\n");
+        tt_args_help_row(&text, NAME_COLUMNS, commands[i].name, commands[i].summary);
+    tt_cli_add_usage(&text,
+                     "\n`titan COMMAND --help` says more; so do the manual pages titan(1) and titan-COMMAND(1).\n\n"
+                     "Exit codes: 0 ok, 1 internal, 2 usage or configuration, 3 data or checkpoint, 4 communication, "
+                     "5 non-finite loss, 6 does not fit in memory, 75 stopped after saving, 130 interrupted.\n");
+    (void)fputs(text.text, to);
+    tt_text_release(&text);
+}
+
+/* Whether a launcher started this process, and another one reports what all of them find. */
+static bool is_another_rank(void)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK"); // NOLINT(concurrency-mt-unsafe): one thread
+
+    if (!rank)
+        rank = getenv("SLURM_PROCID"); // NOLINT(concurrency-mt-unsafe): one thread
+    return rank && strcmp(rank, "0") != 0;
 }
 
 static int fail_unknown(const char *name)
 {
+    /* What other programs call it. */
+    static const struct {
+        const char *words, *command;
+    } elsewhere[] = {{"-v|-V|--v|ver", "version"},
+                     {"-h|-?|usage|man", "help"},
+                     {"run|fit|pretrain|finetune|fine-tune|sft|start|resume|continue|run_train", "train"},
+                     {"torchrun|mpirun|srun|accelerate|spawn", "launch -n 2 -- train"},
+                     {"infer|inference|chat|sample|complete|predict|run-model|prompt", "generate"},
+                     {"evaluate|validate|benchmark|lm_eval|perplexity|ppl", "eval"},
+                     {"tokenize|tokenizer|pack|prepare|preprocess", "data"},
+                     {"convert|consolidate|merge|checkpoint|checkpoints|rollback|gc", "ckpt"},
+                     {"init|import|check|show|settings", "config"},
+                     {"ps|log|logs|monitor|watch|progress|ls|list", "status"},
+                     {"tensorboard|graph|draw|curve|curves|wandb", "plot"},
+                     {"diff|cmp", "compare"},
+                     {"memory|memory_estimation|cost|price|predict-memory", "estimate"},
+                     {"profile|profiling|profiler", "trace summary"},
+                     {"env|collect_env|info|sysinfo|selftest", "doctor"}};
     const char *names[N_COMMANDS];
     const char *near;
 
     for (int i = 0; i < N_COMMANDS; i++)
         names[i] = commands[i].name;
     near = tt_text_nearest(name, names, N_COMMANDS);
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere && !near; i++)
+        if (tt_text_is_listed(name, elsewhere[i].words))
+            near = elsewhere[i].command;
+    if (is_another_rank())
+        return tt_error_exit_code(TT_EUSAGE);
     if (near)
         return tt_cli_fail(tt_fail(TT_EUSAGE, "'%s' is not a command\nhelp: did you mean `titan %s`?", name, near));
     return tt_cli_fail(tt_fail(TT_EUSAGE, "'%s' is not a command\nhelp: `titan help` lists the commands", name));

@@ -114,9 +114,10 @@ static int fail_no_step(const char *folder, int64_t load_step, const struct view
 
     for (int i = 0; i < view->n && i < 10; i++)
         tt_text_add(&text, "%s%" PRId64, i ? ", " : "", view->steps[i]);
-    rc = tt_fail(TT_EDATA, "no checkpoint of step %" PRId64 " in '%s'\nhelp: it holds %s%s%s", load_step, folder,
-                 view->n ? "steps " : "none", view->n ? text.text : "",
-                 view->aside ? "; titan ckpt list shows the steps that were set aside, which can be renamed back" : "");
+    rc =
+        tt_fail(TT_EDATA, "no checkpoint of step %" PRId64 " in '%s'\nhelp: it holds %s%s%s", load_step, folder,
+                view->n ? "steps " : "no checkpoint; a new run begins without a step to load", view->n ? text.text : "",
+                view->aside ? "; titan ckpt list shows the steps that were set aside, which can be renamed back" : "");
     tt_text_release(&text);
     return rc;
 }

@@ -295,7 +295,10 @@ int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_fold
         TT_TRY(has_steps(run, &below));
     }
     if (info.kind == TT_FILE_NONE) {
-        rc = tt_fail(TT_EDATA, "no checkpoint at '%s': no such file or folder", path);
+        char *seen = tt_path_seen(path);
+
+        rc = tt_fail(TT_EDATA, "no checkpoint at '%s': no such file or folder%s", path, seen);
+        tt_free(seen);
     } else if (info.kind != TT_FILE_FOLDER) {
         *ret_kind = TT_PATH_PLAIN;
         *ret_folder = tt_strdup(path);

@@ -28,11 +28,11 @@ const struct tt_option tt_bench_options[] = {
 };
 
 static const char usage[] =
-    "usage: [mpirun -n N] titan bench [--only PART,...] [--save machine.json] [--config FILE]...\n"
-    "                                 [--section.key=value]...\n\n"
+    "usage: [mpirun -n N] titan bench [--only PART,...] [--save machine.json] [--config FILE]... "
+    "[--section.key=value]...\n\n"
     "Measures this machine: matrix products, memory, every kernel, one step of the configured model\n"
     "with its time by parts, the ops of small models, under mpirun the collectives, and the storage\n"
-    "of dump_folder.\n"
+    "of dump_folder. "
     "Without --config: the model of the built-in quick run. Leaves no files but --save's.\n\n";
 
 static const char sections[] = "a list of sgemm, memory, kernels, step, ops, collectives, storage";

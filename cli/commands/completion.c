@@ -18,9 +18,9 @@ static const char usage[] =
     "usage: titan completion bash|zsh|fish\n\n"
     "Prints a script for the shell, which then completes commands, options, configuration keys and\n"
     "their values. Run it at the start of the shell:\n\n"
-    "  eval \"$(titan completion bash)\"                                  in ~/.bashrc\n"
-    "  eval \"$(titan completion zsh)\"                                   in ~/.zshrc, after compinit\n"
-    "  titan completion fish >~/.config/fish/completions/titan.fish     once\n\n";
+    "  eval \"$(titan completion bash)\"     in ~/.bashrc\n"
+    "  eval \"$(titan completion zsh)\"      in ~/.zshrc, after compinit\n"
+    "  titan completion fish >~/.config/fish/completions/titan.fish\n\n";
 
 static int print(const char *shell, const struct tt_command *commands, int n)
 {

@@ -283,14 +283,15 @@ enum { N_VERBS = sizeof verbs / sizeof *verbs };
 
 static int print_help(void)
 {
+    enum { LEFT_COLUMNS = 27 };
     struct tt_text text = {0};
 
-    tt_text_add(&text, "usage: titan config show|check|diff|init|import [FILE...] [--section.key=value...]\n\n"
-                       "  titan config show --config my.yaml --origin\n"
-                       "  titan config init > my.yaml\n"
-                       "  titan config import debug_model.toml --out my.yaml\n\n");
+    tt_cli_add_usage(&text, "usage: titan config show|check|diff|init|import [FILE...] [--section.key=value...]\n\n"
+                            "  titan config show --config my.yaml --origin\n"
+                            "  titan config init > my.yaml\n"
+                            "  titan config import debug_model.toml --out my.yaml\n\n");
     for (int i = 0; i < N_VERBS; i++)
-        tt_text_add(&text, "  %-24s %s\n", verbs[i].name, verbs[i].doc);
+        tt_args_help_row(&text, LEFT_COLUMNS, verbs[i].name, verbs[i].doc);
     tt_text_add(&text, "\n");
     tt_args_help(tt_config_options, &text);
     tt_text_add(&text, "\nWithout a file: the built-in quick run. Keys: titan-config(5).\n");

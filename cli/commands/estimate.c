@@ -27,7 +27,7 @@ const struct tt_option tt_estimate_options[] = {
     {"ranks", NULL, "N,N...", "numbers of ranks (default: 1)"},
     {"memory", NULL, "SIZE",
      "memory that a rank may use, such as 80GiB (default: parallelism.memory_limit, or its share of this machine's)"},
-    {"machine", NULL, "NAME",
+    {"machine", "gpu", "NAME",
      "predict one training job on a cluster of this machine: built in, such as h100-sxm, or a file"},
     {"stack", NULL, "NAME",
      "with --machine: the software that trains, built in or a file (default: torchtitan-compile-2025)"},
@@ -57,8 +57,8 @@ const struct tt_option tt_estimate_options[] = {
 
 static const char usage[] =
     "usage: titan estimate [--config FILE]... --ranks N[,N...] [--memory SIZE] [--section.key=value]...\n"
-    "       titan estimate --machine NAME [--stack NAME] [--search] [--emit FORM] [--tokens N]\n"
-    "                      [--config FILE]... --ranks N[,N...] [--memory SIZE] [--section.key=value]...\n"
+    "       titan estimate --machine NAME [--stack NAME] [--search] [--emit FORM] [--tokens N] [--config FILE]... "
+    "--ranks N[,N...] [--memory SIZE] [--section.key=value]...\n"
     "       titan estimate --backtest [CSV] [--fit] [--json]\n\n"
     "Estimates memory, traffic and time of a step for each number of ranks and each reshard policy.\n"
     "Starts no ranks. Without --config: the built-in quick run, with --machine Llama 3 8B.\n\n";
@@ -99,6 +99,9 @@ static int read_memory(const char *text, int64_t *ret_bytes)
     }
     if (!tt_text_to_bytes(text, ret_bytes) || *ret_bytes < 1)
         return tt_fail(TT_EUSAGE, "estimate: --memory '%s' is not a size\nhelp: for instance --memory 80GiB", text);
+    if (*ret_bytes < 1 << 20 && !text[strspn(text, "0123456789.")])
+        return tt_fail(TT_EUSAGE, "estimate: --memory '%s' has no unit, and would be bytes\nhelp: --memory %sGiB", text,
+                       text);
     return 0;
 }
 

@@ -181,6 +181,37 @@ static int write_file(void *arg, int fd, const char *name)
     return write_csv(sink);
 }
 
+/* "Export" means weights to some, records to others. */
+static int fail_format(const char *run)
+{
+    struct tt_text word = {0};
+    int rc;
+
+    tt_text_add_word(&word, run);
+    rc = tt_fail(TT_EUSAGE,
+                 "export: records or weights?\nhelp: `titan export --csv %s` prints what the run recorded as a table; "
+                 "`titan ckpt consolidate %s FOLDER --format hf` writes its weights for transformers",
+                 word.text, word.text);
+    tt_text_release(&word);
+    return rc;
+}
+
+/* Options that other exports of weights have. */
+static int find_form(int argc, char **argv)
+{
+    int rc = 0;
+
+    for (int i = 0; i < argc && rc == 0; i++) {
+        const char *name = argv[i] + strspn(argv[i], "-");
+        char *word = tt_strndup(name, strcspn(name, "="));
+
+        if (name != argv[i] && tt_text_is_listed(word, "hf|format|to|safetensors|gguf|onnx|dtype|weights|huggingface"))
+            rc = fail_format(argv[0][0] != '-' ? argv[0] : argv[argc - 1][0] != '-' ? argv[argc - 1] : "outputs");
+        tt_free(word);
+    }
+    return rc;
+}
+
 static int export_run(const struct tt_args *args)
 {
     struct tt_history history = {.path = NULL};
@@ -189,7 +220,7 @@ static int export_run(const struct tt_args *args)
     int rc = 0;
 
     if (!tt_args_has(args, "csv")) {
-        rc = tt_fail(TT_EUSAGE, "export: the format is missing\nhelp: titan export --csv [RUN]");
+        rc = fail_format(args->n_words ? args->word[0] : "outputs");
         goto out;
     }
     if (args->n_words > 1) {
@@ -207,7 +238,10 @@ out:
 int tt_command_export(int argc, char **argv)
 {
     struct tt_args *args = NULL;
-    int rc = tt_args_parse(argc, argv, tt_export_options, &args), code;
+    int rc = find_form(argc, argv), code;
+
+    if (rc == 0)
+        rc = tt_args_parse(argc, argv, tt_export_options, &args);
 
     if (rc == 0 && args->n_overrides)
         rc = tt_fail(TT_EUSAGE, "export: '%s' is not an option\nhelp: titan export --help lists them",

@@ -80,14 +80,15 @@ struct settings {
 static int read_real(const struct tt_args *args, const char *option, double low, double high, double *value)
 {
     const char *text = tt_args_last(args, option);
-    char *end = NULL;
+    char *end = NULL, least[32], most[32];
     double read;
 
     if (!text)
         return 0;
     read = strtod(text, &end);
     if (end == text || *end || !(read >= low) || !(read <= high))
-        return tt_fail(TT_EUSAGE, "generate: --%s '%s' is not a number from %g to %g", option, text, low, high);
+        return tt_fail(TT_EUSAGE, "generate: --%s '%s' is not a number from %s to %s", option, text,
+                       tt_text_real(least, sizeof least, low), tt_text_real(most, sizeof most, high));
     *value = read;
     return 0;
 }
@@ -394,6 +395,50 @@ out:
     return rc;
 }
 
+static bool has_prompt(const struct tt_args *args)
+{
+    return tt_args_has(args, "prompt") || tt_args_has(args, "prompt_file") || tt_args_has(args, "prompt_tokens");
+}
+
+/* Whether the only word is a text, and no path. */
+static bool is_prompt(const struct tt_args *args)
+{
+    bool exists = true;
+
+    return !has_prompt(args) && strchr(args->word[0], ' ') && tt_path_exists(args->word[0], &exists) == 0 && !exists;
+}
+
+/* A text after the path, or without one, is most often the prompt. */
+static int fail_words(const struct tt_args *args)
+{
+    struct tt_text prompt = {0}, words = {0};
+    int rc;
+
+    if (args->n_words == 1) {
+        tt_text_add_word(&prompt, args->word[0]);
+        rc = tt_fail(TT_EUSAGE,
+                     "generate: which model? '%s' is no path, and a prompt needs --prompt\nhelp: titan "
+                     "generate outputs --prompt %s",
+                     args->word[0], prompt.text);
+        tt_text_release(&prompt);
+        return rc;
+    }
+    if (args->n_words < 2 || has_prompt(args))
+        return tt_fail(TT_EUSAGE,
+                       "generate takes one checkpoint or folder, %s\nhelp: titan generate PATH --prompt TEXT",
+                       args->n_words ? "several words were given" : "none was given");
+    for (int i = 1; i < args->n_words; i++)
+        tt_text_add(&prompt, "%s%s", i > 1 ? " " : "", args->word[i]);
+    tt_text_add_word(&words, args->word[0]);
+    tt_text_add(&words, " --prompt ");
+    tt_text_add_word(&words, prompt.text);
+    rc = tt_fail(TT_EUSAGE, "generate: '%s' comes after the path; a prompt needs --prompt\nhelp: titan generate %s",
+                 prompt.text, words.text);
+    tt_text_release(&prompt);
+    tt_text_release(&words);
+    return rc;
+}
+
 static int generate(struct tt_comm *comm, void *arg)
 {
     struct run *r = arg;
@@ -407,8 +452,8 @@ static int generate(struct tt_comm *comm, void *arg)
                        comm->size);
     if (args->n_overrides)
         return tt_fail(TT_EUSAGE, "generate: unknown option '%s'\nhelp: titan generate --help", args->override[0]);
-    if (args->n_words != 1)
-        return tt_fail(TT_EUSAGE, "generate takes one checkpoint or folder\nhelp: titan generate PATH --prompt TEXT");
+    if (args->n_words != 1 || is_prompt(args))
+        return fail_words(args);
     TT_TRY(read_settings(args, &r->settings));
     TT_TRY(check_conversation(args));
     TT_TRY(prepare_again(r, comm));

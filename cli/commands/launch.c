@@ -262,6 +262,64 @@ static void spell_out(int argc, char **argv, char **ret_argv)
         ret_argv[i] = strcmp(argv[i], "-n") == 0 || strcmp(argv[i], "-np") == 0 ? long_name : argv[i];
 }
 
+/* Flags of torchrun, accelerate and mpirun, and what titan launch has instead. */
+static const struct {
+    const char *words, *help;
+} others[] = {
+    {"nproc_per_node|nproc|np|n|ntasks|num_processes|nprocs|world_size|gpus|ngpus|num_gpus|devices",
+     "-n N is the number of ranks of the whole job"},
+    {"nnodes|num_nodes|num_machines|nodes|hosts|host|hosts_file|machinefile",
+     "--hostfile FILE names the hosts, `NAME slots=N` a line; -n N is the number of ranks on all of them; inside a "
+     "Slurm job srun knows them"},
+    {"node_rank|machine_rank|rank", "titan launch runs once, on one host, and starts the ranks of all of them"},
+    {"master_addr|master_port|main_process_ip|main_process_port|rdzv_endpoint|rdzv_backend|rdzv_id|rdzv_conf|"
+     "standalone|max_restarts|monitor_interval",
+     "leave it out: MPI connects the ranks; a job that was stopped resumes when it is started again"},
+    {"bind_to|map_by|cpu_bind|cpus_per_task", "leave it out: titan launch binds each rank to its share of the cores; "
+                                              "`titan launch -n N --print -- train` prints a line to change"},
+    {"x|env|export",
+     "leave it out: mpirun passes on its environment to the ranks on this host; --print prints a line to "
+     "change for others"},
+    {"module|m|no_python", "name a command of titan: titan launch -n N -- train --config FILE"},
+    {"oversubscribe|allow_run_as_root", "leave it out: titan launch adds it where it is needed"},
+};
+
+/* Fails if a word is another launcher's flag; next, which may be NULL, comes after it. */
+static int check_other(const char *word, const char *next)
+{
+    size_t dashes = strspn(word, "-"), length = strcspn(word + dashes, "=");
+    bool is_glued = tt_text_begins(word, "-n") && word[2] && !word[2 + strspn(word + 2, "0123456789")];
+    const char *value = word[dashes + length] ? word + dashes + length + 1 : next;
+    char *name = tt_strndup(word + dashes, length);
+    int rc = 0;
+
+    if (is_glued)
+        rc = tt_fail(TT_EUSAGE, "launch: there is no option '%s'\nhelp: did you mean -n %s?", word, word + 2);
+    for (char *c = name; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+    for (size_t k = 0; k < sizeof others / sizeof *others && dashes && length && rc == 0; k++) {
+        bool has_count = k == 0 && value && *value && !value[strspn(value, "0123456789")];
+
+        if (tt_text_is_listed(name, others[k].words))
+            rc = tt_fail(TT_EUSAGE, "launch: there is no option '%.*s'\nhelp: %s%s%s%s", (int)(dashes + length), word,
+                         has_count ? "did you mean -n " : "", has_count ? value : "", has_count ? "? " : "",
+                         others[k].help);
+    }
+    tt_free(name);
+    return rc;
+}
+
+/* Reports such a flag before its value is taken for the command. */
+static int check_others(int argc, char **argv)
+{
+    int rc = 0;
+
+    for (int i = 0; i < argc && rc == 0; i++)
+        if (strcmp(argv[i], "-n") != 0 && strcmp(argv[i], "-np") != 0)
+            rc = check_other(argv[i], argv[i + 1]);
+    return rc;
+}
+
 static int launch(const struct tt_args *args, int argc, char **argv)
 {
     struct line line = {0};
@@ -274,6 +332,14 @@ static int launch(const struct tt_args *args, int argc, char **argv)
                      ranks == 0  ? "how many ranks? -n N is missing"
                      : argc == 0 ? "the command to run is missing"
                                  : "the command to run comes after '--'");
+        goto out;
+    }
+    if (tt_text_ends(argv[0], ".py") ||
+        tt_text_is_listed(argv[0], "python|python3|torchrun|accelerate|mpirun|srun|bash")) {
+        rc = tt_fail(TT_EUSAGE,
+                     "launch: '%s' is no command of titan, and titan launch runs nothing else\nhelp: titan "
+                     "launch -n %lld -- train --config FILE",
+                     argv[0], (long long)ranks);
         goto out;
     }
     for (int i = 0; i < argc; i++)
@@ -306,6 +372,7 @@ int tt_command_launch(int argc, char **argv)
     struct tt_args *args = NULL;
 
     spell_out(n_own, argv, own);
+    TT_TRY(check_others(n_own, argv));
     TT_TRY(tt_args_parse(n_own, own, tt_launch_options, &args));
     if (tt_args_has(args, "help"))
         rc = tt_cli_print_help(usage, tt_launch_options);

@@ -40,8 +40,9 @@ static int plan(const struct tt_args *args, struct tt_config *cfg)
     TT_TRY(tt_cli_count("plan", args, "rank", 0, TT_MOST_RANKS, &rank));
     if (rank >= ranks) {
         rc = tt_fail(TT_EUSAGE,
-                     "plan: --rank %" PRId64 " of %" PRId64 " ranks\nhelp: ranks count from 0: at most %" PRId64, rank,
-                     ranks, ranks - 1);
+                     "plan: --rank %" PRId64 " of %" PRId64
+                     " ranks\nhelp: --ranks is their number, and they count from 0: --rank %" PRId64 " is the last",
+                     rank, ranks, ranks - 1);
         goto out;
     }
     view.rank = (int)rank;

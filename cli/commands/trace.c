@@ -122,7 +122,8 @@ static int summarise(const struct tt_args *args)
     if (args->n_words < 1)
         return tt_fail(TT_EUSAGE, "'titan trace' needs to know what to do\nhelp: titan trace summary DIR");
     if (strcmp(args->word[0], "summary") != 0)
-        return tt_fail(TT_EUSAGE, "unknown command 'trace %s'\nhelp: titan trace summary DIR", args->word[0]);
+        return tt_fail(TT_EUSAGE, "unknown command 'trace %s'\nhelp: titan trace summary %s", args->word[0],
+                       args->n_words == 1 ? args->word[0] : "DIR");
     if (args->n_words != 2)
         return tt_fail(TT_EUSAGE, "'titan trace summary' takes one folder\nhelp: titan trace summary DIR");
     if (args->n_overrides)

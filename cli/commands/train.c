@@ -45,13 +45,13 @@ static int print_help(const struct tt_args *args)
     if (all_keys) {
         tt_config_help(&text);
     } else {
-        tt_text_add(&text,
-                    "usage: titan train [--config FILE]... [--section.key=value]...\n\n"
-                    "Trains. Without --config: the built-in quick run. Under mpirun every process is one rank.\n\n");
+        tt_cli_add_usage(
+            &text, "usage: titan train [--config FILE]... [--section.key=value]...\n\n"
+                   "Trains. Without --config: the built-in quick run. Under mpirun every process is one rank.\n\n");
         tt_args_help(tt_train_options, &text);
-        tt_text_add(&text,
-                    "\nConfiguration keys, as flags --section.key=value (`titan train --help keys` explains each, as\n"
-                    "titan-config(5) does):\n\n");
+        tt_cli_add_usage(
+            &text, "\nConfiguration keys, as flags --section.key=value (`titan train --help keys` explains each, as\n"
+                   "titan-config(5) does):\n\n");
         tt_config_help_sections(&text);
     }
     tt_print("%s", text.text);

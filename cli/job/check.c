@@ -170,15 +170,15 @@ static void check_router_losses(struct checking *c)
     for (size_t i = 0; i < sizeof losses / sizeof *losses && c->model && !c->model->dims.moe.experts; i++)
         if (losses[i].coefficient > 0.0)
             tt_config_fault(c->cfg, c->report, losses[i].path,
-                            "%s %s has no experts\nhelp: set %s to 0, or choose a model "
+                            "%s has no experts\nhelp: set %s to 0, or choose a model "
                             "with experts",
-                            c->model->row->name, c->model->flavor, losses[i].path);
+                            c->model->title, losses[i].path);
     if (c->model && c->model->dims.moe.experts && c->model->dims.moe.score != TT_SCORE_SOFTMAX &&
         cfg->training.router_z_loss > 0.0)
         tt_config_fault(c->cfg, c->report, "training.router_z_loss",
-                        "the routers of %s %s take sigmoids of their logits, and the z-loss is for softmax\nhelp: set "
+                        "the routers of %s take sigmoids of their logits, and the z-loss is for softmax\nhelp: set "
                         "training.router_z_loss to 0",
-                        c->model->row->name, c->model->flavor);
+                        c->model->title);
 }
 
 /* Each key alone, so that both are reported. */
@@ -244,6 +244,15 @@ static void check_divisions(struct checking *c)
 
 /* --- files --- */
 
+static void missing(struct checking *c, const char *key, const char *path, const char *remedy)
+{
+    char *seen = tt_path_seen(path), *beside = tt_config_beside(c->cfg, key);
+
+    tt_config_fault(c->cfg, c->report, key, "'%s' does not exist%s\nhelp: %s", path, seen, beside ? beside : remedy);
+    tt_free(seen);
+    tt_free(beside);
+}
+
 static bool check_exists(struct checking *c, const char *key, const char *path, const char *remedy)
 {
     struct stat st;
@@ -253,7 +262,7 @@ static bool check_exists(struct checking *c, const char *key, const char *path, 
     if (stat(path, &st) == 0)
         return true;
     if (errno == ENOENT)
-        tt_config_fault(c->cfg, c->report, key, "'%s' does not exist\nhelp: %s", path, remedy);
+        missing(c, key, path, remedy);
     else
         tt_config_fault(c->cfg, c->report, key, "cannot look at '%s': %s", path, strerror(errno));
     return false;
@@ -281,10 +290,12 @@ static void check_list(struct checking *c, const char *key, const struct tt_data
         return;
     for (int i = 0; i < d->n && d->is_list; i++) {
         const char *path = d->entry[i].dataset_path;
+        char *seen = path && stat(path, &st) < 0 ? errno == ENOENT ? tt_path_seen(path) : tt_strdup("") : NULL;
 
-        if (path && stat(path, &st) < 0)
-            tt_config_fault_entry(c->cfg, c->report, key, i, "cannot read '%s': %s\nhelp: %s", path, strerror(errno),
-                                  data_remedy);
+        if (seen)
+            tt_config_fault_entry(c->cfg, c->report, key, i, "cannot read '%s': %s%s\nhelp: %s", path, strerror(errno),
+                                  seen, data_remedy);
+        tt_free(seen);
     }
 }
 
@@ -293,6 +304,7 @@ static void check_tokenizer(struct checking *c)
     const struct tt_config *cfg = c->cfg;
     const char *folder = cfg->model.hf_assets_path;
     struct tt_tokenizer *tokenizer = NULL;
+    char has[32], rows[32];
 
     if (!reads(&cfg->training.dataset, true) && !(cfg->validation.enable && reads(&cfg->validation.dataset, true)))
         return;
@@ -305,13 +317,13 @@ static void check_tokenizer(struct checking *c)
     if (tt_tokenizer_load(folder, &tokenizer) < 0)
         tt_config_fault(c->cfg, c->report, "model.hf_assets_path", "%s", tt_error_message());
     else if (c->model && tt_tokenizer_vocab_size(tokenizer) > c->model->dims.vocab_size)
-        tt_config_fault(
-            c->cfg, c->report, "model.vocab_size model.hf_assets_path model.flavor",
-            "the tokenizer has %lld tokens (%s), the model has rows for %lld\nhelp: set model.vocab_size to "
-            "at least %lld, with Hugging Face weights also checkpoint.initial_load_extend_vocabulary, or "
-            "model.hf_assets_path to the tokenizer of the model",
-            (long long)tt_tokenizer_vocab_size(tokenizer), tt_tokenizer_where(tokenizer),
-            (long long)c->model->dims.vocab_size, (long long)tt_tokenizer_vocab_size(tokenizer));
+        tt_config_fault(c->cfg, c->report, "model.vocab_size model.hf_assets_path model.flavor",
+                        "the tokenizer has %s tokens (%s), the model has rows for %s\nhelp: set model.vocab_size to "
+                        "at least %lld, with Hugging Face weights also checkpoint.initial_load_extend_vocabulary, or "
+                        "model.hf_assets_path to the tokenizer of the model",
+                        tt_text_count(has, sizeof has, tt_tokenizer_vocab_size(tokenizer)),
+                        tt_tokenizer_where(tokenizer), tt_text_count(rows, sizeof rows, c->model->dims.vocab_size),
+                        (long long)tt_tokenizer_vocab_size(tokenizer));
     tt_tokenizer_free(tokenizer);
 }
 

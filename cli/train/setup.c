@@ -51,6 +51,10 @@ static void add_remedies(const struct tt_setup *s, struct tt_text *out)
     bool keeps =
         s->job.mesh.size[TT_MESH_DP_SHARD] > 1 && s->job.engine.sharding.reshard != TT_RESHARD_AFTER_FORWARD_ALWAYS;
 
+    if (s->memory_limit < 1 << 20) {
+        tt_text_add(out, "\nhelp: without a unit it is bytes: parallelism.memory_limit=80GiB");
+        return;
+    }
     tt_text_add(out, "\nhelp: use ");
     if (s->job.pipeline && s->job.microbatch_size > 1)
         tt_text_add(out, "a parallelism.pipeline_parallel_microbatch_size smaller than %" PRId64 ", ",

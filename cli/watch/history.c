@@ -382,6 +382,15 @@ out:
     return rc;
 }
 
+static int fail_missing(const char *given)
+{
+    char *seen = tt_path_seen(given);
+    int rc = tt_fail(TT_EDATA, "no run at '%s': there is no such folder or file%s", given, seen);
+
+    tt_free(seen);
+    return rc;
+}
+
 int tt_history_open(const char *given, struct tt_history *ret_history)
 {
     struct tt_history h = {.superseded_after = -1};
@@ -415,7 +424,7 @@ int tt_history_open(const char *given, struct tt_history *ret_history)
                      "metrics.enable_jsonl=false leaves no records",
                      h.folder);
     else if (!exists)
-        rc = tt_fail(TT_EDATA, "no run at '%s': there is no such folder or file", given);
+        rc = fail_missing(given);
 out:
     if (rc == 0)
         *ret_history = h;

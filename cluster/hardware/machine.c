@@ -5,6 +5,7 @@
 #include "cluster/hardware/machine.h"
 
 #include <string.h>
+#include <strings.h>
 
 #include "core/base/text.h"
 
@@ -31,40 +32,44 @@ const struct tt_cluster_stack tt_cluster_stacks[] = {
 const int tt_cluster_n_machines = (int)(sizeof tt_cluster_machines / sizeof *tt_cluster_machines);
 const int tt_cluster_n_stacks = (int)(sizeof tt_cluster_stacks / sizeof *tt_cluster_stacks);
 
-static int unknown(const char *option, const char *name, struct tt_text *names)
+static int unknown(const char *what, const char *name, const char *others, const char *const *names, int n)
 {
-    int rc = tt_fail(TT_EUSAGE, "--%s '%s' is not built in\nhelp: one of%s", option, name, names->text);
+    const char *near = tt_text_meant(name, names, n);
+    struct tt_text all = {0};
+    int rc;
 
-    tt_text_release(names);
+    for (int i = 0; i < n; i++)
+        tt_text_add(&all, " %s", names[i]);
+    rc = tt_fail(TT_EUSAGE, "%s '%s' is not built in\nhelp: %s%s%sone of%s%s", what, name, near ? "did you mean " : "",
+                 near ? near : "", near ? "? " : "", all.text, others);
+    tt_text_release(&all);
     return rc;
 }
 
 int tt_cluster_machine_find(const char *name, const struct tt_cluster_machine **ret_machine)
 {
-    struct tt_text names = {0};
+    const char *names[sizeof tt_cluster_machines / sizeof *tt_cluster_machines];
 
     for (int i = 0; i < tt_cluster_n_machines; i++) {
-        if (strcmp(tt_cluster_machines[i].name, name) == 0) {
+        names[i] = tt_cluster_machines[i].name;
+        if (strcasecmp(names[i], name) == 0) {
             *ret_machine = &tt_cluster_machines[i];
-            tt_text_release(&names);
             return 0;
         }
-        tt_text_add(&names, " %s", tt_cluster_machines[i].name);
     }
-    return unknown("machine", name, &names);
+    return unknown("--machine", name, ", or a machine file (a path)", names, tt_cluster_n_machines);
 }
 
 int tt_cluster_stack_find(const char *name, const struct tt_cluster_stack **ret_stack)
 {
-    struct tt_text names = {0};
+    const char *names[sizeof tt_cluster_stacks / sizeof *tt_cluster_stacks];
 
     for (int i = 0; i < tt_cluster_n_stacks; i++) {
-        if (strcmp(tt_cluster_stacks[i].name, name) == 0) {
+        names[i] = tt_cluster_stacks[i].name;
+        if (strcasecmp(names[i], name) == 0) {
             *ret_stack = &tt_cluster_stacks[i];
-            tt_text_release(&names);
             return 0;
         }
-        tt_text_add(&names, " %s", tt_cluster_stacks[i].name);
     }
-    return unknown("stack", name, &names);
+    return unknown("--stack", name, ", or a stack file (a path)", names, tt_cluster_n_stacks);
 }

@@ -59,7 +59,7 @@ extern const int tt_cluster_n_machines;
 extern const struct tt_cluster_stack tt_cluster_stacks[];
 extern const int tt_cluster_n_stacks;
 
-/** The built-in table of that name; TT_EUSAGE listing the names. */
+/** The built-in table of that name, ignoring case; TT_EUSAGE listing the names. */
 int tt_cluster_machine_find(const char *name, const struct tt_cluster_machine **ret_machine) TT_MUST_CHECK;
 int tt_cluster_stack_find(const char *name, const struct tt_cluster_stack **ret_stack) TT_MUST_CHECK;
 

@@ -113,8 +113,8 @@ enum tt_cluster_fit { TT_FIT_YES, TT_FIT_TIGHT, TT_FIT_NO };
 /** The sizes of a published model by its name in tables of runs, whatever its case; false: unknown. */
 bool tt_cluster_shape_find(const char *name, struct tt_cluster_shape *ret_shape);
 
-/** The names of all of them, with spaces between, appended. */
-void tt_cluster_shape_names(struct tt_text *out);
+/** Appends the names of all of them, with spaces between; returns the one that `meant` may mean, or NULL. */
+const char *tt_cluster_shape_names(const char *meant, struct tt_text *out);
 
 /** Parts of a layer by Megatron's names, "core_attn layernorm", as bits of tt_cluster_module. Names that are none of
  * Megatron's are skipped. */

@@ -79,8 +79,14 @@ void tt_cluster_module_names(unsigned modules, struct tt_text *out)
         }
 }
 
-void tt_cluster_shape_names(struct tt_text *out)
+const char *tt_cluster_shape_names(const char *meant, struct tt_text *out)
 {
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        tt_text_add(out, "%s%s", i ? " " : "", shapes[i].name);
+    enum { N = sizeof shapes / sizeof *shapes };
+    const char *names[N];
+
+    for (int i = 0; i < N; i++) {
+        names[i] = shapes[i].name;
+        tt_text_add(out, "%s%s", i ? " " : "", names[i]);
+    }
+    return tt_text_meant(meant, names, N);
 }

@@ -199,10 +199,14 @@ static void report_unknown(const struct tt_option *options, const char *token, c
     if (near) {
         tt_text_add(&help, "\nhelp: ");
         add_question(&help, near);
-    } else if (find_option(options, "config"))
+    } else if (find_option(options, "config") && tt_config_is_section(name))
+        tt_text_add(&help, "\nhelp: it is a section of the configuration; set its keys: --%s.KEY=VALUE", name);
+    else if (find_option(options, "config"))
         tt_config_suggest(name, &help);
-    else
+    if (!help.size || strstr(help.text, "lists all sections")) {
+        help.size = 0;
         tt_text_add(&help, "\nhelp: --help lists the options");
+    }
     tt_config_report_add(report, "command line", "unknown option '%.*s'%s", (int)strcspn(token, "="), token, help.text);
     tt_text_release(&help);
 }
@@ -332,20 +336,30 @@ const char *tt_args_last(const struct tt_args *args, const char *name)
     return NULL;
 }
 
+void tt_args_help_row(struct tt_text *out, int indent, const char *left, const char *doc)
+{
+    size_t start;
+
+    if (*left && strlen(left) + 3 > (size_t)indent) { /* it has a line of its own */
+        tt_text_add(out, "  %s\n", left);
+        left = "";
+    }
+    start = out->size;
+    tt_config_wrap(out, indent, "", doc);
+    if (*left)
+        memcpy(out->text + start + 2, left, strlen(left)); /* before the first line */
+}
+
 void tt_args_help(const struct tt_option *options, struct tt_text *out)
 {
+    enum { LEFT = 27 };
+
     for (const struct tt_option *o = options; o->name; o++) {
-        enum { LEFT = 27 };
-        size_t start;
         char *left = tt_format("--%s%s%s", o->name, o->value ? " " : "", o->value ? o->value : "");
 
         for (char *c = left; *c && *c != ' '; c++)
             *c = *c == '_' ? '-' : *c;
-        start = out->size;
-        tt_config_wrap(out, LEFT, "", o->doc);
-        if (strlen(left) + 2 < LEFT)
-            memcpy(out->text + start + 2, left, strlen(left)); /* before the first line */
-
+        tt_args_help_row(out, LEFT, left, o->doc);
         tt_free(left);
     }
 }

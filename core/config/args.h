@@ -62,6 +62,12 @@ bool tt_args_has(const struct tt_args *args, const char *name);
 const char *tt_args_value(const struct tt_args *args, const char *name, int n);
 const char *tt_args_last(const struct tt_args *args, const char *name);
 
+/** The width of help texts. */
+enum { TT_HELP_COLUMNS = 80 };
+
+/** Appends left, from column 2, and doc, which begins at column `indent` and is folded there. */
+void tt_args_help_row(struct tt_text *out, int indent, const char *left, const char *doc);
+
 /** Appends the lines of an options table for a command's --help. */
 void tt_args_help(const struct tt_option *options, struct tt_text *out);
 

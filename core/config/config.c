@@ -174,6 +174,8 @@ static void read_section(const struct source *s, const char *path, const struct 
     } else {
         tt_text_add(&message, "%s: expected a mapping of keys, found %s", path,
                     value->kind == TT_YAML_LIST ? "a list" : "a value");
+        if (value->kind == TT_YAML_SCALAR && strchr(value->text, '='))
+            tt_text_add(&message, "\nhelp: YAML has a colon where TOML has '=': KEY: VALUE");
         report_at(s, value, message.text);
         tt_text_release(&message);
     }

@@ -167,6 +167,15 @@ const char *tt_config_where(const struct tt_config *cfg, const char *path);
 /** Names what a user may set by its key, in all messages from now on. Call before threads start. */
 void tt_config_name_keys(void);
 
+/**
+ * What to do, if a key has a relative path at which there is nothing, and there is something at that path from the
+ * folder of the configuration file that sets it; NULL if not. The caller frees it (tt_free).
+ */
+char *tt_config_beside(const struct tt_config *cfg, const char *path);
+
+/** Which of some choices a word may mean: the one that other trainers call so, or one that looks alike; NULL: none. */
+const char *tt_config_meant(const char *word, const char *const *choices, int n);
+
 /** The path of a key that an error is about ("model.dim"); "" for TT_KEY_NONE. */
 const char *tt_config_key_path(enum tt_key key);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/config/args.h"
 #include "core/config/internal.h"
 
 enum style { PLAIN, WITH_ORIGINS, WITH_DOCS };
@@ -49,7 +50,7 @@ void tt_config_yaml_value(const struct tt_config *cfg, const struct tt_config_ro
 
 void tt_config_wrap(struct tt_text *out, int indent, const char *lead, const char *text)
 {
-    size_t room = 100 - (size_t)indent - strlen(lead);
+    size_t room = TT_HELP_COLUMNS - (size_t)indent - strlen(lead);
 
     while (*text) {
         size_t n = strlen(text);
@@ -160,7 +161,8 @@ void tt_config_to_template(const struct tt_config *cfg, struct tt_text *out)
 {
     tt_text_add(
         out,
-        "# A configuration of titan with every key. Keep the keys that you change; the others have their defaults.\n"
+        "# A configuration of titan with every key. Keep the keys that you change; the\n"
+        "# others have their defaults.\n"
         "# `titan config check --config FILE` checks it, titan-config(5) explains it.\n");
     write_yaml(cfg, WITH_DOCS, out);
 }
@@ -236,14 +238,28 @@ json_t *tt_config_to_json(const struct tt_config *cfg, bool with_origins)
 /* dashes: "--", or nothing where the key is not a flag. */
 static void help_key(const struct tt_config_row *row, const char *dashes, struct tt_text *out)
 {
+    const char *preset = row->preset ? *row->preset ? row->preset : "\"\"" : "null";
     struct tt_text range = {0}, about = {0};
 
     tt_config_range_text(row, &range);
     tt_text_add(&about, "%s (%s)", row->doc, range.text);
-    tt_text_add(out, "  %s%s  [%s]\n", dashes, row->path, row->preset ? *row->preset ? row->preset : "\"\"" : "null");
+    tt_text_add(out, "  %s%s%s[%s]\n", dashes, row->path,
+                strlen(dashes) + strlen(row->path) + strlen(preset) + 6 > TT_HELP_COLUMNS ? "\n      " : "  ", preset);
     tt_config_wrap(out, 6, "", about.text);
     tt_text_release(&range);
     tt_text_release(&about);
+}
+
+static void help_section(const struct tt_config_section *section, struct tt_text *out)
+{
+    enum { INDENT = 4 };
+    char *text = tt_format("%s: %s", section->name, section->doc);
+    size_t start = out->size;
+
+    tt_config_wrap(out, INDENT, "", text);
+    memmove(out->text + start, out->text + start + INDENT, out->size - start - INDENT + 1);
+    out->size -= INDENT;
+    tt_free(text);
 }
 
 void tt_config_help(struct tt_text *out)
@@ -251,12 +267,13 @@ void tt_config_help(struct tt_text *out)
     for (int s = 0; s < tt_config_n_sections; s++) {
         const struct tt_config_section *section = &tt_config_sections[s];
 
-        tt_text_add(out, "%s%s: %s\n", s ? "\n" : "", section->name, section->doc);
+        tt_text_add(out, "%s", s ? "\n" : "");
+        help_section(section, out);
         for (int i = 0; i < tt_config_n_rows; i++)
             if (strcmp(tt_config_rows[i].section, section->name) == 0)
                 help_key(&tt_config_rows[i], "--", out);
     }
-    tt_text_add(out, "\nEntries of a list of datasets: [{dataset: text, dataset_path: FILE, weight: 2}, ...]\n");
+    tt_text_add(out, "\nEntries of a list of datasets:\n    [{dataset: text, dataset_path: FILE, weight: 2}, ...]\n");
     for (int i = 0; i < tt_config_n_entry_rows; i++)
         help_key(&tt_config_entry_rows[i], "", out);
 }
@@ -269,7 +286,7 @@ void tt_config_help_sections(struct tt_text *out)
         for (int i = 0; i < tt_config_n_rows; i++)
             if (strcmp(tt_config_rows[i].section, tt_config_sections[s].name) == 0)
                 tt_text_add(&keys, "%s%s", keys.size ? " " : "", tt_config_rows[i].key);
-        tt_text_add(out, "%s: %s\n", tt_config_sections[s].name, tt_config_sections[s].doc);
+        help_section(&tt_config_sections[s], out);
         tt_config_wrap(out, 6, "", keys.text ? keys.text : "");
         tt_text_release(&keys);
     }

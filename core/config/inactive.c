@@ -91,17 +91,6 @@ const char *tt_config_left_out(const char *path, const struct tt_yaml *value)
     return NULL;
 }
 
-static bool is_among(const char *word, const char *list)
-{
-    size_t n = strlen(word);
-
-    for (const char *at = list; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
-        if (strncasecmp(at, word, n) == 0 && (at[n] == 0 || at[n] == '|'))
-            return true;
-    }
-    return false;
-}
-
 bool tt_config_inactive_is_neutral(const struct tt_config_inactive *row, const struct tt_yaml *node)
 {
     if (tt_yaml_is_null(node))
@@ -109,10 +98,10 @@ bool tt_config_inactive_is_neutral(const struct tt_config_inactive *row, const s
     if (!row->neutral)
         return false;
     if (node->kind == TT_YAML_LIST)
-        return node->n == 0 && is_among("[]", row->neutral);
+        return node->n == 0 && tt_text_is_listed("[]", row->neutral);
     if (node->kind == TT_YAML_MAP)
-        return node->n == 0 && is_among("{}", row->neutral);
-    return is_among(node->text, row->neutral);
+        return node->n == 0 && tt_text_is_listed("{}", row->neutral);
+    return tt_text_is_listed(node->text, row->neutral);
 }
 
 void tt_config_inactive_use(const struct tt_config_inactive *row, const char *where, const char *path,

@@ -43,6 +43,19 @@ void tt_config_report_add(struct tt_config_report *report, const char *where, co
 /** The same with "where: path: message"; the name of a flag is not repeated. */
 void tt_config_report_key(struct tt_config_report *report, const char *where, const char *path, const char *message);
 
+/** The same about the value that row has in cfg; of one that nobody set, the message says where it is from. */
+void tt_config_report_value(struct tt_config_report *report, const struct tt_config *cfg,
+                            const struct tt_config_row *row, const char *message);
+
+/**
+ * Appends where an error about row's value begins: "my.yaml:3:9: training.steps", "flag --training.steps", or of a
+ * value that nobody set "training.steps (10000 by default)".
+ */
+void tt_config_place(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out);
+
+/** Whether a file, a flag or a folder that one of them names set the value. */
+bool tt_config_is_users(const struct tt_config *cfg, const struct tt_config_row *row);
+
 /** The one message of all errors: 0, or TT_EUSAGE; releases the report either way. */
 int tt_config_report_finish(struct tt_config_report *report);
 
@@ -93,7 +106,7 @@ json_t *tt_config_datasets_json(const struct tt_datasets *datasets);
 /** A node for the value of a flag: lists as [a,b] or a,b where the row takes a list, otherwise the text as it is. */
 struct tt_yaml *tt_config_flag_node(struct tt_yaml_doc *doc, const struct tt_config_row *row, const char *text);
 
-/** Appends text in lines that begin with `indent` spaces and lead, and hold at most 100 columns. */
+/** Appends text in lines that begin with `indent` spaces and lead, and hold at most TT_HELP_COLUMNS. */
 void tt_config_wrap(struct tt_text *out, int indent, const char *lead, const char *text);
 
 /** Appends the value as YAML: texts are quoted where necessary; other values are written as for a flag. */
@@ -149,6 +162,15 @@ const char *tt_config_built_values(const struct tt_config_row *row, const char *
 
 /** Whether word is one of "a|b|c". */
 bool tt_config_is_among(const char *word, const char *list);
+
+/** The choice that other trainers call so, or the nearest one; NULL: none. */
+const char *tt_config_meant_exactly(const char *word, const char *const *choices, int n);
+
+/** What to do about a value of other trainers that no choice of the key replaces; NULL: not known. */
+const char *tt_config_help_elsewhere(const char *path, const char *word);
+
+/** What titan calls a value that other trainers call word: bfloat16 for bf16; NULL: not known. */
+const char *tt_config_value_elsewhere(const char *word);
 
 /** Why a torchtitan word that the key does not have is refused; NULL: it is not a known word of torchtitan. */
 const char *tt_config_refused_word(const char *path, const char *word);

@@ -6,7 +6,10 @@
 #include <string.h>
 
 #include "core/base/key.h"
+#include "core/base/mem.h"
 #include "core/config/config.h"
+#include "core/config/internal.h"
+#include "core/os/path.h"
 
 static const char *const paths[TT_KEYS] = {
     [TT_KEY_NONE] = "",
@@ -98,13 +101,87 @@ const char *tt_config_key_path(enum tt_key key)
     return paths[key];
 }
 
+static bool is_builtin(const struct tt_config_origin *o)
+{
+    return tt_text_begins(o->origin, "builtin:");
+}
+
+bool tt_config_is_users(const struct tt_config *cfg, const struct tt_config_row *row)
+{
+    return tt_config_is_set(cfg, row->path) && !is_builtin(tt_config_origin_of(cfg, row));
+}
+
+/* The value, and what it follows from. */
+static void add_source(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out)
+{
+    enum { LONG = 40 };
+    const struct tt_config_origin *o = tt_config_origin_of(cfg, row);
+    struct tt_text value = {0};
+    bool is_null;
+
+    tt_config_value_text(cfg, row, &value);
+    is_null = value.size && strcmp(value.text, "null") == 0;
+    if (is_null && !o->is_derived)
+        tt_text_add(out, "not set");
+    else if (value.size && value.size <= LONG)
+        tt_text_add(out, "%s ", value.text);
+    if (o->is_derived)
+        tt_text_add(out, "from %s", strcmp(o->origin, "flavor") == 0 ? "model.flavor" : o->origin);
+    else if (is_builtin(o))
+        tt_text_add(out, "in the built-in %s", strcmp(o->origin, "builtin:quick") == 0 ? "quick run" : "configuration");
+    else if (!is_null)
+        tt_text_add(out, "by default");
+    tt_text_release(&value);
+}
+
+void tt_config_place(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out)
+{
+    const char *where = tt_config_origin_of(cfg, row)->where;
+
+    if (tt_config_is_users(cfg, row)) {
+        tt_text_add(out, strstr(where, row->path) ? "%s" : "%s: %s", where, row->path);
+        return;
+    }
+    tt_text_add(out, "%s (", row->path);
+    add_source(cfg, row, out);
+    tt_text_add(out, ")");
+}
+
+char *tt_config_beside(const struct tt_config *cfg, const char *path)
+{
+    const struct tt_config_row *row = tt_config_row_find(path);
+    const char *where = tt_config_origin_of(cfg, row)->where, *slash = strrchr(where, '/'), *value;
+    struct tt_path_info info = {0};
+    char *beside, *help = NULL;
+
+    value = row->kind == TT_KIND_TEXT ? *(char *const *)tt_config_member(cfg, row) : NULL;
+    if (!value || !*value || *value == '/' || !slash || tt_text_begins(where, "flag ") ||
+        tt_path_look(value, &info) < 0 || info.kind != TT_FILE_NONE || info.is_link)
+        return NULL;
+    beside = tt_format("%.*s/%s", (int)(slash - where), where, value);
+    if (tt_path_look(beside, &info) == 0 && info.kind != TT_FILE_NONE)
+        help = tt_format("paths are relative to the folder in which titan starts, not to the configuration: write '%s'",
+                         beside);
+    tt_free(beside);
+    return help;
+}
+
 int tt_config_locate(const struct tt_config *cfg, int rc)
 {
-    const char *path = paths[tt_error_key()], *where;
+    const char *path = paths[tt_error_key()];
+    struct tt_text place = {0};
+    char *beside;
 
     if (rc >= 0 || !cfg || !path[0])
         return rc;
-    where = tt_config_where(cfg, path);
-    return strstr(where, path) ? tt_fail(rc, "%s: %s", where, tt_error_message())
-                               : tt_fail(rc, "%s: %s: %s", where, path, tt_error_message());
+    tt_config_place(cfg, tt_config_row_find(path), &place);
+    beside = rc == TT_EDATA ? tt_config_beside(cfg, path) : NULL; /* what is not there is not read */
+    if (beside)
+        tt_error_drop_hint();
+    (void)tt_fail(rc, "%s: %s", place.text, tt_error_message());
+    if (beside)
+        (void)tt_error_add_hint(rc, "%s", beside);
+    tt_text_release(&place);
+    tt_free(beside);
+    return rc;
 }

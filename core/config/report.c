@@ -41,6 +41,16 @@ void tt_config_report_key(struct tt_config_report *report, const char *where, co
     }
 }
 
+void tt_config_report_value(struct tt_config_report *report, const struct tt_config *cfg,
+                            const struct tt_config_row *row, const char *message)
+{
+    struct tt_text place = {0};
+
+    tt_config_place(cfg, row, &place);
+    tt_config_report_add(report, place.text, "%s", message);
+    tt_text_release(&place);
+}
+
 /* If there are several errors, each help line is indented below its error. */
 static void add_indented(struct tt_text *out, const char *text)
 {

@@ -188,16 +188,28 @@ static void check_entry(const struct tt_config *cfg, const struct tt_datasets *d
         tt_text_add(why, "the weight %g has no meaning: every set is validated by itself", e->weight);
 }
 
+/* A remedy for each of the two, since only the user knows which one is wrong. */
 static void batch_multiple(const struct tt_config *cfg, struct tt_text *why)
 {
     int64_t global = cfg->training.global_batch_size, local = cfg->training.local_batch_size;
+    int64_t divisor = local;
 
-    if (global > 0 && global % local) {
+    if (global <= 0 || global % local == 0)
+        return;
+    tt_text_add(why, "global_batch_size %" PRId64 " is not a multiple of local_batch_size %" PRId64, global, local);
+    if (local > global) {
         tt_text_add(why,
-                    "global_batch_size %" PRId64 " is not a multiple of local_batch_size %" PRId64
-                    "\nhelp: set training.global_batch_size=%" PRId64,
-                    global, local, global > local ? global / local * local : local);
+                    "\nhelp: a step has %" PRId64 " sequence%s: set training.local_batch_size=%" PRId64
+                    ", or a training.global_batch_size of at least %" PRId64,
+                    global, global == 1 ? "" : "s", global, local);
+        return;
     }
+    while (global % divisor)
+        divisor--;
+    tt_text_add(why,
+                "\nhelp: set training.global_batch_size=%" PRId64 ", or training.local_batch_size=%" PRId64
+                ", which divides %" PRId64,
+                global / local * local, divisor, global);
 }
 
 static void epochs_repeat(const struct tt_config *cfg, struct tt_text *why)
@@ -326,8 +338,12 @@ static void head_groups(const struct tt_config *cfg, struct tt_text *why)
 {
     int64_t heads = cfg->model.n_heads, kv = cfg->model.n_kv_heads;
 
-    if (heads != TT_NULL_INT && kv != TT_NULL_INT && heads % kv)
-        tt_text_add(why, "n_heads %" PRId64 " is not a multiple of n_kv_heads %" PRId64, heads, kv);
+    if (heads != TT_NULL_INT && kv != TT_NULL_INT && heads % kv) {
+        tt_text_add(why,
+                    "n_heads %" PRId64 " is not a multiple of n_kv_heads %" PRId64 "\nhelp: set model.n_kv_heads to ",
+                    heads, kv);
+        tt_text_add_divisors(why, heads);
+    }
 }
 
 static bool is_power_of_two(int64_t n)
@@ -439,27 +455,31 @@ bool tt_config_is_bad(const struct tt_config *cfg, const char *path)
     return origin_of(cfg, path)->is_bad;
 }
 
+/* How much a value is the user's: not at all, of the configuration that runs without one, by file or flag. */
+static int claim(const struct tt_config *cfg, const struct tt_config_row *row)
+{
+    return tt_config_is_users(cfg, row) ? 2 : tt_config_is_set(cfg, row->path);
+}
+
 void tt_config_fault(struct tt_config *cfg, struct tt_config_report *report, const char *keys, const char *fmt, ...)
 {
     char *copy = tt_strdup(keys), *rest = NULL, message[1500];
-    const char *where = NULL, *path = NULL;
+    const struct tt_config_row *at = NULL;
     va_list args;
 
     for (char *key = strtok_r(copy, " ", &rest); key; key = strtok_r(NULL, " ", &rest)) {
-        const struct tt_config_origin *o = origin_of(cfg, key);
+        const struct tt_config_row *row = tt_config_row_find(key);
 
-        if (o->is_bad)
+        if (origin_of(cfg, key)->is_bad)
             goto out;
-        if (!path || (!where && !o->is_derived && strcmp(o->origin, "default") != 0))
-            path = key;
-        if (!where && !o->is_derived && strcmp(o->origin, "default") != 0)
-            where = o->where;
+        if (!at || claim(cfg, row) > claim(cfg, at))
+            at = row;
     }
     va_start(args, fmt);
     (void)vsnprintf(message, sizeof message, fmt, args);
     va_end(args);
-    origin_of(cfg, path)->is_bad = true;
-    tt_config_report_key(report, where ? where : "default", path, message);
+    tt_config_origin_of(cfg, at)->is_bad = true;
+    tt_config_report_value(report, cfg, at, message);
 out:
     tt_free(copy);
 }
@@ -543,7 +563,7 @@ static void check_built(const struct tt_config *cfg, int b, struct tt_config_rep
                     built[b].needs);
         for (const char *c = built[b].values; *c; c++)
             tt_text_add_bytes(&message, *c == '|' ? ", " : c, *c == '|' ? 2 : 1);
-        tt_config_report_key(report, o->where, row->path, message.text);
+        tt_config_report_value(report, cfg, row, message.text);
     }
     tt_text_release(&value);
     tt_text_release(&message);

@@ -4,6 +4,7 @@
  * suggestions for misspelt keys and other trainers' words (foreign.def).
  */
 #include <string.h>
+#include <strings.h>
 
 #include "core/base/mem.h"
 #include "core/config/internal.h"
@@ -183,6 +184,76 @@ static bool suggest_instead(const char *word, struct tt_text *out)
     return false;
 }
 
+const char *tt_config_value_elsewhere(const char *word)
+{
+    static const struct {
+        const char *words, *value;
+    } foreign[] = {
+#define TT_FOREIGN_VALUE(words, value) {words, value},
+#include "core/config/foreign.def"
+    };
+
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        if (tt_text_is_listed(word, foreign[i].words))
+            return foreign[i].value;
+    return NULL;
+}
+
+static const char *find_elsewhere(const char *word, const char *const *choices, int n)
+{
+    const char *known = tt_config_value_elsewhere(word);
+
+    for (int i = 0; i < n && known; i++)
+        if (strcasecmp(known, choices[i]) == 0)
+            return choices[i];
+    return NULL;
+}
+
+const char *tt_config_meant(const char *word, const char *const *choices, int n)
+{
+    const char *found = find_elsewhere(word, choices, n);
+
+    return found ? found : tt_text_meant(word, choices, n);
+}
+
+const char *tt_config_meant_exactly(const char *word, const char *const *choices, int n)
+{
+    const char *found = find_elsewhere(word, choices, n);
+
+    return found ? found : tt_text_nearest(word, choices, n);
+}
+
+const char *tt_config_help_elsewhere(const char *path, const char *word)
+{
+    static const struct {
+        const char *path, *words, *help;
+    } foreign[] = {
+#define TT_FOREIGN_CHOICE(path, words, help) {path, words, help},
+#include "core/config/foreign.def"
+    };
+
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        if (strcmp(path, foreign[i].path) == 0 && tt_text_is_listed(word, foreign[i].words))
+            return foreign[i].help;
+    return NULL;
+}
+
+/* Suggests the same key in the section that is meant: validation.enable for validator.enable. */
+static bool suggest_in_section(const char *path, const char *leaf, const char *const *sections, struct tt_text *out)
+{
+    char *section = leaf > path ? tt_strndup(path, (size_t)(leaf - path) - 1) : NULL;
+    const char *meant =
+        section && !tt_config_is_section(section) ? tt_config_meant(section, sections, N_SECTIONS) : NULL;
+    char *key = meant ? tt_format("%s.%s", meant, leaf) : NULL;
+    bool found = key && tt_config_row_find(key);
+
+    if (found)
+        suggest_path(meant, leaf, out);
+    tt_free(section);
+    tt_free(key);
+    return found;
+}
+
 void tt_config_suggest(const char *path, struct tt_text *out)
 {
     char *copy = tt_strdup(path), *dot, *section = copy;
@@ -192,6 +263,12 @@ void tt_config_suggest(const char *path, struct tt_text *out)
     for (char *c = copy; *c; c++)
         *c = *c == '-' ? '_' : *c;
     leaf = leaf_of(copy);
+    for (int i = 0; i < N_SECTIONS; i++)
+        sections[i] = tt_config_sections[i].name;
+    if (suggest_in_section(copy, leaf, sections, out)) {
+        tt_free(copy);
+        return;
+    }
     if (suggest_leaf(leaf, out)) {
         tt_text_add(out, "?");
         tt_free(copy);
@@ -201,12 +278,10 @@ void tt_config_suggest(const char *path, struct tt_text *out)
         tt_free(copy);
         return;
     }
-    for (int i = 0; i < N_SECTIONS; i++)
-        sections[i] = tt_config_sections[i].name;
     for (int i = 0; i < N_ROWS; i++)
         paths[i] = tt_config_rows[i].path;
     dot = strrchr(copy, '.');
-    if (!dot && (near = tt_text_nearest(copy, sections, N_SECTIONS))) {
+    if (!dot && (near = tt_config_meant(copy, sections, N_SECTIONS))) {
         tt_text_add(out, "\nhelp: did you mean '%s'?", near);
     } else {
         if (dot)
@@ -220,7 +295,7 @@ void tt_config_suggest(const char *path, struct tt_text *out)
             tt_text_add(out, "\nhelp: did you mean '%s'?", near);
         } else if (dot && tt_config_is_section(section)) {
             tt_text_add(out, "\nhelp: `titan config init` lists the keys of '%s'", section);
-        } else if ((near = tt_text_nearest(section, sections, N_SECTIONS))) {
+        } else if ((near = tt_config_meant(section, sections, N_SECTIONS))) {
             tt_text_add(out, "\nhelp: did you mean section '%s'?", near);
         } else {
             tt_text_add(out, "\nhelp: `titan config init` lists all sections and keys");

@@ -137,6 +137,26 @@ static bool set_bool(const struct tt_config_row *row, void *member, const struct
     return true;
 }
 
+/* What to do about a text that is nearly a number. */
+static void help_with_number(const struct tt_yaml *node, struct tt_text *why)
+{
+    size_t digits, all;
+    char before[64];
+    double value;
+
+    if (node->kind != TT_YAML_SCALAR)
+        return;
+    digits = strspn(node->text, "0123456789._");
+    all = strlen(node->text);
+    (void)snprintf(before, sizeof before, "%.*s", all ? (int)all - 1 : 0, node->text);
+    if (node->is_quoted && to_real(node->text, &value))
+        tt_text_add(why, "\nhelp: write it without quotes");
+    else if (digits && node->text[digits] && strchr("kKmMgGbB", node->text[digits]))
+        tt_text_add(why, "\nhelp: write all digits, or 1e3 for a thousand");
+    else if (all && node->text[all - 1] == ',' && to_real(before, &value))
+        tt_text_add(why, "\nhelp: write it without the comma");
+}
+
 static bool set_int(const struct tt_config_row *row, int64_t *member, const struct tt_yaml *node, struct tt_text *why)
 {
     bool is_bytes = row->flags & TT_FLAG_BYTES;
@@ -154,6 +174,7 @@ static bool set_int(const struct tt_config_row *row, int64_t *member, const stru
         tt_text_add(&wanted, row->zero_word ? "%s or '%s'" : "%s", what, row->zero_word);
         (void)expected(why, wanted.text, node);
         tt_text_release(&wanted);
+        help_with_number(node, why);
         return false;
     }
     if (value < row->low || value > row->high || (value == 0 && (row->flags & TT_FLAG_NOT_ZERO))) {
@@ -179,12 +200,14 @@ static bool to_percent(const char *text, double *ret_value)
 static bool set_real(const struct tt_config_row *row, double *member, const struct tt_yaml *node, struct tt_text *why)
 {
     double value = 0.0;
-
     bool is_part = row->flags & TT_FLAG_PERCENT;
 
     if (node->kind != TT_YAML_SCALAR || (node->is_quoted && !is_part) ||
-        !(to_real(node->text, &value) || (is_part && to_percent(node->text, &value))))
-        return expected(why, is_part ? "a part such as 1% or 0.01" : "a number", node);
+        !(to_real(node->text, &value) || (is_part && to_percent(node->text, &value)))) {
+        (void)expected(why, is_part ? "a part such as 1% or 0.01" : "a number", node);
+        help_with_number(node, why);
+        return false;
+    }
     if (!(value >= row->low_real && value <= row->high_real)) {
         tt_text_add(why, "%s is out of range: ", node->text);
         tt_config_range_text(row, why);
@@ -224,7 +247,7 @@ static const struct tt_choice *find_choice(const struct tt_choices *choices, con
 
 static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *node, struct tt_text *why)
 {
-    const char *words[32] = {0}, *near;
+    const char *words[32] = {0}, *near, *elsewhere, *refused;
     int n = row->choices->n < 32 ? row->choices->n : 32;
 
     if (node->kind != TT_YAML_SCALAR || !*node->text) {
@@ -238,11 +261,15 @@ static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *nod
     }
     for (int i = 0; i < n; i++)
         words[i] = row->choices->choice[i].word;
-    near = tt_text_nearest(node->text, words, n);
+    near = strcmp(row->key, "dataset") == 0 ? tt_config_meant_exactly(node->text, words, n)
+                                            : tt_config_meant(node->text, words, n);
+    elsewhere = tt_config_value_elsewhere(node->text);
+    refused = tt_config_refused_word(row->path, node->text);
+    if (!refused && elsewhere)
+        refused = tt_config_refused_word(row->path, elsewhere);
     describe(node, why);
-    if (tt_config_refused_word(row->path, node->text)) {
-        tt_text_add(why, " is a word of torchtitan's that titan does not have: %s",
-                    tt_config_refused_word(row->path, node->text));
+    if (refused) {
+        tt_text_add(why, " is a word of torchtitan's that titan does not have: %s", refused);
         return false;
     }
     tt_text_add(why, " is not one of ");
@@ -252,6 +279,8 @@ static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *nod
                 row->flags & TT_FLAG_PATTERNS ? ", [regular expressions]" : "");
     if (near) {
         tt_text_add(why, "\nhelp: did you mean '%s'?", near);
+    } else if (tt_config_help_elsewhere(row->path, node->text)) {
+        tt_text_add(why, "\nhelp: %s", tt_config_help_elsewhere(row->path, node->text));
     } else if (strcmp(row->key, "dataset") == 0) {
         tt_text_add(why,
                     "\nhelp: titan downloads nothing; set %s to text, jsonl or tokens, and %s_path to the file or "
@@ -418,6 +447,13 @@ bool tt_config_member_set(const struct tt_config_row *row, void *member, const s
     if ((row->flags & (TT_FLAG_NULLABLE | TT_FLAG_NULL_DEFAULT)) && tt_yaml_is_null(node)) {
         set_null(row, member);
         return true;
+    }
+    if ((row->flags & (TT_FLAG_NULLABLE | TT_FLAG_NULL_DEFAULT)) && node->kind == TT_YAML_SCALAR && !node->is_quoted &&
+        strcmp(node->text, "None") == 0) {
+        tt_text_add(why, "expected ");
+        tt_config_range_text(row, why);
+        tt_text_add(why, ", found 'None'\nhelp: write null");
+        return false;
     }
     switch (row->kind) {
     case TT_KIND_BOOL:

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "core/base/text.h"
 #include "core/models/parts/lora.h"
 #include "core/models/rows.h"
 
@@ -229,14 +230,20 @@ static void check_heads(struct check *c, struct tt_model_dims *d)
 {
     if (d->n_kv_heads == 0)
         d->n_kv_heads = d->n_heads;
-    if (check_range(c, TT_KEY_N_KV_HEADS, d->n_kv_heads, 1, d->n_heads) && d->n_heads % d->n_kv_heads != 0)
-        fault(c, ABOUT(TT_KEY_N_HEADS, TT_KEY_N_KV_HEADS), "%s %lld is not a multiple of %s %lld",
+    if (check_range(c, TT_KEY_N_KV_HEADS, d->n_kv_heads, 1, d->n_heads) && d->n_heads % d->n_kv_heads != 0) {
+        struct tt_text divisors = {0};
+
+        tt_text_add_divisors(&divisors, d->n_heads);
+        fault(c, ABOUT(TT_KEY_N_HEADS, TT_KEY_N_KV_HEADS), "%s %lld is not a multiple of %s %lld\nhelp: set %s to %s",
               tt_key_name(TT_KEY_N_HEADS), (long long)d->n_heads, tt_key_name(TT_KEY_N_KV_HEADS),
-              (long long)d->n_kv_heads);
+              (long long)d->n_kv_heads, tt_key_name(TT_KEY_N_KV_HEADS), divisors.text);
+        tt_text_release(&divisors);
+    }
     if (d->head_dim == 0 && d->dim % d->n_heads != 0) {
-        fault(c, ABOUT(TT_KEY_N_HEADS, TT_KEY_DIM), "%s %lld is not a multiple of %s %lld\nhelp: set %s",
-              tt_key_name(TT_KEY_DIM), (long long)d->dim, tt_key_name(TT_KEY_N_HEADS), (long long)d->n_heads,
-              tt_key_name(TT_KEY_HEAD_DIM));
+        fault(c, ABOUT(TT_KEY_N_HEADS, TT_KEY_DIM),
+              "%s %lld is not a multiple of %s %lld\nhelp: set %s too, for instance to %lld", tt_key_name(TT_KEY_DIM),
+              (long long)d->dim, tt_key_name(TT_KEY_N_HEADS), (long long)d->n_heads, tt_key_name(TT_KEY_HEAD_DIM),
+              (long long)(d->dim / d->n_heads / 2 * 2 + 2));
         return;
     }
     if (d->head_dim == 0)

@@ -32,17 +32,18 @@ static int fail_missing(const char *path)
 {
     char *copy_dir = tt_strdup(path), *copy_base = tt_strdup(path);
     const char *folder = dirname(copy_dir), *wanted = basename(copy_base), *near = NULL;
+    char *seen = tt_path_seen(path);
     char **names = NULL;
     int n = 0, rc;
 
     if (tt_folder_list(folder, &names, &n) == 0)
         near = tt_text_nearest(wanted, (const char *const *)names, n);
+    rc = tt_fail(TT_EDATA, "cannot open '%s': no such file%s", path, seen);
     if (near)
-        rc = tt_fail(TT_EDATA, "cannot open '%s': no such file\nhelp: did you mean '%s%s%s'?", path, folder,
-                     strcmp(folder, "/") == 0 ? "" : "/", near);
-    else
-        rc = tt_fail(TT_EDATA, "cannot open '%s': no such file", path);
+        (void)tt_error_add_hint(rc, "did you mean '%s%s%s'?", strcmp(folder, ".") == 0 ? "" : folder,
+                                strcmp(folder, "/") == 0 || strcmp(folder, ".") == 0 ? "" : "/", near);
     tt_names_free(names, n);
+    tt_free(seen);
     tt_free(copy_dir);
     tt_free(copy_base);
     return rc;

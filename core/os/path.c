@@ -5,6 +5,7 @@
 #include "core/os/path.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -34,13 +35,29 @@ bool tt_path_again(int error, int *tries)
     return true;
 }
 
+char *tt_path_seen(const char *path)
+{
+    char here[PATH_MAX];
+
+    while (strncmp(path, "./", 2) == 0)
+        path += 2;
+    if (*path == '/' || !*path || !getcwd(here, sizeof here))
+        return tt_strdup("");
+    return tt_format("; from the current folder it is '%s%s%s'%s", here, strcmp(here, "/") == 0 ? "" : "/", path,
+                     *path == '~'        ? " (only a shell expands ~)"
+                     : strchr(path, '$') ? " (only a shell expands $)"
+                                         : "");
+}
+
 int tt_path_fail(const char *verb, const char *path, int error)
 {
     bool never = error == ENOENT || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG;
-
+    char *seen = error == ENOENT ? tt_path_seen(path) : tt_strdup("");
     int code = never ? TT_EDATA : error == ENOMEM ? TT_ENOMEM : TT_EIO;
 
-    return tt_fail(code, "cannot %s '%s': %s", verb, path, strerror(error));
+    (void)tt_fail(code, "cannot %s '%s': %s%s", verb, path, strerror(error), seen);
+    tt_free(seen);
+    return code;
 }
 
 /* 0, or the errno. */

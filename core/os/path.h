@@ -45,6 +45,12 @@ char *tt_path_of_program(void);
 /** Whether path is a folder or a link to one; false if nothing is there. */
 int tt_path_is_folder(const char *path, bool *ret_is_folder) TT_MUST_CHECK;
 
+/**
+ * For messages about what is missing: "; from the current folder it is '/data/text.txt'", or "" for a path that does
+ * not depend on that folder. The caller frees it (tt_free).
+ */
+char *tt_path_seen(const char *path);
+
 /** The failure of a system call on a path: `cannot VERB 'PATH': REASON`, with a code by the rule above. */
 int tt_path_fail(const char *verb, const char *path, int error);
 

@@ -357,22 +357,22 @@ static int fail_batch(const struct tt_mesh *mesh, int64_t local_batch, int64_t g
     int counts[MOST_COUNTS];
     int dp = tt_mesh_dp(mesh);
     int n = rank_counts(local_batch, global_batch, dp, MOST_COUNTS, counts);
+    int64_t share = global_batch % dp ? 0 : global_batch / dp; /* of a data-parallel rank */
+    int64_t smaller = share < local_batch ? share : local_batch;
     int rc;
 
+    while (smaller > 0 && share % smaller)
+        smaller--;
     for (int i = 0; i < n; i++)
-        tt_text_add(&text, "%s%d", i == 0 ? "" : i == n - 1 ? " or " : ", ", counts[i] * (mesh->n_ranks / dp));
-    if (n == 0)
-        rc = tt_fail(TT_EUSAGE,
-                     "%s %" PRId64 " is not a multiple of %s %" PRId64
-                     "\nhelp: set the global batch to a multiple of local batch x data-parallel ranks = %" PRId64,
-                     tt_key_name(TT_KEY_GLOBAL_BATCH), global_batch, tt_key_name(TT_KEY_LOCAL_BATCH), local_batch,
-                     local_batch * dp);
-    else
-        rc = tt_fail(
-            TT_EUSAGE,
-            "%s %" PRId64 " is not a multiple of local_batch_size %" PRId64
-            " x %d data-parallel ranks\nhelp: start %s ranks, or set the global batch to a multiple of %" PRId64,
-            tt_key_name(TT_KEY_GLOBAL_BATCH), global_batch, local_batch, dp, text.text, local_batch * dp);
+        tt_text_add(&text, "%s%d", i == 0 ? "start " : i == n - 1 ? " or " : ", ", counts[i] * (mesh->n_ranks / dp));
+    tt_text_add(&text, "%s", n ? " ranks, or " : "");
+    if (smaller)
+        tt_text_add(&text, "set %s to %" PRId64 ", or ", tt_key_name(TT_KEY_LOCAL_BATCH), smaller);
+    rc = tt_fail(TT_EUSAGE,
+                 "%s %" PRId64 " is not a multiple of %s %" PRId64 " x %d data-parallel rank%s\nhelp: %sset %s to a "
+                 "multiple of %" PRId64,
+                 tt_key_name(TT_KEY_GLOBAL_BATCH), global_batch, tt_key_name(TT_KEY_LOCAL_BATCH), local_batch, dp,
+                 dp == 1 ? "" : "s", text.text ? text.text : "", tt_key_name(TT_KEY_GLOBAL_BATCH), local_batch * dp);
     tt_text_release(&text);
     return rc;
 }

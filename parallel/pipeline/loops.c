@@ -85,8 +85,9 @@ static int check_rounds(const char *name, int ranks, int microbatches)
         return 0;
     return tt_fail_key(TT_EUSAGE, TT_KEY_LOCAL_BATCH,
                        "schedule %s on %d ranks takes %d microbatches in %d rounds, which do not divide them\n"
-                       "help: a number of microbatches that works is %d, %d or another multiple of %d",
-                       name, ranks, microbatches, rounds, microbatches / ranks * ranks,
+                       "help: %s / %s is the number of microbatches; what works is %d, %d or another multiple of %d",
+                       name, ranks, microbatches, rounds, tt_key_name(TT_KEY_LOCAL_BATCH),
+                       tt_key_name(TT_KEY_PP_MICROBATCH_SIZE), microbatches / ranks * ranks,
                        (microbatches / ranks + 1) * ranks, ranks);
 }
 

@@ -60,17 +60,21 @@ static int check_stages(const struct tt_pipeline_row *row, int ranks, int n_stag
 {
     if (row->v && n_stages != 2 * ranks)
         return tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE,
-                           "schedule %s has 2 stages on each of %d ranks, found %d stages\nhelp: make %d stages",
-                           row->name, ranks, n_stages, 2 * ranks);
+                           "schedule %s has 2 stages on each of %d ranks, found %d stages\nhelp: make %d stages "
+                           "by %s or %s",
+                           row->name, ranks, n_stages, 2 * ranks, tt_key_name(TT_KEY_PP_LAYERS_PER_STAGE),
+                           tt_key_name(TT_KEY_PP_MODULES));
     if (!row->multi && n_stages != ranks)
         return tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE,
                            "schedule %s has one stage on each of %d ranks, found %d stages\n"
-                           "help: make %d stages, or use schedule Interleaved1F1B",
-                           row->name, ranks, n_stages, ranks);
+                           "help: make %d stages by %s or %s, or use schedule Interleaved1F1B",
+                           row->name, ranks, n_stages, ranks, tt_key_name(TT_KEY_PP_LAYERS_PER_STAGE),
+                           tt_key_name(TT_KEY_PP_MODULES));
     if (n_stages % ranks != 0)
         return tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE,
-                           "%d stages cannot be shared equally by %d ranks\nhelp: make a multiple of %d", n_stages,
-                           ranks, ranks);
+                           "%d stages cannot be shared equally by %d ranks\nhelp: make a multiple of %d by %s or %s",
+                           n_stages, ranks, ranks, tt_key_name(TT_KEY_PP_LAYERS_PER_STAGE),
+                           tt_key_name(TT_KEY_PP_MODULES));
     return 0;
 }
 

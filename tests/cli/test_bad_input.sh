@@ -126,7 +126,7 @@ case_folder_without_a_tokenizer() {
 case_tokenizer_larger_than_the_vocabulary() {
     make_corpus
     run train $tiny --model.vocab_size=1000
-    expect_error 2 "1000" "2048"
+    expect_error 2 "flag --model.vocab_size: the tokenizer has 2,048 tokens .*is 1,000" "at least 2048"
 }
 
 case_unknown_flavor_names_the_nearest() {

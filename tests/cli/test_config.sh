@@ -233,6 +233,48 @@ END
     refuse_file outputs
 }
 
+# Paths do not depend on where the configuration is, and people expect that they do.
+case_a_missing_path_says_where_it_was_looked_for() {
+    mkdir -p configs/data
+    echo "In the beginning" >configs/data/text.txt
+    printf 'training:\n  dataset: text\n  dataset_path: data/text.txt\n' >configs/my.yaml
+    run config check configs/my.yaml
+    expect_error 2 "configs/my.yaml:3:17: training.dataset_path: 'data/text.txt' does not exist" \
+        "; from the current folder it is '$PWD/data/text.txt'" \
+        "^help: paths are relative to the folder in which titan starts, .*: write 'configs/data/text.txt'$"
+    run train --config configs/my.yaml --job.dump_folder=run
+    expect_error 3 "configs/my.yaml:3:17: training.dataset_path: cannot open 'data/text.txt': no such file" \
+        "; from the current folder it is '$PWD/data/text.txt'" \
+        "^help: paths are relative .* write 'configs/data/text.txt'$"
+    run train --config configs/my.yaml --training.dataset_path=texts.txt --job.dump_folder=run
+    expect_error 3 "no such file; from the current folder it is '$PWD/texts.txt'" "titan downloads nothing"
+    run train --config configs/my.yaml --training.dataset_path=/data/texts.txt --job.dump_folder=run
+    expect_error 3 "cannot open '/data/texts.txt': no such file$"
+    run train --config ./config/my.yaml
+    expect_error 2 "cannot open './config/my.yaml': no such file; from the current folder it is '$PWD/config/my.yaml'"
+    run config check "--training.dataset=[{dataset: text, dataset_path: none.txt}]"
+    expect_error 2 "entry 1: cannot read 'none.txt': .*; from the current folder it is '$PWD/none.txt'"
+    run ckpt list nothing
+    expect_error 3 "'nothing'.*; from the current folder it is '$PWD/nothing'"
+}
+
+# An error about a value that nobody set says which one it is, and why it has it.
+case_values_that_nobody_set_are_explained() {
+    printf 'model: {flavor: debugmodel}\n' >my.yaml
+    run config check my.yaml --parallelism.pipeline_parallel_degree=4 --training.local_batch_size=2
+    expect_error 2 "(flag|my.yaml|parallelism|training)[^ ]* .*microbatches"
+    refuse_err "(^|: )(default|builtin:quick):"
+    run config check --training.local_batch_size=3
+    expect_error 2 "^titan: error: flag --training.local_batch_size: global_batch_size 8 is not a multiple of" \
+        "^help: set training.global_batch_size=6, or training.local_batch_size=2, which divides 8$"
+    run config check --training.local_batch_size=4096
+    expect_error 2 "^help: a step has 8 sequences: set training.local_batch_size=8, or a"
+    for remedy in training.global_batch_size=6 training.local_batch_size=2; do
+        run config check --training.local_batch_size=3 --$remedy
+        expect_ok
+    done
+}
+
 case_check_finds_expressions_that_select_nothing() {
     run config check --parallelism.fsdp_wrap_policy='[nosuchlayer]'
     expect_error 2 "flag --parallelism.fsdp_wrap_policy: 'nosuchlayer' matches no parameter"
@@ -253,7 +295,7 @@ case_check_looks_for_files_unless_told_not_to() {
     run config check $text --model.hf_assets_path=empty
     expect_error 2 "flag --model.hf_assets_path: .*'empty' has no tokenizer.json"
     run config check $text --model.vocab_size=100
-    expect_error 2 "flag --model.vocab_size: the tokenizer has 2,?048 tokens"
+    expect_error 2 "flag --model.vocab_size: the tokenizer has 2,048 tokens"
     run config check --checkpoint.initial_load_path=nosuch --parallelism.machine_file=nofile
     expect_error 2 "2 errors" "checkpoint.initial_load_path: 'nosuch' does not exist" \
         "machine_file: 'nofile' does not exist"

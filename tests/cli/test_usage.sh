@@ -206,18 +206,34 @@ case_version_as_json() {
     expect_error 2 "version: unknown argument '--jsn'"
 }
 
-case_help_and_tables_fit_a_terminal() {
-    for command in train plan estimate tune launch trace bench config models ckpt generate eval data \
-        "train --help keys"; do
+# All commands of the list, with their verbs.
+case_help_fits_80_columns() {
+    run help
+    expect_ok
+    [ -z "$(awk 'length > 80' out)" ] || not_as "lines of help longer than 80: $(awk 'length > 80' out)"
+    names=$(sed -n '/^usage/,/^`titan/s/^  \([a-z][a-z]*\) .*/\1/p' out)
+    [ "$(echo "$names" | wc -w)" -ge 21 ] || not_as "the commands: $names"
+    for command in $names "config show" "config check" "config diff" "config init" "config import" "ckpt list" \
+        "ckpt inspect" "ckpt verify" "ckpt diff" "ckpt consolidate" "ckpt convert" "ckpt average" "ckpt gc" \
+        "ckpt rollback" "data pack" "data inspect" "data tokenizer" "trace summary" "train --help keys"; do
         run $command --help
         expect_ok
-        [ -z "$(awk 'length > 100' out)" ] ||
-            not_as "lines of $command --help longer than 100: $(awk 'length > 100' out)"
+        expect_out .
+        [ -z "$(awk 'length > 80' out)" ] ||
+            not_as "lines of $command --help longer than 80: $(awk 'length > 80' out)"
+        ! grep -q ' $' out || not_as "blanks at the end of a line"
     done
+    run config init
+    expect_ok
+    [ -z "$(grep '^ *#' out | awk 'length > 80')" ] || not_as "comments: $(grep '^ *#' out | awk 'length > 80')"
+}
+
+case_help_and_tables_fit_a_terminal() {
+    run train --help keys
     [ "$(wc -l <out)" -gt 200 ] || not_as "train --help keys explains every key"
     [ -z "$(grep -E '^[a-z_.]+: ' out | sort | uniq -d)" ] || not_as "train --help keys has a section twice"
     run train --help
-    [ "$(wc -l <out)" -lt 66 ] || not_as "train --help fits a screen or two"
+    [ "$(wc -l <out)" -lt 90 ] || not_as "train --help fits a screen or two"
     run train --help nothing
     expect_error 2 "no help on 'nothing'"
     run estimate --ranks 1,3,512 --model.flavor=405B --training.global_batch_size=64 --activation_checkpoint.mode=full
@@ -280,6 +296,83 @@ case_common_mistakes_get_a_hint() {
     printf 'model:\n  hf_assets_path: nowhere\n' >my.yaml
     run train --config my.yaml --job.dump_folder=run
     expect_error 3 "my.yaml:2:19: model.hf_assets_path: cannot open 'nowhere" "built-in tokenizer"
+}
+
+# What people who know other trainers type as a value.
+case_values_of_other_trainers_are_recognised() {
+    while IFS='|' read -r flag pattern help; do
+        run config check "--$flag"
+        expect_error 2 "^titan: error: flag --${flag%%=*}: '${flag#*=}' $pattern" "^help: $help"
+    done <<'EOF'
+training.mixed_precision_param=bf16|is not one of float32, bfloat16|did you mean 'bfloat16'
+training.mixed_precision_param=torch.bfloat16|is not one of float32, bfloat16|did you mean 'bfloat16'
+training.mixed_precision_reduce=fp32|is not one of float32, bfloat16|did you mean 'float32'
+training.dtype=fp16|is a word of torchtitan's that titan does not have|use float32, and
+checkpoint.export_dtype=half|is not one of float32, bfloat16, float16|did you mean 'float16'
+optimizer.name=adamw_torch_fused|is not one of AdamW, Adam, Muon|did you mean 'AdamW'
+lr_scheduler.decay_type=cosine_with_warmup|is not one of linear, sqrt, cosine|did you mean 'cosine'
+checkpoint.async_mode=true|is not one of disabled, async|did you mean 'async'
+activation_checkpoint.mode=selective_op|is not one of none, full, selective, auto|did you mean 'selective'
+parallelism.pipeline_parallel_schedule=zbv|is not one of 1F1B|did you mean 'ZBVZeroBubble'
+training.chat_template=llama-3|is not one of auto, llama3, qwen3, chatml|did you mean 'llama3'
+EOF
+    run config check --optimizer.name=adamw
+    expect_ok
+    run generate x --prompt y --dtype bf16
+    expect_error 2 "--dtype 'bf16' is not float32 or bfloat16" "did you mean --dtype bfloat16"
+    run ckpt consolidate x y --dtype fp16
+    expect_error 2 "--dtype 'fp16' is not float32, bfloat16 or float16" "did you mean --dtype float16"
+    run config check --model.name=meta-llama/Llama-3.1-8B
+    expect_error 2 "unknown model.name 'meta-llama/Llama-3.1-8B'" "did you mean llama3. the choices are"
+    run config check --model.flavor=llama3_8b
+    expect_error 2 "unknown model.flavor of llama3 'llama3_8b'" "did you mean 8B"
+    run estimate --machine h100 --ranks 8
+    expect_error 2 "machine 'h100' is not built in" "did you mean h100-sxm. one of a100-40"
+    run estimate --machine A100-80GB --ranks 8
+    expect_error 2 "did you mean a100-80"
+    run estimate --machine H200 --stack TorchTitan --ranks 8
+    expect_error 2 "stack 'TorchTitan' is not built in" "did you mean torchtitan-eager"
+    run estimate --machine h200 --model llama-3.1-8b --ranks 8
+    expect_error 2 "no sizes of the model 'llama-3.1-8b'" "did you mean llama3.1-8[bB]"
+}
+
+# torchrun's flags, and its shape of a command line.
+case_flags_of_other_launchers_are_recognised() {
+    run launch --nproc_per_node=4 -- train
+    expect_error 2 "no option '--nproc_per_node'" "did you mean -n 4. -n N is the number of ranks"
+    run launch --nproc-per-node 4 train
+    expect_error 2 "no option '--nproc-per-node'" "did you mean -n 4"
+    run launch -n4 -- train
+    expect_error 2 "no option '-n4'" "did you mean -n 4"
+    run launch --nnodes 2 --nproc_per_node 4 -- train
+    expect_error 2 "no option '--nnodes'" "--hostfile FILE names the hosts"
+    run launch --standalone --nproc_per_node 4 -- train
+    expect_error 2 "no option '--standalone'" "leave it out"
+    run launch --rdzv_endpoint=host:29500 -n 2 -- train
+    expect_error 2 "no option '--rdzv_endpoint'" "MPI connects the ranks"
+    run launch -n 2 --bind-to none -- train
+    expect_error 2 "no option '--bind-to'" "binds each rank"
+    for words in "-n 4" "-np 4" "--ranks 4" "--ranks=4"; do
+        run launch $words --print -- train
+        expect_ok
+        expect_out "(-n|--ntasks=) ?4 .* train$"
+    done
+}
+
+case_a_prompt_without_its_option_is_recognised() {
+    run generate outputs Once upon a time
+    expect_error 2 "'Once upon a time' comes after the path; a prompt needs --prompt" \
+        "^help: titan generate outputs --prompt 'Once upon a time'$"
+    run generate
+    expect_error 2 "takes one checkpoint or folder, none was given"
+    run generate one two --prompt x
+    expect_error 2 "several words were given"
+}
+
+case_an_export_says_which_of_two_was_meant() {
+    run export "my run"
+    expect_error 2 "records or weights" "titan export --csv 'my run'" \
+        "titan ckpt consolidate 'my run' FOLDER --format hf"
 }
 
 run_cases

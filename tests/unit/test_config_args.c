@@ -108,8 +108,7 @@ static const struct {
     {{"steps=3"}, "flag --steps: unknown key 'steps'\nhelp: did you mean 'training.steps' or 'validation.steps'?"},
     {{"--training=3"}, "flag --training: 'training' is a section; set its keys one by one"},
     {{"--no-training.steps"},
-     "flag --no_training.steps: unknown key 'no_training.steps'\nhelp: did you mean 'training.steps' or "
-     "'validation.steps'?"},
+     "flag --no_training.steps: unknown key 'no_training.steps'\nhelp: did you mean 'training.steps'?"},
     {{"--checkpoint.enable=maybe"}, "flag --checkpoint.enable: expected true or false, found 'maybe'"},
     {{"--lr_scheduler.decay_type=cosin"},
      "flag --lr_scheduler.decay_type: 'cosin' is not one of linear, sqrt, cosine\nhelp: did you mean 'cosine'?"},

@@ -26,7 +26,9 @@ static const struct {
      "t.yaml:1:1: unknown section 'qqqqqqqqqqqq'\nhelp: `titan config init` lists all sections and keys"},
     {"lr: 1\n", "t.yaml:1:1: unknown section 'lr'\nhelp: did you mean 'optimizer.lr'?"},
     {"training:\n  steps: ten\n", "t.yaml:2:10: training.steps: expected an integer, found 'ten'"},
-    {"training:\n  steps: \"10\"\n", "t.yaml:2:10: training.steps: expected an integer, found the text \"10\""},
+    {"training:\n  steps: \"10\"\n",
+     "t.yaml:2:10: training.steps: expected an integer, found the text \"10\"\nhelp: write it without "
+     "quotes"},
     {"training:\n  steps: [1]\n", "t.yaml:2:10: training.steps: expected an integer, found a list"},
     {"training:\n  steps: {a: 1}\n", "t.yaml:2:10: training.steps: expected an integer, found a mapping"},
     {"training:\n  steps:\n", "t.yaml:2:3: training.steps: expected an integer, found nothing"},
@@ -91,7 +93,10 @@ static const struct {
                                     "training.mixed_precision_param=bfloat16"},
     {"training:\n  local_batch_size: 4\n  global_batch_size: 10\n",
      "t.yaml:3:22: training.global_batch_size: global_batch_size 10 is not a multiple of local_batch_size 4\nhelp: set "
-     "training.global_batch_size=8"},
+     "training.global_batch_size=8, or training.local_batch_size=2, which divides 10"},
+    {"training:\n  local_batch_size: 4096\n  global_batch_size: 8\n",
+     "t.yaml:3:22: training.global_batch_size: global_batch_size 8 is not a multiple of local_batch_size 4096\nhelp: a "
+     "step has 8 sequences: set training.local_batch_size=8, or a training.global_batch_size of at least 4096"},
     {"model: {flavor: hf}\n",
      "t.yaml:1:17: model.flavor: flavor 'hf' needs model.hf_assets_path, the folder that holds config.json"},
     {"checkpoint:\n  initial_load_in_hf: true\n",
@@ -109,7 +114,8 @@ static const struct {
      "t.yaml:2:14: checkpoint.load_step: load_step has no effect while checkpoint.enable is false\nhelp: set "
      "checkpoint.enable=true"},
     {"model:\n  n_heads: 6\n  n_kv_heads: 4\n",
-     "t.yaml:2:12: model.n_heads: n_heads 6 is not a multiple of n_kv_heads 4"},
+     "t.yaml:2:12: model.n_heads: n_heads 6 is not a multiple of n_kv_heads 4\nhelp: set model.n_kv_heads to 1, 2, "
+     "3 or 6"},
     {"model:\n  rope_scaling: {low_freq_factor: 4, high_freq_factor: 1}\n",
      "t.yaml:2:35: model.rope_scaling.low_freq_factor: "
      "rope_scaling.low_freq_factor 4 must be less than high_freq_factor 1"},

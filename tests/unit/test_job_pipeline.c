@@ -100,7 +100,7 @@ static void faults_are_found_without_ranks(void **state)
     must_refuse(FLAGS("--parallelism.pipeline_parallel_schedule=DualPipeV", "--training.local_batch_size=7"),
                 "needs at least 8 microbatches, found 7");
     must_refuse(FLAGS("--parallelism.pipeline_parallel_schedule=Interleaved1F1B", "--training.local_batch_size=9"),
-                "a number of microbatches that works is 8, 12 or another multiple of 4");
+                "what works is 8, 12 or another multiple of 4");
     must_refuse(FLAGS("--parallelism.pipeline_parallel_schedule=ZBVZeroBubble",
                       "--parallelism.pipeline_parallel_layers_per_stage=2"),
                 "schedule ZBVZeroBubble has 2 stages on each of 4 ranks, found 16 stages");

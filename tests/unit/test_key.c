@@ -60,7 +60,7 @@ static void an_error_is_located_once(void **state)
     assert_int_equal(tt_config_locate(cfg, TT_EUSAGE), TT_EUSAGE);
     assert_string_equal(tt_error_message(), "flag --model.n_heads: 8 is too many");
     assert_int_equal(tt_config_locate(cfg, tt_fail_key(TT_EUSAGE, TT_KEY_RUN_FOLDER, "it is full")), TT_EUSAGE);
-    assert_string_equal(tt_error_message(), "default: job.dump_folder: it is full");
+    assert_string_equal(tt_error_message(), "job.dump_folder (./outputs by default): it is full");
     assert_int_equal(tt_config_locate(NULL, tt_fail_key(TT_EUSAGE, TT_KEY_DIM, "plain")), TT_EUSAGE);
     assert_string_equal(tt_error_message(), "plain");
     tt_config_free(cfg);

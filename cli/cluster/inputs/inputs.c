@@ -94,6 +94,7 @@ static void add_own(struct tt_cluster_inputs *in, char *text)
 static int find_model(struct tt_cluster_inputs *in, const char *name)
 {
     struct tt_text names = {0};
+    const char *near;
     json_t *json = NULL;
     int rc = 0;
 
@@ -101,11 +102,11 @@ static int find_model(struct tt_cluster_inputs *in, const char *name)
         TT_TRY(tt_json_load(name, &json));
         TT_TRY(tt_cluster_shape_of_hf(json, name, &in->shape));
     } else if (!tt_cluster_shape_find(name, &in->shape)) {
-        tt_cluster_shape_names(&names);
+        near = tt_cluster_shape_names(name, &names);
         rc = tt_fail(TT_EUSAGE,
-                     "estimate: titan has no sizes of the model '%s'\nhelp: a config.json of Hugging Face (a path), or "
-                     "one of %s",
-                     name, names.text);
+                     "estimate: titan has no sizes of the model '%s'\nhelp: %s%s%sa config.json of Hugging Face (a "
+                     "path), or one of %s",
+                     name, near ? "did you mean " : "", near ? near : "", near ? "? " : "", names.text);
     }
     if (rc == 0) {
         in->beyond.shape = &in->shape;

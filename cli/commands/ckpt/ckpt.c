@@ -79,24 +79,34 @@ static const struct verb verbs[] = {
 
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
 
+static void help_verb(const struct verb *verb, struct tt_text *out)
+{
+    enum { LEFT_COLUMNS = 25 };
+    char *left = tt_format("%-12s %s", verb->name, verb->arguments);
+
+    tt_args_help_row(out, LEFT_COLUMNS, left, verb->doc);
+    tt_free(left);
+}
+
 static int print_help(void)
 {
     struct tt_text text = {0};
 
-    tt_text_add(&text, "usage: titan ckpt list|inspect|verify|gc PATH... [options]\n"
-                       "       titan ckpt diff A B [--atol X]\n"
-                       "       titan ckpt consolidate|convert SRC DST [options]\n"
-                       "       titan ckpt average A B... --out DST [--weights W,W,...] [options]\n"
-                       "       titan ckpt rollback RUN STEP [--dry-run]\n\n"
-                       "  titan ckpt list outputs\n"
-                       "  titan ckpt consolidate outputs/checkpoint/step-60 model --format hf\n"
-                       "  titan ckpt convert Llama-3.2-1B base\n\n");
+    tt_cli_add_usage(&text, "usage: titan ckpt list|inspect|verify|gc PATH... [options]\n"
+                            "       titan ckpt diff A B [--atol X]\n"
+                            "       titan ckpt consolidate|convert SRC DST [options]\n"
+                            "       titan ckpt average A B... --out DST [--weights W,W,...] [options]\n"
+                            "       titan ckpt rollback RUN STEP [--dry-run]\n\n"
+                            "  titan ckpt list outputs\n"
+                            "  titan ckpt consolidate outputs/checkpoint/step-60 model --format hf\n"
+                            "  titan ckpt convert Llama-3.2-1B base\n\n");
     for (int i = 0; i < N_VERBS; i++)
-        tt_text_add(&text, "  %-12s %-8s %s\n", verbs[i].name, verbs[i].arguments, verbs[i].doc);
+        help_verb(&verbs[i], &text);
     tt_text_add(&text, "\n");
     tt_args_help(tt_ckpt_options, &text);
-    tt_text_add(&text, "\nPATH: a run folder, a checkpoint folder or a step; of the first two the newest good step.\n"
-                       "More in titan-ckpt(1).\n");
+    tt_cli_add_usage(&text,
+                     "\nPATH: a run folder, a checkpoint folder or a step; of the first two the newest good step.\n"
+                     "More in titan-ckpt(1).\n");
     tt_print("%s", text.text);
     tt_text_release(&text);
     return tt_cli_finish();
@@ -104,6 +114,18 @@ static int print_help(void)
 
 static int fail_verb(const char *word)
 {
+    /* What people expect under other names. */
+    static const struct {
+        const char *words, *verb;
+    } elsewhere[] = {{"ls|steps|show|status", "list"},
+                     {"info|print|stat|summary|describe|tensors", "inspect"},
+                     {"check|validate|fsck|test", "verify"},
+                     {"compare|cmp", "diff"},
+                     {"export|merge|hf|to-hf|to_hf|unshard|save", "consolidate"},
+                     {"import|from-hf|from_hf|reshard", "convert"},
+                     {"mean|ema|soup", "average"},
+                     {"rm|remove|delete|prune|clean|cleanup", "gc"},
+                     {"restore|reset|revert|undo|back", "rollback"}};
     const char *names[N_VERBS], *near;
     struct tt_text all = {0};
     int rc;
@@ -113,6 +135,9 @@ static int fail_verb(const char *word)
         tt_text_add(&all, "%s%s", i ? ", " : "", verbs[i].name);
     }
     near = word ? tt_text_nearest(word, names, N_VERBS) : NULL;
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere && word && !near; i++)
+        if (tt_text_is_listed(word, elsewhere[i].words))
+            near = elsewhere[i].verb;
     if (near)
         rc = tt_fail(TT_EUSAGE, "unknown command 'ckpt %s'\nhelp: did you mean 'ckpt %s'?", word, near);
     else

@@ -41,7 +41,7 @@ static int read_options(const struct tt_args *args, struct tt_consolidate *optio
         options_out->dtype = dtypes[i].dtype;
     }
     if (dtype && !options_out->has_dtype)
-        return tt_fail(TT_EUSAGE, "no dtype '%s'\nhelp: --dtype takes float32, bfloat16 or float16", dtype);
+        return tt_cli_fail_choice("dtype", dtype, (const char *const[]){"float32", "bfloat16", "float16"}, 3);
     if (size && (!tt_text_to_bytes(size, &options_out->max_shard_bytes) || options_out->max_shard_bytes < 1))
         return tt_fail(TT_EUSAGE, "--max-shard-size '%s' is not a size\nhelp: such as 500MiB or 5GiB", size);
     options_out->told = (struct tt_told){.model = tt_args_last(args, "model"),
