@@ -293,6 +293,7 @@ int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite
 
     TT_TRY(tt_run_folder_look(cfg, &folder));
     TT_TRY(make_and_lock(cfg, &folder.lock));
+    TT_TRY(tt_run_folder_look(cfg, &folder)); /* another job may have had the lock meanwhile */
     rc = decide(cfg, resumes, overwrite, &folder.replaces);
     if (rc < 0) {
         tt_run_folder_undo(cfg, &folder);

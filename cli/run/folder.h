@@ -47,9 +47,11 @@ int tt_run_folder_replace(const struct tt_config *cfg, struct tt_run_folder *fol
 /**
  * After a start that failed before it trained: removes what it has made in the taken folder, and the folder itself if
  * it made that, and releases it. What was there before stays. metrics.jsonl and checkpoints must be closed; console.log
- * is closed here. In remove.c, as the function that looks at what is there.
+ * is closed here. Both are in remove.c.
  */
 void tt_run_folder_undo(const struct tt_config *cfg, struct tt_run_folder *folder);
+
+/** Looks at what is there, for undo: before the folder is made, and again with the lock. */
 int tt_run_folder_look(const struct tt_config *cfg, struct tt_run_folder *folder) TT_MUST_CHECK;
 
 void tt_run_folder_release(struct tt_run_folder *folder);

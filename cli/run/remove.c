@@ -180,8 +180,11 @@ int tt_run_folder_look(const struct tt_config *cfg, struct tt_run_folder *folder
         tt_free(path);
         path = made_path(cfg, what);
         TT_TRY(tt_path_exists(path, &exists));
-        folder->had |= (unsigned)exists << what;
+        if (what != LOCK || !folder->lock.path)
+            folder->had |= (unsigned)exists << what;
     }
+    if (folder->kept)
+        goto out;
     for (size_t n = strlen(at); n > 1 && at[n - 1] == '/'; n--)
         at[n - 1] = 0;
     TT_TRY(tt_path_exists(at, &exists));
@@ -207,33 +210,38 @@ static void remove_made_folders(const struct tt_config *cfg, const char *kept)
     tt_free(at);
 }
 
-/* What cannot be removed stays: the error that ended the start matters more. */
+static void remove_made(const struct tt_config *cfg, int what)
+{
+    char *path = made_path(cfg, what), *lock = tt_format("%s/.lock", path);
+
+    if (what == BOARD) {
+        (void)!remove_records(cfg->job.dump_folder, path, "[0-9]*-[0-9]*", "events.out.tfevents.*");
+        (void)!remove_empty(cfg->job.dump_folder, path);
+    } else if (what == CHECKPOINTS) {
+        (void)unlink(lock);
+        (void)!remove_empty(cfg->job.dump_folder, path);
+    } else {
+        (void)unlink(path);
+    }
+    tt_free(lock);
+    tt_free(path);
+}
+
+/* What cannot be removed stays, and the message stays that of the error that ended the start. */
 void tt_run_folder_undo(const struct tt_config *cfg, struct tt_run_folder *folder)
 {
-    if (!folder->lock.path || !folder->kept)
-        return;
-    tt_console_close();
-    for (int what = 0; what < MADE; what++) {
-        char *path = made_path(cfg, what);
+    char *message = tt_strdup(tt_error_message());
+    enum tt_key key = tt_error_key();
+    bool is_ours = folder->lock.path && folder->kept && tt_lock_check(&folder->lock) == 0;
 
-        if (folder->had & 1U << what) {
-            tt_free(path);
-            continue;
-        }
-        if (what == BOARD) {
-            if (remove_records(cfg->job.dump_folder, path, "[0-9]*-[0-9]*", "events.out.tfevents.*") == 0)
-                (void)remove_empty(cfg->job.dump_folder, path);
-        } else if (what == CHECKPOINTS) {
-            char *lock = tt_format("%s/.lock", path);
-
-            (void)unlink(lock);
-            (void)remove_empty(cfg->job.dump_folder, path);
-            tt_free(lock);
-        } else {
-            (void)unlink(path);
-        }
-        tt_free(path);
-    }
+    if (is_ours)
+        tt_console_close();
+    for (int what = 0; what < MADE && is_ours; what++)
+        if (!(folder->had & 1U << what))
+            remove_made(cfg, what);
     tt_lock_release(&folder->lock); /* its file was removed while it was held, so that nobody can take it */
-    remove_made_folders(cfg, folder->kept);
+    if (is_ours)
+        remove_made_folders(cfg, folder->kept);
+    (void)tt_fail_key(TT_EINTERNAL, key, "%s", message);
+    tt_free(message);
 }
