@@ -230,7 +230,7 @@ case_biases_of_experts_continue_on_other_ranks() {
     run ckpt consolidate whole/checkpoint/step-6 plain --dtype bfloat16
     expect_ok
     run ckpt inspect plain
-    expect_out "layers.1.moe.expert_bias +F32"
+    expect_out "layers.0-1.moe.expert_bias +F32"
     run ckpt consolidate whole/checkpoint/step-6 hf --format hf
     expect_ok
     expect_err "layers.0.moe.expert_bias and the like are not exported"
