@@ -99,18 +99,8 @@ case_a_log_that_cannot_be_written_does_not_end_training() {
     expect_out "^step:  3/3 "
 }
 
-# on_terminal NAME=VALUE... -- OPTION...: trains on a pseudo terminal of 80 columns; what it shows goes to the file
-# shown, and what a person sees at the end to the file screen. $launcher is what comes before `train`.
-on_terminal() {
-    local settings=()
-    while [ "$1" != -- ]; do
-        settings+=("$1")
-        shift
-    done
-    shift
-    echo "titan train $* on a terminal" >command
-    env "${settings[@]}" script -qec "stty cols 80 rows 24 && ${launcher-'$TITAN'} train \
-        $(echo $tiny) --overwrite $*" /dev/null >shown </dev/null || not_as "the run failed"
+# see: makes screen, what a person sees at the end, of shown, what a terminal got.
+see() {
     python3 - >screen <<'EOF'
 import re
 lines, at = [""], 0
@@ -128,6 +118,21 @@ for part in re.findall(r"\033\[[0-9;]*[A-Za-z]|[\r\n]|[^\r\n\033]+", open("shown
         at += len(part)
 print("\n".join(lines))
 EOF
+}
+
+# on_terminal NAME=VALUE... -- OPTION...: trains on a pseudo terminal of 80 columns; what it shows goes to the file
+# shown, and what a person sees at the end to the file screen. $launcher is what comes before `train`.
+on_terminal() {
+    local settings=()
+    while [ "$1" != -- ]; do
+        settings+=("$1")
+        shift
+    done
+    shift
+    echo "titan train $* on a terminal" >command
+    env "${settings[@]}" script -qec "stty cols 80 rows 24 && ${launcher-'$TITAN'} train \
+        $(echo $tiny) --overwrite $*" /dev/null >shown </dev/null || not_as "the run failed"
+    see
     grep -q 'step:' shown || not_as "nothing was shown"
     ! grep -q "$escape" run/console.log || not_as "escape sequences in console.log"
 }
@@ -164,8 +169,8 @@ case_a_line_moves_between_those_of_steps() {
     live_and_gone
     on_terminal TERM=dumb TITAN_LIVE_SEC=0 -- $live
     ! grep -q "a step  eta:" shown || not_as "a live line on a dumb terminal"
-    env TERM=xterm TITAN_LIVE_SEC=0 script -qec "stty cols 80 && '$TITAN' train $(echo $tiny) $live --overwrite --json" \
-        /dev/null >shown </dev/null || not_as "the run failed"
+    env TERM=xterm TITAN_LIVE_SEC=0 script -qec "stty cols 80 && '$TITAN' train $(echo $tiny) $live --overwrite \
+        --json" /dev/null >shown </dev/null || not_as "the run failed"
     ! grep -q "a step  eta:" shown || not_as "a live line among records"
     for launcher in "'$TITAN_SOURCE/tools/run-ranks' 2 '$TITAN'" "'$TITAN' launch -n 2 --"; do
         on_terminal TERM=xterm TITAN_LIVE_SEC=0 -- $live
@@ -175,6 +180,41 @@ case_a_line_moves_between_those_of_steps() {
     run train $tiny $live --overwrite
     expect_ok
     ! grep -q "a step  eta:" out err || not_as "a live line in a file"
+}
+
+case_a_signal_is_answered_on_a_line_of_its_own() {
+    make_corpus
+    echo "titan train on a terminal, then Ctrl-C" >command
+    cat >terminal.py <<'EOF'
+import fcntl, os, pty, struct, sys, termios
+pid, terminal = pty.fork()
+if pid == 0:
+    while os.get_terminal_size().columns != 100:
+        pass
+    os.execv(sys.argv[1], sys.argv[1:])
+fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+seen, typed = b"", False
+while True:
+    try:
+        part = os.read(terminal, 4096)
+    except OSError:
+        break
+    seen += part
+    if not typed and b" a step  eta: " in seen:
+        os.write(terminal, b"\x03")
+        typed = True
+open("shown", "wb").write(seen)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 255)
+EOF
+    code=0
+    TERM=xterm TITAN_LIVE_SEC=0 env --default-signal=INT python3 terminal.py "$TITAN" train $tiny --checkpoint.enable \
+        --training.steps=1000000 --metrics.log_freq=1000000 || code=$?
+    expect_code 130
+    see
+    grep -Eq "^titan: (stopping after step [0-9]+ and saving|the run is ending)" screen ||
+        not_as "no answer: $(tail screen)"
+    grep -q "^titan: stopped by a signal after step " screen || not_as "no last line: $(tail screen)"
+    ! grep -q "a step  eta:" screen || not_as "a live line is left: $(tail screen)"
 }
 
 case_a_terminal_shows_six_lines_of_the_banner() {
