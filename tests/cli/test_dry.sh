@@ -170,7 +170,8 @@ case_the_first_loss_is_expected() {
     run train --model.flavor=debugmodel --checkpoint.enable=false --dry-run --training.z_loss=1e-4
     expect_ok
     expect_out "^  loss     about 8.11 at step 1, without the z-loss: ln 2,048 = 7.62, and 0.49 for the variance 0.97 of the logits$"
-    run train --model.name=mixtral --model.flavor=debugmodel --model.tie_embeddings=true --checkpoint.enable=false --dry-run
+    run train --model.name=mixtral --model.flavor=debugmodel --model.tie_embeddings=true \
+        --checkpoint.enable=false --dry-run
     expect_ok
     expect_out "^  loss     of the first step not predicted: the head is tied, and what the blocks of mixtral add "
     run train --model.name=qwen3 --model.flavor=debugmodel --checkpoint.enable=false --dry-run
