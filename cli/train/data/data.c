@@ -93,6 +93,7 @@ out:
     tt_tokenizer_free(tokenizer);
     return rc;
 }
+
 struct dividing {
     struct tt_holdout *holdout;
     const struct tt_dataset *dataset;
@@ -117,9 +118,13 @@ static int hold_out(struct tt_comm *comm, double part, const struct tt_dataset *
     if (comm->rank == 0)
         rc = tt_comm_work(comm, divide, &(struct dividing){holdout, dataset, part});
     TT_TRY(tt_comm_agree(comm, rc));
-    is_held = comm->rank == 0 ? holdout->is_held : NULL;
-    TT_TRY(tt_comm_broadcast(comm, holdout, sizeof *holdout, 0));
-    holdout->is_held = is_held ? is_held : tt_calloc((size_t)tt_holdout_bytes(holdout->n_documents), 1);
+    is_held = holdout->is_held; /* an address means nothing on another rank */
+    holdout->is_held = NULL;
+    rc = tt_comm_broadcast(comm, holdout, sizeof *holdout, 0);
+    holdout->is_held = is_held;
+    if (rc == 0 && !is_held)
+        holdout->is_held = tt_calloc((size_t)tt_holdout_bytes(holdout->n_documents), 1);
+    TT_TRY(rc);
     TT_TRY(tt_comm_broadcast(comm, holdout->is_held, (size_t)tt_holdout_bytes(holdout->n_documents), 0));
 out:
     return rc;
@@ -158,15 +163,15 @@ static int open_part(struct tt_comm *comm, const struct tt_train_data_options *o
         rc = prepare_part(comm, o, &spec, kind->is_text, &ref);
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_comm_broadcast(comm, &ref, sizeof ref, 0));
+    TT_TRY(tt_train_tokens_open(comm, &spec, kind->is_text, &ref, &part->dataset));
     TT_TRY(hold_out(comm, o->split, part->dataset, &holdout));
     sampling.holdout = holdout.is_held ? &holdout : NULL;
-    TT_TRY(tt_train_tokens_open(comm, &spec, kind->is_text, &ref, &part->dataset));
     rc = tt_sampler_new(part->dataset, &sampling, &part->sampler);
     TT_TRY(tt_comm_agree(comm, rc));
     if (comm->rank == 0)
         note_packs(part, o->documents);
-    tt_holdout_release(&holdout);
 out:
+    tt_holdout_release(&holdout);
     return rc;
 }
 
