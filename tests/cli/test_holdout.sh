@@ -8,7 +8,7 @@ make_documents() {
     awk 'BEGIN { for (i = 0; i < 300; i++) { printf "{\"text\": \"%d", i; for (k = i * i % 60; k > 0; k--)
         printf " the evening of day %d", i * k % 97; print "\"}" } }' >documents.jsonl
 }
-split="$tiny --training.dataset=jsonl --training.dataset_path=documents.jsonl --validation.split=5%
+split="$tiny --verbose --training.dataset=jsonl --training.dataset_path=documents.jsonl --validation.split=5%
     --validation.enable --validation.freq=1 --validation.local_batch_size=2 --training.local_batch_size=1
     --training.steps=4 --lr_scheduler.total_steps=4"
 
@@ -126,7 +126,7 @@ case_another_part_on_resume_is_refused_by_name() {
     expect_error 3 "trained with validation.split 5%, this run has 0%"
     run train $split --checkpoint.enable --validation.split=10% --checkpoint.exclude_from_loading=dataloader
     expect_ok
-    expect_err "changed  since step-2: .*validation.split 0.05 -> 0.1"
+    expect_err "changed .*since step-2: .*validation.split 0.05 -> 0.1"
     expect_err "the losses are not those of the run as it was: .*validation.split"
     # a run without it continues only without it
     run train $split --validation.split=0 --checkpoint.enable --training.steps=2 --job.dump_folder=none

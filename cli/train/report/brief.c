@@ -41,9 +41,12 @@ static void add_model(const struct tt_model *model, const struct tt_start *start
 static void add_validation(const struct tt_config *cfg, struct tt_text *out)
 {
     if (cfg->validation.enable)
-        tt_text_add(out, "; validation every %" PRId64 " step%s\n", cfg->validation.freq, plural(cfg->validation.freq));
+        tt_text_add(out, "; validation every %" PRId64 " step%s", cfg->validation.freq, plural(cfg->validation.freq));
     else
-        tt_text_add(out, "; no validation\n");
+        tt_text_add(out, "; no validation");
+    if (cfg->validation.split > 0.0)
+        tt_text_add(out, ", %.4g%% held out", 100.0 * cfg->validation.split);
+    tt_text_add(out, "\n");
 }
 
 /* "kjv: 1,068,459 tokens in 4,173 sequences; validation every 50 steps" */
@@ -55,9 +58,9 @@ static void add_data(const struct tt_setup *s, const struct tt_run_about *about,
     char count[32];
 
     for (int i = 0; i < data->n; i++)
-        tokens += data->part[i].dataset->ref.info.n_tokens;
+        tokens += tt_sampler_documents(data->part[i].sampler)->tokens;
     if (data->part[0].dataset->ref.info.mask_at)
-        learned = data->part[0].dataset->ref.info.n_learned;
+        learned = tt_sampler_documents(data->part[0].sampler)->learned;
     if (data->n == 1)
         tt_text_add(out, "  data     %s%s%s", data->part[0].dataset->ref.name, entry.dataset_path ? " " : "",
                     entry.dataset_path ? entry.dataset_path : "");
