@@ -16,6 +16,7 @@
 #include "cli/job/tensors.h"
 #include "cli/run/records/metrics.h"
 #include "core/base/mem.h"
+#include "core/kernels/kernels.h"
 #include "core/os/cores.h"
 #include "core/os/team.h"
 
@@ -185,6 +186,37 @@ out:
     return rc;
 }
 
+/* A token of the prompt has at least one byte; a chat template adds words of its own. */
+struct tt_generator_options tt_job_sampling(const struct tt_config *cfg, const struct tt_engine_options *engine)
+{
+    enum { OF_TEMPLATE = 1024, ROWS = 5 * TT_ATTENTION_ROWS };
+    int64_t prompt = OF_TEMPLATE + (cfg->metrics.sample_prompt ? (int64_t)strlen(cfg->metrics.sample_prompt) : 0);
+    int64_t positions = engine->model->dims.max_positions, context = prompt + cfg->metrics.sample_tokens;
+
+    if (engine->model->row->learned_positions && context > positions)
+        context = positions;
+    return (struct tt_generator_options){.model = engine->model,
+                                         .dtype = engine->param_dtype,
+                                         .context = context,
+                                         .prompt_rows = ROWS,
+                                         .threads = engine->threads};
+}
+
+static int sampling_bytes(const struct tt_config *cfg, const struct tt_job *job, int64_t *ret_bytes)
+{
+    const struct tt_generator_options options = tt_job_sampling(cfg, &job->engine);
+    struct tt_generator *generator = NULL;
+    int rc = 0;
+
+    if (!cfg->metrics.sample_freq)
+        return 0;
+    TT_TRY(tt_generator_new(&options, &generator));
+    *ret_bytes = tt_generator_memory(generator).total;
+out:
+    tt_generator_free(generator);
+    return rc;
+}
+
 /* --- the job --- */
 
 /* A rank's batch becomes the microbatches of a run through the pipeline. */
@@ -249,6 +281,8 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
         TT_TRY(add_pipeline(cfg, &job));
     TT_TRY(engine_options(cfg, &job, threads, memory_limit, &job.engine));
     TT_TRY(staging_bytes(cfg, &job, &job.staging_bytes));
+    TT_TRY(sampling_bytes(cfg, &job, &job.sampling_bytes));
+    job.staging_bytes += job.sampling_bytes;
     job.engine.memory_limit -= job.staging_bytes;
     *ret_job = job;
     job = (struct tt_job){0};

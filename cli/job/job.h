@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/config/config.h"
 #include "parallel/engine/engine.h"
+#include "parallel/engine/generator.h"
 #include "parallel/planner/cost.h"
 
 /**
@@ -30,7 +31,9 @@ struct tt_job {
     int64_t microbatches;    /* of a rank in a step */
     int64_t microbatch_size; /* sequences of each */
     int64_t global_batch;    /* sequences of a step */
-    int64_t staging_bytes;   /* of a rank, in addition to the engine's: memory into which async saves copy; 0: none */
+    /* Of a rank, in addition to the engine's: memory into which async saves copy, and sampling_bytes; 0: none. */
+    int64_t staging_bytes;
+    int64_t sampling_bytes;         /* of the generator that rank 0 has while it samples a text; 0: none is sampled */
     struct tt_stage_places *places; /* of a pipeline, and the orders of a run through it; NULL: there is none */
     struct tt_pipeline *pipeline;
     int64_t told_positions; /* the model's limit, if sequences are longer and it follows them; else 0 */
@@ -88,6 +91,9 @@ enum tt_ckpt_reading tt_job_reading(const struct tt_config *cfg);
 
 /** checkpoint.export_dtype. */
 enum tt_dtype tt_job_export_dtype(const struct tt_config *cfg);
+
+/** The generator that samples texts while training (metrics.sample_freq), with room for any prompt that is allowed. */
+struct tt_generator_options tt_job_sampling(const struct tt_config *cfg, const struct tt_engine_options *engine);
 
 /** Appends who gets samples of its own: "2 ranks", "1 pipeline", "2 groups of 4 ranks". */
 void tt_job_readers_text(const struct tt_job *job, struct tt_text *out);

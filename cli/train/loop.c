@@ -223,12 +223,20 @@ out:
     return rc;
 }
 
-/* What follows a step: trace, save, validation. ret_stop becomes the code that a signal asked for in the meantime. */
+static int sample(struct tt_loop *l)
+{
+    tt_reporter_answer_in_sample(&l->reporter, l->at.step);
+    return tt_train_text_sample(&l->text, l->at.step, &l->reporter);
+}
+
+/* What follows a step: trace, save, validation, a sampled text. ret_stop becomes the code that a signal asked for in
+ * the meantime. */
 static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *ret_stop)
 {
     struct tt_pause pause = tt_reporter_pause(&l->reporter);
     bool last = l->at.step >= last_step(l), stop = *ret_stop != 0;
     bool saves = tt_saver_is_due(&l->saver, l->at.step, last, stop);
+    bool samples = tt_train_text_is_due(&l->text, l->at.step, last) && !stop;
     bool validates;
     int rc = 0;
 
@@ -244,7 +252,9 @@ static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *
     }
     if (validates)
         TT_TRY(validate(l, ret_stop));
-    if ((saves || validates) && !*ret_stop && !last)
+    if (samples && !*ret_stop)
+        TT_TRY(sample(l));
+    if ((saves || validates || samples) && !*ret_stop && !last)
         TT_TRY(end_step(l, ret_stop));
     tt_reporter_resume(&l->reporter, &pause);
 out:

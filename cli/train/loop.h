@@ -12,6 +12,7 @@
 #include "cli/train/save/saver.h"
 #include "cli/train/setup.h"
 #include "cli/train/start/start.h"
+#include "cli/train/text.h"
 #include "cli/train/validate.h"
 
 /**
@@ -19,7 +20,7 @@
  *
  *     tt_setup_init      model, mesh, engine: what will happen, before anything is changed
  *     tt_loop_open       run folder, data, memory, weights or checkpoint
- *     tt_loop_run        load, step, report, save, validate
+ *     tt_loop_run        load, step, report, save, validate, sample a text
  *     tt_loop_close
  *     tt_setup_release
  *
@@ -46,6 +47,7 @@ struct tt_loop {
     struct tt_run_folder folder;
     struct tt_train_data data;
     struct tt_validator validator;
+    struct tt_train_text text;
     struct tt_train_progress at;
     struct tt_start start;
     struct tt_saver saver;

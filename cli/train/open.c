@@ -45,6 +45,7 @@ static int open_data(struct tt_loop *l)
     TT_TRY(tt_datasets_open_training(l->setup, &l->data));
     tt_train_progress_count_steps(&l->at, l->setup, &l->data);
     TT_TRY(tt_validator_open(l->setup, &l->validator));
+    TT_TRY(tt_train_text_open(l->setup, &l->data, &l->text));
 out:
     return rc;
 }
@@ -127,6 +128,7 @@ void tt_loop_close(struct tt_loop *l, int exit_code)
     tt_reporter_close(&l->reporter, l->at.step, exit_code);
     tt_saver_close(&l->saver);
     tt_start_release(&l->start);
+    tt_train_text_release(&l->text);
     tt_validator_release(&l->validator);
     tt_train_data_release(&l->data);
     if (!l->has_begun) /* nothing stays of a run that never was */

@@ -94,6 +94,12 @@ static int check_memory(const struct tt_setup *s)
                      "weights and needs %s",
                      rank.text, tt_text_bytes(need, sizeof need, (double)start), limit.text,
                      tt_text_bytes(less, sizeof less, (double)tt_engine_init_bytes(s->engine, TT_INIT_SHARDS)));
+    else if (total - s->job.sampling_bytes <= s->memory_limit)
+        rc = tt_fail(TT_EFIT,
+                     "%s needs %s with the whole model from which texts are sampled, %s\nhelp: use "
+                     "metrics.sample_freq=0, which needs %s",
+                     rank.text, need, limit.text,
+                     tt_text_bytes(less, sizeof less, (double)(total - s->job.sampling_bytes)));
     else if (s->memory.total <= s->memory_limit)
         rc = tt_fail(TT_EFIT,
                      "%s needs %s with the staging copy of checkpoints, %s\nhelp: use checkpoint.async_mode=disabled, "

@@ -48,6 +48,7 @@ static const char *const paths[TT_KEYS] = {
     [TT_KEY_DATASET_PATH] = "training.dataset_path",
     [TT_KEY_VALIDATION_DATASET] = "validation.dataset",
     [TT_KEY_VALIDATION_DATASET_PATH] = "validation.dataset_path",
+    [TT_KEY_SAMPLE_PROMPT] = "metrics.sample_prompt",
     [TT_KEY_VALIDATION_SPLIT] = "validation.split",
     [TT_KEY_TEXT_FIELD] = "training.text_field",
     [TT_KEY_DOCUMENT_MASK] = "training.document_mask",

@@ -136,6 +136,13 @@ static void split_has_documents(const struct tt_config *cfg, struct tt_text *why
         need_documents(&cfg->training.dataset, why);
 }
 
+static void samples_are_wanted(const struct tt_config *cfg, struct tt_text *why)
+{
+    if (!cfg->metrics.sample_freq && (cfg->metrics.sample_prompt || cfg->metrics.sample_tokens != 32))
+        tt_text_add(why, "no text is sampled while metrics.sample_freq is 0\nhelp: set metrics.sample_freq, for "
+                         "instance to 100");
+}
+
 static void training_path(const struct tt_config *cfg, struct tt_text *why)
 {
     if (!cfg->training.dataset.is_list)
@@ -405,6 +412,7 @@ static const struct {
     {split_has_documents, {"validation.split", "training.dataset"}},
     {training_format, {"training.dataset_path", "training.dataset"}},
     {validation_format, {"validation.dataset_path", "validation.dataset"}},
+    {samples_are_wanted, {"metrics.sample_prompt", "metrics.sample_tokens", "metrics.sample_freq"}},
     {weights_compute, {"training.dtype", "training.mixed_precision_param"}},
     {averages_exist, {"ema.validate", "ema.decay", "training.dtype"}},
     {batch_multiple, {"training.global_batch_size", "training.local_batch_size"}},

@@ -52,6 +52,32 @@ static void large_steps_take_several_bytes(void **state)
     assert_int_equal(record[12 + 11], 0x02);
 }
 
+/* The event was decoded with TensorBoard's own classes: tag, plug-in and tensor as those of PyTorch's add_text. */
+static void text_record_has_the_known_bytes(void **state)
+{
+    uint8_t record[160];
+    size_t n = tt_tensorboard_text_record(1700000000.0, 1, "sample/text_summary", "And", record, sizeof record);
+
+    assert_hex(record, n,
+               "3d000000000000006049f1ec0900000040fc54d94110012a300a2e0a1373616d706c652f746578745f73756d6d617279"
+               "420d08071204120208014203416e644a080a060a0474657874c47887d8");
+}
+
+/* Bytes of the longest text that is kept, and of a longer one, which is cut before a character of several bytes. */
+static void a_long_text_is_cut_between_characters(void **state)
+{
+    static char text[TT_BOARD_TEXT + 8];
+    static uint8_t record[TT_BOARD_TEXT + 1024];
+    size_t whole, cut;
+
+    memset(text, 'a', TT_BOARD_TEXT);
+    whole = tt_tensorboard_text_record(0.0, 1, "sample", text, record, sizeof record);
+    assert_true(whole > TT_BOARD_TEXT);
+    memcpy(text + TT_BOARD_TEXT - 1, "\u20ac", sizeof "\u20ac");
+    cut = tt_tensorboard_text_record(0.0, 1, "sample", text, record, sizeof record);
+    assert_int_equal(cut, whole - 1);
+}
+
 static void a_record_that_does_not_fit_is_not_written(void **state)
 {
     const struct tt_scalar loss = {"loss", 8.0};
@@ -66,6 +92,8 @@ int main(void)
         cmocka_unit_test(version_record_has_the_known_bytes),
         cmocka_unit_test(scalar_record_has_the_known_bytes),
         cmocka_unit_test(large_steps_take_several_bytes),
+        cmocka_unit_test(text_record_has_the_known_bytes),
+        cmocka_unit_test(a_long_text_is_cut_between_characters),
         cmocka_unit_test(a_record_that_does_not_fit_is_not_written),
     };
 

@@ -415,6 +415,37 @@ void tt_metrics_validate(struct tt_metrics *m, const struct tt_metrics_validatio
     tt_metrics_record(m, validation_record(v, tps));
 }
 
+/* The text on one line: it may have line breaks, which would look like other lines of the run. */
+static void print_sample(const struct tt_metrics *m, const struct tt_metrics_sample *sample)
+{
+    char *head = tt_format("sample step: %2" PRId64 "  ", sample->step);
+    struct tt_text line = {0};
+
+    tt_text_add(&line, "%s", head);
+    tt_text_add_replaced(&line, sample->text, strlen(sample->text), "\n", "\\n");
+    tt_text_add(&line, "\n");
+    if (m->json_stdout)
+        tt_console_add(line.text);
+    else
+        tt_screen_put(stdout, line.text, m->columns, (int)strlen(head));
+    if (!m->json_stdout)
+        (void)fflush(stdout);
+    tt_text_release(&line);
+    tt_free(head);
+}
+
+void tt_metrics_sample(struct tt_metrics *m, const struct tt_metrics_sample *sample)
+{
+    print_sample(m, sample);
+    if (m->board)
+        tt_tensorboard_add_text(m->board, sample->step, "sample/text_summary", sample->text);
+    tt_metrics_record(m, json_pack("{s:s, s:I, s:o, s:o, s:I, s:s, s:o}", "type", "sample", "step",
+                                   (json_int_t)sample->step, "prompt",
+                                   sample->prompt ? tt_json_string(sample->prompt) : json_null(), "text",
+                                   tt_json_string(sample->text), "tokens", (json_int_t)sample->tokens, "finish",
+                                   sample->finish, "time_s", tt_json_number(sample->seconds)));
+}
+
 void tt_metrics_checkpoint(struct tt_metrics *m, const struct tt_ckpt_saved *saved, bool async)
 {
     tt_metrics_record(m, json_pack("{s:s, s:I, s:b, s:o, s:o, s:o, s:o, s:I, s:I}", "type", "checkpoint", "step",

@@ -61,8 +61,19 @@ struct tt_metrics_validation {
     const struct tt_metrics_set *set;
 };
 
+/* A text that was sampled from the model. */
+struct tt_metrics_sample {
+    int64_t step;
+    const char *prompt; /* NULL: the beginning of a document */
+    const char *text;   /* of tokens without a tokenizer their numbers */
+    int64_t tokens;
+    const char *finish; /* tt_finish_name */
+    double seconds;     /* of generating it, and of collecting the weights */
+};
+
 void tt_metrics_step(struct tt_metrics *metrics, const struct tt_step_report *report);
 void tt_metrics_validate(struct tt_metrics *metrics, const struct tt_metrics_validation *validation);
+void tt_metrics_sample(struct tt_metrics *metrics, const struct tt_metrics_sample *sample);
 
 /** A checkpoint that is published, or one that failed. */
 void tt_metrics_checkpoint(struct tt_metrics *metrics, const struct tt_ckpt_saved *saved, bool async);

@@ -74,7 +74,7 @@ static void put_field(struct bytes *b, unsigned field, const void *data, size_t 
 
 /* --- events --- */
 
-enum { VALUE_BYTES = 256, EVENT_BYTES = 8192 };
+enum { VALUE_BYTES = 256, TEXT_BYTES = TT_BOARD_TEXT + 2 * VALUE_BYTES, EVENT_BYTES = 8192 + TEXT_BYTES };
 
 /* Summary.Value { string tag = 1; float simple_value = 2; } as the repeated field 1 of a Summary. */
 static void put_scalar(struct bytes *summary, const struct tt_scalar *scalar)
@@ -92,27 +92,61 @@ static void put_scalar(struct bytes *summary, const struct tt_scalar *scalar)
     put_field(summary, 1, value.data, value.n);
 }
 
+/* The bytes of a text that are kept: whole characters. */
+static size_t kept_of(const char *text)
+{
+    size_t n = strlen(text);
+
+    if (n <= TT_BOARD_TEXT)
+        return n;
+    for (n = TT_BOARD_TEXT; n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80;)
+        n--;
+    return n;
+}
+
+/*
+ * Summary.Value { string tag = 1; TensorProto tensor = 8; SummaryMetadata metadata = 9 }
+ * TensorProto { DataType dtype = 1; TensorShapeProto tensor_shape = 2; repeated bytes string_val = 8 }, a vector of one
+ * TensorShapeProto { repeated Dim { int64 size = 1 } dim = 2 }
+ * SummaryMetadata { PluginData { string plugin_name = 1 } plugin_data = 1 }
+ */
+static void put_text(struct bytes *summary, const char *tag, const char *text)
+{
+    enum { DT_STRING = 7 };
+    static const uint8_t shape[] = {2 << 3 | LENGTH, 2, 1 << 3 | VARINT, 1},
+                         metadata[] = {1 << 3 | LENGTH, 6, 1 << 3 | LENGTH, 4, 't', 'e', 'x', 't'};
+    uint8_t room[TEXT_BYTES], tensor_room[TEXT_BYTES];
+    struct bytes value = {.data = room, .room = sizeof room},
+                 tensor = {.data = tensor_room, .room = sizeof tensor_room};
+
+    put_key(&tensor, 1, VARINT);
+    put_varint(&tensor, DT_STRING);
+    put_field(&tensor, 2, shape, sizeof shape);
+    put_field(&tensor, 8, text, kept_of(text));
+    put_field(&value, 1, tag, strlen(tag));
+    put_field(&value, 8, tensor.data, tensor.n);
+    put_field(&value, 9, metadata, sizeof metadata);
+    summary->full = summary->full || tensor.full || value.full;
+    put_field(summary, 1, value.data, value.n);
+}
+
 /* Event { double wall_time = 1; int64 step = 2; string file_version = 3 | Summary summary = 5; } */
-static void put_event(struct bytes *event, double wall_sec, int64_t step, const struct tt_scalar *scalars, int n)
+static void put_event(struct bytes *event, double wall_sec, int64_t step, const struct bytes *summary)
 {
     static const char version[] = "brain.Event:2";
-    uint8_t room[EVENT_BYTES];
-    struct bytes summary = {.data = room, .room = sizeof room};
     uint64_t bits;
 
     memcpy(&bits, &wall_sec, sizeof bits);
     put_key(event, 1, FIXED64);
     put_fixed(event, bits, 8);
-    if (n == 0) {
+    if (!summary) {
         put_field(event, 3, version, sizeof version - 1);
         return;
     }
     put_key(event, 2, VARINT);
     put_varint(event, (uint64_t)step);
-    for (int i = 0; i < n; i++)
-        put_scalar(&summary, &scalars[i]);
-    event->full = event->full || summary.full;
-    put_field(event, 5, summary.data, summary.n);
+    event->full = event->full || summary->full;
+    put_field(event, 5, summary->data, summary->n);
 }
 
 /* TFRecord's: a CRC of data that contains CRCs is weak, so they are rotated and shifted. */
@@ -123,18 +157,39 @@ static uint32_t masked_crc(const void *data, size_t n)
     return ((crc >> 15) | (crc << 17)) + UINT32_C(0xa282ead8);
 }
 
-size_t tt_tensorboard_record(double wall_sec, int64_t step, const struct tt_scalar *scalars, int n, uint8_t *buf,
-                             size_t buf_size)
+/* summary: NULL for the version record. */
+static size_t put_record(double wall_sec, int64_t step, const struct bytes *summary, uint8_t *buf, size_t buf_size)
 {
     uint8_t room[EVENT_BYTES];
     struct bytes event = {.data = room, .room = sizeof room}, record = {.data = buf, .room = buf_size};
 
-    put_event(&event, wall_sec, step, scalars, n);
+    put_event(&event, wall_sec, step, summary);
     put_fixed(&record, event.n, 8);
     put_fixed(&record, record.full ? 0 : masked_crc(buf, 8), 4);
     put(&record, event.data, event.n);
     put_fixed(&record, masked_crc(event.data, event.n), 4);
     return event.full || record.full ? 0 : record.n;
+}
+
+size_t tt_tensorboard_record(double wall_sec, int64_t step, const struct tt_scalar *scalars, int n, uint8_t *buf,
+                             size_t buf_size)
+{
+    uint8_t room[EVENT_BYTES];
+    struct bytes summary = {.data = room, .room = sizeof room};
+
+    for (int i = 0; i < n; i++)
+        put_scalar(&summary, &scalars[i]);
+    return put_record(wall_sec, step, n ? &summary : NULL, buf, buf_size);
+}
+
+size_t tt_tensorboard_text_record(double wall_sec, int64_t step, const char *tag, const char *text, uint8_t *buf,
+                                  size_t buf_size)
+{
+    uint8_t room[EVENT_BYTES];
+    struct bytes summary = {.data = room, .room = sizeof room};
+
+    put_text(&summary, tag, text);
+    return put_record(wall_sec, step, &summary, buf, buf_size);
 }
 
 /* --- the file --- */
@@ -145,12 +200,17 @@ struct tt_tensorboard {
     bool failed;
 };
 
-static void append(struct tt_tensorboard *board, int64_t step, const struct tt_scalar *scalars, int n)
+/* size: of the record; 0: there was none. */
+static void append(struct tt_tensorboard *board, const uint8_t *record, size_t size)
+{
+    board->failed = board->failed || size == 0 || fwrite(record, 1, size, board->file) != size;
+}
+
+static void append_scalars(struct tt_tensorboard *board, int64_t step, const struct tt_scalar *scalars, int n)
 {
     uint8_t record[EVENT_BYTES + 16];
-    size_t size = tt_tensorboard_record(tt_clock_wall_sec(), step, scalars, n, record, sizeof record);
 
-    board->failed = board->failed || size == 0 || fwrite(record, 1, size, board->file) != size;
+    append(board, record, tt_tensorboard_record(tt_clock_wall_sec(), step, scalars, n, record, sizeof record));
 }
 
 int tt_tensorboard_open(const char *folder, struct tt_tensorboard **ret_board)
@@ -173,7 +233,7 @@ int tt_tensorboard_open(const char *folder, struct tt_tensorboard **ret_board)
         rc = tt_fail(TT_EIO, "cannot create '%s': %s", board->path, strerror(errno));
         goto out;
     }
-    append(board, 0, NULL, 0);
+    append_scalars(board, 0, NULL, 0);
     board->failed = fflush(board->file) != 0 || board->failed;
     *ret_board = board;
     board = NULL;
@@ -187,7 +247,15 @@ out:
 
 void tt_tensorboard_add(struct tt_tensorboard *board, int64_t step, const struct tt_scalar *scalars, int n)
 {
-    append(board, step, scalars, n);
+    append_scalars(board, step, scalars, n);
+    board->failed = fflush(board->file) != 0 || board->failed;
+}
+
+void tt_tensorboard_add_text(struct tt_tensorboard *board, int64_t step, const char *tag, const char *text)
+{
+    uint8_t record[EVENT_BYTES + 16];
+
+    append(board, record, tt_tensorboard_text_record(tt_clock_wall_sec(), step, tag, text, record, sizeof record));
     board->failed = fflush(board->file) != 0 || board->failed;
 }
 

@@ -48,8 +48,7 @@ static void note_packs(const struct tt_train_part *part, bool documents)
                 part->name, tt_key_name(TT_KEY_DOCUMENT_MASK));
 }
 
-/* The tokenizer of the folder, with which packed tokens are compared. NULL: it has none, as one with only weights. */
-static int find_tokenizer(const char *folder, struct tt_tokenizer **ret_tokenizer)
+int tt_train_data_tokenizer(const char *folder, struct tt_tokenizer **ret_tokenizer)
 {
     char *path = folder ? tt_format("%s/tokenizer.json", folder) : NULL;
     bool is_folder = false, exists = true;
@@ -85,7 +84,7 @@ static int prepare_part(struct tt_comm *comm, const struct tt_train_data_options
     int rc = 0;
 
     if (!is_text && names_tokenizer(spec)) {
-        TT_TRY(find_tokenizer(o->tokenizer_folder, &tokenizer));
+        TT_TRY(tt_train_data_tokenizer(o->tokenizer_folder, &tokenizer)); /* to compare with */
         compared.tokenizer = tokenizer;
     }
     rc = tt_comm_work(comm, prepare, &(struct preparation){&compared, ref}); /* tokenizing has no time limit */

@@ -52,6 +52,10 @@ int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options 
                        struct tt_train_data *ret_data) TT_MUST_CHECK;
 void tt_train_data_release(struct tt_train_data *data);
 
+/** The tokenizer of a folder (NULL: the built-in one); *ret_tokenizer is NULL if the folder has none, as one with only
+ * weights. */
+int tt_train_data_tokenizer(const char *folder, struct tt_tokenizer **ret_tokenizer) TT_MUST_CHECK;
+
 /** The number of samples before the first one that a part has for the time `epochs` + 1. */
 int64_t tt_train_data_samples(const struct tt_train_data *data, int64_t epochs);
 

@@ -218,6 +218,7 @@ static void release(struct tt_dry *d)
     tt_free(d->disk.folder);
     tt_tokenizer_free(d->tokenizer);
     tt_start_release(&d->start);
+    tt_train_text_release(&d->text);
     tt_validator_release(&d->validator);
     tt_train_data_release(&d->data);
 }
@@ -236,6 +237,7 @@ int tt_dry_run(const struct tt_setup *s, const struct tt_dry_options *o)
     TT_TRY(tt_datasets_open_training(s, &d.data));
     tt_train_progress_count_steps(&d.at, s, &d.data);
     TT_TRY(tt_validator_open(s, &d.validator));
+    TT_TRY(tt_train_text_open(s, &d.data, &d.text));
     TT_TRY(tt_start_peek(s, &d.data, &d.reporter, o->overwrite, &d.at, &d.start));
     tt_train_progress_count_steps(&d.at, s, &d.data);
     TT_TRY(tt_train_progress_check(&d.at, s, &d.data));

@@ -5,6 +5,7 @@
 #include "checkpoint/save/demand.h"
 #include "cli/train/report/reporter.h"
 #include "cli/train/start/start.h"
+#include "cli/train/text.h"
 #include "cli/train/validate.h"
 #include "core/models/first_loss.h"
 
@@ -52,6 +53,7 @@ struct tt_dry {
     const struct tt_setup *setup;
     struct tt_train_data data;
     struct tt_validator validator;
+    struct tt_train_text text;
     struct tt_train_progress at;
     struct tt_start start;
     struct tt_reporter reporter;

@@ -107,6 +107,19 @@ static void print_validation(struct tt_text *out, const struct tt_config *cfg, c
                 plural(cfg->validation.freq), cfg->ema.validate ? ", with the averages of the weights" : "");
 }
 
+static void print_texts(struct tt_text *out, const struct tt_setup *s)
+{
+    int64_t freq = s->cfg->metrics.sample_freq;
+    char memory[32];
+
+    if (freq)
+        tt_text_add(out,
+                    "  texts    at most %" PRId64 " token%s, sampled every %" PRId64
+                    " step%s and at the end; rank 0 needs %s more then\n",
+                    s->cfg->metrics.sample_tokens, plural(s->cfg->metrics.sample_tokens), freq, plural(freq),
+                    tt_text_bytes(memory, sizeof memory, (double)s->job.sampling_bytes));
+}
+
 /* What is shuffled is documents, or the samples of conversations. */
 static bool has_one_order(const struct tt_config *cfg, const struct tt_train_part *part)
 {
@@ -142,6 +155,7 @@ static void print_data(struct tt_text *out, const struct tt_setup *s, const stru
                     about->data->n > 1 ? "; the data ends" : ", which end", last_step);
     tt_text_add(out, "\n");
     print_validation(out, cfg, about);
+    print_texts(out, s);
 }
 
 /* Appends the value of a key, as a flag would take it. */

@@ -40,6 +40,18 @@ void tt_reporter_validated(struct tt_reporter *r, int64_t step, const struct tt_
     tt_free(set);
 }
 
+void tt_reporter_sampled(struct tt_reporter *r, const struct tt_metrics_sample *sample)
+{
+    if (!is_silent(r))
+        tt_metrics_sample(&r->metrics, sample);
+}
+
+void tt_reporter_sample_failed(const struct tt_reporter *r, int64_t step)
+{
+    if (!is_silent(r))
+        tt_warn("no text was sampled after step %" PRId64 ", training continues: %s", step, tt_error_message());
+}
+
 /* --- checkpoints --- */
 
 void tt_reporter_saved(struct tt_reporter *r, const struct tt_ckpt_saved *saved, bool async)
@@ -187,6 +199,16 @@ void tt_reporter_answer_in_save(const struct tt_reporter *r, int64_t step)
     tt_signals_answer(text, "stop without it");
     if (r->live.on)
         tt_screen_live("titan: saving");
+}
+
+void tt_reporter_answer_in_sample(const struct tt_reporter *r, int64_t step)
+{
+    char text[200];
+
+    if (is_silent(r))
+        return;
+    (void)snprintf(text, sizeof text, "stopping after the text that is sampled after step %" PRId64, step);
+    tt_signals_answer(text, "stop without it");
 }
 
 void tt_reporter_answer_in_validation(const struct tt_reporter *r, int64_t step, bool saves)

@@ -158,6 +158,10 @@ void tt_reporter_farewell(const struct tt_reporter *reporter, const struct tt_ru
 /** result: of each of the n sets; name: their names, NULL if the only one has none of its own. */
 void tt_reporter_validated(struct tt_reporter *reporter, int64_t step, const struct tt_validation_result *result, int n,
                            const char *const *name);
+void tt_reporter_sampled(struct tt_reporter *reporter, const struct tt_metrics_sample *sample);
+
+/** No text was sampled, with this thread's error message, and training continues. */
+void tt_reporter_sample_failed(const struct tt_reporter *reporter, int64_t step);
 void tt_reporter_saved(struct tt_reporter *reporter, const struct tt_ckpt_saved *saved, bool async);
 
 /** A save failed with this thread's error message, and training continues. */
@@ -194,9 +198,11 @@ void tt_reporter_trace_failed(const struct tt_reporter *reporter, int64_t step);
 void tt_reporter_validation_is_lost(const struct tt_reporter *reporter, int64_t step);
 
 /* Set the answer to the first signal: during the step that begins, which may end in its middle if it is long; during a
- * save; during a validation, which is given up; and at the end of the run. `saves`: a stop saves. */
+ * save; while a text is sampled; during a validation, which is given up; and at the end of the run. `saves`: a stop
+ * saves. */
 void tt_reporter_answer_in_step(const struct tt_reporter *reporter, int64_t steps_done, bool is_long, bool saves);
 void tt_reporter_answer_in_save(const struct tt_reporter *reporter, int64_t step);
+void tt_reporter_answer_in_sample(const struct tt_reporter *reporter, int64_t step);
 void tt_reporter_answer_in_validation(const struct tt_reporter *reporter, int64_t step, bool saves);
 void tt_reporter_answer_at_end(const struct tt_reporter *reporter);
 
