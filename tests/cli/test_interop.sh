@@ -191,6 +191,50 @@ case_apply_chat_template_gives_the_same_tokens() {
     done
 }
 
+# A tokenizer of one's own, a model trained from nothing, then adapters on conversations, merged. The base model has seen
+# no turns, so their tokens mean nothing before the adapters do.
+case_transformers_and_titan_give_the_same_answers() {
+    need_torch
+    "$python" -c 'import transformers' 2>/dev/null || skip "no transformers in $python"
+    make_corpus
+    run data tokenizer --vocab 330 --special '<|im_start|>' --special '<|im_end|>' --special '<|start_header_id|>' \
+        --special '<|end_header_id|>' --special '<|eot_id|>' --out own corpus.txt
+    expect_ok
+    run train $tiny --model.hf_assets_path=own --training.steps=20 --lr_scheduler.warmup_steps=2 --optimizer.lr=1e-2 \
+        --metrics.log_freq=20 --job.dump_folder=base --checkpoint.enable --checkpoint.last_save_in_hf
+    expect_ok
+    for word in ark sea day; do
+        echo "{\"messages\": [{\"role\": \"user\", \"content\": \"$word\"}, " \
+            "{\"role\": \"assistant\", \"content\": \"the $word of $word\"}]}"
+    done >chats.jsonl
+    "$python" "$interop/chat_with_transformers.py" make any.jsonl 7 >make.txt 2>&1 || not_as "$(tail -5 make.txt)"
+    for template in llama3 qwen3 chatml; do
+        run train --checkpoint.initial_load_path=base/checkpoint/step-20/hf --training.chat_template=$template \
+            --training.dataset=jsonl_sft --training.dataset_path=chats.jsonl --training.document_mask \
+            --training.seq_len=64 --training.local_batch_size=4 --training.steps=100 --lora.rank=8 --optimizer.lr=1e-2 \
+            --lr_scheduler.warmup_steps=2 --metrics.log_freq=60 --metrics.peak_flops=1e9 --dataloader.cache_dir=cache \
+            --checkpoint.enable --job.dump_folder=$template
+        expect_ok
+        run ckpt consolidate $template merged-$template --format hf
+        expect_ok
+        run data pack --dataset jsonl_sft --dataset_path any.jsonl --tokenizer own --chat-template $template --out any
+        expect_ok
+        "$python" "$interop/chat_with_transformers.py" compare any.jsonl merged-$template any >compare.txt 2>&1 ||
+            not_as "$template: $(tail -5 compare.txt)"
+        rm any
+        "$python" "$interop/with_transformers.py" chat merged-$template ark >theirs.txt 2>&1 ||
+            not_as "$template: $(tail -20 theirs.txt)"
+        for source in $template merged-$template; do
+            run generate $source --chat --prompt ark --greedy --json
+            expect_ok
+            expect_json "theirs = json.loads(open('theirs.txt').readlines()[-1])
+for key in theirs:
+    assert found[key] == theirs[key], (key, found, theirs)
+assert found['text'].endswith('the ark of ark') and found['finish'] == 'eos', found"
+        done
+    done
+}
+
 # The models' own texts of chat.json, and those in the folder TITAN_TEMPLATES.
 case_templates_are_evaluated_as_by_transformers() {
     "$python" -c 'import transformers' 2>/dev/null || skip "no transformers in $python"

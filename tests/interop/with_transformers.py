@@ -5,14 +5,17 @@
     with_transformers.py make FAMILY TOKENIZER FOLDER    a small model with random weights, saved with the tokenizer
     with_transformers.py compare SOURCE EXPORT PROMPT    what titan exported, against the folder that
                                                          training began from
+    with_transformers.py chat EXPORT QUESTION            an answer of a model that titan trained on conversations
     with_transformers.py adapter BASE ADAPTER MERGED     adapters that titan exported, apart and merged, by PEFT
 
 FAMILY is llama, mistral, mistral_window, qwen3, deepseek_v2, deepseek_v3, gpt_oss or gpt2. `compare` loads EXPORT with
 AutoModelForCausalLM and AutoTokenizer, checks that the chat template and the generation configuration are those of
-SOURCE, and prints the ids of 24 greedy tokens after PROMPT. `adapter` checks that the logits of BASE with ADAPTER are
-those of MERGED, and not those of BASE, and prints 24 greedy tokens after the tokens 1, 2, 3. Exit code 77 (skipped)
-when transformers or torch cannot be imported.
+SOURCE, and prints the ids of 24 greedy tokens after PROMPT; texts begin with BOS in EXPORT, as in training. `chat` asks
+with the chat template of EXPORT, checks that the answer ends by itself, and prints it as JSON. `adapter` checks that
+the logits of BASE with ADAPTER are those of MERGED, and not those of BASE, and prints 24 greedy tokens after the tokens
+1, 2, 3. Exit code 77 (skipped) when transformers or torch cannot be imported.
 """
+import json
 import sys
 
 try:
@@ -69,7 +72,9 @@ def compare(source, export, prompt):
         assert before.apply_chat_template(MESSAGES, tokenize=False) == after.apply_chat_template(MESSAGES,
             tokenize=False)
     for text in (prompt, " It's 12345\n\n\tna\u00efve  x"):
-        assert before(text)["input_ids"] == after(text)["input_ids"], f"the ids of {text!r} differ"
+        ids = before(text)["input_ids"]
+        bos = [] if before.bos_token_id is None or ids[:1] == [before.bos_token_id] else [before.bos_token_id]
+        assert bos + ids == after(text)["input_ids"], f"the ids of {text!r} differ"
     wanted, found = (transformers.GenerationConfig.from_pretrained(folder) for folder in (source, export))
     assert wanted == found, f"the generation configuration differs: {wanted} {found}"
     model, notes = transformers.AutoModelForCausalLM.from_pretrained(export, output_loading_info=True)
@@ -78,6 +83,19 @@ def compare(source, export, prompt):
     model.generation_config = transformers.GenerationConfig(max_new_tokens=24, pad_token_id=0) # no token ends the text
     out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False)
     print(",".join(str(token) for token in out[0, ids.shape[1]:].tolist()))
+
+
+def chat(export, question):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(export)
+    model = transformers.AutoModelForCausalLM.from_pretrained(export)
+    assert tokenizer("And it was so.")["input_ids"][0] == tokenizer.bos_token_id, "no BOS before a text"
+    ids = tokenizer.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True,
+                                        return_tensors="pt", return_dict=True)["input_ids"]
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=80)
+    answer = out[0, ids.shape[1]:].tolist()
+    assert answer[-1] == tokenizer.eos_token_id, f"the answer does not end: {tokenizer.decode(answer)}"
+    print(json.dumps({"prompt_tokens": ids[0].tolist(), "tokens": answer[:-1],
+                      "text": tokenizer.decode(answer, skip_special_tokens=True)}))
 
 
 def adapter(base, exported, merged):
@@ -98,4 +116,4 @@ def adapter(base, exported, merged):
 
 
 if __name__ == "__main__":
-    {"make": make, "compare": compare, "adapter": adapter}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "compare": compare, "chat": chat, "adapter": adapter}[sys.argv[1]](*sys.argv[2:])
