@@ -10,8 +10,12 @@
 #include <string.h>
 
 #include "checkpoint/steps/steps.h"
+#include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
+#include "core/math/round.h"
 #include "core/models/parts/lora.h"
+#include "core/os/file.h"
 #include "core/os/path.h"
 #include "core/tokenizer/tokenizer.h"
 #include "parallel/layout/init_rules.h"
@@ -153,23 +157,109 @@ static struct tt_tokenizer *tokenizer_in(const char *folder)
     return tokenizer;
 }
 
+/* Whether a folder's tokenizer.json is that of the tokenizer. */
+static bool has_tokenizer(const char *folder, const struct tt_tokenizer *tokenizer)
+{
+    struct tt_tokenizer_files files = tt_tokenizer_files(tokenizer);
+    char *path = tt_format("%s/tokenizer.json", folder), *text = NULL;
+    size_t size = 0;
+    bool is_same =
+        tt_file_read(path, &text, &size) == 0 && size == files.json_size && memcmp(text, files.json, size) == 0;
+
+    tt_free(text);
+    tt_free(path);
+    return is_same;
+}
+
+/*
+ * The rows of the embedding in a checkpoint of titan's. 0: there is none, or, with a tokenizer, not one of this
+ * tokenizer. A checkpoint that cannot be read is reported by the code that loads it.
+ */
+static int64_t checkpoint_rows(const char *path, const struct tt_tokenizer *tokenizer, char **ret_path)
+{
+    enum tt_path_kind kind = TT_PATH_PLAIN;
+    char *step = NULL, *assets = NULL, *file = NULL;
+    json_t *json = NULL;
+    bool is_folder = false, exists = false;
+    int64_t rows = 0;
+
+    if (tt_path_is_folder(path, &is_folder) < 0 || !is_folder || tt_path_resolve(path, false, &kind, &step) < 0)
+        goto out;
+    assets = tt_format("%s%s", step, kind == TT_PATH_STEP ? "/assets" : "");
+    file = tt_format("%s/model.json", assets);
+    if (tt_path_exists(file, &exists) == 0 && exists && tt_json_load(file, &json) == 0 &&
+        (!tokenizer || has_tokenizer(assets, tokenizer)))
+        rows = json_integer_value(json_object_get(json, "vocab_size"));
+    *ret_path = rows > 0 ? tt_strdup(step) : NULL;
+out:
+    json_decref(json);
+    tt_free(step);
+    tt_free(assets);
+    tt_free(file);
+    return rows;
+}
+
+/* The rows of a checkpoint that the run goes on with or begins from. */
+static int64_t present_rows(const struct tt_config *cfg, const struct tt_tokenizer *tokenizer, char **ret_path)
+{
+    const char *initial = cfg->checkpoint.initial_load_path;
+    char *folder = tt_format("%s/%s", cfg->job.dump_folder, cfg->checkpoint.folder);
+    int64_t rows = cfg->checkpoint.enable ? checkpoint_rows(folder, tokenizer, ret_path) : 0;
+
+    tt_free(folder);
+    return rows > 0 ? rows : initial ? checkpoint_rows(initial, NULL, ret_path) : 0;
+}
+
+/* Flavors have a few rows more than the tokenizer of their models has tokens: of gpt_oss's, which has the most, every
+ * 190th has none. */
+static bool is_tokenizer_of(int64_t tokens, int64_t rows)
+{
+    return tokens <= rows && tokens > rows - rows / 50;
+}
+
+/* The rows of a vocabulary are a multiple of this, for fast kernels and for any number of ranks that share them. */
+enum { VOCABULARY_STEP = 64 };
+
+static int adopt_rows(struct tt_config *cfg, int64_t rows, const struct tt_tokenizer *tokenizer)
+{
+    int64_t tokens = tt_tokenizer_vocab_size(tokenizer), present;
+    bool has_weights = cfg->checkpoint.initial_load_path || cfg->checkpoint.initial_load_in_hf;
+    char *from = NULL, *origin, size[32], count[32];
+    int rc;
+
+    present = present_rows(cfg, tokenizer, &from);
+    if (present >= tokens) {
+        rows = present;
+        origin = tt_strdup(from);
+    } else if (is_tokenizer_of(tokens, rows) || (has_weights && tokens <= rows)) {
+        tt_free(from);
+        return 0;
+    } else {
+        rows = tt_div_up(tokens, VOCABULARY_STEP) * VOCABULARY_STEP;
+        origin = tt_format("%s: %s tokens%s", tt_tokenizer_where(tokenizer), tt_text_count(count, sizeof count, tokens),
+                           rows > tokens ? ", padded to a multiple of 64" : "");
+    }
+    (void)snprintf(size, sizeof size, "%lld", (long long)rows);
+    rc = tt_config_adopt(cfg, "model.vocab_size", size, origin);
+    tt_free(origin);
+    tt_free(from);
+    return rc;
+}
+
 int tt_job_adopt_vocabulary(struct tt_config *cfg)
 {
     struct tt_model_dims over = tt_job_model_overrides(cfg);
     const char *folder = cfg->model.hf_assets_path;
     struct tt_tokenizer *tokenizer = NULL;
     struct tt_model *model = NULL;
-    char size[32];
     int rc = 0;
 
     if (!folder || strcmp(cfg->model.flavor, "hf") == 0 || cfg->model.vocab_size != TT_NULL_INT ||
         tt_model_new(cfg->model.name, cfg->model.flavor, &over, NULL, &model) < 0)
         return 0;
     tokenizer = tokenizer_in(folder);
-    if (tokenizer && tt_tokenizer_vocab_size(tokenizer) > model->dims.vocab_size) {
-        (void)snprintf(size, sizeof size, "%lld", (long long)tt_tokenizer_vocab_size(tokenizer));
-        rc = tt_config_adopt(cfg, "model.vocab_size", size, tt_tokenizer_where(tokenizer));
-    }
+    if (tokenizer)
+        rc = adopt_rows(cfg, model->dims.vocab_size, tokenizer);
     tt_tokenizer_free(tokenizer);
     tt_model_free(model);
     return rc;

@@ -21,8 +21,10 @@ int tt_job_adopt_folder(struct tt_config *cfg) TT_MUST_CHECK;
 int tt_job_adopt_family(struct tt_config *cfg) TT_MUST_CHECK;
 
 /**
- * Sets model.vocab_size to the size of the tokenizer in model.hf_assets_path if the flavor has fewer rows and the key
- * is null. Does nothing with flavor hf, and if there is no tokenizer or no such model, which other code reports.
+ * Sets model.vocab_size, if it is null, to the size of the tokenizer in model.hf_assets_path, padded to a multiple of
+ * 64; the key's origin says so. The rows of the flavor stay if the tokenizer is that of its models, or fits and there
+ * are weights to start from. A checkpoint that the run goes on with or begins from keeps its rows. Does nothing with
+ * flavor hf, and if there is no tokenizer or no such model, which other code reports.
  */
 int tt_job_adopt_vocabulary(struct tt_config *cfg) TT_MUST_CHECK;
 

@@ -383,17 +383,71 @@ case_a_model_trains_with_an_own_tokenizer() {
     run data tokenizer --vocab 2100 --out made "$TITAN_SOURCE/assets/kjv_train.jsonl" --force
     expect_ok
     expect_out "^tokens +2,100$"
-    run train $tiny --model.hf_assets_path=made --checkpoint.enable
+    run train $tiny --model.hf_assets_path=made --checkpoint.enable --verbose
     expect_ok
-    grep -q "^  vocab_size: 2100$" run/run.yaml || not_as "run.yaml: $(grep vocab_size run/run.yaml)"
+    expect_err "parameters, 2,112 rows of vocabulary .made/tokenizer.json: 2,100 tokens, padded to a multiple of 64."
+    grep -q "^  vocab_size: 2112$" run/run.yaml || not_as "run.yaml: $(grep vocab_size run/run.yaml)"
     run config show --model.hf_assets_path=made --origin
-    expect_out "  vocab_size: 2100 .*# made/tokenizer.json"
+    expect_out "  vocab_size: 2112 .*# made/tokenizer.json: 2,100 tokens, padded to a multiple of 64"
     run config check --model.hf_assets_path=made
     expect_ok
     run config check --model.hf_assets_path=made --model.vocab_size=2099
     expect_error 2 "the tokenizer has 2,100 tokens .*the model has rows for 2,099"
     run generate run --prompt "And" --max-new-tokens 3
     expect_ok
+}
+
+# rows_are ROWS OPTION...: how many rows the vocabulary has, with the tokenizer `made`.
+rows_are() {
+    run config show --model.hf_assets_path=made "${@:2}"
+    expect_ok
+    expect_out "^  vocab_size: $1$"
+}
+
+case_the_vocabulary_is_that_of_the_tokenizer_or_of_the_weights() {
+    make_corpus
+    run data tokenizer --vocab 300 --out made corpus.txt
+    expect_ok
+    rows_are 320
+    rows_are 300 --model.vocab_size=300
+    rows_are 320 --model.flavor=8B
+    rows_are 128256 --model.flavor=8B --checkpoint.initial_load_path=elsewhere # weights that are not here yet
+    options="$tiny --model.hf_assets_path=made --training.steps=1"
+    # as an older titan made them, or as somebody chose: with these rows a run goes on, and others begin from it
+    run train $options --checkpoint.enable --model.vocab_size=300
+    expect_ok
+    rows_are 300 --checkpoint.enable --job.dump_folder=run
+    run train $options --checkpoint.enable --training.steps=2
+    expect_ok
+    expect_err "training starts at step 2"
+    run train $options --job.dump_folder=next --checkpoint.initial_load_path=run
+    expect_ok
+    expect_err "weights  from .*run"
+    rows_are 320 --checkpoint.enable --job.dump_folder=other
+    run data tokenizer --vocab 310 --out made corpus.txt --force # not the tokenizer of that run
+    expect_ok
+    rows_are 320 --checkpoint.enable --job.dump_folder=run
+    # a tokenizer that fills all rows of the flavor but a few is that of its models
+    run data tokenizer --vocab 2020 --out made "$TITAN_SOURCE/assets/kjv_train.jsonl" --force
+    expect_ok
+    rows_are 2048
+}
+
+# With these logits every row is as likely, and 20 of 320 are no tokens.
+case_rows_that_are_no_tokens_are_never_generated() {
+    make_corpus
+    run data tokenizer --vocab 300 --out made corpus.txt
+    expect_ok
+    run train $tiny --model.hf_assets_path=made --training.steps=1 --optimizer.lr=1e-9 --model.init_std=1e-6 \
+        --checkpoint.enable --checkpoint.last_save_in_hf
+    expect_ok
+    for source in run run/checkpoint/step-1/hf; do
+        for how in "--temperature 1" "--top-k 310" "--top-p 0.99"; do
+            run generate $source --prompt And --max-new-tokens 900 --max-seq-len 1000 --ignore-eos $how --json
+            expect_ok
+            expect_json 'assert len(found["tokens"]) == 900 and max(found["tokens"]) in range(290, 300), found'
+        done
+    done
 }
 
 case_wrong_tokenizer_options_are_refused() {

@@ -271,6 +271,7 @@ static void print_model(struct tt_text *out, const struct tt_setup *s)
     const char *key = "checkpoint.initial_load_path";
     bool assets = strcmp(tt_config_origin(s->cfg, "model.hf_assets_path"), key) == 0;
     bool sizes = strcmp(tt_config_origin(s->cfg, "model.flavor"), key) == 0;
+    const char *vocabulary = tt_config_origin(s->cfg, "model.vocab_size");
     const struct tt_moe *moe = &s->job.model->dims.moe;
     char count[32];
 
@@ -279,6 +280,9 @@ static void print_model(struct tt_text *out, const struct tt_setup *s)
     if (moe->experts)
         tt_text_add(out, ", of which a token uses %s (%" PRId64 " of %" PRId64 " experts)",
                     tt_text_count(count, sizeof count, tt_model_n_active(s->job.model)), moe->top_k, moe->experts);
+    if (strstr(vocabulary, "tokenizer.json: "))
+        tt_text_add(out, ", %s rows of vocabulary (%s)",
+                    tt_text_count(count, sizeof count, s->job.model->dims.vocab_size), vocabulary);
     if (assets || sizes)
         tt_text_add(out, "; %s from %s", !sizes ? "tokenizer" : assets ? "model and tokenizer" : "model", key);
     tt_text_add(out, "\n");
