@@ -18,6 +18,7 @@
 #include "cli/run/signals.h"
 #include "cli/train/dry/dry.h"
 #include "cli/train/loop.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/config/args.h"
 #include "core/os/file.h"

@@ -56,16 +56,20 @@ static int ask(struct tt_train_text *t)
     const char *question = t->prompt ? t->prompt : "Hello!";
     struct tt_chat_ids found = {0};
     struct tt_chat *chat = NULL;
+    json_t *messages = json_array();
     int rc = 0;
 
     TT_TRY(tt_chat_new(t->tokenizer, t->setup->cfg->training.chat_template, &chat));
-    TT_TRY(tt_chat_ask(chat, NULL, question, strlen(question), &found, &t->stop));
+    TT_TRY(tt_chat_add(messages, "user", question, strlen(question)));
+    TT_TRY(tt_chat_ask(chat, messages, &found));
+    TT_TRY(tt_chat_end(chat, &t->stop));
     t->prompt = question;
     t->ids = found.ids;
     found.ids = (struct tt_ids){0};
 out:
     tt_chat_ids_release(&found);
     tt_chat_free(chat);
+    json_decref(messages);
     return rc;
 }
 

@@ -6,7 +6,8 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI d
 
 common="--model.flavor=debugmodel --model.dim=64 --model.ffn_dim=128 --training.seq_len=64 --training.steps=2
     --training.global_batch_size=8 --validation.seq_len=64 --metrics.log_freq=1 --metrics.peak_flops=1e9
-    --dataloader.cache_dir=cache --training.dataset=text --training.dataset_path=corpus.txt --parallelism.threads_per_rank=1"
+    --dataloader.cache_dir=cache --training.dataset=text --training.dataset_path=corpus.txt
+    --parallelism.threads_per_rank=1"
 off="--checkpoint.enable=false"
 pp=--parallelism.pipeline_parallel
 
