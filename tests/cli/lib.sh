@@ -30,7 +30,7 @@ trap 'exit 130' INT TERM
 # run ARGUMENT...: runs titan as one process. Its output goes to the files out and err, its exit code to $code. A run of
 # titan train begins with its whole banner, at which many cases look.
 run() {
-    [ "$1" != train ] || set -- train --verbose "${@:2}"
+    [ "${1-}" != train ] || set -- train --verbose "${@:2}"
     printf 'titan' >command
     printf " '%s'" "$@" >>command
     code=0
@@ -39,7 +39,7 @@ run() {
 
 # run_ranks N ARGUMENT...: the same under mpirun.
 run_ranks() {
-    [ "$2" != train ] || set -- "$1" train --verbose "${@:3}"
+    [ "${2-}" != train ] || set -- "$1" train --verbose "${@:3}"
     printf 'mpirun -n %s titan' "$1" >command
     printf " '%s'" "$@" >>command
     code=0
