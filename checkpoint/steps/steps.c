@@ -239,6 +239,34 @@ static int is_dcp(const char *folder, bool *ret_is)
     return rc;
 }
 
+/* TT_EDATA for a folder without a checkpoint, which may have runs below it. */
+static int fail_empty(const char *path, char *const *names, int n)
+{
+    bool found = false;
+    int rc = 0;
+
+    for (int i = 0; i < n && rc == 0; i++) {
+        char *run = tt_format("%s/%s", path, names[i]), *below = tt_format("%s/checkpoint", run);
+        bool is_folder = false;
+
+        rc = tt_path_is_folder(run, &is_folder);
+        if (rc == 0 && is_folder)
+            rc = has_steps(below, &found);
+        if (rc == 0 && found)
+            rc = tt_fail(TT_EDATA,
+                         "'%s' is a folder of runs, and has no checkpoint itself\nhelp: name a run, such as '%s'", path,
+                         run);
+        found = false;
+        tt_free(below);
+        tt_free(run);
+    }
+    return rc < 0 ? rc
+                  : tt_fail(TT_EDATA,
+                            "no checkpoint in '%s': neither step-N folders nor .safetensors files nor PyTorch's "
+                            ".metadata",
+                            path);
+}
+
 /* Searches a folder for a folder with steps (of a run), and for weights. */
 static int look_into(const char *path, enum tt_path_kind *ret_kind, char **ret_folder)
 {
@@ -268,8 +296,7 @@ static int look_into(const char *path, enum tt_path_kind *ret_kind, char **ret_f
         tt_free(child);
         TT_TRY(rc);
     }
-    rc = tt_fail(TT_EDATA,
-                 "no checkpoint in '%s': neither step-N folders nor .safetensors files nor PyTorch's .metadata", path);
+    rc = fail_empty(path, names, n);
 out:
     tt_names_free(names, n);
     return rc;

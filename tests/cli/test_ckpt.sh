@@ -69,6 +69,8 @@ case_the_steps_of_all_runs_are_one_table() {
     expect_out "^outputs/one +2 +committed "
     expect_out "^outputs/two +4 +committed "
     expect_out "^outputs/none +.*no checkpoint"
+    run ckpt inspect outputs
+    expect_error 3 "'outputs' is a folder of runs" "name a run, such as 'outputs/one'"
     run ckpt list outputs --json
     expect_json '
 assert [len(r["steps"]) for r in found if "steps" in r] == [2, 2] and "error" in found[0], found'
