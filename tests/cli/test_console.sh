@@ -250,7 +250,7 @@ while True:
         break
     if not got:
         break
-    sys.stdout.buffer.write(got.replace(b"\r", b""))
+    sys.stdout.buffer.write(got.replace(b"\r", b"\n"))
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 PYTHON
 }
@@ -259,7 +259,7 @@ case_a_narrow_terminal_keeps_what_matters() {
     make_corpus
     NO_COLOR=1 terminal 80 --training.steps=10000 --lr_scheduler.warmup_steps=0 --training.seq_len=16 \
         --metrics.log_freq=10000 --dataloader.repeat=false
-    sed -n 's/\x1b\[[0-9;]*m//g; s/^step: /&/p' shown >steps
+    sed 's/\x1b\[[0-9;]*[mK]//g' shown | grep '^step: .*tps: ' >steps
     [ -s steps ] || not_as "no step line: $(cat shown)"
     awk 'length > 80 { exit 1 }' steps || not_as "wider than the terminal: $(cat steps)"
     head -1 steps | grep -Eq '^step: +1/[0-9]+ +loss: +[0-9.]+ +grad_norm: +[0-9.]+ +tps: [0-9,]+ +eta: ' ||
