@@ -54,6 +54,7 @@ static bool has_template(const struct tt_train_text *t)
 static int ask(struct tt_train_text *t)
 {
     const char *question = t->prompt ? t->prompt : "Hello!";
+    json_t *messages = json_array();
     struct tt_chat_ids found = {0};
     struct tt_chat *chat = NULL;
     json_t *messages = json_array();
@@ -67,6 +68,7 @@ static int ask(struct tt_train_text *t)
     t->ids = found.ids;
     found.ids = (struct tt_ids){0};
 out:
+    json_decref(messages);
     tt_chat_ids_release(&found);
     tt_chat_free(chat);
     json_decref(messages);
