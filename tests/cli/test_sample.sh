@@ -37,7 +37,7 @@ case_the_text_is_that_of_titan_generate_and_changes_nothing() {
     make_corpus
     run train $sample --verbose --checkpoint.enable --checkpoint.interval=2 --metrics.sample_prompt="And the evening"
     expect_ok
-    expect_err "^  texts    at most 12 tokens, sampled every 2 steps and at the end; rank 0 needs [0-9.]+ [KMG]iB more"
+    expect_err "^  texts    at most 12 tokens, sampled every 2 steps and at the end; rank 0 needs [0-9.]+ [KMG]iB for the model"
     expect_out "^sample step: +2  "
     expect_out "^sample step: +4  "
     [ "$(grep -c '^sample step' out)" = 2 ] || not_as "expected two texts"
@@ -187,7 +187,11 @@ assert more > 1e6, more"
     expect_ok
     expect_json "memory = found['memory']
 assert memory['staging_bytes'] == int(open('more').read()), memory
-open('limit', 'w').write(str(memory['predicted_bytes'] + memory['staging_bytes'] - 1))"
+open('limit', 'w').write(str(memory['predicted_bytes'] + memory['staging_bytes'] - 1))
+open('peak', 'w').write('%.2f MiB a rank' % ((memory['predicted_bytes'] + memory['staging_bytes']) / 2 ** 20))"
+    run train $sample --verbose --job.dump_folder=shown
+    expect_ok
+    expect_err "^  predicts $(cat peak) at its peak"
     run train $sample --parallelism.memory_limit="$(cat limit)"
     expect_error 6 "with the whole model from which texts are sampled" "help: use metrics.sample_freq=0, which needs"
     run train $tiny --parallelism.memory_limit="$(cat limit)"

@@ -115,7 +115,7 @@ static void print_texts(struct tt_text *out, const struct tt_setup *s)
     if (freq)
         tt_text_add(out,
                     "  texts    at most %" PRId64 " token%s, sampled every %" PRId64
-                    " step%s and at the end; rank 0 needs %s more then\n",
+                    " step%s and at the end; rank 0 needs %s for the model then\n",
                     s->cfg->metrics.sample_tokens, plural(s->cfg->metrics.sample_tokens), freq, plural(freq),
                     tt_text_bytes(memory, sizeof memory, (double)s->job.sampling_bytes));
 }
@@ -333,7 +333,7 @@ static void print_prediction(struct tt_text *out, const struct tt_reporter *r, i
         tt_job_rank_text(&s->job, r->largest_rank, &where);
     }
     tt_text_add(out, "  predicts %s %s at its peak (limit %s), about %s a step at %.0f GF/s a rank",
-                tt_text_bytes(predicted, sizeof predicted, (double)r->largest_bytes),
+                tt_text_bytes(predicted, sizeof predicted, (double)(r->largest_bytes + s->job.staging_bytes)),
                 where.text ? where.text : "a rank", tt_text_bytes(limit, sizeof limit, (double)s->memory_limit),
                 tt_text_duration(one, sizeof one, step), r->metrics.peak_flops / 1e9);
     if (left > 0)

@@ -110,7 +110,8 @@ static void add_prediction(const struct tt_reporter *r, int64_t left, struct tt_
     tt_text_add(out, "  predicts %s a step", tt_text_duration(text, sizeof text, r->predicted_step_sec));
     if (left > 0)
         tt_text_add(out, ", %s in all", tt_text_duration(text, sizeof text, r->predicted_step_sec * (double)left));
-    tt_text_add(out, ", %s a rank; in %s%s\n", tt_text_bytes(text, sizeof text, (double)r->largest_bytes),
+    tt_text_add(out, ", %s a rank; in %s%s\n",
+                tt_text_bytes(text, sizeof text, (double)(r->largest_bytes + r->setup->job.staging_bytes)),
                 cfg->job.dump_folder, cfg->checkpoint.enable ? "" : ", not saved");
 }
 
