@@ -434,10 +434,9 @@ int tt_conversation_run(const struct tt_conversation *c)
     t.picker = tt_picker_new(&c->sampling, c->weights->model->dims.vocab_size);
     TT_TRY(begin(&t));
     if (t.turns.typed)
-        tt_screen_say("titan: %s/%s of %s, a context of %s tokens\n"
+        tt_screen_say("titan: %s from %s, a context of %s tokens\n"
                       "titan: /help lists commands, Ctrl-C stops an answer, Ctrl-D ends\n",
-                      c->weights->model->row->name, c->weights->model->flavor, c->weights->path,
-                      tt_text_count(context, sizeof context, c->context));
+                      c->weights->model->title, c->weights->path, tt_text_count(context, sizeof context, c->context));
     TT_TRY(converse(&t));
 out:
     tt_turns_close(&t.turns);
