@@ -375,4 +375,66 @@ case_an_export_says_which_of_two_was_meant() {
         "titan ckpt consolidate 'my run' FOLDER --format hf"
 }
 
+# Numbers, words and sections as people write them elsewhere.
+case_values_that_are_nearly_right_get_a_hint() {
+    while IFS='|' read -r text pattern help; do
+        printf "$text" >my.yaml
+        run config check my.yaml
+        expect_error 2 "^titan: error: my.yaml:[0-9:]+: $pattern" "^help: $help"
+    done <<'EOF'
+training:\n  steps: "10"\n|training.steps: expected an integer, found the text|write it without quotes$
+training:\n  seq_len: 8k\n|training.seq_len: expected an integer, found '8k'|write all digits
+optimizer:\n  lr: 1e-3,\n|optimizer.lr: expected a number, found '1e-3,'|write it without the comma$
+optimizer:\n  lr = 1e-3\n|optimizer: expected a mapping of keys|YAML has a colon where TOML has '='
+training:\n  dataset_path: None\n|training.dataset_path: expected text, or null, found 'None'|write null$
+profiler:\n  profile_freq: 5\n|unknown section 'profiler'|did you mean 'profiling'
+ckpt:\n  enable: true\n|unknown section 'ckpt'|did you mean 'checkpoint'
+validator:\n  enable: true\n|unknown key 'validator.enable'|did you mean 'validation.enable'
+lr_scheduler:\n  decay_type: constant\n|lr_scheduler.decay_type: 'constant' is not one of|set lr_scheduler.decay_ratio: 0
+activation_checkpoint:\n  mode: op\n|activation_checkpoint.mode: 'op' is not one of|set activation_checkpoint.mode=selective
+optimizer:\n  betas: [0.9, 0.95]\n|unknown key 'optimizer.betas'|set optimizer.beta1 and optimizer.beta2$
+training:\n  dataset: text\n  dataset_path: ~/x.txt\n|training.dataset_path: .* .only a shell expands ~|titan downloads nothing
+model:\n  flavor: 7B\n|model.flavor: unknown model.flavor of llama3 '7B'|the choices are
+EOF
+    run train --module llama3
+    expect_error 2 "unknown option '--module'" "--model.name=llama3 --model.flavor=8B"
+    run train --cfg my.yaml
+    expect_error 2 "did you mean '--config'"
+    run train --training
+    expect_error 2 "it is a section of the configuration; set its keys: --training.KEY=VALUE"
+    run estimate --ranks 8 --memory 80
+    expect_error 2 "--memory '80' has no unit" "^help: --memory 80GiB$"
+    make_corpus
+    run train $tiny --parallelism.memory_limit=80
+    expect_error 6 "allows 80 B" "without a unit it is bytes"
+}
+
+# Commands and verbs under other names; under a launcher one rank reports them.
+case_commands_of_other_programs_are_recognised() {
+    while read -r word command; do
+        run $word
+        expect_error 2 "'$word' is not a command" "did you mean .titan $command"
+    done <<'EOF'
+-v version
+torchrun launch
+infer generate
+evaluate eval
+ps status
+EOF
+    run ckpt export outputs
+    expect_error 2 "unknown command 'ckpt export'" "did you mean 'ckpt consolidate'"
+    run ckpt ls outputs
+    expect_error 2 "did you mean 'ckpt list'"
+    run trace outputs
+    expect_error 2 "^help: titan trace summary outputs$"
+    run launch -n 2 --print -- python train.py
+    expect_error 2 "'python' is no command of titan" "titan launch -n 2 -- train"
+    run_ranks 2 trian
+    expect_error 2 "'trian' is not a command"
+    run export --hf outputs
+    expect_error 2 "titan ckpt consolidate outputs FOLDER --format hf"
+    run generate "Once upon a time"
+    expect_error 2 "which model. 'Once upon a time' is no path" "--prompt 'Once upon a time'$"
+}
+
 run_cases
