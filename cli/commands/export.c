@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <unistd.h>
@@ -31,20 +30,13 @@ static const char usage[] =
 /* The shortest text that reads back to the same number; nothing for one that is missing or not finite. */
 static void add_number(struct tt_text *out, double x)
 {
-    static const int digits[] = {6, 15, 16, 17}; /* 15 give the shortest text of less */
     char text[32];
 
     if (!isfinite(x))
         return;
-    if (fabs(x) < 1e6 && x == (double)(int64_t)x && !signbit(x)) {
-        tt_text_add(out, "%" PRId64, (int64_t)x);
-        return;
-    }
-    for (size_t i = 0; i < sizeof digits / sizeof *digits; i++) {
-        (void)snprintf(text, sizeof text, "%.*g", digits[i], x);
-        if (strtod(text, NULL) == x)
-            break;
-    }
+    (void)tt_text_real(text, sizeof text, x);
+    if (tt_text_ends(text, ".0"))
+        text[strlen(text) - 2] = 0;
     tt_text_add(out, "%s", text);
 }
 

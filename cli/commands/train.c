@@ -63,6 +63,15 @@ static int print_help(const struct tt_args *args)
 /* A process maps a segment right after making it, long before this age. */
 enum { SEGMENT_AGE_SEC = 60 };
 
+static void sweep(bool is_verbose)
+{
+    int removed = tt_segments_sweep("/dev/shm", "/proc", SEGMENT_AGE_SEC);
+
+    if (removed && is_verbose)
+        tt_note("removed %d shared-memory segment%s that killed MPI processes left in /dev/shm", removed,
+                removed == 1 ? "" : "s");
+}
+
 struct command {
     struct tt_args *args;
     int argc;
@@ -137,7 +146,7 @@ static int train(struct tt_comm *comm, void *arg)
         goto out;
     }
     if (setup.local_rank == 0)
-        (void)tt_segments_sweep("/dev/shm", "/proc", SEGMENT_AGE_SEC);
+        sweep(loop_options.verbose);
     TT_TRY(tt_loop_open(&setup, &loop_options, &loop));
     rc = tt_loop_run(&loop);
 out:

@@ -79,7 +79,7 @@ assert abs(found['loss'] / wanted['loss'] - 1) < 2**-23 and found['dtype'] == 'b
 off = abs(found['loss'] - json.load(open('alone'))['loss'])
 assert 0 < off < 0.02 and found['dtype'] == 'float32', (found, off)"
     run eval run $on_corpus --dtype half
-    expect_error 2 "no dtype 'half'" "float32 or bfloat16"
+    expect_error 2 "--dtype 'half' is not float32 or bfloat16"
 }
 
 case_a_run_is_evaluated_on_its_own_validation_set() {

@@ -150,7 +150,7 @@ case_bfloat16_gives_the_same_text_from_weights_of_either_type() {
         expect_same first again
     done
     run generate run --prompt a --dtype float16
-    expect_error 2 "no dtype 'float16'" "float32 or bfloat16"
+    expect_error 2 "--dtype 'float16' is not float32 or bfloat16"
     run generate run --prompt a --memory 1KiB
     expect_error 6 "--dtype bfloat16"
     run generate run --prompt a --memory 1KiB --dtype bfloat16
