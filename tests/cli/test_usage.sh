@@ -390,10 +390,10 @@ training:\n  dataset_path: None\n|training.dataset_path: expected text, or null,
 profiler:\n  profile_freq: 5\n|unknown section 'profiler'|did you mean 'profiling'
 ckpt:\n  enable: true\n|unknown section 'ckpt'|did you mean 'checkpoint'
 validator:\n  enable: true\n|unknown key 'validator.enable'|did you mean 'validation.enable'
-lr_scheduler:\n  decay_type: constant\n|lr_scheduler.decay_type: 'constant' is not one of|set lr_scheduler.decay_ratio: 0
-activation_checkpoint:\n  mode: op\n|activation_checkpoint.mode: 'op' is not one of|set activation_checkpoint.mode=selective
+lr_scheduler:\n  decay_type: constant\n|[a-z_.]+: 'constant' is not one of|set lr_scheduler.decay_ratio: 0
+activation_checkpoint:\n  mode: op\n|[a-z_.]+: 'op' is not one of|set activation_checkpoint.mode=selective
 optimizer:\n  betas: [0.9, 0.95]\n|unknown key 'optimizer.betas'|set optimizer.beta1 and optimizer.beta2$
-training:\n  dataset: text\n  dataset_path: ~/x.txt\n|training.dataset_path: .* .only a shell expands ~|titan downloads nothing
+training:\n  dataset: text\n  dataset_path: ~/x.txt\n|[a-z_.]+: .*only a shell expands ~|titan downloads nothing
 model:\n  flavor: 7B\n|model.flavor: unknown model.flavor of llama3 '7B'|the choices are
 EOF
     run train --module llama3
