@@ -14,6 +14,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/math/round.h"
+#include "core/models/hf/config.h"
 #include "core/models/parts/lora.h"
 #include "core/os/file.h"
 #include "core/os/path.h"
@@ -304,7 +305,7 @@ int tt_job_resolve_model(struct tt_config *cfg, const struct tt_model *model)
 
     for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++)
         TT_TRY(tt_config_set_flavor_int(cfg, ints[i].key, ints[i].value));
-    TT_TRY(tt_config_set_flavor_real(cfg, "model.norm_eps", (double)d->norm_eps));
+    TT_TRY(tt_config_set_flavor_real(cfg, "model.norm_eps", tt_hf_decimal(d->norm_eps)));
     if (model->row->learned_positions)
         goto out; /* the RoPE keys stay null */
     TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_theta", d->rope.theta));

@@ -318,6 +318,21 @@ case_show_names_what_the_flavor_sets() {
     expect_out "^  seq_len: 256 +# training.seq_len$"
 }
 
+# A number is as a person would write it, also where a flavor has it as a float32.
+case_no_number_has_more_digits_than_it_needs() {
+    run config show
+    expect_ok
+    expect_out "^  lr: 0.0008$"
+    expect_out "^  norm_eps: 1e-5$"
+    expect_out "^  rope_theta: 500000.0$"
+    refuse_out "[0-9]{9}"
+    run config show --json --model.name=qwen3 --model.flavor=0.6B --optimizer.lr=3e-3
+    expect_ok
+    expect_out '"lr": 0.003,$'
+    expect_out '"norm_eps": 1e-6,$'
+    refuse_out "[0-9]{9}"
+}
+
 case_toml_is_recognised_and_imported() {
     cat >debug_model.toml <<'END'
 # torchtitan Config.toml

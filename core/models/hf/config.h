@@ -120,4 +120,7 @@ void tt_hf_config_decoder(json_t *config, const struct tt_model *model);
 /** A float as the shortest decimal that reads back as the same float: 1e-05, not 9.9999997e-06. */
 json_t *tt_hf_float(float value);
 
+/** The number that a person writes for a float32: 1e-5, not the double 9.999999747378752e-6 nearest to it. */
+double tt_hf_decimal(float value);
+
 #endif

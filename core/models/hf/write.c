@@ -9,7 +9,7 @@
 
 #include "core/models/hf/config.h"
 
-json_t *tt_hf_float(float value)
+double tt_hf_decimal(float value)
 {
     enum { FLOAT_DIGITS = 9 };
     char text[32];
@@ -19,7 +19,12 @@ json_t *tt_hf_float(float value)
         if (strtof(text, NULL) == value)
             break;
     }
-    return tt_json_number(strtod(text, NULL));
+    return strtod(text, NULL);
+}
+
+json_t *tt_hf_float(float value)
+{
+    return tt_json_number(tt_hf_decimal(value));
 }
 
 json_t *tt_hf_config_new(const struct tt_model *model, const char *architecture)
