@@ -8,6 +8,7 @@
 #include "checkpoint/save/plan.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/gguf/gguf.h"
 #include "core/graph/dtype.h"
 #include "core/math/box.h"
 
@@ -52,7 +53,8 @@ struct tt_manifest_tensor {
     enum tt_dtype dtype;
     int ndim;
     int64_t shape[TT_BOX_DIMS];
-    bool is_average; /* that has taken the place of its weight: tt_manifest_use_averages */
+    const struct tt_gguf_type_row *packing; /* of GGUF's: the last dimension is bytes of its blocks; NULL: elements */
+    bool is_average;                        /* that has taken the place of its weight: tt_manifest_use_averages */
     uint64_t digest;
     bool has_digest;
     int n_chunks, cap_chunks;

@@ -12,6 +12,7 @@
 #include "core/base/mem.h"
 #include "core/models/model_json.h"
 #include "core/os/file.h"
+#include "core/tokenizer/gguf.h"
 
 char *tt_source_assets(const struct tt_source *source)
 {
@@ -21,6 +22,8 @@ char *tt_source_assets(const struct tt_source *source)
         return tt_strdup(source->assets);
     if (source->kind == TT_PATH_STEP)
         return tt_format("%s/assets", source->path);
+    if (tt_source_is_gguf(source))
+        return tt_strdup(source->path);
     if (source->is_folder)
         return tt_strdup(source->path);
     return slash ? tt_strndup(source->path, (size_t)(slash - source->path)) : tt_strdup(".");
@@ -33,6 +36,8 @@ int tt_source_is_hf(const struct tt_source *source, bool *ret_is_hf)
     bool has_config = false, has_ours = false;
     int rc = 0;
 
+    if (tt_source_is_gguf(source)) /* which is no folder */
+        goto out;
     TT_TRY(tt_path_exists(config, &has_config));
     TT_TRY(tt_path_exists(ours, &has_ours));
 out:
@@ -92,16 +97,15 @@ out:
 int tt_source_model(struct tt_source *source, const struct tt_told *told, struct tt_model **ret_model)
 {
     char *assets = tt_source_assets(source), *path = tt_format("%s/model.json", assets);
-    bool is_hf = false, exists = false;
+    bool is_hf = false, exists = false, is_gguf = tt_source_is_gguf(source);
     int rc = 0;
 
     *ret_model = NULL;
     TT_TRY(tt_source_is_hf(source, &is_hf));
-    TT_TRY(tt_path_exists(path, &exists));
-    if (is_hf) {
-        rc = tt_fail(TT_EUSAGE,
-                     "'%s' is already a Hugging Face folder\nhelp: titan ckpt convert makes a titan checkpoint of it",
-                     source->path);
+    TT_TRY(is_gguf ? 0 : tt_path_exists(path, &exists));
+    if (is_hf || is_gguf) {
+        rc = tt_fail(TT_EUSAGE, "'%s' is already a %s\nhelp: titan ckpt convert makes a titan checkpoint of it",
+                     source->path, is_hf ? "Hugging Face folder" : "GGUF file");
     } else if (exists && (told->assets || told->model)) {
         rc = tt_fail(TT_EUSAGE, "'%s' says itself which model it is\nhelp: leave out --%s", source->path,
                      told->assets ? "assets" : "model");
@@ -284,10 +288,12 @@ int tt_hf_files_read(const char *folder, bool with_config, struct tt_hf_file **r
     for (int i = 0; i < (with_config ? N_SIDE_FILES : N_TOKENIZER_FILES) && rc == 0; i++) {
         char *path = tt_format("%s/%s", folder, side_files[i]);
         struct tt_hf_file file = {0};
-        bool exists = false;
+        bool exists = false, gguf = tt_gguf_is_path(folder);
 
-        rc = tt_path_exists(path, &exists);
-        if (rc == 0 && exists)
+        rc = gguf ? tt_gguf_tokenizer_load(folder, side_files[i], &file.text, &file.size)
+                  : tt_path_exists(path, &exists);
+        exists = gguf ? file.text != NULL : exists;
+        if (rc == 0 && exists && !gguf)
             rc = tt_file_read(path, &file.text, &file.size);
         tt_free(path);
         if (rc < 0 || !exists)

@@ -15,8 +15,8 @@ struct tt_hf_options {
 };
 
 /**
- * Loads the weights of a Hugging Face folder (model.safetensors, or shards) into this rank's rows of a
- * model (collective).
+ * Loads the weights of a Hugging Face folder (model.safetensors, or shards) or of a GGUF file into this rank's rows of
+ * a model (collective).
  *   state   its model chunks are the model's parameters, in the model's order
  * Names and layouts are mapped by the model's parameters (hf_name, hf_transform); stored dtypes are converted. Adapters
  * keep their values.

@@ -18,7 +18,7 @@
  */
 struct tt_hf_stored {
     const struct tt_manifest_tensor *values;
-    const struct tt_manifest_tensor *scales; /* NULL: stored as it is */
+    const struct tt_manifest_tensor *scales; /* NULL: stored as it is, or in blocks */
     enum tt_dtype dtype;                     /* as read */
     int ndim;
     int64_t shape[TT_BOX_DIMS];

@@ -11,6 +11,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/gguf/gguf.h"
 
 /* The biases of experts, by titan's and by Hugging Face's names. */
 static bool keeps_dtype(const char *name)
@@ -50,6 +51,7 @@ void tt_weights_release(struct tt_weights *weights)
     tt_free(weights->stored);
     tt_free(weights->first);
     tt_free(weights->hf);
+    tt_free(weights->gguf);
     tt_free(weights->seen);
     tt_free(weights->digest);
     *weights = (struct tt_weights){0};
@@ -351,6 +353,114 @@ int tt_weights_of_adapters(struct tt_source *source, const struct tt_model *mode
         return tt_fail(TT_EDATA, "'%s' has no adapters: it was trained without %s", source->path,
                        tt_key_name(TT_KEY_LORA_RANK));
     return export(source, model, true, ret_weights);
+}
+
+int tt_weights_to_gguf(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
+{
+    struct tt_weights w = begin(TT_WEIGHTS_TO_GGUF, source, model);
+    int rc = 0;
+
+    TT_TRY(find_params(&w));
+    TT_TRY(tt_gguf_parts(model, &w.gguf, &w.n_gguf));
+    for (int i = 0; i < w.n_gguf; i++) {
+        const struct tt_gguf_part *part = &w.gguf[i];
+
+        add(&w, i, part->name, part->n_params ? w.stored[w.first[part->param[0]]].dtype : TT_F32, part->ndim,
+            part->shape);
+    }
+    *ret_weights = w;
+out:
+    if (rc < 0)
+        tt_weights_release(&w);
+    return rc;
+}
+
+/* A tensor of a GGUF file, as elements. */
+static struct tt_hf_stored as_elements(const struct tt_manifest_tensor *t)
+{
+    struct tt_hf_stored stored = tt_hf_stored_plain(t);
+
+    if (!t->packing)
+        return stored;
+    stored.dtype = TT_F32;
+    stored.shape[stored.ndim - 1] = t->shape[t->ndim - 1] / t->packing->bytes * t->packing->elements;
+    return stored;
+}
+
+/* Finds the tensor of a part. ret_missing: the file does not have it, which is no fault of what llama.cpp lacks. */
+static int find_part(struct tt_weights *w, int i, bool *ret_missing)
+{
+    const struct tt_gguf_part *part = &w->gguf[i];
+    const struct tt_manifest_tensor *t = tt_manifest_find(&w->source->manifest, TT_CKPT_MODEL, part->name);
+    struct tt_box wanted = tt_box_whole(part->ndim, part->shape), found;
+    char a[128], b[128];
+
+    *ret_missing = !t && w->model->params[part->param[0]].buffer;
+    if (*ret_missing)
+        return 0;
+    if (!t)
+        return fail_missing(w, part->name, "", &w->model->params[part->param[0]]);
+    if (t->packing && t->ndim == 1)
+        return tt_fail(TT_EDATA, "'%s': tensor '%s', a vector, is %s; wanted F32, F16 or BF16", w->source->path,
+                       t->name, t->packing->name);
+    w->stored[i] = as_elements(t);
+    found = tt_box_whole(w->stored[i].ndim, w->stored[i].shape);
+    if (!tt_box_equal(&wanted, &found))
+        return tt_fail(TT_EDATA, "'%s': tensor '%s' is %s, wanted %s for the model's %s", w->source->path, t->name,
+                       tt_box_text(b, sizeof b, &found), tt_box_text(a, sizeof a, &wanted),
+                       w->model->params[part->param[0]].name);
+    return 0;
+}
+
+/* Tensors that the model has no place for would be lost in silence. */
+static int check_parts(const struct tt_weights *w)
+{
+    const struct tt_manifest *m = &w->source->manifest;
+
+    for (int i = 0; i < m->n_tensors; i++) {
+        bool known = strcmp(m->tensor[i].name, "rope_freqs.weight") == 0;
+
+        for (int k = 0; k < w->n_gguf && !known; k++)
+            known = strcmp(w->gguf[k].name, m->tensor[i].name) == 0;
+        if (!known)
+            return tt_fail(TT_EDATA, "'%s': the model, a %s, has no place for tensor '%s'", w->source->path,
+                           w->model->row->name, m->tensor[i].name);
+    }
+    return 0;
+}
+
+int tt_weights_from_gguf(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
+{
+    struct tt_weights w = begin(TT_WEIGHTS_FROM_GGUF, source, model);
+    bool *missing = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_gguf_parts(model, &w.gguf, &w.n_gguf));
+    missing = tt_calloc((size_t)model->n_params + 1, sizeof *missing);
+    tt_free(w.stored);
+    w.stored = tt_calloc((size_t)w.n_gguf + 1, sizeof *w.stored);
+    for (int i = 0; i < w.n_gguf; i++)
+        if (w.gguf[i].n_params && !w.gguf[i].is_copy)
+            TT_TRY(find_part(&w, i, &missing[w.gguf[i].param[0]]));
+    TT_TRY(check_parts(&w));
+    for (int p = 0; p < model->n_params; p++) {
+        const struct tt_param *param = &model->params[p];
+        enum tt_dtype dtype = TT_F32;
+
+        if (param->adapter || missing[p])
+            continue;
+        for (int i = 0; i < w.n_gguf; i++)
+            if (w.gguf[i].n_params && w.gguf[i].param[0] == p)
+                dtype = w.stored[i].dtype;
+        if (!param->buffer || strcmp(model->row->name, "deepseek_v3") == 0)
+            add(&w, p, param->name, dtype, param->ndim, param->shape);
+    }
+    *ret_weights = w;
+out:
+    tt_free(missing);
+    if (rc < 0)
+        tt_weights_release(&w);
+    return rc;
 }
 
 static int check_alike(const struct tt_weights *a, const struct tt_weights *b)

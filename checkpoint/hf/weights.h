@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "checkpoint/gguf/map.h"
 #include "checkpoint/hf/map.h"
 #include "checkpoint/hf/packed.h"
 #include "checkpoint/load/source.h"
@@ -11,11 +12,19 @@
 #include "core/models/model.h"
 
 /**
- * The model tensors of an open checkpoint in one of three forms: as stored, in Hugging Face's names and layout
- * (export), or in titan's from Hugging Face's (import), by checkpoint/hf/map.h. Needs at most a few MiB of memory, or
- * one head's rows of a tensor. The mean of the weights of several checkpoints is read like those of one.
+ * The model tensors of an open checkpoint in one of several forms: as stored, in the names and layout of Hugging Face
+ * or of GGUF (export), or in titan's from these (import), by checkpoint/hf/map.h and checkpoint/gguf/map.h. Needs at
+ * most a few MiB of memory, or one head's rows of a tensor. The mean of the weights of several checkpoints is read
+ * like those of one.
  */
-enum tt_weights_kind { TT_WEIGHTS_STORED, TT_WEIGHTS_TO_HF, TT_WEIGHTS_FROM_HF, TT_WEIGHTS_MEAN };
+enum tt_weights_kind {
+    TT_WEIGHTS_STORED,
+    TT_WEIGHTS_TO_HF,
+    TT_WEIGHTS_FROM_HF,
+    TT_WEIGHTS_TO_GGUF,
+    TT_WEIGHTS_FROM_GGUF,
+    TT_WEIGHTS_MEAN,
+};
 
 struct tt_weight {
     const char *name;    /* the manifest's or the model's */
@@ -23,7 +32,7 @@ struct tt_weight {
     bool keeps_dtype;    /* it is written in that type, whatever that of the other weights is */
     int ndim;
     int64_t shape[TT_BOX_DIMS];
-    int number; /* index of the manifest's tensor, of the parameter, or of the tensor in tt_hf_tensors */
+    int number; /* index of the manifest's tensor, of the parameter, or of the tensor in tt_hf_tensors or gguf */
 };
 
 struct tt_weights {
@@ -36,12 +45,14 @@ struct tt_weights {
      * in stored[first[p]] and after it. */
     struct tt_hf_stored *stored;
     int64_t *first;
-    int64_t block[2];        /* of an import: rows and columns of FP8 blocks */
-    struct tt_hf_tensor *hf; /* of an export */
-    int64_t *seen;           /* per tensor of the manifest: the number of rows read */
-    uint64_t *digest;        /* and their digest */
-    struct tt_weights *of;   /* of a mean: borrowed */
-    const double *share;     /* the same: of each of them */
+    int64_t block[2];          /* of an import: rows and columns of FP8 blocks */
+    struct tt_hf_tensor *hf;   /* of an export */
+    struct tt_gguf_part *gguf; /* of GGUF; of an import, stored[i] is the tensor gguf[i] */
+    int n_gguf;
+    int64_t *seen;         /* per tensor of the manifest: the number of rows read */
+    uint64_t *digest;      /* and their digest */
+    struct tt_weights *of; /* of a mean: borrowed */
+    const double *share;   /* the same: of each of them */
     int n_of;
 };
 
@@ -64,6 +75,17 @@ bool tt_weights_digest(const struct tt_weights *weights, const struct tt_weight 
  */
 int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model,
                      struct tt_weights *ret_weights) TT_MUST_CHECK;
+
+/** The same for a GGUF file: its names and layout. */
+int tt_weights_to_gguf(struct tt_source *source, const struct tt_model *model,
+                       struct tt_weights *ret_weights) TT_MUST_CHECK;
+
+/**
+ * In titan's names and the model's order, from a GGUF file. TT_EDATA names a tensor that is missing, has another shape,
+ * or is not the model's. Biases of experts that the file does not have are left out.
+ */
+int tt_weights_from_gguf(struct tt_source *source, const struct tt_model *model,
+                         struct tt_weights *ret_weights) TT_MUST_CHECK;
 
 /** The adapters alone, in PEFT's names. TT_EDATA as above, and if the model has none. */
 int tt_weights_of_adapters(struct tt_source *source, const struct tt_model *model,

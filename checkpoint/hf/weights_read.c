@@ -6,6 +6,7 @@
 
 #include "checkpoint/format/cast.h"
 #include "checkpoint/format/digest.h"
+#include "checkpoint/gguf/pack.h"
 #include "checkpoint/hf/merge.h"
 #include "checkpoint/hf/weights.h"
 #include "core/base/mem.h"
@@ -221,17 +222,70 @@ static int read_merged(void *arg, int param, int64_t row, int64_t n, float *data
     return rc;
 }
 
+/* Rows of a tensor of a GGUF file, which may lie in blocks. */
+static int read_blocks(void *arg, int number, int64_t row, int64_t n, float *data)
+{
+    struct tt_weights *w = arg;
+    const struct tt_hf_stored *stored = &w->stored[number];
+    const struct tt_manifest_tensor *t = stored->values;
+    int64_t width = width_of(stored->ndim, stored->shape), row_bytes = width_of(t->ndim, t->shape), step;
+    char *block = NULL;
+    int rc = 0;
+
+    if (!t->packing)
+        return read_rows(w, stored, row, n, TT_F32, (char *)data);
+    step = row_bytes < BLOCK_BYTES ? BLOCK_BYTES / row_bytes : 1;
+    TT_TRY(check_pieces(w, t));
+    block = tt_calloc_for((size_t)(step < n ? step : n), (size_t)row_bytes, t->name);
+    TT_TRY(block ? 0 : TT_ENOMEM);
+    for (int64_t at = 0; at < n; at += step) {
+        int64_t have = n - at < step ? n - at : step;
+
+        TT_TRY(tt_source_read_rows(w->source, t, row + at, have, t->dtype, block));
+        tt_gguf_unpack(t->packing, block, have * width, data + at * width);
+    }
+out:
+    tt_free(block);
+    return rc;
+}
+
 static int read_mapped(struct tt_weights *w, const struct tt_weight *weight, int64_t row, int64_t n, float *data)
 {
     if (w->kind == TT_WEIGHTS_TO_HF)
         return tt_hf_export(w->model, &w->hf[weight->number], read_merged, w, row, n, data);
+    if (w->kind == TT_WEIGHTS_TO_GGUF)
+        return tt_gguf_export(w->model, &w->gguf[weight->number], read_merged, w, row, n, data);
+    if (w->kind == TT_WEIGHTS_FROM_GGUF)
+        return tt_gguf_import(w->model, w->gguf, w->n_gguf, weight->number, read_blocks, w, row, n, data);
     return tt_hf_import(w->model, weight->number, read_counterpart, w, row, n, data);
+}
+
+/* The same of an import from GGUF: as many as fit in a block, a head's, or an expert's. */
+static int64_t gguf_rows_at_once(const struct tt_weights *w, const struct tt_weight *weight)
+{
+    const struct tt_model_dims *d = &w->model->dims;
+    int64_t bytes = width_of(weight->ndim, weight->shape) * (int64_t)sizeof(float);
+
+    for (int i = 0; i < w->n_gguf; i++) {
+        if (!w->gguf[i].n_params || w->gguf[i].param[0] != weight->number)
+            continue;
+        if (w->gguf[i].layout == TT_GGUF_PAIRS)
+            return d->head_dim;
+        if (w->gguf[i].layout == TT_GGUF_KEYS)
+            return d->head_dim - d->mla.rope_dim + d->mla.value_dim;
+        if (w->gguf[i].layout != TT_GGUF_SAME)
+            return 1;
+    }
+    return bytes < BLOCK_BYTES ? BLOCK_BYTES / bytes : 1;
 }
 
 /* The rows that are mapped at once where they are converted too: all of them, or a head's. */
 static int64_t rows_at_once(const struct tt_weights *w, const struct tt_weight *weight)
 {
     const struct tt_param *param;
+
+    if (w->kind == TT_WEIGHTS_FROM_GGUF)
+        return gguf_rows_at_once(w, weight);
 
     if (w->kind != TT_WEIGHTS_FROM_HF)
         return weight->shape[0];

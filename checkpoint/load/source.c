@@ -13,6 +13,7 @@
 #include "checkpoint/dcp/scan.h"
 #include "checkpoint/format/box_read.h"
 #include "checkpoint/format/cast.h"
+#include "checkpoint/gguf/scan.h"
 #include "checkpoint/load/patience.h"
 #include "checkpoint/load/share.h"
 #include "core/base/hash.h"
@@ -29,6 +30,8 @@ int tt_source_describe(const char *path, enum tt_path_kind kind, struct tt_manif
         return tt_dcp_scan(path, ret_manifest, ret_kind);
     if (ret_kind)
         *ret_kind = kind == TT_PATH_STEP ? "manifest" : "header";
+    if (kind == TT_PATH_PLAIN && tt_gguf_is_path(path))
+        return tt_gguf_scan(path, ret_manifest);
     return kind == TT_PATH_STEP ? tt_step_manifest(path, ret_manifest) : tt_manifest_scan(path, ret_manifest);
 }
 
@@ -298,12 +301,17 @@ static int check_tensors(const struct tt_source *source, const struct tt_safeten
     return 0;
 }
 
-/* A file of PyTorch's has no header: what is in it was read with the metadata. */
+bool tt_source_is_gguf(const struct tt_source *source)
+{
+    return source->kind == TT_PATH_PLAIN && tt_gguf_is_path(source->path);
+}
+
+/* A file of PyTorch's has no header: what is in it was read with the metadata. That of GGUF was read too. */
 static int open_file(const struct tt_source *source, const char *path, struct tt_safetensors *ret_file)
 {
     int rc = 0;
 
-    if (source->kind != TT_PATH_DCP)
+    if (source->kind != TT_PATH_DCP && !tt_source_is_gguf(source))
         return tt_safetensors_open(path, ret_file);
     TT_TRY(tt_file_open(path, &ret_file->fd, &ret_file->file_bytes));
     ret_file->path = tt_strdup(path);

@@ -13,8 +13,8 @@
 
 /**
  * A checkpoint opened for reading by one rank: a step with its manifest; plain safetensors files (a consolidated
- * checkpoint, a model/ folder alone, a Hugging Face folder), whose tensors are then all in group model; or a folder of
- * PyTorch's, which is described as a manifest (checkpoint/dcp/scan.h).
+ * checkpoint, a model/ folder alone, a Hugging Face folder), whose tensors are then all in group model; a GGUF file; or
+ * a folder of PyTorch's, which is described as a manifest (checkpoint/dcp/scan.h).
  *
  * Files are opened when they are needed, and then checked against the manifest.
  */
@@ -39,6 +39,9 @@ struct tt_source {
  */
 int tt_source_describe(const char *path, enum tt_path_kind kind, struct tt_manifest *ret_manifest,
                        const char **ret_kind) TT_MUST_CHECK;
+
+/** Whether the source is a GGUF file (checkpoint/gguf/scan.h). */
+bool tt_source_is_gguf(const struct tt_source *source);
 
 /** Says in a note which tensors of a folder of PyTorch's are neither the model's nor its optimizer's. */
 void tt_source_note_beside(const struct tt_source *source);

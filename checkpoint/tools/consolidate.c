@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "checkpoint/format/assets.h"
+#include "checkpoint/gguf/write.h"
 #include "checkpoint/hf/adapter.h"
 #include "checkpoint/hf/folder.h"
 #include "checkpoint/hf/weights.h"
@@ -170,6 +171,35 @@ out:
     return rc;
 }
 
+/* One file, which is not a folder that appears, but is written in the same careful way. */
+static int write_gguf(struct job *job)
+{
+    const struct tt_gguf_export export = {.path = job->options->destination,
+                                          .source = job->source[0],
+                                          .model = job->model[0],
+                                          .weights = job->weights,
+                                          .type = job->options->type};
+
+    job->n_files = 1;
+    return tt_gguf_write(&export, &job->bytes);
+}
+
+static int write_folder(struct job *job)
+{
+    int64_t state_bytes = 0;
+    int rc = 0;
+
+    assign_files(job);
+    if (job->options->with_state) {
+        (void)tt_manifest_group_size(&job->source[0]->manifest, TT_CKPT_OPTIM, &state_bytes);
+        job->file.total += state_bytes;
+    }
+    TT_TRY(tt_output_begin(job->options->destination, job->file.total, &job->output));
+    rc = write_all(job);
+out:
+    return rc;
+}
+
 /* Opens source k. The destination must not replace it. */
 static int open_source(struct job *job, int k, const char *path)
 {
@@ -194,6 +224,9 @@ static int open_weights(struct job *job, int k)
     if (job->options->format == TT_FORMAT_HF) {
         TT_TRY(tt_source_model(source, told, &job->model[k]));
         TT_TRY(tt_weights_to_hf(source, job->model[k], &job->of[k]));
+    } else if (job->options->format == TT_FORMAT_GGUF) {
+        TT_TRY(tt_source_model(source, told, &job->model[k]));
+        TT_TRY(tt_weights_to_gguf(source, job->model[k], &job->of[k]));
     } else if (job->options->format == TT_FORMAT_PEFT) {
         TT_TRY(tt_source_model(source, told, &job->model[k]));
         TT_TRY(tt_weights_of_adapters(source, job->model[k], &job->of[k]));
@@ -212,10 +245,10 @@ out:
     return rc;
 }
 
-/* Merged weights have a mean, as with --format hf. */
+/* Merged weights have a mean, as with --format hf and gguf. */
 static int check_adapters(const struct job *job)
 {
-    for (int k = 0; k < job->n && job->options->format != TT_FORMAT_HF; k++) {
+    for (int k = 0; k < job->n && job->options->format != TT_FORMAT_HF && job->options->format != TT_FORMAT_GGUF; k++) {
         const struct tt_weights *of = &job->of[k];
 
         for (int i = 0; i < of->n; i++)
@@ -275,18 +308,13 @@ static int average(const struct tt_consolidate *options, struct tt_consolidated 
                       .of = tt_calloc(n, sizeof(struct tt_weights)),
                       .share = tt_calloc(n, sizeof(double)),
                       .model = tt_calloc(n, sizeof(struct tt_model *))};
-    int64_t state_bytes = 0;
+    bool gguf = options->format == TT_FORMAT_GGUF;
     int rc = 0;
 
-    TT_TRY(tt_output_check(options->destination, options->force));
+    TT_TRY(gguf ? tt_gguf_check_output(options->destination, options->force)
+                : tt_output_check(options->destination, options->force));
     TT_TRY(open_all(&job));
-    assign_files(&job);
-    if (options->with_state) {
-        (void)tt_manifest_group_size(&job.source[0]->manifest, TT_CKPT_OPTIM, &state_bytes);
-        job.file.total += state_bytes;
-    }
-    TT_TRY(tt_output_begin(options->destination, job.file.total, &job.output));
-    TT_TRY(write_all(&job));
+    TT_TRY(gguf ? write_gguf(&job) : write_folder(&job));
     *ret_result = (struct tt_consolidated){.bytes = job.bytes, .files = job.n_files, .tensors = job.weights->n};
     (void)snprintf(ret_result->source, sizeof ret_result->source, "%s", job.source[0]->path);
 out:

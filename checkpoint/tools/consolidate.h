@@ -8,18 +8,20 @@
 #include "checkpoint/hf/folder.h"
 #include "core/base/error.h"
 #include "core/config/config.h"
+#include "core/gguf/gguf.h"
 #include "core/graph/dtype.h"
 
 /**
  * Writes the model of a checkpoint as a plain folder: model.safetensors, or model-0000K-of-0000N.safetensors with
- * model.safetensors.index.json, and the small files that belong to it; or as a folder of PyTorch's.
+ * model.safetensors.index.json, and the small files that belong to it; as a folder of PyTorch's; or as a GGUF file.
  */
 enum tt_weights_format {
     TT_FORMAT_TITAN, /* titan's names, and the assets */
     TT_FORMAT_HF,    /* Hugging Face's names and layout, adapters merged; config.json, generation_config.json,
                         tokenizer */
     TT_FORMAT_DCP,   /* a folder of PyTorch's torch.distributed.checkpoint, with torchtitan's keys; the assets */
-    TT_FORMAT_PEFT,  /* the adapters alone: adapter_model.safetensors and adapter_config.json */
+    TT_FORMAT_GGUF, /* one file for llama.cpp, with sizes and tokenizer in it, adapters merged; destination: the file */
+    TT_FORMAT_PEFT, /* the adapters alone: adapter_model.safetensors and adapter_config.json */
 };
 
 struct tt_consolidate {
@@ -28,11 +30,12 @@ struct tt_consolidate {
     int n_more;
     const double *share;     /* of source and the others in the mean; NULL: the same for all */
     struct tt_told told;     /* which model source is, if it does not say so itself; of several sources: all */
-    const char *destination; /* a folder that appears whole or not at all */
+    const char *destination; /* a folder or file that appears whole or not at all */
     enum tt_weights_format format;
-    bool averages;           /* of the weights (ema.decay) instead of these */
-    bool with_state;         /* TT_FORMAT_DCP: also the optimizer's state and the step, if the source has them */
-    int64_t max_shard_bytes; /* 0: 5 GB, as Hugging Face does */
+    bool averages;   /* of the weights (ema.decay) instead of these */
+    bool with_state; /* TT_FORMAT_DCP: also the optimizer's state and the step, if the source has them */
+    const struct tt_gguf_type_row *type; /* TT_FORMAT_GGUF: of the matrices; NULL: as they are stored */
+    int64_t max_shard_bytes;             /* 0: 5 GB, as Hugging Face does */
     bool has_dtype;
     enum tt_dtype dtype;       /* TT_F32, TT_BF16 or TT_F16, for floating-point tensors */
     struct tt_words leave_out; /* regular expressions of tensors of a Hugging Face folder that may stay unused */

@@ -122,7 +122,7 @@ static void choose_dtypes(struct job *job)
     }
 }
 
-/* The weights of a source in titan's names: a Hugging Face folder, or one of PyTorch's. */
+/* The weights of a source in titan's names: a Hugging Face folder, a GGUF file, or a folder of PyTorch's. */
 static int open_weights(struct job *job)
 {
     const struct tt_told *told = &job->options->told;
@@ -139,7 +139,9 @@ static int open_weights(struct job *job)
                      told->assets ? "assets" : "model");
     } else {
         TT_TRY(tt_model_from_hf(assets, &job->model));
-        TT_TRY(tt_weights_from_hf(job->source, job->model, TT_EXTRA_REFUSED, &job->weights));
+        TT_TRY(tt_source_is_gguf(job->source)
+                   ? tt_weights_from_gguf(job->source, job->model, &job->weights)
+                   : tt_weights_from_hf(job->source, job->model, TT_EXTRA_REFUSED, &job->weights));
     }
 out:
     tt_free(assets);
@@ -186,7 +188,7 @@ static int convert(const struct tt_consolidate *options, struct tt_consolidated 
     if (options->format == TT_FORMAT_DCP) {
         export.with_state = true;
         rc = tt_ckpt_consolidate(&export, ret_result);
-    } else if (is_hf || source->kind == TT_PATH_DCP) {
+    } else if (is_hf || tt_source_is_gguf(source) || source->kind == TT_PATH_DCP) {
         if (options->averages)
             TT_TRY(tt_manifest_use_averages(&source->manifest, source->path));
         rc = import(options, source, ret_result);

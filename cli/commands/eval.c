@@ -47,8 +47,8 @@ enum { N_KEYS = sizeof keys / sizeof keys[0] };
 static const char usage[] =
     "usage: titan eval PATH [--dataset NAME] [options] [--section.key=value]...\n\n"
     "Loss and perplexity of PATH on a dataset, or on each of several: those that the run validates on, or\n"
-    "others. PATH is a run, a checkpoint folder (newest good step), a step, a consolidated folder, or\n"
-    "a folder from Hugging Face. Under mpirun the ranks share the work.\n\n";
+    "others. PATH is a run, a checkpoint folder (newest good step), a step, a consolidated folder,\n"
+    "a folder from Hugging Face or a GGUF file. Under mpirun the ranks share the work.\n\n";
 
 struct run {
     struct tt_args *args;

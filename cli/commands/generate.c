@@ -58,8 +58,8 @@ static const char usage[] =
     "usage: titan generate PATH --prompt TEXT [options]\n"
     "       titan generate PATH --chat [--system TEXT] [options]\n\n"
     "Continues TEXT and prints the new text as it is made. PATH is a run, a checkpoint folder (newest\n"
-    "good step), a step, a consolidated folder, or a folder from Hugging Face. With --chat and no prompt it\n"
-    "is a conversation: on a terminal you type; otherwise each line of standard input is a turn.\n\n";
+    "good step), a step, a consolidated folder, a folder from Hugging Face, or a GGUF file. With --chat and no\n"
+    "prompt it is a conversation: on a terminal you type; otherwise each line of standard input is a turn.\n\n";
 
 /* Tokens of one run of a long prompt: enough rows for matrix products to be fast, and little memory. */
 enum { PROMPT_ROWS = 5 * TT_ATTENTION_ROWS }; /* full blocks of attention */

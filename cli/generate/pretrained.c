@@ -15,6 +15,7 @@
 #include "core/base/mem.h"
 #include "core/models/model_json.h"
 #include "core/os/file.h"
+#include "core/tokenizer/gguf.h"
 #include "parallel/layout/units.h"
 
 enum { PATH_BYTES = 4096 };
@@ -100,7 +101,10 @@ static int open_plain(struct tt_pretrained *w)
     if (w->averages)
         return tt_manifest_use_averages(&(struct tt_manifest){0}, w->path); /* only steps have any */
     TT_TRY(tt_path_is_folder(w->path, &is_folder));
-    w->assets = is_folder ? tt_strdup(w->path) : folder_of(w->path);
+    w->is_hf = tt_gguf_is_path(w->path); /* which has the small files in it */
+    w->assets = is_folder || w->is_hf ? tt_strdup(w->path) : folder_of(w->path);
+    if (w->is_hf)
+        return tt_model_from_hf(w->assets, &w->model);
     TT_TRY(has(w->assets, "config.json", &w->is_hf));
     TT_TRY(has(w->assets, "model.json", &is_titan));
     if (w->is_hf)
@@ -165,10 +169,15 @@ int tt_pretrained_explain(struct tt_comm *comm, int rc, const struct tt_pretrain
     return rc;
 }
 
+static int has_tokenizer(const char *assets, bool *ret_has)
+{
+    return tt_gguf_is_path(assets) ? tt_gguf_has_tokenizer(assets, ret_has) : has(assets, "tokenizer.json", ret_has);
+}
+
 int tt_pretrained_tokenizer(const struct tt_pretrained *w, const char *folder, struct tt_tokenizer **ret_tokenizer)
 {
     bool found = true;
-    int rc = folder ? 0 : has(w->assets, "tokenizer.json", &found);
+    int rc = folder ? 0 : has_tokenizer(w->assets, &found);
 
     if (rc < 0)
         return rc;

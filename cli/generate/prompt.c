@@ -12,6 +12,7 @@
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/gguf/gguf.h"
 #include "core/os/file.h"
 
 enum { BLOCK = 65536 };
@@ -211,11 +212,31 @@ out:
     return rc;
 }
 
+/* The same of a GGUF file: the ends of a text and of a turn. */
+static int add_gguf_stops(const char *path, struct tt_ids *stop)
+{
+    static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"};
+    const int64_t none = -1;
+    struct tt_gguf file = {0};
+    int64_t id = -1;
+    int rc = tt_gguf_open(path, &file);
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && rc == 0; i++) {
+        rc = tt_gguf_int(&file, keys[i], &none, &id);
+        if (rc == 0 && id >= 0 && id <= INT32_MAX)
+            tt_ids_add(stop, (int32_t)id);
+    }
+    tt_gguf_release(&file);
+    return rc;
+}
+
 /* As in transformers: from generation_config.json, else from config.json, else from the tokenizer. */
 static int find_stops(const struct tt_pretrained *weights, struct tt_prompt *prompt)
 {
     int rc = 0;
 
+    if (tt_gguf_is_path(weights->assets))
+        return add_gguf_stops(weights->assets, &prompt->stop);
     if (weights->is_hf)
         TT_TRY(add_stops(weights->assets, "generation_config.json", &prompt->stop));
     if (weights->is_hf && prompt->stop.n == 0)

@@ -18,6 +18,7 @@
 #include "core/models/parts/lora.h"
 #include "core/os/file.h"
 #include "core/os/path.h"
+#include "core/tokenizer/gguf.h"
 #include "core/tokenizer/tokenizer.h"
 #include "parallel/layout/init_rules.h"
 #include "parallel/layout/param_groups.h"
@@ -70,7 +71,7 @@ static bool is_default(const char *origin)
     return strcmp(origin, "default") == 0 || strncmp(origin, "builtin:", strlen("builtin:")) == 0;
 }
 
-/* Weights and a tokenizer may be one file instead of a folder. */
+/* Weights and a tokenizer may be one file instead of a folder. A GGUF file has in it what a folder has beside them. */
 static int has_file(const char *folder, const char *name, bool *ret_has)
 {
     char *path = tt_format("%s/%s", folder, name);
@@ -78,14 +79,18 @@ static int has_file(const char *folder, const char *name, bool *ret_has)
     int rc = tt_path_is_folder(folder, &is_folder);
 
     *ret_has = false;
+    if (rc == 0 && tt_gguf_is_path(folder)) {
+        rc = strcmp(name, "tokenizer.json") == 0 ? tt_gguf_has_tokenizer(folder, ret_has) : 0;
+        *ret_has = *ret_has || strcmp(name, "config.json") == 0;
+    }
     if (rc == 0 && is_folder)
         rc = tt_path_exists(path, ret_has);
     tt_free(path);
     return rc;
 }
 
-/* Whether a path is a folder of safetensors files with Hugging Face's config.json. Other code reports a path that
- * cannot be used. */
+/* Whether a path is a folder of safetensors files with Hugging Face's config.json, or a GGUF file. Other code reports a
+ * path that cannot be used. */
 static int is_hf_folder(const char *path, bool *ret_is)
 {
     enum tt_path_kind kind = TT_PATH_PLAIN;
@@ -139,7 +144,7 @@ int tt_job_adopt_family(struct tt_config *cfg)
         return 0;
     if ((rc = tt_model_hf_name(folder, &name)) < 0)
         return rc;
-    origin = tt_format("%s/config.json", folder);
+    origin = tt_format("%s%s", folder, tt_gguf_is_path(folder) ? "" : "/config.json");
     rc = tt_config_adopt(cfg, "model.name", name, origin);
     tt_free(origin);
     return rc;
@@ -148,13 +153,11 @@ int tt_job_adopt_family(struct tt_config *cfg)
 /* The tokenizer of a folder; NULL: there is none, or it cannot be read, which the code that needs it reports. */
 static struct tt_tokenizer *tokenizer_in(const char *folder)
 {
-    char *path = tt_format("%s/tokenizer.json", folder);
     struct tt_tokenizer *tokenizer = NULL;
     bool exists = false;
 
-    if (tt_path_exists(path, &exists) < 0 || !exists || tt_tokenizer_load(folder, &tokenizer) < 0)
+    if (has_file(folder, "tokenizer.json", &exists) < 0 || !exists || tt_tokenizer_load(folder, &tokenizer) < 0)
         tokenizer = NULL;
-    tt_free(path);
     return tokenizer;
 }
 

@@ -14,7 +14,7 @@
 /**
  * GGUF, the file format of llama.cpp: one file that has the weights, the sizes of the model and the tokenizer.
  *
- *     "GGUF" | u32 version 3 | u64 tensors | u64 values | values | tensors' names, shapes, types, places | padding | data
+ *     "GGUF" | u32 version 3 | u64 tensors | u64 values | values | names, shapes, types, places | padding | data
  *
  * All numbers are little-endian. A value has a key such as "llama.block_count". This header reads the container; what
  * the values say of a model is read by core/models/gguf.h, of a tokenizer by core/tokenizer/gguf.h, and the tensors'

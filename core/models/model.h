@@ -187,8 +187,8 @@ int tt_model_check(const char *name, const char *flavor, const struct tt_model_d
 
 /**
  * The model `name` of flavor `flavor`, with the members of overrides that are not 0 (tied: not -1) replacing the
- * flavor's. flavor "hf": dims from hf_folder/config.json, or of the GGUF file hf_folder. Unknown names, impossible dims (heads that do not divide, odd
- * head_dim): TT_EUSAGE listing the choices. The caller frees the model (tt_model_free).
+ * flavor's. flavor "hf": dims from hf_folder/config.json, or of the GGUF file hf_folder. Unknown names, impossible dims
+ * (heads that do not divide, odd head_dim): TT_EUSAGE listing the choices. The caller frees the model (tt_model_free).
  */
 int tt_model_new(const char *name, const char *flavor, const struct tt_model_dims *overrides, const char *hf_folder,
                  struct tt_model **ret_model) TT_MUST_CHECK;

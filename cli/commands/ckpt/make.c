@@ -14,6 +14,26 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
+/* A GGUF file has a type of its own, and is one file. */
+static int read_type(const struct tt_args *args, struct tt_consolidate *options_out)
+{
+    static const char *const refused[] = {"dtype", "max_shard_size"};
+    const char *type = tt_args_last(args, "type");
+    bool gguf = options_out->format == TT_FORMAT_GGUF;
+
+    if (type && !gguf)
+        return tt_fail(TT_EUSAGE, "--type is of --format gguf\nhelp: other formats take --dtype");
+    for (size_t i = 0; gguf && i < sizeof refused / sizeof *refused; i++)
+        if (tt_args_has(args, refused[i]))
+            return tt_fail(TT_EUSAGE, "%s",
+                           i ? "--format gguf writes one file, so --max-shard-size has no meaning"
+                             : "--format gguf takes --type, not --dtype\nhelp: --type bf16");
+    options_out->type = type ? tt_gguf_type_named(type) : NULL;
+    if (type && !options_out->type)
+        return tt_fail(TT_EUSAGE, "no type '%s'\nhelp: --type takes f32, f16, bf16, q8_0 or q4_0", type);
+    return 0;
+}
+
 static int read_options(const struct tt_args *args, struct tt_consolidate *options_out)
 {
     static const struct {
@@ -27,13 +47,17 @@ static int read_options(const struct tt_args *args, struct tt_consolidate *optio
         options_out->format = TT_FORMAT_HF;
     else if (format && strcmp(format, "dcp") == 0)
         options_out->format = TT_FORMAT_DCP;
+    else if (format && strcmp(format, "gguf") == 0)
+        options_out->format = TT_FORMAT_GGUF;
     else if (format && strcmp(format, "titan") != 0)
-        return tt_fail(TT_EUSAGE, "no format '%s'\nhelp: --format takes titan, hf or dcp", format);
+        return tt_fail(TT_EUSAGE, "no format '%s'\nhelp: --format takes titan, hf, dcp or gguf", format);
     if (tt_args_has(args, "adapter")) {
         if (format)
             return tt_fail(TT_EUSAGE, "--adapter writes PEFT's format, so --format %s has no meaning", format);
         options_out->format = TT_FORMAT_PEFT;
     }
+    if (read_type(args, options_out) < 0)
+        return TT_EUSAGE;
     for (size_t i = 0; dtype && i < sizeof dtypes / sizeof dtypes[0]; i++) {
         if (strcmp(dtypes[i].name, dtype) != 0)
             continue;
@@ -94,7 +118,7 @@ int tt_ckpt_verb_convert(const struct tt_args *args)
 
     if (format && strcmp(format, "dcp") != 0)
         return tt_cli_fail(tt_fail(TT_EUSAGE, "'titan ckpt convert' takes --format dcp only: else the source decides\n"
-                                              "help: titan ckpt consolidate takes --format titan and hf"));
+                                              "help: titan ckpt consolidate takes --format titan, hf and gguf"));
     return make(args, (struct tt_consolidate){.source = args->word[1], .destination = args->word[2]}, tt_ckpt_convert);
 }
 

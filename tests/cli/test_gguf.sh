@@ -1,0 +1,193 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# GGUF files: `ckpt consolidate --format gguf`, and what reads them (generate, train, ckpt inspect, verify, convert),
+# for the models of the golden runs. test_interop.sh compares with llama.cpp.
+. "$(dirname "$0")/lib.sh"
+
+golden=$TITAN_SOURCE/tests/golden/data
+
+# make_step NAME: a checkpoint, step/, of the Hugging Face folder of a golden run, with a tokenizer of its vocabulary.
+make_step() {
+    rm -rf hf step
+    mkdir hf
+    cp "$golden/$1"/{config.json,generation_config.json,model.safetensors} hf/
+    chmod u+w hf/*
+    # YaRN as llama.cpp has it
+    sed -i 's/"mscale": .*,/"mscale": 0.7,/; s/"beta_fast": .*,/"beta_fast": 32.0,/; s/"beta_slow": .*,/"beta_slow": 1.0,/' \
+        hf/config.json
+    run ckpt convert hf step
+    expect_ok
+}
+
+case_weights_come_back_the_same() {
+    for name in llama3 llama3_tied_scaled qwen3 gpt2 qwen3_moe mixtral_moe deepseek_v3 deepseek_v3_long gpt_oss \
+        gpt_oss_long; do
+        make_step $name
+        rm -rf again x.gguf
+        run ckpt consolidate step x.gguf --format gguf
+        expect_ok
+        run ckpt verify --deep x.gguf
+        expect_ok
+        run ckpt convert x.gguf again
+        expect_ok
+        run ckpt diff step again
+        expect_ok
+        expect_out "^EQUAL"
+    done
+}
+# A run with the built-in tokenizer is generated from, and trained on, as a file alone; its tokens are the run's.
+case_a_file_is_enough_to_generate_and_to_train() {
+    make_corpus
+    run train $tiny --checkpoint.enable
+    expect_ok
+    run ckpt consolidate run own.gguf --format gguf
+    expect_ok
+    expect_out "^run/checkpoint/step-3 -> own.gguf: 22 tensors, 1 file, "
+    expect_file own.gguf
+    run generate run --prompt "And the evening" --greedy --max-new-tokens 12 --json
+    expect_ok
+    python3 -c 'import json; print(json.load(open("out"))["tokens"])' >wanted.txt
+    run generate own.gguf --prompt "And the evening" --greedy --max-new-tokens 12 --json
+    expect_ok
+    python3 -c 'import json; print(json.load(open("out"))["tokens"])' >found.txt
+    expect_same wanted.txt found.txt
+    # sizes and tokenizer are the file's; the first step does not change the weights
+    run train $more --job.dump_folder=next --checkpoint.initial_load_path=own.gguf
+    expect_ok
+    expect_err "model and tokenizer from checkpoint.initial_load_path"
+    expect_err "weights  from own.gguf"
+    run ckpt consolidate run weights
+    expect_ok
+    run ckpt consolidate next others
+    expect_ok
+    run ckpt diff weights others
+    expect_ok
+    expect_out "^EQUAL"
+    # what was trained from a file has its tokenizer, so it becomes a file again
+    run ckpt consolidate next own2.gguf --format gguf
+    expect_ok
+    run_ranks 2 train $more --job.dump_folder=two --checkpoint.initial_load_path=own2.gguf
+    expect_ok
+}
+more="--training.seq_len=32 --training.local_batch_size=2 --training.global_batch_size=4 --training.steps=1
+    --optimizer.lr=0 --metrics.log_freq=1 --metrics.peak_flops=1e9 --dataloader.cache_dir=cache --training.dataset=text
+    --training.dataset_path=corpus.txt --checkpoint.enable --lr_scheduler.warmup_steps=1"
+
+# The errors of a type are bounded, and its file has the size that it should have.
+case_types_are_as_exact_as_they_can_be() {
+    make_corpus
+    run train $tiny --checkpoint.enable
+    expect_ok
+    for type in f32 f16 bf16 q8_0 q4_0; do
+        rm -rf back
+        run ckpt consolidate run $type.gguf --format gguf --type $type
+        expect_ok
+        run ckpt convert $type.gguf back
+        expect_ok
+        python3 - $type back <<'EOF2' >problem.txt 2>&1 || not_as "$type: $(cat problem.txt)"
+import array, glob, json, os, struct, sys
+def load(folder):
+    tensors = {}
+    for path in glob.glob(folder + "/**/*.safetensors", recursive=True):
+        data = open(path, "rb").read()
+        size = struct.unpack("<Q", data[:8])[0]
+        for name, entry in json.loads(data[8 : 8 + size]).items():
+            if name != "__metadata__" and not name.startswith("state."):
+                begin, end = (8 + size + at for at in entry["data_offsets"])
+                part = data[begin:end]
+                if entry["dtype"] == "F32":
+                    tensors[name] = array.array("f", part)
+                elif entry["dtype"] == "BF16":
+                    tensors[name] = array.array("f", b"".join(b"\0\0" + part[i : i + 2]
+                                                             for i in range(0, len(part), 2)))
+                else:
+                    tensors[name] = array.array("f", struct.unpack(f"<{len(part) // 2}e", part))
+    return tensors
+kind = sys.argv[1]
+a, b = load("run/checkpoint/step-3/model"), load(sys.argv[2])
+most = {"f32": 0.0, "f16": 2**-11, "bf16": 2**-8, "q8_0": 0.57 / 127, "q4_0": 1.02 / 8}[kind]
+assert a and a.keys() == b.keys()
+for name in a:
+    narrow = "norm" not in name
+    bound = most if narrow else 0.0
+    if kind == "q4_0" and name == "output.weight":
+        bound = 0.57 / 127
+    for i in range(0, len(a[name]), 32):
+        block, other = a[name][i : i + 32], b[name][i : i + 32]
+        largest = max(map(abs, block))
+        for x, y in zip(block, other):
+            scale = abs(x) if kind in ("f16", "bf16") else largest
+            assert abs(x - y) <= bound * scale + (2**-25 if kind == "f16" and narrow else 0) , (name, i, x, y)
+n = sum(len(t) for name, t in a.items() if "norm" not in name)
+bits = {"f32": 32, "f16": 16, "bf16": 16, "q8_0": 8.5, "q4_0": 4.5}[kind]
+size, out = os.path.getsize(kind + ".gguf"), len(a["output.weight"]) * (4 if kind == "q4_0" else 0) / 8
+assert 0 <= size - n * bits / 8 - out < 240000, (size, n * bits / 8 + out)
+EOF2
+    done
+}
+
+case_mistakes_are_named() {
+    make_corpus
+    run train $tiny --checkpoint.enable
+    expect_ok
+    run ckpt consolidate run model --format gguf
+    expect_error 2 "writes one file, and 'model' does not end in .gguf" "help: name the file, such as model.gguf"
+    run ckpt consolidate run . --format gguf
+    expect_error 2 "'.' is a folder" "such as ./model.gguf"
+    run ckpt consolidate run x.gguf --format gguf --dtype float32
+    expect_error 2 "takes --type, not --dtype"
+    run ckpt consolidate run x.gguf --format gguf --max-shard-size 1MiB
+    expect_error 2 "--max-shard-size has no meaning"
+    run ckpt consolidate run x.gguf --format gguf --type q8
+    expect_error 2 "no type 'q8'" "f32, f16, bf16, q8_0 or q4_0"
+    run ckpt consolidate run x --type q8_0
+    expect_error 2 "--type is of --format gguf"
+    refuse_file x.gguf
+    run ckpt consolidate run x.gguf --format gguf
+    expect_ok
+    run ckpt consolidate run x.gguf --format gguf
+    expect_error 2 "'x.gguf' exists" "help: --force replaces it"
+    run ckpt consolidate run x.gguf --format gguf --force --type f16
+    expect_ok
+    printf 'GGUF\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' >theirs.gguf
+    run ckpt consolidate run theirs.gguf --format gguf --force
+    expect_error 2 "'theirs.gguf' is not a GGUF file of titan's: --force will not replace it"
+    run ckpt consolidate x.gguf y.gguf --format gguf
+    expect_error 2 "'x.gguf' is already a GGUF file" "help: titan ckpt convert"
+    [ -z "$(ls -A | grep tmp)" ] || not_as "temporary files: $(ls -A)"
+}
+
+case_damaged_files_are_named() {
+    make_corpus
+    run train $tiny --checkpoint.enable
+    expect_ok
+    run ckpt consolidate run x.gguf --format gguf
+    expect_ok
+    head -c 700000 x.gguf >cut.gguf
+    run generate cut.gguf --prompt x
+    expect_error 3 "'cut.gguf' is truncated: it has 700000 bytes"
+    run train --checkpoint.initial_load_path=cut.gguf --job.dump_folder=no
+    expect_code 2
+    expect_err "'cut.gguf' is truncated"
+    head -c 2000 x.gguf >cut.gguf
+    run ckpt verify cut.gguf
+    expect_bad "does not end within them"
+    cp x.gguf bad.gguf
+    printf '\1\2' | dd of=bad.gguf bs=1 seek=900000 conv=notrunc 2>/dev/null
+    run ckpt verify bad.gguf
+    expect_bad "'bad.gguf' is damaged: tensor 'blk.*has checksum"
+    echo hello >text.gguf
+    run generate text.gguf --prompt x
+    expect_error 3 "'text.gguf' is not a GGUF file"
+    run generate none.gguf --prompt x
+    expect_error 3 "no checkpoint at 'none.gguf'"
+    # every place of the header with another byte: a message or a result, never a signal
+    for at in $(seq 4 97 2600); do
+        cp x.gguf bad.gguf
+        printf '\377' | dd of=bad.gguf bs=1 seek=$at conv=notrunc 2>/dev/null
+        run ckpt inspect bad.gguf
+        [ $code = 0 ] || [ $code = 3 ] || not_as "byte $at"
+    done
+}
+
+run_cases
