@@ -45,14 +45,26 @@ void tt_ckpt_set_summary(json_t *json, const struct tt_manifest *manifest)
         (void)json_object_set_new(json, row[i].key, meta_value(manifest, row[i].meta));
 }
 
+/* The elements of a tensor; in blocks they are not the bytes that the manifest has. */
+static struct tt_box elements_of(const struct tt_manifest_tensor *t)
+{
+    struct tt_box box = tt_box_whole(t->ndim, t->shape);
+
+    if (t->packing)
+        box.shape[t->ndim - 1] = box.shape[t->ndim - 1] / t->packing->bytes * t->packing->elements;
+    return box;
+}
+
 json_t *tt_ckpt_inspect_tensor(const struct tt_ckpt_inspection *inspection, int number)
 {
     const struct tt_manifest *manifest = &inspection->manifest;
     const struct tt_manifest_tensor *t = &manifest->tensor[number];
+    struct tt_box box = elements_of(t);
 
     return json_pack("{s:s,s:s,s:s,s:o,s:i,s:o?,s:O*}", "name", t->name, "group",
-                     manifest->meta ? tt_ckpt_group_name(t->group) : "model", "dtype", tt_dtype_name(t->dtype), "shape",
-                     tt_json_from_sizes(t->shape, t->ndim), "chunks", t->n_chunks, "digest",
+                     manifest->meta ? tt_ckpt_group_name(t->group) : "model", "dtype",
+                     t->packing ? t->packing->name : tt_dtype_name(t->dtype), "shape",
+                     tt_json_from_sizes(box.shape, t->ndim), "chunks", t->n_chunks, "digest",
                      t->has_digest ? json_sprintf("sum64:%016" PRIx64, t->digest) : NULL, "stats",
                      inspection->stats ? inspection->stats[number] : NULL);
 }
@@ -87,7 +99,8 @@ static int add_stats(const char *path, enum tt_path_kind kind, struct tt_ckpt_in
         total += (double)tt_box_volume(&whole);
     }
     for (int i = 0; i < source->manifest.n_tensors; i++)
-        TT_TRY(tt_ckpt_stats(source, &source->manifest.tensor[i], &done, total, &inspection->stats[i]));
+        if (!source->manifest.tensor[i].packing) /* bytes of blocks have no meaning of their own */
+            TT_TRY(tt_ckpt_stats(source, &source->manifest.tensor[i], &done, total, &inspection->stats[i]));
     tt_progress("reading", total, total);
 out:
     tt_source_free(source);
@@ -125,7 +138,7 @@ static int64_t parameters(const struct tt_manifest *manifest)
     int64_t n = 0;
 
     for (int i = 0; i < manifest->n_tensors; i++) {
-        struct tt_box whole = tt_box_whole(manifest->tensor[i].ndim, manifest->tensor[i].shape);
+        struct tt_box whole = elements_of(&manifest->tensor[i]);
 
         if (manifest->tensor[i].group == TT_CKPT_MODEL)
             n += tt_box_volume(&whole);
@@ -166,8 +179,10 @@ out:
     return rc;
 }
 
-static const char *kind_name(enum tt_path_kind kind)
+static const char *kind_name(const char *path, enum tt_path_kind kind)
 {
+    if (kind == TT_PATH_PLAIN && tt_gguf_is_path(path))
+        return "gguf";
     return kind == TT_PATH_STEP ? "step" : kind == TT_PATH_DCP ? "dcp" : "safetensors";
 }
 
@@ -183,7 +198,7 @@ static int inspect(const char *given, bool stats, struct tt_ckpt_inspection *ret
     TT_TRY(tt_path_resolve(given, true, &kind, &path));
     TT_TRY(tt_step_place(path, &place));
     TT_TRY(tt_source_describe(path, kind, manifest, NULL));
-    made.json = json_pack("{s:o,s:s,s:o}", "path", tt_json_string(path), "kind", kind_name(kind), "step",
+    made.json = json_pack("{s:o,s:s,s:o}", "path", tt_json_string(path), "kind", kind_name(path, kind), "step",
                           meta_value(manifest, "step"));
     tt_ckpt_set_summary(made.json, manifest);
     (void)json_object_update_new(
