@@ -197,7 +197,8 @@ int tt_gguf_parts(const struct tt_model *model, struct tt_gguf_part **ret_parts,
 
     for (int p = 0; p < model->n_params && rc == 0; p++) {
         const char *rest = rest_of(&model->params[p]);
-        bool found = model->params[p].adapter || (model->params[p].buffer && strcmp(model->row->name, "deepseek_v3") != 0);
+        bool found =
+            model->params[p].adapter || (model->params[p].buffer && strcmp(model->row->name, "deepseek_v3") != 0);
 
         for (int i = 0; i < N_ROWS && !model->params[p].adapter; i++) {
             if (!applies(model, &rows[i], rest))

@@ -168,6 +168,8 @@ static int put_tokenizer(const struct tt_gguf_export *e, struct tt_gguf_values *
     if (exists) {
         TT_TRY(tt_tokenizer_load(assets, &tokenizer));
         ends.chat_template = tt_tokenizer_chat_template(tokenizer);
+        /* training does so; of what was only converted, the tokenizer says it */
+        ends.begins = tt_source_trained_length(e->source) > 0 || tt_tokenizer_adds_bos(tokenizer);
         TT_TRY(turn_of(assets, tt_tokenizer_eos(tokenizer), &ends.turn));
     } else {
         tt_note("'%s' has no tokenizer.json: llama.cpp takes and gives token ids only", assets);

@@ -312,7 +312,7 @@ static void put_ends(const struct vocabulary *v, const struct tt_gguf_ends *ends
     for (int64_t i = 0; i < v->n; i++)
         if (v->token[i].type == TT_GGUF_UNKNOWN)
             tt_gguf_put_u32(values, "tokenizer.ggml.unknown_token_id", i);
-    tt_gguf_put_bool(values, "tokenizer.ggml.add_bos_token", bos >= 0); /* as in training */
+    tt_gguf_put_bool(values, "tokenizer.ggml.add_bos_token", bos >= 0 && ends->begins);
     tt_gguf_put_bool(values, "tokenizer.ggml.add_eos_token", false);
     if (ends->chat_template)
         tt_gguf_put_string(values, "tokenizer.chat_template", ends->chat_template, strlen(ends->chat_template));

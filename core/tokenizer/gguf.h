@@ -14,6 +14,7 @@
 /** What a tokenizer's files do not say. */
 struct tt_gguf_ends {
     const char *chat_template; /* NULL: there is none */
+    bool begins;               /* a text begins with BOS, if the tokenizer has one */
     int32_t turn;              /* the token that ends a turn, if it is not EOS; -1: none */
 };
 
