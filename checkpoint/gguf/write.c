@@ -124,61 +124,51 @@ static struct tt_gguf_tensor *tensors_of(const struct tt_gguf_export *e)
 
 /* --- the values --- */
 
-/* The token that ends a turn: the first of generation_config.json's that is not EOS. */
-static int turn_of(const char *assets, int32_t eos, int32_t *ret_turn)
+/* Another token that ends an answer: the first of generation_config.json's that is not EOS; -1: none. */
+static void find_turn(const struct tt_hf_texts *texts, int32_t eos, int32_t *ret_turn)
 {
-    static const char *const names[] = {"hf_generation_config.json", "generation_config.json"};
-    int rc = 0;
+    const char *text = texts->text[TT_HF_GENERATION];
+    json_t *json = NULL;
+    const json_t *ids;
 
-    *ret_turn = -1;
-    for (size_t i = 0; i < sizeof names / sizeof *names && rc == 0 && *ret_turn < 0; i++) {
-        char *path = tt_format("%s/%s", assets, names[i]);
-        json_t *json = NULL;
-        const json_t *ids;
-        bool exists = false;
+    *ret_turn = texts->end != eos ? texts->end : -1;
+    if (!text || *ret_turn >= 0)
+        return;
+    if (tt_json_parse(text, texts->size[TT_HF_GENERATION], tt_hf_text_names[TT_HF_GENERATION], &json) < 0)
+        return; /* a file of Hugging Face's that is no JSON, which a note has said */
+    ids = json_object_get(json, "eos_token_id");
+    for (size_t k = json_array_size(ids); k > 0; k--) {
+        const json_t *id = json_array_get(ids, k - 1);
 
-        rc = tt_path_exists(path, &exists);
-        rc = rc == 0 && exists ? tt_json_load(path, &json) : rc;
-        ids = json_object_get(json, "eos_token_id");
-        for (size_t k = 0; k < json_array_size(ids); k++) {
-            const json_t *id = json_array_get(ids, k);
-
-            if (*ret_turn < 0 && json_is_integer(id) && json_integer_value(id) != eos)
-                *ret_turn = (int32_t)json_integer_value(id);
-        }
-        if (rc == TT_EDATA) {
-            tt_note("not used for the export: %s", tt_error_message());
-            rc = 0;
-        }
-        json_decref(json);
-        tt_free(path);
+        if (json_is_integer(id) && json_integer_value(id) != eos)
+            *ret_turn = (int32_t)json_integer_value(id);
     }
-    return rc;
+    json_decref(json);
 }
 
+/* What an export to Hugging Face says of texts and conversations, llama.cpp is told too. */
 static int put_tokenizer(const struct tt_gguf_export *e, struct tt_gguf_values *values)
 {
-    char *assets = tt_source_assets(e->source), *path = tt_format("%s/tokenizer.json", assets);
     struct tt_tokenizer *tokenizer = NULL;
     struct tt_gguf_ends ends = {.turn = -1};
-    bool exists = false;
+    struct tt_hf_texts texts = {0};
     int rc = 0;
 
-    TT_TRY(tt_path_exists(path, &exists));
-    if (exists) {
-        TT_TRY(tt_tokenizer_load(assets, &tokenizer));
-        ends.chat_template = tt_tokenizer_chat_template(tokenizer);
-        /* training does so; of what was only converted, the tokenizer says it */
-        ends.begins = tt_source_trained_length(e->source) > 0 || tt_tokenizer_adds_bos(tokenizer);
-        TT_TRY(turn_of(assets, tt_tokenizer_eos(tokenizer), &ends.turn));
+    TT_TRY(tt_hf_texts_make(e->source, &texts));
+    if (texts.text[TT_HF_TOKENIZER]) {
+        TT_TRY(tt_tokenizer_parse(texts.text[TT_HF_TOKENIZER], texts.size[TT_HF_TOKENIZER],
+                                  texts.text[TT_HF_TOKENIZER_CONFIG], texts.size[TT_HF_TOKENIZER_CONFIG],
+                                  e->source->path, &tokenizer));
+        ends.chat_template = texts.template;
+        ends.begins = tt_tokenizer_adds_bos(tokenizer);
+        find_turn(&texts, tt_tokenizer_eos(tokenizer), &ends.turn);
     } else {
-        tt_note("'%s' has no tokenizer.json: llama.cpp takes and gives token ids only", assets);
+        tt_note("'%s' has no tokenizer: llama.cpp takes and gives token ids only", e->source->path);
     }
     rc = tt_gguf_put_tokenizer(tokenizer, &ends, e->model->dims.vocab_size, values);
 out:
     tt_tokenizer_free(tokenizer);
-    tt_free(path);
-    tt_free(assets);
+    tt_hf_texts_release(&texts);
     return rc;
 }
 
@@ -204,9 +194,11 @@ static uint32_t file_type(const struct tt_gguf_export *e, const struct tt_gguf_t
 static int put_values(const struct tt_gguf_export *e, const struct tt_gguf_tensor *tensor,
                       struct tt_gguf_values *values)
 {
+    int64_t context = 0;
     int rc = 0;
 
-    TT_TRY(tt_gguf_put_model(e->model, tt_hf_trained_length(e->source), values));
+    TT_TRY(tt_hf_positions(e->source, e->model, &context));
+    TT_TRY(tt_gguf_put_model(e->model, context, values));
     tt_gguf_put_string(values, "general.type", "model", 5);
     put_name(e, values);
     tt_gguf_put_u32(values, "general.file_type", file_type(e, tensor));

@@ -253,6 +253,30 @@ static json_t *make_config(const struct tt_source *source, const struct tt_model
     return config;
 }
 
+/* config.json of the imported model, from the assets, or from the Hugging Face folder that a user names; or NULL. */
+static int kept_config(const struct tt_source *source, const char *assets, json_t **ret_kept)
+{
+    int rc = tt_hf_object(assets, "hf_config.json", ret_kept);
+
+    return rc == 0 && !*ret_kept && source->assets ? tt_hf_object(assets, "config.json", ret_kept) : rc;
+}
+
+int tt_hf_positions(const struct tt_source *source, const struct tt_model *model, int64_t *ret_positions)
+{
+    char *assets = tt_source_assets(source);
+    json_t *config = NULL, *kept = NULL;
+    int rc = kept_config(source, assets, &kept);
+
+    if (rc == 0) {
+        config = make_config(source, model, kept, TT_F32);
+        *ret_positions = json_integer_value(json_object_get(config, "max_position_embeddings"));
+    }
+    json_decref(config);
+    json_decref(kept);
+    tt_free(assets);
+    return rc;
+}
+
 /* The tokens that begin and end texts, where the imported config.json does not say them; after training on
  * conversations the end of a turn ends them too. */
 static void add_ids(json_t *config, const struct tt_hf_texts *texts)
@@ -365,9 +389,7 @@ int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *
     struct tt_hf_texts texts = {0};
     int rc = 0;
 
-    TT_TRY(tt_hf_object(assets, "hf_config.json", &kept));
-    if (!kept && source->assets) /* that of a Hugging Face folder */
-        TT_TRY(tt_hf_object(assets, "config.json", &kept));
+    TT_TRY(kept_config(source, assets, &kept));
     TT_TRY(tt_hf_texts_make(source, &texts));
     config = make_config(source, model, kept, dtype);
     add_ids(config, &texts);

@@ -43,6 +43,9 @@ int tt_source_model(struct tt_source *source, const struct tt_told *told, struct
 int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model,
                         enum tt_dtype dtype) TT_MUST_CHECK;
 
+/** max_position_embeddings of the config.json that an export of the source would have; 0: it has none. */
+int tt_hf_positions(const struct tt_source *source, const struct tt_model *model, int64_t *ret_positions) TT_MUST_CHECK;
+
 /** A small file of a Hugging Face folder, under the name that it has in assets/. */
 struct tt_hf_file {
     char *name, *text;

@@ -281,12 +281,10 @@ static void put_titan(const struct tt_model *model, const struct arch *arch, str
 static int64_t context_of(const struct tt_model *model, const struct arch *arch, int64_t context)
 {
     const struct tt_model_dims *d = &model->dims;
-    int64_t most = d->max_positions > context && !d->rope.dynamic ? d->max_positions : context;
+    int64_t most = context > 0 ? context : d->max_positions > 0 ? d->max_positions : 2048;
 
     if (model->row->learned_positions)
         return d->max_positions;
-    if (most <= 0)
-        most = d->max_positions > 0 ? d->max_positions : 2048;
     if (d->sliding_window && !is(arch, "gpt-oss") && most > d->sliding_window) {
         tt_note("llama.cpp has no sliding window in %s: the file's context is %lld, the window, within which there is "
                 "no difference",

@@ -13,7 +13,7 @@
 
 /**
  * Adds the values, from general.architecture on. TT_EDATA says which part of the model llama.cpp does not compute.
- *   context   the longest sequence that the file should promise, such as that of training
+ *   context   the longest sequence that the file should promise; 0: the model's
  */
 int tt_gguf_put_model(const struct tt_model *model, int64_t context, struct tt_gguf_values *values) TT_MUST_CHECK;
 

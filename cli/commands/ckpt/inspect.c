@@ -180,8 +180,8 @@ static void print_inspect(const struct tt_ckpt_inspection *inspection, const str
         print_unread(json_object_get(json_object_get(json_object_get(json, "meta"), "torch"), "unread"));
     } else {
         tt_print("  %s\n", strcmp(tt_ckpt_text(json, "kind"), "gguf") == 0
-                                ? "GGUF, the format of llama.cpp"
-                                : "safetensors without a manifest of titan's");
+                               ? "GGUF, the format of llama.cpp"
+                               : "safetensors without a manifest of titan's");
     }
     tt_print("  parameters  %s\n", tt_ckpt_count(b, sizeof b, json, "parameters"));
     for (int i = 0; i < 2; i++) {
