@@ -276,6 +276,54 @@ case_peft_and_titan_agree() {
     done
 }
 
+# A model of each family in llama.cpp: logits as by transformers within the error of the type, greedy tokens as by
+# titan, the same tokens of texts and chats.
+case_llama_cpp_and_titan_agree() {
+    need_torch
+    "$python" -c 'import gguf, llama_cpp, transformers' 2>/dev/null || skip "no llama_cpp, gguf or transformers"
+    version=$("$python" -c 'import transformers; print(transformers.__version__.split(".")[0])')
+    while read -r family tokenizer most; do
+        spells=yes
+        if [ $tokenizer = golden ]; then
+            spells=no
+            mkdir $family
+            cp "$TITAN_SOURCE/tests/golden/data/$family"/{config.json,generation_config.json,model.safetensors} $family/
+        else
+            "$python" "$interop/with_transformers.py" make $family \
+                "$TITAN_SOURCE/tests/unit/data/transformers/v$version/$tokenizer" $family >make.txt 2>&1 ||
+                not_as "$(tail -20 make.txt)"
+            # of groups by their best expert llama.cpp knows nothing
+            sed -i 's/"topk_method": "group_limited_greedy"/"topk_method": "greedy"/' $family/config.json
+        fi
+        run ckpt convert $family step-$family
+        expect_ok
+        run ckpt consolidate step-$family hf-$family --format hf
+        expect_ok
+        for type in f32 bf16 q8_0 q4_0; do
+            run ckpt consolidate step-$family $family-$type.gguf --format gguf --type $type
+            expect_ok
+        done
+        run generate $family-f32.gguf --prompt-tokens 5,17,3,29,11,2,40,8 --greedy --ignore-eos --max-new-tokens 16 \
+            --json
+        expect_ok
+        python3 -c 'import json; print(",".join(map(str, json.load(open("out"))["tokens"])))' >$family.tokens
+        echo $family $most $spells >>families
+    done <<'EOF'
+llama llama3 1e-4
+qwen3 qwen3 1e-4
+gpt2 gpt2 5e-3
+mistral mistral_nemo 1e-4
+mistral_window llama3 1e-4
+deepseek_v3 gpt2 1e-4
+deepseek_v2 gpt2 1e-4
+gpt_oss gpt2 1e-3
+llama3_tied_scaled golden 1e-4
+mixtral_moe golden 1e-4
+qwen3_moe golden 1e-4
+EOF
+    "$python" "$interop/with_llama_cpp.py" check <families >compare.txt 2>&1 || not_as "$(tail -8 compare.txt)"
+}
+
 case_pipeline_schedules_are_those_of_pytorch() {
     "$python" -c 'import torch.distributed.pipelining' 2>/dev/null || skip "no torch in $python"
     "$TITAN_BUILD/tests/cli/print_orders" >orders.txt || not_as "no orders"
