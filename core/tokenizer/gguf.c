@@ -248,8 +248,10 @@ static int find_prefix(const struct vocabulary *v, bool *ret_prefix)
         (!normalizer || json_is_null(normalizer))) {
         *ret_prefix =
             !(scheme && strcmp(scheme, "never") == 0) && !json_is_false(json_object_get(pre, "add_prefix_space"));
-        if (scheme && strcmp(scheme, "first") == 0)
-            tt_note("llama.cpp puts a space before text that follows a special token, which this tokenizer does not");
+        if (*ret_prefix)
+            tt_note("llama.cpp puts a space before every text, also before one that begins with a space%s; this "
+                    "tokenizer does not",
+                    scheme && strcmp(scheme, "first") == 0 ? " or follows a special token" : "");
         return 0;
     }
     for (size_t i = 0; (!pre || json_is_null(pre)) && i < json_array_size(list); i++) {
