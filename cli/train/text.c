@@ -57,7 +57,6 @@ static int ask(struct tt_train_text *t)
     json_t *messages = json_array();
     struct tt_chat_ids found = {0};
     struct tt_chat *chat = NULL;
-    json_t *messages = json_array();
     int rc = 0;
 
     TT_TRY(tt_chat_new(t->tokenizer, t->setup->cfg->training.chat_template, &chat));
@@ -71,7 +70,6 @@ out:
     json_decref(messages);
     tt_chat_ids_release(&found);
     tt_chat_free(chat);
-    json_decref(messages);
     return rc;
 }
 
