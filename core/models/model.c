@@ -175,27 +175,20 @@ out:
     return rc;
 }
 
-/* Whether nothing of a flavor is left but its name. */
-static bool replaces_flavor(const struct tt_model_row *row, const char *flavor, const struct tt_model_dims *over)
+/* A flavor of which nothing is left but its name is not part of the model's. */
+static void name_without_flavor(struct tt_model *model, const struct tt_model_dims *over)
 {
+    const struct tt_model_row *row = model->row;
+
     for (int i = 0; i < row->n_flavors && over; i++) {
         const struct tt_model_dims *d = &row->flavors[i].dims;
 
-        if (strcmp(row->flavors[i].name, flavor) == 0)
-            return over->dim && over->n_layers && over->n_heads && over->ffn_dim &&
-                   (over->dim != d->dim || over->n_layers != d->n_layers || over->n_heads != d->n_heads ||
-                    over->ffn_dim != d->ffn_dim);
+        if (strcmp(row->flavors[i].name, model->flavor) == 0 && over->dim && over->n_layers && over->n_heads &&
+            over->ffn_dim &&
+            (over->dim != d->dim || over->n_layers != d->n_layers || over->n_heads != d->n_heads ||
+             over->ffn_dim != d->ffn_dim))
+            model->title[strlen(row->name)] = 0;
     }
-    return false;
-}
-
-static void name_by_sizes(struct tt_model *model)
-{
-    const struct tt_model_dims *d = &model->dims;
-
-    tt_free(model->title);
-    model->title = tt_format("%s (dim %lld, %lld layer%s, %lld heads)", model->row->name, (long long)d->dim,
-                             (long long)d->n_layers, d->n_layers == 1 ? "" : "s", (long long)d->n_heads);
 }
 
 /* Makes a model after settling and checking the dims. Takes ownership of nothing. */
@@ -252,8 +245,7 @@ int tt_model_check(const char *name, const char *flavor, const struct tt_model_d
     if (!ret_model)
         goto out;
     TT_TRY(make_model(row, flavor, dims, ret_model));
-    if (replaces_flavor(row, flavor, overrides))
-        name_by_sizes(*ret_model);
+    name_without_flavor(*ret_model, overrides);
 out:
     return rc;
 }
@@ -291,8 +283,7 @@ int tt_model_new(const char *name, const char *flavor, const struct tt_model_dim
     if (strcmp(flavor, "hf") == 0)
         TT_TRY(tt_model_dims_check(row, &dims, keep_first, &first));
     TT_TRY(make_model(row, flavor, dims, ret_model));
-    if (replaces_flavor(row, flavor, overrides))
-        name_by_sizes(*ret_model);
+    name_without_flavor(*ret_model, overrides);
 out:
     return rc;
 }

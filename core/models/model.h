@@ -134,7 +134,7 @@ struct tt_model_row;
 struct tt_model {
     const struct tt_model_row *row;
     char *flavor;
-    char *title; /* for people: "llama3 8B"; "llama3 (dim 64, 2 layers, 4 heads)" if nothing of a flavor is left */
+    char *title; /* for people: "llama3 8B"; "llama3" if nothing of a flavor is left */
     struct tt_model_dims dims;
     struct tt_param *params; /* in the order of the forward pass; a tied weight once, as tok_embeddings.weight */
     int n_params, cap_params;

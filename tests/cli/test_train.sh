@@ -217,7 +217,7 @@ for r in aux:
 EOF
     cat aux/tb/*/events* | grep -aq "loss_metrics/sequence_balance_loss" || not_as "no tag in TensorBoard"
     run train $tiny --training.router_z_loss=1e-3
-    expect_error 2 "training.router_z_loss.*llama3 \(dim 64, 2 layers, 4 heads\) has no experts"
+    expect_error 2 "training.router_z_loss.*llama3 has no experts"
 }
 
 case_biases_of_experts_continue_on_other_ranks() {
@@ -607,7 +607,7 @@ case_an_absurd_prediction_is_pointed_out_before_the_start() {
     make_corpus
     run train $tiny --metrics.peak_flops=1e4
     expect_ok
-    expect_err "^titan: warning: a step of llama3 .dim 64, 2 layers, 4 heads. on 1 rank is predicted to take [0-9.]+ h"
+    expect_err "^titan: warning: a step of llama3 on 1 rank is predicted to take [0-9.]+ h"
     expect_err "^help: a step is 4 sequences of 32 tokens; set a smaller training.global_batch_size or training.seq_len"
     [ "$(grep -n 'titan: warning' err | cut -d: -f1)" -lt "$(grep -n 'training starts' err | cut -d: -f1)" ] ||
         not_as "said before training starts"
