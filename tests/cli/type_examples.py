@@ -64,6 +64,7 @@ EXPECT = [
     (r"\bgenerate\b", [r"tokens/s|tokens a second"]),
     (r"compare .*--assert-equal", []),
     (r"\bcompare\b", [r"^EQUAL: "]),
+    (r"build/titan status outputs$", [r"^run +state +step ", r"^\S*outputs/two +completed +60/60 "]),
     (r"status .*--json", [r'"state": "completed"']),
     (r"\bstatus\b", [r": completed, ", r"^  step +\d+ of \d+ \(100 %\)"]),
     (r"\bplot .*(--html|--svg)", []),
