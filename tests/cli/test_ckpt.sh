@@ -245,7 +245,11 @@ EOF
     expect_ok
     run ckpt consolidate mean hf2 --format hf
     expect_ok
-    [ -f hf/config.json ] && cmp hf/config.json hf2/config.json || not_as "the config.json of Hugging Face"
+    [ -f hf/config.json ] || not_as "no config.json of Hugging Face"
+    for folder in hf hf2; do # a folder in titan's format does not say for how long sequences the model was trained
+        grep -v max_position_embeddings $folder/config.json >$folder.config
+    done
+    cmp hf.config hf2.config || not_as "the config.json of Hugging Face"
     run ckpt average weights1 weights2 --out hf3 --format hf --dtype bfloat16
     expect_ok
 }
@@ -589,7 +593,7 @@ case_gc_leaves_a_folder_in_use_alone() {
 
 # A job that keeps one step has removed the newest before a reader has read it, up to three times in one reading. (More
 # often than titan looks again would depend on the speed of the machine.)
-case_a_step_that_is_removed_while_it_is_read_is_not_called_damaged() {
+case_a_step_that_is_removed_while_it_is_read_is_called_that() {
     make_corpus
     run train $tiny --checkpoint.enable --checkpoint.interval=1 --checkpoint.keep_latest_k=0 --training.steps=6
     expect_ok

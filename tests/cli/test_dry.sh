@@ -12,7 +12,7 @@ case_nothing_is_written() {
     run train $tiny --checkpoint.enable --validation.enable --dry-run
     expect_ok
     [ ! -e run ] || not_as "a run folder"
-    for line in "^  model    llama3 " "^  predicts .* for 3 steps" "^  tokens   made with built-in" \
+    for line in "^  model    llama3," "^  predicts .* for 3 steps" "^  tokens   made with built-in" \
         "^  sample   0: <.begin_of_text.>And the evening" "^  disk     1 checkpoint of .* will be saved in run/checkpoint; it needs at most .*, .* are free" \
         "would begin with step 1;"; do
         expect_out "$line"

@@ -177,7 +177,7 @@ case_what_cannot_be_divided_is_refused() {
     run train $common --model.n_kv_heads=2 $tp=4
     expect_error 2 "4 parts of a layer are not possible with model.n_kv_heads 2" "what works: 1, 2"
     run train --model.name=qwen3 --model.flavor=debugmodel_moe $tp=2
-    expect_error 2 "expert_parallel_degree: 1, wanted a multiple of tensor_parallel_degree 2"
+    expect_error 2 "expert_parallel_degree [(]1 by default[)]: 1, wanted a multiple of tensor_parallel_degree 2"
 }
 
 run_cases
