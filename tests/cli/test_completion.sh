@@ -94,7 +94,7 @@ case_values_are_those_that_the_key_accepts() {
     offer "titan train --training.seq_len="
     offered ""
     offer "titan ckpt consolidate --format "
-    offered titan hf dcp
+    offered titan hf dcp gguf
     offer "titan data pack --dataset kjv_"
     offered kjv_validation
     offer "titan launch -n 2 -- train --training.dtype="
