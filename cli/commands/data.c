@@ -232,8 +232,7 @@ static int run(int argc, char **argv, struct tt_args **ret_args)
         const char *near = tt_text_nearest(args->word[0], verbs, 3);
 
         return tt_fail(TT_EUSAGE, "unknown command 'data %s'\nhelp: %s%s", args->word[0],
-                       near ? "titan data " : "use one of data pack, data inspect, data tokenizer",
-                       near ? near : "");
+                       near ? "titan data " : "use one of data pack, data inspect, data tokenizer", near ? near : "");
     }
     return tt_fail(TT_EUSAGE,
                    "'titan data' needs to know what to do\nhelp: use one of data pack, data inspect, data tokenizer");

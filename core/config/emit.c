@@ -159,11 +159,9 @@ void tt_config_to_yaml_origins(const struct tt_config *cfg, struct tt_text *out)
 
 void tt_config_to_template(const struct tt_config *cfg, struct tt_text *out)
 {
-    tt_text_add(
-        out,
-        "# A configuration of titan with every key. Keep the keys that you change; the\n"
-        "# others have their defaults.\n"
-        "# `titan config check --config FILE` checks it, titan-config(5) explains it.\n");
+    tt_text_add(out, "# A configuration of titan with every key. Keep the keys that you change; the\n"
+                     "# others have their defaults.\n"
+                     "# `titan config check --config FILE` checks it, titan-config(5) explains it.\n");
     write_yaml(cfg, WITH_DOCS, out);
 }
 
