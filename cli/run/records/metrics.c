@@ -262,14 +262,14 @@ static struct line_form form_of(const struct field *field, int n, int most_rank,
     struct line_form form = {.rank = most_rank, .gap = 2};
 
     while (columns && columns_of(field, n, form) > columns) {
-        if (form.rank > RANK_KEPT)
+        bool is_narrow = form.gap == 1 && form.squeeze;
+
+        if (form.rank > (is_narrow ? 0 : RANK_KEPT))
             form.rank--;
         else if (form.gap > 1)
             form.gap = 1;
         else if (!form.squeeze)
             form.squeeze = true;
-        else if (form.rank > 0)
-            form.rank--;
         else
             break;
     }
