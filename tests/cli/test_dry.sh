@@ -160,7 +160,7 @@ case_the_first_loss_is_expected() {
     expect_first_loss 0.15 --model.flavor=debugmodel --model.n_layers=2
     expect_first_loss 0.15 --model.flavor=debugmodel --model.n_layers=2 --model.vocab_size=9000 \
         --model.init_rules=[^output=normal\(0.01\)]
-    for model in mixtral deepseek_v3 gpt_oss; do
+    for model in $(some mixtral deepseek_v3 gpt_oss); do
         expect_first_loss 0.15 --model.name=$model --model.flavor=debugmodel --model.n_layers=2
     done
     expect_first_loss 0.15 --model.name=gpt2 --model.flavor=debugmodel --model.n_layers=2 --model.tie_embeddings=false
