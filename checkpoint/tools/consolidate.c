@@ -216,6 +216,10 @@ static int open_weights(struct job *job, int k)
     struct tt_source *source = job->source[k];
     int rc = 0;
 
+    if (tt_source_is_gguf(source)) /* its tensors may be blocks, which no other format has */
+        return tt_fail(TT_EUSAGE,
+                       "'%s' is already a GGUF file\nhelp: titan ckpt convert makes a titan checkpoint of it",
+                       source->path);
     TT_TRY(tt_assets_check(source->path, &source->manifest)); /* they are copied too */
     tt_source_note_beside(source);
     TT_TRY(tt_source_check_forms(source, job->options->with_state));

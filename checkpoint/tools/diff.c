@@ -285,7 +285,9 @@ static int compare_group(struct diff *d, enum tt_ckpt_group group)
         tt_weights_release(&side->weights);
         tt_free(side->order);
         side->order = NULL;
-        if (group == TT_CKPT_MODEL && side->model)
+        if (group == TT_CKPT_MODEL && side->model && tt_source_is_gguf(side->source))
+            TT_TRY(tt_weights_from_gguf(side->source, side->model, &side->weights));
+        else if (group == TT_CKPT_MODEL && side->model)
             TT_TRY(tt_weights_from_hf(side->source, side->model, TT_EXTRA_NOTED, &side->weights));
         else
             tt_weights_stored(side->source, group, &side->weights);
@@ -296,18 +298,21 @@ out:
     return rc;
 }
 
-/* Two Hugging Face folders are compared as they are. Against a checkpoint, a folder is read under titan's names. */
+/* Two Hugging Face folders are compared as they are. Against a checkpoint, a folder is read under titan's names; a GGUF
+ * file always is, and its blocks are elements then. */
 static int choose_names(struct diff *d)
 {
-    bool is_hf[2] = {false};
+    bool is_hf[2] = {false}, is_gguf[2] = {false};
     int rc = 0;
 
-    for (int s = 0; s < 2; s++)
+    for (int s = 0; s < 2; s++) {
+        is_gguf[s] = tt_source_is_gguf(d->side[s].source);
         TT_TRY(tt_source_is_hf(d->side[s].source, &is_hf[s]));
+    }
     for (int s = 0; s < 2 && rc == 0; s++) {
         char *folder = tt_source_assets(d->side[s].source);
 
-        if (is_hf[s] && !is_hf[1 - s])
+        if (is_gguf[s] || (is_hf[s] && !is_hf[1 - s]))
             rc = tt_model_from_hf(folder, &d->side[s].model);
         tt_free(folder);
     }
