@@ -12,6 +12,7 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/models/gguf_keys.h"
 #include "core/models/model_json.h"
 
 /* A size, and the end of the key that it has in a file. */
@@ -331,6 +332,13 @@ bool tt_gguf_has_rope_factors(const struct tt_model *model)
     return arch && arch->rope_factors && is_llama3(&model->dims.rope);
 }
 
+bool tt_gguf_reads_rope_factors(const struct tt_model *model)
+{
+    const struct arch *arch = arch_of(model);
+
+    return arch && arch->rope_factors;
+}
+
 float tt_gguf_rope_factor(const struct tt_model *model, int64_t i)
 {
     struct tt_rope plain = model->dims.rope;
@@ -348,10 +356,16 @@ static int find_arch(const struct tt_gguf *file, const struct arch **ret_arch)
     const int64_t none = 0;
     struct tt_text known = {0};
     char *name = NULL, *key = NULL;
-    int64_t experts = 0;
+    int64_t experts = 0, parts = 0;
     int rc = 0;
 
     *ret_arch = NULL;
+    TT_TRY(tt_gguf_int(file, "split.count", &none, &parts));
+    if (parts > 1)
+        return tt_fail(TT_EDATA,
+                       "'%s' is one of %lld files that are a model together\nhelp: join them: llama-gguf-split "
+                       "--merge FIRST OUT",
+                       file->path, (long long)parts);
     TT_TRY(tt_gguf_string(file, "general.architecture", &name));
     key = tt_format("%s.expert_count", name ? name : "");
     TT_TRY(tt_gguf_int(file, key, &none, &experts));
@@ -443,6 +457,11 @@ static int read_factors(const struct reading *r, struct tt_model_dims *d)
 
     if (!t)
         return 0;
+    if (d->rope.factor != 0.0 && d->rope.factor != 1.0)
+        return tt_fail(TT_EDATA,
+                       "'%s' has factors of RoPE, 'rope_freqs.weight', and scales it by %g too, which titan does "
+                       "not do",
+                       r->file->path, d->rope.factor);
     if (t->type->type != TT_GGML_F32 || t->ndim != 1 || t->shape[0] != d->head_dim / 2)
         return tt_fail(TT_EDATA, "'%s' is damaged: tensor '%s' is not %lld floats", r->file->path, t->name,
                        (long long)d->head_dim / 2);
@@ -470,35 +489,60 @@ static int read_factors(const struct reading *r, struct tt_model_dims *d)
         r->file->path);
 }
 
+/* Numbers that titan computes by itself: a file that has another one has another model. */
+static int must_be(const struct reading *r, const char *rest, double wanted)
+{
+    double value = wanted;
+    int rc = get_real(r, rest, wanted, &value);
+
+    if (rc == 0 && !(fabs(value - wanted) <= 1e-4 * fabs(wanted)))
+        rc = tt_fail(TT_EDATA, "'%s': '%s.%s' is %g; only %g is supported", r->file->path, r->arch->name, rest, value,
+                     wanted);
+    return rc;
+}
+
+static int read_yarn(const struct reading *r, struct tt_model_dims *d)
+{
+    double log_scale = 0.0;
+    int64_t original = 0;
+    int rc = 0;
+
+    TT_TRY(get_int(r, "rope.scaling.original_context_length", d->max_positions, &original));
+    TT_TRY(get_real(r, "rope.scaling.yarn_beta_fast", 32.0, &d->rope.beta_fast));
+    TT_TRY(get_real(r, "rope.scaling.yarn_beta_slow", 1.0, &d->rope.beta_slow));
+    if (is(r->arch, "deepseek2"))
+        TT_TRY(get_real(r, "rope.scaling.yarn_log_multiplier", 0.0, &log_scale));
+    d->rope.original_max = (double)original;
+    d->rope.mscale = d->rope.mscale_all_dim = round(log_scale * 1e6) / 1e5; /* a tenth of it is stored */
+    d->rope.fractional = is(r->arch, "gpt-oss");
+    TT_TRY(must_be(r, "rope.scaling.attn_factor", 1.0));
+    TT_TRY(must_be(r, "rope.scaling.yarn_ext_factor", 1.0));
+    TT_TRY(must_be(r, "rope.scaling.yarn_attn_factor", tt_rope_table_scale(&d->rope)));
+    if (!(d->rope.beta_fast > 0.0))
+        rc = tt_fail(TT_EDATA, "'%s': '%s.rope.scaling.yarn_beta_fast' is %g; it must be positive", r->file->path,
+                     r->arch->name, d->rope.beta_fast);
+out:
+    return rc;
+}
+
 static int read_rope(const struct reading *r, struct tt_model_dims *d)
 {
     char *key = tt_format("%s.rope.scaling.type", r->arch->name), *type = NULL;
-    double log_scale = 0.0, attn = 1.0;
-    int64_t original = 0;
+    double older = 0.0;
     int rc = 0;
 
     d->rope.theta = d->rope.theta > 0.0 ? d->rope.theta : 10000.0;
     TT_TRY(tt_gguf_string(r->file, key, &type));
-    TT_TRY(get_real(r, "rope.scaling.factor", 0.0, &d->rope.factor));
+    TT_TRY(get_real(r, "rope.scale_linear", 0.0, &older));
+    TT_TRY(get_real(r, "rope.scaling.factor", older, &d->rope.factor));
     if (!type || strcmp(type, "none") == 0)
         d->rope.factor = type ? 0.0 : d->rope.factor;
     else if (strcmp(type, "linear") != 0 && strcmp(type, "yarn") != 0)
         rc = tt_fail(TT_EDATA, "'%s': RoPE scaling '%s' is not supported; linear and yarn are", r->file->path, type);
     TT_TRY(rc);
     d->rope.linear = d->rope.factor != 0.0 && (!type || strcmp(type, "linear") == 0);
-    if (d->rope.factor != 0.0 && !d->rope.linear) {
-        TT_TRY(get_int(r, "rope.scaling.original_context_length", d->max_positions, &original));
-        TT_TRY(get_real(r, "rope.scaling.yarn_log_multiplier", 0.0, &log_scale));
-        TT_TRY(get_real(r, "rope.scaling.attn_factor", 1.0, &attn));
-        if (attn != 1.0)
-            rc = tt_fail(TT_EDATA, "'%s': '%s.rope.scaling.attn_factor' is %g; only 1 is supported", r->file->path,
-                         r->arch->name, attn);
-        d->rope.original_max = (double)original;
-        d->rope.beta_fast = 32.0;
-        d->rope.beta_slow = 1.0;
-        d->rope.mscale = d->rope.mscale_all_dim = round(log_scale * 1e6) / 1e5; /* a tenth of it is stored */
-        d->rope.fractional = is(r->arch, "gpt-oss");
-    }
+    if (d->rope.factor != 0.0 && !d->rope.linear)
+        TT_TRY(read_yarn(r, d));
     if (rc == 0 && r->arch->rope_factors)
         rc = read_factors(r, d);
 out:
@@ -560,6 +604,17 @@ out:
     return rc;
 }
 
+/* Whether the end of a key is a size of the architecture. */
+static bool is_size(const void *arg, const char *rest)
+{
+    const struct arch *arch = arg;
+
+    for (int i = 0; i < arch->n_sizes; i++)
+        if (strcmp(arch->size[i].key, rest) == 0)
+            return true;
+    return false;
+}
+
 int tt_gguf_read_dims(const struct tt_gguf *file, struct tt_model_dims *ret_dims)
 {
     const struct tt_gguf_tensor *embedding = tt_gguf_find_tensor(file, "token_embd.weight");
@@ -572,6 +627,7 @@ int tt_gguf_read_dims(const struct tt_gguf *file, struct tt_model_dims *ret_dims
     TT_TRY(read_titan(file, r.arch, ret_dims, &is_own));
     if (is_own)
         goto out;
+    TT_TRY(tt_gguf_check_keys(file, r.arch->name, is_size, r.arch));
     if (!embedding || embedding->ndim != 2)
         return tt_fail(TT_EDATA, "'%s' has no tensor 'token_embd.weight' of two dimensions", file->path);
     d.vocab_size = embedding->shape[0];

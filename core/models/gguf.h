@@ -21,6 +21,9 @@ int tt_gguf_put_model(const struct tt_model *model, int64_t context, struct tt_g
 bool tt_gguf_has_rope_factors(const struct tt_model *model);
 float tt_gguf_rope_factor(const struct tt_model *model, int64_t i);
 
+/** Whether a file of such a model may have that tensor, which then becomes scaling of RoPE. */
+bool tt_gguf_reads_rope_factors(const struct tt_model *model);
+
 /** The model.name of a file; TT_EDATA lists the known architectures. Static. */
 int tt_gguf_model_name(const struct tt_gguf *file, const char **ret_name) TT_MUST_CHECK;
 
