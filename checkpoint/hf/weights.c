@@ -11,7 +11,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "core/gguf/gguf.h"
+#include "core/models/gguf.h"
 
 /* The biases of experts, by titan's and by Hugging Face's names. */
 static bool keeps_dtype(const char *name)
@@ -41,6 +41,7 @@ static struct tt_weights begin(enum tt_weights_kind kind, struct tt_source *sour
                                .model = model,
                                .stored = tt_calloc((size_t)first[n_params] + 1, sizeof(struct tt_hf_stored)),
                                .first = first,
+                               .checked = tt_calloc(n, sizeof(bool)),
                                .seen = tt_calloc(n, sizeof(int64_t)),
                                .digest = tt_calloc(n, sizeof(uint64_t))};
 }
@@ -52,6 +53,7 @@ void tt_weights_release(struct tt_weights *weights)
     tt_free(weights->first);
     tt_free(weights->hf);
     tt_free(weights->gguf);
+    tt_free(weights->checked);
     tt_free(weights->seen);
     tt_free(weights->digest);
     *weights = (struct tt_weights){0};
@@ -418,7 +420,7 @@ static int check_parts(const struct tt_weights *w)
     const struct tt_manifest *m = &w->source->manifest;
 
     for (int i = 0; i < m->n_tensors; i++) {
-        bool known = strcmp(m->tensor[i].name, "rope_freqs.weight") == 0;
+        bool known = tt_gguf_reads_rope_factors(w->model) && strcmp(m->tensor[i].name, "rope_freqs.weight") == 0;
 
         for (int k = 0; k < w->n_gguf && !known; k++)
             known = strcmp(w->gguf[k].name, m->tensor[i].name) == 0;
@@ -427,6 +429,22 @@ static int check_parts(const struct tt_weights *w)
                            w->model->row->name, m->tensor[i].name);
     }
     return 0;
+}
+
+/* The type of the tensors that have a parameter; float32 if they differ. */
+static enum tt_dtype dtype_of(const struct tt_weights *w, int param)
+{
+    enum tt_dtype dtype = TT_F32;
+    bool found = false;
+
+    for (int i = 0; i < w->n_gguf; i++)
+        for (int k = 0; k < w->gguf[i].n_params && !w->gguf[i].is_copy; k++) {
+            if (w->gguf[i].param[k] != param)
+                continue;
+            dtype = found && w->stored[i].dtype != dtype ? TT_F32 : w->stored[i].dtype;
+            found = true;
+        }
+    return dtype;
 }
 
 int tt_weights_from_gguf(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
@@ -445,15 +463,9 @@ int tt_weights_from_gguf(struct tt_source *source, const struct tt_model *model,
     TT_TRY(check_parts(&w));
     for (int p = 0; p < model->n_params; p++) {
         const struct tt_param *param = &model->params[p];
-        enum tt_dtype dtype = TT_F32;
 
-        if (param->adapter || missing[p])
-            continue;
-        for (int i = 0; i < w.n_gguf; i++)
-            if (w.gguf[i].n_params && w.gguf[i].param[0] == p)
-                dtype = w.stored[i].dtype;
-        if (!param->buffer || strcmp(model->row->name, "deepseek_v3") == 0)
-            add(&w, p, param->name, dtype, param->ndim, param->shape);
+        if (!param->adapter && !missing[p] && (!param->buffer || strcmp(model->row->name, "deepseek_v3") == 0))
+            add(&w, p, param->name, dtype_of(&w, p), param->ndim, param->shape);
     }
     *ret_weights = w;
 out:

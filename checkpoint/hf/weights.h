@@ -2,6 +2,7 @@
 #ifndef TT_CHECKPOINT_HF_WEIGHTS_H
 #define TT_CHECKPOINT_HF_WEIGHTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "checkpoint/gguf/map.h"
@@ -49,7 +50,8 @@ struct tt_weights {
     struct tt_hf_tensor *hf;   /* of an export */
     struct tt_gguf_part *gguf; /* of GGUF; of an import, stored[i] is the tensor gguf[i] */
     int n_gguf;
-    int64_t *seen;         /* per tensor of the manifest: the number of rows read */
+    bool *checked;         /* per tensor of the manifest: its checksums were compared */
+    int64_t *seen;         /* the same: the number of rows read */
     uint64_t *digest;      /* and their digest */
     struct tt_weights *of; /* of a mean: borrowed */
     const double *share;   /* the same: of each of them */

@@ -38,12 +38,14 @@ static void count_rows(struct tt_weights *w, const struct tt_manifest_tensor *t,
  * does not need it: the digest of what was read is compared at the end. */
 static int check_pieces(struct tt_weights *w, const struct tt_manifest_tensor *t)
 {
+    bool *checked = &w->checked[t - w->source->manifest.tensor];
     int rc = 0;
 
-    if (t->has_digest || w->seen[t - w->source->manifest.tensor] > 0)
+    if (t->has_digest || *checked)
         return 0;
     for (int i = 0; i < t->n_chunks; i++)
         TT_TRY(tt_source_verify_chunk(w->source, t, &t->chunk[i]));
+    *checked = true;
 out:
     return rc;
 }
