@@ -53,9 +53,17 @@ static bool looks_special(const char *text)
            (tt_text_begins(text, "<\xef\xbd\x9c") && tt_text_ends(text, "\xef\xbd\x9c>")) || strcmp(text, "<pad>") == 0;
 }
 
+/* Whether an added token depends on what is beside it. */
+static bool takes_spaces(const json_t *entry)
+{
+    return json_is_true(json_object_get(entry, "lstrip")) || json_is_true(json_object_get(entry, "rstrip")) ||
+           json_is_true(json_object_get(entry, "single_word"));
+}
+
 static void read_added(struct vocabulary *v, bool is_llama)
 {
     const json_t *list = json_object_get(v->root, "added_tokens");
+    const char *first = NULL;
 
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *entry = json_array_get(list, i);
@@ -64,6 +72,8 @@ static void read_added(struct vocabulary *v, bool is_llama)
         bool special = json_is_true(json_object_get(entry, "special")) || looks_special(content);
         struct tt_text text = {0};
 
+        if (!first && takes_spaces(entry))
+            first = content;
         if (is_llama && !special)
             tt_text_add_replaced(&text, content, strlen(content), TT_GGUF_MARK, " ");
         else
@@ -71,6 +81,10 @@ static void read_added(struct vocabulary *v, bool is_llama)
         set_token(v, id, text.text, text.size, special ? TT_GGUF_CONTROL : TT_GGUF_USER_DEFINED);
         tt_text_release(&text);
     }
+    if (first)
+        tt_note("llama.cpp does not know lstrip, rstrip and single_word of added tokens, which '%s' has: it keeps the "
+                "spaces beside them, and finds them within words",
+                first);
 }
 
 static int read_tokens(struct vocabulary *v, bool is_llama)
@@ -234,6 +248,35 @@ out:
     return rc;
 }
 
+static bool is_text(const json_t *json, const char *text)
+{
+    return json_is_string(json) && strcmp(json_string_value(json), text) == 0;
+}
+
+/* The normalizer of older files, which writes spaces as llama.cpp does; Prepend puts one before the text. */
+static int read_steps(const struct vocabulary *v, const json_t *list, bool *ret_prefix)
+{
+    const char *other = json_array_size(list) ? NULL : "no Sequence";
+    bool replaces = false;
+
+    for (size_t i = 0; i < json_array_size(list) && !other; i++) {
+        const json_t *step = json_array_get(list, i), *type = json_object_get(step, "type");
+
+        if (is_text(type, "Prepend") && is_text(json_object_get(step, "prepend"), TT_GGUF_MARK))
+            *ret_prefix = true;
+        else if (is_text(type, "Replace") && is_text(json_object_get(step, "content"), TT_GGUF_MARK) &&
+                 is_text(json_object_get(json_object_get(step, "pattern"), "String"), " "))
+            replaces = true;
+        else
+            other = json_is_string(type) ? json_string_value(type) : "no type";
+    }
+    if (!other && !replaces)
+        other = "no Replace";
+    return other
+               ? tt_fail(TT_EDATA, "%s: llama.cpp does not normalize text as this tokenizer does (%s)", v->where, other)
+               : 0;
+}
+
 /* Whether a space is put before the text: by Metaspace, or by the normalizer Prepend of older files. */
 static int find_prefix(const struct vocabulary *v, bool *ret_prefix)
 {
@@ -254,15 +297,10 @@ static int find_prefix(const struct vocabulary *v, bool *ret_prefix)
                     scheme && strcmp(scheme, "first") == 0 ? " or follows a special token" : "");
         return 0;
     }
-    for (size_t i = 0; (!pre || json_is_null(pre)) && i < json_array_size(list); i++) {
-        const char *step = json_string_value(json_object_get(json_array_get(list, i), "type"));
-
-        *ret_prefix = *ret_prefix || (step && strcmp(step, "Prepend") == 0);
-        if (step && (strcmp(step, "Prepend") == 0 || strcmp(step, "Replace") == 0) && i + 1 == json_array_size(list))
-            return 0;
-    }
+    if (!pre || json_is_null(pre))
+        return read_steps(v, list, ret_prefix);
     return tt_fail(TT_EDATA, "%s: llama.cpp does not cut text as this tokenizer does (pre_tokenizer %s)", v->where,
-                   type ? type : "null");
+                   type ? type : "(no type)");
 }
 
 static int put_sentencepiece(struct vocabulary *v, struct tt_gguf_values *values)

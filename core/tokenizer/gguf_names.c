@@ -51,8 +51,8 @@ enum { N_PRES = sizeof pres / sizeof *pres };
 
 /* Names of files of llama.cpp's that mean the same. */
 static const char *const same_pres[][2] = {
-    {"default", "gpt-2"},  {"llama3", "llama-bpe"},       {"llama-v3", "llama-bpe"},
-    {"smaug-bpe", "dbrx"}, {"deepseek-r1-qwen", "qwen2"}, {"llama4", "gpt-4o"},
+    {"llama3", "llama-bpe"},       {"llama-v3", "llama-bpe"}, {"smaug-bpe", "dbrx"},
+    {"deepseek-r1-qwen", "qwen2"}, {"llama4", "gpt-4o"},
 };
 
 /* The expressions of a pre_tokenizer; false: a step that no row has. */
@@ -113,16 +113,29 @@ int tt_gguf_pre_name(const json_t *pre_tokenizer, bool ignores_merges, const cha
                    where, n ? ": '" : "", n ? step[n - 1] : "", n ? "'" : "");
 }
 
-int tt_gguf_pre_tokenizer(const char *name, const char *where, json_t **ret_json, bool *ret_ignores_merges)
+static const struct pre *find_pre(const char *name)
 {
-    const struct pre *pre = NULL;
-    json_t *steps;
-
     for (size_t i = 0; i < sizeof same_pres / sizeof *same_pres; i++)
         if (strcmp(same_pres[i][0], name) == 0)
             name = same_pres[i][1];
-    for (int i = 0; i < N_PRES && !pre; i++)
-        pre = strcmp(pres[i].name, name) == 0 ? &pres[i] : NULL;
+    for (int i = 0; i < N_PRES; i++)
+        if (strcmp(pres[i].name, name) == 0)
+            return &pres[i];
+    return NULL;
+}
+
+bool tt_gguf_pre_begins(const char *name)
+{
+    const struct pre *pre = find_pre(name);
+
+    return pre && (strcmp(pre->name, "llama-bpe") == 0 || strcmp(pre->name, "tekken") == 0);
+}
+
+int tt_gguf_pre_tokenizer(const char *name, const char *where, json_t **ret_json, bool *ret_ignores_merges)
+{
+    const struct pre *pre = find_pre(name);
+    json_t *steps;
+
     if (!pre)
         return tt_fail(TT_EDATA,
                        "%s: titan does not know the pre-tokenizer '%s' of llama.cpp\n"

@@ -2,6 +2,8 @@
 #ifndef TT_CORE_TOKENIZER_GGUF_NAMES_H
 #define TT_CORE_TOKENIZER_GGUF_NAMES_H
 
+#include <stdbool.h>
+
 #include "core/base/error.h"
 #include "core/base/json.h"
 
@@ -28,5 +30,8 @@ int tt_gguf_pre_name(const json_t *pre_tokenizer, bool ignores_merges, const cha
 /** The reverse: a new pre_tokenizer (the caller releases it), and whether words that are tokens are not merged. */
 int tt_gguf_pre_tokenizer(const char *name, const char *where, json_t **ret_json,
                           bool *ret_ignores_merges) TT_MUST_CHECK;
+
+/** Whether llama.cpp begins texts with BOS where the pre-tokenizer has that name and the file does not say. */
+bool tt_gguf_pre_begins(const char *name);
 
 #endif

@@ -145,6 +145,34 @@ out:
     return rc;
 }
 
+/*
+ * The name of the pre-tokenizer. llama.cpp has one for files that do not say, "default", which is none that a model was
+ * trained with; only of GPT-2 it is known which one that was.
+ */
+static int read_pre(const struct tt_gguf *file, char **ret_name)
+{
+    char *name = NULL, *arch = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_gguf_string(file, "tokenizer.ggml.pre", &name));
+    TT_TRY(tt_gguf_string(file, "general.architecture", &arch));
+    if (name && strcmp(name, "default") != 0) {
+        *ret_name = name;
+        name = NULL;
+    } else if (arch && strcmp(arch, "gpt2") == 0) {
+        *ret_name = tt_strdup("gpt-2");
+    } else {
+        rc = tt_fail(TT_EDATA,
+                     "'%s' does not say how its tokenizer cuts text into words (tokenizer.ggml.pre is %s)\n"
+                     "help: take the tokenizer in Hugging Face's format, or a newer file of this model",
+                     file->path, name ? "'default'" : "missing");
+    }
+out:
+    tt_free(name);
+    tt_free(arch);
+    return rc;
+}
+
 static int byte_level(const struct tokens *t, json_t **ret_json)
 {
     json_t *merges = NULL, *pre = NULL;
@@ -152,15 +180,15 @@ static int byte_level(const struct tokens *t, json_t **ret_json)
     char *name = NULL;
     int rc = 0;
 
-    TT_TRY(tt_gguf_string(t->file, "tokenizer.ggml.pre", &name));
-    TT_TRY(tt_gguf_pre_tokenizer(name ? name : "default", t->file->path, &pre, &ignores));
+    TT_TRY(read_pre(t->file, &name));
+    TT_TRY(tt_gguf_pre_tokenizer(name, t->file->path, &pre, &ignores));
     TT_TRY(read_merges(t, &merges));
     *ret_json = json_pack("{s:s, s:o, s:o?, s:O, s:{s:s, s:b, s:b, s:b}, s:{s:s, s:b, s:b, s:o, s:O}}", "version",
                           "1.0", "added_tokens", added_of(t), "normalizer",
-                          name && strcmp(name, "qwen2") == 0 ? json_pack("{s:s}", "type", "NFC") : NULL,
-                          "pre_tokenizer", pre, "decoder", "type", "ByteLevel", "add_prefix_space", true,
-                          "trim_offsets", true, "use_regex", true, "model", "type", "BPE", "ignore_merges", ignores,
-                          "byte_fallback", false, "vocab", vocab_of(t), "merges", merges);
+                          strcmp(name, "qwen2") == 0 ? json_pack("{s:s}", "type", "NFC") : NULL, "pre_tokenizer", pre,
+                          "decoder", "type", "ByteLevel", "add_prefix_space", true, "trim_offsets", true, "use_regex",
+                          true, "model", "type", "BPE", "ignore_merges", ignores, "byte_fallback", false, "vocab",
+                          vocab_of(t), "merges", merges);
 out:
     json_decref(merges);
     json_decref(pre);
@@ -169,6 +197,9 @@ out:
 }
 
 /* --- SentencePiece --- */
+
+/* Far above what SentencePiece makes. All ways to cut a token are tried. */
+enum { TOKEN_BYTES_MOST = 4096 };
 
 /* A token as the union of two. */
 struct join {
@@ -220,6 +251,10 @@ static int sentencepiece(const struct tokens *t, json_t **ret_json)
 
     if (!t->score)
         return tt_fail(TT_EDATA, "'%s' has no scores (tokenizer.ggml.scores)", t->file->path);
+    for (int64_t id = 0; id < t->n; id++)
+        if (type_of(t, id) == TT_GGUF_NORMAL && t->size[id] > TOKEN_BYTES_MOST)
+            return tt_fail(TT_EDATA, "'%s': token %lld has %zu bytes, wanted at most %d", t->file->path, (long long)id,
+                           t->size[id], TOKEN_BYTES_MOST);
     TT_TRY(tt_gguf_bool(t->file, "tokenizer.ggml.add_space_prefix", true, &prefix));
     TT_TRY(tt_gguf_int(t->file, "tokenizer.ggml.unknown_token_id", &none, &unknown));
     *ret_json = json_pack(
@@ -281,11 +316,29 @@ out:
     return rc;
 }
 
-/* The file may say that a text begins with BOS where its tokenizer.json does not. */
-static void add_bos(json_t *root, json_t *bos, int64_t id)
+/* Whether a text begins with BOS: as the file says, else as llama.cpp has it. */
+static int read_begins(const struct tt_gguf *file, bool *ret_begins)
+{
+    char *model = NULL, *pre = NULL;
+    bool unsaid = false;
+    int rc = 0;
+
+    TT_TRY(tt_gguf_string(file, "tokenizer.ggml.model", &model));
+    TT_TRY(tt_gguf_string(file, "tokenizer.ggml.pre", &pre));
+    unsaid = model && (strcmp(model, "llama") == 0 || (strcmp(model, "gpt2") == 0 && pre && tt_gguf_pre_begins(pre)));
+    TT_TRY(tt_gguf_bool(file, "tokenizer.ggml.add_bos_token", unsaid, ret_begins));
+out:
+    tt_free(model);
+    tt_free(pre);
+    return rc;
+}
+
+/* The file may say that a text begins with BOS where its tokenizer.json does not. Returns whether that was so. */
+static bool add_bos(json_t *root, json_t *bos, int64_t id)
 {
     const char *type = json_string_value(json_object_get(json_object_get(root, "post_processor"), "type"));
     const char *name = json_string_value(bos);
+    bool lacks = !type || strcmp(type, "ByteLevel") == 0;
     json_t *own = json_pack(
         "{s:s, s:[{s:{s:O, s:i}}, {s:{s:s, s:i}}], s:[{s:{s:O, s:i}}, {s:{s:s, s:i}}, {s:{s:s, s:i}}], "
         "s:{s:{s:O, s:[I], s:[O]}}}",
@@ -293,9 +346,10 @@ static void add_bos(json_t *root, json_t *bos, int64_t id)
         "type_id", 0, "pair", "SpecialToken", "id", bos, "type_id", 0, "Sequence", "id", "A", "type_id", 0, "Sequence",
         "id", "B", "type_id", 1, "special_tokens", name, "id", bos, "ids", (json_int_t)id, "tokens", bos);
 
-    if (!type || strcmp(type, "ByteLevel") == 0)
+    if (lacks)
         (void)json_object_set(root, "post_processor", own);
     json_decref(own);
+    return lacks;
 }
 
 static int tokenizer_json(const struct tt_gguf *file, char **ret_text, size_t *ret_size)
@@ -303,7 +357,7 @@ static int tokenizer_json(const struct tt_gguf *file, char **ret_text, size_t *r
     const int64_t none = -1;
     json_t *root = NULL, *bos = NULL;
     char *text = NULL;
-    bool begins = false;
+    bool begins = false, added;
     int64_t id = -1;
     int rc = 0;
 
@@ -312,12 +366,16 @@ static int tokenizer_json(const struct tt_gguf *file, char **ret_text, size_t *r
         TT_TRY(tt_json_parse(text, strlen(text), file->path, &root));
     else
         TT_TRY(make_json(file, &root));
-    TT_TRY(tt_gguf_bool(file, "tokenizer.ggml.add_bos_token", false, &begins));
+    TT_TRY(read_begins(file, &begins));
     TT_TRY(tt_gguf_int(file, "tokenizer.ggml.bos_token_id", &none, &id));
     TT_TRY(special_of(file, "tokenizer.ggml.bos_token_id", &bos));
-    if (begins && bos)
-        add_bos(root, bos, id);
-    *ret_text = tt_json_text(root);
+    added = begins && bos && add_bos(root, bos, id);
+    if (text && !added) { /* as it was, so that data that were packed with it are still known to be of this tokenizer */
+        *ret_text = text;
+        text = NULL;
+    } else {
+        *ret_text = tt_json_text(root);
+    }
     *ret_size = strlen(*ret_text);
 out:
     json_decref(root);
