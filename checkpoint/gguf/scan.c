@@ -26,6 +26,18 @@ static void add_tensor(const struct tt_gguf_tensor *t, const struct tt_gguf_valu
     TT_PUSH(added->chunk, added->n_chunks, added->cap_chunks) = chunk;
 }
 
+int tt_gguf_checksums(const struct tt_gguf *file, const struct tt_gguf_value **ret_crc)
+{
+    int n = file->n_tensors, rc = 0;
+
+    TT_TRY(tt_gguf_array(file, TT_GGUF_CHECKSUMS, TT_GGUF_I32, ret_crc));
+    if (*ret_crc &&
+        ((*ret_crc)->n != n + 1 || (uint32_t)tt_gguf_i32_at(*ret_crc, n) != tt_gguf_crc_of_tensors(file->tensor, n)))
+        *ret_crc = NULL;
+out:
+    return rc;
+}
+
 int tt_gguf_scan(const char *path, struct tt_manifest *ret_manifest)
 {
     const char *slash = strrchr(path, '/');
@@ -35,9 +47,7 @@ int tt_gguf_scan(const char *path, struct tt_manifest *ret_manifest)
     int rc = 0;
 
     TT_TRY(tt_gguf_open(path, &file));
-    TT_TRY(tt_gguf_array(&file, "titan.crc32c", TT_GGUF_I32, &crc));
-    if (crc && crc->n != file.n_tensors)
-        crc = NULL; /* another program has added or removed tensors */
+    TT_TRY(tt_gguf_checksums(&file, &crc));
     (void)tt_manifest_add_file(&manifest, slash ? slash + 1 : path, file.file_bytes);
     for (int i = 0; i < file.n_tensors; i++)
         add_tensor(&file.tensor[i], crc, i, &manifest);

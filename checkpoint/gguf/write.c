@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "checkpoint/gguf/pack.h"
+#include "checkpoint/gguf/scan.h"
 #include "checkpoint/hf/folder.h"
 #include "checkpoint/hf/texts.h"
 #include "checkpoint/steps/commit.h"
@@ -28,13 +29,17 @@ enum { BLOCK_BYTES = 32 << 20, QUANTIZATION_VERSION = 2 };
 
 /* --- the place --- */
 
-/* Whether titan wrote the file. One that cannot be read is not known to be. */
+/* Whether titan wrote the file. One that is damaged is not known to be; of one that another program made of a file of
+ * titan's, the checksums are not. */
 static int is_own(const char *path, bool *ret_own)
 {
+    const struct tt_gguf_value *crc = NULL;
     struct tt_gguf file = {0};
     int rc = tt_gguf_open(path, &file);
 
-    *ret_own = rc == 0 && tt_gguf_find(&file, "titan.model") != NULL;
+    if (rc == 0)
+        rc = tt_gguf_checksums(&file, &crc);
+    *ret_own = rc == 0 && crc && tt_gguf_find(&file, "titan.model");
     tt_gguf_release(&file);
     return rc == TT_EDATA ? 0 : rc;
 }
@@ -137,6 +142,8 @@ static void find_turn(const struct tt_hf_texts *texts, int32_t eos, int32_t *ret
     if (tt_json_parse(text, texts->size[TT_HF_GENERATION], tt_hf_text_names[TT_HF_GENERATION], &json) < 0)
         return; /* a file of Hugging Face's that is no JSON, which a note has said */
     ids = json_object_get(json, "eos_token_id");
+    if (json_is_integer(ids) && json_integer_value(ids) != eos)
+        *ret_turn = (int32_t)json_integer_value(ids);
     for (size_t k = json_array_size(ids); k > 0; k--) {
         const json_t *id = json_array_get(ids, k - 1);
 
@@ -224,20 +231,27 @@ static void make_header(struct job *job, struct tt_text *header)
     struct tt_gguf_values all = {.n = job->values.n};
 
     tt_text_add_bytes(&all.text, job->values.text.text, job->values.text.size);
-    tt_gguf_put_array(&all, "titan.crc32c", TT_GGUF_I32, job->e->weights->n);
+    tt_gguf_put_array(&all, TT_GGUF_CHECKSUMS, TT_GGUF_I32, job->e->weights->n + 1);
     for (int i = 0; i < job->e->weights->n; i++)
         tt_gguf_add_i32(&all, (int32_t)job->crc[i]);
+    tt_gguf_add_i32(&all, (int32_t)tt_gguf_crc_of_tensors(job->tensor, job->e->weights->n));
     tt_gguf_layout(&all, job->tensor, job->e->weights->n, header, &job->bytes);
     tt_text_release(&all.text);
 }
 
-/* float16 ends at 65504: larger numbers would become infinite in silence. */
+/*
+ * float16 ends at 65504: larger numbers would become infinite in silence, and so would the scales of blocks, which are
+ * float16. In blocks what is not finite would become zero in silence.
+ */
 static int check_range(const struct tt_gguf_tensor *t, const float *data, int64_t n)
 {
-    for (int64_t i = 0; t->type->type == TT_GGML_F16 && i < n; i++)
-        if (isfinite(data[i]) && fabsf(data[i]) > 65504.0F)
-            return tt_fail(TT_EDATA, "tensor '%s' has %g, which float16 cannot hold\nhelp: --type bf16 or f32", t->name,
-                           (double)data[i]);
+    bool blocks = t->type->elements > 1;
+    float most = 65504.0F * (t->type->type == TT_GGML_Q8_0 ? 127.0F : blocks ? 8.0F : 1.0F);
+
+    for (int64_t i = 0; (blocks || t->type->type == TT_GGML_F16) && i < n; i++)
+        if (isfinite(data[i]) ? fabsf(data[i]) > most : blocks)
+            return tt_fail(TT_EDATA, "tensor '%s' has %g, which %s cannot hold\nhelp: --type bf16 or f32", t->name,
+                           (double)data[i], blocks ? t->type->name : "float16");
     return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/os/path.h"
 
 enum { VERSION_LEAST = 2, VERSION_MOST = 3, NAME_MOST = 1024, ALIGNMENT_MOST = 1 << 20 };
 
@@ -20,7 +21,9 @@ struct reader {
 
 bool tt_gguf_is_path(const char *path)
 {
-    return path && tt_text_ends(path, ".gguf");
+    bool is_folder = false;
+
+    return path && tt_text_ends(path, ".gguf") && !(tt_path_is_folder(path, &is_folder) == 0 && is_folder);
 }
 
 static int fail_end(const struct reader *r, const char *what)

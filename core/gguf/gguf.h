@@ -86,7 +86,7 @@ struct tt_gguf {
     struct tt_gguf_tensor *tensor; /* in the order of the file */
 };
 
-/** Whether a path names a GGUF file, by its ending. */
+/** Whether a path names a GGUF file, by its ending; a folder of weights may end so too. */
 bool tt_gguf_is_path(const char *path);
 
 /**
@@ -126,6 +126,12 @@ const char *tt_gguf_next_string(const struct tt_gguf_value *array, size_t *at, s
 /** Item i of an array of I32 (or U32) or F32. */
 int32_t tt_gguf_i32_at(const struct tt_gguf_value *array, int64_t i);
 float tt_gguf_f32_at(const struct tt_gguf_value *array, int64_t i);
+
+/**
+ * A checksum of what a file's tensors are: their names, types and shapes, in their order. If it is another one, so is
+ * the data, as after llama-quantize, which copies the values of a file.
+ */
+uint32_t tt_gguf_crc_of_tensors(const struct tt_gguf_tensor *tensor, int n);
 
 /** Values that are being written. Zero-initialise; release `text`. */
 struct tt_gguf_values {

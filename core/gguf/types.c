@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/gguf/gguf.h"
 
@@ -182,6 +183,25 @@ const char *tt_gguf_next_string(const struct tt_gguf_value *array, size_t *at, s
     *ret_size = (size_t)little(p, 8);
     *at += 8 + *ret_size;
     return (const char *)p + 8;
+}
+
+uint32_t tt_gguf_crc_of_tensors(const struct tt_gguf_tensor *tensor, int n)
+{
+    uint32_t crc = 0;
+
+    for (int i = 0; i < n; i++) {
+        const struct tt_gguf_tensor *t = &tensor[i];
+        char *text = tt_format("%s %d %d", t->name, (int)t->type->type, t->ndim);
+
+        crc = tt_crc32c(crc, text, strlen(text) + 1);
+        tt_free(text);
+        for (int d = 0; d < t->ndim; d++) {
+            text = tt_format("%lld", (long long)t->shape[d]);
+            crc = tt_crc32c(crc, text, strlen(text) + 1);
+            tt_free(text);
+        }
+    }
+    return crc;
 }
 
 /* --- writing --- */

@@ -33,7 +33,35 @@ case_weights_come_back_the_same() {
         run ckpt diff step again
         expect_ok
         expect_out "^EQUAL"
+        run ckpt diff x.gguf step # under titan's names
+        expect_ok
+        expect_out "^EQUAL"
     done
+}
+
+# Tensors in blocks are bytes in the file, which are no numbers to compare or to average.
+case_blocks_are_never_taken_for_numbers() {
+    make_corpus
+    run train $tiny --checkpoint.enable
+    expect_ok
+    run ckpt consolidate run x.gguf --format gguf --type q8_0
+    expect_ok
+    run ckpt consolidate run y.gguf --format gguf --type q4_0
+    expect_ok
+    for target in "consolidate x.gguf new" "consolidate x.gguf new --format dcp" "average x.gguf y.gguf --out new" \
+        "average run x.gguf --out new" "consolidate x.gguf new --format hf"; do
+        run ckpt $target
+        expect_error 2 "'x.gguf' is already a GGUF file" "help: titan ckpt convert"
+        refuse_file new
+    done
+    run ckpt diff x.gguf y.gguf --json
+    expect_code 1
+    expect_json 'assert not found["only_a"] and not found["only_b"], found
+names = {t["name"]: t for t in found["different"]}
+assert "layers.0.attention.wq.weight" in names and "norm.weight" not in names and "output.weight" not in names, names
+assert names["layers.0.attention.wq.weight"]["why"] == "values", names'
+    run ckpt diff x.gguf run --atol 0.03
+    expect_ok
 }
 # A run with the built-in tokenizer is generated from, and trained on, as a file alone; its tokens are the run's.
 case_a_file_is_enough_to_generate_and_to_train() {
@@ -154,7 +182,123 @@ case_mistakes_are_named() {
     expect_error 2 "'theirs.gguf' is not a GGUF file of titan's: --force will not replace it"
     run ckpt consolidate x.gguf y.gguf --format gguf
     expect_error 2 "'x.gguf' is already a GGUF file" "help: titan ckpt convert"
+    # the name of a folder may end so too
+    run ckpt consolidate run folder.gguf
+    expect_ok
+    run generate folder.gguf --prompt And --max-new-tokens 2
+    expect_ok
+    run ckpt consolidate run folder.gguf --format gguf --force
+    expect_error 2 "'folder.gguf' is a folder"
     [ -z "$(ls -A | grep tmp)" ] || not_as "temporary files: $(ls -A)"
+}
+
+# Other programs copy all values of a file: llama-quantize makes other tensors, with the checksums of the former.
+case_a_file_that_another_program_made_of_it_is_good() {
+    make_corpus
+    run train $tiny --checkpoint.enable
+    expect_ok
+    run ckpt consolidate run x.gguf --format gguf --type f32
+    expect_ok
+    python3 - x.gguf theirs.gguf <<'EOF2' || not_as "cannot be rewritten"
+import struct, sys
+data = open(sys.argv[1], "rb").read()
+at = 8
+def number(form):
+    global at
+    value, = struct.unpack_from("<" + form, data, at)
+    at += struct.calcsize(form)
+    return value
+def skip(kind):
+    global at
+    if kind == 8:
+        size = number("Q")
+        at += size
+    elif kind == 9:
+        item, n = number("I"), number("Q")
+        for _ in range(n):
+            skip(item)
+    else:
+        at += (1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8)[kind]
+n_tensors, n_values = number("Q"), number("Q")
+for _ in range(n_values):
+    size = number("Q")
+    at += size
+    skip(number("I"))
+values, tensors = data[24:at], []
+for _ in range(n_tensors):
+    size = number("Q")
+    name, at = data[at : at + size], at + size
+    shape = [number("Q") for _ in range(number("I"))]
+    tensors.append((name, shape, number("I"), number("Q")))
+start, infos, body = (at + 31) // 32 * 32, b"", b""
+for name, shape, kind, offset in tensors:
+    n = 1
+    for size in shape:
+        n *= size
+    part = data[start + offset : start + offset + 4 * n]
+    if len(shape) > 1: # float16
+        part, kind = struct.pack(f"<{n}e", *struct.unpack(f"<{n}f", part)), 1
+    infos += struct.pack("<Q", len(name)) + name + struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
+    infos += struct.pack("<IQ", kind, len(body))
+    body += part + bytes(-len(part) % 32)
+head = data[:8] + struct.pack("<QQ", n_tensors, n_values) + values + infos
+open(sys.argv[2], "wb").write(head + bytes(-len(head) % 32) + body)
+EOF2
+    run ckpt verify theirs.gguf
+    expect_ok
+    run ckpt diff theirs.gguf run --atol 0.003
+    expect_ok
+    run generate theirs.gguf --prompt And --max-new-tokens 2
+    expect_ok
+    run ckpt consolidate run theirs.gguf --format gguf --force
+    expect_error 2 "'theirs.gguf' is not a GGUF file of titan's"
+}
+
+# generation_config.json may name one token that is not the tokenizer's, or a list.
+case_the_token_that_ends_an_answer_is_in_the_file() {
+    make_corpus
+    run train $tiny --checkpoint.enable
+    expect_ok
+    run ckpt consolidate run hf --format hf
+    expect_ok
+    for ids in 7 "[7, 8]"; do
+        rm -rf base x.gguf
+        echo "{\"eos_token_id\": $ids}" >hf/generation_config.json
+        run ckpt convert hf base
+        expect_ok
+        run ckpt consolidate base x.gguf --format gguf
+        expect_ok
+        python3 - <<'EOF2' || not_as "$ids: no eot_token_id of 7"
+import struct
+data = open("x.gguf", "rb").read()
+key = b"tokenizer.ggml.eot_token_id"
+at = data.index(key) + len(key)
+assert struct.unpack_from("<II", data, at) == (4, 7)
+EOF2
+    done
+}
+
+case_numbers_that_a_type_cannot_hold_are_refused() {
+    make_step llama3
+    for value in 9e8 nan; do
+        python3 - $value <<'EOF2' || not_as "cannot be written"
+import json, struct, sys
+data = bytearray(open("hf/model.safetensors", "rb").read())
+size, = struct.unpack_from("<Q", data)
+entry = json.loads(data[8 : 8 + size])["model.layers.0.self_attn.v_proj.weight"]
+assert entry["dtype"] == "F32"
+struct.pack_into("<f", data, 8 + size + entry["data_offsets"][0], float(sys.argv[1]))
+open("hf/model.safetensors", "wb").write(data)
+EOF2
+        rm -rf step
+        run ckpt convert hf step
+        expect_ok
+        for type in q8_0 q4_0; do
+            run ckpt consolidate step x.gguf --format gguf --type $type
+            expect_error 3 "has .*, which (Q8_0|Q4_0|float16) cannot hold"
+            refuse_file x.gguf
+        done
+    done
 }
 
 case_damaged_files_are_named() {
