@@ -158,6 +158,8 @@ static int read_all(const struct tt_source *source, struct making *m)
     for (int i = 0; i < TT_HF_GENERATION; i++)
         TT_TRY(read_file(m, (enum tt_hf_text)i));
     TT_TRY(tt_hf_object(m->assets, "hf_generation_config.json", &m->generation));
+    if (!m->generation && source->assets) /* of the Hugging Face folder that a user names */
+        TT_TRY(tt_hf_object(m->assets, "generation_config.json", &m->generation));
     m->config = object_of(m, TT_HF_TOKENIZER_CONFIG);
     m->special = object_of(m, TT_HF_SPECIAL_TOKENS);
     if (!m->texts->text[TT_HF_TOKENIZER])

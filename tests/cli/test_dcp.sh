@@ -72,6 +72,7 @@ case_a_weight_without_a_place_is_an_error() {
 
 case_it_is_converted_and_exported_when_the_model_is_named() {
     make_config
+    echo '{"eos_token_id": [1, 7], "temperature": 0.6}' >assets/generation_config.json
     run ckpt convert "$golden" base
     expect_error 3 "does not say which model it is" "help: --assets DIR .* or --model NAME --flavor FLAVOR"
     refuse_file base
@@ -90,6 +91,7 @@ case_it_is_converted_and_exported_when_the_model_is_named() {
     expect_ok
     refuse_file hf/notes.txt
     grep -q '"initializer_range": 0.03' hf/config.json || not_as "a key of config.json is lost"
+    grep -q '"temperature": 0.6' hf/generation_config.json || not_as "a key of generation_config.json is lost"
     run ckpt diff hf base
     expect_ok
     expect_out "^EQUAL"
