@@ -221,7 +221,8 @@ static bool is_tokenizer_of(int64_t tokens, int64_t rows)
     return tokens <= rows && tokens > rows - rows / 50;
 }
 
-/* The rows of a vocabulary are a multiple of this, for fast kernels and for any number of ranks that share them. */
+/* The rows of a vocabulary are a multiple of this, for fast kernels and for any number of ranks that share them. But
+ * weights of other programs have a row for each token. */
 enum { VOCABULARY_STEP = 64 };
 
 static int adopt_rows(struct tt_config *cfg, int64_t rows, const struct tt_tokenizer *tokenizer)
@@ -239,7 +240,9 @@ static int adopt_rows(struct tt_config *cfg, int64_t rows, const struct tt_token
         tt_free(from);
         return 0;
     } else {
-        rows = tt_div_up(tokens, VOCABULARY_STEP) * VOCABULARY_STEP;
+        rows = has_weights && !cfg->checkpoint.initial_load_extend_vocabulary
+                   ? tokens
+                   : tt_div_up(tokens, VOCABULARY_STEP) * VOCABULARY_STEP;
         origin = tt_format("%s: %s tokens%s", tt_tokenizer_where(tokenizer), tt_text_count(count, sizeof count, tokens),
                            rows > tokens ? ", padded to a multiple of 64" : "");
     }

@@ -389,6 +389,12 @@ case_a_model_trains_with_an_own_tokenizer() {
     grep -q "^  vocab_size: 2112$" run/run.yaml || not_as "run.yaml: $(grep vocab_size run/run.yaml)"
     run config show --model.hf_assets_path=made --origin
     expect_out "  vocab_size: 2112 .*# made/tokenizer.json: 2,100 tokens, padded to a multiple of 64"
+    # weights of another program have a row for each token, unless the embedding is made longer anyway
+    run config show --model.hf_assets_path=made --origin --checkpoint.initial_load_path=elsewhere
+    expect_out "  vocab_size: 2100 .*# made/tokenizer.json: 2,100 tokens$"
+    run config show --model.hf_assets_path=made --origin --checkpoint.initial_load_path=elsewhere \
+        --checkpoint.initial_load_extend_vocabulary
+    expect_out "  vocab_size: 2112 "
     run config check --model.hf_assets_path=made
     expect_ok
     run config check --model.hf_assets_path=made --model.vocab_size=2099
