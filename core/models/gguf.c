@@ -295,6 +295,14 @@ static int64_t context_of(const struct tt_model *model, const struct arch *arch,
     return most;
 }
 
+/* Where a file's sizes are not those of titan. */
+static void set_as_written(const struct arch *arch, struct tt_model_dims *d)
+{
+    d->moe.route_scale = d->moe.route_scale > 0.0 ? d->moe.route_scale : 1.0;
+    if (strcmp(arch->model, "mixtral") == 0 || is(arch, "gpt-oss"))
+        d->ffn_dim = d->moe.ffn_dim;
+}
+
 int tt_gguf_put_model(const struct tt_model *model, int64_t context, struct tt_gguf_values *values)
 {
     const struct arch *arch = arch_of(model);
@@ -310,9 +318,7 @@ int tt_gguf_put_model(const struct tt_model *model, int64_t context, struct tt_g
     put_u32(&p, "context_length", context_of(model, arch, context));
     put_u32(&p, "vocab_size", d.vocab_size);
     put_titan(model, arch, values);
-    d.moe.route_scale = d.moe.route_scale > 0.0 ? d.moe.route_scale : 1.0;
-    if (strcmp(arch->model, "mixtral") == 0 || is(arch, "gpt-oss"))
-        d.ffn_dim = d.moe.ffn_dim;
+    set_as_written(arch, &d);
     if (is(arch, "gpt-oss") && !d.sliding_window) /* it must have one: this one hides nothing */
         d.sliding_window = context_of(model, arch, context);
     for (int i = 0; i < arch->n_sizes; i++)
@@ -582,6 +588,27 @@ out:
     return rc;
 }
 
+/* Whether the sizes of a file are those of a model: another program may have changed them, as llama.cpp's tools can. */
+static bool agrees(const struct reading *r, const struct tt_model_dims *own)
+{
+    struct tt_model_dims wanted = *own, found;
+    bool same = true;
+
+    set_as_written(r->arch, &wanted);
+    found = wanted;
+    for (int i = 0; i < r->arch->n_sizes && same; i++) {
+        const struct size_row *row = &r->arch->size[i];
+        const char *a = (const char *)&wanted + row->offset, *b = (const char *)&found + row->offset;
+
+        same = get_size(r, row, &found) == 0; /* which compares integers */
+        if (row->kind == FLOAT)
+            same = same && *(const float *)(const void *)a == *(const float *)(const void *)b;
+        else if (row->kind == REAL)
+            same = same && (float)*(const double *)(const void *)a == (float)*(const double *)(const void *)b;
+    }
+    return same;
+}
+
 /* What a file of titan's says of itself. */
 static int read_titan(const struct tt_gguf *file, const struct arch *arch, struct tt_model_dims *ret_dims, bool *ret_is)
 {
@@ -594,9 +621,15 @@ static int read_titan(const struct tt_gguf *file, const struct arch *arch, struc
     if (!text)
         goto out;
     TT_TRY(tt_model_json_parse(text, strlen(text), where, &model));
-    if (arch_of(model) != arch)
+    if (arch_of(model) != arch) {
         rc = tt_fail(TT_EDATA, "%s: it is a %s, and the file says '%s'", where, model->row->name, arch->name);
-    *ret_dims = model->dims;
+    } else if (!agrees(&(struct reading){file, arch}, &model->dims)) {
+        tt_note("'%s': another program has changed its values, so those of llama.cpp count, not titan.model",
+                file->path);
+        *ret_is = false;
+    } else {
+        *ret_dims = model->dims;
+    }
 out:
     tt_model_free(model);
     tt_free(text);

@@ -30,6 +30,7 @@ case_weights_come_back_the_same() {
         expect_ok
         run ckpt convert x.gguf again
         expect_ok
+        refuse_err "another program"
         run ckpt diff step again
         expect_ok
         expect_out "^EQUAL"

@@ -341,6 +341,42 @@ static void all_numbers_of_scaling_are_read(void **state)
     assert_true(dims.rope.linear && dims.rope.factor == 4.0);
 }
 
+/* gguf_set_metadata.py and llama-quantize --override-kv leave titan.model as it was. */
+static void values_that_another_program_changed_count(void **state)
+{
+    struct tt_model *model = make_of("llama3", "debugmodel", NULL);
+    struct tt_model_dims dims = {0};
+
+    for (int changed = 0; changed < 2; changed++) {
+        static const char key[] = "llama.rope.freq_base";
+        struct tt_gguf_tensor tensor[] = {tensor_of("token_embd.weight", TT_GGML_F32),
+                                          tensor_of("output.weight", TT_GGML_F32)};
+        struct tt_gguf_values values = {0};
+        struct tt_text bytes = {0};
+        struct tt_gguf file = {0};
+        const float theta = 70000.0F;
+        char *at;
+
+        assert_int_equal(tt_gguf_put_model(model, 0, &values), 0);
+        at = memmem(values.text.text, values.text.size, key, strlen(key));
+        assert_non_null(at);
+        if (changed)
+            memcpy(at + strlen(key) + 4, &theta, sizeof theta);
+        finish(&values, tensor, 2, &bytes);
+        assert_int_equal(tt_gguf_parse("f", bytes.text, bytes.size, &file), 0);
+        said[0] = 0;
+        tt_log_set_sink(listen, NULL);
+        if (tt_gguf_read_dims(&file, &dims) < 0)
+            fail_msg("%s", tt_error_message());
+        tt_log_set_sink(NULL, NULL);
+        assert_int_equal(strstr(said, "another program has changed") != NULL, changed);
+        assert_true(dims.rope.theta == (changed ? 70000.0 : model->dims.rope.theta));
+        tt_gguf_release(&file);
+        tt_text_release(&bytes);
+    }
+    tt_model_free(model);
+}
+
 /* --- tokenizers --- */
 
 /* tokenizer.json of a byte-level tokenizer of two tokens. NULL: the values are not there. */
@@ -507,6 +543,7 @@ int main(void)
         cmocka_unit_test(parts_of_a_tensor_have_its_type),
         cmocka_unit_test(other_values_are_refused_or_named),
         cmocka_unit_test(all_numbers_of_scaling_are_read),
+        cmocka_unit_test(values_that_another_program_changed_count),
         cmocka_unit_test(texts_begin_as_in_llama_cpp),
         cmocka_unit_test(a_file_must_say_how_text_is_cut),
         cmocka_unit_test(tokenizer_json_comes_back_as_it_was),
