@@ -14,6 +14,7 @@
 
 #include <unistd.h>
 
+#include "checkpoint/tools/output.h"
 #include "cli/cli.h"
 #include "cli/revision.h"
 #include "cli/run/console.h"
@@ -228,6 +229,32 @@ out:
     return rc;
 }
 
+/* The weights to start from are read after the run that is replaced was removed. */
+static int check_weights_stay(const struct tt_config *cfg)
+{
+    const char *path = cfg->checkpoint.initial_load_path;
+    struct tt_path_info run = {0}, weights = {0};
+    char *folder;
+    int rc = 0;
+
+    if (!path && cfg->checkpoint.initial_load_in_hf)
+        path = cfg->model.hf_assets_path;
+    if (!path)
+        return 0;
+    folder = tt_run_folder_checkpoints(cfg);
+    TT_TRY(tt_path_look(cfg->job.dump_folder, &run));
+    TT_TRY(tt_path_look(path, &weights));
+    rc = run.inode == weights.inode && run.device == weights.device ? TT_EUSAGE : tt_output_check_apart(folder, path);
+    if (rc == TT_EUSAGE)
+        rc = tt_fail(TT_EUSAGE,
+                     "--overwrite would remove '%s', the weights from which this run starts\n"
+                     "help: choose another --job.dump_folder",
+                     path);
+out:
+    tt_free(folder);
+    return rc;
+}
+
 /* Whether this run may have the folder, and whether it replaces the one that is there. */
 static int decide(const struct tt_config *cfg, bool resumes, bool overwrite, bool *ret_replaces)
 {
@@ -238,6 +265,8 @@ static int decide(const struct tt_config *cfg, bool resumes, bool overwrite, boo
     if (!overwrite && !resumes && holds && cfg->checkpoint.enable)
         TT_TRY(was_cut_short(cfg, &cut_short));
     *ret_replaces = overwrite && holds;
+    if (*ret_replaces)
+        TT_TRY(check_weights_stay(cfg));
     if (overwrite && resumes && !holds) {
         rc = tt_fail(
             TT_EUSAGE,
@@ -277,12 +306,12 @@ static int make_and_lock(const struct tt_config *cfg, struct tt_lock *lock)
     int rc = 0;
 
     for (int i = 0; i < TRIES; i++) {
-        TT_TRY(tt_folder_make(cfg->job.dump_folder));
-        rc = take_lock(cfg, lock);
+        rc = tt_folder_make(cfg->job.dump_folder);
+        if (rc == 0)
+            rc = take_lock(cfg, lock);
         if (rc == 0 || tt_path_exists(cfg->job.dump_folder, &there) < 0 || there)
             break;
     }
-out:
     return rc;
 }
 

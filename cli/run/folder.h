@@ -47,7 +47,7 @@ int tt_run_folder_replace(const struct tt_config *cfg, struct tt_run_folder *fol
 /**
  * After a start that failed before it trained: removes what it has made in the taken folder, and the folder itself if
  * it made that, and releases it. What was there before stays. metrics.jsonl and checkpoints must be closed; console.log
- * is closed here. Both are in remove.c.
+ * is closed here if it is removed. Both are in remove.c.
  */
 void tt_run_folder_undo(const struct tt_config *cfg, struct tt_run_folder *folder);
 

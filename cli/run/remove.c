@@ -143,8 +143,8 @@ out:
 
 /* --- starts that fail --- */
 
-/* What a start makes in the folder of its run. */
-enum { METRICS, RECORD, CONSOLE, LOCK, CHECKPOINTS, BOARD, MADE };
+/* What a start makes in the folder of its run. The lock comes last: another job that finds none may begin there. */
+enum { METRICS, RECORD, CONSOLE, CHECKPOINTS, BOARD, LOCK, MADE };
 
 static char *made_path(const struct tt_config *cfg, int what)
 {
@@ -173,13 +173,15 @@ static bool cut_last(char *path)
 int tt_run_folder_look(const struct tt_config *cfg, struct tt_run_folder *folder)
 {
     char *at = tt_strdup(cfg->job.dump_folder), *path = NULL;
+    struct tt_path_info info = {0};
     bool exists = false;
     int rc = 0;
 
     for (int what = 0; what < MADE; what++) {
         tt_free(path);
         path = made_path(cfg, what);
-        TT_TRY(tt_path_exists(path, &exists));
+        TT_TRY(tt_path_look(path, &info));
+        exists = info.kind != TT_FILE_NONE || info.is_link; /* a link is the user's, wherever it leads */
         if (what != LOCK || !folder->lock.path)
             folder->had |= (unsigned)exists << what;
     }
@@ -234,7 +236,7 @@ void tt_run_folder_undo(const struct tt_config *cfg, struct tt_run_folder *folde
     enum tt_key key = tt_error_key();
     bool is_ours = folder->lock.path && folder->kept && tt_lock_check(&folder->lock) == 0;
 
-    if (is_ours)
+    if (is_ours && !(folder->had & 1U << CONSOLE)) /* a log that stays gets the message too */
         tt_console_close();
     for (int what = 0; what < MADE && is_ours; what++)
         if (!(folder->had & 1U << what))

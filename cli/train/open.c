@@ -27,12 +27,28 @@ static int take_folder(struct tt_loop *l)
     return tt_comm_agree(l->setup->comm, rc);
 }
 
-/* Removes the run that this one replaces, when its data are known to be there. */
+/* Whether the weights to start from are there and fit, so that the old run is not removed for nothing. */
+static int look_at_weights(struct tt_loop *l)
+{
+    const struct tt_config *cfg = l->setup->cfg;
+    struct tt_train_progress at = l->at;
+    struct tt_start start = {.resumed_from = -1};
+    int rc = 0;
+
+    if (l->options.overwrite && (cfg->checkpoint.initial_load_path || cfg->checkpoint.initial_load_in_hf))
+        rc = tt_start_peek(l->setup, &l->data, &l->reporter, true, &at, &start);
+    tt_start_release(&start);
+    return rc;
+}
+
+/* Removes the run that this one replaces, when its data and weights are known to be there. */
 static int replace_run(struct tt_loop *l)
 {
     const struct tt_config *cfg = l->setup->cfg;
-    int rc = 0;
+    int rc = look_at_weights(l);
 
+    if (rc < 0)
+        return rc;
     if (l->folder.replaces && (rc = tt_run_folder_replace(cfg, &l->folder)) == 0)
         tt_run_folder_console(cfg, l->options.argc, l->options.argv);
     return tt_comm_agree(l->setup->comm, rc);

@@ -461,4 +461,37 @@ case_a_failed_start_removes_nothing_that_was_there() {
     expect_out '^run: completed'
 }
 
+case_a_failed_start_leaves_links_alone() {
+    make_corpus
+    mkdir run
+    ln -s ../big.log run/console.log
+    run train $tiny --training.dataset_path=typo.txt
+    expect_error 3 "typo.txt"
+    [ -L run/console.log ] || not_as "the link was removed"
+}
+
+# --overwrite removes a run before the weights of the next one are read.
+case_a_run_is_not_removed_for_weights_that_cannot_be_loaded() {
+    make_corpus
+    run train $tiny --checkpoint.enable=true
+    expect_ok
+    cp -r run before
+    for path in run run/checkpoint run/checkpoint/step-3 $PWD/run/checkpoint; do
+        for more in "" --dry-run; do
+            run train $tiny --overwrite --checkpoint.initial_load_path=$path $more
+            expect_error 2 "--overwrite would remove '$path'" "help: choose another --job.dump_folder"
+        done
+    done
+    run train $tiny --overwrite --checkpoint.initial_load_path=before/checkpoint/step-9
+    expect_error 3 "step-9"
+    run train $tiny --overwrite --checkpoint.initial_load_path=before --model.ffn_dim=64
+    [ "$code" != 0 ] || not_as "other weights"
+    for file in metrics.jsonl run.yaml checkpoint/step-3/manifest.json; do
+        expect_same run/$file before/$file
+    done
+    run train $tiny --overwrite --checkpoint.initial_load_path=before --checkpoint.initial_load_model_only
+    expect_ok
+    refuse_file run/checkpoint/step-3
+}
+
 run_cases

@@ -90,6 +90,15 @@ case_an_error_is_logged() {
     grep -q '^titan: error: ' run/console.log || not_as "the error is not in the log"
 }
 
+case_the_error_of_a_failed_resume_is_logged() {
+    make_corpus
+    run train $tiny --checkpoint.enable
+    expect_ok
+    run train $tiny --checkpoint.enable --training.dataset_path=typo.txt
+    expect_error 3 "typo.txt"
+    grep -q '^titan: error: .*typo.txt' run/console.log || not_as "the error is not in the log"
+}
+
 case_a_log_that_cannot_be_written_does_not_end_training() {
     make_corpus
     mkdir -p run/console.log
