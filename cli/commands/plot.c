@@ -157,8 +157,9 @@ out:
     return rc;
 }
 
-/* The page smooths the numbers itself, and chooses their scale. If it will be written again, there may be none yet. */
-static int write_page(const struct plot *p, const json_t *status, bool again)
+/* The page smooths the numbers itself, and chooses their scale. If it will be written again, there may be none yet, or
+ * none of a field that --key names; waits: that was said. */
+static int write_page(const struct plot *p, const json_t *status, bool again, bool *waits)
 {
     struct tt_chart_options plain = p->options;
     struct tt_chart_page page = {.history = p->history,
@@ -173,8 +174,12 @@ static int write_page(const struct plot *p, const json_t *status, bool again)
     plain.smooth = 0.0;
     plain.log_scale = false;
     rc = tt_chart_make(p->n_runs, p->run, p->history, &plain, &chart);
-    if (rc == TT_EDATA && again)
+    if (rc == TT_EDATA && again) {
+        if (!*waits)
+            tt_note("%s is not written yet: %s", tt_args_last(p->args, "html"), tt_error_message());
+        *waits = true;
         return 0;
+    }
     TT_TRY(rc);
     tt_chart_draw_html(&chart, &page, &text);
     rc = tt_file_replace(tt_args_last(p->args, "html"), text.text, text.size);
@@ -216,7 +221,7 @@ static int64_t records(const struct plot *p)
 static int write_pages(const struct plot *p)
 {
     static const struct timespec between = {.tv_sec = POLL_SEC};
-    bool follows = tt_args_has(p->args, "follow"), alive = true;
+    bool follows = tt_args_has(p->args, "follow"), alive = true, waits = false;
     json_t *status = json_array();
     double written_sec = 0.0;
     int64_t written = -1;
@@ -228,7 +233,7 @@ static int write_pages(const struct plot *p)
             tt_note("%s is written again until the runs have ended; Ctrl-C ends it", tt_args_last(p->args, "html"));
         alive = alive && follows;
         if (!alive || records(p) != written || tt_clock_sec() - written_sec > WRITE_SEC) {
-            TT_TRY(write_page(p, status, alive));
+            TT_TRY(write_page(p, status, alive, &waits));
             written = records(p);
             written_sec = tt_clock_sec();
         }

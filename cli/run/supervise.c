@@ -130,6 +130,8 @@ static void take_lines(struct copy *c, const char *bytes, size_t n)
     enum { MOST = 4096 };
 
     for (size_t i = 0; i < n; i++) {
+        if (bytes[i] != '\n' && c->line.size && c->line.text[c->line.size - 1] == '\r') /* over a live line */
+            tt_text_release(&c->line);
         if (bytes[i] != '\n' && c->line.size < MOST)
             tt_text_add_bytes(&c->line, &bytes[i], 1);
         if (bytes[i] != '\n')

@@ -14,8 +14,8 @@ struct tt_runs {
 };
 
 /**
- * Adds the runs that are up to three levels below a folder, but not those below another run. What is not a folder has
- * none.
+ * Adds the runs that are up to three levels below a folder, but not those below another run, nor a link to one of the
+ * others. What is not a folder has none. Warns of folders that cannot be read.
  */
 int tt_runs_add_below(const char *folder, struct tt_runs *runs) TT_MUST_CHECK;
 

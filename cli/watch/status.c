@@ -88,11 +88,11 @@ static int find_state(struct status *s)
     else if (!end)
         s->state = s->history->run || s->history->steps.n ? "killed" : "unknown";
     else
-        s->state = s->exit == 0           ? "completed"
-                   : s->exit >= BY_SIGNAL ? "killed"
+        s->state = s->exit == 0 ? "completed"
                    : s->exit == tt_error_exit_code(TT_ESTOPPED) || s->exit == tt_error_exit_code(TT_EINTERRUPTED)
-                       ? "stopped"
-                       : "failed";
+                       ? "stopped" /* also by Ctrl-C, whose code is that of a process that it ended */
+                   : s->exit >= BY_SIGNAL ? "killed"
+                                          : "failed";
     set(s, "state", json_string(s->state));
     set(s, "alive", json_boolean(s->alive));
     set(s, "exit", s->exit >= 0 ? json_integer(s->exit) : json_null());
@@ -326,6 +326,32 @@ static bool is_overwrite(const char *word)
     return strcmp(word, "--overwrite") == 0 || strcmp(word, "overwrite") == 0;
 }
 
+/* Whether a word of a command line sets a key or an option: NAME or --NAME, with or without =VALUE. */
+static bool sets(const char *word, const char *name)
+{
+    size_t n = strlen(name);
+
+    word += strspn(word, "-");
+    return strncmp(word, name, n) == 0 && (word[n] == 0 || word[n] == '=');
+}
+
+/* An earlier titan ran the built-in configuration in another folder, which its command does not name. */
+static void add_folder(const struct status *s, const json_t *argv, struct tt_text *text)
+{
+    const char *folder = json_string_value(setting(s, "job", "dump_folder"));
+    bool is_named = !folder || strcmp(folder, "./outputs/quick") == 0;
+
+    for (size_t i = 0; i < json_array_size(argv) && !is_named; i++) {
+        const char *word = json_string_value(json_array_get(argv, i));
+
+        is_named = word && (sets(word, "config") || sets(word, "job.dump_folder") || sets(word, "job.dump-folder"));
+    }
+    if (is_named)
+        return;
+    tt_text_add(text, " --job.dump_folder=");
+    tt_text_add_word(text, folder);
+}
+
 /* The command line of the newest start, on as many ranks, from the folder in which it was given. A run that saves
  * nothing can only begin again. */
 static void set_command(struct status *s)
@@ -356,6 +382,7 @@ static void set_command(struct status *s)
         tt_text_add(&text, " ");
         tt_text_add_word(&text, word);
     }
+    add_folder(s, argv, &text);
     if (!saves)
         tt_text_add(&text, s->saved >= 0 ? " --checkpoint.enable" : " --overwrite");
     set(s, "command", tt_json_string(text.text));

@@ -442,6 +442,24 @@ case_a_page_waits_for_the_first_step() {
     grep -q '"step": *\[1\]' page.html || not_as "the page has no step"
 }
 
+case_a_page_that_waits_says_for_what() {
+    metrics one '@RUN' 1:1
+    exec 9>one/.lock
+    flock 9
+    "$TITAN" plot one --html page.html --key typo --follow >out 2>err </dev/null 9>&- &
+    plot=$!
+    for ((i = 0; i < 600; i++)); do
+        grep -q 'not written yet' err && break
+        sleep 0.05
+    done
+    exec 9>&-
+    code=0
+    wait $plot || code=$?
+    expect_error 3 "typo"
+    expect_err "page.html is not written yet: .*typo"
+    refuse_file page.html
+}
+
 # In a browser, if there is one: what its script has drawn.
 case_a_page_draws_itself() {
     browser=$(command -v chromium || command -v google-chrome || command -v chromium-browser) || skip "no Chromium"
@@ -677,6 +695,75 @@ case_what_a_killed_run_said_last_is_shown() {
     run status dead
     expect_out '^dead: killed \(exit code 137\)'
     expect_out '^  why        rank 1 on node a was ended by signal 9 \(Killed\)$'
+}
+
+case_a_run_that_was_interrupted_has_stopped() {
+    metrics one '@RUN' 1:1 '{"type":"end","step":1,"exit":130,"error":"stopped by a signal after step 1","time":3}'
+    run status one
+    expect_ok
+    expect_out '^one: stopped \(exit code 130\)'
+}
+
+# "titan train" alone would begin another run, in outputs/quick.
+case_what_continues_an_older_built_in_run_names_its_folder() {
+    for folder in ./outputs ./outputs/quick; do
+        mkdir -p $folder
+        echo '{"type":"run","world":1,"argv":["--training.steps=9"],"config":{"job":{"dump_folder":"'$folder'"},
+            "checkpoint":{"enable":true,"folder":"checkpoint"}},"time":1}' | tr -d '\n' >$folder/metrics.jsonl
+        echo >>$folder/metrics.jsonl
+    done
+    run status outputs
+    expect_ok
+    expect_out '^  continue   titan train --training.steps=9 --job.dump_folder=./outputs$'
+    run status outputs/quick
+    expect_out '^  continue   titan train --training.steps=9$'
+}
+
+case_what_cannot_be_looked_at_hides_no_run() {
+    several
+    ln -s loop outputs/loop
+    run status outputs
+    expect_ok
+    expect_err "^titan: warning: no runs are shown of 'outputs/loop': .*symbolic links"
+    expect_out '/one +killed'
+    expect_out '/sweep/two +completed'
+}
+
+case_a_link_to_a_run_is_no_other_run() {
+    metrics outputs/quick '@RUN' 1:1 2:2
+    ln -s quick outputs/latest
+    ln -s latest outputs/newest
+    run status
+    expect_ok
+    expect_out '^outputs/quick: killed, 2 ranks'
+    metrics elsewhere '@RUN' 1:1
+    ln -s ../elsewhere outputs/other
+    run status
+    expect_out '^outputs/other +killed'
+    expect_out '^outputs/quick +killed'
+    refuse_out 'latest|newest'
+    run status outputs/latest
+    expect_out '^outputs/latest: killed'
+}
+
+# srun's words come after a live line of rank 0, without an end of line between them.
+case_status_repeats_what_srun_said() {
+    make_corpus
+    mkdir bin
+    cat >bin/srun <<'END'
+#!/bin/bash
+mkdir -p run
+echo '{"type":"run","world":2,"argv":[],"config":{},"time":'$(($(date +%s) + 1))'}' >run/metrics.jsonl
+printf '\rstep: 1/9  eta: 1 s\033[K\rsrun: error: node1: task 1: Killed\n' >&2
+exit 137
+END
+    chmod +x bin/srun
+    PATH=$PWD/bin:$PATH SLURM_JOB_ID=1 run launch -n 2 -- train $tiny
+    expect_code 137
+    run status run
+    expect_ok
+    expect_out '^run: killed \(exit code 137\)'
+    expect_out '^  why        srun: error: node1: task 1: Killed$'
 }
 
 case_status_says_which_rank_was_killed() {
