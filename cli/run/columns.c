@@ -206,17 +206,18 @@ static void find_fit(const struct tt_columns *t, int columns, struct fit *ret_fi
 /* The bytes of a text that come on one line of `width` columns (0: no limit). */
 static size_t piece_of(const char *text, int width)
 {
-    size_t line = strcspn(text, "\n"), most = (size_t)width, n = most;
+    size_t line = strcspn(text, "\n"), n = 0, space = 0;
 
-    if (width < 1 || line <= most)
+    if (width < 1 || width_of(text, line) <= width)
         return line;
-    while (n > 0 && text[n] != ' ')
-        n--;
-    if (n > 0)
-        return n;
-    for (n = most; n > 1 && ((unsigned char)text[n] & 0xC0) == 0x80; n--)
-        ;
-    return n;
+    for (int at = 0; at <= width; at++) {
+        space = text[n] == ' ' ? n : space;
+        if (at == width)
+            break;
+        for (n++; ((unsigned char)text[n] & 0xC0) == 0x80;) /* within a character */
+            n++;
+    }
+    return space ? space : n;
 }
 
 /* One line of the cells of a row, each of which goes on at rest[]; advances that. */

@@ -124,12 +124,15 @@ bool tt_screen_live_begin(void)
 
 void tt_screen_live(const char *text)
 {
-    int now = columns_of_terminal(STDERR_FILENO), columns = now ? now : live_columns;
+    struct winsize size = {0};
+    int columns = live_columns;
     pid_t foreground = tcgetpgrp(STDERR_FILENO);
     char shown[160];
 
     if (!live_columns || (foreground >= 0 && foreground != getpgrp()))
         return;
+    if (isatty(STDERR_FILENO) && ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col) /* it may have changed */
+        columns = size.ws_col;
     tt_shown(shown, (int)sizeof shown < columns ? sizeof shown : (size_t)columns, text, strlen(text));
     tt_streams_put_live(shown);
 }
@@ -139,9 +142,12 @@ void tt_screen_live(const char *text)
 /* The number of bytes of line that fit into columns: all of them, or up to the last space that fits. */
 static int fitting(const char *line, int length, int columns, int indent)
 {
-    int cut = columns;
+    int cut = 0;
 
-    if (length <= columns)
+    for (int at = 0; at < columns && cut < length; at++)
+        for (cut++; cut < length && ((unsigned char)line[cut] & 0xC0) == 0x80;) /* within a character */
+            cut++;
+    if (cut == length)
         return length;
     while (cut > indent && line[cut] != ' ')
         cut--;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,6 +42,8 @@ static void long_lines_are_broken_at_spaces(void **state)
         "  data     one two\n           three\n           four\nshort\n");
     put("exactly eight\n", 13, 2, "exactly eight\n");
     put("exactly eight\n", 12, 2, "exactly\n  eight\n");
+    put("öäüöäüö äüöäü\n", 13, 2, "öäüöäüö äüöäü\n"); /* columns, not bytes */
+    put("öäüöäüö äüöäü\n", 12, 2, "öäüöäüö\n  äüöäü\n");
 }
 
 static void long_words_stay_whole(void **state)
@@ -109,6 +112,8 @@ static void under_mpirun_the_launcher_counts(void **state)
 /* Runs in a child whose standard error is a terminal of 40 columns; its exit code says which check failed. */
 static void live_lines(int terminal)
 {
+    const struct winsize narrow = {.ws_row = 24, .ws_col = 20};
+
     (void)dup2(terminal, STDERR_FILENO);
     (void)unsetenv("OMPI_COMM_WORLD_SIZE");
     tt_streams_begin();
@@ -130,6 +135,8 @@ static void live_lines(int terminal)
     tt_screen_live("step: 3/9 0123456789 0123456789 0123456789");
     (void)printf("# a line of standard output erases it too\n");
     (void)fflush(stdout);
+    (void)ioctl(terminal, TIOCSWINSZ, &narrow);
+    tt_screen_live("step: 4/9 0123456789 0123456789");
     _exit(0);
 }
 
@@ -140,7 +147,8 @@ static void a_live_line_disappears_before_anything_else(void **state)
                                  "\r\033[2K\r"
                                  "a note\r\nanother\r\n"
                                  "\rstep: 3/9 0123456789 0123456789 0123456\033[K\r"
-                                 "\r\033[2K\r";
+                                 "\r\033[2K\r"
+                                 "\rstep: 4/9 012345678\033[K\r";
     int other = -1, terminal = open_terminal(40, &other), status = 0;
     char found[1024] = "";
     pid_t child = fork();
@@ -188,26 +196,18 @@ static void a_live_line_never_waits(void **state)
 static const struct tt_column some_columns[] = {
     {"run", 10, false, 0, 0, 0}, {"loss", 8, true, 1, 0, 0}, {"speed", 8, true, 1, 1, 0}, {"note", 0, false, 2, 2, 8}};
 
-/* A table as it is printed at `told` columns ("0": in a pipe). */
-static void table(const char *told, const char *expect)
+/* The table as it is printed at `told` columns ("0": in a pipe). */
+static void printed(struct tt_columns *t, const char *told, const char *expect)
 {
-    struct tt_columns t = {.column = some_columns, .n = sizeof some_columns / sizeof *some_columns};
     int pipes[2], out = dup(STDOUT_FILENO);
     char found[1024] = "";
     ssize_t n;
 
-    tt_columns_cell(&t, "outputs/first/with/a/long/name");
-    tt_columns_cell(&t, "%.2f", 1.5);
-    tt_columns_cell(&t, "%d", 1200);
-    tt_columns_cell(&t, "all is well here and nothing is missing");
-    tt_columns_space(&t);
-    tt_columns_cell(&t, "second");
-    tt_columns_rest(&t, 2, "it could not be read: one two three four five");
     assert_int_equal(setenv("TITAN_COLUMNS", told, 1), 0);
     assert_int_equal(pipe(pipes), 0);
     (void)fflush(stdout);
     assert_true(dup2(pipes[1], STDOUT_FILENO) >= 0);
-    tt_columns_print(&t);
+    tt_columns_print(t);
     (void)fflush(stdout);
     assert_true(dup2(out, STDOUT_FILENO) >= 0);
     (void)close(out);
@@ -218,6 +218,20 @@ static void table(const char *told, const char *expect)
     found[n] = 0;
     assert_int_equal(unsetenv("TITAN_COLUMNS"), 0);
     assert_string_equal(found, expect);
+}
+
+static void table(const char *told, const char *expect)
+{
+    struct tt_columns t = {.column = some_columns, .n = sizeof some_columns / sizeof *some_columns};
+
+    tt_columns_cell(&t, "outputs/first/with/a/long/name");
+    tt_columns_cell(&t, "%.2f", 1.5);
+    tt_columns_cell(&t, "%d", 1200);
+    tt_columns_cell(&t, "all is well here and nothing is missing");
+    tt_columns_space(&t);
+    tt_columns_cell(&t, "second");
+    tt_columns_rest(&t, 2, "it could not be read: one two three four five");
+    printed(&t, told, expect);
 }
 
 static void a_table_in_a_pipe_has_its_declared_widths(void **state)
@@ -270,6 +284,22 @@ static void the_last_line_says_what_is_left_out(void **state)
                 "  columns shows all, or a pipe: | cat)\n");
 }
 
+/* A letter may have two bytes, and is one column. */
+static void words_are_broken_by_their_columns(void **state)
+{
+    static const struct tt_column column[] = {{"run", 0, false, 0, 0, 0}, {"note", 0, false, 2, 0, 9}};
+
+    for (int wide = 0; wide < 2; wide++) {
+        struct tt_columns t = {.column = column, .n = 2};
+
+        tt_columns_cell(&t, "a");
+        tt_columns_cell(&t, "äöüäöüäöü ääööüü äöüäöüäöü äöü äöü äöü");
+        printed(&t, wide ? "80" : "40",
+                wide ? "run  note\na    äöüäöüäöü ääööüü äöüäöüäöü äöü äöü äöü\n"
+                     : "run  note\na    äöüäöüäöü ääööüü äöüäöüäöü äöü äöü\n     äöü\n");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -284,6 +314,7 @@ int main(void)
         cmocka_unit_test(a_wide_terminal_has_at_least_these_widths),
         cmocka_unit_test(columns_fold_before_any_is_left_out),
         cmocka_unit_test(the_last_line_says_what_is_left_out),
+        cmocka_unit_test(words_are_broken_by_their_columns),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
