@@ -225,7 +225,7 @@ out:
 
 static int sample(struct tt_loop *l)
 {
-    tt_reporter_answer_in_sample(&l->reporter, l->at.step);
+    tt_reporter_answer_in_sample(&l->reporter, l->at.step, l->saver.store);
     return tt_train_text_sample(&l->text, l->at.step, &l->reporter);
 }
 

@@ -219,4 +219,33 @@ case_texts_go_to_tensorboard_and_to_standard_output() {
     cat run/tb/*/events* | grep -aq "sample/text_summary" || not_as "expected a text for TensorBoard"
 }
 
+case_console_log_has_no_control_characters_of_texts() {
+    make_corpus
+    run train $sample --metrics.sample_tokens=1000 --json
+    expect_ok
+    grep -q '"type":"sample".*\\u00[01]' run/metrics.jsonl || not_as "expected a control character in a text"
+    ! LC_ALL=C grep -q "[$(printf '\001')-$(printf '\010')$(printf '\033')]" run/console.log ||
+        not_as "a control character in console.log"
+}
+
+# While a text is sampled the step before it may not be saved yet.
+case_a_second_interrupt_saves_nothing_and_says_so() {
+    make_corpus
+    env --default-signal=INT "$TITAN" train $sample --training.steps=1000000 --lr_scheduler.total_steps=1000000 \
+        --metrics.sample_freq=1 --metrics.sample_tokens=1000 --checkpoint.enable --checkpoint.interval=1000000 \
+        >out 2>err </dev/null &
+    job=$!
+    for ((i = 0; i < 1200; i++)); do
+        grep -q '^step: ' out && break
+        kill -0 $job 2>/dev/null || not_as "the job ended before its first step"
+        sleep 0.05
+    done
+    kill -INT $job
+    code=0
+    wait $job || code=$?
+    expect_code 130
+    expect_err '^titan: stopping after .*; again: stop without saving$'
+    expect_err '; everything is saved$'
+}
+
 run_cases

@@ -424,12 +424,11 @@ static void print_sample(const struct tt_metrics *m, const struct tt_metrics_sam
     tt_text_add(&line, "%s", head);
     tt_text_add_replaced(&line, sample->text, strlen(sample->text), "\n", "\\n");
     tt_text_add(&line, "\n");
-    if (m->json_stdout)
-        tt_console_add(line.text);
-    else
-        tt_screen_put(stdout, line.text, m->columns, (int)strlen(head));
-    if (!m->json_stdout)
+    tt_screen_log(line.text);
+    if (!m->json_stdout) {
+        tt_screen_show(stdout, line.text, m->columns, (int)strlen(head));
         (void)fflush(stdout);
+    }
     tt_text_release(&line);
     tt_free(head);
 }

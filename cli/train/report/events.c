@@ -201,14 +201,15 @@ void tt_reporter_answer_in_save(const struct tt_reporter *r, int64_t step)
         tt_screen_live("titan: saving");
 }
 
-void tt_reporter_answer_in_sample(const struct tt_reporter *r, int64_t step)
+void tt_reporter_answer_in_sample(const struct tt_reporter *r, int64_t step, bool saves)
 {
     char text[200];
 
     if (is_silent(r))
         return;
-    (void)snprintf(text, sizeof text, "stopping after the text that is sampled after step %" PRId64, step);
-    tt_signals_answer(text, "stop without it");
+    (void)snprintf(text, sizeof text, "stopping after the text that is sampled after step %" PRId64 "%s", step,
+                   saves ? ", keeping the step" : "");
+    tt_signals_answer(text, without(saves));
 }
 
 void tt_reporter_answer_in_validation(const struct tt_reporter *r, int64_t step, bool saves)

@@ -202,7 +202,7 @@ void tt_reporter_validation_is_lost(const struct tt_reporter *reporter, int64_t 
  * saves. */
 void tt_reporter_answer_in_step(const struct tt_reporter *reporter, int64_t steps_done, bool is_long, bool saves);
 void tt_reporter_answer_in_save(const struct tt_reporter *reporter, int64_t step);
-void tt_reporter_answer_in_sample(const struct tt_reporter *reporter, int64_t step);
+void tt_reporter_answer_in_sample(const struct tt_reporter *reporter, int64_t step, bool saves);
 void tt_reporter_answer_in_validation(const struct tt_reporter *reporter, int64_t step, bool saves);
 void tt_reporter_answer_at_end(const struct tt_reporter *reporter);
 
