@@ -498,6 +498,15 @@ struct pending {
     int fd;
 };
 
+/* A file that replaces another one has its permissions. */
+static void keep_mode(const char *path, int fd)
+{
+    struct stat st;
+
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode))
+        (void)!fchmod(fd, st.st_mode & 0777);
+}
+
 static int begin_file(struct pending *file, const char *path, int (*write)(void *arg, int fd, const char *name),
                       void *arg)
 {
@@ -506,6 +515,7 @@ static int begin_file(struct pending *file, const char *path, int (*write)(void 
     *file = (struct pending){.path = path, .fd = -1};
     tt_file_sweep_beside(path);
     TT_TRY(tt_file_temporary(path, &file->temporary, &file->fd));
+    keep_mode(path, file->fd);
     TT_TRY(write(arg, file->fd, file->temporary));
     while (fsync(file->fd) < 0) {
         if (tt_path_again(errno, &tries))

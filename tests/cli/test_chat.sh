@@ -379,10 +379,12 @@ case_a_conversation_is_saved_as_chat_data() {
     make_answering_run chatml
     printf '%s\n' sea '/save talk.jsonl' day '/save talk.jsonl' /reset ark '/save talk.jsonl ' /exit sea >said
     echo '{"messages": []}' | tr -d '\n' >talk.jsonl # another line, without its end
+    chmod 600 talk.jsonl
     converse --system 'A "dä"y'
     expect_ok
     [ "$(grep -c '^----$' out)" = 2 ] || not_as "expected three answers"
     expect_err '^titan: saved as a line of chat data: talk.jsonl$'
+    [ "$(stat -c %a talk.jsonl)" = 600 ] || not_as "others may read it now"
     python3 - >problem.txt 2>&1 <<'END' || not_as "$(tail -1 problem.txt)"
 import json
 lines = [json.loads(line)["messages"] for line in open("talk.jsonl")]
