@@ -418,7 +418,7 @@ static int fail_words(const struct tt_args *args)
         tt_text_add_word(&prompt, args->word[0]);
         rc = tt_fail(TT_EUSAGE,
                      "generate: which model? '%s' is no path, and a prompt needs --prompt\nhelp: titan "
-                     "generate outputs --prompt %s",
+                     "generate outputs/quick --prompt %s",
                      args->word[0], prompt.text);
         tt_text_release(&prompt);
         return rc;

@@ -27,7 +27,7 @@ const struct tt_option tt_train_options[] = {
     TT_OPTION_CONFIG,
     {"json", NULL, NULL, "print the records of metrics.jsonl instead of console lines"},
     {"overwrite", NULL, NULL, "replace the run that dump_folder holds"},
-    {"verbose", NULL, NULL, "begin with all that was decided, not with six lines of it"},
+    {"verbose", NULL, NULL, "print the whole banner at the start, not six lines of it"},
     {"dry_run", NULL, NULL, "do everything but the steps: check files, data, memory, disk and time"},
     TT_OPTION_HELP,
     {0},
@@ -90,7 +90,7 @@ static int load_config(const struct tt_comm *comm, const struct tt_args *args, b
 
 /* An earlier titan ran the built-in configuration in ./outputs itself. Whoever repeats its command must not take this
  * run for that one. */
-static int note_earlier_run(const struct tt_config *cfg)
+static void note_earlier_run(const struct tt_config *cfg)
 {
     static const char earlier[] = "outputs/run.yaml";
     char *own = tt_format("%s/run.yaml", cfg->job.dump_folder), *text = NULL;
@@ -110,9 +110,10 @@ static int note_earlier_run(const struct tt_config *cfg)
                 "(--job.dump_folder=outputs continues the other)",
                 cfg->job.dump_folder);
 out:
+    if (rc < 0)
+        tt_warn("it is not known whether an earlier titan has run in ./outputs: %s", tt_error_message());
     tt_free(text);
     tt_free(own);
-    return rc;
 }
 
 /* The work of a rank, while it has a communicator. Returns the same code on every rank. */
@@ -137,7 +138,7 @@ static int train(struct tt_comm *comm, void *arg)
     }
     rc = load_config(comm, args, is_dry, &cfg);
     if (rc == 0 && comm->rank == 0)
-        rc = note_earlier_run(cfg);
+        note_earlier_run(cfg);
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_facts_agree_on_config(comm, cfg, args));
     TT_TRY(tt_setup_init(cfg, comm, loop_options.overwrite, &setup));

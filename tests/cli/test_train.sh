@@ -738,6 +738,12 @@ case_the_built_in_run_has_its_own_folder() {
     refuse_err "earlier titan"
     run train $options --training.dataset_path=corpus.txt --job.dump_folder=outputs
     expect_error 2 "'outputs' holds another run"
+    rm -r outputs
+    mkdir outputs
+    ln -s run.yaml outputs/run.yaml
+    run train $options
+    expect_ok
+    expect_err "warning: it is not known whether an earlier titan has run in ./outputs: .*symbolic links"
 }
 
 run_cases

@@ -434,7 +434,8 @@ EOF
     run export --hf outputs
     expect_error 2 "titan ckpt consolidate outputs FOLDER --format hf"
     run generate "Once upon a time"
-    expect_error 2 "which model. 'Once upon a time' is no path" "--prompt 'Once upon a time'$"
+    expect_error 2 "which model. 'Once upon a time' is no path" \
+        "titan generate outputs/quick --prompt 'Once upon a time'$"
 }
 
 run_cases
