@@ -50,8 +50,8 @@ static int fail_short(const struct tt_sampler *s, int64_t seq_len)
                                                 tt_key_name(TT_KEY_VALIDATION_SEQ_LEN), (long long)n_tokens - 1)
                             : tt_error_add_hint(rc, "a larger %s", tt_key_name(TT_KEY_VALIDATION_SPLIT));
     }
-    rc = tt_fail(TT_EDATA, "dataset '%s' has %s tokens, one sample of seq_len %lld needs %s", d->ref.name, have,
-                 (long long)seq_len, need);
+    rc = tt_fail(TT_EDATA, "dataset '%s' has %s tokens%s, one sample of seq_len %lld needs %s", d->ref.name, have,
+                 s->options.holdout ? " that are not held out" : "", (long long)seq_len, need);
     return n_tokens > 2
                ? tt_error_add_hint(rc, "a smaller seq_len (at most %lld), or more data", (long long)n_tokens - 1)
                : tt_error_add_hint(rc, "use more data");

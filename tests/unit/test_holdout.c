@@ -283,6 +283,10 @@ static void too_little_for_a_sample_is_an_error(void **state)
     options.seq_len--;
     assert_int_equal(tt_sampler_new(d, &options, &s), 0);
     tt_sampler_free(s);
+    options.held_out = false;
+    options.seq_len = d->ref.info.n_tokens - h.held_tokens;
+    assert_int_equal(tt_sampler_new(d, &options, &s), TT_EDATA);
+    assert_non_null(strstr(tt_error_message(), "tokens that are not held out, one sample of seq_len"));
     tt_holdout_release(&h);
     tt_dataset_free(d);
 }
