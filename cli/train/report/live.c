@@ -23,7 +23,8 @@ static double every_sec(void)
     return text && end != text && sec >= 0.0 ? sec : 0.25;
 }
 
-/* "step: 13/60  loss:  6.11477  270 ms a step  eta: 12 s"; of a long step also "12 s into this one". */
+/* "step: 13/60  loss:  6.11477  270 ms a step  eta: 12 s", and of a long step "  12 s into this one", which comes last
+ * since a narrow terminal cuts the line. */
 static void show(const struct tt_reporter *r, double sec)
 {
     const struct tt_live *live = &r->live;
@@ -35,10 +36,11 @@ static void show(const struct tt_reporter *r, double sec)
         (void)snprintf(loss, sizeof loss, "loss: %8.5f  ", r->results.loss);
     if (in_step >= 1.0)
         (void)tt_text_duration(now, sizeof now, floor(in_step));
-    (void)snprintf(
-        text, sizeof text, "step: %*" PRId64 "/%" PRId64 "  %s%s a step%s%s%s  eta: %s", width < 2 ? 2 : width,
-        live->step, live->last_step, loss, tt_text_duration(one, sizeof one, live->step_sec), now[0] ? ", " : "", now,
-        now[0] ? " into this one" : "", tt_text_duration(eta, sizeof eta, left >= 1.0 ? floor(left) : fmax(left, 0.0)));
+    (void)snprintf(text, sizeof text, "step: %*" PRId64 "/%" PRId64 "  %s%s a step  eta: %s%s%s%s",
+                   width < 2 ? 2 : width, live->step, live->last_step, loss,
+                   tt_text_duration(one, sizeof one, live->step_sec),
+                   tt_text_duration(eta, sizeof eta, left >= 1.0 ? floor(left) : fmax(left, 0.0)), now[0] ? "  " : "",
+                   now, now[0] ? " into this one" : "");
     tt_screen_live(text);
 }
 
