@@ -17,6 +17,7 @@
 #include "cli/run/columns.h"
 #include "cli/run/screen.h"
 #include "cli/watch/runs.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
@@ -31,8 +32,8 @@ const struct tt_option tt_status_options[] = {
 static const char usage[] = "usage: titan status [DIR]... [--follow] [--json]\n\n"
                             "Shows whether a run is alive, its step, speed and last checkpoint, and what is\n"
                             "wrong. After a crash it shows why the run ended and the command that continues\n"
-                            "it. DIR is the folder of a run, or a folder of runs (default: ./outputs); of\n"
-                            "several runs there is a table.\n\n";
+                            "it. DIR is the folder of a run, or a folder of runs (default: ./outputs).\n"
+                            "Several runs are shown as a table.\n\n";
 
 enum { LABEL_COLUMNS = 13, POLL_MSEC = 500 };
 
@@ -369,14 +370,17 @@ static void show_runs(const struct tt_runs *runs, bool json)
 
 /* --- one run --- */
 
-/* Runs in folders of a run, as an earlier titan had them in ./outputs. */
-static int show_below(const char *folder)
+/* Runs in folders of a run, as an earlier titan had them in ./outputs. Only the text has a place for them. */
+static int show_below(const char *folder, bool is_text)
 {
     struct tt_runs below = {0};
     int rc = 0;
 
     TT_TRY(tt_runs_add_below(folder, &below));
-    if (below.n) {
+    if (below.n && !is_text) {
+        tt_note("'%s' is a run; %d more below it %s not shown: titan status %s", folder, below.n,
+                below.n == 1 ? "is" : "are", below.folder[0]);
+    } else if (below.n) {
         tt_print("\n");
         show_runs(&below, false);
     }
@@ -393,6 +397,8 @@ static int show_one(const char *folder, bool follows, bool json)
 
     TT_TRY(tt_history_open(folder, &history));
     history.tail_bytes = TT_STATUS_TAIL_BYTES;
+    if (follows || json)
+        TT_TRY(show_below(folder, false));
     if (follows) {
         rc = follow(&history, json);
         goto out;
@@ -403,7 +409,7 @@ static int show_one(const char *folder, bool follows, bool json)
         goto out;
     }
     put_status(status, stdout);
-    rc = show_below(folder);
+    rc = show_below(folder, true);
 out:
     json_decref(status);
     tt_history_release(&history);

@@ -669,6 +669,11 @@ case_a_folder_with_one_run_means_that_run() {
     run status
     expect_out '^outputs: killed, 2 ranks'
     expect_out '^outputs/quick +killed'
+    for how in --json --follow; do
+        run status $how
+        expect_ok
+        expect_err "^titan: 'outputs' is a run; 1 more below it is not shown: titan status outputs/quick$"
+    done
 }
 
 case_a_folder_of_runs_is_drawn_whole() {
