@@ -26,8 +26,8 @@ const struct tt_option tt_generate_options[] = {
     {"prompt_file", NULL, "FILE", "the same, from a file"},
     {"prompt_tokens", NULL, "N,N...", "the same, as token ids"},
     {"chat", NULL, NULL,
-     "the prompt is what a user says: the model's chat template is applied, and one answer is printed; without a "
-     "prompt, a conversation"},
+     "answer the prompt as the message of a user, by the model's chat template; without a prompt, hold a "
+     "conversation"},
     {"system", NULL, "TEXT", "with --chat, what the system says first"},
     {"chat_template", "training.chat_template", "NAME",
      "with --chat: llama3, qwen3 or chatml (default: as the model was trained, or as its tokenizer says)"},
@@ -41,7 +41,8 @@ const struct tt_option tt_generate_options[] = {
      "--top-k)"},
     {"seed", NULL, "N", "the same seed draws the same text (default: 42)"},
     {"num_samples", NULL, "N", "texts to generate (default: 1)"},
-    {"max_seq_len", NULL, "N", "longest context, prompt included (default: the model's)"},
+    {"max_seq_len", NULL, "N",
+     "longest context, prompt included (default: the model's; in a conversation at most 4096)"},
     {"ignore_eos", NULL, NULL, "continue after the end of a text"},
     {"echo", NULL, NULL, "print the prompt before the text"},
     {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of that of the weights"},

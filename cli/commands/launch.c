@@ -220,7 +220,8 @@ static int run(struct line *line, int argc, char **argv)
     line->n--;
     rc = tt_supervise(line->word, &why);
     if (why.size && strstr(why.text, " signal 9 "))
-        tt_text_add(&why, "\nhelp: if nobody sent it, the kernel did because memory ran out; dmesg says so");
+        tt_text_add(&why,
+                    "\nhelp: if nobody sent it, the kernel probably did because memory ran out; dmesg shows that");
     if (rc > 0 && why.size && record_end(argc, argv, started_sec, rc, why.text) < 0)
         tt_screen_say("titan: launch: the end of the run could not be recorded: %s\n", tt_error_message());
     tt_text_release(&why);
