@@ -228,7 +228,7 @@ case_a_second_ctrl_c_to_launch_ends_without_saving() { twice launch INT; }
 
 # paused: a rank of the job has stopped itself within its save. Sets $rank.
 paused() {
-    for rank in $(ps -A -o pid=,stat=,args= | awk -v titan="$TITAN" '$2 ~ /^T/ && $3 == titan { print $1 }'); do
+    for rank in $(sed -n 's/^\([0-9]*\) (titan) T .*/\1/p' /proc/[0-9]*/stat 2>/dev/null); do
         grep -qz "^PWD=$PWD$" "/proc/$rank/environ" 2>/dev/null && return
     done
     return 1
