@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The tensors of a GGUF file as those of a checkpoint.
+ * Presents the tensors of a GGUF file as the tensors of a checkpoint.
  */
 #include "checkpoint/gguf/scan.h"
 

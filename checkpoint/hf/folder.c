@@ -220,8 +220,8 @@ static bool travels_to_hf(const char *name)
 }
 
 /*
- * Whether a model that began with random weights has seen no other lengths than those of the run: nobody said for how
- * long sequences it is, and its RoPE does not depend on that.
+ * Whether the run alone decides the longest sequence of a model: it began with random weights, nobody set a limit, and
+ * its RoPE does not depend on one.
  */
 static bool is_as_long_as_trained(const struct tt_source *source, const struct tt_model *model, const json_t *kept)
 {

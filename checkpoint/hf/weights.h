@@ -15,8 +15,8 @@
 /**
  * The model tensors of an open checkpoint in one of several forms: as stored, in the names and layout of Hugging Face
  * or of GGUF (export), or in titan's from these (import), by checkpoint/hf/map.h and checkpoint/gguf/map.h. Needs at
- * most a few MiB of memory, or one head's rows of a tensor. The mean of the weights of several checkpoints is read
- * like those of one.
+ * most a few MiB of memory, or one head's rows of a tensor. The mean of several checkpoints is read
+ * as if it were one checkpoint.
  */
 enum tt_weights_kind {
     TT_WEIGHTS_STORED,

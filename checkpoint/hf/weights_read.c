@@ -262,7 +262,7 @@ static int read_mapped(struct tt_weights *w, const struct tt_weight *weight, int
     return tt_hf_import(w->model, weight->number, read_counterpart, w, row, n, data);
 }
 
-/* The same of an import from GGUF: as many as fit in a block, a head's, or an expert's. */
+/* The same for an import from GGUF: the rows of a block, of a head, or of an expert. */
 static int64_t gguf_rows_at_once(const struct tt_weights *w, const struct tt_weight *weight)
 {
     const struct tt_model_dims *d = &w->model->dims;

@@ -72,7 +72,7 @@ static const char *rounded(char *buf, size_t size, const json_t *value, int digi
     return buf;
 }
 
-/* The values of both runs in a member of their comparison, with as many digits as tell them apart. */
+/* The values of both runs in a member of their comparison, with enough digits to tell them apart. */
 struct values {
     char text[2][32];
     const char *a, *b;

@@ -166,7 +166,7 @@ struct sampling_run {
     struct tt_continuation found;
 };
 
-/* The rows and the context are those of titan generate, so that the bits are the same. */
+/* Takes the rows and the context that titan generate takes, so that the bits are the same. */
 static int make_generator(struct sampling_run *r)
 {
     const struct tt_train_text *t = r->text;

@@ -88,7 +88,7 @@ out:
     return rc;
 }
 
-/* A link to a run that is there under its own name, such as latest, is not another run. */
+/* Drops links, such as `latest`, to runs that are listed under their own names. */
 static int drop_links(struct tt_runs *runs, int first)
 {
     bool drops = false;

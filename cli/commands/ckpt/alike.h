@@ -12,8 +12,8 @@ struct tt_alike {
 };
 
 /**
- * Groups tensors that differ only in the numbers of their names, such as those of alike layers and experts: the same
- * group, type, shape and number of chunks, and all combinations of these numbers are there. Others stay by themselves.
+ * Groups tensors that differ only in the numbers of their names, such as a weight of several layers or experts. They
+ * share group, type, shape and number of chunks, and every combination of the numbers exists. Others stay alone.
  * In the order of the manifest. The caller releases *ret_alike.
  */
 void tt_alike_find(const struct tt_manifest *manifest, struct tt_alike **ret_alike, int *ret_n);
