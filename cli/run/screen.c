@@ -210,27 +210,29 @@ void tt_print(const char *format, ...)
     tt_free(text);
 }
 
+static void put_broken(FILE *file, int fd, int indent, const char *format, va_list args)
+{
+    char *text = tt_vformat(format, args);
+
+    tt_screen_put(file, text, tt_screen_columns(fd), indent);
+    tt_free(text);
+}
+
 void tt_print_broken(int indent, const char *format, ...)
 {
-    char *text;
     va_list args;
 
     va_start(args, format);
-    text = tt_vformat(format, args);
+    put_broken(stdout, STDOUT_FILENO, indent, format, args);
     va_end(args);
-    tt_screen_put(stdout, text, tt_screen_columns(STDOUT_FILENO), indent);
-    tt_free(text);
 }
 
 void tt_screen_say(const char *format, ...)
 {
     enum { INDENT = 2 };
-    char *text;
     va_list args;
 
     va_start(args, format);
-    text = tt_vformat(format, args);
+    put_broken(stderr, STDERR_FILENO, INDENT, format, args);
     va_end(args);
-    tt_screen_put(stderr, text, tt_screen_columns(STDERR_FILENO), INDENT);
-    tt_free(text);
 }

@@ -201,26 +201,25 @@ void tt_reporter_answer_in_save(const struct tt_reporter *r, int64_t step)
         tt_screen_live("titan: saving");
 }
 
-void tt_reporter_answer_in_sample(const struct tt_reporter *r, int64_t step, bool saves)
+/* where: "after ..." or "within ...", of the step that is done. */
+static void answer_in_pause(const struct tt_reporter *r, const char *where, int64_t step, bool saves)
 {
     char text[200];
 
     if (is_silent(r))
         return;
-    (void)snprintf(text, sizeof text, "stopping after the text that is sampled after step %" PRId64 "%s", step,
-                   saves ? ", keeping the step" : "");
+    (void)snprintf(text, sizeof text, "stopping %s step %" PRId64 "%s", where, step, saves ? ", keeping the step" : "");
     tt_signals_answer(text, without(saves));
+}
+
+void tt_reporter_answer_in_sample(const struct tt_reporter *r, int64_t step, bool saves)
+{
+    answer_in_pause(r, "after the text that is sampled after", step, saves);
 }
 
 void tt_reporter_answer_in_validation(const struct tt_reporter *r, int64_t step, bool saves)
 {
-    char text[200];
-
-    if (is_silent(r))
-        return;
-    (void)snprintf(text, sizeof text, "stopping within the validation of step %" PRId64 "%s", step,
-                   saves ? ", keeping the step" : "");
-    tt_signals_answer(text, without(saves));
+    answer_in_pause(r, "within the validation of", step, saves);
 }
 
 void tt_reporter_answer_at_end(const struct tt_reporter *r)
