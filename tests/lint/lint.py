@@ -46,7 +46,7 @@ MAY_STOP = {
 # Memory comes from core/base/mem.c, so that a test can count it.
 MEMORY_OWNER = "core/base/mem.c"
 
-MAX_LINES = 800
+MAX_LINES = 1000
 MAX_COLUMNS = 120
 
 # What people write, as opposed to tables of measurements and data.
