@@ -15,8 +15,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/cluster/cluster.h"
-#include "cli/cluster/measured/backtest.h"
+#include "cli/estimate/estimate.h"
 #include "cli/run/columns.h"
 #include "cli/run/screen.h"
 #include "core/base/log.h"

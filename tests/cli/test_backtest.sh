@@ -51,7 +51,7 @@ case_the_fit_can_be_repeated() {
     expect_ok
     expect_out "^fsdp1 +25 +0\.[0-9]+ = .* mpt-h100-70b-256 to "
     expect_out "^shipped and fitted numbers: all the same$"
-    run estimate --backtest "$TITAN_SOURCE/cluster/backtest/data/experts_runs.csv" --fit --json
+    run estimate --backtest "$TITAN_SOURCE/estimate/backtest/data/experts_runs.csv" --fit --json
     expect_ok
     check_json out 'o["differ"] == 0' \
         '[s["stack"] for s in o["stacks"] if s["rows"] == 16] == ["megatron-bridge"]' \
@@ -101,11 +101,11 @@ case_every_excluded_row_has_its_reason() {
 }
 
 case_a_table_of_ones_own_is_scored() {
-    head -5 "$TITAN_SOURCE/cluster/backtest/data/published_runs.csv" >runs.csv
+    head -5 "$TITAN_SOURCE/estimate/backtest/data/published_runs.csv" >runs.csv
     run estimate --backtest runs.csv --json
     expect_ok
     check_json out 'len(o["rows"]) == 4 and o["sweeps"] == [] and o["time"]["rows"] == 3'
-    grep -E "^(sweep|vtrain-175b-512)," "$TITAN_SOURCE/cluster/backtest/data/layout_sweeps.csv" >sweeps.csv
+    grep -E "^(sweep|vtrain-175b-512)," "$TITAN_SOURCE/estimate/backtest/data/layout_sweeps.csv" >sweeps.csv
     run estimate --json --backtest sweeps.csv
     expect_ok
     check_json out '[s["id"] for s in o["sweeps"]] == ["vtrain-175b-512"]' 'o["time"]["rows"] == 21'
@@ -113,15 +113,15 @@ case_a_table_of_ones_own_is_scored() {
 
 # Tables that nothing was fitted to: the other rows of llm-foundry and of Megatron Bridge, and the 65B sheets of COLM.
 case_rows_that_nothing_was_fitted_to_are_predicted_too() {
-    run estimate --backtest "$TITAN_SOURCE/cluster/backtest/data/held_out_runs.csv" --json
+    run estimate --backtest "$TITAN_SOURCE/estimate/backtest/data/held_out_runs.csv" --json
     expect_ok
     check_json out 'o["time"]["rows"] >= 184 and o["time"]["median_error"] < 0.04 and o["time"]["p90_error"] < 0.1' \
         'o["time_one_row"]["median_error"] < 0.044 and o["time_special"]["median_error"] < 0.11'
-    run estimate --backtest "$TITAN_SOURCE/cluster/backtest/data/held_out_releases.csv" --json
+    run estimate --backtest "$TITAN_SOURCE/estimate/backtest/data/held_out_releases.csv" --json
     expect_ok
     check_json out 'o["time_special"]["rows"] == 67 and o["time_special"]["median_error"] < 0.125' \
         'all(("2026" in r["stack"]) == ("nr-26.06" in r["id"]) for r in o["rows"])'
-    run estimate --backtest "$TITAN_SOURCE/cluster/backtest/data/held_out_layouts.csv" --json
+    run estimate --backtest "$TITAN_SOURCE/estimate/backtest/data/held_out_layouts.csv" --json
     expect_ok
     check_json out 'o["time"]["rows"] >= 98 and o["time"]["median_error"] < 0.055 and o["fits"]["right"] > 0.962' \
         'all(s["kendall_tau"] > 0.75 and s["pick_over_best"] < 1.05 for s in o["sweeps"])'

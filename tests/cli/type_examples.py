@@ -128,7 +128,7 @@ def make_folder(root, small):
         "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
         "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)\n"
         "  4294967296     134217728     float    none      -1  10000.0   429.5   225.0      0\n")
-    shutil.copy(SOURCE / "cluster/backtest/data/published_runs.csv", root / "runs.csv")
+    shutil.copy(SOURCE / "estimate/backtest/data/published_runs.csv", root / "runs.csv")
     for name in ("corpus.jsonl", "held-out.jsonl"):
         (root / name).write_text(lines)
     subprocess.run(["zstd", "-q", str(root / "corpus.jsonl")], check=True)

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "cluster/backtest/runs.h"
+#include "estimate/backtest/backtest.h"
 
 /* An 8B model on 16 nodes of 8 devices. Rates are those of h100-sxm. */
 static struct tt_cluster_job job_8b(void)

@@ -12,12 +12,11 @@
 
 #include <cmocka.h>
 
-#include "cluster/model/collective.h"
-#include "cluster/model/gemm.h"
-#include "cluster/model/pipeline.h"
-#include "cluster/search/search.h"
 #include "core/base/error.h"
 #include "core/base/mem.h"
+#include "estimate/model/internal.h"
+#include "estimate/model/job.h"
+#include "estimate/search/search.h"
 #include "parallel/pipeline/split.h"
 #include "tests/unit/cluster_help.h"
 

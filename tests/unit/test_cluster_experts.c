@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "cluster/model/gemm.h"
 #include "core/base/mem.h"
+#include "estimate/model/internal.h"
 #include "tests/unit/cluster_help.h"
 
 static double linear_sec(const struct tt_cluster_machine *machine, double groups, double together, double m, double n)

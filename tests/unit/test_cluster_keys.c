@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "cli/cluster/inputs/own_keys.h"
-#include "cli/cluster/inputs/recipe.h"
+#include "cli/estimate/inputs.h"
+#include "estimate/formats/formats.h"
 
 /* A new key of the schema has to be a row of own_keys.def. */
 static void every_key_of_titan_has_a_class(void **state)

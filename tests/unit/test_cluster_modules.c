@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "cluster/model/gemm.h"
 #include "core/base/mem.h"
+#include "estimate/model/internal.h"
 #include "tests/unit/cluster_help.h"
 
 /* DeepSeek-V3 with 32 ranks that share experts, one microbatch of 4096 tokens. */

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `titan estimate --backtest`: predictions for measured runs of clusters, and their errors.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/estimate/estimate.h"
+#include "cli/estimate/screen.h"
+#include "cli/run/columns.h"
+#include "cli/run/screen.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+static const double gib = 1024.0 * 1024.0 * 1024.0;
+
+/* --- text --- */
+
+static void print_score(const char *name, const struct tt_score *s)
+{
+    if (s->n > 0)
+        tt_print_broken(4, "  %-44s %4d rows  median %4.1f %%  90th percentile %4.1f %%  worst %5.1f %%\n", name, s->n,
+                        100 * s->median, 100 * s->p90, 100 * s->worst);
+}
+
+/* The order in which columns are left out on a narrow terminal is in titan-estimate(1). */
+static void print_rows(const struct tt_backtest *t)
+{
+    static const struct tt_column columns[] = {{"run", 32, false, 0, 0, 0},     {"machine", 11, false, 1, 3, 0},
+                                               {"stack", 24, false, 1, 2, 0},   {"devices", 7, true, 1, 1, 0},
+                                               {"measured", 10, true, 1, 0, 0}, {"predicted", 10, true, 1, 0, 0},
+                                               {"error", 7, true, 1, 0, 0},     {"most", 0, false, 1, 4, 10}};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
+
+    for (int i = 0; i < t->n; i++) {
+        const struct tt_cluster_run *run = &t->run[i];
+        const struct tt_backtest_row *row = &t->row[i];
+        char memory[96] = "";
+
+        if (isnan(row->error) || run->layout_of_sweep)
+            continue;
+        if (!isnan(row->memory_error))
+            (void)snprintf(memory, sizeof memory, "; memory %.1f GiB, predicted %.1f GiB, %+.1f %%", run->bytes / gib,
+                           row->memory.allocated / gib, 100 * row->memory_error);
+        tt_columns_cell(&table, "%s", run->id);
+        tt_columns_cell(&table, "%s", run->job.machine->name);
+        tt_columns_cell(&table, "%s", run->job.stack->name);
+        tt_columns_cell(&table, "%.0f", tt_cluster_devices(&run->job));
+        tt_columns_cell(&table, "%.3f s", run->sec);
+        tt_columns_cell(&table, "%.3f s", row->time.total);
+        tt_columns_cell(&table, "%+.1f %%", 100 * row->error);
+        tt_columns_cell(&table, "%s%s", tt_cluster_dominant(&row->time), memory);
+    }
+    if (table.rows)
+        tt_columns_print(&table);
+}
+
+static void print_excluded(const struct tt_backtest *t)
+{
+    bool any = false;
+
+    for (int i = 0; i < t->n; i++) {
+        const struct tt_cluster_run *run = &t->run[i];
+
+        if (run->layout_of_sweep)
+            continue;
+        if (run->excluded || (run->bytes > 0 && t->row[i].memory_excluded)) {
+            if (!any)
+                tt_print("\nnot scored\n");
+            any = true;
+            tt_print_broken(4, "  %-32s %s: %s\n", run->id, run->excluded ? "time" : "memory",
+                            run->excluded ? run->excluded : t->row[i].memory_excluded);
+        }
+    }
+}
+
+/* Says of which rows nothing names the software: the error may be that of the stack. */
+static void print_assumed(const struct tt_backtest *t)
+{
+    for (int i = 0; i < tt_cluster_n_stacks; i++) {
+        const struct tt_cluster_stack *stack = &tt_cluster_stacks[i];
+        int n = 0, first = -1;
+
+        for (int k = t->n - 1; k >= 0; k--)
+            if (t->run[k].stack_assumed && t->run[k].job.stack == stack && !isnan(t->row[k].error)) {
+                n++;
+                first = k;
+            }
+        if (n > 0)
+            tt_print_broken(
+                2, "\n%d %s (%s%s): nothing says what software ran; predicted as %s. A column stack names it.\n", n,
+                n == 1 ? "row" : "rows", t->run[first].id, n == 1 ? "" : " and others", stack->name);
+    }
+}
+
+static void print_sweeps(const struct tt_backtest *t)
+{
+    static const struct tt_column columns[] = {{"sweep (layouts)", 22, false, 0, 0, 0},
+                                               {"ran", 4, true, 1, 0, 0},
+                                               {"oom", 4, true, 1, 0, 0},
+                                               {"median", 7, true, 1, 0, 0},
+                                               {"Kendall tau", 11, true, 1, 1, 0},
+                                               {"pick / best", 13, true, 1, 0, 0},
+                                               {"pick that fits", 14, true, 1, 0, 0}};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
+
+    if (t->n_sweeps == 0)
+        return;
+    for (int i = 0; i < t->n_sweeps; i++) {
+        const struct tt_backtest_sweep *s = &t->sweep[i];
+
+        tt_columns_cell(&table, "%s", s->id);
+        tt_columns_cell(&table, "%d", s->n);
+        tt_columns_cell(&table, "%d", s->n_oom);
+        tt_columns_cell(&table, "%.1f %%", 100 * s->time.median);
+        tt_columns_cell(&table, "%.2f", s->kendall_tau);
+        tt_columns_cell(&table, "%.3f", s->pick_over_best);
+        if (isnan(s->pick_that_fits))
+            tt_columns_cell(&table, "out of memory");
+        else
+            tt_columns_cell(&table, "%.3f", s->pick_that_fits);
+    }
+    tt_print("\n");
+    tt_columns_print(&table);
+}
+
+static int n_labelled(const struct tt_backtest *t)
+{
+    return t->fits[0][0] + t->fits[0][1] + t->fits[1][0] + t->fits[1][1];
+}
+
+static void print_summary(const struct tt_backtest *t)
+{
+    if (t->n == 0)
+        tt_print("the table has no rows\n");
+    tt_print("\nstep time, errors without their signs\n");
+    print_score("dense, 16 bits, below 128k tokens", &t->plain);
+    print_score("float8, experts, or 128k tokens and more", &t->special);
+    print_score("the first, products fitted to other rows", &t->left_out);
+    print_score("the first, products fitted to one row", &t->one_row);
+    print_score("the first, products of other stacks", &t->foreign);
+    if (!isnan(t->held))
+        tt_print_broken(4,
+                        "  an interval of +-%.0f %% around the prediction from other rows holds %.0f %% of the rows\n",
+                        100 * tt_backtest_interval, 100 * t->held);
+    if (t->memory.n > 0)
+        tt_print("\npeak memory\n");
+    print_score("of the framework's allocator", &t->memory);
+    if (n_labelled(t) > 0)
+        tt_print_broken(
+            6,
+            "\nfits: %.1f %% of %d rows right; fits and ran %d, fits but out of memory %d (%d of them outside a "
+            "5 %% band),\n      does not fit but ran %d, does not fit and out of memory %d\n",
+            100.0 * (t->fits[0][0] + t->fits[1][1]) / n_labelled(t), n_labelled(t), t->fits[1][1], t->fits[1][0],
+            t->false_fits_far, t->fits[0][1], t->fits[0][0]);
+    if (t->ran > 0)
+        tt_print_broken(6, "      of %d published runs, %d are predicted not to fit\n", t->ran, t->ran_refused);
+}
+
+/* --- JSON --- */
+
+static json_t *score_json(const struct tt_score *s)
+{
+    return json_pack("{s:i, s:o, s:o, s:o}", "rows", s->n, "median_error", tt_json_number(s->median), "p90_error",
+                     tt_json_number(s->p90), "worst_error", tt_json_number(s->worst));
+}
+
+static json_t *row_json(const struct tt_cluster_run *run, const struct tt_backtest_row *row)
+{
+    static const char *const words[] = {[TT_FIT_YES] = "fits", [TT_FIT_TIGHT] = "tight", [TT_FIT_NO] = "does not fit"};
+    json_t *o = json_pack("{s:o, s:s, s:s, s:f}", "id", tt_json_string(run->id), "machine", run->job.machine->name,
+                          "stack", run->job.stack->name, "devices", tt_cluster_devices(&run->job));
+
+    if (row->time.total > 0)
+        (void)json_object_update_new(
+            o,
+            json_pack("{s:f, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:f, s:s}", "predicted_s", row->time.total,
+                      "measured_s", tt_json_number(run->sec > 0 ? run->sec : NAN), "error", tt_json_number(row->error),
+                      "error_left_out", tt_json_number(row->left_out), "error_one_row", tt_json_number(row->one_row),
+                      "error_foreign", tt_json_number(row->foreign), "dominant", tt_cluster_dominant(&row->time),
+                      "parts_s", tt_cluster_parts_json(&row->time), "predicted_bytes", row->memory.allocated,
+                      "predicted_fit", words[tt_cluster_fits(&row->memory)]));
+    if (run->stack_assumed)
+        (void)json_object_set_new(o, "stack_assumed", json_true());
+    if (run->bytes > 0)
+        (void)json_object_update_new(o, json_pack("{s:f, s:o}", "measured_bytes", run->bytes, "memory_error",
+                                                  tt_json_number(row->memory_error)));
+    if (run->excluded)
+        (void)json_object_set_new(o, "excluded", json_string(run->excluded));
+    if (run->bytes > 0 && row->memory_excluded)
+        (void)json_object_set_new(o, "memory_excluded", json_string(row->memory_excluded));
+    if (run->oom || run->failed)
+        (void)json_object_set_new(o, "result", json_string(run->oom ? "oom" : "error"));
+    return o;
+}
+
+static json_t *sweeps_json(const struct tt_backtest *t)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < t->n_sweeps; i++) {
+        const struct tt_backtest_sweep *s = &t->sweep[i];
+
+        (void)json_array_append_new(list,
+                                    json_pack("{s:o, s:o, s:i, s:i, s:o, s:o, s:o, s:o}", "id", tt_json_string(s->id),
+                                              "source", tt_json_string(s->source), "ran", s->n, "oom", s->n_oom,
+                                              "kendall_tau", tt_json_number(s->kendall_tau), "pick_over_best",
+                                              tt_json_number(s->pick_over_best), "pick_that_fits_over_best",
+                                              tt_json_number(s->pick_that_fits), "time", score_json(&s->time)));
+    }
+    return list;
+}
+
+static json_t *fits_json(const struct tt_backtest *t)
+{
+    int n = n_labelled(t);
+
+    return json_pack("{s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "right",
+                     tt_json_number(n ? (double)(t->fits[0][0] + t->fits[1][1]) / n : NAN), "rows", n, "fits_and_ran",
+                     t->fits[1][1], "fits_but_oom", t->fits[1][0], "fits_but_oom_outside_5_percent", t->false_fits_far,
+                     "refused_but_ran", t->fits[0][1], "refused_and_oom", t->fits[0][0], "published_runs", t->ran,
+                     "published_runs_refused", t->ran_refused);
+}
+
+static json_t *to_json(const struct tt_backtest *t)
+{
+    json_t *rows = json_array(), *o;
+
+    for (int i = 0; i < t->n; i++)
+        (void)json_array_append_new(rows, row_json(&t->run[i], &t->row[i]));
+    o = json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o}", "type", "backtest", "schema", 1, "time", score_json(&t->plain),
+                  "time_special", score_json(&t->special), "time_left_out", score_json(&t->left_out), "time_one_row",
+                  score_json(&t->one_row), "time_foreign", score_json(&t->foreign));
+    (void)json_object_update_new(o, json_pack("{s:{s:f, s:o}, s:o, s:o, s:o, s:o}", "interval", "half_width",
+                                              tt_backtest_interval, "holds", tt_json_number(t->held), "memory",
+                                              score_json(&t->memory), "fits", fits_json(t), "sweeps", sweeps_json(t),
+                                              "rows", rows));
+    return o;
+}
+
+/* --- the fit --- */
+
+static const char *const fitted_keys[] = {"gemm_share", "attention_share", "link_share", "expert_gemm_share"};
+
+/* The shipped and the fitted number of a stack. */
+static bool is_shipped(const struct tt_cluster_fitted *f, int key, double *ret_shipped, double *ret_fitted)
+{
+    static const enum tt_stack_key keys[] = {TT_S_GEMM, TT_S_ATTENTION, TT_S_LINK, TT_S_EXPERT_GEMM};
+    const double fitted[] = {f->gemm, f->attention, f->link, f->expert_gemm};
+
+    *ret_shipped = f->stack->number[keys[key]].value;
+    *ret_fitted = fitted[key];
+    return fabs(*ret_shipped - *ret_fitted) < 1e-9;
+}
+
+/* Whether a number was fitted. */
+static bool is_fitted(const struct tt_cluster_fitted *f, int key)
+{
+    return f->rows > 0 && (f->experts_only ? key == 3 : key == 0 || (key < 3 && f->all_keys));
+}
+
+static json_t *fitted_json(const struct tt_cluster_fitted *f)
+{
+    json_t *o = json_pack("{s:s, s:i, s:s?, s:s?, s:o}", "stack", f->stack->name, "rows", f->rows, "first", f->first,
+                          "last", f->last, "median_error", tt_json_number(f->rows ? f->median : NAN));
+
+    for (int k = 0; k < 4; k++) {
+        double shipped, fitted;
+        bool same = is_shipped(f, k, &shipped, &fitted);
+
+        if (is_fitted(f, k) || (k == 0 && !f->rows))
+            (void)json_object_set_new(o, fitted_keys[k],
+                                      json_pack("{s:f, s:f, s:b}", "shipped", shipped, "fitted", fitted, "same", same));
+    }
+    return o;
+}
+
+static void add_fitted(const struct tt_cluster_fitted *f, struct tt_columns *table)
+{
+    tt_columns_cell(table, "%s", f->stack->name);
+    tt_columns_cell(table, "%d", f->rows);
+    for (int k = 0; k < 4; k++) {
+        double shipped, fitted;
+        bool same = is_shipped(f, k, &shipped, &fitted);
+
+        if (!is_fitted(f, k))
+            tt_columns_cell(table, "-");
+        else
+            tt_columns_cell(table, "%6.3f %s %6.3f", shipped, same ? "=" : "!", fitted);
+    }
+    if (!f->rows) {
+        tt_columns_rest(table, 0, "");
+        return;
+    }
+    tt_columns_cell(table, "%.1f %%", 100 * f->median);
+    tt_columns_cell(table, "%s to %s", f->first, f->last);
+}
+
+/* Fits every stack again, so that anybody can see where the shipped numbers are from. */
+static int print_fit(const struct tt_args *args, const struct tt_backtest *test)
+{
+    static const struct tt_column columns[] = {{"stack", 24, false, 0, 0, 0},   {"rows", 4, true, 1, 0, 0},
+                                               {"products", 15, true, 1, 0, 0}, {"attention", 15, true, 1, 1, 0},
+                                               {"link", 15, true, 1, 2, 0},     {"experts", 15, true, 1, 3, 0},
+                                               {"median", 8, true, 1, 0, 0},    {"", 0, false, 2, 4, 20}};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
+    json_t *list = json_array();
+    int n_other = 0;
+
+    for (int i = 0; i < tt_cluster_n_stacks; i++) {
+        struct tt_cluster_fitted f;
+
+        tt_backtest_fit(test, &tt_cluster_stacks[i], &f);
+        for (int k = 0; k < 4; k++) {
+            double shipped, fitted;
+
+            n_other += is_fitted(&f, k) && !is_shipped(&f, k, &shipped, &fitted);
+        }
+        if (tt_args_has(args, "json"))
+            (void)json_array_append_new(list, fitted_json(&f));
+        else
+            add_fitted(&f, &table);
+    }
+    if (tt_args_has(args, "json"))
+        return tt_cli_print_json(
+            json_pack("{s:s, s:i, s:i, s:o}", "type", "backtest_fit", "schema", 1, "differ", n_other, "stacks", list));
+    json_decref(list);
+    tt_columns_print(&table);
+    tt_print("\nshipped and fitted numbers: %s\n", n_other ? "they differ where ! is" : "all the same");
+    return 0;
+}
+
+/* --- the command --- */
+
+static int print(const struct tt_args *args, const struct tt_csv *tables, const char *const *where, int n)
+{
+    struct tt_backtest test;
+    int rc = tt_backtest_score(tables, where, n, &test);
+
+    if (rc < 0)
+        return rc;
+    if (tt_args_has(args, "fit"))
+        rc = print_fit(args, &test);
+    else if (tt_args_has(args, "json"))
+        rc = tt_cli_print_json(to_json(&test));
+    else {
+        print_rows(&test);
+        print_excluded(&test);
+        print_assumed(&test);
+        print_sweeps(&test);
+        print_summary(&test);
+    }
+    tt_backtest_release(&test);
+    return rc;
+}
+
+int tt_print_backtest(const struct tt_args *args)
+{
+    struct tt_csv tables[2] = {{0}, {0}};
+    const char *where[2] = {"the built-in table of runs", "the built-in table of layouts"};
+    char *text = NULL;
+    size_t size = 0;
+    int rc = 0;
+
+    if (args->n_words > 1 || args->n_overrides > 0)
+        return tt_fail(TT_EUSAGE, "estimate --backtest: '%s' is one word too many\nhelp: give one table, or none",
+                       args->n_overrides > 0 ? args->override[0] : args->word[1]);
+    if (args->n_words == 1) {
+        where[0] = args->word[0];
+        TT_TRY(tt_file_read(where[0], &text, &size));
+        TT_TRY(tt_csv_parse(text, size, where[0], &tables[0]));
+        rc = print(args, tables, where, 1);
+    } else {
+        TT_TRY(tt_csv_parse(tt_backtest_runs, tt_backtest_runs_size, where[0], &tables[0]));
+        TT_TRY(tt_csv_parse(tt_backtest_layouts, tt_backtest_layouts_size, where[1], &tables[1]));
+        rc = print(args, tables, where, 2);
+    }
+out:
+    tt_csv_release(&tables[0]);
+    tt_csv_release(&tables[1]);
+    tt_free(text);
+    return rc;
+}

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The memory of a job of titan itself: that of its plan, not of a formula.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/estimate/estimate.h"
+#include "cli/estimate/inputs.h"
+#include "cli/estimate/screen.h"
+#include "cli/job/job.h"
+#include "cli/job/predict.h"
+#include "cli/run/screen.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+#include "estimate/backtest/backtest.h"
+#include "estimate/formats/formats.h"
+
+/* --- the memory of titan's own plan, where it trains the job itself --- */
+
+/* Whether titan itself can plan the job: the stack is titan's, and the model is the configuration's. */
+static bool is_planned(const struct tt_cluster_inputs *in)
+{
+    return strcmp(in->beyond.stack->name, "titan") == 0 && !in->beyond.shape;
+}
+
+/* The arena by the kinds of the formulas. */
+static struct tt_cluster_memory by_part(const struct tt_job_prediction *p, const struct tt_cluster_job *job,
+                                        double staging)
+{
+    const int64_t *k = p->memory.by_kind;
+    struct tt_cluster_memory m = {
+        .state = (double)(k[TT_MEMORY_PARAM] + k[TT_MEMORY_OPTIMIZER] + k[TT_MEMORY_GRAD]),
+        .buffers =
+            (double)(k[TT_MEMORY_UNSHARDED] + k[TT_MEMORY_KEPT] + k[TT_MEMORY_PARAM_GRAD] + k[TT_MEMORY_STAGING]) +
+            staging,
+        .communicators = job->stack->number[TT_S_COMM_BASE].value,
+        .context = job->machine->number[TT_M_RESERVED].value,
+        .usable = job->machine->number[TT_M_MEMORY].value,
+    };
+
+    m.activations = (double)p->memory.total + staging - m.state - m.buffers;
+    m.allocated = m.state + m.buffers + m.activations;
+    m.total = m.allocated + m.communicators + m.context;
+    return m;
+}
+
+static int predict(struct tt_config *cfg, const struct tt_cluster_job *cluster_job, struct tt_job *job,
+                   struct tt_cluster_memory *ret_memory)
+{
+    const struct tt_cluster_number *v = cluster_job->machine->number;
+    struct tt_job_prediction p = {0};
+    struct tt_engine *engine = NULL;
+    double devices = tt_cluster_devices(cluster_job);
+    int rc = 0;
+
+    TT_TRY(tt_job_init(cfg, (int)devices, (int)v[TT_M_UNITS].value, (int64_t)v[TT_M_MEMORY].value, job));
+    TT_TRY(tt_job_engine_alone(cfg, job, 0, &engine));
+    TT_TRY(tt_job_predict(job, &job->engine.machine, engine, 0, &p));
+    *ret_memory = by_part(&p, cluster_job, (double)job->staging_bytes);
+    ret_memory->stage = cluster_job->pp > 1 ? (int)(p.rank / (devices / cluster_job->pp)) : 0;
+    tt_job_prediction_release(&p);
+out:
+    tt_engine_free(engine);
+    return rc;
+}
+
+/* The memory of the rank that needs most. TT_EUSAGE: titan cannot train with the configuration on so many ranks. */
+static int plan(const struct tt_cluster_inputs *in, const struct tt_cluster_job *cluster_job,
+                struct tt_cluster_memory *ret_memory)
+{
+    struct tt_text unbuilt = {0};
+    struct tt_cli_variant variant = {.unbuilt = &unbuilt};
+    struct tt_config *cfg = NULL; /* planning writes into it */
+    struct tt_job job = {0};
+    int rc = 0;
+
+    TT_TRY(tt_cli_load_variant("estimate", &in->with, &variant, &cfg));
+    if (unbuilt.text && strstr(unbuilt.text, "parallelism."))
+        rc = tt_fail(TT_EUSAGE,
+                     "estimate: titan does not train with %.*s yet\nhelp: set it to 1, or choose another --stack",
+                     (int)strcspn(unbuilt.text, "\n"), unbuilt.text);
+    else
+        rc = tt_config_locate(cfg, predict(cfg, cluster_job, &job, ret_memory));
+out:
+    tt_job_release(&job);
+    tt_config_free(cfg);
+    tt_text_release(&unbuilt);
+    return rc;
+}
+
+/* --- the command --- */
+
+enum { SHOWN = 10 };
+
+struct command {
+    const struct tt_args *args;
+    struct tt_cluster_inputs in;
+    struct tt_cluster_calibration calibration; /* steps 0: there is none */
+    double usable;
+    double tokens; /* of the run; 0: the configuration's steps */
+    struct tt_backtest test;
+    json_t *list; /* with --json */
+    bool any;     /* something fits */
+    struct tt_cluster_picture picture;
+    bool alone; /* there is one number of ranks */
+};
+
+static int read_tokens(const struct tt_args *args, double *ret_tokens)
+{
+    const char *text = tt_args_last(args, "tokens");
+    char *end = NULL;
+
+    *ret_tokens = text ? strtod(text, &end) : 0;
+    if (text && (end == text || *end || !(*ret_tokens >= 1) || *ret_tokens > 1e18))
+        return tt_fail(TT_EUSAGE,
+                       "estimate: --tokens '%s' is not a number of tokens\nhelp: for instance --tokens 15e12", text);
+    return 0;
+}
+
+/* What the prediction leaves out; each line after `head`: "", or a mark of comments. */
+static void print_notes(const struct tt_cluster_notes *notes, const char *head)
+{
+    for (int i = 0; i < notes->n; i++) {
+        const struct tt_cluster_note *note = &notes->item[i];
+
+        tt_print("%s%-13s %s%s%s: %s\n", head, i ? "" : "not counted", note->key, *note->value ? " " : "", note->value,
+                 note->why);
+    }
+}
+
+/* Prints the layout as a configuration, instead of everything else. */
+static int emit(struct command *c, const struct tt_cluster_layout *layout)
+{
+    struct tt_text text = {0};
+    int rc = tt_cluster_emit(tt_args_last(c->args, "emit"), c->in.cfg, c->in.beyond.shape ? c->in.model : NULL, layout,
+                             &text);
+
+    if (rc == 0) {
+        print_notes(&c->in.notes, "# ");
+        tt_print("%s", text.text);
+    }
+    tt_text_release(&text);
+    return rc;
+}
+
+/* The layouts of a picture: of one job also what single changes do, and of a search all that it found; and the
+ * lanes of the only one, or of the first. */
+static int draw_view(struct command *c, const struct tt_cluster_view *view)
+{
+    char text[200];
+
+    (void)snprintf(text, sizeof text, "%.0f ranks", tt_cluster_devices(&view->layout.job));
+    tt_cluster_picture_point(&c->picture, &view->layout);
+    tt_cluster_picture_bar(&c->picture, c->alone ? "as configured" : text, &view->layout);
+    for (int i = 0; i < view->n_changes && c->alone; i++)
+        tt_cluster_picture_bar(&c->picture, view->change[i].text, &view->change[i].layout);
+    return c->alone && tt_args_has(c->args, "svg") ? tt_cluster_picture_lanes(&c->picture, &view->layout) : 0;
+}
+
+static int draw_found(struct command *c, const struct tt_cluster_found *found)
+{
+    char text[200];
+
+    if (found->n > 0)
+        tt_cluster_picture_point(&c->picture, &found->layout[0]);
+    for (int i = 0; i < (c->alone ? found->n : found->n > 0); i++)
+        tt_cluster_picture_bar(&c->picture, tt_cluster_layout_text(text, sizeof text, &found->layout[i].job),
+                               &found->layout[i]);
+    return c->alone && found->n > 0 && tt_args_has(c->args, "svg")
+               ? tt_cluster_picture_lanes(&c->picture, &found->layout[0])
+               : 0;
+}
+
+static int save_picture(const struct command *c)
+{
+    char *title;
+    int rc;
+
+    if (!tt_args_has(c->args, "svg"))
+        return 0;
+    title = tt_format("%s on %s, stack %s", c->in.model, c->in.beyond.machine->name, c->in.beyond.stack->name);
+    rc = tt_cluster_picture_save(&c->picture, title, tt_args_last(c->args, "svg"));
+    tt_free(title);
+    return rc;
+}
+
+static int one(struct command *c, int ranks)
+{
+    struct tt_cluster_view view = {.model = c->in.model};
+    struct tt_cluster_job job;
+    int rc = tt_cluster_job_of(c->in.cfg, &c->in.beyond, ranks, &job);
+
+    if (rc < 0)
+        return rc;
+    tt_cluster_view_fill(&view, &job, c->usable,
+                         c->tokens > 0 ? c->tokens : (double)c->in.cfg->training.steps * tt_cluster_tokens(&job),
+                         &c->test);
+    if (is_planned(&c->in)) {
+        struct tt_cluster_memory memory;
+
+        if ((rc = plan(&c->in, &job, &memory)) < 0)
+            return rc;
+        tt_cluster_view_plan(&view, &memory);
+    }
+    if ((rc = draw_view(c, &view)) < 0)
+        return rc;
+    c->any = c->any || view.fit != TT_FIT_NO;
+    if (tt_args_has(c->args, "emit"))
+        rc = emit(c, &view.layout);
+    else if (c->list)
+        (void)json_array_append_new(c->list, tt_cluster_json(&view));
+    else
+        tt_cluster_print(&view);
+    return rc;
+}
+
+static int search(struct command *c, int ranks)
+{
+    struct tt_cluster_found found;
+    struct tt_cluster_job job;
+    int rc = tt_cluster_batch_of(c->in.cfg, &c->in.beyond, ranks, &job);
+
+    if (rc < 0)
+        return rc;
+    tt_cluster_search(&job, ranks, c->usable, SHOWN, &found);
+    TT_TRY(draw_found(c, &found));
+    c->any = c->any || found.n > 0;
+    if (tt_args_has(c->args, "emit") && found.n > 0)
+        rc = emit(c, &found.layout[0]);
+    else if (c->list)
+        (void)json_array_append_new(c->list, tt_cluster_found_json(&found, ranks));
+    else
+        tt_cluster_print_found(&found, &job, ranks);
+out:
+    tt_cluster_found_release(&found);
+    return rc;
+}
+
+static void print_calibration(const struct tt_cluster_calibration *c)
+{
+    const double gib = 1024.0 * 1024 * 1024;
+
+    tt_print("calibrated    %d steps, %.0f tokens/s a device: the error was %+.1f %% and is %.1f %%, products reach "
+             "%.3f of the machine's rate, not %.3f",
+             c->steps, c->tokens_per_sec, 100 * c->error, 100 * fabs(c->error_after), c->share, c->old_share);
+    if (c->bytes > 0)
+        tt_print("; memory of the log %.1f GiB, predicted %.1f GiB (%+.1f %%)", c->bytes / gib,
+                 c->predicted_bytes / gib, 100 * (c->predicted_bytes / c->bytes - 1));
+    tt_print("\n\n");
+}
+
+/* Fits the stack to the log of the configured job on `ranks` ranks. */
+static int calibrate(struct command *c, int ranks)
+{
+    const char *log = tt_args_last(c->args, "calibrate");
+    struct tt_cluster_job job;
+    char *text = NULL;
+    size_t size;
+    int rc = 0;
+
+    if (!log)
+        return 0;
+    TT_TRY(tt_file_read(log, &text, &size));
+    TT_TRY(tt_cluster_job_of(c->in.cfg, &c->in.beyond, ranks, &job));
+    TT_TRY(tt_cluster_calibrate(text, log, &job, &c->in.stack.stack, &c->calibration));
+    if (!c->list && !tt_args_has(c->args, "emit"))
+        print_calibration(&c->calibration);
+out:
+    tt_free(text);
+    return rc;
+}
+
+static json_t *calibration_json(const struct tt_cluster_calibration *c)
+{
+    if (c->steps == 0)
+        return json_null();
+    return json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:o, s:f}", "steps", c->steps, "tokens_per_s_per_device",
+                     c->tokens_per_sec, "error_before", c->error, "error_after", c->error_after, "gemm_share_before",
+                     c->old_share, "gemm_share", c->share, "memory_bytes",
+                     c->bytes > 0 ? json_real(c->bytes) : json_null(), "predicted_memory_bytes", c->predicted_bytes);
+}
+
+static int all(struct command *c, const int *ranks, int n)
+{
+    bool searches = tt_args_has(c->args, "search");
+
+    for (int i = 0; i < n; i++) {
+        int rc = searches ? search(c, ranks[i]) : one(c, ranks[i]);
+
+        if (rc < 0)
+            return rc;
+        if (!c->list && i + 1 < n)
+            tt_print("\n");
+    }
+    return 0;
+}
+
+/* Writes the machine, and the stack. */
+static int save(const struct command *c)
+{
+    const char *machine = tt_args_last(c->args, "save"), *stack = tt_args_last(c->args, "save_stack");
+    json_t *json;
+    int rc = 0;
+
+    if (machine) {
+        json = tt_cluster_machine_json(c->in.beyond.machine);
+        rc = tt_json_save(machine, json);
+        json_decref(json);
+    }
+    if (rc == 0 && stack) {
+        json = tt_cluster_stack_json(c->in.beyond.stack);
+        rc = tt_json_save(stack, json);
+        json_decref(json);
+    }
+    return rc;
+}
+
+int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_t memory)
+{
+    struct command c = {.args = args, .usable = (double)memory};
+    struct tt_csv table = {0};
+    const char *where = "the built-in table of runs";
+    bool saves = tt_args_has(args, "save") || tt_args_has(args, "save_stack");
+    int rc = 0;
+
+    TT_TRY(tt_cluster_inputs_hardware(&c.in, args));
+    if (saves && !tt_args_has(args, "calibrate")) {
+        rc = save(&c);
+        goto out;
+    }
+    TT_TRY(read_tokens(args, &c.tokens));
+    if (tt_args_has(args, "emit") && (n != 1 || tt_args_has(args, "json")))
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --emit prints one configuration\nhelp: give one number of --ranks, and "
+                                  "no --json"));
+    TT_TRY(tt_cluster_inputs_job(&c.in, args));
+    TT_TRY(tt_csv_parse(tt_backtest_runs, tt_backtest_runs_size, where, &table));
+    TT_TRY(tt_backtest_score(&table, &where, 1, &c.test));
+    c.list = tt_args_has(args, "json") ? json_array() : NULL;
+    TT_TRY(calibrate(&c, ranks[0]));
+    if (saves)
+        TT_TRY(save(&c));
+    c.alone = n == 1;
+    TT_TRY(all(&c, ranks, n));
+    TT_TRY(save_picture(&c));
+    if (c.list) {
+        rc = tt_cli_print_json(json_pack("{s:s, s:i, s:o, s:o, s:O}", "type",
+                                         tt_args_has(args, "search") ? "cluster_search" : "cluster_estimate", "schema",
+                                         1, "calibration", calibration_json(&c.calibration), "not_counted",
+                                         tt_cluster_notes_json(&c.in.notes), "jobs", c.list));
+    } else if (!tt_args_has(args, "emit"))
+        print_notes(&c.in.notes, "");
+    if (rc == 0 && !c.any)
+        rc = tt_error_exit_code(TT_EFIT);
+out:
+    json_decref(c.list);
+    tt_backtest_release(&c.test);
+    tt_csv_release(&table);
+    tt_cluster_inputs_release(&c.in);
+    tt_cluster_picture_release(&c.picture);
+    return rc;
+}

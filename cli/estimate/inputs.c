@@ -1,0 +1,690 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a command line says about a job on a cluster: machine, stack, model, and a configuration of titan,
+ * torchtitan or Megatron.
+ */
+#include "cli/estimate/inputs.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/estimate/screen.h"
+#include "cli/job/job.h"
+#include "cli/job/model.h"
+#include "cli/job/pipeline.h"
+#include "core/base/mem.h"
+#include "core/models/model.h"
+#include "core/os/file.h"
+#include "estimate/model/job.h"
+#include "parallel/pipeline/schedule.h"
+
+static const char default_stack[] = "torchtitan-compile-2025", eager_stack[] = "torchtitan-eager-2025";
+
+/* A name is a file's if it has a slash or ends in .json. */
+static bool is_file(const char *name)
+{
+    size_t n = strlen(name);
+
+    return strchr(name, '/') || (n > 5 && strcmp(name + n - 5, ".json") == 0);
+}
+
+/* --- hardware and software --- */
+
+static int read_machine(struct tt_cluster_inputs *in, const struct tt_args *args)
+{
+    const char *name = tt_args_last(args, "machine"), *log;
+    const struct tt_cluster_machine *built_in;
+    char *text = NULL;
+    size_t size;
+    int rc = 0;
+
+    if (is_file(name))
+        TT_TRY(tt_cluster_machine_load(name, &in->machine));
+    else {
+        TT_TRY(tt_cluster_machine_find(name, &built_in));
+        in->machine.machine = *built_in;
+    }
+    in->beyond.machine = &in->machine.machine;
+    for (int i = 0; (log = tt_args_value(args, "nccl", i)); i++) {
+        TT_TRY(tt_file_read(log, &text, &size));
+        TT_TRY(tt_cluster_machine_take_nccl(&in->machine.machine, text, log, "measured: nccl-tests"));
+        tt_free(text);
+        text = NULL;
+    }
+out:
+    tt_free(text);
+    return rc;
+}
+
+static int read_stack(struct tt_cluster_inputs *in, const char *name)
+{
+    const struct tt_cluster_stack *built_in;
+    int rc = 0;
+
+    if (is_file(name))
+        TT_TRY(tt_cluster_stack_load(name, &in->stack));
+    else {
+        TT_TRY(tt_cluster_stack_find(name, &built_in));
+        in->stack.stack = *built_in;
+    }
+    in->beyond.stack = &in->stack.stack;
+out:
+    return rc;
+}
+
+int tt_cluster_inputs_hardware(struct tt_cluster_inputs *in, const struct tt_args *args)
+{
+    const char *stack = tt_args_last(args, "stack");
+    int rc = read_machine(in, args);
+
+    return rc < 0 ? rc : read_stack(in, stack ? stack : default_stack);
+}
+
+/* --- the job --- */
+
+static void add_override(struct tt_cluster_inputs *in, const char *text)
+{
+    TT_PUSH(in->with.override, in->with.n_overrides, in->cap_override) = text;
+}
+
+static void add_own(struct tt_cluster_inputs *in, char *text)
+{
+    TT_PUSH(in->own, in->n_own, in->cap_own) = text;
+    add_override(in, text);
+}
+
+static int find_model(struct tt_cluster_inputs *in, const char *name)
+{
+    struct tt_text names = {0};
+    const char *near;
+    json_t *json = NULL;
+    int rc = 0;
+
+    if (is_file(name)) {
+        TT_TRY(tt_json_load(name, &json));
+        TT_TRY(tt_cluster_shape_of_hf(json, name, &in->shape));
+    } else if (!tt_cluster_shape_find(name, &in->shape)) {
+        near = tt_cluster_shape_names(name, &names);
+        rc = tt_fail(TT_EUSAGE,
+                     "estimate: titan has no sizes of the model '%s'\nhelp: %s%s%sa config.json of Hugging Face (a "
+                     "path), or one of %s",
+                     name, near ? "did you mean " : "", near ? near : "", near ? "? " : "", names.text);
+    }
+    if (rc == 0) {
+        in->beyond.shape = &in->shape;
+        in->model = tt_strdup(name);
+    }
+out:
+    tt_text_release(&names);
+    json_decref(json);
+    return rc;
+}
+
+/* The configuration checks what it is given against a model of titan, so it gets one with the same heads and widths. */
+static void add_sizes(struct tt_cluster_inputs *in)
+{
+    const struct tt_cluster_shape *s = &in->shape;
+
+    add_override(in, "--model.name=llama3");
+    add_override(in, "--model.flavor=debugmodel");
+    add_override(in, "--model.head_dim=128");
+    add_own(in, tt_format("--model.dim=%.0f", s->dim));
+    add_own(in, tt_format("--model.n_layers=%.0f", s->layers));
+    add_own(in, tt_format("--model.n_heads=%.0f", s->heads));
+    add_own(in, tt_format("--model.n_kv_heads=%.0f", s->kv_heads));
+    add_own(in, tt_format("--model.ffn_dim=%.0f", s->ffn));
+    add_own(in, tt_format("--model.vocab_size=%.0f", s->vocab));
+}
+
+/* The overrides of the command line; the experts of a model that titan does not train are not its business. */
+static int take_overrides(struct tt_cluster_inputs *in, int n, const char *const *override)
+{
+    static const char ep[] = "--parallelism.expert_parallel_degree=", model[] = "--model.";
+
+    for (int i = 0; i < n; i++) {
+        if (in->beyond.shape && strncmp(override[i], ep, sizeof ep - 1) == 0) {
+            in->beyond.ep = strtod(override[i] + sizeof ep - 1, NULL);
+            if (!(in->beyond.ep >= 1) || floor(in->beyond.ep) != in->beyond.ep)
+                return tt_fail(TT_EUSAGE, "estimate: %s is not a number of ranks", override[i] + 2);
+            continue;
+        }
+        if (in->beyond.shape && strncmp(override[i], model, sizeof model - 1) == 0)
+            return tt_fail(TT_EUSAGE,
+                           "estimate: %s: the sizes are those of the model '%s'\nhelp: give a config.json "
+                           "with other sizes, or leave --model out",
+                           override[i] + 2, in->model);
+        add_override(in, override[i]);
+    }
+    return 0;
+}
+
+/* The job of a command line that names none: Llama 3 8B as torchtitan's configuration has it. The built-in quick run is
+ * for a laptop. */
+static void add_default(struct tt_cluster_inputs *in)
+{
+    static const char *const keys[] = {"--model.name=llama3",
+                                       "--model.flavor=8B",
+                                       "--training.seq_len=8192",
+                                       "--training.local_batch_size=1",
+                                       "--training.global_batch_size=-1",
+                                       "--training.steps=10000",
+                                       "--activation_checkpoint.mode=selective",
+                                       "--activation_checkpoint.selective_ac_option=op"};
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        add_override(in, keys[i]);
+}
+
+/* A recipe of torchtitan. */
+static int read_recipe(struct tt_cluster_inputs *in, const struct tt_args *args, const struct tt_cluster_given *given,
+                       const char *file)
+{
+    int rc = 0;
+
+    TT_TRY(tt_cluster_recipe_read(file, given, &in->notes, &in->recipe));
+    in->beyond.float8 = in->recipe.float8;
+    in->beyond.async_tp = in->recipe.async_tp;
+    in->beyond.whole_logits = in->recipe.whole_logits;
+    in->beyond.loss_chunks = in->recipe.loss_chunks;
+    in->beyond.whole_rows = in->recipe.whole_rows;
+    if (!tt_args_has(args, "stack"))
+        TT_TRY(read_stack(in, in->recipe.compiled ? default_stack : eager_stack));
+out:
+    return rc;
+}
+
+/* Flags of Megatron-LM. */
+static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *args, const struct tt_cluster_given *given,
+                         const char *file)
+{
+    struct tt_cluster_number *number = in->stack.stack.number;
+    double exposed;
+    int rc = 0;
+
+    if (tt_args_has(args, "config") || tt_args_has(args, "model") || tt_args_has(args, "torchtitan"))
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: flags of Megatron name the whole job\nhelp: leave --config, --model and "
+                                  "--torchtitan out"));
+    TT_TRY(tt_cluster_megatron_read(file, given, &in->notes, &in->megatron));
+    in->shape = in->megatron.shape;
+    in->beyond.shape = &in->shape;
+    in->beyond.megatron = &in->megatron;
+    in->beyond.float8 = in->megatron.float8;
+    in->beyond.async_tp = in->megatron.async_tp;
+    in->beyond.whole_rows = !in->megatron.sequence_parallel;
+    in->beyond.stages_of_a_rank = in->megatron.stages_of_a_rank;
+    in->model = tt_format("a model of %.3gB parameters", tt_cluster_params(&in->shape) / 1e9);
+    if (!tt_args_has(args, "stack")) /* fused attention came after A100 */
+        TT_TRY(read_stack(in, strncmp(in->beyond.machine->name, "a100", 4) == 0 ? "megatron-2023" : "megatron-bridge"));
+    if (!in->megatron.distributed_optimizer) {
+        number[TT_S_STATE_WHOLE].value += number[TT_S_STATE_SHARD].value;
+        number[TT_S_STATE_SHARD].value = 0;
+    }
+    exposed = number[TT_S_GRAD_EXPOSED].value;
+    number[TT_S_GRAD_EXPOSED].value = exposed + in->megatron.exposed * (1 - exposed);
+out:
+    return rc;
+}
+
+static void read_given(const struct tt_args *args, struct tt_cluster_given *given)
+{
+    const char *text;
+
+    while ((text = tt_args_value(args, "set", given->n)))
+        TT_PUSH(given->set, given->n, given->cap) = text;
+    while ((text = tt_args_value(args, "ignore_flag", given->n_ignored)))
+        TT_PUSH(given->ignored, given->n_ignored, given->cap_ignored) = text;
+    given->args = tt_args_last(args, "script_args");
+    given->words = (const char *const *)args->word;
+    given->n_words = args->n_words;
+}
+
+/* The job as others write it; then *ret_model is its name, if it has one. */
+static int read_foreign(struct tt_cluster_inputs *in, const struct tt_args *args, const char **ret_model)
+{
+    const char *torchtitan = tt_args_last(args, "torchtitan"), *megatron = tt_args_last(args, "megatron");
+    struct tt_cluster_given given = {0};
+    int rc = 0;
+
+    read_given(args, &given);
+    if (megatron || (!torchtitan && tt_cluster_is_megatron(args->n_words, (const char *const *)args->word)))
+        TT_TRY(read_megatron(in, args, &given, megatron));
+    else if (torchtitan || args->n_words) {
+        TT_TRY(read_recipe(in, args, &given, torchtitan));
+        *ret_model = *ret_model ? *ret_model : in->recipe.model;
+    }
+out:
+    tt_free((void *)given.set);
+    tt_free((void *)given.ignored);
+    return rc;
+}
+
+int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *args)
+{
+    const char *model = tt_args_last(args, "model");
+    struct tt_text unbuilt = {0};
+    struct tt_cli_variant variant = {.unbuilt = &unbuilt};
+    bool is_titan;
+    int rc = 0;
+
+    if (!tt_args_has(args, "megatron") && (tt_args_has(args, "set") || tt_args_has(args, "script_args")))
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --set and --script-args are for the script of --megatron"));
+    in->beyond.ep = 1;
+    in->with = *args;
+    in->with.override = NULL;
+    in->with.n_overrides = in->with.n_words = 0;
+    TT_TRY(read_foreign(in, args, &model));
+    if (model)
+        TT_TRY(find_model(in, model));
+    if (in->beyond.shape && !tt_args_has(args, "config")) { /* the built-in run's batch is small, and its steps few */
+        add_override(in, "--training.seq_len=8192");
+        add_override(in, "--training.local_batch_size=1");
+        add_override(in, "--training.global_batch_size=-1");
+        add_override(in, "--training.steps=10000");
+    } else if (!tt_args_has(args, "config"))
+        add_default(in);
+    TT_TRY(take_overrides(in, in->recipe.n, (const char *const *)in->recipe.override));
+    TT_TRY(take_overrides(in, in->megatron.n, (const char *const *)in->megatron.override));
+    TT_TRY(take_overrides(in, args->n_overrides, args->override));
+    if (in->beyond.shape)
+        add_sizes(in);
+    TT_TRY(tt_cli_load_variant("estimate", &in->with, &variant, &in->cfg));
+    is_titan = strcmp(in->beyond.stack->name, "titan") == 0;
+    TT_TRY(tt_cluster_own_keys_check(in->cfg, args, is_titan, is_titan && !in->beyond.shape, &in->notes));
+    TT_TRY(tt_config_locate(in->cfg, tt_cluster_stages_of(in->cfg, &in->beyond)));
+    if (!in->model)
+        in->model = tt_format("%s %s", in->cfg->model.name, in->cfg->model.flavor);
+out:
+    tt_text_release(&unbuilt);
+    return rc;
+}
+
+void tt_cluster_inputs_release(struct tt_cluster_inputs *in)
+{
+    for (int i = 0; i < in->n_own; i++)
+        tt_free(in->own[i]);
+    tt_free(in->own);
+    tt_free(in->beyond.stage_layers);
+    tt_free((void *)in->with.override);
+    tt_cluster_recipe_release(&in->recipe);
+    tt_cluster_megatron_release(&in->megatron);
+    tt_cluster_notes_release(&in->notes);
+    tt_cluster_machine_release(&in->machine);
+    tt_cluster_stack_release(&in->stack);
+    tt_free(in->model);
+    tt_config_free(in->cfg);
+}
+
+/* --- a configuration as a job --- */
+
+/* Layers whose attention has a window. */
+static double windowed_layers(const struct tt_model_dims *d)
+{
+    int64_t n = 0;
+
+    for (int64_t l = 0; l < d->n_layers; l++)
+        n += tt_model_is_windowed(d, l);
+    return (double)n;
+}
+
+static struct tt_cluster_shape shape_of(const struct tt_model *model)
+{
+    const struct tt_model_dims *d = &model->dims;
+    double expert = (double)(d->moe.ffn_dim ? d->moe.ffn_dim : d->ffn_dim);
+    struct tt_cluster_latent latent = {.key_rank = (double)d->mla.kv_rank,
+                                       .query_rank = (double)d->mla.q_rank,
+                                       .rope = (double)d->mla.rope_dim,
+                                       .nope = (double)(d->head_dim - d->mla.rope_dim),
+                                       .value = (double)d->mla.value_dim};
+    struct tt_cluster_shape s = {.dim = (double)d->dim,
+                                 .layers = (double)d->n_layers,
+                                 .heads = (double)d->n_heads,
+                                 .kv_heads = (double)d->n_kv_heads,
+                                 .head_dim = (double)d->head_dim,
+                                 .ffn = (double)d->ffn_dim,
+                                 .vocab = (double)d->vocab_size,
+                                 .gated = !model->row->learned_positions,
+                                 .tied = d->tied == 1,
+                                 .params = (double)tt_model_n_elements(model),
+                                 .experts = (double)d->moe.experts,
+                                 .active = (double)d->moe.top_k,
+                                 .moe_ffn = expert,
+                                 .shared_ffn = (double)d->moe.shared * expert,
+                                 .dense_layers = (double)tt_model_dense_layers(d),
+                                 .window = (double)d->sliding_window,
+                                 .window_layers = windowed_layers(d),
+                                 .positions = model->row->learned_positions ? (double)d->max_positions : 0};
+
+    if (d->mla.kv_rank > 0)
+        tt_cluster_shape_set_latent(&s, &latent);
+    return s;
+}
+
+static int find_shape(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond,
+                      struct tt_cluster_shape *ret_shape)
+{
+    struct tt_model_dims over = tt_job_model_overrides(cfg);
+    struct tt_model *model = NULL;
+    int rc = 0;
+
+    if (beyond->shape) {
+        *ret_shape = *beyond->shape;
+        return 0;
+    }
+    TT_TRY(tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model));
+    *ret_shape = shape_of(model);
+out:
+    tt_model_free(model);
+    return rc;
+}
+
+static void recomputation(const struct tt_config *cfg, struct tt_cluster_job *job)
+{
+    switch (cfg->activation_checkpoint.mode) {
+    case TT_AC_NONE:
+        job->again = TT_AGAIN_NONE;
+        break;
+    case TT_AC_FULL:
+        job->again = TT_AGAIN_FULL;
+        break;
+    case TT_AC_AUTO:
+        job->again = TT_AGAIN_OP;
+        break;
+    case TT_AC_SELECTIVE:
+        job->again = cfg->activation_checkpoint.selective_ac_option == 0 ? TT_AGAIN_OP : TT_AGAIN_LAYERS;
+        if (job->again == TT_AGAIN_LAYERS)
+            job->again_layers = floor(job->shape.layers / (double)cfg->activation_checkpoint.selective_ac_option);
+        break;
+    }
+}
+
+static int batches(const struct tt_config *cfg, struct tt_cluster_job *job)
+{
+    double ranks = job->shard * job->replicate, local = (double)cfg->training.local_batch_size, sequences;
+
+    sequences = cfg->training.global_batch_size > 0 ? (double)cfg->training.global_batch_size : local * ranks;
+    job->micro_batch = job->pp > 1 ? (double)cfg->parallelism.pipeline_parallel_microbatch_size : local;
+    job->n_micro = sequences / ranks / job->micro_batch;
+    if (job->n_micro < 1 || floor(job->n_micro) != job->n_micro)
+        return tt_fail(TT_EUSAGE,
+                       "estimate: a step of %.0f sequences is no multiple of %.0f ranks of data parallelism x %.0f "
+                       "sequences\nhelp: change training.global_batch_size or training.local_batch_size",
+                       sequences, ranks, job->micro_batch);
+    return 0;
+}
+
+static int degrees(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,
+                   struct tt_cluster_job *job)
+{
+    double inner;
+
+    job->tp = (double)cfg->parallelism.tensor_parallel_degree;
+    job->pp = (double)cfg->parallelism.pipeline_parallel_degree;
+    job->cp = (double)cfg->parallelism.context_parallel_degree;
+    job->ep = beyond->shape ? beyond->ep : (double)cfg->parallelism.expert_parallel_degree;
+    job->replicate = (double)cfg->parallelism.data_parallel_replicate_degree;
+    job->shard = (double)cfg->parallelism.data_parallel_shard_degree;
+    inner = job->tp * job->pp * job->cp * job->replicate;
+    if (job->shard < 1)
+        job->shard = floor(ranks / inner);
+    if (inner * job->shard != ranks)
+        return tt_fail(TT_EUSAGE,
+                       "estimate: the degrees of parallelism multiply to %.0f, not to %d ranks\nhelp: let "
+                       "parallelism.data_parallel_shard_degree be -1, or choose another --ranks",
+                       inner * fmax(job->shard, 1), ranks);
+    if (beyond->stack->number[TT_S_STATE_WHOLE].value > 0 && cfg->parallelism.data_parallel_shard_degree < 1) {
+        job->replicate *= job->shard; /* ranks of such a stack have copies of parameters, and at most divide state */
+        job->shard = 1;
+    }
+    job->sequence_parallel = job->tp > 1 && !beyond->whole_rows;
+    job->expert_tp = beyond->megatron ? beyond->megatron->expert_tp : 0;
+    return 0;
+}
+
+static enum tt_cluster_order order_of(const struct tt_config *cfg, const struct tt_cluster_job *job)
+{
+    const char *name = cfg->parallelism.pipeline_parallel_schedule;
+
+    if (job->pp <= 1)
+        return TT_ORDER_1F1B;
+    if (strcmp(name, "GPipe") == 0 || strcmp(name, "LoopedBFS") == 0)
+        return TT_ORDER_ALL_FORWARD;
+    if (strcmp(name, "InterleavedZeroBubble") == 0)
+        return TT_ORDER_INTERLEAVED_ZERO_BUBBLE;
+    if (strcmp(name, "ZBVZeroBubble") == 0)
+        return TT_ORDER_ZBV_ZERO_BUBBLE;
+    return strcmp(name, "DualPipeV") == 0 ? TT_ORDER_DUAL_PIPE_V : TT_ORDER_1F1B;
+}
+
+/* Stages of a pipeline, as torchtitan counts them: the ends of the model count as layers too. Older files do not count
+ * them, so a number that does not go into the ranks is counted so. */
+static double n_stages(const struct tt_config *cfg, struct tt_cluster_job *job, double each)
+{
+    double ends = (double)(cfg->parallelism.pipeline_parallel_first_stage_less_layers +
+                           cfg->parallelism.pipeline_parallel_last_stage_less_layers);
+    double all = ceil((job->shape.layers + ends) / each);
+
+    if (fmod(all, job->pp) == 0)
+        return all;
+    job->first_less = job->last_less = 0;
+    return ceil(job->shape.layers / each);
+}
+
+int tt_cluster_stages_of(const struct tt_config *cfg, struct tt_cluster_beyond *beyond)
+{
+    struct tt_cluster_shape shape;
+    struct tt_stage_split split;
+    int rc = 0;
+
+    if (cfg->parallelism.module_fqns_per_model_part.n == 0 || cfg->parallelism.pipeline_parallel_degree <= 1)
+        return 0;
+    TT_TRY(find_shape(cfg, beyond, &shape));
+    TT_TRY(tt_job_pipeline_split(cfg, (int)shape.layers, &split));
+    beyond->n_stages = split.n_stages;
+    beyond->stage_layers = tt_calloc((size_t)split.n_stages, sizeof *beyond->stage_layers);
+    for (int i = 0; i < split.n_stages; i++)
+        beyond->stage_layers[i] = tt_stage_split_layers(&split, i).n_layers;
+    tt_stage_split_release(&split);
+out:
+    return rc;
+}
+
+static int stages_of_a_rank(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond,
+                            struct tt_cluster_job *job)
+{
+    const char *name = cfg->parallelism.pipeline_parallel_schedule;
+    bool several =
+        strstr(name, "Interleaved") || strstr(name, "Looped") || strstr(name, "ZBV") || strstr(name, "DualPipe");
+    double each = (double)cfg->parallelism.pipeline_parallel_layers_per_stage, all;
+
+    job->virtual_stages = beyond->stages_of_a_rank > 0 ? beyond->stages_of_a_rank : several ? 2 : 1;
+    if (job->pp <= 1)
+        job->virtual_stages = 1;
+    if (job->pp > 1 && beyond->stage_layers) {
+        job->virtual_stages = beyond->n_stages / job->pp;
+        job->stage_layers = beyond->stage_layers;
+        job->split_known = true;
+        return 0;
+    }
+    if (job->pp <= 1 || beyond->stages_of_a_rank > 0 ||
+        cfg->parallelism.pipeline_parallel_layers_per_stage == TT_NULL_INT)
+        return 0;
+    all = n_stages(cfg, job, each);
+    job->virtual_stages = all / job->pp;
+    if (fmod(all, job->pp) != 0 || (job->virtual_stages > 1) != several)
+        return tt_fail(TT_EUSAGE,
+                       "estimate: %.0f layers make %.0f stages of parallelism.pipeline_parallel_layers_per_stage %.0f, "
+                       "and %s needs %s on each of %.0f ranks\nhelp: leave the key out, or change it",
+                       job->shape.layers, all, each, name, several ? "two or more, equally many," : "one", job->pp);
+    return 0;
+}
+
+/* The kernel of attention that flags ask for; the stack's fused one is not slower than FlashAttention 2. */
+static int kernel_of(const struct tt_cluster_beyond *beyond)
+{
+    int asked = beyond->megatron ? beyond->megatron->kernel : -1;
+
+    return asked == 2 && beyond->stack->number[TT_S_KERNEL].value >= 2 ? -1 : asked;
+}
+
+/* Sequences of a step: with local_batch_size alone, those of as many ranks of data parallelism as the layout has. */
+int tt_cluster_batch_of(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,
+                        struct tt_cluster_job *ret_job)
+{
+    struct tt_cluster_job job = {.machine = beyond->machine, .stack = beyond->stack, .kernel = kernel_of(beyond)};
+    int rc = 0;
+
+    TT_TRY(find_shape(cfg, beyond, &job.shape));
+    TT_TRY(degrees(cfg, beyond, ranks, &job));
+    job.seq_len = (double)cfg->training.seq_len;
+    job.virtual_stages = 1;
+    job.micro_batch = 1;
+    job.n_micro = cfg->training.global_batch_size > 0
+                      ? (double)cfg->training.global_batch_size / (job.shard * job.replicate)
+                      : (double)cfg->training.local_batch_size;
+    job.float8 = beyond->float8;
+    job.float32 = strcmp(beyond->stack->name, "titan") == 0 && cfg->training.mixed_precision_param == TT_DTYPE_FLOAT32;
+    job.async_tp = beyond->async_tp;
+    job.loss_chunks = beyond->loss_chunks;
+    job.whole_logits = job.tp > 1 && beyond->whole_logits;
+    job.split_known = !(beyond->stack->number[TT_S_STATE_WHOLE].value > 0);
+    job.first_less = (double)cfg->parallelism.pipeline_parallel_first_stage_less_layers;
+    job.last_less = (double)cfg->parallelism.pipeline_parallel_last_stage_less_layers;
+    *ret_job = job;
+out:
+    return rc;
+}
+
+int tt_cluster_job_of(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,
+                      struct tt_cluster_job *ret_job)
+{
+    struct tt_cluster_job job = {.kernel = -1};
+    const struct tt_words *reshard = &cfg->parallelism.fsdp_reshard_after_forward;
+    const char *fault;
+    char text[200];
+    int rc = 0;
+
+    TT_TRY(tt_cluster_batch_of(cfg, beyond, ranks, &job));
+    TT_TRY(stages_of_a_rank(cfg, beyond, &job));
+    job.order = order_of(cfg, &job);
+    recomputation(cfg, &job);
+    if (beyond->megatron) {
+        job.again = beyond->megatron->again;
+        job.again_layers = beyond->megatron->again_layers;
+        job.again_modules = beyond->megatron->again_modules;
+        job.gradient_bytes = beyond->megatron->gradient_bytes;
+        job.balanced = beyond->megatron->balanced;
+        job.expert_overlap = beyond->megatron->expert_overlap;
+    }
+    job.keep_gathered =
+        reshard->n == 1 && (strcmp(reshard->word[0], "never") == 0 || strcmp(reshard->word[0], "false") == 0);
+    TT_TRY(batches(cfg, &job));
+    fault = tt_cluster_fault(&job);
+    if (fault)
+        rc = tt_fail(TT_EUSAGE, "estimate: the layout cannot run on %d ranks: %s (%s)", ranks, fault,
+                     tt_cluster_layout_text(text, sizeof text, &job));
+    *ret_job = job;
+out:
+    return rc;
+}
+
+/* --- what predictions make of titan's own keys --- */
+
+enum counted { NOTHING, MEMORY, TITAN };
+
+static const struct row {
+    const char *path;
+    enum tt_own_key_class class;
+    const char *usual;
+    enum counted counted; /* what counts it nevertheless */
+    const char *why;
+} rows[] = {
+#define PRICED(path)                    {path, TT_OWN_PRICED, "", NOTHING, ""},
+#define FREE(path)                      {path, TT_OWN_FREE, "", NOTHING, ""},
+#define LEFT(path, usual, counted, why) {path, TT_OWN_LEFT, usual, counted, why},
+#define REFUSED(path, usual, why)       {path, TT_OWN_REFUSED, usual, NOTHING, why},
+#include "cli/estimate/own_keys.def"
+};
+
+static const int n_rows = (int)(sizeof rows / sizeof *rows);
+
+enum tt_own_key_class tt_cluster_own_key(const char *path)
+{
+    for (int i = 0; i < n_rows; i++)
+        if (strcmp(rows[i].path, path) == 0)
+            return rows[i].class;
+    return TT_OWN_UNKNOWN;
+}
+
+int tt_cluster_own_key_path(int row, const char **ret_path)
+{
+    *ret_path = row < n_rows ? rows[row].path : NULL;
+    return n_rows;
+}
+
+/* Whether a value is one of the usual ones, which are separated by blanks. */
+static bool is_usual(const char *usual, const char *value)
+{
+    size_t n = strlen(value);
+
+    for (const char *at = usual; *at;) {
+        size_t length = strcspn(at, " ");
+
+        if (length == n && strncmp(at, value, n) == 0)
+            return true;
+        at += length;
+        at += strspn(at, " ");
+    }
+    return n == 0 || strcmp(value, "null") == 0 || strcmp(value, "\"\"") == 0;
+}
+
+static bool is_ignored(const struct tt_args *args, const char *path)
+{
+    const char *name;
+
+    for (int i = 0; (name = tt_args_value(args, "ignore_flag", i)); i++)
+        if (strcmp(name, path) == 0)
+            return true;
+    return false;
+}
+
+static int check(const struct row *row, const char *value, const struct tt_args *args, bool is_titan, bool is_planned,
+                 struct tt_cluster_notes *notes)
+{
+    const char *why = row->why;
+
+    if (is_usual(row->usual, value) || (row->counted == TITAN && is_titan))
+        return 0;
+    if (row->counted == MEMORY && is_planned)
+        why = "the memory counts it, the time does not";
+    if (is_ignored(args, row->path))
+        why = "--ignore-flag leaves it out";
+    else if (row->class == TT_OWN_REFUSED)
+        return tt_fail(TT_EUSAGE,
+                       "estimate: %s %s is not counted with --machine: %s\nhelp: set it to %s, or give --ignore-flag "
+                       "%s; without --machine titan plans the memory",
+                       row->path, value, row->why, row->usual, row->path);
+    tt_cluster_note(notes, row->path, value, why);
+    return 0;
+}
+
+int tt_cluster_own_keys_check(const struct tt_config *cfg, const struct tt_args *args, bool is_titan, bool is_planned,
+                              struct tt_cluster_notes *notes)
+{
+    int rc = 0;
+
+    for (int i = 0; i < n_rows && rc == 0; i++) {
+        const struct tt_config_row *key = tt_config_row_find(rows[i].path);
+        struct tt_text value = {0};
+
+        if (!key || (rows[i].class != TT_OWN_LEFT && rows[i].class != TT_OWN_REFUSED) ||
+            !tt_config_is_set(cfg, rows[i].path))
+            continue;
+        tt_config_value_text(cfg, key, &value);
+        rc = check(&rows[i], value.text ? value.text : "", args, is_titan, is_planned, notes);
+        tt_text_release(&value);
+    }
+    return rc;
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_ESTIMATE_INPUTS_H
+#define TT_CLI_ESTIMATE_INPUTS_H
+
+#include "core/config/args.h"
+#include "core/config/config.h"
+#include "estimate/formats/formats.h"
+#include "estimate/hardware/machine.h"
+
+/* What a job needs beyond a configuration of titan. */
+struct tt_cluster_beyond {
+    const struct tt_cluster_machine *machine;
+    const struct tt_cluster_stack *stack;
+    const struct tt_cluster_shape *shape; /* of --model; NULL: the configuration's */
+    double ep;                            /* with a shape: ranks that share its experts */
+    bool float8, async_tp, whole_logits;
+    double loss_chunks;
+    bool whole_rows;                            /* no sequence parallelism beside tensor parallelism */
+    double stages_of_a_rank;                    /* of a pipeline; 0: the configuration's */
+    double *stage_layers;                       /* of a configuration that lists modules; NULL: it does not */
+    int n_stages;                               /* of them */
+    const struct tt_cluster_megatron *megatron; /* its flags are the job; NULL: they are not */
+};
+
+/**
+ * The job of a configuration on so many ranks. A degree that does not divide the ranks, or a batch that the ranks do
+ * not divide: TT_EUSAGE.
+ */
+int tt_cluster_job_of(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,
+                      struct tt_cluster_job *ret_job) TT_MUST_CHECK;
+
+/** Sets the layers of the stages of a configuration that lists their modules. The caller frees them. */
+int tt_cluster_stages_of(const struct tt_config *cfg, struct tt_cluster_beyond *beyond) TT_MUST_CHECK;
+
+/** The same, but only what every layout of it has: model, sequence length, sequences of a step. */
+int tt_cluster_batch_of(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,
+                        struct tt_cluster_job *ret_job) TT_MUST_CHECK;
+
+/* What a command line says about a job on a cluster. Zero-initialise; tt_cluster_inputs_release. */
+struct tt_cluster_inputs {
+    struct tt_cluster_beyond beyond; /* points into the members below */
+    struct tt_config *cfg;
+    char *model; /* for people: "llama3 8B", "deepseek-v3-671b" */
+    struct tt_cluster_machine_file machine;
+    struct tt_cluster_stack_file stack;
+    struct tt_cluster_shape shape;
+    struct tt_cluster_recipe recipe;
+    struct tt_cluster_megatron megatron;
+    struct tt_cluster_notes notes; /* what they say and a prediction leaves out */
+    struct tt_args with;           /* the command line with what the recipe and the model set */
+    char **own;                    /* of its overrides */
+    int n_own, cap_own, cap_override;
+};
+
+/** Reads --machine with --nccl, and --stack: a name that is built in, or a file (with a slash, or .json at the end). */
+int tt_cluster_inputs_hardware(struct tt_cluster_inputs *in, const struct tt_args *args) TT_MUST_CHECK;
+
+/** Reads the job: --model, --torchtitan, --megatron, flags after "--", titan's configuration. After the hardware. */
+int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *args) TT_MUST_CHECK;
+void tt_cluster_inputs_release(struct tt_cluster_inputs *in);
+
+/* What predictions about clusters make of a key of titan's; see own_keys.def. */
+enum tt_own_key_class { TT_OWN_UNKNOWN, TT_OWN_PRICED, TT_OWN_FREE, TT_OWN_LEFT, TT_OWN_REFUSED };
+
+/** The row of a key, and how many rows there are. */
+enum tt_own_key_class tt_cluster_own_key(const char *path);
+int tt_cluster_own_key_path(int row, const char **ret_path);
+
+/**
+ * Names what a configuration sets and a prediction leaves out, and what --ignore-flag leaves out of it.
+ *   is_titan    the stack is titan's
+ *   is_planned  the memory is that of a plan of titan's
+ * TT_EUSAGE: with a key that is set, a prediction would be of another job.
+ */
+int tt_cluster_own_keys_check(const struct tt_config *cfg, const struct tt_args *args, bool is_titan, bool is_planned,
+                              struct tt_cluster_notes *notes) TT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_ESTIMATE_SCREEN_H
+#define TT_CLI_ESTIMATE_SCREEN_H
+
+#include "core/base/json.h"
+#include "estimate/backtest/backtest.h"
+#include "estimate/search/search.h"
+
+/* A job with everything that is printed about it. */
+struct tt_cluster_view {
+    const char *model; /* "llama3 8B" */
+    struct tt_cluster_layout layout;
+    enum tt_cluster_fit fit;
+    struct tt_cluster_change change[TT_CLUSTER_CHANGES];
+    int n_changes;
+    struct tt_cluster_course course;
+    double below, above;                  /* the 80 % interval, as shares of the predicted time */
+    bool measured_family;                 /* the tables have runs of the stack on the machine */
+    bool measured_size;                   /* and of at most 4 times more or fewer devices */
+    const struct tt_cluster_run *near[3]; /* the nearest of them; if there are none, of their kinds */
+    double near_error[3];
+    int n_near;
+    bool planned; /* the memory is that of titan's plan; of the changes only the difference is by formula */
+};
+
+/** Fills a view for a job; test is the score of the built-in runs, and stays as long as the view. */
+void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_job *job, double usable, double tokens,
+                          const struct tt_backtest *test);
+
+/** Replaces the memory by that of titan's plan. */
+void tt_cluster_view_plan(struct tt_cluster_view *view, const struct tt_cluster_memory *memory);
+
+void tt_cluster_print(const struct tt_cluster_view *view);
+/** The parts of a step, in seconds. */
+json_t *tt_cluster_parts_json(const struct tt_cluster_time *time);
+json_t *tt_cluster_json(const struct tt_cluster_view *view);
+
+void tt_cluster_print_found(const struct tt_cluster_found *found, const struct tt_cluster_job *job, double devices);
+json_t *tt_cluster_found_json(const struct tt_cluster_found *found, double devices);
+
+/* A bar: a step by its parts. */
+struct tt_cluster_bar {
+    char *text;
+    struct tt_cluster_time time;
+    double bytes;
+    enum tt_cluster_fit fit;
+};
+
+/* A point of a curve: a number of ranks. */
+struct tt_cluster_point {
+    double devices, tokens_per_sec, mfu; /* tokens/s of all devices together */
+    bool fits;
+};
+
+/* What a picture shows. Zero-initialise; tt_cluster_picture_release. */
+struct tt_cluster_picture {
+    struct tt_cluster_bar *bar;
+    int n_bars, cap_bars;
+    struct tt_cluster_point *point;
+    int n_points, cap_points;
+    struct tt_text lanes; /* a picture of its own; empty: none */
+    int lanes_height;
+};
+
+/** Adds a bar; and a point for a job. */
+void tt_cluster_picture_bar(struct tt_cluster_picture *picture, const char *text,
+                            const struct tt_cluster_layout *layout);
+void tt_cluster_picture_point(struct tt_cluster_picture *picture, const struct tt_cluster_layout *layout);
+
+/**
+ * Sets the lanes: of a layout with a pipeline, the simulated turns of its ranks; of others, nothing. TT_EUSAGE: the
+ * schedule cannot have these numbers.
+ */
+int tt_cluster_picture_lanes(struct tt_cluster_picture *picture, const struct tt_cluster_layout *layout) TT_MUST_CHECK;
+
+/**
+ * Writes the picture as SVG: with two or more points, tokens/s and MFU against the number of ranks; below, the bars,
+ * and the lanes. TT_EIO.
+ */
+int tt_cluster_picture_save(const struct tt_cluster_picture *picture, const char *title,
+                            const char *path) TT_MUST_CHECK;
+void tt_cluster_picture_release(struct tt_cluster_picture *picture);
+
+/* The parts of a step, in the order of the screen. */
+enum { TT_CLUSTER_PARTS = 12 };
+struct tt_cluster_part {
+    const char *name;
+    double sec;
+};
+void tt_cluster_parts(const struct tt_cluster_time *time, struct tt_cluster_part ret_part[TT_CLUSTER_PARTS]);
+
+#endif

@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Scores of predictions against measured runs.
+ */
+#include "estimate/backtest/backtest.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+
+const double tt_backtest_interval = 0.08, tt_backtest_wide_interval = 0.15;
+const double tt_backtest_experts_below = 0.2, tt_backtest_experts_above = 0.3;
+
+/* --- scores --- */
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Sorts. */
+static double median(double *value, int n)
+{
+    if (n == 0)
+        return NAN;
+    qsort(value, (size_t)n, sizeof *value, ascending);
+    return n % 2 ? value[n / 2] : (value[n / 2 - 1] + value[n / 2]) / 2;
+}
+
+/* Sorts. */
+static struct tt_score score(double *error, int n)
+{
+    struct tt_score s = {.n = n, .median = NAN, .p90 = NAN, .worst = NAN};
+
+    for (int i = 0; i < n; i++)
+        error[i] = fabs(error[i]);
+    s.median = median(error, n);
+    if (n > 0) {
+        s.p90 = error[(int)ceil(0.9 * n) - 1];
+        s.worst = error[n - 1];
+    }
+    return s;
+}
+
+/* --- calibration --- */
+
+static double step_sec(const struct tt_cluster_job *job, double gemm_share)
+{
+    struct tt_cluster_stack stack = *job->stack;
+    struct tt_cluster_job copy = *job;
+    struct tt_cluster_time time;
+
+    stack.number[TT_S_GEMM].value = gemm_share;
+    copy.stack = &stack;
+    tt_cluster_step(&copy, &time);
+    return time.total;
+}
+
+double tt_cluster_fit(const struct tt_cluster_job *job, double sec)
+{
+    double low = 0.2, high = 2.5;
+
+    for (int i = 0; i < 40; i++) {
+        double middle = (low + high) / 2;
+
+        if (step_sec(job, middle) > sec)
+            low = middle;
+        else
+            high = middle;
+    }
+    return (low + high) / 2;
+}
+
+static bool same_family(const struct tt_cluster_run *a, const struct tt_cluster_run *b)
+{
+    return a->job.stack == b->job.stack && a->job.machine == b->job.machine;
+}
+
+static bool counts(const struct tt_cluster_run *run)
+{
+    return !run->excluded && run->plain;
+}
+
+static double error_with(const struct tt_cluster_run *run, double gemm_share)
+{
+    return isnan(gemm_share) ? NAN : step_sec(&run->job, gemm_share) / run->sec - 1;
+}
+
+/* The median of what fits the rows of other families on the machine, each family counted once. */
+static double foreign_share(const struct tt_backtest *t, int row, double *buf, double *medians)
+{
+    int n_families = 0;
+
+    for (int i = 0; i < t->n; i++) {
+        bool seen = false;
+        int n = 0;
+
+        if (!counts(&t->run[i]) || t->run[i].job.machine != t->run[row].job.machine ||
+            same_family(&t->run[i], &t->run[row]))
+            continue;
+        for (int k = 0; k < i && !seen; k++)
+            seen = counts(&t->run[k]) && same_family(&t->run[k], &t->run[i]);
+        for (int k = i; k < t->n && !seen; k++)
+            if (counts(&t->run[k]) && same_family(&t->run[k], &t->run[i]))
+                buf[n++] = t->row[k].fitted;
+        if (!seen)
+            medians[n_families++] = median(buf, n);
+    }
+    return median(medians, n_families);
+}
+
+/* Whether one run is smaller than another: fewer devices, then less work in a step. */
+static bool is_smaller(const struct tt_cluster_run *a, const struct tt_cluster_run *b)
+{
+    double devices = tt_cluster_devices(&a->job) - tt_cluster_devices(&b->job);
+    double work = tt_cluster_tokens(&a->job) * tt_cluster_token_flops(&a->job.shape, a->job.seq_len) -
+                  tt_cluster_tokens(&b->job) * tt_cluster_token_flops(&b->job.shape, b->job.seq_len);
+
+    return devices != 0 ? devices < 0 : work != 0 ? work < 0 : a < b;
+}
+
+/* A step that waits for the host says little about products; `titan estimate --calibrate` refuses it too. */
+static bool says_little(const struct tt_backtest_row *row)
+{
+    return row->time.host > 0.3 * row->time.total;
+}
+
+/* The other three predictions of a row. */
+static void calibrate(struct tt_backtest *t, int row, double *buf, double *medians)
+{
+    const struct tt_cluster_run *run = &t->run[row];
+    int n = 0, smallest = -1;
+
+    for (int i = 0; i < t->n; i++) {
+        if (!counts(&t->run[i]) || !same_family(&t->run[i], run) || says_little(&t->row[i]))
+            continue;
+        if (smallest < 0 || is_smaller(&t->run[i], &t->run[smallest]))
+            smallest = i;
+        if (i != row)
+            buf[n++] = t->row[i].fitted;
+    }
+    t->row[row].left_out = error_with(run, median(buf, n));
+    t->row[row].one_row = smallest < 0 || smallest == row ? NAN : error_with(run, t->row[smallest].fitted);
+    t->row[row].foreign = error_with(run, foreign_share(t, row, buf, medians));
+}
+
+/* --- rows --- */
+
+static const char *memory_exclusion(const struct tt_cluster_run *run)
+{
+    if (strncmp(run->id, "ttp-405b-512-", 13) == 0)
+        return "it contradicts arithmetic: weights and activations of a rank are half of those of tt24-405b-512-*, "
+               "its peak is not";
+    if (run->excluded && run->sec > 0)
+        return run->excluded;
+    if (run->job.seq_len <= 0)
+        return run->excluded ? run->excluded : "the sequence length is not stated";
+    return run->ac_stated ? NULL : "what is recomputed is not stated";
+}
+
+static void predict(const struct tt_cluster_run *run, struct tt_backtest_row *row)
+{
+    *row = (struct tt_backtest_row){.error = NAN,
+                                    .left_out = NAN,
+                                    .one_row = NAN,
+                                    .foreign = NAN,
+                                    .memory_error = NAN,
+                                    .fitted = NAN,
+                                    .memory_excluded = memory_exclusion(run)};
+    if (!(run->job.seq_len > 0) || !(run->job.micro_batch > 0))
+        return;
+    tt_cluster_step(&run->job, &row->time);
+    tt_cluster_peak(&run->job, &row->memory);
+    if (!run->excluded) {
+        row->error = row->time.total / run->sec - 1;
+        row->fitted = tt_cluster_fit(&run->job, run->sec);
+    }
+    if (run->bytes > 0 && !row->memory_excluded)
+        row->memory_error = row->memory.allocated / run->bytes - 1;
+}
+
+/* --- sweeps --- */
+
+/* (pairs in the right order - pairs in the wrong one) / pairs */
+static double kendall(const struct tt_backtest *t, const int *index, int n)
+{
+    long sum = 0, pairs = 0;
+
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < i; k++) {
+            double d = (t->run[index[i]].sec - t->run[index[k]].sec) *
+                       (t->row[index[i]].time.total - t->row[index[k]].time.total);
+
+            sum += (d > 0) - (d < 0);
+            pairs++;
+        }
+    return pairs ? (double)sum / (double)pairs : NAN;
+}
+
+static void score_sweep(struct tt_backtest *t, int first, int end, double *buf)
+{
+    struct tt_backtest_sweep *s;
+    int *index = tt_calloc((size_t)(end - first), sizeof *index), n = 0, pick = -1, fitting = -1;
+    double best = INFINITY;
+
+    s = &TT_PUSH(t->sweep, t->n_sweeps, t->cap_sweeps);
+    *s = (struct tt_backtest_sweep){.id = t->run[first].id, .source = t->run[first].source};
+    for (int i = first; i < end; i++) {
+        const struct tt_cluster_run *run = &t->run[i];
+
+        s->n_oom += run->oom;
+        s->n_failed += run->failed;
+        if (!run->failed && tt_cluster_fits(&t->row[i].memory) == TT_FIT_YES &&
+            (fitting < 0 || t->row[i].time.total < t->row[fitting].time.total))
+            fitting = i;
+        if (run->excluded)
+            continue;
+        index[n] = i;
+        buf[n++] = t->row[i].error;
+        best = fmin(best, run->sec);
+        if (pick < 0 || t->row[i].time.total < t->row[pick].time.total)
+            pick = i;
+    }
+    s->n = n;
+    s->time = score(buf, n);
+    s->kendall_tau = kendall(t, index, n);
+    s->pick_over_best = pick < 0 ? NAN : t->run[pick].sec / best;
+    s->pick_that_fits = fitting < 0 || t->run[fitting].excluded ? NAN : t->run[fitting].sec / best;
+    tt_free(index);
+}
+
+/* --- all --- */
+
+static void score_fits(struct tt_backtest *t, int row)
+{
+    const struct tt_cluster_run *run = &t->run[row];
+    const struct tt_cluster_memory *m = &t->row[row].memory;
+    bool fits = tt_cluster_fits(m) != TT_FIT_NO;
+
+    if (run->failed || !(m->total > 0))
+        return;
+    if (!run->layout_of_sweep && !run->oom) {
+        t->ran++;
+        t->ran_refused += !fits;
+        return;
+    }
+    t->fits[fits][!run->oom]++;
+    t->false_fits_far += run->oom && m->total * 1.05 <= m->usable;
+}
+
+static struct tt_score collect(const struct tt_backtest *t, size_t offset, bool plain, double *buf)
+{
+    int n = 0;
+
+    for (int i = 0; i < t->n; i++) {
+        double error = *(const double *)((const char *)&t->row[i] + offset);
+
+        if (!isnan(error) && t->run[i].layout_of_sweep == t->sweeps_only && t->run[i].plain == plain)
+            buf[n++] = error;
+    }
+    return score(buf, n);
+}
+
+static void score_all(struct tt_backtest *t, double *buf, double *medians)
+{
+    int n = 0, held = 0;
+
+    for (int i = 0; i < t->n; i++)
+        if (!t->run[i].layout_of_sweep && counts(&t->run[i]))
+            calibrate(t, i, buf, medians);
+    for (int i = 0; i < t->n; i++)
+        score_fits(t, i);
+    t->plain = collect(t, offsetof(struct tt_backtest_row, error), true, buf);
+    t->special = collect(t, offsetof(struct tt_backtest_row, error), false, buf);
+    t->left_out = collect(t, offsetof(struct tt_backtest_row, left_out), true, buf);
+    t->one_row = collect(t, offsetof(struct tt_backtest_row, one_row), true, buf);
+    t->foreign = collect(t, offsetof(struct tt_backtest_row, foreign), true, buf);
+    for (int i = 0; i < t->n; i++)
+        if (!isnan(t->row[i].left_out)) { /* the predicted time is (1 + error) of the measured one */
+            double factor = 1 / (1 + t->row[i].left_out);
+
+            held += factor >= 1 - tt_backtest_interval && factor <= 1 + tt_backtest_interval;
+            n++;
+        }
+    t->held = n ? (double)held / n : NAN;
+    n = 0;
+    for (int i = 0; i < t->n; i++)
+        if (!isnan(t->row[i].memory_error))
+            buf[n++] = t->row[i].memory_error;
+    t->memory = score(buf, n);
+}
+
+int tt_backtest_score(const struct tt_csv *tables, const char *const *where, int n, struct tt_backtest *t)
+{
+    double *buf = NULL, *medians = NULL;
+    int rc = 0, total = 0;
+
+    *t = (struct tt_backtest){.sweeps_only = true};
+    for (int i = 0; i < n; i++)
+        total += tables[i].n_rows;
+    t->run = tt_calloc((size_t)total + 1, sizeof *t->run);
+    t->row = tt_calloc((size_t)total + 1, sizeof *t->row);
+    buf = tt_calloc((size_t)total + 1, sizeof *buf);
+    medians = tt_calloc((size_t)total + 1, sizeof *medians);
+    for (int i = 0; i < n; i++) {
+        struct tt_cluster_run *runs = NULL;
+        bool sweeps = false;
+
+        TT_TRY(tt_cluster_runs(&tables[i], where[i], &runs, &sweeps));
+        memcpy(t->run + t->n, runs, (size_t)tables[i].n_rows * sizeof *runs);
+        tt_free(runs);
+        t->sweeps_only = t->sweeps_only && sweeps;
+        t->n += tables[i].n_rows;
+    }
+    for (int i = 0; i < t->n; i++)
+        predict(&t->run[i], &t->row[i]);
+    score_all(t, buf, medians);
+    for (int first = 0, end; first < t->n; first = end) {
+        for (end = first + 1; end < t->n && strcmp(t->run[end].id, t->run[first].id) == 0; end++)
+            ;
+        if (t->run[first].layout_of_sweep)
+            score_sweep(t, first, end, buf);
+    }
+out:
+    tt_free(buf);
+    tt_free(medians);
+    if (rc < 0)
+        tt_backtest_release(t);
+    return rc;
+}
+
+void tt_backtest_release(struct tt_backtest *t)
+{
+    tt_free(t->run);
+    tt_free(t->row);
+    tt_free(t->sweep);
+    *t = (struct tt_backtest){0};
+}
+
+const char *tt_cluster_dominant(const struct tt_cluster_time *t)
+{
+    const struct {
+        const char *name;
+        double sec;
+    } part[] = {{"gemm", t->gemm},     {"attention", t->attention}, {"memory", t->memory},
+                {"host", t->host},     {"tensor", t->tensor},       {"context", t->context},
+                {"expert", t->expert}, {"data", t->data},           {"pipeline", t->pipeline},
+                {"bubble", t->bubble}, {"optimizer", t->optimizer}, {"noise", t->noise}};
+    size_t most = 0;
+
+    for (size_t i = 1; i < sizeof part / sizeof *part; i++)
+        if (part[i].sec > part[most].sec)
+            most = i;
+    return part[most].name;
+}
+
+/* --- calibration: the log of a run of torchtitan --- */
+
+/* Steps that a log must have after its first quarter, in which things warm up. */
+enum { LEAST_STEPS = 5 };
+
+struct values {
+    double *item;
+    int n, cap;
+};
+
+/* The number in "tps: 7,380" or "memory: 47.82GiB" after the word; colours may be between. 0: there is none. */
+static double number_at(const char *at)
+{
+    char digits[32];
+    size_t n = 0;
+
+    for (;;) {
+        at += strspn(at, " ");
+        if (*at != '\033')
+            break;
+        at += strcspn(at, "m\n");
+        at += *at == 'm';
+    }
+    for (; (*at == ',' || *at == '.' || (*at >= '0' && *at <= '9')) && n + 1 < sizeof digits; at++)
+        if (*at != ',')
+            digits[n++] = *at;
+    digits[n] = 0;
+    return strtod(digits, NULL);
+}
+
+/* The numbers after a word in the lines of training steps, not of validation. */
+static struct values numbers_after(const char *text, const char *head)
+{
+    struct values v = {0};
+
+    for (const char *line = text; *line;) {
+        size_t length = strcspn(line, "\n");
+        const char *at = memmem(line, length, head, strlen(head));
+        double value = at && !memmem(line, length, "validate", 8) ? number_at(at + strlen(head)) : 0;
+
+        if (value > 0)
+            TT_PUSH(v.item, v.n, v.cap) = value;
+        line += length + (line[length] != 0);
+    }
+    return v;
+}
+
+/* The median without the first quarter; sorts. 0: there are too few. */
+static double settled(struct values *v)
+{
+    int skip = v->n / 4, n = v->n - skip;
+
+    if (n < LEAST_STEPS)
+        return 0;
+    qsort(v->item + skip, (size_t)n, sizeof *v->item, ascending);
+    return v->item[skip + n / 2];
+}
+
+int tt_cluster_calibrate(const char *log, const char *where, const struct tt_cluster_job *job,
+                         struct tt_cluster_stack *stack, struct tt_cluster_calibration *ret)
+{
+    struct values tps = numbers_after(log, "tps:"), memory = numbers_after(log, "memory:");
+    struct tt_cluster_memory peak;
+    struct tt_cluster_calibration c = {.steps = tps.n, .old_share = stack->number[TT_S_GEMM].value};
+    struct tt_cluster_job with = *job;
+    struct tt_cluster_time time;
+    double sec;
+    int rc = 0;
+
+    if (tps.n == 0) /* before 2025 they were words */
+        tps = numbers_after(log, "wps:");
+    c.steps = tps.n;
+    c.tokens_per_sec = settled(&tps);
+    c.bytes = memory.n > 0 ? memory.item[memory.n - 1] * 1024 * 1024 * 1024 : 0;
+    tt_free(tps.item);
+    tt_free(memory.item);
+    if (!(c.tokens_per_sec > 0))
+        return tt_fail(TT_EDATA,
+                       "%s has no log of torchtitan's metrics: wanted at least %d steps with 'tps:' after the first "
+                       "quarter of them, found %d in all",
+                       where, LEAST_STEPS, c.steps);
+    sec = tt_cluster_tokens(job) / c.tokens_per_sec / tt_cluster_devices(job);
+    tt_cluster_step(job, &time);
+    c.error = time.total / sec - 1;
+    if (time.host > 0.3 * time.total)
+        return tt_fail(TT_EDATA,
+                       "%s cannot be used: the host takes %.0f %% of the predicted step, so it says little about "
+                       "products\nhelp: use a run with larger microbatches",
+                       where, 100 * time.host / time.total);
+    c.share = tt_cluster_fit(job, sec);
+    stack->number[TT_S_GEMM] = (struct tt_cluster_number){c.share, "fitted: the log of a run"};
+    with.stack = stack;
+    tt_cluster_step(&with, &time);
+    if (fabs(time.total / sec - 1) > 0.01)
+        rc = tt_fail(TT_EDATA,
+                     "%s is of another job: %.0f tokens/s a device, the prediction is %+.0f %% away and no rate of "
+                     "products explains it\nhelp: the configuration and the first number of --ranks have to be those "
+                     "of the log",
+                     where, c.tokens_per_sec, 100 * c.error);
+    c.error_after = time.total / sec - 1;
+    tt_cluster_peak(job, &peak);
+    c.predicted_bytes = peak.allocated;
+    *ret = c;
+    return rc;
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_ESTIMATE_BACKTEST_BACKTEST_H
+#define TT_ESTIMATE_BACKTEST_BACKTEST_H
+
+#include <stddef.h>
+
+#include "core/base/error.h"
+#include "estimate/model/job.h"
+
+/* A table of comma-separated values whose first row names the columns. Zero-initialise; tt_csv_release. */
+struct tt_csv {
+    char *text;   /* all fields, each ended by 0 */
+    char **field; /* n_rows x n_columns, after the names */
+    char **name;
+    int n_rows, n_columns;
+};
+
+/**
+ * Reads a table as RFC 4180 has it; `where` names it in messages. Rows with another number of fields than the first:
+ * TT_EDATA naming the line.
+ */
+int tt_csv_parse(const char *text, size_t size, const char *where, struct tt_csv *ret_csv) TT_MUST_CHECK;
+void tt_csv_release(struct tt_csv *csv);
+
+/** The column of that name, or -1. */
+int tt_csv_column(const struct tt_csv *csv, const char *name);
+
+/** A field, "" where the table lacks the column. */
+const char *tt_csv_get(const struct tt_csv *csv, int row, const char *column);
+
+/** A field as a number; `otherwise` if it is empty or no number. */
+double tt_csv_number(const struct tt_csv *csv, int row, const char *column, double otherwise);
+
+/* Measured runs: a row of published_runs.csv or layout_sweeps.csv as a job, with what was measured. */
+struct tt_cluster_run {
+    const char *id;     /* of the row, or of the sweep; in the table */
+    const char *source; /* the table's, too */
+    struct tt_cluster_job job;
+    double sec;           /* measured step; 0: none */
+    double bytes;         /* measured peak, as the framework's allocator reports it; 0: none */
+    bool layout_of_sweep; /* a row of a table of sweeps */
+    bool oom, failed;     /* out of memory; any other error */
+    bool ac_stated;       /* the row says what is recomputed */
+    bool four_bits;       /* products of 4-bit numbers, which are predicted as of 8-bit ones */
+    bool stack_assumed;   /* neither the row nor its source names the software */
+    bool plain;           /* dense, bfloat16 or float16, below 128k tokens */
+    const char *excluded; /* why the row is not scored for time; NULL: it is */
+};
+
+/**
+ * Reads the rows of a table as jobs. The fields point into csv, which must stay. *ret_sweeps says whether the table has
+ * the columns of layout_sweeps.csv. The caller frees *ret_runs (tt_free).
+ */
+int tt_cluster_runs(const struct tt_csv *csv, const char *where, struct tt_cluster_run **ret_runs,
+                    bool *ret_sweeps) TT_MUST_CHECK;
+
+/**
+ * Completes a run of Megatron Bridge's tables of models with experts; does nothing to others. Tokens are spread equally
+ * over experts, as a footnote says. What is recomputed and overlapped, and whether a graph captures whole steps, is in
+ * the recipe of the release; where none is known, the exchange is overlapped if it crosses nodes and there is a
+ * pipeline. What the row itself states stays.
+ */
+int tt_cluster_as_in_recipes(const struct tt_csv *csv, int row, struct tt_cluster_run *run) TT_MUST_CHECK;
+
+/**
+ * The back-test: every row of a table of measured runs predicted with the built-in numbers, and what the errors are.
+ * Errors are predicted / measured - 1. NaN: there is none.
+ */
+
+/* Errors without their signs. */
+struct tt_score {
+    int n;
+    double median, p90, worst;
+};
+
+/*
+ * Each row is predicted in four ways, which differ in the share that products reach (stack key gemm_share). A family is
+ * the rows of one stack on one machine.
+ *   shipped    the stack's number, which was fitted to rows of the family
+ *   left out   the median of what fits the other rows of the family
+ *   one row    what fits the smallest run of the family, of those with the fewest devices; that row has none
+ *   foreign    the median over the other families of the same machine
+ * Rows that mostly wait for the host do not count in what others are fitted to.
+ */
+struct tt_backtest_row {
+    struct tt_cluster_time time; /* shipped */
+    struct tt_cluster_memory memory;
+    double error, left_out, one_row, foreign, memory_error;
+    double fitted; /* the share of products with which the time is exact */
+    const char *memory_excluded;
+};
+
+struct tt_backtest_sweep {
+    const char *id, *source;
+    int n, n_oom, n_failed; /* rows that ran, did not fit, failed otherwise */
+    double kendall_tau;
+    double pick_over_best; /* measured: the layout with the least predicted time, over the best */
+    double pick_that_fits; /* the same among those that fit with the margin of a search; NaN: it ran out of memory */
+    struct tt_score time;
+};
+
+struct tt_backtest {
+    struct tt_cluster_run *run;
+    struct tt_backtest_row *row; /* of the same index */
+    int n;
+    struct tt_backtest_sweep *sweep;
+    int n_sweeps, cap_sweeps;
+    bool sweeps_only;               /* `plain` is of rows of sweeps, since there are no others */
+    struct tt_score plain, special; /* dense, 16 bits, below 128k tokens; and fp8, experts, longer sequences */
+    struct tt_score left_out, one_row, foreign; /* of plain rows */
+    struct tt_score memory;
+    int fits[2][2];       /* [predicted to fit][did fit], of rows that say so */
+    int false_fits_far;   /* predicted to fit with more than 5 % to spare, and did not */
+    int ran, ran_refused; /* published runs, and how many of them are predicted not to fit */
+    double held;          /* share of left-out rows within the interval that is printed */
+};
+
+/* Half of the 80 % interval, as a share of the predicted time: where there are runs of the same stack on the same
+ * machine, and where there are none. */
+extern const double tt_backtest_interval, tt_backtest_wide_interval;
+
+/* The same of models with experts, below and above the predicted time: of 36 measured runs 31 are within it. */
+extern const double tt_backtest_experts_below, tt_backtest_experts_above;
+
+/** Scores tables; n of them. They must stay as long as the result, which the caller releases. */
+int tt_backtest_score(const struct tt_csv *tables, const char *const *where, int n,
+                      struct tt_backtest *ret_test) TT_MUST_CHECK;
+void tt_backtest_release(struct tt_backtest *test);
+
+/* The numbers of a stack that are fitted to runs, as the fit of the shipped tables gives them. */
+struct tt_cluster_fitted {
+    const struct tt_cluster_stack *stack;
+    int rows;                 /* that it was fitted to; 0: none, the numbers are the stack's */
+    const char *first, *last; /* their ids, or that of the sweep */
+    bool all_keys;            /* attention and link were fitted too; else they are 1 */
+    bool experts_only;        /* the rows are models with experts: only the share of their products was fitted */
+    double gemm, attention, link, expert_gemm;
+    double median; /* error on these rows */
+};
+
+/**
+ * Fits a stack to its rows. Each stack has at most four fitted numbers; how is in fit.c. Deterministic.
+ */
+void tt_backtest_fit(const struct tt_backtest *test, const struct tt_cluster_stack *stack,
+                     struct tt_cluster_fitted *ret_fitted);
+
+/** The tables of published runs and of measured layouts that are built in; for tt_csv_parse. */
+extern const char tt_backtest_runs[], tt_backtest_layouts[];
+extern const size_t tt_backtest_runs_size, tt_backtest_layouts_size;
+
+/**
+ * The share that products reach (stack key gemm_share) with which a job's step takes sec seconds, within limits that no
+ * hardware leaves: 0.2 and 2.5.
+ */
+double tt_cluster_fit(const struct tt_cluster_job *job, double sec);
+
+/** "gemm": the part of the step that takes longest. */
+const char *tt_cluster_dominant(const struct tt_cluster_time *time);
+
+/* What the log of a run says about a prediction. */
+struct tt_cluster_calibration {
+    int steps;
+    double tokens_per_sec;  /* of a device: the median, without the first quarter of the steps */
+    double bytes;           /* of the last step; 0: the log has none */
+    double predicted_bytes; /* of the framework's allocator, as those */
+    double error;           /* of the prediction before, and with the fitted share */
+    double error_after;
+    double old_share, share;
+};
+
+/**
+ * Fits the share of products of a stack to the log of a run of torchtitan; where names the log. TT_EDATA: it has too
+ * few steps, the host takes too large a part, or it is the log of another job.
+ */
+int tt_cluster_calibrate(const char *log, const char *where, const struct tt_cluster_job *job,
+                         struct tt_cluster_stack *stack, struct tt_cluster_calibration *ret) TT_MUST_CHECK;
+
+#endif

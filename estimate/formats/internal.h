@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_ESTIMATE_FORMATS_INTERNAL_H
+#define TT_ESTIMATE_FORMATS_INTERNAL_H
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "estimate/formats/formats.h"
+
+/* The flags of Megatron-LM that are read, as text. */
+enum tt_megatron_flag {
+#define X(id, name, kind) TT_FLAG_##id,
+#include "estimate/formats/megatron_flags.def"
+#undef X
+    TT_MEGATRON_FLAGS
+};
+
+extern const char *const tt_megatron_flag_names[TT_MEGATRON_FLAGS];
+
+/* Zero-initialise but for the notes and what is given; tt_megatron_flags_release. */
+struct tt_megatron_flags {
+    char *value[TT_MEGATRON_FLAGS]; /* NULL: not given; "": given without a value */
+    struct tt_cluster_notes *notes;
+    const struct tt_cluster_given *given; /* has the names of flags that are left out */
+    struct tt_text unknown;               /* flags that might change the cost */
+};
+
+/** Takes words in order: a flag and, as its value, the first word that follows and is no flag. TT_EUSAGE. */
+int tt_megatron_flags_words(struct tt_megatron_flags *flags, int n, const char *const *words) TT_MUST_CHECK;
+
+/** TT_EUSAGE naming all flags that were taken, are not known, and might change the cost. */
+int tt_megatron_flags_check(struct tt_megatron_flags *flags) TT_MUST_CHECK;
+
+/**
+ * Takes the flags that a shell script gives Megatron-LM; the script is read, not run. TT_EUSAGE: a flag that is read
+ * depends on what the script does not say.
+ */
+int tt_megatron_flags_script(struct tt_megatron_flags *flags, const char *path, const char *text,
+                             const struct tt_cluster_given *given) TT_MUST_CHECK;
+
+/**
+ * Of a flag without its dashes, which may end in "=value": it is read; its value is read too; it has none; it is not
+ * known to be free.
+ */
+bool tt_megatron_flag_is_read(const char *name);
+bool tt_megatron_flag_has_value(const char *name);
+bool tt_megatron_flag_is_switch(const char *name);
+bool tt_megatron_flag_may_matter(const char *name);
+void tt_megatron_flags_release(struct tt_megatron_flags *flags);
+
+#endif

@@ -1,0 +1,806 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Flags of Megatron-LM as a job: its sizes become those of a config.json, its layout keys of titan.
+ */
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/json.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "core/os/file.h"
+#include "estimate/formats/formats.h"
+#include "estimate/formats/internal.h"
+#include "estimate/model/job.h"
+
+/* --- values --- */
+
+static bool given(const struct tt_megatron_flags *f, enum tt_megatron_flag flag)
+{
+    return f->value[flag] != NULL;
+}
+
+static bool is_gated(const struct tt_megatron_flags *f)
+{
+    return given(f, TT_FLAG_SWIGLU) || given(f, TT_FLAG_GEGLU);
+}
+
+/* The flag's number, or `otherwise` if it is not given; below 0: it has to be. */
+static int number(const struct tt_megatron_flags *f, enum tt_megatron_flag flag, double otherwise, double *ret)
+{
+    const char *text = f->value[flag];
+    char *end = NULL;
+
+    *ret = text ? strtod(text, &end) : otherwise;
+    if (!text && otherwise < 0)
+        return tt_fail(TT_EUSAGE, "estimate: Megatron's flag --%s is missing", tt_megatron_flag_names[flag]);
+    if (text && (end == text || *end || !(*ret >= 0) || *ret > 1e15 || floor(*ret) != *ret))
+        return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is not a whole number that is not negative",
+                       tt_megatron_flag_names[flag], text);
+    return 0;
+}
+
+/* Sizes that cannot be 0 if they are given; the others may be missing, or their 0 is an error elsewhere. */
+static int check_sizes(const struct tt_megatron_flags *f)
+{
+    static const enum tt_megatron_flag sizes[] = {TT_FLAG_DIM,
+                                                  TT_FLAG_HEADS,
+                                                  TT_FLAG_LAYERS,
+                                                  TT_FLAG_FFN,
+                                                  TT_FLAG_HEAD_DIM,
+                                                  TT_FLAG_MOE_FFN,
+                                                  TT_FLAG_TOP_K,
+                                                  TT_FLAG_QUERY_RANK,
+                                                  TT_FLAG_KEY_RANK,
+                                                  TT_FLAG_ROPE_DIM,
+                                                  TT_FLAG_NOPE_DIM,
+                                                  TT_FLAG_VALUE_DIM,
+                                                  TT_FLAG_TP,
+                                                  TT_FLAG_PP,
+                                                  TT_FLAG_CP,
+                                                  TT_FLAG_EP,
+                                                  TT_FLAG_EXPERT_TP,
+                                                  TT_FLAG_MICRO_BATCH,
+                                                  TT_FLAG_SEQ_LEN,
+                                                  TT_FLAG_GLOBAL_BATCH,
+                                                  TT_FLAG_VIRTUAL_LAYERS,
+                                                  TT_FLAG_VIRTUAL_STAGES,
+                                                  TT_FLAG_RECOMPUTE_LAYERS,
+                                                  TT_FLAG_VOCAB_MULTIPLE,
+                                                  TT_FLAG_GROUPS};
+    double value;
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        TT_TRY(number(f, sizes[i], 1, &value));
+        if (!(value > 0))
+            TT_TRY(tt_fail(TT_EUSAGE, "estimate: Megatron's flag --%s has to be above 0",
+                           tt_megatron_flag_names[sizes[i]]));
+    }
+out:
+    return rc;
+}
+
+/* Tokenizers that are one: GPT-2's, which alone has merges, and Llama 2's. 0: another. */
+static double known_vocabulary(const struct tt_megatron_flags *f)
+{
+    const char *type = given(f, TT_FLAG_TOKENIZER) ? f->value[TT_FLAG_TOKENIZER] : "";
+
+    if (strcmp(type, "GPT2BPETokenizer") == 0 || (!*type && given(f, TT_FLAG_MERGES)))
+        return 50257;
+    return strcmp(type, "Llama2Tokenizer") == 0 ? 32000 : 0;
+}
+
+static int vocabulary(const struct tt_megatron_flags *f, double *ret)
+{
+    double size, multiple, tp;
+    int rc = 0;
+
+    TT_TRY(number(f, TT_FLAG_VOCAB, 0, &size));
+    TT_TRY(number(f, TT_FLAG_VOCAB_MULTIPLE, 128, &multiple));
+    TT_TRY(number(f, TT_FLAG_TP, 1, &tp));
+    if (given(f, TT_FLAG_PADDED_VOCAB))
+        return number(f, TT_FLAG_PADDED_VOCAB, 0, ret);
+    size = size > 0 ? size : known_vocabulary(f);
+    if (!(size > 0) || !(multiple > 0) || !(tp > 0))
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: Megatron takes the size of the vocabulary from the tokenizer\nhelp: give "
+                                  "--vocab-size too, such as --vocab-size 128256"));
+    *ret = ceil(size / (multiple * tp)) * multiple * tp;
+out:
+    return rc;
+}
+
+/* The zeros of a list with one number for each layer: "[0]*3+[1]*58" has 3. */
+static int pattern(const struct tt_megatron_flags *f, enum tt_megatron_flag flag, double layers, double *ret_zeros)
+{
+    const char *at = f->value[flag];
+    double all = 0;
+
+    *ret_zeros = 0;
+    at += *at == '(';
+    while (*at == '[') {
+        char *end;
+        double kind = strtod(at + 1, &end), count = 1;
+
+        if (end[0] == ']' && end[1] == '*')
+            count = strtod(end + 2, &end);
+        else
+            end += *end == ']';
+        all += count;
+        *ret_zeros += kind > 0 ? 0 : count;
+        at = *end == '+' ? end + 1 : end;
+    }
+    at += *at == ')';
+    if (*at || all != layers)
+        return tt_fail(TT_EUSAGE,
+                       "estimate: --%s '%s' is not understood, or not of %.0f layers\nhelp: for instance "
+                       "[0]*3+[1]*%.0f",
+                       tt_megatron_flag_names[flag], f->value[flag], layers, fmax(1, layers - 3));
+    return 0;
+}
+
+/* Layers without experts: "2" is experts in every second layer. */
+static int dense_layers(const struct tt_megatron_flags *f, double layers, double *ret)
+{
+    const char *text = f->value[TT_FLAG_MOE_LAYERS];
+    double every;
+    int rc = 0;
+
+    *ret = 0;
+    if (!text)
+        return 0;
+    if (strchr(text, '['))
+        return pattern(f, TT_FLAG_MOE_LAYERS, layers, ret);
+    TT_TRY(number(f, TT_FLAG_MOE_LAYERS, 1, &every));
+    if (!(every > 0))
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: Megatron's flag --%s has to be above 0",
+                       tt_megatron_flag_names[TT_FLAG_MOE_LAYERS]));
+    *ret = layers - ceil(layers / every);
+out:
+    return rc;
+}
+
+/* --- the model --- */
+
+static int put(json_t *config, const struct tt_megatron_flags *f, enum tt_megatron_flag flag, double otherwise,
+               const char *name)
+{
+    double value;
+    int rc = number(f, flag, otherwise, &value);
+
+    if (rc == 0)
+        (void)json_object_set_new(config, name, json_real(value));
+    return rc;
+}
+
+static int put_experts(json_t *config, const struct tt_megatron_flags *f, double layers, double ffn)
+{
+    double dense;
+    int rc = 0;
+
+    if (!is_gated(f))
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: experts of two matrices are not modelled\nhelp: add --swiglu"));
+    TT_TRY(dense_layers(f, layers, &dense));
+    TT_TRY(put(config, f, TT_FLAG_EXPERTS, 0, "n_routed_experts"));
+    TT_TRY(put(config, f, TT_FLAG_TOP_K, 2, "num_experts_per_tok"));
+    TT_TRY(put(config, f, TT_FLAG_MOE_FFN, ffn, "moe_intermediate_size"));
+    TT_TRY(put(config, f, TT_FLAG_SHARED_FFN, 0, "shared_expert_intermediate_size"));
+    TT_TRY(put(config, f, TT_FLAG_EXPERT_GROUPS, 0, "n_group"));
+    TT_TRY(put(config, f, TT_FLAG_GROUPS_MET, 0, "topk_group"));
+    (void)json_object_set_new(config, "first_k_dense_replace", json_real(dense));
+out:
+    return rc;
+}
+
+static int put_latent(json_t *config, const struct tt_megatron_flags *f)
+{
+    int rc = 0;
+
+    TT_TRY(put(config, f, TT_FLAG_QUERY_RANK, 0, "q_lora_rank"));
+    TT_TRY(put(config, f, TT_FLAG_KEY_RANK, 32, "kv_lora_rank"));
+    TT_TRY(put(config, f, TT_FLAG_NOPE_DIM, 128, "qk_nope_head_dim"));
+    TT_TRY(put(config, f, TT_FLAG_ROPE_DIM, 64, "qk_rope_head_dim"));
+    TT_TRY(put(config, f, TT_FLAG_VALUE_DIM, 128, "v_head_dim"));
+out:
+    return rc;
+}
+
+/* "128,0", or "(128, 0)": so many tokens before each, and none behind it. Of every "--window-attn-skip-freq" layers the
+ * last one has no window; a list has a 1 for each layer with one. */
+static int windows(const struct tt_megatron_flags *f, struct tt_cluster_shape *s)
+{
+    const char *text = f->value[TT_FLAG_WINDOW], *skip = f->value[TT_FLAG_WINDOW_SKIP];
+    double every = 0;
+    char *end;
+    int rc = 0;
+
+    if (!text)
+        return 0;
+    text += *text == '(';
+    s->window = strtod(text, &end);
+    if (end == text || (*end && *end != ',') || !(s->window > 0) || !(s->window < 1e9))
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --%s '%s' is not understood\nhelp: for instance 128,0",
+                       tt_megatron_flag_names[TT_FLAG_WINDOW], f->value[TT_FLAG_WINDOW]));
+    s->window_layers = s->layers;
+    if (skip && strchr(skip, '['))
+        TT_TRY(pattern(f, TT_FLAG_WINDOW_SKIP, s->layers, &every));
+    if (skip && strchr(skip, '['))
+        s->window_layers = s->layers - every;
+    else if (skip) {
+        TT_TRY(number(f, TT_FLAG_WINDOW_SKIP, 0, &every));
+        s->window_layers = every > 0 ? s->layers - floor(s->layers / every) : s->layers;
+    }
+out:
+    return rc;
+}
+
+/* Positions are learned unless a flag says otherwise. */
+static int positions(const struct tt_megatron_flags *f, struct tt_cluster_shape *s)
+{
+    const char *type = given(f, TT_FLAG_POSITION_TYPE) ? f->value[TT_FLAG_POSITION_TYPE] : "learned_absolute";
+    double seq_len;
+    int rc = 0;
+
+    s->positions = 0;
+    if (given(f, TT_FLAG_ROTARY) || given(f, TT_FLAG_NO_POSITIONS) || strcmp(type, "learned_absolute") != 0)
+        return 0;
+    TT_TRY(number(f, TT_FLAG_SEQ_LEN, -1, &seq_len));
+    TT_TRY(number(f, TT_FLAG_POSITIONS, seq_len, &s->positions));
+out:
+    return rc;
+}
+
+static int model(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m)
+{
+    json_t *config = json_object();
+    bool gated = is_gated(f);
+    double dim, heads, layers, vocab, ffn;
+    int rc = 0;
+
+    TT_TRY(number(f, TT_FLAG_DIM, -1, &dim));
+    TT_TRY(number(f, TT_FLAG_HEADS, -1, &heads));
+    TT_TRY(number(f, TT_FLAG_LAYERS, -1, &layers));
+    TT_TRY(number(f, TT_FLAG_FFN, gated ? floor(dim * 4 * 2 / 3 / 64) * 64 : 4 * dim, &ffn));
+    TT_TRY(vocabulary(f, &vocab));
+    (void)json_object_update_new(
+        config, json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:b}", "model_type", gated ? "llama" : "gpt2", "hidden_size",
+                          dim, "num_hidden_layers", layers, "num_attention_heads", heads, "intermediate_size", ffn,
+                          "vocab_size", vocab, "tie_word_embeddings", !given(f, TT_FLAG_UNTIED)));
+    TT_TRY(put(config, f, TT_FLAG_HEAD_DIM, heads > 0 ? floor(dim / heads) : 0, "head_dim"));
+    if (given(f, TT_FLAG_GROUPED))
+        TT_TRY(put(config, f, TT_FLAG_GROUPS, 1, "num_key_value_heads"));
+    if (given(f, TT_FLAG_LATENT))
+        TT_TRY(put_latent(config, f));
+    if (given(f, TT_FLAG_EXPERTS))
+        TT_TRY(put_experts(config, f, layers, ffn));
+    TT_TRY(tt_cluster_shape_of_hf(config, "Megatron's flags", &m->shape));
+    TT_TRY(number(f, TT_FLAG_MTP_LAYERS, 0, &m->shape.mtp_layers));
+    if (m->shape.mtp_layers > layers)
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --%s %.0f is more than --%s %.0f",
+                       tt_megatron_flag_names[TT_FLAG_MTP_LAYERS], m->shape.mtp_layers,
+                       tt_megatron_flag_names[TT_FLAG_LAYERS], layers));
+    TT_TRY(positions(f, &m->shape));
+    TT_TRY(windows(f, &m->shape));
+    m->shape.expert_bias = m->shape.experts > 0 && given(f, TT_FLAG_CLAMP); /* as gpt-oss has it */
+out:
+    json_decref(config);
+    return rc;
+}
+
+/* --- batch and layout --- */
+
+static void set(struct tt_cluster_megatron *m, const char *key, double value)
+{
+    TT_PUSH(m->override, m->n, m->cap) = tt_format("--%s=%.0f", key, value);
+}
+
+static int stages(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m, double pp, double micro)
+{
+    double each, own = m->shape.layers / pp;
+    int rc = 0;
+
+    m->stages_of_a_rank = 1;
+    if (given(f, TT_FLAG_VIRTUAL_LAYERS)) {
+        TT_TRY(number(f, TT_FLAG_VIRTUAL_LAYERS, -1, &each));
+        if (fmod(own, each) != 0)
+            TT_TRY(tt_fail(TT_EUSAGE, "estimate: --%s %.0f does not divide the %g layers of a rank",
+                           tt_megatron_flag_names[TT_FLAG_VIRTUAL_LAYERS], each, own));
+        m->stages_of_a_rank = own / each;
+    } else if (given(f, TT_FLAG_VIRTUAL_STAGES))
+        TT_TRY(number(f, TT_FLAG_VIRTUAL_STAGES, -1, &m->stages_of_a_rank));
+    set(m, "parallelism.pipeline_parallel_microbatch_size", micro);
+    set(m, "training.local_batch_size",
+        micro * pp); /* no fewer microbatches than stages; the step's are from its batch */
+    TT_PUSH(m->override, m->n, m->cap) =
+        tt_format("--parallelism.pipeline_parallel_schedule=%s", m->stages_of_a_rank > 1 ? "Interleaved1F1B" : "1F1B");
+out:
+    return rc;
+}
+
+static int layout(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m)
+{
+    static const struct {
+        enum tt_megatron_flag flag;
+        const char *key;
+    } degrees[] = {{TT_FLAG_TP, "parallelism.tensor_parallel_degree"},
+                   {TT_FLAG_PP, "parallelism.pipeline_parallel_degree"},
+                   {TT_FLAG_CP, "parallelism.context_parallel_degree"},
+                   {TT_FLAG_EP, "parallelism.expert_parallel_degree"}};
+    double value, micro, pp, tp, expert_tp, steps, samples;
+    int rc = 0;
+
+    TT_TRY(number(f, TT_FLAG_SEQ_LEN, -1, &value));
+    set(m, "training.seq_len", value);
+    TT_TRY(number(f, TT_FLAG_MICRO_BATCH, -1, &micro));
+    set(m, "training.local_batch_size", micro);
+    TT_TRY(number(f, TT_FLAG_GLOBAL_BATCH, -1, &value));
+    set(m, "training.global_batch_size", value);
+    TT_TRY(number(f, TT_FLAG_TRAIN_SAMPLES, 0, &samples));
+    TT_TRY(number(f, TT_FLAG_TRAIN_ITERS, value > 0 ? ceil(samples / value) : 0, &steps));
+    if (steps > 0)
+        set(m, "training.steps", steps);
+    for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++) {
+        TT_TRY(number(f, degrees[i].flag, 1, &value));
+        if (value != 1)
+            set(m, degrees[i].key, value);
+    }
+    TT_TRY(number(f, TT_FLAG_TP, 1, &tp));
+    TT_TRY(number(f, TT_FLAG_EXPERT_TP, tp, &expert_tp));
+    m->expert_tp = given(f, TT_FLAG_EXPERTS) ? expert_tp : tp;
+    if (given(f, TT_FLAG_EXPERTS) && expert_tp != tp && expert_tp != 1)
+        TT_TRY(tt_fail(TT_EUSAGE,
+                       "estimate: --%s %.0f is not modelled: experts are cut as the other matrices, by %.0f, or not at "
+                       "all\nhelp: leave the flag out, or give 1",
+                       tt_megatron_flag_names[TT_FLAG_EXPERT_TP], expert_tp, tp));
+    TT_TRY(number(f, TT_FLAG_PP, 1, &pp));
+    if (pp > 1)
+        TT_TRY(stages(f, m, pp, micro));
+out:
+    return rc;
+}
+
+/* Megatron's default is the core of attention alone. */
+static int selective(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m)
+{
+    const char *names = given(f, TT_FLAG_RECOMPUTE_MODULES) ? f->value[TT_FLAG_RECOMPUTE_MODULES] : "core_attn";
+
+    m->again_modules = tt_cluster_modules(names);
+    m->again = m->again_modules == TT_MODULE_CORE_ATTENTION ? TT_AGAIN_ATTENTION : TT_AGAIN_MODULES;
+    if (m->again_modules == 0)
+        return tt_fail(TT_EUSAGE,
+                       "estimate: --%s '%s' is none of core_attn, layernorm, mla_up_proj, mlp, moe, moe_act and "
+                       "shared_experts",
+                       tt_megatron_flag_names[TT_FLAG_RECOMPUTE_MODULES], names);
+    return 0;
+}
+
+/* How much of the traffic of data parallelism is exposed of what the stack exposes at most: gradients are half of it,
+ * parameters the other. */
+static void overlap(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m)
+{
+    bool params =
+        given(f, TT_FLAG_DISTRIBUTED_OPTIMIZER) ? given(f, TT_FLAG_OVERLAP_PARAMS) : given(f, TT_FLAG_OVERLAP_GRADS);
+
+    m->exposed = 0.5 * !given(f, TT_FLAG_OVERLAP_GRADS) + 0.5 * !params;
+}
+
+static int kernel(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m)
+{
+    const char *name = given(f, TT_FLAG_BACKEND) ? f->value[TT_FLAG_BACKEND] : "";
+
+    if (strcmp(name, "unfused") == 0 || strcmp(name, "local") == 0)
+        m->kernel = 0;
+    else if (given(f, TT_FLAG_FLASH) || strcmp(name, "flash") == 0)
+        m->kernel = 2;
+    else if (strcmp(name, "fused") == 0)
+        m->kernel = 3;
+    else if (*name && strcmp(name, "auto") != 0)
+        return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is none of flash, fused, unfused, local and auto",
+                       tt_megatron_flag_names[TT_FLAG_BACKEND], name);
+    return 0;
+}
+
+static int recomputation(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m)
+{
+    const char *granularity = given(f, TT_FLAG_RECOMPUTE) ? f->value[TT_FLAG_RECOMPUTE] : NULL;
+    const char *method = given(f, TT_FLAG_RECOMPUTE_METHOD) ? f->value[TT_FLAG_RECOMPUTE_METHOD] : "uniform";
+    double layers, pp, ranks_layers;
+    int rc = 0;
+
+    m->again = given(f, TT_FLAG_CHECKPOINT)            ? TT_AGAIN_FULL
+               : given(f, TT_FLAG_RECOMPUTE_ATTENTION) ? TT_AGAIN_ATTENTION
+                                                       : TT_AGAIN_NONE;
+    if (!granularity && m->again == TT_AGAIN_NONE && given(f, TT_FLAG_RECOMPUTE_EXPERTS)) {
+        m->again = TT_AGAIN_MODULES;
+        m->again_modules = TT_MODULE_EXPERTS;
+    }
+    if (!granularity)
+        return 0;
+    if (strcmp(granularity, "selective") == 0)
+        return selective(f, m);
+    if (strcmp(granularity, "full") != 0)
+        return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is neither full nor selective",
+                       tt_megatron_flag_names[TT_FLAG_RECOMPUTE], granularity);
+    TT_TRY(number(f, TT_FLAG_RECOMPUTE_LAYERS, 1, &layers));
+    TT_TRY(number(f, TT_FLAG_PP, 1, &pp));
+    ranks_layers = layers * pp; /* so many of each rank's */
+    m->again = TT_AGAIN_FULL;
+    if (strcmp(method, "block") == 0 && ranks_layers < m->shape.layers) {
+        m->again = TT_AGAIN_LAYERS;
+        m->again_layers = ranks_layers;
+    }
+out:
+    return rc;
+}
+
+static int precision(const struct tt_megatron_flags *f)
+{
+    const char *format = given(f, TT_FLAG_FP8) ? f->value[TT_FLAG_FP8] : "hybrid";
+
+    if (given(f, TT_FLAG_BF16) && given(f, TT_FLAG_FP16))
+        return tt_fail(TT_EUSAGE, "estimate: --bf16 and --fp16 are both given\nhelp: give one of them");
+    if (strcmp(format, "hybrid") != 0 && strcmp(format, "e4m3") != 0)
+        return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is neither hybrid nor e4m3", tt_megatron_flag_names[TT_FLAG_FP8],
+                       format);
+    return 0;
+}
+
+static int translate(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m)
+{
+    int rc = 0;
+
+    if (!given(f, TT_FLAG_BF16) && !given(f, TT_FLAG_FP16))
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: without --bf16 or --fp16 Megatron trains in float32, which is not "
+                                  "modelled\nhelp: add --bf16"));
+    TT_TRY(check_sizes(f));
+    TT_TRY(precision(f));
+    TT_TRY(model(f, m));
+    TT_TRY(layout(f, m));
+    TT_TRY(recomputation(f, m));
+    TT_TRY(kernel(f, m));
+    overlap(f, m);
+    m->gradient_bytes = given(f, TT_FLAG_BF16_GRADS) ? 2 : 0;
+    m->float8 = given(f, TT_FLAG_FP8) || given(f, TT_FLAG_FP8_HYBRID) || given(f, TT_FLAG_FP8_E4M3);
+    m->async_tp = given(f, TT_FLAG_TP_OVERLAP);
+    m->sequence_parallel = given(f, TT_FLAG_SEQUENCE_PARALLEL);
+    m->balanced = given(f, TT_FLAG_BALANCED);
+    m->expert_overlap = given(f, TT_FLAG_EXPERT_OVERLAP);
+    m->distributed_optimizer = given(f, TT_FLAG_DISTRIBUTED_OPTIMIZER);
+out:
+    return rc;
+}
+
+int tt_cluster_megatron_read(const char *path, const struct tt_cluster_given *given, struct tt_cluster_notes *notes,
+                             struct tt_cluster_megatron *ret_megatron)
+{
+    struct tt_cluster_megatron m = {.kernel = -1};
+    struct tt_megatron_flags f = {.notes = notes, .given = given};
+    char *text = NULL;
+    size_t size;
+    int rc = 0;
+
+    if (path) {
+        TT_TRY(tt_file_read(path, &text, &size));
+        if (strlen(text) != size)
+            TT_TRY(tt_fail(TT_EDATA, "%s is no text: it has a byte 0\nhelp: --megatron takes a shell script", path));
+        TT_TRY(tt_megatron_flags_script(&f, path, text, given));
+    }
+    TT_TRY(tt_megatron_flags_words(&f, given->n_words, given->words));
+    TT_TRY(tt_megatron_flags_check(&f));
+    TT_TRY(translate(&f, &m));
+out:
+    tt_megatron_flags_release(&f);
+    tt_free(text);
+    if (rc < 0)
+        tt_cluster_megatron_release(&m);
+    *ret_megatron = m;
+    return rc;
+}
+
+void tt_cluster_megatron_release(struct tt_cluster_megatron *m)
+{
+    for (int i = 0; i < m->n; i++)
+        tt_free(m->override[i]);
+    tt_free(m->override);
+    *m = (struct tt_cluster_megatron){0};
+}
+
+bool tt_cluster_is_megatron(int n_words, const char *const *words)
+{
+    bool any = false;
+
+    for (int i = 0; i < n_words; i++) {
+        if (!tt_text_begins(words[i], "--"))
+            continue;
+        if (strchr(words[i], '.') || tt_text_begins(words[i], "--module") || tt_text_begins(words[i], "--config"))
+            return false;
+        any = true;
+    }
+    return any;
+}
+
+/* --- flags as text: which are read, left out, or free --- */
+
+const char *const tt_megatron_flag_names[TT_MEGATRON_FLAGS] = {
+#define X(id, name, kind) name,
+#include "estimate/formats/megatron_flags.def"
+#undef X
+};
+
+static const char *const harmless[] = {
+#define FREE(name) name,
+#include "estimate/formats/megatron_flags.def"
+#undef FREE
+};
+
+static const struct {
+    const char *name, *value, *why;
+} left_out[] = {
+#define NOTE(name, value, why) {name, value, why},
+#include "estimate/formats/megatron_flags.def"
+#undef NOTE
+};
+
+/* A flag that has one of these words and is not known might change the cost. */
+static const char *const costly[] = {
+    "activation-check",
+    "adapter",
+    "attention",
+    "bf16",
+    "checkpoint-act",
+    "cuda-graph",
+    "deepspeed",
+    "dtype",
+    "expert",
+    "fp16",
+    "fp32",
+    "fp4",
+    "fp8",
+    "fsdp",
+    "hidden",
+    "hybrid",
+    "int4",
+    "int8",
+    "layers",
+    "lora",
+    "mamba",
+    "mixed",
+    "moe",
+    "mtp",
+    "mxfp",
+    "offload",
+    "optimizer",
+    "overlap",
+    "parallel",
+    "peft",
+    "pipeline",
+    "precision",
+    "quant",
+    "recompute",
+    "sharding",
+    "tensor-",
+    "tp-comm",
+    "zero",
+};
+
+static const enum kind {
+    VALUE,
+    FILE_NAME,
+    SWITCH
+} kind_of[] = {
+#define FILE              FILE_NAME
+#define X(id, name, kind) kind,
+#include "estimate/formats/megatron_flags.def"
+#undef X
+#undef FILE
+};
+
+/* --- names --- */
+
+/* Whether a flag as it is written, "tensor_model_parallel_size=8", has a name of the tables, or begins with it. */
+static bool is_named(const char *written, const char *name, bool is_beginning)
+{
+    for (; *name; written++, name++)
+        if (*written != *name && !(*written == '_' && *name == '-'))
+            return false;
+    return is_beginning || !*written || *written == '=';
+}
+
+/* The flag that is read, or -1. */
+static int find(const char *written)
+{
+    for (int i = 0; i < TT_MEGATRON_FLAGS; i++)
+        if (is_named(written, tt_megatron_flag_names[i], false))
+            return i;
+    return -1;
+}
+
+bool tt_megatron_flag_is_read(const char *name)
+{
+    return find(name) >= 0;
+}
+
+bool tt_megatron_flag_has_value(const char *name)
+{
+    int at = find(name);
+
+    return at >= 0 && kind_of[at] == VALUE;
+}
+
+bool tt_megatron_flag_is_switch(const char *name)
+{
+    int at = find(name);
+
+    return at >= 0 && kind_of[at] == SWITCH;
+}
+
+/* Whether a name has a word that might change the cost. */
+static bool is_costly(const char *name)
+{
+    for (size_t i = 0; i < sizeof costly / sizeof *costly; i++)
+        for (const char *at = name; *at && *at != '='; at++)
+            if (is_named(at, costly[i], true))
+                return true;
+    return false;
+}
+
+/* A flag is free by its beginning only if the rest has no costly word: "data-" and not "data-parallel-size". */
+static bool is_free(const char *name)
+{
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
+        if (is_named(name, harmless[i], true) && !is_costly(name + strlen(harmless[i])))
+            return true;
+    return false;
+}
+
+bool tt_megatron_flag_may_matter(const char *name)
+{
+    return find(name) >= 0 || !is_free(name);
+}
+
+/* --- reading --- */
+
+/* A flag that is left out, unless its value is the usual one. */
+static bool take_note(struct tt_megatron_flags *f, const char *name, const char *value)
+{
+    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
+        if (strcmp(name, left_out[i].name) == 0) {
+            char *key = tt_format("--%s", name);
+
+            if (!*left_out[i].value || strcmp(value, left_out[i].value) != 0)
+                tt_cluster_note(f->notes, key, strcmp(left_out[i].value, "false") == 0 ? "" : value, left_out[i].why);
+            tt_free(key);
+            return true;
+        }
+    return false;
+}
+
+/* Flags that look like one that is read are misspelt, and those with a costly word cannot be left out; others are. */
+static void take_unknown(struct tt_megatron_flags *f, const char *name, const char *value)
+{
+    const char *near = tt_text_nearest(name, tt_megatron_flag_names, TT_MEGATRON_FLAGS);
+    bool is_misspelt = near && tt_text_distance(name, near) <= 2;
+    char *key = tt_format("--%s", name);
+
+    if (is_misspelt || (is_costly(name) && !is_free(name))) {
+        tt_text_add(&f->unknown, "%s%s", f->unknown.size ? ", " : "", key);
+        if (*value)
+            tt_text_add(&f->unknown, " %s", value);
+        if (near)
+            tt_text_add(&f->unknown, " (did you mean --%s?)", near);
+    } else if (!is_free(name))
+        tt_cluster_note(f->notes, key, value, "it is not known here, and taken not to matter");
+    tt_free(key);
+}
+
+int tt_megatron_flags_check(struct tt_megatron_flags *f)
+{
+    if (!f->unknown.size)
+        return 0;
+    tt_text_make_printable(&f->unknown);
+    return tt_fail(
+        TT_EUSAGE,
+        "estimate: flags of Megatron that are not known here, and that might change the cost: %s\nhelp: take "
+        "them out, or give --ignore-flag NAME for each one that the prediction shall leave out",
+        f->unknown.text);
+}
+
+static bool is_ignored(struct tt_megatron_flags *f, const char *name, const char *value)
+{
+    for (int i = 0; i < f->given->n_ignored; i++) {
+        const char *ignored = f->given->ignored[i] + (tt_text_begins(f->given->ignored[i], "--") ? 2 : 0);
+        char *key;
+
+        if (!is_named(ignored, name, false))
+            continue;
+        key = tt_format("--%s", name);
+        tt_cluster_note(f->notes, key, value, "--ignore-flag leaves it out");
+        tt_free(key);
+        return true;
+    }
+    return false;
+}
+
+/* A switch may be given as on; "off" is no value of it. */
+static int check_switch(const char *name, const char *value)
+{
+    static const char *const off[] = {"false", "False", "0", "no", "off"};
+
+    for (size_t i = 0; i < sizeof off / sizeof *off; i++)
+        if (strcmp(value, off[i]) == 0)
+            return tt_fail(TT_EUSAGE,
+                           "estimate: Megatron's flag --%s takes no value, found '%s'\nhelp: leave the flag out to "
+                           "turn it off",
+                           name, value);
+    return 0;
+}
+
+/* Takes one flag, without its dashes, and its value. */
+static int take(struct tt_megatron_flags *f, const char *name, const char *value)
+{
+    char *key = tt_strdup(name);
+    int rc = 0, at = find(name);
+
+    for (char *c = key; *c; c++)
+        *c = *c == '_' ? '-' : *c;
+    if (is_ignored(f, key, value))
+        at = -1;
+    else if (at < 0 && !take_note(f, key, value))
+        take_unknown(f, key, value);
+    else if (at >= 0) {
+        rc = kind_of[at] == SWITCH ? check_switch(key, value) : 0;
+        tt_free(f->value[at]);
+        f->value[at] = tt_strdup(value);
+    }
+    tt_free(key);
+    return rc;
+}
+
+/* The modules of --recompute-modules from words that follow it. */
+static char *modules(int n, const char *const *words)
+{
+    static const char *const all[] = {"core_attn", "moe_act", "layernorm",     "mla_up_proj",
+                                      "mlp",       "moe",     "shared_experts"};
+    struct tt_text text = {0};
+
+    for (int i = 0; i < n; i++) {
+        bool is_one = false;
+
+        for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+            is_one = is_one || strcmp(words[i], all[k]) == 0;
+        if (!is_one)
+            break;
+        tt_text_add(&text, "%s%s", i ? " " : "", words[i]);
+    }
+    return text.text ? text.text : tt_strdup("");
+}
+
+int tt_megatron_flags_words(struct tt_megatron_flags *f, int n, const char *const *words)
+{
+    int rc = 0;
+
+    for (int i = 0; i < n && rc == 0; i++) {
+        const char *equal = strchr(words[i], '=');
+        bool has_next = i + 1 < n && !tt_text_begins(words[i + 1], "--");
+        char *name, *several = NULL;
+
+        if (!tt_text_begins(words[i], "--"))
+            continue;
+        name = tt_format("%.*s", equal ? (int)(equal - words[i] - 2) : (int)strlen(words[i]) - 2, words[i] + 2);
+        if (find(name) == TT_FLAG_RECOMPUTE_MODULES && has_next && !equal)
+            several = modules(n - i - 1, words + i + 1);
+        rc = take(f, name, several && *several ? several : equal ? equal + 1 : has_next ? words[i + 1] : "");
+        tt_free(several);
+        tt_free(name);
+    }
+    return rc;
+}
+
+void tt_megatron_flags_release(struct tt_megatron_flags *f)
+{
+    for (int i = 0; i < TT_MEGATRON_FLAGS; i++)
+        tt_free(f->value[i]);
+    tt_text_release(&f->unknown);
+}

@@ -1,0 +1,922 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * torchtitan's configurations as lists of keys and values; see pairs.h.
+ */
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "core/base/json.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "core/config/parse/toml.h"
+#include "core/os/file.h"
+#include "estimate/formats/formats.h"
+#include "estimate/model/job.h"
+
+/* --- keys and values, from TOML, JSON and flags --- */
+
+void tt_pairs_add(struct tt_pairs *pairs, const char *where, char *key, char *value)
+{
+    TT_PUSH(pairs->item, pairs->n, pairs->cap) = (struct tt_pair){.key = key, .value = value, .where = where};
+}
+
+/* Words with commas between them; a list in the list is one word with blanks. */
+static void add_list(struct tt_text *out, const struct tt_yaml *list, char between)
+{
+    for (int i = 0; i < list->n; i++) {
+        const struct tt_yaml *item = list->item[i];
+
+        if (i > 0)
+            tt_text_add(out, "%c", between);
+        if (item->kind == TT_YAML_SCALAR)
+            tt_text_add(out, "%s", item->text);
+        else if (item->kind == TT_YAML_LIST && between == ',')
+            add_list(out, item, ' ');
+    }
+}
+
+static void add_toml(struct tt_pairs *pairs, const char *where, const char *prefix, const struct tt_yaml *map)
+{
+    for (int i = 0; i < map->n; i++) {
+        char *key = tt_format("%s%s%s", prefix, *prefix ? "." : "", map->key[i]->text);
+        const struct tt_yaml *item = map->item[i];
+        struct tt_text list = {0};
+
+        if (item->kind == TT_YAML_MAP) {
+            add_toml(pairs, where, key, item);
+            tt_free(key);
+            continue;
+        }
+        if (item->kind == TT_YAML_SCALAR)
+            tt_text_add(&list, "%s", item->text);
+        if (item->kind == TT_YAML_LIST)
+            add_list(&list, item, ',');
+        tt_pairs_add(pairs, where, key, list.text ? list.text : tt_strdup(""));
+    }
+}
+
+/* The same of JSON. */
+static void add_json_list(struct tt_text *out, const json_t *list, char between)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+
+        if (i > 0)
+            tt_text_add(out, "%c", between);
+        if (json_is_array(item) && between == ',')
+            add_json_list(out, item, ' ');
+        else
+            tt_text_add(out, "%s", json_is_string(item) ? json_string_value(item) : "?");
+    }
+}
+
+static void add_json(struct tt_pairs *pairs, const char *where, const char *prefix, json_t *object)
+{
+    const char *name;
+    json_t *value;
+
+    json_object_foreach(object, name, value)
+    {
+        char *key = tt_format("%s%s%s", prefix, *prefix ? "." : "", name);
+        struct tt_text text = {0};
+        char *json;
+
+        if (json_is_object(value)) {
+            add_json(pairs, where, key, value);
+            tt_pairs_add(pairs, where, key, tt_strdup("{}"));
+            continue;
+        }
+        if (json_is_string(value))
+            tt_text_add(&text, "%s", json_string_value(value));
+        else if (json_is_array(value))
+            add_json_list(&text, value, ',');
+        else {
+            json = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+            tt_text_add(&text, "%s", json ? json : "");
+            free(json);
+        }
+        tt_pairs_add(pairs, where, key, text.text ? text.text : tt_strdup(""));
+    }
+}
+
+int tt_pairs_read_flags(struct tt_pairs *pairs, int n, const char *const *flags)
+{
+    for (int i = 0; i < n; i++) {
+        const char *name = flags[i], *equal = strchr(name, '=');
+        bool has_next = i + 1 < n && strncmp(flags[i + 1], "--", 2) != 0, off;
+        char *key, *dot;
+
+        if (strncmp(name, "--", 2) != 0)
+            return tt_fail(TT_EUSAGE, "estimate: '%s' after -- is not a flag of torchtitan such as --module llama3",
+                           name);
+        key = tt_format("%.*s", equal ? (int)(equal - name - 2) : (int)strlen(name) - 2, name + 2);
+        for (char *c = key; *c; c++)
+            *c = *c == '-' ? '_' : *c;
+        dot = strrchr(key, '.');
+        off = dot && strncmp(dot, ".no_", 4) == 0 && !equal; /* "--compile.no-enable" */
+        if (off)
+            memmove(dot + 1, dot + 4, strlen(dot + 4) + 1);
+        tt_pairs_add(pairs, "the flags after --", key,
+                     tt_strdup(equal      ? equal + 1
+                               : has_next ? flags[++i]
+                               : off      ? "false"
+                                          : "true"));
+    }
+    return 0;
+}
+
+const char *tt_pairs_get(const struct tt_pairs *pairs, const char *key)
+{
+    for (int i = pairs->n - 1; i >= 0; i--)
+        if (strcmp(pairs->item[i].key, key) == 0)
+            return strcmp(pairs->item[i].value, "null") == 0 || strcmp(pairs->item[i].value, "None") == 0
+                       ? NULL
+                       : pairs->item[i].value;
+    return NULL;
+}
+
+bool tt_pairs_has(const struct tt_pairs *pairs, const char *key)
+{
+    for (int i = 0; i < pairs->n; i++)
+        if (strcmp(pairs->item[i].key, key) == 0)
+            return true;
+    return false;
+}
+
+const char *tt_pairs_get_any(const struct tt_pairs *pairs, const char *const *keys)
+{
+    const char *value = NULL;
+
+    for (int i = 0; keys[i] && !value; i++)
+        value = tt_pairs_get(pairs, keys[i]);
+    return value;
+}
+
+static int read_toml(struct tt_pairs *pairs, const char *path, const char *text, size_t size)
+{
+    struct tt_yaml_doc doc = {0};
+    struct tt_text why = {0};
+    int line = 0, column = 0, rc = 0;
+
+    if (!tt_toml_parse(text, size, &doc, &line, &column, &why))
+        rc = tt_fail(TT_EDATA, "%s:%d:%d: %s\nhelp: wanted a configuration of torchtitan, TOML or JSON", path, line,
+                     column, why.text);
+    else if (doc.root)
+        add_toml(pairs, path, "", doc.root);
+    tt_yaml_release(&doc);
+    tt_text_release(&why);
+    return rc;
+}
+
+int tt_pairs_read(struct tt_pairs *pairs, const char *path)
+{
+    char *text = NULL;
+    json_t *json = NULL;
+    size_t size = 0;
+    int rc = 0;
+
+    TT_TRY(tt_file_read(path, &text, &size));
+    if (size && text[strspn(text, " \t\r\n")] == '{') {
+        TT_TRY(tt_json_parse(text, size, path, &json));
+        add_json(pairs, path, "", json);
+    } else
+        TT_TRY(read_toml(pairs, path, text, size));
+out:
+    json_decref(json);
+    tt_free(text);
+    return rc;
+}
+
+void tt_pairs_release(struct tt_pairs *pairs)
+{
+    for (int i = 0; i < pairs->n; i++) {
+        tt_free(pairs->item[i].key);
+        tt_free(pairs->item[i].value);
+    }
+    tt_free(pairs->item);
+    *pairs = (struct tt_pairs){0};
+}
+
+/* --- models and recipes --- */
+
+static const struct {
+    const char *family, *flavor, *shape;
+} flavors[] = {
+#define FLAVOR(family, flavor, shape) {family, flavor, shape},
+#define RECIPE(name, family, flavor, context, tokens, ac, tp, ep, steps, compiled, float8, async_tp)
+#include "estimate/formats/torchtitan.def"
+#undef FLAVOR
+#undef RECIPE
+};
+
+static const struct {
+    const char *name, *family, *flavor, *context, *tokens, *ac, *tp, *ep, *steps;
+    bool compiled, float8, async_tp;
+} recipes[] = {
+#define FLAVOR(family, flavor, shape)
+#define RECIPE(name, family, flavor, context, tokens, ac, tp, ep, steps, compiled, float8, async_tp) \
+    {name, family, flavor, #context, #tokens, ac, #tp, #ep, #steps, compiled, float8, async_tp},
+#include "estimate/formats/torchtitan.def"
+#undef FLAVOR
+#undef RECIPE
+};
+
+static bool is_true(const char *value)
+{
+    return value && strcasecmp(value, "true") == 0;
+}
+
+static void set(struct tt_cluster_recipe *r, const char *key, const char *value)
+{
+    TT_PUSH(r->override, r->n, r->cap) = tt_format("--%s=%s", key, value);
+}
+
+static void set_number(struct tt_cluster_recipe *r, const char *key, double value)
+{
+    TT_PUSH(r->override, r->n, r->cap) = tt_format("--%s=%.0f", key, value);
+}
+
+/* --- what it means --- */
+
+#define KEYS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* Whether a flavor is the one of the table: those that end in an attention ("8B_flex") have the same sizes. */
+static bool is_flavor(const char *flavor, const char *row)
+{
+    static const char *const ends[] = {"", "_flex", "_flex_attn", "_varlen", "_varlen_attn", "_irope"};
+    size_t n = strlen(row);
+
+    if (strncasecmp(flavor, row, n) != 0)
+        return false;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (strcmp(flavor + n, ends[i]) == 0)
+            return true;
+    return false;
+}
+
+static int find_model(struct tt_cluster_recipe *r)
+{
+    const char *family = tt_pairs_get_any(&r->pairs, KEYS("model_spec.name", "model.name"));
+    const char *flavor = tt_pairs_get_any(&r->pairs, KEYS("model_spec.flavor", "model.flavor"));
+    struct tt_text known = {0};
+    int rc;
+
+    if (!family && !flavor)
+        return 0;
+    family = family ? family : "llama3"; /* torchtitan's defaults */
+    flavor = flavor ? flavor : "debugmodel";
+    for (size_t i = 0; i < sizeof flavors / sizeof *flavors; i++) {
+        if (strcmp(family, flavors[i].family) == 0 && is_flavor(flavor, flavors[i].flavor))
+            r->model = flavors[i].shape;
+        tt_text_add(&known, "%s%s %s", i ? ", " : "", flavors[i].family, flavors[i].flavor);
+    }
+    rc = r->model ? 0
+                  : tt_fail(TT_EUSAGE,
+                            "estimate: titan has no sizes of torchtitan's model '%s %s'\nhelp: it has %s; or "
+                            "give --model, a config.json of Hugging Face with its sizes",
+                            family, flavor, known.text);
+    tt_text_release(&known);
+    return rc;
+}
+
+/* Puts what a recipe of 2026 sets before everything that is given. */
+static int add_recipe(struct tt_cluster_recipe *r)
+{
+    const char *name = tt_pairs_get(&r->pairs, "config"), *where = "the recipe";
+    struct tt_pairs with = {0};
+    struct tt_text known = {0};
+    int rc;
+
+    if (!name)
+        return 0;
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        tt_text_add(&known, " %s", recipes[i].name);
+        if (strcmp(recipes[i].name, name) != 0)
+            continue;
+        tt_pairs_add(&with, where, tt_strdup("model_spec.name"), tt_strdup(recipes[i].family));
+        tt_pairs_add(&with, where, tt_strdup("model_spec.flavor"), tt_strdup(recipes[i].flavor));
+        tt_pairs_add(&with, where, tt_strdup("training.max_context_length"), tt_strdup(recipes[i].context));
+        tt_pairs_add(&with, where, tt_strdup("training.num_tokens_per_microbatch_per_dp_rank"),
+                     tt_strdup(recipes[i].tokens));
+        tt_pairs_add(&with, where, tt_strdup("activation_checkpoint.mode"), tt_strdup(recipes[i].ac));
+        tt_pairs_add(&with, where, tt_strdup("activation_checkpoint.selective_ac_option"), tt_strdup("op"));
+        tt_pairs_add(&with, where, tt_strdup("parallelism.tensor_parallel_degree"), tt_strdup(recipes[i].tp));
+        tt_pairs_add(&with, where, tt_strdup("parallelism.expert_parallel_degree"), tt_strdup(recipes[i].ep));
+        tt_pairs_add(&with, where, tt_strdup("compile.enable"), tt_strdup(recipes[i].compiled ? "true" : "false"));
+        tt_pairs_add(&with, where, tt_strdup("model.converters"), tt_strdup(recipes[i].float8 ? "float8" : ""));
+        tt_pairs_add(&with, where, tt_strdup("compile.enable_async_tensor_parallel"),
+                     tt_strdup(recipes[i].async_tp ? "true" : "false"));
+        tt_pairs_add(&with, where, tt_strdup("training.steps"), tt_strdup(recipes[i].steps));
+        tt_pairs_add(&with, where, tt_strdup("loss.num_chunks"), tt_strdup("8"));
+    }
+    if (with.n == 0) {
+        rc = tt_fail(TT_EUSAGE,
+                     "estimate: titan does not know torchtitan's recipe '%s'\nhelp: it knows%s; or give the "
+                     "file that torchtitan saves with --debug.save_config_file",
+                     name, known.text);
+        tt_text_release(&known);
+        return rc;
+    }
+    for (int i = 0; i < r->pairs.n; i++)
+        TT_PUSH(with.item, with.n, with.cap) = r->pairs.item[i];
+    tt_free(r->pairs.item);
+    r->pairs = with;
+    tt_text_release(&known);
+    return 0;
+}
+
+/* Sequences: files of 2024 and 2025 have batches, recipes of 2026 have tokens. */
+static void batches(struct tt_cluster_recipe *r)
+{
+    const char *tokens = tt_pairs_get(&r->pairs, "training.num_tokens_per_microbatch_per_dp_rank");
+    const char *step = tt_pairs_get(&r->pairs, "training.num_tokens_per_train_step");
+    const char *local = tt_pairs_get_any(&r->pairs, KEYS("training.local_batch_size", "training.batch_size"));
+    const char *seq = tt_pairs_get_any(&r->pairs, KEYS("training.max_context_length", "training.seq_len"));
+    const char *stages = tt_pairs_get(&r->pairs, "parallelism.pipeline_parallel_degree");
+    const char *micro = tt_pairs_get_any(&r->pairs, KEYS("parallelism.num_pp_microbatches",
+                                                         "parallelism.pipeline_parallel_microbatches",
+                                                         "experimental.pipeline_parallel_microbatches"));
+    bool of_2026 = tokens || tt_pairs_get(&r->pairs, "training.max_context_length");
+    double length = seq ? strtod(seq, NULL) : 2048, each;
+    bool pipeline = stages && strtod(stages, NULL) > 1;
+
+    each = of_2026 ? fmax(1, floor(strtod(tokens ? tokens : "16384", NULL) / length)) : 0;
+    local = local ? local : "8"; /* torchtitan's default, as that of tokens and of the length */
+    set_number(r, "training.seq_len", length);
+    if (!tt_pairs_get(&r->pairs, "training.steps"))
+        set(r, "training.steps", "10000");
+    if (each > 0) {
+        set_number(r, "training.local_batch_size", pipeline && micro ? each * strtod(micro, NULL) : each);
+        if (pipeline)
+            set_number(r, "parallelism.pipeline_parallel_microbatch_size", each);
+        if (step && strtod(step, NULL) > 0)
+            set_number(r, "training.global_batch_size", floor(strtod(step, NULL) / length));
+        return;
+    }
+    set(r, "training.local_batch_size", local);
+    if (pipeline && micro)
+        set_number(r, "parallelism.pipeline_parallel_microbatch_size",
+                   fmax(1, strtod(local, NULL) / strtod(micro, NULL)));
+    else if (tt_pairs_get(&r->pairs, "parallelism.pipeline_parallel_microbatch_size"))
+        set(r, "parallelism.pipeline_parallel_microbatch_size",
+            tt_pairs_get(&r->pairs, "parallelism.pipeline_parallel_microbatch_size"));
+    if (tt_pairs_get(&r->pairs, "training.global_batch_size") &&
+        strtod(tt_pairs_get(&r->pairs, "training.global_batch_size"), NULL) > 0)
+        set(r, "training.global_batch_size", tt_pairs_get(&r->pairs, "training.global_batch_size"));
+}
+
+/* The modules of stages of which each begins with one of these layers. */
+static char *modules_from(const char *points, double layers)
+{
+    struct tt_text text = {0};
+
+    tt_text_add(&text, "tok_embeddings");
+    for (int l = 0; l < (int)layers; l++) {
+        char name[24];
+        const char *at;
+        size_t n;
+
+        n = (size_t)snprintf(name, sizeof name, "layers.%d", l);
+        at = strstr(points, name);
+        while (at && at[n] >= '0' && at[n] <= '9')
+            at = strstr(at + 1, name);
+        tt_text_add(&text, "%c%s", at ? ',' : ' ', name);
+    }
+    tt_text_add(&text, " norm output");
+    return text.text;
+}
+
+/* Stages that are listed: by their modules, or in files of 2024 and 2025 by the layers that they begin with. */
+static int stages(struct tt_cluster_recipe *r)
+{
+    static const char key[] = "parallelism.module_fqns_per_model_part";
+    const char *modules = tt_pairs_get(&r->pairs, key), *head;
+    const char *points = tt_pairs_get_any(
+        &r->pairs, KEYS("parallelism.pipeline_parallel_split_points", "experimental.pipeline_parallel_split_points"));
+    struct tt_cluster_shape shape;
+    char *list;
+
+    if (modules && *modules) {
+        head = strstr(modules, "lm_head"); /* the output's name since 2026 */
+        TT_PUSH(r->override, r->n, r->cap) = tt_format("--%s=%.*s%s%s", key, head ? (int)(head - modules) : INT_MAX,
+                                                       modules, head ? "output" : "", head ? head + 7 : "");
+    } else if (points && *points) {
+        if (!r->model || !tt_cluster_shape_find(r->model, &shape))
+            return tt_fail(TT_EUSAGE, "estimate: pipeline_parallel_split_points needs the number of layers\nhelp: name "
+                                      "model.name and model.flavor in the configuration");
+        list = modules_from(points, shape.layers);
+        set(r, key, list);
+        tt_free(list);
+    }
+    return 0;
+}
+
+static void recomputation(struct tt_cluster_recipe *r)
+{
+    const char *mode = tt_pairs_get(&r->pairs, "activation_checkpoint.mode"),
+               *option = tt_pairs_get(&r->pairs, "activation_checkpoint.selective_ac_option");
+
+    if (mode) {
+        set(r, "activation_checkpoint.mode", strcmp(mode, "memory_budget") == 0 ? "selective" : mode);
+        if (option)
+            set(r, "activation_checkpoint.selective_ac_option", option);
+    } else if (tt_pairs_get(&r->pairs, "activation_checkpoint.force_recompute_mm_shapes_by_fqns") ||
+               tt_pairs_get(&r->pairs, "activation_checkpoint.memory_budget")) {
+        set(r, "activation_checkpoint.mode", "selective"); /* a saved configuration has no name of the class */
+        set(r, "activation_checkpoint.selective_ac_option", "op");
+    } else if (tt_pairs_get(&r->pairs, "activation_checkpoint")) {
+        set(r, "activation_checkpoint.mode", "full");
+    } else if (tt_pairs_has(&r->pairs, "activation_checkpoint")) { /* null */
+        set(r, "activation_checkpoint.mode", "none");
+    } else { /* torchtitan's default */
+        set(r, "activation_checkpoint.mode", "selective");
+        set(r, "activation_checkpoint.selective_ac_option", option ? option : "2");
+    }
+}
+
+static bool mentions_float8(const struct tt_cluster_recipe *r)
+{
+    const char *old = tt_pairs_get_any(
+        &r->pairs, KEYS("float8.enable_float8_linear", "training.enable_fp8_linear", "training.enable_float8_linear"));
+    const char *now = tt_pairs_get_any(&r->pairs, KEYS("model.converters"));
+
+    return is_true(old) || (now && (strcasestr(now, "float8") || strcasestr(now, "mx")));
+}
+
+/* Keys with the same meaning here and there, by all of their names. */
+static const struct {
+    const char *names[4], *key;
+} same[] = {
+    {{"training.steps"}, "training.steps"},
+    {{"parallelism.data_parallel_replicate_degree", "training.data_parallel_replicate_degree"},
+     "parallelism.data_parallel_replicate_degree"},
+    {{"parallelism.data_parallel_shard_degree", "training.data_parallel_shard_degree", "training.data_parallel_degree"},
+     "parallelism.data_parallel_shard_degree"},
+    {{"parallelism.fsdp_reshard_after_forward", "training.fsdp_reshard_after_forward"},
+     "parallelism.fsdp_reshard_after_forward"},
+    {{"parallelism.tensor_parallel_degree", "training.tensor_parallel_degree"}, "parallelism.tensor_parallel_degree"},
+    {{"parallelism.context_parallel_degree", "experimental.context_parallel_degree"},
+     "parallelism.context_parallel_degree"},
+    {{"parallelism.pipeline_parallel_degree", "experimental.pipeline_parallel_degree"},
+     "parallelism.pipeline_parallel_degree"},
+    {{"parallelism.expert_parallel_degree"}, "parallelism.expert_parallel_degree"},
+    {{"parallelism.pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule"},
+     "parallelism.pipeline_parallel_schedule"},
+    {{"parallelism.pipeline_parallel_layers_per_stage"}, "parallelism.pipeline_parallel_layers_per_stage"},
+    {{"parallelism.pipeline_parallel_first_stage_less_layers"},
+     "parallelism.pipeline_parallel_first_stage_less_layers"},
+    {{"parallelism.pipeline_parallel_last_stage_less_layers"}, "parallelism.pipeline_parallel_last_stage_less_layers"},
+};
+
+/* Whether blocks are compiled; some files compile only the loss. */
+static bool compiles_blocks(const struct tt_cluster_recipe *r)
+{
+    const char *components = tt_pairs_get(&r->pairs, "compile.components");
+
+    return is_true(tt_pairs_get_any(&r->pairs, KEYS("compile.enable", "training.compile"))) &&
+           (!components || strstr(components, "model"));
+}
+
+static int translate(struct tt_cluster_recipe *r, struct tt_cluster_notes *notes)
+{
+    const char *chunks, *sequences, *degree;
+    int rc = 0;
+
+    TT_TRY(add_recipe(r));
+    TT_TRY(find_model(r));
+    TT_TRY(tt_cluster_recipe_check(&r->pairs, mentions_float8(r), notes));
+    batches(r);
+    recomputation(r);
+    TT_TRY(stages(r));
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        degree = tt_pairs_get_any(&r->pairs, KEYS(same[i].names[0], same[i].names[1], same[i].names[2]));
+        if (degree && *degree)
+            set(r, same[i].key, degree);
+    }
+    r->compiled = compiles_blocks(r);
+    r->float8 = mentions_float8(r);
+    r->async_tp = is_true(tt_pairs_get_any(&r->pairs, KEYS("compile.enable_async_tensor_parallel",
+                                                           "parallelism.enable_async_tensor_parallel",
+                                                           "experimental.enable_async_tensor_parallel")));
+    chunks = tt_pairs_get(&r->pairs, "loss.num_chunks");
+    sequences = tt_pairs_get(&r->pairs, "parallelism.enable_sequence_parallel");
+    r->loss_chunks = chunks ? strtod(chunks, NULL) : 0;
+    r->whole_logits = is_true(tt_pairs_get(&r->pairs, "parallelism.disable_loss_parallel"));
+    r->whole_rows = sequences && !is_true(sequences);
+out:
+    return rc;
+}
+
+/* Leaves out what the command line says. */
+static void ignore(struct tt_pairs *pairs, const struct tt_cluster_given *given, struct tt_cluster_notes *notes)
+{
+    int n = 0;
+
+    for (int i = 0; i < pairs->n; i++) {
+        struct tt_pair pair = pairs->item[i];
+        bool is_ignored = false;
+
+        for (int k = 0; k < given->n_ignored; k++)
+            is_ignored = is_ignored || strcmp(given->ignored[k], pair.key) == 0;
+        if (!is_ignored) {
+            pairs->item[n++] = pair;
+            continue;
+        }
+        tt_cluster_note(notes, pair.key, pair.value, "--ignore-flag leaves it out");
+        tt_free(pair.key);
+        tt_free(pair.value);
+    }
+    pairs->n = n;
+}
+
+int tt_cluster_recipe_read(const char *path, const struct tt_cluster_given *given, struct tt_cluster_notes *notes,
+                           struct tt_cluster_recipe *ret_recipe)
+{
+    struct tt_cluster_recipe *r = ret_recipe;
+    int rc = 0;
+
+    *r = (struct tt_cluster_recipe){0};
+    if (path)
+        TT_TRY(tt_pairs_read(&r->pairs, path));
+    TT_TRY(tt_pairs_read_flags(&r->pairs, given->n_words, given->words));
+    ignore(&r->pairs, given, notes);
+    TT_TRY(translate(r, notes));
+out:
+    if (rc < 0)
+        tt_cluster_recipe_release(r);
+    return rc;
+}
+
+bool tt_cluster_recipe_model(const char *shape, const char **ret_family, const char **ret_flavor)
+{
+    for (size_t i = 0; i < sizeof flavors / sizeof *flavors; i++)
+        if (strcasecmp(flavors[i].shape, shape) == 0) {
+            *ret_family = flavors[i].family;
+            *ret_flavor = flavors[i].flavor;
+            return true;
+        }
+    return false;
+}
+
+void tt_cluster_recipe_release(struct tt_cluster_recipe *r)
+{
+    for (int i = 0; i < r->n; i++)
+        tt_free(r->override[i]);
+    tt_pairs_release(&r->pairs);
+    tt_free(r->override);
+    *r = (struct tt_cluster_recipe){0};
+}
+
+/* --- which keys are counted --- */
+
+/* Keys that recipe.c reads, or on which neither time nor memory depends. */
+static const char *const known[] = {"config",
+                                    "module",
+                                    "float8.enable_float8_linear",
+                                    "loss.num_chunks",
+                                    "model.converters",
+                                    "model.flavor",
+                                    "model.name",
+                                    "model_spec.flavor",
+                                    "model_spec.name",
+                                    "experimental.context_parallel_degree",
+                                    "experimental.enable_async_tensor_parallel",
+                                    "experimental.pipeline_parallel_degree",
+                                    "experimental.pipeline_parallel_microbatches",
+                                    "experimental.pipeline_parallel_schedule",
+                                    "experimental.pipeline_parallel_split_points",
+                                    "experimental.pipeline_parallel_split_mode",
+                                    "training.enable_float8_linear",
+                                    "training.fp8_linear",
+                                    "activation_checkpoint.debug",
+                                    "activation_checkpoint.determinism_check",
+                                    "activation_checkpoint.early_stop",
+                                    "activation_checkpoint.force_recompute_mm_shapes_by_fqns",
+                                    "activation_checkpoint.memory_budget",
+                                    "activation_checkpoint.mode",
+                                    "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns",
+                                    "activation_checkpoint.preserve_rng_state",
+                                    "activation_checkpoint.selective_ac_option",
+                                    "activation_checkpoint.visualize_memory_budget_pareto",
+                                    "compile.backend",
+                                    "compile.components",
+                                    "compile.enable",
+                                    "compile.enable_async_tensor_parallel",
+                                    "parallelism.context_parallel_degree",
+                                    "parallelism.context_parallel_load_balancer",
+                                    "parallelism.context_parallel_ptrr_mask_key",
+                                    "parallelism.context_parallel_rotate_method",
+                                    "parallelism.data_parallel_replicate_degree",
+                                    "parallelism.data_parallel_shard_degree",
+                                    "parallelism.disable_loss_parallel",
+                                    "parallelism.enable_async_tensor_parallel",
+                                    "parallelism.enable_compiled_autograd",
+                                    "parallelism.enable_fsdp_symm_mem",
+                                    "parallelism.enable_sequence_parallel",
+                                    "parallelism.expert_parallel_a2a_impl",
+                                    "parallelism.expert_parallel_comm_backend",
+                                    "parallelism.expert_parallel_degree",
+                                    "parallelism.expert_tensor_parallel_degree",
+                                    "parallelism.fsdp_reshard_after_forward",
+                                    "parallelism.module_fqns_per_model_part",
+                                    "parallelism.num_pp_microbatches",
+                                    "parallelism.pipeline_parallel_degree",
+                                    "parallelism.pipeline_parallel_expert_parallel_overlap",
+                                    "parallelism.pipeline_parallel_first_stage_less_layers",
+                                    "parallelism.pipeline_parallel_last_stage_less_layers",
+                                    "parallelism.pipeline_parallel_layers_per_stage",
+                                    "parallelism.pipeline_parallel_microbatch_size",
+                                    "parallelism.pipeline_parallel_microbatches",
+                                    "parallelism.pipeline_parallel_schedule",
+                                    "parallelism.pipeline_parallel_schedule_csv",
+                                    "parallelism.pipeline_parallel_split_points",
+                                    "parallelism.spmd_backend",
+                                    "parallelism.tensor_parallel_degree",
+                                    "training.batch_size",
+                                    "training.compile",
+                                    "training.data_parallel_degree",
+                                    "training.data_parallel_replicate_degree",
+                                    "training.data_parallel_shard_degree",
+                                    "training.data_parallel_type",
+                                    "training.dataset",
+                                    "training.dataset_path",
+                                    "training.debug_moe_force_load_balance",
+                                    "training.deterministic",
+                                    "training.disable_cuda_graphs",
+                                    "training.dtype",
+                                    "training.enable_cpu_offload",
+                                    "training.enable_fp8_linear",
+                                    "training.fsdp_reshard_after_forward",
+                                    "training.gc_debug",
+                                    "training.gc_freq",
+                                    "training.global_batch_size",
+                                    "training.local_batch_size",
+                                    "training.max_context_length",
+                                    "training.max_norm",
+                                    "training.mixed_precision_param",
+                                    "training.mixed_precision_reduce",
+                                    "training.num_tokens_per_microbatch_per_dp_rank",
+                                    "training.num_tokens_per_train_step",
+                                    "training.seed",
+                                    "training.seq_len",
+                                    "training.steps",
+                                    "training.tensor_parallel_degree",
+                                    "training.warmup_steps"};
+
+/* Sections, and beginnings of keys, on which neither time nor memory of a step depends: the latter unless the rest has
+ * a costly word. */
+static const char *const harmless[] = {"checkpoint.",
+                                       "comm.",
+                                       "data",
+                                       "debug.",
+                                       "dump_folder",
+                                       "estimate.",
+                                       "experimental.custom_",
+                                       "fault_tolerance.",
+                                       "float8.",
+                                       "hf_assets_path",
+                                       "job.",
+                                       "loss.",
+                                       "lr_scheduler.",
+                                       "memory_estimation.",
+
+                                       "metrics.",
+                                       "model.hf_assets_path",
+                                       "model.norm_type",
+                                       "model.print_after_conversion",
+                                       "model.tokenizer_path",
+                                       "model_spec.",
+                                       "mx.",
+                                       "optimizer.beta",
+                                       "optimizer.eps",
+                                       "optimizer.lr",
+                                       "optimizer.weight_decay",
+                                       "profiler",
+                                       "profiling.",
+                                       "quantize.",
+                                       "tokenizer",
+                                       "training.checkpoint_",
+                                       "training.dataloader",
+                                       "training.warmup_pct",
+                                       "validation.",
+                                       "validator"};
+
+/* A key with one of these words, or of one of these sections, might change the cost. */
+static const char *const costly[] = {"activation_checkpoint.",
+                                     "compile.",
+                                     "experimental.",
+                                     "parallelism.",
+                                     "training.",
+                                     "adapter",
+                                     "bf16",
+                                     "bfloat16",
+                                     "cpu_offload",
+                                     "dtype",
+                                     "expert",
+                                     "float4",
+                                     "fp4",
+                                     "fp8",
+                                     "fsdp",
+                                     "graph",
+                                     "lora",
+                                     "mixed_precision",
+                                     "moe",
+                                     "mtp",
+                                     "nvfp4",
+                                     "offload",
+                                     "parallel",
+                                     "peft",
+                                     "precision",
+                                     "qat",
+                                     "quant",
+                                     "recompute",
+                                     "shard",
+                                     "sparse",
+                                     "zero"};
+
+/* Keys that change the cost, and are not counted unless they have one of these values. */
+static const struct {
+    const char *key, *values, *why;
+} left_out[] = {
+    {"parallelism.expert_parallel_comm_backend", "standard", "the exchange of tokens is all-to-all"},
+    {"parallelism.expert_parallel_a2a_impl", "default", "the exchange of tokens is all-to-all"},
+    {"parallelism.enable_compiled_autograd", "false", "it is off"},
+    {"parallelism.enable_fsdp_symm_mem", "false", "it is off"},
+    {"parallelism.pipeline_parallel_schedule_csv", "", "the order is that of the schedule"},
+    {"parallelism.context_parallel_rotate_method", "allgather", "keys and values are gathered"},
+    {"parallelism.context_parallel_load_balancer", "headtail", "all ranks have equal work"},
+    {"experimental.enable_compiled_autograd", "false", "it is off"},
+    {"training.dtype", "float32", "parameters, gradients and moments are float32"},
+    {"training.mixed_precision_reduce", "float32", "gradients travel in float32"},
+    {"training.data_parallel_type", "fsdp", "ranks of data parallelism shard parameters"},
+    {"training.debug_moe_force_load_balance", "false", "experts get unequal numbers of tokens"},
+    {"debug.moe_force_load_balance", "false", "experts get unequal numbers of tokens"},
+    {"optimizer.name", "AdamW Adam", "the optimizer is AdamW"},
+    {"optimizer.early_step_in_backward", "false", "the optimizer runs after backward"},
+    {"optimizer.implementation", "fused", "the optimizer is fused"},
+    {"optimizer.fused", "true", "the optimizer is fused"},
+    {"fault_tolerance.enable", "false", "there is one group of replicas"},
+    {"activation_checkpoint.early_stop", "true", "the last product of a layer is not computed again"},
+    {"compile.backend", "inductor", "the compiler is inductor"},
+    {"debug.deterministic", "false", "kernels are the fast ones"},
+    {"training.deterministic", "false", "kernels are the fast ones"},
+    {"ema.decay", "0", "there are no averages of the weights"},
+    {"ema.enable", "false", "there are no averages of the weights"},
+    {"experimental.pipeline_parallel_schedule_csv", "", "the order is that of the schedule"},
+    {"experimental.torch_spmd", "false", "it is off"},
+    {"float8.enable_fsdp_float8_all_gather", "true", "parameters are gathered in float8"},
+    {"quantize.dense.float8.enable_fsdp_float8_all_gather", "true", "parameters are gathered in float8"},
+    {"quantize.linear.float8.enable_fsdp_float8_all_gather", "true", "parameters are gathered in float8"},
+    {"float8.moe_fqns_prototype", "", "products of experts are in bfloat16"},
+    {"mx.moe_fqns_prototype", "", "products of experts are in bfloat16"},
+    {"quantize.grouped_mm.float8.fqns", "", "products of experts are in bfloat16"},
+    {"quantize.grouped_mm.mx.fqns", "", "products of experts are in bfloat16"},
+    {"quantize.moe.float8.fqns", "", "products of experts are in bfloat16"},
+    {"quantize.moe.mx.fqns", "", "products of experts are in bfloat16"},
+    {"model.attn_mask_type", "causal", "attention is causal over the whole sequence"},
+    {"model.use_flex_attn", "false", "attention is the stack's kernel"},
+    {"validation.enable", "false", "validation takes no time"},
+    {"validation.enabled", "false", "validation takes no time"},
+    {"activation_checkpoint.mode", "none selective full", "it is priced as selective, op"},
+};
+
+/* Whether a key is an option of low precision, which counts only if some of it is on. */
+static bool is_of_float8(const char *key)
+{
+    return strncmp(key, "float8.", 7) == 0 || strncmp(key, "mx.", 3) == 0 || strncmp(key, "quantize.", 9) == 0;
+}
+
+/* Whether a list of words has the value, in any case. */
+static bool is_one_of(const char *words, const char *value)
+{
+    size_t n = strlen(value);
+
+    for (const char *at = words; *at;) {
+        size_t length = strcspn(at, " ");
+
+        if (length == n && strncasecmp(at, value, n) == 0)
+            return true;
+        at += length;
+        at += *at == ' ';
+    }
+    return n == 0;
+}
+
+static bool is_known(const char *key)
+{
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i], key) == 0)
+            return true;
+    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
+        if (strcmp(left_out[i].key, key) == 0)
+            return true;
+    return false;
+}
+
+static bool is_costly(const char *key)
+{
+    for (size_t i = 0; i < sizeof costly / sizeof *costly; i++)
+        if (strstr(key, costly[i]))
+            return true;
+    return false;
+}
+
+enum tt_recipe_class tt_cluster_recipe_class(const char *key)
+{
+    if (is_known(key))
+        return TT_RECIPE_KNOWN;
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
+        if (strncmp(key, harmless[i], strlen(harmless[i])) == 0 &&
+            (harmless[i][strlen(harmless[i]) - 1] == '.' || !is_costly(key + strlen(harmless[i]))))
+            return TT_RECIPE_FREE;
+    return is_costly(key) ? TT_RECIPE_COSTLY : TT_RECIPE_UNKNOWN;
+}
+
+/* Whether a value says that something is not there. */
+static bool is_off(const char *value)
+{
+    return !*value || strcasecmp(value, "false") == 0 || strcasecmp(value, "null") == 0 ||
+           strcasecmp(value, "none") == 0 || strcmp(value, "{}") == 0 || strcmp(value, "0") == 0;
+}
+
+/* Names all keys that are not known: as an error those that might change the cost, the others in notes. */
+static int check_unknown(const struct tt_pairs *pairs, struct tt_cluster_notes *notes)
+{
+    struct tt_text all = {0};
+    const char *where = "";
+    int rc;
+
+    for (int i = 0; i < pairs->n; i++) {
+        const struct tt_pair *pair = &pairs->item[i];
+        enum tt_recipe_class class = tt_cluster_recipe_class(pair->key);
+        bool is_section = strcmp(pair->value, "{}") == 0;
+        const char *near;
+
+        if (class == TT_RECIPE_KNOWN || class == TT_RECIPE_FREE || is_section)
+            continue;
+        if (class == TT_RECIPE_UNKNOWN) {
+            if (!is_off(pair->value))
+                tt_cluster_note(notes, pair->key, pair->value, "it is not known here, and taken not to matter");
+            continue;
+        }
+        near = tt_text_nearest(pair->key, known, (int)(sizeof known / sizeof *known));
+        tt_text_add(&all, "%s'%s'", all.size ? ", " : "", pair->key);
+        if (near)
+            tt_text_add(&all, " (did you mean %s?)", near);
+        where = pair->where;
+    }
+    if (!all.size)
+        return 0;
+    tt_text_make_printable(&all);
+    rc = tt_fail(TT_EUSAGE,
+                 "estimate: %s: keys that are not known here, and that might change the cost: %s\nhelp: take them out, "
+                 "or give --ignore-flag KEY for each one that the prediction shall leave out",
+                 where, all.text);
+    tt_text_release(&all);
+    return rc;
+}
+
+/* With ranks that share experts, these may be cut otherwise than the other matrices. */
+static void check_experts(const struct tt_pairs *pairs, struct tt_cluster_notes *notes)
+{
+    const char *overlap = tt_pairs_get(pairs, "parallelism.pipeline_parallel_expert_parallel_overlap");
+    const char *stages = tt_pairs_get(pairs, "parallelism.pipeline_parallel_degree");
+    const char *cut = tt_pairs_get(pairs, "parallelism.expert_tensor_parallel_degree");
+    const char *shared = tt_pairs_get(pairs, "parallelism.expert_parallel_degree");
+    const char *tp = tt_pairs_get(pairs, "parallelism.tensor_parallel_degree");
+
+    if (cut && shared && strcmp(shared, "1") != 0 && strcmp(cut, tp ? tp : "1") != 0)
+        tt_cluster_note(notes, "parallelism.expert_tensor_parallel_degree", cut,
+                        "experts are cut by tensor parallelism as other matrices are");
+    if (overlap && strcasecmp(overlap, "true") == 0 && shared && strcmp(shared, "1") != 0 && stages &&
+        strcmp(stages, "1") != 0)
+        tt_cluster_note(notes, "parallelism.pipeline_parallel_expert_parallel_overlap", overlap,
+                        "the pipeline does not hide the exchange of tokens");
+}
+
+int tt_cluster_recipe_check(const struct tt_pairs *pairs, bool float8, struct tt_cluster_notes *notes)
+{
+    const char *offload = tt_pairs_get(pairs, "training.enable_cpu_offload");
+    const char *param = tt_pairs_get(pairs, "training.mixed_precision_param");
+    int rc = check_unknown(pairs, notes);
+
+    if (rc < 0)
+        return rc;
+    if (offload && strcasecmp(offload, "true") == 0)
+        return tt_fail(TT_EUSAGE, "estimate: training.enable_cpu_offload is not modelled\nhelp: set it to false");
+    if (param && strcmp(param, "bfloat16") != 0)
+        return tt_fail(TT_EUSAGE,
+                       "estimate: training.mixed_precision_param %s is not modelled\nhelp: set it to bfloat16", param);
+    check_experts(pairs, notes);
+    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++) {
+        const char *value = tt_pairs_get(pairs, left_out[i].key);
+
+        if (value && !is_one_of(left_out[i].values, value) && (float8 || !is_of_float8(left_out[i].key)))
+            tt_cluster_note(notes, left_out[i].key, value, left_out[i].why);
+    }
+    return 0;
+}

@@ -1,0 +1,548 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Machines and stacks: the built-in ones, and files of both.
+ */
+#include "estimate/hardware/machine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "core/base/text.h"
+
+#define GIB  (1024.0 * 1024.0 * 1024.0)
+#define MIB  (1024.0 * 1024.0)
+#define GBIT (1e9 / 8.0)
+
+/* clang-format off */
+#define MACHINE(id, text)       {.name = (id), .title = (text), .number = {
+#define STACK(id, text)         {.name = (id), .title = (text), .number = {
+#define M(key, amount, from)    [TT_M_##key] = {(amount), (from)},
+#define S(key, amount, from)    [TT_S_##key] = {(amount), (from)},
+#define END                     }},
+
+const struct tt_cluster_machine tt_cluster_machines[] = {
+#include "estimate/hardware/machines.def"
+};
+const struct tt_cluster_stack tt_cluster_stacks[] = {
+#include "estimate/hardware/stacks.def"
+#include "estimate/hardware/stacks_megatron.def"
+};
+/* clang-format on */
+
+const int tt_cluster_n_machines = (int)(sizeof tt_cluster_machines / sizeof *tt_cluster_machines);
+const int tt_cluster_n_stacks = (int)(sizeof tt_cluster_stacks / sizeof *tt_cluster_stacks);
+
+static int unknown(const char *what, const char *name, const char *others, const char *const *names, int n)
+{
+    const char *near = tt_text_meant(name, names, n);
+    struct tt_text all = {0};
+    int rc;
+
+    for (int i = 0; i < n; i++)
+        tt_text_add(&all, " %s", names[i]);
+    rc = tt_fail(TT_EUSAGE, "%s '%s' is not built in\nhelp: %s%s%sone of%s%s", what, name, near ? "did you mean " : "",
+                 near ? near : "", near ? "? " : "", all.text, others);
+    tt_text_release(&all);
+    return rc;
+}
+
+int tt_cluster_machine_find(const char *name, const struct tt_cluster_machine **ret_machine)
+{
+    const char *names[sizeof tt_cluster_machines / sizeof *tt_cluster_machines];
+
+    for (int i = 0; i < tt_cluster_n_machines; i++) {
+        names[i] = tt_cluster_machines[i].name;
+        if (strcasecmp(names[i], name) == 0) {
+            *ret_machine = &tt_cluster_machines[i];
+            return 0;
+        }
+    }
+    return unknown("--machine", name, ", or a machine file (a path)", names, tt_cluster_n_machines);
+}
+
+int tt_cluster_stack_find(const char *name, const struct tt_cluster_stack **ret_stack)
+{
+    const char *names[sizeof tt_cluster_stacks / sizeof *tt_cluster_stacks];
+
+    for (int i = 0; i < tt_cluster_n_stacks; i++) {
+        names[i] = tt_cluster_stacks[i].name;
+        if (strcasecmp(names[i], name) == 0) {
+            *ret_stack = &tt_cluster_stacks[i];
+            return 0;
+        }
+    }
+    return unknown("--stack", name, ", or a stack file (a path)", names, tt_cluster_n_stacks);
+}
+
+/* --- machine files of schema 2 --- */
+
+static const char *const machine_keys[] = {
+#define X(id, key, doc) key,
+#include "estimate/hardware/machine_keys.def"
+#undef X
+};
+
+enum { PATH_BYTES = 128 };
+
+static int index_of(const char *const *keys, int n, const char *path)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(keys[i], path) == 0)
+            return i;
+    return -1;
+}
+
+/* --- reading --- */
+
+struct reader {
+    const char *file;
+    struct tt_cluster_machine *machine;
+    const json_t *origin;
+    bool given[TT_MACHINE_KEYS];
+};
+
+static bool ends_in(const char *path, const char *end)
+{
+    size_t n = strlen(path), m = strlen(end);
+
+    return n > m && strcmp(path + n - m, end) == 0;
+}
+
+/* Shares and probabilities end at 1; beyond the other limit sums overflow. */
+static double most_of(const char *path)
+{
+    return ends_in(path, "share") || ends_in(path, "probability") ? 1 : 1e30;
+}
+
+static int take(struct reader *r, const char *path, const json_t *value)
+{
+    int key = index_of(machine_keys, TT_MACHINE_KEYS, path);
+    const char *near, *origin;
+
+    if (key < 0) {
+        near = tt_text_nearest(path, machine_keys, TT_MACHINE_KEYS);
+        return tt_fail(TT_EDATA, "%s: %s is no number of a machine\nhelp: %s%s", r->file, path,
+                       near ? "did you mean " : "the keys are in titan-estimate(1)", near ? near : "");
+    }
+    if (!json_is_number(value) || !(json_number_value(value) >= 0) || json_number_value(value) > most_of(path))
+        return tt_fail(TT_EDATA, "%s: %s has to be a number from 0 to %g", r->file, path, most_of(path));
+    origin = json_string_value(json_object_get(r->origin, path));
+    r->machine->number[key].value = json_number_value(value);
+    r->machine->number[key].origin = origin ? origin : "the machine file";
+    r->given[key] = true;
+    return 0;
+}
+
+/* "levels.0.ramp": pairs of bytes and a share, and "levels.0.ramp_devices", of how many devices they are. */
+static int take_ramp(struct reader *r, const char *path, json_t *value)
+{
+    struct tt_cluster_ramp *ramp = &r->machine->ramp[path[strlen("levels.")] == '1'];
+
+    ramp->n = 0;
+    if (!json_is_array(value))
+        return tt_fail(TT_EDATA, "%s: %s has to be a list of pairs [bytes, share]", r->file, path);
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *pair = json_array_get(value, i);
+        double bytes = json_number_value(json_array_get(pair, 0)), share = json_number_value(json_array_get(pair, 1));
+
+        if (i == TT_RAMP_POINTS || json_array_size(pair) != 2 || !(bytes > 0) || !(share > 0) || bytes > 1e30 ||
+            share > 1 || (i > 0 && bytes <= ramp->point[i - 1].bytes))
+            return tt_fail(
+                TT_EDATA,
+                "%s: %s has to be a list of at most %d pairs [bytes, share], by ascending bytes, both above 0, and a "
+                "share at most 1",
+                r->file, path, TT_RAMP_POINTS);
+        ramp->point[ramp->n].bytes = bytes;
+        ramp->point[ramp->n++].share = share;
+    }
+    return 0;
+}
+
+/* Whether a path is that of a part of one of the two levels: "levels.1.ramp". */
+static bool is_of_level(const char *path, const char *part)
+{
+    return (strncmp(path, "levels.0.", 9) == 0 || strncmp(path, "levels.1.", 9) == 0) && strcmp(path + 9, part) == 0;
+}
+
+/* All numbers below a value, each by its path. */
+static int walk(struct reader *r, const char *path, json_t *value)
+{
+    char below[PATH_BYTES];
+    const char *name;
+    json_t *item;
+    int rc = 0;
+
+    if (is_of_level(path, "ramp"))
+        return take_ramp(r, path, value);
+    if (is_of_level(path, "ramp_devices") && json_number_value(value) > 1 && json_number_value(value) <= 1e9) {
+        r->machine->ramp[path[strlen("levels.")] == '1'].devices = json_number_value(value);
+        return 0;
+    }
+    if (is_of_level(path, "exchange_share") && json_number_value(value) > 0 && json_number_value(value) <= 1) {
+        r->machine->exchange_share[path[strlen("levels.")] == '1'] = json_number_value(value);
+        return 0;
+    }
+    if (json_is_object(value)) {
+        json_object_foreach(value, name, item)
+        {
+            if (strlen(path) + strlen(name) + 2 > sizeof below)
+                TT_TRY(tt_fail(TT_EDATA, "%s: %s.%.40s... is no number of a machine", r->file, path, name));
+            (void)snprintf(below, sizeof below, "%s.%s", path, name);
+            TT_TRY(walk(r, below, item));
+        }
+    } else if (json_is_array(value)) {
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            (void)snprintf(below, sizeof below, "%s.%zu", path, i);
+            TT_TRY(walk(r, below, json_array_get(value, i)));
+        }
+    } else if (!json_is_string(value) || !(ends_in(path, ".name") || ends_in(path, ".kind"))) /* these say nothing */
+        rc = take(r, path, value);
+out:
+    return rc;
+}
+
+int tt_cluster_check_names(const char *file, json_t *json, const char *const *names, size_t n,
+                           const char *const *others, size_t n_others)
+{
+    const char *name, *near;
+    json_t *value;
+
+    json_object_foreach(json, name, value)
+    {
+        bool is_known = false;
+
+        for (size_t i = 0; i < n; i++)
+            is_known = is_known || strcmp(name, names[i]) == 0;
+        for (size_t i = 0; i < n_others; i++)
+            is_known = is_known || strcmp(name, others[i]) == 0;
+        if (is_known)
+            continue;
+        near = tt_text_nearest(name, names, (int)n);
+        return tt_fail(TT_EDATA, "%s: '%.60s' is no part of such a file\nhelp: %s%s", file, name,
+                       near ? "did you mean " : "the parts are in titan-estimate(1)", near ? near : "");
+    }
+    return 0;
+}
+
+/* What else a file may have: numbers of schema 1, and what `titan bench` says about its measurements. */
+static const char *const others[] = {"type",
+                                     "schema",
+                                     "name",
+                                     "title",
+                                     "base",
+                                     "origin",
+                                     "sgemm_flops",
+                                     "bgemm_flops",
+                                     "call_sec",
+                                     "message_sec",
+                                     "cpu",
+                                     "memory_bytes_per_sec",
+                                     "ranks",
+                                     "collectives",
+                                     "ops",
+                                     "link_bytes_per_sec",
+                                     "transfer_share",
+                                     "transfer_stretch",
+                                     "threads_per_rank",
+                                     "storage_bytes_per_sec"};
+
+static int read_parts(struct reader *r, json_t *json)
+{
+    static const char *const parts[] = {"device", "node", "levels", "noise", "storage", "reliability"};
+    int rc = 0;
+
+    TT_TRY(tt_cluster_check_names(r->file, json, parts, sizeof parts / sizeof *parts, others,
+                                  sizeof others / sizeof *others));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (json_object_get(json, parts[i]))
+            TT_TRY(walk(r, parts[i], json_object_get(json, parts[i])));
+out:
+    return rc;
+}
+
+/* Numbers by which predictions divide. */
+static int check_machine(const struct reader *r, bool has_base)
+{
+    static const enum tt_machine_key above_0[] = {
+        TT_M_MEMORY,       TT_M_UNITS,         TT_M_PEAK_BF16, TT_M_GEMM_SHARE, TT_M_PEAK_F32, TT_M_GEMM_F32_SHARE,
+        TT_M_CLOCK,        TT_M_GEMM_F8_GAIN,  TT_M_FLASH1,    TT_M_FLASH2,     TT_M_FLASH3,   TT_M_MEMORY_RATE,
+        TT_M_MEMORY_SHARE, TT_M_DEVICES,       TT_M_NODE_NET,  TT_M_HOST_RATE,  TT_M_UP_RATE,  TT_M_UP_SHARE,
+        TT_M_NET_SHARE,    TT_M_FAILURE_HOURS, TT_M_STORAGE};
+
+    for (int i = 0; i < TT_MACHINE_KEYS && !has_base; i++)
+        if (!r->given[i])
+            return tt_fail(TT_EDATA,
+                           "%s: %s is missing\nhelp: give the number, or \"base\", the name of a built-in machine "
+                           "that has the others",
+                           r->file, machine_keys[i]);
+    for (int i = 0; i < 2; i++)
+        if (r->machine->ramp[i].n > 0 && !(r->machine->ramp[i].devices > 1))
+            return tt_fail(TT_EDATA, "%s: levels.%d.ramp_devices is missing\nhelp: of how many devices the ramp is",
+                           r->file, i);
+    if (r->machine->number[TT_M_DEVICES].value < 1)
+        return tt_fail(TT_EDATA, "%s: %s has to be at least 1", r->file, machine_keys[TT_M_DEVICES]);
+    for (size_t i = 0; i < sizeof above_0 / sizeof *above_0; i++)
+        if (!(r->machine->number[above_0[i]].value > 0))
+            return tt_fail(TT_EDATA, "%s: %s has to be above 0", r->file, machine_keys[above_0[i]]);
+    return 0;
+}
+
+/* A file of schema 1 has six numbers of a thread, which is the device; the rest is that of a built-in processor. */
+static int take_schema_1(struct reader *r, const json_t *json)
+{
+    static const struct {
+        const char *name;
+        enum tt_machine_key key;
+    } wanted[] = {{"sgemm_flops", TT_M_PEAK_F32},
+                  {"memory_bytes_per_sec", TT_M_MEMORY_RATE},
+                  {"call_sec", TT_M_CALL},
+                  {"message_sec", TT_M_UP_STEP},
+                  {"message_sec", TT_M_NET_STEP},
+                  {"link_bytes_per_sec", TT_M_UP_RATE},
+                  {"link_bytes_per_sec", TT_M_NODE_NET}};
+    static const enum tt_machine_key whole[] = {TT_M_GEMM_SHARE, TT_M_GEMM_F32_SHARE, TT_M_CLOCK,  TT_M_MEMORY_SHARE,
+                                                TT_M_UP_SHARE,   TT_M_NET_SHARE,      TT_M_DEVICES};
+    struct tt_cluster_number *v = r->machine->number;
+    const struct tt_cluster_machine *base;
+    double bf16, cores;
+    int rc = tt_cluster_machine_find("genoa-9654", &base);
+
+    if (rc < 0)
+        return rc;
+    cores = base->number[TT_M_UNITS].value;
+    memcpy(v, base->number, sizeof base->number);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        double value;
+
+        if ((rc = tt_json_get_real(json, wanted[i].name, r->file, &value)) < 0)
+            return rc;
+        v[wanted[i].key] = (struct tt_cluster_number){value, "the machine file"};
+    }
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        v[whole[i]] = (struct tt_cluster_number){1, "schema 1: rates are measured ones, of one device"};
+    bf16 = json_number_value(json_object_get(json, "bgemm_flops")); /* older files have none */
+    v[TT_M_PEAK_BF16] = (struct tt_cluster_number){bf16 > 0 ? bf16 : v[TT_M_PEAK_F32].value, "the machine file"};
+    v[TT_M_UNITS] = (struct tt_cluster_number){1, "schema 1: a thread"};
+    v[TT_M_MEMORY] = (struct tt_cluster_number){base->number[TT_M_MEMORY].value / cores, "as genoa-9654, for a core"};
+    return 0;
+}
+
+int tt_cluster_machine_load(const char *path, struct tt_cluster_machine_file *ret_file)
+{
+    struct tt_cluster_machine_file file = {.json = NULL};
+    const struct tt_cluster_machine *base = NULL;
+    struct reader r = {.file = path, .machine = &file.machine};
+    const char *type, *name, *base_name = NULL;
+    int64_t schema;
+    int rc = 0;
+
+    TT_TRY(tt_json_load(path, &file.json));
+    TT_TRY(tt_json_get_string(file.json, "type", path, &type));
+    TT_TRY(tt_json_get_int(file.json, "schema", path, &schema));
+    if (strcmp(type, "machine") != 0 || (schema != 1 && schema != 2))
+        TT_TRY(
+            tt_fail(TT_EDATA,
+                    "%s is of type \"%s\", schema %lld; wanted a machine file of schema 1 or 2\nhelp: `titan estimate "
+                    "--machine h100-sxm --save FILE` writes one",
+                    path, type, (long long)schema));
+    TT_TRY(tt_json_get_string(file.json, "name", path, &name));
+    if (json_object_get(file.json, "base"))
+        TT_TRY(tt_json_get_string(file.json, "base", path, &base_name));
+    if (base_name && (rc = tt_cluster_machine_find(base_name, &base)) < 0) {
+        rc = tt_wrap(TT_EDATA, "%s: base", path);
+        goto out;
+    }
+    if (base)
+        file.machine = *base;
+    file.machine.name = name;
+    if (schema == 1)
+        TT_TRY(take_schema_1(&r, file.json));
+    r.origin = json_object_get(file.json, "origin");
+    TT_TRY(read_parts(&r, file.json));
+    TT_TRY(check_machine(&r, base != NULL || schema == 1));
+    *ret_file = file;
+    return 0;
+out:
+    json_decref(file.json);
+    return rc;
+}
+
+void tt_cluster_machine_release(struct tt_cluster_machine_file *file)
+{
+    json_decref(file->json);
+    *file = (struct tt_cluster_machine_file){.json = NULL};
+}
+
+/* --- writing --- */
+
+static bool is_index(const char *text)
+{
+    return *text >= '0' && *text <= '9';
+}
+
+/* The container of a path, made where it is missing; *ret_name is the last part of the path. */
+static json_t *container(json_t *root, char *path, char **ret_name)
+{
+    json_t *at = root;
+    char *part = path, *dot;
+
+    while ((dot = strchr(part, '.'))) {
+        json_t *next;
+
+        *dot = 0;
+        next = is_index(part) ? json_array_get(at, (size_t)(*part - '0')) : json_object_get(at, part);
+        if (!next) {
+            next = is_index(dot + 1) ? json_array() : json_object();
+            if (is_index(part))
+                (void)json_array_append_new(at, next);
+            else
+                (void)json_object_set_new(at, part, next);
+        }
+        at = next;
+        part = dot + 1;
+    }
+    *ret_name = part;
+    return at;
+}
+
+json_t *tt_cluster_machine_json(const struct tt_cluster_machine *machine)
+{
+    json_t *json = json_pack("{s:s, s:i, s:o}", "type", "machine", "schema", 2, "name", tt_json_string(machine->name));
+    json_t *origin = json_object();
+    char path[PATH_BYTES], *name;
+
+    for (int i = 0; i < TT_MACHINE_KEYS; i++) {
+        json_t *in;
+
+        (void)snprintf(path, sizeof path, "%s", machine_keys[i]);
+        in = container(json, path, &name);
+        (void)json_object_set_new(in, name, tt_json_number(machine->number[i].value));
+        (void)json_object_set_new(origin, machine_keys[i], tt_json_string(machine->number[i].origin));
+    }
+    for (size_t i = 0; i < 2; i++) {
+        const struct tt_cluster_ramp *ramp = &machine->ramp[i];
+        json_t *level = json_array_get(json_object_get(json, "levels"), i), *list = json_array();
+
+        if (machine->exchange_share[i] > 0)
+            (void)json_object_set_new(level, "exchange_share", json_real(machine->exchange_share[i]));
+        for (int k = 0; k < ramp->n; k++)
+            (void)json_array_append_new(list, json_pack("[ff]", ramp->point[k].bytes, ramp->point[k].share));
+        if (ramp->n > 0) {
+            (void)json_object_set(level, "ramp", list);
+            (void)json_object_set_new(level, "ramp_devices", json_real(ramp->devices));
+        }
+        json_decref(list);
+    }
+    (void)json_object_set_new(json, "origin", origin);
+    return json;
+}
+
+/* --- stack files --- */
+
+static const char *const stack_keys[] = {
+#define X(id, key, doc) key,
+#include "estimate/hardware/stack_keys.def"
+#undef X
+};
+
+static int read_numbers(const char *path, json_t *json, struct tt_cluster_stack *stack, bool given[TT_STACK_KEYS])
+{
+    const json_t *origins = json_object_get(json, "origin");
+    json_t *numbers = json_object_get(json, "numbers"), *value;
+    const char *name, *near, *origin;
+
+    if (numbers && !json_is_object(numbers))
+        return tt_fail(TT_EDATA, "%s: numbers has to be an object", path);
+    json_object_foreach(numbers, name, value)
+    {
+        int key = index_of(stack_keys, TT_STACK_KEYS, name);
+
+        if (key < 0) {
+            near = tt_text_nearest(name, stack_keys, TT_STACK_KEYS);
+            return tt_fail(TT_EDATA, "%s: %s is no number of a stack\nhelp: %s%s", path, name,
+                           near ? "did you mean " : "the keys are in titan-estimate(1)", near ? near : "");
+        }
+        if (!json_is_number(value) || !(json_number_value(value) >= 0) || json_number_value(value) > 1e30)
+            return tt_fail(TT_EDATA, "%s: %s has to be a number from 0 to 1e30", path, name);
+        origin = json_string_value(json_object_get(origins, name));
+        stack->number[key] = (struct tt_cluster_number){json_number_value(value), origin ? origin : "the stack file"};
+        given[key] = true;
+    }
+    return 0;
+}
+
+/* Numbers by which predictions divide, and those that are missing. */
+static int check_stack(const char *path, const struct tt_cluster_stack *stack, const bool given[TT_STACK_KEYS],
+                       bool has_base)
+{
+    static const enum tt_stack_key above_0[] = {TT_S_GEMM, TT_S_ATTENTION, TT_S_LINK, TT_S_BUCKETS};
+
+    for (int i = 0; i < TT_STACK_KEYS && !has_base; i++)
+        if (!given[i])
+            return tt_fail(TT_EDATA,
+                           "%s: %s is missing\nhelp: give the number, or \"base\", the name of a built-in "
+                           "stack that has the others",
+                           path, stack_keys[i]);
+    for (size_t i = 0; i < sizeof above_0 / sizeof *above_0; i++)
+        if (!(stack->number[above_0[i]].value > 0))
+            return tt_fail(TT_EDATA, "%s: %s has to be above 0", path, stack_keys[above_0[i]]);
+    return 0;
+}
+
+int tt_cluster_stack_load(const char *path, struct tt_cluster_stack_file *ret_file)
+{
+    struct tt_cluster_stack_file file = {.json = NULL};
+    const struct tt_cluster_stack *base = NULL;
+    bool given[TT_STACK_KEYS] = {false};
+    static const char *const parts[] = {"numbers", "type", "schema", "name", "title", "base", "origin"};
+    const char *type, *base_name = NULL;
+    int64_t schema;
+    int rc = 0;
+
+    TT_TRY(tt_json_load(path, &file.json));
+    TT_TRY(tt_json_get_string(file.json, "type", path, &type));
+    TT_TRY(tt_json_get_int(file.json, "schema", path, &schema));
+    if (strcmp(type, "stack") != 0 || schema != 2)
+        TT_TRY(tt_fail(TT_EDATA,
+                       "%s is of type \"%s\", schema %lld; wanted a stack file of schema 2\nhelp: `titan estimate "
+                       "--machine h100-sxm --stack torchtitan-compile --save-stack FILE` writes one",
+                       path, type, (long long)schema));
+    TT_TRY(tt_cluster_check_names(path, file.json, parts, sizeof parts / sizeof *parts, NULL, 0));
+    if (json_object_get(file.json, "base"))
+        TT_TRY(tt_json_get_string(file.json, "base", path, &base_name));
+    if (base_name && (rc = tt_cluster_stack_find(base_name, &base)) < 0) {
+        rc = tt_wrap(TT_EDATA, "%s: base", path);
+        goto out;
+    }
+    if (base)
+        file.stack = *base;
+    TT_TRY(tt_json_get_string(file.json, "name", path, &file.stack.name));
+    file.stack.title = file.stack.name;
+    TT_TRY(read_numbers(path, file.json, &file.stack, given));
+    TT_TRY(check_stack(path, &file.stack, given, base != NULL));
+    *ret_file = file;
+    return 0;
+out:
+    json_decref(file.json);
+    return rc;
+}
+
+void tt_cluster_stack_release(struct tt_cluster_stack_file *file)
+{
+    json_decref(file->json);
+    *file = (struct tt_cluster_stack_file){.json = NULL};
+}
+
+json_t *tt_cluster_stack_json(const struct tt_cluster_stack *stack)
+{
+    json_t *numbers = json_object(), *origin = json_object();
+
+    for (int i = 0; i < TT_STACK_KEYS; i++) {
+        (void)json_object_set_new(numbers, stack_keys[i], tt_json_number(stack->number[i].value));
+        (void)json_object_set_new(origin, stack_keys[i], tt_json_string(stack->number[i].origin));
+    }
+    return json_pack("{s:s, s:i, s:o, s:o, s:o}", "type", "stack", "schema", 2, "name", tt_json_string(stack->name),
+                     "numbers", numbers, "origin", origin);
+}

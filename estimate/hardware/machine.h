@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_ESTIMATE_HARDWARE_MACHINE_H
+#define TT_ESTIMATE_HARDWARE_MACHINE_H
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+
+/**
+ * Tables of numbers for predictions about clusters: a machine is hardware, a stack is the software that trains on it.
+ * Each number has an origin in words: a datasheet, a measurement, or what it was fitted to. The built-in tables are in
+ * machines.def, stacks.def and stacks_megatron.def.
+ */
+struct tt_cluster_number {
+    double value;
+    const char *origin;
+};
+
+enum tt_machine_key {
+#define X(id, key, doc) TT_M_##id,
+#include "estimate/hardware/machine_keys.def"
+#undef X
+    TT_MACHINE_KEYS
+};
+
+enum tt_stack_key {
+#define X(id, key, doc) TT_S_##id,
+#include "estimate/hardware/stack_keys.def"
+#undef X
+    TT_STACK_KEYS
+};
+
+/* The share of a level's rate that a ring reaches, by the bytes of the whole tensor: a measured curve, latency
+ * included, of so many devices. */
+enum { TT_RAMP_POINTS = 32 };
+struct tt_cluster_ramp {
+    int n; /* 0: none; then the share of large messages and latencies count */
+    double devices;
+    struct {
+        double bytes, share;
+    } point[TT_RAMP_POINTS]; /* by ascending bytes */
+};
+
+/* One kind of device, in nodes on a network of two levels. */
+struct tt_cluster_machine {
+    const char *name, *title;
+    struct tt_cluster_number number[TT_MACHINE_KEYS];
+    struct tt_cluster_ramp ramp[2]; /* of the links inside a node, of the network */
+    double exchange_share[2];       /* of their rates, that all-to-all exchanges reach; 0: as much as rings */
+};
+
+/* What a training program saves, launches, overlaps and keeps. */
+struct tt_cluster_stack {
+    const char *name, *title;
+    struct tt_cluster_number number[TT_STACK_KEYS];
+};
+
+extern const struct tt_cluster_machine tt_cluster_machines[];
+extern const int tt_cluster_n_machines;
+extern const struct tt_cluster_stack tt_cluster_stacks[];
+extern const int tt_cluster_n_stacks;
+
+/** The built-in table of that name, ignoring case; TT_EUSAGE listing the names. */
+int tt_cluster_machine_find(const char *name, const struct tt_cluster_machine **ret_machine) TT_MUST_CHECK;
+int tt_cluster_stack_find(const char *name, const struct tt_cluster_stack **ret_stack) TT_MUST_CHECK;
+
+/* A machine from a file, with the tree that its texts are in. Zero-initialise; tt_cluster_machine_release. */
+struct tt_cluster_machine_file {
+    struct tt_cluster_machine machine;
+    json_t *json;
+};
+
+/**
+ * Reads a machine file of schema 2: a JSON object with "type": "machine", "schema": 2, "name", and the numbers of
+ * machine_keys.def at their paths ("levels.0.share" is in the first object of the list "levels"). With "base", the name
+ * of a built-in machine, what is missing is that machine's. "origin" may have a text for each path. Errors: TT_EDATA
+ * naming the file and the path of a number that is missing, unknown or negative; TT_EIO.
+ */
+int tt_cluster_machine_load(const char *path, struct tt_cluster_machine_file *ret_file) TT_MUST_CHECK;
+void tt_cluster_machine_release(struct tt_cluster_machine_file *file);
+
+/** TT_EDATA naming a member of a file that is neither one of `names` nor one of `others`. */
+int tt_cluster_check_names(const char *file, json_t *json, const char *const *names, size_t n,
+                           const char *const *others, size_t n_others) TT_MUST_CHECK;
+
+/** The machine in the form that tt_cluster_machine_load reads, with all origins. The caller's (json_decref). */
+json_t *tt_cluster_machine_json(const struct tt_cluster_machine *machine);
+
+/**
+ * Takes the rate of links from the output of nccl-tests or rccl-tests: the bus bandwidth of the largest message, and
+ * those of all sizes as a ramp. Of devices of one node it is that of the links inside (of an all-reduce, where the
+ * machine reduces in a switch, the rate of the switch, without a ramp), of more devices that of the network. TT_EDATA
+ * if the text has no such lines; `where` names it.
+ *   origin  kept; what the numbers are said to be from
+ */
+int tt_cluster_machine_take_nccl(struct tt_cluster_machine *machine, const char *text, const char *where,
+                                 const char *origin) TT_MUST_CHECK;
+
+/* A stack from a file, with the tree that its texts are in. Zero-initialise; tt_cluster_stack_release. */
+struct tt_cluster_stack_file {
+    struct tt_cluster_stack stack;
+    json_t *json;
+};
+
+/**
+ * Reads a stack file: a JSON object with "type": "stack", "schema": 2, "name", and in "numbers" the numbers of
+ * stack_keys.def. With "base", the name of a built-in stack, what is missing is that stack's. "origin" may have a text
+ * for each key. Errors: TT_EDATA naming the file and a number that is missing, unknown or negative; TT_EIO.
+ */
+int tt_cluster_stack_load(const char *path, struct tt_cluster_stack_file *ret_file) TT_MUST_CHECK;
+void tt_cluster_stack_release(struct tt_cluster_stack_file *file);
+
+/** The stack in the form that tt_cluster_stack_load reads, with all origins. The caller's (json_decref). */
+json_t *tt_cluster_stack_json(const struct tt_cluster_stack *stack);
+
+#endif

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Output of nccl-tests and rccl-tests: the rates of links. Columns are found by the header of a table, since versions
+ * differ; a log may have several tables, lines may begin with a mark of the launcher, and lists of ranks may be
+ * missing.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <ctype.h>
+
+#include "core/base/mem.h"
+#include "estimate/hardware/machine.h"
+
+/* What a table is of. Of gathers and reduce-scatters the bus bandwidth is what links carry. */
+enum operation { GATHER, SUM, EXCHANGE, OTHER };
+
+enum { TOKENS = 24 };
+
+/* A curve has to begin with a message as small as this. */
+static const double most_first_bytes = 16 << 20;
+
+struct table {
+    enum operation operation;
+    int bus, algorithm;          /* columns */
+    double bytes, factor;        /* of the largest message; its bus bandwidth over that of the algorithm */
+    double rate;                 /* its bus bandwidth, GB/s */
+    struct tt_cluster_ramp ramp; /* of all messages; its shares are GB/s here */
+};
+
+struct reader {
+    const char *where;
+    int line;
+    struct table *table;
+    int n, cap;
+    enum operation named; /* of the program that was named last; OTHER: none */
+    bool is_named;
+    int ranks;
+    char **host;
+    int n_hosts, cap_hosts;
+};
+
+/* --- reading --- */
+
+/* Splits a line into words, without marks of a launcher ("[1,0]<stdout>:", "worker-0:") and "#". */
+static int split(const char *line, size_t length, char *buf, size_t size, const char *token[TOKENS])
+{
+    char *rest = NULL;
+    int n = 0;
+
+    (void)snprintf(buf, size, "%.*s", (int)(length < size ? length : size - 1), line);
+    for (char *at = strtok_r(buf, " \t\r#", &rest); at && n < TOKENS; at = strtok_r(NULL, " \t\r#", &rest)) {
+        size_t end = strlen(at);
+
+        if (n == 0 && at[end - 1] == ':')
+            continue;
+        if (n == 0 && strstr(at, ">:")) /* the mark may stick to the first word */
+            at = strstr(at, ">:") + 2;
+        if (*at)
+            token[n++] = at;
+    }
+    return n;
+}
+
+static int find(const char *const *token, int n, const char *word)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(token[i], word) == 0)
+            return i;
+    return -1;
+}
+
+/* Programs are named by a command or, in newer versions, by the log itself. */
+static void find_name(struct reader *r, const char *line, size_t length)
+{
+    static const struct {
+        const char *name;
+        enum operation operation;
+    } programs[] = {{"all_gather_perf", GATHER}, {"reduce_scatter_perf", GATHER}, {"all_reduce_perf", SUM},
+                    {"alltoall_perf", EXCHANGE}, {"alltoallv_perf", OTHER},       {"sendrecv_perf", OTHER},
+                    {"broadcast_perf", OTHER},   {"reduce_perf", OTHER},          {"gather_perf", OTHER},
+                    {"scatter_perf", OTHER},     {"hypercube_perf", OTHER}};
+    char text[512];
+
+    (void)snprintf(text, sizeof text, "%.*s", (int)(length < sizeof text ? length : sizeof text - 1), line);
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+        const char *at = strstr(text, programs[i].name);
+
+        if (at && (at == text || !(isalnum((unsigned char)at[-1]) || at[-1] == '_'))) {
+            r->named = programs[i].operation;
+            r->is_named = true;
+            return;
+        }
+    }
+}
+
+static void read_rank(struct reader *r, const char *const *token, int n)
+{
+    int on = find(token, n, "on");
+
+    r->ranks++;
+    if (on < 0 || on + 1 == n)
+        return;
+    for (int i = 0; i < r->n_hosts; i++)
+        if (strcmp(r->host[i], token[on + 1]) == 0)
+            return;
+    TT_PUSH(r->host, r->n_hosts, r->cap_hosts) = tt_strdup(token[on + 1]);
+}
+
+/* A number above 0 of a column; 0: the row has no such column, or no such number there. */
+static double positive(const char *const *token, int n, int column)
+{
+    double value = column < n ? strtod(token[column], NULL) : 0;
+
+    return value > 0 && isfinite(value) ? value : 0;
+}
+
+static void read_results(struct table *t, const char *const *token, int n)
+{
+    double bytes = positive(token, n, 0), bus = positive(token, n, t->bus),
+           algorithm = positive(token, n, t->algorithm);
+
+    if (strspn(token[0], "0123456789") != strlen(token[0]) || !(bytes > 0) || !(bus > 0) || !(algorithm > 0))
+        return;
+    if (t->ramp.n < TT_RAMP_POINTS && (t->ramp.n == 0 || bytes > t->ramp.point[t->ramp.n - 1].bytes)) {
+        t->ramp.point[t->ramp.n].bytes = bytes;
+        t->ramp.point[t->ramp.n++].share = bus;
+    }
+    if (bytes < t->bytes)
+        return;
+    t->bytes = bytes;
+    t->rate = bus;
+    t->factor = bus / algorithm;
+    if (t->operation == OTHER &&
+        n > 3) /* of no known program: a sum has a factor above 1, if there are more than two */
+        t->operation = strcmp(token[3], "sum") == 0 && t->factor > 0.99 ? SUM : GATHER;
+}
+
+static int read_header(struct reader *r, int bus, int algorithm)
+{
+    if (bus < 0 || algorithm < 0)
+        return tt_fail(TT_EDATA,
+                       "%s:%d: the header of a table has no column %s\nhelp: wanted the columns size, algbw and busbw, "
+                       "as nccl-tests print them",
+                       r->where, r->line, bus < 0 ? "busbw" : "algbw");
+    TT_PUSH(r->table, r->n, r->cap) = (struct table){.operation = r->named, .bus = bus, .algorithm = algorithm};
+    if (r->is_named && r->named == OTHER) /* of no ring */
+        r->table[r->n - 1].bus = TOKENS;
+    return 0;
+}
+
+static int read_line(struct reader *r, const char *line, size_t length)
+{
+    const char *token[TOKENS];
+    char buf[512];
+    int n = split(line, length, buf, sizeof buf, token), bus, algorithm;
+
+    r->line++;
+    find_name(r, line, length);
+    if (n == 0)
+        return 0;
+    if (strcmp(token[0], "Rank") == 0) {
+        read_rank(r, token, n);
+        return 0;
+    }
+    bus = find(token, n, "busbw");
+    algorithm = find(token, n, "algbw");
+    if (strcmp(token[0], "size") == 0 && (bus >= 0 || algorithm >= 0))
+        return read_header(r, bus, algorithm);
+    if (r->n > 0)
+        read_results(&r->table[r->n - 1], token, n);
+    return 0;
+}
+
+/* --- what it says --- */
+
+/* Devices: as listed, or so many that the factor between the two bandwidths follows. */
+static double devices_of(const struct reader *r, const struct table *t)
+{
+    if (r->ranks > 1)
+        return r->ranks;
+    return round(t->operation == SUM ? 2 / (2 - t->factor) : 1 / (1 - t->factor));
+}
+
+static void put(struct tt_cluster_number *number, double value, const char *origin)
+{
+    *number = (struct tt_cluster_number){value, origin};
+}
+
+/* The rate of a level, and the factor by which a table's bus bandwidth is what it carries. */
+static int take_table(struct tt_cluster_machine *m, const struct reader *r, struct table *t, const char *where,
+                      const char *origin)
+{
+    struct tt_cluster_number *v = m->number;
+    double devices = devices_of(r, t), node = v[TT_M_DEVICES].value, near, rate, scale = 1;
+    bool far = devices > node || r->n_hosts > 1;
+
+    if (!(devices >= 2) || devices > 1e6)
+        return tt_fail(TT_EDATA,
+                       "%s: of how many devices a table is does not follow from it\nhelp: keep the lines "
+                       "'#  Rank'",
+                       where);
+    near = far && r->n_hosts > 1 ? fmin(node, devices / r->n_hosts) : fmin(node, devices);
+    rate = far ? v[TT_M_NODE_NET].value * near / node : v[TT_M_UP_RATE].value;
+    if (t->operation == SUM && !far && v[TT_M_SWITCH_RATE].value > 0) {
+        put(&v[TT_M_SWITCH_RATE], t->rate * 1e9, origin);
+        return 0;
+    }
+    if (t->operation == EXCHANGE && far) /* of what a device sends, a part leaves the node, by its part of the cards */
+        scale = (devices - near) / (devices - 1) * near;
+    if (t->operation != SUM && t->rate * scale * 1e9 > 1.05 * rate)
+        return tt_fail(TT_EDATA,
+                       "%s: %.0f GB/s are more than the %.0f GB/s that %s of %s can carry\nhelp: give a machine file "
+                       "with the right %s",
+                       where, t->rate * scale, rate / 1e9, far ? "the network of a node" : "the links of a device",
+                       m->name, far ? "node.network_bytes_per_sec" : "levels.0.bytes_per_sec");
+    if (t->operation == EXCHANGE) {
+        m->exchange_share[far] = fmin(1, t->rate * scale * 1e9 / rate);
+        return 0;
+    }
+    /* where the network adds, an all-reduce carries less than it seems to */
+    put(&v[far ? TT_M_NET_SHARE : TT_M_UP_SHARE], fmin(1, t->rate * 1e9 / rate), origin);
+    t->ramp.devices = devices;
+    if (t->ramp.point[0].bytes > most_first_bytes) /* it says nothing about small messages */
+        t->ramp.n = 0;
+    for (int i = 0; i < t->ramp.n; i++)
+        t->ramp.point[i].share = fmin(1, t->ramp.point[i].share * 1e9 / rate);
+    m->ramp[far] = t->ramp;
+    return 0;
+}
+
+int tt_cluster_machine_take_nccl(struct tt_cluster_machine *machine, const char *text, const char *where,
+                                 const char *origin)
+{
+    static const enum operation order[] = {SUM, GATHER, EXCHANGE}; /* gathers say more about links than sums */
+    struct reader r = {.where = where, .named = OTHER};
+    int rc = 0, taken = 0;
+
+    for (const char *line = text; *line;) {
+        size_t length = strcspn(line, "\n");
+
+        TT_TRY(read_line(&r, line, length));
+        line += length + (line[length] != 0);
+    }
+    for (size_t k = 0; k < sizeof order / sizeof *order; k++)
+        for (int i = 0; i < r.n; i++)
+            if (r.table[i].operation == order[k] && r.table[i].rate > 0) {
+                TT_TRY(take_table(machine, &r, &r.table[i], where, origin));
+                taken++;
+            }
+    if (taken == 0)
+        rc =
+            tt_fail(TT_EDATA,
+                    "%s has no results of nccl-tests: wanted a table with columns size, algbw and busbw of all_gather, "
+                    "reduce_scatter, all_reduce or alltoall, with a bandwidth above 0",
+                    where);
+out:
+    for (int i = 0; i < r.n_hosts; i++)
+        tt_free(r.host[i]);
+    tt_free(r.host);
+    tt_free(r.table);
+    return rc;
+}

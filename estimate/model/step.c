@@ -1,0 +1,730 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The time of a step: products by shape, the work of a layer, the pipeline of microbatches, the traffic of data
+ * parallelism beside it, and the update.
+ */
+#include <math.h>
+
+#include "estimate/model/internal.h"
+
+/* --- products by shape: tiles, waves, and the roofline --- */
+
+/* Tiles that libraries choose from, and the rate of each against the best one. */
+static const struct {
+    double m, n, rate;
+} tiles[] = {{128, 256, 1.0}, {256, 128, 1.0}, {128, 128, 0.93}, {64, 128, 0.80}, {64, 64, 0.62}};
+
+/* The fixed work of a tile, as a length of the summed dimension. */
+static const double tile_overhead = 96;
+
+static double product_sec(const struct tt_cluster_machine *machine, const struct tt_cluster_product *p, double m,
+                          double n, double k, double out_bytes)
+{
+    const struct tt_cluster_number *v = machine->number;
+    double peak = v[TT_M_PEAK_BF16].value * v[TT_M_GEMM_SHARE].value * v[TT_M_CLOCK].value, units = v[TT_M_UNITS].value,
+           best = 0;
+    double together = p->together > 0 ? fmin(p->together, p->groups) : p->groups;
+    double moved = p->groups * (p->in_bytes * (m * k + k * n) + out_bytes * m * n) /
+                   (v[TT_M_MEMORY_RATE].value * v[TT_M_MEMORY_SHARE].value);
+
+    if (m <= 0 || n <= 0 || k <= 0)
+        return 0;
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
+        double blocks = together * ceil(m / tiles[i].m) * ceil(n / tiles[i].n);
+        double waves = ceil(blocks / units) * ceil(p->groups / together);
+        double work = waves * units * tiles[i].m * tiles[i].n * 2 * (k + tile_overhead);
+        double sec = work / (peak * (1 + tile_overhead / 4096) * tiles[i].rate);
+
+        if (best <= 0 || sec < best)
+            best = sec;
+    }
+    return fmax(best / p->gain, moved);
+}
+
+double tt_cluster_gemm_sec(const struct tt_cluster_machine *machine, double m, double n, double k)
+{
+    const struct tt_cluster_product p = {.groups = 1, .gain = 1, .in_bytes = 2};
+
+    return product_sec(machine, &p, m, n, k, 2);
+}
+
+double tt_cluster_linear_sec(const struct tt_cluster_machine *machine, const struct tt_cluster_product *p,
+                             bool backward)
+{
+    if (!backward)
+        return product_sec(machine, p, p->m, p->n, p->k, 2);
+    return product_sec(machine, p, p->m, p->k, p->n, 2) + product_sec(machine, p, p->n, p->k, p->m, p->gradient_bytes);
+}
+
+/* --- the work of a layer for one microbatch --- */
+
+/* Lengths at which attention kernels reach half of their rate. */
+static const double half_length = 500;
+
+/* Bytes of unfused attention per score: written, scaled and normalised, dropped, read; and the same backward. */
+static const double score_bytes = 12, score_bytes_backward = 14;
+
+/* Bytes of the chain of kernels that two unfused norms of a layer are, per token and dimension; from COLM's runs with
+ * and without the fused one. */
+static const double norm_bytes = 80;
+
+/* Queries, keys and values of latent attention are written by products, and then read and written by a kernel that
+ * rotates and joins their parts. As much as a block of Llama's has, 1.5 x dim, is in layer_bytes_per_dim. */
+static const double latent_bytes = 6;
+
+/* Attention over a sequence that several ranks have: smaller blocks, uneven masks, partial results to merge. Fitted to
+ * five runs of torchtitan and Llama 3. */
+static const double ring_work = 1.3;
+
+/* The host's part of a layer with experts that is forward, and of that the part up to the router. From issues 2897 (1.2
+ * of 3.3 ms) and 2939 (2.4 of 5.8 ms) of TransformerEngine. */
+static const double host_forward = 0.36, host_router = 0.4;
+
+/* How much longer the busiest of several groups of experts takes if nothing forces balance. */
+static const double uneven = 1.2;
+
+/* Share of the exchange that stays exposed when it runs beside another microbatch. Measured by Megatron Bridge (skill
+ * moe-comm-overlap): 16 H100 hid 37 % of it. */
+static const double overlap_exposed = 0.63;
+
+static double machine_number(const struct tt_cluster_job *job, enum tt_machine_key key)
+{
+    return job->machine->number[key].value;
+}
+
+static double stack_number(const struct tt_cluster_job *job, enum tt_stack_key key)
+{
+    return job->stack->number[key].value;
+}
+
+static double memory_rate(const struct tt_cluster_job *job)
+{
+    return machine_number(job, TT_M_MEMORY_RATE) * machine_number(job, TT_M_MEMORY_SHARE);
+}
+
+/* Tokens of a microbatch that one rank of a tensor-parallel group sees. */
+static double rows(const struct tt_cluster_job *job)
+{
+    return job->micro_batch * job->seq_len / job->cp;
+}
+
+static double imbalance(const struct tt_cluster_job *job)
+{
+    return job->balanced ? 1 : uneven;
+}
+
+/* --- products --- */
+
+/* How much longer products in the job's type take than those in bfloat16. */
+static double slower(const struct tt_cluster_job *job)
+{
+    if (!job->float32)
+        return 1;
+    return machine_number(job, TT_M_PEAK_BF16) * machine_number(job, TT_M_GEMM_SHARE) /
+           (machine_number(job, TT_M_PEAK_F32) * machine_number(job, TT_M_GEMM_F32_SHARE));
+}
+
+/* A linear layer, or several of the same shape in one kernel. Megatron's kernels add gradients of weights to sums in
+ * float32. */
+static double grouped(const struct tt_cluster_job *job, double groups, double m, double n, double k, bool backward)
+{
+    struct tt_cluster_product p = {.groups = groups, .m = m, .n = n, .k = k, .gain = 1, .in_bytes = 2};
+    double sec;
+
+    p.together = stack_number(job, TT_S_EXPERT_STREAMS);
+    p.gradient_bytes = stack_number(job, TT_S_STATE_WHOLE) > 0 ? 8 : 2;
+    if (job->float8) {
+        p.gain = machine_number(job, TT_M_GEMM_F8_GAIN);
+        p.in_bytes = 1;
+    }
+    sec = slower(job) * tt_cluster_linear_sec(job->machine, &p, backward) / stack_number(job, TT_S_GEMM);
+    if (job->float8) /* quantized operands have to be made */
+        sec += groups * m * (backward ? n : k) * 3.0 / memory_rate(job);
+    return sec;
+}
+
+static double linear(const struct tt_cluster_job *job, double m, double n, double k, bool backward)
+{
+    return grouped(job, 1, m, n, k, backward);
+}
+
+static double ffn(const struct tt_cluster_job *job, double groups, double m, double width, bool gated, bool backward)
+{
+    double d = job->shape.dim;
+
+    return grouped(job, groups, m, (gated ? 2 : 1) * width, d, backward) + grouped(job, groups, m, d, width, backward);
+}
+
+static double attention_products(const struct tt_cluster_job *job, bool backward)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    double m = rows(job), t = job->tp;
+
+    return linear(job, m, (s->heads + 2 * s->kv_heads) * s->head_dim / t, s->dim, backward) +
+           linear(job, m, s->dim, s->heads * s->head_dim / t, backward);
+}
+
+static double products(const struct tt_cluster_job *job, bool experts, bool backward)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    double m = rows(job), t = job->tp, cut = tt_cluster_expert_tp(job), sec = attention_products(job, backward);
+
+    if (!experts)
+        return sec + ffn(job, 1, m, s->ffn / t, s->gated, backward);
+    /* a rank has experts / ep of them, each with the tokens of all ranks of its group that chose it */
+    if (s->shared_ffn > 0)
+        sec += ffn(job, 1, m, s->shared_ffn / t, true, backward);
+    return sec + imbalance(job) / stack_number(job, TT_S_EXPERT_GEMM) *
+                     ffn(job, s->experts / job->ep, m * cut / t * s->active * job->ep / s->experts, s->moe_ffn / cut,
+                         true, backward);
+}
+
+/* --- attention --- */
+
+/* Seconds of a forward or backward pass over the scores of so many tokens for each; a mask leaves half of them. */
+static double scores(const struct tt_cluster_job *job, double length, bool backward)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    int kernel = job->kernel >= 0 ? job->kernel : (int)stack_number(job, TT_S_KERNEL);
+    double width = tt_cluster_score_width(s) / job->tp, share = machine_number(job, TT_M_FLASH2), flops, sec;
+    double peak = tt_cluster_peak_flops(job) * machine_number(job, TT_M_CLOCK);
+
+    flops = 4 * rows(job) * length * width;
+    if (kernel == 0) { /* both products whole, and the scores through memory */
+        share = machine_number(job, TT_M_GEMM_SHARE) * 0.6;
+        sec = (backward ? 2 : 1) * flops / (peak * share * stack_number(job, TT_S_ATTENTION));
+        return sec + (backward ? score_bytes_backward : score_bytes) * rows(job) * length * s->heads / job->tp /
+                         memory_rate(job);
+    }
+    if (kernel == 1)
+        share = machine_number(job, TT_M_FLASH1);
+    else if (kernel == 3)
+        share = machine_number(job, TT_M_FLASH3);
+    share *= stack_number(job, TT_S_ATTENTION) * length / (length + half_length);
+    if (job->cp > 1)
+        share /= ring_work;
+    if (s->head_dim < 100) /* small heads keep the products' units less busy */
+        share *= 0.9;
+    return (backward ? 2.5 : 1) * flops / 2 / (peak * share);
+}
+
+/* On average over the layers, of which some may have a window. */
+static double attention(const struct tt_cluster_job *job, bool backward)
+{
+    double share = job->shape.window > 0 ? job->shape.window_layers / job->shape.layers : 0, sec;
+
+    sec = (1 - share) * scores(job, job->seq_len, backward);
+    if (share > 0)
+        sec += share * scores(job, fmin(2 * job->shape.window, job->seq_len), backward);
+    return sec;
+}
+
+/* --- the layer --- */
+
+/* The products that torchtitan's selective op does again: every second one of a layer, so those of the keys, of
+ * attention's output, and the second of the feed-forward layer; of experts, all. */
+static double every_second(const struct tt_cluster_job *job, bool experts, double forward)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    double m = rows(job), t = job->tp, width = s->heads * s->head_dim / t, kept = s->kv_heads * s->head_dim / t;
+    double output = linear(job, m, s->dim, width, false), keys = linear(job, m, kept, s->dim, false);
+
+    if (experts)
+        return forward - linear(job, m, width + 2 * kept, s->dim, false) + keys;
+    return keys + output +
+           (s->gated ? linear(job, m, s->ffn / t, s->dim, false) : linear(job, m, s->dim, s->ffn / t, false));
+}
+
+/* Memory traffic of the copies of tokens on their way to experts and back, per dimension. Without an exchange they are
+ * sorted once. */
+static double copy_bytes(const struct tt_cluster_job *job)
+{
+    const double sorted_once = 12;
+
+    return job->ep > 1 ? stack_number(job, TT_S_EXPERT_BYTES) : fmin(sorted_once, stack_number(job, TT_S_EXPERT_BYTES));
+}
+
+/* What is done again, on average over the layers: seconds of products, shares of attention, of the traffic that memory
+ * bounds, of the sums of tensor parallelism and of the exchange of tokens. */
+struct again {
+    double gemm, core, rest, sums, exchange;
+};
+
+static bool repeats(const struct tt_cluster_job *job, enum tt_cluster_module module)
+{
+    return (job->again_modules & module) != 0;
+}
+
+/* Bytes of kernels between the two products of a feed-forward part of this width: they read what the first gave, and
+ * write half as much, or as much without a gate. */
+static double activation_bytes(const struct tt_cluster_job *job, double width, bool gated)
+{
+    return rows(job) * width / job->tp * (gated ? 6 : 4);
+}
+
+static double latent_traffic(const struct tt_cluster_job *job)
+{
+    return latent_bytes * rows(job) * (3 * tt_cluster_score_width(&job->shape) - 1.5 * job->shape.dim) / job->tp;
+}
+
+/* The products that make queries, keys and values of latents. */
+static double latent_up(const struct tt_cluster_job *job)
+{
+    const struct tt_cluster_latent *l = &job->shape.latent;
+    double heads = job->shape.heads / job->tp, sec;
+
+    if (!(l->key_rank > 0))
+        return 0;
+    sec = linear(job, rows(job), heads * (l->nope + l->value), l->key_rank, false);
+    return sec + (l->query_rank > 0 ? linear(job, rows(job), heads * (l->nope + l->rope), l->query_rank, false) : 0);
+}
+
+/* Megatron's modules in a layer that has experts or not. `bytes` is what its forward moves. */
+static struct again modules(const struct tt_cluster_job *job, bool experts, double forward, double bytes)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    struct again a = {.core = repeats(job, TT_MODULE_CORE_ATTENTION)};
+    double moved = 0;
+
+    if (repeats(job, TT_MODULE_NORMS)) /* two, each reads and writes a row */
+        moved += 8 * rows(job) * s->dim * (job->sequence_parallel ? 1 / job->tp : 1);
+    if (repeats(job, TT_MODULE_LATENT_UP) && s->score_dim > 0) {
+        a.gemm += latent_up(job);
+        moved += latent_traffic(job);
+    }
+    if (!experts && repeats(job, TT_MODULE_FFN)) {
+        a.gemm += ffn(job, 1, rows(job), s->ffn / job->tp, s->gated, false);
+        moved += activation_bytes(job, s->ffn, s->gated);
+        a.sums = 0.5;
+    }
+    if (experts && repeats(job, TT_MODULE_EXPERTS)) {
+        a.gemm += forward - attention_products(job, false);
+        moved += activation_bytes(job, s->active * s->moe_ffn + s->shared_ffn, true) +
+                 copy_bytes(job) / 3 * rows(job) * s->dim * s->active / job->tp;
+        a.sums = a.exchange = 0.5;
+    } else if (experts) {
+        if (repeats(job, TT_MODULE_SHARED_EXPERTS) && s->shared_ffn > 0) {
+            a.gemm += ffn(job, 1, rows(job), s->shared_ffn / job->tp, true, false);
+            moved += activation_bytes(job, s->shared_ffn, true);
+        }
+        if (repeats(job, TT_MODULE_EXPERT_ACT))
+            moved +=
+                activation_bytes(job, s->active * s->moe_ffn, true) +
+                (s->expert_bias ? stack_number(job, TT_S_EXPERT_BIAS) / 3 * rows(job) * s->dim * s->active / job->tp
+                                : 0);
+    }
+    a.rest = moved / bytes;
+    return a;
+}
+
+static struct again recomputed(const struct tt_cluster_job *job, bool experts, double forward, double bytes)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    double share = job->again == TT_AGAIN_LAYERS ? job->again_layers / s->layers : 1;
+    struct again a = {0};
+
+    switch (job->again) {
+    case TT_AGAIN_NONE:
+        break;
+    case TT_AGAIN_OP:
+        a.gemm = fmin(every_second(job, experts, forward), forward);
+        a.rest = 1;
+        a.sums = a.gemm / forward;
+        break;
+    case TT_AGAIN_ATTENTION:
+        a.core = 1;
+        break;
+    case TT_AGAIN_MODULES:
+        a = modules(job, experts, forward, bytes);
+        break;
+    case TT_AGAIN_LAYERS:
+    case TT_AGAIN_FULL: /* nothing in backward reads what the last product of a layer gives */
+        a.gemm = forward;
+        if (!experts && !(stack_number(job, TT_S_RECOMPUTE_LAST) > 0))
+            a.gemm -= linear(job, rows(job), s->dim, s->ffn / job->tp, false);
+        a.gemm *= share;
+        a.core = a.rest = share;
+        a.sums = a.gemm / forward;
+        a.exchange = share / 2;
+        break;
+    }
+    return a;
+}
+
+static double tensor_sec(const struct tt_cluster_job *job, bool experts, double again)
+{
+    /* of 4 all-reduces, half are around attention; experts that are not divided need none, shared ones do */
+    bool is_half = experts && tt_cluster_expert_tp(job) < job->tp && !(job->shape.shared_ffn > 0);
+    struct tt_cluster_group g = tt_cluster_group(job, job->tp, 1);
+    double bytes = 2 * rows(job) * job->shape.dim;
+    double hidden = job->async_tp ? 0.5 : 1;
+    double gathered = job->float8 && job->sequence_parallel ? 0.5 : 1; /* what is gathered is quantized first */
+
+    /* 4 all-reduces, or as many pairs of a gather and a reduce-scatter; a repeated forward adds 2 */
+    return hidden * stack_number(job, TT_S_TP_EXPOSED) * (is_half ? 0.5 : 1) * (4 + 2 * again) *
+           (job->sequence_parallel
+                ? tt_cluster_gather_sec(job, g, gathered * bytes) + tt_cluster_gather_sec(job, g, bytes)
+                : tt_cluster_reduce_sec(job, g, bytes));
+}
+
+static double context_sec(const struct tt_cluster_job *job)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    double bytes = 2 * 2 * job->micro_batch * job->seq_len * s->kv_heads * s->head_dim / job->tp;
+
+    return 3 * tt_cluster_gather_sec(job, tt_cluster_group(job, job->cp, job->tp), bytes);
+}
+
+/* Tokens go to their experts and come back, forward and backward; quantized ones go in half as many bytes. Products
+ * wait for it, unlike for the traffic of tensor parallelism, which some stacks split. */
+static double expert_sec(const struct tt_cluster_job *job)
+{
+    double cut = job->sequence_parallel ? job->tp : 1, bytes = 2 * rows(job) / cut * job->shape.dim;
+    double exposed = stack_number(job, TT_S_EXPERT_EXPOSED);
+    struct tt_cluster_group g = tt_cluster_group(job, job->ep, job->sequence_parallel ? 1 : job->tp);
+
+    if (job->expert_overlap)
+        exposed = fmin(exposed, overlap_exposed);
+    return exposed * (job->float8 ? 3.5 : 4) * imbalance(job) *
+           tt_cluster_exchange_sec(job, g, bytes, job->shape.active);
+}
+
+/* Host seconds of a layer with experts; it launches the products of each. */
+static double expert_host(const struct tt_cluster_job *job)
+{
+    return stack_number(job, TT_S_EXPERT_HOST) + stack_number(job, TT_S_EXPERT_EACH) * job->shape.experts / job->ep;
+}
+
+/* Seconds in which the device waits for the host in a layer with experts, given the device's forward up to the router
+ * and how often forward runs again. The host waits for the numbers of rows of the experts, so behind the router it has
+ * no head start, and none before the next router. In backward it has these numbers. */
+static double stall_sec(const struct tt_cluster_job *job, const struct tt_cluster_work *work, double router,
+                        double again)
+{
+    double host = expert_host(job), forward = host_forward * host;
+    double backward = tt_cluster_device_sec(work) - (1 + again) * work->forward;
+
+    return (1 + again) * (fmax(0, host_router * forward - router) +
+                          fmax(0, (1 - host_router) * forward - (work->forward - router))) +
+           fmax(0, host - forward - backward);
+}
+
+void tt_cluster_layer(const struct tt_cluster_job *job, bool experts, struct tt_cluster_work *work)
+{
+    double forward = products(job, experts, false), backward = products(job, experts, true);
+    bool waits = experts && job->ep > 1; /* the host, for what the exchange moves */
+    double divided = job->sequence_parallel ? 1 / job->tp : 0.4 + 0.6 / job->tp;
+    double bytes = stack_number(job, TT_S_LAYER_BYTES) * rows(job) * job->shape.dim * divided;
+    struct again again;
+
+    if (job->unfused_norm)
+        bytes += norm_bytes * rows(job) * job->shape.dim * (job->sequence_parallel ? 1 / job->tp : 1);
+    if (job->shape.score_dim > 0) /* heads of latent attention are wider than the model */
+        bytes += latent_traffic(job);
+    if (experts)
+        bytes += (copy_bytes(job) + (job->shape.expert_bias ? stack_number(job, TT_S_EXPERT_BIAS) : 0)) * rows(job) *
+                 job->shape.dim * job->shape.active / job->tp;
+    again = recomputed(job, experts, forward, bytes);
+    *work = (struct tt_cluster_work){
+        .gemm = forward + again.gemm + backward,
+        .attention = (1 + again.core) * attention(job, false) + attention(job, true),
+        .memory = (1 + again.rest + 2) * bytes / memory_rate(job),
+        .tensor = tensor_sec(job, experts, again.sums),
+        .context = context_sec(job),
+        .expert = experts ? (1 + again.exchange) * expert_sec(job) : 0,
+        .host = waits ? 0
+                      : (experts ? expert_host(job) : stack_number(job, TT_S_HOST)) *
+                            (1 + (again.gemm / forward + again.rest) / 6),
+    };
+    work->forward = forward + attention(job, false) + bytes / memory_rate(job) + work->tensor / (2 + again.sums) +
+                    work->context / 3 + (experts ? expert_sec(job) / 2 : 0);
+    work->weight = backward / 2; /* of the two products of a matrix */
+    if (waits)
+        work->stall =
+            stall_sec(job, work, attention_products(job, false) + attention(job, false) + bytes / 2 / memory_rate(job),
+                      job->again == TT_AGAIN_FULL || job->again == TT_AGAIN_LAYERS ? again.core : 0);
+}
+
+/* The output layer and the loss, forward and backward. */
+static void output_layer(const struct tt_cluster_job *job, struct tt_cluster_work *work)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    double m = rows(job), v = s->vocab / job->tp, whole = job->whole_logits ? s->vocab : v;
+    struct tt_cluster_product p = {
+        .groups = 1, .m = m, .n = v, .k = s->dim, .gain = 1, .in_bytes = 2, .gradient_bytes = 2};
+    double peak = tt_cluster_linear_sec(job->machine, &p, false) + tt_cluster_linear_sec(job->machine, &p, true);
+
+    *work = (struct tt_cluster_work){
+        .gemm = slower(job) * peak / stack_number(job, TT_S_GEMM),
+        .memory = stack_number(job, TT_S_LOGIT_TRAFFIC) * m * whole / memory_rate(job),
+    };
+    if (job->whole_logits) /* what the loss gives back is cut without traffic */
+        work->tensor = tt_cluster_gather_sec(job, tt_cluster_group(job, job->tp, 1), 2 * m * whole);
+    work->forward = (work->gemm + work->memory) / 3 + work->tensor;
+    work->weight = work->gemm / 3;
+}
+
+void tt_cluster_output(const struct tt_cluster_job *job, struct tt_cluster_work *work)
+{
+    struct tt_cluster_work head, layer;
+    double project, back;
+
+    output_layer(job, work);
+    if (!(job->shape.mtp_layers > 0))
+        return;
+    head = *work;
+    tt_cluster_layer(job, job->shape.experts > 0, &layer);
+    project = linear(job, rows(job), job->shape.dim / job->tp, 2 * job->shape.dim, false);
+    back = linear(job, rows(job), job->shape.dim / job->tp, 2 * job->shape.dim, true);
+    layer.gemm += project + back;
+    layer.forward += project;
+    layer.weight += back / 2;
+    tt_cluster_add(work, job->shape.mtp_layers, &layer);
+    tt_cluster_add(work, job->shape.mtp_layers, &head);
+}
+
+void tt_cluster_add(struct tt_cluster_work *work, double factor, const struct tt_cluster_work *more)
+{
+    work->gemm += factor * more->gemm;
+    work->attention += factor * more->attention;
+    work->memory += factor * more->memory;
+    work->tensor += factor * more->tensor;
+    work->context += factor * more->context;
+    work->expert += factor * more->expert;
+    work->host += factor * more->host;
+    work->stall += factor * more->stall;
+    work->forward += factor * more->forward;
+    work->weight += factor * more->weight;
+}
+
+double tt_cluster_device_sec(const struct tt_cluster_work *w)
+{
+    return w->gemm + w->attention + w->memory + w->tensor + w->context + w->expert;
+}
+
+double tt_cluster_work_sec(const struct tt_cluster_work *w)
+{
+    return fmax(tt_cluster_device_sec(w) + w->stall, w->host);
+}
+
+/* --- the step --- */
+
+/* --- the pipeline --- */
+
+/* The mean work of a layer: of those with experts and those without. */
+static void mean_layer(const struct tt_cluster_job *job, struct tt_cluster_work *ret_work)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    struct tt_cluster_work dense, moe;
+    double share = s->experts > 0 ? 1 - s->dense_layers / s->layers : 0;
+
+    *ret_work = (struct tt_cluster_work){0};
+    if (share < 1) {
+        tt_cluster_layer(job, false, &dense);
+        tt_cluster_add(ret_work, 1 - share, &dense);
+    }
+    if (share > 0) {
+        tt_cluster_layer(job, true, &moe);
+        tt_cluster_add(ret_work, share, &moe);
+    }
+}
+
+/* Messages of a rank between stages in a step. */
+static double message_sec(const struct tt_cluster_job *job)
+{
+    double divided = job->tp; /* the boundary is scattered over the group, and gathered inside the node */
+    double bytes = 2 * job->micro_batch * job->seq_len / job->cp * job->shape.dim / divided;
+
+    if (job->pp <= 1)
+        return 0;
+    return 2 * job->virtual_stages * job->n_micro * stack_number(job, TT_S_PP_EXPOSED) *
+           tt_cluster_message_sec(job, job->tp * job->cp * job->shard * job->replicate, bytes);
+}
+
+/* --- data parallelism --- */
+
+/* Seconds of compute and traffic that run side by side, given how well they do. */
+static double beside(const struct tt_cluster_job *job, double compute, double traffic)
+{
+    return fmax(traffic - compute, 0) + stack_number(job, TT_S_DP_EXPOSED) * fmin(compute, traffic);
+}
+
+/* Parameters of a rank, alike sharded and copied, and what moves for them in a step. */
+struct part {
+    double params, shards, copies, stride;
+};
+
+static void add_part(const struct tt_cluster_job *job, const struct part *p, double *gather, double *scatter,
+                     double *reduce)
+{
+    double wire = tt_cluster_gradient_bytes(job), link = stack_number(job, TT_S_LINK);
+    double buckets = job->shape.layers / job->pp * stack_number(job, TT_S_BUCKETS);
+    struct tt_cluster_group g = tt_cluster_group(job, p->shards, p->stride);
+    struct tt_cluster_group r = tt_cluster_group(job, p->copies, p->stride * p->shards);
+
+    if (p->shards > 1) {
+        *gather += tt_cluster_gather_sec(job, g,
+                                         (job->float8    ? 1
+                                          : job->float32 ? 4
+                                                         : 2) *
+                                             p->params / buckets) *
+                   buckets / link;
+        *scatter += tt_cluster_gather_sec(job, g, wire * p->params / buckets) * buckets / link;
+    }
+    if (p->copies > 1)
+        *reduce += tt_cluster_reduce_sec(job, r, wire * p->params / p->shards) / link;
+}
+
+/* The parameters of a rank: those that all ranks of ep have, and its own experts. */
+static void parts_of(const struct tt_cluster_job *job, struct part ret_part[2])
+{
+    double experts = tt_cluster_expert_params(&job->shape), inner = job->tp * job->pp;
+    double cut = tt_cluster_expert_tp(job);
+
+    ret_part[0] = (struct part){(tt_cluster_params(&job->shape) - experts) / inner, tt_cluster_shards(job),
+                                tt_cluster_copies(job), job->tp};
+    ret_part[1] = (struct part){experts / (cut * job->pp) / job->ep, tt_cluster_expert_shards(job),
+                                tt_cluster_expert_copies(job), cut * job->ep};
+}
+
+/* Exposed seconds of the sums of gradients. They can hide behind one microbatch, the last one's backward and the next
+ * step's first forward, and in the pipeline's bubble. */
+static double reduce_exposed(const struct tt_cluster_job *job, double busy, double bubble, double reduce)
+{
+    double share = stack_number(job, TT_S_GRAD_EXPOSED), window = busy / job->n_micro + bubble;
+
+    return share * fmin(reduce, window) + fmax(0, reduce - window);
+}
+
+/* Exposed seconds of sharding and averaging in a step whose compute takes `busy` seconds. */
+static double data_sec(const struct tt_cluster_job *job, double busy, double bubble)
+{
+    double gather = 0, scatter = 0, reduce = 0, runs = job->pp > 1 ? 1 : job->n_micro, sec = 0;
+    struct part part[2];
+
+    parts_of(job, part);
+    for (int i = 0; i < 2; i++)
+        if (part[i].params > 0)
+            add_part(job, &part[i], &gather, &scatter, &reduce);
+    if (gather > 0) {
+        sec += beside(job, busy / 3, runs * gather);
+        sec += beside(job, 2 * busy / 3, runs * (scatter + (job->keep_gathered || job->pp > 1 ? 0 : gather)));
+    }
+    return sec + reduce_exposed(job, busy, bubble, reduce);
+}
+
+static double optimizer_sec(const struct tt_cluster_job *job)
+{
+    struct part part[2];
+    double own = 0;
+
+    parts_of(job, part);
+    for (int i = 0; i < 2; i++)
+        own += part[i].params / (part[i].shards > 1 ? part[i].shards
+                                 : stack_number(job, TT_S_STATE_WHOLE) > 0 && stack_number(job, TT_S_STATE_SHARD) > 0
+                                     ? part[i].copies
+                                     : 1);
+    return stack_number(job, TT_S_OPTIMIZER_BYTES) * own /
+           (job->machine->number[TT_M_MEMORY_RATE].value * job->machine->number[TT_M_MEMORY_SHARE].value);
+}
+
+/* Every step waits for the slowest node: the largest of so many normal deviates, and perhaps a node that is slow. */
+static double noise_share(const struct tt_cluster_job *job)
+{
+    const struct tt_cluster_number *v = job->machine->number;
+    double nodes = ceil(tt_cluster_devices(job) / v[TT_M_DEVICES].value);
+
+    if (nodes <= 1)
+        return 0;
+    return v[TT_M_STEP_SIGMA].value * sqrt(2 * log(nodes)) +
+           (1 - pow(1 - v[TT_M_SLOW_HOST].value, nodes)) * (v[TT_M_SLOW_FACTOR].value - 1);
+}
+
+/* Seconds of a microbatch on the busiest rank; mean: of its layers alone, on average. If the split is not known, the
+ * rank with the output has fewer layers where they do not divide, and where they do all ranks have as many, or stacks
+ * move some away from it. */
+static double busiest_stage(const struct tt_cluster_job *job, double mean, double head)
+{
+    double layers = job->shape.layers / job->pp, most = tt_cluster_stage_layers(job), busiest = 0;
+    double each = most / job->virtual_stages, last = most - 1;
+
+    if (job->shape.mtp_layers > 0) /* they count as layers, so their rank has what is left */
+        last = fmax(0, most - (each * job->pp * job->virtual_stages - job->shape.layers));
+
+    for (int i = 0; job->split_known && i < (int)job->pp; i++)
+        busiest =
+            fmax(busiest, mean * tt_cluster_rank_layers(job, i) / layers + (tt_cluster_has_output(job, i) ? head : 0));
+    if (job->split_known)
+        return busiest;
+    if (most <= layers)
+        return mean + stack_number(job, TT_S_OUTPUT_SHARE) * head;
+    return fmax(mean * most / layers, mean * last / layers + head);
+}
+
+/* The three passes of work that takes `sec` seconds. */
+static struct tt_cluster_passes passes_of(const struct tt_cluster_work *work, double sec)
+{
+    double scale = sec / tt_cluster_device_sec(work);
+    struct tt_cluster_passes p = {.forward = scale * work->forward, .weight = scale * work->weight};
+
+    p.input = sec - p.forward - p.weight;
+    return p;
+}
+
+void tt_cluster_stage_passes(const struct tt_cluster_job *job, struct tt_cluster_passes *ret_pass,
+                             struct tt_cluster_passes *ret_output)
+{
+    struct tt_cluster_work layer, head, stages = {0};
+    double mean, most;
+
+    mean_layer(job, &layer);
+    tt_cluster_output(job, &head);
+    tt_cluster_add(&stages, job->shape.layers / job->pp, &layer);
+    mean = tt_cluster_work_sec(&stages);
+    *ret_pass = passes_of(&stages, mean);
+    most =
+        job->split_known ? mean + tt_cluster_device_sec(&head) : busiest_stage(job, mean, tt_cluster_device_sec(&head));
+    *ret_output = passes_of(&head, fmax(0, most - mean));
+}
+
+/* Seconds in which ranks wait: at the ends of the pipeline, and for the rank with the most work. */
+static double waiting_sec(const struct tt_cluster_job *job, const struct tt_cluster_work *stages, double head)
+{
+    double mean = tt_cluster_work_sec(stages), most = busiest_stage(job, mean, head), ends;
+    struct tt_cluster_passes pass = passes_of(stages, mean);
+
+    ends = tt_cluster_bubble(job, &pass) + (mean + head - most) / job->virtual_stages;
+    return fmax(0, ends + job->n_micro * (most - mean));
+}
+
+void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *ret_time)
+{
+    struct tt_cluster_time *t = ret_time;
+    struct tt_cluster_work layer, head, whole = {0};
+    double most, m = job->n_micro;
+
+    mean_layer(job, &layer);
+    tt_cluster_output(job, &head);
+    tt_cluster_add(&whole, job->shape.layers / job->pp, &layer);
+    if (job->pp <= 1)
+        tt_cluster_add(&whole, 1, &head);
+    most = tt_cluster_work_sec(&whole);
+    if (job->pp > 1)
+        most = busiest_stage(job, most, tt_cluster_device_sec(&head));
+    *t = (struct tt_cluster_time){
+        .gemm = m * whole.gemm,
+        .attention = m * whole.attention,
+        .memory = m * whole.memory,
+        .tensor = m * whole.tensor,
+        .context = m * whole.context,
+        .expert = m * whole.expert,
+        .host = m * (tt_cluster_work_sec(&whole) - tt_cluster_device_sec(&whole)),
+        .optimizer = optimizer_sec(job),
+        .pipeline = message_sec(job),
+        .bubble = job->pp > 1 ? waiting_sec(job, &whole, tt_cluster_device_sec(&head)) : 0,
+    };
+    t->data = data_sec(job, m * most, t->bubble);
+    t->noise = noise_share(job) * (m * most + t->bubble);
+    t->total = t->gemm + t->attention + t->memory + t->tensor + t->context + t->expert + t->host + t->optimizer +
+               t->pipeline + t->bubble + t->data + t->noise;
+}

@@ -1,0 +1,594 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The words and operators of a script.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "estimate/script/internal.h"
+
+/* --- the words and operators of a script --- */
+
+static const char *skip_quotes(const char *at)
+{
+    char quote = *at++;
+
+    for (; *at && *at != quote; at++)
+        if (quote != '\'' && *at == '\\' && at[1])
+            at++;
+        else if (quote == '"' && *at == '$' && (at[1] == '(' || at[1] == '{')) {
+            const char *end = tt_shell_skip(at);
+
+            if (!end)
+                return NULL;
+            at = end - 1;
+        } else if (quote == '"' && *at == '`') {
+            const char *end = tt_shell_skip(at);
+
+            if (!end)
+                return NULL;
+            at = end - 1;
+        }
+    return *at ? at + 1 : NULL;
+}
+
+const char *tt_shell_skip(const char *at)
+{
+    char close;
+
+    if (*at == '\'' || *at == '"' || *at == '`')
+        return skip_quotes(at);
+    at += *at == '$';
+    close = *at == '{' ? '}' : ')';
+    for (at++; *at && *at != close;) {
+        bool opens = strchr("'\"`(", *at) || (*at == '$' && (at[1] == '(' || at[1] == '{'));
+
+        if (*at == '#' && close == ')' && strchr(" \t\n(", at[-1]))
+            at += strcspn(at, "\n");
+        else if (*at == '\\' && at[1])
+            at += 2;
+        else if (opens && !(at = tt_shell_skip(at)))
+            return NULL;
+        else if (!opens)
+            at++;
+    }
+    return *at ? at + 1 : NULL;
+}
+
+static void add(struct tt_shell *sh, int kind, const char *text, size_t n)
+{
+    TT_PUSH(sh->token, sh->n_tokens, sh->cap_tokens) =
+        (struct tt_shell_token){.kind = kind, .text = tt_shell_keep(sh, tt_strndup(text, n)), .line = sh->line};
+}
+
+static void count_lines(struct tt_shell *sh, const char *from, const char *to)
+{
+    for (; from < to; from++)
+        sh->line += *from == '\n';
+}
+
+static int fail(const struct tt_shell *sh, const char *what)
+{
+    return tt_fail(TT_EDATA,
+                   "%s:%d: %s has no end\nhelp: --megatron takes a shell script, or flags of Megatron-LM alone",
+                   sh->path, sh->line, what);
+}
+
+const char *tt_shell_word_end(const char *at)
+{
+    while (*at && !strchr(" \t\r\n;&|<>()", *at)) {
+        bool is_list = *at == '=' && at[1] == '(';
+
+        at += is_list;
+        if (*at == '\\' && at[1])
+            at += 2;
+        else if (is_list || strchr("'\"`", *at) || (*at == '$' && (at[1] == '(' || at[1] == '{'))) {
+            if (!(at = tt_shell_skip(at)))
+                return NULL;
+        } else
+            at++;
+    }
+    return at;
+}
+
+/* Skips the lines of a text for standard input ("<<END"), up to a line with the word alone. */
+static const char *skip_text(const char *at, const char *word)
+{
+    char plain[128];
+    size_t n = 0;
+
+    for (; *word && n + 1 < sizeof plain; word++)
+        if (!strchr("'\"\\", *word))
+            plain[n++] = *word;
+    plain[n] = 0;
+    while (*at) {
+        size_t length = strcspn(at, "\n"), blanks = strspn(at, "\t");
+
+        if (length == blanks + n && strncmp(at + blanks, plain, n) == 0)
+            return at + length;
+        at += length + (at[length] != 0);
+    }
+    return at;
+}
+
+/* An operator, a redirection, or arithmetic in two parentheses. */
+static int take_operator(struct tt_shell *sh, const char **at, bool *is_text)
+{
+    static const char *const all[] = {"&>>", "<<<", "<<-", ";;", "&&", "||", "&>", ">>", "<<", ">&",
+                                      "<&",  ">|",  ";",   "&",  "|",  "(",  ")",  "<",  ">"};
+    const char *end;
+
+    if ((*at)[0] == '(' && (*at)[1] == '(') {
+        end = tt_shell_skip(*at);
+        if (!end)
+            return fail(sh, "'(('");
+        if (end[-2] == ')') {
+            add(sh, TT_SHELL_ARITHMETIC, *at + 2, (size_t)(end - *at - 4));
+            count_lines(sh, *at, end);
+            *at = end;
+            return 0;
+        }
+    }
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        size_t n = strlen(all[i]);
+
+        if (strncmp(*at, all[i], n) != 0)
+            continue;
+        *is_text = strcmp(all[i], "<<") == 0 || strcmp(all[i], "<<-") == 0;
+        add(sh, strpbrk(all[i], "<>") ? TT_SHELL_REDIRECT : TT_SHELL_OPERATOR, all[i], n);
+        *at += n;
+        break;
+    }
+    return 0;
+}
+
+static bool is_number(const char *text, const char *end)
+{
+    return end > text && strspn(text, "0123456789") >= (size_t)(end - text);
+}
+
+int tt_shell_lex(struct tt_shell *sh, const char *text)
+{
+    const char *at = text, *end;
+    bool takes_text = false, is_text = false;
+    int ends[8], n_ends = 0; /* tokens with the words that end texts */
+    int rc;
+
+    sh->line = 1;
+    if (strpbrk(text, "\1\2"))
+        return tt_fail(TT_EDATA, "%s has control characters\nhelp: --megatron takes a shell script", sh->path);
+    while (*at) {
+        if (*at == ' ' || *at == '\t' || *at == '\r')
+            at++;
+        else if (*at == '\\' && (at[1] == '\n' || (at[1] == '\r' && at[2] == '\n'))) {
+            at += at[1] == '\n' ? 2 : 3;
+            sh->line++;
+        } else if (*at == '#')
+            at += strcspn(at, "\n");
+        else if (*at == '\n') {
+            add(sh, TT_SHELL_OPERATOR, "\n", 1);
+            sh->line++;
+            at++;
+            for (int i = 0; i < n_ends; i++) {
+                end = skip_text(at, sh->token[ends[i]].text);
+                count_lines(sh, at, end);
+                at = end;
+            }
+            n_ends = 0;
+        } else if ((*at == '<' || *at == '>') && at[1] == '(') { /* a program as a file */
+            end = tt_shell_skip(at + 1);
+            if (!end)
+                return fail(sh, "'<('");
+            add(sh, TT_SHELL_WORD, at, (size_t)(end - at));
+            count_lines(sh, at, end);
+            at = end;
+        } else if (strchr(";&|<>()", *at)) {
+            if ((rc = take_operator(sh, &at, &is_text)) < 0)
+                return rc;
+            takes_text = is_text;
+        } else {
+            end = tt_shell_word_end(at);
+            if (!end)
+                return fail(sh, "a quoted or bracketed part");
+            if ((*end == '<' || *end == '>') && is_number(at, end)) { /* "2>" */
+                at = end;
+                continue;
+            }
+            if (takes_text && n_ends < 8)
+                ends[n_ends++] = sh->n_tokens;
+            takes_text = false;
+            add(sh, TT_SHELL_WORD, at, (size_t)(end - at));
+            count_lines(sh, at, end);
+            at = end;
+        }
+    }
+    add(sh, TT_SHELL_OPERATOR, "\n", 1);
+    add(sh, TT_SHELL_END, "", 0);
+    return 0;
+}
+
+/* --- what words become: variables, defaults, lists, and marks of what is unknown --- */
+
+struct builder {
+    struct tt_shell *sh;
+    struct tt_script_words *words; /* NULL: one text is made */
+    struct tt_text text;
+    bool has; /* there is a word, even if it is empty */
+};
+
+static void put(struct builder *b, const char *text, size_t n)
+{
+    tt_text_add_bytes(&b->text, text, n);
+    b->has = b->has || n > 0;
+}
+
+static void end_word(struct builder *b)
+{
+    if (!b->words) {
+        put(b, " ", 1);
+        return;
+    }
+    if (b->has)
+        tt_shell_add(b->sh, b->words, tt_shell_keep(b->sh, tt_strdup(b->text.text ? b->text.text : "")));
+    tt_text_release(&b->text);
+    b->text = (struct tt_text){0};
+    b->has = false;
+}
+
+/* Text of a variable without quotes is split at blanks. */
+static void put_split(struct builder *b, const char *text)
+{
+    while (*text) {
+        size_t n = strcspn(text, " \t\r\n"), blanks = strspn(text + n, " \t\r\n");
+
+        put(b, text, n);
+        if (blanks)
+            end_word(b);
+        text += n + blanks;
+    }
+}
+
+static void put_words(struct builder *b, const struct tt_script_words *w, bool quoted, bool joined)
+{
+    for (int i = 0; i < w->n; i++) {
+        if (i > 0 && joined)
+            put(b, " ", 1);
+        else if (i > 0)
+            end_word(b);
+        if (quoted)
+            put(b, w->word[i], strlen(w->word[i]));
+        else
+            put_split(b, w->word[i]);
+        b->has = b->has || (quoted && !joined);
+    }
+}
+
+static void put_unknown(struct builder *b, enum tt_script_why why, const char *name)
+{
+    const char *mark = tt_shell_unknown(b->sh, why, name);
+
+    put(b, mark, strlen(mark));
+}
+
+/* --- emptiness --- */
+
+int tt_shell_is_empty(struct tt_shell *sh, const struct tt_script_words *value)
+{
+    const struct tt_script_unknown *u;
+    int mark, all = -2;
+
+    if (value->n == 0 || (value->n == 1 && !*value->word[0]))
+        return 1;
+    mark = tt_script_mark(value->word[0]);
+    if (value->n > 1 || mark < 0 || !tt_script_is_mark(value->word[0]))
+        return 0;
+    u = &sh->script->unknown[mark];
+    if (u->why == TT_WHY_ARGUMENT)
+        return 1;
+    if (u->why == TT_WHY_UNSET && !sh->script->source)
+        return 1;
+    for (int i = 0; i < u->n_values; i++) {
+        int one = tt_shell_is_empty(sh, &u->value[i]);
+
+        all = all == -2 || all == one ? one : -1;
+    }
+    if (all >= 0)
+        return all;
+    sh->unknown = mark;
+    return -1;
+}
+
+/* --- parameters --- */
+
+/* The value of a parameter; false: it is not set, then *ret_value is the mark of that. */
+static bool look_up(struct tt_shell *sh, const char *name, struct tt_script_words *ret_value)
+{
+    const struct tt_script_variable *v = tt_shell_find(sh, name);
+    bool is_number = *name >= '0' && *name <= '9';
+    int number = is_number ? (int)strtol(name, NULL, 10) : 0;
+
+    *ret_value = (struct tt_script_words){0};
+    if (v) {
+        *ret_value = v->value;
+        return true;
+    }
+    if (is_number && number == 0)
+        tt_shell_add(sh, ret_value, sh->path);
+    else if (is_number && number <= sh->state.args.n)
+        tt_shell_add(sh, ret_value, sh->state.args.word[number - 1]);
+    else if (is_number && (sh->has_args || sh->depth > 0))
+        return true;
+    else {
+        tt_shell_add(sh, ret_value,
+                     tt_shell_unknown(sh, is_number ? TT_WHY_ARGUMENT : TT_WHY_UNSET, is_number ? NULL : name));
+        return false;
+    }
+    return true;
+}
+
+static void expand_part(struct builder *b, const char *raw, bool quoted);
+
+/* "${#NAME}": the number of words of a list, else the length of the word. */
+static void put_count(struct builder *b, const struct tt_script_words *value, bool is_at)
+{
+    char digits[24];
+
+    if (value->n && tt_script_mark(value->word[0]) >= 0) {
+        put(b, value->word[0], strlen(value->word[0]));
+        return;
+    }
+    (void)snprintf(digits, sizeof digits, "%d", is_at ? value->n : value->n ? (int)strlen(value->word[0]) : 0);
+    put(b, digits, strlen(digits));
+}
+
+/* "-", "=", "+" or "?" with the word after it. Returns whether it takes the place of the value. */
+static bool put_alternative(struct builder *b, const char *name, const struct tt_script_words *value, const char *form,
+                            bool quoted)
+{
+    struct tt_shell *sh = b->sh;
+    int empty = tt_shell_is_empty(sh, value);
+
+    if (empty < 0) {
+        char mark[24];
+
+        (void)snprintf(mark, sizeof mark, "\1%d\2", sh->unknown);
+        put(b, mark, strlen(mark));
+        return true;
+    }
+    if (*form != '?' && (empty == 1) != (*form == '+')) {
+        expand_part(b, form + 1, quoted);
+        if (*form == '=')
+            tt_shell_set_word(sh, name, tt_shell_expand_one(sh, form + 1));
+        return true;
+    }
+    return *form == '+';
+}
+
+/* "${NAME...}" without its braces. */
+static void put_parameter(struct builder *b, const char *inside, bool quoted)
+{
+    struct tt_shell *sh = b->sh;
+    bool counts = *inside == '#' && inside[1], is_at = false, is_list = false, has_colon;
+    char name[128];
+    size_t n;
+    struct tt_script_words value, one = {0};
+
+    inside += counts;
+    n = *inside == '@' || *inside == '*'
+            ? 1
+            : strspn(inside, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789");
+    if (n == 0 || n >= sizeof name) { /* "${!NAME}" and others */
+        put_unknown(b, TT_WHY_FORM, NULL);
+        return;
+    }
+    memcpy(name, inside, n);
+    name[n] = 0;
+    inside += n;
+    if (*name == '@' || *name == '*') {
+        value = sh->state.args;
+        is_at = true;
+        is_list = *name == '@';
+    } else
+        (void)look_up(sh, name, &value);
+    if (*inside == '[') {
+        const char *close = strchr(inside, ']');
+        long index = strtol(inside + 1, NULL, 10);
+
+        is_at = inside[1] == '@' || inside[1] == '*';
+        is_list = inside[1] == '@';
+        if (!close || (!is_at && strspn(inside + 1, "0123456789") != (size_t)(close - inside - 1))) {
+            put_unknown(b, TT_WHY_FORM, NULL);
+            return;
+        }
+        if (!is_at) {
+            if (index < value.n)
+                tt_shell_add(sh, &one, value.word[index]);
+            value = one;
+        }
+        inside = close + 1;
+    } else if (!is_at && value.n > 1) { /* the first of a list */
+        tt_shell_add(sh, &one, value.word[0]);
+        value = one;
+    }
+    if (counts) {
+        put_count(b, &value, is_at);
+        return;
+    }
+    has_colon = *inside == ':';
+    if (*inside && strchr("-=+?", inside[has_colon]) && inside[has_colon]) {
+        if (put_alternative(b, name, &value, inside + has_colon, quoted))
+            return;
+    } else if (*inside) { /* parts, replacements */
+        put_unknown(b, TT_WHY_FORM, NULL);
+        return;
+    }
+    put_words(b, &value, quoted, quoted && is_at && !is_list);
+    b->has = b->has || (quoted && !is_at);
+}
+
+/* What begins with a dollar; the end of it. */
+static const char *put_dollar(struct builder *b, const char *at, bool quoted)
+{
+    const char *end;
+    char *name;
+    size_t n;
+
+    if (at[1] == '(' || at[1] == '{') {
+        end = tt_shell_skip(at);
+        if (!end) {
+            put_unknown(b, TT_WHY_FORM, NULL);
+            return at + strlen(at);
+        }
+        name = tt_strndup(at + 2, (size_t)(end - at) - 3);
+        if (at[1] == '{')
+            put_parameter(b, name, quoted);
+        else if (at[2] == '(' && end[-2] == ')') {
+            char digits[32];
+            long long value;
+
+            name[strlen(name) - 1] = 0;
+            if (tt_shell_arithmetic(b->sh, name + 1, &value))
+                (void)snprintf(digits, sizeof digits, "%lld", value);
+            else
+                (void)snprintf(digits, sizeof digits, "\1%d\2", b->sh->unknown);
+            put(b, digits, strlen(digits));
+        } else
+            put_unknown(b, TT_WHY_PROGRAM, NULL);
+        tt_free(name);
+        return end;
+    }
+    n = strspn(at + 1, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789");
+    if (at[1] >= '0' && at[1] <= '9')
+        n = 1;
+    if (at[1] == '@' || at[1] == '*')
+        n = 1;
+    if (n > 0) {
+        name = tt_strndup(at + 1, n);
+        put_parameter(b, name, quoted);
+        tt_free(name);
+        return at + 1 + n;
+    }
+    if (at[1] == '#') {
+        char digits[24];
+
+        (void)snprintf(digits, sizeof digits, "%d", b->sh->state.args.n);
+        put(b, digits, strlen(digits));
+        return at + 2;
+    }
+    if (at[1] && strchr("?!$-", at[1])) {
+        put_unknown(b, TT_WHY_PROGRAM, NULL);
+        return at + 2;
+    }
+    put(b, at, 1);
+    return at + 1;
+}
+
+/* --- words --- */
+
+/* "`program`", of which nothing is known. Returns what follows. */
+static const char *put_program(struct builder *b, const char *at)
+{
+    const char *end = tt_shell_skip(at);
+
+    put_unknown(b, TT_WHY_PROGRAM, NULL);
+    return end ? end : at + strlen(at);
+}
+
+static const char *expand_double(struct builder *b, const char *at)
+{
+    b->has = b->has || at[1] == '"';
+    for (at++; *at && *at != '"';) {
+        if (*at == '\\' && at[1] == '\n')
+            at += 2;
+        else if (*at == '\\' && at[1] && strchr("$`\"\\", at[1])) {
+            put(b, at + 1, 1);
+            at += 2;
+        } else if (*at == '$')
+            at = put_dollar(b, at, true);
+        else if (*at == '`')
+            at = put_program(b, at);
+        else
+            put(b, at++, 1);
+    }
+    return *at ? at + 1 : at;
+}
+
+static void expand_part(struct builder *b, const char *raw, bool quoted)
+{
+    for (const char *at = raw; *at;) {
+        if (*at == '\'' && !quoted) {
+            const char *end = strchr(at + 1, '\'');
+
+            end = end ? end : at + strlen(at);
+            put(b, at + 1, (size_t)(end - at - 1));
+            b->has = true;
+            at = *end ? end + 1 : end;
+        } else if (*at == '"')
+            at = expand_double(b, at);
+        else if (*at == '\\' && at[1] == '\n')
+            at += 2;
+        else if (*at == '\\' && at[1]) {
+            put(b, at + 1, 1);
+            at += 2;
+        } else if (*at == '$')
+            at = put_dollar(b, at, quoted);
+        else if (*at == '`')
+            at = put_program(b, at);
+        else
+            put(b, at++, 1);
+    }
+}
+
+void tt_shell_expand(struct tt_shell *sh, const char *raw, struct tt_script_words *words)
+{
+    struct builder b = {.sh = sh, .words = words};
+
+    expand_part(&b, raw, false);
+    end_word(&b);
+    tt_text_release(&b.text);
+}
+
+const char *tt_shell_expand_one(struct tt_shell *sh, const char *raw)
+{
+    struct builder b = {.sh = sh};
+    const char *text;
+
+    expand_part(&b, raw, false);
+    text = tt_shell_keep(sh, tt_strdup(b.text.text ? b.text.text : ""));
+    tt_text_release(&b.text);
+    return text;
+}
+
+void tt_shell_expand_list(struct tt_shell *sh, const char *raw, struct tt_script_words *words)
+{
+    char *inside = tt_strndup(raw + 1, strlen(raw) - 2);
+
+    for (const char *at = inside; *at;) {
+        const char *end;
+        char *one;
+
+        if (strchr(" \t\r\n", *at)) {
+            at++;
+            continue;
+        }
+        if (*at == '#') {
+            at += strcspn(at, "\n");
+            continue;
+        }
+        if (*at == '\\' && at[1] == '\n') {
+            at += 2;
+            continue;
+        }
+        end = tt_shell_word_end(at);
+        end = end ? end : at + strlen(at);
+        end = end == at ? at + 1 : end;
+        one = tt_strndup(at, (size_t)(end - at));
+        tt_shell_expand(sh, one, words);
+        tt_free(one);
+        at = end;
+    }
+    tt_free(inside);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_ESTIMATE_SCRIPT_INTERNAL_H
+#define TT_ESTIMATE_SCRIPT_INTERNAL_H
+
+#include <stddef.h>
+
+#include "estimate/script/script.h"
+
+/* A piece of a script. The text of a word has its quotes. */
+struct tt_shell_token {
+    enum { TT_SHELL_WORD, TT_SHELL_OPERATOR, TT_SHELL_REDIRECT, TT_SHELL_ARITHMETIC, TT_SHELL_END } kind;
+    const char *text;
+    int line;
+};
+
+enum tt_shell_stop { TT_STOP_NONE, TT_STOP_TURN, TT_STOP_LOOP, TT_STOP_FUNCTION, TT_STOP_ALL };
+
+/* All that differs between two ways through a script. */
+struct tt_shell_state {
+    struct tt_script_variable *variable;
+    int n, cap;
+    struct tt_script_words args;
+    struct tt_script_command *command;
+    int n_commands, cap_commands;
+    enum tt_shell_stop stop;
+};
+
+struct tt_shell {
+    struct tt_script *script;
+    const char *path;
+    struct tt_shell_token *token;
+    int n_tokens, cap_tokens;
+    struct tt_shell_state state;
+    bool has_args;
+    int line;    /* of the command that is read now */
+    int unknown; /* what the last unknown condition depends on */
+    struct {
+        const char *name;
+        int at; /* token of the body */
+    } function[64];
+    int n_functions, depth;
+    long left;        /* commands that may still be run */
+    const char *loop; /* the variable of the loop that is read now */
+};
+
+/* --- state.c --- */
+
+/** Keeps a string or a block until the script is released. */
+const char *tt_shell_keep(struct tt_shell *sh, char *text);
+void *tt_shell_block(struct tt_shell *sh, size_t n, size_t size);
+
+void tt_shell_add(struct tt_shell *sh, struct tt_script_words *words, const char *word);
+
+/** The variable of that name; NULL: it was never set. */
+struct tt_script_variable *tt_shell_find(struct tt_shell *sh, const char *name);
+
+/** Sets a variable, or adds to it, unless it is given. An unknown thing without a name gets this one. */
+void tt_shell_set(struct tt_shell *sh, const char *name, const struct tt_script_words *value, bool is_added);
+void tt_shell_set_word(struct tt_shell *sh, const char *name, const char *word);
+void tt_shell_unset(struct tt_shell *sh, const char *name);
+
+/** A mark of a new unknown thing; name may be NULL. */
+const char *tt_shell_unknown(struct tt_shell *sh, enum tt_script_why why, const char *name);
+
+struct tt_shell_state tt_shell_copy(struct tt_shell *sh, const struct tt_shell_state *state);
+
+/** One state of several, one of which is right: what differs is a choice of the unknown thing. */
+void tt_shell_merge(struct tt_shell *sh, const struct tt_shell_state *before, const struct tt_shell_state *states,
+                    int n, int unknown);
+
+/* --- lex.c --- */
+
+/** Cuts a text into tokens, the last of which is TT_SHELL_END. TT_EDATA. */
+int tt_shell_lex(struct tt_shell *sh, const char *text) TT_MUST_CHECK;
+
+/** The end of a quoted or bracketed part that begins at `at` ("'", "\"", "`", "$(", "${", "("); NULL: it has none. */
+const char *tt_shell_skip(const char *at);
+
+/** The end of a word; NULL: a quoted or bracketed part has none. */
+const char *tt_shell_word_end(const char *at);
+
+/* --- expand.c --- */
+
+/** Adds the words that a raw word becomes. */
+void tt_shell_expand(struct tt_shell *sh, const char *raw, struct tt_script_words *words);
+
+/** The same as one text, not split at blanks. */
+const char *tt_shell_expand_one(struct tt_shell *sh, const char *raw);
+
+/** Whether a value is empty: 1, 0, or -1: unknown. What nothing sets is taken as empty. */
+int tt_shell_is_empty(struct tt_shell *sh, const struct tt_script_words *value);
+
+/** The words of a list in parentheses: "(a b)". */
+void tt_shell_expand_list(struct tt_shell *sh, const char *raw, struct tt_script_words *words);
+
+/* --- simple.c --- */
+
+/** -1, an unknown status, which depends on a new unknown thing. */
+int tt_shell_ask(struct tt_shell *sh, enum tt_script_why why);
+
+/**
+ * Follows a command of words with their quotes: its status, 1 success, 0, or -1: unknown. The words without quotes are
+ * added; *ret_function is the function to call, or -1.
+ */
+int tt_shell_simple(struct tt_shell *sh, const struct tt_script_words *raw, struct tt_script_words *words,
+                    int *ret_function);
+
+/** Sets what the user gives: "NAME=VALUE". TT_EUSAGE. */
+int tt_shell_give(struct tt_shell *sh, const char *text) TT_MUST_CHECK;
+
+/* --- test.c --- */
+
+/** Arithmetic: 1 and its value, or 0, then sh->unknown is what it depends on. */
+bool tt_shell_arithmetic(struct tt_shell *sh, const char *text, long long *ret_value);
+
+/** A test: 1 true, 0 false, -1 unknown, then sh->unknown is what it depends on. The words have their quotes. */
+int tt_shell_test(struct tt_shell *sh, const char *const *raw, int n, bool is_double);
+
+/** Whether a word matches a pattern of `case`; the same three. */
+int tt_shell_match(struct tt_shell *sh, const char *word, const char *pattern);
+
+#endif

@@ -1,0 +1,811 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The commands of a script: lists, branches, loops and functions.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "estimate/script/internal.h"
+
+enum { MOST_TURNS = 1000, MOST_COMMANDS = 200000, DEEPEST = 50 };
+
+struct run {
+    struct tt_shell *sh;
+    int at, skip, deep, rc;
+};
+
+static int list(struct run *r);
+static int command(struct run *r);
+
+/* --- tokens --- */
+
+static const struct tt_shell_token *token(const struct run *r)
+{
+    return &r->sh->token[r->at];
+}
+
+static bool is_operator(const struct run *r, const char *text)
+{
+    return token(r)->kind == TT_SHELL_OPERATOR && strcmp(token(r)->text, text) == 0;
+}
+
+static bool is_word(const struct run *r, const char *text)
+{
+    return token(r)->kind == TT_SHELL_WORD && strcmp(token(r)->text, text) == 0;
+}
+
+static bool is_one_of(const struct run *r, const char *const *words)
+{
+    for (int i = 0; words[i]; i++)
+        if (is_word(r, words[i]))
+            return true;
+    return false;
+}
+
+/* Whether commands are followed, and not only read. */
+static bool is_live(const struct run *r)
+{
+    return r->skip == 0 && r->rc == 0 && r->sh->state.stop == TT_STOP_NONE;
+}
+
+static void fail(struct run *r, const char *wanted)
+{
+    const char *text = token(r)->kind == TT_SHELL_END      ? "the end"
+                       : strcmp(token(r)->text, "\n") == 0 ? "the end of the line"
+                                                           : token(r)->text;
+
+    if (r->rc == 0)
+        r->rc = tt_fail(TT_EDATA,
+                        "%s:%d: wanted %s, found %.60s\nhelp: --megatron takes a shell script, or flags of "
+                        "Megatron-LM alone",
+                        r->sh->path, token(r)->line, wanted, text);
+    r->at = r->sh->n_tokens - 1;
+}
+
+static void expect(struct run *r, const char *word)
+{
+    if (is_word(r, word))
+        r->at++;
+    else
+        fail(r, word);
+}
+
+static void skip_lines(struct run *r)
+{
+    while (is_operator(r, "\n") || is_operator(r, ";"))
+        r->at++;
+}
+
+/* Reads a list without following it. */
+static void pass(struct run *r)
+{
+    r->skip++;
+    (void)list(r);
+    r->skip--;
+}
+
+/* --- ways --- */
+
+/* The ways that an unknown condition leaves open. */
+struct ways {
+    struct tt_shell_state before, *way;
+    int n, cap, unknown;
+    bool open, closed; /* there is an unknown condition; one of the ways is taken for certain */
+};
+
+/* Follows a list, or passes it: `is` says whether it is the way. */
+static void follow(struct run *r, struct ways *w, int is)
+{
+    if (w->closed || is == 0) {
+        pass(r);
+        return;
+    }
+    if (is < 0 && !w->open) {
+        w->open = true;
+        w->unknown = r->sh->unknown;
+        w->before = tt_shell_copy(r->sh, &r->sh->state);
+    }
+    if (w->open)
+        r->sh->state = tt_shell_copy(r->sh, &w->before);
+    (void)list(r);
+    w->closed = is > 0;
+    if (w->open) {
+        TT_PUSH(w->way, w->n, w->cap) = r->sh->state;
+        r->sh->state = tt_shell_copy(r->sh, &w->before);
+    }
+}
+
+static void join(struct run *r, struct ways *w)
+{
+    if (w->open && r->rc == 0) {
+        if (!w->closed)
+            TT_PUSH(w->way, w->n, w->cap) = w->before;
+        tt_shell_merge(r->sh, &w->before, w->way, w->n, w->unknown);
+    }
+    tt_free(w->way);
+}
+
+/* --- compound commands --- */
+
+static int conditional(struct run *r)
+{
+    bool live = is_live(r), more = true;
+    struct ways w = {.closed = !live};
+
+    while (more && r->rc == 0) {
+        int is;
+
+        r->at++; /* if, elif */
+        if (w.closed) {
+            pass(r);
+            is = 0;
+        } else
+            is = list(r);
+        expect(r, "then");
+        follow(r, &w, is);
+        more = is_word(r, "elif");
+    }
+    if (is_word(r, "else")) {
+        r->at++;
+        follow(r, &w, 1);
+    }
+    expect(r, "fi");
+    join(r, &w);
+    return w.open ? tt_shell_ask(r->sh, TT_WHY_TEST) : 1;
+}
+
+/* After a turn of a loop: whether there may be another one. */
+static bool goes_on(struct run *r)
+{
+    enum tt_shell_stop stop = r->sh->state.stop;
+
+    if (stop == TT_STOP_LOOP || stop == TT_STOP_TURN)
+        r->sh->state.stop = TT_STOP_NONE;
+    return r->rc == 0 && (stop == TT_STOP_NONE || stop == TT_STOP_TURN);
+}
+
+static void endless(struct run *r, int line)
+{
+    if (r->rc == 0)
+        r->rc = tt_fail(TT_EUSAGE,
+                        "estimate: %s:%d: the loop does not end within %d turns\nhelp: take it out of the "
+                        "script, or give the flags after --",
+                        r->sh->path, line, MOST_TURNS);
+}
+
+static int loop_while(struct run *r)
+{
+    int line = token(r)->line, begin = r->at + 1, is = 1, turns = 0;
+    bool until = is_word(r, "until"), live = is_live(r);
+
+    do {
+        struct ways w = {.closed = !live};
+
+        r->at = begin;
+        if (live)
+            is = list(r);
+        else
+            pass(r);
+        is = is < 0 || !until ? is : !is;
+        expect(r, "do");
+        if (is < 0)
+            follow(r, &w, is);
+        else if (live && is)
+            (void)list(r);
+        else
+            pass(r);
+        expect(r, "done");
+        join(r, &w);
+        if (turns++ > MOST_TURNS)
+            endless(r, line);
+    } while (live && goes_on(r) && is == 1);
+    return 1;
+}
+
+/* "for ((i = 0; i < 8; i++))" */
+static int loop_counted(struct run *r)
+{
+    char *text = tt_strdup(token(r)->text), *test = strchr(text, ';'), *step = test ? strchr(test + 1, ';') : NULL;
+    int line = token(r)->line, begin = r->at + 1, turns = 0;
+    bool live = is_live(r), more = live;
+    long long value = 0;
+
+    if (!step) {
+        fail(r, "for ((...; ...; ...))");
+        tt_free(text);
+        return 1;
+    }
+    *test++ = *step++ = 0;
+    if (live)
+        (void)tt_shell_arithmetic(r->sh, text, &value);
+    do {
+        struct ways w = {.closed = !live};
+        int is = !live ? 0 : !tt_shell_arithmetic(r->sh, test, &value) ? -1 : value != 0;
+
+        r->at = begin;
+        skip_lines(r);
+        expect(r, "do");
+        if (is < 0)
+            follow(r, &w, is);
+        else if (is)
+            (void)list(r);
+        else
+            pass(r);
+        expect(r, "done");
+        join(r, &w);
+        more = live && goes_on(r) && is > 0;
+        if (more)
+            (void)tt_shell_arithmetic(r->sh, step, &value);
+        if (turns++ > MOST_TURNS)
+            endless(r, line);
+    } while (more && r->rc == 0);
+    tt_free(text);
+    return 1;
+}
+
+static int loop_for(struct run *r)
+{
+    struct tt_script_words words = {0};
+    const char *name, *outer = r->sh->loop;
+    bool live = is_live(r), is_given, is_open = false;
+    int begin, turns = 0;
+    struct tt_script_variable *v;
+
+    r->at++;
+    if (token(r)->kind == TT_SHELL_ARITHMETIC)
+        return loop_counted(r);
+    name = token(r)->text;
+    r->at++;
+    if (is_word(r, "in")) {
+        for (r->at++; token(r)->kind == TT_SHELL_WORD; r->at++)
+            if (live)
+                tt_shell_expand(r->sh, token(r)->text, &words);
+    } else
+        words = r->sh->state.args;
+    for (int i = 0; i < words.n; i++)
+        is_open = is_open || tt_script_mark(words.word[i]) >= 0;
+    skip_lines(r);
+    begin = r->at;
+    v = tt_shell_find(r->sh, name);
+    is_given = v && v->is_given;
+    if (is_given && words.n > 1)
+        words.n = 1;
+    r->sh->loop = words.n > 1 ? name : outer;
+    do {
+        struct ways w = {.closed = !live || words.n == 0};
+
+        r->at = begin;
+        if (!w.closed)
+            tt_shell_set_word(r->sh, name, words.word[turns]);
+        expect(r, "do");
+        if (is_open)
+            r->sh->unknown =
+                tt_script_mark(words.word[turns]) >= 0 ? tt_script_mark(words.word[turns]) : r->sh->unknown;
+        if (w.closed)
+            pass(r);
+        else if (is_open && tt_script_mark(words.word[turns]) >= 0)
+            follow(r, &w, -1);
+        else
+            (void)list(r);
+        expect(r, "done");
+        join(r, &w);
+    } while (++turns < words.n && turns < MOST_TURNS && live && goes_on(r));
+    if (live)
+        (void)goes_on(r);
+    r->sh->loop = outer;
+    return 1;
+}
+
+static int choose(struct run *r)
+{
+    bool live = is_live(r);
+    struct ways w = {.closed = !live};
+    const char *word;
+
+    r->at++;
+    word = live ? tt_shell_expand_one(r->sh, token(r)->text) : "";
+    r->at++;
+    skip_lines(r);
+    expect(r, "in");
+    for (skip_lines(r); !is_word(r, "esac") && r->rc == 0; skip_lines(r)) {
+        int is = 0;
+
+        if (is_operator(r, "("))
+            r->at++;
+        for (; token(r)->kind == TT_SHELL_WORD || is_operator(r, "|"); r->at++)
+            if (token(r)->kind == TT_SHELL_WORD && !w.closed && is != 1) {
+                int one = tt_shell_match(r->sh, word, token(r)->text);
+
+                is = one == 0 ? is : one;
+            }
+        if (!is_operator(r, ")")) {
+            fail(r, ")");
+            break;
+        }
+        r->at++;
+        follow(r, &w, is);
+        if (is_operator(r, ";;")) {
+            r->at++;
+            if (is_operator(r, "&"))
+                r->at++;
+        }
+    }
+    expect(r, "esac");
+    join(r, &w);
+    return 1;
+}
+
+static int group(struct run *r, bool is_shell)
+{
+    struct tt_shell_state before;
+    bool live = is_live(r);
+
+    r->at++;
+    before = live && is_shell ? tt_shell_copy(r->sh, &r->sh->state) : r->sh->state;
+    (void)list(r);
+    if (is_shell ? is_operator(r, ")") : is_word(r, "}"))
+        r->at++;
+    else
+        fail(r, is_shell ? ")" : "}");
+    if (live && is_shell && r->rc == 0) { /* its variables are its own */
+        before.command = r->sh->state.command;
+        before.n_commands = r->sh->state.n_commands;
+        before.cap_commands = r->sh->state.cap_commands;
+        r->sh->state = before;
+    }
+    return tt_shell_ask(r->sh, TT_WHY_PROGRAM);
+}
+
+static int double_test(struct run *r)
+{
+    struct tt_script_words words = {0};
+
+    for (r->at++; !is_word(r, "]]"); r->at++) {
+        if (token(r)->kind == TT_SHELL_END) {
+            fail(r, "]]");
+            return 1;
+        }
+        if (!is_operator(r, "\n"))
+            tt_shell_add(r->sh, &words, token(r)->text);
+    }
+    r->at++;
+    return is_live(r) ? tt_shell_test(r->sh, words.word, words.n, true) : 1;
+}
+
+/* --- simple commands --- */
+
+static int call(struct run *r, int body, const struct tt_script_words *words)
+{
+    struct tt_shell *sh = r->sh;
+    struct tt_script_words args = sh->state.args;
+    int back = r->at;
+
+    if (sh->depth >= 20)
+        return tt_shell_ask(r->sh, TT_WHY_FORM);
+    sh->state.args = (struct tt_script_words){0};
+    for (int i = 1; i < words->n; i++)
+        tt_shell_add(sh, &sh->state.args, words->word[i]);
+    sh->depth++;
+    r->at = body;
+    (void)command(r);
+    sh->depth--;
+    r->at = r->rc < 0 ? r->at : back;
+    sh->state.args = args;
+    if (sh->state.stop == TT_STOP_FUNCTION)
+        sh->state.stop = TT_STOP_NONE;
+    return tt_shell_ask(r->sh, TT_WHY_PROGRAM);
+}
+
+static int simple(struct run *r)
+{
+    struct tt_script_words raw = {0}, words = {0};
+    int function, status;
+
+    for (;; r->at++) {
+        if (token(r)->kind == TT_SHELL_REDIRECT) {
+            r->at++;
+            if (token(r)->kind != TT_SHELL_WORD)
+                r->at--;
+        } else if (token(r)->kind == TT_SHELL_WORD)
+            tt_shell_add(r->sh, &raw, token(r)->text);
+        else
+            break;
+    }
+    if (is_operator(r, "(") || token(r)->kind == TT_SHELL_ARITHMETIC) {
+        fail(r, "a word (a parenthesis in a word needs quotes)");
+        return 1;
+    }
+    if (!is_live(r))
+        return 1;
+    if (--r->sh->left < 0) {
+        r->rc = tt_fail(TT_EUSAGE, "estimate: %s runs more than %d commands", r->sh->path, MOST_COMMANDS);
+        return 1;
+    }
+    status = tt_shell_simple(r->sh, &raw, &words, &function);
+    return function < 0 ? status : call(r, r->sh->function[function].at, &words);
+}
+
+/* "NAME() {...}", "function NAME {...}" */
+static int define(struct run *r, bool has_word)
+{
+    struct tt_shell *sh = r->sh;
+    int at = 0;
+
+    r->at += has_word;
+    while (at < sh->n_functions && strcmp(sh->function[at].name, token(r)->text) != 0)
+        at++;
+    if (at == (int)(sizeof sh->function / sizeof *sh->function)) {
+        fail(r, "fewer functions");
+        return 1;
+    }
+    sh->function[at].name = token(r)->text;
+    r->at++;
+    if (is_operator(r, "("))
+        r->at += 2;
+    skip_lines(r);
+    sh->function[at].at = r->at;
+    sh->n_functions += at == sh->n_functions;
+    r->skip++;
+    (void)command(r);
+    r->skip--;
+    return 1;
+}
+
+static int command(struct run *r)
+{
+    int status = 1;
+    const struct tt_shell_token *next = token(r)->kind == TT_SHELL_END ? token(r) : token(r) + 1;
+    long long value;
+
+    r->sh->line = token(r)->line;
+    if (++r->deep > DEEPEST)
+        fail(r, "fewer commands inside of each other");
+    if (token(r)->kind == TT_SHELL_ARITHMETIC) {
+        if (is_live(r))
+            status = tt_shell_arithmetic(r->sh, token(r)->text, &value) ? value != 0 : -1;
+        r->at++;
+    } else if (is_word(r, "if"))
+        status = conditional(r);
+    else if (is_word(r, "while") || is_word(r, "until"))
+        status = loop_while(r);
+    else if (is_word(r, "for") || is_word(r, "select"))
+        status = loop_for(r);
+    else if (is_word(r, "case"))
+        status = choose(r);
+    else if (is_word(r, "{"))
+        status = group(r, false);
+    else if (is_operator(r, "("))
+        status = group(r, true);
+    else if (is_word(r, "[["))
+        status = double_test(r);
+    else if (is_word(r, "function"))
+        status = define(r, true);
+    else if (token(r)->kind == TT_SHELL_WORD && next->kind == TT_SHELL_OPERATOR && strcmp(next->text, "(") == 0 &&
+             strcmp(next[1].text, ")") == 0)
+        status = define(r, false);
+    else if (token(r)->kind == TT_SHELL_WORD || token(r)->kind == TT_SHELL_REDIRECT)
+        status = simple(r);
+    else
+        fail(r, "a command");
+    while (token(r)->kind == TT_SHELL_REDIRECT)
+        r->at += next->kind == TT_SHELL_END ? 1 : 2;
+    r->deep--;
+    return status;
+}
+
+static int pipeline(struct run *r)
+{
+    bool inverted = false;
+    int status;
+
+    while (is_word(r, "!") || is_word(r, "time")) {
+        inverted = inverted != is_word(r, "!");
+        r->at++;
+    }
+    status = command(r);
+    while (is_operator(r, "|")) {
+        r->at++;
+        if (is_operator(r, "&"))
+            r->at++;
+        skip_lines(r);
+        (void)command(r);
+        status = tt_shell_ask(r->sh, TT_WHY_PROGRAM);
+    }
+    return status < 0 || !inverted ? status : !status;
+}
+
+static int and_or(struct run *r)
+{
+    int status = pipeline(r);
+
+    while (is_operator(r, "&&") || is_operator(r, "||")) {
+        bool wanted = is_operator(r, "&&"), live = is_live(r);
+        struct tt_shell_state states[2], before;
+        int unknown = r->sh->unknown;
+
+        r->at++;
+        skip_lines(r);
+        if (!live || (status >= 0 && (status == 1) != wanted)) {
+            r->skip++;
+            (void)pipeline(r);
+            r->skip--;
+            continue;
+        }
+        if (status >= 0) {
+            status = pipeline(r);
+            continue;
+        }
+        before = states[1] = tt_shell_copy(r->sh, &r->sh->state);
+        status = pipeline(r);
+        states[0] = r->sh->state;
+        tt_shell_merge(r->sh, &before, states, 2, unknown);
+        r->sh->unknown = unknown;
+        status = -1;
+    }
+    return status;
+}
+
+static int list(struct run *r)
+{
+    static const char *const ends[] = {"then", "elif", "else", "fi", "do", "done", "esac", "}", NULL};
+    int status = 1;
+
+    while (r->rc == 0) {
+        while (is_operator(r, "\n") || is_operator(r, ";") || is_operator(r, "&"))
+            r->at++;
+        if (token(r)->kind == TT_SHELL_END || is_operator(r, ")") || is_operator(r, ";;") || is_one_of(r, ends))
+            break;
+        status = and_or(r);
+    }
+    return status;
+}
+
+/* --- scripts --- */
+
+int tt_script_read(struct tt_script *script, const char *path, const char *text, const char *const *given, int n_given,
+                   const char *args)
+{
+    struct tt_shell sh = {.script = script, .path = path, .has_args = args != NULL, .left = MOST_COMMANDS};
+    struct run r = {.sh = &sh};
+    char *list_of_args = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_shell_lex(&sh, text));
+    for (int i = 0; i < n_given; i++)
+        TT_TRY(tt_shell_give(&sh, given[i]));
+    if (args) {
+        list_of_args = tt_format("(%s)", args);
+        tt_shell_expand_list(&sh, list_of_args, &sh.state.args);
+    }
+    (void)list(&r);
+    if (r.rc == 0 && token(&r)->kind != TT_SHELL_END)
+        fail(&r, "a command");
+    rc = r.rc;
+    script->command = sh.state.command;
+    script->n_commands = sh.state.n_commands;
+    script->variable = sh.state.variable;
+    script->n_variables = sh.state.n;
+out:
+    tt_free(list_of_args);
+    tt_free(sh.token);
+    return rc;
+}
+
+/* --- simple commands: builtins that set something, and programs, which are listed --- */
+
+int tt_shell_ask(struct tt_shell *sh, enum tt_script_why why)
+{
+    sh->unknown = tt_script_mark(tt_shell_unknown(sh, why, NULL));
+    return -1;
+}
+
+static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
+
+static bool is_assignment(const char *raw)
+{
+    size_t n = strspn(raw, letters);
+
+    if (n == 0 || (*raw >= '0' && *raw <= '9'))
+        return false;
+    if (raw[n] == '[' && strchr(raw + n, ']'))
+        n = (size_t)(strchr(raw + n, ']') - raw) + 1;
+    return raw[n] == '=' || (raw[n] == '+' && raw[n + 1] == '=');
+}
+
+static void assign(struct tt_shell *sh, const char *raw)
+{
+    size_t n = strspn(raw, letters);
+    char *name = tt_strndup(raw, n);
+    const char *value = strchr(raw + n, '=') + 1;
+    bool is_added = value[-2] == '+', is_list = *value == '(';
+    struct tt_script_words words = {0};
+    const struct tt_script_variable *v;
+
+    if (raw[n] == '[')
+        tt_shell_set_word(sh, name, tt_shell_unknown(sh, TT_WHY_FORM, NULL));
+    else if (is_list) {
+        tt_shell_expand_list(sh, value, &words);
+        tt_shell_set(sh, name, &words, is_added);
+    } else {
+        const char *text = tt_shell_expand_one(sh, value);
+
+        v = is_added ? tt_shell_find(sh, name) : NULL;
+        if (v && v->value.n)
+            text = tt_shell_keep(sh, tt_format("%s%s", v->value.word[0], text));
+        tt_shell_set_word(sh, name, text);
+    }
+    tt_free(name);
+}
+
+static int declare(struct tt_shell *sh, const char *const *raw, int n)
+{
+    for (int i = 1; i < n; i++)
+        if (is_assignment(raw[i]))
+            assign(sh, raw[i]);
+    return 1;
+}
+
+static int stop(struct tt_shell *sh, enum tt_shell_stop how)
+{
+    sh->state.stop = how;
+    return 1;
+}
+
+static void shift(struct tt_shell *sh, const char *by)
+{
+    struct tt_script_words *args = &sh->state.args;
+    long n = by ? strtol(by, NULL, 10) : 1;
+
+    n = n < 0 ? 0 : n > args->n ? args->n : n;
+    args->word += n;
+    args->n -= (int)n;
+    args->cap = args->n; /* it moves when it grows */
+}
+
+static void record(struct tt_shell *sh, const struct tt_script_words *words)
+{
+    struct tt_shell_state *s = &sh->state;
+
+    if (s->n_commands == s->cap_commands) {
+        int cap = s->cap_commands ? 2 * s->cap_commands : 32;
+        struct tt_script_command *larger = tt_shell_block(sh, (size_t)cap, sizeof *larger);
+
+        if (s->n_commands)
+            memcpy(larger, s->command, (size_t)s->n_commands * sizeof *larger);
+        s->command = larger;
+        s->cap_commands = cap;
+    }
+    s->command[s->n_commands++] =
+        (struct tt_script_command){.words = *words, .line = sh->line, .under = -1, .loop = sh->loop};
+}
+
+/* Commands of the shell that set something. 1, 0, -1 as a status; -2: it is another command. */
+static int built_in(struct tt_shell *sh, const char *const *raw, int n, const struct tt_script_words *words)
+{
+    static const char *const quiet[] = {"echo",  "printf", "mkdir",  "cd",       "rm",    "ls",    "sleep",
+                                        "wait",  "trap",   "ulimit", "true",     ":",     "umask", "alias",
+                                        "shopt", "touch",  "date",   "hostname", "module"};
+    static const char *const sets[] = {"export", "declare", "local", "readonly", "typeset"};
+    const char *name = words->n ? words->word[0] : "";
+
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        if (strcmp(name, sets[i]) == 0)
+            return declare(sh, raw, n);
+    for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++)
+        if (strcmp(name, quiet[i]) == 0)
+            return 1;
+    if (strcmp(name, "[") == 0)
+        return tt_shell_test(sh, raw + 1, n - 2, false);
+    if (strcmp(name, "test") == 0)
+        return tt_shell_test(sh, raw + 1, n - 1, false);
+    if (strcmp(name, "false") == 0)
+        return 0;
+    if (strcmp(name, "exit") == 0)
+        return stop(sh, TT_STOP_ALL);
+    if (strcmp(name, "return") == 0)
+        return stop(sh, sh->depth > 0 ? TT_STOP_FUNCTION : TT_STOP_ALL);
+    if (strcmp(name, "break") == 0 || strcmp(name, "continue") == 0)
+        return stop(sh, *name == 'b' ? TT_STOP_LOOP : TT_STOP_TURN);
+    if (strcmp(name, "shift") == 0) {
+        shift(sh, words->n > 1 ? words->word[1] : NULL);
+        return 1;
+    }
+    if (strcmp(name, "unset") == 0) {
+        for (int i = 1; i < words->n; i++)
+            tt_shell_unset(sh, words->word[i]);
+        return 1;
+    }
+    if (strcmp(name, "read") == 0 || strcmp(name, "mapfile") == 0 || strcmp(name, "readarray") == 0) {
+        for (int i = 1; i < words->n; i++)
+            if (strspn(words->word[i], letters) == strlen(words->word[i]))
+                tt_shell_set_word(sh, words->word[i], tt_shell_unknown(sh, TT_WHY_PROGRAM, NULL));
+        return tt_shell_ask(sh, TT_WHY_PROGRAM);
+    }
+    if (strcmp(name, "let") == 0) {
+        long long value;
+
+        for (int i = 1; i < n; i++)
+            (void)tt_shell_arithmetic(sh, raw[i], &value);
+        return 1;
+    }
+    if (strcmp(name, "set") == 0) {
+        if (words->n > 1 && strcmp(words->word[1], "--") == 0) {
+            sh->state.args = (struct tt_script_words){0};
+            for (int i = 2; i < words->n; i++)
+                tt_shell_add(sh, &sh->state.args, words->word[i]);
+            sh->has_args = true;
+        }
+        return 1;
+    }
+    if (strcmp(name, "source") == 0 || strcmp(name, ".") == 0) {
+        sh->script->source = words->n > 1 ? words->word[1] : "?";
+        return tt_shell_ask(sh, TT_WHY_PROGRAM);
+    }
+    if (strcmp(name, "eval") == 0 && words->n > 1 && is_assignment(words->word[1])) {
+        char *set = tt_strndup(words->word[1], strspn(words->word[1], letters));
+
+        tt_shell_set_word(sh, set, tt_shell_unknown(sh, TT_WHY_FORM, NULL));
+        tt_free(set);
+        return 1;
+    }
+    return -2;
+}
+
+/* Words that are assignments and nothing else. */
+static int assign_all(struct tt_shell *sh, const struct tt_script_words *raw)
+{
+    bool asks = false;
+
+    for (int i = 0; i < raw->n; i++) {
+        asks = asks || strchr(raw->word[i], '`') || strstr(raw->word[i], "$(");
+        assign(sh, raw->word[i]);
+    }
+    return asks ? tt_shell_ask(sh, TT_WHY_PROGRAM) : 1;
+}
+
+int tt_shell_simple(struct tt_shell *sh, const struct tt_script_words *raw, struct tt_script_words *words,
+                    int *ret_function)
+{
+    int first = 0, status;
+
+    *ret_function = -1;
+    while (first < raw->n && is_assignment(raw->word[first]))
+        first++;
+    if (first == raw->n)
+        return assign_all(sh, raw);
+    for (int i = first; i < raw->n; i++)
+        tt_shell_expand(sh, raw->word[i], words);
+    if (words->n == 0)
+        return 1;
+    for (int i = 0; i < sh->n_functions; i++)
+        if (strcmp(sh->function[i].name, words->word[0]) == 0) {
+            *ret_function = i;
+            return 1;
+        }
+    status = built_in(sh, raw->word + first, raw->n - first, words);
+    if (status != -2)
+        return status;
+    record(sh, words);
+    return tt_shell_ask(sh, TT_WHY_PROGRAM);
+}
+
+int tt_shell_give(struct tt_shell *sh, const char *text)
+{
+    size_t n = strspn(text, letters);
+    char *name;
+
+    if (n == 0 || text[n] != '=')
+        return tt_fail(TT_EUSAGE,
+                       "estimate: --set '%s' is no NAME=VALUE\nhelp: for instance --set MODEL_SIZE=7B, or "
+                       "--set 3=7B for the third argument of the script",
+                       text);
+    name = tt_strndup(text, n);
+    tt_shell_set_word(sh, name, tt_shell_keep(sh, tt_strdup(text + n + 1)));
+    for (int i = 0; i < sh->state.n; i++)
+        if (strcmp(sh->state.variable[i].name, name) == 0)
+            sh->state.variable[i].is_given = true;
+    tt_free(name);
+    return 0;
+}

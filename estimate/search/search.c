@@ -1,0 +1,588 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * All layouts of a step on so many devices: what cannot run or does not fit is dropped first, the rest is timed.
+ */
+#include "estimate/search/search.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+
+static bool divides(double part, double whole)
+{
+    return fmod(whole, part) == 0;
+}
+
+const char *tt_cluster_fault(const struct tt_cluster_job *job)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+
+    if (!divides(job->tp, s->heads))
+        return "tensor parallelism does not divide the heads";
+    if (!divides(job->tp, s->kv_heads))
+        return "tensor parallelism does not divide the key/value heads";
+    if (!divides(job->tp, s->ffn) || !divides(job->tp, s->vocab))
+        return "tensor parallelism does not divide the feed-forward layer or the vocabulary";
+    if (job->cp > 1 && !divides(2 * job->cp, job->seq_len))
+        return "the sequence is no multiple of twice the context parallelism";
+    if (job->tp > 1 && job->sequence_parallel && !divides(job->tp * job->cp, job->seq_len))
+        return "tensor parallelism does not divide the sequence";
+    if (job->split_known && !job->stage_layers && job->pp > 1 &&
+        fmax(job->first_less, job->last_less) > floor(tt_cluster_split_units(job) / (job->pp * job->virtual_stages)))
+        return "the embeddings or the output count as more layers than a stage has";
+    if (!job->stage_layers && job->pp * job->virtual_stages > s->layers)
+        return "there are more stages than layers";
+    if (job->n_micro < job->pp)
+        return "there are fewer microbatches than stages of the pipeline";
+    if (job->virtual_stages > 1 && !tt_cluster_is_v(job) && !divides(job->pp, job->n_micro))
+        return "the interleaved pipeline does not divide the microbatches";
+    if (tt_cluster_is_v(job) && job->virtual_stages != 2)
+        return "the schedule has two stages on each rank";
+    if (job->order == TT_ORDER_DUAL_PIPE_V && job->pp > 1 && job->n_micro < 2 * job->pp)
+        return "DualPipeV needs twice as many microbatches as ranks of the pipeline";
+    if (job->ep > 1 && (!(s->experts > 0) || !divides(job->ep, s->experts)))
+        return "expert parallelism does not divide the experts";
+    if (job->ep > 1 && !divides(job->ep, job->replicate * job->shard * job->cp * job->tp))
+        return "expert parallelism does not divide the ranks of a stage of the pipeline";
+    return NULL;
+}
+
+/* tokens/s of a device */
+static double rate(const struct tt_cluster_layout *l)
+{
+    return tt_cluster_tokens(&l->job) / l->time.total / tt_cluster_devices(&l->job);
+}
+
+struct tt_cluster_layout tt_cluster_predict(const struct tt_cluster_job *job, double usable)
+{
+    struct tt_cluster_layout l = {.job = *job};
+
+    tt_cluster_peak(job, &l.memory);
+    if (usable > 0)
+        l.memory.usable = usable;
+    tt_cluster_step(job, &l.time);
+    l.tokens_per_sec = rate(&l);
+    return l;
+}
+
+/* --- a layout in words --- */
+
+/* ", stages of 7 to 9 layers" */
+static size_t stages_text(char *buf, size_t size, const struct tt_cluster_job *job)
+{
+    double least = INFINITY, most = 0;
+
+    for (int i = 0; i < (int)(job->pp * job->virtual_stages); i++) {
+        least = fmin(least, job->stage_layers[i]);
+        most = fmax(most, job->stage_layers[i]);
+    }
+    return (size_t)snprintf(buf, size, ", stages of %.0f to %.0f layers", least, most);
+}
+
+char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job *job)
+{
+    static const char *const again[] = {[TT_AGAIN_NONE] = "nothing",
+                                        [TT_AGAIN_OP] = "cheap operations",
+                                        [TT_AGAIN_LAYERS] = "some layers",
+                                        [TT_AGAIN_ATTENTION] = "attention",
+                                        [TT_AGAIN_FULL] = "everything"};
+    struct tt_text modules = {0};
+    const struct {
+        const char *name;
+        double degree;
+    } part[] = {{"copies", job->replicate},
+                {"shards", job->shard},
+                {"TP", job->tp},
+                {"PP", job->pp},
+                {"CP", job->cp},
+                {"EP", job->ep}};
+    size_t at = 0;
+
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        if (part[i].degree > 1 && at < size)
+            at += (size_t)snprintf(buf + at, size - at, "%s%s %.0f", at ? " x " : "", part[i].name, part[i].degree);
+    if (at < size)
+        at += (size_t)snprintf(buf + at, size - at, "%s%.0f microbatch%s of %.0f", at ? ", " : "", job->n_micro,
+                               job->n_micro == 1 ? "" : "es", job->micro_batch);
+    if (job->shape.experts > 0 && tt_cluster_expert_tp(job) != job->tp && at < size)
+        at += (size_t)snprintf(buf + at, size - at, ", experts not cut by TP");
+    if (job->pp > 1 && at < size)
+        at += (size_t)snprintf(buf + at, size - at, ", %s", tt_cluster_schedule_name(job));
+    if (job->virtual_stages > 1 && at < size)
+        at += (size_t)snprintf(buf + at, size - at, " with %.0f stages a rank", job->virtual_stages);
+    if (job->stage_layers && at < size)
+        at += stages_text(buf + at, size - at, job);
+    if (job->again == TT_AGAIN_MODULES)
+        tt_cluster_module_names(job->again_modules, &modules);
+    if (at < size)
+        (void)snprintf(buf + at, size - at, ", recompute %s%s%s", modules.text ? modules.text : again[job->again],
+                       job->keep_gathered ? ", parameters stay gathered" : "", job->float8 ? ", float8" : "");
+    tt_text_release(&modules);
+    return buf;
+}
+
+/* --- order --- */
+
+/* How many things a person has to understand about a layout. */
+static int complexity(const struct tt_cluster_job *job)
+{
+    return 4 * ((job->tp > 1) + (job->pp > 1) + (job->cp > 1) + (job->ep > 1)) + 2 * (job->replicate > 1) +
+           2 * (job->virtual_stages > 1) + 2 * (job->order != TT_ORDER_1F1B) + (int)job->again + job->keep_gathered +
+           (job->n_micro > 1);
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const struct tt_cluster_layout *x = a, *y = b;
+
+    if (x->time.total != y->time.total)
+        return x->time.total < y->time.total ? -1 : 1;
+    return complexity(&x->job) - complexity(&y->job);
+}
+
+static int by_simplicity(const void *a, const void *b)
+{
+    const struct tt_cluster_layout *x = a, *y = b;
+    int d = complexity(&x->job) - complexity(&y->job);
+
+    return d ? d : by_time(a, b);
+}
+
+/* --- enumeration --- */
+
+/* Layouts that are as fast as the fastest can be so many; with more, the fastest of them are kept. */
+enum { MOST_TIES = 160 };
+
+struct search {
+    const struct tt_cluster_job *job;
+    double devices, usable, sequences;
+    int most;
+    double *best; /* [most] the shortest times so far, ascending */
+    struct tt_cluster_found *found;
+};
+
+/* A layout that takes longer is neither among the best nor tied with the first of them. */
+static double limit(const struct search *s)
+{
+    return fmax(s->best[s->most - 1], (1 + TT_CLUSTER_TIE) * s->best[0]);
+}
+
+static void forget(struct search *s)
+{
+    s->found->n = 0;
+    for (int i = 0; i < s->most; i++)
+        s->best[i] = INFINITY;
+}
+
+/* Sorts the list and cuts it. */
+static void cut(struct tt_cluster_found *f, int most)
+{
+    if (f->n > 1) /* without layouts there is no list */
+        qsort(f->layout, (size_t)f->n, sizeof *f->layout, by_time);
+    f->n = f->n < most ? f->n : most;
+}
+
+static void keep(struct search *s, const struct tt_cluster_layout *l)
+{
+    struct tt_cluster_found *f = s->found;
+    int at = s->most - 1;
+
+    if (l->time.total < s->best[at]) {
+        for (; at > 0 && s->best[at - 1] > l->time.total; at--)
+            s->best[at] = s->best[at - 1];
+        s->best[at] = l->time.total;
+    }
+    TT_PUSH(f->layout, f->n, f->cap) = *l;
+    if (f->n >= 8 * MOST_TIES)
+        cut(f, MOST_TIES);
+}
+
+/* Whether a layout must take longer than those that are kept, even if ranks hardly wait. Saves the simulation. */
+static bool is_too_slow(const struct search *s, const struct tt_cluster_job *job)
+{
+    struct tt_cluster_job other = *job;
+    struct tt_cluster_time t;
+
+    if (!tt_cluster_is_v(job))
+        return false;
+    other.order = TT_ORDER_INTERLEAVED_ZERO_BUBBLE;
+    tt_cluster_step(&other, &t);
+    return t.total - 1.2 * t.bubble > limit(s); /* 1.2: its noise */
+}
+
+static void try_layout(struct search *s, const struct tt_cluster_job *job)
+{
+    struct tt_cluster_found *f = s->found;
+    struct tt_cluster_layout l = {.job = *job};
+    enum tt_cluster_fit fit;
+
+    if (tt_cluster_fault(job))
+        return;
+    f->n_tried++;
+    tt_cluster_peak(job, &l.memory);
+    if (s->usable > 0)
+        l.memory.usable = s->usable;
+    f->least_bytes = f->n_tried == 1 ? l.memory.total : fmin(f->least_bytes, l.memory.total);
+    fit = tt_cluster_fits(&l.memory);
+    if (fit == TT_FIT_NO)
+        return;
+    f->n_tight += fit == TT_FIT_TIGHT;
+    f->n_fit += fit == TT_FIT_YES;
+    if (fit == TT_FIT_TIGHT && f->n_fit > 0)
+        return;
+    if (fit == TT_FIT_YES && f->n_fit == 1)
+        forget(s); /* those that are tight count only if nothing fits better */
+    if (is_too_slow(s, job))
+        return;
+    tt_cluster_step(job, &l.time);
+    if (l.time.total > limit(s))
+        return;
+    l.tokens_per_sec = rate(&l);
+    keep(s, &l);
+}
+
+/* Recomputation, and whether gathered parameters stay. */
+static void try_policies(struct search *s, struct tt_cluster_job job)
+{
+    static const enum tt_cluster_again all[] = {TT_AGAIN_NONE, TT_AGAIN_OP, TT_AGAIN_ATTENTION, TT_AGAIN_FULL};
+    bool megatron = job.stack->number[TT_S_STATE_WHOLE].value > 0;
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (all[i] == (megatron ? TT_AGAIN_OP : TT_AGAIN_ATTENTION))
+            continue;
+        job.again = all[i];
+        job.keep_gathered = false;
+        try_layout(s, &job);
+        if (job.pp > 1 || tt_cluster_shards(&job) <= 1)
+            continue;
+        job.keep_gathered = true;
+        try_layout(s, &job);
+    }
+}
+
+/* Whether a configuration can ask for the stages, perhaps with other numbers for the ends of the model. torchtitan
+ * makes one or two on each rank of any model by itself, and with one on each rank Megatron's last may have fewer
+ * layers. */
+static bool can_be_said(struct tt_cluster_job *job)
+{
+    double each, ends, layers = job->shape.layers;
+
+    if (job->pp <= 1 || (job->split_known && job->virtual_stages <= 2))
+        return true;
+    if (tt_cluster_layers_per_stage(job, &each, &ends)) {
+        if (job->split_known && ends != job->first_less + job->last_less) {
+            job->first_less = ends == 2 ? 1 : 0;
+            job->last_less = ends - job->first_less;
+        }
+        return true;
+    }
+    if (job->stack->number[TT_S_STATE_WHOLE].value <= 0)
+        return job->virtual_stages <= 2;
+    return job->virtual_stages <= 1 && layers - (job->pp - 1) * ceil(layers / job->pp) >= 1;
+}
+
+static void try_schedules(struct search *s, struct tt_cluster_job job)
+{
+    static const struct {
+        enum tt_cluster_order order;
+        double stages; /* of a rank */
+    } all[] = {{TT_ORDER_1F1B, 1},
+               {TT_ORDER_1F1B, 2},
+               {TT_ORDER_1F1B, 4},
+               {TT_ORDER_1F1B, 8},
+               {TT_ORDER_INTERLEAVED_ZERO_BUBBLE, 2},
+               {TT_ORDER_INTERLEAVED_ZERO_BUBBLE, 4},
+               {TT_ORDER_ZBV_ZERO_BUBBLE, 2},
+               {TT_ORDER_DUAL_PIPE_V, 2}};
+    size_t n = job.pp > 1 ? sizeof all / sizeof *all : 1;
+
+    for (size_t i = 0; i < n; i++) {
+        job.order = all[i].order;
+        job.virtual_stages = all[i].stages;
+        job.first_less = s->job->first_less;
+        job.last_less = s->job->last_less;
+        if (!can_be_said(&job))
+            continue;
+        if (!tt_cluster_splits(&job) || job.stack->number[TT_S_PP_SPLITS].value > 0)
+            try_policies(s, job);
+    }
+}
+
+static void try_batches(struct search *s, struct tt_cluster_job job)
+{
+    double local = s->sequences / (job.replicate * job.shard);
+
+    if (local < 1 || floor(local) != local)
+        return;
+    for (int mb = 1; mb <= local && mb <= 64; mb *= 2) {
+        if (!divides(mb, local))
+            continue;
+        job.micro_batch = mb;
+        job.n_micro = local / mb;
+        try_schedules(s, job);
+    }
+}
+
+/* The ranks of data parallelism as shards and copies of them: all shards, or a power of two of them. */
+static void try_shards(struct search *s, struct tt_cluster_job job, double ranks)
+{
+    bool megatron = job.stack->number[TT_S_STATE_WHOLE].value > 0;
+
+    for (int shard = 1; shard < ranks; shard *= 2) {
+        if (!divides(shard, ranks) || (megatron && shard > 1) || (!megatron && shard > 1 && shard < 8))
+            continue;
+        job.shard = shard;
+        job.replicate = ranks / shard;
+        try_batches(s, job);
+    }
+    if (megatron && ranks > 1)
+        return;
+    job.shard = ranks;
+    job.replicate = 1;
+    try_batches(s, job);
+}
+
+/* Whether tensor parallelism may divide the matrices of experts. titan shares experts among its ranks instead; what is
+ * found for stacks of torchtitan, which can do either, can be written as a configuration of titan too. */
+static bool cuts_experts(const struct tt_cluster_job *job)
+{
+    return job->stack->number[TT_S_STATE_WHOLE].value > 0;
+}
+
+static void try_degrees(struct search *s)
+{
+    double node = s->job->machine->number[TT_M_DEVICES].value;
+    struct tt_cluster_job job = *s->job;
+    double most_ep = job.shape.experts > 0 ? job.shape.experts : 1;
+
+    for (int tp = 1; tp <= node && tp <= s->devices && tp <= 32; tp *= 2)
+        for (int pp = 1; pp <= 64 && tp * pp <= s->devices; pp *= 2)
+            for (int cp = 1; cp <= 32 && (cp == 1 || job.seq_len / cp >= 4096); cp *= 2)
+                for (int ep = 1; ep <= most_ep; ep *= 2) {
+                    double ranks = s->devices / ((double)tp * pp * cp);
+
+                    if (ranks < 1 || floor(ranks) != ranks || !divides(ep, ranks * cp))
+                        continue;
+                    if (job.shape.experts > 0 && !cuts_experts(&job) && !divides(tp, ep))
+                        continue;
+                    job.tp = tp;
+                    job.pp = pp;
+                    job.cp = cp;
+                    job.ep = ep;
+                    job.sequence_parallel = job.tp > 1;
+                    try_shards(s, job, ranks);
+                }
+}
+
+void tt_cluster_search(const struct tt_cluster_job *job, double devices, double usable, int most,
+                       struct tt_cluster_found *ret_found)
+{
+    struct tt_cluster_found *f = ret_found;
+    struct search s = {.job = job,
+                       .devices = devices,
+                       .usable = usable,
+                       .sequences = tt_cluster_tokens(job) / job->seq_len,
+                       .most = most,
+                       .best = tt_calloc((size_t)most, sizeof *s.best),
+                       .found = f};
+
+    *f = (struct tt_cluster_found){0};
+    forget(&s);
+    try_degrees(&s);
+    tt_free(s.best);
+    cut(f, MOST_TIES);
+    while (f->n_ties < f->n && f->layout[f->n_ties].time.total <= (1 + TT_CLUSTER_TIE) * f->layout[0].time.total)
+        f->n_ties++;
+    if (f->n_ties > 1)
+        qsort(f->layout, (size_t)f->n_ties, sizeof *f->layout, by_simplicity);
+    f->n = f->n < most ? f->n : most;
+    f->n_ties = f->n_ties < f->n ? f->n_ties : f->n;
+}
+
+void tt_cluster_found_release(struct tt_cluster_found *found)
+{
+    tt_free(found->layout);
+    *found = (struct tt_cluster_found){0};
+}
+
+/* --- what one change would do --- */
+
+struct list {
+    const struct tt_cluster_layout *from;
+    double usable;
+    struct tt_cluster_change *change;
+    int n;
+};
+
+static void add(struct list *list, const char *text, struct tt_cluster_job job)
+{
+    struct tt_cluster_change *c;
+
+    if (job.pp != list->from->job.pp || job.virtual_stages != list->from->job.virtual_stages)
+        job.stage_layers = NULL;
+    if (list->n == TT_CLUSTER_CHANGES || tt_cluster_fault(&job) || job.shard < 1 || job.micro_batch < 1 ||
+        job.n_micro < 1 || floor(job.shard) != job.shard || floor(job.n_micro) != job.n_micro ||
+        floor(job.micro_batch) != job.micro_batch)
+        return;
+    c = &list->change[list->n++];
+    c->text = text;
+    c->layout = tt_cluster_predict(&job, list->usable);
+    c->gain = c->layout.tokens_per_sec / list->from->tokens_per_sec - 1;
+}
+
+/* The layout with tensor parallelism, or stages, times `factor`, taken from the ranks of data parallelism. */
+static struct tt_cluster_job regroup(struct tt_cluster_job job, double *degree, const struct tt_cluster_job *of,
+                                     double factor)
+{
+    double *own = (double *)((char *)&job + ((const char *)degree - (const char *)of));
+
+    *own *= factor;
+    if (job.shard > 1)
+        job.shard /= factor;
+    else
+        job.replicate /= factor;
+    job.n_micro *= factor;
+    if (job.n_micro < 1) {
+        job.micro_batch *= job.n_micro;
+        job.n_micro = 1;
+    }
+    job.sequence_parallel = job.tp > 1;
+    return floor(job.replicate) == job.replicate ? job : (struct tt_cluster_job){.tp = 0.5};
+}
+
+static void recomputation(struct list *list, struct tt_cluster_job job)
+{
+    bool megatron = job.stack->number[TT_S_STATE_WHOLE].value > 0;
+    const enum tt_cluster_again now = job.again, some = megatron ? TT_AGAIN_ATTENTION : TT_AGAIN_OP;
+
+    job.again = TT_AGAIN_NONE;
+    if (now != job.again)
+        add(list, "recompute nothing", job);
+    job.again = some;
+    if (now != some)
+        add(list, megatron ? "recompute only attention" : "recompute only cheap operations", job);
+    job.again = TT_AGAIN_FULL;
+    if (now != job.again)
+        add(list, "recompute everything", job);
+}
+
+static void batches(struct list *list, struct tt_cluster_job job)
+{
+    struct tt_cluster_job other = job;
+
+    if (job.n_micro >= 2) {
+        other.micro_batch *= 2;
+        other.n_micro /= 2;
+        add(list, "microbatches twice as large", other);
+    }
+    other = job;
+    other.micro_batch /= 2;
+    other.n_micro *= 2;
+    add(list, "microbatches half as large", other);
+}
+
+static void sharding(struct list *list, struct tt_cluster_job job)
+{
+    double node = job.machine->number[TT_M_DEVICES].value / job.tp;
+    struct tt_cluster_job other = job;
+
+    if (tt_cluster_shards(&job) <= 1)
+        return;
+    if (node >= 2 && job.shard > node && fmod(job.shard, node) == 0) {
+        other.shard = node;
+        other.replicate = job.replicate * job.shard / node;
+        add(list, "shard within a node, copies between nodes (HSDP)", other);
+    } else if (job.replicate > 1) {
+        other.shard = job.shard * job.replicate;
+        other.replicate = 1;
+        add(list, "shard over all ranks of data parallelism", other);
+    }
+    other = job;
+    other.keep_gathered = !job.keep_gathered;
+    if (job.pp <= 1)
+        add(list, job.keep_gathered ? "free parameters after forward" : "keep parameters from forward to backward",
+            other);
+}
+
+static int by_gain(const void *a, const void *b)
+{
+    const struct tt_cluster_change *x = a, *y = b;
+    bool x_fits = tt_cluster_fits(&x->layout.memory) != TT_FIT_NO,
+         y_fits = tt_cluster_fits(&y->layout.memory) != TT_FIT_NO;
+
+    if (x_fits != y_fits)
+        return x_fits ? -1 : 1;
+    return x->gain == y->gain ? 0 : x->gain > y->gain ? -1 : 1;
+}
+
+int tt_cluster_changes(const struct tt_cluster_layout *layout, double usable,
+                       struct tt_cluster_change ret_change[TT_CLUSTER_CHANGES])
+{
+    struct list list = {.from = layout, .usable = usable, .change = ret_change};
+    struct tt_cluster_job job = layout->job, other = job;
+
+    recomputation(&list, job);
+    batches(&list, job);
+    sharding(&list, job);
+    if (job.tp * 2 <= job.machine->number[TT_M_DEVICES].value)
+        add(&list, "twice the tensor parallelism", regroup(job, &job.tp, &job, 2));
+    if (job.tp > 1)
+        add(&list, "half the tensor parallelism", regroup(job, &job.tp, &job, 0.5));
+    add(&list, "twice the pipeline stages", regroup(job, &job.pp, &job, 2));
+    if (job.pp > 1 && job.virtual_stages <= 1) {
+        other.virtual_stages = 2;
+        add(&list, "two stages on each rank (interleaved)", other);
+    }
+    other = job;
+    other.order = TT_ORDER_ZBV_ZERO_BUBBLE;
+    other.virtual_stages = 2;
+    if (job.pp > 1 && !tt_cluster_splits(&job) && job.stack->number[TT_S_PP_SPLITS].value > 0)
+        add(&list, "gradients of weights in the gaps (ZBVZeroBubble)", other);
+    other = job;
+    other.float8 = true;
+    if (!job.float8 && job.machine->number[TT_M_PEAK_F8].value > 0)
+        add(&list, "float8 products", other);
+    qsort(ret_change, (size_t)list.n, sizeof *ret_change, by_gain);
+    return list.n;
+}
+
+/* --- a whole run: failures, checkpoints, and how long it takes --- */
+
+/* A checkpoint in the background blocks at least so long: ranks agree, and host memory is taken. */
+static const double least_blocked_sec = 1;
+
+/* The interval with the least loss (Daly 2006), for checkpoints that block `delta` and failures every `mean`. */
+static double daly(double delta, double mean)
+{
+    double x = sqrt(delta / (2 * mean));
+
+    if (delta > 2 * mean)
+        return mean;
+    return sqrt(2 * delta * mean) * (1 + x / 3 + x * x / 9) - delta;
+}
+
+struct tt_cluster_course tt_cluster_course(const struct tt_cluster_layout *layout, double tokens)
+{
+    const struct tt_cluster_job *job = &layout->job;
+    const struct tt_cluster_number *v = job->machine->number;
+    double devices = tt_cluster_devices(job), params = tt_cluster_params(&job->shape), mean, lost;
+    struct tt_cluster_course c = {.tokens = tokens, .steps = ceil(tokens / tt_cluster_tokens(job))};
+
+    c.failure_hours = v[TT_M_FAILURE_HOURS].value / devices;
+    mean = c.failure_hours * 3600;
+    c.checkpoint_bytes = 12 * params;
+    c.blocked_sec = least_blocked_sec + c.checkpoint_bytes / devices / v[TT_M_HOST_RATE].value;
+    c.write_sec = c.checkpoint_bytes / v[TT_M_STORAGE].value;
+    c.interval_sec = fmax(daly(c.blocked_sec, mean), c.write_sec);
+    c.interval_steps = fmax(1, round(c.interval_sec / layout->time.total));
+    c.interval_sec = c.interval_steps * layout->time.total;
+    lost = c.blocked_sec / c.interval_sec + (c.interval_sec / 2 + c.write_sec + v[TT_M_RESTART].value) / mean;
+    c.goodput = 1 / (1 + lost);
+    c.days = c.steps * layout->time.total / c.goodput / 86400;
+    c.device_hours = c.days * 24 * devices;
+    c.failures = c.days * 24 / c.failure_hours;
+    return c;
+}

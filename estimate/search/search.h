@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_ESTIMATE_SEARCH_SEARCH_H
+#define TT_ESTIMATE_SEARCH_SEARCH_H
+
+#include "core/base/error.h"
+#include "estimate/model/job.h"
+
+/* A layout with its predictions. */
+struct tt_cluster_layout {
+    struct tt_cluster_job job;
+    struct tt_cluster_time time;
+    struct tt_cluster_memory memory;
+    double tokens_per_sec; /* of a device */
+};
+
+/**
+ * What is wrong with a layout, in words that complete "it cannot run: ", or NULL: a degree that does not divide heads,
+ * key/value heads, widths, sequence or experts, or fewer microbatches than stages.
+ */
+const char *tt_cluster_fault(const struct tt_cluster_job *job);
+
+/** Predicts a job; usable is the memory of a device, 0: the machine's. */
+struct tt_cluster_layout tt_cluster_predict(const struct tt_cluster_job *job, double usable);
+
+/** A layout in words, "shards 64 x TP 8, 2 microbatches of 1, recompute nothing"; returns buf, of 160 bytes or more. */
+char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job *job);
+
+/* The best layouts, the fastest first; those within TT_CLUSTER_TIE of the fastest come in the order of simplicity. */
+#define TT_CLUSTER_TIE 0.03
+struct tt_cluster_found {
+    struct tt_cluster_layout *layout;
+    int n, cap;
+    int n_ties;         /* the first so many are as fast as the fastest, within the tie */
+    long n_tried;       /* layouts that could run */
+    long n_fit;         /* of them, that fit with the margin */
+    long n_tight;       /* and that fit only within it; if none fits, the list has the best of these */
+    double least_bytes; /* of all that could run: the smallest need, if none fits */
+};
+
+/**
+ * Tries every layout of `devices` devices that computes the same step as job (model, sequences of a step, stack,
+ * precision) and keeps the best `most` that fit. The caller releases the result.
+ */
+void tt_cluster_search(const struct tt_cluster_job *job, double devices, double usable, int most,
+                       struct tt_cluster_found *ret_found);
+void tt_cluster_found_release(struct tt_cluster_found *found);
+
+/* A run over many steps: failures, checkpoints, time. */
+struct tt_cluster_course {
+    double steps, tokens, days, device_hours, failures;
+    double failure_hours;    /* mean time between failures of the job */
+    double checkpoint_bytes; /* weights and moments in float32 */
+    double blocked_sec;      /* of a checkpoint that is written in the background */
+    double write_sec;        /* until it is durable */
+    double interval_sec;     /* between checkpoints: Daly's */
+    double interval_steps;
+    double goodput; /* share of the time in which steps are done that stay */
+};
+
+/** What training on `tokens` tokens takes. */
+struct tt_cluster_course tt_cluster_course(const struct tt_cluster_layout *layout, double tokens);
+
+/* One change of a layout, and what it does. */
+struct tt_cluster_change {
+    const char *text;
+    struct tt_cluster_layout layout;
+    double gain; /* of tokens/s, as a share: 0.1 is 10 % more */
+};
+
+enum { TT_CLUSTER_CHANGES = 12 };
+
+/**
+ * The changes of one thing that can run on the same devices and compute a step of as many sequences, those that fit
+ * first, then by their gain. Returns how many there are.
+ */
+int tt_cluster_changes(const struct tt_cluster_layout *layout, double usable,
+                       struct tt_cluster_change ret_change[TT_CLUSTER_CHANGES]);
+
+#endif
