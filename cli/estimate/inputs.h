@@ -29,9 +29,6 @@ struct tt_cluster_beyond {
 int tt_cluster_job_of(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,
                       struct tt_cluster_job *ret_job) TT_MUST_CHECK;
 
-/** Sets the layers of the stages of a configuration that lists their modules. The caller frees them. */
-int tt_cluster_stages_of(const struct tt_config *cfg, struct tt_cluster_beyond *beyond) TT_MUST_CHECK;
-
 /** The same, but only what every layout of it has: model, sequence length, sequences of a step. */
 int tt_cluster_batch_of(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,
                         struct tt_cluster_job *ret_job) TT_MUST_CHECK;
@@ -65,14 +62,5 @@ enum tt_own_key_class { TT_OWN_UNKNOWN, TT_OWN_PRICED, TT_OWN_FREE, TT_OWN_LEFT,
 /** The row of a key, and how many rows there are. */
 enum tt_own_key_class tt_cluster_own_key(const char *path);
 int tt_cluster_own_key_path(int row, const char **ret_path);
-
-/**
- * Names what a configuration sets and a prediction leaves out, and what --ignore-flag leaves out of it.
- *   is_titan    the stack is titan's
- *   is_planned  the memory is that of a plan of titan's
- * TT_EUSAGE: with a key that is set, a prediction would be of another job.
- */
-int tt_cluster_own_keys_check(const struct tt_config *cfg, const struct tt_args *args, bool is_titan, bool is_planned,
-                              struct tt_cluster_notes *notes) TT_MUST_CHECK;
 
 #endif

@@ -22,14 +22,8 @@ struct tt_csv {
 int tt_csv_parse(const char *text, size_t size, const char *where, struct tt_csv *ret_csv) TT_MUST_CHECK;
 void tt_csv_release(struct tt_csv *csv);
 
-/** The column of that name, or -1. */
-int tt_csv_column(const struct tt_csv *csv, const char *name);
-
 /** A field, "" where the table lacks the column. */
 const char *tt_csv_get(const struct tt_csv *csv, int row, const char *column);
-
-/** A field as a number; `otherwise` if it is empty or no number. */
-double tt_csv_number(const struct tt_csv *csv, int row, const char *column, double otherwise);
 
 /* Measured runs: a row of published_runs.csv or layout_sweeps.csv as a job, with what was measured. */
 struct tt_cluster_run {
@@ -53,14 +47,6 @@ struct tt_cluster_run {
  */
 int tt_cluster_runs(const struct tt_csv *csv, const char *where, struct tt_cluster_run **ret_runs,
                     bool *ret_sweeps) TT_MUST_CHECK;
-
-/**
- * Completes a run of Megatron Bridge's tables of models with experts; does nothing to others. Tokens are spread equally
- * over experts, as a footnote says. What is recomputed and overlapped, and whether a graph captures whole steps, is in
- * the recipe of the release; where none is known, the exchange is overlapped if it crosses nodes and there is a
- * pipeline. What the row itself states stays.
- */
-int tt_cluster_as_in_recipes(const struct tt_csv *csv, int row, struct tt_cluster_run *run) TT_MUST_CHECK;
 
 /**
  * The back-test: every row of a table of measured runs predicted with the built-in numbers, and what the errors are.

@@ -110,7 +110,8 @@ void tt_csv_release(struct tt_csv *csv)
     *csv = (struct tt_csv){0};
 }
 
-int tt_csv_column(const struct tt_csv *csv, const char *name)
+/* The column of that name, or -1. */
+static int csv_column(const struct tt_csv *csv, const char *name)
 {
     for (int i = 0; i < csv->n_columns; i++)
         if (strcmp(csv->name[i], name) == 0)
@@ -120,18 +121,82 @@ int tt_csv_column(const struct tt_csv *csv, const char *name)
 
 const char *tt_csv_get(const struct tt_csv *csv, int row, const char *column)
 {
-    int i = tt_csv_column(csv, column);
+    int i = csv_column(csv, column);
 
     return i < 0 ? "" : csv->field[(size_t)row * (size_t)csv->n_columns + (size_t)i];
 }
 
-double tt_csv_number(const struct tt_csv *csv, int row, const char *column, double otherwise)
+/* A field as a number; `otherwise` if it is empty or no number. */
+static double csv_number(const struct tt_csv *csv, int row, const char *column, double otherwise)
 {
     const char *text = tt_csv_get(csv, row, column);
     char *end = NULL;
     double value = strtod(text, &end);
 
     return end == text ? otherwise : value;
+}
+
+/* --- Megatron Bridge's recipes --- */
+
+static const struct recipe {
+    const char *model, *machine;
+    bool float8;
+    double from, before; /* containers */
+    unsigned modules;
+    bool graph, overlap;
+} recipes[] = {
+#define R(model, machine, float8, from, before, modules, graph, overlap) \
+    {(model), (machine), (float8), (from), (before), (modules), (graph), (overlap)},
+#include "estimate/backtest/recipes.def"
+#undef R
+};
+
+/* The release that a source names: "container 26.04.01" is 26.0401. The tables of the newest are on one page. */
+static double container(const char *source)
+{
+    const char *at = strcasestr(source, "container ");
+    char *end;
+    double release, patch = 0;
+
+    if (!at)
+        return strcasestr(source, "performance-summary.md") ? 26.08 : 0;
+    release = strtod(at + strlen("container "), &end);
+    if (*end == '.')
+        patch = strtod(end + 1, NULL);
+    return release + patch / 10000;
+}
+
+/* Completes a run of Megatron Bridge's tables of models with experts; does nothing to others. Tokens are spread equally
+ * over experts, as a footnote says. What is recomputed and overlapped, and whether a graph captures whole steps, is in
+ * the recipe of the release; where none is known, the exchange is overlapped if it crosses nodes and there is a
+ * pipeline. What the row itself states stays. */
+static int as_in_recipes(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
+{
+    struct tt_cluster_job *job = &run->job;
+    const char *source = tt_csv_get(csv, row, "source"), *name = tt_csv_get(csv, row, "model");
+    double devices = job->machine->number[TT_M_DEVICES].value, release = container(source) + 1e-6;
+    bool graph = release >= 26.06 && job->float8 && devices > 8;
+
+    if (!(job->shape.experts > 0) || !(strcasestr(source, "Megatron Bridge") || strcasestr(source, "Megatron-Bridge")))
+        return 0;
+    job->balanced = true;
+    job->expert_overlap = job->pp > 1 && job->ep * job->tp > devices;
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        const struct recipe *r = &recipes[i];
+
+        if (strcasecmp(r->model, name) != 0 || strncmp(job->machine->name, r->machine, strlen(r->machine)) != 0 ||
+            r->float8 != job->float8 || release < r->from || release >= r->before)
+            continue;
+        job->expert_overlap = r->overlap;
+        graph = r->graph;
+        if (!run->ac_stated && r->modules) {
+            job->again = TT_AGAIN_MODULES;
+            job->again_modules = r->modules;
+        }
+    }
+    if (graph && !*tt_csv_get(csv, row, "stack"))
+        return tt_cluster_stack_find("megatron-bridge-2026", &job->stack);
+    return 0;
 }
 
 /* --- rows --- */
@@ -218,8 +283,8 @@ static const char *stack_name(const struct tt_csv *csv, int row, bool *assumed)
                        ? "megatron-bridge"
                        : stack_rules[i].name;
     *assumed = !has(source, "torchtitan") && !has(source, "2410.06511") && !has(notes, "torchtitan");
-    if (!has(source, "torchtitan") && !has(source, "2410.06511") && tt_csv_number(csv, row, "dp_shard", 1) <= 1 &&
-        tt_csv_number(csv, row, "tp", 1) * tt_csv_number(csv, row, "pp", 1) > 1) /* tensors cut, copies of the rest */
+    if (!has(source, "torchtitan") && !has(source, "2410.06511") && csv_number(csv, row, "dp_shard", 1) <= 1 &&
+        csv_number(csv, row, "tp", 1) * csv_number(csv, row, "pp", 1) > 1) /* tensors cut, copies of the rest */
         return has(tt_csv_get(csv, row, "gpu"), "A100") ? "megatron-2023" : "megatron-bridge";
     if (has(compile, "graph"))
         return "torchtitan-graph";
@@ -296,11 +361,11 @@ static bool model(const struct tt_csv *csv, int row, struct tt_cluster_shape *s)
 {
     const char *notes = tt_csv_get(csv, row, "notes"), *name = tt_csv_get(csv, row, "model");
     bool known = tt_cluster_shape_find(name, s);
-    double params = tt_csv_number(csv, row, "params", 0);
-    double dim = tt_csv_number(csv, row, "hidden", number_after(notes, "hidden ", 0));
-    double layers = tt_csv_number(csv, row, "layers", number_after(notes, "layers ", 0));
-    double heads = tt_csv_number(csv, row, "heads", number_after(notes, "heads ", 0));
-    double vocab = tt_csv_number(csv, row, "vocab", number_after(notes, "vocab ", 0));
+    double params = csv_number(csv, row, "params", 0);
+    double dim = csv_number(csv, row, "hidden", number_after(notes, "hidden ", 0));
+    double layers = csv_number(csv, row, "layers", number_after(notes, "layers ", 0));
+    double heads = csv_number(csv, row, "heads", number_after(notes, "heads ", 0));
+    double vocab = csv_number(csv, row, "vocab", number_after(notes, "vocab ", 0));
 
     if (known && s->experts > 0)
         return true;
@@ -398,8 +463,7 @@ static double stages(const struct tt_csv *csv, int row, const struct tt_cluster_
 static double micro_batch(const struct tt_csv *csv, int row, const struct tt_cluster_job *job, double local)
 {
     const char *source = tt_csv_get(csv, row, "source");
-    double given =
-        tt_csv_number(csv, row, "micro_batch", number_after(tt_csv_get(csv, row, "notes"), "micro batch ", 0));
+    double given = csv_number(csv, row, "micro_batch", number_after(tt_csv_get(csv, row, "notes"), "micro batch ", 0));
 
     if (given > 0)
         return given;
@@ -425,19 +489,18 @@ static void divide(const struct tt_csv *csv, int row, struct tt_cluster_run *run
     struct tt_cluster_job *job = &run->job;
     const char *notes = tt_csv_get(csv, row, "notes"), *ac_kernel = tt_csv_get(csv, row, "kernel");
     const char *float8 = tt_csv_get(csv, row, "float8"), *precision = tt_csv_get(csv, row, "precision");
-    double local = tt_csv_number(csv, row, "local_batch", 0), global = tt_csv_number(csv, row, "global_batch", 0),
-           ranks;
+    double local = csv_number(csv, row, "local_batch", 0), global = csv_number(csv, row, "global_batch", 0), ranks;
 
-    job->tp = tt_csv_number(csv, row, "tp", 1);
-    job->pp = tt_csv_number(csv, row, "pp", 1);
-    job->cp = tt_csv_number(csv, row, "cp", 1);
-    job->ep = tt_csv_number(csv, row, "ep", 1);
-    job->shard = tt_csv_number(csv, row, "dp_shard", 1);
-    job->replicate = tt_csv_number(csv, row, "dp_replicate", tt_csv_number(csv, row, "dp", 1));
+    job->tp = csv_number(csv, row, "tp", 1);
+    job->pp = csv_number(csv, row, "pp", 1);
+    job->cp = csv_number(csv, row, "cp", 1);
+    job->ep = csv_number(csv, row, "ep", 1);
+    job->shard = csv_number(csv, row, "dp_shard", 1);
+    job->replicate = csv_number(csv, row, "dp_replicate", csv_number(csv, row, "dp", 1));
     ranks = job->shard * job->replicate;
-    job->sequence_parallel = tt_csv_number(csv, row, "sp", 0) >= 1 && job->tp > 1 &&
-                             (tt_csv_number(csv, row, "sp", 0) > 1 || tt_csv_column(csv, "sweep") >= 0);
-    job->seq_len = tt_csv_number(csv, row, "seq_len", 0);
+    job->sequence_parallel = csv_number(csv, row, "sp", 0) >= 1 && job->tp > 1 &&
+                             (csv_number(csv, row, "sp", 0) > 1 || csv_column(csv, "sweep") >= 0);
+    job->seq_len = csv_number(csv, row, "seq_len", 0);
     local = local > 0 ? local : global / ranks;
     job->virtual_stages = stages(csv, row, job);
     job->micro_batch = micro_batch(csv, row, job, local);
@@ -448,8 +511,8 @@ static void divide(const struct tt_csv *csv, int row, struct tt_cluster_run *run
     job->float_scores = strcmp(ac_kernel, "torch") == 0;
     job->loss_chunks = loss_chunks(notes);
     job->float8 = (*float8 && !has(float8, "no")) || has(precision, "fp8");
-    job->unfused_norm = *ac_kernel && tt_csv_column(csv, "sweep") >= 0 && !has(ac_kernel, "RMS") &&
-                        strcmp(job->stack->name, "colm") == 0;
+    job->unfused_norm =
+        *ac_kernel && csv_column(csv, "sweep") >= 0 && !has(ac_kernel, "RMS") && strcmp(job->stack->name, "colm") == 0;
     job->async_tp = has(notes, "async TP");
     job->keep_gathered = has(notes, "SHARD_GRAD_OP") || has(notes, "does not reshard");
     job->balanced = has(notes, "force-balanced");
@@ -472,9 +535,9 @@ static double megatron_flops(const struct tt_cluster_job *job)
 static double measured(const struct tt_csv *csv, int row, const struct tt_cluster_job *job)
 {
     double tokens = tt_cluster_tokens(job), devices = tt_cluster_devices(job), flops;
-    double sec = tt_csv_number(csv, row, "step_s", number_after(tt_csv_get(csv, row, "notes"), "step_s=", 0));
-    double tps = tt_csv_number(csv, row, "tps_per_gpu", 0), mfu = tt_csv_number(csv, row, "mfu_percent", 0);
-    double tflops = tt_csv_number(csv, row, "tflops_per_gpu", 0);
+    double sec = csv_number(csv, row, "step_s", number_after(tt_csv_get(csv, row, "notes"), "step_s=", 0));
+    double tps = csv_number(csv, row, "tps_per_gpu", 0), mfu = csv_number(csv, row, "mfu_percent", 0);
+    double tflops = csv_number(csv, row, "tflops_per_gpu", 0);
 
     if (sec > 0)
         return sec;
@@ -510,7 +573,7 @@ static const char *exclusion(const struct tt_csv *csv, int row, const struct tt_
 
 static int read_row(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
 {
-    bool sweep = tt_csv_column(csv, "sweep") >= 0;
+    bool sweep = csv_column(csv, "sweep") >= 0;
     const char *result = tt_csv_get(csv, row, "result"), *notes = tt_csv_get(csv, row, "notes");
     double devices;
     int rc = 0;
@@ -521,7 +584,7 @@ static int read_row(const struct tt_csv *csv, int row, struct tt_cluster_run *ru
     TT_TRY(hardware(csv, row, run));
     run->oom = strcmp(result, "oom") == 0 || strncmp(notes, "OOM:", 4) == 0;
     run->failed = strcmp(result, "error") == 0;
-    run->bytes = tt_csv_number(csv, row, "peak_mem_gib", 0) * 1024 * 1024 * 1024;
+    run->bytes = csv_number(csv, row, "peak_mem_gib", 0) * 1024 * 1024 * 1024;
     if (run->excluded)
         return 0;
     if (!model(csv, row, &run->job.shape)) {
@@ -530,7 +593,7 @@ static int read_row(const struct tt_csv *csv, int row, struct tt_cluster_run *ru
     }
     divide(csv, row, run);
     run->ac_stated = *tt_csv_get(csv, row, "ac") && !has(tt_csv_get(csv, row, "ac"), "not stated");
-    TT_TRY(tt_cluster_as_in_recipes(csv, row, run));
+    TT_TRY(as_in_recipes(csv, row, run));
     devices = tt_cluster_devices(&run->job);
     if (run->job.seq_len <= 0) {
         run->excluded = "the sequence length is not stated";
@@ -540,7 +603,7 @@ static int read_row(const struct tt_csv *csv, int row, struct tt_cluster_run *ru
         run->excluded = "the batch is not stated";
         return 0;
     }
-    if (fabs(devices - tt_csv_number(csv, row, "gpus", devices)) > 0.5 &&
+    if (fabs(devices - csv_number(csv, row, "gpus", devices)) > 0.5 &&
         (run->job.ep <= 1 || !*tt_csv_get(csv, row, "dp_shard"))) {
         run->excluded = "the degrees of parallelism do not multiply to the devices";
         return 0;
@@ -604,9 +667,8 @@ int tt_cluster_runs(const struct tt_csv *csv, const char *where, struct tt_clust
     struct tt_cluster_run *runs;
     int rc = 0;
 
-    *ret_sweeps = tt_csv_column(csv, "sweep") >= 0;
-    if (tt_csv_column(csv, *ret_sweeps ? "sweep" : "id") < 0 || tt_csv_column(csv, "gpu") < 0 ||
-        tt_csv_column(csv, "model") < 0)
+    *ret_sweeps = csv_column(csv, "sweep") >= 0;
+    if (csv_column(csv, *ret_sweeps ? "sweep" : "id") < 0 || csv_column(csv, "gpu") < 0 || csv_column(csv, "model") < 0)
         return tt_fail(
             TT_EDATA,
             "%s: no columns id (or sweep), gpu and model\nhelp: the columns are those of published_runs.csv or "
@@ -623,63 +685,4 @@ out:
     else
         *ret_runs = runs;
     return rc;
-}
-
-/* --- Megatron Bridge's recipes --- */
-
-static const struct recipe {
-    const char *model, *machine;
-    bool float8;
-    double from, before; /* containers */
-    unsigned modules;
-    bool graph, overlap;
-} recipes[] = {
-#define R(model, machine, float8, from, before, modules, graph, overlap) \
-    {(model), (machine), (float8), (from), (before), (modules), (graph), (overlap)},
-#include "estimate/backtest/recipes.def"
-#undef R
-};
-
-/* The release that a source names: "container 26.04.01" is 26.0401. The tables of the newest are on one page. */
-static double container(const char *source)
-{
-    const char *at = strcasestr(source, "container ");
-    char *end;
-    double release, patch = 0;
-
-    if (!at)
-        return strcasestr(source, "performance-summary.md") ? 26.08 : 0;
-    release = strtod(at + strlen("container "), &end);
-    if (*end == '.')
-        patch = strtod(end + 1, NULL);
-    return release + patch / 10000;
-}
-
-int tt_cluster_as_in_recipes(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
-{
-    struct tt_cluster_job *job = &run->job;
-    const char *source = tt_csv_get(csv, row, "source"), *name = tt_csv_get(csv, row, "model");
-    double devices = job->machine->number[TT_M_DEVICES].value, release = container(source) + 1e-6;
-    bool graph = release >= 26.06 && job->float8 && devices > 8;
-
-    if (!(job->shape.experts > 0) || !(strcasestr(source, "Megatron Bridge") || strcasestr(source, "Megatron-Bridge")))
-        return 0;
-    job->balanced = true;
-    job->expert_overlap = job->pp > 1 && job->ep * job->tp > devices;
-    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
-        const struct recipe *r = &recipes[i];
-
-        if (strcasecmp(r->model, name) != 0 || strncmp(job->machine->name, r->machine, strlen(r->machine)) != 0 ||
-            r->float8 != job->float8 || release < r->from || release >= r->before)
-            continue;
-        job->expert_overlap = r->overlap;
-        graph = r->graph;
-        if (!run->ac_stated && r->modules) {
-            job->again = TT_AGAIN_MODULES;
-            job->again_modules = r->modules;
-        }
-    }
-    if (graph && !*tt_csv_get(csv, row, "stack"))
-        return tt_cluster_stack_find("megatron-bridge-2026", &job->stack);
-    return 0;
 }

@@ -43,38 +43,6 @@ json_t *tt_cluster_notes_json(const struct tt_cluster_notes *notes);
 void tt_cluster_notes_release(struct tt_cluster_notes *notes);
 
 /**
- * A configuration of torchtitan, whatever its form, as a list of keys and values: TOML, JSON or flags. Keys of nested
- * sections have dots. Zero-initialise; tt_pairs_release.
- */
-struct tt_pair {
-    char *key, *value;
-    const char *where; /* the file, or a word for flags */
-};
-
-struct tt_pairs {
-    struct tt_pair *item;
-    int n, cap;
-};
-
-/** Adds a pair at the end; key and value are the list's from now on. */
-void tt_pairs_add(struct tt_pairs *pairs, const char *where, char *key, char *value);
-
-/** Adds what a TOML file, or a JSON file, says; path stays as long as the list. TT_EDATA: it is neither. */
-int tt_pairs_read(struct tt_pairs *pairs, const char *path) TT_MUST_CHECK;
-
-/** Adds flags: "--section.key value", "--section.key=value", "--section.key", "--section.no-key". TT_EUSAGE. */
-int tt_pairs_read_flags(struct tt_pairs *pairs, int n, const char *const *flags) TT_MUST_CHECK;
-
-/** The value of the last pair with the key; NULL: there is none, or it is null. */
-const char *tt_pairs_get(const struct tt_pairs *pairs, const char *key);
-
-/** The same with the first of several keys that has one; NULL ends them. */
-const char *tt_pairs_get_any(const struct tt_pairs *pairs, const char *const *keys);
-
-bool tt_pairs_has(const struct tt_pairs *pairs, const char *key);
-void tt_pairs_release(struct tt_pairs *pairs);
-
-/**
  * What a configuration of torchtitan says about a job: a TOML file (v0.1, v0.2), the resolved configuration that it
  * saves as JSON, or the flags of a recipe (2026). Zero-initialise; tt_cluster_recipe_release.
  */
@@ -86,7 +54,6 @@ struct tt_cluster_recipe {
     double loss_chunks; /* 0: not said */
     bool whole_logits;  /* every rank of tensor parallelism has the logits of the whole vocabulary */
     bool whole_rows;    /* no sequence parallelism beside tensor parallelism */
-    struct tt_pairs pairs;
 };
 
 /**
@@ -103,9 +70,6 @@ int tt_cluster_recipe_read(const char *path, const struct tt_cluster_given *give
 enum tt_recipe_class { TT_RECIPE_KNOWN, TT_RECIPE_FREE, TT_RECIPE_COSTLY, TT_RECIPE_UNKNOWN };
 
 enum tt_recipe_class tt_cluster_recipe_class(const char *key);
-
-/** The part of it that checks keys: TT_EUSAGE for those that are not known, notes for those that are not counted. */
-int tt_cluster_recipe_check(const struct tt_pairs *pairs, bool float8, struct tt_cluster_notes *notes) TT_MUST_CHECK;
 
 /** torchtitan's name and flavor of a model of shapes.def; false: it has none. */
 bool tt_cluster_recipe_model(const char *shape, const char **ret_family, const char **ret_flavor);

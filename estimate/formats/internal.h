@@ -16,7 +16,7 @@ enum tt_megatron_flag {
 
 extern const char *const tt_megatron_flag_names[TT_MEGATRON_FLAGS];
 
-/* Zero-initialise but for the notes and what is given; tt_megatron_flags_release. */
+/* Zero-initialise but for the notes and what is given; release_flags. */
 struct tt_megatron_flags {
     char *value[TT_MEGATRON_FLAGS]; /* NULL: not given; "": given without a value */
     struct tt_cluster_notes *notes;
@@ -26,9 +26,6 @@ struct tt_megatron_flags {
 
 /** Takes words in order: a flag and, as its value, the first word that follows and is no flag. TT_EUSAGE. */
 int tt_megatron_flags_words(struct tt_megatron_flags *flags, int n, const char *const *words) TT_MUST_CHECK;
-
-/** TT_EUSAGE naming all flags that were taken, are not known, and might change the cost. */
-int tt_megatron_flags_check(struct tt_megatron_flags *flags) TT_MUST_CHECK;
 
 /**
  * Takes the flags that a shell script gives Megatron-LM; the script is read, not run. TT_EUSAGE: a flag that is read
@@ -45,6 +42,5 @@ bool tt_megatron_flag_is_read(const char *name);
 bool tt_megatron_flag_has_value(const char *name);
 bool tt_megatron_flag_is_switch(const char *name);
 bool tt_megatron_flag_may_matter(const char *name);
-void tt_megatron_flags_release(struct tt_megatron_flags *flags);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * torchtitan's configurations as lists of keys and values; see pairs.h.
+ * torchtitan's configurations as jobs: files and flags as keys and values, which keys are counted, and what they mean in
+ * titan's keys.
  */
 #include <limits.h>
 #include <math.h>
@@ -19,9 +20,20 @@
 
 /* --- keys and values, from TOML, JSON and flags --- */
 
-void tt_pairs_add(struct tt_pairs *pairs, const char *where, char *key, char *value)
+/* A configuration as a list of keys and values. Keys of nested sections have dots; the last of equal ones wins. */
+struct pair {
+    char *key, *value;
+    const char *where; /* the file, or a word for flags */
+};
+
+struct pairs {
+    struct pair *item;
+    int n, cap;
+};
+
+static void add_pair(struct pairs *pairs, const char *where, char *key, char *value)
 {
-    TT_PUSH(pairs->item, pairs->n, pairs->cap) = (struct tt_pair){.key = key, .value = value, .where = where};
+    TT_PUSH(pairs->item, pairs->n, pairs->cap) = (struct pair){.key = key, .value = value, .where = where};
 }
 
 /* Words with commas between them; a list in the list is one word with blanks. */
@@ -39,7 +51,7 @@ static void add_list(struct tt_text *out, const struct tt_yaml *list, char betwe
     }
 }
 
-static void add_toml(struct tt_pairs *pairs, const char *where, const char *prefix, const struct tt_yaml *map)
+static void add_toml(struct pairs *pairs, const char *where, const char *prefix, const struct tt_yaml *map)
 {
     for (int i = 0; i < map->n; i++) {
         char *key = tt_format("%s%s%s", prefix, *prefix ? "." : "", map->key[i]->text);
@@ -55,7 +67,7 @@ static void add_toml(struct tt_pairs *pairs, const char *where, const char *pref
             tt_text_add(&list, "%s", item->text);
         if (item->kind == TT_YAML_LIST)
             add_list(&list, item, ',');
-        tt_pairs_add(pairs, where, key, list.text ? list.text : tt_strdup(""));
+        add_pair(pairs, where, key, list.text ? list.text : tt_strdup(""));
     }
 }
 
@@ -74,7 +86,7 @@ static void add_json_list(struct tt_text *out, const json_t *list, char between)
     }
 }
 
-static void add_json(struct tt_pairs *pairs, const char *where, const char *prefix, json_t *object)
+static void add_json(struct pairs *pairs, const char *where, const char *prefix, json_t *object)
 {
     const char *name;
     json_t *value;
@@ -87,7 +99,7 @@ static void add_json(struct tt_pairs *pairs, const char *where, const char *pref
 
         if (json_is_object(value)) {
             add_json(pairs, where, key, value);
-            tt_pairs_add(pairs, where, key, tt_strdup("{}"));
+            add_pair(pairs, where, key, tt_strdup("{}"));
             continue;
         }
         if (json_is_string(value))
@@ -99,11 +111,12 @@ static void add_json(struct tt_pairs *pairs, const char *where, const char *pref
             tt_text_add(&text, "%s", json ? json : "");
             free(json);
         }
-        tt_pairs_add(pairs, where, key, text.text ? text.text : tt_strdup(""));
+        add_pair(pairs, where, key, text.text ? text.text : tt_strdup(""));
     }
 }
 
-int tt_pairs_read_flags(struct tt_pairs *pairs, int n, const char *const *flags)
+/* Adds flags: "--section.key value", "--section.key=value", "--section.key", "--section.no-key". TT_EUSAGE. */
+static int read_flags(struct pairs *pairs, int n, const char *const *flags)
 {
     for (int i = 0; i < n; i++) {
         const char *name = flags[i], *equal = strchr(name, '=');
@@ -120,16 +133,17 @@ int tt_pairs_read_flags(struct tt_pairs *pairs, int n, const char *const *flags)
         off = dot && strncmp(dot, ".no_", 4) == 0 && !equal; /* "--compile.no-enable" */
         if (off)
             memmove(dot + 1, dot + 4, strlen(dot + 4) + 1);
-        tt_pairs_add(pairs, "the flags after --", key,
-                     tt_strdup(equal      ? equal + 1
-                               : has_next ? flags[++i]
-                               : off      ? "false"
-                                          : "true"));
+        add_pair(pairs, "the flags after --", key,
+                 tt_strdup(equal      ? equal + 1
+                           : has_next ? flags[++i]
+                           : off      ? "false"
+                                      : "true"));
     }
     return 0;
 }
 
-const char *tt_pairs_get(const struct tt_pairs *pairs, const char *key)
+/* The value of the last pair with the key; NULL: there is none, or it is null. */
+static const char *value_of(const struct pairs *pairs, const char *key)
 {
     for (int i = pairs->n - 1; i >= 0; i--)
         if (strcmp(pairs->item[i].key, key) == 0)
@@ -139,7 +153,7 @@ const char *tt_pairs_get(const struct tt_pairs *pairs, const char *key)
     return NULL;
 }
 
-bool tt_pairs_has(const struct tt_pairs *pairs, const char *key)
+static bool has_key(const struct pairs *pairs, const char *key)
 {
     for (int i = 0; i < pairs->n; i++)
         if (strcmp(pairs->item[i].key, key) == 0)
@@ -147,16 +161,17 @@ bool tt_pairs_has(const struct tt_pairs *pairs, const char *key)
     return false;
 }
 
-const char *tt_pairs_get_any(const struct tt_pairs *pairs, const char *const *keys)
+/* The same with the first of several keys that has one; NULL ends them. */
+static const char *any_of(const struct pairs *pairs, const char *const *keys)
 {
     const char *value = NULL;
 
     for (int i = 0; keys[i] && !value; i++)
-        value = tt_pairs_get(pairs, keys[i]);
+        value = value_of(pairs, keys[i]);
     return value;
 }
 
-static int read_toml(struct tt_pairs *pairs, const char *path, const char *text, size_t size)
+static int read_toml(struct pairs *pairs, const char *path, const char *text, size_t size)
 {
     struct tt_yaml_doc doc = {0};
     struct tt_text why = {0};
@@ -172,7 +187,8 @@ static int read_toml(struct tt_pairs *pairs, const char *path, const char *text,
     return rc;
 }
 
-int tt_pairs_read(struct tt_pairs *pairs, const char *path)
+/* Adds what a TOML file, or a JSON file, says; path stays as long as the list. TT_EDATA: it is neither. */
+static int read_pairs(struct pairs *pairs, const char *path)
 {
     char *text = NULL;
     json_t *json = NULL;
@@ -191,481 +207,111 @@ out:
     return rc;
 }
 
-void tt_pairs_release(struct tt_pairs *pairs)
+static void release_pairs(struct pairs *pairs)
 {
     for (int i = 0; i < pairs->n; i++) {
         tt_free(pairs->item[i].key);
         tt_free(pairs->item[i].value);
     }
     tt_free(pairs->item);
-    *pairs = (struct tt_pairs){0};
-}
-
-/* --- models and recipes --- */
-
-static const struct {
-    const char *family, *flavor, *shape;
-} flavors[] = {
-#define FLAVOR(family, flavor, shape) {family, flavor, shape},
-#define RECIPE(name, family, flavor, context, tokens, ac, tp, ep, steps, compiled, float8, async_tp)
-#include "estimate/formats/torchtitan.def"
-#undef FLAVOR
-#undef RECIPE
-};
-
-static const struct {
-    const char *name, *family, *flavor, *context, *tokens, *ac, *tp, *ep, *steps;
-    bool compiled, float8, async_tp;
-} recipes[] = {
-#define FLAVOR(family, flavor, shape)
-#define RECIPE(name, family, flavor, context, tokens, ac, tp, ep, steps, compiled, float8, async_tp) \
-    {name, family, flavor, #context, #tokens, ac, #tp, #ep, #steps, compiled, float8, async_tp},
-#include "estimate/formats/torchtitan.def"
-#undef FLAVOR
-#undef RECIPE
-};
-
-static bool is_true(const char *value)
-{
-    return value && strcasecmp(value, "true") == 0;
-}
-
-static void set(struct tt_cluster_recipe *r, const char *key, const char *value)
-{
-    TT_PUSH(r->override, r->n, r->cap) = tt_format("--%s=%s", key, value);
-}
-
-static void set_number(struct tt_cluster_recipe *r, const char *key, double value)
-{
-    TT_PUSH(r->override, r->n, r->cap) = tt_format("--%s=%.0f", key, value);
-}
-
-/* --- what it means --- */
-
-#define KEYS(...) ((const char *const[]){__VA_ARGS__, NULL})
-
-/* Whether a flavor is the one of the table: those that end in an attention ("8B_flex") have the same sizes. */
-static bool is_flavor(const char *flavor, const char *row)
-{
-    static const char *const ends[] = {"", "_flex", "_flex_attn", "_varlen", "_varlen_attn", "_irope"};
-    size_t n = strlen(row);
-
-    if (strncasecmp(flavor, row, n) != 0)
-        return false;
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (strcmp(flavor + n, ends[i]) == 0)
-            return true;
-    return false;
-}
-
-static int find_model(struct tt_cluster_recipe *r)
-{
-    const char *family = tt_pairs_get_any(&r->pairs, KEYS("model_spec.name", "model.name"));
-    const char *flavor = tt_pairs_get_any(&r->pairs, KEYS("model_spec.flavor", "model.flavor"));
-    struct tt_text known = {0};
-    int rc;
-
-    if (!family && !flavor)
-        return 0;
-    family = family ? family : "llama3"; /* torchtitan's defaults */
-    flavor = flavor ? flavor : "debugmodel";
-    for (size_t i = 0; i < sizeof flavors / sizeof *flavors; i++) {
-        if (strcmp(family, flavors[i].family) == 0 && is_flavor(flavor, flavors[i].flavor))
-            r->model = flavors[i].shape;
-        tt_text_add(&known, "%s%s %s", i ? ", " : "", flavors[i].family, flavors[i].flavor);
-    }
-    rc = r->model ? 0
-                  : tt_fail(TT_EUSAGE,
-                            "estimate: titan has no sizes of torchtitan's model '%s %s'\nhelp: it has %s; or "
-                            "give --model, a config.json of Hugging Face with its sizes",
-                            family, flavor, known.text);
-    tt_text_release(&known);
-    return rc;
-}
-
-/* Puts what a recipe of 2026 sets before everything that is given. */
-static int add_recipe(struct tt_cluster_recipe *r)
-{
-    const char *name = tt_pairs_get(&r->pairs, "config"), *where = "the recipe";
-    struct tt_pairs with = {0};
-    struct tt_text known = {0};
-    int rc;
-
-    if (!name)
-        return 0;
-    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
-        tt_text_add(&known, " %s", recipes[i].name);
-        if (strcmp(recipes[i].name, name) != 0)
-            continue;
-        tt_pairs_add(&with, where, tt_strdup("model_spec.name"), tt_strdup(recipes[i].family));
-        tt_pairs_add(&with, where, tt_strdup("model_spec.flavor"), tt_strdup(recipes[i].flavor));
-        tt_pairs_add(&with, where, tt_strdup("training.max_context_length"), tt_strdup(recipes[i].context));
-        tt_pairs_add(&with, where, tt_strdup("training.num_tokens_per_microbatch_per_dp_rank"),
-                     tt_strdup(recipes[i].tokens));
-        tt_pairs_add(&with, where, tt_strdup("activation_checkpoint.mode"), tt_strdup(recipes[i].ac));
-        tt_pairs_add(&with, where, tt_strdup("activation_checkpoint.selective_ac_option"), tt_strdup("op"));
-        tt_pairs_add(&with, where, tt_strdup("parallelism.tensor_parallel_degree"), tt_strdup(recipes[i].tp));
-        tt_pairs_add(&with, where, tt_strdup("parallelism.expert_parallel_degree"), tt_strdup(recipes[i].ep));
-        tt_pairs_add(&with, where, tt_strdup("compile.enable"), tt_strdup(recipes[i].compiled ? "true" : "false"));
-        tt_pairs_add(&with, where, tt_strdup("model.converters"), tt_strdup(recipes[i].float8 ? "float8" : ""));
-        tt_pairs_add(&with, where, tt_strdup("compile.enable_async_tensor_parallel"),
-                     tt_strdup(recipes[i].async_tp ? "true" : "false"));
-        tt_pairs_add(&with, where, tt_strdup("training.steps"), tt_strdup(recipes[i].steps));
-        tt_pairs_add(&with, where, tt_strdup("loss.num_chunks"), tt_strdup("8"));
-    }
-    if (with.n == 0) {
-        rc = tt_fail(TT_EUSAGE,
-                     "estimate: titan does not know torchtitan's recipe '%s'\nhelp: it knows%s; or give the "
-                     "file that torchtitan saves with --debug.save_config_file",
-                     name, known.text);
-        tt_text_release(&known);
-        return rc;
-    }
-    for (int i = 0; i < r->pairs.n; i++)
-        TT_PUSH(with.item, with.n, with.cap) = r->pairs.item[i];
-    tt_free(r->pairs.item);
-    r->pairs = with;
-    tt_text_release(&known);
-    return 0;
-}
-
-/* Sequences: files of 2024 and 2025 have batches, recipes of 2026 have tokens. */
-static void batches(struct tt_cluster_recipe *r)
-{
-    const char *tokens = tt_pairs_get(&r->pairs, "training.num_tokens_per_microbatch_per_dp_rank");
-    const char *step = tt_pairs_get(&r->pairs, "training.num_tokens_per_train_step");
-    const char *local = tt_pairs_get_any(&r->pairs, KEYS("training.local_batch_size", "training.batch_size"));
-    const char *seq = tt_pairs_get_any(&r->pairs, KEYS("training.max_context_length", "training.seq_len"));
-    const char *stages = tt_pairs_get(&r->pairs, "parallelism.pipeline_parallel_degree");
-    const char *micro = tt_pairs_get_any(&r->pairs, KEYS("parallelism.num_pp_microbatches",
-                                                         "parallelism.pipeline_parallel_microbatches",
-                                                         "experimental.pipeline_parallel_microbatches"));
-    bool of_2026 = tokens || tt_pairs_get(&r->pairs, "training.max_context_length");
-    double length = seq ? strtod(seq, NULL) : 2048, each;
-    bool pipeline = stages && strtod(stages, NULL) > 1;
-
-    each = of_2026 ? fmax(1, floor(strtod(tokens ? tokens : "16384", NULL) / length)) : 0;
-    local = local ? local : "8"; /* torchtitan's default, as that of tokens and of the length */
-    set_number(r, "training.seq_len", length);
-    if (!tt_pairs_get(&r->pairs, "training.steps"))
-        set(r, "training.steps", "10000");
-    if (each > 0) {
-        set_number(r, "training.local_batch_size", pipeline && micro ? each * strtod(micro, NULL) : each);
-        if (pipeline)
-            set_number(r, "parallelism.pipeline_parallel_microbatch_size", each);
-        if (step && strtod(step, NULL) > 0)
-            set_number(r, "training.global_batch_size", floor(strtod(step, NULL) / length));
-        return;
-    }
-    set(r, "training.local_batch_size", local);
-    if (pipeline && micro)
-        set_number(r, "parallelism.pipeline_parallel_microbatch_size",
-                   fmax(1, strtod(local, NULL) / strtod(micro, NULL)));
-    else if (tt_pairs_get(&r->pairs, "parallelism.pipeline_parallel_microbatch_size"))
-        set(r, "parallelism.pipeline_parallel_microbatch_size",
-            tt_pairs_get(&r->pairs, "parallelism.pipeline_parallel_microbatch_size"));
-    if (tt_pairs_get(&r->pairs, "training.global_batch_size") &&
-        strtod(tt_pairs_get(&r->pairs, "training.global_batch_size"), NULL) > 0)
-        set(r, "training.global_batch_size", tt_pairs_get(&r->pairs, "training.global_batch_size"));
-}
-
-/* The modules of stages of which each begins with one of these layers. */
-static char *modules_from(const char *points, double layers)
-{
-    struct tt_text text = {0};
-
-    tt_text_add(&text, "tok_embeddings");
-    for (int l = 0; l < (int)layers; l++) {
-        char name[24];
-        const char *at;
-        size_t n;
-
-        n = (size_t)snprintf(name, sizeof name, "layers.%d", l);
-        at = strstr(points, name);
-        while (at && at[n] >= '0' && at[n] <= '9')
-            at = strstr(at + 1, name);
-        tt_text_add(&text, "%c%s", at ? ',' : ' ', name);
-    }
-    tt_text_add(&text, " norm output");
-    return text.text;
-}
-
-/* Stages that are listed: by their modules, or in files of 2024 and 2025 by the layers that they begin with. */
-static int stages(struct tt_cluster_recipe *r)
-{
-    static const char key[] = "parallelism.module_fqns_per_model_part";
-    const char *modules = tt_pairs_get(&r->pairs, key), *head;
-    const char *points = tt_pairs_get_any(
-        &r->pairs, KEYS("parallelism.pipeline_parallel_split_points", "experimental.pipeline_parallel_split_points"));
-    struct tt_cluster_shape shape;
-    char *list;
-
-    if (modules && *modules) {
-        head = strstr(modules, "lm_head"); /* the output's name since 2026 */
-        TT_PUSH(r->override, r->n, r->cap) = tt_format("--%s=%.*s%s%s", key, head ? (int)(head - modules) : INT_MAX,
-                                                       modules, head ? "output" : "", head ? head + 7 : "");
-    } else if (points && *points) {
-        if (!r->model || !tt_cluster_shape_find(r->model, &shape))
-            return tt_fail(TT_EUSAGE, "estimate: pipeline_parallel_split_points needs the number of layers\nhelp: name "
-                                      "model.name and model.flavor in the configuration");
-        list = modules_from(points, shape.layers);
-        set(r, key, list);
-        tt_free(list);
-    }
-    return 0;
-}
-
-static void recomputation(struct tt_cluster_recipe *r)
-{
-    const char *mode = tt_pairs_get(&r->pairs, "activation_checkpoint.mode"),
-               *option = tt_pairs_get(&r->pairs, "activation_checkpoint.selective_ac_option");
-
-    if (mode) {
-        set(r, "activation_checkpoint.mode", strcmp(mode, "memory_budget") == 0 ? "selective" : mode);
-        if (option)
-            set(r, "activation_checkpoint.selective_ac_option", option);
-    } else if (tt_pairs_get(&r->pairs, "activation_checkpoint.force_recompute_mm_shapes_by_fqns") ||
-               tt_pairs_get(&r->pairs, "activation_checkpoint.memory_budget")) {
-        set(r, "activation_checkpoint.mode", "selective"); /* a saved configuration has no name of the class */
-        set(r, "activation_checkpoint.selective_ac_option", "op");
-    } else if (tt_pairs_get(&r->pairs, "activation_checkpoint")) {
-        set(r, "activation_checkpoint.mode", "full");
-    } else if (tt_pairs_has(&r->pairs, "activation_checkpoint")) { /* null */
-        set(r, "activation_checkpoint.mode", "none");
-    } else { /* torchtitan's default */
-        set(r, "activation_checkpoint.mode", "selective");
-        set(r, "activation_checkpoint.selective_ac_option", option ? option : "2");
-    }
-}
-
-static bool mentions_float8(const struct tt_cluster_recipe *r)
-{
-    const char *old = tt_pairs_get_any(
-        &r->pairs, KEYS("float8.enable_float8_linear", "training.enable_fp8_linear", "training.enable_float8_linear"));
-    const char *now = tt_pairs_get_any(&r->pairs, KEYS("model.converters"));
-
-    return is_true(old) || (now && (strcasestr(now, "float8") || strcasestr(now, "mx")));
-}
-
-/* Keys with the same meaning here and there, by all of their names. */
-static const struct {
-    const char *names[4], *key;
-} same[] = {
-    {{"training.steps"}, "training.steps"},
-    {{"parallelism.data_parallel_replicate_degree", "training.data_parallel_replicate_degree"},
-     "parallelism.data_parallel_replicate_degree"},
-    {{"parallelism.data_parallel_shard_degree", "training.data_parallel_shard_degree", "training.data_parallel_degree"},
-     "parallelism.data_parallel_shard_degree"},
-    {{"parallelism.fsdp_reshard_after_forward", "training.fsdp_reshard_after_forward"},
-     "parallelism.fsdp_reshard_after_forward"},
-    {{"parallelism.tensor_parallel_degree", "training.tensor_parallel_degree"}, "parallelism.tensor_parallel_degree"},
-    {{"parallelism.context_parallel_degree", "experimental.context_parallel_degree"},
-     "parallelism.context_parallel_degree"},
-    {{"parallelism.pipeline_parallel_degree", "experimental.pipeline_parallel_degree"},
-     "parallelism.pipeline_parallel_degree"},
-    {{"parallelism.expert_parallel_degree"}, "parallelism.expert_parallel_degree"},
-    {{"parallelism.pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule"},
-     "parallelism.pipeline_parallel_schedule"},
-    {{"parallelism.pipeline_parallel_layers_per_stage"}, "parallelism.pipeline_parallel_layers_per_stage"},
-    {{"parallelism.pipeline_parallel_first_stage_less_layers"},
-     "parallelism.pipeline_parallel_first_stage_less_layers"},
-    {{"parallelism.pipeline_parallel_last_stage_less_layers"}, "parallelism.pipeline_parallel_last_stage_less_layers"},
-};
-
-/* Whether blocks are compiled; some files compile only the loss. */
-static bool compiles_blocks(const struct tt_cluster_recipe *r)
-{
-    const char *components = tt_pairs_get(&r->pairs, "compile.components");
-
-    return is_true(tt_pairs_get_any(&r->pairs, KEYS("compile.enable", "training.compile"))) &&
-           (!components || strstr(components, "model"));
-}
-
-static int translate(struct tt_cluster_recipe *r, struct tt_cluster_notes *notes)
-{
-    const char *chunks, *sequences, *degree;
-    int rc = 0;
-
-    TT_TRY(add_recipe(r));
-    TT_TRY(find_model(r));
-    TT_TRY(tt_cluster_recipe_check(&r->pairs, mentions_float8(r), notes));
-    batches(r);
-    recomputation(r);
-    TT_TRY(stages(r));
-    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
-        degree = tt_pairs_get_any(&r->pairs, KEYS(same[i].names[0], same[i].names[1], same[i].names[2]));
-        if (degree && *degree)
-            set(r, same[i].key, degree);
-    }
-    r->compiled = compiles_blocks(r);
-    r->float8 = mentions_float8(r);
-    r->async_tp = is_true(tt_pairs_get_any(&r->pairs, KEYS("compile.enable_async_tensor_parallel",
-                                                           "parallelism.enable_async_tensor_parallel",
-                                                           "experimental.enable_async_tensor_parallel")));
-    chunks = tt_pairs_get(&r->pairs, "loss.num_chunks");
-    sequences = tt_pairs_get(&r->pairs, "parallelism.enable_sequence_parallel");
-    r->loss_chunks = chunks ? strtod(chunks, NULL) : 0;
-    r->whole_logits = is_true(tt_pairs_get(&r->pairs, "parallelism.disable_loss_parallel"));
-    r->whole_rows = sequences && !is_true(sequences);
-out:
-    return rc;
-}
-
-/* Leaves out what the command line says. */
-static void ignore(struct tt_pairs *pairs, const struct tt_cluster_given *given, struct tt_cluster_notes *notes)
-{
-    int n = 0;
-
-    for (int i = 0; i < pairs->n; i++) {
-        struct tt_pair pair = pairs->item[i];
-        bool is_ignored = false;
-
-        for (int k = 0; k < given->n_ignored; k++)
-            is_ignored = is_ignored || strcmp(given->ignored[k], pair.key) == 0;
-        if (!is_ignored) {
-            pairs->item[n++] = pair;
-            continue;
-        }
-        tt_cluster_note(notes, pair.key, pair.value, "--ignore-flag leaves it out");
-        tt_free(pair.key);
-        tt_free(pair.value);
-    }
-    pairs->n = n;
-}
-
-int tt_cluster_recipe_read(const char *path, const struct tt_cluster_given *given, struct tt_cluster_notes *notes,
-                           struct tt_cluster_recipe *ret_recipe)
-{
-    struct tt_cluster_recipe *r = ret_recipe;
-    int rc = 0;
-
-    *r = (struct tt_cluster_recipe){0};
-    if (path)
-        TT_TRY(tt_pairs_read(&r->pairs, path));
-    TT_TRY(tt_pairs_read_flags(&r->pairs, given->n_words, given->words));
-    ignore(&r->pairs, given, notes);
-    TT_TRY(translate(r, notes));
-out:
-    if (rc < 0)
-        tt_cluster_recipe_release(r);
-    return rc;
-}
-
-bool tt_cluster_recipe_model(const char *shape, const char **ret_family, const char **ret_flavor)
-{
-    for (size_t i = 0; i < sizeof flavors / sizeof *flavors; i++)
-        if (strcasecmp(flavors[i].shape, shape) == 0) {
-            *ret_family = flavors[i].family;
-            *ret_flavor = flavors[i].flavor;
-            return true;
-        }
-    return false;
-}
-
-void tt_cluster_recipe_release(struct tt_cluster_recipe *r)
-{
-    for (int i = 0; i < r->n; i++)
-        tt_free(r->override[i]);
-    tt_pairs_release(&r->pairs);
-    tt_free(r->override);
-    *r = (struct tt_cluster_recipe){0};
+    *pairs = (struct pairs){0};
 }
 
 /* --- which keys are counted --- */
 
 /* Keys that recipe.c reads, or on which neither time nor memory depends. */
-static const char *const known[] = {"config",
-                                    "module",
-                                    "float8.enable_float8_linear",
-                                    "loss.num_chunks",
-                                    "model.converters",
-                                    "model.flavor",
-                                    "model.name",
-                                    "model_spec.flavor",
-                                    "model_spec.name",
-                                    "experimental.context_parallel_degree",
-                                    "experimental.enable_async_tensor_parallel",
-                                    "experimental.pipeline_parallel_degree",
-                                    "experimental.pipeline_parallel_microbatches",
-                                    "experimental.pipeline_parallel_schedule",
-                                    "experimental.pipeline_parallel_split_points",
-                                    "experimental.pipeline_parallel_split_mode",
-                                    "training.enable_float8_linear",
-                                    "training.fp8_linear",
-                                    "activation_checkpoint.debug",
-                                    "activation_checkpoint.determinism_check",
-                                    "activation_checkpoint.early_stop",
-                                    "activation_checkpoint.force_recompute_mm_shapes_by_fqns",
-                                    "activation_checkpoint.memory_budget",
-                                    "activation_checkpoint.mode",
-                                    "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns",
-                                    "activation_checkpoint.preserve_rng_state",
-                                    "activation_checkpoint.selective_ac_option",
-                                    "activation_checkpoint.visualize_memory_budget_pareto",
-                                    "compile.backend",
-                                    "compile.components",
-                                    "compile.enable",
-                                    "compile.enable_async_tensor_parallel",
-                                    "parallelism.context_parallel_degree",
-                                    "parallelism.context_parallel_load_balancer",
-                                    "parallelism.context_parallel_ptrr_mask_key",
-                                    "parallelism.context_parallel_rotate_method",
-                                    "parallelism.data_parallel_replicate_degree",
-                                    "parallelism.data_parallel_shard_degree",
-                                    "parallelism.disable_loss_parallel",
-                                    "parallelism.enable_async_tensor_parallel",
-                                    "parallelism.enable_compiled_autograd",
-                                    "parallelism.enable_fsdp_symm_mem",
-                                    "parallelism.enable_sequence_parallel",
-                                    "parallelism.expert_parallel_a2a_impl",
-                                    "parallelism.expert_parallel_comm_backend",
-                                    "parallelism.expert_parallel_degree",
-                                    "parallelism.expert_tensor_parallel_degree",
-                                    "parallelism.fsdp_reshard_after_forward",
-                                    "parallelism.module_fqns_per_model_part",
-                                    "parallelism.num_pp_microbatches",
-                                    "parallelism.pipeline_parallel_degree",
-                                    "parallelism.pipeline_parallel_expert_parallel_overlap",
-                                    "parallelism.pipeline_parallel_first_stage_less_layers",
-                                    "parallelism.pipeline_parallel_last_stage_less_layers",
-                                    "parallelism.pipeline_parallel_layers_per_stage",
-                                    "parallelism.pipeline_parallel_microbatch_size",
-                                    "parallelism.pipeline_parallel_microbatches",
-                                    "parallelism.pipeline_parallel_schedule",
-                                    "parallelism.pipeline_parallel_schedule_csv",
-                                    "parallelism.pipeline_parallel_split_points",
-                                    "parallelism.spmd_backend",
-                                    "parallelism.tensor_parallel_degree",
-                                    "training.batch_size",
-                                    "training.compile",
-                                    "training.data_parallel_degree",
-                                    "training.data_parallel_replicate_degree",
-                                    "training.data_parallel_shard_degree",
-                                    "training.data_parallel_type",
-                                    "training.dataset",
-                                    "training.dataset_path",
-                                    "training.debug_moe_force_load_balance",
-                                    "training.deterministic",
-                                    "training.disable_cuda_graphs",
-                                    "training.dtype",
-                                    "training.enable_cpu_offload",
-                                    "training.enable_fp8_linear",
-                                    "training.fsdp_reshard_after_forward",
-                                    "training.gc_debug",
-                                    "training.gc_freq",
-                                    "training.global_batch_size",
-                                    "training.local_batch_size",
-                                    "training.max_context_length",
-                                    "training.max_norm",
-                                    "training.mixed_precision_param",
-                                    "training.mixed_precision_reduce",
-                                    "training.num_tokens_per_microbatch_per_dp_rank",
-                                    "training.num_tokens_per_train_step",
-                                    "training.seed",
-                                    "training.seq_len",
-                                    "training.steps",
-                                    "training.tensor_parallel_degree",
-                                    "training.warmup_steps"};
+static const char *const known_keys[] = {"config",
+                                         "module",
+                                         "float8.enable_float8_linear",
+                                         "loss.num_chunks",
+                                         "model.converters",
+                                         "model.flavor",
+                                         "model.name",
+                                         "model_spec.flavor",
+                                         "model_spec.name",
+                                         "experimental.context_parallel_degree",
+                                         "experimental.enable_async_tensor_parallel",
+                                         "experimental.pipeline_parallel_degree",
+                                         "experimental.pipeline_parallel_microbatches",
+                                         "experimental.pipeline_parallel_schedule",
+                                         "experimental.pipeline_parallel_split_points",
+                                         "experimental.pipeline_parallel_split_mode",
+                                         "training.enable_float8_linear",
+                                         "training.fp8_linear",
+                                         "activation_checkpoint.debug",
+                                         "activation_checkpoint.determinism_check",
+                                         "activation_checkpoint.early_stop",
+                                         "activation_checkpoint.force_recompute_mm_shapes_by_fqns",
+                                         "activation_checkpoint.memory_budget",
+                                         "activation_checkpoint.mode",
+                                         "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns",
+                                         "activation_checkpoint.preserve_rng_state",
+                                         "activation_checkpoint.selective_ac_option",
+                                         "activation_checkpoint.visualize_memory_budget_pareto",
+                                         "compile.backend",
+                                         "compile.components",
+                                         "compile.enable",
+                                         "compile.enable_async_tensor_parallel",
+                                         "parallelism.context_parallel_degree",
+                                         "parallelism.context_parallel_load_balancer",
+                                         "parallelism.context_parallel_ptrr_mask_key",
+                                         "parallelism.context_parallel_rotate_method",
+                                         "parallelism.data_parallel_replicate_degree",
+                                         "parallelism.data_parallel_shard_degree",
+                                         "parallelism.disable_loss_parallel",
+                                         "parallelism.enable_async_tensor_parallel",
+                                         "parallelism.enable_compiled_autograd",
+                                         "parallelism.enable_fsdp_symm_mem",
+                                         "parallelism.enable_sequence_parallel",
+                                         "parallelism.expert_parallel_a2a_impl",
+                                         "parallelism.expert_parallel_comm_backend",
+                                         "parallelism.expert_parallel_degree",
+                                         "parallelism.expert_tensor_parallel_degree",
+                                         "parallelism.fsdp_reshard_after_forward",
+                                         "parallelism.module_fqns_per_model_part",
+                                         "parallelism.num_pp_microbatches",
+                                         "parallelism.pipeline_parallel_degree",
+                                         "parallelism.pipeline_parallel_expert_parallel_overlap",
+                                         "parallelism.pipeline_parallel_first_stage_less_layers",
+                                         "parallelism.pipeline_parallel_last_stage_less_layers",
+                                         "parallelism.pipeline_parallel_layers_per_stage",
+                                         "parallelism.pipeline_parallel_microbatch_size",
+                                         "parallelism.pipeline_parallel_microbatches",
+                                         "parallelism.pipeline_parallel_schedule",
+                                         "parallelism.pipeline_parallel_schedule_csv",
+                                         "parallelism.pipeline_parallel_split_points",
+                                         "parallelism.spmd_backend",
+                                         "parallelism.tensor_parallel_degree",
+                                         "training.batch_size",
+                                         "training.compile",
+                                         "training.data_parallel_degree",
+                                         "training.data_parallel_replicate_degree",
+                                         "training.data_parallel_shard_degree",
+                                         "training.data_parallel_type",
+                                         "training.dataset",
+                                         "training.dataset_path",
+                                         "training.debug_moe_force_load_balance",
+                                         "training.deterministic",
+                                         "training.disable_cuda_graphs",
+                                         "training.dtype",
+                                         "training.enable_cpu_offload",
+                                         "training.enable_fp8_linear",
+                                         "training.fsdp_reshard_after_forward",
+                                         "training.gc_debug",
+                                         "training.gc_freq",
+                                         "training.global_batch_size",
+                                         "training.local_batch_size",
+                                         "training.max_context_length",
+                                         "training.max_norm",
+                                         "training.mixed_precision_param",
+                                         "training.mixed_precision_reduce",
+                                         "training.num_tokens_per_microbatch_per_dp_rank",
+                                         "training.num_tokens_per_train_step",
+                                         "training.seed",
+                                         "training.seq_len",
+                                         "training.steps",
+                                         "training.tensor_parallel_degree",
+                                         "training.warmup_steps"};
 
 /* Sections, and beginnings of keys, on which neither time nor memory of a step depends: the latter unless the rest has
  * a costly word. */
@@ -808,8 +454,8 @@ static bool is_one_of(const char *words, const char *value)
 
 static bool is_known(const char *key)
 {
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(known[i], key) == 0)
+    for (size_t i = 0; i < sizeof known_keys / sizeof *known_keys; i++)
+        if (strcmp(known_keys[i], key) == 0)
             return true;
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
         if (strcmp(left_out[i].key, key) == 0)
@@ -844,14 +490,14 @@ static bool is_off(const char *value)
 }
 
 /* Names all keys that are not known: as an error those that might change the cost, the others in notes. */
-static int check_unknown(const struct tt_pairs *pairs, struct tt_cluster_notes *notes)
+static int check_unknown(const struct pairs *pairs, struct tt_cluster_notes *notes)
 {
     struct tt_text all = {0};
     const char *where = "";
     int rc;
 
     for (int i = 0; i < pairs->n; i++) {
-        const struct tt_pair *pair = &pairs->item[i];
+        const struct pair *pair = &pairs->item[i];
         enum tt_recipe_class class = tt_cluster_recipe_class(pair->key);
         bool is_section = strcmp(pair->value, "{}") == 0;
         const char *near;
@@ -863,7 +509,7 @@ static int check_unknown(const struct tt_pairs *pairs, struct tt_cluster_notes *
                 tt_cluster_note(notes, pair->key, pair->value, "it is not known here, and taken not to matter");
             continue;
         }
-        near = tt_text_nearest(pair->key, known, (int)(sizeof known / sizeof *known));
+        near = tt_text_nearest(pair->key, known_keys, (int)(sizeof known_keys / sizeof *known_keys));
         tt_text_add(&all, "%s'%s'", all.size ? ", " : "", pair->key);
         if (near)
             tt_text_add(&all, " (did you mean %s?)", near);
@@ -881,13 +527,13 @@ static int check_unknown(const struct tt_pairs *pairs, struct tt_cluster_notes *
 }
 
 /* With ranks that share experts, these may be cut otherwise than the other matrices. */
-static void check_experts(const struct tt_pairs *pairs, struct tt_cluster_notes *notes)
+static void check_experts(const struct pairs *pairs, struct tt_cluster_notes *notes)
 {
-    const char *overlap = tt_pairs_get(pairs, "parallelism.pipeline_parallel_expert_parallel_overlap");
-    const char *stages = tt_pairs_get(pairs, "parallelism.pipeline_parallel_degree");
-    const char *cut = tt_pairs_get(pairs, "parallelism.expert_tensor_parallel_degree");
-    const char *shared = tt_pairs_get(pairs, "parallelism.expert_parallel_degree");
-    const char *tp = tt_pairs_get(pairs, "parallelism.tensor_parallel_degree");
+    const char *overlap = value_of(pairs, "parallelism.pipeline_parallel_expert_parallel_overlap");
+    const char *stages = value_of(pairs, "parallelism.pipeline_parallel_degree");
+    const char *cut = value_of(pairs, "parallelism.expert_tensor_parallel_degree");
+    const char *shared = value_of(pairs, "parallelism.expert_parallel_degree");
+    const char *tp = value_of(pairs, "parallelism.tensor_parallel_degree");
 
     if (cut && shared && strcmp(shared, "1") != 0 && strcmp(cut, tp ? tp : "1") != 0)
         tt_cluster_note(notes, "parallelism.expert_tensor_parallel_degree", cut,
@@ -898,10 +544,11 @@ static void check_experts(const struct tt_pairs *pairs, struct tt_cluster_notes 
                         "the pipeline does not hide the exchange of tokens");
 }
 
-int tt_cluster_recipe_check(const struct tt_pairs *pairs, bool float8, struct tt_cluster_notes *notes)
+/* The part of it that checks keys: TT_EUSAGE for unknown keys, notes for keys that are not counted. */
+static int check_keys(const struct pairs *pairs, bool float8, struct tt_cluster_notes *notes)
 {
-    const char *offload = tt_pairs_get(pairs, "training.enable_cpu_offload");
-    const char *param = tt_pairs_get(pairs, "training.mixed_precision_param");
+    const char *offload = value_of(pairs, "training.enable_cpu_offload");
+    const char *param = value_of(pairs, "training.mixed_precision_param");
     int rc = check_unknown(pairs, notes);
 
     if (rc < 0)
@@ -913,10 +560,394 @@ int tt_cluster_recipe_check(const struct tt_pairs *pairs, bool float8, struct tt
                        "estimate: training.mixed_precision_param %s is not modelled\nhelp: set it to bfloat16", param);
     check_experts(pairs, notes);
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++) {
-        const char *value = tt_pairs_get(pairs, left_out[i].key);
+        const char *value = value_of(pairs, left_out[i].key);
 
         if (value && !is_one_of(left_out[i].values, value) && (float8 || !is_of_float8(left_out[i].key)))
             tt_cluster_note(notes, left_out[i].key, value, left_out[i].why);
     }
     return 0;
+}
+
+/* --- models and recipes --- */
+
+static const struct {
+    const char *family, *flavor, *shape;
+} flavors[] = {
+#define FLAVOR(family, flavor, shape) {family, flavor, shape},
+#define RECIPE(name, family, flavor, context, tokens, ac, tp, ep, steps, compiled, float8, async_tp)
+#include "estimate/formats/torchtitan.def"
+#undef FLAVOR
+#undef RECIPE
+};
+
+static const struct recipe {
+    const char *name, *family, *flavor, *context, *tokens, *ac, *tp, *ep, *steps;
+    bool compiled, float8, async_tp;
+} recipes[] = {
+#define FLAVOR(family, flavor, shape)
+#define RECIPE(name, family, flavor, context, tokens, ac, tp, ep, steps, compiled, float8, async_tp) \
+    {name, family, flavor, #context, #tokens, ac, #tp, #ep, #steps, compiled, float8, async_tp},
+#include "estimate/formats/torchtitan.def"
+#undef FLAVOR
+#undef RECIPE
+};
+
+struct reader {
+    struct tt_cluster_recipe recipe;
+    struct pairs pairs;
+};
+
+static bool is_true(const char *value)
+{
+    return value && strcasecmp(value, "true") == 0;
+}
+
+static void set(struct reader *r, const char *key, const char *value)
+{
+    TT_PUSH(r->recipe.override, r->recipe.n, r->recipe.cap) = tt_format("--%s=%s", key, value);
+}
+
+static void set_number(struct reader *r, const char *key, double value)
+{
+    TT_PUSH(r->recipe.override, r->recipe.n, r->recipe.cap) = tt_format("--%s=%.0f", key, value);
+}
+
+/* --- what it means --- */
+
+#define KEYS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* Whether a flavor is the one of the table: those that end in an attention ("8B_flex") have the same sizes. */
+static bool is_flavor(const char *flavor, const char *row)
+{
+    static const char *const ends[] = {"", "_flex", "_flex_attn", "_varlen", "_varlen_attn", "_irope"};
+    size_t n = strlen(row);
+
+    if (strncasecmp(flavor, row, n) != 0)
+        return false;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (strcmp(flavor + n, ends[i]) == 0)
+            return true;
+    return false;
+}
+
+static int find_model(struct reader *r)
+{
+    const char *family = any_of(&r->pairs, KEYS("model_spec.name", "model.name"));
+    const char *flavor = any_of(&r->pairs, KEYS("model_spec.flavor", "model.flavor"));
+    struct tt_text known = {0};
+    int rc;
+
+    if (!family && !flavor)
+        return 0;
+    family = family ? family : "llama3"; /* torchtitan's defaults */
+    flavor = flavor ? flavor : "debugmodel";
+    for (size_t i = 0; i < sizeof flavors / sizeof *flavors; i++) {
+        if (strcmp(family, flavors[i].family) == 0 && is_flavor(flavor, flavors[i].flavor))
+            r->recipe.model = flavors[i].shape;
+        tt_text_add(&known, "%s%s %s", i ? ", " : "", flavors[i].family, flavors[i].flavor);
+    }
+    rc = r->recipe.model ? 0
+                         : tt_fail(TT_EUSAGE,
+                                   "estimate: titan has no sizes of torchtitan's model '%s %s'\nhelp: it has %s; or "
+                                   "give --model, a config.json of Hugging Face with its sizes",
+                                   family, flavor, known.text);
+    tt_text_release(&known);
+    return rc;
+}
+
+static void add_settings(struct pairs *pairs, const struct recipe *r)
+{
+    const char *const settings[][2] = {
+        {"model_spec.name", r->family},
+        {"model_spec.flavor", r->flavor},
+        {"training.max_context_length", r->context},
+        {"training.num_tokens_per_microbatch_per_dp_rank", r->tokens},
+        {"activation_checkpoint.mode", r->ac},
+        {"activation_checkpoint.selective_ac_option", "op"},
+        {"parallelism.tensor_parallel_degree", r->tp},
+        {"parallelism.expert_parallel_degree", r->ep},
+        {"compile.enable", r->compiled ? "true" : "false"},
+        {"model.converters", r->float8 ? "float8" : ""},
+        {"compile.enable_async_tensor_parallel", r->async_tp ? "true" : "false"},
+        {"training.steps", r->steps},
+        {"loss.num_chunks", "8"},
+    };
+
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        add_pair(pairs, "the recipe", tt_strdup(settings[i][0]), tt_strdup(settings[i][1]));
+}
+
+/* Puts what a recipe of 2026 sets before everything that is given. */
+static int add_recipe(struct reader *r)
+{
+    const char *name = value_of(&r->pairs, "config");
+    struct pairs with = {0};
+    struct tt_text known = {0};
+    int rc;
+
+    if (!name)
+        return 0;
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        tt_text_add(&known, " %s", recipes[i].name);
+        if (strcmp(recipes[i].name, name) != 0)
+            continue;
+        add_settings(&with, &recipes[i]);
+    }
+    if (with.n == 0) {
+        rc = tt_fail(TT_EUSAGE,
+                     "estimate: titan does not know torchtitan's recipe '%s'\nhelp: it knows%s; or give the "
+                     "file that torchtitan saves with --debug.save_config_file",
+                     name, known.text);
+        tt_text_release(&known);
+        return rc;
+    }
+    for (int i = 0; i < r->pairs.n; i++)
+        TT_PUSH(with.item, with.n, with.cap) = r->pairs.item[i];
+    tt_free(r->pairs.item);
+    r->pairs = with;
+    tt_text_release(&known);
+    return 0;
+}
+
+/* Sequences: files of 2024 and 2025 have batches, recipes of 2026 have tokens. */
+static void batches(struct reader *r)
+{
+    const char *tokens = value_of(&r->pairs, "training.num_tokens_per_microbatch_per_dp_rank");
+    const char *step = value_of(&r->pairs, "training.num_tokens_per_train_step");
+    const char *local = any_of(&r->pairs, KEYS("training.local_batch_size", "training.batch_size"));
+    const char *seq = any_of(&r->pairs, KEYS("training.max_context_length", "training.seq_len"));
+    const char *stages = value_of(&r->pairs, "parallelism.pipeline_parallel_degree");
+    const char *micro =
+        any_of(&r->pairs, KEYS("parallelism.num_pp_microbatches", "parallelism.pipeline_parallel_microbatches",
+                               "experimental.pipeline_parallel_microbatches"));
+    bool of_2026 = tokens || value_of(&r->pairs, "training.max_context_length");
+    double length = seq ? strtod(seq, NULL) : 2048, each;
+    bool pipeline = stages && strtod(stages, NULL) > 1;
+
+    each = of_2026 ? fmax(1, floor(strtod(tokens ? tokens : "16384", NULL) / length)) : 0;
+    local = local ? local : "8"; /* torchtitan's default, as that of tokens and of the length */
+    set_number(r, "training.seq_len", length);
+    if (!value_of(&r->pairs, "training.steps"))
+        set(r, "training.steps", "10000");
+    if (each > 0) {
+        set_number(r, "training.local_batch_size", pipeline && micro ? each * strtod(micro, NULL) : each);
+        if (pipeline)
+            set_number(r, "parallelism.pipeline_parallel_microbatch_size", each);
+        if (step && strtod(step, NULL) > 0)
+            set_number(r, "training.global_batch_size", floor(strtod(step, NULL) / length));
+        return;
+    }
+    set(r, "training.local_batch_size", local);
+    if (pipeline && micro)
+        set_number(r, "parallelism.pipeline_parallel_microbatch_size",
+                   fmax(1, strtod(local, NULL) / strtod(micro, NULL)));
+    else if (value_of(&r->pairs, "parallelism.pipeline_parallel_microbatch_size"))
+        set(r, "parallelism.pipeline_parallel_microbatch_size",
+            value_of(&r->pairs, "parallelism.pipeline_parallel_microbatch_size"));
+    if (value_of(&r->pairs, "training.global_batch_size") &&
+        strtod(value_of(&r->pairs, "training.global_batch_size"), NULL) > 0)
+        set(r, "training.global_batch_size", value_of(&r->pairs, "training.global_batch_size"));
+}
+
+/* The modules of stages of which each begins with one of these layers. */
+static char *modules_from(const char *points, double layers)
+{
+    struct tt_text text = {0};
+
+    tt_text_add(&text, "tok_embeddings");
+    for (int l = 0; l < (int)layers; l++) {
+        char name[24];
+        const char *at;
+        size_t n;
+
+        n = (size_t)snprintf(name, sizeof name, "layers.%d", l);
+        at = strstr(points, name);
+        while (at && at[n] >= '0' && at[n] <= '9')
+            at = strstr(at + 1, name);
+        tt_text_add(&text, "%c%s", at ? ',' : ' ', name);
+    }
+    tt_text_add(&text, " norm output");
+    return text.text;
+}
+
+/* Stages that are listed: by their modules, or in files of 2024 and 2025 by the layers that they begin with. */
+static int stages(struct reader *r)
+{
+    static const char key[] = "parallelism.module_fqns_per_model_part";
+    const char *modules = value_of(&r->pairs, key), *head;
+    const char *points = any_of(
+        &r->pairs, KEYS("parallelism.pipeline_parallel_split_points", "experimental.pipeline_parallel_split_points"));
+    struct tt_cluster_shape shape;
+    char *list;
+
+    if (modules && *modules) {
+        head = strstr(modules, "lm_head"); /* the output's name since 2026 */
+        TT_PUSH(r->recipe.override, r->recipe.n, r->recipe.cap) =
+            tt_format("--%s=%.*s%s%s", key, head ? (int)(head - modules) : INT_MAX, modules, head ? "output" : "",
+                      head ? head + 7 : "");
+    } else if (points && *points) {
+        if (!r->recipe.model || !tt_cluster_shape_find(r->recipe.model, &shape))
+            return tt_fail(TT_EUSAGE, "estimate: pipeline_parallel_split_points needs the number of layers\nhelp: name "
+                                      "model.name and model.flavor in the configuration");
+        list = modules_from(points, shape.layers);
+        set(r, key, list);
+        tt_free(list);
+    }
+    return 0;
+}
+
+static void recomputation(struct reader *r)
+{
+    const char *mode = value_of(&r->pairs, "activation_checkpoint.mode"),
+               *option = value_of(&r->pairs, "activation_checkpoint.selective_ac_option");
+
+    if (mode) {
+        set(r, "activation_checkpoint.mode", strcmp(mode, "memory_budget") == 0 ? "selective" : mode);
+        if (option)
+            set(r, "activation_checkpoint.selective_ac_option", option);
+    } else if (value_of(&r->pairs, "activation_checkpoint.force_recompute_mm_shapes_by_fqns") ||
+               value_of(&r->pairs, "activation_checkpoint.memory_budget")) {
+        set(r, "activation_checkpoint.mode", "selective"); /* a saved configuration has no name of the class */
+        set(r, "activation_checkpoint.selective_ac_option", "op");
+    } else if (value_of(&r->pairs, "activation_checkpoint")) {
+        set(r, "activation_checkpoint.mode", "full");
+    } else if (has_key(&r->pairs, "activation_checkpoint")) { /* null */
+        set(r, "activation_checkpoint.mode", "none");
+    } else { /* torchtitan's default */
+        set(r, "activation_checkpoint.mode", "selective");
+        set(r, "activation_checkpoint.selective_ac_option", option ? option : "2");
+    }
+}
+
+static bool mentions_float8(const struct reader *r)
+{
+    const char *old = any_of(
+        &r->pairs, KEYS("float8.enable_float8_linear", "training.enable_fp8_linear", "training.enable_float8_linear"));
+    const char *now = any_of(&r->pairs, KEYS("model.converters"));
+
+    return is_true(old) || (now && (strcasestr(now, "float8") || strcasestr(now, "mx")));
+}
+
+/* Keys with the same meaning here and there, by all of their names. */
+static const struct {
+    const char *names[4], *key;
+} same[] = {
+    {{"training.steps"}, "training.steps"},
+    {{"parallelism.data_parallel_replicate_degree", "training.data_parallel_replicate_degree"},
+     "parallelism.data_parallel_replicate_degree"},
+    {{"parallelism.data_parallel_shard_degree", "training.data_parallel_shard_degree", "training.data_parallel_degree"},
+     "parallelism.data_parallel_shard_degree"},
+    {{"parallelism.fsdp_reshard_after_forward", "training.fsdp_reshard_after_forward"},
+     "parallelism.fsdp_reshard_after_forward"},
+    {{"parallelism.tensor_parallel_degree", "training.tensor_parallel_degree"}, "parallelism.tensor_parallel_degree"},
+    {{"parallelism.context_parallel_degree", "experimental.context_parallel_degree"},
+     "parallelism.context_parallel_degree"},
+    {{"parallelism.pipeline_parallel_degree", "experimental.pipeline_parallel_degree"},
+     "parallelism.pipeline_parallel_degree"},
+    {{"parallelism.expert_parallel_degree"}, "parallelism.expert_parallel_degree"},
+    {{"parallelism.pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule"},
+     "parallelism.pipeline_parallel_schedule"},
+    {{"parallelism.pipeline_parallel_layers_per_stage"}, "parallelism.pipeline_parallel_layers_per_stage"},
+    {{"parallelism.pipeline_parallel_first_stage_less_layers"},
+     "parallelism.pipeline_parallel_first_stage_less_layers"},
+    {{"parallelism.pipeline_parallel_last_stage_less_layers"}, "parallelism.pipeline_parallel_last_stage_less_layers"},
+};
+
+/* Whether blocks are compiled; some files compile only the loss. */
+static bool compiles_blocks(const struct reader *r)
+{
+    const char *components = value_of(&r->pairs, "compile.components");
+
+    return is_true(any_of(&r->pairs, KEYS("compile.enable", "training.compile"))) &&
+           (!components || strstr(components, "model"));
+}
+
+static int translate(struct reader *r, struct tt_cluster_notes *notes)
+{
+    const char *chunks, *sequences, *degree;
+    int rc = 0;
+
+    TT_TRY(add_recipe(r));
+    TT_TRY(find_model(r));
+    TT_TRY(check_keys(&r->pairs, mentions_float8(r), notes));
+    batches(r);
+    recomputation(r);
+    TT_TRY(stages(r));
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        degree = any_of(&r->pairs, KEYS(same[i].names[0], same[i].names[1], same[i].names[2]));
+        if (degree && *degree)
+            set(r, same[i].key, degree);
+    }
+    r->recipe.compiled = compiles_blocks(r);
+    r->recipe.float8 = mentions_float8(r);
+    r->recipe.async_tp = is_true(
+        any_of(&r->pairs, KEYS("compile.enable_async_tensor_parallel", "parallelism.enable_async_tensor_parallel",
+                               "experimental.enable_async_tensor_parallel")));
+    chunks = value_of(&r->pairs, "loss.num_chunks");
+    sequences = value_of(&r->pairs, "parallelism.enable_sequence_parallel");
+    r->recipe.loss_chunks = chunks ? strtod(chunks, NULL) : 0;
+    r->recipe.whole_logits = is_true(value_of(&r->pairs, "parallelism.disable_loss_parallel"));
+    r->recipe.whole_rows = sequences && !is_true(sequences);
+out:
+    return rc;
+}
+
+/* Leaves out what the command line says. */
+static void ignore(struct pairs *pairs, const struct tt_cluster_given *given, struct tt_cluster_notes *notes)
+{
+    int n = 0;
+
+    for (int i = 0; i < pairs->n; i++) {
+        struct pair pair = pairs->item[i];
+        bool is_ignored = false;
+
+        for (int k = 0; k < given->n_ignored; k++)
+            is_ignored = is_ignored || strcmp(given->ignored[k], pair.key) == 0;
+        if (!is_ignored) {
+            pairs->item[n++] = pair;
+            continue;
+        }
+        tt_cluster_note(notes, pair.key, pair.value, "--ignore-flag leaves it out");
+        tt_free(pair.key);
+        tt_free(pair.value);
+    }
+    pairs->n = n;
+}
+
+int tt_cluster_recipe_read(const char *path, const struct tt_cluster_given *given, struct tt_cluster_notes *notes,
+                           struct tt_cluster_recipe *ret_recipe)
+{
+    struct reader r = {0};
+    int rc = 0;
+
+    if (path)
+        TT_TRY(read_pairs(&r.pairs, path));
+    TT_TRY(read_flags(&r.pairs, given->n_words, given->words));
+    ignore(&r.pairs, given, notes);
+    TT_TRY(translate(&r, notes));
+out:
+    release_pairs(&r.pairs);
+    if (rc < 0)
+        tt_cluster_recipe_release(&r.recipe);
+    *ret_recipe = r.recipe;
+    return rc;
+}
+
+bool tt_cluster_recipe_model(const char *shape, const char **ret_family, const char **ret_flavor)
+{
+    for (size_t i = 0; i < sizeof flavors / sizeof *flavors; i++)
+        if (strcasecmp(flavors[i].shape, shape) == 0) {
+            *ret_family = flavors[i].family;
+            *ret_flavor = flavors[i].flavor;
+            return true;
+        }
+    return false;
+}
+
+void tt_cluster_recipe_release(struct tt_cluster_recipe *r)
+{
+    for (int i = 0; i < r->n; i++)
+        tt_free(r->override[i]);
+    tt_free(r->override);
+    *r = (struct tt_cluster_recipe){0};
 }

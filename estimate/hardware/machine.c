@@ -203,8 +203,9 @@ out:
     return rc;
 }
 
-int tt_cluster_check_names(const char *file, json_t *json, const char *const *names, size_t n,
-                           const char *const *others, size_t n_others)
+/* TT_EDATA naming a member of a file that is neither one of `names` nor one of `others`. */
+static int check_names(const char *file, json_t *json, const char *const *names, size_t n, const char *const *others,
+                       size_t n_others)
 {
     const char *name, *near;
     json_t *value;
@@ -253,8 +254,7 @@ static int read_parts(struct reader *r, json_t *json)
     static const char *const parts[] = {"device", "node", "levels", "noise", "storage", "reliability"};
     int rc = 0;
 
-    TT_TRY(tt_cluster_check_names(r->file, json, parts, sizeof parts / sizeof *parts, others,
-                                  sizeof others / sizeof *others));
+    TT_TRY(check_names(r->file, json, parts, sizeof parts / sizeof *parts, others, sizeof others / sizeof *others));
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (json_object_get(json, parts[i]))
             TT_TRY(walk(r, parts[i], json_object_get(json, parts[i])));
@@ -509,7 +509,7 @@ int tt_cluster_stack_load(const char *path, struct tt_cluster_stack_file *ret_fi
                        "%s is of type \"%s\", schema %lld; wanted a stack file of schema 2\nhelp: `titan estimate "
                        "--machine h100-sxm --stack torchtitan-compile --save-stack FILE` writes one",
                        path, type, (long long)schema));
-    TT_TRY(tt_cluster_check_names(path, file.json, parts, sizeof parts / sizeof *parts, NULL, 0));
+    TT_TRY(check_names(path, file.json, parts, sizeof parts / sizeof *parts, NULL, 0));
     if (json_object_get(file.json, "base"))
         TT_TRY(tt_json_get_string(file.json, "base", path, &base_name));
     if (base_name && (rc = tt_cluster_stack_find(base_name, &base)) < 0) {

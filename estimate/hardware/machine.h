@@ -78,10 +78,6 @@ struct tt_cluster_machine_file {
 int tt_cluster_machine_load(const char *path, struct tt_cluster_machine_file *ret_file) TT_MUST_CHECK;
 void tt_cluster_machine_release(struct tt_cluster_machine_file *file);
 
-/** TT_EDATA naming a member of a file that is neither one of `names` nor one of `others`. */
-int tt_cluster_check_names(const char *file, json_t *json, const char *const *names, size_t n,
-                           const char *const *others, size_t n_others) TT_MUST_CHECK;
-
 /** The machine in the form that tt_cluster_machine_load reads, with all origins. The caller's (json_decref). */
 json_t *tt_cluster_machine_json(const struct tt_cluster_machine *machine);
 

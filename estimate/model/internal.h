@@ -56,16 +56,6 @@ struct tt_cluster_work {
     double forward, weight;
 };
 
-/** Forward, backward and recomputation of one layer, the recomputation averaged over the layers. */
-void tt_cluster_layer(const struct tt_cluster_job *job, bool experts, struct tt_cluster_work *ret_work);
-
-/** All behind the layers: the output layer with the loss, and layers that predict further tokens, each of which joins
- * two rows, is a layer like the last one, and has a loss of its own. */
-void tt_cluster_output(const struct tt_cluster_job *job, struct tt_cluster_work *ret_work);
-
-/** work += factor x more */
-void tt_cluster_add(struct tt_cluster_work *work, double factor, const struct tt_cluster_work *more);
-
 /**
  * Seconds of a microbatch in all stages of a rank of a pipeline with more than one rank, and what the output layer adds
  * on the rank that has it. If it is not known how layers are split, half of its time counts, since layers are usually
@@ -73,9 +63,5 @@ void tt_cluster_add(struct tt_cluster_work *work, double factor, const struct tt
  */
 void tt_cluster_stage_passes(const struct tt_cluster_job *job, struct tt_cluster_passes *ret_pass,
                              struct tt_cluster_passes *ret_output);
-
-/** Seconds of the work when the host keeps ahead, or does not. */
-double tt_cluster_device_sec(const struct tt_cluster_work *work);
-double tt_cluster_work_sec(const struct tt_cluster_work *work);
 
 #endif

@@ -217,9 +217,6 @@ bool tt_cluster_layers_per_stage(const struct tt_cluster_job *job, double *ret_e
 /** Layers, and what embeddings and output count as: what the stages share. For jobs with split_known. */
 double tt_cluster_split_units(const struct tt_cluster_job *job);
 
-/** Layers of a stage, over those of a stage on average; 1 if the split is not known. */
-double tt_cluster_stage_share(const struct tt_cluster_job *job, int stage);
-
 /** Layers of all stages of a rank; if the split is not known, those of the rank that has most. */
 double tt_cluster_rank_layers(const struct tt_cluster_job *job, int rank);
 

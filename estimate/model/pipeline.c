@@ -12,6 +12,57 @@
 /* After so many microbatches for each rank every further one takes as long as the work of a rank. */
 enum { ROUNDS = 4 };
 
+/* --- layers of a stage, by torchtitan's rule, which is titan's too --- */
+
+static double between(double value, double low, double high)
+{
+    return fmin(fmax(value, low), high);
+}
+
+/* Layers of the first units: the embeddings count as the first ones. */
+static double layers_until(const struct tt_cluster_job *job, double units)
+{
+    return between(units - job->first_less, 0, job->shape.layers);
+}
+
+double tt_cluster_split_units(const struct tt_cluster_job *job)
+{
+    return job->shape.layers + job->first_less + job->last_less;
+}
+
+/* Layers of a stage, over those of a stage on average; 1 if the split is not known. */
+static double stage_share(const struct tt_cluster_job *job, int stage)
+{
+    double stages = job->pp * job->virtual_stages, units = tt_cluster_split_units(job), each, more, begin, end;
+
+    if (!job->split_known)
+        return 1;
+    if (job->stage_layers)
+        return job->stage_layers[stage] / (job->shape.layers / stages);
+    each = floor(units / stages);
+    more = units - each * stages; /* the first stages have one more */
+    begin = stage * each + fmin(stage, more);
+    end = begin + each + (stage < more ? 1 : 0);
+    return (layers_until(job, end) - layers_until(job, begin)) / (job->shape.layers / stages);
+}
+
+double tt_cluster_rank_layers(const struct tt_cluster_job *job, int rank)
+{
+    int p = (int)job->pp, v = (int)job->virtual_stages;
+    double share = 0;
+
+    if (!job->split_known)
+        return tt_cluster_stage_layers(job);
+    for (int i = 0; i < v; i++)
+        share += stage_share(job, tt_cluster_is_v(job) && i % 2 ? (i + 1) * p - 1 - rank : i * p + rank);
+    return share * job->shape.layers / (job->pp * job->virtual_stages);
+}
+
+bool tt_cluster_has_output(const struct tt_cluster_job *job, int rank)
+{
+    return rank == (tt_cluster_is_v(job) ? 0 : (int)job->pp - 1);
+}
+
 enum tt_pipeline_schedule tt_cluster_schedule(const struct tt_cluster_job *job)
 {
     bool several = job->virtual_stages > 1;
@@ -91,7 +142,7 @@ static int simulate(const struct tt_cluster_job *job, const struct tt_cluster_pa
     struct tt_pipeline *pipeline = NULL;
 
     for (int i = 0; i < n_stages; i++)
-        stage[i] = stage_times(pass, job->virtual_stages / (last ? tt_cluster_stage_share(job, i) : 1));
+        stage[i] = stage_times(pass, job->virtual_stages / (last ? stage_share(job, i) : 1));
     if (last)
         more = stage_times(last, 1);
     stage[n_stages - 1].forward += more.forward;
@@ -200,54 +251,4 @@ void tt_cluster_lanes_release(struct tt_cluster_lanes *lanes)
     tt_pipeline_run_release(&lanes->run);
     tt_pipeline_free(lanes->pipeline);
     *lanes = (struct tt_cluster_lanes){0};
-}
-
-/* --- layers of a stage, by torchtitan's rule, which is titan's too --- */
-
-static double between(double value, double low, double high)
-{
-    return fmin(fmax(value, low), high);
-}
-
-/* Layers of the first units: the embeddings count as the first ones. */
-static double layers_until(const struct tt_cluster_job *job, double units)
-{
-    return between(units - job->first_less, 0, job->shape.layers);
-}
-
-double tt_cluster_split_units(const struct tt_cluster_job *job)
-{
-    return job->shape.layers + job->first_less + job->last_less;
-}
-
-double tt_cluster_stage_share(const struct tt_cluster_job *job, int stage)
-{
-    double stages = job->pp * job->virtual_stages, units = tt_cluster_split_units(job), each, more, begin, end;
-
-    if (!job->split_known)
-        return 1;
-    if (job->stage_layers)
-        return job->stage_layers[stage] / (job->shape.layers / stages);
-    each = floor(units / stages);
-    more = units - each * stages; /* the first stages have one more */
-    begin = stage * each + fmin(stage, more);
-    end = begin + each + (stage < more ? 1 : 0);
-    return (layers_until(job, end) - layers_until(job, begin)) / (job->shape.layers / stages);
-}
-
-double tt_cluster_rank_layers(const struct tt_cluster_job *job, int rank)
-{
-    int p = (int)job->pp, v = (int)job->virtual_stages;
-    double share = 0;
-
-    if (!job->split_known)
-        return tt_cluster_stage_layers(job);
-    for (int i = 0; i < v; i++)
-        share += tt_cluster_stage_share(job, tt_cluster_is_v(job) && i % 2 ? (i + 1) * p - 1 - rank : i * p + rank);
-    return share * job->shape.layers / (job->pp * job->virtual_stages);
-}
-
-bool tt_cluster_has_output(const struct tt_cluster_job *job, int rank)
-{
-    return rank == (tt_cluster_is_v(job) ? 0 : (int)job->pp - 1);
 }

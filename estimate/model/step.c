@@ -108,6 +108,32 @@ static double rows(const struct tt_cluster_job *job)
     return job->micro_batch * job->seq_len / job->cp;
 }
 
+/* work += factor x more */
+static void add_work(struct tt_cluster_work *work, double factor, const struct tt_cluster_work *more)
+{
+    work->gemm += factor * more->gemm;
+    work->attention += factor * more->attention;
+    work->memory += factor * more->memory;
+    work->tensor += factor * more->tensor;
+    work->context += factor * more->context;
+    work->expert += factor * more->expert;
+    work->host += factor * more->host;
+    work->stall += factor * more->stall;
+    work->forward += factor * more->forward;
+    work->weight += factor * more->weight;
+}
+
+static double device_sec(const struct tt_cluster_work *w)
+{
+    return w->gemm + w->attention + w->memory + w->tensor + w->context + w->expert;
+}
+
+/* Seconds of the work when the host keeps ahead, or does not. */
+static double work_sec(const struct tt_cluster_work *w)
+{
+    return fmax(device_sec(w) + w->stall, w->host);
+}
+
 static double imbalance(const struct tt_cluster_job *job)
 {
     return job->balanced ? 1 : uneven;
@@ -402,14 +428,15 @@ static double stall_sec(const struct tt_cluster_job *job, const struct tt_cluste
                         double again)
 {
     double host = expert_host(job), forward = host_forward * host;
-    double backward = tt_cluster_device_sec(work) - (1 + again) * work->forward;
+    double backward = device_sec(work) - (1 + again) * work->forward;
 
     return (1 + again) * (fmax(0, host_router * forward - router) +
                           fmax(0, (1 - host_router) * forward - (work->forward - router))) +
            fmax(0, host - forward - backward);
 }
 
-void tt_cluster_layer(const struct tt_cluster_job *job, bool experts, struct tt_cluster_work *work)
+/* Forward, backward and recomputation of one layer, the recomputation averaged over the layers. */
+static void layer_work(const struct tt_cluster_job *job, bool experts, struct tt_cluster_work *work)
 {
     double forward = products(job, experts, false), backward = products(job, experts, true);
     bool waits = experts && job->ep > 1; /* the host, for what the exchange moves */
@@ -464,7 +491,9 @@ static void output_layer(const struct tt_cluster_job *job, struct tt_cluster_wor
     work->weight = work->gemm / 3;
 }
 
-void tt_cluster_output(const struct tt_cluster_job *job, struct tt_cluster_work *work)
+/* All behind the layers: the output layer with the loss, and layers that predict further tokens, each of which joins
+ * two rows, is a layer like the last one, and has a loss of its own. */
+static void output_work(const struct tt_cluster_job *job, struct tt_cluster_work *work)
 {
     struct tt_cluster_work head, layer;
     double project, back;
@@ -473,38 +502,14 @@ void tt_cluster_output(const struct tt_cluster_job *job, struct tt_cluster_work 
     if (!(job->shape.mtp_layers > 0))
         return;
     head = *work;
-    tt_cluster_layer(job, job->shape.experts > 0, &layer);
+    layer_work(job, job->shape.experts > 0, &layer);
     project = linear(job, rows(job), job->shape.dim / job->tp, 2 * job->shape.dim, false);
     back = linear(job, rows(job), job->shape.dim / job->tp, 2 * job->shape.dim, true);
     layer.gemm += project + back;
     layer.forward += project;
     layer.weight += back / 2;
-    tt_cluster_add(work, job->shape.mtp_layers, &layer);
-    tt_cluster_add(work, job->shape.mtp_layers, &head);
-}
-
-void tt_cluster_add(struct tt_cluster_work *work, double factor, const struct tt_cluster_work *more)
-{
-    work->gemm += factor * more->gemm;
-    work->attention += factor * more->attention;
-    work->memory += factor * more->memory;
-    work->tensor += factor * more->tensor;
-    work->context += factor * more->context;
-    work->expert += factor * more->expert;
-    work->host += factor * more->host;
-    work->stall += factor * more->stall;
-    work->forward += factor * more->forward;
-    work->weight += factor * more->weight;
-}
-
-double tt_cluster_device_sec(const struct tt_cluster_work *w)
-{
-    return w->gemm + w->attention + w->memory + w->tensor + w->context + w->expert;
-}
-
-double tt_cluster_work_sec(const struct tt_cluster_work *w)
-{
-    return fmax(tt_cluster_device_sec(w) + w->stall, w->host);
+    add_work(work, job->shape.mtp_layers, &layer);
+    add_work(work, job->shape.mtp_layers, &head);
 }
 
 /* --- the step --- */
@@ -520,12 +525,12 @@ static void mean_layer(const struct tt_cluster_job *job, struct tt_cluster_work 
 
     *ret_work = (struct tt_cluster_work){0};
     if (share < 1) {
-        tt_cluster_layer(job, false, &dense);
-        tt_cluster_add(ret_work, 1 - share, &dense);
+        layer_work(job, false, &dense);
+        add_work(ret_work, 1 - share, &dense);
     }
     if (share > 0) {
-        tt_cluster_layer(job, true, &moe);
-        tt_cluster_add(ret_work, share, &moe);
+        layer_work(job, true, &moe);
+        add_work(ret_work, share, &moe);
     }
 }
 
@@ -664,7 +669,7 @@ static double busiest_stage(const struct tt_cluster_job *job, double mean, doubl
 /* The three passes of work that takes `sec` seconds. */
 static struct tt_cluster_passes passes_of(const struct tt_cluster_work *work, double sec)
 {
-    double scale = sec / tt_cluster_device_sec(work);
+    double scale = sec / device_sec(work);
     struct tt_cluster_passes p = {.forward = scale * work->forward, .weight = scale * work->weight};
 
     p.input = sec - p.forward - p.weight;
@@ -678,19 +683,18 @@ void tt_cluster_stage_passes(const struct tt_cluster_job *job, struct tt_cluster
     double mean, most;
 
     mean_layer(job, &layer);
-    tt_cluster_output(job, &head);
-    tt_cluster_add(&stages, job->shape.layers / job->pp, &layer);
-    mean = tt_cluster_work_sec(&stages);
+    output_work(job, &head);
+    add_work(&stages, job->shape.layers / job->pp, &layer);
+    mean = work_sec(&stages);
     *ret_pass = passes_of(&stages, mean);
-    most =
-        job->split_known ? mean + tt_cluster_device_sec(&head) : busiest_stage(job, mean, tt_cluster_device_sec(&head));
+    most = job->split_known ? mean + device_sec(&head) : busiest_stage(job, mean, device_sec(&head));
     *ret_output = passes_of(&head, fmax(0, most - mean));
 }
 
 /* Seconds in which ranks wait: at the ends of the pipeline, and for the rank with the most work. */
 static double waiting_sec(const struct tt_cluster_job *job, const struct tt_cluster_work *stages, double head)
 {
-    double mean = tt_cluster_work_sec(stages), most = busiest_stage(job, mean, head), ends;
+    double mean = work_sec(stages), most = busiest_stage(job, mean, head), ends;
     struct tt_cluster_passes pass = passes_of(stages, mean);
 
     ends = tt_cluster_bubble(job, &pass) + (mean + head - most) / job->virtual_stages;
@@ -704,13 +708,13 @@ void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *r
     double most, m = job->n_micro;
 
     mean_layer(job, &layer);
-    tt_cluster_output(job, &head);
-    tt_cluster_add(&whole, job->shape.layers / job->pp, &layer);
+    output_work(job, &head);
+    add_work(&whole, job->shape.layers / job->pp, &layer);
     if (job->pp <= 1)
-        tt_cluster_add(&whole, 1, &head);
-    most = tt_cluster_work_sec(&whole);
+        add_work(&whole, 1, &head);
+    most = work_sec(&whole);
     if (job->pp > 1)
-        most = busiest_stage(job, most, tt_cluster_device_sec(&head));
+        most = busiest_stage(job, most, device_sec(&head));
     *t = (struct tt_cluster_time){
         .gemm = m * whole.gemm,
         .attention = m * whole.attention,
@@ -718,10 +722,10 @@ void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *r
         .tensor = m * whole.tensor,
         .context = m * whole.context,
         .expert = m * whole.expert,
-        .host = m * (tt_cluster_work_sec(&whole) - tt_cluster_device_sec(&whole)),
+        .host = m * (work_sec(&whole) - device_sec(&whole)),
         .optimizer = optimizer_sec(job),
         .pipeline = message_sec(job),
-        .bubble = job->pp > 1 ? waiting_sec(job, &whole, tt_cluster_device_sec(&head)) : 0,
+        .bubble = job->pp > 1 ? waiting_sec(job, &whole, device_sec(&head)) : 0,
     };
     t->data = data_sec(job, m * most, t->bubble);
     t->noise = noise_share(job) * (m * most + t->bubble);

@@ -12,6 +12,8 @@
 
 /* --- the words and operators of a script --- */
 
+static const char *skip_quoted(const char *at);
+
 static const char *skip_quotes(const char *at)
 {
     char quote = *at++;
@@ -20,13 +22,13 @@ static const char *skip_quotes(const char *at)
         if (quote != '\'' && *at == '\\' && at[1])
             at++;
         else if (quote == '"' && *at == '$' && (at[1] == '(' || at[1] == '{')) {
-            const char *end = tt_shell_skip(at);
+            const char *end = skip_quoted(at);
 
             if (!end)
                 return NULL;
             at = end - 1;
         } else if (quote == '"' && *at == '`') {
-            const char *end = tt_shell_skip(at);
+            const char *end = skip_quoted(at);
 
             if (!end)
                 return NULL;
@@ -35,7 +37,8 @@ static const char *skip_quotes(const char *at)
     return *at ? at + 1 : NULL;
 }
 
-const char *tt_shell_skip(const char *at)
+/* The end of a quoted or bracketed part that begins at `at` ("'", "\"", "`", "$(", "${", "("); NULL: it has none. */
+static const char *skip_quoted(const char *at)
 {
     char close;
 
@@ -50,7 +53,7 @@ const char *tt_shell_skip(const char *at)
             at += strcspn(at, "\n");
         else if (*at == '\\' && at[1])
             at += 2;
-        else if (opens && !(at = tt_shell_skip(at)))
+        else if (opens && !(at = skip_quoted(at)))
             return NULL;
         else if (!opens)
             at++;
@@ -77,7 +80,8 @@ static int fail(const struct tt_shell *sh, const char *what)
                    sh->path, sh->line, what);
 }
 
-const char *tt_shell_word_end(const char *at)
+/* The end of a word; NULL: a quoted or bracketed part has none. */
+static const char *word_end(const char *at)
 {
     while (*at && !strchr(" \t\r\n;&|<>()", *at)) {
         bool is_list = *at == '=' && at[1] == '(';
@@ -86,7 +90,7 @@ const char *tt_shell_word_end(const char *at)
         if (*at == '\\' && at[1])
             at += 2;
         else if (is_list || strchr("'\"`", *at) || (*at == '$' && (at[1] == '(' || at[1] == '{'))) {
-            if (!(at = tt_shell_skip(at)))
+            if (!(at = skip_quoted(at)))
                 return NULL;
         } else
             at++;
@@ -122,7 +126,7 @@ static int take_operator(struct tt_shell *sh, const char **at, bool *is_text)
     const char *end;
 
     if ((*at)[0] == '(' && (*at)[1] == '(') {
-        end = tt_shell_skip(*at);
+        end = skip_quoted(*at);
         if (!end)
             return fail(sh, "'(('");
         if (end[-2] == ')') {
@@ -179,7 +183,7 @@ int tt_shell_lex(struct tt_shell *sh, const char *text)
             }
             n_ends = 0;
         } else if ((*at == '<' || *at == '>') && at[1] == '(') { /* a program as a file */
-            end = tt_shell_skip(at + 1);
+            end = skip_quoted(at + 1);
             if (!end)
                 return fail(sh, "'<('");
             add(sh, TT_SHELL_WORD, at, (size_t)(end - at));
@@ -190,7 +194,7 @@ int tt_shell_lex(struct tt_shell *sh, const char *text)
                 return rc;
             takes_text = is_text;
         } else {
-            end = tt_shell_word_end(at);
+            end = word_end(at);
             if (!end)
                 return fail(sh, "a quoted or bracketed part");
             if ((*end == '<' || *end == '>') && is_number(at, end)) { /* "2>" */
@@ -437,7 +441,7 @@ static const char *put_dollar(struct builder *b, const char *at, bool quoted)
     size_t n;
 
     if (at[1] == '(' || at[1] == '{') {
-        end = tt_shell_skip(at);
+        end = skip_quoted(at);
         if (!end) {
             put_unknown(b, TT_WHY_FORM, NULL);
             return at + strlen(at);
@@ -491,7 +495,7 @@ static const char *put_dollar(struct builder *b, const char *at, bool quoted)
 /* "`program`", of which nothing is known. Returns what follows. */
 static const char *put_program(struct builder *b, const char *at)
 {
-    const char *end = tt_shell_skip(at);
+    const char *end = skip_quoted(at);
 
     put_unknown(b, TT_WHY_PROGRAM, NULL);
     return end ? end : at + strlen(at);
@@ -582,7 +586,7 @@ void tt_shell_expand_list(struct tt_shell *sh, const char *raw, struct tt_script
             at += 2;
             continue;
         }
-        end = tt_shell_word_end(at);
+        end = word_end(at);
         end = end ? end : at + strlen(at);
         end = end == at ? at + 1 : end;
         one = tt_strndup(at, (size_t)(end - at));

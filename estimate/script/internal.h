@@ -73,12 +73,6 @@ void tt_shell_merge(struct tt_shell *sh, const struct tt_shell_state *before, co
 /** Cuts a text into tokens, the last of which is TT_SHELL_END. TT_EDATA. */
 int tt_shell_lex(struct tt_shell *sh, const char *text) TT_MUST_CHECK;
 
-/** The end of a quoted or bracketed part that begins at `at` ("'", "\"", "`", "$(", "${", "("); NULL: it has none. */
-const char *tt_shell_skip(const char *at);
-
-/** The end of a word; NULL: a quoted or bracketed part has none. */
-const char *tt_shell_word_end(const char *at);
-
 /* --- expand.c --- */
 
 /** Adds the words that a raw word becomes. */
@@ -94,19 +88,6 @@ int tt_shell_is_empty(struct tt_shell *sh, const struct tt_script_words *value);
 void tt_shell_expand_list(struct tt_shell *sh, const char *raw, struct tt_script_words *words);
 
 /* --- simple.c --- */
-
-/** -1, an unknown status, which depends on a new unknown thing. */
-int tt_shell_ask(struct tt_shell *sh, enum tt_script_why why);
-
-/**
- * Follows a command of words with their quotes: its status, 1 success, 0, or -1: unknown. The words without quotes are
- * added; *ret_function is the function to call, or -1.
- */
-int tt_shell_simple(struct tt_shell *sh, const struct tt_script_words *raw, struct tt_script_words *words,
-                    int *ret_function);
-
-/** Sets what the user gives: "NAME=VALUE". TT_EUSAGE. */
-int tt_shell_give(struct tt_shell *sh, const char *text) TT_MUST_CHECK;
 
 /* --- test.c --- */
 

@@ -11,6 +11,229 @@
 
 enum { MOST_TURNS = 1000, MOST_COMMANDS = 200000, DEEPEST = 50 };
 
+/* --- simple commands: builtins that set something, and programs, which are listed --- */
+
+/* -1, an unknown status, which depends on a new unknown thing. */
+static int ask(struct tt_shell *sh, enum tt_script_why why)
+{
+    sh->unknown = tt_script_mark(tt_shell_unknown(sh, why, NULL));
+    return -1;
+}
+
+static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
+
+static bool is_assignment(const char *raw)
+{
+    size_t n = strspn(raw, letters);
+
+    if (n == 0 || (*raw >= '0' && *raw <= '9'))
+        return false;
+    if (raw[n] == '[' && strchr(raw + n, ']'))
+        n = (size_t)(strchr(raw + n, ']') - raw) + 1;
+    return raw[n] == '=' || (raw[n] == '+' && raw[n + 1] == '=');
+}
+
+static void assign(struct tt_shell *sh, const char *raw)
+{
+    size_t n = strspn(raw, letters);
+    char *name = tt_strndup(raw, n);
+    const char *value = strchr(raw + n, '=') + 1;
+    bool is_added = value[-2] == '+', is_list = *value == '(';
+    struct tt_script_words words = {0};
+    const struct tt_script_variable *v;
+
+    if (raw[n] == '[')
+        tt_shell_set_word(sh, name, tt_shell_unknown(sh, TT_WHY_FORM, NULL));
+    else if (is_list) {
+        tt_shell_expand_list(sh, value, &words);
+        tt_shell_set(sh, name, &words, is_added);
+    } else {
+        const char *text = tt_shell_expand_one(sh, value);
+
+        v = is_added ? tt_shell_find(sh, name) : NULL;
+        if (v && v->value.n)
+            text = tt_shell_keep(sh, tt_format("%s%s", v->value.word[0], text));
+        tt_shell_set_word(sh, name, text);
+    }
+    tt_free(name);
+}
+
+static int declare(struct tt_shell *sh, const char *const *raw, int n)
+{
+    for (int i = 1; i < n; i++)
+        if (is_assignment(raw[i]))
+            assign(sh, raw[i]);
+    return 1;
+}
+
+static int stop(struct tt_shell *sh, enum tt_shell_stop how)
+{
+    sh->state.stop = how;
+    return 1;
+}
+
+static void shift(struct tt_shell *sh, const char *by)
+{
+    struct tt_script_words *args = &sh->state.args;
+    long n = by ? strtol(by, NULL, 10) : 1;
+
+    n = n < 0 ? 0 : n > args->n ? args->n : n;
+    args->word += n;
+    args->n -= (int)n;
+    args->cap = args->n; /* it moves when it grows */
+}
+
+static void record(struct tt_shell *sh, const struct tt_script_words *words)
+{
+    struct tt_shell_state *s = &sh->state;
+
+    if (s->n_commands == s->cap_commands) {
+        int cap = s->cap_commands ? 2 * s->cap_commands : 32;
+        struct tt_script_command *larger = tt_shell_block(sh, (size_t)cap, sizeof *larger);
+
+        if (s->n_commands)
+            memcpy(larger, s->command, (size_t)s->n_commands * sizeof *larger);
+        s->command = larger;
+        s->cap_commands = cap;
+    }
+    s->command[s->n_commands++] =
+        (struct tt_script_command){.words = *words, .line = sh->line, .under = -1, .loop = sh->loop};
+}
+
+/* Commands of the shell that set something. 1, 0, -1 as a status; -2: it is another command. */
+static int built_in(struct tt_shell *sh, const char *const *raw, int n, const struct tt_script_words *words)
+{
+    static const char *const quiet[] = {"echo",  "printf", "mkdir",  "cd",       "rm",    "ls",    "sleep",
+                                        "wait",  "trap",   "ulimit", "true",     ":",     "umask", "alias",
+                                        "shopt", "touch",  "date",   "hostname", "module"};
+    static const char *const sets[] = {"export", "declare", "local", "readonly", "typeset"};
+    const char *name = words->n ? words->word[0] : "";
+
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        if (strcmp(name, sets[i]) == 0)
+            return declare(sh, raw, n);
+    for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++)
+        if (strcmp(name, quiet[i]) == 0)
+            return 1;
+    if (strcmp(name, "[") == 0)
+        return tt_shell_test(sh, raw + 1, n - 2, false);
+    if (strcmp(name, "test") == 0)
+        return tt_shell_test(sh, raw + 1, n - 1, false);
+    if (strcmp(name, "false") == 0)
+        return 0;
+    if (strcmp(name, "exit") == 0)
+        return stop(sh, TT_STOP_ALL);
+    if (strcmp(name, "return") == 0)
+        return stop(sh, sh->depth > 0 ? TT_STOP_FUNCTION : TT_STOP_ALL);
+    if (strcmp(name, "break") == 0 || strcmp(name, "continue") == 0)
+        return stop(sh, *name == 'b' ? TT_STOP_LOOP : TT_STOP_TURN);
+    if (strcmp(name, "shift") == 0) {
+        shift(sh, words->n > 1 ? words->word[1] : NULL);
+        return 1;
+    }
+    if (strcmp(name, "unset") == 0) {
+        for (int i = 1; i < words->n; i++)
+            tt_shell_unset(sh, words->word[i]);
+        return 1;
+    }
+    if (strcmp(name, "read") == 0 || strcmp(name, "mapfile") == 0 || strcmp(name, "readarray") == 0) {
+        for (int i = 1; i < words->n; i++)
+            if (strspn(words->word[i], letters) == strlen(words->word[i]))
+                tt_shell_set_word(sh, words->word[i], tt_shell_unknown(sh, TT_WHY_PROGRAM, NULL));
+        return ask(sh, TT_WHY_PROGRAM);
+    }
+    if (strcmp(name, "let") == 0) {
+        long long value;
+
+        for (int i = 1; i < n; i++)
+            (void)tt_shell_arithmetic(sh, raw[i], &value);
+        return 1;
+    }
+    if (strcmp(name, "set") == 0) {
+        if (words->n > 1 && strcmp(words->word[1], "--") == 0) {
+            sh->state.args = (struct tt_script_words){0};
+            for (int i = 2; i < words->n; i++)
+                tt_shell_add(sh, &sh->state.args, words->word[i]);
+            sh->has_args = true;
+        }
+        return 1;
+    }
+    if (strcmp(name, "source") == 0 || strcmp(name, ".") == 0) {
+        sh->script->source = words->n > 1 ? words->word[1] : "?";
+        return ask(sh, TT_WHY_PROGRAM);
+    }
+    if (strcmp(name, "eval") == 0 && words->n > 1 && is_assignment(words->word[1])) {
+        char *set = tt_strndup(words->word[1], strspn(words->word[1], letters));
+
+        tt_shell_set_word(sh, set, tt_shell_unknown(sh, TT_WHY_FORM, NULL));
+        tt_free(set);
+        return 1;
+    }
+    return -2;
+}
+
+/* Words that are assignments and nothing else. */
+static int assign_all(struct tt_shell *sh, const struct tt_script_words *raw)
+{
+    bool asks = false;
+
+    for (int i = 0; i < raw->n; i++) {
+        asks = asks || strchr(raw->word[i], '`') || strstr(raw->word[i], "$(");
+        assign(sh, raw->word[i]);
+    }
+    return asks ? ask(sh, TT_WHY_PROGRAM) : 1;
+}
+
+/* Follows a command of words with their quotes: its status, 1 success, 0, or -1: unknown. The words without quotes are
+ * added; *ret_function is the function to call, or -1. */
+static int simple_command(struct tt_shell *sh, const struct tt_script_words *raw, struct tt_script_words *words,
+                          int *ret_function)
+{
+    int first = 0, status;
+
+    *ret_function = -1;
+    while (first < raw->n && is_assignment(raw->word[first]))
+        first++;
+    if (first == raw->n)
+        return assign_all(sh, raw);
+    for (int i = first; i < raw->n; i++)
+        tt_shell_expand(sh, raw->word[i], words);
+    if (words->n == 0)
+        return 1;
+    for (int i = 0; i < sh->n_functions; i++)
+        if (strcmp(sh->function[i].name, words->word[0]) == 0) {
+            *ret_function = i;
+            return 1;
+        }
+    status = built_in(sh, raw->word + first, raw->n - first, words);
+    if (status != -2)
+        return status;
+    record(sh, words);
+    return ask(sh, TT_WHY_PROGRAM);
+}
+
+/* Sets what the user gives: "NAME=VALUE". TT_EUSAGE. */
+static int give(struct tt_shell *sh, const char *text)
+{
+    size_t n = strspn(text, letters);
+    char *name;
+
+    if (n == 0 || text[n] != '=')
+        return tt_fail(TT_EUSAGE,
+                       "estimate: --set '%s' is no NAME=VALUE\nhelp: for instance --set MODEL_SIZE=7B, or "
+                       "--set 3=7B for the third argument of the script",
+                       text);
+    name = tt_strndup(text, n);
+    tt_shell_set_word(sh, name, tt_shell_keep(sh, tt_strdup(text + n + 1)));
+    for (int i = 0; i < sh->state.n; i++)
+        if (strcmp(sh->state.variable[i].name, name) == 0)
+            sh->state.variable[i].is_given = true;
+    tt_free(name);
+    return 0;
+}
+
+/* --- lists, branches, loops and functions --- */
+
 struct run {
     struct tt_shell *sh;
     int at, skip, deep, rc;
@@ -153,7 +376,7 @@ static int conditional(struct run *r)
     }
     expect(r, "fi");
     join(r, &w);
-    return w.open ? tt_shell_ask(r->sh, TT_WHY_TEST) : 1;
+    return w.open ? ask(r->sh, TT_WHY_TEST) : 1;
 }
 
 /* After a turn of a loop: whether there may be another one. */
@@ -355,7 +578,7 @@ static int group(struct run *r, bool is_shell)
         before.cap_commands = r->sh->state.cap_commands;
         r->sh->state = before;
     }
-    return tt_shell_ask(r->sh, TT_WHY_PROGRAM);
+    return ask(r->sh, TT_WHY_PROGRAM);
 }
 
 static int double_test(struct run *r)
@@ -383,7 +606,7 @@ static int call(struct run *r, int body, const struct tt_script_words *words)
     int back = r->at;
 
     if (sh->depth >= 20)
-        return tt_shell_ask(r->sh, TT_WHY_FORM);
+        return ask(r->sh, TT_WHY_FORM);
     sh->state.args = (struct tt_script_words){0};
     for (int i = 1; i < words->n; i++)
         tt_shell_add(sh, &sh->state.args, words->word[i]);
@@ -395,7 +618,7 @@ static int call(struct run *r, int body, const struct tt_script_words *words)
     sh->state.args = args;
     if (sh->state.stop == TT_STOP_FUNCTION)
         sh->state.stop = TT_STOP_NONE;
-    return tt_shell_ask(r->sh, TT_WHY_PROGRAM);
+    return ask(r->sh, TT_WHY_PROGRAM);
 }
 
 static int simple(struct run *r)
@@ -423,7 +646,7 @@ static int simple(struct run *r)
         r->rc = tt_fail(TT_EUSAGE, "estimate: %s runs more than %d commands", r->sh->path, MOST_COMMANDS);
         return 1;
     }
-    status = tt_shell_simple(r->sh, &raw, &words, &function);
+    status = simple_command(r->sh, &raw, &words, &function);
     return function < 0 ? status : call(r, r->sh->function[function].at, &words);
 }
 
@@ -511,7 +734,7 @@ static int pipeline(struct run *r)
             r->at++;
         skip_lines(r);
         (void)command(r);
-        status = tt_shell_ask(r->sh, TT_WHY_PROGRAM);
+        status = ask(r->sh, TT_WHY_PROGRAM);
     }
     return status < 0 || !inverted ? status : !status;
 }
@@ -574,7 +797,7 @@ int tt_script_read(struct tt_script *script, const char *path, const char *text,
 
     TT_TRY(tt_shell_lex(&sh, text));
     for (int i = 0; i < n_given; i++)
-        TT_TRY(tt_shell_give(&sh, given[i]));
+        TT_TRY(give(&sh, given[i]));
     if (args) {
         list_of_args = tt_format("(%s)", args);
         tt_shell_expand_list(&sh, list_of_args, &sh.state.args);
@@ -591,221 +814,4 @@ out:
     tt_free(list_of_args);
     tt_free(sh.token);
     return rc;
-}
-
-/* --- simple commands: builtins that set something, and programs, which are listed --- */
-
-int tt_shell_ask(struct tt_shell *sh, enum tt_script_why why)
-{
-    sh->unknown = tt_script_mark(tt_shell_unknown(sh, why, NULL));
-    return -1;
-}
-
-static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
-
-static bool is_assignment(const char *raw)
-{
-    size_t n = strspn(raw, letters);
-
-    if (n == 0 || (*raw >= '0' && *raw <= '9'))
-        return false;
-    if (raw[n] == '[' && strchr(raw + n, ']'))
-        n = (size_t)(strchr(raw + n, ']') - raw) + 1;
-    return raw[n] == '=' || (raw[n] == '+' && raw[n + 1] == '=');
-}
-
-static void assign(struct tt_shell *sh, const char *raw)
-{
-    size_t n = strspn(raw, letters);
-    char *name = tt_strndup(raw, n);
-    const char *value = strchr(raw + n, '=') + 1;
-    bool is_added = value[-2] == '+', is_list = *value == '(';
-    struct tt_script_words words = {0};
-    const struct tt_script_variable *v;
-
-    if (raw[n] == '[')
-        tt_shell_set_word(sh, name, tt_shell_unknown(sh, TT_WHY_FORM, NULL));
-    else if (is_list) {
-        tt_shell_expand_list(sh, value, &words);
-        tt_shell_set(sh, name, &words, is_added);
-    } else {
-        const char *text = tt_shell_expand_one(sh, value);
-
-        v = is_added ? tt_shell_find(sh, name) : NULL;
-        if (v && v->value.n)
-            text = tt_shell_keep(sh, tt_format("%s%s", v->value.word[0], text));
-        tt_shell_set_word(sh, name, text);
-    }
-    tt_free(name);
-}
-
-static int declare(struct tt_shell *sh, const char *const *raw, int n)
-{
-    for (int i = 1; i < n; i++)
-        if (is_assignment(raw[i]))
-            assign(sh, raw[i]);
-    return 1;
-}
-
-static int stop(struct tt_shell *sh, enum tt_shell_stop how)
-{
-    sh->state.stop = how;
-    return 1;
-}
-
-static void shift(struct tt_shell *sh, const char *by)
-{
-    struct tt_script_words *args = &sh->state.args;
-    long n = by ? strtol(by, NULL, 10) : 1;
-
-    n = n < 0 ? 0 : n > args->n ? args->n : n;
-    args->word += n;
-    args->n -= (int)n;
-    args->cap = args->n; /* it moves when it grows */
-}
-
-static void record(struct tt_shell *sh, const struct tt_script_words *words)
-{
-    struct tt_shell_state *s = &sh->state;
-
-    if (s->n_commands == s->cap_commands) {
-        int cap = s->cap_commands ? 2 * s->cap_commands : 32;
-        struct tt_script_command *larger = tt_shell_block(sh, (size_t)cap, sizeof *larger);
-
-        if (s->n_commands)
-            memcpy(larger, s->command, (size_t)s->n_commands * sizeof *larger);
-        s->command = larger;
-        s->cap_commands = cap;
-    }
-    s->command[s->n_commands++] =
-        (struct tt_script_command){.words = *words, .line = sh->line, .under = -1, .loop = sh->loop};
-}
-
-/* Commands of the shell that set something. 1, 0, -1 as a status; -2: it is another command. */
-static int built_in(struct tt_shell *sh, const char *const *raw, int n, const struct tt_script_words *words)
-{
-    static const char *const quiet[] = {"echo",  "printf", "mkdir",  "cd",       "rm",    "ls",    "sleep",
-                                        "wait",  "trap",   "ulimit", "true",     ":",     "umask", "alias",
-                                        "shopt", "touch",  "date",   "hostname", "module"};
-    static const char *const sets[] = {"export", "declare", "local", "readonly", "typeset"};
-    const char *name = words->n ? words->word[0] : "";
-
-    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
-        if (strcmp(name, sets[i]) == 0)
-            return declare(sh, raw, n);
-    for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++)
-        if (strcmp(name, quiet[i]) == 0)
-            return 1;
-    if (strcmp(name, "[") == 0)
-        return tt_shell_test(sh, raw + 1, n - 2, false);
-    if (strcmp(name, "test") == 0)
-        return tt_shell_test(sh, raw + 1, n - 1, false);
-    if (strcmp(name, "false") == 0)
-        return 0;
-    if (strcmp(name, "exit") == 0)
-        return stop(sh, TT_STOP_ALL);
-    if (strcmp(name, "return") == 0)
-        return stop(sh, sh->depth > 0 ? TT_STOP_FUNCTION : TT_STOP_ALL);
-    if (strcmp(name, "break") == 0 || strcmp(name, "continue") == 0)
-        return stop(sh, *name == 'b' ? TT_STOP_LOOP : TT_STOP_TURN);
-    if (strcmp(name, "shift") == 0) {
-        shift(sh, words->n > 1 ? words->word[1] : NULL);
-        return 1;
-    }
-    if (strcmp(name, "unset") == 0) {
-        for (int i = 1; i < words->n; i++)
-            tt_shell_unset(sh, words->word[i]);
-        return 1;
-    }
-    if (strcmp(name, "read") == 0 || strcmp(name, "mapfile") == 0 || strcmp(name, "readarray") == 0) {
-        for (int i = 1; i < words->n; i++)
-            if (strspn(words->word[i], letters) == strlen(words->word[i]))
-                tt_shell_set_word(sh, words->word[i], tt_shell_unknown(sh, TT_WHY_PROGRAM, NULL));
-        return tt_shell_ask(sh, TT_WHY_PROGRAM);
-    }
-    if (strcmp(name, "let") == 0) {
-        long long value;
-
-        for (int i = 1; i < n; i++)
-            (void)tt_shell_arithmetic(sh, raw[i], &value);
-        return 1;
-    }
-    if (strcmp(name, "set") == 0) {
-        if (words->n > 1 && strcmp(words->word[1], "--") == 0) {
-            sh->state.args = (struct tt_script_words){0};
-            for (int i = 2; i < words->n; i++)
-                tt_shell_add(sh, &sh->state.args, words->word[i]);
-            sh->has_args = true;
-        }
-        return 1;
-    }
-    if (strcmp(name, "source") == 0 || strcmp(name, ".") == 0) {
-        sh->script->source = words->n > 1 ? words->word[1] : "?";
-        return tt_shell_ask(sh, TT_WHY_PROGRAM);
-    }
-    if (strcmp(name, "eval") == 0 && words->n > 1 && is_assignment(words->word[1])) {
-        char *set = tt_strndup(words->word[1], strspn(words->word[1], letters));
-
-        tt_shell_set_word(sh, set, tt_shell_unknown(sh, TT_WHY_FORM, NULL));
-        tt_free(set);
-        return 1;
-    }
-    return -2;
-}
-
-/* Words that are assignments and nothing else. */
-static int assign_all(struct tt_shell *sh, const struct tt_script_words *raw)
-{
-    bool asks = false;
-
-    for (int i = 0; i < raw->n; i++) {
-        asks = asks || strchr(raw->word[i], '`') || strstr(raw->word[i], "$(");
-        assign(sh, raw->word[i]);
-    }
-    return asks ? tt_shell_ask(sh, TT_WHY_PROGRAM) : 1;
-}
-
-int tt_shell_simple(struct tt_shell *sh, const struct tt_script_words *raw, struct tt_script_words *words,
-                    int *ret_function)
-{
-    int first = 0, status;
-
-    *ret_function = -1;
-    while (first < raw->n && is_assignment(raw->word[first]))
-        first++;
-    if (first == raw->n)
-        return assign_all(sh, raw);
-    for (int i = first; i < raw->n; i++)
-        tt_shell_expand(sh, raw->word[i], words);
-    if (words->n == 0)
-        return 1;
-    for (int i = 0; i < sh->n_functions; i++)
-        if (strcmp(sh->function[i].name, words->word[0]) == 0) {
-            *ret_function = i;
-            return 1;
-        }
-    status = built_in(sh, raw->word + first, raw->n - first, words);
-    if (status != -2)
-        return status;
-    record(sh, words);
-    return tt_shell_ask(sh, TT_WHY_PROGRAM);
-}
-
-int tt_shell_give(struct tt_shell *sh, const char *text)
-{
-    size_t n = strspn(text, letters);
-    char *name;
-
-    if (n == 0 || text[n] != '=')
-        return tt_fail(TT_EUSAGE,
-                       "estimate: --set '%s' is no NAME=VALUE\nhelp: for instance --set MODEL_SIZE=7B, or "
-                       "--set 3=7B for the third argument of the script",
-                       text);
-    name = tt_strndup(text, n);
-    tt_shell_set_word(sh, name, tt_shell_keep(sh, tt_strdup(text + n + 1)));
-    for (int i = 0; i < sh->state.n; i++)
-        if (strcmp(sh->state.variable[i].name, name) == 0)
-            sh->state.variable[i].is_given = true;
-    tt_free(name);
-    return 0;
 }

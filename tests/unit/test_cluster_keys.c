@@ -40,7 +40,7 @@ static void every_key_of_torchtitan_has_a_class(void **state)
     assert_non_null(f);
     for (; fscanf(f, "%127s", key) == 1; n++) {
         if (tt_cluster_recipe_class(key) == TT_RECIPE_UNKNOWN)
-            print_message("# recipe_keys.c does not know %s\n", key);
+            print_message("# torchtitan.c does not know %s\n", key);
         assert_int_not_equal(tt_cluster_recipe_class(key), TT_RECIPE_UNKNOWN);
     }
     (void)fclose(f);
