@@ -79,8 +79,9 @@ static void print_excluded(const struct tt_backtest *t)
 /* Says of which rows nothing names the software: the error may be that of the stack. */
 static void print_assumed(const struct tt_backtest *t)
 {
-    for (int i = 0; i < tt_cluster_n_stacks; i++) {
-        const struct tt_cluster_stack *stack = &tt_cluster_stacks[i];
+    const struct tt_cluster_stack *stack;
+
+    for (int i = 0; (stack = tt_cluster_stack_at(i)); i++) {
         int n = 0, first = -1;
 
         for (int k = t->n - 1; k >= 0; k--)
@@ -309,10 +310,10 @@ static int print_fit(const struct tt_args *args, const struct tt_backtest *test)
     json_t *list = json_array();
     int n_other = 0;
 
-    for (int i = 0; i < tt_cluster_n_stacks; i++) {
+    for (int i = 0; tt_cluster_stack_at(i); i++) {
         struct tt_cluster_fitted f;
 
-        tt_backtest_fit(test, &tt_cluster_stacks[i], &f);
+        tt_backtest_fit(test, tt_cluster_stack_at(i), &f);
         for (int k = 0; k < 4; k++) {
             double shipped, fitted;
 

@@ -316,9 +316,9 @@ static int hardware(const struct tt_csv *csv, int row, struct tt_cluster_run *ru
         bool known = false;
 
         run->stack_assumed = false;
-        for (int i = 0; i < tt_cluster_n_stacks; i++)
-            if (strcmp(tt_cluster_stacks[i].name, own) == 0) {
-                run->job.stack = &tt_cluster_stacks[i];
+        for (int i = 0; tt_cluster_stack_at(i); i++)
+            if (strcmp(tt_cluster_stack_at(i)->name, own) == 0) {
+                run->job.stack = tt_cluster_stack_at(i);
                 known = true;
             }
         if (!known)

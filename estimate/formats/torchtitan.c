@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * torchtitan's configurations as jobs: files and flags as keys and values, which keys are counted, and what they mean in
- * titan's keys.
+ * torchtitan's configurations as jobs: files and flags as keys and values, which keys are counted, and what they mean
+ * in titan's keys.
  */
 #include <limits.h>
 #include <math.h>

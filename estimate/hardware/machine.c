@@ -16,23 +16,59 @@
 #define GBIT (1e9 / 8.0)
 
 /* clang-format off */
-#define MACHINE(id, text)       {.name = (id), .title = (text), .number = {
-#define STACK(id, text)         {.name = (id), .title = (text), .number = {
-#define M(key, amount, from)    [TT_M_##key] = {(amount), (from)},
-#define S(key, amount, from)    [TT_S_##key] = {(amount), (from)},
-#define END                     }},
+#define MACHINE(id, text, other) {.like = (other), .machine = {.name = (id), .title = (text), .number = {
+#define STACK(id, text, other)   {.like = (other), .stack = {.name = (id), .title = (text), .number = {
+#define M(key, amount, from)     [TT_M_##key] = {(amount), (from)},
+#define S(key, amount, from)     [TT_S_##key] = {(amount), (from)},
+#define END                      }}},
 
-const struct tt_cluster_machine tt_cluster_machines[] = {
+/* `like` names the entry that has the numbers without a row; NULL: all are here. */
+static struct {
+    const char *like;
+    struct tt_cluster_machine machine;
+} machines[] = {
 #include "estimate/hardware/machines.def"
 };
-const struct tt_cluster_stack tt_cluster_stacks[] = {
+static struct {
+    const char *like;
+    struct tt_cluster_stack stack;
+} stacks[] = {
 #include "estimate/hardware/stacks.def"
-#include "estimate/hardware/stacks_megatron.def"
 };
 /* clang-format on */
 
-const int tt_cluster_n_machines = (int)(sizeof tt_cluster_machines / sizeof *tt_cluster_machines);
-const int tt_cluster_n_stacks = (int)(sizeof tt_cluster_stacks / sizeof *tt_cluster_stacks);
+enum { N_MACHINES = sizeof machines / sizeof *machines, N_STACKS = sizeof stacks / sizeof *stacks };
+
+static void complete(struct tt_cluster_number *number, const struct tt_cluster_number *other, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!number[i].origin)
+            number[i] = other[i];
+}
+
+const struct tt_cluster_machine *tt_cluster_machine_at(int i)
+{
+    if (i >= N_MACHINES)
+        return NULL;
+    for (int k = 0; machines[i].like && k < N_MACHINES; k++)
+        if (strcmp(machines[k].machine.name, machines[i].like) == 0) {
+            complete(machines[i].machine.number, tt_cluster_machine_at(k)->number, TT_MACHINE_KEYS);
+            machines[i].like = NULL;
+        }
+    return &machines[i].machine;
+}
+
+const struct tt_cluster_stack *tt_cluster_stack_at(int i)
+{
+    if (i >= N_STACKS)
+        return NULL;
+    for (int k = 0; stacks[i].like && k < N_STACKS; k++)
+        if (strcmp(stacks[k].stack.name, stacks[i].like) == 0) {
+            complete(stacks[i].stack.number, tt_cluster_stack_at(k)->number, TT_STACK_KEYS);
+            stacks[i].like = NULL;
+        }
+    return &stacks[i].stack;
+}
 
 static int unknown(const char *what, const char *name, const char *others, const char *const *names, int n)
 {
@@ -50,30 +86,28 @@ static int unknown(const char *what, const char *name, const char *others, const
 
 int tt_cluster_machine_find(const char *name, const struct tt_cluster_machine **ret_machine)
 {
-    const char *names[sizeof tt_cluster_machines / sizeof *tt_cluster_machines];
+    const char *names[N_MACHINES];
 
-    for (int i = 0; i < tt_cluster_n_machines; i++) {
-        names[i] = tt_cluster_machines[i].name;
-        if (strcasecmp(names[i], name) == 0) {
-            *ret_machine = &tt_cluster_machines[i];
+    for (int i = 0; i < N_MACHINES; i++) {
+        *ret_machine = tt_cluster_machine_at(i);
+        names[i] = (*ret_machine)->name;
+        if (strcasecmp(names[i], name) == 0)
             return 0;
-        }
     }
-    return unknown("--machine", name, ", or a machine file (a path)", names, tt_cluster_n_machines);
+    return unknown("--machine", name, ", or a machine file (a path)", names, N_MACHINES);
 }
 
 int tt_cluster_stack_find(const char *name, const struct tt_cluster_stack **ret_stack)
 {
-    const char *names[sizeof tt_cluster_stacks / sizeof *tt_cluster_stacks];
+    const char *names[N_STACKS];
 
-    for (int i = 0; i < tt_cluster_n_stacks; i++) {
-        names[i] = tt_cluster_stacks[i].name;
-        if (strcasecmp(names[i], name) == 0) {
-            *ret_stack = &tt_cluster_stacks[i];
+    for (int i = 0; i < N_STACKS; i++) {
+        *ret_stack = tt_cluster_stack_at(i);
+        names[i] = (*ret_stack)->name;
+        if (strcasecmp(names[i], name) == 0)
             return 0;
-        }
     }
-    return unknown("--stack", name, ", or a stack file (a path)", names, tt_cluster_n_stacks);
+    return unknown("--stack", name, ", or a stack file (a path)", names, N_STACKS);
 }
 
 /* --- machine files of schema 2 --- */

@@ -8,7 +8,7 @@
 /**
  * Tables of numbers for predictions about clusters: a machine is hardware, a stack is the software that trains on it.
  * Each number has an origin in words: a datasheet, a measurement, or what it was fitted to. The built-in tables are in
- * machines.def, stacks.def and stacks_megatron.def.
+ * machines.def and stacks.def.
  */
 struct tt_cluster_number {
     double value;
@@ -54,10 +54,9 @@ struct tt_cluster_stack {
     struct tt_cluster_number number[TT_STACK_KEYS];
 };
 
-extern const struct tt_cluster_machine tt_cluster_machines[];
-extern const int tt_cluster_n_machines;
-extern const struct tt_cluster_stack tt_cluster_stacks[];
-extern const int tt_cluster_n_stacks;
+/** The built-in tables, from 0; NULL behind the last. */
+const struct tt_cluster_machine *tt_cluster_machine_at(int index);
+const struct tt_cluster_stack *tt_cluster_stack_at(int index);
 
 /** The built-in table of that name, ignoring case; TT_EUSAGE listing the names. */
 int tt_cluster_machine_find(const char *name, const struct tt_cluster_machine **ret_machine) TT_MUST_CHECK;

@@ -433,12 +433,12 @@ static void names_that_are_not_built_in_are_refused(void **state)
 
 static void every_number_has_an_origin(void **state)
 {
-    for (int i = 0; i < tt_cluster_n_machines; i++)
+    for (int i = 0; tt_cluster_machine_at(i); i++)
         for (int k = 0; k < TT_MACHINE_KEYS; k++)
-            assert_non_null(tt_cluster_machines[i].number[k].origin);
-    for (int i = 0; i < tt_cluster_n_stacks; i++)
+            assert_non_null(tt_cluster_machine_at(i)->number[k].origin);
+    for (int i = 0; tt_cluster_stack_at(i); i++)
         for (int k = 0; k < TT_STACK_KEYS; k++)
-            assert_non_null(tt_cluster_stacks[i].number[k].origin);
+            assert_non_null(tt_cluster_stack_at(i)->number[k].origin);
 }
 
 static const char table[] = "id,source,model,params,gpus,gpu,dp_replicate,dp_shard,tp,sp,pp,cp,seq_len,local_batch,"
