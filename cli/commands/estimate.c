@@ -48,7 +48,6 @@ const struct tt_option tt_estimate_options[] = {
     {"svg", NULL, "FILE", "with --machine: write a picture of how the job scales and what its steps consist of"},
     {"backtest", NULL, NULL,
      "predict measured runs of GPU clusters, those of a table (CSV) or the built-in ones, and print the errors"},
-    {"fit", NULL, NULL, "with --backtest: fit every stack again, and compare with the built-in numbers"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
     {0},
@@ -58,7 +57,7 @@ static const char usage[] =
     "usage: titan estimate [--config FILE]... --ranks N[,N...] [--memory SIZE] [--section.key=value]...\n"
     "       titan estimate --machine NAME [--stack NAME] [--search] [--emit FORM] [--tokens N] [--config FILE]... "
     "--ranks N[,N...] [--memory SIZE] [--section.key=value]...\n"
-    "       titan estimate --backtest [CSV] [--fit] [--json]\n\n"
+    "       titan estimate --backtest [CSV] [--json]\n\n"
     "Estimates memory, traffic and time of a step for each number of ranks and each reshard policy.\n"
     "Starts no ranks. Without --config: the built-in quick run, with --machine Llama 3 8B.\n\n";
 

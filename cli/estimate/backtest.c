@@ -241,98 +241,6 @@ static json_t *to_json(const struct tt_backtest *t)
     return o;
 }
 
-/* --- the fit --- */
-
-static const char *const fitted_keys[] = {"gemm_share", "attention_share", "link_share", "expert_gemm_share"};
-
-/* The shipped and the fitted number of a stack. */
-static bool is_shipped(const struct tt_cluster_fitted *f, int key, double *ret_shipped, double *ret_fitted)
-{
-    static const enum tt_stack_key keys[] = {TT_S_GEMM, TT_S_ATTENTION, TT_S_LINK, TT_S_EXPERT_GEMM};
-    const double fitted[] = {f->gemm, f->attention, f->link, f->expert_gemm};
-
-    *ret_shipped = f->stack->number[keys[key]].value;
-    *ret_fitted = fitted[key];
-    return fabs(*ret_shipped - *ret_fitted) < 1e-9;
-}
-
-/* Whether a number was fitted. */
-static bool is_fitted(const struct tt_cluster_fitted *f, int key)
-{
-    return f->rows > 0 && (f->experts_only ? key == 3 : key == 0 || (key < 3 && f->all_keys));
-}
-
-static json_t *fitted_json(const struct tt_cluster_fitted *f)
-{
-    json_t *o = json_pack("{s:s, s:i, s:s?, s:s?, s:o}", "stack", f->stack->name, "rows", f->rows, "first", f->first,
-                          "last", f->last, "median_error", tt_json_number(f->rows ? f->median : NAN));
-
-    for (int k = 0; k < 4; k++) {
-        double shipped, fitted;
-        bool same = is_shipped(f, k, &shipped, &fitted);
-
-        if (is_fitted(f, k) || (k == 0 && !f->rows))
-            (void)json_object_set_new(o, fitted_keys[k],
-                                      json_pack("{s:f, s:f, s:b}", "shipped", shipped, "fitted", fitted, "same", same));
-    }
-    return o;
-}
-
-static void add_fitted(const struct tt_cluster_fitted *f, struct tt_columns *table)
-{
-    tt_columns_cell(table, "%s", f->stack->name);
-    tt_columns_cell(table, "%d", f->rows);
-    for (int k = 0; k < 4; k++) {
-        double shipped, fitted;
-        bool same = is_shipped(f, k, &shipped, &fitted);
-
-        if (!is_fitted(f, k))
-            tt_columns_cell(table, "-");
-        else
-            tt_columns_cell(table, "%6.3f %s %6.3f", shipped, same ? "=" : "!", fitted);
-    }
-    if (!f->rows) {
-        tt_columns_rest(table, 0, "");
-        return;
-    }
-    tt_columns_cell(table, "%.1f %%", 100 * f->median);
-    tt_columns_cell(table, "%s to %s", f->first, f->last);
-}
-
-/* Fits every stack again, so that anybody can see where the shipped numbers are from. */
-static int print_fit(const struct tt_args *args, const struct tt_backtest *test)
-{
-    static const struct tt_column columns[] = {{"stack", 24, false, 0, 0, 0},   {"rows", 4, true, 1, 0, 0},
-                                               {"products", 15, true, 1, 0, 0}, {"attention", 15, true, 1, 1, 0},
-                                               {"link", 15, true, 1, 2, 0},     {"experts", 15, true, 1, 3, 0},
-                                               {"median", 8, true, 1, 0, 0},    {"", 0, false, 2, 4, 20}};
-    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
-    json_t *list = json_array();
-    int n_other = 0;
-
-    for (int i = 0; tt_cluster_stack_at(i); i++) {
-        struct tt_cluster_fitted f;
-
-        tt_backtest_fit(test, tt_cluster_stack_at(i), &f);
-        for (int k = 0; k < 4; k++) {
-            double shipped, fitted;
-
-            n_other += is_fitted(&f, k) && !is_shipped(&f, k, &shipped, &fitted);
-        }
-        if (tt_args_has(args, "json"))
-            (void)json_array_append_new(list, fitted_json(&f));
-        else
-            add_fitted(&f, &table);
-    }
-    if (tt_args_has(args, "json"))
-        return tt_cli_print_json(
-            json_pack("{s:s, s:i, s:i, s:o}", "type", "backtest_fit", "schema", 1, "differ", n_other, "stacks", list));
-    json_decref(list);
-    tt_columns_print(&table);
-    tt_print("\nshipped and fitted numbers: %s\n", n_other ? "they differ where ! is" : "all the same");
-    return 0;
-}
-
 /* --- the command --- */
 
 static int print(const struct tt_args *args, const struct tt_csv *tables, const char *const *where, int n)
@@ -342,9 +250,7 @@ static int print(const struct tt_args *args, const struct tt_csv *tables, const 
 
     if (rc < 0)
         return rc;
-    if (tt_args_has(args, "fit"))
-        rc = print_fit(args, &test);
-    else if (tt_args_has(args, "json"))
+    if (tt_args_has(args, "json"))
         rc = tt_cli_print_json(to_json(&test));
     else {
         print_rows(&test);

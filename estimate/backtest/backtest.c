@@ -153,9 +153,8 @@ static void calibrate(struct tt_backtest *t, int row, double *buf, double *media
 
 static const char *memory_exclusion(const struct tt_cluster_run *run)
 {
-    if (strncmp(run->id, "ttp-405b-512-", 13) == 0)
-        return "it contradicts arithmetic: weights and activations of a rank are half of those of tt24-405b-512-*, "
-               "its peak is not";
+    if (*run->memory_excluded)
+        return run->memory_excluded;
     if (run->excluded && run->sec > 0)
         return run->excluded;
     if (run->job.seq_len <= 0)

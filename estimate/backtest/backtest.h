@@ -25,20 +25,24 @@ void tt_csv_release(struct tt_csv *csv);
 /** A field, "" where the table lacks the column. */
 const char *tt_csv_get(const struct tt_csv *csv, int row, const char *column);
 
-/* Measured runs: a row of published_runs.csv or layout_sweeps.csv as a job, with what was measured. */
+/*
+ * Measured runs: a row of published_runs.csv or layout_sweeps.csv as a job, with what was measured. The columns are in
+ * titan-estimate(1), BACK-TESTS.
+ */
 struct tt_cluster_run {
     const char *id;     /* of the row, or of the sweep; in the table */
     const char *source; /* the table's, too */
     struct tt_cluster_job job;
-    double sec;           /* measured step; 0: none */
-    double bytes;         /* measured peak, as the framework's allocator reports it; 0: none */
-    bool layout_of_sweep; /* a row of a table of sweeps */
-    bool oom, failed;     /* out of memory; any other error */
-    bool ac_stated;       /* the row says what is recomputed */
-    bool four_bits;       /* products of 4-bit numbers, which are predicted as of 8-bit ones */
-    bool stack_assumed;   /* neither the row nor its source names the software */
-    bool plain;           /* dense, bfloat16 or float16, below 128k tokens */
-    const char *excluded; /* why the row is not scored for time; NULL: it is */
+    double sec;                  /* measured step; 0: none */
+    double bytes;                /* measured peak, as the framework's allocator reports it; 0: none */
+    bool layout_of_sweep;        /* a row of a table of sweeps */
+    bool oom, failed;            /* out of memory; any other error */
+    bool ac_stated;              /* the source says what is recomputed */
+    bool four_bits;              /* products of 4-bit numbers, which are predicted as of 8-bit ones */
+    bool stack_assumed;          /* nothing says what software ran */
+    bool plain;                  /* dense, bfloat16 or float16, below 128k tokens */
+    const char *excluded;        /* why the row is not scored for time; NULL: it is */
+    const char *memory_excluded; /* the reason that the row has for its peak; "": none */
 };
 
 /**
@@ -112,23 +116,6 @@ extern const double tt_backtest_experts_below, tt_backtest_experts_above;
 int tt_backtest_score(const struct tt_csv *tables, const char *const *where, int n,
                       struct tt_backtest *ret_test) TT_MUST_CHECK;
 void tt_backtest_release(struct tt_backtest *test);
-
-/* The numbers of a stack that are fitted to runs, as the fit of the shipped tables gives them. */
-struct tt_cluster_fitted {
-    const struct tt_cluster_stack *stack;
-    int rows;                 /* that it was fitted to; 0: none, the numbers are the stack's */
-    const char *first, *last; /* their ids, or that of the sweep */
-    bool all_keys;            /* attention and link were fitted too; else they are 1 */
-    bool experts_only;        /* the rows are models with experts: only the share of their products was fitted */
-    double gemm, attention, link, expert_gemm;
-    double median; /* error on these rows */
-};
-
-/**
- * Fits a stack to its rows. Each stack has at most four fitted numbers; how is in fit.c. Deterministic.
- */
-void tt_backtest_fit(const struct tt_backtest *test, const struct tt_cluster_stack *stack,
-                     struct tt_cluster_fitted *ret_fitted);
 
 /** The tables of published runs and of measured layouts that are built in; for tt_csv_parse. */
 extern const char tt_backtest_runs[], tt_backtest_layouts[];

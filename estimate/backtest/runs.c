@@ -136,248 +136,71 @@ static double csv_number(const struct tt_csv *csv, int row, const char *column, 
     return end == text ? otherwise : value;
 }
 
-/* --- Megatron Bridge's recipes --- */
-
-static const struct recipe {
-    const char *model, *machine;
-    bool float8;
-    double from, before; /* containers */
-    unsigned modules;
-    bool graph, overlap;
-} recipes[] = {
-#define R(model, machine, float8, from, before, modules, graph, overlap) \
-    {(model), (machine), (float8), (from), (before), (modules), (graph), (overlap)},
-#include "estimate/backtest/recipes.def"
-#undef R
-};
-
-/* The release that a source names: "container 26.04.01" is 26.0401. The tables of the newest are on one page. */
-static double container(const char *source)
-{
-    const char *at = strcasestr(source, "container ");
-    char *end;
-    double release, patch = 0;
-
-    if (!at)
-        return strcasestr(source, "performance-summary.md") ? 26.08 : 0;
-    release = strtod(at + strlen("container "), &end);
-    if (*end == '.')
-        patch = strtod(end + 1, NULL);
-    return release + patch / 10000;
-}
-
-/* Completes a run of Megatron Bridge's tables of models with experts; does nothing to others. Tokens are spread equally
- * over experts, as a footnote says. What is recomputed and overlapped, and whether a graph captures whole steps, is in
- * the recipe of the release; where none is known, the exchange is overlapped if it crosses nodes and there is a
- * pipeline. What the row itself states stays. */
-static int as_in_recipes(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
-{
-    struct tt_cluster_job *job = &run->job;
-    const char *source = tt_csv_get(csv, row, "source"), *name = tt_csv_get(csv, row, "model");
-    double devices = job->machine->number[TT_M_DEVICES].value, release = container(source) + 1e-6;
-    bool graph = release >= 26.06 && job->float8 && devices > 8;
-
-    if (!(job->shape.experts > 0) || !(strcasestr(source, "Megatron Bridge") || strcasestr(source, "Megatron-Bridge")))
-        return 0;
-    job->balanced = true;
-    job->expert_overlap = job->pp > 1 && job->ep * job->tp > devices;
-    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
-        const struct recipe *r = &recipes[i];
-
-        if (strcasecmp(r->model, name) != 0 || strncmp(job->machine->name, r->machine, strlen(r->machine)) != 0 ||
-            r->float8 != job->float8 || release < r->from || release >= r->before)
-            continue;
-        job->expert_overlap = r->overlap;
-        graph = r->graph;
-        if (!run->ac_stated && r->modules) {
-            job->again = TT_AGAIN_MODULES;
-            job->again_modules = r->modules;
-        }
-    }
-    if (graph && !*tt_csv_get(csv, row, "stack"))
-        return tt_cluster_stack_find("megatron-bridge-2026", &job->stack);
-    return 0;
-}
-
 /* --- rows --- */
 
-static bool has(const char *text, const char *word)
-{
-    return strcasestr(text, word) != NULL;
-}
-
-/* The number after `word`; `otherwise` if there is none. */
-static double number_after(const char *text, const char *word, double otherwise)
-{
-    const char *at = strcasestr(text, word);
-    char *end = NULL;
-    double value;
-
-    if (!at)
-        return otherwise;
-    value = strtod(at + strlen(word), &end);
-    return end == at + strlen(word) || !(fabs(value) < 1e6) ? otherwise : value; /* "layers inf" is no number */
-}
-
-/* --- which machine, which stack --- */
-
-struct rule {
-    const char *word, *name;
-};
-
-static const struct rule machine_rules[] = {
-    {"GB300", "gb300"},       {"GB200", "gb200"},
-    {"B300", "b300"},         {"B200", "b200"},
-    {"H200", "h200"},         {"H800", "h800"},
-    {"H100 NVL", "h100-nvl"}, {"H100 PCIe", "h100-pcie"},
-    {"HBM2e", "h100-hbm2e"},  {"500W", "h100-hbm2e"},
-    {"H100", "h100-sxm"},     {"A100 40", "a100-40"},
-    {"A100-40", "a100-40"},   {"A100-SXM4-40", "a100-40"},
-    {"A100", "a100-80"},      {"MI300X", "mi300x"},
-    {"MI325X", "mi325x"},     {"MI355X", "mi355x"},
-};
-
-/* By the words of a row's source; the first that fits. */
-static const struct rule stack_rules[] = {
-    {"2104.04473", "megatron-2021"},
-    {"2205.05198", "megatron-2023"},
-    {"2402.15627", "megatron-2023"},
-    {"2201.11990", "megatron-deepspeed"},
-    {"2407.21783", "llama3-internal"},
-    {"2412.19437", "megatron-bridge"},
-    {"vTrain", "megatron-deepspeed-2023"},
-    {"parallelization layouts", "colm"},
-    {"COLM", "colm"},
-    {"Megatron-DeepSpeed", "megatron-deepspeed"},
-    {"Megatron Bridge", "megatron-bridge"},
-    {"Megatron-Bridge", "megatron-bridge"},
-    {"NeMo", "megatron-bridge"},
-    {"Megatron", "megatron-2023"},
-    {"llm-foundry", "fsdp1"},
-    {"fms-fsdp", "fsdp1-compile"},
-    {"YaFSDP", "fsdp1-2024"},
-    {"2304.11277", "fsdp1"},
-    {"Primus", "primus"},
-    {"ml-engineering", "pytorch-plain"},
-    {"FSDP", "fsdp1-compile"},
-    {"torchtune", "torchtitan-eager-2025"},
-};
-
-/* Of a device that no rule names; nothing is predicted for it. */
+/* Of a row without one; nothing is predicted for it. */
 static const struct tt_cluster_machine unknown_machine = {.name = "unknown",
                                                           .title = "a device that titan has no table of"};
 
-static const char *stack_name(const struct tt_csv *csv, int row, bool *assumed)
+/* A word of a cell without the mark that nothing states it: "none?". */
+static bool is_stated(const char *cell, char *word, size_t size)
 {
-    const char *source = tt_csv_get(csv, row, "source"), *compile = tt_csv_get(csv, row, "compile");
-    const char *notes = tt_csv_get(csv, row, "notes");
+    size_t n = strcspn(cell, "?");
 
-    *assumed = false;
-    if (has(notes, "MegaScale:"))
-        return "megascale";
-    if (has(notes, "SimpleFSDP"))
-        return "torchtitan-simple";
-    for (size_t i = 0; !has(source, "torchtitan") && i < sizeof stack_rules / sizeof *stack_rules; i++)
-        if (has(source, stack_rules[i].word)) /* Megatron has fused attention since there are devices after A100 */
-            return strcmp(stack_rules[i].name, "megatron-2023") == 0 && !has(tt_csv_get(csv, row, "gpu"), "A100")
-                       ? "megatron-bridge"
-                       : stack_rules[i].name;
-    *assumed = !has(source, "torchtitan") && !has(source, "2410.06511") && !has(notes, "torchtitan");
-    if (!has(source, "torchtitan") && !has(source, "2410.06511") && csv_number(csv, row, "dp_shard", 1) <= 1 &&
-        csv_number(csv, row, "tp", 1) * csv_number(csv, row, "pp", 1) > 1) /* tensors cut, copies of the rest */
-        return has(tt_csv_get(csv, row, "gpu"), "A100") ? "megatron-2023" : "megatron-bridge";
-    if (has(compile, "graph"))
-        return "torchtitan-graph";
-    if (has(source, "#1881") || has(source, "#2080"))
-        return "torchtitan-eager-2025";
-    if (!has(compile, "no") && !has(source, "2024") && !has(source, "2410.06511"))
+    (void)snprintf(word, size, "%.*s", (int)n, cell);
+    return n > 0 && !cell[n];
+}
+
+/* The default stack, or one of Megatron's kind where tensors or layers are divided and parameters are not. */
+static const char *default_stack(const struct tt_csv *csv, int row, const struct tt_cluster_machine *machine)
+{
+    if (csv_number(csv, row, "dp_shard", 1) > 1 || csv_number(csv, row, "tp", 1) * csv_number(csv, row, "pp", 1) <= 1)
         return "torchtitan-compile-2025";
-    if (!has(compile, "no"))
-        return "torchtitan-compile";
-    return "torchtitan-eager";
+    return strncmp(machine->name, "a100", 4) == 0 ? "megatron-2023" : "megatron-bridge";
 }
 
-/* The machine and the stack of a row. */
-static int hardware(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
+static void hardware(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
 {
-    const char *gpu = tt_csv_get(csv, row, "gpu"), *own = tt_csv_get(csv, row, "stack"), *name = NULL;
-    int rc = 0;
+    const struct tt_cluster_machine *machine;
+    const struct tt_cluster_stack *stack;
+    char name[64];
 
-    for (size_t i = 0; !name && i < sizeof machine_rules / sizeof *machine_rules; i++)
-        if (has(gpu, machine_rules[i].word))
-            name = machine_rules[i].name;
     run->job.machine = &unknown_machine;
-    if (name)
-        TT_TRY(tt_cluster_machine_find(name, &run->job.machine));
-    else
-        run->excluded = "titan has no table of the device";
-    TT_TRY(tt_cluster_stack_find(stack_name(csv, row, &run->stack_assumed), &run->job.stack));
-    if (*own) { /* a table of one's own may name it */
-        bool known = false;
-
-        run->stack_assumed = false;
-        for (int i = 0; tt_cluster_stack_at(i); i++)
-            if (strcmp(tt_cluster_stack_at(i)->name, own) == 0) {
-                run->job.stack = tt_cluster_stack_at(i);
-                known = true;
-            }
-        if (!known)
-            run->excluded = "titan has no stack of that name";
-    }
-out:
-    return rc;
-}
-
-/* Network of a node as notes say it: "8 x 200 Gb/s RoCE a node", "400 Gb/s a node", "400 a node", "2 Tb/s a node". */
-static double node_network(const char *text)
-{
-    const char *at = text, *end;
-
-    while ((end = strstr(at, " a node"))) {
-        const char *begin = end;
-        double count = 1, rate = 0;
-        char *rest;
-
-        while (begin > text && end - begin < 24 && !strchr(",;(", begin[-1]))
-            begin--;
-        while (begin < end && (*begin < '0' || *begin > '9'))
-            begin++;
-        rate = strtod(begin, &rest);
-        if (strncmp(rest, " x ", 3) == 0) {
-            count = rate;
-            rate = strtod(rest + 3, &rest);
+    run->job.stack = tt_cluster_stack_at(0);
+    run->excluded = "titan has no table of the device";
+    for (int i = 0; (machine = tt_cluster_machine_at(i)); i++)
+        if (strcasecmp(machine->name, tt_csv_get(csv, row, "machine")) == 0) {
+            run->job.machine = machine;
+            run->excluded = NULL;
         }
-        if (rest != begin)
-            return rate > 0 ? count * rate * (strncmp(rest, " T", 2) == 0 ? 1e12 : 1e9) / 8 : 0;
-        at = end + 1;
-    }
-    return has(text, "4 HDR IB") ? 4 * 200e9 / 8 : 0;
+    run->stack_assumed = !is_stated(tt_csv_get(csv, row, "stack"), name, sizeof name);
+    for (int i = 0; (stack = tt_cluster_stack_at(i)); i++)
+        if (strcasecmp(stack->name, *name ? name : default_stack(csv, row, run->job.machine)) == 0) {
+            run->job.stack = stack;
+            return;
+        }
+    run->excluded = "titan has no stack of that name";
 }
 
-/* --- the model --- */
-
-/* Sizes that the table or its notes give replace those of the name. */
+/* Sizes in the row replace those of the name. */
 static bool model(const struct tt_csv *csv, int row, struct tt_cluster_shape *s)
 {
-    const char *notes = tt_csv_get(csv, row, "notes"), *name = tt_csv_get(csv, row, "model");
-    bool known = tt_cluster_shape_find(name, s);
-    double params = csv_number(csv, row, "params", 0);
-    double dim = csv_number(csv, row, "hidden", number_after(notes, "hidden ", 0));
-    double layers = csv_number(csv, row, "layers", number_after(notes, "layers ", 0));
-    double heads = csv_number(csv, row, "heads", number_after(notes, "heads ", 0));
-    double vocab = csv_number(csv, row, "vocab", number_after(notes, "vocab ", 0));
+    const char *name = tt_csv_get(csv, row, "model");
+    bool known = tt_cluster_shape_find(name, s), is_llama = strcasestr(name, "llama") != NULL;
+    double params = csv_number(csv, row, "params", 0), dim = csv_number(csv, row, "hidden", 0);
+    double layers = csv_number(csv, row, "layers", 0), heads = csv_number(csv, row, "heads", 0);
 
     if (known && s->experts > 0)
         return true;
     if (!known && !(dim > 0 && layers > 0)) {
         if (params <= 0)
             return false;
-        layers = dim = 0; /* a GPT of the usual form: 12 layers x dim^2, dim = 128 layers */
+        /* a GPT of the usual form: 12 layers x dim^2, dim = 128 layers */
         dim = 128 * round(cbrt(params * 128 / 12) / 128);
         layers = round(params / (12 * dim * dim));
     }
     if (!known) {
-        *s = (struct tt_cluster_shape){.vocab = 51200, .gated = has(name, "llama"), .tied = !has(name, "llama")};
+        *s = (struct tt_cluster_shape){.vocab = 51200, .gated = is_llama, .tied = !is_llama};
         heads = heads > 0 ? heads : dim / 128;
         s->ffn = s->gated ? 256 * ceil(dim * 8 / 3 / 256) : 4 * dim;
         s->kv_heads = heads;
@@ -390,105 +213,46 @@ static bool model(const struct tt_csv *csv, int row, struct tt_cluster_shape *s)
         s->heads = heads;
         s->head_dim = dim / heads;
     }
-    if (vocab > 0)
-        s->vocab = vocab;
+    s->vocab = csv_number(csv, row, "vocab", s->vocab);
     s->params = params;
     return true;
 }
 
-/* --- the layout --- */
-
-static enum tt_cluster_again recompute(const struct tt_csv *csv, int row, const struct tt_cluster_job *job,
-                                       double *layers)
+/* What is recomputed: "none", "op", "layers 10", "attention", "modules mlp", "full"; empty: the software's default. */
+static void recompute(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
 {
-    const char *ac = tt_csv_get(csv, row, "ac"), *stack = job->stack->name;
-    double some = number_after(ac, "full on ", 0);
-
-    *layers = job->shape.layers;
-    if (some > 0) {
-        *layers = some;
-        return TT_AGAIN_LAYERS;
-    }
-    if (has(ac, "full") || has(ac, "every_layer"))
-        return TT_AGAIN_FULL;
-    if (has(ac, "attention"))
-        return TT_AGAIN_ATTENTION;
-    if (strncmp(ac, "modules ", 8) == 0)
-        return TT_AGAIN_MODULES;
-    if (has(ac, "op") || has(ac, "default save") || (strcmp(ac, "selective") == 0 && has(stack, "torchtitan")))
-        return TT_AGAIN_OP;
-    if (has(ac, "layer") || has(ac, "selective")) {
-        *layers = job->shape.layers / 2;
-        return TT_AGAIN_LAYERS;
-    }
-    if (!*ac && strncmp(stack, "torchtitan", 10) == 0)
-        return TT_AGAIN_OP;
-    if (!*ac && strcmp(stack, "megatron-2023") == 0)
-        return TT_AGAIN_ATTENTION;
-    return TT_AGAIN_NONE;
-}
-
-static int kernel(const char *text)
-{
-    if (has(text, "flash_attention2"))
-        return 2;
-    if (has(text, "flash"))
-        return 1;
-    return has(text, "torch") || has(text, "fused") ? 0 : -1;
-}
-
-/* Stages of a rank that are not given: about two layers each for torchtitan, else as many as divide the layers, at
- * most 3. */
-static double stages(const struct tt_csv *csv, int row, const struct tt_cluster_job *job)
-{
-    const char *notes = tt_csv_get(csv, row, "notes");
-    double given = number_after(notes, "interleaving ", number_after(notes, "virtual stages ", 0));
-    double own = job->shape.layers / job->pp;
-
-    if (given >= 1)
-        return given;
-    if (job->pp <= 1 || !has(tt_csv_get(csv, row, "schedule"), "interleaved"))
-        return 1;
-    if (strncmp(job->stack->name, "torchtitan", 10) == 0)
-        return 2;
-    if (strncmp(job->stack->name, "megatron", 8) != 0)
-        return fmax(2, round(own));
-    for (int v = 3; v > 1; v--)
-        if (fmod(own, v) == 0)
-            return v;
-    return 1;
-}
-
-/* Sequences of a microbatch that are not given: all of the rank's without a pipeline, else 1. */
-static double micro_batch(const struct tt_csv *csv, int row, const struct tt_cluster_job *job, double local)
-{
-    const char *source = tt_csv_get(csv, row, "source");
-    double given = csv_number(csv, row, "micro_batch", number_after(tt_csv_get(csv, row, "notes"), "micro batch ", 0));
-
-    if (given > 0)
-        return given;
-    if (strncmp(job->stack->name, "mega", 4) == 0)
-        return job->pp > 1 ? 1 : fmin(local, 4);
-    if (job->pp > 1 && (has(source, "202412") || has(source, "2410.06511"))) /* as many microbatches as stages */
-        return fmax(1, floor(local / job->pp));
-    return job->pp > 1 ? 1 : local;
-}
-
-/* "8 loss chunks" */
-static double loss_chunks(const char *notes)
-{
-    const char *at = strstr(notes, " loss chunks");
-
-    while (at && at > notes && at[-1] >= '0' && at[-1] <= '9')
-        at--;
-    return at ? fmax(strtod(at, NULL), 1) : 1;
-}
-
-static void divide(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
-{
+    static const struct {
+        const char *word;
+        enum tt_cluster_again again;
+    } words[] = {{"none", TT_AGAIN_NONE},           {"op", TT_AGAIN_OP},           {"layers", TT_AGAIN_LAYERS},
+                 {"attention", TT_AGAIN_ATTENTION}, {"modules", TT_AGAIN_MODULES}, {"full", TT_AGAIN_FULL}};
     struct tt_cluster_job *job = &run->job;
-    const char *notes = tt_csv_get(csv, row, "notes"), *ac_kernel = tt_csv_get(csv, row, "kernel");
-    const char *float8 = tt_csv_get(csv, row, "float8"), *precision = tt_csv_get(csv, row, "precision");
+    char text[128];
+    size_t n;
+
+    run->ac_stated = is_stated(tt_csv_get(csv, row, "ac"), text, sizeof text);
+    n = strcspn(text, " ");
+    job->again = strncmp(job->stack->name, "torchtitan", 10) == 0 ? TT_AGAIN_OP
+                 : strcmp(job->stack->name, "megatron-2023") == 0 ? TT_AGAIN_ATTENTION
+                                                                  : TT_AGAIN_NONE;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strlen(words[i].word) == n && strncmp(text, words[i].word, n) == 0)
+            job->again = words[i].again;
+    job->again_layers = job->again == TT_AGAIN_LAYERS && text[n] ? strtod(text + n, NULL) : job->shape.layers;
+    job->again_modules = tt_cluster_modules(text);
+}
+
+static bool has_option(const struct tt_csv *csv, int row, const char *option)
+{
+    const char *text = tt_csv_get(csv, row, "options"), *at = strstr(text, option);
+    size_t n = strlen(option);
+
+    return at && (at == text || at[-1] == ' ') && (!at[n] || at[n] == ' ');
+}
+
+static void layout(const struct tt_csv *csv, int row, struct tt_cluster_job *job)
+{
+    static const char *const kernels[] = {"unfused", "flash1", "flash2", "flash3"};
     double local = csv_number(csv, row, "local_batch", 0), global = csv_number(csv, row, "global_batch", 0), ranks;
 
     job->tp = csv_number(csv, row, "tp", 1);
@@ -496,29 +260,27 @@ static void divide(const struct tt_csv *csv, int row, struct tt_cluster_run *run
     job->cp = csv_number(csv, row, "cp", 1);
     job->ep = csv_number(csv, row, "ep", 1);
     job->shard = csv_number(csv, row, "dp_shard", 1);
-    job->replicate = csv_number(csv, row, "dp_replicate", csv_number(csv, row, "dp", 1));
+    job->replicate = csv_number(csv, row, "dp_replicate", 1);
     ranks = job->shard * job->replicate;
-    job->sequence_parallel = csv_number(csv, row, "sp", 0) >= 1 && job->tp > 1 &&
-                             (csv_number(csv, row, "sp", 0) > 1 || csv_column(csv, "sweep") >= 0);
+    job->sequence_parallel = csv_number(csv, row, "sp", 0) >= 1 && job->tp > 1;
     job->seq_len = csv_number(csv, row, "seq_len", 0);
+    job->virtual_stages = csv_number(csv, row, "virtual_stages", 1);
     local = local > 0 ? local : global / ranks;
-    job->virtual_stages = stages(csv, row, job);
-    job->micro_batch = micro_batch(csv, row, job, local);
+    job->micro_batch = csv_number(csv, row, "micro_batch", job->pp > 1 ? 1 : local);
     job->n_micro = fmax(1, round((global > 0 ? global / ranks : local) / job->micro_batch));
-    job->again = recompute(csv, row, job, &job->again_layers);
-    job->again_modules = tt_cluster_modules(tt_csv_get(csv, row, "ac"));
-    job->kernel = kernel(ac_kernel);
-    job->float_scores = strcmp(ac_kernel, "torch") == 0;
-    job->loss_chunks = loss_chunks(notes);
-    job->float8 = (*float8 && !has(float8, "no")) || has(precision, "fp8");
-    job->unfused_norm =
-        *ac_kernel && csv_column(csv, "sweep") >= 0 && !has(ac_kernel, "RMS") && strcmp(job->stack->name, "colm") == 0;
-    job->async_tp = has(notes, "async TP");
-    job->keep_gathered = has(notes, "SHARD_GRAD_OP") || has(notes, "does not reshard");
-    job->balanced = has(notes, "force-balanced");
-    job->expert_overlap = has(notes, "exchange overlapped");
-    job->node_net =
-        has(notes, "NIC not stated") ? 0 : node_network(has(notes, " a node") ? notes : tt_csv_get(csv, row, "gpu"));
+    job->kernel = -1;
+    for (int i = 0; i < (int)(sizeof kernels / sizeof *kernels); i++)
+        if (strcmp(kernels[i], tt_csv_get(csv, row, "kernel")) == 0)
+            job->kernel = i;
+    job->loss_chunks = csv_number(csv, row, "loss_chunks", 1);
+    job->node_net = csv_number(csv, row, "node_gbps", 0) * 1e9 / 8;
+    job->float8 = has_option(csv, row, "float8");
+    job->async_tp = has_option(csv, row, "async_tp");
+    job->keep_gathered = has_option(csv, row, "keep_gathered");
+    job->balanced = has_option(csv, row, "balanced");
+    job->expert_overlap = has_option(csv, row, "expert_overlap");
+    job->unfused_norm = has_option(csv, row, "unfused_norm");
+    job->float_scores = has_option(csv, row, "float_scores");
 }
 
 /* --- what was measured --- */
@@ -535,16 +297,15 @@ static double megatron_flops(const struct tt_cluster_job *job)
 static double measured(const struct tt_csv *csv, int row, const struct tt_cluster_job *job)
 {
     double tokens = tt_cluster_tokens(job), devices = tt_cluster_devices(job), flops;
-    double sec = csv_number(csv, row, "step_s", number_after(tt_csv_get(csv, row, "notes"), "step_s=", 0));
-    double tps = csv_number(csv, row, "tps_per_gpu", 0), mfu = csv_number(csv, row, "mfu_percent", 0);
-    double tflops = csv_number(csv, row, "tflops_per_gpu", 0);
+    double sec = csv_number(csv, row, "step_s", 0), tps = csv_number(csv, row, "tps_per_gpu", 0);
+    double mfu = csv_number(csv, row, "mfu_percent", 0), tflops = csv_number(csv, row, "tflops_per_gpu", 0);
 
     if (sec > 0)
         return sec;
     if (tps > 0)
         return tokens / (tps * devices);
-    flops = has(job->stack->name, "megatron") ? megatron_flops(job)
-                                              : tokens * tt_cluster_token_flops(&job->shape, job->seq_len);
+    flops = strstr(job->stack->name, "megatron") ? megatron_flops(job)
+                                                 : tokens * tt_cluster_token_flops(&job->shape, job->seq_len);
     if (tflops > 0)
         return flops / (tflops * 1e12 * devices);
     if (mfu > 0)
@@ -553,67 +314,54 @@ static double measured(const struct tt_csv *csv, int row, const struct tt_cluste
     return 0;
 }
 
-/* Why a row's time is not scored; the reasons are those of the notes of the table. */
+/* Why the time of a row is not scored; NULL: it is. */
 static const char *exclusion(const struct tt_csv *csv, int row, const struct tt_cluster_run *run)
 {
-    const char *notes = tt_csv_get(csv, row, "notes"), *id = run->id;
+    const char *own = tt_csv_get(csv, row, "excluded");
 
     if (run->oom || run->failed)
         return "out of memory or failed";
     if (run->sec <= 0)
         return "no time, rate or share is published";
-    if (strncmp(id, "meg21-zero3", 11) == 0)
-        return "its time does not follow from its traffic: an implementation's limit, not the network's";
-    if (has(notes, "recalled") && has(notes, "more than"))
-        return "a lower bound, with a sequence length that is recalled";
-    if (has(notes, "whole-run average"))
-        return "a whole-run average with overheads";
-    return NULL;
+    return *own ? own : NULL;
 }
 
-static int read_row(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
+static void read_row(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
 {
     bool sweep = csv_column(csv, "sweep") >= 0;
-    const char *result = tt_csv_get(csv, row, "result"), *notes = tt_csv_get(csv, row, "notes");
+    const char *result = tt_csv_get(csv, row, "result");
     double devices;
-    int rc = 0;
 
     *run = (struct tt_cluster_run){.id = tt_csv_get(csv, row, sweep ? "sweep" : "id"),
                                    .source = tt_csv_get(csv, row, "source"),
-                                   .layout_of_sweep = sweep};
-    TT_TRY(hardware(csv, row, run));
-    run->oom = strcmp(result, "oom") == 0 || strncmp(notes, "OOM:", 4) == 0;
-    run->failed = strcmp(result, "error") == 0;
-    run->bytes = csv_number(csv, row, "peak_mem_gib", 0) * 1024 * 1024 * 1024;
+                                   .memory_excluded = tt_csv_get(csv, row, "memory_excluded"),
+                                   .layout_of_sweep = sweep,
+                                   .oom = strcmp(result, "oom") == 0,
+                                   .failed = strcmp(result, "error") == 0,
+                                   .bytes = csv_number(csv, row, "peak_mem_gib", 0) * 1024 * 1024 * 1024};
+    hardware(csv, row, run);
     if (run->excluded)
-        return 0;
+        return;
     if (!model(csv, row, &run->job.shape)) {
         run->excluded = "the model's sizes are unknown";
-        return 0;
+        return;
     }
-    divide(csv, row, run);
-    run->ac_stated = *tt_csv_get(csv, row, "ac") && !has(tt_csv_get(csv, row, "ac"), "not stated");
-    TT_TRY(as_in_recipes(csv, row, run));
+    layout(csv, row, &run->job);
+    recompute(csv, row, run);
     devices = tt_cluster_devices(&run->job);
-    if (run->job.seq_len <= 0) {
+    if (run->job.seq_len <= 0)
         run->excluded = "the sequence length is not stated";
-        return 0;
-    }
-    if (!(run->job.n_micro > 0) || !(run->job.micro_batch > 0)) {
+    else if (!(run->job.n_micro > 0) || !(run->job.micro_batch > 0))
         run->excluded = "the batch is not stated";
-        return 0;
-    }
-    if (fabs(devices - csv_number(csv, row, "gpus", devices)) > 0.5 &&
-        (run->job.ep <= 1 || !*tt_csv_get(csv, row, "dp_shard"))) {
+    else if (fabs(devices - csv_number(csv, row, "gpus", devices)) > 0.5 &&
+             (run->job.ep <= 1 || !*tt_csv_get(csv, row, "dp_shard")))
         run->excluded = "the degrees of parallelism do not multiply to the devices";
-        return 0;
-    }
-    run->four_bits = has(tt_csv_get(csv, row, "precision"), "FP4");
+    if (run->excluded)
+        return;
+    run->four_bits = strstr(tt_csv_get(csv, row, "precision"), "FP4") != NULL;
     run->plain = !run->job.float8 && !(run->job.shape.experts > 0) && run->job.seq_len < 131072;
     run->sec = measured(csv, row, &run->job);
     run->excluded = exclusion(csv, row, run);
-out:
-    return rc;
 }
 
 /* Columns of numbers, and the numbers that they can have: beyond them sums overflow. */
@@ -633,8 +381,10 @@ static const struct {
                {"ep", 1, 65536, true},
                {"dp_shard", 1, 1e7, true},
                {"dp_replicate", 1, 1e7, true},
-               {"dp", 1, 1e7, true},
                {"sp", 0, 65536, true},
+               {"virtual_stages", 1, 1e5, true},
+               {"loss_chunks", 1, 1e6, true},
+               {"node_gbps", 1e-3, 1e9, false},
                {"seq_len", 1, 1e9, true},
                {"local_batch", 1, 1e9, true},
                {"global_batch", 1, 1e9, true},
@@ -668,16 +418,17 @@ int tt_cluster_runs(const struct tt_csv *csv, const char *where, struct tt_clust
     int rc = 0;
 
     *ret_sweeps = csv_column(csv, "sweep") >= 0;
-    if (csv_column(csv, *ret_sweeps ? "sweep" : "id") < 0 || csv_column(csv, "gpu") < 0 || csv_column(csv, "model") < 0)
+    if (csv_column(csv, *ret_sweeps ? "sweep" : "id") < 0 || csv_column(csv, "machine") < 0 ||
+        csv_column(csv, "model") < 0)
         return tt_fail(
             TT_EDATA,
-            "%s: no columns id (or sweep), gpu and model\nhelp: the columns are those of published_runs.csv or "
+            "%s: no columns id (or sweep), machine and model\nhelp: the columns are those of published_runs.csv or "
             "layout_sweeps.csv",
             where);
     runs = tt_calloc((size_t)csv->n_rows + 1, sizeof *runs);
     for (int i = 0; i < csv->n_rows; i++) {
         TT_TRY(check_cells(csv, where, i));
-        TT_TRY(read_row(csv, i, &runs[i]));
+        read_row(csv, i, &runs[i]);
     }
 out:
     if (rc < 0)

@@ -441,13 +441,17 @@ static void every_number_has_an_origin(void **state)
             assert_non_null(tt_cluster_stack_at(i)->number[k].origin);
 }
 
-static const char table[] = "id,source,model,params,gpus,gpu,dp_replicate,dp_shard,tp,sp,pp,cp,seq_len,local_batch,"
-                            "global_batch,precision,ac,compile,float8,tps_per_gpu,peak_mem_gib,notes\r\n"
-                            "a,torchtitan 2025,llama3-8B,,128,H100 80GB,1,128,1,,1,1,8192,2,256,bf16,selective op,yes,"
-                            "no,6500,62,\"a \"\"quoted\"\" note, 8 x 100 Gb/s a node\"\n"
-                            "\n"
-                            "b,x,unknown,,8,A100 80GB,1,8,1,,1,1,8192,2,16,bf16,full,no,no,100,,\n"
-                            "c,x,llama3-8B,,9,A100 80GB,1,8,1,,1,1,8192,2,16,bf16,full,no,no,100,,\n";
+static const char table[] =
+    "id,source,model,gpus,machine,stack,node_gbps,dp_shard,seq_len,local_batch,global_batch,ac,options,tps_per_gpu,"
+    "notes\r\n"
+    "a,torchtitan,llama3-8B,128,h100-sxm,torchtitan-compile-2025,800,128,8192,2,256,op,keep_gathered async_tp,6500,"
+    "\"a \"\"quoted\"\" note, which is not read\"\n"
+    "\n"
+    "b,x,unknown,8,a100-80,,,8,8192,2,16,full,,100,\n"
+    "c,x,llama3-8b,9,A100-80,torchtitan-eager?,,8,8192,2,16,full?,,100,\n"
+    "d,x,llama3-8b,8,a100-80,jax,,8,8192,2,16,,,100,\n"
+    "e,x,gpt-oss-120b,64,h100-sxm,,,1,4096,,1280,modules moe shared_experts,balanced expert_overlap,100,\n"
+    "f,x,gpt-oss-120b,64,h100-sxm,megatron-bridge,,1,4096,,1280,layers 7,,100,\n";
 
 static void rows_of_tables_become_jobs(void **state)
 {
@@ -456,8 +460,8 @@ static void rows_of_tables_become_jobs(void **state)
     bool sweeps;
 
     assert_int_equal(tt_csv_parse(table, sizeof table - 1, "t.csv", &csv), 0);
-    assert_int_equal(csv.n_rows, 3);
-    assert_string_equal(tt_csv_get(&csv, 0, "notes"), "a \"quoted\" note, 8 x 100 Gb/s a node");
+    assert_int_equal(csv.n_rows, 6);
+    assert_string_equal(tt_csv_get(&csv, 0, "notes"), "a \"quoted\" note, which is not read");
     assert_string_equal(tt_csv_get(&csv, 0, "no such column"), "");
     assert_int_equal(tt_cluster_runs(&csv, "t.csv", &runs, &sweeps), 0);
     assert_false(sweeps);
@@ -469,6 +473,15 @@ static void rows_of_tables_become_jobs(void **state)
     assert_int_equal(runs[0].job.again, TT_AGAIN_OP);
     assert_string_equal(runs[1].excluded, "the model's sizes are unknown");
     assert_string_equal(runs[2].excluded, "the degrees of parallelism do not multiply to the devices");
+    assert_string_equal(runs[2].job.machine->name, "a100-80");
+    assert_string_equal(runs[2].job.stack->name, "torchtitan-eager");
+    assert_string_equal(runs[3].excluded, "titan has no stack of that name");
+    assert_true(runs[0].ac_stated && !runs[2].ac_stated && !runs[0].stack_assumed && runs[2].stack_assumed);
+    assert_true(runs[0].job.keep_gathered && runs[0].job.async_tp && !runs[0].job.balanced);
+    assert_int_equal(runs[4].job.again_modules, TT_MODULE_EXPERTS | TT_MODULE_SHARED_EXPERTS);
+    assert_true(runs[4].job.balanced && runs[4].job.expert_overlap && runs[4].stack_assumed);
+    assert_int_equal(runs[5].job.again, TT_AGAIN_LAYERS);
+    assert_float_equal(runs[5].job.again_layers, 7, 0);
     tt_free(runs);
     tt_csv_release(&csv);
 }
@@ -486,7 +499,7 @@ static void tables_that_cannot_be_read_are_refused(void **state)
     assert_int_equal(tt_cluster_runs(&csv, "t.csv", &runs, &sweeps), TT_EDATA);
     assert_non_null(strstr(tt_error_message(), "no columns id"));
     tt_csv_release(&csv);
-    assert_int_equal(tt_csv_parse("id,model,gpu\nx,llama3-8b,Z80\n", 29, "t.csv", &csv), 0);
+    assert_int_equal(tt_csv_parse("id,model,machine\nx,llama3-8b,Z80\n", 33, "t.csv", &csv), 0);
     assert_int_equal(tt_cluster_runs(&csv, "t.csv", &runs, &sweeps), 0); /* one row does not spoil a table */
     assert_string_equal(runs[0].excluded, "titan has no table of the device");
     tt_free(runs);
@@ -497,25 +510,40 @@ static void cells_out_of_range_are_refused(void **state)
 {
     static const struct {
         const char *column, *cell;
-    } bad[] = {{"pp", "1e10"},         {"pp", "nan"},          {"tp", "inf"},      {"tp", "-1"},      {"tp", "0"},
-               {"cp", "1.5"},          {"layers", "1e6"},      {"params", "1e99"}, {"seq_len", "8k"}, {"gpus", "many"},
-               {"step_s", "inf"},      {"tps_per_gpu", "nan"}, {"vocab", "0"},     {"dp", "1e-3"},    {"ep", "0x"},
-               {"mfu_percent", "101"}, {"peak_mem_gib", "1e9"}};
+    } bad[] = {{"pp", "1e10"},
+               {"pp", "nan"},
+               {"tp", "inf"},
+               {"tp", "-1"},
+               {"tp", "0"},
+               {"cp", "1.5"},
+               {"layers", "1e6"},
+               {"params", "1e99"},
+               {"seq_len", "8k"},
+               {"gpus", "many"},
+               {"step_s", "inf"},
+               {"tps_per_gpu", "nan"},
+               {"vocab", "0"},
+               {"sp", "-1"},
+               {"ep", "0x"},
+               {"mfu_percent", "101"},
+               {"peak_mem_gib", "1e9"},
+               {"node_gbps", "0"},
+               {"virtual_stages", "n/a"}};
     struct tt_cluster_run *runs;
     struct tt_csv csv;
     char text[200], want[80];
     bool sweeps;
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        (void)snprintf(text, sizeof text, "id,gpu,model,%s\na,H100,llama3-8b,\nb,H100,llama3-8b,%s\n", bad[i].column,
-                       bad[i].cell);
+        (void)snprintf(text, sizeof text, "id,machine,model,%s\na,h100-sxm,llama3-8b,\nb,h100-sxm,llama3-8b,%s\n",
+                       bad[i].column, bad[i].cell);
         (void)snprintf(want, sizeof want, "t.csv: row 2, column %s: '%s' is no ", bad[i].column, bad[i].cell);
         assert_int_equal(tt_csv_parse(text, strlen(text), "t.csv", &csv), 0);
         assert_int_equal(tt_cluster_runs(&csv, "t.csv", &runs, &sweeps), TT_EDATA);
         assert_non_null(strstr(tt_error_message(), want));
         tt_csv_release(&csv);
     }
-    assert_int_equal(tt_csv_parse("id,gpu,tp,model,tp\n", 19, "t.csv", &csv), TT_EDATA);
+    assert_int_equal(tt_csv_parse("id,machine,tp,model,tp\n", 23, "t.csv", &csv), TT_EDATA);
     assert_non_null(strstr(tt_error_message(), "t.csv: columns 3 and 5 are both named 'tp'"));
 }
 

@@ -9,7 +9,6 @@
 
 #include <cmocka.h>
 
-#include "core/base/mem.h"
 #include "estimate/model/internal.h"
 #include "tests/unit/cluster_help.h"
 
@@ -154,36 +153,6 @@ static void sums_hide_behind_one_microbatch(void **state)
     assert_true(two.data < 0.2 * one.data);
 }
 
-/* A row of Megatron Bridge's tables: balanced; overlapped where the exchange leaves a node and there is a pipeline; a
- * stack by the container's number. */
-static void tables_say_how_experts_run(void **state)
-{
-    static const char text[] =
-        "id,source,model,gpus,gpu,dp_replicate,pp,ep,seq_len,global_batch,precision,notes,stack\n"
-        "a,\"NVIDIA Megatron Bridge, container 26.06.01\",deepseek-v3-671B,256,GB200 NVL72,64,4,64,4096,4096,MXFP8,,\n"
-        "b,\"NVIDIA Megatron Bridge, container 26.04.01\",deepseek-v3-671B,256,GB200 NVL72,64,4,64,4096,4096,MXFP8,,\n"
-        "c,\"NVIDIA Megatron Bridge, container 26.08\",deepseek-v3-671B,256,B200,32,8,32,4096,4096,MXFP8,,\n"
-        "d,somebody's page,qwen3-30B-A3B,8,B200,8,1,8,4096,64,MXFP8,force-balanced,\n"
-        "e,\"NVIDIA Megatron Bridge, container 26.02\",gpt-oss-120B,64,B200,64,1,64,4096,1280,BF16,,\n"
-        "f,somebody's page,qwen3-30B-A3B,8,B200,8,1,8,4096,64,MXFP8,force-balanced,primus\n";
-    struct tt_cluster_run *run;
-    struct tt_csv csv;
-    bool sweeps;
-
-    assert_int_equal(tt_csv_parse(text, sizeof text - 1, "text", &csv), 0);
-    assert_int_equal(tt_cluster_runs(&csv, "text", &run, &sweeps), 0);
-    assert_string_equal(run[0].job.stack->name, "megatron-bridge-2026");
-    assert_string_equal(run[1].job.stack->name, "megatron-bridge");
-    assert_string_equal(run[2].job.stack->name, "megatron-bridge");
-    for (int i = 0; i < 6; i++) {
-        assert_true(run[i].job.balanced);
-        assert_int_equal(run[i].job.expert_overlap, i == 0 || i == 2);
-        assert_int_equal(run[i].stack_assumed, i == 3);
-    }
-    tt_free(run);
-    tt_csv_release(&csv);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,7 +161,6 @@ int main(void)
         cmocka_unit_test(experts_have_their_price),
         cmocka_unit_test(more_experts_keep_the_host_busier),
         cmocka_unit_test(sums_hide_behind_one_microbatch),
-        cmocka_unit_test(tables_say_how_experts_run),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

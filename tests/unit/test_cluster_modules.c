@@ -10,7 +10,6 @@
 
 #include <cmocka.h>
 
-#include "core/base/mem.h"
 #include "estimate/model/internal.h"
 #include "tests/unit/cluster_help.h"
 
@@ -172,39 +171,6 @@ static void narrow_gradients_halve_their_traffic(void **state)
     assert_true(step(narrow).data > 0.3 * step(job).data);
 }
 
-/* What is recomputed and captured is that of the release, unless the row says it. */
-static void recipes_complete_rows(void **state)
-{
-    static const char text[] =
-        "id,source,model,gpus,gpu,dp_replicate,pp,ep,seq_len,global_batch,precision,ac\n"
-        "a,\"NVIDIA Megatron Bridge, container 26.04\",deepseek-v3-671B,256,B200,16,16,8,4096,4096,MXFP8,not stated\n"
-        "b,\"NVIDIA Megatron Bridge, container 26.04.01\",deepseek-v3-671B,256,B200,16,16,8,4096,4096,MXFP8,\n"
-        "c,\"NVIDIA Megatron Bridge, container 26.06\",qwen3-30B-A3B,8,B300,8,1,8,4096,512,MXFP8,\n"
-        "d,\"NVIDIA Megatron Bridge, container 26.02\",gpt-oss-120B,64,H100,16,4,8,4096,1280,BF16,\n"
-        "e,\"NVIDIA Megatron Bridge, container 26.02\",gpt-oss-120B,64,H100,16,4,8,4096,1280,BF16,none\n"
-        "f,\"Megatron-LM, somebody\",gpt-oss-120B,64,H100,16,4,8,4096,1280,BF16,modules moe shared_experts\n";
-    struct tt_cluster_run *run;
-    struct tt_csv csv;
-    bool sweeps;
-
-    assert_int_equal(tt_csv_parse(text, sizeof text - 1, "text", &csv), 0);
-    assert_int_equal(tt_cluster_runs(&csv, "text", &run, &sweeps), 0);
-    assert_int_equal(run[0].job.again, TT_AGAIN_MODULES);
-    assert_int_equal(run[0].job.again_modules, TT_MODULE_LATENT_UP);
-    assert_false(run[0].job.expert_overlap);
-    assert_int_equal(run[1].job.again_modules, TT_MODULE_LATENT_UP | TT_MODULE_FFN);
-    assert_true(run[1].job.expert_overlap);
-    assert_string_equal(run[2].job.stack->name, "megatron-bridge-2026");
-    assert_int_equal(run[2].job.again, TT_AGAIN_NONE);
-    assert_int_equal(run[3].job.again_modules, TT_MODULE_NORMS | TT_MODULE_EXPERT_ACT);
-    assert_int_equal(run[4].job.again, TT_AGAIN_NONE);
-    assert_int_equal(run[5].job.again, TT_AGAIN_MODULES);
-    assert_int_equal(run[5].job.again_modules, TT_MODULE_EXPERTS | TT_MODULE_SHARED_EXPERTS);
-    assert_false(run[5].job.balanced);
-    tt_free(run);
-    tt_csv_release(&csv);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -215,7 +181,6 @@ int main(void)
         cmocka_unit_test(modules_have_names),
         cmocka_unit_test(layers_that_predict_further),
         cmocka_unit_test(narrow_gradients_halve_their_traffic),
-        cmocka_unit_test(recipes_complete_rows),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
