@@ -51,7 +51,7 @@ static void print_rows(const struct tt_backtest *t)
         tt_columns_cell(&table, "%.3f s", run->sec);
         tt_columns_cell(&table, "%.3f s", row->time.total);
         tt_columns_cell(&table, "%+.1f %%", 100 * row->error);
-        tt_columns_cell(&table, "%s%s", tt_cluster_dominant(&row->time), memory);
+        tt_columns_cell(&table, "%s%s", tt_cluster_dominant(&row->time)->name, memory);
     }
     if (table.rows)
         tt_columns_print(&table);
@@ -170,7 +170,6 @@ static json_t *score_json(const struct tt_score *s)
 
 static json_t *row_json(const struct tt_cluster_run *run, const struct tt_backtest_row *row)
 {
-    static const char *const words[] = {[TT_FIT_YES] = "fits", [TT_FIT_TIGHT] = "tight", [TT_FIT_NO] = "does not fit"};
     json_t *o = json_pack("{s:o, s:s, s:s, s:f}", "id", tt_json_string(run->id), "machine", run->job.machine->name,
                           "stack", run->job.stack->name, "devices", tt_cluster_devices(&run->job));
 
@@ -180,9 +179,9 @@ static json_t *row_json(const struct tt_cluster_run *run, const struct tt_backte
             json_pack("{s:f, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:f, s:s}", "predicted_s", row->time.total,
                       "measured_s", tt_json_number(run->sec > 0 ? run->sec : NAN), "error", tt_json_number(row->error),
                       "error_left_out", tt_json_number(row->left_out), "error_one_row", tt_json_number(row->one_row),
-                      "error_foreign", tt_json_number(row->foreign), "dominant", tt_cluster_dominant(&row->time),
+                      "error_foreign", tt_json_number(row->foreign), "dominant", tt_cluster_dominant(&row->time)->name,
                       "parts_s", tt_cluster_parts_json(&row->time), "predicted_bytes", row->memory.allocated,
-                      "predicted_fit", words[tt_cluster_fits(&row->memory)]));
+                      "predicted_fit", tt_cluster_fit_words[tt_cluster_fits(&row->memory)]));
     if (run->stack_assumed)
         (void)json_object_set_new(o, "stack_assumed", json_true());
     if (run->bytes > 0)

@@ -21,25 +21,6 @@ enum { MOST_TURNS = 6000 };
 static const char *const colors[TT_CLUSTER_PARTS] = {"#4472c4", "#70ad47", "#a5a5a5", "#7f6000", "#c00000", "#ff7f7f",
                                                      "#7030a0", "#ed7d31", "#00b0b0", "#ffd966", "#404040", "#d9d9d9"};
 
-void tt_cluster_parts(const struct tt_cluster_time *t, struct tt_cluster_part ret_part[TT_CLUSTER_PARTS])
-{
-    const struct tt_cluster_part part[TT_CLUSTER_PARTS] = {{"gemm", t->gemm},
-                                                           {"attention", t->attention},
-                                                           {"memory-bound", t->memory},
-                                                           {"host", t->host},
-                                                           {"tensor exposed", t->tensor},
-                                                           {"context exposed", t->context},
-                                                           {"experts exposed", t->expert},
-                                                           {"data exposed", t->data},
-                                                           {"pipeline messages", t->pipeline},
-                                                           {"bubble", t->bubble},
-                                                           {"optimizer", t->optimizer},
-                                                           {"noise", t->noise}};
-
-    for (int i = 0; i < TT_CLUSTER_PARTS; i++)
-        ret_part[i] = part[i];
-}
-
 void tt_cluster_picture_bar(struct tt_cluster_picture *p, const char *text, const struct tt_cluster_layout *layout)
 {
     TT_PUSH(p->bar, p->n_bars, p->cap_bars) =
@@ -185,38 +166,34 @@ static void scaling(const struct tt_cluster_picture *picture, double top, struct
 
 static void legend(double y, struct tt_text *out)
 {
-    struct tt_cluster_part part[TT_CLUSTER_PARTS];
-    const struct tt_cluster_time none = {0};
-
-    tt_cluster_parts(&none, part);
     for (int i = 0; i < TT_CLUSTER_PARTS; i++) {
         int column = i % 6, row = i / 6;
         double x = 20 + column * 180.0, at = y + row * 18.0;
 
         tt_text_add(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x, at - 10,
                     colors[i]);
-        tt_svg_text(out, x + 18, at, "start", "", part[i].name);
+        tt_svg_text(out, x + 18, at, "start", "", tt_cluster_parts[i].title);
     }
 }
 
 static void bar(const struct tt_cluster_bar *b, int left, double y, double seconds, struct tt_text *out)
 {
     static const char *const words[] = {[TT_FIT_YES] = "", [TT_FIT_TIGHT] = ", tight", [TT_FIT_NO] = ", does not fit"};
-    struct tt_cluster_part part[TT_CLUSTER_PARTS];
     double x = left, scale = (WIDTH - left - RIGHT) / seconds;
     char label[80];
 
-    tt_cluster_parts(&b->time, part);
     tt_svg_text(out, left - 8, y + BAR - 7, "end", "font-size=\"11\"", b->text);
     for (int i = 0; i < TT_CLUSTER_PARTS; i++) {
-        if (part[i].sec * scale < 0.05)
+        double sec = tt_cluster_part_sec(&b->time, &tt_cluster_parts[i]);
+
+        if (sec * scale < 0.05)
             continue;
         tt_text_add(out,
                     "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\" fill=\"%s\"%s><title>%s %.4g s</title>"
                     "</rect>\n",
-                    x, y, part[i].sec * scale, BAR, colors[i], b->fit == TT_FIT_NO ? " opacity=\"0.4\"" : "",
-                    part[i].name, part[i].sec);
-        x += part[i].sec * scale;
+                    x, y, sec * scale, BAR, colors[i], b->fit == TT_FIT_NO ? " opacity=\"0.4\"" : "",
+                    tt_cluster_parts[i].title, sec);
+        x += sec * scale;
     }
     (void)snprintf(label, sizeof label, "%.3g s, %.0f GiB%s", b->time.total, b->bytes / 1073741824.0, words[b->fit]);
     tt_svg_text(out, x + 6, y + BAR - 7, "start", "font-size=\"11\"", label);

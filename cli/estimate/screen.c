@@ -124,8 +124,6 @@ void tt_cluster_view_plan(struct tt_cluster_view *view, const struct tt_cluster_
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 
-static const char *const fit_words[] = {[TT_FIT_YES] = "fits", [TT_FIT_TIGHT] = "tight", [TT_FIT_NO] = "does not fit"};
-
 /* A number for people: two digits of a small one, one after the point, none of a large one. */
 static const char *brief(char *buf, size_t size, double value)
 {
@@ -214,7 +212,7 @@ static void print_memory(const struct tt_cluster_view *view)
     struct tt_text line = {0};
     char text[32];
 
-    tt_print("%-13s %.1f of %.1f GiB, %.1f GiB %s", fit_words[view->fit], m->total / gib, m->usable / gib,
+    tt_print("%-13s %.1f of %.1f GiB, %.1f GiB %s", tt_cluster_fit_words[view->fit], m->total / gib, m->usable / gib,
              fabs(m->usable - m->total) / gib, m->usable < m->total ? "too much" : "spare");
     if (view->layout.job.pp > 1)
         tt_print("; stage %d needs most", m->stage);
@@ -239,13 +237,11 @@ static void print_time(const struct tt_cluster_view *view)
     const struct tt_cluster_time *t = &view->layout.time;
     const struct tt_cluster_job *job = &view->layout.job;
     double flops = tt_cluster_token_flops(&job->shape, job->seq_len) * view->layout.tokens_per_sec;
-    struct tt_cluster_part part[TT_CLUSTER_PARTS];
     double peak = tt_cluster_peak_flops(job);
     struct tt_text line = {0};
     char rate[32], most[32];
     int digits = t->total < 0.1 ? 5 : 3;
 
-    tt_cluster_parts(t, part);
     tt_text_add(
         &line, "step          %.*f s (80 %%: %.*f to %.*f)  %.0f tokens/s/device  %s TFLOP/s, MFU %.1f %% of %s ",
         digits, t->total, digits, t->total * (1 - view->below), digits, t->total * (1 + view->above),
@@ -253,9 +249,12 @@ static void print_time(const struct tt_cluster_view *view)
     tt_text_add(&line, "TFLOP/s");
     print_wrapped(&line, 14);
     tt_text_release(&line);
-    for (int i = 0; i < TT_CLUSTER_PARTS; i++)
-        if (part[i].sec >= 0.0005 * t->total)
-            tt_text_add(&line, "  %s %.*f", part[i].name, digits, part[i].sec);
+    for (int i = 0; i < TT_CLUSTER_PARTS; i++) {
+        double sec = tt_cluster_part_sec(t, &tt_cluster_parts[i]);
+
+        if (sec >= 0.0005 * t->total)
+            tt_text_add(&line, "  %s %.*f", tt_cluster_parts[i].title, digits, sec);
+    }
     print_wrapped(&line, 2);
     tt_text_release(&line);
     tt_print_broken(
@@ -273,29 +272,20 @@ static void print_change(const char *head, const struct tt_cluster_view *view, c
     if (fabs(more) >= 0.05)
         (void)snprintf(memory, sizeof memory, "%+.1f GiB", more);
     tt_print_broken(14, "%-13s %s: %+.1f %% tokens/s, %s (%s)\n", head, c->text, 100 * c->gain, memory,
-                    fit_words[tt_cluster_fits(m)]);
-}
-
-static bool is_traffic(const char *part)
-{
-    static const char *const names[] = {"tensor", "context", "expert", "data", "pipeline"};
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(part, names[i]) == 0)
-            return true;
-    return false;
+                    tt_cluster_fit_words[tt_cluster_fits(m)]);
 }
 
 static void print_changes(const struct tt_cluster_view *view)
 {
-    const char *head = "also", *limit = tt_cluster_dominant(&view->layout.time);
+    const struct tt_cluster_part *limit = tt_cluster_dominant(&view->layout.time);
+    const char *head = "also";
     const struct tt_cluster_change *best = NULL;
 
     for (int i = 0; i < view->n_changes && !best; i++)
         if (tt_cluster_fits(&view->change[i].layout.memory) != TT_FIT_NO &&
             (view->fit == TT_FIT_NO || view->change[i].gain > 0))
             best = &view->change[i];
-    tt_print("limited by    %s%s\n", limit, is_traffic(limit) ? " (traffic that nothing hides)" : "");
+    tt_print("limited by    %s%s\n", limit->name, limit->is_traffic ? " (traffic that nothing hides)" : "");
     if (best)
         print_change("best change", view, best);
     else
@@ -427,19 +417,16 @@ static json_t *layers_json(const struct tt_cluster_job *j)
 
 static json_t *layout_json(const struct tt_cluster_layout *l)
 {
-    static const char *const again[] = {
-        [TT_AGAIN_NONE] = "none",           [TT_AGAIN_OP] = "op",           [TT_AGAIN_LAYERS] = "layers",
-        [TT_AGAIN_ATTENTION] = "attention", [TT_AGAIN_MODULES] = "modules", [TT_AGAIN_FULL] = "full"};
     const struct tt_cluster_job *j = &l->job;
     struct tt_text modules = {0};
     json_t *o;
 
-    o = json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:o, s:f, s:f, s:s, s:b, s:b}", "dp_replicate",
-                  j->replicate, "dp_shard", j->shard, "tp", j->tp, "pp", j->pp, "cp", j->cp, "ep", j->ep, "expert_tp",
-                  tt_cluster_expert_tp(j), "schedule",
-                  j->pp > 1 ? json_string(tt_cluster_schedule_name(j)) : json_null(), "stages_per_rank",
-                  j->virtual_stages, "stage_layers", layers_json(j), "micro_batch", j->micro_batch, "microbatches",
-                  j->n_micro, "recompute", again[j->again], "keep_gathered", j->keep_gathered, "float8", j->float8);
+    o = json_pack(
+        "{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:o, s:f, s:f, s:s, s:b, s:b}", "dp_replicate", j->replicate,
+        "dp_shard", j->shard, "tp", j->tp, "pp", j->pp, "cp", j->cp, "ep", j->ep, "expert_tp", tt_cluster_expert_tp(j),
+        "schedule", j->pp > 1 ? json_string(tt_cluster_schedule_name(j)) : json_null(), "stages_per_rank",
+        j->virtual_stages, "stage_layers", layers_json(j), "micro_batch", j->micro_batch, "microbatches", j->n_micro,
+        "recompute", tt_cluster_again_words[j->again], "keep_gathered", j->keep_gathered, "float8", j->float8);
     if (j->again == TT_AGAIN_MODULES) {
         tt_cluster_module_names(j->again_modules, &modules);
         (void)json_object_set_new(o, "recompute_modules", json_string(modules.text));
@@ -458,8 +445,8 @@ static json_t *memory_json(const struct tt_cluster_memory *m)
 static json_t *prediction_json(const struct tt_cluster_layout *l)
 {
     return json_pack("{s:o, s:s, s:o, s:f, s:f}", "layout", layout_json(l), "fit",
-                     fit_words[tt_cluster_fits(&l->memory)], "memory_bytes", memory_json(&l->memory), "step_s",
-                     l->time.total, "tokens_per_s_per_device", l->tokens_per_sec);
+                     tt_cluster_fit_words[tt_cluster_fits(&l->memory)], "memory_bytes", memory_json(&l->memory),
+                     "step_s", l->time.total, "tokens_per_s_per_device", l->tokens_per_sec);
 }
 
 static json_t *changes_json(const struct tt_cluster_view *view)
@@ -500,10 +487,12 @@ static json_t *evidence_json(const struct tt_cluster_view *view)
 
 json_t *tt_cluster_parts_json(const struct tt_cluster_time *t)
 {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "gemm", t->gemm, "attention",
-                     t->attention, "memory", t->memory, "host", t->host, "tensor", t->tensor, "context", t->context,
-                     "expert", t->expert, "data", t->data, "pipeline", t->pipeline, "bubble", t->bubble, "optimizer",
-                     t->optimizer, "noise", t->noise);
+    json_t *parts = json_object();
+
+    for (int i = 0; i < TT_CLUSTER_PARTS; i++)
+        (void)json_object_set_new(parts, tt_cluster_parts[i].name,
+                                  json_real(tt_cluster_part_sec(t, &tt_cluster_parts[i])));
+    return parts;
 }
 
 /* Bytes of a rank of each stage; null if titan planned the job. */
@@ -535,7 +524,7 @@ json_t *tt_cluster_json(const struct tt_cluster_view *view)
                      "parameters", tt_cluster_params(&l->job.shape), "machine", l->job.machine->name, "stack",
                      l->job.stack->name, "devices", tt_cluster_devices(&l->job), "step_80_percent_s",
                      l->time.total * (1 - view->below), l->time.total * (1 + view->above), "parts_s",
-                     tt_cluster_parts_json(&l->time), "limited_by", tt_cluster_dominant(&l->time),
+                     tt_cluster_parts_json(&l->time), "limited_by", tt_cluster_dominant(&l->time)->name,
                      "model_flops_per_s_per_device", flops, "mfu", flops / tt_cluster_peak_flops(&l->job)));
     (void)json_object_update_new(o, json_pack("{s:b, s:o, s:o, s:o, s:o}", "memory_planned", view->planned,
                                               "stage_bytes", stages_json(view), "changes", changes_json(view), "run",

@@ -81,12 +81,4 @@ int tt_cluster_picture_save(const struct tt_cluster_picture *picture, const char
                             const char *path) TT_MUST_CHECK;
 void tt_cluster_picture_release(struct tt_cluster_picture *picture);
 
-/* The parts of a step, in the order of the screen. */
-enum { TT_CLUSTER_PARTS = 12 };
-struct tt_cluster_part {
-    const char *name;
-    double sec;
-};
-void tt_cluster_parts(const struct tt_cluster_time *time, struct tt_cluster_part ret_part[TT_CLUSTER_PARTS]);
-
 #endif

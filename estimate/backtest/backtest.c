@@ -341,23 +341,6 @@ void tt_backtest_release(struct tt_backtest *t)
     *t = (struct tt_backtest){0};
 }
 
-const char *tt_cluster_dominant(const struct tt_cluster_time *t)
-{
-    const struct {
-        const char *name;
-        double sec;
-    } part[] = {{"gemm", t->gemm},     {"attention", t->attention}, {"memory", t->memory},
-                {"host", t->host},     {"tensor", t->tensor},       {"context", t->context},
-                {"expert", t->expert}, {"data", t->data},           {"pipeline", t->pipeline},
-                {"bubble", t->bubble}, {"optimizer", t->optimizer}, {"noise", t->noise}};
-    size_t most = 0;
-
-    for (size_t i = 1; i < sizeof part / sizeof *part; i++)
-        if (part[i].sec > part[most].sec)
-            most = i;
-    return part[most].name;
-}
-
 /* --- calibration: the log of a run of torchtitan --- */
 
 /* Steps that a log must have after its first quarter, in which things warm up. */

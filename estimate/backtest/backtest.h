@@ -127,9 +127,6 @@ extern const size_t tt_backtest_runs_size, tt_backtest_layouts_size;
  */
 double tt_cluster_fit(const struct tt_cluster_job *job, double sec);
 
-/** "gemm": the part of the step that takes longest. */
-const char *tt_cluster_dominant(const struct tt_cluster_time *time);
-
 /* What the log of a run says about a prediction. */
 struct tt_cluster_calibration {
     int steps;

@@ -221,11 +221,6 @@ static bool model(const struct tt_csv *csv, int row, struct tt_cluster_shape *s)
 /* What is recomputed: "none", "op", "layers 10", "attention", "modules mlp", "full"; empty: the software's default. */
 static void recompute(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
 {
-    static const struct {
-        const char *word;
-        enum tt_cluster_again again;
-    } words[] = {{"none", TT_AGAIN_NONE},           {"op", TT_AGAIN_OP},           {"layers", TT_AGAIN_LAYERS},
-                 {"attention", TT_AGAIN_ATTENTION}, {"modules", TT_AGAIN_MODULES}, {"full", TT_AGAIN_FULL}};
     struct tt_cluster_job *job = &run->job;
     char text[128];
     size_t n;
@@ -235,9 +230,9 @@ static void recompute(const struct tt_csv *csv, int row, struct tt_cluster_run *
     job->again = strncmp(job->stack->name, "torchtitan", 10) == 0 ? TT_AGAIN_OP
                  : strcmp(job->stack->name, "megatron-2023") == 0 ? TT_AGAIN_ATTENTION
                                                                   : TT_AGAIN_NONE;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strlen(words[i].word) == n && strncmp(text, words[i].word, n) == 0)
-            job->again = words[i].again;
+    for (int i = 0; i < TT_AGAIN_KINDS; i++)
+        if (strlen(tt_cluster_again_words[i]) == n && strncmp(text, tt_cluster_again_words[i], n) == 0)
+            job->again = (enum tt_cluster_again)i;
     job->again_layers = job->again == TT_AGAIN_LAYERS && text[n] ? strtod(text + n, NULL) : job->shape.layers;
     job->again_modules = tt_cluster_modules(text);
 }

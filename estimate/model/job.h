@@ -37,11 +37,12 @@ struct tt_cluster_shape {
 enum tt_cluster_again {
     TT_AGAIN_NONE,
     TT_AGAIN_OP,        /* torchtitan's selective op: every second product, and all that is cheap */
-    TT_AGAIN_LAYERS,    /* the whole of some layers (ac_layers of them) */
+    TT_AGAIN_LAYERS,    /* the whole of some layers (again_layers of them) */
     TT_AGAIN_ATTENTION, /* Korthikanti's selective: the core of attention */
     TT_AGAIN_MODULES,   /* Megatron's selective: again_modules of each layer */
     TT_AGAIN_FULL,
 };
+enum { TT_AGAIN_KINDS = TT_AGAIN_FULL + 1 };
 
 /* Parts of a layer that Megatron can recompute alone, as bits. */
 enum tt_cluster_module {
@@ -113,6 +114,9 @@ struct tt_cluster_memory {
 
 enum tt_cluster_fit { TT_FIT_YES, TT_FIT_TIGHT, TT_FIT_NO };
 
+/* Words for JSON, tables and the screen: "full", "does not fit". */
+extern const char *const tt_cluster_again_words[], *const tt_cluster_fit_words[];
+
 /** The sizes of a published model by its name in tables of runs, whatever its case; false: unknown. */
 bool tt_cluster_shape_find(const char *name, struct tt_cluster_shape *ret_shape);
 
@@ -167,6 +171,20 @@ double tt_cluster_stage_layers(const struct tt_cluster_job *job);
 
 /** Predicts the time of a step. Pure arithmetic: equal jobs give equal times. */
 void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *ret_time);
+
+/* A part of a step, in the order of struct tt_cluster_time; the title is longer. */
+struct tt_cluster_part {
+    const char *name, *title;
+    bool is_traffic;
+    size_t offset; /* in struct tt_cluster_time */
+};
+
+enum { TT_CLUSTER_PARTS = 12 };
+extern const struct tt_cluster_part tt_cluster_parts[TT_CLUSTER_PARTS];
+double tt_cluster_part_sec(const struct tt_cluster_time *time, const struct tt_cluster_part *part);
+
+/** The part of the step that takes longest. */
+const struct tt_cluster_part *tt_cluster_dominant(const struct tt_cluster_time *time);
 
 /** Predicts the memory of a rank of a stage of the pipeline, from 0; and of the rank that needs most. */
 void tt_cluster_stage_peak(const struct tt_cluster_job *job, int stage, struct tt_cluster_memory *m);

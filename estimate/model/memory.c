@@ -197,6 +197,9 @@ void tt_cluster_peak(const struct tt_cluster_job *job, struct tt_cluster_memory 
     }
 }
 
+const char *const tt_cluster_fit_words[] = {
+    [TT_FIT_YES] = "fits", [TT_FIT_TIGHT] = "tight", [TT_FIT_NO] = "does not fit"};
+
 enum tt_cluster_fit tt_cluster_fits(const struct tt_cluster_memory *m)
 {
     double margin = fmax(2 * gib, 0.04 * m->total);

@@ -190,6 +190,10 @@ static const struct {
              {"moe_act", TT_MODULE_EXPERT_ACT},           {"moe", TT_MODULE_EXPERTS},
              {"shared_experts", TT_MODULE_SHARED_EXPERTS}};
 
+const char *const tt_cluster_again_words[] = {
+    [TT_AGAIN_NONE] = "none",           [TT_AGAIN_OP] = "op",           [TT_AGAIN_LAYERS] = "layers",
+    [TT_AGAIN_ATTENTION] = "attention", [TT_AGAIN_MODULES] = "modules", [TT_AGAIN_FULL] = "full"};
+
 unsigned tt_cluster_modules(const char *names)
 {
     unsigned bits = 0;

@@ -732,3 +732,36 @@ void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *r
     t->total = t->gemm + t->attention + t->memory + t->tensor + t->context + t->expert + t->host + t->optimizer +
                t->pipeline + t->bubble + t->data + t->noise;
 }
+
+#define PART(member, title, is_traffic)                                          \
+    {                                                                            \
+#member, (title), (is_traffic), offsetof(struct tt_cluster_time, member) \
+    }
+
+const struct tt_cluster_part tt_cluster_parts[TT_CLUSTER_PARTS] = {PART(gemm, "gemm", false),
+                                                                   PART(attention, "attention", false),
+                                                                   PART(memory, "memory-bound", false),
+                                                                   PART(host, "host", false),
+                                                                   PART(tensor, "tensor exposed", true),
+                                                                   PART(context, "context exposed", true),
+                                                                   PART(expert, "experts exposed", true),
+                                                                   PART(data, "data exposed", true),
+                                                                   PART(pipeline, "pipeline messages", true),
+                                                                   PART(bubble, "bubble", false),
+                                                                   PART(optimizer, "optimizer", false),
+                                                                   PART(noise, "noise", false)};
+
+double tt_cluster_part_sec(const struct tt_cluster_time *time, const struct tt_cluster_part *part)
+{
+    return *(const double *)((const char *)time + part->offset);
+}
+
+const struct tt_cluster_part *tt_cluster_dominant(const struct tt_cluster_time *time)
+{
+    const struct tt_cluster_part *most = tt_cluster_parts;
+
+    for (int i = 1; i < TT_CLUSTER_PARTS; i++)
+        if (tt_cluster_part_sec(time, &tt_cluster_parts[i]) > tt_cluster_part_sec(time, most))
+            most = &tt_cluster_parts[i];
+    return most;
+}
