@@ -110,32 +110,76 @@ int tt_cluster_stack_find(const char *name, const struct tt_cluster_stack **ret_
     return unknown("--stack", name, ", or a stack file (a path)", names, N_STACKS);
 }
 
-/* --- machine files of schema 2 --- */
+/* --- files --- */
 
 static const char *const machine_keys[] = {
-#define X(id, key, doc) key,
+#define X(id, key, least, doc) key,
 #include "estimate/hardware/machine_keys.def"
 #undef X
 };
+static const char *const stack_keys[] = {
+#define X(id, key, least, doc) key,
+#include "estimate/hardware/stack_keys.def"
+#undef X
+};
 
-enum { PATH_BYTES = 128 };
+#define ANY      false
+#define POSITIVE true
+static const bool machine_positive[] = {
+#define X(id, key, least, doc) least,
+#include "estimate/hardware/machine_keys.def"
+#undef X
+};
+static const bool stack_positive[] = {
+#define X(id, key, least, doc) least,
+#include "estimate/hardware/stack_keys.def"
+#undef X
+};
 
-static int index_of(const char *const *keys, int n, const char *path)
+/* A kind of file: its type and schemas, the options that write one, and its numbers. */
+struct kind {
+    const char *type, *schemas, *options, *origin;
+    int64_t least_schema;
+    const char *const *keys;
+    const bool *positive;
+    int n;
+};
+
+static const struct kind machine_kind = {"machine", "1 or 2",     "--save FILE",    "the machine file",
+                                         1,         machine_keys, machine_positive, TT_MACHINE_KEYS};
+static const struct kind stack_kind = {
+    "stack",        "2",          "--stack torchtitan-compile --save-stack FILE", "the stack file", 2, stack_keys,
+    stack_positive, TT_STACK_KEYS};
+
+/* The head of a file: its schema, its name, and the built-in entry that has the numbers that it lacks; NULL: none. */
+static int read_head(const struct kind *kind, const char *path, json_t *json, int64_t *ret_schema,
+                     const char **ret_name, const char **ret_base)
 {
-    for (int i = 0; i < n; i++)
-        if (strcmp(keys[i], path) == 0)
+    const char *type;
+    int rc = 0;
+
+    *ret_base = NULL;
+    TT_TRY(tt_json_get_string(json, "type", path, &type));
+    TT_TRY(tt_json_get_int(json, "schema", path, ret_schema));
+    if (strcmp(type, kind->type) != 0 || *ret_schema < kind->least_schema || *ret_schema > 2)
+        TT_TRY(tt_fail(TT_EDATA,
+                       "%s is of type \"%s\", schema %lld; wanted a %s file of schema %s\nhelp: `titan estimate "
+                       "--machine h100-sxm %s` writes one",
+                       path, type, (long long)*ret_schema, kind->type, kind->schemas, kind->options));
+    TT_TRY(tt_json_get_string(json, "name", path, ret_name));
+    if (json_object_get(json, "base"))
+        TT_TRY(tt_json_get_string(json, "base", path, ret_base));
+out:
+    return rc;
+}
+
+static int index_of(const struct kind *kind, const char *key)
+{
+    for (int i = 0; i < kind->n; i++)
+        if (strcmp(kind->keys[i], key) == 0)
             return i;
     return -1;
 }
-
-/* --- reading --- */
-
-struct reader {
-    const char *file;
-    struct tt_cluster_machine *machine;
-    const json_t *origin;
-    bool given[TT_MACHINE_KEYS];
-};
 
 static bool ends_in(const char *path, const char *end)
 {
@@ -150,24 +194,52 @@ static double most_of(const char *path)
     return ends_in(path, "share") || ends_in(path, "probability") ? 1 : 1e30;
 }
 
-static int take(struct reader *r, const char *path, const json_t *value)
+/* Takes a number, with its origin in `origins`. */
+static int take(const struct kind *kind, const char *path, const char *key, const json_t *value, const json_t *origins,
+                struct tt_cluster_number *number, bool *given)
 {
-    int key = index_of(machine_keys, TT_MACHINE_KEYS, path);
-    const char *near, *origin;
+    const char *origin = json_string_value(json_object_get(origins, key)), *near;
+    double most = kind == &machine_kind ? most_of(key) : 1e30;
+    int i = index_of(kind, key);
 
-    if (key < 0) {
-        near = tt_text_nearest(path, machine_keys, TT_MACHINE_KEYS);
-        return tt_fail(TT_EDATA, "%s: %s is no number of a machine\nhelp: %s%s", r->file, path,
+    if (i < 0) {
+        near = tt_text_nearest(key, kind->keys, kind->n);
+        return tt_fail(TT_EDATA, "%s: %s is no number of a %s\nhelp: %s%s", path, key, kind->type,
                        near ? "did you mean " : "the keys are in titan-estimate(1)", near ? near : "");
     }
-    if (!json_is_number(value) || !(json_number_value(value) >= 0) || json_number_value(value) > most_of(path))
-        return tt_fail(TT_EDATA, "%s: %s has to be a number from 0 to %g", r->file, path, most_of(path));
-    origin = json_string_value(json_object_get(r->origin, path));
-    r->machine->number[key].value = json_number_value(value);
-    r->machine->number[key].origin = origin ? origin : "the machine file";
-    r->given[key] = true;
+    if (!json_is_number(value) || !(json_number_value(value) >= 0) || json_number_value(value) > most)
+        return tt_fail(TT_EDATA, "%s: %s has to be a number from 0 to %g", path, key, most);
+    number[i] = (struct tt_cluster_number){json_number_value(value), origin ? origin : kind->origin};
+    given[i] = true;
     return 0;
 }
+
+/* Numbers that are missing, and 0 by which predictions would divide. */
+static int check_numbers(const struct kind *kind, const char *path, const struct tt_cluster_number *number,
+                         const bool *given, bool has_base)
+{
+    for (int i = 0; i < kind->n && !has_base; i++)
+        if (!given[i])
+            return tt_fail(TT_EDATA,
+                           "%s: %s is missing\nhelp: give the number, or \"base\", the name of a built-in %s that has "
+                           "the others",
+                           path, kind->keys[i], kind->type);
+    for (int i = 0; i < kind->n; i++)
+        if (kind->positive[i] && !(number[i].value > 0))
+            return tt_fail(TT_EDATA, "%s: %s has to be above 0", path, kind->keys[i]);
+    return 0;
+}
+
+enum { PATH_BYTES = 128 };
+
+/* --- reading --- */
+
+struct reader {
+    const char *file;
+    struct tt_cluster_machine *machine;
+    const json_t *origin;
+    bool given[TT_MACHINE_KEYS];
+};
 
 /* "levels.0.ramp": pairs of bytes and a share, and "levels.0.ramp_devices", of how many devices they are. */
 static int take_ramp(struct reader *r, const char *path, json_t *value)
@@ -232,7 +304,7 @@ static int walk(struct reader *r, const char *path, json_t *value)
             TT_TRY(walk(r, below, json_array_get(value, i)));
         }
     } else if (!json_is_string(value) || !(ends_in(path, ".name") || ends_in(path, ".kind"))) /* these say nothing */
-        rc = take(r, path, value);
+        rc = take(&machine_kind, r->file, path, value, r->origin, r->machine->number, r->given);
 out:
     return rc;
 }
@@ -296,33 +368,6 @@ out:
     return rc;
 }
 
-/* Numbers by which predictions divide. */
-static int check_machine(const struct reader *r, bool has_base)
-{
-    static const enum tt_machine_key above_0[] = {
-        TT_M_MEMORY,       TT_M_UNITS,         TT_M_PEAK_BF16, TT_M_GEMM_SHARE, TT_M_PEAK_F32, TT_M_GEMM_F32_SHARE,
-        TT_M_CLOCK,        TT_M_GEMM_F8_GAIN,  TT_M_FLASH1,    TT_M_FLASH2,     TT_M_FLASH3,   TT_M_MEMORY_RATE,
-        TT_M_MEMORY_SHARE, TT_M_DEVICES,       TT_M_NODE_NET,  TT_M_HOST_RATE,  TT_M_UP_RATE,  TT_M_UP_SHARE,
-        TT_M_NET_SHARE,    TT_M_FAILURE_HOURS, TT_M_STORAGE};
-
-    for (int i = 0; i < TT_MACHINE_KEYS && !has_base; i++)
-        if (!r->given[i])
-            return tt_fail(TT_EDATA,
-                           "%s: %s is missing\nhelp: give the number, or \"base\", the name of a built-in machine "
-                           "that has the others",
-                           r->file, machine_keys[i]);
-    for (int i = 0; i < 2; i++)
-        if (r->machine->ramp[i].n > 0 && !(r->machine->ramp[i].devices > 1))
-            return tt_fail(TT_EDATA, "%s: levels.%d.ramp_devices is missing\nhelp: of how many devices the ramp is",
-                           r->file, i);
-    if (r->machine->number[TT_M_DEVICES].value < 1)
-        return tt_fail(TT_EDATA, "%s: %s has to be at least 1", r->file, machine_keys[TT_M_DEVICES]);
-    for (size_t i = 0; i < sizeof above_0 / sizeof *above_0; i++)
-        if (!(r->machine->number[above_0[i]].value > 0))
-            return tt_fail(TT_EDATA, "%s: %s has to be above 0", r->file, machine_keys[above_0[i]]);
-    return 0;
-}
-
 /* A file of schema 1 has six numbers of a thread, which is the device; the rest is that of a built-in processor. */
 static int take_schema_1(struct reader *r, const json_t *json)
 {
@@ -366,36 +411,33 @@ static int take_schema_1(struct reader *r, const json_t *json)
 int tt_cluster_machine_load(const char *path, struct tt_cluster_machine_file *ret_file)
 {
     struct tt_cluster_machine_file file = {.json = NULL};
+    struct tt_cluster_machine *m = &file.machine;
     const struct tt_cluster_machine *base = NULL;
-    struct reader r = {.file = path, .machine = &file.machine};
-    const char *type, *name, *base_name = NULL;
+    struct reader r = {.file = path, .machine = m};
+    const char *name, *base_name;
     int64_t schema;
     int rc = 0;
 
     TT_TRY(tt_json_load(path, &file.json));
-    TT_TRY(tt_json_get_string(file.json, "type", path, &type));
-    TT_TRY(tt_json_get_int(file.json, "schema", path, &schema));
-    if (strcmp(type, "machine") != 0 || (schema != 1 && schema != 2))
-        TT_TRY(
-            tt_fail(TT_EDATA,
-                    "%s is of type \"%s\", schema %lld; wanted a machine file of schema 1 or 2\nhelp: `titan estimate "
-                    "--machine h100-sxm --save FILE` writes one",
-                    path, type, (long long)schema));
-    TT_TRY(tt_json_get_string(file.json, "name", path, &name));
-    if (json_object_get(file.json, "base"))
-        TT_TRY(tt_json_get_string(file.json, "base", path, &base_name));
+    TT_TRY(read_head(&machine_kind, path, file.json, &schema, &name, &base_name));
     if (base_name && (rc = tt_cluster_machine_find(base_name, &base)) < 0) {
         rc = tt_wrap(TT_EDATA, "%s: base", path);
         goto out;
     }
     if (base)
-        file.machine = *base;
-    file.machine.name = name;
+        *m = *base;
+    m->name = name;
     if (schema == 1)
         TT_TRY(take_schema_1(&r, file.json));
     r.origin = json_object_get(file.json, "origin");
     TT_TRY(read_parts(&r, file.json));
-    TT_TRY(check_machine(&r, base != NULL || schema == 1));
+    TT_TRY(check_numbers(&machine_kind, path, m->number, r.given, base || schema == 1));
+    for (int i = 0; i < 2; i++)
+        if (m->ramp[i].n > 0 && !(m->ramp[i].devices > 1))
+            TT_TRY(tt_fail(TT_EDATA, "%s: levels.%d.ramp_devices is missing\nhelp: of how many devices the ramp is",
+                           path, i));
+    if (m->number[TT_M_DEVICES].value < 1)
+        TT_TRY(tt_fail(TT_EDATA, "%s: %s has to be at least 1", path, machine_keys[TT_M_DEVICES]));
     *ret_file = file;
     return 0;
 out:
@@ -475,87 +517,33 @@ json_t *tt_cluster_machine_json(const struct tt_cluster_machine *machine)
 
 /* --- stack files --- */
 
-static const char *const stack_keys[] = {
-#define X(id, key, doc) key,
-#include "estimate/hardware/stack_keys.def"
-#undef X
-};
-
-static int read_numbers(const char *path, json_t *json, struct tt_cluster_stack *stack, bool given[TT_STACK_KEYS])
-{
-    const json_t *origins = json_object_get(json, "origin");
-    json_t *numbers = json_object_get(json, "numbers"), *value;
-    const char *name, *near, *origin;
-
-    if (numbers && !json_is_object(numbers))
-        return tt_fail(TT_EDATA, "%s: numbers has to be an object", path);
-    json_object_foreach(numbers, name, value)
-    {
-        int key = index_of(stack_keys, TT_STACK_KEYS, name);
-
-        if (key < 0) {
-            near = tt_text_nearest(name, stack_keys, TT_STACK_KEYS);
-            return tt_fail(TT_EDATA, "%s: %s is no number of a stack\nhelp: %s%s", path, name,
-                           near ? "did you mean " : "the keys are in titan-estimate(1)", near ? near : "");
-        }
-        if (!json_is_number(value) || !(json_number_value(value) >= 0) || json_number_value(value) > 1e30)
-            return tt_fail(TT_EDATA, "%s: %s has to be a number from 0 to 1e30", path, name);
-        origin = json_string_value(json_object_get(origins, name));
-        stack->number[key] = (struct tt_cluster_number){json_number_value(value), origin ? origin : "the stack file"};
-        given[key] = true;
-    }
-    return 0;
-}
-
-/* Numbers by which predictions divide, and those that are missing. */
-static int check_stack(const char *path, const struct tt_cluster_stack *stack, const bool given[TT_STACK_KEYS],
-                       bool has_base)
-{
-    static const enum tt_stack_key above_0[] = {TT_S_GEMM, TT_S_ATTENTION, TT_S_LINK, TT_S_BUCKETS};
-
-    for (int i = 0; i < TT_STACK_KEYS && !has_base; i++)
-        if (!given[i])
-            return tt_fail(TT_EDATA,
-                           "%s: %s is missing\nhelp: give the number, or \"base\", the name of a built-in "
-                           "stack that has the others",
-                           path, stack_keys[i]);
-    for (size_t i = 0; i < sizeof above_0 / sizeof *above_0; i++)
-        if (!(stack->number[above_0[i]].value > 0))
-            return tt_fail(TT_EDATA, "%s: %s has to be above 0", path, stack_keys[above_0[i]]);
-    return 0;
-}
-
 int tt_cluster_stack_load(const char *path, struct tt_cluster_stack_file *ret_file)
 {
+    static const char *const parts[] = {"numbers", "type", "schema", "name", "title", "base", "origin"};
     struct tt_cluster_stack_file file = {.json = NULL};
     const struct tt_cluster_stack *base = NULL;
     bool given[TT_STACK_KEYS] = {false};
-    static const char *const parts[] = {"numbers", "type", "schema", "name", "title", "base", "origin"};
-    const char *type, *base_name = NULL;
+    const char *name, *base_name, *key;
+    json_t *numbers, *value;
     int64_t schema;
     int rc = 0;
 
     TT_TRY(tt_json_load(path, &file.json));
-    TT_TRY(tt_json_get_string(file.json, "type", path, &type));
-    TT_TRY(tt_json_get_int(file.json, "schema", path, &schema));
-    if (strcmp(type, "stack") != 0 || schema != 2)
-        TT_TRY(tt_fail(TT_EDATA,
-                       "%s is of type \"%s\", schema %lld; wanted a stack file of schema 2\nhelp: `titan estimate "
-                       "--machine h100-sxm --stack torchtitan-compile --save-stack FILE` writes one",
-                       path, type, (long long)schema));
+    TT_TRY(read_head(&stack_kind, path, file.json, &schema, &name, &base_name));
     TT_TRY(check_names(path, file.json, parts, sizeof parts / sizeof *parts, NULL, 0));
-    if (json_object_get(file.json, "base"))
-        TT_TRY(tt_json_get_string(file.json, "base", path, &base_name));
     if (base_name && (rc = tt_cluster_stack_find(base_name, &base)) < 0) {
         rc = tt_wrap(TT_EDATA, "%s: base", path);
         goto out;
     }
     if (base)
         file.stack = *base;
-    TT_TRY(tt_json_get_string(file.json, "name", path, &file.stack.name));
-    file.stack.title = file.stack.name;
-    TT_TRY(read_numbers(path, file.json, &file.stack, given));
-    TT_TRY(check_stack(path, &file.stack, given, base != NULL));
+    file.stack.name = file.stack.title = name;
+    numbers = json_object_get(file.json, "numbers");
+    if (numbers && !json_is_object(numbers))
+        TT_TRY(tt_fail(TT_EDATA, "%s: numbers has to be an object", path));
+    json_object_foreach(numbers, key, value)
+        TT_TRY(take(&stack_kind, path, key, value, json_object_get(file.json, "origin"), file.stack.number, given));
+    TT_TRY(check_numbers(&stack_kind, path, file.stack.number, given, base != NULL));
     *ret_file = file;
     return 0;
 out:
