@@ -169,14 +169,6 @@ static void add_row(struct tt_columns *table, const struct tt_estimate_row *r)
 static const char *const init_words[TT_INIT_MODES] = {
     [TT_INIT_SHARDS] = "meta", [TT_INIT_WHOLE] = "full", [TT_INIT_UNITS] = "layerwise"};
 
-static void print_init_head(void)
-{
-    tt_print("\nwhile the weights are made, a rank holds\n%7s", "ranks");
-    for (int i = 0; i < TT_INIT_MODES; i++)
-        tt_print(" %14s", init_words[i]);
-    tt_print("  (training.init)\n");
-}
-
 /* Prints what a rank holds while the weights are made. The policies do not matter there, so there is one row per
  * number of ranks. */
 static void print_init(const struct tt_estimate *e)
@@ -187,8 +179,12 @@ static void print_init(const struct tt_estimate *e)
     for (int i = 0; i < e->n; i++) {
         if (e->rows[i].problem || e->rows[i].ranks == last)
             continue;
-        if (!last)
-            print_init_head();
+        if (!last) {
+            tt_print("\nwhile the weights are made, a rank holds\n%7s", "ranks");
+            for (int k = 0; k < TT_INIT_MODES; k++)
+                tt_print(" %14s", init_words[k]);
+            tt_print("  (training.init)\n");
+        }
         last = e->rows[i].ranks;
         tt_print("%7d", last);
         for (int k = 0; k < TT_INIT_MODES; k++)

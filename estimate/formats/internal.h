@@ -16,7 +16,7 @@ enum tt_megatron_flag {
 
 extern const char *const tt_megatron_flag_names[TT_MEGATRON_FLAGS];
 
-/* Zero-initialise but for the notes and what is given; release_flags. */
+/* Zero-initialise but for the notes and what is given. */
 struct tt_megatron_flags {
     char *value[TT_MEGATRON_FLAGS]; /* NULL: not given; "": given without a value */
     struct tt_cluster_notes *notes;

@@ -79,8 +79,10 @@ static const char *const costly[] = {
     "zero",
 };
 
+/* See megatron_flags.def. */
 static const enum kind {
     VALUE,
+    SIZE,
     FILE_NAME,
     SWITCH
 } kind_of[] = {
@@ -120,7 +122,7 @@ bool tt_megatron_flag_has_value(const char *name)
 {
     int at = find(name);
 
-    return at >= 0 && kind_of[at] == VALUE;
+    return at >= 0 && (kind_of[at] == VALUE || kind_of[at] == SIZE);
 }
 
 bool tt_megatron_flag_is_switch(const char *name)
@@ -293,13 +295,6 @@ int tt_megatron_flags_words(struct tt_megatron_flags *f, int n, const char *cons
     return rc;
 }
 
-static void release_flags(struct tt_megatron_flags *f)
-{
-    for (int i = 0; i < TT_MEGATRON_FLAGS; i++)
-        tt_free(f->value[i]);
-    tt_text_release(&f->unknown);
-}
-
 /* --- values --- */
 
 static bool given(const struct tt_megatron_flags *f, enum tt_megatron_flag flag)
@@ -327,42 +322,18 @@ static int number(const struct tt_megatron_flags *f, enum tt_megatron_flag flag,
     return 0;
 }
 
-/* Sizes that cannot be 0 if they are given; the others may be missing, or their 0 is an error elsewhere. */
+/* Sizes cannot be 0. */
 static int check_sizes(const struct tt_megatron_flags *f)
 {
-    static const enum tt_megatron_flag sizes[] = {TT_FLAG_DIM,
-                                                  TT_FLAG_HEADS,
-                                                  TT_FLAG_LAYERS,
-                                                  TT_FLAG_FFN,
-                                                  TT_FLAG_HEAD_DIM,
-                                                  TT_FLAG_MOE_FFN,
-                                                  TT_FLAG_TOP_K,
-                                                  TT_FLAG_QUERY_RANK,
-                                                  TT_FLAG_KEY_RANK,
-                                                  TT_FLAG_ROPE_DIM,
-                                                  TT_FLAG_NOPE_DIM,
-                                                  TT_FLAG_VALUE_DIM,
-                                                  TT_FLAG_TP,
-                                                  TT_FLAG_PP,
-                                                  TT_FLAG_CP,
-                                                  TT_FLAG_EP,
-                                                  TT_FLAG_EXPERT_TP,
-                                                  TT_FLAG_MICRO_BATCH,
-                                                  TT_FLAG_SEQ_LEN,
-                                                  TT_FLAG_GLOBAL_BATCH,
-                                                  TT_FLAG_VIRTUAL_LAYERS,
-                                                  TT_FLAG_VIRTUAL_STAGES,
-                                                  TT_FLAG_RECOMPUTE_LAYERS,
-                                                  TT_FLAG_VOCAB_MULTIPLE,
-                                                  TT_FLAG_GROUPS};
     double value;
     int rc = 0;
 
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        TT_TRY(number(f, sizes[i], 1, &value));
+    for (int i = 0; i < TT_MEGATRON_FLAGS; i++) {
+        if (kind_of[i] != SIZE)
+            continue;
+        TT_TRY(number(f, (enum tt_megatron_flag)i, 1, &value));
         if (!(value > 0))
-            TT_TRY(tt_fail(TT_EUSAGE, "estimate: Megatron's flag --%s has to be above 0",
-                           tt_megatron_flag_names[sizes[i]]));
+            TT_TRY(tt_fail(TT_EUSAGE, "estimate: Megatron's flag --%s has to be above 0", tt_megatron_flag_names[i]));
     }
 out:
     return rc;
@@ -776,7 +747,9 @@ int tt_cluster_megatron_read(const char *path, const struct tt_cluster_given *gi
     TT_TRY(check_flags(&f));
     TT_TRY(translate(&f, &m));
 out:
-    release_flags(&f);
+    for (int i = 0; i < TT_MEGATRON_FLAGS; i++)
+        tt_free(f.value[i]);
+    tt_text_release(&f.unknown);
     tt_free(text);
     if (rc < 0)
         tt_cluster_megatron_release(&m);

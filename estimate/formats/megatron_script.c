@@ -39,18 +39,13 @@ static const char *keep(struct gather *g, char *text)
 
 /* --- what is not known --- */
 
-static int root_of(const struct gather *g, int unknown)
-{
-    for (int i = 0; i < g->script->n_unknown && g->script->unknown[unknown].of >= 0; i++)
-        unknown = g->script->unknown[unknown].of;
-    return unknown;
-}
-
 /* What decides an unknown thing: its root, or itself if the root cannot be given. */
 static int decider(const struct gather *g, int unknown)
 {
-    int root = root_of(g, unknown);
+    int root = unknown;
 
+    for (int i = 0; i < g->script->n_unknown && g->script->unknown[root].of >= 0; i++)
+        root = g->script->unknown[root].of;
     return g->script->unknown[root].name ? root : unknown;
 }
 

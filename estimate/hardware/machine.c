@@ -113,25 +113,25 @@ int tt_cluster_stack_find(const char *name, const struct tt_cluster_stack **ret_
 /* --- files --- */
 
 static const char *const machine_keys[] = {
-#define X(id, key, least, doc) key,
+#define X(id, key, doc) key,
 #include "estimate/hardware/machine_keys.def"
 #undef X
 };
 static const char *const stack_keys[] = {
-#define X(id, key, least, doc) key,
+#define X(id, key, doc) key,
 #include "estimate/hardware/stack_keys.def"
 #undef X
 };
 
-#define ANY      false
-#define POSITIVE true
 static const bool machine_positive[] = {
-#define X(id, key, least, doc) least,
+#define X(id, key, doc) false,
+#define P(id, key, doc) true,
 #include "estimate/hardware/machine_keys.def"
 #undef X
 };
 static const bool stack_positive[] = {
-#define X(id, key, least, doc) least,
+#define X(id, key, doc) false,
+#define P(id, key, doc) true,
 #include "estimate/hardware/stack_keys.def"
 #undef X
 };

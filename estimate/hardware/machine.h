@@ -16,14 +16,14 @@ struct tt_cluster_number {
 };
 
 enum tt_machine_key {
-#define X(id, key, least, doc) TT_M_##id,
+#define X(id, key, doc) TT_M_##id,
 #include "estimate/hardware/machine_keys.def"
 #undef X
     TT_MACHINE_KEYS
 };
 
 enum tt_stack_key {
-#define X(id, key, least, doc) TT_S_##id,
+#define X(id, key, doc) TT_S_##id,
 #include "estimate/hardware/stack_keys.def"
 #undef X
     TT_STACK_KEYS

@@ -14,15 +14,10 @@ enum { ROUNDS = 4 };
 
 /* --- layers of a stage, by torchtitan's rule, which is titan's too --- */
 
-static double between(double value, double low, double high)
-{
-    return fmin(fmax(value, low), high);
-}
-
 /* Layers of the first units: the embeddings count as the first ones. */
 static double layers_until(const struct tt_cluster_job *job, double units)
 {
-    return between(units - job->first_less, 0, job->shape.layers);
+    return fmin(fmax(units - job->first_less, 0), job->shape.layers);
 }
 
 double tt_cluster_split_units(const struct tt_cluster_job *job)
