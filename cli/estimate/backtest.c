@@ -76,7 +76,7 @@ static void print_excluded(const struct tt_backtest *t)
     }
 }
 
-/* Says of which rows nothing names the software: the error may be that of the stack. */
+/* Counts rows whose software nothing names: their error may come from a wrong stack. */
 static void print_assumed(const struct tt_backtest *t)
 {
     const struct tt_cluster_stack *stack;

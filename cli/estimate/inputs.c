@@ -234,7 +234,7 @@ static int kernel_of(const struct tt_cluster_beyond *beyond)
     return asked == 2 && beyond->stack->number[TT_S_KERNEL].value >= 2 ? -1 : asked;
 }
 
-/* Sequences of a step: with local_batch_size alone, those of as many ranks of data parallelism as the layout has. */
+/* With local_batch_size alone the sequences of a step depend on the layout's ranks of data parallelism. */
 int tt_cluster_batch_of(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,
                         struct tt_cluster_job *ret_job)
 {
@@ -502,7 +502,7 @@ out:
     return rc;
 }
 
-/* The configuration checks what it is given against a model of titan, so it gets one with the same heads and widths. */
+/* A configuration is checked against a model of titan, so it gets a model with the same heads and widths. */
 static void add_sizes(struct tt_cluster_inputs *in)
 {
     const struct tt_cluster_shape *s = &in->shape;

@@ -44,7 +44,7 @@ static bool is_measured(const struct tt_cluster_run *run, const struct tt_cluste
            strcmp(run->job.stack->name, job->stack->name) == 0;
 }
 
-/* Keeps the nearest runs: those of the stack on the machine, or of stacks and machines of their kinds. */
+/* Keeps the nearest runs: of the stack on the machine, or of stacks and machines of their kinds. */
 static void find_near(struct tt_cluster_view *view, const struct tt_backtest *test, bool others)
 {
     const struct tt_cluster_job *job = &view->layout.job;
@@ -73,7 +73,7 @@ static void find_near(struct tt_cluster_view *view, const struct tt_backtest *te
     }
 }
 
-/* Whether the tables have runs of the stack on the machine, and of about as many devices. */
+/* Whether runs of the stack on the machine were measured, and of about as many devices. */
 static void find_measured(struct tt_cluster_view *view, const struct tt_backtest *test)
 {
     const struct tt_cluster_job *job = &view->layout.job;

@@ -20,14 +20,14 @@ struct tt_cluster_view {
     const struct tt_cluster_run *near[3]; /* the nearest of them; if there are none, of their kinds */
     double near_error[3];
     int n_near;
-    bool planned; /* the memory is that of titan's plan; of the changes only the difference is by formula */
+    bool planned; /* titan planned the memory; formulas give only what changes add to it */
 };
 
 /** Fills a view for a job; test is the score of the built-in runs, and stays as long as the view. */
 void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_job *job, double usable, double tokens,
                           const struct tt_backtest *test);
 
-/** Replaces the memory by that of titan's plan. */
+/** Replaces the memory by the memory of titan's plan. */
 void tt_cluster_view_plan(struct tt_cluster_view *view, const struct tt_cluster_memory *memory);
 
 void tt_cluster_print(const struct tt_cluster_view *view);
@@ -58,7 +58,7 @@ struct tt_cluster_picture {
     int n_bars, cap_bars;
     struct tt_cluster_point *point;
     int n_points, cap_points;
-    struct tt_text lanes; /* a picture of its own; empty: none */
+    struct tt_text lanes; /* a whole picture; empty: none */
     int lanes_height;
 };
 

@@ -182,7 +182,7 @@ static void hardware(const struct tt_csv *csv, int row, struct tt_cluster_run *r
     run->excluded = "titan has no stack of that name";
 }
 
-/* Sizes in the row replace those of the name. */
+/* Sizes in the row replace the sizes that the name stands for. */
 static bool model(const struct tt_csv *csv, int row, struct tt_cluster_shape *s)
 {
     const char *name = tt_csv_get(csv, row, "model");

@@ -539,7 +539,7 @@ static int model(const struct tt_megatron_flags *f, struct tt_cluster_megatron *
                        tt_megatron_flag_names[TT_FLAG_LAYERS], layers));
     TT_TRY(positions(f, &m->shape));
     TT_TRY(windows(f, &m->shape));
-    m->shape.expert_bias = m->shape.experts > 0 && given(f, TT_FLAG_CLAMP); /* as gpt-oss has it */
+    m->shape.expert_bias = m->shape.experts > 0 && given(f, TT_FLAG_CLAMP); /* as in gpt-oss */
 out:
     json_decref(config);
     return rc;

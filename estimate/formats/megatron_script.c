@@ -254,7 +254,7 @@ static void need_of_flag(struct gather *g, const char *flag, int unknown)
 /* Takes the words of a command: out has them without marks, and needs what they depend on. */
 static void take(struct gather *g, const struct words *in, struct words *out, struct tt_cluster_notes *notes)
 {
-    bool takes_value = false, is_begun = false; /* what is before the program is its launcher's */
+    bool takes_value = false, is_begun = false; /* words before the program are for its launcher */
     const char *flag = "";
 
     for (int i = 0; i < in->n; i++) {

@@ -677,7 +677,7 @@ static void add_settings(struct pairs *pairs, const struct recipe *r)
         add_pair(pairs, "the recipe", tt_strdup(settings[i][0]), tt_strdup(settings[i][1]));
 }
 
-/* Puts what a recipe of 2026 sets before everything that is given. */
+/* Puts the settings of a recipe of 2026 before the given ones. */
 static int add_recipe(struct reader *r)
 {
     const char *name = value_of(&r->pairs, "config");
@@ -725,7 +725,7 @@ static void batches(struct reader *r)
     bool pipeline = stages && strtod(stages, NULL) > 1;
 
     each = of_2026 ? fmax(1, floor(strtod(tokens ? tokens : "16384", NULL) / length)) : 0;
-    local = local ? local : "8"; /* torchtitan's default, as that of tokens and of the length */
+    local = local ? local : "8"; /* torchtitan's default, as for tokens and the length */
     set_number(r, "training.seq_len", length);
     if (!value_of(&r->pairs, "training.steps"))
         set(r, "training.steps", "10000");

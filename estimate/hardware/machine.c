@@ -266,7 +266,7 @@ static int take_ramp(struct reader *r, const char *path, json_t *value)
     return 0;
 }
 
-/* Whether a path is that of a part of one of the two levels: "levels.1.ramp". */
+/* Whether a path names this part of one of the two levels: "levels.1.ramp". */
 static bool is_of_level(const char *path, const char *part)
 {
     return (strncmp(path, "levels.0.", 9) == 0 || strncmp(path, "levels.1.", 9) == 0) && strcmp(path + 9, part) == 0;
@@ -368,7 +368,7 @@ out:
     return rc;
 }
 
-/* A file of schema 1 has six numbers of a thread, which is the device; the rest is that of a built-in processor. */
+/* A file of schema 1 has six numbers of a thread, which is the device; a built-in processor gives the others. */
 static int take_schema_1(struct reader *r, const json_t *json)
 {
     static const struct {

@@ -25,7 +25,7 @@ static const double most_first_bytes = 16 << 20;
 struct table {
     enum operation operation;
     int bus, algorithm;          /* columns */
-    double bytes, factor;        /* of the largest message; its bus bandwidth over that of the algorithm */
+    double bytes, factor;        /* of the largest message; bus bandwidth / algorithm bandwidth */
     double rate;                 /* its bus bandwidth, GB/s */
     struct tt_cluster_ramp ramp; /* of all messages; its shares are GB/s here */
 };

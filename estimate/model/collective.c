@@ -75,7 +75,8 @@ static double bus_rate(const struct tt_cluster_job *job, struct tt_cluster_group
     return fmin(up, net) * share;
 }
 
-/* Seconds of the steps of a ring. With one member in each node there is PAT too, with as many steps as a tree. */
+/* Seconds of the steps of a ring. With one member in each node NCCL also has PAT,
+ * which takes the steps of a tree. */
 static double steps_sec(const struct tt_cluster_job *job, struct tt_cluster_group g, double bytes)
 {
     double nodes = ceil(g.n / g.near), scale = bytes / g.n < small_bytes ? small_step : 1.0;
@@ -85,7 +86,7 @@ static double steps_sec(const struct tt_cluster_job *job, struct tt_cluster_grou
     return scale * (g.near <= 1 ? fmin(steps, pat) : steps);
 }
 
-/* A measured curve has the latency of its own devices, so only that of more members is added. */
+/* A measured curve includes the latency of its own devices, so only the latency of further members is added. */
 static double latency(const struct tt_cluster_job *job, struct tt_cluster_group g, double bytes)
 {
     const struct tt_cluster_ramp *ramp = ramp_of(job, g);
@@ -124,13 +125,13 @@ double tt_cluster_reduce_sec(const struct tt_cluster_job *job, struct tt_cluster
     return ring;
 }
 
-/* Of n places, how many k copies of a token meet that are spread at random. */
+/* How many of n places k copies of a token reach at random. */
 static double places_met(double n, double k)
 {
     return n * (1 - pow(1 - 1 / n, k));
 }
 
-/* Of n nodes, in how many the experts of a token may be: those of some of the groups into which experts are divided. */
+/* In how many of n nodes the experts of a token may be, if the token may use only some groups of experts. */
 static double nodes_allowed(const struct tt_cluster_shape *s, double n)
 {
     double each = s->groups / n, missed = 1;

@@ -29,7 +29,7 @@ struct tt_cluster_shape {
     struct tt_cluster_latent latent; /* its sizes; key_rank 0: unknown */
     double window, window_layers;    /* tokens that such layers attend to; 0: all */
     double groups, groups_met;       /* of experts, and how many of them a token's experts may be in; 0: any */
-    bool expert_bias;                /* experts add biases and clamp, as those of gpt-oss do */
+    bool expert_bias;                /* experts add biases and clamp, as in gpt-oss */
     double mtp_layers;               /* that predict further tokens, behind the others */
     double positions;                /* with a learned row each; 0: none is learned */
 };
@@ -94,7 +94,7 @@ struct tt_cluster_job {
     double loss_chunks;  /* parts in which the loss is computed; 0: one */
     int kernel;          /* of attention; -1: the stack's */
     double node_net;     /* bytes/s of a node's network cards; 0: the machine's */
-    bool balanced;       /* every expert gets as many tokens, as benchmarks force it */
+    bool balanced;       /* every expert gets equally many tokens, as benchmarks force it */
     bool expert_overlap; /* the exchange of tokens runs beside the work of another microbatch */
 };
 
@@ -133,7 +133,7 @@ void tt_cluster_module_names(unsigned modules, struct tt_text *out);
 /** Width of all heads of a token in the scores: their keys and values, on average. */
 double tt_cluster_score_width(const struct tt_cluster_shape *shape);
 
-/** Sets the attention of a shape to a latent one: heads with as many parameters as its five matrices have. */
+/** Makes the attention of a shape latent: its heads get as many parameters as the five matrices have. */
 void tt_cluster_shape_set_latent(struct tt_cluster_shape *shape, const struct tt_cluster_latent *latent);
 
 /** All devices of the job, and tokens of a step. */
@@ -235,7 +235,7 @@ bool tt_cluster_layers_per_stage(const struct tt_cluster_job *job, double *ret_e
 /** Layers, and what embeddings and output count as: what the stages share. For jobs with split_known. */
 double tt_cluster_split_units(const struct tt_cluster_job *job);
 
-/** Layers of all stages of a rank; if the split is not known, those of the rank that has most. */
+/** Layers of all stages of a rank; of the rank with most layers if the split is not known. */
 double tt_cluster_rank_layers(const struct tt_cluster_job *job, int rank);
 
 /** Whether a rank has the output: the last, or the first if stages come back to it. */

@@ -52,7 +52,7 @@ double tt_cluster_expert_tp(const struct tt_cluster_job *job)
     return job->expert_tp > 0 ? job->expert_tp : job->tp;
 }
 
-/* Ranks that have the same experts: those of tensor parallelism too, as far as it does not divide experts. */
+/* Ranks with the same experts. The ranks of tensor parallelism are among them where it does not divide experts. */
 static double expert_ranks(const struct tt_cluster_job *job, double ranks)
 {
     return ranks * job->tp / tt_cluster_expert_tp(job) / job->ep;

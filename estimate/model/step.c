@@ -384,9 +384,9 @@ static double tensor_sec(const struct tt_cluster_job *job, bool experts, double 
     struct tt_cluster_group g = tt_cluster_group(job, job->tp, 1);
     double bytes = 2 * rows(job) * job->shape.dim;
     double hidden = job->async_tp ? 0.5 : 1;
-    double gathered = job->float8 && job->sequence_parallel ? 0.5 : 1; /* what is gathered is quantized first */
+    double gathered = job->float8 && job->sequence_parallel ? 0.5 : 1; /* gathered tensors are quantized first */
 
-    /* 4 all-reduces, or as many pairs of a gather and a reduce-scatter; a repeated forward adds 2 */
+    /* 4 all-reduces, or 4 pairs of a gather and a reduce-scatter; a repeated forward adds 2 */
     return hidden * stack_number(job, TT_S_TP_EXPOSED) * (is_half ? 0.5 : 1) * (4 + 2 * again) *
            (job->sequence_parallel
                 ? tt_cluster_gather_sec(job, g, gathered * bytes) + tt_cluster_gather_sec(job, g, bytes)
@@ -485,7 +485,7 @@ static void output_layer(const struct tt_cluster_job *job, struct tt_cluster_wor
         .gemm = slower(job) * peak / stack_number(job, TT_S_GEMM),
         .memory = stack_number(job, TT_S_LOGIT_TRAFFIC) * m * whole / memory_rate(job),
     };
-    if (job->whole_logits) /* what the loss gives back is cut without traffic */
+    if (job->whole_logits) /* gradients of the loss are cut without traffic */
         work->tensor = tt_cluster_gather_sec(job, tt_cluster_group(job, job->tp, 1), 2 * m * whole);
     work->forward = (work->gemm + work->memory) / 3 + work->tensor;
     work->weight = work->gemm / 3;

@@ -64,7 +64,7 @@ const char *tt_shell_unknown(struct tt_shell *sh, enum tt_script_why why, const 
 
 struct tt_shell_state tt_shell_copy(struct tt_shell *sh, const struct tt_shell_state *state);
 
-/** One state of several, one of which is right: what differs is a choice of the unknown thing. */
+/** Joins several states of which one is right: variables that differ depend on the unknown thing. */
 void tt_shell_merge(struct tt_shell *sh, const struct tt_shell_state *before, const struct tt_shell_state *states,
                     int n, int unknown);
 

@@ -55,7 +55,7 @@ struct tt_script_variable {
 struct tt_script {
     struct tt_script_unknown *unknown;
     int n_unknown, cap_unknown;
-    const struct tt_script_command *command; /* in the order in which they would run, without those of the shell */
+    const struct tt_script_command *command; /* in the order in which they would run, without builtins of the shell */
     int n_commands;
     const struct tt_script_variable *variable; /* as they are at the end */
     int n_variables;

@@ -254,7 +254,7 @@ bool tt_shell_arithmetic(struct tt_shell *sh, const char *text, long long *ret_v
 
 /* --- tests --- */
 
-/* Keeps what an unknown thing is compared with: these are the values that it may be given. */
+/* Keeps the words with which an unknown thing is compared: a user may give it one of them. */
 static void compare_with(struct tt_shell *sh, int unknown, const char *text)
 {
     struct tt_script_unknown *u = &sh->script->unknown[unknown];
