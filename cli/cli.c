@@ -14,13 +14,13 @@
 
 #include <ctype.h>
 
-#include "cli/job/check.h"
 #include "cli/run/screen.h"
 #include "cli/run/streams.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/shown.h"
 #include "core/os/file.h"
+#include "trainer/job/check.h"
 
 int tt_cli_fail(int rc)
 {

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
-#include "cli/run/console.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/kernels/kernels.h"
 #include "parallel/comm/mpi.h"
 #include "parallel/comm/self.h"
+#include "trainer/run/console.h"
 
 /* Seconds of waiting after which a person is told, again and again. */
 enum { REPORT_SEC = 30, START_TIMEOUT_SEC = 300 };

@@ -9,9 +9,6 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/job/check.h"
-#include "cli/job/job.h"
-#include "cli/job/model.h"
 #include "cli/run/screen.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -19,6 +16,9 @@
 #include "core/config/import/import.h"
 #include "core/config/parse/yaml.h"
 #include "core/os/file.h"
+#include "trainer/job/check.h"
+#include "trainer/job/job.h"
+#include "trainer/job/model.h"
 
 const struct tt_option tt_config_options[] = {
     TT_OPTION_CONFIG,

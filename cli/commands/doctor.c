@@ -5,8 +5,8 @@
 #include "cli/doctor/doctor.h"
 
 #include "cli/cli.h"
-#include "cli/job/job.h"
 #include "cli/ranks.h"
+#include "trainer/job/job.h"
 
 const struct tt_option tt_doctor_options[] = {
     TT_OPTION_CONFIG,

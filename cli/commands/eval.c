@@ -9,14 +9,14 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/facts.h"
 #include "cli/generate/pretrained.h"
-#include "cli/job/job.h"
 #include "cli/ranks.h"
-#include "cli/run/folder.h"
 #include "cli/run/screen.h"
-#include "cli/run/validation.h"
 #include "core/base/mem.h"
+#include "trainer/job/facts.h"
+#include "trainer/job/job.h"
+#include "trainer/run/folder.h"
+#include "trainer/step/validation.h"
 
 const struct tt_option tt_eval_options[] = {
     TT_OPTION_CONFIG,

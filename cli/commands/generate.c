@@ -20,6 +20,7 @@
 #include "core/base/mem.h"
 #include "core/kernels/kernels.h"
 #include "core/os/file.h"
+#include "trainer/job/job.h"
 
 const struct tt_option tt_generate_options[] = {
     {"prompt", NULL, "TEXT", "what to continue; - reads standard input"},
@@ -109,7 +110,7 @@ static int read_settings(const struct tt_args *args, struct settings *s)
                            .seed = 42,
                            .samples = 1,
                            .threads = tt_team_cores(),
-                           .memory = (int64_t)(0.9 * tt_metrics_machine_bytes()),
+                           .memory = (int64_t)(0.9 * tt_job_machine_bytes()),
                            .json = tt_args_has(args, "json"),
                            .echo = tt_args_has(args, "echo"),
                            .ignore_eos = tt_args_has(args, "ignore_eos")};

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/run/folder.h"
 #include "cli/run/screen.h"
 #include "cli/run/supervise.h"
 #include "core/base/mem.h"
@@ -18,6 +17,7 @@
 #include "core/os/file.h"
 #include "core/os/peers.h"
 #include "core/os/team.h"
+#include "trainer/run/folder.h"
 
 const struct tt_option tt_launch_options[] = {
     {"ranks", NULL, "N", "ranks of the job; -n N is the same"},

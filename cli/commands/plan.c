@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/job/job.h"
 #include "cli/plan/view.h"
 #include "core/base/mem.h"
 #include "core/config/args.h"
+#include "trainer/job/job.h"
 
 const struct tt_option tt_plan_options[] = {
     TT_OPTION_CONFIG,

@@ -8,11 +8,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/facts.h"
-#include "cli/job/job.h"
-#include "cli/job/model.h"
 #include "cli/ranks.h"
-#include "cli/run/console.h"
 #include "cli/run/screen.h"
 #include "cli/run/segments.h"
 #include "cli/run/signals.h"
@@ -22,6 +18,10 @@
 #include "core/base/mem.h"
 #include "core/config/args.h"
 #include "core/os/file.h"
+#include "trainer/job/facts.h"
+#include "trainer/job/job.h"
+#include "trainer/job/model.h"
+#include "trainer/run/console.h"
 
 const struct tt_option tt_train_options[] = {
     TT_OPTION_CONFIG,

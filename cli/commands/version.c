@@ -5,12 +5,12 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
-#include "cli/revision.h"
 #include "cli/run/screen.h"
 #include "core/kernels/blas.h"
 #include "core/kernels/kernels.h"
 #include "core/os/cpu.h"
 #include "parallel/comm/mpi.h"
+#include "trainer/run/revision.h"
 
 static const char *instruction_set(void)
 {
@@ -19,7 +19,7 @@ static const char *instruction_set(void)
 
 int tt_cli_print_version(bool is_json)
 {
-    const char *revision = tt_cli_revision();
+    const char *revision = tt_revision();
 
     if (is_json)
         return tt_cli_print_json(json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "version", TITAN_VERSION, "git", revision,

@@ -11,10 +11,10 @@
 #include <sys/resource.h>
 
 #include "cli/doctor/doctor.h"
-#include "cli/job/job.h"
 #include "core/base/mem.h"
 #include "core/kernels/blas.h"
 #include "core/os/limits.h"
+#include "trainer/job/job.h"
 
 /* A line "MemTotal:  4037 kB" of /proc/meminfo, in bytes; negative: not there. */
 static double memory_line(const char *text, const char *name)

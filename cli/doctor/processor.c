@@ -6,12 +6,12 @@
 #include <string.h>
 
 #include "cli/doctor/doctor.h"
-#include "cli/facts.h"
-#include "cli/revision.h"
 #include "core/kernels/blas.h"
 #include "core/kernels/kernels.h"
 #include "core/os/cores.h"
 #include "core/os/cpu.h"
+#include "trainer/job/facts.h"
+#include "trainer/run/revision.h"
 
 static const char *plural(int n)
 {
@@ -20,7 +20,7 @@ static const char *plural(int n)
 
 int tt_check_build(const struct tt_doctor *d, struct tt_finding *f)
 {
-    const char *revision = tt_cli_revision();
+    const char *revision = tt_revision();
     const struct tt_fact fact = {"its revision", revision};
     struct tt_text difference = {0};
     int rc;

@@ -9,10 +9,10 @@
 
 #include "cli/cli.h"
 #include "cli/doctor/doctor.h"
-#include "cli/facts.h"
 #include "cli/run/screen.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
+#include "trainer/job/facts.h"
 
 static const char *const level_names[TT_DOCTOR_LEVELS] = {"ok", "warning", "error"};
 

@@ -11,13 +11,13 @@
 #include "cli/estimate/estimate.h"
 #include "cli/estimate/inputs.h"
 #include "cli/estimate/screen.h"
-#include "cli/job/job.h"
-#include "cli/job/predict.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 #include "estimate/backtest/backtest.h"
 #include "estimate/formats/formats.h"
+#include "trainer/job/job.h"
+#include "trainer/job/predict.h"
 
 /* --- the memory of titan's own plan, where it trains the job itself --- */
 

@@ -12,14 +12,14 @@
 
 #include "cli/cli.h"
 #include "cli/estimate/screen.h"
-#include "cli/job/job.h"
-#include "cli/job/model.h"
-#include "cli/job/pipeline.h"
 #include "core/base/mem.h"
 #include "core/models/model.h"
 #include "core/os/file.h"
 #include "estimate/model/job.h"
 #include "parallel/pipeline/schedule.h"
+#include "trainer/job/divisions.h"
+#include "trainer/job/job.h"
+#include "trainer/job/model.h"
 
 /* --- a configuration as a job --- */
 

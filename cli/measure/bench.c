@@ -15,8 +15,6 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/facts.h"
-#include "cli/job/job.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/kernels/blas.h"
@@ -25,6 +23,8 @@
 #include "core/math/stats.h"
 #include "core/os/cores.h"
 #include "core/os/file.h"
+#include "trainer/job/facts.h"
+#include "trainer/job/job.h"
 
 const char *tt_bench_section_name(enum tt_bench_section section)
 {

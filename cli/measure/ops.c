@@ -9,13 +9,13 @@
 #include <string.h>
 
 #include "cli/measure/bench.h"
-#include "cli/train/setup.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/math/stats.h"
 #include "core/os/file.h"
 #include "core/program/instr/instr.h"
 #include "parallel/comm/self.h"
+#include "trainer/job/setup.h"
 
 /* What the models add to the default configuration, besides two layers. */
 static const char *const models[] = {

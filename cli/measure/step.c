@@ -3,20 +3,20 @@
  * Times a step of a model with the trainer's set-up and engine, on random tokens, so that no dataset is needed
  * for any vocabulary.
  */
-#include "cli/train/step.h"
+#include "trainer/step/step.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/measure/bench.h"
-#include "cli/run/peak.h"
-#include "cli/train/setup.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/math/rng.h"
 #include "core/math/stats.h"
 #include "core/os/file.h"
+#include "trainer/job/setup.h"
+#include "trainer/step/peak.h"
 
 static const double LEARNING_RATE = 1e-5; /* small enough for random tokens */
 

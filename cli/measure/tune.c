@@ -9,16 +9,16 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/facts.h"
-#include "cli/job/predict.h"
-#include "cli/run/peak.h"
-#include "cli/train/data/datasets.h"
-#include "cli/train/setup.h"
-#include "cli/train/step.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/math/stats.h"
 #include "core/os/file.h"
+#include "trainer/data/data.h"
+#include "trainer/job/facts.h"
+#include "trainer/job/predict.h"
+#include "trainer/job/setup.h"
+#include "trainer/step/peak.h"
+#include "trainer/step/step.h"
 
 /* --- one trial --- */
 

@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/job/tensors.h"
 #include "cli/plan/view.h"
 #include "cli/run/columns.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"
+#include "trainer/job/tensors.h"
 
 /* Whether the last step is not known, because training.epochs are counted when the data is open. */
 static bool is_open(const struct tt_config *cfg)
@@ -34,7 +34,7 @@ static int make(const struct tt_plan_view *v, bool last, struct tt_plan_save *sa
     struct tt_ckpt_state state;
     int rc = 0;
 
-    tt_job_tensors_init(&v->job.engine, &tensors);
+    tt_job_tensors_init(&v->job.engine, NULL, &tensors);
     state = tensors.state;
     save->step = first_step(cfg, last);
     save->model_only = last;

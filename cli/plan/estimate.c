@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/job/predict.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "trainer/job/predict.h"
 
 /*
  * Resident bytes of a rank in addition to its arena: program, OpenBLAS, MPI and its buffers, the loader. They were

@@ -2,9 +2,9 @@
 #ifndef TT_CLI_PLAN_ESTIMATE_H
 #define TT_CLI_PLAN_ESTIMATE_H
 
-#include "cli/plan/summary.h"
 #include "core/config/args.h"
 #include "core/config/config.h"
+#include "trainer/job/summary.h"
 
 /**
  * Estimates: one row per number of ranks and policy, each planned by the code that trains.

@@ -3,10 +3,10 @@
 #define TT_CLI_PLAN_VIEW_H
 
 #include "checkpoint/save/preview.h"
-#include "cli/job/job.h"
-#include "cli/job/predict.h"
-#include "cli/plan/summary.h"
 #include "parallel/planner/cost.h"
+#include "trainer/job/job.h"
+#include "trainer/job/predict.h"
+#include "trainer/job/summary.h"
 
 struct tt_plan_policy {
     const struct tt_ckpt_policy *policy;

@@ -13,10 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/run/console.h"
 #include "cli/run/streams.h"
 #include "core/base/mem.h"
 #include "core/base/shown.h"
+#include "trainer/run/console.h"
 
 enum { LEAST_COLUMNS = 40 }; /* a narrower terminal breaks the lines itself */
 

@@ -17,10 +17,10 @@
 
 #include <unistd.h>
 
-#include "cli/run/console.h"
 #include "cli/run/streams.h"
 #include "core/base/error.h"
 #include "core/os/file.h"
+#include "trainer/run/console.h"
 
 enum { ANSWER_BYTES = 256 };
 

@@ -5,15 +5,15 @@
 #include <stdbool.h>
 
 #include "checkpoint/steps/store.h"
-#include "cli/run/folder.h"
-#include "cli/train/data/data.h"
-#include "cli/train/progress.h"
 #include "cli/train/report/reporter.h"
 #include "cli/train/save/saver.h"
-#include "cli/train/setup.h"
 #include "cli/train/start/start.h"
 #include "cli/train/text.h"
-#include "cli/train/validate.h"
+#include "trainer/data/data.h"
+#include "trainer/job/setup.h"
+#include "trainer/run/folder.h"
+#include "trainer/step/step.h"
+#include "trainer/step/validation.h"
 
 /**
  * The training loop of one rank. It is made of parts that have one job each. The order of calls is that of a run:

@@ -2,10 +2,10 @@
  *
  * Makes the parts of a loop, each before those that need it, and releases them.
  */
-#include "cli/train/data/datasets.h"
 #include "cli/train/loop.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
+#include "trainer/data/data.h"
 
 /* A unique name for the part of the run from this start on, the same on all ranks. */
 static int make_run_id(struct tt_comm *comm, char ret_id[TT_RUN_ID_BYTES])

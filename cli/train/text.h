@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 #include "cli/generate/generation.h"
-#include "cli/train/data/data.h"
 #include "cli/train/report/reporter.h"
-#include "cli/train/setup.h"
+#include "trainer/data/data.h"
+#include "trainer/job/setup.h"
 
 /**
  * Texts that are sampled from the model while it is trained (metrics.sample_freq). The ranks send their weights to rank

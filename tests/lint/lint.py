@@ -412,7 +412,7 @@ def words_of(path):
 
 
 def exports_are_used():
-    """A function that a header of the five layers declares is used in a file other than the header and its own.
+    """A function that a header of the layers declares is used in a file other than the header and its own.
     Otherwise it should be static, or go."""
     declaration = re.compile(r"^(?!typedef|static|#)[A-Za-z_][\w \*]*?[ \*](tt_\w+)\([^;{}]*\)[^;{}]*;", re.MULTILINE)
     for path in library_files():

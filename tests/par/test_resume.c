@@ -20,13 +20,13 @@
 #include "checkpoint/steps/steps.h"
 #include "checkpoint/tools/diff.h"
 #include "checkpoint/tools/inspect.h"
-#include "cli/train/save/view.h"
 #include "core/base/mem.h"
 #include "core/math/rng.h"
 #include "core/os/file.h"
 #include "parallel/comm/collectives.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
+#include "trainer/job/tensors.h"
 
 enum { GLOBAL_BATCH = 16, HALF = 2, STEPS = 4, PAIRS = 60 };
 
@@ -102,16 +102,16 @@ static int at_step(struct tt_comm *comm, struct tt_engine *engine, int step, voi
 {
     const struct part *part = arg;
     struct tt_engine_options options = {0};
-    struct tt_state_view view = {0};
+    struct tt_job_tensors tensors = {0};
     int rc = 0;
 
     TT_TRY(train_job_options(&part->job, &options));
-    tt_state_view_init(&options, engine, &view);
+    tt_job_tensors_init(&options, engine, &tensors);
     if (step == part->job.first_step)
-        rc = load(comm, part, &options.mesh, &view.tensors.state);
+        rc = load(comm, part, &options.mesh, &tensors.state);
     else if (step == part->saves_at[0] || step == part->saves_at[1])
-        rc = save(comm, part, &options.mesh, step, &view.tensors.state);
-    tt_state_view_release(&view);
+        rc = save(comm, part, &options.mesh, step, &tensors.state);
+    tt_job_tensors_release(&tensors);
 out:
     train_job_options_release(&options);
     return rc;

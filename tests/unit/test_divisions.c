@@ -2,10 +2,10 @@
  *
  * Degrees of tensor and context parallelism, and of exactness, that do not fit each other, the model or the batch.
  */
-#include "cli/job/check.h"
-#include "cli/job/job.h"
 #include "config_help.h"
 #include "core/config/config.h"
+#include "trainer/job/check.h"
+#include "trainer/job/job.h"
 
 /* Reads flags on a model with 12 heads, 4 key/value heads, a width of 96 in the middle and 61 rows of vocabulary, and
  * 24 tokens in a microbatch; NULL if they are refused. */

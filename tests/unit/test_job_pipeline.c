@@ -6,12 +6,12 @@
 
 #include <unistd.h>
 
-#include "cli/job/check.h"
-#include "cli/job/pipeline.h"
-#include "cli/job/predict.h"
 #include "config_help.h"
 #include "core/config/config.h"
 #include "parallel/comm/collectives.h"
+#include "trainer/job/check.h"
+#include "trainer/job/divisions.h"
+#include "trainer/job/predict.h"
 
 /* Reads flags on a pipeline of 4 ranks over a model with 30 layers; NULL if they are refused. */
 static struct tt_config *read_flags(const char *const *more)

@@ -12,10 +12,10 @@
 
 #include <cmocka.h>
 
-#include "cli/run/records/records.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 #include "tests/help/log.h"
+#include "trainer/run/records.h"
 
 static void assert_holds(const char *path, const char *wanted)
 {

@@ -2,9 +2,8 @@
  *
  * What gradient_sync auto becomes, and what is said about it.
  */
-#include "cli/job/predict.h"
-#include "cli/job/sync.h"
 #include "config_help.h"
+#include "trainer/job/predict.h"
 
 enum { SLOW_LINK = 1, FAST_LINK = 1000 }; /* MB/s */
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "cli/run/records/tensorboard.h"
+#include "trainer/run/tensorboard.h"
 
 static void assert_hex(const uint8_t *bytes, size_t n, const char *want)
 {

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cli/run/records/tensorboard.h"
 #include "core/base/json.h"
+#include "trainer/run/tensorboard.h"
 
 /**
  * How evenly the experts of a step were loaded. The imbalance of a layer is the load of its busiest expert, divided by

@@ -13,13 +13,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "cli/run/console.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/base/shown.h"
 #include "core/base/text.h"
 #include "core/os/file.h"
-#include "core/os/limits.h"
+#include "trainer/run/console.h"
 
 /*
  * The peak of this program. ru_maxrss also counts what the process was before it became titan (a child of a large
@@ -42,11 +41,6 @@ double tt_metrics_resident_bytes(void)
     if ((line = strstr(text, mark)))
         return strtod(line + sizeof mark - 1, NULL) * 1024.0;
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss * 1024.0 : 0.0;
-}
-
-double tt_metrics_machine_bytes(void)
-{
-    return fmin((double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE), tt_limits_read("").memory_bytes);
 }
 
 /* The loss of the terminal or pipe does not end training; metrics.jsonl notes why nothing more was printed. */

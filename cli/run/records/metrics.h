@@ -7,10 +7,10 @@
 
 #include "checkpoint/save/save.h"
 #include "cli/run/records/loads.h"
-#include "cli/run/records/records.h"
-#include "cli/run/records/tensorboard.h"
 #include "core/base/json.h"
 #include "core/ops/experts/router_losses.h"
+#include "trainer/run/records.h"
+#include "trainer/run/tensorboard.h"
 
 /**
  * What a run reports: torchtitan's console line, one JSON object per line in metrics.jsonl, appended and flushed, and
@@ -82,8 +82,7 @@ void tt_metrics_checkpoint_failed(struct tt_metrics *metrics, int64_t step, cons
 /** Writes one record (takes the reference) to the file and, with --json, to stdout; adds "time". */
 void tt_metrics_record(struct tt_metrics *metrics, json_t *record);
 
-/** Resident bytes of this process at their highest, and the memory of the machine or container. */
+/** Resident bytes of this process at their highest. */
 double tt_metrics_resident_bytes(void);
-double tt_metrics_machine_bytes(void);
 
 #endif

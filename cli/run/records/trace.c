@@ -10,11 +10,11 @@
 
 #include <unistd.h>
 
-#include "cli/plan/summary.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 #include "core/program/instr/instr.h"
 #include "parallel/comm/collectives.h"
+#include "trainer/job/summary.h"
 
 enum lane { LANE_COMPUTE, LANE_WAITING, LANE_COMMUNICATION };
 

@@ -8,12 +8,12 @@
 
 #include "checkpoint/load/patience.h"
 #include "checkpoint/steps/steps.h"
-#include "cli/run/folder.h"
 #include "cli/run/signals.h"
-#include "cli/train/data/datasets.h"
 #include "cli/train/save/saver.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
+#include "trainer/data/data.h"
+#include "trainer/run/folder.h"
 
 static int examine_folder(const struct tt_setup *s, bool overwrite)
 {

@@ -6,8 +6,8 @@
 #include "cli/train/report/reporter.h"
 #include "cli/train/start/start.h"
 #include "cli/train/text.h"
-#include "cli/train/validate.h"
 #include "core/models/first_loss.h"
+#include "trainer/step/validation.h"
 
 /**
  * `titan train --dry-run`: all that a run looks at and decides before its first step, and nothing of what it does. It

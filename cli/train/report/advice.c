@@ -7,8 +7,8 @@
 
 #include <math.h>
 
-#include "cli/job/predict.h"
 #include "core/base/mem.h"
+#include "trainer/job/predict.h"
 
 enum { WORTH_SAYING_PERCENT = 5 };
 

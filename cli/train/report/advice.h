@@ -3,8 +3,8 @@
 #define TT_CLI_TRAIN_REPORT_ADVICE_H
 
 #include "cli/train/report/reporter.h"
-#include "cli/train/setup.h"
 #include "core/base/text.h"
+#include "trainer/job/setup.h"
 
 /**
  * Appends where the time of a run went and, if communication, data or memory holds it up, what to change. From rank 0's

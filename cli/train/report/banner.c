@@ -8,11 +8,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "cli/job/predict.h"
 #include "cli/train/start/changed.h"
-#include "cli/train/validate.h"
 #include "core/kernels/kernels.h"
 #include "core/os/cores.h"
+#include "trainer/job/predict.h"
+#include "trainer/step/validation.h"
 
 static const char *plural(int64_t n)
 {

@@ -8,12 +8,12 @@
 
 #include <unistd.h>
 
-#include "cli/run/folder.h"
 #include "cli/run/screen.h"
 #include "cli/train/report/advice.h"
 #include "cli/train/report/reporter.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
+#include "trainer/run/folder.h"
 
 enum { LABEL_COLUMNS = 11 }; /* as in the banner */
 

@@ -9,13 +9,13 @@
 
 #include <unistd.h>
 
-#include "cli/job/predict.h"
-#include "cli/run/folder.h"
-#include "cli/run/peak.h"
 #include "cli/run/screen.h"
 #include "core/base/log.h"
 #include "core/os/file.h"
 #include "parallel/planner/cost.h"
+#include "trainer/job/predict.h"
+#include "trainer/run/folder.h"
+#include "trainer/step/peak.h"
 
 enum { PEAKS = 3 }; /* at the start, and after each of the first two steps */
 
@@ -42,7 +42,7 @@ int tt_reporter_open(struct tt_reporter *r, bool json)
     r->live.on = !json && tt_screen_live_begin();
     m->flops_per_token = tt_model_flops_per_token(model, cfg->training.seq_len);
     m->flops_per_token_causal = tt_model_flops_per_token_causal(model, cfg->training.seq_len);
-    m->memory_total_bytes = tt_metrics_machine_bytes();
+    m->memory_total_bytes = tt_job_machine_bytes();
     if (cfg->metrics.enable_jsonl)
         TT_TRY(tt_run_folder_metrics(cfg, &m->records));
     if (cfg->metrics.enable_tensorboard && tt_run_folder_board(cfg, &m->board) < 0)

@@ -9,12 +9,11 @@
 #include "checkpoint/save/save.h"
 #include "checkpoint/tools/consolidate.h"
 #include "cli/run/records/metrics.h"
-#include "cli/run/validation.h"
-#include "cli/train/progress.h"
-#include "cli/train/setup.h"
-#include "cli/train/step.h"
 #include "core/os/team.h"
 #include "core/program/split.h"
+#include "trainer/job/setup.h"
+#include "trainer/step/step.h"
+#include "trainer/step/validation.h"
 
 /**
  * All that a training run prints: banner, console lines, records, notes, warnings, and answers to signals. The rest of

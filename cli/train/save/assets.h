@@ -4,8 +4,8 @@
 
 #include "checkpoint/hf/folder.h"
 #include "checkpoint/save/save.h"
-#include "cli/train/setup.h"
 #include "core/tokenizer/tokenizer.h"
+#include "trainer/job/setup.h"
 
 /** Small files that go into every checkpoint. Those of rank 0 are written. */
 struct tt_train_assets {

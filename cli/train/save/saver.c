@@ -9,8 +9,8 @@
 #include "checkpoint/load/patience.h"
 #include "checkpoint/save/replicas.h"
 #include "checkpoint/steps/retain.h"
-#include "cli/train/data/datasets.h"
 #include "core/base/mem.h"
+#include "trainer/data/data.h"
 
 /* --- what a manifest says of the run --- */
 
@@ -67,7 +67,7 @@ void tt_saver_init(const struct tt_setup *setup, struct tt_reporter *reporter, c
                    struct tt_saver *ret_saver)
 {
     *ret_saver = (struct tt_saver){.setup = setup, .reporter = reporter, .data = data, .saved_step = -1};
-    tt_state_view_init(&setup->job.engine, setup->engine, &ret_saver->view);
+    tt_job_tensors_init(&setup->job.engine, setup->engine, &ret_saver->tensors);
 }
 
 int tt_saver_open(struct tt_saver *saver, const char *folder, const char *run_id)
@@ -82,7 +82,7 @@ int tt_saver_open(struct tt_saver *saver, const char *folder, const char *run_id
         goto out;
     rc = tt_job_policy(s->cfg, &policy);
     if (rc == 0)
-        rc = tt_ckpt_writer_new(tt_ckpt_staging_bytes(&saver->view.tensors.state, &s->job.mesh, policy, s->comm->rank),
+        rc = tt_ckpt_writer_new(tt_ckpt_staging_bytes(&saver->tensors.state, &s->job.mesh, policy, s->comm->rank),
                                 &saver->writer);
     rc = tt_comm_agree(s->comm, rc);
 out:
@@ -95,7 +95,7 @@ void tt_saver_close(struct tt_saver *saver)
     tt_ckpt_writer_free(saver->writer);
     tt_ckpt_store_close(saver->store);
     tt_train_assets_release(&saver->assets);
-    tt_state_view_release(&saver->view);
+    tt_job_tensors_release(&saver->tensors);
     json_decref(saver->line);
     *saver = (struct tt_saver){.saved_step = -1};
 }
@@ -157,7 +157,7 @@ int tt_saver_save(struct tt_saver *saver, const struct tt_train_progress *at, bo
 {
     const struct tt_config *cfg = saver->setup->cfg;
     bool model_only = last && cfg->checkpoint.last_save_model_only, async = saver->writer && !last && !stop;
-    struct tt_ckpt_state state = saver->view.tensors.state;
+    struct tt_ckpt_state state = saver->tensors.state;
     struct tt_ckpt_save save = {.state = &state,
                                 .meta = describe(saver, at),
                                 .asset = saver->assets.asset,
@@ -232,7 +232,7 @@ int tt_saver_check_replicas(const struct tt_saver *saver, int64_t step)
 
     TT_TRY(tt_engine_synchronize(s->engine));
     s->comm->waiting_for = "comparison of replicas";
-    rc = tt_replicas_check(s->comm, &s->job.mesh, &saver->view.tensors.state, tt_engine_team(s->engine));
+    rc = tt_replicas_check(s->comm, &s->job.mesh, &saver->tensors.state, tt_engine_team(s->engine));
 out:
     return rc < 0 ? tt_wrap(rc, "step %" PRId64, step) : 0;
 }

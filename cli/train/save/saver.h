@@ -9,11 +9,11 @@
 #include "checkpoint/save/save.h"
 #include "checkpoint/save/writer.h"
 #include "checkpoint/steps/store.h"
-#include "cli/train/progress.h"
 #include "cli/train/report/reporter.h"
 #include "cli/train/save/assets.h"
-#include "cli/train/save/view.h"
-#include "cli/train/setup.h"
+#include "trainer/job/setup.h"
+#include "trainer/job/tensors.h"
+#include "trainer/step/step.h"
 
 /**
  * The checkpoints that a run saves: when they are due, what is in them, and the save that is under way. With async_mode
@@ -23,7 +23,7 @@ struct tt_saver {
     const struct tt_setup *setup;
     struct tt_reporter *reporter;
     const struct tt_train_data *data;
-    struct tt_state_view view;
+    struct tt_job_tensors tensors;
     struct tt_train_assets assets;
     struct tt_ckpt_store *store;   /* NULL: nothing is saved */
     struct tt_ckpt_writer *writer; /* NULL: saves block */

@@ -8,11 +8,11 @@
 #include "checkpoint/load/patience.h"
 #include "checkpoint/save/save.h"
 #include "checkpoint/steps/steps.h"
-#include "cli/job/tensors.h"
 #include "cli/train/save/saver.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/os/file.h"
+#include "trainer/job/tensors.h"
 
 /* Saves from here to the last step. */
 static int64_t saves_to_come(const struct tt_config *cfg, int64_t at, int64_t last)
@@ -48,7 +48,7 @@ int tt_saver_demand(const struct tt_setup *s, const struct tt_train_data *data, 
                                .exports = cfg->checkpoint.last_save_in_hf ? 1.01 * weights + 0x1p20 : 0.0};
     int rc = 0;
 
-    tt_job_tensors_init(&s->job.engine, &tensors);
+    tt_job_tensors_init(&s->job.engine, NULL, &tensors);
     state = tensors.state;
     TT_TRY(tt_job_policy(cfg, &policy));
     d.one = d.last = (double)room_of(s, &state, assets, false, policy);

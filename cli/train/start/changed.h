@@ -2,9 +2,9 @@
 #ifndef TT_CLI_TRAIN_START_CHANGED_H
 #define TT_CLI_TRAIN_START_CHANGED_H
 
-#include "cli/train/setup.h"
 #include "cli/train/start/start.h"
 #include "core/base/text.h"
+#include "trainer/job/setup.h"
 
 /**
  * TT_EDATA, with the values, if the checkpoint is of another model than this run's: other shapes, or the same shapes

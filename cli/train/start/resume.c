@@ -10,35 +10,12 @@
 #include "checkpoint/load/patience.h"
 #include "checkpoint/steps/line.h"
 #include "checkpoint/steps/steps.h"
-#include "cli/run/folder.h"
-#include "cli/train/data/datasets.h"
 #include "cli/train/start/changed.h"
 #include "cli/train/start/start.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
-
-int tt_start_skip_flags(const struct tt_config *cfg, unsigned *ret_skip)
-{
-    const struct tt_words *words = &cfg->checkpoint.exclude_from_loading;
-    unsigned flag = 0;
-    int rc = 0;
-
-    *ret_skip = 0;
-    for (int i = 0; i < words->n; i++) {
-        TT_TRY(tt_ckpt_skip_flag(words->word[i], &flag));
-        *ret_skip |= flag;
-    }
-out:
-    return rc;
-}
-
-int tt_start_request(const struct tt_config *cfg, struct tt_ckpt_request *ret_request)
-{
-    *ret_request = (struct tt_ckpt_request){.line.load_step = cfg->checkpoint.load_step,
-                                            .reading = tt_job_reading(cfg),
-                                            .as_asked = cfg->checkpoint.load_only};
-    return tt_start_skip_flags(cfg, &ret_request->line.skip);
-}
+#include "trainer/data/data.h"
+#include "trainer/run/folder.h"
 
 static int check_dump_folder(const struct tt_config *cfg)
 {
@@ -334,10 +311,10 @@ int tt_start_resume(struct tt_saver *saver, const char *folder, const char *run_
     struct tt_ckpt_found found = {.step = -1};
     int rc = 0;
 
-    TT_TRY(tt_start_request(s->cfg, &request));
+    TT_TRY(tt_job_resume_request(s->cfg, &request));
     request.accept = accept;
     request.arg = saver;
-    TT_TRY(tt_ckpt_resume(s->comm, &s->job.mesh, folder, &request, &saver->view.tensors.state, &found));
+    TT_TRY(tt_ckpt_resume(s->comm, &s->job.mesh, folder, &request, &saver->tensors.state, &found));
     *ret_resumed = found.step >= 0;
     if (found.step < 0) {
         saver->line = tt_line_new(run_id, NULL, &request.line);
@@ -385,7 +362,7 @@ int tt_start_peek_step(const struct tt_setup *s, const struct tt_train_data *dat
     struct peek peek = {.setup = s};
     int rc = 0;
 
-    TT_TRY(tt_start_request(s->cfg, &request));
+    TT_TRY(tt_job_resume_request(s->cfg, &request));
     TT_TRY(tt_ckpt_peek(s->comm, folder, &request, &found));
     *ret_resumes = found.step >= 0;
     if (found.step < 0)

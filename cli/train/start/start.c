@@ -10,12 +10,12 @@
 
 #include "checkpoint/hf/load.h"
 #include "checkpoint/load/patience.h"
-#include "cli/job/tensors.h"
-#include "cli/run/folder.h"
 #include "cli/train/start/changed.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
+#include "trainer/job/tensors.h"
+#include "trainer/run/folder.h"
 
 /* A checkpoint of PyTorch's has the position of another data loader, which means nothing to this one. */
 static int leave_out_foreign(const char *path, const json_t *meta, unsigned *skip)
@@ -57,7 +57,7 @@ static void describe_random(const struct tt_config *cfg, struct tt_start *start)
 /* The parts of the checkpoint that are not taken. */
 static int initial_skip(const struct tt_config *cfg, unsigned *ret_skip)
 {
-    int rc = tt_start_skip_flags(cfg, ret_skip);
+    int rc = tt_job_skip_flags(cfg, ret_skip);
     enum tt_key key = cfg->checkpoint.initial_load_extend_vocabulary ? TT_KEY_EXTEND_VOCABULARY : TT_KEY_LEAVE_OUT;
 
     /* these are not Hugging Face's weights */
@@ -95,7 +95,7 @@ static struct tt_hf_options hf_options(const struct tt_config *cfg)
 static int load_initial(const struct tt_saver *saver, struct tt_train_progress *at, struct tt_start *start)
 {
     const struct tt_setup *s = saver->setup;
-    const struct tt_state_view *v = &saver->view;
+    const struct tt_ckpt_state *state = &saver->tensors.state;
     const struct tt_config *cfg = s->cfg;
     const struct tt_hf_options options = hf_options(cfg);
     unsigned skip = 0;
@@ -105,11 +105,10 @@ static int load_initial(const struct tt_saver *saver, struct tt_train_progress *
     if (s->job.model->dims.lora.rank) /* adapters, which the weights to start from may lack */
         TT_TRY(tt_comm_agree(s->comm, tt_engine_init_params(s->engine, (uint64_t)cfg->debug.seed)));
     if (cfg->checkpoint.initial_load_in_hf) {
-        TT_TRY(tt_hf_load(s->comm, initial_path(cfg), &options, s->job.model, &v->tensors.state));
+        TT_TRY(tt_hf_load(s->comm, initial_path(cfg), &options, s->job.model, state));
     } else {
         TT_TRY(initial_skip(cfg, &skip));
-        TT_TRY(tt_ckpt_load(s->comm, &s->job.mesh, initial_path(cfg), tt_job_reading(cfg), &skip, &v->tensors.state,
-                            &meta));
+        TT_TRY(tt_ckpt_load(s->comm, &s->job.mesh, initial_path(cfg), tt_job_reading(cfg), &skip, state, &meta));
         TT_TRY(tt_comm_agree(s->comm, restore_initial(cfg, saver->data, meta, skip, at)));
     }
     if (cfg->checkpoint.initial_load_in_hf || (skip & (TT_SKIP_OPTIMIZER | TT_SKIP_AVERAGES)))
@@ -179,7 +178,7 @@ int tt_start_examine(const struct tt_setup *s, const char *path, unsigned skip, 
     struct tt_job_tensors tensors = {0};
     int rc;
 
-    tt_job_tensors_init(&s->job.engine, &tensors);
+    tt_job_tensors_init(&s->job.engine, NULL, &tensors);
     rc = tt_ckpt_examine(path, &tensors.state, skip, ret_meta);
     tt_job_tensors_release(&tensors);
     return rc;

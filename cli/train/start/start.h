@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 #include "checkpoint/load/load.h"
-#include "cli/train/progress.h"
 #include "cli/train/save/saver.h"
+#include "trainer/step/step.h"
 
 /** What this start of the run began from: the run's own newest checkpoint, other weights, or random ones. */
 struct tt_start {
@@ -42,11 +42,6 @@ void tt_start_release(struct tt_start *start);
 
 /** Whether the run's checkpoint folder has a step, even one that was set aside. Not collective. */
 int tt_start_can_resume(const struct tt_config *cfg, bool *ret_can) TT_MUST_CHECK;
-
-/** What the configuration asks of a resume, and the parts that it excludes, as TT_SKIP_* flags. Errors: TT_EUSAGE for
- * an unknown part. */
-int tt_start_request(const struct tt_config *cfg, struct tt_ckpt_request *ret_request) TT_MUST_CHECK;
-int tt_start_skip_flags(const struct tt_config *cfg, unsigned *ret_skip) TT_MUST_CHECK;
 
 /**
  * Loads the step from which the run continues, if its folder has one, and decides the line of its coming steps. Steps

@@ -1,0 +1,507 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Datasets of a run: rank 0 prepares them, all ranks open them.
+ */
+#include "trainer/data/data.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include "core/base/hash.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/math/rng.h"
+#include "core/os/file.h"
+#include "trainer/run/folder.h"
+
+/* --- one packed file on all hosts --- */
+
+enum { HOST_BYTES = 256 };
+
+/* The file that a rank has open or, with inode 0, the host of a rank without one. Ranks with equal places have the same
+ * file. */
+struct place {
+    uint64_t host, device, inode; /* host: its first rank; files of two hosts may have the same other numbers */
+};
+
+static struct place place_of(const struct tt_comm *comm, const struct tt_dataset *dataset)
+{
+    uint64_t host = (uint64_t)tt_comm_host_leader(comm, comm->rank);
+
+    return dataset ? (struct place){host, dataset->device, dataset->inode} : (struct place){host, 0, 0};
+}
+
+/* The lowest rank with this rank's place. */
+static int leader_of(const struct tt_comm *comm, const struct place *places)
+{
+    int rank = 0;
+
+    while (memcmp(&places[rank], &places[comm->rank], sizeof *places) != 0)
+        rank++;
+    return rank;
+}
+
+/* Opens the file. That of a text may be missing or wrong on ranks other than 0, which leaves *dataset NULL. */
+static int open_here(const struct tt_comm *comm, bool is_text, const struct tt_dataset_ref *ref,
+                     struct tt_dataset **dataset)
+{
+    bool can_make = is_text && comm->rank > 0, exists = true;
+    int rc = can_make ? tt_path_exists(ref->path, &exists) : 0;
+
+    if (rc == 0 && exists)
+        rc = tt_dataset_open(ref, dataset);
+    if (rc < 0 && !is_text) /* no key names the path of a text's cache */
+        rc = tt_path_blame_missing(rc, ref->path, TT_KEY_DATASET_PATH);
+    return rc == TT_EDATA && can_make ? 0 : rc;
+}
+
+static int make_here(const struct tt_dataset_spec *spec, const struct tt_dataset_ref *ref)
+{
+    struct tt_dataset_ref *mine = tt_calloc(1, sizeof *mine);
+    char host[HOST_BYTES] = "";
+    int rc;
+
+    (void)gethostname(host, sizeof host - 1);
+    rc = tt_dataset_prepare(spec, mine);
+    if (rc == 0 && mine->info.digest != ref->info.digest) {
+        rc = tt_fail(TT_EDATA,
+                     "'%s' holds other tokens than rank 0's file (digest %016" PRIx64 ", wanted %016" PRIx64
+                     ")\nhelp: is training.dataset_path the same data on every host?",
+                     mine->path, mine->info.digest, ref->info.digest);
+    }
+    tt_free(mine);
+    return rc < 0 ? tt_wrap(rc, "host '%s'", host) : 0;
+}
+
+/* The arguments of all ranks, and the state of this one. */
+struct sharing {
+    const struct tt_dataset_spec *spec;
+    bool is_text;
+    const struct tt_dataset_ref *ref;
+    struct tt_dataset *dataset; /* NULL: this rank has no file */
+    int64_t made;               /* files, in this round */
+};
+
+/* The first rank of a place checks the file, or makes it. Rank 0 has prepared its own. */
+static int check_or_make(void *arg)
+{
+    struct sharing *s = arg;
+    int rc = s->dataset ? tt_dataset_verify(s->dataset) : TT_EDATA;
+
+    if (rc == TT_EDATA && s->is_text) {
+        rc = make_here(s->spec, s->ref);
+        s->made = rc == 0;
+    }
+    return rc;
+}
+
+/* One round in which all ranks examine their files. s->made is the number of files that were made; the next round must
+ * find them. */
+static int examine_files(struct tt_comm *comm, struct sharing *s)
+{
+    struct place *places = tt_calloc((size_t)comm->size, sizeof *places), mine;
+    int leader, rc;
+
+    s->made = 0;
+    rc = s->dataset ? 0 : open_here(comm, s->is_text, s->ref, &s->dataset);
+    TT_TRY(tt_comm_agree(comm, rc));
+    mine = place_of(comm, s->dataset);
+    TT_TRY(tt_comm_gather_all(comm, &mine, sizeof mine, places));
+    leader = leader_of(comm, places);
+    if (leader == comm->rank && leader > 0)
+        rc = tt_comm_work(comm, check_or_make, s); /* reading and tokenizing have no time limit */
+    TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(tt_comm_sum_i64(comm, &s->made, 1));
+    if (s->made && leader > 0) { /* the file may have been replaced */
+        tt_dataset_free(s->dataset);
+        s->dataset = NULL;
+    }
+out:
+    tt_free(places);
+    return rc;
+}
+
+/*
+ * Opens the packed file that rank 0 prepared, on every rank (collective). The same path may be another file on another
+ * host. So one rank for each file, which host, device and inode identify, compares the content with rank 0's. If the
+ * cache of a text is missing or damaged on a host, the first rank of the host makes it: hosts need not share a cache
+ * folder.
+ *   spec     what rank 0 prepared, as this rank sees it
+ *   is_text  the dataset is tokenized text; spec->tokenizer is set
+ *   ref      rank 0's, already the same on all ranks
+ * TT_EDATA names the host and the file that is missing or differs.
+ */
+static int open_tokens(struct tt_comm *comm, const struct tt_dataset_spec *spec, bool is_text,
+                       const struct tt_dataset_ref *ref, struct tt_dataset **ret_dataset)
+{
+    struct sharing s = {.spec = spec, .is_text = is_text, .ref = ref, .made = 1};
+    int rc = 0;
+
+    for (int round = 0; s.made && round <= comm->size; round++) /* every round but the last makes a missing file */
+        TT_TRY(examine_files(comm, &s));
+    if (s.made) {
+        rc = tt_fail(TT_EDATA, "'%s' was made, but not all ranks see it\nhelp: use another dataloader.cache_dir",
+                     ref->path);
+        goto out;
+    }
+    *ret_dataset = s.dataset;
+    s.dataset = NULL;
+out:
+    tt_dataset_free(s.dataset);
+    return rc;
+}
+
+/* --- a dataset or a mixture --- */
+
+struct preparation {
+    const struct tt_dataset_spec *spec;
+    struct tt_dataset_ref *ref;
+};
+
+static int prepare(void *arg)
+{
+    const struct preparation *p = arg;
+
+    return tt_dataset_prepare(p->spec, p->ref);
+}
+
+/* Every part has an order of its own. The first part has that of a single dataset. */
+static uint64_t seed_of(uint64_t seed, int part)
+{
+    const struct tt_rng rng = tt_rng_make(seed, "dataloader parts");
+
+    return part ? tt_rng_bits(&rng, (uint64_t)part) : seed;
+}
+
+/* What packing conversations leaves out, and what it joins. */
+static void note_packs(const struct tt_train_part *part, bool documents)
+{
+    const struct tt_packs *p = tt_sampler_packs(part->sampler);
+    char n[4][32];
+
+    if (p && p->n_long)
+        tt_note("%s: %s of %s conversations have more than %lld tokens; %s truncated, %s left out", part->name,
+                tt_text_count(n[0], sizeof n[0], p->n_long), tt_text_count(n[1], sizeof n[1], p->n_given),
+                (long long)p->seq_len, tt_text_count(n[2], sizeof n[2], p->n_truncated),
+                tt_text_count(n[3], sizeof n[3], p->n_long - p->n_truncated));
+    if (p && p->n_documents > p->n && !documents)
+        tt_note("%s: a sample holds several conversations, and each sees those before it; %s=true keeps them apart",
+                part->name, tt_key_name(TT_KEY_DOCUMENT_MASK));
+}
+
+int tt_train_data_tokenizer(const char *folder, struct tt_tokenizer **ret_tokenizer)
+{
+    char *path = folder ? tt_format("%s/tokenizer.json", folder) : NULL;
+    bool is_folder = false, exists = true;
+    int rc = 0;
+
+    *ret_tokenizer = NULL;
+    if (folder)
+        TT_TRY(tt_path_is_folder(folder, &is_folder));
+    if (is_folder)
+        TT_TRY(tt_path_exists(path, &exists));
+    if (exists)
+        rc = tt_tokenizer_load(folder, ret_tokenizer);
+out:
+    tt_free(path);
+    return rc;
+}
+
+/* Whether the file says which tokenizer it is of. What is wrong with one that cannot be read, its preparation says. */
+static bool names_tokenizer(const struct tt_dataset_spec *spec)
+{
+    struct tt_token_info info = {0};
+
+    return spec->path && tt_tokenfile_peek(spec->path, false, &info) == 0 && info.tokenizer_hash;
+}
+
+/* Rank 0 tokenizes a text, or compares packed tokens with the tokenizer that the run has. Others need none, so one that
+ * titan cannot read is no fault there. */
+static int prepare_part(struct tt_comm *comm, const struct tt_train_data_options *o, struct tt_dataset_spec *spec,
+                        bool is_text, struct tt_dataset_ref *ref)
+{
+    struct tt_tokenizer *tokenizer = NULL;
+    struct tt_dataset_spec compared = *spec;
+    int rc = 0;
+
+    if (!is_text && names_tokenizer(spec)) {
+        TT_TRY(tt_train_data_tokenizer(o->tokenizer_folder, &tokenizer)); /* to compare with */
+        compared.tokenizer = tokenizer;
+    }
+    rc = tt_comm_work(comm, prepare, &(struct preparation){&compared, ref}); /* tokenizing has no time limit */
+out:
+    tt_tokenizer_free(tokenizer);
+    return rc;
+}
+
+struct dividing {
+    struct tt_holdout *holdout;
+    const struct tt_dataset *dataset;
+    double part;
+};
+
+static int divide(void *arg)
+{
+    const struct dividing *d = arg;
+
+    return tt_holdout_init(d->holdout, d->dataset, d->part);
+}
+
+/* Which documents are held out: rank 0 reads them all and tells the others. */
+static int hold_out(struct tt_comm *comm, double part, const struct tt_dataset *dataset, struct tt_holdout *holdout)
+{
+    uint8_t *is_held;
+    int rc = 0;
+
+    if (part <= 0.0)
+        return 0;
+    if (comm->rank == 0)
+        rc = tt_comm_work(comm, divide, &(struct dividing){holdout, dataset, part});
+    TT_TRY(tt_comm_agree(comm, rc));
+    is_held = holdout->is_held; /* an address means nothing on another rank */
+    holdout->is_held = NULL;
+    rc = tt_comm_broadcast(comm, holdout, sizeof *holdout, 0);
+    holdout->is_held = is_held;
+    if (rc == 0 && !is_held)
+        holdout->is_held = tt_calloc((size_t)tt_holdout_bytes(holdout->n_documents), 1);
+    TT_TRY(rc);
+    TT_TRY(tt_comm_broadcast(comm, holdout->is_held, (size_t)tt_holdout_bytes(holdout->n_documents), 0));
+out:
+    return rc;
+}
+
+static int open_part(struct tt_comm *comm, const struct tt_train_data_options *o, struct tt_train_data *data, int i)
+{
+    const struct tt_dataset_entry *entry = &o->entry[i];
+    struct tt_train_part *part = &data->part[i];
+    struct tt_sampler_options sampling = {.seq_len = o->seq_len,
+                                          .shuffle = o->shuffle,
+                                          .repeat = o->repeat,
+                                          .documents = o->documents,
+                                          .longs = o->longs,
+                                          .seed = seed_of(o->seed, i),
+                                          .held_out = o->held_out};
+    struct tt_holdout holdout = {.is_held = NULL};
+    const struct tt_dataset_kind *kind = NULL;
+    struct tt_dataset_spec spec = {.name = entry->dataset,
+                                   .path = entry->dataset_path,
+                                   .text_field = entry->text_field,
+                                   .chat_template = o->chat_template,
+                                   .vocab_size = o->vocab_size,
+                                   .cache_dir = o->cache_folder};
+    struct tt_dataset_ref ref;
+    int rc = 0;
+
+    memset(&ref, 0, sizeof ref);
+    part->name = tt_strdup(entry->name);
+    rc = tt_dataset_find(entry->dataset, &kind);
+    if (rc == 0 && kind->is_text && !data->tokenizer)
+        rc = tt_tokenizer_load(o->tokenizer_folder, &data->tokenizer);
+    TT_TRY(tt_comm_agree(comm, rc));
+    spec.tokenizer = kind->is_text ? data->tokenizer : NULL;
+    if (comm->rank == 0)
+        rc = prepare_part(comm, o, &spec, kind->is_text, &ref);
+    TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(tt_comm_broadcast(comm, &ref, sizeof ref, 0));
+    TT_TRY(open_tokens(comm, &spec, kind->is_text, &ref, &part->dataset));
+    TT_TRY(hold_out(comm, o->split, part->dataset, &holdout));
+    sampling.holdout = holdout.is_held ? &holdout : NULL;
+    rc = tt_sampler_new(part->dataset, &sampling, &part->sampler);
+    TT_TRY(tt_comm_agree(comm, rc));
+    if (comm->rank == 0)
+        note_packs(part, o->documents);
+out:
+    tt_holdout_release(&holdout);
+    return rc;
+}
+
+int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options *o, struct tt_train_data *ret_data)
+{
+    struct tt_train_data data = {.seq_len = o->seq_len, .n = o->n, .part = tt_calloc((size_t)o->n, sizeof *data.part)};
+    double weight[TT_MIXTURE_MOST] = {0.0};
+    int rc = 0;
+
+    for (int i = 0; i < o->n && i < TT_MIXTURE_MOST; i++)
+        weight[i] = o->entry[i].weight;
+    TT_TRY(tt_mixture_init(&data.mixture, weight, o->n));
+    for (int i = 0; i < o->n && rc == 0; i++) {
+        rc = open_part(comm, o, &data, i);
+        if (rc < 0 && o->n > 1)
+            rc = tt_wrap(rc, "entry '%s'", o->entry[i].name);
+    }
+    if (rc < 0)
+        goto out;
+    *ret_data = data;
+    memset(&data, 0, sizeof data);
+out:
+    tt_train_data_release(&data);
+    return rc;
+}
+
+void tt_train_data_release(struct tt_train_data *data)
+{
+    for (int i = 0; i < data->n; i++) {
+        tt_sampler_free(data->part[i].sampler);
+        tt_dataset_free(data->part[i].dataset);
+        tt_free(data->part[i].name);
+    }
+    tt_free(data->part);
+    tt_mixture_release(&data->mixture);
+    tt_tokenizer_free(data->tokenizer);
+    memset(data, 0, sizeof *data);
+}
+
+int64_t tt_train_data_samples(const struct tt_train_data *data, int64_t epochs)
+{
+    int64_t least = INT64_MAX;
+
+    for (int i = 0; i < data->n; i++) {
+        int64_t end = tt_mixture_find(&data->mixture, i, epochs * tt_sampler_epoch_samples(data->part[i].sampler));
+
+        least = end < least ? end : least;
+    }
+    return least;
+}
+
+uint64_t tt_train_data_digest(const struct tt_train_data *data)
+{
+    uint64_t digest = data->part[0].dataset->ref.info.digest;
+
+    for (int i = 0; i < data->n && data->n > 1; i++) {
+        const uint64_t part[] = {data->part[i].dataset->ref.info.digest, (uint64_t)data->mixture.share[i]};
+
+        digest = tt_hash64(part, sizeof part, i ? digest : 0);
+    }
+    return digest;
+}
+
+static int read_sample(struct tt_train_data *data, int64_t sample, int32_t *tokens, int32_t *labels, int32_t *positions)
+{
+    struct tt_mixture_sample found = tt_mixture_get(&data->mixture, sample);
+
+    return tt_sampler_get(data->part[found.part].sampler, found.number, tokens, labels, positions);
+}
+
+int tt_train_data_batch(struct tt_train_data *data, int64_t first, int64_t n, int32_t *tokens, int32_t *labels,
+                        int32_t *positions, int64_t *valid)
+{
+    int64_t T = data->seq_len;
+    int rc = 0;
+
+    for (int i = 0; i < data->n; i++)
+        TT_TRY(tt_dataset_recheck(data->part[i].dataset));
+    for (int64_t i = 0; i < n; i++)
+        TT_TRY(read_sample(data, first + i, tokens + i * T, labels + i * T, positions ? positions + i * T : NULL));
+    for (int64_t i = 0; i < n * T; i++)
+        *valid += labels[i] >= 0;
+out:
+    return rc;
+}
+
+/* --- the data that a configuration names --- */
+
+/* Adds what to do about a missing file. The command adds which key names it, and where that was set. */
+static int add_hint(int rc)
+{
+    switch (tt_error_key()) {
+    case TT_KEY_DATASET_PATH:
+        return tt_error_add_hint(rc, "titan downloads nothing; name the file or folder that holds the data");
+    case TT_KEY_MODEL_FOLDER:
+        return tt_error_add_hint(rc, "name the folder that holds tokenizer.json, or leave the key out for the built-in "
+                                     "tokenizer");
+    default:
+        return rc;
+    }
+}
+
+static int open_one(const struct tt_setup *s, const struct tt_train_data_options *o, struct tt_train_data *ret_data)
+{
+    int rc = tt_train_data_open(s->comm, o, ret_data);
+
+    return rc < 0 ? add_hint(rc) : 0;
+}
+
+/* The entries of a key; caller: tt_free. */
+static struct tt_dataset_entry *entries_of(const struct tt_config *cfg, const struct tt_datasets *datasets)
+{
+    struct tt_dataset_entry *entry = tt_calloc((size_t)datasets->n, sizeof *entry);
+
+    for (int i = 0; i < datasets->n; i++)
+        entry[i] = tt_config_dataset(cfg, datasets, i);
+    return entry;
+}
+
+/* Errors about the path of an entry are about the list. */
+static int blame(int rc, const struct tt_datasets *datasets, enum tt_key list, enum tt_key path)
+{
+    if (rc == 0 || tt_error_key() != TT_KEY_DATASET_PATH)
+        return rc;
+    return tt_fail_key(rc, datasets->is_list ? list : path, "%s", tt_error_message());
+}
+
+int tt_datasets_open_training(const struct tt_setup *s, struct tt_train_data *ret_data)
+{
+    const struct tt_config *cfg = s->cfg;
+    struct tt_dataset_entry *entry = entries_of(cfg, &cfg->training.dataset);
+    char *cache = tt_run_folder_cache(cfg);
+    const struct tt_train_data_options o = {.entry = entry,
+                                            .n = cfg->training.dataset.n,
+                                            .chat_template = cfg->training.chat_template,
+                                            .tokenizer_folder = cfg->model.hf_assets_path,
+                                            .cache_folder = cache,
+                                            .vocab_size = s->job.model->dims.vocab_size,
+                                            .seq_len = cfg->training.seq_len,
+                                            .shuffle = cfg->dataloader.shuffle,
+                                            .repeat = cfg->dataloader.repeat,
+                                            .documents = cfg->training.document_mask,
+                                            .longs = (enum tt_long_conversations)cfg->dataloader.long_conversations,
+                                            .seed = (uint64_t)cfg->dataloader.seed,
+                                            .split = cfg->validation.split};
+    int rc = open_one(s, &o, ret_data);
+
+    rc = blame(rc, &cfg->training.dataset, TT_KEY_DATASET, TT_KEY_DATASET_PATH);
+    tt_free(cache);
+    tt_free(entry);
+    return rc;
+}
+
+int tt_datasets_open_validation(const struct tt_setup *s, int set, struct tt_train_data *ret_data)
+{
+    const struct tt_config *cfg = s->cfg;
+    const struct tt_dataset_entry entry = tt_config_dataset(cfg, &cfg->validation.dataset, set);
+    char *cache = tt_run_folder_cache(cfg);
+    const struct tt_train_data_options o = {.entry = &entry,
+                                            .n = 1,
+                                            .chat_template = cfg->training.chat_template,
+                                            .tokenizer_folder = cfg->model.hf_assets_path,
+                                            .cache_folder = cache,
+                                            .vocab_size = s->job.model->dims.vocab_size,
+                                            .seq_len = cfg->validation.seq_len,
+                                            .documents = cfg->training.document_mask,
+                                            .longs = (enum tt_long_conversations)cfg->dataloader.long_conversations,
+                                            .seed = (uint64_t)cfg->dataloader.seed,
+                                            .split = cfg->validation.split,
+                                            .held_out = cfg->validation.split > 0.0};
+    int rc = open_one(s, &o, ret_data);
+
+    if (rc < 0 && cfg->validation.dataset.is_list)
+        rc = tt_wrap(rc, "entry '%s'", entry.name);
+    rc = blame(rc, &cfg->validation.dataset, TT_KEY_VALIDATION_DATASET, TT_KEY_VALIDATION_DATASET_PATH);
+    tt_free(cache);
+    return rc;
+}
+
+const char *tt_datasets_longs(const struct tt_config *cfg, const struct tt_train_data *data)
+{
+    const struct tt_config_row *row = tt_config_row_find("dataloader.long_conversations");
+    bool has_long = false;
+
+    for (int i = 0; i < data->n; i++) {
+        const struct tt_packs *packs = tt_sampler_packs(data->part[i].sampler);
+
+        has_long = has_long || (packs && packs->n_long);
+    }
+    return has_long ? tt_config_choice_word(row->choices, (int)cfg->dataloader.long_conversations) : NULL;
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_TRAINER_DATA_DATA_H
+#define TT_TRAINER_DATA_DATA_H
+
+#include <stdint.h>
+
+#include "core/comm/comm.h"
+#include "core/config/config.h"
+#include "core/data/dataset.h"
+#include "core/data/mixture.h"
+#include "core/data/sampler.h"
+#include "core/tokenizer/tokenizer.h"
+#include "trainer/job/setup.h"
+
+/** One of the datasets that samples are taken from, and the samples of its stream. */
+struct tt_train_part {
+    char *name;
+    struct tt_dataset *dataset;
+    struct tt_sampler *sampler;
+};
+
+/**
+ * A dataset, or a weighted mixture of several, that all ranks of a run have open. Every part is shuffled and repeated
+ * by itself; the mixture says which part a sample comes from. A single dataset is a mixture of one.
+ */
+struct tt_train_data {
+    struct tt_tokenizer *tokenizer; /* NULL if no part is text */
+    int n;
+    struct tt_train_part *part;
+    struct tt_mixture mixture;
+    int64_t seq_len;
+};
+
+struct tt_train_data_options {
+    const struct tt_dataset_entry *entry; /* of each part; nothing is left to other keys */
+    int n;
+    const char *chat_template;    /* of all parts */
+    const char *tokenizer_folder; /* NULL: built in */
+    const char *cache_folder;
+    int64_t vocab_size; /* of the model; every token must be smaller */
+    int64_t seq_len;
+    bool shuffle, repeat;
+    bool documents; /* batches have positions */
+    enum tt_long_conversations longs;
+    uint64_t seed;
+    double split;  /* the part of the documents that is held out of training; 0: none */
+    bool held_out; /* these documents, not the others */
+};
+
+/** Collective: rank 0 tokenizes into the cache if that is needed, then every rank opens it
+ * tokens have the same content on all hosts. Errors about one of several parts name it. */
+int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options *options,
+                       struct tt_train_data *ret_data) TT_MUST_CHECK;
+void tt_train_data_release(struct tt_train_data *data);
+
+/** The tokenizer of a folder (NULL: the built-in one); *ret_tokenizer is NULL if the folder has none, as one with only
+ * weights. */
+int tt_train_data_tokenizer(const char *folder, struct tt_tokenizer **ret_tokenizer) TT_MUST_CHECK;
+
+/** The number of samples before the first one that a part has for the time `epochs` + 1. */
+int64_t tt_train_data_samples(const struct tt_train_data *data, int64_t epochs);
+
+/** A digest of all tokens and of the order in which the parts take turns. */
+uint64_t tt_train_data_digest(const struct tt_train_data *data);
+
+/**
+ * Reads samples first .. first + n - 1 into tokens, labels and, unless it is NULL, positions, all (n, seq_len). Adds
+ * the number of valid labels to *valid. Errors: TT_EDATA at the end of data that does not repeat, and if the file has
+ * changed since it was prepared.
+ */
+int tt_train_data_batch(struct tt_train_data *data, int64_t first, int64_t n, int32_t *tokens, int32_t *labels,
+                        int32_t *positions, int64_t *valid) TT_MUST_CHECK;
+
+/* --- the data that a configuration names --- */
+
+/** Open the data that a configuration names. Collective. Errors about a file carry the key that names it.
+ *   set  the number of the validation set, from 0 */
+int tt_datasets_open_training(const struct tt_setup *setup, struct tt_train_data *ret_data) TT_MUST_CHECK;
+int tt_datasets_open_validation(const struct tt_setup *setup, int set, struct tt_train_data *ret_data) TT_MUST_CHECK;
+
+/** The word of dataloader.long_conversations if the data has long ones, which it then changes; else NULL. */
+const char *tt_datasets_longs(const struct tt_config *cfg, const struct tt_train_data *data);
+
+#endif

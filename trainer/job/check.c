@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Faults of a configuration that need no ranks. When a run starts, the code that uses a value checks it again. This
+ * file reports all faults earlier, at once, each with its place.
+ */
+#include "trainer/job/check.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <sys/stat.h>
+
+#include "core/base/mem.h"
+#include "core/data/dataset.h"
+#include "core/tokenizer/tokenizer.h"
+#include "parallel/layout/init_rules.h"
+#include "parallel/layout/param_groups.h"
+#include "parallel/layout/patterns.h"
+#include "parallel/layout/units.h"
+#include "trainer/job/divisions.h"
+#include "trainer/job/job.h"
+#include "trainer/job/model.h"
+
+struct checking {
+    struct tt_config *cfg;
+    struct tt_config_report *report;
+    struct tt_model *model; /* NULL: it cannot be made */
+};
+
+/* --- the model --- */
+
+static void model_fault(void *arg, const enum tt_key *keys, const char *message)
+{
+    struct checking *c = arg;
+    struct tt_text paths = {0};
+
+    for (; *keys != TT_KEY_NONE; keys++)
+        tt_text_add(&paths, "%s%s", paths.size ? " " : "", tt_config_key_path(*keys));
+    tt_config_fault(c->cfg, c->report, paths.text, "%s", message);
+    tt_text_release(&paths);
+}
+
+/* Without a check of files, a config.json that cannot be read is no fault: commands that need it report it
+ * themselves. */
+static void drop_fault(void *arg, const enum tt_key *keys, const char *message)
+{
+    (void)arg;
+    (void)keys;
+    (void)message;
+}
+
+static bool model_keys_are_good(const struct tt_config *cfg)
+{
+    for (int i = 0; i < tt_config_n_rows; i++)
+        if (strncmp(tt_config_rows[i].path, "model.", 6) == 0 && tt_config_is_bad(cfg, tt_config_rows[i].path))
+            return false;
+    return true;
+}
+
+/* What follows from a Hugging Face folder in initial_load_path is known only now, so the rules did not see it. */
+static void check_folder(struct checking *c)
+{
+    if (tt_config_is_bad(c->cfg, "checkpoint.initial_load_path") || tt_config_is_bad(c->cfg, "model.hf_assets_path"))
+        return;
+    if (tt_job_adopt_folder(c->cfg) < 0)
+        tt_config_fault(c->cfg, c->report, "checkpoint.initial_load_path model.hf_assets_path", "%s",
+                        tt_error_message());
+    else if (c->cfg->checkpoint.initial_load_in_hf && !c->cfg->checkpoint.initial_load_model_only)
+        tt_config_fault(c->cfg, c->report, "checkpoint.initial_load_model_only checkpoint.initial_load_in_hf",
+                        "a Hugging Face folder holds only weights\nhelp: set checkpoint.initial_load_model_only=true");
+}
+
+static void check_model(struct checking *c, bool with_files)
+{
+    const struct tt_config *cfg = c->cfg;
+    struct tt_model_dims over;
+    bool is_silent;
+
+    check_folder(c);
+    is_silent = strcmp(cfg->model.flavor, "hf") == 0 && !with_files;
+    if (tt_config_is_bad(cfg, "model.name") || tt_config_is_bad(cfg, "model.flavor"))
+        return;
+    if (with_files && tt_job_adopt_family(c->cfg) < 0)
+        is_silent = false; /* tt_model_check reports what is wrong with config.json */
+    if (tt_job_adopt_vocabulary(c->cfg) < 0)
+        tt_config_fault(c->cfg, c->report, "model.hf_assets_path", "%s", tt_error_message());
+    over = tt_job_model_overrides(cfg);
+    if (tt_model_check(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path,
+                       is_silent ? drop_fault : model_fault, c, &c->model) < 0)
+        c->model = NULL;
+    if (c->model && !model_keys_are_good(cfg)) {
+        tt_model_free(c->model);
+        c->model = NULL;
+    }
+}
+
+static void check_seq_len(struct checking *c, const char *key, int64_t seq_len)
+{
+    if (c->model && tt_model_check_seq_len(c->model, seq_len) < 0)
+        tt_config_fault(c->cfg, c->report, key, "%s", tt_error_message());
+}
+
+/* --- policies --- */
+
+/* Reports an error that carries a key. Any other error is not about the configuration. */
+static void key_fault(struct checking *c)
+{
+    if (tt_error_key() != TT_KEY_NONE)
+        tt_config_fault(c->cfg, c->report, tt_config_key_path(tt_error_key()), "%s", tt_error_message());
+}
+
+/* Without a model only the syntax of expressions can be checked. */
+static void check_expressions(struct checking *c, enum tt_key key, const struct tt_words *words)
+{
+    struct tt_patterns patterns = {0};
+
+    if (words->is_list && tt_patterns_init(key, *words, &patterns) < 0)
+        key_fault(c);
+    tt_patterns_release(&patterns);
+}
+
+static bool policies_are_good(const struct tt_config *cfg)
+{
+    return !tt_config_is_bad(cfg, tt_config_key_path(TT_KEY_WRAP_POLICY)) &&
+           !tt_config_is_bad(cfg, tt_config_key_path(TT_KEY_RESHARD));
+}
+
+/* An integer must divide the shard ranks, whose number is not known here. Expressions mean the same on any mesh. */
+static void check_policies(struct checking *c)
+{
+    const struct tt_config *cfg = c->cfg;
+    const struct tt_words *wrap = &cfg->parallelism.fsdp_wrap_policy,
+                          *reshard = &cfg->parallelism.fsdp_reshard_after_forward;
+    struct tt_sharding sharding = tt_sharding_of(*wrap, *reshard);
+    struct tt_layout *layout = NULL;
+    struct tt_mesh mesh = tt_mesh_single();
+
+    if (!policies_are_good(cfg))
+        return;
+    check_expressions(c, TT_KEY_WRAP_POLICY, wrap);
+    check_expressions(c, TT_KEY_RESHARD, reshard);
+    if (!c->model || !policies_are_good(cfg))
+        return;
+    if (sharding.reshard == TT_RESHARD_AFTER_FORWARD_PART)
+        sharding.reshard = TT_RESHARD_AFTER_FORWARD_ALWAYS;
+    if (tt_layout_new(c->model, &mesh, 0, &sharding, NULL, &layout) < 0)
+        key_fault(c);
+    tt_layout_free(layout);
+}
+
+static void check_init(struct checking *c)
+{
+    if (c->model && tt_init_rules_apply(c->model, c->cfg->model.init_std, c->cfg->model.init_rules) < 0)
+        key_fault(c);
+}
+
+/* Losses of routers need routers, and the z-loss logits of a softmax. */
+static void check_router_losses(struct checking *c)
+{
+    const struct tt_config *cfg = c->cfg;
+    const struct {
+        const char *path;
+        double coefficient;
+    } losses[] = {{"training.sequence_balance_loss", cfg->training.sequence_balance_loss},
+                  {"training.microbatch_balance_loss", cfg->training.microbatch_balance_loss},
+                  {"training.global_batch_balance_loss", cfg->training.global_batch_balance_loss},
+                  {"training.router_z_loss", cfg->training.router_z_loss}};
+
+    for (size_t i = 0; i < sizeof losses / sizeof *losses && c->model && !c->model->dims.moe.experts; i++)
+        if (losses[i].coefficient > 0.0)
+            tt_config_fault(c->cfg, c->report, losses[i].path,
+                            "%s has no experts\nhelp: set %s to 0, or choose a model "
+                            "with experts",
+                            c->model->title, losses[i].path);
+    if (c->model && c->model->dims.moe.experts && c->model->dims.moe.score != TT_SCORE_SOFTMAX &&
+        cfg->training.router_z_loss > 0.0)
+        tt_config_fault(c->cfg, c->report, "training.router_z_loss",
+                        "the routers of %s take sigmoids of their logits, and the z-loss is for softmax\nhelp: set "
+                        "training.router_z_loss to 0",
+                        c->model->title);
+}
+
+/* Each key alone, so that both are reported. */
+static void check_param_groups(struct checking *c)
+{
+    const struct tt_words *no_decay = &c->cfg->optimizer.no_decay, *factors = &c->cfg->optimizer.lr_factors;
+
+    if (c->model && tt_param_groups_apply(c->model, *no_decay, (struct tt_words){0}) < 0)
+        key_fault(c);
+    if (c->model && tt_param_groups_apply(c->model, (struct tt_words){0}, *factors) < 0)
+        key_fault(c);
+}
+
+/* --- the pipeline --- */
+
+/* A file of a schedule is read only where files are looked at, and only if it is there. */
+static void check_schedule(struct checking *c, int n_stages, int microbatches, bool with_files)
+{
+    const char *path = c->cfg->parallelism.pipeline_parallel_schedule_csv;
+    struct tt_pipeline *pipeline = NULL;
+
+    if (*path && !with_files)
+        return;
+    if (tt_job_pipeline_new(c->cfg, n_stages, microbatches, &pipeline) < 0)
+        key_fault(c);
+    tt_pipeline_free(pipeline);
+}
+
+static void check_pipeline(struct checking *c, bool with_files)
+{
+    const struct tt_config *cfg = c->cfg;
+    struct tt_stage_split split = {0};
+    int microbatches = 0;
+
+    if (cfg->parallelism.pipeline_parallel_degree == 1 || tt_config_is_bad(cfg, "parallelism.pipeline_parallel_degree"))
+        return;
+    if (tt_job_pipeline_microbatches(cfg, &microbatches) < 0)
+        key_fault(c);
+    if (!c->model)
+        return;
+    if (tt_job_pipeline_split(cfg, (int)c->model->dims.n_layers, &split) < 0)
+        key_fault(c);
+    else if (microbatches)
+        check_schedule(c, split.n_stages, microbatches, with_files);
+    tt_stage_split_release(&split);
+}
+
+/* --- tensor, context and expert parallelism --- */
+
+static void check_divisions(struct checking *c)
+{
+    static const char *const keys[] = {"parallelism.tensor_parallel_degree", "parallelism.exact_tensor_parallel_degree",
+                                       "parallelism.context_parallel_degree",
+                                       "parallelism.exact_context_parallel_degree",
+                                       "parallelism.expert_parallel_degree"};
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (tt_config_is_bad(c->cfg, keys[i]))
+            return;
+    if (c->model && tt_job_check_divisions(c->cfg, c->model) < 0)
+        key_fault(c);
+}
+
+/* --- files --- */
+
+static void missing(struct checking *c, const char *key, const char *path, const char *remedy)
+{
+    char *seen = tt_path_seen(path), *beside = tt_config_beside(c->cfg, key);
+
+    tt_config_fault(c->cfg, c->report, key, "'%s' does not exist%s\nhelp: %s", path, seen, beside ? beside : remedy);
+    tt_free(seen);
+    tt_free(beside);
+}
+
+static bool check_exists(struct checking *c, const char *key, const char *path, const char *remedy)
+{
+    struct stat st;
+
+    if (!path || tt_config_is_bad(c->cfg, key))
+        return false;
+    if (stat(path, &st) == 0)
+        return true;
+    if (errno == ENOENT)
+        missing(c, key, path, remedy);
+    else
+        tt_config_fault(c->cfg, c->report, key, "cannot look at '%s': %s", path, strerror(errno));
+    return false;
+}
+
+static const char data_remedy[] = "titan downloads nothing; name the file or folder that holds the data";
+
+/* Whether some of them are text, or some are packed. */
+static bool reads(const struct tt_datasets *datasets, bool text)
+{
+    const struct tt_dataset_kind *kind = NULL;
+    bool found = false;
+
+    for (int i = 0; i < datasets->n; i++)
+        found = found || (tt_dataset_find(datasets->entry[i].dataset, &kind) == 0 && kind->is_text == text);
+    return found;
+}
+
+/* The files of a list. Those of validation are looked at if they are not training's. */
+static void check_list(struct checking *c, const char *key, const struct tt_datasets *d)
+{
+    struct stat st;
+
+    if (tt_config_is_bad(c->cfg, key))
+        return;
+    for (int i = 0; i < d->n && d->is_list; i++) {
+        const char *path = d->entry[i].dataset_path;
+        char *seen = path && stat(path, &st) < 0 ? errno == ENOENT ? tt_path_seen(path) : tt_strdup("") : NULL;
+
+        if (seen)
+            tt_config_fault_entry(c->cfg, c->report, key, i, "cannot read '%s': %s%s\nhelp: %s", path, strerror(errno),
+                                  seen, data_remedy);
+        tt_free(seen);
+    }
+}
+
+static void check_tokenizer(struct checking *c)
+{
+    const struct tt_config *cfg = c->cfg;
+    const char *folder = cfg->model.hf_assets_path;
+    struct tt_tokenizer *tokenizer = NULL;
+    char has[32], rows[32];
+
+    if (!reads(&cfg->training.dataset, true) && !(cfg->validation.enable && reads(&cfg->validation.dataset, true)))
+        return;
+    if (tt_config_is_bad(cfg, "model.hf_assets_path") ||
+        (folder &&
+         !check_exists(c, "model.hf_assets_path", folder,
+                       "name the folder that holds tokenizer.json and config.json, or leave the key out for the "
+                       "built-in tokenizer")))
+        return;
+    if (tt_tokenizer_load(folder, &tokenizer) < 0)
+        tt_config_fault(c->cfg, c->report, "model.hf_assets_path", "%s", tt_error_message());
+    else if (c->model && tt_tokenizer_vocab_size(tokenizer) > c->model->dims.vocab_size)
+        tt_config_fault(c->cfg, c->report, "model.vocab_size model.hf_assets_path model.flavor",
+                        "the tokenizer has %s tokens (%s), the model has rows for %s\nhelp: set model.vocab_size to "
+                        "at least %lld, with Hugging Face weights also checkpoint.initial_load_extend_vocabulary, or "
+                        "model.hf_assets_path to the tokenizer of the model",
+                        tt_text_count(has, sizeof has, tt_tokenizer_vocab_size(tokenizer)),
+                        tt_tokenizer_where(tokenizer), tt_text_count(rows, sizeof rows, c->model->dims.vocab_size),
+                        (long long)tt_tokenizer_vocab_size(tokenizer));
+    tt_tokenizer_free(tokenizer);
+}
+
+/* Packed tokens against the tokenizer of the configuration. Missing files are reported elsewhere. */
+static void check_tokens(struct checking *c, const char *key, const struct tt_datasets *d,
+                         const struct tt_tokenizer *tokenizer)
+{
+    for (int i = 0; i < d->n && !tt_config_is_bad(c->cfg, key); i++) {
+        const struct tt_dataset_entry entry = tt_config_dataset(c->cfg, d, i);
+        const struct tt_dataset_spec spec = {.name = entry.dataset, .path = entry.dataset_path, .tokenizer = tokenizer};
+        struct stat st;
+
+        if (!entry.dataset_path || stat(entry.dataset_path, &st) < 0 || tt_dataset_peek(&spec) == 0)
+            continue;
+        if (d->is_list)
+            tt_config_fault_entry(c->cfg, c->report, key, i, "%s", tt_error_message());
+        else
+            tt_config_fault(c->cfg, c->report, key, "%s", tt_error_message());
+    }
+}
+
+static void check_packed(struct checking *c)
+{
+    const struct tt_config *cfg = c->cfg;
+    const char *folder = cfg->model.hf_assets_path;
+    struct tt_tokenizer *tokenizer = NULL;
+
+    if (!reads(&cfg->training.dataset, false) && !(cfg->validation.enable && reads(&cfg->validation.dataset, false)))
+        return;
+    /* a folder without a tokenizer has none to compare with; what is wrong with one, those who need it report */
+    if (tt_config_is_bad(cfg, "model.hf_assets_path") || tt_tokenizer_load(folder, &tokenizer) < 0)
+        tokenizer = NULL;
+    check_tokens(c, "training.dataset", &cfg->training.dataset, tokenizer);
+    if (cfg->validation.enable && tt_config_is_set(cfg, "validation.dataset"))
+        check_tokens(c, "validation.dataset", &cfg->validation.dataset, tokenizer);
+    tt_tokenizer_free(tokenizer);
+}
+
+static void check_files(struct checking *c)
+{
+    const struct tt_config *cfg = c->cfg;
+    struct tt_machine machine;
+
+    (void)check_exists(c, "training.dataset_path", cfg->training.dataset_path, data_remedy);
+    check_list(c, "training.dataset", &cfg->training.dataset);
+    if (cfg->validation.enable) {
+        (void)check_exists(c, "validation.dataset_path", cfg->validation.dataset_path, data_remedy);
+        if (tt_config_is_set(cfg, "validation.dataset"))
+            check_list(c, "validation.dataset", &cfg->validation.dataset);
+    }
+    check_tokenizer(c);
+    check_packed(c);
+    (void)check_exists(c, "checkpoint.initial_load_path", cfg->checkpoint.initial_load_path,
+                       "name a checkpoint, or leave the key out to start from random weights");
+    if (check_exists(c, "parallelism.machine_file", cfg->parallelism.machine_file,
+                     "`titan bench --save FILE` writes one; without the key there is a built-in table") &&
+        tt_job_machine(cfg, &machine) < 0)
+        key_fault(c);
+}
+
+/* --- all checks --- */
+
+static void check(struct checking *c, bool with_files)
+{
+    check_model(c, with_files);
+    check_seq_len(c, "training.seq_len", c->cfg->training.seq_len);
+    if (c->cfg->validation.enable && c->cfg->validation.seq_len != c->cfg->training.seq_len)
+        check_seq_len(c, "validation.seq_len", c->cfg->validation.seq_len);
+    check_policies(c);
+    check_init(c);
+    check_router_losses(c);
+    check_param_groups(c);
+    check_pipeline(c, with_files);
+    check_divisions(c);
+    if (with_files)
+        check_files(c);
+    tt_model_free(c->model);
+}
+
+void tt_job_check(struct tt_config *cfg, struct tt_config_report *report, void *arg)
+{
+    struct checking c = {.cfg = cfg, .report = report};
+
+    (void)arg;
+    check(&c, false);
+}
+
+void tt_job_check_files(struct tt_config *cfg, struct tt_config_report *report, void *arg)
+{
+    struct checking c = {.cfg = cfg, .report = report};
+
+    (void)arg;
+    check(&c, true);
+}

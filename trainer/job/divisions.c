@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Into how many grains layers and sequences can be divided, and among how many ranks experts; see divisions.h.
+ */
+#include "trainer/job/divisions.h"
+
+#include <inttypes.h>
+
+#include "core/base/text.h"
+#include "core/math/round.h"
+
+enum { SIZES = 6 };
+
+/* One of the two ways of dividing, each of which has a degree and an exact one. */
+struct way {
+    enum tt_key key, exact_key;
+    int64_t degree, exact;
+    const char *what;
+};
+
+/* Something that is divided into equal parts. */
+struct size {
+    const char *name;
+    int64_t size;
+    int64_t other;      /* each part is divided into so many, or 1 */
+    const char *others; /* and what they are */
+    bool among_ranks;   /* it is divided among ranks, and not into grains */
+    const char *remedy; /* another key that may help, or NULL */
+};
+
+struct sizes {
+    struct size of[SIZES];
+    int n;
+    int64_t other;      /* the grains of the other way */
+    int64_t vocabulary; /* the last grain of it may be smaller, and not empty; 0: it is not divided */
+};
+
+static int64_t grains_of(const struct way *way)
+{
+    return way->exact > way->degree ? way->exact : way->degree;
+}
+
+static void add(struct sizes *sizes, struct size size)
+{
+    sizes->of[sizes->n++] = size;
+}
+
+static int64_t batch_of(const struct tt_config *cfg)
+{
+    return cfg->parallelism.pipeline_parallel_degree > 1 ? cfg->parallelism.pipeline_parallel_microbatch_size
+                                                         : cfg->training.local_batch_size;
+}
+
+/* Whether the ranks of a sequence must exchange heads. */
+static bool exchanges_heads(const struct tt_config *cfg)
+{
+    return cfg->parallelism.context_parallel_method == TT_CONTEXT_ULYSSES;
+}
+
+/* Attention of latents has keys and values of every head, so a configuration gives n_heads alone. */
+static const char *name_of_kv_heads(const struct tt_model *model)
+{
+    return model->dims.mla.kv_rank ? "model.n_heads" : "model.n_kv_heads";
+}
+
+/* Experts are not divided, but those that see all tokens are, and layers without experts. */
+static void add_widths(struct sizes *sizes, const struct tt_model_dims *d)
+{
+    const struct tt_moe *moe = &d->moe;
+
+    if (moe->experts == 0 || tt_model_dense_layers(d) > 0)
+        add(sizes, (struct size){.name = "model.ffn_dim", .size = d->ffn_dim, .other = 1});
+    if (moe->shared > 0)
+        add(sizes,
+            (struct size){.name = "the width of shared experts,", .size = moe->shared * moe->ffn_dim, .other = 1});
+}
+
+/* other: the grains of a sequence. */
+static struct sizes sizes_of_layer(const struct tt_config *cfg, const struct tt_model *model, int64_t other)
+{
+    static const char *const others = "parts of a sequence";
+    const struct tt_model_dims *d = &model->dims;
+    struct sizes sizes = {.other = other, .vocabulary = d->vocab_size};
+    int64_t heads = other > 1 && exchanges_heads(cfg) ? cfg->parallelism.context_parallel_degree : 1;
+
+    if (!d->mla.kv_rank)
+        add(&sizes, (struct size){.name = "model.n_heads", .size = d->n_heads, .other = 1});
+    add(&sizes,
+        (struct size){.name = name_of_kv_heads(model), .size = d->n_kv_heads, .other = heads, .others = others});
+    add_widths(&sizes, d);
+    add(&sizes, (struct size){.name = "the tokens of a microbatch,",
+                              .size = batch_of(cfg) * cfg->training.seq_len,
+                              .other = other,
+                              .others = others});
+    if (cfg->validation.enable)
+        add(&sizes, (struct size){.name = "the tokens of a batch of validation,",
+                                  .size = cfg->validation.local_batch_size * cfg->validation.seq_len,
+                                  .other = other,
+                                  .others = others});
+    return sizes;
+}
+
+/* other: the grains of a layer. */
+static struct sizes sizes_of_sequence(const struct tt_config *cfg, const struct tt_model *model, int64_t other)
+{
+    struct sizes sizes = {.other = other};
+    struct size length = {.name = "training.seq_len", .size = cfg->training.seq_len, .other = 1};
+
+    if (cfg->parallelism.context_parallel_load_balancer) {
+        length.other = 2;
+        length.others = "pieces of each part";
+        length.remedy = "context_parallel_load_balancer=null";
+    }
+    if (exchanges_heads(cfg))
+        add(&sizes, (struct size){.name = name_of_kv_heads(model),
+                                  .size = model->dims.n_kv_heads,
+                                  .other = other,
+                                  .others = "parts of a layer",
+                                  .among_ranks = true,
+                                  .remedy = "context_parallel_method=gather"});
+    add(&sizes, length);
+    length.name = "validation.seq_len";
+    length.size = cfg->validation.seq_len;
+    if (cfg->validation.enable)
+        add(&sizes, length);
+    return sizes;
+}
+
+static bool has_rows(int64_t vocabulary, int64_t grains)
+{
+    return !vocabulary || tt_div_up(vocabulary, grains) * (grains - 1) < vocabulary;
+}
+
+static bool divides(const struct size *size, int64_t grains, int64_t degree)
+{
+    return size->size % ((size->among_ranks ? degree : grains) * size->other) == 0;
+}
+
+static bool divide(const struct sizes *sizes, int64_t grains, int64_t degree)
+{
+    for (int i = 0; i < sizes->n; i++)
+        if (!divides(&sizes->of[i], grains, degree))
+            return false;
+    return has_rows(sizes->vocabulary, grains) && grains * sizes->other <= TT_MOST_GRAINS;
+}
+
+static void add_faults(const struct sizes *sizes, int64_t grains, int64_t degree, struct tt_text *out,
+                       struct tt_text *remedies)
+{
+    for (int i = 0; i < sizes->n; i++) {
+        const struct size *size = &sizes->of[i];
+
+        if (divides(size, grains, degree))
+            continue;
+        tt_text_add(out, "%s%s %" PRId64, out->size ? ", " : "", size->name, size->size);
+        if (size->other > 1)
+            tt_text_add(out, " and %" PRId64 " %s", size->other, size->others);
+        if (size->remedy && !remedies->size)
+            tt_text_add(remedies, "; or set %s", size->remedy);
+    }
+    if (!has_rows(sizes->vocabulary, grains))
+        tt_text_add(out, "%smodel.vocab_size %" PRId64, out->size ? ", " : "", sizes->vocabulary);
+    if (!out->size)
+        tt_text_add(out, "more than %d parts in all", TT_MOST_GRAINS);
+}
+
+/* The degrees that work. The exact one is a power of two, and the other divides it or is larger. */
+static void add_degrees(const struct sizes *sizes, const struct way *way, bool of_exact, struct tt_text *out)
+{
+    for (int64_t degree = 1; degree <= TT_MOST_GRAINS; degree++) {
+        bool fits = of_exact ? (degree & (degree - 1)) == 0 : degree >= way->exact || way->exact % degree == 0;
+
+        if (fits &&
+            divide(sizes, of_exact || degree > way->exact ? degree : way->exact, of_exact ? way->degree : degree))
+            tt_text_add(out, "%s%" PRId64, out->size ? ", " : "", degree);
+    }
+}
+
+/* Whether the exact degree is to blame: it is the larger one, and not the ranks have something that does not divide. */
+static bool blames_exact(const struct sizes *sizes, const struct way *way)
+{
+    for (int i = 0; i < sizes->n; i++)
+        if (sizes->of[i].among_ranks && !divides(&sizes->of[i], 1, way->degree))
+            return false;
+    return way->exact >= way->degree;
+}
+
+static int check(const struct sizes *sizes, const struct way *way)
+{
+    bool of_exact = blames_exact(sizes, way);
+    int64_t grains = grains_of(way);
+    struct tt_text faults = {0}, degrees = {0}, remedies = {0};
+    int rc;
+
+    if (divide(sizes, grains, way->degree))
+        return 0;
+    add_faults(sizes, grains, way->degree, &faults, &remedies);
+    add_degrees(sizes, way, of_exact, &degrees);
+    if (!degrees.size)
+        tt_text_add(&degrees, "nothing with that many parts of the other kind");
+    rc = tt_fail_key(TT_EUSAGE, of_exact ? way->exact_key : way->key,
+                     "%" PRId64 " parts of a %s are not possible with %s\nhelp: what works: %s%s",
+                     of_exact ? grains : way->degree, way->what, faults.text, degrees.text,
+                     remedies.size ? remedies.text : "");
+    tt_text_release(&faults);
+    tt_text_release(&degrees);
+    tt_text_release(&remedies);
+    return rc;
+}
+
+/* --- experts --- */
+
+/* The degrees of expert parallelism that work, for so many tensor-parallel ranks. */
+static void add_expert_degrees(int64_t experts, int64_t tp, struct tt_text *out)
+{
+    for (int64_t n = tp; n <= experts; n += tp)
+        if (experts % n == 0)
+            tt_text_add(out, "%s%" PRId64, out->size ? ", " : "", n);
+}
+
+/* Ranks that share a layer have whole experts, and send each other rows of tokens. */
+static int check_shared_layers(const struct tt_config *cfg, int64_t experts)
+{
+    int64_t tp = cfg->parallelism.tensor_parallel_degree;
+    struct tt_text works = {0};
+    int rc;
+
+    if (tp == 1 || experts == 0 || cfg->parallelism.expert_parallel_degree % tp == 0)
+        return 0;
+    add_expert_degrees(experts, tp, &works);
+    if (works.size)
+        rc = tt_fail_key(TT_EUSAGE, TT_KEY_EP_DEGREE,
+                         "%" PRId64 ", wanted a multiple of tensor_parallel_degree %" PRId64
+                         ", which does not divide experts\nhelp: what works: %s",
+                         cfg->parallelism.expert_parallel_degree, tp, works.text);
+    else
+        rc = tt_fail_key(TT_EUSAGE, TT_KEY_TP_DEGREE,
+                         "%" PRId64 " ranks cannot share %" PRId64 " experts, which are not divided themselves\nhelp: "
+                         "set it to a divisor of %" PRId64 ", and expert_parallel_degree to a multiple of it",
+                         tp, experts, experts);
+    tt_text_release(&works);
+    return rc;
+}
+
+static int check_experts(const struct tt_config *cfg, const struct tt_model *model)
+{
+    int64_t degree = cfg->parallelism.expert_parallel_degree, experts = model->dims.moe.experts;
+    struct tt_text works = {0};
+    int rc = check_shared_layers(cfg, experts);
+
+    if (rc < 0 || degree == 1)
+        return rc;
+    if (experts == 0)
+        return tt_fail_key(TT_EUSAGE, TT_KEY_EP_DEGREE,
+                           "%" PRId64 ", but %s has no experts\nhelp: set it to 1, or choose a model with experts",
+                           degree, model->title);
+    if (experts % degree == 0)
+        return 0;
+    add_expert_degrees(experts, 1, &works);
+    rc = tt_fail_key(TT_EUSAGE, TT_KEY_EP_DEGREE,
+                     "%" PRId64 " ranks cannot share %" PRId64 " experts\nhelp: what works: %s", degree, experts,
+                     works.text);
+    tt_text_release(&works);
+    return rc;
+}
+
+bool tt_job_gathers(const struct tt_config *cfg, const struct tt_model *model)
+{
+    int64_t parts = cfg->parallelism.tensor_parallel_degree > cfg->parallelism.exact_tensor_parallel_degree
+                        ? cfg->parallelism.tensor_parallel_degree
+                        : cfg->parallelism.exact_tensor_parallel_degree;
+
+    if (cfg->parallelism.context_parallel_method != TT_CONTEXT_AUTO)
+        return cfg->parallelism.context_parallel_method == TT_CONTEXT_GATHER;
+    return model->dims.n_kv_heads % (cfg->parallelism.context_parallel_degree * parts) != 0;
+}
+
+/* Of a model whose layers, sequences and experts ranks have whole. */
+static int check_undivided(const struct tt_config *cfg, const struct tt_model *model)
+{
+    const struct {
+        enum tt_key key;
+        int64_t degree;
+    } ways[] = {{TT_KEY_TP_DEGREE, cfg->parallelism.tensor_parallel_degree},
+                {TT_KEY_EXACT_TP_DEGREE, cfg->parallelism.exact_tensor_parallel_degree},
+                {TT_KEY_CP_DEGREE, cfg->parallelism.context_parallel_degree},
+                {TT_KEY_EXACT_CP_DEGREE, cfg->parallelism.exact_context_parallel_degree},
+                {TT_KEY_EP_DEGREE, cfg->parallelism.expert_parallel_degree}};
+
+    for (size_t i = 0; model->row->undivided && i < sizeof ways / sizeof *ways; i++)
+        if (ways[i].degree > 1)
+            return tt_fail_key(TT_EUSAGE, ways[i].key,
+                               "%" PRId64 ", but ranks cannot divide the layers, sequences or experts of %s\nhelp: set "
+                               "it to 1, and use data_parallel_shard_degree or pipeline_parallel_degree",
+                               ways[i].degree, model->row->name);
+    return 0;
+}
+
+int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *model)
+{
+    struct way tp = {TT_KEY_TP_DEGREE, TT_KEY_EXACT_TP_DEGREE, cfg->parallelism.tensor_parallel_degree,
+                     cfg->parallelism.exact_tensor_parallel_degree, "layer"};
+    struct way cp = {TT_KEY_CP_DEGREE, TT_KEY_EXACT_CP_DEGREE, cfg->parallelism.context_parallel_degree,
+                     cfg->parallelism.exact_context_parallel_degree, "sequence"};
+    struct sizes layer = sizes_of_layer(cfg, model, 1), sequence = sizes_of_sequence(cfg, model, grains_of(&tp));
+    int rc = 0;
+
+    TT_TRY(check_undivided(cfg, model));
+    TT_TRY(check_experts(cfg, model));
+    TT_TRY(check(&layer, &tp));
+    if (grains_of(&cp) > 1) {
+        TT_TRY(check(&sequence, &cp));
+        layer = sizes_of_layer(cfg, model, grains_of(&cp));
+        TT_TRY(check(&layer, &tp));
+    }
+out:
+    return rc;
+}
+
+/* --- stages and orders of a pipeline --- */
+
+static int ranks_of(const struct tt_config *cfg)
+{
+    return (int)cfg->parallelism.pipeline_parallel_degree;
+}
+
+int tt_job_pipeline_microbatches(const struct tt_config *cfg, int *ret_microbatches)
+{
+    int64_t local = cfg->training.local_batch_size, size = cfg->parallelism.pipeline_parallel_microbatch_size;
+    int64_t best = 1;
+
+    if (local % size == 0 && local / size <= INT32_MAX) {
+        *ret_microbatches = (int)(local / size);
+        return 0;
+    }
+    for (int64_t n = 1; n <= size && n <= local; n++)
+        best = local % n == 0 ? n : best;
+    return tt_fail_key(TT_EUSAGE, TT_KEY_PP_MICROBATCH_SIZE,
+                       "%" PRId64 " does not divide %s, which is %" PRId64 "\nhelp: set %s to %" PRId64, size,
+                       tt_key_name(TT_KEY_LOCAL_BATCH), local, tt_key_name(TT_KEY_PP_MICROBATCH_SIZE), best);
+}
+
+int tt_job_pipeline_split(const struct tt_config *cfg, int n_layers, struct tt_stage_split *ret_split)
+{
+    struct tt_pipeline_rule rule = {.n_layers = n_layers, .ranks = ranks_of(cfg)};
+    int64_t per_stage = cfg->parallelism.pipeline_parallel_layers_per_stage;
+    enum tt_pipeline_schedule schedule;
+    int rc = 0;
+
+    TT_TRY(tt_pipeline_find(cfg->parallelism.pipeline_parallel_schedule, &schedule));
+    rule.multi = tt_pipeline_row(schedule)->multi;
+    rule.layers_per_stage = per_stage == TT_NULL_INT ? 0 : (int)per_stage;
+    rule.first_less = (int)cfg->parallelism.pipeline_parallel_first_stage_less_layers;
+    rule.last_less = (int)cfg->parallelism.pipeline_parallel_last_stage_less_layers;
+    if (cfg->parallelism.module_fqns_per_model_part.n)
+        rc = tt_pipeline_split_named(&cfg->parallelism.module_fqns_per_model_part, n_layers, rule.ranks, rule.multi,
+                                     ret_split);
+    else
+        rc = tt_pipeline_split(&rule, ret_split);
+out:
+    return rc;
+}
+
+int tt_job_pipeline_new(const struct tt_config *cfg, int n_stages, int microbatches, struct tt_pipeline **ret_pipeline)
+{
+    const char *path = cfg->parallelism.pipeline_parallel_schedule_csv;
+    enum tt_pipeline_schedule schedule;
+    int rc = 0;
+
+    TT_TRY(tt_pipeline_find(cfg->parallelism.pipeline_parallel_schedule, &schedule));
+    TT_TRY(tt_pipeline_new(schedule, *path ? path : NULL, ranks_of(cfg), n_stages, microbatches, ret_pipeline));
+out:
+    return rc;
+}

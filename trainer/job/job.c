@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * From configuration and number of ranks to the options of the engine.
+ */
+#include "trainer/job/job.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include "checkpoint/save/save.h"
+#include "checkpoint/steps/steps.h"
+#include "core/base/mem.h"
+#include "core/kernels/kernels.h"
+#include "core/os/cores.h"
+#include "core/os/limits.h"
+#include "core/os/team.h"
+#include "trainer/job/divisions.h"
+#include "trainer/job/model.h"
+#include "trainer/job/predict.h"
+#include "trainer/job/tensors.h"
+
+/* --- the engine --- */
+
+enum tt_reduce_when tt_job_reduce_when(enum tt_sync_choice sync)
+{
+    return sync == TT_SYNC_LAST_MICROBATCH ? TT_REDUCE_LAST
+           : sync == TT_SYNC_EVERY_RUN     ? TT_REDUCE_RUNS
+                                           : TT_REDUCE_EACH;
+}
+
+enum tt_sync_choice tt_job_sync_of(enum tt_reduce_when when)
+{
+    return when == TT_REDUCE_LAST   ? TT_SYNC_LAST_MICROBATCH
+           : when == TT_REDUCE_RUNS ? TT_SYNC_EVERY_RUN
+                                    : TT_SYNC_EVERY_MICROBATCH;
+}
+
+int tt_job_threads(const struct tt_config *cfg, int local_size)
+{
+    if (cfg->parallelism.threads_per_rank > 0)
+        return (int)cfg->parallelism.threads_per_rank;
+    return tt_team_fair_cores(local_size);
+}
+
+int tt_job_ranks_on_host(int n_ranks, int threads)
+{
+    int cores = tt_cores()->cores, room = threads > 0 ? cores / threads : cores;
+
+    room = room < 1 ? 1 : room;
+    return n_ranks < room ? n_ranks : room;
+}
+
+double tt_job_machine_bytes(void)
+{
+    return fmin((double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE), tt_limits_read("").memory_bytes);
+}
+
+int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size)
+{
+    if (cfg->parallelism.memory_limit != TT_NULL_INT)
+        return cfg->parallelism.memory_limit;
+    return (int64_t)(0.9 * tt_job_machine_bytes() / local_size);
+}
+
+/* auto: those who choose bfloat16 save memory too, and light operations take hardly any time. */
+static struct tt_recompute recompute_of(const struct tt_config *cfg)
+{
+    bool is_bf16 = cfg->training.mixed_precision_param == TT_DTYPE_BFLOAT16;
+    const enum tt_recompute_mode modes[] = {[TT_AC_NONE] = TT_RECOMPUTE_NONE,
+                                            [TT_AC_FULL] = TT_RECOMPUTE_FULL,
+                                            [TT_AC_SELECTIVE] = TT_RECOMPUTE_SELECTIVE,
+                                            [TT_AC_AUTO] = is_bf16 ? TT_RECOMPUTE_OP : TT_RECOMPUTE_NONE};
+    struct tt_recompute recompute = {.mode = modes[cfg->activation_checkpoint.mode]};
+
+    if (recompute.mode != TT_RECOMPUTE_SELECTIVE)
+        return recompute;
+    recompute.every = (int)cfg->activation_checkpoint.selective_ac_option;
+    if (recompute.every < 1) /* "op" */
+        recompute.mode = TT_RECOMPUTE_OP;
+    return recompute;
+}
+
+static enum tt_dtype dtype_of(int choice)
+{
+    return choice == TT_DTYPE_BFLOAT16 ? TT_BF16 : TT_F32;
+}
+
+static enum tt_init init_of(const struct tt_config *cfg)
+{
+    static const enum tt_init ways[] = {
+        [TT_INIT_META] = TT_INIT_SHARDS, [TT_INIT_FULL] = TT_INIT_WHOLE, [TT_INIT_LAYERWISE] = TT_INIT_UNITS};
+
+    return ways[cfg->training.init];
+}
+
+int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine)
+{
+    const char *path = cfg->parallelism.machine_file;
+    int rc = 0;
+
+    *ret_machine = tt_machine_builtin();
+    if (path && (rc = tt_machine_load(path, ret_machine)) < 0)
+        return tt_fail_key(rc, TT_KEY_MACHINE_FILE, "%s", tt_error_message());
+    return 0;
+}
+
+static int engine_options(const struct tt_config *cfg, const struct tt_job *job, int threads, int64_t memory_limit,
+                          struct tt_engine_options *ret_options)
+{
+    const char *reshard = cfg->parallelism.fsdp_reshard_after_forward.word[0];
+    struct tt_engine_options o = {
+        .model = job->model,
+        .mesh = job->mesh,
+        .sharding = tt_sharding_of(cfg->parallelism.fsdp_wrap_policy, cfg->parallelism.fsdp_reshard_after_forward),
+        .reduce = tt_job_reduce_when(cfg->training.gradient_sync),
+        .prefetch = (int)cfg->parallelism.fsdp_prefetch,
+        .moe_window = cfg->parallelism.moe_window,
+        .threads = threads,
+        .recompute = recompute_of(cfg),
+        .init = init_of(cfg),
+        .muon_steps = cfg->optimizer.name == TT_OPTIM_MUON ? (int)cfg->optimizer.muon_ns_steps : 0,
+        .shard_dtype = dtype_of((int)cfg->training.dtype),
+        .param_dtype = dtype_of((int)cfg->training.mixed_precision_param),
+        .reduce_dtype = dtype_of((int)cfg->training.mixed_precision_reduce),
+        .z_loss = cfg->training.z_loss,
+        .router_losses = {.sequence = (float)cfg->training.sequence_balance_loss,
+                          .microbatch = (float)cfg->training.microbatch_balance_loss,
+                          .z = (float)cfg->training.router_z_loss,
+                          .global_batch = (float)cfg->training.global_batch_balance_loss},
+        .averages = !isnan(cfg->ema.decay),
+        .documents = cfg->training.document_mask,
+        .places = job->places,
+        .pipeline = job->pipeline,
+        .local_batch = job->microbatch_size,
+        .seq_len = cfg->training.seq_len,
+        .microbatches = (int)job->microbatches,
+        .scheduler = cfg->parallelism.fsdp_engine == TT_ENGINE_PLANNED ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER,
+        .bucket_bytes = cfg->parallelism.fsdp_bucket_bytes,
+        .memory_limit = memory_limit,
+        .choose_reshard_by_limit = strcmp(reshard, "auto") == 0};
+    int rc = 0;
+
+    if (cfg->validation.enable) {
+        o.validation_batch = cfg->validation.local_batch_size;
+        o.validation_seq_len = cfg->validation.seq_len;
+    }
+    TT_TRY(tt_job_machine(cfg, &o.machine));
+    *ret_options = o;
+out:
+    return rc;
+}
+
+/* --- checkpoints --- */
+
+const char *tt_job_policy_name(const struct tt_config *cfg)
+{
+    return tt_config_choice_word(tt_config_row_find("checkpoint.save_policy")->choices,
+                                 (int)cfg->checkpoint.save_policy);
+}
+
+const char *tt_job_filter_name(const struct tt_config *cfg)
+{
+    return tt_config_choice_word(tt_config_row_find("checkpoint.filter")->choices, (int)cfg->checkpoint.filter);
+}
+
+int tt_job_policy(const struct tt_config *cfg, const struct tt_ckpt_policy **ret_policy)
+{
+    return tt_ckpt_policy_find(tt_job_policy_name(cfg), tt_job_filter_name(cfg), ret_policy);
+}
+
+enum tt_ckpt_reading tt_job_reading(const struct tt_config *cfg)
+{
+    return cfg->checkpoint.load_policy == TT_LOAD_ALL ? TT_READ_ALL : TT_READ_ONCE;
+}
+
+enum tt_dtype tt_job_export_dtype(const struct tt_config *cfg)
+{
+    static const enum tt_dtype types[] = {
+        [TT_EXPORT_FLOAT32] = TT_F32, [TT_EXPORT_FLOAT16] = TT_F16, [TT_EXPORT_BFLOAT16] = TT_BF16};
+
+    return types[cfg->checkpoint.export_dtype];
+}
+
+/* Most bytes that a rank needs to stage its part of a checkpoint, which the model and the mesh decide. */
+static int staging_bytes(const struct tt_config *cfg, const struct tt_job *job, int64_t *ret_bytes)
+{
+    const struct tt_ckpt_policy *policy = NULL;
+    struct tt_job_tensors tensors = {0};
+    int rc = 0;
+
+    *ret_bytes = 0;
+    if (!cfg->checkpoint.enable || cfg->checkpoint.load_only || cfg->checkpoint.async_mode != TT_ASYNC_ASYNC)
+        return 0;
+    TT_TRY(tt_job_policy(cfg, &policy));
+    tt_job_tensors_init(&job->engine, NULL, &tensors);
+    for (int place = 0; place < tt_mesh_size(&job->mesh, TT_GROUP_PP); place++) {
+        int rank = tt_mesh_member(&job->mesh, 0, TT_GROUP_PP, place);
+        int64_t bytes = tt_ckpt_staging_bytes(&tensors.state, &job->mesh, policy, rank);
+
+        *ret_bytes = bytes > *ret_bytes ? bytes : *ret_bytes;
+    }
+out:
+    tt_job_tensors_release(&tensors);
+    return rc;
+}
+
+/* A token of the prompt has at least one byte; a chat template adds words of its own. */
+struct tt_generator_options tt_job_sampling(const struct tt_config *cfg, const struct tt_engine_options *engine)
+{
+    enum { OF_TEMPLATE = 1024, ROWS = 5 * TT_ATTENTION_ROWS };
+    int64_t prompt = OF_TEMPLATE + (cfg->metrics.sample_prompt ? (int64_t)strlen(cfg->metrics.sample_prompt) : 0);
+    int64_t positions = engine->model->dims.max_positions, context = prompt + cfg->metrics.sample_tokens;
+
+    if (engine->model->row->learned_positions && context > positions)
+        context = positions;
+    return (struct tt_generator_options){.model = engine->model,
+                                         .dtype = engine->param_dtype,
+                                         .context = context,
+                                         .prompt_rows = ROWS,
+                                         .threads = engine->threads};
+}
+
+static int sampling_bytes(const struct tt_config *cfg, const struct tt_job *job, int64_t *ret_bytes)
+{
+    const struct tt_generator_options options = tt_job_sampling(cfg, &job->engine);
+    struct tt_generator *generator = NULL;
+    int rc = 0;
+
+    if (!cfg->metrics.sample_freq)
+        return 0;
+    TT_TRY(tt_generator_new(&options, &generator));
+    *ret_bytes = tt_generator_memory(generator).total;
+out:
+    tt_generator_free(generator);
+    return rc;
+}
+
+int tt_job_skip_flags(const struct tt_config *cfg, unsigned *ret_skip)
+{
+    const struct tt_words *words = &cfg->checkpoint.exclude_from_loading;
+    unsigned flag = 0;
+    int rc = 0;
+
+    *ret_skip = 0;
+    for (int i = 0; i < words->n; i++) {
+        TT_TRY(tt_ckpt_skip_flag(words->word[i], &flag));
+        *ret_skip |= flag;
+    }
+out:
+    return rc;
+}
+
+int tt_job_resume_request(const struct tt_config *cfg, struct tt_ckpt_request *ret_request)
+{
+    *ret_request = (struct tt_ckpt_request){.line.load_step = cfg->checkpoint.load_step,
+                                            .reading = tt_job_reading(cfg),
+                                            .as_asked = cfg->checkpoint.load_only};
+    return tt_job_skip_flags(cfg, &ret_request->line.skip);
+}
+
+/* --- the job --- */
+
+/* A rank's batch becomes the microbatches of a run through the pipeline. */
+static int add_pipeline(const struct tt_config *cfg, struct tt_job *job)
+{
+    struct tt_stage_split split = {0};
+    int run = 0, rc = 0;
+
+    TT_TRY(tt_job_pipeline_microbatches(cfg, &run));
+    TT_TRY(tt_job_pipeline_split(cfg, (int)job->model->dims.n_layers, &split));
+    TT_TRY(tt_job_pipeline_new(cfg, split.n_stages, run, &job->pipeline));
+    if (cfg->training.gradient_sync == TT_SYNC_LAST_MICROBATCH && !tt_pipeline_ascends(job->pipeline))
+        TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY_GRADIENT_SYNC,
+                           "last_microbatch, but %s computes backward in another order than that of the microbatches\n"
+                           "help: use every_run, every_microbatch or auto",
+                           tt_pipeline_row_name(job->pipeline)));
+    job->microbatches *= run;
+    job->microbatch_size /= run;
+    job->places = tt_calloc(1, sizeof *job->places);
+    job->places->n_stages = split.n_stages;
+    job->places->module_stage = split.module_stage;
+    split.module_stage = NULL;
+    job->places->rank_of_stage = job->pipeline->rank_of_stage;
+out:
+    tt_stage_split_release(&split);
+    return rc;
+}
+
+/* A model whose positions are not learned is then one for sequences of this length, in its exports too. */
+static void follow_sequences(const struct tt_config *cfg, struct tt_job *job)
+{
+    struct tt_model_dims *d = &job->model->dims;
+
+    if (job->model->row->learned_positions || d->max_positions == 0 || cfg->training.seq_len <= d->max_positions)
+        return;
+    job->told_positions = d->max_positions;
+    d->max_positions = cfg->training.seq_len;
+}
+
+int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_limit, struct tt_job *ret_job)
+{
+    struct tt_job job = {0};
+    int rc = 0;
+
+    TT_TRY(tt_mesh_configure(cfg, n_ranks, &job.mesh));
+    TT_TRY(tt_mesh_microbatches(&job.mesh, cfg->training.local_batch_size, cfg->training.global_batch_size,
+                                &job.microbatches));
+    job.microbatch_size = cfg->training.local_batch_size;
+    job.global_batch = job.microbatches * job.microbatch_size * tt_mesh_dp(&job.mesh);
+    TT_TRY(tt_job_adopt_folder(cfg));
+    TT_TRY(tt_job_adopt_family(cfg));
+    TT_TRY(tt_job_adopt_vocabulary(cfg));
+    TT_TRY(tt_job_make_model(cfg, &job.model));
+    follow_sequences(cfg, &job);
+    TT_TRY(tt_model_check_seq_len(job.model, cfg->training.seq_len));
+    if (cfg->validation.enable)
+        TT_TRY(tt_model_check_seq_len(job.model, cfg->validation.seq_len));
+    TT_TRY(tt_job_check_divisions(cfg, job.model));
+    job.mesh.cp_gathers = tt_job_gathers(cfg, job.model);
+    TT_TRY(tt_job_resolve_model(cfg, job.model));
+    if (job.mesh.size[TT_MESH_PP] > 1)
+        TT_TRY(add_pipeline(cfg, &job));
+    TT_TRY(engine_options(cfg, &job, threads, memory_limit, &job.engine));
+    TT_TRY(staging_bytes(cfg, &job, &job.staging_bytes));
+    TT_TRY(sampling_bytes(cfg, &job, &job.sampling_bytes));
+    job.staging_bytes += job.sampling_bytes;
+    job.engine.memory_limit -= job.staging_bytes;
+    *ret_job = job;
+    job = (struct tt_job){0};
+out:
+    tt_job_release(&job);
+    return rc;
+}
+
+int tt_job_engine(const struct tt_job *job, struct tt_comm *comm, int rank, struct tt_engine **ret_engine)
+{
+    return tt_engine_new(&job->engine, comm, rank, ret_engine);
+}
+
+void tt_job_release(struct tt_job *job)
+{
+    if (job->places)
+        tt_stage_places_release(job->places);
+    tt_free(job->places);
+    tt_pipeline_free(job->pipeline);
+    tt_free(job->sync_why);
+    tt_model_free(job->model);
+    *job = (struct tt_job){0};
+}
+
+void tt_job_readers_text(const struct tt_job *job, struct tt_text *out)
+{
+    int n = tt_mesh_dp(&job->mesh), ranks = job->mesh.n_ranks / n;
+    const char *s = n == 1 ? "" : "s";
+
+    if (job->pipeline)
+        tt_text_add(out, "%d pipeline%s", n, s);
+    else if (ranks > 1)
+        tt_text_add(out, "%d group%s of %d ranks", n, s, ranks);
+    else
+        tt_text_add(out, "%d rank%s", n, s);
+}
+
+void tt_job_policies_text(const struct tt_config *cfg, struct tt_text *out)
+{
+    static const struct {
+        const char *name, *path;
+    } policies[] = {
+        {"wrap", "parallelism.fsdp_wrap_policy"},    {"reshard", "parallelism.fsdp_reshard_after_forward"},
+        {"engine", "parallelism.fsdp_engine"},       {"prefetch", "parallelism.fsdp_prefetch"},
+        {"gradient sync", "training.gradient_sync"},
+    };
+    static const char *const recomputes[] = {[TT_RECOMPUTE_NONE] = "none",
+                                             [TT_RECOMPUTE_FULL] = "full",
+                                             [TT_RECOMPUTE_SELECTIVE] = "selective",
+                                             [TT_RECOMPUTE_OP] = "op"};
+
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        tt_text_add(out, "%s%s ", i ? ", " : "", policies[i].name);
+        tt_config_value_text(cfg, tt_config_row_find(policies[i].path), out);
+    }
+    tt_text_add(out, ", recompute %s, parameters ", recomputes[recompute_of(cfg).mode]);
+    tt_config_value_text(cfg, tt_config_row_find("training.mixed_precision_param"), out);
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_TRAINER_JOB_JOB_H
+#define TT_TRAINER_JOB_JOB_H
+
+#include <stdint.h>
+
+#include "checkpoint/load/load.h"
+#include "checkpoint/save/plan.h"
+#include "core/base/error.h"
+#include "core/config/config.h"
+#include "parallel/engine/engine.h"
+#include "parallel/engine/generator.h"
+#include "parallel/planner/cost.h"
+
+/**
+ * What a configuration means on a number of ranks: model, mesh, batch, and the options of the engine. train, plan,
+ * estimate and tune all use the same job, so what they predict is what runs.
+ *
+ *     struct tt_job job = {0};
+ *     TT_TRY(tt_job_init(cfg, n_ranks, threads, limit, &job));
+ *     TT_TRY(tt_job_engine(&job, comm, rank, &engine));
+ *     ...
+ *     tt_job_release(&job);
+ *
+ * A job starts nothing and allocates nothing large. It reads no files but the machine file, and in model.hf_assets_path
+ * the config.json from which the dimensions come, or the tokenizer, whose size the vocabulary may have.
+ */
+struct tt_job {
+    struct tt_model *model;
+    struct tt_mesh mesh;
+    int64_t microbatches;    /* of a rank in a step */
+    int64_t microbatch_size; /* sequences of each */
+    int64_t global_batch;    /* sequences of a step */
+    /* Of a rank, in addition to the engine's: memory into which async saves copy, and sampling_bytes; 0: none. */
+    int64_t staging_bytes;
+    int64_t sampling_bytes;         /* of the generator that rank 0 has while it samples a text; 0: none is sampled */
+    struct tt_stage_places *places; /* of a pipeline, and the orders of a run through it; NULL: there is none */
+    struct tt_pipeline *pipeline;
+    int64_t told_positions; /* the model's limit, if sequences are longer and it follows them; else 0 */
+    char *sync_why;         /* when gradients are reduced and why, if gradient_sync auto chose; else NULL */
+    struct tt_engine_options engine;
+};
+
+/**
+ * The job of n_ranks ranks with `threads` threads and at most memory_limit bytes each. Fills the model keys of cfg that
+ * came from the flavor. Errors: TT_EUSAGE for an impossible mesh, batch or model; ret_job is then unchanged.
+ */
+int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_limit,
+                struct tt_job *ret_job) TT_MUST_CHECK;
+void tt_job_release(struct tt_job *job);
+
+/**
+ * The engine of a rank of the job, with the options job->engine; the caller frees it (tt_engine_free). An error about a
+ * policy carries its key (tt_config_locate).
+ */
+int tt_job_engine(const struct tt_job *job, struct tt_comm *comm, int rank,
+                  struct tt_engine **ret_engine) TT_MUST_CHECK;
+
+/**
+ * Threads of a rank that shares its host with local_size - 1 others: parallelism.threads_per_rank if it is set, else
+ * the cores to which the rank is bound, or a fair part of the host's cores if it is not bound.
+ */
+int tt_job_threads(const struct tt_config *cfg, int local_size);
+
+/** How many ranks of a job that is not started here would share this host: as many as there are cores for. */
+int tt_job_ranks_on_host(int n_ranks, int threads);
+
+/** The memory of the machine or container. */
+double tt_job_machine_bytes(void);
+
+/**
+ * Bytes that each of local_size ranks on this host may use: parallelism.memory_limit, or else a fair part of 0.9 of the
+ * host's memory.
+ */
+int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size);
+
+/** The cost table: parallelism.machine_file, or the built-in one. Errors: those of tt_machine_load, with the key. */
+int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine) TT_MUST_CHECK;
+
+/** training.gradient_sync: when shard ranks reduce gradients. `auto` (tt_job_choose_sync) becomes TT_REDUCE_EACH. */
+enum tt_reduce_when tt_job_reduce_when(enum tt_sync_choice sync);
+enum tt_sync_choice tt_job_sync_of(enum tt_reduce_when when);
+
+/** checkpoint.save_policy and checkpoint.filter, as words and as a row of the table in checkpoint/save/plan.c. */
+const char *tt_job_policy_name(const struct tt_config *cfg);
+const char *tt_job_filter_name(const struct tt_config *cfg);
+int tt_job_policy(const struct tt_config *cfg, const struct tt_ckpt_policy **ret_policy) TT_MUST_CHECK;
+
+/** checkpoint.load_policy. */
+enum tt_ckpt_reading tt_job_reading(const struct tt_config *cfg);
+
+/** What the configuration asks of a resume, and the parts that it excludes, as TT_SKIP_* flags. Errors: TT_EUSAGE for
+ * an unknown part. */
+int tt_job_resume_request(const struct tt_config *cfg, struct tt_ckpt_request *ret_request) TT_MUST_CHECK;
+int tt_job_skip_flags(const struct tt_config *cfg, unsigned *ret_skip) TT_MUST_CHECK;
+
+/** checkpoint.export_dtype. */
+enum tt_dtype tt_job_export_dtype(const struct tt_config *cfg);
+
+/** The generator that samples texts while training (metrics.sample_freq), with room for any prompt that is allowed. */
+struct tt_generator_options tt_job_sampling(const struct tt_config *cfg, const struct tt_engine_options *engine);
+
+/** Appends who gets samples of its own: "2 ranks", "1 pipeline", "2 groups of 4 ranks". */
+void tt_job_readers_text(const struct tt_job *job, struct tt_text *out);
+
+/** Appends the policies in words: "wrap block, reshard default, …". */
+void tt_job_policies_text(const struct tt_config *cfg, struct tt_text *out);
+
+#endif

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The model that a configuration means: what a Hugging Face folder says about it, the sizes that replace those of its
+ * flavor, and what follows for the configuration.
+ */
+#include "trainer/job/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoint/steps/steps.h"
+#include "core/base/json.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "core/math/round.h"
+#include "core/models/hf/config.h"
+#include "core/models/parts/lora.h"
+#include "core/os/file.h"
+#include "core/os/path.h"
+#include "core/tokenizer/gguf.h"
+#include "core/tokenizer/tokenizer.h"
+#include "parallel/layout/init_rules.h"
+#include "parallel/layout/param_groups.h"
+
+static int64_t or_zero(int64_t nullable)
+{
+    return nullable == TT_NULL_INT ? 0 : nullable;
+}
+
+static double or_zero_real(double nullable)
+{
+    return isnan(nullable) ? 0.0 : nullable;
+}
+
+static struct tt_lora lora_of(const struct tt_config *cfg)
+{
+    struct tt_lora lora = {.rank = cfg->lora.rank, .alpha = cfg->lora.alpha};
+
+    for (int i = 0; i < cfg->lora.target_modules.n; i++)
+        lora.modules |= tt_lora_module(cfg->lora.target_modules.word[i]);
+    return lora;
+}
+
+struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
+{
+    return (struct tt_model_dims){
+        .dim = or_zero(cfg->model.dim),
+        .n_layers = or_zero(cfg->model.n_layers),
+        .n_heads = or_zero(cfg->model.n_heads),
+        .n_kv_heads = or_zero(cfg->model.n_kv_heads),
+        .head_dim = or_zero(cfg->model.head_dim),
+        .ffn_dim = or_zero(cfg->model.ffn_dim),
+        .vocab_size = or_zero(cfg->model.vocab_size),
+        .max_positions = or_zero(cfg->model.max_position_embeddings),
+        .norm_eps = (float)or_zero_real(cfg->model.norm_eps),
+        .rope = {.theta = or_zero_real(cfg->model.rope_theta),
+                 .factor = or_zero_real(cfg->model.rope_scaling.factor),
+                 .low_freq_factor = or_zero_real(cfg->model.rope_scaling.low_freq_factor),
+                 .high_freq_factor = or_zero_real(cfg->model.rope_scaling.high_freq_factor),
+                 .original_max = (double)or_zero(cfg->model.rope_scaling.original_max)},
+        .moe = {.biased = cfg->training.load_balance_coeff > 0.0, .balanced = cfg->debug.moe_force_load_balance},
+        .tied = cfg->model.tie_embeddings == TT_NULL_BOOL ? -1 : cfg->model.tie_embeddings,
+        .lora = lora_of(cfg),
+    };
+}
+
+/* The user did not set a default, nor a value of the built-in run. */
+static bool is_default(const char *origin)
+{
+    return strcmp(origin, "default") == 0 || strncmp(origin, "builtin:", strlen("builtin:")) == 0;
+}
+
+/* Weights and a tokenizer may be one file instead of a folder. A GGUF file has in it what a folder has beside them. */
+static int has_file(const char *folder, const char *name, bool *ret_has)
+{
+    char *path = tt_format("%s/%s", folder, name);
+    bool is_folder = false;
+    int rc = tt_path_is_folder(folder, &is_folder);
+
+    *ret_has = false;
+    if (rc == 0 && tt_gguf_is_path(folder)) {
+        rc = strcmp(name, "tokenizer.json") == 0 ? tt_gguf_has_tokenizer(folder, ret_has) : 0;
+        *ret_has = *ret_has || strcmp(name, "config.json") == 0;
+    }
+    if (rc == 0 && is_folder)
+        rc = tt_path_exists(path, ret_has);
+    tt_free(path);
+    return rc;
+}
+
+/* Whether a path is a folder of safetensors files with Hugging Face's config.json, or a GGUF file. Other code reports a
+ * path that cannot be used. */
+static int is_hf_folder(const char *path, bool *ret_is)
+{
+    enum tt_path_kind kind = TT_PATH_PLAIN;
+    bool has_config = false, has_model = false;
+    char *folder = NULL;
+    int rc = 0;
+
+    *ret_is = false;
+    TT_TRY(has_file(path, "config.json", &has_config));
+    TT_TRY(has_file(path, "model.json", &has_model)); /* titan's */
+    *ret_is = has_config && !has_model && tt_path_find(path, &kind, &folder) == 0 && kind == TT_PATH_PLAIN;
+out:
+    tt_free(folder);
+    return rc;
+}
+
+int tt_job_adopt_folder(struct tt_config *cfg)
+{
+    const char *assets = cfg->model.hf_assets_path, *path = cfg->checkpoint.initial_load_path;
+    const char *origin = path ? "checkpoint.initial_load_path" : "model.hf_assets_path";
+    bool is_hf = false, has_config = true, has_tokenizer = false;
+    int rc = 0;
+
+    if (!path && cfg->checkpoint.initial_load_in_hf)
+        path = assets;
+    if (!path)
+        return 0;
+    TT_TRY(is_hf_folder(path, &is_hf));
+    if (!is_hf)
+        goto out;
+    TT_TRY(has_file(path, "tokenizer.json", &has_tokenizer));
+    if (assets)
+        TT_TRY(has_file(assets, "config.json", &has_config));
+    if (is_default(tt_config_origin(cfg, "checkpoint.initial_load_in_hf")))
+        TT_TRY(tt_config_adopt(cfg, "checkpoint.initial_load_in_hf", "true", origin));
+    if (has_config && is_default(tt_config_origin(cfg, "model.flavor")))
+        TT_TRY(tt_config_adopt(cfg, "model.flavor", "hf", origin));
+    if (!assets && (has_tokenizer || strcmp(cfg->model.flavor, "hf") == 0))
+        TT_TRY(tt_config_adopt(cfg, "model.hf_assets_path", path, origin));
+out:
+    return rc;
+}
+
+int tt_job_adopt_family(struct tt_config *cfg)
+{
+    const char *folder = cfg->model.hf_assets_path, *name = NULL;
+    char *origin;
+    int rc;
+
+    if (strcmp(cfg->model.flavor, "hf") != 0 || !folder || !is_default(tt_config_origin(cfg, "model.name")))
+        return 0;
+    if ((rc = tt_model_hf_name(folder, &name)) < 0)
+        return rc;
+    origin = tt_format("%s%s", folder, tt_gguf_is_path(folder) ? "" : "/config.json");
+    rc = tt_config_adopt(cfg, "model.name", name, origin);
+    tt_free(origin);
+    return rc;
+}
+
+/* The tokenizer of a folder; NULL: there is none, or it cannot be read, which the code that needs it reports. */
+static struct tt_tokenizer *tokenizer_in(const char *folder)
+{
+    struct tt_tokenizer *tokenizer = NULL;
+    bool exists = false;
+
+    if (has_file(folder, "tokenizer.json", &exists) < 0 || !exists || tt_tokenizer_load(folder, &tokenizer) < 0)
+        tokenizer = NULL;
+    return tokenizer;
+}
+
+/* Whether a folder's tokenizer.json is that of the tokenizer. */
+static bool has_tokenizer(const char *folder, const struct tt_tokenizer *tokenizer)
+{
+    struct tt_tokenizer_files files = tt_tokenizer_files(tokenizer);
+    char *path = tt_format("%s/tokenizer.json", folder), *text = NULL;
+    size_t size = 0;
+    bool is_same =
+        tt_file_read(path, &text, &size) == 0 && size == files.json_size && memcmp(text, files.json, size) == 0;
+
+    tt_free(text);
+    tt_free(path);
+    return is_same;
+}
+
+/*
+ * The rows of the embedding in a checkpoint of titan's. 0: there is none, or, with a tokenizer, not one of this
+ * tokenizer. A checkpoint that cannot be read is reported by the code that loads it.
+ */
+static int64_t checkpoint_rows(const char *path, const struct tt_tokenizer *tokenizer, char **ret_path)
+{
+    enum tt_path_kind kind = TT_PATH_PLAIN;
+    char *step = NULL, *assets = NULL, *file = NULL;
+    json_t *json = NULL;
+    bool is_folder = false, exists = false;
+    int64_t rows = 0;
+
+    if (tt_path_is_folder(path, &is_folder) < 0 || !is_folder || tt_path_resolve(path, false, &kind, &step) < 0)
+        goto out;
+    assets = tt_format("%s%s", step, kind == TT_PATH_STEP ? "/assets" : "");
+    file = tt_format("%s/model.json", assets);
+    if (tt_path_exists(file, &exists) == 0 && exists && tt_json_load(file, &json) == 0 &&
+        (!tokenizer || has_tokenizer(assets, tokenizer)))
+        rows = json_integer_value(json_object_get(json, "vocab_size"));
+    *ret_path = rows > 0 ? tt_strdup(step) : NULL;
+out:
+    json_decref(json);
+    tt_free(step);
+    tt_free(assets);
+    tt_free(file);
+    return rows;
+}
+
+/* The rows of a checkpoint that the run goes on with or begins from. */
+static int64_t present_rows(const struct tt_config *cfg, const struct tt_tokenizer *tokenizer, char **ret_path)
+{
+    const char *initial = cfg->checkpoint.initial_load_path;
+    char *folder = tt_format("%s/%s", cfg->job.dump_folder, cfg->checkpoint.folder);
+    int64_t rows = cfg->checkpoint.enable ? checkpoint_rows(folder, tokenizer, ret_path) : 0;
+
+    tt_free(folder);
+    return rows > 0 ? rows : initial ? checkpoint_rows(initial, NULL, ret_path) : 0;
+}
+
+/* Flavors have a few rows more than the tokenizer of their models has tokens: of gpt_oss's, which has the most, every
+ * 190th has none. */
+static bool is_tokenizer_of(int64_t tokens, int64_t rows)
+{
+    return tokens <= rows && tokens > rows - rows / 50;
+}
+
+/* The rows of a vocabulary are a multiple of this, for fast kernels and for any number of ranks that share them. But
+ * weights of other programs have a row for each token. */
+enum { VOCABULARY_STEP = 64 };
+
+static int adopt_rows(struct tt_config *cfg, int64_t rows, const struct tt_tokenizer *tokenizer)
+{
+    int64_t tokens = tt_tokenizer_vocab_size(tokenizer), present;
+    bool has_weights = cfg->checkpoint.initial_load_path || cfg->checkpoint.initial_load_in_hf;
+    char *from = NULL, *origin, size[32], count[32];
+    int rc;
+
+    present = present_rows(cfg, tokenizer, &from);
+    if (present >= tokens) {
+        rows = present;
+        origin = tt_strdup(from);
+    } else if (is_tokenizer_of(tokens, rows) || (has_weights && tokens <= rows)) {
+        tt_free(from);
+        return 0;
+    } else {
+        rows = has_weights && !cfg->checkpoint.initial_load_extend_vocabulary
+                   ? tokens
+                   : tt_div_up(tokens, VOCABULARY_STEP) * VOCABULARY_STEP;
+        origin = tt_format("%s: %s tokens%s", tt_tokenizer_where(tokenizer), tt_text_count(count, sizeof count, tokens),
+                           rows > tokens ? ", padded to a multiple of 64" : "");
+    }
+    (void)snprintf(size, sizeof size, "%lld", (long long)rows);
+    rc = tt_config_adopt(cfg, "model.vocab_size", size, origin);
+    tt_free(origin);
+    tt_free(from);
+    return rc;
+}
+
+int tt_job_adopt_vocabulary(struct tt_config *cfg)
+{
+    struct tt_model_dims over = tt_job_model_overrides(cfg);
+    const char *folder = cfg->model.hf_assets_path;
+    struct tt_tokenizer *tokenizer = NULL;
+    struct tt_model *model = NULL;
+    int rc = 0;
+
+    if (!folder || strcmp(cfg->model.flavor, "hf") == 0 || cfg->model.vocab_size != TT_NULL_INT ||
+        tt_model_new(cfg->model.name, cfg->model.flavor, &over, NULL, &model) < 0)
+        return 0;
+    tokenizer = tokenizer_in(folder);
+    if (tokenizer)
+        rc = adopt_rows(cfg, model->dims.vocab_size, tokenizer);
+    tt_tokenizer_free(tokenizer);
+    tt_model_free(model);
+    return rc;
+}
+
+int tt_job_make_model(const struct tt_config *cfg, struct tt_model **ret_model)
+{
+    struct tt_model_dims over = tt_job_model_overrides(cfg);
+    struct tt_model *model = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model));
+    TT_TRY(tt_init_rules_apply(model, cfg->model.init_std, cfg->model.init_rules));
+    TT_TRY(tt_param_groups_apply(model, cfg->optimizer.no_decay, cfg->optimizer.lr_factors));
+    if (cfg->optimizer.name == TT_OPTIM_MUON)
+        tt_param_groups_use_muon(model);
+    *ret_model = model;
+    model = NULL;
+out:
+    tt_model_free(model);
+    return rc;
+}
+
+/* With the dims that the flavor gave, run.yaml and the manifest have all of them. */
+int tt_job_resolve_model(struct tt_config *cfg, const struct tt_model *model)
+{
+    const struct tt_model_dims *d = &model->dims;
+    const struct {
+        const char *key;
+        int64_t value;
+    } ints[] = {
+        {"model.dim", d->dim},
+        {"model.n_layers", d->n_layers},
+        {"model.n_heads", d->n_heads},
+        {"model.n_kv_heads", d->n_kv_heads},
+        {"model.head_dim", d->head_dim},
+        {"model.ffn_dim", d->ffn_dim},
+        {"model.vocab_size", d->vocab_size},
+        {"model.tie_embeddings", d->tied == 1},
+    };
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++)
+        TT_TRY(tt_config_set_flavor_int(cfg, ints[i].key, ints[i].value));
+    TT_TRY(tt_config_set_flavor_real(cfg, "model.norm_eps", tt_hf_decimal(d->norm_eps)));
+    if (model->row->learned_positions)
+        goto out; /* the RoPE keys stay null */
+    TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_theta", d->rope.theta));
+    TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.factor", d->rope.factor > 0.0 ? d->rope.factor : 1.0));
+    /* the others have other numbers, which are not keys, or none */
+    if (d->rope.factor > 0.0 && d->rope.beta_fast == 0.0 && !d->rope.linear && !d->rope.dynamic) {
+        TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.low_freq_factor", d->rope.low_freq_factor));
+        TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.high_freq_factor", d->rope.high_freq_factor));
+    }
+    if (d->rope.factor > 0.0 && !d->rope.linear) {
+        TT_TRY(tt_config_set_flavor_int(cfg, "model.rope_scaling.original_max", (int64_t)d->rope.original_max));
+    }
+out:
+    return rc;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_TRAINER_JOB_SUMMARY_H
+#define TT_TRAINER_JOB_SUMMARY_H
+
+#include "core/base/json.h"
+#include "core/base/text.h"
+#include "parallel/engine/engine.h"
+
+/**
+ * A summary of a program: which collectives it issues, how often and with how many bytes, and what is in memory when.
+ * It is computed only from the instructions that run.
+ */
+
+/* A collective that the program issues `count` times a step: the same operation on the same units. */
+struct tt_summary_collective {
+    enum tt_purpose purpose;
+    const int *units; /* belongs to the program */
+    int n_units;
+    int first; /* the first instruction that issues it */
+    int count;
+    int64_t shard_bytes;   /* one rank's shards of the units */
+    int64_t payload_bytes; /* that one rank sends each time */
+};
+
+/* All collectives for one purpose. */
+struct tt_summary_total {
+    int64_t count;
+    int64_t shard_bytes; /* summed over the issues */
+    int64_t payload_bytes;
+};
+
+struct tt_summary {
+    const struct tt_program *program;
+    struct tt_summary_collective *collectives; /* in order of their first issue */
+    int n_collectives, cap_collectives;
+    struct tt_summary_total totals[TT_PURPOSES];
+    struct tt_engine_memory memory;
+    /* [n_instrs][TT_MEMORY_KINDS] live bytes at every instruction, state and constants included */
+    int64_t (*live)[TT_MEMORY_KINDS];
+};
+
+/** The program must outlive the summary; release when done. */
+void tt_summary_init(const struct tt_engine *engine, struct tt_summary *ret_summary);
+void tt_summary_release(struct tt_summary *summary);
+
+/** Sum of the kinds at one instruction. */
+int64_t tt_summary_live_bytes(const struct tt_summary *summary, int instr);
+
+/** The number of collectives of an operation that the program issues, and of all exchanges inside of a layer, which
+ * that does not count. */
+int64_t tt_summary_count(const struct tt_summary *summary, enum tt_collective_op op);
+int64_t tt_summary_exchanges(const struct tt_summary *summary);
+
+/** Parameters of a unit, whole. */
+int64_t tt_summary_unit_elements(const struct tt_model *model, const struct tt_unit *unit);
+
+/**
+ * Bytes of the arena by kind at its peak, and "padding": what lies unused between them. They add up to memory.total.
+ */
+json_t *tt_summary_by_kind(const struct tt_engine_memory *memory);
+
+/** What lies unused in the arena at the peak: total less the kinds. */
+int64_t tt_summary_padding(const struct tt_engine_memory *memory);
+
+#endif

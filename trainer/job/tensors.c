@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The tensors of a checkpoint: described before they exist, and found in the memory of an engine.
+ */
+#include "trainer/job/tensors.h"
+
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "parallel/layout/units.h"
+
+/* The end of the name of a parameter's tensor in an array of the optimizer's state, as PyTorch's optimizers call it:
+ * "exp_avg". NULL if the parameter has none there. */
+static const char *moment_name(const struct tt_param *param, enum tt_state_array array)
+{
+    if (param->frozen || (param->muon && array == TT_STATE_EXP_AVG_SQ))
+        return NULL;
+    return param->muon && array == TT_STATE_EXP_AVG ? "momentum_buffer" : tt_state_name(array);
+}
+
+/* Sets the part of parameter p that this rank has in an array, and where it is in memory. A parameter of other stages
+ * has no part here. */
+static void place(struct tt_engine *engine, int p, enum tt_state_array array, struct tt_ckpt_chunk *chunk)
+{
+    const struct tt_layout *layout = tt_engine_layout(engine);
+    const struct tt_unit_param *part;
+
+    chunk->part = tt_box_empty(chunk->ndim);
+    if (!tt_layout_has(layout, p))
+        return;
+    part = tt_layout_param(layout, p);
+    chunk->part = part->box;
+    chunk->data = tt_state_at(tt_engine_state(engine), array, layout->unit_of[p], part->offset);
+}
+
+void tt_job_tensors_init(const struct tt_engine_options *options, struct tt_engine *engine,
+                         struct tt_job_tensors *ret_tensors)
+{
+    const struct tt_model *model = options->model;
+    int n = model->n_params;
+    struct tt_job_tensors t = {.state = {.n_model = n}};
+
+    t.state.model = tt_calloc((size_t)n, sizeof *t.state.model);
+    t.state.optim = tt_calloc((TT_STATE_ARRAYS - 1) * (size_t)n, sizeof *t.state.optim);
+    t.names = tt_calloc((TT_STATE_ARRAYS - 1) * (size_t)n, sizeof *t.names);
+    for (int p = 0; p < n; p++) {
+        const struct tt_param *param = &model->params[p];
+        struct tt_ckpt_chunk chunk = {.name = param->name,
+                                      .dtype = param->buffer ? TT_F32 : options->shard_dtype,
+                                      .ndim = param->ndim,
+                                      .placement = tt_param_placement(&options->mesh, options->places, model, p),
+                                      .optional = param->adapter || param->buffer};
+
+        memcpy(chunk.shape, param->shape, sizeof chunk.shape);
+        if (engine)
+            place(engine, p, TT_STATE_PARAM, &chunk);
+        t.state.model[p] = chunk;
+        for (enum tt_state_array k = TT_STATE_EXP_AVG; k < TT_STATE_ARRAYS; k++) {
+            if (!tt_engine_has(options, k) || !moment_name(param, k))
+                continue;
+            chunk.dtype = tt_state_dtype(k, options->shard_dtype);
+            chunk.optional = k == TT_STATE_EMA;
+            if (engine)
+                place(engine, p, k, &chunk);
+            chunk.name = t.names[t.state.n_optim] = tt_format("state.%s.%s", param->name, moment_name(param, k));
+            t.state.optim[t.state.n_optim++] = chunk;
+        }
+    }
+    *ret_tensors = t;
+}
+
+void tt_job_tensors_release(struct tt_job_tensors *t)
+{
+    for (int i = 0; i < t->state.n_optim; i++)
+        tt_free(t->names[i]);
+    tt_free(t->names);
+    tt_free(t->state.model);
+    tt_free(t->state.optim);
+    *t = (struct tt_job_tensors){0};
+}

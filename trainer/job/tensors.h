@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_TRAINER_JOB_TENSORS_H
+#define TT_TRAINER_JOB_TENSORS_H
+
+#include "checkpoint/format/state.h"
+#include "parallel/engine/engine.h"
+
+/**
+ * The tensors of a run's checkpoint: names, dtypes, shapes and placements. Frozen parameters have neither moments nor
+ * averages. Save plans are made from them.
+ */
+struct tt_job_tensors {
+    struct tt_ckpt_state state;
+    char **names; /* [n_optim] of moments and averages */
+};
+
+/**
+ * Describes the tensors. With an engine, which has these options and its memory (tt_engine_allocate), they also point
+ * at this rank's parts there, so that a checkpoint can be saved and loaded; the engine must outlive them. NULL: they
+ * have no parts and no data.
+ */
+void tt_job_tensors_init(const struct tt_engine_options *options, struct tt_engine *engine,
+                         struct tt_job_tensors *ret_tensors);
+void tt_job_tensors_release(struct tt_job_tensors *tensors);
+
+#endif

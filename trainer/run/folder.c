@@ -1,0 +1,657 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The folder of a run. Two jobs must not share one, and a run must not overwrite another. The lock is released when the
+ * process dies, however it dies.
+ */
+#include "trainer/run/folder.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <unistd.h>
+
+#include <fnmatch.h>
+
+#include "checkpoint/steps/aside.h"
+#include "checkpoint/steps/leftover.h"
+#include "checkpoint/steps/steps.h"
+#include "checkpoint/steps/store.h"
+#include "checkpoint/tools/output.h"
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "core/kernels/blas.h"
+#include "core/kernels/kernels.h"
+#include "core/os/file.h"
+#include "trainer/run/console.h"
+#include "trainer/run/revision.h"
+
+/* The files by which a folder is known to have a run. */
+static const char *const run_files[] = {"metrics.jsonl", "run.yaml"};
+
+static char *in_folder(const struct tt_config *cfg, const char *name)
+{
+    return tt_format("%s/%s", cfg->job.dump_folder, name);
+}
+
+char *tt_run_folder_checkpoints(const struct tt_config *cfg)
+{
+    return in_folder(cfg, cfg->checkpoint.folder);
+}
+
+/* The user's cache folder, which is made if need be. NULL: there is none. */
+static char *user_cache(void)
+{
+    const char *xdg = getenv("XDG_CACHE_HOME"); // NOLINT(concurrency-mt-unsafe): before the team has work
+    const char *home = getenv("HOME");          // NOLINT(concurrency-mt-unsafe)
+    char *path = NULL;
+
+    if (xdg && xdg[0] == '/')
+        path = tt_format("%s/titan", xdg);
+    else if (home && home[0] == '/')
+        path = tt_format("%s/.cache/titan", home);
+    if (path && tt_folder_make(path) == 0)
+        return path;
+    tt_free(path);
+    return NULL;
+}
+
+char *tt_run_folder_cache(const struct tt_config *cfg)
+{
+    size_t size = strlen(cfg->job.dump_folder);
+    char *path;
+
+    if (cfg->dataloader.cache_dir)
+        return tt_strdup(cfg->dataloader.cache_dir);
+    if ((path = user_cache()))
+        return path;
+    while (size > 1 && cfg->job.dump_folder[size - 1] == '/')
+        size--;
+    return tt_format("%.*s.cache", (int)size, cfg->job.dump_folder);
+}
+
+static int fail_taken(const struct tt_config *cfg)
+{
+    return tt_fail(TT_EUSAGE,
+                   "another job is running in '%s'\nhelp: wait for it, or give this one its own folder "
+                   "with --job.dump_folder",
+                   cfg->job.dump_folder);
+}
+
+/*
+ * If a job is restarted right after its launcher was killed, old ranks that have not noticed that yet may still hold
+ * the lock. They notice within seconds, so the lock is tried for that long.
+ */
+static int take_lock(const struct tt_config *cfg, struct tt_lock *lock)
+{
+    enum { TRIES = 50 };
+    const struct timespec between = {0, 100000000};
+    char *path = in_folder(cfg, ".lock");
+    bool taken = false;
+    int rc = tt_lock_take(path, lock, &taken);
+
+    for (int i = 0; i < TRIES && rc == 0 && taken; i++) {
+        tt_lock_release(lock);
+        (void)nanosleep(&between, NULL);
+        rc = tt_lock_take(path, lock, &taken);
+    }
+    if (rc == 0 && taken)
+        rc = fail_taken(cfg);
+    tt_free(path);
+    return rc;
+}
+
+static int holds_a_run(const struct tt_config *cfg, bool *ret_holds)
+{
+    int rc = 0;
+
+    *ret_holds = false;
+    for (size_t i = 0; i < 2 && rc == 0 && !*ret_holds; i++) {
+        char *path = in_folder(cfg, run_files[i]);
+
+        rc = tt_path_exists(path, ret_holds);
+        tt_free(path);
+    }
+    return rc;
+}
+
+static bool take_end(void *arg, const json_t *record)
+{
+    bool *ended = arg;
+    const json_t *code = json_object_get(record, "exit");
+
+    *ended = code && json_integer_value(code) == 0;
+    return true; /* only the last record is of interest */
+}
+
+/*
+ * Whether the run in the folder was killed or failed: its last record is not that of a good end. If it has saved
+ * nothing, it can only begin again, and a scheduler must be able to restart it with the same command.
+ */
+static int was_cut_short(const struct tt_config *cfg, bool *ret_cut)
+{
+    char *path = in_folder(cfg, "metrics.jsonl");
+    bool exists = false, ended = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(path, &exists));
+    if (exists)
+        TT_TRY(tt_records_backwards(path, take_end, &ended));
+out:
+    *ret_cut = !ended;
+    tt_free(path);
+    return rc;
+}
+
+struct validation_search {
+    int64_t step;
+    bool found;
+};
+
+/* What was recorded before the step, or before a start that went back behind it, belongs to other weights. */
+static bool take_validation(void *arg, const json_t *record)
+{
+    struct validation_search *search = arg;
+    const char *type = json_string_value(json_object_get(record, "type"));
+    const json_t *from = json_object_get(record, "resumed_from");
+    int64_t step = (int64_t)json_integer_value(json_object_get(record, "step"));
+
+    if (!type)
+        return false;
+    if (strcmp(type, "run") == 0)
+        return !json_is_integer(from) || (int64_t)json_integer_value(from) < search->step;
+    if (strcmp(type, "validate") == 0 && step == search->step)
+        return search->found = true;
+    return strcmp(type, "step") == 0 && step <= search->step;
+}
+
+int tt_run_folder_has_validation(const struct tt_config *cfg, int64_t step, bool *ret_has)
+{
+    char *path = in_folder(cfg, "metrics.jsonl");
+    struct validation_search search = {.step = step};
+    bool exists = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(path, &exists));
+    if (exists)
+        TT_TRY(tt_records_backwards(path, take_validation, &search));
+    *ret_has = search.found;
+out:
+    tt_free(path);
+    return rc;
+}
+
+struct end_search {
+    double started_sec;
+    int64_t step;
+    bool lacks_end;
+};
+
+static bool take_start(void *arg, const json_t *record)
+{
+    struct end_search *search = arg;
+    const char *type = json_string_value(json_object_get(record, "type"));
+
+    if (type && strcmp(type, "step") == 0 && !search->step)
+        search->step = (int64_t)json_integer_value(json_object_get(record, "step"));
+    if (type && strcmp(type, "run") == 0)
+        search->lacks_end = json_number_value(json_object_get(record, "time")) >= search->started_sec;
+    return type && (strcmp(type, "run") == 0 || strcmp(type, "end") == 0);
+}
+
+int tt_run_folder_end(const struct tt_config *cfg, double started_sec, int code, const char *why)
+{
+    char *path = in_folder(cfg, "metrics.jsonl"), *lock = in_folder(cfg, ".lock"), *text;
+    struct end_search search = {.started_sec = started_sec};
+    struct tt_records *records = NULL;
+    bool exists = false, held = false;
+    json_t *end;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(path, &exists));
+    TT_TRY(tt_lock_is_held(lock, &held));
+    if (!exists || held)
+        goto out;
+    TT_TRY(tt_records_backwards(path, take_start, &search));
+    if (!search.lacks_end)
+        goto out;
+    TT_TRY(tt_records_open(path, &records));
+    end = json_pack("{s:s, s:I, s:i, s:o, s:o}", "type", "end", "step", (json_int_t)search.step, "exit", code, "error",
+                    tt_json_string(why), "time", tt_json_number(tt_clock_wall_sec()));
+    text = tt_json_text(end);
+    tt_records_add(records, text);
+    tt_free(text);
+    json_decref(end);
+out:
+    tt_records_close(records);
+    tt_free(path);
+    tt_free(lock);
+    return rc;
+}
+
+/* The weights to start from are read after the run that is replaced was removed. */
+static int check_weights_stay(const struct tt_config *cfg)
+{
+    const char *path = cfg->checkpoint.initial_load_path;
+    struct tt_path_info run = {0}, weights = {0};
+    char *folder;
+    int rc = 0;
+
+    if (!path && cfg->checkpoint.initial_load_in_hf)
+        path = cfg->model.hf_assets_path;
+    if (!path)
+        return 0;
+    folder = tt_run_folder_checkpoints(cfg);
+    TT_TRY(tt_path_look(cfg->job.dump_folder, &run));
+    TT_TRY(tt_path_look(path, &weights));
+    rc = run.inode == weights.inode && run.device == weights.device ? TT_EUSAGE : tt_output_check_apart(folder, path);
+    if (rc == TT_EUSAGE)
+        rc = tt_fail(TT_EUSAGE,
+                     "--overwrite would remove '%s', the weights from which this run starts\n"
+                     "help: choose another --job.dump_folder",
+                     path);
+out:
+    tt_free(folder);
+    return rc;
+}
+
+/* Whether this run may have the folder, and whether it replaces the one that is there. */
+static int decide(const struct tt_config *cfg, bool resumes, bool overwrite, bool *ret_replaces)
+{
+    bool holds = false, cut_short = false;
+    int rc = 0;
+
+    TT_TRY(holds_a_run(cfg, &holds));
+    if (!overwrite && !resumes && holds && cfg->checkpoint.enable)
+        TT_TRY(was_cut_short(cfg, &cut_short));
+    *ret_replaces = overwrite && holds;
+    if (*ret_replaces)
+        TT_TRY(check_weights_stay(cfg));
+    if (overwrite && resumes && !holds) {
+        rc = tt_fail(
+            TT_EUSAGE,
+            "'%s' holds checkpoints but neither metrics.jsonl nor run.yaml: --overwrite only removes what a run "
+            "left\nhelp: remove the checkpoints by hand, or choose another --job.dump_folder",
+            cfg->job.dump_folder);
+    } else if (!overwrite && !resumes && holds && cut_short) {
+        tt_note("the run in '%s' ended before its first checkpoint; it begins again", cfg->job.dump_folder);
+    } else if (!overwrite && !resumes && holds) {
+        rc = tt_fail(TT_EUSAGE,
+                     "'%s' holds another run\nhelp: resume it with --checkpoint.enable if it saved checkpoints, "
+                     "replace it with --overwrite, or choose another --job.dump_folder",
+                     cfg->job.dump_folder);
+    }
+out:
+    return rc;
+}
+
+int tt_run_folder_examine(const struct tt_config *cfg, bool resumes, bool overwrite)
+{
+    char *path = in_folder(cfg, ".lock");
+    bool taken = false, replaces = false;
+    int rc = 0;
+
+    TT_TRY(tt_lock_is_held(path, &taken));
+    rc = taken ? fail_taken(cfg) : decide(cfg, resumes, overwrite, &replaces);
+out:
+    tt_free(path);
+    return rc;
+}
+
+/*
+ * --- what is removed ---
+ *
+ * --overwrite removes what a run left in its folder, and nothing else. A folder inside it may hold files of others, or
+ * be a link to a larger disk. So only files with titan's names are removed, and the folders that are then empty.
+ */
+
+static bool is_of_a_checkpoint_folder(const char *name)
+{
+    const char *run_id;
+    int64_t step;
+
+    return tt_step_number_aside(name) >= 0 || tt_leftover_is_step(name) || tt_parent_parse(name, &step, &run_id);
+}
+
+/* Removes the names that `is_ours` accepts from a folder, the newest last. The folder may be missing. */
+static int remove_names(const char *folder, bool (*is_ours)(const char *name))
+{
+    char **names = NULL;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list_found(folder, &names, &n));
+    for (int i = 0; i < n && rc == 0; i++) {
+        char *path = tt_format("%s/%s", folder, names[i]);
+
+        if (is_ours(names[i]))
+            rc = tt_folder_remove(path);
+        tt_free(path);
+    }
+out:
+    tt_names_free(names, n);
+    return rc;
+}
+
+static int remove_checkpoints(const struct tt_config *cfg)
+{
+    char *folder = tt_run_folder_checkpoints(cfg);
+    struct tt_lock lock = TT_LOCK_NONE;
+    bool exists = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(folder, &exists));
+    if (!exists)
+        goto out;
+    TT_TRY(tt_ckpt_folder_lock(folder, &lock)); /* a command may be working there */
+    TT_TRY(remove_names(folder, is_of_a_checkpoint_folder));
+out:
+    tt_lock_release(&lock);
+    tt_free(folder);
+    return rc;
+}
+
+/* Removes empty folders, from path up to the run folder. */
+static int remove_empty(const char *top, const char *path)
+{
+    char *at = tt_strdup(path), *slash;
+    int rc = 0;
+
+    while (strlen(at) > strlen(top) + 1) {
+        if (rmdir(at) < 0) {
+            if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT && errno != ENOTDIR)
+                rc = tt_path_fail("remove", at, errno);
+            break;
+        }
+        slash = strrchr(at, '/');
+        *slash = 0;
+    }
+    tt_free(at);
+    return rc;
+}
+
+/* Files below folder/INSIDE/, by patterns of both names. */
+static int remove_records(const char *top, const char *folder, const char *inside, const char *file)
+{
+    char **names = NULL, **files = NULL;
+    int n = 0, n_files = 0, rc = 0;
+
+    TT_TRY(tt_folder_list_found(folder, &names, &n));
+    for (int i = 0; i < n && rc == 0; i++) {
+        char *path = tt_format("%s/%s", folder, names[i]);
+        bool is_folder = false;
+
+        if (fnmatch(inside, names[i], 0) == 0)
+            rc = tt_path_is_folder(path, &is_folder);
+        if (rc == 0 && is_folder)
+            rc = tt_folder_list_found(path, &files, &n_files);
+        for (int k = 0; k < n_files && rc == 0; k++) {
+            char *victim = tt_format("%s/%s", path, files[k]);
+
+            if (fnmatch(file, files[k], 0) == 0)
+                rc = tt_folder_remove(victim);
+            tt_free(victim);
+        }
+        if (rc == 0 && is_folder)
+            rc = remove_empty(top, path);
+        tt_names_free(files, n_files);
+        files = NULL;
+        n_files = 0;
+        tt_free(path);
+    }
+out:
+    tt_names_free(names, n);
+    return rc;
+}
+
+static bool is_of_a_run_folder(const char *name)
+{
+    return strcmp(name, "metrics.jsonl") == 0 || strcmp(name, "run.yaml") == 0 || strcmp(name, "console.log") == 0 ||
+           tt_file_is_temporary(name, "run.yaml");
+}
+
+static int remove_run(const struct tt_config *cfg)
+{
+    const char *top = cfg->job.dump_folder;
+    char *board = tt_format("%s/%s", top, cfg->metrics.save_tb_folder);
+    char *traces = tt_format("%s/%s", top, cfg->profiling.save_traces_folder);
+    int rc = 0;
+
+    TT_TRY(remove_checkpoints(cfg));
+    TT_TRY(remove_records(top, board, "[0-9]*-[0-9]*", "events.out.tfevents.*"));
+    TT_TRY(remove_records(top, traces, "iteration_[0-9]*", "rank[0-9]*_trace.json*"));
+    TT_TRY(remove_names(top, is_of_a_run_folder)); /* last, since these files mark the folder as a run's */
+out:
+    tt_free(board);
+    tt_free(traces);
+    return rc;
+}
+
+/* --- starts that fail --- */
+
+/* What a start makes in the folder of its run. The lock comes last: another job that finds none may begin there. */
+enum { METRICS, RECORD, CONSOLE, CHECKPOINTS, BOARD, LOCK, MADE };
+
+static char *made_path(const struct tt_config *cfg, int what)
+{
+    static const char *const names[] = {
+        [METRICS] = "metrics.jsonl", [RECORD] = "run.yaml", [CONSOLE] = "console.log", [LOCK] = ".lock"};
+    const char *name = what == CHECKPOINTS ? cfg->checkpoint.folder
+                       : what == BOARD     ? cfg->metrics.save_tb_folder
+                                           : names[what];
+
+    return tt_format("%s/%s", cfg->job.dump_folder, name);
+}
+
+/* Cuts the last part of a path off; false: it has only one. */
+static bool cut_last(char *path)
+{
+    char *slash = strrchr(path, '/');
+
+    while (slash && slash > path && slash[-1] == '/')
+        slash--;
+    if (!slash || slash == path)
+        return false;
+    *slash = 0;
+    return true;
+}
+
+static int look(const struct tt_config *cfg, struct tt_run_folder *folder)
+{
+    char *at = tt_strdup(cfg->job.dump_folder), *path = NULL;
+    struct tt_path_info info = {0};
+    bool exists = false;
+    int rc = 0;
+
+    for (int what = 0; what < MADE; what++) {
+        tt_free(path);
+        path = made_path(cfg, what);
+        TT_TRY(tt_path_look(path, &info));
+        exists = info.kind != TT_FILE_NONE || info.is_link; /* a link is the user's, wherever it leads */
+        if (what != LOCK || !folder->lock.path)
+            folder->had |= (unsigned)exists << what;
+    }
+    if (folder->kept)
+        goto out;
+    for (size_t n = strlen(at); n > 1 && at[n - 1] == '/'; n--)
+        at[n - 1] = 0;
+    TT_TRY(tt_path_exists(at, &exists));
+    while (!exists && cut_last(at))
+        TT_TRY(tt_path_exists(at, &exists));
+    folder->kept = exists ? at : tt_strdup("");
+    at = exists ? NULL : at;
+out:
+    tt_free(path);
+    tt_free(at);
+    return rc;
+}
+
+/* Removes the empty folders on the way to the run's that were not there. */
+static void remove_made_folders(const struct tt_config *cfg, const char *kept)
+{
+    char *at = tt_strdup(cfg->job.dump_folder);
+
+    for (size_t n = strlen(at); n > 1 && at[n - 1] == '/'; n--)
+        at[n - 1] = 0;
+    while (strlen(at) > strlen(kept) && rmdir(at) == 0 && cut_last(at))
+        ;
+    tt_free(at);
+}
+
+static void remove_made(const struct tt_config *cfg, int what)
+{
+    char *path = made_path(cfg, what), *lock = tt_format("%s/.lock", path);
+
+    if (what == BOARD) {
+        (void)!remove_records(cfg->job.dump_folder, path, "[0-9]*-[0-9]*", "events.out.tfevents.*");
+        (void)!remove_empty(cfg->job.dump_folder, path);
+    } else if (what == CHECKPOINTS) {
+        (void)unlink(lock);
+        (void)!remove_empty(cfg->job.dump_folder, path);
+    } else {
+        (void)unlink(path);
+    }
+    tt_free(lock);
+    tt_free(path);
+}
+
+/* What cannot be removed stays, and the message stays that of the error that ended the start. */
+void tt_run_folder_undo(const struct tt_config *cfg, struct tt_run_folder *folder)
+{
+    char *message = tt_strdup(tt_error_message());
+    enum tt_key key = tt_error_key();
+    bool is_ours = folder->lock.path && folder->kept && tt_lock_check(&folder->lock) == 0;
+
+    if (is_ours && !(folder->had & 1U << CONSOLE)) /* a log that stays gets the message too */
+        tt_console_close();
+    for (int what = 0; what < MADE && is_ours; what++)
+        if (!(folder->had & 1U << what))
+            remove_made(cfg, what);
+    tt_lock_release(&folder->lock); /* its file was removed while it was held, so that nobody can take it */
+    if (is_ours)
+        remove_made_folders(cfg, folder->kept);
+    (void)tt_fail_key(TT_EINTERNAL, key, "%s", message);
+    tt_free(message);
+}
+
+/* --- a folder that is taken --- */
+
+/* Makes the folder and locks it. A start that fails meanwhile may remove it again. */
+static int make_and_lock(const struct tt_config *cfg, struct tt_lock *lock)
+{
+    enum { TRIES = 5 };
+    bool there = true;
+    int rc = 0;
+
+    for (int i = 0; i < TRIES; i++) {
+        rc = tt_folder_make(cfg->job.dump_folder);
+        if (rc == 0)
+            rc = take_lock(cfg, lock);
+        if (rc == 0 || tt_path_exists(cfg->job.dump_folder, &there) < 0 || there)
+            break;
+    }
+    return rc;
+}
+
+int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite, struct tt_run_folder *ret_folder)
+{
+    struct tt_run_folder folder = TT_RUN_FOLDER_NONE;
+    int rc = 0;
+
+    TT_TRY(look(cfg, &folder));
+    TT_TRY(make_and_lock(cfg, &folder.lock));
+    TT_TRY(look(cfg, &folder)); /* another job may have had the lock meanwhile */
+    rc = decide(cfg, resumes, overwrite, &folder.replaces);
+    if (rc < 0) {
+        tt_run_folder_undo(cfg, &folder);
+        goto out;
+    }
+    *ret_folder = folder;
+    folder = TT_RUN_FOLDER_NONE;
+out:
+    tt_run_folder_release(&folder);
+    return rc;
+}
+
+int tt_run_folder_replace(const struct tt_config *cfg, struct tt_run_folder *folder)
+{
+    int rc = folder->replaces ? remove_run(cfg) : 0;
+
+    folder->replaces = false;
+    return rc;
+}
+
+void tt_run_folder_release(struct tt_run_folder *folder)
+{
+    tt_lock_release(&folder->lock);
+    tt_free(folder->kept);
+    *folder = TT_RUN_FOLDER_NONE;
+}
+
+int tt_run_folder_check(const struct tt_run_folder *folder)
+{
+    return tt_lock_check(&folder->lock);
+}
+
+void tt_run_folder_console(const struct tt_config *cfg, int argc, char **argv)
+{
+    char *path = in_folder(cfg, "console.log");
+
+    tt_console_open(path, argc, argv);
+    tt_free(path);
+}
+
+int tt_run_folder_metrics(const struct tt_config *cfg, struct tt_records **ret_records)
+{
+    char *path = in_folder(cfg, "metrics.jsonl");
+    int rc = tt_records_open(path, ret_records);
+
+    tt_free(path);
+    return rc;
+}
+
+int tt_run_folder_board(const struct tt_config *cfg, struct tt_tensorboard **ret_board)
+{
+    char *folder = in_folder(cfg, cfg->metrics.save_tb_folder);
+    int rc = tt_tensorboard_open(folder, ret_board);
+
+    tt_free(folder);
+    return rc;
+}
+
+int tt_run_folder_record(const struct tt_config *cfg, int argc, char **argv, int ranks, int threads,
+                         const struct tt_machine *machine)
+{
+    struct tt_text text = {0};
+    char host[256] = "", when[64] = "";
+    char *path = in_folder(cfg, "run.yaml");
+    time_t now = time(NULL);
+    struct tm utc;
+    int rc;
+
+    (void)gethostname(host, sizeof host - 1);
+    if (gmtime_r(&now, &utc))
+        (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    tt_text_add(&text, "# titan %s, %s, host %s, %d rank%s x %d thread%s%s%s\n# command: titan train", TITAN_VERSION,
+                when, host, ranks, ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s",
+                tt_revision()[0] ? ", git " : "", tt_revision());
+    for (int i = 0; i < argc; i++) {
+        tt_text_add(&text, " ");
+        tt_text_add_word(&text, argv[i]);
+    }
+    tt_text_add(&text, "\n# computed by the kernels %s of %s and titan's %s", tt_blas_kernel(), tt_blas_library(),
+                tt_kernels()->name);
+    if (cfg->parallelism.fsdp_engine == TT_ENGINE_PLANNED)
+        tt_text_add(&text, "\n# planned by the cost table '%s', hash %016" PRIx64, machine->name,
+                    tt_machine_hash(machine));
+    tt_text_add(&text, "\n# Run it again with: titan train --config run.yaml --job.dump_folder=ANOTHER\n");
+    tt_config_to_yaml(cfg, &text);
+    rc = tt_file_replace(path, text.text, text.size);
+    tt_text_release(&text);
+    tt_free(path);
+    return rc;
+}

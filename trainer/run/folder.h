@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_TRAINER_RUN_FOLDER_H
+#define TT_TRAINER_RUN_FOLDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/config/config.h"
+#include "core/os/lock.h"
+#include "parallel/planner/cost.h"
+#include "trainer/run/records.h"
+#include "trainer/run/tensorboard.h"
+
+/**
+ * The folder of a run (job.dump_folder): run.yaml, metrics.jsonl, console.log, checkpoint/. Rank 0 only, not
+ * collective.
+ */
+
+/** A folder that this run has taken; TT_RUN_FOLDER_NONE on ranks that have taken none. */
+struct tt_run_folder {
+    struct tt_lock lock;
+    bool replaces; /* the run that is there is to be removed: tt_run_folder_replace */
+    /* what was there before this start, which a start that fails leaves alone (tt_run_folder_undo) */
+    unsigned had; /* bits of the names in folder.c */
+    char *kept;   /* the last folder on the way to it that was there; NULL: nothing is known */
+};
+
+#define TT_RUN_FOLDER_NONE ((struct tt_run_folder){.lock = TT_LOCK_NONE})
+
+/**
+ * Takes the folder for this run: creates it, locks it against a second job (until ret_folder is released or the process
+ * ends), and refuses a folder with another run, unless that run can be resumed (`resumes`), or it was killed or failed
+ * before its first checkpoint and this run saves checkpoints too, or overwrite asks for its removal
+ * (tt_run_folder_replace). After an error the folder is as it was. Errors: TT_EUSAGE (another run, another job),
+ * TT_EIO.
+ */
+int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite,
+                       struct tt_run_folder *ret_folder) TT_MUST_CHECK;
+
+/** Whether tt_run_folder_take would succeed, with its errors. Makes, locks and removes nothing. */
+int tt_run_folder_examine(const struct tt_config *cfg, bool resumes, bool overwrite) TT_MUST_CHECK;
+
+/**
+ * Removes the run that a taken folder holds, if the new one is to replace it: when its data and memory are there.
+ * Removes its steps, including those that were set aside, event files, traces, metrics.jsonl, console.log and run.yaml;
+ * all other files stay. TT_EUSAGE when a command is working in the checkpoint folder.
+ */
+int tt_run_folder_replace(const struct tt_config *cfg, struct tt_run_folder *folder) TT_MUST_CHECK;
+
+/**
+ * After a start that failed before it trained: removes what it has made in the taken folder, and the folder itself if
+ * it made that, and releases it. What was there before stays. metrics.jsonl and checkpoints must be closed; console.log
+ * is closed here if it is removed.
+ */
+void tt_run_folder_undo(const struct tt_config *cfg, struct tt_run_folder *folder);
+
+void tt_run_folder_release(struct tt_run_folder *folder);
+
+/** TT_EDATA when the taken folder was removed or replaced since; 0 if none was taken. */
+int tt_run_folder_check(const struct tt_run_folder *folder) TT_MUST_CHECK;
+
+/** The checkpoint folder of the run; the caller frees. */
+char *tt_run_folder_checkpoints(const struct tt_config *cfg);
+
+/**
+ * The folder of packed tokens: dataloader.cache_dir; else titan's in the user's cache (XDG_CACHE_HOME, or .cache in
+ * HOME), so that a text is tokenized once for all dump folders; if that cannot be written, dump_folder with ".cache"
+ * appended. The caller frees.
+ */
+char *tt_run_folder_cache(const struct tt_config *cfg);
+
+/** Opens a TensorBoard event file in metrics.save_tb_folder. */
+int tt_run_folder_board(const struct tt_config *cfg, struct tt_tensorboard **ret_board) TT_MUST_CHECK;
+
+/** Opens console.log for appending: what was printed so far (console.h) and what will be. */
+void tt_run_folder_console(const struct tt_config *cfg, int argc, char **argv);
+
+/** Opens metrics.jsonl for appending and repairs an incomplete last line. */
+int tt_run_folder_metrics(const struct tt_config *cfg, struct tt_records **ret_records) TT_MUST_CHECK;
+
+/**
+ * Adds the end to metrics.jsonl that a run could not write itself: with this exit code and reason, if its newest start
+ * came after started_sec (since 1970) and has no end. For the process that started the ranks, after they have ended.
+ */
+int tt_run_folder_end(const struct tt_config *cfg, double started_sec, int code, const char *why) TT_MUST_CHECK;
+
+/** Whether metrics.jsonl has the validation after this step of the line that the run continues. */
+int tt_run_folder_has_validation(const struct tt_config *cfg, int64_t step, bool *ret_has) TT_MUST_CHECK;
+
+/**
+ * Writes run.yaml: the resolved configuration, which `titan train --config` reads again, under comments with the
+ * command line, the git revision that titan was built from, host, world size and versions, and the cost table if a plan
+ * was made with it.
+ */
+int tt_run_folder_record(const struct tt_config *cfg, int argc, char **argv, int ranks, int threads,
+                         const struct tt_machine *machine) TT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_TRAINER_STEP_VALIDATION_H
+#define TT_TRAINER_STEP_VALIDATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/comm/comm.h"
+#include "parallel/engine/engine.h"
+#include "trainer/data/data.h"
+#include "trainer/job/setup.h"
+
+/**
+ * The mean loss over the first samples of a dataset, in file order, by the engine's validation program, for training
+ * and for `titan eval`. The ranks that see different samples take the batches in turn.
+ */
+struct tt_validation {
+    struct tt_engine *engine; /* with a validation program of this batch and data's seq_len */
+    struct tt_train_data *data;
+    int64_t batch;
+    int64_t samples;      /* how many to use; at most those of an epoch */
+    const char *progress; /* the text of rank 0's progress report; NULL: none */
+
+    /* as in struct tt_step, and asked before every round too; NULL: the validation is not given up */
+    int (*asked_to_stop)(void);
+    double long_sec; /* a round that takes longer, in seconds, may be given up in its middle */
+    bool is_long;    /* the first one is taken to be so */
+};
+
+struct tt_validation_result {
+    double loss; /* mean over the tokens whose label counts; 0 when there are none */
+    int64_t tokens, samples;
+    double seconds;
+};
+
+/**
+ * The number of samples that a validation uses: validation.steps batches, all ranks together, or all of the data. So it
+ * does not depend on the number of ranks.
+ */
+int64_t tt_validation_samples(const struct tt_config *cfg, const struct tt_train_data *data);
+
+/**
+ * Collective. The sum is exact, so the loss does not depend on the number of ranks. TT_ESTOPPED or TT_EINTERRUPTED if
+ * the validation was given up, which changes nothing.
+ */
+int tt_validation_run(struct tt_comm *comm, const struct tt_validation *validation,
+                      struct tt_validation_result *ret_result) TT_MUST_CHECK;
+
+/* --- during training --- */
+
+/** Validation during training: of each set, the mean loss over validation.steps batches, or over all of it. */
+struct tt_validator {
+    const struct tt_setup *setup;
+    int n; /* sets; 0 unless validation.enable */
+    struct tt_train_data *set;
+    struct tt_validation_result *found; /* of each set, by the last run */
+    const char **name;                  /* of each set; one that is not in a list has none: NULL */
+};
+
+/** Opens the validation data, if validation.enable. The set-up must outlive the validator. Collective. */
+int tt_validator_open(const struct tt_setup *setup, struct tt_validator *ret_validator) TT_MUST_CHECK;
+void tt_validator_release(struct tt_validator *validator);
+
+/** Whether validation follows this step; `last`: it is the last step. */
+bool tt_validator_is_due(const struct tt_validator *validator, int64_t step, bool last);
+
+/**
+ * Runs the engine's validation program on every set and averages over all ranks. It is given up if a rank is asked to
+ * stop (tt_validation_run). Collective.
+ *   long_sec, is_long, progress  as in struct tt_validation
+ */
+int tt_validator_run(struct tt_validator *validator, int (*asked_to_stop)(void), double long_sec, bool is_long,
+                     const char *progress) TT_MUST_CHECK;
+
+#endif
