@@ -11,16 +11,16 @@
 
 #include "cli/cli.h"
 #include "cli/generate/conversation.h"
-#include "cli/generate/generation.h"
 #include "cli/generate/pretrained.h"
 #include "cli/generate/prompt.h"
 #include "cli/ranks.h"
-#include "cli/run/records/metrics.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/kernels/kernels.h"
 #include "core/os/file.h"
+#include "trainer/generation.h"
 #include "trainer/job/job.h"
+#include "trainer/step/metrics.h"
 
 const struct tt_option tt_generate_options[] = {
     {"prompt", NULL, "TEXT", "what to continue; - reads standard input"},

@@ -12,8 +12,7 @@
 #include "cli/run/screen.h"
 #include "cli/run/segments.h"
 #include "cli/run/signals.h"
-#include "cli/train/dry/dry.h"
-#include "cli/train/loop.h"
+#include "cli/train/screen.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/config/args.h"
@@ -121,15 +120,17 @@ static int train(struct tt_comm *comm, void *arg)
 {
     const struct command *command = arg;
     const struct tt_args *args = command->args;
-    const struct tt_loop_options loop_options = {.json = tt_args_has(args, "json"),
+    bool json = tt_args_has(args, "json"), verbose = tt_args_has(args, "verbose"),
+         is_dry = tt_args_has(args, "dry_run");
+    struct tt_train_screen screen;
+    const struct tt_loop_options loop_options = {.events = &screen.events,
                                                  .overwrite = tt_args_has(args, "overwrite"),
-                                                 .verbose = tt_args_has(args, "verbose"),
                                                  .argc = command->argc,
                                                  .argv = command->argv};
     struct tt_setup setup = {.cfg = NULL};
+    struct tt_dry dry = {.setup = NULL};
     struct tt_loop loop = {.setup = NULL};
     struct tt_config *cfg = NULL;
-    bool is_dry = tt_args_has(args, "dry_run");
     int rc;
 
     if (comm->rank == 0) {
@@ -143,15 +144,18 @@ static int train(struct tt_comm *comm, void *arg)
     TT_TRY(tt_facts_agree_on_config(comm, cfg, args));
     TT_TRY(tt_setup_init(cfg, comm, loop_options.overwrite, &setup));
     if (is_dry) {
-        rc = tt_dry_run(&setup, &(struct tt_dry_options){loop_options.json, loop_options.overwrite});
+        TT_TRY(tt_dry_look(&setup, loop_options.overwrite, tt_signals_asked, &dry));
+        rc = comm->rank == 0 ? tt_dry_report(&dry, json) : 0;
         goto out;
     }
     if (setup.local_rank == 0)
-        sweep(loop_options.verbose);
+        sweep(verbose);
+    tt_train_screen_init(&setup, json, verbose, &screen);
     TT_TRY(tt_loop_open(&setup, &loop_options, &loop));
     rc = tt_loop_run(&loop);
 out:
     rc = tt_config_locate(cfg, rc);
+    tt_dry_release(&dry);
     tt_loop_close(&loop, tt_error_exit_code(rc));
     tt_signals_answer(NULL, NULL); /* where another rank ends first, mpirun ends this one: nothing more to say */
     tt_setup_release(&setup);

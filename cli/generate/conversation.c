@@ -11,11 +11,11 @@
 
 #include <unistd.h>
 
-#include "cli/generate/generation.h"
 #include "cli/generate/turns.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
+#include "trainer/generation.h"
 
 /* An answer has at least this part of the context; for that the oldest turns are forgotten. */
 enum { ANSWER_PART = 4 };

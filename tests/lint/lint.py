@@ -238,8 +238,8 @@ def libraries_neither_assert_print_nor_exit():
 # What these print on standard output is not text of others, or is what was asked for: colours and moving lines, the
 # text of a model, the bytes of a file.
 PRINTERS = {
-    "cli/run/screen.c", "cli/cli.c", "cli/main.c", "cli/run/records/metrics.c", "cli/commands/status.c",
-    "cli/commands/generate.c", "cli/generate/generation.c", "cli/generate/conversation.c", "cli/commands/export.c",
+    "cli/run/screen.c", "cli/cli.c", "cli/main.c", "cli/train/screen.c", "cli/commands/status.c",
+    "cli/commands/generate.c", "cli/generate/conversation.c", "cli/commands/export.c",
     "cli/run/supervise.c", "cli/commands/plot.c", "cli/run/streams.c",
 }
 
@@ -248,7 +248,7 @@ def screens_print_what_is_shown():
     """Text of files must not steer the terminal: tt_print, tt_screen_put and messages escape it (core/base/shown.h)."""
     call = re.compile(r"(?<![\w.>])(v?printf|puts|putchar|perror)\s*\(|\b(stdout|stderr)\b")
     screen = re.compile(r"tt_screen_put\(std|tt_screen_columns\(file == stderr |fflush\(std|"
-                        r"ferror\(std|tt_reporter_describe\(|fprintf\(stderr, *$")
+                        r"ferror\(std|tt_describe_run\(|fprintf\(stderr, *$")
     for path in library_files():
         if not path.startswith("cli/") or path in PRINTERS:
             continue
@@ -411,6 +411,11 @@ def words_of(path):
     return set(re.findall(r"\w+", code_of(path)))
 
 
+def readers():
+    """Files whose code may use what a header declares: tables, too, whose rows are expanded in a source."""
+    return tree.c_files() + [path for path in tree.files() if path.endswith(".def") and layer_of(path) is not None]
+
+
 def exports_are_used():
     """A function that a header of the layers declares is used in a file other than the header and its own.
     Otherwise it should be static, or go."""
@@ -419,7 +424,7 @@ def exports_are_used():
         if not path.endswith(".h"):
             continue
         for match in declaration.finditer(code_of(path)):
-            users = [user for user in tree.c_files() if user != path and match.group(1) in words_of(user)]
+            users = [user for user in readers() if user != path and match.group(1) in words_of(user)]
             if len(users) < 2:
                 number = code_of(path).count("\n", 0, match.start()) + 1
                 yield f"{path}:{number}: {match.group(1)} is used in no file but {' '.join(users) or 'this one'}"
@@ -441,7 +446,7 @@ def members_are_read():
     """A member of a struct that is written and never read is useless. Names are not told apart by struct, so a member
     is not found if another one of that name is read. Padding of file formats is called reserved."""
     read = {"reserved"}
-    for path in tree.c_files():
+    for path in readers():
         read.update(name for name in re.findall(r"(?:\.|->)\s*(\w+)\b(?!\s*(?:\[\w*\]\s*)*=(?!=))", code_of(path)))
         for macro in re.findall(r"^#define.*(?:\\\n.*)*", code_of(path), flags=re.MULTILINE):
             read.update(re.findall(r"\w+", macro))

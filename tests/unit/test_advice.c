@@ -3,11 +3,12 @@
  * The hint at the end of a run. It depends on what held the run up, and names a policy only if it fits into memory. And
  * which time counts.
  */
-#include "cli/train/report/advice.h"
-#include "cli/train/report/reporter.h"
+#include "cli/train/screen.h"
 #include "config_help.h"
 #include "core/os/file.h"
 #include "parallel/comm/self.h"
+#include "trainer/job/predict.h"
+#include "trainer/step/reporter.h"
 
 struct run {
     struct tt_config *cfg;

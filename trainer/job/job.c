@@ -18,7 +18,6 @@
 #include "core/os/team.h"
 #include "trainer/job/divisions.h"
 #include "trainer/job/model.h"
-#include "trainer/job/predict.h"
 #include "trainer/job/tensors.h"
 
 /* --- the engine --- */

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a dry run has found, as text or as JSON.
+ */
+#include "trainer/dry.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/run/screen.h"
+#include "cli/train/screen.h"
+#include "core/base/utf8.h"
+
+enum { LABEL_COLUMNS = 11 }; /* as in the banner, which comes first */
+
+static int64_t steps_left(const struct tt_dry *d)
+{
+    return tt_train_progress_last_step(&d->at, d->setup, &d->data) - d->at.step;
+}
+
+/* --- text --- */
+
+static void add_tokenizer(const struct tt_dry *d, struct tt_text *out)
+{
+    const struct tt_tokenizer *tokenizer = tt_dry_tokenizer(d);
+    int unknown = 0;
+    char count[32];
+
+    for (int i = 0; i < d->data.n; i++)
+        unknown += !tt_dry_knows_tokens(d, i);
+    if (unknown < d->data.n)
+        tt_text_add(out, "  tokens   made with %s, which has %s tokens%s\n", tt_tokenizer_where(tokenizer),
+                    tt_text_count(count, sizeof count, tt_tokenizer_vocab_size(tokenizer)),
+                    unknown ? "; some datasets with an unknown tokenizer" : "");
+    else
+        tt_text_add(out, "  tokens   made with an unknown tokenizer; the largest one is %" PRId64 "\n",
+                    d->data.part[0].dataset->ref.info.max_id);
+}
+
+static void add_lengths(const struct tt_dry *d, struct tt_text *out)
+{
+    char shortest[32], longest[32], mean[32], cut[32];
+
+    if (!d->lengths.documents)
+        return;
+    tt_text_add(out,
+                "  lengths  documents have %s to %s tokens, %s on average; %s of them are longer than a sequence\n",
+                tt_text_count(shortest, sizeof shortest, d->lengths.shortest),
+                tt_text_count(longest, sizeof longest, d->lengths.longest),
+                tt_text_count(mean, sizeof mean, d->lengths.tokens / d->lengths.documents),
+                tt_text_count(cut, sizeof cut, d->lengths.cut));
+}
+
+/* The text of a sample on one line, or its tokens. */
+static void add_sample(const struct tt_dry_sample *sample, struct tt_text *out)
+{
+    struct tt_text text = {0}, line = {0};
+
+    tt_text_add(out, "  sample   %" PRId64 ": ", sample->number);
+    if (sample->text.size) {
+        tt_utf8_repair(sample->text.text, sample->text.size, &text);
+        tt_text_add_replaced(&line, text.text, text.size, "\n", "\\n");
+        tt_text_make_printable(&line);
+        tt_text_add(out, "%s", line.text);
+    }
+    for (int64_t i = 0; i < sample->n && !sample->text.size; i++)
+        tt_text_add(out, "%s%" PRId32, i ? " " : "", sample->token[i]);
+    tt_text_add(out, " ...\n");
+    tt_text_release(&text);
+    tt_text_release(&line);
+}
+
+static void add_disk(const struct tt_dry *d, struct tt_text *out)
+{
+    const struct tt_dry_disk *disk = &d->disk;
+    const struct tt_ckpt_demand *demand = &disk->demand;
+    char one[32], last[32], most[32], have[32];
+
+    if (!disk->folder) {
+        tt_text_add(out, "  disk     no checkpoints are saved\n");
+        return;
+    }
+    tt_text_add(out, "  disk     %" PRId64 " checkpoint%s of %s", demand->saves, demand->saves == 1 ? "" : "s",
+                tt_text_bytes(one, sizeof one, demand->one));
+    if (demand->last < demand->one)
+        tt_text_add(out, " (the last one of %s)", tt_text_bytes(last, sizeof last, demand->last));
+    tt_text_add(out, " will be saved in %s", disk->folder);
+    if (demand->held)
+        tt_text_add(out, ", which has %" PRId64 " now", demand->held);
+    tt_text_add(out, "; %s at most %s (checkpoint.keep_latest_k %" PRId64 ")",
+                demand->saves == 1 ? "it needs" : "they need", tt_text_bytes(most, sizeof most, disk->space.most),
+                d->setup->cfg->checkpoint.keep_latest_k);
+    if (disk->space.have >= 0.0)
+        tt_text_add(out, ", %s are free%s", tt_text_bytes(have, sizeof have, disk->space.have),
+                    disk->replaced ? " before the earlier run is removed" : "");
+    tt_text_add(out, "\n");
+}
+
+/* Whether the first step of the run begins with random weights, so that its loss can be predicted. */
+static bool predicts_loss(const struct tt_dry *d, struct tt_first_loss *ret_loss)
+{
+    return d->start.is_random && d->n_samples &&
+           tt_model_first_loss(d->setup->job.model, d->data.seq_len, &d->repeats, ret_loss);
+}
+
+static void add_first_loss(const struct tt_dry *d, struct tt_text *out)
+{
+    struct tt_first_loss loss;
+    char vocabulary[32];
+
+    if (!d->n_samples)
+        return;
+    if (!d->start.is_random) {
+        tt_text_add(out, "  loss     of the first step not predicted: its weights are loaded, not random\n");
+        return;
+    }
+    if (!predicts_loss(d, &loss)) {
+        tt_text_add(
+            out,
+            "  loss     of the first step not predicted: the head is tied, and what the blocks of %s add to the "
+            "embedding is not estimated\n",
+            d->setup->job.model->row->name);
+        return;
+    }
+    tt_text_add(
+        out, "  loss     about %.2f at step %" PRId64 "%s: ln %s = %.2f, and %.2f for the variance %.2f of the logits",
+        loss.loss, d->at.step + 1, d->setup->cfg->training.z_loss > 0.0 ? ", without the z-loss" : "",
+        tt_text_count(vocabulary, sizeof vocabulary, d->setup->job.model->dims.vocab_size), loss.blind, loss.spread,
+        loss.variance);
+    if (d->setup->job.model->dims.tied == 1)
+        tt_text_add(out, ", and %.2f for the tied head, in which a token gives itself a logit of %.1f", loss.own,
+                    loss.own_logit);
+    tt_text_add(out, "\n");
+}
+
+static int print_text(const struct tt_dry *d)
+{
+    struct tt_text text = {0};
+
+    add_tokenizer(d, &text);
+    add_lengths(d, &text);
+    for (int i = 0; i < d->n_samples; i++)
+        add_sample(&d->sample[i], &text);
+    add_disk(d, &text);
+    add_first_loss(d, &text);
+    if (steps_left(d) > 0)
+        tt_text_add(&text, "  start    a run would begin with step %" PRId64 "; nothing was trained or saved\n",
+                    d->at.step + 1);
+    else
+        tt_text_add(&text, "  start    the run is complete: a run would train nothing\n");
+    tt_screen_put(stdout, text.text, tt_screen_columns(STDOUT_FILENO), LABEL_COLUMNS);
+    tt_text_release(&text);
+    return tt_cli_finish();
+}
+
+/* --- JSON --- */
+
+static json_t *sample_json(const struct tt_dry_sample *sample)
+{
+    json_t *tokens = json_array(), *o;
+
+    for (int64_t i = 0; i < sample->n; i++)
+        (void)json_array_append_new(tokens, json_integer(sample->token[i]));
+    o = json_pack("{s:I, s:o}", "sample", (json_int_t)sample->number, "tokens", tokens);
+    if (sample->text.size)
+        (void)json_object_set_new(o, "text", tt_json_string(sample->text.text));
+    return o;
+}
+
+static json_t *part_json(const struct tt_train_part *part, const struct tt_dataset_entry *entry)
+{
+    const struct tt_dataset_ref *ref = &part->dataset->ref;
+    const struct tt_documents *documents = tt_sampler_documents(part->sampler);
+
+    return json_pack("{s:o, s:s, s:o, s:I, s:I, s:I}", "name", tt_json_string(part->name), "dataset", ref->name, "path",
+                     entry->dataset_path ? tt_json_string(entry->dataset_path) : json_null(), "documents",
+                     (json_int_t)documents->n, "tokens", (json_int_t)documents->tokens, "samples_per_epoch",
+                     (json_int_t)tt_sampler_epoch_samples(part->sampler));
+}
+
+static json_t *data_json(const struct tt_dry *d)
+{
+    const struct tt_tokenizer *tokenizer = tt_dry_tokenizer(d);
+    json_t *o, *parts = json_array(), *samples = json_array();
+
+    for (int i = 0; i < d->data.n; i++) {
+        const struct tt_dataset_entry entry = tt_config_dataset(d->setup->cfg, &d->setup->cfg->training.dataset, i);
+
+        (void)json_array_append_new(parts, part_json(&d->data.part[i], &entry));
+    }
+    for (int i = 0; i < d->n_samples; i++)
+        (void)json_array_append_new(samples, sample_json(&d->sample[i]));
+    o = json_pack("{s:o, s:I, s:o, s:o}", "datasets", parts, "seq_len", (json_int_t)d->data.seq_len, "tokenizer",
+                  tokenizer ? tt_json_string(tt_tokenizer_where(tokenizer)) : json_null(), "first_samples", samples);
+    if (d->lengths.documents)
+        (void)json_object_update_new(
+            o, json_pack("{s:I, s:I, s:I}", "shortest_document", (json_int_t)d->lengths.shortest, "longest_document",
+                         (json_int_t)d->lengths.longest, "documents_longer_than_seq_len", (json_int_t)d->lengths.cut));
+    return o;
+}
+
+/* The validation sets; empty: none. */
+static json_t *validation_json(const struct tt_dry *d)
+{
+    const struct tt_config *cfg = d->setup->cfg;
+    json_t *sets = json_array();
+
+    for (int i = 0; i < d->validator.n; i++) {
+        const struct tt_dataset_entry entry = tt_config_dataset(cfg, &cfg->validation.dataset, i);
+
+        (void)json_array_append_new(sets, part_json(&d->validator.set[i].part[0], &entry));
+    }
+    return sets;
+}
+
+static json_t *disk_json(const struct tt_dry *d)
+{
+    const struct tt_dry_disk *disk = &d->disk;
+    json_t *o;
+
+    if (!disk->folder)
+        return json_null();
+    o = json_pack("{s:o, s:I, s:I, s:f, s:f, s:f, s:I, s:f}", "folder", tt_json_string(disk->folder), "saves",
+                  (json_int_t)disk->demand.saves, "held", (json_int_t)disk->demand.held, "bytes", disk->demand.one,
+                  "last_bytes", disk->demand.last, "export_bytes", disk->demand.exports, "keep_latest_k",
+                  (json_int_t)d->setup->cfg->checkpoint.keep_latest_k, "needed_bytes", disk->space.most);
+    if (disk->space.have >= 0.0)
+        (void)json_object_set_new(o, "free_bytes", json_real(disk->space.have));
+    return o;
+}
+
+static json_t *first_loss_json(const struct tt_dry *d)
+{
+    struct tt_first_loss loss;
+
+    if (!predicts_loss(d, &loss))
+        return json_null();
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "expected", loss.loss, "ln_vocab_size", loss.blind,
+                     "of_variance", loss.spread, "of_tied_head", loss.own, "logit_variance", loss.variance, "own_logit",
+                     loss.own_logit);
+}
+
+static int print_json(const struct tt_dry *d)
+{
+    const struct tt_setup *s = d->setup;
+    double step = d->reporter.predicted_step_sec;
+    json_t *o = json_pack(
+        "{s:i, s:i, s:s, s:s, s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "ranks", s->comm->size,
+        "threads_per_rank", s->threads, "model", s->job.model->row->name, "flavor", s->job.model->flavor, "parameters",
+        (json_int_t)tt_model_n_elements(s->job.model), "weights", tt_json_string(d->start.weights_from), "resumed_from",
+        d->start.since.step >= 0 ? json_integer(d->start.since.step) : json_null(), "steps_done",
+        (json_int_t)d->at.step, "last_step", (json_int_t)(d->at.step + steps_left(d)), "data", data_json(d),
+        "validation", validation_json(d), "memory",
+        json_pack("{s:I, s:I, s:I}", "predicted_bytes", (json_int_t)d->reporter.largest_bytes, "staging_bytes",
+                  (json_int_t)s->job.staging_bytes, "limit_bytes", (json_int_t)s->memory_limit),
+        "time",
+        json_pack("{s:f, s:f, s:f}", "step_seconds", step, "run_seconds", step * (double)steps_left(d), "peak_flops",
+                  d->reporter.metrics.peak_flops),
+        "checkpoints", disk_json(d));
+
+    (void)json_object_set_new(o, "first_loss", first_loss_json(d));
+    (void)json_object_set_new(o, "config", tt_config_to_json(s->cfg, false));
+    return tt_cli_print_json(o);
+}
+
+int tt_dry_report(const struct tt_dry *d, bool json)
+{
+    const struct tt_run_about about = {&d->reporter, &d->start, &d->at, &d->data, &d->validator};
+
+    tt_describe_run(&about, true, json ? NULL : stdout);
+    if (d->disk.space.fits)
+        tt_saver_warn_of_space(d->setup->cfg, d->disk.folder, &d->disk.space);
+    return json ? print_json(d) : print_text(d);
+}

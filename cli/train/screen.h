@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_TRAIN_SCREEN_H
+#define TT_CLI_TRAIN_SCREEN_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "core/base/text.h"
+#include "trainer/dry.h"
+#include "trainer/loop.h"
+
+/** What a training run shows on the terminal and in console.log; rank 0 only. */
+struct tt_train_screen {
+    struct tt_run_events events; /* for the loop */
+    bool json;                   /* records on stdout instead of lines */
+    bool verbose;                /* the whole banner */
+    bool color;
+    int columns;                 /* of the terminal; 0: lines of any length */
+    double shown_sec, every_sec; /* when the live line was last shown (tt_clock_sec), and between two of them */
+};
+
+/** The screen must not move afterwards. */
+void tt_train_screen_init(const struct tt_setup *setup, bool json, bool verbose, struct tt_train_screen *ret_screen);
+
+/**
+ * Prints on `file` what a run will do, unless that is NULL; then warns if it is very long or only warms up.
+ *   verbose  the whole banner
+ */
+void tt_describe_run(const struct tt_run_about *about, bool verbose, FILE *file);
+
+/**
+ * Appends where the time of a run went and, if communication, data or memory holds it up, what to change. From rank 0's
+ * numbers; not collective. titan-parallel(7), CHOOSING POLICIES, explains the choices.
+ */
+void tt_advice(const struct tt_setup *setup, const struct tt_spent *spent, struct tt_text *out);
+
+/* --- banner.c: what a run will do, from the first core to the last byte --- */
+
+enum { TT_BANNER_INDENT = 11 }; /* columns of a label, "  sharding " */
+
+/** Appends all of it: for console.log, --verbose and a dry run. */
+void tt_banner_all(const struct tt_run_about *about, struct tt_text *out);
+
+/**
+ * Appends six lines of it, each cut where a terminal of so many columns ends (0: nowhere). What changed since the step
+ * from which the run continues comes after these, and so does the configuration with job.print_config.
+ */
+void tt_banner_brief(const struct tt_run_about *about, int columns, struct tt_text *out);
+
+/* --- dry.c --- */
+
+/** Prints what a dry run has found; the warnings go to the log. 0, or the exit code of a failed write. */
+int tt_dry_report(const struct tt_dry *dry, bool json);
+
+#endif

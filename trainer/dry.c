@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A dry run: the parts of a start that change nothing, in the order of a start, and a look at data and disk.
+ */
+#include "trainer/dry.h"
+
+#include <string.h>
+
+#include "checkpoint/load/patience.h"
+#include "checkpoint/steps/steps.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+#include "trainer/data/data.h"
+#include "trainer/run/folder.h"
+#include "trainer/save/saver.h"
+
+static int examine_folder(const struct tt_setup *s, bool overwrite)
+{
+    bool resumes = false;
+    int rc = 0;
+
+    if (s->comm->rank == 0 && (rc = tt_start_can_resume(s->cfg, &resumes)) == 0)
+        rc = tt_run_folder_examine(s->cfg, resumes, overwrite);
+    return tt_comm_agree(s->comm, rc);
+}
+
+/* --- the data --- */
+
+const struct tt_tokenizer *tt_dry_tokenizer(const struct tt_dry *d)
+{
+    return d->data.tokenizer ? d->data.tokenizer : d->tokenizer;
+}
+
+bool tt_dry_knows_tokens(const struct tt_dry *d, int part)
+{
+    const struct tt_tokenizer *tokenizer = tt_dry_tokenizer(d);
+
+    return tokenizer && tt_tokenizer_hash(tokenizer) == d->data.part[part].dataset->ref.info.tokenizer_hash;
+}
+
+/* The tokenizer of the configuration, if no part is text. Packed tokens can be read without it, so a tokenizer that
+ * cannot be loaded is no error. */
+static void find_tokenizer(struct tt_dry *d)
+{
+    if (!d->data.tokenizer && tt_tokenizer_load(d->setup->cfg->model.hf_assets_path, &d->tokenizer) < 0)
+        d->tokenizer = NULL;
+}
+
+static struct tt_dry_lengths measure_documents(const struct tt_train_data *data)
+{
+    struct tt_dry_lengths lengths = {0};
+
+    for (int p = 0; p < data->n; p++) {
+        const int64_t *begin = data->part[p].dataset->offsets;
+        const struct tt_documents *documents = tt_sampler_documents(data->part[p].sampler);
+
+        for (int64_t i = 0; begin && i < documents->n; i++) {
+            int64_t d = documents->index ? documents->index[i] : i, n = begin[d + 1] - begin[d];
+
+            lengths.shortest = lengths.documents == 0 || n < lengths.shortest ? n : lengths.shortest;
+            lengths.longest = n > lengths.longest ? n : lengths.longest;
+            lengths.cut += n > data->seq_len;
+            lengths.tokens += n;
+            lengths.documents++;
+        }
+    }
+    return lengths;
+}
+
+/* How often tokens repeat in a sample, as a sum over samples. */
+static void count_repeats(const struct tt_dry *d, const int32_t *tokens, const int32_t *labels,
+                          struct tt_text_repeats *sum)
+{
+    int64_t n = d->data.seq_len, *count = tt_calloc((size_t)d->setup->job.model->dims.vocab_size, sizeof *count);
+
+    for (int64_t i = 0; i < n; i++) {
+        sum->anywhere += n > 1 ? 2.0 * (double)count[tokens[i]]++ / ((double)n * (double)(n - 1)) : 0.0;
+        sum->next += labels[i] == tokens[i] ? 1.0 / (double)n : 0.0;
+    }
+    tt_free(count);
+}
+
+/* Reads the first samples of the next step, as the ranks will, and makes text of where they begin. */
+static int read_samples(struct tt_dry *d)
+{
+    int64_t seq_len = d->data.seq_len, batch = d->setup->job.global_batch, valid = 0;
+    int32_t *tokens = tt_calloc((size_t)seq_len, sizeof *tokens), *labels = tt_calloc((size_t)seq_len, sizeof *labels);
+    int wanted = batch < TT_DRY_SAMPLES ? (int)batch : TT_DRY_SAMPLES, rc = 0;
+
+    if (d->at.step >= tt_train_progress_last_step(&d->at, d->setup, &d->data))
+        wanted = 0;
+    for (int i = 0; i < wanted; i++) {
+        struct tt_dry_sample *sample = &d->sample[i];
+
+        sample->number = d->at.sample_cursor + i;
+        sample->part = tt_mixture_get(&d->data.mixture, sample->number).part;
+        sample->n = seq_len < TT_DRY_TOKENS ? seq_len : TT_DRY_TOKENS;
+        TT_TRY(tt_train_data_batch(&d->data, sample->number, 1, tokens, labels, NULL, &valid));
+        sample->token = tt_calloc((size_t)sample->n, sizeof *sample->token);
+        memcpy(sample->token, tokens, (size_t)sample->n * sizeof *tokens);
+        count_repeats(d, tokens, labels, &d->repeats);
+        d->n_samples++;
+        if (tt_dry_knows_tokens(d, sample->part))
+            TT_TRY(tt_tokenizer_decode(tt_dry_tokenizer(d), sample->token, sample->n, &sample->text));
+    }
+out:
+    d->repeats.anywhere /= d->n_samples ? d->n_samples : 1;
+    d->repeats.next /= d->n_samples ? d->n_samples : 1;
+    tt_free(tokens);
+    tt_free(labels);
+    return rc;
+}
+
+/* --- the disk --- */
+
+/* Free bytes where a folder is or will be made; negative when unknown. */
+static int64_t free_bytes_for(const char *folder)
+{
+    char *path = tt_strdup(folder), *slash;
+    bool exists = false;
+    int64_t bytes;
+
+    while (tt_path_exists(path, &exists) == 0 && !exists && (slash = strrchr(path, '/')) && slash > path)
+        *slash = 0;
+    bytes = tt_folder_free_bytes(exists ? path : folder[0] == '/' ? "/" : ".");
+    tt_free(path);
+    return bytes;
+}
+
+static int count_held(const char *folder, int64_t *ret_held)
+{
+    int64_t *steps = NULL;
+    int n = 0, rc = tt_step_list(folder, &steps, &n);
+
+    *ret_held = n;
+    tt_free(steps);
+    return rc;
+}
+
+static int look_at_disk(struct tt_dry *d, bool overwrite)
+{
+    const struct tt_setup *s = d->setup;
+    struct tt_dry_disk *disk = &d->disk;
+    struct tt_train_assets assets = {.n = 0};
+    int64_t bytes, held = 0;
+    int rc = 0;
+
+    if (!s->cfg->checkpoint.enable || s->cfg->checkpoint.load_only)
+        return 0;
+    disk->folder = tt_run_folder_checkpoints(s->cfg);
+    TT_TRY(tt_train_assets_init(s, d->data.tokenizer, &assets));
+    TT_TRY(tt_saver_demand(s, &d->data, &assets, &d->at, &disk->demand));
+    TT_TRY(count_held(disk->folder, &held));
+    disk->demand.held = overwrite ? 0 : held;
+    disk->replaced = overwrite ? held : 0;
+    bytes = free_bytes_for(disk->folder);
+    disk->space = (struct tt_saver_space){
+        .have = (double)bytes, .most = tt_ckpt_demand_bytes(&disk->demand, s->cfg->checkpoint.keep_latest_k)};
+    if (bytes >= 0 && !disk->replaced) /* else what is removed makes room */
+        rc = tt_saver_compare_space(disk->folder, &disk->demand, s->cfg->checkpoint.keep_latest_k, (double)bytes,
+                                    &disk->space);
+out:
+    tt_train_assets_release(&assets);
+    return rc;
+}
+
+/* --- all of it --- */
+
+struct looking {
+    struct tt_dry *dry;
+    bool overwrite;
+};
+
+/* What rank 0 finds out while the others wait. */
+static int look(void *arg)
+{
+    const struct looking *l = arg;
+    int rc = 0;
+
+    find_tokenizer(l->dry);
+    l->dry->lengths = measure_documents(&l->dry->data);
+    TT_TRY(read_samples(l->dry));
+    TT_TRY(look_at_disk(l->dry, l->overwrite));
+out:
+    return rc;
+}
+
+static int predict(struct tt_dry *d)
+{
+    struct tt_team *team = NULL;
+    int rc = tt_comm_agree(d->setup->comm, tt_team_new(d->setup->threads, &team));
+
+    if (rc == 0) {
+        tt_team_share(team, d->setup->local_size);
+        rc = tt_reporter_measure_peak(&d->reporter, team);
+    }
+    if (rc == 0)
+        rc = tt_reporter_predict(&d->reporter);
+    tt_team_free(team);
+    return rc;
+}
+
+/* A report would say that all is well, and a script would continue after the signal that should stop it. */
+static int check_signals(struct tt_comm *comm, int (*asked_to_stop)(void))
+{
+    int asked = asked_to_stop();
+
+    return tt_comm_agree(comm, asked ? tt_fail(asked, "stopped by a signal before the dry run was done") : 0);
+}
+
+int tt_dry_look(const struct tt_setup *s, bool overwrite, int (*asked_to_stop)(void), struct tt_dry *ret_dry)
+{
+    struct tt_comm *comm = s->comm;
+    struct tt_dry *d = ret_dry;
+    struct looking looking = {d, overwrite};
+    struct tt_patience patience;
+    int rc = 0;
+
+    *d = (struct tt_dry){.setup = s};
+    tt_reporter_init(s, NULL, &d->reporter);
+    TT_TRY(tt_engine_agree(s->engine, comm));
+    TT_TRY(examine_folder(s, overwrite));
+    TT_TRY(tt_datasets_open_training(s, &d->data));
+    tt_train_progress_count_steps(&d->at, s, &d->data);
+    TT_TRY(tt_validator_open(s, &d->validator));
+    TT_TRY(tt_train_text_open(s, &d->data, &d->text));
+    TT_TRY(tt_start_peek(s, &d->data, overwrite, &d->at, &d->start));
+    tt_train_progress_count_steps(&d->at, s, &d->data);
+    TT_TRY(tt_train_progress_check(&d->at, s, &d->data));
+    patience = tt_patience_begin(comm, "look at the data and the disk");
+    rc = tt_patience_work(comm, comm->rank == 0, look, &looking);
+    tt_patience_end(comm, &patience);
+    if (rc < 0)
+        goto out;
+    TT_TRY(predict(d));
+    TT_TRY(check_signals(comm, asked_to_stop));
+out:
+    return rc;
+}
+
+void tt_dry_release(struct tt_dry *d)
+{
+    for (int i = 0; i < d->n_samples; i++) {
+        tt_free(d->sample[i].token);
+        tt_text_release(&d->sample[i].text);
+    }
+    tt_free(d->disk.folder);
+    tt_tokenizer_free(d->tokenizer);
+    tt_start_release(&d->start);
+    tt_train_text_release(&d->text);
+    tt_validator_release(&d->validator);
+    tt_train_data_release(&d->data);
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_TRAINER_DRY_H
+#define TT_TRAINER_DRY_H
+
+#include "checkpoint/save/demand.h"
+#include "core/models/first_loss.h"
+#include "trainer/save/saver.h"
+#include "trainer/start/start.h"
+#include "trainer/step/reporter.h"
+#include "trainer/step/validation.h"
+#include "trainer/text.h"
+
+enum { TT_DRY_SAMPLES = 3, TT_DRY_TOKENS = 64 };
+
+/* The beginning of a sample that the run reads first. */
+struct tt_dry_sample {
+    int64_t number; /* in the global order */
+    int part;       /* of the mixture */
+    int32_t *token;
+    int64_t n;
+    struct tt_text text; /* empty: no tokenizer is known to have made the tokens */
+};
+
+/* Documents of a dataset, in tokens. */
+struct tt_dry_lengths {
+    int64_t shortest, longest;
+    int64_t documents, tokens; /* together */
+    int64_t cut;               /* documents that are longer than a sequence */
+};
+
+struct tt_dry_disk {
+    char *folder;                 /* of the checkpoints; NULL: the run saves none */
+    struct tt_ckpt_demand demand; /* of what the run saves from here on */
+    int64_t replaced;             /* checkpoints that the run removes when it starts; their space is not free yet */
+    struct tt_saver_space space;  /* space.have is negative if the free space is not known */
+};
+
+/**
+ * `titan train --dry-run`: all that a run looks at and decides before its first step, and nothing of what it does. It
+ * makes, locks and changes nothing in the run folder, takes no memory for the model, and loads no weights. Text is
+ * tokenized into the cache, where the run will find it.
+ */
+struct tt_dry {
+    const struct tt_setup *setup;
+    struct tt_train_data data;
+    struct tt_validator validator;
+    struct tt_train_text text;
+    struct tt_train_progress at;
+    struct tt_start start;
+    struct tt_reporter reporter;
+    /* the rest is rank 0's */
+    struct tt_tokenizer *tokenizer; /* that of the configuration, if no part is text; NULL: it has none */
+    struct tt_dry_lengths lengths;  /* all 0: no dataset says where documents begin */
+    struct tt_dry_sample sample[TT_DRY_SAMPLES];
+    int n_samples;                  /* 0: there is no step left */
+    struct tt_text_repeats repeats; /* of these samples */
+    struct tt_dry_disk disk;
+};
+
+/** The tokenizer of the run; NULL. And whether it made the tokens of a part. */
+const struct tt_tokenizer *tt_dry_tokenizer(const struct tt_dry *dry);
+bool tt_dry_knows_tokens(const struct tt_dry *dry, int part);
+
+/**
+ * Looks at everything. Collective: every rank returns the same code. May be released after an error too.
+ *   overwrite      the run would replace the one that the folder holds
+ *   asked_to_stop  as in struct tt_run_events
+ * Errors: those of a run.
+ */
+int tt_dry_look(const struct tt_setup *setup, bool overwrite, int (*asked_to_stop)(void),
+                struct tt_dry *ret_dry) TT_MUST_CHECK;
+void tt_dry_release(struct tt_dry *dry);
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The loop of generation: picks a token, writes it, feeds it.
+ */
+#include "trainer/generation.h"
+
+#include "core/base/utf8.h"
+#include "core/math/rng.h"
+#include "core/os/file.h"
+
+/* --- the stream --- */
+
+static void put(struct tt_stream *s, size_t size)
+{
+    size_t before = s->text.size;
+
+    tt_utf8_repair(s->held.text, size, &s->text);
+    if (s->to && s->text.size > before) {
+        (void)fwrite(s->text.text + before, 1, s->text.size - before, s->to);
+        (void)fflush(s->to);
+    }
+}
+
+/* Adds bytes and writes what is complete; bytes that are not UTF-8 become U+FFFD. */
+static void stream_add(struct tt_stream *s, const char *bytes, size_t size)
+{
+    struct tt_text rest = {0};
+    size_t unfinished;
+
+    if (!size)
+        return;
+    tt_text_add_bytes(&s->held, bytes, size);
+    unfinished = tt_utf8_unfinished(s->held.text, s->held.size);
+    put(s, s->held.size - unfinished);
+    tt_text_add_bytes(&rest, s->held.text + s->held.size - unfinished, unfinished);
+    tt_text_release(&s->held);
+    s->held = rest;
+}
+
+/* Writes U+FFFD if the last character is not complete. */
+static void stream_end(struct tt_stream *s)
+{
+    if (s->held.size)
+        put(s, s->held.size);
+    tt_text_release(&s->held);
+}
+
+static void stream_release(struct tt_stream *s)
+{
+    tt_text_release(&s->held);
+    tt_text_release(&s->text);
+}
+
+/* --- the loop --- */
+
+const char *tt_finish_name(enum tt_finish finish)
+{
+    static const char *const names[] = {
+        [TT_FINISH_LENGTH] = "length",
+        [TT_FINISH_EOS] = "eos",
+        [TT_FINISH_CONTEXT] = "context",
+        [TT_FINISH_INTERRUPTED] = "interrupted",
+    };
+
+    return names[finish];
+}
+
+static bool is_stop(const struct tt_generation *g, int32_t token)
+{
+    for (int i = 0; i < g->n_stop; i++)
+        if (g->stop[i] == token)
+            return true;
+    return false;
+}
+
+/* A model may have more rows than its tokenizer has tokens. Such rows have no text; neither have special tokens. */
+static int decode(const struct tt_generation *g, struct tt_decoding *decoding, int32_t token, struct tt_text *text)
+{
+    if (!tt_tokenizer_has(g->tokenizer, token) || tt_tokenizer_is_special(g->tokenizer, token))
+        return 0;
+    return tt_tokenizer_decode_part(g->tokenizer, decoding, &token, 1, text);
+}
+
+/* A decoder strips the beginning of a text. A continuation only begins a text if the prompt has none. */
+static int begin_text(const struct tt_generation *g, struct tt_continuation *c)
+{
+    struct tt_text prompt = {0};
+    int rc = 0;
+
+    for (int64_t i = 0; g->tokenizer && i < g->prompt_tokens; i++)
+        TT_TRY(decode(g, &c->decoding, g->prompt[i], &prompt));
+    if (g->tokenizer)
+        tt_tokenizer_decode_end(g->tokenizer, &c->decoding, &prompt);
+out:
+    tt_text_release(&prompt);
+    return rc;
+}
+
+static void end_text(const struct tt_generation *g, struct tt_continuation *c)
+{
+    struct tt_text text = {0};
+
+    if (g->tokenizer)
+        tt_tokenizer_decode_end(g->tokenizer, &c->decoding, &text);
+    stream_add(&c->stream, text.text, text.size);
+    tt_text_release(&text);
+    stream_end(&c->stream);
+}
+
+static int write_token(const struct tt_generation *g, int32_t token, struct tt_continuation *c)
+{
+    struct tt_text text = {0};
+    int rc = 0;
+
+    if (!g->tokenizer)
+        tt_text_add(&text, "%s%d", c->tokens.n > 1 ? " " : "", token);
+    else
+        rc = decode(g, &c->decoding, token, &text);
+    if (rc == 0)
+        stream_add(&c->stream, text.text, text.size);
+    tt_text_release(&text);
+    return rc;
+}
+
+/* A model may have more rows than there are tokens: what they mean nobody has said. */
+static bool is_token(const void *tokenizer, int32_t token)
+{
+    return tt_tokenizer_has(tokenizer, token);
+}
+
+int tt_generation_run(const struct tt_generation *g, int64_t s, struct tt_continuation *c)
+{
+    const struct tt_rng rng = tt_rng_make(g->seed, "generate");
+    const float *logits = g->prompt_logits;
+    double start = tt_clock_sec();
+    int rc = 0;
+
+    c->finish = TT_FINISH_LENGTH;
+    tt_generator_rewind(g->generator, g->prompt_tokens);
+    TT_TRY(begin_text(g, c));
+    tt_picker_allow(g->picker, g->tokenizer ? is_token : NULL, g->tokenizer);
+    for (int64_t i = 0; i < g->max_new_tokens; i++) {
+        double uniform = tt_rng_uniform(&rng, ((uint64_t)s << 40) + (uint64_t)i);
+        int32_t token = tt_picker_pick(g->picker, logits, uniform);
+
+        if (g->interrupted && *g->interrupted) {
+            c->finish = TT_FINISH_INTERRUPTED;
+            break;
+        }
+        if (is_stop(g, token)) {
+            c->finish = TT_FINISH_EOS;
+            break;
+        }
+        tt_ids_add(&c->tokens, token);
+        TT_TRY(write_token(g, token, c));
+        if (i + 1 == g->max_new_tokens)
+            break;
+        if (tt_generator_room(g->generator) == 0) {
+            c->finish = TT_FINISH_CONTEXT;
+            break;
+        }
+        TT_TRY(tt_generator_feed(g->generator, &token, 1, &logits));
+    }
+    end_text(g, c);
+    c->seconds = tt_clock_sec() - start;
+out:
+    return rc;
+}
+
+void tt_continuation_release(struct tt_continuation *c)
+{
+    tt_ids_release(&c->tokens);
+    tt_decoding_release(&c->decoding);
+    stream_release(&c->stream);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_TRAINER_GENERATION_H
+#define TT_TRAINER_GENERATION_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "core/base/text.h"
+#include "core/models/sampling.h"
+#include "core/tokenizer/tokenizer.h"
+#include "parallel/engine/generator.h"
+
+/**
+ * Text that is made token by token: bytes go in, whole characters come out. Zero-initialise and set `to`.
+ */
+struct tt_stream {
+    FILE *to;            /* NULL: the text is only collected */
+    struct tt_text text; /* all that came out */
+    struct tt_text held; /* the beginning of a character */
+};
+
+/* Why a continuation ended. */
+enum tt_finish { TT_FINISH_LENGTH, TT_FINISH_EOS, TT_FINISH_CONTEXT, TT_FINISH_INTERRUPTED };
+
+/** "length", "eos", "context", "interrupted". */
+const char *tt_finish_name(enum tt_finish finish);
+
+/**
+ * Continuations of one prompt. The generator has been fed the prompt, and every continuation begins after it.
+ * Continuation s of a seed is always the same text.
+ */
+struct tt_generation {
+    struct tt_generator *generator;
+    struct tt_picker *picker;
+    const struct tt_tokenizer *tokenizer; /* NULL: tokens are written as numbers */
+    const float *prompt_logits;           /* (V) after the prompt; the caller's copy */
+    const int32_t *prompt;                /* the tokens that the generator was fed */
+    int64_t prompt_tokens;
+    int64_t max_new_tokens;
+    uint64_t seed;
+    const int32_t *stop; /* tokens that end a text */
+    int n_stop;
+    const volatile sig_atomic_t *interrupted; /* not NULL: a text ends when it is not 0 */
+};
+
+struct tt_continuation {
+    struct tt_ids tokens; /* without the one that ended it */
+    struct tt_decoding decoding;
+    struct tt_stream stream;
+    enum tt_finish finish;
+    double seconds;
+};
+
+/** Makes continuation number s; stream.to is where it is written while it is made. The caller releases it. */
+int tt_generation_run(const struct tt_generation *generation, int64_t s,
+                      struct tt_continuation *continuation) TT_MUST_CHECK;
+void tt_continuation_release(struct tt_continuation *continuation);
+
+#endif

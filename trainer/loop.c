@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The training loop.
+ */
+#include "trainer/loop.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <unistd.h>
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+#include "trainer/data/data.h"
+#include "trainer/trace.h"
+
+/* Points into the loop. */
+static struct tt_run_about about_of(const struct tt_loop *l)
+{
+    return (struct tt_run_about){
+        .reporter = &l->reporter, .start = &l->start, .at = &l->at, .data = &l->data, .validator = &l->validator};
+}
+
+static int64_t last_step(const struct tt_loop *l)
+{
+    return tt_train_progress_last_step(&l->at, l->setup, &l->data);
+}
+
+/* --- stops --- */
+
+/* A step that takes longer than this, in seconds, may be given up in its middle. */
+static double long_step_sec(void)
+{
+    const char *text = getenv("TITAN_LONG_STEP"); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    char *end = NULL;
+    double sec = text ? strtod(text, &end) : 0.0;
+
+    return text && end != text && sec >= 0.0 ? sec : 20.0;
+}
+
+/* What ranks must know of each other at the end of every step. One message carries it. */
+struct news {
+    int stop;          /* 0, or the code to end with because a signal asked for it */
+    bool long_step;    /* on some rank the last step was long, or the first one is predicted to be */
+    bool save_written; /* all ranks have written the save that is under way */
+    bool warned;       /* mpirun may be about to kill a rank */
+};
+
+static int exchange_news(struct tt_loop *l, struct news *ret_news)
+{
+    double most[4] = {-(double)l->options.events->asked_to_stop(), !tt_saver_is_written(&l->saver),
+                      l->pace.step_sec > long_step_sec(), l->options.events->warned_sec() >= 0.0};
+    int rc = 0;
+
+    TT_TRY(tt_comm_max_f64(l->setup->comm, most, 4));
+    *ret_news = (struct news){-(int)most[0], most[2] > 0.0, most[1] == 0.0, most[3] > 0.0};
+out:
+    return rc;
+}
+
+static bool is_stop(int rc)
+{
+    return rc == TT_ESTOPPED || rc == TT_EINTERRUPTED;
+}
+
+/* --- the step --- */
+
+/* A step that is given up changes nothing. ret_stop is then the code that asked for it, else 0. */
+static int train_step(struct tt_loop *l, struct tt_train_step *ret_done, int *ret_stop)
+{
+    const struct tt_tick tick = tt_reporter_live(&l->reporter, l->at.step, last_step(l));
+    struct tt_pause pause;
+    int rc = 0;
+
+    *ret_stop = 0;
+    tt_reporter_answer_in_step(&l->reporter, l->at.step, l->pace.is_long, l->saver.store);
+    rc = tt_train_step(l->setup, &l->data, l->pace.is_long ? l->options.events->asked_to_stop : NULL, &tick, &l->at,
+                       ret_done);
+    if (is_stop(rc)) {
+        *ret_stop = rc;
+        return 0;
+    }
+    if (rc < 0)
+        goto out;
+    tt_reporter_count(&l->reporter, l->at.step, ret_done);
+    pause = tt_reporter_pause(&l->reporter);
+    TT_TRY(tt_reporter_measure_peak(&l->reporter, tt_engine_team(l->setup->engine)));
+    tt_reporter_resume(&l->reporter, &pause);
+    if (l->at.step == 1 || l->at.step % l->setup->cfg->metrics.log_freq == 0)
+        rc = tt_reporter_step(&l->reporter, ret_done, &l->at, last_step(l));
+out:
+    return rc;
+}
+
+/* Saves the current step, unless it is already saved. Before the first step there is nothing to save. */
+static int save_at_stop(struct tt_loop *l)
+{
+    int rc = 0;
+
+    if (!l->saver.store || l->at.step == 0)
+        return 0;
+    TT_TRY(tt_saver_end(&l->saver));
+    if (l->saver.saved_step == l->at.step)
+        return 0;
+    tt_reporter_answer_in_save(&l->reporter, l->at.step);
+    rc = tt_saver_save(&l->saver, &l->at, false, true);
+out:
+    return rc;
+}
+
+/*
+ * mpirun may be about to kill the ranks, or it only continued them after a pause. Saves the current step, then waits
+ * until SIGTERM comes or is no longer to be expected. ret_stop is the code that a signal asked for, or 0.
+ */
+static int save_and_await_sigterm(struct tt_loop *l, int *ret_stop)
+{
+    static const struct timespec nap = {0, 20000000};
+    static const double due_sec = 1.5;
+    struct news news;
+    int rc = 0;
+
+    TT_TRY(save_at_stop(l));
+    while (!l->options.events->asked_to_stop() && l->options.events->warned_sec() >= 0.0 &&
+           l->options.events->warned_sec() < due_sec)
+        (void)nanosleep(&nap, NULL);
+    l->options.events->settle_warning();
+    TT_TRY(exchange_news(l, &news));
+    *ret_stop = news.stop;
+out:
+    return rc;
+}
+
+/* Ends a save that all ranks have written. ret_stop is the code that a signal asked for, or 0. */
+static int end_step(struct tt_loop *l, int *ret_stop)
+{
+    struct news news;
+    struct tt_pause pause;
+    int rc = 0;
+
+    l->setup->comm->waiting_for = "end of step";
+    TT_TRY(exchange_news(l, &news));
+    *ret_stop = news.stop;
+    l->pace.is_long = news.long_step;
+    pause = tt_reporter_pause(&l->reporter);
+    if (news.save_written)
+        TT_TRY(tt_saver_end(&l->saver));
+    if (news.warned && l->saver.store && !news.stop)
+        TT_TRY(save_and_await_sigterm(l, ret_stop));
+    tt_reporter_resume(&l->reporter, &pause);
+out:
+    return rc;
+}
+
+static bool trace_is_due(const struct tt_config *cfg, int64_t step)
+{
+    return cfg->profiling.enable_profiling && step % cfg->profiling.profile_freq == 0;
+}
+
+/* Writes the trace of the step just done, which ended at end_sec. Training continues if the trace cannot be written. */
+static int trace(struct tt_loop *l, const struct tt_train_step *done, double end_sec)
+{
+    const struct tt_setup *s = l->setup;
+    char *folder = tt_format("%s/%s", s->cfg->job.dump_folder, s->cfg->profiling.save_traces_folder);
+    struct tt_trace_step step = {.step = l->at.step,
+                                 .rank = s->comm->rank,
+                                 .world = s->comm->size,
+                                 .threads = s->threads,
+                                 .load = done->load,
+                                 .end = end_sec,
+                                 .lead = done->load.end - done->load.begin};
+    int rc = 0;
+
+    s->comm->waiting_for = "trace";
+    TT_TRY(tt_comm_max_f64(s->comm, &step.lead, 1));
+    /* a run folder that was removed is not made again, since no run would own it */
+    rc = tt_comm_agree(s->comm, tt_run_folder_check(&l->folder));
+    if (rc == 0)
+        rc = tt_comm_agree(s->comm, tt_trace_write(s->engine, &step, folder));
+    if (rc == TT_EIO || rc == TT_EDATA || rc == TT_ENOMEM) {
+        tt_warn("no trace of step %" PRId64 ", training continues: %s", l->at.step, tt_error_message());
+        rc = 0;
+    }
+out:
+    tt_free(folder);
+    return rc;
+}
+
+/* A validation that is given up reports nothing. ret_stop is then the code that asked for it. */
+static int validate(struct tt_loop *l, int *ret_stop)
+{
+    const struct tt_validator *v = &l->validator;
+    int rc;
+
+    tt_reporter_answer_in_validation(&l->reporter, l->at.step, l->saver.store);
+    rc = tt_validator_run(&l->validator, l->options.events->asked_to_stop, long_step_sec(), l->pace.is_long,
+                          l->options.events->live ? "validating" : NULL);
+    if (is_stop(rc)) {
+        *ret_stop = rc;
+        return 0;
+    }
+    if (rc == 0) {
+        tt_reporter_validated(&l->reporter, l->at.step, v->found, v->n, v->name);
+        l->owes_validation = false;
+    }
+    return rc;
+}
+
+/* A run that was stopped or killed may lack the validation after its last step. It is done before the next one. */
+static int make_up_validation(struct tt_loop *l, int *ret_stop)
+{
+    struct tt_comm *comm = l->setup->comm;
+    bool due = tt_validator_is_due(&l->validator, l->at.step, l->at.step >= last_step(l)), has = true;
+    struct tt_pause pause = tt_reporter_pause(&l->reporter);
+    double lacks;
+    int rc = 0;
+
+    if (!due || l->start.since.step != l->at.step)
+        return 0;
+    if (comm->rank == 0)
+        rc = tt_run_folder_has_validation(l->setup->cfg, l->at.step, &has);
+    TT_TRY(tt_comm_agree(comm, rc));
+    lacks = !has;
+    TT_TRY(tt_comm_max_f64(comm, &lacks, 1));
+    if (lacks > 0.0 && l->setup->cfg->ema.validate && l->start.averages_begin) {
+        tt_note("the validation of step %" PRId64 " was cut short and is not done again: step-%" PRId64
+                " has no averages of the weights",
+                l->at.step, l->at.step);
+    } else if (lacks > 0.0) {
+        l->owes_validation = true;
+        if (!*ret_stop)
+            TT_TRY(validate(l, ret_stop));
+    }
+    tt_reporter_resume(&l->reporter, &pause);
+out:
+    return rc;
+}
+
+static int sample(struct tt_loop *l)
+{
+    tt_reporter_answer_in_sample(&l->reporter, l->at.step, l->saver.store);
+    return tt_train_text_sample(&l->text, l->at.step, &l->reporter);
+}
+
+/* What follows a step: trace, save, validation, a sampled text. ret_stop becomes the code that a signal asked for in
+ * the meantime. */
+static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *ret_stop)
+{
+    struct tt_pause pause = tt_reporter_pause(&l->reporter);
+    bool last = l->at.step >= last_step(l), stop = *ret_stop != 0;
+    bool saves = tt_saver_is_due(&l->saver, l->at.step, last, stop);
+    bool samples = tt_train_text_is_due(&l->text, l->at.step, last) && !stop;
+    bool validates;
+    int rc = 0;
+
+    l->owes_validation = tt_validator_is_due(&l->validator, l->at.step, last);
+    validates = l->owes_validation && !stop;
+    if (trace_is_due(l->setup->cfg, l->at.step))
+        TT_TRY(trace(l, done, pause.begin));
+    if (saves) {
+        tt_reporter_answer_in_save(&l->reporter, l->at.step);
+        TT_TRY(tt_saver_save(&l->saver, &l->at, last, stop));
+    } else if (!l->saver.store && (last || l->at.step % l->setup->cfg->checkpoint.interval == 0)) {
+        TT_TRY(tt_saver_check_replicas(&l->saver, l->at.step)); /* a save compares them too */
+    }
+    if (validates)
+        TT_TRY(validate(l, ret_stop));
+    if (samples && !*ret_stop)
+        TT_TRY(sample(l));
+    if ((saves || validates || samples) && !*ret_stop && !last)
+        TT_TRY(end_step(l, ret_stop));
+    tt_reporter_resume(&l->reporter, &pause);
+out:
+    return rc;
+}
+
+/* The final message of a run that was stopped. */
+static int stopped(const struct tt_loop *l, int stop)
+{
+    if (l->at.step == 0)
+        return tt_fail(stop, "stopped by a signal before step 1 was done; there is nothing to save");
+    if (l->saver.store && l->owes_validation)
+        return tt_fail(stop,
+                       "stopped by a signal after step %" PRId64
+                       "; everything is saved, and the run continues with the validation of this step",
+                       l->at.step);
+    return tt_fail(stop, "stopped by a signal after step %" PRId64 "%s", l->at.step,
+                   l->saver.store                        ? "; everything is saved"
+                   : l->setup->cfg->checkpoint.load_only ? " (checkpoint.load_only: nothing was saved)"
+                                                         : " (checkpoint.enable is off: nothing was saved)");
+}
+
+/* Completes the last save of a run that had no steps left when it started. A step that came from another folder is left
+ * alone. */
+static int complete(struct tt_loop *l)
+{
+    bool retains =
+        l->setup->cfg->checkpoint.load_step < 0 && !json_object_get(l->start.since.keys, "checkpoint.keep_latest_k");
+
+    return l->start.since.step < 0 ? 0 : tt_saver_complete(&l->saver, l->at.step, retains);
+}
+
+int tt_loop_run(struct tt_loop *l)
+{
+    const struct tt_run_events *events = l->options.events;
+    const struct tt_run_about about = about_of(l);
+    struct tt_train_step done;
+    int64_t first = l->at.step;
+    int stop = 0, rc = 0;
+
+    l->pace.step_sec = l->reporter.predicted_step_sec;
+    tt_reporter_begin_steps(&l->reporter, &l->at);
+    TT_TRY(end_step(l, &stop));
+    if (l->at.step >= last_step(l))
+        TT_TRY(complete(l));
+    TT_TRY(make_up_validation(l, &stop));
+    while (l->at.step < last_step(l) && !stop) {
+        double start = tt_clock_sec();
+
+        TT_TRY(train_step(l, &done, &stop));
+        if (stop)
+            break;
+        l->pace.step_sec = tt_clock_sec() - start;
+        TT_TRY(end_step(l, &stop));
+        TT_TRY(after_step(l, &done, &stop));
+    }
+    stop = l->at.step < last_step(l) || l->owes_validation ? stop : 0; /* a complete run was not stopped */
+    if (stop)
+        TT_TRY(save_at_stop(l));
+out:
+    tt_reporter_answer_at_end(&l->reporter);
+    rc = tt_saver_drain(&l->saver, rc);
+    if (rc < 0)
+        return rc;
+    if (stop)
+        return stopped(l, stop);
+    if (l->setup->comm->rank == 0 && l->at.step > first) /* a run that was complete when it started has said so */
+        events->end(events->arg, &about);
+    return 0;
+}
+
+/* --- open and close: the parts of a loop, each before those that need it --- */
+
+/* A unique name for the part of the run from this start on, the same on all ranks. */
+static int make_run_id(struct tt_comm *comm, char ret_id[TT_RUN_ID_BYTES])
+{
+    tt_random_word(ret_id);
+    return tt_comm_broadcast(comm, ret_id, TT_RUN_ID_BYTES, 0);
+}
+
+static int take_folder(struct tt_loop *l)
+{
+    const struct tt_config *cfg = l->setup->cfg;
+    bool resumes = false;
+    int rc = 0;
+
+    if (l->setup->comm->rank == 0 && (rc = tt_start_can_resume(cfg, &resumes)) == 0)
+        rc = tt_run_folder_take(cfg, resumes, l->options.overwrite, &l->folder);
+    if (l->setup->comm->rank == 0 && rc == 0 && !l->folder.replaces)
+        tt_run_folder_console(cfg, l->options.argc, l->options.argv);
+    return tt_comm_agree(l->setup->comm, rc);
+}
+
+/* Whether the weights to start from are there and fit, so that the old run is not removed for nothing. */
+static int look_at_weights(struct tt_loop *l)
+{
+    const struct tt_config *cfg = l->setup->cfg;
+    struct tt_train_progress at = l->at;
+    struct tt_start start = {.since.step = -1};
+    int rc = 0;
+
+    if (l->options.overwrite && (cfg->checkpoint.initial_load_path || cfg->checkpoint.initial_load_in_hf))
+        rc = tt_start_peek(l->setup, &l->data, true, &at, &start);
+    tt_start_release(&start);
+    return rc;
+}
+
+/* Removes the run that this one replaces, when its data and weights are known to be there. */
+static int replace_run(struct tt_loop *l)
+{
+    const struct tt_config *cfg = l->setup->cfg;
+    int rc = look_at_weights(l);
+
+    if (rc < 0)
+        return rc;
+    if (l->folder.replaces && (rc = tt_run_folder_replace(cfg, &l->folder)) == 0)
+        tt_run_folder_console(cfg, l->options.argc, l->options.argv);
+    return tt_comm_agree(l->setup->comm, rc);
+}
+
+static int open_data(struct tt_loop *l)
+{
+    int rc = 0;
+
+    TT_TRY(tt_datasets_open_training(l->setup, &l->data));
+    tt_train_progress_count_steps(&l->at, l->setup, &l->data);
+    TT_TRY(tt_validator_open(l->setup, &l->validator));
+    TT_TRY(tt_train_text_open(l->setup, &l->data, &l->text));
+out:
+    return rc;
+}
+
+static int open_saver(struct tt_loop *l)
+{
+    const struct tt_config *cfg = l->setup->cfg;
+    char *folder;
+    int rc;
+
+    tt_saver_init(l->setup, &l->reporter, &l->data, &l->saver);
+    if (!cfg->checkpoint.enable || cfg->checkpoint.load_only)
+        return 0;
+    folder = tt_run_folder_checkpoints(cfg);
+    rc = tt_saver_open(&l->saver, folder, l->run_id);
+    tt_free(folder);
+    return rc;
+}
+
+/* Not collective. */
+static int open_records(struct tt_loop *l)
+{
+    const struct tt_setup *s = l->setup;
+    const struct tt_loop_options *o = &l->options;
+    int rc = 0;
+
+    TT_TRY(tt_reporter_open(&l->reporter));
+    /* run.yaml describes the start that trained last */
+    if (s->comm->rank == 0 && l->at.step < tt_train_progress_last_step(&l->at, s, &l->data))
+        rc = tt_run_folder_record(s->cfg, o->argc, o->argv, s->comm->size, s->threads, &s->job.engine.machine);
+out:
+    return rc;
+}
+
+/* The plan depends on the cost table. */
+static void add_machine(const struct tt_setup *s, json_t *o)
+{
+    const struct tt_machine *machine = &s->job.engine.machine;
+
+    if (s->cfg->parallelism.fsdp_engine != TT_ENGINE_PLANNED)
+        return;
+    (void)json_object_set_new(o, "machine", json_string(machine->name));
+    (void)json_object_set_new(o, "machine_hash", json_sprintf("%016" PRIx64, tt_machine_hash(machine)));
+}
+
+/* Where the run is: `titan status` tells it, and how to continue from there. */
+static void add_place(json_t *o)
+{
+    char host[256] = "", cwd[4096];
+
+    (void)gethostname(host, sizeof host - 1);
+    (void)json_object_set_new(o, "host", tt_json_string(host));
+    (void)json_object_set_new(o, "pid", json_integer((json_int_t)getpid()));
+    if (getcwd(cwd, sizeof cwd))
+        (void)json_object_set_new(o, "cwd", tt_json_string(cwd));
+}
+
+/* The record of the run. */
+static json_t *record_of(const struct tt_loop *l)
+{
+    const struct tt_setup *s = l->setup;
+    const struct tt_start *start = &l->start;
+    json_t *argv = json_array(), *o;
+
+    for (int i = 0; i < l->options.argc; i++)
+        (void)json_array_append_new(argv, tt_json_string(l->options.argv[i]));
+    o = json_pack("{s:s, s:i, s:s, s:s, s:i, s:i, s:o, s:I, s:o, s:b, s:o, s:o, s:I, s:I}", "type", "run", "schema", 1,
+                  "version", TITAN_VERSION, "run_id", l->run_id, "world", s->comm->size, "threads_per_rank", s->threads,
+                  "argv", argv, "parameters", (json_int_t)tt_model_n_elements(s->job.model), "weights",
+                  tt_json_string(start->weights_from), "layout_exact", tt_setup_layout_exact(s), "kernels",
+                  tt_setup_kernels_json(s), "peak_flops", tt_json_number(l->reporter.metrics.peak_flops),
+                  "memory_predicted_bytes", (json_int_t)(l->reporter.largest_bytes + s->job.staging_bytes),
+                  "staging_bytes", (json_int_t)s->job.staging_bytes);
+    add_place(o);
+    add_machine(s, o);
+    if (start->since.step >= 0)
+        (void)json_object_set_new(o, "resumed_from", json_integer(start->since.step));
+    if (start->since.keys)
+        (void)json_object_set(o, "changed", start->since.keys);
+    (void)json_object_set_new(o, "config", tt_config_to_json(s->cfg, false));
+    return o;
+}
+
+int tt_loop_open(const struct tt_setup *s, const struct tt_loop_options *options, struct tt_loop *ret_loop)
+{
+    struct tt_loop *l = ret_loop;
+    int rc = 0;
+
+    *l = (struct tt_loop){.setup = s, .options = *options, .folder = TT_RUN_FOLDER_NONE};
+    tt_reporter_init(s, options->events, &l->reporter);
+    TT_TRY(take_folder(l));
+    TT_TRY(make_run_id(s->comm, l->run_id));
+    TT_TRY(open_data(l));
+    TT_TRY(tt_comm_agree(s->comm, tt_engine_allocate(s->engine)));
+    TT_TRY(replace_run(l));
+    TT_TRY(open_saver(l));
+    TT_TRY(tt_start_load(&l->saver, l->run_id, &l->at, &l->start));
+    tt_train_progress_count_steps(&l->at, s, &l->data); /* earlier steps may have had another batch */
+    TT_TRY(tt_train_progress_check(&l->at, s, &l->data));
+    TT_TRY(tt_saver_check_space(&l->saver, &l->at));
+    TT_TRY(tt_reporter_measure_peak(&l->reporter, tt_engine_team(s->engine)));
+    TT_TRY(tt_reporter_predict(&l->reporter));
+    TT_TRY(tt_comm_agree(s->comm, open_records(l)));
+    if (s->comm->rank == 0) {
+        const struct tt_run_about about = about_of(l);
+
+        tt_metrics_record(&l->reporter.metrics, record_of(l));
+        options->events->begin(options->events->arg, &about);
+    }
+    s->comm->timeout_sec = (double)s->cfg->comm.train_timeout_seconds;
+    l->has_begun = true;
+out:
+    return rc;
+}
+
+void tt_loop_close(struct tt_loop *l, int exit_code)
+{
+    if (!l->setup)
+        return;
+    tt_reporter_close(&l->reporter, l->at.step, exit_code);
+    tt_saver_close(&l->saver);
+    tt_start_release(&l->start);
+    tt_train_text_release(&l->text);
+    tt_validator_release(&l->validator);
+    tt_train_data_release(&l->data);
+    if (!l->has_begun) /* nothing stays of a run that never was */
+        tt_run_folder_undo(l->setup->cfg, &l->folder);
+    tt_run_folder_release(&l->folder);
+    *l = (struct tt_loop){.setup = NULL};
+}

@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Saving from the training loop: when a checkpoint is due, what is in it, and how a save ends.
+ */
+#include "trainer/save/saver.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "checkpoint/load/patience.h"
+#include "checkpoint/save/replicas.h"
+#include "checkpoint/save/save.h"
+#include "checkpoint/steps/retain.h"
+#include "checkpoint/steps/steps.h"
+#include "checkpoint/tools/consolidate.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "core/models/model_json.h"
+#include "core/os/file.h"
+#include "trainer/data/data.h"
+#include "trainer/job/tensors.h"
+
+/* --- small files of a checkpoint: the model's sizes, the tokenizer, files of a Hugging Face folder --- */
+
+static void add_asset(struct tt_train_assets *a, const char *name, const void *bytes, size_t size)
+{
+    for (int i = 0; i < a->n; i++)
+        if (strcmp(a->asset[i].name, name) == 0)
+            return;
+    TT_PUSH(a->asset, a->n, a->cap) = (struct tt_ckpt_asset){name, bytes, size};
+}
+
+int tt_train_assets_init(const struct tt_setup *s, const struct tt_tokenizer *tokenizer,
+                         struct tt_train_assets *ret_assets)
+{
+    const char *folder = s->cfg->model.hf_assets_path;
+    struct tt_train_assets *a = ret_assets;
+    bool is_folder = false;
+    int rc = 0;
+
+    *a = (struct tt_train_assets){.n = 0};
+    a->model_config = tt_model_json_text(s->job.model);
+    add_asset(a, "model.json", a->model_config, strlen(a->model_config));
+    if (tokenizer) {
+        struct tt_tokenizer_files files = tt_tokenizer_files(tokenizer);
+
+        add_asset(a, "tokenizer.json", files.json, files.json_size);
+        if (files.config)
+            add_asset(a, "tokenizer_config.json", files.config, files.config_size);
+    }
+    if (!folder || s->comm->rank > 0)
+        goto out;
+    TT_TRY(tt_path_is_folder(folder, &is_folder));
+    if (is_folder) /* config.json describes the model only if the model was made from it */
+        TT_TRY(tt_hf_files_read(folder, strcmp(s->cfg->model.flavor, "hf") == 0, &a->file, &a->n_files));
+    for (int i = 0; i < a->n_files; i++)
+        add_asset(a, a->file[i].name, a->file[i].text, a->file[i].size);
+out:
+    return rc;
+}
+
+void tt_train_assets_release(struct tt_train_assets *a)
+{
+    tt_hf_files_free(a->file, a->n_files);
+    tt_free(a->asset);
+    tt_free(a->model_config);
+    *a = (struct tt_train_assets){.n = 0};
+}
+
+/* --- checkpoint.last_save_in_hf: the last step once more, in Hugging Face's format --- */
+
+struct export
+{
+    const struct tt_saver *saver;
+    int64_t step;
+    char *folder;                    /* step-N/hf */
+    struct tt_consolidated exported; /* no files: the step already had its export */
+};
+
+static int export_step(void *arg)
+{
+    struct export *e = arg;
+    char *step = tt_step_path(e->saver->store->folder, e->step), *folder = e->folder = tt_format("%s/hf", step);
+    struct tt_consolidate what = {.source = step,
+                                  .destination = folder,
+                                  .format = TT_FORMAT_HF,
+                                  .has_dtype = true,
+                                  .dtype = tt_job_export_dtype(e->saver->setup->cfg)};
+    bool exists = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(folder, &exists)); /* if it exists it is complete, since it is published by a rename */
+    if (exists)
+        goto out;
+    TT_TRY(tt_ckpt_consolidate(&what, &e->exported));
+out:
+    tt_free(step);
+    return rc;
+}
+
+/* Exports a saved step as a Hugging Face folder, step-N/hf. Rank 0 streams the weights from the committed step and
+ * publishes the folder by a rename; the others wait. An existing export is kept. Collective. */
+static int export_hf(const struct tt_saver *saver, int64_t step)
+{
+    static const char what[] = "writing Hugging Face weights";
+    struct tt_comm *comm = saver->setup->comm;
+    struct tt_patience patience = tt_patience_begin(comm, what);
+    struct export e = {.saver = saver, .step = step};
+    char size[32];
+    int rc = tt_patience_work(comm, comm->rank == 0, export_step, &e);
+
+    tt_patience_end(comm, &patience);
+    if (rc == 0 && e.exported.files)
+        tt_note("Hugging Face weights %s: %s in %d file%s", e.folder,
+                tt_text_bytes(size, sizeof size, (double)e.exported.bytes), e.exported.files,
+                e.exported.files == 1 ? "" : "s");
+    tt_free(e.folder);
+    if (rc < 0) {
+        rc = tt_fail(rc, "step %" PRId64 " is saved, but not its Hugging Face weights: %s", step, tt_error_message());
+        rc = tt_error_add_hint(rc, "start the run again: it makes what is missing, and trains nothing");
+    }
+    return rc;
+}
+
+/* --- the saver --- */
+
+/* --- what a manifest says of the run --- */
+
+/* Hashes are text, since JSON has no uint64. */
+static json_t *data_json(const struct tt_config *cfg, const struct tt_train_data *data)
+{
+    const struct tt_token_info *first = &data->part[0].dataset->ref.info;
+    json_t *parts = data->n > 1 ? json_array() : NULL;
+
+    for (int i = 0; i < data->n && parts; i++)
+        (void)json_array_append_new(parts,
+                                    json_pack("{s:o, s:o, s:I}", "name", tt_json_string(data->part[i].name), "digest",
+                                              json_sprintf("%016" PRIx64, data->part[i].dataset->ref.info.digest),
+                                              "share", (json_int_t)data->mixture.share[i]));
+    return json_pack("{s:o, s:I, s:I, s:b, s:o, s:o, s:s*, s:o*, s:o*, s:s*, s:o*}", "dataset",
+                     tt_config_value_json(cfg, tt_config_row_find("training.dataset")), "seq_len",
+                     (json_int_t)cfg->training.seq_len, "seed", (json_int_t)cfg->dataloader.seed, "shuffle",
+                     cfg->dataloader.shuffle, "digest", json_sprintf("%016" PRIx64, tt_train_data_digest(data)),
+                     "tokenizer", json_sprintf("%016" PRIx64, first->tokenizer_hash), "unicode",
+                     *first->unicode ? first->unicode : NULL, "masked", first->mask_at ? json_true() : NULL, "parts",
+                     parts, "long_conversations", tt_datasets_longs(cfg, data), "split",
+                     cfg->validation.split > 0.0 ? json_real(cfg->validation.split) : NULL);
+}
+
+/* The loads of experts in the last step, which the next one needs. NULL: it does not. */
+static json_t *loads_json(const struct tt_setup *s)
+{
+    int64_t n, *loads = tt_engine_loads(s->engine, &n);
+    json_t *list = s->cfg->training.global_batch_balance_loss > 0.0 ? json_array() : NULL;
+
+    for (int64_t i = 0; list && i < n; i++)
+        (void)json_array_append_new(list, json_integer(loads[i]));
+    return list;
+}
+
+static json_t *describe(const struct tt_saver *saver, const struct tt_train_progress *at)
+{
+    const struct tt_setup *s = saver->setup;
+    json_t *meta = tt_train_progress_json(at), *mesh = json_object();
+
+    for (int d = 0; d < TT_MESH_DEGREES; d++)
+        (void)json_object_set_new(mesh, tt_mesh_dim_name((enum tt_mesh_dim)d), json_integer(s->job.mesh.size[d]));
+    (void)json_object_update_new(meta,
+                                 json_pack("{s:o*, s:s++, s:o, s:o, s:O*, s:o, s:o}", "expert_loads", loads_json(s),
+                                           "model", s->job.model->row->name, "/", s->job.model->flavor, "mesh", mesh,
+                                           "data", data_json(s->cfg, saver->data), "line", saver->line, "kernels",
+                                           tt_setup_kernels_json(s), "config", tt_config_to_json(s->cfg, false)));
+    return meta;
+}
+
+/* --- opening --- */
+
+void tt_saver_init(const struct tt_setup *setup, struct tt_reporter *reporter, const struct tt_train_data *data,
+                   struct tt_saver *ret_saver)
+{
+    *ret_saver = (struct tt_saver){.setup = setup, .reporter = reporter, .data = data, .saved_step = -1};
+    tt_job_tensors_init(&setup->job.engine, setup->engine, &ret_saver->tensors);
+}
+
+int tt_saver_open(struct tt_saver *saver, const char *folder, const char *run_id)
+{
+    const struct tt_setup *s = saver->setup;
+    const struct tt_ckpt_policy *policy = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_ckpt_store_open(s->comm, &s->job.mesh, folder, run_id, &saver->store));
+    TT_TRY(tt_comm_agree(s->comm, tt_train_assets_init(s, saver->data->tokenizer, &saver->assets)));
+    if (s->cfg->checkpoint.async_mode != TT_ASYNC_ASYNC)
+        goto out;
+    rc = tt_job_policy(s->cfg, &policy);
+    if (rc == 0)
+        rc = tt_ckpt_writer_new(tt_ckpt_staging_bytes(&saver->tensors.state, &s->job.mesh, policy, s->comm->rank),
+                                &saver->writer);
+    rc = tt_comm_agree(s->comm, rc);
+out:
+    return rc;
+}
+
+void tt_saver_close(struct tt_saver *saver)
+{
+    tt_ckpt_saving_drop(saver->saving);
+    tt_ckpt_writer_free(saver->writer);
+    tt_ckpt_store_close(saver->store);
+    tt_train_assets_release(&saver->assets);
+    tt_job_tensors_release(&saver->tensors);
+    json_decref(saver->line);
+    *saver = (struct tt_saver){.saved_step = -1};
+}
+
+/* --- one save --- */
+
+bool tt_saver_is_due(const struct tt_saver *saver, int64_t step, bool last, bool stop)
+{
+    const struct tt_config *cfg = saver->setup->cfg;
+
+    if (!saver->store || (saver->saved_step == step && !last))
+        return false;
+    return last || stop || step % cfg->checkpoint.interval == 0 ||
+           (step == 1 && cfg->checkpoint.enable_first_step_checkpoint);
+}
+
+static void note_saved(struct tt_saver *saver, const struct tt_ckpt_saved *saved, bool async)
+{
+    saver->saved_step = saved->step;
+    tt_reporter_saved(saver->reporter, saved, async);
+}
+
+/*
+ * A save that failed for lack of space or memory, or because of a broken disk, left the older checkpoints as they were.
+ * Training warns and continues. It does not continue if the save is the last one, whose loss would be that of the run,
+ * or if the state is not finite.
+ */
+static int settle_result(struct tt_saver *saver, int rc, int64_t step, bool last)
+{
+    if (rc == 0)
+        return 0;
+    if ((rc != TT_EIO && rc != TT_ENOMEM) || last)
+        return tt_wrap(rc, "checkpoint of step %" PRId64, step);
+    tt_reporter_save_failed(saver->reporter, step);
+    return 0;
+}
+
+int tt_saver_end(struct tt_saver *saver)
+{
+    struct tt_ckpt_saving *saving = saver->saving;
+    struct tt_ckpt_saved saved = {0};
+    int rc;
+
+    if (!saving)
+        return 0;
+    saver->saving = NULL;
+    rc = tt_ckpt_saving_end(saving, &saved);
+    if (rc == 0)
+        note_saved(saver, &saved, true);
+    return settle_result(saver, rc, saver->saving_step, false);
+}
+
+bool tt_saver_is_written(const struct tt_saver *saver)
+{
+    return !saver->saving || tt_ckpt_saving_is_written(saver->saving);
+}
+
+int tt_saver_save(struct tt_saver *saver, const struct tt_train_progress *at, bool last, bool stop)
+{
+    const struct tt_config *cfg = saver->setup->cfg;
+    bool model_only = last && cfg->checkpoint.last_save_model_only, async = saver->writer && !last && !stop;
+    struct tt_ckpt_state state = saver->tensors.state;
+    struct tt_ckpt_save save = {.state = &state,
+                                .meta = describe(saver, at),
+                                .asset = saver->assets.asset,
+                                .n_assets = saver->assets.n,
+                                .policy = tt_job_policy_name(cfg),
+                                .filter = tt_job_filter_name(cfg),
+                                .keep_latest_k = (int)cfg->checkpoint.keep_latest_k,
+                                .cast_model = model_only,
+                                .model_dtype = tt_job_export_dtype(cfg),
+                                .team = tt_engine_team(saver->setup->engine),
+                                .writer = async ? saver->writer : NULL};
+    struct tt_ckpt_saved saved = {0};
+    int rc = 0;
+
+    if (model_only)
+        state.n_optim = 0;
+    if (!tt_saver_is_written(saver))
+        tt_note("checkpoint step-%" PRId64 " is due while step-%" PRId64 " is still being written: waiting for it",
+                at->step, saver->saving_step);
+    TT_TRY(tt_saver_end(saver));
+    TT_TRY(tt_engine_synchronize(saver->setup->engine));
+    saver->setup->comm->waiting_for = "checkpoint";
+    if (async) {
+        saver->saving_step = at->step;
+        rc = tt_ckpt_save_begin(saver->store, &save, &saver->saving);
+    } else {
+        rc = tt_ckpt_save(saver->store, &save, &saved);
+        if (rc == 0)
+            note_saved(saver, &saved, false);
+    }
+    TT_TRY(settle_result(saver, rc, at->step, last || stop));
+    if (last && cfg->checkpoint.last_save_in_hf)
+        rc = export_hf(saver, at->step);
+out:
+    json_decref(save.meta);
+    return rc;
+}
+
+struct retention {
+    const struct tt_saver *saver;
+    int64_t step;
+};
+
+static int retain(void *arg)
+{
+    const struct retention *r = arg;
+
+    tt_ckpt_retain(r->saver->store, r->step, (int)r->saver->setup->cfg->checkpoint.keep_latest_k, NULL);
+    return 0;
+}
+
+int tt_saver_complete(struct tt_saver *saver, int64_t step, bool retains)
+{
+    struct tt_comm *comm = saver->setup->comm;
+    struct retention retention = {saver, step};
+    struct tt_patience patience;
+    int rc = 0;
+
+    if (!saver->store)
+        return 0;
+    patience = tt_patience_begin(comm, "removal of old checkpoints");
+    rc = tt_patience_work(comm, comm->rank == 0 && retains, retain, &retention);
+    tt_patience_end(comm, &patience);
+    if (rc == 0 && saver->setup->cfg->checkpoint.last_save_in_hf)
+        rc = export_hf(saver, step);
+    return rc;
+}
+
+int tt_saver_check_replicas(const struct tt_saver *saver, int64_t step)
+{
+    const struct tt_setup *s = saver->setup;
+    int rc = 0;
+
+    TT_TRY(tt_engine_synchronize(s->engine));
+    s->comm->waiting_for = "comparison of replicas";
+    rc = tt_replicas_check(s->comm, &s->job.mesh, &saver->tensors.state, tt_engine_team(s->engine));
+out:
+    return rc < 0 ? tt_wrap(rc, "step %" PRId64, step) : 0;
+}
+
+int tt_saver_drain(struct tt_saver *saver, int code)
+{
+    char *message;
+    int rc;
+
+    if (!saver->saving || code == TT_ECOMM)
+        return code;
+    message = tt_strdup(tt_error_message());
+    rc = tt_saver_end(saver);
+    if (code < 0)
+        rc = tt_fail(code, "%s", message);
+    tt_free(message);
+    return rc;
+}
+
+/*
+ * --- space on the disk ---
+ *
+ * It is better to know before training than after hours of it whether the checkpoints fit.
+ */
+
+/* Saves from here to the last step. */
+static int64_t saves_to_come(const struct tt_config *cfg, int64_t at, int64_t last)
+{
+    int64_t interval = cfg->checkpoint.interval;
+    int64_t saves = last / interval - at / interval + (last % interval != 0);
+
+    if (last <= at)
+        return 0;
+    return saves + (cfg->checkpoint.enable_first_step_checkpoint && at == 0 && interval > 1 && last > 1);
+}
+
+/* Bytes of a save of these tensors, for the last one perhaps of the model only. */
+static int64_t room_of(const struct tt_setup *s, struct tt_ckpt_state *state, const struct tt_train_assets *assets,
+                       bool model_only, const struct tt_ckpt_policy *policy)
+{
+    if (model_only)
+        state->n_optim = 0;
+    for (int i = 0; i < state->n_model && model_only; i++)
+        state->model[i].dtype = tt_job_export_dtype(s->cfg);
+    return tt_ckpt_save_room(state, &s->job.mesh, policy, assets->asset, assets->n);
+}
+
+int tt_saver_demand(const struct tt_setup *s, const struct tt_train_data *data, const struct tt_train_assets *assets,
+                    const struct tt_train_progress *at, struct tt_ckpt_demand *ret_demand)
+{
+    const struct tt_config *cfg = s->cfg;
+    const struct tt_ckpt_policy *policy = NULL;
+    struct tt_job_tensors tensors = {0};
+    struct tt_ckpt_state state;
+    double weights = (double)tt_model_n_elements(s->job.model) * (double)tt_dtype_size(tt_job_export_dtype(cfg));
+    struct tt_ckpt_demand d = {.saves = saves_to_come(cfg, at->step, tt_train_progress_last_step(at, s, data)),
+                               .exports = cfg->checkpoint.last_save_in_hf ? 1.01 * weights + 0x1p20 : 0.0};
+    int rc = 0;
+
+    tt_job_tensors_init(&s->job.engine, NULL, &tensors);
+    state = tensors.state;
+    TT_TRY(tt_job_policy(cfg, &policy));
+    d.one = d.last = (double)room_of(s, &state, assets, false, policy);
+    if (cfg->checkpoint.last_save_model_only)
+        d.last = (double)room_of(s, &state, assets, true, policy);
+    *ret_demand = d;
+out:
+    tt_job_tensors_release(&tensors);
+    return rc;
+}
+
+static int find_demand(const struct tt_saver *saver, const struct tt_train_progress *at,
+                       struct tt_ckpt_demand *ret_demand)
+{
+    int64_t *steps = NULL;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_saver_demand(saver->setup, saver->data, &saver->assets, at, ret_demand));
+    TT_TRY(tt_step_list(saver->store->folder, &steps, &n));
+    ret_demand->held = n;
+out:
+    tt_free(steps);
+    return rc;
+}
+
+/* The largest keep_latest_k for which there is space; there is space for 1. */
+static int64_t most_to_keep(const struct tt_ckpt_demand *d, double have)
+{
+    int64_t keep = 1;
+
+    while (keep < d->held + d->saves && tt_ckpt_demand_bytes(d, keep + 1) <= have)
+        keep++;
+    return keep;
+}
+
+int tt_saver_compare_space(const char *folder, const struct tt_ckpt_demand *d, int64_t keep, double have,
+                           struct tt_saver_space *ret_space)
+{
+    struct tt_saver_space space = {.have = have, .most = tt_ckpt_demand_bytes(d, keep)};
+    double least = tt_ckpt_demand_bytes(d, 1);
+    char need_text[32], have_text[32];
+
+    if (have < least)
+        return tt_fail(TT_EIO,
+                       "not enough space for checkpoints in '%s': need %s for %s, have %s\n"
+                       "help: free space there, choose a job.dump_folder on another disk, or train a smaller model",
+                       folder, tt_text_bytes(need_text, sizeof need_text, least),
+                       d->held == 0 && d->saves > 1 ? "one and for the next, which is written while that one is kept"
+                                                    : "one",
+                       tt_text_bytes(have_text, sizeof have_text, have));
+    if (have < space.most)
+        space.fits = most_to_keep(d, have);
+    *ret_space = space;
+    return 0;
+}
+
+struct look {
+    const struct tt_saver *saver;
+    const struct tt_train_progress *at;
+    struct tt_saver_space space;
+};
+
+static int look_at_space(void *arg)
+{
+    struct look *look = arg;
+    const struct tt_saver *saver = look->saver;
+    const char *folder = saver->store->folder;
+    int64_t free_bytes = tt_folder_free_bytes(folder);
+    struct tt_ckpt_demand d = {0};
+    int rc = 0;
+
+    if (free_bytes < 0) /* not known */
+        return 0;
+    TT_TRY(find_demand(saver, look->at, &d));
+    rc = tt_saver_compare_space(folder, &d, saver->setup->cfg->checkpoint.keep_latest_k, (double)free_bytes,
+                                &look->space);
+out:
+    return rc;
+}
+
+void tt_saver_warn_of_space(const struct tt_config *cfg, const char *folder, const struct tt_saver_space *space)
+{
+    char need_text[32], have_text[32];
+
+    tt_warn("not enough space in '%s' for all checkpoints that checkpoint.keep_latest_k=%" PRId64
+            " keeps: need %s, have %s; saves that do not fit will fail\n"
+            "help: free space there, or set checkpoint.keep_latest_k=%" PRId64,
+            folder, cfg->checkpoint.keep_latest_k, tt_text_bytes(need_text, sizeof need_text, space->most),
+            tt_text_bytes(have_text, sizeof have_text, space->have), space->fits);
+}
+
+int tt_saver_check_space(const struct tt_saver *saver, const struct tt_train_progress *at)
+{
+    struct tt_comm *comm = saver->setup->comm;
+    struct look look = {.saver = saver, .at = at};
+    struct tt_patience patience;
+    int rc;
+
+    if (!saver->store)
+        return 0;
+    patience = tt_patience_begin(comm, "look at the free space for checkpoints");
+    rc = tt_patience_work(comm, comm->rank == 0, look_at_space, &look);
+    tt_patience_end(comm, &patience);
+    if (rc == 0 && look.space.fits)
+        tt_saver_warn_of_space(saver->setup->cfg, saver->store->folder, &look.space);
+    return rc;
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_TRAINER_SAVE_SAVER_H
+#define TT_TRAINER_SAVE_SAVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "checkpoint/hf/folder.h"
+#include "checkpoint/save/demand.h"
+#include "checkpoint/save/save.h"
+#include "checkpoint/save/writer.h"
+#include "checkpoint/steps/store.h"
+#include "core/tokenizer/tokenizer.h"
+#include "trainer/job/setup.h"
+#include "trainer/job/tensors.h"
+#include "trainer/step/reporter.h"
+#include "trainer/step/step.h"
+
+/** Small files that go into every checkpoint. Those of rank 0 are written. */
+struct tt_train_assets {
+    struct tt_ckpt_asset *asset;
+    int n, cap;
+    char *model_config;      /* the bytes of model.json; the tokenizer owns those of its files */
+    struct tt_hf_file *file; /* those of model.hf_assets_path, for an export; rank 0 only */
+    int n_files;
+};
+
+/** The tokenizer may be NULL, and outlives the assets. Not collective. May be released after an error too. */
+int tt_train_assets_init(const struct tt_setup *setup, const struct tt_tokenizer *tokenizer,
+                         struct tt_train_assets *ret_assets) TT_MUST_CHECK;
+void tt_train_assets_release(struct tt_train_assets *assets);
+
+/* --- the saver --- */
+
+/**
+ * The checkpoints that a run saves: when they are due, what is in them, and the save that is under way. With async_mode
+ * at most one save is under way. All ranks end it together at the end of a step, when they agree on it and publish it.
+ */
+struct tt_saver {
+    const struct tt_setup *setup;
+    struct tt_reporter *reporter;
+    const struct tt_train_data *data;
+    struct tt_job_tensors tensors;
+    struct tt_train_assets assets;
+    struct tt_ckpt_store *store;   /* NULL: nothing is saved */
+    struct tt_ckpt_writer *writer; /* NULL: saves block */
+    struct tt_ckpt_saving *saving; /* under way; only with a writer */
+    int64_t saving_step;
+    int64_t saved_step; /* the last one of its line that this run published or continues from, or -1 */
+    json_t *line;       /* of the steps that this process saves (checkpoint/steps/line.h) */
+};
+
+/** Call after tt_engine_allocate. The arguments must outlive the saver. Nothing is saved before tt_saver_open. */
+void tt_saver_init(const struct tt_setup *setup, struct tt_reporter *reporter, const struct tt_train_data *data,
+                   struct tt_saver *ret_saver);
+
+/** Opens the folder for saving, and with async_mode the writer and its memory. Collective. */
+int tt_saver_open(struct tt_saver *saver, const char *folder, const char *run_id) TT_MUST_CHECK;
+
+/** Gives up a save that is under way, and releases everything. Not collective. */
+void tt_saver_close(struct tt_saver *saver);
+
+/** Whether a save is due after a step. `last`: it is the last one; `stop`: training stops. What is saved already is
+ * saved again only if it is the last one, which may be saved in another way. */
+bool tt_saver_is_due(const struct tt_saver *saver, int64_t step, bool last, bool stop);
+
+/**
+ * Saves the present state, after ending a save that is under way. With `last`, last_save_model_only applies. The save
+ * blocks if `last` or `stop`. A save that fails for lack of space or memory is only a warning, unless `last` or `stop`.
+ * Collective.
+ */
+int tt_saver_save(struct tt_saver *saver, const struct tt_train_progress *at, bool last, bool stop) TT_MUST_CHECK;
+
+/** Whether this rank has nothing left to write; local. */
+bool tt_saver_is_written(const struct tt_saver *saver);
+
+/** Waits for the save that is under way, if any, and publishes it. Collective. Does not wait if all ranks have written
+ * their files. */
+int tt_saver_end(struct tt_saver *saver) TT_MUST_CHECK;
+
+/**
+ * For a run that was already complete when it started, at a step of its own folder. Completes the last save, in case
+ * the process was killed or the disk failed: removes older steps as keep_latest_k says, if `retains`, and makes a
+ * missing export if last_save_in_hf. Collective.
+ */
+int tt_saver_complete(struct tt_saver *saver, int64_t step, bool retains) TT_MUST_CHECK;
+
+/** Compares the weights and moments of all replicas, as a save does, without saving. Collective. */
+int tt_saver_check_replicas(const struct tt_saver *saver, int64_t step) TT_MUST_CHECK;
+
+/**
+ * Calls tt_saver_end when training ends with `code`. Returns `code` with its message, or the error of the save if
+ * `code` is 0. Does nothing if ranks cannot be reached (TT_ECOMM).
+ */
+int tt_saver_drain(struct tt_saver *saver, int code) TT_MUST_CHECK;
+
+/* --- space on the disk --- */
+
+/** What checkpoints need on the disk and what it has, in bytes. */
+struct tt_saver_space {
+    double have, most; /* free, and needed for all checkpoints that keep_latest_k keeps */
+    int64_t fits;      /* how many can be kept; 0: as many as keep_latest_k says */
+};
+
+/** Warns that there is space for fewer checkpoints than checkpoint.keep_latest_k keeps. */
+void tt_saver_warn_of_space(const struct tt_config *cfg, const char *folder, const struct tt_saver_space *space);
+
+/** The checkpoints that a run saves from `at` on, in a folder without any: demand.held is 0. Not collective. */
+int tt_saver_demand(const struct tt_setup *setup, const struct tt_train_data *data,
+                    const struct tt_train_assets *assets, const struct tt_train_progress *at,
+                    struct tt_ckpt_demand *ret_demand) TT_MUST_CHECK;
+
+/**
+ * Compares the demand with `have` free bytes. `folder` is for the message. TT_EIO if there is no space for one save and
+ * the older one that is kept until it is complete.
+ */
+int tt_saver_compare_space(const char *folder, const struct tt_ckpt_demand *demand, int64_t keep, double have,
+                           struct tt_saver_space *ret_space) TT_MUST_CHECK;
+
+/**
+ * Checks that the coming checkpoints fit on the disk. TT_EIO if there is no space for one save and the older one that
+ * is kept until it is complete. A warning if there is less than checkpoint.keep_latest_k needs. Passes if the free
+ * space is not known. Collective.
+ */
+int tt_saver_check_space(const struct tt_saver *saver, const struct tt_train_progress *at) TT_MUST_CHECK;
+
+#endif

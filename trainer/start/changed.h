@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_TRAINER_START_CHANGED_H
+#define TT_TRAINER_START_CHANGED_H
+
+#include "core/base/text.h"
+#include "trainer/job/setup.h"
+
+/* What has changed since the step from which a run continues. */
+struct tt_changes {
+    int64_t step;       /* -1: the run does not continue */
+    int64_t batch;      /* sequences of a step in the run that saved it; 0: not known */
+    int64_t microbatch; /* and of a microbatch; 0: not known */
+    json_t *keys;       /* {path: [before, now]}; NULL: the run does not continue */
+};
+
+/**
+ * TT_EDATA, with the values, if the checkpoint is of another model than this run's: other shapes, or the same shapes
+ * with another meaning (heads, rotary frequencies, epsilon). Not collective.
+ */
+int tt_changed_check_model(const struct tt_config *cfg, const json_t *meta) TT_MUST_CHECK;
+
+/** TT_EDATA if a new run would begin from adapters, of the checkpoint at path, that were trained with another
+ * lora.alpha. meta: of the manifest, may be NULL. Not collective. */
+int tt_changed_check_adapters(const struct tt_config *cfg, const char *path, const json_t *meta) TT_MUST_CHECK;
+
+/** The keys whose values differ from those of an earlier configuration: {"training.steps": [60, 90], …}. The caller's
+ * (json_decref). */
+json_t *tt_changed_keys(const struct tt_config *cfg, const json_t *before);
+
+/** Appends lines of the banner: what changed since the step from which the run continues, and whether that changes its
+ * losses. */
+void tt_changed_text(const struct tt_setup *setup, const struct tt_changes *since, struct tt_text *out);
+
+#endif

@@ -1,0 +1,639 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The start of a run: from its own newest checkpoint, other weights, or random ones.
+ */
+#include "trainer/start/start.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoint/hf/load.h"
+#include "checkpoint/load/load.h"
+#include "checkpoint/load/patience.h"
+#include "checkpoint/steps/line.h"
+#include "checkpoint/steps/steps.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+#include "trainer/data/data.h"
+#include "trainer/job/tensors.h"
+#include "trainer/run/folder.h"
+#include "trainer/start/changed.h"
+
+/* Compares the tensors of a checkpoint, except what `skip` excludes, with those of the run (tt_ckpt_examine). */
+static int examine_tensors(const struct tt_setup *s, const char *path, unsigned skip, json_t **ret_meta)
+{
+    struct tt_job_tensors tensors = {0};
+    int rc;
+
+    tt_job_tensors_init(&s->job.engine, NULL, &tensors);
+    rc = tt_ckpt_examine(path, &tensors.state, skip, ret_meta);
+    tt_job_tensors_release(&tensors);
+    return rc;
+}
+
+/* --- a run that continues --- */
+
+static int check_dump_folder(const struct tt_config *cfg)
+{
+    bool exists = false, is_folder = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(cfg->job.dump_folder, &exists));
+    TT_TRY(tt_path_is_folder(cfg->job.dump_folder, &is_folder));
+    if (exists && !is_folder)
+        rc = tt_fail(TT_EDATA,
+                     "job.dump_folder '%s' is not a folder\nhelp: choose another --job.dump_folder, or remove the file",
+                     cfg->job.dump_folder);
+out:
+    return rc;
+}
+
+/* Steps count too that were set aside, or that a killed save had renamed. What becomes of them is decided later, with
+ * the lock held; the run must not begin again. */
+int tt_start_can_resume(const struct tt_config *cfg, bool *ret_can)
+{
+    char *folder = tt_run_folder_checkpoints(cfg), **names = NULL;
+    int n = 0, rc = 0;
+
+    *ret_can = false;
+    TT_TRY(check_dump_folder(cfg));
+    if (cfg->checkpoint.enable)
+        TT_TRY(tt_folder_list_found(folder, &names, &n));
+    for (int i = 0; i < n; i++)
+        *ret_can = *ret_can || tt_step_number_aside(names[i]) >= 0 || strncmp(names[i], ".old-step-", 10) == 0;
+out:
+    tt_names_free(names, n);
+    tt_free(folder);
+    return rc;
+}
+
+/* In another order, samples would be read twice or never. An older titan did not record the order. `longs`: what is
+ * done with long conversations now, or NULL. */
+static int check_order(const struct tt_config *cfg, const json_t *data, const char *longs)
+{
+    const char *longs_then = json_string_value(json_object_get(data, "long_conversations"));
+    const json_t *seed = json_object_get(data, "seed"), *shuffle = json_object_get(data, "shuffle");
+
+    if (json_is_integer(seed) && json_is_true(shuffle) && cfg->dataloader.shuffle &&
+        (int64_t)json_integer_value(seed) != cfg->dataloader.seed)
+        return tt_fail(TT_EDATA,
+                       "the checkpoint was trained with dataloader.seed %" PRId64 ", this run has %" PRId64
+                       ": the position in the data would mean other samples\nhelp: to start the data over, "
+                       "--checkpoint.exclude_from_loading=dataloader",
+                       (int64_t)json_integer_value(seed), cfg->dataloader.seed);
+    if (json_is_boolean(shuffle) && json_is_true(shuffle) != cfg->dataloader.shuffle)
+        return tt_fail(
+            TT_EDATA,
+            "the checkpoint was trained with dataloader.shuffle %s, this run has %s: the position in the data "
+            "would mean other samples\nhelp: to start the data over, "
+            "--checkpoint.exclude_from_loading=dataloader",
+            json_is_true(shuffle) ? "true" : "false", cfg->dataloader.shuffle ? "true" : "false");
+    if (longs && longs_then && strcmp(longs, longs_then) != 0)
+        return tt_fail(TT_EDATA,
+                       "the checkpoint was trained with dataloader.long_conversations %s, this run has %s: the "
+                       "position in the data would mean other samples\nhelp: to start the data over, "
+                       "--checkpoint.exclude_from_loading=dataloader",
+                       longs_then, longs);
+    return 0;
+}
+
+/* The part of a mixture with this name; NULL: there is none. */
+static const json_t *find_part(const json_t *parts, const char *name)
+{
+    const json_t *part;
+    size_t i;
+
+    json_array_foreach(parts, i, part)
+    {
+        const char *text = json_string_value(json_object_get(part, "name"));
+
+        if (text && strcmp(text, name) == 0)
+            return part;
+    }
+    return NULL;
+}
+
+static double total_share(const json_t *parts)
+{
+    const json_t *part;
+    double total = 0.0;
+    size_t i;
+
+    json_array_foreach(parts, i, part) total += json_number_value(json_object_get(part, "share"));
+    return total;
+}
+
+/* What is different in a mixture, as far as names tell: "; 'a' was 30% of the samples, is 40%; 'b' is new". */
+static void add_differences(const json_t *before, const struct tt_train_data *now, struct tt_text *out)
+{
+    const json_t *part;
+    size_t k;
+
+    for (int i = 0; i < now->n; i++) {
+        double is = 100.0 * (double)now->mixture.share[i] / (double)now->mixture.period, was;
+        const char *digest;
+        char text[32];
+
+        part = find_part(before, now->part[i].name);
+        was = part ? 100.0 * json_number_value(json_object_get(part, "share")) / total_share(before) : 0.0;
+        digest = json_string_value(json_object_get(part, "digest"));
+        (void)snprintf(text, sizeof text, "%016" PRIx64, now->part[i].dataset->ref.info.digest);
+        if (!part)
+            tt_text_add(out, "; '%s' is new", now->part[i].name);
+        else if (was != is)
+            tt_text_add(out, "; '%s' was %.6g%% of the samples, is %.6g%%", now->part[i].name, was, is);
+        if (digest && strcmp(digest, text) != 0)
+            tt_text_add(out, "; '%s' has other tokens", now->part[i].name);
+    }
+    json_array_foreach(before, k, part)
+    {
+        const char *name = json_string_value(json_object_get(part, "name"));
+        int i = 0;
+
+        while (name && i < now->n && strcmp(now->part[i].name, name) != 0)
+            i++;
+        if (name && i == now->n)
+            tt_text_add(out, "; '%s' is gone", name);
+    }
+}
+
+static int fail_mixture(const json_t *before, const struct tt_train_data *now)
+{
+    struct tt_text differences = {0};
+    int rc;
+
+    add_differences(before, now, &differences);
+    rc = tt_fail(TT_EDATA,
+                 "the checkpoint was trained on another mixture of data%s\nhelp: to start the data over, "
+                 "--checkpoint.exclude_from_loading=dataloader",
+                 differences.size ? differences.text : ": the order of its entries was another one");
+    tt_text_release(&differences);
+    return rc;
+}
+
+/* Documents that change sides would also be validated on after they were trained on. */
+static int check_split(const struct tt_config *cfg, const json_t *data)
+{
+    double then = json_number_value(json_object_get(data, "split")), now = cfg->validation.split;
+
+    if (then == now)
+        return 0;
+    return tt_fail_key(
+        TT_EDATA, TT_KEY_VALIDATION_SPLIT,
+        "the checkpoint was trained with validation.split %.10g%%, this run has %.10g%%: other documents "
+        "would be held out, and the position in the data would mean other samples\nhelp: set "
+        "validation.split=%.10g%%; or, to start the data over, "
+        "--checkpoint.exclude_from_loading=dataloader",
+        100.0 * then, 100.0 * now, 100.0 * then);
+}
+
+/* A run can continue from its position in the data only if its samples are the same. */
+static int check_data(const struct tt_config *cfg, const struct tt_train_data *data_now, const json_t *meta)
+{
+    const json_t *data = json_object_get(meta, "data");
+    const char *digest = json_string_value(json_object_get(data, "digest"));
+    int64_t seq_len = (int64_t)json_integer_value(json_object_get(data, "seq_len"));
+    char now[32];
+    int rc = 0;
+
+    (void)snprintf(now, sizeof now, "%016" PRIx64, tt_train_data_digest(data_now));
+    if (seq_len != cfg->training.seq_len)
+        return tt_fail(TT_EDATA,
+                       "the checkpoint was trained with training.seq_len %" PRId64 ", this run has %" PRId64
+                       ": the position in the data would mean other samples\nhelp: to start the data over, "
+                       "--checkpoint.exclude_from_loading=dataloader",
+                       seq_len, cfg->training.seq_len);
+    if (digest && strcmp(digest, now) != 0 && data_now->n > 1 && json_object_get(data, "parts"))
+        return fail_mixture(json_object_get(data, "parts"), data_now);
+    if (!digest || strcmp(digest, now) != 0)
+        return tt_fail(TT_EDATA,
+                       "the checkpoint was trained on other data or with another tokenizer (token digest %s, now "
+                       "%s)\nhelp: to start the data over, --checkpoint.exclude_from_loading=dataloader",
+                       digest ? digest : "none", now);
+    TT_TRY(check_split(cfg, data));
+    rc = check_order(cfg, data, tt_datasets_longs(cfg, data_now));
+out:
+    return rc;
+}
+
+/* Takes step, samples and schedule from a manifest's description, except what `skip` excludes. TT_EDATA if this run's
+ * samples are other ones. */
+static int restore(const struct tt_config *cfg, const struct tt_train_data *data, const json_t *meta, unsigned skip,
+                   struct tt_train_progress *at)
+{
+    int rc = 0;
+
+    if (!(skip & TT_SKIP_DATALOADER))
+        TT_TRY(check_data(cfg, data, meta));
+    rc = tt_train_progress_restore(meta, skip, at);
+out:
+    return rc;
+}
+
+/* The loads of experts in the last step. A checkpoint without them is continued as if they had been even. */
+static void restore_loads(const struct tt_setup *s, const json_t *meta, unsigned skip)
+{
+    const json_t *list = json_object_get(meta, "expert_loads");
+    int64_t n, *loads = tt_engine_loads(s->engine, &n);
+
+    if ((skip & TT_SKIP_TRAIN_STATE) || (int64_t)json_array_size(list) != n)
+        return;
+    for (int64_t i = 0; i < n; i++)
+        loads[i] = (int64_t)json_integer_value(json_array_get(list, (size_t)i));
+}
+
+/* Sequences of a step in the run that saved the checkpoint; 0 if that was not recorded. */
+static int64_t batch_of(const json_t *meta)
+{
+    const json_t *training = json_object_get(json_object_get(meta, "config"), "training");
+    const json_t *mesh = json_object_get(meta, "mesh");
+    int64_t global = (int64_t)json_integer_value(json_object_get(training, "global_batch_size"));
+    int64_t local = (int64_t)json_integer_value(json_object_get(training, "local_batch_size"));
+
+    return global > 0 ? global
+                      : local * (int64_t)json_integer_value(json_object_get(mesh, "dp_replicate")) *
+                            (int64_t)json_integer_value(json_object_get(mesh, "dp_shard"));
+}
+
+/* Sequences of a microbatch in that run, as in tt_job_init; 0 if that was not recorded. */
+static int64_t microbatch_of(const json_t *meta)
+{
+    const json_t *config = json_object_get(meta, "config"), *parallelism = json_object_get(config, "parallelism");
+    bool is_piped = json_integer_value(json_object_get(parallelism, "pipeline_parallel_degree")) > 1;
+
+    return (int64_t)json_integer_value(is_piped
+                                           ? json_object_get(parallelism, "pipeline_parallel_microbatch_size")
+                                           : json_object_get(json_object_get(config, "training"), "local_batch_size"));
+}
+
+static bool is_complete(const struct tt_setup *setup, const struct tt_train_data *data,
+                        const struct tt_train_progress *at)
+{
+    return at->step >= tt_train_progress_last_step(at, setup, data);
+}
+
+/* Accepts a step if it fits the present configuration (tt_ckpt_request). The last step of a run may have only the
+ * weights, which are enough if nothing is left to train. */
+static int accept(void *arg, const struct tt_manifest *manifest, unsigned *skip)
+{
+    const struct tt_saver *saver = arg;
+    struct tt_train_progress at;
+
+    if (!(*skip & TT_SKIP_TRAIN_STATE) && tt_manifest_group_size(manifest, TT_CKPT_OPTIM, NULL) == 0 &&
+        tt_train_progress_restore(manifest->meta, *skip, &at) == 0 && is_complete(saver->setup, saver->data, &at))
+        *skip |= TT_SKIP_OPTIMIZER;
+    return tt_changed_check_model(saver->setup->cfg, manifest->meta);
+}
+
+/* Decides the line of the coming steps. Rank 0 sets aside steps that are not of it. */
+static int settle_line(struct tt_saver *saver, const char *run_id, const struct tt_train_progress *at,
+                       const struct tt_ckpt_request *request, const struct tt_ckpt_found *found)
+{
+    const struct tt_setup *s = saver->setup;
+    bool asks = request->line.load_step >= 0 || request->line.skip;
+    struct tt_line_start start = {.step = found->step,
+                                  .begins = asks && !found->applied,
+                                  .restarts = (request->line.skip & TT_SKIP_TRAIN_STATE) && !found->applied,
+                                  .damaged = found->damaged,
+                                  .n_damaged = found->n_damaged};
+    int rc = 0;
+
+    saver->line = start.begins ? tt_line_new(run_id, found->meta, &request->line) : tt_line_of(found->meta);
+    if (!saver->store || is_complete(s, saver->data, at))
+        goto out; /* nothing will be saved */
+    rc = s->comm->rank == 0 ? tt_line_start(saver->store, &start) : 0;
+    TT_TRY(tt_comm_agree(s->comm, rc));
+out:
+    return rc;
+}
+
+/* What the banner says of the step from which the run continues. Epochs are counted first, since training.steps is
+ * among the keys that may have changed. */
+static void describe_step(const struct tt_setup *s, const struct tt_train_data *data,
+                          const struct tt_train_progress *at, const char *folder, const struct tt_ckpt_found *found,
+                          struct tt_start *start)
+{
+    tt_train_progress_count_steps(at, s, data);
+    start->since.step = found->step;
+    start->since.keys = tt_changed_keys(s->cfg, json_object_get(found->meta, "config"));
+    start->since.batch = batch_of(found->meta);
+    start->since.microbatch = microbatch_of(found->meta);
+    (void)snprintf(start->weights_from, sizeof start->weights_from, "step-%" PRId64 " of %s", found->step, folder);
+}
+
+/* Notes that this run has another gradient_sync than the one that it continues, if that changes bits. before NULL: not
+ * known. */
+static void note_sync(const struct tt_setup *s, const char *before)
+{
+    const char *now = tt_setup_sync_word(s->cfg->training.gradient_sync);
+
+    /* where the layout does not change the bits, neither do sums of runs */
+    if (before && tt_setup_layout_exact(s) && strcmp(before, tt_setup_sync_word(TT_SYNC_LAST_MICROBATCH)) != 0)
+        return;
+    if (before && strcmp(before, now) != 0)
+        tt_note(
+            "the checkpoint was trained with gradient_sync %s, this run continues with %s: losses differ in rounding",
+            before, now);
+}
+
+/* Loads the step from which the run continues, if its folder has one, and decides the line of its coming steps. Steps
+ * that are not of that line are set aside after everything is loaded. Collective. */
+static int resume(struct tt_saver *saver, const char *folder, const char *run_id, struct tt_train_progress *at,
+                  struct tt_start *start, bool *ret_resumed)
+{
+    const struct tt_setup *s = saver->setup;
+    struct tt_ckpt_request request;
+    struct tt_ckpt_found found = {.step = -1};
+    int rc = 0;
+
+    TT_TRY(tt_job_resume_request(s->cfg, &request));
+    request.accept = accept;
+    request.arg = saver;
+    TT_TRY(tt_ckpt_resume(s->comm, &s->job.mesh, folder, &request, &saver->tensors.state, &found));
+    *ret_resumed = found.step >= 0;
+    if (found.step < 0) {
+        saver->line = tt_line_new(run_id, NULL, &request.line);
+        goto out;
+    }
+    TT_TRY(tt_comm_agree(s->comm, restore(s->cfg, saver->data, found.meta, found.skip, at)));
+    restore_loads(s, found.meta, found.skip);
+    start->averages_begin = found.skip & (TT_SKIP_OPTIMIZER | TT_SKIP_AVERAGES);
+    if (start->averages_begin)
+        tt_state_start_averages(tt_engine_state(s->engine), tt_engine_layout(s->engine));
+    TT_TRY(settle_line(saver, run_id, at, &request, &found));
+    if (found.applied)
+        tt_note("checkpoint.load_step and exclude_from_loading were applied when this line of steps began; it "
+                "continues from step-%" PRId64 " (titan ckpt rollback %s STEP goes back again)",
+                found.step, s->cfg->job.dump_folder);
+    note_sync(s, tt_setup_recorded_sync(found.meta));
+    /* a line that counts from 0 reaches this number again, and that step is another one */
+    saver->saved_step = at->step == found.step ? found.step : -1;
+    describe_step(s, saver->data, at, folder, &found, start);
+out:
+    tt_ckpt_found_release(&found);
+    return rc;
+}
+
+struct step_peek {
+    const struct tt_setup *setup;
+    char *path; /* of the step */
+    unsigned skip;
+};
+
+static int examine_step(void *arg)
+{
+    const struct step_peek *peek = arg;
+    json_t *meta = NULL;
+    int rc = examine_tensors(peek->setup, peek->path, peek->skip, &meta);
+
+    json_decref(meta);
+    return rc;
+}
+
+/* The part of tt_start_peek that looks for a step of the run's own folder. */
+static int peek_step(const struct tt_setup *s, const struct tt_train_data *data, struct tt_train_progress *at,
+                     struct tt_start *start, bool *ret_resumes)
+{
+    char *folder = tt_run_folder_checkpoints(s->cfg);
+    struct tt_ckpt_found found = {.step = -1};
+    struct tt_ckpt_request request;
+    struct step_peek peek = {.setup = s};
+    int rc = 0;
+
+    TT_TRY(tt_job_resume_request(s->cfg, &request));
+    TT_TRY(tt_ckpt_peek(s->comm, folder, &request, &found));
+    *ret_resumes = found.step >= 0;
+    if (found.step < 0)
+        goto out;
+    rc = tt_changed_check_model(s->cfg, found.meta);
+    if (rc == 0)
+        rc = restore(s->cfg, data, found.meta, found.skip, at);
+    TT_TRY(tt_comm_agree(s->comm, rc));
+    peek.path = tt_step_path(folder, found.step);
+    peek.skip = found.skip | (is_complete(s, data, at) ? TT_SKIP_OPTIMIZER : 0);
+    TT_TRY(tt_patience_work(s->comm, s->comm->rank == 0, examine_step, &peek));
+    describe_step(s, data, at, folder, &found, start);
+out:
+    tt_ckpt_found_release(&found);
+    tt_free(peek.path);
+    tt_free(folder);
+    return rc;
+}
+
+/* --- the start --- */
+
+/* A checkpoint of PyTorch's has the position of another data loader, which means nothing to this one. */
+static int leave_out_foreign(const char *path, const json_t *meta, unsigned *skip)
+{
+    if (!json_object_get(meta, "torch"))
+        return 0;
+    if (!(*skip & TT_SKIP_TRAIN_STATE) && !json_object_get(meta, "step"))
+        return tt_fail(TT_EDATA,
+                       "'%s' does not say how many steps were done (train_state.step)\nhelp: set %s: [train_state, "
+                       "lr_scheduler, optimizer], or checkpoint.initial_load_model_only: true",
+                       path, tt_key_name(TT_KEY_EXCLUDE_FROM_LOADING));
+    if (!(*skip & TT_SKIP_DATALOADER))
+        tt_note("'%s' is a PyTorch checkpoint: the position of its data loader is not used, so the data begins with "
+                "the first sample",
+                path);
+    *skip |= TT_SKIP_DATALOADER;
+    return 0;
+}
+
+/* The weights to start from; NULL: random ones. */
+static const char *initial_path(const struct tt_config *cfg)
+{
+    const char *path = cfg->checkpoint.initial_load_path;
+
+    return cfg->checkpoint.initial_load_in_hf && !path ? cfg->model.hf_assets_path : path;
+}
+
+static void describe_initial(const struct tt_config *cfg, struct tt_start *start)
+{
+    (void)snprintf(start->weights_from, sizeof start->weights_from, "from %s", initial_path(cfg));
+}
+
+static void describe_random(const struct tt_config *cfg, struct tt_start *start)
+{
+    (void)snprintf(start->weights_from, sizeof start->weights_from, "random init (seed %" PRId64 ")", cfg->debug.seed);
+    start->is_random = true;
+}
+
+/* The parts of the checkpoint that are not taken. */
+static int initial_skip(const struct tt_config *cfg, unsigned *ret_skip)
+{
+    int rc = tt_job_skip_flags(cfg, ret_skip);
+    enum tt_key key = cfg->checkpoint.initial_load_extend_vocabulary ? TT_KEY_EXTEND_VOCABULARY : TT_KEY_LEAVE_OUT;
+
+    /* these are not Hugging Face's weights */
+    if (cfg->checkpoint.initial_load_extend_vocabulary || cfg->checkpoint.initial_load_leave_out.n)
+        return tt_fail(TT_EUSAGE,
+                       "%s is for a Hugging Face folder, and '%s' is none\n"
+                       "help: titan ckpt consolidate %s FOLDER --format hf makes one",
+                       tt_key_name(key), initial_path(cfg), initial_path(cfg));
+    if (rc == 0 && cfg->checkpoint.initial_load_model_only)
+        *ret_skip |= TT_SKIP_OPTIMIZER | TT_SKIP_LR_SCHEDULER | TT_SKIP_DATALOADER | TT_SKIP_TRAIN_STATE;
+    return rc;
+}
+
+/* Continues as far as the run had come that saved the checkpoint. meta is NULL if the checkpoint does not say. */
+static int restore_initial(const struct tt_config *cfg, const struct tt_train_data *data, const json_t *meta,
+                           unsigned skip, struct tt_train_progress *at)
+{
+    int rc = 0;
+
+    TT_TRY(tt_changed_check_adapters(cfg, initial_path(cfg), meta));
+    if (!meta || cfg->checkpoint.initial_load_model_only)
+        return 0;
+    TT_TRY(leave_out_foreign(initial_path(cfg), meta, &skip));
+    rc = restore(cfg, data, meta, skip, at);
+out:
+    return rc;
+}
+
+static struct tt_hf_options hf_options(const struct tt_config *cfg)
+{
+    return (struct tt_hf_options){.leave_out = &cfg->checkpoint.initial_load_leave_out,
+                                  .extend_vocabulary = cfg->checkpoint.initial_load_extend_vocabulary};
+}
+
+static int load_initial(const struct tt_saver *saver, struct tt_train_progress *at, struct tt_start *start)
+{
+    const struct tt_setup *s = saver->setup;
+    const struct tt_ckpt_state *state = &saver->tensors.state;
+    const struct tt_config *cfg = s->cfg;
+    const struct tt_hf_options options = hf_options(cfg);
+    unsigned skip = 0;
+    json_t *meta = NULL;
+    int rc = 0;
+
+    if (s->job.model->dims.lora.rank) /* adapters, which the weights to start from may lack */
+        TT_TRY(tt_comm_agree(s->comm, tt_engine_init_params(s->engine, (uint64_t)cfg->debug.seed)));
+    if (cfg->checkpoint.initial_load_in_hf) {
+        TT_TRY(tt_hf_load(s->comm, initial_path(cfg), &options, s->job.model, state));
+    } else {
+        TT_TRY(initial_skip(cfg, &skip));
+        TT_TRY(tt_ckpt_load(s->comm, &s->job.mesh, initial_path(cfg), tt_job_reading(cfg), &skip, state, &meta));
+        TT_TRY(tt_comm_agree(s->comm, restore_initial(cfg, saver->data, meta, skip, at)));
+    }
+    if (cfg->checkpoint.initial_load_in_hf || (skip & (TT_SKIP_OPTIMIZER | TT_SKIP_AVERAGES)))
+        tt_state_start_averages(tt_engine_state(s->engine), tt_engine_layout(s->engine));
+    describe_initial(cfg, start);
+out:
+    json_decref(meta);
+    return rc;
+}
+
+/* Warns if the folder of the model's config.json has weights too, since they were probably meant to be used.
+ * Collective. */
+static int warn_random(const struct tt_setup *s)
+{
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+    const char *folder = s->cfg->model.hf_assets_path;
+    bool has_weights = false, looks = s->comm->rank == 0 && strcmp(s->cfg->model.flavor, "hf") == 0 && folder;
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names && looks && rc == 0 && !has_weights; i++) {
+        char *path = tt_format("%s/%s", folder, names[i]);
+
+        rc = tt_path_exists(path, &has_weights);
+        tt_free(path);
+    }
+    if (rc == 0 && has_weights)
+        tt_warn("training starts from random weights: those in '%s' are not used\n"
+                "help: --checkpoint.initial_load_in_hf loads them",
+                folder);
+    return tt_comm_agree(s->comm, rc);
+}
+
+static int init_randomly(const struct tt_saver *saver, struct tt_start *start)
+{
+    const struct tt_setup *s = saver->setup;
+    int rc = 0;
+
+    TT_TRY(tt_comm_agree(s->comm, tt_engine_init_params(s->engine, (uint64_t)s->cfg->debug.seed)));
+    tt_state_start_averages(tt_engine_state(s->engine), tt_engine_layout(s->engine));
+    TT_TRY(warn_random(s));
+    describe_random(s->cfg, start);
+out:
+    return rc;
+}
+
+int tt_start_load(struct tt_saver *saver, const char *run_id, struct tt_train_progress *at, struct tt_start *ret_start)
+{
+    const struct tt_config *cfg = saver->setup->cfg;
+    char *folder = tt_run_folder_checkpoints(cfg);
+    bool resumed = false;
+    int rc = 0;
+
+    *ret_start = (struct tt_start){.since.step = -1};
+    if (cfg->checkpoint.enable)
+        TT_TRY(resume(saver, folder, run_id, at, ret_start, &resumed));
+    if (resumed)
+        goto out;
+    if (initial_path(cfg))
+        rc = load_initial(saver, at, ret_start);
+    else
+        rc = init_randomly(saver, ret_start);
+out:
+    tt_free(folder);
+    return rc;
+}
+
+struct peek {
+    const struct tt_setup *setup;
+    const struct tt_train_data *data;
+    struct tt_train_progress *at;
+};
+
+/* Compares the weights to start from with the model, without reading them. */
+static int peek_initial(void *arg)
+{
+    const struct peek *peek = arg;
+    const struct tt_setup *s = peek->setup;
+    const struct tt_hf_options options = hf_options(s->cfg);
+    json_t *meta = NULL;
+    unsigned skip = 0;
+    int rc = 0;
+
+    if (s->cfg->checkpoint.initial_load_in_hf)
+        return tt_hf_examine(initial_path(s->cfg), &options, s->job.model);
+    TT_TRY(initial_skip(s->cfg, &skip));
+    TT_TRY(examine_tensors(s, initial_path(s->cfg), skip, &meta));
+    rc = restore_initial(s->cfg, peek->data, meta, skip, peek->at);
+out:
+    json_decref(meta);
+    return rc;
+}
+
+int tt_start_peek(const struct tt_setup *s, const struct tt_train_data *data, bool starts_over,
+                  struct tt_train_progress *at, struct tt_start *ret_start)
+{
+    struct tt_patience patience = tt_patience_begin(s->comm, "look at the checkpoint");
+    struct peek peek = {s, data, at};
+    bool resumes = false;
+    int rc = 0;
+
+    *ret_start = (struct tt_start){.since.step = -1};
+    if (s->cfg->checkpoint.enable && !starts_over)
+        TT_TRY(peek_step(s, data, at, ret_start, &resumes));
+    if (!resumes && initial_path(s->cfg)) {
+        TT_TRY(tt_patience_work(s->comm, s->comm->rank == 0, peek_initial, &peek));
+        TT_TRY(tt_comm_broadcast(s->comm, at, sizeof *at, 0));
+        describe_initial(s->cfg, ret_start);
+    } else if (!resumes) {
+        TT_TRY(warn_random(s));
+        describe_random(s->cfg, ret_start);
+    }
+out:
+    tt_patience_end(s->comm, &patience);
+    return rc;
+}
+
+void tt_start_release(struct tt_start *start)
+{
+    json_decref(start->since.keys);
+    start->since.keys = NULL;
+}

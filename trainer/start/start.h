@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_TRAINER_START_START_H
+#define TT_TRAINER_START_START_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "checkpoint/load/load.h"
+#include "trainer/save/saver.h"
+#include "trainer/start/changed.h"
+#include "trainer/step/step.h"
+
+/** What this start of the run began from: the run's own newest checkpoint, other weights, or random ones. */
+struct tt_start {
+    char weights_from[512]; /* for the banner: "random init (seed 42)", "step-30", "PATH" */
+    bool is_random;
+    bool averages_begin;     /* the step had no averages of the weights, which begin as the weights */
+    struct tt_changes since; /* the step from which the run continues */
+};
+
+/**
+ * Loads the newest checkpoint of the run's own folder, else what initial_load_* names, else initialises randomly. Sets
+ * the progress, and the line of steps that the saver continues. Call after tt_saver_open. Collective. May be released
+ * after an error too.
+ */
+int tt_start_load(struct tt_saver *saver, const char *run_id, struct tt_train_progress *at,
+                  struct tt_start *ret_start) TT_MUST_CHECK;
+
+/**
+ * What tt_start_load would begin from, without loading it or changing a folder. A step is chosen and compared with the
+ * configuration in the same way, and so are other weights, but checksums are not verified.
+ *   starts_over  the run replaces the one in its folder
+ * Collective. May be released after an error too.
+ */
+int tt_start_peek(const struct tt_setup *setup, const struct tt_train_data *data, bool starts_over,
+                  struct tt_train_progress *at, struct tt_start *ret_start) TT_MUST_CHECK;
+void tt_start_release(struct tt_start *start);
+
+/** Whether the run's checkpoint folder has a step, even one that was set aside. Not collective. */
+int tt_start_can_resume(const struct tt_config *cfg, bool *ret_can) TT_MUST_CHECK;
+
+#endif

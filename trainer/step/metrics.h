@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_TRAINER_STEP_METRICS_H
+#define TT_TRAINER_STEP_METRICS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "checkpoint/save/save.h"
+#include "core/base/json.h"
+#include "parallel/engine/engine.h"
+#include "trainer/run/records.h"
+#include "trainer/run/tensorboard.h"
+
+/**
+ * What a run reports: numbers of steps (metrics.def), validations, sampled texts and checkpoints, as one JSON object a
+ * line in metrics.jsonl, appended and flushed, as TensorBoard's scalars under torchtitan's tags, and to the command
+ * that shows them. Rank 0 only. Averages are over the steps since the last report.
+ */
+
+enum tt_metric {
+#define TT_METRIC(id, name, presence, source, line, board, watch, status) TT_METRIC_##id,
+#include "trainer/step/metrics.def"
+#undef TT_METRIC
+    TT_METRICS
+};
+
+/* How a number is shown in the console line. */
+enum tt_metric_how { TT_HOW_NUMBER, TT_HOW_COUNT, TT_HOW_DURATION, TT_HOW_SHARE };
+
+/* Where numbers have places, counted from 1. */
+enum tt_metric_list { TT_LIST_LINE, TT_LIST_BOARD, TT_LIST_STATUS, TT_LISTS };
+
+enum { TT_WATCH_CHART = 1, TT_WATCH_COMPARE = 2 };
+
+/* A row of metrics.def, which explains the members. */
+struct tt_metric_row {
+    const char *name;
+    bool is_integer, is_optional;
+    int place[TT_LISTS]; /* 0: it is not in the list */
+    int rank;
+    const char *color;
+    enum tt_metric_how how;
+    const char *text, *tag;
+    unsigned watch;
+};
+
+extern const struct tt_metric_row tt_metric_rows[TT_METRICS];
+
+/** The metric with this place in a list; TT_METRICS: there is none. */
+enum tt_metric tt_metric_at(enum tt_metric_list list, int place);
+
+/**
+ * How evenly the experts of a step were loaded. The imbalance of a layer is the load of its busiest expert, divided by
+ * the mean over its experts: from 1, if all have the same, to the number of experts.
+ */
+struct tt_loads {
+    const int64_t
+        *slots; /* [blocks][experts]: slots of each expert, 0 in blocks without experts; NULL: none are known */
+    int blocks, experts;
+    bool all; /* records list every load */
+};
+
+/** The greatest imbalance of a block; NaN: no block has experts. */
+double tt_loads_imbalance(const struct tt_loads *loads);
+
+/* One reported step; times in seconds and averaged over the steps since the last report. */
+struct tt_step_report {
+    const struct tt_config *cfg;
+    const struct tt_step *of; /* the last step, which is complete */
+    int64_t step, total_steps;
+    int64_t ntokens_seen;
+    double max_loss; /* of a rank */
+    double tps;      /* tokens per second of a rank */
+    double step_time, data_time, comm_time, comm_exposed;
+    int64_t comm_bytes;    /* payload this rank sent in one step */
+    double memory_bytes;   /* largest resident size so far, of any rank */
+    struct tt_loads loads; /* of this step */
+
+    double memory_total_bytes, peak_flops, flops_per_token, flops_per_token_causal; /* as in struct tt_metrics */
+    double value[TT_METRICS];                                                       /* by metrics.def */
+};
+
+/* A named validation set. */
+struct tt_metrics_set {
+    const char *name;
+    double loss;
+    int64_t tokens;
+};
+
+/* A validation: of all sets together, and of each one that has a name. */
+struct tt_metrics_validation {
+    int64_t step;
+    double loss; /* mean over the tokens of all sets */
+    int64_t tokens;
+    double seconds;
+    double tps;              /* tokens per second of a rank */
+    double gib, gib_percent; /* largest resident size so far, and its share of the machine's memory */
+    int n;
+    const struct tt_metrics_set *set;
+};
+
+/* A text that was sampled from the model. */
+struct tt_metrics_sample {
+    int64_t step;
+    const char *prompt; /* NULL: the beginning of a document */
+    const char *text;   /* of tokens without a tokenizer their numbers */
+    int64_t tokens;
+    const char *finish; /* tt_finish_name */
+    double seconds;     /* of generating it, and of collecting the weights */
+};
+
+struct tt_run_about;
+
+/**
+ * What the command that trains shows, and the signals that it takes: the trainer itself prints nothing and handles no
+ * signal. The functions with `arg` and `answer` are called on rank 0 only, the others on every rank.
+ */
+struct tt_run_events {
+    void *arg;
+    bool live; /* rank 0 shows lines that are rewritten in place */
+    void (*begin)(void *arg, const struct tt_run_about *about);
+    void (*step)(void *arg, const struct tt_step_report *report);
+    void (*validated)(void *arg, const struct tt_metrics_validation *validation);
+    void (*sampled)(void *arg, const struct tt_metrics_sample *sample);
+    void (*record)(void *arg, const char *line); /* of metrics.jsonl */
+    void (*saves)(void *arg);                    /* a checkpoint: steps pause */
+    void (*tick)(void *reporter, double sec);    /* with `live`, after every instruction of a step */
+    void (*end)(void *arg, const struct tt_run_about *about);
+
+    /* "output" or "error", if that standard stream can no longer be written; NULL: both can */
+    const char *(*lost)(void *arg);
+
+    /* the answer to the first signal, and what a second one does (cli/run/signals.h) */
+    void (*answer)(const char *text, const char *again);
+    int (*asked_to_stop)(void); /* 0, TT_ESTOPPED or TT_EINTERRUPTED */
+
+    /* seconds since mpirun's last warning that is not settled; negative: there is none */
+    double (*warned_sec)(void);
+    void (*settle_warning)(void);
+};
+
+struct tt_metrics {
+    const struct tt_run_events *events;
+    struct tt_records *records;    /* metrics.jsonl; NULL: none */
+    struct tt_tensorboard *board;  /* NULL: none */
+    bool output_lost;              /* noted once, in metrics.jsonl */
+    double flops_per_token;        /* torchtitan's formula */
+    double flops_per_token_causal; /* the same without masked positions of the attention, which are not computed */
+    double peak_flops;             /* of one rank; 0: unknown */
+    double memory_total_bytes;
+};
+
+/** The report has its values already. */
+void tt_metrics_step(struct tt_metrics *metrics, const struct tt_step_report *report);
+void tt_metrics_validate(struct tt_metrics *metrics, const struct tt_metrics_validation *validation);
+void tt_metrics_sample(struct tt_metrics *metrics, const struct tt_metrics_sample *sample);
+
+/** A checkpoint that is published, or one that failed. */
+void tt_metrics_checkpoint(struct tt_metrics *metrics, const struct tt_ckpt_saved *saved, bool async);
+void tt_metrics_checkpoint_failed(struct tt_metrics *metrics, int64_t step, const char *why);
+
+/** Writes one record (takes the reference) to the file, and to the command that shows records; adds "time". */
+void tt_metrics_record(struct tt_metrics *metrics, json_t *record);
+
+/** Resident bytes of this process at their highest. */
+double tt_metrics_resident_bytes(void);
+
+#endif

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_TRAINER_STEP_REPORTER_H
+#define TT_TRAINER_STEP_REPORTER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "checkpoint/save/save.h"
+#include "core/os/team.h"
+#include "core/program/split.h"
+#include "trainer/job/setup.h"
+#include "trainer/step/metrics.h"
+#include "trainer/step/step.h"
+#include "trainer/step/validation.h"
+
+/**
+ * What a training run reports: means over the steps since the last report, records and TensorBoard (metrics.h), and
+ * answers to signals. Rank 0 reports; the other ranks may call everything here.
+ *
+ * Saving and validating are pauses: neither their time nor the bytes that they send are in the records of steps.
+ */
+
+/* What is summed since the last report. */
+struct tt_report_window {
+    double start, data_sec;
+    int64_t steps;
+    struct tt_split split; /* of the time of its instructions */
+};
+
+/* Seconds of training steps since the start of this process, and the parts of them that were spent on data and on
+ * waiting for transfers. */
+struct tt_spent {
+    double step_sec, data_sec, exposed_sec;
+    double group_sec[TT_GROUPS]; /* waits for collectives of each group */
+};
+
+/* The step that runs, for a line between the reports of steps. */
+struct tt_live {
+    int64_t step, last_step; /* the last complete step, and that of the run */
+    double begun_sec;        /* when the step that runs began (tt_clock_sec) */
+    double step_sec;         /* of a step since the last report; at first, as predicted */
+};
+
+/* What the end of the run repeats. */
+struct tt_results {
+    int64_t tokens_before; /* seen when this process began */
+    int64_t step;          /* the last one */
+    double loss, z_loss;   /* z_loss NaN: there is none */
+    int64_t validated;     /* the step of the last validation; 0: none */
+    double validation_loss;
+    int64_t saved; /* the step of the last checkpoint; 0: none */
+};
+
+struct tt_reporter {
+    const struct tt_setup *setup;
+    struct tt_metrics metrics; /* of rank 0; every rank has the peak */
+    int peaks;                 /* times that the peak was measured */
+    double float_flops;        /* peak of this rank in float32, if the step computes in another type */
+    double predicted_step_sec; /* by the cost table */
+    double predicted_idle;     /* by the cost table: share of a run through a pipeline in which ranks are idle */
+    int largest_rank;          /* of the ranks that need most memory, the lowest */
+    int64_t largest_bytes;     /* the arena of that rank */
+    double started_sec;        /* when the first step of this process began (tt_clock_sec) */
+    struct tt_report_window window;
+    struct tt_spent spent;
+    struct tt_results results;
+    struct tt_live live;
+};
+
+/** The set-up and the events must outlive the reporter. events NULL: no step will be reported. */
+void tt_reporter_init(const struct tt_setup *setup, const struct tt_run_events *events,
+                      struct tt_reporter *ret_reporter);
+
+/** Opens the files of records in the run folder. Not collective. */
+int tt_reporter_open(struct tt_reporter *reporter) TT_MUST_CHECK;
+
+/** Writes the end record with the last step and the exit code, if records are kept, and closes them. */
+void tt_reporter_close(struct tt_reporter *reporter, int64_t step, int exit_code);
+
+/**
+ * Measures the matrix-multiply peak of this rank while all ranks compute. Does so a few times in a run and keeps the
+ * largest: if the host was busy for a moment, the peak would be too low and steps would look too good. Takes
+ * metrics.peak_flops instead if it is set. `team` is that of the engine, or one of as many threads. Collective.
+ */
+int tt_reporter_measure_peak(struct tt_reporter *reporter, struct tt_team *team) TT_MUST_CHECK;
+
+/**
+ * Sets largest_rank and largest_bytes, and predicts the time of a step with the machine file, or with the built-in cost
+ * table at rank 0's measured peaks. Collective. Errors: those of tt_job_predict.
+ */
+int tt_reporter_predict(struct tt_reporter *reporter) TT_MUST_CHECK;
+
+/* --- steps --- */
+
+/** Begins the first window. */
+void tt_reporter_begin_steps(struct tt_reporter *reporter, const struct tt_train_progress *at);
+
+/** Counts a completed step. */
+void tt_reporter_count(struct tt_reporter *reporter, int64_t step, const struct tt_train_step *done);
+
+/** Reports the completed step, with means over the steps since the last report, and begins the next window.
+ * Collective. */
+int tt_reporter_step(struct tt_reporter *reporter, const struct tt_train_step *done, const struct tt_train_progress *at,
+                     int64_t last_step) TT_MUST_CHECK;
+
+/** For the step that begins after `step` complete ones: what shows between reports how far it is. The reporter must
+ * outlive the tick. */
+struct tt_tick tt_reporter_live(struct tt_reporter *reporter, int64_t step, int64_t last_step);
+
+/* Time that does not count as time of steps. A pause may be within another one. */
+struct tt_pause {
+    double begin, window_start, wait_sec;
+    int64_t payload_bytes;
+};
+
+struct tt_pause tt_reporter_pause(const struct tt_reporter *reporter);
+void tt_reporter_resume(struct tt_reporter *reporter, const struct tt_pause *pause);
+
+/* --- events --- */
+
+/** result: of each of the n sets; name: their names, NULL if the only one has none of its own. */
+void tt_reporter_validated(struct tt_reporter *reporter, int64_t step, const struct tt_validation_result *result, int n,
+                           const char *const *name);
+void tt_reporter_sampled(struct tt_reporter *reporter, const struct tt_metrics_sample *sample);
+
+void tt_reporter_saved(struct tt_reporter *reporter, const struct tt_ckpt_saved *saved, bool async);
+
+/** A save failed with this thread's error message, and training continues. */
+void tt_reporter_save_failed(struct tt_reporter *reporter, int64_t step);
+
+/* Set the answer to the first signal: during the step that begins, which may end in its middle if it is long; during a
+ * save; while a text is sampled; during a validation, which is given up; and at the end of the run. `saves`: a stop
+ * saves. */
+void tt_reporter_answer_in_step(const struct tt_reporter *reporter, int64_t steps_done, bool is_long, bool saves);
+void tt_reporter_answer_in_save(const struct tt_reporter *reporter, int64_t step);
+void tt_reporter_answer_in_sample(const struct tt_reporter *reporter, int64_t step, bool saves);
+void tt_reporter_answer_in_validation(const struct tt_reporter *reporter, int64_t step, bool saves);
+void tt_reporter_answer_at_end(const struct tt_reporter *reporter);
+
+#endif

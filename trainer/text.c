@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Texts sampled while training: the prompt, and a generator for each of them.
+ */
+#include "trainer/text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "checkpoint/load/patience.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/data/chat.h"
+#include "core/os/file.h"
+#include "parallel/engine/collect.h"
+
+/* As titan generate has them by default. */
+static const struct tt_sampling sampling = {.temperature = 0.8, .top_p = 0.95};
+enum { SEED = 42 };
+
+/* --- the prompt --- */
+
+/* Packed tokens are text for the tokenizer that made them, or, if that is not known, for the one that the run names. */
+static int find_tokenizer(struct tt_train_text *t, const struct tt_train_data *data)
+{
+    const char *folder = t->setup->cfg->model.hf_assets_path;
+    uint64_t made_by = data->part[0].dataset->ref.info.tokenizer_hash;
+    int rc = 0;
+
+    t->tokenizer = data->tokenizer;
+    if (t->tokenizer)
+        return 0;
+    TT_TRY(tt_train_data_tokenizer(folder, &t->own));
+    if (t->own && (made_by ? made_by == tt_tokenizer_hash(t->own) : folder != NULL))
+        t->tokenizer = t->own;
+out:
+    return rc;
+}
+
+static bool has_chats(const struct tt_train_data *data)
+{
+    bool found = false;
+
+    for (int i = 0; i < data->n; i++)
+        found = found || data->part[i].dataset->ref.info.mask_at;
+    return found;
+}
+
+/* Whether conversations are written by a template: by one that the run names, or by that of the tokenizer. */
+static bool has_template(const struct tt_train_text *t)
+{
+    return strcmp(t->setup->cfg->training.chat_template, "auto") != 0 || tt_tokenizer_chat_template(t->tokenizer);
+}
+
+static int ask(struct tt_train_text *t)
+{
+    const char *question = t->prompt ? t->prompt : "Hello!";
+    json_t *messages = json_array();
+    struct tt_chat_ids found = {0};
+    struct tt_chat *chat = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_chat_new(t->tokenizer, t->setup->cfg->training.chat_template, &chat));
+    TT_TRY(tt_chat_add(messages, "user", question, strlen(question)));
+    TT_TRY(tt_chat_ask(chat, messages, &found));
+    TT_TRY(tt_chat_end(chat, &t->stop));
+    t->prompt = question;
+    t->ids = found.ids;
+    found.ids = (struct tt_ids){0};
+out:
+    json_decref(messages);
+    tt_chat_ids_release(&found);
+    tt_chat_free(chat);
+    return rc;
+}
+
+/* What begins a document, as training has it: a token that begins one, or else the one that ended the document before.
+ * A text of the user's follows it. */
+static int begin_document(struct tt_train_text *t, const struct tt_train_data *data)
+{
+    const struct tt_token_info *info = &data->part[0].dataset->ref.info;
+    int32_t bos = t->tokenizer ? tt_tokenizer_bos(t->tokenizer) : info->bos;
+    int32_t eos = t->stop = t->tokenizer ? tt_tokenizer_eos(t->tokenizer) : info->eos;
+    struct tt_encoder *encoder = NULL;
+    int rc = 0;
+
+    if (bos >= 0 || (eos >= 0 && !t->prompt))
+        tt_ids_add(&t->ids, bos >= 0 ? bos : eos);
+    if (t->prompt && !t->tokenizer)
+        return tt_fail_key(TT_EUSAGE, TT_KEY_SAMPLE_PROMPT,
+                           "the tokenizer of the data is not known, so a text cannot be continued\nhelp: set "
+                           "model.hf_assets_path to the folder of the tokenizer, or leave the prompt out");
+    if (t->prompt)
+        TT_TRY(tt_encoder_new(t->tokenizer, &encoder));
+    if (t->prompt)
+        TT_TRY(tt_encoder_encode(encoder, t->prompt, strlen(t->prompt), &t->ids));
+    if (t->ids.n == 0)
+        tt_ids_add(&t->ids, 0); /* nothing is known of the tokens */
+out:
+    tt_encoder_free(encoder);
+    return rc;
+}
+
+static int check_prompt(const struct tt_train_text *t)
+{
+    const struct tt_generator_options room = tt_job_sampling(t->setup->cfg, &t->setup->job.engine);
+
+    for (size_t i = 0; i < t->ids.n; i++)
+        if (t->ids.id[i] >= t->setup->job.model->dims.vocab_size)
+            return tt_fail_key(TT_EUSAGE, TT_KEY_SAMPLE_PROMPT,
+                               "the tokenizer makes token %" PRId32
+                               " of it, and the model has a vocabulary of %" PRId64,
+                               t->ids.id[i], t->setup->job.model->dims.vocab_size);
+    if ((int64_t)t->ids.n >= room.context)
+        return tt_fail_key(TT_EUSAGE, TT_KEY_SAMPLE_PROMPT,
+                           "the prompt has %zu tokens, and there is room for fewer than %" PRId64
+                           "\nhelp: a shorter prompt",
+                           t->ids.n, room.context);
+    return 0;
+}
+
+static int make_prompt(struct tt_train_text *t, const struct tt_train_data *data)
+{
+    int rc = 0;
+
+    t->prompt = t->setup->cfg->metrics.sample_prompt;
+    TT_TRY(find_tokenizer(t, data));
+    if (t->tokenizer && has_chats(data) && has_template(t))
+        TT_TRY(ask(t));
+    else
+        TT_TRY(begin_document(t, data));
+    rc = check_prompt(t);
+out:
+    return rc;
+}
+
+int tt_train_text_open(const struct tt_setup *setup, const struct tt_train_data *data, struct tt_train_text *ret_text)
+{
+    int rc = 0;
+
+    *ret_text = (struct tt_train_text){.setup = setup, .stop = -1};
+    if (setup->cfg->metrics.sample_freq && setup->comm->rank == 0)
+        rc = make_prompt(ret_text, data);
+    return tt_comm_agree(setup->comm, rc);
+}
+
+void tt_train_text_release(struct tt_train_text *t)
+{
+    tt_tokenizer_free(t->own);
+    tt_ids_release(&t->ids);
+    *t = (struct tt_train_text){.setup = NULL};
+}
+
+bool tt_train_text_is_due(const struct tt_train_text *t, int64_t step, bool last)
+{
+    int64_t freq = t->setup->cfg->metrics.sample_freq;
+
+    return freq && (last || step % freq == 0);
+}
+
+/* --- a text --- */
+
+/* What rank 0 does. */
+struct sampling_run {
+    const struct tt_train_text *text;
+    struct tt_generator *generator;
+    struct tt_continuation found;
+};
+
+/* Takes the rows and the context that titan generate takes, so that the bits are the same. */
+static int make_generator(struct sampling_run *r)
+{
+    const struct tt_train_text *t = r->text;
+    struct tt_generator_options o = tt_job_sampling(t->setup->cfg, &t->setup->job.engine);
+    int64_t n = (int64_t)t->ids.n, context = n + t->setup->cfg->metrics.sample_tokens - 1;
+    int rc = 0;
+
+    o.context = context < o.context ? context : o.context;
+    o.prompt_rows = n < o.prompt_rows ? n : o.prompt_rows;
+    TT_TRY(tt_generator_new(&o, &r->generator));
+    rc = tt_generator_allocate(r->generator);
+out:
+    return rc;
+}
+
+static int generate(void *arg)
+{
+    struct sampling_run *r = arg;
+    const struct tt_train_text *t = r->text;
+    int64_t vocab = t->setup->job.model->dims.vocab_size;
+    float *after_prompt = tt_calloc((size_t)vocab, sizeof *after_prompt);
+    struct tt_generation generation = {.generator = r->generator,
+                                       .picker = tt_picker_new(&sampling, vocab),
+                                       .tokenizer = t->tokenizer,
+                                       .prompt_logits = after_prompt,
+                                       .prompt = t->ids.id,
+                                       .prompt_tokens = (int64_t)t->ids.n,
+                                       .max_new_tokens = t->setup->cfg->metrics.sample_tokens,
+                                       .seed = SEED,
+                                       .stop = &t->stop,
+                                       .n_stop = t->stop >= 0};
+    const float *logits = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_generator_feed(r->generator, t->ids.id, (int64_t)t->ids.n, &logits));
+    memcpy(after_prompt, logits, (size_t)vocab * sizeof *after_prompt);
+    TT_TRY(tt_generation_run(&generation, 0, &r->found));
+out:
+    tt_picker_free(generation.picker);
+    tt_free(after_prompt);
+    return rc;
+}
+
+/* Sends the weights, or their averages, to the generator. */
+static int collect(const struct tt_train_text *t, struct tt_generator *generator)
+{
+    const struct tt_setup *s = t->setup;
+    bool averages = s->cfg->ema.validate;
+    int rc;
+
+    if (averages)
+        tt_state_exchange_averages(tt_engine_state(s->engine), tt_engine_layout(s->engine));
+    rc = tt_collect_weights(&s->job.engine, s->engine, s->comm, generator);
+    if (averages)
+        tt_state_exchange_averages(tt_engine_state(s->engine), tt_engine_layout(s->engine));
+    return rc;
+}
+
+static void report(const struct sampling_run *r, int64_t step, double sec, struct tt_reporter *reporter)
+{
+    const struct tt_metrics_sample sample = {.step = step,
+                                             .prompt = r->text->prompt,
+                                             .text = r->found.stream.text.text ? r->found.stream.text.text : "",
+                                             .tokens = (int64_t)r->found.tokens.n,
+                                             .finish = tt_finish_name(r->found.finish),
+                                             .seconds = sec};
+
+    tt_reporter_sampled(reporter, &sample);
+}
+
+int tt_train_text_sample(const struct tt_train_text *t, int64_t step, struct tt_reporter *reporter)
+{
+    struct tt_comm *comm = t->setup->comm;
+    struct tt_patience patience = tt_patience_begin(comm, "a sampled text");
+    struct sampling_run r = {.text = t};
+    double begin = tt_clock_sec();
+    int rc = 0;
+
+    if (comm->rank == 0)
+        rc = make_generator(&r);
+    rc = tt_comm_agree(comm, rc);
+    if (rc == 0)
+        rc = collect(t, r.generator);
+    if (rc == 0)
+        rc = tt_patience_work(comm, comm->rank == 0, generate, &r);
+    tt_patience_end(comm, &patience);
+    if (rc == 0 && comm->rank == 0)
+        report(&r, step, tt_clock_sec() - begin, reporter);
+    if (rc == TT_EFIT || rc == TT_ENONFINITE || rc == TT_ENOMEM) {
+        tt_warn("no text was sampled after step %" PRId64 ", training continues: %s", step, tt_error_message());
+        rc = 0;
+    }
+    tt_continuation_release(&r.found);
+    tt_generator_free(r.generator);
+    return rc;
+}

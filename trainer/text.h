@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_TRAINER_TEXT_H
+#define TT_TRAINER_TEXT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "trainer/data/data.h"
+#include "trainer/generation.h"
+#include "trainer/job/setup.h"
+#include "trainer/step/reporter.h"
+
+/**
+ * Texts that are sampled from the model while it is trained (metrics.sample_freq). The ranks send their weights to rank
+ * 0, which has a generator for as long as it takes. So the text is a function of the weights, of the prompt and of
+ * nothing else, and `titan generate` makes the same text of a checkpoint.
+ *
+ *     tt_train_text_open      what is to be continued, once the data is open
+ *     tt_train_text_sample    after a step for which tt_train_text_is_due
+ *     tt_train_text_release
+ */
+struct tt_train_text {
+    const struct tt_setup *setup;
+    struct tt_tokenizer *own; /* the tokenizer, if the data has none open; NULL: it has, or it is not known */
+    const struct tt_tokenizer *tokenizer; /* NULL: texts are numbers of tokens */
+    const char *prompt;                   /* as text; NULL: the beginning of a document */
+    struct tt_ids ids;                    /* the prompt */
+    int32_t stop;                         /* the token that ends a text; -1: there is none */
+};
+
+/** The set-up and the data must outlive it; does nothing if no texts are wanted. TT_EUSAGE if the prompt cannot be
+ * used. Collective. */
+int tt_train_text_open(const struct tt_setup *setup, const struct tt_train_data *data,
+                       struct tt_train_text *ret_text) TT_MUST_CHECK;
+void tt_train_text_release(struct tt_train_text *text);
+
+/** Whether a text follows this step; `last`: it is the last step. */
+bool tt_train_text_is_due(const struct tt_train_text *text, int64_t step, bool last);
+
+/**
+ * Samples a text of the weights as they are, or of their averages if these are validated, and reports it. Changes
+ * nothing. If the memory for it cannot be had, or a value is not finite, that is reported and training continues.
+ * Collective.
+ */
+int tt_train_text_sample(const struct tt_train_text *text, int64_t step, struct tt_reporter *reporter) TT_MUST_CHECK;
+
+#endif
