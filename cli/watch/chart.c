@@ -10,6 +10,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/utf8.h"
+#include "trainer/step/metrics.h"
 
 enum { BUCKETS = 1200 }; /* a curve keeps the smallest and the largest value of each */
 
@@ -307,10 +308,9 @@ static void add_panel(struct tt_chart *c, const char *field, const struct tt_cha
 /* The usual panels, and one for each validation set. */
 static void add_usual_panels(struct tt_chart *c, const struct tt_history *history, const struct tt_chart_options *o)
 {
-    static const char *const usual[] = {"loss", "grad_norm", "lr", "tps"};
-
-    for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++)
-        add_panel(c, usual[i], o);
+    for (enum tt_metric k = 0; k < TT_METRICS; k++)
+        if (tt_metric_rows[k].watch & TT_WATCH_CHART)
+            add_panel(c, tt_metric_rows[k].name, o);
     for (int r = 0; r < c->n_runs; r++) {
         const struct tt_table *v = &history[r].validations;
 

@@ -9,6 +9,7 @@
 
 #include "cli/watch/history.h"
 #include "core/base/mem.h"
+#include "trainer/step/metrics.h"
 
 struct comparison {
     const struct tt_compare_options *options;
@@ -143,13 +144,14 @@ static void compare_validations(struct comparison *c)
 
 static int compare_fields(struct comparison *c)
 {
-    static const char *const usual[] = {"loss", "grad_norm", "lr", "ntokens_seen"};
-    const char *const *field = c->options->n_fields ? c->options->field : usual;
-    int n = c->options->n_fields ? c->options->n_fields : (int)(sizeof usual / sizeof usual[0]);
     const struct tt_table *a = &c->run[0].steps, *b = &c->run[1].steps;
+    const char *const *field = c->options->field;
 
-    for (int i = 0; i < n; i++) {
-        if (c->options->n_fields && !tt_table_column(a, field[i]) && !tt_table_column(b, field[i]))
+    for (enum tt_metric k = 0; k < TT_METRICS && c->options->n_fields == 0; k++)
+        if (tt_metric_rows[k].watch & TT_WATCH_COMPARE)
+            compare_column(c, a, b, tt_metric_rows[k].name, tt_metric_rows[k].name);
+    for (int i = 0; i < c->options->n_fields; i++) {
+        if (!tt_table_column(a, field[i]) && !tt_table_column(b, field[i]))
             return tt_fail(TT_EUSAGE,
                            "no step record has a number '%s'\nhelp: titan-train(1) lists the fields of metrics.jsonl",
                            field[i]);

@@ -20,6 +20,7 @@
 #include "core/math/stats.h"
 #include "core/os/file.h"
 #include "core/os/lock.h"
+#include "trainer/step/metrics.h"
 
 enum {
     MEDIAN_ROWS = 1000, /* the newest reports, of which the median is taken */
@@ -212,11 +213,10 @@ static json_t *validation_json(const struct tt_table *v)
 
 static void set_progress(struct status *s)
 {
-    static const char *const numbers[] = {"loss", "grad_norm",   "lr",         "ntokens_seen",
-                                          "tps",  "step_time_s", "memory_gib", NULL};
     const struct tt_history *h = s->history;
     double median = median_step_sec(h), age = h->last_sec > 0.0 ? tt_clock_wall_sec() - h->last_sec : (double)NAN;
     const json_t *predicted = json_object_get(h->run, "memory_predicted_bytes");
+    enum tt_metric k;
     double left;
 
     s->step = h->steps.n ? h->steps.step[h->steps.n - 1] : 0;
@@ -224,11 +224,11 @@ static void set_progress(struct status *s)
     left = (double)(s->total - s->step) * median - age; /* NaN: unknown, which fmax would make 0 */
     set(s, "step", json_integer(s->step));
     set(s, "total_steps", s->total >= 0 ? json_integer(s->total) : json_null());
-    for (int i = 0; numbers[i]; i++) {
-        double x = newest(h, numbers[i]);
+    for (int place = 1; (k = tt_metric_at(TT_LIST_STATUS, place)) < TT_METRICS; place++) {
+        const struct tt_metric_row *row = &tt_metric_rows[k];
+        double x = newest(h, row->name);
 
-        set(s, numbers[i],
-            strcmp(numbers[i], "ntokens_seen") == 0 && isfinite(x) ? json_integer((json_int_t)x) : tt_json_number(x));
+        set(s, row->name, row->is_integer && isfinite(x) ? json_integer((json_int_t)x) : tt_json_number(x));
     }
     set(s, "median_step_time_s", tt_json_number(median));
     set(s, "last_record_s", tt_json_number(age < 0.0 ? 0.0 : age));
