@@ -2,17 +2,18 @@
 #ifndef TT_CLI_CLI_H
 #define TT_CLI_CLI_H
 
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/comm/comm.h"
+#include "core/config/args.h"
+#include "core/config/config.h"
+#include "core/graph/dtype.h"
+
 /**
  * What the commands share. A command is a function of its arguments; argv[0] is the first word after its name. It
  * prints data on stdout and everything else on stderr, and returns the process's exit code. Only this layer prints and
  * chooses exit codes.
  */
-
-#include "core/base/error.h"
-#include "core/base/json.h"
-#include "core/config/args.h"
-#include "core/config/config.h"
-#include "core/graph/dtype.h"
 
 /** One command. The table of all is in main.c; help and completion are made of it. */
 struct tt_command {
@@ -168,5 +169,20 @@ extern const struct tt_option tt_doctor_options[];
 /** `titan completion bash|zsh|fish`, with the n commands of the table: see titan-completion(1). */
 int tt_cli_completion(int argc, char **argv, const struct tt_command *commands, int n);
 extern const struct tt_option tt_completion_options[];
+
+/* --- ranks --- */
+
+/**
+ * The work of a command on each rank: returns 0, a negative code with its message, or an exit code already explained.
+ */
+typedef int (*tt_cli_ranks_fn)(struct tt_comm *comm, void *arg);
+
+/**
+ * Runs fn with a communicator of all ranks: MPI's under a launcher, else of one rank. Rank 0 shows notes and reports
+ * the error, once. Returns the process's exit code, the same on every rank.
+ *   args of the command line, for comm.init_timeout_seconds; may be NULL
+ *   rc   the result of reading the command line: if it failed on any rank, fn does not run
+ */
+int tt_cli_run_ranks(int rc, const struct tt_args *args, tt_cli_ranks_fn fn, void *arg);
 
 #endif

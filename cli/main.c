@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 
 #include "cli/cli.h"
-#include "cli/run/streams.h"
+#include "cli/run/screen.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/ranks.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/kernels/blas.h"

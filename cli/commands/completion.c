@@ -2,12 +2,450 @@
  *
  * `titan completion`: a script that completes titan's command lines.
  */
-#include "cli/completion/completion.h"
-
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/cli.h"
 #include "cli/run/screen.h"
+#include "core/base/text.h"
+#include "core/models/model.h"
+
+/* --- what the scripts are made of --- */
+
+static void add_word(struct tt_text *out, const char *word, size_t size)
+{
+    tt_text_add(out, "%s%.*s", out->size && out->text[out->size - 1] != ' ' ? " " : "", (int)size, word);
+}
+
+/* "a|b|c" as words. */
+static void add_choices(struct tt_text *out, const char *list, size_t size)
+{
+    for (const char *end; size; list = end + (size ? 1 : 0)) {
+        size_t n = strcspn(list, "|");
+
+        n = n < size ? n : size;
+        add_word(out, list, n);
+        end = list + n;
+        size -= n < size ? n + 1 : n;
+    }
+}
+
+/* Appends the words that a command takes first: "show check diff" of "show|check|diff [--config FILE]". */
+static void add_verbs(const struct tt_command *command, struct tt_text *out)
+{
+    size_t n = strcspn(command->arguments, " ");
+
+    if (strspn(command->arguments, "abcdefghijklmnopqrstuvwxyz_|") == n)
+        add_choices(out, command->arguments, n);
+}
+
+/* Whether the command reads a configuration, so that keys are among its flags. */
+static bool takes_keys(const struct tt_command *command)
+{
+    for (const struct tt_option *o = command->options; o && o->name; o++)
+        if (strcmp(o->name, "config") == 0)
+            return true;
+    return false;
+}
+
+/* Whether a key is a flag that needs no value. */
+static bool is_switch(const struct tt_config_row *row)
+{
+    return row->kind == TT_KIND_BOOL || row->kind == TT_KIND_MAYBE;
+}
+
+static void add_models(struct tt_text *out)
+{
+    for (int i = 0; i < tt_model_n_rows; i++)
+        add_word(out, tt_model_rows[i]->name, strlen(tt_model_rows[i]->name));
+}
+
+/* Every flavor of every model, each once. */
+static void add_flavors(struct tt_text *out)
+{
+    for (int i = 0; i < tt_model_n_rows; i++) {
+        for (int f = 0; f < tt_model_rows[i]->n_flavors; f++) {
+            const char *name = tt_model_rows[i]->flavors[f].name;
+            bool known = false;
+
+            for (int j = 0; j < i && !known; j++)
+                for (int g = 0; g < tt_model_rows[j]->n_flavors; g++)
+                    known = known || strcmp(tt_model_rows[j]->flavors[g].name, name) == 0;
+            if (!known)
+                add_word(out, name, strlen(name));
+        }
+    }
+    add_word(out, "hf", 2);
+}
+
+/* "regex=what", or lists of names: not words of their own. */
+static bool has_rules(const struct tt_config_row *row)
+{
+    return (row->flags & TT_FLAG_LIST) && (row->flags & (TT_FLAG_PATTERNS | TT_FLAG_PARTS));
+}
+
+/* Appends the words that a key accepts, with spaces between them; nothing for numbers and free text. */
+static void add_key_values(const struct tt_config_row *row, struct tt_text *out)
+{
+    if (strcmp(row->path, "model.name") == 0)
+        add_models(out);
+    else if (strcmp(row->path, "model.flavor") == 0)
+        add_flavors(out);
+    else if (is_switch(row))
+        add_choices(out, "true|false", strlen("true|false"));
+    else if (row->choices && !has_rules(row))
+        tt_config_choices_text(row, " ", out);
+    else if (row->zero_word)
+        add_word(out, row->zero_word, strlen(row->zero_word));
+    if (row->flags & TT_FLAG_NULLABLE)
+        add_word(out, "null", strlen("null"));
+}
+
+/* The key that an option is short for. */
+static const struct tt_config_row *key_of(const struct tt_option *option)
+{
+    return option->alias && strchr(option->alias, '.') ? tt_config_row_find(option->alias) : NULL;
+}
+
+/* The same for an option of a command. */
+static void add_option_values(const struct tt_option *option, struct tt_text *out)
+{
+    const struct tt_config_row *row = key_of(option);
+
+    if (row)
+        add_key_values(row, out);
+    else if (option->value && strchr(option->value, '|'))
+        add_choices(out, option->value, strlen(option->value));
+}
+
+/* Whether a value may be the name of a file. */
+static bool key_is_path(const struct tt_config_row *row)
+{
+    return row->kind == TT_KIND_TEXT && strncmp(row->path, "model.", 6) != 0 ? true : strstr(row->key, "path") != NULL;
+}
+
+static bool option_is_path(const struct tt_option *option)
+{
+    static const char *const values[] = {"FILE", "DIR", "PATH"};
+
+    for (size_t i = 0; option->value && i < sizeof values / sizeof *values; i++)
+        if (strcmp(option->value, values[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Appends "--max-new-tokens". */
+static void add_flag(const struct tt_option *option, struct tt_text *out)
+{
+    tt_text_add(out, "--");
+    for (const char *c = option->name; *c; c++)
+        tt_text_add(out, "%c", *c == '_' ? '-' : *c);
+}
+
+/*
+ * --- bash and zsh ---
+ *
+ * Completion in bash and zsh. The tables are functions that both understand; a driver in the shell's own language
+ * finds the command and the word, and asks them.
+ */
+
+/* Prints the words that can come after a command. */
+static void write_words(const struct tt_command *commands, int n, struct tt_text *out)
+{
+    tt_text_add(out, "_titan_commands='");
+    for (int i = 0; i < n; i++)
+        tt_text_add(out, "%s%s", i ? " " : "", commands[i].name);
+    tt_text_add(out, "'\n_titan_verbs() {\n    case $1 in\n");
+    for (int i = 0; i < n; i++) {
+        struct tt_text verbs = {0};
+
+        add_verbs(&commands[i], &verbs);
+        if (strcmp(commands[i].arguments, "[COMMAND]") == 0)
+            tt_text_add(out, "    %s) echo $_titan_commands | tr ' ' '\\n' ;;\n", commands[i].name);
+        else if (verbs.size)
+            tt_text_add(out, "    %s) echo %s ;;\n", commands[i].name, verbs.text);
+        tt_text_release(&verbs);
+    }
+    tt_text_add(out, "    esac\n}\n_titan_options() {\n    case $1 in\n");
+    for (int i = 0; i < n; i++) {
+        tt_text_add(out, "    %s) echo", commands[i].name);
+        for (const struct tt_option *o = commands[i].options; o && o->name; o++) {
+            tt_text_add(out, " ");
+            add_flag(o, out);
+        }
+        tt_text_add(out, " ;;\n");
+    }
+    tt_text_add(out, "    esac\n}\n");
+}
+
+static void write_keys(const struct tt_command *commands, int n, struct tt_text *out)
+{
+    const char *separator = "";
+
+    tt_text_add(out, "_titan_keys() {\n    case $1 in\n    ");
+    for (int i = 0; i < n; i++) {
+        if (!takes_keys(&commands[i]))
+            continue;
+        tt_text_add(out, "%s%s", separator, commands[i].name);
+        separator = "|";
+    }
+    tt_text_add(out, ") ;;\n    *) return ;;\n    esac\n    echo");
+    for (int i = 0; i < tt_config_n_rows; i++)
+        tt_text_add(out, " %s%s", tt_config_rows[i].path, is_switch(&tt_config_rows[i]) ? "" : "=");
+    tt_text_add(out, "\n}\n");
+}
+
+static void write_answer(const char *command, const char *name, const struct tt_text *values, bool is_path,
+                         struct tt_text *out)
+{
+    tt_text_add(out, "    %s:%s) echo %s%s ;;\n", command, name, values->size ? values->text : "",
+                is_path ? " FILES" : "");
+}
+
+/* Prints the words that a key or an option accepts, FILES for the names of files. Fails if it takes no value. */
+static void write_values(const struct tt_command *commands, int n, struct tt_text *out)
+{
+    tt_text_add(out, "_titan_values() {\n    case $1:$2 in\n");
+    for (int i = 0; i < tt_config_n_rows; i++) {
+        struct tt_text values = {0};
+
+        add_key_values(&tt_config_rows[i], &values);
+        write_answer("*", tt_config_rows[i].path, &values, key_is_path(&tt_config_rows[i]), out);
+        tt_text_release(&values);
+    }
+    for (int i = 0; i < n; i++) {
+        for (const struct tt_option *o = commands[i].options; o && o->name; o++) {
+            struct tt_text values = {0};
+
+            if (!o->value)
+                continue;
+            add_option_values(o, &values);
+            write_answer(commands[i].name, o->name, &values, option_is_path(o), out);
+            tt_text_release(&values);
+        }
+    }
+    tt_text_add(out, "    *) return 1 ;;\n    esac\n}\n");
+}
+
+static void write_tables(const struct tt_command *commands, int n, struct tt_text *out)
+{
+    write_words(commands, n, out);
+    write_keys(commands, n, out);
+    write_values(commands, n, out);
+    /* the command among words; in `launch ... train` it is train */
+    tt_text_add(out, "_titan_find() {\n"
+                     "    local found= word\n"
+                     "    for word in \"$@\"; do\n"
+                     "        case \" $_titan_commands \" in\n"
+                     "        *\" $word \"*) found=$word; [ \"$word\" = launch ] || break ;;\n"
+                     "        esac\n"
+                     "    done\n"
+                     "    echo \"$found\"\n"
+                     "}\n"
+                     "_titan_name() {\n"
+                     "    local name=${1#--}\n"
+                     "    name=${name%%=*}\n"
+                     "    echo \"$name\" | tr - _\n"
+                     "}\n"
+                     /* what can stand at a word that is not a value: COMMAND WORD */
+                     "_titan_candidates() {\n"
+                     "    case $1:$2 in\n"
+                     "    :-*) echo --help --version ;;\n"
+                     "    :*) echo $_titan_commands | tr ' ' '\\n' ;;\n"
+                     "    *:--no-*) _titan_keys \"$1\" | tr ' ' '\\n' | grep -v = | sed 's/^/--no-/' ;;\n"
+                     "    *:-*) _titan_options \"$1\"; _titan_keys \"$1\" | tr ' ' '\\n' | sed 's/^/--/' ;;\n"
+                     "    launch:*) echo $_titan_commands | tr ' ' '\\n' ;;\n"
+                     "    *) _titan_verbs \"$1\"; _titan_keys \"$1\" ;;\n"
+                     "    esac\n"
+                     "}\n");
+}
+
+static void write_bash(const struct tt_command *commands, int n, struct tt_text *out)
+{
+    static const char driver[] =
+        "_titan_add_files() {\n" /* a name may have spaces and stars */
+        "    local name\n"
+        "    while IFS= read -r name; do\n"
+        "        COMPREPLY+=(\"$name\")\n"
+        "    done < <(compgen -P \"$2\" -f -- \"$1\")\n"
+        "}\n"
+        "_titan() {\n"
+        "    local line=${COMP_LINE:0:COMP_POINT} cur= prev= command values value before=\n"
+        "    local -a words\n"
+        "    read -ra words <<<\"$line\"\n"
+        "    [[ $line == *[[:space:]] ]] && words+=('')\n"
+        "    cur=${words[${#words[@]} - 1]}\n"
+        "    prev=${words[${#words[@]} - 2]}\n"
+        "    command=$(_titan_find \"${words[@]:1:${#words[@]}-2}\")\n"
+        "    COMPREPLY=()\n"
+        "    if [[ $cur == *=* ]]; then\n"
+        "        values=$(_titan_values \"$command\" \"$(_titan_name \"$cur\")\") || return\n"
+        "        value=${cur#*=}\n"
+        "        [[ $COMP_WORDBREAKS == *=* ]] || before=${cur%%=*}=\n"
+        "    elif [[ $prev == --* && $prev != *=* && $cur != -* ]] &&\n"
+        "        values=$(_titan_values \"$command\" \"$(_titan_name \"$prev\")\"); then\n"
+        "        value=$cur\n"
+        "    else\n"
+        "        COMPREPLY=($(compgen -W \"$(_titan_candidates \"$command\" \"$cur\")\" -- \"$cur\"))\n"
+        "        [[ ${#COMPREPLY[@]} -gt 0 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null\n"
+        "        [[ $cur == -* || -z $command ]] || _titan_add_files \"$cur\"\n"
+        "        return\n"
+        "    fi\n"
+        "    COMPREPLY=($(compgen -P \"$before\" -W \"${values%FILES}\" -- \"$value\"))\n"
+        "    [[ $values != *FILES ]] || _titan_add_files \"$value\" \"$before\"\n"
+        "}\n"
+        "complete -o filenames -F _titan titan\n";
+
+    tt_text_add(out, "# Completion of titan in bash: eval \"$(titan completion bash)\"\n");
+    write_tables(commands, n, out);
+    tt_text_add(out, "%s", driver);
+}
+
+static void write_zsh(const struct tt_command *commands, int n, struct tt_text *out)
+{
+    static const char driver[] =
+        "_titan() {\n"
+        "    local cur=$words[CURRENT] prev=$words[CURRENT-1] command values word\n"
+        "    local -a plain keys\n"
+        "    command=$(_titan_find \"${(@)words[2,CURRENT-1]}\")\n"
+        "    if [[ $cur == *=* ]]; then\n"
+        "        values=$(_titan_values \"$command\" \"$(_titan_name \"$cur\")\") || return 1\n"
+        "        compset -P '*='\n"
+        "    elif [[ $prev == --* && $prev != *=* && $cur != -* ]] &&\n"
+        "        values=$(_titan_values \"$command\" \"$(_titan_name \"$prev\")\"); then\n"
+        "        :\n"
+        "    else\n"
+        "        for word in $(_titan_candidates \"$command\" \"$cur\"); do\n"
+        "            if [[ $word == *= ]]; then keys+=($word); else plain+=($word); fi\n"
+        "        done\n"
+        "        compadd -a plain\n"
+        "        compadd -S '' -a keys\n"
+        "        [[ $cur == -* || -z $command ]] || _files\n"
+        "        return\n"
+        "    fi\n"
+        "    compadd -- ${=values%FILES}\n"
+        "    [[ $values != *FILES ]] || _files\n"
+        "}\n"
+        "if [[ $funcstack[1] == _titan ]]; then _titan \"$@\"; else compdef _titan titan; fi\n";
+
+    tt_text_add(out, "#compdef titan\n"
+                     "# Completion of titan in zsh: a file _titan in a folder of fpath, or, after compinit,\n"
+                     "# eval \"$(titan completion zsh)\"\n");
+    write_tables(commands, n, out);
+    tt_text_add(out, "%s", driver);
+}
+
+/* --- fish --- */
+
+/* A text in single quotes. */
+static void add_quoted(const char *text, struct tt_text *out)
+{
+    tt_text_add(out, "'");
+    for (; *text; text++)
+        tt_text_add(out, strchr("'\\", *text) ? "\\%c" : "%c", *text);
+    tt_text_add(out, "'");
+}
+
+/* "complete -c titan -n '__titan_in train plan'": what follows is completed after these commands. */
+static void begin(const char *commands, struct tt_text *out)
+{
+    tt_text_add(out, "complete -c titan -n '__titan_in %s'", commands);
+}
+
+static void add_values(const struct tt_text *values, bool is_path, struct tt_text *out)
+{
+    tt_text_add(out, is_path ? " -r" : " -x");
+    if (values->size)
+        tt_text_add(out, " -a '%s'", values->text);
+}
+
+static void write_functions(const struct tt_command *commands, int n, struct tt_text *out)
+{
+    tt_text_add(out, "set -g __titan_commands");
+    for (int i = 0; i < n; i++)
+        tt_text_add(out, " %s", commands[i].name);
+    tt_text_add(out, "\nfunction __titan_find\n"
+                     "    set -l words (commandline -opc)\n"
+                     "    set -l found\n"
+                     "    for word in $words[2..-1]\n"
+                     "        if contains -- $word $__titan_commands\n"
+                     "            set found $word\n"
+                     "            test $word = launch; or break\n"
+                     "        end\n"
+                     "    end\n"
+                     "    echo -n $found\n"
+                     "end\n"
+                     "function __titan_in\n"
+                     "    contains -- (__titan_find) $argv\n"
+                     "end\n"
+                     "function __titan_begins\n"
+                     "    test -z (__titan_find)\n"
+                     "end\n");
+}
+
+static void write_command(const struct tt_command *command, struct tt_text *out)
+{
+    struct tt_text verbs = {0};
+
+    tt_text_add(out, "complete -c titan -n '__titan_begins; or __titan_in launch%s' -f -a %s -d ",
+                strcmp(command->name, "help") == 0 ? "" : " help", command->name);
+    add_quoted(command->summary, out);
+    tt_text_add(out, "\n");
+    add_verbs(command, &verbs);
+    if (verbs.size) {
+        begin(command->name, out);
+        tt_text_add(out, " -a '%s'\n", verbs.text);
+    }
+    tt_text_release(&verbs);
+    for (const struct tt_option *o = command->options; o && o->name; o++) {
+        struct tt_text values = {0}, flag = {0};
+
+        begin(command->name, out);
+        add_flag(o, &flag);
+        tt_text_add(out, " -l %s", flag.text + 2);
+        add_option_values(o, &values);
+        if (o->value)
+            add_values(&values, option_is_path(o), out);
+        tt_text_add(out, " -d ");
+        add_quoted(o->doc, out);
+        tt_text_add(out, "\n");
+        tt_text_release(&values);
+        tt_text_release(&flag);
+    }
+}
+
+static void write_key(const struct tt_config_row *row, const char *commands, struct tt_text *out)
+{
+    struct tt_text values = {0};
+
+    add_key_values(row, &values);
+    begin(commands, out);
+    tt_text_add(out, " -l %s", row->path);
+    if (!is_switch(row))
+        add_values(&values, key_is_path(row), out);
+    tt_text_add(out, " -d ");
+    add_quoted(row->doc, out);
+    tt_text_add(out, "\n");
+    tt_text_release(&values);
+}
+
+static void write_fish(const struct tt_command *commands, int n, struct tt_text *out)
+{
+    struct tt_text with_keys = {0};
+
+    tt_text_add(out, "# Completion of titan in fish: titan completion fish >~/.config/fish/completions/titan.fish\n");
+    write_functions(commands, n, out);
+    for (int i = 0; i < n; i++) {
+        write_command(&commands[i], out);
+        if (takes_keys(&commands[i]))
+            tt_text_add(&with_keys, "%s%s", with_keys.size ? " " : "", commands[i].name);
+    }
+    for (int i = 0; i < tt_config_n_rows; i++)
+        write_key(&tt_config_rows[i], with_keys.text, out);
+    tt_text_release(&with_keys);
+}
+
+/* --- the command --- */
 
 const struct tt_option tt_completion_options[] = {
     TT_OPTION_HELP,
@@ -24,12 +462,16 @@ static const char usage[] =
 
 static int print(const char *shell, const struct tt_command *commands, int n)
 {
+    static const struct {
+        const char *name;
+        void (*write)(const struct tt_command *commands, int n, struct tt_text *out);
+    } shells[] = {{"bash", write_bash}, {"zsh", write_zsh}, {"fish", write_fish}};
     struct tt_text script = {0};
 
-    for (int i = 0; i < tt_completion_n_shells; i++) {
-        if (strcmp(shell, tt_completion_shells[i].name) != 0)
+    for (size_t i = 0; i < sizeof shells / sizeof *shells; i++) {
+        if (strcmp(shell, shells[i].name) != 0)
             continue;
-        tt_completion_shells[i].write(commands, n, &script);
+        shells[i].write(commands, n, &script);
         tt_print("%s", script.text);
         tt_text_release(&script);
         return 0;

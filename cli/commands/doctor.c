@@ -5,7 +5,6 @@
 #include "cli/doctor/doctor.h"
 
 #include "cli/cli.h"
-#include "cli/ranks.h"
 #include "trainer/job/job.h"
 
 const struct tt_option tt_doctor_options[] = {

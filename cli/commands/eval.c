@@ -10,7 +10,6 @@
 
 #include "cli/cli.h"
 #include "cli/generate/pretrained.h"
-#include "cli/ranks.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "trainer/job/facts.h"

@@ -13,7 +13,6 @@
 #include "cli/generate/conversation.h"
 #include "cli/generate/pretrained.h"
 #include "cli/generate/prompt.h"
-#include "cli/ranks.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/kernels/kernels.h"

@@ -12,7 +12,7 @@
 #include "cli/cli.h"
 #include "cli/run/screen.h"
 #include "cli/watch/chart.h"
-#include "cli/watch/runs.h"
+#include "cli/watch/history.h"
 #include "cli/watch/status.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"

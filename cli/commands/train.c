@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/ranks.h"
 #include "cli/run/screen.h"
 #include "cli/run/segments.h"
 #include "cli/run/signals.h"

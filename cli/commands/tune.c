@@ -2,8 +2,6 @@
  *
  * `titan tune`: command line, combinations, and the table. The trials themselves are tune.c.
  */
-#include "cli/measure/tune.h"
-
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,12 +9,317 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/ranks.h"
 #include "cli/run/columns.h"
 #include "cli/run/screen.h"
 #include "cli/run/signals.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/comm/comm.h"
+#include "core/config/args.h"
 #include "core/graph/graph.h"
+#include "core/math/stats.h"
+#include "core/os/file.h"
+#include "trainer/data/data.h"
+#include "trainer/job/facts.h"
+#include "trainer/job/predict.h"
+#include "trainer/job/setup.h"
+#include "trainer/step/peak.h"
+#include "trainer/step/step.h"
+
+/*
+ * Trials of combinations of policies: each combination trains a few steps from the same weights on the same data, all
+ * in one job, taking turns, so that other load on the machine affects them all.
+ */
+enum { TT_TUNE_FLAGS = 10 };
+
+struct row {
+    char *label;
+    char *flag[TT_TUNE_FLAGS]; /* overrides that make this combination */
+    int n_flags;
+    bool may_fail;                    /* has a degree that may be impossible */
+    char *problem;                    /* why it was not tried; NULL when it was */
+    bool is_absent;                   /* asks for what is not built: no row at all */
+    double *step_secs, *exposed_secs; /* of each timed step: of the slowest rank */
+    int n_steps, cap_steps, cap_exposed;
+    double *losses; /* of the first trial, every step */
+    int n_losses, cap_losses;
+    double step_sec, exposed_sec; /* medians */
+    double predicted_step_sec, predicted_exposed_sec;
+    int64_t payload_bytes; /* that rank 0 sent in a step, with rows of experts */
+    int64_t peak_bytes;    /* its arena */
+    int64_t sync;          /* TT_SYNC_*: the order in which gradients were added */
+    bool same_bits;        /* as the first combination that was tried with the same sync */
+    bool fits;
+};
+
+struct tune {
+    const struct tt_args *args; /* the command line: files and overrides */
+    int ranks, steps, rounds;
+    struct row *rows;
+    int n, cap;
+    int best;          /* row, TT_NONE if nothing fits */
+    char machine[160]; /* what times are predicted for */
+};
+
+/*
+ * --- trials ---
+ *
+ * The trials of `titan tune`. A trial is the trainer itself without folder and checkpoints, so that the timed code
+ * is the code that trains.
+ */
+
+/* --- one trial --- */
+
+static int load(const struct tune *tune, const struct row *row, struct tt_config **ret_cfg, bool *ret_absent)
+{
+    struct tt_text unbuilt = {0};
+    struct tt_cli_variant variant = {.n = row->n_flags, .unbuilt = &unbuilt};
+    struct tt_config *cfg = NULL;
+    int rc = 0;
+
+    for (int f = 0; f < row->n_flags; f++)
+        variant.flag[f] = row->flag[f];
+    TT_TRY(tt_cli_load_variant("tune", tune->args, &variant, &cfg));
+    for (int f = 0; f < row->n_flags && unbuilt.text; f++)
+        if (strstr(unbuilt.text, row->flag[f] + 2)) /* without the dashes */
+            *ret_absent = true;
+    if (unbuilt.text && !*ret_absent) { /* the command line itself asks for it: the usual error */
+        tt_config_free(cfg);
+        cfg = NULL;
+        TT_TRY(tt_cli_load_config("tune", tune->args, &cfg));
+    }
+    *ret_cfg = cfg;
+    cfg = NULL;
+out:
+    tt_text_release(&unbuilt);
+    tt_config_free(cfg);
+    return rc;
+}
+
+/* The trainer without folder, checkpoints and reports. */
+struct trial {
+    struct tt_setup setup;
+    struct tt_train_data data;
+    struct tt_train_progress at;
+};
+
+static int open_trial(struct trial *t)
+{
+    struct tt_setup *s = &t->setup;
+    int rc = 0;
+
+    TT_TRY(tt_datasets_open_training(s, &t->data));
+    TT_TRY(tt_comm_agree(s->comm, tt_engine_allocate(s->engine)));
+    TT_TRY(tt_engine_init_params(s->engine, (uint64_t)s->cfg->debug.seed));
+    s->comm->timeout_sec = (double)s->cfg->comm.train_timeout_seconds;
+out:
+    return rc;
+}
+
+static int time_step(struct trial *t, struct row *row, bool timed, bool keep_loss)
+{
+    struct tt_comm *comm = t->setup.comm;
+    struct tt_train_step done;
+    double sec[2];
+    int rc = 0;
+
+    TT_TRY(tt_comm_barrier(comm));
+    comm->wait_sec = 0.0;
+    comm->payload_bytes = comm->routed_bytes = 0;
+    sec[0] = tt_clock_sec();
+    TT_TRY(tt_train_step(&t->setup, &t->data, NULL, NULL, &t->at, &done));
+    sec[0] = tt_clock_sec() - sec[0] - done.data_sec;
+    sec[1] = comm->wait_sec;
+    row->payload_bytes = comm->payload_bytes + comm->routed_bytes;
+    TT_TRY(tt_comm_max_f64(comm, sec, 2));
+    if (keep_loss) {
+        TT_PUSH(row->losses, row->n_losses, row->cap_losses) = done.step.loss;
+        TT_PUSH(row->losses, row->n_losses, row->cap_losses) = done.step.grad_norm;
+    }
+    if (timed) {
+        int n = row->n_steps;
+
+        TT_PUSH(row->step_secs, row->n_steps, row->cap_steps) = sec[0];
+        TT_PUSH(row->exposed_secs, n, row->cap_exposed) = sec[1];
+    }
+out:
+    return rc;
+}
+
+/* The cost table of the prediction: the configured one, else the built-in one at this machine's
+ * matrix-multiply rate. */
+static int find_machine(struct tune *tune, const struct tt_setup *s, struct tt_machine *machine)
+{
+    enum tt_dtype dtype = s->job.engine.param_dtype;
+    double peak = 0.0, float_peak = 0.0;
+    int rc = 0;
+
+    *machine = s->job.engine.machine;
+    (void)snprintf(tune->machine, sizeof tune->machine, "%s", machine->name);
+    if (s->cfg->parallelism.machine_file)
+        return 0;
+    TT_TRY(tt_comm_barrier(s->comm));
+    TT_TRY(tt_peak_measure_slowest(s->comm, tt_engine_team(s->engine), dtype, &peak));
+    if (dtype != TT_F32)
+        TT_TRY(tt_peak_measure_slowest(s->comm, tt_engine_team(s->engine), TT_F32, &float_peak));
+    tt_machine_take_peaks(machine, dtype, peak / s->threads, float_peak / s->threads);
+    (void)snprintf(tune->machine, sizeof tune->machine, "%s, at the measured %.0f GF/s a thread", machine->name,
+                   peak / s->threads / 1e9);
+out:
+    return rc;
+}
+
+static int predict(struct tune *tune, const struct tt_setup *s, struct tt_machine *machine, struct row *row)
+{
+    struct tt_job_prediction p = {0};
+    int rc = 0;
+
+    if (machine->sgemm_flops == 0.0)
+        TT_TRY(find_machine(tune, s, machine));
+    TT_TRY(tt_job_predict_once(&s->job, s->comm, machine, s->engine, &p));
+    row->predicted_step_sec = p.step_sec;
+    row->predicted_exposed_sec = p.exposed_sec;
+    row->peak_bytes = p.memory.total; /* of the rank that needs most */
+out:
+    tt_job_prediction_release(&p);
+    return rc;
+}
+
+/* Whether a failure is that of the combination, and not of the job: what does not fit or is impossible. */
+static bool is_of_row(const struct row *row, int code)
+{
+    return code == TT_EFIT || (code == TT_EUSAGE && (row->may_fail || tt_error_key() == TT_KEY_GRADIENT_SYNC));
+}
+
+/* The first line of the message. */
+static void note_problem(struct row *row)
+{
+    tt_error_drop_hint();
+    row->problem = tt_format("%.*s", (int)strcspn(tt_error_message(), "\n"), tt_error_message());
+}
+
+/* A combination that does not fit or is impossible gives a row that says so. Only a failure of the job is an error. */
+static int try_row(struct tune *tune, struct tt_comm *comm, int round, struct tt_machine *machine, struct row *row)
+{
+    struct trial t = {.setup = {.cfg = NULL}};
+    struct tt_config *cfg = NULL;
+    int rc = load(tune, row, &cfg, &row->is_absent);
+
+    rc = tt_comm_agree(comm, rc);
+    if (rc < 0 && is_of_row(row, rc)) {
+        note_problem(row);
+        return 0;
+    }
+    TT_TRY(rc);
+    if (row->is_absent)
+        goto out;
+    TT_TRY(tt_facts_agree_on_config(comm, cfg, tune->args));
+    rc = tt_setup_init(cfg, comm, false, &t.setup);
+    if (rc < 0 && is_of_row(row, rc)) {
+        note_problem(row);
+        rc = 0;
+        goto out;
+    }
+    TT_TRY(rc);
+    TT_TRY(open_trial(&t));
+    row->peak_bytes = t.setup.memory.total;
+    row->sync = (int64_t)cfg->training.gradient_sync;
+    row->fits = true;
+    if (round == 0)
+        TT_TRY(predict(tune, &t.setup, machine, row));
+    for (int s = 0; s <= tune->steps; s++) /* the first one touches the memory for the first time */
+        TT_TRY(time_step(&t, row, s > 0, round == 0));
+out:
+    rc = tt_config_locate(cfg, rc);
+    tt_train_data_release(&t.data);
+    tt_setup_release(&t.setup);
+    tt_config_free(cfg);
+    return rc;
+}
+
+/* --- all of them --- */
+
+/* Deferred gradients are added in another order, so the bits of each gradient_sync differ. */
+static const struct row *first_like(const struct tune *tune, const struct row *row)
+{
+    const struct row *first = tune->rows;
+
+    while (!first->fits || first->sync != row->sync)
+        first++;
+    return first;
+}
+
+static void conclude(struct tune *tune)
+{
+    tune->best = TT_NONE;
+    for (int i = 0; i < tune->n; i++) {
+        struct row *row = &tune->rows[i];
+        const struct row *first;
+
+        if (!row->fits)
+            continue;
+        first = first_like(tune, row);
+        row->step_sec = tt_median(row->step_secs, row->n_steps);
+        row->exposed_sec = tt_median(row->exposed_secs, row->n_steps);
+        row->same_bits = row->n_losses == first->n_losses &&
+                         memcmp(row->losses, first->losses, (size_t)row->n_losses * sizeof *row->losses) == 0;
+        if (tune->best == TT_NONE || row->step_sec < tune->rows[tune->best].step_sec)
+            tune->best = i;
+    }
+}
+
+static void release_row(struct row *row)
+{
+    for (int f = 0; f < row->n_flags; f++)
+        tt_free(row->flag[f]);
+    tt_free(row->label);
+    tt_free(row->problem);
+    tt_free(row->step_secs);
+    tt_free(row->exposed_secs);
+    tt_free(row->losses);
+}
+
+static void drop_absent(struct tune *tune)
+{
+    int n = 0;
+
+    for (int i = 0; i < tune->n; i++) {
+        if (tune->rows[i].is_absent)
+            release_row(&tune->rows[i]);
+        else
+            tune->rows[n++] = tune->rows[i];
+    }
+    tune->n = n;
+}
+
+/* Tries every row (collective); what fits is measured, what does not fit says so. */
+static int run_trials(struct tune *tune, struct tt_comm *comm)
+{
+    struct tt_machine machine = {.sgemm_flops = 0.0};
+    int rc = 0;
+
+    for (int round = 0; round < tune->rounds; round++) {
+        for (int i = 0; i < tune->n; i++) {
+            if (tune->rows[i].problem)
+                continue;
+            TT_TRY(try_row(tune, comm, round, &machine, &tune->rows[i]));
+            tt_progress("trials", (double)(round * tune->n + i + 1), (double)(tune->rounds * tune->n));
+        }
+        drop_absent(tune);
+    }
+    conclude(tune);
+out:
+    return rc;
+}
+
+static void release_tune(struct tune *tune)
+{
+    for (int i = 0; i < tune->n; i++)
+        release_row(&tune->rows[i]);
+    tt_free(tune->rows);
+}
+
+/* --- the command --- */
 
 const struct tt_option tt_tune_options[] = {
     TT_OPTION_CONFIG,
@@ -130,10 +433,10 @@ static int64_t ranks_of_data(const int choice[N_DIMENSIONS], const bool over[N_D
 }
 
 /* All combinations have the same batch, so that their steps do the same work. */
-static void add_combination(struct tt_tune *tune, const int choice[N_DIMENSIONS], const bool over[N_DIMENSIONS],
+static void add_combination(struct tune *tune, const int choice[N_DIMENSIONS], const bool over[N_DIMENSIONS],
                             const struct configured *configured)
 {
-    struct tt_tune_row row = {0};
+    struct row row = {0};
     struct tt_text label = {0};
 
     for (int d = 0; d < N_DIMENSIONS; d++) {
@@ -150,7 +453,7 @@ static void add_combination(struct tt_tune *tune, const int choice[N_DIMENSIONS]
 }
 
 /* How many values are tried: of degrees, those that are not larger than the number of ranks. */
-static int values_of(const struct tt_tune *tune, int d)
+static int values_of(const struct tune *tune, int d)
 {
     int n = dimensions[d].n;
 
@@ -159,7 +462,7 @@ static int values_of(const struct tt_tune *tune, int d)
     return n;
 }
 
-static void make_combinations(struct tt_tune *tune, const bool over[N_DIMENSIONS], const struct configured *configured)
+static void make_combinations(struct tune *tune, const bool over[N_DIMENSIONS], const struct configured *configured)
 {
     int choice[N_DIMENSIONS] = {0};
 
@@ -177,7 +480,7 @@ static void make_combinations(struct tt_tune *tune, const bool over[N_DIMENSIONS
 }
 
 /* Reads what the command line configures. */
-static int read_configured(const struct tt_tune *tune, const bool over[N_DIMENSIONS], struct configured *ret_configured)
+static int read_configured(const struct tune *tune, const bool over[N_DIMENSIONS], struct configured *ret_configured)
 {
     struct configured c = {.degree = {0}};
     const bool nothing[N_DIMENSIONS] = {false};
@@ -209,7 +512,7 @@ static const struct tt_column columns[] = {
     {"peak memory", 12, true, 1, 1, 0},   {"same bits", 0, false, 2, 0, 0},
 };
 
-static void add_row(const struct tt_tune *t, const struct tt_tune_row *r, struct tt_columns *table)
+static void add_row(const struct tune *t, const struct row *r, struct tt_columns *table)
 {
     const double sec[] = {r->step_sec, r->predicted_step_sec, r->exposed_sec, r->predicted_exposed_sec};
     char bytes[32];
@@ -227,7 +530,7 @@ static void add_row(const struct tt_tune *t, const struct tt_tune_row *r, struct
                     t->best != TT_NONE && r == &t->rows[t->best] ? "  <- fastest" : "");
 }
 
-static void print_table(const struct tt_tune *t)
+static void print_table(const struct tune *t)
 {
     struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
 
@@ -247,7 +550,7 @@ static void print_table(const struct tt_tune *t)
     tt_print("\n");
 }
 
-static json_t *flags_json(const struct tt_tune_row *r)
+static json_t *flags_json(const struct row *r)
 {
     json_t *list = json_array();
 
@@ -256,7 +559,7 @@ static json_t *flags_json(const struct tt_tune_row *r)
     return list;
 }
 
-static json_t *row_json(const struct tt_tune_row *r)
+static json_t *row_json(const struct row *r)
 {
     if (r->problem)
         return json_pack("{s:s, s:o, s:o, s:b}", "combination", r->label, "flags", flags_json(r), "problem",
@@ -270,7 +573,7 @@ static json_t *row_json(const struct tt_tune_row *r)
                      "fits", r->fits);
 }
 
-static json_t *to_json(const struct tt_tune *t)
+static json_t *to_json(const struct tune *t)
 {
     json_t *rows = json_array();
 
@@ -283,7 +586,7 @@ static json_t *to_json(const struct tt_tune *t)
 
 /* --- the command --- */
 
-static int read_command(const struct tt_args *args, struct tt_tune *tune)
+static int read_command(const struct tt_args *args, struct tune *tune)
 {
     bool over[N_DIMENSIONS];
     struct configured configured;
@@ -305,17 +608,17 @@ out:
 static int tune(struct tt_comm *comm, void *arg)
 {
     const struct tt_args *args = arg;
-    struct tt_tune t = {.args = args, .ranks = comm->size};
+    struct tune t = {.args = args, .ranks = comm->size};
     int rc = read_command(args, &t);
 
     TT_TRY(tt_comm_agree(comm, rc));
-    TT_TRY(tt_tune_run(&t, comm));
+    TT_TRY(run_trials(&t, comm));
     if (comm->rank == 0 && tt_args_has(args, "json"))
         rc = tt_cli_print_json(to_json(&t));
     else if (comm->rank == 0)
         print_table(&t);
 out:
-    tt_tune_release(&t);
+    release_tune(&t);
     return rc;
 }
 

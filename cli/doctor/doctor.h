@@ -10,7 +10,7 @@
 #include "core/config/config.h"
 
 /**
- * `titan doctor`: a table of checks (checks.def), what each has found on every rank, and the report about it. A check
+ * `titan doctor`: a table of checks (doctor.def), what each has found on every rank, and the report about it. A check
  * looks at one thing of this machine that makes runs fail or slow, and says what to do.
  */
 
@@ -49,7 +49,7 @@ extern const int tt_n_checks;
 
 #define TT_CHECK(name, scope, function) \
     int tt_check_##function(const struct tt_doctor *doctor, struct tt_finding *ret_finding);
-#include "cli/doctor/checks.def"
+#include "cli/doctor/doctor.def"
 
 /** Appends to what was found, with ", " between two parts. */
 void tt_finding_add(struct tt_finding *finding, const char *fmt, ...) TT_PRINTF(2, 3);
@@ -61,9 +61,6 @@ void tt_finding_warn(struct tt_finding *finding, const char *fmt, ...) TT_PRINTF
 void tt_finding_fail(struct tt_finding *finding, int rc);
 
 void tt_finding_release(struct tt_finding *finding);
-
-/** The text of a file under doctor->root, without its last newline; NULL if it cannot be read. The caller frees. */
-char *tt_doctor_read(const struct tt_doctor *doctor, const char *path);
 
 /**
  * Looks at everything and prints the report on rank 0. Collective. Returns 0, TT_ECOMM, or the exit code of the first

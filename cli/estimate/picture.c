@@ -7,8 +7,7 @@
 #include <string.h>
 
 #include "cli/estimate/screen.h"
-#include "cli/plan/pipeline_svg.h"
-#include "cli/plan/svg_parts.h"
+#include "cli/plan/svg.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 #include "estimate/model/job.h"

@@ -4,25 +4,205 @@
  */
 #include "cli/generate/conversation.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
-#include "cli/generate/turns.h"
 #include "cli/run/screen.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/os/file.h"
 #include "trainer/generation.h"
+
+/*
+ * What a user says in a conversation: the lines of standard input, one for each turn. A line that ends with a backslash
+ * goes on in the next one. Where they are typed, Ctrl-C no longer ends the process: it ends the turns while one is
+ * waited for, and at other times whoever makes an answer asks interrupted_flag.
+ */
+struct turns {
+    bool typed;           /* standard input is a terminal */
+    int64_t lines;        /* that were taken */
+    bool ended;           /* there is nothing more to read */
+    bool cut;             /* a line of the turn, by the terminal */
+    struct tt_text bytes; /* that were read; those from `at` on were not taken */
+    size_t at;
+    struct tt_text text; /* of the turn */
+    struct sigaction before;
+};
+
+/* --- what the user says --- */
+
+/* A terminal that edits lines drops what is beyond so many bytes of one, without a word. */
+enum { BLOCK = 65536, TYPED_MOST = 4095 };
+
+/* A byte in this pipe wakes who waits for a line, whichever thread has handled the signal. */
+static volatile sig_atomic_t interrupted;
+static int wake[2] = {-1, -1};
+
+static void handle(int signal_number)
+{
+    int before = errno;
+
+    (void)signal_number;
+    interrupted = 1;
+    (void)!write(wake[1], "", 1);
+    errno = before;
+}
+
+/* Not 0 after Ctrl-C, until go_on. */
+static const volatile sig_atomic_t *interrupted_flag(void)
+{
+    return &interrupted;
+}
+
+static void go_on(void)
+{
+    char bytes[16];
+
+    while (read(wake[0], bytes, sizeof bytes) > 0)
+        continue;
+    interrupted = 0;
+}
+
+static int open_turns(struct turns *ret_turns)
+{
+    struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
+
+    *ret_turns = (struct turns){.typed = isatty(STDIN_FILENO) == 1};
+    if (!ret_turns->typed)
+        return 0;
+    if (pipe2(wake, O_NONBLOCK | O_CLOEXEC) < 0)
+        return tt_fail(TT_EIO, "cannot make a pipe: %s", strerror(errno));
+    interrupted = 0;
+    (void)sigemptyset(&action.sa_mask);
+    (void)sigaction(SIGINT, &action, &ret_turns->before);
+    return 0;
+}
+
+static void close_turns(struct turns *t)
+{
+    if (wake[0] >= 0) {
+        (void)sigaction(SIGINT, &t->before, NULL);
+        (void)close(wake[0]);
+        (void)close(wake[1]);
+        wake[0] = wake[1] = -1;
+    }
+    tt_text_release(&t->bytes);
+    tt_text_release(&t->text);
+}
+
+/* Drops what was read: there are no more turns. */
+static void end_turns(struct turns *t)
+{
+    t->ended = true;
+    t->at = t->bytes.size;
+    t->text.size = 0;
+}
+
+static int read_more(struct turns *t)
+{
+    struct pollfd wait[2] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = wake[0], .events = POLLIN}};
+    struct tt_text rest = {0};
+    char *block;
+    ssize_t n;
+
+    if (poll(wait, t->typed ? 2 : 1, -1) < 0)
+        return errno == EINTR ? 0 : tt_fail(TT_EIO, "cannot wait for standard input: %s", strerror(errno));
+    if (t->typed && wait[1].revents) {
+        end_turns(t);
+        return 0;
+    }
+    block = tt_calloc(1, BLOCK);
+    n = read(STDIN_FILENO, block, BLOCK);
+    if (n > 0) {
+        tt_text_add_bytes(&rest, t->bytes.text + t->at, t->bytes.size - t->at);
+        tt_text_add_bytes(&rest, block, (size_t)n);
+        tt_text_release(&t->bytes);
+        t->bytes = rest;
+        t->at = 0;
+    }
+    tt_free(block);
+    t->ended = n == 0;
+    if (n < 0 && errno != EINTR && errno != EAGAIN)
+        return tt_fail(TT_EIO, "cannot read standard input: %s", strerror(errno));
+    return 0;
+}
+
+/* Appends the next line to the turn; false: more must be read first. The last line may lack its end. */
+static bool take_line(struct turns *t)
+{
+    size_t size = t->bytes.size - t->at;
+    const char *line = size ? t->bytes.text + t->at : "", *newline = memchr(line, '\n', size);
+    size_t n = newline ? (size_t)(newline - line) : size;
+
+    if (!newline && !(t->ended && n))
+        return false;
+    t->at += n + (newline ? 1 : 0);
+    t->lines++;
+    t->cut = t->cut || (t->typed && n >= TYPED_MOST);
+    if (n && line[n - 1] == '\r')
+        n--;
+    tt_text_add_bytes(&t->text, line, n);
+    return true;
+}
+
+/*
+ * Waits for the next turn. ret_text is valid until the next call; NULL: there is none. TT_EUSAGE for a typed line that
+ * is longer than terminals pass on; TT_EIO.
+ */
+static int next_turn(struct turns *t, const char **ret_text, size_t *ret_size)
+{
+    bool goes_on = true;
+    int rc = 0;
+
+    *ret_text = NULL;
+    t->cut = false;
+    t->text.size = 0;
+    tt_text_add_bytes(&t->text, "", 0);
+    while (goes_on) {
+        if (take_line(t)) {
+            goes_on = t->text.size && t->text.text[t->text.size - 1] == '\\';
+            if (goes_on)
+                t->text.text[t->text.size - 1] = '\n';
+        } else if (t->ended) {
+            if (!t->text.size)
+                return 0;
+            goes_on = false;
+        } else {
+            TT_TRY(read_more(t));
+        }
+    }
+    *ret_text = t->text.text;
+    *ret_size = t->text.size;
+    if (t->cut)
+        return tt_fail(
+            TT_EUSAGE,
+            "the line is longer than %d bytes, and the terminal has dropped the rest\n"
+            "help: break it with \\ at the end of a line, or give the turns as a file: titan generate ... <FILE",
+            TYPED_MOST - 1);
+out:
+    return rc;
+}
+
+/* --- the conversation --- */
 
 /* An answer has at least this part of the context; for that the oldest turns are forgotten. */
 enum { ANSWER_PART = 4 };
 
 struct talk {
     const struct tt_conversation *c;
-    struct tt_turns turns;
+    struct turns turns;
     struct tt_picker *picker;
     json_t *messages;       /* all that was said; an answer that was cut has the weight 0 */
     size_t seen_from;       /* the first message after that of the system which the model sees */
@@ -150,7 +330,7 @@ static int feed(struct talk *t, const float **ret_logits, size_t *ret_n)
     while (same + 1 < ids->n && same < t->fed.n && ids->id[same] == t->fed.id[same])
         same++;
     tt_generator_rewind(t->c->generator, (int64_t)same);
-    for (t->fed.n = same; t->fed.n < ids->n && !*tt_turns_interrupted();) {
+    for (t->fed.n = same; t->fed.n < ids->n && !*interrupted_flag();) {
         size_t rest = ids->n - t->fed.n, n = rest < (size_t)t->c->prompt_rows ? rest : (size_t)t->c->prompt_rows;
 
         TT_TRY(tt_generator_feed(t->c->generator, ids->id + t->fed.n, (int64_t)n, &logits));
@@ -194,7 +374,7 @@ static int write_answer(struct talk *t, const float *logits, size_t n_read)
                                        .seed = t->c->seed,
                                        .stop = prompt->stop.id,
                                        .n_stop = t->c->ignore_eos ? 0 : (int)prompt->stop.n,
-                                       .interrupted = tt_turns_interrupted()};
+                                       .interrupted = interrupted_flag()};
     struct tt_continuation k = {.stream = {.to = stdout}};
     size_t position;
     int rc = 0;
@@ -234,7 +414,7 @@ static int say(struct talk *t, const char *text, size_t size)
         take_back(t);
         tt_screen_say("titan: stopped before the answer began; the message is taken back\n");
     }
-    tt_turns_go_on();
+    go_on();
 out:
     return rc;
 }
@@ -347,7 +527,7 @@ static int help(struct talk *t, const char *argument)
 static int leave(struct talk *t, const char *argument)
 {
     (void)argument;
-    tt_turns_end(&t->turns);
+    end_turns(&t->turns);
     return 0;
 }
 
@@ -401,7 +581,7 @@ static int converse(struct talk *t)
     for (;;) {
         if (t->turns.typed)
             (void)fputs("> ", stderr);
-        rc = tt_turns_next(&t->turns, &text, &size);
+        rc = next_turn(&t->turns, &text, &size);
         TT_TRY(rc == TT_EUSAGE ? forgive(t, rc) : rc);
         if (!text)
             break;
@@ -429,7 +609,7 @@ int tt_conversation_run(const struct tt_conversation *c)
     char context[32];
     int rc = 0;
 
-    TT_TRY(tt_turns_open(&t.turns));
+    TT_TRY(open_turns(&t.turns));
     t.dim = isatty(STDERR_FILENO) == 1 && !(no_color && no_color[0]);
     t.picker = tt_picker_new(&c->sampling, c->weights->model->dims.vocab_size);
     TT_TRY(begin(&t));
@@ -439,7 +619,7 @@ int tt_conversation_run(const struct tt_conversation *c)
                       c->weights->model->title, c->weights->path, tt_text_count(context, sizeof context, c->context));
     TT_TRY(converse(&t));
 out:
-    tt_turns_close(&t.turns);
+    close_turns(&t.turns);
     tt_picker_free(t.picker);
     tt_chat_ids_release(&t.ids);
     tt_ids_release(&t.fed);

@@ -17,14 +17,21 @@
 #include "cli/cli.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/kernels/blas.h"
 #include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
+#include "core/math/rng.h"
 #include "core/math/stats.h"
 #include "core/os/cores.h"
 #include "core/os/file.h"
+#include "core/program/instr/instr.h"
+#include "parallel/comm/self.h"
 #include "trainer/job/facts.h"
 #include "trainer/job/job.h"
+#include "trainer/job/setup.h"
+#include "trainer/step/peak.h"
+#include "trainer/step/step.h"
 
 const char *tt_bench_section_name(enum tt_bench_section section)
 {
@@ -435,6 +442,304 @@ static void conclude_machine(struct tt_bench *b)
     (void)snprintf(m->name, sizeof m->name, "%.40s, %d x %d threads", tt_cores()->model, b->ranks, b->threads);
 }
 
+/*
+ * --- a step ---
+ *
+ * Times a step of a model with the trainer's set-up and engine, on random tokens, so that no dataset is needed for
+ * any vocabulary.
+ */
+
+static const double LEARNING_RATE = 1e-5; /* small enough for random tokens */
+
+/* Every sequence is one document. */
+static void fill_batch(struct tt_setup *setup, int64_t step)
+{
+    int64_t n = setup->job.microbatch_size * setup->cfg->training.seq_len;
+    uint64_t vocab = (uint64_t)setup->job.model->dims.vocab_size;
+    const struct tt_rng rng = tt_rng_make((uint64_t)setup->cfg->debug.seed, "bench tokens");
+
+    for (int a = 0; a < setup->job.microbatches; a++) {
+        uint64_t first = (uint64_t)((step * setup->job.microbatches + a) * (n + 1));
+        int32_t *tokens = tt_engine_tokens(setup->engine, a), *labels = tt_engine_labels(setup->engine, a);
+        int32_t *positions = tt_engine_positions(setup->engine, a);
+
+        for (int64_t i = 0; i < n; i++) {
+            tokens[i] = (int32_t)(tt_rng_bits(&rng, first + (uint64_t)i) % vocab);
+            labels[i] = (int32_t)(tt_rng_bits(&rng, first + (uint64_t)i + 1) % vocab);
+            if (positions)
+                positions[i] = (int32_t)(i % setup->cfg->training.seq_len);
+        }
+    }
+}
+
+/*
+ * One step on random tokens; ret_sec[0] is the slowest rank's time, ret_sec[1] the longest wait. split may be NULL; it
+ * gets this step's parts. Collective over the ranks of the set-up.
+ */
+static int time_step(struct tt_setup *setup, int64_t number, struct tt_split *split, double ret_sec[2])
+{
+    int64_t tokens = setup->job.global_batch * setup->cfg->training.seq_len;
+    struct tt_step step = tt_train_step_of(setup->cfg, LEARNING_RATE, 1, tokens);
+    struct tt_span span;
+    int rc = 0;
+
+    TT_TRY(tt_comm_barrier(setup->comm));
+    setup->comm->wait_sec = 0.0;
+    span.begin = tt_clock_sec();
+    fill_batch(setup, number);
+    TT_TRY(tt_engine_step(setup->engine, &step));
+    span.end = tt_clock_sec();
+    if (split)
+        tt_split_add(split, tt_engine_program(setup->engine), tt_executor_spans(tt_engine_executor(setup->engine)),
+                     span);
+    ret_sec[0] = span.end - span.begin;
+    ret_sec[1] = setup->comm->wait_sec;
+    TT_TRY(tt_comm_max_f64(setup->comm, ret_sec, 2));
+out:
+    return rc;
+}
+
+/* Measures the peak again between the steps: if the machine was busy before, the first peak is too low and mfu too
+ * high. */
+static int measure_peak(const struct tt_setup *setup, double *peak_flops)
+{
+    double found = 0.0;
+    int rc = 0;
+
+    TT_TRY(tt_peak_measure_slowest(setup->comm, tt_engine_team(setup->engine), setup->job.engine.param_dtype, &found));
+    *peak_flops = fmax(*peak_flops, found);
+out:
+    return rc;
+}
+
+static int time_steps(struct tt_setup *setup, double seconds, int fewest, struct tt_bench_step *s, double *peak_flops)
+{
+    enum { MOST = 200, PEAKS = 5 };
+    double exposed[MOST], spent = 0.0, sec[2];
+    int rc = 0;
+
+    TT_TRY(time_step(setup, 0, NULL, sec)); /* touches the memory for the first time */
+    while (s->n < fewest || (s->n < MOST && spent + sec[0] < seconds)) {
+        TT_TRY(time_step(setup, s->n + 1, &s->split, sec));
+        exposed[s->n] = sec[1];
+        TT_PUSH(s->secs, s->n, s->cap) = sec[0];
+        spent += sec[0];
+        if (s->n <= PEAKS)
+            TT_TRY(measure_peak(setup, peak_flops));
+    }
+    s->step_sec = tt_median(s->secs, s->n);
+    s->exposed_sec = tt_median(exposed, s->n);
+out:
+    return rc;
+}
+
+static void conclude(const struct tt_setup *setup, struct tt_bench_step *s)
+{
+    int64_t seq_len = setup->cfg->training.seq_len;
+    struct tt_text policies = {0};
+    double tokens = (double)(setup->job.global_batch * seq_len),
+           per_rank = tokens / setup->job.mesh.n_ranks / s->step_sec;
+
+    s->microbatches = setup->job.microbatches;
+    s->microbatch_size = setup->job.microbatch_size;
+    s->tokens_per_sec = tokens / s->step_sec;
+    s->flops_per_sec_rank = per_rank * tt_model_flops_per_token(setup->job.model, seq_len);
+    s->causal_flops_per_sec_rank = per_rank * tt_model_flops_per_token_causal(setup->job.model, seq_len);
+    s->peak_bytes = setup->memory.total;
+    s->parameters = tt_model_n_elements(setup->job.model);
+    (void)snprintf(s->model, sizeof s->model, "%s", setup->job.model->title);
+    tt_job_policies_text(setup->cfg, &policies);
+    (void)snprintf(s->policies, sizeof s->policies, "%s", policies.text);
+    tt_text_release(&policies);
+}
+
+/* Trains steps of the configured model on random tokens for about `seconds` (collective). Writes nothing. */
+static int run_step(struct tt_bench *b, struct tt_comm *comm, double seconds)
+{
+    struct tt_setup setup = {.cfg = NULL};
+    int rc = 0;
+
+    TT_TRY(tt_setup_init(b->cfg, comm, false, &setup));
+    TT_TRY(tt_comm_agree(comm, tt_engine_allocate(setup.engine)));
+    TT_TRY(tt_engine_init_params(setup.engine, (uint64_t)b->cfg->debug.seed));
+    TT_TRY(time_steps(&setup, seconds, b->fewest, &b->step,
+                      setup.job.engine.param_dtype == TT_BF16 ? &b->bgemm_flops : &b->sgemm_flops));
+    conclude(&setup, &b->step);
+out:
+    tt_setup_release(&setup);
+    return rc;
+}
+
+/*
+ * --- ops ---
+ *
+ * Times the ops of small models, one step after another, and fits what they cost (parallel/planner/op_prices.h).
+ * The first models differ in their widths, in the length of their sequences and in the size of their heads, so that
+ * what an op takes per flop, per byte and per sum can be told apart. The others have what these lack: layer norms,
+ * GELU, experts. All have two layers: a few seconds are enough for all.
+ */
+
+/* What the models add to the default configuration, besides two layers. */
+static const char *const models[] = {
+    "model.name=llama3 model.dim=256 model.n_heads=8 model.n_kv_heads=4 model.ffn_dim=768 training.seq_len=256 "
+    "training.local_batch_size=4 training.global_batch_size=4",
+    "model.name=llama3 model.dim=512 model.n_heads=8 model.n_kv_heads=8 model.ffn_dim=1536 training.seq_len=1024 "
+    "training.local_batch_size=1 training.global_batch_size=1",
+    "model.name=llama3 model.dim=256 model.n_heads=16 model.n_kv_heads=8 model.ffn_dim=768 training.seq_len=1024 "
+    "training.local_batch_size=1 training.global_batch_size=1",
+    "model.name=gpt2 model.flavor=debugmodel training.seq_len=512 training.local_batch_size=2 "
+    "training.global_batch_size=2",
+    "model.name=mixtral model.flavor=debugmodel training.seq_len=512 training.local_batch_size=2 "
+    "training.global_batch_size=2",
+    "model.name=mixtral model.flavor=debugmodel training.seq_len=128 training.local_batch_size=2 "
+    "training.global_batch_size=2",
+};
+enum { N_MODELS = sizeof models / sizeof *models, N_FIRST = 3 };
+
+/* keys: of a model, with blanks between them. */
+static int load_config(const struct tt_bench *b, const char *keys, enum tt_dtype dtype, struct tt_config **ret_cfg)
+{
+    enum { MOST = 16 };
+    char *all = tt_format("%s model.n_layers=2 training.mixed_precision_param=%s parallelism.threads_per_rank=%d", keys,
+                          tt_op_price_dtype(dtype), b->threads),
+         *rest = NULL;
+    const char *args[MOST];
+    struct tt_config *cfg = NULL;
+    int n = 0, rc = 0;
+
+    for (char *key = strtok_r(all, " ", &rest); key && n < MOST; key = strtok_r(NULL, " ", &rest))
+        args[n++] = key;
+    TT_TRY(tt_config_new(&cfg));
+    TT_TRY(tt_config_load(cfg, 0, NULL, n, args));
+    *ret_cfg = cfg;
+    cfg = NULL;
+out:
+    tt_config_free(cfg);
+    tt_free(all);
+    return rc;
+}
+
+/* Runs steps for about `seconds`. *ret_secs, the caller's: the median time of each instruction. */
+static int time_instrs(struct tt_setup *setup, double seconds, int fewest, double **ret_secs)
+{
+    enum { MOST = 100 };
+    const struct tt_program *program = tt_engine_program(setup->engine);
+    double *all = tt_calloc((size_t)program->n_instrs * MOST, sizeof *all), spent = 0.0, sec[2];
+    int steps = 0, rc = 0;
+
+    TT_TRY(time_step(setup, 0, NULL, sec)); /* touches the memory for the first time */
+    while (steps < fewest || (steps < MOST && spent + sec[0] < seconds)) {
+        const struct tt_span *spans = tt_executor_spans(tt_engine_executor(setup->engine));
+
+        TT_TRY(time_step(setup, steps + 1, NULL, sec));
+        for (int i = 0; i < program->n_instrs; i++)
+            all[i * MOST + steps] = spans[i].end - spans[i].begin;
+        steps++;
+        spent += sec[0];
+    }
+    *ret_secs = tt_calloc((size_t)program->n_instrs, sizeof **ret_secs);
+    for (int i = 0; i < program->n_instrs; i++)
+        (*ret_secs)[i] = tt_median(&all[(size_t)i * MOST], steps);
+out:
+    tt_free(all);
+    return rc;
+}
+
+struct samples {
+    struct tt_op_sample *of;
+    int n, cap;
+    int of_first; /* of the first models */
+};
+
+static bool first_have(const struct samples *samples, const char *op)
+{
+    for (int i = 0; i < samples->of_first; i++)
+        if (strcmp(samples->of[i].op, op) == 0)
+            return true;
+    return false;
+}
+
+/* One model on this rank alone. */
+static int time_model(const struct tt_bench *b, struct tt_comm *self, struct tt_config *cfg, double seconds,
+                      struct samples *samples)
+{
+    struct tt_setup setup = {.cfg = NULL};
+    double *secs = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_setup_init(cfg, self, false, &setup));
+    TT_TRY(tt_engine_allocate(setup.engine));
+    TT_TRY(tt_engine_init_params(setup.engine, 0));
+    TT_TRY(time_instrs(&setup, seconds, b->fewest, &secs));
+    for (int i = 0; i < tt_engine_program(setup.engine)->n_instrs; i++) {
+        const struct tt_program *program = tt_engine_program(setup.engine);
+        const struct tt_instr *instr = &program->instrs[i];
+
+        if (first_have(samples, tt_instr_op_name(program, instr)))
+            continue;
+        TT_PUSH(samples->of, samples->n, samples->cap) =
+            (struct tt_op_sample){.op = tt_instr_op_name(program, instr), /* static text */
+                                  .dtype = program->param_dtype,
+                                  .work = tt_instr_cost(program, instr).work,
+                                  .sec = secs[i] * b->threads};
+    }
+out:
+    tt_free(secs);
+    tt_setup_release(&setup);
+    return rc;
+}
+
+/* The slowest rank's, since the others wait for it. All ranks have the same samples. */
+static int slowest(struct tt_comm *comm, struct samples *samples)
+{
+    double *secs = tt_calloc((size_t)samples->n + 1, sizeof *secs);
+    int rc = 0;
+
+    for (int i = 0; i < samples->n; i++)
+        secs[i] = samples->of[i].sec;
+    TT_TRY(tt_comm_max_f64(comm, secs, samples->n));
+    for (int i = 0; i < samples->n; i++)
+        samples->of[i].sec = secs[i];
+out:
+    tt_free(secs);
+    return rc;
+}
+
+/*
+ * Times the ops of small models for about `seconds` and fits their prices, bench->ops. Every rank trains alone, at the
+ * same time as the others (collective).
+ */
+static int run_ops(struct tt_bench *b, struct tt_comm *comm, double seconds)
+{
+    static const enum tt_dtype dtypes[] = {TT_F32, TT_BF16};
+    enum { N_DTYPES = sizeof dtypes / sizeof *dtypes };
+    struct tt_comm *self = tt_comm_self_new();
+    struct samples samples = {.n = 0};
+    int rc = 0;
+
+    for (int m = 0; m < N_MODELS; m++) {
+        if (m == N_FIRST)
+            samples.of_first = samples.n;
+        for (int d = 0; d < N_DTYPES; d++) {
+            struct tt_config *cfg = NULL;
+            int failed = load_config(b, models[m], dtypes[d], &cfg);
+
+            TT_TRY(tt_comm_barrier(comm)); /* all ranks are busy at once, as in training */
+            if (failed == 0)
+                failed = time_model(b, self, cfg, seconds / (N_MODELS * N_DTYPES), &samples);
+            tt_config_free(cfg);
+            TT_TRY(tt_comm_agree(comm, failed));
+            tt_progress("ops", m * N_DTYPES + d + 1, N_MODELS * N_DTYPES);
+        }
+    }
+    TT_TRY(slowest(comm, &samples));
+    tt_op_prices_fit(samples.of, samples.n, &b->ops);
+out:
+    tt_free(samples.of);
+    tt_comm_free(self);
+    return rc;
+}
+
 /* --- all of it --- */
 
 /* Checks the step's model and mesh before minutes are spent on the rest. A job fills in keys, so it gets its
@@ -489,9 +794,9 @@ int tt_bench_run(struct tt_bench *b, struct tt_comm *comm)
     if (b->wanted[TT_BENCH_KERNELS])
         measure_kernels(b, unit * share[TT_BENCH_KERNELS]);
     if (b->wanted[TT_BENCH_STEP])
-        TT_TRY(tt_bench_step_run(b, comm, unit * share[TT_BENCH_STEP]));
+        TT_TRY(run_step(b, comm, unit * share[TT_BENCH_STEP]));
     if (b->wanted[TT_BENCH_OPS])
-        TT_TRY(tt_bench_ops_run(b, comm, unit * share[TT_BENCH_OPS]));
+        TT_TRY(run_ops(b, comm, unit * share[TT_BENCH_OPS]));
     if (b->wanted[TT_BENCH_COLLECTIVES])
         TT_TRY(measure_collectives(b, comm, unit * share[TT_BENCH_COLLECTIVES]));
     if (b->wanted[TT_BENCH_STORAGE] && comm->rank == 0)

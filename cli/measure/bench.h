@@ -90,24 +90,9 @@ void tt_bench_release(struct tt_bench *bench);
 
 /* step.c */
 
-/** Trains steps of the configured model on random tokens for about `seconds` (collective). Writes nothing. */
-int tt_bench_step_run(struct tt_bench *bench, struct tt_comm *comm, double seconds) TT_MUST_CHECK;
-
 struct tt_setup;
 
-/**
- * One step on random tokens; ret_sec[0] is the slowest rank's time, ret_sec[1] the longest wait. split may be NULL; it
- * gets this step's parts. Collective over the ranks of the set-up.
- */
-int tt_bench_time_step(struct tt_setup *setup, int64_t number, struct tt_split *split, double ret_sec[2]) TT_MUST_CHECK;
-
 /* ops.c */
-
-/**
- * Times the ops of small models for about `seconds` and fits their prices, bench->ops. Every rank trains alone, at the
- * same time as the others (collective).
- */
-int tt_bench_ops_run(struct tt_bench *bench, struct tt_comm *comm, double seconds) TT_MUST_CHECK;
 
 /* report.c */
 

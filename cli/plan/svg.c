@@ -3,17 +3,210 @@
  * A planned rank as a picture: memory by kind over the instructions, and below it computation and communication over
  * predicted time. It is plain SVG on a light background, and its labels make it readable without colours.
  */
+#include "cli/plan/svg.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/plan/pipeline_svg.h"
-#include "cli/plan/svg_parts.h"
 #include "cli/plan/view.h"
 #include "core/base/mem.h"
 #include "core/base/shown.h"
+#include "core/base/text.h"
 #include "core/os/file.h"
 #include "core/program/instr/instr.h"
+
+/* --- parts of pictures --- */
+
+void tt_svg_begin(int width, int height, struct tt_text *out)
+{
+    tt_text_add(out,
+                "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+                "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#222222\">\n"
+                "<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n",
+                width, height, width, height, width, height);
+}
+
+void tt_svg_text(struct tt_text *out, double x, double y, const char *anchor, const char *attributes, const char *text)
+{
+    tt_text_add(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" %s>", x, y, anchor, attributes);
+    tt_text_add_xml(out, text);
+    tt_text_add(out, "</text>\n");
+}
+
+/* A round number that is in `range` at most six times. */
+static double round_step(double range)
+{
+    double power = pow(10.0, floor(log10(range / 5.0)));
+
+    static const double factors[] = {1.0, 2.0, 5.0};
+
+    for (int i = 0; i < 3; i++)
+        if (range / (factors[i] * power) <= 6.0)
+            return factors[i] * power;
+    return 10.0 * power;
+}
+
+void tt_svg_time_axis(int left, int width, int top, int bottom, double seconds, struct tt_text *out)
+{
+    double step = seconds > 0.0 ? round_step(seconds) : 1.0;
+    char label[32];
+
+    for (int i = 0; i * step <= seconds * 1.0001; i++) {
+        double t = i * step, x = left + (seconds > 0.0 ? t * width / seconds : t);
+
+        tt_text_add(out, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"#dddddd\"/>\n", x, x, top, bottom);
+        if (seconds < 1.0)
+            (void)snprintf(label, sizeof label, "%.4g ms", 1e3 * t);
+        else
+            (void)snprintf(label, sizeof label, "%.4g s", t);
+        tt_svg_text(out, x, bottom + 16, "middle", "", t == 0.0 ? "0" : label);
+    }
+}
+
+/*
+ * --- the run of a pipeline ---
+ *
+ * A run of a pipeline as a picture. Turns of a rank's second and later stages are paler, so that stages can be told
+ * apart without reading titles.
+ */
+
+enum {
+    RUN_WIDTH = 1120,
+    RUN_LEFT = 80, /* of the lanes; labels are left of them */
+    RUN_PLOT = 940,
+    RUN_TOP = 74,
+    RUN_LANE = 26,
+    RUN_GAP = 6,
+    RUN_MIDDLE = RUN_LANE / 2 + 4, /* of a lane, for its label */
+    RUN_FOOT = 64,                 /* below the lanes: times and legend */
+    RUN_DIGIT = 7,                 /* width of a digit */
+};
+
+#define BUBBLE "#eeeeee"
+
+static const struct {
+    char letter;
+    const char *name, *color;
+} kinds[] = {
+    {'F', "forward", "#4477aa"},
+    {'B', "backward", "#ccbb44"},
+    {'I', "input part of backward", "#aa3377"},
+    {'W', "weight part of backward", "#228833"},
+};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+static int kind_of(char letter)
+{
+    int kind = 0;
+
+    while (kinds[kind].letter != letter)
+        kind++;
+    return kind;
+}
+
+/* How many stages of the rank come before this one. */
+static int place_on_rank(const struct tt_pipeline *p, int stage)
+{
+    int n = 0;
+
+    for (int s = 0; s < stage; s++)
+        n += p->rank_of_stage[s] == p->rank_of_stage[stage];
+    return n;
+}
+
+static int lane_top(int rank)
+{
+    return RUN_TOP + rank * (RUN_LANE + RUN_GAP);
+}
+
+static void draw_turn(const struct tt_pipeline *p, int rank, int t, struct tt_span span, double scale,
+                      struct tt_text *out)
+{
+    const struct tt_turn *turn = &p->orders[rank].turns[t];
+    char letter = tt_pipeline_letter(p, turn), label[16];
+    double width = (span.end - span.begin) * scale, x = RUN_LEFT + span.begin * scale;
+    int place = place_on_rank(p, turn->stage);
+
+    (void)snprintf(label, sizeof label, "%d", turn->microbatch);
+    tt_text_add(out,
+                "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\" fill-opacity=\"%.2g\"%s><title>"
+                "%d%c%d: %.4g ms</title></rect>\n",
+                x, lane_top(rank), width < 0.3 ? 0.3 : width, RUN_LANE, kinds[kind_of(letter)].color,
+                place == 0 ? 1.0 : 0.5 + 0.2 / place, width > 3.0 ? " stroke=\"#ffffff\" stroke-width=\"0.8\"" : "",
+                turn->stage, letter, turn->microbatch, 1e3 * (span.end - span.begin));
+    if (width >= RUN_DIGIT * (double)strlen(label) + 2.0)
+        tt_svg_text(out, x + width / 2.0, lane_top(rank) + RUN_MIDDLE, "middle",
+                    place == 0 && letter != 'B' ? "fill=\"#ffffff\" pointer-events=\"none\""
+                                                : "pointer-events=\"none\"",
+                    label);
+}
+
+static void draw_turns(const struct tt_pipeline *p, const struct tt_pipeline_run *run, int rank, double scale,
+                       struct tt_text *out)
+{
+    char label[48];
+
+    (void)snprintf(label, sizeof label, "rank %d", rank);
+    tt_svg_text(out, RUN_LEFT - 8, lane_top(rank) + RUN_MIDDLE, "end", "", label);
+    for (int t = 0; t < p->orders[rank].n; t++)
+        draw_turn(p, rank, t, run->spans[rank][t], scale, out);
+    (void)snprintf(label, sizeof label, "%.1f %% idle",
+                   run->makespan > 0.0 ? 100.0 * run->bubble[rank] / run->makespan : 0.0);
+    tt_svg_text(out, RUN_LEFT + RUN_PLOT + 8, lane_top(rank) + RUN_MIDDLE, "start", "fill=\"#555555\"", label);
+}
+
+/* The kinds of turns that there are, and the bubble. */
+static void legend(const struct tt_pipeline *p, int y, struct tt_text *out)
+{
+    bool used[KINDS] = {false};
+    double x = RUN_LEFT;
+
+    for (int rank = 0; rank < p->ranks; rank++)
+        for (int t = 0; t < p->orders[rank].n; t++)
+            used[kind_of(tt_pipeline_letter(p, &p->orders[rank].turns[t]))] = true;
+    for (int k = 0; k <= KINDS; k++) {
+        const char *name = k < KINDS ? kinds[k].name : "bubble", *color = k < KINDS ? kinds[k].color : BUBBLE;
+
+        if (k < KINDS && !used[k])
+            continue;
+        tt_text_add(out, "<rect x=\"%.1f\" y=\"%d\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x, y - 10, color);
+        tt_svg_text(out, x + 17.0, y, "start", "", name);
+        x += 34.0 + RUN_DIGIT * (double)strlen(name);
+    }
+    if (p->n_stages > p->ranks)
+        tt_svg_text(out, x, y, "start", "fill=\"#555555\"", "paler: later stages of a rank");
+}
+
+int tt_plan_pipeline_svg_height(const struct tt_pipeline *pipeline)
+{
+    return lane_top(pipeline->ranks) + RUN_FOOT;
+}
+
+void tt_plan_pipeline_svg(const struct tt_pipeline *pipeline, const struct tt_pipeline_run *run, const char *about,
+                          struct tt_text *out)
+{
+    int bottom = lane_top(pipeline->ranks);
+    double scale = run->makespan > 0.0 ? RUN_PLOT / run->makespan : 1.0;
+    char title[200];
+
+    tt_svg_begin(RUN_WIDTH, tt_plan_pipeline_svg_height(pipeline), out);
+    (void)snprintf(title, sizeof title, "Pipeline %s: %d ranks, %d stages, %d microbatches, %.1f %% idle",
+                   pipeline->schedule->name, pipeline->ranks, pipeline->n_stages, pipeline->microbatches,
+                   100.0 * run->bubble_share);
+    tt_svg_text(out, 20, 28, "start", "font-size=\"16\" font-weight=\"bold\"", title);
+    tt_svg_text(out, 20, 48, "start", "fill=\"#555555\"", about);
+    for (int rank = 0; rank < pipeline->ranks; rank++)
+        tt_text_add(out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"" BUBBLE "\"/>\n", RUN_LEFT,
+                    lane_top(rank), RUN_PLOT, RUN_LANE);
+    tt_svg_time_axis(RUN_LEFT, RUN_PLOT, RUN_TOP, bottom, run->makespan, out);
+    for (int rank = 0; rank < pipeline->ranks; rank++)
+        draw_turns(pipeline, run, rank, scale, out);
+    legend(pipeline, bottom + 42, out);
+    tt_text_add(out, "</svg>\n");
+}
+
+/* --- a plan --- */
 
 enum {
     WIDTH = 1120,
@@ -74,7 +267,7 @@ static double memory_step(double top)
 
     while (top / unit >= 1024.0)
         unit *= 1024.0;
-    return tt_svg_step(top / unit) * unit;
+    return round_step(top / unit) * unit;
 }
 
 static void memory_axis(const struct tt_summary *s, double top, struct tt_text *out)

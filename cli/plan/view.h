@@ -75,7 +75,4 @@ extern const int tt_plan_n_layers;
 /** Bytes of a layer at an instruction. */
 int64_t tt_plan_layer_bytes(const struct tt_summary *summary, int layer, int instr);
 
-/** The memory timeline as lines of text, on stdout. */
-void tt_plan_print_timeline(const struct tt_summary *summary);
-
 #endif

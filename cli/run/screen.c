@@ -4,19 +4,86 @@
  */
 #include "cli/run/screen.h"
 
+#include <errno.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/run/streams.h"
 #include "core/base/mem.h"
 #include "core/base/shown.h"
+#include "core/os/file.h"
 #include "trainer/run/console.h"
+
+/* --- streams --- */
+
+static atomic_bool is_live; /* the live line is on the screen */
+
+static ssize_t put(void *fd, const char *bytes, size_t size)
+{
+    int error;
+
+    tt_streams_erase_live();
+    error = tt_file_put((int)(intptr_t)fd, bytes, size);
+
+    errno = error ? error : errno;
+    return error ? 0 : (ssize_t)size;
+}
+
+/* NULL if there is no memory for it; the C library's own stream then stays. The buffer is given, since the C library
+ * would allocate one when the stream is first written to, and drop the output if there is no memory then. */
+static FILE *open_stream(intptr_t fd, int mode, char *buffer, size_t size)
+{
+    FILE *f = fopencookie((void *)fd, "w", (cookie_io_functions_t){.write = put}); // NOLINT(performance-no-int-to-ptr)
+
+    if (f)
+        (void)setvbuf(f, buffer, mode, size);
+    return f;
+}
+
+void tt_streams_begin(void)
+{
+    static char buffer[BUFSIZ];
+    FILE *out = open_stream(STDOUT_FILENO, isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF, buffer, sizeof buffer);
+    FILE *err = open_stream(STDERR_FILENO, _IONBF, NULL, 0);
+
+    stdout = out ? out : stdout;
+    stderr = err ? err : stderr;
+}
+
+/* A line ends with a return, and so does its erasure: mpirun's remarks are looked for at the beginning of a line. */
+static void put_live(const char *text)
+{
+    struct pollfd terminal = {.fd = STDERR_FILENO, .events = POLLOUT};
+    char line[256];
+    int n = snprintf(line, sizeof line, "\r%s\033[K\r", text);
+
+    if (n < 0 || n >= (int)sizeof line || poll(&terminal, 1, 0) != 1 || !(terminal.revents & POLLOUT))
+        return;
+    atomic_store(&is_live, true);
+    if (write(STDERR_FILENO, line, (size_t)n) < 0)
+        return;
+    atomic_store(&is_live, true); /* a handler may have answered in between */
+}
+
+void tt_streams_erase_live(void)
+{
+    static const char erase[] = "\r\033[2K\r";
+
+    if (atomic_exchange(&is_live, false))
+        (void)tt_file_put(STDERR_FILENO, erase, sizeof erase - 1);
+}
+
+/* --- the terminal --- */
 
 enum { LEAST_COLUMNS = 40 }; /* a narrower terminal breaks the lines itself */
 
@@ -134,7 +201,7 @@ void tt_screen_live(const char *text)
     if (isatty(STDERR_FILENO) && ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col) /* it may have changed */
         columns = size.ws_col;
     tt_shown(shown, (int)sizeof shown < columns ? sizeof shown : (size_t)columns, text, strlen(text));
-    tt_streams_put_live(shown);
+    put_live(shown);
 }
 
 /* --- lines --- */

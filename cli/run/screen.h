@@ -58,4 +58,16 @@ void tt_print_broken(int indent, const char *format, ...) __attribute__((format(
 /** Prints a message on standard error, broken where the terminal ends. */
 void tt_screen_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* --- streams --- */
+
+/**
+ * Makes stdout and stderr lose nothing. The C library drops what is in its buffer when a write is interrupted by a
+ * signal, or when a terminal or pipe that does not block is full, as it may be if another program has set that. For the
+ * start of the program, before anything is printed.
+ */
+void tt_streams_begin(void);
+
+/** Erases that line, if it is there. A signal handler may call it. */
+void tt_streams_erase_live(void);
+
 #endif

@@ -17,7 +17,7 @@
 
 #include <unistd.h>
 
-#include "cli/run/streams.h"
+#include "cli/run/screen.h"
 #include "core/base/error.h"
 #include "core/os/file.h"
 #include "trainer/run/console.h"

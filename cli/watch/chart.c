@@ -4,13 +4,25 @@
  */
 #include "cli/watch/chart.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <spawn.h>
+
 #include "core/base/mem.h"
+#include "core/base/shown.h"
 #include "core/base/utf8.h"
+#include "core/os/file.h"
 #include "trainer/step/metrics.h"
+
+/* --- the numbers --- */
 
 enum { BUCKETS = 1200 }; /* a curve keeps the smallest and the largest value of each */
 
@@ -136,12 +148,13 @@ static void set_range(struct tt_chart *chart, struct tt_panel *p)
     p->high += margin;
 }
 
-double tt_chart_x(const struct tt_chart *chart, double step)
+/* Where a step and a value are in a panel: 0 left or at the bottom, 1 right or at the top. */
+static double x_of(const struct tt_chart *chart, double step)
 {
     return (step - chart->first) / (chart->last - chart->first);
 }
 
-double tt_chart_y(const struct tt_panel *p, double value)
+static double y_of(const struct tt_panel *p, double value)
 {
     return (scaled(p, value) - p->low) / (p->high - p->low);
 }
@@ -160,7 +173,7 @@ static int linear_ticks(double low, double high, int most, double *ticks)
     return n;
 }
 
-int tt_chart_ticks(const struct tt_panel *p, int most, double *ticks)
+static int value_ticks(const struct tt_panel *p, int most, double *ticks)
 {
     double low = ceil(p->low), high = floor(p->high), every;
     int n = 0;
@@ -175,7 +188,8 @@ int tt_chart_ticks(const struct tt_panel *p, int most, double *ticks)
     return n;
 }
 
-int tt_chart_step_ticks(const struct tt_chart *chart, int most, double *ticks)
+/* The same for steps. */
+static int step_ticks(const struct tt_chart *chart, int most, double *ticks)
 {
     double low = chart->first, high = chart->last;
     int all = linear_ticks(low, high, most, ticks), n = 0;
@@ -186,7 +200,8 @@ int tt_chart_step_ticks(const struct tt_chart *chart, int most, double *ticks)
     return n;
 }
 
-char *tt_chart_number(char *buf, size_t buf_size, double x)
+/* "2.5", "3e-04": a short number, into buf of at least 24 bytes; returns buf. */
+static char *short_number(char *buf, size_t buf_size, double x)
 {
     double size = fabs(x);
 
@@ -364,4 +379,470 @@ void tt_chart_release(struct tt_chart *c)
     tt_free((void *)c->run);
     tt_free(c->panel);
     *c = (struct tt_chart){.n_runs = 0};
+}
+
+/* --- a picture --- */
+
+enum {
+    WIDTH = 1000,
+    ONE_HEIGHT = 460,  /* of the plot of a single panel */
+    MANY_HEIGHT = 230, /* of each of several */
+    TOP = 64,
+    LEFT = 74, /* of a plot within its panel, for the numbers */
+    RIGHT = 20,
+    TITLE = 26, /* above a plot */
+    UNDER = 34, /* below a plot, for the steps */
+    CHAR = 7,   /* the width of a character in the legend */
+};
+
+static int across(const struct tt_chart *chart)
+{
+    return chart->n_panels > 1 ? 2 : 1;
+}
+
+static int plot_height(const struct tt_chart *chart)
+{
+    return chart->n_panels > 1 ? MANY_HEIGHT : ONE_HEIGHT;
+}
+
+/* The place of a panel's plot in the picture, in pixels. */
+struct box {
+    double x, y, width, height;
+};
+
+static struct box box_of(const struct tt_chart *chart, int panel)
+{
+    int width = WIDTH / across(chart), height = TITLE + plot_height(chart) + UNDER;
+    int row = panel / across(chart), column = panel % across(chart);
+
+    return (struct box){column * width + LEFT, TOP + row * height + TITLE, width - LEFT - RIGHT, plot_height(chart)};
+}
+
+const char *tt_chart_color(int run)
+{
+    static const char *const colors[] = {"#4477aa", "#ee6677", "#228833", "#aa3377", "#ccbb44", "#66ccee", "#777777"};
+
+    return colors[run % (int)(sizeof colors / sizeof colors[0])];
+}
+
+static void text_at(struct tt_text *out, double x, double y, const char *attributes, const char *text)
+{
+    tt_text_add(out, "<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, attributes);
+    tt_text_add_xml(out, text);
+    tt_text_add(out, "</text>\n");
+}
+
+/* --- axes --- */
+
+static void draw_axes(const struct tt_chart *chart, const struct tt_panel *p, const struct box *box,
+                      struct tt_text *out)
+{
+    double ticks[TT_TICKS_MOST];
+    char label[32];
+    int n = value_ticks(p, chart->n_panels > 1 ? 5 : 8, ticks);
+
+    for (int i = 0; i < n; i++) {
+        double y = box->y + box->height * (1.0 - y_of(p, ticks[i]));
+
+        tt_text_add(out, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#e4e4e4\"/>\n", box->x,
+                    box->x + box->width, y, y);
+        text_at(out, box->x - 8.0, y + 4.0, "text-anchor=\"end\"", short_number(label, sizeof label, ticks[i]));
+    }
+    n = step_ticks(chart, chart->n_panels > 1 ? 6 : 10, ticks);
+    for (int i = 0; i < n; i++) {
+        double x = box->x + box->width * x_of(chart, ticks[i]);
+
+        tt_text_add(out, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#e4e4e4\"/>\n", x, x, box->y,
+                    box->y + box->height);
+        text_at(out, x, box->y + box->height + 16.0, "text-anchor=\"middle\"",
+                short_number(label, sizeof label, ticks[i]));
+    }
+    tt_text_add(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"none\" stroke=\"#999999\"/>\n",
+                box->x, box->y, box->width, box->height);
+    text_at(out, box->x, box->y - 9.0, "font-weight=\"bold\"", p->title);
+}
+
+/* --- curves --- */
+
+static double left_of(const struct tt_chart *chart, const struct box *box, double step)
+{
+    return box->x + box->width * x_of(chart, step);
+}
+
+static double top_of(const struct tt_panel *p, const struct box *box, double value)
+{
+    return box->y + box->height * (1.0 - y_of(p, value));
+}
+
+static void draw_svg_curve(const struct tt_chart *chart, const struct tt_panel *p, const struct box *box, int run,
+                           struct tt_text *out)
+{
+    const struct tt_curve *c = &p->curve[run], *m = &p->marks[run];
+
+    if (c->n > 1) {
+        tt_text_add(out,
+                    "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"1.5\" stroke-linejoin=\"round\" points=\"",
+                    tt_chart_color(run));
+        for (int64_t i = 0; i < c->n; i++)
+            tt_text_add(out, "%s%.1f,%.1f", i ? " " : "", left_of(chart, box, c->step[i]), top_of(p, box, c->value[i]));
+        tt_text_add(out, "\"/>\n");
+    } else if (c->n == 1) {
+        tt_text_add(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"%s\"/>\n", left_of(chart, box, c->step[0]),
+                    top_of(p, box, c->value[0]), tt_chart_color(run));
+    }
+    for (int64_t i = 0; i < m->n; i++)
+        tt_text_add(out,
+                    "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" fill=\"#ffffff\" stroke=\"%s\" stroke-width=\"1.5\"/>\n",
+                    left_of(chart, box, m->step[i]), top_of(p, box, m->value[i]), tt_chart_color(run));
+}
+
+static void draw_legend(const struct tt_chart *chart, struct tt_text *out)
+{
+    double x = LEFT;
+    bool marks = false;
+
+    for (int r = 0; r < chart->n_runs; r++) {
+        tt_text_add(out, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"28\" y2=\"28\" stroke=\"%s\" stroke-width=\"3\"/>\n", x,
+                    x + 22.0, tt_chart_color(r));
+        text_at(out, x + 29.0, 32.0, "font-size=\"13\"", chart->run[r]);
+        x += 54.0 + CHAR * (double)strlen(chart->run[r]);
+    }
+    for (int i = 0; i < chart->n_panels; i++)
+        marks = marks || chart->panel[i].has_marks;
+    if (!marks)
+        return;
+    tt_text_add(out,
+                "<circle cx=\"%.1f\" cy=\"28\" r=\"3.5\" fill=\"#ffffff\" stroke=\"#555555\" stroke-width=\"1.5\"/>\n",
+                x + 6.0);
+    text_at(out, x + 16.0, 32.0, "font-size=\"13\"", "validation");
+}
+
+void tt_chart_draw_svg(const struct tt_chart *chart, struct tt_text *out)
+{
+    int rows = (chart->n_panels + across(chart) - 1) / across(chart);
+    int height = TOP + rows * (TITLE + plot_height(chart) + UNDER) + 6;
+
+    tt_text_add(out,
+                "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+                "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#222222\">\n"
+                "<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n",
+                WIDTH, height, WIDTH, height, WIDTH, height);
+    draw_legend(chart, out);
+    for (int i = 0; i < chart->n_panels; i++) {
+        struct box box = box_of(chart, i);
+
+        draw_axes(chart, &chart->panel[i], &box, out);
+        for (int r = 0; r < chart->n_runs; r++)
+            draw_svg_curve(chart, &chart->panel[i], &box, r, out);
+    }
+    tt_text_add(out, "</svg>\n");
+}
+
+/* --- PNG --- */
+
+static int convert(const char *svg, const char *png)
+{
+    const char *argv[] = {"rsvg-convert", "-o", png, svg, NULL};
+    pid_t pid;
+    int status = 0, error = posix_spawnp(&pid, argv[0], NULL, NULL, (char *const *)(uintptr_t)argv, environ);
+
+    if (error == ENOENT)
+        return tt_fail(TT_EUSAGE, "--png needs rsvg-convert, which is not in PATH\nhelp: install it (Debian: "
+                                  "librsvg2-bin; Fedora: librsvg2-tools), or use --svg, which browsers show");
+    if (error)
+        return tt_fail(TT_EIO, "cannot run rsvg-convert: %s", strerror(error));
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return tt_fail(TT_EIO, "cannot wait for rsvg-convert: %s", strerror(errno));
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : tt_fail(TT_EIO, "rsvg-convert failed");
+}
+
+int tt_chart_png(const struct tt_text *svg, const char *path)
+{
+    char *from = NULL, *to = NULL;
+    int from_fd = -1, to_fd = -1, rc = 0;
+
+    tt_file_sweep_beside(path);
+    TT_TRY(tt_file_temporary(path, &from, &from_fd));
+    TT_TRY(tt_file_temporary(path, &to, &to_fd));
+    TT_TRY(tt_file_pwrite(from_fd, from, svg->text, svg->size, 0, NULL));
+    TT_TRY(convert(from, to));
+    if (rename(to, path) < 0)
+        rc = tt_path_fail("rename", to, errno);
+out:
+    if (from_fd >= 0)
+        (void)close(from_fd);
+    if (to_fd >= 0)
+        (void)close(to_fd);
+    if (from)
+        (void)unlink(from);
+    if (to && rc < 0)
+        (void)unlink(to);
+    tt_free(from);
+    tt_free(to);
+    return rc;
+}
+
+/*
+ * --- text for a terminal ---
+ *
+ * Curves on a terminal: braille, which has 2 x 4 dots in a character, or ASCII.
+ */
+
+enum {
+    LABEL = 8, /* columns for numbers at the left of a plot */
+    FRAME = 2, /* lines of a panel that are not its plot: title, steps */
+    GAP = 2,   /* columns between panels */
+    LEAST_PLOT = 3,
+};
+
+/* A character of the picture: dots, or a letter, in the colour of a run. */
+struct cell {
+    unsigned char dots, run;
+    char letter; /* 0: none; MARK: a validation */
+};
+
+enum { MARK = 1 };
+
+struct canvas {
+    const struct tt_chart_screen *screen;
+    int columns, lines; /* in characters */
+    int dots_x, dots_y; /* in a character */
+    struct cell *cell;
+};
+
+static const char ascii_runs[] = "*+ox#@%&";
+
+static struct cell *cell_at(const struct canvas *c, int column, int line)
+{
+    return &c->cell[line * c->columns + column];
+}
+
+/* --- dots --- */
+
+static void set_dot(const struct canvas *c, int x, int y, int run)
+{
+    static const unsigned char bits[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
+    struct cell *cell;
+
+    if (x < 0 || y < 0 || x >= c->columns * c->dots_x || y >= c->lines * c->dots_y)
+        return;
+    cell = cell_at(c, x / c->dots_x, y / c->dots_y);
+    cell->dots |= bits[y % c->dots_y][x % c->dots_x];
+    cell->run = (unsigned char)run;
+}
+
+static void draw_line(const struct canvas *c, double x0, double y0, double x1, double y1, int run)
+{
+    int n = (int)fmax(fabs(x1 - x0), fabs(y1 - y0)) + 1;
+
+    for (int i = 0; i <= n; i++)
+        set_dot(c, (int)lround(x0 + (x1 - x0) * i / n), (int)lround(y0 + (y1 - y0) * i / n), run);
+}
+
+static double dot_x(const struct tt_chart *chart, const struct canvas *c, double step)
+{
+    return x_of(chart, step) * (c->columns * c->dots_x - 1);
+}
+
+static double dot_y(const struct tt_panel *p, const struct canvas *c, double value)
+{
+    return (1.0 - y_of(p, value)) * (c->lines * c->dots_y - 1);
+}
+
+static void draw_curve(const struct tt_chart *chart, const struct tt_panel *p, const struct canvas *c, int run)
+{
+    const struct tt_curve *curve = &p->curve[run];
+
+    for (int64_t i = 0; i < curve->n; i++) {
+        int64_t from = i ? i - 1 : 0;
+
+        draw_line(c, dot_x(chart, c, curve->step[from]), dot_y(p, c, curve->value[from]),
+                  dot_x(chart, c, curve->step[i]), dot_y(p, c, curve->value[i]), run);
+    }
+}
+
+static void put_letter(const struct tt_chart *chart, const struct tt_panel *p, const struct canvas *c, double step,
+                       double value, int run, char letter)
+{
+    int x = (int)lround(dot_x(chart, c, step)) / c->dots_x, y = (int)lround(dot_y(p, c, value)) / c->dots_y;
+
+    if (x >= 0 && y >= 0 && x < c->columns && y < c->lines)
+        *cell_at(c, x, y) = (struct cell){.run = (unsigned char)run, .letter = letter};
+}
+
+/* Braille has no shapes: each curve has its letter once, each at another place. */
+static void name_curve(const struct tt_chart *chart, const struct tt_panel *p, const struct canvas *c, int run)
+{
+    const struct tt_curve *curve = &p->curve[run];
+    int64_t at = curve->n * (run + 1) / (chart->n_runs + 1);
+
+    if (chart->n_runs > 1 && c->screen->utf8 && curve->n)
+        put_letter(chart, p, c, curve->step[at], curve->value[at], run, (char)('A' + run));
+}
+
+static void draw(const struct tt_chart *chart, const struct tt_panel *p, const struct canvas *c)
+{
+    for (int run = 0; run < chart->n_runs; run++)
+        draw_curve(chart, p, c, run);
+    for (int run = 0; run < chart->n_runs; run++) {
+        for (int64_t i = 0; i < p->marks[run].n; i++)
+            put_letter(chart, p, c, p->marks[run].step[i], p->marks[run].value[i], run, MARK);
+        name_curve(chart, p, c, run);
+    }
+}
+
+/* --- characters --- */
+
+static void add_color(const struct tt_chart_screen *s, int run, struct tt_text *out)
+{
+    static const int codes[] = {36, 33, 35, 32, 34, 31};
+
+    if (s->color)
+        tt_text_add(out, "\033[%dm", codes[run % (int)(sizeof codes / sizeof codes[0])]);
+}
+
+static void end_color(const struct tt_chart_screen *s, struct tt_text *out)
+{
+    if (s->color)
+        tt_text_add(out, "\033[39m");
+}
+
+static const char *mark_text(const struct tt_chart_screen *s)
+{
+    return s->utf8 ? "◆" : "V";
+}
+
+static void add_cell(const struct canvas *c, const struct cell *cell, struct tt_text *out)
+{
+    int code = 0x2800 + cell->dots;
+
+    if (!cell->dots && !cell->letter) {
+        tt_text_add(out, " ");
+        return;
+    }
+    add_color(c->screen, cell->run, out);
+    if (cell->letter == MARK)
+        tt_text_add(out, "%s", mark_text(c->screen));
+    else if (cell->letter)
+        tt_text_add(out, "%c", cell->letter);
+    else if (c->screen->utf8)
+        tt_text_add(out, "%c%c%c", 0xe0 | code >> 12, 0x80 | (code >> 6 & 0x3f), 0x80 | (code & 0x3f));
+    else
+        tt_text_add(out, "%c", ascii_runs[cell->run % (sizeof ascii_runs - 1)]);
+    end_color(c->screen, out);
+}
+
+/* The number beside a line of the plot: that of a tick that falls into it, "" if there is none. */
+static void line_label(const struct tt_panel *p, const struct canvas *c, int line, char *buf, size_t size)
+{
+    double ticks[TT_TICKS_MOST];
+    int half = (c->lines + 1) / 2, most = half < 2 ? 2 : half > TT_TICKS_MOST ? TT_TICKS_MOST : half;
+    int n = value_ticks(p, most, ticks);
+
+    buf[0] = 0;
+    for (int i = 0; i < n; i++)
+        if ((int)lround(dot_y(p, c, ticks[i])) / c->dots_y == line)
+            (void)short_number(buf, size, ticks[i]);
+}
+
+/* One of the lines of a panel, padded to its width. */
+static void add_line(const struct tt_chart *chart, const struct tt_panel *p, const struct canvas *c, int line,
+                     struct tt_text *out)
+{
+    int width = LABEL + 1 + c->columns;
+    char label[32], first[32], last[32];
+
+    if (line == 0) {
+        tt_text_add(out, "%*s %-*.*s", LABEL, "", c->columns, c->columns, p->title);
+    } else if (line <= c->lines) {
+        line_label(p, c, line - 1, label, sizeof label);
+        tt_text_add(out, "%*s%s", LABEL, label, c->screen->utf8 ? label[0] ? "┤" : "│" : label[0] ? "+" : "|");
+        for (int column = 0; column < c->columns; column++)
+            add_cell(c, cell_at(c, column, line - 1), out);
+    } else {
+        (void)snprintf(first, sizeof first, "%.0f", ceil(chart->first));
+        (void)snprintf(last, sizeof last, "step %.0f", floor(chart->last));
+        tt_text_add(out, "%*s %s%*s", LABEL, "", first, width - LABEL - 1 - (int)strlen(first), last);
+    }
+}
+
+/* Ends a line, without spaces before its end. */
+static void end_line(struct tt_text *out)
+{
+    while (out->size && out->text[out->size - 1] == ' ')
+        out->size--;
+    tt_text_add(out, "\n");
+}
+
+static void add_legend(const struct tt_chart *chart, const struct tt_chart_screen *s, bool marks, struct tt_text *out)
+{
+    int used = LABEL;
+
+    tt_text_add(out, "%*s", LABEL, "");
+    for (int r = 0; r < chart->n_runs && chart->n_runs > 1; r++) {
+        int room = s->columns - used - 4, size = (int)strlen(chart->run[r]);
+
+        if (room < 4)
+            break;
+        size = size < room ? size : room;
+        add_color(s, r, out);
+        tt_text_add(out, " %c", s->utf8 ? 'A' + r : ascii_runs[r % (int)(sizeof ascii_runs - 1)]);
+        end_color(s, out);
+        tt_text_add(out, " %.*s", size - (int)tt_utf8_unfinished(chart->run[r], (size_t)size), chart->run[r]);
+        used += 3 + size;
+    }
+    if (marks && used + 14 <= s->columns)
+        tt_text_add(out, " %s validation", mark_text(s));
+    tt_text_add(out, "\n");
+}
+
+/* How many panels fit, `across` beside each other; at least one row of them. */
+static int fitting(const struct tt_chart *chart, int lines, int across)
+{
+    int rows = lines / (LEAST_PLOT + FRAME), most = (rows ? rows : 1) * across;
+
+    return chart->n_panels < most ? chart->n_panels : most;
+}
+
+static void draw_rows(const struct tt_chart *chart, const struct canvas *c, int n, int across, struct tt_text *out)
+{
+    for (int first = 0; first < n; first += across) {
+        for (int line = 0; line < c[0].lines + FRAME; line++) {
+            for (int i = first; i < first + across && i < n; i++) {
+                tt_text_add(out, "%*s", i > first ? GAP : 0, "");
+                add_line(chart, &chart->panel[i], &c[i], line, out);
+            }
+            end_line(out);
+        }
+    }
+}
+
+void tt_chart_draw_text(const struct tt_chart *chart, const struct tt_chart_screen *s, struct tt_text *out)
+{
+    int across = chart->n_panels > 1 && s->columns >= 2 * (LABEL + GAP + 16) ? 2 : 1, n, lines;
+    struct canvas *c = tt_calloc((size_t)chart->n_panels, sizeof *c);
+    bool marks = false, legend;
+
+    for (int i = 0; i < chart->n_panels; i++)
+        marks = marks || chart->panel[i].has_marks;
+    legend = marks || chart->n_runs > 1;
+    lines = s->lines - 1 - legend; /* the last one is for the prompt */
+    n = fitting(chart, lines, across);
+    lines = lines / ((n + across - 1) / across) - FRAME;
+    for (int i = 0; i < n; i++) {
+        c[i] = (struct canvas){.screen = s,
+                               .columns = (s->columns - (across - 1) * GAP) / across - LABEL - 1,
+                               .lines = lines < LEAST_PLOT ? LEAST_PLOT : lines,
+                               .dots_x = s->utf8 ? 2 : 1,
+                               .dots_y = s->utf8 ? 4 : 1};
+        c[i].cell = tt_calloc((size_t)(c[i].columns * c[i].lines), sizeof *c[i].cell);
+        draw(chart, &chart->panel[i], &c[i]);
+    }
+    draw_rows(chart, c, n, across, out);
+    if (legend)
+        add_legend(chart, s, marks, out);
+    for (int i = 0; i < n; i++)
+        tt_free(c[i].cell);
+    tt_free(c);
 }

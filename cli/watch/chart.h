@@ -3,6 +3,7 @@
 #define TT_CLI_WATCH_CHART_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "cli/watch/history.h"
@@ -55,19 +56,8 @@ int tt_chart_make(int n_runs, const char *const *runs, const struct tt_history *
                   const struct tt_chart_options *options, struct tt_chart *ret_chart) TT_MUST_CHECK;
 void tt_chart_release(struct tt_chart *chart);
 
-/** Where a step and a value are in a panel: 0 left or at the bottom, 1 right or at the top. */
-double tt_chart_x(const struct tt_chart *chart, double step);
-double tt_chart_y(const struct tt_panel *panel, double value);
-
 /** At most `most` (up to TT_TICKS_MOST) round numbers in the range of a panel; returns how many. */
 enum { TT_TICKS_MOST = 12 };
-int tt_chart_ticks(const struct tt_panel *panel, int most, double *ticks);
-
-/** The same for steps. */
-int tt_chart_step_ticks(const struct tt_chart *chart, int most, double *ticks);
-
-/** "2.5", "3e-04": a short number, into buf of at least 24 bytes; returns buf. */
-char *tt_chart_number(char *buf, size_t buf_size, double x);
 
 /* ---- outputs ---- */
 
@@ -88,6 +78,10 @@ struct tt_chart_page {
     bool log_scale;                   /* the same */
     int follow_sec; /* the file is written again: after so many seconds the page looks for newer numbers; 0: never */
 };
+/** page.html, with @TITLE@ where the title belongs, and @DATA@ where the JSON does that its script draws. */
+extern const char tt_chart_page_text[];
+extern const size_t tt_chart_page_text_size;
+
 void tt_chart_draw_html(const struct tt_chart *chart, const struct tt_chart_page *page, struct tt_text *out);
 
 /** The colour of a run in pictures. */

@@ -7,7 +7,6 @@
 
 #include "cli/watch/chart.h"
 #include "cli/watch/compare.h"
-#include "cli/watch/page.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/shown.h"

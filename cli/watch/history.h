@@ -82,4 +82,29 @@ const char *tt_table_set_name(const char *column);
 /** The first row with at least this step; n: none has. */
 int64_t tt_table_find(const struct tt_table *table, int64_t step);
 
+/* --- runs below a folder --- */
+
+/**
+ * The runs of a folder of runs: their folders, in order of their paths. A folder has a run if metrics.jsonl or run.yaml
+ * is in it. Zero-initialise, and release when done.
+ */
+struct tt_runs {
+    char **folder;
+    int n, cap;
+};
+
+/**
+ * Adds the runs that are up to three levels below a folder, but not those below another run, nor a link to one of the
+ * others. What is not a folder has none. Warns of folders that cannot be read.
+ */
+int tt_runs_add_below(const char *folder, struct tt_runs *runs) TT_MUST_CHECK;
+
+/**
+ * Adds what a user means by a path: the path itself if it has a run, or if no runs are below it (whoever reads it then
+ * says what is wrong), else the runs below it.
+ */
+int tt_runs_add(const char *given, struct tt_runs *runs) TT_MUST_CHECK;
+
+void tt_runs_release(struct tt_runs *runs);
+
 #endif

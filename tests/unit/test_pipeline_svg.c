@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "cli/plan/pipeline_svg.h"
+#include "cli/plan/svg.h"
 
 enum { MAX_STAGES = 8, MAX_RECTS = 256 };
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "cli/run/remarks.h"
+#include "cli/run/supervise.h"
 
 #define DASHES "--------------------------------------------------------------------------\n"
 #define NORMAL                                                          \

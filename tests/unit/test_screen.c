@@ -20,7 +20,6 @@
 
 #include "cli/run/columns.h"
 #include "cli/run/screen.h"
-#include "cli/run/streams.h"
 
 static void put(const char *text, int columns, int indent, const char *expect)
 {

@@ -6,12 +6,423 @@
 #include "cli/commands/ckpt/ckpt.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/steps/gc.h"
+#include "checkpoint/steps/rollback.h"
+#include "checkpoint/steps/steps.h"
+#include "checkpoint/tools/consolidate.h"
+#include "checkpoint/tools/convert.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+
+/* --- tensors that are alike --- */
+
+enum { SLOTS = 4, DIGITS = 9 }; /* numbers of a name that are compared, and of how many digits */
+
+/* A tensor, and what those that are alike have in common. */
+struct entry {
+    char *key; /* the name without its numbers, group, type, shape and number of chunks */
+    int tensor;
+    int n_slots;
+    int64_t slot[SLOTS]; /* the numbers of the name */
+};
+
+/* The length of the part of a name up to the next point. */
+static size_t part_of(const char *name)
+{
+    return strcspn(name, ".");
+}
+
+static bool is_number(const char *part, size_t size)
+{
+    return size > 0 && size <= DIGITS && strspn(part, "0123456789") >= size && (size == 1 || part[0] != '0');
+}
+
+static struct entry make_entry(const struct tt_manifest_tensor *t, int number)
+{
+    struct entry e = {.tensor = number};
+    struct tt_text key = {0};
+    size_t size;
+
+    for (const char *at = t->name; *at; at += size + (at[size] == '.')) {
+        size = part_of(at);
+        if (e.n_slots < SLOTS && is_number(at, size)) {
+            e.slot[e.n_slots++] = strtoll(at, NULL, 10);
+            tt_text_add(&key, "\n.");
+        } else {
+            tt_text_add(&key, "%.*s.", (int)size, at);
+        }
+    }
+    tt_text_add(&key, "\n%d %d %d", (int)t->group, (int)t->dtype, t->n_chunks);
+    for (int d = 0; d < t->ndim; d++)
+        tt_text_add(&key, " %" PRId64, t->shape[d]);
+    e.key = key.text;
+    return e;
+}
+
+static int compare_entries(const void *x, const void *y)
+{
+    const struct entry *a = x, *b = y;
+    int order = strcmp(a->key, b->key);
+
+    return order ? order : a->tensor - b->tensor;
+}
+
+static int compare_numbers(const void *x, const void *y)
+{
+    int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
+
+    return a < b ? -1 : a > b;
+}
+
+/* The different numbers that n entries have in a slot, in ascending order; returns how many there are. */
+static int64_t numbers_of(const struct entry *e, int n, int slot, int64_t *ret_numbers)
+{
+    int64_t count = 0;
+
+    for (int i = 0; i < n; i++)
+        ret_numbers[i] = e[i].slot[slot];
+    qsort(ret_numbers, (size_t)n, sizeof *ret_numbers, compare_numbers);
+    for (int i = 0; i < n; i++)
+        if (i == 0 || ret_numbers[i] != ret_numbers[count - 1])
+            ret_numbers[count++] = ret_numbers[i];
+    return count;
+}
+
+/* "0-5,8" */
+static void add_ranges(const int64_t *number, int64_t n, struct tt_text *out)
+{
+    for (int64_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && number[end] == number[end - 1] + 1; end++)
+            ;
+        tt_text_add(out, "%s%" PRId64, i ? "," : "", number[i]);
+        if (end > i + 1)
+            tt_text_add(out, "-%" PRId64, number[end - 1]);
+    }
+}
+
+/* The name of n entries with one key; NULL if some combination of their numbers is missing. */
+static char *name_of(const struct tt_manifest *manifest, const struct entry *e, int n)
+{
+    int64_t *number = tt_calloc((size_t)n, sizeof *number), product = 1, count;
+    struct tt_text name = {0};
+    int slot = 0;
+    size_t size;
+
+    for (const char *at = manifest->tensor[e->tensor].name; *at; at += size + (at[size] == '.')) {
+        size = part_of(at);
+        if (slot < e->n_slots && is_number(at, size)) {
+            count = numbers_of(e, n, slot++, number);
+            product *= count;
+            add_ranges(number, count, &name);
+        } else {
+            tt_text_add(&name, "%.*s", (int)size, at);
+        }
+        tt_text_add(&name, "%s", at[size] ? "." : "");
+    }
+    tt_free(number);
+    if (product != n)
+        tt_text_release(&name);
+    return name.text;
+}
+
+static int compare_alike(const void *x, const void *y)
+{
+    return ((const struct tt_alike *)x)->first - ((const struct tt_alike *)y)->first;
+}
+
+void tt_alike_find(const struct tt_manifest *manifest, struct tt_alike **ret_alike, int *ret_n)
+{
+    int n = manifest->n_tensors, found = 0;
+    struct entry *entry = tt_calloc((size_t)n + 1, sizeof *entry);
+    struct tt_alike *alike = tt_calloc((size_t)n + 1, sizeof *alike);
+
+    for (int i = 0; i < n; i++)
+        entry[i] = make_entry(&manifest->tensor[i], i);
+    qsort(entry, (size_t)n, sizeof *entry, compare_entries);
+    for (int i = 0, end; i < n; i = end) {
+        char *name;
+
+        for (end = i + 1; end < n && strcmp(entry[end].key, entry[i].key) == 0; end++)
+            ;
+        if ((name = name_of(manifest, &entry[i], end - i))) {
+            alike[found++] = (struct tt_alike){entry[i].tensor, end - i, name};
+            continue;
+        }
+        for (int k = i; k < end; k++)
+            alike[found++] = (struct tt_alike){entry[k].tensor, 1, tt_strdup(manifest->tensor[entry[k].tensor].name)};
+    }
+    qsort(alike, (size_t)found, sizeof *alike, compare_alike);
+    for (int i = 0; i < n; i++)
+        tt_free(entry[i].key);
+    tt_free(entry);
+    *ret_alike = alike;
+    *ret_n = found;
+}
+
+void tt_alike_release(struct tt_alike *alike, int n)
+{
+    for (int i = 0; i < n; i++)
+        tt_free(alike[i].name);
+    tt_free(alike);
+}
+
+/* --- consolidate, convert, average --- */
+
+/* A GGUF file has a type of its own, and is one file. */
+static int read_type(const struct tt_args *args, struct tt_consolidate *options_out)
+{
+    static const char *const refused[] = {"dtype", "max_shard_size"};
+    const char *type = tt_args_last(args, "type");
+    bool gguf = options_out->format == TT_FORMAT_GGUF;
+
+    if (type && !gguf)
+        return tt_fail(TT_EUSAGE, "--type is of --format gguf\nhelp: other formats take --dtype");
+    for (size_t i = 0; gguf && i < sizeof refused / sizeof *refused; i++)
+        if (tt_args_has(args, refused[i]))
+            return tt_fail(TT_EUSAGE, "%s",
+                           i ? "--format gguf writes one file, so --max-shard-size has no meaning"
+                             : "--format gguf takes --type, not --dtype\nhelp: --type bf16");
+    options_out->type = type ? tt_gguf_type_named(type) : NULL;
+    if (type && !options_out->type)
+        return tt_fail(TT_EUSAGE, "no type '%s'\nhelp: --type takes f32, f16, bf16, q8_0 or q4_0", type);
+    return 0;
+}
+
+static int read_options(const struct tt_args *args, struct tt_consolidate *options_out)
+{
+    static const struct {
+        const char *name;
+        enum tt_dtype dtype;
+    } dtypes[] = {{"float32", TT_F32}, {"bfloat16", TT_BF16}, {"float16", TT_F16}};
+    const char *format = tt_args_last(args, "format"), *dtype = tt_args_last(args, "dtype");
+    const char *size = tt_args_last(args, "max_shard_size");
+
+    if (format && strcmp(format, "hf") == 0)
+        options_out->format = TT_FORMAT_HF;
+    else if (format && strcmp(format, "dcp") == 0)
+        options_out->format = TT_FORMAT_DCP;
+    else if (format && strcmp(format, "gguf") == 0)
+        options_out->format = TT_FORMAT_GGUF;
+    else if (format && strcmp(format, "titan") != 0)
+        return tt_fail(TT_EUSAGE, "no format '%s'\nhelp: --format takes titan, hf, dcp or gguf", format);
+    if (tt_args_has(args, "adapter")) {
+        if (format)
+            return tt_fail(TT_EUSAGE, "--adapter writes PEFT's format, so --format %s has no meaning", format);
+        options_out->format = TT_FORMAT_PEFT;
+    }
+    if (read_type(args, options_out) < 0)
+        return TT_EUSAGE;
+    for (size_t i = 0; dtype && i < sizeof dtypes / sizeof dtypes[0]; i++) {
+        if (strcmp(dtypes[i].name, dtype) != 0)
+            continue;
+        options_out->has_dtype = true;
+        options_out->dtype = dtypes[i].dtype;
+    }
+    if (dtype && !options_out->has_dtype)
+        return tt_cli_fail_choice("dtype", dtype, (const char *const[]){"float32", "bfloat16", "float16"}, 3);
+    if (size && (!tt_text_to_bytes(size, &options_out->max_shard_bytes) || options_out->max_shard_bytes < 1))
+        return tt_fail(TT_EUSAGE, "--max-shard-size '%s' is not a size\nhelp: such as 500MiB or 5GiB", size);
+    options_out->told = (struct tt_told){.model = tt_args_last(args, "model"),
+                                         .flavor = tt_args_last(args, "flavor"),
+                                         .assets = tt_args_last(args, "assets")};
+    if (!options_out->told.model != !options_out->told.flavor)
+        return tt_fail(TT_EUSAGE, "--model and --flavor name a model together\nhelp: --model llama3 --flavor 8B");
+    options_out->averages = tt_args_has(args, "ema");
+    options_out->force = tt_args_has(args, "force");
+    return 0;
+}
+
+static int make(const struct tt_args *args, struct tt_consolidate what,
+                int (*write)(const struct tt_consolidate *options, struct tt_consolidated *ret_result))
+{
+    const char *pattern;
+    struct tt_consolidated done;
+    char bytes[32];
+    int rc = 0;
+
+    what.leave_out.is_list = true;
+    for (int cap = 0; (pattern = tt_args_value(args, "leave_out", what.leave_out.n));)
+        TT_PUSH(what.leave_out.word, what.leave_out.n, cap) = (char *)(uintptr_t)pattern;
+    TT_TRY(read_options(args, &what));
+    TT_TRY(write(&what, &done));
+    tt_free(what.leave_out.word);
+    if (tt_args_has(args, "json"))
+        return tt_cli_print_json(json_pack("{s:o,s:o,s:i,s:i,s:I}", "source", tt_json_string(done.source),
+                                           "destination", tt_json_string(what.destination), "files", done.files,
+                                           "tensors", done.tensors, "bytes", (json_int_t)done.bytes));
+    if (what.n_more)
+        tt_print("mean of %d checkpoints: ", 1 + what.n_more);
+    tt_print("%s -> %s: %d tensors, %d file%s, %s\n", done.source, what.destination, done.tensors, done.files,
+             done.files == 1 ? "" : "s", tt_text_bytes(bytes, sizeof bytes, (double)done.bytes));
+    return tt_cli_finish();
+out:
+    tt_free(what.leave_out.word);
+    return tt_cli_fail(rc);
+}
+
+static int consolidate(const struct tt_args *args)
+{
+    return make(args, (struct tt_consolidate){.source = args->word[1], .destination = args->word[2]},
+                tt_ckpt_consolidate);
+}
+
+static int convert(const struct tt_args *args)
+{
+    const char *format = tt_args_last(args, "format");
+
+    if (format && strcmp(format, "dcp") != 0)
+        return tt_cli_fail(tt_fail(TT_EUSAGE, "'titan ckpt convert' takes --format dcp only: else the source decides\n"
+                                              "help: titan ckpt consolidate takes --format titan, hf and gguf"));
+    return make(args, (struct tt_consolidate){.source = args->word[1], .destination = args->word[2]}, tt_ckpt_convert);
+}
+
+/* Reads n numbers between commas, of which none is negative and one is not 0. */
+static int read_shares(const char *text, double *share, int n)
+{
+    const char *at = text;
+    double sum = 0.0;
+    int found = 0;
+
+    for (char *end = NULL;; at = end + 1) {
+        double number = strtod(at, &end);
+
+        if (end == at || !isfinite(number) || number < 0.0 || (*end && *end != ','))
+            return tt_fail(TT_EUSAGE, "--weights '%s': '%s' does not begin with a number that is at least 0", text, at);
+        if (found < n)
+            share[found] = number;
+        found++;
+        sum += number;
+        if (!*end)
+            break;
+    }
+    if (found != n)
+        return tt_fail(TT_EUSAGE, "--weights '%s' has %d number%s for %d checkpoints", text, found,
+                       found == 1 ? "" : "s", n);
+    return sum > 0.0 && isfinite(sum) ? 0 : tt_fail(TT_EUSAGE, "--weights '%s': the sum is %g", text, sum);
+}
+
+static int average(const struct tt_args *args)
+{
+    const char *weights = tt_args_last(args, "weights"), *out = tt_args_last(args, "out");
+    int n = args->n_words - 1, rc = 0;
+    double *share = tt_calloc((size_t)n, sizeof *share);
+
+    if (!out)
+        rc = tt_fail(TT_EUSAGE, "'titan ckpt average' needs a folder to write\nhelp: titan ckpt average A B --out DST");
+    else if (weights)
+        rc = read_shares(weights, share, n);
+    if (rc == 0)
+        rc = make(args,
+                  (struct tt_consolidate){.source = args->word[1],
+                                          .more = (const char *const *)&args->word[2],
+                                          .n_more = n - 1,
+                                          .share = weights ? share : NULL,
+                                          .destination = out},
+                  tt_ckpt_average);
+    else
+        rc = tt_cli_fail(rc);
+    tt_free(share);
+    return rc;
+}
+
+/* --- gc --- */
+
+static void print_gc(const json_t *json)
+{
+    const json_t *removed = json_object_get(json, "removed");
+    bool dry = json_is_true(json_object_get(json, "dry_run"));
+    char bytes[32];
+
+    for (size_t i = 0; i < json_array_size(removed); i++) {
+        const json_t *r = json_array_get(removed, i);
+        bool restored = strcmp(tt_ckpt_text(r, "kind"), "restored") == 0;
+
+        tt_print("%s%s %s, %s\n", dry ? "would be " : "", restored ? "put back:" : "removed:", tt_ckpt_text(r, "name"),
+                 tt_ckpt_bytes(bytes, sizeof bytes, r, "bytes"));
+    }
+    tt_print("%s: %s %s; %zu good step%s kept", tt_ckpt_text(json, "folder"),
+             tt_ckpt_bytes(bytes, sizeof bytes, json, "bytes"), dry ? "would be freed" : "freed",
+             json_array_size(json_object_get(json, "kept")),
+             json_array_size(json_object_get(json, "kept")) == 1 ? "" : "s");
+    if (json_array_size(json_object_get(json, "damaged")))
+        tt_print(", %zu damaged left alone", json_array_size(json_object_get(json, "damaged")));
+    if (json_array_size(json_object_get(json, "pytorch")))
+        tt_print(", %zu of PyTorch left alone", json_array_size(json_object_get(json, "pytorch")));
+    tt_print("\n");
+}
+
+static int gc(const struct tt_args *args)
+{
+    bool is_json = tt_args_has(args, "json");
+    json_t *all = json_array();
+    int64_t keep = -1;
+    int rc = 0;
+
+    TT_TRY(tt_cli_count("ckpt gc", args, "keep", 0, 1 << 20, &keep));
+    for (int i = 1; i < args->n_words; i++) {
+        json_t *json = NULL;
+
+        TT_TRY(tt_ckpt_gc(args->word[i], keep, tt_args_has(args, "abandoned"), tt_args_has(args, "dry_run"), &json));
+        (void)json_array_append_new(all, json);
+        if (!is_json)
+            print_gc(json);
+    }
+    rc = is_json ? tt_cli_print_json(args->n_words == 2 ? json_incref(json_array_get(all, 0)) : json_incref(all))
+                 : tt_cli_finish();
+out:
+    json_decref(all);
+    return rc < 0 ? tt_cli_fail(rc) : rc;
+}
+
+/* "20" or "step-20". */
+static int read_step(const char *word, int64_t *ret_step)
+{
+    char *name = strncmp(word, "step-", 5) == 0 ? tt_strdup(word) : tt_format("step-%s", word);
+
+    *ret_step = tt_step_number(name);
+    tt_free(name);
+    return *ret_step >= 0
+               ? 0
+               : tt_fail(TT_EUSAGE, "'%s' is not a step\nhelp: titan ckpt rollback RUN STEP, such as 'outputs 20'",
+                         word);
+}
+
+static void print_rollback(const json_t *json)
+{
+    const json_t *aside = json_object_get(json, "set_aside");
+    bool dry = json_is_true(json_object_get(json, "dry_run"));
+
+    for (size_t i = 0; i < json_array_size(aside); i++)
+        tt_print("%sset aside: step-%" PRId64 " as %s\n", dry ? "would be " : "",
+                 tt_ckpt_int(json_array_get(aside, i), "step"), tt_ckpt_text(json_array_get(aside, i), "name"));
+    tt_print("%s: the next start %s from step-%" PRId64 "\n", tt_ckpt_text(json, "folder"),
+             dry ? "would resume" : "resumes", tt_ckpt_int(json, "step"));
+}
+
+static int rollback(const struct tt_args *args)
+{
+    json_t *json = NULL;
+    int64_t step = -1;
+    int rc = 0;
+
+    TT_TRY(read_step(args->word[2], &step));
+    TT_TRY(tt_ckpt_rollback(args->word[1], step, tt_args_has(args, "dry_run"), &json));
+    if (tt_args_has(args, "json"))
+        return tt_cli_print_json(json);
+    print_rollback(json);
+    rc = tt_cli_finish();
+out:
+    json_decref(json);
+    return rc < 0 ? tt_cli_fail(rc) : rc;
+}
+
+/* --- titan ckpt --- */
 
 const struct tt_option tt_ckpt_options[] = {
     {"json", NULL, NULL, "print JSON"},
@@ -64,17 +475,16 @@ static const struct verb verbs[] = {
     {"verify", tt_ckpt_verb_verify, 1, MANY, "PATH...", "|deep|quick|",
      "read every byte and compare checksums; exit code 3 when something is wrong"},
     {"diff", tt_ckpt_verb_diff, 2, 2, "A B", "|atol|", "which tensors differ, digests first; exit code 1 when some do"},
-    {"consolidate", tt_ckpt_verb_consolidate, 2, 2, "SRC DST",
+    {"consolidate", consolidate, 2, 2, "SRC DST",
      "|format|type|ema|adapter|dtype|max_shard_size|assets|model|flavor|force|",
      "the model as one plain folder: titan's, Hugging Face's or PyTorch's; or as one file for llama.cpp"},
-    {"convert", tt_ckpt_verb_convert, 2, 2, "SRC DST",
-     "|format|ema|dtype|max_shard_size|assets|model|flavor|leave_out|force|",
+    {"convert", convert, 2, 2, "SRC DST", "|format|ema|dtype|max_shard_size|assets|model|flavor|leave_out|force|",
      "a folder of Hugging Face or PyTorch to a titan checkpoint, or the reverse"},
-    {"average", tt_ckpt_verb_average, 2, MANY, "A B...", "|out|weights|format|type|ema|dtype|max_shard_size|force|",
+    {"average", average, 2, MANY, "A B...", "|out|weights|format|type|ema|dtype|max_shard_size|force|",
      "the mean of the weights of several checkpoints, as one plain folder"},
-    {"gc", tt_ckpt_verb_gc, 1, MANY, "PATH...", "|keep|abandoned|dry_run|",
+    {"gc", gc, 1, MANY, "PATH...", "|keep|abandoned|dry_run|",
      "remove what killed jobs left and good steps beyond the newest K"},
-    {"rollback", tt_ckpt_verb_rollback, 2, 2, "RUN STEP", "|dry_run|",
+    {"rollback", rollback, 2, 2, "RUN STEP", "|dry_run|",
      "set aside the steps after STEP, so that the next start resumes from it"},
 };
 

@@ -2,6 +2,7 @@
 #ifndef TT_CLI_COMMANDS_CKPT_CKPT_H
 #define TT_CLI_COMMANDS_CKPT_CKPT_H
 
+#include "checkpoint/format/manifest.h"
 #include "cli/cli.h"
 
 /** The subcommands of `titan ckpt`, one row each in ckpt.c; args->word[0] is the subcommand's name. */
@@ -11,20 +12,27 @@ int tt_ckpt_verb_list(const struct tt_args *args);
 int tt_ckpt_verb_inspect(const struct tt_args *args);
 int tt_ckpt_verb_verify(const struct tt_args *args);
 int tt_ckpt_verb_diff(const struct tt_args *args);
-int tt_ckpt_verb_consolidate(const struct tt_args *args);
-int tt_ckpt_verb_convert(const struct tt_args *args);
-int tt_ckpt_verb_average(const struct tt_args *args);
-int tt_ckpt_verb_gc(const struct tt_args *args);
-int tt_ckpt_verb_rollback(const struct tt_args *args);
 
 /**
  * Reads members of the library's results: integers (0), strings ("-"), and for tables counts and sizes ("-" for null).
  */
 int64_t tt_ckpt_int(const json_t *json, const char *key);
 const char *tt_ckpt_text(const json_t *json, const char *key);
-const char *tt_ckpt_count(char *buf, size_t buf_size, const json_t *json, const char *key);
 const char *tt_ckpt_bytes(char *buf, size_t buf_size, const json_t *json, const char *key);
 
-/** "dp_replicate 2, dp_shard 4": the dimensions that are more than one rank. */
-const char *tt_ckpt_mesh(char *buf, size_t buf_size, const json_t *json);
+/* Tensors on one line of a table, in the place of the first. */
+struct tt_alike {
+    int first; /* of the manifest's tensors */
+    int n;
+    char *name; /* "layers.0-5.attention.wq.weight" */
+};
+
+/**
+ * Groups tensors that differ only in the numbers of their names, such as a weight of several layers or experts. They
+ * share group, type, shape and number of chunks, and every combination of the numbers exists. Others stay alone.
+ * In the order of the manifest. The caller releases *ret_alike.
+ */
+void tt_alike_find(const struct tt_manifest *manifest, struct tt_alike **ret_alike, int *ret_n);
+void tt_alike_release(struct tt_alike *alike, int n);
+
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CLI_PLAN_SVG_PARTS_H
-#define TT_CLI_PLAN_SVG_PARTS_H
+#ifndef TT_CLI_PLAN_SVG_H
+#define TT_CLI_PLAN_SVG_H
 
 #include "core/base/text.h"
+#include "parallel/pipeline/simulate.h"
 
 /**
  * Parts of pictures in SVG. Lengths are in pixels, times in seconds.
@@ -18,10 +19,19 @@ void tt_svg_begin(int width, int height, struct tt_text *out);
  */
 void tt_svg_text(struct tt_text *out, double x, double y, const char *anchor, const char *attributes, const char *text);
 
-/** A round number that is in `range` at most six times. */
-double tt_svg_step(double range);
-
 /** Vertical lines from top to bottom at round times, and the times below them; `width` pixels are `seconds`. */
 void tt_svg_time_axis(int left, int width, int top, int bottom, double seconds, struct tt_text *out);
+
+/**
+ * Adds a run of a pipeline as a picture in SVG: a lane for each rank, with its turns over predicted time and the number
+ * of the microbatch on each. What shows between the turns is the bubble.
+ *   run    of this pipeline
+ *   about  a line about the run, for instance for which machine the times are
+ */
+void tt_plan_pipeline_svg(const struct tt_pipeline *pipeline, const struct tt_pipeline_run *run, const char *about,
+                          struct tt_text *out);
+
+/** The height of that picture. */
+int tt_plan_pipeline_svg_height(const struct tt_pipeline *pipeline);
 
 #endif
