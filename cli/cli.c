@@ -335,6 +335,27 @@ void tt_cli_install_log(void)
     tt_log_set_progress(show_progress, &progress_state);
 }
 
+int tt_cli_run(int argc, char **argv, const char *name, const char *usage, const struct tt_option *options,
+               int (*run)(const struct tt_args *args))
+{
+    struct tt_args *args = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_args_parse(argc, argv, options, &args));
+    if (tt_args_has(args, "help")) {
+        rc = tt_cli_print_help(usage, options);
+    } else if (args->n_overrides) {
+        rc = tt_fail(TT_EUSAGE, "%s: '%s' is not an option\nhelp: titan %s --help lists them", name, args->override[0],
+                     name);
+    } else {
+        tt_cli_install_log();
+        rc = run(args);
+    }
+out:
+    tt_args_free(args);
+    return rc < 0 ? tt_cli_fail(rc) : rc > 0 ? rc : tt_cli_finish();
+}
+
 /* --- commands that run on ranks --- */
 
 /* Seconds of waiting after which a person is told, again and again. */
@@ -419,5 +440,16 @@ int tt_cli_run_ranks(int rc, const struct tt_args *args, tt_cli_ranks_fn fn, voi
     else if (rc < 0 && comm->rank == 0)
         (void)tt_cli_fail(rc);
     tt_comm_free(comm);
+    return code;
+}
+
+int tt_cli_run_job(int argc, char **argv, const char *usage, const struct tt_option *options, tt_cli_ranks_fn fn)
+{
+    struct tt_args *args = NULL;
+    int rc = tt_cli_parse(argc, argv, options, &args);
+    int code =
+        rc == 0 && tt_args_has(args, "help") ? tt_cli_print_help(usage, options) : tt_cli_run_ranks(rc, args, fn, args);
+
+    tt_args_free(args);
     return code;
 }

@@ -170,7 +170,15 @@ extern const struct tt_option tt_doctor_options[];
 int tt_cli_completion(int argc, char **argv, const struct tt_command *commands, int n);
 extern const struct tt_option tt_completion_options[];
 
-/* --- ranks --- */
+/* --- how a command runs --- */
+
+/**
+ * A command on one process that takes no configuration: prints its help, or calls `run` with notes and warnings shown.
+ * run returns 0, a negative code with its message, or an exit code already explained. Returns the exit code.
+ *   name  for the message about an option that there is not
+ */
+int tt_cli_run(int argc, char **argv, const char *name, const char *usage, const struct tt_option *options,
+               int (*run)(const struct tt_args *args));
 
 /**
  * The work of a command on each rank: returns 0, a negative code with its message, or an exit code already explained.
@@ -184,5 +192,8 @@ typedef int (*tt_cli_ranks_fn)(struct tt_comm *comm, void *arg);
  *   rc   the result of reading the command line: if it failed on any rank, fn does not run
  */
 int tt_cli_run_ranks(int rc, const struct tt_args *args, tt_cli_ranks_fn fn, void *arg);
+
+/** A command on ranks that takes a configuration: prints its help, or calls fn with struct tt_args as its argument. */
+int tt_cli_run_job(int argc, char **argv, const char *usage, const struct tt_option *options, tt_cli_ranks_fn fn);
 
 #endif

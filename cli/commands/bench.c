@@ -133,11 +133,5 @@ out:
 
 int tt_command_bench(int argc, char **argv)
 {
-    struct tt_args *args = NULL;
-    int rc = tt_cli_parse(argc, argv, tt_bench_options, &args), code;
-
-    code = rc == 0 && tt_args_has(args, "help") ? tt_cli_print_help(usage, tt_bench_options)
-                                                : tt_cli_run_ranks(rc, args, bench, args);
-    tt_args_free(args);
-    return code;
+    return tt_cli_run_job(argc, argv, usage, tt_bench_options, bench);
 }

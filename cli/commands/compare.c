@@ -245,11 +245,13 @@ static int read_fields(const struct tt_args *args, char **text, const char **fie
     return 0;
 }
 
-static int compare(const struct tt_args *args, bool *ret_equal)
+/* Returns EXIT_DIFFERENT if the runs differ. */
+static int compare(const struct tt_args *args)
 {
     struct tt_compare_options o = {.from = 0, .to = INT64_MAX - 1};
     const char *field[FIELDS_MOST];
     json_t *json = NULL;
+    bool equal = false;
     char *text = NULL;
     int rc = 0;
 
@@ -264,13 +266,15 @@ static int compare(const struct tt_args *args, bool *ret_equal)
     TT_TRY(read_fields(args, &text, field, &o.n_fields));
     o.field = field;
     TT_TRY(tt_compare_runs(args->word[0], args->word[1], &o, &json));
-    *ret_equal = json_is_true(json_object_get(json, "equal"));
+    equal = json_is_true(json_object_get(json, "equal"));
     if (tt_args_has(args, "json"))
         (void)tt_cli_print_json(json_incref(json));
     else if (!tt_args_has(args, "assert_equal"))
         print_comparison(json);
-    else if (!*ret_equal)
+    else if (!equal)
         say_difference(json);
+    rc = tt_cli_finish();
+    rc = rc == 0 && !equal ? EXIT_DIFFERENT : rc;
 out:
     tt_free(text);
     json_decref(json);
@@ -279,23 +283,5 @@ out:
 
 int tt_command_compare(int argc, char **argv)
 {
-    struct tt_args *args = NULL;
-    bool equal = false;
-    int rc = tt_args_parse(argc, argv, tt_compare_options, &args), code;
-
-    if (rc == 0 && args->n_overrides)
-        rc = tt_fail(TT_EUSAGE, "compare: '%s' is not an option\nhelp: titan compare --help lists them",
-                     args->override[0]);
-    if (rc < 0) {
-        code = tt_cli_fail(rc);
-    } else if (tt_args_has(args, "help")) {
-        code = tt_cli_print_help(usage, tt_compare_options);
-    } else {
-        tt_cli_install_log();
-        rc = compare(args, &equal);
-        code = rc < 0 ? tt_cli_fail(rc) : tt_cli_finish();
-        code = code == 0 && !equal ? EXIT_DIFFERENT : code;
-    }
-    tt_args_free(args);
-    return code;
+    return tt_cli_run(argc, argv, "compare", usage, tt_compare_options, compare);
 }

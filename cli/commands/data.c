@@ -364,7 +364,6 @@ static int run_tokenizer(const struct tt_args *args)
     int rc;
 
     job->args = args;
-    tt_cli_install_log();
     TT_TRY(read_options(job));
     TT_TRY(init_words(job, &words));
     for (int i = 1; i < args->n_words; i++)
@@ -388,41 +387,25 @@ out:
     return rc;
 }
 
-static int run(int argc, char **argv, struct tt_args **ret_args)
+static int run(const struct tt_args *args)
 {
-    const struct tt_args *args;
-    int rc = 0;
+    static const char *const names[] = {"pack", "inspect", "tokenizer"};
+    static int (*const verbs[])(const struct tt_args *args) = {pack, inspect, run_tokenizer};
+    const char *near;
 
-    TT_TRY(tt_args_parse(argc, argv, tt_data_options, ret_args));
-    args = *ret_args;
-    if (tt_args_has(args, "help"))
-        return tt_cli_print_help(usage, tt_data_options);
-    if (args->n_overrides)
-        return tt_fail(TT_EUSAGE, "data: unknown option '%s'\nhelp: titan data --help", args->override[0]);
-    if (args->n_words && strcmp(args->word[0], "pack") == 0)
-        return pack(args);
-    if (args->n_words && strcmp(args->word[0], "inspect") == 0)
-        return inspect(args);
-    if (args->n_words && strcmp(args->word[0], "tokenizer") == 0)
-        return run_tokenizer(args);
-    if (args->n_words) {
-        static const char *const verbs[] = {"pack", "inspect", "tokenizer"};
-        const char *near = tt_text_nearest(args->word[0], verbs, 3);
-
-        return tt_fail(TT_EUSAGE, "unknown command 'data %s'\nhelp: %s%s", args->word[0],
-                       near ? "titan data " : "use one of data pack, data inspect, data tokenizer", near ? near : "");
-    }
-    return tt_fail(TT_EUSAGE,
-                   "'titan data' needs to know what to do\nhelp: use one of data pack, data inspect, data tokenizer");
-out:
-    return rc;
+    if (!args->n_words)
+        return tt_fail(
+            TT_EUSAGE,
+            "'titan data' needs to know what to do\nhelp: use one of data pack, data inspect, data tokenizer");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(args->word[0], names[i]) == 0)
+            return verbs[i](args);
+    near = tt_text_nearest(args->word[0], names, sizeof names / sizeof *names);
+    return tt_fail(TT_EUSAGE, "unknown command 'data %s'\nhelp: %s%s", args->word[0],
+                   near ? "titan data " : "use one of data pack, data inspect, data tokenizer", near ? near : "");
 }
 
 int tt_command_data(int argc, char **argv)
 {
-    struct tt_args *args = NULL;
-    int rc = run(argc, argv, &args);
-
-    tt_args_free(args);
-    return rc < 0 ? tt_cli_fail(rc) : rc > 0 ? rc : tt_cli_finish();
+    return tt_cli_run(argc, argv, "data", usage, tt_data_options, run);
 }

@@ -50,11 +50,5 @@ out:
 
 int tt_command_doctor(int argc, char **argv)
 {
-    struct tt_args *args = NULL;
-    int rc = tt_cli_parse(argc, argv, tt_doctor_options, &args);
-    int code = rc == 0 && tt_args_has(args, "help") ? tt_cli_print_help(usage, tt_doctor_options)
-                                                    : tt_cli_run_ranks(rc, args, examine, args);
-
-    tt_args_free(args);
-    return code;
+    return tt_cli_run_job(argc, argv, usage, tt_doctor_options, examine);
 }

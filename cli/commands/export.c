@@ -229,24 +229,7 @@ out:
 
 int tt_command_export(int argc, char **argv)
 {
-    struct tt_args *args = NULL;
-    int rc = find_form(argc, argv), code;
+    int rc = find_form(argc, argv);
 
-    if (rc == 0)
-        rc = tt_args_parse(argc, argv, tt_export_options, &args);
-
-    if (rc == 0 && args->n_overrides)
-        rc = tt_fail(TT_EUSAGE, "export: '%s' is not an option\nhelp: titan export --help lists them",
-                     args->override[0]);
-    if (rc < 0) {
-        code = tt_cli_fail(rc);
-    } else if (tt_args_has(args, "help")) {
-        code = tt_cli_print_help(usage, tt_export_options);
-    } else {
-        tt_cli_install_log();
-        rc = export_run(args);
-        code = rc < 0 ? tt_cli_fail(rc) : tt_cli_finish();
-    }
-    tt_args_free(args);
-    return code;
+    return rc < 0 ? tt_cli_fail(rc) : tt_cli_run(argc, argv, "export", usage, tt_export_options, export_run);
 }

@@ -89,11 +89,17 @@ static void print_table(struct tt_model *const *models, int n, int64_t seq_len)
              seq_len);
 }
 
-static int list(bool json, int64_t seq_len)
+static int list(const struct tt_args *args)
 {
     struct tt_model **models = NULL;
+    int64_t seq_len = 2048;
     int n = 0, cap = 0, rc = 0;
 
+    if (args->n_words)
+        return tt_fail(TT_EUSAGE, "models: unknown argument '%s'\nhelp: titan models [--json] [--seq-len N]",
+                       args->word[0]);
+    if (tt_args_last(args, "seq_len"))
+        TT_TRY(read_seq_len(tt_args_last(args, "seq_len"), &seq_len));
     for (int r = 0; r < tt_model_n_rows; r++) {
         const struct tt_model_row *row = tt_model_rows[r];
 
@@ -104,7 +110,7 @@ static int list(bool json, int64_t seq_len)
             TT_PUSH(models, n, cap) = model;
         }
     }
-    (json ? print_json : print_table)(models, n, seq_len);
+    (tt_args_has(args, "json") ? print_json : print_table)(models, n, seq_len);
 out:
     for (int i = 0; i < n; i++)
         tt_model_free(models[i]);
@@ -114,25 +120,5 @@ out:
 
 int tt_command_models(int argc, char **argv)
 {
-    struct tt_args *args = NULL;
-    int64_t seq_len = 2048;
-    int rc = 0;
-
-    TT_TRY(tt_args_parse(argc, argv, tt_models_options, &args));
-    if (tt_args_has(args, "help")) {
-        rc = tt_cli_print_help(usage, tt_models_options);
-        tt_args_free(args);
-        return rc;
-    }
-    if (args->n_words || args->n_overrides) {
-        rc = tt_fail(TT_EUSAGE, "models: unknown argument '%s'\nhelp: titan models [--json] [--seq-len N]",
-                     args->n_words ? args->word[0] : args->override[0]);
-        goto out;
-    }
-    if (tt_args_last(args, "seq_len"))
-        TT_TRY(read_seq_len(tt_args_last(args, "seq_len"), &seq_len));
-    TT_TRY(list(tt_args_has(args, "json"), seq_len));
-out:
-    tt_args_free(args);
-    return rc < 0 ? tt_cli_fail(rc) : tt_cli_finish();
+    return tt_cli_run(argc, argv, "models", usage, tt_models_options, list);
 }

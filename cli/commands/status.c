@@ -441,21 +441,5 @@ out:
 
 int tt_command_status(int argc, char **argv)
 {
-    struct tt_args *args = NULL;
-    int rc = tt_args_parse(argc, argv, tt_status_options, &args), code;
-
-    if (rc == 0 && args->n_overrides)
-        rc = tt_fail(TT_EUSAGE, "status: '%s' is not an option\nhelp: titan status --help lists them",
-                     args->override[0]);
-    if (rc < 0) {
-        code = tt_cli_fail(rc);
-    } else if (tt_args_has(args, "help")) {
-        code = tt_cli_print_help(usage, tt_status_options);
-    } else {
-        tt_cli_install_log();
-        rc = show(args);
-        code = rc < 0 ? tt_cli_fail(rc) : tt_cli_finish();
-    }
-    tt_args_free(args);
-    return code;
+    return tt_cli_run(argc, argv, "status", usage, tt_status_options, show);
 }

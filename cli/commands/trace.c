@@ -535,8 +535,6 @@ static int summarise(const struct tt_args *args)
                        args->n_words == 1 ? args->word[0] : "DIR");
     if (args->n_words != 2)
         return tt_fail(TT_EUSAGE, "'titan trace summary' takes one folder\nhelp: titan trace summary DIR");
-    if (args->n_overrides)
-        return tt_fail(TT_EUSAGE, "trace: unexpected argument '%s'", args->override[0]);
     TT_TRY(tt_cli_count("trace", args, "iteration", 1, INT64_MAX, &iteration));
     TT_TRY(read_summary(args->word[1], iteration, &summary));
     if (tt_args_has(args, "json"))
@@ -550,15 +548,5 @@ out:
 
 int tt_command_trace(int argc, char **argv)
 {
-    struct tt_args *args = NULL;
-    int rc = tt_args_parse(argc, argv, tt_trace_options, &args), code;
-
-    if (rc == 0 && tt_args_has(args, "help"))
-        code = tt_cli_print_help(usage, tt_trace_options);
-    else if (rc < 0 || (rc = summarise(args)) < 0)
-        code = tt_cli_fail(rc);
-    else
-        code = tt_cli_finish();
-    tt_args_free(args);
-    return code;
+    return tt_cli_run(argc, argv, "trace", usage, tt_trace_options, summarise);
 }

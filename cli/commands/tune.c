@@ -624,13 +624,5 @@ out:
 
 int tt_command_tune(int argc, char **argv)
 {
-    struct tt_args *args = NULL;
-    int rc = tt_cli_parse(argc, argv, tt_tune_options, &args), code;
-
-    if (rc == 0 && tt_args_has(args, "help"))
-        code = tt_cli_print_help(usage, tt_tune_options);
-    else
-        code = tt_cli_run_ranks(rc, args, tune, args);
-    tt_args_free(args);
-    return code;
+    return tt_cli_run_job(argc, argv, usage, tt_tune_options, tune);
 }
