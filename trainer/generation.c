@@ -37,20 +37,6 @@ static void stream_add(struct tt_stream *s, const char *bytes, size_t size)
     s->held = rest;
 }
 
-/* Writes U+FFFD if the last character is not complete. */
-static void stream_end(struct tt_stream *s)
-{
-    if (s->held.size)
-        put(s, s->held.size);
-    tt_text_release(&s->held);
-}
-
-static void stream_release(struct tt_stream *s)
-{
-    tt_text_release(&s->held);
-    tt_text_release(&s->text);
-}
-
 /* --- the loop --- */
 
 const char *tt_finish_name(enum tt_finish finish)
@@ -104,7 +90,9 @@ static void end_text(const struct tt_generation *g, struct tt_continuation *c)
         tt_tokenizer_decode_end(g->tokenizer, &c->decoding, &text);
     stream_add(&c->stream, text.text, text.size);
     tt_text_release(&text);
-    stream_end(&c->stream);
+    if (c->stream.held.size) /* the last character is not complete: U+FFFD */
+        put(&c->stream, c->stream.held.size);
+    tt_text_release(&c->stream.held);
 }
 
 static int write_token(const struct tt_generation *g, int32_t token, struct tt_continuation *c)
@@ -171,5 +159,6 @@ void tt_continuation_release(struct tt_continuation *c)
 {
     tt_ids_release(&c->tokens);
     tt_decoding_release(&c->decoding);
-    stream_release(&c->stream);
+    tt_text_release(&c->stream.held);
+    tt_text_release(&c->stream.text);
 }

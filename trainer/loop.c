@@ -153,11 +153,6 @@ out:
     return rc;
 }
 
-static bool trace_is_due(const struct tt_config *cfg, int64_t step)
-{
-    return cfg->profiling.enable_profiling && step % cfg->profiling.profile_freq == 0;
-}
-
 /* Writes the trace of the step just done, which ended at end_sec. Training continues if the trace cannot be written. */
 static int trace(struct tt_loop *l, const struct tt_train_step *done, double end_sec)
 {
@@ -237,12 +232,6 @@ out:
     return rc;
 }
 
-static int sample(struct tt_loop *l)
-{
-    tt_reporter_answer_in_sample(&l->reporter, l->at.step, l->saver.store);
-    return tt_train_text_sample(&l->text, l->at.step, &l->reporter);
-}
-
 /* What follows a step: trace, save, validation, a sampled text. ret_stop becomes the code that a signal asked for in
  * the meantime. */
 static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *ret_stop)
@@ -256,7 +245,7 @@ static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *
 
     l->owes_validation = tt_validator_is_due(&l->validator, l->at.step, last);
     validates = l->owes_validation && !stop;
-    if (trace_is_due(l->setup->cfg, l->at.step))
+    if (l->setup->cfg->profiling.enable_profiling && l->at.step % l->setup->cfg->profiling.profile_freq == 0)
         TT_TRY(trace(l, done, pause.begin));
     if (saves) {
         tt_reporter_answer_in_save(&l->reporter, l->at.step);
@@ -266,8 +255,10 @@ static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *
     }
     if (validates)
         TT_TRY(validate(l, ret_stop));
-    if (samples && !*ret_stop)
-        TT_TRY(sample(l));
+    if (samples && !*ret_stop) {
+        tt_reporter_answer_in_sample(&l->reporter, l->at.step, l->saver.store);
+        TT_TRY(tt_train_text_sample(&l->text, l->at.step, &l->reporter));
+    }
     if ((saves || validates || samples) && !*ret_stop && !last)
         TT_TRY(end_step(l, ret_stop));
     tt_reporter_resume(&l->reporter, &pause);
@@ -341,13 +332,6 @@ out:
 }
 
 /* --- open and close: the parts of a loop, each before those that need it --- */
-
-/* A unique name for the part of the run from this start on, the same on all ranks. */
-static int make_run_id(struct tt_comm *comm, char ret_id[TT_RUN_ID_BYTES])
-{
-    tt_random_word(ret_id);
-    return tt_comm_broadcast(comm, ret_id, TT_RUN_ID_BYTES, 0);
-}
 
 static int take_folder(struct tt_loop *l)
 {
@@ -488,7 +472,8 @@ int tt_loop_open(const struct tt_setup *s, const struct tt_loop_options *options
     *l = (struct tt_loop){.setup = s, .options = *options, .folder = TT_RUN_FOLDER_NONE};
     tt_reporter_init(s, options->events, &l->reporter);
     TT_TRY(take_folder(l));
-    TT_TRY(make_run_id(s->comm, l->run_id));
+    tt_random_word(l->run_id);
+    TT_TRY(tt_comm_broadcast(s->comm, l->run_id, sizeof l->run_id, 0));
     TT_TRY(open_data(l));
     TT_TRY(tt_comm_agree(s->comm, tt_engine_allocate(s->engine)));
     TT_TRY(replace_run(l));

@@ -54,12 +54,6 @@ static bool is_switch(const struct tt_config_row *row)
     return row->kind == TT_KIND_BOOL || row->kind == TT_KIND_MAYBE;
 }
 
-static void add_models(struct tt_text *out)
-{
-    for (int i = 0; i < tt_model_n_rows; i++)
-        add_word(out, tt_model_rows[i]->name, strlen(tt_model_rows[i]->name));
-}
-
 /* Every flavor of every model, each once. */
 static void add_flavors(struct tt_text *out)
 {
@@ -88,7 +82,8 @@ static bool has_rules(const struct tt_config_row *row)
 static void add_key_values(const struct tt_config_row *row, struct tt_text *out)
 {
     if (strcmp(row->path, "model.name") == 0)
-        add_models(out);
+        for (int i = 0; i < tt_model_n_rows; i++)
+            add_word(out, tt_model_rows[i]->name, strlen(tt_model_rows[i]->name));
     else if (strcmp(row->path, "model.flavor") == 0)
         add_flavors(out);
     else if (is_switch(row))

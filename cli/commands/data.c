@@ -50,11 +50,6 @@ static const char usage[] =
     "(or one of llm.c, or headerless uint16 tokens) and says what is in it. tokenizer makes a\n"
     "byte-level BPE from text, in Hugging Face's format.\n\n";
 
-static const char *format_name(const struct tt_token_info *info)
-{
-    return info->format == TT_TOKENS_TITAN ? "titan" : info->format == TT_TOKENS_LLMC ? "llm.c" : "raw";
-}
-
 /* A hash as 16 hexadecimal digits, or null if the file does not have it. */
 static json_t *hex(uint64_t hash)
 {
@@ -74,13 +69,16 @@ static json_t *id_or_null(int64_t id)
 static json_t *describe(const char *path, const struct tt_token_info *info)
 {
     return json_pack("{s:o, s:s, s:I, s:I, s:I, s:s, s:I, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:s?}", "path",
-                     tt_json_string(path), "format", format_name(info), "tokens", (json_int_t)info->n_tokens, "learned",
-                     (json_int_t)info->n_learned, "documents", (json_int_t)info->n_documents, "dtype",
-                     info->item_size == 2 ? "uint16" : "uint32", "bytes", (json_int_t)info->file_size, "vocab_size",
-                     id_or_null(info->vocab_size ? info->vocab_size : -1), "bos", id_or_null(info->bos), "eos",
-                     id_or_null(info->eos), "max_id", (json_int_t)info->max_id, "digest", hex(info->digest), "source",
-                     hex(info->source_hash), "tokenizer", hex(info->tokenizer_hash), "unicode",
-                     *info->unicode ? info->unicode : NULL);
+                     tt_json_string(path), "format",
+                     info->format == TT_TOKENS_TITAN  ? "titan"
+                     : info->format == TT_TOKENS_LLMC ? "llm.c"
+                                                      : "raw",
+                     "tokens", (json_int_t)info->n_tokens, "learned", (json_int_t)info->n_learned, "documents",
+                     (json_int_t)info->n_documents, "dtype", info->item_size == 2 ? "uint16" : "uint32", "bytes",
+                     (json_int_t)info->file_size, "vocab_size", id_or_null(info->vocab_size ? info->vocab_size : -1),
+                     "bos", id_or_null(info->bos), "eos", id_or_null(info->eos), "max_id", (json_int_t)info->max_id,
+                     "digest", hex(info->digest), "source", hex(info->source_hash), "tokenizer",
+                     hex(info->tokenizer_hash), "unicode", *info->unicode ? info->unicode : NULL);
 }
 
 /* Prints one line per member, in order. Strings with arbitrary content are quoted. */

@@ -49,13 +49,6 @@ static void add_count(struct line *line, const char *option, int count)
     TT_PUSH(line->word, line->n, line->cap) = tt_format("%s%d", option, count);
 }
 
-static void release(struct line *line)
-{
-    for (int i = 0; i < line->n; i++)
-        tt_free(line->word[i]);
-    tt_free(line->word);
-}
-
 static int slurm_number(const char *name, int fallback)
 {
     const char *text = getenv(name); // NOLINT(concurrency-mt-unsafe): one thread
@@ -362,7 +355,9 @@ static int launch(const struct tt_args *args, int argc, char **argv)
     }
     print_line(&line);
 out:
-    release(&line);
+    for (int i = 0; i < line.n; i++)
+        tt_free(line.word[i]);
+    tt_free(line.word);
     return rc;
 }
 

@@ -319,18 +319,13 @@ static void find_slowest(struct summary *s)
     }
 }
 
-static bool is_of(const struct row *row, const char *collective)
-{
-    return strncmp(row->name, collective, strlen(collective)) == 0;
-}
-
 /* The exposed time of collectives whose name begins with `collective`; "": of all. */
 static double exposed_of(const struct summary *s, const char *collective)
 {
     double sec = 0.0;
 
     for (int i = 0; i < s->n_collectives; i++)
-        if (is_of(&s->collectives[i], collective))
+        if (strncmp(s->collectives[i].name, collective, strlen(collective)) == 0)
             sec += s->collectives[i].exposed_sec;
     return sec;
 }

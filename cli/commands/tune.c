@@ -402,16 +402,11 @@ static int read_over(const char *text, bool over[N_DIMENSIONS])
     return 0;
 }
 
-static bool is_value(const struct dimension *d, int value, const char *word)
-{
-    return strcmp(d->values[value], word) == 0;
-}
-
 /* Whether a combination differs from another one only by a key that has no effect. */
 static bool is_idle(const int choice[N_DIMENSIONS], const bool over[N_DIMENSIONS])
 {
     return over[PREFETCH] && choice[PREFETCH] > 0 && over[ENGINE] &&
-           is_value(&dimensions[ENGINE], choice[ENGINE], "planned");
+           strcmp(dimensions[ENGINE].values[choice[ENGINE]], "planned") == 0;
 }
 
 /* What is configured where degrees are varied. */

@@ -164,13 +164,6 @@ static char phase_of(const struct tt_program *program, int from, int to)
 
 enum { COLUMNS = 72, ROWS = 12, LABEL = 14 }; /* LABEL: columns before the plot */
 
-/* Instructions [*from, *to) of a column. */
-static void column_range(int n_instrs, int columns, int column, int *from, int *to)
-{
-    *from = (int)((int64_t)column * n_instrs / columns);
-    *to = (int)((int64_t)(column + 1) * n_instrs / columns);
-}
-
 /* The letters of a column from the bottom up, at its instruction with the most memory. */
 static void fill_column(const struct tt_summary *s, int from, int to, int64_t top, char letters[ROWS])
 {
@@ -217,9 +210,8 @@ static void print_timeline(const struct tt_summary *s)
         if (tt_summary_live_bytes(s, i) > top)
             top = tt_summary_live_bytes(s, i);
     for (int c = 0; c < columns; c++) {
-        int from, to;
+        int from = (int)((int64_t)c * p->n_instrs / columns), to = (int)((int64_t)(c + 1) * p->n_instrs / columns);
 
-        column_range(p->n_instrs, columns, c, &from, &to);
         fill_column(s, from, to, top, plot[c]);
         phase[c] = phase_of(p, from, to);
     }

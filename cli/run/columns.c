@@ -252,12 +252,6 @@ static void add_line(const struct tt_columns *t, const struct fit *fit, const st
     }
 }
 
-static void cut_spaces(struct tt_text *line)
-{
-    while (line->size && line->text[line->size - 1] == ' ')
-        line->text[--line->size] = 0;
-}
-
 static void print_cells(const struct tt_columns *t, const struct fit *fit, const struct tt_columns_cell *cell, int n)
 {
     const char **rest = tt_calloc((size_t)n + 1, sizeof *rest);
@@ -270,8 +264,8 @@ static void print_cells(const struct tt_columns *t, const struct fit *fit, const
 
         more = false;
         add_line(t, fit, cell, n, rest, &line);
-        if (line.text && (fit->columns || !first))
-            cut_spaces(&line);
+        while (line.size && (fit->columns || !first) && line.text[line.size - 1] == ' ')
+            line.text[--line.size] = 0;
         tt_print("%s\n", line.text ? line.text : "");
         tt_text_release(&line);
         for (int i = 0; i < n; i++)

@@ -65,13 +65,6 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static void end_at_once(bool says)
-{
-    if (says)
-        say("titan: stopped without saving\n");
-    _exit(tt_error_exit_code(TT_EINTERRUPTED));
-}
-
 static void handle_request(int signal_number, bool kills)
 {
     bool interrupts = signal_number == SIGINT || signal_number == SIGUSR2;
@@ -90,7 +83,9 @@ static void handle_request(int signal_number, bool kills)
         if (!first && a)
             say(a->late);
     } else if (now - before >= same_request_ns) {
-        end_at_once(a);
+        if (a)
+            say("titan: stopped without saving\n");
+        _exit(tt_error_exit_code(TT_EINTERRUPTED));
     }
 }
 

@@ -13,9 +13,14 @@
 #include "trainer/start/changed.h"
 #include "trainer/step/validation.h"
 
-static const char *plural(int64_t n)
+const char *tt_plural(int64_t n)
 {
     return n == 1 ? "" : "s";
+}
+
+int64_t tt_last_step_of(const struct tt_run_about *about)
+{
+    return tt_train_progress_last_step(about->at, about->reporter->setup, about->data);
 }
 
 static void print_cores(struct tt_text *out, const struct tt_setup *s)
@@ -23,7 +28,7 @@ static void print_cores(struct tt_text *out, const struct tt_setup *s)
     int host = tt_cores()->cores;
 
     tt_text_add(out, "titan %s: %d rank%s x %d thread%s, %d core%s", TITAN_VERSION, s->comm->size,
-                plural(s->comm->size), s->threads, plural(s->threads), host, plural(host));
+                tt_plural(s->comm->size), s->threads, tt_plural(s->threads), host, tt_plural(host));
     if (tt_cores()->packages > 1)
         tt_text_add(out, " in %d packages", tt_cores()->packages);
     tt_text_add(out, " on this host%s\n",
@@ -48,22 +53,11 @@ static void print_dataset(struct tt_text *out, const char *label, const struct t
     if (is_listed && strcmp(part->name, ref->name) != 0)
         tt_text_add(out, "%s = ", part->name);
     tt_text_add(out, "%s%s%s: %s%s document%s, %s token%s, ", ref->name, path ? " " : "", path ? path : "",
-                tt_text_count(documents, sizeof documents, of->n), whole, plural(all),
-                tt_text_count(tokens, sizeof tokens, of->tokens), plural(of->tokens));
+                tt_text_count(documents, sizeof documents, of->n), whole, tt_plural(all),
+                tt_text_count(tokens, sizeof tokens, of->tokens), tt_plural(of->tokens));
     if (ref->info.mask_at)
         tt_text_add(out, "%s of them learned, ", tt_text_count(learned, sizeof learned, of->learned));
-    tt_text_add(out, "%s sample%s of %" PRId64, tt_text_count(samples, sizeof samples, n), plural(n), seq_len);
-}
-
-static int64_t last_step_of(const struct tt_setup *s, const struct tt_run_about *about)
-{
-    return tt_train_progress_last_step(about->at, s, about->data);
-}
-
-/* Whether the data ends before training.steps does. */
-static bool data_ends(const struct tt_setup *s, int64_t last_step)
-{
-    return last_step < s->cfg->training.steps;
+    tt_text_add(out, "%s sample%s of %" PRId64, tt_text_count(samples, sizeof samples, n), tt_plural(n), seq_len);
 }
 
 /* Whether a validation set is one of the datasets that are trained on. */
@@ -103,7 +97,7 @@ static void print_validation(struct tt_text *out, const struct tt_config *cfg, c
         tt_text_add(out, ", at most %" PRId64 " batch%s", cfg->validation.steps,
                     cfg->validation.steps == 1 ? "" : "es");
     tt_text_add(out, ", at step 1, every %" PRId64 " step%s, and at the end%s\n", cfg->validation.freq,
-                plural(cfg->validation.freq), cfg->ema.validate ? ", with the averages of the weights" : "");
+                tt_plural(cfg->validation.freq), cfg->ema.validate ? ", with the averages of the weights" : "");
 }
 
 static void print_texts(struct tt_text *out, const struct tt_setup *s)
@@ -115,7 +109,7 @@ static void print_texts(struct tt_text *out, const struct tt_setup *s)
         tt_text_add(out,
                     "  texts    at most %" PRId64 " token%s, sampled every %" PRId64
                     " step%s and at the end; rank 0 needs %s for the model then\n",
-                    s->cfg->metrics.sample_tokens, plural(s->cfg->metrics.sample_tokens), freq, plural(freq),
+                    s->cfg->metrics.sample_tokens, tt_plural(s->cfg->metrics.sample_tokens), freq, tt_plural(freq),
                     tt_text_bytes(memory, sizeof memory, (double)s->job.sampling_bytes));
 }
 
@@ -144,12 +138,12 @@ static void print_parts(struct tt_text *out, const struct tt_config *cfg, const 
 static void print_data(struct tt_text *out, const struct tt_setup *s, const struct tt_run_about *about)
 {
     const struct tt_config *cfg = s->cfg;
-    int64_t last_step = last_step_of(s, about);
+    int64_t last_step = tt_last_step_of(about);
 
     print_parts(out, cfg, about->data);
     if (cfg->training.epochs != TT_NULL_INT)
         tt_text_add(out, "; training.epochs %" PRId64 " ends after step %" PRId64, cfg->training.epochs, last_step);
-    else if (data_ends(s, last_step))
+    else if (last_step < s->cfg->training.steps)
         tt_text_add(out, "%s after step %" PRId64 " (dataloader.repeat is false)",
                     about->data->n > 1 ? "; the data ends" : ", which end", last_step);
     tt_text_add(out, "\n");
@@ -178,7 +172,7 @@ static void print_policies(struct tt_text *out, const struct tt_setup *s)
     tt_text_add(out,
                 "  batch    %" PRId64 " sequence%s a step = %s x %" PRId64 " microbatch%s of %" PRId64 "\n"
                 "  sharding %s%s\n",
-                s->job.global_batch, plural(s->job.global_batch), readers.text, s->job.microbatches,
+                s->job.global_batch, tt_plural(s->job.global_batch), readers.text, s->job.microbatches,
                 s->job.microbatches == 1 ? "" : "es", s->job.microbatch_size, sizes.text, policies.text);
     if (s->job.sync_why)
         tt_text_add(out, "  reduces  gradients %s (gradient_sync auto)\n", s->job.sync_why);
@@ -260,7 +254,7 @@ static void print_weights(struct tt_text *out, const struct tt_config *cfg, cons
     if (start->is_random && !isnan(cfg->model.init_std))
         tt_text_add(out, ", init_std %g", cfg->model.init_std);
     if (start->is_random && rules)
-        tt_text_add(out, ", %" PRId64 " init rule%s", rules, plural(rules));
+        tt_text_add(out, ", %" PRId64 " init rule%s", rules, tt_plural(rules));
     tt_text_add(out, "\n");
 }
 
@@ -337,7 +331,7 @@ static void print_prediction(struct tt_text *out, const struct tt_reporter *r, i
                 tt_text_duration(one, sizeof one, step), r->metrics.peak_flops / 1e9);
     if (left > 0)
         tt_text_add(out, ", %s for %" PRId64 " step%s", tt_text_duration(all, sizeof all, step * (double)left), left,
-                    plural(left));
+                    tt_plural(left));
     if (s->job.pipeline)
         tt_text_add(out, ", pipeline idle %.0f %%", 100.0 * r->predicted_idle);
     tt_text_add(out, "\n");
@@ -399,7 +393,7 @@ void tt_banner_all(const struct tt_run_about *about, struct tt_text *out)
     tt_text_add(out, "  mfu      share of %.0f GF/s a rank; masked positions of the attention do not count\n",
                 r->metrics.peak_flops / 1e9);
     print_curve(out, s);
-    print_prediction(out, r, last_step_of(s, about) - about->at->step);
+    print_prediction(out, r, tt_last_step_of(about) - about->at->step);
     if (s->cfg->job.print_config)
         tt_config_to_yaml(s->cfg, out);
 }
@@ -412,7 +406,7 @@ static void add_ranks(const struct tt_setup *s, struct tt_text *out)
     int host = tt_cores()->cores;
 
     tt_text_add(out, "titan %s: %d rank%s x %d thread%s, %d core%s on this host, %s%s\n", TITAN_VERSION, s->comm->size,
-                plural(s->comm->size), s->threads, plural(s->threads), host, plural(host),
+                tt_plural(s->comm->size), s->threads, tt_plural(s->threads), host, tt_plural(host),
                 s->job.engine.param_dtype == TT_BF16 ? "bfloat16" : "float32",
                 s->local_size * s->threads > host ? ", oversubscribed" : "");
 }
@@ -433,7 +427,8 @@ static void add_model(const struct tt_model *model, const struct tt_start *start
 static void add_validation(const struct tt_config *cfg, struct tt_text *out)
 {
     if (cfg->validation.enable)
-        tt_text_add(out, "; validation every %" PRId64 " step%s", cfg->validation.freq, plural(cfg->validation.freq));
+        tt_text_add(out, "; validation every %" PRId64 " step%s", cfg->validation.freq,
+                    tt_plural(cfg->validation.freq));
     else
         tt_text_add(out, "; no validation");
     if (cfg->validation.split > 0.0)
@@ -462,7 +457,7 @@ static void add_data(const struct tt_setup *s, const struct tt_run_about *about,
     if (data->n == 1 && learned)
         tt_text_add(out, " (%s learned)", tt_text_count(count, sizeof count, learned));
     if (data->n == 1)
-        tt_text_add(out, " in %s sequence%s", tt_text_count(count, sizeof count, epoch), plural(epoch));
+        tt_text_add(out, " in %s sequence%s", tt_text_count(count, sizeof count, epoch), tt_plural(epoch));
     if (last_step < s->cfg->training.steps || s->cfg->training.epochs != TT_NULL_INT)
         tt_text_add(out, ", to step %" PRId64, last_step);
     add_validation(s->cfg, out);
@@ -474,7 +469,7 @@ static void add_batch(const struct tt_setup *s, struct tt_text *out)
     const struct tt_job *job = &s->job;
 
     tt_text_add(out, "  batch    %" PRId64 " sequence%s of %" PRId64 " a step = ", job->global_batch,
-                plural(job->global_batch), s->cfg->training.seq_len);
+                tt_plural(job->global_batch), s->cfg->training.seq_len);
     tt_job_readers_text(job, out);
     tt_text_add(out, " x %" PRId64 " microbatch%s of %" PRId64, job->microbatches, job->microbatches == 1 ? "" : "es",
                 job->microbatch_size);
@@ -530,7 +525,7 @@ void tt_banner_brief(const struct tt_run_about *about, int columns, struct tt_te
 {
     const struct tt_reporter *r = about->reporter;
     const struct tt_setup *s = r->setup;
-    int64_t last_step = tt_train_progress_last_step(about->at, s, about->data);
+    int64_t last_step = tt_last_step_of(about);
     struct tt_text lines = {0};
 
     add_ranks(s, &lines);

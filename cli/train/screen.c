@@ -299,16 +299,6 @@ static void show_saving(void *arg)
 
 /* --- the begin --- */
 
-static const char *plural(int64_t n)
-{
-    return n == 1 ? "" : "s";
-}
-
-static int64_t last_step_of(const struct tt_setup *s, const struct tt_run_about *about)
-{
-    return tt_train_progress_last_step(about->at, s, about->data);
-}
-
 /* console.log always has the whole banner. */
 static void print_banner(const struct tt_run_about *about, bool verbose, FILE *file)
 {
@@ -342,9 +332,9 @@ static void warn_of_length(const struct tt_reporter *r, int64_t left)
             " sequence%s of %" PRId64
             " tokens; set a smaller training.global_batch_size or training.seq_len, a smaller model.flavor, or fewer "
             "training.steps, or use more ranks; `titan estimate --ranks N` predicts them",
-            s->job.model->title, s->comm->size, plural(s->comm->size), tt_text_duration(one, sizeof one, step), left,
-            plural(left), tt_text_duration(all, sizeof all, run), s->job.global_batch, plural(s->job.global_batch),
-            s->cfg->training.seq_len);
+            s->job.model->title, s->comm->size, tt_plural(s->comm->size), tt_text_duration(one, sizeof one, step), left,
+            tt_plural(left), tt_text_duration(all, sizeof all, run), s->job.global_batch,
+            tt_plural(s->job.global_batch), s->cfg->training.seq_len);
 }
 
 /* Warns if the learning rate is still rising when the run ends. */
@@ -356,7 +346,7 @@ static void warn_of_warm_up(const struct tt_config *cfg)
         tt_warn("the warm-up of %" PRId64 " steps is longer than the run of %" PRId64
                 " step%s, which ends before the learning rate is optimizer.lr\nhelp: set lr_scheduler.warmup_steps, "
                 "for instance to %" PRId64,
-                warm_up, steps, plural(steps), steps < 20 ? 1 : steps / 10);
+                warm_up, steps, tt_plural(steps), steps < 20 ? 1 : steps / 10);
 }
 
 /* A flag is meant to matter. In files both keys are common: run.yaml has the number that was computed. */
@@ -387,7 +377,7 @@ void tt_describe_run(const struct tt_run_about *about, bool verbose, FILE *file)
     if (file)
         print_banner(about, verbose, file);
     note_idle_cores(s);
-    warn_of_length(about->reporter, last_step_of(s, about) - about->at->step);
+    warn_of_length(about->reporter, tt_last_step_of(about) - about->at->step);
     warn_of_warm_up(s->cfg);
     warn_of_steps(s->cfg);
 }
@@ -400,10 +390,10 @@ static void note_where_it_starts(const struct tt_setup *s, const struct tt_run_a
         tt_note("the run is complete: with step %" PRId64 " it has done more than training.epochs, which is %" PRId64
                 "; --training.epochs=N continues it, --overwrite starts again",
                 step, epochs);
-    else if (step > 0 && step >= last_step_of(s, about) && epochs != TT_NULL_INT)
+    else if (step > 0 && step >= tt_last_step_of(about) && epochs != TT_NULL_INT)
         tt_note("the run is complete: it has done %" PRId64 " epoch%s with step %" PRId64
                 "; --training.epochs=N continues it, --overwrite starts again",
-                epochs, plural(epochs), step);
+                epochs, tt_plural(epochs), step);
     else if (step > steps)
         tt_note("the run is complete: it is at step %" PRId64 ", and training.steps is %" PRId64
                 "; --training.steps=N continues it, --overwrite starts again",
@@ -412,7 +402,7 @@ static void note_where_it_starts(const struct tt_setup *s, const struct tt_run_a
         tt_note("the run is complete: step %" PRId64 " of %" PRId64
                 "; --training.steps=N continues it, --overwrite starts again",
                 step, steps);
-    else if (step > 0 && step >= last_step_of(s, about))
+    else if (step > 0 && step >= tt_last_step_of(about))
         tt_note("the run is complete: its data ended after step %" PRId64
                 "; --dataloader.repeat=true continues it, --overwrite starts again",
                 step);
@@ -614,7 +604,7 @@ static void show_end(void *arg, const struct tt_run_about *about)
     add_saved(r, &text);
     tt_screen_put(stderr, text.text, tt_screen_columns(STDERR_FILENO), TT_BANNER_INDENT);
     tt_text_release(&text);
-    if (tt_train_progress_last_step(about->at, s, about->data) < s->cfg->training.steps)
+    if (tt_last_step_of(about) < s->cfg->training.steps)
         tt_screen_say("titan: the data has ended (dataloader.repeat is false): there is no batch for step %" PRId64
                       "\n",
                       about->at->step + 1);

@@ -38,6 +38,12 @@ void tt_advice(const struct tt_setup *setup, const struct tt_spent *spent, struc
 
 enum { TT_BANNER_INDENT = 11 }; /* columns of a label, "  sharding " */
 
+/** "" or "s". */
+const char *tt_plural(int64_t n);
+
+/** The last step of the run. */
+int64_t tt_last_step_of(const struct tt_run_about *about);
+
 /** Appends all of it: for console.log, --verbose and a dry run. */
 void tt_banner_all(const struct tt_run_about *about, struct tt_text *out);
 

@@ -321,11 +321,6 @@ static void warn_of_records(struct status *s)
 
 /* --- what continues it --- */
 
-static bool is_overwrite(const char *word)
-{
-    return strcmp(word, "--overwrite") == 0 || strcmp(word, "overwrite") == 0;
-}
-
 /* Whether a word of a command line sets a key or an option: NAME or --NAME, with or without =VALUE. */
 static bool sets(const char *word, const char *name)
 {
@@ -377,7 +372,7 @@ static void set_command(struct status *s)
     for (size_t i = 0; i < json_array_size(argv); i++) {
         const char *word = json_string_value(json_array_get(argv, i));
 
-        if (!word || is_overwrite(word))
+        if (!word || (strcmp(word, "--overwrite") == 0 || strcmp(word, "overwrite") == 0))
             continue;
         tt_text_add(&text, " ");
         tt_text_add_word(&text, word);

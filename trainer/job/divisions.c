@@ -45,12 +45,6 @@ static void add(struct sizes *sizes, struct size size)
     sizes->of[sizes->n++] = size;
 }
 
-static int64_t batch_of(const struct tt_config *cfg)
-{
-    return cfg->parallelism.pipeline_parallel_degree > 1 ? cfg->parallelism.pipeline_parallel_microbatch_size
-                                                         : cfg->training.local_batch_size;
-}
-
 /* Whether the ranks of a sequence must exchange heads. */
 static bool exchanges_heads(const struct tt_config *cfg)
 {
@@ -89,7 +83,10 @@ static struct sizes sizes_of_layer(const struct tt_config *cfg, const struct tt_
         (struct size){.name = name_of_kv_heads(model), .size = d->n_kv_heads, .other = heads, .others = others});
     add_widths(&sizes, d);
     add(&sizes, (struct size){.name = "the tokens of a microbatch,",
-                              .size = batch_of(cfg) * cfg->training.seq_len,
+                              .size = (cfg->parallelism.pipeline_parallel_degree > 1
+                                           ? cfg->parallelism.pipeline_parallel_microbatch_size
+                                           : cfg->training.local_batch_size) *
+                                      cfg->training.seq_len,
                               .other = other,
                               .others = others});
     if (cfg->validation.enable)

@@ -160,11 +160,6 @@ struct kinds {
     int n;
 };
 
-static int first_rank(const struct tt_job *job, int place)
-{
-    return tt_mesh_member(&job->mesh, 0, TT_GROUP_PP, place);
-}
-
 /* Whether a place of the pipeline has the embeddings or the output. */
 static bool has_vocabulary(const struct tt_job *job, int place)
 {
@@ -189,7 +184,8 @@ static struct kinds kinds_of(const struct tt_job *job)
     struct kinds kinds = {tt_calloc(2 * (size_t)places, sizeof *kinds.of), 0};
 
     for (int place = 0; place < places; place++) {
-        int first = first_rank(job, place), last = tt_mesh_member(&job->mesh, first, TT_GROUP_TP, tp - 1);
+        int first = tt_mesh_member(&job->mesh, 0, TT_GROUP_PP, place),
+            last = tt_mesh_member(&job->mesh, first, TT_GROUP_TP, tp - 1);
         int fewer = last_has_fewer(job, place) ? all / tp : 0;
 
         kinds.of[kinds.n++] = (struct kind){first, all - fewer, place, true};
