@@ -488,7 +488,7 @@ int tt_loop_open(const struct tt_setup *s, const struct tt_loop_options *options
     if (s->comm->rank == 0) {
         const struct tt_run_about about = about_of(l);
 
-        tt_metrics_record(&l->reporter.metrics, record_of(l));
+        tt_reporter_record(&l->reporter, record_of(l));
         options->events->begin(options->events->arg, &about);
     }
     s->comm->timeout_sec = (double)s->cfg->comm.train_timeout_seconds;

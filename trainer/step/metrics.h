@@ -60,9 +60,6 @@ struct tt_loads {
     bool all; /* records list every load */
 };
 
-/** The greatest imbalance of a block; NaN: no block has experts. */
-double tt_loads_imbalance(const struct tt_loads *loads);
-
 /* One reported step; times in seconds and averaged over the steps since the last report. */
 struct tt_step_report {
     const struct tt_config *cfg;
@@ -138,31 +135,5 @@ struct tt_run_events {
     double (*warned_sec)(void);
     void (*settle_warning)(void);
 };
-
-struct tt_metrics {
-    const struct tt_run_events *events;
-    struct tt_records *records;    /* metrics.jsonl; NULL: none */
-    struct tt_tensorboard *board;  /* NULL: none */
-    bool output_lost;              /* noted once, in metrics.jsonl */
-    double flops_per_token;        /* torchtitan's formula */
-    double flops_per_token_causal; /* the same without masked positions of the attention, which are not computed */
-    double peak_flops;             /* of one rank; 0: unknown */
-    double memory_total_bytes;
-};
-
-/** The report has its values already. */
-void tt_metrics_step(struct tt_metrics *metrics, const struct tt_step_report *report);
-void tt_metrics_validate(struct tt_metrics *metrics, const struct tt_metrics_validation *validation);
-void tt_metrics_sample(struct tt_metrics *metrics, const struct tt_metrics_sample *sample);
-
-/** A checkpoint that is published, or one that failed. */
-void tt_metrics_checkpoint(struct tt_metrics *metrics, const struct tt_ckpt_saved *saved, bool async);
-void tt_metrics_checkpoint_failed(struct tt_metrics *metrics, int64_t step, const char *why);
-
-/** Writes one record (takes the reference) to the file, and to the command that shows records; adds "time". */
-void tt_metrics_record(struct tt_metrics *metrics, json_t *record);
-
-/** Resident bytes of this process at their highest. */
-double tt_metrics_resident_bytes(void);
 
 #endif

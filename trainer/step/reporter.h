@@ -21,6 +21,17 @@
  * Saving and validating are pauses: neither their time nor the bytes that they send are in the records of steps.
  */
 
+struct tt_metrics {
+    const struct tt_run_events *events;
+    struct tt_records *records;    /* metrics.jsonl; NULL: none */
+    struct tt_tensorboard *board;  /* NULL: none */
+    bool output_lost;              /* noted once, in metrics.jsonl */
+    double flops_per_token;        /* torchtitan's formula */
+    double flops_per_token_causal; /* the same without masked positions of the attention, which are not computed */
+    double peak_flops;             /* of one rank; 0: unknown */
+    double memory_total_bytes;
+};
+
 /* What is summed since the last report. */
 struct tt_report_window {
     double start, data_sec;
@@ -74,6 +85,9 @@ void tt_reporter_init(const struct tt_setup *setup, const struct tt_run_events *
 
 /** Opens the files of records in the run folder. Not collective. */
 int tt_reporter_open(struct tt_reporter *reporter) TT_MUST_CHECK;
+
+/** Writes one record (takes the reference) to the file, and to the command that shows records; adds "time". Rank 0. */
+void tt_reporter_record(struct tt_reporter *reporter, json_t *record);
 
 /** Writes the end record with the last step and the exit code, if records are kept, and closes them. */
 void tt_reporter_close(struct tt_reporter *reporter, int64_t step, int exit_code);
