@@ -23,7 +23,7 @@
 #include "core/os/file.h"
 #include "parallel/comm/mpi.h"
 #include "parallel/comm/self.h"
-#include "trainer/job/check.h"
+#include "trainer/job/job.h"
 #include "trainer/run/console.h"
 
 int tt_cli_fail(int rc)

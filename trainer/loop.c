@@ -14,7 +14,6 @@
 #include "core/base/mem.h"
 #include "core/os/file.h"
 #include "trainer/data/data.h"
-#include "trainer/trace.h"
 
 /* Points into the loop. */
 static struct tt_run_about about_of(const struct tt_loop *l)

@@ -4,8 +4,6 @@
  * computes, what it waits for, and the collectives from their beginning to their completion, on one lane per
  * collective under way.
  */
-#include "trainer/trace.h"
-
 #include <string.h>
 
 #include <unistd.h>
@@ -15,6 +13,7 @@
 #include "core/program/instr/instr.h"
 #include "parallel/comm/collectives.h"
 #include "trainer/job/summary.h"
+#include "trainer/loop.h"
 
 enum lane { LANE_COMPUTE, LANE_WAITING, LANE_COMMUNICATION };
 

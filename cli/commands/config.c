@@ -16,9 +16,7 @@
 #include "core/config/import/import.h"
 #include "core/config/parse/yaml.h"
 #include "core/os/file.h"
-#include "trainer/job/check.h"
 #include "trainer/job/job.h"
-#include "trainer/job/model.h"
 
 const struct tt_option tt_config_options[] = {
     TT_OPTION_CONFIG,

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/generate/pretrained.h"
+#include "cli/generate/generate.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "trainer/job/facts.h"

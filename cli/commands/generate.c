@@ -3,6 +3,8 @@
  * `titan generate`: continues a prompt with the weights of a checkpoint or a Hugging Face folder, or is a conversation.
  * One process.
  */
+#include "cli/generate/generate.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,9 +12,6 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/generate/conversation.h"
-#include "cli/generate/pretrained.h"
-#include "cli/generate/prompt.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/kernels/kernels.h"

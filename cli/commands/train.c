@@ -18,7 +18,6 @@
 #include "core/os/file.h"
 #include "trainer/job/facts.h"
 #include "trainer/job/job.h"
-#include "trainer/job/model.h"
 #include "trainer/run/console.h"
 
 const struct tt_option tt_train_options[] = {

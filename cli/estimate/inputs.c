@@ -17,9 +17,7 @@
 #include "core/os/file.h"
 #include "estimate/model/job.h"
 #include "parallel/pipeline/schedule.h"
-#include "trainer/job/divisions.h"
 #include "trainer/job/job.h"
-#include "trainer/job/model.h"
 
 /* --- a configuration as a job --- */
 

@@ -2,8 +2,6 @@
  *
  * A conversation with a model: what was said, what of it the model sees, and the commands of its user.
  */
-#include "cli/generate/conversation.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -18,6 +16,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "cli/generate/generate.h"
 #include "cli/run/screen.h"
 #include "core/base/error.h"
 #include "core/base/mem.h"

@@ -3,14 +3,13 @@
  * Opens weights of any kind. A titan step has the model and the tokenizer in assets/, the other kinds have them beside
  * the weights. With config.json, names and layout are Hugging Face's; with only model.json, they are titan's.
  */
-#include "cli/generate/pretrained.h"
-
 #include <string.h>
 
 #include "checkpoint/format/assets.h"
 #include "checkpoint/hf/load.h"
 #include "checkpoint/load/load.h"
 #include "checkpoint/steps/steps.h"
+#include "cli/generate/generate.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/models/model_json.h"

@@ -2,13 +2,12 @@
  *
  * The prompt of `titan generate`: from an option, a file, standard input, or as token ids.
  */
-#include "cli/generate/prompt.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/generate/generate.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"

@@ -375,7 +375,7 @@ def layers_below_the_configuration_name_no_keys():
             keys.append(re.escape(".".join(match.groups())))
     named = re.compile(rf"(?<![\w./])({'|'.join(keys)})(?![\w.])")
     for path in library_files():
-        if path.startswith(("cli/", "trainer/", "core/config/", "estimate/formats/")):  # they read and write configurations
+        if path.startswith(("cli/", "trainer/", "core/config/", "estimate/formats/")):  # they have configurations
             continue
         text = re.sub(r"/\*.*?\*/|//[^\n]*|#include[^\n]*", lambda m: re.sub(r"[^\n]", " ", m.group(0)),
                       tree.text(path),

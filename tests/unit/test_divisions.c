@@ -4,7 +4,6 @@
  */
 #include "config_help.h"
 #include "core/config/config.h"
-#include "trainer/job/check.h"
 #include "trainer/job/job.h"
 
 /* Reads flags on a model with 12 heads, 4 key/value heads, a width of 96 in the middle and 61 rows of vocabulary, and

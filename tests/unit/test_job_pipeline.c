@@ -9,8 +9,7 @@
 #include "config_help.h"
 #include "core/config/config.h"
 #include "parallel/comm/collectives.h"
-#include "trainer/job/check.h"
-#include "trainer/job/divisions.h"
+#include "trainer/job/job.h"
 #include "trainer/job/predict.h"
 
 /* Reads flags on a pipeline of 4 ranks over a model with 30 layers; NULL if they are refused. */

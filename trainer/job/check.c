@@ -3,8 +3,6 @@
  * Faults of a configuration that need no ranks. When a run starts, the code that uses a value checks it again. This
  * file reports all faults earlier, at once, each with its place.
  */
-#include "trainer/job/check.h"
-
 #include <errno.h>
 #include <string.h>
 
@@ -17,9 +15,7 @@
 #include "parallel/layout/param_groups.h"
 #include "parallel/layout/patterns.h"
 #include "parallel/layout/units.h"
-#include "trainer/job/divisions.h"
 #include "trainer/job/job.h"
-#include "trainer/job/model.h"
 
 struct checking {
     struct tt_config *cfg;

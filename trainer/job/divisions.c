@@ -2,12 +2,11 @@
  *
  * Into how many grains layers and sequences can be divided, and among how many ranks experts; see divisions.h.
  */
-#include "trainer/job/divisions.h"
-
 #include <inttypes.h>
 
 #include "core/base/text.h"
 #include "core/math/round.h"
+#include "trainer/job/job.h"
 
 enum { SIZES = 6 };
 

@@ -16,8 +16,6 @@
 #include "core/os/cores.h"
 #include "core/os/limits.h"
 #include "core/os/team.h"
-#include "trainer/job/divisions.h"
-#include "trainer/job/model.h"
 #include "trainer/job/tensors.h"
 
 /* --- the engine --- */

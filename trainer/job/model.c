@@ -3,8 +3,6 @@
  * The model that a configuration means: what a Hugging Face folder says about it, the sizes that replace those of its
  * flavor, and what follows for the configuration.
  */
-#include "trainer/job/model.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,6 +20,7 @@
 #include "core/tokenizer/tokenizer.h"
 #include "parallel/layout/init_rules.h"
 #include "parallel/layout/param_groups.h"
+#include "trainer/job/job.h"
 
 static int64_t or_zero(int64_t nullable)
 {

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CLI_GENERATE_PRETRAINED_H
-#define TT_CLI_GENERATE_PRETRAINED_H
+#ifndef TT_CLI_GENERATE_GENERATE_H
+#define TT_CLI_GENERATE_GENERATE_H
 
 #include <stdint.h>
 
 #include "checkpoint/steps/steps.h"
 #include "core/base/json.h"
 #include "core/comm/comm.h"
+#include "core/config/args.h"
+#include "core/data/chat.h"
 #include "core/models/model.h"
+#include "core/models/sampling.h"
 #include "core/program/executor.h"
 #include "core/tokenizer/tokenizer.h"
+#include "parallel/engine/generator.h"
 #include "parallel/layout/mesh.h"
 
 /**
@@ -67,5 +71,61 @@ int tt_pretrained_tokenizer(const struct tt_pretrained *weights, const char *fol
  */
 int tt_pretrained_load(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_pretrained *weights,
                        const struct tt_layout *layout, struct tt_state *state) TT_MUST_CHECK;
+
+/* --- the prompt --- */
+
+/**
+ * The prompt: text or token ids, and the tokens that end a text.
+ */
+struct tt_prompt {
+    char *text; /* NULL when it was given as tokens, and of a conversation */
+    struct tt_ids ids;
+    struct tt_ids stop;
+    struct tt_tokenizer *tokenizer; /* NULL: tokens only */
+    struct tt_chat *chat;           /* with --chat */
+};
+
+/** Whether what is said comes from standard input, turn by turn: --chat without a prompt. */
+bool tt_prompt_is_conversation(const struct tt_args *args);
+
+/**
+ * Reads --prompt, --prompt_file or --prompt_tokens, one of them, and --tokenizer. Text gets a BOS token if the model
+ * was trained with one: always after training with titan (if the tokenizer has one), else as the tokenizer says. With
+ * --chat the text is what a user says, written by the chat template, and the token that ends the answer ends the text.
+ * A conversation has no text and no tokens yet.
+ *   TT_EUSAGE  no prompt, an empty one, more than one, a token beyond the vocabulary, no or an unknown chat template
+ *   TT_EDATA   no tokenizer for a text, a file that cannot be read, text that is not UTF-8
+ */
+int tt_prompt_read(const struct tt_args *args, const struct tt_pretrained *weights,
+                   struct tt_prompt *ret_prompt) TT_MUST_CHECK;
+void tt_prompt_release(struct tt_prompt *prompt);
+
+/** TT_EDATA if the tokenizer makes a token of the prompt that the model does not have. */
+int tt_prompt_check_ids(const struct tt_pretrained *weights, const struct tt_prompt *prompt,
+                        const struct tt_ids *ids) TT_MUST_CHECK;
+
+/* --- a conversation --- */
+
+/**
+ * A conversation: turns of a user from standard input, and the answers of the model on standard output. The model sees
+ * all earlier turns. Of these only what differs from what it has read is fed again. When the context is full, it no
+ * longer sees the oldest turns, which is said.
+ *
+ * On a terminal there is a prompt, and Ctrl-C stops an answer. An error of one turn is shown there and the conversation
+ * goes on; elsewhere it ends it.
+ */
+struct tt_conversation {
+    struct tt_generator *generator; /* with the weights */
+    const struct tt_pretrained *weights;
+    const struct tt_prompt *prompt; /* with chat template, tokenizer, and the tokens that end an answer */
+    struct tt_sampling sampling;
+    const char *system; /* what the system says first; NULL: nothing */
+    int64_t context, prompt_rows, max_new_tokens;
+    uint64_t seed;
+    bool ignore_eos;
+};
+
+/** TT_EUSAGE if there is no turn at all, and for a turn that is too long or no command; TT_EDATA, TT_EIO. */
+int tt_conversation_run(const struct tt_conversation *conversation) TT_MUST_CHECK;
 
 #endif
