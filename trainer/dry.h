@@ -65,7 +65,7 @@ bool tt_dry_knows_tokens(const struct tt_dry *dry, int part);
  * Looks at everything. Collective: every rank returns the same code. May be released after an error too.
  *   overwrite      the run would replace the one that the folder holds
  *   asked_to_stop  as in struct tt_run_events
- * Errors: those of a run.
+ * Errors: as a run.
  */
 int tt_dry_look(const struct tt_setup *setup, bool overwrite, int (*asked_to_stop)(void),
                 struct tt_dry *ret_dry) TT_MUST_CHECK;

@@ -39,7 +39,7 @@ static double long_step_sec(void)
     return text && end != text && sec >= 0.0 ? sec : 20.0;
 }
 
-/* What ranks must know of each other at the end of every step. One message carries it. */
+/* What ranks tell each other at the end of every step, in one message. */
 struct news {
     int stop;          /* 0, or the code to end with because a signal asked for it */
     bool long_step;    /* on some rank the last step was long, or the first one is predicted to be */
@@ -93,7 +93,7 @@ out:
     return rc;
 }
 
-/* Saves the current step, unless it is already saved. Before the first step there is nothing to save. */
+/* Saves the current step, unless it is saved already or no step is done. */
 static int save_at_stop(struct tt_loop *l)
 {
     int rc = 0;
@@ -201,7 +201,7 @@ static int validate(struct tt_loop *l, int *ret_stop)
     return rc;
 }
 
-/* A run that was stopped or killed may lack the validation after its last step. It is done before the next one. */
+/* A run that was stopped or killed may lack the validation of its last step. Does it before the next step. */
 static int make_up_validation(struct tt_loop *l, int *ret_stop)
 {
     struct tt_comm *comm = l->setup->comm;
@@ -231,8 +231,8 @@ out:
     return rc;
 }
 
-/* What follows a step: trace, save, validation, a sampled text. ret_stop becomes the code that a signal asked for in
- * the meantime. */
+/* Everything after a step: trace, save, validation, a sampled text. ret_stop becomes the code that a signal asked for
+ * in the meantime. */
 static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *ret_stop)
 {
     struct tt_pause pause = tt_reporter_pause(&l->reporter);

@@ -42,7 +42,7 @@ struct tt_run_about {
     const struct tt_validator *validator;
 };
 
-/* How long steps take. It decides how a signal stops them. */
+/* The length of steps, which decides how a signal stops them. */
 struct tt_pace {
     double step_sec; /* of the last step; at the start, as predicted */
     bool is_long;    /* steps are long on some rank, so a stop signal ends them in the middle */

@@ -11,8 +11,8 @@
 #include "trainer/step/reporter.h"
 
 /**
- * Texts that are sampled from the model while it is trained (metrics.sample_freq). The ranks send their weights to rank
- * 0, which has a generator for as long as it takes. So the text is a function of the weights, of the prompt and of
+ * Texts sampled from the model during training (metrics.sample_freq). The ranks send their weights to rank 0, which
+ * makes a generator for each text. So the text is a function of the weights, of the prompt and of
  * nothing else, and `titan generate` makes the same text of a checkpoint.
  *
  *     tt_train_text_open      what is to be continued, once the data is open

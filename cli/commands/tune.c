@@ -447,7 +447,7 @@ static void add_combination(struct tune *tune, const int choice[N_DIMENSIONS], c
     TT_PUSH(tune->rows, tune->n, tune->cap) = row;
 }
 
-/* How many values are tried: of degrees, those that are not larger than the number of ranks. */
+/* How many values are tried; degrees larger than the number of ranks are not. */
 static int values_of(const struct tune *tune, int d)
 {
     int n = dimensions[d].n;

@@ -34,7 +34,7 @@ struct tt_doctor {
     int threads; /* of this rank */
 };
 
-/** Who looks: every rank, one rank of each host, or all ranks together, of whom rank 0 reports. */
+/** Who looks: every rank, one rank of each host, or all ranks together, with rank 0 reporting. */
 enum tt_check_scope { TT_CHECK_RANK, TT_CHECK_HOST, TT_CHECK_JOB };
 
 /** One row of the table. `look` fails (TT_ECOMM) only if it communicates, as checks of the job do. */

@@ -329,7 +329,7 @@ static json_t *collectives_json(const struct tt_bench *b)
 }
 
 /* What makes the file one of schema 2: the same numbers for a rank, as `titan estimate --machine` reads them. Numbers
- * that were not measured are those of a built-in machine. */
+ * that were not measured are a built-in machine's. */
 static void add_device(const struct tt_bench *b, json_t *o)
 {
     static const char *const measured[] = {"device.peak_flops.float32",   "device.peak_flops.bfloat16",

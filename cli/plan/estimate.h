@@ -36,7 +36,7 @@ struct tt_estimate_row {
     double bubble_share;               /* predicted: of the time of a run through a pipeline, in which ranks are idle */
     int64_t limit;                     /* bytes a rank may use */
     bool fits;                         /* the step, and making the weights as training.init says */
-    bool least_memory, fastest;        /* of the rows of this number of ranks; fastest of those that fit */
+    bool least_memory, fastest;        /* among the rows of this number of ranks; fastest: among the rows that fit */
 };
 
 struct tt_estimate {

@@ -18,7 +18,7 @@
 int tt_screen_columns(int fd);
 
 /**
- * Replaces the columns and lines by those of the terminal that fd is; the variables COLUMNS and LINES take precedence.
+ * Replaces the columns and lines by the terminal's (fd); the variables COLUMNS and LINES take precedence.
  * What is unknown or below 20 columns or 5 lines is left as it is.
  */
 void tt_screen_size(int fd, int *columns, int *lines);

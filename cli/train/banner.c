@@ -363,7 +363,7 @@ static void print_curve(struct tt_text *out, const struct tt_setup *s)
         "batch");
     if (mesh->tp_grains > 1)
         print_degrees(out, "tensor", mesh->tp_grains, s->cfg->parallelism.exact_tensor_parallel_degree);
-    /* a gradient in bfloat16 is rounded before it is added to those of the other ranks of a sequence */
+    /* a gradient in bfloat16 is rounded before it is added to the gradients of the sequence's other ranks */
     if (mesh->cp_grains > 1 && s->job.engine.reduce_dtype == TT_F32) {
         print_degrees(out, "context", mesh->cp_grains, s->cfg->parallelism.exact_context_parallel_degree);
         if (s->job.engine.reduce == TT_REDUCE_RUNS) /* ranks that share a sequence would add in another order */

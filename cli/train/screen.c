@@ -76,7 +76,7 @@ static int columns_of(const struct field *field, int n, struct line_form form)
     return columns;
 }
 
-/* Leaves out fields, down to those that matter most (RANK_KEPT); then makes spaces narrower, and then leaves out more.
+/* Leaves out fields until only the most important are left (RANK_KEPT), then narrows spaces, then leaves out more.
  */
 static struct line_form form_of(const struct field *field, int n, int columns)
 {

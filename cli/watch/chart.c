@@ -280,7 +280,7 @@ static bool is_empty(const struct tt_chart *chart, const struct tt_panel *p)
     return true;
 }
 
-/* A panel that the user asked for must have something; of the usual ones those that have nothing are left out. */
+/* A panel that the user asked for must not be empty; an empty one of the usual panels is left out. */
 static int check_panels(struct tt_chart *chart, bool asked)
 {
     int kept = 0;

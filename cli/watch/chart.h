@@ -49,7 +49,7 @@ struct tt_chart {
 };
 
 /**
- * Makes the curves of runs, whose names and histories these are. Of the usual fields those that no run has are left
+ * Makes the curves of runs, whose names and histories these are. A usual field that no run has is left
  * out. TT_EDATA: nothing to draw. The caller releases ret_chart.
  */
 int tt_chart_make(int n_runs, const char *const *runs, const struct tt_history *history,

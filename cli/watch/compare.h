@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 
-/** What is compared: numbers that should not depend on the machine or the layout, or those that are named. */
+/** The numbers to compare: the named ones, or the ones that should not depend on machine and layout. */
 struct tt_compare_options {
     const char *const *field; /* of step records */
     int n_fields;             /* 0: loss, grad_norm, lr, ntokens_seen */

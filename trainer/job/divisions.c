@@ -56,7 +56,7 @@ static const char *name_of_kv_heads(const struct tt_model *model)
     return model->dims.mla.kv_rank ? "model.n_heads" : "model.n_kv_heads";
 }
 
-/* Experts are not divided, but those that see all tokens are, and layers without experts. */
+/* Routed experts are not divided; shared experts and layers without experts are. */
 static void add_widths(struct sizes *sizes, const struct tt_model_dims *d)
 {
     const struct tt_moe *moe = &d->moe;

@@ -91,7 +91,7 @@ static uint64_t hash_of(const char *text)
     return tt_hash64(text, strlen(text), 0);
 }
 
-/* Whether this rank's hashes are those of rank 0; and per fact the number of ranks for which they are
+/* Whether this rank's hashes equal rank 0's; and per fact the number of ranks for which they do
  * not. Collective. */
 static int count_differing(struct tt_comm *comm, const uint64_t *mine, int n, int64_t *differing)
 {

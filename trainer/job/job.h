@@ -47,7 +47,7 @@ int tt_job_resolve_model(struct tt_config *cfg, const struct tt_model *model) TT
 
 /**
  * The model, with the rules of its initial weights and the optimizer's groups of its parameters; the caller frees it
- * (tt_model_free). Errors: those of tt_model_new; TT_EUSAGE for a rule that is wrong.
+ * (tt_model_free). Errors: as tt_model_new; TT_EUSAGE for a rule that is wrong.
  */
 int tt_job_make_model(const struct tt_config *cfg, struct tt_model **ret_model) TT_MUST_CHECK;
 
@@ -141,7 +141,7 @@ int tt_job_engine(const struct tt_job *job, struct tt_comm *comm, int rank,
  */
 int tt_job_threads(const struct tt_config *cfg, int local_size);
 
-/** How many ranks of a job that is not started here would share this host: as many as there are cores for. */
+/** The number of ranks of a job, not started here, that would share this host: one for `threads` cores each. */
 int tt_job_ranks_on_host(int n_ranks, int threads);
 
 /** The memory of the machine or container. */
@@ -153,7 +153,7 @@ double tt_job_machine_bytes(void);
  */
 int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size);
 
-/** The cost table: parallelism.machine_file, or the built-in one. Errors: those of tt_machine_load, with the key. */
+/** The cost table: parallelism.machine_file, or the built-in one. Errors: as tt_machine_load, with the key. */
 int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine) TT_MUST_CHECK;
 
 /** training.gradient_sync: when shard ranks reduce gradients. `auto` (tt_job_choose_sync) becomes TT_REDUCE_EACH. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The model that a configuration means: what a Hugging Face folder says about it, the sizes that replace those of its
- * flavor, and what follows for the configuration.
+ * The model that a configuration means: what a Hugging Face folder says about it, which sizes replace the flavor's,
+ * and what follows for the configuration.
  */
 #include <math.h>
 #include <stdio.h>

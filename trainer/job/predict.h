@@ -29,7 +29,7 @@ struct tt_job_prediction {
  * through the pipeline, and what the slowest place does in addition to its turns: gathers, reductions, norm and update.
  *   machine   the cost table
  *   engine    of `rank`, which is not planned again; NULL: all places are planned
- * The prediction is the caller's (tt_job_prediction_release). Not collective. Errors: those of tt_job_engine.
+ * The prediction is the caller's (tt_job_prediction_release). Not collective. Errors: as tt_job_engine.
  */
 int tt_job_predict(const struct tt_job *job, const struct tt_machine *machine, const struct tt_engine *engine, int rank,
                    struct tt_job_prediction *ret_prediction) TT_MUST_CHECK;

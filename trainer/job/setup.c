@@ -21,7 +21,7 @@
 
 /* --- kernels --- */
 
-/* Compares the kernels of all ranks, those of the BLAS library and titan's own, since bits depend on them. A difference
+/* Compares the kernels of all ranks, the BLAS library's and titan's own, since bits depend on them. A difference
  * is not an error, but then the curve is not layout-exact. *ret_differ, the caller's, describes it; NULL: there is
  * none. Collective. */
 static int compare_kernels(struct tt_comm *comm, char **ret_differ)
@@ -96,7 +96,7 @@ out:
     return rc;
 }
 
-/* Whether the ranks divide the work otherwise than those that saved the checkpoint. */
+/* Whether the layout differs from the one that saved the checkpoint. */
 static bool is_divided_otherwise(const struct tt_setup *setup, const json_t *meta)
 {
     const json_t *config = json_object_get(meta, "config"), *mesh = json_object_get(meta, "mesh");
@@ -112,7 +112,7 @@ static bool is_divided_otherwise(const struct tt_setup *setup, const json_t *met
     return differs;
 }
 
-/* Whether sums over runs would have other bits on this layout, and those of every microbatch would not. */
+/* Whether on this layout sums over runs would change the bits, while sums over microbatches would not. */
 static bool is_better_reduced_often(const struct tt_setup *setup)
 {
     struct tt_engine_options runs = setup->job.engine, each = setup->job.engine;

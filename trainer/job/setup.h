@@ -12,8 +12,9 @@
 #include "trainer/job/job.h"
 
 /**
- * What is decided before anything is changed: the job, and this rank's engine, threads and memory. All other parts of a
- * run read it, and none changes it; only training.steps may follow from training.epochs, when the data is open.
+ * Everything decided before anything is changed: the job, and this rank's engine, threads and memory. The other parts
+ * of a run read it and change nothing in it, except training.steps, which training.epochs may set when the data is
+ * open.
  *
  *     struct tt_setup setup;
  *     rc = tt_setup_init(cfg, comm, false, &setup);

@@ -13,11 +13,10 @@
 #include "trainer/run/tensorboard.h"
 
 /**
- * The folder of a run (job.dump_folder): run.yaml, metrics.jsonl, console.log, checkpoint/. Rank 0 only, not
- * collective.
+ * The folder of a run (job.dump_folder): run.yaml, metrics.jsonl, console.log, checkpoint/. For rank 0; not collective.
  */
 
-/** A folder that this run has taken; TT_RUN_FOLDER_NONE on ranks that have taken none. */
+/** A folder that this run has taken; on other ranks TT_RUN_FOLDER_NONE. */
 struct tt_run_folder {
     struct tt_lock lock;
     bool replaces; /* the run that is there is to be removed: tt_run_folder_replace */

@@ -20,8 +20,8 @@
 struct tt_train_assets {
     struct tt_ckpt_asset *asset;
     int n, cap;
-    char *model_config;      /* the bytes of model.json; the tokenizer owns those of its files */
-    struct tt_hf_file *file; /* those of model.hf_assets_path, for an export; rank 0 only */
+    char *model_config;      /* the bytes of model.json; the tokenizer owns the bytes of its files */
+    struct tt_hf_file *file; /* the files of model.hf_assets_path, for an export; rank 0 only */
     int n_files;
 };
 
@@ -99,7 +99,7 @@ int tt_saver_drain(struct tt_saver *saver, int code) TT_MUST_CHECK;
 /** What checkpoints need on the disk and what it has, in bytes. */
 struct tt_saver_space {
     double have, most; /* free, and needed for all checkpoints that keep_latest_k keeps */
-    int64_t fits;      /* how many can be kept; 0: as many as keep_latest_k says */
+    int64_t fits;      /* how many can be kept; 0: all that keep_latest_k keeps */
 };
 
 /** Warns that there is space for fewer checkpoints than checkpoint.keep_latest_k keeps. */

@@ -181,7 +181,7 @@ json_t *tt_changed_keys(const struct tt_config *cfg, const json_t *before)
     return changed;
 }
 
-/* Whether the losses from here on are others than those of the run as it was. */
+/* Whether the change makes the losses differ, from here on, from the run's without it. */
 static bool changes_curve(const struct tt_config *cfg, const char *path)
 {
     static const char *const prefixes[] = {"training.seq_len",
@@ -232,7 +232,7 @@ static bool changes_grains(const json_t *changed, const char *path, const char *
     return is_one && (was[0] > was[1] ? was[0] : was[1]) != (is[0] > is[1] ? is[0] : is[1]);
 }
 
-/* A gradient in bfloat16 is rounded before it is added to those of the other ranks of a sequence. */
+/* A gradient in bfloat16 is rounded before it is added to the gradients of the sequence's other ranks. */
 static bool changes_rounding(const struct tt_setup *setup, const char *path)
 {
     return setup->job.engine.reduce_dtype != TT_F32 && strcmp(path, "parallelism.context_parallel_degree") == 0;

@@ -23,7 +23,7 @@ int tt_changed_check_model(const struct tt_config *cfg, const json_t *meta) TT_M
  * lora.alpha. meta: of the manifest, may be NULL. Not collective. */
 int tt_changed_check_adapters(const struct tt_config *cfg, const char *path, const json_t *meta) TT_MUST_CHECK;
 
-/** The keys whose values differ from those of an earlier configuration: {"training.steps": [60, 90], …}. The caller's
+/** The keys whose values differ from an earlier configuration's: {"training.steps": [60, 90], …}. The caller's
  * (json_decref). */
 json_t *tt_changed_keys(const struct tt_config *cfg, const json_t *before);
 

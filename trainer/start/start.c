@@ -21,7 +21,7 @@
 #include "trainer/run/folder.h"
 #include "trainer/start/changed.h"
 
-/* Compares the tensors of a checkpoint, except what `skip` excludes, with those of the run (tt_ckpt_examine). */
+/* Compares the tensors of a checkpoint, except what `skip` excludes, with the run's (tt_ckpt_examine). */
 static int examine_tensors(const struct tt_setup *s, const char *path, unsigned skip, json_t **ret_meta)
 {
     struct tt_job_tensors tensors = {0};

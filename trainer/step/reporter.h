@@ -32,7 +32,7 @@ struct tt_metrics {
     double memory_total_bytes;
 };
 
-/* What is summed since the last report. */
+/* Sums since the last report. */
 struct tt_report_window {
     double start, data_sec;
     int64_t steps;
@@ -53,7 +53,7 @@ struct tt_live {
     double step_sec;         /* of a step since the last report; at first, as predicted */
 };
 
-/* What the end of the run repeats. */
+/* Results that the farewell repeats. */
 struct tt_results {
     int64_t tokens_before; /* seen when this process began */
     int64_t step;          /* the last one */
@@ -101,7 +101,7 @@ int tt_reporter_measure_peak(struct tt_reporter *reporter, struct tt_team *team)
 
 /**
  * Sets largest_rank and largest_bytes, and predicts the time of a step with the machine file, or with the built-in cost
- * table at rank 0's measured peaks. Collective. Errors: those of tt_job_predict.
+ * table at rank 0's measured peaks. Collective. Errors: as tt_job_predict.
  */
 int tt_reporter_predict(struct tt_reporter *reporter) TT_MUST_CHECK;
 

@@ -9,7 +9,7 @@
 #include "trainer/data/data.h"
 #include "trainer/job/setup.h"
 
-/** How far a run has come. The checkpoint has all of it. */
+/** How far a run has come; saved in checkpoints. */
 struct tt_train_progress {
     int64_t step;          /* steps done */
     int64_t sample_cursor; /* samples consumed: the loader's whole state */
@@ -33,8 +33,8 @@ void tt_train_progress_count_steps(const struct tt_train_progress *progress, con
                                    const struct tt_train_data *data);
 
 /**
- * All members, as the description of a manifest has them; json_decref. restore reads those that `skip` (TT_SKIP_*) does
- * not exclude; the others become 0. TT_EDATA if one is missing.
+ * All members, as the description of a manifest has them; json_decref. restore reads the members that `skip`
+ * (TT_SKIP_*) does not exclude; the others become 0. TT_EDATA if one is missing.
  */
 json_t *tt_train_progress_json(const struct tt_train_progress *progress);
 int tt_train_progress_restore(const json_t *meta, unsigned skip, struct tt_train_progress *ret_progress) TT_MUST_CHECK;
@@ -43,7 +43,7 @@ int tt_train_progress_restore(const json_t *meta, unsigned skip, struct tt_train
 
 /** One training step: the batch, and the engine's step with the optimizer's values from the configuration. */
 
-/* What a completed step gives to the report. */
+/* The results of a completed step, for the report. */
 struct tt_train_step {
     struct tt_step step;
     int64_t local_valid; /* tokens of this rank that have a label */

@@ -18,7 +18,7 @@ struct tt_validation {
     struct tt_engine *engine; /* with a validation program of this batch and data's seq_len */
     struct tt_train_data *data;
     int64_t batch;
-    int64_t samples;      /* how many to use; at most those of an epoch */
+    int64_t samples;      /* how many to use; at most an epoch */
     const char *progress; /* the text of rank 0's progress report; NULL: none */
 
     /* as in struct tt_step, and asked before every round too; NULL: the validation is not given up */

@@ -24,7 +24,7 @@
 
 enum { SLOTS = 4, DIGITS = 9 }; /* numbers of a name that are compared, and of how many digits */
 
-/* A tensor, and what those that are alike have in common. */
+/* A tensor, and what all tensors like it have in common. */
 struct entry {
     char *key; /* the name without its numbers, group, type, shape and number of chunks */
     int tensor;
