@@ -111,59 +111,6 @@ out:
     return rc;
 }
 
-/* --- the disk --- */
-
-/* Free bytes where a folder is or will be made; negative when unknown. */
-static int64_t free_bytes_for(const char *folder)
-{
-    char *path = tt_strdup(folder), *slash;
-    bool exists = false;
-    int64_t bytes;
-
-    while (tt_path_exists(path, &exists) == 0 && !exists && (slash = strrchr(path, '/')) && slash > path)
-        *slash = 0;
-    bytes = tt_folder_free_bytes(exists ? path : folder[0] == '/' ? "/" : ".");
-    tt_free(path);
-    return bytes;
-}
-
-static int count_held(const char *folder, int64_t *ret_held)
-{
-    int64_t *steps = NULL;
-    int n = 0, rc = tt_step_list(folder, &steps, &n);
-
-    *ret_held = n;
-    tt_free(steps);
-    return rc;
-}
-
-static int look_at_disk(struct tt_dry *d, bool overwrite)
-{
-    const struct tt_setup *s = d->setup;
-    struct tt_dry_disk *disk = &d->disk;
-    struct tt_train_assets assets = {.n = 0};
-    int64_t bytes, held = 0;
-    int rc = 0;
-
-    if (!s->cfg->checkpoint.enable || s->cfg->checkpoint.load_only)
-        return 0;
-    disk->folder = tt_run_folder_checkpoints(s->cfg);
-    TT_TRY(tt_train_assets_init(s, d->data.tokenizer, &assets));
-    TT_TRY(tt_saver_demand(s, &d->data, &assets, &d->at, &disk->demand));
-    TT_TRY(count_held(disk->folder, &held));
-    disk->demand.held = overwrite ? 0 : held;
-    disk->replaced = overwrite ? held : 0;
-    bytes = free_bytes_for(disk->folder);
-    disk->space = (struct tt_saver_space){
-        .have = (double)bytes, .most = tt_ckpt_demand_bytes(&disk->demand, s->cfg->checkpoint.keep_latest_k)};
-    if (bytes >= 0 && !disk->replaced) /* else what is removed makes room */
-        rc = tt_saver_compare_space(disk->folder, &disk->demand, s->cfg->checkpoint.keep_latest_k, (double)bytes,
-                                    &disk->space);
-out:
-    tt_train_assets_release(&assets);
-    return rc;
-}
-
 /* --- all of it --- */
 
 struct looking {
@@ -180,7 +127,7 @@ static int look(void *arg)
     find_tokenizer(l->dry);
     l->dry->lengths = measure_documents(&l->dry->data);
     TT_TRY(read_samples(l->dry));
-    TT_TRY(look_at_disk(l->dry, l->overwrite));
+    TT_TRY(tt_saver_look_at_disk(l->dry->setup, &l->dry->data, &l->dry->at, l->overwrite, &l->dry->disk));
 out:
     return rc;
 }
@@ -244,7 +191,7 @@ void tt_dry_release(struct tt_dry *d)
         tt_free(d->sample[i].token);
         tt_text_release(&d->sample[i].text);
     }
-    tt_free(d->disk.folder);
+    tt_saver_disk_release(&d->disk);
     tt_tokenizer_free(d->tokenizer);
     tt_start_release(&d->start);
     tt_train_text_release(&d->text);

@@ -2,7 +2,6 @@
 #ifndef TT_TRAINER_DRY_H
 #define TT_TRAINER_DRY_H
 
-#include "checkpoint/save/demand.h"
 #include "core/models/first_loss.h"
 #include "trainer/save/saver.h"
 #include "trainer/start/start.h"
@@ -28,13 +27,6 @@ struct tt_dry_lengths {
     int64_t cut;               /* documents that are longer than a sequence */
 };
 
-struct tt_dry_disk {
-    char *folder;                 /* of the checkpoints; NULL: the run saves none */
-    struct tt_ckpt_demand demand; /* of what the run saves from here on */
-    int64_t replaced;             /* checkpoints that the run removes when it starts; their space is not free yet */
-    struct tt_saver_space space;  /* space.have is negative if the free space is not known */
-};
-
 /**
  * `titan train --dry-run`: all that a run looks at and decides before its first step, and nothing of what it does. It
  * makes, locks and changes nothing in the run folder, takes no memory for the model, and loads no weights. Text is
@@ -54,7 +46,7 @@ struct tt_dry {
     struct tt_dry_sample sample[TT_DRY_SAMPLES];
     int n_samples;                  /* 0: there is no step left */
     struct tt_text_repeats repeats; /* of these samples */
-    struct tt_dry_disk disk;
+    struct tt_saver_disk disk;
 };
 
 /** The tokenizer of the run; NULL. And whether it made the tokens of a part. */

@@ -75,7 +75,7 @@ static void add_sample(const struct tt_dry_sample *sample, struct tt_text *out)
 
 static void add_disk(const struct tt_dry *d, struct tt_text *out)
 {
-    const struct tt_dry_disk *disk = &d->disk;
+    const struct tt_saver_disk *disk = &d->disk;
     const struct tt_ckpt_demand *demand = &disk->demand;
     char one[32], last[32], most[32], have[32];
 
@@ -91,10 +91,10 @@ static void add_disk(const struct tt_dry *d, struct tt_text *out)
     if (demand->held)
         tt_text_add(out, ", which has %" PRId64 " now", demand->held);
     tt_text_add(out, "; %s at most %s (checkpoint.keep_latest_k %" PRId64 ")",
-                demand->saves == 1 ? "it needs" : "they need", tt_text_bytes(most, sizeof most, disk->space.most),
+                demand->saves == 1 ? "it needs" : "they need", tt_text_bytes(most, sizeof most, disk->most),
                 d->setup->cfg->checkpoint.keep_latest_k);
-    if (disk->space.have >= 0.0)
-        tt_text_add(out, ", %s are free%s", tt_text_bytes(have, sizeof have, disk->space.have),
+    if (disk->have >= 0.0)
+        tt_text_add(out, ", %s are free%s", tt_text_bytes(have, sizeof have, disk->have),
                     disk->replaced ? " before the earlier run is removed" : "");
     tt_text_add(out, "\n");
 }
@@ -218,7 +218,7 @@ static json_t *validation_json(const struct tt_dry *d)
 
 static json_t *disk_json(const struct tt_dry *d)
 {
-    const struct tt_dry_disk *disk = &d->disk;
+    const struct tt_saver_disk *disk = &d->disk;
     json_t *o;
 
     if (!disk->folder)
@@ -226,9 +226,9 @@ static json_t *disk_json(const struct tt_dry *d)
     o = json_pack("{s:o, s:I, s:I, s:f, s:f, s:f, s:I, s:f}", "folder", tt_json_string(disk->folder), "saves",
                   (json_int_t)disk->demand.saves, "held", (json_int_t)disk->demand.held, "bytes", disk->demand.one,
                   "last_bytes", disk->demand.last, "export_bytes", disk->demand.exports, "keep_latest_k",
-                  (json_int_t)d->setup->cfg->checkpoint.keep_latest_k, "needed_bytes", disk->space.most);
-    if (disk->space.have >= 0.0)
-        (void)json_object_set_new(o, "free_bytes", json_real(disk->space.have));
+                  (json_int_t)d->setup->cfg->checkpoint.keep_latest_k, "needed_bytes", disk->most);
+    if (disk->have >= 0.0)
+        (void)json_object_set_new(o, "free_bytes", json_real(disk->have));
     return o;
 }
 
@@ -271,7 +271,6 @@ int tt_dry_report(const struct tt_dry *d, bool json)
     const struct tt_run_about about = {&d->reporter, &d->start, &d->at, &d->data, &d->validator};
 
     tt_describe_run(&about, true, json ? NULL : stdout);
-    if (d->disk.space.fits)
-        tt_saver_warn_of_space(d->setup->cfg, d->disk.folder, &d->disk.space);
+    tt_saver_warn_of_space(d->setup->cfg, &d->disk);
     return json ? print_json(d) : print_text(d);
 }

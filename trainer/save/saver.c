@@ -20,6 +20,7 @@
 #include "core/os/file.h"
 #include "trainer/data/data.h"
 #include "trainer/job/tensors.h"
+#include "trainer/run/folder.h"
 
 /* --- small files of a checkpoint: the model's sizes, the tokenizer, files of a Hugging Face folder --- */
 
@@ -31,8 +32,9 @@ static void add_asset(struct tt_train_assets *a, const char *name, const void *b
     TT_PUSH(a->asset, a->n, a->cap) = (struct tt_ckpt_asset){name, bytes, size};
 }
 
-int tt_train_assets_init(const struct tt_setup *s, const struct tt_tokenizer *tokenizer,
-                         struct tt_train_assets *ret_assets)
+/* The tokenizer may be NULL, and outlives the assets. Not collective. May be released after an error too. */
+static int init_assets(const struct tt_setup *s, const struct tt_tokenizer *tokenizer,
+                       struct tt_train_assets *ret_assets)
 {
     const char *folder = s->cfg->model.hf_assets_path;
     struct tt_train_assets *a = ret_assets;
@@ -60,7 +62,7 @@ out:
     return rc;
 }
 
-void tt_train_assets_release(struct tt_train_assets *a)
+static void release_assets(struct tt_train_assets *a)
 {
     tt_hf_files_free(a->file, a->n_files);
     tt_free(a->asset);
@@ -190,7 +192,7 @@ int tt_saver_open(struct tt_saver *saver, const char *folder, const char *run_id
     int rc = 0;
 
     TT_TRY(tt_ckpt_store_open(s->comm, &s->job.mesh, folder, run_id, &saver->store));
-    TT_TRY(tt_comm_agree(s->comm, tt_train_assets_init(s, saver->data->tokenizer, &saver->assets)));
+    TT_TRY(tt_comm_agree(s->comm, init_assets(s, saver->data->tokenizer, &saver->assets)));
     if (s->cfg->checkpoint.async_mode != TT_ASYNC_ASYNC)
         goto out;
     rc = tt_job_policy(s->cfg, &policy);
@@ -207,7 +209,7 @@ void tt_saver_close(struct tt_saver *saver)
     tt_ckpt_saving_drop(saver->saving);
     tt_ckpt_writer_free(saver->writer);
     tt_ckpt_store_close(saver->store);
-    tt_train_assets_release(&saver->assets);
+    release_assets(&saver->assets);
     tt_job_tensors_release(&saver->tensors);
     json_decref(saver->line);
     *saver = (struct tt_saver){.saved_step = -1};
@@ -394,8 +396,9 @@ static int64_t room_of(const struct tt_setup *s, struct tt_ckpt_state *state, co
     return tt_ckpt_save_room(state, &s->job.mesh, policy, assets->asset, assets->n);
 }
 
-int tt_saver_demand(const struct tt_setup *s, const struct tt_train_data *data, const struct tt_train_assets *assets,
-                    const struct tt_train_progress *at, struct tt_ckpt_demand *ret_demand)
+/* The checkpoints that a run saves from `at` on, in a folder without any. */
+static int find_demand(const struct tt_setup *s, const struct tt_train_data *data, const struct tt_train_assets *assets,
+                       const struct tt_train_progress *at, struct tt_ckpt_demand *ret_demand)
 {
     const struct tt_config *cfg = s->cfg;
     const struct tt_ckpt_policy *policy = NULL;
@@ -418,20 +421,6 @@ out:
     return rc;
 }
 
-static int find_demand(const struct tt_saver *saver, const struct tt_train_progress *at,
-                       struct tt_ckpt_demand *ret_demand)
-{
-    int64_t *steps = NULL;
-    int n = 0, rc = 0;
-
-    TT_TRY(tt_saver_demand(saver->setup, saver->data, &saver->assets, at, ret_demand));
-    TT_TRY(tt_step_list(saver->store->folder, &steps, &n));
-    ret_demand->held = n;
-out:
-    tt_free(steps);
-    return rc;
-}
-
 /* The largest keep_latest_k for which there is space; there is space for 1. */
 static int64_t most_to_keep(const struct tt_ckpt_demand *d, double have)
 {
@@ -442,75 +431,120 @@ static int64_t most_to_keep(const struct tt_ckpt_demand *d, double have)
     return keep;
 }
 
-int tt_saver_compare_space(const char *folder, const struct tt_ckpt_demand *d, int64_t keep, double have,
-                           struct tt_saver_space *ret_space)
+/* Free bytes where a folder is or will be made; negative when unknown. */
+static int64_t free_bytes_for(const char *folder)
 {
-    struct tt_saver_space space = {.have = have, .most = tt_ckpt_demand_bytes(d, keep)};
+    char *path = tt_strdup(folder), *slash;
+    bool exists = false;
+    int64_t bytes;
+
+    while (tt_path_exists(path, &exists) == 0 && !exists && (slash = strrchr(path, '/')) && slash > path)
+        *slash = 0;
+    bytes = tt_folder_free_bytes(exists ? path : folder[0] == '/' ? "/" : ".");
+    tt_free(path);
+    return bytes;
+}
+
+static int compare_space(struct tt_saver_disk *disk)
+{
+    const struct tt_ckpt_demand *d = &disk->demand;
     double least = tt_ckpt_demand_bytes(d, 1);
     char need_text[32], have_text[32];
 
-    if (have < least)
+    if (disk->have < least)
         return tt_fail(TT_EIO,
                        "not enough space for checkpoints in '%s': need %s for %s, have %s\n"
                        "help: free space there, choose a job.dump_folder on another disk, or train a smaller model",
-                       folder, tt_text_bytes(need_text, sizeof need_text, least),
+                       disk->folder, tt_text_bytes(need_text, sizeof need_text, least),
                        d->held == 0 && d->saves > 1 ? "one and for the next, which is written while that one is kept"
                                                     : "one",
-                       tt_text_bytes(have_text, sizeof have_text, have));
-    if (have < space.most)
-        space.fits = most_to_keep(d, have);
-    *ret_space = space;
+                       tt_text_bytes(have_text, sizeof have_text, disk->have));
+    if (disk->have < disk->most)
+        disk->fits = most_to_keep(d, disk->have);
     return 0;
 }
 
-struct look {
-    const struct tt_saver *saver;
-    const struct tt_train_progress *at;
-    struct tt_saver_space space;
-};
-
-static int look_at_space(void *arg)
+static int look(const struct tt_setup *s, const struct tt_train_data *data, const struct tt_train_assets *assets,
+                const struct tt_train_progress *at, bool overwrite, struct tt_saver_disk *disk)
 {
-    struct look *look = arg;
-    const struct tt_saver *saver = look->saver;
-    const char *folder = saver->store->folder;
-    int64_t free_bytes = tt_folder_free_bytes(folder);
-    struct tt_ckpt_demand d = {0};
-    int rc = 0;
+    int64_t *steps = NULL;
+    int held = 0, rc = 0;
 
-    if (free_bytes < 0) /* not known */
-        return 0;
-    TT_TRY(find_demand(saver, look->at, &d));
-    rc = tt_saver_compare_space(folder, &d, saver->setup->cfg->checkpoint.keep_latest_k, (double)free_bytes,
-                                &look->space);
+    disk->folder = tt_run_folder_checkpoints(s->cfg);
+    disk->have = (double)free_bytes_for(disk->folder);
+    TT_TRY(find_demand(s, data, assets, at, &disk->demand));
+    TT_TRY(tt_step_list(disk->folder, &steps, &held));
+    disk->demand.held = overwrite ? 0 : held;
+    disk->replaced = overwrite ? held : 0;
+    disk->most = tt_ckpt_demand_bytes(&disk->demand, s->cfg->checkpoint.keep_latest_k);
+    if (disk->have >= 0.0 && !disk->replaced) /* else what is removed makes room */
+        rc = compare_space(disk);
 out:
+    tt_free(steps);
     return rc;
 }
 
-void tt_saver_warn_of_space(const struct tt_config *cfg, const char *folder, const struct tt_saver_space *space)
+int tt_saver_look_at_disk(const struct tt_setup *s, const struct tt_train_data *data,
+                          const struct tt_train_progress *at, bool overwrite, struct tt_saver_disk *ret_disk)
+{
+    struct tt_train_assets assets = {.n = 0};
+    int rc = 0;
+
+    *ret_disk = (struct tt_saver_disk){.folder = NULL};
+    if (!s->cfg->checkpoint.enable || s->cfg->checkpoint.load_only)
+        return 0;
+    TT_TRY(init_assets(s, data->tokenizer, &assets));
+    rc = look(s, data, &assets, at, overwrite, ret_disk);
+out:
+    release_assets(&assets);
+    return rc;
+}
+
+void tt_saver_disk_release(struct tt_saver_disk *disk)
+{
+    tt_free(disk->folder);
+    *disk = (struct tt_saver_disk){.folder = NULL};
+}
+
+struct looking {
+    const struct tt_saver *saver;
+    const struct tt_train_progress *at;
+    struct tt_saver_disk disk;
+};
+
+static int look_from_run(void *arg)
+{
+    struct looking *l = arg;
+
+    return look(l->saver->setup, l->saver->data, &l->saver->assets, l->at, false, &l->disk);
+}
+
+void tt_saver_warn_of_space(const struct tt_config *cfg, const struct tt_saver_disk *disk)
 {
     char need_text[32], have_text[32];
 
-    tt_warn("not enough space in '%s' for all checkpoints that checkpoint.keep_latest_k=%" PRId64
-            " keeps: need %s, have %s; saves that do not fit will fail\n"
-            "help: free space there, or set checkpoint.keep_latest_k=%" PRId64,
-            folder, cfg->checkpoint.keep_latest_k, tt_text_bytes(need_text, sizeof need_text, space->most),
-            tt_text_bytes(have_text, sizeof have_text, space->have), space->fits);
+    if (disk->fits)
+        tt_warn("not enough space in '%s' for all checkpoints that checkpoint.keep_latest_k=%" PRId64
+                " keeps: need %s, have %s; saves that do not fit will fail\n"
+                "help: free space there, or set checkpoint.keep_latest_k=%" PRId64,
+                disk->folder, cfg->checkpoint.keep_latest_k, tt_text_bytes(need_text, sizeof need_text, disk->most),
+                tt_text_bytes(have_text, sizeof have_text, disk->have), disk->fits);
 }
 
 int tt_saver_check_space(const struct tt_saver *saver, const struct tt_train_progress *at)
 {
     struct tt_comm *comm = saver->setup->comm;
-    struct look look = {.saver = saver, .at = at};
+    struct looking l = {.saver = saver, .at = at};
     struct tt_patience patience;
     int rc;
 
     if (!saver->store)
         return 0;
     patience = tt_patience_begin(comm, "look at the free space for checkpoints");
-    rc = tt_patience_work(comm, comm->rank == 0, look_at_space, &look);
+    rc = tt_patience_work(comm, comm->rank == 0, look_from_run, &l);
     tt_patience_end(comm, &patience);
-    if (rc == 0 && look.space.fits)
-        tt_saver_warn_of_space(saver->setup->cfg, saver->store->folder, &look.space);
+    if (rc == 0)
+        tt_saver_warn_of_space(saver->setup->cfg, &l.disk);
+    tt_saver_disk_release(&l.disk);
     return rc;
 }

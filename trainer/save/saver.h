@@ -25,11 +25,6 @@ struct tt_train_assets {
     int n_files;
 };
 
-/** The tokenizer may be NULL, and outlives the assets. Not collective. May be released after an error too. */
-int tt_train_assets_init(const struct tt_setup *setup, const struct tt_tokenizer *tokenizer,
-                         struct tt_train_assets *ret_assets) TT_MUST_CHECK;
-void tt_train_assets_release(struct tt_train_assets *assets);
-
 /* --- the saver --- */
 
 /**
@@ -96,26 +91,27 @@ int tt_saver_drain(struct tt_saver *saver, int code) TT_MUST_CHECK;
 
 /* --- space on the disk --- */
 
-/** What checkpoints need on the disk and what it has, in bytes. */
-struct tt_saver_space {
-    double have, most; /* free, and needed for all checkpoints that keep_latest_k keeps */
-    int64_t fits;      /* how many can be kept; 0: all that keep_latest_k keeps */
+/** What the checkpoints of a run need on the disk and what it has, in bytes. */
+struct tt_saver_disk {
+    char *folder;                 /* of the checkpoints; NULL: the run saves none */
+    struct tt_ckpt_demand demand; /* of what the run saves from here on */
+    int64_t replaced;             /* checkpoints that the run removes when it starts; their space is not free yet */
+    double have, most;            /* free (negative: not known), and needed for all that keep_latest_k keeps */
+    int64_t fits;                 /* how many can be kept; 0: all that keep_latest_k keeps */
 };
 
-/** Warns that there is space for fewer checkpoints than checkpoint.keep_latest_k keeps. */
-void tt_saver_warn_of_space(const struct tt_config *cfg, const char *folder, const struct tt_saver_space *space);
-
-/** The checkpoints that a run saves from `at` on, in a folder without any: demand.held is 0. Not collective. */
-int tt_saver_demand(const struct tt_setup *setup, const struct tt_train_data *data,
-                    const struct tt_train_assets *assets, const struct tt_train_progress *at,
-                    struct tt_ckpt_demand *ret_demand) TT_MUST_CHECK;
-
 /**
- * Compares the demand with `have` free bytes. `folder` is for the message. TT_EIO if there is no space for one save and
- * the older one that is kept until it is complete.
+ * Looks at the disk before a run starts. TT_EIO if there is no space for one save and the older one that is kept until
+ * it is complete. Not collective. May be released after an error too.
+ *   overwrite  the run removes the checkpoints that are there
  */
-int tt_saver_compare_space(const char *folder, const struct tt_ckpt_demand *demand, int64_t keep, double have,
-                           struct tt_saver_space *ret_space) TT_MUST_CHECK;
+int tt_saver_look_at_disk(const struct tt_setup *setup, const struct tt_train_data *data,
+                          const struct tt_train_progress *at, bool overwrite,
+                          struct tt_saver_disk *ret_disk) TT_MUST_CHECK;
+void tt_saver_disk_release(struct tt_saver_disk *disk);
+
+/** Warns if there is space for fewer checkpoints than checkpoint.keep_latest_k keeps. */
+void tt_saver_warn_of_space(const struct tt_config *cfg, const struct tt_saver_disk *disk);
 
 /**
  * Checks that the coming checkpoints fit on the disk. TT_EIO if there is no space for one save and the older one that
