@@ -19,10 +19,10 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/shown.h"
+#include "core/comm/comm.h"
 #include "core/kernels/kernels.h"
 #include "core/os/file.h"
 #include "parallel/comm/mpi.h"
-#include "parallel/comm/self.h"
 #include "trainer/job/job.h"
 #include "trainer/run/console.h"
 

@@ -12,7 +12,7 @@
 #include "core/base/mem.h"
 #include "core/data/chat.h"
 #include "core/os/file.h"
-#include "parallel/engine/collect.h"
+#include "parallel/engine/generator.h"
 
 /* As titan generate has them by default. */
 static const struct tt_sampling sampling = {.temperature = 0.8, .top_p = 0.95};

@@ -17,7 +17,7 @@
 #include "core/models/model_json.h"
 #include "core/optim/lr.h"
 #include "core/os/file.h"
-#include "parallel/layout/param_groups.h"
+#include "parallel/layout/patterns.h"
 
 /* torchtitan would ignore the adapters and load the weights without them. */
 static int check_adapters(const struct tt_source *source, const struct tt_model *model)

@@ -14,7 +14,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/os/file.h"
-#include "core/program/split.h"
+#include "core/program/instr/instr.h"
 
 /*
  * Where the time of a traced step went, from the files of tt_trace_write. Times are means over the ranks that have a

@@ -5,7 +5,7 @@
 #include "core/comm/comm.h"
 #include "core/config/args.h"
 #include "core/kernels/kernel_bench.h"
-#include "core/program/split.h"
+#include "core/program/instr/instr.h"
 #include "parallel/engine/measure.h"
 #include "parallel/planner/cost.h"
 

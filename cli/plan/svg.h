@@ -3,7 +3,7 @@
 #define TT_CLI_PLAN_SVG_H
 
 #include "core/base/text.h"
-#include "parallel/pipeline/simulate.h"
+#include "parallel/pipeline/schedule.h"
 
 /**
  * Parts of pictures in SVG. Lengths are in pixels, times in seconds.

@@ -7,12 +7,11 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
-#include "core/comm/tags.h"
 
 /**
  * A communicator: the ranks of a job and how they exchange messages. All code above it (collectives, FSDP, checkpoints)
- * uses only these few functions. The implementations are self (one rank), threads (ranks are threads of one process,
- * for tests) and MPI, all in parallel/comm.
+ * uses only these few functions. The implementations are self (one rank, in comm.c), threads (ranks are threads of one
+ * process, for tests) and MPI, the latter two in parallel/comm.
  *
  * A message is a list of segments, so that a shard arrives at its place in the parameters without a staging copy.
  * Messages between two ranks with one tag arrive in the order they were sent.
@@ -42,14 +41,14 @@ struct tt_comm_ops {
                       struct tt_request *ret_request);
     /* Advances all transfers; never blocks. NULL if transfers advance by themselves. */
     int (*advance)(struct tt_comm *comm);
-    /* Says whether a transfer had completed at the last advance; its request is then zero. A zero request is done. A
-     * completed transfer, or a part of a long one, counts in comm->progress, except under TT_TAG_PULSE. */
+    /* Whether a transfer had completed at the last advance; its request is then zero. A zero request is done. Every
+     * completed transfer, and every part of a long one, counts in comm->progress, except under TT_TAG_PULSE. */
     int (*test)(struct tt_comm *comm, struct tt_request *request, bool *ret_done);
     /* Copies bytes from an address in the memory of a `reachable` rank. Several threads may call it at once. Returns 0
      * or an errno, and sets no message. NULL: no rank is reachable. */
     int (*read)(struct tt_comm *comm, int peer, uint64_t address, void *into, size_t bytes);
-    /* Prints message once and ends the whole job. Used when ranks can no longer agree, which is so after any TT_ECOMM,
-     * since free could then wait for a rank that is gone. Does not return. */
+    /* Prints message once and ends the whole job; does not return. For jobs whose ranks can no longer agree, as after
+     * any TT_ECOMM, when free could wait for a rank that is gone. */
     void (*abort)(struct tt_comm *comm, int exit_code, const char *message);
     void (*free)(struct tt_comm *comm);
 };
@@ -71,14 +70,14 @@ struct tt_comm {
     int rank;
     int size;
     double timeout_sec;            /* a wait fails (TT_ECOMM) after this time without progress of the job; 0: never */
-    const char *waiting_for;       /* what this rank is doing, for the message of a failed wait; may be NULL */
+    const char *waiting_for;       /* this rank's present work, for the message of a failed wait; may be NULL */
     const int *host_leader;        /* [size] the lowest rank on each rank's host, as the transport knows it; NULL: 0 */
     const char *const *hosts;      /* [size] the name of each rank's host, for messages; NULL: all are on this host */
     double report_sec;             /* a long wait is reported every report_sec; 0: never */
     void (*say)(const char *text); /* reports a long wait, on one of the waiting ranks; may be NULL */
     int64_t progress;           /* of this rank: messages and parts of messages sent and received, and its own work */
     int64_t payload_bytes;      /* sent by this rank in collectives of parameters and gradients; reset by the trainer */
-    int64_t routed_bytes;       /* the same of rows of experts that ranks share, which depend on the data */
+    int64_t routed_bytes;       /* sent by this rank in rows of shared experts; depends on the data */
     int64_t control_bytes;      /* sent by this rank for agreement, norms, losses */
     double wait_sec;            /* time in waits that did not complete at once: exposed communication */
     const bool *reachable;      /* [size] ranks whose memory ops->read can read, and that can read ours; NULL: none */
@@ -86,12 +85,12 @@ struct tt_comm {
     int64_t eager_bytes;        /* messages up to this size are sent without asking the receiver; 0: no limit */
     struct tt_team *team;       /* helps with large copies when it is idle; NULL: this thread copies alone */
     struct tt_activity *active; /* in the order they began */
-    struct tt_pulse *pulse;     /* signs of life of all ranks (pulse.h); freed with comm */
+    struct tt_pulse *pulse;     /* signs of life of all ranks, of comm.c; freed with comm (tt_free) */
     double clock_sec, seen_sec; /* see tt_comm_clock */
     bool waits_long, works;     /* this rank has waited half of report_sec; it is in tt_comm_work */
     bool looks;                 /* poll the transport even if no transfer is under way */
-    /* Messages on the wire except signs of life, counted by the transport: sent (begun), and receives that have begun
-     * and that are complete. See tt_comm_check_messages. */
+    /* Messages on the wire except signs of life, counted by the transport: sends begun, receives begun, receives
+     * completed. See tt_comm_check_messages. */
     int64_t sent_messages, begun_receives, received_messages;
     char *failure;   /* the message of the first TT_ECOMM: every later wait fails at once with it */
     double turn_sec; /* after a failure: when this rank may report it (tt_comm_clock) */
@@ -170,7 +169,7 @@ void tt_comm_abort(struct tt_comm *comm, int exit_code, const char *message);
 
 int tt_comm_sum_i64(struct tt_comm *comm, int64_t *values, int n) TT_MUST_CHECK;
 
-/** The same of many values in one message up and down the tree. room: for n more values. */
+/** The same for many values, with one message up and down the tree. room: for n more values. */
 int tt_comm_sum_at_once_i64(struct tt_comm *comm, int64_t *values, int64_t *room, int n) TT_MUST_CHECK;
 int tt_comm_max_f64(struct tt_comm *comm, double *values, int n) TT_MUST_CHECK;
 int tt_comm_barrier(struct tt_comm *comm) TT_MUST_CHECK;
@@ -193,5 +192,29 @@ int tt_comm_gather_all(struct tt_comm *comm, const void *bytes, size_t size, voi
  * it back at once, since it cannot reach the others. Allocates nothing.
  */
 int tt_comm_agree(struct tt_comm *comm, int code) TT_MUST_CHECK;
+
+/** The communicator of a process that runs alone: one rank, no MPI. The caller frees it (tt_comm_free). */
+struct tt_comm *tt_comm_self_new(void);
+
+/**
+ * Every tag of messages between ranks, once. Two exchanges that may be under way at the same time between the same
+ * ranks have different tags. A new purpose is a line here.
+ */
+enum { TT_TAG_EXCHANGES = 4096 }; /* tags from TT_TAG_EXCHANGE on */
+
+enum tt_tag {
+    TT_TAG_CONTROL = 1, /* small collectives */
+    TT_TAG_PULSE,       /* signs of life */
+    TT_TAG_COMPARE,     /* finds ranks whose memory can be read (parallel/comm/peer_memory.c) */
+    TT_TAG_SAVE, /* parts of tensors on their way to a rank that writes them (checkpoint/save) or generates (engine) */
+    TT_TAG_LOAD, /* parts of tensors on their way from the rank that read them (checkpoint/load) */
+    TT_TAG_COLLECTIVE, /* the first tag of collectives; lowering numbers them (tt_collective_desc.tag) */
+    TT_TAG_COLLECTIVE_LAST = 12284,
+    TT_TAG_EXPERTS,          /* rows of shared experts; see core/program/instr/experts.c */
+    TT_TAG_EXCHANGE,         /* the first tag of exchanges inside a layer; see core/program/instr/collective.c */
+    TT_TAG_BOUNDARY = 16382, /* the first tag of values between the stages of a pipeline; see the same file */
+    TT_TAG_TIED = 32766,     /* the sum of a tied weight's gradient from the first stage; the next tag: from the last */
+    TT_TAG_LAST = 32767      /* the largest tag that every MPI accepts */
+};
 
 #endif

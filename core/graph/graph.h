@@ -182,7 +182,7 @@ struct tt_rope {
 
 enum tt_op_id {
 #define TT_OP(id, row) TT_OP_##id,
-#include "core/ops/ops.def"
+#include "core/graph/ops.def"
 #undef TT_OP
     TT_OPS
 };
@@ -234,18 +234,6 @@ int tt_graph_value(struct tt_graph *graph, enum tt_value_kind kind, enum tt_dtyp
 int tt_graph_param(struct tt_graph *graph, int param, int part, enum tt_dtype dtype, const char *name, int ndim,
                    const int64_t *shape);
 
-/**
- * Adds a node; the op's row checks the inputs and adds the outputs, named `name` (and name.suffix).
- * Returns the node id.
- */
-int tt_graph_node(struct tt_graph *graph, enum tt_op_id op, const char *name, const int *in, int n_in,
-                  const struct tt_attr *attr);
-
-/**
- * The same with a node that the caller has filled up to its outputs: TT_EINTERNAL where tt_graph_node ends the process.
- */
-int tt_graph_try_node(struct tt_graph *graph, const struct tt_node *node, const char *name) TT_MUST_CHECK;
-
 /** The first output of a node. */
 int tt_graph_out(const struct tt_graph *graph, int node);
 
@@ -258,50 +246,5 @@ int64_t tt_value_rows(const struct tt_value *value);
 
 /** The last dimension. */
 int64_t tt_value_width(const struct tt_value *value);
-
-/* Where a backward pass begins: a value, and the gradient that it has before any node of this graph adds to it. */
-struct tt_seed {
-    int value;
-    int grad; /* a value of the graph, or TT_GRAD_OF_LOSS */
-};
-
-/* `value` is the loss of each token; the differentiated function is the sum of its elements times
- * tt_scalars.inv_valid_tokens. */
-enum { TT_GRAD_OF_LOSS = -2 };
-
-/**
- * Appends the backward nodes (reverse mode), from the seeds. Afterwards ret_grad[v] is the id of the whole gradient of
- * value v, for all values that the graph had before, or TT_NONE if no seed depends on it or it is constant.
- * Contributions are summed in the order of the backward pass, a seed first.
- */
-int tt_graph_differentiate(struct tt_graph *graph, const struct tt_seed *seeds, int n_seeds,
-                           int *ret_grad) TT_MUST_CHECK;
-
-/**
- * Makes the gradient of every parameter the sum over this microbatch and those before it (for gradient_sync
- * last_microbatch): the node that makes its first contribution gets a TT_VALUE_PARAM_GRAD without a producer as its
- * accumulate input. That input is absent in the first microbatch of a step. After tt_graph_differentiate.
- */
-int tt_graph_carry_gradients(struct tt_graph *graph) TT_MUST_CHECK;
-
-/**
- * Adds coefficient * logsumexp^2 of every token that counts to what is differentiated, before or after
- * tt_graph_differentiate: token_loss is then (2, N). A graph without a loss is left as it is.
- */
-int tt_graph_add_z_loss(struct tt_graph *graph, float coefficient) TT_MUST_CHECK;
-
-/**
- * Adds auxiliary losses of all routers to what is differentiated, before or after tt_graph_differentiate: each router
- * then has an output with their terms. A graph without routers is left as it is.
- */
-int tt_graph_add_router_losses(struct tt_graph *graph, const struct tt_router_losses *losses) TT_MUST_CHECK;
-
-/**
- * A value for the gradient of `of`: of its type, or for a parameter a TT_VALUE_PARAM_GRAD in F32, since that is the
- * type in which gradients are summed. For a frozen parameter it is a TT_VALUE_GRAD, which nothing reads: some ops
- * compute the gradients of all their inputs at once. The gradient of what was gathered is partial, and that of a
- * partial value is not. Used by backward rules.
- */
-int tt_graph_grad_value(struct tt_graph *graph, int of);
 
 #endif

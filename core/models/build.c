@@ -10,6 +10,7 @@
 
 #include "core/base/mem.h"
 #include "core/models/parts/lora.h"
+#include "core/ops/op.h"
 
 void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t batch, int64_t seq_len,
                     struct tt_graph *graph)

@@ -16,6 +16,7 @@
 #include "core/models/gguf.h"
 #include "core/models/parts/lora.h"
 #include "core/models/rows.h"
+#include "core/passes/autodiff.h"
 
 const struct tt_model_row *const tt_model_rows[] = {
     &tt_model_llama3, &tt_model_qwen3, &tt_model_gpt2, &tt_model_mixtral, &tt_model_deepseek_v3, &tt_model_gpt_oss,

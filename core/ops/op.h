@@ -140,7 +140,7 @@ struct tt_op_row {
 };
 
 #define TT_OP(id, row) extern const struct tt_op_row tt_op_##row;
-#include "core/ops/ops.def"
+#include "core/graph/ops.def"
 #undef TT_OP
 
 /** The row of an op. */
@@ -151,6 +151,18 @@ const struct tt_op_row *tt_op_row(enum tt_op_id op);
  * it has already are compared. 0 or TT_EINTERNAL with what the op wants and what it found.
  */
 int tt_op_infer(struct tt_graph *graph, struct tt_node *node, const char *name) TT_MUST_CHECK;
+
+/**
+ * Adds a node; the op's row checks the inputs and adds the outputs, named `name` (and name.suffix).
+ * Returns the node id.
+ */
+int tt_graph_node(struct tt_graph *graph, enum tt_op_id op, const char *name, const int *in, int n_in,
+                  const struct tt_attr *attr);
+
+/**
+ * The same with a node that the caller has filled up to its outputs: TT_EINTERNAL where tt_graph_node ends the process.
+ */
+int tt_graph_try_node(struct tt_graph *graph, const struct tt_node *node, const char *name) TT_MUST_CHECK;
 
 /** Shapes of a call. */
 static inline const struct tt_value *tt_call_in(const struct tt_call *call, int i)

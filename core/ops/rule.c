@@ -5,6 +5,7 @@
 #include "core/ops/rule.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/mem.h"
@@ -137,6 +138,45 @@ out:
     return rc;
 }
 
+static bool inputs_are_constant(const struct tt_graph *graph, const struct tt_node *node)
+{
+    for (int i = 0; i < node->n_in; i++)
+        if (node->in[i] != TT_NONE && !graph->values[node->in[i]].constant)
+            return false;
+    return true;
+}
+
+int tt_graph_try_node(struct tt_graph *graph, const struct tt_node *node, const char *name)
+{
+    struct tt_node added = *node;
+    int rc = 0;
+
+    TT_TRY(tt_op_infer(graph, &added, name));
+    for (int k = 0; k < added.n_out; k++) {
+        graph->values[added.out[k]].producer = graph->n_nodes;
+        graph->values[added.out[k]].constant = inputs_are_constant(graph, &added);
+    }
+    TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = added;
+out:
+    return rc;
+}
+
+int tt_graph_node(struct tt_graph *graph, enum tt_op_id op, const char *name, const int *in, int n_in,
+                  const struct tt_attr *attr)
+{
+    struct tt_node node = {.op = op, .block = graph->block, .n_in = n_in};
+
+    memcpy(node.in, in, (size_t)n_in * sizeof *in);
+    if (attr)
+        node.attr = *attr;
+    if (tt_graph_try_node(graph, &node, name) < 0) {
+        (void)fprintf(stderr, "titan: bug in a graph builder: %s '%s': %s\n", tt_op_row(op)->name, name,
+                      tt_error_message());
+        abort();
+    }
+    return graph->n_nodes - 1;
+}
+
 int tt_op_output(struct tt_graph *graph, struct tt_node *node, int k, const char *name, const char *suffix, int ndim,
                  const int64_t *shape)
 {
@@ -179,6 +219,33 @@ bool tt_op_acc_fits(const struct tt_graph *graph, const struct tt_node *node, in
 bool tt_op_positions_fit(const struct tt_graph *graph, const struct tt_node *node, int i, int64_t rows)
 {
     return node->in[i] == TT_NONE || tt_value_elements(&graph->values[node->in[i]]) == rows;
+}
+
+/* Each rank's readers of gathered rows make a term of their gradient. */
+static bool is_gathered(const struct tt_graph *graph, const struct tt_value *value)
+{
+    return value->producer != TT_NONE && tt_op_row(graph->nodes[value->producer].op)->exchange == TT_EXCHANGE_GATHER;
+}
+
+int tt_graph_grad_value(struct tt_graph *graph, int of)
+{
+    const struct tt_value value = graph->values[of]; /* a copy: adding moves the array */
+    bool param = value.kind == TT_VALUE_PARAM, summed = param && !value.constant;
+    bool partial = is_gathered(graph, &value);
+    char *name = tt_format("%s.grad", value.name);
+    int id = tt_graph_value(graph, summed ? TT_VALUE_PARAM_GRAD : TT_VALUE_GRAD,
+                            param || partial ? TT_F32
+                            : value.partial  ? graph->dtype
+                                             : value.dtype,
+                            name, value.ndim, value.shape);
+
+    graph->values[id].partial = partial;
+    if (summed) {
+        graph->values[id].param = value.param;
+        graph->values[id].part = value.part;
+    }
+    tt_free(name);
+    return id;
 }
 
 /* Is output k, the gradient of a value that `forward` reads, a term of a sum over the node's peers? */

@@ -46,6 +46,14 @@ int tt_rule_add(struct tt_graph *graph, const struct tt_node *forward, int i, in
 /** Is a gradient of this value of any use? Not for tokens, tables and frozen parameters. */
 bool tt_rule_wanted(const struct tt_graph *graph, int value);
 
+/**
+ * A value for the gradient of `of`: of its type, or for a parameter a TT_VALUE_PARAM_GRAD in F32, since that is the
+ * type in which gradients are summed. For a frozen parameter it is a TT_VALUE_GRAD, which nothing reads: some ops
+ * compute the gradients of all their inputs at once. The gradient of what was gathered is partial, and that of a
+ * partial value is not. Used by backward rules.
+ */
+int tt_graph_grad_value(struct tt_graph *graph, int of);
+
 /** Bytes of all inputs and outputs of a node. */
 double tt_op_bytes(const struct tt_graph *graph, const struct tt_node *node);
 

@@ -6,7 +6,7 @@
 
 static const struct tt_op_row *const rows[] = {
 #define TT_OP(id, row) &tt_op_##row,
-#include "core/ops/ops.def"
+#include "core/graph/ops.def"
 #undef TT_OP
 };
 

@@ -15,7 +15,7 @@
 #include "core/ops/experts/ffn.h"
 #include "core/os/file.h"
 #include "core/program/instr/instr.h"
-#include "core/program/instr/running.h"
+#include "core/program/internal.h"
 
 static char *buffer_address(const struct tt_executor *ex, int buffer)
 {
@@ -193,23 +193,17 @@ void *tt_executor_operand(const struct tt_executor *ex, int instr, int operand)
     return ex->address[ex->program->instrs[instr].operands + operand];
 }
 
-int32_t *tt_executor_tokens(const struct tt_executor *ex, int mb)
+static int32_t *input_of(const struct tt_executor *ex, int buffer)
 {
+    return buffer == TT_NONE ? NULL : (int32_t *)(void *)buffer_address(ex, buffer);
+}
+
+struct tt_inputs tt_executor_inputs(const struct tt_executor *ex, int mb)
+{
+    const struct tt_program *p = ex->program;
+
     tt_device_synchronize(ex->stream); /* if this fails, the next run fails too */
-    return (int32_t *)(void *)buffer_address(ex, ex->program->tokens[mb]);
-}
-
-int32_t *tt_executor_labels(const struct tt_executor *ex, int mb)
-{
-    tt_device_synchronize(ex->stream);
-    return (int32_t *)(void *)buffer_address(ex, ex->program->labels[mb]);
-}
-
-int32_t *tt_executor_positions(const struct tt_executor *ex, int mb)
-{
-    tt_device_synchronize(ex->stream);
-    return ex->program->positions[mb] == TT_NONE ? NULL
-                                                 : (int32_t *)(void *)buffer_address(ex, ex->program->positions[mb]);
+    return (struct tt_inputs){input_of(ex, p->tokens[mb]), input_of(ex, p->labels[mb]), input_of(ex, p->positions[mb])};
 }
 
 int tt_executor_logits(const struct tt_executor *ex, const float **ret_logits)

@@ -19,21 +19,6 @@
  * before it touches the arena.
  */
 
-/* Collectives, as the executor uses them. parallel/engine/transfer/transfer.c implements them over a tt_comm. On one
- * rank all members are NULL. */
-struct tt_exchange {
-    void *ctx;
-    int (*begin)(void *ctx, int instr); /* instr is a TT_BEGIN */
-    int (*wait)(void *ctx, int instr);  /* the same */
-    int (*progress)(void *ctx);         /* advances the collectives that are under way; never blocks */
-    void (*poll)(void *ctx);            /* the same between tiles; progress returns the failure */
-    /* begins and awaits an exchange among the ranks that share experts; what a rank gives itself is not exchanged */
-    int (*swap_begin)(void *ctx, const struct tt_swap_list *give, const struct tt_swap_list *take);
-    int (*swap_wait)(void *ctx);
-    int (*sum)(void *ctx, int64_t *words, int n); /* adds over all ranks; each term is in one rank's words only */
-    int (*most)(void *ctx, double *value);        /* the largest over all ranks */
-};
-
 struct tt_executor;
 
 /**
@@ -52,15 +37,13 @@ void tt_executor_set_exchange(struct tt_executor *executor, const struct tt_exch
 /** The address of an operand. The exchange builds its segment lists from these before the first step. */
 void *tt_executor_operand(const struct tt_executor *executor, int instr, int operand);
 
-/**
- * The memory for the tokens and labels of microbatch mb, (B, T) int32 each. Waits for the stream, since earlier work
- * may still use that memory.
- */
-int32_t *tt_executor_tokens(const struct tt_executor *executor, int mb);
-int32_t *tt_executor_labels(const struct tt_executor *executor, int mb);
+/* The inputs of a microbatch, (B, T) int32 each; NULL: the program has no such input. */
+struct tt_inputs {
+    int32_t *tokens, *labels, *positions;
+};
 
-/** The same for positions; NULL if the program has none. */
-int32_t *tt_executor_positions(const struct tt_executor *executor, int mb);
+/** The memory for the inputs of microbatch mb. Waits for the stream, since earlier work may still use that memory. */
+struct tt_inputs tt_executor_inputs(const struct tt_executor *executor, int mb);
 
 /**
  * Waits for the last run of a decode graph. ret_logits: its result, (V) floats, valid until the next run of any program
@@ -78,10 +61,10 @@ struct tt_tick {
 struct tt_step {
     struct tt_scalars scalars; /* in: lr, Adam's numbers, inv_valid_tokens. out: clip */
     double max_norm;           /* in: 0 = no clipping */
-    int64_t tokens;            /* in: of the global batch, without padding; 0: there is none, so all of them */
+    int64_t tokens;            /* in: of the global batch, without padding; 0: there is no padding */
     bool decoupled;            /* in: AdamW, not Adam */
-    /* in: asked on every rank at the same few places of the step, before any state changes. If a rank's answer is a
-     * negative code, all ranks give the step up with that code. NULL: the step is never given up */
+    /* in: called on every rank at the same few places of the step, before any state changes. If it returns a negative
+     * code on some rank, all ranks give the step up with that code. NULL: never */
     int (*asked_to_stop)(void);
     struct tt_tick tick; /* in */
     double loss;         /* out: sum of the token losses of the global batch * inv_valid_tokens */
@@ -91,7 +74,7 @@ struct tt_step {
     struct tt_exact loss_sum; /* out: the global sum of token losses, exact */
     double local_loss_sum;    /* out: this rank's sum of token losses */
     double grad_norm;         /* out: L2 norm before clipping; 0 in a forward-only program */
-    /* out: how many slots each expert of each block got, layout.blocks x layout.experts, the same on all ranks; valid
+    /* out: the slots of each expert of each block, layout.blocks x layout.experts, the same on all ranks; valid
      * until the next run. NULL: the model has no experts */
     const int64_t *loads;
 };
@@ -103,9 +86,9 @@ struct tt_step {
 int tt_executor_run(struct tt_executor *executor, struct tt_step *step) TT_MUST_CHECK;
 
 /**
- * Whether a step asks before an instruction, if that is not after the one that decides (instr.h), whether it is to be
- * given up. Ranks ask together. The ranks of a pipeline are at different places of different programs, so they ask only
- * between the runs of a step, when nothing is on its way from one to another.
+ * Whether a step asks, before this instruction, if it should be given up. It never asks after the instruction that
+ * decides (instr.h). All ranks ask together. The ranks of a pipeline are at different places of different programs, so
+ * they ask only between the runs of a step, when no transfer is under way between them.
  */
 static inline bool tt_program_asks(const struct tt_program *program, int instr)
 {
@@ -121,8 +104,8 @@ static inline bool tt_program_asks(const struct tt_program *program, int instr)
 struct tt_bad_value {
     char name[256]; /* "parameter layers.0.attention.wq.weight", "layers.3.attention.o of microbatch 2"; "": there is
                        none */
-    /* When it is computed, the same for all ranks of a pipeline: by the microbatch, within it forward from the first
-     * stage to the last one, then backward. The smallest is the cause of others. */
+    /* Its place in the computation, comparable between the ranks of a pipeline: by microbatch, then forward from the
+     * first stage to the last, then backward. The smallest is the cause of the others. */
     int64_t order;
 };
 
@@ -136,8 +119,8 @@ void tt_executor_bad_parameter(const struct tt_executor *executor, struct tt_bad
 int tt_executor_explain(struct tt_executor *executor, struct tt_step *step, struct tt_bad_value *ret_bad) TT_MUST_CHECK;
 
 /**
- * The loads of experts in the last step, which the loss of the global batch in the next one depends on
- * (tt_scalars.loads): layout.blocks x layout.experts, 0 before the first step. A caller that continues a run sets them.
+ * The loads of experts in the last step, layout.blocks x layout.experts, 0 before the first step. The next step's loss
+ * depends on them (tt_scalars.loads), so a caller that continues a run sets them.
  */
 int64_t *tt_executor_loads(struct tt_executor *executor, int64_t *ret_n);
 

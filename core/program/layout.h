@@ -7,7 +7,7 @@
 
 #include "core/math/box.h"
 
-/** Groups of ranks, by what they share. parallel/layout/mesh.h decides which ranks these are. */
+/** Groups of ranks; parallel/layout/mesh.h decides their members. */
 enum tt_group_id {
 #define TT_GROUP(id, name, dims, part) TT_GROUP_##id,
 #include "core/program/groups.def"
@@ -25,8 +25,8 @@ struct tt_place {
 };
 
 /*
- * How a tensor is cut over the ranks: one cut after another, each along a dimension and over the ranks of a group. A
- * cut divides the part that the previous one left, so a rank's part is one box. parallel/layout/placement.h has the
+ * The sharding of a tensor over the ranks: one cut after another, each along a dimension and over the ranks of a group.
+ * A cut splits the part that the previous cut left, so a rank's part is one box. parallel/layout/placement.h has the
  * arithmetic.
  */
 enum { TT_PLACEMENT_CUTS = 2 };
@@ -43,9 +43,9 @@ struct tt_placement {
 };
 
 /**
- * How the parameters are cut over the ranks, seen from one rank. A unit is the parameters that are gathered together,
- * for instance a transformer block. Its shard is a flat array of this rank's parts of its parameters, one after the
- * other. In messages and in memory every part has the padded size, but on disk it does not.
+ * The sharding of the parameters, seen from one rank. A unit is a set of parameters that are gathered together, for
+ * instance a transformer block. Its flat shard holds this rank's parts of its parameters, one after the other. Parts
+ * are padded to one size in messages and in memory, but not on disk.
  *
  * parallel/layout/units.c builds it from the wrap policy; core only reads it.
  */
@@ -54,58 +54,58 @@ struct tt_unit_param {
     int64_t offset;    /* of its part in the unit's flat shard, in elements */
     int64_t chunk;     /* elements of a padded part */
     struct tt_box box; /* this rank's part; its elements are packed at the beginning of the chunk; may be empty */
-    int64_t rows;      /* of the gathered parameter, which has the columns of box and the rows of its whole group */
+    int64_t rows;      /* of the gathered parameter; its columns are those of box */
     int64_t width;     /* elements in a row of the whole parameter */
     int64_t height;    /* its rows */
-    /* Of a matrix that Muon trains, if there are ranks that share layers: the block of each place of TT_GROUP_TP, which
-     * is then cut over the ranks of TT_GROUP_FSDP as all blocks are; empty if an earlier place has the same. */
+    /* Of a matrix that Muon trains, with tensor parallelism: the block of each place of TT_GROUP_TP, which is then
+     * sharded over TT_GROUP_FSDP like all blocks; empty if an earlier place has the same block. */
     struct tt_box *blocks;
     int64_t grain;     /* columns whose squares are one term of the norm */
     bool adds_squares; /* no rank before this one has the same gradient */
     uint64_t stream;   /* of the parameter's random numbers (core/math/rng.h) */
     double lr_factor;  /* of the parameter, for the optimizer */
     bool no_decay;     /* the same */
-    int block;         /* of a buffer: its block, whose loads move it */
+    int block;         /* of a buffer: its transformer block, whose loads move it */
 };
 
 /*
  * A gradient that a unit's ranks reduce. A tied weight has two, one for each of its uses. Each is summed over all
- * microbatches and ranks, and the two sums are added once, at the end of a step. So the uses may be in different stages
- * of a pipeline. If these are on different ranks, each has the weight, in a unit of its own with only the gradient of
+ * microbatches and ranks, and the two sums are added once, at the end of a step, so the uses may be in different stages
+ * of a pipeline. If these stages are on different ranks, each rank has the weight, in a unit with only the gradient of
  * its own use. The ranks exchange their sums, and both update the weight.
  */
 struct tt_unit_grad {
     int param;
     int part;       /* tt_value.part */
-    int64_t offset; /* in the unit's flat gradient shard, in elements; a parameter's first one has its parameter's */
+    int64_t offset; /* in the unit's flat gradient shard, in elements; for part 0 the parameter's own offset */
     int64_t chunk;
 };
 
 struct tt_unit {
     char *name;                   /* "layers.0", "norm+output"; nothing depends on it */
-    struct tt_unit_param *params; /* first those that are trained, of which Muon's are last; then the frozen ones */
+    struct tt_unit_param *params; /* trained by AdamW or Adam, then by Muon, then frozen */
     int n_params, n_trained;
-    int n_adam;                       /* those that AdamW or Adam trains: the first */
+    int n_adam;                       /* trained by AdamW or Adam */
     enum tt_group_id shard_group;     /* its ranks share one copy */
     enum tt_group_id replicate_group; /* its ranks have the same shard */
     int64_t shard_elements;           /* sum of the chunks */
-    int64_t trained_elements;         /* of those that are trained: the length of the first moment, or momentum */
-    int64_t adam_elements;            /* of those that AdamW or Adam trains: the length of the second moment */
-    struct tt_unit_grad *grads;       /* one of every trained parameter, in their order, then second parts */
+    int64_t trained_elements;         /* of the n_trained: the length of the first moment, or momentum */
+    int64_t adam_elements;            /* of the n_adam: the length of the second moment */
+    struct tt_unit_grad *grads;       /* one per trained parameter, in their order, then second parts */
     int n_grads;
-    int shared_grad;            /* of these, that of a tied weight whose other use is on another rank; -1: none */
+    int shared_grad;            /* the gradient of a tied weight whose other use is on another rank; -1: none */
     int shared_pp;              /* the place of that rank in TT_GROUP_PP */
-    int64_t grad_elements;      /* sum of their chunks */
+    int64_t grad_elements;      /* sum of the gradients' chunks */
     bool reshard_after_forward; /* free the unsharded parameters between forward and backward */
     bool buffers;    /* its parameters are tt_param.buffer: in F32, whole on this rank, never gathered or trained */
-    int keep_degree; /* if they are freed: n > 1 neighbouring shard ranks keep 1/n each; 0: nothing is kept */
+    int keep_degree; /* with reshard_after_forward: n > 1 neighbouring shard ranks keep 1/n each; 0: nothing is kept */
 };
 
 struct tt_layout {
     struct tt_place groups[TT_GROUPS]; /* this rank's places */
     bool counts_tokens;  /* this rank counts the tokens of its samples: no rank before it has the same ones */
-    bool adds_losses;    /* the losses of tokens that this rank computes are of no other rank that adds them */
-    int blocks, experts; /* of the model, each layer of experts of which has so many loads; 0: it has no experts */
+    bool adds_losses;    /* this rank adds the losses of its tokens; ranks with the same losses do not */
+    int blocks, experts; /* of the model; 0: it has no experts */
     struct tt_unit *units;
     int n_units;
     int *unit_of; /* model parameter -> unit; -1: this rank's stages do not have it */
@@ -147,7 +147,7 @@ static inline struct tt_place tt_unit_replica(const struct tt_layout *layout, in
     return layout->groups[layout->units[unit].replicate_group];
 }
 
-/** Elements of a whole gradient, or of a gathered parameter, with parts of `chunk` elements: those of all ranks. */
+/** Elements of a whole gradient, or of a gathered parameter, with parts of `chunk` elements. */
 static inline int64_t tt_unit_whole(const struct tt_layout *layout, int unit, int64_t chunk)
 {
     return chunk * tt_unit_shard(layout, unit).n;

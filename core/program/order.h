@@ -3,10 +3,10 @@
 #define TT_PROGRAM_ORDER_H
 
 #include "core/base/error.h"
-#include "core/graph/stage.h"
+#include "core/passes/stage.h"
 
 /**
- * The order of compute: only what a rank computes when. It is made first. A scheduler (parallel/fsdp, parallel/planner)
+ * The order of compute of a rank, without collectives. It is made first. A scheduler (parallel/fsdp, parallel/planner)
  * inserts collectives and resharding into an order and never moves compute.
  */
 enum tt_pass {
@@ -15,10 +15,10 @@ enum tt_pass {
     TT_PASS_WEIGHTS,  /* the nodes of backward that write only gradients of parameters */
 };
 
-/* Transfers between two stages that are under way at once may be of so many consecutive microbatches, in any order. */
+/* Transfers between two stages that are under way at once are of at most this many consecutive microbatches. */
 enum { TT_PIPELINE_OVERTAKING = 63 };
 
-/* What a rank computes at one time. */
+/* One pass of one microbatch through one stage. */
 struct tt_turn {
     int microbatch;
     int stage; /* 0 if the whole model is one graph */

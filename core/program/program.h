@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
-#include "core/graph/stage.h"
 #include "core/math/round.h"
+#include "core/passes/stage.h"
 #include "core/program/layout.h"
 
 /**
@@ -23,7 +23,7 @@
  */
 enum tt_instr_kind {
 #define TT_INSTR(id, row) TT_##id,
-#include "core/program/instr/instr.def"
+#include "core/program/instr.def"
 #undef TT_INSTR
     TT_INSTR_KINDS
 };
@@ -32,7 +32,7 @@ enum tt_instr_kind {
  * for the TT_BEGIN. */
 enum tt_purpose {
 #define TT_PURPOSE(id, row) TT_##id,
-#include "core/program/instr/purpose.def"
+#include "core/program/purpose.def"
 #undef TT_PURPOSE
     TT_PURPOSES
 };
@@ -60,17 +60,17 @@ enum tt_collective_op {
 struct tt_collective_desc {
     enum tt_collective_op op;
     enum tt_group_id group;
-    int ranks;           /* number: all of the group, or so many neighbours in it */
+    int ranks;           /* all of the group, or neighbours in it */
     int peer;            /* of a send or a receive: the place of the other rank in the group */
     enum tt_dtype dtype; /* as it travels */
     int64_t shard_bytes; /* of one rank's flat shards of the units, in that type */
-    /* what one rank gives to an all-gather or gets from a reduce-scatter; what an all-reduce sums; what one rank sends
-     * to each other one in an all-to-all; what is sent */
+    /* a rank's input to an all-gather, or its output of a reduce-scatter; the values of an all-reduce; a rank's
+     * block for each other rank in an all-to-all; the data of a send */
     int64_t bytes;
     int tag; /* from 0 on; no other collective that is under way has the same one */
 };
 
-/** Whether anything travels. Nothing else decides this. */
+/** Whether anything travels: the only definition. */
 static inline bool tt_collective_travels(const struct tt_collective_desc *desc)
 {
     return desc->ranks > 1;
@@ -135,13 +135,13 @@ enum tt_memory_kind {
     TT_MEMORY_CACHE,     /* keys and values of generation, kept between runs */
     TT_MEMORY_INPUT,     /* tokens, labels and positions */
     TT_MEMORY_UNSHARDED, /* gathered parameters */
-    TT_MEMORY_KEPT,      /* parts of them that are kept for backward */
+    TT_MEMORY_KEPT,      /* parts of gathered parameters, kept for backward */
     TT_MEMORY_ACTIVATION,
     TT_MEMORY_ACTIVATION_GRAD,
-    TT_MEMORY_PARAM_GRAD, /* whole gradients of microbatches, and their sums before they are reduced; whole updates of
+    TT_MEMORY_PARAM_GRAD, /* whole gradients of microbatches, and their sums before a reduce-scatter; whole updates of
                              Muon */
     TT_MEMORY_GRAD,       /* gradient shards and partial sums */
-    TT_MEMORY_STAGING,    /* what collectives receive before they add */
+    TT_MEMORY_STAGING,    /* data that collectives receive before they add it */
     TT_MEMORY_SCRATCH,    /* of one op */
     TT_MEMORY_KINDS
 };
@@ -151,10 +151,10 @@ const char *tt_memory_name(enum tt_memory_kind kind);
 struct tt_buffer {
     enum tt_memory_kind kind;
     int64_t bytes;
-    int first, last; /* the instructions from which and to which it has data, inclusive */
-    int root;        /* the buffer of whose memory it is a part, or itself */
+    int first, last; /* its life: the first and the last instruction that use it */
+    int root;        /* the buffer whose memory contains it, or itself */
     int64_t offset;  /* in bytes, within the root, or within its region (step, constants, the unit's parameter shard) */
-    int value;       /* the graph value that it has, or TT_NONE */
+    int value;       /* its graph value, or TT_NONE */
     int stage;       /* the stage of that value; else 0 */
     int microbatch;  /* of that value, or TT_NONE */
     int unit;        /* of a parameter shard or of gradients; else TT_NONE */
@@ -163,7 +163,7 @@ struct tt_buffer {
 struct tt_schedule;
 
 struct tt_program {
-    struct tt_schedule *schedule;  /* what it was lowered from, if tt_lowering.keeps_schedule; else NULL */
+    struct tt_schedule *schedule;  /* a copy of its schedule, if tt_lowering.keeps_schedule; else NULL */
     bool frees_early;              /* tt_lowering.free_early */
     const struct tt_stage *stages; /* this rank's, ascending: graphs of one microbatch; not owned */
     int n_stages;
@@ -173,7 +173,7 @@ struct tt_program {
     int threads;                             /* of the team; scratch sizes depend on it */
     int muon_steps;                          /* Newton-Schulz iterations */
     enum tt_dtype shard_dtype;               /* TT_F32 or TT_BF16: of parameters and moments in the state */
-    enum tt_dtype param_dtype, reduce_dtype; /* the same: of gathered parameters; what reductions carry */
+    enum tt_dtype param_dtype, reduce_dtype; /* the same: of gathered parameters; of gradients in reductions */
     struct tt_instr *instrs;
     int n_instrs, cap_instrs;
     struct tt_bucket *buckets;
@@ -196,7 +196,7 @@ struct tt_span {
     double begin, end;
 };
 
-/* What a scheduler writes: the stages, unrolled for all microbatches, with collectives. */
+/* A scheduler's output: the stages, unrolled for all microbatches, with collectives. */
 struct tt_schedule {
     struct tt_instr *instrs; /* kind, purpose, microbatch, stage, node, unit, bucket; lowering fills the rest */
     int n, cap;
@@ -204,8 +204,8 @@ struct tt_schedule {
     int n_buckets, cap_buckets;
 };
 
-/** Adds the run of a node of a stage and, if the node gives the losses of the tokens, their sum, or if it gives the
- * experts of the tokens, their count. */
+/** Adds the run of a node of a stage; after a node that makes the token losses, also their sum, and after a router the
+ * count of its experts. */
 void tt_schedule_run(struct tt_schedule *schedule, const struct tt_stage *stages, int microbatch, int stage, int node);
 
 /** Adds an instruction that neither runs a node nor belongs to a collective. */
@@ -236,16 +236,22 @@ static inline const struct tt_graph *tt_instr_graph(const struct tt_program *pro
     return program->stages[instr->stage].graph;
 }
 
+/** The node that such an instruction runs or exchanges. */
+static inline const struct tt_node *tt_instr_node(const struct tt_program *program, const struct tt_instr *instr)
+{
+    return &tt_instr_graph(program, instr)->nodes[instr->node];
+}
+
 /** Whether something crosses a boundary of the stage for this purpose, to or from another rank. */
 bool tt_stage_transfers(const struct tt_stage *stage, enum tt_purpose purpose);
 
-/* What lowering needs in addition to the schedule. */
+/* The arguments of lowering, besides the schedule. */
 struct tt_lowering {
     const struct tt_stage *stages;
     int n_stages;
     const struct tt_layout *layout;
     int microbatches;
-    int run_microbatches; /* of a run through the pipeline, all of which end before the next run; 0: there is none */
+    int run_microbatches; /* of a run through the pipeline, which ends before the next run begins; 0: no pipeline */
     /* Consecutive microbatches whose gradients are added before they are reduced, a divisor of their number; 0 or 1:
      * each is reduced. */
     int block;
@@ -253,10 +259,10 @@ struct tt_lowering {
     int muon_steps;                          /* Newton-Schulz iterations; 0 if no parameter is trained by Muon */
     enum tt_dtype shard_dtype;               /* TT_F32 (0), or the same as param_dtype */
     enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 (0) or TT_BF16 */
-    bool averages;       /* of the trained weights are kept in the state, and are brought up to date at the end */
+    bool averages;       /* the state has averages of the trained weights, which the end of the step updates */
     bool keeps_schedule; /* the program keeps a copy of its schedule */
     bool free_early;     /* free a gathered parameter after its last read, not at the reshard of its unit */
-    /* Bytes that a collective receives before it adds them. parallel/, which knows the algorithms, sets this. */
+    /* The staging memory of a collective, in bytes. parallel/, which knows the algorithms, sets this. */
     int64_t (*staging)(const struct tt_collective_desc *desc);
 };
 
@@ -266,16 +272,17 @@ bool tt_node_exchanges(const struct tt_graph *graph, int node);
 struct tt_collective_desc tt_node_collective(const struct tt_graph *graph, int node);
 
 /**
- * The bytes that a node sends to ranks that share its experts, if every expert has equally many rows; 0 for other
- * nodes. It is known only when the step runs. TT_ROUTED_CALLS: its exchanges, one after another, if there is one round.
+ * The bytes that a node sends to the ranks that share its experts, if every expert gets the same number of rows; 0 for
+ * other nodes. The actual number is known only when the step runs. TT_ROUTED_CALLS: the number of its exchanges, one
+ * after another, in a single round.
  */
 int64_t tt_node_routed_bytes(const struct tt_graph *graph, int node);
 enum { TT_ROUTED_CALLS = 3 };
 
-/* What such a node does at most, whatever the data: all tokens choose the experts of one rank. */
+/* The worst case of such a node: all tokens choose the experts of one rank. */
 struct tt_routed_most {
-    int64_t bytes;          /* that a rank sends: all its rows, and all results of another rank's */
-    double rows;            /* that the busiest rank computes, by those of equally many */
+    int64_t bytes;          /* that a rank sends: all its rows, and all results for another rank */
+    double rows;            /* of the busiest rank, as a multiple of the rows under equal loads */
     double calls, messages; /* of its exchanges; more rows are more rounds */
     double link_bytes;      /* that it takes and gives, one after the other */
 };
@@ -283,17 +290,17 @@ struct tt_routed_most {
 /** All 0 of a node that sends no rows. */
 struct tt_routed_most tt_node_routed_most(const struct tt_graph *graph, int node);
 
-/** The same of a whole run of a program, with the numbers of rows that ranks tell each other. ret_most: the most that
- * it can send, whatever the data. */
+/** The same for a whole run of a program, with the numbers of rows that ranks tell each other. ret_most: the worst
+ * case. */
 int64_t tt_program_routed_bytes(const struct tt_program *program, int64_t *ret_most);
 
-/** Whether the sum that a TT_SUM_VALUES brings is rounded afterwards: it lies in this rank's block of the input. */
+/** Whether the sum of a TT_SUM_VALUES is rounded afterwards; it arrives in this rank's block of the input. */
 bool tt_exchange_rounds(const struct tt_program *program, const struct tt_instr *begin);
 
 /**
- * The number of elements, and of pieces, of a unit's flat shard that a collective of this purpose carries: parameters;
- * gradients, of which a tied weight has two and a frozen parameter none; or updates of Muon's matrices. And the
- * elements of piece k.
+ * The elements of a unit's flat shard that a collective of this purpose carries, the number of pieces that they form,
+ * and the elements of piece k. A piece is a parameter; a gradient, of which a tied weight has two and a frozen
+ * parameter none; or the update of a Muon matrix.
  */
 int64_t tt_purpose_elements(const struct tt_unit *unit, enum tt_purpose purpose);
 int tt_purpose_pieces(const struct tt_unit *unit, enum tt_purpose purpose);

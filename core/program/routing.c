@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rounds of rows for experts that ranks share; see routing.h.
+ * Rounds of rows between ranks that share experts.
  */
 #include "core/program/routing.h"
 
@@ -14,7 +14,7 @@ static struct tt_swap_list list_of(int segments, int ranks)
                                  tt_calloc((size_t)ranks + 1, sizeof(int))};
 }
 
-/* A rank gives rows to as many pairs as it has ends, and takes as many blocks of pairs. */
+/* A rank gives rows to at most one pair per end, and takes at most that many blocks of pairs. */
 void tt_routing_init(struct tt_routing *r, int most_ends, int most_ranks)
 {
     int segments = MOST_KINDS * most_ends > most_ranks ? MOST_KINDS * most_ends : most_ranks;
@@ -54,7 +54,7 @@ void tt_routing_begin(struct tt_routing *r, const struct tt_routing_ranks *ranks
 
 /* --- rounds --- */
 
-/* The rows of a block of a pair: those of the rank that has it. */
+/* A block of a pair: rows of one rank. */
 struct block {
     int rank;
     int32_t begin, rows; /* begin: among the rows of that rank */
@@ -81,7 +81,7 @@ static int32_t rows_of_pair(const struct tt_routing *r, int rank, int pair)
     return rows;
 }
 
-/* As many further pairs as fit into a rank's window. */
+/* Takes the next pairs that fit into a rank's window. */
 static void extend(struct tt_routing *r, int rank)
 {
     int64_t rows = 0;

@@ -8,11 +8,12 @@
 #include "core/comm/comm.h"
 
 /**
- * Who gives which rows to whom when ranks share experts. A pair is an expert of one rank and a source of rows for it: a
- * grain of the tokens of a rank, or of ranks that have blocks of the same tokens and are neighbours. The rows of a pair
- * are those of its blocks, one after the other. Every rank knows the number of rows of every pair, so all compute the
- * same rounds without further agreement: in each round every rank takes its next pairs, in ascending order of (expert,
- * source), as long as their rows fit its window. A pair is never cut. Nothing is allocated after tt_routing_init.
+ * The routes of rows between ranks that share experts. A pair is an expert of one rank and a source of rows for it: a
+ * grain of the tokens of one rank, or of neighbouring ranks with blocks of the same tokens. The rows of a pair are the
+ * rows of its blocks, one block after another. Every rank knows the number of rows of every pair, so all ranks compute
+ * the same rounds without further agreement: in each round every rank takes its next pairs, in ascending order of
+ * (expert, source), as long as their rows fit its window. A pair is never split. Nothing is allocated after
+ * tt_routing_init.
  */
 
 /* Ranks that share experts. */
@@ -36,6 +37,21 @@ struct tt_swap_list {
     int *n; /* [rank] */
 };
 
+/* Collectives, as the executor uses them. parallel/engine/transfer.c implements them over a tt_comm. On one rank all
+ * members are NULL. */
+struct tt_exchange {
+    void *ctx;
+    int (*begin)(void *ctx, int instr); /* instr is a TT_BEGIN */
+    int (*wait)(void *ctx, int instr);  /* the same */
+    int (*progress)(void *ctx);         /* advances the collectives that are under way; never blocks */
+    void (*poll)(void *ctx);            /* the same between tiles; progress returns the failure */
+    /* begins and awaits an exchange among the ranks that share experts; what a rank gives itself is not exchanged */
+    int (*swap_begin)(void *ctx, const struct tt_swap_list *give, const struct tt_swap_list *take);
+    int (*swap_wait)(void *ctx);
+    int (*sum)(void *ctx, int64_t *words, int n); /* adds over all ranks; each term is in one rank's words only */
+    int (*most)(void *ctx, double *value);        /* the largest over all ranks */
+};
+
 struct tt_routing {
     struct tt_routing_ranks ranks;
     int sources;      /* pairs of an expert */
@@ -49,11 +65,11 @@ struct tt_routing {
     struct tt_swap_list there, back; /* towards the experts: what this rank gives and takes */
 };
 
-/** Room for as many ends of a rank (experts times grains) and ranks; *routing is the caller's (tt_routing_release). */
+/** Room for at most this many ranks and ends per rank (experts x grains). The caller's (tt_routing_release). */
 void tt_routing_init(struct tt_routing *routing, int most_ends, int most_ranks);
 void tt_routing_release(struct tt_routing *routing);
 
-/** The ends that each rank has. */
+/** The number of ends of a rank. */
 static inline int tt_routing_ends(const struct tt_routing_ranks *ranks)
 {
     return ranks->experts * ranks->grains;
@@ -66,9 +82,9 @@ void tt_routing_begin(struct tt_routing *routing, const struct tt_routing_ranks 
 bool tt_routing_next(struct tt_routing *routing);
 
 /**
- * Lists what this rank gives to the ranks of the experts in this round (`there`), and what it takes into its window
- * (`back`), for n kinds of rows. Both sides have the same segments. On the way back the two change roles. What stays on
- * this rank is in the lists too.
+ * Lists the rows that this rank gives to the ranks of the experts in this round (`there`), and the rows that it takes
+ * into its window (`back`), for n kinds of rows. Both sides have the same segments. On the way back the two lists
+ * change roles. They include the rows that stay on this rank.
  */
 void tt_routing_list(struct tt_routing *routing, const struct tt_routed_rows *rows, int n);
 

@@ -16,13 +16,13 @@ enum tt_state_array {
     TT_STATE_ARRAYS
 };
 
-/* Sums of a step, which the stream computes and the host reads. After them are the loads of the experts, as int64_t:
- * one for each block of the model and each expert, 0 in blocks without experts. */
+/* Sums of a step, which the stream computes and the host reads. The loads of the experts follow, as int64_t: one for
+ * each block of the model and each expert, 0 in blocks without experts. */
 enum {
     TT_SUM_LOSS,
     TT_SUM_Z_LOSS,
     TT_SUM_SQUARES,
-    TT_SUM_ROUTER, /* and those of the other auxiliary losses of routers, in the order of router_losses.h */
+    TT_SUM_ROUTER, /* the auxiliary losses of routers, in the order of router_losses.h */
     TT_SUMS = TT_SUM_ROUTER + TT_ROUTER_LOSSES
 };
 
@@ -43,7 +43,7 @@ static inline size_t tt_sums_bytes(const struct tt_layout *layout)
     return (size_t)tt_sums_words(layout) * sizeof(int64_t);
 }
 
-/** Those that ranks add: without experts there is nothing after the squares. */
+/** Words of the sums that ranks add: without experts, those up to the squares. */
 static inline int tt_sums_shared_words(const struct tt_layout *layout)
 {
     return layout->experts ? tt_sums_words(layout) : TT_SUM_ROUTER * TT_EXACT_WORDS;
@@ -94,10 +94,7 @@ int64_t tt_state_bytes(enum tt_state_array array, const struct tt_layout *layout
 /** Gives state an array that begins at `at`. Returns the address after it. state->dtype must be set. */
 char *tt_state_add(struct tt_state *state, enum tt_state_array array, const struct tt_layout *layout, char *at);
 
-/**
- * The averages of the weights begin as the weights are: for a run that has none yet. Nothing happens in a state without
- * averages.
- */
+/** Copies the weights to their averages, for a run without averages so far. No effect in a state without averages. */
 void tt_state_start_averages(const struct tt_state *state, const struct tt_layout *layout);
 
 /** Exchanges the trained weights and their averages, which the state must have. The state must be TT_F32. */

@@ -9,7 +9,7 @@
 #include "core/base/json.h"
 #include "core/base/text.h"
 #include "estimate/hardware/machine.h"
-#include "parallel/pipeline/simulate.h"
+#include "parallel/pipeline/schedule.h"
 
 /* Latent attention: the ranks of the latents of keys and values, and of queries (0: there is none), and the widths of
  * a head. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Builds each collective from its stages (stages.h):
+ * Builds and runs collectives:
  *
  *   all-gather       every pair of members exchanges shards directly
  *   reduce-scatter   group of 2^k: k stages. In stage s partners differ in bit s of their index; each sends the blocks
@@ -10,24 +10,540 @@
  *   all-reduce       both of these, one after the other, over slices
  *   all-to-all       only the direct exchange
  *
- * The wire (stages.h) decides whether bytes are sent in messages or read from the other member's memory. The additions
- * and their order are the same.
+ * Bytes are sent in messages, or the receiver reads them from the sender's memory (struct wire). The additions and
+ * their order are the same in both cases.
  */
 #include "parallel/comm/collectives.h"
+
+#include <string.h>
 
 #include "core/base/mem.h"
 #include "core/math/round.h"
 #include "core/math/tree.h"
-#include "parallel/comm/stages.h"
+#include "parallel/comm/pull.h"
 
-/* Checks that the lists of all members have the bytes of a shard. */
+/*
+ * A collective is a list of stages. A stage posts its messages, waits for all of them, and then does its local work
+ * (copies and additions) in order; then the next stage begins. The functions that build a collective add messages and
+ * work to the last stage. They keep addresses, but not the lists that they are given.
+ */
+
+/* The data that the last stage sends to one member or receives from it. */
+struct wire {
+    struct tt_collective *collective;
+    bool send;
+    int member;
+    bool read;                          /* the receiver reads it from the sender's memory: one message for all */
+    bool open;                          /* the last message can take more pieces; false at first */
+    int64_t large_bytes, message_bytes; /* larger pieces are sent alone, in messages of at most message_bytes */
+};
+
+/* A position in a segment list. */
+struct cursor {
+    struct tt_segment_list list;
+    int item;
+    size_t offset;
+};
+
+/*
+ * LARGE_PIECE_BYTES: a piece of at least this size is a message of its own. MOST_EAGER: the most full messages
+ * (tt_comm.eager_bytes) that a member is sent at once without a handshake; a late member buffers them outside of the
+ * arena.
+ */
+enum { LARGE_PIECE_BYTES = 16384, MOST_EAGER = 16 };
+
+/* The state of a message that the receiver reads (pull.h). A sender stays in OFFERED until the receipt arrives. */
+enum read_state { OFFERED, READING, RECEIVED };
+
+struct message {
+    bool send;
+    bool read; /* by the receiver: only the offer and the receipt are sent */
+    int peer;  /* rank of the job */
+    int first_segment, n_segments;
+    int first_sink; /* of a message that is received by reading */
+    int64_t bytes;
+    struct tt_request request; /* of the message or of the offer */
+    struct tt_request receipt;
+    enum read_state state;
+    char receipt_byte;
+    struct tt_pull pull; /* a sender uses only the offer in it */
+};
+
+/* into = a + b, or into = a if b is NULL; count in bytes, whole floats for additions. */
+struct work {
+    char *into;
+    const char *a, *b;
+    int64_t bytes;
+};
+
+struct stage {
+    int first_message, n_messages;
+    int first_work, n_work;
+};
+
+struct tt_collective {
+    struct tt_activity activity; /* first member: the activity is the collective */
+    struct tt_comm *comm;
+    int tag;
+    int *ranks; /* of the group; a copy */
+    struct tt_segment *segments;
+    int n_segments, cap_segments;
+    struct message *messages;
+    int n_messages, cap_messages;
+    struct tt_sink *sinks;
+    int n_sinks, cap_sinks;
+    struct work *work;
+    int n_work, cap_work;
+    struct stage *stages;
+    int n_stages, cap_stages;
+    int current; /* stage under way */
+    bool under_way;
+    void *owned;         /* memory from tt_calloc that the collective uses and frees; may be NULL */
+    int64_t *sent_bytes; /* counts what it sends: comm->payload_bytes or comm->routed_bytes */
+};
+
+/* Offer and receipt use the collective's own tag: the sender posts nothing after an offer until the receipt. */
+static int post_read(struct tt_collective *c, struct message *m)
+{
+    struct tt_segment offer = {&m->pull.offer, sizeof m->pull.offer}, receipt = {&m->receipt_byte, 1};
+    struct tt_comm *comm = c->comm;
+    int rc = 0;
+
+    m->state = OFFERED;
+    if (!m->send)
+        return comm->ops->recv_begin(comm, &offer, 1, m->peer, c->tag, &m->request);
+    m->pull.offer.segments = (uint64_t)(uintptr_t)&c->segments[m->first_segment];
+    m->pull.offer.n_segments = m->n_segments;
+    m->pull.offer.bytes = m->bytes;
+    TT_TRY(comm->ops->send_begin(comm, &offer, 1, m->peer, c->tag, &m->request));
+    rc = comm->ops->recv_begin(comm, &receipt, 1, m->peer, c->tag, &m->receipt);
+out:
+    return rc;
+}
+
+static int post_message(struct tt_collective *c, struct message *m)
+{
+    const struct tt_segment *segments = &c->segments[m->first_segment];
+    struct tt_comm *comm = c->comm;
+    int rc;
+
+    if (m->read)
+        rc = post_read(c, m);
+    else if (m->send)
+        rc = comm->ops->send_begin(comm, segments, m->n_segments, m->peer, c->tag, &m->request);
+    else
+        rc = comm->ops->recv_begin(comm, segments, m->n_segments, m->peer, c->tag, &m->request);
+    if (rc == 0 && m->send)
+        *c->sent_bytes += m->bytes;
+    return rc;
+}
+
+static int post_stage(struct tt_collective *c)
+{
+    const struct stage *stage = &c->stages[c->current];
+    int rc = 0;
+
+    for (int i = stage->first_message; i < stage->first_message + stage->n_messages; i++)
+        TT_TRY(post_message(c, &c->messages[i]));
+out:
+    return rc;
+}
+
+static void do_work(const struct work *work)
+{
+    if (work->b)
+        tt_tree_add((float *)(void *)work->into, (const float *)(const void *)work->a,
+                    (const float *)(const void *)work->b, work->bytes / (int64_t)sizeof(float));
+    else
+        memcpy(work->into, work->a, (size_t)work->bytes);
+}
+
+/* Reads at most one batch, or none if this poll has read one already (*has_read). Sends the receipt after the last. */
+static int test_reading(struct tt_collective *c, struct message *m, bool *has_read, bool *ret_done)
+{
+    struct tt_segment receipt = {&m->receipt_byte, 1};
+    struct tt_comm *comm = c->comm;
+    bool done = true;
+    int rc = 0;
+
+    TT_TRY(comm->ops->test(comm, &m->request, &done));
+    if (done && m->state == OFFERED) {
+        TT_TRY(tt_pull_begin(comm, &m->pull, c->tag));
+        m->state = READING;
+    }
+    if (m->state == READING && !*has_read) {
+        TT_TRY(tt_pull_some(comm, &m->pull, &c->sinks[m->first_sink]));
+        *has_read = true;
+        if (m->pull.left == 0) {
+            m->state = RECEIVED;
+            TT_TRY(comm->ops->send_begin(comm, &receipt, 1, m->peer, c->tag, &m->receipt));
+        }
+    }
+    if (m->state == RECEIVED)
+        TT_TRY(comm->ops->test(comm, &m->receipt, &done));
+    *ret_done = done && m->state == RECEIVED;
+out:
+    return rc;
+}
+
+static int test_message(struct tt_collective *c, struct message *m, bool *has_read, bool *ret_done)
+{
+    struct tt_comm *comm = c->comm;
+    bool sent = false;
+    int rc = 0;
+
+    if (m->read && !m->send)
+        return test_reading(c, m, has_read, ret_done);
+    TT_TRY(comm->ops->test(comm, &m->request, &sent));
+    TT_TRY(comm->ops->test(comm, &m->receipt, ret_done)); /* done at once if there is none */
+    *ret_done = *ret_done && sent;
+out:
+    return rc;
+}
+
+/* The first message of the current stage that is not complete, or NULL. Tests all of them, since a test may read
+ * data. */
+static int pending_message(struct tt_collective *c, struct message **ret_pending)
+{
+    const struct stage *stage = &c->stages[c->current];
+    struct message *pending = NULL;
+    bool has_read = false;
+    int rc = 0;
+
+    for (int i = stage->first_message; i < stage->first_message + stage->n_messages; i++) {
+        struct message *m = &c->messages[i];
+        bool done = false;
+
+        TT_TRY(test_message(c, m, &has_read, &done));
+        if (!done && !pending)
+            pending = m;
+    }
+    *ret_pending = pending;
+out:
+    return rc;
+}
+
+/* Advances as far as it can; the pending message is NULL when the collective is complete. */
+static int advance(struct tt_collective *c, struct message **ret_pending)
+{
+    struct message *pending = NULL;
+    int rc = 0;
+
+    while (c->under_way) {
+        const struct stage *stage = &c->stages[c->current];
+
+        TT_TRY(pending_message(c, &pending));
+        if (pending)
+            break;
+        for (int i = stage->first_work; i < stage->first_work + stage->n_work; i++)
+            do_work(&c->work[i]);
+        c->current++;
+        if (c->current == c->n_stages) {
+            c->under_way = false;
+            tt_comm_unlink(&c->activity);
+        } else {
+            TT_TRY(post_stage(c));
+        }
+    }
+    *ret_pending = pending;
+out:
+    if (rc < 0)
+        tt_comm_unlink(&c->activity);
+    return rc;
+}
+
+static int advance_activity(struct tt_activity *activity)
+{
+    struct message *pending;
+
+    return advance((struct tt_collective *)activity, &pending);
+}
+
+int tt_collective_begin(struct tt_collective *c)
+{
+    struct message *pending;
+    int rc = 0;
+
+    if (c->under_way)
+        return tt_fail(TT_EINTERNAL, "collective with tag %d begun twice", c->tag);
+    if (c->n_stages == 0)
+        return 0;
+    c->current = 0;
+    c->under_way = true;
+    tt_comm_link(c->comm, &c->activity);
+    if ((rc = post_stage(c)) < 0) {
+        tt_comm_unlink(&c->activity);
+        return tt_comm_give_way(c->comm, rc);
+    }
+    return tt_comm_give_way(c->comm, advance(c, &pending));
+}
+
+int tt_collective_test(struct tt_collective *c, bool *ret_done)
+{
+    int rc = 0;
+
+    TT_TRY(tt_comm_progress(c->comm));
+    *ret_done = !c->under_way;
+out:
+    return rc;
+}
+
+static int poll_collective(void *arg, bool *ret_done, int *ret_peer)
+{
+    struct tt_collective *c = arg;
+    struct message *pending;
+    int rc = 0;
+
+    TT_TRY(advance(c, &pending));
+    *ret_done = !c->under_way;
+    if (c->under_way)
+        *ret_peer = pending->peer;
+out:
+    return rc;
+}
+
+int tt_collective_wait(struct tt_collective *c)
+{
+    return tt_comm_wait_until(c->comm, poll_collective, c);
+}
+
+struct tt_span tt_collective_span(const struct tt_collective *c)
+{
+    return (struct tt_span){c->activity.begin_sec, c->activity.end_sec};
+}
+
+void tt_collective_free(struct tt_collective *c)
+{
+    if (!c)
+        return;
+    tt_comm_unlink(&c->activity);
+    tt_free(c->ranks);
+    tt_free(c->segments);
+    tt_free(c->messages);
+    tt_free(c->sinks);
+    tt_free(c->work);
+    tt_free(c->stages);
+    tt_free(c->owned);
+    tt_free(c);
+}
+
+/* Makes a collective without stages. Free it with tt_collective_free. */
+static struct tt_collective *collective_new(struct tt_comm *comm, const struct tt_group *group, int tag)
+{
+    struct tt_collective *c = tt_calloc(1, sizeof *c);
+
+    c->activity.advance = advance_activity;
+    c->comm = comm;
+    c->tag = tag;
+    c->sent_bytes = &comm->payload_bytes;
+    c->ranks = tt_calloc((size_t)group->n, sizeof *c->ranks);
+    memcpy(c->ranks, group->ranks, (size_t)group->n * sizeof *c->ranks);
+    return c;
+}
+
+static void add_stage(struct tt_collective *c)
+{
+    TT_PUSH(c->stages, c->n_stages, c->cap_stages) =
+        (struct stage){.first_message = c->n_messages, .first_work = c->n_work};
+}
+
+/* Adds an empty message to the last stage; segments are added to it next. */
+static void add_message(struct tt_collective *c, const struct wire *wire)
+{
+    TT_PUSH(c->messages, c->n_messages, c->cap_messages) = (struct message){
+        .send = wire->send,
+        .read = wire->read,
+        .peer = c->ranks[wire->member],
+        .first_segment = c->n_segments,
+        .first_sink = c->n_sinks,
+        .pull = {.peer = c->ranks[wire->member]},
+    };
+    c->stages[c->n_stages - 1].n_messages++;
+}
+
+/* Adds a segment to the last message, or extends its last segment if this one follows it in memory. */
+static void add_segment(struct tt_collective *c, char *data, int64_t bytes)
+{
+    struct message *m = &c->messages[c->n_messages - 1];
+    struct tt_segment *last = m->n_segments ? &c->segments[c->n_segments - 1] : NULL;
+
+    m->bytes += bytes;
+    if (bytes == 0)
+        return;
+    if (last && (char *)last->data + last->bytes == data) {
+        last->bytes += (size_t)bytes;
+        return;
+    }
+    TT_PUSH(c->segments, c->n_segments, c->cap_segments) = (struct tt_segment){data, (size_t)bytes};
+    m->n_segments++;
+}
+
+/* The contiguous bytes at the cursor, 0 at the end of the list. At the end of a segment, moves to the next. */
+static size_t cursor_room(struct cursor *cursor)
+{
+    while (cursor->item < cursor->list.n && cursor->offset == cursor->list.items[cursor->item].bytes) {
+        cursor->item++;
+        cursor->offset = 0;
+    }
+    return cursor->item < cursor->list.n ? cursor->list.items[cursor->item].bytes - cursor->offset : 0;
+}
+
+static char *cursor_data(const struct cursor *cursor)
+{
+    return (char *)cursor->list.items[cursor->item].data + cursor->offset;
+}
+
+/* Cuts a wire of moderate size into messages that need no handshake. A large wire has long messages, each with one
+ * handshake (mpi.c). */
+static void choose_cuts(struct wire *wire, int64_t eager_bytes, int64_t incoming)
+{
+    wire->large_bytes = LARGE_PIECE_BYTES;
+    wire->message_bytes = INT64_MAX;
+    if (eager_bytes && incoming <= MOST_EAGER * eager_bytes)
+        wire->message_bytes = eager_bytes;
+    else if (eager_bytes)
+        wire->large_bytes = eager_bytes + 1;
+}
+
+/*
+ * Makes one end of a wire. Both ends must pass the same numbers, which alone decide whether the data is read
+ * (tt_comm.read_bytes) or sent, and where it is cut.
+ *   bytes    of the whole wire
+ *   senders  the number of members that send this much to one member at the same time
+ */
+static struct wire wire_make(struct tt_collective *c, bool send, int member, int64_t bytes, int senders)
+{
+    const struct tt_comm *comm = c->comm;
+    struct wire wire = {.collective = c, .send = send, .member = member};
+
+    wire.read = comm->reachable && comm->reachable[c->ranks[member]] && comm->read_bytes && bytes >= comm->read_bytes;
+    choose_cuts(&wire, comm->eager_bytes, senders * bytes);
+    return wire;
+}
+
+static int64_t list_bytes(struct tt_segment_list list)
+{
+    int64_t bytes = 0;
+
+    for (int i = 0; i < list.n; i++)
+        bytes += (int64_t)list.items[i].bytes;
+    return bytes;
+}
+
+/* Adds local work: into = a + b as floats over whole lists, where b is one array; b NULL: into = a. */
+static void add_work(struct tt_collective *c, struct tt_segment_list into, struct tt_segment_list a, const char *b)
+{
+    struct cursor to = {.list = into}, from = {.list = a};
+    size_t room_to, room_from;
+
+    while ((room_to = cursor_room(&to)) && (room_from = cursor_room(&from))) {
+        size_t bytes = room_to < room_from ? room_to : room_from;
+        struct work work = {cursor_data(&to), cursor_data(&from), b, (int64_t)bytes};
+
+        if (b || work.into != work.a) { /* nothing to do for a copy onto itself */
+            TT_PUSH(c->work, c->n_work, c->cap_work) = work;
+            c->stages[c->n_stages - 1].n_work++;
+        }
+        to.offset += bytes;
+        from.offset += bytes;
+        b = b ? b + bytes : NULL;
+    }
+}
+
+static void add_list(struct tt_collective *c, struct cursor *from, size_t bytes)
+{
+    size_t room;
+
+    for (; bytes > 0; bytes -= room, from->offset += room) {
+        room = cursor_room(from);
+        room = room < bytes ? room : bytes;
+        add_segment(c, cursor_data(from), (int64_t)room);
+    }
+}
+
+/* Adds data to the one message of a wire that is read. */
+static void add_read(struct wire *wire, struct tt_segment_list data, struct tt_segment_list a, char *through)
+{
+    struct tt_collective *c = wire->collective;
+    struct cursor to = {.list = data}, from = {.list = a};
+    struct message *m;
+    size_t room;
+
+    if (!wire->open)
+        add_message(c, wire);
+    wire->open = true;
+    m = &c->messages[c->n_messages - 1];
+    if (wire->send) {
+        add_list(c, &to, (size_t)list_bytes(data));
+        return;
+    }
+    if (!m->pull.through)
+        m->pull.through = through;
+    for (; (room = cursor_room(&to)); to.offset += room, from.offset += room) {
+        size_t room_a = a.n ? cursor_room(&from) : room;
+
+        room = room < room_a ? room : room_a;
+        TT_PUSH(c->sinks, c->n_sinks, c->cap_sinks) =
+            (struct tt_sink){cursor_data(&to), a.n ? cursor_data(&from) : NULL, (int64_t)room};
+        m->bytes += (int64_t)room;
+    }
+    m->pull.bytes = m->bytes;
+}
+
+/*
+ * Adds data to be sent or received. Messages are cut at the segments of `cut`, which are the same on both sides. A
+ * large piece is a message of its own, since MPI moves contiguous memory several times faster than a datatype of
+ * blocks; it is several messages where that avoids handshakes (tt_comm.eager_bytes). Consecutive small pieces share a
+ * message. Data that the receiver reads needs no cut.
+ */
+static void wire_add(struct wire *wire, struct tt_segment_list data, struct tt_segment_list cut)
+{
+    struct tt_collective *c = wire->collective;
+    struct cursor from = {.list = data};
+
+    if (wire->read) {
+        add_read(wire, data, (struct tt_segment_list){NULL, 0}, NULL);
+        return;
+    }
+    for (int i = 0; i < cut.n; i++) {
+        int64_t bytes = (int64_t)cut.items[i].bytes;
+
+        for (int64_t left = bytes, part; left > 0; left -= part) {
+            part = left < wire->message_bytes ? left : wire->message_bytes;
+            if (bytes >= wire->large_bytes || !wire->open)
+                add_message(c, wire);
+            wire->open = bytes < wire->large_bytes;
+            add_list(c, &from, (size_t)part);
+        }
+    }
+}
+
+/*
+ * Adds floats to be received and added: into = a + received, cut at the segments of a. `received` is a buffer of the
+ * same size. The buffers of successive calls for one wire must be adjacent in memory.
+ */
+static void wire_add_sum(struct wire *wire, struct tt_segment_list into, struct tt_segment_list a, char *received)
+{
+    struct tt_segment place = {received, (size_t)list_bytes(a)};
+
+    if (wire->read) {
+        add_read(wire, into, a, received);
+        return;
+    }
+    wire_add(wire, (struct tt_segment_list){&place, 1}, a);
+    add_work(wire->collective, into, a, received);
+}
+
+/* --- the collectives --- */
+
+/* Checks that every member's list has the bytes of a shard. */
 static int check_lists(const struct tt_group *group, const struct tt_segment_list *lists, int64_t shard_bytes,
                        const char *what)
 {
     for (int member = 0; member < group->n; member++)
-        if (tt_segment_list_bytes(lists[member]) != shard_bytes)
+        if (list_bytes(lists[member]) != shard_bytes)
             return tt_fail(TT_EINTERNAL, "%s: member %d of %d has %lld bytes, a shard %lld", what, member, group->n,
-                           (long long)tt_segment_list_bytes(lists[member]), (long long)shard_bytes);
+                           (long long)list_bytes(lists[member]), (long long)shard_bytes);
     return 0;
 }
 
@@ -42,8 +558,8 @@ static int check_floats(struct tt_segment_list list, const char *what)
 }
 
 /*
- * Every pair of members exchanges directly. Receives are posted first, so that arriving data has a place; the order of
- * partners spreads the load. The lists are indexed by member; `cut` says where the data to or from a member is cut.
+ * A direct exchange between every pair of members. Receives come first, so that arriving data finds its place; the
+ * order of partners spreads the load. All lists are indexed by member; the _cut lists say where messages are cut.
  */
 static void build_exchange(struct tt_collective *c, const struct tt_group *group, const struct tt_segment_list *receive,
                            const struct tt_segment_list *receive_cut, const struct tt_segment_list *send,
@@ -53,15 +569,15 @@ static void build_exchange(struct tt_collective *c, const struct tt_group *group
 
     for (int step = 1; step < n; step++) {
         int member = (me - step + n) % n;
-        struct tt_wire wire = tt_wire_make(c, false, member, tt_segment_list_bytes(receive[member]), n - 1);
+        struct wire wire = wire_make(c, false, member, list_bytes(receive[member]), n - 1);
 
-        tt_wire_add(&wire, receive[member], receive_cut[member]);
+        wire_add(&wire, receive[member], receive_cut[member]);
     }
     for (int step = 1; step < n; step++) {
         int member = (me + step) % n;
-        struct tt_wire wire = tt_wire_make(c, true, member, tt_segment_list_bytes(send[member]), n - 1);
+        struct wire wire = wire_make(c, true, member, list_bytes(send[member]), n - 1);
 
-        tt_wire_add(&wire, send[member], send_cut[member]);
+        wire_add(&wire, send[member], send_cut[member]);
     }
 }
 
@@ -81,13 +597,13 @@ static void build_all_gather(struct tt_collective *c, const struct tt_group *gro
     int n = group->n, me = group->index;
     struct tt_segment_list *sends, *cuts;
 
-    if (tt_segment_list_bytes(send) == 0)
+    if (list_bytes(send) == 0)
         return;
     sends = repeat_list(send, n);
     cuts = repeat_list(receive[me], n);
-    tt_stages_add(c);
-    tt_stages_add_work(c, receive[me], send, NULL);
-    tt_stages_add(c);
+    add_stage(c);
+    add_work(c, receive[me], send, NULL);
+    add_stage(c);
     build_exchange(c, group, receive, receive, sends, cuts);
     tt_free(sends);
     tt_free(cuts);
@@ -101,18 +617,18 @@ static void build_halving(struct tt_collective *c, const struct tt_group *group,
 
     for (int bit = 1; bit < n; bit <<= 1) {
         int partner = me ^ bit;
-        int below = bit - 1; /* the blocks that this member still has agree with its index in these bits */
+        int below = bit - 1; /* the remaining blocks have this member's bits here */
         bool last = bit == n / 2;
         int64_t bytes = n / (2 * bit) * shard_bytes;
-        struct tt_wire receive = tt_wire_make(c, false, partner, bytes, 1);
-        struct tt_wire send = tt_wire_make(c, true, partner, bytes, 1);
+        struct wire receive = wire_make(c, false, partner, bytes, 1);
+        struct wire send = wire_make(c, true, partner, bytes, 1);
         char *received = scratch;
 
-        tt_stages_add(c);
+        add_stage(c);
         for (int b = me & (below | bit); b < n; b += 2 * bit, received += shard_bytes)
-            tt_wire_add_sum(&receive, last ? out : blocks[b], blocks[b], received);
+            wire_add_sum(&receive, last ? out : blocks[b], blocks[b], received);
         for (int b = partner & (below | bit); b < n; b += 2 * bit)
-            tt_wire_add(&send, blocks[b], blocks[b]);
+            wire_add(&send, blocks[b], blocks[b]);
     }
 }
 
@@ -132,12 +648,11 @@ static void build_direct(struct tt_collective *c, const struct tt_group *group, 
         leaves[member] = (struct tt_segment){scratch + member * shard_bytes, (size_t)shard_bytes};
         receive[member] = (struct tt_segment_list){&leaves[member], 1};
     }
-    tt_stages_add(c);
+    add_stage(c);
     build_exchange(c, group, receive, cuts, blocks, blocks);
-    tt_stages_add_work(c, receive[me], blocks[me], NULL);
+    add_work(c, receive[me], blocks[me], NULL);
     while (tt_tree_walk_next(&walk, &into, &from))
-        tt_stages_add_work(c, into == 0 && 2 * walk.stride >= n ? out : receive[into], receive[into],
-                           leaves[from].data);
+        add_work(c, into == 0 && 2 * walk.stride >= n ? out : receive[into], receive[into], leaves[from].data);
     tt_free(leaves);
     tt_free(receive);
     tt_free(cuts);
@@ -152,8 +667,8 @@ static void build_reduce_scatter(struct tt_collective *c, const struct tt_group 
     if (shard_bytes == 0)
         return;
     if (n == 1) {
-        tt_stages_add(c);
-        tt_stages_add_work(c, out, blocks[0], NULL);
+        add_stage(c);
+        add_work(c, out, blocks[0], NULL);
     } else if ((n & (n - 1)) == 0) {
         build_halving(c, group, blocks, out, scratch, shard_bytes);
     } else {
@@ -167,8 +682,8 @@ int tt_all_gather_new(struct tt_comm *comm, const struct tt_group *group, int ta
     struct tt_collective *c;
     int rc = 0;
 
-    TT_TRY(check_lists(group, receive, tt_segment_list_bytes(send), "all-gather"));
-    c = tt_stages_new(comm, group, tag);
+    TT_TRY(check_lists(group, receive, list_bytes(send), "all-gather"));
+    c = collective_new(comm, group, tag);
     build_all_gather(c, group, send, receive);
     *ret_collective = c;
 out:
@@ -179,7 +694,7 @@ int tt_reduce_scatter_new(struct tt_comm *comm, const struct tt_group *group, in
                           const struct tt_segment_list *blocks, struct tt_segment_list out, void *scratch,
                           struct tt_collective **ret_collective)
 {
-    int64_t shard_bytes = tt_segment_list_bytes(out);
+    int64_t shard_bytes = list_bytes(out);
     struct tt_collective *c;
     int rc = 0;
 
@@ -187,7 +702,7 @@ int tt_reduce_scatter_new(struct tt_comm *comm, const struct tt_group *group, in
     TT_TRY(check_floats(out, "reduce-scatter, out"));
     for (int member = 0; member < group->n; member++)
         TT_TRY(check_floats(blocks[member], "reduce-scatter, block"));
-    c = tt_stages_new(comm, group, tag);
+    c = collective_new(comm, group, tag);
     build_reduce_scatter(c, group, blocks, out, scratch, shard_bytes);
     *ret_collective = c;
 out:
@@ -208,12 +723,12 @@ int tt_all_to_all_new(struct tt_comm *comm, const struct tt_group *group, int ta
         places[member] = (struct tt_segment){(char *)receive + member * block_bytes, (size_t)block_bytes};
         lists[member] = (struct tt_segment_list){&places[member], 1};
     }
-    c = tt_stages_new(comm, group, tag);
+    c = collective_new(comm, group, tag);
     *ret_collective = c;
     if (block_bytes > 0) {
-        tt_stages_add(c);
+        add_stage(c);
         build_exchange(c, group, lists, cuts, blocks, blocks);
-        tt_stages_add_work(c, lists[me], blocks[me], NULL);
+        add_work(c, lists[me], blocks[me], NULL);
     }
 out:
     tt_free(places);
@@ -226,7 +741,7 @@ out:
 static void cut_slices(const struct tt_group *group, struct tt_segment_list values, int64_t slice_bytes, char *padding,
                        struct tt_segment **ret_items, struct tt_segment_list *ret_slices)
 {
-    struct tt_cursor from = {.list = values};
+    struct cursor from = {.list = values};
     struct tt_segment *items = NULL;
     int n_items = 0, cap_items = 0;
 
@@ -235,14 +750,14 @@ static void cut_slices(const struct tt_group *group, struct tt_segment_list valu
         size_t room;
 
         for (int64_t left = slice_bytes; left > 0; left -= (int64_t)room) {
-            room = tt_cursor_room(&from);
+            room = cursor_room(&from);
             if (room == 0) {
                 TT_PUSH(items, n_items, cap_items) = (struct tt_segment){padding, (size_t)left};
                 padding += left;
                 break;
             }
             room = (int64_t)room < left ? room : (size_t)left;
-            TT_PUSH(items, n_items, cap_items) = (struct tt_segment){tt_cursor_data(&from), room};
+            TT_PUSH(items, n_items, cap_items) = (struct tt_segment){cursor_data(&from), room};
             from.offset += room;
         }
         ret_slices[slice].n = n_items - first;
@@ -263,7 +778,7 @@ static int64_t slice_bytes_of(int n, int64_t bytes)
 int tt_all_reduce_new(struct tt_comm *comm, const struct tt_group *group, int tag, struct tt_segment_list values,
                       void *scratch, struct tt_collective **ret_collective)
 {
-    int64_t bytes = tt_segment_list_bytes(values), slice_bytes = slice_bytes_of(group->n, bytes);
+    int64_t bytes = list_bytes(values), slice_bytes = slice_bytes_of(group->n, bytes);
     struct tt_segment_list *slices;
     struct tt_segment *items;
     struct tt_collective *c;
@@ -271,12 +786,12 @@ int tt_all_reduce_new(struct tt_comm *comm, const struct tt_group *group, int ta
     int rc = 0;
 
     TT_TRY(check_floats(values, "all-reduce"));
-    c = tt_stages_new(comm, group, tag);
+    c = collective_new(comm, group, tag);
     *ret_collective = c;
     if (group->n == 1 || bytes == 0)
         goto out;
     padding = tt_calloc((size_t)(slice_bytes * group->n - bytes), 1);
-    tt_stages_own(c, padding);
+    c->owned = padding;
     slices = tt_calloc((size_t)group->n, sizeof *slices);
     cut_slices(group, values, slice_bytes, padding, &items, slices);
     build_reduce_scatter(c, group, slices, slices[group->index], scratch, slice_bytes);
@@ -290,27 +805,28 @@ out:
 int tt_transfer_new(struct tt_comm *comm, const struct tt_group *group, int member, int tag, bool send,
                     struct tt_segment_list values, struct tt_collective **ret_collective)
 {
-    struct tt_collective *c = tt_stages_new(comm, group, tag);
-    struct tt_wire wire = tt_wire_make(c, send, member, tt_segment_list_bytes(values), 1);
+    struct tt_collective *c = collective_new(comm, group, tag);
+    struct wire wire = wire_make(c, send, member, list_bytes(values), 1);
 
-    tt_stages_add(c);
-    tt_wire_add(&wire, values, values);
+    add_stage(c);
+    wire_add(&wire, values, values);
     *ret_collective = c;
     return 0;
 }
 
 int tt_swap_new(struct tt_comm *comm, const struct tt_group *group, int tag, struct tt_collective **ret_collective)
 {
-    *ret_collective = tt_stages_new(comm, group, tag);
-    tt_stages_count(*ret_collective, &comm->routed_bytes);
+    *ret_collective = collective_new(comm, group, tag);
+    (*ret_collective)->sent_bytes = &comm->routed_bytes;
     return 0;
 }
 
 int tt_swap_begin(struct tt_collective *c, const struct tt_group *group, const struct tt_segment_list *give,
                   const struct tt_segment_list *take)
 {
-    tt_stages_clear(c);
-    tt_stages_add(c);
+    /* replaces the stages of the last time; stages of the same sizes allocate nothing */
+    c->n_segments = c->n_messages = c->n_sinks = c->n_work = c->n_stages = 0;
+    add_stage(c);
     build_exchange(c, group, take, take, give, give);
     return tt_collective_begin(c);
 }

@@ -7,28 +7,336 @@
  * datatype of byte blocks at absolute addresses, which also avoids the limit of 2^31-1 on MPI's counts. An error of MPI
  * becomes TT_ECOMM with MPI's own text.
  *
- * MPI reports nothing about a message until all of it has arrived, so long transfers are sent in parts (parts.h).
+ * MPI reports nothing about a message until all of it has arrived, so long transfers are sent in parts.
  */
 #include "parallel/comm/mpi.h"
 
 #include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <mpi.h>
 
 #include "core/base/mem.h"
-#include "core/comm/pulse.h"
-#include "parallel/comm/launched.h"
-#include "parallel/comm/parts.h"
+#include "core/comm/comm.h"
+#include "core/math/round.h"
+#include "core/os/file.h"
 #include "parallel/comm/peer_memory.h"
-#include "parallel/comm/start_watch.h"
+
+/*
+ * Long transfers in parts. MPI shows no progress of a message until it is complete; with a few parts under way at a
+ * time, even a slow link completes one from time to time, and the waiting ranks see progress (tt_comm.progress). Both
+ * sides know the bytes, so they cut alike. Messages between two ranks under one tag keep their order: a transfer that
+ * begins after a long one waits until all parts of the long one are posted.
+ *
+ * Parts have no handshake of their own, whose answer would queue behind the data that goes the other way. Instead the
+ * receiver says once that it is ready, and the sender posts no part before; that bounds what a late receiver must
+ * buffer. The ready message carries the number of bytes that the receiver expects, so a mismatch fails at once.
+ *
+ * Transfers are allocated once and reused.
+ */
+enum {
+    PART_BYTES = 1 << 20, /* a transfer up to this size is one message, which needs no handshake */
+    PARTS_AT_ONCE = 16,
+};
+
+struct parted {
+    int peer, tag;
+    bool send;
+    int64_t wanted; /* the bytes that the receiver expects, from its ready message */
+    struct tt_segment *segments;
+    int n, cap;
+    int segment; /* the next part begins in this segment ... */
+    size_t done; /* ... at this byte */
+    size_t bytes;
+    int n_parts, n_posted;
+    int n_under_way; /* parts and the ready message */
+    bool ready;      /* parts may be posted */
+    int rc;          /* the code of the first part that failed */
+    char *message;
+    struct parted *next; /* in the list of transfers with parts to post, oldest first, or of unused ones */
+};
+
+struct mpi_comm;
+
+struct parts {
+    struct mpi_comm *comm;
+    struct parted *first, *unused;
+    struct tt_segment *scratch;
+    int cap;
+};
+
+/* --- the launcher --- */
+
+/* Launchers (Open MPI's mpirun, PMIx, PMI, Slurm) tell a process its rank and their number in environment variables,
+ * which are known before MPI is initialised. */
+
+/* The number of ranks that the launcher started, or 0 if unknown; *ret_variable is the variable that says so. */
+static int launched_ranks(const char **ret_variable)
+{
+    static const char *const variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        const char *text = getenv(variables[i]);
+        long n = text ? strtol(text, NULL, 10) : 0;
+
+        /* Slurm sets its variable in interactive shells too, as a step of one task. */
+        if (n > 1 || (n == 1 && i + 1 < sizeof variables / sizeof *variables)) {
+            *ret_variable = variables[i];
+            return n < INT_MAX ? (int)n : INT_MAX;
+        }
+    }
+    return 0;
+}
+
+/* The rank that the launcher gave this process; 0 if unknown. */
+static int launched_rank(void)
+{
+    static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
+
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        if (getenv(variables[i]))
+            return (int)strtol(getenv(variables[i]), NULL, 10);
+    return 0;
+}
+
+/* --- a watch over the start --- */
+
+/*
+ * Ends a process whose MPI library does not return from its start: such a call cannot be cancelled, and no communicator
+ * exists yet that could end the job. The watch counts ticks of SIGALRM and the interval timer. Ticks that are due while
+ * the process is stopped arrive as one, so that time does not count.
+ */
+
+enum { TICK_USEC = 250000, TICKS_A_SEC = 4, MESSAGE_BYTES = 1024, MOST_RANKS_APART = 5, SEC_APART = 10 };
+
+static struct {
+    volatile sig_atomic_t ticks_left;
+    int exit_code;
+    size_t bytes;
+    char message[MESSAGE_BYTES];
+    struct sigaction before;
+} watch;
+
+static void tick(int signal_number)
+{
+    (void)signal_number;
+    if (--watch.ticks_left > 0)
+        return;
+    (void)tt_file_put(STDERR_FILENO, watch.message, watch.bytes);
+    _exit(watch.exit_code);
+}
+
+/*
+ * After `seconds`, writes the message to standard error and exits with exit_code. Higher ranks wait a little longer, so
+ * that one rank reports for all. The message is copied.
+ */
+static void start_watch_begin(double seconds, int rank, int exit_code, const char *message)
+{
+    const struct itimerval ticking = {{0, TICK_USEC}, {0, TICK_USEC}};
+    struct sigaction action = {.sa_handler = tick, .sa_flags = SA_RESTART};
+    int apart = (rank < MOST_RANKS_APART ? rank : MOST_RANKS_APART) * SEC_APART;
+    double ticks = (seconds + apart) * TICKS_A_SEC + 1.0;
+
+    watch.ticks_left = ticks < 1e9 ? (sig_atomic_t)ticks : 1000000000;
+    watch.exit_code = exit_code;
+    (void)snprintf(watch.message, sizeof watch.message - 1, "%s", message);
+    watch.bytes = strlen(watch.message);
+    watch.message[watch.bytes++] = '\n';
+    (void)sigemptyset(&action.sa_mask);
+    (void)sigaction(SIGALRM, &action, &watch.before);
+    (void)setitimer(ITIMER_REAL, &ticking, NULL);
+}
+
+static void start_watch_end(void)
+{
+    const struct itimerval never = {{0, 0}, {0, 0}};
+
+    (void)setitimer(ITIMER_REAL, &never, NULL);
+    (void)sigaction(SIGALRM, &watch.before, NULL);
+}
+
+/* --- transfers in parts --- */
+
+/* The first transfer before `end` with the same peer, tag and direction whose parts are not all posted. */
+static const struct parted *ahead(const struct parts *parts, const struct parted *end, int peer, int tag, bool send)
+{
+    const struct parted *t = parts->first;
+
+    while (t != end && !(t->peer == peer && t->tag == tag && t->send == send))
+        t = t->next;
+    return t == end ? NULL : t;
+}
+
+static struct parted *parted_new(struct parts *parts)
+{
+    struct parted *t = parts->unused;
+
+    if (!t)
+        return tt_calloc(1, sizeof *t);
+    parts->unused = t->next;
+    *t = (struct parted){.segments = t->segments, .cap = t->cap};
+    return t;
+}
+
+static void copy_segments(struct parted *t, const struct tt_segment *segments, int n)
+{
+    if (n > t->cap) {
+        t->segments = tt_realloc(t->segments, (size_t)n, sizeof *t->segments);
+        t->cap = n;
+    }
+    t->n = n;
+    for (int i = 0; i < n; i++) {
+        t->segments[i] = segments[i];
+        t->bytes += segments[i].bytes;
+    }
+    t->n_parts = t->bytes > PART_BYTES ? (int)tt_div_up((int64_t)t->bytes, PART_BYTES) : 1;
+}
+
+/* Puts the segments of the next part into parts->scratch; returns their number. */
+static int cut(struct parts *parts, struct parted *t)
+{
+    size_t left = PART_BYTES;
+    int n = 0;
+
+    while (t->segment < t->n && left > 0) {
+        const struct tt_segment *s = &t->segments[t->segment];
+        size_t bytes = s->bytes - t->done < left ? s->bytes - t->done : left;
+
+        if (bytes > 0)
+            TT_PUSH(parts->scratch, n, parts->cap) = (struct tt_segment){(char *)s->data + t->done, bytes};
+        left -= bytes;
+        t->done += bytes;
+        if (t->done == s->bytes) {
+            t->segment++;
+            t->done = 0;
+        }
+    }
+    return n;
+}
+
+static int post_part(struct mpi_comm *me, const struct tt_segment *segments, int n, struct parted *whole);
+static int post_ready(struct mpi_comm *me, struct parted *whole);
+
+static int post(struct parts *parts, struct parted *t)
+{
+    int rc = 0;
+
+    while (t->ready && t->n_posted < t->n_parts && t->n_under_way < PARTS_AT_ONCE) {
+        int n = cut(parts, t);
+
+        TT_TRY(post_part(parts->comm, parts->scratch, n, t));
+        t->n_posted++;
+        t->n_under_way++;
+    }
+out:
+    return rc;
+}
+
+/* Posts the parts that may be posted now. */
+static int parts_feed(struct parts *parts)
+{
+    struct parted **link = &parts->first;
+    int rc = 0;
+
+    while (*link) {
+        struct parted *t = *link;
+
+        if (!ahead(parts, t, t->peer, t->tag, t->send))
+            TT_TRY(post(parts, t));
+        if (t->n_posted == t->n_parts)
+            *link = t->next;
+        else
+            link = &t->next;
+    }
+out:
+    return rc;
+}
+
+/* Begins a transfer; ret_parted is valid until parts_test says that it is done. */
+static int parts_begin(struct parts *parts, const struct tt_segment *segments, int n, int peer, int tag, bool send,
+                       struct parted **ret_parted)
+{
+    struct parted *t = parted_new(parts), **link = &parts->first;
+    int rc = 0;
+
+    t->peer = peer;
+    t->tag = tag;
+    t->send = send;
+    copy_segments(t, segments, n);
+    while (*link)
+        link = &(*link)->next;
+    *link = t;
+    t->next = NULL;
+    *ret_parted = t;
+    t->ready = !send || t->n_parts == 1;
+    t->wanted = send ? 0 : (int64_t)t->bytes;
+    if (t->n_parts > 1) {
+        TT_TRY(post_ready(parts->comm, t));
+        t->n_under_way++;
+    }
+    rc = parts_feed(parts);
+out:
+    return rc;
+}
+
+/* A part or the ready message is complete, with the code rc and its error message. */
+static void parts_end(struct parted *t, int rc)
+{
+    t->n_under_way--;
+    if (rc >= 0 || t->rc < 0)
+        return;
+    t->rc = rc;
+    t->message = tt_strdup(tt_error_message());
+}
+
+static void parts_ready(struct parted *t, int rc)
+{
+    if (rc >= 0 && t->send && t->wanted != (int64_t)t->bytes)
+        rc = tt_fail(TT_EINTERNAL, "message to rank %d, tag %d: %zu bytes sent, %lld expected", t->peer, t->tag,
+                     t->bytes, (long long)t->wanted);
+    t->ready = rc >= 0;
+    parts_end(t, rc);
+}
+
+/* Whether the whole transfer is done. Returns the error of a failed part. A failed transfer may have other parts under
+ * way, so it is not reused; the job is about to end. */
+static int parts_test(struct parts *parts, struct parted *t, bool *ret_done)
+{
+    *ret_done = t->rc < 0 || (t->n_posted == t->n_parts && t->n_under_way == 0);
+    if (t->rc < 0)
+        return tt_fail(t->rc, "%s", t->message);
+    if (*ret_done) {
+        t->next = parts->unused;
+        parts->unused = t;
+    }
+    return 0;
+}
+
+/* Releases all memory; nothing may be under way. */
+static void parts_release(struct parts *parts)
+{
+    while (parts->unused) {
+        struct parted *t = parts->unused;
+
+        parts->unused = t->next;
+        tt_free(t->segments);
+        tt_free(t);
+    }
+    tt_free(parts->scratch);
+}
+
+/* --- messages --- */
 
 /* READ_BYTES: for less, the two messages that reading needs cost more than a copy through MPI's own buffers. */
-enum { FIRST_SLOTS = 256, FIRST_BLOCKS = 256, READ_BYTES = 64 << 10, EAGER_BYTES = TT_PART_BYTES };
+enum { FIRST_SLOTS = 256, FIRST_BLOCKS = 256, READ_BYTES = 64 << 10, EAGER_BYTES = PART_BYTES };
 
 /* The longest block of a datatype, since block lengths are int. */
 static const size_t MOST_BLOCK_BYTES = (size_t)1 << 30;
@@ -37,18 +345,17 @@ struct slot {
     size_t bytes;
     int peer, tag;
     bool send;
-    bool is_ready; /* the word that the receiver of `whole` is ready */
+    bool is_ready; /* the ready message of `whole` */
     bool complete; /* set by advance, with status */
     MPI_Status status;
-    struct tt_parted *whole; /* the transfer that it is a part of; NULL: none */
-    int next_unused;         /* index + 1; 0 ends the list */
+    struct parted *whole; /* the transfer that it is a part of; NULL: none */
+    int next_unused;      /* index + 1; 0 ends the list */
 };
 
 struct mpi_comm {
     struct tt_comm base;
     MPI_Comm comm;
-    MPI_Comm
-        ready; /* the same ranks, for the words that receivers are ready: they have the tags of what they are for */
+    MPI_Comm ready; /* the same ranks, for ready messages, which have the tags of their transfers */
     struct slot *slots;
     MPI_Request *requests; /* [n_slots]; MPI_REQUEST_NULL: nothing under way */
     int *completed;        /* [n_slots] what MPI_Testsome found, with statuses */
@@ -56,12 +363,12 @@ struct mpi_comm {
     int n_slots;
     int n_used;      /* later slots have never been used */
     int n_under_way; /* requests that are not null */
-    int n_pulses;    /* how many of these are signs of life, which are mostly waiting */
+    int n_pulses;    /* those of them that are signs of life, which mostly wait */
     int unused;      /* index + 1 of the first unused slot */
     int *lengths;    /* scratch for building a datatype */
     MPI_Aint *addresses;
     int cap_blocks;
-    struct tt_parts parts;
+    struct parts parts;
     int *host_leader;              /* base.host_leader */
     struct tt_peer_memory *memory; /* of the ranks on this host */
 };
@@ -172,22 +479,22 @@ out:
     return rc;
 }
 
-static int post_part(void *ctx, const struct tt_segment *segments, int n, struct tt_parted *whole)
+static int post_part(struct mpi_comm *me, const struct tt_segment *segments, int n, struct parted *whole)
 {
     int index;
 
-    return begin_message(ctx, segments, n,
+    return begin_message(me, segments, n,
                          (struct slot){.peer = whole->peer, .tag = whole->tag, .send = whole->send, .whole = whole},
                          &index);
 }
 
-static int post_ready(void *ctx, struct tt_parted *whole)
+static int post_ready(struct mpi_comm *me, struct parted *whole)
 {
     struct tt_segment wanted = {&whole->wanted, sizeof whole->wanted};
     int index;
 
     return begin_message(
-        ctx, &wanted, 1,
+        me, &wanted, 1,
         (struct slot){.peer = whole->peer, .tag = whole->tag, .send = !whole->send, .is_ready = true, .whole = whole},
         &index);
 }
@@ -195,14 +502,14 @@ static int post_ready(void *ctx, struct tt_parted *whole)
 static int begin(struct mpi_comm *me, const struct tt_segment *segments, int n, struct slot wanted,
                  struct tt_request *ret_request)
 {
-    struct tt_parted *whole = NULL;
+    struct parted *whole = NULL;
     size_t bytes = 0;
     int rc = 0, index = 0;
 
     for (int i = 0; i < n; i++)
         bytes += segments[i].bytes;
-    if (tt_parts_takes(&me->parts, bytes, wanted.peer, wanted.tag, wanted.send))
-        rc = tt_parts_begin(&me->parts, segments, n, wanted.peer, wanted.tag, wanted.send, &whole);
+    if (bytes > PART_BYTES || ahead(&me->parts, NULL, wanted.peer, wanted.tag, wanted.send)) /* must not overtake */
+        rc = parts_begin(&me->parts, segments, n, wanted.peer, wanted.tag, wanted.send, &whole);
     else
         rc = begin_message(me, segments, n, wanted, &index);
     ret_request->state[0] = (uintptr_t)index;
@@ -224,7 +531,7 @@ static int recv_begin(struct tt_comm *comm, const struct tt_segment *segments, i
                  ret_request);
 }
 
-/* MPI reports a message that is longer than its buffer; this finds a shorter one. */
+/* MPI reports a message that is longer than its buffer; this finds one that is shorter. */
 static int check_received(const struct mpi_comm *me, const struct slot *slot)
 {
     MPI_Count received = 0;
@@ -280,23 +587,23 @@ static int advance(struct tt_comm *comm)
             comm->received_messages += !slot->send;
         }
         if (slot->whole) {
-            (slot->is_ready ? tt_parts_ready : tt_parts_end)(slot->whole, check_message(me, slot));
+            (slot->is_ready ? parts_ready : parts_end)(slot->whole, check_message(me, slot));
             free_slot(me, me->completed[i] + 1);
         }
     }
-    return tt_parts_feed(&me->parts);
+    return parts_feed(&me->parts);
 }
 
 static int test(struct tt_comm *comm, struct tt_request *request, bool *ret_done)
 {
     struct mpi_comm *me = (struct mpi_comm *)comm;
     int index = (int)request->state[0];
-    struct tt_parted *whole;
+    struct parted *whole;
     int rc = 0;
 
     memcpy(&whole, &request->state[1], sizeof whole);
     if (whole) {
-        rc = tt_parts_test(&me->parts, whole, ret_done);
+        rc = parts_test(&me->parts, whole, ret_done);
         request->state[1] = *ret_done ? 0 : request->state[1];
         return rc;
     }
@@ -355,7 +662,7 @@ static void release(struct tt_comm *comm)
     (void)MPI_Comm_free(&me->ready);
     (void)MPI_Comm_free(&me->comm);
     (void)MPI_Finalize();
-    tt_parts_release(&me->parts);
+    parts_release(&me->parts);
     tt_peer_memory_free(me->memory);
     free_tables(me);
     tt_free(me);
@@ -376,14 +683,14 @@ bool tt_comm_mpi_launched(void)
 {
     const char *variable;
 
-    return tt_launched_ranks(&variable) > 0 || getenv("PMIX_RANK");
+    return launched_ranks(&variable) > 0 || getenv("PMIX_RANK");
 }
 
 /* Fills in the communicator after MPI was initialised. */
 static int connect_ranks(struct mpi_comm *me)
 {
     const char *variable = NULL;
-    int wanted = tt_launched_ranks(&variable);
+    int wanted = launched_ranks(&variable);
     int rc = 0, error;
 
     if ((error = MPI_Comm_dup(MPI_COMM_WORLD, &me->comm)) != MPI_SUCCESS ||
@@ -405,7 +712,7 @@ static int connect_ranks(struct mpi_comm *me)
     return rc;
 }
 
-/* Which ranks share a host: those that MPI says can share memory. Their new numbers keep the order of the old ones. */
+/* Ranks share a host if MPI says that they can share memory. The split keeps their order. */
 static int find_hosts(struct mpi_comm *me)
 {
     int leader = me->base.rank, error;
@@ -424,10 +731,10 @@ static int find_hosts(struct mpi_comm *me)
 }
 
 /*
- * A message that is too long for Open MPI's TCP to send eagerly waits for an answer of the receiver, and that answer
- * queues behind the data that goes the other way. A link that is busy both ways, as in a backward pass, then carries
- * half of what it could. The receives of a collective are posted when it begins, so the question is rarely needed. A
- * value that the user has set stays. The bytes beyond EAGER_BYTES are for Open MPI's header.
+ * Open MPI's TCP sends a long message only after an answer of the receiver, and that answer queues behind the data that
+ * goes the other way. A link that is busy both ways, as in a backward pass, then runs at half its rate. The receives of
+ * a collective are posted when it begins, so most messages can go at once. A value that the user has set stays. The
+ * bytes beyond EAGER_BYTES are for Open MPI's header.
  */
 static void prefer_eager_messages(void)
 {
@@ -447,8 +754,8 @@ static void watch_start(double timeout_sec)
                    "titan: error: rank %d on %s: MPI has not started within %.0f s (%s)\n"
                    "help: look at the logs of the other ranks and hosts; Open MPI also waits for ever if memory is "
                    "limited (ulimit -v, a control group)",
-                   tt_launched_rank(), host, timeout_sec, tt_key_name(TT_KEY_INIT_TIMEOUT));
-    tt_start_watch_begin(timeout_sec, tt_launched_rank(), tt_error_exit_code(TT_ECOMM), message);
+                   launched_rank(), host, timeout_sec, tt_key_name(TT_KEY_INIT_TIMEOUT));
+    start_watch_begin(timeout_sec, launched_rank(), tt_error_exit_code(TT_ECOMM), message);
 }
 
 int tt_comm_mpi_new(double timeout_sec, struct tt_comm **ret_comm)
@@ -478,8 +785,8 @@ int tt_comm_mpi_new(double timeout_sec, struct tt_comm **ret_comm)
     }
     TT_TRY(connect_ranks(me));
     TT_TRY(find_hosts(me));
-    tt_start_watch_end(); /* from now on the communicator's timeout applies */
-    me->parts = (struct tt_parts){.post = post_part, .post_ready = post_ready, .ctx = me};
+    start_watch_end(); /* from now on the communicator's timeout applies */
+    me->parts.comm = me;
     slots_grow(me, FIRST_SLOTS);
     blocks_grow(me, FIRST_BLOCKS);
     TT_TRY(tt_peer_memory_new(&me->base, &me->memory));
@@ -492,7 +799,7 @@ int tt_comm_mpi_new(double timeout_sec, struct tt_comm **ret_comm)
     me = NULL;
 out:
     if (rc < 0)
-        tt_start_watch_end();
+        start_watch_end();
     if (rc < 0 && is_initialized)
         (void)MPI_Finalize();
     if (me)

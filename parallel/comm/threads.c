@@ -16,9 +16,10 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include "core/base/mem.h"
-#include "core/comm/pulse.h"
+#include "core/comm/comm.h"
 
 enum transfer_state { POSTED, COPYING, DONE };
 
@@ -328,7 +329,7 @@ static void world_release(struct world *world)
             tt_free(me->pool[i]);
         }
         tt_free(me->pool);
-        tt_pulse_free(me->comm.pulse);
+        tt_free(me->comm.pulse);
         tt_free(me->comm.failure);
         (void)pthread_rwlock_destroy(&me->memory);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * For each of its groups, every rank makes a hash of what it exchanges there and compares it with that of the group's
- * first rank. If two differ, the first rank sends its list to all, and the other rank finds the difference. What a rank
- * of a pipeline receives from another one is compared with what that rank sends to it.
+ * For each of its groups, every rank hashes its exchanges there and compares the hash with that of the group's first
+ * rank. If two differ, the first rank sends its list to all, and the other rank finds the difference. The receives of a
+ * pipeline rank from another one are compared with that rank's sends to it.
  */
 #include "parallel/engine/agree.h"
 
@@ -13,18 +13,19 @@
 #include "core/base/hash.h"
 #include "core/base/key.h"
 #include "core/base/mem.h"
+#include "core/program/executor.h"
 #include "core/program/instr/instr.h"
 
-/* A collective, or a question to all ranks: the part of it that must be the same on all ranks of its group. */
+/* A collective, or a question to all ranks. */
 struct exchange {
     struct {
         int64_t op, dtype, bytes, ranks, tag, purpose;
-    } same;
+    } same;        /* on all ranks of its group */
     char text[80]; /* for the message */
     int instr;
 };
 
-/* The op of a question, and of what ranks that share experts exchange, whose bytes only the step knows. */
+/* The op of a question, and of the exchange of experts' rows, whose bytes only the step knows. */
 enum { QUESTION = TT_COLLECTIVE_OPS, ROUTED };
 
 struct exchanges {
@@ -46,7 +47,7 @@ static struct exchange collective(const struct tt_program *program, int instr)
     return one;
 }
 
-/* Rows of experts, if ranks share those of the instruction's node. */
+/* The exchange of experts' rows, if ranks share the experts of the instruction's node. */
 static bool routes(const struct tt_program *program, int instr, struct exchange *ret_one)
 {
     const struct tt_instr *of = &program->instrs[instr];
@@ -61,14 +62,9 @@ static bool routes(const struct tt_program *program, int instr, struct exchange 
     return true;
 }
 
-static bool is_transfer(const struct tt_instr *instr)
-{
-    return instr->collective.op == TT_SEND || instr->collective.op == TT_RECEIVE;
-}
-
 /*
- * The exchanges of a program in a group, in the order in which they begin, without those between two stages. Questions
- * are listed where something is exchanged between them, and for the group of all ranks.
+ * The exchanges of a program in a group, in the order in which they begin, without the transfers between stages. The
+ * list has the questions too if it has an exchange, or if the group is all ranks.
  */
 static struct exchanges exchanges_in(const struct tt_program *program, enum tt_group_id group)
 {
@@ -82,8 +78,8 @@ static struct exchanges exchanges_in(const struct tt_program *program, enum tt_g
         decided = decided || tt_instr_row(instr)->decides;
         if (!decided && tt_program_asks(program, i))
             TT_PUSH(list.items, list.n, list.cap) = (struct exchange){{.op = QUESTION}, "", i};
-        if (tt_instr_row(instr)->begins && tt_collective_travels(&instr->collective) && !is_transfer(instr) &&
-            instr->collective.group == group) {
+        if (tt_instr_row(instr)->begins && tt_collective_travels(&instr->collective) &&
+            instr->collective.op != TT_SEND && instr->collective.op != TT_RECEIVE && instr->collective.group == group) {
             TT_PUSH(list.items, list.n, list.cap) = collective(program, i);
             list.collectives++;
         }
@@ -105,8 +101,8 @@ static int compare_tags(const void *a, const void *b)
     return x->same.tag != y->same.tag ? (x->same.tag < y->same.tag ? -1 : 1) : x->instr - y->instr;
 }
 
-/* What goes to, or comes from, the rank at a place of the pipeline, by tag. A receive is written as the send that it
- * needs, and the purpose of both is the number of questions before them. */
+/* The sends to, or the receives from, the rank at a place of the pipeline, by tag. A receive is listed as the send that
+ * it matches; `purpose` is the number of questions before either. */
 static struct exchanges transfers_with(const struct tt_program *program, int place, enum tt_collective_op op)
 {
     struct exchanges list = {0};
@@ -155,7 +151,6 @@ static const char *describe(const struct exchanges *list, int i, char text[200])
     return text;
 }
 
-/* What is compared. */
 struct comparison {
     struct tt_comm *comm;
     const struct tt_mesh *mesh;
@@ -164,7 +159,7 @@ struct comparison {
 };
 
 /*
- * The lists of two ranks and what the message calls them.
+ * The error that names the first difference of two ranks' lists.
  *   where  "in group dp_shard its exchange"
  *   there  "on rank 0 it is"
  */
@@ -234,7 +229,7 @@ out:
     return rc;
 }
 
-/* Hashes of what a rank sends to each place of its pipeline, then of what it receives from there. */
+/* The hashes of a rank's sends to each place of its pipeline, then of its receives from there. */
 static int compare_transfers(const struct comparison *c)
 {
     struct tt_comm *comm = c->comm;

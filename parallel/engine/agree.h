@@ -7,12 +7,12 @@
 #include "parallel/layout/mesh.h"
 
 /**
- * Compares what the ranks exchange in their programs (collective). Programs may differ, since ranks may have different
- * stages. But the ranks of a group must exchange the same in that group, in the same order: operation, type, bytes,
- * number of ranks, tag and purpose. And between the same exchanges all ranks must ask whether the step is to be given
- * up. What a rank of a pipeline sends to another one must be what that one receives from it. Otherwise they would wait
- * for each other for ever, or add what does not belong together.
- *   what  the program does, for the message: "the step"
+ * Compares the exchanges in the programs of all ranks (collective). Programs may differ, since ranks may have different
+ * stages. But all ranks of a group must begin the same exchanges in that group, in the same order: operation, type,
+ * bytes, number of ranks, tag and purpose. Between the same exchanges, all ranks must ask whether to give the step up.
+ * Every send between two ranks of a pipeline must match a receive. Otherwise ranks would wait for each other for ever,
+ * or add unrelated data.
+ *   what  names the program in the message: "the step"
  * Errors: TT_EUSAGE on all ranks, which names the group, a rank, and the first exchange that differs.
  */
 int tt_program_agree(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_program *program,

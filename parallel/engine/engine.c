@@ -4,26 +4,471 @@
  */
 #include "parallel/engine/engine.h"
 
+#include <float.h>
+#include <stdio.h>
+#include <string.h>
+
 #include "core/base/mem.h"
+#include "core/comm/comm.h"
+#include "core/graph/pieces.h"
 #include "core/kernels/blas.h"
+#include "core/passes/autodiff.h"
+#include "core/passes/divide.h"
+#include "core/passes/phases.h"
+#include "core/program/executor.h"
+#include "core/program/program.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/engine/agree.h"
-#include "parallel/engine/explain.h"
-#include "parallel/engine/graphs.h"
-#include "parallel/engine/rank_order.h"
-#include "parallel/engine/samples.h"
-#include "parallel/engine/transfer/ahead.h"
-#include "parallel/engine/transfer/transfer.h"
+#include "parallel/engine/transfer.h"
 #include "parallel/fsdp/fsdp.h"
+#include "parallel/fsdp/usage.h"
+#include "parallel/layout/mesh.h"
+#include "parallel/pipeline/crossings.h"
+#include "parallel/planner/planner.h"
 
-/* A program with what it needs to run. */
+/*
+ * The samples of a program's microbatches, which the caller of the engine writes. With context parallelism
+ * (core/graph/pieces.h) all ranks of TT_GROUP_CP get the same whole sequences here, and before a run each rank copies
+ * its pieces into the inputs of the program. Otherwise the samples are those inputs.
+ */
+struct samples {
+    const struct tt_executor *executor;
+    int64_t batch, seq_len;
+    int microbatches;
+    struct tt_pieces pieces;              /* this rank's */
+    int32_t *tokens, *labels, *positions; /* [microbatches], each (batch, seq_len); NULL if not needed */
+};
+
+/* --- samples --- */
+
+/* Bytes of the whole samples, a multiple of 64; 0 if the samples are the inputs of the program. */
+static int64_t bytes_of_samples(const struct tt_mesh *mesh, int64_t batch, int64_t seq_len, int microbatches,
+                                bool documents)
+{
+    int arrays = documents ? 3 : 2;
+
+    if (mesh->cp_grains <= 1)
+        return 0;
+    return tt_arena_bytes((int64_t)sizeof(int32_t) * arrays * microbatches * batch * seq_len);
+}
+
+/* The samples of a rank in `memory`, bytes_of_samples() of the same arguments. The executor must outlive them. */
+static struct samples make_samples(const struct tt_mesh *mesh, int rank, int64_t batch, int64_t seq_len,
+                                   int microbatches, bool documents, const struct tt_executor *executor, void *memory)
+{
+    struct tt_place cp = tt_mesh_place(mesh, rank, TT_GROUP_CP);
+    struct samples s = {.executor = executor,
+                        .batch = batch,
+                        .seq_len = seq_len,
+                        .microbatches = microbatches,
+                        .pieces = {mesh->cp_grains, mesh->cp_mirrored, 0, mesh->cp_grains / cp.n, 1}};
+    int64_t n = microbatches * batch * seq_len;
+
+    s.pieces.first = cp.index * s.pieces.own;
+    if (s.pieces.grains > 1) {
+        s.tokens = memory;
+        s.labels = s.tokens + n;
+        s.positions = documents ? s.labels + n : NULL;
+    }
+    return s;
+}
+
+/* The arrays of microbatch a, (batch, seq_len). Waits until the device has done all earlier work. */
+static struct tt_inputs inputs_of(const struct samples *s, int a)
+{
+    int64_t at = a * s->batch * s->seq_len;
+
+    if (s->pieces.grains <= 1)
+        return tt_executor_inputs(s->executor, a);
+    return (struct tt_inputs){s->tokens + at, s->labels + at, s->positions ? s->positions + at : NULL};
+}
+
+/* The first token of the rank's i-th piece of every sequence. */
+static int64_t begin_of(const struct samples *s, int64_t i)
+{
+    return tt_piece_at(&s->pieces, tt_pieces_first(&s->pieces) + i) * (s->seq_len / tt_pieces_count(&s->pieces));
+}
+
+/* Copies this rank's pieces of (batch, seq_len) `whole`. NULL stands for each token's position in its sequence. */
+static void take(const struct samples *s, const int32_t *whole, int32_t *part)
+{
+    int64_t length = s->seq_len / tt_pieces_count(&s->pieces);
+
+    for (int64_t i = 0; i < tt_pieces_own(&s->pieces); i++)
+        for (int64_t b = 0; b < s->batch; b++, part += length) {
+            if (whole)
+                memcpy(part, whole + b * s->seq_len + begin_of(s, i), (size_t)length * sizeof *part);
+            for (int64_t t = 0; !whole && t < length; t++)
+                part[t] = (int32_t)(begin_of(s, i) + t);
+        }
+}
+
+/* Writes this rank's part of all microbatches to the inputs of the program. */
+static void shard_samples(const struct samples *s)
+{
+    for (int a = 0; s->pieces.grains > 1 && a < s->microbatches; a++) {
+        struct tt_inputs whole = inputs_of(s, a), part = tt_executor_inputs(s->executor, a);
+
+        take(s, whole.tokens, part.tokens);
+        take(s, whole.labels, part.labels);
+        take(s, whole.positions, part.positions);
+    }
+}
+
+/* --- graphs --- */
+
+/* Notes the gradient of each parameter that the stage reads; for a tied weight, the gradient of the embedding's use. */
+static void note_gradients(const struct tt_stage *stage, int *param_grad)
+{
+    for (int v = 0; v < stage->graph->n_values; v++) {
+        const struct tt_value *value = &stage->graph->values[v];
+
+        if (value->kind == TT_VALUE_PARAM && value->part == 0)
+            param_grad[value->param] = stage->grad[v];
+    }
+}
+
+/* The split of a graph over ranks. */
+struct parts {
+    struct tt_divisions layers;
+    struct tt_experts_division experts;
+};
+
+/* The split of a graph for a rank of the mesh; {0}: none. */
+static struct parts parts_of(const struct tt_engine_options *o, int rank)
+{
+    const struct tt_mesh *mesh = &o->mesh;
+    struct tt_place tp = tt_mesh_place(mesh, rank, TT_GROUP_TP), cp = tt_mesh_place(mesh, rank, TT_GROUP_CP);
+    struct tt_place ep = tt_mesh_place(mesh, rank, TT_GROUP_EP);
+    struct parts parts = {0};
+
+    if (mesh->tp_grains > 1)
+        parts.layers.tp = (struct tt_division){{TT_AXIS_TP, tp.n, tp.index}, mesh->tp_grains};
+    if (mesh->cp_grains > 1)
+        parts.layers.cp = (struct tt_division){{TT_AXIS_CP, cp.n, cp.index}, mesh->cp_grains};
+    parts.layers.mirrored = mesh->cp_mirrored;
+    parts.layers.gathers = mesh->cp_gathers;
+    if (ep.n > 1)
+        parts.experts = (struct tt_experts_division){.peers = {TT_AXIS_EP, ep.n, ep.index},
+                                                     .window = o->moe_window > 0.0 ? o->moe_window : TT_MOE_WINDOW,
+                                                     .round_leaves = o->reduce_dtype == TT_BF16};
+    return parts;
+}
+
+static bool divides_layers(const struct parts *parts)
+{
+    return parts->layers.tp.grains > 1 || parts->layers.cp.grains > 1;
+}
+
+/* This rank's part of the model's forward graph. */
+static int divided_model(const struct tt_engine_options *o, const struct parts *parts, int64_t batch, int64_t seq_len,
+                         struct tt_graph **ret_graph)
+{
+    struct tt_graph *whole = NULL, *part = NULL;
+    int rc = 0;
+
+    if (parts->layers.tp.peers.n > 1 && o->model->dims.moe.experts && parts->experts.peers.n <= 1)
+        return tt_fail_key(TT_EUSAGE, TT_KEY_TP_DEGREE,
+                           "%d, but tensor parallelism does not divide experts\nhelp: set %s to a multiple of it",
+                           parts->layers.tp.peers.n, tt_key_name(TT_KEY_EP_DEGREE));
+    TT_TRY(tt_model_graph(o->model, TT_GRAPH_VALIDATE, o->param_dtype, batch, seq_len, o->documents, &whole, NULL));
+    if (divides_layers(parts)) {
+        TT_TRY(tt_graph_divide(whole, &parts->layers, &part));
+        tt_graph_free(whole);
+        whole = part;
+    }
+    TT_TRY(tt_graph_divide_experts(whole, &parts->experts));
+    *ret_graph = whole;
+    whole = NULL;
+out:
+    tt_graph_free(whole);
+    return rc;
+}
+
+/* param_grad: NULL for the forward pass alone. */
+static int cut_model(const struct tt_engine_options *o, const struct parts *parts, int n_stages, int64_t batch,
+                     int64_t seq_len, struct tt_stage *stages, int *param_grad)
+{
+    struct tt_graph *graph = NULL;
+    int *stage_of = NULL, rc = 0;
+
+    TT_TRY(divided_model(o, parts, batch, seq_len, &graph));
+    stage_of = tt_calloc((size_t)graph->n_nodes, sizeof *stage_of);
+    if (o->places)
+        tt_graph_stages_by_place(graph, o->model, o->places, stage_of);
+    else
+        tt_graph_stages_by_block(graph, n_stages, stage_of);
+    TT_TRY(tt_graph_cut(graph, stage_of, n_stages, stages));
+    if (!param_grad)
+        goto out;
+    TT_TRY(tt_stages_differentiate(stages, n_stages));
+    for (int p = 0; p < o->model->n_params; p++)
+        param_grad[p] = TT_NONE;
+    for (int s = 0; s < n_stages; s++)
+        note_gradients(&stages[s], param_grad);
+out:
+    tt_free(stage_of);
+    tt_graph_free(graph);
+    return rc;
+}
+
+static int check_gradients(const struct tt_model *model, const int *param_grad)
+{
+    for (int p = 0; p < model->n_params; p++)
+        if (param_grad[p] == TT_NONE && !model->params[p].frozen)
+            return tt_fail(TT_EINTERNAL, "parameter %s has no gradient", model->params[p].name);
+    return 0;
+}
+
+/* Releases the stages of other ranks, and notes the neighbours that are there. Returns the number of own stages. */
+static int keep_own(const struct tt_stage_places *places, int pp, struct tt_stage *stages)
+{
+    int own = 0;
+
+    for (int s = 0; s < places->n_stages; s++) {
+        int before = s > 0 ? places->rank_of_stage[s - 1] : pp;
+        int after = s + 1 < places->n_stages ? places->rank_of_stage[s + 1] : pp;
+
+        if (places->rank_of_stage[s] != pp) {
+            tt_stages_release(&stages[s], 1);
+            continue;
+        }
+        stages[s].before = (struct tt_stage_neighbour){before != pp, before};
+        stages[s].after = (struct tt_stage_neighbour){after != pp, after};
+        if (own != s) {
+            stages[own] = stages[s];
+            memset(&stages[s], 0, sizeof stages[s]);
+        }
+        own++;
+    }
+    return own;
+}
+
+/* Completes the graph of a stage; the head's phases come last. */
+static int finish(const struct tt_engine_options *o, bool trains, struct tt_graph *graph)
+{
+    int rc = 0;
+
+    if (trains) {
+        TT_TRY(tt_graph_add_z_loss(graph, (float)o->z_loss));
+        TT_TRY(tt_graph_add_router_losses(graph, &o->router_losses));
+        tt_graph_recompute(graph, &o->recompute);
+        if (o->reduce == TT_REDUCE_LAST)
+            TT_TRY(tt_graph_carry_gradients(graph));
+    }
+    TT_TRY(tt_graph_phase_head(graph));
+out:
+    return rc;
+}
+
+/*
+ * The graphs of one microbatch on a rank: the model's graph, or this rank's stages of it in ascending order. If the
+ * mesh has grains, the forward graph is first split over the ranks that share a layer or a sequence. For training, the
+ * graphs are differentiated and get the auxiliary losses, the copies of recomputation and, with TT_REDUCE_LAST, carried
+ * gradients.
+ *   ret_stages  [*ret_n] the caller's (tt_stages_release, tt_free)
+ */
+static int make_graphs(const struct tt_engine_options *o, int rank, enum tt_graph_mode mode, int64_t batch,
+                       int64_t seq_len, struct tt_stage **ret_stages, int *ret_n)
+{
+    struct parts parts = parts_of(o, rank);
+    bool trains = mode == TT_GRAPH_TRAIN;
+    int *param_grad = trains ? tt_calloc((size_t)o->model->n_params, sizeof *param_grad) : NULL, rc = 0;
+    int n = o->places ? o->places->n_stages : o->n_stages;
+    struct tt_stage *stages = tt_calloc((size_t)n, sizeof *stages);
+
+    if (n == 1 && !divides_layers(&parts) && parts.experts.peers.n == 0)
+        TT_TRY(
+            tt_model_graph(o->model, mode, o->param_dtype, batch, seq_len, o->documents, &stages[0].graph, param_grad));
+    else
+        TT_TRY(cut_model(o, &parts, n, batch, seq_len, stages, param_grad));
+    if (trains)
+        TT_TRY(check_gradients(o->model, param_grad));
+    if (o->places)
+        n = keep_own(o->places, tt_mesh_place(&o->mesh, rank, TT_GROUP_PP).index, stages);
+    for (int s = 0; s < n; s++)
+        TT_TRY(finish(o, trains, stages[s].graph));
+    *ret_stages = stages;
+    *ret_n = n;
+    stages = NULL;
+out:
+    if (stages)
+        tt_stages_release(stages, n);
+    tt_free(stages);
+    tt_free(param_grad);
+    return rc;
+}
+
+/* --- orders of compute --- */
+
+/* The order of a pipeline rank: one run after another, or forward alone. Its turns number stages as the model does. */
+static struct tt_order order_in_pipeline(const struct tt_pipeline *pipeline, int pp, enum tt_graph_mode mode,
+                                         int microbatches)
+{
+    struct tt_order order = {0};
+
+    if (mode != TT_GRAPH_TRAIN)
+        return tt_pipeline_forward_order(pipeline, pp, microbatches);
+    for (int first = 0; first < microbatches; first += pipeline->microbatches)
+        for (int t = 0; t < pipeline->orders[pp].n; t++) {
+            const struct tt_turn *turn = &pipeline->orders[pp].turns[t];
+
+            tt_order_add(&order, first + turn->microbatch, turn->stage, turn->pass);
+        }
+    return order;
+}
+
+/* The index among a rank's stages of stage `number` of the model. */
+static int own_index(const struct tt_stage *stages, int number)
+{
+    int s = 0;
+
+    while (stages[s].number != number)
+        s++;
+    return s;
+}
+
+/* The microbatches of one run through the pipeline; 0: there is none. */
+static int run_microbatches(const struct tt_engine_options *options, enum tt_graph_mode mode, int microbatches)
+{
+    if (!options->pipeline)
+        return 0;
+    return mode == TT_GRAPH_TRAIN ? options->pipeline->microbatches : microbatches;
+}
+
+/* The order of a pipeline rank, and its transfers. */
+static void order_of_stages(const struct tt_engine_options *options, int pp, enum tt_graph_mode mode,
+                            const struct tt_stage *stages, int microbatches, struct tt_order *ret_order,
+                            struct tt_crossings *ret_crossings)
+{
+    const struct tt_pipeline *pipeline = options->pipeline;
+    struct tt_order *orders = tt_calloc((size_t)pipeline->ranks, sizeof *orders);
+    struct tt_peers peers = {.orders = orders,
+                             .ranks = pipeline->ranks,
+                             .rank = pp,
+                             .run_microbatches = run_microbatches(options, mode, microbatches),
+                             .rank_of_stage = pipeline->rank_of_stage,
+                             .n_stages = pipeline->n_stages};
+
+    for (int rank = 0; rank < pipeline->ranks; rank++)
+        orders[rank] = order_in_pipeline(pipeline, rank, mode, microbatches);
+    for (int t = 0; t < orders[pp].n; t++) {
+        const struct tt_turn *turn = &orders[pp].turns[t];
+
+        tt_order_add(ret_order, turn->microbatch, own_index(stages, turn->stage), turn->pass);
+    }
+    *ret_crossings = tt_crossings_make(ret_order, stages, &peers);
+    for (int rank = 0; rank < pipeline->ranks; rank++)
+        tt_order_release(&orders[rank]);
+    tt_free(orders);
+}
+
+/*
+ * The order of compute of a rank, and its transfers in the pipeline. Without a pipeline the order is options->order, or
+ * one microbatch after another.
+ *   pp      the rank's place in TT_GROUP_PP
+ *   stages  [n_stages] the rank's; they must outlive the crossings
+ * Both results are the caller's.
+ */
+static void make_order(const struct tt_engine_options *options, int pp, enum tt_graph_mode mode,
+                       const struct tt_stage *stages, int n_stages, int microbatches, struct tt_order *ret_order,
+                       struct tt_crossings *ret_crossings)
+{
+    bool trains = mode == TT_GRAPH_TRAIN;
+
+    if (options->pipeline)
+        order_of_stages(options, pp, mode, stages, microbatches, ret_order, ret_crossings);
+    else if (options->order && trains)
+        *ret_order = options->order(options);
+    else
+        *ret_order = tt_order_accumulate(microbatches, n_stages, trains);
+}
+
+/* --- the cause of a value that is not finite --- */
+
+/* All ranks take the message of the rank that found the first bad value; of several such ranks, of the lowest. */
+static int agree_on_culprit(struct tt_comm *comm, const char *first, const struct tt_bad_value *found)
+{
+    double own = found->name[0] ? -(double)found->order : -DBL_MAX, earliest = own;
+    int rc = 0;
+
+    TT_TRY(tt_comm_max_f64(comm, &earliest, 1));
+    if (found->name[0] && own == earliest)
+        rc = tt_fail(TT_ENONFINITE, "%s; the first value that is not finite is %s", first, found->name);
+    rc = tt_comm_agree(comm, rc);
+out:
+    return rc;
+}
+
+/*
+ * After a step of the executor has failed with TT_ENONFINITE: names the first bad value of all ranks in this thread's
+ * error message (collective). Returns TT_ENONFINITE, or TT_ECOMM.
+ */
+static int explain(struct tt_comm *comm, struct tt_executor *executor, struct tt_step *step)
+{
+    struct tt_bad_value found;
+    char first[512];
+    int rc = 0;
+
+    (void)snprintf(first, sizeof first, "%s", tt_error_message());
+    /* parameters of all ranks come first: a rank that gathers a bad one would name a result of it */
+    tt_executor_bad_parameter(executor, &found);
+    TT_TRY(agree_on_culprit(comm, first, &found));
+    TT_TRY(tt_executor_explain(executor, step, &found));
+    TT_TRY(agree_on_culprit(comm, first, &found));
+    rc = tt_fail(TT_ENONFINITE, "%s; every single value is finite, their sum is not", first);
+out:
+    return rc;
+}
+
+/* --- the planner --- */
+
+/*
+ * Replaces the eager program by the planned one of the same step, and sets which units of the layout are resharded.
+ *   step_limit  of the step region in bytes; INT64_MAX: none
+ * Errors: those of tt_planner_run.
+ */
+static int plan_ahead(const struct tt_engine_options *options, struct tt_layout *layout,
+                      const struct tt_lowering *lowering, const struct tt_usage *usage, int64_t step_limit,
+                      struct tt_program **program)
+{
+    bool *reshard = tt_calloc((size_t)layout->n_units, sizeof *reshard);
+    struct tt_planned planned = {0};
+    struct tt_planner planner = {.lowering = lowering,
+                                 .usage = usage,
+                                 .eager = *program,
+                                 .machine = &options->machine,
+                                 .prefetch = options->prefetch,
+                                 .bucket_bytes = options->bucket_bytes,
+                                 .step_limit = step_limit,
+                                 .reshard = reshard,
+                                 .choose_reshard = options->choose_reshard_by_limit};
+    int rc = 0;
+
+    for (int u = 0; u < layout->n_units; u++)
+        reshard[u] = layout->units[u].reshard_after_forward;
+    TT_TRY(tt_planner_run(&planner, &planned));
+    for (int u = 0; u < layout->n_units; u++)
+        layout->units[u].reshard_after_forward = planned.reshard[u];
+    tt_program_free(*program);
+    *program = planned.program;
+    planned.program = NULL;
+out:
+    tt_planned_release(&planned);
+    tt_free(reshard);
+    return rc;
+}
+
+/* --- the engine --- */
+
+/* A program and everything that it needs to run. */
 struct track {
     struct tt_stage *stages; /* of this rank */
     int n_stages;
     struct tt_program *program;
     struct tt_executor *executor;
     struct tt_transfers *transfers;
-    struct tt_samples samples;
+    struct samples samples;
 };
 
 struct tt_engine {
@@ -67,9 +512,9 @@ static int64_t state_bytes(const struct tt_engine *e)
 /* The bytes of the samples that are whole before a run, of training and of validation. */
 static int64_t samples_bytes(const struct tt_engine_options *o)
 {
-    int64_t train = tt_samples_bytes(&o->mesh, o->local_batch, o->seq_len, o->microbatches, o->documents);
+    int64_t train = bytes_of_samples(&o->mesh, o->local_batch, o->seq_len, o->microbatches, o->documents);
 
-    return train + tt_samples_bytes(&o->mesh, o->validation_batch, o->validation_seq_len, 1, o->documents);
+    return train + bytes_of_samples(&o->mesh, o->validation_batch, o->validation_seq_len, 1, o->documents);
 }
 
 int tt_engine_block(const struct tt_engine_options *o)
@@ -84,7 +529,7 @@ bool tt_engine_is_exact(const struct tt_engine_options *o)
     return tt_mesh_is_exact(&o->mesh, o->microbatches, tt_engine_block(o), o->reduce == TT_REDUCE_LAST);
 }
 
-/* The microbatches whose gradients a program adds as whole ones; carried gradients need no addition. */
+/* The number of microbatches whose whole gradients a program adds; carried gradients need no addition. */
 static int added_block(const struct tt_engine *e, enum tt_graph_mode mode)
 {
     return mode == TT_GRAPH_TRAIN && e->options.reduce == TT_REDUCE_RUNS ? tt_engine_block(&e->options) : 1;
@@ -96,7 +541,7 @@ static const struct track *main_track(const struct tt_engine *e)
     return e->train.program ? &e->train : &e->validate;
 }
 
-/* What all else leaves of the memory limit for the step region. */
+/* The rest of the memory limit, for the step region. */
 static int64_t step_limit(const struct tt_engine *e, const struct tt_program *program)
 {
     const struct tt_program *validate = e->validate.program;
@@ -109,7 +554,7 @@ static int64_t step_limit(const struct tt_engine *e, const struct tt_program *pr
 
 /* --- programs --- */
 
-/* What lowering needs for a track, whose stages are there. */
+/* The arguments of lowering for a track that has its stages. */
 static struct tt_lowering lowering_of(const struct tt_engine *e, enum tt_graph_mode mode, int microbatches,
                                       const struct track *track)
 {
@@ -117,7 +562,7 @@ static struct tt_lowering lowering_of(const struct tt_engine *e, enum tt_graph_m
                                 .n_stages = track->n_stages,
                                 .layout = e->layout,
                                 .microbatches = microbatches,
-                                .run_microbatches = tt_rank_order_run(&e->options, mode, microbatches),
+                                .run_microbatches = run_microbatches(&e->options, mode, microbatches),
                                 .block = added_block(e, mode),
                                 .threads = e->options.threads,
                                 .muon_steps = e->options.muon_steps,
@@ -140,10 +585,10 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
     struct tt_lowering lowering;
     int rc = 0;
 
-    TT_TRY(tt_engine_graphs(&e->options, e->rank, mode, batch, seq_len, &track->stages, &track->n_stages));
+    TT_TRY(make_graphs(&e->options, e->rank, mode, batch, seq_len, &track->stages, &track->n_stages));
     lowering = lowering_of(e, mode, microbatches, track);
-    tt_rank_order(&e->options, e->layout->groups[TT_GROUP_PP].index, mode, track->stages, track->n_stages, microbatches,
-                  &order, &crossings);
+    make_order(&e->options, e->layout->groups[TT_GROUP_PP].index, mode, track->stages, track->n_stages, microbatches,
+               &order, &crossings);
     if (order.microbatches != microbatches)
         TT_TRY(tt_fail(TT_EINTERNAL, "the order of compute has %d microbatches, the step has %d", order.microbatches,
                        microbatches));
@@ -154,8 +599,7 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
     tt_fsdp_schedule(&fsdp, &schedule);
     TT_TRY(tt_program_new(&lowering, &schedule, &track->program));
     if (mode == TT_GRAPH_TRAIN && e->options.scheduler == TT_SCHEDULER_PLANNED)
-        TT_TRY(
-            tt_plan_ahead(&e->options, e->layout, &lowering, &usage, step_limit(e, track->program), &track->program));
+        TT_TRY(plan_ahead(&e->options, e->layout, &lowering, &usage, step_limit(e, track->program), &track->program));
 out:
     tt_schedule_release(&schedule);
     tt_usage_release(&usage);
@@ -169,7 +613,7 @@ out:
 static int new_engine(const struct tt_engine_options *options, struct tt_comm *comm, int rank, bool lends_schedule,
                       struct tt_engine **ret_engine);
 
-/* Parts of sequences all have the same size, so only the place along tp changes what a layer costs. */
+/* Only the place along tp changes the cost of a layer: all parts of sequences have the same size. */
 static int first_that_shares(const struct tt_engine *e)
 {
     return tt_mesh_member(&e->options.mesh, e->rank, TT_GROUP_TP, 0);
@@ -186,9 +630,9 @@ static int check_nodes(const struct track *track, const struct track *first)
 }
 
 /*
- * Ranks that share layers exchange in the same order, so they need the same schedule. A planner's choice depends on
- * costs, and the last rank may have fewer rows of the vocabulary than the others. So each rank plans as the first of
- * them, which has the largest part, and lowers that schedule with its own shapes.
+ * Ranks that share layers exchange in the same order, so they need the same schedule. But the planner's choice depends
+ * on costs, and the last rank may have fewer rows of the vocabulary than the others. So each rank plans as the first of
+ * them would, which has the largest part, and lowers that schedule with its own shapes.
  */
 static int plan_like_first(struct tt_engine *e)
 {
@@ -199,7 +643,7 @@ static int plan_like_first(struct tt_engine *e)
     int rc = 0;
 
     TT_TRY(new_engine(o, e->comm, first_that_shares(e), true, &first));
-    TT_TRY(tt_engine_graphs(o, e->rank, TT_GRAPH_TRAIN, o->local_batch, o->seq_len, &track->stages, &track->n_stages));
+    TT_TRY(make_graphs(o, e->rank, TT_GRAPH_TRAIN, o->local_batch, o->seq_len, &track->stages, &track->n_stages));
     TT_TRY(check_nodes(track, &first->train));
     for (int u = 0; u < e->layout->n_units; u++)
         e->layout->units[u].reshard_after_forward = first->layout->units[u].reshard_after_forward;
@@ -327,8 +771,8 @@ static int bind_track(struct tt_engine *e, struct track *track, int64_t batch, i
     microbatches = track->program->microbatches;
     TT_TRY(tt_executor_new(track->program, &e->state, *at, step_region, e->team, e->stream, &track->executor));
     *at += tt_arena_bytes(track->program->const_bytes);
-    track->samples = tt_samples_make(mesh, e->rank, batch, seq_len, microbatches, documents, track->executor, *at);
-    *at += tt_samples_bytes(mesh, batch, seq_len, microbatches, documents);
+    track->samples = make_samples(mesh, e->rank, batch, seq_len, microbatches, documents, track->executor, *at);
+    *at += bytes_of_samples(mesh, batch, seq_len, microbatches, documents);
     if (e->comm->size > 1)
         TT_TRY(
             tt_transfers_new(e->comm, &e->options.mesh, track->program, &e->state, track->executor, &track->transfers));
@@ -400,51 +844,36 @@ int64_t tt_engine_microbatch(const struct tt_engine *e, int a)
     return tt_mesh_microbatch(&e->options.mesh, e->rank, e->options.microbatches, tt_engine_block(&e->options), a);
 }
 
-int32_t *tt_engine_tokens(const struct tt_engine *e, int a)
+struct tt_inputs tt_engine_inputs(const struct tt_engine *e, int a)
 {
-    return tt_samples_tokens(&e->train.samples, a);
-}
-
-int32_t *tt_engine_labels(const struct tt_engine *e, int a)
-{
-    return tt_samples_labels(&e->train.samples, a);
-}
-
-int32_t *tt_engine_positions(const struct tt_engine *e, int a)
-{
-    return tt_samples_positions(&e->train.samples, a);
+    return inputs_of(&e->train.samples, a);
 }
 
 int64_t tt_engine_valid_labels(const struct tt_engine *e, int a)
 {
-    return tt_samples_valid(&e->train.samples, a);
+    const struct samples *s = &e->train.samples;
+    int64_t length = s->seq_len / tt_pieces_count(&s->pieces), valid = 0;
+    const int32_t *labels = inputs_of(s, a).labels;
+
+    for (int64_t i = 0; i < tt_pieces_own(&s->pieces); i++)
+        for (int64_t b = 0; b < s->batch; b++)
+            for (int64_t t = begin_of(s, i); t < begin_of(s, i) + length; t++)
+                valid += labels[b * s->seq_len + t] >= 0;
+    return valid;
 }
 
-int32_t *tt_engine_validation_tokens(const struct tt_engine *e)
+struct tt_inputs tt_engine_validation_inputs(const struct tt_engine *e)
 {
-    return tt_samples_tokens(&e->validate.samples, 0);
-}
-
-int32_t *tt_engine_validation_labels(const struct tt_engine *e)
-{
-    return tt_samples_labels(&e->validate.samples, 0);
-}
-
-int32_t *tt_engine_validation_positions(const struct tt_engine *e)
-{
-    return tt_samples_positions(&e->validate.samples, 0);
-}
-
-/* Of the global batch. */
-static double tokens_of(const struct tt_engine_options *o)
-{
-    return (double)o->local_batch * (double)o->seq_len * o->microbatches * tt_mesh_size(&o->mesh, TT_GROUP_BATCH);
+    return inputs_of(&e->validate.samples, 0);
 }
 
 int tt_engine_step(struct tt_engine *e, struct tt_step *step)
 {
-    step->scalars.inv_tokens = (float)(1.0 / (step->tokens ? (double)step->tokens : tokens_of(&e->options)));
-    tt_samples_divide(&e->train.samples);
+    const struct tt_engine_options *o = &e->options;
+    double all = (double)o->local_batch * (double)o->seq_len * o->microbatches * tt_mesh_size(&o->mesh, TT_GROUP_BATCH);
+
+    step->scalars.inv_tokens = (float)(1.0 / (step->tokens ? (double)step->tokens : all));
+    shard_samples(&e->train.samples);
     return tt_executor_run(e->train.executor, step);
 }
 
@@ -455,13 +884,13 @@ int64_t *tt_engine_loads(struct tt_engine *e, int64_t *ret_n)
 
 int tt_engine_validate(struct tt_engine *e, struct tt_step *step)
 {
-    tt_samples_divide(&e->validate.samples);
+    shard_samples(&e->validate.samples);
     return tt_executor_run(e->validate.executor, step);
 }
 
 int tt_engine_explain(struct tt_engine *e, struct tt_step *step)
 {
-    return tt_explain(e->comm, e->train.executor, step);
+    return explain(e->comm, e->train.executor, step);
 }
 
 int tt_engine_synchronize(const struct tt_engine *e)

@@ -3,8 +3,8 @@
 #define TT_PARALLEL_ENGINE_ENGINE_H
 
 #include "core/comm/comm.h"
-#include "core/graph/recompute.h"
 #include "core/models/model.h"
+#include "core/passes/recompute.h"
 #include "core/program/executor.h"
 #include "core/program/order.h"
 #include "parallel/layout/init.h"
@@ -32,9 +32,10 @@ enum tt_scheduler {
 };
 
 /*
- * When the shard ranks reduce their gradients. A run is one through the pipeline, or the step if there is no pipeline.
- * With TT_REDUCE_RUNS each rank adds the whole gradients of a run's microbatches in the order of the tree, which takes
- * a sum for each level. With TT_REDUCE_LAST it has one sum, to which each microbatch is added as it comes.
+ * When the shard ranks reduce-scatter their gradients. A run is one pass of microbatches through the pipeline, or the
+ * step if there is no pipeline. With TT_REDUCE_RUNS each rank adds the whole gradients of a run's microbatches in the
+ * order of the tree, which takes memory for one sum per level. With TT_REDUCE_LAST it keeps a single sum, to which each
+ * microbatch is added in turn.
  */
 enum tt_reduce_when {
     TT_REDUCE_EACH, /* after each microbatch */
@@ -52,26 +53,26 @@ struct tt_engine_options {
     struct tt_recompute recompute;
     enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 or TT_BF16; see core/ops/step/mixed.h */
     enum tt_dtype shard_dtype; /* of parameters and moments in the state: TT_F32, or the same as param_dtype */
-    bool averages;             /* training keeps averages of the trained weights (TT_STATE_EMA) */
+    bool averages;             /* training keeps an EMA of the trained weights (TT_STATE_EMA) */
     enum tt_init init;
     double moe_window; /* ranks that share experts: see struct tt_experts_division; 0: TT_MOE_WINDOW */
     int muon_steps;    /* Newton-Schulz iterations, if Muon trains parameters of the model */
     int threads;       /* of this rank */
     double z_loss;     /* coefficient, in training only; 0: none */
     struct tt_router_losses router_losses; /* in training only */
-    bool documents;                        /* tokens attend only within their own documents: there are positions */
+    bool documents;                        /* tokens attend only within their documents; the inputs have positions */
     int64_t local_batch, seq_len; /* local_batch 0: only validation, with neither a training step nor moments */
     int microbatches;             /* per rank and step: A */
     int64_t validation_batch, validation_seq_len; /* 0: no validation program */
     enum tt_scheduler scheduler;
     /*
-     * A pipeline, on the ranks of TT_GROUP_PP: where its stages are, and the orders of one run through it. A step is
+     * A pipeline over the ranks of TT_GROUP_PP: the places of its stages, and the orders of one run. A step is
      * `microbatches` / pipeline->microbatches runs. Both must outlive the engine. NULL: every rank has the whole model.
      */
     const struct tt_stage_places *places;
     const struct tt_pipeline *pipeline;
     /*
-     * Without a pipeline: the step has several stages (core/graph/stage.h), all on this rank, cut between blocks. Only
+     * Without a pipeline: the step has several stages (core/passes/stage.h), all on this rank, cut between blocks. Only
      * tests use this.
      */
     int n_stages; /* 0 or 1: the model is a single graph */
@@ -88,10 +89,10 @@ struct tt_engine_options {
 /** Whether the state of an engine with these options has an array. */
 bool tt_engine_has(const struct tt_engine_options *options, enum tt_state_array array);
 
-/** The consecutive microbatches of a rank whose gradients are added before they are reduced: 1 if each is. */
+/** The number of consecutive microbatches of a rank whose gradients are added before the reduce-scatter. */
 int tt_engine_block(const struct tt_engine_options *options);
 
-/** tt_mesh_is_exact of a step with these options. */
+/** tt_mesh_is_exact, for a step with these options. */
 bool tt_engine_is_exact(const struct tt_engine_options *options);
 
 struct tt_engine;
@@ -106,14 +107,15 @@ void tt_engine_free(struct tt_engine *engine);
 struct tt_engine_memory {
     int64_t state; /* parameter shards and moments */
     int64_t constants;
-    int64_t samples;                  /* whole ones, of which this rank computes a part (samples.h) */
+    int64_t samples;                  /* whole sequences, of which this rank computes its pieces */
     int64_t step;                     /* high-water mark of all transient memory */
     int64_t total;                    /* the sum: the size of the arena */
     int64_t by_kind[TT_MEMORY_KINDS]; /* at the peak of the step; params and optimizer included */
 };
 struct tt_engine_memory tt_engine_memory(const struct tt_engine *engine);
 
-/** Compares the programs of all ranks, which must exchange the same (collective). Errors: those of tt_program_agree. */
+/** Compares the programs of all ranks, which must begin the same exchanges (collective). Errors: as
+ * tt_program_agree. */
 int tt_engine_agree(const struct tt_engine *engine, struct tt_comm *comm) TT_MUST_CHECK;
 
 /** Allocates the arena and makes the collectives (collective). TT_EFIT if the system refuses the memory. */
@@ -122,7 +124,7 @@ int tt_engine_allocate(struct tt_engine *engine) TT_MUST_CHECK;
 /** Fills this rank's part of every parameter by its init rule, with the same bits on every mesh. See tt_init_params. */
 int tt_engine_init_params(struct tt_engine *engine, uint64_t seed) TT_MUST_CHECK;
 
-/** Bytes of one rank while tt_engine_init_params runs with `how`: all that is not the step's, and its buffer. */
+/** Bytes of one rank while tt_engine_init_params runs with `how`: its buffer, and everything but the step region. */
 int64_t tt_engine_init_bytes(const struct tt_engine *engine, enum tt_init how);
 
 /**
@@ -130,13 +132,11 @@ int64_t tt_engine_init_bytes(const struct tt_engine *engine, enum tt_init how);
  */
 int64_t tt_engine_microbatch(const struct tt_engine *engine, int a);
 
-/** The input buffers of microbatch a, (local_batch, seq_len) int32. Ranks that share layers or sequences get the same
- * whole samples. Waits until the device has done all earlier work. */
-int32_t *tt_engine_tokens(const struct tt_engine *engine, int a);
-int32_t *tt_engine_labels(const struct tt_engine *engine, int a);
-int32_t *tt_engine_positions(const struct tt_engine *engine, int a); /* NULL without options.documents */
+/** The input buffers of microbatch a, (local_batch, seq_len) each; positions are NULL without options.documents. Ranks
+ * that share layers or sequences get the same whole samples. Waits until the device has done all earlier work. */
+struct tt_inputs tt_engine_inputs(const struct tt_engine *engine, int a);
 
-/** The labels of microbatch a that count, of the tokens whose losses this rank computes. */
+/** The number of labels of microbatch a that count, among the tokens whose losses this rank computes. */
 int64_t tt_engine_valid_labels(const struct tt_engine *engine, int a);
 
 /** Does one optimizer step on the inputs (collective); see tt_executor_run. max_norm, scalars and decoupled must be
@@ -149,23 +149,21 @@ int64_t *tt_engine_loads(struct tt_engine *engine, int64_t *ret_n);
 /** After TT_ENONFINITE: names the first bad value of all ranks in this thread's error message (collective). */
 int tt_engine_explain(struct tt_engine *engine, struct tt_step *step) TT_MUST_CHECK;
 
-/** The input buffers and the run of the validation program (collective). step->loss is the sum of token losses *
- * inv_valid_tokens. */
-int32_t *tt_engine_validation_tokens(const struct tt_engine *engine);
-int32_t *tt_engine_validation_labels(const struct tt_engine *engine);
-int32_t *tt_engine_validation_positions(const struct tt_engine *engine);
+/** The inputs of the validation program. */
+struct tt_inputs tt_engine_validation_inputs(const struct tt_engine *engine);
+
+/** Runs the validation program (collective). step->loss is the sum of token losses * inv_valid_tokens. */
 int tt_engine_validate(struct tt_engine *engine, struct tt_step *step) TT_MUST_CHECK;
 
 /**
- * The device may still work on the state after a step. tt_engine_state waits for it. A caller that keeps the addresses
- * must call tt_engine_synchronize each time before it reads or writes there; that returns 0, or the error of what
- * failed on the device.
+ * The state. The device may still work on it after a step; tt_engine_state waits for the device. A caller that keeps
+ * the addresses must call tt_engine_synchronize before each access; it returns 0, or the error of failed work.
  */
 struct tt_state *tt_engine_state(struct tt_engine *engine);
 int tt_engine_synchronize(const struct tt_engine *engine) TT_MUST_CHECK;
 
 const struct tt_layout *tt_engine_layout(const struct tt_engine *engine);
-/** The program of a step, and its executor; those of validation if the engine does not train. */
+/** The program of a step and its executor; the validation program's if the engine does not train. */
 const struct tt_program *tt_engine_program(const struct tt_engine *engine);
 struct tt_executor *tt_engine_executor(const struct tt_engine *engine);
 

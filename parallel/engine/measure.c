@@ -1,17 +1,30 @@
 /* SPDX-License-Identifier: MIT
  *
- * The timing of collectives. Two rounds that do not count come first: they fault the pages in, and connections are
- * made. Between rounds an array larger than the caches is written, since a step of a model does not leave parameters in
- * the caches either.
+ * The timing of collectives. Two uncounted rounds come first, to fault the pages in and to make the connections. Each
+ * round starts with cold caches, as a step of a model does: the ranks write an array larger than the caches.
  */
 #include "parallel/engine/measure.h"
 
-#include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/kernels/matmul.h"
+#include "core/math/stats.h"
 #include "core/os/file.h"
-#include "parallel/engine/measure_round.h"
+#include "core/os/team.h"
+#include "parallel/comm/collectives.h"
+
+/* A collective to time, with its memory. */
+struct round {
+    struct tt_comm *comm;
+    struct tt_group group;
+    struct tt_segment *blocks; /* [ranks], back to back in data */
+    struct tt_segment_list *lists;
+    char *data, *other, *cache; /* cache: written to empty the caches */
+    size_t bytes, other_bytes;
+    struct tt_collective *collective; /* NULL: copies */
+};
 
 enum { WARM_ROUNDS = 2, ALIGNMENT = 64, CACHE_BYTES = 64 << 20 };
 
@@ -27,7 +40,7 @@ int64_t tt_measured_bytes(enum tt_measured kind, int n_ranks, int64_t bytes)
     return bytes / n_ranks * (n_ranks - 1) * (kind == TT_MEASURE_ALL_REDUCE ? 2 : 1);
 }
 
-static int new_collective(struct tt_measure_round *b, enum tt_measured kind)
+static int new_collective(struct round *b, enum tt_measured kind)
 {
     struct tt_segment whole = {b->data, b->bytes};
     int me = b->group.index;
@@ -46,7 +59,8 @@ static int new_collective(struct tt_measure_round *b, enum tt_measured kind)
     }
 }
 
-int tt_measure_round_init(struct tt_measure_round *b, struct tt_comm *comm, enum tt_measured kind, int64_t bytes)
+/* Collective. It may be released after an error too. Errors: those of tt_measure. */
+static int round_init(struct round *b, struct tt_comm *comm, enum tt_measured kind, int64_t bytes)
 {
     int n = comm->size, rc = 0;
     size_t block = (size_t)(bytes / n / ALIGNMENT * ALIGNMENT);
@@ -77,7 +91,7 @@ int tt_measure_round_init(struct tt_measure_round *b, struct tt_comm *comm, enum
     return new_collective(b, kind);
 }
 
-void tt_measure_round_release(struct tt_measure_round *b)
+static void round_release(struct round *b)
 {
     tt_collective_free(b->collective);
     tt_unmap(b->data, b->bytes + ALIGNMENT);
@@ -88,19 +102,20 @@ void tt_measure_round_release(struct tt_measure_round *b)
     tt_group_release(&b->group);
 }
 
-int tt_measure_round_start(struct tt_measure_round *b)
+/* Empties the caches, then waits for all ranks. */
+static int round_start(struct round *b)
 {
     for (size_t i = 0; i < CACHE_BYTES; i += ALIGNMENT) /* memset would write past the caches */
         b->cache[i]++;
     return tt_comm_barrier(b->comm);
 }
 
-static int run_round(struct tt_measure_round *b, double *ret_sec)
+static int run_round(struct round *b, double *ret_sec)
 {
     double start;
     int rc = 0;
 
-    TT_TRY(tt_measure_round_start(b));
+    TT_TRY(round_start(b));
     start = tt_clock_sec();
     if (b->collective) {
         TT_TRY(tt_collective_begin(b->collective));
@@ -114,28 +129,167 @@ out:
     return rc;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 int tt_measure(struct tt_comm *comm, enum tt_measured kind, int64_t bytes, int rounds, double *ret_sec)
 {
     double *sec = tt_calloc((size_t)rounds, sizeof *sec), ignored;
-    struct tt_measure_round b = {0};
+    struct round b = {0};
     int rc = 0;
 
-    TT_TRY(tt_measure_round_init(&b, comm, kind, bytes));
+    TT_TRY(round_init(&b, comm, kind, bytes));
     for (int i = 0; i < WARM_ROUNDS; i++)
         TT_TRY(run_round(&b, &ignored));
     for (int i = 0; i < rounds; i++)
         TT_TRY(run_round(&b, &sec[i]));
-    qsort(sec, (size_t)rounds, sizeof *sec, by_size);
-    *ret_sec = sec[rounds / 2];
+    *ret_sec = tt_median(sec, rounds);
 out:
-    tt_measure_round_release(&b);
+    round_release(&b);
     tt_free(sec);
+    return rc;
+}
+
+/* --- transfers that meet compute --- */
+
+/*
+ * The cost of a transfer to the thread that computes meanwhile. The thread runs GEMMs until the collective is complete;
+ * the time that they take beyond their usual time is the transfer's share.
+ */
+
+enum { SIDE = 256, DEPTH = 512, MOST_ROUNDS = 31, FEWEST_ROUNDS = 3 };
+
+struct computing {
+    struct tt_comm *comm;
+    struct tt_team *team;
+    struct tt_matmul product;
+    int rc; /* of the first poll that failed */
+};
+
+static void poll(void *arg)
+{
+    struct computing *c = arg;
+
+    if (c->rc == 0)
+        c->rc = tt_comm_progress(c->comm);
+}
+
+static int computing_init(struct computing *c, struct tt_comm *comm, int threads)
+{
+    float *a = tt_calloc((size_t)SIDE * DEPTH, sizeof *a), *b = tt_calloc((size_t)SIDE * DEPTH, sizeof *b);
+
+    c->comm = comm;
+    c->product = (struct tt_matmul){.trans_b = true,
+                                    .m = SIDE,
+                                    .n = SIDE,
+                                    .k = DEPTH,
+                                    .a = a,
+                                    .b = b,
+                                    .c = tt_calloc((size_t)SIDE * SIDE, sizeof(float)),
+                                    .lda = DEPTH,
+                                    .ldb = DEPTH,
+                                    .ldc = SIDE};
+    c->product.scratch = tt_calloc((size_t)(threads * tt_matmul_scratch_floats(&c->product)), sizeof(float));
+    return tt_comm_agree(comm, tt_team_new(threads, &c->team));
+}
+
+static void computing_release(struct computing *c)
+{
+    tt_team_free(c->team);
+    tt_free((void *)c->product.a);
+    tt_free((void *)c->product.b);
+    tt_free(c->product.c);
+    tt_free(c->product.scratch);
+}
+
+/* One product, with the polls that a step makes. */
+static int compute(struct computing *c)
+{
+    tt_team_set_poll(c->team, poll, c);
+    tt_matmul(c->team, &c->product);
+    tt_team_set_poll(c->team, NULL, NULL);
+    return c->rc;
+}
+
+/* The median time of a product while nothing is transferred, on all ranks at once. */
+static int time_product(struct computing *c, double *ret_sec)
+{
+    enum { PRODUCTS = 101 };
+    double secs[PRODUCTS];
+    int rc = 0;
+
+    TT_TRY(tt_comm_barrier(c->comm));
+    for (int i = 0; i < PRODUCTS; i++) {
+        double start = tt_clock_sec();
+
+        TT_TRY(compute(c));
+        secs[i] = tt_clock_sec() - start;
+    }
+    *ret_sec = tt_median(secs, PRODUCTS);
+out:
+    return rc;
+}
+
+/* Of one round: how long the transfer lasted, and what it took of the thread. */
+static int meet(struct round *r, struct computing *c, double product_sec, double *ret_lasted, double *ret_taken)
+{
+    double start, worst[2];
+    struct tt_span span;
+    bool done = false;
+    int rc = 0;
+
+    TT_TRY(round_start(r));
+    start = tt_clock_sec();
+    TT_TRY(tt_collective_begin(r->collective));
+    worst[1] = 0.0;
+    while (!done) {
+        TT_TRY(compute(c));
+        worst[1] -= product_sec;
+        TT_TRY(tt_collective_test(r->collective, &done));
+    }
+    worst[1] += tt_clock_sec() - start;
+    span = tt_collective_span(r->collective);
+    worst[0] = span.end - span.begin;
+    TT_TRY(tt_comm_max_f64(r->comm, worst, 2));
+    *ret_lasted = worst[0];
+    *ret_taken = fmax(worst[1], 0.0);
+out:
+    return rc;
+}
+
+/* Adds the seconds of one kind of collective: alone, met, and taken from the thread. */
+static int add_kind(struct computing *c, enum tt_measured kind, int64_t bytes, double seconds, double sums[3])
+{
+    struct round round = {0};
+    double lasted[MOST_ROUNDS], taken[MOST_ROUNDS], product_sec, alone, spent = 0.0;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_measure(c->comm, kind, bytes, FEWEST_ROUNDS, &alone));
+    TT_TRY(round_init(&round, c->comm, kind, bytes));
+    TT_TRY(time_product(c, &product_sec));
+    while (n < FEWEST_ROUNDS || (n < MOST_ROUNDS && spent < seconds)) {
+        TT_TRY(meet(&round, c, product_sec, &lasted[n], &taken[n]));
+        spent += lasted[n++]; /* the same on all ranks, so that all stop together */
+    }
+    sums[0] += alone;
+    sums[1] += tt_median(lasted, n);
+    sums[2] += tt_median(taken, n);
+out:
+    round_release(&round);
+    return rc;
+}
+
+int tt_measure_meeting(struct tt_comm *comm, int threads, int64_t bytes, double seconds, double *ret_share,
+                       double *ret_stretch)
+{
+    const double most_share = 0.95; /* more would stop the simulated thread */
+    double sums[3] = {0.0, 0.0, 0.0};
+    struct computing c = {0};
+    int rc = 0;
+
+    TT_TRY(computing_init(&c, comm, threads));
+    TT_TRY(add_kind(&c, TT_MEASURE_ALL_GATHER, bytes, seconds / 2.0, sums));
+    TT_TRY(add_kind(&c, TT_MEASURE_REDUCE_SCATTER, bytes, seconds / 2.0, sums));
+    *ret_share = fmin(sums[2] / sums[1], most_share);
+    *ret_stretch = fmax(sums[1] / sums[0], 1.0);
+out:
+    computing_release(&c);
     return rc;
 }

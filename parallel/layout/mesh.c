@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks as a grid: degrees to sizes, coordinates, groups, and which rank counts fit a batch.
+ * Ranks as a grid: degrees to sizes, coordinates, groups, and the rank counts that fit a batch.
  */
 #include "parallel/layout/mesh.h"
 
@@ -179,19 +179,11 @@ void tt_mesh_stage_text(const struct tt_mesh *mesh, struct tt_text *out)
         tt_text_add(out, " (%s %d)", dims[TT_MESH_EP].name, mesh->size[TT_MESH_EP]);
 }
 
-/* The difference in rank between neighbours along a dimension. */
-static int stride_of(const struct tt_mesh *mesh, enum tt_mesh_dim dim)
-{
-    int stride = 1;
-
-    for (int inner = (int)dim + 1; inner < TT_MESH_DIMS; inner++)
-        stride *= mesh->size[inner];
-    return stride;
-}
-
 int tt_mesh_coordinate(const struct tt_mesh *mesh, int rank, enum tt_mesh_dim dim)
 {
-    return rank / stride_of(mesh, dim) % mesh->size[dim];
+    for (int inner = TT_MESH_DIMS - 1; inner > (int)dim; inner--)
+        rank /= mesh->size[inner];
+    return rank % mesh->size[dim];
 }
 
 int tt_mesh_rank(const struct tt_mesh *mesh, const int coordinates[TT_MESH_DIMS])
@@ -230,7 +222,7 @@ static bool spans(enum tt_group_id id, int dim)
     return groups[id].dims & 1U << dim;
 }
 
-/* The place of a rank among those that differ from it only in the dimensions of the group. */
+/* The place of a rank among the ranks that differ from it only in the dimensions of the group. */
 static struct tt_place place_in_dims(const struct tt_mesh *mesh, int rank, enum tt_group_id id)
 {
     struct tt_place place = {1, 0};
@@ -243,7 +235,7 @@ static struct tt_place place_in_dims(const struct tt_mesh *mesh, int rank, enum 
     return place;
 }
 
-/* The rank at place `index` among those. */
+/* The rank at place `index` among them. */
 static int rank_in_dims(const struct tt_mesh *mesh, int rank, enum tt_group_id id, int index)
 {
     int there = rank;

@@ -32,8 +32,8 @@ enum tt_mesh_dim {
 struct tt_mesh {
     int size[TT_MESH_DEGREES]; /* ranks along each dimension, at least 1; for TT_MESH_EP the ranks that share experts */
     int n_ranks;               /* the product of the dimensions */
-    int tp_grains, cp_grains;  /* into how many grains a dimension of a layer is divided: multiples of tp and cp */
-    bool cp_mirrored, cp_gathers; /* how sequences are divided: tt_divisions */
+    int tp_grains, cp_grains;  /* grains of a layer's dimension and of a sequence: multiples of tp and cp */
+    bool cp_mirrored, cp_gathers; /* the split of sequences: tt_divisions */
 };
 
 /** "pp", "dp_replicate", "dp_shard", "cp", "tp", "ep". */
@@ -46,16 +46,15 @@ const char *tt_mesh_dim_name(enum tt_mesh_dim dim);
  */
 int tt_mesh_init(const int degrees[TT_MESH_DEGREES], int n_ranks, struct tt_mesh *ret_mesh) TT_MUST_CHECK;
 
-/** The same with what the configuration says. context_parallel_method auto: the caller, who knows the model, sets
- * cp_gathers. */
+/** The same from the configuration. context_parallel_method auto: the caller, who knows the model, sets cp_gathers. */
 int tt_mesh_configure(const struct tt_config *cfg, int n_ranks, struct tt_mesh *ret_mesh) TT_MUST_CHECK;
 
 /** The mesh of a job with one rank. */
 struct tt_mesh tt_mesh_single(void);
 
 /**
- * Appends how a stage is divided: "dp_replicate 1 x dp_shard 2 x cp 2 x tp 4 (ep 4)". Other dimensions than the first
- * two are only there if they have several ranks; ep is a part of the product.
+ * Appends the mesh of a stage: "dp_replicate 1 x dp_shard 2 x cp 2 x tp 4 (ep 4)". Dimensions after the first two are
+ * left out if they have one rank; ep is a part of the product.
  */
 void tt_mesh_stage_text(const struct tt_mesh *mesh, struct tt_text *out);
 
@@ -71,10 +70,7 @@ struct tt_place tt_mesh_place(const struct tt_mesh *mesh, int rank, enum tt_grou
 /** The rank at place `index` of the group `id` that `rank` is in. */
 int tt_mesh_member(const struct tt_mesh *mesh, int rank, enum tt_group_id id, int index);
 
-/**
- * Whether a rank contributes to a sum over a group whose terms other ranks have too. Of all ranks with the same place
- * in the group, the first one contributes.
- */
+/** Whether a rank contributes to a sum over a group: of all ranks with the same place in the group, the first does. */
 bool tt_mesh_owns(const struct tt_mesh *mesh, int rank, enum tt_group_id group);
 
 /** The number of ranks that see different samples, which is the size of TT_GROUP_BATCH. */
@@ -116,10 +112,10 @@ int tt_mesh_microbatches(const struct tt_mesh *mesh, int64_t local_batch, int64_
 int64_t tt_mesh_microbatch(const struct tt_mesh *mesh, int rank, int64_t microbatches, int64_t block, int64_t a);
 
 /**
- * Whether losses and weights have the same bits on all meshes for which this is true and which have the same grains,
- * for one global batch and sums in the order of the tree. Blocks of a power of two of neighbours are complete subtrees,
- * so the sums that are added first must be such blocks. They must be sums of whole microbatches, which a rank that has
- * parts of sequences or of experts does not have.
+ * Whether losses and weights have the bits of every other mesh for which this is true, for the same grains and one
+ * global batch. Sums are added in the order of the tree (core/math/tree.h), in which a power of two of neighbours is a
+ * complete subtree; so the sums that are added first must be such blocks. They must also be sums of whole microbatches,
+ * which a rank with parts of sequences or of experts does not have.
  *   block    microbatches whose gradients are added before they are reduced
  *   carries  they are added one after another, not in the order of the tree
  */

@@ -80,8 +80,8 @@ int tt_placement_rank(const struct tt_mesh *mesh, const struct tt_placement *pla
 
 /* A tensor that is being cut. */
 struct cutting {
-    struct tt_box box;  /* what is left */
-    struct tt_box most; /* of the first part, of which no part has more */
+    struct tt_box box;  /* of this part, so far */
+    struct tt_box most; /* of the first part, which is the largest */
 };
 
 static struct cutting begin_cutting(int ndim, const int64_t *shape)
@@ -89,8 +89,8 @@ static struct cutting begin_cutting(int ndim, const int64_t *shape)
     return (struct cutting){tt_box_whole(ndim, shape), tt_box_whole(ndim, shape)};
 }
 
-/* The most that a rank has of cut c's dimension after it. It is the same in all parts that the previous cuts left, also
- * in those that are smaller: what one of them gathers is then without gaps. */
+/* A rank's largest share of cut c's dimension. It is the same in all parts of the previous cuts, even in smaller ones,
+ * so that a gather over one of them has no gaps. */
 static int64_t share_of(const struct tt_placement *placement, int c, int n, const struct cutting *cutting)
 {
     int64_t size = cutting->most.shape[placement->cut[c].dim];

@@ -9,18 +9,18 @@
 #include "parallel/layout/mesh.h"
 
 /**
- * Which rank has which part of a tensor: the arithmetic of struct tt_placement (core/program/layout.h), for training
- * and for checkpoints. A placement cuts a tensor into parts, each of which is one box. Parts are numbered so that the
- * place in the last cut changes fastest. Every part has as many copies as the group of copies has ranks.
+ * The shards of a tensor and their ranks: the arithmetic of struct tt_placement (core/program/layout.h), for training
+ * and for checkpoints. A placement cuts a tensor into parts, each of which is one box. The place in the last cut
+ * changes fastest in the numbers of the parts. Each rank of the group of copies has one copy of a part.
  *
- * A cut over n ranks is that of torch.chunk: each has ceil(size / n) rows (or columns, or experts), and the last ranks
+ * A cut over n ranks is torch.chunk's: each rank has ceil(size / n) rows (or columns, or experts), and the last ranks
  * have fewer or none. A cut with grains gives each rank the same number of grains of ceil(size / grains), so any number
- * of ranks that divides the grains cuts on their borders. In collectives every rank has as much as the first one, with
- * padding. Files and digests have only the valid elements. All functions are pure, so every rank gets the same result.
+ * of ranks that divides the grains cuts at borders of grains. In collectives every part is padded to the size of the
+ * first. Files and digests have only the valid elements. All functions are pure, so every rank gets the same result.
  * shape has ndim sizes; a scalar (ndim 0) belongs to part 0.
  *
- * In a pipeline, only the ranks at the placement's place of TT_GROUP_PP have parts. Parts and copies are numbered in
- * the same way at every place, so a rank at another place has a number too, but not the elements.
+ * In a pipeline, only the ranks at the placement's place of TT_GROUP_PP have parts. Parts and copies have the same
+ * numbers at every place, so a rank at another place has a number too, but not the elements.
  */
 
 /**
@@ -29,7 +29,7 @@
  */
 void tt_chunk(int64_t size, int n, int i, int64_t *ret_begin, int64_t *ret_count);
 
-/** How many parts there are, and how many ranks have each of them. */
+/** The number of parts, and of copies of each. */
 int tt_placement_parts(const struct tt_mesh *mesh, const struct tt_placement *placement);
 int tt_placement_copies(const struct tt_mesh *mesh, const struct tt_placement *placement);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Makes units from the keys of the wrap policy, and marks those that the reshard policy keeps gathered.
+ * Stages of a pipeline by module, wrap policies, units from the keys of the wrap policy, and the units that the reshard
+ * policy keeps gathered.
  */
 #include "parallel/layout/units.h"
 
@@ -13,9 +14,206 @@
 #include "core/math/round.h"
 #include "parallel/layout/patterns.h"
 #include "parallel/layout/placement.h"
-#include "parallel/layout/wrap.h"
 
-/* --- names --- */
+/* --- the stages of a pipeline, by module --- */
+
+int tt_model_modules(const struct tt_model *model)
+{
+    return (int)model->dims.n_layers + 3;
+}
+
+static bool is_output(const struct tt_model *model, int param, int part)
+{
+    return part == 1 || strncmp(model->params[param].name, "output.", 7) == 0;
+}
+
+static int module_of(const struct tt_model *model, int param, int part)
+{
+    int block = model->params[param].block, last = tt_model_modules(model) - 1;
+
+    if (is_output(model, param, part))
+        return last;
+    return block >= 0 ? 1 + block : block == TT_BLOCK_HEAD ? last - 1 : 0;
+}
+
+/*
+ * The stage that uses a parameter. A tied weight has two uses: the embeddings' (part 0) and the output's (part 1).
+ * places NULL: there is one stage, 0.
+ */
+static int param_stage(const struct tt_stage_places *places, const struct tt_model *model, int param, int part)
+{
+    return places ? places->module_stage[module_of(model, param, part)] : 0;
+}
+
+/* The pipeline rank whose copy of a parameter is saved: that of part 0. places NULL: 0. */
+static int param_pp(const struct tt_stage_places *places, const struct tt_model *model, int param)
+{
+    return places ? places->rank_of_stage[param_stage(places, model, param, 0)] : 0;
+}
+
+/* The module of a node that is in no block. The embeddings come before all blocks, norm and output after them. */
+static int module_outside(const struct tt_graph *graph, const struct tt_model *model, const struct tt_node *node,
+                          bool after)
+{
+    int last = tt_model_modules(model) - 1;
+
+    for (int i = 0; i < node->n_in; i++) {
+        const struct tt_value *in = node->in[i] == TT_NONE ? NULL : &graph->values[node->in[i]];
+
+        if (after && in && in->kind == TT_VALUE_PARAM && is_output(model, in->param, in->part))
+            return last;
+    }
+    return after ? last - 1 : 0;
+}
+
+void tt_graph_stages_by_place(const struct tt_graph *graph, const struct tt_model *model,
+                              const struct tt_stage_places *places, int *ret_stage_of)
+{
+    bool after = false;
+    int most = 0;
+
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const struct tt_node *node = &graph->nodes[n];
+        /* a gather of rows belongs to the stage that reads them: the stage before sends only its ranks' own rows */
+        const struct tt_node *reader = node->op == TT_OP_GATHER_ROWS && n + 1 < graph->n_nodes ? node + 1 : node;
+        int module = node->block == TT_NONE ? module_outside(graph, model, reader, after) : 1 + node->block;
+
+        after = after || node->block != TT_NONE;
+        most = module > most ? module : most; /* what follows the output belongs to it */
+        ret_stage_of[n] = places->module_stage[most];
+    }
+}
+
+void tt_stage_places_release(struct tt_stage_places *places)
+{
+    tt_free(places->module_stage);
+    *places = (struct tt_stage_places){0};
+}
+
+/* --- wrap policies --- */
+
+static int64_t block_key(const struct tt_model *model, int param)
+{
+    int block = model->params[param].block;
+
+    return block == TT_BLOCK_EMBEDDINGS && model->dims.tied == 1 ? TT_BLOCK_HEAD : block;
+}
+
+/* Whether the parameter is one of norm and output, where backward begins. A tied embedding is, since it is the
+ * output's weight. */
+static bool wrap_is_head(const struct tt_model *model, int param)
+{
+    return block_key(model, param) == TT_BLOCK_HEAD;
+}
+
+static void by_block(const struct tt_model *model, int64_t bytes, int64_t *ret_keys)
+{
+    (void)bytes;
+    for (int p = 0; p < model->n_params; p++)
+        ret_keys[p] = block_key(model, p);
+}
+
+static void by_model(const struct tt_model *model, int64_t bytes, int64_t *ret_keys)
+{
+    (void)bytes;
+    for (int p = 0; p < model->n_params; p++)
+        ret_keys[p] = 0;
+}
+
+static void by_param(const struct tt_model *model, int64_t bytes, int64_t *ret_keys)
+{
+    (void)bytes;
+    for (int p = 0; p < model->n_params; p++)
+        ret_keys[p] = p;
+}
+
+static void by_size(const struct tt_model *model, int64_t bytes, int64_t *ret_keys)
+{
+    int64_t key = 0, have = 0;
+
+    for (int p = 0; p < model->n_params; p++) {
+        const struct tt_param *param = &model->params[p];
+        int64_t size = (int64_t)sizeof(float);
+
+        for (int d = 0; d < param->ndim; d++)
+            size *= param->shape[d];
+        ret_keys[p] = key;
+        have += size;
+        if (have >= bytes) {
+            key++;
+            have = 0;
+        }
+    }
+}
+
+const struct tt_wrap_row tt_wrap_rows[] = {
+    {"block", by_block},
+    {"model", by_model},
+    {"param", by_param},
+    {"size:", by_size},
+};
+const int tt_wrap_n_rows = sizeof tt_wrap_rows / sizeof tt_wrap_rows[0];
+
+/* A row's name that ends in ':' is followed by a number of bytes. */
+static bool row_matches(const struct tt_wrap_row *row, const char *name, int64_t *ret_bytes)
+{
+    size_t n = strlen(row->name);
+
+    if (row->name[n - 1] != ':')
+        return strcmp(row->name, name) == 0;
+    return strncmp(row->name, name, n) == 0 && tt_text_to_bytes(name + n, ret_bytes) && *ret_bytes > 0;
+}
+
+static int fail_unknown(const char *name)
+{
+    struct tt_text choices = {0};
+    int rc;
+
+    for (int i = 0; i < tt_wrap_n_rows; i++)
+        tt_text_add(&choices, "%s%s%s", i ? ", " : "", tt_wrap_rows[i].name,
+                    strchr(tt_wrap_rows[i].name, ':') ? "<bytes>" : "");
+    rc = tt_fail_key(TT_EUSAGE, TT_KEY_WRAP_POLICY,
+                     "'%s' is not a wrap policy\nhelp: use %s, or a list of regular expressions", name, choices.text);
+    tt_text_release(&choices);
+    return rc;
+}
+
+/* Keys of expressions are larger than the keys of blocks. */
+static int by_patterns(const struct tt_model *model, struct tt_words words, int64_t *ret_keys)
+{
+    const int64_t beyond = (int64_t)1 << 40;
+    int *index = tt_calloc((size_t)model->n_params, sizeof *index);
+    int rc = tt_patterns_of_params(TT_KEY_WRAP_POLICY, words, model, "expression", index);
+
+    by_block(model, 0, ret_keys);
+    for (int p = 0; p < model->n_params && rc == 0; p++)
+        if (index[p] != TT_NONE)
+            ret_keys[p] = beyond + index[p];
+    tt_free(index);
+    return rc;
+}
+
+/*
+ * The key of every parameter; ret_keys has n_params items.
+ *   name      that of a row of the table, "size:" followed by bytes; not read if there are patterns
+ *   patterns  regular expressions, or n 0
+ * Errors: TT_EUSAGE, which names the policy, or the expression that no parameter is left for.
+ */
+static int wrap_keys(const struct tt_model *model, const char *name, struct tt_words patterns, int64_t *ret_keys)
+{
+    int64_t bytes = 0;
+
+    if (patterns.n)
+        return by_patterns(model, patterns, ret_keys);
+    for (int i = 0; i < tt_wrap_n_rows; i++)
+        if (row_matches(&tt_wrap_rows[i], name, &bytes)) {
+            tt_wrap_rows[i].keys(model, bytes, ret_keys);
+            return 0;
+        }
+    return fail_unknown(name);
+}
+
+/* --- names of units --- */
 
 /* The parameter's name without ".weight". */
 static void add_short_name(struct tt_text *name, const struct tt_model *model, int param)
@@ -28,7 +226,7 @@ static void add_short_name(struct tt_text *name, const struct tt_model *model, i
     tt_text_add(name, "%.*s", (int)size, full);
 }
 
-/* Ranks that share experts have those of a block in a unit of their own, since other ranks have copies of it. */
+/* With expert parallelism the experts of a block are a unit of their own, since their replicas are on other ranks. */
 static bool is_shared(const struct tt_mesh *mesh, const struct tt_model *model, int param)
 {
     return mesh->size[TT_MESH_EP] > 1 && tt_param_is_of_experts(&model->params[param]);
@@ -46,7 +244,7 @@ static bool is_block(const struct tt_model *model, const struct tt_unit *unit, i
     return true;
 }
 
-/* Those that ranks share have units of their own, with other names. */
+/* [block] its parameters, without shared experts, which have units of their own. The caller's. */
 static int *count_block_params(const struct tt_mesh *mesh, const struct tt_model *model)
 {
     int *count, n = 0;
@@ -60,8 +258,7 @@ static int *count_block_params(const struct tt_mesh *mesh, const struct tt_model
     return count;
 }
 
-/* The parameters that are not buffers. */
-static int n_others(const struct tt_model *model)
+static int count_without_buffers(const struct tt_model *model)
 {
     int n = 0;
 
@@ -70,8 +267,7 @@ static int n_others(const struct tt_model *model)
     return n;
 }
 
-/* A name by which people recognise a unit: "layers.3", "model", "norm+output",
- * "layers.0.attention.wq..layers.1.attention.wk". */
+/* A unit's name for people: "layers.3", "model", "norm+output", "layers.0.attention.wq..layers.1.attention.wk". */
 static char *unit_name(const struct tt_mesh *mesh, const struct tt_model *model, const struct tt_unit *unit,
                        const int *block_params)
 {
@@ -85,7 +281,7 @@ static char *unit_name(const struct tt_mesh *mesh, const struct tt_model *model,
         return tt_format("layers.%d.experts", block);
     if (block >= 0 && is_block(model, unit, block, block_params[block]))
         return tt_format("layers.%d", block);
-    if (unit->n_params == n_others(model))
+    if (unit->n_params == count_without_buffers(model))
         return tt_strdup("model");
     add_short_name(&name, model, unit->params[0].param);
     for (int i = 1; i < unit->n_params && unit->n_params <= MOST_NAMES; i++) {
@@ -99,12 +295,12 @@ static char *unit_name(const struct tt_mesh *mesh, const struct tt_model *model,
     return name.text;
 }
 
-/* --- the cut --- */
+/* --- the shards --- */
 
 struct tt_placement tt_param_placement(const struct tt_mesh *mesh, const struct tt_stage_places *places,
                                        const struct tt_model *model, int param)
 {
-    int pp = tt_param_pp(places, model, param), dim = model->params[param].tp == TT_TP_COLUMNS ? 1 : 0;
+    int pp = param_pp(places, model, param), dim = model->params[param].tp == TT_TP_COLUMNS ? 1 : 0;
 
     if (model->params[param].buffer)
         return (struct tt_placement){1, {{TT_GROUP_SELF, 0, 0}}, TT_GROUP_STAGE, pp};
@@ -116,13 +312,7 @@ struct tt_placement tt_param_placement(const struct tt_mesh *mesh, const struct 
         2, {{TT_GROUP_TP, dim, mesh->tp_grains}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, pp};
 }
 
-/* The columns of a parameter that are one term of the norm: ranks divide only those of row-parallel weights. */
-static int64_t grain_of(const struct tt_mesh *mesh, const struct tt_param *param, int64_t width)
-{
-    return param->tp == TT_TP_COLUMNS ? tt_div_up(width, mesh->tp_grains) : width;
-}
-
-/* See tt_unit_param. */
+/* tt_unit_param.blocks */
 static struct tt_box *blocks_of(const struct tt_mesh *mesh, const struct tt_placement *placement,
                                 const struct tt_param *param)
 {
@@ -147,8 +337,7 @@ static void add_param(struct tt_layout *layout, int u, const struct tt_model *mo
 {
     const struct tt_param *p = &model->params[param];
     struct tt_unit *unit = &layout->units[u];
-    /* the same on every stage's ranks */
-    const struct tt_placement placement = tt_param_placement(mesh, NULL, model, param);
+    const struct tt_placement placement = tt_param_placement(mesh, NULL, model, param); /* of any stage */
     int part = tt_placement_part(mesh, &placement, rank);
     struct tt_box whole = tt_box_whole(p->ndim, p->shape);
     int64_t width = tt_box_row_elements(&whole);
@@ -166,7 +355,7 @@ static void add_param(struct tt_layout *layout, int u, const struct tt_model *mo
         .width = width,
         .height = whole.shape[0],
         .blocks = blocks_of(mesh, &placement, p),
-        .grain = grain_of(mesh, p, width),
+        .grain = p->tp == TT_TP_COLUMNS ? tt_div_up(width, mesh->tp_grains) : width,
         .adds_squares = tt_placement_copy(mesh, &placement, rank) == 0,
         .stream = tt_rng_make(0, p->name).stream,
         .lr_factor = p->lr_factor,
@@ -195,7 +384,7 @@ static void add_grad(struct tt_unit *unit, const struct tt_unit_param *place, in
 static int other_pp(const struct tt_stage_places *places, const struct tt_model *model, int param, int pp)
 {
     for (int part = 0; places && part < 2 && model->params[param].tied; part++) {
-        int at = places->rank_of_stage[tt_param_stage(places, model, param, part)];
+        int at = places->rank_of_stage[param_stage(places, model, param, part)];
 
         if (at != pp)
             return at;
@@ -203,8 +392,7 @@ static int other_pp(const struct tt_stage_places *places, const struct tt_model 
     return TT_NONE;
 }
 
-/* The second sums of tied weights come after all first sums, so that the first sums are in the order of the
- * parameters. */
+/* First sums come in the order of the parameters; the second sums of tied weights follow all of them. */
 static void add_grads(struct tt_unit *unit, const struct tt_model *model, const struct tt_stage_places *places, int pp)
 {
     unit->grads = tt_calloc(2 * (size_t)unit->n_trained + 1, sizeof *unit->grads);
@@ -217,7 +405,7 @@ static void add_grads(struct tt_unit *unit, const struct tt_model *model, const 
             if (part == 0 && other != TT_NONE) {
                 unit->shared_grad = i;
                 unit->shared_pp = other;
-                add_grad(unit, place, tt_param_pp(places, model, place->param) != pp);
+                add_grad(unit, place, param_pp(places, model, place->param) != pp);
                 unit->params[i].adds_squares &= unit->grads[i].part == 0;
             } else if (part == 0 || (model->params[place->param].tied && other == TT_NONE)) {
                 add_grad(unit, place, part);
@@ -261,7 +449,7 @@ static int *find_leaders(const int64_t *keys, const int *stages, int n)
 static int own_stage(const struct tt_stage_places *places, const struct tt_model *model, int param, int pp)
 {
     for (int part = 0; part <= (int)model->params[param].tied; part++) {
-        int stage = tt_param_stage(places, model, param, part);
+        int stage = param_stage(places, model, param, part);
 
         if (!places || places->rank_of_stage[stage] == pp)
             return stage;
@@ -269,8 +457,7 @@ static int own_stage(const struct tt_stage_places *places, const struct tt_model
     return TT_NONE;
 }
 
-/* The parameters of a unit are in this order, so that its gradients, its moments and what Muon gathers are each one
- * array. */
+/* The order of the parameters in a unit: its gradients, its moments and Muon's updates are then each one array. */
 static int turn_of(const struct tt_param *param)
 {
     return param->frozen ? 2 : param->muon ? 1 : 0;
@@ -288,11 +475,11 @@ static int make_units(struct tt_layout *layout, const struct tt_model *model, co
         pp = tt_mesh_coordinate(mesh, rank, TT_MESH_PP);
     int rc = 0;
 
-    TT_TRY(tt_wrap_keys(model, sharding->wrap, sharding->wrap_patterns, keys));
+    TT_TRY(wrap_keys(model, sharding->wrap, sharding->wrap_patterns, keys));
     for (int p = 0; p < model->n_params; p++) {
         stages[p] = own_stage(places, model, p, pp);
         if (model->params[p].buffer)
-            keys[p] = INT64_MAX; /* a unit of their own, whatever the policy is */
+            keys[p] = INT64_MAX; /* buffers are a unit of their own under every policy */
         keys[p] += is_shared(mesh, model, p) ? BEYOND_KEYS : 0;
     }
     leader = find_leaders(keys, stages, model->n_params);
@@ -317,12 +504,12 @@ out:
     return rc;
 }
 
-/* --- what stays gathered --- */
+/* --- the units that stay gathered --- */
 
 static bool has_head(const struct tt_model *model, const struct tt_unit *unit)
 {
     for (int i = 0; i < unit->n_params; i++)
-        if (tt_wrap_is_head(model, unit->params[i].param))
+        if (wrap_is_head(model, unit->params[i].param))
             return true;
     return false;
 }
@@ -335,7 +522,7 @@ static bool has_last_layer(const struct tt_model *model, const struct tt_unit *u
     return has_head(model, unit);
 }
 
-/* Tries all expressions, not only until one matches, so that an expression which selects nothing is noticed. */
+/* Tries every expression on every name, to find the expressions that select nothing. */
 static int keep_selected(struct tt_layout *layout, const struct tt_model *model, struct tt_words words, bool in_stages)
 {
     struct tt_patterns patterns = {0};
@@ -392,7 +579,7 @@ static int keep_part(struct tt_layout *layout, int n)
     return rc;
 }
 
-/* in_stages: the layout has the units of some stages only, and by default all of them stay, as in torchtitan. */
+/* in_stages: the layout is of some stages of a pipeline; by default all its units stay gathered, as in torchtitan. */
 static int choose_kept(struct tt_layout *layout, const struct tt_model *model, const struct tt_sharding *sharding,
                        bool in_stages)
 {

@@ -2,16 +2,17 @@
 #ifndef TT_PARALLEL_LAYOUT_UNITS_H
 #define TT_PARALLEL_LAYOUT_UNITS_H
 
+#include <stdbool.h>
+
 #include "core/config/config.h"
 #include "core/models/model.h"
+#include "core/passes/stage.h"
 #include "core/program/layout.h"
 #include "parallel/layout/mesh.h"
-#include "parallel/layout/stage_places.h"
 
 /**
- * Units: which parameters are sharded and gathered together (the wrap policy, parallel/layout/wrap.h), and which units
- * stay gathered between forward and backward (the reshard policy). The layout is a pure function of model, mesh and
- * rank.
+ * Units: the parameters that are sharded and gathered together (the wrap policy), and the units that stay gathered
+ * between forward and backward (the reshard policy). The layout is a pure function of model, mesh and rank.
  */
 
 /* When a unit's gathered parameters are freed after its forward. */
@@ -26,7 +27,7 @@ enum tt_reshard {
 
 /* The policies of sharding, with their values. */
 struct tt_sharding {
-    const char *wrap;              /* see parallel/layout/wrap.h; not read if there are wrap_patterns */
+    const char *wrap;              /* the name of a wrap policy, below; not read if there are wrap_patterns */
     struct tt_words wrap_patterns; /* searched for in names of parameters; n 0: none */
     enum tt_reshard reshard;
     struct tt_words
@@ -42,8 +43,30 @@ struct tt_sharding {
 struct tt_sharding tt_sharding_of(struct tt_words wrap, struct tt_words reshard);
 
 /**
- * How a parameter is cut over the ranks: the dimension that tensor parallelism divides (tt_param.tp) over the ranks
- * that share a layer, then the first dimension over the ranks that share a copy of its stage. places: of the pipeline;
+ * The split of a model over a pipeline: the stage of each module, and the pipeline rank of each stage. It is the same
+ * on all ranks. A pipeline rank is a place in TT_GROUP_PP.
+ *
+ * The modules of a model, in the order of the forward pass: 0 is the embeddings, 1 to L the blocks, L + 1 the last norm
+ * and L + 2 the output.
+ */
+struct tt_stage_places {
+    int n_stages;
+    int *module_stage;        /* [L + 3], ascending */
+    const int *rank_of_stage; /* [n_stages]; the pipeline's, not owned */
+};
+
+/** The number of a model's modules: L + 3. */
+int tt_model_modules(const struct tt_model *model);
+
+/** The stage of every node of the model's forward graph, for tt_graph_cut. ret_stage_of has n_nodes items. */
+void tt_graph_stages_by_place(const struct tt_graph *graph, const struct tt_model *model,
+                              const struct tt_stage_places *places, int *ret_stage_of);
+
+void tt_stage_places_release(struct tt_stage_places *places);
+
+/**
+ * The sharding of a parameter: tensor parallelism splits the dimension of tt_param.tp over the ranks that share a
+ * layer, then FSDP splits the first dimension over the ranks that share a copy of the stage. places: of the pipeline;
  * NULL: there is none.
  */
 struct tt_placement tt_param_placement(const struct tt_mesh *mesh, const struct tt_stage_places *places,
@@ -58,5 +81,24 @@ int tt_layout_new(const struct tt_model *model, const struct tt_mesh *mesh, int 
                   const struct tt_sharding *sharding, const struct tt_stage_places *places,
                   struct tt_layout **ret_layout) TT_MUST_CHECK;
 void tt_layout_free(struct tt_layout *layout);
+
+/**
+ * Wrap policies. A policy gives every parameter a key, and parameters with the same key are a unit. Policies are pure
+ * functions of the model.
+ *
+ *   block          embeddings; each block; norm and output together; a tied embedding is with norm and output
+ *   model          everything
+ *   param          each parameter alone
+ *   size:<bytes>   consecutive parameters in forward order until the unit has at least that many bytes (of the whole
+ *                  float32 parameters); a parameter is never split, so the last unit may be smaller
+ *   [regex, ...]   the parameters that an expression is the first to match; all others by block
+ */
+struct tt_wrap_row {
+    const char *name; /* "block"; a name that ends in ':' takes a number of bytes */
+    void (*keys)(const struct tt_model *model, int64_t bytes, int64_t *ret_keys);
+};
+
+extern const struct tt_wrap_row tt_wrap_rows[];
+extern const int tt_wrap_n_rows;
 
 #endif

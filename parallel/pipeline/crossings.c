@@ -9,7 +9,7 @@
 #include "core/base/mem.h"
 #include "core/program/instr/instr.h"
 
-/* What a turn receives first and sends last. */
+/* A turn begins with a receive and ends with a send. */
 static enum tt_purpose received(const struct tt_turn *turn)
 {
     return turn->pass == TT_PASS_FORWARD ? TT_RECEIVE_VALUES : TT_RECEIVE_GRADS;
@@ -30,7 +30,7 @@ static bool transfers(const struct tt_stage *stages, const struct tt_turn *turn,
     return turn->pass != TT_PASS_WEIGHTS && tt_stage_transfers(&stages[turn->stage], purpose);
 }
 
-/* --- when a send is awaited --- */
+/* --- where to wait for a send --- */
 
 struct lookup {
     const struct tt_peers *peers;
@@ -59,7 +59,7 @@ static struct lookup look_up(const struct tt_peers *peers, int microbatches)
     return l;
 }
 
-/* The stage with which a turn's stage exchanges: what it receives comes from there, or what it sends goes there. */
+/* The stage from which a turn receives, or to which it sends. */
 static int other_stage(const struct tt_turn *turn, bool sends)
 {
     return turn->stage + ((turn->pass == TT_PASS_FORWARD) == sends ? 1 : -1);
@@ -74,7 +74,7 @@ static int received_from(const struct tt_peers *peers, const struct tt_turn *tur
     return starts_run ? t : t - 1;
 }
 
-/* The turn at whose beginning a send of turn `sender` is awaited. */
+/* The turn that waits for the send of turn `sender` before it begins. */
 static int awaited_at(const struct lookup *l, const struct tt_order *order, const struct tt_stage *stages, int sender)
 {
     const struct tt_turn *own = l->peers->orders[l->peers->rank].turns;
@@ -101,8 +101,8 @@ static void add(struct tt_crossings *list, const struct tt_turn *of, int turn, b
         (struct tt_crossing){turn, after, waits, purpose, of->microbatch, of->stage};
 }
 
-/* At the beginning of a turn, receives begin before anything is awaited, so that no rank waits for one that waits, and
- * are awaited before sends. */
+/* At the beginning of a turn, all receives begin before the first wait, so that no two ranks wait for each other. Waits
+ * for receives come before waits for sends. */
 static int compare(const void *a, const void *b)
 {
     const struct tt_crossing *x = a, *y = b;

@@ -6,14 +6,14 @@
 #include "core/program/program.h"
 
 /**
- * When a rank of a pipeline sends and receives what crosses the boundaries of its stages. Every scheduler adds these
- * transfers to what it writes.
+ * The sends and receives of a pipeline rank at the boundaries of its stages. Every scheduler adds these transfers to
+ * its schedule.
  *
- * A receive begins one turn before the turn that needs it, so that it overlaps that turn's work, and its memory is not
- * taken earlier; but the first ones of a run begin with it, so that nothing is on its way between two runs. A send
- * begins after the turn that makes the values. It is awaited when something arrives from the receiver that was made
- * after the receive began, since then the wait cannot be a wait for what this rank does later. If nothing does, it is
- * awaited at the end.
+ * A receive begins one turn before the turn that needs it: it overlaps the turn in between, and takes its memory no
+ * earlier. The first receives of a run begin with the run, so that nothing is under way between two runs. A send begins
+ * after the turn that makes the values. Wait for a send only where its completion cannot depend on this rank's own
+ * later work: at the first arrival from the receiver that the receiver made after it began to receive. If there is no
+ * such arrival, wait at the end.
  */
 
 /* The orders of all ranks of a pipeline for the same microbatches; turns have the numbers of stages in the model. */
@@ -25,9 +25,9 @@ struct tt_peers {
     int n_stages;
 };
 
-/* Begins or awaits a transfer. */
+/* The begin of a transfer, or the wait for it. */
 struct tt_crossing {
-    int turn;   /* the number of turns in the order: after all of them */
+    int turn;   /* where it is in the order; the number of turns: after all of them */
     bool after; /* at the end of that turn; else at its beginning */
     bool waits; /* else it begins */
     enum tt_purpose purpose;
@@ -40,16 +40,16 @@ struct tt_crossings {
 };
 
 /**
- * The transfers of an order on the stages of a rank, whose order in `peers` has the same turns. The caller's
- * (tt_crossings_release).
+ * The transfers of a rank's order of compute. `order` names stages by their index among this rank's, and the rank's
+ * order in `peers` has the same turns. The caller's (tt_crossings_release).
  */
 struct tt_crossings tt_crossings_make(const struct tt_order *order, const struct tt_stage *stages,
                                       const struct tt_peers *peers);
 void tt_crossings_release(struct tt_crossings *crossings);
 
 /**
- * Adds to the schedule those from item `next` on that come before the nodes of a turn, or at the end if turn is the
- * number of turns. Returns the first item that is left.
+ * Adds to the schedule the items from `next` on that come before the nodes of a turn; turn may be the number of turns,
+ * for the end. Returns the first item that is left.
  */
 int tt_crossings_add(const struct tt_crossings *crossings, int next, int turn, struct tt_schedule *schedule);
 

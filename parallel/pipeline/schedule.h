@@ -2,12 +2,14 @@
 #ifndef TT_PIPELINE_SCHEDULE_H
 #define TT_PIPELINE_SCHEDULE_H
 
+#include "core/base/text.h"
 #include "core/program/order.h"
+#include "core/program/program.h"
 
 /**
- * Schedules of pipelines: for every rank the order in which it computes the microbatches of one run through its
- * stages. Orders are torch's, turn by turn. A schedule is a pure function of numbers; what is sent between ranks
- * follows from the orders.
+ * Pipeline schedules: for every rank the order in which it computes the microbatches of one run through its stages.
+ * Orders are torch's, turn by turn. A schedule is a pure function of its numbers; the transfers between ranks follow
+ * from the orders.
  */
 
 enum tt_pipeline_schedule {
@@ -32,7 +34,7 @@ struct tt_pipeline_row {
     bool v;           /* rank r has stages r and 2 ranks - 1 - r; otherwise r, r + ranks, r + 2 ranks, ... */
     bool splits;      /* some backwards are two turns, with the weight part apart */
     /* Fails if the schedule cannot have these numbers; NULL: it can have any. */
-    int (*check)(int ranks, int microbatches);
+    int (*check)(const struct tt_pipeline_row *row, int ranks, int microbatches);
     /* Adds all turns of one rank to its order; NULL: the orders are in a CSV file, which also places the stages. */
     void (*generate)(struct tt_pipeline *pipeline, int rank);
 };
@@ -58,12 +60,12 @@ void tt_pipeline_free(struct tt_pipeline *pipeline);
 const char *tt_pipeline_row_name(const struct tt_pipeline *pipeline);
 
 /**
- * Whether every stage computes in the order of the microbatches, in forward and in backward, so that gradients can be
- * carried from one to the next.
+ * Whether every stage takes the microbatches in ascending order, in forward and in backward, so that gradients can be
+ * carried from one microbatch to the next.
  */
 bool tt_pipeline_ascends(const struct tt_pipeline *pipeline);
 
-/** What torch calls a turn: 'F' forward, 'B' backward, 'I' its input part, 'W' its weight part. */
+/** Torch's letter for a turn: 'F' forward, 'B' backward, 'I' its input part, 'W' its weight part. */
 char tt_pipeline_letter(const struct tt_pipeline *pipeline, const struct tt_turn *turn);
 
 /**
@@ -71,5 +73,77 @@ char tt_pipeline_letter(const struct tt_pipeline *pipeline, const struct tt_turn
  * there are ranks go through the rank's stages, from the first to the last. The caller's (tt_order_release).
  */
 struct tt_order tt_pipeline_forward_order(const struct tt_pipeline *pipeline, int rank, int microbatches);
+
+/**
+ * Runs a pipeline with a clock. Ranks compute their turns in order, each as soon as its needs are met: a forward needs
+ * the forward of the previous stage, a backward its own forward and the backward of the next stage, a weight part its
+ * backward. Nothing is measured, so all ranks get the same result.
+ */
+
+/* Seconds that one microbatch takes in a stage. */
+struct tt_stage_times {
+    double forward;
+    double input;  /* the part of backward that other stages wait for, if the weight part has its own turn */
+    double weight; /* the weight part */
+    double full;   /* backward in one turn */
+};
+
+struct tt_pipeline_times {
+    const struct tt_stage_times *stages; /* [n_stages] */
+    double send;                         /* from the end of a turn until its result is on another rank */
+};
+
+/* A turn: orders[rank].turns[turn]. */
+struct tt_turn_at {
+    int rank, turn;
+};
+
+struct tt_pipeline_run {
+    int ranks;
+    double makespan;          /* from the first begin to the last end */
+    double *busy;             /* [ranks] seconds that the rank computes */
+    double *bubble;           /* [ranks] makespan - busy */
+    double bubble_share;      /* sum of bubble / (ranks * makespan) */
+    int *peak_input;          /* [ranks] the most microbatches, over its stages, between forward and backward (or the
+                                input part of backward) */
+    int *peak_weight;         /* [ranks] the same, between forward and the end of backward with its weight part */
+    struct tt_span **spans;   /* [ranks][orders[rank].n] when turns begin and end */
+    struct tt_turn_at *turns; /* all turns of all ranks by begin; of equal ones the lower rank first. If no turn
+                                 takes 0 seconds, each comes after those that it needs. */
+    int n_turns;
+};
+
+/**
+ * Errors: TT_EINTERNAL, which names the turn, if orders are not those of one run: every stage is on one rank, every
+ * microbatch has one forward and one backward in each stage, the latter as one turn or as two, and no rank waits
+ * forever. ret_run is the caller's (tt_pipeline_run_release).
+ */
+int tt_pipeline_simulate(const struct tt_pipeline *pipeline, const struct tt_pipeline_times *times,
+                         struct tt_pipeline_run *ret_run) TT_MUST_CHECK;
+void tt_pipeline_run_release(struct tt_pipeline_run *run);
+
+/**
+ * Only the errors of tt_pipeline_simulate.
+ *   ret_where  where the fault was found; turn is TT_NONE if one is missing on the rank. NULL is allowed.
+ */
+int tt_pipeline_check(const struct tt_pipeline *pipeline, struct tt_turn_at *ret_where) TT_MUST_CHECK;
+
+/**
+ * Pipeline schedules as torch writes them with "compute_only": a line for each rank, whose cells are its turns,
+ * separated by commas. A cell is stage, letter (F, B, I or W) and microbatch, as in 2F0; an empty cell is nothing.
+ * (0F3;3B1)OVERLAP_F_B is two turns, one after the other. Blanks around cells, quotes around a cell and empty lines at
+ * the end are allowed.
+ */
+
+/**
+ * Fills the orders of a pipeline without any, weights_apart, and rank_of_stage, and checks them (tt_pipeline_check).
+ *   text, size  of the file
+ *   name        the file's, for messages
+ * Errors: TT_EUSAGE, with line and cell.
+ */
+int tt_pipeline_csv_parse(const char *text, size_t size, const char *name, struct tt_pipeline *pipeline) TT_MUST_CHECK;
+
+/** Adds a pipeline's orders as such a file. */
+void tt_pipeline_csv_add(const struct tt_pipeline *pipeline, struct tt_text *text);
 
 #endif

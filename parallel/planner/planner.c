@@ -4,23 +4,459 @@
  */
 #include "parallel/planner/planner.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/mem.h"
 #include "core/program/instr/instr.h"
-#include "parallel/planner/as_given.h"
+#include "parallel/fsdp/fsdp.h"
+#include "parallel/planner/simple_fsdp.h"
+
+enum { ROUNDS = 5 }; /* each has a tighter limit than the one before */
+
+struct search {
+    const struct tt_planner *in;
+    struct tt_step_facts facts;
+    struct tt_simple_fsdp fsdp;
+};
+
+/* Limits that a program must keep, in bytes. */
+struct target {
+    const bool *reshard;     /* [unit] whether to free it between forward and backward; not owned */
+    int64_t step_bytes;      /* most transient memory */
+    int64_t exchanged_bytes; /* most memory for exchange at the peak */
+    bool off_peak;           /* exchange may take more where the step needs less memory than at its peak */
+};
+
+struct found {
+    struct tt_program *program; /* the first that keeps the target, else the closest to it; the caller's */
+    double step_sec;            /* predicted */
+    bool keeps;                 /* the target */
+    bool by_search; /* a ranked candidate keeps the target; otherwise the one of least memory was lowered too */
+};
+
+/* The most bytes at any time, in all and for exchange. */
+struct plan_need {
+    int64_t step_bytes, exchanged_bytes;
+};
+
+/*
+ * The search for one program. Candidates are planned and ranked by predicted time, and the best are lowered until one
+ * keeps its target. The sections below set targets and may search several times.
+ */
+
+enum {
+    MOST_CANDIDATES = 64,
+    LOWERED_A_ROUND = 2, /* since lowering takes most of the time */
+};
+
+/* Share of the memory limit. At positions that need less, exchange may exceed its own limit without making another
+ * peak. */
+static const double OFF_PEAK = 0.97;
+
+struct ranked {
+    struct tt_candidate candidate;
+    struct tt_plan plan; /* without its schedule */
+    int index;
+};
+
+/* --- candidates --- */
+
+/*
+ * The bucket sizes to try: single units, and sizes up to a multiple of the saturating size, but at most a fifth of all
+ * parameters.
+ */
+static int bucket_sizes(const struct search *s, int64_t sizes[4])
+{
+    int64_t most = 16 * tt_cost_saturating_bytes(s->in->machine, s->in->usage->layout->groups[TT_GROUP_FSDP].n),
+            all = 0;
+    int n = 0;
+
+    if (s->in->bucket_bytes) {
+        sizes[0] = s->in->bucket_bytes;
+        return 1;
+    }
+    for (int u = 0; u < s->in->usage->layout->n_units; u++)
+        all += s->facts.unit_bytes[u];
+    if (most > all / 5)
+        most = all / 5;
+    sizes[n++] = 0;
+    for (int64_t part = 16; part >= 1; part /= 4)
+        if (most / part > sizes[n - 1])
+            sizes[n++] = most / part;
+    return n;
+}
+
+static int compare_ranked(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+
+    if (x->plan.fits != y->plan.fits)
+        return x->plan.fits ? -1 : 1;
+    if (x->plan.step_sec != y->plan.step_sec)
+        return x->plan.step_sec < y->plan.step_sec ? -1 : 1;
+    return x->plan.calls != y->plan.calls ? x->plan.calls - y->plan.calls : x->index - y->index;
+}
+
+/*
+ * The cost table is not exact, so among candidates that are nearly as fast as the best, the one with the fewest
+ * collectives wins. "Nearly" depends on the time of communication too, since only that can be gained: it may be less
+ * than a hundredth of a long step.
+ */
+static void rank(struct ranked *list, int n)
+{
+    double best, as_good;
+
+    qsort(list, (size_t)n, sizeof *list, compare_ranked);
+    best = list[0].plan.step_sec;
+    as_good = best + fmin(0.001 * best, 0.01 * list[0].plan.comm_sec);
+    for (int i = 0; i < n && list[i].plan.fits && list[i].plan.step_sec <= as_good; i++)
+        list[i].plan.step_sec = best;
+    qsort(list, (size_t)n, sizeof *list, compare_ranked);
+}
+
+/* Many candidates give the same plan. */
+static bool is_same(const struct ranked *a, const struct ranked *b)
+{
+    return a->plan.step_sec == b->plan.step_sec && a->plan.calls == b->plan.calls &&
+           a->plan.step_bytes == b->plan.step_bytes && a->plan.exchanged_bytes == b->plan.exchanged_bytes;
+}
+
+static int64_t part_of(int64_t limit, double part)
+{
+    return limit == INT64_MAX ? limit : (int64_t)(part * (double)limit);
+}
+
+static struct tt_candidate least_memory(const bool *reshard)
+{
+    return (struct tt_candidate){.reshard = reshard, .stay = TT_STAY_BY_POLICY};
+}
+
+static int make_candidates(const struct search *s, struct target target, double tightness, struct ranked *list)
+{
+    int64_t sizes[4];
+    int n_sizes = bucket_sizes(s, sizes), n = 0;
+
+    for (int size = 0; size < n_sizes; size++)
+        for (int variant = 0; variant < 12; variant++) {
+            struct ranked *r = &list[n];
+
+            r->candidate = (struct tt_candidate){
+                .reshard = target.reshard,
+                .bucket_bytes = sizes[size],
+                .within_compute = variant % 2 == 0,
+                .expects_waits = variant / 2 % 2 == 1,
+                .stay = (enum tt_stay)(variant / 4),
+                .limits = {.step_bytes = part_of(target.step_bytes, tightness),
+                           .exchanged_bytes = target.exchanged_bytes,
+                           .slack_bytes = target.off_peak ? part_of(target.step_bytes, OFF_PEAK * tightness) : 0},
+            };
+            r->plan = tt_simple_fsdp_plan(&s->fsdp, r->candidate);
+            tt_plan_release(&r->plan);
+            r->index = n++;
+        }
+    rank(list, n);
+    return n;
+}
+
+/* Predicts the seconds of the best candidate, and returns whether it keeps the target. Lowers nothing. */
+static bool predict(const struct search *s, struct target target, double *ret_step_sec)
+{
+    struct ranked list[MOST_CANDIDATES];
+
+    (void)make_candidates(s, target, 1.0, list);
+    *ret_step_sec = list[0].plan.step_sec;
+    return list[0].plan.fits;
+}
+
+/* The need of the candidate of least memory, which frees early and gathers late. */
+static struct plan_need least_need(const struct search *s, const bool *reshard)
+{
+    struct tt_plan plan = tt_simple_fsdp_plan(&s->fsdp, least_memory(reshard));
+    struct plan_need need = {plan.step_bytes, plan.exchanged_bytes};
+
+    tt_plan_release(&plan);
+    return need;
+}
+
+/* --- lowering and judging --- */
+
+/* Predicted seconds of a program. */
+static double predicted_sec(const struct search *s, const struct tt_program *program)
+{
+    struct tt_timeline t;
+    double sec;
+
+    tt_cost_simulate(s->in->machine, program, &t);
+    sec = t.step_sec;
+    tt_timeline_release(&t);
+    return sec;
+}
+
+static bool keeps(struct target target, const struct tt_program *program)
+{
+    return program->step_bytes <= target.step_bytes && tt_program_exchanged_bytes(program) <= target.exchanged_bytes;
+}
+
+/* Compares two programs that do not keep the target: first by memory, then by memory for exchange. */
+static bool comes_closer(struct target target, const struct tt_program *a, const struct tt_program *b)
+{
+    bool a_fits = a->step_bytes <= target.step_bytes, b_fits = b->step_bytes <= target.step_bytes;
+
+    if (a_fits != b_fits)
+        return a_fits;
+    return a_fits ? tt_program_exchanged_bytes(a) < tt_program_exchanged_bytes(b) : a->step_bytes < b->step_bytes;
+}
+
+/* Lowers a candidate. It replaces what was found if it is better. */
+static int judge(const struct search *s, struct target target, struct tt_candidate candidate, struct found *found)
+{
+    struct tt_plan plan = tt_simple_fsdp_plan(&s->fsdp, candidate);
+    struct tt_lowering lowering = *s->in->lowering;
+    struct tt_program *program = NULL;
+    int rc = 0;
+
+    lowering.free_early = true;
+    TT_TRY(tt_program_new(&lowering, &plan.schedule, &program));
+    found->keeps = keeps(target, program);
+    if (!found->program || found->keeps || comes_closer(target, program, found->program)) {
+        tt_program_free(found->program);
+        found->program = program;
+        program = NULL;
+    }
+out:
+    tt_plan_release(&plan);
+    tt_program_free(program);
+    return rc;
+}
+
+static bool is_among(const struct ranked *r, const struct ranked *list, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (is_same(r, &list[i]))
+            return true;
+    return false;
+}
+
+/* Runs up to `rounds` rounds of candidates (at most ROUNDS). If none keeps the target, tries the candidate of
+ * least memory. */
+static int search_program(const struct search *s, struct target target, int rounds, struct found *ret_found)
+{
+    /* live bytes are known exactly, but the memory plan may not pack them tightly */
+    static const double tightness[ROUNDS] = {1.0, 0.97, 0.94, 0.91, 0.85};
+    struct ranked list[MOST_CANDIDATES], judged[ROUNDS * LOWERED_A_ROUND];
+    struct found found = {0};
+    int rc = 0, n_judged = 0;
+
+    for (int round = 0; round < rounds && !found.keeps; round++) {
+        int n = make_candidates(s, target, tightness[round], list);
+
+        for (int i = 0, turn = 0; i < n && turn < LOWERED_A_ROUND && !found.keeps; i++) {
+            if (i && is_same(&list[i], &list[i - 1]))
+                continue;
+            turn++;
+            if (is_among(&list[i], judged, n_judged)) /* the tighter limit changed nothing */
+                continue;
+            judged[n_judged++] = list[i];
+            TT_TRY(judge(s, target, list[i].candidate, &found));
+        }
+    }
+    found.by_search = found.keeps;
+    if (!found.keeps)
+        TT_TRY(judge(s, target, least_memory(target.reshard), &found));
+    found.step_sec = predicted_sec(s, found.program);
+    *ret_found = found;
+    found.program = NULL;
+out:
+    tt_program_free(found.program);
+    return rc;
+}
+
+/* --- with a given reshard policy --- */
+
+/*
+ * Tries targets from the hardest to the easiest, and takes the first plan that keeps its target without being slower
+ * than the eager engine. If there is none, the best plan is compared with the eager engine's own schedule.
+ */
+
+enum { FIRST_ROUNDS = 2 }; /* for a target that is followed by an easier one */
+
+/* Limits of the memory for exchange, as a share of what the eager engine has for exchange at its peak. */
+static const struct {
+    double part;
+    bool off_peak;
+} parts[] = {{0.85, true}, {0.85, false}, {1.0, true}, {1.0, false}};
+
+enum { N_PARTS = sizeof parts / sizeof *parts };
+
+static void replace(struct found *found, struct found *by)
+{
+    tt_program_free(found->program);
+    *found = *by;
+    by->program = NULL;
+}
+
+/* Equal predictions may differ in their last bits, since programs add the same seconds in another order. */
+static bool is_faster(double sec, double than)
+{
+    return sec < than * (1.0 - 1e-9);
+}
+
+/*
+ * Whether a is better than b for a limit. One that fits is better than one that does not. Of two that fit the faster is
+ * better, of two that do not the smaller.
+ */
+static bool is_better(int64_t step_limit, const struct found *a, const struct found *b)
+{
+    int64_t a_bytes = a->program->step_bytes, b_bytes = b->program->step_bytes;
+
+    if ((a_bytes <= step_limit && b_bytes <= step_limit) || a_bytes == b_bytes)
+        return is_faster(a->step_sec, b->step_sec);
+    return a_bytes < b_bytes;
+}
+
+static void keep_better(int64_t step_limit, struct found *best, struct found *next)
+{
+    if (!best->program || is_better(step_limit, next, best)) {
+        replace(best, next);
+    } else {
+        tt_program_free(next->program);
+        next->program = NULL;
+    }
+}
+
+/* --- the eager engine's schedule --- */
+
+static int lower_eager(const struct search *s, const struct tt_schedule *schedule, bool free_early,
+                       struct found *ret_found)
+{
+    struct tt_lowering lowering = *s->in->lowering;
+    int rc = 0;
+
+    *ret_found = (struct found){0};
+    lowering.free_early = free_early;
+    TT_TRY(tt_program_new(&lowering, schedule, &ret_found->program));
+    ret_found->step_sec = predicted_sec(s, ret_found->program);
+out:
+    return rc;
+}
+
+/* *ret_eager is the eager engine's program; *ret_early is the same schedule with memory freed after its last read, as
+ * plans do. */
+static int make_eager(const struct search *s, const bool *reshard, struct found *ret_eager, struct found *ret_early)
+{
+    const struct tt_fsdp fsdp = {.usage = s->in->usage, .reshard = reshard, .prefetch = s->in->prefetch};
+    struct tt_schedule schedule = {0};
+    int rc = 0;
+
+    tt_fsdp_schedule(&fsdp, &schedule);
+    TT_TRY(lower_eager(s, &schedule, false, ret_eager));
+    TT_TRY(lower_eager(s, &schedule, true, ret_early));
+out:
+    tt_schedule_release(&schedule);
+    return rc;
+}
+
+/* --- one limit --- */
+
+/* Finds the first plan that keeps its target without being slower than eager; otherwise the best of all plans found. */
+static int try_targets(const struct search *s, struct target target, const struct found *eager, struct found *best)
+{
+    double eager_bytes = (double)tt_program_exchanged_bytes(eager->program);
+    struct plan_need least = least_need(s, target.reshard);
+    bool out_of_reach = least.step_bytes > target.step_bytes;
+    struct found next;
+    int rc = 0;
+
+    for (int i = out_of_reach ? N_PARTS - 1 : 0; i < N_PARTS; i++) {
+        int rounds = out_of_reach ? 0 : i + 1 < N_PARTS ? FIRST_ROUNDS : ROUNDS;
+
+        target.exchanged_bytes = (int64_t)(parts[i].part * eager_bytes);
+        target.off_peak = parts[i].off_peak;
+        if (i + 1 < N_PARTS && least.exchanged_bytes > target.exchanged_bytes)
+            continue;
+        TT_TRY(search_program(s, target, rounds, &next));
+        if (next.keeps && !is_faster(eager->step_sec, next.step_sec)) {
+            replace(best, &next);
+            break;
+        }
+        keep_better(target.step_bytes, best, &next);
+    }
+out:
+    return rc;
+}
+
+/* --- no plan is within the limit --- */
+
+/*
+ * Makes *best smaller: first with plans made without a limit; then, if some plan might be within the limit, with limits
+ * somewhat below the memory of *best. Only lowering tells the memory of a plan, so several limits are tried.
+ */
+static int squeeze(const struct search *s, struct target target, const struct found *eager, struct found *best)
+{
+    static const double steps[] = {1.0, 0.9975, 0.995, 0.99};
+    bool within_reach = least_need(s, target.reshard).step_bytes <= target.step_bytes;
+    struct found next = {0};
+    int rc = 0;
+
+    target.step_bytes = eager->program->step_bytes;
+    TT_TRY(try_targets(s, target, eager, &next));
+    keep_better(0, best, &next);
+    for (size_t i = 0; within_reach && i < sizeof steps / sizeof *steps; i++) {
+        target.step_bytes = (int64_t)(steps[i] * (double)best->program->step_bytes) - 1;
+        TT_TRY(try_targets(s, target, eager, &next));
+        keep_better(0, best, &next);
+    }
+out:
+    tt_program_free(next.program);
+    return rc;
+}
+
+/* --- the plan --- */
+
+/*
+ * Plans a program for a given reshard policy and compares it with the eager engine's program for that policy:
+ *   it never takes more memory, and is within step_limit if any plan is;
+ *   it is never predicted to be slower, if eager's is within step_limit too;
+ *   it takes at most 0.85 of eager's memory for exchange at the peak, if a plan can without being slower.
+ * If no plan is within step_limit, it is the smallest that was found, which takes no more than without a limit.
+ *
+ *   reshard  [unit] free it between forward and backward
+ */
+static int plan_as_given(const struct search *s, const bool *reshard, int64_t step_limit, struct found *ret_found)
+{
+    struct found eager = {0}, early = {0}, best = {0};
+    struct target target = {.reshard = reshard, .step_bytes = step_limit};
+    int rc = 0;
+
+    TT_TRY(make_eager(s, reshard, &eager, &early));
+    if (eager.program->step_bytes < target.step_bytes)
+        target.step_bytes = eager.program->step_bytes;
+    TT_TRY(try_targets(s, target, &eager, &best));
+    if (best.program->step_bytes > step_limit)
+        TT_TRY(squeeze(s, target, &eager, &best));
+    keep_better(target.step_bytes, &best, &early);
+    keep_better(target.step_bytes, &best, &eager);
+    *ret_found = best;
+    best.program = NULL;
+out:
+    tt_program_free(best.program);
+    tt_program_free(early.program);
+    tt_program_free(eager.program);
+    return rc;
+}
 
 enum { KEEP_TRIALS = 16 }; /* how many numbers of kept units auto tries */
 
-/* --- what to keep gathered (reshard policy auto) --- */
+/* --- the units to keep gathered (reshard policy auto) --- */
 
 struct worth {
     int unit;
     double exposed_per_byte; /* seconds that its gathers in backward hold up compute, if all is resharded */
 };
 
-/* Of equal units, those that are used late in forward come first, since they hold their memory for a shorter time. */
+/* Of equal units, the later one in forward comes first, since it holds its memory for a shorter time. */
 static int compare_worth(const void *a, const void *b)
 {
     const struct worth *x = a, *y = b;
@@ -30,9 +466,8 @@ static int compare_worth(const void *a, const void *b)
     return y->unit - x->unit;
 }
 
-/* How much the gathers of every unit hold up compute in a program that reshards all units. The units most worth keeping
- * come first. */
-static struct worth *rank_units(const struct tt_plan_search *s, const struct tt_program *program)
+/* Ranks the units by the delay of compute from their gathers, in a program that reshards all units. */
+static struct worth *rank_units(const struct search *s, const struct tt_program *program)
 {
     int n_units = s->in->usage->layout->n_units;
     struct worth *worth = tt_calloc((size_t)n_units + 1, sizeof *worth);
@@ -55,14 +490,14 @@ static struct worth *rank_units(const struct tt_plan_search *s, const struct tt_
 }
 
 /* Sets reshard for all units but the n that are most worth keeping. */
-static void keep(const struct tt_plan_search *s, const struct worth *worth, int n, bool *reshard)
+static void keep(const struct search *s, const struct worth *worth, int n, bool *reshard)
 {
     for (int i = 0; i < s->in->usage->layout->n_units; i++)
         reshard[worth[i].unit] = i >= n;
 }
 
 /* The number of units to keep that is predicted to be fastest within the target; the smallest of equals. */
-static int best_number_to_keep(const struct tt_plan_search *s, struct tt_plan_target target, const struct worth *worth)
+static int best_number_to_keep(const struct search *s, struct target target, const struct worth *worth)
 {
     int n_units = s->in->usage->layout->n_units, best = 0;
     int stride = (n_units + KEEP_TRIALS - 1) / KEEP_TRIALS;
@@ -75,7 +510,7 @@ static int best_number_to_keep(const struct tt_plan_search *s, struct tt_plan_ta
         bool fits;
 
         keep(s, worth, n, reshard);
-        fits = tt_plan_search_predict(s, target, &sec);
+        fits = predict(s, target, &sec);
         if (n == 0 || (fits && sec < 0.999 * best_sec)) {
             best = n;
             best_sec = sec;
@@ -87,7 +522,7 @@ static int best_number_to_keep(const struct tt_plan_search *s, struct tt_plan_ta
 
 /* A program, the units that it reshards, and whether some search for it found only the candidate of least memory. */
 struct choice {
-    struct tt_plan_found found;
+    struct found found;
     bool *reshard; /* [unit] */
     bool tight;
 };
@@ -99,14 +534,13 @@ static void release_choice(struct choice *choice)
     *choice = (struct choice){0};
 }
 
-static int search_choice(const struct tt_plan_search *s, struct tt_plan_target target, int rounds,
-                         struct choice *choice)
+static int search_choice(const struct search *s, struct target target, int rounds, struct choice *choice)
 {
-    struct tt_plan_found found;
+    struct found found;
     int rc = 0;
 
     target.reshard = choice->reshard;
-    TT_TRY(tt_plan_search_run(s, target, rounds, &found));
+    TT_TRY(search_program(s, target, rounds, &found));
     tt_program_free(choice->found.program);
     choice->found = found;
     choice->tight = choice->tight || !choice->found.by_search;
@@ -115,8 +549,7 @@ out:
 }
 
 /* Lowering may need a little more memory than predicted. Then one unit less is kept, until the program fits. */
-static int keep_what_fits(const struct tt_plan_search *s, struct tt_plan_target target, int rounds,
-                          struct choice *ret_choice)
+static int keep_what_fits(const struct search *s, struct target target, int rounds, struct choice *ret_choice)
 {
     size_t n_units = (size_t)s->in->usage->layout->n_units;
     struct choice choice = {.reshard = tt_calloc(n_units + 1, sizeof *choice.reshard)};
@@ -142,8 +575,8 @@ out:
     return rc;
 }
 
-/* The memory that everything else always leaves for exchange. */
-static int64_t always_left(const struct tt_plan_search *s)
+/* The memory that is free for exchange at every position. */
+static int64_t always_left(const struct search *s)
 {
     int64_t most = 0;
 
@@ -158,7 +591,7 @@ static void take_better(int64_t step_limit, struct choice *best, struct choice *
 {
     struct choice other = *next;
 
-    if (!best->found.program || tt_plan_is_better(step_limit, &next->found, &best->found)) {
+    if (!best->found.program || is_better(step_limit, &next->found, &best->found)) {
         other = *best;
         *best = *next;
     }
@@ -166,13 +599,13 @@ static void take_better(int64_t step_limit, struct choice *best, struct choice *
     *next = (struct choice){0};
 }
 
-static int choose_as_given(const struct tt_plan_search *s, const bool *reshard, struct choice *ret_choice)
+static int choose_as_given(const struct search *s, const bool *reshard, struct choice *ret_choice)
 {
     size_t n_units = (size_t)s->in->usage->layout->n_units;
     struct choice choice = {0};
     int rc = 0;
 
-    TT_TRY(tt_plan_as_given(s, reshard, s->in->step_limit, &choice.found));
+    TT_TRY(plan_as_given(s, reshard, s->in->step_limit, &choice.found));
     choice.reshard = tt_calloc(n_units + 1, sizeof *choice.reshard);
     memcpy(choice.reshard, reshard, n_units * sizeof *choice.reshard);
     *ret_choice = choice;
@@ -182,26 +615,26 @@ out:
 
 /*
  * Exchange may fill all memory that is free at a moment. That leaves holes of all sizes, which the memory plan cannot
- * always fill. If it could not, plans are also made that give exchange a fixed part of memory. The best plan is taken.
- * It is never slower than that of the given policy, if that fits. If nothing fits, the plan of least memory is taken.
+ * always fill; in that case, plans that give exchange a fixed part of memory are made too. The best plan wins, which is
+ * never slower than the plan of the given policy, if that fits. If nothing fits, the plan of least memory wins.
  */
-static int choose_what_to_keep(const struct tt_plan_search *s, struct choice *ret_choice)
+static int choose_what_to_keep(const struct search *s, struct choice *ret_choice)
 {
     const double fixed_parts[] = {1.0, 0.85};
     int64_t limit = s->in->step_limit;
-    struct tt_plan_target target = {.step_bytes = limit, .exchanged_bytes = INT64_MAX};
+    struct target target = {.step_bytes = limit, .exchanged_bytes = INT64_MAX};
     struct choice best = {0}, next;
     bool tight, out_of_reach, *all = tt_calloc((size_t)s->in->usage->layout->n_units + 1, sizeof *all);
     int rc = 0;
 
     memset(all, true, (size_t)s->in->usage->layout->n_units * sizeof *all);
-    out_of_reach = tt_plan_search_least(s, all).step_bytes > limit;
-    TT_TRY(keep_what_fits(s, target, out_of_reach ? 0 : TT_PLAN_ROUNDS, &next));
+    out_of_reach = least_need(s, all).step_bytes > limit;
+    TT_TRY(keep_what_fits(s, target, out_of_reach ? 0 : ROUNDS, &next));
     tight = next.tight;
     take_better(limit, &best, &next);
     for (size_t i = 0; i < sizeof fixed_parts / sizeof *fixed_parts && tight && !out_of_reach; i++) {
         target.exchanged_bytes = (int64_t)(fixed_parts[i] * (double)always_left(s));
-        TT_TRY(keep_what_fits(s, target, TT_PLAN_ROUNDS, &next));
+        TT_TRY(keep_what_fits(s, target, ROUNDS, &next));
         take_better(limit, &best, &next);
     }
     TT_TRY(choose_as_given(s, s->in->reshard, &next));
@@ -222,15 +655,17 @@ out:
 
 int tt_planner_run(const struct tt_planner *in, struct tt_planned *ret_planned)
 {
-    struct tt_plan_search search;
+    struct search search = {.in = in};
     struct choice choice = {0};
     int rc = 0;
 
-    tt_plan_search_begin(in, &search);
+    tt_step_facts_make(in->usage, in->lowering, in->machine, in->eager, &search.facts);
+    search.fsdp = (struct tt_simple_fsdp){
+        .lowering = in->lowering, .facts = &search.facts, .machine = in->machine, .prefetch = in->prefetch};
     TT_TRY(in->choose_reshard ? choose_what_to_keep(&search, &choice) : choose_as_given(&search, in->reshard, &choice));
     *ret_planned = (struct tt_planned){choice.found.program, choice.reshard};
 out:
-    tt_plan_search_end(&search);
+    tt_step_facts_release(&search.facts);
     return rc;
 }
 

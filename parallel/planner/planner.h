@@ -7,7 +7,7 @@
 
 /**
  * Chooses the program of the planned engine: makes candidates (parallel/planner/simple_fsdp.h), ranks them by predicted
- * time, and takes the first that keeps its target once it is lowered (parallel/planner/as_given.h).
+ * time, and takes the first that keeps its target once it is lowered.
  */
 struct tt_planner {
     const struct tt_lowering *lowering; /* of the step, with its graph and layout */
@@ -19,15 +19,15 @@ struct tt_planner {
     int64_t step_limit;   /* most bytes of a step's transient memory; INT64_MAX: no limit */
     const bool *reshard;  /* [n_units] whether to free the unit between forward and backward */
     /*
-     * Choose the units to keep instead, so that the step fits step_limit, which is then the only limit of memory, and
-     * exchange holds up compute least. The result is never slower than that of `reshard`, if that fits.
+     * Choose the units to keep instead: the step must fit step_limit, which is then the only memory limit, and exchange
+     * should delay compute least. The result is never slower than the program for `reshard`, if that fits.
      */
     bool choose_reshard;
 };
 
 struct tt_planned {
     struct tt_program *program;
-    bool *reshard; /* [n_units] what the program frees between forward and backward */
+    bool *reshard; /* [n_units] whether the program frees the unit between forward and backward */
 };
 
 /** Makes the program, which is the caller's (tt_planned_release). Not collective: equal input gives the same program on

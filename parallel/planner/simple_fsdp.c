@@ -7,15 +7,536 @@
  * and after it: free what was read for the last time; begin the reduce-scatters of gradients that are complete, several
  * as one while the link is busy and memory allows.
  */
+#include "parallel/planner/simple_fsdp.h"
+
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "parallel/fsdp/update.h"
-#include "parallel/planner/simple_walk.h"
+#include "parallel/fsdp/fsdp.h"
+#include "parallel/fsdp/usage.h"
+#include "parallel/planner/ceiling.h"
+
+/*
+ * The gathers of a step, and how long their parameters stay. Successive uses of a unit share one gather if the unit
+ * stays gathered in between. The scheduler decides when a gather begins.
+ */
+
+/* The time for which a unit's parameters are on this rank, from an all-gather to the last read. */
+struct gather {
+    int unit;
+    int first, last; /* positions that read the parameters */
+    int previous;    /* the unit's gather before this one, TT_NONE if none */
+    bool keeps;      /* a part is kept at its end (TT_KEEP) */
+    bool from_kept;  /* gathers the parts that the previous one kept */
+    int n_before;    /* length of the list when it was last used; tells how many gathers begin before its next use */
+};
+
+/* One parameter of a gather is no longer needed after this position. */
+struct release {
+    int pos;
+    int gather;
+    int64_t bytes;
+};
+
+struct gather_list {
+    struct gather *items; /* in the order in which they are needed */
+    int n, cap;
+    struct release *releases; /* in order of position */
+    int n_releases, cap_releases;
+};
+
+/* Units that share one collective, as schedules name them. */
+struct handle {
+    int unit;   /* the first */
+    int bucket; /* TT_NONE: only that unit */
+};
+
+struct flight {
+    struct handle units;
+    bool all_reduce; /* else a reduce-scatter */
+    int microbatch;
+    int64_t bytes; /* freed after its wait */
+    double end;
+};
+
+struct bucket {
+    struct handle units;
+    int first, n; /* gathers */
+    double end;
+};
+
+/* A list of units and the sums of their sizes, so that adding a unit takes constant time. */
+struct unit_list {
+    enum tt_purpose purpose; /* of their common collective */
+    int *unit;
+    int n;
+    int64_t whole;    /* bytes of the gathered parameters or of the whole gradients */
+    int64_t elements; /* of the flat shards */
+};
+
+struct walk {
+    const struct tt_simple_fsdp *in;
+    const struct tt_usage *u;
+    const struct tt_step_facts *facts;
+    struct tt_candidate candidate;
+    struct tt_plan plan; /* so far */
+    struct gather_list gathers;
+    struct bucket *buckets;
+    int n_buckets, cap_buckets;
+    int waited;      /* number of buckets already awaited */
+    int next_gather; /* first gather that has not begun */
+    int next_release;
+    struct flight *flights; /* reductions in the order of their begin; [head, n_flights) are not awaited yet */
+    int head, n_flights, cap_flights;
+    struct unit_list pending; /* units with complete gradients whose reduction has not begun */
+    struct unit_list joined;  /* units of the bucket that is being put together */
+    bool *in_joined;          /* [unit] */
+    int *flying;              /* [unit] number of its reduce-scatters that are under way */
+    int *awaited;             /* [unit] number of reduce-scatters until its sum is complete */
+    int *summed;              /* units whose sum has just become complete */
+    int64_t *staging;         /* [unit] bytes into which its reduce-scatter receives, if it has no other unit */
+    double *reduce_sec;       /* [unit] seconds of that reduce-scatter */
+    int64_t *ahead;           /* [n_units + 1] for looking ahead: bytes that expected reductions will free, and when */
+    double *ahead_end;
+    struct tt_ceiling *other; /* of facts->other_bytes */
+    int64_t *grows; /* [n_positions + 1] bytes of whole gradients and of staging that begin to live before a position */
+    int64_t live;   /* live bytes of exchange */
+    double now, link_free;
+};
+
+/* --- facts of a step --- */
+
+/* Whether memory is for exchange: gathered parameters, whole gradients, staging. */
+static bool is_exchanged(enum tt_memory_kind kind)
+{
+    return kind == TT_MEMORY_UNSHARDED || kind == TT_MEMORY_PARAM_GRAD || kind == TT_MEMORY_STAGING;
+}
+
+/* Live bytes at each instruction, of buffers for exchange or of all others. State is in neither. */
+static int64_t *live_bytes(const struct tt_program *p, bool exchanged)
+{
+    int64_t *live = tt_calloc((size_t)p->n_instrs + 1, sizeof *live);
+
+    for (int i = 0; i < p->n_buffers; i++) {
+        const struct tt_buffer *b = &p->buffers[i];
+        int64_t bytes = tt_arena_bytes(b->bytes);
+
+        if (b->root != i || b->kind == TT_MEMORY_PARAM || b->kind == TT_MEMORY_CONST ||
+            is_exchanged(b->kind) != exchanged)
+            continue;
+        live[b->first] += bytes;
+        live[b->last + 1] -= bytes;
+    }
+    for (int i = 1; i <= p->n_instrs; i++)
+        live[i] += live[i - 1];
+    return live;
+}
+
+int64_t tt_program_exchanged_bytes(const struct tt_program *program)
+{
+    int64_t *live = live_bytes(program, true), bytes = live[program->peak_instr];
+
+    tt_free(live);
+    return bytes;
+}
+
+/* The TT_RUN instructions of a program are the positions of its order, one after another. */
+static void measure_others(const struct tt_program *eager, int64_t *other_bytes)
+{
+    int64_t *live = live_bytes(eager, false);
+
+    for (int i = 0, pos = 0; i < eager->n_instrs; i++)
+        if (eager->instrs[i].node != TT_NONE)
+            other_bytes[pos++] = live[i];
+    tt_free(live);
+}
+
+/* Bytes of a whole gradient or parameter of a unit, with parts of `chunk` elements, as the memory plan counts them. */
+static int64_t whole_bytes(const struct tt_layout *layout, int unit, int64_t chunk, enum tt_dtype dtype)
+{
+    return tt_arena_bytes(tt_unit_whole(layout, unit, chunk) * (int64_t)tt_dtype_size(dtype));
+}
+
+static void measure_units(const struct tt_lowering *lowering, struct tt_step_facts *f)
+{
+    const struct tt_layout *layout = lowering->layout;
+
+    f->param_bytes = tt_calloc((size_t)layout->n_params + 1, sizeof *f->param_bytes);
+    f->unit_bytes = tt_calloc((size_t)layout->n_units + 1, sizeof *f->unit_bytes);
+    f->unit_grad_bytes = tt_calloc((size_t)layout->n_units + 1, sizeof *f->unit_grad_bytes);
+    for (int unit = 0; unit < layout->n_units; unit++) {
+        bool gathers = tt_lowering_gathers(lowering, unit), reduces = tt_lowering_reduces(lowering, unit);
+        const struct tt_unit *of = &layout->units[unit];
+
+        for (int k = 0; gathers && k < of->n_params; k++) {
+            int64_t bytes = whole_bytes(layout, unit, of->params[k].chunk, lowering->param_dtype);
+
+            f->param_bytes[of->params[k].param] = bytes;
+            f->unit_bytes[unit] += bytes;
+        }
+        for (int k = 0; reduces && k < of->n_grads; k++)
+            f->unit_grad_bytes[unit] += whole_bytes(layout, unit, of->grads[k].chunk, TT_F32);
+    }
+}
+
+void tt_step_facts_make(const struct tt_usage *usage, const struct tt_lowering *lowering,
+                        const struct tt_machine *machine, const struct tt_program *eager,
+                        struct tt_step_facts *ret_facts)
+{
+    const struct tt_layout *layout = usage->layout;
+    size_t n = (size_t)usage->n_positions;
+    struct tt_step_facts f = {.usage = usage};
+
+    f.node_sec = tt_calloc(n + 1, sizeof *f.node_sec);
+    f.begin_sec = tt_calloc(n + 1, sizeof *f.begin_sec);
+    f.grad_bytes = tt_calloc(n + 1, sizeof *f.grad_bytes);
+    f.other_bytes = tt_calloc(n + 1, sizeof *f.other_bytes);
+    for (int pos = 0; pos < usage->n_positions; pos++) {
+        const struct tt_graph *graph = tt_usage_graph(usage, pos);
+
+        f.node_sec[pos] = tt_cost_node_sec(machine, graph, usage->positions[pos].node, eager->threads);
+        f.begin_sec[pos + 1] = f.begin_sec[pos] + f.node_sec[pos];
+        for (int i = usage->begins_grad[pos]; i < usage->begins_grad[pos + 1]; i++) {
+            const struct tt_value *grad = &graph->values[usage->begun_grads[i]];
+            int unit = layout->unit_of[grad->param];
+            int64_t chunk = layout->units[unit].grads[tt_layout_grad(layout, grad->param, grad->part)].chunk;
+
+            if (tt_lowering_reduces(lowering, unit))
+                f.grad_bytes[pos] += whole_bytes(layout, unit, chunk, TT_F32);
+        }
+    }
+    measure_units(lowering, &f);
+    measure_others(eager, f.other_bytes);
+    *ret_facts = f;
+}
+
+void tt_step_facts_release(struct tt_step_facts *f)
+{
+    tt_free(f->node_sec);
+    tt_free(f->begin_sec);
+    tt_free(f->grad_bytes);
+    tt_free(f->other_bytes);
+    tt_free(f->param_bytes);
+    tt_free(f->unit_bytes);
+    tt_free(f->unit_grad_bytes);
+    *f = (struct tt_step_facts){0};
+}
+
+/* --- gathers --- */
+
+/*
+ * Makes gathers from uses. Uses that read are taken in the order of their first read. Each begins a gather or extends
+ * the unit's newest one.
+ */
+
+static int compare_reads(const void *a, const void *b)
+{
+    const struct tt_use *x = *(const struct tt_use *const *)a, *y = *(const struct tt_use *const *)b;
+
+    return x->first_read != y->first_read ? (x->first_read < y->first_read ? -1 : 1)
+           : x->unit < y->unit            ? -1
+                                          : x->unit > y->unit;
+}
+
+static int compare_releases(const void *a, const void *b)
+{
+    const struct release *x = a, *y = b;
+
+    return x->pos != y->pos         ? (x->pos < y->pos ? -1 : 1)
+           : x->gather != y->gather ? (x->gather < y->gather ? -1 : 1)
+           : x->bytes < y->bytes    ? -1
+                                    : x->bytes > y->bytes;
+}
+
+static const struct tt_use **reading_uses(const struct tt_usage *u, int *ret_n)
+{
+    const struct tt_use **uses = tt_calloc((size_t)u->n_uses + 1, sizeof *uses);
+    int n = 0;
+
+    for (int i = 0; i < u->n_uses; i++)
+        if (u->uses[i].first_read != TT_NONE)
+            uses[n++] = &u->uses[i];
+    qsort(uses, (size_t)n, sizeof *uses, compare_reads);
+    *ret_n = n;
+    return uses;
+}
+
+/* Whether the last read of the gather is in the forward of the microbatch whose backward this use is. */
+static bool turns_back(const struct tt_usage *u, const struct gather *gather, const struct tt_use *use)
+{
+    return tt_use_pass(u, use) != TT_PASS_FORWARD && u->positions[gather->last].microbatch == tt_use_microbatch(u, use);
+}
+
+static bool stays(const struct tt_usage *u, const struct gather_list *list, int gather, const struct tt_use *use,
+                  const bool *reshard, enum tt_stay stay)
+{
+    if (!reshard[use->unit] && turns_back(u, &list->items[gather], use))
+        return true;
+    return stay != TT_STAY_BY_POLICY && list->n - list->items[gather].n_before <= (stay == TT_STAY_OVER_ONE ? 1 : 0);
+}
+
+/* Notes the last read of each parameter in the unit's newest gather. A parameter that is not read ends where the gather
+ * is waited for. */
+static void note_reads(const struct tt_usage *u, const struct tt_use *use, bool fresh, int *param_pos)
+{
+    const struct tt_unit *unit = &u->layout->units[use->unit];
+
+    for (int k = 0; k < unit->n_params; k++) {
+        int read = u->param_last_read[use->param_reads + k];
+
+        if (fresh)
+            param_pos[unit->params[k].param] = use->first_read;
+        if (read != TT_NONE)
+            param_pos[unit->params[k].param] = read;
+    }
+}
+
+static void close_gather(const struct tt_usage *u, struct gather_list *list, int gather, const int *param_pos,
+                         const int64_t *param_bytes)
+{
+    const struct gather *g = &list->items[gather];
+
+    for (int k = 0; k < u->layout->units[g->unit].n_params; k++) {
+        int param = u->layout->units[g->unit].params[k].param;
+
+        TT_PUSH(list->releases, list->n_releases, list->cap_releases) =
+            (struct release){g->keeps ? g->last : param_pos[param], gather, param_bytes[param]};
+    }
+}
+
+/*
+ * The gathers of a step. A unit that nothing reads is not gathered.
+ *   param_bytes  [param] bytes when gathered
+ *   reshard      [unit] whether to free it between forward and backward
+ * The lists of the result are the caller's (tt_free).
+ */
+static struct gather_list gathers_make(const struct tt_usage *u, const int64_t *param_bytes, const bool *reshard,
+                                       enum tt_stay stay)
+{
+    struct gather_list list = {0};
+    int *newest = tt_calloc((size_t)u->layout->n_units, sizeof *newest); /* [unit] its newest gather */
+    int *param_pos = tt_calloc((size_t)u->layout->n_params, sizeof *param_pos);
+    int n;
+    const struct tt_use **uses = reading_uses(u, &n);
+
+    for (int unit = 0; unit < u->layout->n_units; unit++)
+        newest[unit] = TT_NONE;
+    for (int i = 0; i < n; i++) {
+        const struct tt_use *use = uses[i];
+        int old = newest[use->unit];
+        bool fresh = old == TT_NONE || !stays(u, &list, old, use, reshard, stay);
+        bool from_kept = fresh && old != TT_NONE && u->layout->units[use->unit].keep_degree > 1 &&
+                         turns_back(u, &list.items[old], use);
+
+        if (from_kept)
+            list.items[old].keeps = true;
+        if (fresh && old != TT_NONE)
+            close_gather(u, &list, old, param_pos, param_bytes);
+        if (fresh) {
+            newest[use->unit] = list.n;
+            TT_PUSH(list.items, list.n, list.cap) =
+                (struct gather){.unit = use->unit, .first = use->first_read, .previous = old, .from_kept = from_kept};
+        }
+        list.items[newest[use->unit]].last = use->last_read;
+        list.items[newest[use->unit]].n_before = list.n;
+        note_reads(u, use, fresh, param_pos);
+    }
+    for (int unit = 0; unit < u->layout->n_units; unit++)
+        if (newest[unit] != TT_NONE)
+            close_gather(u, &list, newest[unit], param_pos, param_bytes);
+    if (list.n_releases)
+        qsort(list.releases, (size_t)list.n_releases, sizeof *list.releases, compare_releases);
+    tt_free(uses);
+    tt_free(newest);
+    tt_free(param_pos);
+    return list;
+}
 
 /* --- sizes and times --- */
 
-static bool travels(const struct tt_simple_walk *b, enum tt_purpose purpose, int unit)
+/* The number of elements of the units' flat shards that a collective of this purpose carries. */
+static int64_t elements_of(const struct walk *b, enum tt_purpose purpose, const int *units, int n)
+{
+    int64_t elements = 0;
+
+    for (int i = 0; i < n; i++)
+        elements += tt_purpose_elements(&b->u->layout->units[units[i]], purpose);
+    return elements;
+}
+
+/* Bytes that a collective of units receives before it adds them; `unit` is the first of the units. */
+static int64_t staging_bytes(const struct walk *b, enum tt_purpose purpose, int unit, int64_t elements)
+{
+    struct tt_collective_desc desc = tt_lowering_collective(b->in->lowering, purpose, unit, elements);
+
+    return b->in->lowering->staging(&desc);
+}
+
+/* Seconds of a collective of units that is alone on the link; `unit` is the first of the units. */
+static double transfer_sec(const struct walk *b, enum tt_purpose purpose, int unit, int64_t elements)
+{
+    struct tt_collective_desc desc = tt_lowering_collective(b->in->lowering, purpose, unit, elements);
+
+    return tt_cost_collective_sec(b->in->machine, desc.op, desc.ranks, desc.bytes);
+}
+
+/* Empties a list and sets its purpose. */
+static void clear_units(struct unit_list *units, enum tt_purpose purpose)
+{
+    *units = (struct unit_list){.purpose = purpose, .unit = units->unit};
+}
+
+/* Bytes of transient memory at a position, without those of exchange. */
+static int64_t other_bytes_at(const struct walk *b, int pos)
+{
+    int last = b->u->n_positions - 1;
+
+    return b->facts->other_bytes[pos < last ? pos : last];
+}
+
+static bool fits_beside(const struct walk *b, int64_t other, int64_t exchanged)
+{
+    int64_t all = other + exchanged;
+
+    return all <= b->candidate.limits.slack_bytes ||
+           (all <= b->candidate.limits.step_bytes && exchanged <= b->candidate.limits.exchanged_bytes);
+}
+
+/* Whether so many bytes of exchange keep the candidate's limits at a position. */
+static bool fits(const struct walk *b, int pos, int64_t exchanged)
+{
+    return fits_beside(b, other_bytes_at(b, pos), exchanged);
+}
+
+/* --- looking ahead --- */
+
+/* The state that looking ahead changes: copies of the clock and of what is under way. */
+struct outlook {
+    int64_t live;
+    double now, link_free;
+    int head, release, n_ahead, next_ahead;
+};
+
+static void free_what_is_done(const struct walk *b, struct outlook *o, int pos)
+{
+    while (!fits(b, pos, o->live)) {
+        if (o->head < b->n_flights) {
+            if (!b->candidate.expects_waits && b->flights[o->head].end > o->now)
+                return;
+            o->live -= b->flights[o->head++].bytes;
+        } else if (o->next_ahead < o->n_ahead) {
+            if (!b->candidate.expects_waits && b->ahead_end[o->next_ahead] > o->now)
+                return;
+            o->live -= b->ahead[o->next_ahead++];
+        } else {
+            return;
+        }
+    }
+}
+
+/* After a position, the gradients that it completed are added, and the reductions of complete blocks begin. */
+static void expect_reduces(const struct walk *b, struct outlook *o, int pos)
+{
+    for (int c = b->u->complete_from[pos]; c < b->u->complete_from[pos + 1]; c++) {
+        int unit = b->u->complete[c].unit;
+
+        o->live -= b->u->complete[c].frees * b->facts->unit_grad_bytes[unit];
+        if (!b->u->complete[c].reduces)
+            continue;
+        if (o->n_ahead == b->u->layout->n_units)
+            return;
+        if (o->now > o->link_free)
+            o->link_free = o->now;
+        o->link_free += b->reduce_sec[unit];
+        b->ahead[o->n_ahead] = b->facts->unit_grad_bytes[unit] + b->staging[unit];
+        b->ahead_end[o->n_ahead++] = o->link_free;
+        o->live += b->staging[unit];
+    }
+}
+
+/* Whether so many more bytes fit from pos until just before `until`. They belong to the gathers before number
+ * `gathers`. */
+static bool fits_until(struct walk *b, int pos, int until, int64_t bytes, int gathers)
+{
+    const struct gather_list *list = &b->gathers;
+    struct outlook o = {b->live + bytes, b->now, b->link_free, b->head, b->next_release, 0, 0};
+
+    if (pos >= until || fits_beside(b, tt_ceiling_most(b->other, pos, until), o.live + b->grows[until] - b->grows[pos]))
+        return true; /* it fits even if nothing is freed; otherwise the positions must be visited */
+    for (int q = pos; q < until; q++) {
+        b->plan.looked++;
+        o.live += b->facts->grad_bytes[q];
+        free_what_is_done(b, &o, q);
+        if (!fits(b, q, o.live))
+            return false;
+        o.now += b->facts->node_sec[q];
+        for (; o.release < list->n_releases && list->releases[o.release].pos <= q; o.release++)
+            if (list->releases[o.release].gather < gathers)
+                o.live -= list->releases[o.release].bytes;
+        expect_reduces(b, &o, q);
+    }
+    return true;
+}
+
+/* --- begin and end --- */
+
+/* Computes sizes and times by unit and position. in, u, facts and candidate must be set. */
+static void begin_walk(struct walk *b)
+{
+    size_t n_units = (size_t)b->u->layout->n_units;
+
+    b->pending.unit = tt_calloc(n_units + 1, sizeof *b->pending.unit);
+    b->joined.unit = tt_calloc(n_units + 1, sizeof *b->joined.unit);
+    b->in_joined = tt_calloc(n_units + 1, sizeof *b->in_joined);
+    b->flying = tt_calloc(n_units + 1, sizeof *b->flying);
+    b->awaited = tt_calloc(n_units + 1, sizeof *b->awaited);
+    b->summed = tt_calloc(n_units + 1, sizeof *b->summed);
+    for (int c = 0; c < b->u->n_complete; c++)
+        b->awaited[b->u->complete[c].unit] += b->u->complete[c].reduces;
+    b->staging = tt_calloc(n_units + 1, sizeof *b->staging);
+    b->reduce_sec = tt_calloc(n_units + 1, sizeof *b->reduce_sec);
+    b->ahead = tt_calloc(n_units + 1, sizeof *b->ahead);
+    b->ahead_end = tt_calloc(n_units + 1, sizeof *b->ahead_end);
+    clear_units(&b->pending, TT_REDUCE);
+    for (int u = 0; u < b->u->layout->n_units; u++) {
+        int64_t elements = elements_of(b, TT_REDUCE, &u, 1);
+
+        b->staging[u] = staging_bytes(b, TT_REDUCE, u, elements);
+        b->reduce_sec[u] = transfer_sec(b, TT_REDUCE, u, elements);
+    }
+    b->other = tt_ceiling_new(b->facts->other_bytes, b->u->n_positions);
+    b->grows = tt_calloc((size_t)b->u->n_positions + 1, sizeof *b->grows);
+    for (int pos = 0; pos < b->u->n_positions; pos++) {
+        b->grows[pos + 1] = b->grows[pos] + b->facts->grad_bytes[pos];
+        for (int c = b->u->complete_from[pos]; c < b->u->complete_from[pos + 1]; c++)
+            b->grows[pos + 1] += b->u->complete[c].reduces ? b->staging[b->u->complete[c].unit] : 0;
+    }
+}
+
+static void end_walk(struct walk *b)
+{
+    tt_free(b->gathers.items);
+    tt_free(b->gathers.releases);
+    tt_free(b->buckets);
+    tt_free(b->flights);
+    tt_free(b->pending.unit);
+    tt_free(b->joined.unit);
+    tt_free(b->in_joined);
+    tt_free(b->flying);
+    tt_free(b->awaited);
+    tt_free(b->summed);
+    tt_free(b->staging);
+    tt_free(b->reduce_sec);
+    tt_free(b->ahead);
+    tt_free(b->ahead_end);
+    tt_ceiling_free(b->other);
+    tt_free(b->grows);
+}
+
+/* --- the clock and memory --- */
+
+static bool travels(const struct walk *b, enum tt_purpose purpose, int unit)
 {
     struct tt_collective_desc desc = tt_lowering_collective(b->in->lowering, purpose, unit, 0);
 
@@ -23,16 +544,16 @@ static bool travels(const struct tt_simple_walk *b, enum tt_purpose purpose, int
 }
 
 /* Units share a collective only if the same ranks share them. */
-static bool same_ranks(const struct tt_simple_walk *b, int unit, int other)
+static bool same_ranks(const struct walk *b, int unit, int other)
 {
     return b->u->layout->units[unit].shard_group == b->u->layout->units[other].shard_group;
 }
 
 /* Puts a transfer into its lane. Returns the time at which it ends. */
-static double transfer(struct tt_simple_walk *b, enum tt_purpose purpose, int unit, int64_t elements)
+static double transfer(struct walk *b, enum tt_purpose purpose, int unit, int64_t elements)
 {
     double begin = b->link_free > b->now ? b->link_free : b->now;
-    double sec = tt_simple_transfer_sec(b, purpose, unit, elements);
+    double sec = transfer_sec(b, purpose, unit, elements);
 
     b->plan.calls += sec > 0.0;
     b->plan.comm_sec += sec;
@@ -40,21 +561,21 @@ static double transfer(struct tt_simple_walk *b, enum tt_purpose purpose, int un
 }
 
 /* whole: [unit] its bytes. */
-static void add_unit(const struct tt_simple_walk *b, struct tt_simple_units *to, int unit, const int64_t *whole)
+static void add_unit(const struct walk *b, struct unit_list *to, int unit, const int64_t *whole)
 {
     to->unit[to->n++] = unit;
     to->whole += whole[unit];
-    to->elements += tt_simple_elements(b, to->purpose, &unit, 1);
+    to->elements += elements_of(b, to->purpose, &unit, 1);
 }
 
-static void occupy(struct tt_simple_walk *b, int pos, int64_t bytes)
+static void occupy(struct walk *b, int pos, int64_t bytes)
 {
     struct tt_plan *plan = &b->plan;
     int64_t all;
 
     b->live += bytes;
-    all = tt_simple_other_bytes(b, pos) + b->live;
-    plan->fits = plan->fits && tt_simple_fits(b, pos, b->live);
+    all = other_bytes_at(b, pos) + b->live;
+    plan->fits = plan->fits && fits(b, pos, b->live);
     if (all > plan->step_bytes) {
         plan->step_bytes = all;
         plan->exchanged_bytes = b->live;
@@ -63,71 +584,64 @@ static void occupy(struct tt_simple_walk *b, int pos, int64_t bytes)
 
 /* --- writing the schedule --- */
 
-static struct tt_simple_handle handle_of(struct tt_simple_walk *b, const int *units, int n)
+static struct handle handle_of(struct walk *b, const int *units, int n)
 {
-    return (struct tt_simple_handle){units[0], n == 1 ? TT_NONE : tt_schedule_bucket(&b->plan.schedule, units, n)};
+    return (struct handle){units[0], n == 1 ? TT_NONE : tt_schedule_bucket(&b->plan.schedule, units, n)};
 }
 
-static void begin(struct tt_simple_walk *b, enum tt_purpose purpose, int mb, struct tt_simple_handle units)
+static void begin(struct walk *b, enum tt_purpose purpose, int mb, struct handle units)
 {
     tt_schedule_begin(&b->plan.schedule, purpose, mb, units.unit, units.bucket);
 }
 
-static void await(struct tt_simple_walk *b, enum tt_purpose purpose, int mb, struct tt_simple_handle units)
+static void await(struct walk *b, enum tt_purpose purpose, int mb, struct handle units)
 {
     tt_schedule_wait(&b->plan.schedule, purpose, mb, units.unit, units.bucket);
 }
 
-static const int *units_of(const struct tt_simple_walk *b, const struct tt_simple_handle *units, int *ret_n)
+static const int *units_of(const struct walk *b, const struct handle *units, int *ret_n)
 {
     *ret_n = units->bucket == TT_NONE ? 1 : b->plan.schedule.buckets[units->bucket].n;
     return units->bucket == TT_NONE ? &units->unit : b->plan.schedule.buckets[units->bucket].units;
 }
 
-static void fly(struct tt_simple_walk *b, int pos, struct tt_simple_flight flight)
+static void fly(struct walk *b, int pos, struct flight flight)
 {
     TT_PUSH(b->flights, b->n_flights, b->cap_flights) = flight;
     occupy(b, pos, flight.bytes);
 }
 
 /* The sum of a shared gradient waits for another rank, which may still wait for this one, so its norm comes last. */
-static void add_norm(struct tt_simple_walk *b, int unit)
+static void add_norm(struct walk *b, int unit)
 {
     if (b->u->layout->units[unit].shared_grad == TT_NONE)
         tt_schedule_add(&b->plan.schedule, TT_NORM, unit);
 }
 
-static void add_last_norms(struct tt_simple_walk *b)
-{
-    for (int u = 0; u < b->u->layout->n_units; u++)
-        if (b->u->layout->units[u].shared_grad != TT_NONE)
-            tt_schedule_add(&b->plan.schedule, TT_NORM, u);
-}
-
 /* The sums of these units are complete on this rank. Next comes the all-reduce over replicas, or the norm. */
-static void finish_sum(struct tt_simple_walk *b, int pos, struct tt_simple_handle handle)
+static void finish_sum(struct walk *b, int pos, struct handle handle)
 {
     int n;
     const int *units = units_of(b, &handle, &n);
 
     if (travels(b, TT_ALL_REDUCE, units[0])) {
-        int64_t elements = tt_simple_elements(b, TT_ALL_REDUCE, units, n);
+        int64_t elements = elements_of(b, TT_ALL_REDUCE, units, n);
 
         begin(b, TT_ALL_REDUCE, 0, handle);
         fly(b, pos,
-            (struct tt_simple_flight){.units = handle,
-                                      .all_reduce = true,
-                                      .bytes = tt_simple_staging_bytes(b, TT_ALL_REDUCE, units[0], elements),
-                                      .end = transfer(b, TT_ALL_REDUCE, units[0], elements)});
+            (struct flight){.units = handle,
+                            .all_reduce = true,
+                            .bytes = staging_bytes(b, TT_ALL_REDUCE, units[0], elements),
+                            .end = transfer(b, TT_ALL_REDUCE, units[0], elements)});
         return;
     }
     for (int i = 0; i < n; i++)
         add_norm(b, units[i]);
 }
 
-static void wait_oldest(struct tt_simple_walk *b, int pos)
+static void wait_oldest(struct walk *b, int pos)
 {
-    const struct tt_simple_flight flight = b->flights[b->head++];
+    const struct flight flight = b->flights[b->head++];
     int n, n_summed = 0;
     const int *units = units_of(b, &flight.units, &n);
 
@@ -147,31 +661,25 @@ static void wait_oldest(struct tt_simple_walk *b, int pos)
 }
 
 /* Waits for reductions until so many more bytes fit at pos, or none is left. */
-static void make_room(struct tt_simple_walk *b, int pos, int64_t bytes)
+static void make_room(struct walk *b, int pos, int64_t bytes)
 {
-    while (!tt_simple_fits(b, pos, b->live + bytes) && b->head < b->n_flights)
+    while (!fits(b, pos, b->live + bytes) && b->head < b->n_flights)
         wait_oldest(b, pos);
-}
-
-/* Seconds of compute between two positions. */
-static double compute_between(const struct tt_simple_walk *b, int pos, int until)
-{
-    return b->facts->begin_sec[until] - b->facts->begin_sec[pos];
 }
 
 /* --- gathers --- */
 
-static enum tt_purpose gather_purpose(const struct tt_gather *gather)
+static enum tt_purpose gather_purpose(const struct gather *gather)
 {
     return gather->from_kept ? TT_UNSHARD_KEPT : TT_UNSHARD;
 }
 
 /* Whether the next gather may join those in b->joined. */
-static bool may_join(struct tt_simple_walk *b, int pos, bool needed_now)
+static bool may_join(struct walk *b, int pos, bool needed_now)
 {
-    const struct tt_simple_units *joined = &b->joined;
+    const struct unit_list *joined = &b->joined;
     int at = b->next_gather + joined->n;
-    const struct tt_gather *g = &b->gathers.items[at];
+    const struct gather *g = &b->gathers.items[at];
     int64_t bytes = joined->whole + b->facts->unit_bytes[g->unit];
 
     if (b->in_joined[g->unit])
@@ -184,23 +692,23 @@ static bool may_join(struct tt_simple_walk *b, int pos, bool needed_now)
     if (joined->n > 0 && b->candidate.within_compute) {
         double busy = b->link_free > b->now ? b->link_free - b->now : 0.0;
         enum tt_purpose purpose = gather_purpose(g);
-        double sec = tt_simple_transfer_sec(b, purpose, joined->unit[0], joined->elements) +
-                     tt_simple_transfer_sec(b, purpose, g->unit, tt_simple_elements(b, purpose, &g->unit, 1));
+        double sec = transfer_sec(b, purpose, joined->unit[0], joined->elements) +
+                     transfer_sec(b, purpose, g->unit, elements_of(b, purpose, &g->unit, 1));
 
-        if (busy + sec > compute_between(b, pos, b->gathers.items[b->next_gather].first))
-            return false;
+        if (busy + sec > b->facts->begin_sec[b->gathers.items[b->next_gather].first] - b->facts->begin_sec[pos])
+            return false; /* longer than the compute that could hide it */
     }
-    return (needed_now && joined->n == 0) || tt_simple_fits_until(b, pos, g->first, bytes, at + 1);
+    return (needed_now && joined->n == 0) || fits_until(b, pos, g->first, bytes, at + 1);
 }
 
 /* Begins the next bucket of gathers, as large as rules and memory allow. Returns false if not even one unit fits. */
-static bool begin_gather(struct tt_simple_walk *b, int pos, bool needed_now)
+static bool begin_gather(struct walk *b, int pos, bool needed_now)
 {
-    const struct tt_gather *next = &b->gathers.items[b->next_gather];
-    struct tt_simple_units *joined = &b->joined;
-    struct tt_simple_handle handle;
+    const struct gather *next = &b->gathers.items[b->next_gather];
+    struct unit_list *joined = &b->joined;
+    struct handle handle;
 
-    tt_simple_clear_units(joined, b->next_gather < b->gathers.n ? gather_purpose(next) : TT_UNSHARD);
+    clear_units(joined, b->next_gather < b->gathers.n ? gather_purpose(next) : TT_UNSHARD);
     while (b->next_gather + joined->n < b->gathers.n && may_join(b, pos, needed_now)) {
         b->in_joined[next[joined->n].unit] = true;
         add_unit(b, joined, next[joined->n].unit, b->facts->unit_bytes);
@@ -212,23 +720,18 @@ static bool begin_gather(struct tt_simple_walk *b, int pos, bool needed_now)
     make_room(b, pos, joined->whole);
     handle = handle_of(b, joined->unit, joined->n);
     begin(b, TT_UNSHARD, 0, handle);
-    TT_PUSH(b->buckets, b->n_buckets, b->cap_buckets) = (struct tt_simple_bucket){
+    TT_PUSH(b->buckets, b->n_buckets, b->cap_buckets) = (struct bucket){
         handle, b->next_gather, joined->n, transfer(b, joined->purpose, joined->unit[0], joined->elements)};
     b->next_gather += joined->n;
     occupy(b, pos, joined->whole);
     return true;
 }
 
-static bool needs_at(const struct tt_simple_walk *b, int gather, int pos)
-{
-    return gather < b->gathers.n && b->gathers.items[gather].first == pos;
-}
-
-static void gather_for(struct tt_simple_walk *b, int pos)
+static void gather_for(struct walk *b, int pos)
 {
     int begun = b->waited; /* buckets whose use begins at pos or before */
 
-    while (needs_at(b, b->next_gather, pos))
+    while (b->next_gather < b->gathers.n && b->gathers.items[b->next_gather].first == pos)
         (void)begin_gather(b, pos, true);
     while (begun < b->n_buckets && b->gathers.items[b->buckets[begun].first].first <= pos)
         begun++;
@@ -241,12 +744,12 @@ static void gather_for(struct tt_simple_walk *b, int pos)
     }
 }
 
-static void release_after(struct tt_simple_walk *b, int pos)
+static void release_after(struct walk *b, int pos)
 {
-    const struct tt_gather_list *list = &b->gathers;
+    const struct gather_list *list = &b->gathers;
 
     for (; b->next_release < list->n_releases && list->releases[b->next_release].pos <= pos; b->next_release++) {
-        const struct tt_release *r = &list->releases[b->next_release];
+        const struct release *r = &list->releases[b->next_release];
         bool last = b->next_release + 1 == list->n_releases || r[1].pos != r->pos || r[1].gather != r->gather;
 
         b->live -= r->bytes;
@@ -258,18 +761,18 @@ static void release_after(struct tt_simple_walk *b, int pos)
 
 /* --- reduces --- */
 
-static void reduce_pending(struct tt_simple_walk *b, int pos)
+static void reduce_pending(struct walk *b, int pos)
 {
-    struct tt_simple_units *pending = &b->pending;
+    struct unit_list *pending = &b->pending;
     int mb = b->u->positions[pos].microbatch;
     bool reduces;
     int64_t staging;
-    struct tt_simple_handle handle;
+    struct handle handle;
 
     if (pending->n == 0)
         return;
     reduces = travels(b, TT_REDUCE, pending->unit[0]);
-    staging = tt_simple_staging_bytes(b, TT_REDUCE, pending->unit[0], pending->elements);
+    staging = staging_bytes(b, TT_REDUCE, pending->unit[0], pending->elements);
     for (int i = 0; i < pending->n; i++)
         while (b->flying[pending->unit[i]])
             wait_oldest(b, pos);
@@ -277,20 +780,20 @@ static void reduce_pending(struct tt_simple_walk *b, int pos)
     handle = handle_of(b, pending->unit, pending->n);
     begin(b, TT_REDUCE, mb, handle);
     fly(b, pos + 1,
-        (struct tt_simple_flight){.units = handle,
-                                  .microbatch = mb,
-                                  .bytes = staging,
-                                  .end = transfer(b, TT_REDUCE, pending->unit[0], pending->elements)});
+        (struct flight){.units = handle,
+                        .microbatch = mb,
+                        .bytes = staging,
+                        .end = transfer(b, TT_REDUCE, pending->unit[0], pending->elements)});
     b->flights[b->n_flights - 1].bytes += pending->whole; /* these already live */
     for (int i = 0; i < pending->n; i++)
         b->flying[pending->unit[i]]++;
-    tt_simple_clear_units(pending, TT_REDUCE);
+    clear_units(pending, TT_REDUCE);
     while (!reduces && b->head < b->n_flights && !b->flights[b->head].all_reduce)
         wait_oldest(b, pos); /* nothing travels, so the gradients are the sums */
 }
 
 /* Whether complete gradients should wait and be reduced together with the next ones of the microbatch. */
-static bool worth_holding(struct tt_simple_walk *b, int pos, const struct tt_complete *complete)
+static bool worth_holding(struct walk *b, int pos, const struct tt_complete *complete)
 {
     const struct tt_usage *u = b->u;
     const struct tt_complete *next = complete + 1;
@@ -303,14 +806,13 @@ static bool worth_holding(struct tt_simple_walk *b, int pos, const struct tt_com
         return false;
     if (b->candidate.within_compute && b->link_free <= b->now)
         return false;
-    return tt_simple_fits_until(
-        b, pos + 1, next->pos + 1,
-        tt_simple_staging_bytes(b, TT_REDUCE, b->pending.unit[0],
-                                b->pending.elements + tt_simple_elements(b, TT_REDUCE, &next->unit, 1)),
-        b->next_gather);
+    return fits_until(b, pos + 1, next->pos + 1,
+                      staging_bytes(b, TT_REDUCE, b->pending.unit[0],
+                                    b->pending.elements + elements_of(b, TT_REDUCE, &next->unit, 1)),
+                      b->next_gather);
 }
 
-static void reduce_after(struct tt_simple_walk *b, int pos)
+static void reduce_after(struct walk *b, int pos)
 {
     for (int c = b->u->complete_from[pos]; c < b->u->complete_from[pos + 1]; c++) {
         const struct tt_complete *complete = &b->u->complete[c];
@@ -328,7 +830,7 @@ static void reduce_after(struct tt_simple_walk *b, int pos)
 
 /* --- the walk --- */
 
-static void walk(struct tt_simple_walk *b)
+static void walk(struct walk *b)
 {
     int crossing = 0;
 
@@ -347,20 +849,22 @@ static void walk(struct tt_simple_walk *b)
     (void)tt_crossings_add(&b->u->crossings, crossing, b->u->order->n, &b->plan.schedule);
     while (b->head < b->n_flights)
         wait_oldest(b, b->u->n_positions);
-    add_last_norms(b);
+    for (int u = 0; u < b->u->layout->n_units; u++)
+        if (b->u->layout->units[u].shared_grad != TT_NONE)
+            tt_schedule_add(&b->plan.schedule, TT_NORM, u);
     tt_fsdp_update(b->u->layout, &b->plan.schedule);
 }
 
 struct tt_plan tt_simple_fsdp_plan(const struct tt_simple_fsdp *fsdp, struct tt_candidate candidate)
 {
-    struct tt_simple_walk b = {.in = fsdp, .u = fsdp->facts->usage, .facts = fsdp->facts, .candidate = candidate};
+    struct walk b = {.in = fsdp, .u = fsdp->facts->usage, .facts = fsdp->facts, .candidate = candidate};
 
     b.plan.fits = true;
-    b.gathers = tt_gathers_make(b.u, b.facts->param_bytes, candidate.reshard, candidate.stay);
-    tt_simple_begin(&b);
+    b.gathers = gathers_make(b.u, b.facts->param_bytes, candidate.reshard, candidate.stay);
+    begin_walk(&b);
     walk(&b);
     b.plan.step_sec = b.now;
-    tt_simple_end(&b);
+    end_walk(&b);
     return b.plan;
 }
 

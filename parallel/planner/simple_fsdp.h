@@ -2,15 +2,15 @@
 #ifndef TT_PARALLEL_PLANNER_SIMPLE_FSDP_H
 #define TT_PARALLEL_PLANNER_SIMPLE_FSDP_H
 
-#include "parallel/planner/gathers.h"
-#include "parallel/planner/step_facts.h"
+#include "parallel/fsdp/usage.h"
+#include "parallel/planner/cost.h"
 
 /**
- * The planned FSDP engine (SimpleFSDP). It sees the whole step before it runs and schedules it statically. Collectives
- * of neighbouring units are issued as one, a bucket. The gather of the next bucket begins before the present one is
- * awaited, as soon as its memory is free until it is needed. Reduce-scatters are awaited only when their memory is
- * needed. All-reduces over replicas begin as soon as a unit's sum is complete. Parameters that nothing reads are not
- * gathered. The order of additions does not change, so losses are those of the eager engine, bit for bit.
+ * The planned FSDP engine (SimpleFSDP). It schedules the whole step statically, before it runs. Collectives of
+ * neighbouring units are issued as one bucket. The all-gather of the next bucket begins before the wait for the present
+ * one, as soon as its memory is free until its use. The step waits for a reduce-scatter only when it needs the memory.
+ * All-reduces over replicas begin as soon as a unit's sum is complete. Parameters that nothing reads are not gathered.
+ * The order of additions does not change, so losses have the bits of the eager engine.
  *
  * The schedule is a pure function of graph, layout, cost table and options, so every rank makes the same one.
  */
@@ -20,6 +20,13 @@ struct tt_plan_limits {
     int64_t step_bytes;      /* all transient memory */
     int64_t exchanged_bytes; /* memory for exchange, at positions that need more than slack_bytes in all */
     int64_t slack_bytes;     /* up to this total, exchange may take all that is left */
+};
+
+/* When a unit stays gathered between two reads, besides forward to backward, where its policy decides. */
+enum tt_stay {
+    TT_STAY_BY_POLICY, /* never */
+    TT_STAY_IF_NEXT,   /* without another gather in between */
+    TT_STAY_OVER_ONE,  /* with at most one gather in between, during which the unit would be prefetched anyway */
 };
 
 /* One way to plan a step; the planner tries several. */
@@ -54,5 +61,30 @@ struct tt_plan {
 /** The plan of one optimizer step. The caller's (tt_plan_release). */
 struct tt_plan tt_simple_fsdp_plan(const struct tt_simple_fsdp *fsdp, struct tt_candidate candidate);
 void tt_plan_release(struct tt_plan *plan);
+
+/** The facts of a step that no plan changes: seconds and bytes by position. */
+struct tt_step_facts {
+    const struct tt_usage *usage; /* not owned */
+    double *node_sec;             /* [n_positions] predicted, of its node */
+    double *begin_sec;            /* [n_positions + 1] time at which a position begins if nothing waits */
+    int64_t *grad_bytes;          /* [n_positions] bytes of whole gradients that begin to live there */
+    int64_t *other_bytes;         /* [n_positions] bytes of transient memory that is not for exchange */
+    int64_t *param_bytes;         /* [param] bytes when gathered; 0 if it is read from its shard */
+    int64_t *unit_bytes;          /* [unit] sum over its parameters */
+    int64_t *unit_grad_bytes;     /* [unit] bytes of its whole gradients; 0 if they are written where they are summed */
+};
+
+/**
+ * Computes the facts. Sizes of collectives are those that lowering gives.
+ *   eager  the eager engine's program of the same order; gives other_bytes
+ * The caller's (tt_step_facts_release).
+ */
+void tt_step_facts_make(const struct tt_usage *usage, const struct tt_lowering *lowering,
+                        const struct tt_machine *machine, const struct tt_program *eager,
+                        struct tt_step_facts *ret_facts);
+void tt_step_facts_release(struct tt_step_facts *facts);
+
+/** The bytes for exchange at the instruction at which a program needs most memory. */
+int64_t tt_program_exchanged_bytes(const struct tt_program *program);
 
 #endif

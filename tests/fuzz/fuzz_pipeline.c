@@ -8,7 +8,7 @@
 
 #include "core/base/mem.h"
 #include "fuzz.h"
-#include "parallel/pipeline/csv.h"
+#include "parallel/pipeline/schedule.h"
 
 enum { RANKS = 2, STAGES = 4, MICROBATCHES = 4 };
 

@@ -16,8 +16,8 @@
 #include "checkpoint/load/source.h"
 #include "core/base/mem.h"
 #include "core/models/parts/lora.h"
-#include "parallel/comm/self.h"
-#include "parallel/layout/param_groups.h"
+#include "core/comm/comm.h"
+#include "parallel/layout/patterns.h"
 
 int reference_check(int rc)
 {

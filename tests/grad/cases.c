@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 
+#include "core/passes/autodiff.h"
 #include "tests/grad/build.h"
 
 static void build_head(struct tt_graph *graph)

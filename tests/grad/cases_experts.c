@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 
+#include "core/passes/autodiff.h"
 #include "tests/grad/build.h"
 #include "tests/grad/cases.h"
 

@@ -12,13 +12,14 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/graph/divide.h"
-#include "core/graph/phases.h"
-#include "core/graph/recompute.h"
-#include "core/graph/stage.h"
 #include "core/math/bf16.h"
 #include "core/math/tree.h"
 #include "core/models/model.h"
+#include "core/passes/autodiff.h"
+#include "core/passes/divide.h"
+#include "core/passes/phases.h"
+#include "core/passes/recompute.h"
+#include "core/passes/stage.h"
 #include "tests/grad/interp.h"
 
 enum { GRAINS = 8, BATCH = 2, SEQ_LEN = 144, MESSAGES = 6 };

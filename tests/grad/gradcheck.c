@@ -15,9 +15,10 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/graph/phases.h"
 #include "core/kernels/kernels.h"
 #include "core/math/rng.h"
+#include "core/passes/autodiff.h"
+#include "core/passes/phases.h"
 #include "tests/grad/cases.h"
 #include "tests/grad/interp.h"
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/passes/autodiff.h"
 #include "tests/grad/cases.h"
 #include "tests/grad/interp.h"
 

@@ -12,9 +12,10 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/graph/phases.h"
 #include "core/kernels/kernels.h"
 #include "core/math/bf16.h"
+#include "core/passes/autodiff.h"
+#include "core/passes/phases.h"
 #include "tests/grad/interp.h"
 
 enum { GRAINS = 4, MOST = 4, MESSAGES = 6, FUSED = 0 /* in place of a number of ranks: one rank without grains */ };

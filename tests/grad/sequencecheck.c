@@ -14,12 +14,13 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/graph/divide.h"
-#include "core/graph/phases.h"
 #include "core/graph/pieces.h"
 #include "core/kernels/kernels.h"
 #include "core/math/bf16.h"
 #include "core/models/model.h"
+#include "core/passes/autodiff.h"
+#include "core/passes/divide.h"
+#include "core/passes/phases.h"
 #include "tests/grad/interp.h"
 
 enum { GRAINS = 4, PARTS = 2, MOST = 8, SEQ_LEN = 144, SIDES = 11, MESSAGES = 6 };

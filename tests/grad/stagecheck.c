@@ -11,7 +11,8 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/graph/stage.h"
+#include "core/passes/autodiff.h"
+#include "core/passes/stage.h"
 #include "tests/grad/cases.h"
 #include "tests/grad/interp.h"
 

@@ -5,7 +5,7 @@
  */
 #include <stdio.h>
 
-#include "parallel/pipeline/simulate.h"
+#include "parallel/pipeline/schedule.h"
 
 enum { MAX_RANKS = 8, MAX_CHUNKS = 4 };
 

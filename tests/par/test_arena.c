@@ -102,10 +102,11 @@ static bool in_arena(const int32_t *samples)
 static int check_samples(struct tt_comm *comm, const struct tt_engine *engine)
 {
     int microbatches = tt_engine_program(engine)->microbatches;
-    bool inside = in_arena(tt_engine_validation_tokens(engine)) && in_arena(tt_engine_validation_labels(engine));
+    bool inside =
+        in_arena(tt_engine_validation_inputs(engine).tokens) && in_arena(tt_engine_validation_inputs(engine).labels);
 
     for (int a = 0; a < microbatches; a++)
-        inside = inside && in_arena(tt_engine_tokens(engine, a)) && in_arena(tt_engine_labels(engine, a));
+        inside = inside && in_arena(tt_engine_inputs(engine, a).tokens) && in_arena(tt_engine_inputs(engine, a).labels);
     return inside ? 0 : tt_fail(TT_EINTERNAL, "rank %d has samples outside of its arena", comm->rank);
 }
 

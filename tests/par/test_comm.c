@@ -21,7 +21,7 @@
 #include "core/os/team.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/comm/peer_memory.h"
-#include "parallel/comm/self.h"
+#include "core/comm/comm.h"
 #include "parallel/comm/threads.h"
 #include "tests/help/mesh.h"
 #include "tests/help/sweep.h"

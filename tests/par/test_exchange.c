@@ -18,7 +18,7 @@
 #include "parallel/comm/collectives.h"
 #include "parallel/comm/threads.h"
 #include "parallel/engine/agree.h"
-#include "parallel/engine/transfer/transfer.h"
+#include "parallel/engine/transfer.h"
 #include "parallel/layout/mesh.h"
 #include "parallel/planner/cost.h"
 #include "tests/help/mesh.h"

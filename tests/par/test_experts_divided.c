@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
-#include "parallel/comm/threads.h"
+#include "core/comm/comm.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 

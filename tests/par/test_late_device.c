@@ -195,7 +195,7 @@ static int steps(struct tt_engine *engine, const struct tt_engine_options *o, in
                                .decoupled = true};
 
         for (int a = 0; a < o->microbatches; a++) {
-            int32_t *tokens = tt_engine_tokens(engine, a), *labels = tt_engine_labels(engine, a);
+            int32_t *tokens = tt_engine_inputs(engine, a).tokens, *labels = tt_engine_inputs(engine, a).labels;
 
             for (int64_t i = 0; i < o->local_batch * o->seq_len; i++) {
                 tokens[i] = (int32_t)((i * 5 + a + s + first) % 13);

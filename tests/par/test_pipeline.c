@@ -251,7 +251,7 @@ static int overflowing_rank(struct tt_comm *comm, void *arg)
                                   tt_layout_param(layout, p)->offset) = 1e38F;
     for (int a = 0; a < options.microbatches; a++)
         for (int64_t i = 0; i < options.local_batch * options.seq_len; i++)
-            tt_engine_tokens(engine, a)[i] = tt_engine_labels(engine, a)[i] = (int32_t)(i % 13);
+            tt_engine_inputs(engine, a).tokens[i] = tt_engine_inputs(engine, a).labels[i] = (int32_t)(i % 13);
     rc = tt_engine_step(engine, &step);
     if (rc == TT_ENONFINITE)
         rc = tt_engine_explain(engine, &step);

@@ -17,7 +17,7 @@
 #include "parallel/comm/collectives.h"
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/planner/planner.h"
-#include "parallel/planner/step_facts.h"
+#include "parallel/planner/simple_fsdp.h"
 #include "tests/help/machine.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "core/config/config.h"
-#include "parallel/layout/wrap.h"
+#include "parallel/layout/units.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 

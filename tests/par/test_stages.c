@@ -354,8 +354,8 @@ static int other_instructions(struct tt_comm *comm, void *arg)
     TT_TRY(tt_engine_allocate(engine));
     TT_TRY(tt_engine_init_params(engine, 1));
     for (int a = 0; a < options.microbatches; a++) {
-        memset(tt_engine_tokens(engine, a), 0, (size_t)options.seq_len * sizeof(int32_t));
-        memset(tt_engine_labels(engine, a), 0, (size_t)options.seq_len * sizeof(int32_t));
+        memset(tt_engine_inputs(engine, a).tokens, 0, (size_t)options.seq_len * sizeof(int32_t));
+        memset(tt_engine_inputs(engine, a).labels, 0, (size_t)options.seq_len * sizeof(int32_t));
     }
     TT_TRY(tt_engine_step(engine, &step));
 out:

@@ -14,7 +14,7 @@
 
 #include "core/base/mem.h"
 #include "parallel/comm/threads.h"
-#include "parallel/layout/param_groups.h"
+#include "parallel/layout/patterns.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 
@@ -241,7 +241,7 @@ static int overflowing_rank(struct tt_comm *comm, void *arg)
             part[tt_box_volume(&place->box) - 1 - i] = 3e38F;
     }
     for (int64_t i = 0; i < options.local_batch * options.seq_len; i++)
-        tt_engine_tokens(engine, 0)[i] = tt_engine_labels(engine, 0)[i] = (int32_t)(i % 13);
+        tt_engine_inputs(engine, 0).tokens[i] = tt_engine_inputs(engine, 0).labels[i] = (int32_t)(i % 13);
     rc = tt_engine_step(engine, &step);
     if (rc == TT_ENONFINITE)
         rc = tt_engine_explain(engine, &step);

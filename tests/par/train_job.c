@@ -246,11 +246,11 @@ static int load_microbatches(struct at_work *w)
 
     w->valid = 0;
     for (int a = 0; a < w->microbatches; a++) {
-        const int32_t *labels = tt_engine_labels(w->engine, a);
+        const int32_t *labels = tt_engine_inputs(w->engine, a).labels;
 
         TT_TRY(load_samples(w, w->cursor + tt_engine_microbatch(w->engine, a) * w->job->local_batch,
-                            tt_engine_tokens(w->engine, a), tt_engine_labels(w->engine, a),
-                            tt_engine_positions(w->engine, a)));
+                            tt_engine_inputs(w->engine, a).tokens, tt_engine_inputs(w->engine, a).labels,
+                            tt_engine_inputs(w->engine, a).positions));
         for (int64_t i = 0; i < n; i++)
             w->valid += labels[i] >= 0;
     }
@@ -347,10 +347,11 @@ static int validate(struct at_work *w)
     int rc = 0;
 
     for (int64_t first = 0; first < job->validation_batches; first += data.n) {
-        int32_t *tokens = tt_engine_validation_tokens(w->engine), *labels = tt_engine_validation_labels(w->engine);
+        int32_t *tokens = tt_engine_validation_inputs(w->engine).tokens,
+                *labels = tt_engine_validation_inputs(w->engine).labels;
 
         TT_TRY(load_samples(w, (first + data.index) * job->local_batch, tokens, labels,
-                            tt_engine_validation_positions(w->engine)));
+                            tt_engine_validation_inputs(w->engine).positions));
         for (int64_t i = 0; first + data.index >= job->validation_batches && i < job->local_batch * job->seq_len; i++)
             labels[i] = -100;
         TT_TRY(tt_engine_validate(w->engine, &step));

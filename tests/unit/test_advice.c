@@ -5,8 +5,8 @@
  */
 #include "cli/train/screen.h"
 #include "config_help.h"
+#include "core/comm/comm.h"
 #include "core/os/file.h"
-#include "parallel/comm/self.h"
 #include "trainer/job/predict.h"
 #include "trainer/step/reporter.h"
 

@@ -15,7 +15,7 @@
 #include "cli/doctor/doctor.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
-#include "parallel/comm/self.h"
+#include "core/comm/comm.h"
 
 struct place {
     char *root;

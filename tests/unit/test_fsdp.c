@@ -17,9 +17,10 @@
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/passes/autodiff.h"
 #include "core/program/instr/instr.h"
 #include "parallel/fsdp/fsdp.h"
-#include "parallel/layout/param_groups.h"
+#include "parallel/layout/patterns.h"
 #include "parallel/layout/units.h"
 #include "tests/help/mesh.h"
 

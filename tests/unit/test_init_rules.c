@@ -8,7 +8,7 @@
 
 #include "core/base/mem.h"
 #include "model_help.h"
-#include "parallel/layout/init_rules.h"
+#include "parallel/layout/init.h"
 
 static struct tt_model *make(const char *name)
 {

@@ -14,7 +14,7 @@
 
 #include "core/base/mem.h"
 #include "core/math/rng.h"
-#include "core/program/placed.h"
+#include "core/program/memory_plan.h"
 #include "core/program/program.h"
 
 enum { MOST = 700 };

@@ -12,6 +12,7 @@
 
 #include "core/base/mem.h"
 #include "core/models/model.h"
+#include "core/passes/autodiff.h"
 #include "core/program/order.h"
 #include "tests/par/orders.h"
 

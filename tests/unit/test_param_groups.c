@@ -6,7 +6,7 @@
 
 #include "core/base/mem.h"
 #include "model_help.h"
-#include "parallel/layout/param_groups.h"
+#include "parallel/layout/patterns.h"
 
 static struct tt_model *make(const char *name)
 {

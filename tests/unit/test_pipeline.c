@@ -16,7 +16,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "parallel/pipeline/simulate.h"
+#include "parallel/pipeline/schedule.h"
 #include "tests/help/peaks.h"
 
 enum { MAX_RANKS = 8, MAX_CHUNKS = 4 };

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "core/models/model.h"
-#include "parallel/planner/pipeline_cost.h"
+#include "parallel/planner/cost.h"
 #include "tests/help/machine.h"
 
 enum { STAGES = 4, BATCH = 2, SEQ_LEN = 64, DIM = 64, VOCAB = 640 };

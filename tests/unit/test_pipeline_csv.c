@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "parallel/pipeline/csv.h"
+#include "parallel/pipeline/schedule.h"
 
 static char path[] = "/tmp/titan-test-csv-XXXXXX";
 

@@ -14,9 +14,9 @@
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "core/graph/recompute.h"
 #include "core/models/model.h"
 #include "core/ops/op.h"
+#include "core/passes/recompute.h"
 
 static struct tt_graph *make_graph(int64_t n_layers, int tied, struct tt_recompute how)
 {

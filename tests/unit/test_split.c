@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "core/program/split.h"
+#include "core/program/instr/instr.h"
 
 /* A program of instructions that compute no node. Each takes a second, with half a second between them. */
 enum { N = 4 };

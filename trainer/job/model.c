@@ -18,8 +18,8 @@
 #include "core/os/path.h"
 #include "core/tokenizer/gguf.h"
 #include "core/tokenizer/tokenizer.h"
-#include "parallel/layout/init_rules.h"
-#include "parallel/layout/param_groups.h"
+#include "parallel/layout/init.h"
+#include "parallel/layout/patterns.h"
 #include "trainer/job/job.h"
 
 static int64_t or_zero(int64_t nullable)

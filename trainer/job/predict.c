@@ -11,7 +11,7 @@
 #include "core/os/team.h"
 #include "core/program/instr/instr.h"
 #include "parallel/comm/collectives.h"
-#include "parallel/planner/pipeline_cost.h"
+#include "parallel/planner/cost.h"
 
 /* What is folded while one place after another is planned. */
 struct folding {

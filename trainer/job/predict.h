@@ -2,7 +2,7 @@
 #ifndef TT_TRAINER_JOB_PREDICT_H
 #define TT_TRAINER_JOB_PREDICT_H
 
-#include "parallel/pipeline/simulate.h"
+#include "parallel/pipeline/schedule.h"
 #include "trainer/job/job.h"
 
 /**

@@ -8,7 +8,7 @@
 
 #include "checkpoint/save/save.h"
 #include "core/os/team.h"
-#include "core/program/split.h"
+#include "core/program/instr/instr.h"
 #include "trainer/job/setup.h"
 #include "trainer/step/metrics.h"
 #include "trainer/step/step.h"

@@ -160,12 +160,13 @@ static int load(const struct tt_setup *s, struct tt_train_data *data, const stru
     for (int a = 0; a < s->job.microbatches && rc == 0; a++) {
         int64_t first = at->sample_cursor + tt_engine_microbatch(s->engine, a) * batch;
 
-        rc = tt_train_data_batch(data, first, batch, tt_engine_tokens(s->engine, a), tt_engine_labels(s->engine, a),
-                                 tt_engine_positions(s->engine, a), &valid);
+        rc = tt_train_data_batch(data, first, batch, tt_engine_inputs(s->engine, a).tokens,
+                                 tt_engine_inputs(s->engine, a).labels, tt_engine_inputs(s->engine, a).positions,
+                                 &valid);
         if (rc == 0)
             step->local_valid += tt_engine_valid_labels(s->engine, a);
         for (int64_t i = 0; i < batch * data->seq_len && rc == 0; i++)
-            tokens += tt_engine_labels(s->engine, a)[i] != TT_LABEL_PADDING;
+            tokens += tt_engine_inputs(s->engine, a).labels[i] != TT_LABEL_PADDING;
     }
     step->data_sec = tt_clock_sec() - start; /* waiting for other ranks is communication */
     TT_TRY(tt_comm_agree(s->comm, rc));

@@ -23,8 +23,9 @@ static int load_batch(const struct tt_validation *v, int64_t first, int64_t *val
 {
     int64_t left = v->samples - first, T = v->data->seq_len;
     int64_t there = left < 0 ? 0 : left < v->batch ? left : v->batch;
-    int32_t *tokens = tt_engine_validation_tokens(v->engine), *labels = tt_engine_validation_labels(v->engine);
-    int32_t *positions = tt_engine_validation_positions(v->engine);
+    int32_t *tokens = tt_engine_validation_inputs(v->engine).tokens,
+            *labels = tt_engine_validation_inputs(v->engine).labels;
+    int32_t *positions = tt_engine_validation_inputs(v->engine).positions;
 
     for (int64_t i = there * T; i < v->batch * T; i++) {
         tokens[i] = 0;

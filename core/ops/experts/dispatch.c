@@ -14,7 +14,7 @@
  */
 #include <string.h>
 
-#include "core/graph/token_parts.h"
+#include "core/graph/pieces.h"
 #include "core/kernels/kernels.h"
 #include "core/ops/experts/choice.h"
 #include "core/ops/rule.h"

@@ -13,7 +13,7 @@
  * expert with many rows does not keep the others waiting. An expert has the same rows of a grain on every layout, so
  * its product has the same shape, and the bits do not depend on the layout with any kernel.
  */
-#include "core/graph/token_parts.h"
+#include "core/graph/pieces.h"
 #include "core/ops/experts/pairs.h"
 #include "core/ops/rule.h"
 

@@ -16,7 +16,7 @@
  */
 #include "core/ops/experts/ffn.h"
 
-#include "core/graph/token_parts.h"
+#include "core/graph/pieces.h"
 #include "core/kernels/kernels.h"
 #include "core/ops/experts/pairs.h"
 #include "core/ops/rule.h"

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "core/graph/token_parts.h"
+#include "core/graph/pieces.h"
 #include "core/kernels/kernels.h"
 #include "core/math/tree.h"
 #include "core/ops/rule.h"

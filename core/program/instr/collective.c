@@ -3,11 +3,14 @@
  * The instructions that begin a collective and wait for it. What differs between purposes is in their rows.
  */
 #include "core/base/mem.h"
+#include "core/comm/comm.h"
+#include "core/ops/op.h"
+#include "core/program/executor.h"
 #include "core/program/instr/instr.h"
-#include "core/program/instr/running.h"
-#include "core/program/lower/lowering.h"
+#include "core/program/internal.h"
+#include "core/program/order.h"
 
-/* --- what is exchanged --- */
+/* --- what a collective of units carries --- */
 
 int64_t tt_purpose_elements(const struct tt_unit *unit, enum tt_purpose purpose)
 {
@@ -58,8 +61,7 @@ struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lower
 
     desc.group = row->among == TT_AMONG_REPLICAS ? of->replicate_group : of->shard_group;
     if (row->carries == TT_CARRIES_GRADS && of->shard_group == TT_GROUP_EFSDP)
-        desc.dtype =
-            TT_F32; /* gradients of several ranks' rows, rounded before they were added: a sum is not rounded */
+        desc.dtype = TT_F32; /* sums over several ranks' rows, which were rounded before they were added */
     if (row->among == TT_AMONG_MATRIX && lowering->layout->groups[TT_GROUP_TP].n > 1)
         desc.group = TT_GROUP_MATRIX;
     desc.ranks = lowering->layout->groups[desc.group].n;
@@ -71,8 +73,7 @@ struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lower
     return desc;
 }
 
-/* Whether there is anything to do. What is kept in another type than it travels in is rounded even if it does not
- * travel. */
+/* Whether there is anything to do: data travels, or is rounded to another type than it is kept in. */
 static bool happens(const struct tt_lowering *lowering, enum tt_purpose purpose, const struct tt_collective_desc *desc)
 {
     bool of_params = tt_purpose_row(purpose)->carries == TT_CARRIES_PARAMS;
@@ -125,24 +126,19 @@ void tt_lower_collective(struct tt_walk *w, const struct tt_instr *from, enum tt
         w->begun[from->purpose][units[i]] = p->n_instrs - 1;
 }
 
-/* A transfer between stages has a tag of its own, since both ends must know it. */
-static int begin_transfer(struct tt_walk *w, const struct tt_instr *from)
-{
-    int rc = tt_purpose_row(from->purpose)->lower(w, from);
-
-    *tt_lower_transfer_begun(w, from) = w->program->n_instrs - 1;
-    return rc;
-}
-
 static int lower_begin(struct tt_walk *w, const struct tt_instr *from)
 {
     const struct tt_purpose_row *row = tt_purpose_row(from->purpose);
     struct tt_collective_desc desc;
+    int rc = 0;
 
     if (!row->lower)
         return tt_fail(TT_EINTERNAL, "a schedule cannot hold '%s'", row->name);
-    if (row->among == TT_AMONG_STAGES)
-        return begin_transfer(w, from);
+    if (row->among == TT_AMONG_STAGES) {
+        rc = row->lower(w, from);
+        *tt_lower_transfer_begun(w, from) = w->program->n_instrs - 1;
+        return rc;
+    }
     if (row->carries == TT_CARRIES_GRADS)
         tt_lower_await_grads(w, from);
     desc = tt_lower_describe(w, from->purpose, &from->unit, 1);
@@ -160,7 +156,7 @@ static int run_begin(struct tt_executor *ex, int i, struct tt_step *step)
         row->before(ex, instr);
     if (!tt_collective_travels(&instr->collective) || !ex->exchange.begin)
         goto out;
-    /* earlier work makes what is sent and may use the memory that receives, so all of it must be complete */
+    /* all earlier work must be complete: it makes the data to send and may use the memory that receives */
     TT_TRY(tt_device_synchronize(ex->stream));
     rc = ex->exchange.begin(ex->exchange.ctx, i);
 out:
@@ -189,7 +185,7 @@ const struct tt_instr_row tt_instr_begin = {
 /* --- TT_WAIT --- */
 
 /* A wait has the operands of its TT_BEGIN, so that they live until then. */
-static void await(struct tt_walk *w, const struct tt_instr *from, int begin)
+static void add_wait(struct tt_walk *w, const struct tt_instr *from, int begin)
 {
     struct tt_program *p = w->program;
     int n = p->instrs[begin].n_operands, n_units;
@@ -212,7 +208,7 @@ static int await_transfer(struct tt_walk *w, const struct tt_instr *from)
     if (*begin == TT_NONE)
         return tt_fail(TT_EINTERNAL, "the schedule has '%s' of microbatch %d, which it has not begun",
                        tt_purpose_row(from->purpose)->wait_name, from->microbatch);
-    await(w, from, *begin);
+    add_wait(w, from, *begin);
     *begin = TT_NONE;
     return 0;
 }
@@ -230,11 +226,26 @@ static int lower_wait(struct tt_walk *w, const struct tt_instr *from)
     desc = tt_lower_describe(w, from->purpose, &from->unit, 1);
     begin = w->begun[from->purpose][from->unit];
     if (begin != TT_NONE)
-        await(w, from, begin);
+        add_wait(w, from, begin);
     else if (tt_collective_travels(&desc))
         return tt_fail(TT_EINTERNAL, "the schedule has '%s' of %s, which it has not begun", row->wait_name,
                        w->in.layout->units[from->unit].name);
     return row->arrived ? row->arrived(w, from, begin) : 0;
+}
+
+/* In explain: notes whether an exchange inside of a layer brought values that are not finite. Waits for the stream. */
+static int examine_exchange(struct tt_executor *ex, const struct tt_instr *begin)
+{
+    const struct tt_node *node = tt_instr_node(ex->program, begin);
+    const struct tt_value *out = &tt_instr_graph(ex->program, begin)->values[node->out[0]];
+    int rc = 0;
+
+    TT_TRY(tt_device_synchronize(ex->stream));
+    if (tt_running_order(ex, begin) < ex->bad->order &&
+        !tt_running_all_finite(out->dtype, tt_running_address(ex, begin)[node->n_in], tt_value_elements(out)))
+        *ex->bad = (struct tt_bad_value){.order = tt_running_order(ex, begin)};
+out:
+    return rc;
 }
 
 int tt_running_wait(struct tt_executor *ex, int i)
@@ -246,7 +257,7 @@ int tt_running_wait(struct tt_executor *ex, int i)
     if (rc == 0 && row->after)
         row->after(ex, begin);
     if (rc == 0 && ex->bad && row->among == TT_AMONG_PEERS)
-        rc = tt_running_examine_exchange(ex, begin);
+        rc = examine_exchange(ex, begin);
     return rc;
 }
 
@@ -264,4 +275,501 @@ const struct tt_instr_row tt_instr_wait = {
     .waits = true,
     .lower = lower_wait,
     .run = run_wait,
+};
+
+/*
+ * --- between stages of a pipeline ---
+ *
+ * A transfer carries all values, or all gradients, that cross the boundary of two stages in one microbatch. Its
+ * operands are one buffer for each value.
+ */
+
+/* The boundary of a stage that a transfer crosses. */
+struct crossing {
+    const struct tt_boundary *items;
+    int n;
+    bool grads;
+    const struct tt_stage_neighbour *peer;
+    int number; /* of the stage before the boundary */
+};
+
+static struct crossing crossing_of(const struct tt_stage *stage, enum tt_purpose purpose)
+{
+    bool out = purpose == TT_SEND_VALUES || purpose == TT_RECEIVE_GRADS;
+
+    return (struct crossing){out ? stage->out : stage->in, out ? stage->n_out : stage->n_in,
+                             purpose == TT_SEND_GRADS || purpose == TT_RECEIVE_GRADS,
+                             out ? &stage->after : &stage->before, out ? stage->number : stage->number - 1};
+}
+
+/* The value of a boundary that the transfer carries, or TT_NONE. */
+static int carried(const struct crossing *c, int i)
+{
+    return c->grads ? c->items[i].grad : c->items[i].value;
+}
+
+bool tt_stage_transfers(const struct tt_stage *stage, enum tt_purpose purpose)
+{
+    struct crossing c = crossing_of(stage, purpose);
+
+    for (int i = 0; c.peer->apart && i < c.n; i++)
+        if (carried(&c, i) != TT_NONE)
+            return true;
+    return false;
+}
+
+void tt_lower_note_crossing(struct tt_walk *w, const struct tt_instr *from, int at)
+{
+    struct crossing c = crossing_of(&w->in.stages[from->stage], from->purpose);
+
+    for (int i = 0; i < c.n; i++)
+        if (carried(&c, i) != TT_NONE)
+            w->last_reader[tt_lower_slot(w, from->microbatch, from->stage, carried(&c, i))] = at;
+}
+
+void tt_transfer_text(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out)
+{
+    const struct tt_stage *stage = &program->stages[instr->stage];
+    bool sends = tt_purpose_row(instr->purpose)->op == TT_SEND;
+    bool out_of = crossing_of(stage, instr->purpose).peer == &stage->after;
+
+    tt_text_add(out, " %s stage %d", sends ? "to" : "from", stage->number + (out_of ? 1 : -1));
+}
+
+/* Two transfers that are under way at once between two ranks differ in microbatch, boundary or direction. */
+static int tag_of(const struct crossing *c, int microbatch)
+{
+    enum { MICROBATCHES = TT_PIPELINE_OVERTAKING, BOUNDARIES = 128 }; /* so that all tags are below TT_TAG_TIED */
+
+    return TT_TAG_BOUNDARY - TT_TAG_COLLECTIVE + 2 * (microbatch % MICROBATCHES * BOUNDARIES + c->number % BOUNDARIES) +
+           c->grads;
+}
+
+static void lower_transfer(struct tt_walk *w, const struct tt_instr *from)
+{
+    const struct tt_stage *stage = &w->in.stages[from->stage];
+    struct crossing c = crossing_of(stage, from->purpose);
+    struct tt_instr begin = *from;
+
+    begin.collective = (struct tt_collective_desc){.op = tt_purpose_row(from->purpose)->op,
+                                                   .group = TT_GROUP_PP,
+                                                   .ranks = 2,
+                                                   .peer = c.peer->pp,
+                                                   .dtype = w->in.param_dtype,
+                                                   .tag = tag_of(&c, from->microbatch)};
+    for (int i = 0; i < c.n; i++)
+        if (carried(&c, i) != TT_NONE)
+            begin.collective.bytes += tt_value_bytes(&stage->graph->values[carried(&c, i)]);
+    begin.collective.shard_bytes = begin.collective.bytes;
+    tt_lower_begin(w, &begin);
+}
+
+static int lower_send(struct tt_walk *w, const struct tt_instr *from)
+{
+    const struct tt_stage *stage = &w->in.stages[from->stage];
+    struct crossing c = crossing_of(stage, from->purpose);
+
+    for (int i = 0; i < c.n; i++)
+        if (carried(&c, i) != TT_NONE)
+            tt_lower_await(w, tt_lower_input(w, from, carried(&c, i)), false);
+    lower_transfer(w, from);
+    for (int i = 0; i < c.n; i++) {
+        int buffer;
+
+        if (carried(&c, i) == TT_NONE)
+            continue;
+        buffer = tt_lower_input(w, from, carried(&c, i));
+        if (buffer == TT_NONE)
+            return tt_fail(TT_EINTERNAL, "the schedule sends '%s' before it is there",
+                           stage->graph->values[carried(&c, i)].name);
+        tt_lower_operand(w, buffer);
+    }
+    return 0;
+}
+
+static int lower_receive(struct tt_walk *w, const struct tt_instr *from)
+{
+    const struct tt_stage *stage = &w->in.stages[from->stage];
+    struct crossing c = crossing_of(stage, from->purpose);
+
+    lower_transfer(w, from);
+    for (int i = 0; i < c.n; i++)
+        if (carried(&c, i) != TT_NONE)
+            tt_lower_operand(w, tt_lower_value(w, from, carried(&c, i)));
+    return 0;
+}
+
+/* --- runs --- */
+
+void tt_lower_mark_runs(struct tt_walk *w)
+{
+    int run = 0;
+
+    for (int i = 0; w->in.run_microbatches && i < w->program->n_instrs; i++) {
+        struct tt_instr *instr = &w->program->instrs[i];
+        const struct tt_instr_row *row = tt_instr_row(instr);
+        bool of_microbatch =
+            row->begins || row->waits ? tt_purpose_row(instr->purpose)->of_microbatch : row->of_microbatch;
+
+        instr->starts_run = of_microbatch && instr->microbatch / w->in.run_microbatches > run;
+        run += instr->starts_run;
+    }
+}
+
+/* --- tied weights --- */
+
+/* Adds the TT_BEGIN of a transfer of a unit's shared gradient. Returns its index. */
+static int begin_tied(struct tt_walk *w, const struct tt_instr *from, enum tt_purpose purpose, int buffer)
+{
+    const struct tt_unit *unit = &w->in.layout->units[from->unit];
+    bool is_last = unit->grads[unit->shared_grad].part == 1;
+    int from_last = (purpose == TT_SEND_TIED) == is_last; /* a receiver may answer with the tag of what it gets */
+    struct tt_instr begin = *from;
+
+    begin.kind = TT_BEGIN;
+    begin.purpose = purpose;
+    begin.collective = (struct tt_collective_desc){.op = tt_purpose_row(purpose)->op,
+                                                   .group = TT_GROUP_PP,
+                                                   .ranks = 2,
+                                                   .peer = unit->shared_pp,
+                                                   .dtype = TT_F32,
+                                                   .bytes = w->program->buffers[buffer].bytes,
+                                                   .shard_bytes = w->program->buffers[buffer].bytes,
+                                                   .tag = TT_TAG_TIED + from_last - TT_TAG_COLLECTIVE};
+    tt_lower_begin(w, &begin);
+    tt_lower_operand(w, buffer);
+    return w->program->n_instrs - 1;
+}
+
+static void wait_tied(struct tt_walk *w, int begin, int buffer)
+{
+    struct tt_instr wait = w->program->instrs[begin];
+
+    wait.kind = TT_WAIT;
+    wait.begin = begin;
+    wait.collective = (struct tt_collective_desc){0};
+    tt_lower_begin(w, &wait);
+    tt_lower_operand(w, buffer);
+}
+
+int tt_lower_exchange_tied(struct tt_walk *w, const struct tt_instr *from, int own)
+{
+    int other = tt_lower_buffer(w, TT_MEMORY_STAGING, w->program->buffers[own].bytes);
+    int sending = begin_tied(w, from, TT_SEND_TIED, own), receiving = begin_tied(w, from, TT_RECEIVE_TIED, other);
+
+    wait_tied(w, sending, own);
+    wait_tied(w, receiving, other);
+    return other;
+}
+
+const struct tt_purpose_row tt_purpose_send_tied = {
+    .name = "send tied",
+    .wait_name = "wait send tied",
+    .op = TT_SEND,
+    .among = TT_AMONG_STAGES,
+    .carries = TT_CARRIES_SUMS,
+    .rare = true,
+};
+
+const struct tt_purpose_row tt_purpose_receive_tied = {
+    .name = "receive tied",
+    .wait_name = "wait receive tied",
+    .op = TT_RECEIVE,
+    .among = TT_AMONG_STAGES,
+    .carries = TT_CARRIES_SUMS,
+    .rare = true,
+};
+
+/* --- the rows of boundaries --- */
+
+const struct tt_purpose_row tt_purpose_send_values = {
+    .name = "send",
+    .wait_name = "wait send",
+    .op = TT_SEND,
+    .among = TT_AMONG_STAGES,
+    .of_microbatch = true,
+    .rare = true,
+    .subject = tt_transfer_text,
+    .lower = lower_send,
+};
+
+const struct tt_purpose_row tt_purpose_receive_values = {
+    .name = "receive",
+    .wait_name = "wait receive",
+    .op = TT_RECEIVE,
+    .among = TT_AMONG_STAGES,
+    .of_microbatch = true,
+    .rare = true,
+    .subject = tt_transfer_text,
+    .lower = lower_receive,
+};
+
+const struct tt_purpose_row tt_purpose_send_grads = {
+    .name = "send gradient",
+    .wait_name = "wait send gradient",
+    .op = TT_SEND,
+    .among = TT_AMONG_STAGES,
+    .of_microbatch = true,
+    .rare = true,
+    .subject = tt_transfer_text,
+    .lower = lower_send,
+};
+
+const struct tt_purpose_row tt_purpose_receive_grads = {
+    .name = "receive gradient",
+    .wait_name = "wait receive gradient",
+    .op = TT_RECEIVE,
+    .among = TT_AMONG_STAGES,
+    .of_microbatch = true,
+    .rare = true,
+    .subject = tt_transfer_text,
+    .lower = lower_receive,
+};
+
+/*
+ * --- inside of a layer ---
+ *
+ * A node whose op exchanges rows with the ranks that share the layer (core/ops/ranks/exchange.c) does not run. Lowering
+ * begins a collective in its place, and waits for it before the first instruction that reads the result or overwrites
+ * the data that is sent. Instructions in between overlap the collective.
+ *
+ * Operands are the node's inputs, its output, and staging. A sum uses up the term that this rank gives, so no other
+ * node may read that value later.
+ */
+
+static const struct kind {
+    enum tt_purpose purpose;
+    bool in_blocks; /* x has one block for each rank: `bytes` are those of a block */
+    bool uses_up;   /* x is undefined afterwards */
+} kinds[] = {
+    [TT_EXCHANGE_GATHER] = {TT_GATHER_VALUES, false, false},
+    [TT_EXCHANGE_SCATTER] = {TT_SUM_VALUES, true, true},
+    [TT_EXCHANGE_SUM] = {TT_SUM_ALL_VALUES, false, true},
+    [TT_EXCHANGE_BLOCKS] = {TT_SWAP_VALUES, true, false},
+};
+
+static enum tt_group_id group_of(enum tt_axis axis)
+{
+    return axis == TT_AXIS_CP ? TT_GROUP_CP : TT_GROUP_TP;
+}
+
+bool tt_node_exchanges(const struct tt_graph *graph, int node)
+{
+    return tt_op_row(graph->nodes[node].op)->exchange != TT_EXCHANGE_NONE;
+}
+
+struct tt_collective_desc tt_node_collective(const struct tt_graph *graph, int node)
+{
+    const struct tt_node *of = &graph->nodes[node];
+    const struct kind *kind = &kinds[tt_op_row(of->op)->exchange];
+    const struct tt_value *x = &graph->values[of->in[0]];
+    struct tt_collective_desc desc = {.op = tt_purpose_row(kind->purpose)->op,
+                                      .group = group_of(of->attr.peers.axis),
+                                      .ranks = of->attr.peers.n,
+                                      .dtype = x->dtype,
+                                      .bytes = tt_value_bytes(x)};
+
+    if (kind->in_blocks)
+        desc.bytes /= desc.ranks;
+    desc.shard_bytes = desc.bytes;
+    return desc;
+}
+
+/* --- lowering --- */
+
+static int check(const struct tt_walk *w, const struct tt_instr *from, const struct kind *kind)
+{
+    const struct tt_graph *graph = tt_lower_graph(w, from);
+    const struct tt_node *node = &graph->nodes[from->node];
+    const struct tt_axis_peers *peers = &node->attr.peers;
+    struct tt_place place = w->in.layout->groups[group_of(peers->axis)];
+    const char *name = graph->values[node->out[0]].name;
+
+    if (peers->n < 2 || peers->n != place.n || peers->index != place.index)
+        return tt_fail(TT_EINTERNAL, "'%s' is exchanged as rank %d of %d, and this is rank %d of %d in %s", name,
+                       peers->index, peers->n, place.index, place.n, tt_group_name(group_of(peers->axis)));
+    if (!kind->uses_up)
+        return 0;
+    if (graph->values[node->in[0]].kind == TT_VALUE_PARAM_GRAD ||
+        w->last_reader[tt_lower_slot(w, from->microbatch, from->stage, node->in[0])] != w->at)
+        return tt_fail(TT_EINTERNAL, "the exchange of '%s' uses up '%s', which is needed later", name,
+                       graph->values[node->in[0]].name);
+    return 0;
+}
+
+int tt_lower_exchange(struct tt_walk *w, const struct tt_instr *from)
+{
+    const struct tt_graph *graph = tt_lower_graph(w, from);
+    const struct tt_node *node = &graph->nodes[from->node];
+    const struct kind *kind = &kinds[tt_op_row(node->op)->exchange];
+    struct tt_instr begin = *from;
+    int64_t staging;
+    int rc = 0;
+
+    TT_TRY(check(w, from, kind));
+    tt_lower_await_inputs(w, from);
+    begin.kind = TT_BEGIN;
+    begin.purpose = kind->purpose;
+    begin.collective = tt_node_collective(graph, from->node);
+    /* Tags are reused in turn: all ranks begin the exchanges in the same order, but may wait for them at different
+     * places, since ranks that share a sequence plan on their own. */
+    begin.collective.tag =
+        TT_TAG_EXCHANGE - TT_TAG_COLLECTIVE + w->n_exchanges[node->attr.peers.axis]++ % TT_TAG_EXCHANGES;
+    tt_lower_begin(w, &begin);
+    TT_TRY(tt_lower_inputs(w, from));
+    tt_lower_operand(w, tt_lower_output(w, from, 0));
+    staging = w->in.staging(&begin.collective);
+    tt_lower_operand(w, staging ? tt_lower_made(w, TT_MEMORY_STAGING, staging) : TT_NONE);
+    TT_PUSH(w->exchanging, w->n_exchanging, w->cap_exchanging) = w->program->n_instrs - 1;
+out:
+    return rc;
+}
+
+/* Adds the wait for the k-th of the exchanges under way. */
+static void await(struct tt_walk *w, int k)
+{
+    struct tt_program *p = w->program;
+    int begin = w->exchanging[k];
+    struct tt_instr wait = p->instrs[begin];
+
+    wait.kind = TT_WAIT;
+    wait.node = TT_NONE;
+    wait.begin = begin;
+    wait.collective = (struct tt_collective_desc){0};
+    tt_lower_begin(w, &wait);
+    for (int i = 0; i < p->instrs[begin].n_operands; i++)
+        tt_lower_operand(w, p->operands[p->instrs[begin].operands + i]);
+    w->n_exchanging--;
+    for (int i = k; i < w->n_exchanging; i++)
+        w->exchanging[i] = w->exchanging[i + 1];
+}
+
+/* Whether an exchange writes a buffer, or also reads it if `reads`. */
+static bool uses(const struct tt_program *p, int begin, int buffer, bool reads)
+{
+    const struct tt_instr *instr = &p->instrs[begin];
+    int n_in = tt_instr_node(p, instr)->n_in;
+
+    for (int i = reads ? 0 : n_in; i <= n_in; i++)
+        if (p->operands[instr->operands + i] == buffer)
+            return true;
+    return false;
+}
+
+void tt_lower_await(struct tt_walk *w, int buffer, bool overwritten)
+{
+    for (int k = w->n_exchanging - 1; k >= 0 && buffer != TT_NONE; k--)
+        if (uses(w->program, w->exchanging[k], buffer, overwritten))
+            await(w, k);
+}
+
+void tt_lower_await_grads(struct tt_walk *w, const struct tt_instr *from)
+{
+    const struct tt_program *p = w->program;
+    int n;
+    const int *units = tt_instr_units(p->buckets, from, &n);
+
+    for (int k = 0; k < w->n_exchanging;) {
+        const struct tt_instr *begin = &p->instrs[w->exchanging[k]];
+        int out = p->operands[begin->operands + tt_instr_node(p, begin)->n_in], unit = p->buffers[out].unit;
+        bool wanted = false;
+
+        for (int u = 0; u < n; u++)
+            wanted = wanted || (unit == units[u] && (w->carries || begin->microbatch == from->microbatch));
+        if (wanted)
+            await(w, k);
+        else
+            k++;
+    }
+}
+
+void tt_lower_await_all(struct tt_walk *w)
+{
+    while (w->n_exchanging > 0)
+        await(w, 0);
+}
+
+/* --- running --- */
+
+bool tt_exchange_rounds(const struct tt_program *program, const struct tt_instr *begin)
+{
+    const struct tt_value *out = &tt_instr_graph(program, begin)->values[tt_instr_node(program, begin)->out[0]];
+
+    return out->dtype != begin->collective.dtype;
+}
+
+static void round_sum(struct tt_executor *ex, const struct tt_instr *begin)
+{
+    int64_t bytes = begin->collective.bytes;
+    void *const *address = tt_running_address(ex, begin);
+
+    if (tt_exchange_rounds(ex->program, begin))
+        tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_ROUND,
+                                                  .in = (char *)address[0] +
+                                                        tt_instr_node(ex->program, begin)->attr.peers.index * bytes,
+                                                  .out = {address[1]},
+                                                  .n = bytes / (int64_t)sizeof(float)});
+}
+
+/* x holds the sum; y may have acc's memory. */
+static void add_sum(struct tt_executor *ex, const struct tt_instr *begin)
+{
+    void *const *address = tt_running_address(ex, begin);
+
+    tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_ADD,
+                                              .in = address[0],
+                                              .out = {address[2], address[1]},
+                                              .n = begin->collective.bytes / (int64_t)sizeof(float)});
+}
+
+/* --- rows --- */
+
+/* " of layers.0.attention_norm" */
+static void text(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out)
+{
+    const struct tt_instr *begin = instr->begin == TT_NONE ? instr : &program->instrs[instr->begin];
+
+    tt_text_add(out, " of %s", tt_instr_graph(program, begin)->values[tt_instr_node(program, begin)->in[0]].name);
+}
+
+const struct tt_purpose_row tt_purpose_gather_values = {
+    .name = "gather rows",
+    .wait_name = "wait gather rows",
+    .op = TT_ALL_GATHER,
+    .among = TT_AMONG_PEERS,
+    .of_microbatch = true,
+    .rare = true,
+    .subject = text,
+};
+
+const struct tt_purpose_row tt_purpose_sum_values = {
+    .name = "sum rows",
+    .wait_name = "wait sum rows",
+    .op = TT_REDUCE_SCATTER,
+    .among = TT_AMONG_PEERS,
+    .of_microbatch = true,
+    .rare = true,
+    .subject = text,
+    .after = round_sum,
+};
+
+const struct tt_purpose_row tt_purpose_sum_all_values = {
+    .name = "sum",
+    .wait_name = "wait sum",
+    .op = TT_ALL_SUM,
+    .among = TT_AMONG_PEERS,
+    .of_microbatch = true,
+    .rare = true,
+    .subject = text,
+    .after = add_sum,
+};
+
+const struct tt_purpose_row tt_purpose_swap_values = {
+    .name = "swap blocks",
+    .wait_name = "wait swap blocks",
+    .op = TT_ALL_TO_ALL,
+    .among = TT_AMONG_PEERS,
+    .of_microbatch = true,
+    .rare = true,
+    .subject = text,
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * TT_EXPERTS: a node on the rows of all ranks that share experts. The ranks tell each other how many rows they have for
- * each expert and grain; then, round by round (core/program/routing.h), rows go to the ranks of their experts, the node
- * runs on what has arrived, and its output goes back to where the rows came from.
+ * TT_EXPERTS: a node on the rows of all ranks that share experts. The ranks tell each other the number of their rows
+ * for each expert and grain. Then, round by round (core/program/routing.h), rows go to the ranks of their experts, the
+ * node runs on the rows that have arrived, and its output returns to their origins.
  *
  * Operands are those of TT_RUN. Scratch has the windows first, one for each input that travels; the node's output takes
  * the first window. All ranks of a group run these instructions in the same order, so all have one tag.
@@ -10,16 +10,12 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/graph/token_parts.h"
+#include "core/graph/pieces.h"
 #include "core/ops/experts/ffn.h"
+#include "core/ops/op.h"
+#include "core/program/executor.h"
 #include "core/program/instr/instr.h"
-#include "core/program/instr/running.h"
-#include "core/program/lower/lowering.h"
-
-static const struct tt_node *node_of(const struct tt_program *program, const struct tt_instr *instr)
-{
-    return &tt_instr_graph(program, instr)->nodes[instr->node];
-}
+#include "core/program/internal.h"
 
 struct tt_routing_ranks tt_node_routing_ranks(const struct tt_node *node)
 {
@@ -85,8 +81,8 @@ int64_t tt_node_routed_bytes(const struct tt_graph *graph, int node)
     return (routed.n_in + 1) * tt_value_bytes(&graph->values[of->in[0]]) / of->attr.peers.n * (of->attr.peers.n - 1);
 }
 
-/* All of this rank's rows go away, and all experts that other ranks' tokens have are here. Two rounds have more rows
- * than a window, since a round ends where the next pair does not fit. */
+/* At worst all of this rank's rows go away, and all experts of other ranks' tokens are here. Two rounds together carry
+ * more rows than a window, since a round ends where the next pair does not fit. */
 struct tt_routed_most tt_node_routed_most(const struct tt_graph *graph, int node)
 {
     const struct tt_node *of = &graph->nodes[node];
@@ -123,7 +119,7 @@ int64_t tt_program_routed_bytes(const struct tt_program *program, int64_t *ret_m
 
         if (routed == 0)
             continue;
-        ranks = tt_node_routing_ranks(node_of(program, instr));
+        ranks = tt_node_routing_ranks(tt_instr_node(program, instr));
         counts = (int64_t)sizeof(int32_t) * (ranks.n - 1) * tt_routing_ends(&ranks);
         bytes += counts + routed;
         *ret_most += counts + tt_node_routed_most(tt_instr_graph(program, instr), instr->node).bytes;
@@ -134,7 +130,7 @@ int64_t tt_program_routed_bytes(const struct tt_program *program, int64_t *ret_m
 static void cost_of_experts(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
 {
     const struct tt_graph *graph = tt_instr_graph(program, instr);
-    const struct tt_node *node = node_of(program, instr);
+    const struct tt_node *node = tt_instr_node(program, instr);
 
     tt_op_row(node->op)->cost(graph, node, &cost->work);
     cost->calls = TT_ROUTED_CALLS;
@@ -144,7 +140,7 @@ static void cost_of_experts(const struct tt_program *program, const struct tt_in
 
 /* --- running --- */
 
-/* What stays on this rank is copied meanwhile. */
+/* Meanwhile this rank copies the rows that stay. */
 static int swap(struct tt_executor *ex, const struct tt_swap_list *give, const struct tt_swap_list *take)
 {
     const struct tt_routing *r = &ex->routing;
@@ -200,7 +196,7 @@ out:
 static int run_rounds(struct tt_executor *ex, const struct tt_instr *instr, struct tt_call *call,
                       const struct tt_routed *routed)
 {
-    const struct tt_node *node = node_of(ex->program, instr);
+    const struct tt_node *node = tt_instr_node(ex->program, instr);
     const struct tt_routing_ranks ranks = tt_node_routing_ranks(node);
     struct tt_routing *r = &ex->routing;
     int64_t row = row_bytes(call->graph, node), window = window_bytes(call->graph, node);
@@ -252,4 +248,129 @@ const struct tt_instr_row tt_instr_experts = {
     .subject = tt_name_of_node,
     .cost = cost_of_experts,
     .run = run_experts,
+};
+
+/*
+ * --- TT_COUNT ---
+ *
+ * The loads of experts: the number of slots that each expert of each layer got in the step. They are integers, so their
+ * sums do not depend on the layout. A router is counted where it runs in the forward pass, not where it is recomputed.
+ */
+
+/* The value with the experts of the tokens. */
+static const struct tt_value *experts_of(const struct tt_program *program, const struct tt_instr *instr)
+{
+    int value = program->buffers[program->operands[instr->operands]].value;
+
+    return &tt_instr_graph(program, instr)->values[value];
+}
+
+static struct tt_step_call call_of(const struct tt_program *program, const struct tt_instr *instr)
+{
+    return (struct tt_step_call){.op = TT_STEP_COUNT, .n = tt_value_elements(experts_of(program, instr))};
+}
+
+static void name_of_value(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out)
+{
+    tt_text_add(out, " %s", experts_of(program, instr)->name);
+}
+
+static int lower_count(struct tt_walk *w, const struct tt_instr *from)
+{
+    struct tt_router_counted counted;
+    struct tt_instr count = *from;
+
+    (void)tt_node_counted(tt_lower_graph(w, from), from->node, &counted);
+    count.node = TT_NONE; /* a program has it only where a node runs */
+    tt_lower_begin(w, &count);
+    tt_lower_operand(w, tt_lower_input(w, from, counted.ids));
+    tt_lower_operand(w, counted.losses == TT_NONE ? TT_NONE : tt_lower_input(w, from, counted.losses));
+    return 0;
+}
+
+/* Adds the terms of the router's losses. */
+static void add_losses(struct tt_executor *ex, const float *losses, int64_t tokens)
+{
+    for (int k = 0; k < TT_ROUTER_LOSSES; k++)
+        tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_SUM,
+                                                  .n = tokens,
+                                                  .in = losses + k * tokens,
+                                                  .out = {&ex->state->sums[TT_SUM_ROUTER + k]}});
+}
+
+static int run_count(struct tt_executor *ex, int i, struct tt_step *step)
+{
+    const struct tt_instr *instr = &ex->program->instrs[i];
+    struct tt_step_call count = call_of(ex->program, instr);
+    int producer = experts_of(ex->program, instr)->producer;
+    int layer = tt_instr_graph(ex->program, instr)->nodes[producer].block;
+
+    (void)step;
+    count.in = tt_running_address(ex, instr)[0];
+    count.out[0] = tt_sums_loads(ex->state->sums) + (int64_t)layer * ex->program->layout->experts;
+    tt_running_step(ex, count);
+    if (tt_running_address(ex, instr)[1])
+        add_losses(ex, tt_running_address(ex, instr)[1], tt_value_rows(experts_of(ex->program, instr)));
+    return 0;
+}
+
+const struct tt_instr_row tt_instr_count = {
+    .name = "count",
+    .part = TT_SPLIT_OTHER,
+    .phase = TT_PHASE_SUMS,
+    .of_microbatch = true,
+    .step_of = call_of,
+    .subject = name_of_value,
+    .lower = lower_count,
+    .run = run_count,
+};
+
+/* --- TT_BALANCE: the loads move the biases of experts --- */
+
+static struct tt_step_call balance_of(const struct tt_program *program)
+{
+    return (struct tt_step_call){.op = TT_STEP_BALANCE, .n = program->layout->experts};
+}
+
+static void cost_of_balance(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
+{
+    struct tt_step_call balance = balance_of(program);
+
+    tt_step_row(balance.op)->cost(&balance, &cost->work);
+    cost->work.bytes *= program->layout->units[instr->unit].n_params;
+}
+
+static int lower_balance(struct tt_walk *w, const struct tt_instr *from)
+{
+    tt_lower_begin(w, from);
+    return 0;
+}
+
+/* The loads of all ranks are on the host, where they were added. */
+static int run_balance(struct tt_executor *ex, int i, struct tt_step *step)
+{
+    const struct tt_layout *layout = ex->program->layout;
+    int unit = ex->program->instrs[i].unit;
+
+    tt_device_copy(ex->stream, ex->state->sums, ex->sums, tt_sums_bytes(layout));
+    for (int k = 0; k < layout->units[unit].n_params; k++) {
+        const struct tt_unit_param *place = &layout->units[unit].params[k];
+        struct tt_step_call balance = balance_of(ex->program);
+
+        balance.in = tt_sums_loads(ex->state->sums) + (int64_t)place->block * layout->experts;
+        balance.out[0] = (float *)ex->state->array[TT_STATE_PARAM][unit] + place->offset;
+        balance.scalars = &step->scalars;
+        tt_running_step(ex, balance);
+    }
+    return 0;
+}
+
+const struct tt_instr_row tt_instr_balance = {
+    .name = "balance",
+    .part = TT_SPLIT_OPTIMIZER,
+    .phase = TT_PHASE_UPDATE,
+    .of_units = true,
+    .cost = cost_of_balance,
+    .lower = lower_balance,
+    .run = run_balance,
 };

@@ -3,15 +3,34 @@
 #define TT_INSTR_INSTR_H
 
 #include "core/base/text.h"
-#include "core/program/executor.h"
-#include "core/program/split.h"
+#include "core/ops/step/step.h"
+#include "core/program/program.h"
 
 /**
  * The table of instructions. A row has everything that titan knows about an instruction. To add one, add a line to
  * instr.def and a row (struct tt_instr_row) to a file of this folder. TT_BEGIN begins a collective and TT_WAIT awaits
  * it; what differs between collectives is in a row per purpose. To add one, add a line to purpose.def and a row.
  */
-struct tt_walk; /* core/program/lower/lowering.h */
+struct tt_walk; /* core/program/internal.h */
+
+struct tt_executor; /* core/program/executor.h, as is struct tt_step */
+struct tt_step;
+
+/**
+ * Where the time of a step went on the thread that runs the program. Every moment of the step belongs to exactly one
+ * part, so the parts add up to the step.
+ */
+enum tt_split_part {
+    TT_SPLIT_GEMM, /* products of the linear layers */
+    TT_SPLIT_ATTENTION,
+    TT_SPLIT_NORMS,
+    TT_SPLIT_HEAD,          /* output projection, loss and their gradients */
+    TT_SPLIT_OPTIMIZER,     /* update, norm of the gradients */
+    TT_SPLIT_COMMUNICATION, /* exposed: beginning, progress between instructions, waiting, sums of loss and norm */
+    TT_SPLIT_OTHER,         /* elementwise ops, embedding, sums over microbatches */
+    TT_SPLIT_IDLE,          /* outside of every instruction: loading the batch, agreeing on it */
+    TT_SPLIT_PARTS
+};
 
 /* How pictures show an instruction. */
 enum tt_phase {
@@ -46,7 +65,9 @@ struct tt_instr_row {
     const char *(*op_of)(const struct tt_program *program, const struct tt_instr *instr);
     /* Appends the text after the name; NULL: the units, if it has any. */
     void (*subject)(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out);
-    /* NULL: it costs nothing worth counting. */
+    /* The step op that it runs, with the members on which its cost depends; NULL: `cost` says more. */
+    struct tt_step_call (*step_of)(const struct tt_program *program, const struct tt_instr *instr);
+    /* The cost, without step_of; NULL: nothing worth counting. */
     void (*cost)(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *ret_cost);
     /* Lowers an instruction of the schedule to instructions of the program. NULL: a schedule cannot have it. */
     int (*lower)(struct tt_walk *walk, const struct tt_instr *from);
@@ -89,10 +110,10 @@ struct tt_purpose_row {
 };
 
 #define TT_INSTR(id, row) extern const struct tt_instr_row tt_instr_##row;
-#include "core/program/instr/instr.def"
+#include "core/program/instr.def"
 #undef TT_INSTR
 #define TT_PURPOSE(id, row) extern const struct tt_purpose_row tt_purpose_##row;
-#include "core/program/instr/purpose.def"
+#include "core/program/purpose.def"
 #undef TT_PURPOSE
 
 const struct tt_instr_row *tt_instr_row(const struct tt_instr *instr);
@@ -120,5 +141,34 @@ void tt_units_text(const struct tt_program *program, const int *units, int n, st
 
 enum tt_phase tt_instr_phase(const struct tt_program *program, const struct tt_instr *instr);
 struct tt_instr_cost tt_instr_cost(const struct tt_program *program, const struct tt_instr *instr);
+
+struct tt_split {
+    double sec[TT_SPLIT_PARTS];
+};
+
+/** "gemm", "attention", … */
+const char *tt_split_name(enum tt_split_part part);
+
+/** The part that an instruction belongs to, by its row (instr.h). */
+enum tt_split_part tt_split_part_of(const struct tt_program *program, int instr);
+
+/**
+ * Adds the time of the instructions of one run. TT_SPLIT_COMMUNICATION is the only definition of communication time.
+ *   spans  of its instructions (tt_executor_spans)
+ */
+void tt_split_add_run(struct tt_split *split, const struct tt_program *program, const struct tt_span *spans);
+
+/** Adds the time of the waits of one run, by the group of their collectives. */
+void tt_split_add_waits(double sec[TT_GROUPS], const struct tt_program *program, const struct tt_span *spans);
+
+/**
+ * Adds a whole step that ran from step.begin to step.end.
+ *   spans  of its instructions (tt_executor_spans), inside the step
+ */
+void tt_split_add(struct tt_split *split, const struct tt_program *program, const struct tt_span *spans,
+                  struct tt_span step);
+
+/** Percent of the whole; they add up to 100, or are all 0 for an empty split. */
+void tt_split_percent(const struct tt_split *split, double ret_percent[TT_SPLIT_PARTS]);
 
 #endif

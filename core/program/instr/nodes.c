@@ -6,16 +6,11 @@
 
 #include "core/ops/experts/ffn.h"
 #include "core/ops/op.h"
+#include "core/program/executor.h"
 #include "core/program/instr/instr.h"
-#include "core/program/instr/running.h"
-#include "core/program/lower/lowering.h"
+#include "core/program/internal.h"
 
 /* --- TT_RUN --- */
-
-static const struct tt_node *node_of(const struct tt_program *program, const struct tt_instr *instr)
-{
-    return &tt_instr_graph(program, instr)->nodes[instr->node];
-}
 
 static enum tt_split_part part_of_node(const struct tt_program *program, const struct tt_instr *instr)
 {
@@ -25,45 +20,41 @@ static enum tt_split_part part_of_node(const struct tt_program *program, const s
                                                [TT_PART_NORM] = TT_SPLIT_NORMS,
                                                [TT_PART_HEAD] = TT_SPLIT_HEAD};
 
-    return of_op[tt_op_row(node_of(program, instr)->op)->part];
+    return of_op[tt_op_row(tt_instr_node(program, instr)->op)->part];
 }
 
 enum tt_phase tt_phase_of_node(const struct tt_program *program, const struct tt_instr *instr)
 {
-    return node_of(program, instr)->backward ? TT_PHASE_BACKWARD : TT_PHASE_FORWARD;
+    return tt_instr_node(program, instr)->backward ? TT_PHASE_BACKWARD : TT_PHASE_FORWARD;
 }
 
 const char *tt_op_of_node(const struct tt_program *program, const struct tt_instr *instr)
 {
-    return tt_op_row(node_of(program, instr)->op)->name;
+    return tt_op_row(tt_instr_node(program, instr)->op)->name;
 }
 
 void tt_name_of_node(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out)
 {
-    const struct tt_node *node = node_of(program, instr);
+    const struct tt_node *node = tt_instr_node(program, instr);
 
     tt_text_add(out, " %s (%s)", tt_instr_graph(program, instr)->values[node->out[0]].name, tt_op_row(node->op)->name);
 }
 
 static void cost_of_node(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
 {
-    const struct tt_node *node = node_of(program, instr);
+    const struct tt_node *node = tt_instr_node(program, instr);
 
     tt_op_row(node->op)->cost(tt_instr_graph(program, instr), node, &cost->work);
 }
 
-/* Whether the value is the sum of the microbatches before this one, of which there are none. */
-static bool is_first_carry(const struct tt_value *value, int mb)
-{
-    return mb == 0 && value->kind == TT_VALUE_PARAM_GRAD && value->producer == TT_NONE;
-}
-
+/* Whether input i is absent: an optional input, or the carried gradients before the first microbatch. */
 static bool is_absent(const struct tt_walk *w, const struct tt_instr *from, int i)
 {
     const struct tt_graph *graph = tt_lower_graph(w, from);
-    int value = graph->nodes[from->node].in[i];
+    int id = graph->nodes[from->node].in[i];
+    const struct tt_value *value = id == TT_NONE ? NULL : &graph->values[id];
 
-    return value == TT_NONE || is_first_carry(&graph->values[value], from->microbatch);
+    return !value || (from->microbatch == 0 && value->kind == TT_VALUE_PARAM_GRAD && value->producer == TT_NONE);
 }
 
 int tt_lower_inputs(struct tt_walk *w, const struct tt_instr *from)
@@ -123,14 +114,14 @@ out:
     return rc;
 }
 
-/* A rank computes microbatches and stages in another order. */
+/* Independent of the order in which this rank computes microbatches and stages. */
 int64_t tt_running_order(const struct tt_executor *ex, const struct tt_instr *instr)
 {
     enum { STAGES = 1 << 16 };
     int stage = ex->program->stages[instr->stage].number;
 
     return (int64_t)instr->microbatch * 2 * STAGES +
-           (node_of(ex->program, instr)->backward ? 2 * STAGES - 1 - stage : stage);
+           (tt_instr_node(ex->program, instr)->backward ? 2 * STAGES - 1 - stage : stage);
 }
 
 void tt_running_examine(struct tt_executor *ex, const struct tt_instr *instr, const struct tt_call *call)
@@ -149,7 +140,7 @@ void tt_running_examine(struct tt_executor *ex, const struct tt_instr *instr, co
 
 struct tt_call tt_running_call(const struct tt_executor *ex, const struct tt_instr *instr, const struct tt_step *step)
 {
-    const struct tt_node *node = node_of(ex->program, instr);
+    const struct tt_node *node = tt_instr_node(ex->program, instr);
     void *const *address = tt_running_address(ex, instr);
     struct tt_call call = {
         .graph = tt_instr_graph(ex->program, instr), .node = node, .scalars = &step->scalars, .team = ex->team};

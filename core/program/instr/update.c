@@ -5,9 +5,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/optim/orthogonalize.h"
+#include "core/program/executor.h"
 #include "core/program/instr/instr.h"
-#include "core/program/instr/running.h"
-#include "core/program/lower/lowering.h"
+#include "core/program/internal.h"
+
+/* --- norm, clip, update --- */
 
 /*
  * Adds the finished sum of a unit's gradients as an operand. It is as long as the unit's trained parameters: the second
@@ -68,17 +71,15 @@ static struct tt_step_call of_shard(const struct tt_program *program, const stru
         .op = op, .n = program->layout->units[instr->unit].trained_elements, .dtype = program->shard_dtype};
 }
 
-static void cost_of_norm(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
+static struct tt_step_call squares_of(const struct tt_program *program, const struct tt_instr *instr)
 {
-    struct tt_step_call squares = of_shard(program, instr, TT_STEP_SQUARES);
-
-    tt_step_row(squares.op)->cost(&squares, &cost->work);
+    return of_shard(program, instr, TT_STEP_SQUARES);
 }
 
 static int run_norm(struct tt_executor *ex, int i, struct tt_step *step)
 {
     const struct tt_instr *instr = &ex->program->instrs[i];
-    struct tt_step_call squares = of_shard(ex->program, instr, TT_STEP_SQUARES);
+    struct tt_step_call squares = squares_of(ex->program, instr);
 
     (void)step;
     if (tt_unit_replica(ex->program->layout, instr->unit).index > 0)
@@ -96,7 +97,7 @@ const struct tt_instr_row tt_instr_norm = {
     .part = TT_SPLIT_OPTIMIZER,
     .phase = TT_PHASE_UPDATE,
     .of_units = true,
-    .cost = cost_of_norm,
+    .step_of = squares_of,
     .lower = lower_norm,
     .run = run_norm,
 };
@@ -126,8 +127,8 @@ static int lower_clip(struct tt_walk *w, const struct tt_instr *from)
     return 0;
 }
 
-/* Gets what this rank has summed. What other ranks add too is left out of the sum over the ranks. Losses of routers and
- * loads of experts are of the rank's own rows. */
+/* Takes this rank's sums, without those that another rank adds too. Losses of routers and loads of experts are of the
+ * rank's own rows. */
 static int take_sums(struct tt_executor *ex, struct tt_step *step)
 {
     const struct tt_layout *layout = ex->program->layout;
@@ -247,4 +248,206 @@ const struct tt_instr_row tt_instr_optimizer = {
     .cost = cost_of_update,
     .lower = lower_of_sum,
     .run = run_update,
+};
+
+/*
+ * --- Muon: the gather ---
+ *
+ * The updates of Muon's matrices are all-gathered, every rank orthogonalizes them whole, and each rank updates its part
+ * of the parameters. The parts of tensor-parallel ranks are not neighbours in the matrix, so it is assembled first.
+ */
+
+static int lower_gather(struct tt_walk *w, const struct tt_instr *from)
+{
+    int n, ranks;
+    const int *units = tt_instr_units(w->program->buckets, from, &n);
+
+    tt_lower_collective(w, from, TT_GATHER_UPDATES);
+    ranks = w->program->instrs[w->program->n_instrs - 1].collective.ranks;
+    for (int i = 0; i < n; i++) {
+        const struct tt_unit *unit = &w->in.layout->units[units[i]];
+
+        for (int k = unit->n_adam; k < unit->n_trained; k++) {
+            int whole = tt_lower_made(w, TT_MEMORY_PARAM_GRAD, ranks * unit->params[k].chunk * (int64_t)sizeof(float));
+
+            w->program->buffers[whole].unit = units[i];
+            w->update[unit->params[k].param] = whole;
+            tt_lower_operand(w, whole);
+        }
+    }
+    for (int i = 0; i < n; i++) { /* Muon's part of a unit's finished sum: this rank's part of the updates */
+        const struct tt_unit *unit = &w->in.layout->units[units[i]];
+
+        tt_lower_operand(w, tt_lower_part(w, tt_lower_sum(w, units[i]), unit->adam_elements * (int64_t)sizeof(float),
+                                          (unit->trained_elements - unit->adam_elements) * (int64_t)sizeof(float)));
+    }
+    return 0;
+}
+
+const struct tt_purpose_row tt_purpose_gather_updates = {
+    .name = "gather updates",
+    .wait_name = "wait gather updates",
+    .op = TT_ALL_GATHER,
+    .among = TT_AMONG_MATRIX,
+    .carries = TT_CARRIES_UPDATES,
+    .rare = true,
+    .lower = lower_gather,
+};
+
+/* --- TT_MUON --- */
+
+/* Without a gather the finished sum has the whole matrices. */
+static int whole_update(struct tt_walk *w, int u, const struct tt_unit_param *param)
+{
+    if (w->update[param->param] != TT_NONE)
+        return w->update[param->param];
+    return tt_lower_part(w, tt_lower_sum(w, u), param->offset * (int64_t)sizeof(float),
+                         param->chunk * (int64_t)sizeof(float));
+}
+
+/* The matrix that is assembled at the begin of the scratch memory; 0: it was gathered whole. */
+static int64_t assembled_bytes(const struct tt_unit_param *param)
+{
+    return param->blocks ? tt_arena_bytes(param->height * param->width * (int64_t)sizeof(float)) : 0;
+}
+
+static int64_t scratch_bytes(const struct tt_program *program, const struct tt_unit *unit)
+{
+    int64_t most = 0;
+
+    for (int k = unit->n_adam; k < unit->n_trained; k++) {
+        const struct tt_unit_param *param = &unit->params[k];
+        int64_t bytes =
+            assembled_bytes(param) + tt_orthogonalize_scratch_bytes(param->height, param->width, program->threads);
+
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static int lower_muon(struct tt_walk *w, const struct tt_instr *from)
+{
+    const struct tt_unit *unit = &w->in.layout->units[from->unit];
+
+    tt_lower_begin(w, from);
+    for (int k = unit->n_adam; k < unit->n_trained; k++) {
+        tt_lower_operand(w, whole_update(w, from->unit, &unit->params[k]));
+        w->update[unit->params[k].param] = TT_NONE;
+    }
+    tt_lower_operand(w, tt_lower_made(w, TT_MEMORY_SCRATCH, scratch_bytes(w->program, unit)));
+    return 0;
+}
+
+static struct tt_step_call orthogonalize_of(const struct tt_program *program, const struct tt_unit_param *param)
+{
+    return (struct tt_step_call){
+        .op = TT_STEP_ORTHOGONALIZE, .n = param->height, .stride = param->width, .parts = program->muon_steps};
+}
+
+static void cost_of_muon(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
+{
+    const struct tt_unit *unit = &program->layout->units[instr->unit];
+
+    for (int k = unit->n_adam; k < unit->n_trained; k++) {
+        struct tt_step_call whole = orthogonalize_of(program, &unit->params[k]);
+        struct tt_cost one = {0};
+
+        tt_step_row(whole.op)->cost(&whole, &one);
+        cost->work.flops += one.flops;
+        cost->work.bytes += one.bytes;
+        /* the update of this rank's part */
+        cost->work.bytes +=
+            (double)unit->params[k].chunk * (double)(2 * tt_dtype_size(program->shard_dtype) + sizeof(float));
+        cost->work.bytes += 2.0 * (double)assembled_bytes(&unit->params[k]); /* read and written */
+    }
+}
+
+static int run_muon(struct tt_executor *ex, int i, struct tt_step *step)
+{
+    const struct tt_program *p = ex->program;
+    const struct tt_instr *instr = &p->instrs[i];
+    const struct tt_unit *unit = &p->layout->units[instr->unit];
+    void *const *address = tt_running_address(ex, instr);
+    char *scratch = address[unit->n_trained - unit->n_adam];
+
+    for (int k = unit->n_adam; k < unit->n_trained; k++) {
+        void *matrix = assembled_bytes(&unit->params[k]) ? scratch : address[k - unit->n_adam];
+        struct tt_step_call parts = {.op = TT_STEP_ASSEMBLE,
+                                     .in = address[k - unit->n_adam],
+                                     .out = {matrix},
+                                     .rows = ex->parts[instr->unit][k],
+                                     .n_rows = p->layout->groups[TT_GROUP_MATRIX].n};
+        struct tt_step_call whole = orthogonalize_of(p, &unit->params[k]);
+        struct tt_step_call update = {.op = TT_STEP_MUON,
+                                      .in = matrix,
+                                      .n = unit->params[k].height,
+                                      .dtype = p->shard_dtype,
+                                      .rows = &ex->rows[instr->unit][k],
+                                      .n_rows = 1,
+                                      .scalars = &step->scalars};
+
+        if (matrix == scratch)
+            tt_running_step(ex, parts);
+        whole.out[0] = matrix;
+        whole.out[1] = scratch + assembled_bytes(&unit->params[k]);
+        update.out[0] = ex->state->array[TT_STATE_PARAM][instr->unit];
+        tt_running_step(ex, whole);
+        tt_running_step(ex, update);
+    }
+    return 0;
+}
+
+const struct tt_instr_row tt_instr_muon = {
+    .name = "muon",
+    .part = TT_SPLIT_OPTIMIZER,
+    .phase = TT_PHASE_UPDATE,
+    .of_units = true,
+    .cost = cost_of_muon,
+    .lower = lower_muon,
+    .run = run_muon,
+};
+
+/* --- averages of the weights --- */
+
+/* The averages of the weights (EMA), after all parameters have their new values. */
+
+static struct tt_step_call average_of(const struct tt_program *program, const struct tt_instr *instr)
+{
+    return (struct tt_step_call){.op = TT_STEP_AVERAGE,
+                                 .n = program->layout->units[instr->unit].trained_elements,
+                                 .dtype = program->shard_dtype};
+}
+
+void tt_lower_averages(struct tt_walk *w)
+{
+    const struct tt_layout *layout = w->in.layout;
+
+    for (int u = 0; u < layout->n_units && w->in.averages; u++) {
+        const struct tt_instr average = {
+            .kind = TT_AVERAGE, .node = TT_NONE, .unit = u, .bucket = TT_NONE, .begin = TT_NONE};
+
+        if (layout->units[u].trained_elements > 0)
+            tt_lower_begin(w, &average);
+    }
+}
+
+static int run_average(struct tt_executor *ex, int i, struct tt_step *step)
+{
+    const struct tt_instr *instr = &ex->program->instrs[i];
+    struct tt_step_call average = average_of(ex->program, instr);
+
+    average.in = ex->state->array[TT_STATE_PARAM][instr->unit];
+    average.out[0] = ex->state->array[TT_STATE_EMA][instr->unit];
+    average.scalars = &step->scalars;
+    tt_running_step(ex, average);
+    return 0;
+}
+
+const struct tt_instr_row tt_instr_average = {
+    .name = "average",
+    .part = TT_SPLIT_OPTIMIZER,
+    .phase = TT_PHASE_UPDATE,
+    .of_units = true,
+    .step_of = average_of,
+    .run = run_average,
 };

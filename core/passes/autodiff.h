@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_PASSES_AUTODIFF_H
+#define TT_PASSES_AUTODIFF_H
+
+#include "core/graph/graph.h"
+
+/**
+ * The backward pass of a graph, and the passes that change what is differentiated.
+ */
+
+/* Where a backward pass begins: a value, and the gradient that it has before any node of this graph adds to it. */
+struct tt_seed {
+    int value;
+    int grad; /* a value of the graph, or TT_GRAD_OF_LOSS */
+};
+
+/* `value` is the loss of each token; the differentiated function is the sum of its elements times
+ * tt_scalars.inv_valid_tokens. */
+enum { TT_GRAD_OF_LOSS = -2 };
+
+/**
+ * Appends the backward nodes (reverse mode), from the seeds. Afterwards ret_grad[v] is the id of the whole gradient of
+ * value v, for all values that the graph had before, or TT_NONE if no seed depends on it or it is constant.
+ * Contributions are summed in the order of the backward pass, a seed first.
+ */
+int tt_graph_differentiate(struct tt_graph *graph, const struct tt_seed *seeds, int n_seeds,
+                           int *ret_grad) TT_MUST_CHECK;
+
+/**
+ * Makes the gradient of every parameter the sum over this microbatch and those before it (for gradient_sync
+ * last_microbatch): the node that makes its first contribution gets a TT_VALUE_PARAM_GRAD without a producer as its
+ * accumulate input. That input is absent in the first microbatch of a step. After tt_graph_differentiate.
+ */
+int tt_graph_carry_gradients(struct tt_graph *graph) TT_MUST_CHECK;
+
+/**
+ * Adds coefficient * logsumexp^2 of every token that counts to what is differentiated, before or after
+ * tt_graph_differentiate: token_loss is then (2, N). A graph without a loss is left as it is.
+ */
+int tt_graph_add_z_loss(struct tt_graph *graph, float coefficient) TT_MUST_CHECK;
+
+/**
+ * Adds auxiliary losses of all routers to what is differentiated, before or after tt_graph_differentiate: each router
+ * then has an output with their terms. A graph without routers is left as it is.
+ */
+int tt_graph_add_router_losses(struct tt_graph *graph, const struct tt_router_losses *losses) TT_MUST_CHECK;
+
+#endif

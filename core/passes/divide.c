@@ -1,0 +1,881 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Splits a forward graph over ranks: first its sequences, then its layers, then its experts.
+ */
+#include "core/passes/divide.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/graph/pieces.h"
+#include "core/ops/grains.h"
+#include "core/ops/op.h"
+
+/*
+ * --- sequences: context parallelism ---
+ *
+ * Every rank has the same pieces of every sequence. For attention it has whole sequences of some heads, or its queries
+ * and all keys and values.
+ */
+
+/* The effect of the split on an op, whose rows are tokens. */
+enum sequence_rule {
+    REFUSED,
+    LOCAL,      /* no sum over rows */
+    SUMMED,     /* the gradient of a parameter is a sum over the grains of rows */
+    POSITIONED, /* reads the position of each row */
+    ROUTED,     /* of experts: knows which tokens this rank has */
+    ATTENTION,
+};
+
+static const enum sequence_rule rule_of[TT_OPS] = {
+    [TT_OP_ADD] = LOCAL,        [TT_OP_ATTENTION] = ATTENTION, [TT_OP_BIAS] = SUMMED,
+    [TT_OP_EMBEDDING] = SUMMED, [TT_OP_GELU] = LOCAL,          [TT_OP_HEAD_LOSS] = SUMMED,
+    [TT_OP_LAYERNORM] = SUMMED, [TT_OP_LINEAR] = SUMMED,       [TT_OP_POSITION] = POSITIONED,
+    [TT_OP_JOIN] = LOCAL,       [TT_OP_RMSNORM] = SUMMED,      [TT_OP_ROPE] = POSITIONED,
+    [TT_OP_SCALE] = LOCAL,      [TT_OP_SPLIT] = LOCAL,         [TT_OP_SWIGLU] = LOCAL,
+    [TT_OP_ROUTER] = ROUTED,    [TT_OP_DISPATCH] = ROUTED,     [TT_OP_EXPERTS] = ROUTED,
+    [TT_OP_COMBINE] = LOCAL,
+};
+
+enum { POSITIONS = 2 /* the input of ROPE and POSITION */ };
+
+struct sequence_pass {
+    const struct tt_graph *whole;
+    struct tt_graph *graph;
+    struct tt_axis_peers peers;
+    int grains;
+    bool gathers;
+    struct tt_pieces pieces; /* of this rank */
+    int64_t batch, seq_len;
+    int *copies; /* by value of the whole graph; TT_NONE: not there yet */
+};
+
+static int64_t all_rows(const struct sequence_pass *p)
+{
+    return p->batch * p->seq_len;
+}
+
+static int64_t own_rows(const struct sequence_pass *p)
+{
+    return all_rows(p) / p->peers.n;
+}
+
+/* The ids of this rank's tokens: each piece has its part of all sequences. */
+static int add_input(struct sequence_pass *p, const char *name)
+{
+    int64_t shape[2] = {p->batch * tt_pieces_own(&p->pieces), p->seq_len / tt_pieces_count(&p->pieces)};
+
+    return tt_graph_value(p->graph, TT_VALUE_INPUT, TT_I32, name, 2, shape);
+}
+
+/* A value that no node makes. */
+static void copy_sequence_leaf(struct sequence_pass *p, int id)
+{
+    const struct tt_value *v = &p->whole->values[id];
+    int copy;
+
+    if (v->kind == TT_VALUE_PARAM)
+        copy = tt_graph_param(p->graph, v->param, v->part, v->dtype, v->name, v->ndim, v->shape);
+    else if (v->kind == TT_VALUE_INPUT)
+        copy = add_input(p, v->name);
+    else
+        copy = tt_graph_value(p->graph, v->kind, v->dtype, v->name, v->ndim, v->shape);
+    p->graph->values[copy].constant = v->constant;
+    p->graph->values[copy].tp = v->tp;
+    p->copies[id] = copy;
+}
+
+static int add_node(struct sequence_pass *p, const struct tt_node *node, const char *name, int *ret_value)
+{
+    int rc = 0;
+
+    TT_TRY(tt_graph_try_node(p->graph, node, name));
+    *ret_value = tt_graph_out(p->graph, p->graph->n_nodes - 1);
+out:
+    return rc;
+}
+
+/* *value = its blocks in another order; nothing if there is one block on either side. */
+static int reorder(struct sequence_pass *p, struct tt_reorder how, const char *name, int *value)
+{
+    struct tt_node node = {
+        .op = TT_OP_REORDER, .block = p->graph->block, .n_in = 1, .in = {*value}, .attr = {.reorder = how}};
+
+    return how.a > 1 && how.b > 1 ? add_node(p, &node, name, value) : 0;
+}
+
+static int exchange_sequences(struct sequence_pass *p, enum tt_op_id op, const char *name, int *value)
+{
+    struct tt_node node = {.op = op, .block = p->graph->block, .n_in = 1, .in = {*value}, .attr = {.peers = p->peers}};
+
+    return add_node(p, &node, name, value);
+}
+
+/* From this rank's part of the sequences to whole sequences of its heads. */
+static int to_heads(struct sequence_pass *p, int *value)
+{
+    char *name = tt_format("%s.heads", p->graph->values[*value].name);
+    int rc = 0;
+
+    TT_TRY(reorder(p, (struct tt_reorder){own_rows(p), p->peers.n, all_rows(p)}, name, value));
+    TT_TRY(exchange_sequences(p, TT_OP_SWAP_BLOCKS, name, value));
+out:
+    tt_free(name);
+    return rc;
+}
+
+/* The way back. */
+static int to_sequences(struct sequence_pass *p, const char *name, int *value)
+{
+    int rc = 0;
+
+    TT_TRY(exchange_sequences(p, TT_OP_SWAP_BLOCKS, name, value));
+    TT_TRY(reorder(p, (struct tt_reorder){p->peers.n, own_rows(p), own_rows(p)}, name, value));
+out:
+    return rc;
+}
+
+/* The rows of all ranks. */
+static int gather_sequences(struct sequence_pass *p, int *value)
+{
+    char *name = tt_format("%s.gathered", p->graph->values[*value].name);
+    int rc = exchange_sequences(p, TT_OP_GATHER_ROWS, name, value);
+
+    tt_free(name);
+    return rc;
+}
+
+/* Attention to whole sequences of this rank's heads. */
+static int exchange_heads(struct sequence_pass *p, struct tt_node *node, const char *name, int *ret_value)
+{
+    int n = p->peers.n, rc = 0;
+
+    if (node->attr.kv_heads % n != 0)
+        return tt_fail(TT_EINTERNAL, "%d heads of keys and values in '%s' cannot be divided among %d ranks",
+                       node->attr.kv_heads, name, n);
+    for (int i = 0; i < 3; i++)
+        TT_TRY(to_heads(p, &node->in[i]));
+    if (node->in[3] != TT_NONE)
+        TT_TRY(gather_sequences(p, &node->in[3]));
+    node->attr.pieces = (struct tt_pieces){p->grains, p->pieces.mirrored, 0, p->grains, n};
+    node->attr.out = (struct tt_extent){node->attr.kv_heads, n};
+    node->attr.heads /= n;
+    node->attr.kv_heads /= n;
+    TT_TRY(add_node(p, node, name, ret_value));
+    TT_TRY(to_sequences(p, name, ret_value));
+out:
+    return rc;
+}
+
+/* Attention of this rank's queries to the keys of all ranks. */
+static int gather_keys(struct sequence_pass *p, struct tt_node *node, const char *name, int *ret_value)
+{
+    int rc = 0;
+
+    TT_TRY(gather_sequences(p, &node->in[1]));
+    TT_TRY(gather_sequences(p, &node->in[2]));
+    TT_TRY(add_node(p, node, name, ret_value));
+out:
+    return rc;
+}
+
+static int divide_attention(struct sequence_pass *p, struct tt_node *node, const char *name, int *ret_value)
+{
+    node->attr.pieces = p->pieces;
+    if (p->peers.n == 1)
+        return add_node(p, node, name, ret_value);
+    return p->gathers ? gather_keys(p, node, name, ret_value) : exchange_heads(p, node, name, ret_value);
+}
+
+/* Products of experts are of grains, and the gradient of a router's weight is a sum over them. */
+static void set_tokens(const struct sequence_pass *p, const struct tt_node *node, struct tt_attr *attr)
+{
+    attr->parts.grains = p->pieces.own;
+    if (node->op != TT_OP_ROUTER)
+        return;
+    attr->rows = (struct tt_extent){all_rows(p), p->grains};
+    attr->first_row = p->peers.index * own_rows(p);
+    attr->pieces = p->pieces;
+    if (p->peers.n > 1)
+        attr->sequence_peers = p->peers;
+}
+
+static int divide_sequence_node(struct sequence_pass *p, const struct tt_node *node)
+{
+    const char *name = p->whole->values[node->out[0]].name;
+    struct tt_node part = {.op = node->op, .block = node->block, .n_in = node->n_in, .attr = node->attr};
+    int rc = 0;
+
+    p->graph->block = node->block;
+    for (int i = 0; i < node->n_in; i++) {
+        if (node->in[i] != TT_NONE && p->copies[node->in[i]] == TT_NONE)
+            copy_sequence_leaf(p, node->in[i]);
+        part.in[i] = node->in[i] == TT_NONE ? TT_NONE : p->copies[node->in[i]];
+    }
+    switch (rule_of[node->op]) {
+    case REFUSED:
+        return tt_fail(TT_EINTERNAL, "%s '%s' cannot be divided among the ranks of a sequence",
+                       tt_op_row(node->op)->name, name);
+    case ATTENTION:
+        return divide_attention(p, &part, name, &p->copies[node->out[0]]);
+    case SUMMED:
+        part.attr.rows = (struct tt_extent){all_rows(p), p->grains};
+        break;
+    case POSITIONED:
+        part.in[POSITIONS] = p->graph->positions;
+        if (node->op == TT_OP_POSITION)
+            part.attr.rows = (struct tt_extent){all_rows(p), p->grains};
+        break;
+    case ROUTED:
+        set_tokens(p, node, &part.attr);
+        break;
+    case LOCAL:
+        break;
+    }
+    TT_TRY(add_node(p, &part, name, &p->copies[node->out[0]]));
+    for (int k = 1; k < node->n_out; k++)
+        p->copies[node->out[k]] = p->graph->nodes[p->graph->n_nodes - 1].out[k];
+out:
+    return rc;
+}
+
+static int check_sequences(const struct tt_graph *whole, const struct tt_divisions *divisions)
+{
+    const struct tt_division *cp = &divisions->cp;
+    int64_t seq_len = whole->tokens == TT_NONE ? 0 : whole->values[whole->tokens].shape[1];
+    int64_t pieces = cp->grains * (int64_t)(divisions->mirrored ? 2 : 1);
+
+    if (cp->grains > TT_MOST_GRAINS || cp->peers.n < 1 || cp->grains % cp->peers.n != 0)
+        return tt_fail(TT_EINTERNAL, "%d grains of a sequence cannot be divided among %d ranks", cp->grains,
+                       cp->peers.n);
+    if (seq_len == 0 || seq_len % pieces != 0)
+        return tt_fail(TT_EINTERNAL, "sequences of %lld tokens cannot be divided into %lld pieces", (long long)seq_len,
+                       (long long)pieces);
+    return 0;
+}
+
+static void begin_sequences(struct sequence_pass *p)
+{
+    const struct tt_graph *whole = p->whole;
+    const int inputs[] = {whole->tokens, whole->labels, whole->rope_table};
+    int *const to[] = {&p->graph->tokens, &p->graph->labels, &p->graph->rope_table};
+
+    p->batch = whole->values[whole->tokens].shape[0];
+    p->seq_len = whole->values[whole->tokens].shape[1];
+    p->copies = tt_calloc((size_t)whole->n_values + 1, sizeof *p->copies);
+    for (int v = 0; v < whole->n_values; v++)
+        p->copies[v] = TT_NONE;
+    p->graph->dtype = whole->dtype;
+    p->graph->rope = whole->rope;
+    p->graph->documents = whole->documents;
+    for (int i = 0; i < 3; i++) {
+        if (inputs[i] == TT_NONE)
+            continue;
+        copy_sequence_leaf(p, inputs[i]);
+        *to[i] = p->copies[inputs[i]];
+    }
+    p->graph->positions = add_input(p, "positions");
+    if (whole->positions != TT_NONE)
+        p->copies[whole->positions] = p->graph->positions;
+}
+
+static int divide_sequences(const struct tt_graph *whole, const struct tt_divisions *divisions,
+                            struct tt_graph **ret_graph)
+{
+    const struct tt_division *cp = &divisions->cp;
+    struct sequence_pass p = {.whole = whole, .peers = cp->peers, .grains = cp->grains, .gathers = divisions->gathers};
+    int rc = check_sequences(whole, divisions), own;
+
+    if (rc < 0)
+        return rc;
+    own = cp->grains / cp->peers.n;
+    p.pieces = (struct tt_pieces){cp->grains, divisions->mirrored, cp->peers.index * own, own, 1};
+    p.graph = tt_graph_new();
+    begin_sequences(&p);
+    for (int n = 0; n < whole->n_nodes; n++)
+        TT_TRY(divide_sequence_node(&p, &whole->nodes[n]));
+    p.graph->block = TT_NONE;
+    if (whole->token_loss != TT_NONE)
+        p.graph->token_loss = p.copies[whole->token_loss];
+    *ret_graph = p.graph;
+    p.graph = NULL;
+out:
+    tt_graph_free(p.graph);
+    tt_free(p.copies);
+    return rc;
+}
+
+/*
+ * --- layers: tensor and sequence parallelism ---
+ *
+ * A table lists, for every op, the possible splits of its operands. The pass walks over the nodes, brings every input
+ * into the state that the op's form wants, by an exchange where the states differ, and writes the node with this rank's
+ * shapes.
+ */
+
+/* A rank's part of a value. */
+enum state {
+    ABSENT,
+    WHOLE,   /* all of it */
+    ROWS,    /* some rows: of tokens, or of the outputs of a weight */
+    COLUMNS, /* some of the last dimension: of the heads, of the FFN's width, or of the inputs of a weight */
+    TERM,    /* a term of a sum over the ranks, which follows at once, so no op reads a term */
+};
+
+/* One way to split an op. */
+struct form {
+    enum tt_op_id op;
+    enum state in[TT_MAX_INPUTS];
+    enum state out; /* of all outputs */
+    unsigned cuts;  /* TT_CUT_*: the extents that are in grains */
+    bool peers;     /* the op reads peers, or it has a whole parameter, whose gradient is a sum over the ranks */
+};
+
+static const struct form forms[] = {
+    {TT_OP_EMBEDDING, {WHOLE, ROWS}, ROWS, TT_CUT_OUT, true}, /* looked_up adds what follows */
+    {TT_OP_POSITION, {ROWS, WHOLE, WHOLE}, ROWS, 0, true},
+    {TT_OP_RMSNORM, {ROWS, WHOLE}, ROWS, TT_CUT_ROWS, true},
+    {TT_OP_RMSNORM, {COLUMNS, WHOLE}, COLUMNS, TT_CUT_OUT, true}, /* of the heads of q and k */
+    {TT_OP_LAYERNORM, {ROWS, WHOLE, WHOLE}, ROWS, TT_CUT_ROWS, true},
+    {TT_OP_LINEAR, {WHOLE, ROWS}, COLUMNS, TT_CUT_OUT, false},
+    {TT_OP_LINEAR, {COLUMNS, COLUMNS}, TERM, TT_CUT_IN, false},
+    {TT_OP_LINEAR, {ROWS, WHOLE}, ROWS, TT_CUT_ROWS, true}, /* of an adapter, or to a latent */
+    {TT_OP_SCALE, {ROWS}, ROWS, 0, false},
+    {TT_OP_BIAS, {ROWS, WHOLE}, ROWS, TT_CUT_ROWS, true},
+    {TT_OP_BIAS, {COLUMNS, ROWS}, COLUMNS, 0, false},
+    {TT_OP_ROPE, {COLUMNS, WHOLE, WHOLE}, COLUMNS, 0, false},
+    {TT_OP_ROPE, {ROWS, WHOLE, WHOLE}, ROWS, 0, true}, /* of a key that all heads share */
+    {TT_OP_SPLIT, {ROWS}, ROWS, 0, false},             /* of a latent and such a key */
+    {TT_OP_SPLIT, {COLUMNS}, COLUMNS, 0, false},
+    {TT_OP_JOIN, {COLUMNS, WHOLE}, COLUMNS, TT_CUT_OUT, false}, /* every head, and such a key */
+    {TT_OP_ATTENTION, {COLUMNS, COLUMNS, COLUMNS, WHOLE}, COLUMNS, TT_CUT_OUT, false},
+    {TT_OP_GELU, {COLUMNS}, COLUMNS, 0, false},
+    {TT_OP_SWIGLU, {COLUMNS, COLUMNS}, COLUMNS, 0, false},
+    {TT_OP_ADD, {ROWS, ROWS}, ROWS, 0, false},
+    {TT_OP_ADD, {COLUMNS, COLUMNS}, COLUMNS, 0, false}, /* a product and that of its adapter */
+    {TT_OP_REORDER, {COLUMNS}, COLUMNS, 0, false},      /* these two change the sequences of whole heads */
+    {TT_OP_SWAP_BLOCKS, {COLUMNS}, COLUMNS, 0, false},
+    {TT_OP_GATHER_ROWS, {COLUMNS}, COLUMNS, 0, false}, /* of keys and values, over the ranks of a sequence */
+    {TT_OP_GATHER_ROWS, {WHOLE}, WHOLE, 0, false},     /* of positions */
+    /* experts: each rank has rows of tokens, and sends them to the ranks of their experts */
+    {TT_OP_ROUTER, {ROWS, WHOLE, WHOLE, ABSENT, WHOLE}, ROWS, TT_CUT_ROWS, true},
+    {TT_OP_DISPATCH, {ROWS, ROWS}, ROWS, 0, false},
+    {TT_OP_EXPERTS, {ROWS, WHOLE, ROWS}, ROWS, 0, false},
+    {TT_OP_SWIGLU, {ROWS, ROWS}, ROWS, 0, false},
+    {TT_OP_COMBINE, {ROWS, ROWS, ROWS}, ROWS, 0, false},
+    {TT_OP_HEAD_LOSS, {WHOLE, ROWS, WHOLE}, WHOLE, TT_CUT_OUT, true},
+};
+
+/* --- the pass --- */
+
+struct copy {
+    int value; /* in the new graph, TT_NONE: not there yet */
+    enum state state;
+    int gathered; /* its rows from all ranks, TT_NONE: nobody asked yet */
+};
+
+struct pass {
+    const struct tt_graph *whole;
+    struct tt_graph *graph;
+    struct tt_axis_peers peers; /* n 1: this rank has everything, in grains */
+    int grains;
+    struct copy *copies; /* by value of the whole graph */
+};
+
+static bool is_shared(const struct pass *p)
+{
+    return p->peers.n > 1;
+}
+
+/* The size of this rank's part of a dimension; `whole` without grains. TT_NONE: no whole number of grains. */
+static int64_t part_of(const struct pass *p, int64_t whole, bool last_is_shorter)
+{
+    struct tt_extent extent = {whole, p->grains};
+    int64_t grain = tt_grain_or(&extent, whole), each = p->grains / p->peers.n * grain;
+    int64_t left = whole - p->peers.index * each;
+
+    if (p->grains <= 1)
+        return whole;
+    if ((!last_is_shorter && whole % p->grains != 0) || (p->grains - 1) * grain >= whole)
+        return TT_NONE;
+    return left < each ? left : each;
+}
+
+static int no_grains(const char *name, int64_t whole, int grains)
+{
+    return tt_fail(TT_EINTERNAL, "%lld of '%s' cannot be divided into %d grains", (long long)whole, name, grains);
+}
+
+static void note_place(const struct pass *p, int value, int copy)
+{
+    const struct tt_graph *whole = p->whole;
+    const int from[] = {whole->tokens, whole->labels, whole->positions, whole->rope_table, whole->token_loss};
+    int *const to[] = {&p->graph->tokens, &p->graph->labels, &p->graph->positions, &p->graph->rope_table,
+                       &p->graph->token_loss};
+
+    for (int i = 0; i < 5; i++)
+        if (from[i] == value)
+            *to[i] = copy;
+}
+
+static const enum state state_of_param[] = {[TT_TP_WHOLE] = WHOLE, [TT_TP_ROWS] = ROWS, [TT_TP_COLUMNS] = COLUMNS};
+
+/* Adds a value that no node makes. */
+static int copy_leaf(struct pass *p, int id)
+{
+    const struct tt_value *value = &p->whole->values[id];
+    bool param = value->kind == TT_VALUE_PARAM;
+    struct copy *copy = &p->copies[id];
+    int64_t shape[TT_MAX_DIMS], *cut;
+
+    copy->state = param ? state_of_param[value->tp] : WHOLE;
+    memcpy(shape, value->shape, sizeof shape);
+    cut = copy->state == WHOLE ? NULL : &shape[copy->state == ROWS ? 0 : value->ndim - 1];
+    if (cut && (*cut = part_of(p, *cut, true)) == TT_NONE)
+        return no_grains(value->name, value->shape[cut - shape], p->grains);
+    copy->value =
+        param ? tt_graph_param(p->graph, value->param, value->part, value->dtype, value->name, value->ndim, shape)
+              : tt_graph_value(p->graph, value->kind, value->dtype, value->name, value->ndim, shape);
+    p->graph->values[copy->value].constant = value->constant;
+    p->graph->values[copy->value].tp = value->tp;
+    note_place(p, id, copy->value);
+    return 0;
+}
+
+static int exchange(struct pass *p, enum tt_op_id op, int value, const char *name, int *ret_value)
+{
+    struct tt_node node = {.op = op, .block = p->graph->block, .n_in = 1, .in = {value}, .attr = {.peers = p->peers}};
+    int rc = 0;
+
+    TT_TRY(tt_graph_try_node(p->graph, &node, name));
+    *ret_value = tt_graph_out(p->graph, p->graph->n_nodes - 1);
+out:
+    return rc;
+}
+
+static int gather(struct pass *p, struct copy *copy)
+{
+    char *name = tt_format("%s.gathered", p->graph->values[copy->value].name);
+    int rc = 0;
+
+    TT_TRY(exchange(p, TT_OP_GATHER_ROWS, copy->value, name, &copy->gathered));
+out:
+    tt_free(name);
+    return rc;
+}
+
+/* Whether a GEMM reads a value in rows that other nodes read whole. A router precedes the nodes that read the value
+ * whole, so its gradient is added after theirs in any case. */
+static bool is_read_in_rows(const struct pass *p, int id)
+{
+    for (int n = 0; n < p->whole->n_nodes; n++) {
+        const struct tt_node *node = &p->whole->nodes[n];
+
+        if (node->op == TT_OP_LINEAR && node->in[0] == id && p->whole->values[node->in[1]].tp == TT_TP_WHOLE)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * A rank alone gathers nothing. But where several ranks gather a value, its gradient is first summed over grains, and
+ * other gradients are added afterwards. A copy for the readers gives the sums the same order here.
+ */
+static int copy_apart(struct pass *p, struct copy *copy)
+{
+    const struct tt_attr exactly = {.scale = 1.0F};
+    struct tt_node node = {
+        .op = TT_OP_SCALE, .block = p->graph->block, .n_in = 1, .in = {copy->value}, .attr = exactly};
+    char *name = tt_format("%s.copied", p->graph->values[copy->value].name);
+    int rc = 0;
+
+    TT_TRY(tt_graph_try_node(p->graph, &node, name));
+    copy->gathered = tt_graph_out(p->graph, p->graph->n_nodes - 1);
+out:
+    tt_free(name);
+    return rc;
+}
+
+/* The input in the state that a form wants; the form has been chosen so that this is possible. */
+static int bring(struct pass *p, int id, enum state wanted, int *ret_value)
+{
+    struct copy *copy = &p->copies[id];
+    int rc = 0;
+
+    if (copy->state == wanted ||
+        (!is_shared(p) && (p->graph->values[copy->value].constant || !is_read_in_rows(p, id)))) {
+        *ret_value = copy->value;
+        return 0;
+    }
+    if (copy->gathered == TT_NONE)
+        TT_TRY(is_shared(p) ? gather(p, copy) : copy_apart(p, copy));
+    *ret_value = copy->gathered;
+out:
+    return rc;
+}
+
+/* --- one node --- */
+
+/* Can the value be read in this state? Rows of tokens can be gathered, weights cannot. */
+static bool can_be(const struct pass *p, int id, enum state wanted)
+{
+    enum state state = p->copies[id].state;
+
+    return state == wanted || (state == ROWS && wanted == WHOLE && p->whole->values[id].kind != TT_VALUE_PARAM);
+}
+
+static bool fits(const struct pass *p, const struct form *form, const struct tt_node *node)
+{
+    if (form->op != node->op)
+        return false;
+    for (int i = 0; i < node->n_in; i++)
+        if (node->in[i] != TT_NONE && !can_be(p, node->in[i], form->in[i]))
+            return false;
+    return true;
+}
+
+static const struct form *form_of(const struct pass *p, const struct tt_node *node)
+{
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (fits(p, &forms[i], node))
+            return &forms[i];
+    return NULL;
+}
+
+/* The whole of the dimension that an op's file calls `out`. */
+static int64_t whole_out(const struct pass *p, const struct tt_node *node)
+{
+    const struct tt_value *x = &p->whole->values[node->in[0]], *w = &p->whole->values[node->in[1]];
+
+    switch (node->op) {
+    case TT_OP_ATTENTION:
+        return node->attr.kv_heads;
+    case TT_OP_JOIN:
+        return node->attr.heads;
+    case TT_OP_RMSNORM:
+        return tt_value_width(x) / tt_value_elements(w);
+    default:
+        return tt_value_rows(w);
+    }
+}
+
+/* `before`: the extent that the node has already, if sequences are divided. Each of its grains gets grains. */
+static struct tt_extent extent(const struct pass *p, const struct form *form, unsigned cut, struct tt_extent before,
+                               int64_t whole)
+{
+    if (!(form->cuts & cut) || p->grains <= 1)
+        return before;
+    if (before.grains > 1)
+        return (struct tt_extent){before.whole, before.grains * p->grains};
+    return (struct tt_extent){whole, p->grains};
+}
+
+static bool divides(const struct tt_extent *extent)
+{
+    return extent->grains <= 1 || extent->whole % extent->grains == 0;
+}
+
+/* Tells routers and experts which tokens this rank has. */
+static void set_parts(const struct pass *p, const struct tt_node *node, struct tt_attr *attr)
+{
+    if (!is_shared(p) || (node->op != TT_OP_ROUTER && node->op != TT_OP_DISPATCH && node->op != TT_OP_EXPERTS))
+        return;
+    attr->parts.blocks = p->peers.n;
+    attr->parts.block = p->peers.index;
+    if (node->op == TT_OP_ROUTER)
+        attr->first_row += p->peers.index * (tt_value_rows(&p->whole->values[node->in[0]]) / p->peers.n);
+}
+
+/* The attributes of a node's part. */
+static int set_attr(const struct pass *p, const struct form *form, const struct tt_node *node, struct tt_attr *attr)
+{
+    const struct tt_value *x = &p->whole->values[node->in[0]];
+    const struct tt_extent *extents[] = {&attr->rows, &attr->in, &attr->out};
+    bool vocabulary = node->op == TT_OP_EMBEDDING || node->op == TT_OP_HEAD_LOSS;
+
+    attr->rows = extent(p, form, TT_CUT_ROWS, attr->rows, tt_value_rows(x));
+    attr->in = extent(p, form, TT_CUT_IN, attr->in, tt_value_width(x));
+    if (form->cuts & TT_CUT_OUT)
+        attr->out = extent(p, form, TT_CUT_OUT, attr->out, whole_out(p, node));
+    for (int i = 0; i < (vocabulary ? 2 : 3); i++)
+        if (!divides(extents[i]))
+            return no_grains(p->whole->values[node->out[0]].name, extents[i]->whole, extents[i]->grains);
+    if (form->peers && is_shared(p))
+        attr->peers = p->peers;
+    set_parts(p, node, attr);
+    attr->partial = form->out == TERM && is_shared(p);
+    if (form->out == COLUMNS) {
+        attr->heads /= p->peers.n;
+        attr->kv_heads /= p->peers.n;
+    }
+    return 0;
+}
+
+static void note_outputs(struct pass *p, const struct tt_node *node, enum state state)
+{
+    const struct tt_node *made = &p->graph->nodes[p->graph->n_nodes - 1];
+
+    for (int k = 0; k < node->n_out; k++) {
+        p->copies[node->out[k]].value = made->out[k];
+        p->copies[node->out[k]].state = state;
+        note_place(p, node->out[k], made->out[k]);
+    }
+}
+
+/* Sends the embeddings that each rank looked up in its part of the vocabulary to the ranks of the rows. */
+static int looked_up(struct pass *p, struct tt_node *node, const char *name)
+{
+    char *found = tt_format("%s.found", name), *blocks = tt_format("%s.blocks", name);
+    struct tt_node pick = {.op = TT_OP_PICK_ROWS, .block = node->block, .n_in = 2, .attr = node->attr};
+    int rc = 0;
+
+    pick.attr.rows = (struct tt_extent){0};
+    TT_TRY(tt_graph_try_node(p->graph, node, found));
+    TT_TRY(exchange(p, TT_OP_SWAP_BLOCKS, tt_graph_out(p->graph, p->graph->n_nodes - 1), blocks, &pick.in[0]));
+    pick.in[1] = node->in[0];
+    TT_TRY(tt_graph_try_node(p->graph, &pick, name));
+out:
+    tt_free(found);
+    tt_free(blocks);
+    return rc;
+}
+
+/* A node whose output is a term of a sum over the ranks, and the sum. */
+static int summed(struct pass *p, const struct tt_node *node, const char *name)
+{
+    char *term = tt_format("%s.term", name);
+    int rc = 0, sum;
+
+    TT_TRY(tt_graph_try_node(p->graph, node, term));
+    TT_TRY(exchange(p, TT_OP_SUM_ROWS, tt_graph_out(p->graph, p->graph->n_nodes - 1), name, &sum));
+out:
+    tt_free(term);
+    return rc;
+}
+
+static int divide_node(struct pass *p, const struct tt_node *node)
+{
+    const char *name = p->whole->values[node->out[0]].name;
+    struct tt_node part = {.op = node->op, .block = node->block, .n_in = node->n_in, .attr = node->attr};
+    const struct form *form;
+    int rc = 0;
+
+    for (int i = 0; i < node->n_in; i++)
+        if (node->in[i] != TT_NONE && p->copies[node->in[i]].value == TT_NONE)
+            TT_TRY(copy_leaf(p, node->in[i]));
+    form = form_of(p, node);
+    if (!form)
+        return tt_fail(TT_EINTERNAL, "there is no way to divide %s '%s'", tt_op_row(node->op)->name, name);
+    p->graph->block = node->block;
+    for (int i = 0; i < node->n_in; i++) {
+        part.in[i] = TT_NONE;
+        if (node->in[i] != TT_NONE)
+            TT_TRY(bring(p, node->in[i], form->in[i], &part.in[i]));
+    }
+    TT_TRY(set_attr(p, form, node, &part.attr));
+    if (is_shared(p) && node->op == TT_OP_EMBEDDING)
+        TT_TRY(looked_up(p, &part, name));
+    else if (is_shared(p) && form->out == TERM)
+        TT_TRY(summed(p, &part, name));
+    else
+        TT_TRY(tt_graph_try_node(p->graph, &part, name));
+    note_outputs(p, node, form->out == TERM ? ROWS : form->out);
+out:
+    return rc;
+}
+
+static int check(const struct tt_graph *whole, const struct tt_divisions *divisions)
+{
+    const struct tt_division *tp = &divisions->tp;
+
+    if (tp->grains > TT_MOST_GRAINS || (tp->peers.n > 1 && (tp->grains < 1 || tp->grains % tp->peers.n != 0)))
+        return tt_fail(TT_EINTERNAL, "%d grains cannot be divided among %d ranks", tp->grains, tp->peers.n);
+    for (int n = 0; n < whole->n_nodes; n++)
+        if (whole->nodes[n].backward)
+            return tt_fail(TT_EINTERNAL, "a graph is divided before it is differentiated");
+    return 0;
+}
+
+static void begin(struct pass *p, const struct tt_graph *whole, const struct tt_division *division)
+{
+    *p = (struct pass){.whole = whole, .graph = tt_graph_new(), .peers = division->peers, .grains = division->grains};
+    if (p->peers.n < 1)
+        p->peers = (struct tt_axis_peers){.n = 1};
+    if (p->grains < 1)
+        p->grains = 1;
+    p->copies = tt_calloc((size_t)whole->n_values + 1, sizeof *p->copies);
+    for (int v = 0; v < whole->n_values; v++)
+        p->copies[v] = (struct copy){.value = TT_NONE, .gathered = TT_NONE};
+    p->graph->dtype = whole->dtype;
+    p->graph->documents = whole->documents;
+    p->graph->rope = whole->rope;
+}
+
+static int divide_layers(const struct tt_graph *whole, const struct tt_division *tp, struct tt_graph **ret_graph)
+{
+    const int inputs[] = {whole->tokens, whole->labels, whole->positions, whole->rope_table};
+    struct pass p;
+    int rc = 0;
+
+    begin(&p, whole, tp);
+    for (int i = 0; i < 4; i++) /* in the order of the whole graph, also those that no node reads */
+        if (inputs[i] != TT_NONE)
+            TT_TRY(copy_leaf(&p, inputs[i]));
+    for (int n = 0; n < whole->n_nodes; n++)
+        TT_TRY(divide_node(&p, &whole->nodes[n]));
+    p.graph->block = TT_NONE;
+    *ret_graph = p.graph;
+    p.graph = NULL;
+out:
+    tt_graph_free(p.graph);
+    tt_free(p.copies);
+    return rc;
+}
+
+int tt_graph_divide(const struct tt_graph *whole, const struct tt_divisions *divisions, struct tt_graph **ret_graph)
+{
+    bool cuts_sequences = divisions->cp.grains > 1 || divisions->cp.peers.n > 1;
+    bool cuts_layers = divisions->tp.grains > 1 || divisions->tp.peers.n > 1;
+    struct tt_graph *sequences = NULL;
+    int rc = 0;
+
+    TT_TRY(check(whole, divisions));
+    if (cuts_sequences)
+        TT_TRY(divide_sequences(whole, divisions, &sequences));
+    if (cuts_layers || !cuts_sequences) {
+        TT_TRY(divide_layers(sequences ? sequences : whole, &divisions->tp, ret_graph));
+    } else {
+        *ret_graph = sequences;
+        sequences = NULL;
+    }
+out:
+    tt_graph_free(sequences);
+    return rc;
+}
+
+/*
+ * --- experts: expert parallelism ---
+ *
+ * Finds the feed-forward of each layer, which is EXPERTS for gate and up, SWIGLU, and EXPERTS for down, and puts one
+ * node in their place.
+ */
+
+enum { EXPERT_ROWS, WEIGHT, ENDS }; /* inputs of EXPERTS */
+
+/* The nodes of a layer's feed-forward. */
+struct found {
+    int gate, up, hidden, down;
+};
+
+/* The node that makes input i, if it is of that op; else TT_NONE. */
+static int maker(const struct tt_graph *graph, const struct tt_node *node, int i, enum tt_op_id op)
+{
+    int producer = graph->values[node->in[i]].producer;
+
+    return producer != TT_NONE && graph->nodes[producer].op == op ? producer : TT_NONE;
+}
+
+/* Whether the node is the last of such a feed-forward. */
+static bool find(const struct tt_graph *graph, int node, struct found *ret_found)
+{
+    const struct tt_node *down = &graph->nodes[node], *hidden, *gate, *up;
+    struct found f = {.down = node};
+
+    if (down->op != TT_OP_EXPERTS || (f.hidden = maker(graph, down, EXPERT_ROWS, TT_OP_SWIGLU)) == TT_NONE)
+        return false;
+    hidden = &graph->nodes[f.hidden];
+    f.gate = maker(graph, hidden, 0, TT_OP_EXPERTS);
+    f.up = maker(graph, hidden, 1, TT_OP_EXPERTS);
+    if (f.gate == TT_NONE || f.up == TT_NONE)
+        return false;
+    gate = &graph->nodes[f.gate];
+    up = &graph->nodes[f.up];
+    *ret_found = f;
+    return gate->in[EXPERT_ROWS] == up->in[EXPERT_ROWS] && gate->in[ENDS] == up->in[ENDS] &&
+           gate->in[ENDS] == down->in[ENDS];
+}
+
+static int fail_experts(int experts, int ranks)
+{
+    return tt_fail_key(TT_EUSAGE, TT_KEY_EP_DEGREE, "%d experts cannot be divided among %d ranks", experts, ranks);
+}
+
+/* This rank has its part of the experts of a weight. */
+static void divide_weight(struct tt_graph *graph, int value, int ranks)
+{
+    struct tt_value *w = &graph->values[value];
+
+    w->shape[0] /= ranks;
+    w->tp = TT_TP_ROWS; /* no other rank of the group has this part, so its gradient is no sum over the group */
+}
+
+/* Puts the one node in the place of the last of the four. */
+static void replace(struct tt_graph *graph, const struct tt_experts_division *division, const struct found *f)
+{
+    const struct tt_node gate = graph->nodes[f->gate], up = graph->nodes[f->up];
+    struct tt_node *node = &graph->nodes[f->down];
+    int64_t rows = tt_value_rows(&graph->values[gate.in[EXPERT_ROWS]]);
+    int64_t grain = tt_parts_grain_rows(&gate.attr.parts, rows / gate.attr.top_k);
+    int in[5] = {gate.in[EXPERT_ROWS], gate.in[ENDS], gate.in[WEIGHT], up.in[WEIGHT], node->in[WEIGHT]};
+
+    node->op = TT_OP_EXPERTS_FFN;
+    node->n_in = 5;
+    node->n_out = 3;
+    node->out[1] = gate.out[0];
+    node->out[2] = up.out[0];
+    for (int i = 0; i < 5; i++)
+        node->in[i] = in[i];
+    for (int i = 2; i < 5; i++)
+        divide_weight(graph, in[i], division->peers.n);
+    node->attr.peers = division->peers;
+    node->attr.round_leaves = division->round_leaves;
+    node->attr.window = (int64_t)ceil(division->window * (double)rows);
+    if (node->attr.window < grain)
+        node->attr.window = grain; /* an expert has each of these tokens once at most */
+}
+
+/* Takes nodes out of the graph. */
+static void remove_nodes(struct tt_graph *graph, const bool *gone)
+{
+    int n = 0;
+
+    for (int i = 0; i < graph->n_nodes; i++) {
+        for (int k = 0; k < graph->nodes[i].n_out; k++)
+            graph->values[graph->nodes[i].out[k]].producer = gone[i] ? TT_NONE : n;
+        if (!gone[i])
+            graph->nodes[n++] = graph->nodes[i];
+    }
+    graph->n_nodes = n;
+}
+
+int tt_graph_divide_experts(struct tt_graph *graph, const struct tt_experts_division *division)
+{
+    bool *gone = NULL;
+    struct found f;
+    int rc = 0;
+
+    if (division->peers.n <= 1)
+        return 0;
+    gone = tt_calloc((size_t)graph->n_nodes + 1, sizeof *gone);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        int experts = graph->nodes[n].attr.experts;
+
+        if (!find(graph, n, &f))
+            continue;
+        if (experts % division->peers.n != 0)
+            TT_TRY(fail_experts(experts, division->peers.n));
+        replace(graph, division, &f);
+        gone[f.gate] = gone[f.up] = gone[f.hidden] = true;
+    }
+    remove_nodes(graph, gone);
+    for (int n = 0; n < graph->n_nodes; n++)
+        if (graph->nodes[n].op == TT_OP_EXPERTS)
+            TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY_EP_DEGREE,
+                               "%d, but only SwiGLU experts can be divided among ranks\nhelp: set it to 1",
+                               division->peers.n));
+out:
+    tt_free(gone);
+    return rc;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_PASSES_DIVIDE_H
+#define TT_PASSES_DIVIDE_H
+
+#include "core/graph/graph.h"
+
+/**
+ * Splits a graph over the ranks that share a layer (tensor and sequence parallelism) or a sequence (context
+ * parallelism). The result is one rank's graph: smaller shapes, the logical extents that keep the bits (tt_extent), and
+ * exchanges (core/ops/ranks/exchange.c).
+ *
+ * The pass runs on the forward graph, before the graph is cut into stages and differentiated. The exchanges have their
+ * own backward rules, so the rest of the program does not know of the split.
+ */
+
+/* A split over `peers.n` ranks. Sums and tiles are made for `grains` parts, a multiple of n. */
+struct tt_division {
+    struct tt_axis_peers peers;
+    int grains;
+};
+
+/*
+ * {0}: no split and no grains. With n 1 and several grains, one rank's graph has the bits of the ranks that would share
+ * it. Both ways to compute attention of split sequences have the same bits.
+ */
+struct tt_divisions {
+    struct tt_division tp, cp;
+    bool mirrored; /* a grain of a sequence is a piece of it and that piece's mirror image (tt_pieces) */
+    bool gathers;  /* attention: a rank has its queries and all keys and values; else whole sequences of some heads */
+};
+
+/**
+ * A new graph (the caller frees it), one rank's part of the forward graph `whole`, which is not changed. tt_value.tp
+ * says how each parameter is split over tp. Sequences are split first, then the layers within each part of the
+ * sequences.
+ *
+ * With context parallelism, grains are pieces of the sequences of equal length, or pairs of them. Rows are in the order
+ * of core/graph/pieces.h, so a rank's rows are consecutive in the graph of one rank. tokens, labels and positions are
+ * (B * pieces of this rank, T / pieces) in this order. graph->positions always exists; it has the position of each
+ * token in its sequence, or in its document if `whole` has documents. Around attention the ranks exchange parts of
+ * sequences for heads (Ulysses), or all-gather keys and values.
+ *
+ * Errors: TT_EINTERNAL if a dimension does not divide into grains, or for an op that cannot be split; the configuration
+ * has been checked before.
+ */
+int tt_graph_divide(const struct tt_graph *whole, const struct tt_divisions *divisions,
+                    struct tt_graph **ret_graph) TT_MUST_CHECK;
+
+/**
+ * Expert parallelism: splits the experts of every layer over ranks with different tokens; ranks that share a layer have
+ * blocks of the same tokens (struct tt_token_parts). A rank has the weights of its own experts, and one node
+ * (EXPERTS_FFN) stands for their feed-forwards. Its inputs and its output are still the rows of this rank's tokens; the
+ * instruction that runs it exchanges rows with the other ranks (core/program/instr/experts.c). The bits are those of
+ * one rank with all experts.
+ */
+struct tt_experts_division {
+    struct tt_axis_peers peers; /* n 0 or 1: no split */
+    double
+        window; /* the most rows that a rank takes from all ranks at once, as a multiple of the rows that it sends; at
+                    * least the rows of one expert and one grain of tokens */
+    bool round_leaves; /* tt_attr.round_leaves */
+};
+
+/**
+ * Changes a forward graph in place, after the split of layers and sequences, before it is cut into stages and
+ * differentiated. Errors: TT_EUSAGE if the number of experts does not divide, or if experts are not SwiGLU
+ * feed-forwards.
+ */
+int tt_graph_divide_experts(struct tt_graph *graph, const struct tt_experts_division *division) TT_MUST_CHECK;
+
+#endif

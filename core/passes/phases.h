@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_PASSES_PHASES_H
+#define TT_PASSES_PHASES_H
+
+#include "core/graph/graph.h"
+
+/**
+ * Replaces the head of a graph by its phases (core/ops/head/head_phases.c) if its vocabulary has grains (tt_attr.out),
+ * so that ranks that each have a part of the vocabulary can exchange what the softmax needs. The tokens go through the
+ * phases in chunks, so there are logits of one chunk at a time:
+ *
+ *     HEAD_LOGITS   the logits of this rank's part, their largest and the sums of their exponentials
+ *     GATHER_ROWS   these of all peers, if there are any
+ *     HEAD_CHUNK, HEAD_CHUNK_GRAD   the losses and the gradients
+ *
+ * token_loss, dx and dw go from chunk to chunk and end in the values that the head had made; dx takes x's place row by
+ * row if both have one type. If rows have grains, chunks end with them, and dw is a tree over them. The bits depend on
+ * the grains, but not on the number of peers. This is the last pass: it comes after recomputation, and after gradients
+ * are carried over microbatches.
+ */
+int tt_graph_phase_head(struct tt_graph *graph) TT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Activation checkpointing as a pass: chooses the forward nodes that may run again and the values that stay (choose),
+ * then writes a new list of nodes, with copies where backward nodes need them (rewrite).
+ */
+#include "core/passes/recompute.h"
+
+#include "core/base/mem.h"
+#include "core/ops/op.h"
+
+struct pass {
+    struct tt_graph *graph;
+    struct tt_recompute how;
+    int n_old;         /* nodes before the pass */
+    int *producer;     /* value -> old node that writes it, or TT_NONE */
+    bool *again;       /* old node: may run again */
+    bool *stays;       /* value: backward reads the original */
+    bool *in_backward; /* value: backward nodes read it */
+    bool *wanted;      /* old node: asked for, or copied already */
+    bool *copied;      /* old node */
+    int *copy_of;      /* value -> its copy, or TT_NONE */
+    int *asked;        /* stack of old nodes whose inputs have not been asked for */
+    int n_asked;
+    struct tt_node *nodes; /* the new list */
+    int n_nodes, cap_nodes;
+};
+
+/* --- choose --- */
+
+static bool block_is_chosen(const struct pass *p, int block)
+{
+    if (block == TT_NONE)
+        return false;
+    return p->how.mode != TT_RECOMPUTE_SELECTIVE || block % p->how.every == p->how.every - 1;
+}
+
+/* Are all inputs of a node available in backward anyway: kept for other nodes, or computed again? */
+static bool inputs_are_there(const struct pass *p, const struct tt_node *node)
+{
+    for (int i = 0; i < node->n_in; i++) {
+        const struct tt_value *in = node->in[i] == TT_NONE ? NULL : &p->graph->values[node->in[i]];
+        int producer = in ? p->producer[node->in[i]] : TT_NONE;
+
+        if (in && in->kind == TT_VALUE_ACTIVATION && !p->in_backward[node->in[i]] &&
+            (producer == TT_NONE || !p->again[producer]))
+            return false;
+    }
+    return true;
+}
+
+static bool may_run_again(const struct pass *p, const struct tt_node *node)
+{
+    enum tt_op_weight weight = tt_op_row(node->op)->weight;
+
+    if (node->backward || !block_is_chosen(p, node->block))
+        return false;
+    switch (p->how.mode) {
+    case TT_RECOMPUTE_FULL:
+        return true;
+    case TT_RECOMPUTE_SELECTIVE:
+        return weight != TT_WEIGHT_ATTENTION && weight != TT_WEIGHT_EXCHANGE;
+    default:
+        return weight == TT_WEIGHT_LIGHT && inputs_are_there(p, node);
+    }
+}
+
+static void choose(struct pass *p)
+{
+    const struct tt_graph *graph = p->graph;
+
+    for (int n = 0; n < p->n_old; n++)
+        for (int i = 0; i < graph->nodes[n].n_in; i++) {
+            int value = graph->nodes[n].in[i];
+            int producer = value == TT_NONE ? TT_NONE : p->producer[value];
+
+            if (producer == TT_NONE)
+                continue;
+            if (graph->nodes[n].backward)
+                p->in_backward[value] = true;
+            else if (graph->nodes[n].block != graph->nodes[producer].block)
+                p->stays[value] = true; /* the output of a block */
+        }
+    for (int n = 0; n < p->n_old; n++)
+        p->again[n] = may_run_again(p, &graph->nodes[n]);
+}
+
+/* --- rewrite --- */
+
+/* Requests a value that a backward node reads; puts its producer, and what that needs, on the stack. */
+static void ask(struct pass *p, int value)
+{
+    int producer = value == TT_NONE ? TT_NONE : p->producer[value];
+
+    if (producer == TT_NONE || !p->again[producer] || p->stays[value] || p->wanted[producer])
+        return;
+    p->wanted[producer] = true;
+    p->asked[p->n_asked++] = producer;
+}
+
+static void append(struct pass *p, const struct tt_node *node)
+{
+    for (int k = 0; k < node->n_out; k++)
+        p->graph->values[node->out[k]].producer = p->n_nodes;
+    TT_PUSH(p->nodes, p->n_nodes, p->cap_nodes) = *node;
+}
+
+/* Makes a node of the backward part read copies if they exist. */
+static void redirect(const struct pass *p, struct tt_node *node)
+{
+    for (int i = 0; i < node->n_in; i++)
+        if (node->in[i] != TT_NONE && p->copy_of[node->in[i]] != TT_NONE && !p->stays[node->in[i]])
+            node->in[i] = p->copy_of[node->in[i]];
+}
+
+static void append_copy(struct pass *p, int old)
+{
+    struct tt_node node = p->graph->nodes[old];
+
+    redirect(p, &node);
+    node.backward = true;
+    for (int k = 0; k < node.n_out; k++) {
+        const struct tt_value value = p->graph->values[node.out[k]]; /* a copy: adding moves the array */
+        char *name = tt_format("%s.recomputed", value.name);
+        int id = tt_graph_value(p->graph, value.kind, value.dtype, name, value.ndim, value.shape);
+
+        p->graph->values[id].partial = value.partial;
+        p->copy_of[node.out[k]] = id;
+        node.out[k] = id;
+        tt_free(name);
+    }
+    p->copied[old] = true;
+    append(p, &node);
+}
+
+/* Removes the inputs that a backward node can compute itself, and that would stay for it alone. */
+static void leave_out(const struct pass *p, struct tt_node *node)
+{
+    int n = tt_op_row(node->op)->remakes;
+
+    if (p->how.mode != TT_RECOMPUTE_SELECTIVE || !block_is_chosen(p, node->block))
+        return;
+    for (int i = node->n_in - n; i < node->n_in; i++)
+        node->in[i] = TT_NONE;
+}
+
+/* Appends a backward node, after the copies that it is the first to need, in the order of the forward pass. */
+static void append_backward(struct pass *p, int old)
+{
+    struct tt_node node = p->graph->nodes[old];
+    int first = p->n_old, last = TT_NONE;
+
+    leave_out(p, &node);
+    for (int i = 0; i < node.n_in; i++)
+        ask(p, node.in[i]);
+    while (p->n_asked > 0) {
+        int n = p->asked[--p->n_asked];
+
+        first = n < first ? n : first;
+        last = n > last ? n : last;
+        for (int i = 0; i < p->graph->nodes[n].n_in; i++)
+            ask(p, p->graph->nodes[n].in[i]);
+    }
+    for (int n = first; n <= last; n++)
+        if (p->wanted[n] && !p->copied[n])
+            append_copy(p, n);
+    redirect(p, &node);
+    append(p, &node);
+}
+
+static void rewrite(struct pass *p)
+{
+    struct tt_graph *graph = p->graph;
+
+    for (int n = 0; n < p->n_old; n++) {
+        if (graph->nodes[n].backward)
+            append_backward(p, n);
+        else
+            append(p, &graph->nodes[n]);
+    }
+    tt_free(graph->nodes);
+    graph->nodes = p->nodes;
+    graph->n_nodes = p->n_nodes;
+    graph->cap_nodes = p->cap_nodes;
+}
+
+void tt_graph_recompute(struct tt_graph *graph, const struct tt_recompute *recompute)
+{
+    size_t n_nodes = (size_t)graph->n_nodes + 1, n_values = (size_t)graph->n_values + 1;
+    struct pass p = {.graph = graph, .how = *recompute, .n_old = graph->n_nodes};
+
+    if (recompute->mode == TT_RECOMPUTE_NONE)
+        return;
+    p.again = tt_calloc(n_nodes, sizeof *p.again);
+    p.wanted = tt_calloc(n_nodes, sizeof *p.wanted);
+    p.copied = tt_calloc(n_nodes, sizeof *p.copied);
+    p.asked = tt_calloc(n_nodes, sizeof *p.asked);
+    p.stays = tt_calloc(n_values, sizeof *p.stays);
+    p.in_backward = tt_calloc(n_values, sizeof *p.in_backward);
+    p.copy_of = tt_calloc(n_values, sizeof *p.copy_of);
+    p.producer = tt_calloc(n_values, sizeof *p.producer);
+    for (int v = 0; v < graph->n_values; v++) {
+        p.producer[v] = graph->values[v].producer;
+        p.copy_of[v] = TT_NONE;
+    }
+    choose(&p);
+    rewrite(&p);
+    tt_free(p.again);
+    tt_free(p.wanted);
+    tt_free(p.copied);
+    tt_free(p.asked);
+    tt_free(p.stays);
+    tt_free(p.in_backward);
+    tt_free(p.copy_of);
+    tt_free(p.producer);
+}

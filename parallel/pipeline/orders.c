@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The rows of the schedules: each generates the order of every rank, turn by turn as torch does.
+ */
+#include <string.h>
+
+#include "core/base/key.h"
+#include "core/base/mem.h"
+#include "parallel/pipeline/schedule.h"
+
+struct pending {
+    int chunk;
+    struct tt_turn turn;
+};
+
+/*
+ * A rank's order under construction. Chunk i is the rank's i-th stage in the order of the model. Every pass of a chunk
+ * takes the microbatches in ascending order, so chunk and pass identify the next turn.
+ */
+struct lane {
+    struct tt_pipeline *pipeline;
+    struct tt_order *order;
+    int rank;
+    int chunks;
+    int (*next)[TT_PASS_WEIGHTS + 1]; /* [chunks]: the next microbatch of each pass */
+    struct pending *pending;          /* weight parts to come, oldest first */
+    int n_pending, cap_pending;
+};
+
+static struct lane lane_begin(struct tt_pipeline *pipeline, int rank)
+{
+    struct lane lane = {.pipeline = pipeline, .order = &pipeline->orders[rank], .rank = rank};
+
+    lane.chunks = pipeline->n_stages / pipeline->ranks;
+    lane.next = tt_calloc((size_t)lane.chunks, sizeof *lane.next);
+    return lane;
+}
+
+static void lane_end(struct lane *lane)
+{
+    tt_free(lane->next);
+    tt_free(lane->pending);
+    *lane = (struct lane){0};
+}
+
+static int stage_of(const struct lane *lane, int chunk)
+{
+    const struct tt_pipeline *p = lane->pipeline;
+
+    return p->schedule->v && chunk == 1 ? 2 * p->ranks - 1 - lane->rank : lane->rank + chunk * p->ranks;
+}
+
+static struct tt_turn add(struct lane *lane, int chunk, enum tt_pass pass)
+{
+    struct tt_turn turn = {lane->next[chunk][pass]++, stage_of(lane, chunk), pass};
+
+    /* a schedule may be made for more microbatches than there are; turns beyond them are left out */
+    if (turn.microbatch < lane->pipeline->microbatches)
+        tt_order_add(lane->order, turn.microbatch, turn.stage, pass);
+    return turn;
+}
+
+/* Adds the next n turns of one pass. */
+static void lane_forward(struct lane *lane, int chunk, int n)
+{
+    for (int i = 0; i < n; i++)
+        (void)add(lane, chunk, TT_PASS_FORWARD);
+}
+
+static void lane_backward(struct lane *lane, int chunk, int n)
+{
+    for (int i = 0; i < n; i++)
+        (void)add(lane, chunk, TT_PASS_BACKWARD);
+}
+
+/* Adds the input part of a backward, whose weight part comes later. */
+static void lane_input(struct lane *lane, int chunk)
+{
+    struct tt_turn turn = add(lane, chunk, TT_PASS_BACKWARD);
+
+    TT_PUSH(lane->pending, lane->n_pending, lane->cap_pending) = (struct pending){chunk, turn};
+}
+
+/* Adds the oldest pending weight part of a chunk, or with TT_NONE of all chunks; nothing if none is pending. */
+static void lane_weight(struct lane *lane, int chunk)
+{
+    int i = 0;
+
+    while (i < lane->n_pending && chunk != TT_NONE && lane->pending[i].chunk != chunk)
+        i++;
+    if (i == lane->n_pending)
+        return;
+    if (lane->pending[i].turn.microbatch < lane->pipeline->microbatches)
+        tt_order_add(lane->order, lane->pending[i].turn.microbatch, lane->pending[i].turn.stage, TT_PASS_WEIGHTS);
+    lane->n_pending--;
+    memmove(&lane->pending[i], &lane->pending[i + 1], (size_t)(lane->n_pending - i) * sizeof *lane->pending);
+}
+
+/* --- loops: rank r has the stages r, r + ranks, r + 2 ranks and so on --- */
+
+static int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* --- GPipe: all forward, all backward --- */
+
+static void generate_gpipe(struct tt_pipeline *pipeline, int rank)
+{
+    struct lane lane = lane_begin(pipeline, rank);
+
+    lane_forward(&lane, 0, pipeline->microbatches);
+    lane_backward(&lane, 0, pipeline->microbatches);
+    lane_end(&lane);
+}
+
+const struct tt_pipeline_row tt_pipeline_gpipe = {.name = "GPipe", .generate = generate_gpipe};
+
+/* --- 1F1B: a backward as soon as there is one --- */
+
+static int check_1f1b(const struct tt_pipeline_row *row, int ranks, int microbatches)
+{
+    (void)row;
+    if (microbatches >= ranks)
+        return 0;
+    return tt_fail_key(TT_EUSAGE, TT_KEY_LOCAL_BATCH,
+                       "schedule 1F1B on %d ranks needs at least %d microbatches, found %d\n"
+                       "help: raise %s or lower %s, or use schedule GPipe",
+                       ranks, ranks, microbatches, tt_key_name(TT_KEY_LOCAL_BATCH),
+                       tt_key_name(TT_KEY_PP_MICROBATCH_SIZE));
+}
+
+static void generate_1f1b(struct tt_pipeline *pipeline, int rank)
+{
+    struct lane lane = lane_begin(pipeline, rank);
+    int n = pipeline->microbatches, warm_up = least(n, pipeline->ranks - rank);
+
+    lane_forward(&lane, 0, warm_up);
+    for (int i = warm_up; i < n; i++) {
+        lane_backward(&lane, 0, 1);
+        lane_forward(&lane, 0, 1);
+    }
+    lane_backward(&lane, 0, warm_up);
+    lane_end(&lane);
+}
+
+const struct tt_pipeline_row tt_pipeline_1f1b = {.name = "1F1B", .check = check_1f1b, .generate = generate_1f1b};
+
+/* --- LoopedBFS: GPipe over several stages, all microbatches in one stage before the next --- */
+
+/* Backward takes the microbatches in descending order, as torch's does. */
+static void generate_looped_bfs(struct tt_pipeline *pipeline, int rank)
+{
+    struct lane lane = lane_begin(pipeline, rank);
+
+    for (int chunk = 0; chunk < lane.chunks; chunk++)
+        lane_forward(&lane, chunk, pipeline->microbatches);
+    for (int chunk = lane.chunks - 1; chunk >= 0; chunk--)
+        for (int mb = pipeline->microbatches - 1; mb >= 0; mb--)
+            tt_order_add(lane.order, mb, rank + chunk * pipeline->ranks, TT_PASS_BACKWARD);
+    lane_end(&lane);
+}
+
+const struct tt_pipeline_row tt_pipeline_looped_bfs = {
+    .name = "LoopedBFS", .multi = true, .generate = generate_looped_bfs};
+
+/* --- Interleaved: a round of microbatches through all stages of the rank, then the next round --- */
+
+static int rounds_of(int ranks, int microbatches)
+{
+    return microbatches < ranks ? 1 : microbatches / ranks;
+}
+
+static int check_rounds(const struct tt_pipeline_row *row, int ranks, int microbatches)
+{
+    int rounds = rounds_of(ranks, microbatches);
+
+    if (microbatches % rounds == 0)
+        return 0;
+    return tt_fail_key(TT_EUSAGE, TT_KEY_LOCAL_BATCH,
+                       "schedule %s on %d ranks takes %d microbatches in %d rounds, which do not divide them\n"
+                       "help: %s / %s is the number of microbatches; what works is %d, %d or another multiple of %d",
+                       row->name, ranks, microbatches, rounds, tt_key_name(TT_KEY_LOCAL_BATCH),
+                       tt_key_name(TT_KEY_PP_MICROBATCH_SIZE), microbatches / ranks * ranks,
+                       (microbatches / ranks + 1) * ranks, ranks);
+}
+
+/* The number of first turns that are only forward: until a microbatch comes back, `hop` turns for each later rank. */
+static int warm_up_of(const struct lane *lane, int hop)
+{
+    const struct tt_pipeline *p = lane->pipeline;
+    int each = p->microbatches / rounds_of(p->ranks, p->microbatches);
+
+    return least(p->microbatches * lane->chunks, (lane->chunks - 1) * each + hop * (p->ranks - 1 - lane->rank));
+}
+
+/* The chunk of the i-th turn of a pass; backward goes through the chunks from the last to the first. */
+static int chunk_of(const struct lane *lane, int i, bool backward)
+{
+    const struct tt_pipeline *p = lane->pipeline;
+    int each = p->microbatches / rounds_of(p->ranks, p->microbatches), chunk = i / each % lane->chunks;
+
+    return backward ? lane->chunks - 1 - chunk : chunk;
+}
+
+static void generate_interleaved_1f1b(struct tt_pipeline *pipeline, int rank)
+{
+    struct lane lane = lane_begin(pipeline, rank);
+    int all = pipeline->microbatches * lane.chunks, warm_up = warm_up_of(&lane, 2);
+
+    for (int i = 0; i < warm_up + all; i++) {
+        if (i < all)
+            lane_forward(&lane, chunk_of(&lane, i, false), 1);
+        if (i >= warm_up)
+            lane_backward(&lane, chunk_of(&lane, i - warm_up, true), 1);
+    }
+    lane_end(&lane);
+}
+
+const struct tt_pipeline_row tt_pipeline_interleaved_1f1b = {
+    .name = "Interleaved1F1B", .multi = true, .check = check_rounds, .generate = generate_interleaved_1f1b};
+
+/* Rank r is always r weight parts behind. */
+static void generate_interleaved_zero_bubble(struct tt_pipeline *pipeline, int rank)
+{
+    struct lane lane = lane_begin(pipeline, rank);
+    int all = pipeline->microbatches * lane.chunks, warm_up = warm_up_of(&lane, 1);
+
+    for (int i = 0; i < warm_up + all; i++) {
+        if (i < all)
+            lane_forward(&lane, chunk_of(&lane, i, false), 1);
+        if (i >= warm_up)
+            lane_input(&lane, chunk_of(&lane, i - warm_up, true));
+        if (i >= warm_up + rank)
+            lane_weight(&lane, TT_NONE);
+    }
+    while (lane.n_pending > 0)
+        lane_weight(&lane, TT_NONE);
+    lane_end(&lane);
+}
+
+const struct tt_pipeline_row tt_pipeline_interleaved_zero_bubble = {.name = "InterleavedZeroBubble",
+                                                                    .multi = true,
+                                                                    .splits = true,
+                                                                    .check = check_rounds,
+                                                                    .generate = generate_interleaved_zero_bubble};
+
+/*
+ * --- vees: rank r has the stages r and 2 ranks - 1 - r ---
+ *
+ * The stages go down the ranks and come back, so rank 0 has both ends of the model.
+ */
+
+/* --- ZBVZeroBubble --- */
+
+/* The input part of a backward, directly followed by its weight part. */
+static void both_parts(struct lane *lane, int chunk)
+{
+    lane_input(lane, chunk);
+    lane_weight(lane, chunk);
+}
+
+static void warm_up_zbv(struct lane *lane)
+{
+    int after = lane->pipeline->ranks - lane->rank;
+
+    lane_forward(lane, 0, 2 * after - 1);
+    for (int i = 0; i < lane->rank; i++) {
+        lane_forward(lane, 1, 1);
+        lane_forward(lane, 0, 1);
+    }
+    for (int i = 0; i < after; i++) {
+        lane_forward(lane, 1, 1);
+        both_parts(lane, 1);
+    }
+}
+
+/* Made for at least 2 ranks - 1 microbatches; turns of microbatches that do not exist are left out. */
+static void generate_zbv_zero_bubble(struct tt_pipeline *pipeline, int rank)
+{
+    struct lane lane = lane_begin(pipeline, rank);
+    int least = 2 * pipeline->ranks - 1, n = pipeline->microbatches > least ? pipeline->microbatches : least;
+
+    warm_up_zbv(&lane);
+    while (lane.next[1][TT_PASS_FORWARD] < n) {
+        if (lane.next[0][TT_PASS_FORWARD] < n)
+            lane_forward(&lane, 0, 1);
+        both_parts(&lane, 0);
+        lane_forward(&lane, 1, 1);
+        both_parts(&lane, 1);
+    }
+    for (int i = 0; i < rank; i++) {
+        lane_input(&lane, 0);
+        lane_input(&lane, 1);
+    }
+    for (int i = rank; i < pipeline->ranks; i++) {
+        lane_input(&lane, 0);
+        lane_weight(&lane, 0);
+    }
+    for (int i = 0; i < n; i++)
+        lane_weight(&lane, 1);
+    for (int i = 0; i < n; i++)
+        lane_weight(&lane, 0);
+    lane_end(&lane);
+}
+
+const struct tt_pipeline_row tt_pipeline_zbv_zero_bubble = {
+    .name = "ZBVZeroBubble", .multi = true, .v = true, .splits = true, .generate = generate_zbv_zero_bubble};
+
+/* --- DualPipeV --- */
+
+static int check_dual_pipe_v(const struct tt_pipeline_row *row, int ranks, int microbatches)
+{
+    (void)row;
+    if (microbatches >= 2 * ranks)
+        return 0;
+    return tt_fail_key(TT_EUSAGE, TT_KEY_LOCAL_BATCH,
+                       "schedule DualPipeV on %d ranks needs at least %d microbatches, found %d\n"
+                       "help: raise %s or lower %s, or use schedule ZBVZeroBubble",
+                       ranks, 2 * ranks, microbatches, tt_key_name(TT_KEY_LOCAL_BATCH),
+                       tt_key_name(TT_KEY_PP_MICROBATCH_SIZE));
+}
+
+static void warm_up_dual_pipe_v(struct lane *lane)
+{
+    int after = lane->pipeline->ranks - lane->rank - 1;
+
+    lane_forward(lane, 0, 2 * after);
+    for (int i = 0; i <= lane->rank; i++) {
+        lane_forward(lane, 0, 1);
+        lane_forward(lane, 1, 1);
+    }
+    for (int i = 0; i < after; i++) {
+        lane_input(lane, 1);
+        lane_weight(lane, TT_NONE);
+        lane_forward(lane, 1, 1);
+    }
+}
+
+/* At the end, weight parts fill the time until backwards arrive. */
+static void cool_down_dual_pipe_v(struct lane *lane)
+{
+    int after = lane->pipeline->ranks - lane->rank - 1;
+
+    /* the first half of these backwards are whole; they begin with chunk 1 */
+    for (int i = 0; i < 2 * (lane->rank + 1); i++)
+        if (i < lane->rank + 1)
+            lane_backward(lane, i % 2 == 0, 1);
+        else
+            lane_input(lane, i % 2 == 0);
+    for (int i = 0; i < after; i++) {
+        lane_weight(lane, TT_NONE);
+        lane_input(lane, 0);
+    }
+    while (lane->n_pending > 0)
+        lane_weight(lane, TT_NONE);
+}
+
+/* Where torch overlaps a forward with a backward, the forward comes first here. */
+static void generate_dual_pipe_v(struct tt_pipeline *pipeline, int rank)
+{
+    struct lane lane = lane_begin(pipeline, rank);
+
+    warm_up_dual_pipe_v(&lane);
+    while (lane.next[0][TT_PASS_FORWARD] < pipeline->microbatches) {
+        lane_forward(&lane, 0, 1);
+        lane_backward(&lane, 1, 1);
+        lane_forward(&lane, 1, 1);
+        lane_backward(&lane, 0, 1);
+    }
+    for (int i = rank + 1; i < pipeline->ranks; i++) {
+        lane_backward(&lane, 1, 1);
+        lane_forward(&lane, 1, 1);
+        lane_backward(&lane, 0, 1);
+    }
+    cool_down_dual_pipe_v(&lane);
+    lane_end(&lane);
+}
+
+const struct tt_pipeline_row tt_pipeline_dual_pipe_v = {.name = "DualPipeV",
+                                                        .multi = true,
+                                                        .v = true,
+                                                        .splits = true,
+                                                        .check = check_dual_pipe_v,
+                                                        .generate = generate_dual_pipe_v};
