@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "checkpoint/load/patience.h"
+#include "checkpoint/durable/patience.h"
 #include "checkpoint/steps/steps.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"

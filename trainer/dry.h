@@ -2,6 +2,7 @@
 #ifndef TT_TRAINER_DRY_H
 #define TT_TRAINER_DRY_H
 
+#include "checkpoint/save/plan.h"
 #include "core/models/first_loss.h"
 #include "trainer/save/saver.h"
 #include "trainer/start/start.h"

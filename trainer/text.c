@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "checkpoint/load/patience.h"
+#include "checkpoint/durable/patience.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/data/chat.h"

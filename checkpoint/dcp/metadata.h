@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/graph/dtype.h"
 #include "core/math/box.h"
 
@@ -48,5 +49,8 @@ struct tt_dcp_metadata {
 int tt_dcp_metadata_parse(const char *where, const void *bytes, size_t size,
                           struct tt_dcp_metadata *ret_metadata) TT_MUST_CHECK;
 void tt_dcp_metadata_release(struct tt_dcp_metadata *metadata);
+
+/** The bytes of a .metadata file, added to text. Types are those that tt_dcp_dtype_name knows. */
+void tt_dcp_metadata_text(const struct tt_dcp_metadata *metadata, struct tt_text *text);
 
 #endif

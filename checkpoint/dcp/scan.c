@@ -1,20 +1,447 @@
 /* SPDX-License-Identifier: MIT
  *
- * A PyTorch checkpoint as a manifest. Tensors are stored packed and uncompressed, so the bytes of a piece are a stretch
- * of a file, as in safetensors files; after this, nothing depends on PyTorch's format.
+ * A PyTorch checkpoint as a manifest: its keys under titan's names, and the bytes of its tensors. They are stored
+ * packed and uncompressed, so a piece is a stretch of a file, as in safetensors files; after this, nothing depends on
+ * PyTorch's format. Values need no change: torchtitan and torchtune keep the rows of q and k in the order that titan
+ * uses; only Hugging Face permutes them.
  */
 #include "checkpoint/dcp/scan.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <unistd.h>
 
 #include "checkpoint/dcp/item.h"
 #include "checkpoint/dcp/metadata.h"
-#include "checkpoint/dcp/names.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/os/file.h"
+
+/* --- keys --- */
+
+enum { WRAPPERS = 4, OPTIMIZERS_MOST = 64, NAMES_MOST = 64 };
+
+/* Parts of names, between dots, as others write them. The first WRAPPERS are PyTorch's, which are not part of a
+ * parameter's name; the next four are torchtitan's after 0.2; the rest is torchtune's. */
+static const struct {
+    const char *from, *to;
+} renamed[] = {
+    {"_orig_mod.", ""},
+    {"_checkpoint_wrapped_module.", ""},
+    {"_fsdp_wrapped_module.", ""},
+    {"module.", ""},
+    {"lm_head.", "output."},
+    {"attention.qkv_linear.wq.", "attention.wq."},
+    {"attention.qkv_linear.wk.", "attention.wk."},
+    {"attention.qkv_linear.wv.", "attention.wv."},
+    {"attn.q_proj.", "attention.wq."},
+    {"attn.k_proj.", "attention.wk."},
+    {"attn.v_proj.", "attention.wv."},
+    {"attn.output_proj.", "attention.wo."},
+    {"attn.q_norm.scale", "attention.q_norm.weight"},
+    {"attn.k_norm.scale", "attention.k_norm.weight"},
+    {"mlp.w1.", "feed_forward.w1."},
+    {"mlp.w2.", "feed_forward.w2."},
+    {"mlp.w3.", "feed_forward.w3."},
+    {"sa_norm.scale", "attention_norm.weight"},
+    {"mlp_norm.scale", "ffn_norm.weight"},
+    {"norm.scale", "norm.weight"},
+};
+
+/* The first n bytes of a key: all of it that wraps the model or an optimizer, up to the dot. */
+struct prefix {
+    const char *key;
+    size_t n;
+};
+
+struct naming {
+    const struct tt_dcp_metadata *metadata;
+    struct prefix optimizer[OPTIMIZERS_MOST]; /* "app.optim." */
+    int n_optimizers;
+    struct prefix model;  /* "app.model." */
+    struct prefix around; /* "app." */
+    bool has_model;       /* all else than what begins with `model` is not the model's */
+    bool is_hf;           /* the names are Hugging Face's */
+};
+
+static bool has_prefix(const char *key, struct prefix prefix)
+{
+    return strncmp(key, prefix.key, prefix.n) == 0;
+}
+
+/* The last place of "word." in a key where a name of the path begins, or NULL. */
+static const char *find_part(const char *key, const char *word)
+{
+    const char *found = NULL;
+
+    for (const char *at = key; at; at = strchr(at, '.')) {
+        at += at > key;
+        if (tt_text_begins(at, word))
+            found = at;
+    }
+    return found;
+}
+
+static char *rename_parts(const struct naming *naming, const char *name)
+{
+    size_t rows = naming->is_hf ? WRAPPERS : sizeof renamed / sizeof renamed[0];
+    struct tt_text text = {0};
+    char *copy;
+
+    for (const char *at = name; *at;) {
+        const char *dot = strchr(at, '.');
+        size_t n = dot ? (size_t)(dot + 1 - at) : strlen(at), row = 0;
+
+        while (row < rows && strncmp(at, renamed[row].from, strlen(renamed[row].from)) != 0)
+            row++;
+        if (row < rows) {
+            n = strlen(renamed[row].from);
+            tt_text_add(&text, "%s", renamed[row].to);
+        } else {
+            tt_text_add_bytes(&text, at, n);
+        }
+        at += n;
+    }
+    copy = tt_strdup(text.text ? text.text : "");
+    tt_text_release(&text);
+    return copy;
+}
+
+/* --- optimizers --- */
+
+/* What is in the state of an optimizer and nowhere else. */
+static bool is_moment(const char *last)
+{
+    static const char *const moments[] = {"exp_avg",    "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer",
+                                          "square_avg", "grad_avg",   "acc_delta",      "exp_inf"};
+
+    for (size_t i = 0; i < sizeof moments / sizeof *moments; i++)
+        if (strcmp(last, moments[i]) == 0)
+            return true;
+    return false;
+}
+
+static void add_optimizer(struct naming *naming, const char *key, size_t n)
+{
+    const struct prefix found = {key, n};
+
+    for (int i = 0; i < naming->n_optimizers; i++)
+        if (naming->optimizer[i].n == n && has_prefix(key, naming->optimizer[i]))
+            return;
+    if (naming->n_optimizers < OPTIMIZERS_MOST)
+        naming->optimizer[naming->n_optimizers++] = found;
+}
+
+static void find_optimizers(struct naming *naming)
+{
+    static const char own[] = "optimizer.";
+
+    for (int i = 0; i < naming->metadata->n; i++) {
+        const char *key = naming->metadata->entry[i].key, *last = strrchr(key, '.');
+        const char *groups = find_part(key, "param_groups."), *state = find_part(key, "state.");
+
+        if (groups)
+            add_optimizer(naming, key, (size_t)(groups - key));
+        if (state && last && last > state + strlen("state") && is_moment(last + 1))
+            add_optimizer(naming, key, (size_t)(state - key));
+        if (tt_text_begins(key, own))
+            add_optimizer(naming, key, sizeof own - 1);
+    }
+}
+
+/* What a key is in its optimizer, "state.norm.weight.exp_avg"; NULL: it is of none. A model may have a part that is
+ * called state too, so the shortest prefix counts. */
+static const char *in_optimizer(const struct naming *naming, const char *key)
+{
+    const struct prefix *best = NULL;
+
+    for (int i = 0; i < naming->n_optimizers; i++) {
+        const struct prefix *at = &naming->optimizer[i];
+
+        if ((!best || at->n < best->n) && has_prefix(key, *at) &&
+            (at->n || tt_text_begins(key, "state.") || tt_text_begins(key, "param_groups.")))
+            best = at;
+    }
+    return best ? key + best->n : NULL;
+}
+
+/* --- the model --- */
+
+static bool is_model_word(const char *part, size_t n)
+{
+    static const char *const words[] = {"model", "model_state", "model_state_dict", "state_dict"};
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strlen(words[i]) == n && strncmp(part, words[i], n) == 0)
+            return true;
+    return false;
+}
+
+/* The dictionary around a tensor that has the word for a model, or n 0. */
+static struct prefix model_dictionary(const struct tt_dcp_entry *entry)
+{
+    struct prefix found = {entry->key, 0};
+    size_t at = 0;
+
+    while (at < entry->leaf) {
+        size_t n = strcspn(entry->key + at, ".");
+
+        if (is_model_word(entry->key + at, n))
+            found.n = at + n + 1;
+        else if (found.n)
+            break;
+        at += n + 1;
+    }
+    return found;
+}
+
+static bool is_of_model(const struct naming *naming, const struct tt_dcp_entry *entry)
+{
+    return entry->is_tensor && !in_optimizer(naming, entry->key);
+}
+
+static bool find_by_word(struct naming *naming)
+{
+    struct prefix found = {"", 0};
+
+    for (int i = 0; i < naming->metadata->n; i++) {
+        const struct tt_dcp_entry *entry = &naming->metadata->entry[i];
+        struct prefix at = model_dictionary(entry);
+
+        if (!is_of_model(naming, entry) || at.n == 0)
+            continue;
+        if (found.n && (at.n != found.n || !has_prefix(at.key, found)))
+            return false;
+        found = at;
+    }
+    naming->model = found;
+    return found.n > 0;
+}
+
+/* The parameter of a tensor of an optimizer, or NULL; the caller frees. */
+static char *parameter_of(const struct naming *naming, const char *key)
+{
+    const char *name = in_optimizer(naming, key), *end;
+
+    if (!name || !tt_text_begins(name, "state."))
+        return NULL;
+    name += strlen("state.");
+    end = strrchr(name, '.');
+    if (!end || strspn(name, "0123456789") == (size_t)(end - name))
+        return NULL; /* a number in place of a name */
+    return tt_strndup(name, (size_t)(end - name));
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Names of parameters, and keys of tensors in ascending order. */
+struct known_names {
+    char *name[NAMES_MOST];
+    const char **key;
+    int n_names, n_keys;
+};
+
+/* Whether all these parameters are tensors with that prefix. */
+static bool has_all(const struct known_names *known, struct prefix prefix)
+{
+    bool all = true;
+
+    for (int i = 0; i < known->n_names && all; i++) {
+        char *wanted = tt_format("%.*s%s", (int)prefix.n, prefix.key, known->name[i]);
+
+        all = bsearch((void *)&wanted, (void *)known->key, (size_t)known->n_keys, sizeof *known->key, compare_keys);
+        tt_free(wanted);
+    }
+    return all;
+}
+
+static void find_names(const struct naming *naming, struct known_names *known)
+{
+    const struct tt_dcp_metadata *m = naming->metadata;
+
+    known->key = tt_calloc((size_t)m->n + 1, sizeof *known->key);
+    for (int i = 0; i < m->n; i++) {
+        if (is_of_model(naming, &m->entry[i]))
+            known->key[known->n_keys++] = m->entry[i].key;
+        if (known->n_names < NAMES_MOST && (known->name[known->n_names] = parameter_of(naming, m->entry[i].key)))
+            known->n_names++;
+    }
+    qsort((void *)known->key, (size_t)known->n_keys, sizeof *known->key, compare_keys);
+}
+
+/* Where the tensors are that have the names that the optimizer has, if that is one place, and not the top. */
+static bool find_by_optimizer(struct naming *naming)
+{
+    struct known_names known = {0};
+    int places = 0;
+    bool top = false;
+
+    find_names(naming, &known);
+    for (int i = 0; i < known.n_keys && known.n_names && !top; i++) {
+        const char *key = known.key[i], *name = known.name[0];
+        struct prefix at = {key, strlen(key) - (tt_text_ends(key, name) ? strlen(name) : 0)};
+
+        if (!tt_text_ends(key, name) || (at.n && at.key[at.n - 1] != '.') || !has_all(&known, at))
+            continue;
+        naming->model = at;
+        top = at.n == 0;
+        places++;
+    }
+    for (int i = 0; i < known.n_names; i++)
+        tt_free(known.name[i]);
+    tt_free((void *)known.key);
+    return places == 1 && !top;
+}
+
+/* All tensors are in one dictionary. */
+static bool find_the_only(struct naming *naming)
+{
+    struct prefix found = {NULL, 0};
+
+    for (int i = 0; i < naming->metadata->n; i++) {
+        const struct tt_dcp_entry *entry = &naming->metadata->entry[i];
+
+        if (!is_of_model(naming, entry))
+            continue;
+        if (found.key && (found.n != entry->leaf || !has_prefix(entry->key, found)))
+            return false;
+        found = (struct prefix){entry->key, entry->leaf};
+    }
+    naming->model = found;
+    return found.n > 0;
+}
+
+static void find_model(struct naming *naming)
+{
+    naming->model = naming->around = (struct prefix){"", 0};
+    naming->has_model = find_by_word(naming) || find_by_optimizer(naming) || find_the_only(naming);
+    if (!naming->has_model)
+        naming->model.n = 0;
+    naming->around = naming->model;
+    if (naming->around.n > 0) /* without the last name */
+        naming->around.n--;
+    while (naming->around.n > 0 && naming->around.key[naming->around.n - 1] != '.')
+        naming->around.n--;
+    for (int i = 0; i < naming->metadata->n && !naming->is_hf; i++)
+        naming->is_hf = tt_text_ends(naming->metadata->entry[i].key, "model.embed_tokens.weight");
+}
+
+/* --- names --- */
+
+static struct tt_dcp_name tensor_name(const struct naming *naming, enum tt_ckpt_group group, const char *name)
+{
+    return (struct tt_dcp_name){.role = TT_DCP_TENSOR, .group = group, .name = rename_parts(naming, name)};
+}
+
+static struct tt_dcp_name name_in_optimizer(const struct naming *naming, const char *name,
+                                            const struct tt_dcp_entry *entry)
+{
+    if (!tt_text_begins(name, "state."))
+        return (struct tt_dcp_name){.role = TT_DCP_OTHER};
+    if (tt_text_ends(name, ".step") && entry->ndim == 0)
+        return (struct tt_dcp_name){.role = TT_DCP_OPTIMIZER_STEP};
+    return entry->is_tensor ? tensor_name(naming, TT_CKPT_OPTIM, name) : (struct tt_dcp_name){.role = TT_DCP_OTHER};
+}
+
+/* A counter that someone has put beside the parameters, such as "epoch". */
+static bool is_counter(const struct tt_dcp_entry *entry)
+{
+    bool integer = entry->dtype == TT_I64 || entry->dtype == TT_I32;
+
+    return entry->ndim == 0 && integer && !strchr(entry->key, '.');
+}
+
+static struct tt_dcp_name name_of(const struct naming *naming, const struct tt_dcp_entry *entry)
+{
+    static const struct {
+        const char *key;
+        enum tt_dcp_role role;
+    } known[] = {
+        {"train_state.step", TT_DCP_STEP},
+        {"steps_run", TT_DCP_STEP}, /* torchtune */
+        {"train_state.ntokens_seen", TT_DCP_TOKENS},
+        {"lr_scheduler.last_epoch", TT_DCP_LR_STEP},
+        {"freqs_cis", TT_DCP_OTHER}, /* a buffer that older versions of torchtitan saved */
+    };
+    static const char *const others[] = {"train_state.", "lr_scheduler.", "dataloader."};
+    const char *key = entry->key, *name = in_optimizer(naming, key);
+
+    if (name)
+        return name_in_optimizer(naming, name, entry);
+    name = has_prefix(key, naming->around) ? key + naming->around.n : key;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(name, known[i].key) == 0)
+            return (struct tt_dcp_name){.role = known[i].role};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (tt_text_begins(name, others[i]))
+            return (struct tt_dcp_name){.role = TT_DCP_OTHER};
+    if (!entry->is_tensor || is_counter(entry))
+        return (struct tt_dcp_name){.role = TT_DCP_OTHER};
+    if (naming->has_model && !has_prefix(key, naming->model))
+        return (struct tt_dcp_name){.role = TT_DCP_BESIDE};
+    for (name = key + naming->model.n; naming->has_model && name < key + entry->leaf; name = strchr(name, '.') + 1)
+        if (name[strspn(name, "0123456789")] != '.') /* else the number of a part, in a list of them */
+            break;
+    return tensor_name(naming, TT_CKPT_MODEL, name);
+}
+
+static int compare_names(const void *pa, const void *pb)
+{
+    const struct tt_dcp_name *a = *(const struct tt_dcp_name *const *)pa, *b = *(const struct tt_dcp_name *const *)pb;
+
+    return a->group != b->group ? (a->group > b->group) - (a->group < b->group) : strcmp(a->name, b->name);
+}
+
+/* Two models, or two optimizers, may have the same names inside. */
+static void separate(struct tt_dcp_name *name, int n)
+{
+    struct tt_dcp_name **order = tt_calloc((size_t)n + 1, sizeof *order);
+    int tensors = 0;
+
+    for (int i = 0; i < n; i++)
+        if (name[i].role == TT_DCP_TENSOR)
+            order[tensors++] = &name[i];
+    qsort((void *)order, (size_t)tensors, sizeof *order, compare_names);
+    for (int i = 0, end; i < tensors; i = end) {
+        for (end = i + 1; end < tensors && compare_names((void *)&order[i], (void *)&order[end]) == 0;)
+            end++;
+        for (int k = i; k < end && end > i + 1; k++) {
+            tt_free(order[k]->name);
+            order[k]->name = tt_strdup(order[k]->key);
+        }
+    }
+    tt_free((void *)order);
+}
+
+struct tt_dcp_name *tt_dcp_names_of(const struct tt_dcp_metadata *metadata)
+{
+    struct naming naming = {.metadata = metadata};
+    struct tt_dcp_name *name = tt_calloc((size_t)metadata->n + 1, sizeof *name);
+
+    find_optimizers(&naming);
+    find_model(&naming);
+    for (int i = 0; i < metadata->n; i++) {
+        name[i] = name_of(&naming, &metadata->entry[i]);
+        name[i].key = metadata->entry[i].key;
+    }
+    separate(name, metadata->n);
+    return name;
+}
+
+void tt_dcp_names_free(struct tt_dcp_name *names, int n)
+{
+    for (int i = 0; names && i < n; i++)
+        tt_free(names[i].name);
+    tt_free(names);
+}
+
+/* --- the folder --- */
 
 enum { OPEN_MOST = 64 };
 

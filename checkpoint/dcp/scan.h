@@ -4,7 +4,9 @@
 
 #include <stdbool.h>
 
+#include "checkpoint/dcp/metadata.h"
 #include "checkpoint/format/manifest.h"
+#include "checkpoint/format/state.h"
 #include "core/base/error.h"
 
 /** The file that makes a folder a PyTorch checkpoint. */
@@ -24,5 +26,36 @@
  * be NULL) gets the kind of fault, as in tt_source_check_file. Coverage is not checked.
  */
 int tt_dcp_scan(const char *path, struct tt_manifest *ret_manifest, const char **ret_kind) TT_MUST_CHECK;
+
+/** What a key of a PyTorch checkpoint is to titan. */
+enum tt_dcp_role {
+    TT_DCP_TENSOR,         /* of the model or the optimizer, by the name that titan gives it */
+    TT_DCP_STEP,           /* the number of steps done */
+    TT_DCP_TOKENS,         /* the number of tokens seen */
+    TT_DCP_OPTIMIZER_STEP, /* the number of updates of a parameter's moments */
+    TT_DCP_LR_STEP,        /* the number of steps of the schedule */
+    TT_DCP_BESIDE,         /* a tensor outside of the model, such as a copy of it or a state of random numbers */
+    TT_DCP_OTHER,          /* data loader, parameter groups, buffers, … */
+};
+
+struct tt_dcp_name {
+    enum tt_dcp_role role;
+    enum tt_ckpt_group group; /* of a tensor, with its name in the group */
+    char *name;
+    const char *key; /* the entry's */
+};
+
+/**
+ * What the entries are, [metadata->n]; release with tt_dcp_names_free.
+ *
+ * Everyone wraps model and optimizer otherwise: torchtitan has the parameters at the top, and optimizer.state.NAME.x;
+ * others have {"model", "optim"}, {"app": {"model", "optim"}}, {"state_dict", "optimizer_0"}, lists of them, and more.
+ * So an optimizer is told by what it has: param_groups, and a state with moments. The model is the dictionary `model`
+ * or `state_dict`, or that whose tensors have the names that the optimizer has, or all tensors if one dictionary has
+ * all of them. Names are those inside; where two would be the same, both are keys. Names of other versions of
+ * torchtitan and of torchtune become titan's; unknown ones stay.
+ */
+struct tt_dcp_name *tt_dcp_names_of(const struct tt_dcp_metadata *metadata);
+void tt_dcp_names_free(struct tt_dcp_name *names, int n);
 
 #endif

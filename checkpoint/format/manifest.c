@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * The manifest in memory: building it, finding tensors, checking coverage. manifest_json.c reads and writes it.
+ * The manifest in memory: building it, finding tensors, checking coverage and values; and a folder without a manifest,
+ * described by the headers of its files. manifest_json.c reads and writes the text.
+ *
+ * The checksum of a manifest only shows that its text is complete, not that it makes sense. So every value is checked
+ * to be one that a save can have written, and code that uses it need not check again.
  */
 #include "checkpoint/format/manifest.h"
 
@@ -10,6 +14,7 @@
 #include <string.h>
 
 #include "checkpoint/format/safetensors.h"
+#include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
@@ -428,5 +433,291 @@ out:
         tt_manifest_release(&manifest);
     tt_names_free(names, n);
     tt_free(folder);
+    return rc;
+}
+
+/* --- values --- */
+
+/* Far beyond any run, with room for sums and products: 4.4e12 steps or samples; samples times seq_len fit in 63
+ * bits. */
+#define COUNT_MOST  ((int64_t)1 << 42)
+#define TOKENS_MOST ((int64_t)1 << 61)
+#define SIZE_MOST   ((int64_t)1 << 20)
+
+static int fail_value(const char *where, const char *key, const json_t *value, const char *wanted)
+{
+    char *found = value ? tt_json_text(value) : tt_strdup("nothing");
+    int rc = tt_fail(TT_EDATA, "'%s': '%s' is %.60s, wanted %s", where, key, found, wanted);
+
+    tt_free(found);
+    return rc;
+}
+
+/* A missing value is not an error here; the code that needs it reports it. */
+static int check_int(const json_t *object, const char *key, const char *name, int64_t least, int64_t most,
+                     const char *where)
+{
+    const json_t *value = json_object_get(object, key);
+    int64_t number = (int64_t)json_integer_value(value);
+    char wanted[64];
+
+    if (!value || (json_is_integer(value) && number >= least && number <= most))
+        return 0;
+    (void)snprintf(wanted, sizeof wanted, "an integer from %" PRId64 " to %" PRId64, least, most);
+    return fail_value(where, name, value, wanted);
+}
+
+/* A training state is saved after at least one step; weights alone may be from before the first. */
+static int check_counters(const struct tt_manifest *manifest, const char *where)
+{
+    static const struct {
+        const char *key;
+        int64_t most;
+    } counter[] = {{"step", COUNT_MOST},           {"sample_cursor", COUNT_MOST}, {"ntokens_seen", TOKENS_MOST},
+                   {"optimizer_step", COUNT_MOST}, {"lr_step", COUNT_MOST},       {"tokens", TOKENS_MOST}};
+    bool trained = tt_manifest_group_size(manifest, TT_CKPT_OPTIM, NULL) > 0;
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof counter / sizeof counter[0]; i++)
+        TT_TRY(check_int(manifest->meta, counter[i].key, counter[i].key, trained, counter[i].most, where));
+out:
+    return rc;
+}
+
+static int check_mesh(const json_t *mesh, const char *where)
+{
+    const char *key;
+    json_t *value;
+    int rc = 0;
+
+    if (mesh && !json_is_object(mesh))
+        return fail_value(where, "mesh", mesh, "an object of sizes");
+    json_object_foreach((json_t *)(uintptr_t)mesh, key, value)
+        TT_TRY(check_int(mesh, key, "mesh", 1, SIZE_MOST, where));
+out:
+    return rc;
+}
+
+static int check_type(const json_t *meta, const char *key, bool good, const char *wanted, const char *where)
+{
+    const json_t *value = json_object_get(meta, key);
+
+    return !value || good ? 0 : fail_value(where, key, value, wanted);
+}
+
+static int check_assets(const json_t *assets, const char *where)
+{
+    uint32_t crc;
+    int rc = 0;
+
+    if (assets && !json_is_array(assets))
+        return fail_value(where, "assets", assets, "a list of files");
+    for (size_t i = 0; i < json_array_size(assets); i++) {
+        const json_t *entry = json_array_get(assets, i);
+
+        if (!json_is_string(json_object_get(entry, "path")) || !json_is_integer(json_object_get(entry, "bytes")) ||
+            !tt_manifest_read_hex(entry, "crc32c", &crc))
+            return fail_value(where, "assets", entry, "a path, its bytes and its crc32c");
+        TT_TRY(check_int(entry, "bytes", "assets.bytes", 0, TT_MANIFEST_BYTES_MOST, where));
+    }
+out:
+    return rc;
+}
+
+static int check_data(const json_t *data, const char *where)
+{
+    int rc = 0;
+
+    if (data && !json_is_object(data))
+        return fail_value(where, "data", data, "an object");
+    TT_TRY(check_int(data, "seq_len", "data.seq_len", 1, SIZE_MOST * 16, where));
+out:
+    return rc;
+}
+
+static int compare_paths(const void *pa, const void *pb)
+{
+    return strcmp(*(const char *const *)pa, *(const char *const *)pb);
+}
+
+/* No file is listed twice, and the sum of all sizes does not overflow. */
+static int check_files(const struct tt_manifest *manifest, const char *where)
+{
+    const char **path = tt_calloc_for((size_t)manifest->n_files + 1, sizeof *path, where);
+    int64_t bytes = 0;
+    int rc = 0;
+
+    if (!path)
+        return TT_ENOMEM;
+    for (int i = 0; i < manifest->n_files && rc == 0; i++) {
+        path[i] = manifest->file[i].path;
+        if (__builtin_add_overflow(bytes, manifest->file[i].bytes, &bytes) || bytes > TT_MANIFEST_BYTES_MOST)
+            rc = tt_fail(TT_EDATA, "'%s': its files have more bytes together than any checkpoint", where);
+    }
+    TT_TRY(rc);
+    qsort(path, (size_t)manifest->n_files, sizeof *path, compare_paths);
+    for (int i = 1; i < manifest->n_files; i++) {
+        if (strcmp(path[i - 1], path[i]) != 0)
+            continue;
+        rc = tt_fail(TT_EDATA, "'%s': file '%s' is listed twice", where, path[i]);
+        goto out;
+    }
+out:
+    tt_free(path);
+    return rc;
+}
+
+int tt_manifest_check_totals(const struct tt_manifest *manifest, const char *where)
+{
+    int64_t bytes = 0, volume = 0, more = 0;
+
+    for (int i = 0; i < manifest->n_tensors; i++) {
+        const struct tt_manifest_tensor *t = &manifest->tensor[i];
+
+        if (!tt_box_checked_volume(t->shape, t->ndim, &volume) || volume > TT_MANIFEST_BYTES_MOST ||
+            __builtin_mul_overflow(volume, (int64_t)tt_dtype_bits(t->dtype), &more) ||
+            __builtin_add_overflow(bytes, more / 8, &bytes) || bytes > TT_MANIFEST_BYTES_MOST)
+            return tt_fail(TT_EDATA, "'%s': its tensors, up to '%s', have more bytes than any checkpoint", where,
+                           t->name);
+    }
+    return 0;
+}
+
+int tt_manifest_check_values(const struct tt_manifest *manifest, const char *where)
+{
+    const json_t *meta = manifest->meta;
+    int rc = 0;
+
+    TT_TRY(check_files(manifest, where));
+    TT_TRY(tt_manifest_check_totals(manifest, where));
+    TT_TRY(check_counters(manifest, where));
+    TT_TRY(check_int(meta, "world", "world", 1, SIZE_MOST * 16, where));
+    TT_TRY(check_mesh(json_object_get(meta, "mesh"), where));
+    TT_TRY(check_type(meta, "policy", json_is_string(json_object_get(meta, "policy")), "a word", where));
+    TT_TRY(check_type(meta, "run_id", json_is_string(json_object_get(meta, "run_id")), "a word", where));
+    TT_TRY(check_type(meta, "time", json_is_number(json_object_get(meta, "time")), "a number", where));
+    TT_TRY(check_type(meta, "config", json_is_object(json_object_get(meta, "config")), "an object", where));
+    TT_TRY(check_data(json_object_get(meta, "data"), where));
+    TT_TRY(check_assets(json_object_get(meta, "assets"), where));
+out:
+    return rc;
+}
+
+/* --- assets --- */
+
+static const char assets_prefix[] = "assets/";
+
+static json_t *entry_json(const char *name, const void *bytes, size_t size)
+{
+    char *path = tt_format("%s%s", assets_prefix, name), crc[16];
+    json_t *json;
+
+    (void)snprintf(crc, sizeof crc, "%08x", tt_crc32c(0, bytes, size));
+    json = json_pack("{s:s, s:I, s:s}", "path", path, "bytes", (json_int_t)size, "crc32c", crc);
+    tt_free(path);
+    return json;
+}
+
+json_t *tt_assets_json(const struct tt_ckpt_asset *asset, int n)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < n; i++)
+        (void)json_array_append_new(list, entry_json(asset[i].name, asset[i].bytes, asset[i].size));
+    return list;
+}
+
+int tt_assets_scan(const char *folder, json_t **ret_json)
+{
+    char *assets = tt_format("%s/assets", folder), **names = NULL;
+    json_t *list = json_array();
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list(assets, &names, &n));
+    for (int i = 0; i < n && rc == 0; i++) {
+        char *path = tt_format("%s/%s", assets, names[i]), *text = NULL;
+        size_t size = 0;
+
+        rc = tt_file_read(path, &text, &size);
+        if (rc == 0)
+            (void)json_array_append_new(list, entry_json(names[i], text, size));
+        tt_free(text);
+        tt_free(path);
+    }
+    TT_TRY(rc);
+    *ret_json = list;
+    list = NULL;
+out:
+    json_decref(list);
+    tt_names_free(names, n);
+    tt_free(assets);
+    return rc;
+}
+
+const json_t *tt_assets_of(const struct tt_manifest *manifest)
+{
+    return json_object_get(manifest->meta, "assets");
+}
+
+/* Compares the file's bytes with the entry. */
+static int compare_asset(const char *path, const char *text, size_t size, const json_t *entry, const char **ret_kind)
+{
+    const char *wanted = json_string_value(json_object_get(entry, "crc32c"));
+    int64_t bytes = (int64_t)json_integer_value(json_object_get(entry, "bytes"));
+    char crc[16];
+
+    *ret_kind = (int64_t)size < bytes ? "truncated" : "trailing";
+    if ((int64_t)size != bytes)
+        return tt_fail(TT_EDATA, "'%s' has %zu bytes, %" PRId64 " expected", path, size, bytes);
+    *ret_kind = "crc";
+    (void)snprintf(crc, sizeof crc, "%08x", tt_crc32c(0, text, size));
+    if (!wanted || strcmp(crc, wanted) != 0)
+        return tt_fail(TT_EDATA, "'%s' is damaged: it has checksum %s, %s expected", path, crc,
+                       wanted ? wanted : "none");
+    return 0;
+}
+
+int tt_asset_check(const char *step_path, const json_t *entry, const char **ret_kind)
+{
+    const char *relative = json_string_value(json_object_get(entry, "path")), *unused;
+    const char **kind = ret_kind ? ret_kind : &unused;
+    size_t n = sizeof assets_prefix - 1, size = 0;
+    char *path = NULL, *text = NULL;
+    struct tt_path_info info = {0};
+    int64_t bytes = (int64_t)json_integer_value(json_object_get(entry, "bytes"));
+    int rc = 0;
+
+    *kind = "manifest";
+    if (!relative || strncmp(relative, assets_prefix, n) != 0 || strchr(relative + n, '/'))
+        return tt_fail(TT_EDATA, "'%s': an asset '%s' is not one of a checkpoint", step_path,
+                       relative ? relative : "?");
+    path = tt_format("%s/%s", step_path, relative);
+    *kind = "missing";
+    TT_TRY(tt_path_look(path, &info));
+    if (info.kind != TT_FILE_REGULAR) {
+        rc = info.kind == TT_FILE_NONE ? tt_fail(TT_EDATA, "missing file '%s'", path)
+                                       : tt_fail(TT_EDATA, "'%s' is not a regular file", path);
+        goto out;
+    }
+    *kind = info.bytes < bytes ? "truncated" : "trailing";
+    if (info.bytes != bytes) {
+        rc = tt_fail(TT_EDATA, "'%s' has %" PRId64 " bytes, %" PRId64 " expected", path, info.bytes, bytes);
+        goto out;
+    }
+    TT_TRY(tt_file_read(path, &text, &size));
+    rc = compare_asset(path, text, size, entry, kind);
+out:
+    tt_free(text);
+    tt_free(path);
+    return rc;
+}
+
+int tt_assets_check(const char *step_path, const struct tt_manifest *manifest)
+{
+    const json_t *list = tt_assets_of(manifest);
+    int rc = 0;
+
+    for (size_t i = 0; i < json_array_size(list) && rc == 0; i++)
+        rc = tt_asset_check(step_path, json_array_get(list, i), NULL);
     return rc;
 }

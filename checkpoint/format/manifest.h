@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "checkpoint/save/plan.h"
+#include "checkpoint/format/state.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/gguf/gguf.h"
@@ -19,7 +19,7 @@
  *      "step", "ntokens_seen", "sample_cursor",  what training needs to continue
  *      "mesh": {"pp", "dp_replicate", "dp_shard", "cp", "tp"}, "world", "policy", "run_id", "time",
  *      "config": {…}, …                          whatever else the trainer passed
- *      "assets": [{"path": "assets/tokenizer.json", "bytes", "crc32c"}, …],  see checkpoint/format/assets.h
+ *      "assets": [{"path": "assets/tokenizer.json", "bytes", "crc32c"}, …],  see checkpoint/format/manifest.h
  *      "files": [{"path": "model/….safetensors", "bytes": 528384, "crc32c": "1a2b3c4d"}, …],
  *      "tensors": {"model/norm.weight":
  *        {"dtype": "F32", "shape": [256], "digest": "sum64:…",
@@ -132,5 +132,27 @@ int tt_manifest_parse(const char *text, size_t size, const char *where, struct t
  * model/ folder copied alone, a Hugging Face or PyTorch folder. All tensors are in group model. path may be one file.
  */
 int tt_manifest_scan(const char *path, struct tt_manifest *ret_manifest) TT_MUST_CHECK;
+
+/**
+ * What a manifest says about the files in step-N/assets: "assets": [{"path": "assets/tokenizer.json", "bytes",
+ * "crc32c"}, …]. Training does not read them, so damage there does not stop a run. Commands that generate, export or
+ * verify check them.
+ */
+json_t *tt_assets_json(const struct tt_ckpt_asset *asset, int n);
+
+/** The same for the files in folder/assets. */
+int tt_assets_scan(const char *folder, json_t **ret_json) TT_MUST_CHECK;
+
+/** The list of a manifest, borrowed; NULL when it has none, as in old checkpoints. */
+const json_t *tt_assets_of(const struct tt_manifest *manifest);
+
+/**
+ * Reads the file of one entry: TT_EDATA when it is not what the manifest says, with ret_kind (may be NULL) "missing",
+ * "truncated", "trailing", "crc" or "manifest".
+ */
+int tt_asset_check(const char *step_path, const json_t *entry, const char **ret_kind) TT_MUST_CHECK;
+
+/** Checks all of them; reports the first that is wrong. */
+int tt_assets_check(const char *step_path, const struct tt_manifest *manifest) TT_MUST_CHECK;
 
 #endif

@@ -1,19 +1,650 @@
 /* SPDX-License-Identifier: MIT
  *
- * manifest.json: its text, written so that people can read it and diff it (one line per file and tensor). It ends with
- * its own checksum, which detects a flipped bit anywhere in it.
+ * manifest.json: a strict reader, and the text, written so that people can read it and diff it (one line per file and
+ * tensor). It ends with its own checksum, which detects a flipped bit anywhere in it.
  */
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "checkpoint/format/manifest.h"
-#include "checkpoint/format/manifest/read.h"
 #include "core/base/hash.h"
+#include "core/base/json_reader.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/math/box.h"
 #include "core/os/file.h"
+
+enum { VERSION = 1 };
+
+/*
+ * Reads the members of an object of manifest.json. A value of another kind than asked for is passed over, and is then
+ * not good: what that means depends on the member. Errors are those of the reader, TT_EDATA.
+ */
+struct member_int {
+    int64_t value;
+    bool good;
+};
+
+struct reading {
+    struct tt_manifest *manifest;
+    struct tt_json_reader json;
+    const char *where;
+    struct tt_manifest_chunk *chunk; /* of the tensor that is read; then they are copied to an array of their size */
+    int n_chunks, cap_chunks;
+};
+
+/* --- members, one value after the other --- */
+
+static bool is_number(char c)
+{
+    return c == '-' || (c >= '0' && c <= '9');
+}
+
+static int read_int(struct tt_json_reader *json, struct member_int *ret_number)
+{
+    struct tt_json_value value;
+    int rc = 0;
+
+    ret_number->good = false;
+    if (!is_number(tt_json_peek(json)))
+        return tt_json_skip(json);
+    TT_TRY(tt_json_read_number(json, &value));
+    *ret_number = (struct member_int){value.integer, value.is_integer};
+out:
+    return rc;
+}
+
+/* At most TT_BOX_DIMS integers, none of them negative. sizes: [TT_BOX_DIMS]. */
+static int read_sizes(struct tt_json_reader *json, int64_t *sizes, int *ret_n, bool *ret_good)
+{
+    bool more;
+    int n = 0, rc = 0;
+
+    *ret_good = tt_json_peek(json) == '[';
+    if (!*ret_good)
+        return tt_json_skip(json);
+    TT_TRY(tt_json_open(json));
+    for (;;) {
+        struct member_int number;
+
+        TT_TRY(tt_json_next(json, &more));
+        if (!more)
+            break;
+        TT_TRY(read_int(json, &number));
+        if (!number.good || number.value < 0 || n == TT_BOX_DIMS)
+            *ret_good = false;
+        else
+            sizes[n++] = number.value;
+    }
+    *ret_n = n;
+out:
+    return rc;
+}
+
+/* A string; text NULL: it is something else. */
+static int read_text(struct tt_json_reader *json, struct tt_json_span *ret_text)
+{
+    *ret_text = (struct tt_json_span){0};
+    return tt_json_peek(json) == '"' ? tt_json_read_string(json, ret_text) : tt_json_skip(json);
+}
+
+/* The value of hexadecimal digits in lower case, as many as are given; false: they are not. */
+static bool read_digits(const char *text, size_t digits, uint64_t *ret_value)
+{
+    uint64_t value = 0;
+
+    for (size_t i = 0; i < digits; i++) {
+        char c = text[i];
+
+        if (!(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'f'))
+            return false;
+        value = value << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+    }
+    *ret_value = value;
+    return true;
+}
+
+/* Eight hexadecimal digits in a string. */
+static int read_crc(struct tt_json_reader *json, uint32_t *ret_crc, bool *ret_good)
+{
+    struct tt_json_span text;
+    uint64_t value = 0;
+    int rc = 0;
+
+    TT_TRY(read_text(json, &text));
+    *ret_good = text.size == 8 && read_digits(text.text, 8, &value);
+    *ret_crc = (uint32_t)value;
+out:
+    return rc;
+}
+
+static bool is_named(const struct tt_json_span *key, const char *name)
+{
+    return strlen(name) == key->size && memcmp(key->text, name, key->size) == 0;
+}
+
+/* Goes to the next member that is one of `names`: ret_which is its number there, or -1 at the end of the object.
+ * Others are passed over. A member that is in `seen` already is TT_EDATA. */
+static int next_member(struct tt_json_reader *json, const char *const *names, int n, unsigned *seen, int *ret_which)
+{
+    struct tt_json_span key;
+    bool more;
+    int rc = 0;
+
+    for (;;) {
+        const char *place;
+        int which = 0;
+
+        *ret_which = -1;
+        TT_TRY(tt_json_next(json, &more));
+        if (!more)
+            break;
+        (void)tt_json_peek(json);
+        place = tt_json_place(json);
+        TT_TRY(tt_json_key(json, &key));
+        while (which < n && !is_named(&key, names[which]))
+            which++;
+        if (which == n) {
+            TT_TRY(tt_json_skip(json));
+            continue;
+        }
+        if (*seen >> which & 1u)
+            return tt_json_fail_at(json, place, "duplicate key");
+        *seen |= 1u << which;
+        *ret_which = which;
+        break;
+    }
+out:
+    return rc;
+}
+
+/* TT_EDATA: a member is missing, or is present and of another type. */
+static int fail_member(const char *where, bool present, const char *key, const char *wanted)
+{
+    return tt_fail(TT_EDATA, "%s: %s '%s', wanted %s", where, present ? "wrong type of" : "missing key", key, wanted);
+}
+
+/* --- tensors and their chunks --- */
+
+/* Later code computes the end of a box without checks for overflow. */
+static bool ends_fit(const struct tt_box *box, int n)
+{
+    for (int d = 0; d < n; d++)
+        if (box->offset[d] > INT64_MAX - box->shape[d])
+            return false;
+    return true;
+}
+
+struct chunk_entry {
+    struct tt_box box;
+    struct member_int file, begin, end;
+    int n_offset, n_shape;
+    uint32_t crc;
+    bool has_offset, has_shape, has_crc;
+    unsigned seen;
+};
+
+enum { CHUNK_FILE, CHUNK_OFFSET, CHUNK_SHAPE, CHUNK_BEGIN, CHUNK_END, CHUNK_CRC, CHUNK_KEYS };
+
+static int read_chunk_members(struct tt_json_reader *json, struct chunk_entry *c)
+{
+    static const char *const names[] = {[CHUNK_FILE] = "file",   [CHUNK_OFFSET] = "offset", [CHUNK_SHAPE] = "shape",
+                                        [CHUNK_BEGIN] = "begin", [CHUNK_END] = "end",       [CHUNK_CRC] = "crc32c"};
+    int which = 0, rc = 0;
+
+    if (tt_json_peek(json) != '{')
+        return tt_json_skip(json);
+    TT_TRY(tt_json_open(json));
+    while (which >= 0) {
+        TT_TRY(next_member(json, names, CHUNK_KEYS, &c->seen, &which));
+        if (which == CHUNK_FILE)
+            TT_TRY(read_int(json, &c->file));
+        else if (which == CHUNK_OFFSET)
+            TT_TRY(read_sizes(json, c->box.offset, &c->n_offset, &c->has_offset));
+        else if (which == CHUNK_SHAPE)
+            TT_TRY(read_sizes(json, c->box.shape, &c->n_shape, &c->has_shape));
+        else if (which == CHUNK_BEGIN)
+            TT_TRY(read_int(json, &c->begin));
+        else if (which == CHUNK_END)
+            TT_TRY(read_int(json, &c->end));
+        else if (which == CHUNK_CRC)
+            TT_TRY(read_crc(json, &c->crc, &c->has_crc));
+    }
+out:
+    return rc;
+}
+
+static bool chunk_fits(const struct tt_manifest *manifest, const struct tt_manifest_tensor *tensor,
+                       const struct chunk_entry *c)
+{
+    int64_t volume, bits;
+
+    return c->has_offset && c->has_shape && c->has_crc && c->n_offset == tensor->ndim && c->n_shape == tensor->ndim &&
+           c->file.value >= 0 && c->file.value < manifest->n_files && c->begin.value >= 0 &&
+           c->end.value >= c->begin.value && c->end.value <= manifest->file[c->file.value].bytes &&
+           tt_box_checked_volume(c->box.shape, c->n_shape, &volume) &&
+           !__builtin_mul_overflow(volume, tt_dtype_bits(tensor->dtype), &bits) &&
+           bits / 8 == c->end.value - c->begin.value && ends_fit(&c->box, c->n_shape);
+}
+
+static int read_chunk(struct reading *r, const struct tt_manifest_tensor *tensor)
+{
+    struct chunk_entry c = {0};
+    int rc = 0;
+
+    TT_TRY(read_chunk_members(&r->json, &c));
+    if (!c.file.good)
+        return fail_member(r->where, c.seen >> CHUNK_FILE & 1u, "file", "an integer");
+    if (!c.begin.good)
+        return fail_member(r->where, c.seen >> CHUNK_BEGIN & 1u, "begin", "an integer");
+    if (!c.end.good)
+        return fail_member(r->where, c.seen >> CHUNK_END & 1u, "end", "an integer");
+    if (!chunk_fits(r->manifest, tensor, &c))
+        return tt_fail(TT_EDATA, "'%s': tensor '%s': a chunk's numbers do not fit together", r->where, tensor->name);
+    c.box.ndim = c.n_shape;
+    TT_PUSH(r->chunk, r->n_chunks, r->cap_chunks) =
+        (struct tt_manifest_chunk){(int)c.file.value, c.box, c.begin.value, c.end.value, c.crc, true, 0};
+out:
+    return rc;
+}
+
+static int read_chunks(struct reading *r, struct tt_manifest_tensor *tensor)
+{
+    bool more;
+    int rc = 0;
+
+    r->n_chunks = 0;
+    TT_TRY(tt_json_open(&r->json));
+    for (;;) {
+        TT_TRY(tt_json_next(&r->json, &more));
+        if (!more)
+            break;
+        TT_TRY(read_chunk(r, tensor));
+    }
+    if (r->n_chunks == 0)
+        goto out;
+    tensor->chunk = tt_calloc_for((size_t)r->n_chunks, sizeof *tensor->chunk, r->where);
+    if (!tensor->chunk)
+        return TT_ENOMEM;
+    memcpy(tensor->chunk, r->chunk, (size_t)r->n_chunks * sizeof *tensor->chunk);
+    tensor->n_chunks = tensor->cap_chunks = r->n_chunks;
+out:
+    return rc;
+}
+
+/* What describes a tensor, but for its chunks: they are read when the rest is known. */
+struct tensor_entry {
+    char dtype[16]; /* longer than any name */
+    int64_t shape[TT_BOX_DIMS];
+    int ndim;
+    uint64_t digest;
+    bool has_shape, has_digest, bad_digest, has_chunks;
+    const char *chunks;
+    unsigned seen;
+};
+
+enum { TENSOR_DTYPE, TENSOR_SHAPE, TENSOR_DIGEST, TENSOR_CHUNKS, TENSOR_KEYS };
+
+/* A missing digest is unknown, which verify reports; a text that is not a digest is damage. */
+static int read_digest(struct tt_json_reader *json, struct tensor_entry *t)
+{
+    bool is_null = tt_json_peek(json) == 'n';
+    struct tt_json_span text;
+    int rc = 0;
+
+    TT_TRY(read_text(json, &text));
+    t->has_digest =
+        text.size == 22 && memcmp(text.text, "sum64:", 6) == 0 && read_digits(text.text + 6, 16, &t->digest);
+    t->bad_digest = !is_null && !t->has_digest;
+out:
+    return rc;
+}
+
+static int find_group(const char *key, const char *slash)
+{
+    int group = 0;
+
+    while (group < TT_CKPT_GROUPS && slash &&
+           (strlen(tt_ckpt_group_name((enum tt_ckpt_group)group)) != (size_t)(slash - key) ||
+            strncmp(key, tt_ckpt_group_name((enum tt_ckpt_group)group), (size_t)(slash - key)) != 0))
+        group++;
+    return slash ? group : TT_CKPT_GROUPS;
+}
+
+/* Adds the tensor once type and shape are known. */
+static int add_tensor(struct reading *r, const char *key, const struct tensor_entry *t,
+                      struct tt_manifest_tensor **ret_tensor)
+{
+    const char *slash = strchr(key, '/');
+    int group = find_group(key, slash);
+    enum tt_dtype dtype;
+    int64_t volume;
+
+    if (group == TT_CKPT_GROUPS || !tt_dtype_from_name(t->dtype, &dtype) || !tt_dtype_size(dtype) || !t->has_shape ||
+        !tt_box_checked_volume(t->shape, t->ndim, &volume) || volume > INT64_MAX / 64 || !t->has_chunks)
+        return tt_fail(TT_EDATA, "'%s': tensor '%s' is not described as it should be", r->where, key);
+    if (t->bad_digest)
+        return tt_fail(TT_EDATA, "'%s': the digest of tensor '%s' is not 'sum64:' and 16 digits", r->where, key);
+    *ret_tensor = tt_manifest_add_tensor(r->manifest, (enum tt_ckpt_group)group, slash + 1, dtype, t->ndim, t->shape);
+    (*ret_tensor)->digest = t->digest;
+    (*ret_tensor)->has_digest = t->has_digest;
+    return 0;
+}
+
+/* Reads the members. Chunks that come last, as titan writes them, are read at once: then ret_tensor is not NULL. */
+static int read_tensor_members(struct reading *r, const char *key, struct tensor_entry *t,
+                               struct tt_manifest_tensor **ret_tensor)
+{
+    static const char *const names[] = {
+        [TENSOR_DTYPE] = "dtype", [TENSOR_SHAPE] = "shape", [TENSOR_DIGEST] = "digest", [TENSOR_CHUNKS] = "chunks"};
+    struct tt_json_span text;
+    int which = 0, rc = 0;
+
+    if (tt_json_peek(&r->json) != '{')
+        return tt_json_skip(&r->json);
+    TT_TRY(tt_json_open(&r->json));
+    while (which >= 0) {
+        TT_TRY(next_member(&r->json, names, TENSOR_KEYS, &t->seen, &which));
+        if (which == TENSOR_DTYPE) {
+            TT_TRY(read_text(&r->json, &text));
+            if (text.size < sizeof t->dtype && text.size)
+                memcpy(t->dtype, text.text, text.size);
+        } else if (which == TENSOR_SHAPE) {
+            TT_TRY(read_sizes(&r->json, t->shape, &t->ndim, &t->has_shape));
+        } else if (which == TENSOR_DIGEST) {
+            TT_TRY(read_digest(&r->json, t));
+        } else if (which == TENSOR_CHUNKS) {
+            t->has_chunks = tt_json_peek(&r->json) == '[';
+            t->chunks = tt_json_place(&r->json);
+            if (t->has_chunks && t->seen == (1u << TENSOR_KEYS) - 1) {
+                TT_TRY(add_tensor(r, key, t, ret_tensor));
+                TT_TRY(read_chunks(r, *ret_tensor));
+            } else {
+                TT_TRY(tt_json_skip(&r->json));
+            }
+        }
+    }
+out:
+    return rc;
+}
+
+static int read_tensor(struct reading *r, const char *key)
+{
+    struct tt_manifest_tensor *tensor = NULL;
+    struct tensor_entry t = {0};
+    const char *after;
+    int rc = 0;
+
+    TT_TRY(read_tensor_members(r, key, &t, &tensor));
+    if (tensor)
+        goto out;
+    TT_TRY(add_tensor(r, key, &t, &tensor));
+    after = tt_json_place(&r->json);
+    tt_json_go(&r->json, t.chunks);
+    TT_TRY(read_chunks(r, tensor));
+    tt_json_go(&r->json, after);
+out:
+    return rc;
+}
+
+/* Reads the object of all tensors, once the manifest has its files. TT_EDATA names the tensor that is wrong. */
+static int read_tensors(struct reading *r)
+{
+    struct tt_json_span span;
+    struct tt_text key = {0};
+    bool more;
+    int rc = 0;
+
+    if (tt_json_peek(&r->json) != '{')
+        return tt_fail(TT_EDATA, "'%s': no tensors", r->where);
+    TT_TRY(tt_json_open(&r->json));
+    for (;;) {
+        TT_TRY(tt_json_next(&r->json, &more));
+        if (!more)
+            break;
+        TT_TRY(tt_json_key(&r->json, &span));
+        key.size = 0;
+        tt_text_add_bytes(&key, span.text, span.size);
+        TT_TRY(read_tensor(r, key.text));
+    }
+out:
+    tt_text_release(&key);
+    return rc;
+}
+
+/* --- files, and the whole --- */
+
+/* --- files --- */
+
+/* A path must stay in the checkpoint: "group/name.safetensors". */
+static bool is_shard_path(const char *path)
+{
+    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
+        const char *name = tt_ckpt_group_name((enum tt_ckpt_group)group);
+        size_t n = strlen(name);
+
+        if (strncmp(path, name, n) == 0 && path[n] == '/' && path[n + 1] && path[n + 1] != '.' &&
+            !strchr(path + n + 1, '/'))
+            return true;
+    }
+    return false;
+}
+
+struct file_entry {
+    char *path;
+    struct member_int bytes;
+    uint32_t crc;
+    bool has_crc;
+    unsigned seen;
+};
+
+enum { FILE_PATH, FILE_BYTES, FILE_CRC, FILE_KEYS };
+
+static int read_file_members(struct tt_json_reader *json, struct file_entry *f)
+{
+    static const char *const names[] = {[FILE_PATH] = "path", [FILE_BYTES] = "bytes", [FILE_CRC] = "crc32c"};
+    struct tt_json_span text;
+    int which = 0, rc = 0;
+
+    if (tt_json_peek(json) != '{')
+        return tt_json_skip(json);
+    TT_TRY(tt_json_open(json));
+    while (which >= 0) {
+        TT_TRY(next_member(json, names, FILE_KEYS, &f->seen, &which));
+        if (which == FILE_PATH) {
+            TT_TRY(read_text(json, &text));
+            f->path = text.text ? tt_strndup(text.text, text.size) : NULL;
+        } else if (which == FILE_BYTES) {
+            TT_TRY(read_int(json, &f->bytes));
+        } else if (which == FILE_CRC) {
+            TT_TRY(read_crc(json, &f->crc, &f->has_crc));
+        }
+    }
+out:
+    return rc;
+}
+
+static int read_file(struct reading *r)
+{
+    struct file_entry f = {0};
+    struct tt_manifest_file *file;
+    int rc = 0;
+
+    TT_TRY(read_file_members(&r->json, &f));
+    if (!f.path) {
+        rc = fail_member(r->where, f.seen >> FILE_PATH & 1u, "path", "a string");
+    } else if (!f.bytes.good) {
+        rc = fail_member(r->where, f.seen >> FILE_BYTES & 1u, "bytes", "an integer");
+    } else if (!is_shard_path(f.path)) {
+        rc = tt_fail(TT_EDATA, "'%s': file path '%s' is not one of a checkpoint", r->where, f.path);
+    } else if (!f.has_crc || f.bytes.value < 0) {
+        rc = tt_fail(TT_EDATA, "'%s': file '%s' has no valid size or checksum", r->where, f.path);
+    } else {
+        file = tt_manifest_add_file(r->manifest, f.path, f.bytes.value);
+        file->crc = f.crc;
+        file->has_crc = true;
+    }
+out:
+    tt_free(f.path);
+    return rc;
+}
+
+static int read_files(struct reading *r)
+{
+    bool more;
+    int rc = 0;
+
+    if (tt_json_peek(&r->json) != '[')
+        return tt_fail(TT_EDATA, "'%s': no list of files", r->where);
+    TT_TRY(tt_json_open(&r->json));
+    for (;;) {
+        TT_TRY(tt_json_next(&r->json, &more));
+        if (!more)
+            break;
+        TT_TRY(read_file(r));
+    }
+out:
+    return rc;
+}
+
+/* --- the whole --- */
+
+static int check_version(const json_t *meta, const char *where)
+{
+    int64_t version = 0, step = 0;
+    int rc = 0;
+
+    TT_TRY(tt_json_get_int(meta, "titan_ckpt", where, &version));
+    if (version != VERSION)
+        return tt_fail(TT_EDATA, "'%s' has format version %" PRId64 ", this titan reads version %d", where, version,
+                       VERSION);
+    rc = tt_json_get_int(meta, "step", where, &step);
+out:
+    return rc;
+}
+
+/* Finds equal names once they are sorted. */
+static int check_names(const struct tt_manifest *manifest, const char *where)
+{
+    for (int i = 1; i < manifest->n_tensors; i++) {
+        const struct tt_manifest_tensor *a = &manifest->tensor[i - 1], *b = &manifest->tensor[i];
+
+        if (a->group == b->group && strcmp(a->name, b->name) == 0)
+            return tt_fail(TT_EDATA, "'%s': tensor '%s' is described twice", where, b->name);
+    }
+    return 0;
+}
+
+/* The large members: chunks can be checked once the files are known, and both once the version is. */
+enum { FILES, TENSORS, LARGE };
+
+struct large {
+    const char *place[LARGE]; /* NULL: not found yet */
+    bool done[LARGE];
+};
+
+static int read_large(struct reading *r, struct large *large, int which)
+{
+    int rc = 0;
+
+    if (which == FILES)
+        TT_TRY(check_version(r->manifest->meta, r->where));
+    rc = which == FILES ? read_files(r) : read_tensors(r);
+    large->done[which] = true;
+out:
+    return rc;
+}
+
+static int read_member(struct reading *r, struct large *large)
+{
+    const json_t *meta = r->manifest->meta;
+    struct tt_json_span span;
+    char *key = NULL;
+    const char *place;
+    json_t *value = NULL;
+    int which, rc = 0;
+
+    (void)tt_json_peek(&r->json);
+    place = tt_json_place(&r->json);
+    TT_TRY(tt_json_key(&r->json, &span));
+    which = is_named(&span, "files") ? FILES : is_named(&span, "tensors") ? TENSORS : LARGE;
+    key = tt_strndup(span.text, span.size);
+    if (which < LARGE ? large->place[which] != NULL : json_object_get(meta, key) != NULL) {
+        rc = tt_json_fail_at(&r->json, place, "duplicate key");
+        goto out;
+    }
+    if (which == LARGE) {
+        TT_TRY(tt_json_read_tree(&r->json, &value));
+        (void)json_object_set_new_nocheck(r->manifest->meta, key, value);
+        goto out;
+    }
+    large->place[which] = tt_json_place(&r->json);
+    if (which == FILES ? json_object_get(meta, "titan_ckpt") && json_object_get(meta, "step") : large->done[FILES])
+        TT_TRY(read_large(r, large, which));
+    else
+        TT_TRY(tt_json_skip(&r->json));
+out:
+    tt_free(key);
+    return rc;
+}
+
+static int read_members(struct reading *r)
+{
+    struct large large = {0};
+    bool more;
+    int rc = 0;
+
+    if (tt_json_peek(&r->json) != '{')
+        return tt_json_fail_at(&r->json, tt_json_place(&r->json), "'{' was expected");
+    TT_TRY(tt_json_open(&r->json));
+    for (;;) {
+        TT_TRY(tt_json_next(&r->json, &more));
+        if (!more)
+            break;
+        TT_TRY(read_member(r, &large));
+    }
+    TT_TRY(tt_json_finish(&r->json));
+    for (int which = 0; which < LARGE; which++) {
+        if (large.done[which])
+            continue;
+        tt_json_go(&r->json, large.place[which] ? large.place[which] : r->json.end);
+        TT_TRY(read_large(r, &large, which));
+    }
+out:
+    return rc;
+}
+
+/* tt_manifest_parse without the text's own checksum. The manifest of a large job has a hundred megabytes, which would
+ * need more than a gigabyte as one JSON value. So files and tensors are read into their structs directly, and only the
+ * other members become values. Members may have any order, but titan's own needs one pass. Unknown members of files,
+ * tensors and chunks are ignored. */
+static int read_manifest(const char *text, size_t size, const char *where, struct tt_manifest *ret_manifest)
+{
+    static const char *const ours[] = {"titan_ckpt", "self_crc32c"};
+    struct tt_manifest manifest = {.meta = json_object()};
+    struct reading r = {.manifest = &manifest, .where = where};
+    int rc = 0;
+
+    tt_json_reader_init(&r.json, text, size, where);
+    TT_TRY(read_members(&r));
+    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
+        (void)json_object_del(manifest.meta, ours[i]);
+    tt_manifest_sort(&manifest);
+    TT_TRY(check_names(&manifest, where));
+    TT_TRY(tt_manifest_check_values(&manifest, where));
+    *ret_manifest = manifest;
+    manifest = (struct tt_manifest){0};
+out:
+    tt_manifest_release(&manifest);
+    tt_json_reader_release(&r.json);
+    tt_free(r.chunk);
+    return rc;
+}
+
+/* --- the text --- */
 
 static const char self_key[] = ",\n\"self_crc32c\": \"";
 enum { HEX_DIGITS = 8, TAIL_BYTES = sizeof self_key - 1 + HEX_DIGITS + 4 /* "\n}\n */ };
@@ -60,7 +691,7 @@ char *tt_manifest_text(const struct tt_manifest *manifest)
     const char *key;
     json_t *value;
 
-    tt_text_add(&text, "{\n\"titan_ckpt\": %d", TT_MANIFEST_VERSION);
+    tt_text_add(&text, "{\n\"titan_ckpt\": %d", VERSION);
     json_object_foreach(manifest->meta, key, value)
     {
         tt_text_add(&text, ",\n");
@@ -117,7 +748,7 @@ int tt_manifest_parse(const char *text, size_t size, const char *where, struct t
     int rc = 0;
 
     TT_TRY(check_self(text, size, where));
-    rc = tt_manifest_read(text, size, where, ret_manifest);
+    rc = read_manifest(text, size, where, ret_manifest);
 out:
     return rc;
 }

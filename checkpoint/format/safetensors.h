@@ -71,4 +71,12 @@ const char *tt_safetensors_metadata(const struct tt_safetensors *file, const cha
 int tt_safetensors_layout(struct tt_st_tensor *tensor, int n, const json_t *extra, bool sharded, struct tt_text *header,
                           int64_t *ret_file_bytes) TT_MUST_CHECK;
 
+/**
+ * Reads the part of the box `want` that the box `stored` has (packed row-major in the file from byte `begin`) into
+ * `bytes`, which is packed as `want`. Parts of `want` outside of `stored` are not touched. item: bytes per element.
+ * path is for messages.
+ */
+int tt_box_read(int fd, const char *path, int64_t begin, const struct tt_box *stored, const struct tt_box *want,
+                size_t item, void *bytes) TT_MUST_CHECK;
+
 #endif

@@ -1,10 +1,30 @@
 /* SPDX-License-Identifier: MIT
  *
- * Names of the tensors of a checkpoint.
+ * Groups, names and sizes of the tensors of a checkpoint.
  */
 #include "checkpoint/format/state.h"
 
 #include <string.h>
+
+#include "core/math/box.h"
+
+const char *tt_ckpt_group_name(enum tt_ckpt_group group)
+{
+    static const char *const names[TT_CKPT_GROUPS] = {[TT_CKPT_MODEL] = "model", [TT_CKPT_OPTIM] = "optim"};
+
+    return names[group];
+}
+
+struct tt_ckpt_chunk *tt_ckpt_state_group(const struct tt_ckpt_state *state, enum tt_ckpt_group group, int *ret_n)
+{
+    *ret_n = group == TT_CKPT_MODEL ? state->n_model : state->n_optim;
+    return group == TT_CKPT_MODEL ? state->model : state->optim;
+}
+
+int64_t tt_ckpt_box_bytes(const struct tt_ckpt_chunk *tensor, const struct tt_box *box)
+{
+    return tt_box_volume(box) * (int64_t)tt_dtype_size(tensor->dtype);
+}
 
 bool tt_ckpt_is_average(const char *name)
 {

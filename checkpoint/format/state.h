@@ -10,6 +10,11 @@
 #include "core/math/box.h"
 #include "core/program/layout.h"
 
+enum tt_ckpt_group { TT_CKPT_MODEL, TT_CKPT_OPTIM, TT_CKPT_GROUPS };
+
+/** "model", "optim": the folder in a step, and the word in file names. */
+const char *tt_ckpt_group_name(enum tt_ckpt_group group);
+
 /**
  * A rank's part of every tensor, to be saved, or to be filled by a load.
  *
@@ -49,5 +54,11 @@ struct tt_ckpt_asset {
     const void *bytes;
     size_t size;
 };
+
+/** The chunks of a group, and their number. */
+struct tt_ckpt_chunk *tt_ckpt_state_group(const struct tt_ckpt_state *state, enum tt_ckpt_group group, int *ret_n);
+
+/** Bytes of a box of a tensor. */
+int64_t tt_ckpt_box_bytes(const struct tt_ckpt_chunk *tensor, const struct tt_box *box);
 
 #endif

@@ -8,6 +8,7 @@
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/state.h"
 #include "checkpoint/steps/line.h"
+#include "checkpoint/steps/steps.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/comm/comm.h"
@@ -23,19 +24,6 @@ enum tt_ckpt_reading {
     TT_READ_ONCE, /* the first replica, which passes them on */
     TT_READ_ALL,  /* every replica */
 };
-
-/** What a load leaves out; the names are those of checkpoint.exclude_from_loading. */
-enum {
-    TT_SKIP_OPTIMIZER = 1,    /* "optimizer": moments and averages keep their values */
-    TT_SKIP_LR_SCHEDULER = 2, /* "lr_scheduler"; this and the following are in meta, which the caller then ignores */
-    TT_SKIP_DATALOADER = 4,   /* "dataloader" */
-    TT_SKIP_TRAIN_STATE = 8,  /* "train_state" */
-    TT_SKIP_AVERAGES = 16, /* the checkpoint has no averages of the weights, so they keep their values; set by loads */
-    TT_SKIP_AVERAGED = 32, /* weights that have averages: these are read in their place; TT_EDATA if there are none */
-};
-
-/** The flag of a name, or TT_EUSAGE with a list of all names. */
-int tt_ckpt_skip_flag(const char *name, unsigned *ret_flag) TT_MUST_CHECK;
 
 /** What a resume is to load. */
 struct tt_ckpt_request {

@@ -1,34 +1,28 @@
 /* SPDX-License-Identifier: MIT
  *
- * The save plan: policies are rows of a table, each a pure function.
+ * The save plan: policies are rows of a table, each a pure function; the layout of each shard file (entries, segments,
+ * blocks); and how much a save will write. Every rank can compute all of it for every writer, so nothing of it is sent.
  */
 #include "checkpoint/save/plan.h"
 
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/hash.h"
+#include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/graph/graph.h"
+#include "core/math/round.h"
 #include "parallel/layout/placement.h"
 
 /* Parts of at least this size are divided among the ranks that hold copies; a smaller one goes to the rank with
  * the least to write. */
 static const int64_t split_bytes = (int64_t)1 << 20;
-
-const char *tt_ckpt_group_name(enum tt_ckpt_group group)
-{
-    static const char *const names[TT_CKPT_GROUPS] = {[TT_CKPT_MODEL] = "model", [TT_CKPT_OPTIM] = "optim"};
-
-    return names[group];
-}
-
-struct tt_ckpt_chunk *tt_ckpt_state_group(const struct tt_ckpt_state *state, enum tt_ckpt_group group, int *ret_n)
-{
-    *ret_n = group == TT_CKPT_MODEL ? state->n_model : state->n_optim;
-    return group == TT_CKPT_MODEL ? state->model : state->optim;
-}
 
 /* Rows of a box; a scalar is one. */
 static int64_t rows_of(const struct tt_box *box)
@@ -48,11 +42,6 @@ struct tt_box tt_ckpt_piece_box(const struct tt_ckpt_piece *piece, const struct 
         box.shape[0] = piece->row_count;
     }
     return box;
-}
-
-int64_t tt_ckpt_box_bytes(const struct tt_ckpt_chunk *tensor, const struct tt_box *box)
-{
-    return tt_box_volume(box) * (int64_t)tt_dtype_size(tensor->dtype);
 }
 
 static void add_piece(struct tt_ckpt_plan *plan, const struct tt_ckpt_piece *piece)
@@ -371,4 +360,244 @@ char *tt_ckpt_shard_path(enum tt_ckpt_group group, int rank)
     const char *name = tt_ckpt_group_name(group);
 
     return tt_format("%s/shard-%05d-%s-00001-of-00001.safetensors", name, rank + 1, name);
+}
+
+/* --- the layout of a shard file --- */
+
+static const struct tt_ckpt_chunk *tensor_of(const struct tt_ckpt_state *state, const struct tt_ckpt_piece *piece)
+{
+    int n = 0;
+
+    return &tt_ckpt_state_group(state, piece->group, &n)[piece->tensor];
+}
+
+int tt_shard_file_header(struct tt_shard_file *file, struct tt_text *header)
+{
+    char step[32], rank[16];
+    int64_t bytes = 0;
+    json_t *extra;
+    int rc;
+
+    (void)snprintf(step, sizeof step, "%" PRId64, file->step);
+    (void)snprintf(rank, sizeof rank, "%d", file->writer);
+    extra = json_pack("{s:s,s:s,s:s}", "titan.version", "1", "titan.step", step, "titan.rank", rank);
+    rc = tt_safetensors_layout(file->entry, file->n, extra, true, header, &bytes);
+    json_decref(extra);
+    if (rc == 0) {
+        file->data_start = (int64_t)header->size;
+        file->data_bytes = bytes - file->data_start;
+    }
+    return rc;
+}
+
+/* The rank that holds element `at` of a whole tensor, and how many elements from there on are in a row on that rank. */
+static int find_holder(const struct tt_ckpt_chunk *tensor, const struct tt_mesh *mesh, int writer,
+                       const struct tt_box *whole, int64_t at, int64_t *ret_run)
+{
+    struct tt_box element = {.ndim = whole->ndim}, held;
+    int64_t run, left = at;
+    int part;
+
+    for (int d = whole->ndim - 1; d >= 0; d--) {
+        element.offset[d] = left % whole->shape[d];
+        element.shape[d] = 1;
+        left /= whole->shape[d];
+    }
+    part = tt_placement_find(mesh, &tensor->placement, tensor->ndim, tensor->shape, element.offset);
+    held = tt_placement_box(mesh, &tensor->placement, tensor->ndim, tensor->shape, part);
+    run = tt_box_run(&held, whole);
+    *ret_run = run - tt_box_position(&element, 0, &held) % run;
+    return tt_placement_holder(mesh, &tensor->placement, writer, part);
+}
+
+/* Cuts an entry into segments: where a block ends, and where the elements of another rank begin. */
+static void cut_entry(struct tt_shard_file *file, int entry, const struct tt_ckpt_chunk *tensor,
+                      const struct tt_mesh *mesh, const struct tt_ckpt_piece *piece)
+{
+    int64_t item = (int64_t)tt_dtype_size(tensor->dtype);
+    int64_t begin = file->entry[entry].begin, end = file->entry[entry].end;
+
+    for (int64_t at = begin; at < end;) {
+        int64_t block_end = (at / TT_SHARD_BLOCK + 1) * TT_SHARD_BLOCK, stop = end, run = 0;
+        int holder;
+
+        if (piece->part == TT_NONE) {
+            holder = find_holder(tensor, mesh, piece->writer, &file->entry[entry].box, (at - begin) / item, &run);
+            stop = at + run * item;
+        } else {
+            holder = tt_placement_holder(mesh, &tensor->placement, piece->writer, piece->part);
+        }
+        stop = block_end < stop ? block_end : stop;
+        TT_PUSH(file->segment, file->n_segments, file->cap_segments) =
+            (struct tt_shard_segment){.entry = entry, .holder = holder, .offset = at - begin, .size = stop - at};
+        file->local = file->local && holder == piece->writer;
+        at = stop;
+    }
+}
+
+static void cut_blocks(struct tt_shard_file *file)
+{
+    int64_t at = 0;
+    int b = 0;
+
+    file->n_blocks = (int)tt_div_up(file->data_bytes, TT_SHARD_BLOCK);
+    file->block = tt_calloc((size_t)file->n_blocks + 1, sizeof *file->block);
+    for (int i = 0; i < file->n_segments; i++) {
+        if (at / TT_SHARD_BLOCK > b)
+            file->block[++b] = i;
+        at += file->segment[i].size;
+    }
+    file->block[file->n_blocks] = file->n_segments;
+}
+
+static int measure(const struct tt_ckpt_state *state, const struct tt_mesh *mesh, const struct tt_ckpt_plan *plan,
+                   const int *piece, int n, int64_t step, struct tt_shard_file *ret_file)
+{
+    struct tt_shard_file file = {.step = step, .n = n, .local = true};
+    struct tt_text header = {0};
+    int rc = 0;
+
+    file.entry = tt_calloc((size_t)n, sizeof *file.entry);
+    for (int i = 0; i < n; i++) {
+        const struct tt_ckpt_piece *p = &plan->piece[piece[i]];
+        const struct tt_ckpt_chunk *c = tensor_of(state, p);
+
+        file.group = p->group;
+        file.writer = p->writer;
+        file.entry[i] = (struct tt_st_tensor){
+            .name = (char *)(uintptr_t)c->name,
+            .dtype = c->dtype,
+            .box = tt_ckpt_piece_box(p, c, mesh),
+            .has_crc = true,
+            .index = piece[i],
+        };
+    }
+    if (n)
+        TT_TRY(tt_shard_file_header(&file, &header));
+    *ret_file = file;
+    file = (struct tt_shard_file){0};
+out:
+    tt_text_release(&header);
+    tt_shard_file_release(&file);
+    return rc;
+}
+
+int tt_shard_file_init(const struct tt_ckpt_state *state, const struct tt_mesh *mesh, const struct tt_ckpt_plan *plan,
+                       const int *piece, int n, int64_t step, struct tt_shard_file *ret_file)
+{
+    struct tt_shard_file file = {0};
+    int rc = 0;
+
+    TT_TRY(measure(state, mesh, plan, piece, n, step, &file));
+    for (int i = 0; i < n; i++) {
+        const struct tt_ckpt_piece *p = &plan->piece[file.entry[i].index];
+
+        cut_entry(&file, i, tensor_of(state, p), mesh, p);
+    }
+    cut_blocks(&file);
+    *ret_file = file;
+out:
+    return rc;
+}
+
+void tt_shard_file_release(struct tt_shard_file *file)
+{
+    tt_free(file->entry);
+    tt_free(file->segment);
+    tt_free(file->block);
+    *file = (struct tt_shard_file){0};
+}
+
+int64_t tt_shard_file_bytes(const struct tt_shard_file *file)
+{
+    return file->data_start + file->data_bytes;
+}
+
+int64_t tt_shard_block_bytes(const struct tt_shard_file *file, int b)
+{
+    int64_t begin = (int64_t)b * TT_SHARD_BLOCK;
+
+    return file->data_bytes - begin < TT_SHARD_BLOCK ? file->data_bytes - begin : TT_SHARD_BLOCK;
+}
+
+uint32_t tt_shard_file_join(struct tt_shard_file *file)
+{
+    uint32_t all = 0;
+
+    for (int i = 0; i < file->n; i++)
+        file->entry[i].crc = 0;
+    for (int i = 0; i < file->n_segments; i++) {
+        const struct tt_shard_segment *s = &file->segment[i];
+        struct tt_st_tensor *entry = &file->entry[s->entry];
+
+        entry->crc = tt_crc32c_combine(entry->crc, s->crc, (uint64_t)s->size);
+        all = tt_crc32c_combine(all, s->crc, (uint64_t)s->size);
+    }
+    return all;
+}
+
+/* --- a save without its data --- */
+
+int tt_ckpt_preview_make(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
+                         const struct tt_ckpt_policy *policy, int64_t step, struct tt_ckpt_preview *ret_preview)
+{
+    int n_ranks = mesh->n_ranks, *begin = NULL, *piece = NULL, rc = 0;
+    struct tt_ckpt_preview preview = {0};
+    struct tt_ckpt_plan plan = {0};
+
+    preview.file = tt_calloc((size_t)TT_CKPT_GROUPS * (size_t)n_ranks, sizeof *preview.file);
+    tt_ckpt_plan_make(state, mesh, policy, &plan);
+    tt_ckpt_plan_files(&plan, n_ranks, &begin, &piece);
+    for (int rank = 0; rank < n_ranks; rank++) {
+        int64_t bytes = 0;
+
+        for (int group = 0; group < TT_CKPT_GROUPS; group++) {
+            int slot = group * n_ranks + rank, n = begin[slot + 1] - begin[slot];
+            struct tt_shard_file file = {0};
+
+            if (n == 0)
+                continue;
+            TT_TRY(measure(state, mesh, &plan, piece + begin[slot], n, step, &file));
+            bytes += tt_shard_file_bytes(&file);
+            preview.file[preview.n++] =
+                (struct tt_ckpt_preview_file){(enum tt_ckpt_group)group, rank, n, tt_shard_file_bytes(&file)};
+            tt_shard_file_release(&file);
+        }
+        preview.writers += bytes > 0;
+        preview.bytes += bytes;
+        preview.most_bytes = bytes > preview.most_bytes ? bytes : preview.most_bytes;
+    }
+    *ret_preview = preview;
+    preview = (struct tt_ckpt_preview){0};
+out:
+    tt_ckpt_preview_release(&preview);
+    tt_ckpt_plan_release(&plan);
+    tt_free(begin);
+    tt_free(piece);
+    return rc;
+}
+
+void tt_ckpt_preview_release(struct tt_ckpt_preview *preview)
+{
+    tt_free(preview->file);
+    *preview = (struct tt_ckpt_preview){0};
+}
+
+double tt_ckpt_demand_bytes(const struct tt_ckpt_demand *d, int64_t keep)
+{
+    bool removes = keep > 0 && (d->held > keep || d->saves > keep - d->held);
+    int64_t together = d->saves; /* the most new steps before an older one is removed */
+    double before, saved, exported;
+
+    if (d->saves <= 0)
+        return 0.0;
+    if (removes) {
+        int64_t room = d->held >= keep ? 1 : keep - d->held + 1;
+
+        together = together < room ? together : room;
+    }
+    before = (double)(together - 1) * d->one;
+    saved = before + (together < d->saves ? d->one : d->last);
+    exported = before + d->last + d->exports - (removes ? d->one : 0.0);
+    return fmax(saved, exported);
 }

@@ -5,8 +5,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "checkpoint/format/safetensors.h"
 #include "checkpoint/format/state.h"
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/math/box.h"
 #include "parallel/layout/mesh.h"
 
@@ -16,11 +18,6 @@
  * tensor, that one rank writes. A rank writes one file per group, with at most one piece per tensor, and no file if
  * it has no piece.
  */
-enum tt_ckpt_group { TT_CKPT_MODEL, TT_CKPT_OPTIM, TT_CKPT_GROUPS };
-
-/** "model", "optim": the folder in a step, and the word in file names. */
-const char *tt_ckpt_group_name(enum tt_ckpt_group group);
-
 struct tt_ckpt_piece {
     enum tt_ckpt_group group;
     int tensor;                   /* index in the group's list of struct tt_ckpt_state */
@@ -38,9 +35,6 @@ struct tt_ckpt_plan {
 /** The elements of a piece. */
 struct tt_box tt_ckpt_piece_box(const struct tt_ckpt_piece *piece, const struct tt_ckpt_chunk *tensor,
                                 const struct tt_mesh *mesh);
-
-/** Bytes of a box of a tensor. */
-int64_t tt_ckpt_box_bytes(const struct tt_ckpt_chunk *tensor, const struct tt_box *box);
 
 /**
  * A save policy: which rank writes what. `assign` adds the pieces for part number `part` of every tensor that has so
@@ -91,7 +85,105 @@ uint64_t tt_ckpt_plan_hash(const struct tt_ckpt_state *state, const struct tt_ck
 /** "model/shard-00001-model-00001-of-00001.safetensors" for rank 0; the caller frees. */
 char *tt_ckpt_shard_path(enum tt_ckpt_group group, int rank);
 
-/** The chunks of a group, and their number. */
-struct tt_ckpt_chunk *tt_ckpt_state_group(const struct tt_ckpt_state *state, enum tt_ckpt_group group, int *ret_n);
+/**
+ * One shard file of a save, as a function of the save plan only: which bytes it has, and which rank holds each of them.
+ *
+ * The data (everything after the header) is cut into blocks of TT_SHARD_BLOCK bytes, which are written as a whole,
+ * and these into segments. A segment is a part of one tensor that one rank holds. Blocks begin at multiples of 4096
+ * bytes of the file.
+ */
+enum { TT_SHARD_BLOCK = 4 << 20, TT_SHARD_ALIGN = 4096 };
+
+struct tt_shard_segment {
+    int entry;      /* the tensor: index in the file's entries */
+    int holder;     /* rank */
+    int64_t offset; /* of the first byte in the entry */
+    int64_t size;
+    /* computed while it is written */
+    uint32_t crc;
+    uint64_t digest;
+    int64_t nonfinite; /* elements that are NaN or infinite */
+};
+
+struct tt_shard_file {
+    enum tt_ckpt_group group;
+    int writer;                 /* rank */
+    int64_t step;               /* goes into the header */
+    int n;                      /* tensors; 0: there is no such file */
+    struct tt_st_tensor *entry; /* in the order of their bytes; index: the piece of the plan */
+    int64_t data_start, data_bytes;
+    int n_segments, cap_segments;
+    struct tt_shard_segment *segment; /* in the order of their bytes */
+    int n_blocks;
+    int *block; /* segments of block b: block[b] .. block[b + 1] - 1 */
+    bool local; /* the writer holds all of it */
+};
+
+/**
+ * Lays out the file. state: the tensors as stored; piece: the indices in plan of the file's n pieces. Release with
+ * tt_shard_file_release.
+ */
+int tt_shard_file_init(const struct tt_ckpt_state *state, const struct tt_mesh *mesh, const struct tt_ckpt_plan *plan,
+                       const int *piece, int n, int64_t step, struct tt_shard_file *ret_file) TT_MUST_CHECK;
+
+/** The same without segments and blocks: entries and bytes. */
+void tt_shard_file_release(struct tt_shard_file *file);
+
+/** The first bytes of the file, with the checksums that its entries have (their number does not change its size). */
+int tt_shard_file_header(struct tt_shard_file *file, struct tt_text *header) TT_MUST_CHECK;
+
+/** Bytes of the file; of block b. */
+int64_t tt_shard_file_bytes(const struct tt_shard_file *file);
+int64_t tt_shard_block_bytes(const struct tt_shard_file *file, int b);
+
+/** Joins the segments' checksums to the entries' and returns the checksum of all data. */
+uint32_t tt_shard_file_join(struct tt_shard_file *file);
+
+/**
+ * What a save will write, before there is anything to save: a function of tensors, mesh and policy. The save lays out
+ * its files with the same code, so the bytes are those of the files.
+ */
+struct tt_ckpt_preview_file {
+    enum tt_ckpt_group group;
+    int writer;  /* rank */
+    int tensors; /* of which the file has rows */
+    int64_t bytes;
+};
+
+struct tt_ckpt_preview {
+    int n;
+    struct tt_ckpt_preview_file *file; /* by writer, then group; only files that will exist */
+    int writers;                       /* ranks that write files */
+    int64_t bytes;                     /* of all files */
+    int64_t most_bytes;                /* of one writer */
+};
+
+/**
+ * The shard files of a save; manifest.json and the assets are not counted. Release with tt_ckpt_preview_release.
+ *   state  names, stored dtypes, shapes and placements are read, neither parts nor data
+ *   step   is in each file's header
+ */
+int tt_ckpt_preview_make(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
+                         const struct tt_ckpt_policy *policy, int64_t step,
+                         struct tt_ckpt_preview *ret_preview) TT_MUST_CHECK;
+void tt_ckpt_preview_release(struct tt_ckpt_preview *preview);
+
+/**
+ * The checkpoints that a run will save, to compute the disk space that they need in addition to what the folder has
+ * now. Bytes are reals, since a run that keeps everything may need more than an integer can hold.
+ */
+struct tt_ckpt_demand {
+    double one;     /* bytes of a regular save */
+    double last;    /* of the last save, at most `one` */
+    double exports; /* of the Hugging Face folder in the last save, at most `one`; 0: none */
+    int64_t saves;  /* still to come, including the last one */
+    int64_t held;   /* steps that the folder has now, each assumed to have `one` bytes */
+};
+
+/**
+ * The most space that they take at any time with this keep_latest_k (0: all stay). An old step is removed only when the
+ * next one is complete. The result is never too small, and it is exact while the folder has at most `keep` steps.
+ */
+double tt_ckpt_demand_bytes(const struct tt_ckpt_demand *demand, int64_t keep);
 
 #endif

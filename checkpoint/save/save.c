@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Saving a checkpoint: the order of the phases, the same with and without a thread. saving.h describes each phase.
+ * Saving a checkpoint: the order of the phases, the same with and without a thread (internal.h describes each phase);
+ * the comparison of replicas, the manifest, and which older steps are removed.
  */
 #include "checkpoint/save/save.h"
 
@@ -8,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/durable/durable.h"
+#include "checkpoint/durable/patience.h"
 #include "checkpoint/format/cast.h"
 #include "checkpoint/format/manifest.h"
-#include "checkpoint/load/patience.h"
-#include "checkpoint/save/fault.h"
-#include "checkpoint/save/saving.h"
-#include "checkpoint/steps/aside.h"
+#include "checkpoint/save/internal.h"
+#include "checkpoint/save/replicas.h"
 #include "checkpoint/steps/line.h"
-#include "checkpoint/steps/retain.h"
+#include "checkpoint/steps/steps.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -23,6 +24,254 @@
 #include "core/math/round.h"
 #include "core/os/file.h"
 #include "parallel/layout/placement.h"
+
+/* --- replicas: the rows that a rank writes are summed for the manifest anyway; only the rest is read once more --- */
+
+static int tensor_of(const struct tt_ckpt_saving *s, int piece)
+{
+    return (s->plan.piece[piece].group == TT_CKPT_OPTIM ? s->stored.n_model : 0) + s->plan.piece[piece].tensor;
+}
+
+static const struct tt_ckpt_chunk *live(const struct tt_ckpt_saving *s, int tensor)
+{
+    return tensor < s->live.n_model ? &s->live.model[tensor] : &s->live.optim[tensor - s->live.n_model];
+}
+
+static const struct tt_ckpt_chunk *stored(const struct tt_ckpt_saving *s, int tensor)
+{
+    return tensor < s->stored.n_model ? &s->stored.model[tensor] : &s->stored.optim[tensor - s->stored.n_model];
+}
+
+/* What of a tensor this rank holds and writes as it is: rows of its part, or all of it. */
+static struct tt_summed summed(const struct tt_ckpt_saving *s, const struct tt_ckpt_piece *piece, int tensor)
+{
+    const struct tt_ckpt_chunk *c = live(s, tensor);
+    struct tt_box box = tt_ckpt_piece_box(piece, c, &s->store->mesh), common;
+    int64_t begin;
+
+    if (c->dtype != stored(s, tensor)->dtype || tt_box_volume(&c->part) == 0 ||
+        !tt_placement_has(&s->store->mesh, &c->placement, s->rank) || !tt_box_intersect(&box, &c->part, &common))
+        return (struct tt_summed){0};
+    begin = tt_box_position(&common, 0, &c->part);
+    return (struct tt_summed){begin, begin + tt_box_volume(&common)};
+}
+
+/* With several replicas: sums the rows that this rank holds but does not write, while training waits. */
+static void sum_rest(struct tt_ckpt_saving *s)
+{
+    size_t n = (size_t)(s->live.n_model + s->live.n_optim);
+    struct tt_summed *without;
+
+    if (!tt_replicas_exist(&s->store->mesh, &s->live))
+        return;
+    without = tt_calloc(n + 1, sizeof *without);
+    s->own_digest = tt_calloc(n + 1, sizeof *s->own_digest);
+    for (int i = 0; i < s->plan.n; i++)
+        if (s->plan.piece[i].writer == s->rank)
+            without[tensor_of(s, i)] = summed(s, &s->plan.piece[i], tensor_of(s, i));
+    tt_replicas_sum(&s->store->mesh, &s->live, without, s->team, s->own_digest);
+    tt_free(without);
+}
+
+/* Compares replicas (collective), after the files are written: TT_EINTERNAL as tt_replicas_compare. */
+static int check_replicas(struct tt_ckpt_saving *s)
+{
+    if (!s->own_digest)
+        return 0;
+    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
+        const struct tt_shard_file *file = &s->file[group];
+
+        for (int i = 0; i < file->n_segments; i++) {
+            int tensor = tensor_of(s, file->entry[file->segment[i].entry].index);
+
+            if (file->segment[i].holder == s->rank && live(s, tensor)->dtype == stored(s, tensor)->dtype)
+                s->own_digest[tensor] += file->segment[i].digest;
+        }
+    }
+    return tt_replicas_compare(s->store->comm, &s->store->mesh, &s->live, s->own_digest);
+}
+
+/* --- the manifest, which rank 0 writes from what the ranks have collected --- */
+
+static const struct tt_ckpt_chunk *tensor_number(const struct tt_ckpt_saving *s, int number)
+{
+    return number < s->stored.n_model ? &s->stored.model[number] : &s->stored.optim[number - s->stored.n_model];
+}
+
+/* TT_ENONFINITE if a tensor has values that are not finite; names the first one. After collect. */
+static int check_finite(const struct tt_ckpt_saving *s)
+{
+    for (int i = 0; i < s->stored.n_model + s->stored.n_optim; i++)
+        if (s->shared.nonfinite[i])
+            return tt_fail(TT_ENONFINITE,
+                           "tensor '%s' has %" PRId64
+                           " values that are not finite: nothing was saved, older checkpoints are unchanged",
+                           tensor_number(s, i)->name, s->shared.nonfinite[i]);
+    return 0;
+}
+
+/* Adds one file and the places of its chunks. The file's layout is computed from the plan, not sent. */
+static int describe_file(const struct tt_ckpt_saving *s, enum tt_ckpt_group group, int writer,
+                         struct tt_manifest *manifest)
+{
+    int64_t slot = tt_saving_slot(s, group, writer), wrote = s->shared.file_bytes[slot];
+    int first = group == TT_CKPT_OPTIM ? s->stored.n_model : 0, rc = 0;
+    char *path = tt_ckpt_shard_path(group, writer);
+    struct tt_shard_file layout = {0};
+    struct tt_manifest_file *file;
+
+    TT_TRY(tt_saving_file(s, group, writer, &layout));
+    if (layout.n == 0)
+        goto out;
+    if (tt_shard_file_bytes(&layout) != wrote) {
+        rc = tt_fail(TT_EINTERNAL, "rank %d wrote %" PRId64 " bytes, its plan says %" PRId64, writer, wrote,
+                     tt_shard_file_bytes(&layout));
+        goto out;
+    }
+    file = tt_manifest_add_file(manifest, path, wrote);
+    file->crc = (uint32_t)s->shared.file_crc[slot];
+    for (int i = 0; i < layout.n; i++) {
+        const struct tt_st_tensor *entry = &layout.entry[i];
+        struct tt_manifest_tensor *t = &manifest->tensor[first + s->plan.piece[entry->index].tensor];
+
+        TT_PUSH(t->chunk, t->n_chunks, t->cap_chunks) = (struct tt_manifest_chunk){
+            .file = manifest->n_files - 1,
+            .box = entry->box,
+            .begin = layout.data_start + entry->begin,
+            .end = layout.data_start + entry->end,
+            .crc = tt_saving_crc(&s->shared, entry->index),
+        };
+    }
+out:
+    tt_shard_file_release(&layout);
+    tt_free(path);
+    return rc;
+}
+
+static json_t *manifest_meta(const struct tt_ckpt_saving *s)
+{
+    json_t *meta = json_copy(s->meta);
+
+    (void)json_object_update_new(meta, json_pack("{s:i, s:s, s:s*, s:o*, s:s, s:f}", "world", s->store->comm->size,
+                                                 "policy", s->policy->name, "filter", s->policy->filter, "assets",
+                                                 s->n_assets ? tt_assets_json(s->asset, s->n_assets) : NULL, "run_id",
+                                                 s->store->run_id, "time", tt_clock_wall_sec()));
+    return meta;
+}
+
+static int describe(const struct tt_ckpt_saving *s, struct tt_manifest *manifest)
+{
+    int n = s->stored.n_model + s->stored.n_optim, rc = 0;
+
+    manifest->meta = manifest_meta(s);
+    for (int i = 0; i < n; i++) {
+        const struct tt_ckpt_chunk *c = tensor_number(s, i);
+        enum tt_ckpt_group group = i < s->stored.n_model ? TT_CKPT_MODEL : TT_CKPT_OPTIM;
+
+        tt_manifest_add_tensor(manifest, group, c->name, c->dtype, c->ndim, c->shape)->digest =
+            (uint64_t)s->shared.digest[i];
+    }
+    for (int group = 0; group < TT_CKPT_GROUPS; group++)
+        for (int writer = 0; writer < s->store->comm->size; writer++)
+            TT_TRY(describe_file(s, (enum tt_ckpt_group)group, writer, manifest));
+    rc = tt_manifest_check_cover(manifest);
+out:
+    return rc;
+}
+
+/* Rank 0: writes the manifest, the last file, after everything else is durable, and makes it durable. */
+static int write_manifest(void *arg)
+{
+    const struct tt_ckpt_saving *s = arg;
+    struct tt_manifest manifest = {0};
+    char *text = NULL, *path = tt_format("%s/manifest.json", s->folder);
+    int rc = 0;
+
+    TT_TRY(tt_commit_sync_tree(s->folder));
+    TT_TRY(describe(s, &manifest));
+    tt_manifest_sort(&manifest);
+    TT_TRY(tt_fault("manifest", s->rank));
+    text = tt_manifest_text(&manifest);
+    TT_TRY(tt_durable_put(path, text, strlen(text)));
+    TT_TRY(tt_folder_sync(s->folder));
+    tt_known_note(&s->store->known, s->step, path, &manifest);
+out:
+    tt_manifest_release(&manifest);
+    tt_free(text);
+    tt_free(path);
+    return rc;
+}
+
+/* --- retention --- */
+
+struct retention {
+    struct tt_ckpt_store *store;
+    int64_t just_saved;
+    int keep;
+};
+
+static int remove_step(const struct tt_ckpt_store *store, int64_t step)
+{
+    char *name = tt_format("step-%" PRId64, step), *aside = tt_ckpt_store_aside(store, "trash", step);
+    int rc = tt_commit_remove(store->folder, name, aside, store->comm->rank);
+
+    tt_free(name);
+    tt_free(aside);
+    return rc;
+}
+
+static int remove_older(const struct retention *r)
+{
+    int64_t *steps = NULL;
+    int n = 0, kept = 1, rc = 0;
+
+    TT_TRY(tt_step_list(r->store->folder, &steps, &n));
+    tt_known_keep(&r->store->known, steps, n);
+    for (int i = n - 1; i >= 0; i--) {
+        bool good = steps[i] < r->just_saved && tt_known_check(&r->store->known, r->store->folder, steps[i]) == 0;
+
+        if (good && ++kept > r->keep)
+            TT_TRY(remove_step(r->store, steps[i]));
+    }
+out:
+    tt_free(steps);
+    return rc;
+}
+
+/* The work of the writer's thread; frees arg. */
+static int retire(void *arg)
+{
+    struct retention *r = arg;
+
+    if (remove_older(r) < 0)
+        tt_warn("old checkpoints could not be removed: %s", tt_error_message());
+    tt_free(r);
+    return 0;
+}
+
+void tt_ckpt_retain(struct tt_ckpt_store *store, int64_t just_saved, int keep, struct tt_ckpt_writer *writer)
+{
+    struct retention *r;
+
+    if (keep <= 0)
+        return;
+    r = tt_calloc(1, sizeof *r);
+    *r = (struct retention){store, just_saved, keep};
+    store->retiring = writer;
+    if (writer)
+        tt_ckpt_writer_start(writer, retire, r);
+    else
+        (void)retire(r);
+}
+
+/* Waits for the thread of the last retention, if it had one. Its writer must still exist. */
+static int wait_for_retention(struct tt_ckpt_store *store)
+{
+    struct tt_ckpt_writer *writer = store->retiring;
+
+    store->retiring = NULL;
+    return writer ? tt_ckpt_writer_wait(writer) : 0;
+}
 
 /* --- check --- */
 
@@ -159,7 +408,7 @@ static int make_folder(void *arg)
     int64_t need = room(&s->plan, s->asset, s->n_assets);
     int rc = 0;
 
-    TT_TRY(tt_ckpt_retain_wait(s->store));
+    TT_TRY(wait_for_retention(s->store));
     TT_TRY(tt_lock_check(&s->store->lock)); /* do not make a removed folder again: no lock would protect it */
     TT_TRY(tt_commit_check_space(s->store->folder, need));
     TT_TRY(tt_folder_remove(s->folder)); /* of a failed attempt that could not be removed then */
@@ -298,7 +547,7 @@ int tt_ckpt_save_begin(struct tt_ckpt_store *store, const struct tt_ckpt_save *s
     TT_TRY(tt_comm_agree(comm, tt_saving_gather(s)));
     if (s->writer)
         TT_TRY(tt_comm_agree(comm, tt_saving_stage(s)));
-    tt_saving_sum_rest(s);
+    sum_rest(s);
     s->stage_sec = tt_clock_sec() - stage_begin;
     write_or_start(s);
     s->blocked_sec = tt_clock_sec() - s->begin_sec;
@@ -404,9 +653,9 @@ int tt_ckpt_saving_end(struct tt_ckpt_saving *s, struct tt_ckpt_saved *ret_saved
     TT_TRY(tt_patience_work(comm, true, wait_for_files, s));
     TT_TRY(tt_comm_agree(comm, tt_fault("collect", s->rank)));
     TT_TRY(collect(s));
-    TT_TRY(tt_saving_check_replicas(s));
-    TT_TRY(tt_saving_check_finite(s));
-    TT_TRY(tt_patience_work(comm, first, tt_saving_finish, s));
+    TT_TRY(check_replicas(s));
+    TT_TRY(check_finite(s));
+    TT_TRY(tt_patience_work(comm, first, write_manifest, s));
     TT_TRY(tt_patience_work(comm, first, publish, s));
     TT_TRY(tt_patience_work(comm, first, retain, s));
     TT_TRY(tt_comm_agree(comm, tt_fault("end", s->rank)));

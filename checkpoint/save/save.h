@@ -91,4 +91,12 @@ int64_t tt_ckpt_save_room(const struct tt_ckpt_state *state, const struct tt_mes
 int64_t tt_ckpt_staging_bytes(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                               const struct tt_ckpt_policy *policy, int rank);
 
+/**
+ * Removes old steps (rank 0, after a commit). Keeps `just_saved` and the newest good steps before it, `keep` in total;
+ * 0 keeps all. Some steps are neither counted nor removed: damaged ones, those that cannot be read at the moment, newer
+ * ones (which a user put there) and those that were set aside. Failures are warnings. If an idle writer is given, its
+ * thread does the work during training, since freeing the blocks of a large checkpoint takes the disk some time.
+ */
+void tt_ckpt_retain(struct tt_ckpt_store *store, int64_t just_saved, int keep, struct tt_ckpt_writer *writer);
+
 #endif

@@ -3,14 +3,19 @@
  * The shard files of one rank: from rows in memory to durable files, with checksums and digests on the way. Every byte
  * is read once: copied (or converted), summed while it is in the cache, and written. A writer thread only does the
  * writing. The header, which has the checksums, is written last; its size is known before.
+ *
+ * Rows that their writer does not hold are sent to it. Both sides go through the same list, the segments of the
+ * writer's file, so only rows are sent. The memory is bounded: the writer receives one block while it writes the
+ * previous one, and a holder sends directly from its rows.
  */
 #include <stdio.h>
 #include <string.h>
 
+#include "checkpoint/durable/durable.h"
 #include "checkpoint/format/cast.h"
 #include "checkpoint/format/digest.h"
-#include "checkpoint/save/fault.h"
-#include "checkpoint/save/saving.h"
+#include "checkpoint/save/internal.h"
+#include "checkpoint/save/writer.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/math/round.h"
@@ -54,8 +59,9 @@ static const struct tt_ckpt_chunk *tensor_of(const struct tt_ckpt_state *state, 
     return &tt_ckpt_state_group(state, piece->group, &n)[piece->tensor];
 }
 
-void tt_saving_fetch(const struct tt_ckpt_saving *s, const struct tt_shard_file *file,
-                     const struct tt_shard_segment *segment, int64_t at, int64_t size, void *to)
+/* Gets `size` bytes of a segment, from its byte `at` on, in the file's dtype, from this rank's rows. */
+static void fetch(const struct tt_ckpt_saving *s, const struct tt_shard_file *file,
+                  const struct tt_shard_segment *segment, int64_t at, int64_t size, void *to)
 {
     const struct tt_ckpt_piece *piece = &s->plan.piece[file->entry[segment->entry].index];
     const struct tt_ckpt_chunk *live = tensor_of(&s->live, piece), *stored = tensor_of(&s->stored, piece);
@@ -83,8 +89,9 @@ static void sum_span(const struct tt_ckpt_saving *s, const struct tt_shard_file 
     segment->nonfinite += tt_digest_nonfinite(stored->dtype, bytes, size / item);
 }
 
-void tt_saving_sum(const struct tt_ckpt_saving *s, const struct tt_shard_file *file, struct tt_shard_segment *segment,
-                   const char *bytes)
+/* Sums a segment whose bytes are already in memory. */
+static void sum_segment(const struct tt_ckpt_saving *s, const struct tt_shard_file *file,
+                        struct tt_shard_segment *segment, const char *bytes)
 {
     for (int64_t at = 0; at < segment->size; at += SPAN)
         sum_span(s, file, segment, at, segment->size - at < SPAN ? segment->size - at : SPAN, bytes + at);
@@ -96,14 +103,14 @@ static void fetch_and_sum(const struct tt_ckpt_saving *s, const struct tt_shard_
     for (int64_t at = 0; at < segment->size; at += SPAN) {
         int64_t size = segment->size - at < SPAN ? segment->size - at : SPAN;
 
-        tt_saving_fetch(s, file, segment, at, size, to + at);
+        fetch(s, file, segment, at, size, to + at);
         sum_span(s, file, segment, at, size, to + at);
     }
 }
 
 /* --- blocks --- */
 
-void *tt_saving_blocks(int n, char **ret_blocks)
+static void *new_blocks(int n, char **ret_blocks)
 {
     char *memory = tt_calloc((size_t)n * TT_SHARD_BLOCK + TT_SHARD_ALIGN, 1);
 
@@ -111,7 +118,8 @@ void *tt_saving_blocks(int n, char **ret_blocks)
     return memory;
 }
 
-int tt_saving_put(struct tt_ckpt_saving *s, enum tt_ckpt_group group, int b, char *bytes)
+/* Writes block b; its buffer extends to a multiple of TT_SHARD_ALIGN. */
+static int put_bytes(struct tt_ckpt_saving *s, enum tt_ckpt_group group, int b, char *bytes)
 {
     const struct tt_shard_file *file = &s->file[group];
     int64_t size = tt_shard_block_bytes(file, b),
@@ -140,7 +148,7 @@ static int write_block(struct tt_ckpt_saving *s, enum tt_ckpt_group group, int b
         TT_TRY(tt_fault("write", s->rank));
     if (!s->staged[group])
         fetch_block(s, file, b, room);
-    rc = tt_saving_put(s, group, b, bytes);
+    rc = put_bytes(s, group, b, bytes);
 out:
     return rc;
 }
@@ -194,7 +202,7 @@ static int write_blocks(struct tt_ckpt_saving *s)
     n = count_tiles(&t);
     threads = threads < n ? threads : n;
     if (!s->writer)
-        memory = tt_saving_blocks(threads, &t.room);
+        memory = new_blocks(threads, &t.room);
     if (threads > 1)
         TT_TRY(tt_team_new(threads, &team));
     if (team)
@@ -329,4 +337,180 @@ int tt_saving_write(void *arg)
 out:
     s->write_sec = tt_clock_sec() - begin;
     return rc;
+}
+
+/* No collective is under way while rows are gathered, so one of their tags can be used. */
+int tt_saving_file(const struct tt_ckpt_saving *s, enum tt_ckpt_group group, int writer, struct tt_shard_file *ret_file)
+{
+    int64_t slot = tt_saving_slot(s, group, writer);
+    int begin = s->file_begin[slot];
+
+    return tt_shard_file_init(&s->stored, &s->store->mesh, &s->plan, s->piece_of_file + begin,
+                              s->file_begin[slot + 1] - begin, s->step, ret_file);
+}
+
+/* --- the writer's side --- */
+
+/* A block that is being received: where its bytes go, and the transfers under way. */
+struct inbox {
+    char *bytes;
+    struct tt_request *request; /* one per segment; enough for the block with the most segments */
+};
+
+static int begin_block(struct tt_ckpt_saving *s, struct tt_shard_file *file, int b, struct inbox *in)
+{
+    struct tt_comm *comm = s->store->comm;
+    int64_t at = 0;
+    int rc = 0;
+
+    for (int i = file->block[b]; i < file->block[b + 1]; i++) {
+        struct tt_shard_segment *segment = &file->segment[i];
+        struct tt_segment to = {in->bytes + at, (size_t)segment->size};
+
+        if (segment->holder == s->rank)
+            fetch(s, file, segment, 0, segment->size, to.data);
+        else
+            TT_TRY(comm->ops->recv_begin(comm, &to, 1, segment->holder, TT_TAG_SAVE, &in->request[i - file->block[b]]));
+        at += segment->size;
+    }
+out:
+    return rc;
+}
+
+struct put {
+    struct tt_ckpt_saving *s;
+    const struct tt_shard_file *file;
+    int block;
+    char *bytes;
+};
+
+static int put_block(void *arg)
+{
+    const struct put *put = arg;
+
+    return put_bytes(put->s, put->file->group, put->block, put->bytes);
+}
+
+/* Called when block b has arrived: sums its rows and writes them, unless the disk has already failed. */
+static int end_block(struct tt_ckpt_saving *s, struct tt_shard_file *file, int b, struct inbox *in, int *disk)
+{
+    int64_t at = 0;
+    int rc = 0;
+
+    for (int i = file->block[b]; i < file->block[b + 1]; i++) {
+        struct tt_shard_segment *segment = &file->segment[i];
+
+        if (segment->holder != s->rank)
+            TT_TRY(tt_comm_wait(s->store->comm, &in->request[i - file->block[b]], segment->holder));
+        sum_segment(s, file, segment, in->bytes + at);
+        at += segment->size;
+    }
+    if (*disk == 0 && b == file->n_blocks / 2)
+        *disk = tt_fault("gather", s->rank);
+    if (*disk == 0)
+        *disk = tt_comm_work(s->store->comm, put_block, &(struct put){s, file, b, in->bytes});
+out:
+    return rc;
+}
+
+static int most_segments(const struct tt_shard_file *file)
+{
+    int most = 0;
+
+    for (int b = 0; b < file->n_blocks; b++)
+        most = file->block[b + 1] - file->block[b] > most ? file->block[b + 1] - file->block[b] : most;
+    return most;
+}
+
+static int receive_file(struct tt_ckpt_saving *s, struct tt_shard_file *file, int *disk)
+{
+    size_t most = (size_t)most_segments(file);
+    struct tt_request *requests = tt_calloc(2 * most, sizeof *requests);
+    struct inbox in[2];
+    char *blocks = NULL;
+    void *memory = new_blocks(2, &blocks);
+    int rc = 0;
+
+    for (int i = 0; i < 2; i++)
+        in[i] = (struct inbox){blocks + (int64_t)i * TT_SHARD_BLOCK, requests + (size_t)i * most};
+    for (int b = 0; b <= file->n_blocks; b++) {
+        if (b < file->n_blocks)
+            TT_TRY(begin_block(s, file, b, &in[b % 2]));
+        if (b > 0)
+            TT_TRY(end_block(s, file, b - 1, &in[(b - 1) % 2], disk));
+    }
+out:
+    tt_free(memory);
+    tt_free(requests);
+    return rc;
+}
+
+/* --- a holder's side --- */
+
+static int send_file(const struct tt_ckpt_saving *s, const struct tt_shard_file *file)
+{
+    struct tt_comm *comm = s->store->comm;
+    struct tt_request request = {{0}};
+    char *bytes = NULL;
+    void *memory = new_blocks(1, &bytes);
+    int rc = 0;
+
+    for (int i = 0; i < file->n_segments; i++) {
+        const struct tt_shard_segment *segment = &file->segment[i];
+        struct tt_segment from = {bytes, (size_t)segment->size};
+
+        if (segment->holder != s->rank)
+            continue;
+        TT_TRY(tt_comm_wait(comm, &request, file->writer));
+        fetch(s, file, segment, 0, segment->size, bytes);
+        TT_TRY(comm->ops->send_begin(comm, &from, 1, file->writer, TT_TAG_SAVE, &request));
+    }
+    rc = tt_comm_wait(comm, &request, file->writer);
+out:
+    tt_free(memory);
+    return rc;
+}
+
+/* --- both --- */
+
+/* A flag per slot: whether its file needs rows of other ranks. */
+static bool *find_gathered(const struct tt_ckpt_saving *s)
+{
+    bool *gathered = tt_calloc((size_t)TT_CKPT_GROUPS * (size_t)s->store->comm->size, sizeof *gathered);
+
+    for (int i = 0; i < s->plan.n; i++) {
+        const struct tt_ckpt_piece *piece = &s->plan.piece[i];
+        int n = 0;
+        const struct tt_ckpt_chunk *tensor = &tt_ckpt_state_group(&s->stored, piece->group, &n)[piece->tensor];
+
+        if (!tt_ckpt_piece_is_local(piece, tensor, &s->store->mesh))
+            gathered[tt_saving_slot(s, piece->group, piece->writer)] = true;
+    }
+    return gathered;
+}
+
+int tt_saving_gather(struct tt_ckpt_saving *s)
+{
+    bool *gathered = find_gathered(s);
+    int disk = 0, rc = 0;
+
+    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
+        for (int writer = 0; writer < s->store->comm->size; writer++) {
+            struct tt_shard_file file = {0};
+
+            if (!gathered[tt_saving_slot(s, (enum tt_ckpt_group)group, writer)])
+                continue;
+            if (writer == s->rank) {
+                TT_TRY(receive_file(s, &s->file[group], &disk));
+                continue;
+            }
+            TT_TRY(tt_saving_file(s, (enum tt_ckpt_group)group, writer, &file));
+            rc = send_file(s, &file);
+            tt_shard_file_release(&file);
+            TT_TRY(rc);
+        }
+    }
+out:
+    tt_free(gathered);
+    return rc < 0 ? rc : disk;
 }

@@ -4,12 +4,36 @@
  */
 #include "checkpoint/steps/line.h"
 
-#include "checkpoint/load/load.h"
-#include "checkpoint/steps/aside.h"
+#include <string.h>
+
 #include "checkpoint/steps/steps.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
+
+int tt_ckpt_skip_flag(const char *name, unsigned *ret_flag)
+{
+    static const struct {
+        const char *name;
+        unsigned flag;
+    } row[] = {
+        {"optimizer", TT_SKIP_OPTIMIZER},
+        {"lr_scheduler", TT_SKIP_LR_SCHEDULER},
+        {"dataloader", TT_SKIP_DATALOADER},
+        {"train_state", TT_SKIP_TRAIN_STATE},
+    };
+
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        if (strcmp(row[i].name, name) == 0) {
+            *ret_flag = row[i].flag;
+            return 0;
+        }
+    }
+    return tt_fail(TT_EUSAGE,
+                   "%s has no '%s'\n"
+                   "help: it takes optimizer, lr_scheduler, dataloader, train_state",
+                   tt_key_name(TT_KEY_EXCLUDE_FROM_LOADING), name);
+}
 
 /* --- the line in the manifest --- */
 
@@ -113,27 +137,4 @@ void tt_line_committed(struct tt_ckpt_store *store, int64_t step)
 {
     if (store->parent_step >= 0 && give_way(store, step) < 0)
         tt_warn("the step that this run began from could not be set aside: %s", tt_error_message());
-}
-
-int tt_line_sweep(const char *folder)
-{
-    char **names = NULL;
-    const char *run_id;
-    int64_t step;
-    int n = 0, rc = 0;
-
-    TT_TRY(tt_folder_list(folder, &names, &n));
-    for (int i = 0; i < n; i++) {
-        bool gives_way = false;
-
-        if (!tt_parent_parse(names[i], &step, &run_id))
-            continue;
-        TT_TRY(tt_step_gives_way(folder, step, run_id, &gives_way));
-        if (gives_way)
-            TT_TRY(tt_aside_step(folder, step, TT_ASIDE_ABANDONED, run_id));
-        TT_TRY(tt_parent_unmark(folder, step, run_id));
-    }
-out:
-    tt_names_free(names, n);
-    return rc;
 }

@@ -20,7 +20,20 @@
  * back again, since a scheduler restarts a job with the same command.
  */
 
-/** What a start asks for. skip: flags of checkpoint/load/load.h. */
+/** What a load leaves out; the names are those of checkpoint.exclude_from_loading. */
+enum {
+    TT_SKIP_OPTIMIZER = 1,    /* "optimizer": moments and averages keep their values */
+    TT_SKIP_LR_SCHEDULER = 2, /* "lr_scheduler"; this and the following are in meta, which the caller then ignores */
+    TT_SKIP_DATALOADER = 4,   /* "dataloader" */
+    TT_SKIP_TRAIN_STATE = 8,  /* "train_state" */
+    TT_SKIP_AVERAGES = 16, /* the checkpoint has no averages of the weights, so they keep their values; set by loads */
+    TT_SKIP_AVERAGED = 32, /* weights that have averages: these are read in their place; TT_EDATA if there are none */
+};
+
+/** The flag of a name, or TT_EUSAGE with a list of all names. */
+int tt_ckpt_skip_flag(const char *name, unsigned *ret_flag) TT_MUST_CHECK;
+
+/** What a start asks for. skip: TT_SKIP_*. */
 struct tt_line_request {
     int64_t load_step; /* -1: the newest good step */
     unsigned skip;
@@ -56,8 +69,5 @@ int tt_line_start(struct tt_ckpt_store *store, const struct tt_line_start *start
 
 /** For rank 0, after a step was published: sets aside the start of a line that restarted. A failure is a warning. */
 void tt_line_committed(struct tt_ckpt_store *store, int64_t step);
-
-/** For rank 0, after locking: sets the start aside if a run was killed after its first step and before doing so. */
-int tt_line_sweep(const char *folder) TT_MUST_CHECK;
 
 #endif

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * Finding checkpoints: run folder, checkpoint folder, step, plain safetensors folder.
+ * Finding checkpoints: run folder, checkpoint folder, step, plain safetensors folder; and the names of what else is in
+ * a checkpoint folder.
  */
 #include "checkpoint/steps/steps.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <ctype.h>
 
 #include "checkpoint/dcp/scan.h"
-#include "checkpoint/steps/aside.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
@@ -82,7 +85,8 @@ static int64_t *numbers(char *const *names, int n_names, int *ret_n)
     return steps;
 }
 
-int tt_step_gives_way(const char *folder, int64_t step, const char *run_id, bool *ret_gives_way)
+/* Whether step-N, from which run_id began, has given way, because run_id has saved a step of its own. */
+static int gives_way_to(const char *folder, int64_t step, const char *run_id, bool *ret_gives_way)
 {
     char **names = NULL;
     int64_t *steps = NULL;
@@ -120,7 +124,7 @@ int tt_step_list(const char *folder, int64_t **ret_steps, int *ret_n)
 
         if (!tt_parent_parse(names[i], &parent, &run_id))
             continue;
-        TT_TRY(tt_step_gives_way(folder, parent, run_id, &gives_way));
+        TT_TRY(gives_way_to(folder, parent, run_id, &gives_way));
         for (int k = 0; k < n; k++)
             if (!gives_way || steps[k] != parent)
                 steps[kept++] = steps[k];
@@ -510,4 +514,226 @@ int tt_path_resolve_good(const char *path, enum tt_path_kind *ret_kind, char **r
 {
     *ret_manifest = (struct tt_manifest){0};
     return resolve(path, true, ret_kind, ret_path, ret_manifest);
+}
+
+/* --- steps that were set aside --- */
+
+static const char *const aside_words[] = {[TT_ASIDE_ABANDONED] = "abandoned", [TT_ASIDE_DAMAGED] = "damaged"};
+
+/* The number of "step-60" at the beginning of text; ret_end is what follows. -1 when there is none. */
+static int64_t leading_step(const char *text, const char **ret_end)
+{
+    size_t n = strncmp(text, "step-", 5) == 0 ? 5 + strspn(text + 5, "0123456789") : 0;
+    char *name = tt_strndup(text, n);
+    int64_t step = tt_step_number(name);
+
+    *ret_end = text + n;
+    tt_free(name);
+    return step;
+}
+
+const char *tt_aside_word(enum tt_aside_kind kind)
+{
+    return aside_words[kind];
+}
+
+bool tt_aside_parse(const char *name, struct tt_aside *ret_aside)
+{
+    const char *rest;
+    int64_t step = leading_step(name, &rest);
+
+    for (int kind = 0; step >= 0 && kind < (int)(sizeof aside_words / sizeof aside_words[0]); kind++) {
+        size_t n = strlen(aside_words[kind]);
+
+        if (rest[0] != '.' || strncmp(rest + 1, aside_words[kind], n) != 0 || rest[1 + n] != '-' || !rest[2 + n])
+            continue;
+        *ret_aside = (struct tt_aside){(enum tt_aside_kind)kind, step, rest + 2 + n};
+        return true;
+    }
+    return false;
+}
+
+char *tt_aside_name(int64_t step, enum tt_aside_kind kind, const char *run_id)
+{
+    return tt_format("step-%" PRId64 ".%s-%s", step, aside_words[kind], run_id);
+}
+
+int tt_aside_step(const char *folder, int64_t step, enum tt_aside_kind kind, const char *run_id)
+{
+    char *from = tt_step_path(folder, step), *name = tt_aside_name(step, kind, run_id);
+    char *to = tt_format("%s/%s", folder, name);
+    int rc = 0;
+
+    /* a plain rename does not replace a folder with content either */
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) < 0 &&
+        ((errno != EINVAL && errno != ENOSYS) || rename(from, to) < 0)) {
+        rc = tt_path_fail("set aside", from, errno);
+        goto out;
+    }
+    TT_TRY(tt_folder_sync(folder));
+    tt_note("step-%" PRId64 " is set aside as '%s'", step, to);
+out:
+    tt_free(from);
+    tt_free(name);
+    tt_free(to);
+    return rc;
+}
+
+/* --- the mark of a step that gives way --- */
+
+static const char mark_prefix[] = ".parent-";
+
+static char *mark_path(const char *folder, int64_t step, const char *run_id)
+{
+    return tt_format("%s/%sstep-%" PRId64 "-%s", folder, mark_prefix, step, run_id);
+}
+
+bool tt_parent_parse(const char *name, int64_t *ret_step, const char **ret_run_id)
+{
+    const char *rest;
+    int64_t step;
+
+    if (strncmp(name, mark_prefix, sizeof mark_prefix - 1) != 0)
+        return false;
+    step = leading_step(name + sizeof mark_prefix - 1, &rest);
+    if (step < 0 || rest[0] != '-' || !rest[1])
+        return false;
+    *ret_step = step;
+    *ret_run_id = rest + 1;
+    return true;
+}
+
+int tt_parent_mark(const char *folder, int64_t step, const char *run_id)
+{
+    char *path = mark_path(folder, step, run_id);
+    int fd, tries = 0, rc;
+
+    do
+        fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    while (fd < 0 && tt_path_again(errno, &tries));
+    rc = fd < 0 ? tt_path_fail("create", path, errno) : tt_folder_sync(folder);
+    if (fd >= 0)
+        (void)close(fd);
+    tt_free(path);
+    return rc;
+}
+
+int tt_parent_unmark(const char *folder, int64_t step, const char *run_id)
+{
+    char *path = mark_path(folder, step, run_id);
+    int rc = unlink(path) < 0 && errno != ENOENT ? tt_path_fail("remove", path, errno) : 0;
+
+    tt_free(path);
+    return rc;
+}
+
+int tt_parent_sweep(const char *folder)
+{
+    char **names = NULL;
+    const char *run_id;
+    int64_t step;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list(folder, &names, &n));
+    for (int i = 0; i < n; i++) {
+        bool gives_way = false;
+
+        if (!tt_parent_parse(names[i], &step, &run_id))
+            continue;
+        TT_TRY(gives_way_to(folder, step, run_id, &gives_way));
+        if (gives_way)
+            TT_TRY(tt_aside_step(folder, step, TT_ASIDE_ABANDONED, run_id));
+        TT_TRY(tt_parent_unmark(folder, step, run_id));
+    }
+out:
+    tt_names_free(names, n);
+    return rc;
+}
+
+/* --- folders that are being written, replaced or removed --- */
+
+static const struct {
+    const char *prefix, *kind;
+} leftovers[] = {
+    {".tmp-", "temporary"},
+    {".old-", "replaced"},
+    {".trash-", "trash"},
+};
+
+enum { LEFTOVERS = sizeof leftovers / sizeof *leftovers };
+
+/* The name after the prefix, "step-20-RUN" or "hf-1234"; NULL when it is not one of titan's. */
+static const char *after_prefix(const char *name, int *ret_kind)
+{
+    for (int i = 0; i < LEFTOVERS; i++) {
+        size_t n = strlen(leftovers[i].prefix);
+
+        if (strncmp(name, leftovers[i].prefix, n) != 0)
+            continue;
+        *ret_kind = i;
+        name += n;
+        if ((strncmp(name, "step-", 5) == 0 && isdigit((unsigned char)name[5])) ||
+            (strncmp(name, "hf-", 3) == 0 && (isdigit((unsigned char)name[3]) || tt_random_is_word(name + 3))))
+            return name;
+        return NULL;
+    }
+    return NULL;
+}
+
+bool tt_leftover_is(const char *name)
+{
+    int kind = 0;
+
+    return after_prefix(name, &kind) != NULL;
+}
+
+bool tt_leftover_is_step(const char *name)
+{
+    int kind = 0;
+    const char *rest = after_prefix(name, &kind);
+
+    return rest && strncmp(rest, "step-", 5) == 0;
+}
+
+const char *tt_leftover_kind(const char *name)
+{
+    int kind = 0;
+
+    return after_prefix(name, &kind) ? leftovers[kind].kind : "";
+}
+
+char *tt_leftover_home(const char *parent, const char *name)
+{
+    int kind = 0;
+    const char *rest = after_prefix(name, &kind);
+    size_t n;
+
+    if (!rest || strcmp(leftovers[kind].prefix, ".old-") != 0)
+        return NULL;
+    if (strncmp(rest, "hf-", 3) == 0)
+        return tt_format("%s/hf", parent);
+    n = 5 + strspn(rest + 5, "0123456789");
+    return tt_format("%s/%.*s", parent, (int)n, rest);
+}
+
+int64_t tt_leftover_bytes(const char *folder)
+{
+    char **names = NULL;
+    int64_t bytes = 0;
+    int n = 0;
+
+    if (tt_folder_list(folder, &names, &n) < 0)
+        return 0;
+    for (int i = 0; i < n; i++) {
+        char *path = tt_format("%s/%s", folder, names[i]);
+        struct stat st;
+
+        if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode))
+            bytes += tt_leftover_bytes(path);
+        else if (lstat(path, &st) == 0)
+            bytes += (int64_t)st.st_size;
+        tt_free(path);
+    }
+    tt_names_free(names, n);
+    return bytes;
 }

@@ -13,7 +13,7 @@
 /** The number in "step-120"; -1 when the name is not a step's (leading zeros, trailing characters). */
 int64_t tt_step_number(const char *name);
 
-/** The same, also for a step that was set aside (checkpoint/steps/aside.h). */
+/** The same, also for a step that was set aside (checkpoint/steps/steps.h). */
 int64_t tt_step_number_aside(const char *name);
 
 /** folder/step-N; the caller frees. */
@@ -24,9 +24,6 @@ char *tt_step_path(const char *folder, int64_t step);
  * newer line has replaced (tt_step_gives_way) is left out. The caller calls tt_free.
  */
 int tt_step_list(const char *folder, int64_t **ret_steps, int *ret_n) TT_MUST_CHECK;
-
-/** Whether step-N, from which run_id began, has given way, because run_id has saved a step of its own. */
-int tt_step_gives_way(const char *folder, int64_t step, const char *run_id, bool *ret_gives_way) TT_MUST_CHECK;
 
 /**
  * The manifest of a step, which must belong to step N: a folder step-N that is a link or has another step in it is
@@ -107,5 +104,65 @@ int tt_path_resolve(const char *path, bool good_only, enum tt_path_kind *ret_kin
  */
 int tt_path_resolve_good(const char *path, enum tt_path_kind *ret_kind, char **ret_path,
                          struct tt_manifest *ret_manifest) TT_MUST_CHECK;
+
+/**
+ * Steps that were set aside by name: step-60 becomes step-60.abandoned-RUN when a run goes back to an older step, and
+ * step-60.damaged-RUN when a resume passed over it; RUN is the run that did it. Nothing is removed. They no longer
+ * count as steps of the run: resume, retention and "the newest step" ignore them. A command that is given their
+ * path can read them.
+ *
+ * A run that counts its steps from 0 again (exclude_from_loading: [train_state]) needs the step that it began from
+ * until it has saved one of its own, whose number is smaller. The empty file .parent-step-60-RUN says that step-60
+ * gives way to RUN's first step. tt_step_list takes it into account, so that there are never two newest steps.
+ */
+enum tt_aside_kind { TT_ASIDE_ABANDONED, TT_ASIDE_DAMAGED };
+
+/** The parts of such a name; run_id points into the name. */
+struct tt_aside {
+    enum tt_aside_kind kind;
+    int64_t step;
+    const char *run_id;
+};
+
+/** Whether name is that of a step that was set aside. */
+bool tt_aside_parse(const char *name, struct tt_aside *ret_aside);
+
+/** "abandoned" or "damaged"; static. */
+const char *tt_aside_word(enum tt_aside_kind kind);
+
+/** step-60.abandoned-RUN; the caller frees. */
+char *tt_aside_name(int64_t step, enum tt_aside_kind kind, const char *run_id);
+
+/** Sets folder/step-N aside durably, with a note. Local; the caller holds the folder's lock. */
+int tt_aside_step(const char *folder, int64_t step, enum tt_aside_kind kind, const char *run_id) TT_MUST_CHECK;
+
+/** Whether name is .parent-step-N-RUN; ret_run_id points into it. */
+bool tt_parent_parse(const char *name, int64_t *ret_step, const char **ret_run_id);
+
+/** Makes the file of that name durably, and removes it (a missing file is not an error). */
+int tt_parent_mark(const char *folder, int64_t step, const char *run_id) TT_MUST_CHECK;
+int tt_parent_unmark(const char *folder, int64_t step, const char *run_id) TT_MUST_CHECK;
+
+/** For rank 0, after locking: sets the start aside if a run was killed after its first step and before doing so. */
+int tt_parent_sweep(const char *folder) TT_MUST_CHECK;
+
+/**
+ * Hidden folders of a checkpoint folder: .tmp-step-N-RUN (being written), .old-step-N-RUN (being replaced),
+ * .trash-step-N-RUN (being removed), and in a step .tmp-hf-RANDOM, .old-hf-RANDOM. If no job holds the lock, a killed
+ * job has left them.
+ */
+bool tt_leftover_is(const char *name);
+
+/** The same, but only for steps, not for exports. */
+bool tt_leftover_is_step(const char *name);
+
+/** "temporary", "replaced" or "trash"; static. */
+const char *tt_leftover_kind(const char *name);
+
+/** For a replaced folder, the original path in parent; NULL for others. The caller frees. */
+char *tt_leftover_home(const char *parent, const char *name);
+
+/** Bytes of the files below a folder, as far as they can be read. */
+int64_t tt_leftover_bytes(const char *folder);
 
 #endif

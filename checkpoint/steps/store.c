@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The checkpoint folder of a job: shared view, lock, sweeping.
+ * The checkpoint folder of a job: shared view, lock, sweeping; and which manifests are known, so that they need not be
+ * read again.
  */
 #include "checkpoint/steps/store.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,16 +17,99 @@
 
 #include <ctype.h>
 
-#include "checkpoint/load/patience.h"
-#include "checkpoint/steps/commit.h"
-#include "checkpoint/steps/leftover.h"
-#include "checkpoint/steps/line.h"
+#include "checkpoint/durable/durable.h"
+#include "checkpoint/durable/patience.h"
 #include "checkpoint/steps/steps.h"
-#include "checkpoint/tools/output.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
+
+static bool is_same_file(const struct tt_path_info *a, const struct tt_path_info *b)
+{
+    return a->kind == b->kind && a->is_link == b->is_link && a->bytes == b->bytes && a->device == b->device &&
+           a->inode == b->inode && a->modified_sec == b->modified_sec;
+}
+
+static struct tt_known_step *find_known(const struct tt_known_steps *known, int64_t step)
+{
+    for (int i = 0; i < known->n; i++)
+        if (known->list[i].step == step)
+            return &known->list[i];
+    return NULL;
+}
+
+static void add_known(struct tt_known_steps *known, int64_t step, const struct tt_path_info *info,
+                      struct tt_manifest *manifest)
+{
+    struct tt_known_step *entry = find_known(known, step);
+
+    if (!entry) {
+        TT_PUSH(known->list, known->n, known->cap) = (struct tt_known_step){.step = step};
+        entry = &known->list[known->n - 1];
+    }
+    tt_manifest_release(&entry->files);
+    entry->manifest = *info;
+    entry->files =
+        (struct tt_manifest){.n_files = manifest->n_files, .cap_files = manifest->cap_files, .file = manifest->file};
+    manifest->file = NULL;
+    manifest->n_files = manifest->cap_files = 0;
+}
+
+int tt_known_check(struct tt_known_steps *known, const char *folder, int64_t step)
+{
+    char *step_path = tt_step_path(folder, step), *path = tt_format("%s/manifest.json", step_path);
+    const struct tt_known_step *entry = find_known(known, step);
+    struct tt_manifest manifest = {0};
+    struct tt_path_info info;
+    int rc = 0;
+
+    TT_TRY(tt_path_look(path, &info));
+    if (entry && is_same_file(&entry->manifest, &info)) {
+        rc = tt_step_check_sizes(step_path, &entry->files);
+        goto out;
+    }
+    known->n_read++;
+    TT_TRY(tt_step_check(step_path, &manifest));
+    add_known(known, step, &info, &manifest);
+out:
+    tt_manifest_release(&manifest);
+    tt_free(step_path);
+    tt_free(path);
+    return rc;
+}
+
+void tt_known_note(struct tt_known_steps *known, int64_t step, const char *path, struct tt_manifest *manifest)
+{
+    struct tt_path_info info;
+
+    if (tt_path_look(path, &info) == 0)
+        add_known(known, step, &info, manifest);
+}
+
+void tt_known_keep(struct tt_known_steps *known, const int64_t *steps, int n)
+{
+    int kept = 0;
+
+    for (int i = 0; i < known->n; i++) {
+        bool there = false;
+
+        for (int k = 0; k < n && !there; k++)
+            there = steps[k] == known->list[i].step;
+        if (there)
+            known->list[kept++] = known->list[i];
+        else
+            tt_manifest_release(&known->list[i].files);
+    }
+    known->n = kept;
+}
+
+void tt_known_release(struct tt_known_steps *known)
+{
+    tt_known_keep(known, NULL, 0);
+    tt_free(known->list);
+    *known = (struct tt_known_steps){0};
+}
 
 enum { HOST_BYTES = 256, SEEN_TRIES = 50, SEEN_PAUSE_MS = 100 };
 
@@ -227,7 +312,7 @@ static int lock_and_sweep(void *arg)
     TT_TRY(tt_folder_make(store->folder));
     TT_TRY(tt_ckpt_folder_lock(store->folder, &store->lock));
     TT_TRY(sweep(store->folder));
-    TT_TRY(tt_line_sweep(store->folder));
+    TT_TRY(tt_parent_sweep(store->folder));
     TT_TRY(write_holder(store->lock.fd, store->folder, store->run_id));
 out:
     return rc;

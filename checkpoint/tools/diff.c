@@ -2,17 +2,15 @@
  *
  * Compares two checkpoints, by digests first.
  */
-#include "checkpoint/tools/diff.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "checkpoint/format/cast.h"
-#include "checkpoint/hf/folder.h"
-#include "checkpoint/hf/weights.h"
-#include "checkpoint/load/source.h"
+#include "checkpoint/read/source.h"
+#include "checkpoint/read/weights.h"
 #include "checkpoint/steps/steps.h"
+#include "checkpoint/tools/tools.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 

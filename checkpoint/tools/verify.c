@@ -9,12 +9,12 @@
 
 #include <sys/stat.h>
 
-#include "checkpoint/format/assets.h"
 #include "checkpoint/format/cast.h"
 #include "checkpoint/format/digest.h"
-#include "checkpoint/load/source.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/read/source.h"
 #include "checkpoint/steps/steps.h"
-#include "checkpoint/tools/inspect.h"
+#include "checkpoint/tools/tools.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"

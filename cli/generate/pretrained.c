@@ -5,8 +5,8 @@
  */
 #include <string.h>
 
-#include "checkpoint/format/assets.h"
-#include "checkpoint/hf/load.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/load/hf.h"
 #include "checkpoint/load/load.h"
 #include "checkpoint/steps/steps.h"
 #include "cli/generate/generate.h"

@@ -2,7 +2,7 @@
 #ifndef TT_CLI_PLAN_VIEW_H
 #define TT_CLI_PLAN_VIEW_H
 
-#include "checkpoint/save/preview.h"
+#include "checkpoint/save/plan.h"
 #include "parallel/planner/cost.h"
 #include "trainer/job/job.h"
 #include "trainer/job/predict.h"

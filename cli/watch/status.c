@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "checkpoint/steps/steps.h"
-#include "checkpoint/tools/inspect.h"
+#include "checkpoint/tools/tools.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/math/stats.h"

@@ -18,7 +18,7 @@
  *
  * All numbers are little-endian. A value has a key such as "llama.block_count". This header reads the container; what
  * the values say of a model is read by core/models/gguf.h, of a tokenizer by core/tokenizer/gguf.h, and the tensors'
- * names by checkpoint/gguf/map.h.
+ * names by checkpoint/read/map.h.
  */
 enum tt_gguf_kind {
     TT_GGUF_U8,

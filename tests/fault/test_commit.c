@@ -22,10 +22,9 @@
 
 #include <cmocka.h>
 
-#include "checkpoint/save/fault.h"
-#include "checkpoint/steps/commit.h"
+#include "checkpoint/durable/durable.h"
 #include "checkpoint/steps/steps.h"
-#include "checkpoint/tools/inspect.h"
+#include "checkpoint/tools/tools.h"
 #include "ckpt_support.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"

@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #include "checkpoint/format/manifest.h"
-#include "checkpoint/tools/inspect.h"
+#include "checkpoint/tools/tools.h"
 #include "ckpt_support.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"

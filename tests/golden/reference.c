@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
-#include "checkpoint/hf/load.h"
-#include "checkpoint/hf/map.h"
-#include "checkpoint/load/source.h"
+#include "checkpoint/load/hf.h"
+#include "checkpoint/read/map.h"
+#include "checkpoint/read/source.h"
 #include "core/base/mem.h"
 #include "core/models/parts/lora.h"
 #include "core/comm/comm.h"

@@ -14,14 +14,12 @@
 #include <cmocka.h>
 
 #include "checkpoint/dcp/item.h"
-#include "checkpoint/dcp/item_write.h"
 #include "checkpoint/dcp/metadata.h"
-#include "checkpoint/dcp/names.h"
 #include "checkpoint/dcp/pickle.h"
 #include "checkpoint/dcp/scan.h"
+#include "checkpoint/export/convert.h"
 #include "checkpoint/load/load.h"
-#include "checkpoint/load/source.h"
-#include "checkpoint/tools/convert.h"
+#include "checkpoint/read/source.h"
 #include "ckpt_support.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "checkpoint/save/demand.h"
+#include "checkpoint/save/plan.h"
 
 /* The most bytes that are in use at any time, without those that the folder had before. The oldest steps are removed
  * first. */

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "checkpoint/gguf/map.h"
-#include "checkpoint/gguf/pack.h"
+#include "checkpoint/format/gguf.h"
+#include "checkpoint/read/map.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/math/rng.h"

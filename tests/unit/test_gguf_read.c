@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "checkpoint/gguf/scan.h"
-#include "checkpoint/hf/weights.h"
+#include "checkpoint/format/gguf.h"
+#include "checkpoint/read/weights.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"

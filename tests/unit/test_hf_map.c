@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "checkpoint/hf/map.h"
+#include "checkpoint/read/map.h"
 #include "core/base/mem.h"
 
 /*

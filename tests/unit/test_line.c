@@ -8,7 +8,6 @@
 #include <cmocka.h>
 
 #include "checkpoint/load/load.h"
-#include "checkpoint/steps/aside.h"
 #include "checkpoint/steps/line.h"
 #include "checkpoint/steps/steps.h"
 #include "core/base/mem.h"

@@ -17,12 +17,12 @@
 #include <cmocka.h>
 #include <malloc.h>
 
+#include "checkpoint/export/consolidate.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/load/share.h"
-#include "checkpoint/load/source.h"
+#include "checkpoint/read/source.h"
 #include "checkpoint/steps/steps.h"
-#include "checkpoint/tools/consolidate.h"
-#include "checkpoint/tools/inspect.h"
+#include "checkpoint/tools/tools.h"
 #include "ckpt_support.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"

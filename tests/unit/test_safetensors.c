@@ -14,7 +14,6 @@
 
 #include <cmocka.h>
 
-#include "checkpoint/format/box_read.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/safetensors.h"
 #include "core/base/mem.h"

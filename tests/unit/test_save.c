@@ -14,7 +14,7 @@
 
 #include "checkpoint/format/digest.h"
 #include "checkpoint/format/manifest.h"
-#include "checkpoint/format/shard_file.h"
+#include "checkpoint/save/plan.h"
 #include "checkpoint/steps/steps.h"
 #include "ckpt_support.h"
 #include "core/base/mem.h"

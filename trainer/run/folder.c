@@ -16,11 +16,10 @@
 
 #include <fnmatch.h>
 
-#include "checkpoint/steps/aside.h"
-#include "checkpoint/steps/leftover.h"
+#include "checkpoint/durable/durable.h"
 #include "checkpoint/steps/steps.h"
 #include "checkpoint/steps/store.h"
-#include "checkpoint/tools/output.h"
+#include "cli/cli.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"

@@ -7,10 +7,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "checkpoint/load/patience.h"
+#include "checkpoint/durable/patience.h"
 #include "checkpoint/save/replicas.h"
 #include "checkpoint/save/save.h"
-#include "checkpoint/steps/retain.h"
 #include "checkpoint/steps/steps.h"
 #include "checkpoint/tools/consolidate.h"
 #include "core/base/log.h"

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "checkpoint/hf/folder.h"
-#include "checkpoint/save/demand.h"
+#include "checkpoint/export/hf.h"
+#include "checkpoint/save/plan.h"
 #include "checkpoint/save/save.h"
 #include "checkpoint/save/writer.h"
 #include "checkpoint/steps/store.h"

@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "checkpoint/hf/load.h"
+#include "checkpoint/durable/patience.h"
+#include "checkpoint/load/hf.h"
 #include "checkpoint/load/load.h"
-#include "checkpoint/load/patience.h"
 #include "checkpoint/steps/line.h"
 #include "checkpoint/steps/steps.h"
 #include "core/base/log.h"

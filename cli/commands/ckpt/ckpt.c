@@ -11,11 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/steps/gc.h"
-#include "checkpoint/steps/rollback.h"
 #include "checkpoint/steps/steps.h"
 #include "checkpoint/tools/consolidate.h"
 #include "checkpoint/tools/convert.h"
+#include "checkpoint/tools/tools.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"

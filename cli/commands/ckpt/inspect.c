@@ -2,8 +2,6 @@
  *
  * `titan ckpt inspect`: one checkpoint as text, or as JSON.
  */
-#include "checkpoint/tools/inspect.h"
-
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +11,7 @@
 
 #include <unistd.h>
 
-#include "checkpoint/tools/diff.h"
+#include "checkpoint/tools/tools.h"
 #include "cli/commands/ckpt/ckpt.h"
 #include "cli/run/columns.h"
 #include "cli/run/screen.h"

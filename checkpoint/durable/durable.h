@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CHECKPOINT_DURABLE_DURABLE_H
+#define TT_CHECKPOINT_DURABLE_DURABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+
+/**
+ * Durable files and the atomic publication of a folder. Everything here is local; the ranks' agreement is in save.c.
+ *
+ * The order, in which each action is durable before the next one begins: write each file under a temporary name, fsync
+ * it, rename it, fsync its folder; do the same with the manifest last; then rename the folder, which is the commit, and
+ * fsync the folder that contains it.
+ */
+
+/** A file that is being written: bytes go to `path`.tmp-RANDOM until tt_durable_end gives it its name. */
+struct tt_durable {
+    int fd;
+    char *path;
+    char *temporary;
+    int rank; /* for fault injection; -1 where none is wanted */
+    bool direct;
+};
+
+/** Creates path.tmp-RANDOM and reserves `bytes` for it, so that a full disk is noticed now. */
+int tt_durable_begin(const char *path, int64_t bytes, int rank, struct tt_durable *ret_file) TT_MUST_CHECK;
+
+/** Writes at offset; threads may write different parts at once. The system starts to write long parts to disk now. */
+int tt_durable_write(const struct tt_durable *file, const void *bytes, size_t size, int64_t offset) TT_MUST_CHECK;
+
+/**
+ * Makes writes bypass the system's cache from now on, until turned off, if the file system can. Memory, offset and
+ * size of every write must then be multiples of 4096. This saves the copy into the cache and does not displace what
+ * training needs there.
+ */
+void tt_durable_direct(struct tt_durable *file, bool on);
+
+/** Truncates the file to its size, after writes that were longer because of alignment. */
+int tt_durable_cut(const struct tt_durable *file, int64_t bytes) TT_MUST_CHECK;
+
+/** fsync, close, rename to path. After a failed fsync the file is given up. Always releases `file`. */
+int tt_durable_end(struct tt_durable *file) TT_MUST_CHECK;
+
+/** Gives up: closes and removes the temporary file. */
+void tt_durable_cancel(struct tt_durable *file);
+
+/** Writes a small file in one call. */
+int tt_durable_put(const char *path, const void *bytes, size_t size) TT_MUST_CHECK;
+
+/**
+ * Fails, naming both sizes, when `folder` has less free space than `bytes`. Succeeds when the free space is unknown.
+ */
+int tt_commit_check_space(const char *folder, int64_t bytes) TT_MUST_CHECK;
+
+/** fsync of a folder and of every folder below it (the files are already durable). */
+int tt_commit_sync_tree(const char *folder) TT_MUST_CHECK;
+
+/**
+ * Makes parent/temporary appear as parent/name in one step, durably. With `replace`, an existing `name` is exchanged
+ * and then removed (`aside` is its name meanwhile). Without it, an existing `name` is TT_EUSAGE and stays.
+ */
+int tt_commit_publish(const char *parent, const char *temporary, const char *name, const char *aside, bool replace,
+                      int rank) TT_MUST_CHECK;
+
+/**
+ * The same for an existing `name` that must not be removed: it is exchanged with the new one and stays as `keep`, which
+ * must be a free name. If the file system can exchange folders, both exist at every instant and one of them is `name`.
+ */
+int tt_commit_publish_keeping(const char *parent, const char *temporary, const char *name, const char *keep,
+                              int rank) TT_MUST_CHECK;
+
+/** Removes parent/name. It is renamed to parent/aside first, so that it is never seen half removed. */
+int tt_commit_remove(const char *parent, const char *name, const char *aside, int rank) TT_MUST_CHECK;
+
+/**
+ * A folder that a command makes. It is built next to its final place, under a hidden name, and published by one rename,
+ * so that it appears complete or not at all. Local.
+ */
+struct tt_output {
+    char *parent, *name, *temporary, *aside;
+    char *folder; /* the hidden folder that the files are written to */
+    int lock_fd;  /* of that folder, which may be removed when it is unlocked; -1: none */
+};
+
+/** Checks an output that may be made: TT_EUSAGE if it would replace the file or folder from which it is made. */
+int tt_output_check_apart(const char *path, const char *source) TT_MUST_CHECK;
+
+/**
+ * Begins an output. Its parent folder is made if it is missing and must have space for `bytes`. What a killed command
+ * left of the same output is removed.
+ */
+int tt_output_begin(const char *path, int64_t bytes, struct tt_output *ret_output) TT_MUST_CHECK;
+
+/**
+ * Removes what killed or failed commands left of the output `name` in the folder `parent`. An output that is being made
+ * is locked and stays. tt_output_begin does this too.
+ */
+int tt_output_sweep(const char *parent, const char *name) TT_MUST_CHECK;
+
+/** Makes everything durable and publishes; releases. On failure call tt_output_abandon. */
+int tt_output_publish(struct tt_output *output) TT_MUST_CHECK;
+
+/** Gives up and removes everything. Keeps this thread's error message. */
+void tt_output_abandon(struct tt_output *output);
+
+/** Writes a small file of the output. */
+int tt_output_put(const struct tt_output *output, const char *name, const void *bytes, size_t size) TT_MUST_CHECK;
+
+/** Copies folder/name, for every name in a folder that `want` accepts (a missing folder has none). */
+int tt_output_copy(const struct tt_output *output, const char *from_folder, const char *to_folder,
+                   bool (*want)(const char *name)) TT_MUST_CHECK;
+
+/**
+ * Injected failures, to test the commit protocol: TITAN_FAULT=point:rank:action[,…] makes rank `rank` ('*': every rank)
+ * fail at that point of a save, in the training thread or the writer's. Actions: kill (SIGKILL to itself), pause
+ * (SIGSTOP, until somebody sends SIGCONT), enospc, eio (the call fails with that error). Always compiled in; it costs
+ * one getenv per point, with a dozen points per save.
+ */
+#define TT_FAULT_MAP(X)                                                                                   \
+    X(begin)            /* every rank, before anything is written */                                      \
+    X(mkdir)            /* rank 0, after the temporary folder is made */                                  \
+    X(open)             /* writer, its file exists and is empty */                                        \
+    X(allocate)         /* writer, its blocks are reserved */                                             \
+    X(gather)           /* writer, half of a file that it gathers is written */                           \
+    X(stage)            /* every rank, before the copy (with a writer thread) */                          \
+    X(staged)           /* every rank, the thread is about to write */                                    \
+    X(write)            /* writer, about half of a file is written */                                     \
+    X(fsync)            /* writer, all bytes are written but not yet durable */                           \
+    X(file_rename)      /* writer, the file is durable under its temporary name */                        \
+    X(assets)           /* rank 0, before the assets */                                                   \
+    X(written)          /* every rank, all its files are durable */                                       \
+    X(collect)          /* every rank, before checksums are exchanged */                                  \
+    X(manifest)         /* rank 0, before the manifest */                                                 \
+    X(publish)          /* rank 0, complete under its temporary name */                                   \
+    X(exchange)         /* rank 0, before an existing step is exchanged; an error: two renames instead */ \
+    X(aside)            /* rank 0, between the two renames */                                             \
+    X(published)        /* rank 0, renamed, but the folder is not yet durable */                          \
+    X(replaced)         /* rank 0, an older checkpoint of the step is about to be removed */              \
+    X(retention)        /* rank 0, before an old step is renamed away */                                  \
+    X(retention_remove) /* rank 0, an old step is renamed but not yet removed */                          \
+    X(end)              /* every rank */
+
+/** Does what TITAN_FAULT asks for at this point; returns 0 when it asks for nothing here. */
+int tt_fault(const char *point, int rank) TT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,634 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A folder of PyTorch's: one archive after the other, each a piece of a tensor or an object; and what torchtitan saves,
+ * from what titan has saved. The options of the optimizer and the learning rates follow from the configuration in the
+ * manifest.
+ */
+#include "checkpoint/export/dcp.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "checkpoint/dcp/item.h"
+#include "checkpoint/dcp/metadata.h"
+#include "checkpoint/dcp/scan.h"
+#include "checkpoint/dcp/zip.h"
+#include "checkpoint/export/hf.h"
+#include "checkpoint/format/cast.h"
+#include "checkpoint/format/state.h"
+#include "core/base/hash.h"
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/models/model_json.h"
+#include "core/optim/lr.h"
+#include "core/os/file.h"
+#include "parallel/layout/patterns.h"
+
+/*
+ * Writes a folder of PyTorch's torch.distributed.checkpoint, as one rank would: files __0_N.distcp of archives, and
+ * .metadata last. Tensors are streamed, cut by rows into pieces of at most 1 GiB. Local. The same input gives the same
+ * bytes.
+ */
+struct writer {
+    const char *folder;   /* borrowed */
+    struct tt_durable to; /* the file that is being written */
+    int64_t at;           /* its bytes so far */
+    int64_t bytes;        /* of all files that are complete */
+    struct tt_dcp_metadata metadata;
+};
+
+enum { BLOCK_BYTES = 32 << 20 };
+
+static struct writer new_writer(const char *folder)
+{
+    return (struct writer){.folder = folder, .to.fd = -1};
+}
+
+/* Releases; gives up the file that is not complete. */
+static void release(struct writer *writer)
+{
+    if (writer->to.fd >= 0)
+        tt_durable_cancel(&writer->to);
+    tt_dcp_metadata_release(&writer->metadata);
+}
+
+static int end_file(struct writer *w)
+{
+    int rc = 0;
+
+    if (w->to.fd < 0)
+        return 0;
+    TT_TRY(tt_durable_end(&w->to));
+    w->bytes += w->at;
+    w->metadata.file[w->metadata.n_files - 1].bytes = w->at;
+    w->to.fd = -1;
+out:
+    return rc;
+}
+
+/* Completes the file before, and begins another one. */
+static int begin_file(struct writer *writer)
+{
+    struct tt_dcp_metadata *m = &writer->metadata;
+    char *name = tt_format("__0_%d.distcp", m->n_files), *path = tt_format("%s/%s", writer->folder, name);
+    int rc = end_file(writer);
+
+    TT_PUSH(m->file, m->n_files, m->cap_files) = (struct tt_dcp_file){.name = name};
+    TT_TRY(rc);
+    TT_TRY(tt_durable_begin(path, 0, -1, &writer->to));
+    writer->at = 0;
+out:
+    tt_free(path);
+    return rc;
+}
+
+static int put(struct writer *w, const void *bytes, size_t size)
+{
+    int rc = tt_durable_write(&w->to, bytes, size, w->at);
+
+    w->at += (int64_t)size;
+    return rc;
+}
+
+static struct tt_dcp_entry *add_entry(struct writer *w, const char *key, const char *root)
+{
+    struct tt_dcp_metadata *m = &w->metadata;
+
+    TT_PUSH(m->entry, m->n, m->cap) = (struct tt_dcp_entry){.key = tt_strdup(key), .leaf = root ? strlen(root) + 1 : 0};
+    return &m->entry[m->n - 1];
+}
+
+static void add_piece(struct writer *w, const struct tt_box *box, int64_t begin)
+{
+    struct tt_dcp_entry *entry = &w->metadata.entry[w->metadata.n - 1];
+
+    TT_PUSH(entry->piece, entry->n, entry->cap) =
+        (struct tt_dcp_piece){*box, w->metadata.n_files - 1, begin, w->at - begin};
+}
+
+/* Streams the elements of rows [row, row + rows). */
+static int put_rows(struct writer *w, struct tt_weights_file *f, int number, int64_t row, int64_t rows,
+                    uint32_t *ret_crc)
+{
+    const struct tt_weight *weight = &f->weights->weight[number];
+    struct tt_box one = tt_box_rows(weight->ndim, weight->shape, 0, 1);
+    enum tt_dtype dtype = f->dtype[number];
+    int64_t row_bytes = tt_box_volume(&one) * (int64_t)tt_dtype_size(dtype);
+    int64_t step = row_bytes < BLOCK_BYTES ? BLOCK_BYTES / row_bytes : 1;
+    char *block = tt_calloc_for((size_t)(step < rows ? step : rows), (size_t)row_bytes, weight->name);
+    int rc = block ? 0 : TT_ENOMEM;
+
+    for (int64_t at = 0; at < rows && rc == 0; at += step) {
+        int64_t n = rows - at < step ? rows - at : step, bytes = n * row_bytes;
+
+        TT_TRY(tt_weights_read(f->weights, weight, row + at, n, dtype, block));
+        *ret_crc = tt_crc32(*ret_crc, block, (size_t)bytes);
+        TT_TRY(put(w, block, (size_t)bytes));
+        f->done += bytes;
+        tt_progress(f->what, (double)f->done, (double)f->total);
+    }
+out:
+    tt_free(block);
+    return rc;
+}
+
+static int add_rows(struct writer *w, struct tt_weights_file *f, int number, int64_t row, int64_t rows)
+{
+    const struct tt_weight *weight = &f->weights->weight[number];
+    struct tt_box box = tt_box_rows(weight->ndim, weight->shape, row, rows);
+    struct tt_archive archive = {0};
+    int64_t begin = w->at;
+    uint32_t crc = 0;
+    int rc = 0;
+
+    TT_TRY(tt_dcp_item_tensor(weight->name, f->dtype[number], box.ndim, box.shape, &archive));
+    TT_TRY(put(w, archive.head.text, archive.head.size));
+    TT_TRY(put_rows(w, f, number, row, rows, &crc));
+    tt_archive_end(&archive, crc);
+    TT_TRY(put(w, archive.tail.text, archive.tail.size));
+    add_piece(w, &box, begin);
+out:
+    tt_archive_release(&archive);
+    return rc;
+}
+
+/* Adds weight `number` of `file`, in the dtype that it has there, under a key. root: the first name of the key's path
+ * in the state dictionary, "optimizer"; NULL: the key is a path of one name. TT_EDATA: PyTorch has no such type. */
+static int add_weight(struct writer *writer, struct tt_weights_file *file, int number, const char *key,
+                      const char *root)
+{
+    const struct tt_weight *weight = &file->weights->weight[number];
+    struct tt_box one = tt_box_rows(weight->ndim, weight->shape, 0, 1);
+    struct tt_dcp_entry *entry;
+    int64_t row_bytes = tt_box_volume(&one) * (int64_t)tt_dtype_size(file->dtype[number]);
+    int64_t rows = weight->ndim ? weight->shape[0] : 1;
+    int64_t step = row_bytes > 0 && row_bytes < TT_ARCHIVE_DATA_MOST ? TT_ARCHIVE_DATA_MOST / row_bytes : 1;
+    int rc = 0;
+
+    if (!tt_dcp_dtype_name(file->dtype[number]))
+        return tt_cast_fail(weight->name, "written for PyTorch", file->dtype[number]);
+    entry = add_entry(writer, key, root);
+    entry->is_tensor = true;
+    entry->dtype = file->dtype[number];
+    entry->ndim = weight->ndim;
+    memcpy(entry->shape, weight->shape, sizeof weight->shape);
+    for (int64_t row = 0; row < rows && row_bytes > 0;
+         row += step) /* PyTorch never asks for a piece without elements */
+        TT_TRY(add_rows(writer, file, number, row, rows - row < step ? rows - row : step));
+out:
+    return rc;
+}
+
+/* An archive that fits in memory, as the only piece of the last entry. */
+static int add_small(struct writer *w, struct tt_archive *archive, const void *data, size_t size)
+{
+    int64_t begin = w->at;
+    int rc = 0;
+
+    tt_archive_end(archive, tt_crc32(0, data, size));
+    TT_TRY(put(w, archive->head.text, archive->head.size));
+    if (size)
+        TT_TRY(put(w, data, size));
+    TT_TRY(put(w, archive->tail.text, archive->tail.size));
+    add_piece(w, &(struct tt_box){0}, begin);
+out:
+    return rc;
+}
+
+/* Adds an object: a pickle that has been begun and has pushed it. Releases the pickler. */
+static int add_object(struct writer *writer, const char *key, const char *root, struct tt_pickler *pickler)
+{
+    struct tt_archive archive = {0};
+    int rc;
+
+    (void)add_entry(writer, key, root);
+    tt_dcp_item_object(pickler, &archive);
+    rc = add_small(writer, &archive, "", 0);
+    tt_archive_release(&archive);
+    return rc;
+}
+
+/* Adds a float32 tensor without dimensions. */
+static int add_scalar(struct writer *writer, const char *key, const char *root, float number)
+{
+    struct tt_dcp_entry *entry = add_entry(writer, key, root);
+    struct tt_archive archive = {0};
+    int rc = 0;
+
+    entry->is_tensor = true;
+    entry->dtype = TT_F32;
+    TT_TRY(tt_dcp_item_tensor(key, TT_F32, 0, NULL, &archive));
+    TT_TRY(add_small(writer, &archive, &number, sizeof number));
+out:
+    tt_archive_release(&archive);
+    return rc;
+}
+
+/* The number of an entry, or TT_NONE. */
+static int find_entry(const struct tt_dcp_metadata *m, const char *key)
+{
+    for (int i = 0; i < m->n; i++)
+        if (strcmp(m->entry[i].key, key) == 0)
+            return i;
+    return TT_NONE;
+}
+
+/* Another key for a weight that was added as `of`, if there is none of that key; its bytes are stored once. */
+static void add_alias(struct writer *writer, const char *key, const char *of)
+{
+    int known = find_entry(&writer->metadata, of);
+    const struct tt_dcp_entry *first;
+    struct tt_dcp_entry *entry;
+
+    if (known == TT_NONE || find_entry(&writer->metadata, key) != TT_NONE)
+        return;
+    entry = add_entry(writer, key, NULL);
+    first = &writer->metadata.entry[known];
+    entry->is_tensor = true;
+    entry->dtype = first->dtype;
+    entry->ndim = first->ndim;
+    memcpy(entry->shape, first->shape, sizeof first->shape);
+    for (int i = 0; i < first->n; i++)
+        TT_PUSH(entry->piece, entry->n, entry->cap) = first->piece[i];
+}
+
+/* Completes the last file and writes .metadata. Release the writer after it. */
+static int finish(struct writer *writer)
+{
+    char *path = tt_format("%s/" TT_DCP_METADATA, writer->folder);
+    struct tt_text text = {0};
+    int rc = 0;
+
+    TT_TRY(end_file(writer));
+    tt_dcp_metadata_text(&writer->metadata, &text);
+    TT_TRY(tt_durable_put(path, text.text, text.size));
+    writer->bytes += (int64_t)text.size;
+out:
+    tt_text_release(&text);
+    tt_free(path);
+    return rc;
+}
+
+/* --- torchtitan's keys --- */
+
+/* torchtitan would ignore the adapters and load the weights without them. */
+static int check_adapters(const struct tt_source *source, const struct tt_model *model)
+{
+    if (model->dims.lora.rank == 0)
+        return 0;
+    return tt_fail(TT_EDATA,
+                   "'%s' has low-rank adapters, which torchtitan does not read\n"
+                   "help: titan ckpt consolidate --format hf merges them into the weights; convert its result",
+                   source->path);
+}
+
+int tt_dcp_export_open(struct tt_source *source, struct tt_model **ret_model, struct tt_weights *ret_weights)
+{
+    char *assets = tt_source_assets(source), *path = tt_format("%s/model.json", assets);
+    bool is_hf = false, has_model = false;
+    int rc = 0;
+
+    TT_TRY(tt_source_is_hf(source, &is_hf));
+    if (is_hf) {
+        TT_TRY(tt_model_from_hf(assets, ret_model));
+        TT_TRY(tt_weights_from_hf(source, *ret_model, TT_EXTRA_REFUSED, ret_weights));
+    } else {
+        TT_TRY(tt_path_exists(path, &has_model));
+        if (has_model) {
+            TT_TRY(tt_model_json_load(path, ret_model));
+            TT_TRY(check_adapters(source, *ret_model));
+        }
+        tt_weights_stored(source, TT_CKPT_MODEL, ret_weights);
+    }
+out:
+    tt_free(path);
+    tt_free(assets);
+    return rc;
+}
+
+/* --- what the manifest says --- */
+
+static const json_t *setting(const struct tt_dcp_export *e, const char *section, const char *key)
+{
+    return json_object_get(json_object_get(json_object_get(e->source->manifest.meta, "config"), section), key);
+}
+
+static double real(const struct tt_dcp_export *e, const char *section, const char *key, double absent)
+{
+    const json_t *value = setting(e, section, key);
+
+    return json_is_number(value) ? json_number_value(value) : absent;
+}
+
+static int64_t count(const struct tt_dcp_export *e, const char *section, const char *key, int64_t absent)
+{
+    const json_t *value = setting(e, section, key);
+
+    return json_is_integer(value) ? (int64_t)json_integer_value(value) : absent;
+}
+
+static int64_t done(const struct tt_dcp_export *e, const char *key)
+{
+    return (int64_t)json_integer_value(json_object_get(e->source->manifest.meta, key));
+}
+
+static bool says_options(const struct tt_dcp_export *e)
+{
+    return json_is_number(setting(e, "optimizer", "lr")) && setting(e, "optimizer", "name");
+}
+
+/* The rate of the next step, as torchtitan has set it when it saves. */
+static double next_rate(const struct tt_dcp_export *e)
+{
+    const char *decay = json_string_value(setting(e, "lr_scheduler", "decay_type"));
+    const struct tt_lr_schedule schedule = {
+        .base = real(e, "optimizer", "lr", 0.0),
+        .warmup_steps = count(e, "lr_scheduler", "warmup_steps", 0),
+        .total_steps = count(e, "lr_scheduler", "total_steps", count(e, "training", "steps", 1)),
+        .decay_ratio = real(e, "lr_scheduler", "decay_ratio", NAN),
+        .decay = decay && strcmp(decay, "sqrt") == 0     ? TT_LR_SQRT
+                 : decay && strcmp(decay, "cosine") == 0 ? TT_LR_COSINE
+                                                         : TT_LR_LINEAR,
+        .min_factor = real(e, "lr_scheduler", "min_lr_factor", 0.0),
+    };
+
+    return tt_lr_at(&schedule, done(e, "lr_step") + 1);
+}
+
+static struct tt_words words_of(const json_t *list)
+{
+    struct tt_words words = {.is_list = true, .word = tt_calloc(json_array_size(list) + 1, sizeof(char *))};
+
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_is_string(json_array_get(list, i)))
+            words.word[words.n++] = tt_strdup(json_string_value(json_array_get(list, i)));
+    return words;
+}
+
+static void words_release(struct tt_words *words)
+{
+    for (int i = 0; i < words->n; i++)
+        tt_free(words->word[i]);
+    tt_free((void *)words->word);
+}
+
+/* Gives the model's parameters the optimizer and the options that they had for themselves. */
+static int apply_groups(const struct tt_dcp_export *e)
+{
+    const char *name = json_string_value(setting(e, "optimizer", "name"));
+    struct tt_words no_decay = words_of(setting(e, "optimizer", "no_decay"));
+    struct tt_words factors = words_of(setting(e, "optimizer", "lr_factors"));
+    int rc = tt_param_groups_apply(e->model, no_decay, factors);
+
+    if (name && strcmp(name, "Muon") == 0)
+        tt_param_groups_use_muon(e->model);
+    words_release(&no_decay);
+    words_release(&factors);
+    return rc;
+}
+
+/* --- the keys --- */
+
+static int put_int(struct writer *w, const char *root, const char *key, int64_t number)
+{
+    struct tt_pickler p = {0};
+
+    tt_pickler_begin(&p);
+    tt_pickler_int(&p, number);
+    return add_object(w, key, root, &p);
+}
+
+static int put_bool(struct writer *w, const char *root, const char *key, bool value)
+{
+    struct tt_pickler p = {0};
+
+    tt_pickler_begin(&p);
+    tt_pickler_bool(&p, value);
+    return add_object(w, key, root, &p);
+}
+
+/* A list of one number. */
+static int put_list(struct writer *w, const char *root, const char *key, double number)
+{
+    struct tt_pickler p = {0};
+
+    tt_pickler_begin(&p);
+    tt_pickler_add(&p, TT_PICKLER_LIST);
+    tt_pickler_add(&p, TT_PICKLER_MARK);
+    tt_pickler_real(&p, number);
+    tt_pickler_add(&p, TT_PICKLER_APPENDS);
+    return add_object(w, key, root, &p);
+}
+
+/* What an option of a parameter is: a number, a list of two or three numbers, true or false, or a word. */
+struct option {
+    const char *name;
+    enum { REAL, COUNT, PAIR, TRIPLE, FLAG, WORD } kind;
+    double number[3];
+    const char *word;
+};
+
+static int put_option(struct writer *w, const char *param, const struct option *option)
+{
+    char *key = tt_format("optimizer.param_groups.%s.%s", param, option->name);
+    struct tt_pickler p = {0};
+    int rc;
+
+    tt_pickler_begin(&p);
+    if (option->kind == PAIR || option->kind == TRIPLE)
+        tt_pickler_add(&p, TT_PICKLER_MARK);
+    if (option->kind == FLAG)
+        tt_pickler_bool(&p, option->number[0] != 0.0);
+    else if (option->kind == COUNT)
+        tt_pickler_int(&p, (int64_t)option->number[0]);
+    else if (option->kind == WORD)
+        tt_pickler_text(&p, option->word);
+    else
+        tt_pickler_real(&p, option->number[0]);
+    if (option->kind == PAIR || option->kind == TRIPLE) {
+        tt_pickler_real(&p, option->number[1]);
+        if (option->kind == TRIPLE)
+            tt_pickler_real(&p, option->number[2]);
+        tt_pickler_add(&p, TT_PICKLER_TUPLE);
+    }
+    rc = add_object(w, key, "optimizer", &p);
+    tt_free(key);
+    return rc;
+}
+
+/* PyTorch takes all options of the optimizer from the checkpoint, also how it computes: as torchtitan's default, with
+ * the fused kernel. */
+static int write_adam(const struct tt_dcp_export *e, struct writer *w, const struct tt_param *param)
+{
+    const char *name = json_string_value(setting(e, "optimizer", "name"));
+    const struct option option[] = {
+        {"betas", PAIR, .number = {real(e, "optimizer", "beta1", 0.9), real(e, "optimizer", "beta2", 0.95)}},
+        {"eps", REAL, .number = {real(e, "optimizer", "eps", 1e-8)}},
+        {"decoupled_weight_decay", FLAG, .number = {name && strcmp(name, "Adam") != 0}},
+        {"fused", FLAG, .number = {1.0}},
+        {"foreach", FLAG, .number = {0.0}},
+        {"amsgrad", FLAG, .number = {0.0}},
+        {"maximize", FLAG, .number = {0.0}},
+        {"capturable", FLAG, .number = {0.0}},
+        {"differentiable", FLAG, .number = {0.0}},
+    };
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof option / sizeof option[0] && rc == 0; i++)
+        rc = put_option(w, param->name, &option[i]);
+    return rc;
+}
+
+/* Those of torch.optim.Muon; the coefficients and eps are its own, and titan's. */
+static int write_muon(const struct tt_dcp_export *e, struct writer *w, const struct tt_param *param)
+{
+    const char *adjust = json_string_value(setting(e, "optimizer", "muon_adjust_lr"));
+    const struct option option[] = {
+        {"momentum", REAL, .number = {real(e, "optimizer", "muon_momentum", 0.95)}},
+        {"nesterov", FLAG, .number = {!json_is_false(setting(e, "optimizer", "muon_nesterov"))}},
+        {"ns_coefficients", TRIPLE, .number = {3.4445, -4.7750, 2.0315}},
+        {"eps", REAL, .number = {1e-7}},
+        {"ns_steps", COUNT, .number = {(double)count(e, "optimizer", "muon_ns_steps", 5)}},
+        {"adjust_lr_fn", WORD, .word = adjust ? adjust : "match_rms_adamw"},
+    };
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof option / sizeof option[0] && rc == 0; i++)
+        rc = put_option(w, param->name, &option[i]);
+    return rc;
+}
+
+static int write_options(const struct tt_dcp_export *e, struct writer *w)
+{
+    double rate = next_rate(e), base = real(e, "optimizer", "lr", 0.0);
+    int rc = 0;
+
+    TT_TRY(apply_groups(e));
+    for (int p = 0; p < e->model->n_params; p++) {
+        const struct tt_param *param = &e->model->params[p];
+        const struct option option[] = {
+            {"lr", REAL, .number = {rate * param->lr_factor}},
+            {"initial_lr", REAL, .number = {base * param->lr_factor}},
+            {"weight_decay", REAL, .number = {param->no_decay ? 0.0 : real(e, "optimizer", "weight_decay", 0.1)}},
+        };
+
+        for (size_t i = 0; i < sizeof option / sizeof option[0]; i++)
+            TT_TRY(put_option(w, param->name, &option[i]));
+        TT_TRY(param->muon ? write_muon(e, w, param) : write_adam(e, w, param));
+    }
+    TT_TRY(put_list(w, "lr_scheduler", "lr_scheduler.base_lrs", base));
+    TT_TRY(put_list(w, "lr_scheduler", "lr_scheduler._last_lr", rate));
+out:
+    return rc;
+}
+
+static int write_counts(const struct tt_dcp_export *e, struct writer *w)
+{
+    int rc = 0;
+
+    TT_TRY(put_int(w, "train_state", "train_state.step", done(e, "step")));
+    TT_TRY(put_int(w, "train_state", "train_state.ntokens_seen", done(e, "ntokens_seen")));
+    TT_TRY(put_int(w, "lr_scheduler", "lr_scheduler.last_epoch", done(e, "lr_step")));
+    TT_TRY(put_int(w, "lr_scheduler", "lr_scheduler._step_count", done(e, "lr_step") + 1));
+    TT_TRY(put_bool(w, "lr_scheduler", "lr_scheduler._is_initial", false));
+    TT_TRY(put_bool(w, "lr_scheduler", "lr_scheduler._get_lr_called_within_step", false));
+out:
+    return rc;
+}
+
+/* torchtitan keeps no averages of weights under such keys, so they would only be bytes that nobody reads. */
+static bool leave_averages_out(struct tt_weights *moments)
+{
+    int n = 0;
+    bool any;
+
+    for (int i = 0; i < moments->n; i++)
+        if (!tt_ckpt_is_average(moments->weight[i].name))
+            moments->weight[n++] = moments->weight[i];
+    any = n < moments->n;
+    moments->n = n;
+    return any;
+}
+
+/* The moments of each parameter and, with the first of them, the number of its updates. */
+static int write_moments(const struct tt_dcp_export *e, struct writer *w, struct tt_weights *moments)
+{
+    static const char first[] = ".exp_avg";
+    struct tt_weights_file file = {.weights = moments,
+                                   .dtype = tt_calloc((size_t)moments->n, sizeof(enum tt_dtype)),
+                                   .what = e->file->what,
+                                   .done = e->file->done,
+                                   .total = e->file->total};
+    float updates = (float)done(e, "optimizer_step");
+    int rc = 0;
+
+    for (int i = 0; i < moments->n && rc == 0; i++) {
+        const char *name = moments->weight[i].name;
+        size_t n = strlen(name), m = sizeof first - 1;
+        char *key = tt_format("optimizer.%s", name);
+        char *step = tt_format("optimizer.%.*s.step", (int)(n > m ? n - m : 0), name);
+
+        file.dtype[i] = moments->weight[i].dtype;
+        rc = add_weight(w, &file, i, key, "optimizer");
+        if (rc == 0 && n > m && strcmp(name + n - m, first) == 0)
+            rc = add_scalar(w, step, "optimizer", updates);
+        tt_free(key);
+        tt_free(step);
+    }
+    TT_TRY(rc);
+    rc = tt_weights_check(moments);
+out:
+    tt_free(file.dtype);
+    return rc;
+}
+
+static int write_state(const struct tt_dcp_export *e, struct writer *w)
+{
+    struct tt_weights moments = {0};
+    int rc = 0;
+
+    tt_weights_stored(e->source, TT_CKPT_OPTIM, &moments);
+    if (leave_averages_out(&moments))
+        tt_note("'%s' has averages of the weights, for which torchtitan has no key: they are left out\n"
+                "help: --ema writes them as the weights",
+                e->source->path);
+    if (moments.n == 0)
+        goto out;
+    TT_TRY(begin_file(w));
+    TT_TRY(write_moments(e, w, &moments));
+    TT_TRY(write_counts(e, w));
+    if (e->model && says_options(e))
+        rc = write_options(e, w);
+    else
+        tt_note(
+            "'%s' has no configuration of a run: the options of the optimizer, for which PyTorch asks when it resumes, "
+            "are left out",
+            e->source->path);
+out:
+    tt_weights_release(&moments);
+    return rc;
+}
+
+int tt_dcp_export(const struct tt_dcp_export *export, int64_t *ret_bytes, int *ret_files)
+{
+    struct writer writer = new_writer(export->folder);
+    struct tt_weights_file *file = export->file;
+    int rc = 0;
+
+    for (int i = 0; i < file->weights->n; i++) {
+        if (i == 0 || file->of_file[i] != file->of_file[i - 1])
+            TT_TRY(begin_file(&writer));
+        TT_TRY(add_weight(&writer, file, i, file->weights->weight[i].name, NULL));
+    }
+    if (export->model && export->model->dims.tied == 1) /* PyTorch has a tied weight under both names */
+        add_alias(&writer, "output.weight", "tok_embeddings.weight");
+    if (export->with_state)
+        TT_TRY(write_state(export, &writer));
+    TT_TRY(finish(&writer));
+    *ret_bytes = writer.bytes;
+    *ret_files = writer.metadata.n_files;
+out:
+    release(&writer);
+    return rc;
+}

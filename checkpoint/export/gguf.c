@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Streams weights into a GGUF file. Which types tensors get is as in llama.cpp's tools: vectors, norms, biases, routers
+ * and learned positions stay F32; the output of a Q4_0 file is Q8_0; rows that are no whole blocks are F16. The
+ * checksums are values of fixed size, so the data is written first and the header last.
+ */
+#include "checkpoint/export/gguf.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/durable/durable.h"
+#include "checkpoint/export/hf.h"
+#include "checkpoint/format/gguf.h"
+#include "core/base/hash.h"
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/models/gguf.h"
+#include "core/os/file.h"
+#include "core/tokenizer/gguf.h"
+
+/* Blocks are large because each reads the whole of an expert or of a head. */
+enum { BLOCK_BYTES = 32 << 20, QUANTIZATION_VERSION = 2 };
+
+/* --- the place --- */
+
+/* Whether titan wrote the file. One that is damaged is not known to be; of one that another program made of a file of
+ * titan's, the checksums are not. */
+static int is_own(const char *path, bool *ret_own)
+{
+    const struct tt_gguf_value *crc = NULL;
+    struct tt_gguf file = {0};
+    int rc = tt_gguf_open(path, &file);
+
+    if (rc == 0)
+        rc = tt_gguf_checksums(&file, &crc);
+    *ret_own = rc == 0 && crc && tt_gguf_find(&file, "titan.model");
+    tt_gguf_release(&file);
+    return rc == TT_EDATA ? 0 : rc;
+}
+
+int tt_gguf_check_output(const char *path, bool force)
+{
+    struct tt_path_info info;
+    bool own = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_look(path, &info));
+    if (info.kind == TT_FILE_FOLDER || !tt_gguf_is_path(path)) {
+        bool folder = info.kind == TT_FILE_FOLDER;
+
+        rc = tt_fail(TT_EUSAGE, "--format gguf writes one file, and '%s' %s\nhelp: name the file, such as %s%s", path,
+                     folder ? "is a folder" : "does not end in .gguf", path,
+                     !folder                   ? ".gguf"
+                     : tt_text_ends(path, "/") ? "model.gguf"
+                                               : "/model.gguf");
+        goto out;
+    }
+    if (info.kind == TT_FILE_NONE)
+        goto out;
+    if (info.kind == TT_FILE_REGULAR)
+        TT_TRY(is_own(path, &own));
+    if (!force)
+        rc = tt_fail(TT_EUSAGE, "'%s' exists\nhelp: %s", path, own ? "--force replaces it" : "choose another name");
+    else if (!own)
+        rc = tt_fail(TT_EUSAGE, "'%s' is not a GGUF file of titan's: --force will not replace it", path);
+out:
+    return rc;
+}
+
+/* --- the types --- */
+
+static const struct tt_gguf_part *part_of(const struct tt_gguf_export *e, int i)
+{
+    const struct tt_weights *w = e->weights->kind == TT_WEIGHTS_MEAN ? e->weights->of : e->weights;
+
+    return &w->gguf[w->weight[i].number];
+}
+
+/* The output, or the embedding that is also the output. */
+static bool is_output(const struct tt_gguf_export *e, const struct tt_gguf_part *part)
+{
+    return strcmp(part->name, "output.weight") == 0 ||
+           (e->model->dims.tied == 1 && strcmp(part->name, "token_embd.weight") == 0);
+}
+
+static const struct tt_gguf_type_row *type_of(const struct tt_gguf_export *e, int i)
+{
+    const struct tt_gguf_part *part = part_of(e, i);
+    enum tt_dtype stored = e->weights->weight[i].dtype;
+
+    if (part->stays_wide)
+        return tt_gguf_type_of(TT_GGML_F32);
+    if (!e->type)
+        return tt_gguf_type_of(stored == TT_BF16 ? TT_GGML_BF16 : stored == TT_F16 ? TT_GGML_F16 : TT_GGML_F32);
+    if (part->shape[part->ndim - 1] % e->type->elements)
+        return tt_gguf_type_of(TT_GGML_F16);
+    return e->type->type == TT_GGML_Q4_0 && is_output(e, part) ? tt_gguf_type_of(TT_GGML_Q8_0) : e->type;
+}
+
+static struct tt_gguf_tensor *tensors_of(const struct tt_gguf_export *e)
+{
+    struct tt_gguf_tensor *tensor = tt_calloc((size_t)e->weights->n + 1, sizeof *tensor);
+    const struct tt_gguf_part *first = NULL;
+    int narrow = 0;
+
+    for (int i = 0; i < e->weights->n; i++) {
+        const struct tt_gguf_part *part = part_of(e, i);
+
+        tensor[i] =
+            (struct tt_gguf_tensor){.name = (char *)(uintptr_t)part->name, .type = type_of(e, i), .ndim = part->ndim};
+        memcpy(tensor[i].shape, part->shape, sizeof tensor[i].shape);
+        if (e->type && !part->stays_wide && part->shape[part->ndim - 1] % e->type->elements) {
+            first = first ? first : part;
+            narrow++;
+        }
+    }
+    if (narrow)
+        tt_note("%d tensor%s F16, not %s, since %s rows are not blocks of %" PRId64 " elements: '%s' has %" PRId64,
+                narrow, narrow == 1 ? " is" : "s are", e->type->name, narrow == 1 ? "its" : "their", e->type->elements,
+                first->name, first->shape[first->ndim - 1]);
+    return tensor;
+}
+
+/* --- the values --- */
+
+/* Another token that ends an answer: the first of generation_config.json's that is not EOS; -1: none. */
+static void find_turn(const struct tt_hf_texts *texts, int32_t eos, int32_t *ret_turn)
+{
+    const char *text = texts->text[TT_HF_GENERATION];
+    json_t *json = NULL;
+    const json_t *ids;
+
+    *ret_turn = texts->end != eos ? texts->end : -1;
+    if (!text || *ret_turn >= 0)
+        return;
+    if (tt_json_parse(text, texts->size[TT_HF_GENERATION], tt_hf_text_names[TT_HF_GENERATION], &json) < 0)
+        return; /* a file of Hugging Face's that is no JSON, which a note has said */
+    ids = json_object_get(json, "eos_token_id");
+    if (json_is_integer(ids) && json_integer_value(ids) != eos)
+        *ret_turn = (int32_t)json_integer_value(ids);
+    for (size_t k = json_array_size(ids); k > 0; k--) {
+        const json_t *id = json_array_get(ids, k - 1);
+
+        if (json_is_integer(id) && json_integer_value(id) != eos)
+            *ret_turn = (int32_t)json_integer_value(id);
+    }
+    json_decref(json);
+}
+
+/* What an export to Hugging Face says of texts and conversations, llama.cpp is told too. */
+static int put_tokenizer(const struct tt_gguf_export *e, struct tt_gguf_values *values)
+{
+    struct tt_tokenizer *tokenizer = NULL;
+    struct tt_gguf_ends ends = {.turn = -1};
+    struct tt_hf_texts texts = {0};
+    int rc = 0;
+
+    TT_TRY(tt_hf_texts_make(e->source, &texts));
+    if (texts.text[TT_HF_TOKENIZER]) {
+        TT_TRY(tt_tokenizer_parse(texts.text[TT_HF_TOKENIZER], texts.size[TT_HF_TOKENIZER],
+                                  texts.text[TT_HF_TOKENIZER_CONFIG], texts.size[TT_HF_TOKENIZER_CONFIG],
+                                  e->source->path, &tokenizer));
+        ends.chat_template = texts.template;
+        ends.begins = tt_tokenizer_adds_bos(tokenizer);
+        find_turn(&texts, tt_tokenizer_eos(tokenizer), &ends.turn);
+    } else {
+        tt_note("'%s' has no tokenizer: llama.cpp takes and gives token ids only", e->source->path);
+    }
+    rc = tt_gguf_put_tokenizer(tokenizer, &ends, e->model->dims.vocab_size, values);
+out:
+    tt_tokenizer_free(tokenizer);
+    tt_hf_texts_release(&texts);
+    return rc;
+}
+
+/* The name of the file without its folder and ending. */
+static void put_name(const struct tt_gguf_export *e, struct tt_gguf_values *values)
+{
+    const char *slash = strrchr(e->path, '/'), *name = slash ? slash + 1 : e->path;
+
+    tt_gguf_put_string(values, "general.name", name, strlen(name) - strlen(".gguf"));
+}
+
+static uint32_t file_type(const struct tt_gguf_export *e, const struct tt_gguf_tensor *tensor)
+{
+    if (e->type)
+        return e->type->file_type;
+    for (int i = 0; i < e->weights->n; i++)
+        if (!part_of(e, i)->stays_wide)
+            return tensor[i].type->file_type;
+    return 0;
+}
+
+/* All but the checksums, which come last. */
+static int put_values(const struct tt_gguf_export *e, const struct tt_gguf_tensor *tensor,
+                      struct tt_gguf_values *values)
+{
+    int64_t context = 0;
+    int rc = 0;
+
+    TT_TRY(tt_hf_positions(e->source, e->model, &context));
+    TT_TRY(tt_gguf_put_model(e->model, context, values));
+    tt_gguf_put_string(values, "general.type", "model", 5);
+    put_name(e, values);
+    tt_gguf_put_u32(values, "general.file_type", file_type(e, tensor));
+    tt_gguf_put_u32(values, "general.quantization_version", QUANTIZATION_VERSION);
+    TT_TRY(put_tokenizer(e, values));
+out:
+    return rc;
+}
+
+/* --- the file --- */
+
+struct job {
+    const struct tt_gguf_export *e;
+    struct tt_gguf_values values; /* without the checksums */
+    struct tt_gguf_tensor *tensor;
+    uint32_t *crc; /* of each tensor */
+    struct tt_durable to;
+    int64_t bytes, done;
+};
+
+static void make_header(struct job *job, struct tt_text *header)
+{
+    struct tt_gguf_values all = {.n = job->values.n};
+
+    tt_text_add_bytes(&all.text, job->values.text.text, job->values.text.size);
+    tt_gguf_put_array(&all, TT_GGUF_CHECKSUMS, TT_GGUF_I32, job->e->weights->n + 1);
+    for (int i = 0; i < job->e->weights->n; i++)
+        tt_gguf_add_i32(&all, (int32_t)job->crc[i]);
+    tt_gguf_add_i32(&all, (int32_t)tt_gguf_crc_of_tensors(job->tensor, job->e->weights->n));
+    tt_gguf_layout(&all, job->tensor, job->e->weights->n, header, &job->bytes);
+    tt_text_release(&all.text);
+}
+
+/*
+ * float16 ends at 65504: larger numbers would become infinite in silence, and so would the scales of blocks, which are
+ * float16. In blocks what is not finite would become zero in silence.
+ */
+static int check_range(const struct tt_gguf_tensor *t, const float *data, int64_t n)
+{
+    bool blocks = t->type->elements > 1;
+    float most = 65504.0F * (t->type->type == TT_GGML_Q8_0 ? 127.0F : blocks ? 8.0F : 1.0F);
+
+    for (int64_t i = 0; (blocks || t->type->type == TT_GGML_F16) && i < n; i++)
+        if (isfinite(data[i]) ? fabsf(data[i]) > most : blocks)
+            return tt_fail(TT_EDATA, "tensor '%s' has %g, which %s cannot hold\nhelp: --type bf16 or f32", t->name,
+                           (double)data[i], blocks ? t->type->name : "float16");
+    return 0;
+}
+
+static int write_tensor(struct job *job, int number)
+{
+    const struct tt_weight *weight = &job->e->weights->weight[number];
+    const struct tt_gguf_tensor *t = &job->tensor[number];
+    struct tt_box one = tt_box_rows(weight->ndim, weight->shape, 0, 1);
+    int64_t width = tt_box_volume(&one), rows = weight->shape[0], at = t->begin;
+    int64_t step = width > 0 && width * 4 < BLOCK_BYTES ? BLOCK_BYTES / 4 / width : 1;
+    float *data;
+    char *block = NULL;
+    int rc = 0;
+
+    step = weight->ndim == 1 || step > rows ? rows : step;
+    data = tt_calloc_for((size_t)(step * width), sizeof *data, weight->name);
+    TT_TRY(data ? 0 : TT_ENOMEM);
+    block = tt_calloc_for((size_t)(step * width / t->type->elements), (size_t)t->type->bytes, weight->name);
+    TT_TRY(block ? 0 : TT_ENOMEM);
+    for (int64_t row = 0; row < rows && width > 0; row += step) {
+        int64_t n = rows - row < step ? rows - row : step;
+        int64_t bytes = n * width / t->type->elements * t->type->bytes;
+
+        TT_TRY(tt_weights_read(job->e->weights, weight, row, n, TT_F32, data));
+        TT_TRY(check_range(t, data, n * width));
+        tt_gguf_pack(t->type, data, n * width, block);
+        job->crc[number] = tt_crc32c(job->crc[number], block, (size_t)bytes);
+        TT_TRY(tt_durable_write(&job->to, block, (size_t)bytes, at));
+        at += bytes;
+        job->done += bytes;
+        tt_progress("exporting", (double)job->done, (double)job->bytes);
+    }
+out:
+    tt_free(data);
+    tt_free(block);
+    return rc;
+}
+
+static int write_file(struct job *job)
+{
+    static const char zeros[TT_GGUF_ALIGNMENT];
+    struct tt_text header = {0}, again = {0};
+    int64_t end = 0;
+    int rc = 0;
+
+    make_header(job, &header);
+    end = job->e->weights->n ? job->tensor[job->e->weights->n - 1].end : (int64_t)header.size;
+    TT_TRY(tt_durable_begin(job->e->path, job->bytes, -1, &job->to));
+    for (int i = 0; i < job->e->weights->n; i++)
+        TT_TRY(write_tensor(job, i));
+    TT_TRY(tt_weights_check(job->e->weights));
+    TT_TRY(tt_durable_write(&job->to, zeros, (size_t)(job->bytes - end), end));
+    make_header(job, &again);
+    TT_TRY(tt_durable_write(&job->to, again.text, again.size, 0));
+    TT_TRY(tt_durable_end(&job->to));
+out:
+    if (job->to.fd >= 0)
+        tt_durable_cancel(&job->to);
+    tt_text_release(&header);
+    tt_text_release(&again);
+    return rc;
+}
+
+int tt_gguf_write(const struct tt_gguf_export *export, int64_t *ret_bytes)
+{
+    struct job job = {.e = export, .tensor = tensors_of(export), .to.fd = -1};
+    const char *slash = strrchr(export->path, '/');
+    char *folder = slash == export->path ? tt_strdup("/")
+                   : slash               ? tt_strndup(export->path, (size_t)(slash - export->path))
+                                         : tt_strdup(".");
+    int rc = 0;
+
+    job.crc = tt_calloc((size_t) export->weights->n + 1, sizeof *job.crc);
+    TT_TRY(put_values(export, job.tensor, &job.values));
+    TT_TRY(tt_folder_make(folder));
+    tt_file_sweep_beside(export->path);
+    TT_TRY(write_file(&job));
+    TT_TRY(tt_folder_sync(folder));
+    *ret_bytes = job.bytes;
+out:
+    tt_text_release(&job.values.text);
+    tt_free(job.tensor);
+    tt_free(job.crc);
+    tt_free(folder);
+    return rc;
+}

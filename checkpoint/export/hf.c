@@ -1,0 +1,816 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The small files of a Hugging Face folder: config.json, generation_config.json and the tokenizer files of an exported
+ * folder, which say how texts and conversations become tokens; what is kept of an imported one; and
+ * adapter_config.json, with the members that PEFT itself writes for plain LoRA.
+ */
+#include "checkpoint/export/hf.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/data/chat_template.h"
+#include "core/models/model_json.h"
+#include "core/models/parts/lora.h"
+#include "core/os/file.h"
+#include "core/tokenizer/gguf.h"
+#include "core/tokenizer/tokenizer.h"
+
+/* Enough for the numbers in a config.json, and 1e-05 stays 1e-05. */
+enum { REAL_DIGITS = 15 };
+
+const char *const tt_hf_text_names[TT_HF_N_TEXTS] = {
+    [TT_HF_TOKENIZER] = "tokenizer.json",
+    [TT_HF_TOKENIZER_CONFIG] = "tokenizer_config.json",
+    [TT_HF_SPECIAL_TOKENS] = "special_tokens_map.json",
+    [TT_HF_CHAT_TEMPLATE] = "chat_template.jinja",
+    [TT_HF_GENERATION] = "generation_config.json",
+};
+
+/* A JSON file of Hugging Face's as titan writes them; the caller frees with tt_free. */
+static char *json_text(const json_t *json)
+{
+    char *text = json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(REAL_DIGITS));
+    char *copy = tt_strdup(text ? text : "null");
+
+    free(text);
+    return copy;
+}
+
+/* --- what training did --- */
+
+struct training {
+    bool adds_bos;             /* documents began with it */
+    bool chats;                /* there were conversations */
+    const char *template_name; /* that wrote them */
+};
+
+static const json_t *run_config(const struct tt_source *source)
+{
+    return json_object_get(source->manifest.meta, "config");
+}
+
+/* The length of the sequences that a checkpoint was trained with; 0: it does not say. */
+static int64_t trained_length(const struct tt_source *source)
+{
+    return json_integer_value(json_object_get(json_object_get(run_config(source), "training"), "seq_len"));
+}
+
+/* Packed tokens are titan's if their tokenizer is known, and conversations if some are not learned. */
+static void add_dataset(const json_t *meta, const char *name, bool is_named, struct training *training)
+{
+    const json_t *data = json_object_get(meta, "data");
+    const char *tokenizer = json_string_value(json_object_get(data, "tokenizer"));
+    bool is_masked = json_is_true(json_object_get(data, "masked"));
+    bool is_known = tokenizer && strspn(tokenizer, "0") < strlen(tokenizer);
+
+    if (strcmp(name, "tokens_u16") == 0)
+        return;
+    if (strcmp(name, "jsonl_sft") == 0 || (strcmp(name, "tokens") == 0 && (is_masked || is_named)))
+        training->chats = true;
+    else if (strcmp(name, "tokens") != 0 || is_known)
+        training->adds_bos = true;
+}
+
+static void find_training(const struct tt_source *source, struct training *ret_training)
+{
+    const json_t *keys = json_object_get(run_config(source), "training"), *datasets = json_object_get(keys, "dataset");
+    const char *name = json_string_value(json_object_get(keys, "chat_template"));
+    const json_t *entry;
+    bool is_named = name && strcmp(name, "auto") != 0;
+    size_t i;
+
+    *ret_training = (struct training){.template_name = name ? name : "auto"};
+    if (json_is_string(datasets))
+        add_dataset(source->manifest.meta, json_string_value(datasets), is_named, ret_training);
+    json_array_foreach(datasets, i, entry)
+    {
+        const char *dataset = json_string_value(json_object_get(entry, "dataset"));
+
+        if (dataset)
+            add_dataset(source->manifest.meta, dataset, is_named, ret_training);
+    }
+}
+
+/* --- reading --- */
+
+static int load_object(const char *folder, const char *name, json_t **ret_json)
+{
+    char *path = tt_format("%s/%s", folder, name);
+    bool exists = false;
+    int rc = 0;
+
+    *ret_json = NULL;
+    TT_TRY(tt_path_exists(path, &exists));
+    rc = exists ? tt_json_load(path, ret_json) : 0;
+    if (rc == TT_EDATA) {
+        tt_note("not used for the export: %s", tt_error_message());
+        rc = 0;
+    }
+    if (!json_is_object(*ret_json)) {
+        json_decref(*ret_json);
+        *ret_json = NULL;
+    }
+out:
+    tt_free(path);
+    return rc;
+}
+
+struct making {
+    struct tt_hf_texts *texts;
+    char *assets;
+    struct tt_tokenizer *tokenizer; /* NULL: none */
+    struct training training;
+    int64_t trained_length;
+    json_t *config, *special, *generation; /* of the tokenizer, its map of special tokens; NULL: no such file */
+    bool config_changed;
+};
+
+static int read_file(struct making *m, enum tt_hf_text which)
+{
+    char *path = tt_format("%s/%s", m->assets, tt_hf_text_names[which]);
+    bool exists = false;
+    int rc = tt_path_exists(path, &exists);
+
+    if (rc == 0 && exists)
+        rc = tt_file_read(path, &m->texts->text[which], &m->texts->size[which]);
+    tt_free(path);
+    return rc;
+}
+
+/* The object of a file that was read; NULL: there is none. The tokenizer's reader says what is wrong with it. */
+static json_t *object_of(const struct making *m, enum tt_hf_text which)
+{
+    const char *text = m->texts->text[which];
+    json_t *json = NULL;
+
+    if (text && tt_json_parse(text, m->texts->size[which], tt_hf_text_names[which], &json) < 0)
+        return NULL;
+    if (json_is_object(json))
+        return json;
+    json_decref(json);
+    return NULL;
+}
+
+static int read_all(const struct tt_source *source, struct making *m)
+{
+    int rc = 0;
+
+    m->assets = tt_source_assets(source);
+    m->trained_length = trained_length(source);
+    find_training(source, &m->training);
+    for (int i = 0; i < TT_HF_GENERATION; i++)
+        TT_TRY(read_file(m, (enum tt_hf_text)i));
+    TT_TRY(load_object(m->assets, "hf_generation_config.json", &m->generation));
+    if (!m->generation && source->assets) /* of the Hugging Face folder that a user names */
+        TT_TRY(load_object(m->assets, "generation_config.json", &m->generation));
+    m->config = object_of(m, TT_HF_TOKENIZER_CONFIG);
+    m->special = object_of(m, TT_HF_SPECIAL_TOKENS);
+    if (!m->texts->text[TT_HF_TOKENIZER])
+        goto out;
+    TT_TRY(tt_tokenizer_load(m->assets, &m->tokenizer));
+    m->texts->bos = tt_tokenizer_bos(m->tokenizer);
+    m->texts->eos = tt_tokenizer_eos(m->tokenizer);
+out:
+    return rc;
+}
+
+/* --- changing --- */
+
+static void put_text(struct making *m, enum tt_hf_text which, const char *text, size_t size)
+{
+    tt_free(m->texts->text[which]);
+    m->texts->text[which] = tt_strndup(text, size);
+    m->texts->size[which] = size;
+}
+
+static void put_json_text(struct making *m, enum tt_hf_text which, const json_t *json)
+{
+    char *text = json_text(json);
+
+    put_text(m, which, text, strlen(text));
+    tt_free(text);
+}
+
+/* tokenizer_config.json, which may be missing; NULL: it is no JSON, and stays as it is. */
+static json_t *config_of(struct making *m)
+{
+    if (!m->config && !m->texts->text[TT_HF_TOKENIZER_CONFIG])
+        m->config = json_pack("{s:s}", "tokenizer_class", "PreTrainedTokenizerFast");
+    return m->config;
+}
+
+/* The token as tokenizer.json writes it; NULL: none. The caller frees. */
+static char *name_of(const struct making *m, int32_t id)
+{
+    size_t size = 0;
+    const char *bytes = tt_tokenizer_id_to_token(m->tokenizer, id, &size);
+    char *name = tt_strndup(bytes, size);
+
+    if (size && tt_tokenizer_token_to_id(m->tokenizer, name) == id)
+        return name;
+    tt_free(name);
+    return NULL;
+}
+
+/* Names a token in tokenizer_config.json, and in special_tokens_map.json if there is one. */
+static void name_token(struct making *m, const char *key, int32_t id)
+{
+    char *name = name_of(m, id);
+    json_t *config = name ? config_of(m) : NULL;
+
+    if (config) {
+        (void)json_object_set_new(config, key, json_string(name));
+        m->config_changed = true;
+        if (m->special)
+            (void)json_object_set_new(m->special, key, json_string(name));
+    }
+    tt_free(name);
+}
+
+static bool has_token(const struct making *m, const char *key)
+{
+    const json_t *value = json_object_get(m->config, key);
+
+    return value && !json_is_null(value);
+}
+
+/* The id of a token that tokenizer_config.json names; -1: it names none. */
+static int32_t named_token(const struct making *m, const char *key)
+{
+    const json_t *value = json_object_get(m->config, key);
+    const char *name = tt_json_plain_string(json_is_object(value) ? json_object_get(value, "content") : value);
+
+    return name ? tt_tokenizer_token_to_id(m->tokenizer, name) : -1;
+}
+
+/*
+ * Tokenizers cut, or warn of, texts that are longer than model_max_length. One below what the model was trained with is
+ * no longer true. Files in which it is no integer (1e30 means no limit) stay as they are.
+ */
+static void lengthen(struct making *m)
+{
+    const json_t *most = json_object_get(m->config, "model_max_length");
+
+    if (!json_is_integer(most) || json_integer_value(most) >= m->trained_length)
+        return;
+    (void)json_object_set_new(m->config, "model_max_length", json_integer(m->trained_length));
+    m->config_changed = true;
+}
+
+/* Older versions of transformers heed add_bos_token instead of the post-processor. */
+static void add_bos(struct making *m)
+{
+    struct tt_text text = {0};
+
+    if (tt_tokenizer_json_with_bos(m->tokenizer, &text)) {
+        put_text(m, TT_HF_TOKENIZER, text.text, text.size);
+        if (!has_token(m, "bos_token"))
+            name_token(m, "bos_token", tt_tokenizer_bos(m->tokenizer));
+        if (config_of(m)) {
+            (void)json_object_set_new(m->config, "add_bos_token", json_true());
+            m->config_changed = true;
+        }
+    }
+    tt_text_release(&text);
+}
+
+static bool has_id(const json_t *ids, int32_t id)
+{
+    const json_t *each;
+    size_t i;
+
+    if (json_is_integer(ids))
+        return json_integer_value(ids) == id;
+    json_array_foreach(ids, i, each)
+    {
+        if (json_integer_value(each) == id)
+            return true;
+    }
+    return false;
+}
+
+/* The end of a turn comes first, as in Qwen's files: transformers pads with the first one if nothing says with what. */
+static void add_stop(struct making *m)
+{
+    const json_t *ids = json_object_get(m->generation, "eos_token_id");
+    json_t *stops, *each;
+    size_t i;
+
+    if (has_id(ids, m->texts->end))
+        return;
+    stops = json_pack("[i]", m->texts->end);
+    if (json_is_integer(ids))
+        (void)json_array_append(stops, (json_t *)(uintptr_t)ids);
+    else if (!json_is_array(ids) && m->texts->eos >= 0 && m->texts->eos != m->texts->end)
+        (void)json_array_append_new(stops, json_integer(m->texts->eos));
+    json_array_foreach((json_t *)(uintptr_t)ids, i, each)(void) json_array_append(stops, each);
+    m->texts->stops = stops;
+    (void)json_object_set(m->generation, "eos_token_id", stops);
+}
+
+/*
+ * The end of a turn as the tokenizer's EOS, as in the files of chat models: programs that know one token only stop
+ * there. Padding is the former EOS then, so that the end of a turn is never taken for padding and left out of a loss.
+ * A template that writes eos_token would write another text.
+ */
+static void add_end(struct making *m)
+{
+    bool has_pad = named_token(m, "pad_token") >= 0;
+    int32_t eos = m->texts->eos, end = m->texts->end;
+
+    if (!has_pad)
+        name_token(m, "pad_token", eos >= 0 ? eos : end);
+    if (end != eos && !strstr(m->texts->template, "eos_token"))
+        name_token(m, "eos_token", end);
+    else if (eos >= 0 && !has_token(m, "eos_token"))
+        name_token(m, "eos_token", eos);
+    add_stop(m);
+    (void)json_object_del(m->generation, "_from_model_config"); /* config.json does not say as much */
+    if (!json_is_integer(json_object_get(m->generation, "pad_token_id")) && named_token(m, "pad_token") >= 0)
+        (void)json_object_set_new(m->generation, "pad_token_id", json_integer(named_token(m, "pad_token")));
+}
+
+/* Whether the files of the base model, which had the template, say that the end of a turn ends an answer. */
+static bool ends_answers(const struct making *m)
+{
+    return has_id(json_object_get(m->generation, "eos_token_id"), m->texts->end) && has_token(m, "eos_token");
+}
+
+/* What the template does not say is not an error of the export. */
+static int as_note(int rc)
+{
+    if (rc != TT_EUSAGE && rc != TT_EDATA)
+        return rc;
+    tt_note("the export has no chat template: %s", tt_error_message());
+    return 0;
+}
+
+/* Sets ret_chat to the template that wrote the conversations, and ret_is_own to whether the tokenizer's files have it,
+ * in these or other words; NULL: there were none. */
+static int find_template(const struct making *m, struct tt_chat_template **ret_chat, bool *ret_is_own)
+{
+    bool is_auto = strcmp(m->training.template_name, "auto") == 0;
+    struct tt_chat_template *own = NULL;
+    int rc = 0;
+
+    *ret_is_own = is_auto;
+    if (is_auto && !tt_tokenizer_chat_template(m->tokenizer))
+        return 0; /* all data were prompts with their answers */
+    TT_TRY(as_note(tt_chat_template_new(m->training.template_name, m->tokenizer, ret_chat)));
+    if (!*ret_chat || is_auto || !tt_tokenizer_chat_template(m->tokenizer))
+        goto out;
+    rc = tt_chat_template_new("auto", m->tokenizer, &own);
+    rc = rc == TT_EUSAGE || rc == TT_EDATA ? 0 : rc; /* it is not the one that wrote them, then */
+    if (rc == 0 && own)
+        rc = tt_chat_template_compare(*ret_chat, own, ret_is_own);
+out:
+    tt_chat_template_free(own);
+    return rc;
+}
+
+static void put_template(struct making *m, const struct tt_chat_template *chat)
+{
+    struct tt_text text = {0};
+
+    tt_chat_template_text(chat, &text);
+    put_text(m, TT_HF_CHAT_TEMPLATE, text.text, text.size);
+    if (config_of(m)) {
+        (void)json_object_set_new(m->config, "chat_template", json_stringn(text.text, text.size));
+        m->config_changed = true;
+    }
+    tt_free(m->texts->template);
+    m->texts->template = text.text;
+}
+
+static int add_chat(struct making *m)
+{
+    struct tt_chat_template *chat = NULL;
+    bool is_own = false;
+    int rc = 0;
+
+    TT_TRY(find_template(m, &chat, &is_own));
+    if (!chat) {
+        m->training.adds_bos = true;
+        goto out;
+    }
+    if (!is_own)
+        put_template(m, chat);
+    if (!has_token(m, "bos_token") && m->texts->bos >= 0)
+        name_token(m, "bos_token", m->texts->bos);
+    m->texts->end = tt_chat_template_end(chat);
+    if (m->texts->end >= 0 && !(is_own && ends_answers(m)))
+        add_end(m);
+out:
+    tt_chat_template_free(chat);
+    return rc;
+}
+
+static int change_tokenizer(struct making *m)
+{
+    const char *template = tt_tokenizer_chat_template(m->tokenizer);
+    int rc = 0;
+
+    m->texts->template = template ? tt_strdup(template) : NULL;
+    if (m->training.chats)
+        TT_TRY(add_chat(m));
+    if (m->training.adds_bos)
+        add_bos(m);
+out:
+    return rc;
+}
+
+static json_t *new_generation(const struct tt_hf_texts *texts)
+{
+    json_t *generation = json_pack("{s:b}", "_from_model_config", true);
+
+    if (texts->bos >= 0)
+        (void)json_object_set_new(generation, "bos_token_id", json_integer(texts->bos));
+    if (texts->eos >= 0)
+        (void)json_object_set_new(generation, "eos_token_id", json_integer(texts->eos));
+    return generation;
+}
+
+int tt_hf_texts_make(const struct tt_source *source, struct tt_hf_texts *ret_texts)
+{
+    struct making m = {.texts = ret_texts};
+    int rc = 0;
+
+    ret_texts->bos = ret_texts->eos = ret_texts->end = -1;
+    TT_TRY(read_all(source, &m));
+    if (!m.generation)
+        m.generation = new_generation(ret_texts);
+    if (m.tokenizer)
+        TT_TRY(change_tokenizer(&m));
+    lengthen(&m);
+    if (m.config_changed)
+        put_json_text(&m, TT_HF_TOKENIZER_CONFIG, m.config);
+    if (m.config_changed && m.special)
+        put_json_text(&m, TT_HF_SPECIAL_TOKENS, m.special);
+    put_json_text(&m, TT_HF_GENERATION, m.generation);
+out:
+    json_decref(m.config);
+    json_decref(m.special);
+    json_decref(m.generation);
+    tt_tokenizer_free(m.tokenizer);
+    tt_free(m.assets);
+    return rc;
+}
+
+void tt_hf_texts_release(struct tt_hf_texts *texts)
+{
+    for (int i = 0; i < TT_HF_N_TEXTS; i++)
+        tt_free(texts->text[i]);
+    tt_free(texts->template);
+    json_decref(texts->stops);
+    *texts = (struct tt_hf_texts){0};
+}
+
+/* --- the folder --- */
+
+/*
+ * Keys that are about another dtype, place or version, or that spell a written key in another way: there they would
+ * count instead of it.
+ */
+static bool is_stale(const char *key)
+{
+    static const char *const stale[] = {"dtype",
+                                        "torch_dtype",
+                                        "quantization_config",
+                                        "transformers_version",
+                                        "_name_or_path",
+                                        "rope_parameters",
+                                        "original_max_position_embeddings",
+                                        "partial_rotary_factor",
+                                        "num_mtp_layers",
+                                        "hidden_size",
+                                        "num_hidden_layers",
+                                        "num_attention_heads",
+                                        "max_position_embeddings"};
+
+    for (size_t i = 0; i < sizeof stale / sizeof *stale; i++)
+        if (strcmp(stale[i], key) == 0)
+            return true;
+    return false;
+}
+
+static bool is_token_id(const char *key)
+{
+    size_t n = strlen(key);
+
+    return n > 9 && strcmp(key + n - 9, "_token_id") == 0;
+}
+
+/* A null is what the model has, as in rope_scaling; only the ids of tokens are null where titan does not know them. */
+static bool is_open(const json_t *config, const char *key)
+{
+    const json_t *ours = json_object_get(config, key);
+
+    return !ours || (json_is_null(ours) && is_token_id(key));
+}
+
+/* layer_types of as many layers as the model had when it was imported say nothing about another number of layers. */
+static bool is_of_other_layers(const json_t *config, const char *key, const json_t *value)
+{
+    return strcmp(key, "layer_types") == 0 &&
+           (json_int_t)json_array_size(value) != json_integer_value(json_object_get(config, "num_hidden_layers"));
+}
+
+/* Adds the keys of an imported config.json that the new one lacks: of another class, as Llama is that of an exported
+ * Mistral, only the ids of tokens. */
+static void add_kept(json_t *config, const json_t *kept)
+{
+    const char *type = json_string_value(json_object_get(config, "model_type")), *key;
+    const char *kept_type = json_string_value(json_object_get(kept, "model_type"));
+    json_t *value;
+    bool is_same = type && kept_type && strcmp(type, kept_type) == 0;
+
+    json_object_foreach((json_t *)(uintptr_t)kept, key, value)
+    {
+        if ((is_same || is_token_id(key)) && is_open(config, key) && !is_stale(key) &&
+            !is_of_other_layers(config, key, value))
+            (void)json_object_set(config, key, value);
+    }
+}
+
+static const char *hf_dtype(enum tt_dtype dtype)
+{
+    return dtype == TT_BF16 ? "bfloat16" : dtype == TT_F16 ? "float16" : "float32";
+}
+
+static void set_id(json_t *config, const char *key, int32_t id)
+{
+    if (id >= 0)
+        (void)json_object_set_new(config, key, json_integer(id));
+}
+
+static int put_json(const struct tt_output *output, const char *name, json_t *json)
+{
+    char *text = json_text(json);
+    int rc = tt_output_put(output, name, text, strlen(text));
+
+    tt_free(text);
+    return rc;
+}
+
+/* Whether a file of the assets is copied to an export: not those that belong to titan or are written anew. */
+static bool travels_to_hf(const char *name)
+{
+    static const char *const ours[] = {"model.json",  "hf_config.json",         "hf_generation_config.json",
+                                       "config.json", "generation_config.json", "model.safetensors.index.json"};
+    size_t n = strlen(name);
+
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (strcmp(ours[i], name) == 0)
+            return false;
+    return !(n > 12 && strcmp(name + n - 12, ".safetensors") == 0);
+}
+
+/*
+ * Whether the run alone decides the longest sequence of a model: it began with random weights, nobody set a limit, and
+ * its RoPE does not depend on one.
+ */
+static bool is_as_long_as_trained(const struct tt_source *source, const struct tt_model *model, const json_t *kept)
+{
+    const json_t *config = json_object_get(source->manifest.meta, "config");
+    const json_t *checkpoint = json_object_get(config, "checkpoint"), *keys = json_object_get(config, "model");
+    const struct tt_rope *rope = &model->dims.rope;
+
+    return trained_length(source) > 0 && !kept && !json_is_string(json_object_get(checkpoint, "initial_load_path")) &&
+           !json_is_true(json_object_get(checkpoint, "initial_load_in_hf")) &&
+           !json_is_integer(json_object_get(keys, "max_position_embeddings")) && !rope->dynamic &&
+           rope->beta_fast == 0.0;
+}
+
+/* kept: config.json of the imported model; may be NULL. */
+static json_t *make_config(const struct tt_source *source, const struct tt_model *model, const json_t *kept,
+                           enum tt_dtype dtype)
+{
+    json_t *config = model->row->write_hf_config(model);
+    int64_t seq_len = trained_length(source);
+
+    (void)json_object_set_new(config, "torch_dtype", json_string(hf_dtype(dtype)));
+    if (kept)
+        add_kept(config, kept);
+    if (!model->row->learned_positions &&
+        (seq_len > json_integer_value(json_object_get(config, "max_position_embeddings")) ||
+         is_as_long_as_trained(source, model, kept)))
+        (void)json_object_set_new(config, "max_position_embeddings", json_integer(seq_len));
+    return config;
+}
+
+/* config.json of the imported model, from the assets, or from the Hugging Face folder that a user names; or NULL. */
+static int kept_config(const struct tt_source *source, const char *assets, json_t **ret_kept)
+{
+    int rc = load_object(assets, "hf_config.json", ret_kept);
+
+    return rc == 0 && !*ret_kept && source->assets ? load_object(assets, "config.json", ret_kept) : rc;
+}
+
+int tt_hf_positions(const struct tt_source *source, const struct tt_model *model, int64_t *ret_positions)
+{
+    char *assets = tt_source_assets(source);
+    json_t *config = NULL, *kept = NULL;
+    int rc = kept_config(source, assets, &kept);
+
+    if (rc == 0) {
+        config = make_config(source, model, kept, TT_F32);
+        *ret_positions = json_integer_value(json_object_get(config, "max_position_embeddings"));
+    }
+    json_decref(config);
+    json_decref(kept);
+    tt_free(assets);
+    return rc;
+}
+
+/* The tokens that begin and end texts, where the imported config.json does not say them; after training on
+ * conversations the end of a turn ends them too. */
+static void add_ids(json_t *config, const struct tt_hf_texts *texts)
+{
+    if (!json_is_integer(json_object_get(config, "bos_token_id")))
+        set_id(config, "bos_token_id", texts->bos);
+    if (texts->stops)
+        (void)json_object_set(config, "eos_token_id", texts->stops);
+    else if (json_is_null(json_object_get(config, "eos_token_id")))
+        set_id(config, "eos_token_id", texts->eos);
+}
+
+/* The small files that transformers knows; a downloaded folder also holds pictures and other copies of the weights. */
+static const char *const side_files[] = {"tokenizer.json",
+                                         "tokenizer_config.json",
+                                         "special_tokens_map.json",
+                                         "added_tokens.json",
+                                         "chat_template.jinja",
+                                         "chat_template.json",
+                                         "vocab.json",
+                                         "merges.txt",
+                                         "tokenizer.model",
+                                         "config.json",
+                                         "generation_config.json"};
+
+enum { N_SIDE_FILES = sizeof side_files / sizeof *side_files, N_TOKENIZER_FILES = N_SIDE_FILES - 2 };
+
+int tt_hf_files_read(const char *folder, bool with_config, struct tt_hf_file **ret_files, int *ret_n)
+{
+    struct tt_hf_file *files = tt_calloc(N_SIDE_FILES, sizeof *files);
+    int n = 0, rc = 0;
+
+    for (int i = 0; i < (with_config ? N_SIDE_FILES : N_TOKENIZER_FILES) && rc == 0; i++) {
+        char *path = tt_format("%s/%s", folder, side_files[i]);
+        struct tt_hf_file file = {0};
+        bool exists = false, gguf = tt_gguf_is_path(folder);
+
+        rc = gguf ? tt_gguf_tokenizer_load(folder, side_files[i], &file.text, &file.size)
+                  : tt_path_exists(path, &exists);
+        exists = gguf ? file.text != NULL : exists;
+        if (rc == 0 && exists && !gguf)
+            rc = tt_file_read(path, &file.text, &file.size);
+        tt_free(path);
+        if (rc < 0 || !exists)
+            continue;
+        /* renamed, since transformers would try to load a folder that has a config.json */
+        file.name = tt_format("%s%s", i < N_TOKENIZER_FILES ? "" : "hf_", side_files[i]);
+        files[n++] = file;
+    }
+    if (rc < 0) {
+        tt_hf_files_free(files, n);
+        return rc;
+    }
+    *ret_files = files;
+    *ret_n = n;
+    return 0;
+}
+
+void tt_hf_files_free(struct tt_hf_file *files, int n)
+{
+    for (int i = 0; i < n; i++) {
+        tt_free(files[i].name);
+        tt_free(files[i].text);
+    }
+    tt_free(files);
+}
+
+/* Puts the tokenizer's files of a folder, and with_config its configuration, into the output's folder `to`. */
+static int put_side_files(const struct tt_output *output, const char *folder, bool with_config, const char *to)
+{
+    struct tt_hf_file *files = NULL;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_hf_files_read(folder, with_config, &files, &n));
+    for (int i = 0; i < n && rc == 0; i++) {
+        char *name = tt_format("%s%s", to, files[i].name);
+
+        rc = tt_output_put(output, name, files[i].text, files[i].size);
+        tt_free(name);
+    }
+out:
+    tt_hf_files_free(files, n);
+    return rc;
+}
+
+/* A checkpoint's assets are copied whole. A folder that the user names may hold anything else too. */
+static int copy_assets(const struct tt_output *output, const struct tt_source *source, const char *assets)
+{
+    if (source->assets || source->kind == TT_PATH_DCP)
+        return put_side_files(output, assets, false, "");
+    return tt_output_copy(output, assets, "", travels_to_hf);
+}
+
+static int put_texts(const struct tt_output *output, const struct tt_hf_texts *texts)
+{
+    int rc = 0;
+
+    for (int i = 0; i < TT_HF_N_TEXTS; i++)
+        if (texts->text[i])
+            TT_TRY(tt_output_put(output, tt_hf_text_names[i], texts->text[i], texts->size[i]));
+out:
+    return rc;
+}
+
+int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model,
+                        enum tt_dtype dtype)
+{
+    char *assets = tt_source_assets(source);
+    json_t *config = NULL, *kept = NULL;
+    struct tt_hf_texts texts = {0};
+    int rc = 0;
+
+    TT_TRY(kept_config(source, assets, &kept));
+    TT_TRY(tt_hf_texts_make(source, &texts));
+    config = make_config(source, model, kept, dtype);
+    add_ids(config, &texts);
+    TT_TRY(put_json(output, "config.json", config));
+    TT_TRY(copy_assets(output, source, assets));
+    TT_TRY(put_texts(output, &texts));
+out:
+    json_decref(config);
+    json_decref(kept);
+    tt_hf_texts_release(&texts);
+    tt_free(assets);
+    return rc;
+}
+
+int tt_hf_folder_keep(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model,
+                      const char *to)
+{
+    char *folder = tt_source_assets(source), *name = tt_format("%smodel.json", to), *text = tt_model_json_text(model);
+    int rc = 0;
+
+    TT_TRY(put_side_files(output, folder, true, to));
+    TT_TRY(tt_output_put(output, name, text, strlen(text)));
+out:
+    tt_free(folder);
+    tt_free(name);
+    tt_free(text);
+    return rc;
+}
+
+/* --- adapters --- */
+
+/* The weights that the run began from; null: it did not say. */
+static json_t *base_of(const json_t *meta)
+{
+    const json_t *config = json_object_get(meta, "config");
+    json_t *path = json_object_get(json_object_get(config, "checkpoint"), "initial_load_path");
+
+    if (!json_is_string(path))
+        path = json_object_get(json_object_get(config, "model"), "hf_assets_path");
+    return json_is_string(path) ? json_incref(path) : json_null();
+}
+
+static json_t *number(double value)
+{
+    return value == floor(value) && fabs(value) < 1e15 ? json_integer((json_int_t)value) : json_real(value);
+}
+
+static json_t *modules_of(const struct tt_lora *lora)
+{
+    json_t *modules = json_array();
+
+    for (int i = 0; i < tt_lora_n_modules; i++)
+        if (lora->modules & 1U << i)
+            (void)json_array_append_new(modules, json_string(tt_lora_modules[i]));
+    return modules;
+}
+
+int tt_hf_adapter_config(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model)
+{
+    const struct tt_lora *lora = &model->dims.lora;
+    json_t *config =
+        json_pack("{s:s, s:s, s:o, s:I, s:o, s:f, s:s, s:b, s:b, s:b, s:b, s:b, s:o, s:n, s:o, s:o, s:n, s:n, s:n}",
+                  "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path",
+                  base_of(source->manifest.meta), "r", (json_int_t)lora->rank, "lora_alpha", number(lora->alpha),
+                  "lora_dropout", 0.0, "bias", "none", "fan_in_fan_out", 0, "inference_mode", 1, "init_lora_weights", 1,
+                  "use_dora", 0, "use_rslora", 0, "target_modules", modules_of(lora), "modules_to_save", "rank_pattern",
+                  json_object(), "alpha_pattern", json_object(), "layers_to_transform", "layers_pattern", "revision");
+    char *text = json_dumps(config, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
+    int rc = tt_output_put(output, "adapter_config.json", text, strlen(text));
+
+    free(text);
+    json_decref(config);
+    return rc;
+}

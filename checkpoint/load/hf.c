@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Loads Hugging Face weights into a training run: every rank reads its part of every parameter.
+ */
+#include "checkpoint/load/hf.h"
+
+#include "checkpoint/durable/patience.h"
+#include "checkpoint/read/weights.h"
+#include "core/base/mem.h"
+
+struct load {
+    const char *folder;
+    struct tt_hf_options options;
+    const struct tt_model *model;
+    const struct tt_ckpt_state *state;
+    bool checks; /* this rank also looks for tensors that the model does not have */
+};
+
+/* Reads whole rows, and copies the part out of them if it does not have all columns. */
+static int read_part(struct tt_weights *weights, const struct tt_weight *weight, const struct tt_ckpt_chunk *chunk)
+{
+    bool empty = tt_box_volume(&chunk->part) == 0;
+    int64_t begin = chunk->part.offset[0], n = empty ? 0 : chunk->part.ndim ? chunk->part.shape[0] : 1;
+    struct tt_box rows = tt_box_rows(chunk->ndim, chunk->shape, begin, n);
+    size_t size = tt_dtype_size(chunk->dtype);
+    void *whole;
+    int rc = 0;
+
+    if (empty || tt_box_equal(&rows, &chunk->part))
+        return tt_weights_read(weights, weight, begin, n, chunk->dtype, chunk->data);
+    whole = tt_calloc_for((size_t)tt_box_volume(&rows), size, chunk->name);
+    if (!whole)
+        return TT_ENOMEM;
+    TT_TRY(tt_weights_read(weights, weight, begin, n, chunk->dtype, whole));
+    tt_box_copy(&chunk->part, chunk->data, &rows, whole, size);
+out:
+    tt_free(whole);
+    return rc;
+}
+
+static void set_options(struct tt_source *source, const struct tt_hf_options *options)
+{
+    source->leave_out = options->leave_out;
+    source->extend_vocabulary = options->extend_vocabulary;
+}
+
+static int open_weights(struct tt_source *source, const struct tt_model *model, enum tt_extra extra,
+                        struct tt_weights *ret_weights)
+{
+    return tt_source_is_gguf(source) ? tt_weights_from_gguf(source, model, ret_weights)
+                                     : tt_weights_from_hf(source, model, extra, ret_weights);
+}
+
+static int read_parts(void *arg)
+{
+    const struct load *load = arg;
+    struct tt_source *source = NULL;
+    struct tt_weights weights = {0};
+    int rc = tt_source_open(load->folder, TT_PATH_PLAIN, &source);
+
+    if (rc == 0) {
+        set_options(source, &load->options);
+        rc = open_weights(source, load->model, load->checks ? TT_EXTRA_REFUSED : TT_EXTRA_IGNORED, &weights);
+    }
+    for (int i = 0; i < weights.n && rc == 0; i++)
+        rc = read_part(&weights, &weights.weight[i], &load->state->model[weights.weight[i].number]);
+    tt_weights_release(&weights);
+    tt_source_free(source);
+    return rc;
+}
+
+int tt_hf_load(struct tt_comm *comm, const char *folder, const struct tt_hf_options *options,
+               const struct tt_model *model, const struct tt_ckpt_state *state)
+{
+    struct tt_patience patience = tt_patience_begin(comm, "loading Hugging Face weights");
+    struct load load = {folder, options ? *options : (struct tt_hf_options){0}, model, state, comm->rank == 0};
+    int rc = tt_patience_work(comm, true, read_parts, &load);
+
+    tt_patience_end(comm, &patience);
+    return rc;
+}
+
+int tt_hf_examine(const char *folder, const struct tt_hf_options *options, const struct tt_model *model)
+{
+    struct tt_source *source = NULL;
+    struct tt_weights weights = {0};
+    int rc = tt_source_open(folder, TT_PATH_PLAIN, &source);
+
+    if (rc == 0) {
+        set_options(source, options ? options : &(struct tt_hf_options){0});
+        rc = open_weights(source, model, TT_EXTRA_REFUSED, &weights);
+    }
+    tt_weights_release(&weights);
+    tt_source_free(source);
+    return rc;
+}

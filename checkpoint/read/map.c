@@ -1,0 +1,767 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Names and layouts of parameters in Hugging Face's files and in GGUF's, and their rows, copied one block at a time.
+ *
+ * Hugging Face: with llama, the rows of q and k are ordered differently in every head: RoPE pairs are (2i, 2i+1) in
+ * titan and (i, i + E/2) in Hugging Face's files. So whole heads are read and their rows reordered. With gpt2, matrices
+ * are stored [in, out], so blocks of rows are read and columns taken from them. Experts have a tensor each in their
+ * files, and are one parameter (experts, rows, columns) here. With gpt-oss theirs is one tensor too, and the matrix of
+ * each expert is stored [in, out]. A parameter is part hf_part of hf_parts equal parts of a tensor, one after the other
+ * along titan's first dimension.
+ *
+ * GGUF: a row of a table for each parameter, in which a family differs from Llama first. Experts are one tensor of
+ * three dimensions there as here. Rows of q and k of `llama` are ordered for pairs (2i, 2i+1), as titan's llama3 has
+ * them; mixtral is the same architecture there, and has halves here.
+ */
+#include "checkpoint/read/map.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/models/gguf.h"
+#include "core/models/parts/lora.h"
+
+enum { BLOCK_ELEMENTS = 1 << 18 };
+
+static int64_t n_parts(const struct tt_param *param)
+{
+    return param->hf_parts > 1 ? param->hf_parts : 1;
+}
+
+static int64_t width_of(const struct tt_param *param)
+{
+    return param->ndim == 1 ? 1 : param->shape[param->ndim - 1];
+}
+
+int64_t tt_hf_tensors_of(const struct tt_param *param)
+{
+    return param->hf_transform == TT_HF_EXPERTS ? param->shape[0] : 1;
+}
+
+char *tt_hf_expert_name(const char *name, int64_t expert)
+{
+    const char *star = strchr(name, '*');
+
+    return tt_format("%.*s%lld%s", (int)(star - name), name, (long long)expert, star + 1);
+}
+
+bool tt_hf_is_name(const struct tt_param *param, const char *name)
+{
+    const char *star = param->hf_transform == TT_HF_EXPERTS ? strchr(param->hf_name, '*') : NULL;
+    long long expert;
+    char *end;
+
+    if (!param->hf_name)
+        return false;
+    if (!star)
+        return strcmp(param->hf_name, name) == 0;
+    if (strncmp(name, param->hf_name, (size_t)(star - param->hf_name)) != 0)
+        return false;
+    name += star - param->hf_name;
+    expert = strtoll(name, &end, 10);
+    return end > name && expert >= 0 && expert < param->shape[0] && strcmp(end, star + 1) == 0;
+}
+
+struct tt_hf_tensor tt_hf_tensor_of(const struct tt_model *model, int param)
+{
+    const struct tt_param *p = &model->params[param];
+    struct tt_hf_tensor t = {.name = p->hf_name, .ndim = p->ndim, .n_params = 1, .param = {param}};
+
+    memcpy(t.shape, p->shape, sizeof t.shape);
+    if (p->hf_transform == TT_HF_EXPERTS) {
+        t.ndim = 2;
+        t.shape[0] = p->shape[1];
+        t.shape[1] = p->shape[2];
+        t.shape[2] = 0;
+        return t;
+    }
+    t.shape[0] *= n_parts(p);
+    if (p->hf_transform == TT_HF_TRANSPOSE) {
+        t.shape[1] = t.shape[0];
+        t.shape[0] = p->shape[1];
+    }
+    if (p->hf_transform == TT_HF_EXPERTS_TRANSPOSE) {
+        t.shape[1] = p->shape[2];
+        t.shape[2] = p->shape[1];
+    }
+    return t;
+}
+
+/* The parameter that holds part `part` of the tensor `name`. */
+static int find_hf_part(const struct tt_model *model, const char *name, int part)
+{
+    for (int p = 0; p < model->n_params; p++)
+        if (model->params[p].hf_part == part && model->params[p].hf_name && strcmp(model->params[p].hf_name, name) == 0)
+            return p;
+    return TT_NONE;
+}
+
+/* The list, with room for the names of experts behind it. */
+static struct tt_hf_tensor *new_list(const struct tt_model *model, char **ret_names)
+{
+    enum { DIGITS = 20 };
+    struct tt_hf_tensor *list;
+    int64_t n = 0;
+    size_t bytes = 0;
+
+    for (int p = 0; p < model->n_params; p++) {
+        n += tt_hf_tensors_of(&model->params[p]);
+        if (model->params[p].hf_transform == TT_HF_EXPERTS)
+            bytes += (size_t)model->params[p].shape[0] * (strlen(model->params[p].hf_name) + DIGITS);
+    }
+    list = tt_calloc(1, (size_t)n * sizeof *list + bytes + 1);
+    *ret_names = (char *)(list + n);
+    return list;
+}
+
+/* Adds the tensors of a parameter's experts; returns how many. */
+static int add_experts(const struct tt_model *model, int param, struct tt_hf_tensor *list, char **names)
+{
+    int n = (int)tt_hf_tensors_of(&model->params[param]);
+
+    for (int e = 0; e < n; e++) {
+        char *name = tt_hf_expert_name(model->params[param].hf_name, e);
+
+        list[e] = tt_hf_tensor_of(model, param);
+        list[e].expert = e;
+        list[e].name = memcpy(*names, name, strlen(name) + 1);
+        *names += strlen(name) + 1;
+        tt_free(name);
+    }
+    return n;
+}
+
+struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, bool adapters, int *ret_n)
+{
+    char *names;
+    struct tt_hf_tensor *list = new_list(model, &names);
+    int n = 0;
+
+    for (int p = 0; p < model->n_params; p++) {
+        struct tt_hf_tensor *t = &list[n];
+
+        if (model->params[p].adapter != adapters || model->params[p].hf_part > 0 || !model->params[p].hf_name)
+            continue; /* a part is listed with the first one of its tensor */
+        if (model->params[p].hf_transform == TT_HF_EXPERTS) {
+            n += add_experts(model, p, t, &names);
+            continue;
+        }
+        *t = tt_hf_tensor_of(model, p);
+        t->n_params = (int)n_parts(&model->params[p]);
+        for (int part = 0; part < t->n_params; part++)
+            t->param[part] = find_hf_part(model, t->name, part);
+        n++;
+    }
+    *ret_n = n;
+    return list;
+}
+
+/* The row of a head in the layout that is read, for `row` of the layout that is written. */
+static int64_t hf_head_row(int64_t row, int64_t head_dim, bool import)
+{
+    int64_t half = head_dim / 2;
+
+    return import ? row % 2 * half + row / 2 : row % half * 2 + row / half;
+}
+
+static int copy_hf_heads(const struct tt_param *p, int param, tt_hf_read_fn read, void *arg, int64_t row, int64_t n,
+                         bool import, float *data)
+{
+    int64_t width = width_of(p), head_dim = p->shape[0] / p->hf_heads, end = row + n;
+    float *head = tt_calloc_for((size_t)(head_dim * width), sizeof *head, p->name);
+    int rc = head ? 0 : TT_ENOMEM;
+
+    TT_TRY(rc);
+    for (int64_t h = row / head_dim; h * head_dim < end; h++) {
+        TT_TRY(read(arg, param, h * head_dim, head_dim, head));
+        for (int64_t i = 0; i < head_dim; i++) {
+            int64_t at = h * head_dim + i;
+
+            if (at >= row && at < end)
+                memcpy(data + (at - row) * width, head + hf_head_row(i, head_dim, import) * width,
+                       (size_t)width * sizeof *head);
+        }
+    }
+out:
+    tt_free(head);
+    return rc;
+}
+
+/* Columns [column, column + n) of a stored (rows, width) matrix, each written as a row of data, `stride` apart. */
+static int copy_columns(int param, tt_hf_read_fn read, void *arg, int64_t rows, int64_t width, int64_t column,
+                        int64_t n, int64_t stride, float *data)
+{
+    int64_t step = width < BLOCK_ELEMENTS ? BLOCK_ELEMENTS / width : 1;
+    float *block = tt_calloc_for((size_t)((step < rows ? step : rows) * width), sizeof *block, "a transposed tensor");
+    int rc = block ? 0 : TT_ENOMEM;
+
+    TT_TRY(rc);
+    for (int64_t first = 0; first < rows; first += step) {
+        int64_t have = rows - first < step ? rows - first : step;
+
+        TT_TRY(read(arg, param, first, have, block));
+        for (int64_t c = 0; c < n; c++)
+            for (int64_t r = 0; r < have; r++)
+                data[c * stride + first + r] = block[r * width + column + c];
+    }
+out:
+    tt_free(block);
+    return rc;
+}
+
+/* Experts [expert, expert + n): each of their matrices, stored (rows, columns), is written as (columns, rows). */
+static int transpose_experts(int param, tt_hf_read_fn read, void *arg, int64_t rows, int64_t columns, int64_t expert,
+                             int64_t n, float *data)
+{
+    float *matrix = tt_calloc_for((size_t)(rows * columns), sizeof *matrix, "the matrix of an expert");
+    int rc = matrix ? 0 : TT_ENOMEM;
+
+    TT_TRY(rc);
+    for (int64_t e = 0; e < n; e++) {
+        float *to = data + e * rows * columns;
+
+        TT_TRY(read(arg, param, expert + e, 1, matrix));
+        for (int64_t c = 0; c < columns; c++)
+            for (int64_t r = 0; r < rows; r++)
+                to[c * rows + r] = matrix[r * columns + c];
+    }
+out:
+    tt_free(matrix);
+    return rc;
+}
+
+int tt_hf_import(const struct tt_model *model, int param, tt_hf_read_fn read, void *arg, int64_t row, int64_t n,
+                 float *data)
+{
+    const struct tt_param *p = &model->params[param];
+    int64_t first = p->hf_part * p->shape[0] + row; /* as if all parts were one parameter */
+
+    if (n == 0)
+        return 0;
+    switch (p->hf_transform) {
+    case TT_HF_SAME:
+        return read(arg, param, first, n, data);
+    case TT_HF_ROPE_PAIRS:
+        return copy_hf_heads(p, param, read, arg, row, n, true, data);
+    case TT_HF_TRANSPOSE:
+        return copy_columns(param, read, arg, p->shape[1], n_parts(p) * p->shape[0], first, n, p->shape[1], data);
+    case TT_HF_EXPERTS:
+        return read(arg, param, row * p->shape[1], n * p->shape[1], data);
+    case TT_HF_EXPERTS_TRANSPOSE:
+        return transpose_experts(param, read, arg, p->shape[2], p->shape[1], row, n, data);
+    }
+    return tt_fail(TT_EINTERNAL, "parameter %s has a layout that cannot be read", p->name);
+}
+
+/* Writes the rows of each part that lie in [row, row + n). */
+static int export_rows(const struct tt_model *model, const struct tt_hf_tensor *t, tt_hf_read_fn read, void *arg,
+                       int64_t row, int64_t n, float *data)
+{
+    int rc = 0;
+
+    for (int k = 0; k < t->n_params; k++) {
+        const struct tt_param *p = &model->params[t->param[k]];
+        int64_t base = k * p->shape[0], from = row > base ? row - base : 0;
+        int64_t to = row + n - base < p->shape[0] ? row + n - base : p->shape[0];
+
+        if (from < to)
+            TT_TRY(read(arg, t->param[k], from, to - from, data + (base + from - row) * width_of(p)));
+    }
+out:
+    return rc;
+}
+
+/* Rows of an expert's matrix, which is one row of the parameter. */
+static int export_expert(const struct tt_param *p, const struct tt_hf_tensor *t, tt_hf_read_fn read, void *arg,
+                         int64_t row, int64_t n, float *data)
+{
+    int64_t rows = p->shape[1], width = p->shape[2];
+    float *whole;
+    int rc = 0;
+
+    if (n == rows)
+        return read(arg, t->param[0], t->expert, 1, data);
+    whole = tt_calloc_for((size_t)(rows * width), sizeof *whole, t->name);
+    if (!whole)
+        return TT_ENOMEM;
+    TT_TRY(read(arg, t->param[0], t->expert, 1, whole));
+    memcpy(data, whole + row * width, (size_t)(n * width) * sizeof *data);
+out:
+    tt_free(whole);
+    return rc;
+}
+
+int tt_hf_export(const struct tt_model *model, const struct tt_hf_tensor *t, tt_hf_read_fn read, void *arg, int64_t row,
+                 int64_t n, float *data)
+{
+    const struct tt_param *p = &model->params[t->param[0]];
+    int rc = 0;
+
+    switch (p->hf_transform) {
+    case TT_HF_SAME:
+        return export_rows(model, t, read, arg, row, n, data);
+    case TT_HF_ROPE_PAIRS:
+        return copy_hf_heads(p, t->param[0], read, arg, row, n, false, data);
+    case TT_HF_TRANSPOSE:
+        for (int k = 0; k < t->n_params; k++)
+            TT_TRY(copy_columns(t->param[k], read, arg, p->shape[0], p->shape[1], row, n, t->shape[1],
+                                data + k * p->shape[0]));
+        return 0;
+    case TT_HF_EXPERTS:
+        return export_expert(p, t, read, arg, row, n, data);
+    case TT_HF_EXPERTS_TRANSPOSE:
+        return transpose_experts(t->param[0], read, arg, p->shape[1], p->shape[2], row, n, data);
+    }
+    rc = tt_fail(TT_EINTERNAL, "parameter %s has a layout that cannot be written", p->name);
+out:
+    return rc;
+}
+
+/* --- adapters --- */
+
+int tt_hf_merge(const struct tt_model *model, int param, tt_hf_read_fn read, void *arg, int64_t row, int64_t n,
+                float *data)
+{
+    int64_t width = model->params[param].shape[1], rank = model->dims.lora.rank;
+    double scale = tt_lora_scale(&model->dims.lora);
+    float *a = tt_calloc_for((size_t)(rank * width), sizeof *a, model->params[param + 1].name);
+    float *b = tt_calloc_for((size_t)(n * rank), sizeof *b, model->params[param + 2].name);
+    double *sum = tt_calloc_for((size_t)width, sizeof *sum, model->params[param].name);
+    int rc = a && b && sum ? 0 : TT_ENOMEM;
+
+    TT_TRY(rc);
+    TT_TRY(read(arg, param + 1, 0, rank, a));
+    TT_TRY(read(arg, param + 2, row, n, b));
+    for (int64_t r = 0; r < n; r++, data += width) {
+        memset(sum, 0, (size_t)width * sizeof *sum);
+        for (int64_t k = 0; k < rank; k++)
+            for (int64_t c = 0; c < width; c++)
+                sum[c] += (double)b[r * rank + k] * (double)a[k * width + c];
+        for (int64_t c = 0; c < width; c++)
+            data[c] = (float)((double)data[c] + scale * sum[c]);
+    }
+out:
+    tt_free(a);
+    tt_free(b);
+    tt_free(sum);
+    return rc;
+}
+
+/* --- GGUF --- */
+
+struct row {
+    const char *family; /* of titan; NULL: all the others */
+    const char *ours;   /* after "layers.N." */
+    const char *theirs; /* after "blk.N." */
+    enum tt_gguf_layout layout;
+    int part, parts; /* of the tensor */
+};
+
+#define SAME(ours, theirs)                     \
+    {                                          \
+        NULL, ours, theirs, TT_GGUF_SAME, 0, 1 \
+    }
+#define OF(family, ours, theirs)                 \
+    {                                            \
+        family, ours, theirs, TT_GGUF_SAME, 0, 1 \
+    }
+#define LAID(family, ours, theirs, layout) \
+    {                                      \
+        family, ours, theirs, layout, 0, 1 \
+    }
+#define PART(ours, theirs, part)                    \
+    {                                               \
+        "gpt2", ours, theirs, TT_GGUF_SAME, part, 3 \
+    }
+
+static const struct row rows[] = {
+    PART("attention.wq.weight", "attn_qkv.weight", 0),
+    PART("attention.wk.weight", "attn_qkv.weight", 1),
+    PART("attention.wv.weight", "attn_qkv.weight", 2),
+    PART("attention.wq.bias", "attn_qkv.bias", 0),
+    PART("attention.wk.bias", "attn_qkv.bias", 1),
+    PART("attention.wv.bias", "attn_qkv.bias", 2),
+    OF("gpt2", "feed_forward.w1.weight", "ffn_up.weight"),
+    OF("gpt2", "feed_forward.w1.bias", "ffn_up.bias"),
+    OF("gpt2", "feed_forward.w2.weight", "ffn_down.weight"),
+    OF("gpt2", "feed_forward.w2.bias", "ffn_down.bias"),
+    LAID("mixtral", "attention.wq.weight", "attn_q.weight", TT_GGUF_PAIRS),
+    LAID("mixtral", "attention.wk.weight", "attn_k.weight", TT_GGUF_PAIRS),
+    OF("deepseek_v3", "attention.q_norm.weight", "attn_q_a_norm.weight"),
+    LAID("deepseek_v3", "attention.wkv_b.weight", "attn_k_b.weight", TT_GGUF_KEYS),
+    LAID("deepseek_v3", "attention.wkv_b.weight", "attn_v_b.weight", TT_GGUF_VALUES),
+    OF("gpt_oss", "ffn_norm.weight", "post_attention_norm.weight"),
+    LAID("gpt_oss", "moe.experts.mlp1_weight", "ffn_gate_exps.weight", TT_GGUF_EVEN),
+    LAID("gpt_oss", "moe.experts.mlp1_weight", "ffn_up_exps.weight", TT_GGUF_ODD),
+    LAID("gpt_oss", "moe.experts.mlp1_bias", "ffn_gate_exps.bias", TT_GGUF_EVEN),
+    LAID("gpt_oss", "moe.experts.mlp1_bias", "ffn_up_exps.bias", TT_GGUF_ODD),
+    OF("gpt_oss", "moe.experts.mlp2_weight", "ffn_down_exps.weight"),
+    OF("gpt_oss", "moe.experts.mlp2_bias", "ffn_down_exps.bias"),
+    SAME("tok_embeddings.weight", "token_embd.weight"),
+    SAME("pos_embeddings.weight", "position_embd.weight"),
+    SAME("norm.weight", "output_norm.weight"),
+    SAME("norm.bias", "output_norm.bias"),
+    SAME("output.weight", "output.weight"),
+    SAME("attention_norm.weight", "attn_norm.weight"),
+    SAME("attention_norm.bias", "attn_norm.bias"),
+    SAME("attention.wq.weight", "attn_q.weight"),
+    SAME("attention.wq.bias", "attn_q.bias"),
+    SAME("attention.wk.weight", "attn_k.weight"),
+    SAME("attention.wk.bias", "attn_k.bias"),
+    SAME("attention.wv.weight", "attn_v.weight"),
+    SAME("attention.wv.bias", "attn_v.bias"),
+    SAME("attention.wo.weight", "attn_output.weight"),
+    SAME("attention.wo.bias", "attn_output.bias"),
+    SAME("attention.q_norm.weight", "attn_q_norm.weight"),
+    SAME("attention.k_norm.weight", "attn_k_norm.weight"),
+    SAME("attention.sinks", "attn_sinks.weight"),
+    SAME("attention.wq_a.weight", "attn_q_a.weight"),
+    SAME("attention.wq_b.weight", "attn_q_b.weight"),
+    SAME("attention.wkv_a.weight", "attn_kv_a_mqa.weight"),
+    SAME("attention.kv_norm.weight", "attn_kv_a_norm.weight"),
+    SAME("ffn_norm.weight", "ffn_norm.weight"),
+    SAME("ffn_norm.bias", "ffn_norm.bias"),
+    SAME("feed_forward.w1.weight", "ffn_gate.weight"),
+    SAME("feed_forward.w2.weight", "ffn_down.weight"),
+    SAME("feed_forward.w3.weight", "ffn_up.weight"),
+    SAME("moe.router.gate.weight", "ffn_gate_inp.weight"),
+    SAME("moe.router.gate.bias", "ffn_gate_inp.bias"),
+    OF("deepseek_v3", "moe.expert_bias", "exp_probs_b.bias"),
+    SAME("moe.experts.w1", "ffn_gate_exps.weight"),
+    SAME("moe.experts.w2", "ffn_down_exps.weight"),
+    SAME("moe.experts.w3", "ffn_up_exps.weight"),
+    SAME("moe.shared_experts.w1.weight", "ffn_gate_shexp.weight"),
+    SAME("moe.shared_experts.w2.weight", "ffn_down_shexp.weight"),
+    SAME("moe.shared_experts.w3.weight", "ffn_up_shexp.weight"),
+};
+
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+/* The name of a parameter without that of its layer. */
+static const char *rest_of(const struct tt_param *param)
+{
+    const char *dot = param->block >= 0 ? strchr(param->name, '.') : NULL;
+
+    dot = dot ? strchr(dot + 1, '.') : NULL;
+    return dot ? dot + 1 : param->name;
+}
+
+/* The first row of the family, or else of all. */
+static bool applies(const struct tt_model *model, const struct row *row, const char *rest)
+{
+    if (strcmp(row->ours, rest) != 0)
+        return false;
+    if (row->family)
+        return strcmp(row->family, model->row->name) == 0;
+    for (const struct row *other = rows; other < row; other++)
+        if (other->family && strcmp(other->ours, rest) == 0 && strcmp(other->family, model->row->name) == 0)
+            return false;
+    return true;
+}
+
+/* --- shapes --- */
+
+/* Of the rows of each head of wkv_b: those that make keys. */
+static int64_t key_rows(const struct tt_model *model)
+{
+    return model->dims.head_dim - model->dims.mla.rope_dim;
+}
+
+static void set_shape(const struct tt_model *model, const struct tt_param *param, struct tt_gguf_part *part)
+{
+    const struct tt_model_dims *d = &model->dims;
+
+    part->ndim = param->ndim;
+    memcpy(part->shape, param->shape, sizeof part->shape);
+    if (part->layout == TT_GGUF_EVEN || part->layout == TT_GGUF_ODD)
+        part->shape[1] /= 2;
+    if (part->layout != TT_GGUF_KEYS && part->layout != TT_GGUF_VALUES)
+        return;
+    part->ndim = 3;
+    part->shape[0] = d->n_heads;
+    part->shape[1] = part->layout == TT_GGUF_KEYS ? d->mla.kv_rank : d->mla.value_dim;
+    part->shape[2] = part->layout == TT_GGUF_KEYS ? key_rows(model) : d->mla.kv_rank;
+}
+
+/* As in llama.cpp's converter: what is not the weight of a matrix, and what decides about experts. */
+static bool stays_wide(const struct tt_gguf_part *part)
+{
+    return part->ndim == 1 || !tt_text_ends(part->name, ".weight") || tt_text_ends(part->name, "_norm.weight") ||
+           tt_text_ends(part->name, "ffn_gate_inp.weight") || strcmp(part->name, "position_embd.weight") == 0;
+}
+
+/* The parameter that is part `part` of the tensor of a row. */
+static int find_gguf_part(const struct tt_model *model, int block, const char *theirs, int part)
+{
+    for (int p = 0; p < model->n_params; p++)
+        for (int i = 0; i < N_ROWS && model->params[p].block == block; i++)
+            if (rows[i].part == part && strcmp(rows[i].theirs, theirs) == 0 &&
+                applies(model, &rows[i], rest_of(&model->params[p])))
+                return p;
+    return TT_NONE;
+}
+
+static void add_part(const struct tt_model *model, int p, const struct row *row, struct tt_gguf_part *part)
+{
+    const struct tt_param *param = &model->params[p];
+
+    *part = (struct tt_gguf_part){.layout = row->layout, .n_params = row->parts, .param = {p}};
+    if (param->block >= 0)
+        (void)snprintf(part->name, sizeof part->name, "blk.%d.%s", param->block, row->theirs);
+    else
+        (void)snprintf(part->name, sizeof part->name, "%s", row->theirs);
+    set_shape(model, param, part);
+    part->shape[0] *= row->parts;
+    for (int k = 1; k < row->parts; k++)
+        part->param[k] = find_gguf_part(model, param->block, row->theirs, k);
+    part->stays_wide = stays_wide(part);
+}
+
+static void add_factors(const struct tt_model *model, struct tt_gguf_part *part)
+{
+    *part = (struct tt_gguf_part){.name = "rope_freqs.weight",
+                                  .layout = TT_GGUF_FACTORS,
+                                  .ndim = 1,
+                                  .shape = {model->dims.head_dim / 2},
+                                  .stays_wide = true};
+}
+
+int tt_gguf_parts(const struct tt_model *model, struct tt_gguf_part **ret_parts, int *ret_n)
+{
+    struct tt_gguf_part *part = tt_calloc(2 * (size_t)model->n_params + 2, sizeof *part);
+    int n = 0, rc = 0;
+
+    for (int p = 0; p < model->n_params && rc == 0; p++) {
+        const char *rest = rest_of(&model->params[p]);
+        bool found =
+            model->params[p].adapter || (model->params[p].buffer && strcmp(model->row->name, "deepseek_v3") != 0);
+
+        for (int i = 0; i < N_ROWS && !model->params[p].adapter; i++) {
+            if (!applies(model, &rows[i], rest))
+                continue;
+            found = true;
+            if (rows[i].part == 0)
+                add_part(model, p, &rows[i], &part[n++]);
+        }
+        if (!found)
+            rc = tt_fail(TT_EDATA, "'%s' of a %s model has no place in a GGUF file", model->params[p].name,
+                         model->row->name);
+    }
+    if (tt_gguf_has_rope_factors(model))
+        add_factors(model, &part[n++]);
+    if (model->dims.tied == 1 && strcmp(model->row->name, "gpt_oss") == 0) {
+        part[n] = part[0];
+        part[n].is_copy = true;
+        (void)snprintf(part[n++].name, sizeof part->name, "output.weight");
+    }
+    *ret_parts = rc == 0 ? part : NULL;
+    *ret_n = n;
+    if (rc < 0)
+        tt_free(part);
+    return rc;
+}
+
+/* --- values --- */
+
+static int64_t row_width(int ndim, const int64_t *shape)
+{
+    int64_t width = 1;
+
+    for (int d = 1; d < ndim; d++)
+        width *= shape[d];
+    return width;
+}
+
+/* Rows [row, row + n) of several arrays side by side, of `rows` rows each: reads or is read from array k. */
+static int copy_rows(const struct tt_gguf_part *part, const struct tt_model *model, tt_hf_read_fn read, void *arg,
+                     int64_t row, int64_t n, float *data)
+{
+    int rc = 0;
+
+    for (int k = 0; k < part->n_params; k++) {
+        const struct tt_param *p = &model->params[part->param[k]];
+        int64_t base = k * p->shape[0], from = row > base ? row - base : 0;
+        int64_t to = row + n - base < p->shape[0] ? row + n - base : p->shape[0];
+
+        if (from < to)
+            TT_TRY(
+                read(arg, part->param[k], from, to - from, data + (base + from - row) * row_width(p->ndim, p->shape)));
+    }
+out:
+    return rc;
+}
+
+/* The row of a head that is read for `row` of the one that is made. */
+static int64_t gguf_head_row(int64_t row, int64_t head_dim, bool import)
+{
+    return import ? row % (head_dim / 2) * 2 + row / (head_dim / 2) : row % 2 * (head_dim / 2) + row / 2;
+}
+
+static int copy_heads(int64_t head_dim, int64_t width, int number, tt_hf_read_fn read, void *arg, int64_t row,
+                      int64_t n, bool import, float *data)
+{
+    float *head = tt_calloc_for((size_t)(head_dim * width), sizeof *head, "the rows of a head");
+    int rc = head ? 0 : TT_ENOMEM;
+
+    for (int64_t h = row / head_dim; h * head_dim < row + n && rc == 0; h++) {
+        rc = read(arg, number, h * head_dim, head_dim, head);
+        for (int64_t i = 0; i < head_dim && rc == 0; i++) {
+            int64_t at = h * head_dim + i;
+
+            if (at >= row && at < row + n)
+                memcpy(data + (at - row) * width, head + gguf_head_row(i, head_dim, import) * width,
+                       (size_t)width * sizeof *head);
+        }
+    }
+    tt_free(head);
+    return rc;
+}
+
+/* Experts [expert, expert + n): rows `which`, which + 2, ... of the `rows` of each, which are `width` wide. */
+static int take_rows(int number, int64_t rows_of, int64_t width, int which, tt_hf_read_fn read, void *arg,
+                     int64_t expert, int64_t n, float *data)
+{
+    float *whole = tt_calloc_for((size_t)(rows_of * width), sizeof *whole, "the matrix of an expert");
+    int rc = whole ? 0 : TT_ENOMEM;
+
+    for (int64_t e = 0; e < n && rc == 0; e++) {
+        float *to = data + e * rows_of / 2 * width;
+
+        rc = read(arg, number, expert + e, 1, whole);
+        for (int64_t r = which; r < rows_of && rc == 0; r += 2)
+            memcpy(to + r / 2 * width, whole + r * width, (size_t)width * sizeof *whole);
+    }
+    tt_free(whole);
+    return rc;
+}
+
+/* Heads [head, head + n) of wkv_b: their rows for keys, transposed, or those for values. */
+static int take_head(const struct tt_model *model, const struct tt_gguf_part *part, tt_hf_read_fn read, void *arg,
+                     int64_t head, int64_t n, float *data)
+{
+    int64_t keys = key_rows(model), values = model->dims.mla.value_dim, rank = model->dims.mla.kv_rank;
+    float *matrix;
+    int rc = 0;
+
+    for (int64_t h = 0; h < n && part->layout == TT_GGUF_VALUES; h++)
+        TT_TRY(read(arg, part->param[0], (head + h) * (keys + values) + keys, values, data + h * values * rank));
+    if (part->layout == TT_GGUF_VALUES)
+        return 0;
+    matrix = tt_calloc_for((size_t)((keys + values) * rank), sizeof *matrix, part->name);
+    rc = matrix ? 0 : TT_ENOMEM;
+    for (int64_t h = 0; h < n && rc == 0; h++) {
+        /* all rows of a head, so that the digest of what was read is that of the parameter */
+        rc = read(arg, part->param[0], (head + h) * (keys + values), keys + values, matrix);
+        for (int64_t c = 0; c < rank && rc == 0; c++)
+            for (int64_t r = 0; r < keys; r++)
+                data[(h * rank + c) * keys + r] = matrix[r * rank + c];
+    }
+    tt_free(matrix);
+out:
+    return rc;
+}
+
+int tt_gguf_export(const struct tt_model *model, const struct tt_gguf_part *part, tt_hf_read_fn read, void *arg,
+                   int64_t row, int64_t n, float *data)
+{
+    const struct tt_param *p = &model->params[part->param[0]];
+    int64_t width = row_width(part->ndim, part->shape);
+
+    switch (part->layout) {
+    case TT_GGUF_SAME:
+        return copy_rows(part, model, read, arg, row, n, data);
+    case TT_GGUF_PAIRS:
+        return copy_heads(model->dims.head_dim, width, part->param[0], read, arg, row, n, false, data);
+    case TT_GGUF_EVEN:
+    case TT_GGUF_ODD:
+        return take_rows(part->param[0], p->shape[1], p->ndim > 2 ? p->shape[2] : 1, part->layout == TT_GGUF_ODD, read,
+                         arg, row, n, data);
+    case TT_GGUF_KEYS:
+    case TT_GGUF_VALUES:
+        return take_head(model, part, read, arg, row, n, data);
+    case TT_GGUF_FACTORS:
+        for (int64_t i = 0; i < n; i++)
+            data[i] = tt_gguf_rope_factor(model, row + i);
+        return 0;
+    }
+    return tt_fail(TT_EINTERNAL, "tensor %s has a layout that cannot be written", part->name);
+}
+
+/* Experts [expert, expert + n) from the two tensors that have their rows in turn. */
+static int join_rows(const struct tt_param *p, const int *number, tt_hf_read_fn read, void *arg, int64_t expert,
+                     int64_t n, float *data)
+{
+    int64_t rows_of = p->shape[1], width = p->ndim > 2 ? p->shape[2] : 1;
+    float *half = tt_calloc_for((size_t)(rows_of / 2 * width), sizeof *half, p->name);
+    int rc = half ? 0 : TT_ENOMEM;
+
+    for (int64_t e = 0; e < n && rc == 0; e++)
+        for (int which = 0; which < 2 && rc == 0; which++) {
+            rc = read(arg, number[which], expert + e, 1, half);
+            for (int64_t r = 0; r < rows_of / 2 && rc == 0; r++)
+                memcpy(data + ((e * rows_of) + 2 * r + which) * width, half + r * width, (size_t)width * sizeof *half);
+        }
+    tt_free(half);
+    return rc;
+}
+
+/* Rows [row, row + n) of wkv_b from the tensors of keys and values of all heads. */
+static int join_head(const struct tt_model *model, const int *number, tt_hf_read_fn read, void *arg, int64_t row,
+                     int64_t n, float *data)
+{
+    int64_t keys = key_rows(model), values = model->dims.mla.value_dim, rank = model->dims.mla.kv_rank;
+    int64_t rows_of = keys + values;
+    float *matrix = tt_calloc_for((size_t)((keys + values) * rank), sizeof *matrix, "the rows of a head");
+    int rc = matrix ? 0 : TT_ENOMEM;
+
+    for (int64_t h = row / rows_of; h * rows_of < row + n && rc == 0; h++) {
+        float *of_values = matrix + keys * rank;
+
+        rc = read(arg, number[0], h, 1, matrix); /* (rank, keys) */
+        if (rc == 0)
+            rc = read(arg, number[1], h, 1, of_values);
+        for (int64_t r = 0; r < rows_of && rc == 0; r++) {
+            int64_t at = h * rows_of + r - row;
+
+            if (at < 0 || at >= n)
+                continue;
+            for (int64_t c = 0; c < rank; c++)
+                data[at * rank + c] = r < keys ? matrix[c * keys + r] : of_values[(r - keys) * rank + c];
+        }
+    }
+    tt_free(matrix);
+    return rc;
+}
+
+int tt_gguf_import(const struct tt_model *model, const struct tt_gguf_part *parts, int n_parts, int param,
+                   tt_hf_read_fn read, void *arg, int64_t row, int64_t n, float *data)
+{
+    const struct tt_param *p = &model->params[param];
+    int number[2] = {TT_NONE, TT_NONE}, n_numbers = 0, place = 0;
+
+    for (int i = 0; i < n_parts && n_numbers < 2; i++)
+        for (int k = 0; k < parts[i].n_params && !parts[i].is_copy; k++)
+            if (parts[i].param[k] == param) {
+                number[n_numbers++] = i;
+                place = k;
+            }
+    if (n_numbers == 0)
+        return tt_fail(TT_EINTERNAL, "parameter %s is in no tensor", p->name);
+    switch (parts[number[0]].layout) {
+    case TT_GGUF_SAME:
+        return read(arg, number[0], place * p->shape[0] + row, n, data);
+    case TT_GGUF_PAIRS:
+        return copy_heads(model->dims.head_dim, row_width(p->ndim, p->shape), number[0], read, arg, row, n, true, data);
+    case TT_GGUF_EVEN:
+    case TT_GGUF_ODD:
+        return join_rows(p, number, read, arg, row, n, data);
+    case TT_GGUF_KEYS:
+    case TT_GGUF_VALUES:
+        return join_head(model, number, read, arg, row, n, data);
+    case TT_GGUF_FACTORS:
+        break;
+    }
+    return tt_fail(TT_EINTERNAL, "parameter %s has a layout that cannot be read", p->name);
+}

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Reading the tensors of tt_weights, and a digest of what was read of them.
+ */
+#include <string.h>
+
+#include "checkpoint/format/cast.h"
+#include "checkpoint/format/digest.h"
+#include "checkpoint/format/gguf.h"
+#include "checkpoint/read/map.h"
+#include "checkpoint/read/weights.h"
+#include "core/base/mem.h"
+
+enum { BLOCK_BYTES = 4 << 20 };
+
+static int64_t width_of(int ndim, const int64_t *shape)
+{
+    struct tt_box one = tt_box_rows(ndim, shape, 0, 1);
+
+    return tt_box_volume(&one);
+}
+
+/* Adds rows to the digest of their tensor unless they were read before. Rows are read in ascending order. */
+static void count_rows(struct tt_weights *w, const struct tt_manifest_tensor *t, int64_t row, int64_t n,
+                       const void *data)
+{
+    int64_t *seen = &w->seen[t - w->source->manifest.tensor], skip = *seen - row, width = width_of(t->ndim, t->shape);
+
+    if (skip < 0 || skip >= n)
+        return;
+    w->digest[t - w->source->manifest.tensor] +=
+        tt_digest_part(t->dtype, (const char *)data + (size_t)(skip * width) * tt_dtype_size(t->dtype), *seen * width,
+                       (n - skip) * width);
+    *seen = row + n;
+}
+
+/* Compares the pieces of a tensor with their checksums, before the first rows of it are read. A tensor with a digest
+ * does not need it: the digest of what was read is compared at the end. */
+static int check_pieces(struct tt_weights *w, const struct tt_manifest_tensor *t)
+{
+    bool *checked = &w->checked[t - w->source->manifest.tensor];
+    int rc = 0;
+
+    if (t->has_digest || *checked)
+        return 0;
+    for (int i = 0; i < t->n_chunks; i++)
+        TT_TRY(tt_source_verify_chunk(w->source, t, &t->chunk[i]));
+    *checked = true;
+out:
+    return rc;
+}
+
+/* Buffers for some rows of a weight in FP8 or MXFP4. */
+struct unpacking {
+    char *values, *scales;
+    float *factors;
+    tt_bf16 *data;
+};
+
+static int unpacking_init(const struct tt_hf_stored *t, int64_t rows, int64_t row_bytes, struct unpacking *ret)
+{
+    int64_t width = width_of(t->ndim, t->shape), factors = width_of(t->scales->ndim, t->scales->shape);
+    int64_t scale_rows = t->block_rows > 1 ? rows / t->block_rows + 2 : rows;
+    const char *name = t->values->name;
+
+    ret->values = tt_calloc_for((size_t)rows, (size_t)row_bytes, name);
+    ret->scales = tt_calloc_for((size_t)(scale_rows * factors), tt_dtype_size(t->scales->dtype), name);
+    ret->factors = tt_calloc_for((size_t)(scale_rows * factors), sizeof *ret->factors, name);
+    ret->data = tt_calloc_for((size_t)(rows * width), sizeof *ret->data, name);
+    return ret->values && ret->scales && ret->factors && ret->data ? 0 : TT_ENOMEM;
+}
+
+static void unpacking_release(struct unpacking *u)
+{
+    tt_free(u->values);
+    tt_free(u->scales);
+    tt_free(u->factors);
+    tt_free(u->data);
+}
+
+/* Reads rows [row, row + n) of a weight in FP8 or MXFP4, into u->data. */
+static int unpack(struct tt_weights *w, const struct tt_hf_stored *t, int64_t row, int64_t n, struct unpacking *u)
+{
+    const struct tt_manifest_tensor *scales = t->scales;
+    int64_t first = row / t->block_rows, end = (row + n - 1) / t->block_rows + 1;
+    int rc = 0;
+
+    TT_TRY(tt_source_read_rows(w->source, t->values, row, n, t->values->dtype, u->values));
+    TT_TRY(tt_source_read_rows(w->source, scales, first, end - first, scales->dtype, u->scales));
+    count_rows(w, t->values, row, n, u->values);
+    count_rows(w, scales, first, end - first, u->scales);
+    tt_hf_factors(scales->dtype, u->scales, (end - first) * width_of(scales->ndim, scales->shape), u->factors);
+    tt_hf_unpack(t, row, n, (const uint8_t *)u->values, u->factors, u->data);
+out:
+    return rc;
+}
+
+static int read_packed(struct tt_weights *w, const struct tt_hf_stored *t, int64_t row, int64_t n, enum tt_dtype dtype,
+                       char *data)
+{
+    int64_t width = width_of(t->ndim, t->shape);
+    int64_t row_bytes = width_of(t->values->ndim, t->values->shape) * (int64_t)tt_dtype_size(t->values->dtype);
+    int64_t step = row_bytes < BLOCK_BYTES ? BLOCK_BYTES / row_bytes : 1;
+    struct unpacking u = {0};
+    int rc = 0;
+
+    TT_TRY(check_pieces(w, t->values));
+    TT_TRY(check_pieces(w, t->scales));
+    TT_TRY(unpacking_init(t, step < n ? step : n, row_bytes, &u));
+    for (int64_t at = 0; at < n; at += step) {
+        int64_t have = n - at < step ? n - at : step;
+
+        TT_TRY(unpack(w, t, row + at, have, &u));
+        tt_cast(dtype, data + (size_t)(at * width) * tt_dtype_size(dtype), TT_BF16, u.data, have * width);
+    }
+out:
+    unpacking_release(&u);
+    return rc;
+}
+
+/* Reads rows of a stored tensor and counts them. */
+static int read_plain(struct tt_weights *w, const struct tt_manifest_tensor *t, int64_t row, int64_t n,
+                      enum tt_dtype dtype, char *data)
+{
+    int64_t width = width_of(t->ndim, t->shape), row_bytes = width * (int64_t)tt_dtype_size(t->dtype);
+    int64_t step = row_bytes < BLOCK_BYTES ? BLOCK_BYTES / row_bytes : 1;
+    char *block = NULL;
+    int rc = 0;
+
+    TT_TRY(check_pieces(w, t));
+    if (dtype != t->dtype && !(block = tt_calloc_for((size_t)(step < n ? step : n), (size_t)row_bytes, t->name)))
+        return TT_ENOMEM;
+    for (int64_t at = 0; at < n; at += step) {
+        int64_t have = n - at < step ? n - at : step;
+        char *to = data + (size_t)(at * width) * tt_dtype_size(dtype);
+
+        TT_TRY(tt_source_read_rows(w->source, t, row + at, have, t->dtype, block ? block : to));
+        count_rows(w, t, row + at, have, block ? block : to);
+        if (block)
+            tt_cast(dtype, to, t->dtype, block, have * width);
+    }
+out:
+    tt_free(block);
+    return rc;
+}
+
+static int read_rows(struct tt_weights *w, const struct tt_hf_stored *t, int64_t row, int64_t n, enum tt_dtype dtype,
+                     char *data)
+{
+    return t->scales ? read_packed(w, t, row, n, dtype, data) : read_plain(w, t->values, row, n, dtype, data);
+}
+
+/* The mean of all rows, added in double in their order. */
+static int read_mean_row(struct tt_weights *w, const struct tt_hf_stored *t, float *mean)
+{
+    int64_t width = width_of(t->ndim, t->shape), rows = t->shape[0];
+    int64_t step = width < BLOCK_BYTES / 4 ? BLOCK_BYTES / 4 / width : 1;
+    float *block = tt_calloc_for((size_t)(step < rows ? step : rows), (size_t)width * sizeof *block, t->values->name);
+    double *sum = tt_calloc_for((size_t)width, sizeof *sum, t->values->name);
+    int rc = block && sum ? 0 : TT_ENOMEM;
+
+    for (int64_t row = 0, n; row < rows && rc == 0; row += n) {
+        n = rows - row < step ? rows - row : step;
+        rc = read_rows(w, t, row, n, TT_F32, (char *)block);
+        for (int64_t i = 0; i < n * width && rc == 0; i++)
+            sum[i % width] += (double)block[i];
+    }
+    for (int64_t c = 0; c < width && rc == 0; c++)
+        mean[c] = (float)(sum[c] / (double)rows);
+    tt_free(block);
+    tt_free(sum);
+    return rc;
+}
+
+/* Rows of a tensor, or after its last one their mean (source.h: extend_vocabulary). */
+static int read_stored(struct tt_weights *w, const struct tt_hf_stored *t, int64_t row, int64_t n, enum tt_dtype dtype,
+                       char *data)
+{
+    int64_t width = width_of(t->ndim, t->shape), have = n;
+    float *mean = NULL;
+    int rc = 0;
+
+    if (t->ndim && row + n > t->shape[0])
+        have = row < t->shape[0] ? t->shape[0] - row : 0;
+    if (have)
+        TT_TRY(read_rows(w, t, row, have, dtype, data));
+    if (have == n)
+        return 0;
+    if (!(mean = tt_calloc_for((size_t)width, sizeof *mean, t->values->name)))
+        return TT_ENOMEM;
+    TT_TRY(read_mean_row(w, t, mean));
+    for (int64_t r = have; r < n; r++)
+        tt_cast(dtype, data + (size_t)(r * width) * tt_dtype_size(dtype), TT_F32, mean, width);
+out:
+    tt_free(mean);
+    return rc;
+}
+
+static int read_counterpart(void *arg, int param, int64_t row, int64_t n, float *data)
+{
+    struct tt_weights *w = arg;
+    const struct tt_hf_stored *stored = &w->stored[w->first[param]];
+    int64_t rows, width;
+    int rc = 0;
+
+    if (w->kind != TT_WEIGHTS_FROM_HF || w->model->params[param].hf_transform != TT_HF_EXPERTS)
+        return read_stored(w, &stored[0], row, n, TT_F32, (char *)data);
+    rows = stored[0].shape[0];
+    width = width_of(stored[0].ndim, stored[0].shape);
+    for (int64_t end = row + n, some; row < end && rc == 0; row += some, data += some * width) {
+        some = rows - row % rows < end - row ? rows - row % rows : end - row;
+        rc = read_stored(w, &stored[row / rows], row % rows, some, TT_F32, (char *)data);
+    }
+    return rc;
+}
+
+static int read_merged(void *arg, int param, int64_t row, int64_t n, float *data)
+{
+    struct tt_weights *w = arg;
+    int rc = read_counterpart(arg, param, row, n, data);
+
+    if (rc == 0 && w->model->params[param].adapted)
+        rc = tt_hf_merge(w->model, param, read_counterpart, arg, row, n, data);
+    return rc;
+}
+
+/* Rows of a tensor of a GGUF file, which may lie in blocks. */
+static int read_blocks(void *arg, int number, int64_t row, int64_t n, float *data)
+{
+    struct tt_weights *w = arg;
+    const struct tt_hf_stored *stored = &w->stored[number];
+    const struct tt_manifest_tensor *t = stored->values;
+    int64_t width = width_of(stored->ndim, stored->shape), row_bytes = width_of(t->ndim, t->shape), step;
+    char *block = NULL;
+    int rc = 0;
+
+    if (!t->packing)
+        return read_rows(w, stored, row, n, TT_F32, (char *)data);
+    step = row_bytes < BLOCK_BYTES ? BLOCK_BYTES / row_bytes : 1;
+    TT_TRY(check_pieces(w, t));
+    block = tt_calloc_for((size_t)(step < n ? step : n), (size_t)row_bytes, t->name);
+    TT_TRY(block ? 0 : TT_ENOMEM);
+    for (int64_t at = 0; at < n; at += step) {
+        int64_t have = n - at < step ? n - at : step;
+
+        TT_TRY(tt_source_read_rows(w->source, t, row + at, have, t->dtype, block));
+        tt_gguf_unpack(t->packing, block, have * width, data + at * width);
+    }
+out:
+    tt_free(block);
+    return rc;
+}
+
+static int read_mapped(struct tt_weights *w, const struct tt_weight *weight, int64_t row, int64_t n, float *data)
+{
+    if (w->kind == TT_WEIGHTS_TO_HF)
+        return tt_hf_export(w->model, &w->hf[weight->number], read_merged, w, row, n, data);
+    if (w->kind == TT_WEIGHTS_TO_GGUF)
+        return tt_gguf_export(w->model, &w->gguf[weight->number], read_merged, w, row, n, data);
+    if (w->kind == TT_WEIGHTS_FROM_GGUF)
+        return tt_gguf_import(w->model, w->gguf, w->n_gguf, weight->number, read_blocks, w, row, n, data);
+    return tt_hf_import(w->model, weight->number, read_counterpart, w, row, n, data);
+}
+
+/* The same for an import from GGUF: the rows of a block, of a head, or of an expert. */
+static int64_t gguf_rows_at_once(const struct tt_weights *w, const struct tt_weight *weight)
+{
+    const struct tt_model_dims *d = &w->model->dims;
+    int64_t bytes = width_of(weight->ndim, weight->shape) * (int64_t)sizeof(float);
+
+    for (int i = 0; i < w->n_gguf; i++) {
+        if (!w->gguf[i].n_params || w->gguf[i].param[0] != weight->number)
+            continue;
+        if (w->gguf[i].layout == TT_GGUF_PAIRS)
+            return d->head_dim;
+        if (w->gguf[i].layout == TT_GGUF_KEYS)
+            return d->head_dim - d->mla.rope_dim + d->mla.value_dim;
+        if (w->gguf[i].layout != TT_GGUF_SAME)
+            return 1;
+    }
+    return bytes < BLOCK_BYTES ? BLOCK_BYTES / bytes : 1;
+}
+
+/* The rows that are mapped at once where they are converted too: all of them, or a head's. */
+static int64_t rows_at_once(const struct tt_weights *w, const struct tt_weight *weight)
+{
+    const struct tt_param *param;
+
+    if (w->kind == TT_WEIGHTS_FROM_GGUF)
+        return gguf_rows_at_once(w, weight);
+
+    if (w->kind != TT_WEIGHTS_FROM_HF)
+        return weight->shape[0];
+    param = &w->model->params[weight->number];
+    if (param->hf_transform == TT_HF_EXPERTS || param->hf_transform == TT_HF_EXPERTS_TRANSPOSE)
+        return 1;
+    return param->hf_transform == TT_HF_ROPE_PAIRS ? param->shape[0] / param->hf_heads : param->shape[0];
+}
+
+static int read_converted(struct tt_weights *w, const struct tt_weight *weight, int64_t row, int64_t rows,
+                          enum tt_dtype dtype, char *data)
+{
+    int64_t width = width_of(weight->ndim, weight->shape), step = rows_at_once(w, weight);
+    float *block = tt_calloc_for((size_t)(step < rows ? step : rows), (size_t)width * sizeof *block, weight->name);
+    int rc = block ? 0 : TT_ENOMEM;
+
+    for (int64_t at = 0, n; at < rows && rc == 0; at += n) {
+        n = step - (row + at) % step < rows - at ? step - (row + at) % step : rows - at;
+        rc = read_mapped(w, weight, row + at, n, block);
+        if (rc == 0)
+            tt_cast(dtype, data + (size_t)(at * width) * tt_dtype_size(dtype), TT_F32, block, n * width);
+    }
+    tt_free(block);
+    return rc;
+}
+
+/* In double and divided once, so that the mean of equal weights is that weight. */
+static int read_mean(struct tt_weights *w, const struct tt_weight *weight, int64_t row, int64_t rows,
+                     enum tt_dtype dtype, char *data)
+{
+    int64_t n = rows * width_of(weight->ndim, weight->shape);
+    float *one = tt_calloc_for((size_t)n, sizeof *one, weight->name);
+    double *sum = tt_calloc_for((size_t)n, sizeof *sum, weight->name), shares = 0.0;
+    int rc = one && sum ? 0 : TT_ENOMEM;
+
+    for (int k = 0; k < w->n_of && rc == 0; k++) {
+        rc = tt_weights_read(&w->of[k], &w->of[k].weight[weight - w->weight], row, rows, TT_F32, one);
+        for (int64_t i = 0; i < n && rc == 0; i++)
+            sum[i] += w->share[k] * (double)one[i];
+        shares += w->share[k];
+    }
+    for (int64_t i = 0; i < n && rc == 0; i++)
+        one[i] = (float)(sum[i] / shares);
+    if (rc == 0)
+        tt_cast(dtype, data, TT_F32, one, n);
+    tt_free(one);
+    tt_free(sum);
+    return rc;
+}
+
+int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, int64_t row_begin, int64_t rows,
+                    enum tt_dtype dtype, void *data)
+{
+    const struct tt_param *param = weights->kind == TT_WEIGHTS_FROM_HF ? &weights->model->params[weight->number] : NULL;
+    const struct tt_hf_stored *stored = param ? &weights->stored[weights->first[weight->number]] : NULL;
+
+    if (!tt_cast_known(dtype, weight->dtype))
+        return tt_cast_fail(weight->name, tt_dtype_size(weight->dtype) ? "read as floating-point numbers" : "read",
+                            weight->dtype);
+    if (rows == 0 || width_of(weight->ndim, weight->shape) == 0)
+        return 0;
+    if (weights->kind == TT_WEIGHTS_MEAN)
+        return read_mean(weights, weight, row_begin, rows, dtype, data);
+    if (weights->kind == TT_WEIGHTS_STORED)
+        return read_plain(weights, &weights->source->manifest.tensor[weight->number], row_begin, rows, dtype, data);
+    /* read into place, and converted only if it is of another type */
+    if (param && (param->hf_transform == TT_HF_SAME || stored->is_turned))
+        return read_stored(weights, stored, param->hf_part * param->shape[0] + row_begin, rows, dtype, data);
+    if (dtype == TT_F32)
+        return read_mapped(weights, weight, row_begin, rows, data);
+    return read_converted(weights, weight, row_begin, rows, dtype, data);
+}
+
+/* --- the digests --- */
+
+/* Called when the digest does not match: the checksums locate the damage. */
+static int fail_digest(struct tt_source *source, const struct tt_manifest_tensor *t)
+{
+    int rc = 0;
+
+    for (int i = 0; i < t->n_chunks; i++)
+        TT_TRY(tt_source_verify_chunk(source, t, &t->chunk[i]));
+    rc = tt_fail(TT_EDATA, "'%s': tensor '%s' does not have the digest of the manifest", source->path, t->name);
+out:
+    return rc;
+}
+
+int tt_weights_check(struct tt_weights *weights)
+{
+    const struct tt_manifest *m = &weights->source->manifest;
+    int rc = 0;
+
+    for (int k = 0; k < weights->n_of; k++)
+        TT_TRY(tt_weights_check(&weights->of[k]));
+    for (int i = 0; i < m->n_tensors; i++) {
+        const struct tt_manifest_tensor *t = &m->tensor[i];
+        int64_t rows = t->ndim ? t->shape[0] : 1;
+
+        if (t->has_digest && weights->seen[i] == rows && weights->digest[i] != t->digest)
+            TT_TRY(fail_digest(weights->source, t));
+    }
+out:
+    return rc;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CHECKPOINT_READ_SOURCE_H
+#define TT_CHECKPOINT_READ_SOURCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/format/safetensors.h"
+#include "checkpoint/steps/steps.h"
+#include "core/base/error.h"
+#include "core/comm/comm.h"
+
+/**
+ * A checkpoint opened for reading by one rank: a step with its manifest; plain safetensors files (a consolidated
+ * checkpoint, a model/ folder alone, a Hugging Face folder), whose tensors are then all in group model; a GGUF file; or
+ * a folder of PyTorch's, which is described as a manifest (checkpoint/dcp/scan.h).
+ *
+ * Files are opened when they are needed, and then checked against the manifest.
+ */
+struct tt_source {
+    char *path;
+    char *assets;           /* a folder that the user names for the small files; NULL: the checkpoint's own */
+    bool extend_vocabulary; /* embedding and output of Hugging Face's may have fewer rows than the model's vocabulary */
+    const struct tt_words *leave_out; /* regular expressions of tensors that may be unused; borrowed, may be NULL */
+    bool is_folder;                   /* else path is one file */
+    enum tt_path_kind kind;           /* not TT_PATH_FOLDER */
+    struct tt_step_place place;
+    struct tt_manifest manifest;
+    struct tt_safetensors *open; /* per file; path NULL when not open; no tensors in PyTorch's */
+    int n_open;
+    struct tt_manifest_chunk turned; /* the chunk whose dimensions were put in order last: its file, its first byte */
+    char *turned_bytes;              /* and its elements; NULL: none was */
+};
+
+/**
+ * Describes what is at path, without checking coverage, so that all faults can be found. ret_kind gets the kind of the
+ * first fault.
+ */
+int tt_source_describe(const char *path, enum tt_path_kind kind, struct tt_manifest *ret_manifest,
+                       const char **ret_kind) TT_MUST_CHECK;
+
+/** Whether the source is a GGUF file (checkpoint/format/gguf.h). */
+bool tt_source_is_gguf(const struct tt_source *source);
+
+/** Says in a note which tensors of a folder of PyTorch's are neither the model's nor its optimizer's. */
+void tt_source_note_beside(const struct tt_source *source);
+
+/**
+ * Refuses (TT_EDATA) a folder of PyTorch's with tensors that titan does not read, though they are intact, of the model,
+ * or (optimizer) also of its optimizer: names one, why, and what to do.
+ */
+int tt_source_check_forms(const struct tt_source *source, bool optimizer) TT_MUST_CHECK;
+
+/** The same for one entry of "unread" (checkpoint/dcp/scan.h). */
+int tt_source_fail_form(const struct tt_source *source, const json_t *unread);
+
+/** The checksum that the chunks of a checkpoint have: CRC32C, or CRC-32 in PyTorch's. */
+uint32_t tt_source_checksum(const struct tt_source *source, uint32_t crc, const void *bytes, size_t size);
+
+/** Opens path, which is what tt_path_resolve returns. Coverage and file sizes are checked. */
+int tt_source_open(const char *path, enum tt_path_kind kind, struct tt_source **ret_source) TT_MUST_CHECK;
+
+/** Opens the one checkpoint that a path means, a good one (tt_path_resolve). What says that it is good is read once. */
+int tt_source_find(const char *path, struct tt_source **ret_source) TT_MUST_CHECK;
+
+/** rc, or TT_EREMOVED if it is an error and the source was removed meanwhile: tt_step_explain. source may be NULL. */
+int tt_source_explain(int rc, const struct tt_source *source);
+
+void tt_source_free(struct tt_source *source);
+
+/**
+ * Opens file i (again, if it is open) and checks that it is the file that the manifest describes: size, header, step,
+ * rank, tensors. ret_kind (may be NULL) gets the kind of fault: "missing", "truncated", "trailing", "header", "stale",
+ * "swapped". The result belongs to the source.
+ */
+int tt_source_check_file(struct tt_source *source, int file, const char **ret_kind) TT_MUST_CHECK;
+
+/** Reads a box of a tensor, converted to dtype (tt_cast_known), packed, into data. Does not check checksums. */
+int tt_source_read(struct tt_source *source, const struct tt_manifest_tensor *tensor, const struct tt_box *box,
+                   enum tt_dtype dtype, void *data) TT_MUST_CHECK;
+
+/** The same for whole rows: [row_begin, row_begin + rows). */
+int tt_source_read_rows(struct tt_source *source, const struct tt_manifest_tensor *tensor, int64_t row_begin,
+                        int64_t rows, enum tt_dtype dtype, void *data) TT_MUST_CHECK;
+
+/** Whether two tensors of one shape, of types that can be read as F32, have the same values. Reads both. */
+int tt_source_equal(struct tt_source *source, const struct tt_manifest_tensor *a, const struct tt_manifest_tensor *b,
+                    bool *ret_equal) TT_MUST_CHECK;
+
+/** Reads the part of the box `want` that a chunk has into data, packed as `want`, in the tensor's dtype. */
+int tt_source_read_chunk(struct tt_source *source, const struct tt_manifest_chunk *chunk, const struct tt_box *want,
+                         size_t item, void *data) TT_MUST_CHECK;
+
+/** Reads a whole chunk and compares its checksum, if it has one: TT_EDATA naming file, tensor and rows. */
+int tt_source_verify_chunk(struct tt_source *source, const struct tt_manifest_tensor *tensor,
+                           const struct tt_manifest_chunk *chunk) TT_MUST_CHECK;
+
+/** Sets the error for a chunk with a wrong checksum. */
+int tt_source_fail_crc(const struct tt_source *source, const struct tt_manifest_tensor *tensor,
+                       const struct tt_manifest_chunk *chunk, uint32_t found);
+
+/**
+ * The folder of the small files of an open source: the one that the user names, step-N/assets, or the folder of the
+ * weights. The caller frees.
+ */
+char *tt_source_assets(const struct tt_source *source);
+
+/** Whether the source is a Hugging Face folder: it has a config.json and no model.json. */
+int tt_source_is_hf(const struct tt_source *source, bool *ret_is_hf) TT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,828 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The tensors of a checkpoint under the requested names; rows.c reads them. A weight that is not used would change what
+ * the model computes: the files are of another one. What never does so is told apart by name.
+ */
+#include "checkpoint/read/weights.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/format/cast.h"
+#include "checkpoint/read/map.h"
+#include "checkpoint/read/packed.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "core/models/gguf.h"
+#include "core/models/model_json.h"
+#include "core/os/file.h"
+#include "parallel/layout/patterns.h"
+
+/* --- which model --- */
+
+/* Which model the folder says it is, in model.json or config.json; NULL if it says nothing. */
+static int model_of_assets(const char *folder, struct tt_model **ret_model)
+{
+    char *ours = tt_format("%s/model.json", folder), *theirs = tt_format("%s/config.json", folder);
+    bool has_ours = false, has_theirs = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(ours, &has_ours));
+    TT_TRY(tt_path_exists(theirs, &has_theirs));
+    if (has_ours)
+        rc = tt_model_json_load(ours, ret_model);
+    else if (has_theirs)
+        rc = tt_model_from_hf(folder, ret_model);
+out:
+    tt_free(ours);
+    tt_free(theirs);
+    return rc;
+}
+
+/* The model that the user names. Flavors have a vocabulary, but torchtitan takes it from the tokenizer. */
+static int told_model(const struct tt_source *source, const struct tt_told *told, struct tt_model **ret_model)
+{
+    const struct tt_manifest_tensor *embedding =
+        tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "tok_embeddings.weight");
+    struct tt_model_dims overrides = {.tied = -1};
+    int rc = 0;
+
+    if (told->assets)
+        TT_TRY(model_of_assets(told->assets, ret_model));
+    if (*ret_model && told->model) {
+        rc = tt_fail(TT_EUSAGE, "'%s' says which model it is, so --model %s is not needed", told->assets, told->model);
+    } else if (!*ret_model && told->model) {
+        overrides.vocab_size = embedding && embedding->ndim == 2 ? embedding->shape[0] : 0;
+        rc = tt_model_new(told->model, told->flavor ? told->flavor : "", &overrides, NULL, ret_model);
+    } else if (!*ret_model) {
+        rc =
+            tt_fail(TT_EDATA,
+                    "'%s' does not say which model it is%s%s%s\n"
+                    "help: --assets DIR (a folder with config.json and the tokenizer), or --model NAME --flavor FLAVOR",
+                    source->path, told->assets ? ", nor does '" : "", told->assets ? told->assets : "",
+                    told->assets ? "'" : "");
+    }
+out:
+    return rc;
+}
+
+int tt_source_model(struct tt_source *source, const struct tt_told *told, struct tt_model **ret_model)
+{
+    char *assets = tt_source_assets(source), *path = tt_format("%s/model.json", assets);
+    bool is_hf = false, exists = false, is_gguf = tt_source_is_gguf(source);
+    int rc = 0;
+
+    *ret_model = NULL;
+    TT_TRY(tt_source_is_hf(source, &is_hf));
+    TT_TRY(is_gguf ? 0 : tt_path_exists(path, &exists));
+    if (is_hf || is_gguf) {
+        rc = tt_fail(TT_EUSAGE, "'%s' is already a %s\nhelp: titan ckpt convert makes a titan checkpoint of it",
+                     source->path, is_hf ? "Hugging Face folder" : "GGUF file");
+    } else if (exists && (told->assets || told->model)) {
+        rc = tt_fail(TT_EUSAGE, "'%s' says itself which model it is\nhelp: leave out --%s", source->path,
+                     told->assets ? "assets" : "model");
+    } else if (exists) {
+        rc = tt_model_json_load(path, ret_model);
+    } else {
+        rc = told_model(source, told, ret_model);
+        source->assets = rc == 0 && told->assets ? tt_strdup(told->assets) : NULL;
+    }
+out:
+    tt_free(assets);
+    tt_free(path);
+    return rc;
+}
+
+/* --- tensors that the model has no place for --- */
+
+enum kind { KNOWN, BESIDE, ASKED, FOREIGN, N_KINDS };
+
+/* Constants in older files: they follow from the configuration, or are the causal mask; and scales of activations,
+ * which are not rounded to FP8 here. */
+static bool is_derived(const struct tt_model *model, const struct tt_manifest_tensor *t)
+{
+    static const char *const ends[] = {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached",
+                                       ".attn.masked_bias", ".activation_scale"};
+
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (tt_text_ends(t->name, ends[i]))
+            return true;
+    return model->row->learned_positions && t->ndim == 4 && tt_text_ends(t->name, ".attn.bias"); /* GPT-2's mask */
+}
+
+/* The name of a parameter, or of what a quantized one consists of. */
+static bool is_parameter(const struct tt_model *model, const char *name)
+{
+    const char *prefix = model->row->hf_prefix ? model->row->hf_prefix : "";
+    size_t skip = strlen(prefix);
+
+    for (int p = 0; p < model->n_params; p++) {
+        const char *known = model->params[p].hf_name;
+
+        if (tt_hf_is_name(&model->params[p], name) ||
+            (known && strncmp(known, prefix, skip) == 0 && strcmp(known + skip, name) == 0))
+            return true;
+    }
+    return false;
+}
+
+/* The number of the block that a tensor is in; -1: none. */
+static long block_of(const struct tt_model *model, const char *name)
+{
+    const char *blocks = model->row->hf_blocks, *prefix = model->row->hf_prefix;
+    char *end = NULL;
+    long block;
+
+    if (prefix && tt_text_begins(blocks, prefix) && !tt_text_begins(name, prefix))
+        blocks += strlen(prefix);
+    if (!tt_text_begins(name, blocks))
+        return -1;
+    block = strtol(name + strlen(blocks), &end, 10);
+    return *end == '.' && end > name + strlen(blocks) ? block : -1;
+}
+
+/* DeepSeek's layers that predict a further token are blocks behind the last one. */
+static bool predicts_further(const struct tt_source *source, const struct tt_model *model, long block)
+{
+    char *mark = tt_format("%s%ld.eh_proj.weight", model->row->hf_blocks, block);
+    bool has_mark = block >= model->dims.n_layers && tt_manifest_find(&source->manifest, TT_CKPT_MODEL, mark);
+
+    tt_free(mark);
+    return has_mark;
+}
+
+/* Parts that read what the language model computes, or that make other inputs for it. */
+static bool is_beside(const struct tt_source *source, const struct tt_model *model, const char *name)
+{
+    static const char *const begins[] = {"vision_tower.",       "model.vision_tower.",
+                                         "vision_model.",       "visual.",
+                                         "model.visual.",       "multi_modal_projector.",
+                                         "mm_projector.",       "model.multi_modal_projector.",
+                                         "model.mm_projector.", "audio_tower.",
+                                         "model.audio_tower.",  "mtp.",
+                                         "model.mtp.",          "score.",
+                                         "classifier.",         "v_head.",
+                                         "value_head.",         "multiple_choice_head."};
+
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (tt_text_begins(name, begins[i]))
+            return true;
+    return predicts_further(source, model, block_of(model, name));
+}
+
+/* What a tensor says about the model that it is of. */
+static const struct {
+    const char *part, *advice;
+} advices[] = {
+    {"_proj.bias", "Qwen2 and its relatives have such biases; titan does not have these models"},
+    {"q_norm.", "is model_type qwen3, or another with norms of queries and keys?"},
+    {"k_norm.", "is model_type qwen3, or another with norms of queries and keys?"},
+    {".sinks", "is model_type gpt_oss?"},
+    {"block_sparse_moe.", "is model_type mixtral?"},
+    {".e_score_correction_bias", "is model_type deepseek_v3?"},
+    {".kv_a_proj_with_mqa.", "is model_type deepseek_v2 or deepseek_v3?"},
+    {".mlp.experts.", "is model_type qwen3_moe, deepseek_v2, deepseek_v3 or gpt_oss?"},
+    {".shared_expert", "is model_type deepseek_v2 or deepseek_v3? titan has no other models with shared experts"},
+    {"feedforward_layernorm.", "Gemma has such norms; titan does not have this model"},
+    {".lora_", "these are adapters: merge them into the weights, for instance with PEFT's merge_and_unload"},
+    {"scale", "the weights are quantized: use files in float32, bfloat16 or float16"},
+    {"wpe.", "is model_type gpt2?"},
+};
+
+static const char *advice_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof advices / sizeof *advices; i++)
+        if (strstr(name, advices[i].part))
+            return advices[i].advice;
+    return "is model_type in config.json right?";
+}
+
+struct extra {
+    const struct tt_source *source;
+    const struct tt_model *model;
+    struct tt_patterns leave_out;
+    bool *used; /* per expression */
+    int n[N_KINDS];
+    const char *first[N_KINDS];
+};
+
+static int sort_tensor(struct extra *e, const struct tt_manifest_tensor *t, enum kind *ret_kind)
+{
+    bool tied = e->model->dims.tied == 1 && strcmp(t->name, "lm_head.weight") == 0;
+    char *weight = tt_strndup(t->name, tt_hf_weight_name(t->name));
+    bool known = tied || is_derived(e->model, t) || is_parameter(e->model, weight);
+    int pattern = TT_NONE, rc = 0;
+
+    tt_free(weight);
+    *ret_kind = KNOWN;
+    if (known)
+        return 0;
+    if (e->source->leave_out)
+        TT_TRY(tt_patterns_find(&e->leave_out, 0, t->name, &pattern));
+    if (pattern != TT_NONE)
+        e->used[pattern] = true;
+    *ret_kind = pattern != TT_NONE ? ASKED : is_beside(e->source, e->model, t->name) ? BESIDE : FOREIGN;
+out:
+    return rc;
+}
+
+static int sort_tensors(struct extra *e)
+{
+    int rc = 0;
+
+    for (int i = 0; i < e->source->manifest.n_tensors; i++) {
+        enum kind kind = KNOWN;
+
+        TT_TRY(sort_tensor(e, &e->source->manifest.tensor[i], &kind));
+        if (e->n[kind]++ == 0)
+            e->first[kind] = e->source->manifest.tensor[i].name;
+    }
+    for (int p = 0; e->source->leave_out && p < e->leave_out.words.n; p++)
+        if (!e->used[p])
+            TT_TRY(tt_patterns_fail_unused(&e->leave_out, p, "unused tensor of the files", "lm_head.bias"));
+out:
+    return rc;
+}
+
+static int fail_foreign(const struct extra *e)
+{
+    const char *name = e->first[FOREIGN];
+    long block = block_of(e->model, name);
+    char *advice = block < e->model->dims.n_layers
+                       ? tt_strdup(advice_of(name))
+                       : tt_format("the model has %lld layers (num_hidden_layers in config.json, or %s), and the files "
+                                   "have more",
+                                   (long long)e->model->dims.n_layers, tt_key_name(TT_KEY_N_LAYERS));
+
+    (void)tt_fail(TT_EDATA,
+                  "tensor '%s' of '%s' has no place in %s, which would compute something else than the model that the "
+                  "weights are of (%d such tensor%s)\n"
+                  "help: %s; to leave tensors out nevertheless, name them by regular expressions: %s when training, "
+                  "--leave-out of titan ckpt convert",
+                  name, e->source->path, e->model->row->name, e->n[FOREIGN], e->n[FOREIGN] == 1 ? "" : "s", advice,
+                  tt_key_name(TT_KEY_LEAVE_OUT));
+    tt_free(advice);
+    return TT_EDATA;
+}
+
+static void note(const struct extra *e, enum kind kind, const char *why)
+{
+    int n = e->n[kind];
+
+    if (n > 0)
+        tt_note("%d tensor%s of '%s' %s not used (%s), for instance '%s'", n, n == 1 ? "" : "s", e->source->path,
+                n == 1 ? "is" : "are", why, e->first[kind]);
+}
+
+/* TT_EDATA names a tensor that the model has no place for, and says what to do. Without an error: constants that follow
+ * from the sizes, a tied head, and, with a note, parts beside the language model (vision towers, layers that predict
+ * further tokens, other heads) and tensors that an expression of source->leave_out selects. TT_EUSAGE names an
+ * expression that selects none. refuse false: the note names the other ones too. */
+static int check_hf_extra(const struct tt_source *source, const struct tt_model *model, bool refuse)
+{
+    struct extra e = {.source = source, .model = model};
+    int rc = 0;
+
+    if (source->leave_out) {
+        TT_TRY(tt_patterns_init(TT_KEY_LEAVE_OUT, *source->leave_out, &e.leave_out));
+        e.used = tt_calloc((size_t)source->leave_out->n + 1, sizeof *e.used);
+    }
+    TT_TRY(sort_tensors(&e));
+    note(&e, BESIDE, "not part of the language model");
+    note(&e, ASKED, "as asked for");
+    if (e.n[FOREIGN] && refuse)
+        rc = fail_foreign(&e);
+    else
+        note(&e, FOREIGN, "the model has no place for it");
+out:
+    if (source->leave_out)
+        tt_patterns_release(&e.leave_out);
+    tt_free(e.used);
+    return rc;
+}
+
+/* The same of a checkpoint with titan's names. */
+static int check_titan_extra(const struct tt_source *source, const struct tt_model *model)
+{
+    for (int i = 0; i < source->manifest.n_tensors; i++) {
+        const struct tt_manifest_tensor *t = &source->manifest.tensor[i];
+        bool known = t->group != TT_CKPT_MODEL || (model->dims.tied == 1 && strcmp(t->name, "output.weight") == 0);
+
+        for (int p = 0; p < model->n_params && !known; p++)
+            known = strcmp(model->params[p].name, t->name) == 0;
+        if (!known)
+            return tt_fail(TT_EDATA,
+                           "tensor '%s' of '%s' has no place in %s, which would compute something else than the model "
+                           "that the weights are of\n"
+                           "help: are --assets, or --model and --flavor, those of the checkpoint?",
+                           t->name, source->path, model->row->name);
+    }
+    return 0;
+}
+
+/* --- the weights --- */
+
+/* The biases of experts, by titan's and by Hugging Face's names. */
+static bool keeps_dtype(const char *name)
+{
+    return tt_text_ends(name, ".expert_bias") || tt_text_ends(name, ".e_score_correction_bias");
+}
+
+static void add(struct tt_weights *w, int number, const char *name, enum tt_dtype dtype, int ndim, const int64_t *shape)
+{
+    struct tt_weight weight = {
+        .name = name, .dtype = dtype, .keeps_dtype = keeps_dtype(name), .ndim = ndim, .number = number};
+
+    for (int d = 0; d < ndim; d++)
+        weight.shape[d] = shape[d];
+    TT_PUSH(w->weight, w->n, w->cap) = weight;
+}
+
+static struct tt_weights begin(enum tt_weights_kind kind, struct tt_source *source, const struct tt_model *model)
+{
+    size_t n = (size_t)source->manifest.n_tensors + 1, n_params = model ? (size_t)model->n_params : 0;
+    int64_t *first = tt_calloc(n_params + 1, sizeof *first);
+
+    for (size_t p = 0; p < n_params; p++)
+        first[p + 1] = first[p] + tt_hf_tensors_of(&model->params[p]);
+    return (struct tt_weights){.kind = kind,
+                               .source = source,
+                               .model = model,
+                               .stored = tt_calloc((size_t)first[n_params] + 1, sizeof(struct tt_hf_stored)),
+                               .first = first,
+                               .checked = tt_calloc(n, sizeof(bool)),
+                               .seen = tt_calloc(n, sizeof(int64_t)),
+                               .digest = tt_calloc(n, sizeof(uint64_t))};
+}
+
+void tt_weights_release(struct tt_weights *weights)
+{
+    tt_free(weights->weight);
+    tt_free(weights->stored);
+    tt_free(weights->first);
+    tt_free(weights->hf);
+    tt_free(weights->gguf);
+    tt_free(weights->checked);
+    tt_free(weights->seen);
+    tt_free(weights->digest);
+    *weights = (struct tt_weights){0};
+}
+
+void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struct tt_weights *ret_weights)
+{
+    struct tt_weights w = begin(TT_WEIGHTS_STORED, source, NULL);
+
+    for (int i = 0; i < source->manifest.n_tensors; i++) {
+        const struct tt_manifest_tensor *t = &source->manifest.tensor[i];
+
+        if (t->group == group)
+            add(&w, i, t->name, t->dtype, t->ndim, t->shape);
+    }
+    *ret_weights = w;
+}
+
+bool tt_weights_digest(const struct tt_weights *weights, const struct tt_weight *weight, uint64_t *ret_digest)
+{
+    const struct tt_manifest_tensor *t = &weights->source->manifest.tensor[weight->number];
+
+    if (weights->kind != TT_WEIGHTS_STORED || !t->has_digest)
+        return false;
+    *ret_digest = t->digest;
+    return true;
+}
+
+/* The published gpt2 files are of the model without its head, so their names lack the prefix. */
+static const struct tt_manifest_tensor *find_tensor(const struct tt_weights *w, const char *name)
+{
+    const struct tt_manifest *manifest = &w->source->manifest;
+    const struct tt_manifest_tensor *found = tt_manifest_find(manifest, TT_CKPT_MODEL, name);
+    const char *prefix = w->model->row->hf_prefix;
+
+    if (!found && prefix && strncmp(name, prefix, strlen(prefix)) == 0)
+        found = tt_manifest_find(manifest, TT_CKPT_MODEL, name + strlen(prefix));
+    return found;
+}
+
+/* The same for the name and an end. */
+static const struct tt_manifest_tensor *find_end(const struct tt_weights *w, const char *name, const char *end)
+{
+    char *whole = tt_format("%s%s", name, end);
+    const struct tt_manifest_tensor *found = find_tensor(w, whole);
+
+    tt_free(whole);
+    return found;
+}
+
+static int fail_missing(const struct tt_weights *w, const char *name, const char *end, const struct tt_param *param)
+{
+    return tt_fail(TT_EDATA, "the weights in '%s' lack tensor '%s%s' (the model's %s)", w->source->path, name, end,
+                   param->name);
+}
+
+static int fail_scaled(const struct tt_weights *w, const struct tt_manifest_tensor *t, const char *end)
+{
+    return tt_fail(TT_EDATA,
+                   "'%s': tensor '%s' is %s, but there are scales for it, '%s%s'; wanted F8_E4M3 or no scales",
+                   w->source->path, t->name, tt_dtype_name(t->dtype), t->name, end);
+}
+
+/* Finds the tensor of a weight, or that of its elements and that of its scales. */
+static int find_stored(const struct tt_weights *w, const struct tt_param *param, const char *name,
+                       struct tt_hf_stored *ret_stored)
+{
+    const struct tt_manifest_tensor *values = find_tensor(w, name), *scales;
+    bool is_import = w->kind == TT_WEIGHTS_FROM_HF;
+    const char *end = "_scale_inv";
+
+    if (values && !(is_import && values->dtype == TT_F8_E4M3)) {
+        *ret_stored = tt_hf_stored_plain(values);
+        return is_import && find_end(w, name, end) ? fail_scaled(w, values, end) : 0;
+    }
+    if (!values && is_import) {
+        values = find_end(w, name, "_blocks");
+        end = "_scales";
+    }
+    if (!values)
+        return fail_missing(w, name, "", param);
+    scales = find_end(w, name, end);
+    if (!scales)
+        return fail_missing(w, name, end, param);
+    return tt_hf_stored_packed(values, scales, w->block, ret_stored);
+}
+
+/* Whether a tensor lacks only rows of the vocabulary. */
+static bool may_grow(const struct tt_weights *w, const struct tt_param *param, const struct tt_hf_stored *stored)
+{
+    return w->kind == TT_WEIGHTS_FROM_HF && param->hf_transform == TT_HF_SAME && param->ndim == 2 &&
+           (strcmp(param->name, "tok_embeddings.weight") == 0 || strcmp(param->name, "output.weight") == 0) &&
+           stored->ndim == 2 && stored->shape[1] == param->shape[1] && stored->shape[0] > 0 &&
+           stored->shape[0] < param->shape[0];
+}
+
+/* Finds the tensor `name`, which holds a parameter, and checks its shape. */
+static int find(struct tt_weights *w, const struct tt_param *param, int64_t expert, const char *name, int ndim,
+                const int64_t *shape)
+{
+    struct tt_hf_stored *stored = &w->stored[w->first[param - w->model->params] + expert];
+    struct tt_box wanted, found;
+    char a[128], b[128];
+    int rc = 0;
+
+    TT_TRY(find_stored(w, param, name, stored));
+    wanted =
+        tt_box_whole(ndim, stored->is_turned && param->hf_transform == TT_HF_EXPERTS_TRANSPOSE ? param->shape : shape);
+    found = tt_box_whole(stored->ndim, stored->shape);
+    if (!tt_box_equal(&wanted, &found) && strcmp(param->name, "pos_embeddings.weight") == 0)
+        return tt_fail(TT_EDATA,
+                       "tensor '%s' is %s, wanted %s: learned positions cannot become more or fewer\n"
+                       "help: leave out %s, and set %s to at most %lld",
+                       stored->values->name, tt_box_text(b, sizeof b, &found), tt_box_text(a, sizeof a, &wanted),
+                       tt_key_name(TT_KEY_MAX_POSITIONS), tt_key_name(TT_KEY_SEQ_LEN), (long long)stored->shape[0]);
+    if (!tt_box_equal(&wanted, &found) && !(w->source->extend_vocabulary && may_grow(w, param, stored)))
+        return tt_fail(TT_EDATA, "tensor '%s' is %s, wanted %s for the model's %s\nhelp: %s%s", stored->values->name,
+                       tt_box_text(b, sizeof b, &found), tt_box_text(a, sizeof a, &wanted), param->name,
+                       may_grow(w, param, stored) ? "for new tokens, in training, set "
+                                                  : "are the dims those of the weights' config.json?",
+                       may_grow(w, param, stored) ? tt_key_name(TT_KEY_EXTEND_VOCABULARY) : "");
+    if (!tt_cast_known(TT_F32, stored->dtype))
+        return tt_fail(TT_EDATA, "tensor '%s' is %s; weights are F32, BF16 or F16, or F8_E4M3 with scales", name,
+                       tt_dtype_name(stored->dtype));
+out:
+    return rc;
+}
+
+static void note_new_rows(const struct tt_weights *w)
+{
+    for (int p = 0; p < w->model->n_params; p++) {
+        const struct tt_hf_stored *stored = &w->stored[w->first[p]];
+
+        if (stored->values && may_grow(w, &w->model->params[p], stored))
+            tt_note("%s has %lld rows, and '%s' has %lld: the new ones are the mean of these", w->model->params[p].name,
+                    (long long)w->model->params[p].shape[0], stored->values->name, (long long)stored->shape[0]);
+    }
+}
+
+/* What a tied model's files may have under this name is a copy of the embedding. */
+static const char *head_name(const struct tt_weights *w)
+{
+    return w->kind == TT_WEIGHTS_FROM_HF ? "lm_head.weight" : "output.weight";
+}
+
+static int fail_tied(const struct tt_weights *w, const char *embedding, const char *how)
+{
+    return tt_fail(TT_EDATA,
+                   "'%s': the output of the model is tied to its embedding, but tensor '%s' %s '%s'\n"
+                   "help: to use both, set tie_word_embeddings to false in config.json (in training also "
+                   "%s=false); else remove %s from the weights",
+                   w->source->path, head_name(w), how, embedding, tt_key_name(TT_KEY_TIE_EMBEDDINGS), head_name(w));
+}
+
+/* A tied model's files may have a copy of the embedding for the head, but not a different matrix. */
+static int check_tied(const struct tt_weights *w)
+{
+    const struct tt_manifest_tensor *head = tt_manifest_find(&w->source->manifest, TT_CKPT_MODEL, head_name(w));
+    const struct tt_manifest_tensor *embedding = NULL;
+    struct tt_box a, b;
+    bool equal = false;
+    int rc = 0;
+
+    for (int p = 0; p < w->model->n_params; p++)
+        if (strcmp(w->model->params[p].name, "tok_embeddings.weight") == 0)
+            embedding = w->stored[w->first[p]].values;
+    if (w->model->dims.tied != 1 || !head || !embedding || head == embedding)
+        return 0;
+    a = tt_box_whole(head->ndim, head->shape);
+    b = tt_box_whole(embedding->ndim, embedding->shape);
+    if (!tt_box_equal(&a, &b) || !tt_cast_known(TT_F32, head->dtype))
+        return fail_tied(w, embedding->name, "does not have the shape of");
+    TT_TRY(tt_source_equal(w->source, head, embedding, &equal));
+    rc = equal ? 0 : fail_tied(w, embedding->name, "differs from");
+out:
+    return rc;
+}
+
+/* Finds the tensor of a parameter, or those of its experts, which have one type. */
+static int find_theirs(struct tt_weights *w, int p)
+{
+    const struct tt_param *param = &w->model->params[p];
+    struct tt_hf_tensor theirs = tt_hf_tensor_of(w->model, p);
+    const struct tt_hf_stored *stored = &w->stored[w->first[p]];
+    int rc = 0;
+
+    for (int64_t e = 0; e < tt_hf_tensors_of(param) && rc == 0; e++) {
+        char *name = param->hf_transform == TT_HF_EXPERTS ? tt_hf_expert_name(theirs.name, e) : tt_strdup(theirs.name);
+
+        rc = find(w, param, e, name, theirs.ndim, theirs.shape);
+        tt_free(name);
+        if (rc == 0 && stored[e].dtype != stored[0].dtype)
+            rc = tt_fail(TT_EDATA, "tensor '%s' is %s, and '%s' is %s; experts must have one type",
+                         stored[e].values->name, tt_dtype_name(stored[e].values->dtype), stored[0].values->name,
+                         tt_dtype_name(stored[0].values->dtype));
+    }
+    return rc;
+}
+
+int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, enum tt_extra check_extra,
+                       struct tt_weights *ret_weights)
+{
+    struct tt_weights w = begin(TT_WEIGHTS_FROM_HF, source, model);
+    int rc = 0;
+
+    TT_TRY(tt_hf_block_size(source, w.block));
+    for (int p = 0; p < model->n_params; p++) {
+        const struct tt_param *param = &model->params[p];
+
+        if (param->adapter || !param->hf_name)
+            continue;
+        TT_TRY(find_theirs(&w, p));
+        add(&w, p, param->name, w.stored[w.first[p]].dtype, param->ndim, param->shape);
+    }
+    if (check_extra) {
+        TT_TRY(check_tied(&w));
+        note_new_rows(&w);
+        TT_TRY(check_hf_extra(source, model, check_extra == TT_EXTRA_REFUSED));
+    }
+    *ret_weights = w;
+out:
+    if (rc < 0)
+        tt_weights_release(&w);
+    return rc;
+}
+
+/* Finds the model's parameters by titan's names. */
+static int find_params(struct tt_weights *w)
+{
+    int rc = 0;
+
+    for (int p = 0; p < w->model->n_params; p++) {
+        const struct tt_param *param = &w->model->params[p];
+
+        TT_TRY(find(w, param, 0, param->name, param->ndim, param->shape));
+    }
+    rc = check_tied(w);
+out:
+    return rc;
+}
+
+int tt_weights_of_model(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
+{
+    struct tt_weights w = begin(TT_WEIGHTS_STORED, source, model);
+    int rc = 0;
+
+    TT_TRY(find_params(&w));
+    for (int p = 0; p < model->n_params; p++) {
+        const struct tt_manifest_tensor *t = w.stored[w.first[p]].values;
+
+        add(&w, (int)(t - source->manifest.tensor), model->params[p].name, t->dtype, t->ndim, t->shape);
+    }
+    TT_TRY(check_titan_extra(source, model));
+    *ret_weights = w;
+out:
+    if (rc < 0)
+        tt_weights_release(&w);
+    return rc;
+}
+
+static void note_left_out(const struct tt_model *model)
+{
+    for (int p = 0; p < model->n_params; p++)
+        if (!model->params[p].hf_name) {
+            tt_note("%s and the like are not exported: Hugging Face's class of %s has none, so its routers choose "
+                    "experts by their scores alone",
+                    model->params[p].name, model->title);
+            return;
+        }
+}
+
+/* The whole model with its adapters merged, or the adapters alone. */
+static int export(struct tt_source *source, const struct tt_model *model, bool adapters, struct tt_weights *ret_weights)
+{
+    struct tt_weights w = begin(TT_WEIGHTS_TO_HF, source, model);
+    int n = 0, rc = 0;
+
+    TT_TRY(find_params(&w));
+    w.hf = tt_hf_tensors(model, adapters, &n);
+    for (int i = 0; i < n; i++)
+        add(&w, i, w.hf[i].name, w.stored[w.first[w.hf[i].param[0]]].dtype, w.hf[i].ndim, w.hf[i].shape);
+    if (!adapters)
+        note_left_out(model);
+    *ret_weights = w;
+out:
+    if (rc < 0)
+        tt_weights_release(&w);
+    return rc;
+}
+
+int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
+{
+    return export(source, model, false, ret_weights);
+}
+
+int tt_weights_of_adapters(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
+{
+    if (model->dims.lora.rank == 0)
+        return tt_fail(TT_EDATA, "'%s' has no adapters: it was trained without %s", source->path,
+                       tt_key_name(TT_KEY_LORA_RANK));
+    return export(source, model, true, ret_weights);
+}
+
+int tt_weights_to_gguf(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
+{
+    struct tt_weights w = begin(TT_WEIGHTS_TO_GGUF, source, model);
+    int rc = 0;
+
+    TT_TRY(find_params(&w));
+    TT_TRY(tt_gguf_parts(model, &w.gguf, &w.n_gguf));
+    for (int i = 0; i < w.n_gguf; i++) {
+        const struct tt_gguf_part *part = &w.gguf[i];
+
+        add(&w, i, part->name, part->n_params ? w.stored[w.first[part->param[0]]].dtype : TT_F32, part->ndim,
+            part->shape);
+    }
+    *ret_weights = w;
+out:
+    if (rc < 0)
+        tt_weights_release(&w);
+    return rc;
+}
+
+/* A tensor of a GGUF file, as elements. */
+static struct tt_hf_stored as_elements(const struct tt_manifest_tensor *t)
+{
+    struct tt_hf_stored stored = tt_hf_stored_plain(t);
+
+    if (!t->packing)
+        return stored;
+    stored.dtype = TT_F32;
+    stored.shape[stored.ndim - 1] = t->shape[t->ndim - 1] / t->packing->bytes * t->packing->elements;
+    return stored;
+}
+
+/* Finds the tensor of a part. ret_missing: the file does not have it, which is no fault of what llama.cpp lacks. */
+static int find_part(struct tt_weights *w, int i, bool *ret_missing)
+{
+    const struct tt_gguf_part *part = &w->gguf[i];
+    const struct tt_manifest_tensor *t = tt_manifest_find(&w->source->manifest, TT_CKPT_MODEL, part->name);
+    struct tt_box wanted = tt_box_whole(part->ndim, part->shape), found;
+    char a[128], b[128];
+
+    *ret_missing = !t && w->model->params[part->param[0]].buffer;
+    if (*ret_missing)
+        return 0;
+    if (!t)
+        return fail_missing(w, part->name, "", &w->model->params[part->param[0]]);
+    if (t->packing && t->ndim == 1)
+        return tt_fail(TT_EDATA, "'%s': tensor '%s', a vector, is %s; wanted F32, F16 or BF16", w->source->path,
+                       t->name, t->packing->name);
+    w->stored[i] = as_elements(t);
+    found = tt_box_whole(w->stored[i].ndim, w->stored[i].shape);
+    if (!tt_box_equal(&wanted, &found))
+        return tt_fail(TT_EDATA, "'%s': tensor '%s' is %s, wanted %s for the model's %s", w->source->path, t->name,
+                       tt_box_text(b, sizeof b, &found), tt_box_text(a, sizeof a, &wanted),
+                       w->model->params[part->param[0]].name);
+    return 0;
+}
+
+/* Tensors that the model has no place for would be lost in silence. */
+static int check_parts(const struct tt_weights *w)
+{
+    const struct tt_manifest *m = &w->source->manifest;
+
+    for (int i = 0; i < m->n_tensors; i++) {
+        bool known = tt_gguf_reads_rope_factors(w->model) && strcmp(m->tensor[i].name, "rope_freqs.weight") == 0;
+
+        for (int k = 0; k < w->n_gguf && !known; k++)
+            known = strcmp(w->gguf[k].name, m->tensor[i].name) == 0;
+        if (!known)
+            return tt_fail(TT_EDATA, "'%s': the model, a %s, has no place for tensor '%s'", w->source->path,
+                           w->model->row->name, m->tensor[i].name);
+    }
+    return 0;
+}
+
+/* The type of the tensors that have a parameter; float32 if they differ. */
+static enum tt_dtype dtype_of(const struct tt_weights *w, int param)
+{
+    enum tt_dtype dtype = TT_F32;
+    bool found = false;
+
+    for (int i = 0; i < w->n_gguf; i++)
+        for (int k = 0; k < w->gguf[i].n_params && !w->gguf[i].is_copy; k++) {
+            if (w->gguf[i].param[k] != param)
+                continue;
+            dtype = found && w->stored[i].dtype != dtype ? TT_F32 : w->stored[i].dtype;
+            found = true;
+        }
+    return dtype;
+}
+
+int tt_weights_from_gguf(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
+{
+    struct tt_weights w = begin(TT_WEIGHTS_FROM_GGUF, source, model);
+    bool *missing = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_gguf_parts(model, &w.gguf, &w.n_gguf));
+    missing = tt_calloc((size_t)model->n_params + 1, sizeof *missing);
+    tt_free(w.stored);
+    w.stored = tt_calloc((size_t)w.n_gguf + 1, sizeof *w.stored);
+    for (int i = 0; i < w.n_gguf; i++)
+        if (w.gguf[i].n_params && !w.gguf[i].is_copy)
+            TT_TRY(find_part(&w, i, &missing[w.gguf[i].param[0]]));
+    TT_TRY(check_parts(&w));
+    for (int p = 0; p < model->n_params; p++) {
+        const struct tt_param *param = &model->params[p];
+
+        if (!param->adapter && !missing[p] && (!param->buffer || strcmp(model->row->name, "deepseek_v3") == 0))
+            add(&w, p, param->name, dtype_of(&w, p), param->ndim, param->shape);
+    }
+    *ret_weights = w;
+out:
+    tt_free(missing);
+    if (rc < 0)
+        tt_weights_release(&w);
+    return rc;
+}
+
+static int check_alike(const struct tt_weights *a, const struct tt_weights *b)
+{
+    for (int i = 0; i < a->n && i < b->n; i++) {
+        const struct tt_weight *x = &a->weight[i], *y = &b->weight[i];
+        struct tt_box wanted = tt_box_whole(x->ndim, x->shape), found = tt_box_whole(y->ndim, y->shape);
+        char want[128], have[128];
+
+        if (strcmp(x->name, y->name) != 0)
+            return tt_fail(TT_EDATA, "'%s' has tensor '%s' where '%s' has '%s': they are not of one model",
+                           b->source->path, y->name, a->source->path, x->name);
+        if (!tt_box_equal(&wanted, &found))
+            return tt_fail(TT_EDATA, "tensor '%s' is %s in '%s', and %s in '%s'", x->name,
+                           tt_box_text(have, sizeof have, &found), b->source->path,
+                           tt_box_text(want, sizeof want, &wanted), a->source->path);
+        if (!tt_cast_known(TT_F32, x->dtype) || !tt_cast_known(TT_F32, y->dtype))
+            return tt_fail(TT_EDATA, "tensor '%s' is %s; only F32, BF16 and F16 have a mean", x->name,
+                           tt_dtype_name(tt_cast_known(TT_F32, x->dtype) ? y->dtype : x->dtype));
+    }
+    return a->n == b->n
+               ? 0
+               : tt_fail(TT_EDATA, "'%s' has %d tensors, '%s' has %d", a->source->path, a->n, b->source->path, b->n);
+}
+
+int tt_weights_mean(struct tt_weights *of, const double *share, int n, struct tt_weights *ret_weights)
+{
+    struct tt_weights w = begin(TT_WEIGHTS_MEAN, of[0].source, NULL);
+    int rc = 0;
+
+    w.of = of;
+    w.share = share;
+    w.n_of = n;
+    for (int k = 1; k < n; k++)
+        TT_TRY(check_alike(&of[0], &of[k]));
+    for (int i = 0; i < of[0].n; i++)
+        TT_PUSH(w.weight, w.n, w.cap) = of[0].weight[i];
+    *ret_weights = w;
+out:
+    if (rc < 0)
+        tt_weights_release(&w);
+    return rc;
+}

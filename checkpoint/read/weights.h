@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CHECKPOINT_READ_WEIGHTS_H
+#define TT_CHECKPOINT_READ_WEIGHTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "checkpoint/read/map.h"
+#include "checkpoint/read/packed.h"
+#include "checkpoint/read/source.h"
+#include "core/base/error.h"
+#include "core/models/model.h"
+
+/**
+ * The model tensors of an open checkpoint in one of several forms: as stored, in the names and layout of Hugging Face
+ * or of GGUF (export), or in titan's from these (import), by checkpoint/read/map.h and checkpoint/read/map.h. Needs at
+ * most a few MiB of memory, or one head's rows of a tensor. The mean of several checkpoints is read
+ * as if it were one checkpoint.
+ */
+enum tt_weights_kind {
+    TT_WEIGHTS_STORED,
+    TT_WEIGHTS_TO_HF,
+    TT_WEIGHTS_FROM_HF,
+    TT_WEIGHTS_TO_GGUF,
+    TT_WEIGHTS_FROM_GGUF,
+    TT_WEIGHTS_MEAN,
+};
+
+struct tt_weight {
+    const char *name;    /* the manifest's or the model's */
+    enum tt_dtype dtype; /* as stored; BF16, if that is in FP8 or MXFP4 (checkpoint/read/packed.h) */
+    bool keeps_dtype;    /* it is written in that type, whatever that of the other weights is */
+    int ndim;
+    int64_t shape[TT_BOX_DIMS];
+    int number; /* index of the manifest's tensor, of the parameter, or of the tensor in tt_hf_tensors or gguf */
+};
+
+struct tt_weights {
+    enum tt_weights_kind kind;
+    struct tt_source *source;     /* borrowed, as is the model */
+    const struct tt_model *model; /* NULL for TT_WEIGHTS_STORED */
+    int n, cap;
+    struct tt_weight *weight;
+    /* Per parameter: the tensor that has its bytes. In an import, experts have a tensor each: those of parameter p are
+     * in stored[first[p]] and after it. */
+    struct tt_hf_stored *stored;
+    int64_t *first;
+    int64_t block[2];          /* of an import: rows and columns of FP8 blocks */
+    struct tt_hf_tensor *hf;   /* of an export */
+    struct tt_gguf_part *gguf; /* of GGUF; of an import, stored[i] is the tensor gguf[i] */
+    int n_gguf;
+    bool *checked;         /* per tensor of the manifest: its checksums were compared */
+    int64_t *seen;         /* the same: the number of rows read */
+    uint64_t *digest;      /* and their digest */
+    struct tt_weights *of; /* of a mean: borrowed */
+    const double *share;   /* the same: of each of them */
+    int n_of;
+};
+
+/** As stored: every tensor of a group, sorted by name. */
+void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struct tt_weights *ret_weights);
+
+/**
+ * As stored, but only the model's parameters, in its order. TT_EDATA names one that is missing or has another shape,
+ * or a tensor that the model does not have.
+ */
+int tt_weights_of_model(struct tt_source *source, const struct tt_model *model,
+                        struct tt_weights *ret_weights) TT_MUST_CHECK;
+
+/** The digest of a whole weight, if the manifest has one and the weight is used as stored; else false. */
+bool tt_weights_digest(const struct tt_weights *weights, const struct tt_weight *weight, uint64_t *ret_digest);
+
+/**
+ * In Hugging Face's names, from titan's, with adapters merged into their weights. TT_EDATA names a parameter that is
+ * missing or has another shape.
+ */
+int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model,
+                     struct tt_weights *ret_weights) TT_MUST_CHECK;
+
+/** The same for a GGUF file: its names and layout. */
+int tt_weights_to_gguf(struct tt_source *source, const struct tt_model *model,
+                       struct tt_weights *ret_weights) TT_MUST_CHECK;
+
+/**
+ * In titan's names and the model's order, from a GGUF file. TT_EDATA names a tensor that is missing, has another shape,
+ * or is not the model's. Biases of experts that the file does not have are left out.
+ */
+int tt_weights_from_gguf(struct tt_source *source, const struct tt_model *model,
+                         struct tt_weights *ret_weights) TT_MUST_CHECK;
+
+/** The adapters alone, in PEFT's names. TT_EDATA as above, and if the model has none. */
+int tt_weights_of_adapters(struct tt_source *source, const struct tt_model *model,
+                           struct tt_weights *ret_weights) TT_MUST_CHECK;
+
+/**
+ * In titan's names and the model's order, without adapters, from Hugging Face's. TT_EDATA as above. check_extra is
+ * about tensors that the model does not have (tt_hf_check_extra); only one rank needs to look for them. If it does, the
+ * lm_head.weight of a tied model must also be a copy of the embedding (TT_EDATA).
+ */
+enum tt_extra { TT_EXTRA_IGNORED, TT_EXTRA_REFUSED, TT_EXTRA_NOTED };
+int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, enum tt_extra check_extra,
+                       struct tt_weights *ret_weights) TT_MUST_CHECK;
+
+/**
+ * The mean of the weights of several checkpoints, sum(share * weight) / sum(share), added in double. `of` and `share`,
+ * [n] each, are borrowed. Dtypes are those of the first. TT_EDATA names a weight that the others lack, or of which they
+ * have another shape.
+ */
+int tt_weights_mean(struct tt_weights *of, const double *share, int n, struct tt_weights *ret_weights) TT_MUST_CHECK;
+
+void tt_weights_release(struct tt_weights *weights);
+
+/**
+ * Reads rows [row_begin, row_begin + rows), packed, converted to dtype (tt_cast_known). Exporting a transposed tensor
+ * reads the whole parameter at every call, so ask for many rows.
+ */
+int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, int64_t row_begin, int64_t rows,
+                    enum tt_dtype dtype, void *data) TT_MUST_CHECK;
+
+/**
+ * To be called after all weights were read completely, in ascending order of rows: compares what was read with the
+ * manifest's digests, if it has any. TT_EDATA names the file, tensor and rows that are damaged.
+ */
+int tt_weights_check(struct tt_weights *weights) TT_MUST_CHECK;
+
+/**
+ * What a user says of a checkpoint that does not say which model it is, as PyTorch's do not. All may be NULL.
+ */
+struct tt_told {
+    const char *model, *flavor; /* of the registry; both or none */
+    const char *assets;         /* a folder with config.json or model.json, and a tokenizer */
+};
+
+/**
+ * Builds the model of an open titan checkpoint from its model.json, or else as told; the vocabulary is then that of the
+ * embedding. told->assets becomes the source's. TT_EDATA says that the model is not known, TT_EUSAGE that the
+ * checkpoint says it itself.
+ */
+int tt_source_model(struct tt_source *source, const struct tt_told *told, struct tt_model **ret_model) TT_MUST_CHECK;
+
+/** Tensors of Hugging Face files that a model has no place for. */
+
+#endif

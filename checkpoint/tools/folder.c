@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the commands do with a checkpoint folder: list what is in it, remove what it need not keep, go back to a step.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sys/stat.h>
+
+#include "checkpoint/durable/durable.h"
+#include "checkpoint/steps/steps.h"
+#include "checkpoint/steps/store.h"
+#include "checkpoint/tools/tools.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "core/os/file.h"
+
+/* --- listing --- */
+
+/* A step that cannot be read at the moment is listed as unreadable. Running out of memory is an error. */
+static int list_step(const char *folder, int64_t step, json_t *list)
+{
+    char *path = tt_step_path(folder, step);
+    struct tt_manifest manifest = {0};
+    json_t *json, *time;
+    struct tt_step_place place = {0};
+    enum tt_path_kind kind;
+    int rc = tt_step_place(path, &place), more = 0;
+    char *problem = NULL;
+    bool good;
+
+    if (rc == 0)
+        rc = tt_step_explain(tt_step_look(path, true, &kind, &manifest), path, &place);
+    if (rc == TT_EREMOVED) {
+        tt_free(path);
+        return rc;
+    }
+    good = rc == 0;
+    problem = good ? NULL : tt_strdup(tt_error_message());
+    if (!good) /* what is still known of it */
+        more = tt_manifest_load(path, &manifest);
+    json = json_pack("{s:I, s:s}", "step", (json_int_t)step, "state",
+                     good             ? "committed"
+                     : rc == TT_EDATA ? "damaged"
+                                      : "unreadable");
+    tt_ckpt_set_summary(json, &manifest);
+    time = json_object_get(json, "time");
+    (void)json_object_update_new(
+        json, json_pack("{s:o?, s:o?, s:o?, s:b, s:o}", "age_s",
+                        json_is_number(time) ? json_real(tt_clock_wall_sec() - json_number_value(time)) : NULL, "files",
+                        manifest.meta ? json_integer(manifest.n_files) : NULL, "bytes",
+                        manifest.meta ? json_integer(tt_ckpt_file_bytes(&manifest)) : NULL, "good", good, "problem",
+                        problem ? tt_json_string(problem) : json_null()));
+    tt_manifest_release(&manifest);
+    (void)json_array_append_new(list, json);
+    tt_free(problem);
+    tt_free(path);
+    return rc == TT_ENOMEM || more == TT_ENOMEM ? TT_ENOMEM : 0;
+}
+
+static json_t *list_leftover(const char *folder, const char *name)
+{
+    char *path = tt_format("%s/%s", folder, name);
+    struct stat st;
+    bool seen = lstat(path, &st) == 0;
+    json_t *json = json_pack("{s:o, s:s, s:I, s:o}", "name", tt_json_string(name), "state", tt_leftover_kind(name),
+                             "bytes", (json_int_t)tt_leftover_bytes(path), "age_s",
+                             seen ? json_real(tt_clock_wall_sec() - (double)st.st_mtime) : json_null());
+
+    tt_free(path);
+    return json;
+}
+
+/* A step that was set aside: why, which run saved it, and which run set it aside. */
+static json_t *list_aside(const char *folder, const char *name, const struct tt_aside *aside)
+{
+    char *path = tt_format("%s/%s", folder, name);
+    struct tt_manifest manifest = {0};
+    json_t *json, *run_id = NULL;
+    struct stat st;
+    bool seen = lstat(path, &st) == 0;
+
+    if (tt_manifest_load(path, &manifest) == 0)
+        run_id = json_object_get(manifest.meta, "run_id");
+    json = json_pack("{s:o, s:I, s:s, s:O?, s:o, s:I, s:o?}", "name", tt_json_string(name), "step",
+                     (json_int_t)aside->step, "state", tt_aside_word(aside->kind), "run_id",
+                     json_is_string(run_id) ? run_id : NULL, "set_aside_by", tt_json_string(aside->run_id), "bytes",
+                     (json_int_t)tt_leftover_bytes(path), "age_s",
+                     seen ? json_real(tt_clock_wall_sec() - (double)st.st_mtime) : NULL);
+    tt_manifest_release(&manifest);
+    tt_free(path);
+    return json;
+}
+
+/* A step that is given by its path is listed alone. The caller frees ret_steps. */
+static int find_steps(const char *given, char **ret_folder, int64_t **ret_steps, int *ret_n)
+{
+    enum tt_path_kind kind;
+    char *folder = NULL, *slash;
+    int cap = 0, rc = 0;
+
+    if ((rc = tt_path_find(given, &kind, &folder)) == TT_EDATA && tt_step_folder_find(given, "list", &folder) == 0) {
+        kind = TT_PATH_FOLDER; /* all its steps were set aside */
+        rc = 0;
+    }
+    TT_TRY(rc);
+    slash = strrchr(folder, '/');
+    if (kind == TT_PATH_FOLDER) {
+        TT_TRY(tt_step_list(folder, ret_steps, ret_n));
+    } else if (kind == TT_PATH_STEP && slash && tt_step_number(slash + 1) >= 0) {
+        TT_PUSH(*ret_steps, *ret_n, cap) = tt_step_number(slash + 1);
+        *slash = 0;
+    } else {
+        rc = tt_fail(kind == TT_PATH_STEP ? TT_EUSAGE : TT_EDATA,
+                     "'%s' is not a folder of steps\nhelp: titan ckpt inspect describes it", given);
+        goto out;
+    }
+    *ret_folder = folder;
+    folder = NULL;
+out:
+    tt_free(folder);
+    return rc;
+}
+
+int tt_ckpt_list(const char *path, json_t **ret_json)
+{
+    int64_t *steps = NULL;
+    char *folder = NULL, **names = NULL;
+    json_t *list = json_array(), *aside = json_array(), *leftovers = json_array();
+    int n = 0, n_names = 0, rc = 0;
+
+    TT_TRY(find_steps(path, &folder, &steps, &n));
+    for (int i = 0; i < n; i++)
+        if ((rc = list_step(folder, steps[i], list)) < 0 && rc != TT_EREMOVED) /* no longer one of them */
+            goto out;
+    rc = 0;
+    TT_TRY(tt_folder_list(folder, &names, &n_names));
+    for (int i = 0; i < n_names; i++) {
+        struct tt_aside what;
+
+        if (tt_leftover_is(names[i]))
+            (void)json_array_append_new(leftovers, list_leftover(folder, names[i]));
+        else if (tt_aside_parse(names[i], &what))
+            (void)json_array_append_new(aside, list_aside(folder, names[i], &what));
+    }
+    *ret_json = json_pack("{s:o,s:O,s:O,s:O}", "folder", tt_json_string(folder), "steps", list, "set_aside", aside,
+                          "leftovers", leftovers);
+out:
+    json_decref(list);
+    json_decref(aside);
+    json_decref(leftovers);
+    tt_names_free(names, n_names);
+    tt_free(steps);
+    tt_free(folder);
+    return rc;
+}
+
+/* --- removing --- */
+
+struct gc {
+    char *folder;
+    bool dry_run;
+    int64_t keep;
+    json_t *removed, *kept, *damaged, *pytorch;
+    int64_t bytes;
+};
+
+static void add_removed(struct gc *gc, const char *name, const char *kind, int64_t bytes)
+{
+    (void)json_array_append_new(gc->removed, json_pack("{s:o, s:s, s:I}", "name", tt_json_string(name), "kind", kind,
+                                                       "bytes", (json_int_t)bytes));
+    if (strcmp(kind, "restored") != 0)
+        gc->bytes += bytes;
+}
+
+/* parent is gc's folder or a step in it. */
+static int clear_leftover(struct gc *gc, const char *parent, const char *name)
+{
+    char *path = tt_format("%s/%s", parent, name), *home = tt_leftover_home(parent, name);
+    bool taken = true, restore;
+    int rc = 0;
+
+    if (home)
+        TT_TRY(tt_path_exists(home, &taken));
+    restore = !taken;
+    add_removed(gc, path + strlen(gc->folder) + 1, restore ? "restored" : "leftover", tt_leftover_bytes(path));
+    if (!gc->dry_run && restore && rename(path, home) < 0)
+        rc = tt_fail(TT_EIO, "cannot put '%s' back as '%s': %s", path, home, strerror(errno));
+    else if (!gc->dry_run && !restore)
+        rc = tt_folder_remove(path);
+out:
+    tt_free(path);
+    tt_free(home);
+    return rc;
+}
+
+static int clear_leftovers(struct gc *gc, const char *parent)
+{
+    char **names = NULL;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list(parent, &names, &n));
+    for (int i = 0; i < n; i++)
+        if (tt_leftover_is(names[i]))
+            TT_TRY(clear_leftover(gc, parent, names[i]));
+out:
+    tt_names_free(names, n);
+    return rc;
+}
+
+/* checkpoint.keep_latest_k of the run that saved the step. */
+static int64_t wanted_by(const struct tt_manifest *manifest)
+{
+    json_t *config = json_object_get(json_object_get(manifest->meta, "config"), "checkpoint");
+
+    return (int64_t)json_integer_value(json_object_get(config, "keep_latest_k"));
+}
+
+static int clear_step(struct gc *gc, const char *path, int64_t step)
+{
+    char *name = tt_format("step-%" PRId64, step), *aside = tt_format(".trash-step-%" PRId64 "-gc", step);
+    int rc = 0;
+
+    add_removed(gc, name, "step", tt_leftover_bytes(path));
+    if (!gc->dry_run)
+        rc = tt_commit_remove(gc->folder, name, aside, -1);
+    tt_free(name);
+    tt_free(aside);
+    return rc;
+}
+
+/* A good step is kept or removed; no other step is. */
+static int judge_step(struct gc *gc, const char *path, int64_t step, int *good)
+{
+    struct tt_manifest manifest = {0};
+    int rc = tt_step_check(path, &manifest);
+
+    if (rc == TT_EDATA) { /* any other error may be that of a good step */
+        (void)json_array_append_new(gc->damaged, json_integer(step));
+        return 0;
+    }
+    TT_TRY(rc);
+    if (++*good == 1 && gc->keep < 0)
+        gc->keep = wanted_by(&manifest);
+    if (gc->keep > 0 && *good > gc->keep)
+        TT_TRY(clear_step(gc, path, step));
+    else
+        (void)json_array_append_new(gc->kept, json_integer(step));
+out:
+    tt_manifest_release(&manifest);
+    return rc;
+}
+
+/* Steps of PyTorch are not titan's to remove. */
+static int look_at_step(struct gc *gc, int64_t step, int *good)
+{
+    char *path = tt_step_path(gc->folder, step);
+    enum tt_path_kind kind;
+    bool is_folder = false;
+    int rc = 0;
+
+    TT_TRY(tt_step_look(path, false, &kind, NULL));
+    if (kind == TT_PATH_DCP) {
+        (void)json_array_append_new(gc->pytorch, json_integer(step));
+        goto out;
+    }
+    TT_TRY(judge_step(gc, path, step, good));
+    TT_TRY(tt_path_is_folder(path, &is_folder));
+    if (is_folder)
+        rc = clear_leftovers(gc, path); /* of a killed export */
+out:
+    tt_free(path);
+    return rc;
+}
+
+static int clear_steps(struct gc *gc)
+{
+    int64_t *steps = NULL;
+    int n = 0, good = 0, rc = 0;
+
+    TT_TRY(tt_step_list(gc->folder, &steps, &n));
+    for (int i = n - 1; i >= 0; i--)
+        TT_TRY(look_at_step(gc, steps[i], &good));
+out:
+    tt_free(steps);
+    return rc;
+}
+
+/* Removes steps that were set aside, if asked to. */
+static int clear_aside(struct gc *gc)
+{
+    char **names = NULL;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list(gc->folder, &names, &n));
+    for (int i = 0; i < n && rc == 0; i++) {
+        char *path = tt_format("%s/%s", gc->folder, names[i]), *trash;
+        struct tt_aside aside;
+
+        if (tt_aside_parse(names[i], &aside)) {
+            trash = tt_format(".trash-step-%" PRId64 "-gc", aside.step);
+            add_removed(gc, names[i], tt_aside_word(aside.kind), tt_leftover_bytes(path));
+            if (!gc->dry_run)
+                rc = tt_commit_remove(gc->folder, names[i], trash, -1);
+            tt_free(trash);
+        }
+        tt_free(path);
+    }
+out:
+    tt_names_free(names, n);
+    return rc;
+}
+
+int tt_ckpt_gc(const char *path, int64_t keep, bool abandoned, bool dry_run, json_t **ret_json)
+{
+    struct gc gc = {.dry_run = dry_run,
+                    .keep = keep,
+                    .removed = json_array(),
+                    .kept = json_array(),
+                    .damaged = json_array(),
+                    .pytorch = json_array()};
+    struct tt_lock lock = TT_LOCK_NONE;
+    int rc = 0;
+
+    TT_TRY(tt_step_folder_find(path, "gc", &gc.folder));
+    TT_TRY(tt_ckpt_folder_lock(gc.folder, &lock));
+    TT_TRY(clear_leftovers(&gc, gc.folder)); /* first, since this may restore a step */
+    TT_TRY(clear_steps(&gc));
+    if (abandoned)
+        TT_TRY(clear_aside(&gc));
+    *ret_json = json_pack("{s:o, s:b, s:I, s:O, s:I, s:O, s:O, s:O}", "folder", tt_json_string(gc.folder), "dry_run",
+                          dry_run, "keep", (json_int_t)(gc.keep < 0 ? 0 : gc.keep), "removed", gc.removed, "bytes",
+                          (json_int_t)gc.bytes, "kept", gc.kept, "damaged", gc.damaged, "pytorch", gc.pytorch);
+out:
+    tt_lock_release(&lock);
+    json_decref(gc.removed);
+    json_decref(gc.kept);
+    json_decref(gc.damaged);
+    json_decref(gc.pytorch);
+    tt_free(gc.folder);
+    return rc;
+}
+
+/* --- going back by hand --- */
+
+static int check_target(const char *folder, int64_t step, const int64_t *steps, int n)
+{
+    char *path = tt_step_path(folder, step);
+    struct tt_text have = {0};
+    bool found = false;
+    int rc = 0;
+
+    for (int i = n - 1; i >= 0; i--) {
+        found = found || steps[i] == step;
+        tt_text_add(&have, "%s%" PRId64, i == n - 1 ? "" : ", ", steps[i]);
+    }
+    if (!found)
+        rc = tt_fail(TT_EDATA, "no checkpoint of step %" PRId64 " in '%s'\nhelp: it holds %s%s", step, folder,
+                     n ? "steps " : "none", n ? have.text : "");
+    else
+        rc = tt_step_check(path, NULL);
+    tt_text_release(&have);
+    tt_free(path);
+    return rc;
+}
+
+/* A run of titan neither continues from a step of PyTorch nor sets one aside. Newer steps need not be readable. */
+static int check_kinds(const char *folder, int64_t step, const int64_t *steps, int n)
+{
+    enum tt_path_kind kind;
+    int rc = 0;
+
+    for (int i = n - 1; i >= 0 && steps[i] >= step && rc == 0; i--) {
+        char *path = tt_step_path(folder, steps[i]);
+
+        if (tt_step_look(path, false, &kind, NULL) == 0 && kind == TT_PATH_DCP)
+            rc = tt_fail(TT_EUSAGE,
+                         "'%s' is a checkpoint of PyTorch, which rollback neither returns to nor sets aside\n"
+                         "help: a new run can begin from a checkpoint of PyTorch",
+                         path);
+        tt_free(path);
+    }
+    return rc;
+}
+
+int tt_ckpt_rollback(const char *path, int64_t step, bool dry_run, json_t **ret_json)
+{
+    struct tt_lock lock = TT_LOCK_NONE;
+    char *folder = NULL, id[TT_RANDOM_WORD_BYTES];
+    json_t *aside = json_array();
+    int64_t *steps = NULL;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_step_folder_find(path, "rollback", &folder));
+    TT_TRY(tt_ckpt_folder_lock(folder, &lock));
+    TT_TRY(tt_step_list(folder, &steps, &n));
+    TT_TRY(check_kinds(folder, step, steps, n));
+    TT_TRY(check_target(folder, step, steps, n));
+    tt_random_word(id);
+    for (int i = n - 1; i >= 0 && steps[i] > step; i--) {
+        char *name = tt_aside_name(steps[i], TT_ASIDE_ABANDONED, id);
+
+        (void)json_array_append_new(aside, json_pack("{s:I, s:s}", "step", (json_int_t)steps[i], "name", name));
+        tt_free(name);
+        if (!dry_run)
+            TT_TRY(tt_aside_step(folder, steps[i], TT_ASIDE_ABANDONED, id));
+    }
+    *ret_json = json_pack("{s:o, s:I, s:b, s:O}", "folder", tt_json_string(folder), "step", (json_int_t)step, "dry_run",
+                          dry_run, "set_aside", aside);
+out:
+    tt_lock_release(&lock);
+    json_decref(aside);
+    tt_free(steps);
+    tt_free(folder);
+    return rc;
+}
