@@ -22,12 +22,6 @@ def sources():
     return [path for path in tree.files() if path.endswith(SUFFIXES) and lint.layer_of(path) is not None]
 
 
-def room_of(path):
-    """A folder of a layer; a file of the layer's own folder is a room with the layer's name."""
-    parts = path.split("/")
-    return "/".join(parts[:2]) if len(parts) > 2 else parts[0]
-
-
 def exports(paths):
     return {name for path in paths if path.endswith(".h") for name in DECLARATION.findall(lint.code_of(path))}
 
@@ -41,38 +35,6 @@ def called_once(paths):
     return count
 
 
-def circles(paths, name_of):
-    """Sets of more than one name that reach each other by includes (Tarjan's strongly connected components)."""
-    edges = collections.defaultdict(set)
-    for path in paths:
-        for _, line in tree.lines(path):
-            match = lint.INCLUDE.match(line)
-            if match and match.group(1) == '"' and lint.layer_of(match.group(2)) is not None:
-                if name_of(match.group(2)) != name_of(path):
-                    edges[name_of(path)].add(name_of(match.group(2)))
-    index, low, stack, found = {}, {}, [], []
-
-    def visit(node):
-        index[node] = low[node] = len(index)
-        stack.append(node)
-        for other in sorted(edges[node]):
-            if other not in index:
-                visit(other)
-            if other in stack:
-                low[node] = min(low[node], low[other])
-        if low[node] == index[node]:
-            members = stack[stack.index(node):]
-            del stack[stack.index(node):]
-            if len(members) > 1:
-                found.append(sorted(members))
-
-    sys.setrecursionlimit(10000)
-    for node in sorted(edges):
-        if node not in index:
-            visit(node)
-    return sorted(found)
-
-
 def main(prefixes):
     print(f"{'':24}{'lines':>9}{'files':>7}{'exports':>9}{'called once':>13}")
     rows = [(prefix, [path for path in sources() if path.startswith(prefix)]) for prefix in prefixes or lint.LAYERS]
@@ -83,8 +45,8 @@ def main(prefixes):
     for name, paths in rows:
         lines = sum(tree.text(path).count("\n") for path in paths)
         print(f"{name:24}{lines:9,}{len(paths):7,}{len(exports(paths)):9,}{called_once(paths):13,}")
-    for what, name_of in (("rooms", room_of), ("files", lambda path: path.rsplit(".", 1)[0])):
-        found = circles(sources(), name_of)
+    for what, name_of in (("rooms", lint.room_of), ("files", lint.unit_of)):
+        found = lint.circles(sources(), name_of)
         print(f"\nCircles of {what}: {len(found)}, with {sum(map(len, found))} members")
         for members in found:
             print("  " + " ".join(members))

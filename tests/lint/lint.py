@@ -6,6 +6,7 @@ CHECKS at the end maps a name to a function that yields a line per fault. A faul
 to it. A new rule is one function and one entry there. The slow tools (compiler, clang-format, clang-tidy) have scripts
 of their own beside this one.
 """
+import collections
 import functools
 import os
 import re
@@ -17,6 +18,18 @@ LAYERS = ["core", "parallel", "checkpoint", "estimate", "trainer", "cli"]
 
 # Two wings on one floor: neither includes the other, though one is left of the other in the list.
 WINGS = ("estimate", "trainer")
+
+# The rooms of each layer, in order. A room is a folder of the layer; a file in the layer's own folder belongs to the
+# room with the name of the layer. A file includes only files of its own room, of rooms to the left, and of layers to
+# the left. A layer without an entry here must only be free of circles.
+ORDER = {
+    "checkpoint": ["durable", "format", "dcp", "steps", "read", "save", "load", "export", "tools"],
+}
+# Layers whose rooms and files may still include each other in circles.
+KNOTTED = {"core", "parallel", "cluster", "cli"}
+
+# Circles of files that are one topic: sorted lists of paths without their suffixes.
+ONE_TOPIC = []
 
 # External headers, each with the only file that may include it (None: any file, but only one).
 OWNERS = {
@@ -95,6 +108,73 @@ def includes_point_left():
                 yield f"{path}:{number}: {' and '.join(WINGS)} do not include each other"
             if target.startswith("tests/"):
                 yield f"{path}:{number}: library code includes a test header"
+
+
+def room_of(path):
+    """A folder of a layer; a file of the layer's own folder is in the room with the layer's name."""
+    parts = path.split("/")
+    return "/".join(parts[:2]) if len(parts) > 2 else parts[0]
+
+
+def unit_of(path):
+    """A source and its header are one."""
+    return path.rsplit(".", 1)[0]
+
+
+def inclusions(paths):
+    """path, number of the line, file of a layer that it includes."""
+    for path in paths:
+        for number, line in tree.lines(path):
+            match = INCLUDE.match(line)
+            if match and match.group(1) == '"' and layer_of(match.group(2)) is not None:
+                yield path, number, match.group(2)
+
+
+def circles(paths, name_of):
+    """Sets of more than one name that reach each other by includes (Tarjan's strongly connected components)."""
+    edges = collections.defaultdict(set)
+    for path, _, target in inclusions(paths):
+        if name_of(target) != name_of(path):
+            edges[name_of(path)].add(name_of(target))
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in sorted(edges[node]):
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[node] = min(low[node], low[other])
+        if low[node] == index[node]:
+            members = stack[stack.index(node):]
+            del stack[stack.index(node):]
+            if len(members) > 1:
+                found.append(sorted(members))
+
+    sys.setrecursionlimit(10000)
+    for node in sorted(edges):
+        if node not in index:
+            visit(node)
+    return sorted(found)
+
+
+def rooms_are_in_order():
+    for layer, rooms in ORDER.items():
+        known = {layer if room == layer else f"{layer}/{room}": place for place, room in enumerate(rooms)}
+        paths = [path for path in library_files() if path.startswith(layer + "/")]
+        for room in sorted({room_of(path) for path in paths} - set(known)):
+            yield f"{room}: not in ORDER"
+        for path, number, target in inclusions(paths):
+            if known.get(room_of(target), -1) > known.get(room_of(path), len(rooms)):
+                yield f"{path}:{number}: {target} is right of {room_of(path)}"
+
+
+def includes_have_no_circles():
+    for name_of in (room_of, unit_of):
+        for members in circles([path for path in library_files() if path.split("/")[0] not in KNOTTED], name_of):
+            if members not in ONE_TOPIC:
+                yield f"{members[0]}: a circle of includes: {' '.join(members)}"
 
 
 def includes_resolve():
@@ -508,6 +588,8 @@ def links_of_documents_lead_somewhere():
 
 CHECKS = {
     "includes_point_left": includes_point_left,
+    "rooms_are_in_order": rooms_are_in_order,
+    "includes_have_no_circles": includes_have_no_circles,
     "includes_resolve": includes_resolve,
     "external_headers_have_one_owner": external_headers_have_one_owner,
     "core_knows_no_mpi": core_knows_no_mpi,
