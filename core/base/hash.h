@@ -5,8 +5,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** CRC32C (Castagnoli) of bytes, continued from crc (0 to begin). Uses the CPU's instruction when it has one. */
+/** CRC32C (Castagnoli) of bytes, continued from crc (0 to begin). Uses the CPU's instruction if it has one. */
 uint32_t tt_crc32c(uint32_t crc, const void *bytes, size_t size);
+
+/** The same without that instruction. */
+uint32_t tt_crc32c_portable(uint32_t crc, const void *bytes, size_t size);
 
 /** The CRC32C of A followed by B, from the CRCs of both and the size of B, without a second pass over the bytes. */
 uint32_t tt_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b);
