@@ -25,14 +25,65 @@
 
 enum { BLOCK_ELEMENTS = 1 << 18 };
 
+/* --- rows of both --- */
+
+/* Elements of a row, over all dimensions but the first. */
+static int64_t row_width(int ndim, const int64_t *shape)
+{
+    int64_t width = 1;
+
+    for (int d = 1; d < ndim; d++)
+        width *= shape[d];
+    return width;
+}
+
+/* Rows [row, row + n) of a tensor that has n_params parameters one after the other along the first dimension. */
+static int join_params(const struct tt_model *model, const int *params, int n_params, tt_hf_read_fn read, void *arg,
+                       int64_t row, int64_t n, float *data)
+{
+    int rc = 0;
+
+    for (int k = 0; k < n_params; k++) {
+        const struct tt_param *p = &model->params[params[k]];
+        int64_t base = k * p->shape[0], from = row > base ? row - base : 0;
+        int64_t to = row + n - base < p->shape[0] ? row + n - base : p->shape[0];
+
+        if (from < to)
+            TT_TRY(read(arg, params[k], from, to - from, data + (base + from - row) * row_width(p->ndim, p->shape)));
+    }
+out:
+    return rc;
+}
+
+/*
+ * Rows [row, row + n) of array `number`, in which the rows of each head are in another order: pairs (2i, 2i+1) that RoPE
+ * turns are made of halves (i, i + E/2), or the reverse. Whole heads are read.
+ */
+static int order_heads(int64_t head_dim, int64_t width, int number, tt_hf_read_fn read, void *arg, int64_t row,
+                       int64_t n, bool to_pairs, float *data)
+{
+    int64_t half = head_dim / 2;
+    float *head = tt_calloc_for((size_t)(head_dim * width), sizeof *head, "the rows of a head");
+    int rc = head ? 0 : TT_ENOMEM;
+
+    for (int64_t h = row / head_dim; h * head_dim < row + n && rc == 0; h++) {
+        rc = read(arg, number, h * head_dim, head_dim, head);
+        for (int64_t i = 0; i < head_dim && rc == 0; i++) {
+            int64_t at = h * head_dim + i, from = to_pairs ? i % 2 * half + i / 2 : i % half * 2 + i / half;
+
+            if (at >= row && at < row + n)
+                memcpy(data + (at - row) * width, head + from * width, (size_t)width * sizeof *head);
+        }
+    }
+    tt_free(head);
+    return rc;
+}
+
+/* --- Hugging Face --- */
+
 static int64_t n_parts(const struct tt_param *param)
 {
     return param->hf_parts > 1 ? param->hf_parts : 1;
-}
-
-static int64_t width_of(const struct tt_param *param)
-{
-    return param->ndim == 1 ? 1 : param->shape[param->ndim - 1];
 }
 
 int64_t tt_hf_tensors_of(const struct tt_param *param)
@@ -158,37 +209,6 @@ struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, bool adapters, 
     return list;
 }
 
-/* The row of a head in the layout that is read, for `row` of the layout that is written. */
-static int64_t hf_head_row(int64_t row, int64_t head_dim, bool import)
-{
-    int64_t half = head_dim / 2;
-
-    return import ? row % 2 * half + row / 2 : row % half * 2 + row / half;
-}
-
-static int copy_hf_heads(const struct tt_param *p, int param, tt_hf_read_fn read, void *arg, int64_t row, int64_t n,
-                         bool import, float *data)
-{
-    int64_t width = width_of(p), head_dim = p->shape[0] / p->hf_heads, end = row + n;
-    float *head = tt_calloc_for((size_t)(head_dim * width), sizeof *head, p->name);
-    int rc = head ? 0 : TT_ENOMEM;
-
-    TT_TRY(rc);
-    for (int64_t h = row / head_dim; h * head_dim < end; h++) {
-        TT_TRY(read(arg, param, h * head_dim, head_dim, head));
-        for (int64_t i = 0; i < head_dim; i++) {
-            int64_t at = h * head_dim + i;
-
-            if (at >= row && at < end)
-                memcpy(data + (at - row) * width, head + hf_head_row(i, head_dim, import) * width,
-                       (size_t)width * sizeof *head);
-        }
-    }
-out:
-    tt_free(head);
-    return rc;
-}
-
 /* Columns [column, column + n) of a stored (rows, width) matrix, each written as a row of data, `stride` apart. */
 static int copy_columns(int param, tt_hf_read_fn read, void *arg, int64_t rows, int64_t width, int64_t column,
                         int64_t n, int64_t stride, float *data)
@@ -244,7 +264,8 @@ int tt_hf_import(const struct tt_model *model, int param, tt_hf_read_fn read, vo
     case TT_HF_SAME:
         return read(arg, param, first, n, data);
     case TT_HF_ROPE_PAIRS:
-        return copy_hf_heads(p, param, read, arg, row, n, true, data);
+        return order_heads(p->shape[0] / p->hf_heads, row_width(p->ndim, p->shape), param, read, arg, row, n, true,
+                           data);
     case TT_HF_TRANSPOSE:
         return copy_columns(param, read, arg, p->shape[1], n_parts(p) * p->shape[0], first, n, p->shape[1], data);
     case TT_HF_EXPERTS:
@@ -253,24 +274,6 @@ int tt_hf_import(const struct tt_model *model, int param, tt_hf_read_fn read, vo
         return transpose_experts(param, read, arg, p->shape[2], p->shape[1], row, n, data);
     }
     return tt_fail(TT_EINTERNAL, "parameter %s has a layout that cannot be read", p->name);
-}
-
-/* Writes the rows of each part that lie in [row, row + n). */
-static int export_rows(const struct tt_model *model, const struct tt_hf_tensor *t, tt_hf_read_fn read, void *arg,
-                       int64_t row, int64_t n, float *data)
-{
-    int rc = 0;
-
-    for (int k = 0; k < t->n_params; k++) {
-        const struct tt_param *p = &model->params[t->param[k]];
-        int64_t base = k * p->shape[0], from = row > base ? row - base : 0;
-        int64_t to = row + n - base < p->shape[0] ? row + n - base : p->shape[0];
-
-        if (from < to)
-            TT_TRY(read(arg, t->param[k], from, to - from, data + (base + from - row) * width_of(p)));
-    }
-out:
-    return rc;
 }
 
 /* Rows of an expert's matrix, which is one row of the parameter. */
@@ -301,9 +304,10 @@ int tt_hf_export(const struct tt_model *model, const struct tt_hf_tensor *t, tt_
 
     switch (p->hf_transform) {
     case TT_HF_SAME:
-        return export_rows(model, t, read, arg, row, n, data);
+        return join_params(model, t->param, t->n_params, read, arg, row, n, data);
     case TT_HF_ROPE_PAIRS:
-        return copy_hf_heads(p, t->param[0], read, arg, row, n, false, data);
+        return order_heads(p->shape[0] / p->hf_heads, row_width(p->ndim, p->shape), t->param[0], read, arg, row, n,
+                           false, data);
     case TT_HF_TRANSPOSE:
         for (int k = 0; k < t->n_params; k++)
             TT_TRY(copy_columns(t->param[k], read, arg, p->shape[0], p->shape[1], row, n, t->shape[1],
@@ -565,60 +569,6 @@ int tt_gguf_parts(const struct tt_model *model, struct tt_gguf_part **ret_parts,
 
 /* --- values --- */
 
-static int64_t row_width(int ndim, const int64_t *shape)
-{
-    int64_t width = 1;
-
-    for (int d = 1; d < ndim; d++)
-        width *= shape[d];
-    return width;
-}
-
-/* Rows [row, row + n) of several arrays side by side, of `rows` rows each: reads or is read from array k. */
-static int copy_rows(const struct tt_gguf_part *part, const struct tt_model *model, tt_hf_read_fn read, void *arg,
-                     int64_t row, int64_t n, float *data)
-{
-    int rc = 0;
-
-    for (int k = 0; k < part->n_params; k++) {
-        const struct tt_param *p = &model->params[part->param[k]];
-        int64_t base = k * p->shape[0], from = row > base ? row - base : 0;
-        int64_t to = row + n - base < p->shape[0] ? row + n - base : p->shape[0];
-
-        if (from < to)
-            TT_TRY(
-                read(arg, part->param[k], from, to - from, data + (base + from - row) * row_width(p->ndim, p->shape)));
-    }
-out:
-    return rc;
-}
-
-/* The row of a head that is read for `row` of the one that is made. */
-static int64_t gguf_head_row(int64_t row, int64_t head_dim, bool import)
-{
-    return import ? row % (head_dim / 2) * 2 + row / (head_dim / 2) : row % 2 * (head_dim / 2) + row / 2;
-}
-
-static int copy_heads(int64_t head_dim, int64_t width, int number, tt_hf_read_fn read, void *arg, int64_t row,
-                      int64_t n, bool import, float *data)
-{
-    float *head = tt_calloc_for((size_t)(head_dim * width), sizeof *head, "the rows of a head");
-    int rc = head ? 0 : TT_ENOMEM;
-
-    for (int64_t h = row / head_dim; h * head_dim < row + n && rc == 0; h++) {
-        rc = read(arg, number, h * head_dim, head_dim, head);
-        for (int64_t i = 0; i < head_dim && rc == 0; i++) {
-            int64_t at = h * head_dim + i;
-
-            if (at >= row && at < row + n)
-                memcpy(data + (at - row) * width, head + gguf_head_row(i, head_dim, import) * width,
-                       (size_t)width * sizeof *head);
-        }
-    }
-    tt_free(head);
-    return rc;
-}
-
 /* Experts [expert, expert + n): rows `which`, which + 2, ... of the `rows` of each, which are `width` wide. */
 static int take_rows(int number, int64_t rows_of, int64_t width, int which, tt_hf_read_fn read, void *arg,
                      int64_t expert, int64_t n, float *data)
@@ -671,9 +621,9 @@ int tt_gguf_export(const struct tt_model *model, const struct tt_gguf_part *part
 
     switch (part->layout) {
     case TT_GGUF_SAME:
-        return copy_rows(part, model, read, arg, row, n, data);
+        return join_params(model, part->param, part->n_params, read, arg, row, n, data);
     case TT_GGUF_PAIRS:
-        return copy_heads(model->dims.head_dim, width, part->param[0], read, arg, row, n, false, data);
+        return order_heads(model->dims.head_dim, width, part->param[0], read, arg, row, n, true, data);
     case TT_GGUF_EVEN:
     case TT_GGUF_ODD:
         return take_rows(part->param[0], p->shape[1], p->ndim > 2 ? p->shape[2] : 1, part->layout == TT_GGUF_ODD, read,
@@ -753,7 +703,8 @@ int tt_gguf_import(const struct tt_model *model, const struct tt_gguf_part *part
     case TT_GGUF_SAME:
         return read(arg, number[0], place * p->shape[0] + row, n, data);
     case TT_GGUF_PAIRS:
-        return copy_heads(model->dims.head_dim, row_width(p->ndim, p->shape), number[0], read, arg, row, n, true, data);
+        return order_heads(model->dims.head_dim, row_width(p->ndim, p->shape), number[0], read, arg, row, n, false,
+                           data);
     case TT_GGUF_EVEN:
     case TT_GGUF_ODD:
         return join_rows(p, number, read, arg, row, n, data);
