@@ -53,7 +53,7 @@ int tt_fault(const char *point, int rank)
     const char *spec = getenv("TITAN_FAULT"); // NOLINT(concurrency-mt-unsafe): the environment is not changed meanwhile
     int rc = 0;
 
-    for (; spec && rc == 0; spec = strchr(spec, ',') ? strchr(spec, ',') + 1 : NULL)
+    for (; spec && rank >= 0 && rc == 0; spec = strchr(spec, ',') ? strchr(spec, ',') + 1 : NULL)
         rc = obey(spec, point, rank);
     return rc;
 }
@@ -68,11 +68,6 @@ static int fail_write(const char *what, const char *path, int error)
 
     (void)snprintf(advice, sizeof advice, "keep fewer checkpoints (%s)", tt_key_name(TT_KEY_KEEP_LATEST));
     return tt_file_fail(what, path, error, advice);
-}
-
-static int fault(const char *point, int rank)
-{
-    return rank < 0 ? 0 : tt_fault(point, rank);
 }
 
 /* Some file systems cannot reserve; there the write fails. (posix_fallocate would write every page instead.) */
@@ -95,10 +90,10 @@ int tt_durable_begin(const char *path, int64_t bytes, int rank, struct tt_durabl
     int rc = 0;
 
     TT_TRY(tt_file_temporary(path, &file.temporary, &file.fd));
-    TT_TRY(fault("open", rank));
+    TT_TRY(tt_fault("open", rank));
     if (bytes > 0)
         TT_TRY(reserve(&file, bytes));
-    TT_TRY(fault("allocate", rank));
+    TT_TRY(tt_fault("allocate", rank));
     *ret_file = file;
 out:
     if (rc < 0)
@@ -173,7 +168,7 @@ int tt_durable_end(struct tt_durable *file)
 {
     int rc = 0, fd = file->fd, tries = 0;
 
-    TT_TRY(fault("fsync", file->rank));
+    TT_TRY(tt_fault("fsync", file->rank));
     while (fsync(fd) < 0) {
         if (tt_path_again(errno, &tries))
             continue;
@@ -185,7 +180,7 @@ int tt_durable_end(struct tt_durable *file)
         rc = fail_write("close", file->temporary, errno);
         goto out;
     }
-    TT_TRY(fault("file_rename", file->rank));
+    TT_TRY(tt_fault("file_rename", file->rank));
     if (rename(file->temporary, file->path) < 0)
         rc = fail_write("rename", file->temporary, errno);
 out:
@@ -260,7 +255,7 @@ static int replace_in_two_steps(const char *from, const char *to, const char *ol
 
     if (rename(to, old) < 0)
         return fail_publish(to, old, errno);
-    TT_TRY(fault("aside", rank));
+    TT_TRY(tt_fault("aside", rank));
     if (rename(from, to) < 0)
         rc = fail_publish(from, to, errno);
 out:
@@ -272,7 +267,7 @@ out:
 static int exchange(const char *from, const char *to, const char *old, int rank)
 {
     /* An injected error simulates a file system without an exchange. */
-    if (fault("exchange", rank) < 0)
+    if (tt_fault("exchange", rank) < 0)
         return replace_in_two_steps(from, to, old, rank);
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) < 0)
         return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP ? replace_in_two_steps(from, to, old, rank)
@@ -290,7 +285,7 @@ int tt_commit_publish(const char *parent, const char *temporary, const char *nam
     int rc = 0;
 
     TT_TRY(tt_path_exists(to, &exists));
-    TT_TRY(fault("publish", rank));
+    TT_TRY(tt_fault("publish", rank));
     if (exists && replace) {
         TT_TRY(exchange(from, to, old, rank));
     } else if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) < 0) {
@@ -300,10 +295,10 @@ int tt_commit_publish(const char *parent, const char *temporary, const char *nam
             goto out;
         }
     }
-    TT_TRY(fault("published", rank));
+    TT_TRY(tt_fault("published", rank));
     TT_TRY(tt_folder_sync(parent));
     /* The new one is now committed; a remainder of the old one is not a failure. */
-    if (exists && replace && (fault("replaced", rank) < 0 || tt_folder_remove(old) < 0))
+    if (exists && replace && (tt_fault("replaced", rank) < 0 || tt_folder_remove(old) < 0))
         tt_warn("the replaced '%s' could not be removed: %s", old, tt_error_message());
 out:
     tt_free(from);
@@ -315,7 +310,7 @@ out:
 /* Gives the new folder the name that the old one is to have, then exchanges the two. */
 static int exchange_keeping(const char *from, const char *to, const char *kept, int rank)
 {
-    if (fault("exchange", rank) < 0)
+    if (tt_fault("exchange", rank) < 0)
         return replace_in_two_steps(from, to, kept, rank);
     if (rename(from, kept) < 0)
         return fail_publish(from, kept, errno);
@@ -342,9 +337,9 @@ int tt_commit_publish_keeping(const char *parent, const char *temporary, const c
         rc = fail_publish(to, kept, EEXIST);
         goto out;
     }
-    TT_TRY(fault("publish", rank));
+    TT_TRY(tt_fault("publish", rank));
     TT_TRY(exchange_keeping(from, to, kept, rank));
-    TT_TRY(fault("published", rank));
+    TT_TRY(tt_fault("published", rank));
     TT_TRY(tt_folder_sync(parent));
 out:
     tt_free(from);
@@ -358,13 +353,13 @@ int tt_commit_remove(const char *parent, const char *name, const char *aside, in
     char *from = tt_format("%s/%s", parent, name), *to = tt_format("%s/%s", parent, aside);
     int rc = 0;
 
-    TT_TRY(fault("retention", rank));
+    TT_TRY(tt_fault("retention", rank));
     if (rename(from, to) < 0) {
         rc = tt_fail(TT_EIO, "cannot remove '%s': %s", from, strerror(errno));
         goto out;
     }
     TT_TRY(tt_folder_sync(parent));
-    TT_TRY(fault("retention_remove", rank));
+    TT_TRY(tt_fault("retention_remove", rank));
     rc = tt_folder_remove(to);
 out:
     tt_free(from);

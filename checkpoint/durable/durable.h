@@ -143,7 +143,7 @@ int tt_output_copy(const struct tt_output *output, const char *from_folder, cons
     X(retention_remove) /* rank 0, an old step is renamed but not yet removed */                          \
     X(end)              /* every rank */
 
-/** Does what TITAN_FAULT asks for at this point; returns 0 when it asks for nothing here. */
+/** Does what TITAN_FAULT asks for at this point; returns 0 if it asks for nothing here, and always for rank -1. */
 int tt_fault(const char *point, int rank) TT_MUST_CHECK;
 
 #endif

@@ -21,6 +21,11 @@ struct tt_ckpt_chunk *tt_ckpt_state_group(const struct tt_ckpt_state *state, enu
     return group == TT_CKPT_MODEL ? state->model : state->optim;
 }
 
+const struct tt_ckpt_chunk *tt_ckpt_state_tensor(const struct tt_ckpt_state *state, int i)
+{
+    return i < state->n_model ? &state->model[i] : &state->optim[i - state->n_model];
+}
+
 int64_t tt_ckpt_box_bytes(const struct tt_ckpt_chunk *tensor, const struct tt_box *box)
 {
     return tt_box_volume(box) * (int64_t)tt_dtype_size(tensor->dtype);

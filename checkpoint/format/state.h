@@ -58,6 +58,9 @@ struct tt_ckpt_asset {
 /** The chunks of a group, and their number. */
 struct tt_ckpt_chunk *tt_ckpt_state_group(const struct tt_ckpt_state *state, enum tt_ckpt_group group, int *ret_n);
 
+/** Tensor i of a state: of the model, then of the optimizer. */
+const struct tt_ckpt_chunk *tt_ckpt_state_tensor(const struct tt_ckpt_state *state, int i);
+
 /** Bytes of a box of a tensor. */
 int64_t tt_ckpt_box_bytes(const struct tt_ckpt_chunk *tensor, const struct tt_box *box);
 

@@ -254,7 +254,7 @@ int tt_parts_share(struct tt_comm *comm, const struct tt_mesh *mesh, const struc
     int n = state->n_model + (model_only ? 0 : state->n_optim), rc = 0;
 
     for (int i = 0; i < n; i++) {
-        const struct tt_ckpt_chunk *c = i < state->n_model ? &state->model[i] : &state->optim[i - state->n_model];
+        const struct tt_ckpt_chunk *c = tt_ckpt_state_tensor(state, i);
         int64_t bytes = tt_placement_has(mesh, &c->placement, comm->rank) ? tt_ckpt_box_bytes(c, &c->part) : 0;
 
         for (int64_t at = 0; at < bytes && tt_placement_copies(mesh, &c->placement) > 1; at += MESSAGE_BYTES)

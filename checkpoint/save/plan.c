@@ -30,6 +30,13 @@ static int64_t rows_of(const struct tt_box *box)
     return box->ndim ? box->shape[0] : 1;
 }
 
+const struct tt_ckpt_chunk *tt_ckpt_piece_tensor(const struct tt_ckpt_state *state, const struct tt_ckpt_piece *piece)
+{
+    int n = 0;
+
+    return &tt_ckpt_state_group(state, piece->group, &n)[piece->tensor];
+}
+
 struct tt_box tt_ckpt_piece_box(const struct tt_ckpt_piece *piece, const struct tt_ckpt_chunk *tensor,
                                 const struct tt_mesh *mesh)
 {
@@ -133,10 +140,8 @@ static void assign_all(const struct tt_ckpt_state *state, const struct tt_mesh *
         qsort(small, (size_t)n_small, sizeof *small, compare_small);
     for (int i = 0; i < n_small; i++) {
         struct tt_ckpt_piece *piece = &small[i].piece;
-        int n = 0;
 
-        piece->writer =
-            least_loaded(mesh, &tt_ckpt_state_group(state, piece->group, &n)[piece->tensor].placement, part, load);
+        piece->writer = least_loaded(mesh, &tt_ckpt_piece_tensor(state, piece)->placement, part, load);
         load[piece->writer] += small[i].bytes;
         add_piece(plan, piece);
     }
@@ -274,8 +279,7 @@ static void make_parts(const struct tt_ckpt_state *state, const struct tt_mesh *
     if (plan.n)
         qsort(plan.piece, (size_t)plan.n, sizeof *plan.piece, compare_pieces);
     for (int i = 0; i < plan.n; i++) {
-        int n = 0;
-        const struct tt_ckpt_chunk *tensor = &tt_ckpt_state_group(state, plan.piece[i].group, &n)[plan.piece[i].tensor];
+        const struct tt_ckpt_chunk *tensor = tt_ckpt_piece_tensor(state, &plan.piece[i]);
         struct tt_box box = tt_ckpt_piece_box(&plan.piece[i], tensor, mesh);
 
         plan.bytes += tt_ckpt_box_bytes(tensor, &box);
@@ -363,13 +367,6 @@ char *tt_ckpt_shard_path(enum tt_ckpt_group group, int rank)
 }
 
 /* --- the layout of a shard file --- */
-
-static const struct tt_ckpt_chunk *tensor_of(const struct tt_ckpt_state *state, const struct tt_ckpt_piece *piece)
-{
-    int n = 0;
-
-    return &tt_ckpt_state_group(state, piece->group, &n)[piece->tensor];
-}
 
 int tt_shard_file_header(struct tt_shard_file *file, struct tt_text *header)
 {
@@ -460,7 +457,7 @@ static int measure(const struct tt_ckpt_state *state, const struct tt_mesh *mesh
     file.entry = tt_calloc((size_t)n, sizeof *file.entry);
     for (int i = 0; i < n; i++) {
         const struct tt_ckpt_piece *p = &plan->piece[piece[i]];
-        const struct tt_ckpt_chunk *c = tensor_of(state, p);
+        const struct tt_ckpt_chunk *c = tt_ckpt_piece_tensor(state, p);
 
         file.group = p->group;
         file.writer = p->writer;
@@ -492,7 +489,7 @@ int tt_shard_file_init(const struct tt_ckpt_state *state, const struct tt_mesh *
     for (int i = 0; i < n; i++) {
         const struct tt_ckpt_piece *p = &plan->piece[file.entry[i].index];
 
-        cut_entry(&file, i, tensor_of(state, p), mesh, p);
+        cut_entry(&file, i, tt_ckpt_piece_tensor(state, p), mesh, p);
     }
     cut_blocks(&file);
     *ret_file = file;

@@ -32,6 +32,9 @@ struct tt_ckpt_plan {
     int64_t bytes;               /* of all tensors */
 };
 
+/** The tensor that a piece is of. */
+const struct tt_ckpt_chunk *tt_ckpt_piece_tensor(const struct tt_ckpt_state *state, const struct tt_ckpt_piece *piece);
+
 /** The elements of a piece. */
 struct tt_box tt_ckpt_piece_box(const struct tt_ckpt_piece *piece, const struct tt_ckpt_chunk *tensor,
                                 const struct tt_mesh *mesh);

@@ -29,11 +29,6 @@ struct spans {
     int n, cap;
 };
 
-static const struct tt_ckpt_chunk *tensor_number(const struct tt_ckpt_state *state, int i)
-{
-    return i < state->n_model ? &state->model[i] : &state->optim[i - state->n_model];
-}
-
 static void add_elements(struct spans *spans, const struct tt_ckpt_chunk *c, int number, int64_t begin, int64_t end)
 {
     int64_t most = SPAN_BYTES / (int64_t)tt_dtype_size(c->dtype);
@@ -59,7 +54,7 @@ void tt_replicas_sum(const struct tt_mesh *mesh, const struct tt_ckpt_state *sta
     struct spans spans = {0};
 
     for (int i = 0; i < state->n_model + state->n_optim; i++) {
-        const struct tt_ckpt_chunk *c = tensor_number(state, i);
+        const struct tt_ckpt_chunk *c = tt_ckpt_state_tensor(state, i);
         int64_t end = tt_box_volume(&c->part);
         bool copied = tt_placement_copies(mesh, &c->placement) > 1;
         struct tt_summed gap = without && without[i].end ? without[i] : (struct tt_summed){end, end};
@@ -153,8 +148,8 @@ static int find_tensor(struct tt_comm *comm, const struct copies *copies, const 
     TT_TRY(tt_comm_broadcast(comm, lists, n * sizeof *lists, a));
     TT_TRY(tt_comm_broadcast(comm, lists + n, n * sizeof *lists, b));
     for (size_t i = n; i-- > 0;)
-        if (lists[i] != lists[n + i] && tensor_number(state, (int)i)->placement.copies == copies->group)
-            *ret_name = tensor_number(state, (int)i)->name;
+        if (lists[i] != lists[n + i] && tt_ckpt_state_tensor(state, (int)i)->placement.copies == copies->group)
+            *ret_name = tt_ckpt_state_tensor(state, (int)i)->name;
 out:
     tt_free(lists);
     return rc;
@@ -222,7 +217,7 @@ static int compare_copies(struct tt_comm *comm, const struct tt_mesh *mesh, enum
     int rc = 0;
 
     for (int i = 0; i < state->n_model + state->n_optim; i++)
-        if (tensor_number(state, i)->placement.copies == group)
+        if (tt_ckpt_state_tensor(state, i)->placement.copies == group)
             mine = tt_hash64(&digest[i], sizeof digest[i], mine);
     TT_TRY(tt_comm_gather_all(comm, &mine, sizeof mine, words));
     for (int first = 0; first < mesh->n_ranks && rc == 0; first++)
@@ -241,7 +236,7 @@ enum { N_GROUPS = sizeof groups / sizeof *groups };
 static bool has_copies(const struct tt_mesh *mesh, const struct tt_ckpt_state *state, enum tt_group_id group)
 {
     for (int i = 0; i < state->n_model + state->n_optim && tt_mesh_size(mesh, group) > 1; i++)
-        if (tensor_number(state, i)->placement.copies == group)
+        if (tt_ckpt_state_tensor(state, i)->placement.copies == group)
             return true;
     return false;
 }

@@ -32,24 +32,14 @@ static int tensor_of(const struct tt_ckpt_saving *s, int piece)
     return (s->plan.piece[piece].group == TT_CKPT_OPTIM ? s->stored.n_model : 0) + s->plan.piece[piece].tensor;
 }
 
-static const struct tt_ckpt_chunk *live(const struct tt_ckpt_saving *s, int tensor)
-{
-    return tensor < s->live.n_model ? &s->live.model[tensor] : &s->live.optim[tensor - s->live.n_model];
-}
-
-static const struct tt_ckpt_chunk *stored(const struct tt_ckpt_saving *s, int tensor)
-{
-    return tensor < s->stored.n_model ? &s->stored.model[tensor] : &s->stored.optim[tensor - s->stored.n_model];
-}
-
 /* What of a tensor this rank holds and writes as it is: rows of its part, or all of it. */
 static struct tt_summed summed(const struct tt_ckpt_saving *s, const struct tt_ckpt_piece *piece, int tensor)
 {
-    const struct tt_ckpt_chunk *c = live(s, tensor);
+    const struct tt_ckpt_chunk *c = tt_ckpt_state_tensor(&s->live, tensor);
     struct tt_box box = tt_ckpt_piece_box(piece, c, &s->store->mesh), common;
     int64_t begin;
 
-    if (c->dtype != stored(s, tensor)->dtype || tt_box_volume(&c->part) == 0 ||
+    if (c->dtype != tt_ckpt_state_tensor(&s->stored, tensor)->dtype || tt_box_volume(&c->part) == 0 ||
         !tt_placement_has(&s->store->mesh, &c->placement, s->rank) || !tt_box_intersect(&box, &c->part, &common))
         return (struct tt_summed){0};
     begin = tt_box_position(&common, 0, &c->part);
@@ -84,7 +74,8 @@ static int check_replicas(struct tt_ckpt_saving *s)
         for (int i = 0; i < file->n_segments; i++) {
             int tensor = tensor_of(s, file->entry[file->segment[i].entry].index);
 
-            if (file->segment[i].holder == s->rank && live(s, tensor)->dtype == stored(s, tensor)->dtype)
+            if (file->segment[i].holder == s->rank &&
+                tt_ckpt_state_tensor(&s->live, tensor)->dtype == tt_ckpt_state_tensor(&s->stored, tensor)->dtype)
                 s->own_digest[tensor] += file->segment[i].digest;
         }
     }
@@ -92,11 +83,6 @@ static int check_replicas(struct tt_ckpt_saving *s)
 }
 
 /* --- the manifest, which rank 0 writes from what the ranks have collected --- */
-
-static const struct tt_ckpt_chunk *tensor_number(const struct tt_ckpt_saving *s, int number)
-{
-    return number < s->stored.n_model ? &s->stored.model[number] : &s->stored.optim[number - s->stored.n_model];
-}
 
 /* TT_ENONFINITE if a tensor has values that are not finite; names the first one. After collect. */
 static int check_finite(const struct tt_ckpt_saving *s)
@@ -106,7 +92,7 @@ static int check_finite(const struct tt_ckpt_saving *s)
             return tt_fail(TT_ENONFINITE,
                            "tensor '%s' has %" PRId64
                            " values that are not finite: nothing was saved, older checkpoints are unchanged",
-                           tensor_number(s, i)->name, s->shared.nonfinite[i]);
+                           tt_ckpt_state_tensor(&s->stored, i)->name, s->shared.nonfinite[i]);
     return 0;
 }
 
@@ -165,7 +151,7 @@ static int describe(const struct tt_ckpt_saving *s, struct tt_manifest *manifest
 
     manifest->meta = manifest_meta(s);
     for (int i = 0; i < n; i++) {
-        const struct tt_ckpt_chunk *c = tensor_number(s, i);
+        const struct tt_ckpt_chunk *c = tt_ckpt_state_tensor(&s->stored, i);
         enum tt_ckpt_group group = i < s->stored.n_model ? TT_CKPT_MODEL : TT_CKPT_OPTIM;
 
         tt_manifest_add_tensor(manifest, group, c->name, c->dtype, c->ndim, c->shape)->digest =
@@ -702,8 +688,8 @@ int64_t tt_ckpt_staging_bytes(const struct tt_ckpt_state *state, const struct tt
     tt_ckpt_plan_shard(state, mesh, policy, rank, &plan);
     for (int i = 0; i < plan.n; i++) {
         const struct tt_ckpt_piece *p = &plan.piece[i];
-        int n = 0, slot = (int)p->group * n_ranks + p->writer;
-        const struct tt_ckpt_chunk *tensor = &tt_ckpt_state_group(state, p->group, &n)[p->tensor];
+        int slot = (int)p->group * n_ranks + p->writer;
+        const struct tt_ckpt_chunk *tensor = tt_ckpt_piece_tensor(state, p);
         struct tt_box box = tt_ckpt_piece_box(p, tensor, mesh);
 
         bytes[slot] += tt_ckpt_box_bytes(tensor, &box);

@@ -52,19 +52,13 @@ int tt_saving_open(void *arg)
 
 /* --- bytes --- */
 
-static const struct tt_ckpt_chunk *tensor_of(const struct tt_ckpt_state *state, const struct tt_ckpt_piece *piece)
-{
-    int n = 0;
-
-    return &tt_ckpt_state_group(state, piece->group, &n)[piece->tensor];
-}
-
 /* Gets `size` bytes of a segment, from its byte `at` on, in the file's dtype, from this rank's rows. */
 static void fetch(const struct tt_ckpt_saving *s, const struct tt_shard_file *file,
                   const struct tt_shard_segment *segment, int64_t at, int64_t size, void *to)
 {
     const struct tt_ckpt_piece *piece = &s->plan.piece[file->entry[segment->entry].index];
-    const struct tt_ckpt_chunk *live = tensor_of(&s->live, piece), *stored = tensor_of(&s->stored, piece);
+    const struct tt_ckpt_chunk *live = tt_ckpt_piece_tensor(&s->live, piece),
+                               *stored = tt_ckpt_piece_tensor(&s->stored, piece);
     int64_t item = (int64_t)tt_dtype_size(stored->dtype), first = (segment->offset + at) / item;
     const char *from =
         (const char *)live->data +
@@ -80,7 +74,7 @@ static void sum_span(const struct tt_ckpt_saving *s, const struct tt_shard_file 
                      int64_t at, int64_t size, const char *bytes)
 {
     const struct tt_ckpt_piece *piece = &s->plan.piece[file->entry[segment->entry].index];
-    const struct tt_ckpt_chunk *stored = tensor_of(&s->stored, piece);
+    const struct tt_ckpt_chunk *stored = tt_ckpt_piece_tensor(&s->stored, piece);
     int64_t item = (int64_t)tt_dtype_size(stored->dtype);
 
     segment->crc = tt_crc32c(segment->crc, bytes, (size_t)size);
@@ -480,8 +474,7 @@ static bool *find_gathered(const struct tt_ckpt_saving *s)
 
     for (int i = 0; i < s->plan.n; i++) {
         const struct tt_ckpt_piece *piece = &s->plan.piece[i];
-        int n = 0;
-        const struct tt_ckpt_chunk *tensor = &tt_ckpt_state_group(&s->stored, piece->group, &n)[piece->tensor];
+        const struct tt_ckpt_chunk *tensor = tt_ckpt_piece_tensor(&s->stored, piece);
 
         if (!tt_ckpt_piece_is_local(piece, tensor, &s->store->mesh))
             gathered[tt_saving_slot(s, piece->group, piece->writer)] = true;
