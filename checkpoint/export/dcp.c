@@ -4,8 +4,6 @@
  * from what titan has saved. The options of the optimizer and the learning rates follow from the configuration in the
  * manifest.
  */
-#include "checkpoint/export/dcp.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -13,14 +11,13 @@
 #include "checkpoint/dcp/metadata.h"
 #include "checkpoint/dcp/scan.h"
 #include "checkpoint/dcp/zip.h"
-#include "checkpoint/export/hf.h"
+#include "checkpoint/export/internal.h"
 #include "checkpoint/format/cast.h"
 #include "checkpoint/format/state.h"
 #include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "core/models/model_json.h"
 #include "core/optim/lr.h"
 #include "core/os/file.h"
 #include "parallel/layout/patterns.h"
@@ -37,13 +34,6 @@ struct writer {
     int64_t bytes;        /* of all files that are complete */
     struct tt_dcp_metadata metadata;
 };
-
-enum { BLOCK_BYTES = 32 << 20 };
-
-static struct writer new_writer(const char *folder)
-{
-    return (struct writer){.folder = folder, .to.fd = -1};
-}
 
 /* Releases; gives up the file that is not complete. */
 static void release(struct writer *writer)
@@ -107,45 +97,40 @@ static void add_piece(struct writer *w, const struct tt_box *box, int64_t begin)
         (struct tt_dcp_piece){*box, w->metadata.n_files - 1, begin, w->at - begin};
 }
 
-/* Streams the elements of rows [row, row + rows). */
-static int put_rows(struct writer *w, struct tt_weights_file *f, int number, int64_t row, int64_t rows,
-                    uint32_t *ret_crc)
+/* A weight that is being written, and the checksum of its rows. */
+struct writing {
+    struct tt_copying *c;
+    struct writer *w;
+    int64_t row_bytes;
+    uint32_t crc;
+};
+
+static int put_rows(void *arg, const void *rows, int64_t first, int64_t n)
 {
-    const struct tt_weight *weight = &f->weights->weight[number];
-    struct tt_box one = tt_box_rows(weight->ndim, weight->shape, 0, 1);
-    enum tt_dtype dtype = f->dtype[number];
-    int64_t row_bytes = tt_box_volume(&one) * (int64_t)tt_dtype_size(dtype);
-    int64_t step = row_bytes < BLOCK_BYTES ? BLOCK_BYTES / row_bytes : 1;
-    char *block = tt_calloc_for((size_t)(step < rows ? step : rows), (size_t)row_bytes, weight->name);
-    int rc = block ? 0 : TT_ENOMEM;
+    struct writing *writing = arg;
+    int rc = 0;
 
-    for (int64_t at = 0; at < rows && rc == 0; at += step) {
-        int64_t n = rows - at < step ? rows - at : step, bytes = n * row_bytes;
-
-        TT_TRY(tt_weights_read(f->weights, weight, row + at, n, dtype, block));
-        *ret_crc = tt_crc32(*ret_crc, block, (size_t)bytes);
-        TT_TRY(put(w, block, (size_t)bytes));
-        f->done += bytes;
-        tt_progress(f->what, (double)f->done, (double)f->total);
-    }
+    (void)first;
+    writing->crc = tt_crc32(writing->crc, rows, (size_t)(n * writing->row_bytes));
+    TT_TRY(put(writing->w, rows, (size_t)(n * writing->row_bytes)));
+    tt_copying_advance(writing->c, n * writing->row_bytes);
 out:
-    tt_free(block);
     return rc;
 }
 
-static int add_rows(struct writer *w, struct tt_weights_file *f, int number, int64_t row, int64_t rows)
+static int add_rows(struct tt_copying *c, struct writer *w, struct tt_weights *weights, const struct tt_weight *weight,
+                    enum tt_dtype dtype, int64_t row, int64_t rows)
 {
-    const struct tt_weight *weight = &f->weights->weight[number];
     struct tt_box box = tt_box_rows(weight->ndim, weight->shape, row, rows);
+    struct writing writing = {.c = c, .w = w, .row_bytes = tt_box_row_elements(&box) * (int64_t)tt_dtype_size(dtype)};
     struct tt_archive archive = {0};
     int64_t begin = w->at;
-    uint32_t crc = 0;
     int rc = 0;
 
-    TT_TRY(tt_dcp_item_tensor(weight->name, f->dtype[number], box.ndim, box.shape, &archive));
+    TT_TRY(tt_dcp_item_tensor(weight->name, dtype, box.ndim, box.shape, &archive));
     TT_TRY(put(w, archive.head.text, archive.head.size));
-    TT_TRY(put_rows(w, f, number, row, rows, &crc));
-    tt_archive_end(&archive, crc);
+    TT_TRY(tt_weights_stream(weights, weight, row, rows, dtype, put_rows, &writing));
+    tt_archive_end(&archive, writing.crc);
     TT_TRY(put(w, archive.tail.text, archive.tail.size));
     add_piece(w, &box, begin);
 out:
@@ -153,29 +138,28 @@ out:
     return rc;
 }
 
-/* Adds weight `number` of `file`, in the dtype that it has there, under a key. root: the first name of the key's path
- * in the state dictionary, "optimizer"; NULL: the key is a path of one name. TT_EDATA: PyTorch has no such type. */
-static int add_weight(struct writer *writer, struct tt_weights_file *file, int number, const char *key,
-                      const char *root)
+/* Adds a weight in that dtype under a key. root: the first name of the key's path in the state dictionary, "optimizer";
+ * NULL: the key is a path of one name. TT_EDATA: PyTorch has no such type. */
+static int add_weight(struct tt_copying *c, struct writer *w, struct tt_weights *weights,
+                      const struct tt_weight *weight, enum tt_dtype dtype, const char *key, const char *root)
 {
-    const struct tt_weight *weight = &file->weights->weight[number];
     struct tt_box one = tt_box_rows(weight->ndim, weight->shape, 0, 1);
     struct tt_dcp_entry *entry;
-    int64_t row_bytes = tt_box_volume(&one) * (int64_t)tt_dtype_size(file->dtype[number]);
+    int64_t row_bytes = tt_box_volume(&one) * (int64_t)tt_dtype_size(dtype);
     int64_t rows = weight->ndim ? weight->shape[0] : 1;
     int64_t step = row_bytes > 0 && row_bytes < TT_ARCHIVE_DATA_MOST ? TT_ARCHIVE_DATA_MOST / row_bytes : 1;
     int rc = 0;
 
-    if (!tt_dcp_dtype_name(file->dtype[number]))
-        return tt_cast_fail(weight->name, "written for PyTorch", file->dtype[number]);
-    entry = add_entry(writer, key, root);
+    if (!tt_dcp_dtype_name(dtype))
+        return tt_cast_fail(weight->name, "written for PyTorch", dtype);
+    entry = add_entry(w, key, root);
     entry->is_tensor = true;
-    entry->dtype = file->dtype[number];
+    entry->dtype = dtype;
     entry->ndim = weight->ndim;
     memcpy(entry->shape, weight->shape, sizeof weight->shape);
-    for (int64_t row = 0; row < rows && row_bytes > 0;
-         row += step) /* PyTorch never asks for a piece without elements */
-        TT_TRY(add_rows(writer, file, number, row, rows - row < step ? rows - row : step));
+    /* PyTorch never asks for a piece without elements */
+    for (int64_t row = 0; row < rows && row_bytes > 0; row += step)
+        TT_TRY(add_rows(c, w, weights, weight, dtype, row, rows - row < step ? rows - row : step));
 out:
     return rc;
 }
@@ -270,90 +254,53 @@ out:
     return rc;
 }
 
-/* --- torchtitan's keys --- */
-
-/* torchtitan would ignore the adapters and load the weights without them. */
-static int check_adapters(const struct tt_source *source, const struct tt_model *model)
-{
-    if (model->dims.lora.rank == 0)
-        return 0;
-    return tt_fail(TT_EDATA,
-                   "'%s' has low-rank adapters, which torchtitan does not read\n"
-                   "help: titan ckpt consolidate --format hf merges them into the weights; convert its result",
-                   source->path);
-}
-
-int tt_dcp_export_open(struct tt_source *source, struct tt_model **ret_model, struct tt_weights *ret_weights)
-{
-    char *assets = tt_source_assets(source), *path = tt_format("%s/model.json", assets);
-    bool is_hf = false, has_model = false;
-    int rc = 0;
-
-    TT_TRY(tt_source_is_hf(source, &is_hf));
-    if (is_hf) {
-        TT_TRY(tt_model_from_hf(assets, ret_model));
-        TT_TRY(tt_weights_from_hf(source, *ret_model, TT_EXTRA_REFUSED, ret_weights));
-    } else {
-        TT_TRY(tt_path_exists(path, &has_model));
-        if (has_model) {
-            TT_TRY(tt_model_json_load(path, ret_model));
-            TT_TRY(check_adapters(source, *ret_model));
-        }
-        tt_weights_stored(source, TT_CKPT_MODEL, ret_weights);
-    }
-out:
-    tt_free(path);
-    tt_free(assets);
-    return rc;
-}
-
 /* --- what the manifest says --- */
 
-static const json_t *setting(const struct tt_dcp_export *e, const char *section, const char *key)
+static const json_t *setting(const struct tt_copying *c, const char *section, const char *key)
 {
-    return json_object_get(json_object_get(json_object_get(e->source->manifest.meta, "config"), section), key);
+    return json_object_get(json_object_get(json_object_get(c->source[0]->manifest.meta, "config"), section), key);
 }
 
-static double real(const struct tt_dcp_export *e, const char *section, const char *key, double absent)
+static double real(const struct tt_copying *c, const char *section, const char *key, double absent)
 {
-    const json_t *value = setting(e, section, key);
+    const json_t *value = setting(c, section, key);
 
     return json_is_number(value) ? json_number_value(value) : absent;
 }
 
-static int64_t count(const struct tt_dcp_export *e, const char *section, const char *key, int64_t absent)
+static int64_t count(const struct tt_copying *c, const char *section, const char *key, int64_t absent)
 {
-    const json_t *value = setting(e, section, key);
+    const json_t *value = setting(c, section, key);
 
     return json_is_integer(value) ? (int64_t)json_integer_value(value) : absent;
 }
 
-static int64_t done(const struct tt_dcp_export *e, const char *key)
+static int64_t done(const struct tt_copying *c, const char *key)
 {
-    return (int64_t)json_integer_value(json_object_get(e->source->manifest.meta, key));
+    return (int64_t)json_integer_value(json_object_get(c->source[0]->manifest.meta, key));
 }
 
-static bool says_options(const struct tt_dcp_export *e)
+static bool says_options(const struct tt_copying *c)
 {
-    return json_is_number(setting(e, "optimizer", "lr")) && setting(e, "optimizer", "name");
+    return json_is_number(setting(c, "optimizer", "lr")) && setting(c, "optimizer", "name");
 }
 
 /* The rate of the next step, as torchtitan has set it when it saves. */
-static double next_rate(const struct tt_dcp_export *e)
+static double next_rate(const struct tt_copying *c)
 {
-    const char *decay = json_string_value(setting(e, "lr_scheduler", "decay_type"));
+    const char *decay = json_string_value(setting(c, "lr_scheduler", "decay_type"));
     const struct tt_lr_schedule schedule = {
-        .base = real(e, "optimizer", "lr", 0.0),
-        .warmup_steps = count(e, "lr_scheduler", "warmup_steps", 0),
-        .total_steps = count(e, "lr_scheduler", "total_steps", count(e, "training", "steps", 1)),
-        .decay_ratio = real(e, "lr_scheduler", "decay_ratio", NAN),
+        .base = real(c, "optimizer", "lr", 0.0),
+        .warmup_steps = count(c, "lr_scheduler", "warmup_steps", 0),
+        .total_steps = count(c, "lr_scheduler", "total_steps", count(c, "training", "steps", 1)),
+        .decay_ratio = real(c, "lr_scheduler", "decay_ratio", NAN),
         .decay = decay && strcmp(decay, "sqrt") == 0     ? TT_LR_SQRT
                  : decay && strcmp(decay, "cosine") == 0 ? TT_LR_COSINE
                                                          : TT_LR_LINEAR,
-        .min_factor = real(e, "lr_scheduler", "min_lr_factor", 0.0),
+        .min_factor = real(c, "lr_scheduler", "min_lr_factor", 0.0),
     };
 
-    return tt_lr_at(&schedule, done(e, "lr_step") + 1);
+    return tt_lr_at(&schedule, done(c, "lr_step") + 1);
 }
 
 static struct tt_words words_of(const json_t *list)
@@ -374,15 +321,15 @@ static void words_release(struct tt_words *words)
 }
 
 /* Gives the model's parameters the optimizer and the options that they had for themselves. */
-static int apply_groups(const struct tt_dcp_export *e)
+static int apply_groups(const struct tt_copying *c)
 {
-    const char *name = json_string_value(setting(e, "optimizer", "name"));
-    struct tt_words no_decay = words_of(setting(e, "optimizer", "no_decay"));
-    struct tt_words factors = words_of(setting(e, "optimizer", "lr_factors"));
-    int rc = tt_param_groups_apply(e->model, no_decay, factors);
+    const char *name = json_string_value(setting(c, "optimizer", "name"));
+    struct tt_words no_decay = words_of(setting(c, "optimizer", "no_decay"));
+    struct tt_words factors = words_of(setting(c, "optimizer", "lr_factors"));
+    int rc = tt_param_groups_apply(c->model[0], no_decay, factors);
 
     if (name && strcmp(name, "Muon") == 0)
-        tt_param_groups_use_muon(e->model);
+        tt_param_groups_use_muon(c->model[0]);
     words_release(&no_decay);
     words_release(&factors);
     return rc;
@@ -459,12 +406,12 @@ static int put_option(struct writer *w, const char *param, const struct option *
 
 /* PyTorch takes all options of the optimizer from the checkpoint, also how it computes: as torchtitan's default, with
  * the fused kernel. */
-static int write_adam(const struct tt_dcp_export *e, struct writer *w, const struct tt_param *param)
+static int write_adam(const struct tt_copying *c, struct writer *w, const struct tt_param *param)
 {
-    const char *name = json_string_value(setting(e, "optimizer", "name"));
+    const char *name = json_string_value(setting(c, "optimizer", "name"));
     const struct option option[] = {
-        {"betas", PAIR, .number = {real(e, "optimizer", "beta1", 0.9), real(e, "optimizer", "beta2", 0.95)}},
-        {"eps", REAL, .number = {real(e, "optimizer", "eps", 1e-8)}},
+        {"betas", PAIR, .number = {real(c, "optimizer", "beta1", 0.9), real(c, "optimizer", "beta2", 0.95)}},
+        {"eps", REAL, .number = {real(c, "optimizer", "eps", 1e-8)}},
         {"decoupled_weight_decay", FLAG, .number = {name && strcmp(name, "Adam") != 0}},
         {"fused", FLAG, .number = {1.0}},
         {"foreach", FLAG, .number = {0.0}},
@@ -481,15 +428,15 @@ static int write_adam(const struct tt_dcp_export *e, struct writer *w, const str
 }
 
 /* Those of torch.optim.Muon; the coefficients and eps are its own, and titan's. */
-static int write_muon(const struct tt_dcp_export *e, struct writer *w, const struct tt_param *param)
+static int write_muon(const struct tt_copying *c, struct writer *w, const struct tt_param *param)
 {
-    const char *adjust = json_string_value(setting(e, "optimizer", "muon_adjust_lr"));
+    const char *adjust = json_string_value(setting(c, "optimizer", "muon_adjust_lr"));
     const struct option option[] = {
-        {"momentum", REAL, .number = {real(e, "optimizer", "muon_momentum", 0.95)}},
-        {"nesterov", FLAG, .number = {!json_is_false(setting(e, "optimizer", "muon_nesterov"))}},
+        {"momentum", REAL, .number = {real(c, "optimizer", "muon_momentum", 0.95)}},
+        {"nesterov", FLAG, .number = {!json_is_false(setting(c, "optimizer", "muon_nesterov"))}},
         {"ns_coefficients", TRIPLE, .number = {3.4445, -4.7750, 2.0315}},
         {"eps", REAL, .number = {1e-7}},
-        {"ns_steps", COUNT, .number = {(double)count(e, "optimizer", "muon_ns_steps", 5)}},
+        {"ns_steps", COUNT, .number = {(double)count(c, "optimizer", "muon_ns_steps", 5)}},
         {"adjust_lr_fn", WORD, .word = adjust ? adjust : "match_rms_adamw"},
     };
     int rc = 0;
@@ -499,23 +446,23 @@ static int write_muon(const struct tt_dcp_export *e, struct writer *w, const str
     return rc;
 }
 
-static int write_options(const struct tt_dcp_export *e, struct writer *w)
+static int write_options(const struct tt_copying *c, struct writer *w)
 {
-    double rate = next_rate(e), base = real(e, "optimizer", "lr", 0.0);
+    double rate = next_rate(c), base = real(c, "optimizer", "lr", 0.0);
     int rc = 0;
 
-    TT_TRY(apply_groups(e));
-    for (int p = 0; p < e->model->n_params; p++) {
-        const struct tt_param *param = &e->model->params[p];
+    TT_TRY(apply_groups(c));
+    for (int p = 0; p < c->model[0]->n_params; p++) {
+        const struct tt_param *param = &c->model[0]->params[p];
         const struct option option[] = {
             {"lr", REAL, .number = {rate * param->lr_factor}},
             {"initial_lr", REAL, .number = {base * param->lr_factor}},
-            {"weight_decay", REAL, .number = {param->no_decay ? 0.0 : real(e, "optimizer", "weight_decay", 0.1)}},
+            {"weight_decay", REAL, .number = {param->no_decay ? 0.0 : real(c, "optimizer", "weight_decay", 0.1)}},
         };
 
         for (size_t i = 0; i < sizeof option / sizeof option[0]; i++)
             TT_TRY(put_option(w, param->name, &option[i]));
-        TT_TRY(param->muon ? write_muon(e, w, param) : write_adam(e, w, param));
+        TT_TRY(param->muon ? write_muon(c, w, param) : write_adam(c, w, param));
     }
     TT_TRY(put_list(w, "lr_scheduler", "lr_scheduler.base_lrs", base));
     TT_TRY(put_list(w, "lr_scheduler", "lr_scheduler._last_lr", rate));
@@ -523,14 +470,14 @@ out:
     return rc;
 }
 
-static int write_counts(const struct tt_dcp_export *e, struct writer *w)
+static int write_counts(const struct tt_copying *c, struct writer *w)
 {
     int rc = 0;
 
-    TT_TRY(put_int(w, "train_state", "train_state.step", done(e, "step")));
-    TT_TRY(put_int(w, "train_state", "train_state.ntokens_seen", done(e, "ntokens_seen")));
-    TT_TRY(put_int(w, "lr_scheduler", "lr_scheduler.last_epoch", done(e, "lr_step")));
-    TT_TRY(put_int(w, "lr_scheduler", "lr_scheduler._step_count", done(e, "lr_step") + 1));
+    TT_TRY(put_int(w, "train_state", "train_state.step", done(c, "step")));
+    TT_TRY(put_int(w, "train_state", "train_state.ntokens_seen", done(c, "ntokens_seen")));
+    TT_TRY(put_int(w, "lr_scheduler", "lr_scheduler.last_epoch", done(c, "lr_step")));
+    TT_TRY(put_int(w, "lr_scheduler", "lr_scheduler._step_count", done(c, "lr_step") + 1));
     TT_TRY(put_bool(w, "lr_scheduler", "lr_scheduler._is_initial", false));
     TT_TRY(put_bool(w, "lr_scheduler", "lr_scheduler._get_lr_called_within_step", false));
 out:
@@ -552,82 +499,72 @@ static bool leave_averages_out(struct tt_weights *moments)
 }
 
 /* The moments of each parameter and, with the first of them, the number of its updates. */
-static int write_moments(const struct tt_dcp_export *e, struct writer *w, struct tt_weights *moments)
+static int write_moments(struct tt_copying *c, struct writer *w, struct tt_weights *moments)
 {
     static const char first[] = ".exp_avg";
-    struct tt_weights_file file = {.weights = moments,
-                                   .dtype = tt_calloc((size_t)moments->n, sizeof(enum tt_dtype)),
-                                   .what = e->file->what,
-                                   .done = e->file->done,
-                                   .total = e->file->total};
-    float updates = (float)done(e, "optimizer_step");
+    float updates = (float)done(c, "optimizer_step");
     int rc = 0;
 
     for (int i = 0; i < moments->n && rc == 0; i++) {
-        const char *name = moments->weight[i].name;
-        size_t n = strlen(name), m = sizeof first - 1;
-        char *key = tt_format("optimizer.%s", name);
-        char *step = tt_format("optimizer.%.*s.step", (int)(n > m ? n - m : 0), name);
+        const struct tt_weight *weight = &moments->weight[i];
+        size_t n = strlen(weight->name), m = sizeof first - 1;
+        char *key = tt_format("optimizer.%s", weight->name);
+        char *step = tt_format("optimizer.%.*s.step", (int)(n > m ? n - m : 0), weight->name);
 
-        file.dtype[i] = moments->weight[i].dtype;
-        rc = add_weight(w, &file, i, key, "optimizer");
-        if (rc == 0 && n > m && strcmp(name + n - m, first) == 0)
+        rc = add_weight(c, w, moments, weight, weight->dtype, key, "optimizer");
+        if (rc == 0 && n > m && strcmp(weight->name + n - m, first) == 0)
             rc = add_scalar(w, step, "optimizer", updates);
         tt_free(key);
         tt_free(step);
     }
-    TT_TRY(rc);
-    rc = tt_weights_check(moments);
-out:
-    tt_free(file.dtype);
-    return rc;
+    return rc < 0 ? rc : tt_weights_check(moments);
 }
 
-static int write_state(const struct tt_dcp_export *e, struct writer *w)
+static int write_state(struct tt_copying *c, struct writer *w)
 {
     struct tt_weights moments = {0};
     int rc = 0;
 
-    tt_weights_stored(e->source, TT_CKPT_OPTIM, &moments);
+    tt_weights_stored(c->source[0], TT_CKPT_OPTIM, &moments);
     if (leave_averages_out(&moments))
         tt_note("'%s' has averages of the weights, for which torchtitan has no key: they are left out\n"
                 "help: --ema writes them as the weights",
-                e->source->path);
+                c->source[0]->path);
     if (moments.n == 0)
         goto out;
     TT_TRY(begin_file(w));
-    TT_TRY(write_moments(e, w, &moments));
-    TT_TRY(write_counts(e, w));
-    if (e->model && says_options(e))
-        rc = write_options(e, w);
+    TT_TRY(write_moments(c, w, &moments));
+    TT_TRY(write_counts(c, w));
+    if (c->model[0] && says_options(c))
+        rc = write_options(c, w);
     else
         tt_note(
             "'%s' has no configuration of a run: the options of the optimizer, for which PyTorch asks when it resumes, "
             "are left out",
-            e->source->path);
+            c->source[0]->path);
 out:
     tt_weights_release(&moments);
     return rc;
 }
 
-int tt_dcp_export(const struct tt_dcp_export *export, int64_t *ret_bytes, int *ret_files)
+int tt_copying_to_dcp(struct tt_copying *c)
 {
-    struct writer writer = new_writer(export->folder);
-    struct tt_weights_file *file = export->file;
+    struct writer writer = {.folder = c->output.folder, .to.fd = -1};
+    const struct tt_weights *weights = c->weights;
     int rc = 0;
 
-    for (int i = 0; i < file->weights->n; i++) {
-        if (i == 0 || file->of_file[i] != file->of_file[i - 1])
+    for (int i = 0; i < weights->n; i++) {
+        if (i == 0 || c->of_file[i] != c->of_file[i - 1])
             TT_TRY(begin_file(&writer));
-        TT_TRY(add_weight(&writer, file, i, file->weights->weight[i].name, NULL));
+        TT_TRY(add_weight(c, &writer, c->weights, &weights->weight[i], c->dtype[i], weights->weight[i].name, NULL));
     }
-    if (export->model && export->model->dims.tied == 1) /* PyTorch has a tied weight under both names */
+    if (c->model[0] && c->model[0]->dims.tied == 1) /* PyTorch has a tied weight under both names */
         add_alias(&writer, "output.weight", "tok_embeddings.weight");
-    if (export->with_state)
-        TT_TRY(write_state(export, &writer));
+    if (c->copy->with_state)
+        TT_TRY(write_state(c, &writer));
     TT_TRY(finish(&writer));
-    *ret_bytes = writer.bytes;
-    *ret_files = writer.metadata.n_files;
+    c->bytes = writer.bytes;
+    c->n_files = writer.metadata.n_files;
 out:
     release(&writer);
     return rc;

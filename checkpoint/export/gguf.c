@@ -4,7 +4,7 @@
  * and learned positions stay F32; the output of a Q4_0 file is Q8_0; rows that are no whole blocks are F16. The
  * checksums are values of fixed size, so the data is written first and the header last.
  */
-#include "checkpoint/export/gguf.h"
+#include "checkpoint/format/gguf.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -13,7 +13,7 @@
 
 #include "checkpoint/durable/durable.h"
 #include "checkpoint/export/hf.h"
-#include "checkpoint/format/gguf.h"
+#include "checkpoint/export/internal.h"
 #include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
@@ -22,8 +22,7 @@
 #include "core/os/file.h"
 #include "core/tokenizer/gguf.h"
 
-/* Blocks are large because each reads the whole of an expert or of a head. */
-enum { BLOCK_BYTES = 32 << 20, QUANTIZATION_VERSION = 2 };
+enum { QUANTIZATION_VERSION = 2 };
 
 /* --- the place --- */
 
@@ -73,55 +72,55 @@ out:
 
 /* --- the types --- */
 
-static const struct tt_gguf_part *part_of(const struct tt_gguf_export *e, int i)
+static const struct tt_gguf_part *part_of(const struct tt_copying *c, int i)
 {
-    const struct tt_weights *w = e->weights->kind == TT_WEIGHTS_MEAN ? e->weights->of : e->weights;
+    const struct tt_weights *w = c->weights->kind == TT_WEIGHTS_MEAN ? c->weights->of : c->weights;
 
     return &w->gguf[w->weight[i].number];
 }
 
 /* The output, or the embedding that is also the output. */
-static bool is_output(const struct tt_gguf_export *e, const struct tt_gguf_part *part)
+static bool is_output(const struct tt_copying *c, const struct tt_gguf_part *part)
 {
     return strcmp(part->name, "output.weight") == 0 ||
-           (e->model->dims.tied == 1 && strcmp(part->name, "token_embd.weight") == 0);
+           (c->model[0]->dims.tied == 1 && strcmp(part->name, "token_embd.weight") == 0);
 }
 
-static const struct tt_gguf_type_row *type_of(const struct tt_gguf_export *e, int i)
+static const struct tt_gguf_type_row *type_of(const struct tt_copying *c, int i)
 {
-    const struct tt_gguf_part *part = part_of(e, i);
-    enum tt_dtype stored = e->weights->weight[i].dtype;
+    const struct tt_gguf_part *part = part_of(c, i);
+    enum tt_dtype stored = c->weights->weight[i].dtype;
 
     if (part->stays_wide)
         return tt_gguf_type_of(TT_GGML_F32);
-    if (!e->type)
+    if (!c->copy->type)
         return tt_gguf_type_of(stored == TT_BF16 ? TT_GGML_BF16 : stored == TT_F16 ? TT_GGML_F16 : TT_GGML_F32);
-    if (part->shape[part->ndim - 1] % e->type->elements)
+    if (part->shape[part->ndim - 1] % c->copy->type->elements)
         return tt_gguf_type_of(TT_GGML_F16);
-    return e->type->type == TT_GGML_Q4_0 && is_output(e, part) ? tt_gguf_type_of(TT_GGML_Q8_0) : e->type;
+    return c->copy->type->type == TT_GGML_Q4_0 && is_output(c, part) ? tt_gguf_type_of(TT_GGML_Q8_0) : c->copy->type;
 }
 
-static struct tt_gguf_tensor *tensors_of(const struct tt_gguf_export *e)
+static struct tt_gguf_tensor *tensors_of(const struct tt_copying *c)
 {
-    struct tt_gguf_tensor *tensor = tt_calloc((size_t)e->weights->n + 1, sizeof *tensor);
+    struct tt_gguf_tensor *tensor = tt_calloc((size_t)c->weights->n + 1, sizeof *tensor);
     const struct tt_gguf_part *first = NULL;
     int narrow = 0;
 
-    for (int i = 0; i < e->weights->n; i++) {
-        const struct tt_gguf_part *part = part_of(e, i);
+    for (int i = 0; i < c->weights->n; i++) {
+        const struct tt_gguf_part *part = part_of(c, i);
 
         tensor[i] =
-            (struct tt_gguf_tensor){.name = (char *)(uintptr_t)part->name, .type = type_of(e, i), .ndim = part->ndim};
+            (struct tt_gguf_tensor){.name = (char *)(uintptr_t)part->name, .type = type_of(c, i), .ndim = part->ndim};
         memcpy(tensor[i].shape, part->shape, sizeof tensor[i].shape);
-        if (e->type && !part->stays_wide && part->shape[part->ndim - 1] % e->type->elements) {
+        if (c->copy->type && !part->stays_wide && part->shape[part->ndim - 1] % c->copy->type->elements) {
             first = first ? first : part;
             narrow++;
         }
     }
     if (narrow)
         tt_note("%d tensor%s F16, not %s, since %s rows are not blocks of %" PRId64 " elements: '%s' has %" PRId64,
-                narrow, narrow == 1 ? " is" : "s are", e->type->name, narrow == 1 ? "its" : "their", e->type->elements,
-                first->name, first->shape[first->ndim - 1]);
+                narrow, narrow == 1 ? " is" : "s are", c->copy->type->name, narrow == 1 ? "its" : "their",
+                c->copy->type->elements, first->name, first->shape[first->ndim - 1]);
     return tensor;
 }
 
@@ -152,25 +151,25 @@ static void find_turn(const struct tt_hf_texts *texts, int32_t eos, int32_t *ret
 }
 
 /* What an export to Hugging Face says of texts and conversations, llama.cpp is told too. */
-static int put_tokenizer(const struct tt_gguf_export *e, struct tt_gguf_values *values)
+static int put_tokenizer(const struct tt_copying *c, struct tt_gguf_values *values)
 {
     struct tt_tokenizer *tokenizer = NULL;
     struct tt_gguf_ends ends = {.turn = -1};
     struct tt_hf_texts texts = {0};
     int rc = 0;
 
-    TT_TRY(tt_hf_texts_make(e->source, &texts));
+    TT_TRY(tt_hf_texts_make(c->source[0], &texts));
     if (texts.text[TT_HF_TOKENIZER]) {
         TT_TRY(tt_tokenizer_parse(texts.text[TT_HF_TOKENIZER], texts.size[TT_HF_TOKENIZER],
                                   texts.text[TT_HF_TOKENIZER_CONFIG], texts.size[TT_HF_TOKENIZER_CONFIG],
-                                  e->source->path, &tokenizer));
+                                  c->source[0]->path, &tokenizer));
         ends.chat_template = texts.template;
         ends.begins = tt_tokenizer_adds_bos(tokenizer);
         find_turn(&texts, tt_tokenizer_eos(tokenizer), &ends.turn);
     } else {
-        tt_note("'%s' has no tokenizer: llama.cpp takes and gives token ids only", e->source->path);
+        tt_note("'%s' has no tokenizer: llama.cpp takes and gives token ids only", c->source[0]->path);
     }
-    rc = tt_gguf_put_tokenizer(tokenizer, &ends, e->model->dims.vocab_size, values);
+    rc = tt_gguf_put_tokenizer(tokenizer, &ends, c->model[0]->dims.vocab_size, values);
 out:
     tt_tokenizer_free(tokenizer);
     tt_hf_texts_release(&texts);
@@ -178,37 +177,36 @@ out:
 }
 
 /* The name of the file without its folder and ending. */
-static void put_name(const struct tt_gguf_export *e, struct tt_gguf_values *values)
+static void put_name(const struct tt_copying *c, struct tt_gguf_values *values)
 {
-    const char *slash = strrchr(e->path, '/'), *name = slash ? slash + 1 : e->path;
+    const char *slash = strrchr(c->copy->destination, '/'), *name = slash ? slash + 1 : c->copy->destination;
 
     tt_gguf_put_string(values, "general.name", name, strlen(name) - strlen(".gguf"));
 }
 
-static uint32_t file_type(const struct tt_gguf_export *e, const struct tt_gguf_tensor *tensor)
+static uint32_t file_type(const struct tt_copying *c, const struct tt_gguf_tensor *tensor)
 {
-    if (e->type)
-        return e->type->file_type;
-    for (int i = 0; i < e->weights->n; i++)
-        if (!part_of(e, i)->stays_wide)
+    if (c->copy->type)
+        return c->copy->type->file_type;
+    for (int i = 0; i < c->weights->n; i++)
+        if (!part_of(c, i)->stays_wide)
             return tensor[i].type->file_type;
     return 0;
 }
 
 /* All but the checksums, which come last. */
-static int put_values(const struct tt_gguf_export *e, const struct tt_gguf_tensor *tensor,
-                      struct tt_gguf_values *values)
+static int put_values(const struct tt_copying *c, const struct tt_gguf_tensor *tensor, struct tt_gguf_values *values)
 {
     int64_t context = 0;
     int rc = 0;
 
-    TT_TRY(tt_hf_positions(e->source, e->model, &context));
-    TT_TRY(tt_gguf_put_model(e->model, context, values));
+    TT_TRY(tt_hf_positions(c->source[0], c->model[0], &context));
+    TT_TRY(tt_gguf_put_model(c->model[0], context, values));
     tt_gguf_put_string(values, "general.type", "model", 5);
-    put_name(e, values);
-    tt_gguf_put_u32(values, "general.file_type", file_type(e, tensor));
+    put_name(c, values);
+    tt_gguf_put_u32(values, "general.file_type", file_type(c, tensor));
     tt_gguf_put_u32(values, "general.quantization_version", QUANTIZATION_VERSION);
-    TT_TRY(put_tokenizer(e, values));
+    TT_TRY(put_tokenizer(c, values));
 out:
     return rc;
 }
@@ -216,12 +214,13 @@ out:
 /* --- the file --- */
 
 struct job {
-    const struct tt_gguf_export *e;
+    struct tt_copying *c;
     struct tt_gguf_values values; /* without the checksums */
     struct tt_gguf_tensor *tensor;
     uint32_t *crc; /* of each tensor */
     struct tt_durable to;
-    int64_t bytes, done;
+    int number; /* of the tensor that is written */
+    int64_t at; /* where its next rows go */
 };
 
 static void make_header(struct job *job, struct tt_text *header)
@@ -229,11 +228,11 @@ static void make_header(struct job *job, struct tt_text *header)
     struct tt_gguf_values all = {.n = job->values.n};
 
     tt_text_add_bytes(&all.text, job->values.text.text, job->values.text.size);
-    tt_gguf_put_array(&all, TT_GGUF_CHECKSUMS, TT_GGUF_I32, job->e->weights->n + 1);
-    for (int i = 0; i < job->e->weights->n; i++)
+    tt_gguf_put_array(&all, TT_GGUF_CHECKSUMS, TT_GGUF_I32, job->c->weights->n + 1);
+    for (int i = 0; i < job->c->weights->n; i++)
         tt_gguf_add_i32(&all, (int32_t)job->crc[i]);
-    tt_gguf_add_i32(&all, (int32_t)tt_gguf_crc_of_tensors(job->tensor, job->e->weights->n));
-    tt_gguf_layout(&all, job->tensor, job->e->weights->n, header, &job->bytes);
+    tt_gguf_add_i32(&all, (int32_t)tt_gguf_crc_of_tensors(job->tensor, job->c->weights->n));
+    tt_gguf_layout(&all, job->tensor, job->c->weights->n, header, &job->c->bytes);
     tt_text_release(&all.text);
 }
 
@@ -253,55 +252,49 @@ static int check_range(const struct tt_gguf_tensor *t, const float *data, int64_
     return 0;
 }
 
-static int write_tensor(struct job *job, int number)
+static int put_rows(void *arg, const void *rows, int64_t first, int64_t n)
 {
-    const struct tt_weight *weight = &job->e->weights->weight[number];
-    const struct tt_gguf_tensor *t = &job->tensor[number];
-    struct tt_box one = tt_box_rows(weight->ndim, weight->shape, 0, 1);
-    int64_t width = tt_box_volume(&one), rows = weight->shape[0], at = t->begin;
-    int64_t step = width > 0 && width * 4 < BLOCK_BYTES ? BLOCK_BYTES / 4 / width : 1;
-    float *data;
-    char *block = NULL;
+    struct job *job = arg;
+    const struct tt_gguf_tensor *t = &job->tensor[job->number];
+    struct tt_box one = tt_box_rows(t->ndim, t->shape, 0, 1);
+    int64_t elements = n * tt_box_volume(&one), bytes = elements / t->type->elements * t->type->bytes;
+    char *blocks = NULL;
     int rc = 0;
 
-    step = weight->ndim == 1 || step > rows ? rows : step;
-    data = tt_calloc_for((size_t)(step * width), sizeof *data, weight->name);
-    TT_TRY(data ? 0 : TT_ENOMEM);
-    block = tt_calloc_for((size_t)(step * width / t->type->elements), (size_t)t->type->bytes, weight->name);
-    TT_TRY(block ? 0 : TT_ENOMEM);
-    for (int64_t row = 0; row < rows && width > 0; row += step) {
-        int64_t n = rows - row < step ? rows - row : step;
-        int64_t bytes = n * width / t->type->elements * t->type->bytes;
-
-        TT_TRY(tt_weights_read(job->e->weights, weight, row, n, TT_F32, data));
-        TT_TRY(check_range(t, data, n * width));
-        tt_gguf_pack(t->type, data, n * width, block);
-        job->crc[number] = tt_crc32c(job->crc[number], block, (size_t)bytes);
-        TT_TRY(tt_durable_write(&job->to, block, (size_t)bytes, at));
-        at += bytes;
-        job->done += bytes;
-        tt_progress("exporting", (double)job->done, (double)job->bytes);
-    }
+    (void)first;
+    TT_TRY(check_range(t, rows, elements));
+    blocks = tt_calloc_for((size_t)(elements / t->type->elements), (size_t)t->type->bytes, t->name);
+    TT_TRY(blocks ? 0 : TT_ENOMEM);
+    tt_gguf_pack(t->type, rows, elements, blocks);
+    job->crc[job->number] = tt_crc32c(job->crc[job->number], blocks, (size_t)bytes);
+    TT_TRY(tt_durable_write(&job->to, blocks, (size_t)bytes, job->at));
+    job->at += bytes;
+    tt_copying_advance(job->c, bytes);
 out:
-    tt_free(data);
-    tt_free(block);
+    tt_free(blocks);
     return rc;
 }
 
 static int write_file(struct job *job)
 {
     static const char zeros[TT_GGUF_ALIGNMENT];
+    struct tt_weights *weights = job->c->weights;
     struct tt_text header = {0}, again = {0};
     int64_t end = 0;
     int rc = 0;
 
     make_header(job, &header);
-    end = job->e->weights->n ? job->tensor[job->e->weights->n - 1].end : (int64_t)header.size;
-    TT_TRY(tt_durable_begin(job->e->path, job->bytes, -1, &job->to));
-    for (int i = 0; i < job->e->weights->n; i++)
-        TT_TRY(write_tensor(job, i));
-    TT_TRY(tt_weights_check(job->e->weights));
-    TT_TRY(tt_durable_write(&job->to, zeros, (size_t)(job->bytes - end), end));
+    job->c->total = job->c->bytes;
+    end = weights->n ? job->tensor[weights->n - 1].end : (int64_t)header.size;
+    TT_TRY(tt_durable_begin(job->c->copy->destination, job->c->bytes, -1, &job->to));
+    for (job->number = 0; job->number < weights->n; job->number++) {
+        const struct tt_weight *weight = &weights->weight[job->number];
+
+        job->at = job->tensor[job->number].begin;
+        TT_TRY(tt_weights_stream(weights, weight, 0, weight->shape[0], TT_F32, put_rows, job));
+    }
+    TT_TRY(tt_weights_check(weights));
+    TT_TRY(tt_durable_write(&job->to, zeros, (size_t)(job->c->bytes - end), end));
     make_header(job, &again);
     TT_TRY(tt_durable_write(&job->to, again.text, again.size, 0));
     TT_TRY(tt_durable_end(&job->to));
@@ -313,22 +306,19 @@ out:
     return rc;
 }
 
-int tt_gguf_write(const struct tt_gguf_export *export, int64_t *ret_bytes)
+int tt_copying_to_gguf(struct tt_copying *c)
 {
-    struct job job = {.e = export, .tensor = tensors_of(export), .to.fd = -1};
-    const char *slash = strrchr(export->path, '/');
-    char *folder = slash == export->path ? tt_strdup("/")
-                   : slash               ? tt_strndup(export->path, (size_t)(slash - export->path))
-                                         : tt_strdup(".");
+    struct job job = {.c = c, .tensor = tensors_of(c), .to.fd = -1};
+    const char *path = c->copy->destination, *slash = strrchr(path, '/');
+    char *folder = slash == path ? tt_strdup("/") : slash ? tt_strndup(path, (size_t)(slash - path)) : tt_strdup(".");
     int rc = 0;
 
-    job.crc = tt_calloc((size_t) export->weights->n + 1, sizeof *job.crc);
-    TT_TRY(put_values(export, job.tensor, &job.values));
+    job.crc = tt_calloc((size_t)c->weights->n + 1, sizeof *job.crc);
+    TT_TRY(put_values(c, job.tensor, &job.values));
     TT_TRY(tt_folder_make(folder));
-    tt_file_sweep_beside(export->path);
+    tt_file_sweep_beside(path);
     TT_TRY(write_file(&job));
     TT_TRY(tt_folder_sync(folder));
-    *ret_bytes = job.bytes;
 out:
     tt_text_release(&job.values.text);
     tt_free(job.tensor);

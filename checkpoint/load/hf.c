@@ -44,13 +44,6 @@ static void set_options(struct tt_source *source, const struct tt_hf_options *op
     source->extend_vocabulary = options->extend_vocabulary;
 }
 
-static int open_weights(struct tt_source *source, const struct tt_model *model, enum tt_extra extra,
-                        struct tt_weights *ret_weights)
-{
-    return tt_source_is_gguf(source) ? tt_weights_from_gguf(source, model, ret_weights)
-                                     : tt_weights_from_hf(source, model, extra, ret_weights);
-}
-
 static int read_parts(void *arg)
 {
     const struct load *load = arg;
@@ -60,7 +53,7 @@ static int read_parts(void *arg)
 
     if (rc == 0) {
         set_options(source, &load->options);
-        rc = open_weights(source, load->model, load->checks ? TT_EXTRA_REFUSED : TT_EXTRA_IGNORED, &weights);
+        rc = tt_weights_import(source, load->model, load->checks ? TT_EXTRA_REFUSED : TT_EXTRA_IGNORED, &weights);
     }
     for (int i = 0; i < weights.n && rc == 0; i++)
         rc = read_part(&weights, &weights.weight[i], &load->state->model[weights.weight[i].number]);
@@ -88,7 +81,7 @@ int tt_hf_examine(const char *folder, const struct tt_hf_options *options, const
 
     if (rc == 0) {
         set_options(source, options ? options : &(struct tt_hf_options){0});
-        rc = open_weights(source, model, TT_EXTRA_REFUSED, &weights);
+        rc = tt_weights_import(source, model, TT_EXTRA_REFUSED, &weights);
     }
     tt_weights_release(&weights);
     tt_source_free(source);

@@ -56,8 +56,8 @@ out:
 }
 
 /*
- * Rows [row, row + n) of array `number`, in which the rows of each head are in another order: pairs (2i, 2i+1) that RoPE
- * turns are made of halves (i, i + E/2), or the reverse. Whole heads are read.
+ * Rows [row, row + n) of array `number`, in which the rows of each head are in another order: pairs (2i, 2i+1) that
+ * RoPE turns are made of halves (i, i + E/2), or the reverse. Whole heads are read.
  */
 static int order_heads(int64_t head_dim, int64_t width, int number, tt_hf_read_fn read, void *arg, int64_t row,
                        int64_t n, bool to_pairs, float *data)

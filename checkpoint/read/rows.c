@@ -11,7 +11,8 @@
 #include "checkpoint/read/weights.h"
 #include "core/base/mem.h"
 
-enum { BLOCK_BYTES = 4 << 20 };
+/* The blocks of an export are large because each reads the whole of a transposed tensor, of an expert or of a head. */
+enum { BLOCK_BYTES = 4 << 20, EXPORT_BLOCK_BYTES = 32 << 20 };
 
 static int64_t width_of(int ndim, const int64_t *shape)
 {
@@ -359,6 +360,26 @@ int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, 
     if (dtype == TT_F32)
         return read_mapped(weights, weight, row_begin, rows, data);
     return read_converted(weights, weight, row_begin, rows, dtype, data);
+}
+
+int tt_weights_stream(struct tt_weights *weights, const struct tt_weight *weight, int64_t row, int64_t rows,
+                      enum tt_dtype dtype, tt_use_rows use, void *arg)
+{
+    const struct tt_weights *first = weights->kind == TT_WEIGHTS_MEAN ? weights->of : weights;
+    int64_t width = width_of(weight->ndim, weight->shape), row_bytes = width * (int64_t)tt_dtype_size(dtype);
+    int64_t most = first->kind == TT_WEIGHTS_STORED ? BLOCK_BYTES : EXPORT_BLOCK_BYTES;
+    int64_t step = row_bytes > 0 && row_bytes < most ? most / row_bytes : 1;
+    char *block = tt_calloc_for((size_t)(step < rows ? step : rows), (size_t)row_bytes, weight->name);
+    int rc = block ? 0 : TT_ENOMEM;
+
+    for (int64_t end = row + rows, n; row < end && width > 0 && rc == 0; row += n) {
+        n = end - row < step ? end - row : step;
+        rc = tt_weights_read(weights, weight, row, n, dtype, block);
+        if (rc == 0)
+            rc = use(arg, block, row, n);
+    }
+    tt_free(block);
+    return rc;
 }
 
 /* --- the digests --- */

@@ -563,8 +563,8 @@ static int find_theirs(struct tt_weights *w, int p)
     return rc;
 }
 
-int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, enum tt_extra check_extra,
-                       struct tt_weights *ret_weights)
+static int from_hf(struct tt_source *source, const struct tt_model *model, enum tt_extra extra,
+                   struct tt_weights *ret_weights)
 {
     struct tt_weights w = begin(TT_WEIGHTS_FROM_HF, source, model);
     int rc = 0;
@@ -578,10 +578,10 @@ int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, e
         TT_TRY(find_theirs(&w, p));
         add(&w, p, param->name, w.stored[w.first[p]].dtype, param->ndim, param->shape);
     }
-    if (check_extra) {
+    if (extra) {
         TT_TRY(check_tied(&w));
         note_new_rows(&w);
-        TT_TRY(check_hf_extra(source, model, check_extra == TT_EXTRA_REFUSED));
+        TT_TRY(check_hf_extra(source, model, extra == TT_EXTRA_REFUSED));
     }
     *ret_weights = w;
 out:
@@ -635,12 +635,17 @@ static void note_left_out(const struct tt_model *model)
         }
 }
 
-/* The whole model with its adapters merged, or the adapters alone. */
-static int export(struct tt_source *source, const struct tt_model *model, bool adapters, struct tt_weights *ret_weights)
+int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model, bool adapters,
+                     struct tt_weights *ret_weights)
 {
     struct tt_weights w = begin(TT_WEIGHTS_TO_HF, source, model);
     int n = 0, rc = 0;
 
+    if (adapters && model->dims.lora.rank == 0) {
+        rc = tt_fail(TT_EDATA, "'%s' has no adapters: it was trained without %s", source->path,
+                     tt_key_name(TT_KEY_LORA_RANK));
+        goto out;
+    }
     TT_TRY(find_params(&w));
     w.hf = tt_hf_tensors(model, adapters, &n);
     for (int i = 0; i < n; i++)
@@ -652,19 +657,6 @@ out:
     if (rc < 0)
         tt_weights_release(&w);
     return rc;
-}
-
-int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
-{
-    return export(source, model, false, ret_weights);
-}
-
-int tt_weights_of_adapters(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
-{
-    if (model->dims.lora.rank == 0)
-        return tt_fail(TT_EDATA, "'%s' has no adapters: it was trained without %s", source->path,
-                       tt_key_name(TT_KEY_LORA_RANK));
-    return export(source, model, true, ret_weights);
 }
 
 int tt_weights_to_gguf(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
@@ -757,7 +749,7 @@ static enum tt_dtype dtype_of(const struct tt_weights *w, int param)
     return dtype;
 }
 
-int tt_weights_from_gguf(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
+static int from_gguf(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
 {
     struct tt_weights w = begin(TT_WEIGHTS_FROM_GGUF, source, model);
     bool *missing = NULL;
@@ -783,6 +775,13 @@ out:
     if (rc < 0)
         tt_weights_release(&w);
     return rc;
+}
+
+int tt_weights_import(struct tt_source *source, const struct tt_model *model, enum tt_extra extra,
+                      struct tt_weights *ret_weights)
+{
+    return tt_source_is_gguf(source) ? from_gguf(source, model, ret_weights)
+                                     : from_hf(source, model, extra, ret_weights);
 }
 
 static int check_alike(const struct tt_weights *a, const struct tt_weights *b)

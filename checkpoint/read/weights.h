@@ -13,9 +13,8 @@
 
 /**
  * The model tensors of an open checkpoint in one of several forms: as stored, in the names and layout of Hugging Face
- * or of GGUF (export), or in titan's from these (import), by checkpoint/read/map.h and checkpoint/read/map.h. Needs at
- * most a few MiB of memory, or one head's rows of a tensor. The mean of several checkpoints is read
- * as if it were one checkpoint.
+ * or of GGUF (export), or in titan's from these (import), by checkpoint/read/map.h. Needs at most a few
+ * MiB of memory, or one head's rows of a tensor. The mean of several checkpoints is read as if it were one checkpoint.
  */
 enum tt_weights_kind {
     TT_WEIGHTS_STORED,
@@ -71,35 +70,35 @@ int tt_weights_of_model(struct tt_source *source, const struct tt_model *model,
 bool tt_weights_digest(const struct tt_weights *weights, const struct tt_weight *weight, uint64_t *ret_digest);
 
 /**
- * In Hugging Face's names, from titan's, with adapters merged into their weights. TT_EDATA names a parameter that is
- * missing or has another shape.
+ * In Hugging Face's names, from titan's: the whole model, with adapters merged into their weights, or the adapters
+ * alone, in PEFT's names. TT_EDATA names a parameter that is missing or has another shape, or says that there are no
+ * adapters.
  */
-int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model,
+int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model, bool adapters,
                      struct tt_weights *ret_weights) TT_MUST_CHECK;
 
-/** The same for a GGUF file: its names and layout. */
+/** The whole model in the names and the layout of a GGUF file. TT_EDATA as above. */
 int tt_weights_to_gguf(struct tt_source *source, const struct tt_model *model,
                        struct tt_weights *ret_weights) TT_MUST_CHECK;
 
-/**
- * In titan's names and the model's order, from a GGUF file. TT_EDATA names a tensor that is missing, has another shape,
- * or is not the model's. Biases of experts that the file does not have are left out.
- */
-int tt_weights_from_gguf(struct tt_source *source, const struct tt_model *model,
-                         struct tt_weights *ret_weights) TT_MUST_CHECK;
-
-/** The adapters alone, in PEFT's names. TT_EDATA as above, and if the model has none. */
-int tt_weights_of_adapters(struct tt_source *source, const struct tt_model *model,
-                           struct tt_weights *ret_weights) TT_MUST_CHECK;
+/** What becomes of tensors that a Hugging Face folder has and the model does not. */
+enum tt_extra {
+    TT_EXTRA_IGNORED, /* nothing looks for them; enough for all ranks but one */
+    TT_EXTRA_REFUSED, /* TT_EDATA names one, and says what to do */
+    TT_EXTRA_NOTED,   /* a note names one */
+};
 
 /**
- * In titan's names and the model's order, without adapters, from Hugging Face's. TT_EDATA as above. check_extra is
- * about tensors that the model does not have (tt_hf_check_extra); only one rank needs to look for them. If it does, the
- * lm_head.weight of a tied model must also be a copy of the embedding (TT_EDATA).
+ * In titan's names and the model's order, without adapters, from a Hugging Face folder or a GGUF file. TT_EDATA names a
+ * tensor that is missing, has another shape or, of GGUF always, is not the model's.
+ *
+ * Tensors of a Hugging Face folder that are never refused: constants that follow from the sizes, a tied head that is a
+ * copy of the embedding (TT_EDATA if it is none), and, with a note, parts beside the language model (vision towers,
+ * layers that predict further tokens, other heads) and tensors that an expression of source->leave_out selects.
+ * TT_EUSAGE names an expression that selects none. Biases of experts that a GGUF file does not have are left out.
  */
-enum tt_extra { TT_EXTRA_IGNORED, TT_EXTRA_REFUSED, TT_EXTRA_NOTED };
-int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, enum tt_extra check_extra,
-                       struct tt_weights *ret_weights) TT_MUST_CHECK;
+int tt_weights_import(struct tt_source *source, const struct tt_model *model, enum tt_extra extra,
+                      struct tt_weights *ret_weights) TT_MUST_CHECK;
 
 /**
  * The mean of the weights of several checkpoints, sum(share * weight) / sum(share), added in double. `of` and `share`,
@@ -116,6 +115,14 @@ void tt_weights_release(struct tt_weights *weights);
  */
 int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, int64_t row_begin, int64_t rows,
                     enum tt_dtype dtype, void *data) TT_MUST_CHECK;
+
+/**
+ * Reads rows [row, row + rows) in blocks, ascending, and hands each block to `use`: n rows from `first` on, packed.
+ * Blocks are larger where each reads the whole of a parameter.
+ */
+typedef int (*tt_use_rows)(void *arg, const void *rows, int64_t first, int64_t n);
+int tt_weights_stream(struct tt_weights *weights, const struct tt_weight *weight, int64_t row, int64_t rows,
+                      enum tt_dtype dtype, tt_use_rows use, void *arg) TT_MUST_CHECK;
 
 /**
  * To be called after all weights were read completely, in ascending order of rows: compares what was read with the
@@ -137,7 +144,5 @@ struct tt_told {
  * checkpoint says it itself.
  */
 int tt_source_model(struct tt_source *source, const struct tt_told *told, struct tt_model **ret_model) TT_MUST_CHECK;
-
-/** Tensors of Hugging Face files that a model has no place for. */
 
 #endif

@@ -283,10 +283,8 @@ static int compare_group(struct diff *d, enum tt_ckpt_group group)
         tt_weights_release(&side->weights);
         tt_free(side->order);
         side->order = NULL;
-        if (group == TT_CKPT_MODEL && side->model && tt_source_is_gguf(side->source))
-            TT_TRY(tt_weights_from_gguf(side->source, side->model, &side->weights));
-        else if (group == TT_CKPT_MODEL && side->model)
-            TT_TRY(tt_weights_from_hf(side->source, side->model, TT_EXTRA_NOTED, &side->weights));
+        if (group == TT_CKPT_MODEL && side->model)
+            TT_TRY(tt_weights_import(side->source, side->model, TT_EXTRA_NOTED, &side->weights));
         else
             tt_weights_stored(side->source, group, &side->weights);
         side->order = sorted(&side->weights);

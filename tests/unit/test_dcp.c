@@ -17,7 +17,7 @@
 #include "checkpoint/dcp/metadata.h"
 #include "checkpoint/dcp/pickle.h"
 #include "checkpoint/dcp/scan.h"
-#include "checkpoint/export/convert.h"
+#include "checkpoint/export/export.h"
 #include "checkpoint/load/load.h"
 #include "checkpoint/read/source.h"
 #include "ckpt_support.h"
@@ -230,10 +230,10 @@ static void a_folder_for_pytorch_has_the_bytes_that_it_has_loaded(void **state)
         uint32_t crc;
     } row[] = {{TT_DCP_METADATA, 0xcfc98285}, {"__0_0.distcp", 0xb1424861}, {"__0_1.distcp", 0x16046c68}};
     char *folder = test_folder(), *made = tt_format("%s/made", folder);
-    const struct tt_consolidate options = {.source = golden, .destination = made, .format = TT_FORMAT_DCP};
-    struct tt_consolidated result;
+    const struct tt_copy options = {.source = golden, .destination = made, .convert = true, .format = TT_FORMAT_DCP};
+    struct tt_copied result;
 
-    if (tt_ckpt_convert(&options, &result) < 0)
+    if (tt_ckpt_copy(&options, &result) < 0)
         fail_msg("%s", tt_error_message());
     assert_int_equal(result.files, 2);
     assert_int_equal(result.tensors, 12);

@@ -154,7 +154,7 @@ static void checksums_are_compared_once(void **state)
         int rc;
 
         write_model(model, path, &first);
-        if (tt_source_find(path, &source) < 0 || tt_weights_from_gguf(source, model, &w) < 0)
+        if (tt_source_find(path, &source) < 0 || tt_weights_import(source, model, TT_EXTRA_REFUSED, &w) < 0)
             fail_msg("%s", tt_error_message());
         if (damaged_first)
             flip(path, first.end - 1);
@@ -197,7 +197,7 @@ static void parts_of_a_tensor_have_its_type(void **state)
     assert_int_equal(tt_gguf_put_model(model, 0, &values), 0);
     finish(&values, tensor, n, &bytes);
     assert_int_equal(tt_file_replace(path, bytes.text, bytes.size), 0);
-    if (tt_source_find(path, &source) < 0 || tt_weights_from_gguf(source, model, &w) < 0)
+    if (tt_source_find(path, &source) < 0 || tt_weights_import(source, model, TT_EXTRA_REFUSED, &w) < 0)
         fail_msg("%s", tt_error_message());
     for (int i = 0; i < w.n; i++)
         if (strstr(w.weight[i].name, "attention.w"))

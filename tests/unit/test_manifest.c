@@ -17,7 +17,7 @@
 #include <cmocka.h>
 #include <malloc.h>
 
-#include "checkpoint/export/consolidate.h"
+#include "checkpoint/export/export.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/load/share.h"
 #include "checkpoint/read/source.h"
@@ -285,27 +285,27 @@ static void consolidated_models_are_equal(void **state)
     char *folder = test_folder(), *run = tt_format("%s/run", folder), *steps = tt_format("%s/checkpoint", run);
     char *out = tt_format("%s/out", folder), *asset = tt_format("%s/tokenizer.json", out);
     char *index = tt_format("%s/model.safetensors.index.json", out);
-    struct tt_consolidate what = {.source = run, .destination = out};
+    struct tt_copy what = {.source = run, .destination = out};
     struct tt_ckpt_inspection inspection;
-    struct tt_consolidated done;
+    struct tt_copied done;
 
     assert_int_equal(test_save(&(struct test_job){steps, "run", 3, 2, .step = 4}), 0);
-    assert_int_equal(tt_ckpt_consolidate(&what, &done), 0);
+    assert_int_equal(tt_ckpt_copy(&what, &done), 0);
     assert_int_equal(done.files, 1);
     expect_equal_model(run, out, TT_F32);
     assert_int_equal(access(asset, F_OK), 0);
-    assert_int_equal(tt_ckpt_consolidate(&what, &done), TT_EUSAGE);
+    assert_int_equal(tt_ckpt_copy(&what, &done), TT_EUSAGE);
     assert_non_null(strstr(tt_error_message(), "--force replaces it"));
     what.force = true;
     what.max_shard_bytes = 100;
     what.has_dtype = true;
     what.dtype = TT_BF16;
-    assert_int_equal(tt_ckpt_consolidate(&what, &done), 0);
+    assert_int_equal(tt_ckpt_copy(&what, &done), 0);
     assert_true(done.files > 2);
     assert_int_equal(access(index, F_OK), 0);
     expect_equal_model(run, out, TT_BF16);
     what.destination = folder; /* has other files */
-    assert_int_equal(tt_ckpt_consolidate(&what, &done), TT_EUSAGE);
+    assert_int_equal(tt_ckpt_copy(&what, &done), TT_EUSAGE);
     assert_int_equal(access(run, F_OK), 0);
     assert_int_equal(tt_ckpt_inspect(out, false, &inspection), 0);
     assert_string_equal(json_string_value(json_object_get(inspection.json, "kind")), "safetensors");
@@ -325,12 +325,12 @@ static void a_damaged_source_is_not_consolidated(void **state)
 {
     char *folder = test_folder(), *out = tt_format("%s-out", folder), *step = tt_format("%s/step-4", folder);
     char *shard = tt_format("%s/model/shard-00002-model-00001-of-00001.safetensors", step);
-    struct tt_consolidate what = {.source = step, .destination = out};
-    struct tt_consolidated done;
+    struct tt_copy what = {.source = step, .destination = out};
+    struct tt_copied done;
 
     assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 1, .step = 4}), 0);
     test_flip(shard, 72000);
-    assert_int_equal(tt_ckpt_consolidate(&what, &done), TT_EDATA);
+    assert_int_equal(tt_ckpt_copy(&what, &done), TT_EDATA);
     assert_non_null(strstr(tt_error_message(), "has checksum"));
     assert_int_equal(access(out, F_OK), -1);
     assert_int_equal(tt_folder_remove(folder), 0);

@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "checkpoint/durable/patience.h"
+#include "checkpoint/export/export.h"
 #include "checkpoint/save/replicas.h"
 #include "checkpoint/save/save.h"
 #include "checkpoint/steps/steps.h"
-#include "checkpoint/tools/consolidate.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"

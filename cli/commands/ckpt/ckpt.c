@@ -11,9 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/export/export.h"
 #include "checkpoint/steps/steps.h"
-#include "checkpoint/tools/consolidate.h"
-#include "checkpoint/tools/convert.h"
 #include "checkpoint/tools/tools.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"

@@ -1,0 +1,507 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Copies weights: opens the sources, checks the place, and gives the weights and the small files to a sink, which is a
+ * row of a table. Whole tensors are streamed, one block of rows at a time.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoint/dcp/metadata.h"
+#include "checkpoint/dcp/scan.h"
+#include "checkpoint/durable/durable.h"
+#include "checkpoint/export/export.h"
+#include "checkpoint/export/hf.h"
+#include "checkpoint/export/internal.h"
+#include "checkpoint/format/cast.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/format/safetensors.h"
+#include "checkpoint/read/source.h"
+#include "checkpoint/read/weights.h"
+#include "checkpoint/steps/steps.h"
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "core/models/model_json.h"
+#include "core/models/parts/lora.h"
+#include "core/os/file.h"
+
+static const int64_t shard_bytes_default = 5000000000;
+
+/* --- the place --- */
+
+/* Whether an object in JSON has a member of that name. A manifest may be large, so no tree is made of it. */
+static int find_member(struct tt_json_reader *reader, const char *name, bool *ret_found)
+{
+    struct tt_json_span key;
+    bool more = tt_json_peek(reader) == '{';
+    int rc = 0;
+
+    if (!more)
+        goto out;
+    TT_TRY(tt_json_open(reader));
+    for (;;) {
+        TT_TRY(tt_json_next(reader, &more));
+        if (!more)
+            break;
+        TT_TRY(tt_json_key(reader, &key));
+        *ret_found = *ret_found || (key.size == strlen(name) && memcmp(key.text, name, key.size) == 0);
+        TT_TRY(tt_json_skip(reader));
+    }
+    rc = tt_json_finish(reader);
+out:
+    return rc;
+}
+
+/* Whether a step was made by a conversion, as its manifest says. A step from training is never replaced. */
+static int is_converted(const char *path, bool *ret_own)
+{
+    char *manifest = tt_format("%s/manifest.json", path), *text = NULL;
+    struct tt_json_reader reader = {0};
+    bool exists = false, found = false;
+    size_t size = 0;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(manifest, &exists));
+    rc = exists ? tt_file_read(manifest, &text, &size) : 0;
+    if (exists && rc == 0) {
+        tt_json_reader_init(&reader, text, size, manifest);
+        rc = find_member(&reader, "converted_from", &found);
+    }
+    *ret_own = rc == 0 && found;
+    rc = rc == TT_EDATA ? 0 : rc; /* a damaged step is not known to be titan's */
+out:
+    tt_json_reader_release(&reader);
+    tt_free(text);
+    tt_free(manifest);
+    return rc;
+}
+
+/* Whether titan wrote the file: its metadata then has the tensors' checksums. */
+static int is_own_file(const char *path, bool *ret_own)
+{
+    struct tt_safetensors file = {0};
+    int rc = tt_safetensors_open(path, &file);
+
+    *ret_own = rc == 0 && tt_safetensors_metadata(&file, "titan.crc") != NULL;
+    if (rc == 0)
+        tt_safetensors_release(&file);
+    return rc == TT_EDATA ? 0 : rc;
+}
+
+/* A file that an export writes with the weights. The user put any other file there. */
+static bool is_companion(const char *name)
+{
+    return tt_text_ends(name, ".json") || tt_text_ends(name, ".jinja") || strcmp(name, "merges.txt") == 0 ||
+           strcmp(name, "tokenizer.model") == 0;
+}
+
+static int is_weights(const char *path, char *const *names, int n, bool *ret_own)
+{
+    bool any = false, fine = true;
+    int rc = 0;
+
+    for (int i = 0; i < n && fine && rc == 0; i++) {
+        bool weights = tt_text_ends(names[i], ".safetensors");
+        char *child = tt_format("%s/%s", path, names[i]);
+        struct tt_path_info info = {0};
+
+        rc = tt_path_look(child, &info);
+        fine = info.kind != TT_FILE_FOLDER && (weights || is_companion(names[i]));
+        if (rc == 0 && fine && weights)
+            rc = is_own_file(child, &fine);
+        tt_free(child);
+        any = any || weights;
+    }
+    *ret_own = any && fine;
+    return rc;
+}
+
+/* Whether titan wrote the folder for PyTorch, as its metadata says. */
+static int is_torch(const char *path, char *const *names, int n, bool *ret_own)
+{
+    char *metadata = tt_format("%s/" TT_DCP_METADATA, path), *bytes = NULL;
+    struct tt_dcp_metadata found = {0};
+    bool exists = false, fine = true;
+    size_t size = 0;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(metadata, &exists));
+    for (int i = 0; i < n && exists && fine; i++)
+        fine = strcmp(names[i], TT_DCP_METADATA) == 0 || is_companion(names[i]) || tt_text_ends(names[i], ".distcp");
+    if (!exists || !fine)
+        goto out;
+    TT_TRY(tt_file_read(metadata, &bytes, &size));
+    rc = tt_dcp_metadata_parse(metadata, bytes, size, &found);
+    *ret_own = rc == 0 && found.by_titan;
+    rc = rc == TT_EDATA ? 0 : rc; /* a damaged folder is not known to be titan's */
+out:
+    tt_dcp_metadata_release(&found);
+    tt_free(bytes);
+    tt_free(metadata);
+    return rc;
+}
+
+/*
+ * Checks that a folder may be made: it does not exist, or is empty, or with force is an earlier output, which is
+ * replaced (a flat folder of safetensors that titan wrote with the files that belong to them, a converted step, or a
+ * folder that titan wrote for PyTorch). Anything else, including a downloaded folder, is TT_EUSAGE.
+ */
+static int check_output(const char *path, bool force)
+{
+    struct tt_path_info info;
+    char **names = NULL;
+    bool own = false;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_path_look(path, &info));
+    if (info.kind == TT_FILE_NONE)
+        return 0;
+    if (info.kind != TT_FILE_FOLDER)
+        return tt_fail(TT_EUSAGE, "'%s' exists and is not a folder", path);
+    TT_TRY(tt_folder_list(path, &names, &n));
+    TT_TRY(is_weights(path, names, n, &own));
+    if (!own)
+        TT_TRY(is_converted(path, &own));
+    if (!own)
+        TT_TRY(is_torch(path, names, n, &own));
+    if (n && !force)
+        rc = tt_fail(TT_EUSAGE, "'%s' exists and is not empty\nhelp: %s", path,
+                     own ? "--force replaces it" : "choose another folder");
+    else if (n && !own)
+        rc = tt_fail(TT_EUSAGE, "'%s' is not the output of an earlier run: --force will not replace it", path);
+out:
+    tt_names_free(names, n);
+    return rc;
+}
+
+/* --- the sources --- */
+
+/* In titan's names, which are torchtitan's. A model that is not known is left NULL. */
+static int open_dcp(struct tt_copying *c, int k)
+{
+    struct tt_source *source = c->source[k];
+    char *assets = tt_source_assets(source), *path = tt_format("%s/model.json", assets);
+    bool is_hf = false, has_model = false;
+    int rc = 0;
+
+    TT_TRY(tt_source_is_hf(source, &is_hf));
+    if (is_hf) {
+        TT_TRY(tt_model_from_hf(assets, &c->model[k]));
+        TT_TRY(tt_weights_import(source, c->model[k], TT_EXTRA_REFUSED, &c->of[k]));
+        goto out;
+    }
+    TT_TRY(tt_path_exists(path, &has_model));
+    if (has_model)
+        TT_TRY(tt_model_json_load(path, &c->model[k]));
+    if (has_model && c->model[k]->dims.lora.rank) /* torchtitan would ignore the adapters and load the rest */
+        rc = tt_fail(TT_EDATA,
+                     "'%s' has low-rank adapters, which torchtitan does not read\n"
+                     "help: titan ckpt consolidate --format hf merges them into the weights; convert its result",
+                     source->path);
+    else
+        tt_weights_stored(source, TT_CKPT_MODEL, &c->of[k]);
+out:
+    tt_free(path);
+    tt_free(assets);
+    return rc;
+}
+
+/* In titan's names, of a Hugging Face folder, a GGUF file or a folder of PyTorch's. */
+static int open_foreign(struct tt_copying *c, int k)
+{
+    const struct tt_told *told = &c->copy->told;
+    struct tt_source *source = c->source[k];
+    char *assets = tt_source_assets(source);
+    int rc = 0;
+
+    if (source->kind == TT_PATH_DCP) {
+        TT_TRY(tt_source_model(source, told, &c->model[k]));
+        TT_TRY(tt_weights_of_model(source, c->model[k], &c->of[k]));
+    } else if (told->model || told->assets) {
+        rc = tt_fail(TT_EUSAGE, "'%s' says itself which model it is\nhelp: leave out --%s", source->path,
+                     told->assets ? "assets" : "model");
+    } else {
+        TT_TRY(tt_model_from_hf(assets, &c->model[k]));
+        TT_TRY(tt_weights_import(source, c->model[k], TT_EXTRA_REFUSED, &c->of[k]));
+    }
+out:
+    tt_free(assets);
+    return rc;
+}
+
+static int open_stored(struct tt_copying *c, int k)
+{
+    tt_weights_stored(c->source[k], TT_CKPT_MODEL, &c->of[k]);
+    return 0;
+}
+
+static int open_for_hf(struct tt_copying *c, int k)
+{
+    int rc = tt_source_model(c->source[k], &c->copy->told, &c->model[k]);
+
+    return rc < 0 ? rc : tt_weights_to_hf(c->source[k], c->model[k], c->format == TT_FORMAT_PEFT, &c->of[k]);
+}
+
+static int open_for_gguf(struct tt_copying *c, int k)
+{
+    int rc = tt_source_model(c->source[k], &c->copy->told, &c->model[k]);
+
+    return rc < 0 ? rc : tt_weights_to_gguf(c->source[k], c->model[k], &c->of[k]);
+}
+
+/* --- the small files --- */
+
+/* All names, for the assets of a step. Other folders may have any content, so there only known files are copied. */
+static bool any_name(const char *name)
+{
+    (void)name;
+    return true;
+}
+
+/* The assets, or what a source without a manifest says of its model. */
+static int put_assets(struct tt_copying *c)
+{
+    char *assets = tt_source_assets(c->source[0]);
+    int rc = 0;
+
+    if (c->source[0]->kind == TT_PATH_STEP)
+        rc = tt_output_copy(&c->output, assets, "", any_name);
+    else if (c->format == TT_FORMAT_DCP && c->model[0])
+        rc = tt_hf_folder_keep(&c->output, c->source[0], c->model[0], "");
+    tt_free(assets);
+    return rc;
+}
+
+static int put_hf(struct tt_copying *c)
+{
+    return tt_hf_folder_finish(&c->output, c->source[0], c->model[0], c->dtype[0]);
+}
+
+static int put_peft(struct tt_copying *c)
+{
+    return tt_hf_adapter_config(&c->output, c->source[0], c->model[0]);
+}
+
+/* --- the sinks --- */
+
+static const struct sink {
+    int (*open)(struct tt_copying *c, int k); /* the weights of source k, and its model */
+    int (*write)(struct tt_copying *c);       /* them into the folder, or into the one file */
+    int (*put_texts)(struct tt_copying *c);   /* the small files of the folder; NULL: `write` does */
+    bool is_told;                             /* the user may say which model the source is */
+    bool one_file;                            /* whatever its size */
+} sinks[TT_FORMATS] = {
+    [TT_FORMAT_TITAN] = {open_stored, tt_copying_to_safetensors, put_assets, false, false},
+    [TT_FORMAT_HF] = {open_for_hf, tt_copying_to_safetensors, put_hf, true, false},
+    [TT_FORMAT_PEFT] = {open_for_hf, tt_copying_to_safetensors, put_peft, true, true},
+    [TT_FORMAT_DCP] = {open_dcp, tt_copying_to_dcp, put_assets, false, false},
+    [TT_FORMAT_GGUF] = {open_for_gguf, tt_copying_to_gguf, NULL, true, true},
+    [TT_FORMAT_STEP] = {open_foreign, tt_copying_to_step, NULL, true, true},
+};
+
+void tt_copying_advance(struct tt_copying *c, int64_t bytes)
+{
+    c->done += bytes;
+    tt_progress(c->what, (double)c->done, (double)c->total);
+}
+
+/* Assigns the tensors, in order, to files of at most the given size (or with one larger tensor). */
+static void assign_files(struct tt_copying *c)
+{
+    int64_t most = c->copy->max_shard_bytes > 0 ? c->copy->max_shard_bytes : shard_bytes_default, used = 0;
+
+    c->dtype = tt_calloc((size_t)c->weights->n, sizeof *c->dtype);
+    c->of_file = tt_calloc((size_t)c->weights->n, sizeof *c->of_file);
+    c->what = c->n > 1                      ? "averaging"
+              : c->format == TT_FORMAT_STEP ? "converting"
+              : c->model[0]                 ? "exporting"
+                                            : "consolidating";
+    for (int i = 0; i < c->weights->n; i++) {
+        const struct tt_weight *w = &c->weights->weight[i];
+        struct tt_box whole = tt_box_whole(w->ndim, w->shape);
+        bool casts = c->copy->has_dtype && !w->keeps_dtype && tt_cast_known(c->copy->dtype, w->dtype);
+        int64_t bytes;
+
+        c->dtype[i] = casts ? c->copy->dtype : w->dtype;
+        bytes = tt_box_volume(&whole) * tt_dtype_bits(c->dtype[i]) / 8;
+        if (c->n_files == 0 || (!sinks[c->format].one_file && used > 0 && used + bytes > most)) {
+            c->n_files++;
+            used = 0;
+        }
+        c->of_file[i] = c->n_files - 1;
+        used += bytes;
+        c->total += bytes;
+    }
+}
+
+static int write_folder(struct tt_copying *c)
+{
+    int64_t state_bytes = 0;
+    int rc = 0;
+
+    if (c->format == TT_FORMAT_DCP && c->copy->with_state)
+        (void)tt_manifest_group_size(&c->source[0]->manifest, TT_CKPT_OPTIM, &state_bytes);
+    c->total += state_bytes;
+    TT_TRY(tt_output_begin(c->copy->destination, c->total, &c->output));
+    TT_TRY(sinks[c->format].write(c));
+    TT_TRY(tt_weights_check(c->weights));
+    if (sinks[c->format].put_texts)
+        TT_TRY(sinks[c->format].put_texts(c));
+    TT_TRY(tt_output_publish(&c->output));
+out:
+    return rc;
+}
+
+/* Opens source k, unless that is done. The destination must not replace it. */
+static int open_source(struct tt_copying *c, int k)
+{
+    int rc = c->source[k] ? 0 : tt_source_find(k ? c->copy->more[k - 1] : c->copy->source, &c->source[k]);
+
+    if (rc == 0)
+        c->source[k]->leave_out = &c->copy->leave_out;
+    return rc < 0 ? rc : tt_output_check_apart(c->copy->destination, c->source[k]->path);
+}
+
+static int open_weights(struct tt_copying *c, int k)
+{
+    const struct tt_told *told = &c->copy->told;
+    struct tt_source *source = c->source[k];
+    int rc = 0;
+
+    if (tt_source_is_gguf(source) && c->format != TT_FORMAT_STEP) /* its tensors may be blocks, which no other has */
+        return tt_fail(TT_EUSAGE,
+                       "'%s' is already a GGUF file\nhelp: titan ckpt convert makes a titan checkpoint of it",
+                       source->path);
+    TT_TRY(tt_assets_check(source->path, &source->manifest)); /* they are copied too */
+    tt_source_note_beside(source);
+    TT_TRY(tt_source_check_forms(source, c->copy->with_state));
+    if (c->copy->averages)
+        TT_TRY(tt_manifest_use_averages(&source->manifest, source->path));
+    if (!sinks[c->format].is_told && (told->model || told->assets)) {
+        rc = tt_fail(TT_EUSAGE, "--%s names the model of an export\nhelp: add --format hf, or use titan ckpt convert",
+                     told->assets ? "assets" : "model");
+        goto out;
+    }
+    TT_TRY(sinks[c->format].open(c, k));
+    if (c->of[k].n == 0)
+        rc = tt_fail(TT_EDATA, "'%s' has no model tensors", source->path);
+out:
+    return rc;
+}
+
+/* Merged weights have a mean, as with --format hf and gguf. */
+static int check_adapters(const struct tt_copying *c)
+{
+    for (int k = 0; k < c->n && c->format != TT_FORMAT_HF && c->format != TT_FORMAT_GGUF; k++) {
+        const struct tt_weights *of = &c->of[k];
+
+        for (int i = 0; i < of->n; i++)
+            if (tt_lora_is_name(of->weight[i].name))
+                return tt_fail(TT_EDATA,
+                               "'%s' has low-rank adapters, for instance '%s': the means of the two matrices of an "
+                               "adapter are not an adapter whose product is the mean\n"
+                               "help: add --format hf, which merges the adapters into the weights first",
+                               c->source[k]->path, of->weight[i].name);
+    }
+    return 0;
+}
+
+static int open_all(struct tt_copying *c)
+{
+    int rc = 0;
+
+    for (int k = 0; k < c->n; k++) {
+        TT_TRY(open_source(c, k));
+        TT_TRY(open_weights(c, k));
+        c->share[k] = c->copy->share ? c->copy->share[k] : 1.0;
+    }
+    c->weights = &c->of[0];
+    if (c->n > 1) {
+        TT_TRY(check_adapters(c));
+        TT_TRY(tt_weights_mean(c->of, c->share, c->n, &c->mean));
+        c->weights = &c->mean;
+    }
+out:
+    return rc;
+}
+
+/* The format that a conversion has, which opens its source for that. */
+static int choose_format(struct tt_copying *c)
+{
+    bool is_hf = false;
+    int rc = 0;
+
+    TT_TRY(tt_source_find(c->copy->source, &c->source[0]));
+    TT_TRY(tt_source_is_hf(c->source[0], &is_hf));
+    if (c->copy->leave_out.n && !is_hf)
+        rc = tt_fail(TT_EUSAGE, "--leave-out is for Hugging Face folders, and '%s' is none", c->source[0]->path);
+    else if (c->format != TT_FORMAT_DCP)
+        c->format = is_hf || tt_source_is_gguf(c->source[0]) || c->source[0]->kind == TT_PATH_DCP ? TT_FORMAT_STEP
+                                                                                                  : TT_FORMAT_HF;
+out:
+    return rc;
+}
+
+static void release(struct tt_copying *c)
+{
+    tt_output_abandon(&c->output); /* does nothing once it is published */
+    tt_weights_release(&c->mean);
+    for (int k = 0; k < c->n; k++) {
+        tt_weights_release(&c->of[k]);
+        tt_model_free(c->model[k]);
+        tt_source_free(c->source[k]);
+    }
+    tt_free(c->of);
+    tt_free(c->model);
+    tt_free(c->source);
+    tt_free(c->share);
+    tt_free(c->dtype);
+    tt_free(c->of_file);
+}
+
+static int copy(const struct tt_copy *copy, struct tt_copied *ret_copied)
+{
+    size_t n = 1 + (size_t)copy->n_more;
+    struct tt_copying c = {.copy = copy,
+                           .format = copy->format,
+                           .output.lock_fd = -1,
+                           .n = (int)n,
+                           .source = tt_calloc(n, sizeof(struct tt_source *)),
+                           .of = tt_calloc(n, sizeof(struct tt_weights)),
+                           .share = tt_calloc(n, sizeof(double)),
+                           .model = tt_calloc(n, sizeof(struct tt_model *))};
+    bool gguf = copy->format == TT_FORMAT_GGUF;
+    int rc = 0;
+
+    if (copy->convert)
+        TT_TRY(choose_format(&c));
+    TT_TRY(gguf ? tt_gguf_check_output(copy->destination, copy->force) : check_output(copy->destination, copy->force));
+    TT_TRY(open_all(&c));
+    assign_files(&c);
+    TT_TRY(gguf ? tt_copying_to_gguf(&c) : write_folder(&c));
+    *ret_copied = (struct tt_copied){.bytes = c.bytes, .files = c.n_files, .tensors = c.weights->n};
+    (void)snprintf(ret_copied->source, sizeof ret_copied->source, "%s", c.source[0]->path);
+out:
+    for (int k = 0; k < c.n; k++)
+        rc = tt_source_explain(rc, c.source[k]);
+    release(&c);
+    return rc;
+}
+
+int tt_ckpt_copy(const struct tt_copy *options, struct tt_copied *ret_copied)
+{
+    struct tt_copy complete = *options;
+    int tries = 0, rc;
+    bool again;
+
+    if (complete.convert && complete.format == TT_FORMAT_DCP)
+        complete.with_state = true;
+    do {
+        rc = copy(&complete, ret_copied);
+        again = tt_step_try_again(rc, complete.source, &tries);
+        for (int k = 0; k < complete.n_more && again; k++)
+            again = tt_step_try_again(rc, complete.more[k], &tries);
+    } while (again);
+    return rc;
+}

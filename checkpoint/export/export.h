@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CHECKPOINT_EXPORT_EXPORT_H
+#define TT_CHECKPOINT_EXPORT_EXPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "checkpoint/read/weights.h"
+#include "core/base/error.h"
+#include "core/config/config.h"
+#include "core/gguf/gguf.h"
+#include "core/graph/dtype.h"
+
+/**
+ * Copies the weights of a checkpoint, or the mean of several, into another format, with the small files that belong to
+ * them.
+ */
+enum tt_weights_format {
+    TT_FORMAT_TITAN, /* safetensors with titan's names, and the assets */
+    TT_FORMAT_HF,    /* safetensors with Hugging Face's names and layout, adapters merged; config.json,
+                        generation_config.json, tokenizer */
+    TT_FORMAT_PEFT,  /* the adapters alone: adapter_model.safetensors and adapter_config.json */
+    TT_FORMAT_DCP,   /* a folder of PyTorch's torch.distributed.checkpoint, with torchtitan's keys; the assets */
+    TT_FORMAT_GGUF, /* one file for llama.cpp, with sizes and tokenizer in it, adapters merged; destination: the file */
+    TT_FORMAT_STEP, /* a step of titan's: model/, assets/ and a manifest with checksums, step 0, no optimizer state */
+    TT_FORMATS,
+};
+
+struct tt_copy {
+    const char *source;      /* a step, a run or checkpoint folder (newest good step), or safetensors files */
+    const char *const *more; /* further sources: the mean of all is copied, sum(share * weight) / sum(share) */
+    int n_more;
+    const double *share;     /* of source and the others in the mean; NULL: the same for all */
+    struct tt_told told;     /* which model source is, if it does not say so itself; of several sources: all */
+    const char *destination; /* a folder or file that appears whole or not at all */
+    enum tt_weights_format format;
+    /* The source decides the format, unless it is TT_FORMAT_DCP: a Hugging Face folder, a GGUF file or a folder of
+     * PyTorch's becomes a step, a titan checkpoint a Hugging Face folder. With TT_FORMAT_DCP, with_state is set. */
+    bool convert;
+    bool averages;   /* of the weights (ema.decay) instead of these */
+    bool with_state; /* TT_FORMAT_DCP: also the optimizer's state and the step, if the source has them */
+    const struct tt_gguf_type_row *type; /* TT_FORMAT_GGUF: of the matrices; NULL: as they are stored */
+    int64_t max_shard_bytes;             /* of TITAN, HF and DCP; 0: 5 GB, as Hugging Face does */
+    bool has_dtype;
+    enum tt_dtype dtype;       /* TT_F32, TT_BF16 or TT_F16, for floating-point tensors */
+    struct tt_words leave_out; /* regular expressions of tensors of a Hugging Face folder that may stay unused */
+    bool force;                /* replace an existing destination, if it only has an earlier output */
+};
+
+struct tt_copied {
+    char source[4096]; /* the step that was read */
+    int64_t bytes;
+    int files, tensors;
+};
+
+/**
+ * Local. Memory is bounded (less than 128 MiB, or one row of a tensor if that is more; twice that for a mean). What is
+ * read is compared with the manifest's digests on the way or, where there are none, with the checksums of the pieces.
+ * Errors: TT_EUSAGE when the destination exists; TT_EDATA when the source is damaged, when it does not say which model
+ * it is and the format needs that, when its architecture is unknown (the message lists the known ones), when it has no
+ * adapters (PEFT), or when the tensors of several sources do not have the same names and shapes.
+ */
+int tt_ckpt_copy(const struct tt_copy *copy, struct tt_copied *ret_copied) TT_MUST_CHECK;
+
+#endif
