@@ -75,26 +75,26 @@ struct export
 {
     const struct tt_saver *saver;
     int64_t step;
-    char *folder;                    /* step-N/hf */
-    struct tt_consolidated exported; /* no files: the step already had its export */
+    char *folder;              /* step-N/hf */
+    struct tt_copied exported; /* no files: the step already had its export */
 };
 
 static int export_step(void *arg)
 {
     struct export *e = arg;
     char *step = tt_step_path(e->saver->store->folder, e->step), *folder = e->folder = tt_format("%s/hf", step);
-    struct tt_consolidate what = {.source = step,
-                                  .destination = folder,
-                                  .format = TT_FORMAT_HF,
-                                  .has_dtype = true,
-                                  .dtype = tt_job_export_dtype(e->saver->setup->cfg)};
+    struct tt_copy what = {.source = step,
+                           .destination = folder,
+                           .format = TT_FORMAT_HF,
+                           .has_dtype = true,
+                           .dtype = tt_job_export_dtype(e->saver->setup->cfg)};
     bool exists = false;
     int rc = 0;
 
     TT_TRY(tt_path_exists(folder, &exists)); /* if it exists it is complete, since it is published by a rename */
     if (exists)
         goto out;
-    TT_TRY(tt_ckpt_consolidate(&what, &e->exported));
+    TT_TRY(tt_ckpt_copy(&what, &e->exported));
 out:
     tt_free(step);
     return rc;

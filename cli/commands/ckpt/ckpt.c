@@ -173,7 +173,7 @@ void tt_alike_release(struct tt_alike *alike, int n)
 /* --- consolidate, convert, average --- */
 
 /* A GGUF file has a type of its own, and is one file. */
-static int read_type(const struct tt_args *args, struct tt_consolidate *options_out)
+static int read_type(const struct tt_args *args, struct tt_copy *options_out)
 {
     static const char *const refused[] = {"dtype", "max_shard_size"};
     const char *type = tt_args_last(args, "type");
@@ -192,7 +192,7 @@ static int read_type(const struct tt_args *args, struct tt_consolidate *options_
     return 0;
 }
 
-static int read_options(const struct tt_args *args, struct tt_consolidate *options_out)
+static int read_options(const struct tt_args *args, struct tt_copy *options_out)
 {
     static const struct {
         const char *name;
@@ -236,11 +236,10 @@ static int read_options(const struct tt_args *args, struct tt_consolidate *optio
     return 0;
 }
 
-static int make(const struct tt_args *args, struct tt_consolidate what,
-                int (*write)(const struct tt_consolidate *options, struct tt_consolidated *ret_result))
+static int make(const struct tt_args *args, struct tt_copy what)
 {
     const char *pattern;
-    struct tt_consolidated done;
+    struct tt_copied done;
     char bytes[32];
     int rc = 0;
 
@@ -248,7 +247,7 @@ static int make(const struct tt_args *args, struct tt_consolidate what,
     for (int cap = 0; (pattern = tt_args_value(args, "leave_out", what.leave_out.n));)
         TT_PUSH(what.leave_out.word, what.leave_out.n, cap) = (char *)(uintptr_t)pattern;
     TT_TRY(read_options(args, &what));
-    TT_TRY(write(&what, &done));
+    TT_TRY(tt_ckpt_copy(&what, &done));
     tt_free(what.leave_out.word);
     if (tt_args_has(args, "json"))
         return tt_cli_print_json(json_pack("{s:o,s:o,s:i,s:i,s:I}", "source", tt_json_string(done.source),
@@ -266,8 +265,7 @@ out:
 
 static int consolidate(const struct tt_args *args)
 {
-    return make(args, (struct tt_consolidate){.source = args->word[1], .destination = args->word[2]},
-                tt_ckpt_consolidate);
+    return make(args, (struct tt_copy){.source = args->word[1], .destination = args->word[2]});
 }
 
 static int convert(const struct tt_args *args)
@@ -277,7 +275,7 @@ static int convert(const struct tt_args *args)
     if (format && strcmp(format, "dcp") != 0)
         return tt_cli_fail(tt_fail(TT_EUSAGE, "'titan ckpt convert' takes --format dcp only: else the source decides\n"
                                               "help: titan ckpt consolidate takes --format titan, hf and gguf"));
-    return make(args, (struct tt_consolidate){.source = args->word[1], .destination = args->word[2]}, tt_ckpt_convert);
+    return make(args, (struct tt_copy){.source = args->word[1], .destination = args->word[2], .convert = true});
 }
 
 /* Reads n numbers between commas, of which none is negative and one is not 0. */
@@ -316,13 +314,11 @@ static int average(const struct tt_args *args)
     else if (weights)
         rc = read_shares(weights, share, n);
     if (rc == 0)
-        rc = make(args,
-                  (struct tt_consolidate){.source = args->word[1],
-                                          .more = (const char *const *)&args->word[2],
-                                          .n_more = n - 1,
-                                          .share = weights ? share : NULL,
-                                          .destination = out},
-                  tt_ckpt_average);
+        rc = make(args, (struct tt_copy){.source = args->word[1],
+                                         .more = (const char *const *)&args->word[2],
+                                         .n_more = n - 1,
+                                         .share = weights ? share : NULL,
+                                         .destination = out});
     else
         rc = tt_cli_fail(rc);
     tt_free(share);

@@ -201,9 +201,12 @@ static void print_verify(const json_t *json)
 static void fail_verify(const char *path, const json_t *problems)
 {
     const json_t *damage = find_damage(problems);
+    const char *text = damage ? tt_ckpt_text(damage, "text") : NULL;
 
-    if (damage)
-        (void)tt_fail(TT_EDATA, "'%s' is damaged: %s", path, tt_ckpt_text(damage, "text"));
+    if (text && strstr(text, "' is damaged")) /* it names the file */
+        (void)tt_fail(TT_EDATA, "%s", text);
+    else if (text)
+        (void)tt_fail(TT_EDATA, "'%s' is damaged: %s", path, text);
     else
         (void)tt_error_add_hint(
             tt_fail(TT_EIO, "'%s' could not be verified: %s", path, tt_ckpt_text(json_array_get(problems, 0), "text")),
