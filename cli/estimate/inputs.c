@@ -299,48 +299,23 @@ enum counted { NOTHING, MEMORY, TITAN };
 
 static const struct row {
     const char *path;
-    enum tt_own_key_class class;
+    enum { PRICED_KEY, FREE_KEY, LEFT_KEY, REFUSED_KEY } class;
     const char *usual;
     enum counted counted; /* what counts it nevertheless */
     const char *why;
 } rows[] = {
-#define PRICED(path)                    {path, TT_OWN_PRICED, "", NOTHING, ""},
-#define FREE(path)                      {path, TT_OWN_FREE, "", NOTHING, ""},
-#define LEFT(path, usual, counted, why) {path, TT_OWN_LEFT, usual, counted, why},
-#define REFUSED(path, usual, why)       {path, TT_OWN_REFUSED, usual, NOTHING, why},
+#define PRICED(path)                    {path, PRICED_KEY, "", NOTHING, ""},
+#define FREE(path)                      {path, FREE_KEY, "", NOTHING, ""},
+#define LEFT(path, usual, counted, why) {path, LEFT_KEY, usual, counted, why},
+#define REFUSED(path, usual, why)       {path, REFUSED_KEY, usual, NOTHING, why},
 #include "cli/estimate/own_keys.def"
 };
 
-static const int n_rows = (int)(sizeof rows / sizeof *rows);
+enum { N_ROWS = sizeof rows / sizeof *rows };
 
-enum tt_own_key_class tt_cluster_own_key(const char *path)
+const char *tt_cluster_own_key(int row)
 {
-    for (int i = 0; i < n_rows; i++)
-        if (strcmp(rows[i].path, path) == 0)
-            return rows[i].class;
-    return TT_OWN_UNKNOWN;
-}
-
-int tt_cluster_own_key_path(int row, const char **ret_path)
-{
-    *ret_path = row < n_rows ? rows[row].path : NULL;
-    return n_rows;
-}
-
-/* Whether a value is one of the usual ones, which are separated by blanks. */
-static bool is_usual(const char *usual, const char *value)
-{
-    size_t n = strlen(value);
-
-    for (const char *at = usual; *at;) {
-        size_t length = strcspn(at, " ");
-
-        if (length == n && strncmp(at, value, n) == 0)
-            return true;
-        at += length;
-        at += strspn(at, " ");
-    }
-    return n == 0 || strcmp(value, "null") == 0 || strcmp(value, "\"\"") == 0;
+    return row < N_ROWS ? rows[row].path : NULL;
 }
 
 static bool is_ignored(const struct tt_args *args, const char *path)
@@ -358,13 +333,14 @@ static int check(const struct row *row, const char *value, const struct tt_args 
 {
     const char *why = row->why;
 
-    if (is_usual(row->usual, value) || (row->counted == TITAN && is_titan))
+    if (!*value || tt_text_is_listed(value, "null|\"\"") || tt_text_is_listed(value, row->usual) ||
+        (row->counted == TITAN && is_titan))
         return 0;
     if (row->counted == MEMORY && is_planned)
         why = "the memory counts it, the time does not";
     if (is_ignored(args, row->path))
         why = "--ignore-flag leaves it out";
-    else if (row->class == TT_OWN_REFUSED)
+    else if (row->class == REFUSED_KEY)
         return tt_fail(TT_EUSAGE,
                        "estimate: %s %s is not counted with --machine: %s\nhelp: set it to %s, or give --ignore-flag "
                        "%s; without --machine titan plans the memory",
@@ -382,12 +358,11 @@ static int check_own_keys(const struct tt_config *cfg, const struct tt_args *arg
 {
     int rc = 0;
 
-    for (int i = 0; i < n_rows && rc == 0; i++) {
+    for (int i = 0; i < N_ROWS && rc == 0; i++) {
         const struct tt_config_row *key = tt_config_row_find(rows[i].path);
         struct tt_text value = {0};
 
-        if (!key || (rows[i].class != TT_OWN_LEFT && rows[i].class != TT_OWN_REFUSED) ||
-            !tt_config_is_set(cfg, rows[i].path))
+        if (!key || (rows[i].class != LEFT_KEY && rows[i].class != REFUSED_KEY) || !tt_config_is_set(cfg, rows[i].path))
             continue;
         tt_config_value_text(cfg, key, &value);
         rc = check(&rows[i], value.text ? value.text : "", args, is_titan, is_planned, notes);

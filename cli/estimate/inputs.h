@@ -56,11 +56,7 @@ int tt_cluster_inputs_hardware(struct tt_cluster_inputs *in, const struct tt_arg
 int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *args) TT_MUST_CHECK;
 void tt_cluster_inputs_release(struct tt_cluster_inputs *in);
 
-/* What predictions about clusters make of a key of titan's; see own_keys.def. */
-enum tt_own_key_class { TT_OWN_UNKNOWN, TT_OWN_PRICED, TT_OWN_FREE, TT_OWN_LEFT, TT_OWN_REFUSED };
-
-/** The row of a key, and how many rows there are. */
-enum tt_own_key_class tt_cluster_own_key(const char *path);
-int tt_cluster_own_key_path(int row, const char **ret_path);
+/** The key of a row of own_keys.def, which has every key of titan's once; NULL behind the last. */
+const char *tt_cluster_own_key(int row);
 
 #endif

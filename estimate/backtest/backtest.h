@@ -22,9 +22,6 @@ struct tt_csv {
 int tt_csv_parse(const char *text, size_t size, const char *where, struct tt_csv *ret_csv) TT_MUST_CHECK;
 void tt_csv_release(struct tt_csv *csv);
 
-/** A field, "" where the table lacks the column. */
-const char *tt_csv_get(const struct tt_csv *csv, int row, const char *column);
-
 /*
  * Measured runs: a row of published_runs.csv or layout_sweeps.csv as a job, with what was measured. The columns are in
  * titan-estimate(1), BACK-TESTS.

@@ -119,7 +119,8 @@ static int csv_column(const struct tt_csv *csv, const char *name)
     return -1;
 }
 
-const char *tt_csv_get(const struct tt_csv *csv, int row, const char *column)
+/* A field, "" where the table lacks the column. */
+static const char *csv_get(const struct tt_csv *csv, int row, const char *column)
 {
     int i = csv_column(csv, column);
 
@@ -129,7 +130,7 @@ const char *tt_csv_get(const struct tt_csv *csv, int row, const char *column)
 /* A field as a number; `otherwise` if it is empty or no number. */
 static double csv_number(const struct tt_csv *csv, int row, const char *column, double otherwise)
 {
-    const char *text = tt_csv_get(csv, row, column);
+    const char *text = csv_get(csv, row, column);
     char *end = NULL;
     double value = strtod(text, &end);
 
@@ -169,11 +170,11 @@ static void hardware(const struct tt_csv *csv, int row, struct tt_cluster_run *r
     run->job.stack = tt_cluster_stack_at(0);
     run->excluded = "titan has no table of the device";
     for (int i = 0; (machine = tt_cluster_machine_at(i)); i++)
-        if (strcasecmp(machine->name, tt_csv_get(csv, row, "machine")) == 0) {
+        if (strcasecmp(machine->name, csv_get(csv, row, "machine")) == 0) {
             run->job.machine = machine;
             run->excluded = NULL;
         }
-    run->stack_assumed = !is_stated(tt_csv_get(csv, row, "stack"), name, sizeof name);
+    run->stack_assumed = !is_stated(csv_get(csv, row, "stack"), name, sizeof name);
     for (int i = 0; (stack = tt_cluster_stack_at(i)); i++)
         if (strcasecmp(stack->name, *name ? name : default_stack(csv, row, run->job.machine)) == 0) {
             run->job.stack = stack;
@@ -185,7 +186,7 @@ static void hardware(const struct tt_csv *csv, int row, struct tt_cluster_run *r
 /* Sizes in the row replace the sizes that the name stands for. */
 static bool model(const struct tt_csv *csv, int row, struct tt_cluster_shape *s)
 {
-    const char *name = tt_csv_get(csv, row, "model");
+    const char *name = csv_get(csv, row, "model");
     bool known = tt_cluster_shape_find(name, s), is_llama = strcasestr(name, "llama") != NULL;
     double params = csv_number(csv, row, "params", 0), dim = csv_number(csv, row, "hidden", 0);
     double layers = csv_number(csv, row, "layers", 0), heads = csv_number(csv, row, "heads", 0);
@@ -225,7 +226,7 @@ static void recompute(const struct tt_csv *csv, int row, struct tt_cluster_run *
     char text[128];
     size_t n;
 
-    run->ac_stated = is_stated(tt_csv_get(csv, row, "ac"), text, sizeof text);
+    run->ac_stated = is_stated(csv_get(csv, row, "ac"), text, sizeof text);
     n = strcspn(text, " ");
     job->again = strncmp(job->stack->name, "torchtitan", 10) == 0 ? TT_AGAIN_OP
                  : strcmp(job->stack->name, "megatron-2023") == 0 ? TT_AGAIN_ATTENTION
@@ -239,7 +240,7 @@ static void recompute(const struct tt_csv *csv, int row, struct tt_cluster_run *
 
 static bool has_option(const struct tt_csv *csv, int row, const char *option)
 {
-    const char *text = tt_csv_get(csv, row, "options"), *at = strstr(text, option);
+    const char *text = csv_get(csv, row, "options"), *at = strstr(text, option);
     size_t n = strlen(option);
 
     return at && (at == text || at[-1] == ' ') && (!at[n] || at[n] == ' ');
@@ -265,7 +266,7 @@ static void layout(const struct tt_csv *csv, int row, struct tt_cluster_job *job
     job->n_micro = fmax(1, round((global > 0 ? global / ranks : local) / job->micro_batch));
     job->kernel = -1;
     for (int i = 0; i < (int)(sizeof kernels / sizeof *kernels); i++)
-        if (strcmp(kernels[i], tt_csv_get(csv, row, "kernel")) == 0)
+        if (strcmp(kernels[i], csv_get(csv, row, "kernel")) == 0)
             job->kernel = i;
     job->loss_chunks = csv_number(csv, row, "loss_chunks", 1);
     job->node_net = csv_number(csv, row, "node_gbps", 0) * 1e9 / 8;
@@ -312,7 +313,7 @@ static double measured(const struct tt_csv *csv, int row, const struct tt_cluste
 /* Why the time of a row is not scored; NULL: it is. */
 static const char *exclusion(const struct tt_csv *csv, int row, const struct tt_cluster_run *run)
 {
-    const char *own = tt_csv_get(csv, row, "excluded");
+    const char *own = csv_get(csv, row, "excluded");
 
     if (run->oom || run->failed)
         return "out of memory or failed";
@@ -324,12 +325,12 @@ static const char *exclusion(const struct tt_csv *csv, int row, const struct tt_
 static void read_row(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
 {
     bool sweep = csv_column(csv, "sweep") >= 0;
-    const char *result = tt_csv_get(csv, row, "result");
+    const char *result = csv_get(csv, row, "result");
     double devices;
 
-    *run = (struct tt_cluster_run){.id = tt_csv_get(csv, row, sweep ? "sweep" : "id"),
-                                   .source = tt_csv_get(csv, row, "source"),
-                                   .memory_excluded = tt_csv_get(csv, row, "memory_excluded"),
+    *run = (struct tt_cluster_run){.id = csv_get(csv, row, sweep ? "sweep" : "id"),
+                                   .source = csv_get(csv, row, "source"),
+                                   .memory_excluded = csv_get(csv, row, "memory_excluded"),
                                    .layout_of_sweep = sweep,
                                    .oom = strcmp(result, "oom") == 0,
                                    .failed = strcmp(result, "error") == 0,
@@ -349,11 +350,11 @@ static void read_row(const struct tt_csv *csv, int row, struct tt_cluster_run *r
     else if (!(run->job.n_micro > 0) || !(run->job.micro_batch > 0))
         run->excluded = "the batch is not stated";
     else if (fabs(devices - csv_number(csv, row, "gpus", devices)) > 0.5 &&
-             (run->job.ep <= 1 || !*tt_csv_get(csv, row, "dp_shard")))
+             (run->job.ep <= 1 || !*csv_get(csv, row, "dp_shard")))
         run->excluded = "the degrees of parallelism do not multiply to the devices";
     if (run->excluded)
         return;
-    run->four_bits = strstr(tt_csv_get(csv, row, "precision"), "FP4") != NULL;
+    run->four_bits = strstr(csv_get(csv, row, "precision"), "FP4") != NULL;
     run->plain = !run->job.float8 && !(run->job.shape.experts > 0) && run->job.seq_len < 131072;
     run->sec = measured(csv, row, &run->job);
     run->excluded = exclusion(csv, row, run);
@@ -393,7 +394,7 @@ static const struct {
 static int check_cells(const struct tt_csv *csv, const char *where, int row)
 {
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
-        const char *text = tt_csv_get(csv, row, columns[i].name);
+        const char *text = csv_get(csv, row, columns[i].name);
         char *end = NULL;
         double value = strtod(text, &end);
 

@@ -34,13 +34,17 @@ int tt_megatron_flags_words(struct tt_megatron_flags *flags, int n, const char *
 int tt_megatron_flags_script(struct tt_megatron_flags *flags, const char *path, const char *text,
                              const struct tt_cluster_given *given) TT_MUST_CHECK;
 
-/**
- * Of a flag without its dashes, which may end in "=value": it is read; its value is read too; it has none; it is not
- * known to be free.
- */
-bool tt_megatron_flag_is_read(const char *name);
-bool tt_megatron_flag_has_value(const char *name);
-bool tt_megatron_flag_is_switch(const char *name);
-bool tt_megatron_flag_may_matter(const char *name);
+/* What a name is: not read, and free or not; or read, and what follows it (megatron_flags.def). */
+enum tt_megatron_kind {
+    TT_FLAG_IS_FREE,
+    TT_FLAG_IS_UNKNOWN, /* it may matter */
+    TT_FLAG_IS_SIZE,
+    TT_FLAG_IS_VALUE,
+    TT_FLAG_IS_FILE,
+    TT_FLAG_IS_SWITCH
+};
+
+/** The kind of a flag without its dashes, which may end in "=value". */
+enum tt_megatron_kind tt_megatron_flag_kind(const char *name);
 
 #endif

@@ -79,18 +79,10 @@ static const char *const costly[] = {
     "zero",
 };
 
-/* See megatron_flags.def. */
-static const enum kind {
-    VALUE,
-    SIZE,
-    FILE_NAME,
-    SWITCH
-} kind_of[] = {
-#define FILE              FILE_NAME
-#define X(id, name, kind) kind,
+static const enum tt_megatron_kind kind_of[] = {
+#define X(id, name, kind) TT_FLAG_IS_##kind,
 #include "estimate/formats/megatron_flags.def"
 #undef X
-#undef FILE
 };
 
 /* --- names --- */
@@ -113,25 +105,6 @@ static int find(const char *written)
     return -1;
 }
 
-bool tt_megatron_flag_is_read(const char *name)
-{
-    return find(name) >= 0;
-}
-
-bool tt_megatron_flag_has_value(const char *name)
-{
-    int at = find(name);
-
-    return at >= 0 && (kind_of[at] == VALUE || kind_of[at] == SIZE);
-}
-
-bool tt_megatron_flag_is_switch(const char *name)
-{
-    int at = find(name);
-
-    return at >= 0 && kind_of[at] == SWITCH;
-}
-
 /* Whether a name has a word that might change the cost. */
 static bool is_costly(const char *name)
 {
@@ -151,9 +124,11 @@ static bool is_free(const char *name)
     return false;
 }
 
-bool tt_megatron_flag_may_matter(const char *name)
+enum tt_megatron_kind tt_megatron_flag_kind(const char *name)
 {
-    return find(name) >= 0 || !is_free(name);
+    int at = find(name);
+
+    return at >= 0 ? kind_of[at] : is_free(name) ? TT_FLAG_IS_FREE : TT_FLAG_IS_UNKNOWN;
 }
 
 /* --- reading --- */
@@ -247,7 +222,7 @@ static int take(struct tt_megatron_flags *f, const char *name, const char *value
     else if (at < 0 && !take_note(f, key, value))
         take_unknown(f, key, value);
     else if (at >= 0) {
-        rc = kind_of[at] == SWITCH ? check_switch(key, value) : 0;
+        rc = kind_of[at] == TT_FLAG_IS_SWITCH ? check_switch(key, value) : 0;
         tt_free(f->value[at]);
         f->value[at] = tt_strdup(value);
     }
@@ -329,7 +304,7 @@ static int check_sizes(const struct tt_megatron_flags *f)
     int rc = 0;
 
     for (int i = 0; i < TT_MEGATRON_FLAGS; i++) {
-        if (kind_of[i] != SIZE)
+        if (kind_of[i] != TT_FLAG_IS_SIZE)
             continue;
         TT_TRY(number(f, (enum tt_megatron_flag)i, 1, &value));
         if (!(value > 0))

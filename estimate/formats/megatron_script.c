@@ -176,7 +176,7 @@ static bool matters(struct gather *g, const struct tt_script_words *words, int d
         const struct tt_script_unknown *u = mark < 0 ? NULL : &g->script->unknown[mark];
 
         if (tt_text_begins(w.item[i], "--"))
-            any = any || tt_megatron_flag_may_matter(w.item[i] + 2);
+            any = any || tt_megatron_flag_kind(w.item[i] + 2) != TT_FLAG_IS_FREE;
         else if (u && tt_script_is_mark(w.item[i])) {
             any = any || u->why == TT_WHY_PROGRAM || u->why == TT_WHY_FORM || depth > 20;
             for (int k = 0; k < u->n_values && depth <= 20; k++)
@@ -247,7 +247,9 @@ static bool is_replaced(const struct gather *g, const char *flag)
 
 static void need_of_flag(struct gather *g, const char *flag, int unknown)
 {
-    if (tt_megatron_flag_has_value(flag) && !is_replaced(g, flag))
+    enum tt_megatron_kind kind = tt_megatron_flag_kind(flag);
+
+    if ((kind == TT_FLAG_IS_VALUE || kind == TT_FLAG_IS_SIZE) && !is_replaced(g, flag))
         need(g, unknown, keep(g, tt_format("--%s", flag)));
 }
 
@@ -270,7 +272,7 @@ static void take(struct gather *g, const struct words *in, struct words *out, st
             flag = equal ? keep(g, tt_strndup(word + 2, (size_t)(equal - word - 2))) : word + 2;
             if (mark >= 0)
                 need_of_flag(g, flag, mark);
-            takes_value = !equal && !tt_megatron_flag_is_switch(flag);
+            takes_value = !equal && tt_megatron_flag_kind(flag) != TT_FLAG_IS_SWITCH;
         } else if (mark >= 0 && tt_script_is_mark(word) && (!takes_value || is_flags(g, word))) {
             take_mark(g, word, notes);
             takes_value = false;
@@ -290,13 +292,18 @@ static void take(struct gather *g, const struct words *in, struct words *out, st
 
 /* --- which command --- */
 
+static bool is_read(const char *word)
+{
+    return tt_text_begins(word, "--") && tt_megatron_flag_kind(word + 2) >= TT_FLAG_IS_SIZE;
+}
+
 /* The flags that are read, with their values: two commands are the same job if these are. */
 static char *job_of(const struct words *w)
 {
     struct tt_text text = {0};
 
     for (int i = 0; i < w->n; i++)
-        if (tt_text_begins(w->item[i], "--") && tt_megatron_flag_is_read(w->item[i] + 2))
+        if (is_read(w->item[i]))
             tt_text_add(&text, "%s %s\n", w->item[i],
                         i + 1 < w->n && !tt_text_begins(w->item[i + 1], "--") ? w->item[i + 1] : "");
     return text.text;
@@ -367,9 +374,7 @@ static int find_variables(struct gather *g, struct words *ret_words)
         int before = ret_words->n;
 
         for (int k = 0; has_flags && k < w.n && rc == 0; k++) {
-            const char *other = tt_text_begins(w.item[k], "--") && tt_megatron_flag_is_read(w.item[k] + 2)
-                                    ? value_in(ret_words, before, w.item[k])
-                                    : NULL;
+            const char *other = is_read(w.item[k]) ? value_in(ret_words, before, w.item[k]) : NULL;
             const char *own = k + 1 < w.n && !tt_text_begins(w.item[k + 1], "--") ? w.item[k + 1] : "";
 
             if (other && strcmp(other, own) != 0)

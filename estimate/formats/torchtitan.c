@@ -384,7 +384,7 @@ static const char *const costly[] = {"activation_checkpoint.",
                                      "sparse",
                                      "zero"};
 
-/* Keys that change the cost, and are not counted unless they have one of these values. */
+/* Keys that change the cost, and are not counted unless they have one of these values, "a|b". */
 static const struct {
     const char *key, *values, *why;
 } left_out[] = {
@@ -401,7 +401,7 @@ static const struct {
     {"training.data_parallel_type", "fsdp", "ranks of data parallelism shard parameters"},
     {"training.debug_moe_force_load_balance", "false", "experts get unequal numbers of tokens"},
     {"debug.moe_force_load_balance", "false", "experts get unequal numbers of tokens"},
-    {"optimizer.name", "AdamW Adam", "the optimizer is AdamW"},
+    {"optimizer.name", "AdamW|Adam", "the optimizer is AdamW"},
     {"optimizer.early_step_in_backward", "false", "the optimizer runs after backward"},
     {"optimizer.implementation", "fused", "the optimizer is fused"},
     {"optimizer.fused", "true", "the optimizer is fused"},
@@ -427,29 +427,13 @@ static const struct {
     {"model.use_flex_attn", "false", "attention is the stack's kernel"},
     {"validation.enable", "false", "validation takes no time"},
     {"validation.enabled", "false", "validation takes no time"},
-    {"activation_checkpoint.mode", "none selective full", "it is priced as selective, op"},
+    {"activation_checkpoint.mode", "none|selective|full", "it is priced as selective, op"},
 };
 
 /* Whether a key is an option of low precision, which counts only if some of it is on. */
 static bool is_of_float8(const char *key)
 {
     return strncmp(key, "float8.", 7) == 0 || strncmp(key, "mx.", 3) == 0 || strncmp(key, "quantize.", 9) == 0;
-}
-
-/* Whether a list of words has the value, in any case. */
-static bool is_one_of(const char *words, const char *value)
-{
-    size_t n = strlen(value);
-
-    for (const char *at = words; *at;) {
-        size_t length = strcspn(at, " ");
-
-        if (length == n && strncasecmp(at, value, n) == 0)
-            return true;
-        at += length;
-        at += *at == ' ';
-    }
-    return n == 0;
 }
 
 static bool is_known(const char *key)
@@ -562,7 +546,8 @@ static int check_keys(const struct pairs *pairs, bool float8, struct tt_cluster_
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++) {
         const char *value = value_of(pairs, left_out[i].key);
 
-        if (value && !is_one_of(left_out[i].values, value) && (float8 || !is_of_float8(left_out[i].key)))
+        if (value && *value && !tt_text_is_listed(value, left_out[i].values) &&
+            (float8 || !is_of_float8(left_out[i].key)))
             tt_cluster_note(notes, left_out[i].key, value, left_out[i].why);
     }
     return 0;

@@ -181,17 +181,10 @@ static int index_of(const struct kind *kind, const char *key)
     return -1;
 }
 
-static bool ends_in(const char *path, const char *end)
-{
-    size_t n = strlen(path), m = strlen(end);
-
-    return n > m && strcmp(path + n - m, end) == 0;
-}
-
 /* Shares and probabilities end at 1; beyond the other limit sums overflow. */
 static double most_of(const char *path)
 {
-    return ends_in(path, "share") || ends_in(path, "probability") ? 1 : 1e30;
+    return tt_text_ends(path, "share") || tt_text_ends(path, "probability") ? 1 : 1e30;
 }
 
 /* Takes a number, with its origin in `origins`. */
@@ -303,7 +296,8 @@ static int walk(struct reader *r, const char *path, json_t *value)
             (void)snprintf(below, sizeof below, "%s.%zu", path, i);
             TT_TRY(walk(r, below, json_array_get(value, i)));
         }
-    } else if (!json_is_string(value) || !(ends_in(path, ".name") || ends_in(path, ".kind"))) /* these say nothing */
+    } else if (!json_is_string(value) ||
+               !(tt_text_ends(path, ".name") || tt_text_ends(path, ".kind"))) /* these say nothing */
         rc = take(&machine_kind, r->file, path, value, r->origin, r->machine->number, r->given);
 out:
     return rc;

@@ -41,13 +41,6 @@ static double product_sec(const struct tt_cluster_machine *machine, const struct
     return fmax(best / p->gain, moved);
 }
 
-double tt_cluster_gemm_sec(const struct tt_cluster_machine *machine, double m, double n, double k)
-{
-    const struct tt_cluster_product p = {.groups = 1, .gain = 1, .in_bytes = 2};
-
-    return product_sec(machine, &p, m, n, k, 2);
-}
-
 double tt_cluster_linear_sec(const struct tt_cluster_machine *machine, const struct tt_cluster_product *p,
                              bool backward)
 {

@@ -88,6 +88,13 @@ static void latency_ends_large_rings(void **state)
                            1, 0.1);
 }
 
+static double gemm_sec(const struct tt_cluster_machine *machine, double m, double n, double k)
+{
+    struct tt_cluster_product p = {.groups = 1, .m = m, .n = n, .k = k, .gain = 1, .in_bytes = 2};
+
+    return tt_cluster_linear_sec(machine, &p, false);
+}
+
 static void products_waste_units_in_their_last_wave(void **state)
 {
     const struct tt_cluster_machine *machine;
@@ -96,8 +103,8 @@ static void products_waste_units_in_their_last_wave(void **state)
     assert_int_equal(tt_cluster_machine_find("h100-sxm", &machine), 0);
     peak = machine->number[TT_M_PEAK_BF16].value * machine->number[TT_M_GEMM_SHARE].value *
            machine->number[TT_M_CLOCK].value;
-    wide = 2.0 * 8192 * 14336 * 4096 / tt_cluster_gemm_sec(machine, 8192, 14336, 4096) / peak;
-    narrow = 2.0 * 2048 * 1792 * 4096 / tt_cluster_gemm_sec(machine, 2048, 1792, 4096) / peak;
+    wide = 2.0 * 8192 * 14336 * 4096 / gemm_sec(machine, 8192, 14336, 4096) / peak;
+    narrow = 2.0 * 2048 * 1792 * 4096 / gemm_sec(machine, 2048, 1792, 4096) / peak;
     assert_in_range((int)(1000 * wide), 950, 1000);
     assert_float_equal(narrow, 112.0 / 132, 1e-3); /* 16 x 7 tiles on 132 units */
 }
@@ -461,8 +468,7 @@ static void rows_of_tables_become_jobs(void **state)
 
     assert_int_equal(tt_csv_parse(table, sizeof table - 1, "t.csv", &csv), 0);
     assert_int_equal(csv.n_rows, 6);
-    assert_string_equal(tt_csv_get(&csv, 0, "notes"), "a \"quoted\" note, which is not read");
-    assert_string_equal(tt_csv_get(&csv, 0, "no such column"), "");
+    assert_string_equal(csv.field[csv.n_columns - 1], "a \"quoted\" note, which is not read");
     assert_int_equal(tt_cluster_runs(&csv, "t.csv", &runs, &sweeps), 0);
     assert_false(sweeps);
     assert_null(runs[0].excluded);
