@@ -145,8 +145,9 @@ case_settings_that_are_not_priced_are_named() {
     expect_out "^not counted   training.mixed_precision_param float32: it computes in bfloat16$"
     run estimate $model_8b --machine spr-8480 --stack titan --ranks 64 --optimizer.name=Muon
     expect_out "^not counted   optimizer.name Muon: the memory counts it, the time does not$"
-    run estimate $model_8b --machine h100-sxm --ranks 64 --json
-    check_json out 'o["not_counted"] == []'
+    run estimate $model_8b --machine h100-sxm --ranks 64 --json --optimizer.name=Adam \
+        --training.gradient_sync=auto --parallelism.pipeline_parallel_schedule=GPipe
+    check_json out 'o["not_counted"] == []' # these are usual values
     run estimate $model_8b --machine h100-sxm --ranks 64 --lora.rank=8
     expect_code 2
     expect_err "lora.rank 8 is not counted with --machine: the prediction would be for training all weights"
