@@ -20,9 +20,27 @@
 
 /* --- keys and values, from TOML, JSON and flags --- */
 
+/* Names that keys had before v0.2.2, and some newer ones; see there. */
+static const struct {
+    const char *was, *path;
+} renamed[] = {
+#define TT_RENAMED(was, path) {was, path},
+#include "core/config/import/renamed.def"
+};
+
+/* The name of a key in torchtitan_keys.def. What is recomputed has other keys in 2026, not other names. */
+static const char *newest(const char *name)
+{
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
+        if (strcmp(renamed[i].was, name) == 0 && !tt_text_begins(name, "activation_checkpoint."))
+            return renamed[i].path;
+    return name;
+}
+
 /* A configuration as a list of keys and values. Keys of nested sections have dots; the last of equal ones wins. */
 struct pair {
-    char *key, *value;
+    const char *key;
+    char *was, *value; /* the key as it is written */
     const char *where; /* the file, or a word for flags */
 };
 
@@ -31,9 +49,11 @@ struct pairs {
     int n, cap;
 };
 
-static void add_pair(struct pairs *pairs, const char *where, char *key, char *value)
+/* Both texts are the list's from now on. */
+static void add_pair(struct pairs *pairs, const char *where, char *was, char *value)
 {
-    TT_PUSH(pairs->item, pairs->n, pairs->cap) = (struct pair){.key = key, .value = value, .where = where};
+    TT_PUSH(pairs->item, pairs->n, pairs->cap) =
+        (struct pair){.key = newest(was), .was = was, .value = value, .where = where};
 }
 
 /* Words with commas between them; a list in the list is one word with blanks. */
@@ -142,23 +162,21 @@ static int read_flags(struct pairs *pairs, int n, const char *const *flags)
     return 0;
 }
 
-/* The value of the last pair with the key; NULL: there is none, or it is null. */
-static const char *value_of(const struct pairs *pairs, const char *key)
+/* The last pair with the key, or NULL. */
+static const struct pair *find(const struct pairs *pairs, const char *key)
 {
     for (int i = pairs->n - 1; i >= 0; i--)
         if (strcmp(pairs->item[i].key, key) == 0)
-            return strcmp(pairs->item[i].value, "null") == 0 || strcmp(pairs->item[i].value, "None") == 0
-                       ? NULL
-                       : pairs->item[i].value;
+            return &pairs->item[i];
     return NULL;
 }
 
-static bool has_key(const struct pairs *pairs, const char *key)
+/* Its value; NULL: there is none, or it is null. */
+static const char *value_of(const struct pairs *pairs, const char *key)
 {
-    for (int i = 0; i < pairs->n; i++)
-        if (strcmp(pairs->item[i].key, key) == 0)
-            return true;
-    return false;
+    const struct pair *pair = find(pairs, key);
+
+    return !pair || strcmp(pair->value, "null") == 0 || strcmp(pair->value, "None") == 0 ? NULL : pair->value;
 }
 
 /* The same with the first of several keys that has one; NULL ends them. */
@@ -210,7 +228,7 @@ out:
 static void release_pairs(struct pairs *pairs)
 {
     for (int i = 0; i < pairs->n; i++) {
-        tt_free(pairs->item[i].key);
+        tt_free(pairs->item[i].was);
         tt_free(pairs->item[i].value);
     }
     tt_free(pairs->item);
@@ -219,137 +237,27 @@ static void release_pairs(struct pairs *pairs)
 
 /* --- which keys are counted --- */
 
-/* Keys that recipe.c reads, or on which neither time nor memory depends. */
-static const char *const known_keys[] = {"config",
-                                         "module",
-                                         "float8.enable_float8_linear",
-                                         "loss.num_chunks",
-                                         "model.converters",
-                                         "model.flavor",
-                                         "model.name",
-                                         "model_spec.flavor",
-                                         "model_spec.name",
-                                         "experimental.context_parallel_degree",
-                                         "experimental.enable_async_tensor_parallel",
-                                         "experimental.pipeline_parallel_degree",
-                                         "experimental.pipeline_parallel_microbatches",
-                                         "experimental.pipeline_parallel_schedule",
-                                         "experimental.pipeline_parallel_split_points",
-                                         "experimental.pipeline_parallel_split_mode",
-                                         "training.enable_float8_linear",
-                                         "training.fp8_linear",
-                                         "activation_checkpoint.debug",
-                                         "activation_checkpoint.determinism_check",
-                                         "activation_checkpoint.early_stop",
-                                         "activation_checkpoint.force_recompute_mm_shapes_by_fqns",
-                                         "activation_checkpoint.memory_budget",
-                                         "activation_checkpoint.mode",
-                                         "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns",
-                                         "activation_checkpoint.preserve_rng_state",
-                                         "activation_checkpoint.selective_ac_option",
-                                         "activation_checkpoint.visualize_memory_budget_pareto",
-                                         "compile.backend",
-                                         "compile.components",
-                                         "compile.enable",
-                                         "compile.enable_async_tensor_parallel",
-                                         "parallelism.context_parallel_degree",
-                                         "parallelism.context_parallel_load_balancer",
-                                         "parallelism.context_parallel_ptrr_mask_key",
-                                         "parallelism.context_parallel_rotate_method",
-                                         "parallelism.data_parallel_replicate_degree",
-                                         "parallelism.data_parallel_shard_degree",
-                                         "parallelism.disable_loss_parallel",
-                                         "parallelism.enable_async_tensor_parallel",
-                                         "parallelism.enable_compiled_autograd",
-                                         "parallelism.enable_fsdp_symm_mem",
-                                         "parallelism.enable_sequence_parallel",
-                                         "parallelism.expert_parallel_a2a_impl",
-                                         "parallelism.expert_parallel_comm_backend",
-                                         "parallelism.expert_parallel_degree",
-                                         "parallelism.expert_tensor_parallel_degree",
-                                         "parallelism.fsdp_reshard_after_forward",
-                                         "parallelism.module_fqns_per_model_part",
-                                         "parallelism.num_pp_microbatches",
-                                         "parallelism.pipeline_parallel_degree",
-                                         "parallelism.pipeline_parallel_expert_parallel_overlap",
-                                         "parallelism.pipeline_parallel_first_stage_less_layers",
-                                         "parallelism.pipeline_parallel_last_stage_less_layers",
-                                         "parallelism.pipeline_parallel_layers_per_stage",
-                                         "parallelism.pipeline_parallel_microbatch_size",
-                                         "parallelism.pipeline_parallel_microbatches",
-                                         "parallelism.pipeline_parallel_schedule",
-                                         "parallelism.pipeline_parallel_schedule_csv",
-                                         "parallelism.pipeline_parallel_split_points",
-                                         "parallelism.spmd_backend",
-                                         "parallelism.tensor_parallel_degree",
-                                         "training.batch_size",
-                                         "training.compile",
-                                         "training.data_parallel_degree",
-                                         "training.data_parallel_replicate_degree",
-                                         "training.data_parallel_shard_degree",
-                                         "training.data_parallel_type",
-                                         "training.dataset",
-                                         "training.dataset_path",
-                                         "training.debug_moe_force_load_balance",
-                                         "training.deterministic",
-                                         "training.disable_cuda_graphs",
-                                         "training.dtype",
-                                         "training.enable_cpu_offload",
-                                         "training.enable_fp8_linear",
-                                         "training.fsdp_reshard_after_forward",
-                                         "training.gc_debug",
-                                         "training.gc_freq",
-                                         "training.global_batch_size",
-                                         "training.local_batch_size",
-                                         "training.max_context_length",
-                                         "training.max_norm",
-                                         "training.mixed_precision_param",
-                                         "training.mixed_precision_reduce",
-                                         "training.num_tokens_per_microbatch_per_dp_rank",
-                                         "training.num_tokens_per_train_step",
-                                         "training.seed",
-                                         "training.seq_len",
-                                         "training.steps",
-                                         "training.tensor_parallel_degree",
-                                         "training.warmup_steps"};
-
-/* Sections, and beginnings of keys, on which neither time nor memory of a step depends: the latter unless the rest has
- * a costly word. */
-static const char *const harmless[] = {"checkpoint.",
-                                       "comm.",
-                                       "data",
-                                       "debug.",
-                                       "dump_folder",
-                                       "estimate.",
-                                       "experimental.custom_",
-                                       "fault_tolerance.",
-                                       "float8.",
-                                       "hf_assets_path",
-                                       "job.",
-                                       "loss.",
-                                       "lr_scheduler.",
-                                       "memory_estimation.",
-
-                                       "metrics.",
-                                       "model.hf_assets_path",
-                                       "model.norm_type",
-                                       "model.print_after_conversion",
-                                       "model.tokenizer_path",
-                                       "model_spec.",
-                                       "mx.",
-                                       "optimizer.beta",
-                                       "optimizer.eps",
-                                       "optimizer.lr",
-                                       "optimizer.weight_decay",
-                                       "profiler",
-                                       "profiling.",
-                                       "quantize.",
-                                       "tokenizer",
-                                       "training.checkpoint_",
-                                       "training.dataloader",
-                                       "training.warmup_pct",
-                                       "validation.",
-                                       "validator"};
+/* All keys that are known; those with torchtitan's meaning in titan; and beginnings of keys that do not matter. */
+static const char *const known_keys[] = {
+#define SAME(name)              name,
+#define READ(name)              name,
+#define NOTE(name, values, why) name,
+#include "estimate/formats/torchtitan_keys.def"
+};
+static const char *const same_keys[] = {
+#define SAME(name) name,
+#include "estimate/formats/torchtitan_keys.def"
+};
+static const char *const harmless[] = {
+#define FREE(name) name,
+#include "estimate/formats/torchtitan_keys.def"
+};
+static const struct {
+    const char *key, *values, *why;
+} left_out[] = {
+#define NOTE(name, values, why) {name, values, why},
+#include "estimate/formats/torchtitan_keys.def"
+};
 
 /* A key with one of these words, or of one of these sections, might change the cost. */
 static const char *const costly[] = {"activation_checkpoint.",
@@ -384,52 +292,6 @@ static const char *const costly[] = {"activation_checkpoint.",
                                      "sparse",
                                      "zero"};
 
-/* Keys that change the cost, and are not counted unless they have one of these values, "a|b". */
-static const struct {
-    const char *key, *values, *why;
-} left_out[] = {
-    {"parallelism.expert_parallel_comm_backend", "standard", "the exchange of tokens is all-to-all"},
-    {"parallelism.expert_parallel_a2a_impl", "default", "the exchange of tokens is all-to-all"},
-    {"parallelism.enable_compiled_autograd", "false", "it is off"},
-    {"parallelism.enable_fsdp_symm_mem", "false", "it is off"},
-    {"parallelism.pipeline_parallel_schedule_csv", "", "the order is that of the schedule"},
-    {"parallelism.context_parallel_rotate_method", "allgather", "keys and values are gathered"},
-    {"parallelism.context_parallel_load_balancer", "headtail", "all ranks have equal work"},
-    {"experimental.enable_compiled_autograd", "false", "it is off"},
-    {"training.dtype", "float32", "parameters, gradients and moments are float32"},
-    {"training.mixed_precision_reduce", "float32", "gradients travel in float32"},
-    {"training.data_parallel_type", "fsdp", "ranks of data parallelism shard parameters"},
-    {"training.debug_moe_force_load_balance", "false", "experts get unequal numbers of tokens"},
-    {"debug.moe_force_load_balance", "false", "experts get unequal numbers of tokens"},
-    {"optimizer.name", "AdamW|Adam", "the optimizer is AdamW"},
-    {"optimizer.early_step_in_backward", "false", "the optimizer runs after backward"},
-    {"optimizer.implementation", "fused", "the optimizer is fused"},
-    {"optimizer.fused", "true", "the optimizer is fused"},
-    {"fault_tolerance.enable", "false", "there is one group of replicas"},
-    {"activation_checkpoint.early_stop", "true", "the last product of a layer is not computed again"},
-    {"compile.backend", "inductor", "the compiler is inductor"},
-    {"debug.deterministic", "false", "kernels are the fast ones"},
-    {"training.deterministic", "false", "kernels are the fast ones"},
-    {"ema.decay", "0", "there are no averages of the weights"},
-    {"ema.enable", "false", "there are no averages of the weights"},
-    {"experimental.pipeline_parallel_schedule_csv", "", "the order is that of the schedule"},
-    {"experimental.torch_spmd", "false", "it is off"},
-    {"float8.enable_fsdp_float8_all_gather", "true", "parameters are gathered in float8"},
-    {"quantize.dense.float8.enable_fsdp_float8_all_gather", "true", "parameters are gathered in float8"},
-    {"quantize.linear.float8.enable_fsdp_float8_all_gather", "true", "parameters are gathered in float8"},
-    {"float8.moe_fqns_prototype", "", "products of experts are in bfloat16"},
-    {"mx.moe_fqns_prototype", "", "products of experts are in bfloat16"},
-    {"quantize.grouped_mm.float8.fqns", "", "products of experts are in bfloat16"},
-    {"quantize.grouped_mm.mx.fqns", "", "products of experts are in bfloat16"},
-    {"quantize.moe.float8.fqns", "", "products of experts are in bfloat16"},
-    {"quantize.moe.mx.fqns", "", "products of experts are in bfloat16"},
-    {"model.attn_mask_type", "causal", "attention is causal over the whole sequence"},
-    {"model.use_flex_attn", "false", "attention is the stack's kernel"},
-    {"validation.enable", "false", "validation takes no time"},
-    {"validation.enabled", "false", "validation takes no time"},
-    {"activation_checkpoint.mode", "none|selective|full", "it is priced as selective, op"},
-};
-
 /* Whether a key is an option of low precision, which counts only if some of it is on. */
 static bool is_of_float8(const char *key)
 {
@@ -440,9 +302,6 @@ static bool is_known(const char *key)
 {
     for (size_t i = 0; i < sizeof known_keys / sizeof *known_keys; i++)
         if (strcmp(known_keys[i], key) == 0)
-            return true;
-    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
-        if (strcmp(left_out[i].key, key) == 0)
             return true;
     return false;
 }
@@ -455,8 +314,10 @@ static bool is_costly(const char *key)
     return false;
 }
 
-enum tt_recipe_class tt_cluster_recipe_class(const char *key)
+enum tt_recipe_class tt_cluster_recipe_class(const char *name)
 {
+    const char *key = newest(name);
+
     if (is_known(key))
         return TT_RECIPE_KNOWN;
     for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
@@ -490,11 +351,11 @@ static int check_unknown(const struct pairs *pairs, struct tt_cluster_notes *not
             continue;
         if (class == TT_RECIPE_UNKNOWN) {
             if (!is_off(pair->value))
-                tt_cluster_note(notes, pair->key, pair->value, "it is not known here, and taken not to matter");
+                tt_cluster_note(notes, pair->was, pair->value, "it is not known here, and taken not to matter");
             continue;
         }
         near = tt_text_nearest(pair->key, known_keys, (int)(sizeof known_keys / sizeof *known_keys));
-        tt_text_add(&all, "%s'%s'", all.size ? ", " : "", pair->key);
+        tt_text_add(&all, "%s'%s'", all.size ? ", " : "", pair->was);
         if (near)
             tt_text_add(&all, " (did you mean %s?)", near);
         where = pair->where;
@@ -548,7 +409,7 @@ static int check_keys(const struct pairs *pairs, bool float8, struct tt_cluster_
 
         if (value && *value && !tt_text_is_listed(value, left_out[i].values) &&
             (float8 || !is_of_float8(left_out[i].key)))
-            tt_cluster_note(notes, left_out[i].key, value, left_out[i].why);
+            tt_cluster_note(notes, find(pairs, left_out[i].key)->was, value, left_out[i].why);
     }
     return 0;
 }
@@ -617,8 +478,8 @@ static bool is_flavor(const char *flavor, const char *row)
 
 static int find_model(struct reader *r)
 {
-    const char *family = any_of(&r->pairs, KEYS("model_spec.name", "model.name"));
-    const char *flavor = any_of(&r->pairs, KEYS("model_spec.flavor", "model.flavor"));
+    const char *family = value_of(&r->pairs, "model.name");
+    const char *flavor = value_of(&r->pairs, "model.flavor");
     struct tt_text known = {0};
     int rc;
 
@@ -703,8 +564,7 @@ static void batches(struct reader *r)
     const char *seq = any_of(&r->pairs, KEYS("training.max_context_length", "training.seq_len"));
     const char *stages = value_of(&r->pairs, "parallelism.pipeline_parallel_degree");
     const char *micro =
-        any_of(&r->pairs, KEYS("parallelism.num_pp_microbatches", "parallelism.pipeline_parallel_microbatches",
-                               "experimental.pipeline_parallel_microbatches"));
+        any_of(&r->pairs, KEYS("parallelism.num_pp_microbatches", "parallelism.pipeline_parallel_microbatches"));
     bool of_2026 = tokens || value_of(&r->pairs, "training.max_context_length");
     double length = seq ? strtod(seq, NULL) : 2048, each;
     bool pipeline = stages && strtod(stages, NULL) > 1;
@@ -760,8 +620,7 @@ static int stages(struct reader *r)
 {
     static const char key[] = "parallelism.module_fqns_per_model_part";
     const char *modules = value_of(&r->pairs, key), *head;
-    const char *points = any_of(
-        &r->pairs, KEYS("parallelism.pipeline_parallel_split_points", "experimental.pipeline_parallel_split_points"));
+    const char *points = value_of(&r->pairs, "parallelism.pipeline_parallel_split_points");
     struct tt_cluster_shape shape;
     char *list;
 
@@ -796,7 +655,7 @@ static void recomputation(struct reader *r)
         set(r, "activation_checkpoint.selective_ac_option", "op");
     } else if (value_of(&r->pairs, "activation_checkpoint")) {
         set(r, "activation_checkpoint.mode", "full");
-    } else if (has_key(&r->pairs, "activation_checkpoint")) { /* null */
+    } else if (find(&r->pairs, "activation_checkpoint")) { /* null */
         set(r, "activation_checkpoint.mode", "none");
     } else { /* torchtitan's default */
         set(r, "activation_checkpoint.mode", "selective");
@@ -808,35 +667,10 @@ static bool mentions_float8(const struct reader *r)
 {
     const char *old = any_of(
         &r->pairs, KEYS("float8.enable_float8_linear", "training.enable_fp8_linear", "training.enable_float8_linear"));
-    const char *now = any_of(&r->pairs, KEYS("model.converters"));
+    const char *now = value_of(&r->pairs, "model.converters");
 
     return is_true(old) || (now && (strcasestr(now, "float8") || strcasestr(now, "mx")));
 }
-
-/* Keys with the same meaning here and there, by all of their names. */
-static const struct {
-    const char *names[4], *key;
-} same[] = {
-    {{"training.steps"}, "training.steps"},
-    {{"parallelism.data_parallel_replicate_degree", "training.data_parallel_replicate_degree"},
-     "parallelism.data_parallel_replicate_degree"},
-    {{"parallelism.data_parallel_shard_degree", "training.data_parallel_shard_degree", "training.data_parallel_degree"},
-     "parallelism.data_parallel_shard_degree"},
-    {{"parallelism.fsdp_reshard_after_forward", "training.fsdp_reshard_after_forward"},
-     "parallelism.fsdp_reshard_after_forward"},
-    {{"parallelism.tensor_parallel_degree", "training.tensor_parallel_degree"}, "parallelism.tensor_parallel_degree"},
-    {{"parallelism.context_parallel_degree", "experimental.context_parallel_degree"},
-     "parallelism.context_parallel_degree"},
-    {{"parallelism.pipeline_parallel_degree", "experimental.pipeline_parallel_degree"},
-     "parallelism.pipeline_parallel_degree"},
-    {{"parallelism.expert_parallel_degree"}, "parallelism.expert_parallel_degree"},
-    {{"parallelism.pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule"},
-     "parallelism.pipeline_parallel_schedule"},
-    {{"parallelism.pipeline_parallel_layers_per_stage"}, "parallelism.pipeline_parallel_layers_per_stage"},
-    {{"parallelism.pipeline_parallel_first_stage_less_layers"},
-     "parallelism.pipeline_parallel_first_stage_less_layers"},
-    {{"parallelism.pipeline_parallel_last_stage_less_layers"}, "parallelism.pipeline_parallel_last_stage_less_layers"},
-};
 
 /* Whether blocks are compiled; some files compile only the loss. */
 static bool compiles_blocks(const struct reader *r)
@@ -849,7 +683,7 @@ static bool compiles_blocks(const struct reader *r)
 
 static int translate(struct reader *r, struct tt_cluster_notes *notes)
 {
-    const char *chunks, *sequences, *degree;
+    const char *chunks, *sequences, *value;
     int rc = 0;
 
     TT_TRY(add_recipe(r));
@@ -858,16 +692,15 @@ static int translate(struct reader *r, struct tt_cluster_notes *notes)
     batches(r);
     recomputation(r);
     TT_TRY(stages(r));
-    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
-        degree = any_of(&r->pairs, KEYS(same[i].names[0], same[i].names[1], same[i].names[2]));
-        if (degree && *degree)
-            set(r, same[i].key, degree);
+    for (size_t i = 0; i < sizeof same_keys / sizeof *same_keys; i++) {
+        value = value_of(&r->pairs, same_keys[i]);
+        if (value && *value)
+            set(r, same_keys[i], value);
     }
     r->recipe.compiled = compiles_blocks(r);
     r->recipe.float8 = mentions_float8(r);
     r->recipe.async_tp = is_true(
-        any_of(&r->pairs, KEYS("compile.enable_async_tensor_parallel", "parallelism.enable_async_tensor_parallel",
-                               "experimental.enable_async_tensor_parallel")));
+        any_of(&r->pairs, KEYS("compile.enable_async_tensor_parallel", "parallelism.enable_async_tensor_parallel")));
     chunks = value_of(&r->pairs, "loss.num_chunks");
     sequences = value_of(&r->pairs, "parallelism.enable_sequence_parallel");
     r->recipe.loss_chunks = chunks ? strtod(chunks, NULL) : 0;
@@ -887,13 +720,13 @@ static void ignore(struct pairs *pairs, const struct tt_cluster_given *given, st
         bool is_ignored = false;
 
         for (int k = 0; k < given->n_ignored; k++)
-            is_ignored = is_ignored || strcmp(given->ignored[k], pair.key) == 0;
+            is_ignored = is_ignored || strcmp(given->ignored[k], pair.was) == 0;
         if (!is_ignored) {
             pairs->item[n++] = pair;
             continue;
         }
-        tt_cluster_note(notes, pair.key, pair.value, "--ignore-flag leaves it out");
-        tt_free(pair.key);
+        tt_cluster_note(notes, pair.was, pair.value, "--ignore-flag leaves it out");
+        tt_free(pair.was);
         tt_free(pair.value);
     }
     pairs->n = n;
