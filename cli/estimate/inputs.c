@@ -136,7 +136,7 @@ static int degrees(const struct tt_config *cfg, const struct tt_cluster_beyond *
                        "estimate: the degrees of parallelism multiply to %.0f, not to %d ranks\nhelp: let "
                        "parallelism.data_parallel_shard_degree be -1, or choose another --ranks",
                        inner * fmax(job->shard, 1), ranks);
-    if (beyond->stack->number[TT_S_STATE_WHOLE].value > 0 && cfg->parallelism.data_parallel_shard_degree < 1) {
+    if (tt_cluster_stack_is_megatron(beyond->stack) && cfg->parallelism.data_parallel_shard_degree < 1) {
         job->replicate *= job->shard; /* ranks of such a stack have copies of parameters, and at most divide state */
         job->shard = 1;
     }
@@ -252,7 +252,7 @@ int tt_cluster_batch_of(const struct tt_config *cfg, const struct tt_cluster_bey
     job.async_tp = beyond->async_tp;
     job.loss_chunks = beyond->loss_chunks;
     job.whole_logits = job.tp > 1 && beyond->whole_logits;
-    job.split_known = !(beyond->stack->number[TT_S_STATE_WHOLE].value > 0);
+    job.split_known = !tt_cluster_stack_is_megatron(beyond->stack);
     job.first_less = (double)cfg->parallelism.pipeline_parallel_first_stage_less_layers;
     job.last_less = (double)cfg->parallelism.pipeline_parallel_last_stage_less_layers;
     *ret_job = job;

@@ -308,16 +308,16 @@ int tt_backtest_score(const struct tt_csv *tables, const char *const *where, int
     medians = tt_calloc((size_t)total + 1, sizeof *medians);
     for (int i = 0; i < n; i++) {
         struct tt_cluster_run *runs = NULL;
-        bool sweeps = false;
 
-        TT_TRY(tt_cluster_runs(&tables[i], where[i], &runs, &sweeps));
+        TT_TRY(tt_cluster_runs(&tables[i], where[i], &runs));
         memcpy(t->run + t->n, runs, (size_t)tables[i].n_rows * sizeof *runs);
         tt_free(runs);
-        t->sweeps_only = t->sweeps_only && sweeps;
         t->n += tables[i].n_rows;
     }
-    for (int i = 0; i < t->n; i++)
+    for (int i = 0; i < t->n; i++) {
+        t->sweeps_only = t->sweeps_only && t->run[i].layout_of_sweep;
         predict(&t->run[i], &t->row[i]);
+    }
     score_all(t, buf, medians);
     for (int first = 0, end; first < t->n; first = end) {
         for (end = first + 1; end < t->n && strcmp(t->run[end].id, t->run[first].id) == 0; end++)

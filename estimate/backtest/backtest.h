@@ -43,11 +43,10 @@ struct tt_cluster_run {
 };
 
 /**
- * Reads the rows of a table as jobs. The fields point into csv, which must stay. *ret_sweeps says whether the table has
- * the columns of layout_sweeps.csv. The caller frees *ret_runs (tt_free).
+ * Reads the rows of a table as jobs. The fields point into csv, which must stay. The caller frees *ret_runs
+ * (tt_free).
  */
-int tt_cluster_runs(const struct tt_csv *csv, const char *where, struct tt_cluster_run **ret_runs,
-                    bool *ret_sweeps) TT_MUST_CHECK;
+int tt_cluster_runs(const struct tt_csv *csv, const char *where, struct tt_cluster_run **ret_runs) TT_MUST_CHECK;
 
 /**
  * The back-test: every row of a table of measured runs predicted with the built-in numbers, and what the errors are.

@@ -408,19 +408,16 @@ static int check_cells(const struct tt_csv *csv, const char *where, int row)
     return 0;
 }
 
-int tt_cluster_runs(const struct tt_csv *csv, const char *where, struct tt_cluster_run **ret_runs, bool *ret_sweeps)
+int tt_cluster_runs(const struct tt_csv *csv, const char *where, struct tt_cluster_run **ret_runs)
 {
     struct tt_cluster_run *runs;
     int rc = 0;
 
-    *ret_sweeps = csv_column(csv, "sweep") >= 0;
-    if (csv_column(csv, *ret_sweeps ? "sweep" : "id") < 0 || csv_column(csv, "machine") < 0 ||
+    if ((csv_column(csv, "sweep") < 0 && csv_column(csv, "id") < 0) || csv_column(csv, "machine") < 0 ||
         csv_column(csv, "model") < 0)
         return tt_fail(
             TT_EDATA,
-            "%s: no columns id (or sweep), machine and model\nhelp: the columns are those of published_runs.csv or "
-            "layout_sweeps.csv",
-            where);
+            "%s: no columns id (or sweep), machine and model\nhelp: titan-predictions(7) describes the columns", where);
     runs = tt_calloc((size_t)csv->n_rows + 1, sizeof *runs);
     for (int i = 0; i < csv->n_rows; i++) {
         TT_TRY(check_cells(csv, where, i));

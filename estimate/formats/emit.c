@@ -335,7 +335,7 @@ int tt_cluster_emit(const char *form, const struct tt_config *cfg, const char *m
                     const struct tt_cluster_layout *layout, struct tt_text *out)
 {
     const struct tt_cluster_job *job = &layout->job;
-    bool whole = job->stack->number[TT_S_STATE_WHOLE].value > 0; /* Megatron's kind */
+    bool whole = tt_cluster_stack_is_megatron(job->stack);
     struct writer w = {.out = out, .toml = strcmp(form, "torchtitan") == 0};
     char text[200];
     int rc;

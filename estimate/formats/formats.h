@@ -69,7 +69,7 @@ int tt_cluster_recipe_read(const char *path, const struct tt_cluster_given *give
  * known, and might change the cost; it is not known. */
 enum tt_recipe_class { TT_RECIPE_KNOWN, TT_RECIPE_FREE, TT_RECIPE_COSTLY, TT_RECIPE_UNKNOWN };
 
-enum tt_recipe_class tt_cluster_recipe_class(const char *key);
+enum tt_recipe_class tt_cluster_recipe_class(const char *name);
 
 /** torchtitan's name and flavor of a model of shapes.def; false: it has none. */
 bool tt_cluster_recipe_model(const char *shape, const char **ret_family, const char **ret_flavor);

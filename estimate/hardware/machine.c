@@ -39,6 +39,11 @@ static struct {
 
 enum { N_MACHINES = sizeof machines / sizeof *machines, N_STACKS = sizeof stacks / sizeof *stacks };
 
+bool tt_cluster_stack_is_megatron(const struct tt_cluster_stack *stack)
+{
+    return stack->number[TT_S_STATE_WHOLE].value > 0;
+}
+
 static void complete(struct tt_cluster_number *number, const struct tt_cluster_number *other, int n)
 {
     for (int i = 0; i < n; i++)

@@ -54,6 +54,9 @@ struct tt_cluster_stack {
     struct tt_cluster_number number[TT_STACK_KEYS];
 };
 
+/** Whether the stack is of Megatron's kind, in which ranks of data parallelism have copies of the parameters. */
+bool tt_cluster_stack_is_megatron(const struct tt_cluster_stack *stack);
+
 /** The built-in tables, from 0; NULL behind the last. */
 const struct tt_cluster_machine *tt_cluster_machine_at(int index);
 const struct tt_cluster_stack *tt_cluster_stack_at(int index);

@@ -59,7 +59,7 @@ static void saved(const struct tt_cluster_job *job, double *layer, double *worki
     full = fmin(act, 10) * s->dim * norm + fmax(act - 10, 0) * s->dim / t +
            stack_number(job, TT_S_ACT_FF) * (s->gated ? 1 : 0.5) * ff / t + scores;
     /* copies of tokens on their way to experts and back; published runs of Megatron's kind, which fit, keep less */
-    if (s->experts > 0 && !(stack_number(job, TT_S_STATE_WHOLE) > 0))
+    if (s->experts > 0 && !tt_cluster_stack_is_megatron(job->stack))
         full += (job->ep > 1 ? 4 : 2) * s->active * s->dim / t;
     if (job->unfused_norm)
         full += norm_bytes * s->dim * norm;

@@ -95,7 +95,7 @@ bool tt_cluster_is_v(const struct tt_cluster_job *job)
 bool tt_cluster_layers_per_stage(const struct tt_cluster_job *job, double *ret_each, double *ret_ends)
 {
     double stages = job->pp * job->virtual_stages, layers = job->shape.layers;
-    bool megatron = job->stack->number[TT_S_STATE_WHOLE].value > 0;
+    bool megatron = tt_cluster_stack_is_megatron(job->stack);
 
     if (megatron && fmod(layers, stages) == 0) {
         *ret_each = layers / stages;

@@ -29,7 +29,7 @@ double tt_cluster_peak_flops(const struct tt_cluster_job *job)
 double tt_cluster_shards(const struct tt_cluster_job *job)
 {
     /* torchtitan shards over context parallelism too; Megatron has copies there */
-    return job->shard > 1 || job->stack->number[TT_S_STATE_WHOLE].value <= 0 ? job->shard * job->cp : 1;
+    return job->shard > 1 || !tt_cluster_stack_is_megatron(job->stack) ? job->shard * job->cp : 1;
 }
 
 double tt_cluster_gradient_bytes(const struct tt_cluster_job *job)

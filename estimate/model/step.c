@@ -151,7 +151,7 @@ static double grouped(const struct tt_cluster_job *job, double groups, double m,
     double sec;
 
     p.together = stack_number(job, TT_S_EXPERT_STREAMS);
-    p.gradient_bytes = stack_number(job, TT_S_STATE_WHOLE) > 0 ? 8 : 2;
+    p.gradient_bytes = tt_cluster_stack_is_megatron(job->stack) ? 8 : 2;
     if (job->float8) {
         p.gain = machine_number(job, TT_M_GEMM_F8_GAIN);
         p.in_bytes = 1;
@@ -619,7 +619,7 @@ static double optimizer_sec(const struct tt_cluster_job *job)
     parts_of(job, part);
     for (int i = 0; i < 2; i++)
         own += part[i].params / (part[i].shards > 1 ? part[i].shards
-                                 : stack_number(job, TT_S_STATE_WHOLE) > 0 && stack_number(job, TT_S_STATE_SHARD) > 0
+                                 : tt_cluster_stack_is_megatron(job->stack) && stack_number(job, TT_S_STATE_SHARD) > 0
                                      ? part[i].copies
                                      : 1);
     return stack_number(job, TT_S_OPTIMIZER_BYTES) * own /

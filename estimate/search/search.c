@@ -248,7 +248,7 @@ static void try_layout(struct search *s, const struct tt_cluster_job *job)
 static void try_policies(struct search *s, struct tt_cluster_job job)
 {
     static const enum tt_cluster_again all[] = {TT_AGAIN_NONE, TT_AGAIN_OP, TT_AGAIN_ATTENTION, TT_AGAIN_FULL};
-    bool megatron = job.stack->number[TT_S_STATE_WHOLE].value > 0;
+    bool megatron = tt_cluster_stack_is_megatron(job.stack);
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (all[i] == (megatron ? TT_AGAIN_OP : TT_AGAIN_ATTENTION))
@@ -279,7 +279,7 @@ static bool can_be_said(struct tt_cluster_job *job)
         }
         return true;
     }
-    if (job->stack->number[TT_S_STATE_WHOLE].value <= 0)
+    if (!tt_cluster_stack_is_megatron(job->stack))
         return job->virtual_stages <= 2;
     return job->virtual_stages <= 1 && layers - (job->pp - 1) * ceil(layers / job->pp) >= 1;
 }
@@ -329,7 +329,7 @@ static void try_batches(struct search *s, struct tt_cluster_job job)
 /* The ranks of data parallelism as shards and copies of them: all shards, or a power of two of them. */
 static void try_shards(struct search *s, struct tt_cluster_job job, double ranks)
 {
-    bool megatron = job.stack->number[TT_S_STATE_WHOLE].value > 0;
+    bool megatron = tt_cluster_stack_is_megatron(job.stack);
 
     for (int shard = 1; shard < ranks; shard *= 2) {
         if (!divides(shard, ranks) || (megatron && shard > 1) || (!megatron && shard > 1 && shard < 8))
@@ -343,13 +343,6 @@ static void try_shards(struct search *s, struct tt_cluster_job job, double ranks
     job.shard = ranks;
     job.replicate = 1;
     try_batches(s, job);
-}
-
-/* Whether tensor parallelism may divide the matrices of experts. titan shares experts among its ranks instead; what is
- * found for stacks of torchtitan, which can do either, can be written as a configuration of titan too. */
-static bool cuts_experts(const struct tt_cluster_job *job)
-{
-    return job->stack->number[TT_S_STATE_WHOLE].value > 0;
 }
 
 static void try_degrees(struct search *s)
@@ -366,7 +359,9 @@ static void try_degrees(struct search *s)
 
                     if (ranks < 1 || floor(ranks) != ranks || !divides(ep, ranks * cp))
                         continue;
-                    if (job.shape.experts > 0 && !cuts_experts(&job) && !divides(tp, ep))
+                    /* titan shares experts among ranks of tensor parallelism, which does not divide their matrices. A
+                     * layout for torchtitan, which can do either, can be written for titan too. */
+                    if (job.shape.experts > 0 && !tt_cluster_stack_is_megatron(job.stack) && !divides(tp, ep))
                         continue;
                     job.tp = tp;
                     job.pp = pp;
@@ -455,7 +450,7 @@ static struct tt_cluster_job regroup(struct tt_cluster_job job, double *degree, 
 
 static void recomputation(struct list *list, struct tt_cluster_job job)
 {
-    bool megatron = job.stack->number[TT_S_STATE_WHOLE].value > 0;
+    bool megatron = tt_cluster_stack_is_megatron(job.stack);
     const enum tt_cluster_again now = job.again, some = megatron ? TT_AGAIN_ATTENTION : TT_AGAIN_OP;
 
     job.again = TT_AGAIN_NONE;

@@ -464,13 +464,11 @@ static void rows_of_tables_become_jobs(void **state)
 {
     struct tt_csv csv;
     struct tt_cluster_run *runs;
-    bool sweeps;
 
     assert_int_equal(tt_csv_parse(table, sizeof table - 1, "t.csv", &csv), 0);
     assert_int_equal(csv.n_rows, 6);
     assert_string_equal(csv.field[csv.n_columns - 1], "a \"quoted\" note, which is not read");
-    assert_int_equal(tt_cluster_runs(&csv, "t.csv", &runs, &sweeps), 0);
-    assert_false(sweeps);
+    assert_int_equal(tt_cluster_runs(&csv, "t.csv", &runs), 0);
     assert_null(runs[0].excluded);
     assert_string_equal(runs[0].job.machine->name, "h100-sxm");
     assert_string_equal(runs[0].job.stack->name, "torchtitan-compile-2025");
@@ -496,17 +494,16 @@ static void tables_that_cannot_be_read_are_refused(void **state)
 {
     struct tt_csv csv;
     struct tt_cluster_run *runs;
-    bool sweeps;
 
     assert_int_equal(tt_csv_parse("a,b\n1\n", 6, "t.csv", &csv), TT_EDATA);
     assert_non_null(strstr(tt_error_message(), "t.csv: the row that ends before line 3 has 1 fields"));
     assert_int_equal(tt_csv_parse("\n", 1, "t.csv", &csv), TT_EDATA);
     assert_int_equal(tt_csv_parse("a,b\n1,2\n", 8, "t.csv", &csv), 0);
-    assert_int_equal(tt_cluster_runs(&csv, "t.csv", &runs, &sweeps), TT_EDATA);
+    assert_int_equal(tt_cluster_runs(&csv, "t.csv", &runs), TT_EDATA);
     assert_non_null(strstr(tt_error_message(), "no columns id"));
     tt_csv_release(&csv);
     assert_int_equal(tt_csv_parse("id,model,machine\nx,llama3-8b,Z80\n", 33, "t.csv", &csv), 0);
-    assert_int_equal(tt_cluster_runs(&csv, "t.csv", &runs, &sweeps), 0); /* one row does not spoil a table */
+    assert_int_equal(tt_cluster_runs(&csv, "t.csv", &runs), 0); /* one row does not spoil a table */
     assert_string_equal(runs[0].excluded, "titan has no table of the device");
     tt_free(runs);
     tt_csv_release(&csv);
@@ -538,14 +535,13 @@ static void cells_out_of_range_are_refused(void **state)
     struct tt_cluster_run *runs;
     struct tt_csv csv;
     char text[200], want[80];
-    bool sweeps;
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         (void)snprintf(text, sizeof text, "id,machine,model,%s\na,h100-sxm,llama3-8b,\nb,h100-sxm,llama3-8b,%s\n",
                        bad[i].column, bad[i].cell);
         (void)snprintf(want, sizeof want, "t.csv: row 2, column %s: '%s' is no ", bad[i].column, bad[i].cell);
         assert_int_equal(tt_csv_parse(text, strlen(text), "t.csv", &csv), 0);
-        assert_int_equal(tt_cluster_runs(&csv, "t.csv", &runs, &sweeps), TT_EDATA);
+        assert_int_equal(tt_cluster_runs(&csv, "t.csv", &runs), TT_EDATA);
         assert_non_null(strstr(tt_error_message(), want));
         tt_csv_release(&csv);
     }
