@@ -165,13 +165,6 @@ static int64_t longest(const struct settings *s, const struct tt_pretrained *w)
     return w->model->row->learned_positions && wanted > positions ? positions : wanted;
 }
 
-static int64_t conversation_context(const struct settings *s, const struct tt_pretrained *w)
-{
-    int64_t most = longest(s, w);
-
-    return s->max_seq_len || most < CONVERSATION_CONTEXT ? most : CONVERSATION_CONTEXT;
-}
-
 /* The last token is never fed, so it needs no place in the context. */
 static int choose_context(const struct settings *s, const struct tt_pretrained *w, int64_t prompt, int64_t *ret_context)
 {
@@ -229,7 +222,9 @@ static int prepare(struct run *r, struct tt_comm *comm)
     TT_TRY(tt_pretrained_open(comm, args->word[0], tt_args_has(args, "ema"), &r->weights));
     TT_TRY(tt_prompt_read(args, &r->weights, &r->prompt));
     TT_TRY(tt_pretrained_check(&r->weights));
-    r->context = conversation_context(&r->settings, &r->weights);
+    r->context = longest(&r->settings, &r->weights);
+    if (!r->settings.max_seq_len && r->context > CONVERSATION_CONTEXT)
+        r->context = CONVERSATION_CONTEXT;
     if (!talks)
         TT_TRY(choose_context(&r->settings, &r->weights, (int64_t)r->prompt.ids.n, &r->context));
     o.model = r->weights.model;

@@ -161,14 +161,6 @@ out:
     return rc;
 }
 
-static void add_program(struct line *line)
-{
-    char *path = tt_path_of_program();
-
-    add(line, path ? path : "titan");
-    tt_free(path);
-}
-
 static void print_line(const struct line *line)
 {
     struct tt_text text = {0};
@@ -318,6 +310,7 @@ static int launch(const struct tt_args *args, int argc, char **argv)
 {
     struct line line = {0};
     int64_t ranks = 0;
+    char *path;
     int rc = 0;
 
     TT_TRY(tt_cli_count("launch", args, "ranks", 1, TT_MOST_RANKS, &ranks));
@@ -346,7 +339,9 @@ static int launch(const struct tt_args *args, int argc, char **argv)
         add_srun(&line, (int)ranks);
     else
         TT_TRY(add_mpirun(&line, (int)ranks, tt_args_value(args, "hostfile", 0)));
-    add_program(&line);
+    path = tt_path_of_program();
+    add(&line, path ? path : "titan");
+    tt_free(path);
     for (int i = strcmp(argv[0], "titan") == 0; i < argc; i++)
         add(&line, argv[i]);
     if (!tt_args_has(args, "print")) {

@@ -312,13 +312,6 @@ out:
     return rc;
 }
 
-static void release_tune(struct tune *tune)
-{
-    for (int i = 0; i < tune->n; i++)
-        release_row(&tune->rows[i]);
-    tt_free(tune->rows);
-}
-
 /* --- the command --- */
 
 const struct tt_option tt_tune_options[] = {
@@ -613,7 +606,9 @@ static int tune(struct tt_comm *comm, void *arg)
     else if (comm->rank == 0)
         print_table(&t);
 out:
-    release_tune(&t);
+    for (int i = 0; i < t.n; i++)
+        release_row(&t.rows[i]);
+    tt_free(t.rows);
     return rc;
 }
 

@@ -14,8 +14,8 @@ with_limit() {
 case_every_check_has_a_line() {
     run doctor
     expect_ok
-    sed -n 's/^TT_CHECK("\([^"]*\)".*/\1/p' "$TITAN_SOURCE/cli/doctor/checks.def" >checks
-    [ "$(wc -l <checks)" -gt 10 ] || not_as "no checks found in checks.def"
+    sed -n 's/^TT_CHECK("\([^"]*\)".*/\1/p' "$TITAN_SOURCE/cli/doctor/doctor.def" >checks
+    [ "$(wc -l <checks)" -gt 10 ] || not_as "no checks found in doctor.def"
     while read -r check; do
         expect_out "^(ok|warning) +$check  "
     done <checks

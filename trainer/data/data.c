@@ -26,13 +26,6 @@ struct place {
     uint64_t host, device, inode; /* host: its first rank; files of two hosts may have the same other numbers */
 };
 
-static struct place place_of(const struct tt_comm *comm, const struct tt_dataset *dataset)
-{
-    uint64_t host = (uint64_t)tt_comm_host_leader(comm, comm->rank);
-
-    return dataset ? (struct place){host, dataset->device, dataset->inode} : (struct place){host, 0, 0};
-}
-
 /* The lowest rank with this rank's place. */
 static int leader_of(const struct tt_comm *comm, const struct place *places)
 {
@@ -107,7 +100,11 @@ static int examine_files(struct tt_comm *comm, struct sharing *s)
     s->made = 0;
     rc = s->dataset ? 0 : open_here(comm, s->is_text, s->ref, &s->dataset);
     TT_TRY(tt_comm_agree(comm, rc));
-    mine = place_of(comm, s->dataset);
+    mine = (struct place){.host = (uint64_t)tt_comm_host_leader(comm, comm->rank)};
+    if (s->dataset) {
+        mine.device = s->dataset->device;
+        mine.inode = s->dataset->inode;
+    }
     TT_TRY(tt_comm_gather_all(comm, &mine, sizeof mine, places));
     leader = leader_of(comm, places);
     if (leader == comm->rank && leader > 0)
@@ -377,13 +374,6 @@ uint64_t tt_train_data_digest(const struct tt_train_data *data)
     return digest;
 }
 
-static int read_sample(struct tt_train_data *data, int64_t sample, int32_t *tokens, int32_t *labels, int32_t *positions)
-{
-    struct tt_mixture_sample found = tt_mixture_get(&data->mixture, sample);
-
-    return tt_sampler_get(data->part[found.part].sampler, found.number, tokens, labels, positions);
-}
-
 int tt_train_data_batch(struct tt_train_data *data, int64_t first, int64_t n, int32_t *tokens, int32_t *labels,
                         int32_t *positions, int64_t *valid)
 {
@@ -392,8 +382,12 @@ int tt_train_data_batch(struct tt_train_data *data, int64_t first, int64_t n, in
 
     for (int i = 0; i < data->n; i++)
         TT_TRY(tt_dataset_recheck(data->part[i].dataset));
-    for (int64_t i = 0; i < n; i++)
-        TT_TRY(read_sample(data, first + i, tokens + i * T, labels + i * T, positions ? positions + i * T : NULL));
+    for (int64_t i = 0; i < n; i++) {
+        struct tt_mixture_sample found = tt_mixture_get(&data->mixture, first + i);
+
+        TT_TRY(tt_sampler_get(data->part[found.part].sampler, found.number, tokens + i * T, labels + i * T,
+                              positions ? positions + i * T : NULL));
+    }
     for (int64_t i = 0; i < n * T; i++)
         *valid += labels[i] >= 0;
 out:

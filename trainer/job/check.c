@@ -143,12 +143,6 @@ static void check_policies(struct checking *c)
     tt_layout_free(layout);
 }
 
-static void check_init(struct checking *c)
-{
-    if (c->model && tt_init_rules_apply(c->model, c->cfg->model.init_std, c->cfg->model.init_rules) < 0)
-        key_fault(c);
-}
-
 /* Losses of routers need routers, and the z-loss logits of a softmax. */
 static void check_router_losses(struct checking *c)
 {
@@ -387,7 +381,8 @@ static void check(struct checking *c, bool with_files)
     if (c->cfg->validation.enable && c->cfg->validation.seq_len != c->cfg->training.seq_len)
         check_seq_len(c, "validation.seq_len", c->cfg->validation.seq_len);
     check_policies(c);
-    check_init(c);
+    if (c->model && tt_init_rules_apply(c->model, c->cfg->model.init_std, c->cfg->model.init_rules) < 0)
+        key_fault(c);
     check_router_losses(c);
     check_param_groups(c);
     check_pipeline(c, with_files);

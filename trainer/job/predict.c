@@ -82,20 +82,12 @@ static void fold_time(struct folding *f, const struct tt_program *program, int p
     f->more = fmax(f->more, more_sec(f, program));
 }
 
-static void fold_routed(struct folding *f, const struct tt_program *program)
-{
-    int64_t most, bytes = tt_program_routed_bytes(program, &most);
-
-    f->p.routed_bytes = bytes > f->p.routed_bytes ? bytes : f->p.routed_bytes;
-    f->p.routed_most = most > f->p.routed_most ? most : f->p.routed_most;
-}
-
 /* n: the ranks that have this program. */
 static void fold_bytes(struct folding *f, const struct tt_engine *engine, int rank, int n)
 {
     const struct tt_program *program = tt_engine_program(engine);
     struct tt_engine_memory memory = tt_engine_memory(engine);
-    int64_t payload = tt_program_payload(program);
+    int64_t payload = tt_program_payload(program), routed, routed_most;
 
     if (f->p.payload_sum == 0 && f->p.memory.total == 0) {
         f->p.memory = memory;
@@ -116,7 +108,9 @@ static void fold_bytes(struct folding *f, const struct tt_engine *engine, int ra
 
         f->p.init_bytes[i] = bytes > f->p.init_bytes[i] ? bytes : f->p.init_bytes[i];
     }
-    fold_routed(f, program);
+    routed = tt_program_routed_bytes(program, &routed_most);
+    f->p.routed_bytes = routed > f->p.routed_bytes ? routed : f->p.routed_bytes;
+    f->p.routed_most = routed_most > f->p.routed_most ? routed_most : f->p.routed_most;
 }
 
 /* The runs of a step follow one another. A place's work besides its turns is done while the others wait. */
@@ -239,13 +233,6 @@ out:
     return rc;
 }
 
-static void fold(struct folding *f, const struct tt_engine *engine, const struct kind *kind)
-{
-    fold_bytes(f, engine, kind->rank, kind->n);
-    if (kind->is_first)
-        fold_time(f, tt_engine_program(engine), kind->place);
-}
-
 int tt_job_predict(const struct tt_job *job, const struct tt_machine *machine, const struct tt_engine *engine, int rank,
                    struct tt_job_prediction *ret_prediction)
 {
@@ -261,9 +248,15 @@ int tt_job_predict(const struct tt_job *job, const struct tt_machine *machine, c
     f.most = f.stages ? f.stages + job->pipeline->n_stages : NULL;
     TT_TRY(plan_kinds(job, &kinds, own, others));
     for (int k = 0; k < kinds.n; k++) {
+        const struct kind *kind = &kinds.of[k];
+        const struct tt_engine *of;
+
         if (k != own && !others[k])
-            TT_TRY(tt_job_engine(job, NULL, kinds.of[k].rank, &others[k]));
-        fold(&f, k == own ? engine : others[k], &kinds.of[k]);
+            TT_TRY(tt_job_engine(job, NULL, kind->rank, &others[k]));
+        of = k == own ? engine : others[k];
+        fold_bytes(&f, of, kind->rank, kind->n);
+        if (kind->is_first)
+            fold_time(&f, tt_engine_program(of), kind->place);
         tt_engine_free(others[k]);
         others[k] = NULL;
     }

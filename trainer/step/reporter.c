@@ -214,14 +214,6 @@ static void board_step(struct tt_tensorboard *board, const struct tt_step_report
     board_loads(&r->loads, board, r->step);
 }
 
-static void report_step(struct tt_metrics *m, const struct tt_step_report *r)
-{
-    m->events->step(m->events->arg, r);
-    if (m->board)
-        board_step(m->board, r);
-    add_record(m, step_record(r));
-}
-
 void tt_reporter_record(struct tt_reporter *r, json_t *record)
 {
     add_record(&r->metrics, record);
@@ -265,14 +257,6 @@ static json_t *validation_record(const struct tt_metrics_validation *v)
     return record;
 }
 
-static void report_validation(struct tt_metrics *m, const struct tt_metrics_validation *v)
-{
-    m->events->validated(m->events->arg, v);
-    if (m->board)
-        board_validate(m->board, v);
-    add_record(m, validation_record(v));
-}
-
 void tt_reporter_sampled(struct tt_reporter *r, const struct tt_metrics_sample *sample)
 {
     struct tt_metrics *m = &r->metrics;
@@ -286,21 +270,6 @@ void tt_reporter_sampled(struct tt_reporter *r, const struct tt_metrics_sample *
                             "prompt", sample->prompt ? tt_json_string(sample->prompt) : json_null(), "text",
                             tt_json_string(sample->text), "tokens", (json_int_t)sample->tokens, "finish",
                             sample->finish, "time_s", tt_json_number(sample->seconds)));
-}
-
-static void record_save(struct tt_metrics *m, const struct tt_ckpt_saved *saved, bool async)
-{
-    add_record(m, json_pack("{s:s, s:I, s:b, s:o, s:o, s:o, s:o, s:I, s:I}", "type", "checkpoint", "step",
-                            (json_int_t)saved->step, "async", async, "blocked_s", tt_json_number(saved->blocked_sec),
-                            "staged_s", tt_json_number(saved->stage_sec), "written_s", tt_json_number(saved->write_sec),
-                            "total_s", tt_json_number(saved->seconds), "bytes", (json_int_t)saved->bytes, "files",
-                            (json_int_t)saved->files));
-}
-
-static void record_failed_save(struct tt_metrics *m, int64_t step, const char *why)
-{
-    add_record(
-        m, json_pack("{s:s, s:I, s:o}", "type", "checkpoint", "step", (json_int_t)step, "error", tt_json_string(why)));
 }
 
 /* --- the reporter --- */
@@ -461,6 +430,7 @@ int tt_reporter_step(struct tt_reporter *r, const struct tt_train_step *done, co
 {
     const struct tt_setup *s = r->setup;
     const struct tt_layout *layout = tt_engine_layout(s->engine);
+    const struct tt_run_events *events = r->metrics.events;
     struct tt_comm *comm = s->comm;
     double now = tt_clock_sec(), n = (double)r->window.steps;
     double local_mean = done->local_valid ? done->step.local_loss_sum / (double)done->local_valid : 0.0;
@@ -496,7 +466,10 @@ int tt_reporter_step(struct tt_reporter *r, const struct tt_train_step *done, co
     report.tps = report.step_time > 0.0 ? (double)tokens / report.step_time : 0.0;
     if (comm->rank == 0) {
         fill(&report);
-        report_step(&r->metrics, &report);
+        events->step(events->arg, &report);
+        if (r->metrics.board)
+            board_step(r->metrics.board, &report);
+        add_record(&r->metrics, step_record(&report));
     }
     open_window(r);
 out:
@@ -530,6 +503,7 @@ void tt_reporter_resume(struct tt_reporter *r, const struct tt_pause *pause)
 void tt_reporter_validated(struct tt_reporter *r, int64_t step, const struct tt_validation_result *result, int n,
                            const char *const *name)
 {
+    const struct tt_run_events *events = r->metrics.events;
     struct tt_metrics_set *set = tt_calloc((size_t)n, sizeof *set);
     struct tt_metrics_validation all = {.step = step, .set = set, .n = name[0] ? n : 0};
     double sum = 0.0, resident = resident_bytes();
@@ -546,8 +520,12 @@ void tt_reporter_validated(struct tt_reporter *r, int64_t step, const struct tt_
     all.tps = all.seconds > 0.0 ? (double)all.tokens / all.seconds / r->setup->job.mesh.n_ranks : 0.0;
     all.gib = resident / 0x1p30;
     all.gib_percent = percent_of(resident, r->metrics.memory_total_bytes);
-    if (!is_silent(r))
-        report_validation(&r->metrics, &all);
+    if (!is_silent(r)) {
+        events->validated(events->arg, &all);
+        if (r->metrics.board)
+            board_validate(r->metrics.board, &all);
+        add_record(&r->metrics, validation_record(&all));
+    }
     tt_free(set);
 }
 
@@ -562,7 +540,12 @@ void tt_reporter_saved(struct tt_reporter *r, const struct tt_ckpt_saved *saved,
     if (is_silent(r))
         return;
     r->results.saved = saved->step;
-    record_save(&r->metrics, saved, async);
+    add_record(&r->metrics,
+               json_pack("{s:s, s:I, s:b, s:o, s:o, s:o, s:o, s:I, s:I}", "type", "checkpoint", "step",
+                         (json_int_t)saved->step, "async", async, "blocked_s", tt_json_number(saved->blocked_sec),
+                         "staged_s", tt_json_number(saved->stage_sec), "written_s", tt_json_number(saved->write_sec),
+                         "total_s", tt_json_number(saved->seconds), "bytes", (json_int_t)saved->bytes, "files",
+                         (json_int_t)saved->files));
     tt_text_bytes(size, sizeof size, (double)saved->bytes);
     if (async)
         tt_note("checkpoint step-%" PRId64
@@ -578,7 +561,8 @@ void tt_reporter_save_failed(struct tt_reporter *r, int64_t step)
 {
     if (is_silent(r))
         return;
-    record_failed_save(&r->metrics, step, tt_error_message());
+    add_record(&r->metrics, json_pack("{s:s, s:I, s:o}", "type", "checkpoint", "step", (json_int_t)step, "error",
+                                      tt_json_string(tt_error_message())));
     tt_warn("checkpoint of step %" PRId64 " FAILED, training continues, older checkpoints are unchanged: %s", step,
             tt_error_message());
 }

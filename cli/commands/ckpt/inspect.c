@@ -473,18 +473,13 @@ static void print_files(const char *title, const json_t *json)
     tt_columns_print(&table);
 }
 
-static void print_unread(const json_t *unread)
-{
-    for (size_t i = 0; i < json_array_size(unread); i++)
-        tt_print("  not read    %s %s\n", tt_ckpt_text(json_array_get(unread, i), "key"),
-                 tt_ckpt_text(json_array_get(unread, i), "why"));
-}
-
 static void print_inspect(const struct tt_ckpt_inspection *inspection, const struct tt_args *args)
 {
     static const char *const groups[] = {"model", "optimizer"};
     const json_t *json = inspection->json, *assets = json_object_get(json, "assets");
+    const json_t *torch = json_object_get(json_object_get(json, "meta"), "torch"), *unread;
     char a[160], b[32];
+    size_t k;
 
     tt_print("%s\n", tt_ckpt_text(json, "path"));
     if (strcmp(tt_ckpt_text(json, "kind"), "step") == 0) {
@@ -496,8 +491,9 @@ static void print_inspect(const struct tt_ckpt_inspection *inspection, const str
         tt_print("  step        %s\n", count_of(b, sizeof b, json, "step"));
         tt_print("  tokens      %s\n", count_of(b, sizeof b, json, "tokens"));
         tt_print("  PyTorch's torch.distributed.checkpoint; %zu keys that titan does not use\n",
-                 json_array_size(json_object_get(json_object_get(json_object_get(json, "meta"), "torch"), "other")));
-        print_unread(json_object_get(json_object_get(json_object_get(json, "meta"), "torch"), "unread"));
+                 json_array_size(json_object_get(torch, "other")));
+        json_array_foreach(json_object_get(torch, "unread"), k, unread)
+            tt_print("  not read    %s %s\n", tt_ckpt_text(unread, "key"), tt_ckpt_text(unread, "why"));
     } else {
         tt_print("  %s\n", strcmp(tt_ckpt_text(json, "kind"), "gguf") == 0
                                ? "GGUF, the format of llama.cpp"
@@ -595,17 +591,10 @@ out:
 
 enum { EXIT_DIFFERENT = 1 };
 
-static void print_index(const json_t *index)
-{
-    for (size_t i = 0; i < json_array_size(index); i++)
-        tt_print("%s%" JSON_INTEGER_FORMAT, i ? ", " : "[", json_integer_value(json_array_get(index, i)));
-    tt_print("]");
-}
-
 static void print_tensor(const json_t *t)
 {
     char count[32], of[32];
-    const json_t *most = json_object_get(t, "max_abs");
+    const json_t *most = json_object_get(t, "max_abs"), *first = json_object_get(t, "first");
 
     tt_print("%s/%s: ", tt_ckpt_text(t, "group"), tt_ckpt_text(t, "name"));
     if (!json_is_integer(json_object_get(t, "count"))) {
@@ -618,8 +607,9 @@ static void print_tensor(const json_t *t)
     else
         tt_print("not finite");
     tt_print(", the first at ");
-    print_index(json_object_get(t, "first"));
-    tt_print("\n");
+    for (size_t i = 0; i < json_array_size(first); i++)
+        tt_print("%s%" JSON_INTEGER_FORMAT, i ? ", " : "[", json_integer_value(json_array_get(first, i)));
+    tt_print("]\n");
 }
 
 static void print_only(const char *where, const json_t *names)
