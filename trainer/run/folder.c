@@ -19,7 +19,6 @@
 #include "checkpoint/durable/durable.h"
 #include "checkpoint/steps/steps.h"
 #include "checkpoint/steps/store.h"
-#include "cli/cli.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
