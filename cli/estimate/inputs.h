@@ -7,7 +7,7 @@
 #include "estimate/formats/formats.h"
 #include "estimate/hardware/machine.h"
 
-/* What a job needs beyond a configuration of titan. */
+/* A job on a cluster as far as titan's configuration does not say it. */
 struct tt_cluster_beyond {
     const struct tt_cluster_machine *machine;
     const struct tt_cluster_stack *stack;
@@ -17,23 +17,23 @@ struct tt_cluster_beyond {
     double loss_chunks;
     bool whole_rows;                            /* no sequence parallelism beside tensor parallelism */
     double stages_of_a_rank;                    /* of a pipeline; 0: the configuration's */
-    double *stage_layers;                       /* of a configuration that lists modules; NULL: it does not */
+    double *stage_layers;                       /* if the configuration lists modules; else NULL */
     int n_stages;                               /* of them */
-    const struct tt_cluster_megatron *megatron; /* its flags are the job; NULL: they are not */
+    const struct tt_cluster_megatron *megatron; /* if the job is given as its flags; else NULL */
 };
 
 /**
- * The job of a configuration on so many ranks. A degree that does not divide the ranks, or a batch that the ranks do
- * not divide: TT_EUSAGE.
+ * The job of a configuration on `ranks` ranks. TT_EUSAGE: degrees that do not divide the ranks, or ranks that do not
+ * divide the batch.
  */
 int tt_cluster_job_of(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,
                       struct tt_cluster_job *ret_job) TT_MUST_CHECK;
 
-/** The same, but only what every layout of it has: model, sequence length, sequences of a step. */
+/** The part of it that all layouts share: model, sequence length, sequences of a step. */
 int tt_cluster_batch_of(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,
                         struct tt_cluster_job *ret_job) TT_MUST_CHECK;
 
-/* What a command line says about a job on a cluster. Zero-initialise; tt_cluster_inputs_release. */
+/* A job on a cluster, from a command line. Zero-initialise; tt_cluster_inputs_release. */
 struct tt_cluster_inputs {
     struct tt_cluster_beyond beyond; /* points into the members below */
     struct tt_config *cfg;
@@ -43,9 +43,9 @@ struct tt_cluster_inputs {
     struct tt_cluster_shape shape;
     struct tt_cluster_recipe recipe;
     struct tt_cluster_megatron megatron;
-    struct tt_cluster_notes notes; /* what they say and a prediction leaves out */
-    struct tt_args with;           /* the command line with what the recipe and the model set */
-    char **own;                    /* of its overrides */
+    struct tt_cluster_notes notes; /* settings that the prediction leaves out */
+    struct tt_args with;           /* the command line, with overrides from the recipe and the model */
+    char **own;                    /* overrides that were made here */
     int n_own, cap_own, cap_override;
 };
 

@@ -6,7 +6,7 @@
 #include "estimate/backtest/backtest.h"
 #include "estimate/search/search.h"
 
-/* A job with everything that is printed about it. */
+/* A job and all that is printed about it. */
 struct tt_cluster_view {
     const char *model; /* "llama3 8B" */
     struct tt_cluster_layout layout;
@@ -15,15 +15,15 @@ struct tt_cluster_view {
     int n_changes;
     struct tt_cluster_course course;
     double below, above;                  /* the 80 % interval, as shares of the predicted time */
-    bool measured_family;                 /* the tables have runs of the stack on the machine */
-    bool measured_size;                   /* and of at most 4 times more or fewer devices */
-    const struct tt_cluster_run *near[3]; /* the nearest of them; if there are none, of their kinds */
+    bool measured_family;                 /* the built-in tables have runs of the stack on the machine */
+    bool measured_size;                   /* also with a number of devices within a factor of 4 */
+    const struct tt_cluster_run *near[3]; /* the nearest of these runs, or of stacks and machines of the same kind */
     double near_error[3];
     int n_near;
     bool planned; /* titan planned the memory; formulas give only what changes add to it */
 };
 
-/** Fills a view for a job; test is the score of the built-in runs, and stays as long as the view. */
+/** Fills a view of a job. `test` is the score of the built-in runs, and must outlive the view. */
 void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_job *job, double usable, double tokens,
                           const struct tt_backtest *test);
 
@@ -38,7 +38,7 @@ json_t *tt_cluster_json(const struct tt_cluster_view *view);
 void tt_cluster_print_found(const struct tt_cluster_found *found, const struct tt_cluster_job *job, double devices);
 json_t *tt_cluster_found_json(const struct tt_cluster_found *found, double devices);
 
-/* A bar: a step by its parts. */
+/* A bar of the parts of a step. */
 struct tt_cluster_bar {
     char *text;
     struct tt_cluster_time time;
@@ -46,7 +46,7 @@ struct tt_cluster_bar {
     enum tt_cluster_fit fit;
 };
 
-/* A point of a curve: a number of ranks. */
+/* A point of the curves over the number of ranks. */
 struct tt_cluster_point {
     double devices, tokens_per_sec, mfu; /* tokens/s of all devices together */
     bool fits;
@@ -68,8 +68,8 @@ void tt_cluster_picture_bar(struct tt_cluster_picture *picture, const char *text
 void tt_cluster_picture_point(struct tt_cluster_picture *picture, const struct tt_cluster_layout *layout);
 
 /**
- * Sets the lanes: of a layout with a pipeline, the simulated turns of its ranks; of others, nothing. TT_EUSAGE: the
- * schedule cannot have these numbers.
+ * Sets the lanes to the simulated pipeline of a layout; does nothing without a pipeline. TT_EUSAGE: the schedule cannot
+ * have these numbers.
  */
 int tt_cluster_picture_lanes(struct tt_cluster_picture *picture, const struct tt_cluster_layout *layout) TT_MUST_CHECK;
 

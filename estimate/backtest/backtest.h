@@ -35,7 +35,7 @@ struct tt_cluster_run {
     bool layout_of_sweep;        /* a row of a table of sweeps */
     bool oom, failed;            /* out of memory; any other error */
     bool ac_stated;              /* the source says what is recomputed */
-    bool four_bits;              /* products of 4-bit numbers, which are predicted as of 8-bit ones */
+    bool four_bits;              /* 4-bit GEMMs, predicted as 8-bit ones */
     bool stack_assumed;          /* nothing says what software ran */
     bool plain;                  /* dense, bfloat16 or float16, below 128k tokens */
     const char *excluded;        /* why the row is not scored for time; NULL: it is */
@@ -49,8 +49,8 @@ struct tt_cluster_run {
 int tt_cluster_runs(const struct tt_csv *csv, const char *where, struct tt_cluster_run **ret_runs) TT_MUST_CHECK;
 
 /**
- * The back-test: every row of a table of measured runs predicted with the built-in numbers, and what the errors are.
- * Errors are predicted / measured - 1. NaN: there is none.
+ * The back-test: predictions of all rows of a table of measured runs with the built-in numbers, and their errors,
+ * predicted / measured - 1. NaN: there is none.
  */
 
 /* Errors without their signs. */
@@ -60,19 +60,19 @@ struct tt_score {
 };
 
 /*
- * Each row is predicted in four ways, which differ in the share that products reach (stack key gemm_share). A family is
- * the rows of one stack on one machine.
- *   shipped    the stack's number, which was fitted to rows of the family
- *   left out   the median of what fits the other rows of the family
- *   one row    what fits the smallest run of the family, of those with the fewest devices; that row has none
+ * Each row is predicted in four ways, which differ in the GEMM share (stack key gemm_share). A family is all rows of
+ * one stack on one machine.
+ *   shipped    the stack's share, fitted to rows of the family
+ *   left out   the median of the shares that fit the other rows of the family
+ *   one row    the share that fits the smallest run of the family; that run has none
  *   foreign    the median over the other families of the same machine
- * Rows that mostly wait for the host do not count in what others are fitted to.
+ * Rows that mostly wait for the host are fitted to nothing.
  */
 struct tt_backtest_row {
     struct tt_cluster_time time; /* shipped */
     struct tt_cluster_memory memory;
     double error, left_out, one_row, foreign, memory_error;
-    double fitted; /* the share of products with which the time is exact */
+    double fitted; /* the GEMM share with which the time is exact */
     const char *memory_excluded;
 };
 
@@ -80,8 +80,8 @@ struct tt_backtest_sweep {
     const char *id, *source;
     int n, n_oom, n_failed; /* rows that ran, did not fit, failed otherwise */
     double kendall_tau;
-    double pick_over_best; /* measured: the layout with the least predicted time, over the best */
-    double pick_that_fits; /* the same among those that fit with the margin of a search; NaN: it ran out of memory */
+    double pick_over_best; /* measured times: the layout that is predicted to be the fastest, over the best */
+    double pick_that_fits; /* the same among layouts predicted to fit with the margin; NaN: out of memory */
     struct tt_score time;
 };
 
@@ -91,14 +91,14 @@ struct tt_backtest {
     int n;
     struct tt_backtest_sweep *sweep;
     int n_sweeps, cap_sweeps;
-    bool sweeps_only;               /* `plain` is of rows of sweeps, since there are no others */
+    bool sweeps_only;               /* there are no other rows, so `plain` has these */
     struct tt_score plain, special; /* dense, 16 bits, below 128k tokens; and fp8, experts, longer sequences */
     struct tt_score left_out, one_row, foreign; /* of plain rows */
     struct tt_score memory;
-    int fits[2][2];       /* [predicted to fit][did fit], of rows that say so */
-    int false_fits_far;   /* predicted to fit with more than 5 % to spare, and did not */
-    int ran, ran_refused; /* published runs, and how many of them are predicted not to fit */
-    double held;          /* share of left-out rows within the interval that is printed */
+    int fits[2][2];       /* [predicted to fit][did fit] */
+    int false_fits_far;   /* predicted to fit with more than 5 % to spare, but did not */
+    int ran, ran_refused; /* published runs, and those predicted not to fit */
+    double held;          /* share of left-out rows within the printed interval */
 };
 
 /* Half of the 80 % interval, as a share of the predicted time: where there are runs of the same stack on the same
@@ -108,18 +108,18 @@ extern const double tt_backtest_interval, tt_backtest_wide_interval;
 /* The same of models with experts, below and above the predicted time: of 36 measured runs 31 are within it. */
 extern const double tt_backtest_experts_below, tt_backtest_experts_above;
 
-/** Scores tables; n of them. They must stay as long as the result, which the caller releases. */
+/** Scores n tables, which must outlive the result; the caller releases it. */
 int tt_backtest_score(const struct tt_csv *tables, const char *const *where, int n,
                       struct tt_backtest *ret_test) TT_MUST_CHECK;
 void tt_backtest_release(struct tt_backtest *test);
 
-/** The tables of published runs and of measured layouts that are built in; for tt_csv_parse. */
+/** The built-in tables of runs and of layouts, for tt_csv_parse. */
 extern const char tt_backtest_runs[], tt_backtest_layouts[];
 extern const size_t tt_backtest_runs_size, tt_backtest_layouts_size;
 
 /**
- * The share that products reach (stack key gemm_share) with which a job's step takes sec seconds, within limits that no
- * hardware leaves: 0.2 and 2.5.
+ * The GEMM share (stack key gemm_share) with which a job's step takes sec seconds, from 0.2 to 2.5; no hardware is
+ * beyond.
  */
 double tt_cluster_fit(const struct tt_cluster_job *job, double sec);
 
@@ -128,15 +128,15 @@ struct tt_cluster_calibration {
     int steps;
     double tokens_per_sec;  /* of a device: the median, without the first quarter of the steps */
     double bytes;           /* of the last step; 0: the log has none */
-    double predicted_bytes; /* of the framework's allocator, as those */
-    double error;           /* of the prediction before, and with the fitted share */
+    double predicted_bytes; /* by the framework's allocator, like the log's */
+    double error;           /* of the prediction, before the fit and after it */
     double error_after;
     double old_share, share;
 };
 
 /**
- * Fits the share of products of a stack to the log of a run of torchtitan; where names the log. TT_EDATA: it has too
- * few steps, the host takes too large a part, or it is the log of another job.
+ * Fits the GEMM share of a stack to a log of torchtitan; `where` names the log. TT_EDATA: it has too few steps, the
+ * step mostly waits for the host, or the log is of another job.
  */
 int tt_cluster_calibrate(const char *log, const char *where, const struct tt_cluster_job *job,
                          struct tt_cluster_stack *stack, struct tt_cluster_calibration *ret) TT_MUST_CHECK;

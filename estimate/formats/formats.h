@@ -10,9 +10,9 @@
 #include "estimate/model/job.h"
 #include "estimate/search/search.h"
 
-/* What a command line says about a job that is written for another trainer. */
+/* The part of a command line that is about a job of another trainer. */
 struct tt_cluster_given {
-    const char **set; /* of a script: see tt_script_read */
+    const char **set; /* "NAME=VALUE" of a script; see tt_script_read */
     int n, cap;
     const char *args;
     const char *const *words; /* flags that follow the file and win */
@@ -22,8 +22,8 @@ struct tt_cluster_given {
 };
 
 /**
- * What a job of another trainer says and a prediction leaves out: each with its name, its value, and what the
- * prediction assumes instead. Zero-initialise; tt_cluster_notes_release.
+ * Settings of a job that a prediction leaves out: name, value, and what the prediction assumes instead.
+ * Zero-initialise; tt_cluster_notes_release.
  */
 struct tt_cluster_note {
     char *key, *value; /* value "": it has none */
@@ -43,8 +43,8 @@ json_t *tt_cluster_notes_json(const struct tt_cluster_notes *notes);
 void tt_cluster_notes_release(struct tt_cluster_notes *notes);
 
 /**
- * What a configuration of torchtitan says about a job: a TOML file (v0.1, v0.2), the resolved configuration that it
- * saves as JSON, or the flags of a recipe (2026). Zero-initialise; tt_cluster_recipe_release.
+ * A job as torchtitan writes it: a TOML file (v0.1, v0.2), the resolved configuration that it saves as JSON, or the
+ * flags of a recipe (2026). Zero-initialise; tt_cluster_recipe_release.
  */
 struct tt_cluster_recipe {
     char **override; /* the same in titan's keys: "--training.seq_len=8192" */
@@ -57,25 +57,24 @@ struct tt_cluster_recipe {
 };
 
 /**
- * Reads a file (NULL: none) and then flags, "--section.key value" or "--section.key=value", which win; without the keys
- * that given->ignored names. What changes the cost and is not counted is added to the notes. TT_EDATA: the file is
- * neither TOML nor JSON. TT_EUSAGE: a model or a recipe that has no table of sizes, or keys that are not known here and
- * might change the cost.
+ * Reads a file (NULL: none) and then flags, "--section.key value" or "--section.key=value", which win; skips the keys
+ * in given->ignored. Notes settings that change the cost but are not counted. TT_EDATA: the file is neither TOML nor
+ * JSON. TT_EUSAGE: unknown models, recipes, or keys that might change the cost.
  */
 int tt_cluster_recipe_read(const char *path, const struct tt_cluster_given *given, struct tt_cluster_notes *notes,
                            struct tt_cluster_recipe *ret_recipe) TT_MUST_CHECK;
 
-/* What is known of a key of torchtitan: it is read or has a note of its own; the cost does not depend on it; it is not
- * known, and might change the cost; it is not known. */
+/* A key of torchtitan: it is read or noted; the cost does not depend on it; it is unknown and might change the cost; it
+ * is unknown. */
 enum tt_recipe_class { TT_RECIPE_KNOWN, TT_RECIPE_FREE, TT_RECIPE_COSTLY, TT_RECIPE_UNKNOWN };
 
 enum tt_recipe_class tt_cluster_recipe_class(const char *name);
 
-/** torchtitan's name and flavor of a model of shapes.def; false: it has none. */
+/** torchtitan's name and flavor of a model of shapes.def; false: it has no such model. */
 bool tt_cluster_recipe_model(const char *shape, const char **ret_family, const char **ret_flavor);
 void tt_cluster_recipe_release(struct tt_cluster_recipe *recipe);
 
-/* What flags of Megatron-LM say about a job. Zero-initialise; tt_cluster_megatron_release. */
+/* A job as flags of Megatron-LM. Zero-initialise; tt_cluster_megatron_release. */
 struct tt_cluster_megatron {
     struct tt_cluster_shape shape;
     char **override; /* batch and layout in titan's keys: "--training.seq_len=8192" */
@@ -87,24 +86,23 @@ struct tt_cluster_megatron {
     bool float8, async_tp;
     bool sequence_parallel;
     bool balanced, expert_overlap; /* see tt_cluster_job */
-    bool distributed_optimizer;    /* else every rank has the whole state of its parameters */
+    bool distributed_optimizer;    /* else no rank shards its optimizer state */
     double stages_of_a_rank;       /* of a pipeline; 0: there is none */
     double expert_tp;              /* see tt_cluster_job */
-    double exposed;                /* share of data parallelism's traffic that no flag overlaps: 0, a half, or 1 */
+    double exposed;                /* share of data-parallel traffic that no flag overlaps: 0, 0.5 or 1 */
     int kernel;                    /* of attention; -1: not said */
 };
 
 /**
- * Reads flags from a file (NULL: none), which may be a shell script, and then from given->words, which win. Flags that
- * have nothing to do with the cost are skipped; what changes it and is not counted is added to the notes.
- * TT_EUSAGE: a flag that is needed is missing, has a value that is not a number, depends on what the script does not
- * say, or might change the cost and is not modelled.
+ * Reads flags from a file (NULL: none), which may be a shell script, and then from given->words, which win. Skips flags
+ * that do not change the cost, and notes flags that do but are not counted. TT_EUSAGE: a needed flag is missing, has a
+ * value that is no number, depends on what the script does not say, or might change the cost and is not modelled.
  */
 int tt_cluster_megatron_read(const char *path, const struct tt_cluster_given *given, struct tt_cluster_notes *notes,
                              struct tt_cluster_megatron *ret_megatron) TT_MUST_CHECK;
 void tt_cluster_megatron_release(struct tt_cluster_megatron *megatron);
 
-/** Whether words after "--" are flags of Megatron-LM: none of them has a dot, as torchtitan's have. */
+/** Whether words after "--" are flags of Megatron-LM: unlike torchtitan's, they have no dots. */
 bool tt_cluster_is_megatron(int n_words, const char *const *words);
 
 /**

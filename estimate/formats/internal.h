@@ -6,7 +6,7 @@
 #include "core/base/text.h"
 #include "estimate/formats/formats.h"
 
-/* The flags of Megatron-LM that are read, as text. */
+/* The flags of Megatron-LM that are read. */
 enum tt_megatron_flag {
 #define X(id, name, kind) TT_FLAG_##id,
 #include "estimate/formats/megatron_flags.def"
@@ -20,21 +20,21 @@ extern const char *const tt_megatron_flag_names[TT_MEGATRON_FLAGS];
 struct tt_megatron_flags {
     char *value[TT_MEGATRON_FLAGS]; /* NULL: not given; "": given without a value */
     struct tt_cluster_notes *notes;
-    const struct tt_cluster_given *given; /* has the names of flags that are left out */
+    const struct tt_cluster_given *given; /* names the flags to skip */
     struct tt_text unknown;               /* flags that might change the cost */
 };
 
-/** Takes words in order: a flag and, as its value, the first word that follows and is no flag. TT_EUSAGE. */
+/** Takes words in order. The value of a flag is the next word, if that is no flag. TT_EUSAGE. */
 int tt_megatron_flags_words(struct tt_megatron_flags *flags, int n, const char *const *words) TT_MUST_CHECK;
 
 /**
- * Takes the flags that a shell script gives Megatron-LM; the script is read, not run. TT_EUSAGE: a flag that is read
- * depends on what the script does not say.
+ * Takes the flags that a shell script passes to Megatron-LM, without running it. TT_EUSAGE: a flag depends on something
+ * that the script does not say.
  */
 int tt_megatron_flags_script(struct tt_megatron_flags *flags, const char *path, const char *text,
                              const struct tt_cluster_given *given) TT_MUST_CHECK;
 
-/* What a name is: not read, and free or not; or read, and what follows it (megatron_flags.def). */
+/* Kinds of flags, of which the last four are read (megatron_flags.def). */
 enum tt_megatron_kind {
     TT_FLAG_IS_FREE,
     TT_FLAG_IS_UNKNOWN, /* it may matter */

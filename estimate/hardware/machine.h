@@ -7,7 +7,7 @@
 
 /**
  * Tables of numbers for predictions about clusters: a machine is hardware, a stack is the software that trains on it.
- * Each number has an origin in words: a datasheet, a measurement, or what it was fitted to. The built-in tables are in
+ * Each number has an origin: a datasheet, a measurement, or the runs to which it was fitted. The built-in tables are
  * machines.def and stacks.def.
  */
 struct tt_cluster_number {
@@ -29,11 +29,11 @@ enum tt_stack_key {
     TT_STACK_KEYS
 };
 
-/* The share of a level's rate that a ring reaches, by the bytes of the whole tensor: a measured curve, latency
- * included, of so many devices. */
+/* A measured curve: the share of a level's rate that a ring of some devices reaches, by the bytes of the whole tensor.
+ * It includes latency. */
 enum { TT_RAMP_POINTS = 32 };
 struct tt_cluster_ramp {
-    int n; /* 0: none; then the share of large messages and latencies count */
+    int n; /* 0: there is none; the share of large messages and the latencies count */
     double devices;
     struct {
         double bytes, share;
@@ -44,8 +44,8 @@ struct tt_cluster_ramp {
 struct tt_cluster_machine {
     const char *name, *title;
     struct tt_cluster_number number[TT_MACHINE_KEYS];
-    struct tt_cluster_ramp ramp[2]; /* of the links inside a node, of the network */
-    double exchange_share[2];       /* of their rates, that all-to-all exchanges reach; 0: as much as rings */
+    struct tt_cluster_ramp ramp[2]; /* of the links in a node; of the network */
+    double exchange_share[2];       /* share of their rates that all-to-all reaches; 0: the share of rings */
 };
 
 /* What a training program saves, launches, overlaps and keeps. */
@@ -74,8 +74,8 @@ struct tt_cluster_machine_file {
 /**
  * Reads a machine file of schema 2: a JSON object with "type": "machine", "schema": 2, "name", and the numbers of
  * machine_keys.def at their paths ("levels.0.share" is in the first object of the list "levels"). With "base", the name
- * of a built-in machine, what is missing is that machine's. "origin" may have a text for each path. Errors: TT_EDATA
- * naming the file and the path of a number that is missing, unknown or negative; TT_EIO.
+ * of a built-in machine, missing numbers are that machine's. "origin" may have a text for each path. TT_EDATA names the
+ * file and the path of a number that is missing, unknown or negative; TT_EIO.
  */
 int tt_cluster_machine_load(const char *path, struct tt_cluster_machine_file *ret_file) TT_MUST_CHECK;
 void tt_cluster_machine_release(struct tt_cluster_machine_file *file);
@@ -84,11 +84,10 @@ void tt_cluster_machine_release(struct tt_cluster_machine_file *file);
 json_t *tt_cluster_machine_json(const struct tt_cluster_machine *machine);
 
 /**
- * Takes the rate of links from the output of nccl-tests or rccl-tests: the bus bandwidth of the largest message, and
- * those of all sizes as a ramp. Of devices of one node it is that of the links inside (of an all-reduce, where the
- * machine reduces in a switch, the rate of the switch, without a ramp), of more devices that of the network. TT_EDATA
- * if the text has no such lines; `where` names it.
- *   origin  kept; what the numbers are said to be from
+ * Takes rates of links from the output of nccl-tests or rccl-tests: the bus bandwidth of the largest message, and of
+ * all sizes as a ramp. A test on one node measures its links (an all-reduce, the switch if it reduces there, without a
+ * ramp), a larger one the network. TT_EDATA if the text has no such lines; `where` names it.
+ *   origin  of the numbers; kept
  */
 int tt_cluster_machine_take_nccl(struct tt_cluster_machine *machine, const char *text, const char *where,
                                  const char *origin) TT_MUST_CHECK;
@@ -101,8 +100,8 @@ struct tt_cluster_stack_file {
 
 /**
  * Reads a stack file: a JSON object with "type": "stack", "schema": 2, "name", and in "numbers" the numbers of
- * stack_keys.def. With "base", the name of a built-in stack, what is missing is that stack's. "origin" may have a text
- * for each key. Errors: TT_EDATA naming the file and a number that is missing, unknown or negative; TT_EIO.
+ * stack_keys.def. With "base", the name of a built-in stack, missing numbers are that stack's. "origin" may have a text
+ * for each key. TT_EDATA names the file and a number that is missing, unknown or negative; TT_EIO.
  */
 int tt_cluster_stack_load(const char *path, struct tt_cluster_stack_file *ret_file) TT_MUST_CHECK;
 void tt_cluster_stack_release(struct tt_cluster_stack_file *file);

@@ -4,8 +4,8 @@
 
 #include "estimate/model/job.h"
 
-/* Linear layers with m rows each, n outputs and k inputs. Several of them (groups), as of experts, run at once, and
- * their tiles share the waves: all of them if they are one kernel, or one for each of so many streams (together). */
+/* Linear layers with m rows, n outputs and k inputs each. Several of them (groups), as of experts, run at once and
+ * share waves of tiles: all of them in one kernel, or one in each of some streams (together). */
 struct tt_cluster_product {
     double groups, m, n, k;
     double together;       /* 0: all */

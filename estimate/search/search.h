@@ -25,16 +25,16 @@ struct tt_cluster_layout tt_cluster_predict(const struct tt_cluster_job *job, do
 /** A layout in words, "shards 64 x TP 8, 2 microbatches of 1, recompute nothing"; returns buf, of 160 bytes or more. */
 char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job *job);
 
-/* The best layouts, the fastest first; those within TT_CLUSTER_TIE of the fastest come in the order of simplicity. */
+/* The best layouts, the fastest first; layouts within TT_CLUSTER_TIE of the fastest are sorted by simplicity. */
 #define TT_CLUSTER_TIE 0.03
 struct tt_cluster_found {
     struct tt_cluster_layout *layout;
     int n, cap;
-    int n_ties;         /* the first so many are as fast as the fastest, within the tie */
+    int n_ties;         /* layouts at the beginning that are as fast as the fastest, within the tie */
     long n_tried;       /* layouts that could run */
-    long n_fit;         /* of them, that fit with the margin */
-    long n_tight;       /* and that fit only within it; if none fits, the list has the best of these */
-    double least_bytes; /* of all that could run: the smallest need, if none fits */
+    long n_fit;         /* of these, with the margin */
+    long n_tight;       /* without it; the list has the best of these if none fits */
+    double least_bytes; /* the smallest need of all that could run */
 };
 
 /**
@@ -54,13 +54,13 @@ struct tt_cluster_course {
     double write_sec;        /* until it is durable */
     double interval_sec;     /* between checkpoints: Daly's */
     double interval_steps;
-    double goodput; /* share of the time in which steps are done that stay */
+    double goodput; /* share of the time spent on steps that are not lost */
 };
 
-/** What training on `tokens` tokens takes. */
+/** A run of `tokens` tokens. */
 struct tt_cluster_course tt_cluster_course(const struct tt_cluster_layout *layout, double tokens);
 
-/* One change of a layout, and what it does. */
+/* One change of a layout, and its effect. */
 struct tt_cluster_change {
     const char *text;
     struct tt_cluster_layout layout;
@@ -70,8 +70,8 @@ struct tt_cluster_change {
 enum { TT_CLUSTER_CHANGES = 12 };
 
 /**
- * The changes of one thing that can run on the same devices and compute a step of as many sequences, those that fit
- * first, then by their gain. Returns how many there are.
+ * Single changes of a layout that run on the same devices with the same batch, sorted: layouts that fit first, then by
+ * gain. Returns their number.
  */
 int tt_cluster_changes(const struct tt_cluster_layout *layout, double usable,
                        struct tt_cluster_change ret_change[TT_CLUSTER_CHANGES]);
