@@ -51,9 +51,6 @@ int tt_cli_print_help(const char *usage, const struct tt_option *options);
 /** Notes, warnings and progress of library code go to stderr from now on. */
 void tt_cli_install_log(void);
 
-/** Version, libraries and instruction sets, on stdout, as text or JSON; 0, or the exit code of a failed write. */
-int tt_cli_print_version(bool is_json);
-
 /**
  * tt_args_parse for a command with --config: when an option is wrong, the message also has the configuration's faults.
  * The caller frees *ret_args even after an error.

@@ -15,6 +15,11 @@
 #include "cli/run/screen.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/kernels/blas.h"
+#include "core/kernels/kernels.h"
+#include "core/os/cpu.h"
+#include "parallel/comm/mpi.h"
+#include "trainer/run/revision.h"
 
 static int command_help(int argc, char **argv);
 static int command_version(int argc, char **argv);
@@ -154,13 +159,33 @@ static int command_help(int argc, char **argv)
     return command->run == command_help ? (usage(stdout), tt_cli_finish()) : command->run(1, help_argv);
 }
 
+static const char *instruction_set(void)
+{
+    return tt_cpu_has_avx512() ? "AVX-512" : tt_cpu_has_avx2() ? "AVX2" : "generic";
+}
+
+/* Version, libraries and instruction sets. */
+static int print_version(bool is_json)
+{
+    const char *revision = tt_revision();
+
+    if (is_json)
+        return tt_cli_print_json(json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "version", TITAN_VERSION, "git", revision,
+                                           "mpi", tt_comm_mpi_library(), "blas", tt_blas_library(), "cpu",
+                                           instruction_set(), "kernels", tt_kernels()->name));
+    tt_print("titan %s%s%s%s\nMPI  %s\nBLAS %s\nCPU  %s, kernels %s\n", TITAN_VERSION, revision[0] ? " (git " : "",
+             revision, revision[0] ? ")" : "", tt_comm_mpi_library(), tt_blas_library(), instruction_set(),
+             tt_kernels()->name);
+    return tt_cli_finish();
+}
+
 static int command_version(int argc, char **argv)
 {
     bool is_json = argc == 1 && strcmp(argv[0], "--json") == 0;
 
     if (argc && !is_json && strcmp(argv[0], "--help") != 0)
         return tt_cli_fail(tt_fail(TT_EUSAGE, "version: unknown argument '%s'\nhelp: titan version [--json]", argv[0]));
-    return tt_cli_print_version(is_json);
+    return print_version(is_json);
 }
 
 static int command_completion(int argc, char **argv)

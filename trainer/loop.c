@@ -5,6 +5,7 @@
 #include "trainer/loop.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -64,6 +65,59 @@ static bool is_stop(int rc)
     return rc == TT_ESTOPPED || rc == TT_EINTERRUPTED;
 }
 
+/* --- answers: what a signal is told at once, before the loop heeds it; on rank 0 --- */
+
+/* What a second interrupt does. */
+static const char *without(bool saves)
+{
+    return saves ? "stop without saving" : "stop at once";
+}
+
+/* During the step that begins. A long one may end in its middle. */
+static void answer_in_step(const struct tt_loop *l)
+{
+    bool is_long = l->pace.is_long, saves = l->saver.store;
+    int64_t done = l->at.step;
+    char text[200];
+
+    if (l->setup->comm->rank != 0)
+        return;
+    if (is_long && done > 0 && saves)
+        (void)snprintf(text, sizeof text, "stopping within step %" PRId64 ", keeping step %" PRId64, done + 1, done);
+    else if (is_long)
+        (void)snprintf(text, sizeof text, "stopping within step %" PRId64, done + 1);
+    else
+        (void)snprintf(text, sizeof text, "stopping after step %" PRId64 "%s", done + 1,
+                       saves                                 ? " and saving"
+                       : l->setup->cfg->checkpoint.load_only ? ", nothing is saved (checkpoint.load_only)"
+                                                             : ", nothing is saved (checkpoint.enable is off)");
+    l->options.events->answer(text, without(saves && !(is_long && done == 0)));
+}
+
+static void answer_in_save(const struct tt_loop *l)
+{
+    char text[200];
+
+    if (l->setup->comm->rank != 0)
+        return;
+    (void)snprintf(text, sizeof text, "stopping after the checkpoint of step %" PRId64, l->at.step);
+    l->options.events->answer(text, "stop without it");
+    l->options.events->saves(l->options.events->arg);
+}
+
+/* During a validation, which is given up, or a sampled text. where: "after ..." or "within ...", of the last step. */
+static void answer_in_pause(const struct tt_loop *l, const char *where)
+{
+    bool saves = l->saver.store;
+    char text[200];
+
+    if (l->setup->comm->rank != 0)
+        return;
+    (void)snprintf(text, sizeof text, "stopping %s step %" PRId64 "%s", where, l->at.step,
+                   saves ? ", keeping the step" : "");
+    l->options.events->answer(text, without(saves));
+}
+
 /* --- the step --- */
 
 /* A step that is given up changes nothing. ret_stop is then the code that asked for it, else 0. */
@@ -74,7 +128,7 @@ static int train_step(struct tt_loop *l, struct tt_train_step *ret_done, int *re
     int rc = 0;
 
     *ret_stop = 0;
-    tt_reporter_answer_in_step(&l->reporter, l->at.step, l->pace.is_long, l->saver.store);
+    answer_in_step(l);
     rc = tt_train_step(l->setup, &l->data, l->pace.is_long ? l->options.events->asked_to_stop : NULL, &tick, &l->at,
                        ret_done);
     if (is_stop(rc)) {
@@ -103,7 +157,7 @@ static int save_at_stop(struct tt_loop *l)
     TT_TRY(tt_saver_end(&l->saver));
     if (l->saver.saved_step == l->at.step)
         return 0;
-    tt_reporter_answer_in_save(&l->reporter, l->at.step);
+    answer_in_save(l);
     rc = tt_saver_save(&l->saver, &l->at, false, true);
 out:
     return rc;
@@ -187,7 +241,7 @@ static int validate(struct tt_loop *l, int *ret_stop)
     const struct tt_validator *v = &l->validator;
     int rc;
 
-    tt_reporter_answer_in_validation(&l->reporter, l->at.step, l->saver.store);
+    answer_in_pause(l, "within the validation of");
     rc = tt_validator_run(&l->validator, l->options.events->asked_to_stop, long_step_sec(), l->pace.is_long,
                           l->options.events->live ? "validating" : NULL);
     if (is_stop(rc)) {
@@ -247,7 +301,7 @@ static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *
     if (l->setup->cfg->profiling.enable_profiling && l->at.step % l->setup->cfg->profiling.profile_freq == 0)
         TT_TRY(trace(l, done, pause.begin));
     if (saves) {
-        tt_reporter_answer_in_save(&l->reporter, l->at.step);
+        answer_in_save(l);
         TT_TRY(tt_saver_save(&l->saver, &l->at, last, stop));
     } else if (!l->saver.store && (last || l->at.step % l->setup->cfg->checkpoint.interval == 0)) {
         TT_TRY(tt_saver_check_replicas(&l->saver, l->at.step)); /* a save compares them too */
@@ -255,7 +309,7 @@ static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *
     if (validates)
         TT_TRY(validate(l, ret_stop));
     if (samples && !*ret_stop) {
-        tt_reporter_answer_in_sample(&l->reporter, l->at.step, l->saver.store);
+        answer_in_pause(l, "after the text that is sampled after");
         TT_TRY(tt_train_text_sample(&l->text, l->at.step, &l->reporter));
     }
     if ((saves || validates || samples) && !*ret_stop && !last)
@@ -319,7 +373,8 @@ int tt_loop_run(struct tt_loop *l)
     if (stop)
         TT_TRY(save_at_stop(l));
 out:
-    tt_reporter_answer_at_end(&l->reporter);
+    if (l->setup->comm->rank == 0)
+        events->answer("the run is ending", NULL);
     rc = tt_saver_drain(&l->saver, rc);
     if (rc < 0)
         return rc;

@@ -62,10 +62,4 @@ void tt_finding_fail(struct tt_finding *finding, int rc);
 
 void tt_finding_release(struct tt_finding *finding);
 
-/**
- * Looks at everything and prints the report on rank 0. Collective. Returns 0, TT_ECOMM, or the exit code of the first
- * error in the table, the same on every rank.
- */
-int tt_doctor_report(const struct tt_doctor *doctor, bool json) TT_MUST_CHECK;
-
 #endif

@@ -143,13 +143,4 @@ void tt_reporter_saved(struct tt_reporter *reporter, const struct tt_ckpt_saved 
 /** A save failed with this thread's error message, and training continues. */
 void tt_reporter_save_failed(struct tt_reporter *reporter, int64_t step);
 
-/* Set the answer to the first signal: during the step that begins, which may end in its middle if it is long; during a
- * save; while a text is sampled; during a validation, which is given up; and at the end of the run. `saves`: a stop
- * saves. */
-void tt_reporter_answer_in_step(const struct tt_reporter *reporter, int64_t steps_done, bool is_long, bool saves);
-void tt_reporter_answer_in_save(const struct tt_reporter *reporter, int64_t step);
-void tt_reporter_answer_in_sample(const struct tt_reporter *reporter, int64_t step, bool saves);
-void tt_reporter_answer_in_validation(const struct tt_reporter *reporter, int64_t step, bool saves);
-void tt_reporter_answer_at_end(const struct tt_reporter *reporter);
-
 #endif
