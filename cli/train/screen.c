@@ -412,10 +412,11 @@ static void note_where_it_starts(const struct tt_setup *s, const struct tt_run_a
 
 static void show_begin(void *arg, const struct tt_run_about *about)
 {
-    const struct tt_train_screen *s = arg;
+    struct tt_train_screen *s = arg;
 
     tt_describe_run(about, s->verbose, stderr);
     note_where_it_starts(about->reporter->setup, about);
+    s->shown_sec = tt_clock_sec();
 }
 
 /*
