@@ -21,6 +21,7 @@
 #include "core/models/gguf.h"
 #include "core/os/file.h"
 #include "core/tokenizer/gguf.h"
+#include "core/tokenizer/tokenizer.h"
 
 enum { QUANTIZATION_VERSION = 2 };
 

@@ -19,7 +19,7 @@
 #include "core/data/source.h"
 #include "core/os/path.h"
 #include "core/tokenizer/tokenizer.h"
-#include "core/tokenizer/train/merges.h"
+#include "core/tokenizer/train.h"
 
 enum { SHOWN_TOKENS = 32 };
 

@@ -15,6 +15,7 @@
 #include "core/models/model_json.h"
 #include "core/os/file.h"
 #include "core/tokenizer/gguf.h"
+#include "core/tokenizer/tokenizer.h"
 #include "parallel/layout/units.h"
 
 enum { PATH_BYTES = 4096 };

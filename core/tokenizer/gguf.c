@@ -1,390 +1,605 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes a tokenizer as values of a GGUF file. llama.cpp has byte-level BPE ("gpt2"), which is the same as that of
- * `tokenizers`, and SentencePiece's ("llama"), which merges the two neighbours whose union is the token of the highest
- * score, whether there is a merge for these two or not. The scores here follow the order of the merges.
+ * The files of a tokenizer from the values of a GGUF file: from those of titan, the tokenizer.json that they have; else
+ * one that is made of the tokens, and of the merges or the scores.
  */
 #include "core/tokenizer/gguf.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/log.h"
+#include "core/base/json.h"
 #include "core/base/mem.h"
-#include "core/tokenizer/gguf_names.h"
+#include "core/base/utf8.h"
 #include "core/tokenizer/strmap.h"
 
-/* A token as the file has it. */
-struct token {
-    char *text;
-    size_t size;
-    int32_t type;
-    float score;
+/* --- llama.cpp's names for the expressions that cut text into words; its own are other spellings of these --- */
+
+#define END_OF_TEXT               "\\s+(?!\\S)|\\s+"
+#define ENGLISH                   "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define LETTERS                   "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
+#define OTHERS                    " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|" END_OF_TEXT
+#define GPT2                      "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|" END_OF_TEXT
+#define UPPER                     "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER                     "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define CASED(first, second, end) "[^\\r\\n\\p{L}\\p{N}]?" UPPER first LOWER second end
+#define SLASHES                   " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|" END_OF_TEXT
+#define DIGIT                     "Digits"
+
+enum { MOST_STEPS = 3 };
+
+/* A name, and the expressions in their order; DIGIT: each digit is a word. Of two with the same ones, the first that
+ * says the same about merges counts. */
+static const struct pre {
+    const char *name;
+    bool ignores_merges;
+    const char *step[MOST_STEPS];
+} pres[] = {
+    {"llama-bpe", true, {ENGLISH "|" LETTERS "|\\p{N}{1,3}|" OTHERS}},
+    {"dbrx", false, {ENGLISH "|" LETTERS "|\\p{N}{1,3}|" OTHERS}},
+    {"qwen2", false, {ENGLISH "|" LETTERS "|\\p{N}|" OTHERS}},
+    {"qwen35",
+     false,
+     {ENGLISH
+      "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|" END_OF_TEXT}},
+    {"gpt-2", false, {GPT2}},
+    {"smollm", false, {DIGIT, GPT2}},
+    {"tekken", true, {CASED("*", "+", "") "|" CASED("+", "*", "") "|\\p{N}|" SLASHES}},
+    {"gpt-4o", false, {CASED("*", "+", ENGLISH "?") "|" CASED("+", "*", ENGLISH "?") "|\\p{N}{1,3}|" SLASHES}},
+    {"deepseek-v3",
+     false,
+     {"\\p{N}{1,3}", "[\xe4\xb8\x80-\xe9\xbe\xa5\xe3\x81\x80-\xe3\x82\x9f\xe3\x82\xa0-\xe3\x83\xbf]+",
+      "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| "
+      "?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"}},
 };
 
-struct vocabulary {
-    const struct tt_tokenizer *tokenizer;
-    const char *where;
-    json_t *root;
+enum { N_PRES = sizeof pres / sizeof *pres };
+
+/* Names of files of llama.cpp's that mean the same. */
+static const char *const same_pres[][2] = {
+    {"llama3", "llama-bpe"},       {"llama-v3", "llama-bpe"}, {"smaug-bpe", "dbrx"},
+    {"deepseek-r1-qwen", "qwen2"}, {"llama4", "gpt-4o"},
+};
+
+/* The expressions of a pre_tokenizer; false: a step that no row has. */
+static bool find_steps(const json_t *json, const char **step, int *n)
+{
+    const char *type = json_string_value(json_object_get(json, "type"));
+    const json_t *list = json_object_get(json, "pretokenizers"), *regex;
+
+    if (!type || *n >= MOST_STEPS + 1)
+        return false;
+    if (strcmp(type, "Sequence") == 0) {
+        for (size_t i = 0; i < json_array_size(list); i++)
+            if (!find_steps(json_array_get(list, i), step, n))
+                return false;
+        return true;
+    }
+    if (strcmp(type, "ByteLevel") == 0) {
+        if (json_is_true(json_object_get(json, "add_prefix_space")))
+            return false;
+        if (!json_is_false(json_object_get(json, "use_regex")))
+            step[(*n)++] = GPT2;
+        return true;
+    }
+    if (strcmp(type, "Digits") == 0 && json_is_true(json_object_get(json, "individual_digits"))) {
+        step[(*n)++] = DIGIT;
+        return true;
+    }
+    regex = json_object_get(json_object_get(json, "pattern"), "Regex");
+    if (strcmp(type, "Split") != 0 || !json_is_string(regex))
+        return false;
+    step[(*n)++] = json_string_value(regex);
+    return true;
+}
+
+static bool has_steps(const struct pre *pre, const char *const *step, int n)
+{
+    for (int i = 0; i < MOST_STEPS; i++)
+        if ((i < n) != (pre->step[i] != NULL) || (i < n && strcmp(step[i], pre->step[i]) != 0))
+            return false;
+    return n <= MOST_STEPS;
+}
+
+int tt_gguf_pre_name(const json_t *pre_tokenizer, bool ignores_merges, const char *where, const char **ret_name)
+{
+    const char *step[MOST_STEPS + 1] = {0};
+    int n = 0;
+    bool known = find_steps(pre_tokenizer, step, &n);
+
+    *ret_name = NULL;
+    for (int i = 0; i < N_PRES && known; i++)
+        if (has_steps(&pres[i], step, n) && (!*ret_name || pres[i].ignores_merges == ignores_merges))
+            *ret_name = pres[i].name;
+    if (*ret_name)
+        return 0;
+    return tt_fail(TT_EDATA,
+                   "%s: llama.cpp has no name for the way in which this tokenizer cuts text into words%s%s%s\n"
+                   "help: --format hf writes the model for transformers",
+                   where, n ? ": '" : "", n ? step[n - 1] : "", n ? "'" : "");
+}
+
+static const struct pre *find_pre(const char *name)
+{
+    for (size_t i = 0; i < sizeof same_pres / sizeof *same_pres; i++)
+        if (strcmp(same_pres[i][0], name) == 0)
+            name = same_pres[i][1];
+    for (int i = 0; i < N_PRES; i++)
+        if (strcmp(pres[i].name, name) == 0)
+            return &pres[i];
+    return NULL;
+}
+
+bool tt_gguf_pre_begins(const char *name)
+{
+    const struct pre *pre = find_pre(name);
+
+    return pre && (strcmp(pre->name, "llama-bpe") == 0 || strcmp(pre->name, "tekken") == 0);
+}
+
+int tt_gguf_pre_tokenizer(const char *name, const char *where, json_t **ret_json, bool *ret_ignores_merges)
+{
+    const struct pre *pre = find_pre(name);
+    json_t *steps;
+
+    if (!pre)
+        return tt_fail(TT_EDATA,
+                       "%s: titan does not know the pre-tokenizer '%s' of llama.cpp\n"
+                       "help: take the tokenizer in Hugging Face's format",
+                       where, name);
+    steps = json_array();
+    for (int i = 0; i < MOST_STEPS && pre->step[i]; i++)
+        (void)json_array_append_new(steps,
+                                    strcmp(pre->step[i], DIGIT) == 0
+                                        ? json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", true)
+                                        : json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex",
+                                                    pre->step[i], "behavior", "Isolated", "invert", false));
+    (void)json_array_append_new(steps, json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", false,
+                                                 "trim_offsets", true, "use_regex", false));
+    *ret_json = json_pack("{s:s, s:o}", "type", "Sequence", "pretokenizers", steps);
+    *ret_ignores_merges = pre->ignores_merges;
+    return 0;
+}
+
+/* --- reading --- */
+
+/* The tokens of a file. */
+struct tokens {
+    const struct tt_gguf *file;
     int64_t n;
-    struct token *token;
-    struct tt_strmap id_of; /* text -> id, of what merges make and are made of */
+    const char **text;
+    size_t *size;
+    const struct tt_gguf_value *type, *score; /* may be NULL */
+    struct tt_strmap id_of;                   /* of normal tokens */
 };
 
-static void release(struct vocabulary *v)
+static int32_t type_of(const struct tokens *t, int64_t id)
 {
-    for (int64_t i = 0; i < v->n; i++)
-        tt_free(v->token[i].text);
-    tt_free(v->token);
-    tt_strmap_release(&v->id_of);
-    json_decref(v->root);
+    return t->type ? tt_gguf_i32_at(t->type, id) : TT_GGUF_NORMAL;
 }
 
-static void set_token(struct vocabulary *v, int64_t id, const char *text, size_t size, int32_t type)
+static void release(struct tokens *t)
 {
-    tt_free(v->token[id].text);
-    v->token[id] = (struct token){.text = tt_strndup(text, size), .size = size, .type = type};
+    tt_free(t->text);
+    tt_free(t->size);
+    tt_strmap_release(&t->id_of);
 }
 
-/* Tokens that users of llama.cpp expect to be control tokens, whatever the file says. */
-static bool looks_special(const char *text)
+/* A tree of JSON cannot have a key with a zero character, and every text must be UTF-8. */
+static int check_text(const struct tokens *t, int64_t id)
 {
-    return (tt_text_begins(text, "<|") && tt_text_ends(text, "|>")) ||
-           (tt_text_begins(text, "<\xef\xbd\x9c") && tt_text_ends(text, "\xef\xbd\x9c>")) || strcmp(text, "<pad>") == 0;
-}
+    size_t at = 0;
+    uint32_t code;
 
-/* Whether an added token depends on what is beside it. */
-static bool takes_spaces(const json_t *entry)
-{
-    return json_is_true(json_object_get(entry, "lstrip")) || json_is_true(json_object_get(entry, "rstrip")) ||
-           json_is_true(json_object_get(entry, "single_word"));
-}
+    while (at < t->size[id]) {
+        int n = tt_utf8_decode(t->text[id] + at, t->size[id] - at, &code);
 
-static void read_added(struct vocabulary *v, bool is_llama)
-{
-    const json_t *list = json_object_get(v->root, "added_tokens");
-    const char *first = NULL;
-
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *entry = json_array_get(list, i);
-        const char *content = json_string_value(json_object_get(entry, "content"));
-        int64_t id = (int64_t)json_integer_value(json_object_get(entry, "id"));
-        bool special = json_is_true(json_object_get(entry, "special")) || looks_special(content);
-        struct tt_text text = {0};
-
-        if (!first && takes_spaces(entry))
-            first = content;
-        if (is_llama && !special)
-            tt_text_add_replaced(&text, content, strlen(content), TT_GGUF_MARK, " ");
-        else
-            tt_text_add_bytes(&text, content, strlen(content));
-        set_token(v, id, text.text, text.size, special ? TT_GGUF_CONTROL : TT_GGUF_USER_DEFINED);
-        tt_text_release(&text);
-    }
-    if (first)
-        tt_note("llama.cpp does not know lstrip, rstrip and single_word of added tokens, which '%s' has: it keeps the "
-                "spaces beside them, and finds them within words",
-                first);
-}
-
-static int read_tokens(struct vocabulary *v, bool is_llama)
-{
-    const json_t *model = json_object_get(v->root, "model");
-    const char *unknown = json_string_value(json_object_get(model, "unk_token")), *key;
-    struct tt_text text = {0};
-    json_t *value;
-
-    json_object_foreach(json_object_get(model, "vocab"), key, value)
-    {
-        int64_t id = (int64_t)json_integer_value(value);
-        bool is_byte = is_llama && strlen(key) == 6 && tt_text_begins(key, "<0x") && key[5] == '>';
-
-        text.size = 0;
-        tt_json_add_key(&text, key);
-        set_token(v, id, text.text ? text.text : "", text.size, is_byte ? TT_GGUF_BYTE : TT_GGUF_NORMAL);
-        tt_strmap_set(&v->id_of, text.text, text.size, id);
-    }
-    tt_text_release(&text);
-    read_added(v, is_llama);
-    for (int64_t id = 0; id < v->n; id++) {
-        char *name = v->token[id].text ? NULL : tt_format("[PAD%lld]", (long long)id);
-
-        if (name)
-            set_token(v, id, name, strlen(name), TT_GGUF_UNUSED);
-        else if (is_llama && unknown && strcmp(v->token[id].text, unknown) == 0)
-            v->token[id].type = TT_GGUF_UNKNOWN;
-        tt_free(name);
+        if (n <= 0 || code == 0)
+            return tt_fail(TT_EDATA, "'%s': token %lld is not a text in UTF-8", t->file->path, (long long)id);
+        at += (size_t)n;
     }
     return 0;
 }
 
-/* --- merges --- */
-
-/* The two halves of a merge, in either form. Its tokens are known to be in the vocabulary. */
-static bool halves_of(const struct vocabulary *v, const json_t *merge, struct tt_text *left, struct tt_text *right)
+static int read_tokens(struct tokens *t)
 {
-    const char *text = json_string_value(merge);
-    size_t size = json_string_length(merge);
+    const struct tt_gguf_value *list = NULL;
+    size_t at = 0;
+    int rc = 0;
 
-    left->size = right->size = 0;
-    if (!text) {
-        const json_t *a = json_array_get(merge, 0), *b = json_array_get(merge, 1);
-
-        tt_text_add_bytes(left, json_string_value(a), json_string_length(a));
-        tt_text_add_bytes(right, json_string_value(b), json_string_length(b));
-        return true;
+    TT_TRY(tt_gguf_array(t->file, "tokenizer.ggml.tokens", TT_GGUF_STRING, &list));
+    TT_TRY(tt_gguf_array(t->file, "tokenizer.ggml.token_type", TT_GGUF_I32, &t->type));
+    TT_TRY(tt_gguf_array(t->file, "tokenizer.ggml.scores", TT_GGUF_F32, &t->score));
+    if (!list || list->n == 0)
+        return tt_fail(TT_EDATA, "'%s' has no tokens (tokenizer.ggml.tokens)", t->file->path);
+    if ((t->type && t->type->n != list->n) || (t->score && t->score->n != list->n))
+        return tt_fail(TT_EDATA, "'%s' is damaged: it has %lld tokens, and other numbers of types or scores",
+                       t->file->path, (long long)list->n);
+    t->n = list->n;
+    t->text = tt_calloc_for((size_t)t->n, sizeof *t->text, t->file->path);
+    t->size = tt_calloc_for((size_t)t->n, sizeof *t->size, t->file->path);
+    TT_TRY(t->text && t->size ? 0 : TT_ENOMEM);
+    for (int64_t id = 0; id < t->n; id++) {
+        t->text[id] = tt_gguf_next_string(list, &at, &t->size[id]);
+        TT_TRY(check_text(t, id));
+        if (type_of(t, id) != TT_GGUF_UNUSED)
+            tt_strmap_set(&t->id_of, t->text[id], t->size[id], id);
     }
-    for (size_t i = 1; i + 1 < size; i++)
-        if (text[i] == ' ' && tt_strmap_get(&v->id_of, text, i, -1) >= 0 &&
-            tt_strmap_get(&v->id_of, text + i + 1, size - i - 1, -1) >= 0) {
-            tt_text_add_bytes(left, text, i);
-            tt_text_add_bytes(right, text + i + 1, size - i - 1);
-            return true;
-        }
-    return false; /* "#version" */
+out:
+    return rc;
 }
 
-static void put_merges(const struct vocabulary *v, struct tt_gguf_values *values)
+static json_t *text_json(const struct tokens *t, int64_t id)
 {
-    const json_t *merges = json_object_get(json_object_get(v->root, "model"), "merges");
-    struct tt_text left = {0}, right = {0}, both = {0};
-    struct tt_gguf_values items = {0};
-
-    for (size_t i = 0; i < json_array_size(merges); i++) {
-        if (!halves_of(v, json_array_get(merges, i), &left, &right))
-            continue;
-        both.size = 0;
-        /* llama.cpp cuts at the space between them, so one within them has the form of the byte-level alphabet */
-        tt_text_add_replaced(&both, left.text, left.size, " ", "\xc4\xa0");
-        tt_text_add_bytes(&both, " ", 1);
-        tt_text_add_replaced(&both, right.text, right.size, " ", "\xc4\xa0");
-        tt_gguf_add_string(&items, both.text, both.size);
-        items.n++;
-    }
-    tt_gguf_put_array(values, "tokenizer.ggml.merges", TT_GGUF_STRING, items.n);
-    tt_text_add_bytes(&values->text, items.text.text, items.text.size);
-    tt_text_release(&items.text);
-    tt_text_release(&left);
-    tt_text_release(&right);
-    tt_text_release(&both);
+    return json_stringn(t->text[id], t->size[id]);
 }
 
-/* The number of ways in which a token is two tokens. */
-static int64_t splits_of(const struct vocabulary *v, const struct token *t)
+static json_t *vocab_of(const struct tokens *t)
 {
-    int64_t n = 0;
+    json_t *vocab = json_object();
 
-    for (size_t i = 1; i < t->size; i++)
-        n += tt_strmap_get(&v->id_of, t->text, i, -1) >= 0 &&
-             tt_strmap_get(&v->id_of, t->text + i, t->size - i, -1) >= 0;
-    return n;
+    for (int64_t id = 0; id < t->n; id++) {
+        char *key = tt_strndup(t->text[id], t->size[id]);
+
+        if (type_of(t, id) != TT_GGUF_UNUSED)
+            (void)json_object_set_new(vocab, key, json_integer((json_int_t)id));
+        tt_free(key);
+    }
+    return vocab;
+}
+
+/* Control tokens are special; those that a user has added are not. */
+static json_t *added_of(const struct tokens *t)
+{
+    json_t *list = json_array();
+
+    for (int64_t id = 0; id < t->n; id++) {
+        int32_t type = type_of(t, id);
+
+        if (type == TT_GGUF_CONTROL || type == TT_GGUF_USER_DEFINED || type == TT_GGUF_UNKNOWN)
+            (void)json_array_append_new(list, json_pack("{s:I, s:o, s:b, s:b, s:b, s:b, s:b}", "id", (json_int_t)id,
+                                                        "content", text_json(t, id), "single_word", false, "lstrip",
+                                                        false, "rstrip", false, "normalized", false, "special",
+                                                        type != TT_GGUF_USER_DEFINED));
+    }
+    return list;
+}
+
+/* --- byte-level --- */
+
+static int read_merges(const struct tokens *t, json_t **ret_merges)
+{
+    const struct tt_gguf_value *list = NULL;
+    json_t *merges = NULL;
+    size_t at = 0, size = 0;
+    int rc = 0;
+
+    TT_TRY(tt_gguf_array(t->file, "tokenizer.ggml.merges", TT_GGUF_STRING, &list));
+    if (!list)
+        return tt_fail(TT_EDATA, "'%s' has no merges (tokenizer.ggml.merges)", t->file->path);
+    merges = json_array();
+    for (int64_t i = 0; i < list->n && rc == 0; i++) {
+        const char *text = tt_gguf_next_string(list, &at, &size);
+        const char *space = memchr(text, ' ', size);
+        json_t *pair = space ? json_pack("[o, o]", json_stringn(text, (size_t)(space - text)),
+                                         json_stringn(space + 1, size - (size_t)(space - text) - 1))
+                             : NULL;
+
+        if (!pair || json_array_append_new(merges, pair) < 0)
+            rc = tt_fail(TT_EDATA, "'%s': merge %lld is not two texts", t->file->path, (long long)i);
+    }
+    *ret_merges = merges;
+    merges = NULL;
+out:
+    json_decref(merges);
+    return rc;
 }
 
 /*
- * The score of a token is minus the place of the first merge that makes it; those that none makes have the lowest.
- * ret_ways: in how many ways llama.cpp can make tokens that this tokenizer does not have.
+ * The name of the pre-tokenizer. llama.cpp has one for files that do not say, "default", which is none that a model was
+ * trained with; only of GPT-2 it is known which one that was.
  */
-static void set_scores(struct vocabulary *v, int64_t *ret_ways)
+static int read_pre(const struct tt_gguf *file, char **ret_name)
 {
-    const json_t *merges = json_object_get(json_object_get(v->root, "model"), "merges");
-    int64_t *made = tt_calloc((size_t)v->n + 1, sizeof *made), ways = 0;
-    struct tt_text left = {0}, right = {0};
-    size_t n = json_array_size(merges);
-
-    for (int64_t id = 0; id < v->n; id++)
-        v->token[id].score = -(float)n - 1.0F;
-    for (size_t i = n; i > 0; i--) {
-        int64_t id;
-
-        if (!halves_of(v, json_array_get(merges, i - 1), &left, &right))
-            continue;
-        tt_text_add_bytes(&left, right.text, right.size);
-        id = tt_strmap_get(&v->id_of, left.text, left.size, -1);
-        v->token[id].score = -(float)(i - 1);
-        made[id]++;
-    }
-    for (int64_t id = 0; id < v->n; id++)
-        if (v->token[id].type == TT_GGUF_NORMAL && splits_of(v, &v->token[id]) > made[id])
-            ways += splits_of(v, &v->token[id]) - made[id];
-    *ret_ways = ways;
-    tt_free(made);
-    tt_text_release(&left);
-    tt_text_release(&right);
-}
-
-/* --- the kinds --- */
-
-static bool is_byte_level(const json_t *pre)
-{
-    const json_t *list = json_object_get(pre, "pretokenizers");
-    const char *type = json_string_value(json_object_get(pre, "type"));
-    bool found = type && strcmp(type, "ByteLevel") == 0;
-
-    for (size_t i = 0; i < json_array_size(list) && !found; i++)
-        found = is_byte_level(json_array_get(list, i));
-    return found;
-}
-
-static int put_byte_level(struct vocabulary *v, struct tt_gguf_values *values)
-{
-    const json_t *model = json_object_get(v->root, "model"), *normalizer = json_object_get(v->root, "normalizer");
-    const char *pre = NULL;
+    char *name = NULL, *arch = NULL;
     int rc = 0;
 
-    TT_TRY(tt_gguf_pre_name(json_object_get(v->root, "pre_tokenizer"),
-                            json_is_true(json_object_get(model, "ignore_merges")), v->where, &pre));
-    if (normalizer && !json_is_null(normalizer)) {
-        const char *type = json_string_value(json_object_get(normalizer, "type"));
-
-        if (!type || strcmp(type, "NFC") != 0)
-            return tt_fail(TT_EDATA, "%s: llama.cpp does not normalize text as this tokenizer does (%s)", v->where,
-                           type ? type : "(no type)");
-        tt_note("llama.cpp does not bring text into the normal form NFC, as this tokenizer does");
+    TT_TRY(tt_gguf_string(file, "tokenizer.ggml.pre", &name));
+    TT_TRY(tt_gguf_string(file, "general.architecture", &arch));
+    if (name && strcmp(name, "default") != 0) {
+        *ret_name = name;
+        name = NULL;
+    } else if (arch && strcmp(arch, "gpt2") == 0) {
+        *ret_name = tt_strdup("gpt-2");
+    } else {
+        rc = tt_fail(TT_EDATA,
+                     "'%s' does not say how its tokenizer cuts text into words (tokenizer.ggml.pre is %s)\n"
+                     "help: take the tokenizer in Hugging Face's format, or a newer file of this model",
+                     file->path, name ? "'default'" : "missing");
     }
-    tt_gguf_put_string(values, "tokenizer.ggml.model", "gpt2", 4);
-    tt_gguf_put_string(values, "tokenizer.ggml.pre", pre, strlen(pre));
-    put_merges(v, values);
+out:
+    tt_free(name);
+    tt_free(arch);
+    return rc;
+}
+
+static int byte_level(const struct tokens *t, json_t **ret_json)
+{
+    json_t *merges = NULL, *pre = NULL;
+    bool ignores = false;
+    char *name = NULL;
+    int rc = 0;
+
+    TT_TRY(read_pre(t->file, &name));
+    TT_TRY(tt_gguf_pre_tokenizer(name, t->file->path, &pre, &ignores));
+    TT_TRY(read_merges(t, &merges));
+    *ret_json = json_pack("{s:s, s:o, s:o?, s:O, s:{s:s, s:b, s:b, s:b}, s:{s:s, s:b, s:b, s:o, s:O}}", "version",
+                          "1.0", "added_tokens", added_of(t), "normalizer",
+                          strcmp(name, "qwen2") == 0 ? json_pack("{s:s}", "type", "NFC") : NULL, "pre_tokenizer", pre,
+                          "decoder", "type", "ByteLevel", "add_prefix_space", true, "trim_offsets", true, "use_regex",
+                          true, "model", "type", "BPE", "ignore_merges", ignores, "byte_fallback", false, "vocab",
+                          vocab_of(t), "merges", merges);
+out:
+    json_decref(merges);
+    json_decref(pre);
+    tt_free(name);
+    return rc;
+}
+
+/* --- SentencePiece --- */
+
+/* Far above what SentencePiece makes. All ways to cut a token are tried. */
+enum { TOKEN_BYTES_MOST = 4096 };
+
+/* A token as the union of two. */
+struct join {
+    float score;
+    int64_t id, left, right;
+};
+
+static int compare_joins(const void *pa, const void *pb)
+{
+    const struct join *a = pa, *b = pb;
+
+    if (a->score != b->score)
+        return a->score > b->score ? -1 : 1;
+    if (a->id != b->id)
+        return a->id < b->id ? -1 : 1;
+    return a->left != b->left ? (a->left < b->left ? -1 : 1) : (a->right > b->right) - (a->right < b->right);
+}
+
+/* All ways to join two tokens, in the order in which they are tried: by the score of the union. */
+static json_t *joins_of(const struct tokens *t)
+{
+    json_t *merges = json_array();
+    struct join *join = NULL;
+    int n = 0, cap = 0;
+
+    for (int64_t id = 0; id < t->n; id++)
+        for (size_t i = 1; i < t->size[id] && type_of(t, id) == TT_GGUF_NORMAL; i++) {
+            int64_t left = tt_strmap_get(&t->id_of, t->text[id], i, -1);
+            int64_t right = tt_strmap_get(&t->id_of, t->text[id] + i, t->size[id] - i, -1);
+
+            if (left >= 0 && right >= 0 && type_of(t, left) == TT_GGUF_NORMAL && type_of(t, right) == TT_GGUF_NORMAL)
+                TT_PUSH(join, n, cap) = (struct join){tt_gguf_f32_at(t->score, id), id, left, right};
+        }
+    if (n)
+        qsort(join, (size_t)n, sizeof *join, compare_joins);
+    for (int i = 0; i < n; i++)
+        (void)json_array_append_new(merges,
+                                    json_pack("[o, o]", text_json(t, join[i].left), text_json(t, join[i].right)));
+    tt_free(join);
+    return merges;
+}
+
+static int sentencepiece(const struct tokens *t, json_t **ret_json)
+{
+    const int64_t none = -1;
+    bool prefix = true;
+    int64_t unknown = -1;
+    int rc = 0;
+
+    if (!t->score)
+        return tt_fail(TT_EDATA, "'%s' has no scores (tokenizer.ggml.scores)", t->file->path);
+    for (int64_t id = 0; id < t->n; id++)
+        if (type_of(t, id) == TT_GGUF_NORMAL && t->size[id] > TOKEN_BYTES_MOST)
+            return tt_fail(TT_EDATA, "'%s': token %lld has %zu bytes, wanted at most %d", t->file->path, (long long)id,
+                           t->size[id], TOKEN_BYTES_MOST);
+    TT_TRY(tt_gguf_bool(t->file, "tokenizer.ggml.add_space_prefix", true, &prefix));
+    TT_TRY(tt_gguf_int(t->file, "tokenizer.ggml.unknown_token_id", &none, &unknown));
+    *ret_json = json_pack(
+        "{s:s, s:o, s:n, s:{s:s, s:s, s:s, s:b}, s:{s:s, s:[{s:s, s:{s:s}, s:s}, {s:s}, {s:s}, {s:s, s:s, s:i, s:i}]}, "
+        "s:{s:s, s:b, s:b, s:o?, s:o, s:o}}",
+        "version", "1.0", "added_tokens", added_of(t), "normalizer", "pre_tokenizer", "type", "Metaspace",
+        "replacement", TT_GGUF_MARK, "prepend_scheme", prefix ? "always" : "never", "split", false, "decoder", "type",
+        "Sequence", "decoders", "type", "Replace", "pattern", "String", TT_GGUF_MARK, "content", " ", "type",
+        "ByteFallback", "type", "Fuse", "type", "Strip", "content", " ", "start", prefix ? 1 : 0, "stop", 0, "model",
+        "type", "BPE", "byte_fallback", true, "fuse_unk", true, "unk_token",
+        unknown >= 0 && unknown < t->n ? text_json(t, unknown) : NULL, "vocab", vocab_of(t), "merges", joins_of(t));
 out:
     return rc;
 }
 
-static bool is_text(const json_t *json, const char *text)
+/* A tokenizer.json of the tokens of a file. */
+static int make_json(const struct tt_gguf *file, json_t **ret_json)
 {
-    return json_is_string(json) && strcmp(json_string_value(json), text) == 0;
-}
-
-/* The normalizer of older files, which writes spaces as llama.cpp does; Prepend puts one before the text. */
-static int read_steps(const struct vocabulary *v, const json_t *list, bool *ret_prefix)
-{
-    const char *other = json_array_size(list) ? NULL : "no Sequence";
-    bool replaces = false;
-
-    for (size_t i = 0; i < json_array_size(list) && !other; i++) {
-        const json_t *step = json_array_get(list, i), *type = json_object_get(step, "type");
-
-        if (is_text(type, "Prepend") && is_text(json_object_get(step, "prepend"), TT_GGUF_MARK))
-            *ret_prefix = true;
-        else if (is_text(type, "Replace") && is_text(json_object_get(step, "content"), TT_GGUF_MARK) &&
-                 is_text(json_object_get(json_object_get(step, "pattern"), "String"), " "))
-            replaces = true;
-        else
-            other = json_is_string(type) ? json_string_value(type) : "no type";
-    }
-    if (!other && !replaces)
-        other = "no Replace";
-    return other
-               ? tt_fail(TT_EDATA, "%s: llama.cpp does not normalize text as this tokenizer does (%s)", v->where, other)
-               : 0;
-}
-
-/* Whether a space is put before the text: by Metaspace, or by the normalizer Prepend of older files. */
-static int find_prefix(const struct vocabulary *v, bool *ret_prefix)
-{
-    const json_t *pre = json_object_get(v->root, "pre_tokenizer"), *normalizer = json_object_get(v->root, "normalizer");
-    const json_t *list = json_object_get(normalizer, "normalizers");
-    const char *type = json_string_value(json_object_get(pre, "type"));
-    const char *mark = json_string_value(json_object_get(pre, "replacement"));
-    const char *scheme = json_string_value(json_object_get(pre, "prepend_scheme"));
-
-    *ret_prefix = false;
-    if (type && strcmp(type, "Metaspace") == 0 && mark && strcmp(mark, TT_GGUF_MARK) == 0 &&
-        (!normalizer || json_is_null(normalizer))) {
-        *ret_prefix =
-            !(scheme && strcmp(scheme, "never") == 0) && !json_is_false(json_object_get(pre, "add_prefix_space"));
-        if (*ret_prefix)
-            tt_note("llama.cpp puts a space before every text, also before one that begins with a space%s; this "
-                    "tokenizer does not",
-                    scheme && strcmp(scheme, "first") == 0 ? " or follows a special token" : "");
-        return 0;
-    }
-    if (!pre || json_is_null(pre))
-        return read_steps(v, list, ret_prefix);
-    return tt_fail(TT_EDATA, "%s: llama.cpp does not cut text as this tokenizer does (pre_tokenizer %s)", v->where,
-                   type ? type : "(no type)");
-}
-
-static int put_sentencepiece(struct vocabulary *v, struct tt_gguf_values *values)
-{
-    bool prefix = false;
-    int64_t ways = 0;
+    struct tokens t = {.file = file};
+    char *model = NULL;
     int rc = 0;
 
-    if (!json_is_true(json_object_get(json_object_get(v->root, "model"), "byte_fallback")))
-        return tt_fail(TT_EDATA, "%s: llama.cpp needs byte_fallback in tokenizers that spell words in characters",
-                       v->where);
-    TT_TRY(find_prefix(v, &prefix));
-    set_scores(v, &ways);
-    if (ways)
-        tt_note(
-            "llama.cpp may cut some words into other tokens: it joins neighbours whose union is a token, which this "
-            "tokenizer does not do in %lld cases",
-            (long long)ways);
-    tt_gguf_put_string(values, "tokenizer.ggml.model", "llama", 5);
-    tt_gguf_put_string(values, "tokenizer.ggml.pre", "default", 7);
-    tt_gguf_put_bool(values, "tokenizer.ggml.add_space_prefix", prefix);
-    tt_gguf_put_array(values, "tokenizer.ggml.scores", TT_GGUF_F32, v->n);
-    for (int64_t i = 0; i < v->n; i++)
-        tt_gguf_add_f32(values, v->token[i].score);
+    TT_TRY(tt_gguf_string(file, "tokenizer.ggml.model", &model));
+    TT_TRY(read_tokens(&t));
+    if (model && strcmp(model, "gpt2") == 0)
+        rc = byte_level(&t, ret_json);
+    else if (model && strcmp(model, "llama") == 0)
+        rc = sentencepiece(&t, ret_json);
+    else
+        rc = tt_fail(TT_EDATA, "'%s': the tokenizer '%s' is not supported; gpt2 and llama are", file->path,
+                     model ? model : "(none)");
+out:
+    release(&t);
+    tt_free(model);
+    return rc;
+}
+
+/* --- the files --- */
+
+/* The token of a key, as a name for tokenizer_config.json; NULL if there is none. */
+static int special_of(const struct tt_gguf *file, const char *key, json_t **ret_name)
+{
+    const int64_t none = -1;
+    struct tokens t = {.file = file};
+    int64_t id = -1;
+    int rc = 0;
+
+    TT_TRY(tt_gguf_int(file, key, &none, &id));
+    if (id < 0)
+        goto out;
+    TT_TRY(read_tokens(&t));
+    if (id >= t.n)
+        rc = tt_fail(TT_EDATA, "'%s': '%s' is %lld, and there are %lld tokens", file->path, key, (long long)id,
+                     (long long)t.n);
+    else
+        *ret_name = text_json(&t, id);
+out:
+    release(&t);
+    return rc;
+}
+
+/* Whether a text begins with BOS: as the file says, else as llama.cpp has it. */
+static int read_begins(const struct tt_gguf *file, bool *ret_begins)
+{
+    char *model = NULL, *pre = NULL;
+    bool unsaid = false;
+    int rc = 0;
+
+    TT_TRY(tt_gguf_string(file, "tokenizer.ggml.model", &model));
+    TT_TRY(tt_gguf_string(file, "tokenizer.ggml.pre", &pre));
+    unsaid = model && (strcmp(model, "llama") == 0 || (strcmp(model, "gpt2") == 0 && pre && tt_gguf_pre_begins(pre)));
+    TT_TRY(tt_gguf_bool(file, "tokenizer.ggml.add_bos_token", unsaid, ret_begins));
+out:
+    tt_free(model);
+    tt_free(pre);
+    return rc;
+}
+
+/* The file may say that a text begins with BOS where its tokenizer.json does not. Returns whether that was so. */
+static bool add_bos(json_t *root, json_t *bos, int64_t id)
+{
+    const char *type = json_string_value(json_object_get(json_object_get(root, "post_processor"), "type"));
+    const char *name = json_string_value(bos);
+    bool lacks = !type || strcmp(type, "ByteLevel") == 0;
+    json_t *own = json_pack(
+        "{s:s, s:[{s:{s:O, s:i}}, {s:{s:s, s:i}}], s:[{s:{s:O, s:i}}, {s:{s:s, s:i}}, {s:{s:s, s:i}}], "
+        "s:{s:{s:O, s:[I], s:[O]}}}",
+        "type", "TemplateProcessing", "single", "SpecialToken", "id", bos, "type_id", 0, "Sequence", "id", "A",
+        "type_id", 0, "pair", "SpecialToken", "id", bos, "type_id", 0, "Sequence", "id", "A", "type_id", 0, "Sequence",
+        "id", "B", "type_id", 1, "special_tokens", name, "id", bos, "ids", (json_int_t)id, "tokens", bos);
+
+    if (lacks)
+        (void)json_object_set(root, "post_processor", own);
+    json_decref(own);
+    return lacks;
+}
+
+static int tokenizer_json(const struct tt_gguf *file, char **ret_text, size_t *ret_size)
+{
+    const int64_t none = -1;
+    json_t *root = NULL, *bos = NULL;
+    char *text = NULL;
+    bool begins = false, added;
+    int64_t id = -1;
+    int rc = 0;
+
+    TT_TRY(tt_gguf_string(file, "tokenizer.huggingface.json", &text));
+    if (text)
+        TT_TRY(tt_json_parse(text, strlen(text), file->path, &root));
+    else
+        TT_TRY(make_json(file, &root));
+    TT_TRY(read_begins(file, &begins));
+    TT_TRY(tt_gguf_int(file, "tokenizer.ggml.bos_token_id", &none, &id));
+    TT_TRY(special_of(file, "tokenizer.ggml.bos_token_id", &bos));
+    added = begins && bos && add_bos(root, bos, id);
+    if (text && !added) { /* as it was, so that data that were packed with it are still known to be of this tokenizer */
+        *ret_text = text;
+        text = NULL;
+    } else {
+        *ret_text = tt_json_text(root);
+    }
+    *ret_size = strlen(*ret_text);
+out:
+    json_decref(root);
+    json_decref(bos);
+    tt_free(text);
+    return rc;
+}
+
+static int tokenizer_config(const struct tt_gguf *file, char **ret_text, size_t *ret_size)
+{
+    json_t *bos = NULL, *eos = NULL, *config = NULL;
+    int rc = 0;
+
+    TT_TRY(special_of(file, "tokenizer.ggml.bos_token_id", &bos));
+    TT_TRY(special_of(file, "tokenizer.ggml.eos_token_id", &eos));
+    config = json_pack("{s:O*, s:O*, s:s}", "bos_token", bos, "eos_token", eos, "tokenizer_class",
+                       "PreTrainedTokenizerFast");
+    *ret_text = tt_json_text(config);
+    *ret_size = strlen(*ret_text);
+out:
+    json_decref(bos);
+    json_decref(eos);
+    json_decref(config);
+    return rc;
+}
+
+/* "none": llama.cpp takes ids. */
+static int has_tokenizer(const struct tt_gguf *file, bool *ret_has)
+{
+    char *model = NULL;
+    int rc = tt_gguf_string(file, "tokenizer.ggml.model", &model);
+
+    *ret_has = model && strcmp(model, "none") != 0 && strcmp(model, "no_vocab") != 0;
+    tt_free(model);
+    return rc;
+}
+
+int tt_gguf_tokenizer_file(const struct tt_gguf *file, const char *name, char **ret_text, size_t *ret_size)
+{
+    bool has_one = false;
+    int rc = 0;
+
+    *ret_text = NULL;
+    *ret_size = 0;
+    TT_TRY(has_tokenizer(file, &has_one));
+    if (has_one && strcmp(name, "tokenizer.json") == 0)
+        rc = tokenizer_json(file, ret_text, ret_size);
+    else if (has_one && strcmp(name, "tokenizer_config.json") == 0)
+        rc = tokenizer_config(file, ret_text, ret_size);
+    else if (strcmp(name, "chat_template.jinja") == 0)
+        rc = tt_gguf_string(file, "tokenizer.chat_template", ret_text);
+    *ret_size = rc == 0 && *ret_text && !*ret_size ? strlen(*ret_text) : *ret_size;
 out:
     return rc;
 }
 
-static void put_tokens(const struct vocabulary *v, struct tt_gguf_values *values)
+int tt_gguf_tokenizer_load(const char *path, const char *name, char **ret_text, size_t *ret_size)
 {
-    tt_gguf_put_array(values, "tokenizer.ggml.tokens", TT_GGUF_STRING, v->n);
-    for (int64_t i = 0; i < v->n; i++)
-        tt_gguf_add_string(values, v->token[i].text, v->token[i].size);
-    tt_gguf_put_array(values, "tokenizer.ggml.token_type", TT_GGUF_I32, v->n);
-    for (int64_t i = 0; i < v->n; i++)
-        tt_gguf_add_i32(values, v->token[i].type);
+    struct tt_gguf file = {0};
+    int rc = tt_gguf_open(path, &file);
+
+    if (rc == 0)
+        rc = tt_gguf_tokenizer_file(&file, name, ret_text, ret_size);
+    tt_gguf_release(&file);
+    return rc;
 }
 
-static void put_ends(const struct vocabulary *v, const struct tt_gguf_ends *ends, struct tt_gguf_values *values)
+int tt_gguf_has_tokenizer(const char *path, bool *ret_has)
 {
-    int32_t bos = tt_tokenizer_bos(v->tokenizer), eos = tt_tokenizer_eos(v->tokenizer);
+    struct tt_gguf file = {0};
+    int rc = tt_gguf_open(path, &file);
 
-    if (bos >= 0)
-        tt_gguf_put_u32(values, "tokenizer.ggml.bos_token_id", bos);
-    if (eos >= 0)
-        tt_gguf_put_u32(values, "tokenizer.ggml.eos_token_id", eos);
-    if (ends->turn >= 0 && ends->turn != eos)
-        tt_gguf_put_u32(values, "tokenizer.ggml.eot_token_id", ends->turn);
-    for (int64_t i = 0; i < v->n; i++)
-        if (v->token[i].type == TT_GGUF_UNKNOWN)
-            tt_gguf_put_u32(values, "tokenizer.ggml.unknown_token_id", i);
-    tt_gguf_put_bool(values, "tokenizer.ggml.add_bos_token", bos >= 0 && ends->begins);
-    tt_gguf_put_bool(values, "tokenizer.ggml.add_eos_token", false);
-    if (ends->chat_template)
-        tt_gguf_put_string(values, "tokenizer.chat_template", ends->chat_template, strlen(ends->chat_template));
-}
-
-int tt_gguf_put_tokenizer(const struct tt_tokenizer *tokenizer, const struct tt_gguf_ends *ends, int64_t vocab_size,
-                          struct tt_gguf_values *values)
-{
-    struct tt_tokenizer_files files = {0};
-    struct vocabulary v = {.tokenizer = tokenizer, .n = vocab_size};
-    bool bytes;
-    int rc = 0;
-
-    if (!tokenizer) {
-        tt_gguf_put_string(values, "tokenizer.ggml.model", "none", 4);
-        return 0;
-    }
-    files = tt_tokenizer_files(tokenizer);
-    v.where = tt_tokenizer_where(tokenizer);
-    if (tt_tokenizer_vocab_size(tokenizer) > vocab_size)
-        return tt_fail(TT_EDATA, "%s has %lld tokens, and the model has rows for %lld: llama.cpp needs one for each",
-                       v.where, (long long)tt_tokenizer_vocab_size(tokenizer), (long long)vocab_size);
-    v.token = tt_calloc_for((size_t)vocab_size + 1, sizeof *v.token, v.where);
-    TT_TRY(v.token ? 0 : TT_ENOMEM);
-    TT_TRY(tt_json_parse(files.json, files.json_size, v.where, &v.root));
-    bytes = is_byte_level(json_object_get(v.root, "pre_tokenizer"));
-    TT_TRY(read_tokens(&v, !bytes));
-    TT_TRY(bytes ? put_byte_level(&v, values) : put_sentencepiece(&v, values));
-    put_tokens(&v, values);
-    put_ends(&v, ends, values);
-    tt_gguf_put_string(values, "tokenizer.huggingface.json", files.json, files.json_size);
-out:
-    release(&v);
+    if (rc == 0)
+        rc = has_tokenizer(&file, ret_has);
+    tt_gguf_release(&file);
     return rc;
 }

@@ -2,9 +2,67 @@
 #ifndef TT_CORE_TOKENIZER_PRETOKENIZER_H
 #define TT_CORE_TOKENIZER_PRETOKENIZER_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "core/base/json.h"
 #include "core/base/text.h"
+#include "core/tokenizer/charset.h"
 #include "core/tokenizer/regex.h"
+#include "core/tokenizer/strmap.h"
+
+/** Marked passages of a text: bytes [begin, end), in order. Zero-initialise; release when done. */
+struct tt_passage {
+    size_t begin, end;
+};
+
+struct tt_passages {
+    struct tt_passage *item;
+    size_t n, cap;
+};
+
+/** Adds one that begins where the last one ends, or later. An empty one is left out. */
+void tt_passages_add(struct tt_passages *passages, size_t begin, size_t end);
+void tt_passages_release(struct tt_passages *passages);
+
+/** Adds to ret_passages what [at, at + size) of the text has of the passages (NULL: none), counted from `at`. */
+void tt_passages_cut(const struct tt_passages *passages, size_t at, size_t size, struct tt_passages *ret_passages);
+
+/** Whether [begin, end) of the text has a marked byte; an empty one, whether the byte after it is marked. */
+bool tt_passages_touch(const struct tt_passages *passages, size_t begin, size_t end);
+
+/**
+ * The normalizer of a tokenizer.json: Unicode's normal forms (NFC for Qwen), Prepend and Replace of plain strings
+ * (Llama 2), alone or in a Sequence, or none. Differently composed text gives other tokens, so a normalizer that is not
+ * supported is refused by name.
+ */
+enum { TT_NORMALIZER_STEPS = 4 };
+
+struct tt_normal_form;
+
+struct tt_normalizer_step {
+    const struct tt_normal_form *form; /* NULL: replaces `from` by `to` */
+    char *from;                        /* NULL: `to` is put before the text */
+    char *to;
+};
+
+struct tt_normalizer {
+    struct tt_normalizer_step step[TT_NORMALIZER_STEPS];
+    int n_steps;
+    struct tt_kinds assigned; /* with a normal form: whether Unicode 9.0 has a character */
+};
+
+/** Reads the JSON value of "normalizer" (null and absent: none); where is for messages. Release also after an error. */
+int tt_normalizer_init(struct tt_normalizer *n, const json_t *json, const char *where) TT_MUST_CHECK;
+void tt_normalizer_release(struct tt_normalizer *n);
+
+/**
+ * Normalises text (valid UTF-8). If nothing changes, ret_text is `text` itself; plain text takes this path without a
+ * table lookup. Otherwise ret_text points into scratch, which is cleared and used.
+ */
+int tt_normalizer_apply(const struct tt_normalizer *n, struct tt_text *scratch, const char *text, size_t size,
+                        const char **ret_text, size_t *ret_size) TT_MUST_CHECK;
 
 /**
  * The pre_tokenizer of a tokenizer.json: cuts text into words. It is a list of steps, each of which cuts the pieces of
@@ -49,5 +107,50 @@ typedef int (*tt_word_fn)(void *arg, const char *word, size_t size);
  */
 int tt_pretokenizer_split(const struct tt_pretokenizer *p, struct tt_matcher *matcher, struct tt_text *scratch,
                           const char *text, size_t size, bool is_first, tt_word_fn fn, void *arg) TT_MUST_CHECK;
+
+/** The added_tokens of a tokenizer.json: strings that are searched for before the text is cut into words. */
+struct tt_added_token {
+    char *content;
+    size_t size;
+    int32_t id;
+    bool is_special, is_single_word, strips_left, strips_right;
+    bool is_normalized; /* searched for in a second pass, in the normalised text between the tokens of the first */
+};
+
+struct tt_added {
+    struct tt_normalizer normalizer; /* of the tokenizer */
+    struct tt_added_token *token;
+    int n, cap;
+    struct tt_strmap index[2]; /* content -> index in token, of each pass */
+    size_t *length[2];         /* distinct lengths of the contents of each pass, longest first */
+    int n_lengths[2], cap_lengths[2];
+    bool begins[2][256]; /* first bytes of the contents of a pass */
+    struct tt_regex *word_begin, *word_end, *space_begin, *space_end;
+};
+
+/**
+ * Reads "added_tokens" (an array or absent) and "normalizer", which is applied between the passes. Zero-initialise
+ * first; release also after an error.
+ */
+int tt_added_init(struct tt_added *added, const json_t *json, const json_t *normalizer,
+                  const char *where) TT_MUST_CHECK;
+void tt_added_release(struct tt_added *added);
+
+/**
+ * Receives a piece of text. id: of an added token, or -1 for text between tokens; is_first: the whole text begins with
+ * this piece; passages: what of the piece is marked. Returns 0 or an error, which ends the splitting.
+ */
+typedef int (*tt_added_fn)(void *arg, int32_t id, const char *text, size_t size, bool is_first,
+                           const struct tt_passages *passages);
+
+/**
+ * Calls fn for the pieces of text in order; text between tokens is normalised. find_special false: special
+ * tokens are text. passages: what of the text is marked, followed through the normaliser.
+ */
+int tt_added_split(const struct tt_added *added, struct tt_matcher *matcher, bool find_special, const char *text,
+                   size_t size, const struct tt_passages *passages, tt_added_fn fn, void *arg) TT_MUST_CHECK;
+
+/** The added token whose content text begins with, the longest of them; NULL: none. */
+const struct tt_added_token *tt_added_at(const struct tt_added *added, const char *text, size_t size);
 
 #endif

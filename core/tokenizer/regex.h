@@ -9,7 +9,7 @@
 
 /**
  * The regular expressions of tokenizer files, by PCRE2, which only this module includes. Such files are written for
- * Oniguruma with Ruby's syntax; pattern.h says how an expression is translated, or why it is refused. Threads may share
+ * Oniguruma with Ruby's syntax; an expression that PCRE2 would match otherwise is refused. Threads may share
  * a compiled expression; each needs its own matcher.
  */
 struct tt_regex;

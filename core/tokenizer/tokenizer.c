@@ -1,22 +1,465 @@
 /* SPDX-License-Identifier: MIT
  *
  * The reader of tokenizer.json and tokenizer_config.json. The order of reading is: pre_tokenizer, which says
- * whether words are spelt in bytes, model (tokenizer_model.c), normalizer, added tokens, decoder, post_processor,
- * then BOS and EOS.
+ * whether words are spelt in bytes, model, normalizer, added tokens, decoder, post_processor, then BOS and EOS.
  */
 #include "core/tokenizer/tokenizer.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/utf8.h"
 #include "core/data/builtin.h"
+#include "core/data/jsonline.h"
 #include "core/os/file.h"
 #include "core/tokenizer/gguf.h"
-#include "core/tokenizer/postprocessor.h"
-#include "core/tokenizer/tokenizer_struct.h"
+#include "core/tokenizer/internal.h"
+
+/* --- the model: its kind, the vocabulary, the merges in both formats --- */
+
+enum { MOST_TOKENS = 1 << 26 };
+
+/* Records the bytes of an id. */
+static int set_token(struct tt_tokenizer *t, const char *where, int64_t id, const char *text, size_t size,
+                     bool is_byte_level)
+{
+    struct tt_token_bytes *token;
+    size_t at = t->bytes.size;
+
+    if (id < 0 || id >= MOST_TOKENS)
+        return tt_fail(TT_EDATA, "%s: token '%.80s' has the id %lld", where, text, (long long)id);
+    if (id >= t->vocab_size) {
+        void *more = tt_try_realloc(t->token, (size_t)id + 1, sizeof *t->token);
+
+        if (!more)
+            return tt_fail(TT_ENOMEM, "%s: no memory for %lld tokens", where, (long long)id + 1);
+        t->token = more;
+        memset(t->token + t->vocab_size, 0, (size_t)(id + 1 - t->vocab_size) * sizeof *t->token);
+        t->vocab_size = id + 1;
+    }
+    token = &t->token[id];
+    is_byte_level = is_byte_level && tt_bytelevel_decode(text, size, &t->bytes);
+    if (!is_byte_level)
+        tt_text_add_bytes(&t->bytes, text, size);
+    *token = (struct tt_token_bytes){
+        .at = at, .size = (uint32_t)(t->bytes.size - at), .is_used = true, .is_byte_level = is_byte_level};
+    return 0;
+}
+
+static int64_t largest_id(json_t *vocab)
+{
+    const char *key;
+    json_t *value;
+    int64_t largest = -1;
+
+    json_object_foreach(vocab, key, value)
+    {
+        if (json_is_integer(value) && json_integer_value(value) > largest)
+            largest = json_integer_value(value);
+    }
+    return largest;
+}
+
+static int read_vocab(struct tt_tokenizer *t, json_t *vocab, const char *where)
+{
+    int64_t largest = largest_id(vocab);
+    struct tt_text token = {0};
+    const char *key;
+    json_t *value;
+    int rc = 0;
+
+    if (!json_is_object(vocab) || json_object_size(vocab) == 0) {
+        return tt_fail(TT_EDATA, "%s: model.vocab is %s, wanted an object of token: id", where,
+                       json_is_object(vocab) ? "empty" : "missing or of another type");
+    }
+    if (largest >= 0 && largest < MOST_TOKENS) /* allocate once, not at every id */
+        t->token = tt_calloc_for((size_t)largest + 1, sizeof *t->token, where);
+    if (largest >= 0 && largest < MOST_TOKENS && !t->token)
+        return TT_ENOMEM;
+    t->vocab_size = largest >= 0 && largest < MOST_TOKENS ? largest + 1 : 0;
+    json_object_foreach(vocab, key, value)
+    {
+        int64_t id = json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
+
+        if (id >= 0 && id < t->vocab_size && t->token[id].is_used) {
+            rc = tt_fail(TT_EDATA, "%s: two tokens of model.vocab have the id %lld ('%.80s' is one)", where,
+                         (long long)id, key);
+            goto out;
+        }
+        token.size = 0;
+        tt_json_add_key(&token, key);
+        TT_TRY(set_token(t, where, id, token.text, token.size, t->is_byte_level));
+        tt_strmap_set(&t->vocab, token.text, token.size, id);
+    }
+out:
+    tt_text_release(&token);
+    return rc;
+}
+
+/* Splits a merge written as one string: at the only space where both halves and their concatenation are tokens. */
+static int split_merge(const struct tt_tokenizer *t, const char *text, size_t size, size_t index, const char *where,
+                       size_t *ret_space)
+{
+    char *sum = tt_calloc(size + 1, 1);
+    int found = 0, spaces = 0;
+
+    for (size_t i = 1; i + 1 < size; i++) {
+        if (text[i] != ' ')
+            continue;
+        spaces++;
+        memcpy(sum, text, i);
+        memcpy(sum + i, text + i + 1, size - i - 1);
+        if (tt_strmap_get(&t->vocab, text, i, -1) < 0 || tt_strmap_get(&t->vocab, text + i + 1, size - i - 1, -1) < 0 ||
+            tt_strmap_get(&t->vocab, sum, size - 1, -1) < 0)
+            continue;
+        *ret_space = i;
+        found++;
+    }
+    tt_free(sum);
+    if (found == 1)
+        return 0;
+    return tt_fail(TT_EDATA, "%s: model.merges[%zu] '%.80s' %s", where, index, text,
+                   found    ? "can be split at more than one space"
+                   : spaces ? "names tokens that are not in model.vocab"
+                            : "is not two tokens with a space between them");
+}
+
+static int read_merge(struct tt_tokenizer *t, const json_t *merge, size_t index, const char *where)
+{
+    const json_t *left = json_array_get(merge, 0), *right = json_array_get(merge, 1);
+    struct tt_text sum = {0};
+    int64_t ids[3];
+    size_t space = 0;
+    int rc = 0;
+
+    if (json_is_string(merge)) {
+        const char *text = json_string_value(merge);
+        size_t size = json_string_length(merge);
+
+        if (strncmp(text, "#version", 8) == 0)
+            return 0;
+        TT_TRY(split_merge(t, text, size, index, where, &space));
+        ids[0] = tt_strmap_get(&t->vocab, text, space, -1);
+        ids[1] = tt_strmap_get(&t->vocab, text + space + 1, size - space - 1, -1);
+        tt_text_add_bytes(&sum, text, space);
+        tt_text_add_bytes(&sum, text + space + 1, size - space - 1);
+    } else if (json_array_size(merge) == 2 && json_is_string(left) && json_is_string(right)) {
+        ids[0] = tt_strmap_get(&t->vocab, json_string_value(left), json_string_length(left), -1);
+        ids[1] = tt_strmap_get(&t->vocab, json_string_value(right), json_string_length(right), -1);
+        tt_text_add_bytes(&sum, json_string_value(left), json_string_length(left));
+        tt_text_add_bytes(&sum, json_string_value(right), json_string_length(right));
+    } else {
+        rc = tt_fail(TT_EDATA, "%s: model.merges[%zu] is neither a string nor a pair of strings", where, index);
+        goto out;
+    }
+    ids[2] = tt_strmap_get(&t->vocab, sum.text, sum.size, -1);
+    if (ids[0] < 0 || ids[1] < 0 || ids[2] < 0) {
+        rc = tt_fail(TT_EDATA, "%s: model.merges[%zu] makes '%.80s' of tokens that are not in model.vocab", where,
+                     index, sum.text);
+        goto out;
+    }
+    tt_bpe_add(&t->bpe, (int32_t)ids[0], (int32_t)ids[1], (int32_t)index, (int32_t)ids[2]);
+out:
+    tt_text_release(&sum);
+    return rc;
+}
+
+/* Refuses an option of the model that titan's BPE does not have, unless it is absent, null, false, "" or 0. */
+static int refuse_option(const json_t *model, const char *key, const char *where)
+{
+    const json_t *value = json_object_get(model, key);
+
+    if (!value || json_is_null(value) || json_is_false(value) ||
+        (json_is_string(value) && !json_string_length(value)) ||
+        (json_is_number(value) && json_number_value(value) == 0.0))
+        return 0;
+    return tt_fail(TT_EDATA, "%s: model.%s is not supported", where, key);
+}
+
+/* Returns how many bytes have no token. Only the model's vocabulary counts; added tokens are read later. */
+static int index_bytes(struct tt_tokenizer *t, bool falls_back, int *ret_first)
+{
+    int missing = 0;
+
+    for (int byte = 0; byte < 256; byte++) {
+        char code[8];
+        int n = t->is_byte_level ? tt_utf8_encode(tt_bytelevel_code((uint8_t)byte), code)
+                                 : snprintf(code, sizeof code, "<0x%02X>", (unsigned)byte);
+        bool is_utf8 = byte < 0xc0 || (byte > 0xc1 && byte < 0xf5);
+
+        t->byte_id[byte] = t->is_byte_level || falls_back ? (int32_t)tt_strmap_get(&t->vocab, code, (size_t)n, -1) : -1;
+        if (t->byte_id[byte] < 0 && is_utf8 && missing++ == 0)
+            *ret_first = byte;
+    }
+    return missing;
+}
+
+/* Reads what text outside of the vocabulary becomes. */
+static int read_unknown(struct tt_tokenizer *t, const json_t *model, bool falls_back, const char *where)
+{
+    const json_t *unknown = json_object_get(model, "unk_token");
+    int first = 0, missing = index_bytes(t, falls_back, &first);
+
+    if (json_is_string(unknown))
+        t->unknown = (int32_t)tt_strmap_get(&t->vocab, json_string_value(unknown), json_string_length(unknown), -1);
+    if (!missing)
+        return 0;
+    if (t->is_byte_level && falls_back)
+        return tt_fail(TT_EDATA, "%s: model.byte_fallback with ByteLevel is not supported", where);
+    if (!t->is_byte_level && json_is_string(unknown) && t->unknown < 0) {
+        return tt_fail(TT_EDATA, "%s: model.unk_token '%.80s' is not in model.vocab", where,
+                       json_string_value(unknown));
+    }
+    if (t->is_byte_level || falls_back) {
+        tt_warn("%s: %d of 256 bytes are not in the vocabulary (0x%02x is the first); in text they become %s", where,
+                missing, first, t->unknown >= 0 ? "the unknown token" : "nothing");
+    }
+    return 0;
+}
+
+static void index_chars(struct tt_tokenizer *t, json_t *vocab)
+{
+    struct tt_text token = {0};
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(vocab, key, value)
+    {
+        uint32_t code;
+
+        token.size = 0;
+        tt_json_add_key(&token, key);
+        if (token.size && tt_utf8_decode(token.text, token.size, &code) == (int)token.size)
+            tt_strmap_set(&t->chars, token.text, token.size, (int64_t)json_integer_value(value));
+    }
+    tt_text_release(&token);
+}
+
+/* A SentencePiece-style tokenizer, which spells words in characters, has Metaspace or byte_fallback. */
+static int check_kind(const struct tt_tokenizer *t, bool falls_back, const char *where)
+{
+    const struct tt_pretokenizer *p = &t->pretokenizer;
+
+    if (t->is_byte_level || p->metaspace_step >= 0 || falls_back)
+        return 0;
+    return tt_fail(TT_EDATA,
+                   "%s: %s, and model.byte_fallback is not set, so this is neither a byte-level BPE "
+                   "tokenizer nor a SentencePiece-style one",
+                   where, p->n_steps ? "pre_tokenizer has no ByteLevel and no Metaspace" : "no pre_tokenizer");
+}
+
+static int check_type(const json_t *model, const char *where)
+{
+    const json_t *named = json_object_get(model, "type");
+    const char *type = json_string_value(named);
+
+    /* files of the first versions have no type; they were all BPE */
+    if (named && (!type || strcmp(type, "BPE") != 0))
+        return tt_fail(TT_EDATA, "%s: model '%s' is not supported (BPE is)", where, type ? type : "(no type)");
+    return 0;
+}
+
+static int read_model(struct tt_tokenizer *t, json_t *model, const char *where)
+{
+    static const char *const refused[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix"};
+    bool falls_back = json_is_true(json_object_get(model, "byte_fallback"));
+    const json_t *merges = json_object_get(model, "merges");
+    int rc = 0;
+
+    if (!json_is_object(model))
+        return tt_fail(TT_EDATA, "%s: it has no model, so this is not a tokenizer.json", where);
+    TT_TRY(check_kind(t, falls_back, where));
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        TT_TRY(refuse_option(model, refused[i], where));
+    TT_TRY(read_vocab(t, json_object_get(model, "vocab"), where));
+    if (!json_is_array(merges))
+        return tt_fail(TT_EDATA, "%s: model.merges is missing or not an array", where);
+    for (size_t i = 0; i < json_array_size(merges); i++)
+        TT_TRY(read_merge(t, json_array_get(merges, i), i, where));
+    TT_TRY(read_unknown(t, model, falls_back, where));
+    t->fuse_unknown = json_is_true(json_object_get(model, "fuse_unk"));
+    t->ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
+    if (!t->is_byte_level)
+        index_chars(t, json_object_get(model, "vocab"));
+    if (t->ignore_merges) {
+        for (int64_t id = 0; id < t->vocab_size; id++) {
+            if (t->token[id].is_used && t->token[id].is_byte_level == t->is_byte_level)
+                tt_strmap_set(&t->words, t->bytes.text + t->token[id].at, t->token[id].size, id);
+        }
+    }
+out:
+    return rc;
+}
+
+/* --- what the `tokenizers` library puts around a text, and BOS before every text --- */
+
+enum { DEEPEST_SEQUENCE = 4 };
+
+static const char *type_of(const json_t *json)
+{
+    const char *type = json_string_value(json_object_get(json, "type"));
+
+    return type ? type : "(no type)";
+}
+
+static int read_to(const struct tt_tokenizer *t, const json_t *json, int depth, int32_t *ret_begin, int32_t *ret_end)
+{
+    const json_t *list = json_object_get(json, "processors"), *single = json_object_get(json, "single");
+    size_t n = json_array_size(single);
+    int rc = 0;
+
+    if (!json || json_is_null(json) || strcmp(type_of(json), "ByteLevel") == 0)
+        return 0;
+    if (strcmp(type_of(json), "Sequence") == 0 && depth < DEEPEST_SEQUENCE) {
+        for (size_t i = 0; i < json_array_size(list); i++)
+            TT_TRY(read_to(t, json_array_get(list, i), depth + 1, ret_begin, ret_end));
+        goto out;
+    }
+    if (strcmp(type_of(json), "TemplateProcessing") != 0) {
+        return tt_fail(TT_EDATA,
+                       "%s: post_processor '%s' is not supported (ByteLevel, TemplateProcessing and null are)",
+                       t->where, type_of(json));
+    }
+    for (int end = 0; end < 2 && n; end++) {
+        const json_t *special = json_object_get(json_array_get(single, end ? n - 1 : 0), "SpecialToken");
+        const char *name = tt_json_plain_string(json_object_get(special, "id"));
+
+        if (name)
+            *(end ? ret_end : ret_begin) = tt_tokenizer_token_to_id(t, name);
+    }
+out:
+    return rc;
+}
+
+static int read_post_processor(const struct tt_tokenizer *t, const json_t *json, int32_t *ret_begin, int32_t *ret_end)
+{
+    return read_to(t, json, 0, ret_begin, ret_end);
+}
+
+/* --- BOS --- */
+
+static const char sequence_begin[] = "{\"type\":\"Sequence\",\"processors\":[", sequence_end[] = "]}";
+
+/*
+ * The post-processor that puts BOS before every text, as text; NULL: BOS is not a token with a name. The order of its
+ * members is not that of the library, so that value_before takes nothing for it that the library has written.
+ */
+static char *bos_processor(const struct tt_tokenizer *t)
+{
+    size_t size = 0;
+    const char *bytes = tt_tokenizer_id_to_token(t, t->bos, &size);
+    char *name = tt_strndup(bytes, size), *text = NULL;
+    json_t *json = NULL;
+
+    if (size && strlen(name) == size && tt_tokenizer_token_to_id(t, name) == t->bos)
+        json = json_pack("{s:s, s:{s:{s:s, s:[i], s:[s]}}, s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}], "
+                         "s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}, {s:{s:s, s:i}}, {s:{s:s, s:i}}]}",
+                         "type", "TemplateProcessing", "special_tokens", name, "id", name, "ids", t->bos, "tokens",
+                         name, "single", "SpecialToken", "id", name, "type_id", 0, "Sequence", "id", "A", "type_id", 0,
+                         "pair", "SpecialToken", "id", name, "type_id", 0, "Sequence", "id", "A", "type_id", 0,
+                         "SpecialToken", "id", name, "type_id", 1, "Sequence", "id", "B", "type_id", 1);
+    if (json)
+        text = tt_json_text(json);
+    json_decref(json);
+    tt_free(name);
+    return text;
+}
+
+/* Where the value of a member is in a text. */
+struct value {
+    const char *key, *text;
+    size_t size;
+};
+
+static void take_value(void *arg, const struct tt_json_member *member)
+{
+    struct value *value = arg;
+
+    if (strlen(value->key) == member->key_size && memcmp(value->key, member->key, member->key_size) == 0) {
+        value->text = member->value;
+        value->size = member->value_size;
+    }
+}
+
+/* Finds the post-processor in the text of tokenizer.json; the library always writes one, perhaps null. */
+static struct value find_value(const struct tt_tokenizer *t)
+{
+    struct value found = {.key = "post_processor"};
+    struct tt_json_problem problem;
+    enum tt_json_kind kind;
+
+    if (!tt_jsonline_members(t->json, t->json_size, take_value, &found, &kind, &problem))
+        found.text = NULL;
+    return found;
+}
+
+/* The text of tokenizer.json with something else between `from` and `to`. */
+static void put_instead(const struct tt_tokenizer *t, const char *from, const char *to, const char *text, size_t size,
+                        struct tt_text *out)
+{
+    tt_text_add_bytes(out, t->json, (size_t)(from - t->json));
+    tt_text_add_bytes(out, text, size);
+    tt_text_add_bytes(out, to, t->json_size - (size_t)(to - t->json));
+}
+
+bool tt_tokenizer_json_with_bos(const struct tt_tokenizer *t, struct tt_text *out)
+{
+    struct value found = find_value(t);
+    char *bos = found.text && t->bos >= 0 && !t->adds_bos ? bos_processor(t) : NULL;
+    struct tt_text text = {0};
+
+    if (!bos)
+        return false;
+    if (found.size == 4 && memcmp(found.text, "null", 4) == 0) {
+        tt_text_add(&text, "%s", bos);
+    } else {
+        tt_text_add(&text, "%s", sequence_begin);
+        tt_text_add_bytes(&text, found.text, found.size);
+        tt_text_add(&text, ",%s%s", bos, sequence_end);
+    }
+    put_instead(t, found.text, found.text + found.size, text.text, text.size, out);
+    tt_text_release(&text);
+    tt_free(bos);
+    return true;
+}
+
+/* What the value was before tt_tokenizer_json_with_bos changed it. */
+static struct value value_before(struct value now, const char *bos)
+{
+    size_t n = strlen(bos), begin = strlen(sequence_begin), end = strlen(sequence_end);
+
+    if (now.size == n && memcmp(now.text, bos, n) == 0)
+        return (struct value){.text = "null", .size = 4};
+    if (now.size > begin + 1 + n + end && memcmp(now.text, sequence_begin, begin) == 0 &&
+        memcmp(now.text + now.size - end - n, bos, n) == 0 && now.text[now.size - end - n - 1] == ',')
+        return (struct value){.text = now.text + begin, .size = now.size - begin - 1 - n - end};
+    return now;
+}
+
+static uint64_t hash_files(const struct tt_tokenizer *t)
+{
+    struct value found = {0}, before = {0};
+    char *bos = t->adds_bos ? bos_processor(t) : NULL;
+    struct tt_text text = {0};
+    uint64_t hash;
+
+    if (bos) {
+        found = find_value(t);
+        before = found.text ? value_before(found, bos) : found;
+    }
+    if (before.text != found.text)
+        put_instead(t, found.text, found.text + found.size, before.text, before.size, &text);
+    hash = text.text ? tt_hash64(text.text, text.size, 0) : tt_hash64(t->json, t->json_size, 0);
+    tt_text_release(&text);
+    tt_free(bos);
+    return hash;
+}
+
+/* --- the whole --- */
 
 /*
  * The `tokenizers` library does not read the ids of added tokens. It gives those that model.vocab lacks the ids after
@@ -51,7 +494,7 @@ static int read_added(struct tt_tokenizer *t, const json_t *json, const json_t *
         if (known < 0)
             TT_TRY(check_added_id(a, next++, largest, where));
         largest = a->id > largest ? a->id : largest;
-        TT_TRY(tt_tokenizer_set_token(t, where, a->id, a->content, a->size, false));
+        TT_TRY(set_token(t, where, a->id, a->content, a->size, false));
         t->token[a->id].is_special = a->is_special;
         tt_strmap_set(&t->vocab, a->content, a->size, a->id);
     }
@@ -97,7 +540,7 @@ static int read_ends(struct tt_tokenizer *t, const json_t *post_processor, const
     int32_t begin = -1, end = -1;
     int rc = 0;
 
-    TT_TRY(tt_postprocessor_read(t, post_processor, &begin, &end));
+    TT_TRY(read_post_processor(t, post_processor, &begin, &end));
     t->bos = begin; /* without a config, the template is the only source */
     t->eos = end;
     TT_TRY(read_named(t, config, "bos_token", where, &t->bos));
@@ -195,11 +638,11 @@ static int read_all(struct tt_tokenizer *t, const char *where)
     }
     TT_TRY(tt_json_parse(t->json, t->json_size, where, &root));
     parse_config(t, where, &config, &problem);
-    TT_TRY(tt_tokenizer_check_type(json_object_get(root, "model"), where));
+    TT_TRY(check_type(json_object_get(root, "model"), where));
     note_unused(root, where);
     TT_TRY(tt_pretokenizer_init(&t->pretokenizer, json_object_get(root, "pre_tokenizer"), where));
     t->is_byte_level = t->pretokenizer.prefix_step >= 0;
-    TT_TRY(tt_tokenizer_read_model(t, json_object_get(root, "model"), where));
+    TT_TRY(read_model(t, json_object_get(root, "model"), where));
     TT_TRY(read_added(t, json_object_get(root, "added_tokens"), json_object_get(root, "normalizer"), where));
     TT_TRY(check_first(t, where));
     TT_TRY(tt_decoder_init(&t->decoder, json_object_get(root, "decoder"), t->is_byte_level, where));
@@ -207,7 +650,7 @@ static int read_all(struct tt_tokenizer *t, const char *where)
     if (problem)
         TT_TRY(check_ends(t, problem));
     read_chat_template(t, config);
-    t->hash = tt_postprocessor_hash(t);
+    t->hash = hash_files(t);
     t->hash = tt_hash64(&t->bos, sizeof t->bos, t->hash);
     t->hash = tt_hash64(&t->eos, sizeof t->eos, t->hash);
 out:

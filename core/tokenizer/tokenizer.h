@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/tokenizer/decoder.h"
-#include "core/tokenizer/passages.h"
+#include "core/tokenizer/pretokenizer.h"
 
 /**
  * BPE tokenizers in Hugging Face's format (tokenizer.json and, beside it, tokenizer_config.json): byte-level ones, and

@@ -16,7 +16,6 @@
 #include "core/models/gguf.h"
 #include "core/models/model_json.h"
 #include "core/tokenizer/gguf.h"
-#include "core/tokenizer/gguf_names.h"
 #include "model_help.h"
 
 /* --- the container --- */

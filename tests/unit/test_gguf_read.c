@@ -19,7 +19,7 @@
 #include "core/models/gguf.h"
 #include "core/os/file.h"
 #include "core/tokenizer/gguf.h"
-#include "core/tokenizer/gguf_names.h"
+#include "core/tokenizer/tokenizer.h"
 #include "model_help.h"
 
 static char folder[] = "/tmp/titan-test-XXXXXX";

@@ -4,7 +4,6 @@
  */
 #include "core/base/mem.h"
 #include "core/base/utf8.h"
-#include "core/tokenizer/normalizer.h"
 #include "core/tokenizer/pretokenizer.h"
 #include "core/tokenizer/regex.h"
 #include "tokenizer_help.h"

@@ -8,7 +8,6 @@
 #include "core/data/builtin.h"
 #include "core/math/rng.h"
 #include "core/os/file.h"
-#include "core/tokenizer/bytelevel.h"
 #include "core/tokenizer/decoder.h"
 #include "core/tokenizer/strmap.h"
 #include "tests/help/log.h"

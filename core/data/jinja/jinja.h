@@ -4,7 +4,7 @@
 
 #include "core/base/json.h"
 #include "core/base/text.h"
-#include "core/tokenizer/passages.h"
+#include "core/tokenizer/pretokenizer.h"
 
 /**
  * The part of Jinja that chat templates use, with trim_blocks, lstrip_blocks and the functions that transformers adds.

@@ -1,19 +1,108 @@
 /* SPDX-License-Identifier: MIT
  *
- * Learns the merges of a byte-level BPE. Words are sequences of tokens with a count. A table has the count of every
- * pair of neighbours. A heap has the pairs with the words in which they may be. To merge a pair, only these words are
- * changed, and only the counts around the merged places. A pair whose count has changed since it was put into the heap
- * is put back with the new one when it comes up.
+ * Trains a byte-level BPE: counts words, learns merges, and writes Hugging Face's tokenizer.json and
+ * tokenizer_config.json.
+ *
+ * Words are sequences of tokens with a count. A table has the count of every pair of neighbours. A heap has the pairs
+ * with the words in which they may be. To merge a pair, only these words are changed, and only the counts around the
+ * merged places. A pair whose count has changed since it was put into the heap is put back with the new one when it
+ * comes up.
  */
-#include "core/tokenizer/train/merges.h"
+#include "core/tokenizer/train.h"
 
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/utf8.h"
-#include "core/tokenizer/bytelevel.h"
+#include "core/os/file.h"
+#include "core/os/path.h"
+#include "core/tokenizer/decoder.h"
+
+/* --- counting words --- */
+
+#define LLAMA3_PATTERN                                                                                           \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*" \
+    "[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
+/* GPT-2's expression is part of ByteLevel. */
+static json_t *describe(const char *pattern)
+{
+    bool is_gpt2 = strcmp(pattern, "gpt2") == 0;
+    json_t *bytes = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 1,
+                              "use_regex", is_gpt2);
+
+    if (is_gpt2)
+        return bytes;
+    return json_pack("{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, o]}", "type", "Sequence", "pretokenizers", "type", "Split",
+                     "pattern", "Regex", strcmp(pattern, "llama3") == 0 ? LLAMA3_PATTERN : pattern, "behavior",
+                     "Isolated", "invert", 0, bytes);
+}
+
+int tt_word_counts_init(struct tt_word_counts *words, const char *pattern, size_t most)
+{
+    int rc = 0;
+
+    words->most = most;
+    words->json = describe(pattern);
+    if (!words->json)
+        return tt_fail(TT_EUSAGE, "--pattern is not valid UTF-8");
+    TT_TRY(tt_pretokenizer_init(&words->pretokenizer, words->json, "--pattern"));
+    TT_TRY(tt_matcher_new(&words->matcher));
+out:
+    return rc;
+}
+
+void tt_word_counts_release(struct tt_word_counts *words)
+{
+    tt_pretokenizer_release(&words->pretokenizer);
+    tt_matcher_free(words->matcher);
+    tt_text_release(&words->scratch);
+    tt_strmap_release(&words->count);
+    json_decref(words->json);
+}
+
+/* Drops the rarest words until at most half of the room is used. Which ones does not depend on the order of the map. */
+static void drop_rare(struct tt_word_counts *words)
+{
+    for (int64_t least = 2; words->count.n > words->most / 2; least *= 2) {
+        struct tt_strmap kept = {0};
+
+        for (size_t i = 0; i < words->count.cap; i++) {
+            const struct tt_strmap_entry *e = &words->count.entry[i];
+
+            if (e->hash && e->value >= least)
+                tt_strmap_set(&kept, words->count.pool + e->key, e->size, e->value);
+            else if (e->hash)
+                words->n_dropped += e->value;
+        }
+        tt_strmap_release(&words->count);
+        words->count = kept;
+    }
+}
+
+static int count_word(void *arg, const char *word, size_t size)
+{
+    struct tt_word_counts *words = arg;
+
+    words->n_words++;
+    tt_strmap_set(&words->count, word, size, tt_strmap_get(&words->count, word, size, 0) + 1);
+    if (words->count.n >= words->most)
+        drop_rare(words);
+    return 0;
+}
+
+int tt_word_counts_add(struct tt_word_counts *words, const char *text, size_t size)
+{
+    tt_matcher_begin(words->matcher, size);
+    return tt_pretokenizer_split(&words->pretokenizer, words->matcher, &words->scratch, text, size, true, count_word,
+                                 words);
+}
+
+/* --- learning merges --- */
 
 /* A growing list of words. */
 struct list {
@@ -332,4 +421,85 @@ void tt_bpe_trained_release(struct tt_bpe_trained *trained)
     tt_free(trained->token);
     tt_free(trained->merge);
     *trained = (struct tt_bpe_trained){0};
+}
+
+/* --- writing --- */
+
+static json_t *describe_special(const struct tt_bpe_trained *trained)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < trained->n_special; i++)
+        (void)json_array_append_new(list, json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", i, "content",
+                                                    trained->token[i], "single_word", 0, "lstrip", 0, "rstrip", 0,
+                                                    "normalized", 0, "special", 1));
+    return list;
+}
+
+/* Merges as texts: all versions of `tokenizers` read them, and no token has a space. */
+static json_t *describe_model(const struct tt_bpe_trained *trained)
+{
+    json_t *vocab = json_object(), *merges = json_array();
+
+    for (int i = 0; i < trained->n_tokens; i++)
+        (void)json_object_set_new(vocab, trained->token[i], json_integer(i));
+    for (int i = 0; i < trained->n_merges; i++)
+        (void)json_array_append_new(merges, json_sprintf("%s %s", trained->token[trained->merge[i].left],
+                                                         trained->token[trained->merge[i].right]));
+    return json_pack("{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}", "type", "BPE", "dropout", "unk_token",
+                     "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0,
+                     "ignore_merges", 0, "vocab", vocab, "merges", merges);
+}
+
+/* model_max_length is what transformers writes where there is no limit. */
+static json_t *describe_config(const char *bos, const char *eos)
+{
+    json_t *json = json_pack("{s:s, s:b, s:I}", "tokenizer_class", "PreTrainedTokenizerFast",
+                             "clean_up_tokenization_spaces", 0, "model_max_length", (json_int_t)INT_MAX);
+
+    if (bos)
+        (void)json_object_set_new(json, "bos_token", json_string(bos));
+    if (eos)
+        (void)json_object_set_new(json, "eos_token", json_string(eos));
+    return json;
+}
+
+/* Takes both values. */
+static int save(const char *folder, json_t *json, json_t *config)
+{
+    char *text[2] = {NULL, NULL},
+         *path[2] = {tt_format("%s/tokenizer.json", folder), tt_format("%s/tokenizer_config.json", folder)};
+    int rc = 0;
+
+    TT_TRY(tt_json_dump(json, path[0], &text[0]));
+    TT_TRY(tt_json_dump(config, path[1], &text[1]));
+    TT_TRY(tt_file_replace_pair((struct tt_new_file){path[0], text[0], strlen(text[0])},
+                                (struct tt_new_file){path[1], text[1], strlen(text[1])}));
+out:
+    for (int i = 0; i < 2; i++) {
+        free(text[i]);
+        tt_free(path[i]);
+    }
+    json_decref(json);
+    json_decref(config);
+    return rc;
+}
+
+int tt_bpe_write(const struct tt_bpe_trained *trained, const struct tt_word_counts *words, const char *bos,
+                 const char *eos, const char *folder)
+{
+    json_t *json =
+        json_pack("{s:s, s:n, s:n, s:o, s:n, s:O, s:n, s:{s:s, s:b, s:b, s:b}, s:o}", "version", "1.0", "truncation",
+                  "padding", "added_tokens", describe_special(trained), "normalizer", "pre_tokenizer", words->json,
+                  "post_processor", "decoder", "type", "ByteLevel", "add_prefix_space", 1, "trim_offsets", 1,
+                  "use_regex", 1, "model", describe_model(trained));
+    int rc;
+
+    if ((rc = tt_folder_make(folder)) < 0) {
+        json_decref(json);
+        return rc;
+    }
+    TT_TRY(save(folder, json, describe_config(bos, eos)));
+out:
+    return rc;
 }

@@ -1,14 +1,31 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CORE_TOKENIZER_TOKENIZER_STRUCT_H
-#define TT_CORE_TOKENIZER_TOKENIZER_STRUCT_H
+#ifndef TT_CORE_TOKENIZER_INTERNAL_H
+#define TT_CORE_TOKENIZER_INTERNAL_H
 
-#include "core/tokenizer/added.h"
-#include "core/tokenizer/bpe.h"
+#include <stddef.h>
+#include <stdint.h>
+
 #include "core/tokenizer/decoder.h"
-#include "core/tokenizer/pretokenizer.h"
 #include "core/tokenizer/strmap.h"
 
-/** What tokenizer.c and tokenizer_model.c read and encoder.c uses; private to them. */
+struct tt_bpe_merge {
+    uint64_t pair; /* left id << 32 | right id */
+    int32_t rank;  /* -1: the entry is free */
+    int32_t id;    /* the merged token */
+};
+
+/** The merges of byte pair encoding: an open-addressing table. Zero-initialise. Read-only use is thread-safe. */
+struct tt_bpe {
+    struct tt_bpe_merge *merge;
+    size_t n;
+    size_t cap; /* a power of two, or 0 */
+};
+
+/** Adds a merge; a later one of the same pair replaces it. */
+void tt_bpe_add(struct tt_bpe *bpe, int32_t left, int32_t right, int32_t rank, int32_t id);
+void tt_bpe_release(struct tt_bpe *bpe);
+
+/** What tokenizer.c reads and encoder.c uses. */
 struct tt_token_bytes {
     size_t at; /* in struct tt_tokenizer's bytes */
     uint32_t size;
@@ -41,15 +58,5 @@ struct tt_tokenizer {
     int32_t bos, eos;
     uint64_t hash;
 };
-
-/** Fails if "model" is of another kind than BPE. First of all, so that the message names the kind. */
-int tt_tokenizer_check_type(const json_t *model, const char *where) TT_MUST_CHECK;
-
-/** Reads "model" after the pre_tokenizer; fills vocab, words, chars, bpe, byte_id, token. where is for messages. */
-int tt_tokenizer_read_model(struct tt_tokenizer *t, json_t *model, const char *where) TT_MUST_CHECK;
-
-/** Records the bytes of an id. is_byte_level: text may be in the byte-level alphabet. */
-int tt_tokenizer_set_token(struct tt_tokenizer *t, const char *where, int64_t id, const char *text, size_t size,
-                           bool is_byte_level) TT_MUST_CHECK;
 
 #endif
