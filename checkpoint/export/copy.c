@@ -22,8 +22,8 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/models/lora.h"
 #include "core/models/model_json.h"
-#include "core/models/parts/lora.h"
 #include "core/os/file.h"
 
 static const int64_t shard_bytes_default = 5000000000;

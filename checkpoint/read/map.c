@@ -21,7 +21,7 @@
 
 #include "core/base/mem.h"
 #include "core/models/gguf.h"
-#include "core/models/parts/lora.h"
+#include "core/models/lora.h"
 
 enum { BLOCK_ELEMENTS = 1 << 18 };
 

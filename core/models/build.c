@@ -1,16 +1,83 @@
 /* SPDX-License-Identifier: MIT
  *
- * The layers that model builders use. The order of calls: tt_build_begin, layers, tt_build_head_loss.
+ * What the files of families use: parameters are appended to a model's list, and layers to its graph. The order of calls
+ * for a graph: tt_build_begin, layers, tt_build_head_loss.
  */
-#include "core/models/build.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/models/parts/lora.h"
+#include "core/models/internal.h"
+#include "core/models/lora.h"
 #include "core/ops/op.h"
+
+/* --- parameters --- */
+
+static struct tt_param *add_param(struct tt_model *model, int block, const char *name, const char *hf_name)
+{
+    struct tt_param *p = &TT_PUSH(model->params, model->n_params, model->cap_params);
+
+    *p = (struct tt_param){.block = block, .lr_factor = 1.0};
+    if (block < 0) {
+        p->name = tt_strdup(name);
+        p->hf_name = hf_name ? tt_strdup(hf_name) : NULL;
+    } else {
+        p->name = tt_format("layers.%d.%s", block, name);
+        p->hf_name = hf_name ? tt_format("%s%d.%s", model->row->hf_blocks, block, hf_name) : NULL;
+    }
+    return p;
+}
+
+struct tt_param *tt_params_matrix(struct tt_model *model, int block, const char *name, const char *hf_name,
+                                  int64_t rows, int64_t columns, struct tt_normal normal)
+{
+    struct tt_param *p = add_param(model, block, name, hf_name);
+
+    p->ndim = 2;
+    p->shape[0] = rows;
+    p->shape[1] = columns;
+    p->init = TT_PARAM_NORMAL;
+    p->std = normal.depth > 0.0 ? TT_INIT_STD / normal.depth : normal.std;
+    p->cut = normal.cut;
+    p->depth = normal.depth;
+    return p;
+}
+
+struct tt_param *tt_params_experts(struct tt_model *model, int block, const char *name, const char *hf_name,
+                                   int64_t experts, int64_t rows, int64_t columns, struct tt_normal normal)
+{
+    struct tt_param *p = tt_params_matrix(model, block, name, hf_name, rows, columns, normal);
+
+    p->ndim = 3;
+    p->shape[0] = experts;
+    p->shape[1] = rows;
+    p->shape[2] = columns;
+    p->hf_transform = TT_HF_EXPERTS;
+    p->of_experts = true;
+    return p;
+}
+
+struct tt_param *tt_params_vector(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t n,
+                                  enum tt_param_init init)
+{
+    struct tt_param *p = add_param(model, block, name, hf_name);
+
+    p->ndim = 1;
+    p->shape[0] = n;
+    p->init = init;
+    return p;
+}
+
+struct tt_param *tt_params_buffer(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t n)
+{
+    struct tt_param *p = tt_params_vector(model, block, name, hf_name, n, TT_PARAM_ZEROS);
+
+    p->frozen = p->buffer = true;
+    return p;
+}
+
+/* --- layers --- */
 
 void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t batch, int64_t seq_len,
                     struct tt_graph *graph)

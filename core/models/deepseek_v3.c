@@ -7,9 +7,8 @@
  */
 #include <string.h>
 
-#include "core/models/hf/config.h"
-#include "core/models/parts/decoder.h"
-#include "core/models/rows.h"
+#include "core/models/hf.h"
+#include "core/models/internal.h"
 
 /* clang-format off */
 #define YARN(m) {.theta = 10000.0, .factor = 40.0, .original_max = 4096.0, .beta_fast = 32.0, .beta_slow = 1.0,       \

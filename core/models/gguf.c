@@ -12,8 +12,127 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "core/models/gguf_keys.h"
+#include "core/base/text.h"
 #include "core/models/model_json.h"
+
+/* --- values that are not sizes: rows of keys, with the values that have no effect --- */
+
+/* The first row of a key counts that is of the architecture, or of all (NULL). */
+static const struct key_row {
+    const char *key, *arch;
+    enum { ANY, OFF, UNIT, TRUTH } harmless; /* ANY: it is read elsewhere, or changes nothing; UNIT: 0 or 1 */
+} key_rows[] = {
+    {"context_length", NULL, ANY},
+    {"vocab_size", NULL, ANY},
+    {"tensor_data_layout", NULL, ANY},
+    {"pooling_type", NULL, ANY},
+    {"rope.scale_linear", NULL, ANY},
+    {"rope.scaling.type", NULL, ANY},
+    {"rope.scaling.factor", NULL, ANY},
+    {"rope.scaling.finetuned", NULL, ANY},
+    {"rope.scaling.original_context_length", NULL, ANY},
+    {"rope.scaling.attn_factor", NULL, ANY},
+    {"rope.scaling.yarn_log_multiplier", "deepseek2", ANY},
+    {"rope.scaling.yarn_ext_factor", NULL, ANY},
+    {"rope.scaling.yarn_attn_factor", NULL, ANY},
+    {"rope.scaling.yarn_beta_fast", NULL, ANY},
+    {"rope.scaling.yarn_beta_slow", NULL, ANY},
+    {"rope.scaling.alpha", NULL, OFF},
+    {"attention.head_count_kv", NULL, ANY},
+    {"attention.key_length", NULL, ANY},
+    {"attention.value_length", NULL, ANY},
+    {"attention.causal", NULL, TRUTH},
+    {"attention.scale", NULL, OFF},
+    {"attention.clamp_kqv", NULL, OFF},
+    {"attention.max_alibi_bias", NULL, OFF},
+    {"attention.sliding_window", NULL, OFF},
+    {"attention.temperature_scale", NULL, OFF},
+    {"attn_logit_softcapping", NULL, OFF},
+    {"final_logit_softcapping", NULL, OFF},
+    {"expert_gating_func", NULL, ANY},
+    {"expert_weights_norm", NULL, ANY},
+    {"expert_group_count", "deepseek2", ANY},
+    {"expert_group_count", NULL, UNIT},
+    {"expert_group_used_count", "deepseek2", ANY},
+    {"expert_group_used_count", NULL, UNIT},
+    {"expert_count", NULL, OFF}, /* of a model without experts */
+    {"expert_used_count", NULL, OFF},
+    {"expert_shared_count", NULL, OFF},
+    {"expert_weights_scale", NULL, UNIT},
+    {"leading_dense_block_count", NULL, OFF},
+    {"nextn_predict_layers", NULL, OFF},
+    {"logit_scale", NULL, UNIT},
+    {"residual_scale", NULL, UNIT},
+    {"embedding_scale", NULL, UNIT},
+    {"use_parallel_residual", NULL, OFF},
+};
+
+static const struct key_row *find_key(const char *arch, const char *rest)
+{
+    for (size_t i = 0; i < sizeof key_rows / sizeof *key_rows; i++)
+        if (strcmp(key_rows[i].key, rest) == 0 && (!key_rows[i].arch || strcmp(key_rows[i].arch, arch) == 0))
+            return &key_rows[i];
+    return NULL;
+}
+
+static int check_key_value(const struct tt_gguf *file, const struct tt_gguf_value *value, const struct key_row *row)
+{
+    const double none = 0.0;
+    double real = 0.0;
+    bool flag = false;
+    int rc = 0;
+
+    if (row->harmless == ANY)
+        return 0;
+    if (value->kind == TT_GGUF_BOOL) {
+        TT_TRY(tt_gguf_bool(file, value->key, false, &flag));
+        real = flag;
+    } else {
+        TT_TRY(tt_gguf_real(file, value->key, &none, &real));
+    }
+    if (real == (row->harmless == TRUTH ? 1.0 : 0.0) || (real == 1.0 && row->harmless == UNIT))
+        return 0;
+    rc = tt_fail(TT_EDATA, "'%s': '%s' is %g; titan has this model only with %s", file->path, value->key, real,
+                 row->harmless == TRUTH  ? "true"
+                 : row->harmless == UNIT ? "1"
+                                         : "0");
+out:
+    return rc;
+}
+
+/*
+ * Looks at the values of an architecture that are not sizes, so that none is left out in silence. TT_EDATA names one
+ * that changes what the model computes and that titan does not have. Keys that are not known are named in a note.
+ */
+static int check_keys(const struct tt_gguf *file, const char *arch, bool (*is_size)(const void *arg, const char *rest),
+                      const void *arg)
+{
+    char *prefix = tt_format("%s.", arch);
+    struct tt_text unused = {0};
+    int rc = 0;
+
+    for (int i = 0; i < file->n_values; i++) {
+        const struct tt_gguf_value *value = &file->value[i];
+        const char *rest = value->key + strlen(prefix);
+        const struct key_row *row;
+
+        if (!tt_text_begins(value->key, prefix) || is_size(arg, rest))
+            continue;
+        row = find_key(arch, rest);
+        if (row)
+            TT_TRY(check_key_value(file, value, row));
+        else
+            tt_text_add(&unused, "%s%s", unused.size ? ", " : "", value->key);
+    }
+    if (unused.size)
+        tt_note("%s: not used, since titan does not know them: %s", file->path, unused.text);
+out:
+    tt_text_release(&unused);
+    tt_free(prefix);
+    return rc;
+}
+
+/* --- sizes --- */
 
 /* A size, and the end of the key that it has in a file. */
 struct size_row {
@@ -660,7 +779,7 @@ int tt_gguf_read_dims(const struct tt_gguf *file, struct tt_model_dims *ret_dims
     TT_TRY(read_titan(file, r.arch, ret_dims, &is_own));
     if (is_own)
         goto out;
-    TT_TRY(tt_gguf_check_keys(file, r.arch->name, is_size, r.arch));
+    TT_TRY(check_keys(file, r.arch->name, is_size, r.arch));
     if (!embedding || embedding->ndim != 2)
         return tt_fail(TT_EDATA, "'%s' has no tensor 'token_embd.weight' of two dimensions", file->path);
     d.vocab_size = embedding->shape[0];

@@ -11,10 +11,8 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "core/models/build.h"
-#include "core/models/hf/config.h"
-#include "core/models/params.h"
-#include "core/models/rows.h"
+#include "core/models/hf.h"
+#include "core/models/internal.h"
 
 /* clang-format off */
 #define FLAVOR(text, d, l, h, v, p)                                                                                    \

@@ -9,10 +9,8 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/models/build.h"
-#include "core/models/hf/config.h"
-#include "core/models/params.h"
-#include "core/models/rows.h"
+#include "core/models/hf.h"
+#include "core/models/internal.h"
 
 /* clang-format off */
 #define FLAVOR(text, d, l, v, x)                                                                                       \

@@ -4,9 +4,8 @@
  * Hugging Face's files have the rows of q and k permuted for rotating halves. Files of Mistral are the same but for a
  * sliding window, which all layers may have; a model without one is written as Llama.
  */
-#include "core/models/hf/config.h"
-#include "core/models/parts/decoder.h"
-#include "core/models/rows.h"
+#include "core/models/hf.h"
+#include "core/models/internal.h"
 
 /* clang-format off */
 #define LLAMA_3_1_ROPE                                                                                                 \

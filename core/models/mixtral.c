@@ -3,9 +3,8 @@
  * Mixtral (Jiang et al. 2024): Llama's blocks with experts. RoPE rotates halves and the layout is that of Hugging
  * Face's files.
  */
-#include "core/models/hf/config.h"
-#include "core/models/parts/decoder.h"
-#include "core/models/rows.h"
+#include "core/models/hf.h"
+#include "core/models/internal.h"
 
 /* clang-format off */
 #define FLAVOR(text, d, l, h, k, f, v, p, x, top)                                                                      \

@@ -15,7 +15,7 @@
  * weights, so a laptop can describe a 405B model.
  */
 
-/* Low-rank adapters; see core/models/parts/lora.h. */
+/* Low-rank adapters; see core/models/lora.h. */
 struct tt_lora {
     int64_t rank; /* 0: none */
     double alpha;

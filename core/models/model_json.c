@@ -11,7 +11,7 @@
 
 #include "core/base/json.h"
 #include "core/base/mem.h"
-#include "core/models/parts/lora.h"
+#include "core/models/lora.h"
 
 /* norm_eps is a float, tied an int (FLAG), a WORD an enum; the rest is int64_t or double. An OPTIONAL is an int64_t
  * and an OPTIONAL_REAL a double that may be missing (0). So may an OPTIONAL_BOOL (false), and a WORD (the first of its

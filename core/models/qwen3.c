@@ -5,9 +5,8 @@
  */
 #include <string.h>
 
-#include "core/models/hf/config.h"
-#include "core/models/parts/decoder.h"
-#include "core/models/rows.h"
+#include "core/models/hf.h"
+#include "core/models/internal.h"
 
 /* clang-format off */
 #define FLAVOR(text, d, l, h, k, f, v, p, t)                                                                           \

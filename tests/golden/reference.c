@@ -15,8 +15,8 @@
 #include "checkpoint/read/map.h"
 #include "checkpoint/read/source.h"
 #include "core/base/mem.h"
-#include "core/models/parts/lora.h"
 #include "core/comm/comm.h"
+#include "core/models/lora.h"
 #include "parallel/layout/patterns.h"
 
 int reference_check(int rc)

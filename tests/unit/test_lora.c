@@ -9,8 +9,8 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/models/lora.h"
 #include "core/models/model_json.h"
-#include "core/models/parts/lora.h"
 #include "core/os/file.h"
 #include "model_help.h"
 

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
-#include "core/models/build.h"
+#include "core/models/internal.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/planner/simple_fsdp.h"

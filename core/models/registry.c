@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * The sizes of a model: overrides over a flavor's, sizes that follow from others, and the checks that make every later
- * division and product safe. Messages name the configuration keys.
+ * The registry: finds a model's row and flavor, settles and checks its sizes, and lists its parameters.
  */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "core/base/json.h"
+#include "core/base/mem.h"
 #include "core/base/text.h"
-#include "core/models/parts/lora.h"
-#include "core/models/rows.h"
+#include "core/models/gguf.h"
+#include "core/models/internal.h"
+#include "core/models/lora.h"
+
+/* --- sizes: overrides over a flavor's, sizes that follow from others, and checks; messages name the keys --- */
 
 /* Bounds that keep every count within 63 bits; far above any existing model. */
 enum { MAX_DIM = 1 << 22, MAX_EXPERTS = 1 << 14, MAX_GROUPS = 64 };
@@ -26,7 +31,8 @@ static void override_real(double *value, double with)
         *value = with;
 }
 
-void tt_model_dims_override(struct tt_model_dims *dims, const struct tt_model_dims *with)
+/* The members of `with` that are not 0 (tied: not -1) replace those of dims. */
+static void override_dims(struct tt_model_dims *dims, const struct tt_model_dims *with)
 {
     override_int(&dims->dim, with->dim);
     override_int(&dims->n_layers, with->n_layers);
@@ -360,7 +366,8 @@ static void check_mla(struct check *c, const struct tt_model_dims *d)
               (long long)d->n_kv_heads, tt_key_name(TT_KEY_N_HEADS), (long long)d->n_heads);
 }
 
-int tt_model_dims_check(const struct tt_model_row *row, struct tt_model_dims *d, tt_model_fault_fn fn, void *arg)
+/* Fills in the sizes that follow from others (kv heads, head_dim), and reports all faults to fn. */
+static int check_dims(const struct tt_model_row *row, struct tt_model_dims *d, tt_model_fault_fn fn, void *arg)
 {
     struct check c = {fn, arg, false};
     bool has_dim = check_range(&c, TT_KEY_DIM, d->dim, 1, MAX_DIM);
@@ -395,7 +402,8 @@ int tt_model_dims_check(const struct tt_model_row *row, struct tt_model_dims *d,
     return c.failed ? TT_EUSAGE : 0;
 }
 
-void tt_model_first_fault(void *arg, const enum tt_key *keys, const char *message)
+/* A tt_model_fault_fn that sets the error message from the first fault; arg is a bool *, false before. */
+static void first_fault_only(void *arg, const enum tt_key *keys, const char *message)
 {
     bool *has_one = arg;
 
@@ -405,9 +413,335 @@ void tt_model_first_fault(void *arg, const enum tt_key *keys, const char *messag
     *has_one = true;
 }
 
-int tt_model_dims_settle(const struct tt_model_row *row, struct tt_model_dims *d)
+/* The same as check_dims, but sets the message of the first fault. */
+static int settle_dims(const struct tt_model_row *row, struct tt_model_dims *d)
 {
     bool has_one = false;
 
-    return tt_model_dims_check(row, d, tt_model_first_fault, &has_one);
+    return check_dims(row, d, first_fault_only, &has_one);
+}
+
+/* --- the registry --- */
+
+const struct tt_model_row *const tt_model_rows[] = {
+    &tt_model_llama3, &tt_model_qwen3, &tt_model_gpt2, &tt_model_mixtral, &tt_model_deepseek_v3, &tt_model_gpt_oss,
+};
+const int tt_model_n_rows = (int)(sizeof tt_model_rows / sizeof tt_model_rows[0]);
+
+/* "a, b, c" of at most 16 words, for messages. The caller frees. */
+static char *list_words(const char *const *words, int n)
+{
+    struct tt_text text = {0};
+
+    for (int i = 0; i < n; i++)
+        tt_text_add(&text, "%s%s", i ? ", " : "", words[i]);
+    return text.text ? text.text : tt_strdup("");
+}
+
+static int fail_unknown(const char *what, const char *word, const char *const *choices, int n)
+{
+    const char *near = tt_text_meant(word, choices, n);
+    char *all = list_words(choices, n);
+
+    (void)tt_fail(TT_EUSAGE, "unknown %s '%s'\nhelp: %s%s%sthe choices are %s", what, word, near ? "did you mean " : "",
+                  near ? near : "", near ? "? " : "", all);
+    tt_free(all);
+    return TT_EUSAGE;
+}
+
+static int find_row(const char *name, const struct tt_model_row **ret_row)
+{
+    const char **names = tt_calloc((size_t)tt_model_n_rows, sizeof *names);
+    int rc = 0;
+
+    for (int i = 0; i < tt_model_n_rows; i++) {
+        names[i] = tt_model_rows[i]->name;
+        if (strcmp(names[i], name) == 0) {
+            *ret_row = tt_model_rows[i];
+            goto out;
+        }
+    }
+    rc = fail_unknown(tt_key_name(TT_KEY_MODEL), name, names, tt_model_n_rows);
+out:
+    tt_free(names);
+    return rc;
+}
+
+static int find_flavor(const struct tt_model_row *row, const char *flavor, struct tt_model_dims *ret_dims)
+{
+    const char **names = tt_calloc((size_t)row->n_flavors + 1, sizeof *names);
+    char *what = tt_format("%s of %s", tt_key_name(TT_KEY_FLAVOR), row->name);
+    int rc = 0;
+
+    for (int i = 0; i < row->n_flavors; i++) {
+        names[i] = row->flavors[i].name;
+        if (strcmp(names[i], flavor) == 0) {
+            *ret_dims = row->flavors[i].dims;
+            goto out;
+        }
+    }
+    names[row->n_flavors] = "hf";
+    rc = fail_unknown(what, flavor, names, row->n_flavors + 1);
+out:
+    tt_free(what);
+    tt_free(names);
+    return rc;
+}
+
+static bool is_of_type(const struct tt_model_row *row, const char *type)
+{
+    return strcmp(row->hf_model_type, type) == 0 || (row->hf_same_as && strcmp(row->hf_same_as, type) == 0) ||
+           (row->hf_code_of && strcmp(row->hf_code_of, type) == 0);
+}
+
+/* "llama (model llama3), ..." */
+static char *list_model_types(void)
+{
+    struct tt_text text = {0};
+
+    for (int i = 0; i < tt_model_n_rows; i++) {
+        const struct tt_model_row *row = tt_model_rows[i];
+
+        tt_text_add(&text, "%s%s%s%s%s%s (%s %s)", i ? ", " : "", row->hf_model_type, row->hf_same_as ? " and " : "",
+                    row->hf_same_as ? row->hf_same_as : "", row->hf_code_of ? " and " : "",
+                    row->hf_code_of ? row->hf_code_of : "", tt_key_name(TT_KEY_MODEL), row->name);
+    }
+    return text.text;
+}
+
+/* Checks that config.json belongs to the requested model; otherwise names the model that would
+ * accept it, if any. */
+static int check_model_type(const struct tt_model_row *row, const char *type, const char *where)
+{
+    char *known;
+
+    if (is_of_type(row, type))
+        return 0;
+    for (int i = 0; i < tt_model_n_rows; i++) {
+        if (is_of_type(tt_model_rows[i], type)) {
+            return tt_fail(TT_EDATA, "%s: model_type '%s' is not a %s\nhelp: set %s to %s", where, type, row->name,
+                           tt_key_name(TT_KEY_MODEL), tt_model_rows[i]->name);
+        }
+    }
+    known = list_model_types();
+    (void)tt_fail(TT_EDATA, "%s: model_type '%s' is not supported\nhelp: supported are %s", where, type, known);
+    tt_free(known);
+    return TT_EDATA;
+}
+
+/* The dims of a GGUF file, which takes the place of a folder. */
+static int read_gguf_dims(const struct tt_model_row *row, const char *path, struct tt_model_dims *ret_dims)
+{
+    struct tt_gguf file = {0};
+    const char *name = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_gguf_open(path, &file));
+    TT_TRY(tt_gguf_model_name(&file, &name));
+    if (strcmp(name, row->name) != 0)
+        rc =
+            tt_fail(TT_EDATA, "'%s' is not a %s\nhelp: set %s to %s", path, row->name, tt_key_name(TT_KEY_MODEL), name);
+    else
+        rc = tt_gguf_read_dims(&file, ret_dims);
+out:
+    tt_gguf_release(&file);
+    return rc;
+}
+
+static int read_hf_dims(const struct tt_model_row *row, const char *folder, struct tt_model_dims *ret_dims)
+{
+    char *path = NULL;
+    json_t *json = NULL;
+    const char *type = NULL;
+    int rc = 0;
+
+    if (!folder || !folder[0]) {
+        return tt_fail(TT_EUSAGE,
+                       "%s hf takes the dims from a Hugging Face folder, and none is given\n"
+                       "help: set %s to a folder that has config.json",
+                       tt_key_name(TT_KEY_FLAVOR), tt_key_name(TT_KEY_MODEL_FOLDER));
+    }
+    if (tt_gguf_is_path(folder))
+        return read_gguf_dims(row, folder, ret_dims);
+    path = tt_format("%s/config.json", folder);
+    TT_TRY(tt_json_load(path, &json));
+    if (!json_is_object(json)) {
+        rc = tt_fail(TT_EDATA, "%s: not a JSON object", path);
+        goto out;
+    }
+    TT_TRY(tt_json_get_string(json, "model_type", path, &type));
+    TT_TRY(check_model_type(row, type, path));
+    TT_TRY(row->read_hf_config(json, path, ret_dims));
+out:
+    json_decref(json);
+    tt_free(path);
+    return rc;
+}
+
+/* A flavor of which nothing is left but its name is not part of the model's. */
+static void name_without_flavor(struct tt_model *model, const struct tt_model_dims *over)
+{
+    const struct tt_model_row *row = model->row;
+
+    for (int i = 0; i < row->n_flavors && over; i++) {
+        const struct tt_model_dims *d = &row->flavors[i].dims;
+
+        if (strcmp(row->flavors[i].name, model->flavor) == 0 && over->dim && over->n_layers && over->n_heads &&
+            over->ffn_dim &&
+            (over->dim != d->dim || over->n_layers != d->n_layers || over->n_heads != d->n_heads ||
+             over->ffn_dim != d->ffn_dim))
+            model->title[strlen(row->name)] = 0;
+    }
+}
+
+/* Makes a model after settling and checking the dims. Takes ownership of nothing. */
+static int make_model(const struct tt_model_row *row, const char *flavor, struct tt_model_dims dims,
+                      struct tt_model **ret_model)
+{
+    struct tt_model *model;
+    int rc = 0;
+
+    TT_TRY(settle_dims(row, &dims));
+    model = tt_calloc(1, sizeof *model);
+    model->row = row;
+    model->flavor = tt_strdup(flavor);
+    model->title = tt_format("%s %s", row->name, flavor);
+    model->dims = dims;
+    row->add_params(model);
+    tt_lora_add(model);
+    *ret_model = model;
+out:
+    return rc;
+}
+
+/* The dims from name, flavor and folder. A fault is reported to fn with its keys and the message that is set. */
+static int find_dims(const char *name, const char *flavor, const char *hf_folder, tt_model_fault_fn fn, void *arg,
+                     const struct tt_model_row **ret_row, struct tt_model_dims *ret_dims)
+{
+    static const enum tt_key of_name[] = {TT_KEY_MODEL, TT_KEY_NONE};
+    static const enum tt_key of_flavor[] = {TT_KEY_FLAVOR, TT_KEY_MODEL, TT_KEY_NONE};
+    static const enum tt_key of_folder[] = {TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR, TT_KEY_NONE};
+    bool is_hf = strcmp(flavor, "hf") == 0;
+    int rc = find_row(name, ret_row);
+
+    if (rc < 0) {
+        fn(arg, of_name, tt_error_message());
+        return rc;
+    }
+    rc = is_hf ? read_hf_dims(*ret_row, hf_folder, ret_dims) : find_flavor(*ret_row, flavor, ret_dims);
+    if (rc < 0)
+        fn(arg, is_hf ? of_folder : of_flavor, tt_error_message());
+    return rc;
+}
+
+int tt_model_check(const char *name, const char *flavor, const struct tt_model_dims *overrides, const char *hf_folder,
+                   tt_model_fault_fn fn, void *arg, struct tt_model **ret_model)
+{
+    const struct tt_model_row *row = NULL;
+    struct tt_model_dims dims = {0};
+    int rc = 0;
+
+    TT_TRY(find_dims(name, flavor, hf_folder, fn, arg, &row, &dims));
+    if (overrides)
+        override_dims(&dims, overrides);
+    TT_TRY(check_dims(row, &dims, fn, arg));
+    if (!ret_model)
+        goto out;
+    TT_TRY(make_model(row, flavor, dims, ret_model));
+    name_without_flavor(*ret_model, overrides);
+out:
+    return rc;
+}
+
+/* The first fault of the sizes of a folder, which says where they are. */
+struct first_fault {
+    const char *folder;
+    bool has_one;
+};
+
+static void keep_first(void *arg, const enum tt_key *keys, const char *message)
+{
+    struct first_fault *first = arg;
+
+    if (!first->has_one && *keys == TT_KEY_MODEL_FOLDER)
+        (void)tt_fail(TT_EUSAGE, "%s%s: %s", first->folder, tt_gguf_is_path(first->folder) ? "" : "/config.json",
+                      message);
+    else
+        first_fault_only(&first->has_one, keys, message);
+    first->has_one = true;
+}
+
+int tt_model_new(const char *name, const char *flavor, const struct tt_model_dims *overrides, const char *hf_folder,
+                 struct tt_model **ret_model)
+{
+    bool has_one = true; /* find_dims has set the message; among sizes, the first fault sets it */
+    struct first_fault first = {hf_folder, false};
+    const struct tt_model_row *row = NULL;
+    struct tt_model_dims dims = {0};
+    int rc = 0;
+
+    TT_TRY(find_dims(name, flavor, hf_folder, first_fault_only, &has_one, &row, &dims));
+    if (overrides)
+        override_dims(&dims, overrides);
+    if (strcmp(flavor, "hf") == 0)
+        TT_TRY(check_dims(row, &dims, keep_first, &first));
+    TT_TRY(make_model(row, flavor, dims, ret_model));
+    name_without_flavor(*ret_model, overrides);
+out:
+    return rc;
+}
+
+int tt_model_from_dims(const char *name, const char *flavor, const struct tt_model_dims *dims,
+                       struct tt_model **ret_model)
+{
+    const struct tt_model_row *row = NULL;
+    int rc = find_row(name, &row);
+
+    return rc < 0 ? rc : make_model(row, flavor, *dims, ret_model);
+}
+
+static int gguf_name(const char *path, const char **ret_name)
+{
+    struct tt_gguf file = {0};
+    int rc = tt_gguf_open(path, &file);
+
+    if (rc == 0)
+        rc = tt_gguf_model_name(&file, ret_name);
+    tt_gguf_release(&file);
+    return rc;
+}
+
+int tt_model_hf_name(const char *folder, const char **ret_name)
+{
+    char *path, *known;
+    const char *type = NULL;
+    json_t *json = NULL;
+    int rc = 0;
+
+    *ret_name = NULL;
+    if (tt_gguf_is_path(folder))
+        return gguf_name(folder, ret_name);
+    path = tt_format("%s/config.json", folder);
+    TT_TRY(tt_json_load(path, &json));
+    TT_TRY(tt_json_get_string(json, "model_type", path, &type));
+    for (int i = 0; i < tt_model_n_rows && !*ret_name; i++)
+        if (is_of_type(tt_model_rows[i], type))
+            *ret_name = tt_model_rows[i]->name;
+    if (!*ret_name) {
+        known = list_model_types();
+        rc = tt_fail(TT_EDATA, "%s: model_type '%s' is not supported\nhelp: supported are %s", path, type, known);
+        tt_free(known);
+    }
+out:
+    json_decref(json);
+    tt_free(path);
+    return rc;
+}
+
+int tt_model_from_hf(const char *folder, struct tt_model **ret_model)
+{
+    const char *name = NULL;
+    int rc = tt_model_hf_name(folder, &name);
+
+    return rc < 0 ? rc : tt_model_new(name, "hf", NULL, folder, ret_model);
 }

@@ -2,7 +2,7 @@
  *
  * The parameters of adapters. They are initialised as PEFT does it, and have its names in its files.
  */
-#include "core/models/parts/lora.h"
+#include "core/models/lora.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,8 +1,39 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_MODELS_BUILD_H
-#define TT_MODELS_BUILD_H
+#ifndef TT_MODELS_INTERNAL_H
+#define TT_MODELS_INTERNAL_H
 
 #include "core/models/model.h"
+
+/** The rows of the registry, each defined in the file of its family. */
+extern const struct tt_model_row tt_model_deepseek_v3;
+extern const struct tt_model_row tt_model_gpt2;
+extern const struct tt_model_row tt_model_gpt_oss;
+extern const struct tt_model_row tt_model_llama3;
+extern const struct tt_model_row tt_model_mixtral;
+extern const struct tt_model_row tt_model_qwen3;
+
+/**
+ * Functions for writing a model's add_params. What they return is valid until the next call, because model->params may
+ * move. In block `block`, names are relative: titan's get the prefix "layers.<block>.", and Hugging Face's the row's
+ * hf_blocks and the number. Outside of the blocks (TT_BLOCK_*) names are complete.
+ */
+struct tt_normal {
+    double std, cut, depth; /* as in struct tt_param; if depth is given, std follows from it */
+};
+
+struct tt_param *tt_params_matrix(struct tt_model *model, int block, const char *name, const char *hf_name,
+                                  int64_t rows, int64_t columns, struct tt_normal normal);
+
+/** The matrices (rows, columns) of `experts` experts in one tensor; hf_name has a * for an expert's number. */
+struct tt_param *tt_params_experts(struct tt_model *model, int block, const char *name, const char *hf_name,
+                                   int64_t experts, int64_t rows, int64_t columns, struct tt_normal normal);
+
+/** A vector with all elements equal. */
+struct tt_param *tt_params_vector(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t n,
+                                  enum tt_param_init init);
+
+/** A vector of zeros that is a buffer. hf_name NULL: Hugging Face's class does not have it. */
+struct tt_param *tt_params_buffer(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t n);
 
 /**
  * Functions for writing model builders: one per layer, each taking and returning value ids. `name` is the name of the
@@ -87,5 +118,28 @@ int tt_build_swiglu(struct tt_build *b, const char *name, int gate, int up);
 
 /** The loss of every token, or in a decode graph the logits of the last; ends the graph. */
 void tt_build_head_loss(struct tt_build *b, const char *weight, int x);
+
+/**
+ * Llama-style decoders: pre-norm blocks of grouped-query attention with RoPE and a SwiGLU feed-forward, RMSNorm, no
+ * biases, and a head that may be tied. The members are what differs between architectures.
+ */
+struct tt_decoder {
+    bool qk_norm;        /* every head of q and of k has an RMSNorm before RoPE (Qwen3) */
+    bool rotate_half;    /* RoPE pairs (i, i + E/2), as in Hugging Face's files; else (2i, 2i+1), rows permuted there */
+    const char *hf_bias; /* Hugging Face's name of the biases of experts, of routers with sigmoids; NULL: its class has
+                          * none */
+    const char *hf_shared[3];  /* of w1, w2 and w3 of the experts that see all tokens; NULL: its class has none */
+    const char *hf_experts[4]; /* Hugging Face's names of the router, and of w1, w2 and w3 of expert *; NULL: none */
+};
+
+/** The parameters: torchtitan's names and init rules, Llama's names in Hugging Face's files. */
+void tt_decoder_params(struct tt_model *model, const struct tt_decoder *decoder);
+
+/** The forward graph of B sequences of T tokens (tt_model_row.build). */
+void tt_decoder_build(const struct tt_model *model, const struct tt_decoder *decoder, int64_t batch, int64_t seq_len,
+                      struct tt_graph *graph);
+
+/** Reads the dims from a config.json with Llama's keys; refuses what such a decoder does not have. */
+int tt_decoder_read_hf(const void *config, const char *where, struct tt_model_dims *ret_dims) TT_MUST_CHECK;
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_MODELS_HF_CONFIG_H
-#define TT_MODELS_HF_CONFIG_H
+#ifndef TT_MODELS_HF_H
+#define TT_MODELS_HF_H
 
 #include <stdbool.h>
 
@@ -65,12 +65,9 @@ int tt_hf_must_be_on(const json_t *config, const char *key, const char *where) T
 int tt_hf_must_equal(const json_t *config, const char *key, double wanted, const char *where) TT_MUST_CHECK;
 
 /**
- * Refuses keys that the class does not read if they change what a model computes, by keys.def; a note lists those
- * that are not in it.
+ * Refuses keys that the class does not read if they change what a model computes, by hf_keys.def (a note lists those
+ * that are not in it), and what changes the computation in every architecture: quantized weights, dropout.
  */
-int tt_hf_check_keys(const json_t *config, const char *where) TT_MUST_CHECK;
-
-/** The same, and refuses what changes the computation in every architecture: quantized weights, dropout. */
 int tt_hf_check(const json_t *config, const char *where) TT_MUST_CHECK;
 
 /**

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_MODELS_PARTS_LORA_H
-#define TT_MODELS_PARTS_LORA_H
+#ifndef TT_MODELS_LORA_H
+#define TT_MODELS_LORA_H
 
 #include "core/models/model.h"
 

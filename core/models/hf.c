@@ -1,13 +1,338 @@
 /* SPDX-License-Identifier: MIT
  *
- * Members of config.json that all architectures share. A member that would change the result in a way that titan does
- * not compute is refused by name. Members that only describe the file (dtype, cache, token ids) are ignored.
+ * config.json: the members that all classes share, read and written. A member that would change the result in a way
+ * that titan does not compute is refused by name. Members that only describe the file (dtype, cache, token ids) are
+ * ignored. Keys that nobody knows are listed.
  */
-#include "core/models/hf/config.h"
+#include "core/models/hf.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+
+/* --- classes --- */
+
+/* What DeepSeek's classes have in common. */
+#define LATENT_DIMS .head_dim = 192, .mla = {.kv_rank = 512, .q_rank = 1536, .rope_dim = 64, .value_dim = 128}
+
+static const struct tt_hf_class classes[] = {
+    {"llama",
+     {.dim = 4096,
+      .n_layers = 32,
+      .n_heads = 32,
+      .ffn_dim = 11008,
+      .vocab_size = 32000,
+      .norm_eps = 1e-6F,
+      .rope = {.theta = 10000.0},
+      .max_positions = 2048},
+     {0}},
+    {"mistral",
+     {.dim = 4096,
+      .n_layers = 32,
+      .n_heads = 32,
+      .n_kv_heads = 8,
+      .ffn_dim = 14336,
+      .vocab_size = 32000,
+      .norm_eps = 1e-6F,
+      .rope = {.theta = 10000.0},
+      .max_positions = 131072},
+     {.absent = 4096, .any = true}},
+    {"mixtral",
+     {.dim = 4096,
+      .n_layers = 32,
+      .n_heads = 32,
+      .n_kv_heads = 8,
+      .ffn_dim = 14336,
+      .vocab_size = 32000,
+      .norm_eps = 1e-5F,
+      .rope = {.theta = 1000000.0},
+      .max_positions = 131072,
+      .moe = {.experts = 8, .top_k = 2}},
+     {.any = true}},
+    {"qwen3",
+     {.dim = 4096,
+      .n_layers = 32,
+      .n_heads = 32,
+      .n_kv_heads = 32,
+      .head_dim = 128,
+      .ffn_dim = 22016,
+      .vocab_size = 151936,
+      .norm_eps = 1e-6F,
+      .rope = {.theta = 10000.0},
+      .max_positions = 32768},
+     {.absent = 4096, .any = true, .needs_use = true, .by_layers = true, .layers = 28}},
+    {"qwen3_moe",
+     {.dim = 2048,
+      .n_layers = 24,
+      .n_heads = 32,
+      .n_kv_heads = 4,
+      .ffn_dim = 6144,
+      .vocab_size = 151936,
+      .norm_eps = 1e-6F,
+      .rope = {.theta = 10000.0},
+      .max_positions = 32768,
+      .moe = {.experts = 128, .top_k = 8, .ffn_dim = 768, .gates_as_scored = true}},
+     {.absent = 4096, .any = true, .needs_use = true}},
+    {"deepseek_v2",
+     {.dim = 4096,
+      .n_layers = 32,
+      .n_heads = 32,
+      .ffn_dim = 11008,
+      .vocab_size = 102400,
+      .norm_eps = 1e-6F,
+      .rope = {.theta = 10000.0},
+      .max_positions = 2048,
+      LATENT_DIMS,
+      .moe = {.experts = 64, .ffn_dim = 1407, .shared = 2, .gates_as_scored = true, .route_scale = 1.0}},
+     {0}},
+    {"deepseek_v3",
+     {.dim = 7168,
+      .n_layers = 61,
+      .n_heads = 128,
+      .ffn_dim = 18432,
+      .vocab_size = 129280,
+      .norm_eps = 1e-6F,
+      .rope = {.theta = 10000.0},
+      .max_positions = 4096,
+      LATENT_DIMS,
+      .moe = {.experts = 256,
+              .top_k = 8,
+              .ffn_dim = 2048,
+              .shared = 1,
+              .dense_layers = 3,
+              .biased = true,
+              .score = TT_SCORE_SIGMOID,
+              .groups = 8,
+              .kept_groups = 4,
+              .group_rule = TT_GROUP_TWO_BEST,
+              .route_scale = 2.5}},
+     {0}},
+    {"gpt_oss",
+     {.dim = 2880,
+      .n_layers = 36,
+      .n_heads = 64,
+      .n_kv_heads = 8,
+      .head_dim = 64,
+      .ffn_dim = 2880,
+      .vocab_size = 201088,
+      .norm_eps = 1e-5F,
+      .rope = {.theta = 150000.0,
+               .factor = 32.0,
+               .original_max = 4096.0,
+               .beta_fast = 32.0,
+               .beta_slow = 1.0,
+               .fractional = true},
+      .max_positions = 131072,
+      .sliding_window = 128,
+      .moe = {.experts = 128, .top_k = 4}},
+     {.absent = 128, .any = true}},
+    {"gpt2",
+     {.dim = 768,
+      .n_layers = 12,
+      .n_heads = 12,
+      .vocab_size = 50257,
+      .norm_eps = 1e-5F,
+      .max_positions = 1024,
+      .tied = 1},
+     {0}},
+};
+
+const struct tt_hf_class *tt_hf_class_of(const char *model_type)
+{
+    if (strcmp(model_type, "kimi_k2") == 0) /* its folders have a copy of DeepSeek-V3's class */
+        model_type = "deepseek_v3";
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        if (strcmp(classes[i].type, model_type) == 0)
+            return &classes[i];
+    return NULL;
+}
+
+const struct tt_hf_class *tt_hf_class(const json_t *config)
+{
+    const char *type = json_string_value(json_object_get(config, "model_type"));
+
+    return type ? tt_hf_class_of(type) : NULL;
+}
+
+/* --- keys that the class does not read --- */
+
+#define LATENTS  "deepseek_v2 deepseek_v3"
+#define SPARSE   "mixtral qwen3_moe gpt_oss " LATENTS
+#define DECODERS "llama mistral qwen3 " SPARSE
+#define ALL      "gpt2 " DECODERS
+#define OFF      "false 0"
+#define ONE      "1"
+
+static const struct key {
+    const char *name, *readers, *harmless, *owner;
+} keys[] = {
+#define K(name, readers, harmless, owner) {name, readers, harmless, owner},
+#include "core/models/hf_keys.def"
+#undef K
+};
+
+/* The members of a RoPE object, and the types that use them. */
+static const struct {
+    const char *name, *types;
+} rope_members[] = {
+    {"rope_type", "default llama3 yarn linear dynamic"},
+    {"type", "default llama3 yarn linear dynamic"},
+    {"rope_theta", "default llama3 yarn linear dynamic"},
+    {"partial_rotary_factor", "default llama3 yarn linear dynamic"},
+    {"finetuned", "default llama3 yarn linear dynamic"},
+    {"factor", "llama3 yarn linear dynamic"},
+    {"original_max_position_embeddings", "llama3 yarn"},
+    {"low_freq_factor", "llama3"},
+    {"high_freq_factor", "llama3"},
+    {"attention_factor", "yarn"},
+    {"beta_fast", "yarn"},
+    {"beta_slow", "yarn"},
+    {"mscale", "yarn"},
+    {"mscale_all_dim", "yarn"},
+    {"truncate", "yarn"},
+};
+
+static const struct key *find_key(const char *name)
+{
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(keys[i].name, name) == 0)
+            return &keys[i];
+    return NULL;
+}
+
+/* The next word of *text, of n bytes; NULL: no more. */
+static const char *next_word(const char **text, size_t *ret_n)
+{
+    const char *word = *text + strspn(*text, " ");
+
+    *ret_n = strcspn(word, " ");
+    *text = word + *ret_n;
+    return *ret_n > 0 ? word : NULL;
+}
+
+static bool has_word(const char *text, const char *wanted)
+{
+    const char *word;
+    size_t n;
+
+    while ((word = next_word(&text, &n)))
+        if (n == strlen(wanted) && strncmp(word, wanted, n) == 0)
+            return true;
+    return false;
+}
+
+/* Whether a value is what a word of hf_keys.def says. */
+static bool is_value(const json_t *value, const char *word, size_t n)
+{
+    char *end = NULL;
+    double number;
+
+    if (n == 1 && *word == '*')
+        return true;
+    if (json_is_boolean(value))
+        return n == strlen(json_is_true(value) ? "true" : "false") && *word == (json_is_true(value) ? 't' : 'f');
+    if (json_is_object(value))
+        return *word == '{' && json_object_size(value) == 0;
+    if (json_is_array(value)) {
+        for (size_t i = 0; i < json_array_size(value); i++)
+            if (*word != '[' || !is_value(json_array_get(value, i), word + 1, n - 2))
+                return false;
+        return *word == '[';
+    }
+    if (json_is_string(value))
+        return n == json_string_length(value) && strncmp(word, json_string_value(value), n) == 0;
+    number = strtod(word, &end);
+    return json_is_number(value) && end == word + n && number == json_number_value(value);
+}
+
+static bool is_harmless(const json_t *value, const char *harmless)
+{
+    const char *word;
+    size_t n;
+
+    while ((word = next_word(&harmless, &n)))
+        if (is_value(value, word, n))
+            return true;
+    return json_is_null(value);
+}
+
+static int fail_effect(const struct key *key, const json_t *value, const char *type, const char *where)
+{
+    enum { MOST = 60 };
+    const char *owner = key->owner;
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(6));
+    char *help = !*owner ? tt_strdup("")
+                         : tt_format("It is a key of model_type %s%s. ", owner,
+                                     tt_hf_class_of(owner) ? "" : ", which titan does not have");
+
+    (void)tt_fail(TT_EDATA,
+                  "%s: %s %.*s%s changes what a model computes, and models of model_type %s have no such thing\n"
+                  "help: is model_type right? %sIf the weights were trained without it, remove the key",
+                  where, key->name, MOST, text, strlen(text) > MOST ? "..." : "", type, help);
+    free(text);
+    tt_free(help);
+    return TT_EDATA;
+}
+
+/* Adds a key to a list. A key may have any characters. */
+static void list_key(struct tt_text *list, const char *object, const char *key)
+{
+    json_t *name = json_string(key);
+    char *text = json_dumps(name, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+
+    tt_text_add(list, "%s%s%s%s", list->text ? ", " : "", object, *object ? "." : "", text);
+    free(text);
+    json_decref(name);
+}
+
+/* The members of a RoPE object that its type does not use. */
+static void list_rope(const json_t *config, const char *object, struct tt_text *list)
+{
+    const json_t *rope = json_object_get(config, object), *value, *type = json_object_get(rope, "rope_type");
+    const char *name, *of;
+
+    of = json_string_value(type ? type : json_object_get(rope, "type"));
+    json_object_foreach((json_t *)(uintptr_t)rope, name, value)
+    {
+        bool used = json_is_null(value);
+
+        for (size_t i = 0; i < sizeof rope_members / sizeof *rope_members && !used; i++)
+            used = strcmp(rope_members[i].name, name) == 0 && has_word(rope_members[i].types, of ? of : "default");
+        if (!used)
+            list_key(list, object, name);
+    }
+}
+
+static int check_keys(const json_t *config, const char *where)
+{
+    const char *type = tt_hf_class(config)->type, *name;
+    struct tt_text unused = {0};
+    json_t *value;
+    int rc = 0;
+
+    json_object_foreach((json_t *)(uintptr_t)config, name, value)
+    {
+        const struct key *key = find_key(name);
+
+        if (!key && *name != '_')
+            list_key(&unused, "", name);
+        if (key && !has_word(key->readers, type) && !is_harmless(value, key->harmless))
+            TT_TRY(fail_effect(key, value, type, where));
+    }
+    list_rope(config, "rope_scaling", &unused);
+    list_rope(config, "rope_parameters", &unused);
+    if (unused.text)
+        tt_note("%s: not used, since titan or the model does not know them: %s", where, unused.text);
+out:
+    tt_free(unused.text);
+    return rc;
+}
+
+/* --- reading --- */
 
 static const json_t *member(const json_t *config, const char *key)
 {
@@ -219,7 +544,7 @@ int tt_hf_check(const json_t *config, const char *where)
 {
     int rc = 0;
 
-    TT_TRY(tt_hf_check_keys(config, where));
+    TT_TRY(check_keys(config, where));
     TT_TRY(tt_hf_must_equal(config, "attention_dropout", 0.0, where));
     TT_TRY(check_quantization(config, where));
 out:
@@ -522,4 +847,106 @@ int tt_hf_experts(const json_t *config, const char *width_key, const char *where
     ret_dims->moe = moe;
 out:
     return rc;
+}
+
+/* --- writing --- */
+
+double tt_hf_decimal(float value)
+{
+    enum { FLOAT_DIGITS = 9 };
+    char text[32];
+
+    for (int digits = 1; digits <= FLOAT_DIGITS; digits++) {
+        (void)snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value)
+            break;
+    }
+    return strtod(text, NULL);
+}
+
+json_t *tt_hf_float(float value)
+{
+    return tt_json_number(tt_hf_decimal(value));
+}
+
+json_t *tt_hf_config_new(const struct tt_model *model, const char *architecture)
+{
+    return json_pack("{s:[s], s:s, s:s, s:I, s:b, s:n, s:n}", "architectures", architecture, "model_type",
+                     model->dims.moe.experts && model->row->hf_same_as ? model->row->hf_same_as
+                                                                       : model->row->hf_model_type,
+                     "torch_dtype", "float32", "vocab_size", (json_int_t)model->dims.vocab_size, "tie_word_embeddings",
+                     model->dims.tied == 1, "bos_token_id", "eos_token_id");
+}
+
+static json_t *yarn(const struct tt_rope *rope)
+{
+    return json_pack("{s:s, s:f, s:f, s:f, s:o*, s:o*, s:I, s:o*}", "rope_type", "yarn", "factor", rope->factor,
+                     "beta_fast", rope->beta_fast, "beta_slow", rope->beta_slow, "mscale",
+                     rope->mscale != 0.0 ? tt_json_number(rope->mscale) : NULL, "mscale_all_dim",
+                     rope->mscale_all_dim != 0.0 ? tt_json_number(rope->mscale_all_dim) : NULL,
+                     "original_max_position_embeddings", (json_int_t)rope->original_max, "truncate",
+                     rope->fractional ? json_false() : NULL);
+}
+
+static json_t *rope_scaling(const struct tt_rope *rope)
+{
+    if (rope->factor == 0.0)
+        return json_null();
+    if (rope->linear || rope->dynamic)
+        return json_pack("{s:s, s:f}", "rope_type", rope->linear ? "linear" : "dynamic", "factor", rope->factor);
+    if (rope->beta_fast > 0.0)
+        return yarn(rope);
+    return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", rope->factor, "low_freq_factor",
+                     rope->low_freq_factor, "high_freq_factor", rope->high_freq_factor,
+                     "original_max_position_embeddings", (json_int_t)rope->original_max);
+}
+
+void tt_hf_config_decoder(json_t *config, const struct tt_model *model)
+{
+    const struct tt_model_dims *d = &model->dims;
+
+    (void)json_object_update_new(
+        config, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o*}", "hidden_size", (json_int_t)d->dim,
+                          "num_hidden_layers", (json_int_t)d->n_layers, "num_attention_heads", (json_int_t)d->n_heads,
+                          "num_key_value_heads", (json_int_t)d->n_kv_heads, "head_dim", (json_int_t)d->head_dim,
+                          "intermediate_size", (json_int_t)d->ffn_dim, "max_position_embeddings",
+                          d->max_positions > 0 ? json_integer(d->max_positions) : NULL));
+    (void)json_object_update_new(
+        config, json_pack("{s:o, s:o, s:o, s:s, s:b, s:f}", "rms_norm_eps", tt_hf_float(d->norm_eps), "rope_theta",
+                          tt_json_number(d->rope.theta), "rope_scaling", rope_scaling(&d->rope), "hidden_act", "silu",
+                          "attention_bias", false, "attention_dropout", 0.0));
+}
+
+void tt_hf_config_windows(json_t *config, const struct tt_model *model)
+{
+    const struct tt_model_dims *d = &model->dims;
+    int64_t window = d->sliding_window;
+    json_t *types;
+
+    (void)json_object_update_new(config, json_pack("{s:b, s:o}", "use_sliding_window", window > 0, "sliding_window",
+                                                   window > 0 ? json_integer(window) : json_null()));
+    if (!window || d->moe.experts) /* with experts all layers have it */
+        return;
+    types = json_array();
+    for (int64_t l = 0; l < d->n_layers; l++)
+        (void)json_array_append_new(types,
+                                    json_string(tt_model_is_windowed(d, l) ? "sliding_attention" : "full_attention"));
+    (void)json_object_update_new(config, json_pack("{s:I, s:o}", "max_window_layers",
+                                                   (json_int_t)(d->window_from > 0 ? d->window_from - 1 : 0),
+                                                   "layer_types", types));
+}
+
+void tt_hf_config_experts(json_t *config, const struct tt_model *model)
+{
+    const struct tt_moe *moe = &model->dims.moe;
+    json_t *dense = json_array();
+
+    for (int64_t l = 0; l < model->dims.n_layers; l++)
+        if (!tt_model_has_experts(&model->dims, l))
+            (void)json_array_append_new(dense, json_integer(l));
+    (void)json_object_update_new(
+        config, json_pack("{s:I, s:I, s:I, s:b, s:i, s:o, s:b}", "num_experts", (json_int_t)moe->experts,
+                          "num_experts_per_tok", (json_int_t)moe->top_k, "moe_intermediate_size",
+                          (json_int_t)moe->ffn_dim, "norm_topk_prob", !moe->gates_as_scored, "decoder_sparse_step", 1,
+                          "mlp_only_layers", dense, "output_router_logits", false));
 }
