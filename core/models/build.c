@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of families use: parameters are appended to a model's list, and layers to its graph. The order of calls
- * for a graph: tt_build_begin, layers, tt_build_head_loss.
+ * What the files of families use: parameters are appended to a model's list, and layers to its graph. The order of
+ * calls for a graph: tt_build_begin, layers, tt_build_head_loss.
  */
 #include <stdio.h>
 #include <stdlib.h>

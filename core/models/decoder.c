@@ -123,7 +123,7 @@ static int expanded(struct tt_build *b, int q, int latent, int rotated)
     return out;
 }
 
-/* Every head's product with its part of wkv_b: from its latent_queries to the latent, or from the latent to its values. */
+/* Every head's product with its part of wkv_b: from its queries to the latent, or from the latent to its values. */
 static int through(struct tt_build *b, const char *name, int x, bool to_values)
 {
     const struct tt_model_dims *d = &b->model->dims;

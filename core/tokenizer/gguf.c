@@ -130,7 +130,8 @@ static const struct pre *find_pre(const char *name)
     return NULL;
 }
 
-bool tt_gguf_pre_begins(const char *name)
+/* Whether llama.cpp begins texts with BOS where the pre-tokenizer has that name and the file does not say. */
+static bool begins_by_name(const char *name)
 {
     const struct pre *pre = find_pre(name);
 
@@ -475,7 +476,7 @@ static int read_begins(const struct tt_gguf *file, bool *ret_begins)
 
     TT_TRY(tt_gguf_string(file, "tokenizer.ggml.model", &model));
     TT_TRY(tt_gguf_string(file, "tokenizer.ggml.pre", &pre));
-    unsaid = model && (strcmp(model, "llama") == 0 || (strcmp(model, "gpt2") == 0 && pre && tt_gguf_pre_begins(pre)));
+    unsaid = model && (strcmp(model, "llama") == 0 || (strcmp(model, "gpt2") == 0 && pre && begins_by_name(pre)));
     TT_TRY(tt_gguf_bool(file, "tokenizer.ggml.add_bos_token", unsaid, ret_begins));
 out:
     tt_free(model);

@@ -68,7 +68,4 @@ int tt_gguf_pre_name(const json_t *pre_tokenizer, bool ignores_merges, const cha
 int tt_gguf_pre_tokenizer(const char *name, const char *where, json_t **ret_json,
                           bool *ret_ignores_merges) TT_MUST_CHECK;
 
-/** Whether llama.cpp begins texts with BOS where the pre-tokenizer has that name and the file does not say. */
-bool tt_gguf_pre_begins(const char *name);
-
 #endif

@@ -25,7 +25,8 @@ void tt_passages_release(struct tt_passages *passages)
     *passages = (struct tt_passages){0};
 }
 
-void tt_passages_cut(const struct tt_passages *passages, size_t at, size_t size, struct tt_passages *ret_passages)
+/* Adds to ret_passages what [at, at + size) of the text has of the passages (NULL: none), counted from `at`. */
+static void cut_passages(const struct tt_passages *passages, size_t at, size_t size, struct tt_passages *ret_passages)
 {
     for (size_t i = 0; passages && i < passages->n; i++) {
         size_t begin = passages->item[i].begin < at ? at : passages->item[i].begin;
@@ -688,7 +689,7 @@ static int emit(const struct search *s, int32_t id, const char *text, size_t at,
     struct tt_passages passages = {0};
     int rc;
 
-    tt_passages_cut(s->passages, at, size, &passages);
+    cut_passages(s->passages, at, size, &passages);
     rc = s->fn(s->arg, id, text + at, size, s->is_first && at == 0, &passages);
     tt_passages_release(&passages);
     return rc;
@@ -710,7 +711,7 @@ static int emit_text(const struct search *s, int pass, const char *text, size_t 
     inner.is_first = s->is_first && at == 0;
     inner.passages = &passages;
     TT_TRY(tt_normalizer_apply(&s->added->normalizer, &scratch, text + at, size, &normal, &normal_size));
-    tt_passages_cut(s->passages, at, size, &passages);
+    cut_passages(s->passages, at, size, &passages);
     if (normal != text + at)
         TT_TRY(follow_passages(&s->added->normalizer, text + at, normal, normal_size, &passages));
     TT_TRY(search_pass(&inner, 1, normal, normal_size));
