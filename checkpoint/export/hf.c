@@ -590,7 +590,7 @@ static bool is_as_long_as_trained(const struct tt_source *source, const struct t
 static json_t *make_config(const struct tt_source *source, const struct tt_model *model, const json_t *kept,
                            enum tt_dtype dtype)
 {
-    json_t *config = model->row->write_hf_config(model);
+    json_t *config = tt_model_hf_config(model);
     int64_t seq_len = trained_length(source);
 
     (void)json_object_set_new(config, "torch_dtype", json_string(hf_dtype(dtype)));

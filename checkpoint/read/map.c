@@ -9,8 +9,8 @@
  * each expert is stored [in, out]. A parameter is part hf_part of hf_parts equal parts of a tensor, one after the other
  * along titan's first dimension.
  *
- * GGUF: a row of a table for each parameter, in which a family differs from Llama first. Experts are one tensor of
- * three dimensions there as here. Rows of q and k of `llama` are ordered for pairs (2i, 2i+1), as titan's llama3 has
+ * GGUF: a row of a table for each parameter, here or in the row of its family. Experts are one tensor of three
+ * dimensions there as here. Rows of q and k of `llama` are ordered for pairs (2i, 2i+1), as titan's llama3 has
  * them; mixtral is the same architecture there, and has halves here.
  */
 #include "checkpoint/read/map.h"
@@ -355,93 +355,44 @@ out:
 
 /* --- GGUF --- */
 
-struct row {
-    const char *family; /* of titan; NULL: all the others */
-    const char *ours;   /* after "layers.N." */
-    const char *theirs; /* after "blk.N." */
-    enum tt_gguf_layout layout;
-    int part, parts; /* of the tensor */
+/* The names that families have in common; those of a family's row (gguf_names) take their place. */
+static const struct tt_gguf_name names[] = {
+    {.ours = "tok_embeddings.weight", .theirs = "token_embd.weight"},
+    {.ours = "pos_embeddings.weight", .theirs = "position_embd.weight"},
+    {.ours = "norm.weight", .theirs = "output_norm.weight"},
+    {.ours = "norm.bias", .theirs = "output_norm.bias"},
+    {.ours = "output.weight", .theirs = "output.weight"},
+    {.ours = "attention_norm.weight", .theirs = "attn_norm.weight"},
+    {.ours = "attention_norm.bias", .theirs = "attn_norm.bias"},
+    {.ours = "attention.wq.weight", .theirs = "attn_q.weight"},
+    {.ours = "attention.wq.bias", .theirs = "attn_q.bias"},
+    {.ours = "attention.wk.weight", .theirs = "attn_k.weight"},
+    {.ours = "attention.wk.bias", .theirs = "attn_k.bias"},
+    {.ours = "attention.wv.weight", .theirs = "attn_v.weight"},
+    {.ours = "attention.wv.bias", .theirs = "attn_v.bias"},
+    {.ours = "attention.wo.weight", .theirs = "attn_output.weight"},
+    {.ours = "attention.wo.bias", .theirs = "attn_output.bias"},
+    {.ours = "attention.q_norm.weight", .theirs = "attn_q_norm.weight"},
+    {.ours = "attention.k_norm.weight", .theirs = "attn_k_norm.weight"},
+    {.ours = "attention.sinks", .theirs = "attn_sinks.weight"},
+    {.ours = "attention.wq_a.weight", .theirs = "attn_q_a.weight"},
+    {.ours = "attention.wq_b.weight", .theirs = "attn_q_b.weight"},
+    {.ours = "attention.wkv_a.weight", .theirs = "attn_kv_a_mqa.weight"},
+    {.ours = "attention.kv_norm.weight", .theirs = "attn_kv_a_norm.weight"},
+    {.ours = "ffn_norm.weight", .theirs = "ffn_norm.weight"},
+    {.ours = "ffn_norm.bias", .theirs = "ffn_norm.bias"},
+    {.ours = "feed_forward.w1.weight", .theirs = "ffn_gate.weight"},
+    {.ours = "feed_forward.w2.weight", .theirs = "ffn_down.weight"},
+    {.ours = "feed_forward.w3.weight", .theirs = "ffn_up.weight"},
+    {.ours = "moe.router.gate.weight", .theirs = "ffn_gate_inp.weight"},
+    {.ours = "moe.router.gate.bias", .theirs = "ffn_gate_inp.bias"},
+    {.ours = "moe.experts.w1", .theirs = "ffn_gate_exps.weight"},
+    {.ours = "moe.experts.w2", .theirs = "ffn_down_exps.weight"},
+    {.ours = "moe.experts.w3", .theirs = "ffn_up_exps.weight"},
+    {.ours = "moe.shared_experts.w1.weight", .theirs = "ffn_gate_shexp.weight"},
+    {.ours = "moe.shared_experts.w2.weight", .theirs = "ffn_down_shexp.weight"},
+    {.ours = "moe.shared_experts.w3.weight", .theirs = "ffn_up_shexp.weight"},
 };
-
-#define SAME(ours, theirs)                     \
-    {                                          \
-        NULL, ours, theirs, TT_GGUF_SAME, 0, 1 \
-    }
-#define OF(family, ours, theirs)                 \
-    {                                            \
-        family, ours, theirs, TT_GGUF_SAME, 0, 1 \
-    }
-#define LAID(family, ours, theirs, layout) \
-    {                                      \
-        family, ours, theirs, layout, 0, 1 \
-    }
-#define PART(ours, theirs, part)                    \
-    {                                               \
-        "gpt2", ours, theirs, TT_GGUF_SAME, part, 3 \
-    }
-
-static const struct row rows[] = {
-    PART("attention.wq.weight", "attn_qkv.weight", 0),
-    PART("attention.wk.weight", "attn_qkv.weight", 1),
-    PART("attention.wv.weight", "attn_qkv.weight", 2),
-    PART("attention.wq.bias", "attn_qkv.bias", 0),
-    PART("attention.wk.bias", "attn_qkv.bias", 1),
-    PART("attention.wv.bias", "attn_qkv.bias", 2),
-    OF("gpt2", "feed_forward.w1.weight", "ffn_up.weight"),
-    OF("gpt2", "feed_forward.w1.bias", "ffn_up.bias"),
-    OF("gpt2", "feed_forward.w2.weight", "ffn_down.weight"),
-    OF("gpt2", "feed_forward.w2.bias", "ffn_down.bias"),
-    LAID("mixtral", "attention.wq.weight", "attn_q.weight", TT_GGUF_PAIRS),
-    LAID("mixtral", "attention.wk.weight", "attn_k.weight", TT_GGUF_PAIRS),
-    OF("deepseek_v3", "attention.q_norm.weight", "attn_q_a_norm.weight"),
-    LAID("deepseek_v3", "attention.wkv_b.weight", "attn_k_b.weight", TT_GGUF_KEYS),
-    LAID("deepseek_v3", "attention.wkv_b.weight", "attn_v_b.weight", TT_GGUF_VALUES),
-    OF("gpt_oss", "ffn_norm.weight", "post_attention_norm.weight"),
-    LAID("gpt_oss", "moe.experts.mlp1_weight", "ffn_gate_exps.weight", TT_GGUF_EVEN),
-    LAID("gpt_oss", "moe.experts.mlp1_weight", "ffn_up_exps.weight", TT_GGUF_ODD),
-    LAID("gpt_oss", "moe.experts.mlp1_bias", "ffn_gate_exps.bias", TT_GGUF_EVEN),
-    LAID("gpt_oss", "moe.experts.mlp1_bias", "ffn_up_exps.bias", TT_GGUF_ODD),
-    OF("gpt_oss", "moe.experts.mlp2_weight", "ffn_down_exps.weight"),
-    OF("gpt_oss", "moe.experts.mlp2_bias", "ffn_down_exps.bias"),
-    SAME("tok_embeddings.weight", "token_embd.weight"),
-    SAME("pos_embeddings.weight", "position_embd.weight"),
-    SAME("norm.weight", "output_norm.weight"),
-    SAME("norm.bias", "output_norm.bias"),
-    SAME("output.weight", "output.weight"),
-    SAME("attention_norm.weight", "attn_norm.weight"),
-    SAME("attention_norm.bias", "attn_norm.bias"),
-    SAME("attention.wq.weight", "attn_q.weight"),
-    SAME("attention.wq.bias", "attn_q.bias"),
-    SAME("attention.wk.weight", "attn_k.weight"),
-    SAME("attention.wk.bias", "attn_k.bias"),
-    SAME("attention.wv.weight", "attn_v.weight"),
-    SAME("attention.wv.bias", "attn_v.bias"),
-    SAME("attention.wo.weight", "attn_output.weight"),
-    SAME("attention.wo.bias", "attn_output.bias"),
-    SAME("attention.q_norm.weight", "attn_q_norm.weight"),
-    SAME("attention.k_norm.weight", "attn_k_norm.weight"),
-    SAME("attention.sinks", "attn_sinks.weight"),
-    SAME("attention.wq_a.weight", "attn_q_a.weight"),
-    SAME("attention.wq_b.weight", "attn_q_b.weight"),
-    SAME("attention.wkv_a.weight", "attn_kv_a_mqa.weight"),
-    SAME("attention.kv_norm.weight", "attn_kv_a_norm.weight"),
-    SAME("ffn_norm.weight", "ffn_norm.weight"),
-    SAME("ffn_norm.bias", "ffn_norm.bias"),
-    SAME("feed_forward.w1.weight", "ffn_gate.weight"),
-    SAME("feed_forward.w2.weight", "ffn_down.weight"),
-    SAME("feed_forward.w3.weight", "ffn_up.weight"),
-    SAME("moe.router.gate.weight", "ffn_gate_inp.weight"),
-    SAME("moe.router.gate.bias", "ffn_gate_inp.bias"),
-    OF("deepseek_v3", "moe.expert_bias", "exp_probs_b.bias"),
-    SAME("moe.experts.w1", "ffn_gate_exps.weight"),
-    SAME("moe.experts.w2", "ffn_down_exps.weight"),
-    SAME("moe.experts.w3", "ffn_up_exps.weight"),
-    SAME("moe.shared_experts.w1.weight", "ffn_gate_shexp.weight"),
-    SAME("moe.shared_experts.w2.weight", "ffn_down_shexp.weight"),
-    SAME("moe.shared_experts.w3.weight", "ffn_up_shexp.weight"),
-};
-
-enum { N_ROWS = sizeof rows / sizeof *rows };
 
 /* The name of a parameter without that of its layer. */
 static const char *rest_of(const struct tt_param *param)
@@ -452,17 +403,24 @@ static const char *rest_of(const struct tt_param *param)
     return dot ? dot + 1 : param->name;
 }
 
-/* The first row of the family, or else of all. */
-static bool applies(const struct tt_model *model, const struct row *row, const char *rest)
+/* The next name of a parameter after `last` (NULL: the first), of which its family may have several; NULL: none. */
+static const struct tt_gguf_name *next_name(const struct tt_model *model, const char *rest,
+                                            const struct tt_gguf_name *last)
 {
-    if (strcmp(row->ours, rest) != 0)
-        return false;
-    if (row->family)
-        return strcmp(row->family, model->row->name) == 0;
-    for (const struct row *other = rows; other < row; other++)
-        if (other->family && strcmp(other->ours, rest) == 0 && strcmp(other->family, model->row->name) == 0)
-            return false;
-    return true;
+    const struct tt_model_row *row = model->row;
+    bool is_own = false;
+
+    for (const struct tt_gguf_name *n = row->gguf_names; n < row->gguf_names + row->n_gguf_names; n++) {
+        if (strcmp(n->ours, rest) != 0)
+            continue;
+        is_own = true;
+        if (!last || n > last)
+            return n;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names && !is_own && !last; i++)
+        if (strcmp(names[i].ours, rest) == 0)
+            return &names[i];
+    return NULL;
 }
 
 /* --- shapes --- */
@@ -496,30 +454,33 @@ static bool stays_wide(const struct tt_gguf_part *part)
            tt_text_ends(part->name, "ffn_gate_inp.weight") || strcmp(part->name, "position_embd.weight") == 0;
 }
 
-/* The parameter that is part `part` of the tensor of a row. */
+/* The parameter that is part `part` of a tensor. */
 static int find_gguf_part(const struct tt_model *model, int block, const char *theirs, int part)
 {
-    for (int p = 0; p < model->n_params; p++)
-        for (int i = 0; i < N_ROWS && model->params[p].block == block; i++)
-            if (rows[i].part == part && strcmp(rows[i].theirs, theirs) == 0 &&
-                applies(model, &rows[i], rest_of(&model->params[p])))
+    for (int p = 0; p < model->n_params; p++) {
+        const struct tt_gguf_name *name = NULL;
+
+        while (model->params[p].block == block && (name = next_name(model, rest_of(&model->params[p]), name)))
+            if (name->part == part && strcmp(name->theirs, theirs) == 0)
                 return p;
+    }
     return TT_NONE;
 }
 
-static void add_part(const struct tt_model *model, int p, const struct row *row, struct tt_gguf_part *part)
+static void add_part(const struct tt_model *model, int p, const struct tt_gguf_name *name, struct tt_gguf_part *part)
 {
     const struct tt_param *param = &model->params[p];
+    int parts = name->parts ? name->parts : 1;
 
-    *part = (struct tt_gguf_part){.layout = row->layout, .n_params = row->parts, .param = {p}};
+    *part = (struct tt_gguf_part){.layout = name->layout, .n_params = parts, .param = {p}};
     if (param->block >= 0)
-        (void)snprintf(part->name, sizeof part->name, "blk.%d.%s", param->block, row->theirs);
+        (void)snprintf(part->name, sizeof part->name, "blk.%d.%s", param->block, name->theirs);
     else
-        (void)snprintf(part->name, sizeof part->name, "%s", row->theirs);
+        (void)snprintf(part->name, sizeof part->name, "%s", name->theirs);
     set_shape(model, param, part);
-    part->shape[0] *= row->parts;
-    for (int k = 1; k < row->parts; k++)
-        part->param[k] = find_gguf_part(model, param->block, row->theirs, k);
+    part->shape[0] *= parts;
+    for (int k = 1; k < parts; k++)
+        part->param[k] = find_gguf_part(model, param->block, name->theirs, k);
     part->stays_wide = stays_wide(part);
 }
 
@@ -538,24 +499,21 @@ int tt_gguf_parts(const struct tt_model *model, struct tt_gguf_part **ret_parts,
     int n = 0, rc = 0;
 
     for (int p = 0; p < model->n_params && rc == 0; p++) {
-        const char *rest = rest_of(&model->params[p]);
-        bool found =
-            model->params[p].adapter || (model->params[p].buffer && strcmp(model->row->name, "deepseek_v3") != 0);
+        const struct tt_param *param = &model->params[p];
+        const struct tt_gguf_name *name = NULL;
+        bool found = param->adapter || param->buffer; /* the biases of experts, which llama.cpp has of some families */
 
-        for (int i = 0; i < N_ROWS && !model->params[p].adapter; i++) {
-            if (!applies(model, &rows[i], rest))
-                continue;
+        while (!param->adapter && (name = next_name(model, rest_of(param), name))) {
             found = true;
-            if (rows[i].part == 0)
-                add_part(model, p, &rows[i], &part[n++]);
+            if (name->part == 0)
+                add_part(model, p, name, &part[n++]);
         }
         if (!found)
-            rc = tt_fail(TT_EDATA, "'%s' of a %s model has no place in a GGUF file", model->params[p].name,
-                         model->row->name);
+            rc = tt_fail(TT_EDATA, "'%s' of a %s model has no place in a GGUF file", param->name, model->row->name);
     }
     if (tt_gguf_has_rope_factors(model))
         add_factors(model, &part[n++]);
-    if (model->dims.tied == 1 && strcmp(model->row->name, "gpt_oss") == 0) {
+    if (tt_gguf_copies_head(model)) {
         part[n] = part[0];
         part[n].is_copy = true;
         (void)snprintf(part[n++].name, sizeof part->name, "output.weight");

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
-#include "core/models/model.h"
+#include "core/models/gguf.h"
 
 /**
  * Maps titan's parameters to the tensors of a Hugging Face folder and back, as the model's parameters say (hf_name,
@@ -71,15 +71,6 @@ int tt_hf_merge(const struct tt_model *model, int param, tt_hf_read_fn read, voi
  * Maps titan's parameters to the tensors of a GGUF file, and back. A tensor has one parameter, or several side by side
  * (gpt2's q, k and v), or a part of one.
  */
-enum tt_gguf_layout {
-    TT_GGUF_SAME,    /* parameters one after the other along dimension 0 */
-    TT_GGUF_PAIRS,   /* rows within each head: theirs 2i+c, ours c*(E/2)+i (mixtral's q and k) */
-    TT_GGUF_EVEN,    /* rows 0, 2, ... of each expert (gpt-oss has gates and factors in turn) */
-    TT_GGUF_ODD,     /* rows 1, 3, ... */
-    TT_GGUF_KEYS,    /* of wkv_b, the rows of each head that make keys, transposed */
-    TT_GGUF_VALUES,  /* and those that make values */
-    TT_GGUF_FACTORS, /* no parameter: the factors of RoPE */
-};
 
 enum { TT_GGUF_NAME_BYTES = 64 };
 

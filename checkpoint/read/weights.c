@@ -759,6 +759,8 @@ static int from_gguf(struct tt_source *source, const struct tt_model *model, str
     missing = tt_calloc((size_t)model->n_params + 1, sizeof *missing);
     tt_free(w.stored);
     w.stored = tt_calloc((size_t)w.n_gguf + 1, sizeof *w.stored);
+    for (int p = 0; p < model->n_params; p++)
+        missing[p] = model->params[p].buffer; /* unless the file has a place for it */
     for (int i = 0; i < w.n_gguf; i++)
         if (w.gguf[i].n_params && !w.gguf[i].is_copy)
             TT_TRY(find_part(&w, i, &missing[w.gguf[i].param[0]]));
@@ -766,7 +768,7 @@ static int from_gguf(struct tt_source *source, const struct tt_model *model, str
     for (int p = 0; p < model->n_params; p++) {
         const struct tt_param *param = &model->params[p];
 
-        if (!param->adapter && !missing[p] && (!param->buffer || strcmp(model->row->name, "deepseek_v3") == 0))
+        if (!param->adapter && !missing[p])
             add(&w, p, param->name, dtype_of(&w, p), param->ndim, param->shape);
     }
     *ret_weights = w;

@@ -282,8 +282,9 @@ static void add_block(struct tt_model *m, const struct tt_decoder *decoder, int 
         TT_TP_COLUMNS;
 }
 
-void tt_decoder_params(struct tt_model *m, const struct tt_decoder *decoder)
+void tt_decoder_params(struct tt_model *m)
 {
+    const struct tt_decoder *decoder = m->row->decoder;
     const struct tt_model_dims *d = &m->dims;
     double head_std = 1.0 / sqrt((double)d->dim);
     struct tt_normal head = {.std = head_std, .cut = 3.0 * head_std}, embeddings = {.std = 1.0};
@@ -342,9 +343,9 @@ static int experts(struct tt_build *b, int x)
     return tt_build_add(b, "moe.all", routed, tt_build_linear(b, "moe.shared_out", "moe.shared_experts.w2", hidden));
 }
 
-void tt_decoder_build(const struct tt_model *model, const struct tt_decoder *decoder, int64_t batch, int64_t seq_len,
-                      struct tt_graph *graph)
+void tt_decoder_build(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph)
 {
+    const struct tt_decoder *decoder = model->row->decoder;
     struct tt_build b;
     int x, h;
 

@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "core/models/gguf.h"
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 
@@ -37,17 +38,66 @@ static const struct tt_flavor flavors[] = {
 
 /* --- config.json --- */
 
+#define LATENTS .head_dim = 192, .mla = {.kv_rank = 512, .q_rank = 1536, .rope_dim = 64, .value_dim = 128}
+
+static const struct tt_hf_class classes[] = {
+    {.type = "deepseek_v3",
+     .architecture = "DeepseekV3ForCausalLM",
+     .copy = "kimi_k2",
+     .reads = "decoder mlp_bias experts latents num_local_experts moe_intermediate_size norm_topk_prob",
+     .dims = {.dim = 7168,
+              .n_layers = 61,
+              .n_heads = 128,
+              .ffn_dim = 18432,
+              .vocab_size = 129280,
+              .norm_eps = 1e-6F,
+              .rope = {.theta = 10000.0},
+              .max_positions = 4096,
+              LATENTS,
+              .moe = {.experts = 256,
+                      .top_k = 8,
+                      .ffn_dim = 2048,
+                      .shared = 1,
+                      .dense_layers = 3,
+                      .biased = true,
+                      .score = TT_SCORE_SIGMOID,
+                      .groups = 8,
+                      .kept_groups = 4,
+                      .group_rule = TT_GROUP_TWO_BEST,
+                      .route_scale = 2.5}}},
+    {.type = "deepseek_v2",
+     .architecture = "DeepseekV2ForCausalLM",
+     .reads = "decoder mlp_bias experts latents num_experts moe_intermediate_size norm_topk_prob",
+     .dims = {.dim = 4096,
+              .n_layers = 32,
+              .n_heads = 32,
+              .ffn_dim = 11008,
+              .vocab_size = 102400,
+              .norm_eps = 1e-6F,
+              .rope = {.theta = 10000.0},
+              .max_positions = 2048,
+              LATENTS,
+              .moe = {.experts = 64, .ffn_dim = 1407, .shared = 2, .gates_as_scored = true, .route_scale = 1.0}}},
+};
+
+static int class_of(const struct tt_model_dims *dims)
+{
+    return dims->moe.score != TT_SCORE_SIGMOID;
+}
+
 static int read_mla(const void *config, const char *where, struct tt_model_dims *d)
 {
+    static const struct tt_hf_key keys[] = {
+        TT_HF_KEY("kv_lora_rank", NULL, SIZE, mla.kv_rank),
+        TT_HF_KEY("q_lora_rank", NULL, NULLABLE, mla.q_rank), /* null: queries have no latent */
+        TT_HF_KEY("qk_rope_head_dim", NULL, SIZE, mla.rope_dim),
+        TT_HF_KEY("v_head_dim", NULL, SIZE, mla.value_dim),
+    };
     int64_t plain = d->head_dim - d->mla.rope_dim;
     int rc = 0;
 
-    TT_TRY(tt_hf_int(config, "kv_lora_rank", d->mla.kv_rank, where, &d->mla.kv_rank));
-    if (json_object_get(config, "q_lora_rank")) /* null: queries have no latent */
-        TT_TRY(tt_hf_int(config, "q_lora_rank", 0, where, &d->mla.q_rank));
     TT_TRY(tt_hf_int(config, "qk_nope_head_dim", plain, where, &plain));
-    TT_TRY(tt_hf_int(config, "qk_rope_head_dim", d->mla.rope_dim, where, &d->mla.rope_dim));
-    TT_TRY(tt_hf_int(config, "v_head_dim", d->mla.value_dim, where, &d->mla.value_dim));
+    TT_TRY(tt_hf_read(config, keys, sizeof keys / sizeof *keys, where, d));
     TT_TRY(tt_hf_must_be_on(config, "rope_interleave", where));
     d->head_dim = plain + d->mla.rope_dim;
 out:
@@ -103,20 +153,22 @@ out:
     return rc;
 }
 
-static int read_experts(const void *config, const char *where, struct tt_moe *moe)
+/* The number of experts has another name in each class; that of a token's has no default in DeepSeek-V2's. */
+static int read_experts(const void *config, const char *where, struct tt_model_dims *d)
 {
-    const char *type = json_string_value(json_object_get(config, "model_type"));
-    bool v2 = type && strcmp(type, tt_model_deepseek_v3.hf_same_as) == 0;
-    const char *key = NULL;
+    bool v2 = tt_hf_class(config) == &classes[1];
+    const struct tt_hf_key keys[] = {
+        TT_HF_KEY("n_routed_experts", v2 ? "num_experts" : "num_local_experts", SIZE, moe.experts),
+        TT_HF_KEY("moe_intermediate_size", NULL, SIZE, moe.ffn_dim),
+        TT_HF_KEY("n_shared_experts", NULL, COUNT, moe.shared),
+        TT_HF_KEY("first_k_dense_replace", NULL, COUNT, moe.dense_layers),
+    };
+    struct tt_moe *moe = &d->moe;
     int64_t every = 1;
     int rc = 0;
 
-    TT_TRY(tt_hf_alias(config, "n_routed_experts", v2 ? "num_experts" : "num_local_experts", where, &key));
-    TT_TRY(tt_hf_int(config, key, moe->experts, where, &moe->experts));
     TT_TRY(tt_hf_int(config, "num_experts_per_tok", moe->top_k ? moe->top_k : -1, where, &moe->top_k));
-    TT_TRY(tt_hf_int(config, "moe_intermediate_size", moe->ffn_dim, where, &moe->ffn_dim));
-    TT_TRY(tt_hf_count(config, "n_shared_experts", moe->shared, where, &moe->shared));
-    TT_TRY(tt_hf_count(config, "first_k_dense_replace", moe->dense_layers, where, &moe->dense_layers));
+    TT_TRY(tt_hf_read(config, keys, sizeof keys / sizeof *keys, where, d));
     TT_TRY(tt_hf_router_logits(config, where));
     TT_TRY(tt_hf_int(config, "moe_layer_freq", 1, where, &every));
     if (every != 1)
@@ -130,13 +182,11 @@ out:
 
 static int read_hf_config(const void *config, const char *where, struct tt_model_dims *ret_dims)
 {
-    struct tt_model_dims d = {0};
     int rc = 0;
 
-    TT_TRY(tt_decoder_read_hf(config, where, &d));
-    TT_TRY(read_mla(config, where, &d));
-    TT_TRY(read_experts(config, where, &d.moe));
-    *ret_dims = d;
+    TT_TRY(tt_decoder_read_hf(config, where, ret_dims));
+    TT_TRY(read_mla(config, where, ret_dims));
+    TT_TRY(read_experts(config, where, ret_dims));
 out:
     return rc;
 }
@@ -160,27 +210,45 @@ static void write_experts(json_t *config, const struct tt_moe *moe)
                           "output_router_logits", false));
 }
 
-static void *write_hf_config(const struct tt_model *model)
+static void write_hf_config(const struct tt_model *model, void *config)
 {
     const struct tt_model_dims *d = &model->dims;
-    bool sigmoid = d->moe.score == TT_SCORE_SIGMOID;
-    json_t *config = tt_hf_config_new(model, sigmoid ? "DeepseekV3ForCausalLM" : "DeepseekV2ForCausalLM");
 
     tt_hf_config_decoder(config, model);
     (void)json_object_del(config, "head_dim"); /* there, of what is rotated */
-    (void)json_object_set_new(
-        config, "model_type",
-        json_string(sigmoid ? tt_model_deepseek_v3.hf_model_type : tt_model_deepseek_v3.hf_same_as));
     (void)json_object_update_new(
         config, json_pack("{s:I, s:o, s:I, s:I, s:I, s:i}", "kv_lora_rank", (json_int_t)d->mla.kv_rank, "q_lora_rank",
                           d->mla.q_rank ? json_integer(d->mla.q_rank) : json_null(), "qk_nope_head_dim",
                           (json_int_t)(d->head_dim - d->mla.rope_dim), "qk_rope_head_dim", (json_int_t)d->mla.rope_dim,
                           "v_head_dim", (json_int_t)d->mla.value_dim, "num_nextn_predict_layers", 0));
     write_experts(config, &d->moe);
-    return config;
 }
 
 /* --- the row --- */
+
+static const struct tt_gguf_size sizes[] = {
+    TT_GGUF_BLOCKS,
+    TT_GGUF_EXPERTS,
+    TT_GGUF_EXPERT_WIDTH,
+    TT_GGUF_SIZE("attention.layer_norm_rms_epsilon", FLOAT, norm_eps, false),
+    TT_GGUF_SIZE("rope.freq_base", REAL, rope.theta, true),
+    TT_GGUF_SIZE("rope.dimension_count", INT, mla.rope_dim, false),
+    TT_GGUF_SIZE("attention.kv_lora_rank", INT, mla.kv_rank, false),
+    TT_GGUF_SIZE("attention.q_lora_rank", INT, mla.q_rank, true),
+    TT_GGUF_SIZE("attention.key_length_mla", INT, head_dim, false),
+    TT_GGUF_SIZE("attention.value_length_mla", INT, mla.value_dim, false),
+    TT_GGUF_SIZE("leading_dense_block_count", INT, moe.dense_layers, true),
+    TT_GGUF_SIZE("expert_shared_count", INT, moe.shared, false),
+    TT_GGUF_SIZE("expert_weights_scale", REAL, moe.route_scale, true),
+};
+static const struct tt_gguf_arch archs[] = {
+    {.name = "deepseek2", .size = sizes, .n_sizes = TT_COUNT(sizes), .experts = true, .latents = true}};
+static const struct tt_gguf_name names[] = {
+    {.ours = "attention.q_norm.weight", .theirs = "attn_q_a_norm.weight"},
+    {.ours = "attention.wkv_b.weight", .theirs = "attn_k_b.weight", .layout = TT_GGUF_KEYS},
+    {.ours = "attention.wkv_b.weight", .theirs = "attn_v_b.weight", .layout = TT_GGUF_VALUES},
+    {.ours = "moe.expert_bias", .theirs = "exp_probs_b.bias"},
+};
 
 static const struct tt_decoder decoder = {
     .hf_bias = "mlp.gate.e_score_correction_bias",
@@ -189,26 +257,21 @@ static const struct tt_decoder decoder = {
     .hf_experts = {"mlp.gate.weight", "mlp.experts.*.gate_proj.weight", "mlp.experts.*.down_proj.weight",
                    "mlp.experts.*.up_proj.weight"}};
 
-static void add_params(struct tt_model *model)
-{
-    tt_decoder_params(model, &decoder);
-}
-
-static void build(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph)
-{
-    tt_decoder_build(model, &decoder, batch, seq_len, graph);
-}
-
 const struct tt_model_row tt_model_deepseek_v3 = {
     .name = "deepseek_v3",
     .flavors = flavors,
-    .n_flavors = (int)(sizeof flavors / sizeof *flavors),
-    .hf_model_type = "deepseek_v3",
-    .hf_same_as = "deepseek_v2",
-    .hf_code_of = "kimi_k2",
+    .n_flavors = TT_COUNT(flavors),
+    .classes = classes,
+    .n_classes = TT_COUNT(classes),
+    .archs = archs,
+    .n_archs = TT_COUNT(archs),
+    .gguf_names = names,
+    .n_gguf_names = TT_COUNT(names),
+    .class_of = class_of,
     .hf_blocks = "model.layers.",
     .read_hf_config = read_hf_config,
     .write_hf_config = write_hf_config,
-    .add_params = add_params,
-    .build = build,
+    .decoder = &decoder,
+    .add_params = tt_decoder_params,
+    .build = tt_decoder_build,
 };

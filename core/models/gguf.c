@@ -100,14 +100,21 @@ out:
     return rc;
 }
 
+static bool is_size(const struct tt_gguf_arch *arch, const char *rest)
+{
+    for (int i = 0; i < arch->n_sizes; i++)
+        if (strcmp(arch->size[i].key, rest) == 0)
+            return true;
+    return false;
+}
+
 /*
  * Looks at the values of an architecture that are not sizes, so that none is left out in silence. TT_EDATA names one
  * that changes what the model computes and that titan does not have. Keys that are not known are named in a note.
  */
-static int check_keys(const struct tt_gguf *file, const char *arch, bool (*is_size)(const void *arg, const char *rest),
-                      const void *arg)
+static int check_keys(const struct tt_gguf *file, const struct tt_gguf_arch *arch)
 {
-    char *prefix = tt_format("%s.", arch);
+    char *prefix = tt_format("%s.", arch->name);
     struct tt_text unused = {0};
     int rc = 0;
 
@@ -116,9 +123,9 @@ static int check_keys(const struct tt_gguf *file, const char *arch, bool (*is_si
         const char *rest = value->key + strlen(prefix);
         const struct key_row *row;
 
-        if (!tt_text_begins(value->key, prefix) || is_size(arg, rest))
+        if (!tt_text_begins(value->key, prefix) || is_size(arch, rest))
             continue;
-        row = find_key(arch, rest);
+        row = find_key(arch->name, rest);
         if (row)
             TT_TRY(check_key_value(file, value, row));
         else
@@ -134,94 +141,14 @@ out:
 
 /* --- sizes --- */
 
-/* A size, and the end of the key that it has in a file. */
-struct size_row {
-    const char *key;
-    size_t offset;
-    enum { INT, FLOAT, REAL } kind;
-    bool may_lack;
-};
-
-#define SIZE(member) offsetof(struct tt_model_dims, member)
-
-#define BLOCKS                                                                                \
-    {"block_count", SIZE(n_layers), INT, false}, {"embedding_length", SIZE(dim), INT, false}, \
-        {"feed_forward_length", SIZE(ffn_dim), INT, true},                                    \
-    {                                                                                         \
-        "attention.head_count", SIZE(n_heads), INT, false                                     \
-    }
-
-#define DECODER                                                                                                     \
-    BLOCKS, {"attention.head_count_kv", SIZE(n_kv_heads), INT, true},                                               \
-        {"attention.key_length", SIZE(head_dim), INT, true}, {"attention.value_length", SIZE(head_dim), INT, true}, \
-        {"rope.dimension_count", SIZE(head_dim), INT, true},                                                        \
-        {"attention.layer_norm_rms_epsilon", SIZE(norm_eps), FLOAT, false},                                         \
-    {                                                                                                               \
-        "rope.freq_base", SIZE(rope.theta), REAL, true                                                              \
-    }
-
-#define EXPERTS                                          \
-    {"expert_count", SIZE(moe.experts), INT, false},     \
-    {                                                    \
-        "expert_used_count", SIZE(moe.top_k), INT, false \
-    }
-
-static const struct size_row of_llama[] = {DECODER};
-static const struct size_row of_mixtral[] = {DECODER, EXPERTS};
-static const struct size_row of_qwen3moe[] = {
-    DECODER, EXPERTS, {"expert_feed_forward_length", SIZE(moe.ffn_dim), INT, false}};
-static const struct size_row of_gpt_oss[] = {DECODER,
-                                             EXPERTS,
-                                             {"expert_feed_forward_length", SIZE(moe.ffn_dim), INT, false},
-                                             {"attention.sliding_window", SIZE(sliding_window), INT, false}};
-static const struct size_row of_gpt2[] = {BLOCKS, {"attention.layer_norm_epsilon", SIZE(norm_eps), FLOAT, false}};
-static const struct size_row of_deepseek2[] = {BLOCKS,
-                                               EXPERTS,
-                                               {"attention.layer_norm_rms_epsilon", SIZE(norm_eps), FLOAT, false},
-                                               {"rope.freq_base", SIZE(rope.theta), REAL, true},
-                                               {"rope.dimension_count", SIZE(mla.rope_dim), INT, false},
-                                               {"attention.kv_lora_rank", SIZE(mla.kv_rank), INT, false},
-                                               {"attention.q_lora_rank", SIZE(mla.q_rank), INT, true},
-                                               {"attention.key_length_mla", SIZE(head_dim), INT, false},
-                                               {"attention.value_length_mla", SIZE(mla.value_dim), INT, false},
-                                               {"leading_dense_block_count", SIZE(moe.dense_layers), INT, true},
-                                               {"expert_feed_forward_length", SIZE(moe.ffn_dim), INT, false},
-                                               {"expert_shared_count", SIZE(moe.shared), INT, false},
-                                               {"expert_weights_scale", SIZE(moe.route_scale), REAL, true}};
-
-struct arch {
-    const char *name, *model;
-    const struct size_row *size;
-    int n_sizes;
-    bool experts;
-    bool rope_factors; /* it reads rope_freqs.weight, which Llama 3.1's scaling needs */
-};
-
-#define ROWS(list) list, (int)(sizeof(list) / sizeof *(list))
-
-static const struct arch archs[] = {
-    {"llama", "llama3", ROWS(of_llama), false, true},
-    {"llama", "mixtral", ROWS(of_mixtral), true, true},
-    {"qwen3", "qwen3", ROWS(of_llama), false, false},
-    {"qwen3moe", "qwen3", ROWS(of_qwen3moe), true, false},
-    {"gpt2", "gpt2", ROWS(of_gpt2), false, false},
-    {"deepseek2", "deepseek_v3", ROWS(of_deepseek2), true, false},
-    {"gpt-oss", "gpt_oss", ROWS(of_gpt_oss), true, false},
-};
-
-enum { N_ARCHS = sizeof archs / sizeof *archs };
-
-static const struct arch *arch_of(const struct tt_model *model)
+static const struct tt_gguf_arch *arch_of(const struct tt_model *model)
 {
-    for (int i = 0; i < N_ARCHS; i++)
-        if (strcmp(archs[i].model, model->row->name) == 0 && archs[i].experts == (model->dims.moe.experts > 0))
-            return &archs[i];
+    const struct tt_model_row *row = model->row;
+
+    for (int i = 0; i < row->n_archs; i++)
+        if (row->archs[i].experts == (model->dims.moe.experts > 0))
+            return &row->archs[i];
     return NULL;
-}
-
-static bool is(const struct arch *arch, const char *name)
-{
-    return strcmp(arch->name, name) == 0;
 }
 
 /* --- what llama.cpp does not compute --- */
@@ -242,11 +169,11 @@ static bool is_llama3(const struct tt_rope *rope)
     return rope->factor != 0.0 && !rope->linear && !rope->dynamic && !is_yarn(rope);
 }
 
-static int check_rope(const struct tt_model *model, const struct arch *arch)
+static int check_rope(const struct tt_model *model, const struct tt_gguf_arch *arch)
 {
     const struct tt_rope *rope = &model->dims.rope;
 
-    if (is(arch, "gpt2"))
+    if (model->row->learned_positions)
         return 0;
     if (is_llama3(rope) && !arch->rope_factors)
         return fail(model, "it knows Llama 3.1's scaling of RoPE (low_freq_factor, high_freq_factor) of Llama only");
@@ -254,7 +181,7 @@ static int check_rope(const struct tt_model *model, const struct arch *arch)
         return 0;
     if (rope->beta_fast != 32.0 || rope->beta_slow != 1.0)
         return fail(model, "its YaRN has beta_fast 32 and beta_slow 1 only");
-    if (is(arch, "deepseek2") && (rope->mscale == 0.0 || rope->mscale != rope->mscale_all_dim))
+    if (arch->latents && (rope->mscale == 0.0 || rope->mscale != rope->mscale_all_dim))
         return fail(model, "its YaRN has equal mscale and mscale_all_dim only");
     if (rope->fractional)
         tt_note("llama.cpp rounds the limits of YaRN to whole pairs, which %s %s does not: its logits differ a little",
@@ -279,49 +206,29 @@ static int check_deepseek(const struct tt_model *model)
     return 0;
 }
 
-static int check_experts(const struct tt_model *model, const struct arch *arch)
+static int check_experts(const struct tt_model *model, const struct tt_gguf_arch *arch)
 {
     const struct tt_moe *moe = &model->dims.moe;
 
     if (!moe->experts)
         return 0;
-    if (moe->dense_set || (moe->dense_layers && !is(arch, "deepseek2")))
-        return fail(model, is(arch, "deepseek2") ? "only its first layers can be without experts"
-                                                 : "all its layers have experts, and some of this model have none");
-    if (moe->gates_as_scored && !is(arch, "deepseek2"))
+    if (moe->dense_set || (moe->dense_layers && !arch->latents))
+        return fail(model, arch->latents ? "only its first layers can be without experts"
+                                         : "all its layers have experts, and some of this model have none");
+    if (moe->gates_as_scored && !arch->latents)
         return fail(model, "it divides the gates of a token by their sum (norm_topk_prob), which this model does not");
-    if (moe->biased && !is(arch, "deepseek2"))
+    if (moe->biased && !arch->latents)
         tt_note("the biases of experts (moe.expert_bias) are left out: llama.cpp's %s has none, so its routers choose "
                 "experts by their scores alone",
                 arch->name);
-    return is(arch, "deepseek2") ? check_deepseek(model) : 0;
+    return arch->latents ? check_deepseek(model) : 0;
 }
 
 /* --- writing --- */
 
-static void put_size(const struct arch *arch, const struct size_row *row, const struct tt_model_dims *dims,
-                     struct tt_gguf_values *values)
-{
-    const char *at = (const char *)dims + row->offset;
-    char *key = tt_format("%s.%s", arch->name, row->key);
-
-    switch (row->kind) {
-    case INT:
-        tt_gguf_put_u32(values, key, *(const int64_t *)(const void *)at);
-        break;
-    case FLOAT:
-        tt_gguf_put_f32(values, key, (double)*(const float *)(const void *)at);
-        break;
-    case REAL:
-        tt_gguf_put_f32(values, key, *(const double *)(const void *)at);
-        break;
-    }
-    tt_free(key);
-}
-
 /* Puts values of an architecture under the rest of their keys. */
 struct putting {
-    const struct arch *arch;
+    const struct tt_gguf_arch *arch;
     struct tt_gguf_values *values;
 };
 
@@ -341,6 +248,16 @@ static void put_f32(const struct putting *p, const char *rest, double value)
     tt_free(key);
 }
 
+static void put_size(const struct putting *p, const struct tt_gguf_size *row, const struct tt_model_dims *dims)
+{
+    const void *at = (const char *)dims + row->at;
+
+    if (row->kind == TT_GGUF_SIZE_INT)
+        put_u32(p, row->key, *(const int64_t *)at);
+    else
+        put_f32(p, row->key, row->kind == TT_GGUF_SIZE_FLOAT ? (double)*(const float *)at : *(const double *)at);
+}
+
 static void put_rope(const struct putting *p, const struct tt_rope *rope)
 {
     char *key = tt_format("%s.rope.scaling.type", p->arch->name);
@@ -357,7 +274,7 @@ static void put_rope(const struct putting *p, const struct tt_rope *rope)
     put_u32(p, "rope.scaling.original_context_length", (int64_t)rope->original_max);
     put_f32(p, "rope.scaling.yarn_beta_fast", rope->beta_fast);
     put_f32(p, "rope.scaling.yarn_beta_slow", rope->beta_slow);
-    if (is(p->arch, "deepseek2"))
+    if (p->arch->latents)
         put_f32(p, "rope.scaling.yarn_log_multiplier", 0.1 * rope->mscale_all_dim);
     else if (scale != usual) /* which llama.cpp computes by itself */
         put_f32(p, "rope.scaling.attn_factor", scale / usual);
@@ -381,13 +298,13 @@ static void put_deepseek(const struct putting *p, const struct tt_model_dims *d)
 }
 
 /* The model as the file has it: adapters are merged into the weights. */
-static void put_titan(const struct tt_model *model, const struct arch *arch, struct tt_gguf_values *values)
+static void put_titan(const struct tt_model *model, const struct tt_gguf_arch *arch, struct tt_gguf_values *values)
 {
     struct tt_model as_written = {.row = model->row, .flavor = model->flavor, .dims = model->dims};
     char *text;
 
     as_written.dims.lora = (struct tt_lora){0};
-    as_written.dims.moe.biased = model->dims.moe.biased && is(arch, "deepseek2");
+    as_written.dims.moe.biased = model->dims.moe.biased && arch->latents;
     as_written.dims.moe.balanced = false;
     text = tt_model_json_text(&as_written);
     tt_gguf_put_string(values, "titan.model", text, strlen(text));
@@ -398,14 +315,14 @@ static void put_titan(const struct tt_model *model, const struct arch *arch, str
  * The context that the file promises. llama.cpp has no sliding window in these models but gpt-oss: within the window
  * the results are the same, so the context ends there.
  */
-static int64_t context_of(const struct tt_model *model, const struct arch *arch, int64_t context)
+static int64_t context_of(const struct tt_model *model, const struct tt_gguf_arch *arch, int64_t context)
 {
     const struct tt_model_dims *d = &model->dims;
     int64_t most = context > 0 ? context : d->max_positions > 0 ? d->max_positions : 2048;
 
     if (model->row->learned_positions)
         return d->max_positions;
-    if (d->sliding_window && !is(arch, "gpt-oss") && most > d->sliding_window) {
+    if (d->sliding_window && !arch->windows && most > d->sliding_window) {
         tt_note("llama.cpp has no sliding window in %s: the file's context is %lld, the window, within which there is "
                 "no difference",
                 arch->name, (long long)d->sliding_window);
@@ -415,16 +332,16 @@ static int64_t context_of(const struct tt_model *model, const struct arch *arch,
 }
 
 /* Where a file's sizes are not those of titan. */
-static void set_as_written(const struct arch *arch, struct tt_model_dims *d)
+static void set_as_written(const struct tt_gguf_arch *arch, struct tt_model_dims *d)
 {
     d->moe.route_scale = d->moe.route_scale > 0.0 ? d->moe.route_scale : 1.0;
-    if (strcmp(arch->model, "mixtral") == 0 || is(arch, "gpt-oss"))
+    if (arch->ffn_is_expert)
         d->ffn_dim = d->moe.ffn_dim;
 }
 
 int tt_gguf_put_model(const struct tt_model *model, int64_t context, struct tt_gguf_values *values)
 {
-    const struct arch *arch = arch_of(model);
+    const struct tt_gguf_arch *arch = arch_of(model);
     struct tt_model_dims d = model->dims;
     const struct putting p = {arch, values};
     int rc = 0;
@@ -438,28 +355,35 @@ int tt_gguf_put_model(const struct tt_model *model, int64_t context, struct tt_g
     put_u32(&p, "vocab_size", d.vocab_size);
     put_titan(model, arch, values);
     set_as_written(arch, &d);
-    if (is(arch, "gpt-oss") && !d.sliding_window) /* it must have one: this one hides nothing */
+    if (arch->windows && !d.sliding_window) /* it must have one: this one hides nothing */
         d.sliding_window = context_of(model, arch, context);
     for (int i = 0; i < arch->n_sizes; i++)
-        put_size(arch, &arch->size[i], &d, values);
+        put_size(&p, &arch->size[i], &d);
     if (!model->row->learned_positions)
         put_rope(&p, &d.rope);
-    if (is(arch, "deepseek2"))
+    if (arch->latents)
         put_deepseek(&p, &d);
 out:
     return rc;
 }
 
+bool tt_gguf_copies_head(const struct tt_model *model)
+{
+    const struct tt_gguf_arch *arch = arch_of(model);
+
+    return arch && arch->windows && model->dims.tied == 1;
+}
+
 bool tt_gguf_has_rope_factors(const struct tt_model *model)
 {
-    const struct arch *arch = arch_of(model);
+    const struct tt_gguf_arch *arch = arch_of(model);
 
     return arch && arch->rope_factors && is_llama3(&model->dims.rope);
 }
 
 bool tt_gguf_reads_rope_factors(const struct tt_model *model)
 {
-    const struct arch *arch = arch_of(model);
+    const struct tt_gguf_arch *arch = arch_of(model);
 
     return arch && arch->rope_factors;
 }
@@ -475,8 +399,41 @@ float tt_gguf_rope_factor(const struct tt_model *model, int64_t i)
 
 /* --- reading --- */
 
-/* The row of a file: its architecture, of those of one name by whether it has experts. */
-static int find_arch(const struct tt_gguf *file, const struct arch **ret_arch)
+/* Reads values of an architecture under the rest of their keys. */
+struct reading {
+    const struct tt_gguf *file;
+    const struct tt_model_row *row;
+    const struct tt_gguf_arch *arch;
+};
+
+/* Whether a family before `model` has an architecture of that name. */
+static bool is_repeated(int model, const char *name)
+{
+    for (int m = 0; m < model; m++)
+        for (int i = 0; i < tt_model_rows[m]->n_archs; i++)
+            if (strcmp(tt_model_rows[m]->archs[i].name, name) == 0)
+                return true;
+    return false;
+}
+
+/* Finds the architecture of a file, of those of one name by whether it has experts; lists all of them in `known`. */
+static void look_up(struct reading *r, const char *name, bool experts, struct tt_text *known)
+{
+    for (int m = 0; m < tt_model_n_rows; m++) {
+        for (int i = 0; i < tt_model_rows[m]->n_archs; i++) {
+            const struct tt_gguf_arch *arch = &tt_model_rows[m]->archs[i];
+
+            if (!is_repeated(m, arch->name))
+                tt_text_add(known, "%s%s", known->text ? ", " : "", arch->name);
+            if (r->arch || !name || strcmp(arch->name, name) != 0 || (arch->experts != experts && !arch->latents))
+                continue;
+            r->row = tt_model_rows[m];
+            r->arch = arch;
+        }
+    }
+}
+
+static int find_arch(const struct tt_gguf *file, struct reading *ret_reading)
 {
     const int64_t none = 0;
     struct tt_text known = {0};
@@ -484,7 +441,7 @@ static int find_arch(const struct tt_gguf *file, const struct arch **ret_arch)
     int64_t experts = 0, parts = 0;
     int rc = 0;
 
-    *ret_arch = NULL;
+    *ret_reading = (struct reading){.file = file};
     TT_TRY(tt_gguf_int(file, "split.count", &none, &parts));
     if (parts > 1)
         return tt_fail(TT_EDATA,
@@ -494,13 +451,8 @@ static int find_arch(const struct tt_gguf *file, const struct arch **ret_arch)
     TT_TRY(tt_gguf_string(file, "general.architecture", &name));
     key = tt_format("%s.expert_count", name ? name : "");
     TT_TRY(tt_gguf_int(file, key, &none, &experts));
-    for (int i = 0; i < N_ARCHS && name && !*ret_arch; i++)
-        if (is(&archs[i], name) && (archs[i].experts == (experts > 0) || is(&archs[i], "deepseek2")))
-            *ret_arch = &archs[i];
-    for (int i = 0; i < N_ARCHS; i++)
-        if (i == 0 || !is(&archs[i], archs[i - 1].name))
-            tt_text_add(&known, "%s%s", i ? ", " : "", archs[i].name);
-    if (!*ret_arch)
+    look_up(ret_reading, name, experts > 0, &known);
+    if (!ret_reading->arch)
         rc = tt_fail(TT_EDATA, "'%s': the architecture '%s' is not supported\nhelp: supported are %s", file->path,
                      name ? name : "(none)", known.text);
 out:
@@ -512,18 +464,12 @@ out:
 
 int tt_gguf_model_name(const struct tt_gguf *file, const char **ret_name)
 {
-    const struct arch *arch = NULL;
-    int rc = find_arch(file, &arch);
+    struct reading r;
+    int rc = find_arch(file, &r);
 
-    *ret_name = rc == 0 ? arch->model : NULL;
+    *ret_name = rc == 0 ? r.row->name : NULL;
     return rc;
 }
-
-/* Reads values of an architecture under the rest of their keys. */
-struct reading {
-    const struct tt_gguf *file;
-    const struct arch *arch;
-};
 
 static int get_int(const struct reading *r, const char *rest, int64_t absent, int64_t *ret_value)
 {
@@ -544,16 +490,16 @@ static int get_real(const struct reading *r, const char *rest, double absent, do
 }
 
 /* The rows that have one member must agree, as head_dim's do. */
-static int get_size(const struct reading *r, const struct size_row *row, struct tt_model_dims *dims)
+static int get_size(const struct reading *r, const struct tt_gguf_size *row, struct tt_model_dims *dims)
 {
-    char *at = (char *)dims + row->offset, *key = tt_format("%s.%s", r->arch->name, row->key);
+    char *at = (char *)dims + row->at, *key = tt_format("%s.%s", r->arch->name, row->key);
     const int64_t no_int = 0;
     const double no_real = 0.0;
     int64_t count = 0;
     double real = 0.0;
     int rc = 0;
 
-    if (row->kind == INT) {
+    if (row->kind == TT_GGUF_SIZE_INT) {
         int64_t *to = (int64_t *)(void *)at;
 
         TT_TRY(tt_gguf_int(r->file, key, row->may_lack ? &no_int : NULL, &count));
@@ -564,7 +510,7 @@ static int get_size(const struct reading *r, const struct size_row *row, struct 
         goto out;
     }
     TT_TRY(tt_gguf_real(r->file, key, row->may_lack ? &no_real : NULL, &real));
-    if (row->kind == REAL)
+    if (row->kind == TT_GGUF_SIZE_REAL)
         *(double *)(void *)at = real;
     else
         *(float *)(void *)at = (float)real;
@@ -635,11 +581,11 @@ static int read_yarn(const struct reading *r, struct tt_model_dims *d)
     TT_TRY(get_int(r, "rope.scaling.original_context_length", d->max_positions, &original));
     TT_TRY(get_real(r, "rope.scaling.yarn_beta_fast", 32.0, &d->rope.beta_fast));
     TT_TRY(get_real(r, "rope.scaling.yarn_beta_slow", 1.0, &d->rope.beta_slow));
-    if (is(r->arch, "deepseek2"))
+    if (r->arch->latents)
         TT_TRY(get_real(r, "rope.scaling.yarn_log_multiplier", 0.0, &log_scale));
     d->rope.original_max = (double)original;
     d->rope.mscale = d->rope.mscale_all_dim = round(log_scale * 1e6) / 1e5; /* a tenth of it is stored */
-    d->rope.fractional = is(r->arch, "gpt-oss");
+    d->rope.fractional = r->arch->windows;
     TT_TRY(must_be(r, "rope.scaling.attn_factor", 1.0));
     TT_TRY(must_be(r, "rope.scaling.yarn_ext_factor", 1.0));
     TT_TRY(must_be(r, "rope.scaling.yarn_attn_factor", tt_rope_table_scale(&d->rope)));
@@ -716,35 +662,35 @@ static bool agrees(const struct reading *r, const struct tt_model_dims *own)
     set_as_written(r->arch, &wanted);
     found = wanted;
     for (int i = 0; i < r->arch->n_sizes && same; i++) {
-        const struct size_row *row = &r->arch->size[i];
-        const char *a = (const char *)&wanted + row->offset, *b = (const char *)&found + row->offset;
+        const struct tt_gguf_size *row = &r->arch->size[i];
+        const char *a = (const char *)&wanted + row->at, *b = (const char *)&found + row->at;
 
         same = get_size(r, row, &found) == 0; /* which compares integers */
-        if (row->kind == FLOAT)
+        if (row->kind == TT_GGUF_SIZE_FLOAT)
             same = same && *(const float *)(const void *)a == *(const float *)(const void *)b;
-        else if (row->kind == REAL)
+        else if (row->kind == TT_GGUF_SIZE_REAL)
             same = same && (float)*(const double *)(const void *)a == (float)*(const double *)(const void *)b;
     }
     return same;
 }
 
 /* What a file of titan's says of itself. */
-static int read_titan(const struct tt_gguf *file, const struct arch *arch, struct tt_model_dims *ret_dims, bool *ret_is)
+static int read_titan(const struct reading *r, struct tt_model_dims *ret_dims, bool *ret_is)
 {
-    char *text = NULL, *where = tt_format("%s: titan.model", file->path);
+    char *text = NULL, *where = tt_format("%s: titan.model", r->file->path);
     struct tt_model *model = NULL;
     int rc = 0;
 
-    TT_TRY(tt_gguf_string(file, "titan.model", &text));
+    TT_TRY(tt_gguf_string(r->file, "titan.model", &text));
     *ret_is = text != NULL;
     if (!text)
         goto out;
     TT_TRY(tt_model_json_parse(text, strlen(text), where, &model));
-    if (arch_of(model) != arch) {
-        rc = tt_fail(TT_EDATA, "%s: it is a %s, and the file says '%s'", where, model->row->name, arch->name);
-    } else if (!agrees(&(struct reading){file, arch}, &model->dims)) {
+    if (arch_of(model) != r->arch) {
+        rc = tt_fail(TT_EDATA, "%s: it is a %s, and the file says '%s'", where, model->row->name, r->arch->name);
+    } else if (!agrees(r, &model->dims)) {
         tt_note("'%s': another program has changed its values, so those of llama.cpp count, not titan.model",
-                file->path);
+                r->file->path);
         *ret_is = false;
     } else {
         *ret_dims = model->dims;
@@ -756,30 +702,19 @@ out:
     return rc;
 }
 
-/* Whether the end of a key is a size of the architecture. */
-static bool is_size(const void *arg, const char *rest)
-{
-    const struct arch *arch = arg;
-
-    for (int i = 0; i < arch->n_sizes; i++)
-        if (strcmp(arch->size[i].key, rest) == 0)
-            return true;
-    return false;
-}
-
 int tt_gguf_read_dims(const struct tt_gguf *file, struct tt_model_dims *ret_dims)
 {
     const struct tt_gguf_tensor *embedding = tt_gguf_find_tensor(file, "token_embd.weight");
     struct tt_model_dims d = {.tied = !tt_gguf_find_tensor(file, "output.weight")};
-    struct reading r = {.file = file};
+    struct reading r;
     bool is_own = false;
     int rc = 0;
 
-    TT_TRY(find_arch(file, &r.arch));
-    TT_TRY(read_titan(file, r.arch, ret_dims, &is_own));
+    TT_TRY(find_arch(file, &r));
+    TT_TRY(read_titan(&r, ret_dims, &is_own));
     if (is_own)
         goto out;
-    TT_TRY(check_keys(file, r.arch->name, is_size, r.arch));
+    TT_TRY(check_keys(file, r.arch));
     if (!embedding || embedding->ndim != 2)
         return tt_fail(TT_EDATA, "'%s' has no tensor 'token_embd.weight' of two dimensions", file->path);
     d.vocab_size = embedding->shape[0];
@@ -791,10 +726,10 @@ int tt_gguf_read_dims(const struct tt_gguf *file, struct tt_model_dims *ret_dims
     if (d.moe.experts && !d.moe.ffn_dim)
         d.moe.ffn_dim = d.ffn_dim;
     if (!d.ffn_dim)
-        d.ffn_dim = is(r.arch, "gpt2") ? 4 * d.dim : d.moe.ffn_dim;
-    if (is(r.arch, "deepseek2"))
+        d.ffn_dim = r.row->learned_positions ? 4 * d.dim : d.moe.ffn_dim;
+    if (r.arch->latents)
         TT_TRY(read_deepseek(&r, &d));
-    if (!is(r.arch, "gpt2"))
+    if (!r.row->learned_positions)
         TT_TRY(read_rope(&r, &d));
     *ret_dims = d;
 out:

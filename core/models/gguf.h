@@ -2,9 +2,71 @@
 #ifndef TT_MODELS_GGUF_H
 #define TT_MODELS_GGUF_H
 
+#include <stddef.h>
+
 #include "core/base/error.h"
 #include "core/gguf/gguf.h"
 #include "core/models/model.h"
+
+/** A size, and the end of the key that it has in a file. */
+struct tt_gguf_size {
+    const char *key;
+    size_t at; /* in struct tt_model_dims */
+    enum { TT_GGUF_SIZE_INT, TT_GGUF_SIZE_FLOAT, TT_GGUF_SIZE_REAL } kind;
+    bool may_lack;
+};
+
+#define TT_GGUF_SIZE(key, kind, member, may_lack)                                  \
+    {                                                                              \
+        key, offsetof(struct tt_model_dims, member), TT_GGUF_SIZE_##kind, may_lack \
+    }
+
+/** The sizes of any blocks; of blocks like Llama's; of their experts. */
+#define TT_GGUF_BLOCKS                                                                                    \
+    TT_GGUF_SIZE("block_count", INT, n_layers, false), TT_GGUF_SIZE("embedding_length", INT, dim, false), \
+        TT_GGUF_SIZE("feed_forward_length", INT, ffn_dim, true),                                          \
+        TT_GGUF_SIZE("attention.head_count", INT, n_heads, false)
+#define TT_GGUF_DECODER                                                             \
+    TT_GGUF_BLOCKS, TT_GGUF_SIZE("attention.head_count_kv", INT, n_kv_heads, true), \
+        TT_GGUF_SIZE("attention.key_length", INT, head_dim, true),                  \
+        TT_GGUF_SIZE("attention.value_length", INT, head_dim, true),                \
+        TT_GGUF_SIZE("rope.dimension_count", INT, head_dim, true),                  \
+        TT_GGUF_SIZE("attention.layer_norm_rms_epsilon", FLOAT, norm_eps, false),   \
+        TT_GGUF_SIZE("rope.freq_base", REAL, rope.theta, true)
+#define TT_GGUF_EXPERTS \
+    TT_GGUF_SIZE("expert_count", INT, moe.experts, false), TT_GGUF_SIZE("expert_used_count", INT, moe.top_k, false)
+#define TT_GGUF_EXPERT_WIDTH TT_GGUF_SIZE("expert_feed_forward_length", INT, moe.ffn_dim, false)
+
+/** An architecture of llama.cpp that computes models of a family, all of them with experts or none. */
+struct tt_gguf_arch {
+    const char *name;
+    const struct tt_gguf_size *size;
+    int n_sizes;
+    bool experts;
+    bool rope_factors;  /* it reads rope_freqs.weight, which Llama 3.1's scaling needs */
+    bool latents;       /* DeepSeek's: latent attention, its routers, dense first layers */
+    bool windows;       /* gpt-oss's: sliding windows, YaRN's limits as they are, and a head of its own */
+    bool ffn_is_expert; /* feed_forward_length is the width of an expert */
+};
+
+/** How a tensor has the rows of a parameter, or of several. */
+enum tt_gguf_layout {
+    TT_GGUF_SAME,    /* parameters one after the other along dimension 0 */
+    TT_GGUF_PAIRS,   /* rows within each head: theirs 2i+c, ours c*(E/2)+i (mixtral's q and k) */
+    TT_GGUF_EVEN,    /* rows 0, 2, ... of each expert (gpt-oss has gates and factors in turn) */
+    TT_GGUF_ODD,     /* rows 1, 3, ... */
+    TT_GGUF_KEYS,    /* of wkv_b, the rows of each head that make keys, transposed */
+    TT_GGUF_VALUES,  /* and those that make values */
+    TT_GGUF_FACTORS, /* no parameter: the factors of RoPE */
+};
+
+/** The name of a parameter in a file. */
+struct tt_gguf_name {
+    const char *ours;   /* after "layers.N." */
+    const char *theirs; /* after "blk.N." */
+    enum tt_gguf_layout layout;
+    int part, parts; /* of the tensor; parts 0: it is whole */
+};
 
 /**
  * The sizes of a model as values of a GGUF file, by the architectures of llama.cpp, and back. A file of titan's also
@@ -16,6 +78,9 @@
  *   context   the longest sequence that the file should promise; 0: the model's
  */
 int tt_gguf_put_model(const struct tt_model *model, int64_t context, struct tt_gguf_values *values) TT_MUST_CHECK;
+
+/** Whether the file has the embedding once more as its head, where the model's is tied. */
+bool tt_gguf_copies_head(const struct tt_model *model);
 
 /** Whether the file has a tensor of RoPE's factors, rope_freqs.weight, of head_dim / 2 floats; and factor i. */
 bool tt_gguf_has_rope_factors(const struct tt_model *model);

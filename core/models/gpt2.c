@@ -11,6 +11,7 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/models/gguf.h"
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 
@@ -29,6 +30,19 @@ static const struct tt_flavor flavors[] = {
 };
 /* clang-format on */
 
+static const struct tt_hf_class classes[] = {
+    {.type = "gpt2",
+     .architecture = "GPT2LMHeadModel",
+     .reads = "gpt2",
+     .dims = {.dim = 768,
+              .n_layers = 12,
+              .n_heads = 12,
+              .vocab_size = 50257,
+              .norm_eps = 1e-5F,
+              .max_positions = 1024,
+              .tied = 1}},
+};
+
 /* Published GPT-2 files were trained with dropout; their weights are as good without. */
 static int note_dropout(const json_t *config, const char *where)
 {
@@ -46,40 +60,18 @@ out:
     return rc;
 }
 
-/* A size that has a second name, which is that of other classes. */
-static int read_size(const json_t *config, const char *key, const char *other, const char *where, int64_t *size)
-{
-    int rc = 0;
-
-    TT_TRY(tt_hf_alias(config, key, other, where, &key));
-    TT_TRY(tt_hf_int(config, key, *size, where, size));
-out:
-    return rc;
-}
-
-static int read_sizes(const json_t *config, const char *where, struct tt_model_dims *d)
-{
-    double eps = (double)d->norm_eps;
-    bool tied = d->tied == 1;
-    int rc = 0;
-
-    TT_TRY(read_size(config, "n_embd", "hidden_size", where, &d->dim));
-    TT_TRY(read_size(config, "n_layer", "num_hidden_layers", where, &d->n_layers));
-    TT_TRY(read_size(config, "n_head", "num_attention_heads", where, &d->n_heads));
-    TT_TRY(read_size(config, "n_positions", "max_position_embeddings", where, &d->max_positions));
-    TT_TRY(tt_hf_int(config, "n_inner", 0, where, &d->ffn_dim));
-    TT_TRY(tt_hf_int(config, "vocab_size", d->vocab_size, where, &d->vocab_size));
-    TT_TRY(tt_hf_real(config, "layer_norm_epsilon", eps, where, &eps));
-    TT_TRY(tt_hf_bool(config, "tie_word_embeddings", tied, where, &tied));
-    d->ffn_dim = d->ffn_dim ? d->ffn_dim : 4 * d->dim;
-    d->norm_eps = (float)eps;
-    d->tied = tied;
-out:
-    return rc;
-}
-
 static int read_hf_config(const void *config, const char *where, struct tt_model_dims *ret_dims)
 {
+    static const struct tt_hf_key keys[] = {
+        TT_HF_KEY("n_embd", "hidden_size", SIZE, dim),
+        TT_HF_KEY("n_layer", "num_hidden_layers", SIZE, n_layers),
+        TT_HF_KEY("n_head", "num_attention_heads", SIZE, n_heads),
+        TT_HF_KEY("n_positions", "max_position_embeddings", SIZE, max_positions),
+        TT_HF_KEY("n_inner", NULL, SIZE, ffn_dim),
+        TT_HF_KEY("vocab_size", NULL, SIZE, vocab_size),
+        TT_HF_KEY("layer_norm_epsilon", NULL, FLOAT, norm_eps),
+        TT_HF_KEY("tie_word_embeddings", NULL, TIED, tied),
+    };
     struct tt_model_dims d = tt_hf_class(config)->dims;
     int rc = 0;
 
@@ -89,25 +81,23 @@ static int read_hf_config(const void *config, const char *where, struct tt_model
     TT_TRY(tt_hf_must_be_off(config, "add_cross_attention", where));
     TT_TRY(tt_hf_must_be_on(config, "scale_attn_weights", where));
     TT_TRY(note_dropout(config, where));
-    TT_TRY(read_sizes(config, where, &d));
+    TT_TRY(tt_hf_read(config, keys, sizeof keys / sizeof *keys, where, &d));
+    d.ffn_dim = d.ffn_dim ? d.ffn_dim : 4 * d.dim;
     *ret_dims = d;
 out:
     return rc;
 }
 
-static void *write_hf_config(const struct tt_model *model)
+static void write_hf_config(const struct tt_model *model, void *config)
 {
     const struct tt_model_dims *d = &model->dims;
-    json_t *config = tt_hf_config_new(model, "GPT2LMHeadModel");
-    json_t *sizes =
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:f, s:f, s:f}", "n_embd", (json_int_t)d->dim, "n_layer",
-                  (json_int_t)d->n_layers, "n_head", (json_int_t)d->n_heads, "n_inner", (json_int_t)d->ffn_dim,
-                  "n_positions", (json_int_t)d->max_positions, "activation_function", "gelu_new", "layer_norm_epsilon",
-                  tt_hf_float(d->norm_eps), "attn_pdrop", 0.0, "embd_pdrop", 0.0, "resid_pdrop", 0.0);
 
-    (void)json_object_update(config, sizes);
-    json_decref(sizes);
-    return config;
+    (void)json_object_update_new(config, json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:f, s:f, s:f}", "n_embd",
+                                                   (json_int_t)d->dim, "n_layer", (json_int_t)d->n_layers, "n_head",
+                                                   (json_int_t)d->n_heads, "n_inner", (json_int_t)d->ffn_dim,
+                                                   "n_positions", (json_int_t)d->max_positions, "activation_function",
+                                                   "gelu_new", "layer_norm_epsilon", tt_hf_float(d->norm_eps),
+                                                   "attn_pdrop", 0.0, "embd_pdrop", 0.0, "resid_pdrop", 0.0));
 }
 
 /* Where a tensor of theirs holds one of our layers: all of it, or part `part` of three. */
@@ -210,11 +200,32 @@ static void build(const struct tt_model *model, int64_t batch, int64_t seq_len, 
     tt_build_head_loss(&b, model->dims.tied ? "tok_embeddings" : "output", x);
 }
 
+static const struct tt_gguf_size sizes[] = {TT_GGUF_BLOCKS,
+                                            TT_GGUF_SIZE("attention.layer_norm_epsilon", FLOAT, norm_eps, false)};
+static const struct tt_gguf_arch archs[] = {{.name = "gpt2", .size = sizes, .n_sizes = TT_COUNT(sizes)}};
+static const struct tt_gguf_name names[] = {
+    {.ours = "attention.wq.weight", .theirs = "attn_qkv.weight", .part = 0, .parts = 3},
+    {.ours = "attention.wk.weight", .theirs = "attn_qkv.weight", .part = 1, .parts = 3},
+    {.ours = "attention.wv.weight", .theirs = "attn_qkv.weight", .part = 2, .parts = 3},
+    {.ours = "attention.wq.bias", .theirs = "attn_qkv.bias", .part = 0, .parts = 3},
+    {.ours = "attention.wk.bias", .theirs = "attn_qkv.bias", .part = 1, .parts = 3},
+    {.ours = "attention.wv.bias", .theirs = "attn_qkv.bias", .part = 2, .parts = 3},
+    {.ours = "feed_forward.w1.weight", .theirs = "ffn_up.weight"},
+    {.ours = "feed_forward.w1.bias", .theirs = "ffn_up.bias"},
+    {.ours = "feed_forward.w2.weight", .theirs = "ffn_down.weight"},
+    {.ours = "feed_forward.w2.bias", .theirs = "ffn_down.bias"},
+};
+
 const struct tt_model_row tt_model_gpt2 = {
     .name = "gpt2",
     .flavors = flavors,
-    .n_flavors = (int)(sizeof flavors / sizeof *flavors),
-    .hf_model_type = "gpt2",
+    .n_flavors = TT_COUNT(flavors),
+    .classes = classes,
+    .n_classes = TT_COUNT(classes),
+    .archs = archs,
+    .n_archs = TT_COUNT(archs),
+    .gguf_names = names,
+    .n_gguf_names = TT_COUNT(names),
     .hf_blocks = "transformer.h.",
     .hf_prefix = "transformer.",
     .learned_positions = true,

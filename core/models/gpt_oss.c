@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/models/gguf.h"
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 
@@ -29,6 +30,30 @@ static const struct tt_flavor flavors[] = {
 /* clang-format on */
 
 /* --- config.json --- */
+
+static const struct tt_hf_class classes[] = {
+    {.type = "gpt_oss",
+     .architecture = "GptOssForCausalLM",
+     .reads = "decoder experts num_experts num_local_experts experts_per_token swiglu_alpha swiglu_limit",
+     .dims = {.dim = 2880,
+              .n_layers = 36,
+              .n_heads = 64,
+              .n_kv_heads = 8,
+              .head_dim = 64,
+              .ffn_dim = 2880,
+              .vocab_size = 201088,
+              .norm_eps = 1e-5F,
+              .rope = {.theta = 150000.0,
+                       .factor = 32.0,
+                       .original_max = 4096.0,
+                       .beta_fast = 32.0,
+                       .beta_slow = 1.0,
+                       .fractional = true},
+              .max_positions = 131072,
+              .sliding_window = 128,
+              .moe = {.experts = 128, .top_k = 4}},
+     .window = {.absent = 128, .any = true}},
+};
 
 static const char *layer_type(int64_t layer)
 {
@@ -69,17 +94,18 @@ out:
 
 static int read_hf_config(const void *config, const char *where, struct tt_model_dims *ret_dims)
 {
+    static const struct tt_hf_key keys[] = {
+        TT_HF_KEY("head_dim", NULL, SIZE, head_dim),
+        TT_HF_KEY("sliding_window", NULL, SIZE, sliding_window),
+        TT_HF_KEY("num_experts", "num_local_experts", SIZE, moe.experts),
+        TT_HF_KEY("num_experts_per_tok", NULL, SIZE, moe.top_k),
+    };
     struct tt_model_dims d = tt_hf_class(config)->dims;
-    const char *key = NULL;
     int rc = 0;
 
     TT_TRY(check(config, where));
     TT_TRY(tt_hf_sizes(config, where, &d));
-    TT_TRY(tt_hf_int(config, "head_dim", d.head_dim, where, &d.head_dim));
-    TT_TRY(tt_hf_int(config, "sliding_window", d.sliding_window, where, &d.sliding_window));
-    TT_TRY(tt_hf_alias(config, "num_experts", "num_local_experts", where, &key));
-    TT_TRY(tt_hf_int(config, key, d.moe.experts, where, &d.moe.experts));
-    TT_TRY(tt_hf_int(config, "num_experts_per_tok", d.moe.top_k, where, &d.moe.top_k));
+    TT_TRY(tt_hf_read(config, keys, sizeof keys / sizeof *keys, where, &d));
     TT_TRY(tt_hf_must_equal(config, "experts_per_token", (double)d.moe.top_k, where)); /* of the first files */
     TT_TRY(check_layer_types(config, where, d.n_layers));
     *ret_dims = d;
@@ -87,10 +113,10 @@ out:
     return rc;
 }
 
-static void *write_hf_config(const struct tt_model *model)
+static void write_hf_config(const struct tt_model *model, void *config)
 {
     const struct tt_model_dims *d = &model->dims;
-    json_t *config = tt_hf_config_new(model, "GptOssForCausalLM"), *types = json_array();
+    json_t *types = json_array();
 
     for (int64_t l = 0; l < d->n_layers; l++)
         (void)json_array_append_new(types, json_string(layer_type(l)));
@@ -103,7 +129,6 @@ static void *write_hf_config(const struct tt_model *model)
                           "experts_per_token", (json_int_t)d->moe.top_k, "sliding_window",
                           (json_int_t)d->sliding_window, "layer_types", types, "swiglu_alpha", tt_json_number(1.702),
                           "swiglu_limit", tt_json_number(7.0), "output_router_logits", false));
-    return config;
 }
 
 /* --- parameters --- */
@@ -261,11 +286,34 @@ static void build(const struct tt_model *model, int64_t batch, int64_t seq_len, 
     tt_build_head_loss(&b, model->dims.tied ? "tok_embeddings" : "output", x);
 }
 
+static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER, TT_GGUF_EXPERTS, TT_GGUF_EXPERT_WIDTH,
+                                            TT_GGUF_SIZE("attention.sliding_window", INT, sliding_window, false)};
+static const struct tt_gguf_arch archs[] = {{.name = "gpt-oss",
+                                             .size = sizes,
+                                             .n_sizes = TT_COUNT(sizes),
+                                             .experts = true,
+                                             .windows = true,
+                                             .ffn_is_expert = true}};
+static const struct tt_gguf_name names[] = {
+    {.ours = "ffn_norm.weight", .theirs = "post_attention_norm.weight"},
+    {.ours = "moe.experts.mlp1_weight", .theirs = "ffn_gate_exps.weight", .layout = TT_GGUF_EVEN},
+    {.ours = "moe.experts.mlp1_weight", .theirs = "ffn_up_exps.weight", .layout = TT_GGUF_ODD},
+    {.ours = "moe.experts.mlp1_bias", .theirs = "ffn_gate_exps.bias", .layout = TT_GGUF_EVEN},
+    {.ours = "moe.experts.mlp1_bias", .theirs = "ffn_up_exps.bias", .layout = TT_GGUF_ODD},
+    {.ours = "moe.experts.mlp2_weight", .theirs = "ffn_down_exps.weight"},
+    {.ours = "moe.experts.mlp2_bias", .theirs = "ffn_down_exps.bias"},
+};
+
 const struct tt_model_row tt_model_gpt_oss = {
     .name = "gpt_oss",
     .flavors = flavors,
-    .n_flavors = (int)(sizeof flavors / sizeof *flavors),
-    .hf_model_type = "gpt_oss",
+    .n_flavors = TT_COUNT(flavors),
+    .classes = classes,
+    .n_classes = TT_COUNT(classes),
+    .archs = archs,
+    .n_archs = TT_COUNT(archs),
+    .gguf_names = names,
+    .n_gguf_names = TT_COUNT(names),
     .hf_blocks = "model.layers.",
     .undivided = true,
     .read_hf_config = read_hf_config,

@@ -14,165 +14,42 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
-/* --- classes --- */
-
-/* What DeepSeek's classes have in common. */
-#define LATENT_DIMS .head_dim = 192, .mla = {.kv_rank = 512, .q_rank = 1536, .rope_dim = 64, .value_dim = 128}
-
-static const struct tt_hf_class classes[] = {
-    {"llama",
-     {.dim = 4096,
-      .n_layers = 32,
-      .n_heads = 32,
-      .ffn_dim = 11008,
-      .vocab_size = 32000,
-      .norm_eps = 1e-6F,
-      .rope = {.theta = 10000.0},
-      .max_positions = 2048},
-     {0}},
-    {"mistral",
-     {.dim = 4096,
-      .n_layers = 32,
-      .n_heads = 32,
-      .n_kv_heads = 8,
-      .ffn_dim = 14336,
-      .vocab_size = 32000,
-      .norm_eps = 1e-6F,
-      .rope = {.theta = 10000.0},
-      .max_positions = 131072},
-     {.absent = 4096, .any = true}},
-    {"mixtral",
-     {.dim = 4096,
-      .n_layers = 32,
-      .n_heads = 32,
-      .n_kv_heads = 8,
-      .ffn_dim = 14336,
-      .vocab_size = 32000,
-      .norm_eps = 1e-5F,
-      .rope = {.theta = 1000000.0},
-      .max_positions = 131072,
-      .moe = {.experts = 8, .top_k = 2}},
-     {.any = true}},
-    {"qwen3",
-     {.dim = 4096,
-      .n_layers = 32,
-      .n_heads = 32,
-      .n_kv_heads = 32,
-      .head_dim = 128,
-      .ffn_dim = 22016,
-      .vocab_size = 151936,
-      .norm_eps = 1e-6F,
-      .rope = {.theta = 10000.0},
-      .max_positions = 32768},
-     {.absent = 4096, .any = true, .needs_use = true, .by_layers = true, .layers = 28}},
-    {"qwen3_moe",
-     {.dim = 2048,
-      .n_layers = 24,
-      .n_heads = 32,
-      .n_kv_heads = 4,
-      .ffn_dim = 6144,
-      .vocab_size = 151936,
-      .norm_eps = 1e-6F,
-      .rope = {.theta = 10000.0},
-      .max_positions = 32768,
-      .moe = {.experts = 128, .top_k = 8, .ffn_dim = 768, .gates_as_scored = true}},
-     {.absent = 4096, .any = true, .needs_use = true}},
-    {"deepseek_v2",
-     {.dim = 4096,
-      .n_layers = 32,
-      .n_heads = 32,
-      .ffn_dim = 11008,
-      .vocab_size = 102400,
-      .norm_eps = 1e-6F,
-      .rope = {.theta = 10000.0},
-      .max_positions = 2048,
-      LATENT_DIMS,
-      .moe = {.experts = 64, .ffn_dim = 1407, .shared = 2, .gates_as_scored = true, .route_scale = 1.0}},
-     {0}},
-    {"deepseek_v3",
-     {.dim = 7168,
-      .n_layers = 61,
-      .n_heads = 128,
-      .ffn_dim = 18432,
-      .vocab_size = 129280,
-      .norm_eps = 1e-6F,
-      .rope = {.theta = 10000.0},
-      .max_positions = 4096,
-      LATENT_DIMS,
-      .moe = {.experts = 256,
-              .top_k = 8,
-              .ffn_dim = 2048,
-              .shared = 1,
-              .dense_layers = 3,
-              .biased = true,
-              .score = TT_SCORE_SIGMOID,
-              .groups = 8,
-              .kept_groups = 4,
-              .group_rule = TT_GROUP_TWO_BEST,
-              .route_scale = 2.5}},
-     {0}},
-    {"gpt_oss",
-     {.dim = 2880,
-      .n_layers = 36,
-      .n_heads = 64,
-      .n_kv_heads = 8,
-      .head_dim = 64,
-      .ffn_dim = 2880,
-      .vocab_size = 201088,
-      .norm_eps = 1e-5F,
-      .rope = {.theta = 150000.0,
-               .factor = 32.0,
-               .original_max = 4096.0,
-               .beta_fast = 32.0,
-               .beta_slow = 1.0,
-               .fractional = true},
-      .max_positions = 131072,
-      .sliding_window = 128,
-      .moe = {.experts = 128, .top_k = 4}},
-     {.absent = 128, .any = true}},
-    {"gpt2",
-     {.dim = 768,
-      .n_layers = 12,
-      .n_heads = 12,
-      .vocab_size = 50257,
-      .norm_eps = 1e-5F,
-      .max_positions = 1024,
-      .tied = 1},
-     {0}},
-};
-
-const struct tt_hf_class *tt_hf_class_of(const char *model_type)
+const struct tt_hf_class *tt_hf_find_class(const char *model_type, const struct tt_model_row **ret_row)
 {
-    if (strcmp(model_type, "kimi_k2") == 0) /* its folders have a copy of DeepSeek-V3's class */
-        model_type = "deepseek_v3";
-    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
-        if (strcmp(classes[i].type, model_type) == 0)
-            return &classes[i];
+    for (int r = 0; r < tt_model_n_rows; r++) {
+        for (int c = 0; c < tt_model_rows[r]->n_classes; c++) {
+            const struct tt_hf_class *class = &tt_model_rows[r]->classes[c];
+
+            *ret_row = tt_model_rows[r];
+            if (strcmp(class->type, model_type) == 0 || (class->copy && strcmp(class->copy, model_type) == 0))
+                return class;
+        }
+    }
+    *ret_row = NULL;
     return NULL;
 }
 
 const struct tt_hf_class *tt_hf_class(const json_t *config)
 {
     const char *type = json_string_value(json_object_get(config, "model_type"));
+    const struct tt_model_row *row;
 
-    return type ? tt_hf_class_of(type) : NULL;
+    return type ? tt_hf_find_class(type, &row) : NULL;
 }
 
 /* --- keys that the class does not read --- */
 
-#define LATENTS  "deepseek_v2 deepseek_v3"
-#define SPARSE   "mixtral qwen3_moe gpt_oss " LATENTS
-#define DECODERS "llama mistral qwen3 " SPARSE
-#define ALL      "gpt2 " DECODERS
-#define OFF      "false 0"
-#define ONE      "1"
+#define OFF "false 0"
+#define ONE "1"
 
 static const struct key {
-    const char *name, *readers, *harmless, *owner;
+    const char *name, *word, *harmless, *owner;
 } keys[] = {
-#define K(name, readers, harmless, owner) {name, readers, harmless, owner},
+#define K(name, word, harmless, owner) {name, word, harmless, owner},
 #include "core/models/hf_keys.def"
 #undef K
+#undef OFF
+#undef ONE
 };
 
 /* The members of a RoPE object, and the types that use them. */
@@ -263,11 +140,12 @@ static bool is_harmless(const json_t *value, const char *harmless)
 static int fail_effect(const struct key *key, const json_t *value, const char *type, const char *where)
 {
     enum { MOST = 60 };
+    const struct tt_model_row *row;
     const char *owner = key->owner;
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(6));
     char *help = !*owner ? tt_strdup("")
                          : tt_format("It is a key of model_type %s%s. ", owner,
-                                     tt_hf_class_of(owner) ? "" : ", which titan does not have");
+                                     tt_hf_find_class(owner, &row) ? "" : ", which titan does not have");
 
     (void)tt_fail(TT_EDATA,
                   "%s: %s %.*s%s changes what a model computes, and models of model_type %s have no such thing\n"
@@ -309,8 +187,9 @@ static void list_rope(const json_t *config, const char *object, struct tt_text *
 
 static int check_keys(const json_t *config, const char *where)
 {
-    const char *type = tt_hf_class(config)->type, *name;
+    const struct tt_hf_class *class = tt_hf_class(config);
     struct tt_text unused = {0};
+    const char *name;
     json_t *value;
     int rc = 0;
 
@@ -320,8 +199,9 @@ static int check_keys(const json_t *config, const char *where)
 
         if (!key && *name != '_')
             list_key(&unused, "", name);
-        if (key && !has_word(key->readers, type) && !is_harmless(value, key->harmless))
-            TT_TRY(fail_effect(key, value, type, where));
+        if (key && strcmp(key->word, "all") != 0 && !has_word(class->reads, key->word) &&
+            !has_word(class->reads, name) && !is_harmless(value, key->harmless))
+            TT_TRY(fail_effect(key, value, class->type, where));
     }
     list_rope(config, "rope_scaling", &unused);
     list_rope(config, "rope_parameters", &unused);
@@ -346,7 +226,8 @@ static int fail_type(const char *key, const char *wanted, const char *where)
     return tt_fail(TT_EDATA, "%s: %s must be %s", where, key, wanted);
 }
 
-int tt_hf_alias(const json_t *config, const char *key, const char *other, const char *where, const char **ret_key)
+/* A key that has two names in a class: *ret_key is the one that the file has. */
+static int find_name(const json_t *config, const char *key, const char *other, const char *where, const char **ret_key)
 {
     const json_t *a = member(config, key), *b = member(config, other);
 
@@ -385,11 +266,6 @@ int tt_hf_int(const json_t *config, const char *key, int64_t absent, const char 
     return read_int(config, key, 1, absent, where, ret_value);
 }
 
-int tt_hf_count(const json_t *config, const char *key, int64_t absent, const char *where, int64_t *ret_value)
-{
-    return read_int(config, key, 0, absent, where, ret_value);
-}
-
 int tt_hf_real(const json_t *config, const char *key, double absent, const char *where, double *ret_value)
 {
     const json_t *value = member(config, key);
@@ -408,6 +284,51 @@ int tt_hf_bool(const json_t *config, const char *key, bool absent, const char *w
         return fail_type(key, "true or false", where);
     *ret_value = value ? json_is_true(value) : absent;
     return 0;
+}
+
+static int read_key(const json_t *config, const struct tt_hf_key *row, const char *where, struct tt_model_dims *dims)
+{
+    char *at = (char *)dims + row->at;
+    int64_t *n = (int64_t *)(void *)at;
+    const char *key = row->key;
+    double real = 0.0;
+    bool flag = false;
+    int rc = 0;
+
+    if (row->other)
+        TT_TRY(find_name(config, row->key, row->other, where, &key));
+    switch (row->kind) {
+    case TT_HF_SIZE:
+    case TT_HF_COUNT:
+        rc = read_int(config, key, row->kind == TT_HF_SIZE, *n, where, n);
+        break;
+    case TT_HF_NULLABLE:
+        rc = json_object_get(config, key) ? tt_hf_int(config, key, 0, where, n) : 0;
+        break;
+    case TT_HF_REAL:
+        rc = tt_hf_real(config, key, *(double *)(void *)at, where, (double *)(void *)at);
+        break;
+    case TT_HF_FLOAT:
+        rc = tt_hf_real(config, key, (double)*(float *)(void *)at, where, &real);
+        *(float *)(void *)at = (float)real;
+        break;
+    case TT_HF_TIED:
+        rc = tt_hf_bool(config, key, dims->tied == 1, where, &flag);
+        dims->tied = flag;
+        break;
+    }
+out:
+    return rc;
+}
+
+int tt_hf_read(const json_t *config, const struct tt_hf_key *keys, size_t n, const char *where,
+               struct tt_model_dims *dims)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = read_key(config, &keys[i], where, dims);
+    return rc;
 }
 
 int tt_hf_must_be(const json_t *config, const char *key, const char *wanted, const char *where)
@@ -595,7 +516,7 @@ int tt_hf_windows(const json_t *config, const char *where, struct tt_model_dims 
     if (!of->any)
         return tt_fail(TT_EDATA, "%s: sliding_window attention is not supported", where);
     if (of->by_layers)
-        TT_TRY(tt_hf_count(config, "max_window_layers", of->layers, where, &first));
+        TT_TRY(read_int(config, "max_window_layers", 0, of->layers, where, &first));
     dims->sliding_window = window;
     dims->window_from = first + 1;
     if (types)
@@ -750,26 +671,24 @@ out:
 
 int tt_hf_sizes(const json_t *config, const char *where, struct tt_model_dims *d)
 {
-    double eps = (double)d->norm_eps;
-    bool tied = d->tied == 1;
+    static const struct tt_hf_key keys[] = {
+        TT_HF_KEY("hidden_size", NULL, SIZE, dim),
+        TT_HF_KEY("num_hidden_layers", NULL, SIZE, n_layers),
+        TT_HF_KEY("num_attention_heads", NULL, SIZE, n_heads),
+        TT_HF_KEY("num_key_value_heads", NULL, NULLABLE, n_kv_heads), /* null: as many as heads */
+        TT_HF_KEY("intermediate_size", NULL, SIZE, ffn_dim),
+        TT_HF_KEY("vocab_size", NULL, SIZE, vocab_size),
+        TT_HF_KEY("max_position_embeddings", NULL, SIZE, max_positions),
+        TT_HF_KEY("rms_norm_eps", NULL, FLOAT, norm_eps),
+        TT_HF_KEY("tie_word_embeddings", NULL, TIED, tied),
+    };
     int rc = 0;
 
-    TT_TRY(tt_hf_int(config, "hidden_size", d->dim, where, &d->dim));
-    TT_TRY(tt_hf_int(config, "num_hidden_layers", d->n_layers, where, &d->n_layers));
+    TT_TRY(tt_hf_read(config, keys, sizeof keys / sizeof *keys, where, d));
     if (d->n_layers > TT_MOST_LAYERS) /* others may be looked at one by one */
         return tt_fail(TT_EDATA, "%s: num_hidden_layers is %lld; at most %d is supported", where,
                        (long long)d->n_layers, TT_MOST_LAYERS);
-    TT_TRY(tt_hf_int(config, "num_attention_heads", d->n_heads, where, &d->n_heads));
-    if (json_object_get(config, "num_key_value_heads")) /* null: as many as heads, whatever the class has */
-        TT_TRY(tt_hf_int(config, "num_key_value_heads", 0, where, &d->n_kv_heads));
-    TT_TRY(tt_hf_int(config, "intermediate_size", d->ffn_dim, where, &d->ffn_dim));
-    TT_TRY(tt_hf_int(config, "vocab_size", d->vocab_size, where, &d->vocab_size));
-    TT_TRY(tt_hf_int(config, "max_position_embeddings", d->max_positions, where, &d->max_positions));
-    TT_TRY(tt_hf_real(config, "rms_norm_eps", eps, where, &eps));
-    TT_TRY(tt_hf_bool(config, "tie_word_embeddings", tied, where, &tied));
     TT_TRY(read_rope(config, where, d));
-    d->norm_eps = (float)eps;
-    d->tied = tied;
 out:
     return rc;
 }
@@ -826,25 +745,24 @@ int tt_hf_router_logits(const json_t *config, const char *where)
     return rc;
 }
 
-int tt_hf_experts(const json_t *config, const char *width_key, const char *where, struct tt_model_dims *ret_dims)
+int tt_hf_experts(const json_t *config, bool have_width, const char *where, struct tt_model_dims *d)
 {
-    struct tt_moe moe = ret_dims->moe;
-    bool normalized = !moe.gates_as_scored;
-    const char *key = NULL;
+    static const struct tt_hf_key keys[] = {
+        TT_HF_KEY("num_experts", "num_local_experts", SIZE, moe.experts),
+        TT_HF_KEY("num_experts_per_tok", NULL, SIZE, moe.top_k),
+        TT_HF_KEY("moe_intermediate_size", NULL, SIZE, moe.ffn_dim),
+    };
+    bool normalized = !d->moe.gates_as_scored;
     int rc = 0;
 
-    TT_TRY(tt_hf_alias(config, "num_experts", "num_local_experts", where, &key));
-    TT_TRY(tt_hf_int(config, key, moe.experts, where, &moe.experts));
-    TT_TRY(tt_hf_int(config, "num_experts_per_tok", moe.top_k, where, &moe.top_k));
+    TT_TRY(tt_hf_read(config, keys, have_width ? 3 : 2, where, d));
     TT_TRY(tt_hf_router_logits(config, where));
     TT_TRY(tt_hf_must_equal(config, "router_jitter_noise", 0.0, where));
-    if (width_key) {
-        TT_TRY(tt_hf_int(config, width_key, moe.ffn_dim, where, &moe.ffn_dim));
+    if (have_width) {
         TT_TRY(tt_hf_bool(config, "norm_topk_prob", normalized, where, &normalized));
-        TT_TRY(read_dense_layers(config, where, ret_dims->n_layers, &moe));
+        TT_TRY(read_dense_layers(config, where, d->n_layers, &d->moe));
     }
-    moe.gates_as_scored = !normalized;
-    ret_dims->moe = moe;
+    d->moe.gates_as_scored = !normalized;
 out:
     return rc;
 }
@@ -869,13 +787,22 @@ json_t *tt_hf_float(float value)
     return tt_json_number(tt_hf_decimal(value));
 }
 
-json_t *tt_hf_config_new(const struct tt_model *model, const char *architecture)
+/*
+ * The members that every class has. Token ids are null, since absent ones would get the defaults of transformers, which
+ * belong to another tokenizer. Keys that transformers 5 renamed are written with their names in 4, which both versions
+ * read.
+ */
+void *tt_model_hf_config(const struct tt_model *model)
 {
-    return json_pack("{s:[s], s:s, s:s, s:I, s:b, s:n, s:n}", "architectures", architecture, "model_type",
-                     model->dims.moe.experts && model->row->hf_same_as ? model->row->hf_same_as
-                                                                       : model->row->hf_model_type,
-                     "torch_dtype", "float32", "vocab_size", (json_int_t)model->dims.vocab_size, "tie_word_embeddings",
-                     model->dims.tied == 1, "bos_token_id", "eos_token_id");
+    const struct tt_model_row *row = model->row;
+    const struct tt_hf_class *class = &row->classes[row->class_of ? row->class_of(&model->dims) : 0];
+    json_t *config =
+        json_pack("{s:[s], s:s, s:s, s:I, s:b, s:n, s:n}", "architectures", class->architecture, "model_type",
+                  class->type, "torch_dtype", "float32", "vocab_size", (json_int_t)model->dims.vocab_size,
+                  "tie_word_embeddings", model->dims.tied == 1, "bos_token_id", "eos_token_id");
+
+    row->write_hf_config(model, config);
+    return config;
 }
 
 static json_t *yarn(const struct tt_rope *rope)

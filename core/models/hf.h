@@ -3,6 +3,7 @@
 #define TT_MODELS_HF_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "core/base/json.h"
 #include "core/models/model.h"
@@ -12,10 +13,13 @@
  * A null member counts as absent. Every failure is TT_EDATA naming the file and the key.
  */
 
-/** What a class of transformers' takes where a config.json with its model_type says nothing. */
+/** A class of transformers': one model_type, which a family reads and writes. */
 struct tt_hf_class {
-    const char *type;
-    struct tt_model_dims dims; /* a size of 0 follows from others; or the file must give it */
+    const char *type;          /* config.json's model_type */
+    const char *architecture;  /* the name of the class, which config.json has too */
+    const char *copy;          /* another model_type, of folders with a copy of the class's code; may be NULL */
+    const char *reads;         /* its keys: words of hf_keys.def, and names of keys that no word includes */
+    struct tt_model_dims dims; /* where the file says nothing; a size of 0 follows from others, or the file must say */
     struct tt_hf_windows {
         int64_t absent; /* the window, if the key is absent; 0: none */
         bool any;       /* its layers may have one */
@@ -25,16 +29,34 @@ struct tt_hf_class {
     } window;
 };
 
-/** The class of a config.json by its model_type; NULL if titan reads no such class. */
-const struct tt_hf_class *tt_hf_class(const json_t *config);
-const struct tt_hf_class *tt_hf_class_of(const char *model_type);
+/** The class of a model_type, and its family's row; NULL: no family reads it. `copy` counts as its class's own. */
+const struct tt_hf_class *tt_hf_find_class(const char *model_type, const struct tt_model_row **ret_row);
 
-/**
- * A key that has two names in a class, `other` being the newer or the older one: *ret_key is the one that the file
- * has. TT_EDATA if it has both, and they differ.
- */
-int tt_hf_alias(const json_t *config, const char *key, const char *other, const char *where,
-                const char **ret_key) TT_MUST_CHECK;
+/** The class of a config.json, one of which a family reads. */
+const struct tt_hf_class *tt_hf_class(const json_t *config);
+
+/** How a key of config.json is a member of the dims, which have the class's value and get that of the file. */
+struct tt_hf_key {
+    const char *key;
+    const char *other; /* the newer or the older name of the same; may be NULL. TT_EDATA if both are there and differ */
+    enum {
+        TT_HF_SIZE,     /* positive; 0 in the class: the file must have it */
+        TT_HF_COUNT,    /* an integer that may be 0 */
+        TT_HF_NULLABLE, /* positive, and null is 0 */
+        TT_HF_REAL,
+        TT_HF_FLOAT,
+        TT_HF_TIED, /* a boolean, the member `tied` */
+    } kind;
+    size_t at;
+};
+#define TT_HF_KEY(key, other, kind, member)                              \
+    {                                                                    \
+        key, other, TT_HF_##kind, offsetof(struct tt_model_dims, member) \
+    }
+
+/** Reads n such keys. */
+int tt_hf_read(const json_t *config, const struct tt_hf_key *keys, size_t n, const char *where,
+               struct tt_model_dims *dims) TT_MUST_CHECK;
 
 /**
  * A positive integer; absent: `absent`, or an error when that is 0. A null counts as absent where that is 0, which
@@ -42,10 +64,6 @@ int tt_hf_alias(const json_t *config, const char *key, const char *other, const 
  */
 int tt_hf_int(const json_t *config, const char *key, int64_t absent, const char *where,
               int64_t *ret_value) TT_MUST_CHECK;
-
-/** The same of an integer that may be 0. */
-int tt_hf_count(const json_t *config, const char *key, int64_t absent, const char *where,
-                int64_t *ret_value) TT_MUST_CHECK;
 
 /** A number; absent or null: `absent`. A boolean; absent: `absent`, and null is false, as in transformers. */
 int tt_hf_real(const json_t *config, const char *key, double absent, const char *where,
@@ -83,13 +101,11 @@ int tt_hf_sizes(const json_t *config, const char *where, struct tt_model_dims *d
 int tt_hf_windows(const json_t *config, const char *where, struct tt_model_dims *dims) TT_MUST_CHECK;
 
 /**
- * The sizes of experts: their number (num_experts or num_local_experts), num_experts_per_tok,
- * and of Qwen3's class the key of their width, norm_topk_prob, decoder_sparse_step and mlp_only_layers.
- * ret_dims: those of the class; n_layers must be known.
- * width_key NULL: Mixtral's, whose experts are as wide as the feed-forward, and whose gates are normalized.
+ * The sizes of experts: their number and that of a token's. have_width: of Qwen3's class, their width, norm_topk_prob,
+ * decoder_sparse_step and mlp_only_layers too; else Mixtral's, whose experts are as wide as the feed-forward, and whose
+ * gates are normalized. dims: those of the class; n_layers must be known.
  */
-int tt_hf_experts(const json_t *config, const char *width_key, const char *where,
-                  struct tt_model_dims *ret_dims) TT_MUST_CHECK;
+int tt_hf_experts(const json_t *config, bool have_width, const char *where, struct tt_model_dims *dims) TT_MUST_CHECK;
 
 /** A note if transformers would add a balance loss in training; the model itself is the same. */
 int tt_hf_router_logits(const json_t *config, const char *where) TT_MUST_CHECK;
@@ -99,14 +115,6 @@ void tt_hf_config_windows(json_t *config, const struct tt_model *model);
 
 /** The reverse for Qwen3's class: the members of its configuration that are about experts. */
 void tt_hf_config_experts(json_t *config, const struct tt_model *model);
-
-/**
- * A new config.json with the members that every architecture has: `architecture`, which is the class in transformers,
- * the row's model_type (of a model with experts hf_same_as, if it has one), the vocabulary, whether the head is tied, a
- * dtype of float32, and null token ids (absent ones would get the defaults of transformers, which belong to another
- * tokenizer).
- */
-json_t *tt_hf_config_new(const struct tt_model *model, const char *architecture);
 
 /**
  * The sizes of decoders whose keys are Llama's, and RoPE as rope_theta with rope_scaling: the spelling of transformers

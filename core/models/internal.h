@@ -4,13 +4,18 @@
 
 #include "core/models/model.h"
 
-/** The rows of the registry, each defined in the file of its family. */
-extern const struct tt_model_row tt_model_deepseek_v3;
-extern const struct tt_model_row tt_model_gpt2;
-extern const struct tt_model_row tt_model_gpt_oss;
-extern const struct tt_model_row tt_model_llama3;
-extern const struct tt_model_row tt_model_mixtral;
-extern const struct tt_model_row tt_model_qwen3;
+/** The families, in the order in which they are listed; each row is in the file of its family. */
+#define TT_MODELS(X) X(llama3) X(qwen3) X(gpt2) X(mixtral) X(deepseek_v3) X(gpt_oss)
+
+#define TT_MODEL_DECLARE(name) extern const struct tt_model_row tt_model_##name;
+TT_MODELS(TT_MODEL_DECLARE)
+#undef TT_MODEL_DECLARE
+
+/** The number of rows of a table. */
+#define TT_COUNT(table) (int)(sizeof(table) / sizeof *(table))
+
+/** The members of `with` that are not 0 (tied: not -1) replace those of dims. */
+void tt_dims_override(struct tt_model_dims *dims, const struct tt_model_dims *with);
 
 /**
  * Functions for writing a model's add_params. What they return is valid until the next call, because model->params may
@@ -132,12 +137,12 @@ struct tt_decoder {
     const char *hf_experts[4]; /* Hugging Face's names of the router, and of w1, w2 and w3 of expert *; NULL: none */
 };
 
-/** The parameters: torchtitan's names and init rules, Llama's names in Hugging Face's files. */
-void tt_decoder_params(struct tt_model *model, const struct tt_decoder *decoder);
-
-/** The forward graph of B sequences of T tokens (tt_model_row.build). */
-void tt_decoder_build(const struct tt_model *model, const struct tt_decoder *decoder, int64_t batch, int64_t seq_len,
-                      struct tt_graph *graph);
+/**
+ * Functions of a row with a decoder: the parameters, with torchtitan's names and init rules and Llama's names in
+ * Hugging Face's files, and the forward graph.
+ */
+void tt_decoder_params(struct tt_model *model);
+void tt_decoder_build(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph);
 
 /** Reads the dims from a config.json with Llama's keys; refuses what such a decoder does not have. */
 int tt_decoder_read_hf(const void *config, const char *where, struct tt_model_dims *ret_dims) TT_MUST_CHECK;

@@ -4,6 +4,7 @@
  * Hugging Face's files have the rows of q and k permuted for rotating halves. Files of Mistral are the same but for a
  * sliding window, which all layers may have; a model without one is written as Llama.
  */
+#include "core/models/gguf.h"
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 
@@ -28,42 +29,69 @@ static const struct tt_flavor flavors[] = {
 };
 /* clang-format on */
 
-static void *write_hf_config(const struct tt_model *model)
+static const struct tt_hf_class classes[] = {
+    {.type = "llama",
+     .architecture = "LlamaForCausalLM",
+     .reads = "decoder mlp_bias",
+     .dims = {.dim = 4096,
+              .n_layers = 32,
+              .n_heads = 32,
+              .ffn_dim = 11008,
+              .vocab_size = 32000,
+              .norm_eps = 1e-6F,
+              .rope = {.theta = 10000.0},
+              .max_positions = 2048}},
+    {.type = "mistral",
+     .architecture = "MistralForCausalLM",
+     .reads = "decoder mlp_bias",
+     .dims = {.dim = 4096,
+              .n_layers = 32,
+              .n_heads = 32,
+              .n_kv_heads = 8,
+              .ffn_dim = 14336,
+              .vocab_size = 32000,
+              .norm_eps = 1e-6F,
+              .rope = {.theta = 10000.0},
+              .max_positions = 131072},
+     .window = {.absent = 4096, .any = true}},
+};
+
+/* Mistral's class may have sliding windows. */
+static int class_of(const struct tt_model_dims *dims)
+{
+    return dims->sliding_window > 0;
+}
+
+static void write_hf_config(const struct tt_model *model, void *config)
 {
     int64_t window = model->dims.sliding_window;
-    json_t *config = tt_hf_config_new(model, window ? "MistralForCausalLM" : "LlamaForCausalLM");
 
     tt_hf_config_decoder(config, model);
     if (window)
-        (void)json_object_update_new(config, json_pack("{s:s, s:I}", "model_type", tt_model_llama3.hf_same_as,
-                                                       "sliding_window", (json_int_t)window));
+        (void)json_object_set_new(config, "sliding_window", json_integer(window));
     else
         (void)json_object_set_new(config, "mlp_bias", json_false());
-    return config;
 }
 
+static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER};
+static const struct tt_gguf_arch archs[] = {
+    {.name = "llama", .size = sizes, .n_sizes = TT_COUNT(sizes), .rope_factors = true}};
 static const struct tt_decoder decoder = {0};
-
-static void add_params(struct tt_model *model)
-{
-    tt_decoder_params(model, &decoder);
-}
-
-static void build(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph)
-{
-    tt_decoder_build(model, &decoder, batch, seq_len, graph);
-}
 
 const struct tt_model_row tt_model_llama3 = {
     .name = "llama3",
     .flavors = flavors,
-    .n_flavors = (int)(sizeof flavors / sizeof *flavors),
-    .hf_model_type = "llama",
-    .hf_same_as = "mistral", /* which may have sliding windows */
+    .n_flavors = TT_COUNT(flavors),
+    .classes = classes,
+    .n_classes = TT_COUNT(classes),
+    .archs = archs,
+    .n_archs = TT_COUNT(archs),
+    .class_of = class_of,
     .hf_blocks = "model.layers.",
     .adaptable = true,
     .read_hf_config = tt_decoder_read_hf,
     .write_hf_config = write_hf_config,
-    .add_params = add_params,
-    .build = build,
+    .decoder = &decoder,
+    .add_params = tt_decoder_params,
+    .build = tt_decoder_build,
 };

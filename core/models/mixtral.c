@@ -3,6 +3,7 @@
  * Mixtral (Jiang et al. 2024): Llama's blocks with experts. RoPE rotates halves and the layout is that of Hugging
  * Face's files.
  */
+#include "core/models/gguf.h"
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 
@@ -20,53 +21,75 @@ static const struct tt_flavor flavors[] = {
 };
 /* clang-format on */
 
+static const struct tt_hf_class classes[] = {
+    {.type = "mixtral",
+     .architecture = "MixtralForCausalLM",
+     .reads = "decoder mlp_bias experts num_experts num_local_experts router_jitter_noise",
+     .dims = {.dim = 4096,
+              .n_layers = 32,
+              .n_heads = 32,
+              .n_kv_heads = 8,
+              .ffn_dim = 14336,
+              .vocab_size = 32000,
+              .norm_eps = 1e-5F,
+              .rope = {.theta = 1000000.0},
+              .max_positions = 131072,
+              .moe = {.experts = 8, .top_k = 2}},
+     .window = {.any = true}},
+};
+
 static int read_hf_config(const void *config, const char *where, struct tt_model_dims *ret_dims)
 {
     int rc = 0;
 
     TT_TRY(tt_decoder_read_hf(config, where, ret_dims));
-    TT_TRY(tt_hf_experts(config, NULL, where, ret_dims));
+    TT_TRY(tt_hf_experts(config, false, where, ret_dims));
 out:
     return rc;
 }
 
-static void *write_hf_config(const struct tt_model *model)
+static void write_hf_config(const struct tt_model *model, void *config)
 {
-    json_t *config = tt_hf_config_new(model, "MixtralForCausalLM");
-
     tt_hf_config_decoder(config, model);
     (void)json_object_update_new(
         config, json_pack("{s:I, s:I, s:o, s:b, s:f}", "num_local_experts", (json_int_t)model->dims.moe.experts,
                           "num_experts_per_tok", (json_int_t)model->dims.moe.top_k, "sliding_window",
                           model->dims.sliding_window ? json_integer(model->dims.sliding_window) : json_null(),
                           "output_router_logits", false, "router_jitter_noise", 0.0));
-    return config;
 }
+
+/* The same architecture as Llama's there, whose RoPE rotates pairs. */
+static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER, TT_GGUF_EXPERTS};
+static const struct tt_gguf_arch archs[] = {{.name = "llama",
+                                             .size = sizes,
+                                             .n_sizes = TT_COUNT(sizes),
+                                             .experts = true,
+                                             .rope_factors = true,
+                                             .ffn_is_expert = true}};
+static const struct tt_gguf_name names[] = {
+    {.ours = "attention.wq.weight", .theirs = "attn_q.weight", .layout = TT_GGUF_PAIRS},
+    {.ours = "attention.wk.weight", .theirs = "attn_k.weight", .layout = TT_GGUF_PAIRS}};
 
 static const struct tt_decoder decoder = {
     .rotate_half = true,
     .hf_experts = {"block_sparse_moe.gate.weight", "block_sparse_moe.experts.*.w1.weight",
                    "block_sparse_moe.experts.*.w2.weight", "block_sparse_moe.experts.*.w3.weight"}};
 
-static void add_params(struct tt_model *model)
-{
-    tt_decoder_params(model, &decoder);
-}
-
-static void build(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph)
-{
-    tt_decoder_build(model, &decoder, batch, seq_len, graph);
-}
-
 const struct tt_model_row tt_model_mixtral = {
     .name = "mixtral",
     .flavors = flavors,
-    .n_flavors = (int)(sizeof flavors / sizeof *flavors),
-    .hf_model_type = "mixtral",
+    .n_flavors = TT_COUNT(flavors),
+    .classes = classes,
+    .n_classes = TT_COUNT(classes),
+    .archs = archs,
+    .n_archs = TT_COUNT(archs),
+    .gguf_names = names,
+    .n_gguf_names = TT_COUNT(names),
     .hf_blocks = "model.layers.",
     .adaptable = true,
     .read_hf_config = read_hf_config,
     .write_hf_config = write_hf_config,
-    .add_params = add_params,
-    .build = build,
+    .decoder = &decoder,
+    .add_params = tt_decoder_params,
+    .build = tt_decoder_build,
 };

@@ -142,26 +142,34 @@ struct tt_model {
 
 enum tt_graph_mode { TT_GRAPH_TRAIN, TT_GRAPH_VALIDATE };
 
+/** A family: all that titan knows of it, but for what its layers compute. */
 struct tt_model_row {
     const char *name; /* "llama3" */
     const struct tt_flavor *flavors;
     int n_flavors;
-    const char *hf_model_type; /* config.json's model_type */
-    const char *hf_same_as;    /* another model_type that it reads, and may write; may be NULL */
-    const char *hf_code_of;    /* another that it reads as the first, of folders with code of their own; may be NULL */
-    const char *hf_blocks;     /* the text before a block's number in Hugging Face's names */
-    bool learned_positions;    /* max_positions rows of them; else RoPE */
-    const char *hf_prefix;     /* a prefix of names that some files leave out; may be NULL */
-    bool adaptable;            /* its linear layers are those of tt_lora_modules */
-    bool undivided;            /* ranks divide neither its layers, nor its sequences, nor its experts */
+    const struct tt_hf_class *classes; /* that its config.json may be of (core/models/hf.h) */
+    int n_classes;
+    const char *hf_blocks; /* the text before a block's number in Hugging Face's names */
+    const char *hf_prefix; /* a prefix of names that some files leave out; may be NULL */
+    /* The architectures of llama.cpp that compute it (core/models/gguf.h), and its tensors' names that are not Llama's.
+     */
+    const struct tt_gguf_arch *archs;
+    int n_archs;
+    const struct tt_gguf_name *gguf_names;
+    int n_gguf_names;
+    bool learned_positions;           /* max_positions rows of them, and a key and value head for each query head */
+    bool adaptable;                   /* its linear layers are those of tt_lora_modules */
+    bool undivided;                   /* ranks divide neither its layers, nor its sequences, nor its experts */
+    const struct tt_decoder *decoder; /* if its blocks are Llama's: how they differ */
     /* Reads the dims from a parsed config.json (json_t *). */
     int (*read_hf_config)(const void *json, const char *where, struct tt_model_dims *ret_dims);
+    /* The number of the class that writes a model of these sizes; NULL: 0. */
+    int (*class_of)(const struct tt_model_dims *dims);
     /*
-     * The reverse: a new config.json (json_t *; the caller releases it) with which transformers 4 and 5 load the
-     * exported weights. torch_dtype is float32, and bos_token_id and eos_token_id are null: the exporter sets the dtype
-     * and the token ids.
+     * The reverse: adds to a new config.json (json_t *), which has the members of tt_model_hf_config, what transformers
+     * 4 and 5 need to load the exported weights.
      */
-    void *(*write_hf_config)(const struct tt_model *model);
+    void (*write_hf_config)(const struct tt_model *model, void *json);
     void (*add_params)(struct tt_model *model);
     /* The forward of one microbatch of B sequences of T tokens, up to graph->token_loss. */
     void (*build)(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph);
@@ -197,6 +205,12 @@ void tt_model_free(struct tt_model *model);
 /** The same with all dims given (flavor is a name only): the model of a checkpoint. */
 int tt_model_from_dims(const char *name, const char *flavor, const struct tt_model_dims *dims,
                        struct tt_model **ret_model) TT_MUST_CHECK;
+
+/**
+ * A new config.json (json_t *; the caller releases it). torch_dtype is float32, and bos_token_id and eos_token_id are
+ * null: the exporter sets the dtype and the token ids.
+ */
+void *tt_model_hf_config(const struct tt_model *model);
 
 /**
  * The model.name of a Hugging Face folder, by the model_type of its config.json, or of a GGUF file; TT_EDATA lists the

@@ -3,8 +3,7 @@
  * Qwen3 (Yang et al. 2025): Llama's blocks with an RMSNorm in every head of q and k, dense or with experts. RoPE
  * rotates halves and the layout is that of Hugging Face's files, as in torchtitan.
  */
-#include <string.h>
-
+#include "core/models/gguf.h"
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 
@@ -36,29 +35,67 @@ static const struct tt_flavor flavors[] = {
 };
 /* clang-format on */
 
+static const struct tt_hf_class classes[] = {
+    {.type = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .reads = "decoder mlp_bias max_window_layers",
+     .dims = {.dim = 4096,
+              .n_layers = 32,
+              .n_heads = 32,
+              .n_kv_heads = 32,
+              .head_dim = 128,
+              .ffn_dim = 22016,
+              .vocab_size = 151936,
+              .norm_eps = 1e-6F,
+              .rope = {.theta = 10000.0},
+              .max_positions = 32768},
+     .window = {.absent = 4096, .any = true, .needs_use = true, .by_layers = true, .layers = 28}},
+    {.type = "qwen3_moe",
+     .architecture = "Qwen3MoeForCausalLM",
+     .reads = "decoder mlp_bias experts num_experts num_local_experts moe_intermediate_size norm_topk_prob "
+              "decoder_sparse_step mlp_only_layers router_jitter_noise",
+     .dims = {.dim = 2048,
+              .n_layers = 24,
+              .n_heads = 32,
+              .n_kv_heads = 4,
+              .ffn_dim = 6144,
+              .vocab_size = 151936,
+              .norm_eps = 1e-6F,
+              .rope = {.theta = 10000.0},
+              .max_positions = 32768,
+              .moe = {.experts = 128, .top_k = 8, .ffn_dim = 768, .gates_as_scored = true}},
+     .window = {.absent = 4096, .any = true, .needs_use = true}},
+};
+
+static int class_of(const struct tt_model_dims *dims)
+{
+    return dims->moe.experts > 0;
+}
+
 static int read_hf_config(const void *config, const char *where, struct tt_model_dims *ret_dims)
 {
-    const char *type = json_string_value(json_object_get(config, "model_type"));
     int rc = 0;
 
     TT_TRY(tt_decoder_read_hf(config, where, ret_dims));
-    if (type && strcmp(type, tt_model_qwen3.hf_same_as) == 0)
-        TT_TRY(tt_hf_experts(config, "moe_intermediate_size", where, ret_dims));
+    if (tt_hf_class(config) == &classes[1])
+        TT_TRY(tt_hf_experts(config, true, where, ret_dims));
 out:
     return rc;
 }
 
-static void *write_hf_config(const struct tt_model *model)
+static void write_hf_config(const struct tt_model *model, void *config)
 {
-    bool experts = model->dims.moe.experts > 0;
-    json_t *config = tt_hf_config_new(model, experts ? "Qwen3MoeForCausalLM" : "Qwen3ForCausalLM");
-
     tt_hf_config_decoder(config, model);
-    if (experts)
+    if (model->dims.moe.experts)
         tt_hf_config_experts(config, model);
     tt_hf_config_windows(config, model);
-    return config;
 }
+
+static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER};
+static const struct tt_gguf_size expert_sizes[] = {TT_GGUF_DECODER, TT_GGUF_EXPERTS, TT_GGUF_EXPERT_WIDTH};
+static const struct tt_gguf_arch archs[] = {
+    {.name = "qwen3", .size = sizes, .n_sizes = TT_COUNT(sizes)},
+    {.name = "qwen3moe", .size = expert_sizes, .n_sizes = TT_COUNT(expert_sizes), .experts = true}};
 
 static const struct tt_decoder decoder = {.qk_norm = true,
                                           .rotate_half = true,
@@ -66,26 +103,20 @@ static const struct tt_decoder decoder = {.qk_norm = true,
                                                          "mlp.experts.*.down_proj.weight",
                                                          "mlp.experts.*.up_proj.weight"}};
 
-static void add_params(struct tt_model *model)
-{
-    tt_decoder_params(model, &decoder);
-}
-
-static void build(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph)
-{
-    tt_decoder_build(model, &decoder, batch, seq_len, graph);
-}
-
 const struct tt_model_row tt_model_qwen3 = {
     .name = "qwen3",
     .flavors = flavors,
-    .n_flavors = (int)(sizeof flavors / sizeof *flavors),
-    .hf_model_type = "qwen3",
-    .hf_same_as = "qwen3_moe",
+    .n_flavors = TT_COUNT(flavors),
+    .classes = classes,
+    .n_classes = TT_COUNT(classes),
+    .archs = archs,
+    .n_archs = TT_COUNT(archs),
+    .class_of = class_of,
     .hf_blocks = "model.layers.",
     .adaptable = true,
     .read_hf_config = read_hf_config,
     .write_hf_config = write_hf_config,
-    .add_params = add_params,
-    .build = build,
+    .decoder = &decoder,
+    .add_params = tt_decoder_params,
+    .build = tt_decoder_build,
 };

@@ -11,6 +11,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/models/gguf.h"
+#include "core/models/hf.h"
 #include "core/models/internal.h"
 #include "core/models/lora.h"
 
@@ -18,71 +19,6 @@
 
 /* Bounds that keep every count within 63 bits; far above any existing model. */
 enum { MAX_DIM = 1 << 22, MAX_EXPERTS = 1 << 14, MAX_GROUPS = 64 };
-
-static void override_int(int64_t *value, int64_t with)
-{
-    if (with != 0)
-        *value = with;
-}
-
-static void override_real(double *value, double with)
-{
-    if (with != 0.0)
-        *value = with;
-}
-
-/* The members of `with` that are not 0 (tied: not -1) replace those of dims. */
-static void override_dims(struct tt_model_dims *dims, const struct tt_model_dims *with)
-{
-    override_int(&dims->dim, with->dim);
-    override_int(&dims->n_layers, with->n_layers);
-    override_int(&dims->n_heads, with->n_heads);
-    override_int(&dims->n_kv_heads, with->n_kv_heads);
-    override_int(&dims->head_dim, with->head_dim);
-    override_int(&dims->ffn_dim, with->ffn_dim);
-    override_int(&dims->vocab_size, with->vocab_size);
-    if (with->norm_eps != 0.0F)
-        dims->norm_eps = with->norm_eps;
-    override_int(&dims->max_positions, with->max_positions);
-    override_real(&dims->rope.theta, with->rope.theta);
-    override_real(&dims->rope.factor, with->rope.factor);
-    override_real(&dims->rope.low_freq_factor, with->rope.low_freq_factor);
-    override_real(&dims->rope.high_freq_factor, with->rope.high_freq_factor);
-    override_real(&dims->rope.original_max, with->rope.original_max);
-    override_real(&dims->rope.beta_fast, with->rope.beta_fast);
-    override_real(&dims->rope.beta_slow, with->rope.beta_slow);
-    override_real(&dims->rope.mscale, with->rope.mscale);
-    override_real(&dims->rope.mscale_all_dim, with->rope.mscale_all_dim);
-    dims->rope.linear = dims->rope.linear || with->rope.linear;
-    dims->rope.dynamic = dims->rope.dynamic || with->rope.dynamic;
-    dims->rope.fractional = dims->rope.fractional || with->rope.fractional;
-    override_int(&dims->sliding_window, with->sliding_window);
-    override_int(&dims->window_from, with->window_from);
-    override_int(&dims->mla.kv_rank, with->mla.kv_rank);
-    override_int(&dims->mla.q_rank, with->mla.q_rank);
-    override_int(&dims->mla.rope_dim, with->mla.rope_dim);
-    override_int(&dims->mla.value_dim, with->mla.value_dim);
-    override_int(&dims->moe.shared, with->moe.shared);
-    override_int(&dims->moe.experts, with->moe.experts);
-    override_int(&dims->moe.top_k, with->moe.top_k);
-    override_int(&dims->moe.ffn_dim, with->moe.ffn_dim);
-    override_int(&dims->moe.dense_layers, with->moe.dense_layers);
-    override_int(&dims->moe.dense_set, with->moe.dense_set);
-    override_int(&dims->moe.groups, with->moe.groups);
-    override_int(&dims->moe.kept_groups, with->moe.kept_groups);
-    override_real(&dims->moe.route_scale, with->moe.route_scale);
-    if (with->moe.score != TT_SCORE_SOFTMAX)
-        dims->moe.score = with->moe.score;
-    if (with->moe.group_rule != TT_GROUP_BEST)
-        dims->moe.group_rule = with->moe.group_rule;
-    dims->moe.gates_as_scored = dims->moe.gates_as_scored || with->moe.gates_as_scored;
-    dims->moe.biased = dims->moe.biased || with->moe.biased;
-    dims->moe.balanced = dims->moe.balanced || with->moe.balanced;
-    if (with->tied >= 0)
-        dims->tied = with->tied;
-    if (with->lora.rank)
-        dims->lora = with->lora;
-}
 
 int64_t tt_model_dense_layers(const struct tt_model_dims *dims)
 {
@@ -366,6 +302,22 @@ static void check_mla(struct check *c, const struct tt_model_dims *d)
               (long long)d->n_kv_heads, tt_key_name(TT_KEY_N_HEADS), (long long)d->n_heads);
 }
 
+static void fail_adapters(struct check *c, const struct tt_model_row *row)
+{
+    struct tt_text names = {0};
+    int left = 0;
+
+    for (int i = 0; i < tt_model_n_rows; i++)
+        left += tt_model_rows[i]->adaptable;
+    for (int i = 0; i < tt_model_n_rows; i++)
+        if (tt_model_rows[i]->adaptable)
+            tt_text_add(&names, "%s%s", tt_model_rows[i]->name, --left > 1 ? ", " : left ? " and " : "");
+    fault(c, ABOUT(TT_KEY_LORA_RANK, TT_KEY_MODEL),
+          "%s has no adapters\nhelp: the models with adapters are %s; %s 0 trains all weights", row->name, names.text,
+          tt_key_name(TT_KEY_LORA_RANK));
+    tt_text_release(&names);
+}
+
 /* Fills in the sizes that follow from others (kv heads, head_dim), and reports all faults to fn. */
 static int check_dims(const struct tt_model_row *row, struct tt_model_dims *d, tt_model_fault_fn fn, void *arg)
 {
@@ -391,10 +343,7 @@ static int check_dims(const struct tt_model_row *row, struct tt_model_dims *d, t
     if (has_dim && has_heads)
         check_mla(&c, d);
     if (d->lora.rank && !row->adaptable)
-        fault(
-            &c, ABOUT(TT_KEY_LORA_RANK, TT_KEY_MODEL),
-            "%s has no adapters\nhelp: the models with adapters are llama3, qwen3 and mixtral; %s 0 trains all weights",
-            row->name, tt_key_name(TT_KEY_LORA_RANK));
+        fail_adapters(&c, row);
     if (has_dim && has_heads && row->learned_positions)
         check_learned(&c, row, d);
     else if (!row->learned_positions)
@@ -423,9 +372,9 @@ static int settle_dims(const struct tt_model_row *row, struct tt_model_dims *d)
 
 /* --- the registry --- */
 
-const struct tt_model_row *const tt_model_rows[] = {
-    &tt_model_llama3, &tt_model_qwen3, &tt_model_gpt2, &tt_model_mixtral, &tt_model_deepseek_v3, &tt_model_gpt_oss,
-};
+#define POINTER(name) &tt_model_##name,
+const struct tt_model_row *const tt_model_rows[] = {TT_MODELS(POINTER)};
+#undef POINTER
 const int tt_model_n_rows = (int)(sizeof tt_model_rows / sizeof tt_model_rows[0]);
 
 /* "a, b, c" of at most 16 words, for messages. The caller frees. */
@@ -488,13 +437,7 @@ out:
     return rc;
 }
 
-static bool is_of_type(const struct tt_model_row *row, const char *type)
-{
-    return strcmp(row->hf_model_type, type) == 0 || (row->hf_same_as && strcmp(row->hf_same_as, type) == 0) ||
-           (row->hf_code_of && strcmp(row->hf_code_of, type) == 0);
-}
-
-/* "llama (model llama3), ..." */
+/* "llama and mistral (model llama3), ..." */
 static char *list_model_types(void)
 {
     struct tt_text text = {0};
@@ -502,31 +445,37 @@ static char *list_model_types(void)
     for (int i = 0; i < tt_model_n_rows; i++) {
         const struct tt_model_row *row = tt_model_rows[i];
 
-        tt_text_add(&text, "%s%s%s%s%s%s (%s %s)", i ? ", " : "", row->hf_model_type, row->hf_same_as ? " and " : "",
-                    row->hf_same_as ? row->hf_same_as : "", row->hf_code_of ? " and " : "",
-                    row->hf_code_of ? row->hf_code_of : "", tt_key_name(TT_KEY_MODEL), row->name);
+        for (int c = 0; c < row->n_classes; c++)
+            tt_text_add(&text, "%s%s", c ? " and " : i ? ", " : "", row->classes[c].type);
+        for (int c = 0; c < row->n_classes; c++)
+            if (row->classes[c].copy)
+                tt_text_add(&text, " and %s", row->classes[c].copy);
+        tt_text_add(&text, " (%s %s)", tt_key_name(TT_KEY_MODEL), row->name);
     }
     return text.text;
+}
+
+static int fail_type(const char *where, const char *type)
+{
+    char *known = list_model_types();
+
+    (void)tt_fail(TT_EDATA, "%s: model_type '%s' is not supported\nhelp: supported are %s", where, type, known);
+    tt_free(known);
+    return TT_EDATA;
 }
 
 /* Checks that config.json belongs to the requested model; otherwise names the model that would
  * accept it, if any. */
 static int check_model_type(const struct tt_model_row *row, const char *type, const char *where)
 {
-    char *known;
+    const struct tt_model_row *of;
 
-    if (is_of_type(row, type))
+    if (!tt_hf_find_class(type, &of))
+        return fail_type(where, type);
+    if (of == row)
         return 0;
-    for (int i = 0; i < tt_model_n_rows; i++) {
-        if (is_of_type(tt_model_rows[i], type)) {
-            return tt_fail(TT_EDATA, "%s: model_type '%s' is not a %s\nhelp: set %s to %s", where, type, row->name,
-                           tt_key_name(TT_KEY_MODEL), tt_model_rows[i]->name);
-        }
-    }
-    known = list_model_types();
-    (void)tt_fail(TT_EDATA, "%s: model_type '%s' is not supported\nhelp: supported are %s", where, type, known);
-    tt_free(known);
-    return TT_EDATA;
+    return tt_fail(TT_EDATA, "%s: model_type '%s' is not a %s\nhelp: set %s to %s", where, type, row->name,
+                   tt_key_name(TT_KEY_MODEL), of->name);
 }
 
 /* The dims of a GGUF file, which takes the place of a folder. */
@@ -643,7 +592,7 @@ int tt_model_check(const char *name, const char *flavor, const struct tt_model_d
 
     TT_TRY(find_dims(name, flavor, hf_folder, fn, arg, &row, &dims));
     if (overrides)
-        override_dims(&dims, overrides);
+        tt_dims_override(&dims, overrides);
     TT_TRY(check_dims(row, &dims, fn, arg));
     if (!ret_model)
         goto out;
@@ -682,7 +631,7 @@ int tt_model_new(const char *name, const char *flavor, const struct tt_model_dim
 
     TT_TRY(find_dims(name, flavor, hf_folder, first_fault_only, &has_one, &row, &dims));
     if (overrides)
-        override_dims(&dims, overrides);
+        tt_dims_override(&dims, overrides);
     if (strcmp(flavor, "hf") == 0)
         TT_TRY(check_dims(row, &dims, keep_first, &first));
     TT_TRY(make_model(row, flavor, dims, ret_model));
@@ -713,9 +662,10 @@ static int gguf_name(const char *path, const char **ret_name)
 
 int tt_model_hf_name(const char *folder, const char **ret_name)
 {
-    char *path, *known;
+    const struct tt_model_row *row = NULL;
     const char *type = NULL;
     json_t *json = NULL;
+    char *path;
     int rc = 0;
 
     *ret_name = NULL;
@@ -724,14 +674,10 @@ int tt_model_hf_name(const char *folder, const char **ret_name)
     path = tt_format("%s/config.json", folder);
     TT_TRY(tt_json_load(path, &json));
     TT_TRY(tt_json_get_string(json, "model_type", path, &type));
-    for (int i = 0; i < tt_model_n_rows && !*ret_name; i++)
-        if (is_of_type(tt_model_rows[i], type))
-            *ret_name = tt_model_rows[i]->name;
-    if (!*ret_name) {
-        known = list_model_types();
-        rc = tt_fail(TT_EDATA, "%s: model_type '%s' is not supported\nhelp: supported are %s", path, type, known);
-        tt_free(known);
-    }
+    if (tt_hf_find_class(type, &row))
+        *ret_name = row->name;
+    else
+        rc = fail_type(path, type);
 out:
     json_decref(json);
     tt_free(path);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "core/base/json.h"
 #include "core/base/log.h"
+#include "core/models/hf.h"
 #include "model_help.h"
 
 /* --- what a config.json says by saying nothing --- */
@@ -73,7 +74,11 @@ static void for_each_class(void (*fn)(const char *type, json_t *of))
     json_t *table = NULL, *of;
 
     assert_int_equal(tt_json_load(path, &table), 0);
-    assert_int_equal(json_object_size(table), 9);
+    for (int r = 0; r < tt_model_n_rows; r++) {
+        for (int c = 0; c < tt_model_rows[r]->n_classes; c++)
+            if (!json_object_get(table, tt_model_rows[r]->classes[c].type))
+                fail_msg("the table lacks %s", tt_model_rows[r]->classes[c].type);
+    }
     json_object_foreach(table, type, of)
     {
         fn(type, of);
@@ -84,14 +89,11 @@ static void for_each_class(void (*fn)(const char *type, json_t *of))
 
 static const char *model_of_type(const char *type)
 {
-    for (int r = 0; r < tt_model_n_rows; r++) {
-        const struct tt_model_row *row = tt_model_rows[r];
+    const struct tt_model_row *row;
 
-        if (strcmp(row->hf_model_type, type) == 0 || (row->hf_same_as && strcmp(row->hf_same_as, type) == 0))
-            return row->name;
-    }
-    fail_msg("no model reads %s", type);
-    return NULL;
+    if (!tt_hf_find_class(type, &row))
+        fail_msg("no model reads %s", type);
+    return row->name;
 }
 
 static struct tt_model *read_json(const char *type, const char *json)

@@ -342,7 +342,7 @@ static void sliding_windows_are_those_of_the_class(void **state)
         if (model_of_json(wanted[i].name, wanted[i].json, &model) < 0)
             fail_msg("%s", tt_error_message());
         check_windows(model, wanted[i].window, wanted[i].layers);
-        config = model->row->write_hf_config(model);
+        config = tt_model_hf_config(model);
         text = tt_json_text(config);
         tt_model_free(model);
         if (model_of_json(wanted[i].name, text, &model) < 0)

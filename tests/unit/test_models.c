@@ -557,7 +557,7 @@ static bool dims_equal(const struct tt_model_dims *a, const struct tt_model_dims
 /* Writes the model's config.json and reads it back. */
 static void check_hf_config(const struct tt_model *model)
 {
-    json_t *config = model->row->write_hf_config(model);
+    json_t *config = tt_model_hf_config(model);
     char *text = tt_json_text(config);
     struct tt_model *back = NULL;
 
@@ -622,7 +622,7 @@ static void hf_configs_are_written_and_read_back(void **state)
 static void hf_configs_have_what_transformers_asks_for(void **state)
 {
     struct tt_model *model = make("1B", NULL);
-    json_t *config = model->row->write_hf_config(model);
+    json_t *config = tt_model_hf_config(model);
     char *text = tt_json_text(config);
 
     assert_non_null(strstr(text, "\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\""));
