@@ -20,11 +20,16 @@ make_step() {
 }
 
 case_weights_come_back_the_same() {
-    for name in llama3 llama3_tied_scaled qwen3 gpt2 qwen3_moe mixtral_moe deepseek_v3 deepseek_v3_long gpt_oss \
-        gpt_oss_long; do
+    for name in $(ls "$golden"); do
         make_step $name
         rm -rf again x.gguf
         run ckpt consolidate step x.gguf --format gguf
+        case $name in
+        *_dense | *_sparse) # some layers without experts
+            expect_error 3 "llama.cpp cannot run this .* model: all its layers have experts"
+            continue
+            ;;
+        esac
         expect_ok
         run ckpt verify --deep x.gguf
         expect_ok

@@ -35,8 +35,7 @@ import_folder() {
 }
 
 case_imported_weights_are_exported_with_the_same_bytes() {
-    for name in llama3 llama3_tied_scaled qwen3 gpt2 qwen3_moe qwen3_moe_dense qwen3_moe_sparse mixtral_moe \
-        llama3_window deepseek_v3 deepseek_v3_long gpt_oss gpt_oss_long; do
+    for name in $(ls "$golden"); do
         rm -rf hf step exported
         import_folder $name
         run ckpt convert hf step
@@ -684,12 +683,11 @@ case_last_save_in_hf_is_a_folder_beside_the_state() {
     expect_err "weights .*from exported"
 }
 
-# follow NAME MODEL FLAGS...: the golden run from the command line. Weights are compared under Hugging Face's names.
+# follow NAME FLAGS...: the golden run from the command line. Weights are compared under Hugging Face's names.
 follow() {
     name=$1
-    model=$2
-    shift 2
-    run_ranks 2 train --model.name=$model --model.flavor=hf --model.hf_assets_path="$golden/$name" \
+    shift
+    run_ranks 2 train --model.flavor=hf --model.hf_assets_path="$golden/$name" \
         --training.dataset=tokens --training.dataset_path="$golden/$name/tokens.bin" --dataloader.shuffle=false \
         --dataloader.cache_dir=cache --training.local_batch_size=1 --checkpoint.enable --checkpoint.interval=1000 \
         --job.dump_folder=outputs --metrics.peak_flops=1e9 $(python3 - "$golden/$name/expect.json" <<'EOF2'
@@ -737,7 +735,7 @@ EOF2
 case_golden_llama3_through_convert_and_consolidate() {
     import_folder llama3
     run ckpt convert hf start
-    follow llama3 llama3 --checkpoint.initial_load_path=start
+    follow llama3 --checkpoint.initial_load_path=start
     run ckpt consolidate outputs exported --format hf
     expect_ok
     arrived llama3
@@ -746,7 +744,7 @@ case_golden_llama3_through_convert_and_consolidate() {
 case_golden_tied_qwen3_and_gpt2_through_last_save_in_hf() {
     for name in llama3_tied_scaled qwen3 gpt2; do
         rm -rf outputs exported
-        follow $name ${name%_tied_scaled} --checkpoint.initial_load_in_hf --checkpoint.last_save_in_hf
+        follow $name --checkpoint.initial_load_in_hf --checkpoint.last_save_in_hf
         cp -r outputs/checkpoint/step-*/hf exported
         arrived $name
     done

@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <dirent.h>
+#include <unistd.h>
+
 #include <cmocka.h>
 
 #include "checkpoint/load/hf.h"
@@ -134,20 +137,63 @@ static float *read_weights(const struct tt_model *model, const char *path)
     return whole;
 }
 
-void reference_open(struct reference *r, const char *model, const char *name)
+static char *folder_of(const char *name)
+{
+    return tt_format("%s/tests/golden/data/%s", TT_SOURCE_DIR, name);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+char **reference_names(int *ret_n)
+{
+    char **names = NULL, *folder = tt_format("%s/tests/golden/data", TT_SOURCE_DIR);
+    int n = 0, cap = 0;
+    struct dirent *entry;
+    DIR *dir = opendir(folder);
+
+    assert_non_null(dir);
+    while ((entry = readdir(dir)))
+        if (entry->d_name[0] != '.')
+            TT_PUSH(names, n, cap) = tt_strdup(entry->d_name);
+    (void)closedir(dir);
+    tt_free(folder);
+    qsort(names, (size_t)n, sizeof *names, by_name);
+    *ret_n = n;
+    return names;
+}
+
+bool reference_has(const char *name, const char *part)
+{
+    char *folder = folder_of(name), *path = tt_format("%s/expect.json", folder), *apart;
+    json_t *expect = NULL;
+    bool has;
+
+    assert_int_equal(reference_check(tt_json_load(path, &expect)), 0);
+    apart = tt_format("%s/%s/expect.json", folder, part);
+    has = json_object_get(expect, part) || access(apart, R_OK) == 0;
+    json_decref(expect);
+    tt_free(folder);
+    tt_free(path);
+    tt_free(apart);
+    return has;
+}
+
+void reference_open(struct reference *r, const char *name)
 {
     struct tt_dataset_spec spec = {.name = "tokens"};
     struct tt_dataset_ref ref;
     char *tokens, *before, *after, *expect;
 
     memset(r, 0, sizeof *r);
-    r->folder = tt_format("%s/tests/golden/data/%s", TT_SOURCE_DIR, name);
+    r->folder = folder_of(name);
     tokens = tt_format("%s/tokens.bin", r->folder);
     before = tt_format("%s/model.safetensors", r->folder);
     after = tt_format("%s/final.safetensors", r->folder);
     expect = tt_format("%s/expect.json", r->folder);
-    assert_int_equal(
-        reference_check(tt_model_new(model, "hf", &(struct tt_model_dims){.tied = -1}, r->folder, &r->model)), 0);
+    assert_int_equal(reference_check(tt_model_from_hf(r->folder, &r->model)), 0);
     spec.path = tokens;
     spec.vocab_size = r->model->dims.vocab_size;
     assert_int_equal(reference_check(tt_dataset_prepare(&spec, &ref)), 0);

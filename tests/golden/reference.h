@@ -22,7 +22,13 @@ struct reference {
     float *averages;       /* the same, of the weights; NULL: not expected */
 };
 
-void reference_open(struct reference *reference, const char *model, const char *name);
+/** The names of all runs, which are those of the folders in data/, in order. They live until the program ends. */
+char **reference_names(int *ret_n);
+
+/** Whether expect.json of a run has the part, or the run has a folder of that name. */
+bool reference_has(const char *name, const char *part);
+
+void reference_open(struct reference *reference, const char *name);
 void reference_close(struct reference *reference);
 
 /** Gives the data the documents of expect.json, to which the expected numbers in its "documents" belong. */

@@ -132,13 +132,14 @@ static void expect_near(const char *what, int ranks, double found, double wanted
                  wanted, off, most);
 }
 
-static void expect_the_first_step_of(const char *model, const char *name)
+/* The first step of a run, whose name is the test's. */
+static void a_run(void **state)
 {
     struct reference r;
     struct first_step right, rounded, effect, ours, theirs;
     struct train_job job;
 
-    reference_open(&r, model, name);
+    reference_open(&r, *state);
     right = (struct first_step){reference_number(&r, "loss", 0), reference_number(&r, "grad_norm", 0)};
     rounded = in_bf16(&r, NULL);
     theirs = in_bf16(&r, "roundings");
@@ -166,82 +167,14 @@ static void expect_the_first_step_of(const char *model, const char *name)
     reference_close(&r);
 }
 
-static void llama3(void **state)
-{
-    expect_the_first_step_of("llama3", "llama3");
-    expect_the_first_step_of("llama3", "llama3_window");
-}
-
-static void llama3_tied_scaled(void **state)
-{
-    expect_the_first_step_of("llama3", "llama3_tied_scaled");
-}
-
-static void llama3_three(void **state)
-{
-    expect_the_first_step_of("llama3", "llama3_three");
-}
-
-static void llama3_clipped(void **state)
-{
-    expect_the_first_step_of("llama3", "llama3_clipped");
-}
-
-static void qwen3(void **state)
-{
-    expect_the_first_step_of("qwen3", "qwen3");
-}
-
-static void qwen3_eight(void **state)
-{
-    expect_the_first_step_of("qwen3", "qwen3_eight");
-}
-
-static void qwen3_moe(void **state)
-{
-    expect_the_first_step_of("qwen3", "qwen3_moe");
-    expect_the_first_step_of("qwen3", "qwen3_moe_dense");
-    expect_the_first_step_of("qwen3", "qwen3_moe_sparse");
-}
-
-static void mixtral_moe(void **state)
-{
-    expect_the_first_step_of("mixtral", "mixtral_moe");
-}
-
-static void deepseek_v3(void **state)
-{
-    expect_the_first_step_of("deepseek_v3", "deepseek_v3");
-    expect_the_first_step_of("deepseek_v3", "deepseek_v3_long");
-}
-
-static void gpt_oss(void **state)
-{
-    expect_the_first_step_of("gpt_oss", "gpt_oss");
-    expect_the_first_step_of("gpt_oss", "gpt_oss_long");
-}
-
-static void gpt2(void **state)
-{
-    expect_the_first_step_of("gpt2", "gpt2");
-}
-
-static void gpt2_eight(void **state)
-{
-    expect_the_first_step_of("gpt2", "gpt2_eight");
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(llama3),       cmocka_unit_test(llama3_tied_scaled),
-        cmocka_unit_test(llama3_three), cmocka_unit_test(llama3_clipped),
-        cmocka_unit_test(qwen3),        cmocka_unit_test(qwen3_eight),
-        cmocka_unit_test(gpt2),         cmocka_unit_test(gpt2_eight),
-        cmocka_unit_test(qwen3_moe),    cmocka_unit_test(mixtral_moe),
-        cmocka_unit_test(deepseek_v3),  cmocka_unit_test(gpt_oss),
-    };
+    int n = 0;
+    char **names = reference_names(&n);
+    struct CMUnitTest *tests = tt_calloc((size_t)n, sizeof *tests);
 
+    for (int i = 0; i < n; i++)
+        tests[i] = (struct CMUnitTest){.name = names[i], .test_func = a_run, .initial_state = names[i]};
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return _cmocka_run_group_tests("golden_bf16", tests, (size_t)n, NULL, NULL);
 }

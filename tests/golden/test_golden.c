@@ -208,16 +208,48 @@ struct pipe {
 
 static const struct pipe no_pipe = {1, 1, TT_PP_1F1B, 1, 1, false, 1};
 
-static void expect_the_curve_of(const char *model, const char *name, void (*use)(struct reference *),
-                                const struct split *splits, int n, const struct pipe *pipe)
+#define DEFAULT TT_RESHARD_AFTER_FORWARD_DEFAULT
+#define ALWAYS  TT_RESHARD_AFTER_FORWARD_ALWAYS
+#define NEVER   TT_RESHARD_AFTER_FORWARD_NEVER
+
+enum { MOST_SPLITS = 16 };
+
+/* The whole batch at once; by single sequences in two threads; and by ranks, as many as divide the batch. */
+static int make_splits(int64_t batch, struct split *splits)
+{
+    static const enum tt_reshard reshard[] = {DEFAULT, ALWAYS, NEVER};
+    int n = 0;
+
+    splits[n++] = (struct split){1, 1, batch, DEFAULT, 1, 1};
+    splits[n++] = (struct split){1, 1, 1, DEFAULT, 1, 2};
+    for (int ranks = 2; ranks <= 12; ranks++) {
+        int64_t local = batch / ranks;
+
+        if (batch % ranks != 0)
+            continue;
+        local = n % 2 ? 1 : local % 2 == 0 ? 2 : local;
+        splits[n] = (struct split){ranks, n % 3 || ranks % 2 ? 1 : 2, local, reshard[n % 3], n % 3, 1};
+        n++;
+    }
+    return n;
+}
+
+/* splits NULL: those that the batch allows. */
+static void expect_the_curve_of(const char *name, void (*use)(struct reference *), const struct split *splits, int n,
+                                const struct pipe *pipe)
 {
     bool values = !use || use == reference_use_lora || use == reference_use_muon || use == reference_use_averages;
     double *roundings = NULL;
+    struct split all[MOST_SPLITS];
     struct reference r;
 
-    reference_open(&r, model, name);
+    reference_open(&r, name);
     if (use)
         use(&r);
+    if (!splits) {
+        n = make_splits(r.job.global_batch, all);
+        splits = all;
+    }
     for (int i = 0; i < n; i++) {
         struct train_job job = r.job;
         struct train_result found;
@@ -252,273 +284,118 @@ static void expect_the_curve_of(const char *model, const char *name, void (*use)
     reference_close(&r);
 }
 
-#define FOLLOW(model, name, splits) \
-    expect_the_curve_of(model, name, NULL, splits, (int)(sizeof(splits) / sizeof *(splits)), &no_pipe)
-#define FOLLOW_THROUGH(pipe, model, name, splits) \
-    expect_the_curve_of(model, name, NULL, splits, (int)(sizeof(splits) / sizeof *(splits)), pipe)
-#define FOLLOW_WITH(use, model, name, splits) \
-    expect_the_curve_of(model, name, use, splits, (int)(sizeof(splits) / sizeof *(splits)), &no_pipe)
-
-#define DEFAULT TT_RESHARD_AFTER_FORWARD_DEFAULT
-#define ALWAYS  TT_RESHARD_AFTER_FORWARD_ALWAYS
-#define NEVER   TT_RESHARD_AFTER_FORWARD_NEVER
-
-static void llama3(void **state)
+/* The curve of a run, whose name is the test's. */
+static void a_run(void **state)
 {
-    static const struct split splits[] = {
-        {1, 1, 8, DEFAULT, 1, 1}, {1, 1, 1, DEFAULT, 1, 2}, {2, 1, 2, DEFAULT, 1, 1},
-        {4, 1, 1, ALWAYS, 2, 1},  {4, 2, 2, NEVER, 1, 1},   {8, 1, 1, DEFAULT, 1, 1},
-    };
-
-    FOLLOW("llama3", "llama3", splits);
+    expect_the_curve_of(*state, NULL, NULL, 0, &no_pipe);
 }
 
-static void llama3_tied_scaled(void **state)
-{
-    static const struct split splits[] = {
-        {1, 1, 2, DEFAULT, 1, 1},
-        {2, 1, 1, ALWAYS, 1, 1},
-        {2, 2, 2, DEFAULT, 1, 1},
-        {4, 1, 1, NEVER, 0, 1},
-    };
+/* What a run may have besides its curve: a part of expect.json, or a folder. */
+static const struct part {
+    const char *name;
+    void (*use)(struct reference *);
+} parts[] = {
+    {"documents", reference_use_documents}, /* tokens attend within their documents only */
+    {"chat", reference_use_chat},           /* samples of conversations, of which some tokens are learned */
+    {"z_loss", reference_use_z_loss},
+    {"router_losses", reference_use_router_losses}, /* of an uneven load, and of large logits */
+    {"ema", reference_use_averages},                /* averages of the weights, against PyTorch's */
+    {"muon", reference_use_muon},                   /* Muon for the matrices of the blocks, against PyTorch's */
+    {"lora", reference_use_lora},                   /* low-rank adapters, against PEFT's */
+};
 
-    FOLLOW("llama3", "llama3_tied_scaled", splits);
+enum { N_PARTS = sizeof parts / sizeof *parts };
+
+/* All runs that have a part. */
+static void a_part(void **state)
+{
+    const struct part *part = *state;
+    int n = 0, found = 0;
+    char **names = reference_names(&n);
+
+    for (int i = 0; i < n; i++) {
+        if (!reference_has(names[i], part->name))
+            continue;
+        expect_the_curve_of(names[i], part->use, NULL, 0, &no_pipe);
+        found++;
+    }
+    assert_true(found > 0);
 }
 
-static void llama3_three(void **state)
+/* Runs in which ranks share layers, sequences or experts. */
+static void follow_through(const char *const *names, int n_names, void (*use)(struct reference *),
+                           const struct pipe *pipes, int n_pipes, const struct split *splits, int n_splits)
 {
-    static const struct split splits[] = {
-        {1, 1, 3, DEFAULT, 1, 1}, {1, 1, 12, DEFAULT, 1, 1}, {2, 1, 2, ALWAYS, 1, 1},
-        {3, 1, 1, DEFAULT, 1, 1}, {3, 1, 4, NEVER, 1, 1},    {3, 3, 2, DEFAULT, 1, 1},
-        {4, 1, 3, DEFAULT, 1, 1}, {6, 2, 1, DEFAULT, 2, 1},  {12, 1, 1, DEFAULT, 1, 1},
-    };
-
-    FOLLOW("llama3", "llama3_three", splits);
+    for (int i = 0; i < n_names; i++)
+        for (int k = 0; k < n_pipes; k++)
+            expect_the_curve_of(names[i], use, splits, n_splits, &pipes[k]);
 }
 
-static void llama3_clipped(void **state)
-{
-    static const struct split splits[] = {
-        {1, 1, 6, DEFAULT, 1, 1},
-        {2, 1, 1, DEFAULT, 1, 1},
-        {3, 1, 2, ALWAYS, 1, 1},
-        {6, 3, 1, NEVER, 1, 1},
-    };
+#define COUNT(table) (int)(sizeof(table) / sizeof *(table))
+#define FOLLOW_THROUGH(names, use, pipes, splits) \
+    follow_through(names, COUNT(names), use, pipes, COUNT(pipes), splits, COUNT(splits))
 
-    FOLLOW("llama3", "llama3_clipped", splits);
-}
-
-static void qwen3(void **state)
-{
-    static const struct split splits[] = {
-        {1, 1, 4, DEFAULT, 1, 1}, {1, 1, 1, DEFAULT, 1, 2}, {2, 1, 1, ALWAYS, 1, 1},
-        {2, 2, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 0, 1},
-    };
-
-    FOLLOW("qwen3", "qwen3", splits);
-}
-
-static void qwen3_eight(void **state)
-{
-    static const struct split splits[] = {
-        {1, 1, 3, DEFAULT, 1, 1}, {2, 1, 4, DEFAULT, 1, 1}, {3, 1, 2, ALWAYS, 1, 1},
-        {4, 2, 1, NEVER, 1, 1},   {8, 1, 3, DEFAULT, 1, 1}, {8, 4, 1, ALWAYS, 2, 1},
-    };
-
-    FOLLOW("qwen3", "qwen3_eight", splits);
-}
-
-/* Experts; in the second model the first layer is dense, and some experts get no tokens in a step. */
-static void qwen3_moe(void **state)
-{
-    static const struct split splits[] = {
-        {1, 1, 8, DEFAULT, 1, 1}, {1, 1, 1, DEFAULT, 1, 2}, {2, 1, 2, ALWAYS, 1, 1},
-        {4, 1, 2, DEFAULT, 1, 1}, {4, 2, 1, NEVER, 1, 1},   {8, 1, 1, DEFAULT, 2, 1},
-    };
-
-    FOLLOW("qwen3", "qwen3_moe", splits);
-    FOLLOW("qwen3", "qwen3_moe_dense", splits);
-}
+static const char *const dense[] = {"llama3", "llama3_tied_scaled", "qwen3", "gpt2"};
+static const char *const latents[] = {"deepseek_v3", "deepseek_v3_long"};
 
 /* Sliding windows in all layers; in the second model only every other layer has experts, and the last one has none. */
 static void windows(void **state)
 {
-    static const struct pipe ways[] = {{1, 1, TT_PP_1F1B, 2, 1, false, 2},
+    static const char *const one[] = {"llama3_window"}, *const sparse[] = {"qwen3_moe_sparse"};
+    static const struct pipe ways[] = {{1, 1, TT_PP_1F1B, 2, 1, false, 1},
                                        {1, 1, TT_PP_1F1B, 1, 2, false, 1},
                                        {1, 1, TT_PP_1F1B, 1, 2, true, 1},
                                        {2, 1, TT_PP_1F1B, 1, 1, false, 1}};
-    static const struct split splits[] = {
-        {1, 1, 8, DEFAULT, 1, 1}, {1, 1, 1, DEFAULT, 1, 2}, {2, 1, 2, ALWAYS, 1, 1}, {4, 2, 1, NEVER, 1, 1}};
+    static const struct pipe experts[] = {{1, 1, TT_PP_1F1B, 2, 1, false, 2}};
     static const struct split shared[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}};
 
-    FOLLOW("llama3", "llama3_window", splits);
-    FOLLOW("qwen3", "qwen3_moe_sparse", splits);
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        struct pipe dense = ways[i];
-
-        dense.experts = 1;
-        FOLLOW_THROUGH(&dense, "llama3", "llama3_window", shared);
-        FOLLOW_THROUGH(&ways[i], "qwen3", "qwen3_moe_sparse", shared);
-    }
-}
-
-static void mixtral_moe(void **state)
-{
-    static const struct split splits[] = {
-        {1, 1, 8, DEFAULT, 1, 1}, {1, 1, 1, DEFAULT, 1, 2}, {2, 1, 2, ALWAYS, 1, 1},
-        {4, 1, 2, DEFAULT, 1, 1}, {4, 2, 1, NEVER, 1, 1},   {8, 1, 1, DEFAULT, 2, 1},
-    };
-
-    FOLLOW("mixtral", "mixtral_moe", splits);
-}
-
-/* Latents, biased experts and shared ones, YaRN. */
-static void deepseek_v3(void **state)
-{
-    static const struct split splits[] = {
-        {1, 1, 8, DEFAULT, 1, 1}, {1, 1, 1, DEFAULT, 1, 2}, {2, 1, 2, ALWAYS, 1, 1},
-        {4, 1, 2, DEFAULT, 1, 1}, {4, 2, 1, NEVER, 1, 1},   {8, 1, 1, DEFAULT, 2, 1},
-    };
-
-    FOLLOW("deepseek_v3", "deepseek_v3", splits);
-    FOLLOW("deepseek_v3", "deepseek_v3_long", splits);
+    FOLLOW_THROUGH(one, NULL, ways, shared);
+    FOLLOW_THROUGH(sparse, NULL, experts, shared);
+    follow_through(sparse, 1, NULL, ways + 1, COUNT(ways) - 1, shared, COUNT(shared));
 }
 
 /* Ranks share the experts. */
-static void deepseek_v3_experts(void **state)
+static void experts(void **state)
 {
-    static const struct pipe two = {1, 1, TT_PP_1F1B, 1, 1, false, 2}, four = {1, 1, TT_PP_1F1B, 1, 1, false, 4};
+    static const struct pipe two[] = {{1, 1, TT_PP_1F1B, 1, 1, false, 2}},
+                             four[] = {{1, 1, TT_PP_1F1B, 1, 1, false, 4}};
     static const struct split splits[] = {{2, 1, 4, DEFAULT, 1, 1}, {4, 1, 1, ALWAYS, 1, 2}};
     static const struct split of_four[] = {{4, 1, 2, DEFAULT, 1, 1}};
 
-    FOLLOW_THROUGH(&two, "deepseek_v3", "deepseek_v3", splits);
-    FOLLOW_THROUGH(&four, "deepseek_v3", "deepseek_v3", of_four);
-    FOLLOW_THROUGH(&two, "deepseek_v3", "deepseek_v3_long", splits);
+    FOLLOW_THROUGH(latents, NULL, two, splits);
+    follow_through(latents, 1, NULL, four, 1, of_four, 1);
 }
 
 /* Ranks share layers, sequences and experts. */
-static void deepseek_v3_divided(void **state)
+static void latents_divided(void **state)
 {
     static const struct pipe ways[] = {
         {1, 1, TT_PP_1F1B, 2, 1, false, 2}, {1, 1, TT_PP_1F1B, 1, 2, false, 1}, {1, 1, TT_PP_1F1B, 1, 2, true, 2}};
-    static const struct pipe all = {1, 1, TT_PP_1F1B, 2, 2, true, 2};
+    static const struct pipe all[] = {{1, 1, TT_PP_1F1B, 2, 2, true, 2}};
     static const struct split splits[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}};
     static const struct split of_four[] = {{4, 1, 2, DEFAULT, 1, 1}};
 
-    for (int i = 0; i < (int)(sizeof ways / sizeof *ways); i++) {
-        FOLLOW_THROUGH(&ways[i], "deepseek_v3", "deepseek_v3", splits);
-        FOLLOW_THROUGH(&ways[i], "deepseek_v3", "deepseek_v3_long", splits);
-    }
-    FOLLOW_THROUGH(&all, "deepseek_v3", "deepseek_v3", of_four);
-    FOLLOW_THROUGH(&all, "deepseek_v3", "deepseek_v3_long", of_four);
+    FOLLOW_THROUGH(latents, NULL, ways, splits);
+    FOLLOW_THROUGH(latents, NULL, all, of_four);
 }
 
-/* Sinks, sliding windows, biases everywhere, clamped experts, YaRN. */
-static void gpt_oss(void **state)
+/* Losses of routers are the same where ranks share experts, layers or sequences. */
+static void router_losses_divided(void **state)
 {
-    static const struct split splits[] = {
-        {1, 1, 8, DEFAULT, 1, 1}, {1, 1, 1, DEFAULT, 1, 2}, {2, 1, 2, ALWAYS, 1, 1},
-        {4, 1, 2, DEFAULT, 1, 1}, {4, 2, 1, NEVER, 1, 1},   {8, 1, 1, DEFAULT, 2, 1},
-    };
-
-    FOLLOW("gpt_oss", "gpt_oss", splits);
-    FOLLOW("gpt_oss", "gpt_oss_long", splits);
-}
-
-static void gpt2(void **state)
-{
-    static const struct split splits[] = {
-        {1, 1, 4, DEFAULT, 1, 1}, {1, 1, 1, DEFAULT, 1, 2}, {2, 1, 1, ALWAYS, 1, 1},
-        {2, 2, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 0, 1},
-    };
-
-    FOLLOW("gpt2", "gpt2", splits);
-}
-
-static void gpt2_eight(void **state)
-{
-    static const struct split splits[] = {
-        {1, 1, 3, DEFAULT, 1, 1}, {2, 1, 4, DEFAULT, 1, 1}, {3, 1, 2, ALWAYS, 1, 1},
-        {4, 2, 1, NEVER, 1, 1},   {8, 1, 3, DEFAULT, 1, 1}, {8, 4, 1, ALWAYS, 2, 1},
-    };
-
-    FOLLOW("gpt2", "gpt2_eight", splits);
-}
-
-/* Tokens attend within their documents only, and positions begin again in each. */
-static void documents(void **state)
-{
-    static const struct split splits[] = {{1, 1, 4, DEFAULT, 1, 1}, {4, 2, 1, NEVER, 1, 1}};
-
-    FOLLOW_WITH(reference_use_documents, "llama3", "llama3", splits);
-    FOLLOW_WITH(reference_use_documents, "qwen3", "qwen3", splits);
-    FOLLOW_WITH(reference_use_documents, "gpt2", "gpt2", splits);
-}
-
-/* Samples of whole conversations, of which some tokens are learned. */
-static void chat(void **state)
-{
-    static const struct split splits[] = {{1, 1, 4, DEFAULT, 1, 1}, {4, 2, 1, NEVER, 1, 1}};
-
-    FOLLOW_WITH(reference_use_chat, "llama3", "llama3", splits);
-    FOLLOW_WITH(reference_use_chat, "qwen3", "qwen3", splits);
-    FOLLOW_WITH(reference_use_chat, "qwen3", "qwen3_moe_dense", splits);
-    FOLLOW_WITH(reference_use_chat, "deepseek_v3", "deepseek_v3", splits);
-    FOLLOW_WITH(reference_use_chat, "mixtral", "mixtral_moe", splits);
-    FOLLOW_WITH(reference_use_chat, "gpt_oss", "gpt_oss", splits);
-}
-
-static void z_loss(void **state)
-{
-    static const struct split splits[] = {{1, 1, 2, DEFAULT, 1, 1}, {2, 2, 1, NEVER, 1, 2}};
-
-    FOLLOW_WITH(reference_use_z_loss, "llama3", "llama3", splits);
-    FOLLOW_WITH(reference_use_z_loss, "llama3", "llama3_tied_scaled", splits);
-    FOLLOW_WITH(reference_use_z_loss, "gpt2", "gpt2", splits);
-}
-
-/* Losses of an uneven load, of each sequence and of the global batch, and of large logits. Ranks have them too that
- * share experts, layers or sequences. */
-static void router_losses(void **state)
-{
+    static const char *const names[] = {"qwen3_moe_dense", "deepseek_v3"};
     static const struct pipe ways[] = {{1, 1, TT_PP_1F1B, 1, 1, false, 2},
                                        {1, 1, TT_PP_1F1B, 2, 1, false, 2},
                                        {1, 1, TT_PP_1F1B, 1, 2, true, 2},
                                        {2, 1, TT_PP_1F1B, 1, 1, false, 1}};
-    static const struct split splits[] = {
-        {1, 1, 8, DEFAULT, 1, 1}, {1, 1, 1, DEFAULT, 1, 2}, {2, 1, 1, ALWAYS, 1, 1}, {4, 2, 2, NEVER, 1, 1}};
     static const struct split shared[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}};
-    static const char *const cases[][2] = {{"qwen3", "qwen3_moe_dense"}, {"deepseek_v3", "deepseek_v3"}};
 
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        FOLLOW_WITH(reference_use_router_losses, cases[i][0], cases[i][1], splits);
-        for (size_t k = 0; k < sizeof ways / sizeof *ways; k++)
-            expect_the_curve_of(cases[i][0], cases[i][1], reference_use_router_losses, shared, 2, &ways[k]);
-    }
-}
-
-/* Averages of the weights, against PyTorch's. */
-static void averages(void **state)
-{
-    static const struct split splits[] = {{1, 1, 1, DEFAULT, 1, 1}, {2, 1, 1, ALWAYS, 1, 2}, {2, 2, 1, NEVER, 1, 1}};
-
-    FOLLOW_WITH(reference_use_averages, "llama3", "llama3_clipped", splits);
-    FOLLOW_WITH(reference_use_averages, "gpt2", "gpt2_eight", splits);
-}
-
-/* Low-rank adapters, against PEFT's. */
-static void lora(void **state)
-{
-    static const struct split splits[] = {
-        {1, 1, 4, DEFAULT, 1, 1}, {2, 1, 1, ALWAYS, 1, 2}, {4, 2, 1, NEVER, 1, 1}, {4, 1, 1, DEFAULT, 1, 1}};
-
-    FOLLOW_WITH(reference_use_lora, "llama3", "llama3", splits);
-    FOLLOW_WITH(reference_use_lora, "qwen3", "qwen3", splits);
+    FOLLOW_THROUGH(names, reference_use_router_losses, ways, shared);
 }
 
 /* Each rank of a pipeline has some of the layers. Both ends have a tied weight. */
 static void pipelines(void **state)
 {
+    static const char *const others[] = {"qwen3_moe_dense", "gpt_oss"};
     static const struct pipe pipes[] = {
         {2, 1, TT_PP_1F1B, 1, 1, false, 1},
         {2, 1, TT_PP_GPIPE, 1, 1, false, 1},
@@ -527,96 +404,63 @@ static void pipelines(void **state)
     };
     static const struct split splits[] = {{2, 1, 1, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}, {4, 2, 1, ALWAYS, 0, 1}};
 
-    for (int i = 0; i < (int)(sizeof(pipes) / sizeof *pipes); i++) {
-        FOLLOW_THROUGH(&pipes[i], "llama3", "llama3", splits);
-        FOLLOW_THROUGH(&pipes[i], "llama3", "llama3_tied_scaled", splits);
-        FOLLOW_THROUGH(&pipes[i], "qwen3", "qwen3", splits);
-        FOLLOW_THROUGH(&pipes[i], "gpt2", "gpt2", splits);
-        FOLLOW_THROUGH(&pipes[i], "qwen3", "qwen3_moe_dense", splits);
-        FOLLOW_THROUGH(&pipes[i], "gpt_oss", "gpt_oss", splits);
-    }
+    FOLLOW_THROUGH(dense, NULL, pipes, splits);
+    FOLLOW_THROUGH(others, NULL, pipes, splits);
 }
 
 /* Ranks share layers, also those of a pipeline. */
 static void tensor(void **state)
 {
-    static const struct pipe shared = {1, 1, TT_PP_1F1B, 2, 1, false, 1}, piped = {2, 1, TT_PP_1F1B, 2, 1, false, 1};
+    static const struct pipe shared[] = {{1, 1, TT_PP_1F1B, 2, 1, false, 1}};
+    static const struct pipe piped[] = {{2, 1, TT_PP_1F1B, 2, 1, false, 1}};
     static const struct split splits[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}, {8, 2, 1, ALWAYS, 0, 1}};
     static const struct split piped_splits[] = {{4, 1, 1, DEFAULT, 1, 1}, {8, 2, 1, NEVER, 1, 1}};
-    static const char *const cases[][2] = {
-        {"llama3", "llama3"}, {"llama3", "llama3_tied_scaled"}, {"qwen3", "qwen3"}, {"gpt2", "gpt2"}};
 
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        FOLLOW_THROUGH(&shared, cases[i][0], cases[i][1], splits);
-        FOLLOW_THROUGH(&piped, cases[i][0], cases[i][1], piped_splits);
-    }
+    FOLLOW_THROUGH(dense, NULL, shared, splits);
+    FOLLOW_THROUGH(dense, NULL, piped, piped_splits);
 }
 
 /* Ranks share sequences: they exchange heads, or gather keys and values; also those of a pipeline or of a layer. */
 static void context(void **state)
 {
+    static const char *const threes[] = {"llama3_three"}, *const qwen[] = {"qwen3"};
     static const struct pipe ways[] = {{1, 1, TT_PP_1F1B, 1, 2, false, 1}, {1, 1, TT_PP_1F1B, 1, 2, true, 1}};
-    static const struct pipe piped = {2, 1, TT_PP_1F1B, 1, 2, true, 1}, shared = {1, 1, TT_PP_1F1B, 2, 2, true, 1};
+    static const struct pipe more[] = {{2, 1, TT_PP_1F1B, 1, 2, true, 1}, {1, 1, TT_PP_1F1B, 2, 2, true, 1}};
     static const struct split splits[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}};
     static const struct split of_four[] = {{4, 1, 1, DEFAULT, 1, 1}};
-    static const char *const cases[][2] = {
-        {"llama3", "llama3"}, {"llama3", "llama3_tied_scaled"}, {"qwen3", "qwen3"}, {"gpt2", "gpt2"}};
 
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        for (int k = 0; k < 2; k++)
-            FOLLOW_THROUGH(&ways[k], cases[i][0], cases[i][1], splits);
-        FOLLOW_THROUGH(&piped, cases[i][0], cases[i][1], of_four);
-        FOLLOW_THROUGH(&shared, cases[i][0], cases[i][1], of_four);
-    }
-    for (int k = 0; k < 2; k++)
-        expect_the_curve_of("qwen3", "qwen3", reference_use_documents, splits, 2, &ways[k]);
-    FOLLOW_THROUGH(&ways[1], "llama3", "llama3_three", splits);
-}
-
-/* Muon for the matrices of the blocks, against PyTorch's. */
-static void muon(void **state)
-{
-    static const struct split splits[] = {
-        {1, 1, 4, DEFAULT, 1, 1}, {2, 1, 1, ALWAYS, 1, 2}, {4, 2, 1, NEVER, 1, 1}, {4, 1, 1, DEFAULT, 1, 1}};
-
-    FOLLOW_WITH(reference_use_muon, "llama3", "llama3", splits);
-    FOLLOW_WITH(reference_use_muon, "qwen3", "qwen3", splits);
+    FOLLOW_THROUGH(dense, NULL, ways, splits);
+    FOLLOW_THROUGH(dense, NULL, more, of_four);
+    FOLLOW_THROUGH(qwen, reference_use_documents, ways, splits);
+    follow_through(threes, 1, NULL, ways + 1, 1, splits, COUNT(splits));
 }
 
 /* test_golden [sample]: with that word every third case, or all of them in the long test run. */
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[] = {
-        cmocka_unit_test(llama3),
-        cmocka_unit_test(llama3_tied_scaled),
-        cmocka_unit_test(llama3_three),
-        cmocka_unit_test(llama3_clipped),
-        cmocka_unit_test(qwen3),
-        cmocka_unit_test(gpt2),
-        cmocka_unit_test(qwen3_eight),
-        cmocka_unit_test(gpt2_eight),
-        cmocka_unit_test(documents),
-        cmocka_unit_test(chat),
-        cmocka_unit_test(z_loss),
-        cmocka_unit_test(router_losses),
-        cmocka_unit_test(lora),
-        cmocka_unit_test(muon),
-        cmocka_unit_test(averages),
+    static const struct CMUnitTest divided[] = {
         cmocka_unit_test(pipelines),
         cmocka_unit_test(tensor),
         cmocka_unit_test(context),
-        cmocka_unit_test(qwen3_moe),
         cmocka_unit_test(windows),
-        cmocka_unit_test(mixtral_moe),
-        cmocka_unit_test(deepseek_v3),
-        cmocka_unit_test(deepseek_v3_experts),
-        cmocka_unit_test(deepseek_v3_divided),
-        cmocka_unit_test(gpt_oss),
+        cmocka_unit_test(experts),
+        cmocka_unit_test(latents_divided),
+        cmocka_unit_test(router_losses_divided),
     };
+    int n_runs = 0, n = 0;
+    char **names = reference_names(&n_runs);
+    struct CMUnitTest *tests = tt_calloc((size_t)n_runs + N_PARTS + COUNT(divided), sizeof *tests);
 
-    for (int i = 0; argc > 1 && strcmp(argv[1], "sample") == 0 && i < (int)(sizeof tests / sizeof *tests); i++)
+    for (int i = 0; i < n_runs; i++)
+        tests[n++] = (struct CMUnitTest){.name = names[i], .test_func = a_run, .initial_state = names[i]};
+    for (int i = 0; i < N_PARTS; i++)
+        tests[n++] = (struct CMUnitTest){
+            .name = parts[i].name, .test_func = a_part, .initial_state = (void *)(uintptr_t)&parts[i]};
+    for (int i = 0; i < COUNT(divided); i++)
+        tests[n++] = divided[i];
+    for (int i = 0; argc > 1 && strcmp(argv[1], "sample") == 0 && i < n; i++)
         if (i % 3 && sweep_stride() > 1)
             tests[i].test_func = NULL; /* which cmocka passes over */
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return _cmocka_run_group_tests("golden", tests, (size_t)n, NULL, NULL);
 }

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 """What transformers' classes take where a config.json says nothing but its model_type.
 
-    class_defaults.py            prints the table; tests/unit/data/hf_classes.json is what transformers 5.24 said
+    class_defaults.py TYPE...            prints the table of these model_types; tests/unit/data/hf_classes.json is what
+                                         transformers 5.24 said of all that titan reads
     class_defaults.py --compare TABLE    exit code 1 if the installed transformers says something else
 
 For each class the keys that it saves with their values, and the sizes that its model has with them. Exit code 77
@@ -17,7 +18,6 @@ except ImportError as reason:
     print(f"skipped: {reason}")
     sys.exit(77)
 
-CLASSES = ["Llama", "Mistral", "Mixtral", "Qwen3", "Qwen3Moe", "DeepseekV2", "DeepseekV3", "GptOss", "GPT2"]
 VERSIONED = {"transformers_version", "_name_or_path", "id2label", "label2id"}
 
 
@@ -61,10 +61,10 @@ def sizes(config):
     return result
 
 
-def table():
+def table(types):
     result = {}
-    for name in CLASSES:
-        config = getattr(transformers, f"{name}Config")()
+    for model_type in types:
+        config = transformers.AutoConfig.for_model(model_type)
         keys = {key: value for key, value in config.to_dict().items() if key not in VERSIONED}
         if "layer_types" in keys:
             keys["layer_types"] = sorted(set(keys["layer_types"]))
@@ -72,25 +72,26 @@ def table():
     return result
 
 
-def text():
+def text(types):
     lines = [f' "{name}": {{\n  "keys": {json.dumps(of["keys"])},\n  "sizes": {json.dumps(of["sizes"])}\n }}'
-             for name, of in table().items()]
+             for name, of in table(types).items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 if __name__ == "__main__":
     transformers.logging.set_verbosity(50)
     if sys.argv[1:2] != ["--compare"]:
-        sys.stdout.write(text())
+        sys.stdout.write(text(sys.argv[1:]))
         sys.exit(0)
     if int(transformers.__version__.split(".")[0]) < 5:
         print(f"skipped: transformers {transformers.__version__}")
         sys.exit(77)
     with open(sys.argv[2], encoding="utf-8") as file:
         wanted = json.load(file)
-    for name, of in json.loads(text()).items():
+    found = json.loads(text(wanted))
+    for name, of in found.items():
         for part in ("keys", "sizes"):
             for key in sorted(of[part].keys() | wanted[name][part].keys()):
                 if of[part].get(key) != wanted[name][part].get(key):
                     print(f"{name}: {key} is {of[part].get(key)}, was {wanted[name][part].get(key)}")
-    sys.exit(json.loads(text()) != wanted)
+    sys.exit(found != wanted)

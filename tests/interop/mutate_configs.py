@@ -250,6 +250,9 @@ def main():
     options.add_argument("folder", type=pathlib.Path)
     options.add_argument("base", nargs="*")
     options = options.parse_args()
+    known = json.loads((pathlib.Path(__file__).parent.parent / "unit/data/hf_classes.json").read_text())
+    missing = known.keys() - {config["model_type"] for config in BASES.values()}
+    assert not missing, f"no base has the model_type {missing}"
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity(50)
     transformers.utils.logging.disable_progress_bar()

@@ -32,7 +32,7 @@ static int check(int rc)
 static struct tt_model *make_model(const struct tt_model_row *row)
 {
     /* Heads share keys and values where the architecture allows it. */
-    bool latents = strcmp(row->name, "deepseek_v3") == 0, groups = !latents && strcmp(row->name, "gpt2") != 0;
+    bool latents = row->flavors[0].dims.mla.kv_rank > 0, groups = !latents && !row->learned_positions;
     const struct tt_model_dims dims = {.dim = 48,
                                        .n_layers = 3,
                                        .n_heads = 6,
