@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of families use: parameters are appended to a model's list, and layers to its graph. The order of
- * calls for a graph: tt_build_begin, layers, tt_build_head_loss.
+ * What the files of families use: parameters are appended to a model's list, and layers to its graph; and the graphs
+ * of a row's parts.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +42,21 @@ struct tt_param *tt_params_matrix(struct tt_model *model, int block, const char 
     p->cut = normal.cut;
     p->depth = normal.depth;
     return p;
+}
+
+int tt_params_affine(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t rows,
+                     int64_t columns, struct tt_normal normal)
+{
+    char *weight = tt_format("%s.weight", name), *bias = tt_format("%s.bias", name);
+    char *hf_weight = tt_format("%s.weight", hf_name), *hf_bias = tt_format("%s.bias", hf_name);
+
+    (void)tt_params_matrix(model, block, weight, hf_weight, rows, columns, normal);
+    (void)tt_params_vector(model, block, bias, hf_bias, rows, TT_PARAM_ZEROS);
+    tt_free(weight);
+    tt_free(bias);
+    tt_free(hf_weight);
+    tt_free(hf_bias);
+    return model->n_params - 2;
 }
 
 struct tt_param *tt_params_experts(struct tt_model *model, int block, const char *name, const char *hf_name,
@@ -137,30 +152,16 @@ int tt_build_param_of(struct tt_build *b, const char *layer, const char *which)
     return find_param(b, layer, which, false);
 }
 
-static int param(struct tt_build *b, const char *layer)
+int tt_build_param(struct tt_build *b, const char *layer)
 {
     return tt_build_param_of(b, layer, "weight");
 }
 
-int tt_build_param(struct tt_build *b, const char *layer)
+/* A node called "<prefix><layer>.<name>", or without a layer "<prefix><name>". */
+static void add_node(struct tt_build *b, enum tt_op_id op, const char *layer, const char *name, const int *in, int n_in,
+                     const struct tt_attr *attr, int n, int *ret_out)
 {
-    return param(b, layer);
-}
-
-static int node(struct tt_build *b, enum tt_op_id op, const char *name, const int *in, int n_in,
-                const struct tt_attr *attr)
-{
-    char *full = tt_format("%s%s", b->prefix, name);
-    int id = tt_graph_node(b->graph, op, full, in, n_in, attr);
-
-    tt_free(full);
-    return tt_graph_out(b->graph, id);
-}
-
-void tt_build_node(struct tt_build *b, enum tt_op_id op, const char *name, const int *in, int n_in,
-                   const struct tt_attr *attr, int n, int *ret_out)
-{
-    char *full = tt_format("%s%s", b->prefix, name);
+    char *full = tt_format("%s%s%s%s", b->prefix, layer ? layer : "", layer ? "." : "", name);
     int id = tt_graph_node(b->graph, op, full, in, n_in, attr);
 
     for (int k = 0; k < n; k++)
@@ -168,9 +169,24 @@ void tt_build_node(struct tt_build *b, enum tt_op_id op, const char *name, const
     tt_free(full);
 }
 
+void tt_build_node(struct tt_build *b, enum tt_op_id op, const char *name, const int *in, int n_in,
+                   const struct tt_attr *attr, int n, int *ret_out)
+{
+    add_node(b, op, NULL, name, in, n_in, attr, n, ret_out);
+}
+
+static int node(struct tt_build *b, enum tt_op_id op, const char *name, const int *in, int n_in,
+                const struct tt_attr *attr)
+{
+    int out;
+
+    add_node(b, op, NULL, name, in, n_in, attr, 1, &out);
+    return out;
+}
+
 int tt_build_embedding(struct tt_build *b, const char *name, const char *weight)
 {
-    int in[2] = {b->graph->tokens, param(b, weight)};
+    int in[2] = {b->graph->tokens, tt_build_param(b, weight)};
 
     return node(b, TT_OP_EMBEDDING, name, in, 2, NULL);
 }
@@ -178,7 +194,7 @@ int tt_build_embedding(struct tt_build *b, const char *name, const char *weight)
 int tt_build_rmsnorm_of(struct tt_build *b, const char *name, int x, float eps)
 {
     struct tt_attr attr = {.eps = eps};
-    int in[2] = {x, param(b, name)};
+    int in[2] = {x, tt_build_param(b, name)};
 
     return node(b, TT_OP_RMSNORM, name, in, 2, &attr);
 }
@@ -191,20 +207,19 @@ int tt_build_rmsnorm(struct tt_build *b, const char *name, int x)
 int tt_build_layernorm(struct tt_build *b, const char *name, int x)
 {
     struct tt_attr attr = {.eps = b->model->dims.norm_eps};
-    int in[3] = {x, param(b, name), tt_build_param_of(b, name, "bias")};
+    int in[3] = {x, tt_build_param(b, name), tt_build_param_of(b, name, "bias")};
 
     return node(b, TT_OP_LAYERNORM, name, in, 3, &attr);
 }
 
-/* A node called "<name>.<suffix>". */
+/* A node "<name>.<suffix>" of x and perhaps a weight. */
 static int part(struct tt_build *b, enum tt_op_id op, const char *name, const char *suffix, int x, int w,
                 const struct tt_attr *attr)
 {
-    char *full = tt_format("%s.%s", name, suffix);
-    int in[2] = {x, w}, value = node(b, op, full, in, w == TT_NONE ? 1 : 2, attr);
+    int in[2] = {x, w}, out;
 
-    tt_free(full);
-    return value;
+    add_node(b, op, name, suffix, in, w == TT_NONE ? 1 : 2, attr, 1, &out);
+    return out;
 }
 
 /* The narrow product is scaled, which is cheaper than to scale the wide one. */
@@ -219,7 +234,7 @@ static int adapter(struct tt_build *b, const char *name, const char *weight, int
 
 int tt_build_linear(struct tt_build *b, const char *name, const char *weight, int x)
 {
-    int in[2] = {x, param(b, weight)}, base;
+    int in[2] = {x, tt_build_param(b, weight)}, base;
 
     if (!b->model->params[b->next_param].adapted)
         return node(b, TT_OP_LINEAR, name, in, 2, NULL);
@@ -236,10 +251,11 @@ int tt_build_affine(struct tt_build *b, const char *name, const char *layer, int
     return node(b, TT_OP_BIAS, name, in, 2, NULL);
 }
 
-int tt_build_positions(struct tt_build *b, const char *name, const char *weight, int x)
+/* x plus the learned embedding of each token's position. */
+static int add_positions(struct tt_build *b, const char *name, const char *weight, int x)
 {
     struct tt_attr attr = {.seq_len = b->seq_len, .from_position = b->graph->cache_len > 0};
-    int in[3] = {x, param(b, weight), b->graph->positions};
+    int in[3] = {x, tt_build_param(b, weight), b->graph->positions};
 
     return node(b, TT_OP_POSITION, name, in, 3, &attr);
 }
@@ -295,18 +311,6 @@ int tt_build_add(struct tt_build *b, const char *name, int x, int y)
     return node(b, TT_OP_ADD, name, in, 2, NULL);
 }
 
-/* A node "<layer>.<name>"; outputs 0 to n - 1. */
-static void outputs(struct tt_build *b, enum tt_op_id op, const char *layer, const char *name, const int *in, int n_in,
-                    const struct tt_attr *attr, int n, int *ret_out)
-{
-    char *full = tt_format("%s%s.%s", b->prefix, layer, name);
-    int id = tt_graph_node(b->graph, op, full, in, n_in, attr);
-
-    for (int k = 0; k < n; k++)
-        ret_out[k] = b->graph->nodes[id].out[k];
-    tt_free(full);
-}
-
 /* The rows of each expert times its matrix of `weight`. */
 static int products(struct tt_build *b, const char *layer, const char *name, const char *weight, int rows, int ends,
                     const struct tt_attr *attr)
@@ -314,7 +318,7 @@ static int products(struct tt_build *b, const char *layer, const char *name, con
     char *experts = tt_format("%s.experts", layer);
     int in[3] = {rows, tt_build_param_of(b, experts, weight), ends}, out;
 
-    outputs(b, TT_OP_EXPERTS, layer, name, in, 3, attr, 1, &out);
+    add_node(b, TT_OP_EXPERTS, layer, name, in, 3, attr, 1, &out);
     tt_free(experts);
     return out;
 }
@@ -338,19 +342,19 @@ int tt_build_experts(struct tt_build *b, const char *layer, int x)
                            .top_k = (int)moe->top_k,
                            .router = router_of(&b->model->dims.moe)};
     char *gate = tt_format("%s.router.gate", layer);
-    int routed[5] = {x, param(b, gate), moe->biased ? tt_build_param_of(b, layer, "expert_bias") : TT_NONE, TT_NONE,
-                     b->graph->labels};
+    int routed[5] = {x, tt_build_param(b, gate), moe->biased ? tt_build_param_of(b, layer, "expert_bias") : TT_NONE,
+                     TT_NONE, b->graph->labels};
     int chosen[2], sent[3], gate_up[2], in[3];
 
-    outputs(b, TT_OP_ROUTER, layer, "router", routed, 5, &attr, 2, chosen);
-    outputs(b, TT_OP_DISPATCH, layer, "rows", (const int[]){x, chosen[0]}, 2, &attr, 3, sent);
+    add_node(b, TT_OP_ROUTER, layer, "router", routed, 5, &attr, 2, chosen);
+    add_node(b, TT_OP_DISPATCH, layer, "rows", (const int[]){x, chosen[0]}, 2, &attr, 3, sent);
     gate_up[0] = products(b, layer, "gate", "w1", sent[0], sent[2], &attr);
     gate_up[1] = products(b, layer, "up", "w3", sent[0], sent[2], &attr);
-    outputs(b, TT_OP_SWIGLU, layer, "hidden", gate_up, 2, NULL, 1, &in[0]);
+    add_node(b, TT_OP_SWIGLU, layer, "hidden", gate_up, 2, NULL, 1, &in[0]);
     in[0] = products(b, layer, "down", "w2", in[0], sent[2], &attr);
     in[1] = chosen[1];
     in[2] = sent[1];
-    outputs(b, TT_OP_COMBINE, layer, "out", in, 3, NULL, 1, &x);
+    add_node(b, TT_OP_COMBINE, layer, "out", in, 3, NULL, 1, &x);
     tt_free(gate);
     return x;
 }
@@ -375,4 +379,80 @@ void tt_build_head_loss(struct tt_build *b, const char *weight, int x)
         b->graph->logits = node(b, TT_OP_LOGITS, "logits", in, 2, NULL);
     else
         b->graph->token_loss = node(b, TT_OP_HEAD_LOSS, "token_loss", in, 3, NULL);
+}
+
+/* The graph of a row's parts: the embedding, blocks with two residuals, the last norm, the head. */
+static void build(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph)
+{
+    const struct tt_model_row *row = model->row;
+    struct tt_build b;
+    int x;
+
+    tt_build_begin(&b, model, batch, seq_len, graph);
+    x = tt_build_embedding(&b, "embeddings", "tok_embeddings");
+    if (row->learned_positions)
+        x = add_positions(&b, "positions", "pos_embeddings", x);
+    for (int l = 0; l < model->dims.n_layers; l++) {
+        tt_build_block(&b, l);
+        x = tt_build_add(&b, "attention_residual", x, row->attention(&b, l, row->norm(&b, "attention_norm", x)));
+        x = tt_build_add(&b, "out", x, row->feed_forward(&b, l, row->norm(&b, "ffn_norm", x)));
+    }
+    tt_build_block(&b, TT_NONE);
+    x = row->norm(&b, "norm", x);
+    tt_build_head_loss(&b, model->dims.tied ? "tok_embeddings" : "output", x);
+}
+
+/* Appends the backward pass from the loss; ret_param_grad by parameter. */
+static int differentiate(struct tt_graph *graph, int n_params, int *ret_param_grad)
+{
+    const struct tt_seed loss = {graph->token_loss, TT_GRAD_OF_LOSS};
+    int n_values = graph->n_values, rc = 0;
+    int *grad = tt_calloc((size_t)n_values, sizeof *grad);
+
+    TT_TRY(tt_graph_differentiate(graph, &loss, 1, grad));
+    for (int p = 0; p < n_params; p++)
+        ret_param_grad[p] = TT_NONE;
+    for (int v = 0; v < n_values; v++)
+        if (graph->values[v].kind == TT_VALUE_PARAM && graph->values[v].part == 0)
+            ret_param_grad[graph->values[v].param] = grad[v];
+out:
+    tt_free(grad);
+    return rc;
+}
+
+int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, enum tt_dtype dtype, int64_t batch,
+                   int64_t seq_len, bool documents, struct tt_graph **ret_graph, int *ret_param_grad)
+{
+    struct tt_graph *graph;
+    int rc = 0;
+
+    if ((rc = tt_model_check_seq_len(model, seq_len)) < 0)
+        return rc;
+    graph = tt_graph_new();
+    graph->dtype = dtype;
+    graph->documents = documents;
+    build(model, batch, seq_len, graph);
+    if (mode == TT_GRAPH_TRAIN)
+        TT_TRY(differentiate(graph, model->n_params, ret_param_grad));
+    *ret_graph = graph;
+    graph = NULL;
+out:
+    tt_graph_free(graph);
+    return rc;
+}
+
+int tt_model_decode_graph(const struct tt_model *model, enum tt_dtype dtype, int64_t rows, int64_t cache_len,
+                          struct tt_graph **ret_graph)
+{
+    struct tt_graph *graph;
+    int rc = tt_model_check_seq_len(model, cache_len);
+
+    if (rc < 0)
+        return rc;
+    graph = tt_graph_new();
+    graph->dtype = dtype;
+    graph->cache_len = cache_len;
+    build(model, 1, rows, graph);
+    *ret_graph = graph;
+    return 0;
 }

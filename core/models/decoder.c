@@ -302,8 +302,9 @@ void tt_decoder_params(struct tt_model *m)
             TT_TP_ROWS;
 }
 
-static int attention(struct tt_build *b, const struct tt_decoder *decoder, int layer, int x)
+static int grouped_attention(struct tt_build *b, int layer, int x)
 {
+    const struct tt_decoder *decoder = b->model->row->decoder;
     const struct tt_model_dims *d = &b->model->dims;
     int qkv[3];
 
@@ -343,24 +344,12 @@ static int experts(struct tt_build *b, int x)
     return tt_build_add(b, "moe.all", routed, tt_build_linear(b, "moe.shared_out", "moe.shared_experts.w2", hidden));
 }
 
-void tt_decoder_build(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph)
+int tt_decoder_attention(struct tt_build *b, int layer, int x)
 {
-    const struct tt_decoder *decoder = model->row->decoder;
-    struct tt_build b;
-    int x, h;
+    return b->model->dims.mla.kv_rank ? latent_attention(b, x) : grouped_attention(b, layer, x);
+}
 
-    tt_build_begin(&b, model, batch, seq_len, graph);
-    x = tt_build_embedding(&b, "embeddings", "tok_embeddings");
-    for (int l = 0; l < model->dims.n_layers; l++) {
-        tt_build_block(&b, l);
-        h = tt_build_rmsnorm(&b, "attention_norm", x);
-        h = model->dims.mla.kv_rank ? latent_attention(&b, h) : attention(&b, decoder, l, h);
-        x = tt_build_add(&b, "attention_residual", x, h);
-        h = tt_build_rmsnorm(&b, "ffn_norm", x);
-        h = tt_model_has_experts(&model->dims, l) ? experts(&b, h) : feed_forward(&b, h);
-        x = tt_build_add(&b, "out", x, h);
-    }
-    tt_build_block(&b, TT_NONE);
-    x = tt_build_rmsnorm(&b, "norm", x);
-    tt_build_head_loss(&b, model->dims.tied ? "tok_embeddings" : "output", x);
+int tt_decoder_feed_forward(struct tt_build *b, int layer, int x)
+{
+    return tt_model_has_experts(&b->model->dims, layer) ? experts(b, x) : feed_forward(b, x);
 }

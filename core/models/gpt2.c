@@ -110,22 +110,14 @@ struct place {
 static void add_affine(struct tt_model *m, int l, const char *name, struct place place, int64_t rows, int64_t columns,
                        double depth, enum tt_param_tp tp)
 {
-    char *weight = tt_format("%s.weight", name), *bias = tt_format("%s.bias", name);
-    char *hf_weight = tt_format("%s.weight", place.hf_name), *hf_bias = tt_format("%s.bias", place.hf_name);
-    struct tt_param *p = tt_params_matrix(m, l, weight, hf_weight, rows, columns, (struct tt_normal){.depth = depth});
+    int weight = tt_params_affine(m, l, name, place.hf_name, rows, columns, (struct tt_normal){.depth = depth});
+    struct tt_param *p = &m->params[weight];
 
-    p->hf_transform = TT_HF_TRANSPOSE;
-    p->hf_part = place.part;
-    p->hf_parts = place.parts;
-    p->tp = tp;
-    p = tt_params_vector(m, l, bias, hf_bias, rows, TT_PARAM_ZEROS);
-    p->tp = tp == TT_TP_ROWS ? tp : TT_TP_WHOLE;
-    p->hf_part = place.part;
-    p->hf_parts = place.parts;
-    tt_free(weight);
-    tt_free(bias);
-    tt_free(hf_weight);
-    tt_free(hf_bias);
+    p[0].hf_transform = TT_HF_TRANSPOSE;
+    p[0].tp = tp;
+    p[1].tp = tp == TT_TP_ROWS ? tp : TT_TP_WHOLE;
+    p[0].hf_part = p[1].hf_part = place.part;
+    p[0].hf_parts = p[1].hf_parts = place.parts;
 }
 
 static void add_block(struct tt_model *m, int l)
@@ -166,38 +158,22 @@ static void add_params(struct tt_model *m)
             TT_TP_ROWS;
 }
 
-static int attention(struct tt_build *b, int x)
+static int attention(struct tt_build *b, int layer, int x)
 {
     int q = tt_build_affine(b, "attention.q", "attention.wq", x);
     int k = tt_build_affine(b, "attention.k", "attention.wk", x);
     int v = tt_build_affine(b, "attention.v", "attention.wv", x);
 
+    (void)layer;
     return tt_build_affine(b, "attention.out", "attention.wo", tt_build_attention(b, "attention.heads", q, k, v));
 }
 
-static int feed_forward(struct tt_build *b, int x)
+static int feed_forward(struct tt_build *b, int layer, int x)
 {
     int hidden = tt_build_gelu(b, "feed_forward.hidden", tt_build_affine(b, "feed_forward.in", "feed_forward.w1", x));
 
+    (void)layer;
     return tt_build_affine(b, "feed_forward.out", "feed_forward.w2", hidden);
-}
-
-static void build(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph)
-{
-    struct tt_build b;
-    int x;
-
-    tt_build_begin(&b, model, batch, seq_len, graph);
-    x = tt_build_embedding(&b, "embeddings", "tok_embeddings");
-    x = tt_build_positions(&b, "positions", "pos_embeddings", x);
-    for (int l = 0; l < model->dims.n_layers; l++) {
-        tt_build_block(&b, l);
-        x = tt_build_add(&b, "attention_residual", x, attention(&b, tt_build_layernorm(&b, "attention_norm", x)));
-        x = tt_build_add(&b, "out", x, feed_forward(&b, tt_build_layernorm(&b, "ffn_norm", x)));
-    }
-    tt_build_block(&b, TT_NONE);
-    x = tt_build_layernorm(&b, "norm", x);
-    tt_build_head_loss(&b, model->dims.tied ? "tok_embeddings" : "output", x);
 }
 
 static const struct tt_gguf_size sizes[] = {TT_GGUF_BLOCKS,
@@ -232,5 +208,7 @@ const struct tt_model_row tt_model_gpt2 = {
     .read_hf_config = read_hf_config,
     .write_hf_config = write_hf_config,
     .add_params = add_params,
-    .build = build,
+    .norm = tt_build_layernorm,
+    .attention = attention,
+    .feed_forward = feed_forward,
 };

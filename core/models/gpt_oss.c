@@ -133,11 +133,10 @@ static void write_hf_config(const struct tt_model *model, void *config)
 
 /* --- parameters --- */
 
-/* n elements, as the weights beside them. */
-static void add_vector(struct tt_model *m, int l, const char *name, const char *hf_name, int64_t n, double depth)
+/* Elements are as the weights beside them. */
+static void set_normal(struct tt_param *p, double depth)
 {
-    struct tt_param *p = tt_params_vector(m, l, name, hf_name, n, TT_PARAM_NORMAL);
-
+    p->init = TT_PARAM_NORMAL;
     p->std = TT_INIT_STD / depth;
     p->cut = 2.0;
     p->depth = depth;
@@ -147,15 +146,9 @@ static void add_vector(struct tt_model *m, int l, const char *name, const char *
 static void add_affine(struct tt_model *m, int l, const char *name, const char *hf_name, int64_t rows, int64_t columns,
                        double depth)
 {
-    char *weight = tt_format("%s.weight", name), *bias = tt_format("%s.bias", name);
-    char *hf_weight = tt_format("%s.weight", hf_name), *hf_bias = tt_format("%s.bias", hf_name);
+    int p = tt_params_affine(m, l, name, hf_name, rows, columns, (struct tt_normal){.cut = 2.0, .depth = depth});
 
-    (void)tt_params_matrix(m, l, weight, hf_weight, rows, columns, (struct tt_normal){.cut = 2.0, .depth = depth});
-    add_vector(m, l, bias, hf_bias, rows, depth);
-    tt_free(weight);
-    tt_free(bias);
-    tt_free(hf_weight);
-    tt_free(hf_bias);
+    set_normal(&m->params[p + 1], depth);
 }
 
 /* A matrix (rows, columns) and a bias for each expert. */
@@ -185,7 +178,7 @@ static void add_block(struct tt_model *m, int l)
     add_affine(m, l, "attention.wq", "self_attn.q_proj", q, d->dim, deep);
     add_affine(m, l, "attention.wk", "self_attn.k_proj", kv, d->dim, deep);
     add_affine(m, l, "attention.wv", "self_attn.v_proj", kv, d->dim, deep);
-    add_vector(m, l, "attention.sinks", "self_attn.sinks", d->n_heads, deep);
+    set_normal(tt_params_vector(m, l, "attention.sinks", "self_attn.sinks", d->n_heads, TT_PARAM_NORMAL), deep);
     add_affine(m, l, "attention.wo", "self_attn.o_proj", d->dim, q, deep);
     (void)tt_params_vector(m, l, "ffn_norm.weight", "post_attention_layernorm.weight", d->dim, TT_PARAM_ONES);
     (void)tt_params_matrix(m, l, "moe.router.gate.weight", "mlp.router.weight", d->moe.experts, d->dim,
@@ -245,7 +238,7 @@ static int expert_layer(struct tt_build *b, const char *name, const char *weight
 }
 
 /* A softmax over the logits of a token's experts is one over all logits, divided by the sum of theirs. */
-static int experts(struct tt_build *b, int x)
+static int experts(struct tt_build *b, int layer, int x)
 {
     const struct tt_moe *moe = &b->model->dims.moe;
     struct tt_attr attr = {.seq_len = b->seq_len,
@@ -256,6 +249,7 @@ static int experts(struct tt_build *b, int x)
                      tt_build_param_of(b, "moe.router.gate", "bias"), b->graph->labels};
     int chosen[2], sent[3], in[3];
 
+    (void)layer;
     if (moe->biased)
         routed[2] = tt_build_param_of(b, "moe", "expert_bias");
     tt_build_node(b, TT_OP_ROUTER, "moe.router", routed, 5, &attr, 2, chosen);
@@ -267,23 +261,6 @@ static int experts(struct tt_build *b, int x)
     in[2] = sent[1];
     tt_build_node(b, TT_OP_COMBINE, "moe.out", in, 3, NULL, 1, &x);
     return x;
-}
-
-static void build(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph)
-{
-    struct tt_build b;
-    int x;
-
-    tt_build_begin(&b, model, batch, seq_len, graph);
-    x = tt_build_embedding(&b, "embeddings", "tok_embeddings");
-    for (int l = 0; l < model->dims.n_layers; l++) {
-        tt_build_block(&b, l);
-        x = tt_build_add(&b, "attention_residual", x, attention(&b, l, tt_build_rmsnorm(&b, "attention_norm", x)));
-        x = tt_build_add(&b, "out", x, experts(&b, tt_build_rmsnorm(&b, "ffn_norm", x)));
-    }
-    tt_build_block(&b, TT_NONE);
-    x = tt_build_rmsnorm(&b, "norm", x);
-    tt_build_head_loss(&b, model->dims.tied ? "tok_embeddings" : "output", x);
 }
 
 static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER, TT_GGUF_EXPERTS, TT_GGUF_EXPERT_WIDTH,
@@ -319,5 +296,7 @@ const struct tt_model_row tt_model_gpt_oss = {
     .read_hf_config = read_hf_config,
     .write_hf_config = write_hf_config,
     .add_params = add_params,
-    .build = build,
+    .norm = tt_build_rmsnorm,
+    .attention = attention,
+    .feed_forward = experts,
 };

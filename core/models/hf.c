@@ -42,9 +42,9 @@ const struct tt_hf_class *tt_hf_class(const json_t *config)
 #define OFF "false 0"
 #define ONE "1"
 
-static const struct key {
+static const struct known_key {
     const char *name, *word, *harmless, *owner;
-} keys[] = {
+} known_keys[] = {
 #define K(name, word, harmless, owner) {name, word, harmless, owner},
 #include "core/models/hf_keys.def"
 #undef K
@@ -73,11 +73,11 @@ static const struct {
     {"truncate", "yarn"},
 };
 
-static const struct key *find_key(const char *name)
+static const struct known_key *find_key(const char *name)
 {
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (strcmp(keys[i].name, name) == 0)
-            return &keys[i];
+    for (size_t i = 0; i < sizeof known_keys / sizeof *known_keys; i++)
+        if (strcmp(known_keys[i].name, name) == 0)
+            return &known_keys[i];
     return NULL;
 }
 
@@ -137,7 +137,7 @@ static bool is_harmless(const json_t *value, const char *harmless)
     return json_is_null(value);
 }
 
-static int fail_effect(const struct key *key, const json_t *value, const char *type, const char *where)
+static int fail_effect(const struct known_key *key, const json_t *value, const char *type, const char *where)
 {
     enum { MOST = 60 };
     const struct tt_model_row *row;
@@ -195,7 +195,7 @@ static int check_keys(const json_t *config, const char *where)
 
     json_object_foreach((json_t *)(uintptr_t)config, name, value)
     {
-        const struct key *key = find_key(name);
+        const struct known_key *key = find_key(name);
 
         if (!key && *name != '_')
             list_key(&unused, "", name);

@@ -29,6 +29,10 @@ struct tt_normal {
 struct tt_param *tt_params_matrix(struct tt_model *model, int block, const char *name, const char *hf_name,
                                   int64_t rows, int64_t columns, struct tt_normal normal);
 
+/** A matrix "<name>.weight" and a bias of zeros. Returns the index of the matrix; that of the bias is the next. */
+int tt_params_affine(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t rows,
+                     int64_t columns, struct tt_normal normal);
+
 /** The matrices (rows, columns) of `experts` experts in one tensor; hf_name has a * for an expert's number. */
 struct tt_param *tt_params_experts(struct tt_model *model, int block, const char *name, const char *hf_name,
                                    int64_t experts, int64_t rows, int64_t columns, struct tt_normal normal);
@@ -74,9 +78,6 @@ int tt_build_rmsnorm(struct tt_build *b, const char *name, int x);
 
 /** x with mean 0 and variance 1, scaled by the weight and shifted by the bias of the same name. */
 int tt_build_layernorm(struct tt_build *b, const char *name, int x);
-
-/** x plus the learned embedding of each token's position. */
-int tt_build_positions(struct tt_build *b, const char *name, const char *weight, int x);
 
 /** x times the transpose of the weight, plus the layer's bias. */
 int tt_build_affine(struct tt_build *b, const char *name, const char *layer, int x);
@@ -139,10 +140,11 @@ struct tt_decoder {
 
 /**
  * Functions of a row with a decoder: the parameters, with torchtitan's names and init rules and Llama's names in
- * Hugging Face's files, and the forward graph.
+ * Hugging Face's files, and the parts of a block.
  */
 void tt_decoder_params(struct tt_model *model);
-void tt_decoder_build(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph);
+int tt_decoder_attention(struct tt_build *b, int layer, int x);
+int tt_decoder_feed_forward(struct tt_build *b, int layer, int x);
 
 /** Reads the dims from a config.json with Llama's keys; refuses what such a decoder does not have. */
 int tt_decoder_read_hf(const void *config, const char *where, struct tt_model_dims *ret_dims) TT_MUST_CHECK;

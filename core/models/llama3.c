@@ -93,5 +93,7 @@ const struct tt_model_row tt_model_llama3 = {
     .write_hf_config = write_hf_config,
     .decoder = &decoder,
     .add_params = tt_decoder_params,
-    .build = tt_decoder_build,
+    .norm = tt_build_rmsnorm,
+    .attention = tt_decoder_attention,
+    .feed_forward = tt_decoder_feed_forward,
 };

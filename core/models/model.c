@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a model's parameters and sizes say: counts, flops, graphs, initial weights. Everything here is arithmetic on
- * shapes, except that tt_param_fill writes weights into the caller's memory.
+ * What a model's parameters and sizes say: counts, flops, initial weights. Everything here is arithmetic on shapes,
+ * except that tt_param_fill writes weights into the caller's memory.
  */
 #include "core/models/model.h"
 
@@ -138,61 +138,6 @@ int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len)
 int64_t tt_model_rope_dim(const struct tt_model_dims *dims)
 {
     return dims->mla.kv_rank ? dims->mla.rope_dim : dims->head_dim;
-}
-
-/* Appends the backward pass from the loss; ret_param_grad by parameter. */
-static int differentiate(struct tt_graph *graph, int n_params, int *ret_param_grad)
-{
-    const struct tt_seed loss = {graph->token_loss, TT_GRAD_OF_LOSS};
-    int n_values = graph->n_values, rc = 0;
-    int *grad = tt_calloc((size_t)n_values, sizeof *grad);
-
-    TT_TRY(tt_graph_differentiate(graph, &loss, 1, grad));
-    for (int p = 0; p < n_params; p++)
-        ret_param_grad[p] = TT_NONE;
-    for (int v = 0; v < n_values; v++)
-        if (graph->values[v].kind == TT_VALUE_PARAM && graph->values[v].part == 0)
-            ret_param_grad[graph->values[v].param] = grad[v];
-out:
-    tt_free(grad);
-    return rc;
-}
-
-int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, enum tt_dtype dtype, int64_t batch,
-                   int64_t seq_len, bool documents, struct tt_graph **ret_graph, int *ret_param_grad)
-{
-    struct tt_graph *graph;
-    int rc = 0;
-
-    if ((rc = tt_model_check_seq_len(model, seq_len)) < 0)
-        return rc;
-    graph = tt_graph_new();
-    graph->dtype = dtype;
-    graph->documents = documents;
-    model->row->build(model, batch, seq_len, graph);
-    if (mode == TT_GRAPH_TRAIN)
-        TT_TRY(differentiate(graph, model->n_params, ret_param_grad));
-    *ret_graph = graph;
-    graph = NULL;
-out:
-    tt_graph_free(graph);
-    return rc;
-}
-
-int tt_model_decode_graph(const struct tt_model *model, enum tt_dtype dtype, int64_t rows, int64_t cache_len,
-                          struct tt_graph **ret_graph)
-{
-    struct tt_graph *graph;
-    int rc = tt_model_check_seq_len(model, cache_len);
-
-    if (rc < 0)
-        return rc;
-    graph = tt_graph_new();
-    graph->dtype = dtype;
-    graph->cache_len = cache_len;
-    model->row->build(model, 1, rows, graph);
-    *ret_graph = graph;
-    return 0;
 }
 
 static void fill_constant(float value, int64_t n, float *data)

@@ -142,7 +142,9 @@ struct tt_model {
 
 enum tt_graph_mode { TT_GRAPH_TRAIN, TT_GRAPH_VALIDATE };
 
-/** A family: all that titan knows of it, but for what its layers compute. */
+struct tt_build;
+
+/** A family: all that titan knows of it. */
 struct tt_model_row {
     const char *name; /* "llama3" */
     const struct tt_flavor *flavors;
@@ -171,8 +173,10 @@ struct tt_model_row {
      */
     void (*write_hf_config)(const struct tt_model *model, void *json);
     void (*add_params)(struct tt_model *model);
-    /* The forward of one microbatch of B sequences of T tokens, up to graph->token_loss. */
-    void (*build)(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph);
+    /* What the parts of block `layer` make of x; the norms are those of both residuals and of the head. */
+    int (*norm)(struct tt_build *b, const char *name, int x);
+    int (*attention)(struct tt_build *b, int layer, int x);
+    int (*feed_forward)(struct tt_build *b, int layer, int x);
 };
 
 struct tt_flavor {
