@@ -35,7 +35,7 @@ bool tt_dry_knows_tokens(const struct tt_dry *d, int part)
 {
     const struct tt_tokenizer *tokenizer = tt_dry_tokenizer(d);
 
-    return tokenizer && tt_tokenizer_hash(tokenizer) == d->data.part[part].dataset->ref.info.tokenizer_hash;
+    return tokenizer && tt_tokenizer_info(tokenizer)->hash == d->data.part[part].dataset->ref.info.tokenizer_hash;
 }
 
 /* The tokenizer of the configuration, if no part is text. Packed tokens can be read without it, so a tokenizer that

@@ -31,7 +31,7 @@ static int find_tokenizer(struct tt_train_text *t, const struct tt_train_data *d
     if (t->tokenizer)
         return 0;
     TT_TRY(tt_train_data_tokenizer(folder, &t->own));
-    if (t->own && (made_by ? made_by == tt_tokenizer_hash(t->own) : folder != NULL))
+    if (t->own && (made_by ? made_by == tt_tokenizer_info(t->own)->hash : folder != NULL))
         t->tokenizer = t->own;
 out:
     return rc;
@@ -49,7 +49,7 @@ static bool has_chats(const struct tt_train_data *data)
 /* Whether conversations are written by a template: by one that the run names, or by that of the tokenizer. */
 static bool has_template(const struct tt_train_text *t)
 {
-    return strcmp(t->setup->cfg->training.chat_template, "auto") != 0 || tt_tokenizer_chat_template(t->tokenizer);
+    return strcmp(t->setup->cfg->training.chat_template, "auto") != 0 || tt_tokenizer_info(t->tokenizer)->chat_template;
 }
 
 static int ask(struct tt_train_text *t)
@@ -79,8 +79,8 @@ out:
 static int begin_document(struct tt_train_text *t, const struct tt_train_data *data)
 {
     const struct tt_token_info *info = &data->part[0].dataset->ref.info;
-    int32_t bos = t->tokenizer ? tt_tokenizer_bos(t->tokenizer) : info->bos;
-    int32_t eos = t->stop = t->tokenizer ? tt_tokenizer_eos(t->tokenizer) : info->eos;
+    int32_t bos = t->tokenizer ? tt_tokenizer_info(t->tokenizer)->bos : info->bos;
+    int32_t eos = t->stop = t->tokenizer ? tt_tokenizer_info(t->tokenizer)->eos : info->eos;
     struct tt_encoder *encoder = NULL;
     int rc = 0;
 

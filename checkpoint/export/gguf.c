@@ -165,8 +165,8 @@ static int put_tokenizer(const struct tt_copying *c, struct tt_gguf_values *valu
                                   texts.text[TT_HF_TOKENIZER_CONFIG], texts.size[TT_HF_TOKENIZER_CONFIG],
                                   c->source[0]->path, &tokenizer));
         ends.chat_template = texts.template;
-        ends.begins = tt_tokenizer_adds_bos(tokenizer);
-        find_turn(&texts, tt_tokenizer_eos(tokenizer), &ends.turn);
+        ends.begins = tt_tokenizer_info(tokenizer)->adds_bos;
+        find_turn(&texts, tt_tokenizer_info(tokenizer)->eos, &ends.turn);
     } else {
         tt_note("'%s' has no tokenizer: llama.cpp takes and gives token ids only", c->source[0]->path);
     }

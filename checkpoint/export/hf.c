@@ -173,8 +173,8 @@ static int read_all(const struct tt_source *source, struct making *m)
     if (!m->texts->text[TT_HF_TOKENIZER])
         goto out;
     TT_TRY(tt_tokenizer_load(m->assets, &m->tokenizer));
-    m->texts->bos = tt_tokenizer_bos(m->tokenizer);
-    m->texts->eos = tt_tokenizer_eos(m->tokenizer);
+    m->texts->bos = tt_tokenizer_info(m->tokenizer)->bos;
+    m->texts->eos = tt_tokenizer_info(m->tokenizer)->eos;
 out:
     return rc;
 }
@@ -270,7 +270,7 @@ static void add_bos(struct making *m)
     if (tt_tokenizer_json_with_bos(m->tokenizer, &text)) {
         put_text(m, TT_HF_TOKENIZER, text.text, text.size);
         if (!has_token(m, "bos_token"))
-            name_token(m, "bos_token", tt_tokenizer_bos(m->tokenizer));
+            name_token(m, "bos_token", tt_tokenizer_info(m->tokenizer)->bos);
         if (config_of(m)) {
             (void)json_object_set_new(m->config, "add_bos_token", json_true());
             m->config_changed = true;
@@ -359,10 +359,10 @@ static int find_template(const struct making *m, struct tt_chat_template **ret_c
     int rc = 0;
 
     *ret_is_own = is_auto;
-    if (is_auto && !tt_tokenizer_chat_template(m->tokenizer))
+    if (is_auto && !tt_tokenizer_info(m->tokenizer)->chat_template)
         return 0; /* all data were prompts with their answers */
     TT_TRY(as_note(tt_chat_template_new(m->training.template_name, m->tokenizer, ret_chat)));
-    if (!*ret_chat || is_auto || !tt_tokenizer_chat_template(m->tokenizer))
+    if (!*ret_chat || is_auto || !tt_tokenizer_info(m->tokenizer)->chat_template)
         goto out;
     rc = tt_chat_template_new("auto", m->tokenizer, &own);
     rc = rc == TT_EUSAGE || rc == TT_EDATA ? 0 : rc; /* it is not the one that wrote them, then */
@@ -412,7 +412,7 @@ out:
 
 static int change_tokenizer(struct making *m)
 {
-    const char *template = tt_tokenizer_chat_template(m->tokenizer);
+    const char *template = tt_tokenizer_info(m->tokenizer)->chat_template;
     int rc = 0;
 
     m->texts->template = template ? tt_strdup(template) : NULL;

@@ -159,10 +159,10 @@ static int add_text(json_t *json, const struct tt_dataset *d, const char *folder
     int rc = 0;
 
     TT_TRY(tt_tokenizer_load(folder, &tokenizer));
-    if (info->tokenizer_hash != tt_tokenizer_hash(tokenizer) && (!folder || info->tokenizer_hash)) {
+    if (info->tokenizer_hash != tt_tokenizer_info(tokenizer)->hash && (!folder || info->tokenizer_hash)) {
         if (folder) {
             rc = tt_fail(TT_EDATA, "%s was packed with another tokenizer than %s", d->ref.path,
-                         tt_tokenizer_where(tokenizer));
+                         tt_tokenizer_info(tokenizer)->where);
         }
         goto out;
     }

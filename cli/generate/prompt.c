@@ -100,8 +100,8 @@ static int check_given(const struct tt_args *args)
 
 static int encode(const struct tt_pretrained *weights, size_t size, struct tt_prompt *prompt)
 {
-    bool begins = weights->is_hf ? tt_tokenizer_adds_bos(prompt->tokenizer) : true;
-    int32_t bos = tt_tokenizer_bos(prompt->tokenizer);
+    bool begins = weights->is_hf ? tt_tokenizer_info(prompt->tokenizer)->adds_bos : true;
+    int32_t bos = tt_tokenizer_info(prompt->tokenizer)->bos;
     struct tt_encoder *encoder = NULL;
     int rc = 0;
 
@@ -132,12 +132,12 @@ static int open_chat(const struct tt_args *args, const struct tt_pretrained *wei
     const char *name = template_name(args, weights);
     int rc = 0;
 
-    if (strcmp(name, "auto") == 0 && !tt_tokenizer_chat_template(prompt->tokenizer))
+    if (strcmp(name, "auto") == 0 && !tt_tokenizer_info(prompt->tokenizer)->chat_template)
         return tt_fail(TT_EUSAGE,
                        "%s has no chat template, so it is not known how this model was taught to answer\n"
                        "help: if it was trained on conversations, name their template: --chat-template llama3, qwen3 "
                        "or chatml; if it was not, continue a text: --prompt TEXT without --chat",
-                       tt_tokenizer_where(prompt->tokenizer));
+                       tt_tokenizer_info(prompt->tokenizer)->where);
     TT_TRY(tt_chat_new(prompt->tokenizer, name, &prompt->chat));
     TT_TRY(tt_chat_end(prompt->chat, ret_end));
 out:
@@ -176,7 +176,7 @@ int tt_prompt_check_ids(const struct tt_pretrained *weights, const struct tt_pro
             return tt_fail(TT_EUSAGE, "generate: token %d is not in the model's vocabulary of %lld", ids->id[i],
                            (long long)vocab);
         return tt_fail(TT_EDATA, "the tokenizer %s makes token %d of the prompt, the model has a vocabulary of %lld",
-                       tt_tokenizer_where(prompt->tokenizer), ids->id[i], (long long)vocab);
+                       tt_tokenizer_info(prompt->tokenizer)->where, ids->id[i], (long long)vocab);
     }
     return 0;
 }
@@ -240,8 +240,8 @@ static int find_stops(const struct tt_pretrained *weights, struct tt_prompt *pro
         TT_TRY(add_stops(weights->assets, "generation_config.json", &prompt->stop));
     if (weights->is_hf && prompt->stop.n == 0)
         TT_TRY(add_stops(weights->assets, "config.json", &prompt->stop));
-    if (prompt->stop.n == 0 && prompt->tokenizer && tt_tokenizer_eos(prompt->tokenizer) >= 0)
-        tt_ids_add(&prompt->stop, tt_tokenizer_eos(prompt->tokenizer));
+    if (prompt->stop.n == 0 && prompt->tokenizer && tt_tokenizer_info(prompt->tokenizer)->eos >= 0)
+        tt_ids_add(&prompt->stop, tt_tokenizer_info(prompt->tokenizer)->eos);
 out:
     return rc;
 }

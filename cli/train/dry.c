@@ -32,8 +32,8 @@ static void add_tokenizer(const struct tt_dry *d, struct tt_text *out)
     for (int i = 0; i < d->data.n; i++)
         unknown += !tt_dry_knows_tokens(d, i);
     if (unknown < d->data.n)
-        tt_text_add(out, "  tokens   made with %s, which has %s tokens%s\n", tt_tokenizer_where(tokenizer),
-                    tt_text_count(count, sizeof count, tt_tokenizer_vocab_size(tokenizer)),
+        tt_text_add(out, "  tokens   made with %s, which has %s tokens%s\n", tt_tokenizer_info(tokenizer)->where,
+                    tt_text_count(count, sizeof count, tt_tokenizer_info(tokenizer)->vocab_size),
                     unknown ? "; some datasets with an unknown tokenizer" : "");
     else
         tt_text_add(out, "  tokens   made with an unknown tokenizer; the largest one is %" PRId64 "\n",
@@ -194,7 +194,8 @@ static json_t *data_json(const struct tt_dry *d)
     for (int i = 0; i < d->n_samples; i++)
         (void)json_array_append_new(samples, sample_json(&d->sample[i]));
     o = json_pack("{s:o, s:I, s:o, s:o}", "datasets", parts, "seq_len", (json_int_t)d->data.seq_len, "tokenizer",
-                  tokenizer ? tt_json_string(tt_tokenizer_where(tokenizer)) : json_null(), "first_samples", samples);
+                  tokenizer ? tt_json_string(tt_tokenizer_info(tokenizer)->where) : json_null(), "first_samples",
+                  samples);
     if (d->lengths.documents)
         (void)json_object_update_new(
             o, json_pack("{s:I, s:I, s:I}", "shortest_document", (json_int_t)d->lengths.shortest, "longest_document",

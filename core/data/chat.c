@@ -120,7 +120,7 @@ out:
 /* The text is a prompt and its answer. */
 static int write_pair(struct tt_chat *c, struct tt_chat_ids *to)
 {
-    int32_t bos = tt_tokenizer_bos(c->tokenizer), eos = tt_tokenizer_eos(c->tokenizer);
+    int32_t bos = tt_tokenizer_info(c->tokenizer)->bos, eos = tt_tokenizer_info(c->tokenizer)->eos;
     int rc = 0;
 
     if (bos >= 0)

@@ -117,7 +117,7 @@ static int fail_unknown(const struct tt_tokenizer *tokenizer, const char *name)
             tt_fail_key(TT_EUSAGE, TT_KEY_CHAT_TEMPLATE, "chat template '%s' is not one of auto, %s", name, names.text);
     else
         rc = tt_fail_key(TT_EUSAGE, TT_KEY_CHAT_TEMPLATE, "%s has no chat template\nhelp: set %s to one of %s",
-                         tt_tokenizer_where(tokenizer), tt_key_name(TT_KEY_CHAT_TEMPLATE), names.text);
+                         tt_tokenizer_info(tokenizer)->where, tt_key_name(TT_KEY_CHAT_TEMPLATE), names.text);
     tt_text_release(&names);
     return rc;
 }
@@ -132,12 +132,12 @@ static int check_tokens(const struct row *row, const struct tt_tokenizer *tokeni
             return tt_fail_key(TT_EUSAGE, TT_KEY_CHAT_TEMPLATE,
                                "chat template %s needs the token %s, which is not an added token of %s\n"
                                "help: use a tokenizer that has it, or another template",
-                               row->name, tokens[i], tt_tokenizer_where(tokenizer));
+                               row->name, tokens[i], tt_tokenizer_info(tokenizer)->where);
     }
-    if (row->bos && tt_tokenizer_bos(tokenizer) < 0)
+    if (row->bos && tt_tokenizer_info(tokenizer)->bos < 0)
         return tt_fail_key(TT_EUSAGE, TT_KEY_CHAT_TEMPLATE,
                            "chat template %s needs a token that begins a document, and %s names none", row->name,
-                           tt_tokenizer_where(tokenizer));
+                           tt_tokenizer_info(tokenizer)->where);
     return 0;
 }
 
@@ -155,10 +155,10 @@ static json_t *make_context(const struct tt_tokenizer *tokenizer)
 {
     static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                         "pad_token", "cls_token", "mask_token"};
-    struct tt_tokenizer_files files = tt_tokenizer_files(tokenizer);
+    const struct tt_tokenizer_info *files = tt_tokenizer_info(tokenizer);
     json_t *context = json_object(), *config = NULL;
 
-    if (files.config && tt_json_parse(files.config, files.config_size, "tokenizer_config.json", &config) < 0)
+    if (files->config && tt_json_parse(files->config, files->config_size, "tokenizer_config.json", &config) < 0)
         config = NULL; /* the tokenizer has said so */
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         json_t *value = json_object_get(config, names[i]);
@@ -168,8 +168,8 @@ static json_t *make_context(const struct tt_tokenizer *tokenizer)
             (void)json_object_set(context, names[i], value);
     }
     json_decref(config);
-    set_token(context, "bos_token", tokenizer, tt_tokenizer_bos(tokenizer));
-    set_token(context, "eos_token", tokenizer, tt_tokenizer_eos(tokenizer));
+    set_token(context, "bos_token", tokenizer, tt_tokenizer_info(tokenizer)->bos);
+    set_token(context, "eos_token", tokenizer, tt_tokenizer_info(tokenizer)->eos);
     (void)json_object_set_new(context, "tools", json_null());
     (void)json_object_set_new(context, "documents", json_null());
     return context;
@@ -645,7 +645,7 @@ static int as_key_error(int rc)
 int tt_chat_template_new(const char *name, const struct tt_tokenizer *tokenizer, struct tt_chat_template **ret_template)
 {
     const struct row *row = find_row(name);
-    const char *text = row ? row->text : strcmp(name, "auto") == 0 ? tt_tokenizer_chat_template(tokenizer) : NULL;
+    const char *text = row ? row->text : strcmp(name, "auto") == 0 ? tt_tokenizer_info(tokenizer)->chat_template : NULL;
     struct tt_chat_template *chat = NULL;
     int rc = 0;
 
@@ -656,10 +656,10 @@ int tt_chat_template_new(const char *name, const struct tt_tokenizer *tokenizer,
     chat = tt_calloc(1, sizeof *chat);
     chat->tokenizer = tokenizer;
     chat->text = text;
-    chat->end = tt_tokenizer_eos(tokenizer);
+    chat->end = tt_tokenizer_info(tokenizer)->eos;
     chat->context = make_context(tokenizer);
     chat->where = tt_format("the chat template %s%s", row ? "" : "of ",
-                            row ? row->name : tt_tokenizer_chat_template_where(tokenizer));
+                            row ? row->name : tt_tokenizer_info(tokenizer)->chat_where);
     TT_TRY(as_key_error(tt_jinja_new(text, strlen(text), chat->where, &chat->jinja)));
     TT_TRY(as_key_error(try_template(chat)));
     *ret_template = chat;

@@ -90,12 +90,12 @@ static int check_spec(const struct tt_dataset_spec *spec, const struct tt_datase
         return 0;
     if (!spec->tokenizer)
         return tt_fail(TT_EUSAGE, "dataset '%s' is text and needs a tokenizer", spec->name);
-    vocab_size = tt_tokenizer_vocab_size(spec->tokenizer);
+    vocab_size = tt_tokenizer_info(spec->tokenizer)->vocab_size;
     if (spec->vocab_size && vocab_size > spec->vocab_size) {
         return tt_fail_key(TT_EUSAGE, TT_KEY_VOCAB_SIZE,
                            "the tokenizer has %s tokens (%s), %s is %s\nhelp: set %s to at least %lld, or %s to the "
                            "tokenizer of the model",
-                           tt_text_count(has, sizeof has, vocab_size), tt_tokenizer_where(spec->tokenizer),
+                           tt_text_count(has, sizeof has, vocab_size), tt_tokenizer_info(spec->tokenizer)->where,
                            tt_key_name(TT_KEY_VOCAB_SIZE), tt_text_count(rows, sizeof rows, spec->vocab_size),
                            tt_key_name(TT_KEY_VOCAB_SIZE), (long long)vocab_size, tt_key_name(TT_KEY_MODEL_FOLDER));
     }
@@ -160,25 +160,25 @@ static int pack_source(const struct tt_source *source, uint64_t source_hash, con
                        const char *path, struct tt_token_info *ret_info)
 {
     const struct tt_tokenizer *t = spec->tokenizer;
-    struct tt_token_info about = {.tokenizer_hash = tt_tokenizer_hash(t),
+    struct tt_token_info about = {.tokenizer_hash = tt_tokenizer_info(t)->hash,
                                   .unicode = TT_UNICODE_VERSION,
                                   .source_hash = source_hash,
-                                  .bos = tt_tokenizer_bos(t),
-                                  .eos = tt_tokenizer_eos(t)};
+                                  .bos = tt_tokenizer_info(t)->bos,
+                                  .eos = tt_tokenizer_info(t)->eos};
     struct packing p = {0};
     bool is_chat = source->kind == TT_SOURCE_LINES;
     char *what = tt_format("tokenizing %s", spec->name);
     int rc = 0;
 
     TT_TRY(is_chat ? tt_chat_new(t, template_of(spec), &p.chat) : tt_encoder_new(t, &p.encoder));
-    TT_TRY(tt_token_writer_new(path, tt_tokenizer_vocab_size(t), &p.writer));
+    TT_TRY(tt_token_writer_new(path, tt_tokenizer_info(t)->vocab_size, &p.writer));
     TT_TRY(tt_source_each(source, what, is_chat ? pack_conversation : pack_document, &p));
     TT_TRY(tt_token_writer_finish(p.writer, &about, ret_info));
     if (!is_chat && about.bos < 0 && about.eos < 0 && ret_info->n_documents > 1) {
         tt_warn(
             "%s names no token that begins or ends a document, so the %lld documents of %s follow each other without "
             "a separator\nhelp: a tokenizer_config.json beside it says which: {\"eos_token\": \"...\"}",
-            tt_tokenizer_where(t), (long long)ret_info->n_documents, spec->name);
+            tt_tokenizer_info(t)->where, (long long)ret_info->n_documents, spec->name);
     }
 out:
     tt_token_writer_free(p.writer);
@@ -234,12 +234,12 @@ out:
  * tokenizer_config.json names. */
 static uint64_t hash_reading(const struct tt_source *source, const struct tt_dataset_spec *spec)
 {
-    const char *template = tt_tokenizer_chat_template(spec->tokenizer), *name = template_of(spec);
-    struct tt_tokenizer_files files = tt_tokenizer_files(spec->tokenizer);
+    const char *template = tt_tokenizer_info(spec->tokenizer)->chat_template, *name = template_of(spec);
+    const struct tt_tokenizer_info *files = tt_tokenizer_info(spec->tokenizer);
     uint64_t hash = (uint64_t)source->kind;
 
-    if (source->kind == TT_SOURCE_LINES && files.config)
-        hash = tt_hash64(files.config, files.config_size, hash);
+    if (source->kind == TT_SOURCE_LINES && files->config)
+        hash = tt_hash64(files->config, files->config_size, hash);
     if (source->kind == TT_SOURCE_LINES)
         hash =
             tt_hash64(name, strlen(name), template ? tt_hash64(template, strlen(template), hash) : hash) + CHAT_FORMAT;
@@ -250,7 +250,7 @@ static int prepare_text(const struct tt_dataset_kind *kind, const struct tt_data
                         struct tt_dataset_ref *ret_ref)
 {
     struct tt_source source = {0};
-    uint64_t tokenizer_hash = tt_tokenizer_hash(spec->tokenizer), key[5];
+    uint64_t tokenizer_hash = tt_tokenizer_info(spec->tokenizer)->hash, key[5];
     char *path = NULL;
     bool found = false;
     int rc = 0;
@@ -312,12 +312,12 @@ static int check_tokenizer(const struct tt_dataset_spec *spec, const struct tt_t
 {
     const struct tt_tokenizer *t = spec->tokenizer;
 
-    if (!t || !info->tokenizer_hash || info->tokenizer_hash == tt_tokenizer_hash(t))
+    if (!t || !info->tokenizer_hash || info->tokenizer_hash == tt_tokenizer_info(t)->hash)
         return 0;
     return tt_fail(TT_EDATA,
                    "'%s' was packed with another tokenizer (hash %016" PRIx64 ") than %s (hash %016" PRIx64
                    ")\nhelp: set %s to the folder of its tokenizer, or pack the text again",
-                   spec->path, info->tokenizer_hash, tt_tokenizer_where(t), tt_tokenizer_hash(t),
+                   spec->path, info->tokenizer_hash, tt_tokenizer_info(t)->where, tt_tokenizer_info(t)->hash,
                    tt_key_name(TT_KEY_MODEL_FOLDER));
 }
 

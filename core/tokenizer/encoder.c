@@ -500,14 +500,14 @@ int tt_encoder_encode_document(struct tt_encoder *encoder, const char *text, siz
     size_t before = ids->n;
     int rc;
 
-    if (t->bos >= 0)
-        tt_ids_add(ids, t->bos);
+    if (t->info.bos >= 0)
+        tt_ids_add(ids, t->info.bos);
     rc = tt_encoder_encode(encoder, text, size, ids);
     if (rc < 0) {
         ids->n = before;
         return rc;
     }
-    if (t->eos >= 0)
-        tt_ids_add(ids, t->eos);
+    if (t->info.eos >= 0)
+        tt_ids_add(ids, t->info.eos);
     return 0;
 }

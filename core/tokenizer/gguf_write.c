@@ -340,7 +340,7 @@ static void put_tokens(const struct vocabulary *v, struct tt_gguf_values *values
 
 static void put_ends(const struct vocabulary *v, const struct tt_gguf_ends *ends, struct tt_gguf_values *values)
 {
-    int32_t bos = tt_tokenizer_bos(v->tokenizer), eos = tt_tokenizer_eos(v->tokenizer);
+    int32_t bos = tt_tokenizer_info(v->tokenizer)->bos, eos = tt_tokenizer_info(v->tokenizer)->eos;
 
     if (bos >= 0)
         tt_gguf_put_u32(values, "tokenizer.ggml.bos_token_id", bos);
@@ -360,7 +360,7 @@ static void put_ends(const struct vocabulary *v, const struct tt_gguf_ends *ends
 int tt_gguf_put_tokenizer(const struct tt_tokenizer *tokenizer, const struct tt_gguf_ends *ends, int64_t vocab_size,
                           struct tt_gguf_values *values)
 {
-    struct tt_tokenizer_files files = {0};
+    const struct tt_tokenizer_info *info;
     struct vocabulary v = {.tokenizer = tokenizer, .n = vocab_size};
     bool bytes;
     int rc = 0;
@@ -369,20 +369,20 @@ int tt_gguf_put_tokenizer(const struct tt_tokenizer *tokenizer, const struct tt_
         tt_gguf_put_string(values, "tokenizer.ggml.model", "none", 4);
         return 0;
     }
-    files = tt_tokenizer_files(tokenizer);
-    v.where = tt_tokenizer_where(tokenizer);
-    if (tt_tokenizer_vocab_size(tokenizer) > vocab_size)
+    info = tt_tokenizer_info(tokenizer);
+    v.where = info->where;
+    if (info->vocab_size > vocab_size)
         return tt_fail(TT_EDATA, "%s has %lld tokens, and the model has rows for %lld: llama.cpp needs one for each",
-                       v.where, (long long)tt_tokenizer_vocab_size(tokenizer), (long long)vocab_size);
+                       v.where, (long long)info->vocab_size, (long long)vocab_size);
     v.token = tt_calloc_for((size_t)vocab_size + 1, sizeof *v.token, v.where);
     TT_TRY(v.token ? 0 : TT_ENOMEM);
-    TT_TRY(tt_json_parse(files.json, files.json_size, v.where, &v.root));
+    TT_TRY(tt_json_parse(info->json, info->json_size, v.where, &v.root));
     bytes = is_byte_level(json_object_get(v.root, "pre_tokenizer"));
     TT_TRY(read_tokens(&v, !bytes));
     TT_TRY(bytes ? put_byte_level(&v, values) : put_sentencepiece(&v, values));
     put_tokens(&v, values);
     put_ends(&v, ends, values);
-    tt_gguf_put_string(values, "tokenizer.huggingface.json", files.json, files.json_size);
+    tt_gguf_put_string(values, "tokenizer.huggingface.json", info->json, info->json_size);
 out:
     release(&v);
     return rc;

@@ -7,6 +7,7 @@
 
 #include "core/tokenizer/decoder.h"
 #include "core/tokenizer/strmap.h"
+#include "core/tokenizer/tokenizer.h"
 
 struct tt_bpe_merge {
     uint64_t pair; /* left id << 32 | right id */
@@ -25,7 +26,7 @@ struct tt_bpe {
 void tt_bpe_add(struct tt_bpe *bpe, int32_t left, int32_t right, int32_t rank, int32_t id);
 void tt_bpe_release(struct tt_bpe *bpe);
 
-/** What tokenizer.c reads and encoder.c uses. */
+/** What load.c reads and encoder.c uses. */
 struct tt_token_bytes {
     size_t at; /* in struct tt_tokenizer's bytes */
     uint32_t size;
@@ -34,11 +35,7 @@ struct tt_token_bytes {
 };
 
 struct tt_tokenizer {
-    char *where;
-    char *json, *config; /* the files */
-    size_t json_size, config_size;
-    char *chat_template;    /* NULL: none */
-    char *chat_where;       /* the file that has it */
+    struct tt_tokenizer_info info;
     struct tt_strmap vocab; /* token as written -> id */
     struct tt_strmap words; /* bytes -> id, only with ignore_merges */
     struct tt_strmap chars; /* character -> id, only without byte-level */
@@ -51,12 +48,8 @@ struct tt_tokenizer {
     int32_t unknown;      /* -1: bytes and characters outside of the vocabulary are dropped */
     bool fuse_unknown;
     bool ignore_merges;
-    bool adds_bos;
     struct tt_token_bytes *token; /* by id */
-    int64_t vocab_size;
-    struct tt_text bytes; /* of all tokens */
-    int32_t bos, eos;
-    uint64_t hash;
+    struct tt_text bytes;         /* of all tokens */
 };
 
 #endif

@@ -28,15 +28,20 @@ int tt_tokenizer_parse(const char *json, size_t json_size, const char *config, s
 
 void tt_tokenizer_free(struct tt_tokenizer *tokenizer);
 
-/** The largest id + 1, including added tokens. */
-int64_t tt_tokenizer_vocab_size(const struct tt_tokenizer *tokenizer);
-
-/** The tokens that begin and end a document; -1 if the tokenizer names none. */
-int32_t tt_tokenizer_bos(const struct tt_tokenizer *tokenizer);
-int32_t tt_tokenizer_eos(const struct tt_tokenizer *tokenizer);
-
-/** Whether the `tokenizers` library would add BOS by itself (post_processor says so). */
-bool tt_tokenizer_adds_bos(const struct tt_tokenizer *tokenizer);
+/** What a tokenizer is. All members live as long as the tokenizer. */
+struct tt_tokenizer_info {
+    char *where;         /* it came from: a path or "built-in tokenizer.json" */
+    char *json, *config; /* the bytes of its two files; config NULL: there was none */
+    size_t json_size, config_size;
+    char *chat_template; /* Jinja, of chat_template.jinja or else of tokenizer_config.json; NULL: none */
+    char *chat_where;    /* the file that has it, for messages */
+    int64_t vocab_size;  /* the largest id + 1, including added tokens */
+    int32_t bos, eos;    /* the tokens that begin and end a document; -1: it names none */
+    bool adds_bos;       /* the `tokenizers` library would add BOS by itself: post_processor says so */
+    uint64_t hash;       /* of tokenizer.json, BOS and EOS: equal hashes make equal documents; the same for
+                                       * what tt_tokenizer_json_with_bos makes */
+};
+const struct tt_tokenizer_info *tt_tokenizer_info(const struct tt_tokenizer *tokenizer);
 
 /**
  * Appends the text of tokenizer.json with a post-processor that puts BOS before every text, as titan does in documents.
@@ -59,24 +64,6 @@ bool tt_tokenizer_has(const struct tt_tokenizer *tokenizer, int32_t id);
 bool tt_tokenizer_is_special(const struct tt_tokenizer *tokenizer, int32_t id);
 
 /**
- * A hash of tokenizer.json, BOS and EOS: equal hashes make equal documents. It is the same for what
- * tt_tokenizer_json_with_bos makes.
- */
-uint64_t tt_tokenizer_hash(const struct tt_tokenizer *tokenizer);
-
-/** Where it came from: a path or "built-in tokenizer.json". */
-const char *tt_tokenizer_where(const struct tt_tokenizer *tokenizer);
-
-/**
- * The bytes of the two files, for copying them; config is NULL if there was none. They live as long as the tokenizer.
- */
-struct tt_tokenizer_files {
-    const char *json, *config;
-    size_t json_size, config_size;
-};
-struct tt_tokenizer_files tt_tokenizer_files(const struct tt_tokenizer *tokenizer);
-
-/**
  * Appends the text of n ids, including special tokens. A byte-level tokenizer gives bytes, which may end within a UTF-8
  * character. TT_EDATA for an id that is not a token.
  */
@@ -90,15 +77,6 @@ int tt_tokenizer_decode(const struct tt_tokenizer *tokenizer, const int32_t *ids
 int tt_tokenizer_decode_part(const struct tt_tokenizer *tokenizer, struct tt_decoding *decoding, const int32_t *ids,
                              int64_t n, struct tt_text *text) TT_MUST_CHECK;
 void tt_tokenizer_decode_end(const struct tt_tokenizer *tokenizer, struct tt_decoding *decoding, struct tt_text *text);
-
-/**
- * The text of the chat template (Jinja), from chat_template.jinja beside tokenizer.json or else from
- * tokenizer_config.json; NULL: there is none. It lives as long as the tokenizer.
- */
-const char *tt_tokenizer_chat_template(const struct tt_tokenizer *tokenizer);
-
-/** The file that has the chat template, for messages; NULL: there is none. */
-const char *tt_tokenizer_chat_template_where(const struct tt_tokenizer *tokenizer);
 
 /** A growing array of ids. Zero-initialise; release when done. */
 struct tt_ids {

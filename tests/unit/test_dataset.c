@@ -88,8 +88,8 @@ static void expect_documents(const struct tt_dataset *d, int n, const char *cons
         struct tt_text text = {0};
 
         assert_int_equal(tt_dataset_copy(d, begin, size, ids), 0);
-        assert_int_equal(ids[0], tt_tokenizer_bos(tokenizer));
-        assert_int_equal(ids[size - 1], tt_tokenizer_eos(tokenizer));
+        assert_int_equal(ids[0], tt_tokenizer_info(tokenizer)->bos);
+        assert_int_equal(ids[size - 1], tt_tokenizer_info(tokenizer)->eos);
         tt_text_add_bytes(&text, "", 0);
         assert_int_equal(tt_tokenizer_decode(tokenizer, ids + 1, size - 2, &text), 0);
         assert_string_equal(text.text, texts[i]);
@@ -494,7 +494,7 @@ static void conversations_are_made_again_for_other_tokens_of_the_template(void *
 {
     static const char config[] = "{\"pad_token\": \"%s\", \"chat_template\": \"{%% for m in messages %%}"
                                  "{{ pad_token }}{{ m.content }}{%% endfor %%}\"}";
-    struct tt_tokenizer_files files = tt_tokenizer_files(tokenizer);
+    const struct tt_tokenizer_info *files = tt_tokenizer_info(tokenizer);
     struct tt_dataset_spec spec = {.name = "jsonl_sft", .cache_dir = at("cache")};
     uint64_t digest[2];
 
@@ -505,7 +505,7 @@ static void conversations_are_made_again_for_other_tokens_of_the_template(void *
         char text[256];
 
         (void)snprintf(text, sizeof text, config, i ? "[two]" : "[one]");
-        assert_int_equal(tt_tokenizer_parse(files.json, files.json_size, text, strlen(text), "named", &named), 0);
+        assert_int_equal(tt_tokenizer_parse(files->json, files->json_size, text, strlen(text), "named", &named), 0);
         spec.tokenizer = named;
         if (tt_dataset_prepare(&spec, &ref) < 0)
             fail_msg("%s", tt_error_message());
@@ -549,7 +549,7 @@ static void packed_files_train_as_their_text_does(void **state)
     d = open_dataset("tokens", at("docs.tokens"), NULL);
     expect_documents(d, 3, texts);
     assert_memory_equal(&d->ref.info, &info, sizeof info);
-    assert_true(info.tokenizer_hash == tt_tokenizer_hash(tokenizer));
+    assert_true(info.tokenizer_hash == tt_tokenizer_info(tokenizer)->hash);
     assert_string_equal(info.unicode, TT_UNICODE_VERSION);
     tt_dataset_free(d);
     assert_int_equal(tt_file_read(at("docs.tokens"), &bytes, &size), 0);

@@ -17,9 +17,9 @@ static void builtin_tokenizer_gives_the_golden_ids(void **state)
 {
     struct tt_tokenizer *t = load(NULL);
 
-    assert_int_equal(tt_tokenizer_vocab_size(t), 2048);
-    assert_int_equal(tt_tokenizer_bos(t), 0);
-    assert_int_equal(tt_tokenizer_eos(t), 1);
+    assert_int_equal(tt_tokenizer_info(t)->vocab_size, 2048);
+    assert_int_equal(tt_tokenizer_info(t)->bos, 0);
+    assert_int_equal(tt_tokenizer_info(t)->eos, 1);
     assert_int_equal(tt_tokenizer_token_to_id(t, "<|end_of_text|>"), 1);
     assert_int_equal(tt_tokenizer_token_to_id(t, "no such token"), -1);
     assert_true(tt_tokenizer_is_special(t, 1));
@@ -232,8 +232,8 @@ static void both_formats_of_merges_are_read(void **state)
         expect_text_ids(t, "abab", "[3, 3]");
         expect_text_ids(t, "bbcab", "[1, 9, 3]");
         expect_text_ids(t, "az", "[0]"); /* z is not in the vocabulary and there is no unknown token */
-        assert_int_equal(tt_tokenizer_vocab_size(t), 12);
-        assert_int_equal(tt_tokenizer_bos(t), -1);
+        assert_int_equal(tt_tokenizer_info(t)->vocab_size, 12);
+        assert_int_equal(tt_tokenizer_info(t)->bos, -1);
         tt_tokenizer_free(t);
     }
 }
@@ -374,25 +374,25 @@ static void ends_of_documents_come_from_config_or_template(void **state)
         "\"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<|begin_of_text|>\", \"type_id\": 0}}, "
         "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}]}]}}";
     struct tt_tokenizer *t = load_patched(template), *builtin = load(NULL), *other = NULL;
-    struct tt_tokenizer_files files = tt_tokenizer_files(builtin);
+    const struct tt_tokenizer_info *files = tt_tokenizer_info(builtin);
     static const char config[] = "{\"bos_token\": {\"content\": \"<|end_of_text|>\"}, \"eos_token\": null}";
     static const char only_eos[] = "{\"bos_token\": null, \"eos_token\": \"<|end_of_text|>\"}";
 
-    assert_int_equal(tt_tokenizer_bos(t), 0);
-    assert_int_equal(tt_tokenizer_eos(t), -1);
-    assert_true(tt_tokenizer_adds_bos(t));
-    assert_false(tt_tokenizer_adds_bos(builtin));
-    assert_int_equal(tt_tokenizer_parse(files.json, files.json_size, config, strlen(config), "t", &other), 0);
-    assert_int_equal(tt_tokenizer_bos(other), 1);
-    assert_int_equal(tt_tokenizer_eos(other), -1);
-    assert_true(tt_tokenizer_hash(other) != tt_tokenizer_hash(builtin));
+    assert_int_equal(tt_tokenizer_info(t)->bos, 0);
+    assert_int_equal(tt_tokenizer_info(t)->eos, -1);
+    assert_true(tt_tokenizer_info(t)->adds_bos);
+    assert_false(tt_tokenizer_info(builtin)->adds_bos);
+    assert_int_equal(tt_tokenizer_parse(files->json, files->json_size, config, strlen(config), "t", &other), 0);
+    assert_int_equal(tt_tokenizer_info(other)->bos, 1);
+    assert_int_equal(tt_tokenizer_info(other)->eos, -1);
+    assert_true(tt_tokenizer_info(other)->hash != tt_tokenizer_info(builtin)->hash);
     tt_tokenizer_free(other);
-    assert_int_equal(tt_tokenizer_parse(files.json, files.json_size, only_eos, strlen(only_eos), "t", &other), 0);
-    assert_int_equal(tt_tokenizer_bos(other), -1);
-    assert_int_equal(tt_tokenizer_eos(other), 1);
-    assert_true(tt_tokenizer_hash(other) != tt_tokenizer_hash(builtin));
+    assert_int_equal(tt_tokenizer_parse(files->json, files->json_size, only_eos, strlen(only_eos), "t", &other), 0);
+    assert_int_equal(tt_tokenizer_info(other)->bos, -1);
+    assert_int_equal(tt_tokenizer_info(other)->eos, 1);
+    assert_true(tt_tokenizer_info(other)->hash != tt_tokenizer_info(builtin)->hash);
     tt_tokenizer_free(other);
-    assert_int_equal(tt_tokenizer_parse(files.json, files.json_size, "{\"bos_token\": \"<s>\"}", 20, "t", &other),
+    assert_int_equal(tt_tokenizer_parse(files->json, files->json_size, "{\"bos_token\": \"<s>\"}", 20, "t", &other),
                      TT_EDATA);
     assert_string_equal(tt_error_message(),
                         "t: bos_token '<s>' of tokenizer_config.json is not a token of tokenizer.json");

@@ -22,8 +22,8 @@ static void folders_of_transformers_give_the_golden_ids(void **state)
         struct tt_tokenizer *t = load(folder);
 
         expect_golden(t, golden);
-        assert_int_equal(tt_tokenizer_bos(t), bos[i % 4]);
-        assert_int_equal(tt_tokenizer_eos(t), eos[i % 4]);
+        assert_int_equal(tt_tokenizer_info(t)->bos, bos[i % 4]);
+        assert_int_equal(tt_tokenizer_info(t)->eos, eos[i % 4]);
         tt_tokenizer_free(t);
         tt_free(golden);
         tt_free(folder);
@@ -40,14 +40,14 @@ static void expect_bos_added(const char *processor, const char *wanted)
 
     tt_text_add_replaced(&json, file.bytes, file.size, "\"post_processor\": null", processor);
     assert_int_equal(parse(json.text, config, &before), 0);
-    assert_false(tt_tokenizer_adds_bos(before));
+    assert_false(tt_tokenizer_info(before)->adds_bos);
     assert_true(tt_tokenizer_json_with_bos(before, &text));
     assert_non_null(strstr(text.text, wanted));
     assert_int_equal(parse(text.text, config, &after), 0);
-    assert_true(tt_tokenizer_adds_bos(after));
-    assert_int_equal(tt_tokenizer_bos(after), tt_tokenizer_bos(before));
-    assert_int_equal(tt_tokenizer_eos(after), tt_tokenizer_eos(before));
-    assert_true(tt_tokenizer_hash(after) == tt_tokenizer_hash(before));
+    assert_true(tt_tokenizer_info(after)->adds_bos);
+    assert_int_equal(tt_tokenizer_info(after)->bos, tt_tokenizer_info(before)->bos);
+    assert_int_equal(tt_tokenizer_info(after)->eos, tt_tokenizer_info(before)->eos);
+    assert_true(tt_tokenizer_info(after)->hash == tt_tokenizer_info(before)->hash);
     assert_false(tt_tokenizer_json_with_bos(after, &text));
     tt_text_release(&json);
     tt_text_release(&text);
@@ -115,9 +115,9 @@ static void folders_of_sentencepiece_give_the_golden_ids_and_texts(void **state)
         struct tt_tokenizer *t = load(folder);
         json_t *cases = NULL;
 
-        assert_int_equal(tt_tokenizer_bos(t), 1);
-        assert_int_equal(tt_tokenizer_eos(t), 2);
-        assert_true(tt_tokenizer_adds_bos(t));
+        assert_int_equal(tt_tokenizer_info(t)->bos, 1);
+        assert_int_equal(tt_tokenizer_info(t)->eos, 2);
+        assert_true(tt_tokenizer_info(t)->adds_bos);
         if (tt_json_load(golden, &cases) < 0)
             fail_msg("%s", tt_error_message());
         assert_int_equal(json_array_size(cases), 13);
@@ -227,8 +227,8 @@ static void numbers_beyond_64_bits_are_read(void **state)
     const json_t *list;
     json_t *json = NULL;
 
-    assert_int_equal(parse(tt_tokenizer_files(builtin).json, config, &t), 0);
-    assert_int_equal(tt_tokenizer_eos(t), 1);
+    assert_int_equal(parse(tt_tokenizer_info(builtin)->json, config, &t), 0);
+    assert_int_equal(tt_tokenizer_info(t)->eos, 1);
     tt_tokenizer_free(t);
     tt_tokenizer_free(builtin);
     assert_int_equal(tt_json_parse(config, strlen(config), "config", &json), 0);
@@ -246,11 +246,11 @@ static void a_broken_config_is_an_error_only_if_it_is_needed(void **state)
     static const char map[] = "{\"bos_token\": \"<|end_of_text|>\", \"eos_token\": {\"content\": \"<|end_of_text|>\"}}";
     char folder[] = "/tmp/titan_tokenizer_XXXXXX";
     struct tt_tokenizer *t = NULL, *builtin = load(NULL);
-    struct tt_tokenizer_files files = tt_tokenizer_files(builtin);
+    const struct tt_tokenizer_info *files = tt_tokenizer_info(builtin);
 
     assert_non_null(mkdtemp(folder));
     log_catch();
-    put(folder, "tokenizer.json", files.json, files.json_size);
+    put(folder, "tokenizer.json", files->json, files->json_size);
     put(folder, "tokenizer_config.json", "{\"eos_token\": ", 14);
     /* The template names neither BOS nor EOS. */
     assert_int_equal(tt_tokenizer_load(folder, &t), TT_EDATA);
@@ -259,8 +259,8 @@ static void a_broken_config_is_an_error_only_if_it_is_needed(void **state)
     put(folder, "special_tokens_map.json", map, strlen(map));
     assert_int_equal(tt_tokenizer_load(folder, &t), 0);
     assert_non_null(strstr(caught.last, "BOS and EOS are those of special_tokens_map.json"));
-    assert_int_equal(tt_tokenizer_bos(t), 1);
-    assert_int_equal(tt_tokenizer_eos(t), 1);
+    assert_int_equal(tt_tokenizer_info(t)->bos, 1);
+    assert_int_equal(tt_tokenizer_info(t)->eos, 1);
     tt_tokenizer_free(t);
     log_release();
     tt_tokenizer_free(builtin);

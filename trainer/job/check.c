@@ -304,14 +304,15 @@ static void check_tokenizer(struct checking *c)
         return;
     if (tt_tokenizer_load(folder, &tokenizer) < 0)
         tt_config_fault(c->cfg, c->report, "model.hf_assets_path", "%s", tt_error_message());
-    else if (c->model && tt_tokenizer_vocab_size(tokenizer) > c->model->dims.vocab_size)
+    else if (c->model && tt_tokenizer_info(tokenizer)->vocab_size > c->model->dims.vocab_size)
         tt_config_fault(c->cfg, c->report, "model.vocab_size model.hf_assets_path model.flavor",
                         "the tokenizer has %s tokens (%s), the model has rows for %s\nhelp: set model.vocab_size to "
                         "at least %lld, with Hugging Face weights also checkpoint.initial_load_extend_vocabulary, or "
                         "model.hf_assets_path to the tokenizer of the model",
-                        tt_text_count(has, sizeof has, tt_tokenizer_vocab_size(tokenizer)),
-                        tt_tokenizer_where(tokenizer), tt_text_count(rows, sizeof rows, c->model->dims.vocab_size),
-                        (long long)tt_tokenizer_vocab_size(tokenizer));
+                        tt_text_count(has, sizeof has, tt_tokenizer_info(tokenizer)->vocab_size),
+                        tt_tokenizer_info(tokenizer)->where,
+                        tt_text_count(rows, sizeof rows, c->model->dims.vocab_size),
+                        (long long)tt_tokenizer_info(tokenizer)->vocab_size);
     tt_tokenizer_free(tokenizer);
 }
 

@@ -163,11 +163,11 @@ static struct tt_tokenizer *tokenizer_in(const char *folder)
 /* Whether a folder's tokenizer.json is that of the tokenizer. */
 static bool has_tokenizer(const char *folder, const struct tt_tokenizer *tokenizer)
 {
-    struct tt_tokenizer_files files = tt_tokenizer_files(tokenizer);
+    const struct tt_tokenizer_info *files = tt_tokenizer_info(tokenizer);
     char *path = tt_format("%s/tokenizer.json", folder), *text = NULL;
     size_t size = 0;
     bool is_same =
-        tt_file_read(path, &text, &size) == 0 && size == files.json_size && memcmp(text, files.json, size) == 0;
+        tt_file_read(path, &text, &size) == 0 && size == files->json_size && memcmp(text, files->json, size) == 0;
 
     tt_free(text);
     tt_free(path);
@@ -226,7 +226,7 @@ enum { VOCABULARY_STEP = 64 };
 
 static int adopt_rows(struct tt_config *cfg, int64_t rows, const struct tt_tokenizer *tokenizer)
 {
-    int64_t tokens = tt_tokenizer_vocab_size(tokenizer), present;
+    int64_t tokens = tt_tokenizer_info(tokenizer)->vocab_size, present;
     bool has_weights = cfg->checkpoint.initial_load_path || cfg->checkpoint.initial_load_in_hf;
     char *from = NULL, *origin, size[32], count[32];
     int rc;
@@ -242,8 +242,9 @@ static int adopt_rows(struct tt_config *cfg, int64_t rows, const struct tt_token
         rows = has_weights && !cfg->checkpoint.initial_load_extend_vocabulary
                    ? tokens
                    : tt_div_up(tokens, VOCABULARY_STEP) * VOCABULARY_STEP;
-        origin = tt_format("%s: %s tokens%s", tt_tokenizer_where(tokenizer), tt_text_count(count, sizeof count, tokens),
-                           rows > tokens ? ", padded to a multiple of 64" : "");
+        origin =
+            tt_format("%s: %s tokens%s", tt_tokenizer_info(tokenizer)->where,
+                      tt_text_count(count, sizeof count, tokens), rows > tokens ? ", padded to a multiple of 64" : "");
     }
     (void)snprintf(size, sizeof size, "%lld", (long long)rows);
     rc = tt_config_adopt(cfg, "model.vocab_size", size, origin);

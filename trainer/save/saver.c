@@ -44,11 +44,11 @@ static int init_assets(const struct tt_setup *s, const struct tt_tokenizer *toke
     a->model_config = tt_model_json_text(s->job.model);
     add_asset(a, "model.json", a->model_config, strlen(a->model_config));
     if (tokenizer) {
-        struct tt_tokenizer_files files = tt_tokenizer_files(tokenizer);
+        const struct tt_tokenizer_info *files = tt_tokenizer_info(tokenizer);
 
-        add_asset(a, "tokenizer.json", files.json, files.json_size);
-        if (files.config)
-            add_asset(a, "tokenizer_config.json", files.config, files.config_size);
+        add_asset(a, "tokenizer.json", files->json, files->json_size);
+        if (files->config)
+            add_asset(a, "tokenizer_config.json", files->config, files->config_size);
     }
     if (!folder || s->comm->rank > 0)
         goto out;

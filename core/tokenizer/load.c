@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The reader of tokenizer.json and tokenizer_config.json. The order of reading is: pre_tokenizer, which says
- * whether words are spelt in bytes, model, normalizer, added tokens, decoder, post_processor, then BOS and EOS.
+ * The reader of tokenizer.json and tokenizer_config.json. The order of reading is: pre_tokenizer, which says whether
+ * words are spelt in bytes, model, normalizer, added tokens, decoder, post_processor, then BOS and EOS.
  */
-#include "core/tokenizer/tokenizer.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -18,6 +16,7 @@
 #include "core/os/file.h"
 #include "core/tokenizer/gguf.h"
 #include "core/tokenizer/internal.h"
+#include "core/tokenizer/tokenizer.h"
 
 /* --- the model: its kind, the vocabulary, the merges in both formats --- */
 
@@ -32,14 +31,14 @@ static int set_token(struct tt_tokenizer *t, const char *where, int64_t id, cons
 
     if (id < 0 || id >= MOST_TOKENS)
         return tt_fail(TT_EDATA, "%s: token '%.80s' has the id %lld", where, text, (long long)id);
-    if (id >= t->vocab_size) {
+    if (id >= t->info.vocab_size) {
         void *more = tt_try_realloc(t->token, (size_t)id + 1, sizeof *t->token);
 
         if (!more)
             return tt_fail(TT_ENOMEM, "%s: no memory for %lld tokens", where, (long long)id + 1);
         t->token = more;
-        memset(t->token + t->vocab_size, 0, (size_t)(id + 1 - t->vocab_size) * sizeof *t->token);
-        t->vocab_size = id + 1;
+        memset(t->token + t->info.vocab_size, 0, (size_t)(id + 1 - t->info.vocab_size) * sizeof *t->token);
+        t->info.vocab_size = id + 1;
     }
     token = &t->token[id];
     is_byte_level = is_byte_level && tt_bytelevel_decode(text, size, &t->bytes);
@@ -80,12 +79,12 @@ static int read_vocab(struct tt_tokenizer *t, json_t *vocab, const char *where)
         t->token = tt_calloc_for((size_t)largest + 1, sizeof *t->token, where);
     if (largest >= 0 && largest < MOST_TOKENS && !t->token)
         return TT_ENOMEM;
-    t->vocab_size = largest >= 0 && largest < MOST_TOKENS ? largest + 1 : 0;
+    t->info.vocab_size = largest >= 0 && largest < MOST_TOKENS ? largest + 1 : 0;
     json_object_foreach(vocab, key, value)
     {
         int64_t id = json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
 
-        if (id >= 0 && id < t->vocab_size && t->token[id].is_used) {
+        if (id >= 0 && id < t->info.vocab_size && t->token[id].is_used) {
             rc = tt_fail(TT_EDATA, "%s: two tokens of model.vocab have the id %lld ('%.80s' is one)", where,
                          (long long)id, key);
             goto out;
@@ -286,7 +285,7 @@ static int read_model(struct tt_tokenizer *t, json_t *model, const char *where)
     if (!t->is_byte_level)
         index_chars(t, json_object_get(model, "vocab"));
     if (t->ignore_merges) {
-        for (int64_t id = 0; id < t->vocab_size; id++) {
+        for (int64_t id = 0; id < t->info.vocab_size; id++) {
             if (t->token[id].is_used && t->token[id].is_byte_level == t->is_byte_level)
                 tt_strmap_set(&t->words, t->bytes.text + t->token[id].at, t->token[id].size, id);
         }
@@ -306,7 +305,12 @@ static const char *type_of(const json_t *json)
     return type ? type : "(no type)";
 }
 
-static int read_to(const struct tt_tokenizer *t, const json_t *json, int depth, int32_t *ret_begin, int32_t *ret_end)
+/*
+ * ret_begin/end: the special tokens that it puts around a single text; they keep their values if there are none. depth:
+ * of sequences.
+ */
+static int read_post_processor(const struct tt_tokenizer *t, const json_t *json, int depth, int32_t *ret_begin,
+                               int32_t *ret_end)
 {
     const json_t *list = json_object_get(json, "processors"), *single = json_object_get(json, "single");
     size_t n = json_array_size(single);
@@ -316,13 +320,13 @@ static int read_to(const struct tt_tokenizer *t, const json_t *json, int depth, 
         return 0;
     if (strcmp(type_of(json), "Sequence") == 0 && depth < DEEPEST_SEQUENCE) {
         for (size_t i = 0; i < json_array_size(list); i++)
-            TT_TRY(read_to(t, json_array_get(list, i), depth + 1, ret_begin, ret_end));
+            TT_TRY(read_post_processor(t, json_array_get(list, i), depth + 1, ret_begin, ret_end));
         goto out;
     }
     if (strcmp(type_of(json), "TemplateProcessing") != 0) {
         return tt_fail(TT_EDATA,
                        "%s: post_processor '%s' is not supported (ByteLevel, TemplateProcessing and null are)",
-                       t->where, type_of(json));
+                       t->info.where, type_of(json));
     }
     for (int end = 0; end < 2 && n; end++) {
         const json_t *special = json_object_get(json_array_get(single, end ? n - 1 : 0), "SpecialToken");
@@ -333,11 +337,6 @@ static int read_to(const struct tt_tokenizer *t, const json_t *json, int depth, 
     }
 out:
     return rc;
-}
-
-static int read_post_processor(const struct tt_tokenizer *t, const json_t *json, int32_t *ret_begin, int32_t *ret_end)
-{
-    return read_to(t, json, 0, ret_begin, ret_end);
 }
 
 /* --- BOS --- */
@@ -351,14 +350,14 @@ static const char sequence_begin[] = "{\"type\":\"Sequence\",\"processors\":[", 
 static char *bos_processor(const struct tt_tokenizer *t)
 {
     size_t size = 0;
-    const char *bytes = tt_tokenizer_id_to_token(t, t->bos, &size);
+    const char *bytes = tt_tokenizer_id_to_token(t, t->info.bos, &size);
     char *name = tt_strndup(bytes, size), *text = NULL;
     json_t *json = NULL;
 
-    if (size && strlen(name) == size && tt_tokenizer_token_to_id(t, name) == t->bos)
+    if (size && strlen(name) == size && tt_tokenizer_token_to_id(t, name) == t->info.bos)
         json = json_pack("{s:s, s:{s:{s:s, s:[i], s:[s]}}, s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}], "
                          "s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}, {s:{s:s, s:i}}, {s:{s:s, s:i}}]}",
-                         "type", "TemplateProcessing", "special_tokens", name, "id", name, "ids", t->bos, "tokens",
+                         "type", "TemplateProcessing", "special_tokens", name, "id", name, "ids", t->info.bos, "tokens",
                          name, "single", "SpecialToken", "id", name, "type_id", 0, "Sequence", "id", "A", "type_id", 0,
                          "pair", "SpecialToken", "id", name, "type_id", 0, "Sequence", "id", "A", "type_id", 0,
                          "SpecialToken", "id", name, "type_id", 1, "Sequence", "id", "B", "type_id", 1);
@@ -392,7 +391,7 @@ static struct value find_value(const struct tt_tokenizer *t)
     struct tt_json_problem problem;
     enum tt_json_kind kind;
 
-    if (!tt_jsonline_members(t->json, t->json_size, take_value, &found, &kind, &problem))
+    if (!tt_jsonline_members(t->info.json, t->info.json_size, take_value, &found, &kind, &problem))
         found.text = NULL;
     return found;
 }
@@ -401,15 +400,15 @@ static struct value find_value(const struct tt_tokenizer *t)
 static void put_instead(const struct tt_tokenizer *t, const char *from, const char *to, const char *text, size_t size,
                         struct tt_text *out)
 {
-    tt_text_add_bytes(out, t->json, (size_t)(from - t->json));
+    tt_text_add_bytes(out, t->info.json, (size_t)(from - t->info.json));
     tt_text_add_bytes(out, text, size);
-    tt_text_add_bytes(out, to, t->json_size - (size_t)(to - t->json));
+    tt_text_add_bytes(out, to, t->info.json_size - (size_t)(to - t->info.json));
 }
 
 bool tt_tokenizer_json_with_bos(const struct tt_tokenizer *t, struct tt_text *out)
 {
     struct value found = find_value(t);
-    char *bos = found.text && t->bos >= 0 && !t->adds_bos ? bos_processor(t) : NULL;
+    char *bos = found.text && t->info.bos >= 0 && !t->info.adds_bos ? bos_processor(t) : NULL;
     struct tt_text text = {0};
 
     if (!bos)
@@ -443,7 +442,7 @@ static struct value value_before(struct value now, const char *bos)
 static uint64_t hash_files(const struct tt_tokenizer *t)
 {
     struct value found = {0}, before = {0};
-    char *bos = t->adds_bos ? bos_processor(t) : NULL;
+    char *bos = t->info.adds_bos ? bos_processor(t) : NULL;
     struct tt_text text = {0};
     uint64_t hash;
 
@@ -453,7 +452,7 @@ static uint64_t hash_files(const struct tt_tokenizer *t)
     }
     if (before.text != found.text)
         put_instead(t, found.text, found.text + found.size, before.text, before.size, &text);
-    hash = text.text ? tt_hash64(text.text, text.size, 0) : tt_hash64(t->json, t->json_size, 0);
+    hash = text.text ? tt_hash64(text.text, text.size, 0) : tt_hash64(t->info.json, t->info.json_size, 0);
     tt_text_release(&text);
     tt_free(bos);
     return hash;
@@ -540,12 +539,12 @@ static int read_ends(struct tt_tokenizer *t, const json_t *post_processor, const
     int32_t begin = -1, end = -1;
     int rc = 0;
 
-    TT_TRY(read_post_processor(t, post_processor, &begin, &end));
-    t->bos = begin; /* without a config, the template is the only source */
-    t->eos = end;
-    TT_TRY(read_named(t, config, "bos_token", where, &t->bos));
-    TT_TRY(read_named(t, config, "eos_token", where, &t->eos));
-    t->adds_bos = begin >= 0 && begin == t->bos;
+    TT_TRY(read_post_processor(t, post_processor, 0, &begin, &end));
+    t->info.bos = begin; /* without a config, the template is the only source */
+    t->info.eos = end;
+    TT_TRY(read_named(t, config, "bos_token", where, &t->info.bos));
+    TT_TRY(read_named(t, config, "eos_token", where, &t->info.eos));
+    t->info.adds_bos = begin >= 0 && begin == t->info.bos;
 out:
     return rc;
 }
@@ -558,11 +557,11 @@ static void parse_config(struct tt_tokenizer *t, const char *where, json_t **ret
 {
     char *config_where = tt_format("%s: tokenizer_config.json", where);
 
-    if (t->config && tt_json_parse(t->config, t->config_size, config_where, ret_config) < 0) {
+    if (t->info.config && tt_json_parse(t->info.config, t->info.config_size, config_where, ret_config) < 0) {
         *ret_problem = tt_strdup(tt_error_message());
-        tt_free(t->config);
-        t->config = NULL;
-        t->config_size = 0;
+        tt_free(t->info.config);
+        t->info.config = NULL;
+        t->info.config_size = 0;
     }
     tt_free(config_where);
 }
@@ -591,14 +590,14 @@ static void read_chat_template(struct tt_tokenizer *t, const json_t *config)
         }
     }
     if (json_is_string(value)) {
-        t->chat_template = tt_strdup(json_string_value(value));
-        t->chat_where = path_beside(t->where, "tokenizer_config.json");
+        t->info.chat_template = tt_strdup(json_string_value(value));
+        t->info.chat_where = path_beside(t->info.where, "tokenizer_config.json");
     }
 }
 
 static int check_ends(const struct tt_tokenizer *t, const char *problem)
 {
-    if (t->bos < 0 || t->eos < 0)
+    if (t->info.bos < 0 || t->info.eos < 0)
         return tt_fail(TT_EDATA, "%s\nhelp: it says which tokens begin and end a document; save the tokenizer again",
                        problem);
     tt_note("%s; BOS and EOS are those of the template of tokenizer.json", problem);
@@ -631,12 +630,12 @@ static int read_all(struct tt_tokenizer *t, const char *where)
     char *problem = NULL;
     int rc = 0;
 
-    if (is_lfs_pointer(t->json, t->json_size)) {
+    if (is_lfs_pointer(t->info.json, t->info.json_size)) {
         rc = tt_fail(TT_EDATA, "%s is a Git LFS pointer (%zu bytes), not a tokenizer\nhelp: git lfs pull", where,
-                     t->json_size);
+                     t->info.json_size);
         goto out;
     }
-    TT_TRY(tt_json_parse(t->json, t->json_size, where, &root));
+    TT_TRY(tt_json_parse(t->info.json, t->info.json_size, where, &root));
     parse_config(t, where, &config, &problem);
     TT_TRY(check_type(json_object_get(root, "model"), where));
     note_unused(root, where);
@@ -650,9 +649,9 @@ static int read_all(struct tt_tokenizer *t, const char *where)
     if (problem)
         TT_TRY(check_ends(t, problem));
     read_chat_template(t, config);
-    t->hash = hash_files(t);
-    t->hash = tt_hash64(&t->bos, sizeof t->bos, t->hash);
-    t->hash = tt_hash64(&t->eos, sizeof t->eos, t->hash);
+    t->info.hash = hash_files(t);
+    t->info.hash = tt_hash64(&t->info.bos, sizeof t->info.bos, t->info.hash);
+    t->info.hash = tt_hash64(&t->info.eos, sizeof t->info.eos, t->info.hash);
 out:
     json_decref(root);
     json_decref(config);
@@ -666,16 +665,16 @@ int tt_tokenizer_parse(const char *json, size_t json_size, const char *config, s
     struct tt_tokenizer *t = tt_calloc(1, sizeof *t);
     int rc = 0;
 
-    t->where = tt_strdup(where);
-    t->json = tt_calloc(json_size + 1, 1);
-    memcpy(t->json, json, json_size);
-    t->json_size = json_size;
+    t->info.where = tt_strdup(where);
+    t->info.json = tt_calloc(json_size + 1, 1);
+    memcpy(t->info.json, json, json_size);
+    t->info.json_size = json_size;
     if (config) {
-        t->config = tt_calloc(config_size + 1, 1);
-        memcpy(t->config, config, config_size);
-        t->config_size = config_size;
+        t->info.config = tt_calloc(config_size + 1, 1);
+        memcpy(t->info.config, config, config_size);
+        t->info.config_size = config_size;
     }
-    t->bos = t->eos = t->unknown = -1;
+    t->info.bos = t->info.eos = t->unknown = -1;
     TT_TRY(read_all(t, where));
     *ret_tokenizer = t;
     return 0;
@@ -714,21 +713,6 @@ static int fail_kind(const char *folder)
                    "'%s' has no tokenizer.json\nhelp: point %s at a folder that holds tokenizer.json and "
                    "tokenizer_config.json, or leave it out for the built-in tokenizer",
                    folder, tt_key_name(TT_KEY_MODEL_FOLDER));
-}
-
-static bool has_suffix(const char *text, const char *suffix)
-{
-    size_t n = strlen(text), m = strlen(suffix);
-
-    return n >= m && strcmp(text + n - m, suffix) == 0;
-}
-
-static int load_builtin(struct tt_tokenizer **ret_tokenizer)
-{
-    struct tt_builtin json = tt_builtin_get(TT_BUILTIN_TOKENIZER);
-    struct tt_builtin config = tt_builtin_get(TT_BUILTIN_TOKENIZER_CONFIG);
-
-    return tt_tokenizer_parse(json.bytes, json.size, config.bytes, config.size, json.name, ret_tokenizer);
 }
 
 /* A file in the folder of tokenizer.json; NULL if there is none. */
@@ -778,10 +762,10 @@ out:
 /* The chat template of a file of its own counts more than that of tokenizer_config.json. */
 static void set_chat_template(struct tt_tokenizer *t, char *text, char *where)
 {
-    tt_free(t->chat_template);
-    tt_free(t->chat_where);
-    t->chat_template = text;
-    t->chat_where = where;
+    tt_free(t->info.chat_template);
+    tt_free(t->info.chat_where);
+    t->info.chat_template = text;
+    t->info.chat_where = where;
 }
 
 static int load_gguf(const char *path, struct tt_tokenizer **ret_tokenizer)
@@ -818,11 +802,15 @@ int tt_tokenizer_load(const char *path, struct tt_tokenizer **ret_tokenizer)
     bool is_folder = false, exists = false;
     int rc = 0;
 
-    if (!path || !*path)
-        return load_builtin(ret_tokenizer);
+    if (!path || !*path) {
+        struct tt_builtin file = tt_builtin_get(TT_BUILTIN_TOKENIZER);
+        struct tt_builtin second = tt_builtin_get(TT_BUILTIN_TOKENIZER_CONFIG);
+
+        return tt_tokenizer_parse(file.bytes, file.size, second.bytes, second.size, file.name, ret_tokenizer);
+    }
     if (tt_gguf_is_path(path))
         return tt_path_blame_missing(load_gguf(path, ret_tokenizer), path, TT_KEY_MODEL_FOLDER);
-    if (has_suffix(path, ".model")) {
+    if (tt_text_ends(path, ".model")) {
         return tt_fail(TT_EDATA,
                        "'%s' is a SentencePiece or tiktoken model, which titan does not read\nhelp: save the "
                        "tokenizer as tokenizer.json with transformers",
@@ -856,11 +844,11 @@ void tt_tokenizer_free(struct tt_tokenizer *t)
 {
     if (!t)
         return;
-    tt_free(t->where);
-    tt_free(t->json);
-    tt_free(t->config);
-    tt_free(t->chat_template);
-    tt_free(t->chat_where);
+    tt_free(t->info.where);
+    tt_free(t->info.json);
+    tt_free(t->info.config);
+    tt_free(t->info.chat_template);
+    tt_free(t->info.chat_where);
     tt_strmap_release(&t->vocab);
     tt_strmap_release(&t->words);
     tt_strmap_release(&t->chars);
@@ -873,24 +861,9 @@ void tt_tokenizer_free(struct tt_tokenizer *t)
     tt_free(t);
 }
 
-int64_t tt_tokenizer_vocab_size(const struct tt_tokenizer *tokenizer)
+const struct tt_tokenizer_info *tt_tokenizer_info(const struct tt_tokenizer *t)
 {
-    return tokenizer->vocab_size;
-}
-
-int32_t tt_tokenizer_bos(const struct tt_tokenizer *tokenizer)
-{
-    return tokenizer->bos;
-}
-
-int32_t tt_tokenizer_eos(const struct tt_tokenizer *tokenizer)
-{
-    return tokenizer->eos;
-}
-
-bool tt_tokenizer_adds_bos(const struct tt_tokenizer *tokenizer)
-{
-    return tokenizer->adds_bos;
+    return &t->info;
 }
 
 int32_t tt_tokenizer_token_to_id(const struct tt_tokenizer *tokenizer, const char *token)
@@ -900,7 +873,7 @@ int32_t tt_tokenizer_token_to_id(const struct tt_tokenizer *tokenizer, const cha
 
 bool tt_tokenizer_is_special(const struct tt_tokenizer *tokenizer, int32_t id)
 {
-    return id >= 0 && id < tokenizer->vocab_size && tokenizer->token[id].is_special;
+    return id >= 0 && id < tokenizer->info.vocab_size && tokenizer->token[id].is_special;
 }
 
 const char *tt_tokenizer_id_to_token(const struct tt_tokenizer *t, int32_t id, size_t *ret_size)
@@ -918,34 +891,9 @@ size_t tt_tokenizer_added_at(const struct tt_tokenizer *tokenizer, const char *t
     return found ? found->size : 0;
 }
 
-uint64_t tt_tokenizer_hash(const struct tt_tokenizer *tokenizer)
-{
-    return tokenizer->hash;
-}
-
-const char *tt_tokenizer_chat_template(const struct tt_tokenizer *tokenizer)
-{
-    return tokenizer->chat_template;
-}
-
-const char *tt_tokenizer_chat_template_where(const struct tt_tokenizer *tokenizer)
-{
-    return tokenizer->chat_where;
-}
-
-const char *tt_tokenizer_where(const struct tt_tokenizer *tokenizer)
-{
-    return tokenizer->where;
-}
-
-struct tt_tokenizer_files tt_tokenizer_files(const struct tt_tokenizer *t)
-{
-    return (struct tt_tokenizer_files){t->json, t->config, t->json_size, t->config_size};
-}
-
 bool tt_tokenizer_has(const struct tt_tokenizer *t, int32_t id)
 {
-    return id >= 0 && id < t->vocab_size && t->token[id].is_used;
+    return id >= 0 && id < t->info.vocab_size && t->token[id].is_used;
 }
 
 int tt_tokenizer_decode_part(const struct tt_tokenizer *t, struct tt_decoding *decoding, const int32_t *ids, int64_t n,
@@ -953,8 +901,8 @@ int tt_tokenizer_decode_part(const struct tt_tokenizer *t, struct tt_decoding *d
 {
     for (int64_t i = 0; i < n; i++) {
         if (!tt_tokenizer_has(t, ids[i])) {
-            return tt_fail(TT_EDATA, "%s: %d is not the id of a token (the vocabulary has %lld)", t->where, ids[i],
-                           (long long)t->vocab_size);
+            return tt_fail(TT_EDATA, "%s: %d is not the id of a token (the vocabulary has %lld)", t->info.where, ids[i],
+                           (long long)t->info.vocab_size);
         }
         tt_decoder_add(&t->decoder, decoding, t->bytes.text + t->token[ids[i]].at, t->token[ids[i]].size, text);
     }
