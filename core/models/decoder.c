@@ -331,7 +331,7 @@ static int feed_forward(struct tt_build *b, int x)
     return tt_build_linear(b, "feed_forward.out", "feed_forward.w2", hidden);
 }
 
-/* What experts make of each token: those that it is sent to, and the shared ones. */
+/* The sum of the outputs of a token's own experts and of the shared ones. */
 static int experts(struct tt_build *b, int x)
 {
     int gate, up, hidden, routed = tt_build_experts(b, "moe", x);

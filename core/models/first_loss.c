@@ -2,7 +2,7 @@
  *
  * The expected first loss; see first_loss.h. For a tied head the forward graph is walked at a few positions that grow
  * geometrically, since attention averages over the positions before. Of every value it keeps three moments. Those of
- * earlier positions are taken to be the same: what attention averages is normalised.
+ * earlier positions are taken to be the same, since the inputs of attention are normalised.
  */
 #include "core/models/first_loss.h"
 

@@ -331,7 +331,7 @@ static int64_t context_of(const struct tt_model *model, const struct tt_gguf_arc
     return most;
 }
 
-/* Where a file's sizes are not those of titan. */
+/* Changes the sizes that llama.cpp counts in another way. */
 static void set_as_written(const struct tt_gguf_arch *arch, struct tt_model_dims *d)
 {
     d->moe.route_scale = d->moe.route_scale > 0.0 ? d->moe.route_scale : 1.0;
@@ -416,7 +416,7 @@ static bool is_repeated(int model, const char *name)
     return false;
 }
 
-/* Finds the architecture of a file, of those of one name by whether it has experts; lists all of them in `known`. */
+/* Finds the architecture of a file by its name and by whether the file has experts; lists all names in `known`. */
 static void look_up(struct reading *r, const char *name, bool experts, struct tt_text *known)
 {
     for (int m = 0; m < tt_model_n_rows; m++) {
@@ -519,7 +519,7 @@ out:
     return rc;
 }
 
-/* Llama 3.1's scaling is a tensor of factors in a file of llama.cpp's; those of the published models are known. */
+/* llama.cpp stores Llama 3.1's scaling as a tensor of factors. The factors of the published models are known. */
 static int read_factors(const struct reading *r, struct tt_model_dims *d)
 {
     static const double published[] = {8.0, 32.0, 16.0};
@@ -653,7 +653,7 @@ out:
     return rc;
 }
 
-/* Whether the sizes of a file are those of a model: another program may have changed them, as llama.cpp's tools can. */
+/* Whether a file has the sizes of a model: llama.cpp's tools, for instance, can change them. */
 static bool agrees(const struct reading *r, const struct tt_model_dims *own)
 {
     struct tt_model_dims wanted = *own, found;

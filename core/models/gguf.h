@@ -56,7 +56,7 @@ enum tt_gguf_layout {
     TT_GGUF_EVEN,    /* rows 0, 2, ... of each expert (gpt-oss has gates and factors in turn) */
     TT_GGUF_ODD,     /* rows 1, 3, ... */
     TT_GGUF_KEYS,    /* of wkv_b, the rows of each head that make keys, transposed */
-    TT_GGUF_VALUES,  /* and those that make values */
+    TT_GGUF_VALUES,  /* of wkv_b, the rows that make values */
     TT_GGUF_FACTORS, /* no parameter: the factors of RoPE */
 };
 

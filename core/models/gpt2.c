@@ -123,7 +123,7 @@ static void add_affine(struct tt_model *m, int l, const char *name, struct place
 static void add_block(struct tt_model *m, int l)
 {
     const struct tt_model_dims *d = &m->dims;
-    double deep = sqrt(2.0 * (double)d->n_layers); /* what is added to the residual is divided by it */
+    double deep = sqrt(2.0 * (double)d->n_layers); /* divides weights whose product is added to the residual */
 
     (void)tt_params_vector(m, l, "attention_norm.weight", "ln_1.weight", d->dim, TT_PARAM_ONES);
     (void)tt_params_vector(m, l, "attention_norm.bias", "ln_1.bias", d->dim, TT_PARAM_ZEROS);

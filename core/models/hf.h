@@ -24,7 +24,7 @@ struct tt_hf_class {
         int64_t absent; /* the window, if the key is absent; 0: none */
         bool any;       /* its layers may have one */
         bool needs_use; /* it only counts if use_sliding_window is true */
-        bool by_layers; /* layers from max_window_layers on, or those of layer_types; else all layers */
+        bool by_layers; /* layers from max_window_layers on, or as layer_types says; else all layers */
         int64_t layers; /* max_window_layers, if absent */
     } window;
 };
@@ -89,8 +89,8 @@ int tt_hf_must_equal(const json_t *config, const char *key, double wanted, const
 int tt_hf_check(const json_t *config, const char *where) TT_MUST_CHECK;
 
 /**
- * The sizes whose keys are Llama's, the epsilon, whether the head is tied, and RoPE. dims: those of the class, which
- * the file's replace.
+ * Reads the sizes whose keys are Llama's, the epsilon, whether the head is tied, and RoPE. dims: of the class; the
+ * file's replace them.
  */
 int tt_hf_sizes(const json_t *config, const char *where, struct tt_model_dims *dims) TT_MUST_CHECK;
 
@@ -103,7 +103,7 @@ int tt_hf_windows(const json_t *config, const char *where, struct tt_model_dims 
 /**
  * The sizes of experts: their number and that of a token's. have_width: of Qwen3's class, their width, norm_topk_prob,
  * decoder_sparse_step and mlp_only_layers too; else Mixtral's, whose experts are as wide as the feed-forward, and whose
- * gates are normalized. dims: those of the class; n_layers must be known.
+ * gates are normalized. dims: of the class; n_layers must be known.
  */
 int tt_hf_experts(const json_t *config, bool have_width, const char *where, struct tt_model_dims *dims) TT_MUST_CHECK;
 

@@ -14,7 +14,7 @@ TT_MODELS(TT_MODEL_DECLARE)
 /** The number of rows of a table. */
 #define TT_COUNT(table) (int)(sizeof(table) / sizeof *(table))
 
-/** The members of `with` that are not 0 (tied: not -1) replace those of dims. */
+/** Every member of `with` that is not 0 (tied: not -1) replaces the same member of dims. */
 void tt_dims_override(struct tt_model_dims *dims, const struct tt_model_dims *with);
 
 /**

@@ -16,7 +16,7 @@
                               .vocab_size = (v), .norm_eps = 1e-5F, .rope = LLAMA_3_1_ROPE,                         \
                               .max_positions = 131072, .tied = (t)}}
 
-/* head_dim 0: dim / heads; kv 0: as many as heads. Both follow overrides of dim and heads. */
+/* head_dim 0: dim / heads; kv 0: the number of heads. Both follow overrides of dim and heads. */
 static const struct tt_flavor flavors[] = {
     /*     name          dim    layers heads kv  ffn    vocab  tied */
     FLAVOR("debugmodel", 256,   6,     16,   0,  768,   2048,   0),

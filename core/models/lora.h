@@ -18,8 +18,8 @@ extern const int tt_lora_n_modules;
 unsigned tt_lora_module(const char *name);
 
 /**
- * Freezes all parameters of the model and inserts, after each weight of one of dims.lora.modules, those of its adapter,
- * A and B. Does nothing if dims.lora.rank is 0.
+ * Freezes all parameters of the model and inserts an adapter, A and B, after each weight of dims.lora.modules. Does
+ * nothing if dims.lora.rank is 0.
  */
 void tt_lora_add(struct tt_model *model);
 

@@ -72,7 +72,7 @@ static int64_t counted_elements(const struct tt_model *model)
     return tt_model_n_active(model) - looked_up * d->dim;
 }
 
-/* Weights of products for which backward computes no gradient: those of layers and of the output. */
+/* Weights of matmuls for which backward computes no gradient; the embedding is none unless it is tied. */
 static int64_t frozen_elements(const struct tt_model *model)
 {
     const struct tt_moe *moe = &model->dims.moe;

@@ -160,7 +160,7 @@ struct tt_model_row {
     const struct tt_gguf_name *gguf_names;
     int n_gguf_names;
     bool learned_positions;           /* max_positions rows of them, and a key and value head for each query head */
-    bool adaptable;                   /* its linear layers are those of tt_lora_modules */
+    bool adaptable;                   /* it can have low-rank adapters: its linear layers are tt_lora_modules */
     bool undivided;                   /* ranks divide neither its layers, nor its sequences, nor its experts */
     const struct tt_decoder *decoder; /* if its blocks are Llama's: how they differ */
     /* Reads the dims from a parsed config.json (json_t *). */
@@ -173,7 +173,7 @@ struct tt_model_row {
      */
     void (*write_hf_config)(const struct tt_model *model, void *json);
     void (*add_params)(struct tt_model *model);
-    /* What the parts of block `layer` make of x; the norms are those of both residuals and of the head. */
+    /* The parts of block `layer`, applied to x. The norm comes before both of the others, and before the head. */
     int (*norm)(struct tt_build *b, const char *name, int x);
     int (*attention)(struct tt_build *b, int layer, int x);
     int (*feed_forward)(struct tt_build *b, int layer, int x);
@@ -225,7 +225,7 @@ int tt_model_hf_name(const char *folder, const char **ret_name) TT_MUST_CHECK;
 /** The model of a Hugging Face folder or a GGUF file; errors are as above. */
 int tt_model_from_hf(const char *folder, struct tt_model **ret_model) TT_MUST_CHECK;
 
-/** All parameters but buffers, and those that torchtitan's flops formula counts (without the embedding unless tied). */
+/** The elements of all parameters but buffers. */
 int64_t tt_model_n_elements(const struct tt_model *model);
 
 /** The elements of the parameters that are not frozen. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Chooses a token. A heap yields the candidates from the largest logit down, and only as many as are needed: with top_k
+ * Chooses a token. A heap yields the candidates from the largest logit down, and no more than are needed: with top_k
  * or top_p these are a few of a hundred thousand.
  */
 #include "core/models/sampling.h"
@@ -13,7 +13,7 @@
 struct tt_picker {
     struct tt_sampling sampling;
     int64_t vocab;
-    int32_t *token; /* those that may be picked, in ascending order */
+    int32_t *token; /* that may be picked, in ascending order */
     int64_t n;
     int32_t *heap;  /* of them; the largest first */
     double *weight; /* of the tokens taken so far, in the order they were taken */
@@ -102,7 +102,7 @@ static double weight_of(const struct tt_picker *p, const float *logits, int32_t 
     return exp(((double)logits[token] - (double)top) / p->sampling.temperature);
 }
 
-/* Takes the n largest, or as many as together weigh `enough`, whichever is fewer. Returns how many. */
+/* Takes the largest tokens until there are n, or until together they weigh `enough`. Returns their number. */
 static int64_t take_largest(struct tt_picker *p, const float *logits, int64_t n, double enough)
 {
     int64_t taken = 0, left = p->n;

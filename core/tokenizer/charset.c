@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sets of characters, the properties of Unicode as such sets, and kinds of characters: every set divides each kind into
- * what is in it and what is not.
+ * Sets of characters, the properties of Unicode as such sets, and kinds of characters: two characters are of one kind
+ * if every set has both or neither.
  */
 #include "core/tokenizer/charset.h"
 
@@ -299,7 +299,7 @@ static size_t find_intervals(const struct tt_charset *set, int n_sets, struct tt
     return kept;
 }
 
-/* Divides every kind into what is in a set and what is not. Returns the number of kinds, or one that is too large. */
+/* Divides every kind by a set into two. Returns the number of kinds, or more than TT_MOST_KINDS. */
 static int divide(const struct tt_charset *set, struct tt_kind_interval *interval, size_t n, int n_kinds)
 {
     int renamed[2][TT_MOST_KINDS], made = 0;

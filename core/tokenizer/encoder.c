@@ -281,7 +281,7 @@ static size_t put_bytes(const struct tt_tokenizer *t, const char *word, size_t s
 }
 
 /*
- * Writes the word's characters as ids, at most as many as it has bytes. A character that is not a token becomes the
+ * Writes the word's characters as ids, at most one for each byte. A character that is not a token becomes the
  * tokens of its bytes, if all of them are tokens, and otherwise the unknown token. As in the `tokenizers` library, the
  * unknown token is written before the next character that is a token.
  */

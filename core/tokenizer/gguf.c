@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The files of a tokenizer from the values of a GGUF file: from those of titan, the tokenizer.json that they have; else
- * one that is made of the tokens, and of the merges or the scores.
+ * The files of a tokenizer from the values of a GGUF file. A file of titan's has a tokenizer.json; of another one it is
+ * made of the tokens, and of the merges or the scores.
  */
 #include "core/tokenizer/gguf.h"
 
@@ -249,7 +249,7 @@ static json_t *vocab_of(const struct tokens *t)
     return vocab;
 }
 
-/* Control tokens are special; those that a user has added are not. */
+/* Control tokens are special; tokens that a user has added are not. */
 static json_t *added_of(const struct tokens *t)
 {
     json_t *list = json_array();

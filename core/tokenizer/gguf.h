@@ -26,7 +26,7 @@ struct tt_gguf_ends {
  * Adds the values: tokens, merges or scores, special tokens, the name of llama.cpp's pre-tokenizer, the chat template.
  * TT_EDATA if llama.cpp would cut text in another way, or the model has fewer rows than there are tokens.
  *   tokenizer   NULL: the file has none, and llama.cpp takes ids
- *   vocab_size  rows of the model's embedding; those that are no tokens get names of their own
+ *   vocab_size  rows of the model's embedding; a row without a token gets a name of its own
  */
 int tt_gguf_put_tokenizer(const struct tt_tokenizer *tokenizer, const struct tt_gguf_ends *ends, int64_t vocab_size,
                           struct tt_gguf_values *values) TT_MUST_CHECK;

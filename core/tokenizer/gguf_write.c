@@ -180,7 +180,7 @@ static int64_t splits_of(const struct vocabulary *v, const struct token *t)
 }
 
 /*
- * The score of a token is minus the place of the first merge that makes it; those that none makes have the lowest.
+ * The score of a token is minus the place of the first merge that makes it; tokens that no merge makes have the lowest.
  * ret_ways: in how many ways llama.cpp can make tokens that this tokenizer does not have.
  */
 static void set_scores(struct vocabulary *v, int64_t *ret_ways)

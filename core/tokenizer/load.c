@@ -461,7 +461,7 @@ static uint64_t hash_files(const struct tt_tokenizer *t)
 /* --- the whole --- */
 
 /*
- * The `tokenizers` library does not read the ids of added tokens. It gives those that model.vocab lacks the ids after
+ * The `tokenizers` library does not read the ids of added tokens. It gives tokens that model.vocab lacks the ids after
  * the number of tokens in it, in their order; older versions, the ids after the largest one of an added token. Both
  * are what it has written, unless the file was made in another way.
  */

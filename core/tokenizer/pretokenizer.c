@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * From text to words: added tokens are found, what is between them is normalised and found in again, and the rest is
- * cut by the pre-tokenizer. Steps that titan does not have are refused by name, since another cut or another
- * composition would silently give other tokens.
+ * From text to words. Added tokens are searched for in the text; the text between them is normalised, and searched for
+ * the other added tokens; the pre-tokenizer cuts the rest into words. Steps that titan does not have are refused by
+ * name, since another cut or another composition would silently give other tokens.
  */
 #include "core/tokenizer/pretokenizer.h"
 
@@ -669,7 +669,7 @@ out:
     return rc;
 }
 
-/* The passages of text as those of the normalised text. */
+/* Turns passages of text into passages of the normalised text. */
 static int follow_passages(const struct tt_normalizer *n, const char *text, const char *normal, size_t normal_size,
                            struct tt_passages *passages)
 {

@@ -135,14 +135,14 @@ void tt_added_release(struct tt_added *added);
 
 /**
  * Receives a piece of text. id: of an added token, or -1 for text between tokens; is_first: the whole text begins with
- * this piece; passages: what of the piece is marked. Returns 0 or an error, which ends the splitting.
+ * this piece; passages: the marked bytes of the piece. Returns 0 or an error, which ends the splitting.
  */
 typedef int (*tt_added_fn)(void *arg, int32_t id, const char *text, size_t size, bool is_first,
                            const struct tt_passages *passages);
 
 /**
  * Calls fn for the pieces of text in order; text between tokens is normalised. find_special false: special
- * tokens are text. passages: what of the text is marked, followed through the normaliser.
+ * tokens are text. passages: the marked bytes of the text, which are followed through the normaliser.
  */
 int tt_added_split(const struct tt_added *added, struct tt_matcher *matcher, bool find_special, const char *text,
                    size_t size, const struct tt_passages *passages, tt_added_fn fn, void *arg) TT_MUST_CHECK;

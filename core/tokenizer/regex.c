@@ -499,7 +499,7 @@ static int parse_interval(struct parser *p, bool *ret_found)
     return 0;
 }
 
-/* \b and \B by what is before and after, and what else is not a character or a set. *ret_found false: nothing. */
+/* \b and \B, as assertions about the characters around them, and \A, \z, \Z. *ret_found false: another escape. */
 static int parse_assertion(struct parser *p, bool *ret_found)
 {
     static const char *const same[] = {"\\A", "\\z", "\\Z"};

@@ -106,7 +106,7 @@ int tt_encoder_encode_marked(struct tt_encoder *encoder, const char *text, size_
                              const struct tt_passages *passages, struct tt_ids *ids,
                              struct tt_ids *marks) TT_MUST_CHECK;
 
-/** Appends a document: BOS, the ids of text, EOS (those that the tokenizer has). */
+/** Appends a document: BOS, the ids of text, EOS; without BOS or EOS if the tokenizer names none. */
 int tt_encoder_encode_document(struct tt_encoder *encoder, const char *text, size_t size,
                                struct tt_ids *ids) TT_MUST_CHECK;
 

@@ -451,7 +451,7 @@ static json_t *describe_model(const struct tt_bpe_trained *trained)
                      "ignore_merges", 0, "vocab", vocab, "merges", merges);
 }
 
-/* model_max_length is what transformers writes where there is no limit. */
+/* transformers writes this model_max_length where there is no limit. */
 static json_t *describe_config(const char *bos, const char *eos)
 {
     json_t *json = json_pack("{s:s, s:b, s:I}", "tokenizer_class", "PreTrainedTokenizerFast",

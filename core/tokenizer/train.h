@@ -6,7 +6,7 @@
 #include "core/tokenizer/strmap.h"
 
 /**
- * How often every word of a text occurs; a word is what a pre-tokenizer cuts. The memory is bounded: when there are
+ * Counts of the words into which a pre-tokenizer cuts a text. The memory is bounded: when there are
  * `most` different words, the rarest are dropped, which can change the tokens a little.
  *
  *     struct tt_word_counts words = {0};
@@ -38,7 +38,7 @@ int tt_word_counts_add(struct tt_word_counts *words, const char *text, size_t si
 
 /**
  * A byte-level BPE vocabulary: special tokens, the 256 bytes in the order of their characters, then one token per
- * merge. The merges are those of the `tokenizers` library's BpeTrainer on the same words: the most frequent pair of
+ * merge. The `tokenizers` library's BpeTrainer learns the same merges from the same words: the most frequent pair of
  * tokens first, and of equally frequent ones that with the lower ids.
  */
 struct tt_merge {
