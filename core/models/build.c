@@ -147,14 +147,9 @@ static int find_param(struct tt_build *b, const char *layer, const char *which, 
     return value;
 }
 
-int tt_build_param_of(struct tt_build *b, const char *layer, const char *which)
+int tt_build_param(struct tt_build *b, const char *layer, const char *which)
 {
     return find_param(b, layer, which, false);
-}
-
-int tt_build_param(struct tt_build *b, const char *layer)
-{
-    return tt_build_param_of(b, layer, "weight");
 }
 
 /* A node called "<prefix><layer>.<name>", or without a layer "<prefix><name>". */
@@ -186,7 +181,7 @@ static int node(struct tt_build *b, enum tt_op_id op, const char *name, const in
 
 int tt_build_embedding(struct tt_build *b, const char *name, const char *weight)
 {
-    int in[2] = {b->graph->tokens, tt_build_param(b, weight)};
+    int in[2] = {b->graph->tokens, tt_build_param(b, weight, "weight")};
 
     return node(b, TT_OP_EMBEDDING, name, in, 2, NULL);
 }
@@ -194,7 +189,7 @@ int tt_build_embedding(struct tt_build *b, const char *name, const char *weight)
 int tt_build_rmsnorm_of(struct tt_build *b, const char *name, int x, float eps)
 {
     struct tt_attr attr = {.eps = eps};
-    int in[2] = {x, tt_build_param(b, name)};
+    int in[2] = {x, tt_build_param(b, name, "weight")};
 
     return node(b, TT_OP_RMSNORM, name, in, 2, &attr);
 }
@@ -207,7 +202,7 @@ int tt_build_rmsnorm(struct tt_build *b, const char *name, int x)
 int tt_build_layernorm(struct tt_build *b, const char *name, int x)
 {
     struct tt_attr attr = {.eps = b->model->dims.norm_eps};
-    int in[3] = {x, tt_build_param(b, name), tt_build_param_of(b, name, "bias")};
+    int in[3] = {x, tt_build_param(b, name, "weight"), tt_build_param(b, name, "bias")};
 
     return node(b, TT_OP_LAYERNORM, name, in, 3, &attr);
 }
@@ -226,15 +221,15 @@ static int part(struct tt_build *b, enum tt_op_id op, const char *name, const ch
 static int adapter(struct tt_build *b, const char *name, const char *weight, int x)
 {
     struct tt_attr attr = {.scale = (float)tt_lora_scale(&b->model->dims.lora)};
-    int narrow = part(b, TT_OP_LINEAR, name, "lora_a", x, tt_build_param_of(b, weight, "lora_a.weight"), NULL);
+    int narrow = part(b, TT_OP_LINEAR, name, "lora_a", x, tt_build_param(b, weight, "lora_a.weight"), NULL);
 
     narrow = part(b, TT_OP_SCALE, name, "lora_scale", narrow, TT_NONE, &attr);
-    return part(b, TT_OP_LINEAR, name, "lora_b", narrow, tt_build_param_of(b, weight, "lora_b.weight"), NULL);
+    return part(b, TT_OP_LINEAR, name, "lora_b", narrow, tt_build_param(b, weight, "lora_b.weight"), NULL);
 }
 
 int tt_build_linear(struct tt_build *b, const char *name, const char *weight, int x)
 {
-    int in[2] = {x, tt_build_param(b, weight)}, base;
+    int in[2] = {x, tt_build_param(b, weight, "weight")}, base;
 
     if (!b->model->params[b->next_param].adapted)
         return node(b, TT_OP_LINEAR, name, in, 2, NULL);
@@ -245,7 +240,7 @@ int tt_build_linear(struct tt_build *b, const char *name, const char *weight, in
 int tt_build_affine(struct tt_build *b, const char *name, const char *layer, int x)
 {
     char *product = tt_format("%s.product", name);
-    int in[2] = {tt_build_linear(b, product, layer, x), tt_build_param_of(b, layer, "bias")};
+    int in[2] = {tt_build_linear(b, product, layer, x), tt_build_param(b, layer, "bias")};
 
     tt_free(product);
     return node(b, TT_OP_BIAS, name, in, 2, NULL);
@@ -255,7 +250,7 @@ int tt_build_affine(struct tt_build *b, const char *name, const char *layer, int
 static int add_positions(struct tt_build *b, const char *name, const char *weight, int x)
 {
     struct tt_attr attr = {.seq_len = b->seq_len, .from_position = b->graph->cache_len > 0};
-    int in[3] = {x, tt_build_param(b, weight), b->graph->positions};
+    int in[3] = {x, tt_build_param(b, weight, "weight"), b->graph->positions};
 
     return node(b, TT_OP_POSITION, name, in, 3, &attr);
 }
@@ -282,7 +277,7 @@ int tt_build_cache(struct tt_build *b, const char *name, const char *what, int64
     return value;
 }
 
-int tt_build_attention_of(struct tt_build *b, const char *name, const int *qkv, int sinks, int64_t window)
+int tt_build_attention(struct tt_build *b, const char *name, const int *qkv, int sinks, int64_t window)
 {
     const struct tt_model_dims *d = &b->model->dims;
     struct tt_attr attr = {.seq_len = b->seq_len,
@@ -299,28 +294,11 @@ int tt_build_attention_of(struct tt_build *b, const char *name, const int *qkv, 
     return node(b, TT_OP_CACHED_ATTENTION, name, in, 6, &attr);
 }
 
-int tt_build_attention(struct tt_build *b, const char *name, int q, int k, int v)
-{
-    return tt_build_attention_of(b, name, (const int[]){q, k, v}, TT_NONE, 0);
-}
-
 int tt_build_add(struct tt_build *b, const char *name, int x, int y)
 {
     int in[2] = {x, y};
 
     return node(b, TT_OP_ADD, name, in, 2, NULL);
-}
-
-/* The rows of each expert times its matrix of `weight`. */
-static int products(struct tt_build *b, const char *layer, const char *name, const char *weight, int rows, int ends,
-                    const struct tt_attr *attr)
-{
-    char *experts = tt_format("%s.experts", layer);
-    int in[3] = {rows, tt_build_param_of(b, experts, weight), ends}, out;
-
-    add_node(b, TT_OP_EXPERTS, layer, name, in, 3, attr, 1, &out);
-    tt_free(experts);
-    return out;
 }
 
 static struct tt_router router_of(const struct tt_moe *moe)
@@ -334,34 +312,22 @@ static struct tt_router router_of(const struct tt_moe *moe)
                               .scale = (float)moe->route_scale};
 }
 
-int tt_build_experts(struct tt_build *b, const char *layer, int x)
+int tt_build_experts(struct tt_build *b, int x, bool router_bias, tt_expert_fn expert)
 {
     const struct tt_moe *moe = &b->model->dims.moe;
-    struct tt_attr attr = {.seq_len = b->seq_len,
-                           .experts = (int)moe->experts,
-                           .top_k = (int)moe->top_k,
-                           .router = router_of(&b->model->dims.moe)};
-    char *gate = tt_format("%s.router.gate", layer);
-    int routed[5] = {x, tt_build_param(b, gate), moe->biased ? tt_build_param_of(b, layer, "expert_bias") : TT_NONE,
-                     TT_NONE, b->graph->labels};
-    int chosen[2], sent[3], gate_up[2], in[3];
+    struct tt_attr attr = {
+        .seq_len = b->seq_len, .experts = (int)moe->experts, .top_k = (int)moe->top_k, .router = router_of(moe)};
+    int routed[5] = {x, tt_build_param(b, "moe.router.gate", "weight"),
+                     moe->biased ? tt_build_param(b, "moe", "expert_bias") : TT_NONE,
+                     router_bias ? tt_build_param(b, "moe.router.gate", "bias") : TT_NONE, b->graph->labels};
+    int chosen[2], sent[3], in[3];
 
-    add_node(b, TT_OP_ROUTER, layer, "router", routed, 5, &attr, 2, chosen);
-    add_node(b, TT_OP_DISPATCH, layer, "rows", (const int[]){x, chosen[0]}, 2, &attr, 3, sent);
-    gate_up[0] = products(b, layer, "gate", "w1", sent[0], sent[2], &attr);
-    gate_up[1] = products(b, layer, "up", "w3", sent[0], sent[2], &attr);
-    add_node(b, TT_OP_SWIGLU, layer, "hidden", gate_up, 2, NULL, 1, &in[0]);
-    in[0] = products(b, layer, "down", "w2", in[0], sent[2], &attr);
+    tt_build_node(b, TT_OP_ROUTER, "moe.router", routed, 5, &attr, 2, chosen);
+    tt_build_node(b, TT_OP_DISPATCH, "moe.rows", (const int[]){x, chosen[0]}, 2, &attr, 3, sent);
+    in[0] = expert(b, sent[0], sent[2], &attr);
     in[1] = chosen[1];
     in[2] = sent[1];
-    add_node(b, TT_OP_COMBINE, layer, "out", in, 3, NULL, 1, &x);
-    tt_free(gate);
-    return x;
-}
-
-int tt_build_gelu(struct tt_build *b, const char *name, int x)
-{
-    return node(b, TT_OP_GELU, name, &x, 1, NULL);
+    return node(b, TT_OP_COMBINE, "moe.out", in, 3, NULL);
 }
 
 int tt_build_swiglu(struct tt_build *b, const char *name, int gate, int up)

@@ -6,7 +6,6 @@
  */
 #include <math.h>
 
-#include "core/models/hf.h"
 #include "core/models/internal.h"
 
 /* --- multi-head latent attention --- */
@@ -131,7 +130,7 @@ static int through(struct tt_build *b, const char *name, int x, bool to_values)
                            .head_dim = (int)(plain_dim(d) + d->mla.value_dim),
                            .prefix = (int)plain_dim(d),
                            .inverse = to_values};
-    int in[2] = {x, tt_build_param(b, "attention.wkv_b")}, out;
+    int in[2] = {x, tt_build_param(b, "attention.wkv_b", "weight")}, out;
 
     tt_build_node(b, TT_OP_HEAD_LINEAR, name, in, 2, &attr, 1, &out);
     return out;
@@ -175,24 +174,6 @@ static int latent_attention(struct tt_build *b, int x)
 }
 
 /* --- blocks --- */
-
-int tt_decoder_read_hf(const void *config, const char *where, struct tt_model_dims *ret_dims)
-{
-    struct tt_model_dims d = tt_hf_class(config)->dims;
-    int rc = 0;
-
-    TT_TRY(tt_hf_check(config, where));
-    TT_TRY(tt_hf_must_be(config, "hidden_act", "silu", where));
-    TT_TRY(tt_hf_must_be_off(config, "attention_bias", where));
-    TT_TRY(tt_hf_must_be_off(config, "mlp_bias", where));
-    TT_TRY(tt_hf_sizes(config, where, &d));
-    TT_TRY(tt_hf_windows(config, where, &d));
-    if (!d.mla.kv_rank) /* there, of what is rotated */
-        TT_TRY(tt_hf_int(config, "head_dim", d.head_dim, where, &d.head_dim));
-    *ret_dims = d;
-out:
-    return rc;
-}
 
 static void add_norm(struct tt_model *m, int block, const char *name, const char *hf_name, int64_t width)
 {
@@ -317,8 +298,7 @@ static int grouped_attention(struct tt_build *b, int layer, int x)
     }
     qkv[0] = tt_build_rope(b, "attention.q_rope", qkv[0], d->n_heads, decoder->rotate_half);
     qkv[1] = tt_build_rope(b, "attention.k_rope", qkv[1], d->n_kv_heads, decoder->rotate_half);
-    x = tt_build_attention_of(b, "attention.heads", qkv, TT_NONE,
-                              tt_model_is_windowed(d, layer) ? d->sliding_window : 0);
+    x = tt_build_attention(b, "attention.heads", qkv, TT_NONE, tt_model_is_windowed(d, layer) ? d->sliding_window : 0);
     return tt_build_linear(b, "attention.out", "attention.wo", x);
 }
 
@@ -331,10 +311,27 @@ static int feed_forward(struct tt_build *b, int x)
     return tt_build_linear(b, "feed_forward.out", "feed_forward.w2", hidden);
 }
 
+/* The rows of each expert times its matrix of `weight`. */
+static int products(struct tt_build *b, const char *name, const char *weight, int rows, int ends,
+                    const struct tt_attr *attr)
+{
+    int in[3] = {rows, tt_build_param(b, "moe.experts", weight), ends}, out;
+
+    tt_build_node(b, TT_OP_EXPERTS, name, in, 3, attr, 1, &out);
+    return out;
+}
+
+static int expert(struct tt_build *b, int rows, int ends, const struct tt_attr *attr)
+{
+    int gate = products(b, "moe.gate", "w1", rows, ends, attr), up = products(b, "moe.up", "w3", rows, ends, attr);
+
+    return products(b, "moe.down", "w2", tt_build_swiglu(b, "moe.hidden", gate, up), ends, attr);
+}
+
 /* The sum of the outputs of a token's own experts and of the shared ones. */
 static int experts(struct tt_build *b, int x)
 {
-    int gate, up, hidden, routed = tt_build_experts(b, "moe", x);
+    int gate, up, hidden, routed = tt_build_experts(b, x, false, expert);
 
     if (b->model->dims.moe.shared == 0)
         return routed;

@@ -184,7 +184,7 @@ static int read_hf_config(const void *config, const char *where, struct tt_model
 {
     int rc = 0;
 
-    TT_TRY(tt_decoder_read_hf(config, where, ret_dims));
+    TT_TRY(tt_hf_read_decoder(config, where, ret_dims));
     TT_TRY(read_mla(config, where, ret_dims));
     TT_TRY(read_experts(config, where, ret_dims));
 out:

@@ -160,19 +160,21 @@ static void add_params(struct tt_model *m)
 
 static int attention(struct tt_build *b, int layer, int x)
 {
-    int q = tt_build_affine(b, "attention.q", "attention.wq", x);
-    int k = tt_build_affine(b, "attention.k", "attention.wk", x);
-    int v = tt_build_affine(b, "attention.v", "attention.wv", x);
+    int qkv[3] = {tt_build_affine(b, "attention.q", "attention.wq", x),
+                  tt_build_affine(b, "attention.k", "attention.wk", x),
+                  tt_build_affine(b, "attention.v", "attention.wv", x)};
 
     (void)layer;
-    return tt_build_affine(b, "attention.out", "attention.wo", tt_build_attention(b, "attention.heads", q, k, v));
+    return tt_build_affine(b, "attention.out", "attention.wo",
+                           tt_build_attention(b, "attention.heads", qkv, TT_NONE, 0));
 }
 
 static int feed_forward(struct tt_build *b, int layer, int x)
 {
-    int hidden = tt_build_gelu(b, "feed_forward.hidden", tt_build_affine(b, "feed_forward.in", "feed_forward.w1", x));
+    int hidden = tt_build_affine(b, "feed_forward.in", "feed_forward.w1", x);
 
     (void)layer;
+    tt_build_node(b, TT_OP_GELU, "feed_forward.hidden", &hidden, 1, NULL, 1, &hidden);
     return tt_build_affine(b, "feed_forward.out", "feed_forward.w2", hidden);
 }
 

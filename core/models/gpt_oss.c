@@ -218,49 +218,37 @@ static int attention(struct tt_build *b, int layer, int x)
     qkv[2] = tt_build_affine(b, "attention.v", "attention.wv", x);
     qkv[0] = tt_build_rope(b, "attention.q_rope", qkv[0], d->n_heads, true);
     qkv[1] = tt_build_rope(b, "attention.k_rope", qkv[1], d->n_kv_heads, true);
-    x = tt_build_attention_of(b, "attention.heads", qkv, tt_build_param_of(b, "attention", "sinks"),
-                              tt_model_is_windowed(d, layer) ? d->sliding_window : 0);
+    x = tt_build_attention(b, "attention.heads", qkv, tt_build_param(b, "attention", "sinks"),
+                           tt_model_is_windowed(d, layer) ? d->sliding_window : 0);
     return tt_build_affine(b, "attention.out", "attention.wo", x);
 }
 
 /* The rows of each expert times its matrix, plus its bias. */
-static int expert_layer(struct tt_build *b, const char *name, const char *weight, const char *bias, int rows, int ends)
+static int expert_layer(struct tt_build *b, const char *name, const char *weight, const char *bias, int rows, int ends,
+                        const struct tt_attr *attr)
 {
-    const struct tt_attr attr = {.experts = (int)b->model->dims.moe.experts, .top_k = (int)b->model->dims.moe.top_k};
     char *product = tt_format("%s.product", name);
-    int in[3] = {rows, tt_build_param_of(b, "moe.experts", weight), ends};
+    int in[3] = {rows, tt_build_param(b, "moe.experts", weight), ends};
 
-    tt_build_node(b, TT_OP_EXPERTS, product, in, 3, &attr, 1, &in[0]);
-    in[1] = tt_build_param_of(b, "moe.experts", bias);
-    tt_build_node(b, TT_OP_EXPERTS_BIAS, name, in, 3, &attr, 1, &in[0]);
+    tt_build_node(b, TT_OP_EXPERTS, product, in, 3, attr, 1, &in[0]);
+    in[1] = tt_build_param(b, "moe.experts", bias);
+    tt_build_node(b, TT_OP_EXPERTS_BIAS, name, in, 3, attr, 1, &in[0]);
     tt_free(product);
     return in[0];
 }
 
-/* A softmax over the logits of a token's experts is one over all logits, divided by the sum of theirs. */
-static int experts(struct tt_build *b, int layer, int x)
+static int expert(struct tt_build *b, int rows, int ends, const struct tt_attr *attr)
 {
-    const struct tt_moe *moe = &b->model->dims.moe;
-    struct tt_attr attr = {.seq_len = b->seq_len,
-                           .experts = (int)moe->experts,
-                           .top_k = (int)moe->top_k,
-                           .router = {.normalize = true, .balanced = moe->balanced}};
-    int routed[5] = {x, tt_build_param_of(b, "moe.router.gate", "weight"), TT_NONE,
-                     tt_build_param_of(b, "moe.router.gate", "bias"), b->graph->labels};
-    int chosen[2], sent[3], in[3];
+    rows = expert_layer(b, "moe.gate_up", "mlp1_weight", "mlp1_bias", rows, ends, attr);
+    tt_build_node(b, TT_OP_SWIGLU_CLAMPED, "moe.hidden", &rows, 1, NULL, 1, &rows);
+    return expert_layer(b, "moe.down", "mlp2_weight", "mlp2_bias", rows, ends, attr);
+}
 
+/* A softmax over the logits of a token's experts is one over all logits, divided by the sum of theirs. */
+static int feed_forward(struct tt_build *b, int layer, int x)
+{
     (void)layer;
-    if (moe->biased)
-        routed[2] = tt_build_param_of(b, "moe", "expert_bias");
-    tt_build_node(b, TT_OP_ROUTER, "moe.router", routed, 5, &attr, 2, chosen);
-    tt_build_node(b, TT_OP_DISPATCH, "moe.rows", (const int[]){x, chosen[0]}, 2, &attr, 3, sent);
-    x = expert_layer(b, "moe.gate_up", "mlp1_weight", "mlp1_bias", sent[0], sent[2]);
-    tt_build_node(b, TT_OP_SWIGLU_CLAMPED, "moe.hidden", &x, 1, NULL, 1, &x);
-    in[0] = expert_layer(b, "moe.down", "mlp2_weight", "mlp2_bias", x, sent[2]);
-    in[1] = chosen[1];
-    in[2] = sent[1];
-    tt_build_node(b, TT_OP_COMBINE, "moe.out", in, 3, NULL, 1, &x);
-    return x;
+    return tt_build_experts(b, x, true, expert);
 }
 
 static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER, TT_GGUF_EXPERTS, TT_GGUF_EXPERT_WIDTH,
@@ -298,5 +286,5 @@ const struct tt_model_row tt_model_gpt_oss = {
     .add_params = add_params,
     .norm = tt_build_rmsnorm,
     .attention = attention,
-    .feed_forward = experts,
+    .feed_forward = feed_forward,
 };

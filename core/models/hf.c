@@ -503,7 +503,7 @@ static int read_windowed_layers(const json_t *types, const char *where, int64_t 
                    where);
 }
 
-int tt_hf_windows(const json_t *config, const char *where, struct tt_model_dims *dims)
+static int read_windows(const json_t *config, const char *where, struct tt_model_dims *dims)
 {
     const struct tt_hf_windows *of = &tt_hf_class(config)->window;
     const json_t *types = member(config, "layer_types");
@@ -693,6 +693,24 @@ out:
     return rc;
 }
 
+int tt_hf_read_decoder(const void *config, const char *where, struct tt_model_dims *ret_dims)
+{
+    struct tt_model_dims d = tt_hf_class(config)->dims;
+    int rc = 0;
+
+    TT_TRY(tt_hf_check(config, where));
+    TT_TRY(tt_hf_must_be(config, "hidden_act", "silu", where));
+    TT_TRY(tt_hf_must_be_off(config, "attention_bias", where));
+    TT_TRY(tt_hf_must_be_off(config, "mlp_bias", where));
+    TT_TRY(tt_hf_sizes(config, where, &d));
+    TT_TRY(read_windows(config, where, &d));
+    if (!d.mla.kv_rank) /* there, of what is rotated */
+        TT_TRY(tt_hf_int(config, "head_dim", d.head_dim, where, &d.head_dim));
+    *ret_dims = d;
+out:
+    return rc;
+}
+
 /* Whether mlp_only_layers names a layer. */
 static bool is_listed(const json_t *layers, int64_t layer)
 {
@@ -842,38 +860,4 @@ void tt_hf_config_decoder(json_t *config, const struct tt_model *model)
         config, json_pack("{s:o, s:o, s:o, s:s, s:b, s:f}", "rms_norm_eps", tt_hf_float(d->norm_eps), "rope_theta",
                           tt_json_number(d->rope.theta), "rope_scaling", rope_scaling(&d->rope), "hidden_act", "silu",
                           "attention_bias", false, "attention_dropout", 0.0));
-}
-
-void tt_hf_config_windows(json_t *config, const struct tt_model *model)
-{
-    const struct tt_model_dims *d = &model->dims;
-    int64_t window = d->sliding_window;
-    json_t *types;
-
-    (void)json_object_update_new(config, json_pack("{s:b, s:o}", "use_sliding_window", window > 0, "sliding_window",
-                                                   window > 0 ? json_integer(window) : json_null()));
-    if (!window || d->moe.experts) /* with experts all layers have it */
-        return;
-    types = json_array();
-    for (int64_t l = 0; l < d->n_layers; l++)
-        (void)json_array_append_new(types,
-                                    json_string(tt_model_is_windowed(d, l) ? "sliding_attention" : "full_attention"));
-    (void)json_object_update_new(config, json_pack("{s:I, s:o}", "max_window_layers",
-                                                   (json_int_t)(d->window_from > 0 ? d->window_from - 1 : 0),
-                                                   "layer_types", types));
-}
-
-void tt_hf_config_experts(json_t *config, const struct tt_model *model)
-{
-    const struct tt_moe *moe = &model->dims.moe;
-    json_t *dense = json_array();
-
-    for (int64_t l = 0; l < model->dims.n_layers; l++)
-        if (!tt_model_has_experts(&model->dims, l))
-            (void)json_array_append_new(dense, json_integer(l));
-    (void)json_object_update_new(
-        config, json_pack("{s:I, s:I, s:I, s:b, s:i, s:o, s:b}", "num_experts", (json_int_t)moe->experts,
-                          "num_experts_per_tok", (json_int_t)moe->top_k, "moe_intermediate_size",
-                          (json_int_t)moe->ffn_dim, "norm_topk_prob", !moe->gates_as_scored, "decoder_sparse_step", 1,
-                          "mlp_only_layers", dense, "output_router_logits", false));
 }

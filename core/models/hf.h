@@ -95,26 +95,20 @@ int tt_hf_check(const json_t *config, const char *where) TT_MUST_CHECK;
 int tt_hf_sizes(const json_t *config, const char *where, struct tt_model_dims *dims) TT_MUST_CHECK;
 
 /**
- * sliding_window and the layers that have it, of the classes that have windows (Mistral's, Mixtral's, Qwen3's); of
- * others it is refused. dims->n_layers must be known.
+ * Reads a config.json with Llama's keys, as a row's read_hf_config; refuses what such a decoder does not have. Of a
+ * class that has none, windows of attention are refused.
  */
-int tt_hf_windows(const json_t *config, const char *where, struct tt_model_dims *dims) TT_MUST_CHECK;
+int tt_hf_read_decoder(const void *config, const char *where, struct tt_model_dims *ret_dims) TT_MUST_CHECK;
 
 /**
- * The sizes of experts: their number and that of a token's. have_width: of Qwen3's class, their width, norm_topk_prob,
- * decoder_sparse_step and mlp_only_layers too; else Mixtral's, whose experts are as wide as the feed-forward, and whose
- * gates are normalized. dims: of the class; n_layers must be known.
+ * Reads the sizes of experts: their number, and the number for each token. have_width: of Qwen3's class, their width,
+ * norm_topk_prob, decoder_sparse_step and mlp_only_layers too; else Mixtral's, whose experts are as wide as the
+ * feed-forward, and whose gates are normalized. dims: of the class; n_layers must be known.
  */
 int tt_hf_experts(const json_t *config, bool have_width, const char *where, struct tt_model_dims *dims) TT_MUST_CHECK;
 
 /** A note if transformers would add a balance loss in training; the model itself is the same. */
 int tt_hf_router_logits(const json_t *config, const char *where) TT_MUST_CHECK;
-
-/** The reverse for Qwen3's classes: sliding windows. */
-void tt_hf_config_windows(json_t *config, const struct tt_model *model);
-
-/** The reverse for Qwen3's class: the members of its configuration that are about experts. */
-void tt_hf_config_experts(json_t *config, const struct tt_model *model);
 
 /**
  * The sizes of decoders whose keys are Llama's, and RoPE as rope_theta with rope_scaling: the spelling of transformers

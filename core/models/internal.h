@@ -91,35 +91,30 @@ int tt_build_rmsnorm_of(struct tt_build *b, const char *name, int x, float eps);
 /** x, heads side by side in its last dimension, with every head rotated by its position (pairs as in tt_attr). */
 int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bool rotate_half);
 
-/** Causal attention of the model's heads; in a decode graph over the cache, which it adds. */
-int tt_build_attention(struct tt_build *b, const char *name, int q, int k, int v);
-
 /**
- * The same of q, k and v where each head has a sink (a value, or TT_NONE), and a row sees `window` keys at most, itself
- * included (0: all before it).
+ * Causal attention of q, k and v, in a decode graph over the cache, which it adds. Each head may have a sink (a value,
+ * or TT_NONE), and a row sees `window` keys at most, itself included (0: all before it).
  */
-int tt_build_attention_of(struct tt_build *b, const char *name, const int *qkv, int sinks, int64_t window);
+int tt_build_attention(struct tt_build *b, const char *name, const int *qkv, int sinks, int64_t window);
 
 /** A value that is a cache of a decode graph, called "<name>.<what>": `heads` heads of rows of `dim` elements. */
 int tt_build_cache(struct tt_build *b, const char *name, const char *what, int64_t heads, int64_t dim);
 
-/** The value of the parameter "<layer>.weight". */
-int tt_build_param(struct tt_build *b, const char *layer);
-
 /** The value of the parameter "<layer>.<which>". */
-int tt_build_param_of(struct tt_build *b, const char *layer, const char *which);
+int tt_build_param(struct tt_build *b, const char *layer, const char *which);
 
 /** A node; ret_out takes its first n outputs. The first has the name `name`. */
 void tt_build_node(struct tt_build *b, enum tt_op_id op, const char *name, const int *in, int n_in,
                    const struct tt_attr *attr, int n, int *ret_out);
 
-/** The weighted sum of what each token's experts, SwiGLU feed-forwards, make of it. Parameters "<layer>.router.gate",
- * and w1, w2, w3 of "<layer>.experts"; the sizes are the model's. */
-int tt_build_experts(struct tt_build *b, const char *layer, int x);
+/** The feed-forwards of all experts, applied to rows that are sorted by expert; ends: where those of each end. */
+typedef int (*tt_expert_fn)(struct tt_build *b, int rows, int ends, const struct tt_attr *attr);
 
-/** x + y; GELU in its tanh form; silu(gate) * up. */
+/** The weighted sum of the outputs of each token's experts. Parameters "moe.router.gate"; the sizes are the model's. */
+int tt_build_experts(struct tt_build *b, int x, bool router_bias, tt_expert_fn expert);
+
+/** x + y; silu(gate) * up. */
 int tt_build_add(struct tt_build *b, const char *name, int x, int y);
-int tt_build_gelu(struct tt_build *b, const char *name, int x);
 int tt_build_swiglu(struct tt_build *b, const char *name, int gate, int up);
 
 /** The loss of every token, or in a decode graph the logits of the last; ends the graph. */
@@ -145,8 +140,5 @@ struct tt_decoder {
 void tt_decoder_params(struct tt_model *model);
 int tt_decoder_attention(struct tt_build *b, int layer, int x);
 int tt_decoder_feed_forward(struct tt_build *b, int layer, int x);
-
-/** Reads the dims from a config.json with Llama's keys; refuses what such a decoder does not have. */
-int tt_decoder_read_hf(const void *config, const char *where, struct tt_model_dims *ret_dims) TT_MUST_CHECK;
 
 #endif

@@ -42,7 +42,7 @@ static int read_hf_config(const void *config, const char *where, struct tt_model
 {
     int rc = 0;
 
-    TT_TRY(tt_decoder_read_hf(config, where, ret_dims));
+    TT_TRY(tt_hf_read_decoder(config, where, ret_dims));
     TT_TRY(tt_hf_experts(config, false, where, ret_dims));
 out:
     return rc;

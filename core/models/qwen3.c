@@ -76,19 +76,53 @@ static int read_hf_config(const void *config, const char *where, struct tt_model
 {
     int rc = 0;
 
-    TT_TRY(tt_decoder_read_hf(config, where, ret_dims));
+    TT_TRY(tt_hf_read_decoder(config, where, ret_dims));
     if (tt_hf_class(config) == &classes[1])
         TT_TRY(tt_hf_experts(config, true, where, ret_dims));
 out:
     return rc;
 }
 
+static void write_windows(json_t *config, const struct tt_model *model)
+{
+    const struct tt_model_dims *d = &model->dims;
+    int64_t window = d->sliding_window;
+    json_t *types;
+
+    (void)json_object_update_new(config, json_pack("{s:b, s:o}", "use_sliding_window", window > 0, "sliding_window",
+                                                   window > 0 ? json_integer(window) : json_null()));
+    if (!window || d->moe.experts) /* with experts all layers have it */
+        return;
+    types = json_array();
+    for (int64_t l = 0; l < d->n_layers; l++)
+        (void)json_array_append_new(types,
+                                    json_string(tt_model_is_windowed(d, l) ? "sliding_attention" : "full_attention"));
+    (void)json_object_update_new(config, json_pack("{s:I, s:o}", "max_window_layers",
+                                                   (json_int_t)(d->window_from > 0 ? d->window_from - 1 : 0),
+                                                   "layer_types", types));
+}
+
+static void write_experts(json_t *config, const struct tt_model *model)
+{
+    const struct tt_moe *moe = &model->dims.moe;
+    json_t *dense = json_array();
+
+    for (int64_t l = 0; l < model->dims.n_layers; l++)
+        if (!tt_model_has_experts(&model->dims, l))
+            (void)json_array_append_new(dense, json_integer(l));
+    (void)json_object_update_new(
+        config, json_pack("{s:I, s:I, s:I, s:b, s:i, s:o, s:b}", "num_experts", (json_int_t)moe->experts,
+                          "num_experts_per_tok", (json_int_t)moe->top_k, "moe_intermediate_size",
+                          (json_int_t)moe->ffn_dim, "norm_topk_prob", !moe->gates_as_scored, "decoder_sparse_step", 1,
+                          "mlp_only_layers", dense, "output_router_logits", false));
+}
+
 static void write_hf_config(const struct tt_model *model, void *config)
 {
     tt_hf_config_decoder(config, model);
     if (model->dims.moe.experts)
-        tt_hf_config_experts(config, model);
-    tt_hf_config_windows(config, model);
+        write_experts(config, model);
+    write_windows(config, model);
 }
 
 static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER};
