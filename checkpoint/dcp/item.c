@@ -29,43 +29,6 @@ static int fail(const struct item *item, const char *what)
                    item->archive->begin, what);
 }
 
-bool tt_dcp_dtype(enum tt_py_class class, enum tt_dtype *ret_dtype)
-{
-    static const struct {
-        enum tt_py_class class;
-        enum tt_dtype dtype;
-    } row[] = {
-        {TT_PY_F32, TT_F32},
-        {TT_PY_BF16, TT_BF16},
-        {TT_PY_F16, TT_F16},
-        {TT_PY_F64, TT_F64},
-        {TT_PY_I64, TT_I64},
-        {TT_PY_I32, TT_I32},
-        {TT_PY_I16, TT_I16},
-        {TT_PY_I8, TT_I8},
-        {TT_PY_U8, TT_U8},
-        {TT_PY_BOOL, TT_BOOL},
-        {TT_PY_C64, TT_C64},
-        {TT_PY_C128, TT_C128},
-        {TT_PY_U16, TT_U16},
-        {TT_PY_U32, TT_U32},
-        {TT_PY_U64, TT_U64},
-        {TT_PY_F8_E4M3, TT_F8_E4M3},
-        {TT_PY_F8_E5M2, TT_F8_E5M2},
-        {TT_PY_F8_E8M0, TT_F8_E8M0},
-        {TT_PY_F8_E4M3FNUZ, TT_F8_E4M3FNUZ},
-        {TT_PY_F8_E5M2FNUZ, TT_F8_E5M2FNUZ},
-    };
-
-    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
-        if (row[i].class == class) {
-            *ret_dtype = row[i].dtype;
-            return true;
-        }
-    }
-    return false;
-}
-
 static void item_release(struct item *item)
 {
     tt_pickle_release(&item->pickle);
@@ -150,10 +113,11 @@ static int find_bytes(const struct item *item, const struct tt_pickle_value *sto
 
     type = type ? type : tt_pickle_item(id, 1);
     if (!tt_pickle_text_is(tt_pickle_item(id, 0), "storage") || !type || type->kind != TT_PICKLE_CLASS ||
-        !tt_dcp_dtype(type->class, &tensor->dtype) || !key || strlen(key) > KEY_MOST) {
+        type->class != TT_PY_TYPE || !key || strlen(key) > KEY_MOST) {
         rc = fail(item, "is not a tensor of a known type");
         goto out;
     }
+    tensor->dtype = type->dtype;
     name = tt_format("data/%s", key);
     if (!(entry = tt_zip_find(&item->zip, name))) {
         rc = fail(item, "has no bytes: its archive lacks them");
@@ -278,49 +242,8 @@ out:
 
 /* --- writing --- */
 
-static const struct type {
-    enum tt_dtype dtype;
-    const char *name, *storage; /* NULL: PyTorch stores it as bytes */
-} types[] = {
-    {TT_F32, "float32", "FloatStorage"},
-    {TT_BF16, "bfloat16", "BFloat16Storage"},
-    {TT_F16, "float16", "HalfStorage"},
-    {TT_F64, "float64", "DoubleStorage"},
-    {TT_I64, "int64", "LongStorage"},
-    {TT_I32, "int32", "IntStorage"},
-    {TT_I16, "int16", "ShortStorage"},
-    {TT_I8, "int8", "CharStorage"},
-    {TT_U8, "uint8", "ByteStorage"},
-    {TT_BOOL, "bool", "BoolStorage"},
-    {TT_C64, "complex64", "ComplexFloatStorage"},
-    {TT_C128, "complex128", "ComplexDoubleStorage"},
-    {TT_U16, "uint16", NULL},
-    {TT_U32, "uint32", NULL},
-    {TT_U64, "uint64", NULL},
-    {TT_F8_E4M3, "float8_e4m3fn", NULL},
-    {TT_F8_E5M2, "float8_e5m2", NULL},
-    {TT_F8_E8M0, "float8_e8m0fnu", NULL},
-    {TT_F8_E4M3FNUZ, "float8_e4m3fnuz", NULL},
-    {TT_F8_E5M2FNUZ, "float8_e5m2fnuz", NULL},
-};
-
-static const struct type *find_type(enum tt_dtype dtype)
-{
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        if (types[i].dtype == dtype)
-            return &types[i];
-    return NULL;
-}
-
-const char *tt_dcp_dtype_name(enum tt_dtype dtype)
-{
-    const struct type *type = find_type(dtype);
-
-    return type ? type->name : NULL;
-}
-
 /* ('storage', torch.FloatStorage, '0', 'cpu', number of elements) */
-static void add_storage(struct tt_pickler *p, const struct type *type, int64_t volume)
+static void add_storage(struct tt_pickler *p, const struct tt_py_type *type, int64_t volume)
 {
     tt_pickler_add(p, TT_PICKLER_MARK);
     tt_pickler_text(p, "storage");
@@ -333,7 +256,8 @@ static void add_storage(struct tt_pickler *p, const struct type *type, int64_t v
 }
 
 /* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks); v3 also has the type */
-static void add_tensor(struct tt_pickler *p, const struct type *type, int ndim, const int64_t *shape, int64_t volume)
+static void add_tensor(struct tt_pickler *p, const struct tt_py_type *type, int ndim, const int64_t *shape,
+                       int64_t volume)
 {
     int64_t stride[TT_BOX_DIMS] = {0}, step = 1;
 
@@ -361,7 +285,7 @@ int tt_dcp_item_tensor(const char *name, enum tt_dtype dtype, int ndim, const in
                        struct tt_archive *ret_archive)
 {
     struct tt_box whole = tt_box_whole(ndim, shape);
-    const struct type *type = find_type(dtype);
+    const struct tt_py_type *type = tt_py_type_of(dtype);
     int64_t volume = tt_box_volume(&whole);
     struct tt_pickler p = {0};
 

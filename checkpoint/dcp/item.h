@@ -26,9 +26,6 @@ struct tt_dcp_tensor {
     const char *unread; /* why titan does not read it, though it is intact: "is …"; NULL: it does. Static */
 };
 
-/** The element type that a class of PyTorch stands for; false for other classes. */
-bool tt_dcp_dtype(enum tt_py_class class, enum tt_dtype *ret_dtype);
-
 /**
  * Finds the bytes of a tensor. TT_EDATA: the archive is damaged, or has no tensor. name: of the tensor, for messages.
  */
@@ -39,9 +36,6 @@ int tt_dcp_tensor_find(const struct tt_stretch *archive, const char *name,
 int tt_dcp_number_read(const struct tt_stretch *archive, const char *name, double *ret_number) TT_MUST_CHECK;
 
 /** The archives of items, as torch.save writes them; the counterpart of checkpoint/dcp/item.h. */
-
-/** "bfloat16", as in torch.bfloat16; NULL when PyTorch's checkpoints have no such type. */
-const char *tt_dcp_dtype_name(enum tt_dtype dtype);
 
 /** A tensor, whose elements follow the archive's head. TT_EDATA if PyTorch has no such type; name: for the message. */
 int tt_dcp_item_tensor(const char *name, enum tt_dtype dtype, int ndim, const int64_t *shape,

@@ -225,9 +225,9 @@ static int add_pieces(struct parse *p, struct tt_dcp_entry *entry, const struct 
                        0);
     int rc = 0;
 
-    if (!type || type->kind != TT_PICKLE_CLASS ||
-        (type->class != TT_PY_STRANGE_TYPE && !tt_dcp_dtype(type->class, &entry->dtype)))
+    if (!type || type->kind != TT_PICKLE_CLASS || (type->class != TT_PY_STRANGE_TYPE && type->class != TT_PY_TYPE))
         return fail(p, "it does not say the type of tensor", key);
+    entry->dtype = type->dtype;
     if (type->class == TT_PY_STRANGE_TYPE)
         entry->unread = unread_text("has the type", type, "save it as another");
     if (has_many_dims(tt_pickle_member(value, "size")))
@@ -394,7 +394,7 @@ static void add_properties(struct tt_pickler *p, enum tt_dtype dtype)
     tt_pickler_add(p, TT_PICKLER_EMPTY_TUPLE);
     tt_pickler_add(p, TT_PICKLER_OBJECT);
     tt_pickler_add(p, TT_PICKLER_MARK);
-    tt_pickler_class(p, "torch", tt_dcp_dtype_name(dtype));
+    tt_pickler_class(p, "torch", tt_py_type_of(dtype)->name);
     tt_pickler_class(p, "torch.serialization", "_get_layout");
     tt_pickler_add(p, TT_PICKLER_MARK);
     tt_pickler_text(p, "torch.strided");

@@ -22,24 +22,122 @@ static bool same(const char *a, size_t a_size, const char *b)
     return a_size == strlen(b) && memcmp(a, b, a_size) == 0;
 }
 
-/* The class of that module and name. TT_EDATA naming it if it is not in the list; `where` is for the message. */
-static int find_class(const char *where, const char *module, size_t module_size, const char *name, size_t name_size,
-                      enum tt_py_class *ret_class)
-{
-    static const struct {
-        enum tt_py_class class;
-        const char *module, *name;
-    } row[] = {
-#define X(id, module, name) {id, module, name},
-        TT_PY_CLASS_MAP(X)
-#undef X
-    };
+static const struct tt_py_type types[] = {
+    {TT_F32, "float32", "FloatStorage"},
+    {TT_BF16, "bfloat16", "BFloat16Storage"},
+    {TT_F16, "float16", "HalfStorage"},
+    {TT_F64, "float64", "DoubleStorage"},
+    {TT_I64, "int64", "LongStorage"},
+    {TT_I32, "int32", "IntStorage"},
+    {TT_I16, "int16", "ShortStorage"},
+    {TT_I8, "int8", "CharStorage"},
+    {TT_U8, "uint8", "ByteStorage"},
+    {TT_BOOL, "bool", "BoolStorage"},
+    {TT_C64, "complex64", "ComplexFloatStorage"},
+    {TT_C128, "complex128", "ComplexDoubleStorage"},
+    {TT_U16, "uint16", NULL},
+    {TT_U32, "uint32", NULL},
+    {TT_U64, "uint64", NULL},
+    {TT_F8_E4M3, "float8_e4m3fn", NULL},
+    {TT_F8_E5M2, "float8_e5m2", NULL},
+    {TT_F8_E8M0, "float8_e8m0fnu", NULL},
+    {TT_F8_E4M3FNUZ, "float8_e4m3fnuz", NULL},
+    {TT_F8_E5M2FNUZ, "float8_e5m2fnuz", NULL},
+};
 
-    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
-        if (same(module, module_size, row[i].module) && same(name, name_size, row[i].name)) {
-            *ret_class = row[i].class;
+enum { N_TYPES = sizeof types / sizeof types[0] };
+
+/* Types of the module torch that titan does not read. */
+static const char *const strange[] = {"complex32",
+                                      "ComplexHalfStorage",
+                                      "float4_e2m1fn_x2",
+                                      "quint8",
+                                      "QUInt8Storage",
+                                      "qint8",
+                                      "QInt8Storage",
+                                      "qint32",
+                                      "QInt32Storage",
+                                      "quint4x2",
+                                      "quint2x4",
+                                      "bits8",
+                                      "bits16",
+                                      "bits1x8",
+                                      "bits2x4",
+                                      "bits4x2",
+                                      "uint1",
+                                      "uint2",
+                                      "uint3",
+                                      "uint4",
+                                      "uint5",
+                                      "uint6",
+                                      "uint7",
+                                      "int1",
+                                      "int2",
+                                      "int3",
+                                      "int4",
+                                      "int5",
+                                      "int6",
+                                      "int7"};
+
+/* What else may occur; several rows may have one id. */
+static const struct {
+    enum tt_py_class class;
+    const char *module, *name;
+} classes[] = {
+    {TT_PY_METADATA, "torch.distributed.checkpoint.metadata", "Metadata"},
+    {TT_PY_TENSOR_METADATA, "torch.distributed.checkpoint.metadata", "TensorStorageMetadata"},
+    {TT_PY_BYTES_METADATA, "torch.distributed.checkpoint.metadata", "BytesStorageMetadata"},
+    {TT_PY_CHUNK, "torch.distributed.checkpoint.metadata", "ChunkStorageMetadata"},
+    {TT_PY_PROPERTIES, "torch.distributed.checkpoint.metadata", "TensorProperties"},
+    {TT_PY_PROPERTIES, "torch.distributed._shard.sharded_tensor.metadata", "TensorProperties"},
+    {TT_PY_OTHER, "torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING"},
+    {TT_PY_OTHER, "torch.distributed._shard.sharded_tensor.metadata", "MEM_FORMAT_ENCODING"},
+    {TT_PY_INDEX, "torch.distributed.checkpoint.metadata", "MetadataIndex"},
+    {TT_PY_STORAGE_META, "torch.distributed.checkpoint.metadata", "StorageMeta"},
+    {TT_PY_STORAGE_INFO, "torch.distributed.checkpoint.filesystem", "_StorageInfo"},
+    {TT_PY_OTHER, "torch.serialization", "_get_layout"},
+    {TT_PY_OTHER, "pathlib", "PosixPath"},
+    {TT_PY_OTHER, "pathlib._local", "PosixPath"},
+    {TT_PY_OTHER, "collections", "OrderedDict"},
+    {TT_PY_OTHER, "_codecs", "encode"},
+    {TT_PY_SIZE, "torch", "Size"},
+    {TT_PY_REBUILD_TENSOR, "torch._utils", "_rebuild_tensor_v2"},
+    {TT_PY_REBUILD_TYPED, "torch._utils", "_rebuild_tensor_v3"},
+    {TT_PY_REBUILD_STRANGE, "torch._utils", "_rebuild_qtensor"},
+    {TT_PY_REBUILD_STRANGE, "torch._utils", "_rebuild_sparse_tensor"},
+    {TT_PY_REBUILD_PARAMETER, "torch._utils", "_rebuild_parameter"},
+    {TT_PY_UNTYPED, "torch.storage", "UntypedStorage"},
+};
+
+const struct tt_py_type *tt_py_type_of(enum tt_dtype dtype)
+{
+    for (int i = 0; i < N_TYPES; i++)
+        if (types[i].dtype == dtype)
+            return &types[i];
+    return NULL;
+}
+
+/* Sets the class of that module and name. TT_EDATA naming it if it is in no list; `where` is for the message. */
+static int find_class(const char *where, const char *module, size_t module_size, const char *name, size_t name_size,
+                      struct tt_pickle_value *value)
+{
+    bool is_torch = same(module, module_size, "torch");
+
+    for (int i = 0; i < N_TYPES && is_torch; i++) {
+        if (same(name, name_size, types[i].name) || (types[i].storage && same(name, name_size, types[i].storage))) {
+            value->class = TT_PY_TYPE;
+            value->dtype = types[i].dtype;
             return 0;
         }
+    }
+    value->class = TT_PY_STRANGE_TYPE;
+    for (size_t i = 0; i < sizeof strange / sizeof strange[0] && is_torch; i++)
+        if (same(name, name_size, strange[i]))
+            return 0;
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
+        value->class = classes[i].class;
+        if (same(module, module_size, classes[i].module) && same(name, name_size, classes[i].name))
+            return 0;
     }
     return tt_fail(TT_EDATA,
                    "'%s': its pickle asks for '%.*s.%.*s', which is not part of a checkpoint of tensors; nothing was "
@@ -432,16 +530,12 @@ static int op_give_all(struct unpickler *m, int pairs)
 
 static int push_class(struct unpickler *m, const char *module, size_t module_size, const char *name, size_t name_size)
 {
-    enum tt_py_class class = TT_PY_OTHER;
-    int rc = find_class(m->where, module, module_size, name, name_size, &class);
+    struct tt_pickle_value *value = new_value(m->pickle, TT_PICKLE_CLASS);
 
-    if (rc == 0) {
-        push(m, new_value(m->pickle, TT_PICKLE_CLASS));
-        m->stack[m->n - 1]->class = class;
-        m->stack[m->n - 1]->text = name;
-        m->stack[m->n - 1]->size = name_size;
-    }
-    return rc;
+    value->text = name;
+    value->size = name_size;
+    push(m, value);
+    return find_class(m->where, module, module_size, name, name_size, value);
 }
 
 /* GLOBAL: two lines of text. */

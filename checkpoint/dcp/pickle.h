@@ -8,102 +8,15 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/graph/dtype.h"
 
 /**
  * Reads Python's pickles without Python, as far as PyTorch's checkpoints need it. Nothing is executed: a class or
- * function is only a name from the list below, and calling it makes a value that says what was called with which
+ * function is only a name from a list, and calling it makes a value that says what was called with which
  * arguments. Every other name and every opcode that PyTorch does not write are refused.
  *
  * Memory is at most proportional to the size of the pickle. Nothing here is recursive; a value may contain itself.
  */
-
-/* X(id, module, name); several rows may have one id. */
-#define TT_PY_CLASS_MAP(X)                                                                      \
-    X(TT_PY_METADATA, "torch.distributed.checkpoint.metadata", "Metadata")                      \
-    X(TT_PY_TENSOR_METADATA, "torch.distributed.checkpoint.metadata", "TensorStorageMetadata")  \
-    X(TT_PY_BYTES_METADATA, "torch.distributed.checkpoint.metadata", "BytesStorageMetadata")    \
-    X(TT_PY_CHUNK, "torch.distributed.checkpoint.metadata", "ChunkStorageMetadata")             \
-    X(TT_PY_PROPERTIES, "torch.distributed.checkpoint.metadata", "TensorProperties")            \
-    X(TT_PY_PROPERTIES, "torch.distributed._shard.sharded_tensor.metadata", "TensorProperties") \
-    X(TT_PY_OTHER, "torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING")             \
-    X(TT_PY_OTHER, "torch.distributed._shard.sharded_tensor.metadata", "MEM_FORMAT_ENCODING")   \
-    X(TT_PY_INDEX, "torch.distributed.checkpoint.metadata", "MetadataIndex")                    \
-    X(TT_PY_STORAGE_META, "torch.distributed.checkpoint.metadata", "StorageMeta")               \
-    X(TT_PY_STORAGE_INFO, "torch.distributed.checkpoint.filesystem", "_StorageInfo")            \
-    X(TT_PY_OTHER, "torch.serialization", "_get_layout")                                        \
-    X(TT_PY_OTHER, "pathlib", "PosixPath")                                                      \
-    X(TT_PY_OTHER, "pathlib._local", "PosixPath")                                               \
-    X(TT_PY_OTHER, "collections", "OrderedDict")                                                \
-    X(TT_PY_OTHER, "_codecs", "encode")                                                         \
-    X(TT_PY_SIZE, "torch", "Size")                                                              \
-    X(TT_PY_REBUILD_TENSOR, "torch._utils", "_rebuild_tensor_v2")                               \
-    X(TT_PY_REBUILD_TYPED, "torch._utils", "_rebuild_tensor_v3")                                \
-    X(TT_PY_REBUILD_STRANGE, "torch._utils", "_rebuild_qtensor")                                \
-    X(TT_PY_REBUILD_STRANGE, "torch._utils", "_rebuild_sparse_tensor")                          \
-    X(TT_PY_REBUILD_PARAMETER, "torch._utils", "_rebuild_parameter")                            \
-    X(TT_PY_F32, "torch", "float32")                                                            \
-    X(TT_PY_F32, "torch", "FloatStorage")                                                       \
-    X(TT_PY_BF16, "torch", "bfloat16")                                                          \
-    X(TT_PY_BF16, "torch", "BFloat16Storage")                                                   \
-    X(TT_PY_F16, "torch", "float16")                                                            \
-    X(TT_PY_F16, "torch", "HalfStorage")                                                        \
-    X(TT_PY_F64, "torch", "float64")                                                            \
-    X(TT_PY_F64, "torch", "DoubleStorage")                                                      \
-    X(TT_PY_I64, "torch", "int64")                                                              \
-    X(TT_PY_I64, "torch", "LongStorage")                                                        \
-    X(TT_PY_I32, "torch", "int32")                                                              \
-    X(TT_PY_I32, "torch", "IntStorage")                                                         \
-    X(TT_PY_I16, "torch", "int16")                                                              \
-    X(TT_PY_I16, "torch", "ShortStorage")                                                       \
-    X(TT_PY_I8, "torch", "int8")                                                                \
-    X(TT_PY_I8, "torch", "CharStorage")                                                         \
-    X(TT_PY_U8, "torch", "uint8")                                                               \
-    X(TT_PY_U8, "torch", "ByteStorage")                                                         \
-    X(TT_PY_BOOL, "torch", "bool")                                                              \
-    X(TT_PY_BOOL, "torch", "BoolStorage")                                                       \
-    X(TT_PY_C64, "torch", "complex64")                                                          \
-    X(TT_PY_C64, "torch", "ComplexFloatStorage")                                                \
-    X(TT_PY_C128, "torch", "complex128")                                                        \
-    X(TT_PY_C128, "torch", "ComplexDoubleStorage")                                              \
-    X(TT_PY_U16, "torch", "uint16")                                                             \
-    X(TT_PY_U32, "torch", "uint32")                                                             \
-    X(TT_PY_U64, "torch", "uint64")                                                             \
-    X(TT_PY_F8_E4M3, "torch", "float8_e4m3fn")                                                  \
-    X(TT_PY_F8_E5M2, "torch", "float8_e5m2")                                                    \
-    X(TT_PY_F8_E8M0, "torch", "float8_e8m0fnu")                                                 \
-    X(TT_PY_F8_E4M3FNUZ, "torch", "float8_e4m3fnuz")                                            \
-    X(TT_PY_F8_E5M2FNUZ, "torch", "float8_e5m2fnuz")                                            \
-    X(TT_PY_UNTYPED, "torch.storage", "UntypedStorage")                                         \
-    X(TT_PY_STRANGE_TYPE, "torch", "complex32")                                                 \
-    X(TT_PY_STRANGE_TYPE, "torch", "ComplexHalfStorage")                                        \
-    X(TT_PY_STRANGE_TYPE, "torch", "float4_e2m1fn_x2")                                          \
-    X(TT_PY_STRANGE_TYPE, "torch", "quint8")                                                    \
-    X(TT_PY_STRANGE_TYPE, "torch", "QUInt8Storage")                                             \
-    X(TT_PY_STRANGE_TYPE, "torch", "qint8")                                                     \
-    X(TT_PY_STRANGE_TYPE, "torch", "QInt8Storage")                                              \
-    X(TT_PY_STRANGE_TYPE, "torch", "qint32")                                                    \
-    X(TT_PY_STRANGE_TYPE, "torch", "QInt32Storage")                                             \
-    X(TT_PY_STRANGE_TYPE, "torch", "quint4x2")                                                  \
-    X(TT_PY_STRANGE_TYPE, "torch", "quint2x4")                                                  \
-    X(TT_PY_STRANGE_TYPE, "torch", "bits8")                                                     \
-    X(TT_PY_STRANGE_TYPE, "torch", "bits16")                                                    \
-    X(TT_PY_STRANGE_TYPE, "torch", "bits1x8")                                                   \
-    X(TT_PY_STRANGE_TYPE, "torch", "bits2x4")                                                   \
-    X(TT_PY_STRANGE_TYPE, "torch", "bits4x2")                                                   \
-    X(TT_PY_STRANGE_TYPE, "torch", "uint1")                                                     \
-    X(TT_PY_STRANGE_TYPE, "torch", "uint2")                                                     \
-    X(TT_PY_STRANGE_TYPE, "torch", "uint3")                                                     \
-    X(TT_PY_STRANGE_TYPE, "torch", "uint4")                                                     \
-    X(TT_PY_STRANGE_TYPE, "torch", "uint5")                                                     \
-    X(TT_PY_STRANGE_TYPE, "torch", "uint6")                                                     \
-    X(TT_PY_STRANGE_TYPE, "torch", "uint7")                                                     \
-    X(TT_PY_STRANGE_TYPE, "torch", "int1")                                                      \
-    X(TT_PY_STRANGE_TYPE, "torch", "int2")                                                      \
-    X(TT_PY_STRANGE_TYPE, "torch", "int3")                                                      \
-    X(TT_PY_STRANGE_TYPE, "torch", "int4")                                                      \
-    X(TT_PY_STRANGE_TYPE, "torch", "int5")                                                      \
-    X(TT_PY_STRANGE_TYPE, "torch", "int6")                                                      \
-    X(TT_PY_STRANGE_TYPE, "torch", "int7")
 
 enum tt_py_class {
     TT_PY_METADATA,
@@ -119,26 +32,7 @@ enum tt_py_class {
     TT_PY_REBUILD_TYPED,   /* the type is the last argument, and the storage has none */
     TT_PY_REBUILD_STRANGE, /* a tensor that is not an array of numbers */
     TT_PY_REBUILD_PARAMETER,
-    TT_PY_F32, /* element types: the dtype, and the class of its storage */
-    TT_PY_BF16,
-    TT_PY_F16,
-    TT_PY_F64,
-    TT_PY_I64,
-    TT_PY_I32,
-    TT_PY_I16,
-    TT_PY_I8,
-    TT_PY_U8,
-    TT_PY_BOOL,
-    TT_PY_C64,
-    TT_PY_C128,
-    TT_PY_U16,
-    TT_PY_U32,
-    TT_PY_U64,
-    TT_PY_F8_E4M3,
-    TT_PY_F8_E5M2,
-    TT_PY_F8_E8M0,
-    TT_PY_F8_E4M3FNUZ,
-    TT_PY_F8_E5M2FNUZ,
+    TT_PY_TYPE,         /* an element type, or the class of its storage */
     TT_PY_UNTYPED,      /* a storage of bytes */
     TT_PY_STRANGE_TYPE, /* a type that titan does not read */
     TT_PY_OTHER,        /* may occur, but nothing depends on it */
@@ -162,7 +56,8 @@ enum tt_pickle_kind {
 struct tt_pickle_value {
     enum tt_pickle_kind kind;
     enum tt_py_class class;
-    int64_t number; /* of a bool or an int */
+    enum tt_dtype dtype; /* of a TT_PY_TYPE */
+    int64_t number;      /* of a bool or an int */
     double real;
     const char *text; /* of text and bytes: in the pickle, without a final 0 */
     size_t size;
@@ -177,6 +72,15 @@ struct tt_pickle {
     struct tt_pickle_value **block; /* all values */
     int n_blocks, cap_blocks, used;
 };
+
+/** An element type as PyTorch names it: torch.bfloat16, torch.BFloat16Storage. */
+struct tt_py_type {
+    enum tt_dtype dtype;
+    const char *name, *storage; /* storage NULL: PyTorch stores it as bytes */
+};
+
+/** NULL if PyTorch's checkpoints have no such type. */
+const struct tt_py_type *tt_py_type_of(enum tt_dtype dtype);
 
 /**
  * Reads a pickle, whose bytes must outlive ret_pickle; `where` is for messages. TT_EDATA names the class or opcode that

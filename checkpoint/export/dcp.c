@@ -150,7 +150,7 @@ static int add_weight(struct tt_copying *c, struct writer *w, struct tt_weights 
     int64_t step = row_bytes > 0 && row_bytes < TT_ARCHIVE_DATA_MOST ? TT_ARCHIVE_DATA_MOST / row_bytes : 1;
     int rc = 0;
 
-    if (!tt_dcp_dtype_name(dtype))
+    if (!tt_py_type_of(dtype))
         return tt_cast_fail(weight->name, "written for PyTorch", dtype);
     entry = add_entry(w, key, root);
     entry->is_tensor = true;
