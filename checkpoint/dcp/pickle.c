@@ -8,7 +8,6 @@
  */
 #include "checkpoint/dcp/pickle.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/mem.h"

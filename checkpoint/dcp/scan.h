@@ -2,8 +2,6 @@
 #ifndef TT_CHECKPOINT_DCP_SCAN_H
 #define TT_CHECKPOINT_DCP_SCAN_H
 
-#include <stdbool.h>
-
 #include "checkpoint/dcp/metadata.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/state.h"

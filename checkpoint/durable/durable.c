@@ -13,10 +13,8 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"

@@ -18,7 +18,7 @@
 #include "checkpoint/read/source.h"
 #include "checkpoint/read/weights.h"
 #include "checkpoint/steps/steps.h"
-#include "core/base/json.h"
+#include "core/base/json_reader.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"

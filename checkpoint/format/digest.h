@@ -2,7 +2,6 @@
 #ifndef TT_CHECKPOINT_FORMAT_DIGEST_H
 #define TT_CHECKPOINT_FORMAT_DIGEST_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "core/graph/dtype.h"

@@ -2,7 +2,6 @@
  *
  * Reading the tensors of tt_weights, and a digest of what was read of them.
  */
-#include <string.h>
 
 #include "checkpoint/format/cast.h"
 #include "checkpoint/format/digest.h"

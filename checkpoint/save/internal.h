@@ -3,7 +3,6 @@
 #define TT_CHECKPOINT_SAVE_INTERNAL_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "checkpoint/durable/durable.h"

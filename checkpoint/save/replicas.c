@@ -5,7 +5,6 @@
 #include "checkpoint/save/replicas.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
 
 #include "checkpoint/format/digest.h"
 #include "core/base/hash.h"

@@ -6,7 +6,6 @@
 #include "checkpoint/save/save.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "checkpoint/durable/durable.h"
@@ -20,7 +19,6 @@
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "core/base/text.h"
 #include "core/math/round.h"
 #include "core/os/file.h"
 #include "parallel/layout/placement.h"

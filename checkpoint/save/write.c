@@ -8,7 +8,6 @@
  * writer's file, so only rows are sent. The memory is bounded: the writer receives one block while it writes the
  * previous one, and a holder sends directly from its rows.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "checkpoint/durable/durable.h"

@@ -9,7 +9,6 @@
 #include "checkpoint/steps/steps.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "core/os/file.h"
 
 int tt_ckpt_skip_flag(const char *name, unsigned *ret_flag)
 {

@@ -2,7 +2,6 @@
 #ifndef TT_CHECKPOINT_STEPS_STORE_H
 #define TT_CHECKPOINT_STEPS_STORE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "checkpoint/format/manifest.h"

@@ -3,7 +3,6 @@
  * Compares two checkpoints, by digests first.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "checkpoint/format/cast.h"

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <sys/stat.h>
@@ -14,7 +13,6 @@
 #include "checkpoint/steps/steps.h"
 #include "checkpoint/steps/store.h"
 #include "checkpoint/tools/tools.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/os/file.h"

@@ -4,9 +4,6 @@
  */
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "checkpoint/format/cast.h"
 #include "checkpoint/format/manifest.h"

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <sys/stat.h>
-
 #include "checkpoint/format/cast.h"
 #include "checkpoint/format/digest.h"
 #include "checkpoint/format/manifest.h"
