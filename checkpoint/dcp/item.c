@@ -72,7 +72,7 @@ out:
 /*
  * The order in which dimensions lie in memory, from their strides: 0 if rows follow each other, else the dimension that
  * is the outermost in the lowest four bits, and so on. False if elements lie apart or overlap. Strides of sizes 0 and 1
- * do not matter. volume: that of the shape.
+ * do not matter. volume: the product of the sizes.
  */
 static bool find_order(const int64_t *shape, const int64_t *stride, int ndim, int64_t volume, uint32_t *ret_order)
 {

@@ -20,7 +20,7 @@ struct tt_dcp_tensor {
     int ndim;
     int64_t shape[TT_BOX_DIMS];
     int64_t begin, end; /* of its elements, packed, from the start of the archive */
-    uint32_t order;     /* of their dimensions: that of a tt_manifest_chunk */
+    uint32_t order;     /* of their dimensions, as in tt_manifest_chunk */
     uint32_t crc;       /* CRC-32 of these bytes, if has_crc */
     bool has_crc;
     const char *unread; /* why titan does not read it, though it is intact: "is …"; NULL: it does. Static */

@@ -273,7 +273,7 @@ static void read_paths(struct parse *p, const struct tt_pickle_value *paths)
     qsort(p->path, (size_t)p->n_paths, sizeof *p->path, compare_paths);
 }
 
-/* The key is the names of the path, joined by dots; the last is that of a tensor in a model, which has dots itself. */
+/* A key joins the names of its path by dots. The last name, of a tensor in a model, has dots itself. */
 static size_t leaf_of(const struct parse *p, const struct tt_pickle_value *key)
 {
     const struct path wanted = {.key = key}, *found;

@@ -50,7 +50,7 @@ int tt_dcp_metadata_parse(const char *where, const void *bytes, size_t size,
                           struct tt_dcp_metadata *ret_metadata) TT_MUST_CHECK;
 void tt_dcp_metadata_release(struct tt_dcp_metadata *metadata);
 
-/** The bytes of a .metadata file, added to text. Types are those that tt_py_type_of knows. */
+/** Adds the bytes of a .metadata file to text. tt_py_type_of must know the types of all tensors. */
 void tt_dcp_metadata_text(const struct tt_dcp_metadata *metadata, struct tt_text *text);
 
 #endif

@@ -627,7 +627,7 @@ static int op_get(struct unpickler *m, int bytes)
     return 0;
 }
 
-/* PyTorch numbers its memo in order, so no number is larger than that of the values before it. */
+/* PyTorch numbers its memo from 0 on, without gaps. */
 static int remember(struct unpickler *m, uint64_t i)
 {
     struct tt_pickle_value *value = NULL;

@@ -566,7 +566,7 @@ out:
     return rc;
 }
 
-/* A count, such as that of steps; the optimizer has one for every parameter, of which the largest counts. */
+/* A count, such as the number of steps. The optimizer counts for every parameter; the largest count is used. */
 static int add_number(struct scan *s, const struct tt_dcp_entry *entry, enum tt_dcp_role role)
 {
     static const char *const key[] = {[TT_DCP_STEP] = "step",

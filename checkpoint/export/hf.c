@@ -513,15 +513,15 @@ static bool is_open(const json_t *config, const char *key)
     return !ours || (json_is_null(ours) && is_token_id(key));
 }
 
-/* layer_types of as many layers as the model had when it was imported say nothing about another number of layers. */
+/* The imported layer_types say nothing about a model that has another number of layers now. */
 static bool is_of_other_layers(const json_t *config, const char *key, const json_t *value)
 {
     return strcmp(key, "layer_types") == 0 &&
            (json_int_t)json_array_size(value) != json_integer_value(json_object_get(config, "num_hidden_layers"));
 }
 
-/* Adds the keys of an imported config.json that the new one lacks: of another class, as Llama is that of an exported
- * Mistral, only the ids of tokens. */
+/* Adds the keys of an imported config.json that the new one lacks. If the classes differ (a Mistral is exported as a
+ * Llama), only the ids of tokens. */
 static void add_kept(json_t *config, const json_t *kept)
 {
     const char *type = json_string_value(json_object_get(config, "model_type")), *key;
@@ -557,7 +557,7 @@ static int put_json(const struct tt_output *output, const char *name, json_t *js
     return rc;
 }
 
-/* Whether a file of the assets is copied to an export: not those that belong to titan or are written anew. */
+/* Whether an export copies a file of the assets: not if it belongs to titan or is written anew. */
 static bool travels_to_hf(const char *name)
 {
     static const char *const ours[] = {"model.json",  "hf_config.json",         "hf_generation_config.json",

@@ -16,7 +16,7 @@
 struct tt_copying {
     const struct tt_copy *copy;
     enum tt_weights_format format;
-    int n;                      /* sources: one, or those of a mean */
+    int n;                      /* sources: one, or several for a mean */
     struct tt_source **source;  /* [n] */
     struct tt_model **model;    /* [n]; NULL where the sink needs none and the source does not say it */
     struct tt_weights *of;      /* [n], the weights of each, as the sink names and lays them out */

@@ -106,7 +106,7 @@ static uint8_t nibble(float x)
     return x > -8.5F ? (uint8_t)(x < 6.5F ? x + 8.5F : 15.0F) : 0;
 }
 
-/* The element of the largest magnitude becomes -8, so its sign is that of -scale. */
+/* The element of the largest magnitude becomes -8, so it has the sign of -scale. */
 static void pack_q4_0(const float *x, uint8_t *to)
 {
     float largest = 0.0F, scale, inverse;

@@ -13,7 +13,7 @@
 
 /**
  * Describes a GGUF file as a manifest: its tensors, by its names, with their bytes. Those in blocks of several elements
- * are bytes (U8). The checksums are those that titan writes, if it has written the file.
+ * are bytes (U8). Only files that titan wrote have checksums.
  */
 int tt_gguf_scan(const char *path, struct tt_manifest *ret_manifest) TT_MUST_CHECK;
 

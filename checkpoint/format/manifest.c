@@ -333,7 +333,7 @@ out:
 }
 
 /* Every tensor of an index must be in the files that were read; transformers would use random values for a missing one.
- * Only the head may lack, since that of a tied model is its embedding; if the model is not tied, its reader fails. */
+ * Only the head may be missing, since a tied model uses its embedding; if the model is not tied, its reader fails. */
 static int check_index(const char *folder, const struct tt_manifest *manifest)
 {
     char *path = tt_format("%s/model.safetensors.index.json", folder);
@@ -363,7 +363,7 @@ out:
     return rc;
 }
 
-/* The weight files of a folder, as Hugging Face loads them: model.safetensors, else those of the index. A folder
+/* The weight files of a folder, as Hugging Face loads them: model.safetensors, else the files of the index. A folder
  * without either is sharded, and all its files count. */
 static int weight_names(const char *folder, char ***ret_names, int *ret_n, bool *ret_by_index)
 {

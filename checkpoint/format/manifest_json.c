@@ -20,8 +20,8 @@
 enum { VERSION = 1 };
 
 /*
- * Reads the members of an object of manifest.json. A value of another kind than asked for is passed over, and is then
- * not good: what that means depends on the member. Errors are those of the reader, TT_EDATA.
+ * Reads the members of an object of manifest.json. A value of another kind than asked for is skipped and not good; what
+ * follows from that depends on the member. Errors come from the reader: TT_EDATA.
  */
 struct member_int {
     int64_t value;
@@ -91,7 +91,7 @@ static int read_text(struct tt_json_reader *json, struct tt_json_span *ret_text)
     return tt_json_peek(json) == '"' ? tt_json_read_string(json, ret_text) : tt_json_skip(json);
 }
 
-/* The value of hexadecimal digits in lower case, as many as are given; false: they are not. */
+/* The value of that many hexadecimal digits in lower case; false: there are other characters. */
 static bool read_digits(const char *text, size_t digits, uint64_t *ret_value)
 {
     uint64_t value = 0;

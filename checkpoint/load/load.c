@@ -170,8 +170,8 @@ static bool experts_differ(const struct tt_source *source, const struct tt_ckpt_
 }
 
 /*
- * Checks that the tensors of the checkpoint are those of the model: all of them, no others, with the same shapes. Of
- * the model's group a user's checkpoint may lack the optional ones. Averages may be missing, and may be there unasked.
+ * Checks that the checkpoint has the tensors of the model: all of them, no others, with the same shapes. A checkpoint
+ * that a user names may lack the optional tensors of the model's group. Averages may be missing, or be there unasked.
  */
 static int check_fit(const struct tt_source *source, const struct tt_ckpt_state *state, unsigned skip, bool of_user)
 {

@@ -394,7 +394,7 @@ static const struct tt_gguf_name names[] = {
     {.ours = "moe.shared_experts.w3.weight", .theirs = "ffn_up_shexp.weight"},
 };
 
-/* The name of a parameter without that of its layer. */
+/* The name of a parameter without its layer. */
 static const char *rest_of(const struct tt_param *param)
 {
     const char *dot = param->block >= 0 ? strchr(param->name, '.') : NULL;
@@ -425,7 +425,7 @@ static const struct tt_gguf_name *next_name(const struct tt_model *model, const 
 
 /* --- shapes --- */
 
-/* Of the rows of each head of wkv_b: those that make keys. */
+/* The rows of wkv_b that make the keys of a head. */
 static int64_t key_rows(const struct tt_model *model)
 {
     return model->dims.head_dim - model->dims.mla.rope_dim;
@@ -545,7 +545,7 @@ static int take_rows(int number, int64_t rows_of, int64_t width, int which, tt_h
     return rc;
 }
 
-/* Heads [head, head + n) of wkv_b: their rows for keys, transposed, or those for values. */
+/* Heads [head, head + n) of wkv_b: the rows for keys, transposed, or the rows for values. */
 static int take_head(const struct tt_model *model, const struct tt_gguf_part *part, tt_hf_read_fn read, void *arg,
                      int64_t head, int64_t n, float *data)
 {
@@ -560,7 +560,7 @@ static int take_head(const struct tt_model *model, const struct tt_gguf_part *pa
     matrix = tt_calloc_for((size_t)((keys + values) * rank), sizeof *matrix, part->name);
     rc = matrix ? 0 : TT_ENOMEM;
     for (int64_t h = 0; h < n && rc == 0; h++) {
-        /* all rows of a head, so that the digest of what was read is that of the parameter */
+        /* all rows of a head, so that the digest covers the whole parameter */
         rc = read(arg, part->param[0], (head + h) * (keys + values), keys + values, matrix);
         for (int64_t c = 0; c < rank && rc == 0; c++)
             for (int64_t r = 0; r < keys; r++)

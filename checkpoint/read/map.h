@@ -35,11 +35,11 @@ struct tt_hf_tensor tt_hf_tensor_of(const struct tt_model *model, int param);
 /** The name of an expert's tensor; the caller frees. */
 char *tt_hf_expert_name(const char *name, int64_t expert);
 
-/** Whether `name` is the parameter's, or that of one of its experts. */
+/** Whether `name` names the parameter, or one of its experts. */
 bool tt_hf_is_name(const struct tt_param *param, const char *name);
 
-/** All tensors of an exported model, or those of its adapters, in the order of the parameters. The caller frees with
- * tt_free, and with that the names of experts' tensors. */
+/** All tensors of an exported model, or of its adapters, in the order of the parameters. The caller frees the list with
+ * tt_free; the names of the experts' tensors are part of it. */
 struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, bool adapters, int *ret_n);
 
 /**

@@ -141,7 +141,7 @@ void tt_hf_factors(enum tt_dtype dtype, const void *scales, int64_t n, float *fa
 
 /*
  * A sign, 4 bits of exponent with a bias of 7, 3 of the fraction. As bits of a half, whose exponent has 5 bits and a
- * bias of 15, the value is 2^8 too small, also that of a subnormal. There is no infinity; NaN has all bits set.
+ * bias of 15, every value is 2^8 too small, even a subnormal one. There is no infinity; NaN has all bits set.
  */
 static float from_fp8(uint8_t bits)
 {

@@ -427,7 +427,7 @@ static int fail_scaled(const struct tt_weights *w, const struct tt_manifest_tens
                    w->source->path, t->name, tt_dtype_name(t->dtype), t->name, end);
 }
 
-/* Finds the tensor of a weight, or that of its elements and that of its scales. */
+/* Finds the tensor of a weight, or its two tensors of elements and scales. */
 static int find_stored(const struct tt_weights *w, const struct tt_param *param, const char *name,
                        struct tt_hf_stored *ret_stored)
 {
@@ -542,7 +542,7 @@ out:
     return rc;
 }
 
-/* Finds the tensor of a parameter, or those of its experts, which have one type. */
+/* Finds the tensor of a parameter, or the tensors of its experts, which must have one type. */
 static int find_theirs(struct tt_weights *w, int p)
 {
     const struct tt_param *param = &w->model->params[p];

@@ -28,7 +28,7 @@ enum tt_weights_kind {
 struct tt_weight {
     const char *name;    /* the manifest's or the model's */
     enum tt_dtype dtype; /* as stored; BF16, if that is in FP8 or MXFP4 (checkpoint/read/packed.h) */
-    bool keeps_dtype;    /* it is written in that type, whatever that of the other weights is */
+    bool keeps_dtype;    /* always written in that type, whatever type the user asks for */
     int ndim;
     int64_t shape[TT_BOX_DIMS];
     int number; /* index of the manifest's tensor, of the parameter, or of the tensor in tt_hf_tensors or gguf */
@@ -40,8 +40,8 @@ struct tt_weights {
     const struct tt_model *model; /* NULL for TT_WEIGHTS_STORED */
     int n, cap;
     struct tt_weight *weight;
-    /* Per parameter: the tensor that has its bytes. In an import, experts have a tensor each: those of parameter p are
-     * in stored[first[p]] and after it. */
+    /* Per parameter: the tensor with its bytes. In an import, experts have a tensor each, from stored[first[p]] on for
+     * parameter p. */
     struct tt_hf_stored *stored;
     int64_t *first;
     int64_t block[2];          /* of an import: rows and columns of FP8 blocks */
@@ -102,8 +102,8 @@ int tt_weights_import(struct tt_source *source, const struct tt_model *model, en
 
 /**
  * The mean of the weights of several checkpoints, sum(share * weight) / sum(share), added in double. `of` and `share`,
- * [n] each, are borrowed. Dtypes are those of the first. TT_EDATA names a weight that the others lack, or of which they
- * have another shape.
+ * [n] each, are borrowed. The first decides the dtypes. TT_EDATA names a weight that another one lacks or has in
+ * another shape.
  */
 int tt_weights_mean(struct tt_weights *of, const double *share, int n, struct tt_weights *ret_weights) TT_MUST_CHECK;
 
@@ -139,8 +139,8 @@ struct tt_told {
 };
 
 /**
- * Builds the model of an open titan checkpoint from its model.json, or else as told; the vocabulary is then that of the
- * embedding. told->assets becomes the source's. TT_EDATA says that the model is not known, TT_EUSAGE that the
+ * Builds the model of an open titan checkpoint from its model.json, or else as told, with as many tokens as the
+ * embedding has rows. told->assets becomes the source's. TT_EDATA says that the model is not known, TT_EUSAGE that the
  * checkpoint says it itself.
  */
 int tt_source_model(struct tt_source *source, const struct tt_told *told, struct tt_model **ret_model) TT_MUST_CHECK;

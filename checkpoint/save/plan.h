@@ -69,14 +69,13 @@ bool tt_ckpt_piece_is_local(const struct tt_ckpt_piece *piece, const struct tt_c
 void tt_ckpt_plan_make(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                        const struct tt_ckpt_policy *policy, struct tt_ckpt_plan *ret_plan);
 
-/** The same for the parts of the ranks that are at the place of `rank` among those that share a copy: all that these
- * ranks write. */
+/** The same for one rank of each copy: those that hold the same shard as `rank`, and all that they write. */
 void tt_ckpt_plan_shard(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                         const struct tt_ckpt_policy *policy, int rank, struct tt_ckpt_plan *ret_plan);
 void tt_ckpt_plan_release(struct tt_ckpt_plan *plan);
 
 /**
- * The pieces of each file of n_ranks ranks, in the plan's order: those of group g and writer w are the indices
+ * The pieces of each file of n_ranks ranks, in the plan's order. Group g and writer w have the indices
  *   ret_piece[ret_begin[g * n_ranks + w]] .. ret_piece[ret_begin[g * n_ranks + w + 1] - 1]
  * The caller frees both arrays (tt_free).
  */
@@ -144,7 +143,7 @@ uint32_t tt_shard_file_join(struct tt_shard_file *file);
 
 /**
  * What a save will write, before there is anything to save: a function of tensors, mesh and policy. The save lays out
- * its files with the same code, so the bytes are those of the files.
+ * its files with the same code, so the number of bytes is exact.
  */
 struct tt_ckpt_preview_file {
     enum tt_ckpt_group group;

@@ -32,7 +32,7 @@ struct tt_ckpt_save {
     struct tt_ckpt_writer *writer; /* writes during training; NULL: the save blocks */
 };
 
-/* All times are those of the slowest rank. */
+/* Times of the slowest rank. */
 struct tt_ckpt_saved {
     int64_t step;
     int64_t bytes; /* of the shard files of all ranks */
@@ -93,9 +93,9 @@ int64_t tt_ckpt_staging_bytes(const struct tt_ckpt_state *state, const struct tt
 
 /**
  * Removes old steps (rank 0, after a commit). Keeps `just_saved` and the newest good steps before it, `keep` in total;
- * 0 keeps all. Some steps are neither counted nor removed: damaged ones, those that cannot be read at the moment, newer
- * ones (which a user put there) and those that were set aside. Failures are warnings. If an idle writer is given, its
- * thread does the work during training, since freeing the blocks of a large checkpoint takes the disk some time.
+ * 0 keeps all. Steps that are damaged, cannot be read at the moment, are newer (a user put them there) or were set
+ * aside are neither counted nor removed. Failures are warnings. If an idle writer is given, its thread does the work
+ * during training, since freeing the blocks of a large checkpoint takes the disk some time.
  */
 void tt_ckpt_retain(struct tt_ckpt_store *store, int64_t just_saved, int keep, struct tt_ckpt_writer *writer);
 

@@ -124,7 +124,7 @@ struct tt_aside {
     const char *run_id;
 };
 
-/** Whether name is that of a step that was set aside. */
+/** Whether a step was set aside under that name. */
 bool tt_aside_parse(const char *name, struct tt_aside *ret_aside);
 
 /** "abandoned" or "damaged"; static. */

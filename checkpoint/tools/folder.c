@@ -237,7 +237,7 @@ static int judge_step(struct gc *gc, const char *path, int64_t step, int *good)
     struct tt_manifest manifest = {0};
     int rc = tt_step_check(path, &manifest);
 
-    if (rc == TT_EDATA) { /* any other error may be that of a good step */
+    if (rc == TT_EDATA) { /* after any other error the step may be good */
         (void)json_array_append_new(gc->damaged, json_integer(step));
         return 0;
     }

@@ -11,6 +11,7 @@
 #include "core/models/internal.h"
 #include "core/models/lora.h"
 #include "core/ops/op.h"
+#include "core/passes/autodiff.h"
 
 /* --- parameters --- */
 
