@@ -505,9 +505,16 @@ static int check_type(const json_t *meta, const char *key, bool good, const char
     return !value || good ? 0 : fail_value(where, key, value, wanted);
 }
 
+/* Whether a member is eight hexadecimal digits. */
+static bool is_hex(const json_t *object, const char *key)
+{
+    const char *hex = json_string_value(json_object_get(object, key));
+
+    return hex && strlen(hex) == 8 && strspn(hex, "0123456789abcdef") == 8;
+}
+
 static int check_assets(const json_t *assets, const char *where)
 {
-    uint32_t crc;
     int rc = 0;
 
     if (assets && !json_is_array(assets))
@@ -516,7 +523,7 @@ static int check_assets(const json_t *assets, const char *where)
         const json_t *entry = json_array_get(assets, i);
 
         if (!json_is_string(json_object_get(entry, "path")) || !json_is_integer(json_object_get(entry, "bytes")) ||
-            !tt_manifest_read_hex(entry, "crc32c", &crc))
+            !is_hex(entry, "crc32c"))
             return fail_value(where, "assets", entry, "a path, its bytes and its crc32c");
         TT_TRY(check_int(entry, "bytes", "assets.bytes", 0, TT_MANIFEST_BYTES_MOST, where));
     }

@@ -115,9 +115,6 @@ int tt_manifest_check_values(const struct tt_manifest *manifest, const char *whe
 /** Only checks that the sizes of all tensors can be added up; also for folders without a manifest. */
 int tt_manifest_check_totals(const struct tt_manifest *manifest, const char *where) TT_MUST_CHECK;
 
-/** A member of 8 hexadecimal digits. */
-bool tt_manifest_read_hex(const json_t *object, const char *key, uint32_t *ret_crc);
-
 /** The text of manifest.json, including its checksum; the caller frees. */
 char *tt_manifest_text(const struct tt_manifest *manifest);
 

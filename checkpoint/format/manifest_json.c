@@ -733,16 +733,6 @@ static int check_self(const char *text, size_t size, const char *where)
     return 0;
 }
 
-bool tt_manifest_read_hex(const json_t *object, const char *key, uint32_t *ret_crc)
-{
-    const char *hex = json_string_value(json_object_get(object, key));
-
-    if (!hex || strlen(hex) != HEX_DIGITS || strspn(hex, "0123456789abcdef") != HEX_DIGITS)
-        return false;
-    *ret_crc = (uint32_t)strtoul(hex, NULL, 16);
-    return true;
-}
-
 int tt_manifest_parse(const char *text, size_t size, const char *where, struct tt_manifest *ret_manifest)
 {
     int rc = 0;

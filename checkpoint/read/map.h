@@ -60,14 +60,6 @@ int tt_hf_export(const struct tt_model *model, const struct tt_hf_tensor *tensor
                  int64_t row, int64_t n, float *data) TT_MUST_CHECK;
 
 /**
- * Adds the product of a parameter's adapter to its rows [row, row + n), which are in `data` (n, columns). `read` reads
- * titan's parameters; it is asked for the adapter's two matrices, which follow the parameter. The sum is computed in
- * double and rounded once. TT_ENOMEM, or what `read` returned.
- */
-int tt_hf_merge(const struct tt_model *model, int param, tt_hf_read_fn read, void *arg, int64_t row, int64_t n,
-                float *data) TT_MUST_CHECK;
-
-/**
  * Maps titan's parameters to the tensors of a GGUF file, and back. A tensor has one parameter, or several side by side
  * (gpt2's q, k and v), or a part of one.
  */

@@ -10,7 +10,6 @@
 
 #include "checkpoint/format/cast.h"
 #include "checkpoint/read/map.h"
-#include "checkpoint/read/packed.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
