@@ -280,11 +280,6 @@ static int64_t done(const struct tt_copying *c, const char *key)
     return (int64_t)json_integer_value(json_object_get(c->source[0]->manifest.meta, key));
 }
 
-static bool says_options(const struct tt_copying *c)
-{
-    return json_is_number(setting(c, "optimizer", "lr")) && setting(c, "optimizer", "name");
-}
-
 /* The rate of the next step, as torchtitan has set it when it saves. */
 static double next_rate(const struct tt_copying *c)
 {
@@ -337,76 +332,56 @@ static int apply_groups(const struct tt_copying *c)
 
 /* --- the keys --- */
 
-static int put_int(struct writer *w, const char *root, const char *key, int64_t number)
-{
-    struct tt_pickler p = {0};
-
-    tt_pickler_begin(&p);
-    tt_pickler_int(&p, number);
-    return add_object(w, key, root, &p);
-}
-
-static int put_bool(struct writer *w, const char *root, const char *key, bool value)
-{
-    struct tt_pickler p = {0};
-
-    tt_pickler_begin(&p);
-    tt_pickler_bool(&p, value);
-    return add_object(w, key, root, &p);
-}
-
-/* A list of one number. */
-static int put_list(struct writer *w, const char *root, const char *key, double number)
-{
-    struct tt_pickler p = {0};
-
-    tt_pickler_begin(&p);
-    tt_pickler_add(&p, TT_PICKLER_LIST);
-    tt_pickler_add(&p, TT_PICKLER_MARK);
-    tt_pickler_real(&p, number);
-    tt_pickler_add(&p, TT_PICKLER_APPENDS);
-    return add_object(w, key, root, &p);
-}
-
-/* What an option of a parameter is: a number, a list of two or three numbers, true or false, or a word. */
+/* A value as PyTorch has it: a number, a list of one, two or three numbers, true or false, or a word. */
 struct option {
     const char *name;
-    enum { REAL, COUNT, PAIR, TRIPLE, FLAG, WORD } kind;
+    enum { REAL, COUNT, LIST, PAIR, TRIPLE, FLAG, WORD } kind;
     double number[3];
     const char *word;
+    int64_t count;
 };
 
-static int put_option(struct writer *w, const char *param, const struct option *option)
+static int put_value(struct writer *w, const char *key, const char *root, const struct option *value)
 {
-    char *key = tt_format("optimizer.param_groups.%s.%s", param, option->name);
+    int numbers = value->kind == TRIPLE ? 3 : value->kind == PAIR ? 2 : 1;
     struct tt_pickler p = {0};
-    int rc;
 
     tt_pickler_begin(&p);
-    if (option->kind == PAIR || option->kind == TRIPLE)
+    if (value->kind == LIST)
+        tt_pickler_add(&p, TT_PICKLER_LIST);
+    if (value->kind == LIST || numbers > 1)
         tt_pickler_add(&p, TT_PICKLER_MARK);
-    if (option->kind == FLAG)
-        tt_pickler_bool(&p, option->number[0] != 0.0);
-    else if (option->kind == COUNT)
-        tt_pickler_int(&p, (int64_t)option->number[0]);
-    else if (option->kind == WORD)
-        tt_pickler_text(&p, option->word);
+    if (value->kind == FLAG)
+        tt_pickler_bool(&p, value->number[0] != 0.0);
+    else if (value->kind == COUNT)
+        tt_pickler_int(&p, value->count);
+    else if (value->kind == WORD)
+        tt_pickler_text(&p, value->word);
     else
-        tt_pickler_real(&p, option->number[0]);
-    if (option->kind == PAIR || option->kind == TRIPLE) {
-        tt_pickler_real(&p, option->number[1]);
-        if (option->kind == TRIPLE)
-            tt_pickler_real(&p, option->number[2]);
-        tt_pickler_add(&p, TT_PICKLER_TUPLE);
+        for (int i = 0; i < numbers; i++)
+            tt_pickler_real(&p, value->number[i]);
+    if (value->kind == LIST || numbers > 1)
+        tt_pickler_add(&p, value->kind == LIST ? TT_PICKLER_APPENDS : TT_PICKLER_TUPLE);
+    return add_object(w, key, root, &p);
+}
+
+/* Puts values under the keys "PREFIX.NAME", whose paths begin with root. */
+static int put_values(struct writer *w, const char *prefix, const char *root, const struct option *value, size_t n)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        char *key = tt_format("%s.%s", prefix, value[i].name);
+
+        rc = put_value(w, key, root, &value[i]);
+        tt_free(key);
     }
-    rc = add_object(w, key, "optimizer", &p);
-    tt_free(key);
     return rc;
 }
 
 /* PyTorch takes all options of the optimizer from the checkpoint, also how it computes: as torchtitan's default, with
  * the fused kernel. */
-static int write_adam(const struct tt_copying *c, struct writer *w, const struct tt_param *param)
+static int write_adam(const struct tt_copying *c, struct writer *w, const char *prefix)
 {
     const char *name = json_string_value(setting(c, "optimizer", "name"));
     const struct option option[] = {
@@ -420,15 +395,12 @@ static int write_adam(const struct tt_copying *c, struct writer *w, const struct
         {"capturable", FLAG, .number = {0.0}},
         {"differentiable", FLAG, .number = {0.0}},
     };
-    int rc = 0;
 
-    for (size_t i = 0; i < sizeof option / sizeof option[0] && rc == 0; i++)
-        rc = put_option(w, param->name, &option[i]);
-    return rc;
+    return put_values(w, prefix, "optimizer", option, sizeof option / sizeof option[0]);
 }
 
 /* Those of torch.optim.Muon; the coefficients and eps are its own, and titan's. */
-static int write_muon(const struct tt_copying *c, struct writer *w, const struct tt_param *param)
+static int write_muon(const struct tt_copying *c, struct writer *w, const char *prefix)
 {
     const char *adjust = json_string_value(setting(c, "optimizer", "muon_adjust_lr"));
     const struct option option[] = {
@@ -436,52 +408,57 @@ static int write_muon(const struct tt_copying *c, struct writer *w, const struct
         {"nesterov", FLAG, .number = {!json_is_false(setting(c, "optimizer", "muon_nesterov"))}},
         {"ns_coefficients", TRIPLE, .number = {3.4445, -4.7750, 2.0315}},
         {"eps", REAL, .number = {1e-7}},
-        {"ns_steps", COUNT, .number = {(double)count(c, "optimizer", "muon_ns_steps", 5)}},
+        {"ns_steps", COUNT, .count = count(c, "optimizer", "muon_ns_steps", 5)},
         {"adjust_lr_fn", WORD, .word = adjust ? adjust : "match_rms_adamw"},
     };
-    int rc = 0;
 
-    for (size_t i = 0; i < sizeof option / sizeof option[0] && rc == 0; i++)
-        rc = put_option(w, param->name, &option[i]);
-    return rc;
+    return put_values(w, prefix, "optimizer", option, sizeof option / sizeof option[0]);
 }
 
 static int write_options(const struct tt_copying *c, struct writer *w)
 {
     double rate = next_rate(c), base = real(c, "optimizer", "lr", 0.0);
+    const struct option rates[] = {{"base_lrs", LIST, .number = {base}}, {"_last_lr", LIST, .number = {rate}}};
     int rc = 0;
 
     TT_TRY(apply_groups(c));
-    for (int p = 0; p < c->model[0]->n_params; p++) {
+    for (int p = 0; p < c->model[0]->n_params && rc == 0; p++) {
         const struct tt_param *param = &c->model[0]->params[p];
         const struct option option[] = {
             {"lr", REAL, .number = {rate * param->lr_factor}},
             {"initial_lr", REAL, .number = {base * param->lr_factor}},
             {"weight_decay", REAL, .number = {param->no_decay ? 0.0 : real(c, "optimizer", "weight_decay", 0.1)}},
         };
+        char *prefix = tt_format("optimizer.param_groups.%s", param->name);
 
-        for (size_t i = 0; i < sizeof option / sizeof option[0]; i++)
-            TT_TRY(put_option(w, param->name, &option[i]));
-        TT_TRY(param->muon ? write_muon(c, w, param) : write_adam(c, w, param));
+        rc = put_values(w, prefix, "optimizer", option, sizeof option / sizeof option[0]);
+        if (rc == 0)
+            rc = param->muon ? write_muon(c, w, prefix) : write_adam(c, w, prefix);
+        tt_free(prefix);
     }
-    TT_TRY(put_list(w, "lr_scheduler", "lr_scheduler.base_lrs", base));
-    TT_TRY(put_list(w, "lr_scheduler", "lr_scheduler._last_lr", rate));
+    TT_TRY(rc);
+    rc = put_values(w, "lr_scheduler", "lr_scheduler", rates, sizeof rates / sizeof rates[0]);
 out:
     return rc;
 }
 
 static int write_counts(const struct tt_copying *c, struct writer *w)
 {
-    int rc = 0;
+    const struct option train_state[] = {
+        {"step", COUNT, .count = done(c, "step")},
+        {"ntokens_seen", COUNT, .count = done(c, "ntokens_seen")},
+    };
+    const struct option lr_scheduler[] = {
+        {"last_epoch", COUNT, .count = done(c, "lr_step")},
+        {"_step_count", COUNT, .count = done(c, "lr_step") + 1},
+        {"_is_initial", FLAG, .number = {0.0}},
+        {"_get_lr_called_within_step", FLAG, .number = {0.0}},
+    };
+    int rc = put_values(w, "train_state", "train_state", train_state, sizeof train_state / sizeof train_state[0]);
 
-    TT_TRY(put_int(w, "train_state", "train_state.step", done(c, "step")));
-    TT_TRY(put_int(w, "train_state", "train_state.ntokens_seen", done(c, "ntokens_seen")));
-    TT_TRY(put_int(w, "lr_scheduler", "lr_scheduler.last_epoch", done(c, "lr_step")));
-    TT_TRY(put_int(w, "lr_scheduler", "lr_scheduler._step_count", done(c, "lr_step") + 1));
-    TT_TRY(put_bool(w, "lr_scheduler", "lr_scheduler._is_initial", false));
-    TT_TRY(put_bool(w, "lr_scheduler", "lr_scheduler._get_lr_called_within_step", false));
-out:
-    return rc;
+    return rc < 0 ? rc
+                  : put_values(w, "lr_scheduler", "lr_scheduler", lr_scheduler,
+                               sizeof lr_scheduler / sizeof lr_scheduler[0]);
 }
 
 /* torchtitan keeps no averages of weights under such keys, so they would only be bytes that nobody reads. */
@@ -535,7 +512,7 @@ static int write_state(struct tt_copying *c, struct writer *w)
     TT_TRY(begin_file(w));
     TT_TRY(write_moments(c, w, &moments));
     TT_TRY(write_counts(c, w));
-    if (c->model[0] && says_options(c))
+    if (c->model[0] && json_is_number(setting(c, "optimizer", "lr")) && setting(c, "optimizer", "name"))
         rc = write_options(c, w);
     else
         tt_note(

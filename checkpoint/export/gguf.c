@@ -176,14 +176,6 @@ out:
     return rc;
 }
 
-/* The name of the file without its folder and ending. */
-static void put_name(const struct tt_copying *c, struct tt_gguf_values *values)
-{
-    const char *slash = strrchr(c->copy->destination, '/'), *name = slash ? slash + 1 : c->copy->destination;
-
-    tt_gguf_put_string(values, "general.name", name, strlen(name) - strlen(".gguf"));
-}
-
 static uint32_t file_type(const struct tt_copying *c, const struct tt_gguf_tensor *tensor)
 {
     if (c->copy->type)
@@ -197,13 +189,14 @@ static uint32_t file_type(const struct tt_copying *c, const struct tt_gguf_tenso
 /* All but the checksums, which come last. */
 static int put_values(const struct tt_copying *c, const struct tt_gguf_tensor *tensor, struct tt_gguf_values *values)
 {
+    const char *path = c->copy->destination, *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     int64_t context = 0;
     int rc = 0;
 
     TT_TRY(tt_hf_positions(c->source[0], c->model[0], &context));
     TT_TRY(tt_gguf_put_model(c->model[0], context, values));
     tt_gguf_put_string(values, "general.type", "model", 5);
-    put_name(c, values);
+    tt_gguf_put_string(values, "general.name", name, strlen(name) - strlen(".gguf"));
     tt_gguf_put_u32(values, "general.file_type", file_type(c, tensor));
     tt_gguf_put_u32(values, "general.quantization_version", QUANTIZATION_VERSION);
     TT_TRY(put_tokenizer(c, values));

@@ -537,24 +537,10 @@ static void add_kept(json_t *config, const json_t *kept)
     }
 }
 
-static const char *hf_dtype(enum tt_dtype dtype)
-{
-    return dtype == TT_BF16 ? "bfloat16" : dtype == TT_F16 ? "float16" : "float32";
-}
-
 static void set_id(json_t *config, const char *key, int32_t id)
 {
     if (id >= 0)
         (void)json_object_set_new(config, key, json_integer(id));
-}
-
-static int put_json(const struct tt_output *output, const char *name, json_t *json)
-{
-    char *text = json_text(json);
-    int rc = tt_output_put(output, name, text, strlen(text));
-
-    tt_free(text);
-    return rc;
 }
 
 /* Whether an export copies a file of the assets: not if it belongs to titan or is written anew. */
@@ -593,7 +579,10 @@ static json_t *make_config(const struct tt_source *source, const struct tt_model
     json_t *config = tt_model_hf_config(model);
     int64_t seq_len = trained_length(source);
 
-    (void)json_object_set_new(config, "torch_dtype", json_string(hf_dtype(dtype)));
+    (void)json_object_set_new(config, "torch_dtype",
+                              json_string(dtype == TT_BF16  ? "bfloat16"
+                                          : dtype == TT_F16 ? "float16"
+                                                            : "float32"));
     if (kept)
         add_kept(config, kept);
     if (!model->row->learned_positions &&
@@ -734,7 +723,7 @@ out:
 int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model,
                         enum tt_dtype dtype)
 {
-    char *assets = tt_source_assets(source);
+    char *assets = tt_source_assets(source), *text = NULL;
     json_t *config = NULL, *kept = NULL;
     struct tt_hf_texts texts = {0};
     int rc = 0;
@@ -743,7 +732,8 @@ int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *
     TT_TRY(tt_hf_texts_make(source, &texts));
     config = make_config(source, model, kept, dtype);
     add_ids(config, &texts);
-    TT_TRY(put_json(output, "config.json", config));
+    text = json_text(config);
+    TT_TRY(tt_output_put(output, "config.json", text, strlen(text)));
     TT_TRY(copy_assets(output, source, assets));
     TT_TRY(put_texts(output, &texts));
 out:
@@ -751,6 +741,7 @@ out:
     json_decref(kept);
     tt_hf_texts_release(&texts);
     tt_free(assets);
+    tt_free(text);
     return rc;
 }
 
@@ -782,11 +773,6 @@ static json_t *base_of(const json_t *meta)
     return json_is_string(path) ? json_incref(path) : json_null();
 }
 
-static json_t *number(double value)
-{
-    return value == floor(value) && fabs(value) < 1e15 ? json_integer((json_int_t)value) : json_real(value);
-}
-
 static json_t *modules_of(const struct tt_lora *lora)
 {
     json_t *modules = json_array();
@@ -800,13 +786,15 @@ static json_t *modules_of(const struct tt_lora *lora)
 int tt_hf_adapter_config(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model)
 {
     const struct tt_lora *lora = &model->dims.lora;
+    bool is_whole = lora->alpha == floor(lora->alpha) && fabs(lora->alpha) < 1e15;
+    json_t *alpha = is_whole ? json_integer((json_int_t)lora->alpha) : json_real(lora->alpha);
     json_t *config =
         json_pack("{s:s, s:s, s:o, s:I, s:o, s:f, s:s, s:b, s:b, s:b, s:b, s:b, s:o, s:n, s:o, s:o, s:n, s:n, s:n}",
                   "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path",
-                  base_of(source->manifest.meta), "r", (json_int_t)lora->rank, "lora_alpha", number(lora->alpha),
-                  "lora_dropout", 0.0, "bias", "none", "fan_in_fan_out", 0, "inference_mode", 1, "init_lora_weights", 1,
-                  "use_dora", 0, "use_rslora", 0, "target_modules", modules_of(lora), "modules_to_save", "rank_pattern",
-                  json_object(), "alpha_pattern", json_object(), "layers_to_transform", "layers_pattern", "revision");
+                  base_of(source->manifest.meta), "r", (json_int_t)lora->rank, "lora_alpha", alpha, "lora_dropout", 0.0,
+                  "bias", "none", "fan_in_fan_out", 0, "inference_mode", 1, "init_lora_weights", 1, "use_dora", 0,
+                  "use_rslora", 0, "target_modules", modules_of(lora), "modules_to_save", "rank_pattern", json_object(),
+                  "alpha_pattern", json_object(), "layers_to_transform", "layers_pattern", "revision");
     char *text = json_dumps(config, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
     int rc = tt_output_put(output, "adapter_config.json", text, strlen(text));
 

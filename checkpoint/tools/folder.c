@@ -210,14 +210,6 @@ out:
     return rc;
 }
 
-/* checkpoint.keep_latest_k of the run that saved the step. */
-static int64_t wanted_by(const struct tt_manifest *manifest)
-{
-    json_t *config = json_object_get(json_object_get(manifest->meta, "config"), "checkpoint");
-
-    return (int64_t)json_integer_value(json_object_get(config, "keep_latest_k"));
-}
-
 static int clear_step(struct gc *gc, const char *path, int64_t step)
 {
     char *name = tt_format("step-%" PRId64, step), *aside = tt_format(".trash-step-%" PRId64 "-gc", step);
@@ -242,8 +234,11 @@ static int judge_step(struct gc *gc, const char *path, int64_t step, int *good)
         return 0;
     }
     TT_TRY(rc);
-    if (++*good == 1 && gc->keep < 0)
-        gc->keep = wanted_by(&manifest);
+    if (++*good == 1 && gc->keep < 0) { /* as the run that saved it wants */
+        const json_t *config = json_object_get(json_object_get(manifest.meta, "config"), "checkpoint");
+
+        gc->keep = (int64_t)json_integer_value(json_object_get(config, "keep_latest_k"));
+    }
     if (gc->keep > 0 && *good > gc->keep)
         TT_TRY(clear_step(gc, path, step));
     else
