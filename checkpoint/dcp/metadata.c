@@ -23,7 +23,7 @@ struct stored {
     const struct tt_pickle_value *path;
     int file; /* its number */
     int64_t begin, bytes;
-    const struct tt_pickle_value *transform; /* what was done to its bytes, "stream.zstd/1" */
+    const struct tt_pickle_value *transform; /* how its bytes were changed, "stream.zstd/1" */
     bool taken;                              /* a piece is in it */
 };
 

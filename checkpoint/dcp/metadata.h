@@ -34,7 +34,7 @@ struct tt_dcp_entry {
 
 struct tt_dcp_file {
     char *name;    /* below the folder */
-    int64_t bytes; /* up to the end of the last archive in it, also of pieces without elements */
+    int64_t bytes; /* up to the end of the last archive in it, even of a piece without elements */
 };
 
 struct tt_dcp_metadata {

@@ -78,7 +78,7 @@ static const char *const strange[] = {"complex32",
                                       "int6",
                                       "int7"};
 
-/* What else may occur; several rows may have one id. */
+/* Other classes and functions that may occur; several rows may have one id. */
 static const struct {
     enum tt_py_class class;
     const char *module, *name;
@@ -225,8 +225,8 @@ bool tt_pickle_sizes(const struct tt_pickle_value *value, int64_t *ret_sizes, in
 /* --- the stack machine --- */
 
 /*
- * The stack machine that a pickle is a program for: what its opcodes (checkpoint/dcp/pickle.c) take from the pickle and
- * from the stack, and what they put there. Errors are TT_EDATA and say at which byte.
+ * The stack machine that runs a pickle: how its opcodes take bytes of the pickle and values of the stack, and push
+ * values. Errors are TT_EDATA and say at which byte.
  */
 struct unpickler {
     const char *where;
@@ -303,7 +303,7 @@ static int pop(struct unpickler *m, struct tt_pickle_value **ret_value)
     return rc;
 }
 
-/* What is below the newest mark belongs to it and cannot be taken. */
+/* Values below the newest mark belong to that mark and cannot be taken. */
 static int top(const struct unpickler *m, struct tt_pickle_value **ret_value)
 {
     if (m->n <= floor_of(m))

@@ -49,7 +49,7 @@ enum tt_pickle_kind {
     TT_PICKLE_LIST,
     TT_PICKLE_DICT,       /* items: key, value, key, value, … */
     TT_PICKLE_CLASS,      /* a name, `text` without its module */
-    TT_PICKLE_OBJECT,     /* what calling the class gives; items as a dict's, if any were set */
+    TT_PICKLE_OBJECT,     /* the result of calling a class; items as a dict's, if any were set */
     TT_PICKLE_PERSISTENT, /* an object outside of the pickle: its id is `args` */
 };
 
@@ -63,8 +63,8 @@ struct tt_pickle_value {
     size_t size;
     struct tt_pickle_value **item;
     int n, cap;
-    struct tt_pickle_value *args;  /* of an object: what the class was called with */
-    struct tt_pickle_value *state; /* of an object: what it was told to hold, or NULL */
+    struct tt_pickle_value *args;  /* of an object: the arguments of the call */
+    struct tt_pickle_value *state; /* of an object: the state it was given, or NULL */
 };
 
 struct tt_pickle {

@@ -63,7 +63,7 @@ struct naming {
     int n_optimizers;
     struct prefix model;  /* "app.model." */
     struct prefix around; /* "app." */
-    bool has_model;       /* all else than what begins with `model` is not the model's */
+    bool has_model;       /* only keys that begin with `model` are the model's */
     bool is_hf;           /* the names are Hugging Face's */
 };
 
@@ -112,7 +112,7 @@ static char *rename_parts(const struct naming *naming, const char *name)
 
 /* --- optimizers --- */
 
-/* What is in the state of an optimizer and nowhere else. */
+/* Names that occur in the state of an optimizer and nowhere else. */
 static bool is_moment(const char *last)
 {
     static const char *const moments[] = {"exp_avg",    "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer",
@@ -275,7 +275,7 @@ static void find_names(const struct naming *naming, struct known_names *known)
     qsort((void *)known->key, (size_t)known->n_keys, sizeof *known->key, compare_keys);
 }
 
-/* Where the tensors are that have the names that the optimizer has, if that is one place, and not the top. */
+/* Finds the one dictionary, not the top, whose tensors have the names that the optimizer has. */
 static bool find_by_optimizer(struct naming *naming)
 {
     struct known_names known = {0};

@@ -13,19 +13,19 @@
 /**
  * Describes a folder of PyTorch's torch.distributed.checkpoint as a manifest: tensors of the model and the optimizer
  * under titan's names, with the bytes of the files that hold each piece, and their CRC-32 where PyTorch has computed
- * it. The meta of the manifest has what the checkpoint says of the run:
+ * it. The meta of the manifest says what is known of the run:
  *
  *     {"step", "ntokens_seen", "optimizer_step", "lr_step",   if it says the step
  *      "torch": {"other": ["dataloader.dp_rank_0", …],        keys that titan does not use
  *                "beside": ["ema.norm.weight", …],            names of tensors outside of the model
- *                "unread": [{"key", "group", "why"}, …]}}     what is intact, but has a form that titan does not read
+ *                "unread": [{"key", "group", "why"}, …]}}     intact, but in a form that titan does not read
  *
  * Reads the metadata and the directory of every piece, but not the values. TT_EDATA says what is wrong; ret_kind (may
  * be NULL) gets the kind of fault, as in tt_source_check_file. Coverage is not checked.
  */
 int tt_dcp_scan(const char *path, struct tt_manifest *ret_manifest, const char **ret_kind) TT_MUST_CHECK;
 
-/** What a key of a PyTorch checkpoint is to titan. */
+/** The meaning of a key of a PyTorch checkpoint. */
 enum tt_dcp_role {
     TT_DCP_TENSOR,         /* of the model or the optimizer, by the name that titan gives it */
     TT_DCP_STEP,           /* the number of steps done */
@@ -48,7 +48,7 @@ struct tt_dcp_name {
  *
  * Everyone wraps model and optimizer otherwise: torchtitan has the parameters at the top, and optimizer.state.NAME.x;
  * others have {"model", "optim"}, {"app": {"model", "optim"}}, {"state_dict", "optimizer_0"}, lists of them, and more.
- * So an optimizer is told by what it has: param_groups, and a state with moments. The model is the dictionary `model`
+ * So an optimizer is recognized by its param_groups and by a state with moments. The model is the dictionary `model`
  * or `state_dict`, or that whose tensors have the names that the optimizer has, or all tensors if one dictionary has
  * all of them. Names are those inside; where two would be the same, both are keys. Names of other versions of
  * torchtitan and of torchtune become titan's; unknown ones stay.

@@ -73,7 +73,7 @@ out:
     return rc;
 }
 
-/* Where the directory is, from the last bytes of the archive; torch.save writes no comment after them. */
+/* Finds the directory by the last bytes of the archive; torch.save writes no comment after them. */
 static int find_directory(struct window *w, int64_t *ret_at, int64_t *ret_bytes, int64_t *ret_n)
 {
     int64_t total = w->archive->bytes, end64;

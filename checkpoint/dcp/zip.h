@@ -23,7 +23,7 @@ struct tt_stretch {
 struct tt_zip_entry {
     char *name;
     int64_t begin, bytes; /* of its data, from the start of the archive */
-    uint32_t crc;         /* CRC-32; 0 also when the writer has not computed it */
+    uint32_t crc;         /* CRC-32; 0 if the writer has not computed it */
 };
 
 struct tt_zip {

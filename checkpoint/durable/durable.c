@@ -421,7 +421,7 @@ static void name_output(const char *given, struct tt_output *output)
     tt_free(path);
 }
 
-/* Called when memory runs out, before the process ends: removes what it was making. */
+/* Called when memory runs out, before the process ends: removes the unfinished folder. */
 static void remove_folder(void *folder)
 {
     (void)!tt_folder_remove(folder);
@@ -463,8 +463,8 @@ static bool is_made(const char *name, const char *prefix)
            (tt_random_is_word(name + n) || strspn(name + n, "0123456789") == strlen(name + n));
 }
 
-/* Removes what a killed command left of the same output. A folder that is being made is locked. An older output is only
- * renamed just before the new one takes its place, so it is useless if that place is taken. */
+/* Removes the remains of killed commands with the same output. A folder that is being made is locked. An older output
+ * is only renamed just before the new one takes its place, so it is useless if that place is taken. */
 int tt_output_sweep(const char *parent, const char *name)
 {
     char *temporary = tt_format(".tmp-%s-", name), *aside = tt_format(".old-%s-", name);

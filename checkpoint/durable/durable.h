@@ -95,8 +95,8 @@ int tt_output_check_apart(const char *path, const char *source) TT_MUST_CHECK;
 int tt_output_begin(const char *path, int64_t bytes, struct tt_output *ret_output) TT_MUST_CHECK;
 
 /**
- * Removes what killed or failed commands left of the output `name` in the folder `parent`. An output that is being made
- * is locked and stays. tt_output_begin does this too.
+ * Removes the remains of killed or failed commands that made the output `name` in the folder `parent`. An output that
+ * is being made is locked and stays. tt_output_begin does this too.
  */
 int tt_output_sweep(const char *parent, const char *name) TT_MUST_CHECK;
 

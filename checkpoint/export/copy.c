@@ -259,7 +259,7 @@ static bool any_name(const char *name)
     return true;
 }
 
-/* The assets, or what a source without a manifest says of its model. */
+/* The assets, or for PyTorch a description of the model of a source that has none. */
 static int put_assets(struct tt_copying *c)
 {
     char *assets = tt_source_assets(c->source[0]);

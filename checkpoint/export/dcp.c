@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A folder of PyTorch's: one archive after the other, each a piece of a tensor or an object; and what torchtitan saves,
- * from what titan has saved. The options of the optimizer and the learning rates follow from the configuration in the
- * manifest.
+ * A folder of PyTorch's: one archive after the other, each a piece of a tensor or an object, under the keys that
+ * torchtitan saves. The options of the optimizer and the learning rates follow from the configuration in the manifest.
  */
 #include <math.h>
 #include <string.h>
@@ -379,8 +378,8 @@ static int put_values(struct writer *w, const char *prefix, const char *root, co
     return rc;
 }
 
-/* PyTorch takes all options of the optimizer from the checkpoint, also how it computes: as torchtitan's default, with
- * the fused kernel. */
+/* PyTorch takes all options of the optimizer from the checkpoint, even which kernel computes it: the fused one, as
+ * torchtitan does by default. */
 static int write_adam(const struct tt_copying *c, struct writer *w, const char *prefix)
 {
     const char *name = json_string_value(setting(c, "optimizer", "name"));
@@ -399,7 +398,7 @@ static int write_adam(const struct tt_copying *c, struct writer *w, const char *
     return put_values(w, prefix, "optimizer", option, sizeof option / sizeof option[0]);
 }
 
-/* Those of torch.optim.Muon; the coefficients and eps are its own, and titan's. */
+/* The options of torch.optim.Muon; titan uses its coefficients and eps. */
 static int write_muon(const struct tt_copying *c, struct writer *w, const char *prefix)
 {
     const char *adjust = json_string_value(setting(c, "optimizer", "muon_adjust_lr"));

@@ -79,7 +79,7 @@ static const struct tt_gguf_part *part_of(const struct tt_copying *c, int i)
     return &w->gguf[w->weight[i].number];
 }
 
-/* The output, or the embedding that is also the output. */
+/* The output, or the embedding that doubles as the output. */
 static bool is_output(const struct tt_copying *c, const struct tt_gguf_part *part)
 {
     return strcmp(part->name, "output.weight") == 0 ||
@@ -150,7 +150,7 @@ static void find_turn(const struct tt_hf_texts *texts, int32_t eos, int32_t *ret
     json_decref(json);
 }
 
-/* What an export to Hugging Face says of texts and conversations, llama.cpp is told too. */
+/* llama.cpp gets the same texts and conversations as an export to Hugging Face. */
 static int put_tokenizer(const struct tt_copying *c, struct tt_gguf_values *values)
 {
     struct tt_tokenizer *tokenizer = NULL;
@@ -231,7 +231,7 @@ static void make_header(struct job *job, struct tt_text *header)
 
 /*
  * float16 ends at 65504: larger numbers would become infinite in silence, and so would the scales of blocks, which are
- * float16. In blocks what is not finite would become zero in silence.
+ * float16. In blocks, infinite values would become zero in silence.
  */
 static int check_range(const struct tt_gguf_tensor *t, const float *data, int64_t n)
 {

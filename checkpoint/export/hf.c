@@ -41,7 +41,7 @@ static char *json_text(const json_t *json)
     return copy;
 }
 
-/* --- what training did --- */
+/* --- the training --- */
 
 struct training {
     bool adds_bos;             /* documents began with it */
@@ -249,8 +249,8 @@ static int32_t named_token(const struct making *m, const char *key)
 }
 
 /*
- * Tokenizers cut, or warn of, texts that are longer than model_max_length. One below what the model was trained with is
- * no longer true. Files in which it is no integer (1e30 means no limit) stay as they are.
+ * Tokenizers cut, or warn of, texts that are longer than model_max_length. A limit below the length of the
+ * training sequences is no longer true. Files in which it is no integer (1e30 means no limit) stay as they are.
  */
 static void lengthen(struct making *m)
 {
@@ -294,7 +294,7 @@ static bool has_id(const json_t *ids, int32_t id)
     return false;
 }
 
-/* The end of a turn comes first, as in Qwen's files: transformers pads with the first one if nothing says with what. */
+/* The end of a turn comes first, as in Qwen's files: without a padding token, transformers pads with the first one. */
 static void add_stop(struct making *m)
 {
     const json_t *ids = json_object_get(m->generation, "eos_token_id");
@@ -341,7 +341,7 @@ static bool ends_answers(const struct making *m)
     return has_id(json_object_get(m->generation, "eos_token_id"), m->texts->end) && has_token(m, "eos_token");
 }
 
-/* What the template does not say is not an error of the export. */
+/* A template that cannot be used does not stop the export. */
 static int as_note(int rc)
 {
     if (rc != TT_EUSAGE && rc != TT_EDATA)
@@ -505,7 +505,8 @@ static bool is_token_id(const char *key)
     return n > 9 && strcmp(key + n - 9, "_token_id") == 0;
 }
 
-/* A null is what the model has, as in rope_scaling; only the ids of tokens are null where titan does not know them. */
+/* A null is a value of the model, as in rope_scaling; only the ids of tokens are null where titan does not know
+ * them. */
 static bool is_open(const json_t *config, const char *key)
 {
     const json_t *ours = json_object_get(config, key);

@@ -10,7 +10,7 @@
 #include "core/base/json.h"
 #include "core/models/model.h"
 
-/** The small files in a folder of weights that transformers needs to load it, and titan to load a checkpoint. */
+/** The small files beside weights, without which transformers and titan cannot load them. */
 
 /**
  * Writes config.json, generation_config.json and the tokenizer's files into an output.
@@ -48,12 +48,12 @@ int tt_hf_folder_keep(const struct tt_output *output, const struct tt_source *so
 
 /**
  * The small files of an export that say how texts and conversations become tokens, and which tokens end an answer. They
- * are made of the checkpoint's assets when it is exported, and what training did is in them:
+ * are made of the checkpoint's assets when it is exported, and follow the training:
  *   - tokenizer.json puts BOS before a text if training did
  *   - after training on conversations there is the chat template that wrote them, and the token that ends a turn is
  *     among those that end an answer
  *   - model_max_length is not below the length of the sequences in training
- * All else is as in the assets, which have what the base model's folder had.
+ * Everything else is as in the assets, that is as in the folder of the base model.
  */
 enum tt_hf_text {
     TT_HF_TOKENIZER,        /* tokenizer.json */

@@ -26,7 +26,7 @@ struct tt_copying {
     enum tt_dtype *dtype;       /* of each weight in the destination */
     int *of_file;               /* of each weight: the number of its file */
     int n_files;
-    struct tt_output output; /* the folder; not of GGUF, which is one file */
+    struct tt_output output; /* the folder; unused by GGUF, which is one file */
     const char *what;        /* for tt_progress: "exporting" */
     int64_t done, total;     /* bytes, for tt_progress */
     int64_t bytes;           /* of the files that are written */
@@ -35,7 +35,7 @@ struct tt_copying {
 /** Counts bytes of a sink that are written, and shows the progress. */
 void tt_copying_advance(struct tt_copying *c, int64_t bytes);
 
-/* The sinks write the weights, and with them the files that say what they are. */
+/* The sinks write the weights, with the indices and manifests that describe them. */
 
 /** safetensors.c: model.safetensors, or several files with an index. */
 int tt_copying_to_safetensors(struct tt_copying *c) TT_MUST_CHECK;
@@ -57,7 +57,8 @@ int tt_copying_to_dcp(struct tt_copying *c) TT_MUST_CHECK;
 
 /**
  * gguf.c: a GGUF file with the sizes, the tokenizer and the chat template of the source's assets, and with its
- * checksums ("titan.crc32c"). TT_EDATA says what llama.cpp does not run (tt_gguf_put_model, tt_gguf_put_tokenizer).
+ * checksums ("titan.crc32c"). TT_EDATA names a part that llama.cpp does not run (tt_gguf_put_model,
+ * tt_gguf_put_tokenizer).
  */
 int tt_copying_to_gguf(struct tt_copying *c) TT_MUST_CHECK;
 

@@ -81,7 +81,7 @@ static float scale_at(const uint8_t *from)
     return scale;
 }
 
-/* What is not finite has no meaning here, but must not do harm. */
+/* Infinite values have no meaning here, but must do no harm. */
 static uint8_t to_byte(float x)
 {
     return fabsf(x) < 127.5F ? (uint8_t)(int8_t)roundf(x) : 0;

@@ -275,7 +275,7 @@ out:
     return rc;
 }
 
-/* What describes a tensor, but for its chunks: they are read when the rest is known. */
+/* The description of a tensor without its chunks, which are read when the rest is known. */
 struct tensor_entry {
     char dtype[16]; /* longer than any name */
     int64_t shape[TT_BOX_DIMS];

@@ -43,7 +43,7 @@ struct tt_safetensors {
 
 /**
  * Opens a file and checks its whole header: bounds, types, sizes, no name twice, contiguous data that fills the file
- * exactly. TT_EDATA with what was wanted and found; a Git LFS pointer is reported as such.
+ * exactly. TT_EDATA names the wanted and the found value; a Git LFS pointer is reported as such.
  */
 int tt_safetensors_open(const char *path, struct tt_safetensors *ret_file) TT_MUST_CHECK;
 void tt_safetensors_release(struct tt_safetensors *file);

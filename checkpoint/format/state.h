@@ -33,7 +33,7 @@ struct tt_ckpt_chunk {
     int ndim;                      /* 0: a scalar */
     int64_t shape[TT_CKPT_DIMS];   /* of the whole tensor */
     struct tt_placement placement; /* which rank has which part */
-    struct tt_box part;            /* what this rank holds; may be empty; see below */
+    struct tt_box part;            /* held by this rank; may be empty */
     bool optional; /* a checkpoint, for weights a user's, may lack all of these tensors, which then keep their values */
     void *data;    /* the part, packed, owned by the trainer; may be NULL when it is empty */
 };

@@ -8,7 +8,7 @@
 
 struct tt_words;
 
-/** What a run allows weights to start from. */
+/** Deviations from the model that a run accepts. */
 struct tt_hf_options {
     const struct tt_words *leave_out; /* regular expressions of tensors that may stay unused; NULL: none */
     bool extend_vocabulary;           /* embedding and output may lack rows: these become the mean of the others */

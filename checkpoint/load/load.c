@@ -70,8 +70,9 @@ static void fit_tensor(const struct tt_ckpt_chunk *c, const struct tt_manifest_t
 }
 
 /*
- * Finds a tensor of Muon that is missing while the parameter has moments of AdamW, or the reverse: the name of what the
- * checkpoint has instead, which is the caller's; NULL if there is none. ret_missing: that tensor.
+ * Finds a tensor of Muon that is missing while the parameter has moments of AdamW, or the reverse. Returns the name of
+ * the tensor that the checkpoint has instead, which the caller frees; NULL if nothing is missing. ret_missing: the
+ * missing one.
  */
 static char *other_optimizer(const struct tt_source *source, const struct tt_ckpt_state *state,
                              const char **ret_missing)
@@ -313,8 +314,8 @@ static int owner_of(const struct tt_mesh *mesh, const struct tt_ckpt_chunk *c, c
     return tt_placement_rank(mesh, &c->placement, from + turn / copies % (to - from + 1), turn % copies);
 }
 
-/* Reads what a chunk has of this rank's part. If that is the whole chunk, its checksum is computed from what was read.
- * Otherwise the chunk's owner reads the whole chunk once more. */
+/* Reads the overlap of a chunk with this rank's part. If that is the whole chunk, its checksum is computed from the
+ * bytes just read. Otherwise the chunk's owner reads the whole chunk once more. */
 static int load_chunk(struct tt_source *source, const struct tt_manifest_tensor *t,
                       const struct tt_manifest_chunk *chunk, const struct tt_ckpt_chunk *c, bool owner)
 {
@@ -376,7 +377,7 @@ struct reading {
     int rank;
 };
 
-/* Whether a rank reads anything. If it does not, it waits for what others pass on. */
+/* Whether a rank reads anything. If it does not, it waits for the rows that others pass on. */
 static bool reads(const struct attempt *attempt, int rank)
 {
     bool any = false;
@@ -451,7 +452,7 @@ out:
     return rc;
 }
 
-/* Loads what the path means at the moment. */
+/* Loads the checkpoint that the path means at the moment. */
 static int find_and_load(struct tt_comm *comm, const struct tt_mesh *mesh, const char *path,
                          enum tt_ckpt_reading reading, unsigned *skip, const struct tt_ckpt_state *state,
                          json_t **ret_meta)
@@ -537,7 +538,7 @@ int tt_ckpt_examine(const char *path, const struct tt_ckpt_state *state, unsigne
 
 /* --- which step a run continues from --- */
 
-/* What rank 0 sees in the folder. */
+/* The folder as rank 0 sees it. */
 struct view {
     int64_t *steps; /* newest first */
     int n;

@@ -25,7 +25,7 @@ enum tt_ckpt_reading {
     TT_READ_ALL,  /* every replica */
 };
 
-/** What a resume is to load. */
+/** A request to resume. */
 struct tt_ckpt_request {
     struct tt_line_request line;
     enum tt_ckpt_reading reading;
@@ -36,7 +36,7 @@ struct tt_ckpt_request {
     void *arg;
 };
 
-/** What was found. Zero-initialise; release. */
+/** The step that was found. Zero-initialise; release. */
 struct tt_ckpt_found {
     int64_t step;     /* -1: the folder has none */
     json_t *meta;     /* the manifest's other keys (step, ntokens_seen, mesh, config, …); NULL when there is none */
@@ -48,8 +48,8 @@ struct tt_ckpt_found {
 void tt_ckpt_found_release(struct tt_ckpt_found *found);
 
 /**
- * Finds what a resume would load, without loading it: the newest good step, or load_step, unless the newest good step
- * belongs to a line that began with the same request. Changes nothing in the folder.
+ * Finds the step that a resume would load, without loading it: the newest good step, or load_step, unless the newest
+ * good step belongs to a line that began with the same request. Changes nothing in the folder.
  *
  * Newer steps that are proven to be damaged (TT_EDATA) are reported (tt_warn on rank 0) and skipped. A step that cannot
  * be read at the moment is TT_EIO and is never skipped. TT_EDATA: load_step is missing or damaged; all steps are

@@ -9,7 +9,7 @@
 #include "parallel/layout/mesh.h"
 
 /**
- * Passes on what one rank has read, so that it is read from storage only once.
+ * Passes on the bytes that one rank has read, so that storage delivers them only once.
  */
 
 /**

@@ -416,7 +416,7 @@ static void set_shape(const struct tt_model *model, const struct tt_param *param
     part->shape[2] = part->layout == TT_GGUF_KEYS ? key_rows(model) : d->mla.kv_rank;
 }
 
-/* As in llama.cpp's converter: what is not the weight of a matrix, and what decides about experts. */
+/* As in llama.cpp's converter: everything but the weights of matrices, and the routers of experts. */
 static bool stays_wide(const struct tt_gguf_part *part)
 {
     return part->ndim == 1 || !tt_text_ends(part->name, ".weight") || tt_text_ends(part->name, "_norm.weight") ||

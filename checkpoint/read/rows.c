@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reading the rows of tt_weights, the forms FP8 and MXFP4 included, and a digest of what was read.
+ * Reads the rows of tt_weights, in FP8 and MXFP4 too, and computes digests on the way.
  */
 #include <math.h>
 #include <stdio.h>
@@ -227,7 +227,7 @@ static void count_rows(struct tt_weights *w, const struct tt_manifest_tensor *t,
 }
 
 /* Compares the pieces of a tensor with their checksums, before the first rows of it are read. A tensor with a digest
- * does not need it: the digest of what was read is compared at the end. */
+ * does not need it: its digest is computed on the way and compared at the end. */
 static int check_pieces(struct tt_weights *w, const struct tt_manifest_tensor *t)
 {
     bool *checked = &w->checked[t - w->source->manifest.tensor];

@@ -253,7 +253,7 @@ bool tt_source_is_gguf(const struct tt_source *source)
     return source->kind == TT_PATH_PLAIN && tt_gguf_is_path(source->path);
 }
 
-/* A file of PyTorch's has no header: what is in it was read with the metadata. That of GGUF was read too. */
+/* A file of PyTorch's has no header: the metadata describes it. The header of a GGUF file has been read already. */
 static int open_file(const struct tt_source *source, const char *path, struct tt_safetensors *ret_file)
 {
     int rc = 0;

@@ -48,7 +48,7 @@ void tt_source_note_beside(const struct tt_source *source);
 
 /**
  * Refuses (TT_EDATA) a folder of PyTorch's with tensors that titan does not read, though they are intact, of the model,
- * or (optimizer) also of its optimizer: names one, why, and what to do.
+ * or (optimizer) of its optimizer: names one, why, and what to do.
  */
 int tt_source_check_forms(const struct tt_source *source, bool optimizer) TT_MUST_CHECK;
 
@@ -58,7 +58,7 @@ int tt_source_fail_form(const struct tt_source *source, const json_t *unread);
 /** The checksum that the chunks of a checkpoint have: CRC32C, or CRC-32 in PyTorch's. */
 uint32_t tt_source_checksum(const struct tt_source *source, uint32_t crc, const void *bytes, size_t size);
 
-/** Opens path, which is what tt_path_resolve returns. Coverage and file sizes are checked. */
+/** Opens a path that tt_path_resolve has returned. Coverage and file sizes are checked. */
 int tt_source_open(const char *path, enum tt_path_kind kind, struct tt_source **ret_source) TT_MUST_CHECK;
 
 /** Opens the one checkpoint that a path means, a good one (tt_path_resolve). What says that it is good is read once. */

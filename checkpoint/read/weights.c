@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The tensors of a checkpoint under the requested names; rows.c reads them. A weight that is not used would change what
- * the model computes: the files are of another one. What never does so is told apart by name.
+ * The tensors of a checkpoint under the requested names; rows.c reads them. An unused tensor means that the files are
+ * of another model, which computes something else. Tensors that never mean this are recognized by their names.
  */
 #include "checkpoint/read/weights.h"
 
@@ -110,7 +110,7 @@ static bool is_derived(const struct tt_model *model, const struct tt_manifest_te
     return model->row->learned_positions && t->ndim == 4 && tt_text_ends(t->name, ".attn.bias"); /* GPT-2's mask */
 }
 
-/* The name of a parameter, or of what a quantized one consists of. */
+/* The name of a parameter, or of a part of a quantized one. */
 static bool is_parameter(const struct tt_model *model, const char *name)
 {
     const char *prefix = model->row->hf_prefix ? model->row->hf_prefix : "";
@@ -151,7 +151,7 @@ static bool predicts_further(const struct tt_source *source, const struct tt_mod
     return has_mark;
 }
 
-/* Parts that read what the language model computes, or that make other inputs for it. */
+/* Parts that read the outputs of the language model, or that make other inputs for it. */
 static bool is_beside(const struct tt_source *source, const struct tt_model *model, const char *name)
 {
     static const char *const begins[] = {"vision_tower.",       "model.vision_tower.",
@@ -170,7 +170,7 @@ static bool is_beside(const struct tt_source *source, const struct tt_model *mod
     return predicts_further(source, model, block_of(model, name));
 }
 
-/* What a tensor says about the model that it is of. */
+/* Which model a tensor hints at. */
 static const struct {
     const char *part, *advice;
 } advices[] = {
@@ -502,7 +502,7 @@ static void note_new_rows(const struct tt_weights *w)
     }
 }
 
-/* What a tied model's files may have under this name is a copy of the embedding. */
+/* Under this name the files of a tied model may have a copy of the embedding. */
 static const char *head_name(const struct tt_weights *w)
 {
     return w->kind == TT_WEIGHTS_FROM_HF ? "lm_head.weight" : "output.weight";
@@ -690,7 +690,7 @@ static struct tt_hf_stored as_elements(const struct tt_manifest_tensor *t)
     return stored;
 }
 
-/* Finds the tensor of a part. ret_missing: the file does not have it, which is no fault of what llama.cpp lacks. */
+/* Finds the tensor of a part. ret_missing: the file lacks it, which is no fault if llama.cpp has no such tensor. */
 static int find_part(struct tt_weights *w, int i, bool *ret_missing)
 {
     const struct tt_gguf_part *part = &w->gguf[i];

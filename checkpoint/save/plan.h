@@ -142,8 +142,8 @@ int64_t tt_shard_block_bytes(const struct tt_shard_file *file, int b);
 uint32_t tt_shard_file_join(struct tt_shard_file *file);
 
 /**
- * What a save will write, before there is anything to save: a function of tensors, mesh and policy. The save lays out
- * its files with the same code, so the number of bytes is exact.
+ * The files that a save will write, known before there is anything to save: a function of tensors, mesh and policy. The
+ * save lays out its files with the same code, so the number of bytes is exact.
  */
 struct tt_ckpt_preview_file {
     enum tt_ckpt_group group;

@@ -30,7 +30,7 @@ static int tensor_of(const struct tt_ckpt_saving *s, int piece)
     return (s->plan.piece[piece].group == TT_CKPT_OPTIM ? s->stored.n_model : 0) + s->plan.piece[piece].tensor;
 }
 
-/* What of a tensor this rank holds and writes as it is: rows of its part, or all of it. */
+/* The elements of a tensor that this rank both holds and writes unconverted: rows of its part, or all of it. */
 static struct tt_summed summed(const struct tt_ckpt_saving *s, const struct tt_ckpt_piece *piece, int tensor)
 {
     const struct tt_ckpt_chunk *c = tt_ckpt_state_tensor(&s->live, tensor);

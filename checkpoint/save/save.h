@@ -14,7 +14,7 @@
 #include "core/os/team.h"
 
 /**
- * What to save. meta is written to manifest.json unchanged. It must have the integer "step" and should have
+ * A checkpoint to save. meta is written to manifest.json unchanged. It must have the integer "step" and should have
  * "ntokens_seen", "sample_cursor", "mesh" {pp, dp_replicate, dp_shard, cp, tp} and "config". The keys "world",
  * "policy", "filter", "run_id" and "time" are set by the save; "titan_ckpt", "files", "tensors" and "self_crc32c"
  * may not be used.

@@ -16,8 +16,8 @@
  *
  *     {"id": "hex", "parent": {"run_id": "hex", "step": 20} | null, "begun_with": {"load_step": 20, "exclude": ["…"]}}
  *
- * begun_with is what the configuration asked for when the line began. If a start has the same request, it does not go
- * back again, since a scheduler restarts a job with the same command.
+ * begun_with is the request of the configuration when the line began. A start with the same request does not go back
+ * again, since a scheduler restarts a job with the same command.
  */
 
 /** What a load leaves out, with the names that checkpoint.exclude_from_loading takes. */

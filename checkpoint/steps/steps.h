@@ -8,7 +8,7 @@
 #include "checkpoint/format/manifest.h"
 #include "core/base/error.h"
 
-/** The steps of a checkpoint folder, and what a PATH argument means. All local. */
+/** The steps of a checkpoint folder, and the meaning of a PATH argument. All local. */
 
 /** The number in "step-120"; -1 when the name is not a step's (leading zeros, trailing characters). */
 int64_t tt_step_number(const char *name);
@@ -43,12 +43,12 @@ int tt_step_check_sizes(const char *step_path, const struct tt_manifest *manifes
 
 /**
  * A running job removes old steps, and may replace one, while others read them: the folder is renamed, and then
- * emptied. What a reader then finds is no damage. So it keeps which folder it has begun to read:
+ * emptied. Files that a reader misses then are no damage. So it remembers which folder it has begun to read:
  *
  *     TT_TRY(tt_step_place(path, &place));
  *     rc = tt_step_explain(read(path), path, &place);
  *
- * A command that was given a folder of steps begins again with what is the newest step now (tt_step_try_again).
+ * A command that was given a folder of steps begins again with the step that is the newest now (tt_step_try_again).
  */
 struct tt_step_place {
     uint64_t device, inode;
@@ -60,7 +60,9 @@ int tt_step_place(const char *path, struct tt_step_place *ret_place) TT_MUST_CHE
 /** TT_EREMOVED and its message if rc is an error and the path leads to something else or nothing now; else rc. */
 int tt_step_explain(int rc, const char *path, const struct tt_step_place *place);
 
-/** Whether to begin again after rc with what the user has named: counts in tries (at first 0), so that it ends. */
+/**
+ * Whether to begin again after rc with the path that the user has named. Counts in tries (at first 0), so that it ends.
+ */
 bool tt_step_try_again(int rc, const char *given, int *tries);
 
 enum tt_path_kind {
@@ -71,7 +73,7 @@ enum tt_path_kind {
 };
 
 /**
- * What the folder of a step is: TT_PATH_STEP, or TT_PATH_DCP if it is PyTorch's and has no manifest. With `check` it
+ * The kind of a step's folder: TT_PATH_STEP, or TT_PATH_DCP if it is PyTorch's and has no manifest. With `check` it
  * must be good, as far as that can be seen without reading the data, as with tt_step_check; ret_manifest (may be NULL)
  * then describes it.
  */
@@ -79,8 +81,7 @@ int tt_step_look(const char *step_path, bool check, enum tt_path_kind *ret_kind,
                  struct tt_manifest *ret_manifest) TT_MUST_CHECK;
 
 /**
- * What a path is. ret_folder: for a run folder its checkpoint folder, else the path itself. The caller
- * frees ret_folder.
+ * The kind of a path. ret_folder: for a run folder its checkpoint folder, else the path itself. The caller frees it.
  */
 int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_folder) TT_MUST_CHECK;
 

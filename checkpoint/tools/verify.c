@@ -20,7 +20,7 @@
 
 enum { BLOCK_BYTES = 4 << 20 };
 
-/* What is known about a tensor of the manifest. */
+/* Findings about a tensor of the manifest. */
 struct seen {
     uint64_t digest;
     int64_t nonfinite;
@@ -266,7 +266,7 @@ static int check_assets(struct report *report, const struct tt_source *source)
     return 0;
 }
 
-/* What is not read is not verified either, which is no damage. */
+/* Tensors that titan does not read are not verified either, which is no damage. */
 static void note_unread(struct report *report, const struct tt_source *source)
 {
     const json_t *list = json_object_get(json_object_get(source->manifest.meta, "torch"), "unread");
