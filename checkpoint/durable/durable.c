@@ -274,8 +274,7 @@ static int exchange(const char *from, const char *to, const char *old, int rank)
     return rename(from, old) < 0 ? fail_publish(from, old, errno) : 0;
 }
 
-int tt_commit_publish(const char *parent, const char *temporary, const char *name, const char *aside, bool replace,
-                      int rank)
+int tt_commit_publish(const char *parent, const char *temporary, const char *name, const char *aside, int rank)
 {
     char *from = tt_format("%s/%s", parent, temporary), *to = tt_format("%s/%s", parent, name);
     char *old = tt_format("%s/%s", parent, aside);
@@ -284,7 +283,7 @@ int tt_commit_publish(const char *parent, const char *temporary, const char *nam
 
     TT_TRY(tt_path_exists(to, &exists));
     TT_TRY(tt_fault("publish", rank));
-    if (exists && replace) {
+    if (exists) {
         TT_TRY(exchange(from, to, old, rank));
     } else if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) < 0) {
         /* Without NOREPLACE, a plain rename still refuses to replace a folder with content. */
@@ -296,7 +295,7 @@ int tt_commit_publish(const char *parent, const char *temporary, const char *nam
     TT_TRY(tt_fault("published", rank));
     TT_TRY(tt_folder_sync(parent));
     /* The new one is now committed; a remainder of the old one is not a failure. */
-    if (exists && replace && (tt_fault("replaced", rank) < 0 || tt_folder_remove(old) < 0))
+    if (exists && (tt_fault("replaced", rank) < 0 || tt_folder_remove(old) < 0))
         tt_warn("the replaced '%s' could not be removed: %s", old, tt_error_message());
 out:
     tt_free(from);
@@ -515,7 +514,7 @@ int tt_output_publish(struct tt_output *output)
     int rc = 0;
 
     TT_TRY(tt_commit_sync_tree(output->folder));
-    TT_TRY(tt_commit_publish(output->parent, output->temporary, output->name, output->aside, true, -1));
+    TT_TRY(tt_commit_publish(output->parent, output->temporary, output->name, output->aside, -1));
     release(output);
 out:
     return rc;

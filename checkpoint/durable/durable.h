@@ -59,10 +59,10 @@ int tt_commit_check_space(const char *folder, int64_t bytes) TT_MUST_CHECK;
 int tt_commit_sync_tree(const char *folder) TT_MUST_CHECK;
 
 /**
- * Makes parent/temporary appear as parent/name in one step, durably. With `replace`, an existing `name` is exchanged
- * and then removed (`aside` is its name meanwhile). Without it, an existing `name` is TT_EUSAGE and stays.
+ * Makes parent/temporary appear as parent/name in one step, durably. An existing `name` is exchanged and then removed;
+ * `aside` is its name meanwhile.
  */
-int tt_commit_publish(const char *parent, const char *temporary, const char *name, const char *aside, bool replace,
+int tt_commit_publish(const char *parent, const char *temporary, const char *name, const char *aside,
                       int rank) TT_MUST_CHECK;
 
 /**

@@ -215,17 +215,15 @@ static int open_foreign(struct tt_copying *c, int k)
     char *assets = tt_source_assets(source);
     int rc = 0;
 
-    if (source->kind == TT_PATH_DCP) {
-        TT_TRY(tt_source_model(source, told, &c->model[k]));
-        TT_TRY(tt_weights_of_model(source, c->model[k], &c->of[k]));
-    } else if (told->model || told->assets) {
+    if (source->kind == TT_PATH_DCP)
+        rc = tt_source_model(source, told, &c->model[k]);
+    else if (told->model || told->assets)
         rc = tt_fail(TT_EUSAGE, "'%s' says itself which model it is\nhelp: leave out --%s", source->path,
                      told->assets ? "assets" : "model");
-    } else {
-        TT_TRY(tt_model_from_hf(assets, &c->model[k]));
-        TT_TRY(tt_weights_import(source, c->model[k], TT_EXTRA_REFUSED, &c->of[k]));
-    }
-out:
+    else
+        rc = tt_model_from_hf(assets, &c->model[k]);
+    if (rc == 0)
+        rc = tt_weights_import(source, c->model[k], TT_EXTRA_REFUSED, &c->of[k]);
     tt_free(assets);
     return rc;
 }

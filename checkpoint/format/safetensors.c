@@ -191,13 +191,11 @@ static int parse_metadata(struct tt_safetensors *file, json_t *metadata)
 
     if (!json_is_object(metadata))
         return tt_fail(TT_EDATA, "'%s': damaged header: __metadata__ is not an object", file->path);
-    json_object_foreach(
-        metadata, key,
-        value) if (!json_is_string(value) ||
-                   strlen(json_string_value(value)) !=
-                       json_string_length(value)) return tt_fail(TT_EDATA,
-                                                                 "'%s': damaged header: metadata '%s' is not a string",
-                                                                 file->path, key);
+    json_object_foreach(metadata, key, value)
+    {
+        if (!json_is_string(value) || strlen(json_string_value(value)) != json_string_length(value))
+            return tt_fail(TT_EDATA, "'%s': damaged header: metadata '%s' is not a string", file->path, key);
+    }
     file->metadata = json_incref(metadata);
     if ((text = tt_safetensors_metadata(file, "DCP_SHARDING_INFO")))
         TT_TRY(parse_offsets(file, text));

@@ -604,7 +604,8 @@ out:
     return rc;
 }
 
-int tt_weights_of_model(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
+/* Only the parameters of the model, in its order, of a folder of PyTorch's, which are stored under titan's names. */
+static int from_dcp(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
 {
     struct tt_weights w = begin(TT_WEIGHTS_STORED, source, model);
     int rc = 0;
@@ -781,6 +782,8 @@ out:
 int tt_weights_import(struct tt_source *source, const struct tt_model *model, enum tt_extra extra,
                       struct tt_weights *ret_weights)
 {
+    if (source->kind == TT_PATH_DCP)
+        return from_dcp(source, model, ret_weights);
     return tt_source_is_gguf(source) ? from_gguf(source, model, ret_weights)
                                      : from_hf(source, model, extra, ret_weights);
 }

@@ -76,13 +76,6 @@ struct tt_weights {
 /** As stored: every tensor of a group, sorted by name. */
 void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struct tt_weights *ret_weights);
 
-/**
- * As stored, but only the model's parameters, in its order. TT_EDATA names one that is missing or has another shape,
- * or a tensor that the model does not have.
- */
-int tt_weights_of_model(struct tt_source *source, const struct tt_model *model,
-                        struct tt_weights *ret_weights) TT_MUST_CHECK;
-
 /** The digest of a whole weight, if the manifest has one and the weight is used as stored; else false. */
 bool tt_weights_digest(const struct tt_weights *weights, const struct tt_weight *weight, uint64_t *ret_digest);
 
@@ -106,8 +99,9 @@ enum tt_extra {
 };
 
 /**
- * In titan's names and the model's order, without adapters, from a Hugging Face folder or a GGUF file. TT_EDATA names a
- * tensor that is missing, has another shape or, of GGUF always, is not the model's.
+ * In titan's names and the model's order, without adapters, from a Hugging Face folder, a GGUF file or a folder of
+ * PyTorch's. TT_EDATA names a tensor that is missing, has another shape or, except in a Hugging Face folder, is not the
+ * model's.
  *
  * Tensors of a Hugging Face folder that are never refused: constants that follow from the sizes, a tied head that is a
  * copy of the embedding (TT_EDATA if it is none), and, with a note, parts beside the language model (vision towers,

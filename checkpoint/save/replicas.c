@@ -86,33 +86,23 @@ static bool is_first(const struct copies *copies, int rank)
     return tt_mesh_place(copies->mesh, rank, copies->group).index == 0;
 }
 
-static int n_copies(const struct copies *copies)
-{
-    return tt_mesh_size(copies->mesh, copies->group);
-}
-
 static int copy_of(const struct copies *copies, int first, int r)
 {
     return tt_mesh_member(copies->mesh, first, copies->group, r);
 }
 
-static uint64_t word_of(const struct copies *copies, int first, int r)
-{
-    return copies->words[copy_of(copies, first, r)];
-}
-
 /* The word that more than half of the copies have; false if there is none. */
 static bool most_common(const struct copies *copies, int first, uint64_t *ret_word)
 {
-    int n = n_copies(copies);
+    int n = tt_mesh_size(copies->mesh, copies->group);
 
     *ret_word = copies->words[first];
     for (int r = 0; r < n; r++) {
         int same = 0;
 
-        *ret_word = word_of(copies, first, r);
+        *ret_word = copies->words[copy_of(copies, first, r)];
         for (int k = 0; k < n; k++)
-            same += word_of(copies, first, k) == *ret_word;
+            same += copies->words[copy_of(copies, first, k)] == *ret_word;
         if (2 * same > n)
             return true;
     }
@@ -122,8 +112,8 @@ static bool most_common(const struct copies *copies, int first, uint64_t *ret_wo
 /* A rank that has the word, or with has == false one that does not; -1 if there is none. */
 static int rank_with(const struct copies *copies, int first, uint64_t word, bool has)
 {
-    for (int r = 0; r < n_copies(copies); r++)
-        if ((word_of(copies, first, r) == word) == has)
+    for (int r = 0; r < tt_mesh_size(copies->mesh, copies->group); r++)
+        if ((copies->words[copy_of(copies, first, r)] == word) == has)
             return copy_of(copies, first, r);
     return -1;
 }
@@ -184,8 +174,8 @@ static int fail_differ(struct tt_comm *comm, const struct copies *copies, const 
             good = rank_with(copies, first, word, true);
             bad = rank_with(copies, first, word, false);
         }
-        for (int r = 0; r < n_copies(copies); r++)
-            if (!most || word_of(copies, first, r) != word)
+        for (int r = 0; r < tt_mesh_size(copies->mesh, copies->group); r++)
+            if (!most || copies->words[copy_of(copies, first, r)] != word)
                 add_rank(&ranks, &n, copy_of(copies, first, r));
     }
     TT_TRY(find_tensor(comm, copies, state, digest, good, bad, &tensor));

@@ -617,7 +617,7 @@ static int publish(void *arg)
     if (another)
         rc = tt_commit_publish_keeping(s->store->folder, s->temporary, s->name, keep, s->rank);
     else
-        rc = tt_commit_publish(s->store->folder, s->temporary, s->name, s->aside, true, s->rank);
+        rc = tt_commit_publish(s->store->folder, s->temporary, s->name, s->aside, s->rank);
     TT_TRY(rc);
     tt_line_committed(s->store, s->step);
 out:

@@ -227,7 +227,8 @@ static void stage_tile(void *arg, int64_t tile, int worker)
 
 int tt_saving_stage(struct tt_ckpt_saving *s)
 {
-    char *to = tt_ckpt_writer_staging(s->writer), *end = to + tt_ckpt_writer_staging_bytes(s->writer);
+    int64_t bytes = 0;
+    char *to = tt_ckpt_writer_staging(s->writer, &bytes), *end = to + bytes;
     struct tiles t = {.s = s};
     int n = count_tiles(&t), rc = 0;
 

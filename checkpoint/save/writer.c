@@ -117,14 +117,10 @@ void tt_ckpt_writer_free(struct tt_ckpt_writer *w)
     tt_free(w);
 }
 
-char *tt_ckpt_writer_staging(struct tt_ckpt_writer *w)
+char *tt_ckpt_writer_staging(const struct tt_ckpt_writer *w, int64_t *ret_bytes)
 {
+    *ret_bytes = w->bytes;
     return w->staging;
-}
-
-int64_t tt_ckpt_writer_staging_bytes(const struct tt_ckpt_writer *w)
-{
-    return w->bytes;
 }
 
 void tt_ckpt_writer_start(struct tt_ckpt_writer *w, int (*work)(void *arg), void *arg)

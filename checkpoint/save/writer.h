@@ -23,8 +23,7 @@ int tt_ckpt_writer_new(int64_t bytes, struct tt_ckpt_writer **ret_writer) TT_MUS
 void tt_ckpt_writer_free(struct tt_ckpt_writer *writer);
 
 /** The staging memory, aligned to pages; untouched by the writer itself. */
-char *tt_ckpt_writer_staging(struct tt_ckpt_writer *writer);
-int64_t tt_ckpt_writer_staging_bytes(const struct tt_ckpt_writer *writer);
+char *tt_ckpt_writer_staging(const struct tt_ckpt_writer *writer, int64_t *ret_bytes);
 
 /** Hands over work, which returns 0 or a negative code with its message. No work may be under way. */
 void tt_ckpt_writer_start(struct tt_ckpt_writer *writer, int (*work)(void *arg), void *arg);

@@ -162,6 +162,16 @@ int tt_step_check_sizes(const char *step_path, const struct tt_manifest *manifes
     return rc;
 }
 
+/* A copy of a path without slashes at the end, which would make lstat follow a link. */
+static char *without_slash(const char *path)
+{
+    size_t n = strlen(path);
+
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    return tt_strndup(path, n);
+}
+
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -171,14 +181,12 @@ static const char *base_name(const char *path)
 
 int tt_step_manifest(const char *step_path, struct tt_manifest *ret_manifest)
 {
-    char *path = tt_strdup(step_path);
+    char *path = without_slash(step_path);
     struct tt_manifest manifest = {0};
     struct tt_path_info info;
     int64_t number, step;
     int rc = 0;
 
-    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
-        path[n - 1] = 0; /* a trailing slash would make lstat follow a link */
     number = tt_step_number(base_name(path));
     TT_TRY(tt_path_look(path, &info));
     if (number >= 0 && info.is_link) {
@@ -308,13 +316,11 @@ out:
 
 int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_folder)
 {
-    char *path = tt_strdup(given), *manifest, *run;
+    char *path = without_slash(given), *manifest, *run;
     bool has_manifest = false, torch = false, here = false, below = false;
     struct tt_path_info info = {0};
     int rc = 0;
 
-    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
-        path[n - 1] = 0;
     manifest = tt_format("%s/manifest.json", path);
     run = tt_format("%s/checkpoint", path);
     *ret_folder = NULL;
