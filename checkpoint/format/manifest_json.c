@@ -415,8 +415,6 @@ out:
     return rc;
 }
 
-/* --- files, and the whole --- */
-
 /* --- files --- */
 
 /* A path must stay in the checkpoint: "group/name.safetensors". */

@@ -206,7 +206,6 @@ static int check_origin(const struct tt_source *source, const struct tt_safetens
     return 0;
 }
 
-/* Compares the header with the manifest, tensor by tensor. */
 /* An average that has taken the place of its weight has the name of that weight. */
 static const struct tt_st_tensor *find_stored(const struct tt_safetensors *file, const struct tt_manifest_tensor *t)
 {
@@ -217,6 +216,7 @@ static const struct tt_st_tensor *find_stored(const struct tt_safetensors *file,
     return found;
 }
 
+/* Compares the header with the manifest, tensor by tensor. */
 static int check_tensors(const struct tt_source *source, const struct tt_safetensors *file, int number,
                          const char **ret_kind)
 {

@@ -333,7 +333,6 @@ out:
     return rc;
 }
 
-/* No collective is under way while rows are gathered, so one of their tags can be used. */
 int tt_saving_file(const struct tt_ckpt_saving *s, enum tt_ckpt_group group, int writer, struct tt_shard_file *ret_file)
 {
     int64_t slot = tt_saving_slot(s, group, writer);
@@ -343,7 +342,7 @@ int tt_saving_file(const struct tt_ckpt_saving *s, enum tt_ckpt_group group, int
                               s->file_begin[slot + 1] - begin, s->step, ret_file);
 }
 
-/* --- the writer's side --- */
+/* --- gathering: the writer's side. No collective is under way, so TT_TAG_SAVE may be used --- */
 
 /* A block that is being received: where its bytes go, and the transfers under way. */
 struct inbox {
@@ -439,7 +438,7 @@ out:
     return rc;
 }
 
-/* --- a holder's side --- */
+/* --- gathering: a holder's side --- */
 
 static int send_file(const struct tt_ckpt_saving *s, const struct tt_shard_file *file)
 {
@@ -465,7 +464,7 @@ out:
     return rc;
 }
 
-/* --- both --- */
+/* --- gathering: both sides --- */
 
 /* A flag per slot: whether its file needs rows of other ranks. */
 static bool *find_gathered(const struct tt_ckpt_saving *s)

@@ -51,7 +51,7 @@ enum tt_ckpt_depth {
 };
 
 /**
- * Compares a checkpoint with its manifest (in verify.c), and the Hugging Face folder in it with its own checksums.
+ * Compares a checkpoint with its manifest , and the Hugging Face folder in it with its own checksums.
  * {"path", "ok", "files", "tensors", "bytes", "checksums": chunks compared, "digests": tensors compared, "seconds",
  *  "problems": [{"kind", "text"}]}
  * kind: manifest, missing, truncated, trailing, header, stale, swapped, overlap, uncovered, crc, digest, nonfinite,
@@ -60,7 +60,7 @@ enum tt_ckpt_depth {
  */
 int tt_ckpt_verify(const char *path, enum tt_ckpt_depth depth, json_t **ret_json) TT_MUST_CHECK;
 
-/** Shared with list.c: the keys tokens, time, world, mesh, policy; the sum of the files. */
+/** Sets the keys tokens, time, world, mesh and policy. */
 void tt_ckpt_set_summary(json_t *json, const struct tt_manifest *manifest);
 int64_t tt_ckpt_file_bytes(const struct tt_manifest *manifest);
 
