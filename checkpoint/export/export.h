@@ -60,6 +60,6 @@ struct tt_copied {
  * it is and the format needs that, when its architecture is unknown (the message lists the known ones), when it has no
  * adapters (PEFT), or when the tensors of several sources do not have the same names and shapes.
  */
-int tt_ckpt_copy(const struct tt_copy *copy, struct tt_copied *ret_copied) TT_MUST_CHECK;
+int tt_ckpt_copy(const struct tt_copy *options, struct tt_copied *ret_copied) TT_MUST_CHECK;
 
 #endif
