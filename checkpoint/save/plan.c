@@ -86,6 +86,21 @@ static int least_loaded(const struct tt_mesh *mesh, const struct tt_placement *p
     return best;
 }
 
+/* Tensors of both groups. */
+static int n_tensors(const struct tt_ckpt_state *state)
+{
+    return state->n_model + state->n_optim;
+}
+
+/* A piece of tensor i of a state (tt_ckpt_state_tensor), without rows and writer. */
+static struct tt_ckpt_piece begin_piece(const struct tt_ckpt_state *state, int i)
+{
+    bool optim = i >= state->n_model;
+
+    return (struct tt_ckpt_piece){.group = optim ? TT_CKPT_OPTIM : TT_CKPT_MODEL,
+                                  .tensor = optim ? i - state->n_model : i};
+}
+
 /* Part number `part` of a tensor, as one piece and as a box; false if it does not exist or is empty. */
 static bool find_part(const struct tt_ckpt_chunk *tensor, const struct tt_mesh *mesh, int part,
                       struct tt_ckpt_piece *piece, struct tt_box *box)
@@ -107,33 +122,29 @@ static void assign_all(const struct tt_ckpt_state *state, const struct tt_mesh *
     struct small *small = NULL;
     int n_small = 0, cap = 0;
 
-    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
-        int n = 0;
-        const struct tt_ckpt_chunk *tensor = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
+    for (int i = 0; i < n_tensors(state); i++) {
+        const struct tt_ckpt_chunk *tensor = tt_ckpt_state_tensor(state, i);
+        struct tt_ckpt_piece piece = begin_piece(state, i);
+        int copies = tt_placement_copies(mesh, &tensor->placement);
+        int64_t begin, bytes;
+        struct tt_box box;
 
-        for (int i = 0; i < n; i++) {
-            struct tt_ckpt_piece piece = {.group = (enum tt_ckpt_group)group, .tensor = i};
-            int copies = tt_placement_copies(mesh, &tensor[i].placement);
-            int64_t begin, bytes;
-            struct tt_box box;
+        if (!find_part(tensor, mesh, part, &piece, &box))
+            continue;
+        begin = piece.row_begin;
+        bytes = tt_ckpt_box_bytes(tensor, &box);
+        if (copies == 1 || bytes < split_bytes) {
+            struct small item = {piece, bytes, n_small};
 
-            if (!find_part(&tensor[i], mesh, part, &piece, &box))
-                continue;
-            begin = piece.row_begin;
-            bytes = tt_ckpt_box_bytes(&tensor[i], &box);
-            if (copies == 1 || bytes < split_bytes) {
-                struct small item = {piece, bytes, n_small};
-
-                TT_PUSH(small, n_small, cap) = item;
-                continue;
-            }
-            for (int copy = 0; copy < copies; copy++) {
-                tt_chunk(rows_of(&box), copies, copy, &piece.row_begin, &piece.row_count);
-                piece.row_begin += begin;
-                piece.writer = tt_placement_rank(mesh, &tensor[i].placement, part, copy);
-                load[piece.writer] += piece.row_count * (bytes / rows_of(&box));
-                add_piece(plan, &piece);
-            }
+            TT_PUSH(small, n_small, cap) = item;
+            continue;
+        }
+        for (int copy = 0; copy < copies; copy++) {
+            tt_chunk(rows_of(&box), copies, copy, &piece.row_begin, &piece.row_count);
+            piece.row_begin += begin;
+            piece.writer = tt_placement_rank(mesh, &tensor->placement, part, copy);
+            load[piece.writer] += piece.row_count * (bytes / rows_of(&box));
+            add_piece(plan, &piece);
         }
     }
     if (n_small)
@@ -153,19 +164,15 @@ static void assign_first_copy(const struct tt_ckpt_state *state, const struct tt
                               struct tt_ckpt_plan *plan)
 {
     (void)load;
-    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
-        int n = 0;
-        const struct tt_ckpt_chunk *tensor = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
+    for (int i = 0; i < n_tensors(state); i++) {
+        const struct tt_ckpt_chunk *tensor = tt_ckpt_state_tensor(state, i);
+        struct tt_ckpt_piece piece = begin_piece(state, i);
+        struct tt_box box;
 
-        for (int i = 0; i < n; i++) {
-            struct tt_ckpt_piece piece = {.group = (enum tt_ckpt_group)group, .tensor = i};
-            struct tt_box box;
-
-            if (!find_part(&tensor[i], mesh, part, &piece, &box))
-                continue;
-            piece.writer = tt_placement_rank(mesh, &tensor[i].placement, part, 0);
-            add_piece(plan, &piece);
-        }
+        if (!find_part(tensor, mesh, part, &piece, &box))
+            continue;
+        piece.writer = tt_placement_rank(mesh, &tensor->placement, part, 0);
+        add_piece(plan, &piece);
     }
 }
 
@@ -175,16 +182,14 @@ static void assign_rank0(const struct tt_ckpt_state *state, const struct tt_mesh
 {
     (void)mesh;
     (void)load;
-    for (int group = 0; group < TT_CKPT_GROUPS && part == 0; group++) {
-        int n = 0;
-        const struct tt_ckpt_chunk *tensor = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
+    for (int i = 0; i < n_tensors(state) && part == 0; i++) {
+        const struct tt_ckpt_chunk *tensor = tt_ckpt_state_tensor(state, i);
+        struct tt_box whole = tt_box_whole(tensor->ndim, tensor->shape);
+        struct tt_ckpt_piece piece = begin_piece(state, i);
 
-        for (int i = 0; i < n; i++) {
-            struct tt_box whole = tt_box_whole(tensor[i].ndim, tensor[i].shape);
-            struct tt_ckpt_piece piece = {(enum tt_ckpt_group)group, i, TT_NONE, 0, rows_of(&whole), 0};
-
-            add_piece(plan, &piece);
-        }
+        piece.part = TT_NONE;
+        piece.row_count = rows_of(&whole);
+        add_piece(plan, &piece);
     }
 }
 
@@ -254,15 +259,10 @@ static int most_parts(const struct tt_ckpt_state *state, const struct tt_mesh *m
 {
     int most = 1;
 
-    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
-        int n = 0;
-        const struct tt_ckpt_chunk *tensor = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
+    for (int i = 0; i < n_tensors(state); i++) {
+        int parts = tt_placement_parts(mesh, &tt_ckpt_state_tensor(state, i)->placement);
 
-        for (int i = 0; i < n; i++) {
-            int parts = tt_placement_parts(mesh, &tensor[i].placement);
-
-            most = parts > most ? parts : most;
-        }
+        most = parts > most ? parts : most;
     }
     return most;
 }
@@ -339,15 +339,12 @@ uint64_t tt_ckpt_plan_hash(const struct tt_ckpt_state *state, const struct tt_ck
 {
     uint64_t hash = 0;
 
-    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
-        int n = 0;
-        const struct tt_ckpt_chunk *tensor = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
+    for (int i = 0; i < n_tensors(state); i++) {
+        const struct tt_ckpt_chunk *tensor = tt_ckpt_state_tensor(state, i);
 
-        for (int i = 0; i < n; i++) {
-            hash = tt_hash64(tensor[i].name, strlen(tensor[i].name) + 1, hash);
-            hash = tt_hash64(tensor[i].shape, (size_t)tensor[i].ndim * sizeof tensor[i].shape[0], hash);
-            hash = tt_mix64(hash ^ (uint64_t)tensor[i].dtype);
-        }
+        hash = tt_hash64(tensor->name, strlen(tensor->name) + 1, hash);
+        hash = tt_hash64(tensor->shape, (size_t)tensor->ndim * sizeof tensor->shape[0], hash);
+        hash = tt_mix64(hash ^ (uint64_t)tensor->dtype);
     }
     for (int i = 0; i < plan->n; i++) {
         const struct tt_ckpt_piece *piece = &plan->piece[i];

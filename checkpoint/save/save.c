@@ -261,28 +261,23 @@ static int wait_for_retention(struct tt_ckpt_store *store)
 
 static int check_chunks(const struct tt_ckpt_saving *s)
 {
-    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
-        int n = 0;
-        const struct tt_ckpt_chunk *tensor = tt_ckpt_state_group(&s->live, (enum tt_ckpt_group)group, &n);
+    for (int i = 0; i < s->live.n_model + s->live.n_optim; i++) {
+        const struct tt_ckpt_chunk *c = tt_ckpt_state_tensor(&s->live, i);
+        int part = tt_placement_part(&s->store->mesh, &c->placement, s->rank);
+        char found[128], wanted[128];
+        struct tt_box box;
+        int64_t volume;
 
-        for (int i = 0; i < n; i++) {
-            const struct tt_ckpt_chunk *c = &tensor[i];
-            int part = tt_placement_part(&s->store->mesh, &c->placement, s->rank);
-            char found[128], wanted[128];
-            struct tt_box box;
-            int64_t volume;
-
-            if (c->ndim < 0 || c->ndim > TT_CKPT_DIMS || !tt_box_checked_volume(c->shape, c->ndim, &volume) ||
-                !tt_dtype_size(c->dtype))
-                return tt_fail(TT_EINTERNAL, "tensor '%s' cannot be saved: impossible shape or dtype", c->name);
-            if (!tt_placement_has(&s->store->mesh, &c->placement, s->rank) && tt_box_volume(&c->part) == 0)
-                continue; /* of another stage of the pipeline */
-            box = tt_placement_box(&s->store->mesh, &c->placement, c->ndim, c->shape, part);
-            volume = tt_box_volume(&box);
-            if (tt_box_volume(&c->part) != volume || (volume && (!tt_box_equal(&box, &c->part) || !c->data)))
-                return tt_fail(TT_EINTERNAL, "tensor '%s': rank %d holds %s, its placement says %s", c->name, s->rank,
-                               tt_box_text(found, sizeof found, &c->part), tt_box_text(wanted, sizeof wanted, &box));
-        }
+        if (c->ndim < 0 || c->ndim > TT_CKPT_DIMS || !tt_box_checked_volume(c->shape, c->ndim, &volume) ||
+            !tt_dtype_size(c->dtype))
+            return tt_fail(TT_EINTERNAL, "tensor '%s' cannot be saved: impossible shape or dtype", c->name);
+        if (!tt_placement_has(&s->store->mesh, &c->placement, s->rank) && tt_box_volume(&c->part) == 0)
+            continue; /* of another stage of the pipeline */
+        box = tt_placement_box(&s->store->mesh, &c->placement, c->ndim, c->shape, part);
+        volume = tt_box_volume(&box);
+        if (tt_box_volume(&c->part) != volume || (volume && (!tt_box_equal(&box, &c->part) || !c->data)))
+            return tt_fail(TT_EINTERNAL, "tensor '%s': rank %d holds %s, its placement says %s", c->name, s->rank,
+                           tt_box_text(found, sizeof found, &c->part), tt_box_text(wanted, sizeof wanted, &box));
     }
     return 0;
 }
