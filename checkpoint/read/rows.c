@@ -14,7 +14,7 @@
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/math/bf16.h"
-#include "core/models/parts/lora.h"
+#include "core/models/lora.h"
 #include "core/os/path.h"
 
 /* --- weights in FP8 and MXFP4 --- */

@@ -445,7 +445,7 @@ static const char *conversion_of(const char *method)
     return "use the model's float32, bfloat16 or float16 files";
 }
 
-/* Weights in FP8 and MXFP4 are read as bfloat16 (checkpoint/hf/packed.h). */
+/* Weights in FP8 and MXFP4 are read as bfloat16 (checkpoint/read/rows.c). */
 static int check_quantization(const json_t *config, const char *where)
 {
     const json_t *quantization = member(config, "quantization_config");
