@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -139,15 +140,79 @@ struct train_job fixture_sequences(const struct fixture *fixture, const struct t
     return job;
 }
 
-void fixture_must_be(const struct train_job *job, const struct train_result *wanted, const char *what)
+static int at_least_1(int n)
+{
+    return n > 0 ? n : 1;
+}
+
+int64_t fixture_microbatches(const struct fixture_layout *l)
+{
+    return (int64_t)at_least_1(l->microbatches) * at_least_1(l->runs) * at_least_1(l->shards) *
+           at_least_1(l->replicate);
+}
+
+void fixture_lay_out(struct train_job *job, const struct fixture_layout *l)
+{
+    job->replicate = at_least_1(l->replicate);
+    job->context = at_least_1(l->context);
+    job->tensor = at_least_1(l->tensor);
+    job->experts = at_least_1(l->experts);
+    job->moe_window = l->window;
+    job->pipe = at_least_1(l->pipe);
+    job->stages_per_rank = at_least_1(l->stages_per_rank);
+    job->schedule_of_pipe = l->schedule;
+    job->runs = at_least_1(l->runs);
+    job->ranks = job->pipe * job->replicate * at_least_1(l->shards) * job->context * job->tensor;
+}
+
+void fixture_vary(int i, struct train_job *job)
+{
+    static const struct tt_recompute recomputes[] = {
+        {TT_RECOMPUTE_NONE, 0}, {TT_RECOMPUTE_FULL, 0}, {TT_RECOMPUTE_OP, 0}, {TT_RECOMPUTE_SELECTIVE, 2}};
+    static const enum tt_reshard reshards[] = {TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_RESHARD_AFTER_FORWARD_ALWAYS,
+                                               TT_RESHARD_AFTER_FORWARD_NEVER, TT_RESHARD_AFTER_FORWARD_LAST_LAYER};
+    static const char *const wraps[] = {"block", "model", "param"};
+
+    job->recompute = recomputes[i % 4];
+    job->reshard = reshards[i / 2 % 4];
+    job->wrap = wraps[i % 3];
+    job->prefetch = i % 3;
+    job->threads = 1 + i % 2;
+    job->gives_up = job->pipe > 1 ? job->runs > 1 : i % 4 == 3;
+}
+
+static void must_be(const struct train_job *job, const struct train_result *wanted, const char *what, va_list values)
 {
     struct train_result got;
     const char *difference;
+    char text[256];
 
+    (void)vsnprintf(text, sizeof text, what, values);
     if (fixture_check(train_job_run(job, &got)) < 0)
-        fail_msg("%s, engine %d, gathers %d", what, (int)job->scheduler, job->gathers);
+        fail_msg("%s, engine %d, gathers %d", text, (int)job->scheduler, job->gathers);
     difference = train_result_difference(job, wanted, &got);
     if (difference)
-        fail_msg("%s, engine %d, gathers %d: %s", what, (int)job->scheduler, job->gathers, difference);
+        fail_msg("%s, engine %d, gathers %d: %s", text, (int)job->scheduler, job->gathers, difference);
     train_result_release(&got);
+}
+
+void fixture_must_be(const struct train_job *job, const struct train_result *wanted, const char *what, ...)
+{
+    va_list values;
+
+    va_start(values, what);
+    must_be(job, wanted, what, values);
+    va_end(values);
+}
+
+void fixture_both_must_be(struct train_job job, const struct train_result *wanted, const char *what, ...)
+{
+    for (int planned = 0; planned < 2; planned++) {
+        va_list values;
+
+        va_start(values, what);
+        job.scheduler = planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+        must_be(&job, wanted, what, values);
+        va_end(values);
+    }
 }

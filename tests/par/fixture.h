@@ -44,8 +44,36 @@ void fixture_close(struct fixture *fixture);
 struct train_job fixture_sequences(const struct fixture *fixture, const struct tt_model *model, int64_t microbatches,
                                    int sequence_grains, int grains);
 
-/** Runs the job, whose result must be the wanted one; `what` names it in the message. */
-void fixture_must_be(const struct train_job *job, const struct train_result *wanted, const char *what);
+/* The layout of a case. 0 stands for 1. */
+struct fixture_layout {
+    int shards, replicate;
+    int context, sequence_grains, tensor, grains;
+    int experts;
+    double window; /* tt_engine_options.moe_window */
+    int pipe, stages_per_rank;
+    enum tt_pipeline_schedule schedule; /* if pipe > 1 */
+    int runs;                           /* through the pipeline in a step */
+    int microbatches;                   /* of a rank, in a run */
+};
+
+#define PIPE(ranks, stages, name) .pipe = (ranks), .stages_per_rank = (stages), .schedule = TT_PP_##name
+
+/** The microbatches of all ranks in a step. */
+int64_t fixture_microbatches(const struct fixture_layout *layout);
+
+/** Gives the job the layout, except for grains and batch, which its reference on one rank has too. */
+void fixture_lay_out(struct train_job *job, const struct fixture_layout *layout);
+
+/** Gives the job policies that change no bit, and that differ from case to case. The layout must be set. */
+void fixture_vary(int i, struct train_job *job);
+
+/** Runs the job, whose result must be the wanted one; `what` and its values name the job in the message. */
+void fixture_must_be(const struct train_job *job, const struct train_result *wanted, const char *what, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/** The same with the eager and with the planned engine. */
+void fixture_both_must_be(struct train_job job, const struct train_result *wanted, const char *what, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /** Every schedule of pipelines, with the chunks that a rank has. */
 enum { FIXTURE_SCHEDULES = 8 };

@@ -68,41 +68,39 @@ static void run(const struct train_job *job, struct train_result *ret_result)
 
 /* Layouts, engines and policies that must not change a bit. */
 static const struct {
-    int ranks, replicate, pipe, experts;
+    struct fixture_layout layout;
     bool planned;
     struct tt_recompute recompute;
     const char *wrap;
 } layouts[] = {
-    {2, 1, 1, 1, false, {TT_RECOMPUTE_FULL, 0}, "block"},     {4, 2, 1, 1, true, {TT_RECOMPUTE_SELECTIVE, 1}, "param"},
-    {8, 1, 1, 1, false, {TT_RECOMPUTE_OP, 0}, "model"},       {2, 1, 2, 1, true, {TT_RECOMPUTE_FULL, 0}, "block"},
-    {4, 1, 2, 1, false, {TT_RECOMPUTE_NONE, 0}, "block"},     {1, 1, 1, 1, true, {TT_RECOMPUTE_FULL, 0}, "block"},
-    {2, 1, 1, 2, false, {TT_RECOMPUTE_OP, 0}, "block"},       {4, 1, 2, 2, true, {TT_RECOMPUTE_FULL, 0}, "block"},
-    {8, 2, 1, 2, true, {TT_RECOMPUTE_SELECTIVE, 2}, "block"},
+    {.layout = {.shards = 2}, .recompute = {TT_RECOMPUTE_FULL, 0}},
+    {.layout = {.shards = 2, .replicate = 2},
+     .planned = true,
+     .recompute = {TT_RECOMPUTE_SELECTIVE, 1},
+     .wrap = "param"},
+    {.layout = {.shards = 8}, .recompute = {TT_RECOMPUTE_OP, 0}, .wrap = "model"},
+    {.layout = {.runs = 2, PIPE(2, 1, 1F1B)}, .planned = true, .recompute = {TT_RECOMPUTE_FULL, 0}},
+    {.layout = {.shards = 2, .runs = 2, PIPE(2, 1, 1F1B)}},
+    {.layout = {.shards = 1}, .planned = true, .recompute = {TT_RECOMPUTE_FULL, 0}},
+    {.layout = {.shards = 2, .experts = 2}, .recompute = {TT_RECOMPUTE_OP, 0}},
+    {.layout = {.shards = 2, .experts = 2, .runs = 2, PIPE(2, 1, 1F1B)},
+     .planned = true,
+     .recompute = {TT_RECOMPUTE_FULL, 0}},
+    {.layout = {.shards = 4, .replicate = 2, .experts = 2}, .planned = true, .recompute = {TT_RECOMPUTE_SELECTIVE, 2}},
 };
 
 static void expect_the_same_on_all_layouts(const struct train_job *job, const struct train_result *reference)
 {
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         struct train_job other = *job;
-        struct train_result found;
-        const char *difference;
 
-        other.ranks = layouts[i].ranks;
-        other.replicate = layouts[i].replicate;
-        other.pipe = layouts[i].pipe;
-        other.experts = layouts[i].experts;
+        fixture_lay_out(&other, &layouts[i].layout);
         other.scheduler = layouts[i].planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
         other.recompute = layouts[i].recompute;
         other.wrap = layouts[i].wrap;
-        other.schedule_of_pipe = TT_PP_1F1B;
-        other.runs = layouts[i].pipe > 1 ? 2 : 0;
-        other.gives_up = layouts[i].pipe == 1 && i % 2;
+        other.gives_up = other.pipe == 1 && i % 2;
         other.threads = 1 + (int)i % 2;
-        run(&other, &found);
-        difference = train_result_difference(job, reference, &found);
-        if (difference)
-            fail_msg("layout %d: %s", (int)i, difference);
-        train_result_release(&found);
+        fixture_must_be(&other, reference, "layout %d", (int)i);
     }
 }
 

@@ -17,11 +17,11 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
+#include "core/comm/comm.h"
 #include "core/os/file.h"
 #include "core/os/team.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/comm/peer_memory.h"
-#include "core/comm/comm.h"
 #include "parallel/comm/threads.h"
 #include "tests/help/mesh.h"
 #include "tests/help/sweep.h"

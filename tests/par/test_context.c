@@ -74,32 +74,38 @@ static struct train_job job_of(enum model model, int64_t microbatches, int seque
 
 static const struct {
     enum model model;
-    int context, sequence_grains, tensor, grains, shards, replicate;
-    int runs; /* microbatches of a rank, without a pipeline */
-    int pipe, stages_per_rank;
-    enum tt_pipeline_schedule schedule;
+    struct fixture_layout layout;
 } cases[] = {
-    {LLAMA, 1, 8, 1, 1, 2, 1, 1, 1, 1, TT_PP_1F1B},   {LLAMA, 2, 8, 1, 1, 1, 1, 2, 1, 1, TT_PP_1F1B},
-    {LLAMA, 4, 8, 1, 1, 1, 1, 3, 1, 1, TT_PP_1F1B},   {LLAMA, 4, 4, 1, 1, 1, 1, 1, 1, 1, TT_PP_1F1B},
-    {LLAMA, 8, 8, 1, 1, 1, 1, 1, 1, 1, TT_PP_1F1B},   {QWEN, 2, 4, 1, 1, 2, 1, 2, 1, 1, TT_PP_1F1B},
-    {TIED, 2, 8, 1, 1, 4, 1, 1, 1, 1, TT_PP_1F1B},    {GPT, 4, 8, 1, 1, 2, 1, 2, 1, 1, TT_PP_1F1B},
-    {LLAMA, 2, 4, 1, 1, 2, 2, 1, 1, 1, TT_PP_1F1B},   {QWEN, 4, 4, 1, 1, 1, 2, 2, 1, 1, TT_PP_1F1B},
-    {LLAMA, 2, 4, 2, 2, 1, 1, 2, 1, 1, TT_PP_1F1B},   {TIED, 2, 2, 2, 4, 2, 1, 1, 1, 1, TT_PP_1F1B},
-    {GPT, 4, 4, 2, 2, 1, 1, 2, 1, 1, TT_PP_1F1B},     {QWEN, 2, 4, 2, 2, 1, 1, 1, 1, 1, TT_PP_1F1B},
-    {LLAMA, 2, 8, 1, 1, 1, 1, 4, 2, 1, TT_PP_1F1B},   {QWEN, 2, 4, 1, 1, 2, 1, 4, 2, 2, TT_PP_INTERLEAVED_1F1B},
-    {TIED, 4, 4, 1, 1, 1, 1, 4, 2, 1, TT_PP_1F1B},    {GPT, 2, 4, 1, 1, 1, 2, 4, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
-    {LLAMA, 2, 2, 2, 2, 1, 1, 4, 2, 1, TT_PP_GPIPE},  {ONE, 4, 8, 1, 1, 1, 1, 2, 1, 1, TT_PP_1F1B},
-    {ONE, 2, 4, 2, 2, 1, 1, 1, 1, 1, TT_PP_1F1B},     {ONE, 4, 4, 1, 1, 2, 1, 1, 1, 1, TT_PP_1F1B},
-    {ONE, 4, 4, 1, 1, 1, 1, 4, 2, 1, TT_PP_1F1B},     {LATENT, 2, 8, 1, 1, 2, 1, 2, 1, 1, TT_PP_1F1B},
-    {LATENTS, 4, 4, 1, 1, 1, 1, 1, 1, 1, TT_PP_1F1B}, {LATENT, 2, 4, 2, 2, 1, 1, 2, 1, 1, TT_PP_1F1B},
-    {LATENTS, 2, 2, 4, 4, 1, 1, 1, 1, 1, TT_PP_1F1B}, {LATENTS, 2, 4, 2, 2, 1, 1, 4, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
+    {LLAMA, {.sequence_grains = 8, .shards = 2}},
+    {LLAMA, {.context = 2, .sequence_grains = 8, .microbatches = 2}},
+    {LLAMA, {.context = 4, .sequence_grains = 8, .microbatches = 3}},
+    {LLAMA, {.context = 4, .sequence_grains = 4}},
+    {LLAMA, {.context = 8, .sequence_grains = 8}},
+    {QWEN, {.context = 2, .sequence_grains = 4, .shards = 2, .microbatches = 2}},
+    {TIED, {.context = 2, .sequence_grains = 8, .shards = 4}},
+    {GPT, {.context = 4, .sequence_grains = 8, .shards = 2, .microbatches = 2}},
+    {LLAMA, {.context = 2, .sequence_grains = 4, .shards = 2, .replicate = 2}},
+    {QWEN, {.context = 4, .sequence_grains = 4, .replicate = 2, .microbatches = 2}},
+    {LLAMA, {.context = 2, .sequence_grains = 4, .tensor = 2, .grains = 2, .microbatches = 2}},
+    {TIED, {.context = 2, .sequence_grains = 2, .tensor = 2, .grains = 4, .shards = 2}},
+    {GPT, {.context = 4, .sequence_grains = 4, .tensor = 2, .grains = 2, .microbatches = 2}},
+    {QWEN, {.context = 2, .sequence_grains = 4, .tensor = 2, .grains = 2}},
+    {LLAMA, {.context = 2, .sequence_grains = 8, .microbatches = 4, PIPE(2, 1, 1F1B)}},
+    {QWEN, {.context = 2, .sequence_grains = 4, .shards = 2, .microbatches = 4, PIPE(2, 2, INTERLEAVED_1F1B)}},
+    {TIED, {.context = 4, .sequence_grains = 4, .microbatches = 4, PIPE(2, 1, 1F1B)}},
+    {GPT, {.context = 2, .sequence_grains = 4, .replicate = 2, .microbatches = 4, PIPE(2, 2, ZBV_ZERO_BUBBLE)}},
+    {LLAMA, {.context = 2, .sequence_grains = 2, .tensor = 2, .grains = 2, .microbatches = 4, PIPE(2, 1, GPIPE)}},
+    {ONE, {.context = 4, .sequence_grains = 8, .microbatches = 2}},
+    {ONE, {.context = 2, .sequence_grains = 4, .tensor = 2, .grains = 2}},
+    {ONE, {.context = 4, .sequence_grains = 4, .shards = 2}},
+    {ONE, {.context = 4, .sequence_grains = 4, .microbatches = 4, PIPE(2, 1, 1F1B)}},
+    {LATENT, {.context = 2, .sequence_grains = 8, .shards = 2, .microbatches = 2}},
+    {LATENTS, {.context = 4, .sequence_grains = 4}},
+    {LATENT, {.context = 2, .sequence_grains = 4, .tensor = 2, .grains = 2, .microbatches = 2}},
+    {LATENTS, {.context = 2, .sequence_grains = 2, .tensor = 4, .grains = 4}},
+    {LATENTS,
+     {.context = 2, .sequence_grains = 4, .tensor = 2, .grains = 2, .microbatches = 4, PIPE(2, 2, ZBV_ZERO_BUBBLE)}},
 };
-
-static const struct tt_recompute recomputes[] = {
-    {TT_RECOMPUTE_NONE, 0}, {TT_RECOMPUTE_FULL, 0}, {TT_RECOMPUTE_OP, 0}, {TT_RECOMPUTE_SELECTIVE, 2}};
-static const enum tt_reshard reshards[] = {TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_RESHARD_AFTER_FORWARD_ALWAYS,
-                                           TT_RESHARD_AFTER_FORWARD_NEVER};
-static const char *const wraps[] = {"block", "model", "param"};
 
 /* Policies that differ from case to case. What changes the result, such as bf16, is in the reference too. */
 static void vary(int i, bool bf16, struct train_job *one, struct train_job *job)
@@ -113,39 +119,26 @@ static void vary(int i, bool bf16, struct train_job *one, struct train_job *job)
     one->contiguous = job->contiguous = i % 5 == 4;
     one->z_loss = job->z_loss = i % 3 == 2 ? 0.1 : 0.0;
     one->average_decay = job->average_decay = i % 4 == 1 && !job->shard_dtype ? 0.5 : 0.0;
-    job->recompute = recomputes[i % COUNT(recomputes)];
-    job->reshard = reshards[i / 2 % COUNT(reshards)];
-    job->wrap = wraps[i % COUNT(wraps)];
-    job->prefetch = i % 3;
-    job->threads = 1 + i % 2;
-    job->gives_up = i % 4 == 3 && job->pipe <= 1;
+    fixture_vary(i, job);
 }
 
 static void any_layout_has_the_bits_of_one_rank(void **state)
 {
     for (int i = 0; i < 2 * COUNT(cases); i++) {
-        int c = i % COUNT(cases), dp = cases[c].shards * cases[c].replicate;
-        struct train_job one =
-            job_of(cases[c].model, (int64_t)cases[c].runs * dp, cases[c].sequence_grains, cases[c].grains);
+        const struct fixture_layout *layout = &cases[i % COUNT(cases)].layout;
+        enum model model = cases[i % COUNT(cases)].model;
+        struct train_job one = job_of(model, fixture_microbatches(layout), layout->sequence_grains, layout->grains);
         struct train_job job = one;
         struct train_result wanted;
-        char what[32];
 
-        job.context = cases[c].context;
-        job.tensor = cases[c].tensor;
-        job.pipe = cases[c].pipe;
-        job.schedule_of_pipe = cases[c].schedule;
-        job.stages_per_rank = cases[c].stages_per_rank;
-        job.replicate = cases[c].replicate;
-        job.ranks = cases[c].pipe * cases[c].context * cases[c].tensor * dp;
+        fixture_lay_out(&job, layout);
         vary(i, i >= COUNT(cases), &one, &job);
-        (void)snprintf(what, sizeof what, "case %d", i);
         assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
         for (int k = sweep_stride() == 1 ? 0 : i % 4; k < 4; k += sweep_stride()) {
             job.scheduler = k % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
             job.gathers = k / 2;
-            if (job.gathers || cases[c].model != ONE)
-                fixture_must_be(&job, &wanted, what);
+            if (job.gathers || model != ONE)
+                fixture_must_be(&job, &wanted, "case %d", i);
         }
         train_result_release(&wanted);
     }

@@ -60,23 +60,20 @@ static struct train_job job_of(int model, int64_t global_batch)
 /* --- the same bits --- */
 
 static const struct {
-    int model, experts, shards, replicate, runs; /* runs: microbatches of a rank, without a pipeline */
-    double window;
-    int pipe, stages_per_rank;
-    enum tt_pipeline_schedule schedule;
+    int model;
+    struct fixture_layout layout;
 } cases[] = {
-    {0, 2, 2, 1, 1, 2.0, 1, 1, TT_PP_1F1B}, {0, 4, 4, 1, 2, 0.1, 1, 1, TT_PP_1F1B},
-    {0, 8, 8, 1, 1, 0.1, 1, 1, TT_PP_1F1B}, {0, 2, 4, 1, 2, 0.4, 1, 1, TT_PP_1F1B},
-    {0, 4, 8, 1, 1, 0.5, 1, 1, TT_PP_1F1B}, {0, 2, 2, 2, 2, 1.0, 1, 1, TT_PP_1F1B},
-    {0, 2, 4, 2, 1, 0.1, 1, 1, TT_PP_1F1B}, {1, 4, 4, 1, 2, 1.0, 1, 1, TT_PP_1F1B},
-    {0, 2, 2, 1, 4, 0.1, 2, 1, TT_PP_1F1B}, {0, 4, 4, 1, 4, 0.3, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
+    {0, {.experts = 2, .shards = 2, .window = 2.0}},
+    {0, {.experts = 4, .shards = 4, .microbatches = 2, .window = 0.1}},
+    {0, {.experts = 8, .shards = 8, .window = 0.1}},
+    {0, {.experts = 2, .shards = 4, .microbatches = 2, .window = 0.4}},
+    {0, {.experts = 4, .shards = 8, .window = 0.5}},
+    {0, {.experts = 2, .shards = 2, .replicate = 2, .microbatches = 2, .window = 1.0}},
+    {0, {.experts = 2, .shards = 4, .replicate = 2, .window = 0.1}},
+    {1, {.experts = 4, .shards = 4, .microbatches = 2, .window = 1.0}},
+    {0, {.experts = 2, .shards = 2, .microbatches = 4, .window = 0.1, PIPE(2, 1, 1F1B)}},
+    {0, {.experts = 4, .shards = 4, .microbatches = 4, .window = 0.3, PIPE(2, 2, ZBV_ZERO_BUBBLE)}},
 };
-
-static const struct tt_recompute recomputes[] = {
-    {TT_RECOMPUTE_NONE, 0}, {TT_RECOMPUTE_FULL, 0}, {TT_RECOMPUTE_OP, 0}, {TT_RECOMPUTE_SELECTIVE, 2}};
-static const enum tt_reshard reshards[] = {TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_RESHARD_AFTER_FORWARD_ALWAYS,
-                                           TT_RESHARD_AFTER_FORWARD_NEVER};
-static const char *const wraps[] = {"block", "model", "param"};
 
 /* Policies that differ from case to case. What changes the result, such as bf16, is in the reference too. */
 static void vary(int i, struct train_job *one, struct train_job *job)
@@ -91,36 +88,20 @@ static void vary(int i, struct train_job *one, struct train_job *job)
         one->reduce_dtype = job->reduce_dtype = TT_BF16;
     one->documents = job->documents = i % 2;
     one->average_decay = job->average_decay = i % 4 == 1 && !job->shard_dtype ? 0.5 : 0.0;
-    job->recompute = recomputes[i % COUNT(recomputes)];
-    job->reshard = reshards[i / 2 % COUNT(reshards)];
-    job->wrap = wraps[i % COUNT(wraps)];
-    job->prefetch = i % 3;
-    job->threads = 1 + i % 2;
-    job->gives_up = i % 4 == 3 && job->pipe <= 1;
+    fixture_vary(i, job);
 }
 
 static void any_layout_has_the_bits_of_all_experts_on_each_rank(void **state)
 {
     for (int i = 0; i < 2 * COUNT(cases); i++) {
-        int c = i % COUNT(cases), dp = cases[c].shards * cases[c].replicate;
-        struct train_job one = job_of(cases[c].model, (int64_t)cases[c].runs * dp), job = one;
+        const struct fixture_layout *layout = &cases[i % COUNT(cases)].layout;
+        struct train_job one = job_of(cases[i % COUNT(cases)].model, fixture_microbatches(layout)), job = one;
         struct train_result wanted;
-        char what[32];
 
-        job.experts = cases[c].experts;
-        job.moe_window = cases[c].window;
-        job.pipe = cases[c].pipe;
-        job.schedule_of_pipe = cases[c].schedule;
-        job.stages_per_rank = cases[c].stages_per_rank;
-        job.replicate = cases[c].replicate;
-        job.ranks = cases[c].pipe * dp;
+        fixture_lay_out(&job, layout);
         vary(i, &one, &job);
-        (void)snprintf(what, sizeof what, "case %d", i);
         assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
-        for (int planned = 0; planned < 2; planned++) {
-            job.scheduler = planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
-            fixture_must_be(&job, &wanted, what);
-        }
+        fixture_both_must_be(job, &wanted, "case %d", i);
         train_result_release(&wanted);
     }
 }

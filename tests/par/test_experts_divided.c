@@ -86,45 +86,46 @@ static struct train_job job_of(enum model model, int64_t microbatches, int seque
 
 static const struct {
     enum model model;
-    int experts, tensor, grains, context, sequence_grains, shards, replicate, runs;
-    double window;
-    int pipe, stages_per_rank;
-    enum tt_pipeline_schedule schedule;
+    struct fixture_layout layout;
 } cases[] = {
-    /* ep, tp of grains, cp of grains, shards, replicas, microbatches of a rank */
-    {QWEN, 2, 2, 2, 1, 1, 1, 1, 1, 2.0, 1, 1, TT_PP_1F1B},
-    {QWEN, 2, 2, 4, 1, 1, 2, 1, 2, 0.1, 1, 1, TT_PP_1F1B},
-    {QWEN, 4, 4, 4, 1, 1, 1, 1, 1, 0.1, 1, 1, TT_PP_1F1B},
-    {QWEN, 8, 2, 2, 1, 1, 4, 1, 1, 0.3, 1, 1, TT_PP_1F1B},
-    {MIXTRAL, 4, 2, 2, 1, 1, 2, 2, 1, 0.5, 1, 1, TT_PP_1F1B},
-    {QWEN, 1, 1, 1, 1, 4, 2, 1, 1, 1.0, 1, 1, TT_PP_1F1B},
-    {QWEN, 1, 1, 1, 2, 4, 1, 1, 2, 1.0, 1, 1, TT_PP_1F1B},
-    {MIXTRAL, 1, 1, 1, 4, 4, 1, 2, 1, 1.0, 1, 1, TT_PP_1F1B},
-    {QWEN, 2, 1, 1, 2, 2, 1, 1, 1, 0.1, 1, 1, TT_PP_1F1B},
-    {QWEN, 2, 1, 2, 1, 4, 2, 1, 1, 0.1, 1, 1, TT_PP_1F1B},
-    {QWEN, 4, 1, 1, 2, 4, 2, 1, 2, 0.2, 1, 1, TT_PP_1F1B},
-    {MIXTRAL, 2, 1, 1, 4, 4, 2, 1, 1, 0.4, 1, 1, TT_PP_1F1B},
-    {QWEN, 2, 2, 2, 2, 4, 1, 1, 2, 0.1, 1, 1, TT_PP_1F1B},
-    {QWEN, 4, 2, 2, 2, 2, 1, 1, 1, 2.0, 1, 1, TT_PP_1F1B},
-    {QWEN, 8, 2, 2, 2, 4, 2, 1, 1, 0.1, 1, 1, TT_PP_1F1B},
-    {IN_TURN, 4, 2, 2, 2, 4, 1, 1, 2, 0.5, 1, 1, TT_PP_1F1B},
-    {IN_TURN, 4, 4, 4, 1, 1, 1, 1, 2, 0.1, 1, 1, TT_PP_1F1B},
-    {QWEN, 2, 2, 2, 1, 1, 1, 1, 4, 0.1, 2, 1, TT_PP_1F1B},
-    {QWEN, 4, 2, 2, 2, 4, 1, 1, 4, 0.1, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
-    {MIXTRAL, 1, 1, 1, 2, 4, 1, 1, 4, 1.0, 2, 1, TT_PP_1F1B},
-    {DEEPSEEK, 2, 2, 4, 1, 1, 1, 1, 2, 0.2, 1, 1, TT_PP_1F1B},
-    {DEEPSEEK, 4, 2, 2, 2, 4, 1, 1, 1, 0.5, 1, 1, TT_PP_1F1B},
-    {DEEPSEEK, 1, 1, 2, 2, 2, 2, 1, 1, 1.0, 1, 1, TT_PP_1F1B},
-    {DEEPSEEK_V2, 4, 4, 4, 1, 1, 1, 1, 1, 0.1, 1, 1, TT_PP_1F1B},
-    {DEEPSEEK_V2, 4, 2, 2, 2, 4, 2, 1, 1, 0.1, 1, 1, TT_PP_1F1B},
-    {DEEPSEEK_V2, 2, 2, 2, 1, 1, 1, 1, 4, 0.1, 2, 1, TT_PP_1F1B},
+    {QWEN, {.experts = 2, .tensor = 2, .grains = 2, .window = 2.0}},
+    {QWEN, {.experts = 2, .tensor = 2, .grains = 4, .shards = 2, .microbatches = 2, .window = 0.1}},
+    {QWEN, {.experts = 4, .tensor = 4, .grains = 4, .window = 0.1}},
+    {QWEN, {.experts = 8, .tensor = 2, .grains = 2, .shards = 4, .window = 0.3}},
+    {MIXTRAL, {.experts = 4, .tensor = 2, .grains = 2, .shards = 2, .replicate = 2, .window = 0.5}},
+    {QWEN, {.sequence_grains = 4, .shards = 2, .window = 1.0}},
+    {QWEN, {.context = 2, .sequence_grains = 4, .microbatches = 2, .window = 1.0}},
+    {MIXTRAL, {.context = 4, .sequence_grains = 4, .replicate = 2, .window = 1.0}},
+    {QWEN, {.experts = 2, .context = 2, .sequence_grains = 2, .window = 0.1}},
+    {QWEN, {.experts = 2, .grains = 2, .sequence_grains = 4, .shards = 2, .window = 0.1}},
+    {QWEN, {.experts = 4, .context = 2, .sequence_grains = 4, .shards = 2, .microbatches = 2, .window = 0.2}},
+    {MIXTRAL, {.experts = 2, .context = 4, .sequence_grains = 4, .shards = 2, .window = 0.4}},
+    {QWEN,
+     {.experts = 2, .tensor = 2, .grains = 2, .context = 2, .sequence_grains = 4, .microbatches = 2, .window = 0.1}},
+    {QWEN, {.experts = 4, .tensor = 2, .grains = 2, .context = 2, .sequence_grains = 2, .window = 2.0}},
+    {QWEN, {.experts = 8, .tensor = 2, .grains = 2, .context = 2, .sequence_grains = 4, .shards = 2, .window = 0.1}},
+    {IN_TURN,
+     {.experts = 4, .tensor = 2, .grains = 2, .context = 2, .sequence_grains = 4, .microbatches = 2, .window = 0.5}},
+    {IN_TURN, {.experts = 4, .tensor = 4, .grains = 4, .microbatches = 2, .window = 0.1}},
+    {QWEN, {.experts = 2, .tensor = 2, .grains = 2, .microbatches = 4, .window = 0.1, PIPE(2, 1, 1F1B)}},
+    {QWEN,
+     {.experts = 4,
+      .tensor = 2,
+      .grains = 2,
+      .context = 2,
+      .sequence_grains = 4,
+      .microbatches = 4,
+      .window = 0.1,
+      PIPE(2, 2, ZBV_ZERO_BUBBLE)}},
+    {MIXTRAL, {.context = 2, .sequence_grains = 4, .microbatches = 4, .window = 1.0, PIPE(2, 1, 1F1B)}},
+    {DEEPSEEK, {.experts = 2, .tensor = 2, .grains = 4, .microbatches = 2, .window = 0.2}},
+    {DEEPSEEK, {.experts = 4, .tensor = 2, .grains = 2, .context = 2, .sequence_grains = 4, .window = 0.5}},
+    {DEEPSEEK, {.grains = 2, .context = 2, .sequence_grains = 2, .shards = 2, .window = 1.0}},
+    {DEEPSEEK_V2, {.experts = 4, .tensor = 4, .grains = 4, .window = 0.1}},
+    {DEEPSEEK_V2,
+     {.experts = 4, .tensor = 2, .grains = 2, .context = 2, .sequence_grains = 4, .shards = 2, .window = 0.1}},
+    {DEEPSEEK_V2, {.experts = 2, .tensor = 2, .grains = 2, .microbatches = 4, .window = 0.1, PIPE(2, 1, 1F1B)}},
 };
-
-static const struct tt_recompute recomputes[] = {
-    {TT_RECOMPUTE_NONE, 0}, {TT_RECOMPUTE_FULL, 0}, {TT_RECOMPUTE_OP, 0}, {TT_RECOMPUTE_SELECTIVE, 2}};
-static const enum tt_reshard reshards[] = {TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_RESHARD_AFTER_FORWARD_ALWAYS,
-                                           TT_RESHARD_AFTER_FORWARD_NEVER};
-static const char *const wraps[] = {"block", "model", "param"};
 
 /* Policies that differ from case to case. What changes the result, such as bf16, is in the reference too. */
 static void vary(int i, struct train_job *one, struct train_job *job)
@@ -145,40 +146,25 @@ static void vary(int i, struct train_job *one, struct train_job *job)
     if (i % 6 == 1)
         one->router_losses.global_batch = job->router_losses.global_batch = 0.3F;
     one->average_decay = job->average_decay = i % 4 == 1 && !job->shard_dtype ? 0.5 : 0.0;
-    job->recompute = recomputes[i % COUNT(recomputes)];
-    job->reshard = reshards[i / 2 % COUNT(reshards)];
-    job->wrap = wraps[i % COUNT(wraps)];
-    job->prefetch = i % 3;
-    job->threads = 1 + i % 2;
-    job->gives_up = i % 4 == 3 && job->pipe <= 1;
+    fixture_vary(i, job);
 }
 
 static void any_layout_has_the_bits_of_one_rank(void **state)
 {
     for (int i = 0; i < 2 * COUNT(cases); i++) {
-        int c = i % COUNT(cases), dp = cases[c].shards * cases[c].replicate;
-        struct train_job one =
-            job_of(cases[c].model, (int64_t)cases[c].runs * dp, cases[c].sequence_grains, cases[c].grains);
+        const struct fixture_layout *layout = &cases[i % COUNT(cases)].layout;
+        struct train_job one = job_of(cases[i % COUNT(cases)].model, fixture_microbatches(layout),
+                                      layout->sequence_grains, layout->grains);
         struct train_job job = one;
         struct train_result wanted;
-        char what[32];
 
-        job.experts = cases[c].experts;
-        job.moe_window = cases[c].window;
-        job.tensor = cases[c].tensor;
-        job.context = cases[c].context;
-        job.pipe = cases[c].pipe;
-        job.schedule_of_pipe = cases[c].schedule;
-        job.stages_per_rank = cases[c].stages_per_rank;
-        job.replicate = cases[c].replicate;
-        job.ranks = cases[c].pipe * cases[c].context * cases[c].tensor * dp;
+        fixture_lay_out(&job, layout);
         vary(i, &one, &job);
-        (void)snprintf(what, sizeof what, "case %d", i);
         assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
-        for (int k = 0; k < (cases[c].context > 1 ? 4 : 2); k++) {
+        for (int k = 0; k < (job.context > 1 ? 4 : 2); k++) {
             job.scheduler = k % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
             job.gathers = k / 2;
-            fixture_must_be(&job, &wanted, what);
+            fixture_must_be(&job, &wanted, "case %d", i);
         }
         train_result_release(&wanted);
     }

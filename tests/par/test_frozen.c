@@ -136,20 +136,14 @@ static void the_bits_do_not_depend_on_the_layout(void **state)
     for (int i = 0; i < 2 * COUNT(choices); i++) {
         struct tt_model *model = i % 2 ? world.tied : world.odd;
         struct train_job job = job_of(model);
-        struct train_result one, found;
+        struct train_result one;
 
         freeze(model, choices[i / 2].is_frozen);
         job.param_dtype = i / 2 == 0 ? TT_BF16 : TT_F32;
         run(&job, &one);
         for (int w = 0; w < COUNT(ways); w++) {
-            const char *difference;
-
             use(&job, &ways[w]);
-            run(&job, &found);
-            difference = train_result_difference(&job, &one, &found);
-            if (difference)
-                fail_msg("%s frozen, %s: %s", choices[i / 2].name, ways[w].name, difference);
-            train_result_release(&found);
+            fixture_must_be(&job, &one, "%s frozen, %s", choices[i / 2].name, ways[w].name);
         }
         train_result_release(&one);
         freeze(model, none);
@@ -171,20 +165,14 @@ static void the_bits_of_adapters_do_not_depend_on_the_layout(void **state)
 
     for (int wire = 0; wire < 3; wire++) {
         struct train_job job = job_of(model);
-        struct train_result one, found;
+        struct train_result one;
 
         job.param_dtype = wire ? TT_BF16 : TT_F32;
         job.shard_dtype = wire == 2 ? TT_BF16 : TT_F32;
         run(&job, &one);
         for (int w = 0; w < COUNT(ways); w++) {
-            const char *difference;
-
             use(&job, &ways[w]);
-            run(&job, &found);
-            difference = train_result_difference(&job, &one, &found);
-            if (difference)
-                fail_msg("types %d, %s: %s", wire, ways[w].name, difference);
-            train_result_release(&found);
+            fixture_must_be(&job, &one, "types %d, %s", wire, ways[w].name);
         }
         train_result_release(&one);
     }

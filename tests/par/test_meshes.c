@@ -30,10 +30,17 @@ static struct train_result references[COUNT(grains)][2];
 
 static const struct mesh {
     int grains; /* index */
-    int pipe, replicate, shard, context, tensor;
+    struct fixture_layout layout;
 } meshes[] = {
-    {0, 1, 1, 1, 1, 1}, {0, 1, 1, 1, 1, 2}, {0, 1, 1, 1, 1, 4}, {0, 1, 1, 1, 1, 8}, {1, 2, 1, 2, 1, 2},
-    {1, 2, 2, 2, 1, 2}, {2, 1, 1, 2, 2, 2}, {2, 2, 1, 1, 2, 2}, {2, 1, 2, 1, 2, 4},
+    {0, {.tensor = 1}},
+    {0, {.tensor = 2}},
+    {0, {.tensor = 4}},
+    {0, {.tensor = 8}},
+    {1, {.pipe = 2, .shards = 2, .tensor = 2}},
+    {1, {.pipe = 2, .replicate = 2, .shards = 2, .tensor = 2}},
+    {2, {.shards = 2, .context = 2, .tensor = 2}},
+    {2, {.pipe = 2, .context = 2, .tensor = 2}},
+    {2, {.replicate = 2, .context = 2, .tensor = 4}},
 };
 
 static const struct tt_recompute recomputes[] = {
@@ -96,29 +103,18 @@ static void must_be_exact(int i)
     int recompute = i / 4 % 4, s = i % COUNT(schedules);
     bool planned = i % 2, bf16 = i / 2 % 2;
     struct train_job job = job_of(&grains[m->grains], bf16);
-    struct train_result found;
-    const char *difference;
 
-    job.pipe = m->pipe;
+    fixture_lay_out(&job, &m->layout);
     job.schedule_of_pipe = schedules[s].schedule;
     job.stages_per_rank = schedules[s].stages_per_rank;
-    job.replicate = m->replicate;
-    job.context = m->context;
     job.gathers = i / 4 % 2;
-    job.tensor = m->tensor;
-    job.ranks = m->pipe * m->replicate * m->shard * m->context * m->tensor;
     job.scheduler = planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
     job.recompute = recomputes[recompute];
     job.reshard = reshards[i / 2 % COUNT(reshards)];
-    if (fixture_check(train_job_run(&job, &found)) < 0)
-        difference = "it fails";
-    else
-        difference = train_result_difference(&job, &references[m->grains][bf16], &found);
-    if (difference)
-        fail_msg("pp %d (%s) x dp_replicate %d x dp_shard %d x cp %d x tp %d, %s, recompute %s, %s: %s", m->pipe,
-                 tt_pipeline_row(job.schedule_of_pipe)->name, m->replicate, m->shard, m->context, m->tensor,
-                 planned ? "planned" : "eager", recompute_names[recompute], bf16 ? "bfloat16" : "float32", difference);
-    train_result_release(&found);
+    fixture_must_be(&job, &references[m->grains][bf16],
+                    "%d ranks: pp %d (%s) x dp_replicate %d x cp %d x tp %d, recompute %s, %s", job.ranks, job.pipe,
+                    tt_pipeline_row(job.schedule_of_pipe)->name, job.replicate, job.context, job.tensor,
+                    recompute_names[recompute], bf16 ? "bfloat16" : "float32");
 }
 
 static void any_mesh_has_the_bits_of_one_rank(void **state)

@@ -43,45 +43,38 @@ static struct train_job job_of(bool tied, int64_t global_batch)
 }
 
 static const struct {
-    enum tt_pipeline_schedule schedule;
-    int pipe, stages_per_rank, n, runs, shards, replicate;
+    struct fixture_layout layout;
     bool tied;
 } cases[] = {
-    {TT_PP_1F1B, 2, 1, 4, 1, 1, 1, false},
-    {TT_PP_1F1B, 2, 1, 2, 2, 1, 1, false},
-    {TT_PP_GPIPE, 2, 1, 4, 1, 1, 1, false},
-    {TT_PP_1F1B, 4, 1, 8, 1, 1, 1, false},
-    {TT_PP_1F1B, 2, 1, 4, 1, 2, 1, false},
-    {TT_PP_1F1B, 2, 1, 4, 1, 2, 2, false},
-    {TT_PP_LOOPED_BFS, 2, 2, 4, 1, 1, 1, false},
-    {TT_PP_INTERLEAVED_1F1B, 2, 2, 4, 1, 1, 1, false},
-    {TT_PP_INTERLEAVED_1F1B, 2, 4, 4, 1, 2, 1, false},
-    {TT_PP_INTERLEAVED_ZERO_BUBBLE, 2, 2, 4, 1, 1, 1, false},
-    {TT_PP_ZBV_ZERO_BUBBLE, 2, 2, 4, 1, 1, 1, false},
-    {TT_PP_ZBV_ZERO_BUBBLE, 4, 2, 8, 1, 1, 1, false},
-    {TT_PP_DUAL_PIPE_V, 2, 2, 4, 1, 2, 1, false},
-    {TT_PP_INTERLEAVED_1F1B, 2, 2, 2, 2, 2, 1, false},
-    {TT_PP_ZBV_ZERO_BUBBLE, 2, 2, 2, 4, 1, 1, true},
-    {TT_PP_1F1B, 4, 1, 4, 2, 1, 1, true},
-    {TT_PP_1F1B, 2, 1, 5, 1, 1, 1, false},
-    {TT_PP_GPIPE, 4, 1, 7, 1, 1, 1, false},
-    {TT_PP_LOOPED_BFS, 2, 2, 3, 1, 1, 1, false},
-    {TT_PP_LOOPED_BFS, 2, 3, 5, 2, 1, 1, false},
-    {TT_PP_INTERLEAVED_1F1B, 2, 2, 3, 1, 1, 1, false},
-    {TT_PP_INTERLEAVED_ZERO_BUBBLE, 4, 2, 5, 1, 1, 1, false},
-    {TT_PP_ZBV_ZERO_BUBBLE, 2, 2, 3, 1, 1, 1, true},
-    {TT_PP_DUAL_PIPE_V, 2, 2, 5, 1, 1, 1, false},
-    {TT_PP_1F1B, 2, 1, 4, 1, 1, 1, true},
-    {TT_PP_1F1B, 4, 1, 4, 1, 2, 1, true},
-    {TT_PP_INTERLEAVED_ZERO_BUBBLE, 2, 2, 4, 1, 2, 2, true},
-    {TT_PP_ZBV_ZERO_BUBBLE, 2, 2, 4, 1, 1, 1, true},
+    {.layout = {.microbatches = 4, PIPE(2, 1, 1F1B)}},
+    {.layout = {.microbatches = 2, .runs = 2, PIPE(2, 1, 1F1B)}},
+    {.layout = {.microbatches = 4, PIPE(2, 1, GPIPE)}},
+    {.layout = {.microbatches = 8, PIPE(4, 1, 1F1B)}},
+    {.layout = {.microbatches = 4, .shards = 2, PIPE(2, 1, 1F1B)}},
+    {.layout = {.microbatches = 4, .shards = 2, .replicate = 2, PIPE(2, 1, 1F1B)}},
+    {.layout = {.microbatches = 4, PIPE(2, 2, LOOPED_BFS)}},
+    {.layout = {.microbatches = 4, PIPE(2, 2, INTERLEAVED_1F1B)}},
+    {.layout = {.microbatches = 4, .shards = 2, PIPE(2, 4, INTERLEAVED_1F1B)}},
+    {.layout = {.microbatches = 4, PIPE(2, 2, INTERLEAVED_ZERO_BUBBLE)}},
+    {.layout = {.microbatches = 4, PIPE(2, 2, ZBV_ZERO_BUBBLE)}},
+    {.layout = {.microbatches = 8, PIPE(4, 2, ZBV_ZERO_BUBBLE)}},
+    {.layout = {.microbatches = 4, .shards = 2, PIPE(2, 2, DUAL_PIPE_V)}},
+    {.layout = {.microbatches = 2, .runs = 2, .shards = 2, PIPE(2, 2, INTERLEAVED_1F1B)}},
+    {.layout = {.microbatches = 2, .runs = 4, PIPE(2, 2, ZBV_ZERO_BUBBLE)}, .tied = true},
+    {.layout = {.microbatches = 4, .runs = 2, PIPE(4, 1, 1F1B)}, .tied = true},
+    {.layout = {.microbatches = 5, PIPE(2, 1, 1F1B)}},
+    {.layout = {.microbatches = 7, PIPE(4, 1, GPIPE)}},
+    {.layout = {.microbatches = 3, PIPE(2, 2, LOOPED_BFS)}},
+    {.layout = {.microbatches = 5, .runs = 2, PIPE(2, 3, LOOPED_BFS)}},
+    {.layout = {.microbatches = 3, PIPE(2, 2, INTERLEAVED_1F1B)}},
+    {.layout = {.microbatches = 5, PIPE(4, 2, INTERLEAVED_ZERO_BUBBLE)}},
+    {.layout = {.microbatches = 3, PIPE(2, 2, ZBV_ZERO_BUBBLE)}, .tied = true},
+    {.layout = {.microbatches = 5, PIPE(2, 2, DUAL_PIPE_V)}},
+    {.layout = {.microbatches = 4, PIPE(2, 1, 1F1B)}, .tied = true},
+    {.layout = {.microbatches = 4, .shards = 2, PIPE(4, 1, 1F1B)}, .tied = true},
+    {.layout = {.microbatches = 4, .shards = 2, .replicate = 2, PIPE(2, 2, INTERLEAVED_ZERO_BUBBLE)}, .tied = true},
+    {.layout = {.microbatches = 4, PIPE(2, 2, ZBV_ZERO_BUBBLE)}, .tied = true},
 };
-
-static const struct tt_recompute recomputes[] = {
-    {TT_RECOMPUTE_NONE, 0}, {TT_RECOMPUTE_FULL, 0}, {TT_RECOMPUTE_SELECTIVE, 2}, {TT_RECOMPUTE_OP, 0}};
-static const enum tt_reshard reshards[] = {TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_RESHARD_AFTER_FORWARD_ALWAYS,
-                                           TT_RESHARD_AFTER_FORWARD_NEVER, TT_RESHARD_AFTER_FORWARD_LAST_LAYER};
-static const char *const wraps[] = {"block", "model", "param"};
 
 /* Policies that differ from case to case. What changes the result, such as bf16, is in the reference too. */
 static void vary(int i, bool bf16, struct train_job *one, struct train_job *job)
@@ -91,40 +84,20 @@ static void vary(int i, bool bf16, struct train_job *one, struct train_job *job)
     one->documents = job->documents = i % 2;
     one->z_loss = job->z_loss = i % 3 == 2 ? 0.1 : 0.0;
     one->average_decay = job->average_decay = i % 4 == 1 ? 0.5 : 0.0;
-    job->recompute = recomputes[i % COUNT(recomputes)];
-    job->reshard = reshards[i / 2 % COUNT(reshards)];
-    job->wrap = wraps[i % COUNT(wraps)];
-    job->prefetch = i % 3;
-    job->threads = 1 + i % 2;
+    fixture_vary(i, job);
 }
 
 static void any_schedule_has_the_bits_of_one_rank(void **state)
 {
     for (int i = 0; i < 2 * COUNT(cases); i++) {
-        int c = i % COUNT(cases);
-        int dp = cases[c].shards * cases[c].replicate;
-        struct train_job one = job_of(cases[c].tied, (int64_t)cases[c].n * cases[c].runs * dp), job = one;
-        struct train_result wanted, got;
-        const char *difference;
+        const struct fixture_layout *layout = &cases[i % COUNT(cases)].layout;
+        struct train_job one = job_of(cases[i % COUNT(cases)].tied, fixture_microbatches(layout)), job = one;
+        struct train_result wanted;
 
+        fixture_lay_out(&job, layout);
         vary(i, i >= COUNT(cases), &one, &job);
-        job.pipe = cases[c].pipe;
-        job.schedule_of_pipe = cases[c].schedule;
-        job.stages_per_rank = cases[c].stages_per_rank;
-        job.runs = cases[c].runs;
-        job.gives_up = job.runs > 1;
-        job.replicate = cases[c].replicate;
-        job.ranks = cases[c].pipe * dp;
         assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
-        for (int planned = 0; planned < 2; planned++) {
-            job.scheduler = planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
-            if (fixture_check(train_job_run(&job, &got)) < 0)
-                fail_msg("case %d, engine %d", i, planned);
-            difference = train_result_difference(&job, &wanted, &got);
-            if (difference)
-                fail_msg("case %d, engine %d: %s", i, planned, difference);
-            train_result_release(&got);
-        }
+        fixture_both_must_be(job, &wanted, "case %d", i);
         train_result_release(&wanted);
     }
 }

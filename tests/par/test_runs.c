@@ -43,81 +43,46 @@ static struct train_job job_of(bool tied, int64_t global_batch)
     return job;
 }
 
-static const struct tt_recompute recomputes[] = {
-    {TT_RECOMPUTE_NONE, 0}, {TT_RECOMPUTE_FULL, 0}, {TT_RECOMPUTE_SELECTIVE, 2}, {TT_RECOMPUTE_OP, 0}};
-static const enum tt_reshard reshards[] = {TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_RESHARD_AFTER_FORWARD_ALWAYS,
-                                           TT_RESHARD_AFTER_FORWARD_LAST_LAYER};
-static const char *const wraps[] = {"block", "param", "model"};
-
 /* Policies that differ from case to case. What changes the result, such as bf16, is in the reference too. */
 static void vary(int i, struct train_job *one, struct train_job *job)
 {
     one->param_dtype = job->param_dtype = i % 5 == 2 ? TT_BF16 : TT_F32;
     one->reduce_dtype = job->reduce_dtype = i % 3 == 1 ? TT_BF16 : TT_F32;
-    job->recompute = recomputes[i % COUNT(recomputes)];
-    job->reshard = reshards[i / 2 % COUNT(reshards)];
-    job->wrap = wraps[i % COUNT(wraps)];
-    job->prefetch = i % 3;
-    job->threads = 1 + i % 2;
+    fixture_vary(i, job);
     job->every_run = true;
-}
-
-/* Runs a job with both engines. The results must be that of `wanted`. */
-static void must_give(const char *name, int number, struct train_job job, const struct train_result *wanted)
-{
-    for (int planned = 0; planned < 2; planned++) {
-        struct train_result got;
-        const char *difference;
-
-        job.scheduler = planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
-        if (train_job_run(&job, &got) < 0)
-            fail_msg("%s %d, engine %d: %s", name, number, planned, tt_error_message());
-        difference = train_result_difference(&job, wanted, &got);
-        if (difference)
-            fail_msg("%s %d, engine %d: %s", name, number, planned, difference);
-        train_result_release(&got);
-    }
 }
 
 /* --- pipelines --- */
 
 static const struct {
-    enum tt_pipeline_schedule schedule;
-    int pipe, stages_per_rank, n, runs, shards, replicate;
+    struct fixture_layout layout;
     bool tied;
 } cases[] = {
-    {TT_PP_1F1B, 2, 1, 4, 1, 2, 1, false},
-    {TT_PP_GPIPE, 2, 1, 4, 2, 2, 1, true},
-    {TT_PP_LOOPED_BFS, 2, 2, 4, 1, 2, 1, false},
-    {TT_PP_LOOPED_BFS, 2, 2, 2, 3, 2, 1, true},
-    {TT_PP_INTERLEAVED_1F1B, 2, 2, 4, 2, 2, 2, false},
-    {TT_PP_INTERLEAVED_ZERO_BUBBLE, 2, 2, 4, 1, 2, 1, true},
-    {TT_PP_ZBV_ZERO_BUBBLE, 2, 2, 4, 1, 4, 1, false},
-    {TT_PP_ZBV_ZERO_BUBBLE, 2, 2, 8, 1, 2, 1, true},
-    {TT_PP_DUAL_PIPE_V, 2, 2, 4, 1, 2, 1, false},
-    {TT_PP_LOOPED_BFS, 2, 2, 3, 1, 1, 1, false}, /* one shard: any number of microbatches */
-    {TT_PP_1F1B, 2, 1, 5, 1, 1, 1, true},
-    {TT_PP_ZBV_ZERO_BUBBLE, 2, 2, 3, 2, 1, 1, false},
+    {.layout = {.microbatches = 4, .shards = 2, PIPE(2, 1, 1F1B)}},
+    {.layout = {.microbatches = 4, .runs = 2, .shards = 2, PIPE(2, 1, GPIPE)}, .tied = true},
+    {.layout = {.microbatches = 4, .shards = 2, PIPE(2, 2, LOOPED_BFS)}},
+    {.layout = {.microbatches = 2, .runs = 3, .shards = 2, PIPE(2, 2, LOOPED_BFS)}, .tied = true},
+    {.layout = {.microbatches = 4, .runs = 2, .shards = 2, .replicate = 2, PIPE(2, 2, INTERLEAVED_1F1B)}},
+    {.layout = {.microbatches = 4, .shards = 2, PIPE(2, 2, INTERLEAVED_ZERO_BUBBLE)}, .tied = true},
+    {.layout = {.microbatches = 4, .shards = 4, PIPE(2, 2, ZBV_ZERO_BUBBLE)}},
+    {.layout = {.microbatches = 8, .shards = 2, PIPE(2, 2, ZBV_ZERO_BUBBLE)}, .tied = true},
+    {.layout = {.microbatches = 4, .shards = 2, PIPE(2, 2, DUAL_PIPE_V)}},
+    {.layout = {.microbatches = 3, PIPE(2, 2, LOOPED_BFS)}}, /* one shard: any number of microbatches */
+    {.layout = {.microbatches = 5, PIPE(2, 1, 1F1B)}, .tied = true},
+    {.layout = {.microbatches = 3, .runs = 2, PIPE(2, 2, ZBV_ZERO_BUBBLE)}},
 };
 
 static void any_schedule_has_the_bits_of_one_rank(void **state)
 {
     for (int i = 0; i < COUNT(cases); i++) {
-        int dp = cases[i].shards * cases[i].replicate;
-        struct train_job one = job_of(cases[i].tied, (int64_t)cases[i].n * cases[i].runs * dp), job = one;
+        struct train_job one = job_of(cases[i].tied, fixture_microbatches(&cases[i].layout)), job = one;
         struct train_result wanted;
 
+        fixture_lay_out(&job, &cases[i].layout);
         vary(i, &one, &job);
-        job.pipe = cases[i].pipe;
-        job.schedule_of_pipe = cases[i].schedule;
-        job.stages_per_rank = cases[i].stages_per_rank;
-        job.runs = cases[i].runs;
-        job.gives_up = job.runs > 1;
-        job.replicate = cases[i].replicate;
-        job.ranks = cases[i].pipe * dp;
         assert_true(train_job_is_exact(&job));
         assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
-        must_give("case", i, job, &wanted);
+        fixture_both_must_be(job, &wanted, "case %d", i);
         train_result_release(&wanted);
     }
 }
@@ -157,7 +122,7 @@ static void any_order_has_the_bits_of_one_rank(void **state)
             job.order_arg = &pick;
             assert_true(train_job_is_exact(&job));
             assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
-            must_give("order", i, job, &wanted);
+            fixture_both_must_be(job, &wanted, "order %d", i);
             train_result_release(&wanted);
         }
 }
@@ -186,7 +151,7 @@ static void odd_runs_have_the_bits_of_their_layout(void **state)
             job.pipe = 2;
             job.schedule_of_pipe = schedules[s].schedule;
             job.stages_per_rank = schedules[s].stages_per_rank;
-            must_give("odd run", 10 * n + s, job, &wanted);
+            fixture_both_must_be(job, &wanted, "odd run %d", 10 * n + s);
         }
         train_result_release(&exact);
         train_result_release(&wanted);
@@ -205,7 +170,7 @@ static void bfloat16_is_rounded_before_it_is_added(void **state)
     one.reduce_dtype = job.reduce_dtype = TT_BF16;
     assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
     assert_non_null(train_result_difference(&job, &wanted, &unrounded));
-    must_give("bfloat16", 0, job, &wanted);
+    fixture_both_must_be(job, &wanted, "bfloat16 %d", 0);
     train_result_release(&wanted);
     train_result_release(&unrounded);
 }
@@ -236,13 +201,13 @@ static void experts_are_added_too(void **state)
         job.ranks = 4;
         job.every_run = true;
         assert_true(train_job_is_exact(&job));
-        must_give("experts", bf16, job, &wanted);
+        fixture_both_must_be(job, &wanted, "experts %d", bf16);
         job.experts = 2;
         assert_false(train_job_is_exact(&job));
         assert_int_equal(fixture_check(train_job_run(&job, &shared)), 0);
         one.steps = 1; /* a large learning rate makes rounding visible in the second one */
         assert_true(train_result_distance(&one, &wanted, &shared) < 1e-5);
-        must_give("shared experts", bf16, job, &shared);
+        fixture_both_must_be(job, &shared, "shared experts %d", bf16);
         train_result_release(&wanted);
         train_result_release(&shared);
     }

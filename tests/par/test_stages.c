@@ -105,8 +105,6 @@ static void must_be_the_bits_of_one_graph(int number, int model, enum orders_kin
 {
     struct pick pick = {kind, (uint64_t)number};
     struct train_job job = job_of(model, false);
-    struct train_result result;
-    const char *difference;
     char name[160];
 
     job.ranks = meshes[mesh].ranks;
@@ -131,12 +129,7 @@ static void must_be_the_bits_of_one_graph(int number, int model, enum orders_kin
         job.last_microbatch = last;
         if (!train_job_is_exact(&job))
             continue;
-        if (train_job_run(&job, &result) < 0)
-            fail_msg("%s%s: %s", name, last ? ", last_microbatch" : "", tt_error_message());
-        difference = train_result_difference(&job, reference(&job, model), &result);
-        if (difference)
-            fail_msg("%s%s: %s", name, last ? ", last_microbatch" : "", difference);
-        train_result_release(&result);
+        fixture_must_be(&job, reference(&job, model), "%s%s", name, last ? ", last_microbatch" : "");
     }
 }
 

@@ -101,50 +101,42 @@ static struct train_job job_of(enum model model, int64_t global_batch, int grain
 
 static const struct {
     enum model model;
-    int tensor, grains, shards, replicate, runs; /* runs: microbatches of a rank, without a pipeline */
-    int pipe, stages_per_rank;
-    enum tt_pipeline_schedule schedule;
+    struct fixture_layout layout;
 } cases[] = {
-    {LLAMA, 1, 8, 1, 1, 2, 1, 1, TT_PP_1F1B},
-    {LLAMA, 2, 8, 1, 1, 2, 1, 1, TT_PP_1F1B},
-    {LLAMA, 4, 8, 1, 1, 2, 1, 1, TT_PP_1F1B},
-    {LLAMA, 8, 8, 1, 1, 2, 1, 1, TT_PP_1F1B},
-    {QWEN, 2, 8, 1, 1, 3, 1, 1, TT_PP_1F1B},
-    {QWEN, 4, 4, 2, 1, 1, 1, 1, TT_PP_1F1B},
-    {GPT, 2, 2, 2, 2, 2, 1, 1, TT_PP_1F1B},
-    {GPT, 4, 8, 1, 2, 1, 1, 1, TT_PP_1F1B},
-    {TIED, 2, 8, 2, 1, 2, 1, 1, TT_PP_1F1B},
-    {TIED, 8, 8, 1, 1, 1, 1, 1, TT_PP_1F1B},
-    {LLAMA, 2, 4, 4, 1, 2, 1, 1, TT_PP_1F1B},
-    {LLAMA, 2, 8, 1, 1, 4, 2, 1, TT_PP_1F1B},
-    {QWEN, 2, 4, 2, 1, 4, 2, 2, TT_PP_INTERLEAVED_1F1B},
-    {TIED, 2, 2, 1, 1, 4, 2, 1, TT_PP_1F1B},
-    {GPT, 2, 4, 1, 2, 4, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
-    {ADAPTED, 2, 8, 1, 1, 2, 1, 1, TT_PP_1F1B},
-    {ADAPTED, 4, 4, 2, 1, 1, 1, 1, TT_PP_1F1B},
-    {ADAPTED, 8, 8, 1, 1, 1, 1, 1, TT_PP_1F1B},
-    {SOME_ADAPTED, 2, 2, 2, 2, 2, 1, 1, TT_PP_1F1B},
-    {SOME_ADAPTED, 2, 4, 1, 1, 4, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
-    {MUON, 2, 8, 1, 1, 1, 1, 1, TT_PP_1F1B},
-    {MUON, 4, 4, 2, 1, 2, 1, 1, TT_PP_1F1B},
-    {MUON, 2, 2, 4, 1, 1, 1, 1, TT_PP_1F1B},
-    {MUON_GPT, 2, 8, 2, 2, 1, 1, 1, TT_PP_1F1B},
-    {MUON, 2, 4, 1, 1, 4, 2, 1, TT_PP_1F1B},
-    {MUON_ADAPTED, 2, 4, 2, 1, 2, 1, 1, TT_PP_1F1B},
-    {LATENT, 2, 8, 1, 1, 2, 1, 1, TT_PP_1F1B},
-    {LATENT, 4, 4, 2, 1, 1, 1, 1, TT_PP_1F1B},
-    {LATENT, 8, 8, 1, 1, 1, 1, 1, TT_PP_1F1B},
-    {LATENTS, 2, 8, 2, 2, 2, 1, 1, TT_PP_1F1B},
-    {LATENTS, 4, 8, 1, 1, 2, 1, 1, TT_PP_1F1B},
-    {LATENTS, 2, 4, 1, 1, 4, 2, 2, TT_PP_ZBV_ZERO_BUBBLE},
-    {MUON_LATENTS, 2, 4, 2, 1, 2, 1, 1, TT_PP_1F1B},
+    {LLAMA, {.grains = 8, .microbatches = 2}},
+    {LLAMA, {.tensor = 2, .grains = 8, .microbatches = 2}},
+    {LLAMA, {.tensor = 4, .grains = 8, .microbatches = 2}},
+    {LLAMA, {.tensor = 8, .grains = 8, .microbatches = 2}},
+    {QWEN, {.tensor = 2, .grains = 8, .microbatches = 3}},
+    {QWEN, {.tensor = 4, .grains = 4, .shards = 2}},
+    {GPT, {.tensor = 2, .grains = 2, .shards = 2, .replicate = 2, .microbatches = 2}},
+    {GPT, {.tensor = 4, .grains = 8, .replicate = 2}},
+    {TIED, {.tensor = 2, .grains = 8, .shards = 2, .microbatches = 2}},
+    {TIED, {.tensor = 8, .grains = 8}},
+    {LLAMA, {.tensor = 2, .grains = 4, .shards = 4, .microbatches = 2}},
+    {LLAMA, {.tensor = 2, .grains = 8, .microbatches = 4, PIPE(2, 1, 1F1B)}},
+    {QWEN, {.tensor = 2, .grains = 4, .shards = 2, .microbatches = 4, PIPE(2, 2, INTERLEAVED_1F1B)}},
+    {TIED, {.tensor = 2, .grains = 2, .microbatches = 4, PIPE(2, 1, 1F1B)}},
+    {GPT, {.tensor = 2, .grains = 4, .replicate = 2, .microbatches = 4, PIPE(2, 2, ZBV_ZERO_BUBBLE)}},
+    {ADAPTED, {.tensor = 2, .grains = 8, .microbatches = 2}},
+    {ADAPTED, {.tensor = 4, .grains = 4, .shards = 2}},
+    {ADAPTED, {.tensor = 8, .grains = 8}},
+    {SOME_ADAPTED, {.tensor = 2, .grains = 2, .shards = 2, .replicate = 2, .microbatches = 2}},
+    {SOME_ADAPTED, {.tensor = 2, .grains = 4, .microbatches = 4, PIPE(2, 2, ZBV_ZERO_BUBBLE)}},
+    {MUON, {.tensor = 2, .grains = 8}},
+    {MUON, {.tensor = 4, .grains = 4, .shards = 2, .microbatches = 2}},
+    {MUON, {.tensor = 2, .grains = 2, .shards = 4}},
+    {MUON_GPT, {.tensor = 2, .grains = 8, .shards = 2, .replicate = 2}},
+    {MUON, {.tensor = 2, .grains = 4, .microbatches = 4, PIPE(2, 1, 1F1B)}},
+    {MUON_ADAPTED, {.tensor = 2, .grains = 4, .shards = 2, .microbatches = 2}},
+    {LATENT, {.tensor = 2, .grains = 8, .microbatches = 2}},
+    {LATENT, {.tensor = 4, .grains = 4, .shards = 2}},
+    {LATENT, {.tensor = 8, .grains = 8}},
+    {LATENTS, {.tensor = 2, .grains = 8, .shards = 2, .replicate = 2, .microbatches = 2}},
+    {LATENTS, {.tensor = 4, .grains = 8, .microbatches = 2}},
+    {LATENTS, {.tensor = 2, .grains = 4, .microbatches = 4, PIPE(2, 2, ZBV_ZERO_BUBBLE)}},
+    {MUON_LATENTS, {.tensor = 2, .grains = 4, .shards = 2, .microbatches = 2}},
 };
-
-static const struct tt_recompute recomputes[] = {
-    {TT_RECOMPUTE_NONE, 0}, {TT_RECOMPUTE_FULL, 0}, {TT_RECOMPUTE_OP, 0}, {TT_RECOMPUTE_SELECTIVE, 2}};
-static const enum tt_reshard reshards[] = {TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_RESHARD_AFTER_FORWARD_ALWAYS,
-                                           TT_RESHARD_AFTER_FORWARD_NEVER};
-static const char *const wraps[] = {"block", "model", "param"};
 
 /* Policies that differ from case to case. What changes the result, such as bf16, is in the reference too. */
 static void vary(int i, bool bf16, struct train_job *one, struct train_job *job)
@@ -158,35 +150,21 @@ static void vary(int i, bool bf16, struct train_job *one, struct train_job *job)
     one->average_decay = job->average_decay = i % 4 == 1 && !job->shard_dtype ? 0.5 : 0.0;
     one->last_microbatch = job->last_microbatch = i % 5 == 1 && job->pipe <= 1 && job->ranks == job->tensor;
     job->every_run = i % 3 == 0 && !job->last_microbatch;
-    job->recompute = recomputes[i % COUNT(recomputes)];
-    job->reshard = reshards[i / 2 % COUNT(reshards)];
-    job->wrap = wraps[i % COUNT(wraps)];
-    job->prefetch = i % 3;
-    job->threads = 1 + i % 2;
-    job->gives_up = i % 4 == 3 && job->pipe <= 1;
+    fixture_vary(i, job);
 }
 
 static void any_layout_has_the_bits_of_one_rank(void **state)
 {
     for (int i = 0; i < 2 * COUNT(cases); i++) {
-        int c = i % COUNT(cases), dp = cases[c].shards * cases[c].replicate;
-        struct train_job one = job_of(cases[c].model, (int64_t)cases[c].runs * dp, cases[c].grains), job = one;
+        const struct fixture_layout *layout = &cases[i % COUNT(cases)].layout;
+        struct train_job one = job_of(cases[i % COUNT(cases)].model, fixture_microbatches(layout), layout->grains);
+        struct train_job job = one;
         struct train_result wanted;
-        char what[32];
 
-        job.tensor = cases[c].tensor;
-        job.pipe = cases[c].pipe;
-        job.schedule_of_pipe = cases[c].schedule;
-        job.stages_per_rank = cases[c].stages_per_rank;
-        job.replicate = cases[c].replicate;
-        job.ranks = cases[c].pipe * cases[c].tensor * dp;
+        fixture_lay_out(&job, layout);
         vary(i, i >= COUNT(cases), &one, &job);
-        (void)snprintf(what, sizeof what, "case %d", i);
         assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
-        for (int planned = 0; planned < 2; planned++) {
-            job.scheduler = planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
-            fixture_must_be(&job, &wanted, what);
-        }
+        fixture_both_must_be(job, &wanted, "case %d", i);
         train_result_release(&wanted);
     }
 }

@@ -62,16 +62,9 @@ static void groups_of_parameters_give_the_same_bits_on_every_layout(void **state
     run(&job, &reference);
     assert_non_null(train_result_difference(&job, &plain, &reference));
     for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
-        struct train_result found;
-        const char *difference;
-
         job.ranks = meshes[m][0];
         job.replicate = meshes[m][1];
-        run(&job, &found);
-        difference = train_result_difference(&job, &reference, &found);
-        if (difference)
-            fail_msg("%d ranks: %s", job.ranks, difference);
-        train_result_release(&found);
+        fixture_must_be(&job, &reference, "%d ranks", job.ranks);
     }
     for (int p = 0; p < world.odd->n_params; p++) {
         world.odd->params[p].lr_factor = 1.0;
@@ -227,8 +220,6 @@ static void wire_gives_the_same_bits(const struct train_job *one, int wire, cons
     for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
         for (int p = ((int)m + wire) % sweep_stride(); p < 3; p += sweep_stride()) {
             struct train_job job = *one;
-            struct train_result found;
-            const char *difference;
 
             job.ranks = meshes[m][0];
             job.replicate = meshes[m][1];
@@ -236,11 +227,7 @@ static void wire_gives_the_same_bits(const struct train_job *one, int wire, cons
             job.prefetch = (int)(m + (size_t)p) % 3;
             job.threads = 1 + (int)m % 3;
             job.recompute = modes[((int)m + p) % MODES];
-            run(&job, &found);
-            difference = train_result_difference(&job, reference, &found);
-            if (difference)
-                fail_msg("%s, %d ranks, %d replicas: %s", wire_names[wire], job.ranks, job.replicate, difference);
-            train_result_release(&found);
+            fixture_must_be(&job, reference, "%s, %d ranks, %d replicas", wire_names[wire], job.ranks, job.replicate);
         }
 }
 
@@ -283,19 +270,12 @@ static void bfloat16_gives_the_same_bits_from_kept_parts(void **state)
         job.reshard = TT_RESHARD_AFTER_FORWARD_PART;
         for (size_t m = (size_t)(wire % sweep_stride()); m < sizeof meshes / sizeof *meshes;
              m += (size_t)sweep_stride()) {
-            struct train_result found;
-            const char *difference;
-
             job.ranks = meshes[m][0];
             job.replicate = meshes[m][1];
             job.reshard_part = meshes[m][2];
             job.scheduler = m % 2 ? TT_SCHEDULER_EAGER : TT_SCHEDULER_PLANNED;
-            run(&job, &found);
-            difference = train_result_difference(&job, &reference, &found);
-            if (difference)
-                fail_msg("%s, %d ranks, %d replicas, %d keep: %s", wire_names[wire], job.ranks, job.replicate,
-                         job.reshard_part, difference);
-            train_result_release(&found);
+            fixture_must_be(&job, &reference, "%s, %d ranks, %d replicas, %d keep", wire_names[wire], job.ranks,
+                            job.replicate, job.reshard_part);
         }
         train_result_release(&reference);
     }
@@ -485,20 +465,14 @@ static void bfloat16_weights_take_half_of_the_memory(void **state)
 static void ways_give_the_same_bits(const struct tt_model *model, int wire)
 {
     struct train_job job = job_of(model, 8, 1, 8);
-    struct train_result reference, found;
+    struct train_result reference;
 
     set_wire(&job, wire);
     run(&job, &reference);
     for (job.ranks = 1; job.ranks <= 8; job.ranks *= 2)
         for (int how = TT_INIT_SHARDS; how <= TT_INIT_UNITS; how++) {
-            const char *difference;
-
             job.init = (enum tt_init)how;
-            run(&job, &found);
-            difference = train_result_difference(&job, &reference, &found);
-            if (difference)
-                fail_msg("%s, way %d, %d ranks: %s", wire_names[wire], how, job.ranks, difference);
-            train_result_release(&found);
+            fixture_must_be(&job, &reference, "%s, way %d, %d ranks", wire_names[wire], how, job.ranks);
         }
     train_result_release(&reference);
 }
@@ -578,18 +552,12 @@ static void expect_the_same_on_all_meshes(const struct train_job *job, const str
 {
     for (size_t k = 0; k < sizeof document_meshes / sizeof *document_meshes; k++) {
         struct train_job again = *job;
-        struct train_result found;
-        const char *difference;
 
         again.ranks = document_meshes[k][0];
         again.replicate = document_meshes[k][1];
         again.threads = 1 + (int)k % 3;
         again.scheduler = k % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
-        run(&again, &found);
-        difference = train_result_difference(job, reference, &found);
-        if (difference)
-            fail_msg("%d ranks, %d replicas: %s", again.ranks, again.replicate, difference);
-        train_result_release(&found);
+        fixture_must_be(&again, reference, "%d ranks, %d replicas", again.ranks, again.replicate);
     }
 }
 
@@ -727,16 +695,11 @@ static void mixtures_give_the_same_bits_on_every_layout(void **state)
     train_result_release(&found);
     for (size_t k = 0; k < sizeof document_meshes / sizeof *document_meshes; k++) {
         struct train_job again = job;
-        const char *difference;
 
         again.ranks = document_meshes[k][0];
         again.replicate = document_meshes[k][1];
         again.scheduler = k % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
-        run(&again, &found);
-        difference = train_result_difference(&job, &reference, &found);
-        if (difference)
-            fail_msg("%d ranks, %d replicas: %s", again.ranks, again.replicate, difference);
-        train_result_release(&found);
+        fixture_must_be(&again, &reference, "%d ranks, %d replicas", again.ranks, again.replicate);
     }
     train_result_release(&reference);
     tt_mixture_release(&mixture);
