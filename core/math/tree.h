@@ -10,9 +10,8 @@
  * of equal size are added as soon as both exist, the way a carry runs through a binary counter. At the end the smaller
  * block is added to the larger. For 7 leaves that is ((0+1)+(2+3))+((4+5)+6).
  *
- * If groups of 2^k leaves are each summed by this tree, the tree over the groups' sums equals the tree over all leaves.
- * So summing over the ranks of a shard group, then over accumulation steps, then over replicas gives one result for
- * every split of the global batch.
+ * The tree over the sums of groups of 2^k leaves equals the tree over all leaves. So a sum over the ranks of a shard
+ * group, then over accumulation steps, then over replicas is the same for every split of the global batch.
  */
 
 /**
@@ -43,19 +42,19 @@ int tt_tree_carries(int64_t index);
 int tt_tree_stack_depth(int64_t n);
 
 /**
- * The same tree for leaves that come in any order. A sum is known by its place in the tree, (level, index): it is that
- * of the 2^level leaves from index * 2^level on. So the order of the leaves decides when sums are added, but not which.
+ * The same tree for leaves that come in any order. The place of a sum in the tree is (level, index): it covers the
+ * 2^level leaves from index * 2^level on. So the order of the leaves decides when sums are added, but not which.
  *
- * nodes has tt_tree_nodes(n) places, all TT_TREE_NONE before the first leaf. A sum is any number of the caller's.
+ * nodes has tt_tree_nodes(n) places, all TT_TREE_NONE before the first leaf. The caller names sums by numbers.
  */
 enum { TT_TREE_NONE = -1, TT_TREE_LEVELS = 32 };
 
 int64_t tt_tree_nodes(int64_t n);
 
 /**
- * Puts leaf `index` of n into the tree. Returns the number of sums to which it is now added, one after the other: the
- * leaf to the first of ret_neighbours, that sum to the second, and so on. All but the last are then used up, and the
- * last one is the result. If n is no power of two, a sum without a neighbour becomes its parent.
+ * Puts leaf `index` of n into the tree. Returns the number of additions that follow: the leaf to the first of
+ * ret_neighbours, that sum to the second, and so on. The last of ret_neighbours has the result; the others are used up.
+ * If n is no power of two, a sum without a neighbour becomes its parent.
  */
 int tt_tree_put(int *nodes, int64_t n, int64_t index, int sum, int ret_neighbours[TT_TREE_LEVELS]);
 

@@ -7,11 +7,10 @@
 #include "parallel/layout/mesh.h"
 
 /**
- * Collectives over a group of ranks, built on point-to-point messages. They do not block, and their sums
- * have a fixed order.
+ * Collectives over a group of ranks, built on point-to-point messages. They do not block, and their sums have a fixed
+ * order.
  *
- * A collective is an object. It is made once, with the memory that it reads and writes, and can then be
- * begun many times:
+ * A collective is an object. It is made once, with the memory that it reads and writes, and can then begin many times:
  *
  *     tt_reduce_scatter_new(comm, &group, tag, blocks, out, scratch, &rs);     every rank of the group
  *     tt_collective_begin(rs);     ... tt_comm_progress(comm) ...     tt_collective_wait(rs);
@@ -23,9 +22,9 @@
  * All ranks of a group begin their collectives in the same order and use the same tag for the same collective. Two
  * collectives that are under way at once in a group must have different tags (from TT_TAG_COLLECTIVE to TT_TAG_LAST).
  *
- * The data of member m (the shard that it sends in an all-gather, its block in a reduce-scatter) is sent in messages
- * that are cut at the segments of `receive[m]` or `blocks[m]`. So these segments must have the same sizes on every
- * member; their addresses may differ. Large contiguous segments (parameters) are fastest.
+ * Messages with the data of member m (its shard in an all-gather, its block in a reduce-scatter) are cut at the
+ * segments of `receive[m]` or `blocks[m]`. So these segments must have the same sizes on every member; their addresses
+ * may differ. Large contiguous segments (parameters) are fastest.
  *
  * Payload bytes are added to comm->payload_bytes when they are sent; the formulas below give them exactly.
  */
@@ -49,7 +48,7 @@ int tt_all_gather_new(struct tt_comm *comm, const struct tt_group *group, int ta
 
 /**
  * Reduce-scatter of float32: member b gets the sum over all members of their block b, added in the order of
- * core/math/tree.h over the member index (the bits are the same for every way of dividing the sum).
+ * core/math/tree.h over the member index (so the bits do not depend on the split of the sum).
  *   blocks   [group->n] this member's values for each member, shard_bytes each; used up: their content is undefined
  *            afterwards (of the padding too, whose sums are computed and ignored)
  *   out      where the sum is put, shard_bytes, in any segments; may be the memory of this member's block,
@@ -85,10 +84,10 @@ int tt_transfer_new(struct tt_comm *comm, const struct tt_group *group, int memb
                     struct tt_segment_list values, struct tt_collective **ret_collective) TT_MUST_CHECK;
 
 /**
- * An exchange of data of any sizes, which are known only when it begins: every member gives every other one a list of
- * segments, and takes one of the same sizes from it. The bytes count in comm->routed_bytes.
- * tt_swap_begin begins it with these lists, [group->n]; they may be released at once. tt_collective_wait awaits it. A
- * member's lists for itself are not read.
+ * An exchange of data whose sizes are known only when it begins: every member gives every other member a list of
+ * segments, and takes one of the same sizes. The bytes count in comm->routed_bytes. tt_swap_begin begins it with these
+ * lists, [group->n], which may be released at once; tt_collective_wait waits for it. A member's lists for itself are
+ * not read.
  */
 int tt_swap_new(struct tt_comm *comm, const struct tt_group *group, int tag,
                 struct tt_collective **ret_collective) TT_MUST_CHECK;
@@ -100,9 +99,9 @@ int64_t tt_reduce_scatter_scratch(int n, int64_t shard_bytes);
 int64_t tt_all_reduce_scratch(int n, int64_t bytes);
 
 /**
- * Payload bytes that every member sends: (n - 1) times what it gives or gets, or 2 (n - 1) slices of ceil(floats / n)
- * floats; of a transfer, all bytes for the sender and 0 for the receiver. The one formula: what comm->payload_bytes
- * counts is equal to it.
+ * Payload bytes that every member sends: (n - 1) x bytes, or for an all-reduce 2 (n - 1) slices of ceil(floats / n)
+ * floats; for a transfer, all bytes at the sender and 0 at the receiver. The only formula: comm->payload_bytes counts
+ * exactly this.
  */
 int64_t tt_collective_payload(enum tt_collective_op op, int n, int64_t bytes);
 
@@ -110,7 +109,7 @@ int64_t tt_collective_payload(enum tt_collective_op op, int n, int64_t bytes);
 int64_t tt_instr_payload(const struct tt_instr *instr);
 int64_t tt_program_payload(const struct tt_program *program);
 
-/** Bytes that a collective receives before it adds them; what struct tt_lowering asks for. */
+/** The staging memory of a collective, for tt_lowering.staging. */
 int64_t tt_collective_staging(const struct tt_collective_desc *desc);
 
 /** Begins the collective; TT_EINTERNAL when it is still under way. */

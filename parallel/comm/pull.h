@@ -5,9 +5,9 @@
 #include "core/comm/comm.h"
 
 /**
- * A transfer in which the receiver does the copying. The sender offers its segments, and the receiver reads them
- * directly from the sender's memory (tt_comm_ops.read) into place, or adds them to its own data while they are in the
- * cache. For stages.c only, which exchanges the offer and the receipt.
+ * A transfer in which the receiver copies. The sender offers its segments, and the receiver reads them directly from
+ * the sender's memory (tt_comm_ops.read) into place, or adds them to its own data while they are in the cache. For
+ * collectives.c, which exchanges the offer and the receipt.
  */
 
 /** The sender's offer: the address of its segment list (struct tt_segment) in its own memory. */
@@ -26,7 +26,7 @@ struct tt_sink {
 
 struct tt_pull {
     int peer;
-    char *through; /* for sums: scratch of `bytes` bytes for what is received */
+    char *through; /* for sums: scratch of `bytes` bytes for the received data */
     int64_t bytes; /* the expected number */
     struct tt_offer offer;
     int64_t left;      /* bytes still to be read */

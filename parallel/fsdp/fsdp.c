@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * The eager scheduler. Every unit has a use (parallel/fsdp/usage.h) in the forward and in the backward of each
- * microbatch, in each stage that has parameters of it. The prefetch looks ahead in the sequence of uses, which are in
- * the order of their first nodes. Uses of different units may overlap, for instance if a unit has parameters from both
- * ends of the model.
+ * microbatch, in each stage that has parameters of it. The prefetch looks ahead in the sequence of uses, in the order
+ * of their first nodes. Uses of different units may overlap, for instance if a unit has parameters from both ends of
+ * the model.
  *
- * Backward gathers a unit that is trained even if it reads none of its parameters, as FSDP2 does, so one formula gives
- * the traffic. A separate weight part gathers only the units that it reads. If nothing travels, a gather is at most
- * this rank's own rounding to bfloat16. Then it comes just before the unit is read, and not at all if nothing reads it.
+ * Backward gathers every trained unit, even if it reads none of its parameters, as FSDP2 does; so one formula gives the
+ * traffic. A separate weight part gathers only the units that it reads. If nothing travels, a gather is at most this
+ * rank's own rounding to bfloat16; it then comes just before the unit is read, or not at all if no node reads it.
  */
 #include "parallel/fsdp/fsdp.h"
 
@@ -15,9 +15,7 @@
 
 #include "core/base/mem.h"
 
-/* --- update --- */
-
-/* The end of a step, which is the same in all schedules. */
+/* --- the end of a step, the same in all schedules --- */
 
 static void finish_muon(struct tt_schedule *schedule, int unit)
 {
@@ -46,7 +44,7 @@ void tt_fsdp_update(const struct tt_layout *layout, struct tt_schedule *schedule
     finish_muon(schedule, previous);
 }
 
-/* --- fsdp --- */
+/* --- the begin and the end of a use --- */
 
 struct walk {
     const struct tt_fsdp *fsdp;
@@ -61,14 +59,12 @@ struct walk {
     int reducing;    /* use whose reduce-scatter is under way, TT_NONE if none */
 };
 
-/* --- the begin and the end of a use --- */
-
 static bool travels(const struct walk *w, int unit)
 {
     return tt_unit_shard(w->u->layout, unit).n > 1;
 }
 
-/* A unit that stayed gathered is gathered for this use too, which frees it. */
+/* Whether a use needs its unit gathered. A unit that stayed gathered counts too, since this use frees it. */
 static bool gathers(const struct walk *w, const struct tt_use *use)
 {
     if (use->first_read != TT_NONE)
@@ -135,7 +131,7 @@ static void wait_for_reduce(struct walk *w)
     w->reducing = TT_NONE;
 }
 
-/* Frees what this use leaves gathered. */
+/* Frees the unit, unless it stays gathered after this use. */
 static void free_after(struct walk *w, int at)
 {
     const struct tt_use *use = &w->u->uses[at];
@@ -171,7 +167,7 @@ static void end_use(struct walk *w, int at)
 
 /* --- the walk --- */
 
-/* Makes a list for each position of the uses that end after it, in order. Uses without nodes are in no list. */
+/* Lists, for each position, the uses that end after it, in order. Uses without nodes are in no list. */
 static void chain_by_last(const struct walk *w)
 {
     for (int pos = 0; pos < w->u->n_positions; pos++)
@@ -186,7 +182,7 @@ static void chain_by_last(const struct walk *w)
     }
 }
 
-/* Which uses of a unit are not the last one of their run. Uses end in the order of their last positions. */
+/* Finds the uses that are not their unit's last use in the run. Uses end in the order of their last positions. */
 static void find_stays(const struct walk *w)
 {
     const struct tt_usage *u = w->u;

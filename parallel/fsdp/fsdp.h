@@ -10,8 +10,8 @@
  *   forward of a unit    unshard, prefetch the next `prefetch` units, compute, reshard if its policy says so
  *   backward of a unit   the same, then reshard and begin the reduce-scatter of its gradients; only one is under way
  *                        at a time, and it overlaps the next unit's backward
- * The prefetch crosses from one turn of the order to the next. In a pipeline a unit that is not freed after forward
- * stays gathered until its last use in the run, since other microbatches are between their forward and their backward.
+ * The prefetch continues from one turn of the order to the next. In a pipeline, a unit that is not freed after forward
+ * stays gathered until its last use in the run, since other microbatches are then between forward and backward.
  */
 struct tt_fsdp {
     const struct tt_usage *usage;
@@ -20,14 +20,14 @@ struct tt_fsdp {
 };
 
 /**
- * Appends the schedule of the usage's order, and its end: for an order that trains, sums over replicas, norm, clip and
+ * Appends the schedule of the usage's order, and its end: in training the all-reduces over replicas, norm, clip and
  * update; otherwise the sum of the losses.
  */
 void tt_fsdp_schedule(const struct tt_fsdp *fsdp, struct tt_schedule *ret_schedule);
 
 /**
- * Appends the end of a step that trains: the decision, and the updates of all units. The gather of the updates of a
- * unit that Muon trains overlaps the work on the previous one, so two units are whole at a time.
+ * Appends the end of a training step: the decision, and the updates of all units. The all-gather of a Muon unit's
+ * updates overlaps the work on the previous unit, so two units are whole at a time.
  */
 void tt_fsdp_update(const struct tt_layout *layout, struct tt_schedule *schedule);
 

@@ -106,7 +106,7 @@ static void note_gradients(struct scan *s, int pos)
 
 /* --- complete gradients --- */
 
-/* The backward of what a turn is the forward of. */
+/* The backward turn that belongs to a forward turn. */
 static int backward_of(const struct tt_order *order, int turn)
 {
     const struct tt_turn *forward = &order->turns[turn];
@@ -118,7 +118,7 @@ static int backward_of(const struct tt_order *order, int turn)
     return t;
 }
 
-/* reduces: whether the gradients of the microbatch's block are complete with it. */
+/* reduces: whether the microbatch completes its block. */
 static void note_complete(struct scan *s, int mb, int unit, bool reduces)
 {
     struct tt_usage *u = s->u;
@@ -143,8 +143,8 @@ static void note_complete(struct scan *s, int mb, int unit, bool reduces)
         TT_PUSH(u->complete, u->n_complete, u->cap_complete) = (struct tt_complete){pos, unit, adds, 0, reduces};
 }
 
-/* Microbatches may come in any order, so the block is complete with the one that comes last. Carried gradients are
- * complete with the last microbatch of the step. */
+/* Microbatches come in any order, and the last to come completes the block. Carried gradients are complete with the
+ * last microbatch of the step. */
 static void note_block(struct scan *s, int first, int unit)
 {
     const struct tt_usage *u = s->u;
@@ -178,7 +178,7 @@ static int compare_uses(const void *a, const void *b)
     return x->unit < y->unit ? -1 : x->unit > y->unit;
 }
 
-/* Adds gradients as lowering does, in the order in which they are complete. */
+/* Adds gradients as lowering will, in the order of completion, to count the sums that each addition uses up. */
 static void count_frees(const struct scan *s)
 {
     struct tt_usage *u = s->u;

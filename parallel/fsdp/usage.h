@@ -7,8 +7,8 @@
 #include "parallel/pipeline/crossings.h"
 
 /**
- * Which unit is read where, and where its gradients are complete. Every scheduler inserts collectives by it. It is
- * computed once from an order of compute, the stages and the layout.
+ * The uses of each unit in an order of compute: where its parameters are read, and where its gradients are complete.
+ * Schedulers place collectives by it. It is computed once from the order, the stages and the layout.
  *
  * A position is a node of a microbatch. Positions are numbered in the order of compute. A unit may have parameters in
  * several stages; its gradients of a microbatch are complete after the last of these stages.
@@ -23,17 +23,17 @@ struct tt_use {
     int first_read, last_read; /* positions that read a parameter; TT_NONE if none does */
     int param_reads;           /* index into param_last_read of the unit's first parameter */
     bool after;                /* has no node: it comes after position `first`, see below */
-    bool adds;                 /* after it the microbatch's gradients are added to those of its block */
-    bool completes;            /* gradients that are to be reduced are complete after it */
+    bool adds;                 /* after it, the microbatch's gradients are added to its block's sum */
+    bool completes;            /* after it, gradients are complete and can be reduced */
 };
 
-/* The gradients of a unit are complete for a microbatch, and can be reduced if they are then complete for a block. */
+/* A microbatch completes its gradients of a unit. If it is the last of its block, they can be reduced. */
 struct tt_complete {
     int pos; /* after this position */
     int unit;
-    bool adds;    /* they are added to those of the block's other microbatches, as far as these are there */
-    int frees;    /* sums of the unit's whole gradients that this uses up */
-    bool reduces; /* those of all of the block's microbatches are there */
+    bool adds;    /* they are added to the sums of the block's earlier microbatches */
+    int frees;    /* the number of sums of the unit's whole gradients that this addition uses up */
+    bool reduces; /* the block is complete */
 };
 
 struct tt_usage {
@@ -46,8 +46,8 @@ struct tt_usage {
     int run_microbatches;          /* of a run through the pipeline; 0: there is none. Left to the caller too */
     /*
      * Sorted by first position. The head computes the gradient of the output's weight in forward. If no backward node
-     * uses that unit, a use without nodes comes after the head, in the turn of backward. So every unit that is trained
-     * has a backward use, as in FSDP2.
+     * uses that unit, a use without nodes follows the head, in the turn of backward. So every trained unit has a
+     * backward use, as in FSDP2.
      */
     struct tt_use *uses;
     int n_uses, cap_uses;
@@ -61,9 +61,9 @@ struct tt_usage {
 
 /**
  * Computes the usage, which is the caller's (tt_usage_release). order, stages and layout must outlive it. Gradients of
- * `block` consecutive microbatches, a divisor of their number, are added before they are reduced. Errors: those of
- * tt_order_positions; TT_EINTERNAL if nothing reads some unit, or nothing computes its gradients, if it has any, in an
- * order that trains.
+ * `block` consecutive microbatches, a divisor of their number, are added before they are reduced. Errors: as
+ * tt_order_positions; TT_EINTERNAL if no node reads some unit, or if in training no node computes its gradients. Only
+ * trainable parameters have gradients and moments; a frozen unit is neither reduced nor updated.
  */
 int tt_usage_make(const struct tt_order *order, const struct tt_stage *stages, int n_stages,
                   const struct tt_layout *layout, int block, struct tt_usage *ret_usage) TT_MUST_CHECK;

@@ -13,10 +13,6 @@
 #include "core/ops/op.h"
 #include "core/program/instr/instr.h"
 
-/* --- op prices --- */
-
-/* Prices of ops: the fit, and their form in machine files. */
-
 enum { TERMS = 3 };
 
 static void terms_of(const struct tt_cost *work, double ret_terms[TERMS])
@@ -26,7 +22,7 @@ static void terms_of(const struct tt_cost *work, double ret_terms[TERMS])
     ret_terms[2] = work->inner > 0.0 ? work->flops / work->inner : 0.0;
 }
 
-/* --- the fit --- */
+/* --- prices of ops: the fit --- */
 
 /* The sum over samples of sec * (price . terms / sec - 1)^2 is price' m price - 2 price . v + sec. */
 struct normal {
@@ -147,7 +143,7 @@ void tt_op_prices_fit(const struct tt_op_sample *samples, int n, struct tt_op_pr
     }
 }
 
-/* --- use --- */
+/* --- prices of ops: use --- */
 
 const struct tt_op_price *tt_op_prices_find(const struct tt_op_prices *prices, const char *op, enum tt_dtype dtype)
 {
@@ -165,7 +161,7 @@ double tt_op_price_sec(const struct tt_op_price *price, const struct tt_cost *wo
     return price->flop_sec * terms[0] + price->byte_sec * terms[1] + price->sum_sec * terms[2];
 }
 
-/* --- files --- */
+/* --- prices of ops: files --- */
 
 const char *tt_op_price_dtype(enum tt_dtype dtype)
 {
@@ -235,8 +231,6 @@ out:
     return rc;
 }
 
-/* --- cost --- */
-
 /* --- the table --- */
 
 static const struct number {
@@ -252,7 +246,7 @@ static const struct number {
 };
 enum { N_NUMBERS = sizeof numbers / sizeof numbers[0] };
 
-static const struct number *const bgemm = &numbers[1]; /* follows the number that stands for it where it is missing */
+static const struct number *const bgemm = &numbers[1]; /* after sgemm_flops, its default in older files */
 
 static double number_of(const struct tt_machine *machine, int i)
 {
@@ -292,7 +286,7 @@ static int read_numbers(const json_t *json, const char *path, struct tt_machine 
     return 0;
 }
 
-/* What files of older versions lack. */
+/* The members that older files lack. */
 static int read_measured(const json_t *json, const char *path, struct tt_machine *machine)
 {
     const json_t *ops = json_object_get(json, "ops");
@@ -412,7 +406,7 @@ static double work_sec(const struct tt_machine *machine, const char *op, enum tt
     return compute > memory ? compute : memory;
 }
 
-/* Of a node whose experts ranks share: nothing else runs while rows travel. */
+/* The exchange of a node whose experts ranks share; no compute overlaps it. */
 static double routed_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node)
 {
     int64_t bytes = tt_node_routed_bytes(graph, node);
@@ -452,7 +446,7 @@ double tt_cost_node_most_sec(const struct tt_machine *machine, const struct tt_g
     return fmax(sec, worst);
 }
 
-/* The number of messages of a reduce-scatter that wait for each other. */
+/* The number of messages of a reduce-scatter, one after another. */
 static int reduce_messages(int n)
 {
     int log2 = 0;
@@ -499,7 +493,7 @@ int64_t tt_cost_saturating_bytes(const struct tt_machine *machine, int n)
     return (int64_t)(9.0 * latency * machine->link_bytes_per_sec * n / (n - 1));
 }
 
-/* Seconds of one instruction on the computing thread, without those in which it waits for a collective. */
+/* Seconds of one instruction on the computing thread, without waiting for a collective. */
 static double instr_sec(const struct tt_machine *machine, const struct tt_program *program, int i)
 {
     const struct tt_instr *instr = &program->instrs[i];
@@ -534,7 +528,7 @@ static struct tt_span *first_of(struct lanes *l)
     return &l->t->transfer[l->queue[l->first]];
 }
 
-/* The first transfer ends as if the computing thread had nothing else to do. `after`: when the one before it ended. */
+/* Sets the end of the first transfer, as if the computing thread were idle. `after`: the end of the one before it. */
 static void start_first(struct lanes *l, double after)
 {
     struct tt_span *first = first_of(l);
@@ -630,7 +624,7 @@ void tt_cost_simulate(const struct tt_machine *machine, const struct tt_program 
         t.compute_sec += lanes.now - ready;
         t.compute[i] = (struct tt_span){begin, lanes.now};
     }
-    while (lanes.first < lanes.n) /* what nothing awaits */
+    while (lanes.first < lanes.n) /* transfers without a wait */
         finish_first(&lanes);
     t.step_sec = lanes.now;
     tt_free(lanes.queue);
@@ -646,9 +640,7 @@ void tt_timeline_release(struct tt_timeline *timeline)
     *timeline = (struct tt_timeline){0};
 }
 
-/* --- pipeline cost --- */
-
-/* The cost model's times of the stages of a pipeline. */
+/* --- the stages of a pipeline --- */
 
 static struct tt_stage_times times_of(const struct tt_machine *machine, const struct tt_graph *graph, int threads)
 {
@@ -669,24 +661,16 @@ static struct tt_stage_times times_of(const struct tt_machine *machine, const st
     return times;
 }
 
-/* What a stage sends to the next one for each microbatch. Gradients that come back have as many bytes. */
-static int64_t bytes_sent(const struct tt_stage *stage)
-{
-    int64_t bytes = 0;
-
-    for (int i = 0; i < stage->n_out; i++)
-        bytes += tt_value_bytes(&stage->graph->values[stage->out[i].value]);
-    return bytes;
-}
-
 struct tt_pipeline_times tt_cost_pipeline(const struct tt_machine *machine, const struct tt_stage *stages, int n_stages,
                                           int threads, struct tt_stage_times *ret_times)
 {
     int64_t most = 0;
 
     for (int s = 0; s < n_stages; s++) {
-        int64_t bytes = bytes_sent(&stages[s]);
+        int64_t bytes = 0; /* to the next stage, for each microbatch; gradients that come back have the same size */
 
+        for (int i = 0; i < stages[s].n_out; i++)
+            bytes += tt_value_bytes(&stages[s].graph->values[stages[s].out[i].value]);
         ret_times[s] = times_of(machine, stages[s].graph, threads);
         most = bytes > most ? bytes : most;
     }

@@ -9,14 +9,14 @@
 #include "parallel/pipeline/schedule.h"
 
 /**
- * What ops cost on a measured machine. A roofline of peaks is too fast: products reach a part of the peak that depends
- * on the length of their sums, attention another one, and small ops find their data in the caches. So `titan bench`
+ * The cost of ops on a measured machine. A roofline of peaks is too fast: GEMMs reach a part of the peak that depends
+ * on the length of their sums, attention another part, and small ops find their data in the caches. So `titan bench`
  * times the ops of small models, and fits three prices for each op in each type:
  *
  *     seconds of one thread = flop_sec x flops + byte_sec x bytes + sum_sec x flops / (length of the sums)
  *
- * The last term is what a product does once per sum, such as storing it. No price is negative, so that work of other
- * sizes, which is priced too, never takes less time for being more.
+ * The last term is a GEMM's work per sum, such as storing it. No price is negative, so that more work never takes less
+ * time.
  */
 struct tt_op_price {
     char op[24];         /* tt_instr_op_name */
@@ -41,8 +41,8 @@ struct tt_op_sample {
 };
 
 /**
- * Fits the prices of the ops in the samples. Every sample counts as much as it takes time, and by its relative error.
- * Ops without work or time get no price. Ops beyond TT_MOST_OP_PRICES get none either.
+ * Fits the prices of the ops in the samples, by relative error, with each sample weighted by its time. Ops without work
+ * or time get no price, nor do ops beyond TT_MOST_OP_PRICES.
  */
 void tt_op_prices_fit(const struct tt_op_sample *samples, int n, struct tt_op_prices *ret_prices);
 
@@ -71,9 +71,9 @@ struct tt_machine {
     double message_sec;          /* latency of one message */
     double link_bytes_per_sec;   /* rate at which one rank sends and, at the same time, receives */
     /*
-     * Transfers advance when the computing thread polls, and so they slow each other down. While both go on, the
-     * transfer takes this part of the thread, and lasts so many times as long as while the thread waits for it. 0 and
-     * 1, as on machines where nothing else was measured: they do not meet. A stretch of 0 stands for 1.
+     * Transfers advance when the computing thread polls, so transfer and compute slow each other down: the transfer
+     * takes `share` of the thread's time, and lasts `stretch` times as long as while the thread only waits for it. 0
+     * and 1, the defaults of machines without a measurement, mean no effect. A stretch of 0 stands for 1.
      */
     double transfer_share, transfer_stretch;
     struct tt_op_prices ops; /* ops without a price take as long as their flops or their bytes, at the rates above */
@@ -94,9 +94,9 @@ struct tt_machine tt_machine_builtin(void);
 int tt_machine_load(const char *path, struct tt_machine *ret_machine) TT_MUST_CHECK;
 
 /**
- * Takes the measured peaks of one thread in flop/s: `flops` in the type that the step computes in, TT_F32 or TT_BF16.
- * A step in bfloat16 has work in float32 too, whose peak is float_flops; 0: sgemm_flops keeps its ratio to bgemm_flops.
- * bgemm_flops does not change for a step in float32, which has no work at that rate.
+ * Sets the measured peaks of one thread in flop/s: `flops` in the type of the step, TT_F32 or TT_BF16. A step in
+ * bfloat16 has work in float32 too, with peak float_flops; 0: sgemm_flops keeps its ratio to bgemm_flops. A step in
+ * float32 does not change bgemm_flops, which it does not use.
  */
 void tt_machine_take_peaks(struct tt_machine *machine, enum tt_dtype dtype, double flops, double float_flops);
 
@@ -108,13 +108,12 @@ uint64_t tt_machine_hash(const struct tt_machine *machine);
 
 /**
  * Seconds of one run of a node: by the price of its op, or else by the rate of arithmetic or of memory, whichever takes
- * longer. For a node that exchanges values they are those of its collective, since what reads them mostly follows at
- * once.
+ * longer. For a node that exchanges values: the seconds of its collective, since its reader mostly follows at once.
  */
 double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node, int threads);
 
 /**
- * The same, if all tokens choose the experts of one of the ranks that share these; other nodes do not depend on that.
+ * The worst case: all tokens choose the experts of one rank. Other nodes take the same time as above.
  */
 double tt_cost_node_most_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node, int threads);
 

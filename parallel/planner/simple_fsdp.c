@@ -2,9 +2,9 @@
  *
  * The planned scheduler: one walk over the positions of a step with its own clock. The clock has a lane that computes
  * and a lane that transfers, by the cost table. Memory is counted as the memory plan will count it. Before each node:
- *   gather what it reads and nothing has gathered; begin the next bucket if it fits until it is needed;
- *   wait for what the node reads; wait for reductions, oldest first, until its gradients fit
- * and after it: free what was read for the last time; begin the reduce-scatters of gradients that are complete, several
+ *   begin to gather its parameters, if no bucket has; begin the next bucket if it fits until its use;
+ *   wait for its parameters; wait for reductions, oldest first, until its gradients fit
+ * and after it: free the parameters that no later node reads; begin the reduce-scatters of complete gradients, several
  * as one while the link is busy and memory allows.
  */
 #include "parallel/planner/simple_fsdp.h"
@@ -29,10 +29,10 @@ struct gather {
     int previous;    /* the unit's gather before this one, TT_NONE if none */
     bool keeps;      /* a part is kept at its end (TT_KEEP) */
     bool from_kept;  /* gathers the parts that the previous one kept */
-    int n_before;    /* length of the list when it was last used; tells how many gathers begin before its next use */
+    int n_before;    /* length of the list at its last use; the difference is the gathers since then */
 };
 
-/* One parameter of a gather is no longer needed after this position. */
+/* The last use of one parameter of a gather. */
 struct release {
     int pos;
     int gather;
@@ -84,7 +84,7 @@ struct walk {
     struct gather_list gathers;
     struct bucket *buckets;
     int n_buckets, cap_buckets;
-    int waited;      /* number of buckets already awaited */
+    int waited;      /* buckets for which the schedule has waited */
     int next_gather; /* first gather that has not begun */
     int next_release;
     struct flight *flights; /* reductions in the order of their begin; [head, n_flights) are not awaited yet */
@@ -107,13 +107,13 @@ struct walk {
 
 /* --- facts of a step --- */
 
-/* Whether memory is for exchange: gathered parameters, whole gradients, staging. */
+/* Memory for exchange is gathered parameters, whole gradients and staging. */
 static bool is_exchanged(enum tt_memory_kind kind)
 {
     return kind == TT_MEMORY_UNSHARDED || kind == TT_MEMORY_PARAM_GRAD || kind == TT_MEMORY_STAGING;
 }
 
-/* Live bytes at each instruction, of buffers for exchange or of all others. State is in neither. */
+/* Live bytes at each instruction, of buffers for exchange or of all others, without the state. */
 static int64_t *live_bytes(const struct tt_program *p, bool exchanged)
 {
     int64_t *live = tt_calloc((size_t)p->n_instrs + 1, sizeof *live);
@@ -152,7 +152,7 @@ static void measure_others(const struct tt_program *eager, int64_t *other_bytes)
     tt_free(live);
 }
 
-/* Bytes of a whole gradient or parameter of a unit, with parts of `chunk` elements, as the memory plan counts them. */
+/* Bytes of a unit's whole gradient or parameter, with parts of `chunk` elements, as the memory plan counts them. */
 static int64_t whole_bytes(const struct tt_layout *layout, int unit, int64_t chunk, enum tt_dtype dtype)
 {
     return tt_arena_bytes(tt_unit_whole(layout, unit, chunk) * (int64_t)tt_dtype_size(dtype));
@@ -226,8 +226,8 @@ void tt_step_facts_release(struct tt_step_facts *f)
 /* --- gathers --- */
 
 /*
- * Makes gathers from uses. Uses that read are taken in the order of their first read. Each begins a gather or extends
- * the unit's newest one.
+ * Makes gathers from the reading uses, in the order of their first read. Each begins a gather or extends the unit's
+ * newest one.
  */
 
 static int compare_reads(const void *a, const void *b)
@@ -262,7 +262,7 @@ static const struct tt_use **reading_uses(const struct tt_usage *u, int *ret_n)
     return uses;
 }
 
-/* Whether the last read of the gather is in the forward of the microbatch whose backward this use is. */
+/* Whether this use is in the backward of the microbatch whose forward has the gather's last read. */
 static bool turns_back(const struct tt_usage *u, const struct gather *gather, const struct tt_use *use)
 {
     return tt_use_pass(u, use) != TT_PASS_FORWARD && u->positions[gather->last].microbatch == tt_use_microbatch(u, use);
@@ -276,8 +276,8 @@ static bool stays(const struct tt_usage *u, const struct gather_list *list, int 
     return stay != TT_STAY_BY_POLICY && list->n - list->items[gather].n_before <= (stay == TT_STAY_OVER_ONE ? 1 : 0);
 }
 
-/* Notes the last read of each parameter in the unit's newest gather. A parameter that is not read ends where the gather
- * is waited for. */
+/* Notes the last read of each parameter in the unit's newest gather. A parameter without a read ends at the wait for
+ * the gather. */
 static void note_reads(const struct tt_usage *u, const struct tt_use *use, bool fresh, int *param_pos)
 {
     const struct tt_unit *unit = &u->layout->units[use->unit];
@@ -365,7 +365,7 @@ static int64_t elements_of(const struct walk *b, enum tt_purpose purpose, const 
     return elements;
 }
 
-/* Bytes that a collective of units receives before it adds them; `unit` is the first of the units. */
+/* Staging bytes of a collective of units; `unit` is the first of the units. */
 static int64_t staging_bytes(const struct walk *b, enum tt_purpose purpose, int unit, int64_t elements)
 {
     struct tt_collective_desc desc = tt_lowering_collective(b->in->lowering, purpose, unit, elements);
@@ -403,7 +403,7 @@ static bool fits_beside(const struct walk *b, int64_t other, int64_t exchanged)
            (all <= b->candidate.limits.step_bytes && exchanged <= b->candidate.limits.exchanged_bytes);
 }
 
-/* Whether so many bytes of exchange keep the candidate's limits at a position. */
+/* Whether `exchanged` bytes of exchange keep the candidate's limits at a position. */
 static bool fits(const struct walk *b, int pos, int64_t exchanged)
 {
     return fits_beside(b, other_bytes_at(b, pos), exchanged);
@@ -411,7 +411,7 @@ static bool fits(const struct walk *b, int pos, int64_t exchanged)
 
 /* --- looking ahead --- */
 
-/* The state that looking ahead changes: copies of the clock and of what is under way. */
+/* The state that looking ahead changes: copies of the clock and of the transfers under way. */
 struct outlook {
     int64_t live;
     double now, link_free;
@@ -435,7 +435,7 @@ static void free_what_is_done(const struct walk *b, struct outlook *o, int pos)
     }
 }
 
-/* After a position, the gradients that it completed are added, and the reductions of complete blocks begin. */
+/* After a position: the additions of its gradients, and the reductions of complete blocks. */
 static void expect_reduces(const struct walk *b, struct outlook *o, int pos)
 {
     for (int c = b->u->complete_from[pos]; c < b->u->complete_from[pos + 1]; c++) {
@@ -455,8 +455,7 @@ static void expect_reduces(const struct walk *b, struct outlook *o, int pos)
     }
 }
 
-/* Whether so many more bytes fit from pos until just before `until`. They belong to the gathers before number
- * `gathers`. */
+/* Whether `bytes` more fit from pos until just before `until`, for the gathers before number `gathers`. */
 static bool fits_until(struct walk *b, int pos, int until, int64_t bytes, int gathers)
 {
     const struct gather_list *list = &b->gathers;
@@ -611,14 +610,14 @@ static void fly(struct walk *b, int pos, struct flight flight)
     occupy(b, pos, flight.bytes);
 }
 
-/* The sum of a shared gradient waits for another rank, which may still wait for this one, so its norm comes last. */
+/* The norm of a shared gradient comes last: its sum waits for another rank, which may still wait for this one. */
 static void add_norm(struct walk *b, int unit)
 {
     if (b->u->layout->units[unit].shared_grad == TT_NONE)
         tt_schedule_add(&b->plan.schedule, TT_NORM, unit);
 }
 
-/* The sums of these units are complete on this rank. Next comes the all-reduce over replicas, or the norm. */
+/* Continues with units whose sums are complete on this rank: the all-reduce over replicas, or the norm. */
 static void finish_sum(struct walk *b, int pos, struct handle handle)
 {
     int n;
@@ -660,7 +659,7 @@ static void wait_oldest(struct walk *b, int pos)
         finish_sum(b, pos, n_summed == n ? flight.units : handle_of(b, b->summed, n_summed));
 }
 
-/* Waits for reductions until so many more bytes fit at pos, or none is left. */
+/* Waits for reductions until `bytes` more fit at pos, or no reduction is left. */
 static void make_room(struct walk *b, int pos, int64_t bytes)
 {
     while (!fits(b, pos, b->live + bytes) && b->head < b->n_flights)
@@ -701,7 +700,7 @@ static bool may_join(struct walk *b, int pos, bool needed_now)
     return (needed_now && joined->n == 0) || fits_until(b, pos, g->first, bytes, at + 1);
 }
 
-/* Begins the next bucket of gathers, as large as rules and memory allow. Returns false if not even one unit fits. */
+/* Begins the next bucket of gathers, as large as rules and memory allow. False if not even one unit fits. */
 static bool begin_gather(struct walk *b, int pos, bool needed_now)
 {
     const struct gather *next = &b->gathers.items[b->next_gather];
@@ -792,7 +791,7 @@ static void reduce_pending(struct walk *b, int pos)
         wait_oldest(b, pos); /* nothing travels, so the gradients are the sums */
 }
 
-/* Whether complete gradients should wait and be reduced together with the next ones of the microbatch. */
+/* Whether to hold complete gradients, for one reduce-scatter with the microbatch's next ones. */
 static bool worth_holding(struct walk *b, int pos, const struct tt_complete *complete)
 {
     const struct tt_usage *u = b->u;
