@@ -10,8 +10,8 @@
 
 /**
  * A communicator: the ranks of a job and how they exchange messages. All code above it (collectives, FSDP, checkpoints)
- * uses only these few functions. The implementations are self (one rank, in comm.c), threads (ranks are threads of one
- * process, for tests) and MPI, the latter two in parallel/comm.
+ * uses only these few functions. The implementations are self (one rank, in comm.c), MPI (parallel/comm/mpi.c) and
+ * threads of one process (tests/help/threads.c).
  *
  * A message is a list of segments, so that a shard arrives at its place in the parameters without a staging copy.
  * Messages between two ranks with one tag arrive in the order they were sent.

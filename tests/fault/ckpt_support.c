@@ -18,8 +18,8 @@
 #include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
-#include "parallel/comm/threads.h"
 #include "parallel/layout/placement.h"
+#include "tests/help/threads.h"
 
 static const struct tt_ckpt_chunk tensors[] = {
     {.name = "tok_embeddings.weight", .dtype = TT_F32, .ndim = 2, .shape = {613, 1001}},

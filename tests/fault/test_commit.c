@@ -28,7 +28,7 @@
 #include "ckpt_support.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
-#include "parallel/comm/threads.h"
+#include "tests/help/threads.h"
 
 static const char *const points[] = {
 #define X(name) #name,

@@ -55,7 +55,6 @@ MAY_STOP = {
     "core/kernels/blas.c",
     "core/models/build.c",
     "parallel/comm/mpi.c",
-    "parallel/comm/threads.c",
 }
 
 # Memory comes from core/base/mem.c, so that a test can count it.

@@ -22,9 +22,9 @@
 #include "core/os/team.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/comm/peer_memory.h"
-#include "parallel/comm/threads.h"
 #include "tests/help/mesh.h"
 #include "tests/help/sweep.h"
+#include "tests/help/threads.h"
 #include "tests/par/comm_cases.h"
 
 struct transport {

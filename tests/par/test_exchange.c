@@ -16,12 +16,12 @@
 #include "core/math/tree.h"
 #include "core/program/instr/instr.h"
 #include "parallel/comm/collectives.h"
-#include "parallel/comm/threads.h"
 #include "parallel/engine/agree.h"
 #include "parallel/engine/transfer.h"
 #include "parallel/layout/mesh.h"
 #include "parallel/planner/cost.h"
 #include "tests/help/mesh.h"
+#include "tests/help/threads.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 #define EXPECT(condition)                                                                       \

@@ -15,8 +15,8 @@
 
 #include "core/base/mem.h"
 #include "core/program/instr/instr.h"
-#include "parallel/comm/threads.h"
 #include "parallel/engine/agree.h"
+#include "tests/help/threads.h"
 #include "tests/par/fixture.h"
 #include "tests/par/orders.h"
 #include "tests/par/train_job.h"

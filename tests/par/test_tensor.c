@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
-#include "parallel/comm/threads.h"
 #include "parallel/layout/patterns.h"
+#include "tests/help/threads.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 

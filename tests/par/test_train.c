@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
-#include "parallel/comm/threads.h"
+#include "tests/help/threads.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 

@@ -14,9 +14,9 @@
 #include "core/kernels/kernels.h"
 #include "core/math/rng.h"
 #include "parallel/comm/collectives.h"
-#include "parallel/comm/threads.h"
 #include "parallel/fsdp/fsdp.h"
 #include "tests/help/mesh.h"
+#include "tests/help/threads.h"
 
 /* The state of one rank. */
 struct at_work {

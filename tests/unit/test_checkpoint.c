@@ -22,10 +22,10 @@
 #include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
-#include "parallel/comm/threads.h"
 #include "parallel/layout/placement.h"
 #include "tests/help/log.h"
 #include "tests/help/sweep.h"
+#include "tests/help/threads.h"
 
 /* Every mesh of at most 8 ranks without a pipeline: FSDP, replicas alone, and both. Then some with one. */
 static const struct {

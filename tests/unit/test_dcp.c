@@ -25,8 +25,8 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/os/file.h"
-#include "parallel/comm/threads.h"
 #include "parallel/layout/placement.h"
+#include "tests/help/threads.h"
 
 static char golden[] = TT_SOURCE_DIR "/tests/interop/torch_dcp";
 

@@ -8,7 +8,7 @@
 #include "config_help.h"
 #include "core/base/error.h"
 #include "core/comm/comm.h"
-#include "parallel/comm/threads.h"
+#include "tests/help/threads.h"
 
 static bool is_map(const char *path)
 {

@@ -13,9 +13,9 @@
 
 #include "checkpoint/save/replicas.h"
 #include "core/math/box.h"
-#include "parallel/comm/threads.h"
 #include "parallel/layout/placement.h"
 #include "tests/help/mesh.h"
+#include "tests/help/threads.h"
 
 enum { EXPERTS = 6, TENSORS = 2 };
 

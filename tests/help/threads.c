@@ -7,7 +7,7 @@
  * in the order of posting, under the world's lock: that gives first-in-first-out by (source, destination, tag).
  * Its state then only moves POSTED -> COPYING (under the lock) -> DONE (by the thread that copied).
  */
-#include "parallel/comm/threads.h"
+#include "tests/help/threads.h"
 
 #include <errno.h>
 #include <stdatomic.h>

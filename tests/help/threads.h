@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_PARALLEL_COMM_THREADS_H
-#define TT_PARALLEL_COMM_THREADS_H
+#ifndef TT_TESTS_THREADS_H
+#define TT_TESTS_THREADS_H
 
 #include "core/comm/comm.h"
 
