@@ -335,13 +335,6 @@ struct wait {
     int64_t mark;           /* the job's progress then */
 };
 
-static void begin_wait(struct tt_comm *comm, struct wait *w)
-{
-    double now = tt_comm_clock(comm);
-
-    *w = (struct wait){now, now, now, pulse_progress(comm)};
-}
-
 /* Whether the job has made progress since the last call that returned true. */
 static bool gets_on(const struct tt_comm *comm, struct wait *w, double now)
 {
@@ -440,7 +433,8 @@ static int wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg)
     TT_TRY(poll(arg, &done, &peer));
     if (done)
         goto out;
-    begin_wait(comm, &w);
+    now = tt_comm_clock(comm);
+    w = (struct wait){now, now, now, pulse_progress(comm)};
     for (;;) {
         TT_TRY(advance_all(comm));
         TT_TRY(poll(arg, &done, &peer));

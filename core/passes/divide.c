@@ -797,20 +797,6 @@ static bool find(const struct tt_graph *graph, int node, struct found *ret_found
            gate->in[ENDS] == down->in[ENDS];
 }
 
-static int fail_experts(int experts, int ranks)
-{
-    return tt_fail_key(TT_EUSAGE, TT_KEY_EP_DEGREE, "%d experts cannot be divided among %d ranks", experts, ranks);
-}
-
-/* This rank has its part of the experts of a weight. */
-static void divide_weight(struct tt_graph *graph, int value, int ranks)
-{
-    struct tt_value *w = &graph->values[value];
-
-    w->shape[0] /= ranks;
-    w->tp = TT_TP_ROWS; /* no other rank of the group has this part, so its gradient is no sum over the group */
-}
-
 /* Puts the one node in the place of the last of the four. */
 static void replace(struct tt_graph *graph, const struct tt_experts_division *division, const struct found *f)
 {
@@ -827,8 +813,10 @@ static void replace(struct tt_graph *graph, const struct tt_experts_division *di
     node->out[2] = up.out[0];
     for (int i = 0; i < 5; i++)
         node->in[i] = in[i];
-    for (int i = 2; i < 5; i++)
-        divide_weight(graph, in[i], division->peers.n);
+    for (int i = 2; i < 5; i++) { /* this rank has the weights of its own experts */
+        graph->values[in[i]].shape[0] /= division->peers.n;
+        graph->values[in[i]].tp = TT_TP_ROWS; /* no other rank of the group has them: their gradient is no sum */
+    }
     node->attr.peers = division->peers;
     node->attr.round_leaves = division->round_leaves;
     node->attr.window = (int64_t)ceil(division->window * (double)rows);
@@ -865,7 +853,8 @@ int tt_graph_divide_experts(struct tt_graph *graph, const struct tt_experts_divi
         if (!find(graph, n, &f))
             continue;
         if (experts % division->peers.n != 0)
-            TT_TRY(fail_experts(experts, division->peers.n));
+            TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY_EP_DEGREE, "%d experts cannot be divided among %d ranks", experts,
+                               division->peers.n));
         replace(graph, division, &f);
         gone[f.gate] = gone[f.up] = gone[f.hidden] = true;
     }

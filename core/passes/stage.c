@@ -94,19 +94,11 @@ static int copy_node(struct cut *cut, int node, int stage)
     return 0;
 }
 
-static void bring_inputs(struct cut *cut, int stage)
-{
-    const int inputs[] = {cut->whole->tokens, cut->whole->labels, cut->whole->positions};
-
-    for (int i = 0; i < 3; i++)
-        if (inputs[i] != TT_NONE)
-            (void)bring(cut, stage, inputs[i]);
-}
-
 int tt_graph_cut(const struct tt_graph *graph, const int *stage_of, int n_stages, struct tt_stage *ret_stages)
 {
     struct cut cut = {.whole = graph, .stages = ret_stages, .n_stages = n_stages};
     size_t n_values = (size_t)graph->n_values, n_ids = (size_t)n_stages * n_values;
+    const int inputs[] = {graph->tokens, graph->labels, graph->positions};
     int rc = 0;
 
     cut.made_in = tt_calloc(n_values + 1, sizeof *cut.made_in);
@@ -125,7 +117,9 @@ int tt_graph_cut(const struct tt_graph *graph, const int *stage_of, int n_stages
     for (int n = 0; n < graph->n_nodes; n++)
         TT_TRY(copy_node(&cut, n, stage_of[n]));
     for (int s = 0; s < n_stages; s++) /* every rank of a pipeline loads the samples, and counts their tokens */
-        bring_inputs(&cut, s);
+        for (int i = 0; i < 3; i++)
+            if (inputs[i] != TT_NONE)
+                (void)bring(&cut, s, inputs[i]);
 out:
     if (rc < 0)
         tt_stages_release(ret_stages, n_stages);

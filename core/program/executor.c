@@ -287,13 +287,6 @@ void tt_running_each_whole(struct tt_executor *ex, const struct tt_instr *instr,
     }
 }
 
-static int run_instr(struct tt_executor *ex, int i, struct tt_step *step)
-{
-    const struct tt_instr_row *row = tt_instr_row(&ex->program->instrs[i]);
-
-    return row->run ? row->run(ex, i, step) : 0;
-}
-
 /* Ends the collectives that are under way at instruction i, so that nothing writes to memory any more. */
 static int finish_exchanges(struct tt_executor *ex, int i)
 {
@@ -339,13 +332,15 @@ static int walk(struct tt_executor *ex, struct tt_step *step, bool stop_at_decis
     tt_device_copy(ex->stream, ex->state->sums, ex->none, tt_sums_bytes(p->layout));
     tt_team_set_poll(ex->team, ex->exchange.poll, ex->exchange.ctx);
     for (int i = 0; i < p->n_instrs; i++) {
+        const struct tt_instr_row *row = tt_instr_row(&p->instrs[i]);
         double now;
 
-        if (stop_at_decision && tt_instr_row(&p->instrs[i])->decides)
+        if (stop_at_decision && row->decides)
             break;
         TT_TRY(ask(ex, step, i, &decided));
         ex->spans[i].begin = last;
-        TT_TRY(run_instr(ex, i, step));
+        if (row->run)
+            TT_TRY(row->run(ex, i, step));
         ex->spans[i].end = now = tt_clock_sec();
         if (step->tick.fn)
             step->tick.fn(step->tick.arg, now);

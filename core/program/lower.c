@@ -461,11 +461,6 @@ static void keep_logits(struct tt_walk *w)
         p->buffers[p->buffers[p->logits].root].last = p->n_instrs - 1;
 }
 
-static bool in_step_region(enum tt_memory_kind kind)
-{
-    return kind != TT_MEMORY_PARAM && kind != TT_MEMORY_CONST && kind != TT_MEMORY_CACHE;
-}
-
 /* Puts a buffer at the end of a region that is kept between runs. */
 static void place_at_end(struct tt_buffer *buffer, int64_t *region_bytes)
 {
@@ -488,7 +483,7 @@ static void place_buffers(struct tt_program *p)
             place_at_end(buffer, &p->const_bytes);
         } else if (buffer->kind == TT_MEMORY_CACHE) {
             place_at_end(buffer, &p->cache_bytes);
-        } else if (in_step_region(buffer->kind)) {
+        } else if (tt_memory_is_of_step(buffer->kind)) {
             from[n] = b;
             step[n] = *buffer;
             step[n].root = n;
@@ -502,14 +497,6 @@ static void place_buffers(struct tt_program *p)
     tt_free(from);
 }
 
-static void copy_bucket(struct tt_program *p, const struct tt_bucket *from)
-{
-    struct tt_bucket bucket = {tt_calloc((size_t)from->n, sizeof *from->units), from->n};
-
-    memcpy(bucket.units, from->units, (size_t)from->n * sizeof *from->units);
-    TT_PUSH(p->buckets, p->n_buckets, p->cap_buckets) = bucket;
-}
-
 static struct tt_schedule *copy_schedule(const struct tt_schedule *from)
 {
     struct tt_schedule *copy = tt_calloc(1, sizeof *copy);
@@ -521,15 +508,6 @@ static struct tt_schedule *copy_schedule(const struct tt_schedule *from)
     for (int b = 0; b < from->n_buckets; b++)
         (void)tt_schedule_bucket(copy, from->buckets[b].units, from->buckets[b].n);
     return copy;
-}
-
-static int lower_instr(struct tt_walk *w, const struct tt_instr *from)
-{
-    const struct tt_instr_row *row = tt_instr_row(from);
-
-    if (row->decides)
-        tt_lower_await_all(w);
-    return row->lower ? row->lower(w, from) : tt_fail(TT_EINTERNAL, "a schedule cannot hold '%s'", row->name);
 }
 
 int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule *schedule,
@@ -557,12 +535,18 @@ int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule 
     p->labels = filled((size_t)lowering->microbatches);
     p->positions = filled((size_t)lowering->microbatches);
     for (int b = 0; b < schedule->n_buckets; b++)
-        copy_bucket(p, &schedule->buckets[b]);
+        TT_PUSH(p->buckets, p->n_buckets, p->cap_buckets) = tt_bucket_copy(&schedule->buckets[b]);
     TT_TRY(lower_join_stages(&w));
     prepare(&w, schedule);
     add_given_buffers(&w);
-    for (; w.at < schedule->n; w.at++)
-        TT_TRY(lower_instr(&w, &schedule->instrs[w.at]));
+    for (; w.at < schedule->n; w.at++) {
+        const struct tt_instr_row *row = tt_instr_row(&schedule->instrs[w.at]);
+
+        if (row->decides)
+            tt_lower_await_all(&w);
+        TT_TRY(row->lower ? row->lower(&w, &schedule->instrs[w.at])
+                          : tt_fail(TT_EINTERNAL, "a schedule cannot hold '%s'", row->name));
+    }
     tt_lower_await_all(&w);
     tt_lower_averages(&w);
     tt_lower_mark_runs(&w);

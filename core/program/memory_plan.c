@@ -562,11 +562,6 @@ int64_t tt_memory_plan(struct tt_buffer *buffers, int n, int n_instrs, int64_t *
 
 /* --- an independent check of a program's memory, instruction by instruction --- */
 
-static bool in_step_region(const struct tt_buffer *b)
-{
-    return b->kind != TT_MEMORY_PARAM && b->kind != TT_MEMORY_CONST && b->kind != TT_MEMORY_CACHE;
-}
-
 static int check_operands(const struct tt_program *p)
 {
     for (int i = 0; i < p->n_instrs; i++) {
@@ -574,7 +569,7 @@ static int check_operands(const struct tt_program *p)
             int id = p->operands[p->instrs[i].operands + k];
             const struct tt_buffer *b = id == TT_NONE ? NULL : &p->buffers[id], *root = b ? &p->buffers[b->root] : NULL;
 
-            if (root && in_step_region(root) && (i < root->first || i > root->last))
+            if (root && tt_memory_is_of_step(root->kind) && (i < root->first || i > root->last))
                 return tt_fail(TT_EINTERNAL, "instruction %d (%s) uses buffer %d outside of its life [%d, %d]", i,
                                tt_instr_name(&p->instrs[i]), b->root, root->first, root->last);
             if (b && b->root != id && (b->offset < 0 || b->offset + b->bytes > root->bytes))
@@ -598,7 +593,7 @@ static int check_overlap(const struct tt_program *p)
     int n = 0, rc = 0;
 
     for (int b = 0; b < p->n_buffers; b++)
-        if (p->buffers[b].root == b && in_step_region(&p->buffers[b]))
+        if (p->buffers[b].root == b && tt_memory_is_of_step(p->buffers[b].kind))
             sorted[n++] = p->buffers[b];
     qsort(sorted, (size_t)n, sizeof *sorted, by_offset);
     for (int i = 0; i < n && rc == 0; i++) {

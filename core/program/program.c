@@ -119,12 +119,18 @@ void tt_schedule_wait_transfer(struct tt_schedule *schedule, enum tt_purpose pur
     add_transfer(schedule, TT_WAIT, purpose, microbatch, stage);
 }
 
+struct tt_bucket tt_bucket_copy(const struct tt_bucket *bucket)
+{
+    struct tt_bucket copy = {tt_calloc((size_t)bucket->n, sizeof *bucket->units), bucket->n};
+
+    memcpy(copy.units, bucket->units, (size_t)bucket->n * sizeof *bucket->units);
+    return copy;
+}
+
 int tt_schedule_bucket(struct tt_schedule *schedule, const int *units, int n)
 {
-    struct tt_bucket bucket = {tt_calloc((size_t)n, sizeof *units), n};
-
-    memcpy(bucket.units, units, (size_t)n * sizeof *units);
-    TT_PUSH(schedule->buckets, schedule->n_buckets, schedule->cap_buckets) = bucket;
+    TT_PUSH(schedule->buckets, schedule->n_buckets, schedule->cap_buckets) =
+        tt_bucket_copy(&(struct tt_bucket){(int *)(uintptr_t)units, n});
     return schedule->n_buckets - 1;
 }
 

@@ -148,6 +148,12 @@ enum tt_memory_kind {
 
 const char *tt_memory_name(enum tt_memory_kind kind);
 
+/** Whether memory is in the step region: neither state nor kept between runs. */
+static inline bool tt_memory_is_of_step(enum tt_memory_kind kind)
+{
+    return kind != TT_MEMORY_PARAM && kind != TT_MEMORY_CONST && kind != TT_MEMORY_CACHE;
+}
+
 struct tt_buffer {
     enum tt_memory_kind kind;
     int64_t bytes;
@@ -213,6 +219,9 @@ void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int 
 
 /** Adds the addition of a unit's whole gradients of a microbatch to those of the other microbatches of its block. */
 void tt_schedule_add_gradients(struct tt_schedule *schedule, int microbatch, int unit);
+
+/** A copy of a bucket, with units of its own (tt_free). */
+struct tt_bucket tt_bucket_copy(const struct tt_bucket *bucket);
 
 /** Adds a bucket of n units, which are copied. Returns its index. */
 int tt_schedule_bucket(struct tt_schedule *schedule, const int *units, int n);

@@ -655,15 +655,6 @@ out:
     return rc;
 }
 
-static int plan_training(struct tt_engine *e)
-{
-    const struct tt_engine_options *o = &e->options;
-
-    if (o->scheduler == TT_SCHEDULER_PLANNED && first_that_shares(e) != e->rank)
-        return plan_like_first(e);
-    return plan_track(e, TT_GRAPH_TRAIN, o->local_batch, o->seq_len, o->microbatches, &e->train);
-}
-
 static int new_engine(const struct tt_engine_options *options, struct tt_comm *comm, int rank, bool lends_schedule,
                       struct tt_engine **ret_engine)
 {
@@ -686,8 +677,10 @@ static int new_engine(const struct tt_engine_options *options, struct tt_comm *c
     if (options->validation_batch) /* first, since training gets what it leaves of the memory limit */
         TT_TRY(
             plan_track(e, TT_GRAPH_VALIDATE, options->validation_batch, options->validation_seq_len, 1, &e->validate));
-    if (options->local_batch)
-        TT_TRY(plan_training(e));
+    if (options->local_batch && options->scheduler == TT_SCHEDULER_PLANNED && first_that_shares(e) != rank)
+        TT_TRY(plan_like_first(e));
+    else if (options->local_batch)
+        TT_TRY(plan_track(e, TT_GRAPH_TRAIN, options->local_batch, options->seq_len, options->microbatches, &e->train));
     *ret_engine = e;
     e = NULL;
 out:
@@ -750,15 +743,6 @@ struct tt_engine_memory tt_engine_memory(const struct tt_engine *e)
     return m;
 }
 
-/* The state comes first, then the constants and samples of each program, then the step region that they share. */
-static void lay_out_state(struct tt_engine *e, char **at)
-{
-    e->state.dtype = e->options.shard_dtype;
-    for (enum tt_state_array k = 0; k < TT_STATE_ARRAYS; k++)
-        if (tt_engine_has(&e->options, k))
-            *at = tt_state_add(&e->state, k, e->layout, *at);
-}
-
 static int bind_track(struct tt_engine *e, struct track *track, int64_t batch, int64_t seq_len, char **at,
                       char *step_region)
 {
@@ -816,7 +800,11 @@ int tt_engine_allocate(struct tt_engine *e)
     TT_TRY(e->device->ops->stream_new(e->device, &e->stream));
     e->state.sums = (struct tt_exact *)(void *)(e->arena + memory.total);
     step_region = at + memory.state + memory.constants + memory.samples;
-    lay_out_state(e, &at);
+    /* the state comes first, then the constants and samples of each program, then the step region that they share */
+    e->state.dtype = o->shard_dtype;
+    for (enum tt_state_array k = 0; k < TT_STATE_ARRAYS; k++)
+        if (tt_engine_has(o, k))
+            at = tt_state_add(&e->state, k, e->layout, at);
     TT_TRY(bind_track(e, &e->train, o->local_batch, o->seq_len, &at, step_region));
     TT_TRY(bind_track(e, &e->validate, o->validation_batch, o->validation_seq_len, &at, step_region));
 out:

@@ -13,27 +13,12 @@
 #include "parallel/comm/collectives.h"
 #include "parallel/layout/mesh.h"
 
-struct tt_collective;
-
-/* --- exchanges of a node --- */
+/* --- exchanges inside of a layer --- */
 
 /*
- * Makes the collectives of exchanges inside of a layer. Both sides are blocks of whole rows of one matrix, so the part
- * of every member is one segment.
- */
-
-/* Cuts a buffer into a block for each member. */
-static void cut(void *whole, size_t bytes, int n, struct tt_segment *segments, struct tt_segment_list *lists)
-{
-    for (int m = 0; m < n; m++) {
-        segments[m] = (struct tt_segment){(char *)whole + (size_t)m * bytes, bytes};
-        lists[m] = (struct tt_segment_list){&segments[m], 1};
-    }
-}
-
-/*
- * The collective of an instruction that begins an exchange inside of a layer (core/program/instr/exchange.c), in the
- * memory of its operands. The caller's (tt_collective_free). Collective over the group.
+ * The collective of an exchange inside of a layer (core/program/instr/collective.c), in the memory of its operands.
+ * Both sides are blocks of whole rows of one matrix, so the part of every member is one segment. The caller's
+ * (tt_collective_free). Collective over the group.
  */
 static int exchange_new(struct tt_comm *comm, const struct tt_group *group, int tag, const struct tt_program *program,
                         const struct tt_executor *executor, int i, struct tt_collective **ret_collective)
@@ -46,7 +31,12 @@ static int exchange_new(struct tt_comm *comm, const struct tt_group *group, int 
     struct tt_segment_list *lists = tt_calloc((size_t)group->n, sizeof *lists), all = {&whole, 1};
     int rc = 0;
 
-    cut(instr->collective.op == TT_ALL_GATHER ? out : in, (size_t)bytes, group->n, segments, lists);
+    for (int m = 0; m < group->n; m++) { /* a block for each member */
+        char *blocks = instr->collective.op == TT_ALL_GATHER ? out : in;
+
+        segments[m] = (struct tt_segment){blocks + m * bytes, (size_t)bytes};
+        lists[m] = (struct tt_segment_list){&segments[m], 1};
+    }
     switch (instr->collective.op) {
     case TT_ALL_GATHER:
         rc = tt_all_gather_new(comm, group, tag, all, lists, ret_collective);
@@ -75,14 +65,14 @@ struct tt_transfers {
     struct tt_executor *executor;
     const struct tt_mesh *mesh;
     struct tt_group groups[TT_GROUPS];     /* n 0: not used yet */
-    struct tt_group neighbours[TT_GROUPS]; /* this rank's neighbours in a group; n 0: not used yet */
+    struct tt_group neighbours[TT_GROUPS]; /* parts of them, around this rank; n 0: not used yet */
     struct tt_collective **of_instr;       /* [instruction] NULL if nothing is exchanged */
     struct tt_segment *segments;           /* while building: ranks * parameters and gradients of all units */
     struct tt_segment *flat;               /* while building: one per unit */
     struct tt_segment_list *lists;         /* while building: one per member */
     struct tt_collective *swap;            /* of rows of experts that ranks share; NULL: there are none */
     struct tt_segment_list *give, *take;   /* [rank] of these ranks */
-    int64_t *room;                         /* for the sums of a step, of another rank */
+    int64_t *room;                         /* for another rank's sums of a step */
     bool inside;                           /* inside the communicator, which may run the team; poll does nothing then */
     int poll_rc;                           /* the failure of a poll, with its message */
 };
@@ -107,8 +97,7 @@ static int tag_of(const struct tt_instr *begin)
     return TT_TAG_COLLECTIVE + begin->collective.tag;
 }
 
-/* The part that each member of a collective has of the units' whole parameters or gradients, which are the first
- * operands. */
+/* Each member's part of the units' whole parameters or gradients, which are the first operands. */
 static const struct tt_segment_list *members(struct tt_transfers *t, int i)
 {
     const struct tt_instr *instr = &t->program->instrs[i];
@@ -167,8 +156,8 @@ static struct tt_segment_list own_shards(struct tt_transfers *t, const struct tt
 }
 
 /*
- * Kept parts, which follow the whole parameters, are sent as they are, and so are shards. But a shard of float32 that
- * travels as bfloat16 is rounded into its place in the whole and sent from there.
+ * Sends kept parts, which follow the whole parameters in the operands, or shards. A shard of float32 that travels as
+ * bfloat16 is first rounded into its place in the whole, and sent from there.
  */
 static int new_gather(struct tt_transfers *t, int i)
 {
@@ -185,7 +174,7 @@ static int new_gather(struct tt_transfers *t, int i)
     return tt_all_gather_new(t->comm, group, tag_of(instr), send, receive, &t->of_instr[i]);
 }
 
-/* Gradients in bfloat16 are received unchanged, one member's after another's, and the executor adds them. */
+/* Gradients in bfloat16 arrive unchanged, one member's after another's, and the executor adds them. */
 static int new_scatter(struct tt_transfers *t, int i)
 {
     const struct tt_instr *instr = &t->program->instrs[i];
@@ -237,7 +226,7 @@ static int new_collective(struct tt_transfers *t, int i)
     if (!tt_collective_travels(desc))
         return 0;
     if (t->program->instrs[i].unit != TT_NONE && desc->op != TT_SEND &&
-        desc->op != TT_RECEIVE && /* others have theirs */
+        desc->op != TT_RECEIVE && /* those have tags of their own */
         desc->tag > TT_TAG_COLLECTIVE_LAST - TT_TAG_COLLECTIVE)
         return tt_fail(TT_EINTERNAL, "%d collectives are under way at once, and there are tags for %d", desc->tag + 1,
                        TT_TAG_COLLECTIVE_LAST - TT_TAG_COLLECTIVE + 1);

@@ -675,13 +675,6 @@ static int check_stages(const struct tt_pipeline_row *row, int ranks, int n_stag
     return 0;
 }
 
-/* The place of every stage, by the row; a file may change it. */
-static void place_stages(struct tt_pipeline *p)
-{
-    for (int stage = 0; stage < p->n_stages; stage++)
-        p->rank_of_stage[stage] = p->schedule->v && stage >= p->ranks ? 2 * p->ranks - 1 - stage : stage % p->ranks;
-}
-
 static void note_weight_parts(struct tt_pipeline *p)
 {
     for (int rank = 0; rank < p->ranks; rank++)
@@ -695,7 +688,8 @@ static void note_weight_parts(struct tt_pipeline *p)
 
 static int generate(struct tt_pipeline *p)
 {
-    place_stages(p);
+    for (int stage = 0; stage < p->n_stages; stage++)
+        p->rank_of_stage[stage] = p->schedule->v && stage >= p->ranks ? 2 * p->ranks - 1 - stage : stage % p->ranks;
     for (int rank = 0; rank < p->ranks; rank++)
         p->schedule->generate(p, rank);
     note_weight_parts(p);

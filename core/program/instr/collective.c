@@ -462,69 +462,28 @@ int tt_lower_exchange_tied(struct tt_walk *w, const struct tt_instr *from, int o
     return other;
 }
 
-const struct tt_purpose_row tt_purpose_send_tied = {
-    .name = "send tied",
-    .wait_name = "wait send tied",
-    .op = TT_SEND,
-    .among = TT_AMONG_STAGES,
-    .carries = TT_CARRIES_SUMS,
-    .rare = true,
-};
-
-const struct tt_purpose_row tt_purpose_receive_tied = {
-    .name = "receive tied",
-    .wait_name = "wait receive tied",
-    .op = TT_RECEIVE,
-    .among = TT_AMONG_STAGES,
-    .carries = TT_CARRIES_SUMS,
-    .rare = true,
-};
-
 /* --- the rows of boundaries --- */
 
-const struct tt_purpose_row tt_purpose_send_values = {
-    .name = "send",
-    .wait_name = "wait send",
-    .op = TT_SEND,
-    .among = TT_AMONG_STAGES,
-    .of_microbatch = true,
-    .rare = true,
-    .subject = tt_transfer_text,
-    .lower = lower_send,
-};
+#define OF_STAGES(text, operation) \
+    .name = (text), .wait_name = "wait " text, .op = (operation), .among = TT_AMONG_STAGES, .rare = true
 
-const struct tt_purpose_row tt_purpose_receive_values = {
-    .name = "receive",
-    .wait_name = "wait receive",
-    .op = TT_RECEIVE,
-    .among = TT_AMONG_STAGES,
-    .of_microbatch = true,
-    .rare = true,
-    .subject = tt_transfer_text,
-    .lower = lower_receive,
-};
+const struct tt_purpose_row tt_purpose_send_values = {OF_STAGES("send", TT_SEND), .of_microbatch = true,
+                                                      .subject = tt_transfer_text, .lower = lower_send};
 
-const struct tt_purpose_row tt_purpose_send_grads = {
-    .name = "send gradient",
-    .wait_name = "wait send gradient",
-    .op = TT_SEND,
-    .among = TT_AMONG_STAGES,
-    .of_microbatch = true,
-    .rare = true,
-    .subject = tt_transfer_text,
-    .lower = lower_send,
-};
+const struct tt_purpose_row tt_purpose_receive_values = {OF_STAGES("receive", TT_RECEIVE), .of_microbatch = true,
+                                                         .subject = tt_transfer_text, .lower = lower_receive};
 
-const struct tt_purpose_row tt_purpose_receive_grads = {
-    .name = "receive gradient",
-    .wait_name = "wait receive gradient",
-    .op = TT_RECEIVE,
-    .among = TT_AMONG_STAGES,
-    .of_microbatch = true,
-    .rare = true,
-    .subject = tt_transfer_text,
-    .lower = lower_receive,
-};
+const struct tt_purpose_row tt_purpose_send_grads = {OF_STAGES("send gradient", TT_SEND), .of_microbatch = true,
+                                                     .subject = tt_transfer_text, .lower = lower_send};
+
+const struct tt_purpose_row tt_purpose_receive_grads = {OF_STAGES("receive gradient", TT_RECEIVE),
+                                                        .of_microbatch = true, .subject = tt_transfer_text,
+                                                        .lower = lower_receive};
+
+const struct tt_purpose_row tt_purpose_send_tied = {OF_STAGES("send tied", TT_SEND), .carries = TT_CARRIES_SUMS};
+
+const struct tt_purpose_row tt_purpose_receive_tied = {OF_STAGES("receive tied", TT_RECEIVE),
+                                                       .carries = TT_CARRIES_SUMS};
 
 /*
  * --- inside of a layer ---
@@ -732,44 +691,14 @@ static void text(const struct tt_program *program, const struct tt_instr *instr,
     tt_text_add(out, " of %s", tt_instr_graph(program, begin)->values[tt_instr_node(program, begin)->in[0]].name);
 }
 
-const struct tt_purpose_row tt_purpose_gather_values = {
-    .name = "gather rows",
-    .wait_name = "wait gather rows",
-    .op = TT_ALL_GATHER,
-    .among = TT_AMONG_PEERS,
-    .of_microbatch = true,
-    .rare = true,
-    .subject = text,
-};
+#define OF_PEERS(text_of_row, operation)                                                                               \
+    .name = (text_of_row), .wait_name = "wait " text_of_row, .op = (operation), .among = TT_AMONG_PEERS, .rare = true, \
+    .of_microbatch = true, .subject = text
 
-const struct tt_purpose_row tt_purpose_sum_values = {
-    .name = "sum rows",
-    .wait_name = "wait sum rows",
-    .op = TT_REDUCE_SCATTER,
-    .among = TT_AMONG_PEERS,
-    .of_microbatch = true,
-    .rare = true,
-    .subject = text,
-    .after = round_sum,
-};
+const struct tt_purpose_row tt_purpose_gather_values = {OF_PEERS("gather rows", TT_ALL_GATHER)};
 
-const struct tt_purpose_row tt_purpose_sum_all_values = {
-    .name = "sum",
-    .wait_name = "wait sum",
-    .op = TT_ALL_SUM,
-    .among = TT_AMONG_PEERS,
-    .of_microbatch = true,
-    .rare = true,
-    .subject = text,
-    .after = add_sum,
-};
+const struct tt_purpose_row tt_purpose_sum_values = {OF_PEERS("sum rows", TT_REDUCE_SCATTER), .after = round_sum};
 
-const struct tt_purpose_row tt_purpose_swap_values = {
-    .name = "swap blocks",
-    .wait_name = "wait swap blocks",
-    .op = TT_ALL_TO_ALL,
-    .among = TT_AMONG_PEERS,
-    .of_microbatch = true,
-    .rare = true,
-    .subject = text,
-};
+const struct tt_purpose_row tt_purpose_sum_all_values = {OF_PEERS("sum", TT_ALL_SUM), .after = add_sum};
+
+const struct tt_purpose_row tt_purpose_swap_values = {OF_PEERS("swap blocks", TT_ALL_TO_ALL)};
