@@ -51,7 +51,7 @@ struct tt_cost {
     bool bf16;    /* the flops are those of products of bfloat16, or of attention in it */
 };
 
-/* What it takes to run an op twice, against keeping its outputs (core/graph/recompute.h). */
+/* What it takes to run an op twice, against keeping its outputs (core/passes/recompute.h). */
 enum tt_op_weight {
     TT_WEIGHT_LIGHT, /* bound by memory: cheaper to run again than to keep */
     TT_WEIGHT_MATMUL,
@@ -105,7 +105,7 @@ struct tt_op_row {
     int may_lack; /* so many of the last inputs are optional, and nodes may be added without them */
     /*
      * Of a backward op: it computes so many of its last inputs itself if they are absent. So a selective recomputation
-     * leaves them out, instead of keeping them (core/graph/recompute.h).
+     * leaves them out, instead of keeping them (core/passes/recompute.h).
      */
     int remakes;
     enum tt_op_exchange exchange;

@@ -13,7 +13,7 @@
  * A program is one optimizer step (or one validation batch) of one rank: a linear list of instructions on buffers whose
  * offsets in one arena are known before anything runs.
  *
- * It computes the stages (core/graph/stage.h) of this rank: the whole model as one graph, or several graphs. A value
+ * It computes the stages (core/passes/stage.h) of this rank: the whole model as one graph, or several graphs. A value
  * that leaves one stage and enters the next has one buffer, and so has its gradient, which goes the other way.
  *
  * A scheduler (parallel/fsdp/fsdp.c) writes the schedule: which node or collective comes when, for all microbatches.

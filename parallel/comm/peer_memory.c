@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Finds out whose memory this process can read, and reads it.
+ * Finds the ranks whose memory this process can read, and reads it.
  */
 #include "parallel/comm/peer_memory.h"
 
@@ -17,7 +17,7 @@
 
 enum { HOST_BYTES = 256 };
 
-/* What a rank tells the others. */
+/* A rank's message to the others. */
 struct card {
     char host[HOST_BYTES]; /* for messages */
     int64_t pid;
@@ -113,7 +113,7 @@ static void write_card(struct tt_peer_memory *memory, struct card *card)
     card->number = memory->number;
 }
 
-/* Fills in pids and, as bytes 0 and 1, whose memory this rank can read. */
+/* Fills in pids, and for each rank whether this one can read its memory, as a byte 0 or 1. */
 static void try_peers(struct tt_peer_memory *memory, const struct tt_comm *comm, const struct card *cards, char *can)
 {
     for (int rank = 0; rank < comm->size; rank++) {
@@ -162,8 +162,7 @@ int tt_peer_memory_new(struct tt_comm *comm, struct tt_peer_memory **ret_memory)
 
     memory->pids = tt_calloc(size, sizeof *memory->pids);
     memory->reachable = tt_calloc(size, sizeof *memory->reachable);
-    /* If Yama restricts processes (ptrace_scope 1): let those that the same launcher started on this host read this
-     * one. */
+    /* If Yama restricts processes (ptrace_scope 1), let the launcher's other processes on this host read this one. */
     (void)prctl(PR_SET_PTRACER, (unsigned long)getppid(), 0, 0, 0);
     write_card(memory, &mine);
     TT_TRY(tt_comm_gather_all(comm, &mine, sizeof mine, cards)); /* all ranks call prctl before any of them reads */

@@ -15,9 +15,7 @@
 #include "parallel/layout/placement.h"
 #include "parallel/layout/units.h"
 
-/* --- generation --- */
-
-/* A program with what it needs to run. */
+/* A program and everything that it needs to run. */
 struct track {
     struct tt_stage stage; /* the whole model */
     struct tt_program *program;
@@ -162,14 +160,9 @@ const struct tt_layout *tt_generator_layout(const struct tt_generator *g)
     return g->layout;
 }
 
-const struct tt_program *tt_generator_prompt_program(const struct tt_generator *g)
+const struct tt_program *tt_generator_program(const struct tt_generator *g, bool several)
 {
-    return g->prompt.program;
-}
-
-const struct tt_program *tt_generator_token_program(const struct tt_generator *g)
-{
-    return g->token.program;
+    return several ? g->prompt.program : g->token.program;
 }
 
 int64_t tt_generator_position(const struct tt_generator *g)
@@ -227,10 +220,10 @@ out:
     return rc;
 }
 
-/* --- weights of a training engine --- */
-
 /*
- * All ranks go through the same list of parts, parameter by parameter. A part is sent by its holder in blocks of its
+ * --- the weights of a training engine ---
+ *
+ * All ranks go through the same list of parts, parameter by parameter. The holder of a part sends it in blocks of its
  * packed elements; rank 0 copies them to their places in the whole tensor.
  */
 
@@ -259,16 +252,7 @@ static char *address(const struct tt_layout *layout, const struct tt_state *stat
     return tt_state_at(state, TT_STATE_PARAM, layout->unit_of[p], tt_layout_param(layout, p)->offset);
 }
 
-/* Copies n elements, or rounds them. */
-static void copy(char *to, enum tt_dtype to_dtype, const char *from, enum tt_dtype from_dtype, int64_t n)
-{
-    if (to_dtype == from_dtype)
-        memcpy(to, from, (size_t)n * tt_dtype_size(to_dtype));
-    else
-        tt_kernels()->bf16_round((tt_bf16 *)(void *)to, (const float *)(const void *)from, n);
-}
-
-/* Rank 0: puts n elements of a part, from its element `at` on, where they are in the whole tensor. */
+/* Rank 0: copies or rounds n elements of a part, from its element `at` on, to their places in the whole tensor. */
 static void place(const struct collecting *c, const struct part *part, int64_t at, const char *bytes, int64_t n)
 {
     const struct tt_param *param = &c->model->params[part->param];
@@ -279,10 +263,14 @@ static void place(const struct collecting *c, const struct part *part, int64_t a
 
     for (int64_t i = 0, some; i < n; i += some) {
         int64_t left = run - (at + i) % run, place = tt_box_position(&part->box, at + i, &whole);
+        char *there = to + place * (int64_t)tt_dtype_size(dtype);
+        const char *here = bytes + i * (int64_t)tt_dtype_size(part->dtype);
 
         some = left < n - i ? left : n - i;
-        copy(to + place * (int64_t)tt_dtype_size(dtype), dtype, bytes + i * (int64_t)tt_dtype_size(part->dtype),
-             part->dtype, some);
+        if (dtype == part->dtype)
+            memcpy(there, here, (size_t)some * tt_dtype_size(dtype));
+        else
+            tt_kernels()->bf16_round((tt_bf16 *)(void *)there, (const float *)(const void *)here, some);
     }
 }
 

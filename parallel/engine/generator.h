@@ -49,9 +49,8 @@ int tt_generator_allocate(struct tt_generator *generator) TT_MUST_CHECK;
 struct tt_state *tt_generator_state(struct tt_generator *generator);
 const struct tt_layout *tt_generator_layout(const struct tt_generator *generator);
 
-/** The programs for several tokens (NULL if prompt_rows is 1) and for one, for tests. */
-const struct tt_program *tt_generator_prompt_program(const struct tt_generator *generator);
-const struct tt_program *tt_generator_token_program(const struct tt_generator *generator);
+/** The program for several tokens (NULL if prompt_rows is 1), or for one, for tests. */
+const struct tt_program *tt_generator_program(const struct tt_generator *generator, bool several);
 
 /** The number of tokens that have been fed, and of those for which there is room. */
 int64_t tt_generator_position(const struct tt_generator *generator);
@@ -70,9 +69,9 @@ int tt_generator_feed(struct tt_generator *generator, const int32_t *tokens, int
 
 /**
  * Sends the whole weights of a training engine to rank 0 and puts them into its generator, which has the same model
- * (collective; no other transfer may be under way). Each part of a parameter is sent by the first rank that has it, in
- * blocks, so no rank needs more than a few megabytes for it. Weights in float32 are rounded if the generator computes
- * in bfloat16, as a step rounds them.
+ * (collective; no other transfer may be under way). The first rank that has a part of a parameter sends it, in blocks,
+ * so no rank needs more than a few megabytes. Weights in float32 are rounded if the generator computes in bfloat16, as
+ * in a step.
  *   options    of the engine
  *   generator  allocated; of rank 0 only, NULL on the others
  */

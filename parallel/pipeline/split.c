@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Stages of a pipeline by torchtitan's rule. Units are layers, and what the embeddings and the output count as.
+ * Stages of a pipeline, by torchtitan's rule or by names of modules. The unit of weight is a layer, also for the
+ * embeddings and the output.
  */
 #include "parallel/pipeline/split.h"
 
@@ -10,15 +11,13 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
-/* --- split --- */
-
-/* --- what a rule comes to --- */
+/* --- a rule and its faults --- */
 
 enum fault {
     NO_FAULT,
-    UNEVEN,       /* the stages cannot be shared equally by the ranks */
-    TOO_MANY,     /* several stages on a rank, and the schedule has one */
-    TOO_FEW,      /* one stage on a rank, and the schedule has several */
+    UNEVEN,       /* the ranks cannot share the stages equally */
+    TOO_MANY,     /* several stages on a rank, for a schedule with one */
+    TOO_FEW,      /* one stage on a rank, for a schedule with several */
     NO_UNITS,     /* more stages than units */
     FIRST_HEAVY,  /* the embeddings count as more units than a stage has */
     OUTPUT_HEAVY, /* the output does */
@@ -57,8 +56,7 @@ static enum fault fault_of(const struct tt_pipeline_rule *rule)
 
 /* --- messages --- */
 
-/* The values of a member of the rule from `least` to `most` that have no fault: "1 to 4, 8". Returns whether there are
- * any. */
+/* The values of a member of the rule from `least` to `most` without a fault: "1 to 4, 8". False if there is none. */
 static bool add_what_works(struct tt_text *text, struct tt_pipeline_rule *rule, int *member, int least, int most)
 {
     int begin = -1, found = *member;
@@ -94,7 +92,7 @@ static void add_stages(struct tt_text *text, const struct tt_pipeline_rule *rule
                     (long long)stages_of(rule));
 }
 
-/* Other keys that would make the rule work as it is: the weights of embeddings and output, or the schedule. */
+/* Other keys that would remove the fault: the weights of embeddings and output, or the schedule. */
 static void add_other_keys(struct tt_text *text, const struct tt_pipeline_rule *rule)
 {
     struct tt_pipeline_rule usual = *rule, single = *rule;
@@ -108,7 +106,7 @@ static void add_other_keys(struct tt_text *text, const struct tt_pipeline_rule *
         tt_text_add(text, "; or use a schedule with one stage on each rank, such as 1F1B");
 }
 
-/* What changes the number of stages, and the values that it can have. */
+/* The key that changes the number of stages, and its possible values. */
 static void add_hint(struct tt_text *text, struct tt_pipeline_rule *rule)
 {
     bool any;
@@ -127,7 +125,7 @@ static void add_hint(struct tt_text *text, struct tt_pipeline_rule *rule)
     add_other_keys(text, rule);
 }
 
-/* What `key`, which is a weight of embeddings or output, can be; if nothing works, what else can be changed. */
+/* The possible values of `key`, a weight of embeddings or output; if there is none, other keys to change. */
 static void add_weights(struct tt_text *text, struct tt_pipeline_rule *rule, enum tt_key key, int *member)
 {
     struct tt_text works = {0};
@@ -141,60 +139,37 @@ static void add_weights(struct tt_text *text, struct tt_pipeline_rule *rule, enu
     tt_text_release(&works);
 }
 
-static enum tt_key key_of(const struct tt_pipeline_rule *rule, enum fault fault)
-{
-    if (fault == FIRST_HEAVY || fault == OUTPUT_HEAVY)
-        return fault == FIRST_HEAVY ? TT_KEY_PP_FIRST_LESS : TT_KEY_PP_LAST_LESS;
-    return rule->layers_per_stage ? TT_KEY_PP_LAYERS_PER_STAGE : TT_KEY_PP_DEGREE;
-}
-
 static int fail(const struct tt_pipeline_rule *found, enum fault fault)
 {
     struct tt_pipeline_rule rule = *found;
+    enum tt_key key = fault == FIRST_HEAVY    ? TT_KEY_PP_FIRST_LESS
+                      : fault == OUTPUT_HEAVY ? TT_KEY_PP_LAST_LESS
+                      : rule.layers_per_stage ? TT_KEY_PP_LAYERS_PER_STAGE
+                                              : TT_KEY_PP_DEGREE;
     struct tt_text text = {0};
     int rc;
 
-    switch (fault) {
-    case UNEVEN:
+    if (fault == FIRST_HEAVY || fault == OUTPUT_HEAVY) {
+        add_weights(&text, &rule, key, fault == FIRST_HEAVY ? &rule.first_less : &rule.last_less);
+    } else {
         add_stages(&text, &rule);
-        tt_text_add(&text, ", which %d ranks cannot share equally", rule.ranks);
+        if (fault == UNEVEN)
+            tt_text_add(&text, ", which %d ranks cannot share equally", rule.ranks);
+        else if (fault == NO_UNITS)
+            tt_text_add(&text, ", and %d layer%s, with %d and %d more for embeddings and output, %s too few",
+                        rule.n_layers, rule.n_layers == 1 ? "" : "s", rule.first_less, rule.last_less,
+                        rule.n_layers == 1 ? "is" : "are");
+        else
+            tt_text_add(&text, ", and with this schedule each of %d ranks has %s", rule.ranks,
+                        fault == TOO_MANY ? "one" : "at least 2");
         add_hint(&text, &rule);
-        break;
-    case TOO_MANY:
-        add_stages(&text, &rule);
-        tt_text_add(&text, ", and with this schedule each of %d ranks has one", rule.ranks);
-        add_hint(&text, &rule);
-        break;
-    case TOO_FEW:
-        add_stages(&text, &rule);
-        tt_text_add(&text, ", and with this schedule each of %d ranks has at least 2", rule.ranks);
-        add_hint(&text, &rule);
-        break;
-    case NO_UNITS:
-        add_stages(&text, &rule);
-        tt_text_add(&text, ", and %d layer%s, with %d and %d more for embeddings and output, %s too few", rule.n_layers,
-                    rule.n_layers == 1 ? "" : "s", rule.first_less, rule.last_less, rule.n_layers == 1 ? "is" : "are");
-        add_hint(&text, &rule);
-        break;
-    case FIRST_HEAVY:
-        add_weights(&text, &rule, TT_KEY_PP_FIRST_LESS, &rule.first_less);
-        break;
-    default:
-        add_weights(&text, &rule, TT_KEY_PP_LAST_LESS, &rule.last_less);
     }
-    rc = tt_fail_key(TT_EUSAGE, key_of(&rule, fault), "%s", text.text);
+    rc = tt_fail_key(TT_EUSAGE, key, "%s", text.text);
     tt_text_release(&text);
     return rc;
 }
 
 /* --- the split --- */
-
-static struct tt_stage_split split_make(int n_stages, int n_layers)
-{
-    int n_modules = n_layers + 3;
-
-    return (struct tt_stage_split){n_stages, n_modules, tt_calloc((size_t)n_modules, sizeof(int))};
-}
 
 int tt_pipeline_split(const struct tt_pipeline_rule *rule, struct tt_stage_split *ret_split)
 {
@@ -207,7 +182,8 @@ int tt_pipeline_split(const struct tt_pipeline_rule *rule, struct tt_stage_split
     n_stages = stages_of(rule);
     each = units_of(rule) / n_stages;
     more = units_of(rule) % n_stages;
-    *ret_split = split_make((int)n_stages, rule->n_layers);
+    *ret_split =
+        (struct tt_stage_split){(int)n_stages, rule->n_layers + 3, tt_calloc((size_t)rule->n_layers + 3, sizeof(int))};
     for (int stage = 0; stage < n_stages; stage++) {
         end += each + (stage < more);
         while (layer < rule->n_layers && layer + rule->first_less < end)
@@ -235,13 +211,11 @@ void tt_stage_split_release(struct tt_stage_split *split)
     *split = (struct tt_stage_split){0};
 }
 
-/* --- split named --- */
+/* --- modules listed by name --- */
 
-/* Stages of a pipeline whose modules are listed by name. */
+enum { NAME_BYTES = 80 }; /* no module has a longer name; messages show longer ones cut */
 
-enum { NAME_BYTES = 80 }; /* longer names are shown cut, and are no module's */
-
-/* The lists on the way to a split. */
+/* The lists, and the split so far. */
 struct listing {
     const struct tt_words *stages;
     int n_layers;

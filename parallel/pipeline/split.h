@@ -5,14 +5,14 @@
 #include "core/config/config.h"
 
 /**
- * Which stage of a pipeline has which module, by torchtitan's rule or by name. The modules of a model with L layers in
- * the order of the model: 0 the embeddings, 1 to L the layers, L + 1 the final norm, L + 2 the output.
+ * The split of a model's modules over the stages of a pipeline, by torchtitan's rule or by name. The modules of a model
+ * with L layers, in its order: 0 the embeddings, 1 to L the layers, L + 1 the final norm, L + 2 the output.
  */
 
 struct tt_pipeline_rule {
     int n_layers, ranks;
     int layers_per_stage;      /* 0: not given */
-    int first_less, last_less; /* layers for which the embeddings, and norm with output, count */
+    int first_less, last_less; /* the weights of the embeddings, and of norm with output, in layers */
     bool multi;                /* the schedule has several stages on a rank */
 };
 
