@@ -16,7 +16,6 @@
 
 #include "cli/cli.h"
 #include "cli/estimate/estimate.h"
-#include "cli/run/columns.h"
 #include "cli/run/screen.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/run/columns.h"
 #include "cli/run/screen.h"
 #include "cli/watch/history.h"
 #include "core/base/log.h"

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/run/columns.h"
 #include "cli/run/screen.h"
 #include "cli/run/signals.h"
 #include "core/base/log.h"

@@ -9,7 +9,6 @@
 #include "cli/cli.h"
 #include "cli/estimate/estimate.h"
 #include "cli/estimate/screen.h"
-#include "cli/run/columns.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"

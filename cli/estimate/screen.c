@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/run/columns.h"
 #include "cli/run/screen.h"
 #include "estimate/model/job.h"
 

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "cli/measure/bench.h"
-#include "cli/run/columns.h"
 #include "cli/run/screen.h"
 #include "core/base/text.h"
 #include "core/config/config.h"

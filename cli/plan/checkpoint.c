@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "cli/plan/view.h"
-#include "cli/run/columns.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "trainer/job/tensors.h"

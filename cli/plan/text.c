@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "cli/plan/view.h"
-#include "cli/run/columns.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/program/instr/instr.h"

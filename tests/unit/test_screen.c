@@ -18,7 +18,6 @@
 #include <cmocka.h>
 #include <pty.h>
 
-#include "cli/run/columns.h"
 #include "cli/run/screen.h"
 
 static void put(const char *text, int columns, int indent, const char *expect)

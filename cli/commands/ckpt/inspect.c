@@ -13,7 +13,6 @@
 
 #include "checkpoint/tools/tools.h"
 #include "cli/commands/ckpt/ckpt.h"
-#include "cli/run/columns.h"
 #include "cli/run/screen.h"
 #include "cli/watch/history.h"
 #include "core/base/mem.h"
