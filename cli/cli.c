@@ -335,6 +335,29 @@ void tt_cli_install_log(void)
     tt_log_set_progress(show_progress, &progress_state);
 }
 
+int tt_cli_fail_verb(const char *command, const char *word, const char *const *verb, int n,
+                     const struct tt_cli_elsewhere *elsewhere, int n_elsewhere)
+{
+    const char *near = word ? tt_text_nearest(word, verb, n) : NULL;
+    struct tt_text all = {0};
+    int rc;
+
+    for (int i = 0; i < n; i++)
+        tt_text_add(&all, "%s%s", i ? ", " : "", verb[i]);
+    for (int i = 0; i < n_elsewhere && word && !near; i++)
+        if (tt_text_is_listed(word, elsewhere[i].words))
+            near = elsewhere[i].here;
+    if (near)
+        rc = tt_fail(TT_EUSAGE, "unknown command '%s %s'\nhelp: did you mean '%s %s'?", command, word, command, near);
+    else if (word)
+        rc = tt_fail(TT_EUSAGE, "unknown command '%s %s'\nhelp: use one of %s %s", command, word, command, all.text);
+    else
+        rc = tt_fail(TT_EUSAGE, "'titan %s' needs to know what to do\nhelp: use one of %s %s", command, command,
+                     all.text);
+    tt_text_release(&all);
+    return rc;
+}
+
 int tt_cli_run(int argc, char **argv, const char *name, const char *usage, const struct tt_option *options,
                int (*run)(const struct tt_args *args))
 {

@@ -169,6 +169,18 @@ extern const struct tt_option tt_completion_options[];
 
 /* --- how a command runs --- */
 
+/** Words, with "|" between them, that other programs have for one of titan's. */
+struct tt_cli_elsewhere {
+    const char *words, *here;
+};
+
+/**
+ * TT_EUSAGE: a command has no such verb, or needs one (word NULL). Names the verb that was probably meant, or all n.
+ *   elsewhere  what people expect under other names
+ */
+int tt_cli_fail_verb(const char *command, const char *word, const char *const *verb, int n,
+                     const struct tt_cli_elsewhere *elsewhere, int n_elsewhere);
+
 /**
  * A command on one process that takes no configuration: prints its help, or calls `run` with notes and warnings shown.
  * run returns 0, a negative code with its message, or an exit code already explained. Returns the exit code.

@@ -110,23 +110,22 @@ static bool is_another_rank(void)
 static int fail_unknown(const char *name)
 {
     /* What other programs call it. */
-    static const struct {
-        const char *words, *command;
-    } elsewhere[] = {{"-v|-V|--v|ver", "version"},
-                     {"-h|-?|usage|man", "help"},
-                     {"run|fit|pretrain|finetune|fine-tune|sft|start|resume|continue|run_train", "train"},
-                     {"torchrun|mpirun|srun|accelerate|spawn", "launch -n 2 -- train"},
-                     {"infer|inference|chat|sample|complete|predict|run-model|prompt", "generate"},
-                     {"evaluate|validate|benchmark|lm_eval|perplexity|ppl", "eval"},
-                     {"tokenize|tokenizer|pack|prepare|preprocess", "data"},
-                     {"convert|consolidate|merge|checkpoint|checkpoints|rollback|gc", "ckpt"},
-                     {"init|import|check|show|settings", "config"},
-                     {"ps|log|logs|monitor|watch|progress|ls|list", "status"},
-                     {"tensorboard|graph|draw|curve|curves|wandb", "plot"},
-                     {"diff|cmp", "compare"},
-                     {"memory|memory_estimation|cost|price|predict-memory", "estimate"},
-                     {"profile|profiling|profiler", "trace summary"},
-                     {"env|collect_env|info|sysinfo|selftest", "doctor"}};
+    static const struct tt_cli_elsewhere elsewhere[] = {
+        {"-v|-V|--v|ver", "version"},
+        {"-h|-?|usage|man", "help"},
+        {"run|fit|pretrain|finetune|fine-tune|sft|start|resume|continue|run_train", "train"},
+        {"torchrun|mpirun|srun|accelerate|spawn", "launch -n 2 -- train"},
+        {"infer|inference|chat|sample|complete|predict|run-model|prompt", "generate"},
+        {"evaluate|validate|benchmark|lm_eval|perplexity|ppl", "eval"},
+        {"tokenize|tokenizer|pack|prepare|preprocess", "data"},
+        {"convert|consolidate|merge|checkpoint|checkpoints|rollback|gc", "ckpt"},
+        {"init|import|check|show|settings", "config"},
+        {"ps|log|logs|monitor|watch|progress|ls|list", "status"},
+        {"tensorboard|graph|draw|curve|curves|wandb", "plot"},
+        {"diff|cmp", "compare"},
+        {"memory|memory_estimation|cost|price|predict-memory", "estimate"},
+        {"profile|profiling|profiler", "trace summary"},
+        {"env|collect_env|info|sysinfo|selftest", "doctor"}};
     const char *names[N_COMMANDS];
     const char *near;
 
@@ -135,7 +134,7 @@ static int fail_unknown(const char *name)
     near = tt_text_nearest(name, names, N_COMMANDS);
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere && !near; i++)
         if (tt_text_is_listed(name, elsewhere[i].words))
-            near = elsewhere[i].command;
+            near = elsewhere[i].here;
     if (is_another_rank())
         return tt_error_exit_code(TT_EUSAGE);
     if (near)

@@ -298,18 +298,11 @@ static int print_help(void)
 
 static int fail_verb(const char *word)
 {
-    const char *names[N_VERBS], *near;
+    const char *names[N_VERBS];
 
     for (int i = 0; i < N_VERBS; i++)
         names[i] = verbs[i].name;
-    near = word ? tt_text_nearest(word, names, N_VERBS) : NULL;
-    if (near) {
-        return tt_cli_fail(
-            tt_fail(TT_EUSAGE, "unknown command 'config %s'\nhelp: did you mean 'config %s'?", word, near));
-    }
-    return tt_cli_fail(tt_fail(TT_EUSAGE, "%s%s%s\nhelp: use one of config show, check, diff, init, import",
-                               word ? "unknown command 'config " : "'titan config' needs to know what to do",
-                               word ? word : "", word ? "'" : ""));
+    return tt_cli_fail(tt_cli_fail_verb("config", word, names, N_VERBS, NULL, 0));
 }
 
 int tt_command_config(int argc, char **argv)

@@ -389,18 +389,12 @@ static int run(const struct tt_args *args)
 {
     static const char *const names[] = {"pack", "inspect", "tokenizer"};
     static int (*const verbs[])(const struct tt_args *args) = {pack, inspect, run_tokenizer};
-    const char *near;
+    const char *word = args->n_words ? args->word[0] : NULL;
 
-    if (!args->n_words)
-        return tt_fail(
-            TT_EUSAGE,
-            "'titan data' needs to know what to do\nhelp: use one of data pack, data inspect, data tokenizer");
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(args->word[0], names[i]) == 0)
+    for (size_t i = 0; word && i < sizeof names / sizeof *names; i++)
+        if (strcmp(word, names[i]) == 0)
             return verbs[i](args);
-    near = tt_text_nearest(args->word[0], names, sizeof names / sizeof *names);
-    return tt_fail(TT_EUSAGE, "unknown command 'data %s'\nhelp: %s%s", args->word[0],
-                   near ? "titan data " : "use one of data pack, data inspect, data tokenizer", near ? near : "");
+    return tt_cli_fail_verb("data", word, names, sizeof names / sizeof *names, NULL, 0);
 }
 
 int tt_command_data(int argc, char **argv)

@@ -519,38 +519,20 @@ static int print_help(void)
 
 static int fail_verb(const char *word)
 {
-    /* What people expect under other names. */
-    static const struct {
-        const char *words, *verb;
-    } elsewhere[] = {{"ls|steps|show|status", "list"},
-                     {"info|print|stat|summary|describe|tensors", "inspect"},
-                     {"check|validate|fsck|test", "verify"},
-                     {"compare|cmp", "diff"},
-                     {"export|merge|hf|to-hf|to_hf|unshard|save", "consolidate"},
-                     {"import|from-hf|from_hf|reshard", "convert"},
-                     {"mean|ema|soup", "average"},
-                     {"rm|remove|delete|prune|clean|cleanup", "gc"},
-                     {"restore|reset|revert|undo|back", "rollback"}};
-    const char *names[N_VERBS], *near;
-    struct tt_text all = {0};
-    int rc;
+    static const struct tt_cli_elsewhere elsewhere[] = {{"ls|steps|show|status", "list"},
+                                                        {"info|print|stat|summary|describe|tensors", "inspect"},
+                                                        {"check|validate|fsck|test", "verify"},
+                                                        {"compare|cmp", "diff"},
+                                                        {"export|merge|hf|to-hf|to_hf|unshard|save", "consolidate"},
+                                                        {"import|from-hf|from_hf|reshard", "convert"},
+                                                        {"mean|ema|soup", "average"},
+                                                        {"rm|remove|delete|prune|clean|cleanup", "gc"},
+                                                        {"restore|reset|revert|undo|back", "rollback"}};
+    const char *names[N_VERBS];
 
-    for (int i = 0; i < N_VERBS; i++) {
+    for (int i = 0; i < N_VERBS; i++)
         names[i] = verbs[i].name;
-        tt_text_add(&all, "%s%s", i ? ", " : "", verbs[i].name);
-    }
-    near = word ? tt_text_nearest(word, names, N_VERBS) : NULL;
-    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere && word && !near; i++)
-        if (tt_text_is_listed(word, elsewhere[i].words))
-            near = elsewhere[i].verb;
-    if (near)
-        rc = tt_fail(TT_EUSAGE, "unknown command 'ckpt %s'\nhelp: did you mean 'ckpt %s'?", word, near);
-    else
-        rc = tt_fail(TT_EUSAGE, "%s%s%s\nhelp: use one of ckpt %s",
-                     word ? "unknown command 'ckpt " : "'titan ckpt' needs to know what to do", word ? word : "",
-                     word ? "'" : "", all.text);
-    tt_text_release(&all);
-    return rc;
+    return tt_cli_fail_verb("ckpt", word, names, N_VERBS, elsewhere, sizeof elsewhere / sizeof *elsewhere);
 }
 
 static int check_use(const struct verb *verb, const struct tt_args *args)
