@@ -42,7 +42,7 @@ struct tt_dry {
     struct tt_start start;
     struct tt_reporter reporter;
     /* the rest is rank 0's */
-    struct tt_tokenizer *tokenizer; /* that of the configuration, if no part is text; NULL: it has none */
+    struct tt_tokenizer *tokenizer; /* the configuration's, if no part is text; NULL: it has none */
     struct tt_dry_lengths lengths;  /* all 0: no dataset says where documents begin */
     struct tt_dry_sample sample[TT_DRY_SAMPLES];
     int n_samples;                  /* 0: there is no step left */

@@ -110,7 +110,7 @@ static int write_token(const struct tt_generation *g, int32_t token, struct tt_c
     return rc;
 }
 
-/* A model may have more rows than there are tokens: what they mean nobody has said. */
+/* A model may have more rows than the tokenizer has tokens; the extra rows mean nothing. */
 static bool is_token(const void *tokenizer, int32_t token)
 {
     return tt_tokenizer_has(tokenizer, token);

@@ -33,7 +33,7 @@ struct tt_loop_options {
     char **argv;
 };
 
-/* What there is to say of a run when it begins and ends. */
+/* The parts of a run that the lines at its begin and end describe. */
 struct tt_run_about {
     const struct tt_reporter *reporter;
     const struct tt_start *start;

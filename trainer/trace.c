@@ -162,7 +162,7 @@ static void name_lanes(struct writer *w, const char *host)
         add_metadata(w, "thread_sort_index", lane, "sort_index", json_integer(lane));
 }
 
-/* What the file is about; `titan trace summary` reads it. */
+/* The header of the file, which `titan trace summary` reads. */
 static json_t *about(const struct writer *w, const char *host)
 {
     struct tt_span step = {w->step->load.begin, w->step->end};

@@ -10,7 +10,7 @@
 #include "core/base/text.h"
 #include "core/models/model.h"
 
-/* --- what the scripts are made of --- */
+/* --- the words of the scripts --- */
 
 static void add_word(struct tt_text *out, const char *word, size_t size)
 {

@@ -37,7 +37,7 @@ static bool reports(const struct tt_doctor *d, enum tt_check_scope scope)
     return scope == TT_CHECK_RANK || (scope == TT_CHECK_HOST ? d->local_rank == 0 : d->comm->rank == 0);
 }
 
-/* What this rank has found, an item for each check; null: another rank reports it. Collective. */
+/* This rank's findings, an item for each check; null: another rank reports it. Collective. */
 static int look(const struct tt_doctor *d, json_t *mine)
 {
     int rc = 0;

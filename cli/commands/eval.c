@@ -145,7 +145,7 @@ static json_t *held_back(const json_t *dataset)
     return copy;
 }
 
-/* Whether the run says what it is to be validated on: also if it holds documents out and never validates. */
+/* Whether the run names its validation data, or holds documents out even if it never validates. */
 static bool has_validation_data(const struct run *r)
 {
     return json_is_true(run_value(r, "validation", "enable")) ||

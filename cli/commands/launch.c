@@ -248,7 +248,7 @@ static void spell_out(int argc, char **argv, char **ret_argv)
         ret_argv[i] = strcmp(argv[i], "-n") == 0 || strcmp(argv[i], "-np") == 0 ? long_name : argv[i];
 }
 
-/* Flags of torchrun, accelerate and mpirun, and what titan launch has instead. */
+/* Flags of torchrun, accelerate and mpirun, and titan launch's own for them. */
 static const struct {
     const char *words, *help;
 } others[] = {

@@ -330,7 +330,7 @@ static double exposed_of(const struct summary *s, const char *collective)
     return sec;
 }
 
-/* What most of the waiting is for, and what makes it shorter. */
+/* The cause of most of the waiting, and a remedy. */
 static const char *advice_on_waits(const struct summary *s)
 {
     double all = exposed_of(s, "");

@@ -57,7 +57,7 @@ struct tune {
     struct row *rows;
     int n, cap;
     int best;          /* row, TT_NONE if nothing fits */
-    char machine[160]; /* what times are predicted for */
+    char machine[160]; /* whose times are predicted */
 };
 
 /*
@@ -184,7 +184,7 @@ out:
     return rc;
 }
 
-/* Whether a failure is that of the combination, and not of the job: what does not fit or is impossible. */
+/* Whether the combination fails, because it does not fit or is impossible, and not the job. */
 static bool is_of_row(const struct row *row, int code)
 {
     return code == TT_EFIT || (code == TT_EUSAGE && (row->may_fail || tt_error_key() == TT_KEY_GRADIENT_SYNC));
@@ -291,7 +291,7 @@ static void drop_absent(struct tune *tune)
     tune->n = n;
 }
 
-/* Tries every row (collective); what fits is measured, what does not fit says so. */
+/* Tries every row (collective): measures the ones that fit, and marks the others. */
 static int run_trials(struct tune *tune, struct tt_comm *comm)
 {
     struct tt_machine machine = {.sgemm_flops = 0.0};
@@ -401,7 +401,7 @@ static bool is_idle(const int choice[N_DIMENSIONS], const bool over[N_DIMENSIONS
            strcmp(dimensions[ENGINE].values[choice[ENGINE]], "planned") == 0;
 }
 
-/* What is configured where degrees are varied. */
+/* The configured degrees where degrees are varied. */
 struct configured {
     int64_t degree[N_DIMENSIONS]; /* of each kind of parallelism */
     int64_t batch;                /* sequences of a step; 0: no degree that would change it is varied */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table of checks, and how a check says what it has found.
+ * The checks, and the functions with which they describe their findings.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -415,7 +415,7 @@ int tt_check_locked_memory(const struct tt_doctor *d, struct tt_finding *f)
 /*
  * --- storage ---
  *
- * Checks of the file systems that runs write to. What is written here is removed at once.
+ * Checks of the file systems that runs write to. Files written here are removed at once.
  */
 
 struct file_system {

@@ -10,13 +10,13 @@
 #include "core/config/config.h"
 
 /**
- * `titan doctor`: a table of checks (doctor.def), what each has found on every rank, and the report about it. A check
+ * `titan doctor`: a table of checks (doctor.def), their findings on every rank, and the report. A check
  * looks at one thing of this machine that makes runs fail or slow, and says what to do.
  */
 
 enum tt_doctor_level { TT_DOCTOR_OK, TT_DOCTOR_WARNING, TT_DOCTOR_ERROR, TT_DOCTOR_LEVELS };
 
-/** What a check has found; all zero: nothing to complain about, nothing said yet. */
+/** The result of a check; all zero: no complaint, no description yet. */
 struct tt_finding {
     enum tt_doctor_level level;
     int rc;               /* of an error: the code that `titan train` would end with */

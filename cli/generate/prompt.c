@@ -144,7 +144,7 @@ out:
     return rc;
 }
 
-/* The text as what a user says. */
+/* The text as the user's turn. */
 static int encode_message(const struct tt_args *args, size_t size, struct tt_prompt *prompt)
 {
     const char *system = tt_args_last(args, "system");

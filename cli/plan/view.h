@@ -34,7 +34,7 @@ struct tt_plan_view {
     bool checkpoint;   /* list the files of a save too */
     struct tt_engine *engine;
     struct tt_summary summary;
-    struct tt_machine machine;           /* what times are predicted for */
+    struct tt_machine machine;           /* whose times are predicted */
     struct tt_timeline time;             /* of this rank, if no other stage makes it wait */
     struct tt_job_prediction all;        /* of all ranks */
     struct tt_plan_save save, last_save; /* last_save: n is 0 unless it differs from the others */

@@ -359,7 +359,7 @@ void tt_columns_space(struct tt_columns *t)
 
 /* --- widths --- */
 
-/* Characters of a text, each of which is taken for one column. */
+/* Characters of a text; each is taken for one column. */
 static int width_of(const char *text, size_t size)
 {
     int n = 0;

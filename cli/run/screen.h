@@ -64,7 +64,7 @@ void tt_screen_say(const char *format, ...) __attribute__((format(printf, 1, 2))
 /* --- streams --- */
 
 /**
- * Makes stdout and stderr lose nothing. The C library drops what is in its buffer when a write is interrupted by a
+ * Makes stdout and stderr lose nothing. The C library drops its buffer when a write is interrupted by a
  * signal, or when a terminal or pipe that does not block is full, as it may be if another program has set that. For the
  * start of the program, before anything is printed.
  */

@@ -84,7 +84,7 @@ static bool was_read(FILE *f, int error)
     return (feof(f) && !ferror(f)) || error == ESRCH;
 }
 
-/* Excludes what one process has mapped. False if its maps could not be read. */
+/* Excludes the segments that one process has mapped. False if its maps could not be read. */
 static bool spare_mapped(const char *maps, struct segments *s)
 {
     FILE *f = open_file(maps);

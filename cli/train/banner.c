@@ -113,7 +113,7 @@ static void print_texts(struct tt_text *out, const struct tt_setup *s)
                     tt_text_bytes(memory, sizeof memory, (double)s->job.sampling_bytes));
 }
 
-/* What is shuffled is documents, or the samples of conversations. */
+/* Documents are shuffled, or the samples of conversations. */
 static bool has_one_order(const struct tt_config *cfg, const struct tt_train_part *part)
 {
     const struct tt_packs *packs = tt_sampler_packs(part->sampler);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a dry run has found, as text or as JSON.
+ * The findings of a dry run, as text or as JSON.
  */
 #include "trainer/dry.h"
 

@@ -20,7 +20,7 @@ struct tt_chart_options {
     int n_keys;             /* 0: loss, grad_norm, lr, tps, and the loss on each validation set: loss/NAME */
     int64_t from, to;       /* steps */
     double smooth;          /* weight of the past in an exponential mean, below 1; 0: the numbers themselves */
-    bool log_scale;         /* of the values; what is not positive is left out */
+    bool log_scale;         /* of the values; values that are not positive are left out */
 };
 
 /** Points in ascending order of steps, all finite; thinned so that no picture shows the difference. */

@@ -40,7 +40,7 @@ static int is_run(const char *folder, bool *ret_is)
 
 static int add_below(const char *folder, int levels, struct tt_runs *runs);
 
-/* Adds what is at a path below the folder that was given, if it is a run, or the runs below it. */
+/* Adds the run at a path below the given folder, or the runs below that path. */
 static int add_at(const char *path, int levels, struct tt_runs *runs)
 {
     bool is_folder = false, is_one = false;
@@ -318,7 +318,7 @@ static void keep_text(char **text, const json_t *record, const char *key)
     *text = tt_strdup(found ? found : "");
 }
 
-/* A process begins. What it supersedes is known at its first step: it may fail before. */
+/* A process begins. The steps that it supersedes are dropped at its first step, since it may fail before. */
 static void take_run(struct tt_history *h, json_t *record)
 {
     const json_t *from = json_object_get(record, "resumed_from");
@@ -502,7 +502,7 @@ out:
 
 /* --- which run --- */
 
-/* The only run below a folder that has none itself; NULL: there is none. TT_EDATA: there are several. */
+/* The only run below a folder that is no run itself; NULL: there is none. TT_EDATA: there are several. */
 static int find_only_run(const char *given, char **ret_folder)
 {
     enum { NAMED = 8 };

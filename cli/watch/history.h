@@ -12,7 +12,7 @@
  * What metrics.jsonl says of a run, as the commands that look at runs read it. The file is read as a stream, and only
  * numbers are kept, so it may be large.
  *
- * Later records win: after a run went back to step N and trained again, what was recorded of later steps before is
+ * Later records win: after a run went back to step N and trained again, earlier records of later steps are
  * dropped. A torn last line is ignored. Unknown records and fields do no harm; a field that is a number is a column.
  */
 
@@ -38,7 +38,7 @@ struct tt_history {
     json_t *run, *end;                   /* the newest start, and the end that followed it; NULL: none */
     int64_t first_row;                   /* the first row of steps that the newest start has trained */
     int64_t starts, failed_saves, notes; /* numbers of records: starts; of the newest start: the others */
-    char *last_failed_save, *last_note;  /* what the last of them says; NULL: none */
+    char *last_failed_save, *last_note;  /* the text of the last one; NULL: none */
     double last_sec;                     /* when the last record was written, since 1970; 0: unknown */
 
     bool only_places;          /* of rows; their numbers are read again when they are wanted (tt_history_row) */
@@ -68,7 +68,7 @@ int tt_history_read(struct tt_history *history) TT_MUST_CHECK;
  */
 int tt_history_load(const char *given, bool only_places, struct tt_history *ret_history) TT_MUST_CHECK;
 
-/** Reads a row again of which only the place is kept: ret_values has a number for each column. fd: of the file. */
+/** Reads a row again, if only its place is kept: ret_values has a number for each column. fd: of the file. */
 int tt_history_row(const struct tt_history *history, int fd, const struct tt_table *table, int64_t row,
                    double *ret_values) TT_MUST_CHECK;
 void tt_history_release(struct tt_history *history);

@@ -23,7 +23,7 @@
 #include "trainer/step/metrics.h"
 
 enum {
-    MEDIAN_ROWS = 1000, /* the newest reports, of which the median is taken */
+    MEDIAN_ROWS = 1000, /* the newest reports, whose median is taken */
     BY_SIGNAL = 128,    /* exit codes from here on: of a process that a signal ended */
     CONSOLE_BYTES = 4096
 };
@@ -121,7 +121,7 @@ static char *cut_line(char *text)
     return line + 1;
 }
 
-/* What titan has said at the end of console.log, in its last two lines: it may tell why the run ended. */
+/* titan's last two lines in console.log, which may tell why the run ended. */
 static void set_last_words(struct status *s)
 {
     static const char mark[] = "titan: ";

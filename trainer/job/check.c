@@ -342,7 +342,7 @@ static void check_packed(struct checking *c)
 
     if (!reads(&cfg->training.dataset, false) && !(cfg->validation.enable && reads(&cfg->validation.dataset, false)))
         return;
-    /* a folder without a tokenizer has none to compare with; what is wrong with one, those who need it report */
+    /* without a tokenizer in the folder there is nothing to compare; a broken one is reported where it is needed */
     if (tt_config_is_bad(cfg, "model.hf_assets_path") || tt_tokenizer_load(folder, &tokenizer) < 0)
         tokenizer = NULL;
     check_tokens(c, "training.dataset", &cfg->training.dataset, tokenizer);

@@ -10,7 +10,7 @@
 
 enum { SIZES = 6 };
 
-/* One of the two ways of dividing, each of which has a degree and an exact one. */
+/* One of the two ways of dividing, by tensor and by context; each has a degree and an exact degree. */
 struct way {
     enum tt_key key, exact_key;
     int64_t degree, exact;
@@ -22,7 +22,7 @@ struct size {
     const char *name;
     int64_t size;
     int64_t other;      /* each part is divided into so many, or 1 */
-    const char *others; /* and what they are */
+    const char *others; /* and their name */
     bool among_ranks;   /* it is divided among ranks, and not into grains */
     const char *remedy; /* another key that may help, or NULL */
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What ranks must have in common, and who differs.
+ * The facts that all ranks must share, and the ranks that differ.
  */
 #include "trainer/job/facts.h"
 
@@ -177,7 +177,7 @@ out:
 
 /* --- the configuration --- */
 
-/* Keys that may differ: a rank's or a host's own. What they make of a run is compared where it matters. */
+/* Keys that may differ, since they belong to a rank or a host. Their effect on the run is compared where it matters. */
 static bool is_local(const char *path)
 {
     static const char *const local[] = {"parallelism.threads_per_rank", "parallelism.memory_limit",

@@ -70,7 +70,7 @@ static bool is_default(const char *origin)
     return strcmp(origin, "default") == 0 || strncmp(origin, "builtin:", strlen("builtin:")) == 0;
 }
 
-/* Weights and a tokenizer may be one file instead of a folder. A GGUF file has in it what a folder has beside them. */
+/* Weights and a tokenizer may be one file instead of a folder. A GGUF file contains what a folder keeps beside them. */
 static int has_file(const char *folder, const char *name, bool *ret_has)
 {
     char *path = tt_format("%s/%s", folder, name);

@@ -13,7 +13,7 @@
 #include "parallel/comm/collectives.h"
 #include "parallel/planner/cost.h"
 
-/* What is folded while one place after another is planned. */
+/* Totals that grow as one place after another is planned. */
 struct folding {
     const struct tt_job *job;
     const struct tt_machine *machine;

@@ -122,8 +122,8 @@ static bool is_better_reduced_often(const struct tt_setup *setup)
     return !tt_engine_is_exact(&runs) && tt_engine_is_exact(&each);
 }
 
-/* Sets what a checkpoint was trained with. Gradients cannot be carried if backward goes through microbatches in another
- * order. Another layout keeps the bits of every_run, and not the way to them. */
+/* Sets the gradient_sync of the checkpoint. Gradients cannot be carried if backward goes through microbatches in
+ * another order. Another layout keeps the bits of every_run, and not the way to them. */
 static void adopt(struct tt_setup *setup, const json_t *meta, const char *word)
 {
     enum tt_sync_choice sync = strcmp(word, tt_setup_sync_word(TT_SYNC_LAST_MICROBATCH)) == 0 ? TT_SYNC_LAST_MICROBATCH
@@ -271,7 +271,7 @@ static int check_memory(const struct tt_setup *s)
     return rc;
 }
 
-/* Dimensions may come from a config.json of which every host has its own copy. */
+/* Dimensions may come from config.json, and each host may read its own copy of it. */
 static int agree_on_model(const struct tt_setup *s)
 {
     char *text = tt_model_json_text(s->job.model);

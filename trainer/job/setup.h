@@ -50,8 +50,7 @@ bool tt_setup_layout_exact(const struct tt_setup *setup);
  * (json_decref). */
 json_t *tt_setup_kernels_json(const struct tt_setup *setup);
 
-/** The gradient_sync of the run that wrote the manifest with this description, which owns the text; NULL if it is not
- * recorded. */
+/** The gradient_sync recorded in a manifest's description, which owns the text; NULL: none is recorded. */
 const char *tt_setup_recorded_sync(const json_t *meta);
 
 /** The configuration's word for it. */

@@ -10,7 +10,7 @@
 #include "parallel/layout/units.h"
 
 /* The end of the name of a parameter's tensor in an array of the optimizer's state, as PyTorch's optimizers call it:
- * "exp_avg". NULL if the parameter has none there. */
+ * "exp_avg". NULL: the array has nothing of this parameter. */
 static const char *moment_name(const struct tt_param *param, enum tt_state_array array)
 {
     if (param->frozen || (param->muon && array == TT_STATE_EXP_AVG_SQ))

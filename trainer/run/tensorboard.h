@@ -31,7 +31,7 @@ struct tt_scalar {
 /** Appends scalars of a step, with the wall clock as their time. A failed write is reported by close. */
 void tt_tensorboard_add(struct tt_tensorboard *board, int64_t step, const struct tt_scalar *scalars, int n);
 
-/** Appends a text of a step, of which at most TT_BOARD_TEXT bytes are kept. */
+/** Appends at most TT_BOARD_TEXT bytes of a step's text. */
 enum { TT_BOARD_TEXT = 20000 };
 void tt_tensorboard_add_text(struct tt_tensorboard *board, int64_t step, const char *tag, const char *text);
 

@@ -126,7 +126,7 @@ static int export_hf(const struct tt_saver *saver, int64_t step)
 
 /* --- the saver --- */
 
-/* --- what a manifest says of the run --- */
+/* --- the run's part of a manifest --- */
 
 /* Hashes are text, since JSON has no uint64. */
 static json_t *data_json(const struct tt_config *cfg, const struct tt_train_data *data)

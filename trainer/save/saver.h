@@ -55,8 +55,8 @@ int tt_saver_open(struct tt_saver *saver, const char *folder, const char *run_id
 /** Gives up a save that is under way, and releases everything. Not collective. */
 void tt_saver_close(struct tt_saver *saver);
 
-/** Whether a save is due after a step. `last`: it is the last one; `stop`: training stops. What is saved already is
- * saved again only if it is the last one, which may be saved in another way. */
+/** Whether a save is due after a step. `last`: it is the last step; `stop`: training stops. A saved step is
+ * saved again only if it is the last, which may be saved in another way. */
 bool tt_saver_is_due(const struct tt_saver *saver, int64_t step, bool last, bool stop);
 
 /**

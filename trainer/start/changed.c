@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What changed since the step from which a run continues: what is refused, and what the banner says.
+ * Changes since the step from which a run continues: the refused ones, and the banner's lines about the others.
  */
 #include "trainer/start/changed.h"
 

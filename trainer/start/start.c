@@ -50,7 +50,7 @@ out:
     return rc;
 }
 
-/* Steps count too that were set aside, or that a killed save had renamed. What becomes of them is decided later, with
+/* Steps that were set aside, or renamed by a killed save, count too. Their fate is decided later, with
  * the lock held; the run must not begin again. */
 int tt_start_can_resume(const struct tt_config *cfg, bool *ret_can)
 {
@@ -309,7 +309,7 @@ out:
     return rc;
 }
 
-/* What the banner says of the step from which the run continues. Epochs are counted first, since training.steps is
+/* The banner's description of the step from which the run continues. Epochs are counted first, since training.steps is
  * among the keys that may have changed. */
 static void describe_step(const struct tt_setup *s, const struct tt_train_data *data,
                           const struct tt_train_progress *at, const char *folder, const struct tt_ckpt_found *found,

@@ -10,7 +10,7 @@
 #include "trainer/start/changed.h"
 #include "trainer/step/step.h"
 
-/** What this start of the run began from: the run's own newest checkpoint, other weights, or random ones. */
+/** The origin of this start: the run's own newest checkpoint, other weights, or random ones. */
 struct tt_start {
     char weights_from[512]; /* for the banner: "random init (seed 42)", "step-30", "PATH" */
     bool is_random;

@@ -118,8 +118,8 @@ void tt_reporter_count(struct tt_reporter *reporter, int64_t step, const struct 
 int tt_reporter_step(struct tt_reporter *reporter, const struct tt_train_step *done, const struct tt_train_progress *at,
                      int64_t last_step) TT_MUST_CHECK;
 
-/** For the step that begins after `step` complete ones: what shows between reports how far it is. The reporter must
- * outlive the tick. */
+/** Called during the step that begins after `step` complete ones, to show between reports how far it is. The reporter
+ * must outlive the tick. */
 struct tt_tick tt_reporter_live(struct tt_reporter *reporter, int64_t step, int64_t last_step);
 
 /* Time that does not count as time of steps. A pause may be within another one. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Validation runs in whole rounds of one batch per rank. What a last round lacks is masked, so that every rank runs the
- * same program.
+ * Validation runs in whole rounds of one batch per rank. The missing samples of the last round are masked, so that
+ * every rank runs the same program.
  */
 #include "trainer/step/validation.h"
 
@@ -36,7 +36,7 @@ static int load_batch(const struct tt_validation *v, int64_t first, int64_t *val
     return tt_train_data_batch(v->data, first, there, tokens, labels, positions, valid);
 }
 
-/* Whether a rank was asked to stop: an error, of which the ranks agree with that of loading. */
+/* An error if this rank was asked to stop; the ranks agree on it together with the error of loading. */
 static int check_stop(const struct tt_validation *v)
 {
     int stop = v->asked_to_stop ? v->asked_to_stop() : 0;

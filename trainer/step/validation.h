@@ -54,7 +54,7 @@ struct tt_validator {
     int n; /* sets; 0 unless validation.enable */
     struct tt_train_data *set;
     struct tt_validation_result *found; /* of each set, by the last run */
-    const char **name;                  /* of each set; one that is not in a list has none: NULL */
+    const char **name;                  /* of each set; NULL: the set is not in a list */
 };
 
 /** Opens the validation data, if validation.enable. The set-up must outlive the validator. Collective. */

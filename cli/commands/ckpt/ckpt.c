@@ -278,7 +278,7 @@ static int convert(const struct tt_args *args)
     return make(args, (struct tt_copy){.source = args->word[1], .destination = args->word[2], .convert = true});
 }
 
-/* Reads n numbers between commas, of which none is negative and one is not 0. */
+/* Reads n numbers between commas: none negative, and at least one not 0. */
 static int read_shares(const char *text, double *share, int n)
 {
     const char *at = text;
