@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The memory of a job of titan itself: that of its plan, not of a formula.
+ * `titan estimate --machine`: a job on clusters of several sizes, or its best layouts; with the stack titan, the memory
+ * is that of its plan.
  */
 #include <math.h>
 #include <stdio.h>
@@ -147,8 +148,7 @@ static int emit(struct command *c, const struct tt_cluster_layout *layout)
     return rc;
 }
 
-/* The layouts of a picture: of one job also what single changes do, and of a search all that it found; and the
- * lanes of the only one, or of the first. */
+/* Adds the layouts of a picture: of one job with its changes, or of a search; and the lanes of the first. */
 static int draw_view(struct command *c, const struct tt_cluster_view *view)
 {
     char text[200];

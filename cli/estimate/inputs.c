@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a command line says about a job on a cluster: machine, stack, model, and a configuration of titan,
- * torchtitan or Megatron.
+ * A command line as a job on a cluster: machine, stack, model, and a configuration of titan, torchtitan or Megatron.
  */
 #include "cli/estimate/inputs.h"
 
@@ -137,7 +136,7 @@ static int degrees(const struct tt_config *cfg, const struct tt_cluster_beyond *
                        "parallelism.data_parallel_shard_degree be -1, or choose another --ranks",
                        inner * fmax(job->shard, 1), ranks);
     if (tt_cluster_stack_is_megatron(beyond->stack) && cfg->parallelism.data_parallel_shard_degree < 1) {
-        job->replicate *= job->shard; /* ranks of such a stack have copies of parameters, and at most divide state */
+        job->replicate *= job->shard; /* ranks of such a stack replicate the parameters, and at most shard the state */
         job->shard = 1;
     }
     job->sequence_parallel = job->tp > 1 && !beyond->whole_rows;
@@ -160,8 +159,8 @@ static enum tt_cluster_order order_of(const struct tt_config *cfg, const struct 
     return strcmp(name, "DualPipeV") == 0 ? TT_ORDER_DUAL_PIPE_V : TT_ORDER_1F1B;
 }
 
-/* Stages of a pipeline, as torchtitan counts them: the ends of the model count as layers too. Older files do not count
- * them, so a number that does not go into the ranks is counted so. */
+/* Stages of a pipeline by torchtitan's rule, in which the ends of the model count as layers. Older files do not
+ * count them, so a number that the ranks do not divide is taken without them. */
 static double n_stages(const struct tt_config *cfg, struct tt_cluster_job *job, double each)
 {
     double ends = (double)(cfg->parallelism.pipeline_parallel_first_stage_less_layers +
@@ -174,7 +173,7 @@ static double n_stages(const struct tt_config *cfg, struct tt_cluster_job *job, 
     return ceil(job->shape.layers / each);
 }
 
-/* Sets the layers of the stages of a configuration that lists their modules. The caller frees them. */
+/* Sets the layers of each stage if the configuration lists modules. The caller frees them. */
 static int stages_of(const struct tt_config *cfg, struct tt_cluster_beyond *beyond)
 {
     struct tt_cluster_shape shape;
@@ -224,7 +223,7 @@ static int stages_of_a_rank(const struct tt_config *cfg, const struct tt_cluster
     return 0;
 }
 
-/* The kernel of attention that flags ask for; the stack's fused one is not slower than FlashAttention 2. */
+/* The attention kernel of the flags; the stack's fused one is not slower than FlashAttention 2. */
 static int kernel_of(const struct tt_cluster_beyond *beyond)
 {
     int asked = beyond->megatron ? beyond->megatron->kernel : -1;
@@ -349,10 +348,8 @@ static int check(const struct row *row, const char *value, const struct tt_args 
     return 0;
 }
 
-/* Names what a configuration sets and a prediction leaves out, and what --ignore-flag leaves out of it.
- *   is_titan    the stack is titan's
- *   is_planned  the memory is that of a plan of titan's
- * TT_EUSAGE: with a key that is set, a prediction would be of another job. */
+/* Notes keys that the configuration sets and the prediction, or --ignore-flag, leaves out. is_planned: titan plans
+ * the memory. TT_EUSAGE: with one of these keys the prediction would be for another job. */
 static int check_own_keys(const struct tt_config *cfg, const struct tt_args *args, bool is_titan, bool is_planned,
                           struct tt_cluster_notes *notes)
 {
@@ -375,7 +372,7 @@ static int check_own_keys(const struct tt_config *cfg, const struct tt_args *arg
 
 static const char default_stack[] = "torchtitan-compile-2025", eager_stack[] = "torchtitan-eager-2025";
 
-/* A name is a file's if it has a slash or ends in .json. */
+/* A name is a file if it has a slash or ends in .json. */
 static bool is_file(const char *name)
 {
     size_t n = strlen(name);
@@ -491,7 +488,8 @@ static void add_sizes(struct tt_cluster_inputs *in)
     add_own(in, tt_format("--model.vocab_size=%.0f", s->vocab));
 }
 
-/* The overrides of the command line; the experts of a model that titan does not train are not its business. */
+/* Adds the overrides of the command line. Experts of a model that titan does not train do not go into its
+ * configuration. */
 static int take_overrides(struct tt_cluster_inputs *in, int n, const char *const *override)
 {
     static const char ep[] = "--parallelism.expert_parallel_degree=", model[] = "--model.";
@@ -513,8 +511,7 @@ static int take_overrides(struct tt_cluster_inputs *in, int n, const char *const
     return 0;
 }
 
-/* The job of a command line that names none: Llama 3 8B as torchtitan's configuration has it. The built-in quick run is
- * for a laptop. */
+/* The default job: Llama 3 8B as in torchtitan's configuration. The built-in quick run is for a laptop. */
 static void add_default(struct tt_cluster_inputs *in)
 {
     static const char *const keys[] = {"--model.name=llama3",
@@ -593,7 +590,7 @@ static void read_given(const struct tt_args *args, struct tt_cluster_given *give
     given->n_words = args->n_words;
 }
 
-/* The job as others write it; then *ret_model is its name, if it has one. */
+/* A job in the form of another trainer. *ret_model is the name of its model, if it has one. */
 static int read_foreign(struct tt_cluster_inputs *in, const struct tt_args *args, const char **ret_model)
 {
     const char *torchtitan = tt_args_last(args, "torchtitan"), *megatron = tt_args_last(args, "megatron");

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What is known about a job on a cluster: its predictions, what one change would do, and which measured runs are like
- * it.
+ * One screen about a job on a cluster, the layouts of a search, and both as JSON.
  */
 #include "cli/estimate/screen.h"
 
@@ -123,7 +122,7 @@ void tt_cluster_view_plan(struct tt_cluster_view *view, const struct tt_cluster_
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 
-/* A number for people: two digits of a small one, one after the point, none of a large one. */
+/* A number with two digits if it is small, one decimal, or none if it is large. */
 static const char *brief(char *buf, size_t size, double value)
 {
     double much = fabs(value);
@@ -174,7 +173,7 @@ static void print_head(const struct tt_cluster_view *view)
     tt_text_release(&line);
 }
 
-/* The classes of ranks of a pipeline: the first stage, those between, and the last, which has the output. */
+/* The first stages of a pipeline, and the last, which has the output. */
 static void print_stages(const struct tt_cluster_view *view)
 {
     const struct tt_cluster_job *job = &view->layout.job;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Scores of predictions against measured runs.
+ * Predictions against measured runs: scores of tables, and the fit to a log.
  */
 #include "estimate/backtest/backtest.h"
 
@@ -91,7 +91,7 @@ static double error_with(const struct tt_cluster_run *run, double gemm_share)
     return isnan(gemm_share) ? NAN : step_sec(&run->job, gemm_share) / run->sec - 1;
 }
 
-/* The median of what fits the rows of other families on the machine, each family counted once. */
+/* The median of the shares that fit other families on the machine; each family counts once. */
 static double foreign_share(const struct tt_backtest *t, int row, double *buf, double *medians)
 {
     int n_families = 0;
@@ -124,7 +124,7 @@ static bool is_smaller(const struct tt_cluster_run *a, const struct tt_cluster_r
     return devices != 0 ? devices < 0 : work != 0 ? work < 0 : a < b;
 }
 
-/* A step that waits for the host says little about products; `titan estimate --calibrate` refuses it too. */
+/* A step that waits for the host says little about GEMMs; `titan estimate --calibrate` refuses it too. */
 static bool says_little(const struct tt_backtest_row *row)
 {
     return row->time.host > 0.3 * row->time.total;
@@ -343,7 +343,7 @@ void tt_backtest_release(struct tt_backtest *t)
 
 /* --- calibration: the log of a run of torchtitan --- */
 
-/* Steps that a log must have after its first quarter, in which things warm up. */
+/* The least number of steps after the first quarter of a log, in which things warm up. */
 enum { LEAST_STEPS = 5 };
 
 struct values {
@@ -388,7 +388,7 @@ static struct values numbers_after(const char *text, const char *head)
     return v;
 }
 
-/* The median without the first quarter; sorts. 0: there are too few. */
+/* The median without the first quarter; sorts. 0: too few values. */
 static double settled(struct values *v)
 {
     int skip = v->n / 4, n = v->n - skip;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tables of comma-separated values.
+ * Tables of measured runs: comma-separated values, and their rows as jobs. titan-predictions(7) describes the columns.
  */
 #include <math.h>
 #include <stdbool.h>
@@ -143,7 +143,7 @@ static double csv_number(const struct tt_csv *csv, int row, const char *column, 
 static const struct tt_cluster_machine unknown_machine = {.name = "unknown",
                                                           .title = "a device that titan has no table of"};
 
-/* A word of a cell without the mark that nothing states it: "none?". */
+/* Copies the word of a cell without its ?, and returns whether it is there and has none. */
 static bool is_stated(const char *cell, char *word, size_t size)
 {
     size_t n = strcspn(cell, "?");
@@ -152,7 +152,7 @@ static bool is_stated(const char *cell, char *word, size_t size)
     return n > 0 && !cell[n];
 }
 
-/* The default stack, or one of Megatron's kind where tensors or layers are divided and parameters are not. */
+/* The default stack, or one of Megatron's kind with tensor or pipeline parallelism and unsharded parameters. */
 static const char *default_stack(const struct tt_csv *csv, int row, const struct tt_cluster_machine *machine)
 {
     if (csv_number(csv, row, "dp_shard", 1) > 1 || csv_number(csv, row, "tp", 1) * csv_number(csv, row, "pp", 1) <= 1)
@@ -196,7 +196,7 @@ static bool model(const struct tt_csv *csv, int row, struct tt_cluster_shape *s)
     if (!known && !(dim > 0 && layers > 0)) {
         if (params <= 0)
             return false;
-        /* a GPT of the usual form: 12 layers x dim^2, dim = 128 layers */
+        /* a GPT with 12 x layers x dim^2 parameters and dim = 128 x layers */
         dim = 128 * round(cbrt(params * 128 / 12) / 128);
         layers = round(params / (12 * dim * dim));
     }
@@ -360,7 +360,7 @@ static void read_row(const struct tt_csv *csv, int row, struct tt_cluster_run *r
     run->excluded = exclusion(csv, row, run);
 }
 
-/* Columns of numbers, and the numbers that they can have: beyond them sums overflow. */
+/* Columns of numbers and their limits, beyond which sums overflow. */
 static const struct {
     const char *name;
     double low, high;

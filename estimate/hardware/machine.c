@@ -156,7 +156,7 @@ static const struct kind stack_kind = {
     "stack",        "2",          "--stack torchtitan-compile --save-stack FILE", "the stack file", 2, stack_keys,
     stack_positive, TT_STACK_KEYS};
 
-/* The head of a file: its schema, its name, and the built-in entry that has the numbers that it lacks; NULL: none. */
+/* The head of a file: its schema, its name, and the built-in entry for missing numbers (NULL: none). */
 static int read_head(const struct kind *kind, const char *path, json_t *json, int64_t *ret_schema,
                      const char **ret_name, const char **ret_base)
 {
@@ -186,7 +186,7 @@ static int index_of(const struct kind *kind, const char *key)
     return -1;
 }
 
-/* Shares and probabilities end at 1; beyond the other limit sums overflow. */
+/* The limit of shares and probabilities is 1; beyond the other one sums overflow. */
 static double most_of(const char *path)
 {
     return tt_text_ends(path, "share") || tt_text_ends(path, "probability") ? 1 : 1e30;
@@ -212,7 +212,7 @@ static int take(const struct kind *kind, const char *path, const char *key, cons
     return 0;
 }
 
-/* Numbers that are missing, and 0 by which predictions would divide. */
+/* Refuses missing numbers, and zeros by which predictions would divide. */
 static int check_numbers(const struct kind *kind, const char *path, const struct tt_cluster_number *number,
                          const bool *given, bool has_base)
 {
@@ -332,7 +332,7 @@ static int check_names(const char *file, json_t *json, const char *const *names,
     return 0;
 }
 
-/* What else a file may have: numbers of schema 1, and what `titan bench` says about its measurements. */
+/* Other members of a file: numbers of schema 1, and measurements of `titan bench`. */
 static const char *const others[] = {"type",
                                      "schema",
                                      "name",
@@ -457,7 +457,7 @@ static bool is_index(const char *text)
     return *text >= '0' && *text <= '9';
 }
 
-/* The container of a path, made where it is missing; *ret_name is the last part of the path. */
+/* The container of a path, made if it is missing; *ret_name is the last part of the path. */
 static json_t *container(json_t *root, char *path, char **ret_name)
 {
     json_t *at = root;

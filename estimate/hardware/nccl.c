@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Output of nccl-tests and rccl-tests: the rates of links. Columns are found by the header of a table, since versions
- * differ; a log may have several tables, lines may begin with a mark of the launcher, and lists of ranks may be
- * missing.
+ * Output of nccl-tests and rccl-tests as rates of links. The header of a table gives its columns, since versions
+ * differ. A log may contain several tables, marks of the launcher at the beginning of lines, and no list of ranks.
  */
 #include <math.h>
 #include <stdio.h>
@@ -14,12 +13,12 @@
 #include "core/base/mem.h"
 #include "estimate/hardware/machine.h"
 
-/* What a table is of. Of gathers and reduce-scatters the bus bandwidth is what links carry. */
+/* The collective of a table. The bus bandwidth of gathers and reduce-scatters is the rate of the links. */
 enum operation { GATHER, SUM, EXCHANGE, OTHER };
 
 enum { TOKENS = 24 };
 
-/* A curve has to begin with a message as small as this. */
+/* The first message of a curve must be as small as this. */
 static const double most_first_bytes = 16 << 20;
 
 struct table {
@@ -176,7 +175,7 @@ static int read_line(struct reader *r, const char *line, size_t length)
 
 /* --- what it says --- */
 
-/* Devices: as listed, or so many that the factor between the two bandwidths follows. */
+/* The listed devices, or the number that follows from the factor between the two bandwidths. */
 static double devices_of(const struct reader *r, const struct table *t)
 {
     if (r->ranks > 1)
@@ -189,7 +188,7 @@ static void put(struct tt_cluster_number *number, double value, const char *orig
     *number = (struct tt_cluster_number){value, origin};
 }
 
-/* The rate of a level, and the factor by which a table's bus bandwidth is what it carries. */
+/* The rate of a level, and the factor from a table's bus bandwidth to it. */
 static int take_table(struct tt_cluster_machine *m, const struct reader *r, struct table *t, const char *where,
                       const char *origin)
 {
@@ -208,7 +207,7 @@ static int take_table(struct tt_cluster_machine *m, const struct reader *r, stru
         put(&v[TT_M_SWITCH_RATE], t->rate * 1e9, origin);
         return 0;
     }
-    if (t->operation == EXCHANGE && far) /* of what a device sends, a part leaves the node, by its part of the cards */
+    if (t->operation == EXCHANGE && far) /* a part of what a device sends leaves the node, by its share of the cards */
         scale = (devices - near) / (devices - 1) * near;
     if (t->operation != SUM && t->rate * scale * 1e9 > 1.05 * rate)
         return tt_fail(TT_EDATA,

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Collectives on two levels: links inside a node, network cards between nodes. A ring over several nodes runs at the
- * sum of the cards that its members in one node have, but no faster than the links inside.
+ * Collectives on two levels: links in a node, and network cards between nodes. A ring over several nodes runs at the
+ * sum of the cards of its members in one node, but no faster than the links.
  */
 #include <math.h>
 
 #include "estimate/model/internal.h"
 
-/* Below this many bytes per step a transfer is priced by latency-optimised protocols, which need fewer microseconds. */
+/* Below this many bytes per step NCCL uses protocols with low latency, which take fewer microseconds. */
 static const double small_bytes = 64e3, small_step = 0.25;
 
-/* What collectives inside a step reach of their rate alone: vTrain measured about 30 % less, others 20 to 25 %. */
+/* The share of their rate alone that collectives reach in a step: vTrain measured about 30 % less, others 20 to 25
+ * %. */
 static const double inside = 0.8;
 
 static double num(const struct tt_cluster_job *job, enum tt_machine_key key)
@@ -40,7 +41,7 @@ static const struct tt_cluster_ramp *ramp_of(const struct tt_cluster_job *job, s
     return ramp->n > 0 ? ramp : NULL;
 }
 
-/* Between points by the logarithm of the bytes; below the first a transfer takes no less time. */
+/* Interpolates by the logarithm of the bytes; below the first point the time stays the same. */
 static double share_at(const struct tt_cluster_ramp *r, double bytes)
 {
     int i = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The memory of a rank at its peak, for stacks whose programs titan does not plan itself.
+ * The peak memory of a rank, for software whose steps titan does not plan itself.
  */
 #include <math.h>
 
@@ -8,7 +8,7 @@
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 
-/* Saved by the two norms of a layer if they are chains of kernels in float32, per dimension. */
+/* Bytes that the two norms of a layer save as chains of kernels in float32, per dimension. */
 static const double norm_bytes = 20;
 
 static double stack_number(const struct tt_cluster_job *job, enum tt_stack_key key)
@@ -16,9 +16,8 @@ static double stack_number(const struct tt_cluster_job *job, enum tt_stack_key k
     return job->stack->number[key].value;
 }
 
-/* Bytes a token that Megatron's modules do not save, on average over the layers: two norms write a row each; queries,
- * keys and values of latents are as wide as the scores; of a feed-forward part a module saves what its input does
- * not. */
+/* Bytes per token that recomputed modules do not save, on average over the layers: two norms write a row each;
+ * queries, keys and values of latents are as wide as the scores; a feed-forward part saves only its input. */
 static double repeated_bytes(const struct tt_cluster_job *job, double scores)
 {
     const struct tt_cluster_shape *s = &job->shape;
@@ -31,7 +30,7 @@ static double repeated_bytes(const struct tt_cluster_job *job, double scores)
     if (m & TT_MODULE_NORMS)
         bytes += 4 * s->dim * norm;
     if ((m & TT_MODULE_LATENT_UP) && s->score_dim > 0)
-        bytes += 6 * s->dim / t; /* as much as is counted for them */
+        bytes += 6 * s->dim / t; /* the bytes that are counted for them */
     if (m & TT_MODULE_FFN)
         bytes += (1 - moe) * act * (s->gated ? 1 : 0.5) * s->ffn;
     if (m & TT_MODULE_EXPERTS)
@@ -41,7 +40,7 @@ static double repeated_bytes(const struct tt_cluster_job *job, double scores)
     return bytes + (m & TT_MODULE_EXPERT_ACT ? moe * 2 * s->active * s->moe_ffn / t : 0);
 }
 
-/* Bytes that one layer saves for the backward of one microbatch, and what it works with meanwhile. */
+/* Bytes that a layer saves for the backward of a microbatch, and the bytes that it works with. */
 static void saved(const struct tt_cluster_job *job, double *layer, double *working)
 {
     const struct tt_cluster_shape *s = &job->shape;
@@ -55,10 +54,10 @@ static void saved(const struct tt_cluster_job *job, double *layer, double *worki
     double gathered =
         job->sequence_parallel && stack_number(job, TT_S_KEEPS_GATHERED) > 0 ? 4 * s->dim * (1 - norm) : 0;
 
-    /* of the values of width dim, ten bytes are not divided by tensor parallelism */
+    /* tensor parallelism does not split ten bytes of the values of width dim */
     full = fmin(act, 10) * s->dim * norm + fmax(act - 10, 0) * s->dim / t +
            stack_number(job, TT_S_ACT_FF) * (s->gated ? 1 : 0.5) * ff / t + scores;
-    /* copies of tokens on their way to experts and back; published runs of Megatron's kind, which fit, keep less */
+    /* copies of tokens for the all-to-all; published runs with Megatron, which fit, keep fewer */
     if (s->experts > 0 && !tt_cluster_stack_is_megatron(job->stack))
         full += (job->ep > 1 ? 4 : 2) * s->active * s->dim / t;
     if (job->unfused_norm)
@@ -76,7 +75,7 @@ static void saved(const struct tt_cluster_job *job, double *layer, double *worki
         *layer = full + gathered - scores;
         *working = scores;
         break;
-    case TT_AGAIN_OP: /* input, attention's output with q, k, v, and every second product; of experts what was sent */
+    case TT_AGAIN_OP: /* input, output of attention with q, k, v, and every second GEMM; of experts the sent tokens */
         if (s->experts > 0)
             ff = s->shared_ffn + (job->ep > 1 ? 2 * s->active * s->dim : 0);
         *layer = 2 * input + heads + 2 * ff / t + 2 * s->dim * norm;
@@ -94,14 +93,14 @@ static void saved(const struct tt_cluster_job *job, double *layer, double *worki
         *working = full;
         break;
     }
-    if (t > 1 && job->sequence_parallel) /* what is gathered for the products, and its gradient */
+    if (t > 1 && job->sequence_parallel) /* gathered inputs of GEMMs, and their gradients */
         *working += 12 * s->dim;
     *layer *= rows;
     *working *= rows;
 }
 
-/* Activations of all microbatches that a rank holds at its peak. Until its weight part a microbatch needs all that was
- * computed again for it. */
+/* Activations of all microbatches that a rank holds at its peak. A microbatch keeps recomputed activations until its
+ * weight part. */
 static double held_bytes(const struct tt_cluster_job *job, int rank, double layer, double working)
 {
     struct tt_cluster_held h = tt_cluster_held(job, rank);
@@ -113,7 +112,7 @@ static double held_bytes(const struct tt_cluster_job *job, int rank, double laye
            fmax((h.most - h.now) * layer + h.now * late, h.beside * layer + h.pending * late);
 }
 
-/* State of parameters of which the ranks of data parallelism have so many shards and copies. */
+/* State of parameters that data-parallel ranks shard and replicate. */
 static double state_of(const struct tt_cluster_job *job, double params, double shards, double copies)
 {
     double whole = stack_number(job, TT_S_STATE_WHOLE), shard = stack_number(job, TT_S_STATE_SHARD);
@@ -154,7 +153,7 @@ static double buffer_bytes(const struct tt_cluster_job *job)
     bytes += tt_cluster_gradient_bytes(job) * fmax(block, ends); /* the input of the reduction */
     if (job->keep_gathered || job->pp > 1)
         bytes += 2 * fmax(whole - 2 * block, 0);
-    if (job->pp > 1) /* gradients are summed whole and reduced once */
+    if (job->pp > 1) /* gradients are summed unsharded, and reduced once */
         bytes += tt_cluster_gradient_bytes(job) * whole;
     return bytes;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * How long the ranks of a pipeline wait, what they hold, and their lanes. Formulas are those of torch's orders, which
- * tests/unit/test_cluster.c compares with the simulator.
+ * How long the ranks of a pipeline wait, how much they hold, and their lanes. tests/unit/test_cluster.c compares the
+ * formulas with the simulator.
  */
 #include <math.h>
 
@@ -9,7 +9,7 @@
 #include "estimate/model/internal.h"
 #include "estimate/model/job.h"
 
-/* After so many microbatches for each rank every further one takes as long as the work of a rank. */
+/* With this many microbatches per rank, each further one takes the time of a rank's work. */
 enum { ROUNDS = 4 };
 
 /* --- layers of a stage, by torchtitan's rule, which is titan's too --- */
@@ -25,7 +25,7 @@ double tt_cluster_split_units(const struct tt_cluster_job *job)
     return job->shape.layers + job->first_less + job->last_less;
 }
 
-/* Layers of a stage, over those of a stage on average; 1 if the split is not known. */
+/* Layers of a stage over the mean; 1 if the split is not known. */
 static double stage_share(const struct tt_cluster_job *job, int stage)
 {
     double stages = job->pp * job->virtual_stages, units = tt_cluster_split_units(job), each, more, begin, end;
@@ -125,8 +125,8 @@ static struct tt_stage_times stage_times(const struct tt_cluster_passes *pass, d
                                    .full = (pass->input + pass->weight) / stages};
 }
 
-/* Runs the job's schedule with so many microbatches; the last stage takes `last` more. Stages have equal work if `last`
- * is NULL. */
+/* Simulates the job's schedule with `microbatches` microbatches; the last stage takes `last` more. With last NULL
+ * all stages have equal work. */
 static int simulate(const struct tt_cluster_job *job, const struct tt_cluster_passes *pass,
                     const struct tt_cluster_passes *last, int microbatches, struct tt_pipeline **ret_pipeline,
                     struct tt_pipeline_run *ret_run)
@@ -218,7 +218,7 @@ struct tt_cluster_held tt_cluster_held(const struct tt_cluster_job *job, int ran
 
 /* --- lanes --- */
 
-/* As many microbatches as make at most so many turns; a schedule that goes in rounds takes whole ones. */
+/* Microbatches that make at most `most_turns` turns; whole rounds for schedules that go in rounds. */
 static int shown(const struct tt_cluster_job *job, int most_turns)
 {
     double each = job->pp * job->virtual_stages * (tt_cluster_splits(job) ? 3 : 2), n = floor(most_turns / each);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The time of a step: products by shape, the work of a layer, the pipeline of microbatches, the traffic of data
- * parallelism beside it, and the update.
+ * The time of a step: GEMMs by shape, the work of a layer, the pipeline of microbatches, data-parallel traffic, and the
+ * update.
  */
 #include <math.h>
 
@@ -14,7 +14,7 @@ static const struct {
     double m, n, rate;
 } tiles[] = {{128, 256, 1.0}, {256, 128, 1.0}, {128, 128, 0.93}, {64, 128, 0.80}, {64, 64, 0.62}};
 
-/* The fixed work of a tile, as a length of the summed dimension. */
+/* The fixed work of a tile, as a length of the inner dimension. */
 static const double tile_overhead = 96;
 
 static double product_sec(const struct tt_cluster_machine *machine, const struct tt_cluster_product *p, double m,
@@ -57,27 +57,27 @@ static const double half_length = 500;
 /* Bytes of unfused attention per score: written, scaled and normalised, dropped, read; and the same backward. */
 static const double score_bytes = 12, score_bytes_backward = 14;
 
-/* Bytes of the chain of kernels that two unfused norms of a layer are, per token and dimension; from COLM's runs with
- * and without the fused one. */
+/* Bytes of the two norms of a layer as chains of kernels, per token and dimension; from COLM's runs with and without
+ * the fused one. */
 static const double norm_bytes = 80;
 
-/* Queries, keys and values of latent attention are written by products, and then read and written by a kernel that
- * rotates and joins their parts. As much as a block of Llama's has, 1.5 x dim, is in layer_bytes_per_dim. */
+/* With latent attention, GEMMs write queries, keys and values, and a kernel reads and writes them to rotate and join
+ * their parts. layer_bytes_per_dim counts what a block of Llama's has, 1.5 x dim. */
 static const double latent_bytes = 6;
 
-/* Attention over a sequence that several ranks have: smaller blocks, uneven masks, partial results to merge. Fitted to
- * five runs of torchtitan and Llama 3. */
+/* Attention with context parallelism: smaller blocks, uneven masks, partial results to merge. Fitted to five runs of
+ * torchtitan and Llama 3. */
 static const double ring_work = 1.3;
 
-/* The host's part of a layer with experts that is forward, and of that the part up to the router. From issues 2897 (1.2
- * of 3.3 ms) and 2939 (2.4 of 5.8 ms) of TransformerEngine. */
+/* The forward share of the host's time of a layer with experts, and the part of it up to the router. From issues
+ * 2897 (1.2 of 3.3 ms) and 2939 (2.4 of 5.8 ms) of TransformerEngine. */
 static const double host_forward = 0.36, host_router = 0.4;
 
-/* How much longer the busiest of several groups of experts takes if nothing forces balance. */
+/* How much longer the busiest of several groups of experts takes, unless the router is forced to balance them. */
 static const double uneven = 1.2;
 
-/* Share of the exchange that stays exposed when it runs beside another microbatch. Measured by Megatron Bridge (skill
- * moe-comm-overlap): 16 H100 hid 37 % of it. */
+/* Share of the all-to-all that stays exposed beside another microbatch. Measured by Megatron Bridge (skill moe-comm-
+ * overlap): 16 H100 hid 37 % of it. */
 static const double overlap_exposed = 0.63;
 
 static double machine_number(const struct tt_cluster_job *job, enum tt_machine_key key)
@@ -95,7 +95,7 @@ static double memory_rate(const struct tt_cluster_job *job)
     return machine_number(job, TT_M_MEMORY_RATE) * machine_number(job, TT_M_MEMORY_SHARE);
 }
 
-/* Tokens of a microbatch that one rank of a tensor-parallel group sees. */
+/* Tokens of a microbatch on a tensor-parallel rank. */
 static double rows(const struct tt_cluster_job *job)
 {
     return job->micro_batch * job->seq_len / job->cp;
@@ -134,7 +134,7 @@ static double imbalance(const struct tt_cluster_job *job)
 
 /* --- products --- */
 
-/* How much longer products in the job's type take than those in bfloat16. */
+/* The time of GEMMs in the job's type over that in bfloat16. */
 static double slower(const struct tt_cluster_job *job)
 {
     if (!job->float32)
@@ -143,7 +143,7 @@ static double slower(const struct tt_cluster_job *job)
            (machine_number(job, TT_M_PEAK_F32) * machine_number(job, TT_M_GEMM_F32_SHARE));
 }
 
-/* A linear layer, or several of the same shape in one kernel. Megatron's kernels add gradients of weights to sums in
+/* A linear layer, or several of one shape in one kernel. Megatron's kernels add gradients of weights to sums in
  * float32. */
 static double grouped(const struct tt_cluster_job *job, double groups, double m, double n, double k, bool backward)
 {
@@ -190,7 +190,7 @@ static double products(const struct tt_cluster_job *job, bool experts, bool back
 
     if (!experts)
         return sec + ffn(job, 1, m, s->ffn / t, s->gated, backward);
-    /* a rank has experts / ep of them, each with the tokens of all ranks of its group that chose it */
+    /* a rank has experts / ep experts, each with the tokens of all ranks of its group that chose it */
     if (s->shared_ffn > 0)
         sec += ffn(job, 1, m, s->shared_ffn / t, true, backward);
     return sec + imbalance(job) / stack_number(job, TT_S_EXPERT_GEMM) *
@@ -200,7 +200,7 @@ static double products(const struct tt_cluster_job *job, bool experts, bool back
 
 /* --- attention --- */
 
-/* Seconds of a forward or backward pass over the scores of so many tokens for each; a mask leaves half of them. */
+/* Seconds of a forward or backward pass over scores with `length` tokens each, of which a mask leaves half. */
 static double scores(const struct tt_cluster_job *job, double length, bool backward)
 {
     const struct tt_cluster_shape *s = &job->shape;
@@ -209,7 +209,7 @@ static double scores(const struct tt_cluster_job *job, double length, bool backw
     double peak = tt_cluster_peak_flops(job) * machine_number(job, TT_M_CLOCK);
 
     flops = 4 * rows(job) * length * width;
-    if (kernel == 0) { /* both products whole, and the scores through memory */
+    if (kernel == 0) { /* both GEMMs without a mask, and the scores through memory */
         share = machine_number(job, TT_M_GEMM_SHARE) * 0.6;
         sec = (backward ? 2 : 1) * flops / (peak * share * stack_number(job, TT_S_ATTENTION));
         return sec + (backward ? score_bytes_backward : score_bytes) * rows(job) * length * s->heads / job->tp /
@@ -222,12 +222,12 @@ static double scores(const struct tt_cluster_job *job, double length, bool backw
     share *= stack_number(job, TT_S_ATTENTION) * length / (length + half_length);
     if (job->cp > 1)
         share /= ring_work;
-    if (s->head_dim < 100) /* small heads keep the products' units less busy */
+    if (s->head_dim < 100) /* small heads use the GEMM units less */
         share *= 0.9;
     return (backward ? 2.5 : 1) * flops / 2 / (peak * share);
 }
 
-/* On average over the layers, of which some may have a window. */
+/* The mean over the layers, of which some may have a window. */
 static double attention(const struct tt_cluster_job *job, bool backward)
 {
     double share = job->shape.window > 0 ? job->shape.window_layers / job->shape.layers : 0, sec;
@@ -240,8 +240,8 @@ static double attention(const struct tt_cluster_job *job, bool backward)
 
 /* --- the layer --- */
 
-/* The products that torchtitan's selective op does again: every second one of a layer, so those of the keys, of
- * attention's output, and the second of the feed-forward layer; of experts, all. */
+/* The GEMMs that torchtitan's selective op recomputes: every second one of a layer, so the keys, the output of
+ * attention, and the second of the feed-forward layer; all GEMMs of experts. */
 static double every_second(const struct tt_cluster_job *job, bool experts, double forward)
 {
     const struct tt_cluster_shape *s = &job->shape;
@@ -254,8 +254,8 @@ static double every_second(const struct tt_cluster_job *job, bool experts, doubl
            (s->gated ? linear(job, m, s->ffn / t, s->dim, false) : linear(job, m, s->dim, s->ffn / t, false));
 }
 
-/* Memory traffic of the copies of tokens on their way to experts and back, per dimension. Without an exchange they are
- * sorted once. */
+/* Memory traffic of the copies of tokens for the all-to-all, forward and back, per dimension. Without an all-to-all
+ * they are sorted once. */
 static double copy_bytes(const struct tt_cluster_job *job)
 {
     const double sorted_once = 12;
@@ -263,8 +263,8 @@ static double copy_bytes(const struct tt_cluster_job *job)
     return job->ep > 1 ? stack_number(job, TT_S_EXPERT_BYTES) : fmin(sorted_once, stack_number(job, TT_S_EXPERT_BYTES));
 }
 
-/* What is done again, on average over the layers: seconds of products, shares of attention, of the traffic that memory
- * bounds, of the sums of tensor parallelism and of the exchange of tokens. */
+/* What is recomputed, on average over the layers: seconds of GEMMs; shares of attention, of memory-bound traffic, of
+ * tensor-parallel sums and of the all-to-all. */
 struct again {
     double gemm, core, rest, sums, exchange;
 };
@@ -274,8 +274,8 @@ static bool repeats(const struct tt_cluster_job *job, enum tt_cluster_module mod
     return (job->again_modules & module) != 0;
 }
 
-/* Bytes of kernels between the two products of a feed-forward part of this width: they read what the first gave, and
- * write half as much, or as much without a gate. */
+/* Bytes of the kernels between the two GEMMs of a feed-forward part of this width: they read the result of the
+ * first, and write half as much, or as much without a gate. */
 static double activation_bytes(const struct tt_cluster_job *job, double width, bool gated)
 {
     return rows(job) * width / job->tp * (gated ? 6 : 4);
@@ -286,7 +286,7 @@ static double latent_traffic(const struct tt_cluster_job *job)
     return latent_bytes * rows(job) * (3 * tt_cluster_score_width(&job->shape) - 1.5 * job->shape.dim) / job->tp;
 }
 
-/* The products that make queries, keys and values of latents. */
+/* The GEMMs from latents to queries, keys and values. */
 static double latent_up(const struct tt_cluster_job *job)
 {
     const struct tt_cluster_latent *l = &job->shape.latent;
@@ -298,7 +298,7 @@ static double latent_up(const struct tt_cluster_job *job)
     return sec + (l->query_rank > 0 ? linear(job, rows(job), heads * (l->nope + l->rope), l->query_rank, false) : 0);
 }
 
-/* Megatron's modules in a layer that has experts or not. `bytes` is what its forward moves. */
+/* Megatron's modules in a layer with or without experts. `bytes` is the memory traffic of its forward. */
 static struct again modules(const struct tt_cluster_job *job, bool experts, double forward, double bytes)
 {
     const struct tt_cluster_shape *s = &job->shape;
@@ -357,7 +357,7 @@ static struct again recomputed(const struct tt_cluster_job *job, bool experts, d
         a = modules(job, experts, forward, bytes);
         break;
     case TT_AGAIN_LAYERS:
-    case TT_AGAIN_FULL: /* nothing in backward reads what the last product of a layer gives */
+    case TT_AGAIN_FULL: /* backward does not read the result of the last GEMM of a layer */
         a.gemm = forward;
         if (!experts && !(stack_number(job, TT_S_RECOMPUTE_LAST) > 0))
             a.gemm -= linear(job, rows(job), s->dim, s->ffn / job->tp, false);
@@ -372,7 +372,7 @@ static struct again recomputed(const struct tt_cluster_job *job, bool experts, d
 
 static double tensor_sec(const struct tt_cluster_job *job, bool experts, double again)
 {
-    /* of 4 all-reduces, half are around attention; experts that are not divided need none, shared ones do */
+    /* half of the 4 all-reduces are around attention; unsplit experts need none, shared experts do */
     bool is_half = experts && tt_cluster_expert_tp(job) < job->tp && !(job->shape.shared_ffn > 0);
     struct tt_cluster_group g = tt_cluster_group(job, job->tp, 1);
     double bytes = 2 * rows(job) * job->shape.dim;
@@ -394,8 +394,8 @@ static double context_sec(const struct tt_cluster_job *job)
     return 3 * tt_cluster_gather_sec(job, tt_cluster_group(job, job->cp, job->tp), bytes);
 }
 
-/* Tokens go to their experts and come back, forward and backward; quantized ones go in half as many bytes. Products
- * wait for it, unlike for the traffic of tensor parallelism, which some stacks split. */
+/* The all-to-all of tokens to their experts and back, forward and backward; quantized tokens take half as many
+ * bytes. GEMMs wait for it, while some stacks hide tensor-parallel traffic. */
 static double expert_sec(const struct tt_cluster_job *job)
 {
     double cut = job->sequence_parallel ? job->tp : 1, bytes = 2 * rows(job) / cut * job->shape.dim;
@@ -408,15 +408,15 @@ static double expert_sec(const struct tt_cluster_job *job)
            tt_cluster_exchange_sec(job, g, bytes, job->shape.active);
 }
 
-/* Host seconds of a layer with experts; it launches the products of each. */
+/* Host seconds of a layer with experts. The host launches the GEMMs of each expert. */
 static double expert_host(const struct tt_cluster_job *job)
 {
     return stack_number(job, TT_S_EXPERT_HOST) + stack_number(job, TT_S_EXPERT_EACH) * job->shape.experts / job->ep;
 }
 
-/* Seconds in which the device waits for the host in a layer with experts, given the device's forward up to the router
- * and how often forward runs again. The host waits for the numbers of rows of the experts, so behind the router it has
- * no head start, and none before the next router. In backward it has these numbers. */
+/* Seconds for which the device waits for the host in a layer with experts, given the device's forward up to the
+ * router, and how often forward runs again. The host waits until it knows how many rows each expert gets. So it has
+ * no head start behind the router, nor before the next router. In backward it knows these numbers. */
 static double stall_sec(const struct tt_cluster_job *job, const struct tt_cluster_work *work, double router,
                         double again)
 {
@@ -432,7 +432,7 @@ static double stall_sec(const struct tt_cluster_job *job, const struct tt_cluste
 static void layer_work(const struct tt_cluster_job *job, bool experts, struct tt_cluster_work *work)
 {
     double forward = products(job, experts, false), backward = products(job, experts, true);
-    bool waits = experts && job->ep > 1; /* the host, for what the exchange moves */
+    bool waits = experts && job->ep > 1; /* the host waits for the sizes of the all-to-all */
     double divided = job->sequence_parallel ? 1 / job->tp : 0.4 + 0.6 / job->tp;
     double bytes = stack_number(job, TT_S_LAYER_BYTES) * rows(job) * job->shape.dim * divided;
     struct again again;
@@ -458,7 +458,7 @@ static void layer_work(const struct tt_cluster_job *job, bool experts, struct tt
     };
     work->forward = forward + attention(job, false) + bytes / memory_rate(job) + work->tensor / (2 + again.sums) +
                     work->context / 3 + (experts ? expert_sec(job) / 2 : 0);
-    work->weight = backward / 2; /* of the two products of a matrix */
+    work->weight = backward / 2; /* of the two GEMMs of a matrix */
     if (waits)
         work->stall =
             stall_sec(job, work, attention_products(job, false) + attention(job, false) + bytes / 2 / memory_rate(job),
@@ -484,8 +484,8 @@ static void output_layer(const struct tt_cluster_job *job, struct tt_cluster_wor
     work->weight = work->gemm / 3;
 }
 
-/* All behind the layers: the output layer with the loss, and layers that predict further tokens, each of which joins
- * two rows, is a layer like the last one, and has a loss of its own. */
+/* All behind the layers: the output layer with the loss, and layers for multi-token prediction, each of which joins
+ * two rows, is like the last layer, and has a loss of its own. */
 static void output_work(const struct tt_cluster_job *job, struct tt_cluster_work *work)
 {
     struct tt_cluster_work head, layer;
@@ -509,7 +509,7 @@ static void output_work(const struct tt_cluster_job *job, struct tt_cluster_work
 
 /* --- the pipeline --- */
 
-/* The mean work of a layer: of those with experts and those without. */
+/* The mean work of a layer, with and without experts. */
 static void mean_layer(const struct tt_cluster_job *job, struct tt_cluster_work *ret_work)
 {
     const struct tt_cluster_shape *s = &job->shape;
@@ -527,7 +527,7 @@ static void mean_layer(const struct tt_cluster_job *job, struct tt_cluster_work 
     }
 }
 
-/* Messages of a rank between stages in a step. */
+/* Seconds of the messages of a rank to other stages in a step. */
 static double message_sec(const struct tt_cluster_job *job)
 {
     double divided = job->tp; /* the boundary is scattered over the group, and gathered inside the node */
@@ -541,13 +541,13 @@ static double message_sec(const struct tt_cluster_job *job)
 
 /* --- data parallelism --- */
 
-/* Seconds of compute and traffic that run side by side, given how well they do. */
+/* Exposed seconds of traffic that overlaps compute. */
 static double beside(const struct tt_cluster_job *job, double compute, double traffic)
 {
     return fmax(traffic - compute, 0) + stack_number(job, TT_S_DP_EXPOSED) * fmin(compute, traffic);
 }
 
-/* Parameters of a rank, alike sharded and copied, and what moves for them in a step. */
+/* Parameters of a rank that are sharded and replicated alike. */
 struct part {
     double params, shards, copies, stride;
 };
@@ -573,7 +573,7 @@ static void add_part(const struct tt_cluster_job *job, const struct part *p, dou
         *reduce += tt_cluster_reduce_sec(job, r, wire * p->params / p->shards) / link;
 }
 
-/* The parameters of a rank: those that all ranks of ep have, and its own experts. */
+/* The parameters of a rank: without experts, which all ranks of ep have, and its own experts. */
 static void parts_of(const struct tt_cluster_job *job, struct part ret_part[2])
 {
     double experts = tt_cluster_expert_params(&job->shape), inner = job->tp * job->pp;
@@ -585,8 +585,8 @@ static void parts_of(const struct tt_cluster_job *job, struct part ret_part[2])
                                 tt_cluster_expert_copies(job), cut * job->ep};
 }
 
-/* Exposed seconds of the sums of gradients. They can hide behind one microbatch, the last one's backward and the next
- * step's first forward, and in the pipeline's bubble. */
+/* Exposed seconds of all-reduces of gradients. They hide behind one microbatch (the backward of the last one and the
+ * first forward of the next step) and in the bubble of the pipeline. */
 static double reduce_exposed(const struct tt_cluster_job *job, double busy, double bubble, double reduce)
 {
     double share = stack_number(job, TT_S_GRAD_EXPOSED), window = busy / job->n_micro + bubble;
@@ -594,7 +594,7 @@ static double reduce_exposed(const struct tt_cluster_job *job, double busy, doub
     return share * fmin(reduce, window) + fmax(0, reduce - window);
 }
 
-/* Exposed seconds of sharding and averaging in a step whose compute takes `busy` seconds. */
+/* Exposed seconds of data-parallel traffic in a step whose compute takes `busy` seconds. */
 static double data_sec(const struct tt_cluster_job *job, double busy, double bubble)
 {
     double gather = 0, scatter = 0, reduce = 0, runs = job->pp > 1 ? 1 : job->n_micro, sec = 0;
@@ -626,7 +626,7 @@ static double optimizer_sec(const struct tt_cluster_job *job)
            (job->machine->number[TT_M_MEMORY_RATE].value * job->machine->number[TT_M_MEMORY_SHARE].value);
 }
 
-/* Every step waits for the slowest node: the largest of so many normal deviates, and perhaps a node that is slow. */
+/* Every step waits for the slowest node: the largest of `nodes` normal deviates, and perhaps a slow node. */
 static double noise_share(const struct tt_cluster_job *job)
 {
     const struct tt_cluster_number *v = job->machine->number;
@@ -638,15 +638,15 @@ static double noise_share(const struct tt_cluster_job *job)
            (1 - pow(1 - v[TT_M_SLOW_HOST].value, nodes)) * (v[TT_M_SLOW_FACTOR].value - 1);
 }
 
-/* Seconds of a microbatch on the busiest rank; mean: of its layers alone, on average. If the split is not known, the
- * rank with the output has fewer layers where they do not divide, and where they do all ranks have as many, or stacks
- * move some away from it. */
+/* Seconds of a microbatch on the busiest rank; mean: of the layers alone, on average. If the split is not known, the
+ * rank with the output has fewer layers where ranks cannot have equally many; otherwise stacks may move some layers
+ * away from it. */
 static double busiest_stage(const struct tt_cluster_job *job, double mean, double head)
 {
     double layers = job->shape.layers / job->pp, most = tt_cluster_stage_layers(job), busiest = 0;
     double each = most / job->virtual_stages, last = most - 1;
 
-    if (job->shape.mtp_layers > 0) /* they count as layers, so their rank has what is left */
+    if (job->shape.mtp_layers > 0) /* they count as layers; their rank has the remaining ones */
         last = fmax(0, most - (each * job->pp * job->virtual_stages - job->shape.layers));
 
     for (int i = 0; job->split_known && i < (int)job->pp; i++)
@@ -659,7 +659,7 @@ static double busiest_stage(const struct tt_cluster_job *job, double mean, doubl
     return fmax(mean * most / layers, mean * last / layers + head);
 }
 
-/* The three passes of work that takes `sec` seconds. */
+/* The three passes of work of `sec` seconds. */
 static struct tt_cluster_passes passes_of(const struct tt_cluster_work *work, double sec)
 {
     double scale = sec / device_sec(work);
@@ -684,7 +684,7 @@ void tt_cluster_stage_passes(const struct tt_cluster_job *job, struct tt_cluster
     *ret_output = passes_of(&head, fmax(0, most - mean));
 }
 
-/* Seconds in which ranks wait: at the ends of the pipeline, and for the rank with the most work. */
+/* Seconds for which ranks wait: at the ends of the pipeline, and for the rank with most work. */
 static double waiting_sec(const struct tt_cluster_job *job, const struct tt_cluster_work *stages, double head)
 {
     double mean = work_sec(stages), most = busiest_stage(job, mean, head), ends;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * All layouts of a step on so many devices: what cannot run or does not fit is dropped first, the rest is timed.
+ * Layouts: what is wrong with one, the best of all for a step, what single changes do, and a whole run.
  */
 #include "estimate/search/search.h"
 
@@ -153,7 +153,7 @@ static int by_simplicity(const void *a, const void *b)
 
 /* --- enumeration --- */
 
-/* Layouts that are as fast as the fastest can be so many; with more, the fastest of them are kept. */
+/* How many layouts tied with the fastest are kept, the fastest of them. */
 enum { MOST_TIES = 160 };
 
 struct search {
@@ -164,7 +164,7 @@ struct search {
     struct tt_cluster_found *found;
 };
 
-/* A layout that takes longer is neither among the best nor tied with the first of them. */
+/* A layout that takes longer is neither among the best nor tied with the first. */
 static double limit(const struct search *s)
 {
     return fmax(s->best[s->most - 1], (1 + TT_CLUSTER_TIE) * s->best[0]);
@@ -200,7 +200,7 @@ static void keep(struct search *s, const struct tt_cluster_layout *l)
         cut(f, MOST_TIES);
 }
 
-/* Whether a layout must take longer than those that are kept, even if ranks hardly wait. Saves the simulation. */
+/* Whether a layout must take longer than the kept ones even if ranks hardly wait. Saves the simulation. */
 static bool is_too_slow(const struct search *s, const struct tt_cluster_job *job)
 {
     struct tt_cluster_job other = *job;
@@ -234,7 +234,7 @@ static void try_layout(struct search *s, const struct tt_cluster_job *job)
     if (fit == TT_FIT_TIGHT && f->n_fit > 0)
         return;
     if (fit == TT_FIT_YES && f->n_fit == 1)
-        forget(s); /* those that are tight count only if nothing fits better */
+        forget(s); /* tight layouts count only if no other fits */
     if (is_too_slow(s, job))
         return;
     tt_cluster_step(job, &l.time);
@@ -263,8 +263,8 @@ static void try_policies(struct search *s, struct tt_cluster_job job)
     }
 }
 
-/* Whether a configuration can ask for the stages, perhaps with other numbers for the ends of the model. torchtitan
- * makes one or two on each rank of any model by itself, and with one on each rank Megatron's last may have fewer
+/* Whether a configuration can express the stages, perhaps with other numbers for the ends of the model. torchtitan
+ * makes one or two stages per rank of any model by itself. With one per rank, Megatron's last stage may have fewer
  * layers. */
 static bool can_be_said(struct tt_cluster_job *job)
 {
@@ -326,7 +326,7 @@ static void try_batches(struct search *s, struct tt_cluster_job job)
     }
 }
 
-/* The ranks of data parallelism as shards and copies of them: all shards, or a power of two of them. */
+/* Data-parallel ranks as shards and copies: all shards, or a power of two of them. */
 static void try_shards(struct search *s, struct tt_cluster_job job, double ranks)
 {
     bool megatron = tt_cluster_stack_is_megatron(job.stack);
@@ -428,7 +428,7 @@ static void add(struct list *list, const char *text, struct tt_cluster_job job)
     c->gain = c->layout.tokens_per_sec / list->from->tokens_per_sec - 1;
 }
 
-/* The layout with tensor parallelism, or stages, times `factor`, taken from the ranks of data parallelism. */
+/* The layout with `degree` (tensor parallelism or stages) times `factor`, taken from the data-parallel ranks. */
 static struct tt_cluster_job regroup(struct tt_cluster_job job, double *degree, const struct tt_cluster_job *of,
                                      double factor)
 {
@@ -546,7 +546,7 @@ int tt_cluster_changes(const struct tt_cluster_layout *layout, double usable,
 
 /* --- a whole run: failures, checkpoints, and how long it takes --- */
 
-/* A checkpoint in the background blocks at least so long: ranks agree, and host memory is taken. */
+/* The least time for which an asynchronous checkpoint blocks: ranks agree, and take host memory. */
 static const double least_blocked_sec = 1;
 
 /* The interval with the least loss (Daly 2006), for checkpoints that block `delta` and failures every `mean`. */
