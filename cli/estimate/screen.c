@@ -433,18 +433,17 @@ static json_t *layout_json(const struct tt_cluster_layout *l)
     return o;
 }
 
-static json_t *memory_json(const struct tt_cluster_memory *m)
-{
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i}", "state", m->state, "gathered", m->buffers,
-                     "activations", m->activations, "logits", m->logits, "communicators", m->communicators, "context",
-                     m->context, "allocator", m->allocator, "total", m->total, "usable", m->usable, "stage", m->stage);
-}
-
 static json_t *prediction_json(const struct tt_cluster_layout *l)
 {
+    const struct tt_cluster_memory *m = &l->memory;
+    json_t *memory =
+        json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i}", "state", m->state, "gathered", m->buffers,
+                  "activations", m->activations, "logits", m->logits, "communicators", m->communicators, "context",
+                  m->context, "allocator", m->allocator, "total", m->total, "usable", m->usable, "stage", m->stage);
+
     return json_pack("{s:o, s:s, s:o, s:f, s:f}", "layout", layout_json(l), "fit",
-                     tt_cluster_fit_words[tt_cluster_fits(&l->memory)], "memory_bytes", memory_json(&l->memory),
-                     "step_s", l->time.total, "tokens_per_s_per_device", l->tokens_per_sec);
+                     tt_cluster_fit_words[tt_cluster_fits(m)], "memory_bytes", memory, "step_s", l->time.total,
+                     "tokens_per_s_per_device", l->tokens_per_sec);
 }
 
 static json_t *changes_json(const struct tt_cluster_view *view)

@@ -178,14 +178,6 @@ out:
     return rc;
 }
 
-static int index_of(const struct kind *kind, const char *key)
-{
-    for (int i = 0; i < kind->n; i++)
-        if (strcmp(kind->keys[i], key) == 0)
-            return i;
-    return -1;
-}
-
 /* The limit of shares and probabilities is 1; beyond the other one sums overflow. */
 static double most_of(const char *path)
 {
@@ -198,9 +190,11 @@ static int take(const struct kind *kind, const char *path, const char *key, cons
 {
     const char *origin = json_string_value(json_object_get(origins, key)), *near;
     double most = kind == &machine_kind ? most_of(key) : 1e30;
-    int i = index_of(kind, key);
+    int i = 0;
 
-    if (i < 0) {
+    while (i < kind->n && strcmp(kind->keys[i], key) != 0)
+        i++;
+    if (i == kind->n) {
         near = tt_text_nearest(key, kind->keys, kind->n);
         return tt_fail(TT_EDATA, "%s: %s is no number of a %s\nhelp: %s%s", path, key, kind->type,
                        near ? "did you mean " : "the keys are in titan-estimate(1)", near ? near : "");

@@ -58,14 +58,6 @@ static void assign(struct tt_shell *sh, const char *raw)
     tt_free(name);
 }
 
-static int declare(struct tt_shell *sh, const char *const *raw, int n)
-{
-    for (int i = 1; i < n; i++)
-        if (is_assignment(raw[i]))
-            assign(sh, raw[i]);
-    return 1;
-}
-
 static int stop(struct tt_shell *sh, enum tt_shell_stop how)
 {
     sh->state.stop = how;
@@ -110,8 +102,12 @@ static int built_in(struct tt_shell *sh, const char *const *raw, int n, const st
     const char *name = words->n ? words->word[0] : "";
 
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
-        if (strcmp(name, sets[i]) == 0)
-            return declare(sh, raw, n);
+        if (strcmp(name, sets[i]) == 0) {
+            for (int k = 1; k < n; k++)
+                if (is_assignment(raw[k]))
+                    assign(sh, raw[k]);
+            return 1;
+        }
     for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++)
         if (strcmp(name, quiet[i]) == 0)
             return 1;
