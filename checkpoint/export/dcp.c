@@ -17,7 +17,7 @@
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "core/optim/lr.h"
+#include "core/optim/optim.h"
 #include "core/os/file.h"
 #include "parallel/layout/patterns.h"
 

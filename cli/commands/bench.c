@@ -12,13 +12,12 @@
 #include "cli/cli.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"
-#include "core/kernels/blas.h"
 #include "core/kernels/kernels.h"
+#include "core/kernels/matmul.h"
 
 const struct tt_option tt_bench_options[] = {
     TT_OPTION_CONFIG,
-    {"only", NULL, "PART,...",
-     "parts to measure: sgemm, memory, kernels, step, ops, collectives, storage (default: all)"},
+    {"only", NULL, "PART,...", "parts to measure: sgemm, memory, step, ops, collectives, storage (default: all)"},
     {"seconds", NULL, "S", "about how long to measure, in seconds (default: 20)"},
     {"save", NULL, "FILE", "write the machine file that plan, estimate, tune and the planned engine read"},
     {"json", NULL, NULL, "print JSON"},
@@ -29,12 +28,12 @@ const struct tt_option tt_bench_options[] = {
 static const char usage[] =
     "usage: [mpirun -n N] titan bench [--only PART,...] [--save machine.json] [--config FILE]... "
     "[--section.key=value]...\n\n"
-    "Measures this machine: matrix products, memory, every kernel, one step of the configured model\n"
+    "Measures this machine: matrix products, memory, one step of the configured model\n"
     "with its time by parts, the ops of small models, under mpirun the collectives, and the storage\n"
     "of dump_folder. "
     "Without --config: the model of the built-in quick run. Leaves no files but --save's.\n\n";
 
-static const char sections[] = "a list of sgemm, memory, kernels, step, ops, collectives, storage";
+static const char sections[] = "a list of sgemm, memory, step, ops, collectives, storage";
 
 static int read_only(const char *text, bool wanted[TT_BENCH_SECTIONS])
 {
@@ -87,8 +86,6 @@ static int read_command(const struct tt_args *args, struct tt_bench *bench)
         rc = tt_fail(TT_EUSAGE, "bench: --save needs sgemm and memory\nhelp: name them in --only too");
     if (rc == 0)
         rc = tt_kernels_check();
-    if (rc == 0) /* kernels of every variant are timed */
-        rc = tt_blas_load();
 out:
     return rc;
 }

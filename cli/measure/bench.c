@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What `titan bench` measures of the machine: matrix products, memory, kernels, collectives, storage. The step of a
+ * What `titan bench` measures of the machine: matrix products, memory, collectives, storage. The step of a
  * model is in step.c.
  */
 #include "cli/measure/bench.h"
@@ -19,7 +19,6 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/comm/comm.h"
-#include "core/kernels/blas.h"
 #include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
 #include "core/math/rng.h"
@@ -35,8 +34,7 @@
 
 const char *tt_bench_section_name(enum tt_bench_section section)
 {
-    static const char *const names[TT_BENCH_SECTIONS] = {"sgemm", "memory",      "kernels", "step",
-                                                         "ops",   "collectives", "storage"};
+    static const char *const names[TT_BENCH_SECTIONS] = {"sgemm", "memory", "step", "ops", "collectives", "storage"};
 
     return names[section];
 }
@@ -147,10 +145,6 @@ static int time_product(struct tt_bench *b, struct tt_comm *comm, const int64_t 
         b->sgemm_flops = fmax(b->sgemm_flops, row.flops_per_sec);
         b->bgemm_flops = fmax(b->bgemm_flops, row.bf16_flops_per_sec);
     }
-    if (threads == 1) {
-        b->sgemm_flops_thread = fmax(b->sgemm_flops_thread, row.flops_per_sec);
-        b->bgemm_flops_thread = fmax(b->bgemm_flops_thread, row.bf16_flops_per_sec);
-    }
 out:
     tt_team_free(p.team);
     tt_free((void *)bf16.matmul.a);
@@ -250,31 +244,6 @@ static int measure_memory(struct tt_bench *b, struct tt_comm *comm, double secon
         TT_TRY(time_streams(b, comm, b->threads, seconds / 2.0, &b->memory[1]));
 out:
     return rc;
-}
-
-/* --- kernels --- */
-
-enum { KERNEL_ELEMENTS = 1 << 22 }; /* 16 MiB per array: too large for the caches, as in training */
-
-/* The ranks are not synchronised here: each uses one thread, and all do the same work. */
-static void measure_kernels(struct tt_bench *b, double seconds)
-{
-    int n = 0, n_cases = tt_kernel_bench_count(), done = 0;
-
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; i < n_cases; i++)
-            for (int v = 0; tt_kernels_variant(v); v++) {
-                if (!tt_kernel_bench_is_own(i, tt_kernels_variant(v)))
-                    continue;
-                if (pass == 0) {
-                    n++;
-                    continue;
-                }
-                TT_PUSH(b->kernels, b->n_kernels, b->cap_kernels) = (struct tt_kernel_time){0};
-                tt_kernel_bench_run(i, tt_kernels_variant(v), KERNEL_ELEMENTS, seconds / n, b->fewest,
-                                    &b->kernels[b->n_kernels - 1]);
-                tt_progress("kernels", ++done, n);
-            }
 }
 
 /* --- collectives --- */
@@ -778,7 +747,7 @@ out:
 
 int tt_bench_run(struct tt_bench *b, struct tt_comm *comm)
 {
-    static const double share[TT_BENCH_SECTIONS] = {0.12, 0.05, 0.3, 0.28, 0.15, 0.05, 0.05};
+    static const double share[TT_BENCH_SECTIONS] = {0.12, 0.05, 0.28, 0.15, 0.05, 0.05};
     double sum = 0.0, unit;
     int rc = 0;
 
@@ -786,12 +755,10 @@ int tt_bench_run(struct tt_bench *b, struct tt_comm *comm)
     for (int s = 0; s < TT_BENCH_SECTIONS; s++)
         sum += b->wanted[s] ? share[s] : 0.0;
     unit = b->seconds / sum;
-    if (b->wanted[TT_BENCH_SGEMM] || b->wanted[TT_BENCH_STEP] || b->wanted[TT_BENCH_KERNELS])
+    if (b->wanted[TT_BENCH_SGEMM] || b->wanted[TT_BENCH_STEP])
         TT_TRY(measure_sgemm(b, comm, unit * share[TT_BENCH_SGEMM]));
-    if (b->wanted[TT_BENCH_MEMORY] || b->wanted[TT_BENCH_KERNELS])
+    if (b->wanted[TT_BENCH_MEMORY])
         TT_TRY(measure_memory(b, comm, unit * share[TT_BENCH_MEMORY]));
-    if (b->wanted[TT_BENCH_KERNELS])
-        measure_kernels(b, unit * share[TT_BENCH_KERNELS]);
     if (b->wanted[TT_BENCH_STEP])
         TT_TRY(run_step(b, comm, unit * share[TT_BENCH_STEP]));
     if (b->wanted[TT_BENCH_OPS])
@@ -810,7 +777,6 @@ void tt_bench_release(struct tt_bench *b)
 {
     tt_config_free(b->cfg);
     tt_free(b->sgemm);
-    tt_free(b->kernels);
     tt_free(b->step.secs);
     tt_free(b->collectives);
     tt_free(b->storage_folder);

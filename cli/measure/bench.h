@@ -4,7 +4,6 @@
 
 #include "core/comm/comm.h"
 #include "core/config/args.h"
-#include "core/kernels/kernel_bench.h"
 #include "core/program/instr/instr.h"
 #include "parallel/engine/measure.h"
 #include "parallel/planner/cost.h"
@@ -16,7 +15,6 @@
 enum tt_bench_section {
     TT_BENCH_SGEMM,
     TT_BENCH_MEMORY,
-    TT_BENCH_KERNELS,
     TT_BENCH_STEP,
     TT_BENCH_OPS,
     TT_BENCH_COLLECTIVES,
@@ -67,11 +65,8 @@ struct tt_bench {
     struct tt_bench_sgemm *sgemm;
     int n_sgemm, cap_sgemm;
     double sgemm_flops; /* the peak of one rank: the best shape on all its threads, also between the steps */
-    double sgemm_flops_thread;
-    double bgemm_flops, bgemm_flops_thread; /* the same of products of bfloat16 */
-    struct tt_bench_memory memory[2];       /* on one thread, on all of a rank's */
-    struct tt_kernel_time *kernels;         /* of rank 0; a kernel's reference first */
-    int n_kernels, cap_kernels;
+    double bgemm_flops; /* the same of products of bfloat16 */
+    struct tt_bench_memory memory[2]; /* on one thread, on all of a rank's */
     struct tt_bench_step step;
     struct tt_bench_collective *collectives;
     int n_collectives, cap_collectives;

@@ -13,35 +13,12 @@
 #include "cli/run/screen.h"
 #include "core/base/text.h"
 #include "core/config/config.h"
-#include "core/kernels/blas.h"
+#include "core/kernels/kernels.h"
+#include "core/kernels/matmul.h"
 #include "core/os/cores.h"
 #include "core/os/team.h"
 
 /* --- what both show --- */
-
-/* The row of a kernel's reference precedes its other rows. */
-static const struct tt_kernel_time *reference_of(const struct tt_bench *b, int i)
-{
-    while (i > 0 && strcmp(b->kernels[i - 1].kernel, b->kernels[i].kernel) == 0)
-        i--;
-    return &b->kernels[i];
-}
-
-static bool is_last_of_kernel(const struct tt_bench *b, int i)
-{
-    return i + 1 == b->n_kernels || strcmp(b->kernels[i + 1].kernel, b->kernels[i].kernel) != 0;
-}
-
-/* Work per second: flops, or bytes for a kernel that is limited by memory. */
-static double rate_of(const struct tt_kernel_time *k)
-{
-    return (k->flops > 0.0 ? k->flops : k->bytes) / k->sec;
-}
-
-static double bound_of(const struct tt_bench *b, const struct tt_kernel_time *k)
-{
-    return k->flops == 0.0 ? b->memory[0].add : k->bf16 ? b->bgemm_flops_thread : b->sgemm_flops_thread;
-}
 
 static double copy_sec(const struct tt_bench *b, int64_t bytes)
 {
@@ -123,32 +100,6 @@ static void print_memory(const struct tt_bench *b)
     tt_columns_print(&table);
 }
 
-static void print_kernels(const struct tt_bench *b)
-{
-    static const struct tt_column columns[] = {{"kernel (one thread)", 23, false, 0, 0, 0},
-                                               {"variant", 10, false, 1, 0, 0},
-                                               {"time", 12, true, 1, 2, 0},
-                                               {"rate", 14, true, 1, 0, 0},
-                                               {"x ref", 10, true, 1, 1, 0},
-                                               {"of bound", 10, true, 1, 0, 0}};
-    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
-
-    for (int i = 0; i < b->n_kernels; i++) {
-        const struct tt_kernel_time *k = &b->kernels[i];
-
-        tt_columns_cell(&table, "%s", k->kernel);
-        tt_columns_cell(&table, "%s", k->variant);
-        tt_columns_cell(&table, "%.3f ms", 1e3 * k->sec);
-        tt_columns_cell(&table, "%.2f %s", rate_of(k) * 1e-9, k->flops > 0.0 ? "GF/s" : "GB/s");
-        tt_columns_cell(&table, "%.1f", rate_of(k) / rate_of(reference_of(b, i)));
-        tt_columns_cell(&table, "%.0f%%", 100.0 * rate_of(k) / bound_of(b, k));
-    }
-    tt_print("\n");
-    tt_columns_print(&table);
-    tt_print_broken(2,
-                    "bound: products of the same type for GF/s, y = a + b from memory for GB/s, both on one thread\n");
-}
-
 static void print_step(const struct tt_bench *b)
 {
     const struct tt_bench_step *s = &b->step;
@@ -228,8 +179,6 @@ void tt_bench_print(const struct tt_bench *b)
         print_sgemm(b);
     if (b->memory[0].threads)
         print_memory(b);
-    if (b->n_kernels)
-        print_kernels(b);
     if (b->step.n)
         print_step(b);
     if (b->ops.n)
@@ -265,22 +214,6 @@ static json_t *memory_json(const struct tt_bench *b)
         (void)json_array_append_new(rows,
                                     json_pack("{s:i, s:f, s:f}", "threads", b->memory[i].threads, "copy_gbytes_per_s",
                                               b->memory[i].copy * 1e-9, "add_gbytes_per_s", b->memory[i].add * 1e-9));
-    return rows;
-}
-
-static json_t *kernels_json(const struct tt_bench *b)
-{
-    json_t *rows = json_array();
-
-    for (int i = 0; i < b->n_kernels; i++) {
-        const struct tt_kernel_time *k = &b->kernels[i];
-
-        (void)json_array_append_new(
-            rows, json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:b}", "kernel", k->kernel, "variant", k->variant,
-                            "shape", k->shape, "time_s", k->sec, k->flops > 0.0 ? "gflops" : "gbytes_per_s",
-                            rate_of(k) * 1e-9, "of_reference", rate_of(k) / rate_of(reference_of(b, i)), "of_bound",
-                            rate_of(k) / bound_of(b, k), "fastest", is_last_of_kernel(b, i)));
-    }
     return rows;
 }
 
@@ -400,8 +333,6 @@ json_t *tt_bench_json(const struct tt_bench *b)
     }
     if (b->memory[0].threads)
         (void)json_object_set_new(o, "memory", memory_json(b));
-    if (b->n_kernels)
-        (void)json_object_set_new(o, "kernels", kernels_json(b));
     if (b->step.n)
         (void)json_object_update_new(o, step_json(b));
     if (b->n_collectives)

@@ -13,16 +13,6 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/os/cpu.h"
-#if defined(__x86_64__)
-#include "core/kernels/x86/x86.h"
-#endif
-
-static const struct tt_kernels reference = {
-    .name = "ref",
-#define TT_KERNEL(name, args) .name = tt_##name##_ref,
-#include "core/kernels/kernels.def"
-#undef TT_KERNEL
-};
 
 static const struct tt_kernels generic = {
     .name = "generic",
@@ -43,7 +33,6 @@ static const struct source {
     bool (*runs_here)(void);
     const char *needs;
 } sources[] = {
-    {&reference, &generic, always, ""},
     {&generic, &generic, always, ""},
 #if defined(__x86_64__)
     {&tt_kernels_avx2, &generic, tt_cpu_has_avx2, "AVX2 and FMA"},

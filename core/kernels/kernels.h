@@ -12,12 +12,11 @@
 /**
  * The kernels under the ops: functions on plain arrays, one thread, no allocation, no failure. There are variants:
  *
- *     _ref             plain loops with sums in double, to compare the others with
  *     _generic         portable C that compilers can vectorise
  *     _avx2, _avx512   for instruction sets (core/kernels/x86); for kernels that they lack, the portable ones are used
  *
  * The fastest variant that the processor supports is used, unless TITAN_CPU names another.
- * tests/kernels/kernelcheck runs them all.
+ * tests/kernels/kernelcheck compares them all with references in double (tests/kernels/references.h).
  *
  *   add                 y = a + b; y may be a or b
  *   adamw               one step of AdamW or Adam (core/optim/adamw.c); all but the reference have the same bits,
@@ -260,11 +259,21 @@ struct tt_kernels {
 #undef TT_KERNEL
 };
 
-#define TT_KERNEL(name, args)  \
-    void tt_##name##_ref args; \
-    void tt_##name##_generic args;
+#define TT_KERNEL(name, args)          \
+    void tt_##name##_generic args;     \
+    void tt_##name##_avx2 args;        \
+    void tt_##name##_avx512 args;      \
+    void tt_##name##_avx512_bf16 args;
 #include "core/kernels/kernels.def"
 #undef TT_KERNEL
+
+/*
+ * The variants for x86-64. If a table leaves a slot NULL, the portable kernel is used (kernels.c). To add a kernel,
+ * write it over x86/simd.h in a file of that folder, as TT_ISA(tt_name), and name its slot in x86/table.c.
+ */
+extern const struct tt_kernels tt_kernels_avx2;
+extern const struct tt_kernels tt_kernels_avx512;
+extern const struct tt_kernels tt_kernels_avx512_bf16; /* where a slot is NULL, avx512's is used */
 
 /** The kernels in use: the variant that TITAN_CPU names, otherwise the fastest one that this processor supports. */
 const struct tt_kernels *tt_kernels(void);
@@ -272,7 +281,7 @@ const struct tt_kernels *tt_kernels(void);
 /** 0, or TT_EUSAGE when TITAN_CPU names no variant, or one that is not supported here; for the start of a command. */
 int tt_kernels_check(void) TT_MUST_CHECK;
 
-/** The i-th variant that this processor supports, the reference first, with all slots; NULL after the last. */
+/** The i-th variant that this processor supports, the portable one first, with all slots; NULL after the last. */
 const struct tt_kernels *tt_kernels_variant(int i);
 
 /** Makes ops use another table (NULL: the default). For tests; no team may be running. */

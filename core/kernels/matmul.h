@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CORE_KERNELS_MATMUL_H
-#define TT_CORE_KERNELS_MATMUL_H
+#ifndef TT_KERNELS_MATMUL_H
+#define TT_KERNELS_MATMUL_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/base/error.h"
 #include "core/os/team.h"
 
 /**
@@ -80,5 +81,47 @@ struct tt_matmul tt_matmul_part(const struct tt_matmul *product, const struct tt
  * NULL, sum must be c.
  */
 void tt_matmul_store(const struct tt_matmul *product, float *sum, int64_t stride);
+
+/**
+ * y = w x for w (rows, width), the product of a single token, of floats or of bfloat16; sums are in float.
+ */
+struct tt_gemv {
+    bool bf16, y_bf16; /* w and x, and y, which may be float then, are bfloat16 */
+    const void *w, *x;
+    void *y;
+    int64_t rows, width;
+};
+
+/**
+ * Reading w from memory limits the speed, so the team divides the rows. Every row is summed in one order, so the bits
+ * depend neither on threads nor on the other rows.
+ */
+void tt_gemv(struct tt_team *team, const struct tt_gemv *gemv);
+
+/** The number of tiles of a product; reads sizes only. */
+int64_t tt_gemv_tiles(const struct tt_gemv *gemv);
+
+/** Runs one tile on the calling thread, so that an op can run the tiles of several products in one run of a team. */
+void tt_gemv_tile(const struct tt_gemv *gemv, int64_t tile);
+
+/** Whether products of the kernel variant in use are the library's. */
+bool tt_blas_is_needed(void);
+
+/** Loads the library, the first time. TT_EUSAGE if it is not there, TT_EFIT if the address space has no room for it. */
+int tt_blas_load(void) TT_MUST_CHECK;
+
+/**
+ * For the start of work with products, before ranks depend on it; does nothing if the library is not needed. Loads it,
+ * and checks that the address space has room for the buffers of products on that many threads at once: OpenBLAS maps
+ * 128 MiB for each thread when it first computes, and retries for ever if a limit (`ulimit -v`, strict overcommit)
+ * refuses. Errors: those of tt_blas_load; TT_EFIT if the buffers do not fit.
+ */
+int tt_blas_check_room(int threads) TT_MUST_CHECK;
+
+/** Name and version of the BLAS library, with the kernels it chose for this CPU; "none" if it cannot be loaded. */
+const char *tt_blas_library(void);
+
+/** The name of the processor's kernels that the library has chosen; "none" as above. Bits depend on it. */
+const char *tt_blas_kernel(void);
 
 #endif

@@ -18,4 +18,23 @@ static inline int64_t tt_round_up(int64_t n, int64_t size)
     return tt_div_up(n, size) * size;
 }
 
+/* A run of a team over items [0, n) in tiles of `size`: the tile's range. */
+struct tt_range {
+    int64_t begin, n;
+};
+
+static inline int64_t tt_tiles(int64_t n, int64_t size)
+{
+    return tt_div_up(n, size);
+}
+
+static inline struct tt_range tt_tile_range(int64_t n, int64_t size, int64_t tile)
+{
+    struct tt_range range = {tile * size, size};
+
+    if (range.begin + range.n > n)
+        range.n = n - range.begin;
+    return range;
+}
+
 #endif

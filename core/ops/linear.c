@@ -14,9 +14,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "core/kernels/gemv.h"
+#include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
-#include "core/ops/grains.h"
 #include "core/ops/rule.h"
 
 enum { LINE = 16 /* floats of a cache line */, PAIRS = 4 };
@@ -40,7 +39,7 @@ static bool matrices(const struct tt_graph *graph, const struct tt_node *node, i
     return a->ndim >= 2 && b->ndim >= 2;
 }
 
-static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+static int linear_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     int64_t x[2], w[2], y[2];
 
@@ -148,7 +147,7 @@ out:
     return rc;
 }
 
-static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+static int linear_backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
 {
     const struct tt_node forward = graph->nodes[node];
     int x = forward.in[0], w = forward.in[1], rc = 0, grad;
@@ -165,7 +164,7 @@ out:
 }
 
 /* The product of a node, without addresses. */
-static struct tt_matmul product_of(const struct tt_graph *graph, const struct tt_node *node)
+static struct tt_matmul linear_product_of(const struct tt_graph *graph, const struct tt_node *node)
 {
     const struct tt_value *a = &graph->values[node->in[0]], *b = &graph->values[node->in[1]];
     const struct tt_attr *attr = &node->attr;
@@ -218,7 +217,7 @@ static struct tt_matmul product_of_pair(const struct tt_graph *graph, const stru
 
     memcpy(pair.in, pair_of(node, i), 2 * sizeof(int));
     width = tt_value_width(&graph->values[pair.in[0]]);
-    product = product_of(graph, &pair);
+    product = linear_product_of(graph, &pair);
     product.k_grain = product.k_grain * width / first;
     return product;
 }
@@ -231,7 +230,7 @@ static int64_t partial_floats(const struct tt_node *node, const struct tt_matmul
 
 static void run_product(const struct tt_call *call)
 {
-    struct tt_matmul product = product_of(call->graph, call->node);
+    struct tt_matmul product = linear_product_of(call->graph, call->node);
 
     product.a = call->in[0];
     product.b = call->in[1];
@@ -245,7 +244,7 @@ static void run_product(const struct tt_call *call)
 /* All pairs, without addresses; more has room for those after the first. */
 static struct tt_matmul products_of(const struct tt_graph *graph, const struct tt_node *node, struct tt_matmul *more)
 {
-    struct tt_matmul product = product_of(graph, node);
+    struct tt_matmul product = linear_product_of(graph, node);
 
     product.more = more;
     product.n_more = pairs_of(node) - 1;
@@ -279,7 +278,7 @@ static int64_t scratch_products(const struct tt_graph *graph, const struct tt_no
            (int64_t)sizeof(float);
 }
 
-static void run(const struct tt_call *call)
+static void linear_run(const struct tt_call *call)
 {
     const struct tt_value *x = tt_call_in(call, 0), *w = tt_call_in(call, 1);
     const struct tt_extent *rows = &call->node->attr.rows;
@@ -297,15 +296,15 @@ static void run(const struct tt_call *call)
         run_product(call);
 }
 
-static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
+static int64_t linear_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    struct tt_matmul product = product_of(graph, node);
+    struct tt_matmul product = linear_product_of(graph, node);
 
     return (partial_floats(node, &product) + threads * tt_matmul_scratch_floats(&product)) * (int64_t)sizeof(float);
 }
 
 /* All three are 2 N M K: the elements of the output times twice the dimension that is summed over. */
-static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+static void linear_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     const struct tt_value *a = &graph->values[node->in[0]];
 
@@ -318,7 +317,7 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 
 static void cost_products(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
-    cost(graph, node, ret_cost);
+    linear_cost(graph, node, ret_cost);
     for (int i = 1; i < pairs_of(node); i++)
         ret_cost->flops +=
             2.0 * tt_op_elements(graph, node) * (double)tt_value_width(&graph->values[*pair_of(node, i)]);
@@ -332,11 +331,11 @@ const struct tt_op_row tt_op_linear = {
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_GEMM,
     .weight = TT_WEIGHT_MATMUL,
-    .infer = infer,
-    .backward = backward,
-    .run = run,
-    .cost = cost,
-    .scratch_bytes = scratch,
+    .infer = linear_infer,
+    .backward = linear_backward,
+    .run = linear_run,
+    .cost = linear_cost,
+    .scratch_bytes = linear_scratch,
 };
 
 const struct tt_op_row tt_op_linear_bwd_x = {
@@ -348,8 +347,8 @@ const struct tt_op_row tt_op_linear_bwd_x = {
     .part = TT_PART_GEMM,
     .infer = infer_bwd_x,
     .run = run_product,
-    .cost = cost,
-    .scratch_bytes = scratch,
+    .cost = linear_cost,
+    .scratch_bytes = linear_scratch,
     .alias = {3},
 };
 
@@ -376,7 +375,249 @@ const struct tt_op_row tt_op_linear_bwd_w = {
     .part = TT_PART_GEMM,
     .infer = infer_bwd_w,
     .run = run_product,
-    .cost = cost,
-    .scratch_bytes = scratch,
+    .cost = linear_cost,
+    .scratch_bytes = linear_scratch,
     .alias = {3},
+};
+
+/*
+ * HEAD_LINEAR: every head's product with its own rows of a weight, for generation with a cache of latents.
+ *   in   x (N, H*prefix), w (H*E, R)      out  y (N, H*R): of head h, x times the first `prefix` of its E rows of w
+ *   inverse: x (N, H*R)                   out  y (N, H*(E - prefix)): x times the transpose of the other rows
+ *   attr heads, head_dim (E), prefix, inverse
+ */
+
+/* The widths of a head's x and y. */
+struct widths {
+    int64_t x, y;
+};
+
+static struct widths widths_of(const struct tt_attr *attr, int64_t rank)
+{
+    struct widths w = {attr->prefix, rank};
+
+    return attr->inverse ? (struct widths){rank, attr->head_dim - attr->prefix} : w;
+}
+
+static int head_linear_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value *x = &graph->values[node->in[0]], *w = &graph->values[node->in[1]];
+    const struct tt_attr *attr = &node->attr;
+    struct widths widths = widths_of(attr, tt_value_width(w));
+    int64_t out[2] = {tt_value_rows(x), attr->heads * widths.y};
+
+    if (attr->prefix < 1 || attr->prefix >= attr->head_dim || tt_value_width(x) != attr->heads * widths.x ||
+        tt_value_rows(w) != (int64_t)attr->heads * attr->head_dim)
+        return tt_op_mismatch(graph, node, "x (N, H*prefix) or (N, H*R), w (H*E, R)");
+    return tt_op_output(graph, node, 0, name, NULL, 2, out);
+}
+
+/* The product of the first head, without addresses. */
+static struct tt_matmul head_linear_product_of(const struct tt_graph *graph, const struct tt_node *node)
+{
+    const struct tt_attr *attr = &node->attr;
+    int64_t rank = tt_value_width(&graph->values[node->in[1]]);
+    struct widths widths = widths_of(attr, rank);
+    bool bf16 = tt_op_is_bf16(graph, node);
+
+    return (struct tt_matmul){.bf16 = bf16,
+                              .c_bf16 = bf16,
+                              .trans_b = attr->inverse,
+                              .m = tt_value_rows(&graph->values[node->in[0]]),
+                              .n = widths.y,
+                              .k = widths.x,
+                              .lda = attr->heads * widths.x,
+                              .ldb = rank,
+                              .ldc = attr->heads * widths.y};
+}
+
+static void head_linear_run_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct tt_attr *attr = &call->node->attr;
+    struct tt_matmul product = head_linear_product_of(call->graph, call->node);
+    int64_t tiles = tt_matmul_tiles(&product), head = tile / tiles;
+    int64_t row = head * attr->head_dim + (attr->inverse ? attr->prefix : 0);
+
+    product.a = tt_call_in_at(call, 0, head * product.k);
+    product.b = tt_call_in_at(call, 1, row * product.ldb);
+    product.c = tt_call_out_at(call, 0, head * product.n);
+    product.scratch = call->scratch;
+    tt_matmul_tile(&product, tile % tiles, worker);
+}
+
+static void head_linear_run(const struct tt_call *call)
+{
+    struct tt_matmul product = head_linear_product_of(call->graph, call->node);
+
+    tt_team_run(call->team, call->node->attr.heads * tt_matmul_tiles(&product), head_linear_run_tile, (void *)call);
+}
+
+static int64_t head_linear_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
+{
+    struct tt_matmul product = head_linear_product_of(graph, node);
+
+    return threads * tt_matmul_scratch_floats(&product) * (int64_t)sizeof(float);
+}
+
+static void head_linear_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    struct tt_matmul product = head_linear_product_of(graph, node);
+
+    ret_cost->flops = 2.0 * node->attr.heads * (double)product.m * (double)product.n * (double)product.k;
+    ret_cost->bytes = tt_op_bytes(graph, node);
+    ret_cost->bf16 = product.bf16;
+}
+
+const struct tt_op_row tt_op_head_linear = {
+    .name = "head_linear",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE},
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
+    .weight = TT_WEIGHT_MATMUL,
+    .part = TT_PART_GEMM,
+    .infer = head_linear_infer,
+    .run = head_linear_run,
+    .cost = head_linear_cost,
+    .scratch_bytes = head_linear_scratch,
+};
+
+/*
+ * BIAS: y = x + b in every row.
+ *   in   x (N, D), b (D)      out  y (N, D), may take x's memory
+ *
+ * BIAS_BWD: the gradient of b. The gradient of x is dy itself.
+ *   in   dy (N, D), acc (D) or none      out  db (D) = [acc +] the sum of dy's rows, may take acc's memory
+ *   Summed over blocks of SUM_ROWS rows, then over the blocks (tt_row_blocks_sum). attr rows (N).
+ */
+
+enum { TILE_ROWS = 64, SUM_ROWS = 64 };
+
+static int bias_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value x = graph->values[node->in[0]];
+
+    if (!tt_op_acc_fits(graph, node, 1, 1, tt_value_width(&x)))
+        return tt_op_mismatch(graph, node, "x (N, D), b (D)");
+    return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
+}
+
+static int bias_backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node];
+    int in[2] = {grad_out[0], grad_in[1]}, grad, rc = 0;
+
+    TT_TRY(tt_rule_add(graph, &forward, 0, grad_out[0], grad_in));
+    if (!tt_rule_wanted(graph, forward.in[1]))
+        return 0;
+    TT_TRY(tt_rule_node(graph, TT_OP_BIAS_BWD, &forward, in, 2, &forward.in[1], 1, &grad));
+    tt_rule_set(&forward, 1, grad, grad_in);
+out:
+    return rc;
+}
+
+static void bias_run_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct tt_value *x = tt_call_in(call, 0);
+    int64_t width = tt_value_width(x);
+    struct tt_range part = tt_tile_range(tt_value_rows(x), TILE_ROWS, tile);
+
+    (void)worker;
+    for (int64_t r = part.begin; r < part.begin + part.n; r++)
+        TT_RUN_KERNEL(call, add, tt_call_out_at(call, 0, r * width), tt_call_in_at(call, 0, r * width), call->in[1],
+                      width);
+}
+
+static void bias_run(const struct tt_call *call)
+{
+    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 0)), TILE_ROWS), bias_run_tile, (void *)call);
+}
+
+static void bias_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = (double)tt_value_elements(&graph->values[node->in[0]]);
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value *dy = &graph->values[node->in[0]];
+    int64_t width = tt_value_width(dy);
+
+    if (!tt_op_acc_fits(graph, node, 1, 1, width) || !tt_grain_fits(&node->attr.rows, tt_value_rows(dy)))
+        return tt_op_mismatch(graph, node, "dy (N, D), acc (D)");
+    return tt_op_output(graph, node, 0, name, NULL, 1, &width);
+}
+
+static struct tt_row_blocks blocks_of(const struct tt_graph *graph, const struct tt_node *node)
+{
+    return tt_row_blocks_of(&node->attr.rows, tt_value_rows(&graph->values[node->in[0]]), 1, SUM_ROWS);
+}
+
+static void block_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    int64_t width = tt_value_width(tt_call_in(call, 0));
+    struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
+    struct tt_range part = tt_row_block(&blocks, tile);
+
+    (void)worker;
+    TT_RUN_KERNEL(call, sum_rows, (float *)call->scratch + tile * width, NULL,
+                  tt_call_in_at(call, 0, part.begin * width), part.n, width, width);
+}
+
+static void sum_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    int64_t width = tt_value_width(tt_call_in(call, 0));
+    struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
+    struct tt_range part = tt_tile_range(width, TT_SUM_COLUMNS, tile);
+    const float *acc = call->in[1];
+
+    (void)worker;
+    tt_row_blocks_sum(&blocks, (float *)call->out[0] + part.begin, acc ? acc + part.begin : NULL,
+                      (const float *)call->scratch + part.begin, width, part.n);
+}
+
+static void run_bwd(const struct tt_call *call)
+{
+    struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
+
+    tt_team_run(call->team, tt_row_blocks_count(&blocks), block_tile, (void *)call);
+    tt_team_run(call->team, tt_tiles(tt_value_width(tt_call_in(call, 0)), TT_SUM_COLUMNS), sum_tile, (void *)call);
+}
+
+static int64_t scratch_bwd(const struct tt_graph *graph, const struct tt_node *node, int threads)
+{
+    struct tt_row_blocks blocks = blocks_of(graph, node);
+
+    (void)threads;
+    return tt_row_blocks_count(&blocks) * tt_value_width(&graph->values[node->in[0]]) * (int64_t)sizeof(float);
+}
+
+const struct tt_op_row tt_op_bias = {
+    .name = "bias",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE},
+    .cuts = TT_CUT_ANY,
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
+    .infer = bias_infer,
+    .backward = bias_backward,
+    .run = bias_run,
+    .cost = bias_cost,
+    .alias = {1},
+};
+
+const struct tt_op_row tt_op_bias_bwd = {
+    .name = "bias_bwd",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .out = {TT_TYPE_F32},
+    .cuts = TT_CUT_ROWS | TT_CUT_OUT,
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
+    .infer = infer_bwd,
+    .run = run_bwd,
+    .cost = bias_cost,
+    .scratch_bytes = scratch_bwd,
+    .alias = {2},
 };

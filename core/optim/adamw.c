@@ -26,46 +26,12 @@
 
 enum { CHUNK = 1 << 14 }; /* elements per tile */
 
-void tt_adamw_ref(const struct tt_adamw_numbers *numbers, float *param, const float *grad, float *exp_avg,
-                  float *exp_avg_sq, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        double p = (double)param[i], g = (double)grad[i] * (double)numbers->clip, m, v;
-
-        if (numbers->decoupled) {
-            p *= (double)numbers->decay;
-        } else {
-            g += (double)numbers->weight_decay * p;
-        }
-        m = (double)exp_avg[i] + (double)numbers->mix1 * (g - (double)exp_avg[i]);
-        v = (double)exp_avg_sq[i] * (double)numbers->beta2 + (double)numbers->mix2 * g * g;
-        exp_avg[i] = (float)m;
-        exp_avg_sq[i] = (float)v;
-        param[i] = (float)(p - (double)numbers->step_size * m /
-                                   (sqrt(v) / (double)numbers->root_correction2 + (double)numbers->eps));
-    }
-}
-
 /* The random bits of element i; 16 of them for each of param, exp_avg and exp_avg_sq, the lowest first. */
 static uint64_t random_bits(const struct tt_adamw_rounding *rounding, int64_t i)
 {
     const struct tt_rng rng = {rounding->seed, rounding->stream};
 
     return tt_rng_bits(&rng, rounding->first + (uint64_t)i);
-}
-
-void tt_adamw_bf16_ref(const struct tt_adamw_numbers *numbers, const struct tt_adamw_rounding *rounding, tt_bf16 *param,
-                       const float *grad, tt_bf16 *exp_avg, tt_bf16 *exp_avg_sq, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        float p = tt_bf16_to_float(param[i]), m = tt_bf16_to_float(exp_avg[i]), v = tt_bf16_to_float(exp_avg_sq[i]);
-        uint64_t bits = random_bits(rounding, i);
-
-        tt_adamw_ref(numbers, &p, grad + i, &m, &v, 1);
-        param[i] = tt_bf16_from_float_random(p, (uint16_t)bits);
-        exp_avg[i] = tt_bf16_from_float_random(m, (uint16_t)(bits >> 16));
-        exp_avg_sq[i] = tt_bf16_from_float_random(v, (uint16_t)(bits >> 32));
-    }
 }
 
 /* Callers pass `decoupled` as a constant, so that the loops have no branch. */

@@ -40,17 +40,56 @@ static void average_tile(void *arg, int64_t tile, int worker)
         add_floats(average, (const float *)call->in + part.begin, part.n, decay, mix);
 }
 
-static void run(const struct tt_step_call *call)
+static void average_run(const struct tt_step_call *call)
 {
     struct tt_step_call copy = *call;
 
     tt_team_run(call->team, tt_tiles(call->n, CHUNK), average_tile, &copy);
 }
 
-static void cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
+static void average_cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
 {
     /* reads the weight, reads and writes the average */
     ret_cost->bytes = (double)(tt_dtype_size(call->dtype) + 2 * sizeof(float)) * (double)call->n;
 }
 
-const struct tt_step_row tt_step_op_average = {.name = "average", .run = run, .cost = cost};
+const struct tt_step_row tt_step_op_average = {.name = "average", .run = average_run, .cost = average_cost};
+
+/*
+ * BALANCE: moves the biases of a layer's experts towards an even load, as torchtitan does. Experts with less than the
+ * mean load get balance_coeff, those with more lose it; then the mean of these changes is subtracted from each.
+ *   in   n int64, the loads of the experts      out   n floats, the biases, which are added to
+ *   scalars balance_coeff
+ *
+ * Loads are integers, and so are the signs and their sum: the biases have the same bits on every layout.
+ */
+
+/* Of mean - load. */
+static int sign_of(int64_t sum, int64_t n, int64_t load)
+{
+    return (sum > n * load) - (sum < n * load);
+}
+
+static void balance_run(const struct tt_step_call *call)
+{
+    const int64_t *loads = call->in;
+    float *biases = call->out[0], coeff = call->scalars->balance_coeff;
+    int64_t sum = 0, signs = 0;
+
+    for (int64_t i = 0; i < call->n; i++)
+        sum += loads[i];
+    for (int64_t i = 0; i < call->n; i++)
+        signs += sign_of(sum, call->n, loads[i]);
+    for (int64_t i = 0; i < call->n; i++) {
+        double centred = (double)sign_of(sum, call->n, loads[i]) - (double)signs / (double)call->n;
+
+        biases[i] += (float)((double)coeff * centred);
+    }
+}
+
+static void balance_cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
+{
+    ret_cost->bytes = (2.0 * sizeof(float) + sizeof(int64_t)) * (double)call->n;
+}
+
+const struct tt_step_row tt_step_op_balance = {.name = "balance", .run = balance_run, .cost = balance_cost};

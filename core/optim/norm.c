@@ -29,13 +29,6 @@ struct squares {
     pthread_mutex_t lock; /* protects sum; taken once per tile */
 };
 
-void tt_squares_ref(double *sum, const float *x, int64_t n)
-{
-    *sum = 0.0;
-    for (int64_t i = 0; i < n; i++)
-        *sum += (double)x[i] * (double)x[i];
-}
-
 void tt_squares_generic(double *sum, const float *x, int64_t n)
 {
     double lane[LANES] = {0.0};

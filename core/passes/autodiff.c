@@ -11,7 +11,7 @@
 #include "core/passes/autodiff.h"
 
 #include "core/base/mem.h"
-#include "core/ops/experts/router_losses.h"
+#include "core/ops/experts/router.h"
 #include "core/ops/rule.h"
 
 static int differentiate_node(struct tt_graph *graph, int node, int *grad)

@@ -9,8 +9,8 @@
 
 #include "core/base/mem.h"
 #include "core/graph/pieces.h"
-#include "core/ops/grains.h"
 #include "core/ops/op.h"
+#include "core/ops/rule.h"
 
 /*
  * --- sequences: context parallelism ---

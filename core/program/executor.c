@@ -12,7 +12,7 @@
 #include "core/base/mem.h"
 #include "core/math/bf16.h"
 #include "core/math/round.h"
-#include "core/ops/experts/ffn.h"
+#include "core/ops/experts/experts.h"
 #include "core/os/file.h"
 #include "core/program/instr/instr.h"
 #include "core/program/internal.h"

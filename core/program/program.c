@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/ops/experts/router_losses.h"
+#include "core/ops/experts/router.h"
 
 const char *tt_memory_name(enum tt_memory_kind kind)
 {

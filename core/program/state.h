@@ -4,7 +4,7 @@
 
 #include "core/graph/dtype.h"
 #include "core/math/exact.h"
-#include "core/ops/experts/router_losses.h"
+#include "core/ops/experts/router.h"
 #include "core/program/program.h"
 
 /** The arrays that are kept between steps. To add one, add a line to state.def; the engine decides whether a run has

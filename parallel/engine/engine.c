@@ -11,7 +11,7 @@
 #include "core/base/mem.h"
 #include "core/comm/comm.h"
 #include "core/graph/pieces.h"
-#include "core/kernels/blas.h"
+#include "core/kernels/matmul.h"
 #include "core/passes/autodiff.h"
 #include "core/passes/divide.h"
 #include "core/passes/phases.h"

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/kernels/blas.h"
 #include "core/kernels/kernels.h"
+#include "core/kernels/matmul.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/layout/placement.h"

@@ -7,7 +7,7 @@
 
 #include "core/base/mem.h"
 #include "core/comm/comm.h"
-#include "core/ops/step/mixed.h"
+#include "core/ops/step/step.h"
 #include "core/program/executor.h"
 #include "core/program/instr/instr.h"
 #include "parallel/comm/collectives.h"

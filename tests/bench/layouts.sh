@@ -55,7 +55,7 @@ set -- --parallelism.threads_per_rank=1 --training.global_batch_size="$batch" \
     --parallelism.machine_file="$dir/machine.json" "$@"
 for rate in "${rates[@]}"; do
     throttle "$rate"
-    on_both "$titan" bench --only sgemm,memory,kernels,collectives --save "$dir/machine.json" \
+    on_both "$titan" bench --only sgemm,memory,collectives --save "$dir/machine.json" \
         --parallelism.threads_per_rank=1 --job.dump_folder="$dir"
     : >"$dir/rows"
     for ((i = 0; i < rounds; i++)); do

@@ -52,7 +52,7 @@ print(100 * row["bubble_share"], row["step_s"])'
 grep -m1 'model name' /proc/cpuinfo
 set -- --parallelism.threads_per_rank=1 --parallelism.pipeline_parallel_degree=2 --training.local_batch_size="$n" \
     --training.global_batch_size="$n" --parallelism.machine_file="$dir/machine.json" "$@"
-on_both "$titan" bench --only sgemm,memory,kernels,collectives --seconds 20 --save "$dir/machine.json" \
+on_both "$titan" bench --only sgemm,memory,collectives --seconds 20 --save "$dir/machine.json" \
     --parallelism.threads_per_rank=1
 printf '%-22s %9s %9s %7s %10s %10s\n' schedule measured predicted ratio step predicted
 for schedule in "${schedules[@]}"; do

@@ -20,6 +20,7 @@
 #include "core/passes/phases.h"
 #include "tests/grad/cases.h"
 #include "tests/grad/interp.h"
+#include "tests/kernels/references.h"
 
 enum { TRIALS = 8, MESSAGES = 4 };
 
@@ -154,13 +155,13 @@ static void measure(struct test *test, struct tt_team *team)
 
 static void compare_variants(struct test *test, struct tt_team *team)
 {
-    for (int k = 0; tt_kernels_variant(k); k++) {
+    for (int k = 0; kernels_variant(k); k++) {
         struct interp *run = interp_new(test->half.graph, false);
 
-        tt_kernels_use(tt_kernels_variant(k));
+        tt_kernels_use(kernels_variant(k));
         interp_copy_leaves(run, test->half.interp);
         if (!interp_run(run, team, INTERP_ALL))
-            fail(test, "an op wrote outside its scratch", tt_kernels_variant(k)->name, 0.0, 0.0);
+            fail(test, "an op wrote outside its scratch", kernels_variant(k)->name, 0.0, 0.0);
         for (int v = 0; v < test->half.leaves; v++) {
             double off;
 
@@ -168,7 +169,7 @@ static void compare_variants(struct test *test, struct tt_team *team)
                 continue;
             off = distance(test, &test->half, run, v);
             if (!(off <= test->allowed[v]))
-                fail(test, tt_kernels_variant(k)->name, test->half.graph->values[v].name, off, test->allowed[v]);
+                fail(test, kernels_variant(k)->name, test->half.graph->values[v].name, off, test->allowed[v]);
             else if (test->allowed[v] > 0.0)
                 test->worst = fmax(test->worst, off / test->allowed[v]);
         }

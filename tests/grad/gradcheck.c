@@ -21,6 +21,7 @@
 #include "core/passes/phases.h"
 #include "tests/grad/cases.h"
 #include "tests/grad/interp.h"
+#include "tests/kernels/references.h"
 
 enum { MAX_PARAMS = 64, SAMPLES = 24, MESSAGES = 4 };
 
@@ -156,10 +157,10 @@ static void check_runs(struct test *test)
         interp_free(other);
         tt_team_free(team);
     }
-    for (int v = 0; tt_kernels_variant(v); v++) {
+    for (int v = 0; kernels_variant(v); v++) {
         struct interp *other = interp_new(test->graph, false);
 
-        tt_kernels_use(tt_kernels_variant(v));
+        tt_kernels_use(kernels_variant(v));
         interp_copy_leaves(other, test->interp);
         (void)interp_run(other, test->team, INTERP_ALL);
         for (int p = 0; p < test->n_params; p++) {

@@ -13,7 +13,7 @@
 #include "core/base/mem.h"
 #include "core/kernels/kernels.h"
 #include "core/math/bf16.h"
-#include "core/ops/experts/router_losses.h"
+#include "core/ops/experts/router.h"
 
 enum { CACHE_LINE = 64, UNDEFINED = 0xff /* every float a NaN */ };
 static const int64_t GUARD_BYTES = 256;

@@ -240,7 +240,7 @@ static void check_forward(struct check *check)
             a.q[i] *= 30.0F; /* makes the softmax sharp; errors of the scores grow with their size */
         size = k % N_FILLS == FILL_LARGE ? 30.0 * sqrt((double)shape->head_dim) : 4.0;
         forward_in_parts(check, shape, &a, o, lse, scratch);
-        forward(tt_kernels_variant(0), shape, &a, a.o, a.lse, scratch);
+        forward(kernels_variant(0), shape, &a, a.o, a.lse, scratch);
         fill_tolerance(near, a.no, 12.0 * size * (double)FLT_EPSILON); /* few keys even out fewer errors of scores */
         check_compare(check, "o", text, o, a.o, a.no, near, 0.0);
         fill_tolerance(near, n_lse, 8.0 * size * (double)FLT_EPSILON);
@@ -317,12 +317,12 @@ static void check_forward_bf16(struct check *check)
             a.q[i] *= 30.0F;
         forward_bf16(check, shape, &a, o, lse); /* rounds q, k and v */
         tt_bf16_widen_ref(got, o, a.no);
-        forward(tt_kernels_variant(0), shape, &a, a.o, a.lse, scratch);
+        forward(kernels_variant(0), shape, &a, a.o, a.lse, scratch);
         fill_tolerance(near, n_lse, 8.0 * size * (double)FLT_EPSILON);
         check_compare(check, "lse", text, lse, a.lse, n_lse, near, 0.0);
         for (int64_t i = 0; i < a.nv; i++)
             a.v[i] = fabsf(a.v[i]);
-        forward(tt_kernels_variant(0), shape, &a, sizes, a.lse, scratch);
+        forward(kernels_variant(0), shape, &a, sizes, a.lse, scratch);
         for (int64_t i = 0; i < a.no; i++)
             near[i] = 16.0 * size * (double)FLT_EPSILON + 0x1.02p-8 * ((double)sizes[i] + fabs((double)a.o[i]));
         for (int64_t i = 0; i < a.no; i++)
@@ -351,8 +351,8 @@ static void check_backward(struct check *check)
         scratch = check_array(check, tt_attention_bwd_scratch(&shape, shape.seq_len));
         near = check_doubles(check, a.nq > a.nv ? a.nq : a.nv);
         (void)snprintf(text, sizeof text, "%s cut %d", about, k % 3);
-        forward(tt_kernels_variant(0), &shape, &a, a.o, a.lse, scratch);
-        backward(tt_kernels_variant(0), &shape, &a, want, scratch);
+        forward(kernels_variant(0), &shape, &a, a.o, a.lse, scratch);
+        backward(kernels_variant(0), &shape, &a, want, scratch);
         if (k % 3 == 2) {
             backward_in_parts(check->table, &shape, &a, borders, got, scratch);
         } else if (k % 3) {
@@ -465,7 +465,7 @@ static void check_backward_bf16(struct check *check)
         given[1] = bf16_of(check, a.k, a.nk);
         given[2] = bf16_of(check, a.v, a.nv);
         given[4] = bf16_of(check, a.dout, a.no);
-        forward(tt_kernels_variant(0), &shape, &a, a.o, a.lse, NULL);
+        forward(kernels_variant(0), &shape, &a, a.o, a.lse, NULL);
         given[3] = bf16_of(check, a.o, a.no);
         (void)snprintf(text, sizeof text, "%s from key %lld", about, (long long)first);
         if (check_draw(check, 2))

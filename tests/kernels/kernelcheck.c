@@ -6,7 +6,7 @@
  * Runs the cases of the check_*.c files on all variants of the kernels that this processor can run, and on the
  * reference, whose guards are checked too. Prints a line for each kernel and variant: the number of values compared,
  * and the largest error as a share of the tolerance and in units of the last place. --bench prints GB/s or GF/s of
- * every variant, from the cases of core/kernels/kernel_bench.c.
+ * every variant, from the cases of tests/kernels/kernel_bench.c.
  */
 #include "tests/kernels/kernelcheck.h"
 
@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/kernels/kernel_bench.h"
+#include "tests/kernels/kernel_bench.h"
 
 enum { MAX_ARRAYS = 128, MESSAGES = 5 };
 static const int64_t GUARD = 64; /* floats on each side */
@@ -185,14 +185,13 @@ static const struct {
 /* Times kernels at the size of the debug model's activations, which stay in the caches, so that the variants differ. */
 static void bench_kernels(const char *only)
 {
-    for (int i = 0; i < tt_kernel_bench_count(); i++) {
-        for (int v = 1; tt_kernels_variant(v); v++) {
-            struct tt_kernel_time time;
+    for (int i = 0; i < kernel_bench_count(); i++) {
+        for (int v = 1; kernels_variant(v); v++) {
+            struct kernel_time time;
 
-            if ((only && strcmp(only, tt_kernel_bench_name(i)) != 0) ||
-                !tt_kernel_bench_is_own(i, tt_kernels_variant(v)))
+            if ((only && strcmp(only, kernel_bench_name(i)) != 0) || !kernel_bench_is_own(i, kernels_variant(v)))
                 continue;
-            tt_kernel_bench_run(i, tt_kernels_variant(v), INT64_C(1) << 19, 0.2, 3, &time);
+            kernel_bench_run(i, kernels_variant(v), INT64_C(1) << 19, 0.2, 3, &time);
             printf("%-23s %-11s %8.3f ms  %6.2f %s  %s\n", time.kernel, time.variant, 1e3 * time.sec,
                    1e-9 * (time.flops > 0.0 ? time.flops : time.bytes) / time.sec, time.flops > 0.0 ? "GF/s" : "GB/s",
                    time.shape);
@@ -229,10 +228,10 @@ static bool all_covered(void)
             for (int i = 0; i < *groups[g].n; i++)
                 found = found || strcmp(groups[g].cases[i].kernel, names[k]) == 0;
         }
-        for (int i = 0; i < tt_kernel_bench_count(); i++)
-            timed = timed || strcmp(tt_kernel_bench_name(i), names[k]) == 0;
+        for (int i = 0; i < kernel_bench_count(); i++)
+            timed = timed || strcmp(kernel_bench_name(i), names[k]) == 0;
         if (!found || !timed)
-            printf("not ok - %s has no case%s\n", names[k], found ? " in core/kernels/kernel_bench.c" : "");
+            printf("not ok - %s has no case%s\n", names[k], found ? " in tests/kernels/kernel_bench.c" : "");
         all = all && found && timed;
     }
     return all;
@@ -241,17 +240,17 @@ static bool all_covered(void)
 /* Whether an earlier variant has the same code for a kernel, which has been checked then. */
 static bool is_repetition(const char *kernel, const struct tt_kernels *variant)
 {
-    for (int i = 0; i < tt_kernel_bench_count(); i++)
-        if (strcmp(tt_kernel_bench_name(i), kernel) == 0)
-            return !tt_kernel_bench_is_own(i, variant);
+    for (int i = 0; i < kernel_bench_count(); i++)
+        if (strcmp(kernel_bench_name(i), kernel) == 0)
+            return !kernel_bench_is_own(i, variant);
     return false;
 }
 
 static int has(const char *variant)
 {
-    for (int v = 0; tt_kernels_variant(v); v++) {
-        if (strcmp(tt_kernels_variant(v)->name, variant) == 0)
-            return tt_kernels_variant(v) == tt_kernels() ? 2 : 0;
+    for (int v = 0; kernels_variant(v); v++) {
+        if (strcmp(kernels_variant(v)->name, variant) == 0)
+            return kernels_variant(v) == tt_kernels() ? 2 : 0;
     }
     return 1;
 }
@@ -279,11 +278,11 @@ int main(int argc, char **argv)
     }
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
         for (int i = 0; i < *groups[g].n; i++) {
-            for (int v = 0; tt_kernels_variant(v); v++) {
+            for (int v = 0; kernels_variant(v); v++) {
                 const struct check_case *one = &groups[g].cases[i];
 
-                if ((!only || strcmp(only, one->kernel) == 0) && !is_repetition(one->kernel, tt_kernels_variant(v)))
-                    good = run_case(one, tt_kernels_variant(v), seed) && good;
+                if ((!only || strcmp(only, one->kernel) == 0) && !is_repetition(one->kernel, kernels_variant(v)))
+                    good = run_case(one, kernels_variant(v), seed) && good;
             }
         }
     }

@@ -8,6 +8,7 @@
 #include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
 #include "core/math/rng.h"
+#include "tests/kernels/references.h"
 
 /**
  * kernelcheck compares every variant of every kernel with its double-precision reference, on awkward shapes and values,

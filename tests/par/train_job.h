@@ -4,7 +4,7 @@
 
 #include "core/data/mixture.h"
 #include "core/data/sampler.h"
-#include "core/optim/lr.h"
+#include "core/optim/optim.h"
 #include "parallel/engine/engine.h"
 
 /**

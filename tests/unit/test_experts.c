@@ -193,7 +193,7 @@ static void compare(const struct layer *l, enum tt_op_id op, bool adds)
 /* Calls a function for every op, in float and in bfloat16, without and with something to add to, on every kernel. */
 static void for_all(void (*check)(struct layer *l, enum tt_op_id op, bool adds))
 {
-    for (int v = 1; tt_kernels_variant(v); v++) {
+    for (int v = 0; tt_kernels_variant(v); v++) {
         tt_kernels_use(tt_kernels_variant(v));
         for (int i = 0; i < N_OPS * 4; i++) {
             struct layer layer = layer_new(i % 2);

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "core/optim/lr.h"
+#include "core/optim/optim.h"
 
 static void check(struct tt_lr_schedule schedule, const double *wanted, int n)
 {

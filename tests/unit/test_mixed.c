@@ -16,7 +16,6 @@
 #include "core/base/mem.h"
 #include "core/math/rng.h"
 #include "core/math/tree.h"
-#include "core/ops/step/mixed.h"
 #include "core/ops/step/step.h"
 
 static struct tt_team *team;

@@ -15,7 +15,7 @@
 #include "core/math/bf16.h"
 #include "core/math/rng.h"
 #include "core/ops/step/step.h"
-#include "core/optim/orthogonalize.h"
+#include "core/optim/optim.h"
 
 static struct tt_team *new_team(int threads)
 {

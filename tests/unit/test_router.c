@@ -14,7 +14,7 @@
 
 #include "core/base/mem.h"
 #include "core/math/rng.h"
-#include "core/ops/experts/router_losses.h"
+#include "core/ops/experts/router.h"
 #include "core/ops/op.h"
 
 enum { EXPERTS = 8, MOST_ROWS = 200 };

@@ -9,7 +9,7 @@
 #include "checkpoint/load/load.h"
 #include "core/kernels/kernels.h"
 #include "core/math/rng.h"
-#include "core/optim/lr.h"
+#include "core/optim/optim.h"
 #include "core/os/file.h"
 
 /* --- progress --- */

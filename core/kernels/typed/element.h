@@ -44,15 +44,4 @@ static inline element element_of(float x)
 
 #endif
 
-/** The same for the references, which compute in double. */
-static inline double exact_of(element x)
-{
-    return (double)value_of(x);
-}
-
-static inline element element_of_exact(double x)
-{
-    return element_of((float)x);
-}
-
 #endif

@@ -4,6 +4,7 @@
  * plain loops that gcc and clang turn into vector code for any instruction set: no libm call inside a loop, no branch
  * on data.
  */
+#include <math.h>
 #include <string.h>
 
 #include "core/kernels/typed/element.h"
@@ -104,5 +105,44 @@ void TT_TYPED(tt_swiglu_bwd, generic)(element *dg, element *du, const element *d
 
         dg[i] = element_of(grad * up * sigmoid * (1.0F + gate * (1.0F - sigmoid)));
         du[i] = element_of(grad * gate * sigmoid);
+    }
+}
+
+/* --- SwiGLU of gpt-oss (OpenAI 2025), whose inputs are pairs of a clamped gate and a clamped factor --- */
+
+static const float slope = 1.702F, limit = 7.0F;
+
+/* A NaN stays one. */
+static inline float below(float x)
+{
+    return x > limit ? limit : x;
+}
+
+static inline float within(float x)
+{
+    return x < -limit ? -limit : below(x);
+}
+
+void TT_TYPED(tt_swiglu_clamped_fwd, generic)(element *h, const element *x, int64_t n)
+{
+    TT_INDEPENDENT
+    for (int64_t i = 0; i < n; i++) {
+        float gate = below(value_of(x[2 * i])), up = within(value_of(x[2 * i + 1]));
+
+        h[i] = element_of((up + 1.0F) * (gate / (1.0F + tt_expf(-slope * gate))));
+    }
+}
+
+void TT_TYPED(tt_swiglu_clamped_bwd, generic)(element *dx, const element *dh, const element *x, int64_t n)
+{
+    TT_INDEPENDENT
+    for (int64_t i = 0; i < n; i++) {
+        float g = value_of(x[2 * i]), u = value_of(x[2 * i + 1]), grad = value_of(dh[i]);
+        float gate = below(g), up = within(u), sigmoid = 1.0F / (1.0F + tt_expf(-slope * gate));
+        float dg = grad * (up + 1.0F) * (sigmoid * (1.0F + slope * gate * (1.0F - sigmoid)));
+        float du = grad * (gate * sigmoid);
+
+        dx[2 * i] = element_of(g > limit ? 0.0F : dg);
+        dx[2 * i + 1] = element_of(u > limit || u < -limit ? 0.0F : du);
     }
 }

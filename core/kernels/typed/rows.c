@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The portable kernels over rows: RMSNorm, sums of rows, scattered rows, a matrix times a vector. Sums run in lanes
- * (vector_math.h), so their order does not depend on the instruction set.
+ * The portable kernels over rows: RMSNorm, LayerNorm, sums of rows, scattered rows, a matrix times a vector. Sums run
+ * in lanes (vector_math.h), so their order does not depend on the instruction set.
  */
 #include <math.h>
 #include <string.h>
@@ -113,5 +113,177 @@ void TT_TYPED(tt_sum_rows, generic)(float *y, const float *acc, const element *x
         }
         for (int64_t c = 0; c < n; c++)
             y[first + c] = acc ? acc[first + c] + sum[c] : sum[c];
+    }
+}
+
+/* --- LayerNorm --- */
+
+static float row_sum(const element *x, int64_t width)
+{
+    float lane[TT_LANES] = {0.0F};
+    int64_t i = 0;
+
+    for (; i + TT_LANES <= width; i += TT_LANES) {
+        for (int l = 0; l < TT_LANES; l++)
+            lane[l] += value_of(x[i + l]);
+    }
+    for (int l = 0; i + l < width; l++)
+        lane[l] += value_of(x[i + l]);
+    return tt_lanes_sum(lane);
+}
+
+/* The sum of (x - mean)^2, in a separate pass, because mean(x^2) - mean^2 cancels. */
+static float row_squares(const element *x, float mean, int64_t width)
+{
+    float lane[TT_LANES] = {0.0F};
+    int64_t i = 0;
+
+    for (; i + TT_LANES <= width; i += TT_LANES) {
+        for (int l = 0; l < TT_LANES; l++)
+            lane[l] += (value_of(x[i + l]) - mean) * (value_of(x[i + l]) - mean);
+    }
+    for (int l = 0; i + l < width; l++)
+        lane[l] += (value_of(x[i + l]) - mean) * (value_of(x[i + l]) - mean);
+    return tt_lanes_sum(lane);
+}
+
+void TT_TYPED(tt_layernorm_fwd, generic)(element *y, float *mean, float *rstd, const element *x, const element *w,
+                                         const element *b, int64_t rows, int64_t width, float eps)
+{
+    for (int64_t r = 0; r < rows; r++, x += width, y += width) {
+        float middle = row_sum(x, width) / (float)width;
+        float scale = 1.0F / sqrtf(row_squares(x, middle, width) / (float)width + eps);
+
+        mean[r] = middle;
+        rstd[r] = scale;
+        TT_INDEPENDENT
+        for (int64_t i = 0; i < width; i++)
+            y[i] = element_of((value_of(x[i]) - middle) * scale * value_of(w[i]) + value_of(b[i]));
+    }
+}
+
+/* The sums over a row of dy w and of dy w (x - mean). */
+static void row_dots(const element *dy, const element *x, const element *w, float mean, int64_t width, float *ret_plain,
+                     float *ret_with_x)
+{
+    float plain[TT_LANES] = {0.0F}, with_x[TT_LANES] = {0.0F};
+    int64_t i = 0;
+
+    for (; i + TT_LANES <= width; i += TT_LANES) {
+        for (int l = 0; l < TT_LANES; l++) {
+            plain[l] += value_of(dy[i + l]) * value_of(w[i + l]);
+            with_x[l] += value_of(dy[i + l]) * value_of(w[i + l]) * (value_of(x[i + l]) - mean);
+        }
+    }
+    for (int l = 0; i + l < width; l++) {
+        plain[l] += value_of(dy[i + l]) * value_of(w[i + l]);
+        with_x[l] += value_of(dy[i + l]) * value_of(w[i + l]) * (value_of(x[i + l]) - mean);
+    }
+    *ret_plain = tt_lanes_sum(plain);
+    *ret_with_x = tt_lanes_sum(with_x);
+}
+
+/* Adds a row's share to dw and db. */
+static void row_weights(float *dw, float *db, const element *dy, const element *x, float mean, float rstd,
+                        int64_t width)
+{
+    TT_INDEPENDENT
+    for (int64_t i = 0; i < width; i++) {
+        dw[i] += value_of(dy[i]) * ((value_of(x[i]) - mean) * rstd);
+        db[i] += value_of(dy[i]);
+    }
+}
+
+void TT_TYPED(tt_layernorm_bwd, generic)(const struct tt_layernorm_grads *of, int64_t rows, int64_t width)
+{
+    memset(of->dw, 0, (size_t)width * sizeof *of->dw);
+    memset(of->db, 0, (size_t)width * sizeof *of->db);
+    for (int64_t r = 0; r < rows; r++) {
+        const element *dy = (const element *)of->dy + r * width, *x = (const element *)of->x + r * width, *w = of->w;
+        const element *acc = of->acc ? (const element *)of->acc + r * width : NULL;
+        element *dx = (element *)of->dx + r * width;
+        float scale = of->rstd[r], mean = of->mean[r], plain, with_x;
+
+        row_dots(dy, x, w, mean, width, &plain, &with_x);
+        plain /= (float)width;
+        with_x = with_x * scale / (float)width * scale;
+        row_weights(of->dw, of->db, dy, x, mean, scale, width);
+        if (acc) {
+            TT_INDEPENDENT
+            for (int64_t i = 0; i < width; i++)
+                dx[i] = element_of(value_of(acc[i]) + scale * (value_of(dy[i]) * value_of(w[i]) - plain -
+                                                               (value_of(x[i]) - mean) * with_x));
+        } else {
+            TT_INDEPENDENT
+            for (int64_t i = 0; i < width; i++)
+                dx[i] =
+                    element_of(scale * (value_of(dy[i]) * value_of(w[i]) - plain - (value_of(x[i]) - mean) * with_x));
+        }
+    }
+}
+
+/* --- the rows that experts share: sums of a token's rows, and their gradients --- */
+
+enum { COLUMNS = 256 /* that are summed at a time */ };
+
+/* sum[c] = the weighted sum of the k rows. */
+static void mix(float *sum, const element *x, const int32_t *places, const float *gates, int64_t k, int64_t width,
+                int64_t columns)
+{
+    for (int64_t c = 0; c < columns; c++)
+        sum[c] = 0.0F;
+    for (int64_t j = 0; j < k; j++) {
+        const element *row = x + places[j] * width;
+        float gate = gates ? gates[j] : 1.0F;
+
+        TT_INDEPENDENT
+        for (int64_t c = 0; c < columns; c++)
+            sum[c] += gate * value_of(row[c]);
+    }
+}
+
+void TT_TYPED(tt_mix_rows, generic)(element *y, const element *acc, const element *x, const int32_t *places,
+                                    const float *gates, int64_t rows, int64_t k, int64_t width)
+{
+    float sum[COLUMNS];
+
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t begin = 0; begin < width; begin += COLUMNS) {
+            int64_t columns = width - begin < COLUMNS ? width - begin : COLUMNS, at = r * width + begin;
+
+            mix(sum, x + begin, places + r * k, gates ? gates + r * k : NULL, k, width, columns);
+            TT_INDEPENDENT
+            for (int64_t c = 0; c < columns; c++)
+                y[at + c] = element_of((acc ? value_of(acc[at + c]) : 0.0F) + sum[c]);
+        }
+    }
+}
+
+static float dot(const element *a, const element *b, int64_t n)
+{
+    float lane[TT_LANES] = {0.0F};
+    int64_t i = 0;
+
+    for (; i + TT_LANES <= n; i += TT_LANES)
+        for (int l = 0; l < TT_LANES; l++)
+            lane[l] += value_of(a[i + l]) * value_of(b[i + l]);
+    for (int l = 0; i + l < n; l++)
+        lane[l] += value_of(a[i + l]) * value_of(b[i + l]);
+    return tt_lanes_sum(lane);
+}
+
+void TT_TYPED(tt_mix_rows_bwd, generic)(element *dx, float *dgates, const element *dy, const element *x,
+                                        const int32_t *places, const float *gates, int64_t rows, int64_t k,
+                                        int64_t width)
+{
+    for (int64_t i = 0; i < rows * k; i++) {
+        const element *from = dy + i / k * width;
+        element *to = dx + places[i] * width;
+        float gate = gates[i];
+
+        dgates[i] = dot(from, x + places[i] * width, width);
+        TT_INDEPENDENT
+        for (int64_t c = 0; c < width; c++)
+            to[c] = element_of(gate * value_of(from[c]));
     }
 }

@@ -1,11 +1,261 @@
 /* SPDX-License-Identifier: MIT
  *
- * Causal attention forward in AVX2 or AVX-512, products in float32. Floats are read in place; blocks of bfloat16 are
- * widened first.
+ * Causal attention forward in AVX2 or AVX-512. Products are in float32: floats are read in place, blocks of bfloat16
+ * are widened first. With AVX512-BF16, the bfloat16 kernel uses vdpbf16ps: k is read in place, v as pairs of
+ * neighbouring keys, and the weights are rounded to bfloat16 for the product with v, but their sum is not.
+ * Everything else is float32 in both. The method: Milakov & Gimelshein 2018, Dao et al. 2022.
+ *
+ * The lanes of a vector are query rows: a panel is PANEL rows of a head. With q transposed once per panel, both
+ * products read k and v one element at a time, and maximum, sum and rescaling need no operation across lanes. A block
+ * of keys goes through scores^T = k q^T, weights^T = 2^(scores - maximum), o^T += v^T weights^T; the scale and log2(e)
+ * are multiplied into q, or into the scores of bfloat16. Keys beyond a vector's last row are not visited, nor those
+ * before the documents of all rows; only the square on the diagonal is masked, and keys before the last row's document.
  */
-#include "core/kernels/x86/attention_panel.h"
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
 #include "core/kernels/x86/element.h"
-#include "core/kernels/x86/x86.h"
+#include "core/kernels/x86/product.h"
+
+enum { KEYS = TT_ATTENTION_BLOCK };
+_Static_assert(PANEL <= TT_ATTENTION_PANEL && TT_ATTENTION_ROWS % PANEL == 0, "scratch, tiles");
+
+static const float LOG2_E = 0x1.715476p+0F, LN_2 = 0x1.62e430p-1F;
+
+/* Of scores in powers of 2. */
+VF_INLINE float score_scale(const struct tt_attention_shape *shape)
+{
+    return shape->scale > 0.0F ? LOG2_E * shape->scale : LOG2_E / sqrtf((float)shape->head_dim);
+}
+
+struct panel {
+    const struct tt_attention_shape *shape;
+    int64_t row, rows;             /* of the sequence; rows <= PANEL */
+    int64_t first_key;             /* that the panel's first row sees */
+    int64_t dim;                   /* of v and o */
+    int64_t key_dim;               /* of q and k */
+    int64_t depth;                 /* key_dim, or pairs of it: elements of a row of k */
+    int64_t v_step;                /* elements of a row of v */
+    float scale;                   /* of the scores of bfloat16 */
+    product_type *qt;              /* (depth, PANEL) */
+    float *ot;                     /* (dim, PANEL) */
+    float *weights;                /* (KEYS, PANEL) */
+    product_type *factors;         /* weights, or pairs of them along the keys */
+    float *largest, *sum, *shrink; /* PANEL: the maximum in powers of 2 */
+};
+
+/* Before the first keys. A finite maximum stays one if a row sees no key of a block. */
+static void panel_begin(struct panel *panel)
+{
+    panel->first_key = tt_attention_start(panel->shape, panel->row);
+    for (int64_t i = 0; i < panel->dim * PANEL; i += VF_LANES)
+        vf_store(panel->ot + i, vf_zero());
+    for (int64_t v = 0; v < PANEL; v += VF_LANES) {
+        vf_store(panel->largest + v, vf_set(-FLT_MAX));
+        vf_store(panel->sum + v, vf_zero());
+    }
+}
+
+VF_INLINE int64_t product_elements(int64_t n)
+{
+    return (n + PRODUCT_STEP - 1) / PRODUCT_STEP;
+}
+
+#if defined(__AVX512BF16__)
+
+VF_INLINE vf scaled(const float *s, vf scale)
+{
+    return vf_mul(scale, vf_load(s));
+}
+
+/* Weights of n keys from `key` on, an even number, and of the vectors from `first` on, as pairs of bfloat16. */
+static void pack_weights(struct panel *panel, int64_t key, int64_t n, int64_t first)
+{
+    for (int64_t j = 0; j < n; j += 2) {
+        const float *s = panel->weights + (key + j) * PANEL;
+
+        for (int64_t v = first * VF_LANES; v < PANEL; v += VF_LANES)
+            vp_store(panel->factors + (key + j) * PANEL + v * PRODUCT_STEP,
+                     vp_pairs(vf_load(s + v), j + 1 < n ? vf_load(s + PANEL + v) : vf_zero()));
+    }
+}
+
+#else
+
+VF_INLINE vf scaled(const float *s, vf scale)
+{
+    (void)scale;
+    return vf_load(s);
+}
+
+VF_INLINE void pack_weights(struct panel *panel, int64_t key, int64_t n, int64_t first)
+{
+    (void)panel, (void)key, (void)n, (void)first;
+}
+
+#endif
+
+/* The largest of n scores of the rows of one vector and of `first`. */
+static vf column_max(const float *s, int64_t n, vf scale, vf first)
+{
+    vf a = first, b = first;
+    int64_t j = 0;
+
+    for (; j + 2 <= n; j += 2, s += 2 * PANEL) {
+        a = vf_max(a, scaled(s, scale));
+        b = vf_max(b, scaled(s + PANEL, scale));
+    }
+    if (j < n)
+        a = vf_max(a, scaled(s, scale));
+    return vf_max(a, b);
+}
+
+/* Scores of one vector of rows into weights; returns their sum. */
+static vf column_weights(float *s, int64_t n, vf scale, vf largest)
+{
+    vf a = vf_zero(), b = vf_zero();
+    int64_t j = 0;
+
+    for (; j + 2 <= n; j += 2, s += 2 * PANEL) {
+        vf x = vf_exp2_low(vf_sub(scaled(s, scale), largest));
+        vf y = vf_exp2_low(vf_sub(scaled(s + PANEL, scale), largest));
+
+        vf_store(s, x);
+        vf_store(s + PANEL, y);
+        a = vf_add(a, x);
+        b = vf_add(b, y);
+    }
+    if (j < n) {
+        vf x = vf_exp2_low(vf_sub(scaled(s, scale), largest));
+
+        vf_store(s, x);
+        a = vf_add(a, x);
+    }
+    return vf_add(a, b);
+}
+
+/* Vector v of the panel sees the first n keys of the block. When the maximum grows, the sums so far are scaled down. */
+static void softmax(struct panel *panel, int64_t v, int64_t n)
+{
+    int64_t at = v * VF_LANES;
+    vf before = vf_load(panel->largest + at), scale = vf_set(panel->scale);
+    vf largest = column_max(panel->weights + at, n, scale, before);
+    vf shrink = vf_exp2_low(vf_sub(before, largest)), sum = column_weights(panel->weights + at, n, scale, largest);
+
+    vf_store(panel->largest + at, largest);
+    vf_store(panel->sum + at, vf_fma(vf_load(panel->sum + at), shrink, sum));
+    vf_store(panel->shrink + at, shrink);
+}
+
+static void rescale(struct panel *panel)
+{
+    vf shrink[PRODUCT_VECTORS];
+
+    for (int64_t v = 0; v < PRODUCT_VECTORS; v++)
+        shrink[v] = vf_load(panel->shrink + v * VF_LANES);
+    for (int64_t e = 0; e < panel->dim; e++) {
+        for (int64_t v = 0; v < PRODUCT_VECTORS; v++) {
+            float *o = panel->ot + e * PANEL + v * VF_LANES;
+
+            vf_store(o, vf_mul(shrink[v], vf_load(o)));
+        }
+    }
+}
+
+/* Masks the scores of n keys from `key` on, row `at` of the weights, for rows whose documents begin after them. */
+static void mask_documents(struct panel *panel, int64_t key, int64_t at, int64_t n)
+{
+    float *s = panel->weights + at * PANEL;
+    int64_t seen = 0; /* rows that see the key: the first ones */
+
+    if (tt_attention_start(panel->shape, panel->row + panel->rows - 1) <= key)
+        return;
+    for (int64_t j = 0; j < n; j++, s += PANEL) {
+        while (seen < panel->rows && tt_attention_start(panel->shape, panel->row + seen) <= key + j)
+            seen++;
+        for (int64_t v = 0; v < PANEL; v += VF_LANES)
+            vf_store(s + v, vf_select(vf_first(seen - v), vf_load(s + v), vf_set(-INFINITY)));
+    }
+}
+
+/* Keys from `key` on that no row of the panel is above; k and v: their first elements. */
+static void block_below(struct panel *panel, const product_type *k, const product_type *v, int64_t key, int64_t keys)
+{
+    product_rows(panel->weights, PANEL, k, panel->depth, panel->qt, PANEL, keys, PRODUCT_VECTORS, panel->depth);
+    mask_documents(panel, key, 0, keys);
+    for (int64_t i = 0; i < PRODUCT_VECTORS; i++)
+        softmax(panel, i, keys);
+    if (key > panel->first_key)
+        rescale(panel);
+    pack_weights(panel, 0, keys, 0);
+    product_columns_add(panel->ot, PANEL, v, panel->v_step, panel->factors, PANEL, panel->dim, PRODUCT_VECTORS,
+                        product_elements(keys));
+}
+
+/* Masks the scores in the square on the diagonal that vector v must not see. */
+static void mask(struct panel *panel, int64_t v, int64_t n)
+{
+    float *s = panel->weights + (v * VF_LANES) * PANEL + v * VF_LANES;
+
+    for (int64_t j = 1; j < n && j < VF_LANES; j++)
+        vf_store(s + j * PANEL, vf_select(vf_first(j), vf_set(-INFINITY), vf_load(s + j * PANEL)));
+}
+
+/* The keys of the panel's own rows: key group g is seen by the vectors from g on. */
+static void block_diagonal(struct panel *panel, const product_type *k, const product_type *v)
+{
+    for (int64_t g = 0; g * VF_LANES < panel->rows; g++) {
+        int64_t at = g * VF_LANES, left = panel->rows - at, n = left < VF_LANES ? left : VF_LANES;
+
+        product_rows(panel->weights + at * PANEL + at, PANEL, k + at * panel->depth * PRODUCT_STEP, panel->depth,
+                     panel->qt + at * PRODUCT_STEP, PANEL, n, (int)(PRODUCT_VECTORS - g), panel->depth);
+        mask(panel, g, n);
+        mask_documents(panel, panel->row + at, at, n);
+    }
+    for (int64_t g = 0; g < PRODUCT_VECTORS; g++) {
+        int64_t seen = (g + 1) * VF_LANES;
+
+        softmax(panel, g, seen < panel->rows ? seen : panel->rows);
+    }
+    if (panel->row > panel->first_key)
+        rescale(panel);
+    for (int64_t g = 0; g * VF_LANES < panel->rows; g++) {
+        int64_t at = g * VF_LANES, left = panel->rows - at, n = left < VF_LANES ? left : VF_LANES;
+
+        pack_weights(panel, at, n, g);
+        product_columns_add(panel->ot + at, PANEL, v + at * panel->v_step, panel->v_step,
+                            panel->factors + at * PANEL + at * PRODUCT_STEP, PANEL, panel->dim,
+                            (int)(PRODUCT_VECTORS - g), product_elements(n));
+    }
+}
+
+/* The sink of the head: the maximum and the sum include it. Returns what the vector's weights are multiplied by. */
+static vf add_sink(struct panel *panel, int64_t v)
+{
+    vf before = vf_load(panel->largest + v * VF_LANES), sink = vf_set(LOG2_E * panel->shape->sinks[0]);
+    vf largest = vf_max(before, sink), shrink = vf_exp2_low(vf_sub(before, largest));
+    vf sum = vf_fma(vf_load(panel->sum + v * VF_LANES), shrink, vf_exp2_low(vf_sub(sink, largest)));
+
+    vf_store(panel->largest + v * VF_LANES, largest);
+    vf_store(panel->sum + v * VF_LANES, sum);
+    return vf_div(shrink, sum);
+}
+
+/* o^T as the result, and the rows' lse. */
+static void panel_end(struct panel *panel, float *lse, int64_t lse_stride)
+{
+    for (int64_t v = 0; v < PRODUCT_VECTORS; v++) {
+        vf share = panel->shape->sinks ? add_sink(panel, v) : vf_div(vf_set(1.0F), vf_load(panel->sum + v * VF_LANES));
+
+        vf_store(panel->shrink + v * VF_LANES, share);
+    }
+    rescale(panel);
+    for (int64_t r = 0; r < panel->rows; r++)
+        lse[r * lse_stride] = panel->largest[r] * LN_2 + logf(panel->sum[r]);
+}
+
+#if !defined(__AVX512BF16__)
 
 /* q^T times scale; the lanes beyond the last row are 0 and harmless. */
 static void load_queries(struct panel *panel, const float *q, int64_t q_stride, float scale)
@@ -112,3 +362,109 @@ void TT_TYPED(tt_attention_fwd)(element *o, float *lse, const element *q, const 
         store_rows(&panel, o + at * o_stride, o_stride, wide_k);
     }
 }
+
+#else
+
+struct work {
+    struct panel panel;
+    tt_bf16 *k; /* (KEYS, depth) pairs: a copy, where an odd head has no room for its last pair */
+    tt_bf16 *v; /* (KEYS / 2, v_step) pairs of keys */
+    float *o;   /* (PANEL, dim) */
+};
+
+/* q^T as pairs; lanes beyond the last row are 0 and harmless. */
+static void load_queries(struct panel *panel, const tt_bf16 *q, int64_t q_stride)
+{
+    for (int64_t r = 0; r < PANEL; r += EIGHT)
+        pack_eight_rows(panel->qt + r * PRODUCT_STEP, PANEL, q + r * q_stride, q_stride, panel->rows - r,
+                        panel->key_dim);
+}
+
+static const tt_bf16 *load_keys(struct work *work, const tt_bf16 *k, int64_t keys)
+{
+    int64_t dim = work->panel.key_dim, row = work->panel.depth * PRODUCT_STEP;
+
+    if (row == dim)
+        return k;
+    for (int64_t j = 0; j < keys; j++) {
+        memcpy(work->k + j * row, k + j * dim, (size_t)dim * sizeof *k);
+        work->k[j * row + dim] = 0;
+    }
+    return work->k;
+}
+
+static const tt_bf16 *load_values(struct work *work, const tt_bf16 *v, int64_t keys)
+{
+    int64_t dim = work->panel.dim, stride = tt_attention_value_stride(work->panel.shape);
+
+    for (int64_t j = 0; j < keys; j += 2) {
+        const tt_bf16 *low = v + j * stride, *high = j + 1 < keys ? low + stride : NULL;
+
+        for (int64_t e = 0; e < dim; e += VP_LANES)
+            vp_store(work->v + j * work->panel.v_step + e * PRODUCT_STEP, interleave(low, high, e, dim - e));
+    }
+    return work->v;
+}
+
+static void store_rows(struct work *work, tt_bf16 *o, int64_t o_stride)
+{
+    int64_t dim = work->panel.dim;
+
+    transpose(work->o, dim, work->panel.ot, PANEL, dim, work->panel.rows);
+    for (int64_t r = 0; r < work->panel.rows; r++)
+        for (int64_t e = 0; e < dim; e += VF_LANES)
+            bf16_store_n(o + r * o_stride + e, vf_load_n(work->o + r * dim + e, dim - e), dim - e);
+}
+
+static void lay_out(struct work *work, float *scratch)
+{
+    struct panel *panel = &work->panel;
+
+    panel->qt = (tt_bf16 *)(void *)scratch;
+    panel->ot = scratch + panel->depth * PANEL;
+    panel->weights = panel->ot + panel->dim * PANEL;
+    panel->factors = (tt_bf16 *)(void *)(panel->weights + KEYS * PANEL);
+    panel->largest = panel->weights + KEYS * PANEL + KEYS / 2 * PANEL;
+    panel->sum = panel->largest + PANEL;
+    panel->shrink = panel->sum + PANEL;
+    work->v = (tt_bf16 *)(void *)(panel->shrink + PANEL);
+    work->k = work->v + KEYS * panel->v_step;
+    work->o = panel->shrink + PANEL + KEYS / 2 * panel->v_step + KEYS * panel->depth;
+}
+
+void TT_ISA(tt_attention_fwd_bf16)(tt_bf16 *o, float *lse, const tt_bf16 *q, const tt_bf16 *k, const tt_bf16 *v,
+                                   const struct tt_attention_shape *shape, int64_t first_row, int64_t rows,
+                                   float *scratch)
+{
+    int64_t dim = shape->head_dim, q_stride = shape->heads * dim, end = first_row + rows;
+    int64_t width = tt_attention_value_dim(shape), o_stride = shape->heads * width;
+    int64_t v_stride = tt_attention_value_stride(shape);
+    struct work work = {.panel = {.shape = shape,
+                                  .dim = width,
+                                  .key_dim = dim,
+                                  .depth = (dim + 1) / 2,
+                                  .v_step = (width + VP_LANES - 1) / VP_LANES * VP_LANES,
+                                  .scale = score_scale(shape)}};
+    struct panel *panel = &work.panel;
+
+    lay_out(&work, scratch);
+    for (panel->row = first_row; panel->row < end; panel->row += PANEL) {
+        int64_t at = panel->row - shape->begin;
+
+        panel->rows = end - panel->row < PANEL ? end - panel->row : PANEL;
+        load_queries(panel, q + at * q_stride, q_stride);
+        panel_begin(panel);
+        for (int64_t key = panel->first_key; key < panel->row; key += KEYS) {
+            int64_t keys = panel->row - key < KEYS ? panel->row - key : KEYS;
+
+            block_below(panel, load_keys(&work, k + key * dim, keys), load_values(&work, v + key * v_stride, keys), key,
+                        keys);
+        }
+        block_diagonal(panel, load_keys(&work, k + panel->row * dim, panel->rows),
+                       load_values(&work, v + panel->row * v_stride, panel->rows));
+        panel_end(panel, lse + at * shape->heads, shape->heads);
+        store_rows(&work, o + at * o_stride, o_stride);
+    }
+}
+
+#endif

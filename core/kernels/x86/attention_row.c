@@ -5,8 +5,8 @@
  */
 #include <math.h>
 
+#include "core/kernels/kernels.h"
 #include "core/kernels/x86/element.h"
-#include "core/kernels/x86/x86.h"
 
 enum {
     VECTORS = 4, /* of a row of v at a time: they hide the latency of each other's sums */

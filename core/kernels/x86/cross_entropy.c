@@ -7,9 +7,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/kernels/kernels.h"
 #include "core/kernels/vector_math.h"
 #include "core/kernels/x86/element.h"
-#include "core/kernels/x86/x86.h"
+#include "core/kernels/x86/simd.h"
 #include "core/math/bf16.h"
 
 /* Long rows: the lanes of each block are folded into a double, so that the error does not grow with the vocabulary. */
@@ -167,4 +168,16 @@ void TT_ISA(tt_softmax_grad_bf16)(tt_bf16 *y, const float *x, int64_t n, float l
 {
     for (int64_t i = 0; i < n; i += VF_LANES)
         bf16_store_n(y + i, slope(x + i, n - i, largest, factor), n - i);
+}
+
+/* --- e^x, which is not an op --- */
+
+void TT_ISA(tt_exp)(float *y, const float *x, int64_t n)
+{
+    int64_t i = 0;
+
+    for (; i + VF_LANES <= n; i += VF_LANES)
+        vf_store(y + i, vf_exp(vf_load(x + i)));
+    if (i < n)
+        vf_store_n(y + i, vf_exp(vf_load_n(x + i, n - i)), n - i);
 }

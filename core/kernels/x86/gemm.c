@@ -9,10 +9,10 @@
  * rectangle of ROWS x PANEL of c over a block of k; the sums over blocks of k are added in order. So the bits of an
  * element depend on k only.
  */
+#include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
 #include "core/kernels/x86/element.h"
-#include "core/kernels/x86/fetch.h"
-#include "core/kernels/x86/x86.h"
+#include "core/kernels/x86/simd.h"
 
 /* 64 bits, like the indices that they are multiplied with */
 #define ROWS    INT64_C(8)

@@ -1,13 +1,25 @@
 /* SPDX-License-Identifier: MIT
  *
- * Kernels over rows in AVX2 or AVX-512: RMSNorm, sums over rows, scattered rows.
+ * Kernels over rows in AVX2 or AVX-512: RMSNorm, LayerNorm, sums over rows, scattered rows, the rows of experts, and
+ * products with a vector.
  */
 #include <math.h>
 #include <string.h>
 
+#include "core/kernels/kernels.h"
 #include "core/kernels/x86/element.h"
-#include "core/kernels/x86/row_sum.h"
-#include "core/kernels/x86/x86.h"
+#include "core/kernels/x86/simd.h"
+
+/*
+ * How a row is summed: ROW_SUMS vectors take turns, so that additions need not wait for each other; the remainder at
+ * the row's end is added to the first. The order depends on the width only.
+ */
+enum { ROW_SUMS = 4, ROW_STEP = ROW_SUMS * VF_LANES };
+
+VF_INLINE float row_total(const vf *sum)
+{
+    return vf_sum(vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3])));
+}
 
 VF_INLINE float row_squares(const element *x, int64_t width)
 {
@@ -65,7 +77,8 @@ VF_INLINE float row_dot(const element *dy, const element *x, const element *w, i
 }
 
 /* scale (dy w - x mean) for n <= VF_LANES elements; adds dy x scale to dw. */
-VF_INLINE vf row_grads(float *dw, const element *dy, const element *x, const element *w, vf scale, vf mean, int64_t n)
+VF_INLINE vf rows_row_grads(float *dw, const element *dy, const element *x, const element *w, vf scale, vf mean,
+                            int64_t n)
 {
     vf g = element_load_n(dy, n), v = element_load_n(x, n);
 
@@ -83,11 +96,11 @@ void TT_TYPED(tt_rmsnorm_bwd)(element *dx, float *dw, const element *acc, const 
         int64_t i = 0;
 
         for (; i + VF_LANES <= width; i += VF_LANES) {
-            v = row_grads(dw + i, dy + i, x + i, w + i, scales, means, VF_LANES);
+            v = rows_row_grads(dw + i, dy + i, x + i, w + i, scales, means, VF_LANES);
             element_store(dx + i, acc ? vf_add(element_load(acc + i), v) : v);
         }
         if (i < width) {
-            v = row_grads(dw + i, dy + i, x + i, w + i, scales, means, width - i);
+            v = rows_row_grads(dw + i, dy + i, x + i, w + i, scales, means, width - i);
             element_store_n(dx + i, acc ? vf_add(element_load_n(acc + i, width - i), v) : v, width - i);
         }
         acc = acc ? acc + width : NULL;
@@ -117,4 +130,274 @@ void TT_TYPED(tt_scatter_add)(float *dw, const element *dx, const int32_t *token
             vf_store_n(to + c, vf_add(vf_load_n(to + c, columns - c), element_load_n(from + c, columns - c)),
                        columns - c);
     }
+}
+
+/* --- LayerNorm --- */
+
+VF_INLINE float row_mean(const element *x, int64_t width)
+{
+    vf sum[ROW_SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+    int64_t i = 0;
+
+    for (; i + ROW_STEP <= width; i += ROW_STEP) {
+        for (int s = 0; s < ROW_SUMS; s++)
+            sum[s] = vf_add(sum[s], element_load(x + i + (int64_t)s * VF_LANES));
+    }
+    for (; i < width; i += VF_LANES)
+        sum[0] = vf_add(sum[0], element_load_n(x + i, width - i));
+    return row_total(sum) / (float)width;
+}
+
+/* x - mean in the lanes below n, 0 in the others. */
+VF_INLINE vf centred(const element *x, vf mean, int64_t n)
+{
+    vf v = vf_sub(element_load_n(x, n), mean);
+
+    return n < VF_LANES ? vf_select(vf_first(n), v, vf_zero()) : v;
+}
+
+/* The mean of (x - mean)^2, in a separate pass, because mean(x^2) - mean^2 cancels. */
+VF_INLINE float row_variance(const element *x, float mean, int64_t width)
+{
+    vf sum[ROW_SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}, middle = vf_set(mean), v;
+    int64_t i = 0;
+
+    for (; i + ROW_STEP <= width; i += ROW_STEP) {
+        for (int s = 0; s < ROW_SUMS; s++) {
+            v = vf_sub(element_load(x + i + (int64_t)s * VF_LANES), middle);
+            sum[s] = vf_fma(v, v, sum[s]);
+        }
+    }
+    for (; i < width; i += VF_LANES) {
+        v = centred(x + i, middle, width - i);
+        sum[0] = vf_fma(v, v, sum[0]);
+    }
+    return row_total(sum) / (float)width;
+}
+
+void TT_TYPED(tt_layernorm_fwd)(element *y, float *mean, float *rstd, const element *x, const element *w,
+                                const element *b, int64_t rows, int64_t width, float eps)
+{
+    for (int64_t r = 0; r < rows; r++, x += width, y += width) {
+        vf middle, scale;
+
+        mean[r] = row_mean(x, width);
+        rstd[r] = 1.0F / sqrtf(row_variance(x, mean[r], width) + eps);
+        middle = vf_set(mean[r]);
+        scale = vf_set(rstd[r]);
+        for (int64_t i = 0, n = width; i < width; i += VF_LANES, n -= VF_LANES) {
+            vf v = vf_mul(vf_sub(element_load_n(x + i, n), middle), scale);
+
+            element_store_n(y + i, vf_fma(v, element_load_n(w + i, n), element_load_n(b + i, n)), n);
+        }
+    }
+}
+
+/* The means over a row of dy w and of dy w (x - mean). */
+VF_INLINE void row_dots(const element *dy, const element *x, const element *w, vf mean, int64_t width, float *ret_plain,
+                        float *ret_with_x)
+{
+    vf plain[ROW_SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+    vf with_x[ROW_SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}, g;
+    int64_t i = 0;
+
+    for (; i + ROW_STEP <= width; i += ROW_STEP) {
+        for (int s = 0; s < ROW_SUMS; s++) {
+            int64_t at = i + (int64_t)s * VF_LANES;
+
+            g = vf_mul(element_load(dy + at), element_load(w + at));
+            plain[s] = vf_add(plain[s], g);
+            with_x[s] = vf_fma(g, vf_sub(element_load(x + at), mean), with_x[s]);
+        }
+    }
+    for (; i < width; i += VF_LANES) {
+        g = vf_mul(element_load_n(dy + i, width - i), element_load_n(w + i, width - i));
+        plain[0] = vf_add(plain[0], g);
+        with_x[0] = vf_fma(g, centred(x + i, mean, width - i), with_x[0]);
+    }
+    *ret_plain = row_total(plain) / (float)width;
+    *ret_with_x = row_total(with_x) / (float)width;
+}
+
+void TT_TYPED(tt_layernorm_bwd)(const struct tt_layernorm_grads *of, int64_t rows, int64_t width)
+{
+    memset(of->dw, 0, (size_t)width * sizeof *of->dw);
+    memset(of->db, 0, (size_t)width * sizeof *of->db);
+    for (int64_t r = 0; r < rows; r++) {
+        const element *dy = (const element *)of->dy + r * width, *x = (const element *)of->x + r * width, *w = of->w;
+        const element *acc = of->acc ? (const element *)of->acc + r * width : NULL;
+        element *dx = (element *)of->dx + r * width;
+        float plain, with_x;
+        vf mean = vf_set(of->mean[r]), scale = vf_set(of->rstd[r]), plains, with_xs;
+
+        row_dots(dy, x, w, mean, width, &plain, &with_x);
+        plains = vf_set(plain);
+        with_xs = vf_set(with_x * of->rstd[r] * of->rstd[r]);
+        for (int64_t i = 0, n = width; i < width; i += VF_LANES, n -= VF_LANES) {
+            vf g = element_load_n(dy + i, n), v = vf_sub(element_load_n(x + i, n), mean), d;
+
+            vf_store_n(of->dw + i, vf_fma(g, vf_mul(v, scale), vf_load_n(of->dw + i, n)), n);
+            vf_store_n(of->db + i, vf_add(g, vf_load_n(of->db + i, n)), n);
+            d = vf_sub(vf_mul(g, element_load_n(w + i, n)), plains);
+            d = vf_mul(scale, vf_fnma(v, with_xs, d));
+            element_store_n(dx + i, acc ? vf_add(element_load_n(acc + i, n), d) : d, n);
+        }
+    }
+}
+
+/*
+ * --- the rows that experts share ---
+ *
+ * The rows of a token lie far apart, so those of the
+ * next token are fetched meanwhile. Every row's bits depend on its own operands only.
+ */
+
+enum { MIX_ROWS_LINE = 64 / sizeof(element) /* elements of a cache line */ };
+
+/* What is added up for one row of y, and the places of the next row; NULL: there is none. */
+struct mix {
+    const element *x;
+    const int32_t *places, *next;
+    const float *gates; /* NULL: 1 */
+    int64_t k, width;
+};
+
+VF_INLINE void fetch(const element *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += MIX_ROWS_LINE)
+        __builtin_prefetch(x + i, 0, 2);
+}
+
+/* `n` columns from `begin` on, in `vectors` vectors; callers pass their number as a constant. */
+VF_INLINE void mix_columns(element *y, const element *acc, const struct mix *m, int64_t begin, int64_t n, int vectors)
+{
+    vf sum[ROW_SUMS];
+
+    VF_UNROLL
+    for (int v = 0; v < vectors; v++)
+        sum[v] = vf_zero();
+    for (int64_t j = 0; j < m->k; j++) {
+        const element *row = m->x + m->places[j] * m->width + begin;
+        vf gate = vf_set(m->gates ? m->gates[j] : 1.0F);
+
+        if (m->next)
+            fetch(m->x + m->next[j] * m->width + begin, n);
+        VF_UNROLL
+        for (int v = 0; v < vectors; v++)
+            sum[v] = vf_fma(gate, element_load_n(row + v * VF_LANES, n - v * VF_LANES), sum[v]);
+    }
+    VF_UNROLL
+    for (int v = 0; v < vectors; v++) {
+        int64_t at = begin + v * VF_LANES, left = n - v * VF_LANES;
+
+        if (acc)
+            sum[v] = vf_add(element_load_n(acc + at, left), sum[v]);
+        element_store_n(y + at, sum[v], left);
+    }
+}
+
+void TT_TYPED(tt_mix_rows)(element *y, const element *acc, const element *x, const int32_t *places, const float *gates,
+                           int64_t rows, int64_t k, int64_t width)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        struct mix m = {.x = x,
+                        .places = places + r * k,
+                        .next = r + 1 < rows ? places + (r + 1) * k : NULL,
+                        .gates = gates ? gates + r * k : NULL,
+                        .k = k,
+                        .width = width};
+        int64_t c = 0;
+
+        for (; c + ROW_STEP <= width; c += ROW_STEP)
+            mix_columns(y + r * width, acc ? acc + r * width : NULL, &m, c, ROW_STEP, ROW_SUMS);
+        for (; c < width; c += VF_LANES)
+            mix_columns(y + r * width, acc ? acc + r * width : NULL, &m, c, width - c < VF_LANES ? width - c : VF_LANES,
+                        1);
+    }
+}
+
+/* to = gate * from; returns the dot product of from and x, which may be `to`. */
+VF_INLINE float mix_rows_row_grads(element *to, const element *from, const element *x, vf gate, int64_t width)
+{
+    vf sum[ROW_SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}, d;
+    int64_t i = 0;
+
+    for (; i + ROW_STEP <= width; i += ROW_STEP) {
+        VF_UNROLL
+        for (int s = 0; s < ROW_SUMS; s++) {
+            int64_t at = i + s * VF_LANES;
+
+            d = element_load(from + at);
+            sum[s] = vf_fma(d, element_load(x + at), sum[s]);
+            element_store(to + at, vf_mul(gate, d));
+        }
+    }
+    for (; i < width; i += VF_LANES) {
+        d = element_load_n(from + i, width - i);
+        sum[0] = vf_fma(d, element_load_n(x + i, width - i), sum[0]);
+        element_store_n(to + i, vf_mul(gate, d), width - i);
+    }
+    return row_total(sum);
+}
+
+void TT_TYPED(tt_mix_rows_bwd)(element *dx, float *dgates, const element *dy, const element *x, const int32_t *places,
+                               const float *gates, int64_t rows, int64_t k, int64_t width)
+{
+    for (int64_t i = 0; i < rows * k; i++) {
+        if (i + 1 < rows * k)
+            fetch(x + places[i + 1] * width, width);
+        dgates[i] = mix_rows_row_grads(dx + places[i] * width, dy + i / k * width, x + places[i] * width,
+                                       vf_set(gates[i]), width);
+    }
+}
+
+/*
+ * --- a matrix times a vector ---
+ *
+ * Rows are read four at a time: they share the loads of the vector and hide
+ * the latency of each other's sums. With four streams, processors prefetch too little at the beginning of each, so in
+ * short rows the next four are prefetched as they lie in memory. Every row is summed in the same order, whatever the
+ * others are.
+ */
+
+enum {
+    ROWS = 4,
+    LONG = 16384, /* bytes of a row */
+    GEMV_LINE = 64
+};
+
+VF_INLINE void some_rows(float *y, const element *w, const element *x, int rows, int64_t width, bool ahead)
+{
+    const char *next = (const char *)(w + rows * width);
+    vf sum[ROWS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+    int64_t i = 0;
+
+    for (; i + VF_LANES <= width; i += VF_LANES) {
+        vf part = element_load(x + i);
+
+        for (int at = 0; ahead && at < rows * VF_LANES * (int)sizeof(element); at += GEMV_LINE)
+            _mm_prefetch(next + i * rows * (int64_t)sizeof(element) + at, _MM_HINT_T0);
+
+        for (int r = 0; r < rows; r++)
+            sum[r] = vf_fma(element_load(w + r * width + i), part, sum[r]);
+    }
+    if (i < width) {
+        vf part = element_load_n(x + i, width - i);
+
+        for (int r = 0; r < rows; r++)
+            sum[r] = vf_fma(element_load_n(w + r * width + i, width - i), part, sum[r]);
+    }
+    for (int r = 0; r < rows; r++)
+        y[r] = vf_sum(sum[r]);
+}
+
+void TT_TYPED(tt_gemv)(float *y, const element *w, const element *x, int64_t rows, int64_t width)
+{
+    bool is_long = width * (int64_t)sizeof(element) >= LONG;
+    int64_t r = 0;
+
+    for (; r + ROWS <= rows; r += ROWS)
+        some_rows(y + r, w + r * width, x, ROWS, width, !is_long);
+    for (; r < rows; r++)
+        some_rows(y + r, w + r * width, x, 1, width, false);
 }

@@ -2,12 +2,18 @@
  *
  * The slots that an instruction set replaces.
  */
+#include "core/kernels/kernels.h"
 #include "core/kernels/x86/simd.h"
-#include "core/kernels/x86/x86.h"
 
 #define SLOT(name) .name = TT_ISA(tt_##name)
 
 const struct tt_kernels TT_ISA(tt_kernels) = {
+#if defined(__AVX512BF16__) /* only what differs from AVX-512's table */
+    .name = "avx512_bf16",
+    SLOT(attention_fwd_bf16),
+    SLOT(attention_bwd_bf16),
+    SLOT(bgemm),
+#else
 #if defined(__AVX512F__)
     .name = "avx512",
 #else
@@ -66,4 +72,5 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
     SLOT(swiglu_bwd_bf16),
     SLOT(swiglu_fwd),
     SLOT(swiglu_fwd_bf16),
+#endif
 };

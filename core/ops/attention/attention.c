@@ -9,21 +9,145 @@
  *        sequence, k and v those of all, in the order of core/graph/pieces.h. Without grains N is M.
  *
  * A sink is a score that takes its share of a row's softmax and has no value (Xiao et al. 2023). With it in lse,
- * backward needs no more of it; its own gradient is that of sinks.c.
+ * backward needs no more of it; its own gradient is SINKS_BWD's.
  *
  * A tile is TT_ATTENTION_ROWS rows of a piece of a head. The backward op is backward.c.
  */
-#include "core/kernels/attention.h"
+#include "core/ops/attention/attention.h"
 
 #include <string.h>
 
 #include "core/base/mem.h"
 #include "core/graph/pieces.h"
 #include "core/kernels/kernels.h"
-#include "core/ops/grains.h"
 #include "core/ops/rule.h"
 
 enum { GATHER_ROWS = 128, LINE = 64, SINKS = 4 /* the input */ };
+
+/*
+ * SINKS_BWD: the gradient of the sinks of ATTENTION. A sink has the share exp(sink - lse) of a row's softmax and no
+ * value, so its score has the gradient -share * dot(do, o), and the gradient of a head's sink is the sum over rows.
+ *   in   do, o (N, H*Ev), lse (N, H), sinks (H), acc (H) or none
+ *   out  dsinks (H) = [acc +] the sum, may take acc's memory
+ *   Summed over blocks of SUM_ROWS rows, then over the blocks (tt_row_blocks_sum). attr heads, rows (N).
+ */
+
+enum { SUM_ROWS = 64 };
+enum { DO, O, LSE, BWD_SINKS, ACC }; /* inputs */
+
+/*
+ * The sinks of heads [first, first + n) as floats, from an input of the call: in place, or widened to `to`, which has
+ * room for them. NULL if the input is absent.
+ */
+static const float *widened_sinks(const struct tt_call *call, int input, int64_t first, int64_t n, float *to)
+{
+    if (!call->in[input])
+        return NULL;
+    if (tt_call_in(call, input)->dtype == TT_F32)
+        return tt_call_in_at(call, input, first);
+    tt_kernels()->bf16_widen(to, tt_call_in_at(call, input, first), n);
+    return to;
+}
+
+/* Adds the gradient of the sinks of an ATTENTION to the graph if it has sinks that are trained. */
+static int sinks_backward(struct tt_graph *graph, const struct tt_node *forward, int grad_out, int *grad_in)
+{
+    int sinks = forward->in[SINKS], rc = 0, grad;
+    int in[5] = {grad_out, forward->out[0], forward->out[1], sinks, grad_in[SINKS]};
+
+    if (sinks == TT_NONE || !tt_rule_wanted(graph, sinks))
+        return 0;
+    TT_TRY(tt_rule_node(graph, TT_OP_SINKS_BWD, forward, in, 5, &sinks, 1, &grad));
+    tt_rule_set(forward, SINKS, grad, grad_in);
+out:
+    return rc;
+}
+
+static int64_t rows_of(const struct tt_graph *graph, const struct tt_node *node)
+{
+    return tt_value_rows(&graph->values[node->in[DO]]);
+}
+
+static int sinks_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    int64_t rows = rows_of(graph, node), width = tt_value_width(&graph->values[node->in[DO]]);
+    int64_t heads = node->attr.heads;
+
+    if (heads < 1 || width % heads != 0 || !tt_op_acc_fits(graph, node, O, rows, width) ||
+        !tt_op_acc_fits(graph, node, LSE, rows, heads) || !tt_op_acc_fits(graph, node, BWD_SINKS, 1, heads) ||
+        !tt_op_acc_fits(graph, node, ACC, 1, heads) || !tt_grain_fits(&node->attr.rows, rows))
+        return tt_op_mismatch(graph, node, "do, o (N, H*Ev), lse (N, H), sinks, acc (H)");
+    return tt_op_output(graph, node, 0, name, NULL, 1, &heads);
+}
+
+static struct tt_row_blocks blocks_of(const struct tt_graph *graph, const struct tt_node *node)
+{
+    return tt_row_blocks_of(&node->attr.rows, rows_of(graph, node), 1, SUM_ROWS);
+}
+
+static void block_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    int64_t heads = call->node->attr.heads, width = tt_value_width(tt_call_in(call, DO));
+    struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
+    struct tt_range part = tt_row_block(&blocks, tile);
+
+    (void)worker;
+    TT_RUN_KERNEL(call, sinks_bwd, (float *)call->scratch + tile * heads, tt_call_in_at(call, DO, part.begin * width),
+                  tt_call_in_at(call, O, part.begin * width), tt_call_in_at(call, LSE, part.begin * heads),
+                  call->in[BWD_SINKS], part.n, heads, width / heads);
+}
+
+static void sum_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    int64_t heads = call->node->attr.heads;
+    struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
+    struct tt_range part = tt_tile_range(heads, TT_SUM_COLUMNS, tile);
+    const float *acc = call->in[ACC];
+
+    (void)worker;
+    tt_row_blocks_sum(&blocks, (float *)call->out[0] + part.begin, acc ? acc + part.begin : NULL,
+                      (const float *)call->scratch + part.begin, heads, part.n);
+}
+
+static void sinks_run(const struct tt_call *call)
+{
+    struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
+
+    tt_team_run(call->team, tt_row_blocks_count(&blocks), block_tile, (void *)call);
+    tt_team_run(call->team, tt_tiles(call->node->attr.heads, TT_SUM_COLUMNS), sum_tile, (void *)call);
+}
+
+static int64_t sinks_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
+{
+    struct tt_row_blocks blocks = blocks_of(graph, node);
+
+    (void)threads;
+    return tt_row_blocks_count(&blocks) * node->attr.heads * (int64_t)sizeof(float);
+}
+
+static void sinks_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = 2.0 * (double)tt_value_elements(&graph->values[node->in[DO]]);
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+const struct tt_op_row tt_op_sinks_bwd = {
+    .name = "sinks_bwd",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .out = {TT_TYPE_F32},
+    .cuts = TT_CUT_ROWS | TT_CUT_OUT,
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
+    .part = TT_PART_ATTENTION,
+    .infer = sinks_infer,
+    .run = sinks_run,
+    .cost = sinks_cost,
+    .scratch_bytes = sinks_scratch,
+    .alias = {5},
+};
+
+/* --- ATTENTION --- */
 
 struct tt_attention_pieces tt_attention_pieces_of(const struct tt_attr *attr, int64_t keys)
 {
@@ -115,7 +239,7 @@ static int backward(struct tt_graph *graph, int node, const int *grad_out, int *
     TT_TRY(tt_rule_node(graph, TT_OP_ATTENTION_BWD, &forward, in, 7, forward.in, 3, grad));
     for (int i = 0; i < 3; i++)
         TT_TRY(tt_rule_add(graph, &forward, i, grad[i], grad_in));
-    TT_TRY(tt_attention_sinks_backward(graph, &forward, grad_out[0], grad_in));
+    TT_TRY(sinks_backward(graph, &forward, grad_out[0], grad_in));
 out:
     return rc;
 }
@@ -249,7 +373,7 @@ static void run_tile(void *arg, int64_t tile, int worker)
     float sink;
 
     shape.positions = tt_call_in_at(call, 3, row);
-    shape.sinks = tt_attention_sinks_of(call, SINKS, head, 1, &sink);
+    shape.sinks = widened_sinks(call, SINKS, head, 1, &sink);
     shape.begin = tt_piece_at(&pieces.of, pieces.first + place) * pieces.length;
     shape.end = shape.begin + pieces.length;
     TT_RUN_KERNEL(call, attention_fwd, tt_call_out_at(call, 0, at * width), tt_call_out_at(call, 1, at),
@@ -331,4 +455,235 @@ const struct tt_op_row tt_op_attention = {
     .run = run,
     .cost = tt_attention_cost,
     .scratch_bytes = scratch,
+};
+
+/*
+ * CACHED_ATTENTION: attention of the newest tokens of one sequence over all tokens so far, for generation. Earlier runs
+ * kept the keys and values of earlier tokens; this one adds its own and then attends to both.
+ *   in   q (T, H*E), k (T, K*E), v (T, K*Ev), k_cache (K, C, E), v_cache (K, C, Ev),
+ *        sinks (H) or absent      out  o (T, H*Ev)
+ *   attr heads, kv_heads, head_dim (E), value_dim (Ev; 0: E), scale (0: 1 / sqrt(E)), seq_len (C), sliding_window
+ * v and v_cache may be absent: the values are the first Ev elements of the keys (a latent that all heads share).
+ *
+ * Rows 0..scalars->rows - 1 are at positions from scalars->position on; the other rows of the fixed shape give 0. A
+ * single row is divided among key/value heads (attention_row), so each cached row is read once. Several rows are
+ * computed as causal attention in training (attention_fwd). The caches are the only inputs that a node writes.
+ */
+
+enum { CACHED_SINKS = 5 /* the input */ };
+enum { LATENT_HEADS = 4 /* of a tile, where all heads share the keys: enough to read these once for several */ };
+
+int64_t tt_attention_row_scratch(const struct tt_attention_shape *shape, int64_t keys)
+{
+    return shape->heads / shape->kv_heads * keys;
+}
+
+/* With room for the heads' rows of q and o and a row of k or v as floats. */
+int64_t tt_attention_row_bf16_scratch(const struct tt_attention_shape *shape, int64_t keys)
+{
+    int64_t width = tt_attention_value_dim(shape), widest = shape->head_dim > width ? shape->head_dim : width;
+
+    return tt_attention_row_scratch(shape, keys) + (2 * shape->heads / shape->kv_heads + 1) * widest;
+}
+
+static bool shapes_fit(const struct tt_graph *graph, const struct tt_node *node)
+{
+    const struct tt_attr *attr = &node->attr;
+    int64_t rows = tt_value_rows(&graph->values[node->in[0]]), q = (int64_t)attr->heads * attr->head_dim;
+    int64_t kv = (int64_t)attr->kv_heads * attr->head_dim, width = attr->value_dim ? attr->value_dim : attr->head_dim;
+
+    if (node->in[2] == TT_NONE && (node->in[4] != TT_NONE || width > attr->head_dim))
+        return false;
+    return attr->kv_heads > 0 && attr->heads % attr->kv_heads == 0 && rows <= attr->seq_len &&
+           tt_op_acc_fits(graph, node, 0, rows, q) && tt_op_acc_fits(graph, node, 1, rows, kv) &&
+           tt_op_acc_fits(graph, node, 2, rows, attr->kv_heads * width) &&
+           tt_op_acc_fits(graph, node, 3, attr->kv_heads * attr->seq_len, attr->head_dim) &&
+           tt_op_acc_fits(graph, node, 4, attr->kv_heads * attr->seq_len, width) &&
+           tt_op_acc_fits(graph, node, CACHED_SINKS, 1, attr->heads);
+}
+
+static int cached_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value q = graph->values[node->in[0]];
+    const struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
+    int64_t out[2] = {tt_value_rows(&q), shape.heads * tt_attention_value_dim(&shape)};
+
+    if (!shapes_fit(graph, node))
+        return tt_op_mismatch(graph, node,
+                              "q (T, H*E), k (T, K*E), v (T, K*Ev), caches (K, C, E) and (K, C, Ev), T <= C, H a "
+                              "multiple of K, sinks (H)");
+    return tt_op_output(graph, node, 0, name, NULL, 2, out);
+}
+
+static bool is_single(const struct tt_graph *graph, const struct tt_node *node)
+{
+    return tt_value_rows(&graph->values[node->in[0]]) == 1;
+}
+
+/* Floats of one worker's scratch for the kernel, whole cache lines. */
+static int64_t kernel_floats(const struct tt_graph *graph, const struct tt_node *node)
+{
+    struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
+
+    if (tt_op_is_bf16(graph, node))
+        return tt_attention_lines(is_single(graph, node) ? tt_attention_row_bf16_scratch(&shape, shape.seq_len)
+                                                         : tt_attention_fwd_bf16_scratch(&shape));
+    return tt_attention_lines(is_single(graph, node) ? tt_attention_row_scratch(&shape, shape.seq_len)
+                                                     : tt_attention_fwd_scratch(&shape));
+}
+
+/* The same with the sinks of a tile's heads. */
+static int64_t worker_floats(const struct tt_graph *graph, const struct tt_node *node)
+{
+    return kernel_floats(graph, node) + (node->in[CACHED_SINKS] == TT_NONE ? 0 : tt_attention_lines(node->attr.heads));
+}
+
+/* A worker's scratch. */
+static float *scratch_of(const struct tt_call *call, int worker)
+{
+    return (float *)call->scratch + worker * worker_floats(call->graph, call->node);
+}
+
+/* The sinks of the heads of a tile; widened, they lie behind the scratch of the kernel. */
+static const float *sinks_of(const struct tt_call *call, int64_t first, int64_t n, int worker)
+{
+    return widened_sinks(call, CACHED_SINKS, first, n,
+                                 scratch_of(call, worker) + kernel_floats(call->graph, call->node));
+}
+
+/* The shape for the kernels. Where there is no v, its rows are the first columns of those of k. */
+static struct tt_attention_shape shape_of(const struct tt_call *call)
+{
+    struct tt_attention_shape shape = tt_attention_shape_of(&call->node->attr);
+
+    if (!call->in[2])
+        shape.value_stride = shape.head_dim;
+    return shape;
+}
+
+/* The cached values from a row of the caches of all key/value heads on. */
+static const void *values_at(const struct tt_call *call, const struct tt_attention_shape *shape, int64_t row)
+{
+    return tt_call_in_at(call, call->in[2] ? 4 : 3, row * tt_attention_value_stride(shape));
+}
+
+static int64_t element_bytes(const struct tt_call *call)
+{
+    return (int64_t)tt_dtype_size(tt_call_in(call, 0)->dtype);
+}
+
+/* The new rows of k and v, gathered by heads. */
+static void append(const struct tt_call *call)
+{
+    const struct tt_attr *attr = &call->node->attr;
+    const struct tt_attention_shape shape = tt_attention_shape_of(attr);
+
+    for (int i = 1; i <= 2 && call->in[i]; i++) {
+        int64_t bytes = (i == 1 ? shape.head_dim : tt_attention_value_dim(&shape)) * element_bytes(call);
+        const char *from = call->in[i];
+        char *to = (char *)call->in[i + 2] + call->scalars->position * bytes;
+
+        for (int64_t row = 0; row < call->scalars->rows; row++) {
+            for (int64_t head = 0; head < attr->kv_heads; head++, from += bytes)
+                memcpy(to + (head * attr->seq_len + row) * bytes, from, (size_t)bytes);
+        }
+    }
+}
+
+/* Heads of a tile of a single row: all that share keys, or of a latent, which all share, a few. */
+static int64_t heads_of_tile(const struct tt_call *call)
+{
+    const struct tt_attr *attr = &call->node->attr;
+
+    return call->in[2] ? attr->heads / attr->kv_heads : LATENT_HEADS;
+}
+
+static void row_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    struct tt_attention_shape shape = shape_of(call), of_tile = shape;
+    struct tt_range heads = tt_tile_range(shape.heads, heads_of_tile(call), tile);
+    int64_t kv_head = heads.begin / (shape.heads / shape.kv_heads), keys = call->scalars->position + 1;
+    int64_t first = shape.window > 0 && keys > shape.window ? keys - shape.window : 0;
+    int64_t at = kv_head * shape.seq_len + first;
+
+    of_tile.heads = heads.n;
+    of_tile.kv_heads = 1;
+    of_tile.sinks = sinks_of(call, heads.begin, heads.n, worker);
+    TT_RUN_KERNEL(call, attention_row, tt_call_out_at(call, 0, heads.begin * tt_attention_value_dim(&shape)),
+                  tt_call_in_at(call, 0, heads.begin * shape.head_dim), tt_call_in_at(call, 3, at * shape.head_dim),
+                  values_at(call, &shape, at), &of_tile, keys - first, scratch_of(call, worker));
+}
+
+/* p - bytes: the address of the sequence's first row if all rows existed. A number, since C forbids such a pointer. */
+static uintptr_t before(const void *p, int64_t bytes)
+{
+    return (uintptr_t)p - (uintptr_t)bytes;
+}
+
+/* The kernel counts rows of q and o from the beginning of the sequence, but only the newest rows exist. */
+static void rows_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    struct tt_attention_shape shape = shape_of(call);
+    int64_t blocks = tt_tiles(call->scalars->rows, TT_ATTENTION_ROWS), position = call->scalars->position;
+    int64_t head = tile % shape.heads, kv_head = head / (shape.heads / shape.kv_heads);
+    /* the longest rows first, so that no thread is left with a long one */
+    struct tt_range part = tt_tile_range(call->scalars->rows, TT_ATTENTION_ROWS, blocks - 1 - tile / shape.heads);
+    int64_t rows_missing = position * shape.heads - head, k_at = kv_head * shape.seq_len * shape.head_dim;
+    int64_t missing = rows_missing * shape.head_dim * element_bytes(call);
+    int64_t o_missing = rows_missing * tt_attention_value_dim(&shape) * element_bytes(call);
+    float *lse = (float *)call->scratch + tt_team_threads(call->team) * worker_floats(call->graph, call->node);
+
+    shape.sinks = sinks_of(call, head, 1, worker);
+    TT_RUN_KERNEL(call, attention_fwd, (void *)before(call->out[0], o_missing),
+                  (float *)before(lse, rows_missing * (int64_t)sizeof *lse), (const void *)before(call->in[0], missing),
+                  tt_call_in_at(call, 3, k_at), values_at(call, &shape, kv_head * shape.seq_len), &shape,
+                  position + part.begin, part.n, scratch_of(call, worker));
+}
+
+static void cached_run(const struct tt_call *call)
+{
+    const struct tt_attr *attr = &call->node->attr;
+    int64_t rows = call->scalars->rows, width = tt_value_width(tt_call_out(call, 0));
+    int64_t spare = tt_value_rows(tt_call_in(call, 0)) - rows;
+
+    append(call);
+    if (is_single(call->graph, call->node)) {
+        tt_team_run(call->team, tt_tiles(attr->heads, heads_of_tile(call)), row_tile, (void *)call);
+        return;
+    }
+    tt_team_run(call->team, tt_tiles(rows, TT_ATTENTION_ROWS) * attr->heads, rows_tile, (void *)call);
+    memset(tt_call_out_at(call, 0, rows * width), 0, (size_t)(spare * width * element_bytes(call)));
+}
+
+static int64_t cached_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
+{
+    int64_t rows = tt_value_rows(&graph->values[node->in[0]]), lse = rows == 1 ? 0 : rows * node->attr.heads;
+
+    return (threads * worker_floats(graph, node) + lse) * (int64_t)sizeof(float);
+}
+
+/* The cost with a full cache. */
+static void cached_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    const struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
+    double rows = (double)tt_value_rows(&graph->values[node->in[0]]);
+
+    ret_cost->flops = 2.0 * rows * (double)(shape.heads * (shape.head_dim + tt_attention_value_dim(&shape))) *
+                      (double)node->attr.seq_len;
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+const struct tt_op_row tt_op_cached_attention = {
+    .name = "cached_attention",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .may_lack = 1,
+    .out = {TT_TYPE_COMPUTE},
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
+    .weight = TT_WEIGHT_ATTENTION,
+    .infer = cached_infer,
+    .run = cached_run,
+    .cost = cached_cost,
+    .scratch_bytes = cached_scratch,
 };

@@ -16,12 +16,12 @@
 
 #include "core/graph/pieces.h"
 #include "core/kernels/kernels.h"
-#include "core/ops/experts/choice.h"
+#include "core/ops/experts/router.h"
 #include "core/ops/rule.h"
 
-enum { TILE_ROWS = 16 };
+enum { DISPATCH_TILE_ROWS = 16 };
 
-static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+static int dispatch_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[0]], ids = graph->values[node->in[1]];
     const struct tt_token_parts *parts = &node->attr.parts;
@@ -38,7 +38,7 @@ out:
     return rc;
 }
 
-static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+static int dispatch_backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
 {
     const struct tt_node forward = graph->nodes[node];
     int in[3] = {grad_out[0], forward.out[1], grad_in[0]}, grad, rc = 0;
@@ -97,7 +97,7 @@ static void copy_tile(void *arg, int64_t tile, int worker)
     const struct tt_call *call = arg;
     const struct tt_value *ids = tt_call_in(call, 1);
     int64_t k = tt_value_width(ids), width = tt_value_width(tt_call_in(call, 0));
-    struct tt_range part = tt_tile_range(tt_value_rows(ids), TILE_ROWS, tile);
+    struct tt_range part = tt_tile_range(tt_value_rows(ids), DISPATCH_TILE_ROWS, tile);
     const int32_t *places = call->out[1];
     size_t bytes = (size_t)width * tt_dtype_size(tt_call_in(call, 0)->dtype);
 
@@ -106,19 +106,19 @@ static void copy_tile(void *arg, int64_t tile, int worker)
         memcpy(tt_call_out_at(call, 0, places[i] * width), tt_call_in_at(call, 0, i / k * width), bytes);
 }
 
-static void run(const struct tt_call *call)
+static void dispatch_run(const struct tt_call *call)
 {
     sort(call);
-    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 1)), TILE_ROWS), copy_tile, (void *)call);
+    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 1)), DISPATCH_TILE_ROWS), copy_tile, (void *)call);
 }
 
-static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+static void dispatch_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     ret_cost->flops = 0.0;
     ret_cost->bytes = tt_op_bytes(graph, node);
 }
 
-static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
+static int dispatch_infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value *dy = &graph->values[node->in[0]], *places = &graph->values[node->in[1]];
     int64_t dx[2] = {tt_value_rows(places), tt_value_width(dy)};
@@ -128,12 +128,12 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
     return tt_op_output(graph, node, 0, name, NULL, 2, dx);
 }
 
-static void sum_tile(void *arg, int64_t tile, int worker)
+static void dispatch_sum_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
     const struct tt_value *places = tt_call_in(call, 1);
     int64_t k = tt_value_width(places), width = tt_value_width(tt_call_in(call, 0));
-    struct tt_range part = tt_tile_range(tt_value_rows(places), TILE_ROWS, tile);
+    struct tt_range part = tt_tile_range(tt_value_rows(places), DISPATCH_TILE_ROWS, tile);
 
     (void)worker;
     TT_RUN_KERNEL(call, mix_rows, tt_call_out_at(call, 0, part.begin * width),
@@ -141,12 +141,13 @@ static void sum_tile(void *arg, int64_t tile, int worker)
                   (const int32_t *)call->in[1] + part.begin * k, NULL, part.n, k, width);
 }
 
-static void run_bwd(const struct tt_call *call)
+static void dispatch_run_bwd(const struct tt_call *call)
 {
-    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 1)), TILE_ROWS), sum_tile, (void *)call);
+    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 1)), DISPATCH_TILE_ROWS), dispatch_sum_tile,
+                (void *)call);
 }
 
-static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+static void dispatch_cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     ret_cost->flops = (double)tt_value_elements(&graph->values[node->in[0]]);
     ret_cost->bytes = tt_op_bytes(graph, node);
@@ -157,10 +158,10 @@ const struct tt_op_row tt_op_dispatch = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_IDS},
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
-    .infer = infer,
-    .backward = backward,
-    .run = run,
-    .cost = cost,
+    .infer = dispatch_infer,
+    .backward = dispatch_backward,
+    .run = dispatch_run,
+    .cost = dispatch_cost,
 };
 
 const struct tt_op_row tt_op_dispatch_bwd = {
@@ -168,8 +169,261 @@ const struct tt_op_row tt_op_dispatch_bwd = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
-    .infer = infer_bwd,
-    .run = run_bwd,
-    .cost = cost_bwd,
+    .infer = dispatch_infer_bwd,
+    .run = dispatch_run_bwd,
+    .cost = dispatch_cost_bwd,
+    .alias = {3},
+};
+
+/*
+ * COMBINE: a token's sum over its experts' rows, each times its gate, in the order of the token's slots (ascending
+ * experts), in float32.
+ *   in   y (N k, D), gates (N, k) F32, places (N, k) I32 (DISPATCH)      out  out (N, D)
+ *
+ * COMBINE_BWD: dy[place] = gate * dout, and the gate's gradient is the dot product of y[place] and dout. So y is kept;
+ * a product with the experts' last weight could stand for it, with other bits.
+ *   in   dout (N, D), y, gates, places      out  dy (N k, D), may take y's memory; dgates (N, k) F32
+ */
+
+enum { COMBINE_TILE_ROWS = 16 };
+
+/* y (N k, D) in input `at`, gates and places (N, k) in the next two. */
+static bool fits(const struct tt_graph *graph, const struct tt_node *node, int at)
+{
+    const struct tt_value *y = &graph->values[node->in[at]], *gates = &graph->values[node->in[at + 1]];
+
+    return gates->ndim == 2 && tt_value_rows(y) == tt_value_elements(gates) &&
+           tt_op_acc_fits(graph, node, at + 2, gates->shape[0], gates->shape[1]);
+}
+
+static int combine_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    int64_t out[2] = {tt_value_rows(&graph->values[node->in[1]]), tt_value_width(&graph->values[node->in[0]])};
+
+    if (!fits(graph, node, 0))
+        return tt_op_mismatch(graph, node, "y (N k, D), gates (N, k), places (N, k)");
+    return tt_op_output(graph, node, 0, name, NULL, 2, out);
+}
+
+static int combine_backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node];
+    int in[4] = {grad_out[0], forward.in[0], forward.in[1], forward.in[2]}, grad[2], rc = 0;
+
+    TT_TRY(tt_rule_node(graph, TT_OP_COMBINE_BWD, &forward, in, 4, forward.in, 2, grad));
+    TT_TRY(tt_rule_add(graph, &forward, 0, grad[0], grad_in));
+    TT_TRY(tt_rule_add(graph, &forward, 1, grad[1], grad_in));
+out:
+    return rc;
+}
+
+static void combine_run_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    int64_t k = tt_value_width(tt_call_in(call, 1)), width = tt_value_width(tt_call_in(call, 0));
+    struct tt_range part = tt_tile_range(tt_value_rows(tt_call_in(call, 1)), COMBINE_TILE_ROWS, tile);
+
+    (void)worker;
+    TT_RUN_KERNEL(call, mix_rows, tt_call_out_at(call, 0, part.begin * width), NULL, call->in[0],
+                  (const int32_t *)call->in[2] + part.begin * k, (const float *)call->in[1] + part.begin * k, part.n, k,
+                  width);
+}
+
+static void combine_run(const struct tt_call *call)
+{
+    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 1)), COMBINE_TILE_ROWS), combine_run_tile,
+                (void *)call);
+}
+
+static void combine_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = 2.0 * (double)tt_value_elements(&graph->values[node->in[0]]);
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+static int combine_infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value y = graph->values[node->in[1]], gates = graph->values[node->in[2]];
+    int rc = 0;
+
+    if (!fits(graph, node, 1) || !tt_op_acc_fits(graph, node, 0, gates.shape[0], tt_value_width(&y)))
+        return tt_op_mismatch(graph, node, "dout (N, D), y (N k, D), gates (N, k), places (N, k)");
+    TT_TRY(tt_op_output(graph, node, 0, name, NULL, y.ndim, y.shape));
+    TT_TRY(tt_op_output(graph, node, 1, name, "gates", gates.ndim, gates.shape));
+out:
+    return rc;
+}
+
+static void bwd_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    int64_t k = tt_value_width(tt_call_in(call, 2)), width = tt_value_width(tt_call_in(call, 1));
+    struct tt_range part = tt_tile_range(tt_value_rows(tt_call_in(call, 2)), COMBINE_TILE_ROWS, tile);
+
+    (void)worker;
+    TT_RUN_KERNEL(call, mix_rows_bwd, call->out[0], (float *)call->out[1] + part.begin * k,
+                  tt_call_in_at(call, 0, part.begin * width), call->in[1],
+                  (const int32_t *)call->in[3] + part.begin * k, (const float *)call->in[2] + part.begin * k, part.n, k,
+                  width);
+}
+
+static void combine_run_bwd(const struct tt_call *call)
+{
+    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 2)), COMBINE_TILE_ROWS), bwd_tile, (void *)call);
+}
+
+static void combine_cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = 3.0 * (double)tt_value_elements(&graph->values[node->in[1]]);
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+const struct tt_op_row tt_op_combine = {
+    .name = "combine",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_IDS},
+    .out = {TT_TYPE_COMPUTE},
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
+    .infer = combine_infer,
+    .backward = combine_backward,
+    .run = combine_run,
+    .cost = combine_cost,
+};
+
+const struct tt_op_row tt_op_combine_bwd = {
+    .name = "combine_bwd",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_IDS},
+    .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
+    .infer = combine_infer_bwd,
+    .run = combine_run_bwd,
+    .cost = combine_cost_bwd,
+    .alias = {2},
+};
+
+/*
+ * EXPERTS_BIAS: y = x + b, where each expert's rows have a bias of their own.
+ *   in   x (R, M), b (X, M), ends (X) I32 (DISPATCH): expert e has rows [ends[e - 1], ends[e])
+ *   out  y (R, M), may take x's memory
+ *   attr experts (X)
+ *
+ * EXPERTS_BIAS_BWD: the gradient of b. The gradient of x is dy itself.
+ *   in   dy (R, M), ends, acc (X, M) or none      out  db (X, M) = [acc +] the sum of each expert's rows
+ *   An expert's rows are added in their order. It has the same rows on every layout, and so the same bits.
+ */
+
+enum { BIAS_TILE_ROWS = 64, SUM_COLUMNS = 64 };
+
+static bool ends_fit(const struct tt_graph *graph, const struct tt_node *node, int input)
+{
+    const struct tt_value *ends = &graph->values[node->in[input]];
+
+    return node->attr.experts > 0 && ends->ndim == 1 && ends->shape[0] == node->attr.experts;
+}
+
+static int bias_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value x = graph->values[node->in[0]];
+
+    if (!ends_fit(graph, node, 2) || !tt_op_acc_fits(graph, node, 1, node->attr.experts, tt_value_width(&x)))
+        return tt_op_mismatch(graph, node, "x (R, M), b (X, M), ends (X)");
+    return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
+}
+
+static int bias_backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node];
+    int in[3] = {grad_out[0], forward.in[2], grad_in[1]}, grad, rc = 0;
+
+    TT_TRY(tt_rule_add(graph, &forward, 0, grad_out[0], grad_in));
+    if (!tt_rule_wanted(graph, forward.in[1]))
+        return 0;
+    TT_TRY(tt_rule_node(graph, TT_OP_EXPERTS_BIAS_BWD, &forward, in, 3, &forward.in[1], 1, &grad));
+    tt_rule_set(&forward, 1, grad, grad_in);
+out:
+    return rc;
+}
+
+static int64_t begin_of(const int32_t *ends, int64_t expert)
+{
+    return expert ? ends[expert - 1] : 0;
+}
+
+static void bias_run_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct tt_value *x = tt_call_in(call, 0);
+    const int32_t *ends = call->in[2];
+    int64_t width = tt_value_width(x), expert = 0;
+    struct tt_range part = tt_tile_range(tt_value_rows(x), BIAS_TILE_ROWS, tile);
+
+    (void)worker;
+    for (int64_t r = part.begin; r < part.begin + part.n; r++) {
+        while (r >= ends[expert])
+            expert++;
+        TT_RUN_KERNEL(call, add, tt_call_out_at(call, 0, r * width), tt_call_in_at(call, 0, r * width),
+                      tt_call_in_at(call, 1, expert * width), width);
+    }
+}
+
+static void bias_run(const struct tt_call *call)
+{
+    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 0)), BIAS_TILE_ROWS), bias_run_tile, (void *)call);
+}
+
+static void bias_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = (double)tt_value_elements(&graph->values[node->in[0]]);
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+static int bias_infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    int64_t db[2] = {node->attr.experts, tt_value_width(&graph->values[node->in[0]])};
+
+    if (!ends_fit(graph, node, 1) || !tt_op_acc_fits(graph, node, 2, db[0], db[1]))
+        return tt_op_mismatch(graph, node, "dy (R, M), ends (X), acc (X, M)");
+    return tt_op_output(graph, node, 0, name, NULL, 2, db);
+}
+
+/* A tile is some columns of an expert. */
+static void bias_sum_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const int32_t *ends = call->in[1];
+    int64_t width = tt_value_width(tt_call_in(call, 0)), tiles = tt_tiles(width, SUM_COLUMNS), expert = tile / tiles;
+    struct tt_range part = tt_tile_range(width, SUM_COLUMNS, tile % tiles);
+    int64_t begin = begin_of(ends, expert), at = expert * width + part.begin;
+
+    (void)worker;
+    TT_RUN_KERNEL(call, sum_rows, (float *)call->out[0] + at, tt_call_in_at(call, 2, at),
+                  tt_call_in_at(call, 0, begin * width + part.begin), ends[expert] - begin, width, part.n);
+}
+
+static void bias_run_bwd(const struct tt_call *call)
+{
+    tt_team_run(call->team, call->node->attr.experts * tt_tiles(tt_value_width(tt_call_in(call, 0)), SUM_COLUMNS),
+                bias_sum_tile, (void *)call);
+}
+
+const struct tt_op_row tt_op_experts_bias = {
+    .name = "experts_bias",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS},
+    .out = {TT_TYPE_COMPUTE},
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
+    .infer = bias_infer,
+    .backward = bias_backward,
+    .run = bias_run,
+    .cost = bias_cost,
+    .alias = {1},
+};
+
+const struct tt_op_row tt_op_experts_bias_bwd = {
+    .name = "experts_bias_bwd",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_F32},
+    .out = {TT_TYPE_F32},
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
+    .infer = bias_infer_bwd,
+    .run = bias_run_bwd,
+    .cost = bias_cost,
     .alias = {3},
 };

@@ -3,6 +3,8 @@
 #define TT_OPS_EXPERTS_EXPERTS_H
 
 #include "core/graph/graph.h"
+#include "core/ops/op.h"
+#include "core/ops/rule.h"
 #include "core/os/team.h"
 
 /**
@@ -40,10 +42,116 @@ struct tt_experts_products {
  */
 void tt_experts_run(struct tt_team *team, const struct tt_experts_products *products);
 
-/** The tiles of a product with that many rows, at least 1. Reads op, bf16, m and k. */
-int64_t tt_experts_tiles(const struct tt_experts_products *products, int64_t rows);
-
 /** Floats of scratch of a worker, whole cache lines, if no product has more than `rows` rows. Reads op, bf16, m, k. */
 int64_t tt_experts_scratch_floats(const struct tt_experts_products *products, int64_t rows);
+
+/**
+ * Products of experts with rows that come from one or several sources. A source is a grain of tokens (struct
+ * tt_token_parts) of a rank that shares the experts, or of the ranks that have blocks of the same tokens. A pair is an
+ * expert and a source. Its rows are one product, of the shape that it has on one rank, so the bits do not depend on the
+ * number of ranks. Pairs are sorted by expert and within an expert by source; with one source they are the experts. For
+ * the ops of this folder.
+ */
+
+/* Which pairs the rows at hand are of. */
+struct tt_pairs {
+    const int32_t *ends; /* [pair] the end of its rows, which begin at the end of the pair before it */
+    int64_t first, end;  /* the pairs whose rows these are */
+    int64_t begin;       /* where the rows of `first` begin: at 0 but for a part of the pairs */
+    int64_t before;      /* the rows of the pairs before `first` */
+    int sources;         /* pairs of an expert */
+    int grains;          /* of these sources, those that are grains of the same tokens */
+};
+
+/** The pairs of a node: of the experts that this rank has. */
+int64_t tt_pairs_count(const struct tt_attr *attr);
+
+/** No pair has more rows, if a rank has `rows` of its own for all experts. */
+int64_t tt_pairs_most_rows(const struct tt_attr *attr, int64_t rows);
+
+/**
+ * Those of a call that has the ends of all pairs as an input. If ranks share the experts (tt_attr.peers), three more
+ * integers follow: the first pair, the end of the pairs, and the rows of the pairs before them.
+ */
+struct tt_pairs tt_pairs_of(const struct tt_call *call, int ends);
+
+/** All rows of the pairs. */
+static inline int64_t tt_pairs_rows(const struct tt_pairs *pairs)
+{
+    return pairs->end > pairs->first ? pairs->ends[pairs->end - 1] - pairs->begin : 0;
+}
+
+/**
+ * Cuts pairs into two parts: the first ones whose rows are among the first `most` rows of all pairs, and the others. In
+ * which part a pair is does not depend on the calls in which the pairs come.
+ */
+void tt_pairs_cut(const struct tt_pairs *pairs, int64_t most, struct tt_pairs ret_parts[2]);
+
+/** Of a range of elements of rows of `width`, those in the rows of the pairs; n is not above 0 if there are none. */
+struct tt_range tt_pairs_part(const struct tt_pairs *pairs, int64_t width, struct tt_range range);
+
+/*
+ * One product of every pair, as in experts.h, with the first rows of each operand that has rows, and otherwise what the
+ * first expert has. `scratch` is used by one call at a time.
+ */
+struct tt_pair_products {
+    enum tt_op_id op;
+    bool bf16;
+    int64_t m, k;
+    const void *in[2], *acc; /* acc may be NULL */
+    void *out;
+    void *scratch;
+    int64_t rows; /* the most of a pair */
+};
+
+/** Bytes of scratch for that many pairs; reads op, bf16, m, k and rows. */
+int64_t tt_pairs_scratch(const struct tt_pair_products *products, int64_t pairs, int threads);
+
+/* What the products of a node with rows and weights share. */
+struct tt_pairs_work {
+    const struct tt_call *call;
+    struct tt_pairs pairs;
+    int64_t most; /* rows of a pair */
+    bool bf16;
+    void *scratch; /* tt_pairs_scratch */
+};
+
+/**
+ * Runs one product of every pair on the team of the call: TT_OP_EXPERTS or TT_OP_EXPERTS_BWD_X of `in` with weights
+ * (Y, m, k). acc: what the latter is added to, or NULL.
+ */
+void tt_pairs_multiply(const struct tt_pairs_work *work, enum tt_op_id op, int64_t m, int64_t k, const void *in,
+                       const void *weights, const void *acc, void *out);
+
+/**
+ * The gradients of a weight: products of TT_OP_EXPERTS_BWD_W. Those of an expert's sources are added in the order of
+ * core/math/tree.h, since the sources are neighbours in the tree over microbatches. Experts have sums of their own, so
+ * the team gets the products of several experts with one source at once. The pairs may come in several calls, in their
+ * order; `sums` keeps what is not complete. An expert without rows gets acc or zeros.
+ * With tt_attr.round_leaves the sum of the grains of the same tokens is rounded to bfloat16 before it is added to
+ * others.
+ *   sums    tt_pairs_sums_floats of this weight's own; not needed if these are 0
+ */
+void tt_pairs_gradients(const struct tt_call *call, const struct tt_pairs *pairs,
+                        const struct tt_pair_products *products, float *sums);
+
+/** 0 with one source that is not rounded: then the products themselves are the gradients. Reads op, bf16, m and k. */
+int64_t tt_pairs_sums_floats(const struct tt_attr *attr, const struct tt_pair_products *products, int threads);
+
+/**
+ * The feed-forwards of experts whose rows ranks exchange (ffn.c, ffn_bwd.c). A program does not run such a node as
+ * others: it takes the rows of all ranks for this rank's experts a window at a time, runs the node on each, and gives
+ * the rows of its output back (core/program/instr/experts.c).
+ */
+
+/* The rows that a node takes to the ranks of the experts and back, as the numbers of its inputs and of its output. */
+struct tt_routed {
+    int n_in, in[2];
+    int ends, out;
+    int n_whole; /* the first outputs, which are written whole; of the others only the elements that backward reads */
+};
+
+/** Whether ranks share the experts of a node, and what it exchanges with them. */
+bool tt_node_routes(const struct tt_graph *graph, int node, struct tt_routed *ret_routed);
 
 #endif

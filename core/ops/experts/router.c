@@ -4,10 +4,10 @@
  *   in   x (N, D), w (X, D), bias (X) F32 or none: added to the scores where experts are chosen, and nowhere else
  *        logit_bias (X) or none: added to x w^T
  *        labels (N, or of several ranks' rows) I32 or none: TT_LABEL_PADDING where there is no token
- *   out  ids (N, k) I32: of each token, ascending; of padding, their complements (choice.h)
+ *   out  ids (N, k) I32: of each token, ascending; of padding, their complements (router.h)
  *        gates (N, k) F32: the weights of these experts
  *        scores (N, X) F32: softmax or sigmoid of the logits, x w^T [+ logit_bias]
- *        losses (5, N) F32: terms of the auxiliary losses and the logsumexp of the logits (router_losses.h), if any
+ *        losses (5, N) F32: terms of the auxiliary losses and the logsumexp of the logits (router.h), if any
  *   attr top_k (k), router, losses, seq_len, pieces, rows (N), first_row
  *   The k experts are those with the largest scores, and of equal scores those with the smaller ids, so the choice is
  *   defined for all inputs. With groups, experts of the best kept_groups groups only; of equal groups, the first ones.
@@ -23,14 +23,15 @@
  *   out  dx = [acc +] dlogits w, dw = [acc +] dlogits^T x; if there is a logit_bias that is trained, its gradient:
  *        [acc +] the sum of the rows of dlogits. Each may take its acc's memory
  */
+#include "core/ops/experts/router.h"
+
 #include <math.h>
 #include <string.h>
 
+#include "core/graph/pieces.h"
 #include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
-#include "core/ops/experts/choice.h"
-#include "core/ops/experts/router_losses.h"
-#include "core/ops/grains.h"
+#include "core/ops/op.h"
 #include "core/ops/rule.h"
 
 enum { TILE_ROWS = 64, SUM_COLUMNS = 16, LINE = 16 /* floats of a cache line */ };
@@ -38,7 +39,324 @@ enum { LOGIT_BIAS = 3, LABELS = 4, ACC_OF_LOGIT_BIAS = 10 /* inputs of ROUTER an
 
 static const float least_sum = 1e-20F; /* transformers' */
 
-/* --- forward --- */
+/* --- the choice of a token's experts --- */
+
+enum { MOST_GROUPS = 64 };
+
+/* What decides it: the token's scores, each plus the bias of its expert. */
+struct choice {
+    const float *scores, *bias; /* (X); no bias: NULL */
+};
+
+/* Puts an expert among the n that are chosen already, in ascending order. */
+static void insert(int32_t *ids, int n, int32_t expert)
+{
+    for (; n > 0 && ids[n - 1] > expert; n--)
+        ids[n] = ids[n - 1];
+    ids[n] = expert;
+}
+
+/* Is `expert` among the n chosen ones? */
+static bool is_chosen(const int32_t *ids, int n, int64_t expert)
+{
+    for (int i = 0; i < n; i++)
+        if (ids[i] == expert)
+            return true;
+    return false;
+}
+
+static float value_of(const struct choice *c, int64_t expert)
+{
+    return c->bias ? c->scores[expert] + c->bias[expert] : c->scores[expert];
+}
+
+/* The best of the experts from `from` to `end` that are not among the n chosen ones; the first if none compares. */
+static int64_t best_of(const struct choice *c, const int32_t *chosen, int n, int64_t from, int64_t end)
+{
+    int64_t best = TT_NONE;
+
+    for (int64_t i = from; i < end; i++)
+        if ((best == TT_NONE || value_of(c, i) > value_of(c, best)) && !is_chosen(chosen, n, i))
+            best = i;
+    return best;
+}
+
+static float group_value(const struct choice *c, enum tt_group_rule rule, int64_t from, int64_t end)
+{
+    int32_t first = (int32_t)best_of(c, NULL, 0, from, end);
+    float best = value_of(c, first);
+
+    return rule == TT_GROUP_TWO_BEST ? best + value_of(c, best_of(c, &first, 1, from, end)) : best;
+}
+
+/* Which groups a token's experts may be in, as bits. */
+static uint64_t kept_groups(const struct choice *c, const struct tt_router *r, int64_t experts)
+{
+    float value[MOST_GROUPS];
+    int64_t each = experts / r->groups;
+    uint64_t kept = 0;
+
+    for (int g = 0; g < r->groups; g++)
+        value[g] = group_value(c, r->group_rule, g * each, (g + 1) * each);
+    for (int n = 0; n < r->kept_groups; n++) {
+        int best = TT_NONE;
+
+        for (int g = 0; g < r->groups; g++)
+            if ((best == TT_NONE || value[g] > value[best]) && !(kept & UINT64_C(1) << g))
+                best = g;
+        kept |= UINT64_C(1) << best;
+    }
+    return kept;
+}
+
+/* Writes the ids of k experts, ascending. They are valid even if scores are not numbers: the loss shows these. */
+static void choose(int32_t *ids, const struct choice *c, const struct tt_router *r, int k, int64_t experts)
+{
+    int groups = r->groups > 1 ? r->groups : 1;
+    uint64_t kept = groups > 1 ? kept_groups(c, r, experts) : 1;
+    int64_t each = experts / groups;
+
+    for (int chosen = 0; chosen < k; chosen++) {
+        int64_t best = TT_NONE;
+
+        for (int g = 0; g < groups; g++) {
+            int64_t of_group = kept & UINT64_C(1) << g ? best_of(c, ids, chosen, g * each, (g + 1) * each) : TT_NONE;
+
+            if (of_group != TT_NONE && (best == TT_NONE || value_of(c, of_group) > value_of(c, best)))
+                best = of_group;
+        }
+        insert(ids, chosen, (int32_t)best);
+    }
+}
+
+/* The same without scores: slot i of all slots gets expert i mod X. row: the token's among those of all ranks. */
+static void choose_in_turn(int32_t *ids, int64_t row, int k, int64_t experts)
+{
+    for (int j = 0; j < k; j++)
+        insert(ids, j, (int32_t)((row * k + j) % experts));
+}
+
+/*
+ * The auxiliary losses of a router. Sums over experts are in their order, and all else is by tokens or integers.
+ */
+
+/* The factors of a token, one for each expert. NULL: balance losses are 0. */
+struct factors {
+    const float *sequence, *microbatch, *global;
+};
+
+/* What the terms of a token follow from. Those of padding are 0. */
+struct token {
+    const float *scores;
+    float lse;
+    bool padding;
+};
+
+static bool balances(const struct tt_attr *attr)
+{
+    return attr->losses.sequence > 0.0F || attr->losses.microbatch > 0.0F || attr->losses.global_batch > 0.0F;
+}
+
+/* The rows of the microbatch, if a rank has `rows` of them. */
+static int64_t all_rows_of(const struct tt_attr *attr, int64_t rows)
+{
+    return attr->rows.grains > 1 ? attr->rows.whole : rows;
+}
+
+bool tt_router_losses_apart(const struct tt_attr *attr, int64_t rows)
+{
+    return (attr->losses.sequence > 0.0F || attr->losses.microbatch > 0.0F) && all_rows_of(attr, rows) != rows;
+}
+
+/* The rows by which the factors are made: of the microbatch if the losses are apart, else those of this rank. */
+static int64_t loss_rows_of(const struct tt_attr *attr, int64_t rows)
+{
+    return tt_router_losses_apart(attr, rows) ? all_rows_of(attr, rows) : rows;
+}
+
+bool tt_node_counted(const struct tt_graph *graph, int node, struct tt_router_counted *ret_counted)
+{
+    const struct tt_node *of = &graph->nodes[node];
+    bool router = of->op == TT_OP_ROUTER;
+
+    if (of->op == TT_OP_ROUTER_LOSSES)
+        *ret_counted = (struct tt_router_counted){of->in[TT_COUNTED_IDS], of->out[0]};
+    else
+        *ret_counted = (struct tt_router_counted){of->out[0], router && of->n_out > 3 ? of->out[3] : TT_NONE};
+    return !of->backward && (of->op == TT_OP_ROUTER_LOSSES ||
+                             (router && !tt_router_losses_apart(&of->attr, tt_value_rows(&graph->values[of->out[0]]))));
+}
+
+/* Whether the losses are possible for a router of so many tokens, which are those of all ranks. */
+static bool losses_fit(const struct tt_attr *attr, int64_t rows)
+{
+    const struct tt_router_losses *l = &attr->losses;
+
+    return !(l->sequence < 0.0F || l->microbatch < 0.0F || l->z < 0.0F || l->global_batch < 0.0F) &&
+           (l->sequence <= 0.0F ||
+            (attr->seq_len > 0 && rows % attr->seq_len == 0 && attr->seq_len % tt_pieces_count(&attr->pieces) == 0)) &&
+           (l->z <= 0.0F || attr->router.score == TT_SCORE_SOFTMAX);
+}
+
+/* The tokens whose balance is one term: of a sequence, or all. */
+static int64_t tokens_of(const struct tt_attr *attr, int64_t rows)
+{
+    return attr->losses.sequence > 0.0F ? attr->seq_len : rows;
+}
+
+/* Floats of the factors of all `rows` tokens; 0 without balance losses. */
+static int64_t factor_floats(const struct tt_attr *attr, int64_t rows, int64_t experts)
+{
+    return balances(attr) ? (rows / tokens_of(attr, rows) + 2) * experts : 0;
+}
+
+/* The term of a row of the microbatch: its sequence, which has pieces (pieces.h), or the only one. */
+static int64_t term_of(const struct tt_attr *attr, int64_t row, int64_t rows)
+{
+    int64_t piece = attr->seq_len / tt_pieces_count(&attr->pieces);
+
+    return attr->losses.sequence > 0.0F ? row / piece % (rows / attr->seq_len) : 0;
+}
+
+/* Makes factors of one loss from the number of slots of each expert. */
+static void finish(float coeff, int64_t experts, float *factors)
+{
+    double slots = 0.0, each;
+
+    for (int64_t x = 0; x < experts; x++)
+        slots += (double)factors[x];
+    each = slots > 0.0 ? (double)coeff * (double)experts / slots : 0.0; /* a sequence may be all padding */
+    for (int64_t x = 0; x < experts; x++)
+        factors[x] = (float)(each * (double)factors[x]);
+}
+
+/* The loads of the node's layer in the step before; NULL: they were even, or no loss depends on them. */
+static const int64_t *loads_of(const struct tt_call *call, int64_t experts)
+{
+    bool needed = call->node->attr.losses.global_batch > 0.0F && call->scalars->loads;
+
+    return needed ? call->scalars->loads + call->node->block * experts : NULL;
+}
+
+/* Factors of the loss of the global batch. */
+static void fill_global(const struct tt_attr *attr, const int64_t *loads, int64_t experts, float *factors)
+{
+    double coeff = (double)attr->losses.global_batch;
+    int64_t slots = 0;
+
+    for (int64_t x = 0; x < experts && loads; x++)
+        slots += loads[x];
+    for (int64_t x = 0; x < experts; x++)
+        factors[x] = (float)(slots ? coeff * (double)experts * (double)loads[x] / (double)slots : coeff);
+}
+
+/* Fills the factors, by which balance losses depend on the scores: of each sequence, then of the microbatch, then of
+ * the global batch, coefficient X f_x for every expert. ids: of all rows, in the order of pieces.h. loads: (X), of the
+ * layer in the step before; NULL: even. */
+static void fill_factors(const struct tt_attr *attr, const int32_t *ids, const int64_t *loads, int64_t rows,
+                       int64_t experts, float *factors)
+{
+    int64_t tokens, terms;
+    float *all;
+
+    if (!balances(attr))
+        return;
+    tokens = tokens_of(attr, rows);
+    terms = rows / tokens;
+    all = factors + terms * experts;
+    memset(factors, 0, (size_t)((terms + 1) * experts) * sizeof *factors);
+    for (int64_t row = 0; row < rows; row++) {
+        float *term = factors + term_of(attr, row, rows) * experts;
+
+        for (int j = 0; j < attr->top_k; j++, ids++) { /* exact: a microbatch has less than 2^24 slots of an expert */
+            if (tt_id_is_padding(*ids))
+                continue;
+            term[*ids] += 1.0F;
+            all[*ids] += 1.0F;
+        }
+    }
+    for (int64_t i = 0; i < terms; i++)
+        finish(attr->losses.sequence, experts, factors + i * experts);
+    finish(attr->losses.microbatch, experts, all);
+    fill_global(attr, loads, experts, all + experts);
+}
+
+/* 1 / the sum of a token's scores, which is 1 for a softmax. */
+static float share_of(const struct tt_attr *attr, const float *scores, int64_t experts)
+{
+    float sum = 1e-20F; /* sigmoids may vanish */
+
+    if (attr->router.score == TT_SCORE_SOFTMAX)
+        return 1.0F;
+    for (int64_t x = 0; x < experts; x++)
+        sum += scores[x];
+    return 1.0F / sum;
+}
+
+static float sum_of(const float *factors, const float *scores, int64_t experts)
+{
+    float sum = 0.0F;
+
+    for (int64_t x = 0; x < experts; x++)
+        sum += factors[x] * scores[x];
+    return sum;
+}
+
+/* Those of token `row` of this rank, in the factors of all rows; NULL without balance losses. */
+static struct factors token_factors(const struct tt_attr *attr, const float *factors, int64_t row,
+                                                int64_t all_rows, int64_t experts)
+{
+    const float *all;
+
+    if (!balances(attr))
+        return (struct factors){0};
+    all = factors + all_rows / tokens_of(attr, all_rows) * experts;
+    return (struct factors){factors + term_of(attr, attr->first_row + row, all_rows) * experts, all,
+                                     all + experts};
+}
+
+/* The terms of token `row` of this rank's `rows` and its logsumexp, into a column of losses (TT_ROUTER_LOSS_ROWS,
+ * rows). */
+static void put_loss_terms(const struct tt_attr *attr, struct factors factors,
+                          const struct token *token, int64_t row, int64_t rows, int64_t experts, float *losses)
+{
+    float share = share_of(attr, token->scores, experts), sequence = 0.0F, microbatch = 0.0F, global = 0.0F;
+
+    if (factors.sequence && !token->padding) {
+        sequence = share * sum_of(factors.sequence, token->scores, experts);
+        microbatch = share * sum_of(factors.microbatch, token->scores, experts);
+        global = share * sum_of(factors.global, token->scores, experts);
+    }
+    losses[TT_ROUTER_SEQUENCE * rows + row] = sequence;
+    losses[TT_ROUTER_MICROBATCH * rows + row] = microbatch;
+    losses[TT_ROUTER_GLOBAL_BATCH * rows + row] = global;
+    losses[TT_ROUTER_Z * rows + row] = token->padding ? 0.0F : attr->losses.z * token->lse * token->lse;
+    losses[TT_ROUTER_LSE * rows + row] = token->lse;
+}
+
+/* Adds the gradient of a token's terms, times `scale`, to that of its logits. */
+static void add_loss_grad(const struct tt_attr *attr, struct factors factors, const float *scores, float lse,
+                         int64_t experts, float scale, float *dlogits)
+{
+    bool sigmoid = attr->router.score == TT_SCORE_SIGMOID;
+    float z = 2.0F * attr->losses.z * lse * scale;
+
+    if (factors.sequence) {
+        const float *a = factors.sequence, *b = factors.microbatch, *c = factors.global;
+        float share = share_of(attr, scores, experts);
+        float mean = share * (sum_of(a, scores, experts) + sum_of(b, scores, experts) + sum_of(c, scores, experts));
+
+        for (int64_t x = 0; x < experts; x++) {
+            float slope = share * scores[x] * (a[x] + b[x] + c[x] - mean) * scale;
+
+            dlogits[x] += sigmoid ? slope * (1.0F - scores[x]) : slope;
+        }
+    }
+    for (int64_t x = 0; x < experts && attr->losses.z > 0.0F; x++)
+        dlogits[x] += z * scores[x];
+}
+
+/* --- ROUTER --- */
 
 /* Whether the options are possible with X experts: groups of at least two that have room for k experts. */
 static bool options_fit(const struct tt_attr *attr, int64_t experts)
@@ -49,7 +367,7 @@ static bool options_fit(const struct tt_attr *attr, int64_t experts)
         return false;
     if (r->groups <= 1)
         return true;
-    return r->groups <= TT_MOST_GROUPS && experts % r->groups == 0 && experts / r->groups >= 2 && r->kept_groups >= 1 &&
+    return r->groups <= MOST_GROUPS && experts % r->groups == 0 && experts / r->groups >= 2 && r->kept_groups >= 1 &&
            r->kept_groups <= r->groups && attr->top_k <= r->kept_groups * (experts / r->groups);
 }
 
@@ -60,7 +378,7 @@ static bool labels_fit(const struct tt_graph *graph, const struct tt_node *node,
            tt_value_elements(&graph->values[node->in[LABELS]]) % rows == 0;
 }
 
-static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+static int router_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[0]], w = graph->values[node->in[1]];
     int64_t chosen[2] = {tt_value_rows(&x), node->attr.top_k}, scores[2] = {tt_value_rows(&x), w.shape[0]};
@@ -71,7 +389,7 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
         (node->in[2] != TT_NONE && tt_value_elements(&graph->values[node->in[2]]) != w.shape[0]) ||
         !tt_op_acc_fits(graph, node, LOGIT_BIAS, 1, w.shape[0]) || !labels_fit(graph, node, tt_value_rows(&x)) ||
         !tt_grain_fits(&node->attr.rows, tt_value_rows(&x)) ||
-        !tt_router_losses_fit(&node->attr, tt_router_all_rows(&node->attr, tt_value_rows(&x))))
+        !losses_fit(&node->attr, all_rows_of(&node->attr, tt_value_rows(&x))))
         return tt_op_mismatch(graph, node,
                               "x (N, D), w (X, D), bias, logit_bias (X), 1 <= top_k <= X, and groups of at least two "
                               "experts that divide X and have top_k of them");
@@ -203,7 +521,7 @@ static bool is_padding(const struct tt_call *call, int64_t row)
            labels[call->node->attr.first_row % tt_value_elements(tt_call_in(call, LABELS)) + row] == TT_LABEL_PADDING;
 }
 
-static void run_tile(void *arg, int64_t tile, int worker)
+static void router_run_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
     const struct tt_router *router = &call->node->attr.router;
@@ -215,7 +533,7 @@ static void run_tile(void *arg, int64_t tile, int worker)
     for (int64_t r = part.begin; r < part.begin + part.n; r++) {
         int32_t *ids = (int32_t *)call->out[0] + r * k;
         float *scores = (float *)call->out[2] + r * experts;
-        const struct tt_choice choice = {scores, call->in[2]};
+        const struct choice choice = {scores, call->in[2]};
 
         float lse = 0.0F;
 
@@ -228,9 +546,9 @@ static void run_tile(void *arg, int64_t tile, int worker)
         if (call->node->n_out > 3)
             ((float *)call->out[3])[TT_ROUTER_LSE * tt_value_rows(tt_call_out(call, 2)) + r] = lse;
         if (router->balanced)
-            tt_choose_in_turn(ids, call->node->attr.first_row + r, k, experts);
+            choose_in_turn(ids, call->node->attr.first_row + r, k, experts);
         else
-            tt_choose(ids, &choice, router, k, experts);
+            choose(ids, &choice, router, k, experts);
         weigh(router, ids, scores, k, (float *)call->out[1] + r * k);
         for (int j = 0; j < k && is_padding(call, r); j++)
             ids[j] = ~ids[j];
@@ -248,16 +566,16 @@ static void losses_tile(void *arg, int64_t tile, int worker)
 
     (void)worker;
     for (int64_t r = part.begin; r < part.begin + part.n; r++)
-        tt_router_loss_terms(
+        put_loss_terms(
             attr,
-            tt_router_losses_apart(attr, rows) ? (struct tt_token_factors){0}
-                                               : tt_router_token_factors(attr, call->scratch, r, rows, experts),
-            &(struct tt_loss_token){(const float *)call->out[2] + r * experts, losses[TT_ROUTER_LSE * rows + r],
+            tt_router_losses_apart(attr, rows) ? (struct factors){0}
+                                               : token_factors(attr, call->scratch, r, rows, experts),
+            &(struct token){(const float *)call->out[2] + r * experts, losses[TT_ROUTER_LSE * rows + r],
                                     tt_id_is_padding(((const int32_t *)call->out[0])[r * attr->top_k])},
             r, rows, experts, losses);
 }
 
-static void run(const struct tt_call *call)
+static void router_run(const struct tt_call *call)
 {
     struct tt_matmul product = product_of(call->graph, call->node);
 
@@ -266,26 +584,26 @@ static void run(const struct tt_call *call)
     product.c = call->out[2];
     product.scratch = call->scratch;
     tt_matmul(call->team, &product);
-    tt_team_run(call->team, tt_tiles(product.m, TILE_ROWS), run_tile, (void *)call);
+    tt_team_run(call->team, tt_tiles(product.m, TILE_ROWS), router_run_tile, (void *)call);
     if (call->node->n_out <= 3)
         return;
     if (!tt_router_losses_apart(&call->node->attr, product.m))
-        tt_router_factors(&call->node->attr, call->out[0], tt_router_loads(call, product.n), product.m, product.n,
+        fill_factors(&call->node->attr, call->out[0], loads_of(call, product.n), product.m, product.n,
                           call->scratch);
     tt_team_run(call->team, tt_tiles(product.m, TILE_ROWS), losses_tile, (void *)call);
 }
 
-static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
+static int64_t router_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
     struct tt_matmul product = product_of(graph, node);
     int64_t floats = threads * tt_matmul_scratch_floats(&product);
     int64_t factors =
-        tt_router_losses_apart(&node->attr, product.m) ? 0 : tt_router_factor_floats(&node->attr, product.m, product.n);
+        tt_router_losses_apart(&node->attr, product.m) ? 0 : factor_floats(&node->attr, product.m, product.n);
 
     return (floats > factors ? floats : factors) * (int64_t)sizeof(float);
 }
 
-static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+static void router_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     struct tt_matmul product = product_of(graph, node);
 
@@ -308,7 +626,7 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
         !tt_op_acc_fits(graph, node, 1, n, k) || !tt_op_acc_fits(graph, node, 2, n, k) ||
         (node->in[8] == TT_NONE) == tt_router_has_losses(&node->attr) || !tt_grain_fits(&node->attr.rows, n) ||
         (node->in[9] == TT_NONE) == tt_router_losses_apart(&node->attr, n) ||
-        !tt_op_acc_fits(graph, node, 9, tt_router_all_rows(&node->attr, n), k) ||
+        !tt_op_acc_fits(graph, node, 9, all_rows_of(&node->attr, n), k) ||
         !tt_op_acc_fits(graph, node, ACC_OF_LOGIT_BIAS, 1, w.shape[0]) ||
         !tt_op_acc_fits(graph, node, 6, n, w.shape[1]) || !tt_op_acc_fits(graph, node, 7, w.shape[0], w.shape[1]))
         return tt_op_mismatch(graph, node, "dgates, ids, gates (N, k), scores (N, X), x (N, D), w (X, D)");
@@ -396,8 +714,8 @@ static void logits_tile(void *arg, int64_t tile, int worker)
                     (const float *)call->in[2] + r * k, (const float *)call->in[3] + r * experts, experts,
                     dlogits + r * experts);
         if (losses && !tt_id_is_padding(((const int32_t *)call->in[1])[r * k]))
-            tt_router_loss_grad(attr,
-                                tt_router_token_factors(attr, factors, r, tt_router_loss_rows(attr, rows), experts),
+            add_loss_grad(attr,
+                                token_factors(attr, factors, r, loss_rows_of(attr, rows), experts),
                                 (const float *)call->in[3] + r * experts, losses[TT_ROUTER_LSE * rows + r], experts,
                                 call->scalars->inv_tokens, dlogits + r * experts);
     }
@@ -433,8 +751,8 @@ static void run_bwd(const struct tt_call *call)
 
     products_of(call->graph, call->node, &dx, &dw);
     if (call->in[8])
-        tt_router_factors(&call->node->attr, call->in[9] ? call->in[9] : call->in[1], tt_router_loads(call, dx.k),
-                          tt_router_loss_rows(&call->node->attr, dx.m), dx.k,
+        fill_factors(&call->node->attr, call->in[9] ? call->in[9] : call->in[1], loads_of(call, dx.k),
+                          loss_rows_of(&call->node->attr, dx.m), dx.k,
                           dlogits + logits_floats(call->graph, call->node));
     tt_team_run(call->team, tt_tiles(tt_value_rows(scores), TILE_ROWS), logits_tile, (void *)call);
     if (call->node->n_out > 2)
@@ -461,7 +779,7 @@ static int64_t scratch_bwd(const struct tt_graph *graph, const struct tt_node *n
     a = tt_matmul_scratch_floats(&dx);
     b = tt_matmul_scratch_floats(&dw);
     a = partial_floats(node, &dw) + threads * (a > b ? a : b);
-    b = tt_router_factor_floats(&node->attr, tt_router_loss_rows(&node->attr, dx.m), dx.k);
+    b = factor_floats(&node->attr, loss_rows_of(&node->attr, dx.m), dx.k);
     return (logits_floats(graph, node) + (a > b ? a : b)) * (int64_t)sizeof(float);
 }
 
@@ -483,11 +801,11 @@ const struct tt_op_row tt_op_router = {
     .cuts = TT_CUT_ROWS,
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .weight = TT_WEIGHT_MATMUL,
-    .infer = infer,
+    .infer = router_infer,
     .backward = backward,
-    .run = run,
-    .cost = cost,
-    .scratch_bytes = scratch,
+    .run = router_run,
+    .cost = router_cost,
+    .scratch_bytes = router_scratch,
 };
 
 const struct tt_op_row tt_op_router_bwd = {
@@ -503,4 +821,78 @@ const struct tt_op_row tt_op_router_bwd = {
     .cost = cost_bwd,
     .scratch_bytes = scratch_bwd,
     .alias = {7, 8, 11},
+};
+
+/*
+ * ROUTER_LOSSES: the balance losses of a router of whose microbatch this rank has a part of the rows. The ranks have
+ * gathered the experts of all rows.
+ *   in   scores (N, X) F32, ids (N', k) I32 of all rows, losses (5, N) F32 of ROUTER, ids (N, k) I32 of ROUTER
+ *   out  losses (5, N) F32, with the terms of all losses (router.h)
+ *   attr that of ROUTER, without rows
+ */
+
+enum { SCORES, ALL_IDS, LOSSES, IDS = TT_COUNTED_IDS };
+
+static int balance_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value scores = graph->values[node->in[SCORES]];
+    int64_t rows = tt_value_rows(&scores), losses[2] = {TT_ROUTER_LOSS_ROWS, rows}, k = node->attr.top_k;
+
+    if (scores.ndim != 2 || tt_value_width(&graph->values[node->in[ALL_IDS]]) != k ||
+        !losses_fit(&node->attr, tt_value_rows(&graph->values[node->in[ALL_IDS]])) ||
+        !tt_op_acc_fits(graph, node, LOSSES, losses[0], rows) || !tt_op_acc_fits(graph, node, IDS, rows, k))
+        return tt_op_mismatch(graph, node, "scores (N, X), ids of all rows, losses (5, N), ids (N, k)");
+    return tt_op_output(graph, node, 0, name, NULL, 2, losses);
+}
+
+static void balance_run_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    int64_t rows = tt_value_rows(tt_call_in(call, SCORES)), experts = tt_value_width(tt_call_in(call, SCORES));
+    struct tt_range part = tt_tile_range(rows, TILE_ROWS, tile);
+    int64_t all_rows = tt_value_rows(tt_call_in(call, ALL_IDS));
+    const float *losses = call->in[LOSSES];
+    const int32_t *ids = call->in[IDS];
+
+    (void)worker;
+    for (int64_t r = part.begin; r < part.begin + part.n; r++)
+        put_loss_terms(
+            &call->node->attr, token_factors(&call->node->attr, call->scratch, r, all_rows, experts),
+            &(struct token){(const float *)call->in[SCORES] + r * experts, losses[TT_ROUTER_LSE * rows + r],
+                                    tt_id_is_padding(ids[r * call->node->attr.top_k])},
+            r, rows, experts, call->out[0]);
+}
+
+static void balance_run(const struct tt_call *call)
+{
+    const struct tt_value *scores = tt_call_in(call, SCORES);
+
+    fill_factors(&call->node->attr, call->in[ALL_IDS], loads_of(call, tt_value_width(scores)),
+                      tt_value_rows(tt_call_in(call, ALL_IDS)), tt_value_width(scores), call->scratch);
+    tt_team_run(call->team, tt_tiles(tt_value_rows(scores), TILE_ROWS), balance_run_tile, (void *)call);
+}
+
+static int64_t balance_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
+{
+    (void)threads;
+    return factor_floats(&node->attr, tt_value_rows(&graph->values[node->in[ALL_IDS]]),
+                                   tt_value_width(&graph->values[node->in[SCORES]])) *
+           (int64_t)sizeof(float);
+}
+
+static void balance_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = 4.0 * (double)tt_value_elements(&graph->values[node->in[SCORES]]);
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+const struct tt_op_row tt_op_router_losses = {
+    .name = "router_losses",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_F32, TT_TYPE_IDS},
+    .out = {TT_TYPE_F32},
+    .computes = TT_COMPUTES(TT_F32),
+    .infer = balance_infer,
+    .run = balance_run,
+    .cost = balance_cost,
+    .scratch_bytes = balance_scratch,
 };

@@ -28,8 +28,8 @@
 
 #include "core/kernels/kernels.h"
 #include "core/math/tree.h"
-#include "core/ops/grains.h"
 #include "core/ops/head/head.h"
+#include "core/ops/rule.h"
 
 enum { LINE = 16 /* floats of a cache line */ };
 

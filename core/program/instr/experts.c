@@ -7,11 +7,12 @@
  * Operands are those of TT_RUN. Scratch has the windows first, one for each input that travels; the node's output takes
  * the first window. All ranks of a group run these instructions in the same order, so all have one tag.
  */
+#include "core/ops/experts/experts.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "core/graph/pieces.h"
-#include "core/ops/experts/ffn.h"
 #include "core/ops/op.h"
 #include "core/program/executor.h"
 #include "core/program/instr/instr.h"

@@ -4,7 +4,7 @@
  */
 #include <stdio.h>
 
-#include "core/ops/experts/ffn.h"
+#include "core/ops/experts/experts.h"
 #include "core/ops/op.h"
 #include "core/program/executor.h"
 #include "core/program/instr/instr.h"

@@ -8,7 +8,7 @@
  */
 #include "core/math/bf16.h"
 #include "core/math/tree.h"
-#include "core/ops/step/mixed.h"
+#include "core/ops/step/step.h"
 #include "core/program/executor.h"
 #include "core/program/instr/instr.h"
 #include "core/program/internal.h"

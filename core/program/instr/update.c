@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/optim/orthogonalize.h"
+#include "core/optim/optim.h"
 #include "core/program/executor.h"
 #include "core/program/instr/instr.h"
 #include "core/program/internal.h"

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What ranks that share a layer exchange inside of it. No rank computes here: a program begins a collective and awaits
+ * it. n is the number of peers.
+ *
+ * GATHER_ROWS: the rows of all peers, in their order; also of ids.
+ *   in   x (N, W)                                        out  y (n N, W)
+ * SUM_ROWS: this rank's rows of the sum over the peers, rounded once to the type of the graph. It is GATHER_ROWS'
+ *   gradient, and the other way round.
+ *   in   x (n N, W), partial                             out  y (N, W)
+ * SUM_ALL: the whole sum over the peers, added to an earlier one.
+ *   in   x F32, acc of the same shape or none            out  y = [acc +] sum, may take acc's memory
+ * SWAP_BLOCKS: block b goes to peer b, and block b of the result is that of peer b. It is its own gradient.
+ *   in   x (n N, W), in n blocks of rows                 out  y of the same shape
+ *   attr peers
+ */
+#include <string.h>
+
+#include "core/ops/rule.h"
+
+/* y has `times` / `parts` as many rows as x. */
+static int infer_rows(struct tt_graph *graph, struct tt_node *node, const char *name, int times, int parts)
+{
+    const struct tt_value *x = &graph->values[node->in[0]];
+    int64_t rows = tt_value_rows(x), shape[2] = {rows * times / parts, tt_value_width(x)};
+
+    if (node->attr.peers.axis == TT_AXIS_NONE || rows % parts != 0)
+        return tt_op_mismatch(graph, node, "x with as many rows for each peer");
+    return tt_op_output(graph, node, 0, name, NULL, 2, shape);
+}
+
+static int infer_gather(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    return infer_rows(graph, node, name, node->attr.peers.n, 1);
+}
+
+static int infer_scatter(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    return infer_rows(graph, node, name, 1, node->attr.peers.n);
+}
+
+static int infer_blocks(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    return infer_rows(graph, node, name, node->attr.peers.n, node->attr.peers.n);
+}
+
+static int infer_sum(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value x = graph->values[node->in[0]];
+
+    if (!tt_op_acc_fits(graph, node, 1, tt_value_rows(&x), tt_value_width(&x)))
+        return tt_op_mismatch(graph, node, "x, acc of one shape");
+    return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
+}
+
+/* The gradient of an exchange is another one, whose result is added to what x has already. */
+static int exchange_back(struct tt_graph *graph, enum tt_op_id op, int node, const int *grad_out, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node];
+    int rc = 0, grad;
+
+    TT_TRY(tt_rule_node(graph, op, &forward, grad_out, 1, forward.in, 1, &grad));
+    TT_TRY(tt_rule_add(graph, &forward, 0, grad, grad_in));
+out:
+    return rc;
+}
+
+/* The sum begins as soon as its terms are there, so that it travels while gradients of weights are computed. */
+static int backward_gather(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node];
+    int producer = graph->values[grad_out[0]].producer, rc = 0, grad;
+
+    TT_TRY(tt_rule_node(graph, TT_OP_SUM_ROWS, &forward, grad_out, 1, forward.in, 1, &grad));
+    if (producer != TT_NONE && graph->nodes[producer].backward)
+        tt_rule_move_last(graph, producer + 1);
+    TT_TRY(tt_rule_add(graph, &forward, 0, grad, grad_in));
+out:
+    return rc;
+}
+
+static int backward_scatter(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    return exchange_back(graph, TT_OP_GATHER_ROWS, node, grad_out, grad_in);
+}
+
+static int backward_blocks(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    return exchange_back(graph, TT_OP_SWAP_BLOCKS, node, grad_out, grad_in);
+}
+
+static void exchange_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+#define ANY_TYPE (TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16))
+
+const struct tt_op_row tt_op_gather_rows = {
+    .name = "gather_rows",
+    .weight = TT_WEIGHT_EXCHANGE,
+    .exchange = TT_EXCHANGE_GATHER,
+    .in = {TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE},
+    .computes = ANY_TYPE | TT_COMPUTES(TT_I32),
+    .infer = infer_gather,
+    .backward = backward_gather,
+    .cost = exchange_cost,
+};
+
+const struct tt_op_row tt_op_sum_rows = {
+    .name = "sum_rows",
+    .weight = TT_WEIGHT_EXCHANGE,
+    .exchange = TT_EXCHANGE_SCATTER,
+    .in = {TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_GRAPH},
+    .computes = TT_COMPUTES(TT_F32),
+    .infer = infer_scatter,
+    .backward = backward_scatter,
+    .cost = exchange_cost,
+};
+
+const struct tt_op_row tt_op_sum_all = {
+    .name = "sum_all",
+    .weight = TT_WEIGHT_EXCHANGE,
+    .exchange = TT_EXCHANGE_SUM,
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .out = {TT_TYPE_F32},
+    .computes = TT_COMPUTES(TT_F32),
+    .infer = infer_sum,
+    .cost = exchange_cost,
+    .alias = {2},
+};
+
+const struct tt_op_row tt_op_swap_blocks = {
+    .name = "swap_blocks",
+    .weight = TT_WEIGHT_EXCHANGE,
+    .exchange = TT_EXCHANGE_BLOCKS,
+    .in = {TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE},
+    .computes = ANY_TYPE,
+    .infer = infer_blocks,
+    .backward = backward_blocks,
+    .cost = exchange_cost,
+};
+
+/*
+ * ADD_GRAINS: y = [acc +] the rows of x, added as a tree: the end of a sum over grains of rows whose terms were
+ * exchanged one by one.
+ *   in   x (G, D), acc (D) or none, in F32      out  y (D), may take acc's memory
+ */
+
+static int grains_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value *x = &graph->values[node->in[0]];
+    int64_t width = tt_value_width(x);
+
+    if (!tt_op_acc_fits(graph, node, 1, 1, width))
+        return tt_op_mismatch(graph, node, "x (G, D), acc (D)");
+    return tt_op_output(graph, node, 0, name, NULL, 1, &width);
+}
+
+static void grains_run_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct tt_value *x = tt_call_in(call, 0);
+    struct tt_row_blocks blocks = {.grains = tt_value_rows(x), .per_grain = 1};
+    struct tt_range part = tt_tile_range(tt_value_width(x), TT_SUM_COLUMNS, tile);
+    const float *acc = call->in[1];
+
+    (void)worker;
+    tt_row_blocks_sum(&blocks, (float *)call->out[0] + part.begin, acc ? acc + part.begin : NULL,
+                      (const float *)call->in[0] + part.begin, tt_value_width(x), part.n);
+}
+
+static void grains_run(const struct tt_call *call)
+{
+    tt_team_run(call->team, tt_tiles(tt_value_width(tt_call_in(call, 0)), TT_SUM_COLUMNS), grains_run_tile,
+                (void *)call);
+}
+
+static void grains_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = (double)tt_value_elements(&graph->values[node->in[0]]);
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+const struct tt_op_row tt_op_add_grains = {
+    .name = "add_grains",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .out = {TT_TYPE_F32},
+    .computes = TT_COMPUTES(TT_F32),
+    .infer = grains_infer,
+    .run = grains_run,
+    .cost = grains_cost,
+    .alias = {2},
+};
+
+/*
+ * PICK_ROWS: of n blocks of rows, each from a peer that looked up its part of the vocabulary, the rows that were
+ * found. Row r of the result is that of token peers.index N + r, from the block of the peer that has the token.
+ *   in   x (n N, D), in n blocks, tokens (n N)      out  y (N, D)
+ *
+ * PICK_ROWS_BWD: puts every row back into the block that it is from; other rows are 0.
+ *   in   dy (N, D), tokens                          out  dx (n N, D)
+ *   attr out (V), peers: n and this rank's place
+ */
+
+enum { TILE_ROWS = 64 };
+
+static int pick_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value *x = &graph->values[node->in[0]];
+    int64_t rows = tt_value_rows(x), n = node->attr.peers.n, shape[2] = {0, tt_value_width(x)};
+
+    if (n < 1 || rows % n != 0 || tt_value_elements(&graph->values[node->in[1]]) != rows)
+        return tt_op_mismatch(graph, node, "x in as many blocks as there are peers, and its tokens");
+    shape[0] = rows / n;
+    return tt_op_output(graph, node, 0, name, NULL, 2, shape);
+}
+
+static int pick_backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node];
+    int in[2] = {grad_out[0], forward.in[1]}, rc = 0, grad;
+
+    TT_TRY(tt_rule_node(graph, TT_OP_PICK_ROWS_BWD, &forward, in, 2, forward.in, 1, &grad));
+    TT_TRY(tt_rule_add(graph, &forward, 0, grad, grad_in));
+out:
+    return rc;
+}
+
+static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value *dy = &graph->values[node->in[0]];
+    int64_t shape[2] = {tt_value_rows(dy) * node->attr.peers.n, tt_value_width(dy)};
+
+    if (tt_value_elements(&graph->values[node->in[1]]) != shape[0])
+        return tt_op_mismatch(graph, node, "dy (N, D), and the tokens of all peers");
+    return tt_op_output(graph, node, 0, name, NULL, 2, shape);
+}
+
+/* A tile is a range of the own rows; forward from the blocks, backward to them. */
+static void pick_run_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    bool back = call->node->op == TT_OP_PICK_ROWS_BWD;
+    const struct tt_value *rows = back ? tt_call_in(call, 0) : tt_call_out(call, 0);
+    int64_t own = tt_value_rows(rows), width = tt_value_width(rows);
+    const int32_t *tokens = (const int32_t *)call->in[1] + call->node->attr.peers.index * own;
+    struct tt_range part = tt_tile_range(own, TILE_ROWS, tile);
+    size_t bytes = (size_t)width * tt_dtype_size(rows->dtype);
+
+    (void)worker;
+    for (int64_t r = part.begin; r < part.begin + part.n; r++) {
+        int owner = tt_vocabulary_owner(&call->node->attr, tokens[r]);
+
+        if (!back) {
+            memcpy(tt_call_out_at(call, 0, r * width), tt_call_in_at(call, 0, (owner * own + r) * width), bytes);
+            continue;
+        }
+        for (int b = 0; b < call->node->attr.peers.n; b++) {
+            void *to = tt_call_out_at(call, 0, (b * own + r) * width);
+
+            if (b == owner)
+                memcpy(to, tt_call_in_at(call, 0, r * width), bytes);
+            else
+                memset(to, 0, bytes);
+        }
+    }
+}
+
+static void pick_run(const struct tt_call *call)
+{
+    bool back = call->node->op == TT_OP_PICK_ROWS_BWD;
+    const struct tt_value *rows = back ? tt_call_in(call, 0) : tt_call_out(call, 0);
+
+    tt_team_run(call->team, tt_tiles(tt_value_rows(rows), TILE_ROWS), pick_run_tile, (void *)call);
+}
+
+static void pick_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = 0.0;
+    ret_cost->bytes = 2.0 * (double)tt_value_bytes(&graph->values[node->out[0]]);
+}
+
+const struct tt_op_row tt_op_pick_rows = {
+    .name = "pick_rows",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS},
+    .out = {TT_TYPE_COMPUTE},
+    .cuts = TT_CUT_OUT,
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
+    .infer = pick_infer,
+    .backward = pick_backward,
+    .run = pick_run,
+    .cost = pick_cost,
+};
+
+const struct tt_op_row tt_op_pick_rows_bwd = {
+    .name = "pick_rows_bwd",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS},
+    .out = {TT_TYPE_COMPUTE},
+    .cuts = TT_CUT_OUT,
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
+    .infer = infer_bwd,
+    .run = pick_run,
+    .cost = pick_cost,
+};
+
+/*
+ * REORDER: the same elements in another order: blocks [a][b] of x become [b][a] in y. Context parallelism needs it
+ * around an exchange: rows (R, n W) become n blocks (n R, W) of columns, one for each peer, and rows in the order
+ * [piece][sequence][position] become [sequence][piece][position].
+ *   in   x, of a * b blocks      out  y (reorder.rows, the rest)
+ *   attr reorder: a, b and the rows of y. Its gradient has a and b exchanged.
+ */
+
+enum { TILE_BYTES = 65536 };
+
+static int reorder_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value *x = &graph->values[node->in[0]];
+    const struct tt_reorder *how = &node->attr.reorder;
+    int64_t n = tt_value_elements(x), shape[2] = {how->rows, 0};
+
+    if (how->a < 1 || how->b < 1 || how->rows < 1 || n % (how->a * how->b) != 0 || n % how->rows != 0)
+        return tt_op_mismatch(graph, node, "x in blocks");
+    shape[1] = n / how->rows;
+    return tt_op_output(graph, node, 0, name, NULL, 2, shape);
+}
+
+static int reorder_backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node];
+    struct tt_node back = forward;
+    int rc = 0, grad;
+
+    back.attr.reorder = (struct tt_reorder){forward.attr.reorder.b, forward.attr.reorder.a,
+                                            tt_value_rows(&graph->values[forward.in[0]])};
+    TT_TRY(tt_rule_node(graph, TT_OP_REORDER, &back, grad_out, 1, forward.in, 1, &grad));
+    TT_TRY(tt_rule_add(graph, &forward, 0, grad, grad_in));
+out:
+    return rc;
+}
+
+static int64_t block_bytes(const struct tt_call *call)
+{
+    const struct tt_reorder *how = &call->node->attr.reorder;
+
+    return tt_value_bytes(tt_call_out(call, 0)) / (how->a * how->b);
+}
+
+/* The blocks of a tile: as many as fill it. */
+static int64_t tile_blocks(const struct tt_call *call)
+{
+    int64_t bytes = block_bytes(call);
+
+    return bytes < TILE_BYTES ? TILE_BYTES / bytes : 1;
+}
+
+/* A tile is a range of y's blocks. */
+static void reorder_run_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct tt_reorder *how = &call->node->attr.reorder;
+    struct tt_range part = tt_tile_range(how->a * how->b, tile_blocks(call), tile);
+    int64_t bytes = block_bytes(call);
+
+    (void)worker;
+    for (int64_t i = part.begin; i < part.begin + part.n; i++) {
+        int64_t from = i % how->a * how->b + i / how->a;
+
+        memcpy((char *)call->out[0] + i * bytes, (const char *)call->in[0] + from * bytes, (size_t)bytes);
+    }
+}
+
+static void reorder_run(const struct tt_call *call)
+{
+    const struct tt_reorder *how = &call->node->attr.reorder;
+
+    tt_team_run(call->team, tt_tiles(how->a * how->b, tile_blocks(call)), reorder_run_tile, (void *)call);
+}
+
+static void reorder_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = 0.0;
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+const struct tt_op_row tt_op_reorder = {
+    .name = "reorder",
+    .in = {TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE},
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
+    .infer = reorder_infer,
+    .backward = reorder_backward,
+    .run = reorder_run,
+    .cost = reorder_cost,
+};

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The table of step ops, in the order of step.def.
+ */
+#include "core/ops/step/step.h"
+
+#include <string.h>
+
+#include "core/kernels/kernels.h"
+#include "core/math/round.h"
+#include "core/math/tree.h"
+
+static const struct tt_step_row *const rows[] = {
+#define TT_STEP_OP(id, row) &tt_step_op_##row,
+#include "core/ops/step/step.def"
+#undef TT_STEP_OP
+};
+
+const struct tt_step_row *tt_step_row(enum tt_step_op_id op)
+{
+    return rows[op];
+}
+
+/*
+ * COUNT: adds to the counter of each expert the slots that it got.
+ *   in   n int32, experts, negative where there is no token      out   int64 counters, one for each expert
+ */
+
+/* One pass over few integers, so one thread does it. */
+static void count_run(const struct tt_step_call *call)
+{
+    const int32_t *experts = call->in;
+    int64_t *counters = call->out[0];
+
+    for (int64_t i = 0; i < call->n; i++)
+        if (experts[i] >= 0)
+            counters[experts[i]]++;
+}
+
+static void count_cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
+{
+    ret_cost->bytes = (double)sizeof(int32_t) * (double)call->n;
+}
+
+const struct tt_step_row tt_step_op_count = {.name = "count", .run = count_run, .cost = count_cost};
+
+/*
+ * FOLD: adds a sum of gradients to those that follow it in the tree over microbatches.
+ *   sums   `parts` arrays of n floats: a sum, then its neighbours in the tree from the smallest to the largest; the
+ *          last one is also written
+ *
+ * ADD: out[0] = [out[1] +] in
+ *   in, out[1]   n floats; out[1] may be absent or be out[0]
+ */
+
+enum { TILE = 4096 };
+
+static void run_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_step_call *call = arg;
+    int64_t begin = tile * TILE;
+    int64_t n = call->n - begin < TILE ? call->n - begin : TILE;
+    const float *sum = (const float *)call->sums[0] + begin;
+    float between[TILE];
+
+    (void)worker;
+    for (int64_t s = 1; s < call->parts; s++) {
+        float *level = (float *)call->sums[s] + begin, *into = s == call->parts - 1 ? level : between;
+
+        tt_kernels()->add(into, level, sum, n);
+        sum = into;
+    }
+}
+
+static void fold_run(const struct tt_step_call *call)
+{
+    tt_team_run(call->team, tt_div_up(call->n, TILE), run_tile, (void *)call);
+}
+
+static void fold_cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
+{
+    ret_cost->bytes = ((double)call->parts + 1.0) * (double)sizeof(float) * (double)call->n; /* sources and the sum */
+}
+
+static void add_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_step_call *call = arg;
+    int64_t begin = tile * TILE, n = call->n - begin < TILE ? call->n - begin : TILE;
+    const float *in = (const float *)call->in + begin;
+    float *out = (float *)call->out[0] + begin;
+
+    (void)worker;
+    if (call->out[1])
+        tt_kernels()->add(out, (const float *)call->out[1] + begin, in, n);
+    else
+        memcpy(out, in, (size_t)n * sizeof *out);
+}
+
+static void add(const struct tt_step_call *call)
+{
+    tt_team_run(call->team, tt_div_up(call->n, TILE), add_tile, (void *)call);
+}
+
+const struct tt_step_row tt_step_op_add = {.name = "add", .run = add};
+const struct tt_step_row tt_step_op_fold = {.name = "fold", .run = fold_run, .cost = fold_cost};
+
+/*
+ * The conversions of mixed precision; see mixed.h.
+ *   ROUND        in: n floats, out[0]: n bfloat16 elsewhere
+ *   ROUND_HERE   out[0]: n floats, which stay floats and become what bfloat16 holds
+ *   NARROW       out[0]: n floats, which become n bfloat16 in the upper half of their buffer
+ *   FOLD_HALVES  in: `parts` arrays of n bfloat16, `stride` elements apart, out[0]: n floats, the tree over them
+ *
+ * The conversion in place goes in steps that double: the elements of one step are written where no element that is
+ * still to be read lies, so its tiles can run in any order.
+ *
+ *   floats    |  first half of what is left  |  rest  |          bytes 4 begin ...
+ *   bfloat16             in the upper half:  |..first..|.rest.|  bytes 2 n + 2 begin ...
+ */
+
+enum { TAIL = 1024 };
+
+/* --- tiles --- */
+
+struct conversion {
+    const void *from;
+    void *to;
+    int64_t n;
+};
+
+static int64_t tile_size(const struct conversion *c, int64_t tile)
+{
+    return c->n - tile * TILE < TILE ? c->n - tile * TILE : TILE;
+}
+
+static void narrow_tile(void *arg, int64_t tile, int worker)
+{
+    const struct conversion *c = arg;
+    const float *from = (const float *)c->from + tile * TILE;
+    uint16_t *to = (uint16_t *)c->to + tile * TILE;
+
+    (void)worker;
+    tt_kernels()->bf16_round(to, from, tile_size(c, tile));
+}
+
+static void round_here_tile(void *arg, int64_t tile, int worker)
+{
+    const struct conversion *c = arg;
+    float *data = (float *)c->to + tile * TILE;
+    uint16_t rounded[TILE];
+
+    (void)worker;
+    tt_kernels()->bf16_round(rounded, data, tile_size(c, tile));
+    tt_kernels()->bf16_widen(data, rounded, tile_size(c, tile));
+}
+
+static void convert(struct tt_team *team, tt_tile_fn fn, const void *from, void *to, int64_t n)
+{
+    struct conversion c = {from, to, n};
+
+    tt_team_run(team, tt_div_up(n, TILE), fn, &c);
+}
+
+/* --- in place --- */
+
+/* Where the bfloat16 from `begin` on lie. A step is the elements [begin, begin + (n - begin) / 2). */
+static char *half_at(float *whole, int64_t n, int64_t begin)
+{
+    return tt_mixed_half(whole, n) + begin * (int64_t)sizeof(uint16_t);
+}
+
+static void narrow(const struct tt_step_call *call)
+{
+    float *whole = call->out[0];
+    int64_t n = call->n, begins[64], begin = 0;
+    uint16_t tail[TAIL];
+    int steps = 0;
+
+    for (; n - begin > TAIL; begin += (n - begin) / 2)
+        begins[steps++] = begin;
+    tt_kernels()->bf16_round(tail, whole + begin, n - begin);
+    memcpy(half_at(whole, n, begin), tail, (size_t)(n - begin) * sizeof *tail);
+    while (steps-- > 0)
+        convert(call->team, narrow_tile, whole + begins[steps], half_at(whole, n, begins[steps]),
+                (n - begins[steps]) / 2);
+}
+
+static void round_here(const struct tt_step_call *call)
+{
+    convert(call->team, round_here_tile, NULL, call->out[0], call->n);
+}
+
+static void round_elsewhere(const struct tt_step_call *call)
+{
+    convert(call->team, narrow_tile, call->in, call->out[0], call->n);
+}
+
+/* --- sums --- */
+
+enum { FOLD_TILE = 512, FOLD_DEPTH = 32 };
+
+/* The tree as a stack of partial sums, so that any number of leaves needs few rows. */
+static void fold_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_step_call *call = arg;
+    int64_t begin = tile * FOLD_TILE, n = call->n - begin < FOLD_TILE ? call->n - begin : FOLD_TILE;
+    float stack[FOLD_DEPTH][FOLD_TILE];
+    int depth = 0;
+
+    (void)worker;
+    for (int64_t leaf = 0; leaf < call->parts; leaf++) {
+        const uint16_t *from = (const uint16_t *)call->in + leaf * call->stride + begin;
+
+        tt_kernels()->bf16_widen(stack[depth], from, n);
+        depth++;
+        for (int carries = tt_tree_carries(leaf); carries > 0; carries--, depth--)
+            tt_kernels()->add(stack[depth - 2], stack[depth - 2], stack[depth - 1], n);
+    }
+    for (; depth > 1; depth--)
+        tt_kernels()->add(stack[depth - 2], stack[depth - 2], stack[depth - 1], n);
+    memcpy((float *)call->out[0] + begin, stack[0], (size_t)n * sizeof(float));
+}
+
+static void fold_halves(const struct tt_step_call *call)
+{
+    tt_team_run(call->team, tt_div_up(call->n, FOLD_TILE), fold_tile, (void *)call);
+}
+
+/* Reads float32 and writes bfloat16. */
+static void cost_of_round(const struct tt_step_call *call, struct tt_cost *ret_cost)
+{
+    ret_cost->bytes = (double)(sizeof(float) + sizeof(tt_bf16)) * (double)call->n;
+}
+
+const struct tt_step_row tt_step_op_round = {.name = "round", .run = round_elsewhere, .cost = cost_of_round};
+const struct tt_step_row tt_step_op_round_here = {.name = "round here", .run = round_here};
+const struct tt_step_row tt_step_op_narrow = {.name = "narrow", .run = narrow};
+const struct tt_step_row tt_step_op_fold_halves = {.name = "fold halves", .run = fold_halves};

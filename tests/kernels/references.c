@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The references of the kernels that are not typed; see references.h.
+ */
+#include "tests/kernels/references.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "core/kernels/matmul.h"
+#include "core/kernels/vector_math.h"
+#include "core/math/rng.h"
+
+/* --- conversions and exp --- */
+
+/* By arithmetic in double: 8 digits of the mantissa, or fewer below the smallest normal number, 2^-126. */
+void tt_bf16_round_ref(tt_bf16 *to, const float *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double x = (double)from[i], unit;
+        float rounded = from[i];
+        uint32_t bits;
+
+        if (isfinite(x) && x != 0.0) {
+            unit = ldexp(1.0, (ilogb(x) < -126 ? -126 : ilogb(x)) - 7);
+            rounded = (float)copysign(nearbyint(x / unit) * unit, x); /* ties to even; may be infinite */
+        }
+        memcpy(&bits, &rounded, sizeof bits);
+        to[i] = (tt_bf16)(bits >> 16 | (isnan(x) ? 0x40U : 0U));
+    }
+}
+
+void tt_bf16_widen_ref(float *to, const tt_bf16 *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int exponent = from[i] >> 7 & 0xff, digits = from[i] & 0x7f;
+        double x = exponent ? ldexp(128.0 + digits, exponent - 134) : ldexp(digits, -133);
+
+        if (exponent == 0xff)
+            x = digits ? (double)NAN : (double)INFINITY;
+        to[i] = (float)copysign(x, from[i] >> 15 ? -1.0 : 1.0);
+    }
+}
+
+void tt_exp_ref(float *y, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double e = exp((double)x[i]);
+
+        y[i] = e < (double)FLT_MIN ? 0.0F : (float)e;
+    }
+}
+
+/* --- cross-entropy --- */
+
+/* As fmax() over all, so NaN does not count. gcc 12 for 64-bit Arm stops with an internal error
+ * (vect_transform_reduction) at -O3 where fmax() reduces an array. */
+static double largest_of(const float *x, int64_t n)
+{
+    double largest = -INFINITY;
+
+    for (int64_t i = 0; i < n; i++)
+        largest = (double)x[i] > largest ? (double)x[i] : largest;
+    return largest;
+}
+
+static double logsumexp(const float *logits, int64_t vocab)
+{
+    double largest = largest_of(logits, vocab), sum = 0.0;
+
+    for (int64_t v = 0; v < vocab; v++)
+        sum += exp((double)logits[v] - largest);
+    return largest + log(sum);
+}
+
+void tt_cross_entropy_ref(float *loss, float *z, const float *logits, const int32_t *labels, int64_t rows,
+                          int64_t vocab, float z_loss)
+{
+    for (int64_t r = 0; r < rows; r++, logits += vocab) {
+        double lse = labels[r] < 0 ? 0.0 : logsumexp(logits, vocab);
+
+        loss[r] = labels[r] < 0 ? 0.0F : (float)(lse - (double)logits[labels[r]]);
+        if (z)
+            z[r] = (float)((double)z_loss * lse * lse);
+    }
+}
+
+void tt_cross_entropy_grad_ref(float *loss, float *z, float *logits, const int32_t *labels, int64_t rows, int64_t vocab,
+                               float scale, float z_loss)
+{
+    tt_cross_entropy_ref(loss, z, logits, labels, rows, vocab, z_loss);
+    for (int64_t r = 0; r < rows; r++, logits += vocab) {
+        double lse = logsumexp(logits, vocab), share = z ? 1.0 + 2.0 * (double)z_loss * lse : 1.0;
+
+        for (int64_t v = 0; v < vocab; v++) {
+            double slope = share * exp((double)logits[v] - lse) - (v == labels[r] ? 1.0 : 0.0);
+
+            logits[v] = labels[r] < 0 ? 0.0F : (float)((double)scale * slope);
+        }
+    }
+}
+
+void tt_cross_entropy_grad_bf16_ref(float *loss, float *z, float *logits, const int32_t *labels, int64_t rows,
+                                    int64_t vocab, float scale, float z_loss)
+{
+    tt_cross_entropy_grad_ref(loss, z, logits, labels, rows, vocab, scale, z_loss);
+    for (int64_t r = 0; r < rows; r++)
+        tt_round_in_place(logits + r * vocab, vocab);
+}
+
+void tt_softmax_sum_ref(float *largest, float *sum, const float *x, int64_t n)
+{
+    double most = largest_of(x, n), total = 0.0;
+
+    for (int64_t i = 0; i < n; i++)
+        total += exp((double)x[i] - (isinf(most) && most < 0.0 ? 0.0 : most));
+    *largest = (float)most;
+    *sum = (float)total;
+}
+
+void tt_softmax_grad_ref(float *y, const float *x, int64_t n, float largest, float factor)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (float)((double)factor * exp((double)x[i] - (double)largest));
+}
+
+/* Each element is read before the rounded values, in half of its memory, can reach it. */
+void tt_softmax_grad_bf16_ref(tt_bf16 *y, const float *x, int64_t n, float largest, float factor)
+{
+    for (int64_t i = 0; i < n; i++) {
+        tt_bf16 rounded = tt_bf16_from_float((float)((double)factor * exp((double)x[i] - (double)largest)));
+
+        memcpy(y + i, &rounded, sizeof rounded);
+    }
+}
+
+/* --- shards --- */
+
+void tt_squares_ref(double *sum, const float *x, int64_t n)
+{
+    *sum = 0.0;
+    for (int64_t i = 0; i < n; i++)
+        *sum += (double)x[i] * (double)x[i];
+}
+
+void tt_adamw_ref(const struct tt_adamw_numbers *numbers, float *param, const float *grad, float *exp_avg,
+                  float *exp_avg_sq, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double p = (double)param[i], g = (double)grad[i] * (double)numbers->clip, m, v;
+
+        if (numbers->decoupled) {
+            p *= (double)numbers->decay;
+        } else {
+            g += (double)numbers->weight_decay * p;
+        }
+        m = (double)exp_avg[i] + (double)numbers->mix1 * (g - (double)exp_avg[i]);
+        v = (double)exp_avg_sq[i] * (double)numbers->beta2 + (double)numbers->mix2 * g * g;
+        exp_avg[i] = (float)m;
+        exp_avg_sq[i] = (float)v;
+        param[i] = (float)(p - (double)numbers->step_size * m /
+                                   (sqrt(v) / (double)numbers->root_correction2 + (double)numbers->eps));
+    }
+}
+
+void tt_adamw_bf16_ref(const struct tt_adamw_numbers *numbers, const struct tt_adamw_rounding *rounding, tt_bf16 *param,
+                       const float *grad, tt_bf16 *exp_avg, tt_bf16 *exp_avg_sq, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float p = tt_bf16_to_float(param[i]), m = tt_bf16_to_float(exp_avg[i]), v = tt_bf16_to_float(exp_avg_sq[i]);
+        const struct tt_rng rng = {rounding->seed, rounding->stream};
+        uint64_t bits = tt_rng_bits(&rng, rounding->first + (uint64_t)i);
+
+        tt_adamw_ref(numbers, &p, grad + i, &m, &v, 1);
+        param[i] = tt_bf16_from_float_random(p, (uint16_t)bits);
+        exp_avg[i] = tt_bf16_from_float_random(m, (uint16_t)(bits >> 16));
+        exp_avg_sq[i] = tt_bf16_from_float_random(v, (uint16_t)(bits >> 32));
+    }
+}
+
+/* --- products --- */
+
+void tt_sgemm_ref(const struct tt_matmul *gemm)
+{
+    const float *a = gemm->a, *b = gemm->b, *acc = gemm->acc;
+    float *c = gemm->c;
+
+    for (int64_t i = 0; i < gemm->m; i++) {
+        for (int64_t j = 0; j < gemm->n; j++) {
+            double sum = 0.0;
+
+            for (int64_t p = 0; p < gemm->k; p++)
+                sum += (double)a[gemm->trans_a ? p * gemm->lda + i : i * gemm->lda + p] *
+                       (double)b[gemm->trans_b ? j * gemm->ldb + p : p * gemm->ldb + j];
+            if (acc)
+                sum += (double)acc[i * gemm->ldc + j];
+            c[i * gemm->ldc + j] = (float)sum;
+        }
+    }
+}
+
+void tt_bgemm_ref(const struct tt_matmul *gemm)
+{
+    const tt_bf16 *a = gemm->a, *b = gemm->b;
+
+    for (int64_t i = 0; i < gemm->m; i++) {
+        for (int64_t j = 0; j < gemm->n; j++) {
+            int64_t at = i * gemm->ldc + j;
+            double sum = 0.0;
+
+            for (int64_t p = 0; p < gemm->k; p++)
+                sum += (double)tt_bf16_to_float(a[gemm->trans_a ? p * gemm->lda + i : i * gemm->lda + p]) *
+                       (double)tt_bf16_to_float(b[gemm->trans_b ? j * gemm->ldb + p : p * gemm->ldb + j]);
+            if (gemm->acc)
+                sum += (double)(gemm->c_bf16 ? tt_bf16_to_float(((const tt_bf16 *)gemm->acc)[at])
+                                             : ((const float *)gemm->acc)[at]);
+            if (gemm->c_bf16)
+                ((tt_bf16 *)gemm->c)[at] = tt_bf16_from_float((float)sum);
+            else
+                ((float *)gemm->c)[at] = (float)sum;
+        }
+    }
+}
+
+/* --- the table --- */
+
+const struct tt_kernels *kernels_variant(int i)
+{
+    static const struct tt_kernels reference = {
+        .name = "ref",
+#define TT_KERNEL(name, args) .name = tt_##name##_ref,
+#include "core/kernels/kernels.def"
+#undef TT_KERNEL
+    };
+
+    return i ? tt_kernels_variant(i - 1) : &reference;
+}

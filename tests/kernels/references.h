@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_KERNELS_REFERENCES_H
+#define TT_KERNELS_REFERENCES_H
+
+#include "core/kernels/kernels.h"
+
+/**
+ * Every kernel as plain loops with sums in double, tt_<kernel>_ref, to compare the variants of core/kernels with. They
+ * are not part of titan.
+ */
+#define TT_KERNEL(name, args) void tt_##name##_ref args;
+#include "core/kernels/kernels.def"
+#undef TT_KERNEL
+
+/** The references as a table if i is 0, else tt_kernels_variant(i - 1). */
+const struct tt_kernels *kernels_variant(int i);
+
+#endif
