@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Ops that work element by element: to add one, add a kernel, a line of `kinds` and a row. N is any number of rows.
+ *
+ * ADD: out = a + b, the residual connection and the sum of two gradients.
+ *   in   a, b of one shape      out  of that shape, may take a's memory
+ *
+ * SCALE: y = attr.scale x. It is its own backward.
+ *   in   x (N, D)      out  y (N, D), may take x's memory
+ *
+ * GELU in its tanh form (Hendrycks & Gimpel 2016; "gelu_new" of transformers): y = x (1 + tanh(u)) / 2 with
+ * u = sqrt(2 / pi) (x + 0.044715 x^3). Since (1 + tanh(u)) / 2 is the sigmoid of 2u, y = x / (1 + exp(-2u)).
+ *   in   x (N, F)      out  y (N, F), may take x's memory
+ * GELU_BWD:
+ *   in   dy, x (N, F)      out  dx, may take dy's memory
+ *
+ * SWIGLU: h = silu(g) * u with silu(g) = g / (1 + exp(-g)) (Shazeer 2020).
+ *   in   g, u (N, F)      out  h (N, F), may take g's memory
+ * SWIGLU_BWD:
+ *   in   dh, g, u (N, F)      out  dg, du; dg may take dh's memory and du u's
+ *
+ * SWIGLU_CLAMPED: h = (u + 1) g / (1 + exp(-1.702 g)), where x has pairs of a gate g and a factor u: (g, u) are columns
+ * 2i and 2i + 1. Before, g is clamped to at most 7, and u to -7..7 (gpt-oss).
+ *   in   x (N, 2 F)      out  h (N, F)
+ * SWIGLU_CLAMPED_BWD: 0 for what was clamped.
+ *   in   dh (N, F), x (N, 2 F)      out  dx (N, 2 F), may take x's memory
+ */
+#include <string.h>
+
+#include "core/kernels/kernels.h"
+#include "core/ops/rule.h"
+
+enum { TILE = 8192, LARGE_TILE = 16384 };
+
+/* What makes the ops differ. Those that differentiate others read the gradient of the output, then the inputs. */
+struct kind {
+    void (*run)(const struct tt_call *call, int64_t at, int64_t n); /* of n elements, or pairs of elements, from `at` */
+    double flops;                                                   /* of each of these */
+    int64_t tile;
+    const char *wanted;
+    bool differentiates;
+    bool pairs;             /* an element of h belongs to two of x */
+    enum tt_op_id gradient; /* of an op that can be differentiated: the op that does this */
+};
+
+#define IN(i)  tt_call_in_at(call, i, at)
+#define OUT(k) tt_call_out_at(call, k, at)
+#define KERNEL(name, ...)                                               \
+    static void name(const struct tt_call *call, int64_t at, int64_t n) \
+    {                                                                   \
+        TT_RUN_KERNEL(call, name, __VA_ARGS__, n);                      \
+    }
+
+KERNEL(add, OUT(0), IN(0), IN(1))
+KERNEL(scale, OUT(0), IN(0), call->node->attr.scale)
+KERNEL(gelu_fwd, OUT(0), IN(0))
+KERNEL(gelu_bwd, OUT(0), IN(0), IN(1))
+KERNEL(swiglu_fwd, OUT(0), IN(0), IN(1))
+KERNEL(swiglu_bwd, OUT(0), OUT(1), IN(0), IN(1), IN(2))
+KERNEL(swiglu_clamped_fwd, OUT(0), tt_call_in_at(call, 0, 2 * at))
+KERNEL(swiglu_clamped_bwd, tt_call_out_at(call, 0, 2 * at), IN(0), tt_call_in_at(call, 1, 2 * at))
+
+static const struct kind kinds[TT_OPS] = {
+    [TT_OP_ADD] = {add, 1.0, LARGE_TILE, "a, b of one shape"},
+    [TT_OP_SCALE] = {scale, 1.0, TILE, "x (N, D)", .gradient = TT_OP_SCALE},
+    [TT_OP_GELU] = {gelu_fwd, 8.0, TILE, "x (N, F)", .gradient = TT_OP_GELU_BWD},
+    [TT_OP_GELU_BWD] = {gelu_bwd, 14.0, TILE, "dy, x (N, F)", .differentiates = true},
+    [TT_OP_SWIGLU] = {swiglu_fwd, 4.0, TILE, "g, u (N, F)", .gradient = TT_OP_SWIGLU_BWD},
+    [TT_OP_SWIGLU_BWD] = {swiglu_bwd, 10.0, TILE, "dh, g, u (N, F)", .differentiates = true},
+    [TT_OP_SWIGLU_CLAMPED] = {swiglu_clamped_fwd, 6.0, TILE, "x (N, 2 F)", .pairs = true,
+                              .gradient = TT_OP_SWIGLU_CLAMPED_BWD},
+    [TT_OP_SWIGLU_CLAMPED_BWD] = {swiglu_clamped_bwd, 14.0, TILE, "dh (N, F), x (N, 2 F)", .pairs = true,
+                                  .differentiates = true},
+};
+
+/* All inputs have the shape of x, the first that is no gradient; with pairs h and its gradient have half of its width.
+ * An op that differentiates has an output of x's shape for every input that is no gradient. */
+static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct kind *kind = &kinds[node->op];
+    const struct tt_value x = graph->values[node->in[kind->differentiates]];
+    int64_t rows = tt_value_rows(&x), width = tt_value_width(&x), half[2] = {rows, width / 2};
+    int rc = 0;
+
+    if (kind->pairs && (width % 2 != 0 || (kind->differentiates && !tt_op_acc_fits(graph, node, 0, rows, width / 2))))
+        return tt_op_mismatch(graph, node, kind->wanted);
+    for (int i = 0; i < node->n_in && !kind->pairs; i++)
+        if (!tt_op_acc_fits(graph, node, i, rows, width))
+            return tt_op_mismatch(graph, node, kind->wanted);
+    if (kind->pairs && !kind->differentiates)
+        return tt_op_output(graph, node, 0, name, NULL, 2, half);
+    for (int k = 0; k < (kind->differentiates ? node->n_in - 1 : 1); k++)
+        TT_TRY(tt_op_output(graph, node, k, name, k ? "up" : NULL, x.ndim, x.shape));
+out:
+    return rc;
+}
+
+static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node];
+    enum tt_op_id op = kinds[forward.op].gradient;
+    int in[1 + TT_MAX_INPUTS] = {grad_out[0]}, grad[TT_MAX_INPUTS], n = kinds[op].differentiates ? forward.n_in : 0;
+    int rc = 0;
+
+    memcpy(in + 1, forward.in, (size_t)n * sizeof *in);
+    TT_TRY(tt_rule_node(graph, op, &forward, in, 1 + n, forward.in, forward.n_in, grad));
+    for (int i = 0; i < forward.n_in; i++)
+        TT_TRY(tt_rule_add(graph, &forward, i, grad[i], grad_in));
+out:
+    return rc;
+}
+
+/* The gradient passes through to both sides. */
+static int backward_of_add(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node];
+    int rc = 0;
+
+    TT_TRY(tt_rule_add(graph, &forward, 0, grad_out[0], grad_in));
+    TT_TRY(tt_rule_add(graph, &forward, 1, grad_out[0], grad_in));
+out:
+    return rc;
+}
+
+/* The elements of the narrower operand: with pairs those of h. */
+static int64_t elements(const struct tt_graph *graph, const struct tt_node *node)
+{
+    int64_t in = tt_value_elements(&graph->values[node->in[0]]), out = tt_value_elements(&graph->values[node->out[0]]);
+
+    return in < out ? in : out;
+}
+
+static void run_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct kind *kind = &kinds[call->node->op];
+    struct tt_range part = tt_tile_range(elements(call->graph, call->node), kind->tile, tile);
+
+    (void)worker;
+    kind->run(call, part.begin, part.n);
+}
+
+static void run(const struct tt_call *call)
+{
+    int64_t tile = kinds[call->node->op].tile;
+
+    tt_team_run(call->team, tt_tiles(elements(call->graph, call->node), tile), run_tile, (void *)call);
+}
+
+static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = kinds[node->op].flops * (double)elements(graph, node);
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+#define ROW(op) \
+    .name = (op), .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16), .infer = infer, .run = run, .cost = cost
+#define ONE             \
+    {                   \
+        TT_TYPE_COMPUTE \
+    }
+#define TWO                              \
+    {                                    \
+        TT_TYPE_COMPUTE, TT_TYPE_COMPUTE \
+    }
+#define THREE                                             \
+    {                                                     \
+        TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE \
+    }
+
+/* clang-format off */
+const struct tt_op_row tt_op_add = {
+    ROW("add"), .in = TWO, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}, .backward = backward_of_add};
+const struct tt_op_row tt_op_scale = {
+    ROW("scale"), .in = ONE, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}, .backward = backward};
+const struct tt_op_row tt_op_gelu = {
+    ROW("gelu"), .in = ONE, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}, .backward = backward};
+const struct tt_op_row tt_op_gelu_bwd = {
+    ROW("gelu_bwd"), .in = TWO, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}};
+const struct tt_op_row tt_op_swiglu = {
+    ROW("swiglu"), .in = TWO, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}, .backward = backward};
+const struct tt_op_row tt_op_swiglu_bwd = {
+    ROW("swiglu_bwd"), .in = THREE, .out = TWO, .cuts = TT_CUT_ANY, .alias = {1, 3}};
+const struct tt_op_row tt_op_swiglu_clamped = {
+    ROW("swiglu_clamped"), .in = ONE, .out = ONE, .backward = backward};
+const struct tt_op_row tt_op_swiglu_clamped_bwd = {
+    ROW("swiglu_clamped_bwd"), .in = TWO, .out = ONE, .alias = {2}};
+/* clang-format on */
