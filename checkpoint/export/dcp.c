@@ -297,6 +297,13 @@ static double next_rate(const struct tt_copying *c)
     return tt_lr_at(&schedule, done(c, "lr_step") + 1);
 }
 
+static enum tt_optim_choice optimizer_of(const struct tt_copying *c)
+{
+    const char *name = json_string_value(setting(c, "optimizer", "name"));
+
+    return name ? tt_optim_find(name) : TT_OPTIM_ADAMW;
+}
+
 static struct tt_words words_of(const json_t *list)
 {
     struct tt_words words = {.is_list = true, .word = tt_calloc(json_array_size(list) + 1, sizeof(char *))};
@@ -317,13 +324,11 @@ static void words_release(struct tt_words *words)
 /* Gives the model's parameters the optimizer and the options that they had for themselves. */
 static int apply_groups(const struct tt_copying *c)
 {
-    const char *name = json_string_value(setting(c, "optimizer", "name"));
     struct tt_words no_decay = words_of(setting(c, "optimizer", "no_decay"));
     struct tt_words factors = words_of(setting(c, "optimizer", "lr_factors"));
     int rc = tt_param_groups_apply(c->model[0], no_decay, factors);
 
-    if (name && strcmp(name, "Muon") == 0)
-        tt_param_groups_use_muon(c->model[0]);
+    tt_param_groups_set_optim(c->model[0], optimizer_of(c));
     words_release(&no_decay);
     words_release(&factors);
     return rc;
@@ -334,7 +339,7 @@ static int apply_groups(const struct tt_copying *c)
 /* A value as PyTorch has it: a number, a list of one, two or three numbers, true or false, or a word. */
 struct option {
     const char *name;
-    enum { REAL, COUNT, LIST, PAIR, TRIPLE, FLAG, WORD } kind;
+    enum tt_torch_kind kind;
     double number[3];
     const char *word;
     int64_t count;
@@ -342,25 +347,25 @@ struct option {
 
 static int put_value(struct writer *w, const char *key, const char *root, const struct option *value)
 {
-    int numbers = value->kind == TRIPLE ? 3 : value->kind == PAIR ? 2 : 1;
+    int numbers = value->kind == TT_TORCH_TRIPLE ? 3 : value->kind == TT_TORCH_PAIR ? 2 : 1;
     struct tt_pickler p = {0};
 
     tt_pickler_begin(&p);
-    if (value->kind == LIST)
+    if (value->kind == TT_TORCH_LIST)
         tt_pickler_add(&p, TT_PICKLER_LIST);
-    if (value->kind == LIST || numbers > 1)
+    if (value->kind == TT_TORCH_LIST || numbers > 1)
         tt_pickler_add(&p, TT_PICKLER_MARK);
-    if (value->kind == FLAG)
+    if (value->kind == TT_TORCH_FLAG)
         tt_pickler_bool(&p, value->number[0] != 0.0);
-    else if (value->kind == COUNT)
+    else if (value->kind == TT_TORCH_COUNT)
         tt_pickler_int(&p, value->count);
-    else if (value->kind == WORD)
+    else if (value->kind == TT_TORCH_WORD)
         tt_pickler_text(&p, value->word);
     else
         for (int i = 0; i < numbers; i++)
             tt_pickler_real(&p, value->number[i]);
-    if (value->kind == LIST || numbers > 1)
-        tt_pickler_add(&p, value->kind == LIST ? TT_PICKLER_APPENDS : TT_PICKLER_TUPLE);
+    if (value->kind == TT_TORCH_LIST || numbers > 1)
+        tt_pickler_add(&p, value->kind == TT_TORCH_LIST ? TT_PICKLER_APPENDS : TT_PICKLER_TUPLE);
     return add_object(w, key, root, &p);
 }
 
@@ -378,61 +383,51 @@ static int put_values(struct writer *w, const char *prefix, const char *root, co
     return rc;
 }
 
-/* PyTorch takes all options of the optimizer from the checkpoint, even which kernel computes it: the fused one, as
- * torchtitan does by default. */
-static int write_adam(const struct tt_copying *c, struct writer *w, const char *prefix)
+/* Options that the optimizer's row has: values of keys, their defaults, or what they always are. */
+static int put_own_options(const struct tt_copying *c, struct writer *w, const char *prefix,
+                           const struct tt_optim_option *own)
 {
-    const char *name = json_string_value(setting(c, "optimizer", "name"));
-    const struct option option[] = {
-        {"betas", PAIR, .number = {real(c, "optimizer", "beta1", 0.9), real(c, "optimizer", "beta2", 0.95)}},
-        {"eps", REAL, .number = {real(c, "optimizer", "eps", 1e-8)}},
-        {"decoupled_weight_decay", FLAG, .number = {name && strcmp(name, "Adam") != 0}},
-        {"fused", FLAG, .number = {1.0}},
-        {"foreach", FLAG, .number = {0.0}},
-        {"amsgrad", FLAG, .number = {0.0}},
-        {"maximize", FLAG, .number = {0.0}},
-        {"capturable", FLAG, .number = {0.0}},
-        {"differentiable", FLAG, .number = {0.0}},
-    };
+    struct option option[TT_OPTIM_OPTIONS];
+    size_t n = 0;
 
-    return put_values(w, prefix, "optimizer", option, sizeof option / sizeof option[0]);
-}
+    for (; n < TT_OPTIM_OPTIONS && own[n].name; n++) {
+        const json_t *set = own[n].key[0] ? setting(c, "optimizer", own[n].key[0]) : NULL;
+        double first = json_is_number(set) ? json_number_value(set) : own[n].number[0];
 
-/* The options of torch.optim.Muon; titan uses its coefficients and eps. */
-static int write_muon(const struct tt_copying *c, struct writer *w, const char *prefix)
-{
-    const char *adjust = json_string_value(setting(c, "optimizer", "muon_adjust_lr"));
-    const struct option option[] = {
-        {"momentum", REAL, .number = {real(c, "optimizer", "muon_momentum", 0.95)}},
-        {"nesterov", FLAG, .number = {!json_is_false(setting(c, "optimizer", "muon_nesterov"))}},
-        {"ns_coefficients", TRIPLE, .number = {3.4445, -4.7750, 2.0315}},
-        {"eps", REAL, .number = {1e-7}},
-        {"ns_steps", COUNT, .count = count(c, "optimizer", "muon_ns_steps", 5)},
-        {"adjust_lr_fn", WORD, .word = adjust ? adjust : "match_rms_adamw"},
-    };
-
-    return put_values(w, prefix, "optimizer", option, sizeof option / sizeof option[0]);
+        if (json_is_boolean(set))
+            first = json_is_true(set);
+        option[n] = (struct option){
+            .name = own[n].name,
+            .kind = own[n].kind,
+            .number = {first, own[n].key[1] ? real(c, "optimizer", own[n].key[1], own[n].number[1]) : own[n].number[1],
+                       own[n].number[2]},
+            .count = (int64_t)first,
+            .word = json_is_string(set) ? json_string_value(set) : own[n].word};
+    }
+    return put_values(w, prefix, "optimizer", option, n);
 }
 
 static int write_options(const struct tt_copying *c, struct writer *w)
 {
     double rate = next_rate(c), base = real(c, "optimizer", "lr", 0.0);
-    const struct option rates[] = {{"base_lrs", LIST, .number = {base}}, {"_last_lr", LIST, .number = {rate}}};
+    const struct option rates[] = {{"base_lrs", TT_TORCH_LIST, .number = {base}},
+                                   {"_last_lr", TT_TORCH_LIST, .number = {rate}}};
     int rc = 0;
 
     TT_TRY(apply_groups(c));
     for (int p = 0; p < c->model[0]->n_params && rc == 0; p++) {
         const struct tt_param *param = &c->model[0]->params[p];
         const struct option option[] = {
-            {"lr", REAL, .number = {rate * param->lr_factor}},
-            {"initial_lr", REAL, .number = {base * param->lr_factor}},
-            {"weight_decay", REAL, .number = {param->no_decay ? 0.0 : real(c, "optimizer", "weight_decay", 0.1)}},
+            {"lr", TT_TORCH_REAL, .number = {rate * param->lr_factor}},
+            {"initial_lr", TT_TORCH_REAL, .number = {base * param->lr_factor}},
+            {"weight_decay", TT_TORCH_REAL,
+             .number = {param->no_decay ? 0.0 : real(c, "optimizer", "weight_decay", 0.1)}},
         };
         char *prefix = tt_format("optimizer.param_groups.%s", param->name);
 
         rc = put_values(w, prefix, "optimizer", option, sizeof option / sizeof option[0]);
         if (rc == 0)
-            rc = param->muon ? write_muon(c, w, prefix) : write_adam(c, w, prefix);
+            rc = put_own_options(c, w, prefix, tt_optim_row(param->optim)->options);
         tt_free(prefix);
     }
     TT_TRY(rc);
@@ -444,14 +439,14 @@ out:
 static int write_counts(const struct tt_copying *c, struct writer *w)
 {
     const struct option train_state[] = {
-        {"step", COUNT, .count = done(c, "step")},
-        {"ntokens_seen", COUNT, .count = done(c, "ntokens_seen")},
+        {"step", TT_TORCH_COUNT, .count = done(c, "step")},
+        {"ntokens_seen", TT_TORCH_COUNT, .count = done(c, "ntokens_seen")},
     };
     const struct option lr_scheduler[] = {
-        {"last_epoch", COUNT, .count = done(c, "lr_step")},
-        {"_step_count", COUNT, .count = done(c, "lr_step") + 1},
-        {"_is_initial", FLAG, .number = {0.0}},
-        {"_get_lr_called_within_step", FLAG, .number = {0.0}},
+        {"last_epoch", TT_TORCH_COUNT, .count = done(c, "lr_step")},
+        {"_step_count", TT_TORCH_COUNT, .count = done(c, "lr_step") + 1},
+        {"_is_initial", TT_TORCH_FLAG, .number = {0.0}},
+        {"_get_lr_called_within_step", TT_TORCH_FLAG, .number = {0.0}},
     };
     int rc = put_values(w, "train_state", "train_state", train_state, sizeof train_state / sizeof train_state[0]);
 
@@ -474,21 +469,31 @@ static bool leave_averages_out(struct tt_weights *moments)
     return any;
 }
 
+/* The moment beside which PyTorch keeps the number of a parameter's updates; NULL: it does not. */
+static const char *counted_moment(const struct tt_copying *c)
+{
+    const struct tt_optim_row *row = tt_optim_row(optimizer_of(c));
+
+    if (row->of_matrices)
+        row = tt_optim_row(TT_OPTIM_ADAMW);
+    return row->counts_steps ? row->moments[0] : NULL;
+}
+
 /* The moments of each parameter and, with the first of them, the number of its updates. */
 static int write_moments(struct tt_copying *c, struct writer *w, struct tt_weights *moments)
 {
-    static const char first[] = ".exp_avg";
+    const char *counted = counted_moment(c);
     float updates = (float)done(c, "optimizer_step");
     int rc = 0;
 
     for (int i = 0; i < moments->n && rc == 0; i++) {
         const struct tt_weight *weight = &moments->weight[i];
-        size_t n = strlen(weight->name), m = sizeof first - 1;
+        const char *end = strrchr(weight->name, '.');
         char *key = tt_format("optimizer.%s", weight->name);
-        char *step = tt_format("optimizer.%.*s.step", (int)(n > m ? n - m : 0), weight->name);
+        char *step = tt_format("optimizer.%.*s.step", (int)(end ? end - weight->name : 0), weight->name);
 
         rc = add_weight(c, w, moments, weight, weight->dtype, key, "optimizer");
-        if (rc == 0 && n > m && strcmp(weight->name + n - m, first) == 0)
+        if (rc == 0 && counted && end && strcmp(end + 1, counted) == 0)
             rc = add_scalar(w, step, "optimizer", updates);
         tt_free(key);
         tt_free(step);

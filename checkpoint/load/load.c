@@ -21,6 +21,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/optim/optim.h"
 #include "core/os/file.h"
 #include "parallel/layout/placement.h"
 
@@ -69,46 +70,63 @@ static void fit_tensor(const struct tt_ckpt_chunk *c, const struct tt_manifest_t
     add_name(other, text);
 }
 
-/*
- * Finds a tensor of Muon that is missing while the parameter has moments of AdamW, or the reverse. Returns the name of
- * the tensor that the checkpoint has instead, which the caller frees; NULL if nothing is missing. ret_missing: the
- * missing one.
- */
-static char *other_optimizer(const struct tt_source *source, const struct tt_ckpt_state *state,
-                             const char **ret_missing)
+/* --- which optimizer --- */
+
+static bool ends_alike(const char *a, const char *b)
 {
-    static const char momentum[] = ".momentum_buffer", first[] = ".exp_avg";
+    return strcmp(strrchr(a, '.'), strrchr(b, '.')) == 0;
+}
 
-    for (int i = 0; i < state->n_optim; i++) {
-        const char *name = state->optim[i].name, *end = strrchr(name, '.');
-        const char *instead = strcmp(end, momentum) == 0 ? first : strcmp(end, first) == 0 ? momentum : NULL;
-        char *other;
+static bool wants_kind(const struct tt_ckpt_state *state, const char *moment)
+{
+    for (int i = 0; i < state->n_optim; i++)
+        if (ends_alike(state->optim[i].name, moment))
+            return true;
+    return false;
+}
 
-        if (!instead || tt_manifest_find(&source->manifest, TT_CKPT_OPTIM, name))
-            continue;
-        other = tt_format("%.*s%s", (int)(end - name), name, instead);
-        *ret_missing = name;
-        if (tt_manifest_find(&source->manifest, TT_CKPT_OPTIM, other))
-            return other;
-        tt_free(other);
+static bool has_kind(const struct tt_manifest *manifest, const char *moment)
+{
+    for (int i = 0; i < manifest->n_tensors; i++)
+        if (manifest->tensor[i].group == TT_CKPT_OPTIM && strrchr(manifest->tensor[i].name, '.') &&
+            ends_alike(manifest->tensor[i].name, moment))
+            return true;
+    return false;
+}
+
+/*
+ * The moment that a checkpoint has of the parameter that `wanted` is of, if it has no moments of wanted's kind at all,
+ * or if the run has none of that kind; NULL if there is none.
+ */
+static const char *other_moment(const struct tt_manifest *manifest, const struct tt_ckpt_state *state,
+                                const char *wanted)
+{
+    size_t n = (size_t)(strrchr(wanted, '.') - wanted) + 1;
+
+    for (int i = 0; i < manifest->n_tensors; i++) {
+        const char *name = manifest->tensor[i].name;
+
+        if (manifest->tensor[i].group == TT_CKPT_OPTIM && strncmp(name, wanted, n) == 0 && !strchr(name + n, '.') &&
+            tt_optim_has_moment(name) && (!wants_kind(state, name) || !has_kind(manifest, wanted)))
+            return name;
     }
     return NULL;
 }
 
 static int check_optimizer(const struct tt_source *source, const struct tt_ckpt_state *state)
 {
-    const char *missing = NULL;
-    char *found = other_optimizer(source, state, &missing);
-    int rc = 0;
+    for (int i = 0; i < state->n_optim; i++) {
+        const char *wanted = state->optim[i].name;
+        const char *found = tt_optim_has_moment(wanted) ? other_moment(&source->manifest, state, wanted) : NULL;
 
-    if (found)
-        rc = tt_fail(TT_EDATA,
-                     "checkpoint '%s' was saved with another optimizer: it has '%s', and '%s' is wanted\n"
-                     "help: set %s as it was, or %s: [optimizer] to begin with empty moments",
-                     source->path, found, missing, tt_key_name(TT_KEY_OPTIMIZER),
-                     tt_key_name(TT_KEY_EXCLUDE_FROM_LOADING));
-    tt_free(found);
-    return rc;
+        if (found)
+            return tt_fail(TT_EDATA,
+                           "checkpoint '%s' was saved with another optimizer: it has '%s', and '%s' is wanted\n"
+                           "help: set %s as it was, or %s: [optimizer] to begin with empty moments",
+                           source->path, found, wanted, tt_key_name(TT_KEY_OPTIMIZER),
+                           tt_key_name(TT_KEY_EXCLUDE_FROM_LOADING));
+    }
+    return 0;
 }
 
 /* Whether a checkpoint has none of the optional tensors of a group. */

@@ -27,8 +27,13 @@
     X(TT_SYNC_LAST_MICROBATCH, "last_microbatch") X(TT_SYNC_AUTO, "auto")
 #define TT_INIT_CHOICES(X, ALIAS) \
     X(TT_INIT_META, "meta") X(TT_INIT_FULL, "full") X(TT_INIT_LAYERWISE, "layerwise")
-#define TT_OPTIM_CHOICES(X, ALIAS) \
-    X(TT_OPTIM_ADAMW, "AdamW") X(TT_OPTIM_ADAM, "Adam") X(TT_OPTIM_MUON, "Muon")
+/* Every optimizer: OF(X, constant, row, "word"); tt_optim_<row> is in core/optim, which also uses this list. */
+#define TT_OPTIMIZERS(OF, X) \
+    OF(X, TT_OPTIM_ADAMW, adamw, "AdamW") \
+    OF(X, TT_OPTIM_ADAM, adam, "Adam") \
+    OF(X, TT_OPTIM_MUON, muon, "Muon")
+#define TT_OPTIM_WORD(X, constant, row, word) X(constant, word)
+#define TT_OPTIM_CHOICES(X, ALIAS) TT_OPTIMIZERS(TT_OPTIM_WORD, X)
 #define TT_ADJUST_CHOICES(X, ALIAS) \
     X(TT_ADJUST_MATCH_RMS_ADAMW, "match_rms_adamw") X(TT_ADJUST_ORIGINAL, "original") \
     X(TT_ADJUST_SPECTRAL_UNCLAMPED, "spectral_unclamped")

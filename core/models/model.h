@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
+#include "core/config/choices.h"
 #include "core/graph/graph.h"
 #include "core/math/box.h"
 
@@ -105,12 +106,12 @@ struct tt_param {
     int block;                  /* transformer block, or TT_BLOCK_* */
     bool tied; /* also the output's weight: the gradient is two sums (tt_value.part), one for each use */
     enum tt_param_init init;
-    double std, cut;  /* TT_PARAM_NORMAL; cut is absolute, 0: none */
-    double depth;     /* if not 0, std is TT_INIT_STD / depth */
-    double low, high; /* TT_PARAM_UNIFORM; TT_PARAM_CONSTANT is low */
-    double lr_factor; /* the learning rate is multiplied by it */
-    bool no_decay;    /* without weight decay */
-    bool muon;        /* trained by Muon */
+    double std, cut;            /* TT_PARAM_NORMAL; cut is absolute, 0: none */
+    double depth;               /* if not 0, std is TT_INIT_STD / depth */
+    double low, high;           /* TT_PARAM_UNIFORM; TT_PARAM_CONSTANT is low */
+    double lr_factor;           /* the learning rate is multiplied by it */
+    bool no_decay;              /* without weight decay */
+    enum tt_optim_choice optim; /* which trains it: AdamW, unless tt_param_groups_set_optim says something else */
     enum tt_param_tp tp;
     bool frozen;     /* not trained: it has neither a gradient nor moments */
     bool buffer;     /* frozen, in float32 whatever the weights are, and whole on every rank of its stage */

@@ -2,6 +2,7 @@
 #ifndef TT_OPS_OP_H
 #define TT_OPS_OP_H
 
+#include "core/config/choices.h"
 #include "core/graph/graph.h"
 #include "core/os/team.h"
 
@@ -10,9 +11,6 @@
  * its row (this struct) and its backward rule, and a case in tests/grad.
  */
 
-/* How Muon's learning rate depends on the shape of a matrix; by PyTorch's names. */
-enum tt_muon_lr { TT_MUON_ORIGINAL, TT_MUON_MATCH_RMS_ADAMW, TT_MUON_SPECTRAL_UNCLAMPED };
-
 /* Numbers that change from step to step; ops and instructions read them by name. */
 struct tt_scalars {
     float inv_valid_tokens; /* 1 / tokens of the global batch whose label counts */
@@ -20,13 +18,13 @@ struct tt_scalars {
     float clip;             /* gradients are multiplied by this: min(1, max_norm / (norm + 1e-6)) */
     double lr; /* the optimizer's numbers are double: 1 - beta in float would lose digits that PyTorch keeps */
     double beta1, beta2, eps, weight_decay;
-    double bias_correction1; /* 1 - beta1^step */
-    double bias_correction2; /* 1 - beta2^step */
-    double average_decay;    /* of the averages of weights */
-    float balance_coeff;     /* by which the biases of experts move */
-    const int64_t *loads;    /* of experts in the step before, [block][expert]; NULL: even. The engine sets it */
-    double momentum;         /* Muon's numbers (core/optim/muon.c); its lr and weight_decay are those above */
-    enum tt_muon_lr muon_lr;
+    double bias_correction1;       /* 1 - beta1^step */
+    double bias_correction2;       /* 1 - beta2^step */
+    double average_decay;          /* of the averages of weights */
+    float balance_coeff;           /* by which the biases of experts move */
+    const int64_t *loads;          /* of experts in the step before, [block][expert]; NULL: even. The engine sets it */
+    double momentum;               /* Muon's numbers (core/optim/muon.c); its lr and weight_decay are those above */
+    enum tt_adjust_choice muon_lr; /* how the learning rate depends on the shape of a matrix */
     bool nesterov;
     uint64_t rounding_seed; /* tt_rng_seed_of_step: for weights and moments in bfloat16 */
     int64_t position;       /* generation: tokens in the cache, which is the position of this run's first row */

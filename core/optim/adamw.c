@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * ADAMW: updates parameters.
+ * ADAMW and ADAM: update parameters. Adam adds the weight decay to the gradient.
  *   in    the gradient, which is multiplied by scalars->clip first
  *   out   param, exp_avg, exp_avg_sq: flat arrays of n elements of type dtype; `in` is of floats; rows says which
  *         elements are updated, and each parameter's factor of the learning rate
- *   decoupled: AdamW, else Adam, whose weight decay is added to the gradient
  *
  * AdamW and Adam (Loshchilov and Hutter 2019, Kingma and Ba 2015) in one pass over param, grad and both moments,
  * including clipping, with PyTorch's order of operations in float. Every variant of the kernel does one multiplication,
@@ -21,10 +20,7 @@
 
 #include "core/kernels/kernels.h"
 #include "core/math/rng.h"
-#include "core/math/round.h"
-#include "core/ops/step/step.h"
-
-enum { CHUNK = 1 << 14 }; /* elements per tile */
+#include "core/optim/optim.h"
 
 /* The random bits of element i; 16 of them for each of param, exp_avg and exp_avg_sq, the lowest first. */
 static uint64_t random_bits(const struct tt_adamw_rounding *rounding, int64_t i)
@@ -96,7 +92,7 @@ static struct tt_adamw_numbers numbers_of(const struct tt_step_call *call, const
     const struct tt_scalars *s = call->scalars;
     double lr = s->lr * rows->lr_factor, weight_decay = rows->no_decay ? 0.0 : s->weight_decay;
 
-    return (struct tt_adamw_numbers){.decoupled = call->decoupled,
+    return (struct tt_adamw_numbers){.decoupled = call->op == TT_STEP_ADAMW,
                                      .clip = s->clip,
                                      .decay = (float)(1.0 - lr * weight_decay),
                                      .weight_decay = (float)weight_decay,
@@ -108,60 +104,28 @@ static struct tt_adamw_numbers numbers_of(const struct tt_step_call *call, const
                                      .eps = (float)s->eps};
 }
 
-static int64_t n_chunks(const struct tt_rows *rows)
+static void update(const struct tt_step_call *call, struct tt_update_part part)
 {
-    return tt_div_up(rows->rows * rows->width, CHUNK);
-}
+    const struct tt_adamw_numbers numbers = numbers_of(call, part.rows);
+    struct tt_update_part run;
 
-/* Updates elements [first, first + n) of the rows: by runs whose elements are neighbours in the whole parameter too. */
-static void update_rounded(const struct tt_step_call *call, const struct tt_adamw_numbers *numbers,
-                           const struct tt_rows *rows, int64_t first, int64_t n)
-{
-    bool whole = rows->width == rows->stride;
-
-    for (int64_t end = first + n, run; first < end; first += run) {
-        int64_t row = whole ? 0 : first / rows->width, in_row = first - row * rows->width, begin = rows->begin + first;
-        const struct tt_adamw_rounding rounding = {call->scalars->rounding_seed, rows->stream,
-                                                   (uint64_t)(rows->index + row * rows->stride + in_row)};
-
-        run = whole || end - first < rows->width - in_row ? end - first : rows->width - in_row;
-        tt_kernels()->adamw_bf16(numbers, &rounding, (tt_bf16 *)call->out[0] + begin, (const float *)call->in + begin,
-                                 (tt_bf16 *)call->out[1] + begin, (tt_bf16 *)call->out[2] + begin, run);
+    if (call->dtype != TT_BF16) {
+        tt_kernels()->adamw(&numbers, (float *)call->out[0] + part.begin, (const float *)call->in + part.begin,
+                            (float *)call->out[1] + part.begin, (float *)call->out[2] + part.begin, part.n);
+        return;
     }
-}
+    while (tt_update_next(&part, &run)) {
+        const struct tt_adamw_rounding rounding = {call->scalars->rounding_seed, run.rows->stream, (uint64_t)run.index};
 
-static void update_tile(void *arg, int64_t tile, int worker)
-{
-    const struct tt_step_call *call = arg;
-    const struct tt_rows *rows = call->rows;
-    struct tt_adamw_numbers numbers;
-    int64_t first, begin, left;
-
-    (void)worker;
-    for (; tile >= n_chunks(rows); rows++)
-        tile -= n_chunks(rows);
-    numbers = numbers_of(call, rows);
-    first = tile * CHUNK;
-    left = rows->rows * rows->width - first;
-    if (left > CHUNK)
-        left = CHUNK;
-    begin = rows->begin + first;
-    if (call->dtype == TT_BF16) {
-        update_rounded(call, &numbers, rows, first, left);
-    } else {
-        tt_kernels()->adamw(&numbers, (float *)call->out[0] + begin, (const float *)call->in + begin,
-                            (float *)call->out[1] + begin, (float *)call->out[2] + begin, left);
+        tt_kernels()->adamw_bf16(&numbers, &rounding, (tt_bf16 *)call->out[0] + run.begin,
+                                 (const float *)call->in + run.begin, (tt_bf16 *)call->out[1] + run.begin,
+                                 (tt_bf16 *)call->out[2] + run.begin, run.n);
     }
 }
 
 static void run(const struct tt_step_call *call)
 {
-    struct tt_step_call copy = *call;
-    int64_t tiles = 0;
-
-    for (int i = 0; i < call->n_rows; i++)
-        tiles += n_chunks(&call->rows[i]);
-    tt_team_run(call->team, tiles, update_tile, &copy);
+    tt_update_run(call, update);
 }
 
 static void cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
@@ -171,3 +135,21 @@ static void cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
 }
 
 const struct tt_step_row tt_step_op_adamw = {.name = "adamw", .run = run, .cost = cost};
+const struct tt_step_row tt_step_op_adam = {.name = "adam", .run = run, .cost = cost};
+
+/* --- the optimizers --- */
+
+/* PyTorch takes all options of the optimizer from the checkpoint, even how it computes: as torchtitan's default, with
+ * the fused kernel. */
+#define OPTIONS(decoupled)                                                                                     \
+    {                                                                                                          \
+        {"betas", TT_TORCH_PAIR, {"beta1", "beta2"}, {0.9, 0.95}}, {"eps", TT_TORCH_REAL, {"eps"}, {1e-8}},    \
+            {"decoupled_weight_decay", TT_TORCH_FLAG, .number = {decoupled}},                                  \
+            {"fused", TT_TORCH_FLAG, .number = {1.0}}, {"foreach", TT_TORCH_FLAG}, {"amsgrad", TT_TORCH_FLAG}, \
+            {"maximize", TT_TORCH_FLAG}, {"capturable", TT_TORCH_FLAG}, {"differentiable", TT_TORCH_FLAG},     \
+    }
+
+const struct tt_optim_row tt_optim_adamw = {
+    .update = TT_STEP_ADAMW, .moments = {"exp_avg", "exp_avg_sq"}, .counts_steps = true, .options = OPTIONS(1.0)};
+const struct tt_optim_row tt_optim_adam = {
+    .update = TT_STEP_ADAM, .moments = {"exp_avg", "exp_avg_sq"}, .counts_steps = true, .options = OPTIONS(0.0)};

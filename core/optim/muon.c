@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Muon (Jordan 2024, torch.optim.Muon) for the matrices of transformer blocks: what it does to single elements. Between
- * the two ops the updates of a matrix are gathered and orthogonalized (orthogonalize.c).
+ * Muon (Jordan 2024, torch.optim.Muon) for the matrices of transformer blocks. A step has three parts: MUON makes
+ * updates of gradients, these are gathered and assembled to whole matrices (ASSEMBLE), which are orthogonalized
+ * (ORTHOGONALIZE), and MUON_APPLY moves this rank's part of the parameter.
  *
- * MOMENTUM: the update before it is orthogonalized.
- *   out   the gradient, which is multiplied by scalars->clip and replaced by the update; the momentum: flat arrays of n
- *         elements. The gradient is of floats, the momentum of type dtype; rows says which elements count
- *   momentum += (1 - scalars->momentum) (gradient - momentum); the update is the momentum, or with scalars->nesterov
- *   gradient + scalars->momentum (momentum - gradient).
+ * MUON: the update before it is orthogonalized.
+ *   in    the gradient, floats
+ *   out   [1] the momentum, of type dtype, [3] the update, floats, may be `in`: flat arrays of n elements; rows says
+ *         which elements count
+ *   The gradient is multiplied by scalars->clip. momentum += (1 - scalars->momentum) (gradient - momentum); the update
+ *   is the momentum, or with scalars->nesterov gradient + scalars->momentum (momentum - gradient).
  *
- * MUON: updates this rank's part of one matrix.
+ * MUON_APPLY: updates this rank's part of one matrix.
  *   in    the whole matrix of the orthogonalized update, floats
  *   n     its rows; rows (below) have its columns as stride
  *   out   param, a flat array of type dtype; rows (one) says which elements are updated
@@ -31,75 +33,9 @@
 #include "core/math/bf16.h"
 #include "core/math/rng.h"
 #include "core/math/round.h"
-#include "core/ops/step/step.h"
 #include "core/optim/optim.h"
 
-enum { CHUNK = 1 << 14 }; /* elements per tile */
-
-/* The elements that a tile updates. */
-struct part {
-    const struct tt_rows *rows;
-    int64_t first; /* of the rows' elements */
-    int64_t begin; /* in the flat arrays */
-    int64_t index; /* in the whole parameter */
-    int64_t n;
-};
-
-static int64_t muon_n_chunks(const struct tt_rows *rows)
-{
-    return tt_div_up(rows->rows * rows->width, CHUNK);
-}
-
-static struct part part_of(const struct tt_step_call *call, int64_t tile)
-{
-    const struct tt_rows *rows = call->rows;
-    int64_t first, left;
-
-    for (; tile >= muon_n_chunks(rows); rows++)
-        tile -= muon_n_chunks(rows);
-    first = tile * CHUNK;
-    left = rows->rows * rows->width - first;
-    return (struct part){rows, first, rows->begin + first, 0, left < CHUNK ? left : CHUNK};
-}
-
-/* Takes from a tile's part the next elements that are neighbours in the whole parameter too; false: none is left. */
-static bool next_run(struct part *left, struct part *ret_run)
-{
-    const struct tt_rows *rows = left->rows;
-    bool whole = rows->width == rows->stride;
-    int64_t row = whole ? 0 : left->first / rows->width, in_row = left->first - row * rows->width;
-
-    if (left->n == 0)
-        return false;
-    *ret_run = *left;
-    ret_run->index = rows->index + row * rows->stride + in_row;
-    if (!whole && rows->width - in_row < left->n)
-        ret_run->n = rows->width - in_row;
-    left->first += ret_run->n;
-    left->begin += ret_run->n;
-    left->n -= ret_run->n;
-    return true;
-}
-
-static void run_tiles(const struct tt_step_call *call, void (*tile)(void *arg, int64_t tile, int worker))
-{
-    struct tt_step_call copy = *call;
-    int64_t tiles = 0;
-
-    for (int i = 0; i < call->n_rows; i++)
-        tiles += muon_n_chunks(&call->rows[i]);
-    tt_team_run(call->team, tiles, tile, &copy);
-}
-
-/* The random bits of an element: the lowest 16 for the parameter, the next for the momentum. */
-static uint64_t random_bits(const struct tt_step_call *call, const struct part *at, int64_t i)
-{
-    const struct tt_rng rng = {call->scalars->rounding_seed, at->rows->stream};
-
-    return tt_rng_bits(&rng, (uint64_t)(at->index + i));
-}
-
-/* --- MOMENTUM --- */
+/* --- MUON --- */
 
 struct momentum_numbers {
     float clip, mix; /* mix: 1 - momentum */
@@ -115,9 +51,9 @@ static inline float moved(const struct momentum_numbers *k, float grad, float *m
     return k->nesterov ? *m - k->mix * (*m - g) : *m;
 }
 
-static void move(const struct tt_step_call *call, const struct momentum_numbers *k, const struct part *at)
+static void move(const struct tt_step_call *call, const struct momentum_numbers *k, const struct tt_update_part *at)
 {
-    float *restrict grad = (float *)call->out[0] + at->begin;
+    float *restrict grad = (float *)call->out[3] + at->begin;
 
     if (call->dtype == TT_BF16) {
         tt_bf16 *momentum = (tt_bf16 *)call->out[1] + at->begin;
@@ -126,7 +62,7 @@ static void move(const struct tt_step_call *call, const struct momentum_numbers 
             float m = tt_bf16_to_float(momentum[i]);
 
             grad[i] = moved(k, grad[i], &m);
-            momentum[i] = tt_bf16_from_float_random(m, (uint16_t)(random_bits(call, at, i) >> 16));
+            momentum[i] = tt_bf16_from_float_random(m, (uint16_t)(tt_update_random(call, at, i) >> 16));
         }
     } else {
         float *restrict momentum = (float *)call->out[1] + at->begin;
@@ -136,21 +72,19 @@ static void move(const struct tt_step_call *call, const struct momentum_numbers 
     }
 }
 
-static void momentum_tile(void *arg, int64_t tile, int worker)
+static void move_part(const struct tt_step_call *call, struct tt_update_part part)
 {
-    const struct tt_step_call *call = arg;
     const struct momentum_numbers k = {call->scalars->clip, (float)(1.0 - call->scalars->momentum),
                                        call->scalars->nesterov};
-    struct part left = part_of(call, tile), at;
+    struct tt_update_part run;
 
-    (void)worker;
-    while (next_run(&left, &at))
-        move(call, &k, &at);
+    while (tt_update_next(&part, &run))
+        move(call, &k, &run);
 }
 
 static void run_momentum(const struct tt_step_call *call)
 {
-    run_tiles(call, momentum_tile);
+    tt_update_run(call, move_part);
 }
 
 static void cost_of_momentum(const struct tt_step_call *call, struct tt_cost *ret_cost)
@@ -159,23 +93,23 @@ static void cost_of_momentum(const struct tt_step_call *call, struct tt_cost *re
     ret_cost->bytes = 2.0 * (double)(tt_dtype_size(call->dtype) + sizeof(float)) * (double)call->n;
 }
 
-const struct tt_step_row tt_step_op_momentum = {.name = "momentum", .run = run_momentum, .cost = cost_of_momentum};
+const struct tt_step_row tt_step_op_muon = {.name = "muon", .run = run_momentum, .cost = cost_of_momentum};
 
-/* --- MUON --- */
+/* --- MUON_APPLY --- */
 
-static double lr_factor(enum tt_muon_lr how, double rows, double columns)
+static double lr_factor(enum tt_adjust_choice how, double rows, double columns)
 {
     switch (how) {
-    case TT_MUON_MATCH_RMS_ADAMW:
+    case TT_ADJUST_MATCH_RMS_ADAMW:
         return 0.2 * sqrt(fmax(rows, columns));
-    case TT_MUON_SPECTRAL_UNCLAMPED:
+    case TT_ADJUST_SPECTRAL_UNCLAMPED:
         return sqrt(rows / columns);
     default:
         return sqrt(fmax(1.0, rows / columns));
     }
 }
 
-static void apply(const struct tt_step_call *call, float keep, float step, const struct part *at)
+static void apply(const struct tt_step_call *call, float keep, float step, const struct tt_update_part *at)
 {
     const float *restrict update = (const float *)call->in + at->index;
 
@@ -185,7 +119,7 @@ static void apply(const struct tt_step_call *call, float keep, float step, const
         for (int64_t i = 0; i < at->n; i++) {
             float p = tt_bf16_to_float(param[i]) * keep - step * update[i];
 
-            param[i] = tt_bf16_from_float_random(p, (uint16_t)random_bits(call, at, i));
+            param[i] = tt_bf16_from_float_random(p, (uint16_t)tt_update_random(call, at, i));
         }
     } else {
         float *restrict param = (float *)call->out[0] + at->begin;
@@ -195,27 +129,25 @@ static void apply(const struct tt_step_call *call, float keep, float step, const
     }
 }
 
-static void update_tile(void *arg, int64_t tile, int worker)
+static void apply_part(const struct tt_step_call *call, struct tt_update_part part)
 {
-    const struct tt_step_call *call = arg;
     const struct tt_scalars *s = call->scalars;
-    struct part left = part_of(call, tile), at;
-    const struct tt_rows *rows = left.rows;
+    const struct tt_rows *rows = part.rows;
     double lr = s->lr * rows->lr_factor, weight_decay = rows->no_decay ? 0.0 : s->weight_decay;
     const float keep = (float)(1.0 - lr * weight_decay);
     const float step = (float)(lr * lr_factor(s->muon_lr, (double)call->n, (double)rows->stride));
+    struct tt_update_part run;
 
-    (void)worker;
-    while (next_run(&left, &at))
-        apply(call, keep, step, &at);
+    while (tt_update_next(&part, &run))
+        apply(call, keep, step, &run);
 }
 
-static void run_update(const struct tt_step_call *call)
+static void run_apply(const struct tt_step_call *call)
 {
-    run_tiles(call, update_tile);
+    tt_update_run(call, apply_part);
 }
 
-static void cost_of_update(const struct tt_step_call *call, struct tt_cost *ret_cost)
+static void cost_of_apply(const struct tt_step_call *call, struct tt_cost *ret_cost)
 {
     const struct tt_rows *rows = call->rows;
 
@@ -224,7 +156,7 @@ static void cost_of_update(const struct tt_step_call *call, struct tt_cost *ret_
         (double)(2 * tt_dtype_size(call->dtype) + sizeof(float)) * (double)rows->rows * (double)rows->width;
 }
 
-const struct tt_step_row tt_step_op_muon = {.name = "muon", .run = run_update, .cost = cost_of_update};
+const struct tt_step_row tt_step_op_muon_apply = {.name = "muon_apply", .run = run_apply, .cost = cost_of_apply};
 
 /*
  * ORTHOGONALIZE: replaces a matrix by one with about the same singular vectors and singular values near 1.
@@ -241,7 +173,7 @@ const struct tt_step_row tt_step_op_muon = {.name = "muon", .run = run_update, .
  * depends on it only. So the result depends neither on the layout nor on threads.
  */
 
-enum { LINE = 16 }; /* floats of a cache line */
+enum { CHUNK = 1 << 14, LINE = 16 }; /* elements per tile; floats of a cache line */
 
 static const float A = 3.4445F, B = -4.7750F, C = 2.0315F;
 static const double LEAST_NORM = 1e-7;
@@ -326,7 +258,7 @@ static int64_t scratch_floats(const struct work *w)
     return most;
 }
 
-static int64_t orthogonalize_n_chunks(int64_t elements)
+static int64_t n_chunks(int64_t elements)
 {
     return tt_div_up(elements, CHUNK);
 }
@@ -335,7 +267,7 @@ static int64_t orthogonalize_n_chunks(int64_t elements)
 static int64_t lay_out(struct work *w, float *at, int threads)
 {
     int64_t elements = w->rows * w->columns;
-    const int64_t sizes[] = {elements, w->side * w->side, w->side * w->side, 2 * orthogonalize_n_chunks(elements),
+    const int64_t sizes[] = {elements, w->side * w->side, w->side * w->side, 2 * n_chunks(elements),
                              threads * scratch_floats(w)};
     float *parts[5];
     int64_t floats = 0;
@@ -416,20 +348,20 @@ static void orthogonalize_run(const struct tt_step_call *call)
 
     w.x = call->out[0];
     (void)lay_out(&w, call->out[1], tt_team_threads(call->team));
-    tt_team_run(call->team, orthogonalize_n_chunks(elements), sum_tile, &w);
-    for (int64_t i = 0; i < orthogonalize_n_chunks(elements); i++)
+    tt_team_run(call->team, n_chunks(elements), sum_tile, &w);
+    for (int64_t i = 0; i < n_chunks(elements); i++)
         sum += w.sums[i];
     w.norm = (float)fmax(sqrt(sum), LEAST_NORM);
     w.first = x = call->parts % 2 ? w.other : w.x;
     to = call->parts % 2 ? w.x : w.other;
-    tt_team_run(call->team, orthogonalize_n_chunks(elements), divide_tile, &w);
+    tt_team_run(call->team, n_chunks(elements), divide_tile, &w);
     for (int64_t i = 0; i < call->parts; i++) {
         const struct tt_matmul gram = gram_of(&w, x), square = square_of(&w), next = next_of(&w, x, to);
         float *swapped = x;
 
         tt_matmul(call->team, &gram);
         tt_matmul(call->team, &square);
-        tt_team_run(call->team, orthogonalize_n_chunks(w.side * w.side), polynomial_tile, &w);
+        tt_team_run(call->team, n_chunks(w.side * w.side), polynomial_tile, &w);
         tt_matmul(call->team, &next);
         x = to;
         to = swapped;
@@ -488,3 +420,17 @@ static void assemble_run(const struct tt_step_call *call)
 }
 
 const struct tt_step_row tt_step_op_assemble = {.name = "assemble", .run = assemble_run};
+
+/* --- the optimizer --- */
+
+const struct tt_optim_row tt_optim_muon = {
+    .update = TT_STEP_MUON,
+    .moments = {"momentum_buffer"},
+    .of_matrices = true,
+    .options = {{"momentum", TT_TORCH_REAL, {"muon_momentum"}, {0.95}},
+                {"nesterov", TT_TORCH_FLAG, {"muon_nesterov"}, {1.0}},
+                {"ns_coefficients", TT_TORCH_TRIPLE, .number = {3.4445, -4.7750, 2.0315}},
+                {"eps", TT_TORCH_REAL, .number = {1e-7}},
+                {"ns_steps", TT_TORCH_COUNT, {"muon_ns_steps"}, {5.0}},
+                {"adjust_lr_fn", TT_TORCH_WORD, {"muon_adjust_lr"}, .word = "match_rms_adamw"}},
+};

@@ -1,11 +1,117 @@
 /* SPDX-License-Identifier: MIT
  *
- * The learning rate: linear warm-up, a stable phase, decay. The phases span one step more than the run has, so that the
- * rate of the last step is not 0. Steps beyond the last keep its rate.
+ * The table of optimizers, what their step ops share, and the learning rate.
  */
 #include "core/optim/optim.h"
 
 #include <math.h>
+#include <string.h>
+
+#include "core/math/rng.h"
+#include "core/math/round.h"
+
+/* --- the table --- */
+
+static const struct {
+    const char *word;
+    const struct tt_optim_row *row;
+} optimizers[] = {
+#define ENTRY(unused, constant, row, word) [constant] = {word, &tt_optim_##row},
+    TT_OPTIMIZERS(ENTRY, )
+#undef ENTRY
+};
+
+const struct tt_optim_row *tt_optim_row(enum tt_optim_choice optim)
+{
+    return optimizers[optim].row;
+}
+
+enum tt_optim_choice tt_optim_find(const char *word)
+{
+    int i = TT_OPTIMS - 1;
+
+    while (i > 0 && strcmp(optimizers[i].word, word) != 0)
+        i--;
+    return (enum tt_optim_choice)i;
+}
+
+bool tt_optim_has_moment(const char *name)
+{
+    const char *end = strrchr(name, '.');
+
+    for (int i = 0; end && i < TT_OPTIMS; i++)
+        for (int k = 0; k < TT_OPTIM_MOMENTS; k++)
+            if (optimizers[i].row->moments[k] && strcmp(end + 1, optimizers[i].row->moments[k]) == 0)
+                return true;
+    return false;
+}
+
+/* --- updates --- */
+
+enum { CHUNK = 1 << 14 }; /* elements per tile */
+
+struct update {
+    const struct tt_step_call *call;
+    void (*fn)(const struct tt_step_call *call, struct tt_update_part part);
+};
+
+static int64_t n_chunks(const struct tt_rows *rows)
+{
+    return tt_div_up(rows->rows * rows->width, CHUNK);
+}
+
+static void update_tile(void *arg, int64_t tile, int worker)
+{
+    const struct update *u = arg;
+    const struct tt_rows *rows = u->call->rows;
+    int64_t first, left;
+
+    (void)worker;
+    for (; tile >= n_chunks(rows); rows++)
+        tile -= n_chunks(rows);
+    first = tile * CHUNK;
+    left = rows->rows * rows->width - first;
+    u->fn(u->call, (struct tt_update_part){rows, first, rows->begin + first, 0, left < CHUNK ? left : CHUNK});
+}
+
+void tt_update_run(const struct tt_step_call *call,
+                   void (*fn)(const struct tt_step_call *call, struct tt_update_part part))
+{
+    struct update u = {call, fn};
+    int64_t tiles = 0;
+
+    for (int i = 0; i < call->n_rows; i++)
+        tiles += n_chunks(&call->rows[i]);
+    tt_team_run(call->team, tiles, update_tile, &u);
+}
+
+bool tt_update_next(struct tt_update_part *left, struct tt_update_part *ret_run)
+{
+    const struct tt_rows *rows = left->rows;
+    bool whole = rows->width == rows->stride;
+    int64_t row = whole ? 0 : left->first / rows->width, in_row = left->first - row * rows->width;
+
+    if (left->n == 0)
+        return false;
+    *ret_run = *left;
+    ret_run->index = rows->index + row * rows->stride + in_row;
+    if (!whole && rows->width - in_row < left->n)
+        ret_run->n = rows->width - in_row;
+    left->first += ret_run->n;
+    left->begin += ret_run->n;
+    left->n -= ret_run->n;
+    return true;
+}
+
+uint64_t tt_update_random(const struct tt_step_call *call, const struct tt_update_part *run, int64_t i)
+{
+    const struct tt_rng rng = {call->scalars->rounding_seed, run->rows->stream};
+
+    return tt_rng_bits(&rng, (uint64_t)(run->index + i));
+}
+
+/* --- the learning rate: linear warm-up, a stable phase, decay. The phases span one step more than the run has, so that
+ * the rate of the last step is not 0. Steps beyond the last keep its rate. --- */
 
 static int64_t min64(int64_t a, int64_t b)
 {

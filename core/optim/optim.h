@@ -2,7 +2,92 @@
 #ifndef TT_OPTIM_OPTIM_H
 #define TT_OPTIM_OPTIM_H
 
-#include <stdint.h>
+#include "core/config/choices.h"
+#include "core/ops/step/step.h"
+
+/**
+ * The table of optimizers: one row says everything that titan knows about one, and state, memory, plans, checkpoints
+ * and their exports follow from it. To add one: a line in TT_OPTIMIZERS (core/config/choices.h), and a file here with
+ * its row and its step op. Numbers that it has for itself are keys of section optimizer and members of tt_scalars.
+ */
+
+enum { TT_OPTIM_MOMENTS = 2, TT_OPTIM_OPTIONS = 10 };
+
+/* A value in PyTorch: a number, a list of one, two or three numbers, true or false, or a word. */
+enum tt_torch_kind {
+    TT_TORCH_REAL,
+    TT_TORCH_COUNT,
+    TT_TORCH_LIST,
+    TT_TORCH_PAIR,
+    TT_TORCH_TRIPLE,
+    TT_TORCH_FLAG,
+    TT_TORCH_WORD
+};
+
+/* An option of a parameter in PyTorch's optimizer (param_groups), for checkpoints that PyTorch reads. */
+struct tt_optim_option {
+    const char *name;
+    enum tt_torch_kind kind;
+    const char *key[2]; /* of section optimizer, whose values it has; NULL: it always has the numbers below */
+    double number[3];   /* the defaults of the keys */
+    const char *word;   /* the same of a word */
+};
+
+struct tt_optim_row {
+    enum tt_step_op_id update; /* of neighbouring elements of a shard; the row of the step op prices it */
+    /* The arrays of the state that it has for a parameter, and their names in checkpoints: PyTorch's. It has the second
+     * only together with the first. */
+    const char *moments[TT_OPTIM_MOMENTS];
+    bool counts_steps; /* PyTorch keeps the number of a parameter's updates beside the moments */
+    /*
+     * It trains only the matrices of transformer blocks, and AdamW the rest. `update` replaces gradients by updates,
+     * which are then gathered, orthogonalized as whole matrices and applied (TT_MUON). It has one moment.
+     */
+    bool of_matrices;
+    struct tt_optim_option options[TT_OPTIM_OPTIONS]; /* up to the first without a name */
+};
+
+#define TT_OPTIM_COUNT(unused, constant, row, word) +1
+enum { TT_OPTIMS = TT_OPTIMIZERS(TT_OPTIM_COUNT, ) };
+
+#define TT_OPTIM_DECLARE(unused, constant, row, word) extern const struct tt_optim_row tt_optim_##row;
+TT_OPTIMIZERS(TT_OPTIM_DECLARE, )
+#undef TT_OPTIM_DECLARE
+
+/** The row of an optimizer. */
+const struct tt_optim_row *tt_optim_row(enum tt_optim_choice optim);
+
+/** The optimizer that optimizer.name calls `word`; AdamW if there is none. */
+enum tt_optim_choice tt_optim_find(const char *word);
+
+/** Whether the name of a tensor of the optimizer's state ends in that of a moment of any optimizer. */
+bool tt_optim_has_moment(const char *name);
+
+/* --- for the step ops of optimizers --- */
+
+/* Elements that a thread updates. */
+struct tt_update_part {
+    const struct tt_rows *rows;
+    int64_t first; /* of the rows' elements */
+    int64_t begin; /* in the flat arrays */
+    int64_t index; /* in the whole parameter; tt_update_next sets it */
+    int64_t n;
+};
+
+/** Calls fn on the team for all parts of the rows of a call. */
+void tt_update_run(const struct tt_step_call *call,
+                   void (*fn)(const struct tt_step_call *call, struct tt_update_part part));
+
+/** Takes from a part the next elements that are neighbours in the whole parameter too; false: none is left. */
+bool tt_update_next(struct tt_update_part *left, struct tt_update_part *ret_run);
+
+/** The random bits of element i of a run, 16 for each array that is rounded at random, the lowest first. */
+uint64_t tt_update_random(const struct tt_step_call *call, const struct tt_update_part *run, int64_t i);
+
+/** The scratch memory that TT_STEP_ORTHOGONALIZE needs for a matrix, with a team of so many threads. */
+int64_t tt_orthogonalize_scratch_bytes(int64_t rows, int64_t columns, int threads);
+
+/* --- the learning rate --- */
 
 enum tt_decay { TT_LR_LINEAR, TT_LR_SQRT, TT_LR_COSINE };
 
@@ -18,8 +103,5 @@ struct tt_lr_schedule {
 
 /** The learning rate of train step `step` (1 for the first); clamped to the last value beyond total_steps. */
 double tt_lr_at(const struct tt_lr_schedule *schedule, int64_t step);
-
-/** The scratch memory that TT_STEP_ORTHOGONALIZE needs for a matrix, with a team of so many threads. */
-int64_t tt_orthogonalize_scratch_bytes(int64_t rows, int64_t columns, int threads);
 
 #endif

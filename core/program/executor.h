@@ -62,7 +62,6 @@ struct tt_step {
     struct tt_scalars scalars; /* in: lr, Adam's numbers, inv_valid_tokens. out: clip */
     double max_norm;           /* in: 0 = no clipping */
     int64_t tokens;            /* in: of the global batch, without padding; 0: there is no padding */
-    bool decoupled;            /* in: AdamW, not Adam */
     /* in: called on every rank at the same few places of the step, before any state changes. If it returns a negative
      * code on some rank, all ranks give the step up with that code. NULL: never */
     int (*asked_to_stop)(void);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "core/math/box.h"
+#include "core/optim/optim.h"
 
 /** Groups of ranks; parallel/layout/mesh.h decides their members. */
 enum tt_group_id {
@@ -57,15 +58,16 @@ struct tt_unit_param {
     int64_t rows;      /* of the gathered parameter; its columns are those of box */
     int64_t width;     /* elements in a row of the whole parameter */
     int64_t height;    /* its rows */
-    /* Of a matrix that Muon trains, with tensor parallelism: the block of each place of TT_GROUP_TP, which is then
-     * sharded over TT_GROUP_FSDP like all blocks; empty if an earlier place has the same block. */
+    /* Of a matrix that is updated as a whole, with tensor parallelism: the block of each place of TT_GROUP_TP, which is
+     * then sharded over TT_GROUP_FSDP like all blocks; empty if an earlier place has the same block. */
     struct tt_box *blocks;
-    int64_t grain;     /* columns whose squares are one term of the norm */
-    bool adds_squares; /* no rank before this one has the same gradient */
-    uint64_t stream;   /* of the parameter's random numbers (core/math/rng.h) */
-    double lr_factor;  /* of the parameter, for the optimizer */
-    bool no_decay;     /* the same */
-    int block;         /* of a buffer: its transformer block, whose loads move it */
+    int64_t grain;              /* columns whose squares are one term of the norm */
+    bool adds_squares;          /* no rank before this one has the same gradient */
+    uint64_t stream;            /* of the parameter's random numbers (core/math/rng.h) */
+    enum tt_optim_choice optim; /* which trains it */
+    double lr_factor;           /* of the parameter, for the optimizer */
+    bool no_decay;              /* the same */
+    int block;                  /* of a buffer: its transformer block, whose loads move it */
 };
 
 /*
@@ -82,16 +84,18 @@ struct tt_unit_grad {
 };
 
 struct tt_unit {
-    char *name;                   /* "layers.0", "norm+output"; nothing depends on it */
-    struct tt_unit_param *params; /* trained by AdamW or Adam, then by Muon, then frozen */
+    char *name; /* "layers.0", "norm+output"; nothing depends on it */
+    /* The trained ones by the number of their moments, those updated as whole matrices last; then the frozen ones. */
+    struct tt_unit_param *params;
     int n_params, n_trained;
-    int n_adam;                       /* trained by AdamW or Adam */
-    enum tt_group_id shard_group;     /* its ranks share one copy */
-    enum tt_group_id replicate_group; /* its ranks have the same shard */
-    int64_t shard_elements;           /* sum of the chunks */
-    int64_t trained_elements;         /* of the n_trained: the length of the first moment, or momentum */
-    int64_t adam_elements;            /* of the n_adam: the length of the second moment */
-    struct tt_unit_grad *grads;       /* one per trained parameter, in their order, then second parts */
+    int first_matrix;                          /* the trained ones from it on are updated as whole matrices (Muon) */
+    enum tt_group_id shard_group;              /* its ranks share one copy */
+    enum tt_group_id replicate_group;          /* its ranks have the same shard */
+    int64_t shard_elements;                    /* sum of the chunks */
+    int64_t trained_elements;                  /* of the n_trained */
+    int64_t matrices_begin;                    /* where the first of the matrices is in the shard */
+    int64_t moment_elements[TT_OPTIM_MOMENTS]; /* of the parameters that have a first moment, a second one */
+    struct tt_unit_grad *grads;                /* one per trained parameter, in their order, then second parts */
     int n_grads;
     int shared_grad;            /* the gradient of a tied weight whose other use is on another rank; -1: none */
     int shared_pp;              /* the place of that rank in TT_GROUP_PP */

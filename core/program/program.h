@@ -265,7 +265,7 @@ struct tt_lowering {
      * each is reduced. */
     int block;
     int threads;
-    int muon_steps;                          /* Newton-Schulz iterations; 0 if no parameter is trained by Muon */
+    int muon_steps;                          /* Newton-Schulz iterations */
     enum tt_dtype shard_dtype;               /* TT_F32 (0), or the same as param_dtype */
     enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 (0) or TT_BF16 */
     bool averages;       /* the state has averages of the trained weights, which the end of the step updates */

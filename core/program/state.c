@@ -48,7 +48,7 @@ enum tt_dtype tt_state_unit_dtype(enum tt_state_array array, const struct tt_uni
 static int64_t elements_of(enum tt_state_array array, const struct tt_unit *unit)
 {
     const int64_t lengths[TT_STATE_ARRAYS] = {
-#define TT_STATE(id, name, elements, type, kind) unit->elements,
+#define TT_STATE(id, name, elements, type, kind) elements,
 #include "core/program/state.def"
 #undef TT_STATE
     };

@@ -139,7 +139,7 @@ struct tt_inputs tt_engine_inputs(const struct tt_engine *engine, int a);
 /** The number of labels of microbatch a that count, among the tokens whose losses this rank computes. */
 int64_t tt_engine_valid_labels(const struct tt_engine *engine, int a);
 
-/** Does one optimizer step on the inputs (collective); see tt_executor_run. max_norm, scalars and decoupled must be
+/** Does one optimizer step on the inputs (collective); see tt_executor_run. max_norm and scalars must be
  * set. */
 int tt_engine_step(struct tt_engine *engine, struct tt_step *step) TT_MUST_CHECK;
 

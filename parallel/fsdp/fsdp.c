@@ -35,7 +35,7 @@ void tt_fsdp_update(const struct tt_layout *layout, struct tt_schedule *schedule
             tt_schedule_add(schedule, TT_BALANCE, u);
     for (int u = tt_layout_trained(layout, 0); u < layout->n_units; u = tt_layout_trained(layout, u + 1)) {
         tt_schedule_add(schedule, TT_OPTIMIZER, u);
-        if (layout->units[u].n_adam == layout->units[u].n_trained)
+        if (layout->units[u].first_matrix == layout->units[u].n_trained)
             continue;
         tt_schedule_begin(schedule, TT_GATHER_UPDATES, 0, u, TT_NONE);
         finish_muon(schedule, previous);

@@ -12,6 +12,7 @@
 
 #include "core/base/mem.h"
 #include "core/graph/graph.h"
+#include "core/optim/optim.h"
 #include "core/tokenizer/regex.h"
 
 int tt_patterns_init(enum tt_key key, struct tt_words words, struct tt_patterns *ret_patterns)
@@ -161,9 +162,12 @@ int tt_param_groups_apply(struct tt_model *model, struct tt_words no_decay, stru
     return rc == 0 && lr_factors.n ? apply_factors(model, lr_factors) : rc;
 }
 
-void tt_param_groups_use_muon(struct tt_model *model)
+void tt_param_groups_set_optim(struct tt_model *model, enum tt_optim_choice optim)
 {
-    for (int p = 0; p < model->n_params; p++)
-        model->params[p].muon = model->params[p].block >= 0 && model->params[p].ndim == 2 &&
-                                !model->params[p].of_experts && !model->params[p].frozen;
+    for (int p = 0; p < model->n_params; p++) {
+        struct tt_param *param = &model->params[p];
+        bool matrix = param->block >= 0 && param->ndim == 2 && !param->of_experts && !param->frozen;
+
+        param->optim = matrix || !tt_optim_row(optim)->of_matrices ? optim : TT_OPTIM_ADAMW;
+    }
 }

@@ -12,6 +12,7 @@
 #include "core/base/text.h"
 #include "core/math/rng.h"
 #include "core/math/round.h"
+#include "core/optim/optim.h"
 #include "parallel/layout/patterns.h"
 #include "parallel/layout/placement.h"
 
@@ -319,7 +320,7 @@ static struct tt_box *blocks_of(const struct tt_mesh *mesh, const struct tt_plac
     int tp = tt_mesh_size(mesh, TT_GROUP_TP), fsdp = tt_mesh_size(mesh, TT_GROUP_FSDP);
     struct tt_box *blocks;
 
-    if (tp == 1 || !param->muon || param->frozen)
+    if (tp == 1 || !tt_optim_row(param->optim)->of_matrices || param->frozen)
         return NULL;
     blocks = tt_calloc((size_t)tp, sizeof *blocks);
     for (int i = 0; i < tp; i++) {
@@ -336,6 +337,7 @@ static void add_param(struct tt_layout *layout, int u, const struct tt_model *mo
                       int rank, int param)
 {
     const struct tt_param *p = &model->params[param];
+    const struct tt_optim_row *optim = tt_optim_row(p->optim);
     struct tt_unit *unit = &layout->units[u];
     const struct tt_placement placement = tt_param_placement(mesh, NULL, model, param); /* of any stage */
     int part = tt_placement_part(mesh, &placement, rank);
@@ -358,6 +360,7 @@ static void add_param(struct tt_layout *layout, int u, const struct tt_model *mo
         .grain = p->tp == TT_TP_COLUMNS ? tt_div_up(width, mesh->tp_grains) : width,
         .adds_squares = tt_placement_copy(mesh, &placement, rank) == 0,
         .stream = tt_rng_make(0, p->name).stream,
+        .optim = p->optim,
         .lr_factor = p->lr_factor,
         .no_decay = p->no_decay,
         .block = p->block,
@@ -368,10 +371,13 @@ static void add_param(struct tt_layout *layout, int u, const struct tt_model *mo
         return;
     unit->n_trained++;
     unit->trained_elements = unit->shard_elements;
-    if (p->muon)
+    for (int k = 0; k < TT_OPTIM_MOMENTS; k++)
+        if (optim->moments[k])
+            unit->moment_elements[k] = unit->shard_elements;
+    if (optim->of_matrices)
         return;
-    unit->n_adam++;
-    unit->adam_elements = unit->shard_elements;
+    unit->first_matrix++;
+    unit->matrices_begin = unit->shard_elements;
 }
 
 static void add_grad(struct tt_unit *unit, const struct tt_unit_param *place, int part)
@@ -457,10 +463,14 @@ static int own_stage(const struct tt_stage_places *places, const struct tt_model
     return TT_NONE;
 }
 
-/* The order of the parameters in a unit: its gradients, its moments and Muon's updates are then each one array. */
+enum { TURNS = 4 };
+
+/* The order of the parameters in a unit: its gradients, each of its moments and Muon's updates are then one array. */
 static int turn_of(const struct tt_param *param)
 {
-    return param->frozen ? 2 : param->muon ? 1 : 0;
+    const struct tt_optim_row *optim = tt_optim_row(param->optim);
+
+    return param->frozen ? TURNS - 1 : optim->of_matrices ? 2 : optim->moments[1] ? 0 : 1;
 }
 
 static const int64_t BEYOND_KEYS = (int64_t)1 << 50; /* more than any key of a wrap policy */
@@ -488,7 +498,7 @@ static int make_units(struct tt_layout *layout, const struct tt_model *model, co
         layout->unit_of[p] = stages[p] == TT_NONE ? TT_NONE
                              : leader[p] == p     ? layout->n_units++
                                                   : layout->unit_of[leader[p]];
-    for (int turn = 0; turn < 3; turn++)
+    for (int turn = 0; turn < TURNS; turn++)
         for (int p = 0; p < model->n_params; p++)
             if (tt_layout_has(layout, p) && turn_of(&model->params[p]) == turn)
                 add_param(layout, layout->unit_of[p], model, mesh, rank, p);

@@ -32,6 +32,43 @@ case_the_meaning_of_weights_is_checked() {
     expect_out "^step: +5"
 }
 
+# Of every optimizer: other ranks, torchtitan's format and back, weights alone, and no state of another optimizer.
+case_every_optimizer_continues() {
+    make_corpus
+    run config check --optimizer.name=none
+    for name in $(sed -n 's/.*is not one of //p' err | tr -d ,); do
+        of="$tiny $save --lr_scheduler.total_steps=4 --optimizer.name=$name"
+        run train $of --training.steps=4 --job.dump_folder=$name
+        expect_ok
+        run_ranks 2 train $of --training.steps=2 --job.dump_folder=again
+        expect_ok
+        run train $of --training.steps=4 --job.dump_folder=again
+        expect_ok
+        expect_err "step-2 of"
+        run ckpt diff $name/checkpoint/step-4 again/checkpoint/step-4
+        expect_ok
+        run ckpt convert again/checkpoint/step-2 theirs --format dcp
+        expect_ok
+        run train $of --training.steps=4 --job.dump_folder=third --checkpoint.initial_load_path=theirs \
+            --checkpoint.initial_load_model_only=false
+        expect_ok
+        expect_out "^step: +4"
+        refuse_out "^step: +2"
+        run ckpt consolidate $name weights
+        expect_ok
+        case $name in
+        AdamW | Adam) ;;
+        *)
+            run train $of --training.steps=6 --job.dump_folder=AdamW
+            expect_error 3 "AdamW/checkpoint/step-4' was saved with another optimizer" "exclude_from_loading"
+            run train $of --training.steps=6 --job.dump_folder=$name --optimizer.name=AdamW
+            expect_error 3 "$name/checkpoint/step-4' was saved with another optimizer"
+            ;;
+        esac
+        rm -rf again theirs third weights
+    done
+}
+
 # The averages of the weights in a step, as text.
 averages() {
     python3 - "$1" <<'EOF'

@@ -367,9 +367,9 @@ void reference_use_lora(struct reference *r)
     tt_free(path);
 }
 
-static enum tt_muon_lr muon_lr_of(const char *word)
+static enum tt_adjust_choice muon_lr_of(const char *word)
 {
-    return strcmp(word, "match_rms_adamw") == 0 ? TT_MUON_MATCH_RMS_ADAMW : TT_MUON_ORIGINAL;
+    return strcmp(word, "match_rms_adamw") == 0 ? TT_ADJUST_MATCH_RMS_ADAMW : TT_ADJUST_ORIGINAL;
 }
 
 void reference_use_muon(struct reference *r)
@@ -378,7 +378,7 @@ void reference_use_muon(struct reference *r)
     char *path = tt_format("%s/muon.safetensors", r->folder);
 
     assert_non_null(recipe);
-    tt_param_groups_use_muon(r->model);
+    tt_param_groups_set_optim(r->model, TT_OPTIM_MUON);
     r->job.momentum = json_number_value(json_object_get(recipe, "momentum"));
     r->job.nesterov = json_is_true(json_object_get(recipe, "nesterov"));
     r->job.muon_steps = (int)json_integer_value(json_object_get(recipe, "ns_steps"));

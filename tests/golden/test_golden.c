@@ -143,7 +143,7 @@ static double *roundings_of_first_step(const struct reference *r, const struct t
         int64_t end = at + tt_box_volume(&whole), width = param->shape[param->ndim - 1];
 
         for (; at < end; at += width)
-            if (!param->frozen && !param->muon && !has_no_gradient(r->model, param))
+            if (!param->frozen && param->optim == TT_OPTIM_ADAMW && !has_no_gradient(r->model, param))
                 rounding_of_first_step(job, width, found.exp_avg + at, most + at);
     }
     train_result_release(&found);

@@ -438,7 +438,7 @@ static void make_updates(struct machine *m, const struct tt_instr *instr)
 {
     const struct tt_unit *unit = &m->p->layout->units[instr->unit];
 
-    for (int k = unit->n_adam; k < unit->n_trained; k++)
+    for (int k = unit->first_matrix; k < unit->n_trained; k++)
         put_range(m, begin_of(m->p, operand(m, 0)) + unit->params[k].offset * (int64_t)sizeof(float),
                   unit->params[k].chunk * (int64_t)sizeof(float), update_name(unit, k, "update"));
 }
@@ -446,36 +446,36 @@ static void make_updates(struct machine *m, const struct tt_instr *instr)
 static void gather_updates(struct machine *m, const struct tt_instr *instr, bool wait)
 {
     const struct tt_unit *unit = &m->p->layout->units[instr->unit];
-    int n = unit->n_trained - unit->n_adam, own = operand(m, n);
+    int n = unit->n_trained - unit->first_matrix, own = operand(m, n);
 
     assert_int_equal(instr->n_operands, n + 1);
-    for (int k = unit->n_adam; k < unit->n_trained; k++) {
-        int64_t at = begin_of(m->p, own) + (unit->params[k].offset - unit->adam_elements) * (int64_t)sizeof(float);
+    for (int k = unit->first_matrix; k < unit->n_trained; k++) {
+        int64_t at = begin_of(m->p, own) + (unit->params[k].offset - unit->matrices_begin) * (int64_t)sizeof(float);
         const char *found = name_at(m, at), *wanted = update_name(unit, k, "update");
 
         if (!found || strcmp(found, wanted) != 0)
             fault(m, "what is gathered", wanted, found);
     }
-    for (int k = unit->n_adam; k < unit->n_trained; k++) {
+    for (int k = unit->first_matrix; k < unit->n_trained; k++) {
         if (wait)
-            must_hold(m, operand(m, k - unit->n_adam), update_name(unit, k, "on its way"));
-        put(m, operand(m, k - unit->n_adam), update_name(unit, k, wait ? "update" : "on its way"));
+            must_hold(m, operand(m, k - unit->first_matrix), update_name(unit, k, "on its way"));
+        put(m, operand(m, k - unit->first_matrix), update_name(unit, k, wait ? "update" : "on its way"));
     }
 }
 
 static void muon(struct machine *m, const struct tt_instr *instr)
 {
     const struct tt_unit *unit = &m->p->layout->units[instr->unit];
-    int n = unit->n_trained - unit->n_adam;
+    int n = unit->n_trained - unit->first_matrix;
 
     assert_int_equal(instr->n_operands, n + 1);
     put(m, operand(m, n), "scratch"); /* before the updates are read, since scratch must not overlap them */
     for (int k = 0; k < n; k++) {
-        int64_t rows = unit->params[unit->n_adam + k].rows;
+        int64_t rows = unit->params[unit->first_matrix + k].rows;
 
-        must_hold(m, operand(m, k), update_name(unit, unit->n_adam + k, "update"));
+        must_hold(m, operand(m, k), update_name(unit, unit->first_matrix + k, "update"));
         assert_true(m->p->buffers[operand(m, k)].bytes >=
-                    rows * tt_box_row_elements(&unit->params[unit->n_adam + k].box) * (int64_t)sizeof(float));
+                    rows * tt_box_row_elements(&unit->params[unit->first_matrix + k].box) * (int64_t)sizeof(float));
     }
 }
 
@@ -621,7 +621,7 @@ static struct planned make(const struct plan *plan, bool muon)
 
     assert_int_equal(tt_model_new("llama3", "debugmodel", &dims, NULL, &made.model), 0);
     if (muon)
-        tt_param_groups_use_muon(made.model);
+        tt_param_groups_set_optim(made.model, TT_OPTIM_MUON);
     assert_int_equal(
         tt_mesh_init(DP_DEGREES(plan->replicas, plan->shards), plan->shards * plan->replicas, &options.mesh), 0);
     options.model = made.model;

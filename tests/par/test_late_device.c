@@ -179,8 +179,7 @@ static int steps(struct tt_engine *engine, const struct tt_engine_options *o, in
                                            .eps = 1e-6,
                                            .bias_correction1 = 0.1,
                                            .bias_correction2 = 0.05},
-                               .max_norm = 0.5,
-                               .decoupled = true};
+                               .max_norm = 0.5};
 
         for (int a = 0; a < o->microbatches; a++) {
             int32_t *tokens = tt_engine_inputs(engine, a).tokens, *labels = tt_engine_inputs(engine, a).labels;

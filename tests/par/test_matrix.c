@@ -66,8 +66,8 @@ static int set_up(void **state)
 
     fixture_open(&world, &size);
     fixture_open(&muon_world, &size);
-    tt_param_groups_use_muon(muon_world.odd);
-    tt_param_groups_use_muon(muon_world.tied);
+    tt_param_groups_set_optim(muon_world.odd, TT_OPTIM_MUON);
+    tt_param_groups_set_optim(muon_world.tied, TT_OPTIM_MUON);
     return 0;
 }
 
@@ -145,7 +145,7 @@ static int64_t payload_formula(const struct train_job *job)
         int64_t second_ranks = !unit->reshard_after_forward ? 1 : unit->keep_degree ? unit->keep_degree : S;
 
         bytes += train_job_payload(job, unit->shard_elements, unit->grad_elements, second_ranks);
-        bytes += (S - 1) * (unit->trained_elements - unit->adam_elements) * (int64_t)sizeof(float);
+        bytes += (S - 1) * (unit->trained_elements - unit->matrices_begin) * (int64_t)sizeof(float);
     }
     tt_engine_free(engine);
     return bytes;

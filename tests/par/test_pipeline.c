@@ -206,8 +206,7 @@ static int overflowing_rank(struct tt_comm *comm, void *arg)
     const struct overflow *o = arg;
     struct tt_step step = {
         .scalars = {.inv_valid_tokens = 0.01F, .lr = 1.0, .bias_correction1 = 0.1, .bias_correction2 = 0.1},
-        .max_norm = 1.0,
-        .decoupled = true};
+        .max_norm = 1.0};
     struct tt_engine_options options;
     struct tt_engine *engine = NULL;
     const struct tt_layout *layout;

@@ -80,10 +80,10 @@ static int set_up(void **state)
     dims.mla.q_rank = 7; /* no degree divides the ranks of latents */
     models[LATENTS] = fixture_latents(&dims);
     models[MUON_LATENTS] = fixture_latents(&dims);
-    tt_param_groups_use_muon(models[MUON]);
-    tt_param_groups_use_muon(models[MUON_GPT]);
-    tt_param_groups_use_muon(models[MUON_ADAPTED]);
-    tt_param_groups_use_muon(models[MUON_LATENTS]);
+    tt_param_groups_set_optim(models[MUON], TT_OPTIM_MUON);
+    tt_param_groups_set_optim(models[MUON_GPT], TT_OPTIM_MUON);
+    tt_param_groups_set_optim(models[MUON_ADAPTED], TT_OPTIM_MUON);
+    tt_param_groups_set_optim(models[MUON_LATENTS], TT_OPTIM_MUON);
     return 0;
 }
 

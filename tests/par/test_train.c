@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
+#include "parallel/layout/patterns.h"
 #include "tests/help/threads.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
@@ -183,21 +184,30 @@ static void every_number_of_threads_gives_the_same_bits(void **state)
     train_result_release(&reference);
 }
 
-static void adam_gives_the_same_bits_too(void **state)
+/* Every optimizer of the table, with its state in float32 and in bfloat16, and not the bits of another one. */
+static void every_optimizer_gives_the_same_bits(void **state)
 {
-    struct train_job job = job_of(world.tied, 8, 1, 8);
-    struct train_result reference, decoupled;
+    for (int bf16 = 0; bf16 <= 1; bf16++) {
+        struct train_result of[TT_OPTIMS];
 
-    run(&job, &decoupled);
-    job.adam = true;
-    run(&job, &reference);
-    assert_non_null(train_result_difference(&job, &reference, &decoupled));
-    job.ranks = 4;
-    must_equal(&job, &reference);
-    job.replicate = 2;
-    must_equal(&job, &reference);
-    train_result_release(&decoupled);
-    train_result_release(&reference);
+        for (int i = 0; i < TT_OPTIMS; i++) {
+            struct train_job job = job_of(world.tied, 8, 1, 8);
+
+            job.shard_dtype = job.param_dtype = bf16 ? TT_BF16 : TT_F32;
+            tt_param_groups_set_optim(world.tied, (enum tt_optim_choice)i);
+            run(&job, &of[i]);
+            for (int k = 0; k < i; k++)
+                assert_non_null(train_result_difference(&job, &of[i], &of[k]));
+            job.ranks = 4;
+            must_equal(&job, &of[i]);
+            job.replicate = 2;
+            job.scheduler = TT_SCHEDULER_PLANNED;
+            must_equal(&job, &of[i]);
+        }
+        for (int i = 0; i < TT_OPTIMS; i++)
+            train_result_release(&of[i]);
+    }
+    tt_param_groups_set_optim(world.tied, TT_OPTIM_ADAMW);
 }
 
 /* Logits are so large that some tokens have no loss and others one of hundreds. The sum has more digits than a
@@ -391,8 +401,7 @@ static int poisoned_rank(struct tt_comm *comm, void *arg)
     const struct train_job *job = poison->job;
     struct tt_step step = {
         .scalars = {.inv_valid_tokens = 0.01F, .lr = 1.0, .bias_correction1 = 0.1, .bias_correction2 = 0.1},
-        .max_norm = 1.0,
-        .decoupled = true};
+        .max_norm = 1.0};
     struct tt_engine_options options;
     struct tt_engine *engine = NULL;
     char *before = NULL;
@@ -474,7 +483,7 @@ int main(void)
         cmocka_unit_test(tied_embeddings_and_empty_shards_too),
         cmocka_unit_test(batches_that_are_no_power_of_two_too),
         cmocka_unit_test(every_number_of_threads_gives_the_same_bits),
-        cmocka_unit_test(adam_gives_the_same_bits_too),
+        cmocka_unit_test(every_optimizer_gives_the_same_bits),
         cmocka_unit_test(validation_gives_the_same_bits_too),
         cmocka_unit_test(other_rank_counts_are_close_and_deterministic),
         cmocka_unit_test(a_step_that_is_given_up_changes_nothing),

@@ -75,7 +75,7 @@ struct train_job train_job_make(const struct tt_model *model, const struct tt_da
                               .momentum = 0.95,
                               .nesterov = true,
                               .muon_steps = 5,
-                              .muon_lr = TT_MUON_MATCH_RMS_ADAMW,
+                              .muon_lr = TT_ADJUST_MATCH_RMS_ADAMW,
                               .seed = 3};
 }
 
@@ -224,7 +224,6 @@ static struct tt_step step_of(const struct train_job *job, int s, int64_t valid)
                     .muon_lr = job->muon_lr,
                     .rounding_seed = tt_rng_seed_of_step(job->seed, s + 1)},
         .max_norm = job->max_norm,
-        .decoupled = !job->adam,
     };
 }
 
@@ -435,8 +434,8 @@ static int report(struct at_work *w)
     int rc = 0;
 
     TT_TRY(collect(w, TT_STATE_PARAM, r->param));
-    TT_TRY(collect(w, TT_STATE_EXP_AVG, r->exp_avg));
-    TT_TRY(collect(w, TT_STATE_EXP_AVG_SQ, r->exp_avg_sq));
+    TT_TRY(collect(w, TT_STATE_MOMENT, r->exp_avg));
+    TT_TRY(collect(w, TT_STATE_MOMENT_2, r->exp_avg_sq));
     if (w->job->average_decay > 0.0)
         TT_TRY(collect(w, TT_STATE_EMA, r->ema));
     TT_TRY(tt_comm_max_f64(w->comm, sizes, 2));

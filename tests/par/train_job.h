@@ -56,12 +56,11 @@ struct train_job {
     struct tt_lr_schedule schedule;
     bool gives_up; /* each step is first given up somewhere in its middle, which must change nothing */
     double beta1, beta2, eps, weight_decay, max_norm;
-    bool adam; /* weight decay is not decoupled */
     /* Of Muon, if the model has parameters that it trains; train_job_make sets PyTorch's numbers. */
     double momentum;
     bool nesterov;
     int muon_steps;
-    enum tt_muon_lr muon_lr;
+    enum tt_adjust_choice muon_lr;
     /* Sets the weights before the first step; NULL: the init rules with `seed`. Collective. */
     uint64_t seed;
     int (*load)(struct tt_comm *comm, struct tt_engine *engine, void *arg);

@@ -112,8 +112,6 @@ static const struct {
     {{"--checkpoint.enable=maybe"}, "flag --checkpoint.enable: expected true or false, found 'maybe'"},
     {{"--lr_scheduler.decay_type=cosin"},
      "flag --lr_scheduler.decay_type: 'cosin' is not one of linear, sqrt, cosine\nhelp: did you mean 'cosine'?"},
-    {{"--optimizer.name=adamww"},
-     "flag --optimizer.name: 'adamww' is not one of AdamW, Adam, Muon\nhelp: did you mean 'AdamW'?"},
     {{"--activation_checkpoint.mode=memory_budget"},
      "flag --activation_checkpoint.mode: 'memory_budget' is a word of torchtitan's that titan does not have: "
      "torch.compile chooses what to keep there, and titan has no compiler\n"

@@ -193,8 +193,9 @@ static void bad_machine_files_are_refused(void **state)
 
 enum { U0 = 0, U1 = 1 };
 
-static struct tt_unit units[] = {{.name = "u0", .shard_elements = 1, .trained_elements = 1, .adam_elements = 1},
-                                 {.name = "u1", .shard_elements = 2, .trained_elements = 2, .adam_elements = 2}};
+static struct tt_unit units[] = {
+    {.name = "u0", .shard_elements = 1, .trained_elements = 1, .matrices_begin = 1, .moment_elements = {1, 1}},
+    {.name = "u1", .shard_elements = 2, .trained_elements = 2, .matrices_begin = 2, .moment_elements = {2, 2}}};
 static const struct tt_layout layout = {
     .groups = {[TT_GROUP_FSDP] = {2, 0}, [TT_GROUP_REPLICATE] = {1, 0}}, .units = units, .n_units = 2};
 

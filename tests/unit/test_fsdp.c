@@ -63,7 +63,7 @@ static void scene_make(struct scene *s, const struct script *script)
     assert_int_equal(tt_mesh_init(DP_DEGREES(1, script->alone ? 1 : 4), script->alone ? 1 : 4, &mesh), 0);
     assert_int_equal(tt_model_new("llama3", "debugmodel", &dims, NULL, &s->model), 0);
     if (script->muon)
-        tt_param_groups_use_muon(s->model);
+        tt_param_groups_set_optim(s->model, TT_OPTIM_MUON);
     assert_int_equal(
         tt_model_graph(s->model, script->mode, TT_F32, 1, 4, false, &s->stage.graph, trains ? gradients : NULL), 0);
     if (script->reduce_last)

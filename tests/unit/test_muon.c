@@ -190,7 +190,7 @@ static void its_bits_do_not_depend_on_threads(void **state)
 
 enum { ROWS = 40, WIDTH = 1000, ALL = ROWS * WIDTH };
 
-static struct tt_scalars scalars_of(enum tt_muon_lr muon_lr, bool nesterov)
+static struct tt_scalars scalars_of(enum tt_adjust_choice muon_lr, bool nesterov)
 {
     return (struct tt_scalars){.clip = 0.5F,
                                .lr = 0.01,
@@ -217,7 +217,7 @@ static void run(enum tt_step_op_id op, struct tt_team *team, const struct tt_sca
 {
     const struct tt_step_call call = {.op = op,
                                       .in = in,
-                                      .out = {out, momentum},
+                                      .out = {op == TT_STEP_MUON_APPLY ? out : NULL, momentum, NULL, out},
                                       .n = ROWS,
                                       .rows = &rows,
                                       .n_rows = 1,
@@ -233,11 +233,11 @@ static void momentum_is_pytorchs(void **state)
     struct tt_team *team = new_team(2);
 
     for (int nesterov = 0; nesterov <= 1; nesterov++) {
-        const struct tt_scalars scalars = scalars_of(TT_MUON_ORIGINAL, nesterov);
+        const struct tt_scalars scalars = scalars_of(TT_ADJUST_ORIGINAL, nesterov);
         float *grad = random_floats(ALL, "grad"), *momentum = random_floats(ALL, "momentum");
         float *given = random_floats(ALL, "grad"), *before = random_floats(ALL, "momentum");
 
-        run(TT_STEP_MOMENTUM, team, &scalars, rows_of(0, ROWS), TT_F32, NULL, grad, momentum);
+        run(TT_STEP_MUON, team, &scalars, rows_of(0, ROWS), TT_F32, NULL, grad, momentum);
         for (int i = 0; i < ALL; i++) {
             double g = 0.5 * (double)given[i], m = 0.9 * (double)before[i] + 0.1 * g;
 
@@ -255,7 +255,8 @@ static void momentum_is_pytorchs(void **state)
 /* Decay has the learning rate without the factor of the shape. */
 static void the_rate_depends_on_the_shape(void **state)
 {
-    static const enum tt_muon_lr hows[] = {TT_MUON_ORIGINAL, TT_MUON_MATCH_RMS_ADAMW, TT_MUON_SPECTRAL_UNCLAMPED};
+    static const enum tt_adjust_choice hows[] = {TT_ADJUST_ORIGINAL, TT_ADJUST_MATCH_RMS_ADAMW,
+                                                 TT_ADJUST_SPECTRAL_UNCLAMPED};
     const double factor[] = {1.0, 0.2 * sqrt((double)WIDTH), sqrt((double)ROWS / WIDTH)};
     struct tt_team *team = new_team(2);
 
@@ -264,7 +265,7 @@ static void the_rate_depends_on_the_shape(void **state)
         float *param = random_floats(ALL, "param"), *given = random_floats(ALL, "param");
         float *update = random_floats(ALL, "update");
 
-        run(TT_STEP_MUON, team, &scalars, rows_of(0, ROWS), TT_F32, update, param, NULL);
+        run(TT_STEP_MUON_APPLY, team, &scalars, rows_of(0, ROWS), TT_F32, update, param, NULL);
         for (int i = 0; i < ALL; i++)
             assert_true(fabs((double)param[i] -
                              ((double)given[i] * (1.0 - 0.02 * 0.3) - 0.02 * factor[how] * (double)update[i])) < 1e-7);
@@ -279,7 +280,7 @@ static void the_rate_depends_on_the_shape(void **state)
 static void bits_do_not_depend_on_the_split(void **state)
 {
     enum { CUT = 17 };
-    const struct tt_scalars scalars = scalars_of(TT_MUON_MATCH_RMS_ADAMW, true);
+    const struct tt_scalars scalars = scalars_of(TT_ADJUST_MATCH_RMS_ADAMW, true);
     struct tt_team *team = new_team(2);
 
     for (int half = 0; half <= 1; half++) {
@@ -302,14 +303,15 @@ static void bits_do_not_depend_on_the_split(void **state)
             }
             tt_free(wide);
         }
-        run(TT_STEP_MOMENTUM, team, &scalars, rows_of(0, ROWS), dtype, NULL, grad[0], momentum[0]);
-        run(TT_STEP_MUON, team, &scalars, rows_of(0, ROWS), dtype, update, param[0], NULL);
+        run(TT_STEP_MUON, team, &scalars, rows_of(0, ROWS), dtype, NULL, grad[0], momentum[0]);
+        run(TT_STEP_MUON_APPLY, team, &scalars, rows_of(0, ROWS), dtype, update, param[0], NULL);
         for (int64_t first = 0; first < ROWS; first += CUT) {
             int64_t rows = ROWS - first < CUT ? ROWS - first : CUT, at = first * WIDTH;
 
-            run(TT_STEP_MOMENTUM, team, &scalars, rows_of(first, rows), dtype, NULL, grad[1] + at,
+            run(TT_STEP_MUON, team, &scalars, rows_of(first, rows), dtype, NULL, grad[1] + at,
                 momentum[1] + at * (int64_t)size);
-            run(TT_STEP_MUON, team, &scalars, rows_of(first, rows), dtype, update, param[1] + at * (int64_t)size, NULL);
+            run(TT_STEP_MUON_APPLY, team, &scalars, rows_of(first, rows), dtype, update, param[1] + at * (int64_t)size,
+                NULL);
         }
         assert_memory_equal(grad[1], grad[0], ALL * sizeof(float));
         assert_memory_equal(momentum[1], momentum[0], ALL * size);
@@ -328,7 +330,7 @@ static void bits_do_not_depend_on_the_split(void **state)
 static void columns_have_the_bits_of_the_whole(void **state)
 {
     enum { PART = WIDTH / 3, FIRST = WIDTH / 2 };
-    const struct tt_scalars scalars = scalars_of(TT_MUON_SPECTRAL_UNCLAMPED, true);
+    const struct tt_scalars scalars = scalars_of(TT_ADJUST_SPECTRAL_UNCLAMPED, true);
     struct tt_team *team = new_team(2);
     struct tt_rows columns = rows_of(0, ROWS);
 
@@ -344,10 +346,10 @@ static void columns_have_the_bits_of_the_whole(void **state)
 
         for (int64_t r = 0; r < ROWS; r++)
             memcpy(part_grad + r * PART, grad + r * WIDTH + FIRST, PART * sizeof *grad);
-        run(TT_STEP_MOMENTUM, team, &scalars, rows_of(0, ROWS), dtype, NULL, grad, momentum);
-        run(TT_STEP_MUON, team, &scalars, rows_of(0, ROWS), dtype, update, param, NULL);
-        run(TT_STEP_MOMENTUM, team, &scalars, columns, dtype, NULL, part_grad, part_momentum);
-        run(TT_STEP_MUON, team, &scalars, columns, dtype, update, part, NULL);
+        run(TT_STEP_MUON, team, &scalars, rows_of(0, ROWS), dtype, NULL, grad, momentum);
+        run(TT_STEP_MUON_APPLY, team, &scalars, rows_of(0, ROWS), dtype, update, param, NULL);
+        run(TT_STEP_MUON, team, &scalars, columns, dtype, NULL, part_grad, part_momentum);
+        run(TT_STEP_MUON_APPLY, team, &scalars, columns, dtype, update, part, NULL);
         for (size_t r = 0; r < ROWS; r++) {
             assert_memory_equal(part_grad + r * PART, grad + r * WIDTH + FIRST, PART * sizeof *grad);
             assert_memory_equal(part_momentum + r * PART * size, momentum + (r * WIDTH + FIRST) * size, PART * size);
@@ -396,7 +398,7 @@ static void parts_make_the_matrix(void **state)
 /* Steps of a hundredth of what bfloat16 can tell apart count on average. */
 static void rounding_at_random_keeps_small_steps(void **state)
 {
-    struct tt_scalars scalars = scalars_of(TT_MUON_ORIGINAL, true);
+    struct tt_scalars scalars = scalars_of(TT_ADJUST_ORIGINAL, true);
     struct tt_team *team = new_team(1);
     tt_bf16 *param = tt_calloc(ALL, sizeof *param);
     float *update = tt_calloc(ALL, sizeof *update);
@@ -410,7 +412,7 @@ static void rounding_at_random_keeps_small_steps(void **state)
     }
     for (int s = 0; s < 16; s++) {
         scalars.rounding_seed = (uint64_t)s;
-        run(TT_STEP_MUON, team, &scalars, rows_of(0, ROWS), TT_BF16, update, param, NULL);
+        run(TT_STEP_MUON_APPLY, team, &scalars, rows_of(0, ROWS), TT_BF16, update, param, NULL);
     }
     for (int i = 0; i < ALL; i++)
         sum += (double)tt_bf16_to_float(param[i]);

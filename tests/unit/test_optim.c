@@ -58,15 +58,15 @@ static void adamw_rows(struct tt_team *team, const struct tt_scalars *scalars, b
                        const struct tt_rows *rows, int n_rows, float *param, const float *grad, float *exp_avg,
                        float *exp_avg_sq)
 {
-    const struct tt_step_call call = {.in = grad,
+    const struct tt_step_call call = {.op = decoupled ? TT_STEP_ADAMW : TT_STEP_ADAM,
+                                      .in = grad,
                                       .out = {param, exp_avg, exp_avg_sq},
                                       .rows = rows,
                                       .n_rows = n_rows,
                                       .scalars = scalars,
-                                      .decoupled = decoupled,
                                       .team = team};
 
-    tt_step_row(TT_STEP_ADAMW)->run(&call);
+    tt_step_row(call.op)->run(&call);
 }
 
 static void sum_squares(struct tt_team *team, const struct tt_rows *rows, int n_rows, const float *grad,
@@ -267,16 +267,16 @@ struct halves {
 static void adamw_halves(struct tt_team *team, const struct tt_scalars *scalars, const struct tt_rows *rows, int n_rows,
                          struct halves *at, const float *grad)
 {
-    const struct tt_step_call call = {.in = grad,
+    const struct tt_step_call call = {.op = TT_STEP_ADAMW,
+                                      .in = grad,
                                       .out = {at->param, at->exp_avg, at->exp_avg_sq},
                                       .rows = rows,
                                       .n_rows = n_rows,
                                       .scalars = scalars,
-                                      .decoupled = true,
                                       .dtype = TT_BF16,
                                       .team = team};
 
-    tt_step_row(TT_STEP_ADAMW)->run(&call);
+    tt_step_row(call.op)->run(&call);
 }
 
 /* A weight of 1 is changed by 2^-12 a step, a sixteenth of what is between 1 and the next smaller bfloat16. */

@@ -281,8 +281,7 @@ int tt_job_make_model(const struct tt_config *cfg, struct tt_model **ret_model)
     TT_TRY(tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model));
     TT_TRY(tt_init_rules_apply(model, cfg->model.init_std, cfg->model.init_rules));
     TT_TRY(tt_param_groups_apply(model, cfg->optimizer.no_decay, cfg->optimizer.lr_factors));
-    if (cfg->optimizer.name == TT_OPTIM_MUON)
-        tt_param_groups_use_muon(model);
+    tt_param_groups_set_optim(model, (enum tt_optim_choice)cfg->optimizer.name);
     *ret_model = model;
     model = NULL;
 out:

@@ -13,9 +13,11 @@
  * "exp_avg". NULL: the array has nothing of this parameter. */
 static const char *moment_name(const struct tt_param *param, enum tt_state_array array)
 {
-    if (param->frozen || (param->muon && array == TT_STATE_EXP_AVG_SQ))
+    const char *const *moments = tt_optim_row(param->optim)->moments;
+
+    if (param->frozen)
         return NULL;
-    return param->muon && array == TT_STATE_EXP_AVG ? "momentum_buffer" : tt_state_name(array);
+    return array < TT_STATE_MOMENT + TT_OPTIM_MOMENTS ? moments[array - TT_STATE_MOMENT] : tt_state_name(array);
 }
 
 /* Sets the part of parameter p that this rank has in an array, and where it is in memory. A parameter of other stages
@@ -55,7 +57,7 @@ void tt_job_tensors_init(const struct tt_engine_options *options, struct tt_engi
         if (engine)
             place(engine, p, TT_STATE_PARAM, &chunk);
         t.state.model[p] = chunk;
-        for (enum tt_state_array k = TT_STATE_EXP_AVG; k < TT_STATE_ARRAYS; k++) {
+        for (enum tt_state_array k = TT_STATE_MOMENT; k < TT_STATE_ARRAYS; k++) {
             if (!tt_engine_has(options, k) || !moment_name(param, k))
                 continue;
             chunk.dtype = tt_state_dtype(k, options->shard_dtype);

@@ -118,9 +118,6 @@ static const float usual_balance_coeff = 1e-3F; /* torchtitan's and DeepSeek-V3'
 
 struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t update, int64_t valid_tokens)
 {
-    static const enum tt_muon_lr muon_lrs[] = {[TT_ADJUST_MATCH_RMS_ADAMW] = TT_MUON_MATCH_RMS_ADAMW,
-                                               [TT_ADJUST_ORIGINAL] = TT_MUON_ORIGINAL,
-                                               [TT_ADJUST_SPECTRAL_UNCLAMPED] = TT_MUON_SPECTRAL_UNCLAMPED};
     double n = (double)update;
 
     return (struct tt_step){
@@ -138,12 +135,11 @@ struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t 
                                                                          : (float)cfg->training.load_balance_coeff,
                 .average_decay = cfg->ema.decay,
                 .momentum = cfg->optimizer.muon_momentum,
-                .muon_lr = muon_lrs[cfg->optimizer.muon_adjust_lr],
+                .muon_lr = (enum tt_adjust_choice)cfg->optimizer.muon_adjust_lr,
                 .nesterov = cfg->optimizer.muon_nesterov,
                 .rounding_seed = tt_rng_seed_of_step((uint64_t)cfg->debug.seed, update),
             },
         .max_norm = cfg->training.max_norm,
-        .decoupled = cfg->optimizer.name != TT_OPTIM_ADAM,
     };
 }
 

@@ -33,11 +33,14 @@ struct tt_rows {
     bool no_decay;    /* without weight decay */
 };
 
-/* One execution of a step op, which uses the members that its file names. */
+/*
+ * One execution of a step op, which uses the members that its file names. The op of an optimizer gets the gradient in
+ * `in` and, if it replaces it, in out[3], the parameter in out[0] and its moments in out[1] and out[2].
+ */
 struct tt_step_call {
     enum tt_step_op_id op;
     const void *in;
-    void *out[3];
+    void *out[4];
     void *const *sums;          /* arrays that are added */
     int64_t parts;              /* how many there are, in sums or in `in` */
     int64_t n;                  /* elements of an array */
@@ -46,7 +49,6 @@ struct tt_step_call {
     int n_rows;
     const struct tt_rope *rope;
     const struct tt_scalars *scalars;
-    bool decoupled;      /* AdamW, not Adam */
     enum tt_dtype dtype; /* of weights and moments: TT_F32 or TT_BF16 */
     struct tt_team *team;
 };

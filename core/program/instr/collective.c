@@ -18,7 +18,7 @@ int64_t tt_purpose_elements(const struct tt_unit *unit, enum tt_purpose purpose)
     case TT_CARRIES_PARAMS:
         return unit->shard_elements;
     case TT_CARRIES_UPDATES:
-        return unit->trained_elements - unit->adam_elements;
+        return unit->trained_elements - unit->matrices_begin;
     default:
         return unit->grad_elements;
     }
@@ -30,7 +30,7 @@ int tt_purpose_pieces(const struct tt_unit *unit, enum tt_purpose purpose)
     case TT_CARRIES_PARAMS:
         return unit->n_params;
     case TT_CARRIES_UPDATES:
-        return unit->n_trained - unit->n_adam;
+        return unit->n_trained - unit->first_matrix;
     default:
         return unit->n_grads;
     }
@@ -42,7 +42,7 @@ int64_t tt_purpose_chunk(const struct tt_unit *unit, enum tt_purpose purpose, in
     case TT_CARRIES_PARAMS:
         return unit->params[k].chunk;
     case TT_CARRIES_UPDATES:
-        return unit->params[unit->n_adam + k].chunk;
+        return unit->params[unit->first_matrix + k].chunk;
     default:
         return unit->grads[k].chunk;
     }

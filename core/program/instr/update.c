@@ -189,54 +189,52 @@ const struct tt_instr_row tt_instr_clip = {
 
 /* --- TT_OPTIMIZER --- */
 
-/* The two parts of a unit's shard: that of AdamW or Adam, and Muon's. */
-static struct tt_step_call of_adam(const struct tt_program *program, const struct tt_instr *instr)
+/* The update of the parameters from `first` on that have its optimizer; ret_end: the parameter after them. */
+static struct tt_step_call update_of(const struct tt_program *program, const struct tt_unit *unit, int first,
+                                     int *ret_end)
 {
-    struct tt_step_call update = of_shard(program, instr, TT_STEP_ADAMW);
+    const struct tt_unit_param *params = unit->params;
+    int end = first;
 
-    update.n = program->layout->units[instr->unit].adam_elements;
-    return update;
-}
-
-static struct tt_step_call of_muon(const struct tt_program *program, const struct tt_instr *instr)
-{
-    struct tt_step_call momentum = of_shard(program, instr, TT_STEP_MOMENTUM);
-
-    momentum.n -= program->layout->units[instr->unit].adam_elements;
-    return momentum;
+    while (end < unit->n_trained && params[end].optim == params[first].optim)
+        end++;
+    *ret_end = end;
+    return (struct tt_step_call){.op = tt_optim_row(params[first].optim)->update,
+                                 .n = (end < unit->n_trained ? params[end].offset : unit->trained_elements) -
+                                      params[first].offset,
+                                 .dtype = program->shard_dtype};
 }
 
 static void cost_of_update(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
 {
-    struct tt_step_call update = of_adam(program, instr), momentum = of_muon(program, instr);
-    struct tt_cost more = {0};
+    const struct tt_unit *unit = &program->layout->units[instr->unit];
 
-    tt_step_row(update.op)->cost(&update, &cost->work);
-    tt_step_row(momentum.op)->cost(&momentum, &more);
-    cost->work.bytes += more.bytes;
+    for (int k = 0; k < unit->n_trained;) {
+        struct tt_step_call update = update_of(program, unit, k, &k);
+        struct tt_cost one = {0};
+
+        tt_step_row(update.op)->cost(&update, &one);
+        cost->work.bytes += one.bytes;
+    }
 }
 
 static int run_update(struct tt_executor *ex, int i, struct tt_step *step)
 {
     const struct tt_instr *instr = &ex->program->instrs[i];
-    struct tt_step_call update = of_adam(ex->program, instr), momentum = of_muon(ex->program, instr);
-    int u = instr->unit, n_adam = ex->program->layout->units[u].n_adam;
+    const struct tt_unit *unit = &ex->program->layout->units[instr->unit];
     void *sum = tt_running_address(ex, instr)[0];
 
-    update.in = momentum.out[0] = sum;
-    update.out[0] = ex->state->array[TT_STATE_PARAM][u];
-    update.out[1] = momentum.out[1] = ex->state->array[TT_STATE_EXP_AVG][u];
-    update.out[2] = ex->state->array[TT_STATE_EXP_AVG_SQ][u];
-    update.rows = ex->rows[u];
-    update.n_rows = n_adam;
-    momentum.rows = ex->rows[u] + n_adam;
-    momentum.n_rows = ex->n_rows[u] - n_adam;
-    update.scalars = momentum.scalars = &step->scalars;
-    update.decoupled = step->decoupled;
-    if (update.n_rows)
+    for (int first = 0, end; first < unit->n_trained; first = end) {
+        struct tt_step_call update = update_of(ex->program, unit, first, &end);
+
+        update.in = update.out[3] = sum;
+        for (int k = 0; k <= TT_OPTIM_MOMENTS; k++)
+            update.out[k] = ex->state->array[TT_STATE_PARAM + k][instr->unit];
+        update.rows = ex->rows[instr->unit] + first;
+        update.n_rows = end - first;
+        update.scalars = &step->scalars;
         tt_running_step(ex, update);
-    if (momentum.n_rows)
-        tt_running_step(ex, momentum);
+    }
     return 0;
 }
 
@@ -267,7 +265,7 @@ static int lower_gather(struct tt_walk *w, const struct tt_instr *from)
     for (int i = 0; i < n; i++) {
         const struct tt_unit *unit = &w->in.layout->units[units[i]];
 
-        for (int k = unit->n_adam; k < unit->n_trained; k++) {
+        for (int k = unit->first_matrix; k < unit->n_trained; k++) {
             int whole = tt_lower_made(w, TT_MEMORY_PARAM_GRAD, ranks * unit->params[k].chunk * (int64_t)sizeof(float));
 
             w->program->buffers[whole].unit = units[i];
@@ -278,8 +276,8 @@ static int lower_gather(struct tt_walk *w, const struct tt_instr *from)
     for (int i = 0; i < n; i++) { /* Muon's part of a unit's finished sum: this rank's part of the updates */
         const struct tt_unit *unit = &w->in.layout->units[units[i]];
 
-        tt_lower_operand(w, tt_lower_part(w, tt_lower_sum(w, units[i]), unit->adam_elements * (int64_t)sizeof(float),
-                                          (unit->trained_elements - unit->adam_elements) * (int64_t)sizeof(float)));
+        tt_lower_operand(w, tt_lower_part(w, tt_lower_sum(w, units[i]), unit->matrices_begin * (int64_t)sizeof(float),
+                                          (unit->trained_elements - unit->matrices_begin) * (int64_t)sizeof(float)));
     }
     return 0;
 }
@@ -315,7 +313,7 @@ static int64_t scratch_bytes(const struct tt_program *program, const struct tt_u
 {
     int64_t most = 0;
 
-    for (int k = unit->n_adam; k < unit->n_trained; k++) {
+    for (int k = unit->first_matrix; k < unit->n_trained; k++) {
         const struct tt_unit_param *param = &unit->params[k];
         int64_t bytes =
             assembled_bytes(param) + tt_orthogonalize_scratch_bytes(param->height, param->width, program->threads);
@@ -330,7 +328,7 @@ static int lower_muon(struct tt_walk *w, const struct tt_instr *from)
     const struct tt_unit *unit = &w->in.layout->units[from->unit];
 
     tt_lower_begin(w, from);
-    for (int k = unit->n_adam; k < unit->n_trained; k++) {
+    for (int k = unit->first_matrix; k < unit->n_trained; k++) {
         tt_lower_operand(w, whole_update(w, from->unit, &unit->params[k]));
         w->update[unit->params[k].param] = TT_NONE;
     }
@@ -348,7 +346,7 @@ static void cost_of_muon(const struct tt_program *program, const struct tt_instr
 {
     const struct tt_unit *unit = &program->layout->units[instr->unit];
 
-    for (int k = unit->n_adam; k < unit->n_trained; k++) {
+    for (int k = unit->first_matrix; k < unit->n_trained; k++) {
         struct tt_step_call whole = orthogonalize_of(program, &unit->params[k]);
         struct tt_cost one = {0};
 
@@ -368,17 +366,17 @@ static int run_muon(struct tt_executor *ex, int i, struct tt_step *step)
     const struct tt_instr *instr = &p->instrs[i];
     const struct tt_unit *unit = &p->layout->units[instr->unit];
     void *const *address = tt_running_address(ex, instr);
-    char *scratch = address[unit->n_trained - unit->n_adam];
+    char *scratch = address[unit->n_trained - unit->first_matrix];
 
-    for (int k = unit->n_adam; k < unit->n_trained; k++) {
-        void *matrix = assembled_bytes(&unit->params[k]) ? scratch : address[k - unit->n_adam];
+    for (int k = unit->first_matrix; k < unit->n_trained; k++) {
+        void *matrix = assembled_bytes(&unit->params[k]) ? scratch : address[k - unit->first_matrix];
         struct tt_step_call parts = {.op = TT_STEP_ASSEMBLE,
-                                     .in = address[k - unit->n_adam],
+                                     .in = address[k - unit->first_matrix],
                                      .out = {matrix},
                                      .rows = ex->parts[instr->unit][k],
                                      .n_rows = p->layout->groups[TT_GROUP_MATRIX].n};
         struct tt_step_call whole = orthogonalize_of(p, &unit->params[k]);
-        struct tt_step_call update = {.op = TT_STEP_MUON,
+        struct tt_step_call update = {.op = TT_STEP_MUON_APPLY,
                                       .in = matrix,
                                       .n = unit->params[k].height,
                                       .dtype = p->shard_dtype,
