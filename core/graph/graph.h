@@ -119,7 +119,7 @@ struct tt_router {
     float scale;     /* of the gates, at last; 0: 1 */
 };
 
-/* Coefficients of the auxiliary losses of a router (core/ops/experts/router_losses.h); 0: none. */
+/* Coefficients of the auxiliary losses of a router (core/ops/experts/router.h); 0: none. */
 struct tt_router_losses {
     float sequence, microbatch; /* of an uneven load in a sequence, and in the microbatch */
     float z;                    /* of the squared logsumexp of the logits */

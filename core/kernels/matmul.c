@@ -10,7 +10,6 @@
 #include "core/kernels/kernels.h"
 #include "core/math/round.h"
 #include "core/math/tree.h"
-#include "core/ops/rule.h"
 
 enum {
     TILE_MIN = 384,               /* of the dimension that is cut */

@@ -34,8 +34,8 @@ enum { TILE = 8192, LARGE_TILE = 16384 };
 
 /* What makes the ops differ. Those that differentiate others read the gradient of the output, then the inputs. */
 struct kind {
-    void (*run)(const struct tt_call *call, int64_t at, int64_t n); /* of n elements, or pairs of elements, from `at` */
-    double flops;                                                   /* of each of these */
+    void (*run)(const struct tt_call *call, struct tt_range part); /* of elements, or of pairs of elements */
+    double flops;                                                  /* of each of these */
     int64_t tile;
     const char *wanted;
     bool differentiates;
@@ -43,12 +43,14 @@ struct kind {
     enum tt_op_id gradient; /* of an op that can be differentiated: the op that does this */
 };
 
-#define IN(i)  tt_call_in_at(call, i, at)
-#define OUT(k) tt_call_out_at(call, k, at)
-#define KERNEL(name, ...)                                               \
-    static void name(const struct tt_call *call, int64_t at, int64_t n) \
-    {                                                                   \
-        TT_RUN_KERNEL(call, name, __VA_ARGS__, n);                      \
+#define IN(i)        tt_call_in_at(call, i, part.begin)
+#define OUT(k)       tt_call_out_at(call, k, part.begin)
+#define IN_PAIRS(i)  tt_call_in_at(call, i, 2 * part.begin)
+#define OUT_PAIRS(k) tt_call_out_at(call, k, 2 * part.begin)
+#define KERNEL(name, ...)                                              \
+    static void name(const struct tt_call *call, struct tt_range part) \
+    {                                                                  \
+        TT_RUN_KERNEL(call, name, __VA_ARGS__, part.n);                \
     }
 
 KERNEL(add, OUT(0), IN(0), IN(1))
@@ -57,8 +59,8 @@ KERNEL(gelu_fwd, OUT(0), IN(0))
 KERNEL(gelu_bwd, OUT(0), IN(0), IN(1))
 KERNEL(swiglu_fwd, OUT(0), IN(0), IN(1))
 KERNEL(swiglu_bwd, OUT(0), OUT(1), IN(0), IN(1), IN(2))
-KERNEL(swiglu_clamped_fwd, OUT(0), tt_call_in_at(call, 0, 2 * at))
-KERNEL(swiglu_clamped_bwd, tt_call_out_at(call, 0, 2 * at), IN(0), tt_call_in_at(call, 1, 2 * at))
+KERNEL(swiglu_clamped_fwd, OUT(0), IN_PAIRS(0))
+KERNEL(swiglu_clamped_bwd, OUT_PAIRS(0), IN(0), IN_PAIRS(1))
 
 static const struct kind kinds[TT_OPS] = {
     [TT_OP_ADD] = {add, 1.0, LARGE_TILE, "a, b of one shape"},
@@ -130,21 +132,11 @@ static int64_t elements(const struct tt_graph *graph, const struct tt_node *node
     return in < out ? in : out;
 }
 
-static void run_tile(void *arg, int64_t tile, int worker)
-{
-    const struct tt_call *call = arg;
-    const struct kind *kind = &kinds[call->node->op];
-    struct tt_range part = tt_tile_range(elements(call->graph, call->node), kind->tile, tile);
-
-    (void)worker;
-    kind->run(call, part.begin, part.n);
-}
-
 static void run(const struct tt_call *call)
 {
-    int64_t tile = kinds[call->node->op].tile;
+    const struct kind *kind = &kinds[call->node->op];
 
-    tt_team_run(call->team, tt_tiles(elements(call->graph, call->node), tile), run_tile, (void *)call);
+    tt_op_run_tiles(call, elements(call->graph, call->node), kind->tile, kind->run);
 }
 
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
@@ -153,22 +145,12 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
     ret_cost->bytes = tt_op_bytes(graph, node);
 }
 
-#define ROW(op) \
-    .name = (op), .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16), .infer = infer, .run = run, .cost = cost
-#define ONE             \
-    {                   \
-        TT_TYPE_COMPUTE \
-    }
-#define TWO                              \
-    {                                    \
-        TT_TYPE_COMPUTE, TT_TYPE_COMPUTE \
-    }
-#define THREE                                             \
-    {                                                     \
-        TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE \
-    }
-
 /* clang-format off */
+#define ROW(op) .name = (op), .infer = infer, .run = run, .cost = cost
+#define ONE     {TT_TYPE_COMPUTE}
+#define TWO     {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE}
+#define THREE   {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE}
+
 const struct tt_op_row tt_op_add = {
     ROW("add"), .in = TWO, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}, .backward = backward_of_add};
 const struct tt_op_row tt_op_scale = {

@@ -43,17 +43,14 @@ out:
     return rc;
 }
 
-static void gather_tile(void *arg, int64_t tile, int worker)
+static void gather_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     const struct tt_value *out = tt_call_out(call, 0);
     int64_t width = tt_value_width(out);
-    struct tt_range part = tt_tile_range(tt_value_rows(out), EMBEDDING_TILE_ROWS, tile);
     struct tt_range own = tt_vocabulary_of(&call->node->attr, tt_value_rows(tt_call_in(call, 1)));
     size_t bytes = (size_t)width * tt_dtype_size(out->dtype);
     const int32_t *tokens = call->in[0];
 
-    (void)worker;
     for (int64_t i = part.begin; i < part.begin + part.n; i++) {
         int64_t row = tokens[i] - own.begin;
 
@@ -66,8 +63,7 @@ static void gather_tile(void *arg, int64_t tile, int worker)
 
 static void embedding_run(const struct tt_call *call)
 {
-    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_out(call, 0)), EMBEDDING_TILE_ROWS), gather_tile,
-                (void *)call);
+    tt_op_run_tiles(call, tt_value_rows(tt_call_out(call, 0)), EMBEDDING_TILE_ROWS, gather_tile);
 }
 
 static void embedding_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
@@ -243,18 +239,11 @@ static void embedding_run_bwd(const struct tt_call *call)
         scatter(&(struct part){call, call->out[0], call->in[2], 0, tt_value_rows(tt_call_in(call, 0))});
 }
 
-static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    ret_cost->flops = (double)tt_value_elements(&graph->values[node->in[0]]);
-    ret_cost->bytes = tt_op_bytes(graph, node);
-}
-
 const struct tt_op_row tt_op_embedding = {
     .name = "embedding",
     .in = {TT_TYPE_IDS, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = embedding_infer,
     .backward = embedding_backward,
     .run = embedding_run,
@@ -266,10 +255,9 @@ const struct tt_op_row tt_op_embedding_bwd = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_F32},
     .out = {TT_TYPE_F32},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = embedding_infer_bwd,
     .run = embedding_run_bwd,
-    .cost = cost_bwd,
+    .flops = 1.0,
     .scratch_bytes = scratch_bwd,
     .alias = {3},
 };
@@ -380,13 +368,10 @@ static void run_tile(void *arg, int64_t tile, int worker)
 }
 
 /* A tile is a range of elements of the new rows. */
-static void new_rows_tile(void *arg, int64_t tile, int worker)
+static void new_rows_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     int64_t width = tt_value_width(tt_call_in(call, 0));
-    struct tt_range part = tt_tile_range(call->scalars->rows * width, TILE, tile);
 
-    (void)worker;
     TT_RUN_KERNEL(call, add, tt_call_out_at(call, 0, part.begin), tt_call_in_at(call, 0, part.begin),
                   tt_call_in_at(call, 1, call->scalars->position * width + part.begin), part.n);
 }
@@ -396,22 +381,19 @@ static void run_new_rows(const struct tt_call *call)
     int64_t all = tt_value_elements(tt_call_in(call, 0));
     int64_t n = call->scalars->rows * tt_value_width(tt_call_in(call, 0));
 
-    tt_team_run(call->team, tt_tiles(n, TILE), new_rows_tile, (void *)call);
+    tt_op_run_tiles(call, n, TILE, new_rows_tile);
     if (call->out[0] != call->in[0])
         memcpy(tt_call_out_at(call, 0, n), tt_call_in_at(call, 0, n),
                (size_t)(all - n) * tt_dtype_size(tt_call_in(call, 0)->dtype));
 }
 
 /* A tile is a range of rows, each with a position of its own: that of its document, or that in its sequence. */
-static void document_rows_tile(void *arg, int64_t tile, int worker)
+static void document_rows_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     const int32_t *positions = call->in[2];
     int64_t rows = tt_value_rows(tt_call_in(call, 0)), width = tt_value_width(tt_call_in(call, 0));
     int64_t first = call->node->attr.peers.index * rows;
-    struct tt_range part = tt_tile_range(rows, POSITION_TILE_ROWS, tile);
 
-    (void)worker;
     for (int64_t r = part.begin; r < part.begin + part.n; r++) {
         int64_t position = positions ? positions[first + r] : (first + r) % call->node->attr.seq_len;
 
@@ -429,17 +411,10 @@ static void position_run(const struct tt_call *call)
         return;
     }
     if (call->in[2] || parts_of(&call->node->attr) > 1) {
-        tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 0)), POSITION_TILE_ROWS), document_rows_tile,
-                    (void *)call);
+        tt_op_run_tiles(call, tt_value_rows(tt_call_in(call, 0)), POSITION_TILE_ROWS, document_rows_tile);
         return;
     }
     tt_team_run(call->team, batch * tt_tiles(sequence(call), TILE), run_tile, (void *)call);
-}
-
-static void position_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    ret_cost->flops = (double)tt_value_elements(&graph->values[node->in[0]]);
-    ret_cost->bytes = tt_op_bytes(graph, node);
 }
 
 /* The output must have been chosen by the rule above: the inputs do not tell P. */
@@ -477,13 +452,10 @@ static void bwd_tile(void *arg, int64_t tile, int worker)
 }
 
 /* dw = acc, or 0: a tile is a range of elements. */
-static void position_begin_tile(void *arg, int64_t tile, int worker)
+static void position_begin_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
-    struct tt_range part = tt_tile_range(tt_value_elements(tt_call_out(call, 0)), TILE, tile);
     float *dw = (float *)call->out[0] + part.begin;
 
-    (void)worker;
     if (call->in[1])
         memcpy(dw, (const float *)call->in[1] + part.begin, (size_t)part.n * sizeof *dw);
     else
@@ -491,13 +463,10 @@ static void position_begin_tile(void *arg, int64_t tile, int worker)
 }
 
 /* A tile is a range of columns. */
-static void document_rows_bwd_tile(void *arg, int64_t tile, int worker)
+static void document_rows_bwd_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     int64_t width = tt_value_width(tt_call_in(call, 0));
-    struct tt_range part = tt_tile_range(width, TILE_COLUMNS, tile);
 
-    (void)worker;
     TT_RUN_KERNEL(call, scatter_add, (float *)call->out[0] + part.begin, tt_call_in_at(call, 0, part.begin),
                   call->in[2], tt_value_rows(tt_call_in(call, 0)), width, part.n);
 }
@@ -505,10 +474,8 @@ static void document_rows_bwd_tile(void *arg, int64_t tile, int worker)
 static void run_documents_bwd(const struct tt_call *call)
 {
     if (call->in[1] != call->out[0])
-        tt_team_run(call->team, tt_tiles(tt_value_elements(tt_call_out(call, 0)), TILE), position_begin_tile,
-                    (void *)call);
-    tt_team_run(call->team, tt_tiles(tt_value_width(tt_call_in(call, 0)), TILE_COLUMNS), document_rows_bwd_tile,
-                (void *)call);
+        tt_op_run_tiles(call, tt_value_elements(tt_call_out(call, 0)), TILE, position_begin_tile);
+    tt_op_run_tiles(call, tt_value_width(tt_call_in(call, 0)), TILE_COLUMNS, document_rows_bwd_tile);
 }
 
 static void position_run_bwd(const struct tt_call *call)
@@ -526,11 +493,10 @@ const struct tt_op_row tt_op_position = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ROWS,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = position_infer,
     .backward = position_backward,
     .run = position_run,
-    .cost = position_cost,
+    .flops = 1.0,
     .alias = {1},
 };
 
@@ -538,9 +504,8 @@ const struct tt_op_row tt_op_position_bwd = {
     .name = "position_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_IDS},
     .out = {TT_TYPE_F32},
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = position_infer_bwd,
     .run = position_run_bwd,
-    .cost = position_cost,
+    .flops = 1.0,
     .alias = {2},
 };

@@ -89,11 +89,6 @@ static int backward_blocks(struct tt_graph *graph, int node, const int *grad_out
     return exchange_back(graph, TT_OP_SWAP_BLOCKS, node, grad_out, grad_in);
 }
 
-static void exchange_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    ret_cost->bytes = tt_op_bytes(graph, node);
-}
-
 #define ANY_TYPE (TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16))
 
 const struct tt_op_row tt_op_gather_rows = {
@@ -105,7 +100,6 @@ const struct tt_op_row tt_op_gather_rows = {
     .computes = ANY_TYPE | TT_COMPUTES(TT_I32),
     .infer = infer_gather,
     .backward = backward_gather,
-    .cost = exchange_cost,
 };
 
 const struct tt_op_row tt_op_sum_rows = {
@@ -117,7 +111,6 @@ const struct tt_op_row tt_op_sum_rows = {
     .computes = TT_COMPUTES(TT_F32),
     .infer = infer_scatter,
     .backward = backward_scatter,
-    .cost = exchange_cost,
 };
 
 const struct tt_op_row tt_op_sum_all = {
@@ -128,7 +121,6 @@ const struct tt_op_row tt_op_sum_all = {
     .out = {TT_TYPE_F32},
     .computes = TT_COMPUTES(TT_F32),
     .infer = infer_sum,
-    .cost = exchange_cost,
     .alias = {2},
 };
 
@@ -141,7 +133,6 @@ const struct tt_op_row tt_op_swap_blocks = {
     .computes = ANY_TYPE,
     .infer = infer_blocks,
     .backward = backward_blocks,
-    .cost = exchange_cost,
 };
 
 /*
@@ -160,29 +151,19 @@ static int grains_infer(struct tt_graph *graph, struct tt_node *node, const char
     return tt_op_output(graph, node, 0, name, NULL, 1, &width);
 }
 
-static void grains_run_tile(void *arg, int64_t tile, int worker)
+static void grains_run_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     const struct tt_value *x = tt_call_in(call, 0);
     struct tt_row_blocks blocks = {.grains = tt_value_rows(x), .per_grain = 1};
-    struct tt_range part = tt_tile_range(tt_value_width(x), TT_SUM_COLUMNS, tile);
     const float *acc = call->in[1];
 
-    (void)worker;
     tt_row_blocks_sum(&blocks, (float *)call->out[0] + part.begin, acc ? acc + part.begin : NULL,
                       (const float *)call->in[0] + part.begin, tt_value_width(x), part.n);
 }
 
 static void grains_run(const struct tt_call *call)
 {
-    tt_team_run(call->team, tt_tiles(tt_value_width(tt_call_in(call, 0)), TT_SUM_COLUMNS), grains_run_tile,
-                (void *)call);
-}
-
-static void grains_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    ret_cost->flops = (double)tt_value_elements(&graph->values[node->in[0]]);
-    ret_cost->bytes = tt_op_bytes(graph, node);
+    tt_op_run_tiles(call, tt_value_width(tt_call_in(call, 0)), TT_SUM_COLUMNS, grains_run_tile);
 }
 
 const struct tt_op_row tt_op_add_grains = {
@@ -192,7 +173,7 @@ const struct tt_op_row tt_op_add_grains = {
     .computes = TT_COMPUTES(TT_F32),
     .infer = grains_infer,
     .run = grains_run,
-    .cost = grains_cost,
+    .flops = 1.0,
     .alias = {2},
 };
 
@@ -241,17 +222,14 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
 }
 
 /* A tile is a range of the own rows; forward from the blocks, backward to them. */
-static void pick_run_tile(void *arg, int64_t tile, int worker)
+static void pick_run_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     bool back = call->node->op == TT_OP_PICK_ROWS_BWD;
     const struct tt_value *rows = back ? tt_call_in(call, 0) : tt_call_out(call, 0);
     int64_t own = tt_value_rows(rows), width = tt_value_width(rows);
     const int32_t *tokens = (const int32_t *)call->in[1] + call->node->attr.peers.index * own;
-    struct tt_range part = tt_tile_range(own, TILE_ROWS, tile);
     size_t bytes = (size_t)width * tt_dtype_size(rows->dtype);
 
-    (void)worker;
     for (int64_t r = part.begin; r < part.begin + part.n; r++) {
         int owner = tt_vocabulary_owner(&call->node->attr, tokens[r]);
 
@@ -275,7 +253,7 @@ static void pick_run(const struct tt_call *call)
     bool back = call->node->op == TT_OP_PICK_ROWS_BWD;
     const struct tt_value *rows = back ? tt_call_in(call, 0) : tt_call_out(call, 0);
 
-    tt_team_run(call->team, tt_tiles(tt_value_rows(rows), TILE_ROWS), pick_run_tile, (void *)call);
+    tt_op_run_tiles(call, tt_value_rows(rows), TILE_ROWS, pick_run_tile);
 }
 
 static void pick_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
@@ -289,7 +267,6 @@ const struct tt_op_row tt_op_pick_rows = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = pick_infer,
     .backward = pick_backward,
     .run = pick_run,
@@ -301,7 +278,6 @@ const struct tt_op_row tt_op_pick_rows_bwd = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer_bwd,
     .run = pick_run,
     .cost = pick_cost,
@@ -381,19 +357,11 @@ static void reorder_run(const struct tt_call *call)
     tt_team_run(call->team, tt_tiles(how->a * how->b, tile_blocks(call)), reorder_run_tile, (void *)call);
 }
 
-static void reorder_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    ret_cost->flops = 0.0;
-    ret_cost->bytes = tt_op_bytes(graph, node);
-}
-
 const struct tt_op_row tt_op_reorder = {
     .name = "reorder",
     .in = {TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = reorder_infer,
     .backward = reorder_backward,
     .run = reorder_run,
-    .cost = reorder_cost,
 };

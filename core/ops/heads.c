@@ -43,12 +43,6 @@ static bool is_possible(const struct tt_attr *attr, const struct widths *w)
     return w->heads > 0 && w->first > 0 && w->second > 0 && tt_grain_fits(&attr->out, w->heads);
 }
 
-static void split_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    ret_cost->flops = 0.0;
-    ret_cost->bytes = tt_op_bytes(graph, node);
-}
-
 /* --- split --- */
 
 static int infer_split(struct tt_graph *graph, struct tt_node *node, const char *name)
@@ -201,14 +195,11 @@ static void copy_or_clear(void *to, const void *from, size_t bytes)
         memset(to, 0, bytes);
 }
 
-static void join_tile(void *arg, int64_t tile, int worker)
+static void join_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     const struct widths w = widths_of(&call->node->attr);
-    struct tt_range part = tt_tile_range(tt_value_rows(tt_call_out(call, 0)), TILE_ROWS, tile);
     size_t size = tt_dtype_size(tt_call_out(call, 0)->dtype);
 
-    (void)worker;
     for (int64_t r = part.begin; r < part.begin + part.n; r++) {
         for (int64_t h = 0; h < w.heads; h++) {
             char *to = tt_call_out_at(call, 0, (r * w.heads + h) * w.whole);
@@ -223,7 +214,7 @@ static void join_tile(void *arg, int64_t tile, int worker)
 
 static void run_join(const struct tt_call *call)
 {
-    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_out(call, 0)), TILE_ROWS), join_tile, (void *)call);
+    tt_op_run_tiles(call, tt_value_rows(tt_call_out(call, 0)), TILE_ROWS, join_tile);
 }
 
 const struct tt_op_row tt_op_split = {
@@ -231,11 +222,9 @@ const struct tt_op_row tt_op_split = {
     .in = {TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .cuts = TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer_split,
     .backward = backward_split,
     .run = run_split,
-    .cost = split_cost,
     .scratch_bytes = scratch_split,
 };
 
@@ -244,11 +233,9 @@ const struct tt_op_row tt_op_join = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer_join,
     .backward = backward_join,
     .run = run_join,
-    .cost = split_cost,
 };
 
 /*
@@ -289,9 +276,8 @@ out:
     return rc;
 }
 
-static void run_tile(void *arg, int64_t tile, int worker)
+static void run_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     const struct tt_attr *attr = &call->node->attr;
     struct tt_rope_shape shape = {.seq_len = attr->seq_len,
                                   .heads = attr->heads,
@@ -301,24 +287,16 @@ static void run_tile(void *arg, int64_t tile, int worker)
                                   .positions = call->in[2],
                                   .unrotated = attr->prefix};
     int64_t rows = tt_value_rows(tt_call_in(call, 0));
-    struct tt_range part = tt_tile_range(rows, TILE_ROWS, tile);
     int64_t at = part.begin * shape.heads * shape.head_dim;
     int64_t first = part.begin + attr->peers.index * rows + (attr->from_position ? call->scalars->position : 0);
 
-    (void)worker;
     TT_RUN_KERNEL(call, rope, tt_call_out_at(call, 0, at), tt_call_in_at(call, 0, at), call->in[1], &shape, first,
                   part.n);
 }
 
 static void run(const struct tt_call *call)
 {
-    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 0)), TILE_ROWS), run_tile, (void *)call);
-}
-
-static void rope_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    ret_cost->flops = 3.0 * tt_op_elements(graph, node);
-    ret_cost->bytes = tt_op_bytes(graph, node);
+    tt_op_run_tiles(call, tt_value_rows(tt_call_in(call, 0)), TILE_ROWS, run_tile);
 }
 
 const struct tt_op_row tt_op_rope = {
@@ -326,10 +304,9 @@ const struct tt_op_row tt_op_rope = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ANY,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer,
     .backward = backward,
     .run = run,
-    .cost = rope_cost,
+    .flops = 3.0,
     .alias = {1},
 };

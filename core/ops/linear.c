@@ -328,7 +328,6 @@ const struct tt_op_row tt_op_linear = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ANY,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_GEMM,
     .weight = TT_WEIGHT_MATMUL,
     .infer = linear_infer,
@@ -343,7 +342,6 @@ const struct tt_op_row tt_op_linear_bwd_x = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ANY,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_GEMM,
     .infer = infer_bwd_x,
     .run = run_product,
@@ -358,7 +356,6 @@ const struct tt_op_row tt_op_linears_bwd_x = {
            TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ANY,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_GEMM,
     .infer = infer_all_bwd_x,
     .run = run_products,
@@ -371,7 +368,6 @@ const struct tt_op_row tt_op_linear_bwd_w = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_F32},
     .cuts = TT_CUT_ANY,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_GEMM,
     .infer = infer_bwd_w,
     .run = run_product,
@@ -473,7 +469,6 @@ const struct tt_op_row tt_op_head_linear = {
     .name = "head_linear",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .weight = TT_WEIGHT_MATMUL,
     .part = TT_PART_GEMM,
     .infer = head_linear_infer,
@@ -516,14 +511,11 @@ out:
     return rc;
 }
 
-static void bias_run_tile(void *arg, int64_t tile, int worker)
+static void bias_run_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     const struct tt_value *x = tt_call_in(call, 0);
     int64_t width = tt_value_width(x);
-    struct tt_range part = tt_tile_range(tt_value_rows(x), TILE_ROWS, tile);
 
-    (void)worker;
     for (int64_t r = part.begin; r < part.begin + part.n; r++)
         TT_RUN_KERNEL(call, add, tt_call_out_at(call, 0, r * width), tt_call_in_at(call, 0, r * width), call->in[1],
                       width);
@@ -531,13 +523,7 @@ static void bias_run_tile(void *arg, int64_t tile, int worker)
 
 static void bias_run(const struct tt_call *call)
 {
-    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 0)), TILE_ROWS), bias_run_tile, (void *)call);
-}
-
-static void bias_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    ret_cost->flops = (double)tt_value_elements(&graph->values[node->in[0]]);
-    ret_cost->bytes = tt_op_bytes(graph, node);
+    tt_op_run_tiles(call, tt_value_rows(tt_call_in(call, 0)), TILE_ROWS, bias_run_tile);
 }
 
 static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
@@ -567,15 +553,12 @@ static void block_tile(void *arg, int64_t tile, int worker)
                   tt_call_in_at(call, 0, part.begin * width), part.n, width, width);
 }
 
-static void sum_tile(void *arg, int64_t tile, int worker)
+static void sum_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     int64_t width = tt_value_width(tt_call_in(call, 0));
     struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
-    struct tt_range part = tt_tile_range(width, TT_SUM_COLUMNS, tile);
     const float *acc = call->in[1];
 
-    (void)worker;
     tt_row_blocks_sum(&blocks, (float *)call->out[0] + part.begin, acc ? acc + part.begin : NULL,
                       (const float *)call->scratch + part.begin, width, part.n);
 }
@@ -585,7 +568,7 @@ static void run_bwd(const struct tt_call *call)
     struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
 
     tt_team_run(call->team, tt_row_blocks_count(&blocks), block_tile, (void *)call);
-    tt_team_run(call->team, tt_tiles(tt_value_width(tt_call_in(call, 0)), TT_SUM_COLUMNS), sum_tile, (void *)call);
+    tt_op_run_tiles(call, tt_value_width(tt_call_in(call, 0)), TT_SUM_COLUMNS, sum_tile);
 }
 
 static int64_t scratch_bwd(const struct tt_graph *graph, const struct tt_node *node, int threads)
@@ -601,11 +584,10 @@ const struct tt_op_row tt_op_bias = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ANY,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = bias_infer,
     .backward = bias_backward,
     .run = bias_run,
-    .cost = bias_cost,
+    .flops = 1.0,
     .alias = {1},
 };
 
@@ -614,10 +596,9 @@ const struct tt_op_row tt_op_bias_bwd = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_F32},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer_bwd,
     .run = run_bwd,
-    .cost = bias_cost,
+    .flops = 1.0,
     .scratch_bytes = scratch_bwd,
     .alias = {2},
 };

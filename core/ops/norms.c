@@ -122,27 +122,18 @@ out:
     return rc;
 }
 
-static void rms_run_tile(void *arg, int64_t tile, int worker)
+static void rms_run_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     int64_t width = tt_value_width(tt_call_in(call, 1));
-    struct tt_range part = tt_tile_range(tt_value_elements(tt_call_out(call, 1)), DW_ROWS, tile);
     int64_t at = part.begin * width;
 
-    (void)worker;
     TT_RUN_KERNEL(call, rmsnorm_fwd, tt_call_out_at(call, 0, at), tt_call_out_at(call, 1, part.begin),
                   tt_call_in_at(call, 0, at), call->in[1], part.n, width, call->node->attr.eps);
 }
 
 static void rms_run(const struct tt_call *call)
 {
-    tt_team_run(call->team, tt_tiles(tt_value_elements(tt_call_out(call, 1)), DW_ROWS), rms_run_tile, (void *)call);
-}
-
-static void rms_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    ret_cost->flops = 4.0 * tt_op_elements(graph, node);
-    ret_cost->bytes = tt_op_bytes(graph, node);
+    tt_op_run_tiles(call, tt_value_elements(tt_call_out(call, 1)), DW_ROWS, rms_run_tile);
 }
 
 static int rms_infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
@@ -229,23 +220,16 @@ static int64_t rms_scratch_bwd(const struct tt_graph *graph, const struct tt_nod
     return sums_of(graph, node) * tt_row_blocks_count(&blocks) * width * (int64_t)sizeof(float);
 }
 
-static void rms_cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    ret_cost->flops = 10.0 * tt_op_elements(graph, node);
-    ret_cost->bytes = tt_op_bytes(graph, node);
-}
-
 const struct tt_op_row tt_op_rmsnorm = {
     .name = "rmsnorm",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_NORM,
     .infer = rms_infer,
     .backward = rms_backward,
     .run = rms_run,
-    .cost = rms_cost,
+    .flops = 4.0,
     .alias = {1},
 };
 
@@ -254,11 +238,10 @@ const struct tt_op_row tt_op_rmsnorm_bwd = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_NORM,
     .infer = rms_infer_bwd,
     .run = rms_run_bwd,
-    .cost = rms_cost_bwd,
+    .flops = 10.0,
     .scratch_bytes = rms_scratch_bwd,
     .alias = {5, 6},
 };
@@ -304,15 +287,12 @@ out:
     return rc;
 }
 
-static void layer_run_tile(void *arg, int64_t tile, int worker)
+static void layer_run_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     const struct tt_value *x = tt_call_in(call, 0);
     int64_t width = tt_value_width(x);
-    struct tt_range part = tt_tile_range(tt_value_rows(x), SUM_ROWS, tile);
     int64_t at = part.begin * width;
 
-    (void)worker;
     TT_RUN_KERNEL(call, layernorm_fwd, tt_call_out_at(call, 0, at), tt_call_out_at(call, 1, part.begin),
                   tt_call_out_at(call, 2, part.begin), tt_call_in_at(call, 0, at), call->in[1], call->in[2], part.n,
                   width, call->node->attr.eps);
@@ -320,13 +300,7 @@ static void layer_run_tile(void *arg, int64_t tile, int worker)
 
 static void layer_run(const struct tt_call *call)
 {
-    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 0)), SUM_ROWS), layer_run_tile, (void *)call);
-}
-
-static void layer_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    ret_cost->flops = 7.0 * tt_op_elements(graph, node);
-    ret_cost->bytes = tt_op_bytes(graph, node);
+    tt_op_run_tiles(call, tt_value_rows(tt_call_in(call, 0)), SUM_ROWS, layer_run_tile);
 }
 
 static int layer_infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
@@ -377,14 +351,11 @@ static void layer_bwd_tile(void *arg, int64_t tile, int worker)
     TT_RUN_KERNEL(call, layernorm_bwd, &of, part.n, width);
 }
 
-static void sum_tile(void *arg, int64_t tile, int worker)
+static void sum_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     int64_t width = tt_value_width(tt_call_in(call, 1));
     struct tt_row_blocks blocks = layer_blocks_of(call->graph, call->node);
-    struct tt_range part = tt_tile_range(width, TT_SUM_COLUMNS, tile);
 
-    (void)worker;
     for (int k = 0; k < 2; k++) {
         const float *acc = call->in[6 + k], *sums = (const float *)call->scratch + k * width + part.begin;
 
@@ -398,7 +369,7 @@ static void layer_run_bwd(const struct tt_call *call)
     struct tt_row_blocks blocks = layer_blocks_of(call->graph, call->node);
 
     tt_team_run(call->team, tt_row_blocks_count(&blocks), layer_bwd_tile, (void *)call);
-    tt_team_run(call->team, tt_tiles(tt_value_width(tt_call_in(call, 1)), TT_SUM_COLUMNS), sum_tile, (void *)call);
+    tt_op_run_tiles(call, tt_value_width(tt_call_in(call, 1)), TT_SUM_COLUMNS, sum_tile);
 }
 
 static int64_t layer_scratch_bwd(const struct tt_graph *graph, const struct tt_node *node, int threads)
@@ -409,22 +380,15 @@ static int64_t layer_scratch_bwd(const struct tt_graph *graph, const struct tt_n
     return tt_row_blocks_count(&blocks) * 2 * tt_value_width(&graph->values[node->in[1]]) * (int64_t)sizeof(float);
 }
 
-static void layer_cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    ret_cost->flops = 14.0 * tt_op_elements(graph, node);
-    ret_cost->bytes = tt_op_bytes(graph, node);
-}
-
 const struct tt_op_row tt_op_layernorm = {
     .name = "layernorm",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = layer_infer,
     .backward = layer_backward,
     .run = layer_run,
-    .cost = layer_cost,
+    .flops = 7.0,
     .alias = {1},
 };
 
@@ -434,10 +398,9 @@ const struct tt_op_row tt_op_layernorm_bwd = {
            TT_TYPE_F32},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = layer_infer_bwd,
     .run = layer_run_bwd,
-    .cost = layer_cost_bwd,
+    .flops = 14.0,
     .scratch_bytes = layer_scratch_bwd,
     .alias = {6, 7, 8},
 };

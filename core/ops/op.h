@@ -108,7 +108,7 @@ struct tt_op_row {
     int remakes;
     enum tt_op_exchange exchange;
     unsigned cuts;     /* TT_CUT_*: the dimensions that may be in grains (tt_attr); others are whole */
-    unsigned computes; /* the types that TT_TYPE_COMPUTE may be: those that run has arithmetic for */
+    unsigned computes; /* the types for which run has arithmetic (TT_TYPE_COMPUTE); 0: float32 and bfloat16 */
     /*
      * Checks input shapes and adds the outputs to graph (tt_op_output in rule.h); 0 or TT_EINTERNAL with the shapes.
      * Outputs that the node has already (backward rules choose theirs: tt_rule_node in rule.h) are compared instead.
@@ -128,7 +128,9 @@ struct tt_op_row {
     int (*backward_of_loss)(struct tt_graph *graph, int node, int *grad_in);
     /* Computes the outputs. Splits into tiles that depend on the shapes only. Cannot fail. NULL: an exchange. */
     void (*run)(const struct tt_call *call);
+    /* NULL: `flops` for each element of the first input, and the bytes of all operands. */
     void (*cost)(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost);
+    double flops;
     int64_t (*scratch_bytes)(const struct tt_graph *graph, const struct tt_node *node, int threads); /* NULL: none */
     /*
      * alias[k] - 1 is the input whose memory output k may take over when nobody reads that input later; 0: none. That
@@ -161,6 +163,9 @@ int tt_graph_node(struct tt_graph *graph, enum tt_op_id op, const char *name, co
  * The same with a node that the caller has filled up to its outputs: TT_EINTERNAL where tt_graph_node ends the process.
  */
 int tt_graph_try_node(struct tt_graph *graph, const struct tt_node *node, const char *name) TT_MUST_CHECK;
+
+/** What a node costs; ret_cost->inner and bf16 must be zero, since most ops leave them. */
+void tt_op_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost);
 
 /** Shapes of a call. */
 static inline const struct tt_value *tt_call_in(const struct tt_call *call, int i)

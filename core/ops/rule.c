@@ -96,7 +96,7 @@ static int check_types(const struct tt_graph *graph, const struct tt_node *node)
 
     if (!compute_type(graph, node, &compute))
         return tt_fail(TT_EINTERNAL, "%s has no input that tells what it computes in", row->name);
-    if (!(row->computes & TT_COMPUTES(compute)))
+    if (row->computes ? !(row->computes & TT_COMPUTES(compute)) : compute != TT_F32 && compute != TT_BF16)
         return tt_fail(TT_EINTERNAL, "%s has no arithmetic in %s", row->name, tt_dtype_name(compute));
     for (int i = 0; i < node->n_in; i++) {
         enum tt_dtype wanted = operand_type(graph, row->in[i], compute);
@@ -371,6 +371,40 @@ double tt_op_bytes(const struct tt_graph *graph, const struct tt_node *node)
     for (int k = 0; k < node->n_out; k++)
         bytes += (double)tt_value_bytes(&graph->values[node->out[k]]);
     return bytes;
+}
+
+struct tiles {
+    const struct tt_call *call;
+    int64_t n, size;
+    void (*fn)(const struct tt_call *call, struct tt_range part);
+};
+
+static void run_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tiles *t = arg;
+
+    (void)worker;
+    t->fn(t->call, tt_tile_range(t->n, t->size, tile));
+}
+
+void tt_op_run_tiles(const struct tt_call *call, int64_t n, int64_t size,
+                     void (*fn)(const struct tt_call *call, struct tt_range part))
+{
+    struct tiles t = {call, n, size, fn};
+
+    tt_team_run(call->team, tt_tiles(n, size), run_tile, &t);
+}
+
+void tt_op_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    const struct tt_op_row *row = tt_op_row(node->op);
+
+    if (row->cost) {
+        row->cost(graph, node, ret_cost);
+        return;
+    }
+    ret_cost->flops = row->flops > 0.0 ? row->flops * (double)tt_value_elements(&graph->values[node->in[0]]) : 0.0;
+    ret_cost->bytes = tt_op_bytes(graph, node);
 }
 
 double tt_op_elements(const struct tt_graph *graph, const struct tt_node *node)

@@ -67,6 +67,10 @@ bool tt_op_is_bf16(const struct tt_graph *graph, const struct tt_node *node);
 const void *tt_call_in_at(const struct tt_call *call, int i, int64_t at);
 void *tt_call_out_at(const struct tt_call *call, int k, int64_t at);
 
+/** Calls fn on the team for ranges of `size` of n items. */
+void tt_op_run_tiles(const struct tt_call *call, int64_t n, int64_t size,
+                     void (*fn)(const struct tt_call *call, struct tt_range part));
+
 /* Runs the kernel of that name for the type that the call's node computes in. */
 #define TT_RUN_KERNEL(call, name, ...)                  \
     do {                                                \

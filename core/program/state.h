@@ -22,7 +22,7 @@ enum {
     TT_SUM_LOSS,
     TT_SUM_Z_LOSS,
     TT_SUM_SQUARES,
-    TT_SUM_ROUTER, /* the auxiliary losses of routers, in the order of router_losses.h */
+    TT_SUM_ROUTER, /* the auxiliary losses of routers, in the order of router.h */
     TT_SUMS = TT_SUM_ROUTER + TT_ROUTER_LOSSES
 };
 

@@ -426,7 +426,7 @@ double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph 
 
         return tt_cost_collective_sec(machine, desc.op, desc.ranks, desc.bytes);
     }
-    tt_op_row(graph->nodes[node].op)->cost(graph, &graph->nodes[node], &cost);
+    tt_op_cost(graph, &graph->nodes[node], &cost);
     return work_sec(machine, tt_op_row(graph->nodes[node].op)->name, graph->dtype, &cost, threads) +
            routed_sec(machine, graph, node);
 }
@@ -439,7 +439,7 @@ double tt_cost_node_most_sec(const struct tt_machine *machine, const struct tt_g
 
     if (most.bytes == 0)
         return sec;
-    tt_op_row(graph->nodes[node].op)->cost(graph, &graph->nodes[node], &cost);
+    tt_op_cost(graph, &graph->nodes[node], &cost);
     worst = most.rows * work_sec(machine, tt_op_row(graph->nodes[node].op)->name, graph->dtype, &cost, threads) +
             most.calls * machine->call_sec + most.messages * machine->message_sec +
             most.link_bytes / machine->link_bytes_per_sec;

@@ -201,7 +201,7 @@ static void check_costs(struct test *test)
     for (int n = 0; n < test->graph->n_nodes; n++) {
         struct tt_cost cost = {.flops = -1.0, .bytes = -1.0};
 
-        tt_op_row(test->graph->nodes[n].op)->cost(test->graph, &test->graph->nodes[n], &cost);
+        tt_op_cost(test->graph, &test->graph->nodes[n], &cost);
         if (!(cost.flops >= 0.0) || !(cost.bytes > 0.0))
             fail(test, "the cost of an op", cost.flops, 1.0);
         check_aliases(test, &test->graph->nodes[n]);

@@ -271,7 +271,7 @@ static bool run_node(struct interp *interp, struct tt_team *team, const struct t
     begin = seconds();
     row->run(&call);
     interp->op_seconds[node->op] += seconds() - begin;
-    row->cost(interp->graph, node, &cost);
+    tt_op_cost(interp->graph, node, &cost);
     interp->op_flops[node->op] += cost.flops;
     if (interp->perturbation > 0.0)
         perturb(interp, node);

@@ -193,9 +193,10 @@ static void bad_machine_files_are_refused(void **state)
 
 enum { U0 = 0, U1 = 1 };
 
+static struct tt_unit_param whole_unit = {.param = 0}; /* of AdamW */
 static struct tt_unit units[] = {
-    {.name = "u0", .shard_elements = 1, .trained_elements = 1, .matrices_begin = 1, .moment_elements = {1, 1}},
-    {.name = "u1", .shard_elements = 2, .trained_elements = 2, .matrices_begin = 2, .moment_elements = {2, 2}}};
+    {.name = "u0", .params = &whole_unit, .n_trained = 1, .shard_elements = 1, .trained_elements = 1},
+    {.name = "u1", .params = &whole_unit, .n_trained = 1, .shard_elements = 2, .trained_elements = 2}};
 static const struct tt_layout layout = {
     .groups = {[TT_GROUP_FSDP] = {2, 0}, [TT_GROUP_REPLICATE] = {1, 0}}, .units = units, .n_units = 2};
 

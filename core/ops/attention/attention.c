@@ -98,15 +98,12 @@ static void block_tile(void *arg, int64_t tile, int worker)
                   call->in[BWD_SINKS], part.n, heads, width / heads);
 }
 
-static void sum_tile(void *arg, int64_t tile, int worker)
+static void sum_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     int64_t heads = call->node->attr.heads;
     struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
-    struct tt_range part = tt_tile_range(heads, TT_SUM_COLUMNS, tile);
     const float *acc = call->in[ACC];
 
-    (void)worker;
     tt_row_blocks_sum(&blocks, (float *)call->out[0] + part.begin, acc ? acc + part.begin : NULL,
                       (const float *)call->scratch + part.begin, heads, part.n);
 }
@@ -116,7 +113,7 @@ static void sinks_run(const struct tt_call *call)
     struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
 
     tt_team_run(call->team, tt_row_blocks_count(&blocks), block_tile, (void *)call);
-    tt_team_run(call->team, tt_tiles(call->node->attr.heads, TT_SUM_COLUMNS), sum_tile, (void *)call);
+    tt_op_run_tiles(call, call->node->attr.heads, TT_SUM_COLUMNS, sum_tile);
 }
 
 static int64_t sinks_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
@@ -127,22 +124,15 @@ static int64_t sinks_scratch(const struct tt_graph *graph, const struct tt_node 
     return tt_row_blocks_count(&blocks) * node->attr.heads * (int64_t)sizeof(float);
 }
 
-static void sinks_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    ret_cost->flops = 2.0 * (double)tt_value_elements(&graph->values[node->in[DO]]);
-    ret_cost->bytes = tt_op_bytes(graph, node);
-}
-
 const struct tt_op_row tt_op_sinks_bwd = {
     .name = "sinks_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_F32},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_ATTENTION,
     .infer = sinks_infer,
     .run = sinks_run,
-    .cost = sinks_cost,
+    .flops = 2.0,
     .scratch_bytes = sinks_scratch,
     .alias = {5},
 };
@@ -447,7 +437,6 @@ const struct tt_op_row tt_op_attention = {
     .may_lack = 1,
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_ATTENTION,
     .weight = TT_WEIGHT_ATTENTION,
     .infer = infer,
@@ -548,7 +537,7 @@ static float *scratch_of(const struct tt_call *call, int worker)
 static const float *sinks_of(const struct tt_call *call, int64_t first, int64_t n, int worker)
 {
     return widened_sinks(call, CACHED_SINKS, first, n,
-                                 scratch_of(call, worker) + kernel_floats(call->graph, call->node));
+                         scratch_of(call, worker) + kernel_floats(call->graph, call->node));
 }
 
 /* The shape for the kernels. Where there is no v, its rows are the first columns of those of k. */
@@ -680,7 +669,6 @@ const struct tt_op_row tt_op_cached_attention = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .may_lack = 1,
     .out = {TT_TYPE_COMPUTE},
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .weight = TT_WEIGHT_ATTENTION,
     .infer = cached_infer,
     .run = cached_run,

@@ -7,15 +7,14 @@
  * query heads and dq of the other ranges are partial sums in scratch, added in order at the end. Their number depends
  * on the shape of a grain only: few enough to cost little, and enough to keep 16 threads busy. Sequences in grains are
  * the work of run_pieces.
-  */
-#include "core/ops/attention/attention.h"
-
+ */
 #include <math.h>
 #include <string.h>
 
 #include "core/graph/pieces.h"
 #include "core/kernels/kernels.h"
 #include "core/math/tree.h"
+#include "core/ops/attention/attention.h"
 #include "core/ops/rule.h"
 
 enum {
@@ -145,10 +144,10 @@ static struct piece_work run_of(const struct tt_graph *graph, const struct tt_no
     const struct tt_attr *attr = &node->attr;
     int64_t keys = tt_value_rows(&graph->values[node->in[2]]), longest, tasks;
     struct piece_work run = {.shape = tt_attention_shape_of(attr),
-                      .pieces = tt_attention_pieces_of(attr, keys),
-                      .kv_heads = attr->kv_heads,
-                      .bf16 = tt_op_is_bf16(graph, node),
-                      .dq_is_output = graph->values[node->out[0]].dtype == TT_F32};
+                             .pieces = tt_attention_pieces_of(attr, keys),
+                             .kv_heads = attr->kv_heads,
+                             .bf16 = tt_op_is_bf16(graph, node),
+                             .dq_is_output = graph->values[node->out[0]].dtype == TT_F32};
 
     run.shape.kv_heads = 1; /* the rows of a key/value head are contiguous */
     tasks = run.pieces.sequences * tt_grain_or(&attr->out, attr->kv_heads) * attr->pieces.head_ranks;
@@ -505,7 +504,6 @@ const struct tt_op_row tt_op_attention_bwd = {
            TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_ATTENTION,
     .infer = infer,
     .run = run,

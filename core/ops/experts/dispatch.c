@@ -92,16 +92,13 @@ static void sort(const struct tt_call *call)
     walk_slots(call, next, call->out[1]); /* at the end, these are the ends */
 }
 
-static void copy_tile(void *arg, int64_t tile, int worker)
+static void copy_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     const struct tt_value *ids = tt_call_in(call, 1);
     int64_t k = tt_value_width(ids), width = tt_value_width(tt_call_in(call, 0));
-    struct tt_range part = tt_tile_range(tt_value_rows(ids), DISPATCH_TILE_ROWS, tile);
     const int32_t *places = call->out[1];
     size_t bytes = (size_t)width * tt_dtype_size(tt_call_in(call, 0)->dtype);
 
-    (void)worker;
     for (int64_t i = part.begin * k; i < (part.begin + part.n) * k; i++)
         memcpy(tt_call_out_at(call, 0, places[i] * width), tt_call_in_at(call, 0, i / k * width), bytes);
 }
@@ -109,13 +106,7 @@ static void copy_tile(void *arg, int64_t tile, int worker)
 static void dispatch_run(const struct tt_call *call)
 {
     sort(call);
-    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 1)), DISPATCH_TILE_ROWS), copy_tile, (void *)call);
-}
-
-static void dispatch_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    ret_cost->flops = 0.0;
-    ret_cost->bytes = tt_op_bytes(graph, node);
+    tt_op_run_tiles(call, tt_value_rows(tt_call_in(call, 1)), DISPATCH_TILE_ROWS, copy_tile);
 }
 
 static int dispatch_infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
@@ -128,14 +119,11 @@ static int dispatch_infer_bwd(struct tt_graph *graph, struct tt_node *node, cons
     return tt_op_output(graph, node, 0, name, NULL, 2, dx);
 }
 
-static void dispatch_sum_tile(void *arg, int64_t tile, int worker)
+static void dispatch_sum_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     const struct tt_value *places = tt_call_in(call, 1);
     int64_t k = tt_value_width(places), width = tt_value_width(tt_call_in(call, 0));
-    struct tt_range part = tt_tile_range(tt_value_rows(places), DISPATCH_TILE_ROWS, tile);
 
-    (void)worker;
     TT_RUN_KERNEL(call, mix_rows, tt_call_out_at(call, 0, part.begin * width),
                   tt_call_in_at(call, 2, part.begin * width), call->in[0],
                   (const int32_t *)call->in[1] + part.begin * k, NULL, part.n, k, width);
@@ -143,35 +131,25 @@ static void dispatch_sum_tile(void *arg, int64_t tile, int worker)
 
 static void dispatch_run_bwd(const struct tt_call *call)
 {
-    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 1)), DISPATCH_TILE_ROWS), dispatch_sum_tile,
-                (void *)call);
-}
-
-static void dispatch_cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    ret_cost->flops = (double)tt_value_elements(&graph->values[node->in[0]]);
-    ret_cost->bytes = tt_op_bytes(graph, node);
+    tt_op_run_tiles(call, tt_value_rows(tt_call_in(call, 1)), DISPATCH_TILE_ROWS, dispatch_sum_tile);
 }
 
 const struct tt_op_row tt_op_dispatch = {
     .name = "dispatch",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_IDS},
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = dispatch_infer,
     .backward = dispatch_backward,
     .run = dispatch_run,
-    .cost = dispatch_cost,
 };
 
 const struct tt_op_row tt_op_dispatch_bwd = {
     .name = "dispatch_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = dispatch_infer_bwd,
     .run = dispatch_run_bwd,
-    .cost = dispatch_cost_bwd,
+    .flops = 1.0,
     .alias = {3},
 };
 
@@ -217,13 +195,10 @@ out:
     return rc;
 }
 
-static void combine_run_tile(void *arg, int64_t tile, int worker)
+static void combine_run_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     int64_t k = tt_value_width(tt_call_in(call, 1)), width = tt_value_width(tt_call_in(call, 0));
-    struct tt_range part = tt_tile_range(tt_value_rows(tt_call_in(call, 1)), COMBINE_TILE_ROWS, tile);
 
-    (void)worker;
     TT_RUN_KERNEL(call, mix_rows, tt_call_out_at(call, 0, part.begin * width), NULL, call->in[0],
                   (const int32_t *)call->in[2] + part.begin * k, (const float *)call->in[1] + part.begin * k, part.n, k,
                   width);
@@ -231,14 +206,7 @@ static void combine_run_tile(void *arg, int64_t tile, int worker)
 
 static void combine_run(const struct tt_call *call)
 {
-    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 1)), COMBINE_TILE_ROWS), combine_run_tile,
-                (void *)call);
-}
-
-static void combine_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    ret_cost->flops = 2.0 * (double)tt_value_elements(&graph->values[node->in[0]]);
-    ret_cost->bytes = tt_op_bytes(graph, node);
+    tt_op_run_tiles(call, tt_value_rows(tt_call_in(call, 1)), COMBINE_TILE_ROWS, combine_run_tile);
 }
 
 static int combine_infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
@@ -254,13 +222,10 @@ out:
     return rc;
 }
 
-static void bwd_tile(void *arg, int64_t tile, int worker)
+static void bwd_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     int64_t k = tt_value_width(tt_call_in(call, 2)), width = tt_value_width(tt_call_in(call, 1));
-    struct tt_range part = tt_tile_range(tt_value_rows(tt_call_in(call, 2)), COMBINE_TILE_ROWS, tile);
 
-    (void)worker;
     TT_RUN_KERNEL(call, mix_rows_bwd, call->out[0], (float *)call->out[1] + part.begin * k,
                   tt_call_in_at(call, 0, part.begin * width), call->in[1],
                   (const int32_t *)call->in[3] + part.begin * k, (const float *)call->in[2] + part.begin * k, part.n, k,
@@ -269,7 +234,7 @@ static void bwd_tile(void *arg, int64_t tile, int worker)
 
 static void combine_run_bwd(const struct tt_call *call)
 {
-    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 2)), COMBINE_TILE_ROWS), bwd_tile, (void *)call);
+    tt_op_run_tiles(call, tt_value_rows(tt_call_in(call, 2)), COMBINE_TILE_ROWS, bwd_tile);
 }
 
 static void combine_cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
@@ -282,18 +247,16 @@ const struct tt_op_row tt_op_combine = {
     .name = "combine",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE},
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = combine_infer,
     .backward = combine_backward,
     .run = combine_run,
-    .cost = combine_cost,
+    .flops = 2.0,
 };
 
 const struct tt_op_row tt_op_combine_bwd = {
     .name = "combine_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = combine_infer_bwd,
     .run = combine_run_bwd,
     .cost = combine_cost_bwd,
@@ -348,15 +311,12 @@ static int64_t begin_of(const int32_t *ends, int64_t expert)
     return expert ? ends[expert - 1] : 0;
 }
 
-static void bias_run_tile(void *arg, int64_t tile, int worker)
+static void bias_run_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     const struct tt_value *x = tt_call_in(call, 0);
     const int32_t *ends = call->in[2];
     int64_t width = tt_value_width(x), expert = 0;
-    struct tt_range part = tt_tile_range(tt_value_rows(x), BIAS_TILE_ROWS, tile);
 
-    (void)worker;
     for (int64_t r = part.begin; r < part.begin + part.n; r++) {
         while (r >= ends[expert])
             expert++;
@@ -367,13 +327,7 @@ static void bias_run_tile(void *arg, int64_t tile, int worker)
 
 static void bias_run(const struct tt_call *call)
 {
-    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 0)), BIAS_TILE_ROWS), bias_run_tile, (void *)call);
-}
-
-static void bias_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    ret_cost->flops = (double)tt_value_elements(&graph->values[node->in[0]]);
-    ret_cost->bytes = tt_op_bytes(graph, node);
+    tt_op_run_tiles(call, tt_value_rows(tt_call_in(call, 0)), BIAS_TILE_ROWS, bias_run_tile);
 }
 
 static int bias_infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
@@ -409,11 +363,10 @@ const struct tt_op_row tt_op_experts_bias = {
     .name = "experts_bias",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE},
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = bias_infer,
     .backward = bias_backward,
     .run = bias_run,
-    .cost = bias_cost,
+    .flops = 1.0,
     .alias = {1},
 };
 
@@ -421,9 +374,8 @@ const struct tt_op_row tt_op_experts_bias_bwd = {
     .name = "experts_bias_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_F32},
     .out = {TT_TYPE_F32},
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = bias_infer_bwd,
     .run = bias_run_bwd,
-    .cost = bias_cost,
+    .flops = 1.0,
     .alias = {3},
 };

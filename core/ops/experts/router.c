@@ -140,18 +140,6 @@ static void choose_in_turn(int32_t *ids, int64_t row, int k, int64_t experts)
  * The auxiliary losses of a router. Sums over experts are in their order, and all else is by tokens or integers.
  */
 
-/* The factors of a token, one for each expert. NULL: balance losses are 0. */
-struct factors {
-    const float *sequence, *microbatch, *global;
-};
-
-/* What the terms of a token follow from. Those of padding are 0. */
-struct token {
-    const float *scores;
-    float lse;
-    bool padding;
-};
-
 static bool balances(const struct tt_attr *attr)
 {
     return attr->losses.sequence > 0.0F || attr->losses.microbatch > 0.0F || attr->losses.global_batch > 0.0F;
@@ -204,8 +192,7 @@ static int64_t tokens_of(const struct tt_attr *attr, int64_t rows)
     return attr->losses.sequence > 0.0F ? attr->seq_len : rows;
 }
 
-/* Floats of the factors of all `rows` tokens; 0 without balance losses. */
-static int64_t factor_floats(const struct tt_attr *attr, int64_t rows, int64_t experts)
+int64_t tt_router_factor_floats(const struct tt_attr *attr, int64_t rows, int64_t experts)
 {
     return balances(attr) ? (rows / tokens_of(attr, rows) + 2) * experts : 0;
 }
@@ -250,10 +237,7 @@ static void fill_global(const struct tt_attr *attr, const int64_t *loads, int64_
         factors[x] = (float)(slots ? coeff * (double)experts * (double)loads[x] / (double)slots : coeff);
 }
 
-/* Fills the factors, by which balance losses depend on the scores: of each sequence, then of the microbatch, then of
- * the global batch, coefficient X f_x for every expert. ids: of all rows, in the order of pieces.h. loads: (X), of the
- * layer in the step before; NULL: even. */
-static void fill_factors(const struct tt_attr *attr, const int32_t *ids, const int64_t *loads, int64_t rows,
+void tt_router_factors(const struct tt_attr *attr, const int32_t *ids, const int64_t *loads, int64_t rows,
                        int64_t experts, float *factors)
 {
     int64_t tokens, terms;
@@ -302,23 +286,20 @@ static float sum_of(const float *factors, const float *scores, int64_t experts)
     return sum;
 }
 
-/* Those of token `row` of this rank, in the factors of all rows; NULL without balance losses. */
-static struct factors token_factors(const struct tt_attr *attr, const float *factors, int64_t row,
+struct tt_token_factors tt_router_token_factors(const struct tt_attr *attr, const float *factors, int64_t row,
                                                 int64_t all_rows, int64_t experts)
 {
     const float *all;
 
     if (!balances(attr))
-        return (struct factors){0};
+        return (struct tt_token_factors){0};
     all = factors + all_rows / tokens_of(attr, all_rows) * experts;
-    return (struct factors){factors + term_of(attr, attr->first_row + row, all_rows) * experts, all,
+    return (struct tt_token_factors){factors + term_of(attr, attr->first_row + row, all_rows) * experts, all,
                                      all + experts};
 }
 
-/* The terms of token `row` of this rank's `rows` and its logsumexp, into a column of losses (TT_ROUTER_LOSS_ROWS,
- * rows). */
-static void put_loss_terms(const struct tt_attr *attr, struct factors factors,
-                          const struct token *token, int64_t row, int64_t rows, int64_t experts, float *losses)
+void tt_router_loss_terms(const struct tt_attr *attr, struct tt_token_factors factors,
+                          const struct tt_loss_token *token, int64_t row, int64_t rows, int64_t experts, float *losses)
 {
     float share = share_of(attr, token->scores, experts), sequence = 0.0F, microbatch = 0.0F, global = 0.0F;
 
@@ -335,8 +316,8 @@ static void put_loss_terms(const struct tt_attr *attr, struct factors factors,
 }
 
 /* Adds the gradient of a token's terms, times `scale`, to that of its logits. */
-static void add_loss_grad(const struct tt_attr *attr, struct factors factors, const float *scores, float lse,
-                         int64_t experts, float scale, float *dlogits)
+static void add_loss_grad(const struct tt_attr *attr, struct tt_token_factors factors, const float *scores, float lse,
+                          int64_t experts, float scale, float *dlogits)
 {
     bool sigmoid = attr->router.score == TT_SCORE_SIGMOID;
     float z = 2.0F * attr->losses.z * lse * scale;
@@ -521,15 +502,12 @@ static bool is_padding(const struct tt_call *call, int64_t row)
            labels[call->node->attr.first_row % tt_value_elements(tt_call_in(call, LABELS)) + row] == TT_LABEL_PADDING;
 }
 
-static void router_run_tile(void *arg, int64_t tile, int worker)
+static void router_run_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     const struct tt_router *router = &call->node->attr.router;
     int64_t experts = tt_value_width(tt_call_out(call, 2));
-    struct tt_range part = tt_tile_range(tt_value_rows(tt_call_out(call, 2)), TILE_ROWS, tile);
     int k = call->node->attr.top_k;
 
-    (void)worker;
     for (int64_t r = part.begin; r < part.begin + part.n; r++) {
         int32_t *ids = (int32_t *)call->out[0] + r * k;
         float *scores = (float *)call->out[2] + r * experts;
@@ -556,21 +534,18 @@ static void router_run_tile(void *arg, int64_t tile, int worker)
 }
 
 /* After all tokens have their experts. */
-static void losses_tile(void *arg, int64_t tile, int worker)
+static void losses_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     int64_t rows = tt_value_rows(tt_call_out(call, 2)), experts = tt_value_width(tt_call_out(call, 2));
-    struct tt_range part = tt_tile_range(rows, TILE_ROWS, tile);
     const struct tt_attr *attr = &call->node->attr;
     float *losses = call->out[3];
 
-    (void)worker;
     for (int64_t r = part.begin; r < part.begin + part.n; r++)
-        put_loss_terms(
+        tt_router_loss_terms(
             attr,
-            tt_router_losses_apart(attr, rows) ? (struct factors){0}
-                                               : token_factors(attr, call->scratch, r, rows, experts),
-            &(struct token){(const float *)call->out[2] + r * experts, losses[TT_ROUTER_LSE * rows + r],
+            tt_router_losses_apart(attr, rows) ? (struct tt_token_factors){0}
+                                               : tt_router_token_factors(attr, call->scratch, r, rows, experts),
+            &(struct tt_loss_token){(const float *)call->out[2] + r * experts, losses[TT_ROUTER_LSE * rows + r],
                                     tt_id_is_padding(((const int32_t *)call->out[0])[r * attr->top_k])},
             r, rows, experts, losses);
 }
@@ -584,13 +559,13 @@ static void router_run(const struct tt_call *call)
     product.c = call->out[2];
     product.scratch = call->scratch;
     tt_matmul(call->team, &product);
-    tt_team_run(call->team, tt_tiles(product.m, TILE_ROWS), router_run_tile, (void *)call);
+    tt_op_run_tiles(call, product.m, TILE_ROWS, router_run_tile);
     if (call->node->n_out <= 3)
         return;
     if (!tt_router_losses_apart(&call->node->attr, product.m))
-        fill_factors(&call->node->attr, call->out[0], loads_of(call, product.n), product.m, product.n,
+        tt_router_factors(&call->node->attr, call->out[0], loads_of(call, product.n), product.m, product.n,
                           call->scratch);
-    tt_team_run(call->team, tt_tiles(product.m, TILE_ROWS), losses_tile, (void *)call);
+    tt_op_run_tiles(call, product.m, TILE_ROWS, losses_tile);
 }
 
 static int64_t router_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
@@ -598,7 +573,7 @@ static int64_t router_scratch(const struct tt_graph *graph, const struct tt_node
     struct tt_matmul product = product_of(graph, node);
     int64_t floats = threads * tt_matmul_scratch_floats(&product);
     int64_t factors =
-        tt_router_losses_apart(&node->attr, product.m) ? 0 : factor_floats(&node->attr, product.m, product.n);
+        tt_router_losses_apart(&node->attr, product.m) ? 0 : tt_router_factor_floats(&node->attr, product.m, product.n);
 
     return (floats > factors ? floats : factors) * (int64_t)sizeof(float);
 }
@@ -696,28 +671,24 @@ static int64_t logits_floats(const struct tt_graph *graph, const struct tt_node 
     return tt_round_up(n, LINE) * (tt_op_is_bf16(graph, node) ? 2 : 1);
 }
 
-static void logits_tile(void *arg, int64_t tile, int worker)
+static void logits_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     const struct tt_value *scores = tt_call_in(call, 3);
     int64_t experts = tt_value_width(scores), k = call->node->attr.top_k;
-    struct tt_range part = tt_tile_range(tt_value_rows(scores), TILE_ROWS, tile);
     float *dlogits = call->scratch;
     tt_bf16 *rounded = (tt_bf16 *)(void *)(dlogits + tt_round_up(tt_value_elements(scores), LINE));
     const float *losses = call->in[8], *factors = dlogits + logits_floats(call->graph, call->node);
     const struct tt_attr *attr = &call->node->attr;
     int64_t rows = tt_value_rows(scores);
 
-    (void)worker;
     for (int64_t r = part.begin; r < part.begin + part.n; r++) {
         logits_grad(&call->node->attr, (const float *)call->in[0] + r * k, (const int32_t *)call->in[1] + r * k,
                     (const float *)call->in[2] + r * k, (const float *)call->in[3] + r * experts, experts,
                     dlogits + r * experts);
         if (losses && !tt_id_is_padding(((const int32_t *)call->in[1])[r * k]))
-            add_loss_grad(attr,
-                                token_factors(attr, factors, r, loss_rows_of(attr, rows), experts),
-                                (const float *)call->in[3] + r * experts, losses[TT_ROUTER_LSE * rows + r], experts,
-                                call->scalars->inv_tokens, dlogits + r * experts);
+            add_loss_grad(attr, tt_router_token_factors(attr, factors, r, loss_rows_of(attr, rows), experts),
+                          (const float *)call->in[3] + r * experts, losses[TT_ROUTER_LSE * rows + r], experts,
+                          call->scalars->inv_tokens, dlogits + r * experts);
     }
     if (tt_op_is_bf16(call->graph, call->node))
         tt_kernels()->bf16_round(rounded + part.begin * experts, dlogits + part.begin * experts, part.n * experts);
@@ -730,15 +701,12 @@ static int64_t partial_floats(const struct tt_node *node, const struct tt_matmul
 }
 
 /* A tile is some columns of dlogits, which are in scratch. */
-static void logit_bias_tile(void *arg, int64_t tile, int worker)
+static void logit_bias_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     const float *dlogits = call->scratch, *acc = call->in[ACC_OF_LOGIT_BIAS];
     const struct tt_value *scores = tt_call_in(call, 3);
     int64_t experts = tt_value_width(scores);
-    struct tt_range part = tt_tile_range(experts, SUM_COLUMNS, tile);
 
-    (void)worker;
     tt_kernels()->sum_rows((float *)call->out[2] + part.begin, acc ? acc + part.begin : NULL, dlogits + part.begin,
                            tt_value_rows(scores), experts, part.n);
 }
@@ -751,12 +719,12 @@ static void run_bwd(const struct tt_call *call)
 
     products_of(call->graph, call->node, &dx, &dw);
     if (call->in[8])
-        fill_factors(&call->node->attr, call->in[9] ? call->in[9] : call->in[1], loads_of(call, dx.k),
+        tt_router_factors(&call->node->attr, call->in[9] ? call->in[9] : call->in[1], loads_of(call, dx.k),
                           loss_rows_of(&call->node->attr, dx.m), dx.k,
                           dlogits + logits_floats(call->graph, call->node));
-    tt_team_run(call->team, tt_tiles(tt_value_rows(scores), TILE_ROWS), logits_tile, (void *)call);
+    tt_op_run_tiles(call, tt_value_rows(scores), TILE_ROWS, logits_tile);
     if (call->node->n_out > 2)
-        tt_team_run(call->team, tt_tiles(tt_value_width(scores), SUM_COLUMNS), logit_bias_tile, (void *)call);
+        tt_op_run_tiles(call, tt_value_width(scores), SUM_COLUMNS, logit_bias_tile);
     dx.a = dw.a = dx.bf16 ? dlogits + tt_round_up(tt_value_elements(scores), LINE) : dlogits;
     dw.partial = dlogits + logits_floats(call->graph, call->node);
     dx.scratch = dw.scratch = dw.partial + partial_floats(call->node, &dw);
@@ -779,7 +747,7 @@ static int64_t scratch_bwd(const struct tt_graph *graph, const struct tt_node *n
     a = tt_matmul_scratch_floats(&dx);
     b = tt_matmul_scratch_floats(&dw);
     a = partial_floats(node, &dw) + threads * (a > b ? a : b);
-    b = factor_floats(&node->attr, loss_rows_of(&node->attr, dx.m), dx.k);
+    b = tt_router_factor_floats(&node->attr, loss_rows_of(&node->attr, dx.m), dx.k);
     return (logits_floats(graph, node) + (a > b ? a : b)) * (int64_t)sizeof(float);
 }
 
@@ -799,7 +767,6 @@ const struct tt_op_row tt_op_router = {
     .may_lack = 2,
     .out = {TT_TYPE_IDS, TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .weight = TT_WEIGHT_MATMUL,
     .infer = router_infer,
     .backward = backward,
@@ -815,7 +782,6 @@ const struct tt_op_row tt_op_router_bwd = {
     .may_lack = 1,
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer_bwd,
     .run = run_bwd,
     .cost = cost_bwd,
@@ -845,20 +811,17 @@ static int balance_infer(struct tt_graph *graph, struct tt_node *node, const cha
     return tt_op_output(graph, node, 0, name, NULL, 2, losses);
 }
 
-static void balance_run_tile(void *arg, int64_t tile, int worker)
+static void balance_run_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
     int64_t rows = tt_value_rows(tt_call_in(call, SCORES)), experts = tt_value_width(tt_call_in(call, SCORES));
-    struct tt_range part = tt_tile_range(rows, TILE_ROWS, tile);
     int64_t all_rows = tt_value_rows(tt_call_in(call, ALL_IDS));
     const float *losses = call->in[LOSSES];
     const int32_t *ids = call->in[IDS];
 
-    (void)worker;
     for (int64_t r = part.begin; r < part.begin + part.n; r++)
-        put_loss_terms(
-            &call->node->attr, token_factors(&call->node->attr, call->scratch, r, all_rows, experts),
-            &(struct token){(const float *)call->in[SCORES] + r * experts, losses[TT_ROUTER_LSE * rows + r],
+        tt_router_loss_terms(
+            &call->node->attr, tt_router_token_factors(&call->node->attr, call->scratch, r, all_rows, experts),
+            &(struct tt_loss_token){(const float *)call->in[SCORES] + r * experts, losses[TT_ROUTER_LSE * rows + r],
                                     tt_id_is_padding(ids[r * call->node->attr.top_k])},
             r, rows, experts, call->out[0]);
 }
@@ -867,23 +830,17 @@ static void balance_run(const struct tt_call *call)
 {
     const struct tt_value *scores = tt_call_in(call, SCORES);
 
-    fill_factors(&call->node->attr, call->in[ALL_IDS], loads_of(call, tt_value_width(scores)),
+    tt_router_factors(&call->node->attr, call->in[ALL_IDS], loads_of(call, tt_value_width(scores)),
                       tt_value_rows(tt_call_in(call, ALL_IDS)), tt_value_width(scores), call->scratch);
-    tt_team_run(call->team, tt_tiles(tt_value_rows(scores), TILE_ROWS), balance_run_tile, (void *)call);
+    tt_op_run_tiles(call, tt_value_rows(scores), TILE_ROWS, balance_run_tile);
 }
 
 static int64_t balance_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
     (void)threads;
-    return factor_floats(&node->attr, tt_value_rows(&graph->values[node->in[ALL_IDS]]),
+    return tt_router_factor_floats(&node->attr, tt_value_rows(&graph->values[node->in[ALL_IDS]]),
                                    tt_value_width(&graph->values[node->in[SCORES]])) *
            (int64_t)sizeof(float);
-}
-
-static void balance_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    ret_cost->flops = 4.0 * (double)tt_value_elements(&graph->values[node->in[SCORES]]);
-    ret_cost->bytes = tt_op_bytes(graph, node);
 }
 
 const struct tt_op_row tt_op_router_losses = {
@@ -893,6 +850,6 @@ const struct tt_op_row tt_op_router_losses = {
     .computes = TT_COMPUTES(TT_F32),
     .infer = balance_infer,
     .run = balance_run,
-    .cost = balance_cost,
+    .flops = 4.0,
     .scratch_bytes = balance_scratch,
 };

@@ -52,6 +52,36 @@ struct tt_router_counted {
 /** Whether a step counts experts and losses after this node: a router, or ROUTER_LOSSES, which follows it. */
 bool tt_node_counted(const struct tt_graph *graph, int node, struct tt_router_counted *ret_counted);
 
+/* The factors of a token, one for each expert. NULL: balance losses are 0. */
+struct tt_token_factors {
+    const float *sequence, *microbatch, *global;
+};
+
+/* What the terms of a token follow from. Those of padding are 0. */
+struct tt_loss_token {
+    const float *scores;
+    float lse;
+    bool padding;
+};
+
+/** Floats of the factors of all `rows` tokens; 0 without balance losses. */
+int64_t tt_router_factor_floats(const struct tt_attr *attr, int64_t rows, int64_t experts);
+
+/** Fills the factors, by which balance losses depend on the scores: of each sequence, then of the microbatch, then of
+ * the global batch, coefficient X f_x for every expert. ids: of all rows, in the order of pieces.h. loads: (X), of the
+ * layer in the step before; NULL: even. */
+void tt_router_factors(const struct tt_attr *attr, const int32_t *ids, const int64_t *loads, int64_t rows,
+                       int64_t experts, float *factors);
+
+/** Those of token `row` of this rank, in the factors of all rows; NULL without balance losses. */
+struct tt_token_factors tt_router_token_factors(const struct tt_attr *attr, const float *factors, int64_t row,
+                                                int64_t all_rows, int64_t experts);
+
+/** The terms of token `row` of this rank's `rows` and its logsumexp, into a column of losses (TT_ROUTER_LOSS_ROWS,
+ * rows). */
+void tt_router_loss_terms(const struct tt_attr *attr, struct tt_token_factors factors,
+                          const struct tt_loss_token *token, int64_t row, int64_t rows, int64_t experts, float *losses);
+
 /**
  * The ids of padding are stored as their complements, which are negative: its rows go to experts like any others, since
  * shapes are static, but nothing is counted of them. Whether an id is so, and its expert.

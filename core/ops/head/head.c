@@ -517,7 +517,6 @@ const struct tt_op_row tt_op_head_loss = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_F32},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_HEAD,
     .infer = loss_infer,
     .backward_of_loss = backward_of_loss,
@@ -531,7 +530,6 @@ const struct tt_op_row tt_op_head_loss_grad = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_F32},
     .out = {TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_HEAD,
     .infer = infer_grad,
     .run = loss_run,
@@ -582,7 +580,6 @@ const struct tt_op_row tt_op_logits = {
     .name = "logits",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_F32},
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .weight = TT_WEIGHT_MATMUL,
     .infer = logits_infer,
     .run = logits_run,
@@ -605,14 +602,11 @@ static int accumulate_infer(struct tt_graph *graph, struct tt_node *node, const 
     return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
 }
 
-static void run_tile(void *arg, int64_t tile, int worker)
+static void run_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
-    struct tt_range part = tt_tile_range(tt_value_elements(tt_call_out(call, 0)), TILE, tile);
     const float *x = (const float *)call->in[0] + part.begin, *acc = call->in[1];
     float *y = (float *)call->out[0] + part.begin;
 
-    (void)worker;
     if (acc)
         tt_kernels()->add(y, acc + part.begin, x, part.n);
     else
@@ -621,7 +615,7 @@ static void run_tile(void *arg, int64_t tile, int worker)
 
 static void accumulate_run(const struct tt_call *call)
 {
-    tt_team_run(call->team, tt_tiles(tt_value_elements(tt_call_out(call, 0)), TILE), run_tile, (void *)call);
+    tt_op_run_tiles(call, tt_value_elements(tt_call_out(call, 0)), TILE, run_tile);
 }
 
 static void accumulate_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)

@@ -106,13 +106,10 @@ static void sums_of_row(const struct tt_call *call, const struct vocabulary *v, 
     sums[2 * v->each] = label >= 0 && label < v->n ? logits[label] : 0.0F;
 }
 
-static void sums_tile(void *arg, int64_t tile, int worker)
+static void sums_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_call *call = arg;
-    struct tt_range part = tt_tile_range(call->node->attr.chunk_rows, TT_HEAD_TILE_ROWS, tile);
     struct vocabulary v = vocabulary_of(&call->node->attr);
 
-    (void)worker;
     for (int64_t row = part.begin; row < part.begin + part.n; row++)
         sums_of_row(call, &v, row);
 }
@@ -129,7 +126,7 @@ static void run_logits(const struct tt_call *call)
                                            .w = call->in[1],
                                            .logits = call->out[0],
                                            .workers = call->scratch});
-    tt_team_run(call->team, tt_tiles(attr->chunk_rows, TT_HEAD_TILE_ROWS), sums_tile, (void *)call);
+    tt_op_run_tiles(call, attr->chunk_rows, TT_HEAD_TILE_ROWS, sums_tile);
 }
 
 static int64_t scratch_logits(const struct tt_graph *graph, const struct tt_node *node, int threads)
@@ -387,11 +384,6 @@ out:
     return rc;
 }
 
-static void cost_chunk(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    ret_cost->bytes = tt_op_bytes(graph, node);
-}
-
 /* The products of dx and dw. Of x and dx only the rows of the chunk move. */
 static void cost_grad(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
@@ -409,7 +401,6 @@ const struct tt_op_row tt_op_head_logits = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_F32, TT_TYPE_F32},
     .cuts = TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_HEAD,
     .infer = infer_logits,
     .run = run_logits,
@@ -426,7 +417,6 @@ const struct tt_op_row tt_op_head_chunk = {
     .part = TT_PART_HEAD,
     .infer = infer_chunk,
     .run = run_chunk,
-    .cost = cost_chunk,
     .alias = {3},
 };
 
@@ -436,7 +426,6 @@ const struct tt_op_row tt_op_head_chunk_grad = {
            TT_TYPE_F32},
     .out = {TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_F32},
     .cuts = TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_HEAD,
     .infer = infer_grad,
     .run = run_grad,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table of step ops, in the order of step.def.
+ * The table of step ops, and those that count experts, add gradients and convert them.
  */
 #include "core/ops/step/step.h"
 
@@ -105,7 +105,7 @@ const struct tt_step_row tt_step_op_add = {.name = "add", .run = add};
 const struct tt_step_row tt_step_op_fold = {.name = "fold", .run = fold_run, .cost = fold_cost};
 
 /*
- * The conversions of mixed precision; see mixed.h.
+ * The conversions of mixed precision; see step.h.
  *   ROUND        in: n floats, out[0]: n bfloat16 elsewhere
  *   ROUND_HERE   out[0]: n floats, which stay floats and become what bfloat16 holds
  *   NARROW       out[0]: n floats, which become n bfloat16 in the upper half of their buffer

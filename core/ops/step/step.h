@@ -70,7 +70,7 @@ const struct tt_step_row *tt_step_row(enum tt_step_op_id op);
 
 /**
  * Mixed precision: the conversions around a collective whose payload is bfloat16. The rows of purposes
- * (core/program/instr/params.c, grads.c) have the device run them as the step ops of mixed.c.
+ * (core/program/instr/params.c, grads.c) have the device run them.
  *
  *   parameters   The shards stay float32. Gathered parameters are the shards rounded to bfloat16 (to nearest, ties to
  *                even), on one rank too, and the graph computes in bfloat16: so are activations and their gradients;

@@ -133,7 +133,7 @@ static void cost_of_experts(const struct tt_program *program, const struct tt_in
     const struct tt_graph *graph = tt_instr_graph(program, instr);
     const struct tt_node *node = tt_instr_node(program, instr);
 
-    tt_op_row(node->op)->cost(graph, node, &cost->work);
+    tt_op_cost(graph, node, &cost->work);
     cost->calls = TT_ROUTED_CALLS;
     cost->messages = TT_ROUTED_CALLS * (node->attr.peers.n - 1);
     cost->link_bytes = (double)tt_node_routed_bytes(graph, instr->node);

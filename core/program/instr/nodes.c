@@ -44,7 +44,7 @@ static void cost_of_node(const struct tt_program *program, const struct tt_instr
 {
     const struct tt_node *node = tt_instr_node(program, instr);
 
-    tt_op_row(node->op)->cost(tt_instr_graph(program, instr), node, &cost->work);
+    tt_op_cost(tt_instr_graph(program, instr), node, &cost->work);
 }
 
 /* Whether input i is absent: an optional input, or the carried gradients before the first microbatch. */
