@@ -31,7 +31,8 @@
 #define TT_OPTIMIZERS(OF, X) \
     OF(X, TT_OPTIM_ADAMW, adamw, "AdamW") \
     OF(X, TT_OPTIM_ADAM, adam, "Adam") \
-    OF(X, TT_OPTIM_MUON, muon, "Muon")
+    OF(X, TT_OPTIM_MUON, muon, "Muon") \
+    OF(X, TT_OPTIM_LION, lion, "Lion")
 #define TT_OPTIM_WORD(X, constant, row, word) X(constant, word)
 #define TT_OPTIM_CHOICES(X, ALIAS) TT_OPTIMIZERS(TT_OPTIM_WORD, X)
 #define TT_ADJUST_CHOICES(X, ALIAS) \

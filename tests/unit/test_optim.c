@@ -237,6 +237,51 @@ static void groups_have_their_own_numbers(void **state)
     tt_team_free(team);
 }
 
+/* Against the formulas in double; the parts of a parameter have the bits of the whole. */
+static void lion_is_the_papers(void **state)
+{
+    enum { ROWS = 50, WIDTH = 700, ALL = ROWS * WIDTH };
+    const struct tt_rng rng = tt_rng_make(3, "lion");
+    struct tt_scalars scalars = scalars_of_step(4);
+    struct tt_rows rows = {.rows = ROWS, WIDE(WIDTH), .stream = 7, .lr_factor = 2.0};
+    float *param = tt_calloc(2 * ALL, sizeof *param), *grad = tt_calloc(ALL, sizeof *grad);
+    float *exp_avg = tt_calloc(2 * ALL, sizeof *exp_avg);
+    struct tt_step_call call = {.op = TT_STEP_LION,
+                                .in = grad,
+                                .out = {param, exp_avg},
+                                .rows = &rows,
+                                .n_rows = 1,
+                                .scalars = &scalars,
+                                .team = new_team(3)};
+
+    scalars.clip = 0.5F;
+    for (int i = 0; i < ALL; i++) {
+        param[i] = param[ALL + i] = (float)tt_rng_normal(&rng, (uint64_t)i, 0.0);
+        grad[i] = i % 9 ? (float)tt_rng_normal(&rng, (uint64_t)(ALL + i), 0.0) : 0.0F;
+        exp_avg[i] = exp_avg[ALL + i] = i % 3 ? (float)tt_rng_normal(&rng, (uint64_t)(2 * ALL + i), 0.0) : 0.0F;
+    }
+    tt_step_row(call.op)->run(&call);
+    for (int i = 0; i < ALL; i++) {
+        double g = 0.5 * (double)grad[i], m = (double)exp_avg[ALL + i], mean = 0.9 * m + 0.1 * g;
+        double sign = (mean > 0.0) - (mean < 0.0), p = (double)param[ALL + i] * (1.0 - 6e-3 * 0.1) - 6e-3 * sign;
+
+        assert_true(fabs((double)param[i] - p) < 1e-6 && fabs((double)exp_avg[i] - (0.95 * m + 0.05 * g)) < 1e-6);
+    }
+    for (rows.begin = 0; rows.begin < ALL; rows.begin += rows.rows * WIDTH) {
+        rows.rows = rows.begin ? ROWS - 13 : 13;
+        rows.index = rows.begin;
+        call.out[0] = param + ALL;
+        call.out[1] = exp_avg + ALL;
+        tt_step_row(call.op)->run(&call);
+    }
+    assert_memory_equal(param, param + ALL, ALL * sizeof *param);
+    assert_memory_equal(exp_avg, exp_avg + ALL, ALL * sizeof *exp_avg);
+    tt_team_free(call.team);
+    tt_free(param);
+    tt_free(grad);
+    tt_free(exp_avg);
+}
+
 /* --- weights and moments in bfloat16 --- */
 
 /* Over all random bits the mean is the value, exactly; what a bfloat16 holds, NaN and infinity stay. */
@@ -557,6 +602,7 @@ int main(void)
         cmocka_unit_test(steps_too_small_for_bfloat16_count_on_average),
         cmocka_unit_test(random_bits_belong_to_elements),
         cmocka_unit_test(adam_is_pytorchs),
+        cmocka_unit_test(lion_is_the_papers),
         cmocka_unit_test(clip_scales_the_gradient_first),
         cmocka_unit_test(bits_do_not_depend_on_the_split),
         cmocka_unit_test(groups_have_their_own_numbers),
