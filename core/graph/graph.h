@@ -88,8 +88,8 @@ struct tt_pieces {
 };
 
 /*
- * Of an op on the rows of experts: the tokens whose rows a product has together. Ranks of a sequence have a number of
- * grains each, and an expert has a product for each of these. Ranks that share a layer have blocks of the same tokens,
+ * Of an op on the rows of experts: which tokens' rows one product has. Ranks of a sequence have a number of grains
+ * each, and an expert has one product per grain. Ranks that share a layer have blocks of the same tokens,
  * one after the other, which may begin and end inside of a grain; a product then has rows of several of them. Zeros:
  * one grain, one block.
  */
@@ -98,7 +98,7 @@ struct tt_token_parts {
     int blocks, block; /* how many there are, and which of them this rank has */
 };
 
-/* Of an op that writes blocks [a][b] in the order [b][a], as so many rows. */
+/* Of an op that writes blocks [a][b] in the order [b][a], each of `rows` rows. */
 struct tt_reorder {
     int64_t a, b, rows;
 };
@@ -115,7 +115,7 @@ struct tt_router {
     bool normalize;  /* the gates of a token are divided by their sum */
     bool balanced;   /* experts get slots in turn, whatever their scores are */
     int groups;      /* of neighbouring experts; 0 or 1: there are none */
-    int kept_groups; /* a token's experts are in so many groups */
+    int kept_groups; /* number of groups that a token's experts may be in */
     float scale;     /* of the gates, at last; 0: 1 */
 };
 
@@ -141,10 +141,10 @@ struct tt_attr {
     int kv_heads;    /* K */
     int head_dim;    /* E: of queries and keys */
     int value_dim;   /* attention: of a head of values; 0: E */
-    int64_t sliding_window;      /* attention: a row sees so many keys at most, itself included; 0: all before it */
+    int64_t sliding_window;      /* attention: the most keys that a row sees, itself included; 0: all before it */
     int prefix;                  /* the first elements of a head: left as they are (rope), or one part (split, join) */
     float eps;                   /* norms */
-    float scale;                 /* scale: what x is multiplied by; attention: the scores, 0: 1 / sqrt(E) */
+    float scale;                 /* scale: the factor of x; attention: of the scores, 0: 1 / sqrt(E) */
     int experts;                 /* X, of ops on the rows of experts */
     int top_k;                   /* router: experts of a token */
     struct tt_token_parts parts; /* router, and ops on the rows of experts */
@@ -172,7 +172,7 @@ struct tt_rope {
     double low_freq_factor;
     double high_freq_factor;
     double original_max;         /* original_max_position_embeddings */
-    double beta_fast, beta_slow; /* YaRN: turns within original_max of pairs that stay, and of those that are scaled */
+    double beta_fast, beta_slow; /* YaRN: turns within original_max, of pairs that stay and of pairs that are scaled */
     double mscale;               /* YaRN: the table and the scores are multiplied by functions of these two */
     double mscale_all_dim;
     bool linear;     /* all are divided by factor */

@@ -5,7 +5,7 @@
 #include "core/graph/graph.h"
 
 /**
- * The backward pass of a graph, and the passes that change what is differentiated.
+ * The backward pass of a graph, and the passes that add terms to the differentiated loss.
  */
 
 /* Where a backward pass begins: a value, and the gradient that it has before any node of this graph adds to it. */
@@ -27,20 +27,20 @@ int tt_graph_differentiate(struct tt_graph *graph, const struct tt_seed *seeds, 
                            int *ret_grad) TT_MUST_CHECK;
 
 /**
- * Makes the gradient of every parameter the sum over this microbatch and those before it (for gradient_sync
+ * Makes the gradient of every parameter the sum over this and the earlier microbatches (for gradient_sync
  * last_microbatch): the node that makes its first contribution gets a TT_VALUE_PARAM_GRAD without a producer as its
  * accumulate input. That input is absent in the first microbatch of a step. After tt_graph_differentiate.
  */
 int tt_graph_carry_gradients(struct tt_graph *graph) TT_MUST_CHECK;
 
 /**
- * Adds coefficient * logsumexp^2 of every token that counts to what is differentiated, before or after
+ * Adds coefficient * logsumexp^2 of every token that counts to the differentiated loss, before or after
  * tt_graph_differentiate: token_loss is then (2, N). A graph without a loss is left as it is.
  */
 int tt_graph_add_z_loss(struct tt_graph *graph, float coefficient) TT_MUST_CHECK;
 
 /**
- * Adds auxiliary losses of all routers to what is differentiated, before or after tt_graph_differentiate: each router
+ * Adds auxiliary losses of all routers to the differentiated loss, before or after tt_graph_differentiate: each router
  * then has an output with their terms. A graph without routers is left as it is.
  */
 int tt_graph_add_router_losses(struct tt_graph *graph, const struct tt_router_losses *losses) TT_MUST_CHECK;

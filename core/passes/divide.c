@@ -720,7 +720,7 @@ static int divide_layers(const struct tt_graph *whole, const struct tt_division 
     int rc = 0;
 
     begin(&p, whole, tp);
-    for (int i = 0; i < 4; i++) /* in the order of the whole graph, also those that no node reads */
+    for (int i = 0; i < 4; i++) /* in the order of the whole graph, read by a node or not */
         if (inputs[i] != TT_NONE)
             TT_TRY(copy_leaf(&p, inputs[i]));
     for (int n = 0; n < whole->n_nodes; n++)

@@ -50,8 +50,8 @@ int tt_graph_divide(const struct tt_graph *whole, const struct tt_divisions *div
  * Expert parallelism: splits the experts of every layer over ranks with different tokens; ranks that share a layer have
  * blocks of the same tokens (struct tt_token_parts). A rank has the weights of its own experts, and one node
  * (EXPERTS_FFN) stands for their feed-forwards. Its inputs and its output are still the rows of this rank's tokens; the
- * instruction that runs it exchanges rows with the other ranks (core/program/instr/experts.c). The bits are those of
- * one rank with all experts.
+ * instruction that runs it exchanges rows with the other ranks (core/program/instr/experts.c). The bits are the
+ * same as on one rank with all experts.
  */
 struct tt_experts_division {
     struct tt_axis_peers peers; /* n 0 or 1: no split */

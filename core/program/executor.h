@@ -126,7 +126,7 @@ int64_t *tt_executor_loads(struct tt_executor *executor, int64_t *ret_n);
 /**
  * When each instruction of the last run began and ended (tt_clock_sec), [n_instrs]. The time between two of them is the
  * progress of collectives. Spans are always recorded, which takes two readings of the clock per instruction. After a
- * run that stopped early, the remaining spans are those of the previous run.
+ * run that stopped early, the remaining spans are of the previous run.
  */
 const struct tt_span *tt_executor_spans(const struct tt_executor *executor);
 

@@ -135,10 +135,10 @@ void tt_lower_await_inputs(struct tt_walk *w, const struct tt_instr *from);
 /** Begins the exchange that is an instruction's node. */
 int tt_lower_exchange(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHECK;
 
-/** Awaits the exchange inside of a layer that writes a buffer, or also those that read it if it is `overwritten`. */
+/** Awaits the exchange inside of a layer that writes a buffer and, if it is `overwritten`, exchanges that read it. */
 void tt_lower_await(struct tt_walk *w, int buffer, bool overwritten);
 
-/** Awaits those that make gradients of the instruction's units and microbatch. */
+/** Awaits collectives that make gradients of the instruction's units and microbatch. */
 void tt_lower_await_grads(struct tt_walk *w, const struct tt_instr *from);
 
 /** Awaits all that are under way. */
@@ -197,7 +197,7 @@ struct tt_executor {
     int *n_rows;
     struct tt_rows ***parts;  /* [unit][parameter] the parts of all ranks of TT_GROUP_MATRIX, or NULL */
     struct tt_exact *sums;    /* what the last run has summed; tt_sums_bytes */
-    struct tt_exact *none;    /* zeros, as many */
+    struct tt_exact *none;    /* zeros, of the same number */
     int64_t *loads;           /* of experts in the last step that was done, 0 before it; NULL: there are none */
     struct tt_span *spans;    /* [instruction] of the last run */
     struct tt_bad_value *bad; /* in explain: the first one so far; its name is "" if it came from another rank, which
@@ -223,7 +223,7 @@ void tt_running_step(struct tt_executor *executor, struct tt_step_call call);
  * operands. */
 void tt_running_each_whole(struct tt_executor *executor, const struct tt_instr *instr, enum tt_step_op_id op);
 
-/** The run of an instruction's node, whose operands are those of TT_RUN. */
+/** The run of an instruction's node, with operands as for TT_RUN. */
 struct tt_call tt_running_call(const struct tt_executor *ex, const struct tt_instr *instr, const struct tt_step *step);
 
 /** In explain: notes the first output of a node that has a value that is not finite. The stream has run the node. */

@@ -140,7 +140,7 @@ static inline int tt_layout_grad(const struct tt_layout *layout, int param, int 
     return k;
 }
 
-/** This rank's place among the ranks that share a unit, and among those that have the same shard of it. */
+/** This rank's place among the ranks that share a unit, and among the ranks with the same shard of it. */
 static inline struct tt_place tt_unit_shard(const struct tt_layout *layout, int unit)
 {
     return layout->groups[layout->units[unit].shard_group];

@@ -84,7 +84,7 @@ static void join(struct tt_walk *w, int stage, int value, int with_stage, int wi
         w->same_as[number(w, stage, value)] = w->same_as[number(w, with_stage, with)];
 }
 
-/* A stage's inputs and constants are those of the first stage that has them. */
+/* A stage's inputs and constants are shared with the first stage that has them. */
 static void join_given(struct tt_walk *w, int stage)
 {
     const struct tt_graph *graph = w->in.stages[stage].graph;

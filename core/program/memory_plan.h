@@ -19,7 +19,7 @@ void tt_placed_free(struct tt_placed *placed);
 /** Forgets all buffers. */
 void tt_placed_clear(struct tt_placed *placed);
 
-/** The lowest offset at which so many bytes are free from instruction `first` to `last`, both included. */
+/** The lowest offset at which `bytes` are free from instruction `first` to `last`, both included. */
 int64_t tt_placed_lowest(struct tt_placed *placed, int first, int last, int64_t bytes);
 
 /** Adds a buffer at [offset, end). */

@@ -217,7 +217,7 @@ void tt_schedule_run(struct tt_schedule *schedule, const struct tt_stage *stages
 /** Adds an instruction that neither runs a node nor belongs to a collective. */
 void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int unit);
 
-/** Adds the addition of a unit's whole gradients of a microbatch to those of the other microbatches of its block. */
+/** Adds TT_ADD: a unit's whole gradients of a microbatch are added to the sum over the microbatches of its block. */
 void tt_schedule_add_gradients(struct tt_schedule *schedule, int microbatch, int unit);
 
 /** A copy of a bucket, with units of its own (tt_free). */

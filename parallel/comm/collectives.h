@@ -105,7 +105,7 @@ int64_t tt_all_reduce_scratch(int n, int64_t bytes);
  */
 int64_t tt_collective_payload(enum tt_collective_op op, int n, int64_t bytes);
 
-/** The same of one instruction (0 for those that send nothing), and of a whole run of the program. */
+/** The same of one instruction (0 if it sends nothing), and of a whole run of the program. */
 int64_t tt_instr_payload(const struct tt_instr *instr);
 int64_t tt_program_payload(const struct tt_program *program);
 

@@ -363,7 +363,7 @@ struct mpi_comm {
     int n_slots;
     int n_used;      /* later slots have never been used */
     int n_under_way; /* requests that are not null */
-    int n_pulses;    /* those of them that are signs of life, which mostly wait */
+    int n_pulses;    /* signs of life among them, which mostly wait */
     int unused;      /* index + 1 of the first unused slot */
     int *lengths;    /* scratch for building a datatype */
     MPI_Aint *addresses;

@@ -425,8 +425,8 @@ out:
 
 /*
  * Replaces the eager program by the planned one of the same step, and sets which units of the layout are resharded.
- *   step_limit  of the step region in bytes; INT64_MAX: none
- * Errors: those of tt_planner_run.
+ *   step_limit  the most bytes of the step region; INT64_MAX: any
+ * Errors: as tt_planner_run.
  */
 static int plan_ahead(const struct tt_engine_options *options, struct tt_layout *layout,
                       const struct tt_lowering *lowering, const struct tt_usage *usage, int64_t step_limit,

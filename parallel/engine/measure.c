@@ -59,7 +59,7 @@ static int new_collective(struct round *b, enum tt_measured kind)
     }
 }
 
-/* Collective. It may be released after an error too. Errors: those of tt_measure. */
+/* Collective. It may be released after an error too. Errors: as tt_measure. */
 static int round_init(struct round *b, struct tt_comm *comm, enum tt_measured kind, int64_t bytes)
 {
     int n = comm->size, rc = 0;

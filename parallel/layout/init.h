@@ -31,7 +31,7 @@ int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const s
                    uint64_t seed, enum tt_dtype dtype, void *const *param) TT_MUST_CHECK;
 
 /**
- * Initial values that replace those of the family. A rule is "regex=what". The regular expression is searched for in
+ * Initial values that replace the family's. A rule is "regex=what". The regular expression is searched for in
  * the names of the parameters, and "what" is one of
  *
  *     normal(STD) or normal(STD,CUT)   mean 0; values beyond CUT from 0 (absolute) are not drawn

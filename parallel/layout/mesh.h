@@ -106,8 +106,8 @@ int tt_mesh_microbatches(const struct tt_mesh *mesh, int64_t local_batch, int64_
 
 /**
  * The global index (0 .. G/local - 1) of a rank's a-th microbatch of a step. Gradients of neighbours in this index are
- * added first: those of a block of a rank's microbatches, then those of the same block of all ranks in dp_shard, then
- * those of all blocks. A block is of consecutive microbatches and divides their number.
+ * added first: over the microbatches of one block of a rank, then over the ranks of dp_shard, block by block, then over
+ * all blocks. A block is `block` consecutive microbatches of a rank; it divides their number.
  */
 int64_t tt_mesh_microbatch(const struct tt_mesh *mesh, int rank, int64_t microbatches, int64_t block, int64_t a);
 

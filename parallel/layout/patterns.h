@@ -46,8 +46,8 @@ int tt_patterns_fail_unused(const struct tt_patterns *patterns, int i, const cha
 int tt_param_groups_apply(struct tt_model *model, struct tt_words no_decay, struct tt_words lr_factors) TT_MUST_CHECK;
 
 /**
- * Sets which optimizer trains each parameter. If it trains matrices only, it gets those of the transformer blocks that
- * are not frozen, those of adapters too, and AdamW the rest.
+ * Sets which optimizer trains each parameter. If it trains matrices only, it gets the matrices of the transformer
+ * blocks, and of their adapters, that are not frozen, and AdamW the rest.
  */
 void tt_param_groups_set_optim(struct tt_model *model, enum tt_optim_choice optim);
 

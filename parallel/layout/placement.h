@@ -36,8 +36,8 @@ int tt_placement_copies(const struct tt_mesh *mesh, const struct tt_placement *p
 /** Whether a rank has a part: whether it is at the placement's place in the pipeline. */
 bool tt_placement_has(const struct tt_mesh *mesh, const struct tt_placement *placement, int rank);
 
-/** The number of the part that a rank has, and of its copy. A rank for which tt_placement_has is false gets those of
- * the rank with the same place in all other dimensions. */
+/** The number of the part that a rank has, and of its copy. A rank without a part (tt_placement_has) gets the
+ * numbers of the rank with the same place in all other dimensions. */
 int tt_placement_part(const struct tt_mesh *mesh, const struct tt_placement *placement, int rank);
 int tt_placement_copy(const struct tt_mesh *mesh, const struct tt_placement *placement, int rank);
 
@@ -55,7 +55,7 @@ struct tt_box tt_placement_box(const struct tt_mesh *mesh, const struct tt_place
 struct tt_box tt_placement_gathered(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim,
                                     const int64_t *shape, int part);
 
-/** The number of elements of a part, padding included, which is the same for all parts: those of the first. */
+/** The number of elements of a part with its padding: of the first part, so all are equally long. */
 int64_t tt_placement_padded(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim,
                             const int64_t *shape);
 

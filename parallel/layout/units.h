@@ -73,8 +73,8 @@ struct tt_placement tt_param_placement(const struct tt_mesh *mesh, const struct 
                                        const struct tt_model *model, int param);
 
 /**
- * The layout of `rank` on the mesh. places: of the pipeline; NULL: there is none. The units are those of the rank's own
- * stages, and no unit has parameters of two stages. TT_EUSAGE, with the key of the policy, for a policy that does not
+ * The layout of `rank` on the mesh. places: of the pipeline; NULL: there is none. The units have the parameters of the
+ * rank's own stages, each unit of one stage. TT_EUSAGE, with the key of the policy, for a policy that does not
  * exist or does not fit the model or the mesh. The layout is the caller's (tt_layout_free).
  */
 int tt_layout_new(const struct tt_model *model, const struct tt_mesh *mesh, int rank,

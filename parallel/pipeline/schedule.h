@@ -69,8 +69,8 @@ bool tt_pipeline_ascends(const struct tt_pipeline *pipeline);
 char tt_pipeline_letter(const struct tt_pipeline *pipeline, const struct tt_turn *turn);
 
 /**
- * The order of a run without backward on one rank of a pipeline, as in validation: as many microbatches at a time as
- * there are ranks go through the rank's stages, from the first to the last. The caller's (tt_order_release).
+ * The order of a run without backward on one rank of a pipeline, as in validation: microbatches, in groups of
+ * one per rank, go through the rank's stages from the first to the last. The caller's (tt_order_release).
  */
 struct tt_order tt_pipeline_forward_order(const struct tt_pipeline *pipeline, int rank, int microbatches);
 
@@ -109,12 +109,12 @@ struct tt_pipeline_run {
     int *peak_weight;         /* [ranks] the same, between forward and the end of backward with its weight part */
     struct tt_span **spans;   /* [ranks][orders[rank].n] when turns begin and end */
     struct tt_turn_at *turns; /* all turns of all ranks by begin; of equal ones the lower rank first. If no turn
-                                 takes 0 seconds, each comes after those that it needs. */
+                                 takes 0 seconds, each comes after the turns it needs. */
     int n_turns;
 };
 
 /**
- * Errors: TT_EINTERNAL, which names the turn, if orders are not those of one run: every stage is on one rank, every
+ * Errors: TT_EINTERNAL, which names the turn, unless the orders make one run: every stage is on one rank, every
  * microbatch has one forward and one backward in each stage, the latter as one turn or as two, and no rank waits
  * forever. ret_run is the caller's (tt_pipeline_run_release).
  */

@@ -29,8 +29,8 @@ struct tt_stage_range {
 
 /**
  * Cuts a model by torchtitan's rule. Layers are units; the embeddings count as first_less units, norm and output as
- * last_less. There are as many stages as ranks, with `multi` twice as many; or, if layers_per_stage is given, as many
- * as all units need. Stages have equally many units, and the first ones one more if that leaves a remainder.
+ * last_less. Each rank has one stage, with `multi` two; if layers_per_stage is given, the number of stages follows
+ * from it and the units. Units are spread evenly over stages; the first stages have one more if there is a remainder.
  * ret_split is the caller's (tt_stage_split_release). Errors: TT_EUSAGE, which names the key, what was found and what
  * works.
  */

@@ -387,7 +387,7 @@ static void clear_units(struct unit_list *units, enum tt_purpose purpose)
     *units = (struct unit_list){.purpose = purpose, .unit = units->unit};
 }
 
-/* Bytes of transient memory at a position, without those of exchange. */
+/* Bytes of transient memory at a position, without buffers of exchanges. */
 static int64_t other_bytes_at(const struct walk *b, int pos)
 {
     int last = b->u->n_positions - 1;

@@ -75,7 +75,7 @@ struct tt_step_facts {
 };
 
 /**
- * Computes the facts. Sizes of collectives are those that lowering gives.
+ * Computes the facts. Lowering gives the sizes of the collectives.
  *   eager  the eager engine's program of the same order; gives other_bytes
  * The caller's (tt_step_facts_release).
  */

@@ -498,7 +498,7 @@ const struct tt_purpose_row tt_purpose_receive_tied = {OF_STAGES("receive tied",
 
 static const struct kind {
     enum tt_purpose purpose;
-    bool in_blocks; /* x has one block for each rank: `bytes` are those of a block */
+    bool in_blocks; /* x has one block of `bytes` for each rank */
     bool uses_up;   /* x is undefined afterwards */
 } kinds[] = {
     [TT_EXCHANGE_GATHER] = {TT_GATHER_VALUES, false, false},

@@ -4,7 +4,7 @@
  * for each expert and grain. Then, round by round (core/program/routing.h), rows go to the ranks of their experts, the
  * node runs on the rows that have arrived, and its output returns to their origins.
  *
- * Operands are those of TT_RUN. Scratch has the windows first, one for each input that travels; the node's output takes
+ * Operands as for TT_RUN. Scratch has the windows first, one for each input that travels; the node's output takes
  * the first window. All ranks of a group run these instructions in the same order, so all have one tag.
  */
 #include "core/ops/experts/experts.h"

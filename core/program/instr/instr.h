@@ -75,9 +75,9 @@ struct tt_instr_row {
     int (*run)(struct tt_executor *executor, int instr, struct tt_step *step);
 };
 
-/* Over which ranks of a unit's groups a collective runs. TT_AMONG_MATRIX: over those that have parts of its matrices,
- * also the ones that share layers. TT_AMONG_STAGES: it is of no unit, but between two stages. TT_AMONG_PEERS: it is of
- * no unit, but of a node, among the ranks that share its layer. */
+/* The ranks of a collective. TT_AMONG_MATRIX: all that have parts of the unit's matrices, ranks that share its layers
+ * included. TT_AMONG_STAGES: of no unit, the ranks of two stages. TT_AMONG_PEERS: of no unit, but of a node, the ranks
+ * that share its layer. */
 enum tt_among {
     TT_AMONG_SHARDS,
     TT_AMONG_MATRIX,

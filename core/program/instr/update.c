@@ -127,7 +127,7 @@ static int lower_clip(struct tt_walk *w, const struct tt_instr *from)
     return 0;
 }
 
-/* Takes this rank's sums, without those that another rank adds too. Losses of routers and loads of experts are of the
+/* Takes this rank's sums, except what another rank adds too. Losses of routers and loads of experts are of the
  * rank's own rows. */
 static int take_sums(struct tt_executor *ex, struct tt_step *step)
 {
