@@ -26,7 +26,7 @@ ORDER = {
     "checkpoint": ["durable", "format", "dcp", "steps", "read", "save", "load", "export", "tools"],
 }
 # Layers whose rooms and files may still include each other in circles.
-KNOTTED = {"core", "parallel", "cluster", "cli"}
+KNOTTED = {"core"}
 
 # Circles of files that are one topic: sorted lists of paths without their suffixes.
 ONE_TOPIC = []
