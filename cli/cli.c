@@ -16,9 +16,9 @@
 #include <ctype.h>
 
 #include "cli/run/screen.h"
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
-#include "core/base/shown.h"
+#include "core/base/text.h"
 #include "core/comm/comm.h"
 #include "core/kernels/kernels.h"
 #include "core/os/file.h"

@@ -17,7 +17,7 @@
 #include "core/base/text.h"
 #include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
-#include "core/os/cpu.h"
+#include "core/os/machine.h"
 #include "parallel/comm/mpi.h"
 #include "trainer/run/revision.h"
 

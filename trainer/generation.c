@@ -4,6 +4,7 @@
  */
 #include "trainer/generation.h"
 
+#include "core/base/text.h"
 #include "core/base/utf8.h"
 #include "core/math/rng.h"
 #include "core/os/file.h"

@@ -11,7 +11,7 @@
 
 #include <unistd.h>
 
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 #include "trainer/data/data.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "checkpoint/durable/patience.h"
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/data/chat.h"
 #include "core/os/file.h"

@@ -4,7 +4,7 @@
  */
 #include "checkpoint/format/digest.h"
 
-#include "core/os/cpu.h"
+#include "core/os/machine.h"
 
 static const uint64_t step = 0x9e3779b97f4a7c15u, factor = 0x85ebca77u;
 

@@ -14,8 +14,8 @@
 #include <string.h>
 
 #include "checkpoint/format/safetensors.h"
+#include "core/base/error.h"
 #include "core/base/hash.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 

@@ -11,7 +11,7 @@
 
 #include "checkpoint/format/manifest.h"
 #include "core/base/hash.h"
-#include "core/base/json_reader.h"
+#include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/math/box.h"

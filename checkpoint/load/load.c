@@ -18,7 +18,7 @@
 #include "checkpoint/read/source.h"
 #include "checkpoint/steps/line.h"
 #include "checkpoint/steps/steps.h"
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/optim/optim.h"

@@ -15,7 +15,7 @@
 #include "core/base/mem.h"
 #include "core/math/bf16.h"
 #include "core/models/lora.h"
-#include "core/os/path.h"
+#include "core/os/file.h"
 
 /* --- weights in FP8 and MXFP4 --- */
 

@@ -13,8 +13,8 @@
 #include "checkpoint/format/cast.h"
 #include "checkpoint/format/gguf.h"
 #include "checkpoint/format/safetensors.h"
+#include "core/base/error.h"
 #include "core/base/hash.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 

@@ -10,7 +10,7 @@
 
 #include "checkpoint/format/cast.h"
 #include "checkpoint/read/map.h"
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/models/gguf.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "checkpoint/steps/steps.h"
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 
 int tt_ckpt_skip_flag(const char *name, unsigned *ret_flag)

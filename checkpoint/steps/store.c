@@ -19,8 +19,8 @@
 #include "checkpoint/durable/durable.h"
 #include "checkpoint/durable/patience.h"
 #include "checkpoint/steps/steps.h"
+#include "core/base/error.h"
 #include "core/base/json.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 

@@ -8,8 +8,8 @@
 #include "checkpoint/format/state.h"
 #include "core/base/error.h"
 #include "core/comm/comm.h"
+#include "core/os/file.h"
 #include "core/os/lock.h"
-#include "core/os/path.h"
 #include "parallel/layout/mesh.h"
 
 /**

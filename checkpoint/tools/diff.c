@@ -10,7 +10,7 @@
 #include "checkpoint/read/weights.h"
 #include "checkpoint/steps/steps.h"
 #include "checkpoint/tools/tools.h"
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 
 enum { BLOCK_ELEMENTS = 1 << 20 };

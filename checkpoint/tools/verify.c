@@ -13,8 +13,8 @@
 #include "checkpoint/read/source.h"
 #include "checkpoint/steps/steps.h"
 #include "checkpoint/tools/tools.h"
+#include "core/base/error.h"
 #include "core/base/hash.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 

@@ -14,6 +14,7 @@
 #include "core/base/mem.h"
 #include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
+#include "core/os/file.h"
 
 const struct tt_option tt_bench_options[] = {
     TT_OPTION_CONFIG,

@@ -10,11 +10,11 @@
 
 #include "cli/cli.h"
 #include "cli/run/screen.h"
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/config/args.h"
-#include "core/config/import/import.h"
-#include "core/config/parse/yaml.h"
+#include "core/config/import.h"
+#include "core/config/yaml.h"
 #include "core/os/file.h"
 #include "trainer/job/job.h"
 

@@ -9,15 +9,15 @@
 
 #include "cli/cli.h"
 #include "cli/run/screen.h"
+#include "core/base/error.h"
 #include "core/base/json.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/base/utf8.h"
 #include "core/config/args.h"
 #include "core/data/dataset.h"
 #include "core/data/source.h"
-#include "core/os/path.h"
+#include "core/os/file.h"
 #include "core/tokenizer/tokenizer.h"
 #include "core/tokenizer/train.h"
 

@@ -17,7 +17,7 @@
 #include "cli/cli.h"
 #include "cli/estimate/estimate.h"
 #include "cli/run/screen.h"
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 
 const struct tt_option tt_estimate_options[] = {

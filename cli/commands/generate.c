@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/kernels/kernels.h"
 #include "core/os/file.h"

@@ -15,7 +15,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/os/file.h"
-#include "core/os/peers.h"
+#include "core/os/machine.h"
 #include "core/os/team.h"
 #include "trainer/run/folder.h"
 

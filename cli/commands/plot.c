@@ -14,7 +14,7 @@
 #include "cli/watch/chart.h"
 #include "cli/watch/history.h"
 #include "cli/watch/status.h"
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 

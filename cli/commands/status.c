@@ -16,7 +16,7 @@
 #include "cli/cli.h"
 #include "cli/run/screen.h"
 #include "cli/watch/history.h"
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 

@@ -12,7 +12,7 @@
 #include "cli/run/segments.h"
 #include "cli/run/signals.h"
 #include "cli/train/screen.h"
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/config/args.h"
 #include "core/os/file.h"

@@ -11,7 +11,7 @@
 #include "cli/cli.h"
 #include "cli/run/screen.h"
 #include "cli/run/signals.h"
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/comm/comm.h"
 #include "core/config/args.h"

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "cli/generate/generate.h"
+#include "core/base/error.h"
 #include "core/base/json.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/gguf/gguf.h"
 #include "core/os/file.h"

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/comm/comm.h"
@@ -23,8 +23,8 @@
 #include "core/kernels/matmul.h"
 #include "core/math/rng.h"
 #include "core/math/stats.h"
-#include "core/os/cores.h"
 #include "core/os/file.h"
+#include "core/os/machine.h"
 #include "core/program/instr/instr.h"
 #include "trainer/job/facts.h"
 #include "trainer/job/job.h"

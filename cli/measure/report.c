@@ -15,7 +15,7 @@
 #include "core/config/config.h"
 #include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
-#include "core/os/cores.h"
+#include "core/os/machine.h"
 #include "core/os/team.h"
 
 /* --- what both show --- */

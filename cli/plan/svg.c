@@ -11,7 +11,6 @@
 
 #include "cli/plan/view.h"
 #include "core/base/mem.h"
-#include "core/base/shown.h"
 #include "core/base/text.h"
 #include "core/os/file.h"
 #include "core/program/instr/instr.h"

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "core/base/mem.h"
-#include "core/base/shown.h"
+#include "core/base/text.h"
 #include "core/os/file.h"
 #include "trainer/run/console.h"
 

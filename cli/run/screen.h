@@ -9,7 +9,7 @@
 #include "core/base/text.h"
 
 /**
- * The terminal on which this process's output is shown, if any. Whatever is printed here is shown as core/base/shown.h
+ * The terminal on which this process's output is shown, if any. Whatever is printed here is shown as core/base/utf8.h
  * says: names and values from files do not steer the terminal.
  */
 

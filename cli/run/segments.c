@@ -18,7 +18,7 @@
 
 #include <ctype.h>
 
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 

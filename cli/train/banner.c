@@ -8,7 +8,7 @@
 
 #include "cli/train/screen.h"
 #include "core/kernels/kernels.h"
-#include "core/os/cores.h"
+#include "core/os/machine.h"
 #include "trainer/job/predict.h"
 #include "trainer/start/changed.h"
 #include "trainer/step/validation.h"

@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "cli/run/screen.h"
 #include "cli/train/screen.h"
+#include "core/base/text.h"
 #include "core/base/utf8.h"
 
 enum { LABEL_COLUMNS = 11 }; /* as in the banner, which comes first */

@@ -17,7 +17,7 @@
 #include <spawn.h>
 
 #include "core/base/mem.h"
-#include "core/base/shown.h"
+#include "core/base/text.h"
 #include "core/base/utf8.h"
 #include "core/os/file.h"
 #include "trainer/step/metrics.h"

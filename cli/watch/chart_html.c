@@ -9,7 +9,7 @@
 #include "cli/watch/compare.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
-#include "core/base/shown.h"
+#include "core/base/text.h"
 #include "core/os/file.h"
 
 /* --- curves --- */

@@ -14,10 +14,9 @@
 #include <unistd.h>
 
 #include "checkpoint/steps/steps.h"
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
-#include "core/os/path.h"
 
 /* --- runs below a folder --- */
 

@@ -2,18 +2,94 @@
 #ifndef TT_BASE_JSON_H
 #define TT_BASE_JSON_H
 
-/**
- * Trees of JSON, by jansson; only this header includes it. Text is read by titan's own reader: integers are exact to 64
- * bits, larger ones become reals, and errors have positions. Use jansson's json_t API directly to build and to walk
- * values; the functions here add titan's errors.
- */
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <jansson.h>
 
 #include "core/base/error.h"
-#include "core/base/json_reader.h"
+#include "core/base/text.h"
+
+/**
+ * Reads JSON (RFC 8259) in the order of the text, value by value, without a tree. tt_json_parse makes its trees with
+ * it. Text must be UTF-8; values are nested at most 2,048 deep. Every function returns TT_EDATA, with the position, at
+ * text that is not JSON; the reader must not be used afterwards.
+ *
+ *     TT_TRY(tt_json_open(&reader));             at an object or an array
+ *     for (;;) {
+ *         TT_TRY(tt_json_next(&reader, &more));
+ *         if (!more)
+ *             break;
+ *         TT_TRY(tt_json_key(&reader, &key));    only in an object; equal keys are for the caller to refuse
+ *         TT_TRY(tt_json_read_number(&reader, &number));
+ *     }
+ */
+enum { TT_JSON_DEEPEST = 2048 };
+
+struct tt_json_reader {
+    const char *text, *at, *end;
+    const char *where; /* names the source in messages */
+    int depth;
+    bool fresh;                              /* nothing was read in the innermost object or array */
+    unsigned char is_array[TT_JSON_DEEPEST]; /* per depth */
+    struct tt_text decoded;
+};
+
+/** Text and where must outlive the reader. The caller releases it. */
+void tt_json_reader_init(struct tt_json_reader *reader, const char *text, size_t size, const char *where);
+void tt_json_reader_release(struct tt_json_reader *reader);
+
+/** The first character of the next value: one of { [ " - 0…9 t f n N I if it is JSON, else any; 0 at the end. */
+char tt_json_peek(struct tt_json_reader *reader);
+
+/** Opens the object or array that comes next. */
+int tt_json_open(struct tt_json_reader *reader) TT_MUST_CHECK;
+
+/** Goes to the next member of the innermost object or array, or closes it: ret_more is false. */
+int tt_json_next(struct tt_json_reader *reader, bool *ret_more) TT_MUST_CHECK;
+
+/** A string in the text or in the reader, without a final 0; valid until the reader reads something else. */
+struct tt_json_span {
+    const char *text;
+    size_t size;
+};
+
+/** The key of a member, without zero characters; the second function gives any key. */
+int tt_json_key(struct tt_json_reader *reader, struct tt_json_span *ret_key) TT_MUST_CHECK;
+int tt_json_any_key(struct tt_json_reader *reader, struct tt_json_span *ret_key) TT_MUST_CHECK;
+
+int tt_json_read_string(struct tt_json_reader *reader, struct tt_json_span *ret_string) TT_MUST_CHECK;
+
+/** An integer beyond 64 bits, as Python writes them, is a real; a real beyond double is an error. */
+struct tt_json_value {
+    bool is_integer;
+    int64_t integer;
+    double real;
+};
+int tt_json_read_number(struct tt_json_reader *reader, struct tt_json_value *ret_number) TT_MUST_CHECK;
+
+/** true, false, null, or NaN, Infinity and -Infinity, which Python writes; as its first character. */
+int tt_json_read_word(struct tt_json_reader *reader, char *ret_letter) TT_MUST_CHECK;
+
+/** Whether the next value is a number. -Infinity is a word. */
+bool tt_json_at_number(struct tt_json_reader *reader);
+
+/** Passes a value of any kind, and checks its form but not that its keys differ. */
+int tt_json_skip(struct tt_json_reader *reader) TT_MUST_CHECK;
+
+/** Checks that nothing but space is left. */
+int tt_json_finish(struct tt_json_reader *reader) TT_MUST_CHECK;
+
+/**
+ * The place of the next value. A value can be skipped, and read after its object is closed: keep the present place, go
+ * to the value's, read it, and go back.
+ */
+const char *tt_json_place(const struct tt_json_reader *reader);
+void tt_json_go(struct tt_json_reader *reader, const char *place);
+
+/** Sets a message about `place` in the text, with its line and character, both from 1; returns TT_EDATA. */
+int tt_json_fail_at(const struct tt_json_reader *reader, const char *place, const char *what);
 
 /**
  * Parses text; `where` names the source in messages. Refuses duplicate keys and trailing text. What Python writes is
@@ -34,13 +110,10 @@ void tt_json_add_key(struct tt_text *text, const char *key);
 /** Reads the next value as a tree. Refuses duplicate keys. */
 int tt_json_read_tree(struct tt_json_reader *reader, json_t **ret_json) TT_MUST_CHECK;
 
-/** Reads and parses a file. */
-int tt_json_load(const char *path, json_t **ret_json) TT_MUST_CHECK;
-
-/** Writes indented JSON durably (tt_file_replace), doubles exact and as short as possible, as in all texts below. */
-int tt_json_save(const char *path, const json_t *json) TT_MUST_CHECK;
-
-/** The text that tt_json_save writes, to be written to path; the caller frees it with free. */
+/**
+ * The text of a file, indented, doubles exact and as short as possible, as in all texts below; path is for messages.
+ * The caller frees it with free.
+ */
 int tt_json_dump(const json_t *json, const char *path, char **ret_text) TT_MUST_CHECK;
 
 /** Compact text of json; the caller frees with tt_free. */

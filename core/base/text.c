@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Strings: growing buffers, nearest word, numbers for people.
+ * Strings: growing buffers, nearest word, numbers for people, normal forms of Unicode (UAX #15).
  */
 #include "core/base/text.h"
 
@@ -14,9 +14,10 @@
 #include <strings.h>
 
 #include <ctype.h>
+#include <utf8proc.h>
 
 #include "core/base/mem.h"
-#include "core/base/shown.h"
+#include "core/base/utf8.h"
 
 static void reserve(struct tt_text *t, size_t more)
 {
@@ -391,4 +392,159 @@ bool tt_text_to_bytes(const char *text, int64_t *ret_bytes)
         return false;
     *ret_bytes = (int64_t)value;
     return true;
+}
+
+/* ---- text of others ---- */
+
+void tt_text_add_shown(struct tt_text *t, const char *text, size_t size)
+{
+    size_t plain = 0; /* where text begins that is not added yet */
+    char buf[TT_SHOWN_BYTES];
+
+    for (size_t at = 0, taken = 0, n = 0; at < size; at += taken) {
+        if (tt_shown_next(text + at, size - at, buf, &taken, &n) != buf)
+            continue;
+        tt_text_add_bytes(t, text + plain, at - plain);
+        tt_text_add_bytes(t, buf, n);
+        plain = at + taken;
+    }
+    tt_text_add_bytes(t, text + plain, size - plain);
+}
+
+void tt_text_add_xml(struct tt_text *t, const char *text)
+{
+    struct tt_text shown = {0};
+
+    tt_text_add_shown(&shown, text, strlen(text));
+    for (size_t i = 0; i < shown.size; i++) {
+        const char c = shown.text[i];
+
+        if (c == '<' || c == '>')
+            tt_text_add(t, c == '<' ? "&lt;" : "&gt;");
+        else if (c == '&' || c == '"')
+            tt_text_add(t, c == '&' ? "&amp;" : "&quot;");
+        else
+            tt_text_add_bytes(t, &c, 1);
+    }
+    tt_text_release(&shown);
+}
+
+/* ---- UTF-8 ---- */
+
+void tt_utf8_repair(const char *text, size_t size, struct tt_text *out)
+{
+    while (size) {
+        int64_t bad = tt_utf8_invalid(text, size);
+        size_t good = bad < 0 ? size : (size_t)bad, skip = 0;
+
+        tt_text_add_bytes(out, text, good);
+        text += good;
+        size -= good;
+        if (!size)
+            break;
+        /* the longest incomplete character gives one mark, and so does any other bad byte */
+        for (skip = 3; skip > 1 && (skip > size || tt_utf8_unfinished(text, skip) != skip); skip--) {
+        }
+        tt_text_add_bytes(out, "\xef\xbf\xbd", 3);
+        text += skip;
+        size -= skip;
+    }
+}
+
+/* Code points, with room for at least one more. */
+struct codes {
+    utf8proc_int32_t *code;
+    utf8proc_ssize_t n, cap;
+};
+
+static utf8proc_ssize_t decompose(struct codes *c, utf8proc_int32_t code, utf8proc_option_t options)
+{
+    int boundary = 0;
+
+    for (;;) {
+        utf8proc_ssize_t room = c->cap - c->n;
+        utf8proc_ssize_t n = utf8proc_decompose_char(code, c->code + c->n, room, options, &boundary);
+
+        if (n <= room) {
+            c->n += n > 0 ? n : 0;
+            return n;
+        }
+        c->cap = 2 * c->cap + n;
+        c->code = tt_realloc(c->code, (size_t)c->cap, sizeof *c->code);
+    }
+}
+
+static unsigned class_of(utf8proc_int32_t code)
+{
+    return (unsigned)utf8proc_get_property(code)->combining_class;
+}
+
+/* Sorts a run of combining marks by their classes, of which there are 256; equal ones keep their order. */
+static void sort_marks(utf8proc_int32_t *code, size_t n)
+{
+    size_t begin[257] = {0};
+    utf8proc_int32_t *sorted;
+
+    for (size_t i = 0; i < n; i++)
+        begin[class_of(code[i]) + 1]++;
+    for (int k = 0; k < 256; k++)
+        begin[k + 1] += begin[k];
+    sorted = tt_calloc(n, sizeof *sorted);
+    for (size_t i = 0; i < n; i++)
+        sorted[begin[class_of(code[i])]++] = code[i];
+    memcpy(code, sorted, n * sizeof *sorted);
+    tt_free(sorted);
+}
+
+static void order_marks(struct codes *c)
+{
+    for (utf8proc_ssize_t i = 0, begin = 0; i < c->n; i = begin = i + 1) {
+        unsigned last = class_of(c->code[i]), next;
+        bool is_sorted = true;
+
+        for (; last && i + 1 < c->n && (next = class_of(c->code[i + 1])); i++) {
+            is_sorted = is_sorted && last <= next;
+            last = next;
+        }
+        if (!is_sorted)
+            sort_marks(c->code + begin, (size_t)(i + 1 - begin));
+    }
+}
+
+/* utf8proc_map would sort the marks in a time that grows with the square of their number. */
+int tt_utf8_normalize(enum tt_utf8_form form, const char *text, size_t size, struct tt_text *out)
+{
+    static const struct {
+        const char *name;
+        utf8proc_option_t options;
+    } row[] = {
+        [TT_UTF8_NFC] = {"NFC", UTF8PROC_STABLE | UTF8PROC_COMPOSE},
+        [TT_UTF8_NFD] = {"NFD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE},
+        [TT_UTF8_NFKC] = {"NFKC", UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT},
+        [TT_UTF8_NFKD] = {"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT},
+    };
+    struct codes c = {.cap = (utf8proc_ssize_t)size + 8};
+    utf8proc_ssize_t n = 0;
+
+    c.code = tt_calloc((size_t)c.cap, sizeof *c.code);
+    for (size_t i = 0, length; i < size && n >= 0; i += length) {
+        uint32_t code;
+
+        length = (size_t)tt_utf8_decode(text + i, size - i, &code);
+        n = length ? decompose(&c, (utf8proc_int32_t)code, row[form].options) : UTF8PROC_ERROR_INVALIDUTF8;
+    }
+    if (n >= 0) {
+        order_marks(&c);
+        n = utf8proc_normalize_utf32(c.code, c.n, row[form].options);
+    }
+    for (utf8proc_ssize_t i = 0; i < n; i++) {
+        char bytes[4];
+
+        tt_text_add_bytes(out, bytes, (size_t)tt_utf8_encode((uint32_t)c.code[i], bytes));
+    }
+    tt_free(c.code);
+    if (n >= 0)
+        return 0;
+    return tt_fail(TT_EDATA, "cannot convert %zu bytes of text to normal form %s: %s", size, row[form].name,
+                   utf8proc_errmsg(n));
 }

@@ -6,6 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/base/error.h"
+#include "core/base/utf8.h"
+
 /** A growing string. Zero-initialise it and release it when done. `text` is NULL until something is added. */
 struct tt_text {
     char *text;
@@ -13,7 +16,7 @@ struct tt_text {
     size_t cap;
 };
 
-void tt_text_add(struct tt_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void tt_text_add(struct tt_text *t, const char *fmt, ...) TT_PRINTF(2, 3);
 void tt_text_add_bytes(struct tt_text *t, const void *bytes, size_t size);
 void tt_text_release(struct tt_text *t);
 
@@ -33,9 +36,11 @@ void tt_text_add_divisors(struct tt_text *t, int64_t n);
 void tt_text_add_word(struct tt_text *t, const char *word);
 
 /**
- * Shows the text as core/base/shown.h says: text that another user has written must not steer the terminal on which it
- * is printed.
+ * Appends text as tt_shown shows it, or as the content of an element or an attribute of XML or HTML. The last one
+ * shows the text that is there: text that another user has written must not steer the terminal on which it is printed.
  */
+void tt_text_add_shown(struct tt_text *t, const char *text, size_t size);
+void tt_text_add_xml(struct tt_text *t, const char *text);
 void tt_text_make_printable(struct tt_text *t);
 
 /** The number of edits (insert, delete, replace, swap neighbours) that turn a into b, ignoring case; "did you mean". */
@@ -71,5 +76,13 @@ char *tt_text_count(char *buf, size_t buf_size, int64_t n);
 
 /** Reads a size such as 512, 4k, 16MiB, 1.5G (all powers of 1024); false when text is not one. */
 bool tt_text_to_bytes(const char *text, int64_t *ret_bytes);
+
+/** Appends text with U+FFFD for every byte sequence that is not UTF-8, as decoders of tokens do. */
+void tt_utf8_repair(const char *text, size_t size, struct tt_text *out);
+
+enum tt_utf8_form { TT_UTF8_NFC, TT_UTF8_NFD, TT_UTF8_NFKC, TT_UTF8_NFKD };
+
+/** Appends text in a normal form. TT_EDATA if it is not valid UTF-8. */
+int tt_utf8_normalize(enum tt_utf8_form form, const char *text, size_t size, struct tt_text *out) TT_MUST_CHECK;
 
 #endif

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * The owner of utf8proc: characters and normal forms (UAX #15).
+ * Characters of UTF-8, by utf8proc, and how text is shown. Nothing here allocates, so that errors can use it. The
+ * normal forms are in text.c.
  */
 #include "core/base/utf8.h"
 
+#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <utf8proc.h>
-
-#include "core/base/mem.h"
 
 int tt_utf8_decode(const char *p, size_t size, uint32_t *ret_code)
 {
@@ -79,125 +80,50 @@ size_t tt_utf8_unfinished(const char *text, size_t size)
     return 0;
 }
 
-void tt_utf8_repair(const char *text, size_t size, struct tt_text *out)
-{
-    while (size) {
-        int64_t bad = tt_utf8_invalid(text, size);
-        size_t good = bad < 0 ? size : (size_t)bad, skip = 0;
-
-        tt_text_add_bytes(out, text, good);
-        text += good;
-        size -= good;
-        if (!size)
-            break;
-        /* the longest incomplete character gives one mark, and so does any other bad byte */
-        for (skip = 3; skip > 1 && (skip > size || !may_become_valid(text, skip)); skip--) {
-        }
-        tt_text_add_bytes(out, "\xef\xbf\xbd", 3);
-        text += skip;
-        size -= skip;
-    }
-}
-
 int tt_utf8_encode(uint32_t code, char *buf)
 {
     return (int)utf8proc_encode_char((utf8proc_int32_t)code, (utf8proc_uint8_t *)buf);
 }
 
-/* Code points, with room for at least one more. */
-struct codes {
-    utf8proc_int32_t *code;
-    utf8proc_ssize_t n, cap;
-};
+/* ---- text without what a terminal or XML would take for a command ---- */
 
-static utf8proc_ssize_t decompose(struct codes *c, utf8proc_int32_t code, utf8proc_option_t options)
+/* Control characters of C0 and C1, and characters that set or isolate a direction, or end a line. */
+static bool is_command(uint32_t code)
 {
-    int boundary = 0;
-
-    for (;;) {
-        utf8proc_ssize_t room = c->cap - c->n;
-        utf8proc_ssize_t n = utf8proc_decompose_char(code, c->code + c->n, room, options, &boundary);
-
-        if (n <= room) {
-            c->n += n > 0 ? n : 0;
-            return n;
-        }
-        c->cap = 2 * c->cap + n;
-        c->code = tt_realloc(c->code, (size_t)c->cap, sizeof *c->code);
-    }
+    return (code < 0x20 && code != '\n') || (code >= 0x7f && code < 0xa0) || code == 0x061c || code == 0x200e ||
+           code == 0x200f || (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 
-static unsigned class_of(utf8proc_int32_t code)
+const char *tt_shown_next(const char *text, size_t size, char *buf, size_t *ret_used, size_t *ret_n)
 {
-    return (unsigned)utf8proc_get_property(code)->combining_class;
+    uint32_t code = 0;
+    int n = tt_utf8_decode(text, size, &code);
+
+    *ret_used = n ? (size_t)n : 1;
+    *ret_n = *ret_used;
+    if (n && !is_command(code))
+        return text;
+    if (!n)
+        code = (unsigned char)*text;
+    *ret_n = (size_t)snprintf(buf, TT_SHOWN_BYTES, n ? "\\u%04x" : "\\x%02x", code);
+    return buf;
 }
 
-/* Sorts a run of combining marks by their classes, of which there are 256; equal ones keep their order. */
-static void sort_marks(utf8proc_int32_t *code, size_t n)
+void tt_shown(char *out, size_t out_size, const char *text, size_t size)
 {
-    size_t begin[257] = {0};
-    utf8proc_int32_t *sorted;
+    size_t at = 0, used = 0;
+    char buf[TT_SHOWN_BYTES];
 
-    for (size_t i = 0; i < n; i++)
-        begin[class_of(code[i]) + 1]++;
-    for (int k = 0; k < 256; k++)
-        begin[k + 1] += begin[k];
-    sorted = tt_calloc(n, sizeof *sorted);
-    for (size_t i = 0; i < n; i++)
-        sorted[begin[class_of(code[i])]++] = code[i];
-    memcpy(code, sorted, n * sizeof *sorted);
-    tt_free(sorted);
-}
+    while (at < size) {
+        size_t taken = 0, n = 0;
+        const char *next = tt_shown_next(text + at, size - at, buf, &taken, &n);
 
-static void order_marks(struct codes *c)
-{
-    for (utf8proc_ssize_t i = 0, begin = 0; i < c->n; i = begin = i + 1) {
-        unsigned last = class_of(c->code[i]), next;
-        bool is_sorted = true;
-
-        for (; last && i + 1 < c->n && (next = class_of(c->code[i + 1])); i++) {
-            is_sorted = is_sorted && last <= next;
-            last = next;
-        }
-        if (!is_sorted)
-            sort_marks(c->code + begin, (size_t)(i + 1 - begin));
+        if (used + n >= out_size)
+            break;
+        memcpy(out + used, next, n);
+        used += n;
+        at += taken;
     }
-}
-
-/* utf8proc_map would sort the marks in a time that grows with the square of their number. */
-int tt_utf8_normalize(enum tt_utf8_form form, const char *text, size_t size, struct tt_text *out)
-{
-    static const struct {
-        const char *name;
-        utf8proc_option_t options;
-    } row[] = {
-        [TT_UTF8_NFC] = {"NFC", UTF8PROC_STABLE | UTF8PROC_COMPOSE},
-        [TT_UTF8_NFD] = {"NFD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE},
-        [TT_UTF8_NFKC] = {"NFKC", UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT},
-        [TT_UTF8_NFKD] = {"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT},
-    };
-    struct codes c = {.cap = (utf8proc_ssize_t)size + 8};
-    utf8proc_ssize_t n = 0;
-
-    c.code = tt_calloc((size_t)c.cap, sizeof *c.code);
-    for (size_t i = 0, length; i < size && n >= 0; i += length) {
-        uint32_t code;
-
-        length = (size_t)tt_utf8_decode(text + i, size - i, &code);
-        n = length ? decompose(&c, (utf8proc_int32_t)code, row[form].options) : UTF8PROC_ERROR_INVALIDUTF8;
-    }
-    if (n >= 0) {
-        order_marks(&c);
-        n = utf8proc_normalize_utf32(c.code, c.n, row[form].options);
-    }
-    for (utf8proc_ssize_t i = 0; i < n; i++) {
-        char bytes[4];
-
-        tt_text_add_bytes(out, bytes, (size_t)tt_utf8_encode((uint32_t)c.code[i], bytes));
-    }
-    tt_free(c.code);
-    if (n >= 0)
-        return 0;
-    return tt_fail(TT_EDATA, "cannot convert %zu bytes of text to normal form %s: %s", size, row[form].name,
-                   utf8proc_errmsg(n));
+    if (out_size)
+        out[used] = 0;
 }

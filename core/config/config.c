@@ -3,27 +3,28 @@
  * The configuration: defaults, then files, then flags, with the origin of each value; then the rules between keys.
  * Order of calls: new, load (or load_text), the flavor's values, any number of reads, free.
  */
+#include "core/config/config.h"
+
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/error.h"
+#include "core/base/key.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/config/internal.h"
-#include "core/config/parse/toml.h"
+#include "core/config/yaml.h"
 #include "core/os/file.h"
 
 enum { MOST_SUGGESTIONS = 200 }; /* a file of nothing but unknown keys must not take seconds */
 
-static struct tt_config_origin *origin_of(const struct tt_config *cfg, const struct tt_config_row *row)
-{
-    return &cfg->origins->of[row - tt_config_rows];
-}
-
 void tt_config_set_origin(struct tt_config *cfg, const struct tt_config_row *row, char *origin, char *where)
 {
-    struct tt_config_origin *o = origin_of(cfg, row);
+    struct tt_config_origin *o = tt_config_origin_of(cfg, row);
 
     tt_free(o->origin);
     tt_free(o->where);
@@ -75,14 +76,14 @@ const char *tt_config_origin(const struct tt_config *cfg, const char *path)
 {
     const struct tt_config_row *row = tt_config_row_find(path);
 
-    return row ? origin_of(cfg, row)->origin : NULL;
+    return row ? tt_config_origin_of(cfg, row)->origin : NULL;
 }
 
 const char *tt_config_where(const struct tt_config *cfg, const char *path)
 {
     const struct tt_config_row *row = tt_config_row_find(path);
 
-    return row ? origin_of(cfg, row)->where : NULL;
+    return row ? tt_config_origin_of(cfg, row)->where : NULL;
 }
 
 /* ---- files ---- */
@@ -125,7 +126,7 @@ static void note_null(struct tt_config_report *report, const struct tt_config_ro
 static void read_value(const struct source *s, const struct tt_config_row *row, const char *path,
                        const struct tt_yaml *key, const struct tt_yaml *value)
 {
-    struct tt_config_origin *o = origin_of(s->cfg, row);
+    struct tt_config_origin *o = tt_config_origin_of(s->cfg, row);
     const struct tt_yaml *fault = value;
     struct tt_text message = {0};
 
@@ -338,7 +339,7 @@ static void read_flag_value(struct tt_config *cfg, const struct tt_config_row *r
     if (tt_config_value_set(cfg, row, node, true, &why, NULL)) {
         tt_config_set_origin(cfg, row, tt_strdup(where), tt_strdup(where));
     } else {
-        origin_of(cfg, row)->is_bad = true;
+        tt_config_origin_of(cfg, row)->is_bad = true;
         tt_config_report_add(report, where, "%s", why.text);
     }
     tt_yaml_release(&doc);
@@ -456,4 +457,459 @@ int tt_config_load(struct tt_config *cfg, int n_files, const char *const *files,
 int tt_config_load_text(struct tt_config *cfg, const char *name, const char *text, size_t size)
 {
     return tt_config_read(cfg, &(struct tt_config_input){.text = text, .text_size = size, .text_name = name});
+}
+
+/* ---- keys that follow others ---- */
+
+/* Whether the key was not set, or was set to null. */
+static bool is_open(const struct tt_config *cfg, const char *path)
+{
+    struct tt_text value = {0};
+    bool open;
+
+    tt_config_value_text(cfg, tt_config_row_find(path), &value);
+    open = strcmp(value.text, "null") == 0;
+    tt_text_release(&value);
+    return open;
+}
+
+static void follow(struct tt_config *cfg, const char *path, const char *leader)
+{
+    tt_config_set_origin(cfg, tt_config_row_find(path), tt_strdup(leader), tt_strdup(leader));
+    tt_config_origin_of(cfg, tt_config_row_find(path))->is_derived = true;
+}
+
+void tt_config_follow(struct tt_config *cfg)
+{
+    struct tt_datasets *training = &cfg->training.dataset, *validation = &cfg->validation.dataset;
+
+    tt_config_datasets_name(training);
+    if (is_open(cfg, "validation.seq_len")) {
+        cfg->validation.seq_len = cfg->training.seq_len;
+        follow(cfg, "validation.seq_len", "training.seq_len");
+    }
+    if (is_open(cfg, "validation.dataset")) {
+        *validation = tt_config_datasets_held_back(training, cfg->validation.split > 0.0);
+        follow(cfg, "validation.dataset", "training.dataset");
+    }
+    tt_config_datasets_name(validation);
+    if (!cfg->validation.dataset_path && cfg->training.dataset_path && !validation->is_list && !training->is_list &&
+        strcmp(validation->entry->dataset, training->entry->dataset) == 0) {
+        cfg->validation.dataset_path = tt_strdup(cfg->training.dataset_path);
+        follow(cfg, "validation.dataset_path", "training.dataset_path");
+    }
+}
+
+/* ---- the flavor ---- */
+
+/* The row of a model dimension; NULL if a flavor cannot set it (another kind or section). */
+static const struct tt_config_row *flavor_row(const char *path, enum tt_config_kind kind, enum tt_config_kind other)
+{
+    const struct tt_config_row *row = tt_config_row_find(path);
+
+    if (!row || strncmp(row->path, "model.", 6) != 0 || (row->kind != kind && row->kind != other)) {
+        (void)tt_fail(TT_EINTERNAL, "'%s' is not a key that a flavor can set to such a value", path);
+        return NULL;
+    }
+    return row;
+}
+
+/* `dim: null` in a file means the same as no line: the value comes from the flavor. */
+static bool is_left_to_flavor(const struct tt_config *cfg, const struct tt_config_row *row)
+{
+    struct tt_text value = {0};
+    bool is_open;
+
+    tt_config_value_text(cfg, row, &value);
+    is_open = strcmp(value.text, "null") == 0 || strcmp(tt_config_origin_of(cfg, row)->origin, "flavor") == 0;
+    tt_text_release(&value);
+    return is_open;
+}
+
+int tt_config_set_flavor_int(struct tt_config *cfg, const char *path, int64_t value)
+{
+    const struct tt_config_row *row = flavor_row(path, TT_KIND_INT, TT_KIND_MAYBE);
+
+    if (!row)
+        return TT_EINTERNAL;
+    if (!is_left_to_flavor(cfg, row))
+        return 0;
+    if (row->kind == TT_KIND_INT) {
+        *(int64_t *)tt_config_member(cfg, row) = value;
+    } else {
+        *(int *)tt_config_member(cfg, row) = value != 0;
+    }
+    tt_config_set_origin(cfg, row, tt_strdup("flavor"), tt_strdup("flavor"));
+    tt_config_origin_of(cfg, row)->is_derived = true;
+    return 0;
+}
+
+int tt_config_set_flavor_real(struct tt_config *cfg, const char *path, double value)
+{
+    const struct tt_config_row *row = flavor_row(path, TT_KIND_REAL, TT_KIND_REAL);
+
+    if (!row)
+        return TT_EINTERNAL;
+    if (!is_left_to_flavor(cfg, row))
+        return 0;
+    *(double *)tt_config_member(cfg, row) = value;
+    tt_config_set_origin(cfg, row, tt_strdup("flavor"), tt_strdup("flavor"));
+    tt_config_origin_of(cfg, row)->is_derived = true;
+    return 0;
+}
+
+/* ---- another run ---- */
+
+bool tt_config_is_set(const struct tt_config *cfg, const char *path)
+{
+    const struct tt_config_origin *o = tt_config_origin_of(cfg, tt_config_row_find(path));
+
+    return !o->is_derived && strcmp(o->origin, "default") != 0;
+}
+
+int tt_config_adopt(struct tt_config *cfg, const char *path, const char *value, const char *origin)
+{
+    const struct tt_config_row *row = tt_config_row_find(path);
+    struct tt_yaml_doc doc = {0};
+    struct tt_text why = {0};
+    int rc = 0;
+
+    if (!row)
+        return tt_fail(TT_EINTERNAL, "'%s' is not a key", path);
+    if (tt_config_value_set(cfg, row, tt_config_flag_node(&doc, row, value), true, &why, NULL))
+        tt_config_set_origin(cfg, row, tt_strdup(origin), tt_strdup(origin));
+    else
+        rc = tt_fail(TT_EDATA, "%s: %s: %s", origin, path, why.text);
+    tt_yaml_release(&doc);
+    tt_text_release(&why);
+    return rc;
+}
+
+/* ---- where an error is ---- */
+
+static const char *const paths[TT_KEYS] = {
+    [TT_KEY_NONE] = "",
+    [TT_KEY_MODEL] = "model.name",
+    [TT_KEY_FLAVOR] = "model.flavor",
+    [TT_KEY_MODEL_FOLDER] = "model.hf_assets_path",
+    [TT_KEY_DIM] = "model.dim",
+    [TT_KEY_N_LAYERS] = "model.n_layers",
+    [TT_KEY_N_HEADS] = "model.n_heads",
+    [TT_KEY_MAX_POSITIONS] = "model.max_position_embeddings",
+    [TT_KEY_N_KV_HEADS] = "model.n_kv_heads",
+    [TT_KEY_HEAD_DIM] = "model.head_dim",
+    [TT_KEY_FFN_DIM] = "model.ffn_dim",
+    [TT_KEY_VOCAB_SIZE] = "model.vocab_size",
+    [TT_KEY_EXTEND_VOCABULARY] = "checkpoint.initial_load_extend_vocabulary",
+    [TT_KEY_NORM_EPS] = "model.norm_eps",
+    [TT_KEY_TIE_EMBEDDINGS] = "model.tie_embeddings",
+    [TT_KEY_ROPE_THETA] = "model.rope_theta",
+    [TT_KEY_ROPE_SCALING] = "model.rope_scaling",
+    [TT_KEY_ROPE_FACTOR] = "model.rope_scaling.factor",
+    [TT_KEY_ROPE_LOW] = "model.rope_scaling.low_freq_factor",
+    [TT_KEY_ROPE_HIGH] = "model.rope_scaling.high_freq_factor",
+    [TT_KEY_ROPE_ORIGINAL_MAX] = "model.rope_scaling.original_max",
+    [TT_KEY_INIT] = "training.init",
+    [TT_KEY_INIT_RULES] = "model.init_rules",
+    [TT_KEY_LORA_RANK] = "lora.rank",
+    [TT_KEY_LORA_MODULES] = "lora.target_modules",
+    [TT_KEY_BALANCE_COEFF] = "training.load_balance_coeff",
+    [TT_KEY_BALANCE_LOSS] = "training.microbatch_balance_loss",
+    [TT_KEY_BALANCED_EXPERTS] = "debug.moe_force_load_balance",
+    [TT_KEY_OPTIMIZER] = "optimizer.name",
+    [TT_KEY_NO_DECAY] = "optimizer.no_decay",
+    [TT_KEY_LR_FACTORS] = "optimizer.lr_factors",
+    [TT_KEY_GRADIENT_SYNC] = "training.gradient_sync",
+    [TT_KEY_DATASET] = "training.dataset",
+    [TT_KEY_DATASET_PATH] = "training.dataset_path",
+    [TT_KEY_VALIDATION_DATASET] = "validation.dataset",
+    [TT_KEY_VALIDATION_DATASET_PATH] = "validation.dataset_path",
+    [TT_KEY_SAMPLE_PROMPT] = "metrics.sample_prompt",
+    [TT_KEY_VALIDATION_SPLIT] = "validation.split",
+    [TT_KEY_TEXT_FIELD] = "training.text_field",
+    [TT_KEY_DOCUMENT_MASK] = "training.document_mask",
+    [TT_KEY_CHAT_TEMPLATE] = "training.chat_template",
+    [TT_KEY_LONG_CONVERSATIONS] = "dataloader.long_conversations",
+    [TT_KEY_REPEAT] = "dataloader.repeat",
+    [TT_KEY_SEQ_LEN] = "training.seq_len",
+    [TT_KEY_VALIDATION_SEQ_LEN] = "validation.seq_len",
+    [TT_KEY_STEPS] = "training.steps",
+    [TT_KEY_LOCAL_BATCH] = "training.local_batch_size",
+    [TT_KEY_GLOBAL_BATCH] = "training.global_batch_size",
+    [TT_KEY_PP_DEGREE] = "parallelism.pipeline_parallel_degree",
+    [TT_KEY_PP_SCHEDULE] = "parallelism.pipeline_parallel_schedule",
+    [TT_KEY_PP_SCHEDULE_CSV] = "parallelism.pipeline_parallel_schedule_csv",
+    [TT_KEY_PP_MICROBATCH_SIZE] = "parallelism.pipeline_parallel_microbatch_size",
+    [TT_KEY_PP_LAYERS_PER_STAGE] = "parallelism.pipeline_parallel_layers_per_stage",
+    [TT_KEY_PP_FIRST_LESS] = "parallelism.pipeline_parallel_first_stage_less_layers",
+    [TT_KEY_PP_LAST_LESS] = "parallelism.pipeline_parallel_last_stage_less_layers",
+    [TT_KEY_PP_MODULES] = "parallelism.module_fqns_per_model_part",
+    [TT_KEY_DP_REPLICATE_DEGREE] = "parallelism.data_parallel_replicate_degree",
+    [TT_KEY_DP_SHARD_DEGREE] = "parallelism.data_parallel_shard_degree",
+    [TT_KEY_CP_DEGREE] = "parallelism.context_parallel_degree",
+    [TT_KEY_TP_DEGREE] = "parallelism.tensor_parallel_degree",
+    [TT_KEY_EXACT_TP_DEGREE] = "parallelism.exact_tensor_parallel_degree",
+    [TT_KEY_EXACT_CP_DEGREE] = "parallelism.exact_context_parallel_degree",
+    [TT_KEY_EP_DEGREE] = "parallelism.expert_parallel_degree",
+    [TT_KEY_WRAP_POLICY] = "parallelism.fsdp_wrap_policy",
+    [TT_KEY_RESHARD] = "parallelism.fsdp_reshard_after_forward",
+    [TT_KEY_THREADS] = "parallelism.threads_per_rank",
+    [TT_KEY_MACHINE_FILE] = "parallelism.machine_file",
+    [TT_KEY_INIT_TIMEOUT] = "comm.init_timeout_seconds",
+    [TT_KEY_TRAIN_TIMEOUT] = "comm.train_timeout_seconds",
+    [TT_KEY_CACHE_DIR] = "dataloader.cache_dir",
+    [TT_KEY_RUN_FOLDER] = "job.dump_folder",
+    [TT_KEY_SAVE_POLICY] = "checkpoint.save_policy",
+    [TT_KEY_SAVE_FILTER] = "checkpoint.filter",
+    [TT_KEY_ASYNC_MODE] = "checkpoint.async_mode",
+    [TT_KEY_KEEP_LATEST] = "checkpoint.keep_latest_k",
+    [TT_KEY_EXCLUDE_FROM_LOADING] = "checkpoint.exclude_from_loading",
+    [TT_KEY_LOAD_IN_HF] = "checkpoint.initial_load_in_hf",
+    [TT_KEY_LEAVE_OUT] = "checkpoint.initial_load_leave_out",
+};
+
+void tt_config_name_keys(void)
+{
+    tt_key_use_names(paths);
+}
+
+const char *tt_config_key_path(enum tt_key key)
+{
+    return paths[key];
+}
+
+static bool is_builtin(const struct tt_config_origin *o)
+{
+    return tt_text_begins(o->origin, "builtin:");
+}
+
+bool tt_config_is_users(const struct tt_config *cfg, const struct tt_config_row *row)
+{
+    return tt_config_is_set(cfg, row->path) && !is_builtin(tt_config_origin_of(cfg, row));
+}
+
+/* The value, and what it follows from. */
+static void add_source(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out)
+{
+    enum { LONG = 40 };
+    const struct tt_config_origin *o = tt_config_origin_of(cfg, row);
+    struct tt_text value = {0};
+    bool is_null;
+
+    tt_config_value_text(cfg, row, &value);
+    is_null = value.size && strcmp(value.text, "null") == 0;
+    if (is_null && !o->is_derived)
+        tt_text_add(out, "not set");
+    else if (value.size && value.size <= LONG)
+        tt_text_add(out, "%s ", value.text);
+    if (o->is_derived)
+        tt_text_add(out, "from %s", strcmp(o->origin, "flavor") == 0 ? "model.flavor" : o->origin);
+    else if (is_builtin(o))
+        tt_text_add(out, "in the built-in %s", strcmp(o->origin, "builtin:quick") == 0 ? "quick run" : "configuration");
+    else if (!is_null)
+        tt_text_add(out, "by default");
+    tt_text_release(&value);
+}
+
+void tt_config_place(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out)
+{
+    const char *where = tt_config_origin_of(cfg, row)->where;
+
+    if (tt_config_is_users(cfg, row)) {
+        tt_text_add(out, strstr(where, row->path) ? "%s" : "%s: %s", where, row->path);
+        return;
+    }
+    tt_text_add(out, "%s (", row->path);
+    add_source(cfg, row, out);
+    tt_text_add(out, ")");
+}
+
+char *tt_config_beside(const struct tt_config *cfg, const char *path)
+{
+    const struct tt_config_row *row = tt_config_row_find(path);
+    const char *where = tt_config_origin_of(cfg, row)->where, *slash = strrchr(where, '/'), *value;
+    struct tt_path_info info = {0};
+    char *beside, *help = NULL;
+
+    value = row->kind == TT_KIND_TEXT ? *(char *const *)tt_config_member(cfg, row) : NULL;
+    if (!value || !*value || *value == '/' || !slash || tt_text_begins(where, "flag ") ||
+        tt_path_look(value, &info) < 0 || info.kind != TT_FILE_NONE || info.is_link)
+        return NULL;
+    beside = tt_format("%.*s/%s", (int)(slash - where), where, value);
+    if (tt_path_look(beside, &info) == 0 && info.kind != TT_FILE_NONE)
+        help = tt_format("paths are relative to the folder in which titan starts, not to the configuration: write '%s'",
+                         beside);
+    tt_free(beside);
+    return help;
+}
+
+int tt_config_locate(const struct tt_config *cfg, int rc)
+{
+    const char *path = paths[tt_error_key()];
+    struct tt_text place = {0};
+    char *beside;
+
+    if (rc >= 0 || !cfg || !path[0])
+        return rc;
+    tt_config_place(cfg, tt_config_row_find(path), &place);
+    beside = rc == TT_EDATA ? tt_config_beside(cfg, path) : NULL; /* what is not there is not read */
+    if (beside)
+        tt_error_drop_hint();
+    (void)tt_fail(rc, "%s: %s", place.text, tt_error_message());
+    if (beside)
+        (void)tt_error_add_hint(rc, "%s", beside);
+    tt_text_release(&place);
+    tt_free(beside);
+    return rc;
+}
+
+/* ---- collecting errors, so that all mistakes are reported at once ---- */
+
+enum { REPORT_BYTES = 14000 }; /* tt_fail's message holds 16 KiB */
+
+void tt_config_report_add(struct tt_config_report *report, const char *where, const char *fmt, ...)
+{
+    char message[2048];
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    for (char *c = message; *c; c++) {
+        if (((unsigned char)*c < 0x20 && *c != '\n') || *c == 0x7f)
+            *c = '?'; /* an escape sequence quoted from a file must not reach the terminal */
+    }
+    report->n++;
+    if (report->text.size + strlen(where) + strlen(message) > REPORT_BYTES) {
+        report->n_hidden++;
+        return;
+    }
+    tt_text_add(&report->text, "%s%s: %s", report->text.size ? "\n" : "", where, message);
+}
+
+void tt_config_report_key(struct tt_config_report *report, const char *where, const char *path, const char *message)
+{
+    if (strncmp(where, "flag --", 7) == 0 && strcmp(where + 7, path) == 0) {
+        tt_config_report_add(report, where, "%s", message);
+    } else {
+        tt_config_report_add(report, where, "%s: %s", path, message);
+    }
+}
+
+void tt_config_report_value(struct tt_config_report *report, const struct tt_config *cfg,
+                            const struct tt_config_row *row, const char *message)
+{
+    struct tt_text place = {0};
+
+    tt_config_place(cfg, row, &place);
+    tt_config_report_add(report, place.text, "%s", message);
+    tt_text_release(&place);
+}
+
+/* If there are several errors, each help line is indented below its error. */
+static void add_indented(struct tt_text *out, const char *text)
+{
+    const char *help;
+
+    while ((help = strstr(text, "\nhelp: "))) {
+        tt_text_add_bytes(out, text, (size_t)(help - text));
+        tt_text_add(out, "\n  help: ");
+        text = help + strlen("\nhelp: ");
+    }
+    tt_text_add(out, "%s", text);
+}
+
+int tt_config_report_finish(struct tt_config_report *report)
+{
+    int rc = 0;
+    char *line = report->notes.text, *end;
+
+    if (report->n == 1) {
+        rc = tt_fail(TT_EUSAGE, "%s", report->text.text);
+    } else if (report->n > 1) {
+        struct tt_text all = {0};
+
+        add_indented(&all, report->text.text);
+        if (report->n_hidden)
+            tt_text_add(&all, "\nand %d more", report->n_hidden);
+        rc = tt_fail(TT_EUSAGE, "%d errors in the %s\n%s", report->n,
+                     report->subject ? report->subject : "configuration", all.text);
+        tt_text_release(&all);
+    } else {
+        for (; line && *line; line = end + 1) {
+            end = strchr(line, '\n');
+            *end = 0;
+            tt_note("%s", line);
+        }
+    }
+    tt_text_release(&report->text);
+    tt_text_release(&report->notes);
+    return rc;
+}
+
+/* ---- configurations that come with titan, in the program or installed with it ---- */
+
+/* What `titan train` runs when it is given no file: a run of a minute that learns something on any machine. */
+static const char quick[] = "job:\n"
+                            "  dump_folder: ./outputs/quick\n"
+                            "  description: built-in quick run\n"
+                            "model:\n"
+                            "  name: llama3\n"
+                            "  flavor: debugmodel\n"
+                            "training:\n"
+                            "  dataset: kjv\n"
+                            "  seq_len: 256\n"
+                            "  local_batch_size: 2\n"
+                            "  global_batch_size: 8\n"
+                            "  steps: 60\n"
+                            "optimizer:\n"
+                            "  lr: 8e-4\n"
+                            "lr_scheduler:\n"
+                            "  warmup_steps: 2\n"
+                            "  decay_ratio: 0.8\n"
+                            "  decay_type: linear\n"
+                            "checkpoint:\n"
+                            "  enable: true\n"
+                            "  interval: 30\n"
+                            "metrics:\n"
+                            "  log_freq: 1\n"
+                            "validation:\n"
+                            "  local_batch_size: 4\n";
+
+const struct tt_config_builtin tt_config_builtins[] = {
+    {"builtin:quick", quick},
+    {"builtin:defaults", ""},
+};
+const int tt_config_n_builtins = sizeof tt_config_builtins / sizeof *tt_config_builtins;
+
+static bool is_file(const char *path)
+{
+    struct tt_path_info info = {0};
+
+    return tt_path_look(path, &info) == 0 && info.kind == TT_FILE_REGULAR;
+}
+
+char *tt_config_shipped(const char *path)
+{
+    static const char folder[] = "configs/";
+    struct tt_path_info info = {0};
+    char *program, *slash, *found = NULL;
+
+    if (strncmp(path, folder, strlen(folder)) != 0 || strchr(path + strlen(folder), '/') ||
+        tt_path_look(path, &info) < 0 || info.is_link || info.kind != TT_FILE_NONE)
+        return NULL;
+    program = tt_path_of_program();
+    for (int i = 0; i < 2 && program; i++) { /* PREFIX/bin/titan */
+        slash = strrchr(program, '/');
+        if (slash)
+            *slash = 0;
+    }
+    if (program)
+        found = tt_format("%s/share/titan/%s", program, path);
+    tt_free(program);
+    if (found && !is_file(found)) {
+        tt_free(found);
+        found = NULL;
+    }
+    return found;
 }

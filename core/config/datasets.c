@@ -9,7 +9,7 @@
 #include "core/base/mem.h"
 #include "core/config/internal.h"
 
-enum { ENTRIES_MOST = 64 }; /* of a list; core/data/mixture.h has the same limit */
+enum { ENTRIES_MOST = 64 }; /* of a list; core/data/sampler.h has the same limit */
 
 static void *field_of(const struct tt_dataset_entry *entry, const struct tt_config_row *row)
 {

@@ -5,7 +5,7 @@
 /** What the files of core/config share and nobody else includes. */
 
 #include "core/config/config.h"
-#include "core/config/parse/yaml.h"
+#include "core/config/yaml.h"
 
 /** Where one value came from. */
 struct tt_config_origin {

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/jsonline.h"
 #include "core/base/mem.h"
 #include "core/data/chat_template.h"
-#include "core/data/jsonline.h"
 
 struct tt_chat {
     const struct tt_tokenizer *tokenizer;

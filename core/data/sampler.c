@@ -7,8 +7,13 @@
 #include "core/data/sampler.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/math/rng.h"
 
@@ -283,4 +288,475 @@ int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, 
         find_positions(sampler, epoch, begin, length, positions);
 out:
     return rc;
+}
+
+/* ---- which documents are held out of training ---- */
+
+enum { WINDOW = 4 * TT_HOLDOUT_BLOCK, PROGRESS_TOKENS = 1 << 24 };
+
+/* Tokens that were read at once, since most documents are short. */
+struct window {
+    const struct tt_dataset *dataset;
+    int64_t begin, n;
+    int32_t *ids; /* WINDOW */
+};
+
+/* Tokens [begin, begin + n), n <= TT_HOLDOUT_BLOCK; valid until the next call. */
+static int look_at(struct window *w, int64_t begin, int64_t n, const int32_t **ret_ids)
+{
+    int64_t left = w->dataset->ref.info.n_tokens - begin;
+    int rc = 0;
+
+    if (begin < w->begin || begin + n > w->begin + w->n) {
+        w->n = 0;
+        TT_TRY(tt_dataset_copy(w->dataset, begin, left < WINDOW ? left : WINDOW, w->ids));
+        w->begin = begin;
+        w->n = left < WINDOW ? left : WINDOW;
+    }
+    *ret_ids = w->ids + (begin - w->begin);
+out:
+    return rc;
+}
+
+/* A document without tokens is not held out. */
+static int hash_document(struct window *w, int64_t begin, int64_t end, uint64_t *ret_hash)
+{
+    uint64_t hash = begin < end ? 0 : UINT64_MAX;
+    int rc = 0;
+
+    for (int64_t at = begin; at < end; at += TT_HOLDOUT_BLOCK) {
+        int64_t n = end - at < TT_HOLDOUT_BLOCK ? end - at : TT_HOLDOUT_BLOCK;
+        const int32_t *ids = NULL;
+
+        TT_TRY(look_at(w, at, n, &ids));
+        hash = tt_hash64(ids, (size_t)n * sizeof *ids, hash);
+    }
+    *ret_hash = hash;
+out:
+    return rc;
+}
+
+/* The hash as a number from 0 to below 1. A double holds 53 bits. */
+static double fraction_of(uint64_t hash)
+{
+    return (double)(hash >> 11) * 0x1p-53;
+}
+
+static int fail_undivided(const struct tt_dataset *d)
+{
+    const char *key = tt_key_name(TT_KEY_VALIDATION_SPLIT);
+
+    if (!d->offsets)
+        return tt_fail_key(TT_EUSAGE, TT_KEY_VALIDATION_SPLIT,
+                           "dataset '%s' does not say where its documents begin, and %s holds out whole documents\n"
+                           "help: titan's own packed files do; titan data pack makes them from text. Or validate on "
+                           "other data, with %s instead",
+                           d->ref.name, key, tt_key_name(TT_KEY_VALIDATION_DATASET));
+    return tt_fail_key(TT_EUSAGE, TT_KEY_VALIDATION_SPLIT,
+                       "dataset '%s' is a single document, and %s holds out whole documents\n"
+                       "help: divide the text into documents: a folder with a file for each, or JSON lines with one in "
+                       "each line (dataset jsonl). Or validate on other data, with %s instead",
+                       d->ref.name, key, tt_key_name(TT_KEY_VALIDATION_DATASET));
+}
+
+/* least: the smallest hash of a document, as a fraction. */
+static int fail_side(const struct tt_dataset *d, const struct tt_holdout *s, double least)
+{
+    const char *key = tt_key_name(TT_KEY_VALIDATION_SPLIT);
+    double percent = 100.0 * least;
+
+    if (s->held)
+        return tt_fail_key(TT_EUSAGE, TT_KEY_VALIDATION_SPLIT,
+                           "%s %.6g%% holds out all %lld documents of dataset '%s', and none is left to train on\n"
+                           "help: a smaller %s, or more documents",
+                           key, 100.0 * s->part, (long long)s->n_documents, d->ref.name, key);
+    if (percent >= 49.0)
+        return tt_fail_key(TT_EUSAGE, TT_KEY_VALIDATION_SPLIT,
+                           "%s %.6g%% holds out none of the %lld documents of dataset '%s'\nhelp: more documents, or "
+                           "validate on other data, with %s instead",
+                           key, 100.0 * s->part, (long long)s->n_documents, d->ref.name,
+                           tt_key_name(TT_KEY_VALIDATION_DATASET));
+    return tt_fail_key(TT_EUSAGE, TT_KEY_VALIDATION_SPLIT,
+                       "%s %.6g%% holds out none of the %lld documents of dataset '%s', which are few\nhelp: from "
+                       "%s=%.3g%% on one is held out",
+                       key, 100.0 * s->part, (long long)s->n_documents, d->ref.name, key,
+                       percent * 1.01); /* rounding to three digits must not end below it */
+}
+
+/* Adds the tokens of a document that are to be learned. */
+static int count_learned(const struct tt_dataset *d, int64_t begin, int64_t end, uint8_t *counts, int64_t *learned)
+{
+    int rc = 0;
+
+    if (!d->ref.info.mask_at)
+        *learned += end - begin;
+    for (int64_t at = begin; d->ref.info.mask_at && at < end; at += TT_HOLDOUT_BLOCK) {
+        int64_t n = end - at < TT_HOLDOUT_BLOCK ? end - at : TT_HOLDOUT_BLOCK;
+
+        TT_TRY(tt_dataset_counts(d, at, n, counts));
+        for (int64_t i = 0; i < n; i++)
+            *learned += counts[i];
+    }
+out:
+    return rc;
+}
+
+int64_t tt_holdout_bytes(int64_t n_documents)
+{
+    return (n_documents + 7) / 8;
+}
+
+int tt_holdout_init(struct tt_holdout *holdout, const struct tt_dataset *dataset, double part)
+{
+    struct window w = {.dataset = dataset, .ids = tt_calloc(WINDOW, sizeof *w.ids)};
+    uint8_t *counts = tt_calloc(TT_HOLDOUT_BLOCK, 1);
+    int64_t n_tokens = dataset->ref.info.n_tokens, shown = 0;
+    double least = 1.0;
+    int rc = 0;
+
+    *holdout = (struct tt_holdout){.part = part, .n_documents = dataset->ref.info.n_documents};
+    if (!dataset->offsets || holdout->n_documents < 2) {
+        rc = fail_undivided(dataset);
+        goto out;
+    }
+    holdout->is_held = tt_calloc((size_t)tt_holdout_bytes(holdout->n_documents), 1);
+    for (int64_t i = 0; i < holdout->n_documents; i++) {
+        int64_t begin = dataset->offsets[i], end = dataset->offsets[i + 1];
+        uint64_t hash = 0;
+
+        TT_TRY(hash_document(&w, begin, end, &hash));
+        least = fraction_of(hash) < least ? fraction_of(hash) : least;
+        if (begin - shown >= PROGRESS_TOKENS) {
+            tt_progress("choosing the documents that are held out", (double)begin, (double)n_tokens);
+            shown = begin;
+        }
+        if (fraction_of(hash) >= part)
+            continue;
+        holdout->is_held[i / 8] |= (uint8_t)(1 << i % 8);
+        holdout->held++;
+        holdout->held_tokens += end - begin;
+        TT_TRY(count_learned(dataset, begin, end, counts, &holdout->held_learned));
+    }
+    if (shown)
+        tt_progress("choosing the documents that are held out", (double)n_tokens, (double)n_tokens);
+    if (holdout->held == 0 || holdout->held == holdout->n_documents)
+        rc = fail_side(dataset, holdout, least);
+out:
+    tt_free(w.ids);
+    tt_free(counts);
+    return rc;
+}
+
+void tt_holdout_release(struct tt_holdout *holdout)
+{
+    tt_free(holdout->is_held);
+    *holdout = (struct tt_holdout){.is_held = NULL};
+}
+
+int tt_documents_init(struct tt_documents *documents, const struct tt_dataset *dataset,
+                      const struct tt_holdout *holdout, bool held_out)
+{
+    const struct tt_token_info *info = &dataset->ref.info;
+    struct tt_documents all = {.n = info->n_documents, .tokens = info->n_tokens, .learned = info->n_learned};
+    int64_t n = 0;
+
+    *documents = all;
+    if (!holdout)
+        return 0;
+    *documents =
+        (struct tt_documents){.n = holdout->held, .tokens = holdout->held_tokens, .learned = holdout->held_learned};
+    if (!held_out)
+        *documents = (struct tt_documents){.n = all.n - holdout->held,
+                                           .tokens = all.tokens - holdout->held_tokens,
+                                           .learned = all.learned - holdout->held_learned};
+    documents->index = tt_calloc_for((size_t)documents->n, sizeof *documents->index, dataset->ref.name);
+    if (!documents->index)
+        return TT_ENOMEM;
+    for (int64_t i = 0; i < holdout->n_documents; i++)
+        if ((holdout->is_held[i / 8] >> i % 8 & 1) == held_out)
+            documents->index[n++] = i;
+    return 0;
+}
+
+void tt_documents_release(struct tt_documents *documents)
+{
+    tt_free(documents->index);
+    *documents = (struct tt_documents){.n = 0};
+}
+
+/* ---- conversations packed into samples ---- */
+
+enum { NOT_LEARNED = -100, PADDING = -101 }; /* as in core/kernels/kernels.h */
+
+static int64_t length_of(const struct tt_dataset *d, int64_t document)
+{
+    return d->offsets[document + 1] - d->offsets[document];
+}
+
+static int fail_long(const struct tt_packs *p, int64_t document)
+{
+    return tt_fail_key(TT_EDATA, TT_KEY_LONG_CONVERSATIONS,
+                       "conversation %lld of dataset '%s' has %lld tokens, more than %s %lld\n"
+                       "help: a larger %s, or %s=truncate or drop",
+                       (long long)document + 1, p->dataset->ref.name, (long long)length_of(p->dataset, document),
+                       tt_key_name(TT_KEY_SEQ_LEN), (long long)p->seq_len, tt_key_name(TT_KEY_SEQ_LEN),
+                       tt_key_name(TT_KEY_LONG_CONVERSATIONS));
+}
+
+/* Whether one of the first seq_len tokens, other than the very first, is to be learned. */
+static int find_answer(struct tt_packs *p, int64_t document, bool *ret_found)
+{
+    int rc = tt_dataset_counts(p->dataset, p->dataset->offsets[document], p->seq_len, p->counts);
+
+    *ret_found = rc == 0 && p->seq_len > 1 && memchr(p->counts + 1, 1, (size_t)p->seq_len - 1);
+    return rc;
+}
+
+/* Decides whether a conversation is used. */
+static int choose(struct tt_packs *p, int64_t document, enum tt_long_conversations longs, bool *ret_used)
+{
+    int64_t n = length_of(p->dataset, document);
+    int rc = 0;
+
+    *ret_used = n > 0;
+    if (n <= p->seq_len)
+        return 0;
+    p->n_long++;
+    if (longs == TT_LONG_REFUSED)
+        return fail_long(p, document);
+    *ret_used = false;
+    if (longs == TT_LONG_TRUNCATED)
+        rc = find_answer(p, document, ret_used);
+    p->n_truncated += *ret_used;
+    return rc;
+}
+
+static int fail_empty(const struct tt_packs *p)
+{
+    return tt_fail(TT_EDATA,
+                   "dataset '%s' has no conversation with an answer within %s %lld; all %lld are longer\n"
+                   "help: a larger %s",
+                   p->dataset->ref.name, tt_key_name(TT_KEY_SEQ_LEN), (long long)p->seq_len, (long long)p->n_long,
+                   tt_key_name(TT_KEY_SEQ_LEN));
+}
+
+int tt_packs_init(struct tt_packs *packs, const struct tt_dataset *dataset, const struct tt_documents *documents,
+                  int64_t seq_len, enum tt_long_conversations longs)
+{
+    int64_t n = documents->n, used = seq_len; /* tokens of the last sample */
+    int rc = 0;
+
+    *packs = (struct tt_packs){.dataset = dataset, .seq_len = seq_len, .n_given = n};
+    packs->document = tt_calloc_for((size_t)n, sizeof *packs->document, dataset->ref.name);
+    packs->first = tt_calloc_for((size_t)n + 1, sizeof *packs->first, dataset->ref.name);
+    packs->counts = tt_calloc_for((size_t)seq_len, sizeof *packs->counts, dataset->ref.name);
+    if (!packs->document || !packs->first || !packs->counts)
+        return TT_ENOMEM;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t d = documents->index ? documents->index[i] : i;
+        int64_t length = length_of(dataset, d) < seq_len ? length_of(dataset, d) : seq_len;
+        bool is_used = false;
+
+        TT_TRY(choose(packs, d, longs, &is_used));
+        if (!is_used)
+            continue;
+        if (used + length > seq_len) {
+            packs->first[packs->n++] = packs->n_documents;
+            used = 0;
+        }
+        used += length;
+        packs->document[packs->n_documents++] = d;
+    }
+    packs->first[packs->n] = packs->n_documents;
+    if (!packs->n)
+        rc = fail_empty(packs);
+out:
+    return rc;
+}
+
+void tt_packs_release(struct tt_packs *packs)
+{
+    tt_free(packs->document);
+    tt_free(packs->first);
+    tt_free(packs->counts);
+    *packs = (struct tt_packs){0};
+}
+
+/* Fills n places with the beginning of a conversation. */
+static int put_conversation(struct tt_packs *p, int64_t document, int64_t n, int32_t *inputs, int32_t *labels)
+{
+    int64_t begin = p->dataset->offsets[document];
+    int rc = 0;
+
+    TT_TRY(tt_dataset_copy(p->dataset, begin, n, inputs));
+    TT_TRY(tt_dataset_counts(p->dataset, begin, n, p->counts));
+    for (int64_t i = 0; i + 1 < n; i++)
+        labels[i] = p->counts[i + 1] ? inputs[i + 1] : NOT_LEARNED;
+    labels[n - 1] = NOT_LEARNED;
+out:
+    return rc;
+}
+
+int tt_packs_get(struct tt_packs *packs, int64_t sample, int32_t *inputs, int32_t *labels, int32_t *positions)
+{
+    int64_t at = 0, T = packs->seq_len;
+    int rc = 0;
+
+    for (int64_t i = packs->first[sample]; i < packs->first[sample + 1]; i++) {
+        int64_t d = packs->document[i], n = length_of(packs->dataset, d) < T ? length_of(packs->dataset, d) : T;
+
+        TT_TRY(put_conversation(packs, d, n, inputs + at, labels + at));
+        for (int64_t k = 0; k < n && positions; k++)
+            positions[at + k] = (int32_t)k;
+        at += n;
+    }
+    for (int64_t begin = at; at < T; at++) {
+        inputs[at] = 0;
+        labels[at] = PADDING;
+        if (positions)
+            positions[at] = (int32_t)(at - begin);
+    }
+out:
+    return rc;
+}
+
+/* ---- the order of a weighted mixture ---- */
+
+/*
+ * Sample t (from 1) of dataset k with share w of a period W is wanted when its part of the first t samples, t w / W, is
+ * ahead of the samples that it has; it becomes late when it is a whole sample ahead. Of the datasets that are far
+ * enough ahead, the one that would become late first is next. With the right bounds nothing is ever late (R. Tijdeman,
+ * The chairman assignment problem, 1980): deviations stay within 1 - 1 / (2n - 2).
+ */
+
+/* Shares that have exactly the ratios of the weights, which are decimal numbers. False: their sum is too large. */
+static bool find_exact_shares(const double *weight, int n, double scale, int64_t *share)
+{
+    static const double nearly = 1e-9; /* weights such as 0.1 are rounded when they are read */
+    double sum = 0.0;
+    int64_t divisor = 0, total = 0;
+
+    for (int k = 0; k < n; k++) {
+        double scaled = weight[k] * scale, whole = nearbyint(scaled);
+
+        sum += whole;
+        if (whole < 1.0 || sum > 1e15 || fabs(scaled - whole) > nearly * whole)
+            return false;
+        share[k] = (int64_t)whole;
+        for (int64_t a = share[k]; a;) { /* Euclid's algorithm */
+            int64_t rest = divisor % a;
+
+            divisor = a;
+            a = rest;
+        }
+    }
+    for (int k = 0; k < n; k++)
+        total += share[k] /= divisor;
+    return total <= TT_MIXTURE_PERIOD;
+}
+
+/* Shares of TT_MIXTURE_PERIOD samples, at least one for each dataset. */
+static void round_shares(const double *weight, int n, int64_t *share)
+{
+    double sum = 0.0, most;
+    int64_t left = TT_MIXTURE_PERIOD;
+
+    for (int k = 0; k < n; k++)
+        sum += weight[k];
+    for (int k = 0; k < n; k++) {
+        share[k] = (int64_t)floor(weight[k] / sum * TT_MIXTURE_PERIOD);
+        share[k] = share[k] ? share[k] : 1;
+        left -= share[k];
+    }
+    for (int chosen = 0; left != 0; left -= left > 0 ? 1 : -1) { /* at most n times */
+        most = -INFINITY;
+        for (int k = 0; k < n; k++) {
+            double lack = weight[k] / sum * TT_MIXTURE_PERIOD - (double)share[k];
+
+            lack = left > 0 ? lack : -lack;
+            if (lack > most && (left > 0 || share[k] > 1)) {
+                most = lack;
+                chosen = k;
+            }
+        }
+        share[chosen] += left > 0 ? 1 : -1;
+    }
+}
+
+static void find_shares(const double *weight, int n, int64_t *share)
+{
+    double scale = 1.0;
+
+    for (int decimals = 0; decimals < 10; decimals++) {
+        if (find_exact_shares(weight, n, scale, share))
+            return;
+        scale *= 10.0;
+    }
+    round_shares(weight, n, share);
+}
+
+/* The dataset of the sample with index t - 1, when used[k] samples of each dataset precede it. */
+static int choose_dataset(const struct tt_mixture *m, const int64_t *used, int64_t t)
+{
+    int64_t unit = m->n > 1 ? 2 * m->n - 2 : 1;
+    int best = -1;
+
+    for (int k = 0; k < m->n; k++) {
+        if (unit * (m->share[k] * t - m->period * used[k]) < m->period)
+            continue;
+        if (best < 0 || (unit * (used[k] + 1) - 1) * m->share[best] < (unit * (used[best] + 1) - 1) * m->share[k])
+            best = k;
+    }
+    return best;
+}
+
+int tt_mixture_init(struct tt_mixture *ret_mixture, const double *weight, int n)
+{
+    struct tt_mixture m = {.n = n};
+    int64_t used[TT_MIXTURE_MOST] = {0};
+
+    if (n < 1 || n > TT_MIXTURE_MOST)
+        return tt_fail(TT_EUSAGE, "a mixture has %d datasets, wanted 1 to %d", n, TT_MIXTURE_MOST);
+    find_shares(weight, n, m.share);
+    for (int k = 0; k < n; k++)
+        m.begin[k + 1] = m.begin[k] + m.share[k];
+    m.period = m.begin[n];
+    m.part = tt_calloc((size_t)m.period, sizeof *m.part);
+    m.number = tt_calloc((size_t)m.period, sizeof *m.number);
+    m.place = tt_calloc((size_t)m.period, sizeof *m.place);
+    for (int64_t i = 0; i < m.period; i++) {
+        int k = choose_dataset(&m, used, i + 1);
+
+        m.part[i] = (uint8_t)k;
+        m.number[i] = (int32_t)used[k];
+        m.place[m.begin[k] + used[k]++] = (int32_t)i;
+    }
+    *ret_mixture = m;
+    return 0;
+}
+
+void tt_mixture_release(struct tt_mixture *m)
+{
+    tt_free(m->part);
+    tt_free(m->number);
+    tt_free(m->place);
+    *m = (struct tt_mixture){.n = 0};
+}
+
+struct tt_mixture_sample tt_mixture_get(const struct tt_mixture *m, int64_t sample)
+{
+    int64_t at = sample % m->period;
+    int k = m->part[at];
+
+    return (struct tt_mixture_sample){k, sample / m->period * m->share[k] + m->number[at]};
+}
+
+int64_t tt_mixture_find(const struct tt_mixture *m, int part, int64_t number)
+{
+    int64_t share = m->share[part], at;
+
+    if (__builtin_mul_overflow(number / share, m->period, &at) ||
+        __builtin_add_overflow(at, m->place[m->begin[part] + number % share], &at))
+        return INT64_MAX;
+    return at;
 }

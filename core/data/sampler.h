@@ -7,8 +7,129 @@
 
 #include "core/base/error.h"
 #include "core/data/dataset.h"
-#include "core/data/holdout.h"
-#include "core/data/packs.h"
+
+/**
+ * Which documents of a dataset (or conversations, of chat data) are held out of training, to validate on. It depends on
+ * the tokens of each document and on nothing else: not on its place in the file, on other documents, on a seed or on
+ * the number of ranks. So equal documents are on one side, a larger part holds out what a smaller one does and more,
+ * and data that grows keeps what it had where it was.
+ *
+ * A document is held out if its hash, read as a fraction of 2^64, is less than the part. The hash is XXH3 (64 bits) of
+ * its tokens as little-endian int32, in blocks of TT_HOLDOUT_BLOCK; the seed of a block is the hash of the block
+ * before it, and that of the first one is 0. This must not change: runs rely on it when they continue.
+ */
+enum { TT_HOLDOUT_BLOCK = 1 << 16 };
+
+struct tt_holdout {
+    double part;         /* of the documents that is held out, on average: above 0, below 1 */
+    int64_t n_documents; /* of the dataset */
+    int64_t held;        /* documents that are held out, their tokens, and those of them that are to be learned */
+    int64_t held_tokens;
+    int64_t held_learned;
+    uint8_t *is_held; /* a bit for each document, the lowest bit of a byte first */
+};
+
+/**
+ * Reads the whole dataset; reports progress if it is large. Zero-initialise the holdout; release it also after an
+ * error. TT_EUSAGE if the dataset does not say where its documents begin, is one document, or would have none on one
+ * of the sides.
+ */
+int tt_holdout_init(struct tt_holdout *holdout, const struct tt_dataset *dataset, double part) TT_MUST_CHECK;
+void tt_holdout_release(struct tt_holdout *holdout);
+
+/** The bytes of is_held for n documents. */
+int64_t tt_holdout_bytes(int64_t n_documents);
+
+/** The documents on one side, or all of a dataset: how many, and which. */
+struct tt_documents {
+    int64_t n, tokens, learned;
+    int64_t *index; /* the documents, in file order; NULL: all */
+};
+
+/**
+ * The documents that are trained on or, with held_out, those that are not. holdout NULL: all of the dataset. The caller
+ * releases them, also after an error.
+ */
+int tt_documents_init(struct tt_documents *documents, const struct tt_dataset *dataset,
+                      const struct tt_holdout *holdout, bool held_out) TT_MUST_CHECK;
+void tt_documents_release(struct tt_documents *documents);
+
+/**
+ * Samples of a dataset with a mask (chat data): conversations are packed whole, as many as fit, in file order; the next
+ * one that does not fit begins the next sample. So which conversations a sample has depends on nothing but the data and
+ * seq_len, and an epoch has the same number of samples whatever their order. The rest of a sample is padding.
+ */
+enum tt_long_conversations {
+    TT_LONG_TRUNCATED, /* their first seq_len tokens are used, unless they have nothing to learn */
+    TT_LONG_DROPPED,
+    TT_LONG_REFUSED,
+};
+
+struct tt_packs {
+    const struct tt_dataset *dataset;
+    int64_t seq_len;
+    int64_t n;         /* samples */
+    int64_t n_given;   /* conversations that there were to choose from */
+    int64_t *document; /* the conversations that are used */
+    int64_t *first;    /* n + 1: where each sample begins in `document` */
+    int64_t n_documents;
+    int64_t n_long;      /* conversations of more than seq_len tokens */
+    int64_t n_truncated; /* the long ones that are used; the others are left out */
+    uint8_t *counts;     /* scratch, seq_len */
+};
+
+/**
+ * Packs `documents` of the dataset, which must outlive the packs. The caller zero-initialises and releases the packs,
+ * also after an error. TT_EDATA for a long conversation with TT_LONG_REFUSED, and if none is left.
+ */
+int tt_packs_init(struct tt_packs *packs, const struct tt_dataset *dataset, const struct tt_documents *documents,
+                  int64_t seq_len, enum tt_long_conversations longs) TT_MUST_CHECK;
+void tt_packs_release(struct tt_packs *packs);
+
+/**
+ * Fills one sample: inputs, labels (the next token if it is to be learned, else -100; -101 in padding) and, unless it
+ * is NULL, positions within conversations. Padding is token 0, a document of its own. Allocates nothing. Fails as
+ * tt_dataset_copy does.
+ */
+int tt_packs_get(struct tt_packs *packs, int64_t sample, int32_t *inputs, int32_t *labels,
+                 int32_t *positions) TT_MUST_CHECK;
+
+/**
+ * Which dataset each sample of a weighted mixture comes from. This is a pure function of the sample's number, found in
+ * constant time, so a run may continue from any sample on any number of ranks.
+ *
+ * Weights become shares: whole numbers with the same ratios, as small as possible. Their sum is the period, after which
+ * the order repeats. In every prefix of the samples, the number of those of a dataset differs from its part of the
+ * prefix by less than one. If a period would be longer than TT_MIXTURE_PERIOD samples, weights are rounded to multiples
+ * of 1 / TT_MIXTURE_PERIOD of their sum.
+ */
+enum { TT_MIXTURE_MOST = 64, TT_MIXTURE_PERIOD = 1 << 20 };
+
+struct tt_mixture {
+    int n;                              /* datasets */
+    int64_t period;                     /* samples */
+    int64_t share[TT_MIXTURE_MOST];     /* of each dataset in a period */
+    int64_t begin[TT_MIXTURE_MOST + 1]; /* of each dataset's part of `place` */
+    uint8_t *part;                      /* of each sample of a period: its dataset */
+    int32_t *number;                    /* of each sample of a period: how many of its dataset precede it */
+    int32_t *place;                     /* of each dataset: where its samples are in a period */
+};
+
+/** A sample of a dataset. */
+struct tt_mixture_sample {
+    int part;
+    int64_t number;
+};
+
+/** The weights are positive numbers, 1 to TT_MIXTURE_MOST of them. The caller releases the mixture. */
+int tt_mixture_init(struct tt_mixture *mixture, const double *weight, int n) TT_MUST_CHECK;
+void tt_mixture_release(struct tt_mixture *mixture);
+
+/** What sample `sample` >= 0 of the mixture is. */
+struct tt_mixture_sample tt_mixture_get(const struct tt_mixture *mixture, int64_t sample);
+
+/** The reverse: which sample of the mixture is sample `number` of dataset `part`; INT64_MAX if that is too large. */
+int64_t tt_mixture_find(const struct tt_mixture *mixture, int part, int64_t number);
 
 /**
  * The order of training samples. The documents of an epoch, in file order or shuffled by (seed, epoch), form one stream
@@ -17,7 +138,7 @@
  * epoch g div S. So the whole state of a loader is this one integer. Every rank makes its own sampler and gets
  * the same samples.
  *
- * A dataset with a mask (chat data) has samples of whole conversations instead (core/data/packs.h); these samples are
+ * A dataset with a mask (chat data) has samples of whole conversations instead (struct tt_packs); these samples are
  * what is shuffled.
  *
  * If documents of the dataset are held out, a sampler knows only those of one side; it is as if the others were not in

@@ -12,7 +12,7 @@
 
 #include "core/base/hash.h"
 #include "core/base/mem.h"
-#include "core/os/path.h"
+#include "core/os/file.h"
 
 /* --- types --- */
 

@@ -12,7 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/os/cpu.h"
+#include "core/os/machine.h"
 
 static const struct tt_kernels generic = {
     .name = "generic",

@@ -9,7 +9,7 @@
  */
 #include <math.h>
 
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/models/gguf.h"
 #include "core/models/hf.h"

@@ -13,6 +13,7 @@
 #include "core/base/mem.h"
 #include "core/models/internal.h"
 #include "core/models/lora.h"
+#include "core/os/file.h"
 
 /* norm_eps is a float, tied an int (FLAG), a WORD an enum; the rest is int64_t, bool or double. */
 enum kind { INT, FLAG, BOOL, FLOAT, REAL, WORD };

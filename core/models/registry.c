@@ -14,6 +14,7 @@
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 #include "core/models/lora.h"
+#include "core/os/file.h"
 
 /* --- sizes: overrides over a flavor's, sizes that follow from others, and checks; messages name the keys --- */
 

@@ -17,11 +17,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/error.h"
 #include "core/base/json.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
-#include "core/os/path.h"
 
 enum { TRIES = 20, NAME_BYTES = 256, STAT_BYTES = 1024 };
 

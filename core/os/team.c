@@ -22,9 +22,8 @@
 #include <linux/futex.h>
 
 #include "core/base/mem.h"
-#include "core/os/cores.h"
 #include "core/os/file.h"
-#include "core/os/limits.h"
+#include "core/os/machine.h"
 
 enum {
     SPINS = 20000, /* some tenths of a millisecond: longer than between two runs, too short to be noticed */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/base/utf8.h"
 
 /* --- the alphabet of byte-level BPE --- */

@@ -8,6 +8,7 @@
 
 #include "core/base/hash.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/base/utf8.h"
 #include "core/tokenizer/internal.h"
 #include "core/tokenizer/tokenizer.h"

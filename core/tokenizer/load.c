@@ -6,13 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/builtin.h"
+#include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/json.h"
-#include "core/base/log.h"
+#include "core/base/jsonline.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/base/utf8.h"
-#include "core/data/builtin.h"
-#include "core/data/jsonline.h"
 #include "core/os/file.h"
 #include "core/tokenizer/gguf.h"
 #include "core/tokenizer/internal.h"

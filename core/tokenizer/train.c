@@ -14,12 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/error.h"
 #include "core/base/hash.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/base/utf8.h"
 #include "core/os/file.h"
-#include "core/os/path.h"
 #include "core/tokenizer/decoder.h"
 
 /* --- counting words --- */

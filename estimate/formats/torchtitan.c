@@ -13,7 +13,7 @@
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "core/config/parse/toml.h"
+#include "core/config/yaml.h"
 #include "core/os/file.h"
 #include "estimate/formats/formats.h"
 #include "estimate/model/job.h"
@@ -25,7 +25,7 @@ static const struct {
     const char *was, *path;
 } renamed[] = {
 #define TT_RENAMED(was, path) {was, path},
-#include "core/config/import/renamed.def"
+#include "core/config/foreign.def"
 };
 
 /* The name of a key in torchtitan_keys.def. What is recomputed has other keys in 2026, not other names. */

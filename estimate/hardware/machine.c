@@ -10,6 +10,7 @@
 #include <strings.h>
 
 #include "core/base/text.h"
+#include "core/os/file.h"
 
 #define GIB  (1024.0 * 1024.0 * 1024.0)
 #define MIB  (1024.0 * 1024.0)

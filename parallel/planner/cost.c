@@ -11,6 +11,7 @@
 #include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/ops/op.h"
+#include "core/os/file.h"
 #include "core/program/instr/instr.h"
 
 enum { TERMS = 3 };

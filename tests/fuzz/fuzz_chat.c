@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/builtin.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/base/utf8.h"
-#include "core/data/builtin.h"
 #include "core/data/chat.h"
 #include "fuzz.h"
 

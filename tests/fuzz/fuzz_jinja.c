@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 
+#include "core/base/text.h"
 #include "core/base/utf8.h"
 #include "core/data/jinja/jinja.h"
 #include "fuzz.h"

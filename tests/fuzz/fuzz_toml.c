@@ -4,8 +4,8 @@
  */
 #include <stdlib.h>
 
-#include "core/config/import/import.h"
-#include "core/config/parse/yaml.h"
+#include "core/config/import.h"
+#include "core/config/yaml.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -20,6 +20,7 @@
 #include "core/base/mem.h"
 #include "core/comm/comm.h"
 #include "core/models/lora.h"
+#include "core/os/file.h"
 #include "parallel/layout/patterns.h"
 
 int reference_check(int rc)

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#include "core/base/log.h"
+#include "core/base/error.h"
 
 /** What was logged since log_catch. */
 static struct caught_log {

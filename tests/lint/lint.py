@@ -35,13 +35,13 @@ ONE_TOPIC = []
 OWNERS = {
     "mpi.h": "parallel/comm/mpi.c",
     "cblas.h": "core/kernels/blas.c",
-    "yaml.h": "core/config/parse/yaml.c",
+    "yaml.h": "core/config/yaml.c",
     "jansson.h": "core/base/json.h",
-    "utf8proc.h": "core/base/utf8.c",
+    "utf8proc.h": ("core/base/utf8.c", "core/base/text.c"),
     "pcre2.h": "core/tokenizer/regex.c",
     "xxhash.h": "core/base/hash.c",
-    "hwloc.h": "core/os/cores.c",
-    "zlib.h": ("core/base/hash.c", "core/data/reader.c"),
+    "hwloc.h": "core/os/machine.c",
+    "zlib.h": ("core/base/hash.c", "core/data/source.c"),
     "zstd.h": None,
 }
 
@@ -324,7 +324,7 @@ PRINTERS = {
 
 
 def screens_print_what_is_shown():
-    """Text of files must not steer the terminal: tt_print, tt_screen_put and messages escape it (core/base/shown.h)."""
+    """Text of files must not steer the terminal: tt_print, tt_screen_put and messages escape it (core/base/utf8.h)."""
     call = re.compile(r"(?<![\w.>])(v?printf|puts|putchar|perror)\s*\(|\b(stdout|stderr)\b")
     screen = re.compile(r"tt_screen_put\(std|tt_screen_columns\(file == stderr |fflush\(std|"
                         r"ferror\(std|tt_describe_run\(|fprintf\(stderr, *$")

@@ -2,7 +2,6 @@
 #ifndef TT_TESTS_TRAIN_JOB_H
 #define TT_TESTS_TRAIN_JOB_H
 
-#include "core/data/mixture.h"
 #include "core/data/sampler.h"
 #include "core/optim/optim.h"
 #include "parallel/engine/engine.h"

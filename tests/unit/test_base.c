@@ -14,7 +14,6 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
-#include "core/base/shown.h"
 #include "core/base/text.h"
 #include "core/base/utf8.h"
 #include "core/math/exact.h"

@@ -11,11 +11,12 @@
 
 #include <cmocka.h>
 
+#include "core/base/builtin.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
-#include "core/data/builtin.h"
 #include "core/data/chat.h"
 #include "core/data/chat_template.h"
+#include "core/os/file.h"
 
 static json_t *golden;
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "config_help.h"
-#include "core/config/parse/toml.h"
+#include "core/config/yaml.h"
 #include "core/math/rng.h"
 #include "core/os/file.h"
 #include "tests/help/log.h"

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "core/os/cores.h"
+#include "core/os/machine.h"
 
 /* What a process finds on `machine` (NULL: this one), bound to the first n of its processors (0: not bound). */
 static struct tt_cores ask(const char *machine, int n)

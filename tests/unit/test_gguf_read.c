@@ -13,8 +13,8 @@
 
 #include "checkpoint/format/gguf.h"
 #include "checkpoint/read/weights.h"
+#include "core/base/error.h"
 #include "core/base/hash.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/models/gguf.h"
 #include "core/os/file.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
+#include "core/base/error.h"
 #include "core/base/json.h"
-#include "core/base/log.h"
 #include "core/models/hf.h"
+#include "core/os/file.h"
 #include "model_help.h"
 
 /* --- what a config.json says by saying nothing --- */

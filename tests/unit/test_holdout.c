@@ -14,7 +14,6 @@
 
 #include "core/base/hash.h"
 #include "core/base/mem.h"
-#include "core/data/holdout.h"
 #include "core/data/sampler.h"
 #include "core/os/file.h"
 

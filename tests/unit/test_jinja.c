@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "core/data/jinja/jinja.h"
+#include "core/os/file.h"
 
 static json_t *golden;
 

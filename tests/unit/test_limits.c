@@ -14,7 +14,7 @@
 
 #include "core/base/mem.h"
 #include "core/os/file.h"
-#include "core/os/limits.h"
+#include "core/os/machine.h"
 
 struct file {
     const char *path, *text;

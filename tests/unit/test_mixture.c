@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "core/data/mixture.h"
+#include "core/data/sampler.h"
 #include "core/math/rng.h"
 
 static struct tt_mixture make(const double *weight, int n)

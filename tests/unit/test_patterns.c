@@ -3,7 +3,9 @@
  * What of a tokenizer depends on Unicode: regular expressions and normal forms.
  */
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/base/utf8.h"
+#include "core/os/file.h"
 #include "core/tokenizer/pretokenizer.h"
 #include "core/tokenizer/regex.h"
 #include "tokenizer_help.h"

@@ -3,9 +3,10 @@
 
 #include <pthread.h>
 
+#include "core/base/builtin.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/base/utf8.h"
-#include "core/data/builtin.h"
 #include "core/math/rng.h"
 #include "core/os/file.h"
 #include "core/tokenizer/decoder.h"

@@ -4,8 +4,8 @@
  */
 #include <stdio.h>
 
+#include "core/base/builtin.h"
 #include "core/base/mem.h"
-#include "core/data/builtin.h"
 #include "core/os/file.h"
 #include "tests/help/log.h"
 #include "tokenizer_help.h"

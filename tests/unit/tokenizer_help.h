@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "core/base/json.h"
+#include "core/os/file.h"
 #include "core/tokenizer/tokenizer.h"
 
 #define DATA TT_SOURCE_DIR "/tests/unit/data/"

@@ -7,7 +7,6 @@
 #include "core/comm/comm.h"
 #include "core/config/config.h"
 #include "core/data/dataset.h"
-#include "core/data/mixture.h"
 #include "core/data/sampler.h"
 #include "core/tokenizer/tokenizer.h"
 #include "trainer/job/setup.h"

@@ -13,8 +13,7 @@
 #include "checkpoint/steps/steps.h"
 #include "core/base/mem.h"
 #include "core/kernels/kernels.h"
-#include "core/os/cores.h"
-#include "core/os/limits.h"
+#include "core/os/machine.h"
 #include "core/os/team.h"
 #include "trainer/job/tensors.h"
 

@@ -15,7 +15,6 @@
 #include "core/models/hf.h"
 #include "core/models/lora.h"
 #include "core/os/file.h"
-#include "core/os/path.h"
 #include "core/tokenizer/gguf.h"
 #include "core/tokenizer/tokenizer.h"
 #include "parallel/layout/init.h"

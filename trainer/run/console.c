@@ -13,7 +13,7 @@
 
 #include <unistd.h>
 
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/os/file.h"
 

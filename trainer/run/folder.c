@@ -20,7 +20,6 @@
 #include "checkpoint/steps/steps.h"
 #include "checkpoint/steps/store.h"
 #include "core/base/json.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/kernels/kernels.h"

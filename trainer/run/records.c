@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 

@@ -13,8 +13,8 @@
 
 #include <unistd.h>
 
+#include "core/base/error.h"
 #include "core/base/hash.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 

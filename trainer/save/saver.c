@@ -12,7 +12,7 @@
 #include "checkpoint/save/replicas.h"
 #include "checkpoint/save/save.h"
 #include "checkpoint/steps/steps.h"
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/models/model_json.h"

@@ -13,7 +13,7 @@
 #include "checkpoint/load/load.h"
 #include "checkpoint/steps/line.h"
 #include "checkpoint/steps/steps.h"
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 #include "trainer/data/data.h"

@@ -5,7 +5,7 @@
  */
 #include "trainer/step/validation.h"
 
-#include "core/base/log.h"
+#include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/math/round.h"
 #include "core/os/file.h"

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/base/utf8.h"
 #include "core/data/jinja/internal.h"
 

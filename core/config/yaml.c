@@ -4,7 +4,7 @@
  * with an explicit stack, so that deep nesting reaches a limit instead of crashing. An alias shares the node of its
  * anchor. So aliases of aliases cost nothing until the tree is walked; the number of aliases is limited for that.
  */
-#include "core/config/parse/yaml.h"
+#include "core/config/yaml.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -12,6 +12,7 @@
 #include <yaml.h>
 
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/base/utf8.h"
 
 struct anchor {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CONFIG_IMPORT_IMPORT_H
-#define TT_CONFIG_IMPORT_IMPORT_H
+#ifndef TT_CONFIG_IMPORT_H
+#define TT_CONFIG_IMPORT_H
 
 #include <stddef.h>
 

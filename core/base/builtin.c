@@ -2,7 +2,7 @@
  *
  * The built-in corpus and tokenizer; builtin.S puts the files into the program.
  */
-#include "core/data/builtin.h"
+#include "core/base/builtin.h"
 
 extern const char tt_builtin_kjv_train[], tt_builtin_kjv_train_end[];
 extern const char tt_builtin_kjv_validation[], tt_builtin_kjv_validation_end[];

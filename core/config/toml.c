@@ -2,8 +2,6 @@
  *
  * A reader of TOML; see toml.h. One pass over the text by recursive descent; the depth is limited.
  */
-#include "core/config/parse/toml.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +9,9 @@
 #include <ctype.h>
 
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/base/utf8.h"
+#include "core/config/yaml.h"
 
 struct reader {
     const char *at, *end, *line_start;

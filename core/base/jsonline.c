@@ -2,13 +2,14 @@
  *
  * A scanner of JSON (RFC 8259) for the lines of a corpus.
  */
-#include "core/data/jsonline.h"
+#include "core/base/jsonline.h"
 
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/text.h"
 #include "core/base/utf8.h"
 
 enum { DEEPEST = 2048, DEEPEST_TREE = 100, REPLACEMENT = 0xfffd };

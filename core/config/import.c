@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Reads a configuration of torchtitan's; see import.h. Every key of the file becomes an item, whose fate the tables
- * decide: schema.def and pending.def, inactive.def, renamed.def.
+ * decide: schema.def and foreign.def.
  */
-#include "core/config/import/import.h"
+#include "core/config/import.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,15 +13,34 @@
 #include <ctype.h>
 
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/base/utf8.h"
-#include "core/config/import/items.h"
-#include "core/config/parse/toml.h"
+#include "core/config/internal.h"
+
+/* What reading a torchtitan file gives and writing takes: one item per key, in the order of the file. */
+enum tt_import_fate { TT_IMPORT_KEPT, TT_IMPORT_REFUSED, TT_IMPORT_LEFT_OUT };
+
+struct tt_import_item {
+    char *was;                       /* the key in the file: "checkpoint.enable_checkpoint" */
+    const char *path;                /* titan's name of it, or `was` if titan has no such key */
+    const struct tt_config_row *row; /* NULL: titan has no such key */
+    const struct tt_yaml *value;     /* in the file; NULL: it is in cfg alone */
+    enum tt_import_fate fate;
+    char *why; /* of what is refused or left out, perhaps with "\nhelp: ..."; for what is kept, a remark or NULL */
+};
+
+struct tt_import {
+    const char *name;
+    struct tt_config *cfg; /* the values of the items that are kept */
+    struct tt_import_item *item;
+    int n, cap;
+};
 
 static const struct {
     const char *was, *path;
 } renamed[] = {
 #define TT_RENAMED(was, path) {was, path},
-#include "core/config/import/renamed.def"
+#include "core/config/foreign.def"
 };
 
 /* Values of keys that titan does not have, which mean a value of a key that it has. */
@@ -42,7 +61,8 @@ static const struct {
      "torchtitan streams the validation part from Hugging Face, titan downloads nothing: name a folder with its files"},
 };
 
-const struct tt_import_item *tt_import_find(const struct tt_import *import, const char *path)
+/* The item of a key, by titan's name; NULL: the file does not have it. */
+static const struct tt_import_item *find_item(const struct tt_import *import, const char *path)
 {
     for (int i = 0; i < import->n; i++)
         if (strcmp(import->item[i].path, path) == 0)
@@ -277,7 +297,7 @@ static void read_pair(struct reading *r, char *was, const struct tt_yaml *key, c
     if (item.row)
         item.path = item.row->path; /* an alias */
     inactive = item.row ? NULL : tt_config_inactive_find(item.path);
-    other = tt_import_find(r->import, item.path);
+    other = find_item(r->import, item.path);
     if (r->is_resolved && tt_yaml_is_null(value) &&
         !(item.row && item.row->flags & (TT_FLAG_NULLABLE | TT_FLAG_NULL_DEFAULT))) {
         tt_free(was); /* a resolved file has all keys; this one is not set */
@@ -323,7 +343,7 @@ static void read_map(struct reading *r, const char *prefix, const struct tt_yaml
 static void read_override(struct reading *r, const struct tt_override *override)
 {
     const struct tt_config_row *row = tt_config_row_find(override->path);
-    const struct tt_import_item *found = row ? tt_import_find(r->import, row->path) : NULL;
+    const struct tt_import_item *found = row ? find_item(r->import, row->path) : NULL;
     struct tt_import_item *item;
     struct tt_yaml_doc doc = {0};
     struct tt_text why = {0};
@@ -372,12 +392,12 @@ static void read_args(struct reading *r, int n_args, const char *const *args)
 /* Adds the place of a dataset of torchtitan's if the file leaves it to torchtitan. */
 static void add_place(struct reading *r, const char *dataset, const char *dataset_path)
 {
-    const struct tt_import_item *item = tt_import_find(r->import, dataset);
+    const struct tt_import_item *item = find_item(r->import, dataset);
     struct tt_import_item place = {.row = tt_config_row_find(dataset_path)};
     struct tt_yaml_doc doc = {0};
     struct tt_text why = {0};
 
-    if (!item || !item->value || tt_import_find(r->import, dataset_path))
+    if (!item || !item->value || find_item(r->import, dataset_path))
         return;
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         if (strcmp(item->value->text, places[i].word) != 0 ||
@@ -462,11 +482,11 @@ static void set_int(struct tt_import *import, const struct tt_config_row *row, i
 /* Makes the item that counts tokens one of titan's key, which counts samples, if it has whole samples. */
 static void translate_tokens_of(struct tt_import *import, const char *was, const char *path, int64_t seq_len)
 {
-    struct tt_import_item *item = (struct tt_import_item *)tt_import_find(import, was);
+    struct tt_import_item *item = (struct tt_import_item *)find_item(import, was);
     const struct tt_config_row *row = tt_config_row_find(path);
     int64_t n;
 
-    if (!item || !item->value || item->value->kind != TT_YAML_SCALAR || tt_import_find(import, path))
+    if (!item || !item->value || item->value->kind != TT_YAML_SCALAR || find_item(import, path))
         return;
     n = strtoll(item->value->text, NULL, 10);
     if (n < 1 || n > INT64_C(1) << 40 || n % seq_len != 0)
@@ -494,10 +514,10 @@ static void translate_microbatches(struct tt_import *import, const char *path, b
     const struct tt_config_row *size = tt_config_row_find("parallelism.pipeline_parallel_microbatch_size"),
                                *batch = tt_config_row_find("training.local_batch_size");
     int64_t n, local = import->cfg->training.local_batch_size;
-    struct tt_import_item *item = (struct tt_import_item *)tt_import_find(import, path);
+    struct tt_import_item *item = (struct tt_import_item *)find_item(import, path);
     struct tt_import_item *other;
 
-    if (!item || !item->value || item->value->kind != TT_YAML_SCALAR || tt_import_find(import, size->path))
+    if (!item || !item->value || item->value->kind != TT_YAML_SCALAR || find_item(import, size->path))
         return;
     n = strtoll(item->value->text, NULL, 10);
     if (n < 1 || n > INT32_MAX || local > INT32_MAX || (!each_has_batch && local % n != 0))
@@ -509,7 +529,7 @@ static void translate_microbatches(struct tt_import *import, const char *path, b
     if (!each_has_batch || n == 1)
         return;
     set_int(import, batch, n * local);
-    other = (struct tt_import_item *)tt_import_find(import, batch->path);
+    other = (struct tt_import_item *)find_item(import, batch->path);
     if (!other) {
         TT_PUSH(import->item, import->n, import->cap) =
             (struct tt_import_item){.was = tt_strdup(batch->path), .path = batch->path, .row = batch};
@@ -517,6 +537,187 @@ static void translate_microbatches(struct tt_import *import, const char *path, b
     }
     tt_free(other->why);
     other->why = tt_format("%" PRId64 " microbatches of %" PRId64 " samples", n, local);
+}
+
+/* ---- writing, as YAML with comments: the sections in titan's order, then those that titan does not have ---- */
+
+/* A comment of one or several lines; a help line is a line of its own. */
+static void comment(struct tt_text *out, int indent, const char *text)
+{
+    char *copy = tt_strdup(text), *rest = NULL;
+
+    for (char *c = copy; *c; c++) /* YAML has no other characters in comments for certain */
+        *c = *c == '\n' || (*c >= 0x20 && *c < 0x7f) ? *c : '?';
+    for (char *line = strtok_r(copy, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        tt_config_wrap(out, indent, "# ", line);
+    tt_free(copy);
+}
+
+/* Whether the value is a word or a number in the file and is the same in YAML. */
+static bool is_bare(const struct tt_yaml *node)
+{
+    for (const char *c = node->text; *c; c++)
+        if (!isalnum((unsigned char)*c) && (c == node->text || (*c != '.' && *c != '_')))
+            return false;
+    return !node->is_quoted;
+}
+
+static void write_node(const struct tt_yaml *node, struct tt_text *out)
+{
+    if (node->kind == TT_YAML_SCALAR) {
+        if (is_bare(node))
+            tt_text_add(out, "%s", node->text);
+        else
+            tt_yaml_write_text(out, node->text);
+        return;
+    }
+    tt_text_add(out, node->kind == TT_YAML_LIST ? "[" : "{");
+    for (int i = 0; i < node->n; i++) {
+        tt_text_add(out, i ? ", " : "");
+        if (node->kind == TT_YAML_MAP) {
+            tt_yaml_write_text(out, node->key[i]->text);
+            tt_text_add(out, ": ");
+        }
+        write_node(node->item[i], out);
+    }
+    tt_text_add(out, node->kind == TT_YAML_LIST ? "]" : "}");
+}
+
+static void write_value(const struct tt_import *import, const struct tt_import_item *item, struct tt_text *out)
+{
+    if (item->value && (!item->row || item->fate == TT_IMPORT_REFUSED))
+        write_node(item->value, out);
+    else
+        tt_config_yaml_value(import->cfg, item->row, out);
+}
+
+/* Whether path is a key of the section itself. */
+static bool is_in(const char *path, const char *section)
+{
+    size_t n = strlen(section);
+
+    return strncmp(path, section, n) == 0 && path[n] == '.' && !strchr(path + n + 1, '.');
+}
+
+static void write_item(const struct tt_import *import, const struct tt_import_item *item, int indent,
+                       struct tt_text *out)
+{
+    struct tt_text note = {0};
+
+    if (item->fate == TT_IMPORT_LEFT_OUT) {
+        tt_text_add(&note, "left out: %s = ", item->was);
+        if (item->value->kind == TT_YAML_MAP && item->value->n)
+            tt_text_add(&note, "{...}");
+        else
+            write_node(item->value, &note);
+        tt_text_add(&note, " (%.*s)", (int)strcspn(item->why, "\n"), item->why);
+    } else if (item->fate == TT_IMPORT_REFUSED) {
+        tt_text_add(&note, "refused: %s", item->why);
+    } else if (item->why) {
+        tt_text_add(&note, "%s", item->why);
+    } else if (strcmp(item->was, item->path) != 0) {
+        tt_text_add(&note, "%s in the file", item->was);
+    }
+    if (note.size)
+        comment(out, indent, note.text);
+    tt_text_release(&note);
+    if (item->fate == TT_IMPORT_LEFT_OUT)
+        return;
+    tt_text_add(out, "%*s%s: ", indent, "", strrchr(item->path, '.') + 1);
+    write_value(import, item, out);
+    tt_text_add(out, "\n");
+}
+
+/* What a run would do otherwise because the file does not set a key. Validation's defaults only count if it is on. */
+static void write_difference(const struct tt_import *import, const struct tt_config_difference *difference, int indent,
+                             struct tt_text *out)
+{
+    const struct tt_config_row *row = tt_config_row_find(difference->path);
+    struct tt_text value = {0}, note = {0};
+
+    if (find_item(import, difference->path) ||
+        (is_in(difference->path, "validation") && !import->cfg->validation.enable))
+        return;
+    tt_config_value_text(import->cfg, row, &value);
+    tt_text_add(&note, "not set: %s; torchtitan's default is %s, titan's is %s: %s", row->path, difference->theirs,
+                value.size ? value.text : "empty", difference->why);
+    comment(out, indent, note.text);
+    tt_text_release(&value);
+    tt_text_release(&note);
+}
+
+static int count_written(const struct tt_import *import, const char *section)
+{
+    int n = 0;
+
+    for (int i = 0; i < import->n; i++)
+        n += is_in(import->item[i].path, section) && import->item[i].fate != TT_IMPORT_LEFT_OUT;
+    return n;
+}
+
+/* Whether a key of the section around this one was written. */
+static bool is_begun(const struct tt_import *import, const char *section)
+{
+    char *outer = tt_strndup(section, strcspn(section, "."));
+    bool is_begun = count_written(import, outer) > 0;
+
+    tt_free(outer);
+    return is_begun;
+}
+
+/* The items of a section with their comments. A section without a key consists of comments. */
+static void write_section(const struct tt_import *import, const char *section, struct tt_text *out)
+{
+    const char *dot = strchr(section, '.');
+    bool is_open = count_written(import, section) > 0;
+    int indent = is_open ? dot ? 4 : 2 : 0;
+
+    if (is_open && dot && !is_begun(import, section))
+        tt_text_add(out, "%.*s:\n", (int)(dot - section), section);
+    if (is_open)
+        tt_text_add(out, "%s%s:\n", dot ? "  " : "", dot ? dot + 1 : section);
+    for (int i = 0; i < import->n; i++)
+        if (is_in(import->item[i].path, section))
+            write_item(import, &import->item[i], indent, out);
+    for (int i = 0; i < tt_config_n_differences; i++)
+        if (is_in(tt_config_differences[i].path, section))
+            write_difference(import, &tt_config_differences[i], indent, out);
+}
+
+/* The section of a key, if it is none of titan's and none of the items before has it. */
+static char *new_section(const struct tt_import *import, int i)
+{
+    const char *path = import->item[i].path;
+    char *section = tt_strndup(path, (size_t)(strrchr(path, '.') - path));
+    bool is_new = !tt_config_is_section(section);
+
+    for (int j = 0; j < i; j++)
+        is_new = is_new && !is_in(import->item[j].path, section);
+    if (is_new)
+        return section;
+    tt_free(section);
+    return NULL;
+}
+
+static void write_items(const struct tt_import *import, struct tt_text *out)
+{
+    struct tt_text note = {0};
+
+    tt_text_add(&note,
+                "Made from %s by `titan config import`. Comments name what was left out, what titan refuses, and where "
+                "titan's default differs from that of torchtitan v0.2.2.",
+                import->name);
+    comment(out, 0, note.text);
+    tt_text_release(&note);
+    for (int s = 0; s < tt_config_n_sections; s++)
+        write_section(import, tt_config_sections[s].name, out);
+    for (int i = 0; i < import->n; i++) {
+        char *section = new_section(import, i);
+
+        if (section)
+            write_section(import, section, out);
+        tt_free(section);
+    }
 }
 
 int tt_config_import(const char *name, const char *text, size_t size, int n_args, const char *const *args,
@@ -544,7 +745,7 @@ int tt_config_import(const char *name, const char *text, size_t size, int n_args
     translate_microbatches(&import, "parallelism.num_pp_microbatches", true);
     add_place(&r, "training.dataset", "training.dataset_path");
     add_place(&r, "validation.dataset", "validation.dataset_path");
-    tt_import_write(&import, out);
+    write_items(&import, out);
 out:
     import_release(&import);
     tt_yaml_release(&doc);

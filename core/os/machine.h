@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_OS_MACHINE_H
+#define TT_OS_MACHINE_H
+
+#include <stdbool.h>
+
+#include "core/base/text.h"
+
+/**
+ * The processors of this host, as hwloc finds them: those that are online and that the control group allows. A core
+ * runs one hardware thread or several. titan gives a core one thread of its own, since matrix products gain nothing
+ * from a second one.
+ */
+struct tt_cores {
+    int cores;
+    int hardware_threads;
+    int packages;
+    int bound_cores;            /* that this process may run on: its launcher, taskset, ... bound it to them */
+    int bound_hardware_threads; /* all of them if it is not bound */
+    char model[64];             /* "AMD EPYC 9654"; "unknown processor" */
+};
+
+/** Found out at the first call, in about a hundredth of a second, and the same from then on. Any thread may call it. */
+const struct tt_cores *tt_cores(void);
+
+/**
+ * Instruction sets that this processor has and the operating system supports (it must save their registers on a context
+ * switch). False on every other architecture.
+ */
+
+/** AVX2 with FMA. */
+bool tt_cpu_has_avx2(void);
+
+/** AVX-512 F, BW, VL and DQ, and AVX2 with FMA. */
+bool tt_cpu_has_avx512(void);
+
+/** What tt_cpu_has_avx512 says, and AVX512-BF16. */
+bool tt_cpu_has_avx512_bf16(void);
+
+/**
+ * What the control groups (versions 1 and 2) of this process allow it. A limit of a group applies to all groups below
+ * it. So the groups are visited from this process's own up to the root of the mount, and the smallest limit counts. A
+ * file that does not exist sets no limit; a file that cannot be read gives a warning.
+ *
+ *   root  put in front of /proc and of every mount point: "" outside of tests
+ */
+struct tt_limits {
+    double memory_bytes; /* infinite: no limit */
+    double cpus;         /* processors' worth of time for all processes of the group; infinite: no limit */
+    int cpuset;          /* processors of the group; 0: unknown */
+};
+
+struct tt_limits tt_limits_read(const char *root);
+
+/**
+ * Whether the kernel lets processes of this user read each other's memory (process_vm_readv), as ranks of one host do.
+ *   root     put in front of /proc: "" outside of tests
+ *   ret_why  gets what to change if it does not; may be NULL
+ */
+bool tt_peers_are_readable(const char *root, struct tt_text *ret_why);
+
+#endif
