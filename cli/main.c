@@ -234,7 +234,6 @@ int main(int argc, char **argv)
     const struct tt_command *command;
 
     tt_streams_begin();
-    tt_config_name_keys();
     (void)signal(SIGXFSZ, SIG_IGN); /* at a file-size limit a write fails with a message; the process is not killed */
     if (argc < 2) {
         usage(stderr);

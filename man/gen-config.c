@@ -68,31 +68,22 @@ static void put_entries(void)
         put_row(&tt_config_entry_rows[i]);
 }
 
-static const struct tt_config_difference *difference_of(const struct tt_config_row *row)
-{
-    for (int i = 0; i < tt_config_n_differences; i++)
-        if (strcmp(tt_config_differences[i].path, row->path) == 0)
-            return &tt_config_differences[i];
-    return NULL;
-}
-
 static void put_differences(void)
 {
     (void)printf("# DEFAULTS THAT DIFFER FROM TORCHTITAN'S\n\n");
     for (int i = 0; i < tt_config_n_rows; i++) {
         const struct tt_config_row *row = &tt_config_rows[i];
-        const struct tt_config_difference *d = difference_of(row);
 
-        if (!d)
+        if (!row->theirs)
             continue;
         (void)printf("- *");
         put(row->path);
         (void)printf("*: ");
         put(row->preset ? *row->preset ? row->preset : "\"\"" : "null");
         (void)printf("; torchtitan's is ");
-        put(d->theirs);
+        put(row->theirs);
         (void)printf(" (");
-        put(d->why);
+        put(row->why);
         (void)printf(")\n");
     }
     (void)printf("\n");

@@ -339,8 +339,8 @@ static int stopped(const struct tt_loop *l, int stop)
  * alone. */
 static int complete(struct tt_loop *l)
 {
-    bool retains =
-        l->setup->cfg->checkpoint.load_step < 0 && !json_object_get(l->start.since.keys, "checkpoint.keep_latest_k");
+    bool retains = l->setup->cfg->checkpoint.load_step < 0 &&
+                   !json_object_get(l->start.since.keys, TT_KEY_NAME(checkpoint.keep_latest_k));
 
     return l->start.since.step < 0 ? 0 : tt_saver_complete(&l->saver, l->at.step, retains);
 }

@@ -87,7 +87,7 @@ static int begin_document(struct tt_train_text *t, const struct tt_train_data *d
     if (bos >= 0 || (eos >= 0 && !t->prompt))
         tt_ids_add(&t->ids, bos >= 0 ? bos : eos);
     if (t->prompt && !t->tokenizer)
-        return tt_fail_key(TT_EUSAGE, TT_KEY_SAMPLE_PROMPT,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(metrics.sample_prompt),
                            "the tokenizer of the data is not known, so a text cannot be continued\nhelp: set "
                            "model.hf_assets_path to the folder of the tokenizer, or leave the prompt out");
     if (t->prompt)
@@ -107,12 +107,12 @@ static int check_prompt(const struct tt_train_text *t)
 
     for (size_t i = 0; i < t->ids.n; i++)
         if (t->ids.id[i] >= t->setup->job.model->dims.vocab_size)
-            return tt_fail_key(TT_EUSAGE, TT_KEY_SAMPLE_PROMPT,
+            return tt_fail_key(TT_EUSAGE, TT_KEY(metrics.sample_prompt),
                                "the tokenizer makes token %" PRId32
                                " of it, and the model has a vocabulary of %" PRId64,
                                t->ids.id[i], t->setup->job.model->dims.vocab_size);
     if ((int64_t)t->ids.n >= room.context)
-        return tt_fail_key(TT_EUSAGE, TT_KEY_SAMPLE_PROMPT,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(metrics.sample_prompt),
                            "the prompt has %zu tokens, and there is room for fewer than %" PRId64
                            "\nhelp: a shorter prompt",
                            t->ids.n, room.context);

@@ -64,7 +64,7 @@ static int fail_write(const char *what, const char *path, int error)
 {
     char advice[100];
 
-    (void)snprintf(advice, sizeof advice, "keep fewer checkpoints (%s)", tt_key_name(TT_KEY_KEEP_LATEST));
+    (void)snprintf(advice, sizeof advice, "keep fewer checkpoints (%s)", TT_KEY_NAME(checkpoint.keep_latest_k));
     return tt_file_fail(what, path, error, advice);
 }
 
@@ -212,7 +212,7 @@ int tt_commit_check_space(const char *folder, int64_t bytes)
                    "not enough space in '%s': need %s, have %s\n"
                    "help: free space there, or keep fewer checkpoints (%s)",
                    folder, tt_text_bytes(need_text, sizeof need_text, (double)bytes),
-                   tt_text_bytes(have_text, sizeof have_text, (double)have), tt_key_name(TT_KEY_KEEP_LATEST));
+                   tt_text_bytes(have_text, sizeof have_text, (double)have), TT_KEY_NAME(checkpoint.keep_latest_k));
 }
 
 int tt_commit_sync_tree(const char *folder)

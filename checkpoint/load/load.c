@@ -123,8 +123,8 @@ static int check_optimizer(const struct tt_source *source, const struct tt_ckpt_
             return tt_fail(TT_EDATA,
                            "checkpoint '%s' was saved with another optimizer: it has '%s', and '%s' is wanted\n"
                            "help: set %s as it was, or %s: [optimizer] to begin with empty moments",
-                           source->path, found, wanted, tt_key_name(TT_KEY_OPTIMIZER),
-                           tt_key_name(TT_KEY_EXCLUDE_FROM_LOADING));
+                           source->path, found, wanted, TT_KEY_NAME(optimizer.name),
+                           TT_KEY_NAME(checkpoint.exclude_from_loading));
     }
     return 0;
 }
@@ -237,23 +237,24 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
                      extra.n ? ": " : "", extra.n ? extra.text.text : "", other.n, other.n ? ": " : "",
                      other.n ? other.text.text : "");
     if (rc < 0 && tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "model.embed_tokens.weight"))
-        rc = tt_error_add_hint(rc, "its tensors have Hugging Face names; set %s=true", tt_key_name(TT_KEY_LOAD_IN_HF));
+        rc = tt_error_add_hint(rc, "its tensors have Hugging Face names; set %s=true",
+                               TT_KEY_NAME(checkpoint.initial_load_in_hf));
     else if (rc < 0 && experts_differ(source, state, &wanted, &found))
         rc = tt_error_add_hint(rc, "its layers have %lld experts, those of the model %lld; set %s and %s as they were",
-                               (long long)found, (long long)wanted, tt_key_name(TT_KEY_FLAVOR),
-                               tt_key_name(TT_KEY_MODEL_FOLDER));
+                               (long long)found, (long long)wanted, TT_KEY_NAME(model.flavor),
+                               TT_KEY_NAME(model.hf_assets_path));
     else if (rc < 0 && (names_biases(&missing) || names_biases(&extra)))
         rc = tt_error_add_hint(rc, "set %s as it was: a run keeps the biases of its experts",
-                               tt_key_name(TT_KEY_BALANCE_COEFF));
+                               TT_KEY_NAME(training.load_balance_coeff));
     else if (rc < 0 && missing.n && !(skip & TT_SKIP_OPTIMIZER) &&
              tt_manifest_group_size(&source->manifest, TT_CKPT_OPTIM, NULL) == 0)
         rc = tt_error_add_hint(rc, "it has no optimizer state; set %s: [optimizer]",
-                               tt_key_name(TT_KEY_EXCLUDE_FROM_LOADING));
+                               TT_KEY_NAME(checkpoint.exclude_from_loading));
     else if (rc < 0 && !(skip & TT_SKIP_OPTIMIZER) && has_numbers(source))
         rc = tt_error_add_hint(rc,
                                "its optimizer numbers the parameters, so nothing says which is which; save what "
                                "torch.distributed.checkpoint.state_dict.get_state_dict returns, or set %s: [optimizer]",
-                               tt_key_name(TT_KEY_EXCLUDE_FROM_LOADING));
+                               TT_KEY_NAME(checkpoint.exclude_from_loading));
     tt_text_release(&missing.text);
     tt_text_release(&extra.text);
     tt_text_release(&other.text);
@@ -279,7 +280,7 @@ static int compare_copy(void *arg)
         rc = tt_fail(TT_EDATA,
                      "'%s': the output of the model is tied to its embedding, but the checkpoint has another matrix as "
                      "'%s'\nhelp: to use both, set %s: false",
-                     c->source->path, c->head->name, tt_key_name(TT_KEY_TIE_EMBEDDINGS));
+                     c->source->path, c->head->name, TT_KEY_NAME(model.tie_embeddings));
 out:
     return rc;
 }
@@ -595,7 +596,7 @@ static int check_origin(const char *folder, const struct view *view)
             rc = tt_fail(TT_EUSAGE,
                          "'%s' is a checkpoint of PyTorch, and no run of titan continues in its folder\nhelp: choose "
                          "another --%s; a new run can begin from a checkpoint of PyTorch",
-                         path, tt_key_name(TT_KEY_RUN_FOLDER));
+                         path, TT_KEY_NAME(job.dump_folder));
         tt_free(path);
         TT_TRY(rc);
     }
@@ -670,7 +671,7 @@ static int check_empty(const char *folder, int64_t load_step, const struct view 
             TT_EDATA,
             "all checkpoints in '%s' were set aside, so the run cannot continue\nhelp: titan ckpt list shows them; "
             "rename the one to continue from to step-N, or choose another --%s",
-            folder, tt_key_name(TT_KEY_RUN_FOLDER));
+            folder, TT_KEY_NAME(job.dump_folder));
     return 0;
 }
 

@@ -252,7 +252,7 @@ static int fail_foreign(const struct extra *e)
                        ? tt_strdup(advice_of(name))
                        : tt_format("the model has %lld layers (num_hidden_layers in config.json, or %s), and the files "
                                    "have more",
-                                   (long long)e->model->dims.n_layers, tt_key_name(TT_KEY_N_LAYERS));
+                                   (long long)e->model->dims.n_layers, TT_KEY_NAME(model.n_layers));
 
     (void)tt_fail(TT_EDATA,
                   "tensor '%s' of '%s' has no place in %s, which would compute something else than the model that the "
@@ -260,7 +260,7 @@ static int fail_foreign(const struct extra *e)
                   "help: %s; to leave tensors out nevertheless, name them by regular expressions: %s when training, "
                   "--leave-out of titan ckpt convert",
                   name, e->source->path, e->model->row->name, e->n[FOREIGN], e->n[FOREIGN] == 1 ? "" : "s", advice,
-                  tt_key_name(TT_KEY_LEAVE_OUT));
+                  TT_KEY_NAME(checkpoint.initial_load_leave_out));
     tt_free(advice);
     return TT_EDATA;
 }
@@ -284,7 +284,7 @@ static int check_hf_extra(const struct tt_source *source, const struct tt_model 
     int rc = 0;
 
     if (source->leave_out) {
-        TT_TRY(tt_patterns_init(TT_KEY_LEAVE_OUT, *source->leave_out, &e.leave_out));
+        TT_TRY(tt_patterns_init(TT_KEY(checkpoint.initial_load_leave_out), *source->leave_out, &e.leave_out));
         e.used = tt_calloc((size_t)source->leave_out->n + 1, sizeof *e.used);
     }
     TT_TRY(sort_tensors(&e));
@@ -477,13 +477,14 @@ static int find(struct tt_weights *w, const struct tt_param *param, int64_t expe
                        "tensor '%s' is %s, wanted %s: learned positions cannot become more or fewer\n"
                        "help: leave out %s, and set %s to at most %lld",
                        stored->values->name, tt_box_text(b, sizeof b, &found), tt_box_text(a, sizeof a, &wanted),
-                       tt_key_name(TT_KEY_MAX_POSITIONS), tt_key_name(TT_KEY_SEQ_LEN), (long long)stored->shape[0]);
+                       TT_KEY_NAME(model.max_position_embeddings), TT_KEY_NAME(training.seq_len),
+                       (long long)stored->shape[0]);
     if (!tt_box_equal(&wanted, &found) && !(w->source->extend_vocabulary && may_grow(w, param, stored)))
         return tt_fail(TT_EDATA, "tensor '%s' is %s, wanted %s for the model's %s\nhelp: %s%s", stored->values->name,
                        tt_box_text(b, sizeof b, &found), tt_box_text(a, sizeof a, &wanted), param->name,
                        may_grow(w, param, stored) ? "for new tokens, in training, set "
                                                   : "are the dims those of the weights' config.json?",
-                       may_grow(w, param, stored) ? tt_key_name(TT_KEY_EXTEND_VOCABULARY) : "");
+                       may_grow(w, param, stored) ? TT_KEY_NAME(checkpoint.initial_load_extend_vocabulary) : "");
     if (!tt_cast_known(TT_F32, stored->dtype))
         return tt_fail(TT_EDATA, "tensor '%s' is %s; weights are F32, BF16 or F16, or F8_E4M3 with scales", name,
                        tt_dtype_name(stored->dtype));
@@ -514,7 +515,7 @@ static int fail_tied(const struct tt_weights *w, const char *embedding, const ch
                    "'%s': the output of the model is tied to its embedding, but tensor '%s' %s '%s'\n"
                    "help: to use both, set tie_word_embeddings to false in config.json (in training also "
                    "%s=false); else remove %s from the weights",
-                   w->source->path, head_name(w), how, embedding, tt_key_name(TT_KEY_TIE_EMBEDDINGS), head_name(w));
+                   w->source->path, head_name(w), how, embedding, TT_KEY_NAME(model.tie_embeddings), head_name(w));
 }
 
 /* A tied model's files may have a copy of the embedding for the head, but not a different matrix. */
@@ -642,8 +643,7 @@ int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model, boo
     int n = 0, rc = 0;
 
     if (adapters && model->dims.lora.rank == 0) {
-        rc = tt_fail(TT_EDATA, "'%s' has no adapters: it was trained without %s", source->path,
-                     tt_key_name(TT_KEY_LORA_RANK));
+        rc = tt_fail(TT_EDATA, "'%s' has no adapters: it was trained without %s", source->path, TT_KEY_NAME(lora.rank));
         goto out;
     }
     TT_TRY(find_params(&w));

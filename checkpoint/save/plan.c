@@ -217,7 +217,7 @@ int tt_ckpt_policy_find(const char *name, const char *filter, const struct tt_ck
                     row->filter ? row->filter : "");
     }
     rc = tt_fail(TT_EUSAGE, "no save policy '%s' with filter '%s'\nhelp: %s and %s are one of: %s", name,
-                 filter ? filter : "", tt_key_name(TT_KEY_SAVE_POLICY), tt_key_name(TT_KEY_SAVE_FILTER), names.text);
+                 filter ? filter : "", TT_KEY_NAME(checkpoint.save_policy), TT_KEY_NAME(checkpoint.filter), names.text);
     tt_text_release(&names);
     return rc;
 }

@@ -79,7 +79,7 @@ int tt_ckpt_writer_new(int64_t bytes, struct tt_ckpt_writer **ret_writer)
     w->bytes = bytes;
     if (bytes > 0 && !(w->staging = tt_map((size_t)bytes))) {
         rc = tt_fail(TT_EFIT, "no memory for the staging copy of a checkpoint, %s\nhelp: set %s=disabled",
-                     tt_text_bytes(text, sizeof text, (double)bytes), tt_key_name(TT_KEY_ASYNC_MODE));
+                     tt_text_bytes(text, sizeof text, (double)bytes), TT_KEY_NAME(checkpoint.async_mode));
         goto out;
     }
     if (bytes > 0)

@@ -31,7 +31,7 @@ int tt_ckpt_skip_flag(const char *name, unsigned *ret_flag)
     return tt_fail(TT_EUSAGE,
                    "%s has no '%s'\n"
                    "help: it takes optimizer, lr_scheduler, dataloader, train_state",
-                   tt_key_name(TT_KEY_EXCLUDE_FROM_LOADING), name);
+                   TT_KEY_NAME(checkpoint.exclude_from_loading), name);
 }
 
 /* --- the line in the manifest --- */

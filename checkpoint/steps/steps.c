@@ -444,7 +444,7 @@ int tt_step_explain(int rc, const char *path, const struct tt_step_place *place)
                      "'%s' was %s by another process while it was read\n"
                      "help: a running job keeps its newest steps (%s); name its folder, which "
                      "means the newest one",
-                     path, gone ? "removed" : "replaced", tt_key_name(TT_KEY_KEEP_LATEST));
+                     path, gone ? "removed" : "replaced", TT_KEY_NAME(checkpoint.keep_latest_k));
     return rc;
 }
 

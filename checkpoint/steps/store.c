@@ -156,7 +156,7 @@ static int check_seen(const char *folder, const char *nonce, int rank)
         rc = tt_fail(TT_EDATA,
                      "rank %d on host '%s' does not see the checkpoint folder '%s' of rank 0\n"
                      "help: %s must be on a file system that all hosts share",
-                     rank, host, folder, tt_key_name(TT_KEY_RUN_FOLDER));
+                     rank, host, folder, TT_KEY_NAME(job.dump_folder));
     }
     tt_free(path);
     return rc;
@@ -203,7 +203,7 @@ static int fail_locked(const char *folder, int fd)
                      "another titan job is writing checkpoints into '%s' (run %s, process %" PRId64 " on %s)\n"
                      "help: wait for it or stop it, or give this run another %s",
                      folder, run_id ? run_id : "?", (int64_t)json_integer_value(json_object_get(holder, "pid")),
-                     host ? host : "?", tt_key_name(TT_KEY_RUN_FOLDER));
+                     host ? host : "?", TT_KEY_NAME(job.dump_folder));
 
     json_decref(holder);
     return rc;

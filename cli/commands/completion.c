@@ -81,10 +81,10 @@ static bool has_rules(const struct tt_config_row *row)
 /* Appends the words that a key accepts, with spaces between them; nothing for numbers and free text. */
 static void add_key_values(const struct tt_config_row *row, struct tt_text *out)
 {
-    if (strcmp(row->path, "model.name") == 0)
+    if (strcmp(row->path, TT_KEY_NAME(model.name)) == 0)
         for (int i = 0; i < tt_model_n_rows; i++)
             add_word(out, tt_model_rows[i]->name, strlen(tt_model_rows[i]->name));
-    else if (strcmp(row->path, "model.flavor") == 0)
+    else if (strcmp(row->path, TT_KEY_NAME(model.flavor)) == 0)
         add_flavors(out);
     else if (is_switch(row))
         add_choices(out, "true|false", strlen("true|false"));

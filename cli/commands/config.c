@@ -166,10 +166,10 @@ static int print_differences(const struct tt_config *a, const struct tt_config *
         if (strcmp(from.text ? from.text : "", to.text ? to.text : "") != 0) {
             (void)json_array_append_new(
                 list, json_pack("{s:s, s:o, s:o, s:s}", "key", row->path, "from", tt_config_value_json(a, row), "to",
-                                tt_config_value_json(b, row), "origin", tt_config_origin(b, row->path)));
+                                tt_config_value_json(b, row), "origin", tt_config_origin(b, row->id)));
             if (!is_json) {
                 tt_print("%s: %s -> %s%s%s\n", row->path, from.size ? from.text : "\"\"", to.size ? to.text : "\"\"",
-                         with_origins ? "  # " : "", with_origins ? tt_config_origin(b, row->path) : "");
+                         with_origins ? "  # " : "", with_origins ? tt_config_origin(b, row->id) : "");
             }
         }
         tt_text_release(&from);

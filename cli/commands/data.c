@@ -24,11 +24,15 @@
 enum { SHOWN_TOKENS = 32 };
 
 const struct tt_option tt_data_options[] = {
-    {"dataset", "training.dataset", "NAME", "what to read (pack: kjv, text, jsonl, ...; inspect: tokens, tokens_u16)"},
-    {"dataset_path", "training.dataset_path", "PATH", "pack: a file or a folder of files"},
-    {"text_field", "training.text_field", "FIELD", "pack: the field of JSON lines that holds the text (default: text)"},
-    {"chat_template", "training.chat_template", "NAME", "pack: how jsonl_sft writes messages (default: auto)"},
-    {"tokenizer", "model.hf_assets_path", "DIR", "folder with tokenizer.json (default: the built-in tokenizer)"},
+    {"dataset", TT_KEY_NAME(training.dataset), "NAME",
+     "what to read (pack: kjv, text, jsonl, ...; inspect: tokens, tokens_u16)"},
+    {"dataset_path", TT_KEY_NAME(training.dataset_path), "PATH", "pack: a file or a folder of files"},
+    {"text_field", TT_KEY_NAME(training.text_field), "FIELD",
+     "pack: the field of JSON lines that holds the text (default: text)"},
+    {"chat_template", TT_KEY_NAME(training.chat_template), "NAME",
+     "pack: how jsonl_sft writes messages (default: auto)"},
+    {"tokenizer", TT_KEY_NAME(model.hf_assets_path), "DIR",
+     "folder with tokenizer.json (default: the built-in tokenizer)"},
     {"out", NULL, "PATH", "pack: the token file to write; tokenizer: the folder"},
     {"vocab", NULL, "N", "tokenizer: how many tokens to make (default: 8192)"},
     {"pattern", NULL, "NAME", "tokenizer: how text is cut into words: llama3 (default), gpt2 or a regular expression"},

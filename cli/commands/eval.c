@@ -37,9 +37,9 @@ const struct tt_option tt_eval_options[] = {
 
 /* Options that are short for a key. */
 static const char *const keys[][2] = {
-    {"dataset", "validation.dataset"}, {"dataset_path", "validation.dataset_path"},
-    {"seq_len", "validation.seq_len"}, {"batch", "validation.local_batch_size"},
-    {"steps", "validation.steps"},     {"chat_template", "training.chat_template"},
+    {"dataset", TT_KEY_NAME(validation.dataset)}, {"dataset_path", TT_KEY_NAME(validation.dataset_path)},
+    {"seq_len", TT_KEY_NAME(validation.seq_len)}, {"batch", TT_KEY_NAME(validation.local_batch_size)},
+    {"steps", TT_KEY_NAME(validation.steps)},     {"chat_template", TT_KEY_NAME(training.chat_template)},
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
@@ -114,13 +114,13 @@ static const json_t *run_value(const struct run *r, const char *section, const c
     return json_object_get(json_object_get(r->weights.config, section), key);
 }
 
-static int adopt(struct run *r, const char *path, const json_t *value)
+static int adopt(struct run *r, enum tt_key key, const json_t *value)
 {
     char *text = json_is_string(value) ? tt_strdup(json_string_value(value)) : value ? tt_json_text(value) : NULL;
     int rc = 0;
 
-    if (value && !tt_config_is_set(r->cfg, path))
-        rc = tt_config_adopt(r->cfg, path, text, r->weights.path);
+    if (value && !tt_config_is_set(r->cfg, key))
+        rc = tt_config_adopt(r->cfg, key, text, r->weights.path);
     tt_free(text);
     return rc;
 }
@@ -161,10 +161,10 @@ static int adopt_data(struct run *r)
     json_t *others = validates ? NULL : held_back(dataset);
     int rc = 0;
 
-    TT_TRY(adopt(r, "validation.dataset", others ? others : dataset));
-    TT_TRY(adopt(r, "validation.dataset_path", run_value(r, section, "dataset_path")));
-    TT_TRY(adopt(r, "validation.split", run_value(r, "validation", "split")));
-    TT_TRY(adopt(r, "training.text_field", run_value(r, "training", "text_field")));
+    TT_TRY(adopt(r, TT_KEY(validation.dataset), others ? others : dataset));
+    TT_TRY(adopt(r, TT_KEY(validation.dataset_path), run_value(r, section, "dataset_path")));
+    TT_TRY(adopt(r, TT_KEY(validation.split), run_value(r, "validation", "split")));
+    TT_TRY(adopt(r, TT_KEY(training.text_field), run_value(r, "training", "text_field")));
 out:
     json_decref(others);
     return rc;
@@ -172,23 +172,24 @@ out:
 
 static int choose_data(struct run *r)
 {
-    const char *const data_keys[] = {"validation.dataset", "validation.dataset_path"};
     int64_t positions = r->weights.model->dims.max_positions;
     bool validates = has_validation_data(r);
     int rc = 0;
 
-    if (r->weights.config && !tt_config_is_set(r->cfg, data_keys[0]) && !tt_config_is_set(r->cfg, data_keys[1]))
+    if (r->weights.config && !tt_config_is_set(r->cfg, TT_KEY(validation.dataset)) &&
+        !tt_config_is_set(r->cfg, TT_KEY(validation.dataset_path)))
         TT_TRY(adopt_data(r));
     if (r->weights.config)
-        TT_TRY(adopt(r, "training.document_mask", run_value(r, "training", "document_mask")));
+        TT_TRY(adopt(r, TT_KEY(training.document_mask), run_value(r, "training", "document_mask")));
     if (r->weights.config)
-        TT_TRY(adopt(r, "training.chat_template", run_value(r, "training", "chat_template")));
+        TT_TRY(adopt(r, TT_KEY(training.chat_template), run_value(r, "training", "chat_template")));
     if (r->weights.config)
-        TT_TRY(adopt(r, "dataloader.long_conversations", run_value(r, "dataloader", "long_conversations")));
+        TT_TRY(adopt(r, TT_KEY(dataloader.long_conversations), run_value(r, "dataloader", "long_conversations")));
     if (r->weights.config)
-        TT_TRY(adopt(r, "validation.seq_len", run_value(r, validates ? "validation" : "training", "seq_len")));
+        TT_TRY(adopt(r, TT_KEY(validation.seq_len), run_value(r, validates ? "validation" : "training", "seq_len")));
     r->seq_len = r->cfg->validation.seq_len;
-    if (!r->weights.config && !tt_config_is_set(r->cfg, "validation.seq_len") && positions && positions < r->seq_len)
+    if (!r->weights.config && !tt_config_is_set(r->cfg, TT_KEY(validation.seq_len)) && positions &&
+        positions < r->seq_len)
         r->seq_len = positions;
 out:
     return rc;

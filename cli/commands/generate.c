@@ -28,7 +28,7 @@ const struct tt_option tt_generate_options[] = {
      "answer the prompt as the message of a user, by the model's chat template; without a prompt, hold a "
      "conversation"},
     {"system", NULL, "TEXT", "with --chat, what the system says first"},
-    {"chat_template", "training.chat_template", "NAME",
+    {"chat_template", TT_KEY_NAME(training.chat_template), "NAME",
      "with --chat: llama3, qwen3 or chatml (default: as the model was trained, or as its tokenizer says)"},
     {"max_new_tokens", "max_tokens", "N",
      "most tokens to generate (default: 128; 512 for each answer of a conversation)"},

@@ -95,7 +95,7 @@ static void note_earlier_run(const struct tt_config *cfg)
     size_t size = 0;
     int rc = 0;
 
-    if (strcmp(tt_config_origin(cfg, "job.dump_folder"), "builtin:quick") != 0)
+    if (strcmp(tt_config_origin(cfg, TT_KEY(job.dump_folder)), "builtin:quick") != 0)
         goto out;
     TT_TRY(tt_path_exists(earlier, &has));
     TT_TRY(tt_path_exists(own, &begun));

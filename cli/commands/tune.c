@@ -187,7 +187,8 @@ out:
 /* Whether the combination fails, because it does not fit or is impossible, and not the job. */
 static bool is_of_row(const struct row *row, int code)
 {
-    return code == TT_EFIT || (code == TT_EUSAGE && (row->may_fail || tt_error_key() == TT_KEY_GRADIENT_SYNC));
+    return code == TT_EFIT ||
+           (code == TT_EUSAGE && (row->may_fail || tt_error_key() == TT_KEY(training.gradient_sync)));
 }
 
 /* The first line of the message. */
@@ -344,14 +345,14 @@ static const struct dimension {
     int n;
     const char *label; /* before the value */
 } dimensions[] = {
-    {"engine", "parallelism.fsdp_engine", {"eager", "planned"}, 2, ""},
-    {"reshard", "parallelism.fsdp_reshard_after_forward", {"default", "always", "never"}, 3, ""},
-    {"gradient_sync", "training.gradient_sync", {"every_microbatch", "every_run", "last_microbatch"}, 3, ""},
-    {"prefetch", "parallelism.fsdp_prefetch", {"1", "0", "2"}, 3, "prefetch "},
-    {"pipeline_parallel_degree", "parallelism.pipeline_parallel_degree", DEGREES, 8, "pp "},
-    {"context_parallel_degree", "parallelism.context_parallel_degree", DEGREES, 8, "cp "},
-    {"tensor_parallel_degree", "parallelism.tensor_parallel_degree", DEGREES, 8, "tp "},
-    {"expert_parallel_degree", "parallelism.expert_parallel_degree", DEGREES, 8, "ep "},
+    {"engine", TT_KEY_NAME(parallelism.fsdp_engine), {"eager", "planned"}, 2, ""},
+    {"reshard", TT_KEY_NAME(parallelism.fsdp_reshard_after_forward), {"default", "always", "never"}, 3, ""},
+    {"gradient_sync", TT_KEY_NAME(training.gradient_sync), {"every_microbatch", "every_run", "last_microbatch"}, 3, ""},
+    {"prefetch", TT_KEY_NAME(parallelism.fsdp_prefetch), {"1", "0", "2"}, 3, "prefetch "},
+    {"pipeline_parallel_degree", TT_KEY_NAME(parallelism.pipeline_parallel_degree), DEGREES, 8, "pp "},
+    {"context_parallel_degree", TT_KEY_NAME(parallelism.context_parallel_degree), DEGREES, 8, "cp "},
+    {"tensor_parallel_degree", TT_KEY_NAME(parallelism.tensor_parallel_degree), DEGREES, 8, "tp "},
+    {"expert_parallel_degree", TT_KEY_NAME(parallelism.expert_parallel_degree), DEGREES, 8, "ep "},
 };
 enum { ENGINE, RESHARD, SYNC, PREFETCH, PIPELINE, CONTEXT, TENSOR, EXPERTS, N_DIMENSIONS };
 _Static_assert((int)N_DIMENSIONS < (int)TT_TUNE_FLAGS, "a flag per dimension, and the batch");

@@ -359,7 +359,7 @@ static int check_own_keys(const struct tt_config *cfg, const struct tt_args *arg
         const struct tt_config_row *key = tt_config_row_find(rows[i].path);
         struct tt_text value = {0};
 
-        if (!key || (rows[i].class != LEFT_KEY && rows[i].class != REFUSED_KEY) || !tt_config_is_set(cfg, rows[i].path))
+        if (!key || (rows[i].class != LEFT_KEY && rows[i].class != REFUSED_KEY) || !tt_config_is_set(cfg, key->id))
             continue;
         tt_config_value_text(cfg, key, &value);
         rc = check(&rows[i], value.text ? value.text : "", args, is_titan, is_planned, notes);

@@ -21,16 +21,20 @@
  */
 static const int64_t libraries_alone = 19LL << 20, libraries_with_mpi = 29LL << 20;
 
-static const char reshard_key[] = "parallelism.fsdp_reshard_after_forward", sync_key[] = "training.gradient_sync";
+static const char *const reshard_key = TT_KEY_NAME(parallelism.fsdp_reshard_after_forward),
+                         *const sync_key = TT_KEY_NAME(training.gradient_sync);
 
 /* --- what cannot be modelled --- */
 
 /* The part of a list of "key=value" lines that changes memory, traffic or time; NULL if none does. */
 static char *relevant(const char *lines)
 {
-    static const char *const matter[] = {"parallelism.",   "training.gradient_sync",
-                                         "training.dtype", "training.mixed_precision",
-                                         "training.init",  "activation_checkpoint."};
+    static const char *const matter[] = {"parallelism.",
+                                         TT_KEY_NAME(training.gradient_sync),
+                                         TT_KEY_NAME(training.dtype),
+                                         "training.mixed_precision",
+                                         TT_KEY_NAME(training.init),
+                                         "activation_checkpoint."};
     struct tt_text found = {0};
 
     for (const char *line = lines; line && *line; line = strchr(line, '\n') + 1) {
@@ -61,11 +65,11 @@ out:
     return rc;
 }
 
-static char *value_of(const struct tt_config *cfg, const char *path)
+static char *value_of(const struct tt_config *cfg, enum tt_key key)
 {
     struct tt_text text = {0};
 
-    tt_config_value_text(cfg, tt_config_row_find(path), &text);
+    tt_config_value_text(cfg, tt_config_row(key), &text);
     return text.text;
 }
 
@@ -93,8 +97,8 @@ int tt_estimate_begin(struct tt_estimate *e)
     memcpy(e->machine, machine.name, sizeof e->machine);
     tt_job_policies_text(cfg, &e->policies);
     e->not_modelled = relevant(unbuilt.text);
-    e->sync = value_of(cfg, sync_key);
-    e->configured = value_of(cfg, reshard_key);
+    e->sync = value_of(cfg, TT_KEY(training.gradient_sync));
+    e->configured = value_of(cfg, TT_KEY(parallelism.fsdp_reshard_after_forward));
     if (is_common(e->configured)) {
         tt_free(e->configured);
         e->configured = NULL;
@@ -132,10 +136,10 @@ static int fill(struct tt_estimate_row *row, const struct tt_config *cfg, const 
         row->largest = largest.text;
         row->bubble_share = p.run.bubble_share;
     }
-    row->reshard = value_of(cfg, reshard_key);
-    row->sync = value_of(cfg, sync_key);
+    row->reshard = value_of(cfg, TT_KEY(parallelism.fsdp_reshard_after_forward));
+    row->sync = value_of(cfg, TT_KEY(training.gradient_sync));
     row->sync_why = tt_strdup(job->sync_why);
-    row->engine = value_of(cfg, "parallelism.fsdp_engine");
+    row->engine = value_of(cfg, TT_KEY(parallelism.fsdp_engine));
     row->step_sec = p.step_sec;
     row->exposed_sec = p.exposed_sec;
     tt_job_prediction_release(&p);
@@ -214,7 +218,7 @@ static int add_row(struct tt_estimate *e, int n_ranks, const char *reshard, cons
         rc = tt_job_engine_alone(cfg, &job, 0, &engine);
     }
     /* an order that cannot carry gradients does without that row */
-    *ret_stop = rc == TT_EUSAGE && tt_error_key() != TT_KEY_GRADIENT_SYNC;
+    *ret_stop = rc == TT_EUSAGE && tt_error_key() != TT_KEY(training.gradient_sync);
     rc = tt_config_locate(cfg, rc);
     if (rc == TT_EUSAGE) {
         tt_error_drop_hint();

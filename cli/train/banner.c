@@ -152,10 +152,10 @@ static void print_data(struct tt_text *out, const struct tt_setup *s, const stru
 }
 
 /* Appends the value of a key, as a flag would take it. */
-static void add_value(const struct tt_setup *s, const char *label, const char *path, struct tt_text *out)
+static void add_value(const struct tt_setup *s, const char *label, enum tt_key key, struct tt_text *out)
 {
     tt_text_add(out, ", %s ", label);
-    tt_config_value_text(s->cfg, tt_config_row_find(path), out);
+    tt_config_value_text(s->cfg, tt_config_row(key), out);
 }
 
 static void print_policies(struct tt_text *out, const struct tt_setup *s)
@@ -164,11 +164,11 @@ static void print_policies(struct tt_text *out, const struct tt_setup *s)
 
     tt_job_readers_text(&s->job, &readers);
     tt_mesh_stage_text(&s->job.mesh, &sizes);
-    add_value(s, "wrap", "parallelism.fsdp_wrap_policy", &policies);
-    add_value(s, "reshard", "parallelism.fsdp_reshard_after_forward", &policies);
-    add_value(s, "prefetch", "parallelism.fsdp_prefetch", &policies);
-    add_value(s, "engine", "parallelism.fsdp_engine", &policies);
-    add_value(s, "sync", "training.gradient_sync", &policies);
+    add_value(s, "wrap", TT_KEY(parallelism.fsdp_wrap_policy), &policies);
+    add_value(s, "reshard", TT_KEY(parallelism.fsdp_reshard_after_forward), &policies);
+    add_value(s, "prefetch", TT_KEY(parallelism.fsdp_prefetch), &policies);
+    add_value(s, "engine", TT_KEY(parallelism.fsdp_engine), &policies);
+    add_value(s, "sync", TT_KEY(training.gradient_sync), &policies);
     tt_text_add(out,
                 "  batch    %" PRId64 " sequence%s a step = %s x %" PRId64 " microbatch%s of %" PRId64 "\n"
                 "  sharding %s%s\n",
@@ -227,7 +227,8 @@ static void print_recompute(struct tt_text *out, const struct tt_setup *s)
 /* Whether a new run, for which nobody chose a type, has a CPU with instructions for bfloat16. */
 static bool may_want_bf16(const struct tt_config *cfg, const struct tt_run_about *about)
 {
-    return about->at->step == 0 && strcmp(tt_config_origin(cfg, "training.mixed_precision_param"), "default") == 0 &&
+    return about->at->step == 0 &&
+           strcmp(tt_config_origin(cfg, TT_KEY(training.mixed_precision_param)), "default") == 0 &&
            strcmp(tt_kernels()->name, "avx512_bf16") == 0;
 }
 
@@ -261,10 +262,10 @@ static void print_weights(struct tt_text *out, const struct tt_config *cfg, cons
 /* What nobody set because the folder of the weights has it. */
 static void print_model(struct tt_text *out, const struct tt_setup *s)
 {
-    const char *key = "checkpoint.initial_load_path";
-    bool assets = strcmp(tt_config_origin(s->cfg, "model.hf_assets_path"), key) == 0;
-    bool sizes = strcmp(tt_config_origin(s->cfg, "model.flavor"), key) == 0;
-    const char *vocabulary = tt_config_origin(s->cfg, "model.vocab_size");
+    const char *key = TT_KEY_NAME(checkpoint.initial_load_path);
+    bool assets = strcmp(tt_config_origin(s->cfg, TT_KEY(model.hf_assets_path)), key) == 0;
+    bool sizes = strcmp(tt_config_origin(s->cfg, TT_KEY(model.flavor)), key) == 0;
+    const char *vocabulary = tt_config_origin(s->cfg, TT_KEY(model.vocab_size));
     const struct tt_moe *moe = &s->job.model->dims.moe;
     char count[32];
 

@@ -351,7 +351,7 @@ static void warn_of_warm_up(const struct tt_config *cfg)
 /* A flag is meant to matter. In files both keys are common: run.yaml has the number that was computed. */
 static void warn_of_steps(const struct tt_config *cfg)
 {
-    if (cfg->training.epochs != TT_NULL_INT && strncmp(tt_config_origin(cfg, "training.steps"), "flag ", 5) == 0)
+    if (cfg->training.epochs != TT_NULL_INT && strncmp(tt_config_origin(cfg, TT_KEY(training.steps)), "flag ", 5) == 0)
         tt_warn("training.steps is not used: training.epochs is %" PRId64 ", which is %" PRId64
                 " steps\nhelp: set training.epochs=null to count steps",
                 cfg->training.epochs, cfg->training.steps);

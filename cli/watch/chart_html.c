@@ -116,7 +116,7 @@ static json_t *differing_keys(const struct tt_chart_page *page, int n)
     {
         const char *key = json_string_value(json_object_get(row, "key"));
 
-        for (int k = 0; k < known && strcmp(key, "job.description") != 0; k++)
+        for (int k = 0; k < known && strcmp(key, TT_KEY_NAME(job.description)) != 0; k++)
             add_key(keys, run[k], key, json_array_get(json_object_get(row, "values"), (size_t)k));
     }
     json_decref(found);

@@ -339,7 +339,8 @@ static void add_folder(const struct status *s, const json_t *argv, struct tt_tex
     for (size_t i = 0; i < json_array_size(argv) && !is_named; i++) {
         const char *word = json_string_value(json_array_get(argv, i));
 
-        is_named = word && (sets(word, "config") || sets(word, "job.dump_folder") || sets(word, "job.dump-folder"));
+        is_named =
+            word && (sets(word, "config") || sets(word, TT_KEY_NAME(job.dump_folder)) || sets(word, "job.dump-folder"));
     }
     if (is_named)
         return;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_DATA_BUILTIN_H
-#define TT_DATA_BUILTIN_H
+#ifndef TT_BASE_BUILTIN_H
+#define TT_BASE_BUILTIN_H
 
 #include <stddef.h>
 

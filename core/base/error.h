@@ -2,7 +2,7 @@
 #ifndef TT_BASE_ERROR_H
 #define TT_BASE_ERROR_H
 
-#include "core/base/key.h"
+#include "core/keys/key.h"
 
 /**
  * Errors: one negative code per class, one message, set once where the fault is.

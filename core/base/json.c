@@ -199,7 +199,7 @@ out:
     return rc;
 }
 
-int tt_json_any_key(struct tt_json_reader *reader, struct tt_json_span *ret_key)
+static int read_any_key(struct tt_json_reader *reader, struct tt_json_span *ret_key)
 {
     int rc = 0;
 
@@ -216,7 +216,7 @@ out:
 int tt_json_key(struct tt_json_reader *reader, struct tt_json_span *ret_key)
 {
     const char *begin = (tt_json_peek(reader), reader->at);
-    int rc = tt_json_any_key(reader, ret_key);
+    int rc = read_any_key(reader, ret_key);
 
     if (rc == 0 && memchr(ret_key->text, 0, ret_key->size))
         return tt_json_fail_at(reader, begin, "a key with a zero character");
@@ -291,7 +291,8 @@ out:
     return rc;
 }
 
-int tt_json_read_word(struct tt_json_reader *reader, char *ret_letter)
+/* true, false, null, or NaN, Infinity and -Infinity, which Python writes; as its first character. */
+static int read_word(struct tt_json_reader *reader, char *ret_letter)
 {
     static const char *const words[] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
 
@@ -307,7 +308,8 @@ int tt_json_read_word(struct tt_json_reader *reader, char *ret_letter)
     return fail(reader, "a value was expected");
 }
 
-bool tt_json_at_number(struct tt_json_reader *reader)
+/* Whether the next value is a number. -Infinity is a word. */
+static bool is_at_number(struct tt_json_reader *reader)
 {
     char c = tt_json_peek(reader);
 
@@ -325,7 +327,7 @@ static int pass_node(struct tt_json_reader *reader)
         return tt_json_open(reader);
     if (c == '"')
         return tt_json_read_string(reader, &string);
-    return tt_json_at_number(reader) ? tt_json_read_number(reader, &number) : tt_json_read_word(reader, &c);
+    return is_at_number(reader) ? tt_json_read_number(reader, &number) : read_word(reader, &c);
 }
 
 int tt_json_skip(struct tt_json_reader *reader)
@@ -422,11 +424,11 @@ static int read_node(struct tt_json_reader *reader, json_t **ret_json)
     } else if (c == '"') {
         TT_TRY(tt_json_read_string(reader, &string));
         *ret_json = json_stringn_nocheck(string.text, string.size);
-    } else if (tt_json_at_number(reader)) {
+    } else if (is_at_number(reader)) {
         TT_TRY(tt_json_read_number(reader, &number));
         *ret_json = number.is_integer ? json_integer((json_int_t)number.integer) : json_real(number.real);
     } else {
-        TT_TRY(tt_json_read_word(reader, &c));
+        TT_TRY(read_word(reader, &c));
         *ret_json = json_of_word(c);
     }
 out:
@@ -453,7 +455,7 @@ static int read_member(struct tt_json_reader *reader, json_t *parent, json_t **r
     }
     (void)tt_json_peek(reader);
     place = tt_json_place(reader);
-    TT_TRY(tt_json_any_key(reader, &span));
+    TT_TRY(read_any_key(reader, &span));
     keep_zeros(&key, span);
     if (json_object_get(parent, key.text)) {
         rc = tt_json_fail_at(reader, place, "duplicate key");

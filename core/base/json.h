@@ -55,10 +55,8 @@ struct tt_json_span {
     size_t size;
 };
 
-/** The key of a member, without zero characters; the second function gives any key. */
+/** The key of a member; one with a zero character is an error. */
 int tt_json_key(struct tt_json_reader *reader, struct tt_json_span *ret_key) TT_MUST_CHECK;
-int tt_json_any_key(struct tt_json_reader *reader, struct tt_json_span *ret_key) TT_MUST_CHECK;
-
 int tt_json_read_string(struct tt_json_reader *reader, struct tt_json_span *ret_string) TT_MUST_CHECK;
 
 /** An integer beyond 64 bits, as Python writes them, is a real; a real beyond double is an error. */
@@ -68,12 +66,6 @@ struct tt_json_value {
     double real;
 };
 int tt_json_read_number(struct tt_json_reader *reader, struct tt_json_value *ret_number) TT_MUST_CHECK;
-
-/** true, false, null, or NaN, Infinity and -Infinity, which Python writes; as its first character. */
-int tt_json_read_word(struct tt_json_reader *reader, char *ret_letter) TT_MUST_CHECK;
-
-/** Whether the next value is a number. -Infinity is a word. */
-bool tt_json_at_number(struct tt_json_reader *reader);
 
 /** Passes a value of any kind, and checks its form but not that its keys differ. */
 int tt_json_skip(struct tt_json_reader *reader) TT_MUST_CHECK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_DATA_JSONLINE_H
-#define TT_DATA_JSONLINE_H
+#ifndef TT_BASE_JSONLINE_H
+#define TT_BASE_JSONLINE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -400,7 +400,7 @@ static int fail_timeout(struct tt_comm *comm, const struct wait *w, int peer, in
                    "rank %d waited %.0f s for rank %d on %s in '%s': that rank is dead or stopped\n"
                    "help: look at its log and its host; %s (at the start %s) sets how long ranks wait without progress",
                    comm->rank, waited, missing, tt_comm_host(comm, missing), purpose(comm),
-                   tt_key_name(TT_KEY_TRAIN_TIMEOUT), tt_key_name(TT_KEY_INIT_TIMEOUT));
+                   TT_KEY_NAME(comm.train_timeout_seconds), TT_KEY_NAME(comm.init_timeout_seconds));
 }
 
 /*

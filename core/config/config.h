@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/text.h"
-#include "core/config/choices.h"
+#include "core/keys/choices.h"
 
 /**
  * The configuration: the value of every key, the origin of each value, and the table of keys.
@@ -37,10 +37,10 @@ struct tt_words {
 
 /** One dataset. Texts are NULL when null. */
 struct tt_dataset_entry {
-#define TT_TEXT(section, key, def, flags, doc)            const char *key;
-#define TT_WORD(section, key, def, set, flags, doc)       const char *key;
-#define TT_REAL(section, key, def, low, high, flags, doc) double key;
-#include "core/config/entry.def"
+#define TT_TEXT(section, key, def, flags, ...)            const char *key;
+#define TT_WORD(section, key, def, set, flags, ...)       const char *key;
+#define TT_REAL(section, key, def, low, high, flags, ...) double key;
+#include "core/keys/entry.def"
     int line, column; /* where the entry begins in its file; 0: not in a file */
 };
 
@@ -64,17 +64,17 @@ struct tt_config {
 #define TT_MAP_END(key) \
     }                   \
     key;
-#define TT_BOOL(section, key, def, flags, doc)                  bool key;
-#define TT_MAYBE(section, key, flags, doc)                      int key;
-#define TT_INT(section, key, def, low, high, flags, doc)        int64_t key;
-#define TT_AUTO(section, key, def, word, low, high, flags, doc) int64_t key;
-#define TT_REAL(section, key, def, low, high, flags, doc)       double key;
-#define TT_TEXT(section, key, def, flags, doc)                  const char *key;
-#define TT_ENUM(section, key, def, set, flags, doc)             enum tt_##set##_choice key;
-#define TT_WORD(section, key, def, set, flags, doc)             const char *key;
-#define TT_WORDS(section, key, def, set, flags, doc)            struct tt_words key;
-#define TT_DATA(section, key, def, flags, doc)                  struct tt_datasets key;
-#include "core/config/schema.def"
+#define TT_BOOL(section, key, def, flags, ...)                  bool key;
+#define TT_MAYBE(section, key, flags, ...)                      int key;
+#define TT_INT(section, key, def, low, high, flags, ...)        int64_t key;
+#define TT_AUTO(section, key, def, word, low, high, flags, ...) int64_t key;
+#define TT_REAL(section, key, def, low, high, flags, ...)       double key;
+#define TT_TEXT(section, key, def, flags, ...)                  const char *key;
+#define TT_ENUM(section, key, def, set, flags, ...)             enum tt_##set##_choice key;
+#define TT_WORD(section, key, def, set, flags, ...)             const char *key;
+#define TT_WORDS(section, key, def, set, flags, ...)            struct tt_words key;
+#define TT_DATA(section, key, def, flags, ...)                  struct tt_datasets key;
+#include "core/keys/schema.def"
 
     struct tt_config_origins *origins;
 };
@@ -111,22 +111,22 @@ struct tt_config_input {
 int tt_config_read(struct tt_config *cfg, const struct tt_config_input *input) TT_MUST_CHECK;
 
 /**
- * For a check: adds an error about the values of keys ("model.n_heads model.dim"). Its position is that of the
- * first key that was set. Does nothing when one of the keys already has an error. The message may end in a
- * line "\nhelp: ...".
+ * For a check: adds an error about the values of keys, a list that TT_KEY_NONE ends. Its position is that of the first
+ * key that was set. Does nothing when one of the keys already has an error. The message may end in a line
+ * "\nhelp: ...".
  */
-void tt_config_fault(struct tt_config *cfg, struct tt_config_report *report, const char *keys, const char *fmt, ...)
-    TT_PRINTF(4, 5);
+void tt_config_fault(struct tt_config *cfg, struct tt_config_report *report, const enum tt_key *keys, const char *fmt,
+                     ...) TT_PRINTF(4, 5);
 
 /**
  * The same about one entry of a key's list, at the position of that entry ("my.yaml:14:5"). The other entries may have
  * errors too.
  */
-void tt_config_fault_entry(struct tt_config *cfg, struct tt_config_report *report, const char *key, int entry,
+void tt_config_fault_entry(struct tt_config *cfg, struct tt_config_report *report, enum tt_key key, int entry,
                            const char *fmt, ...) TT_PRINTF(5, 6);
 
 /** For a check: whether an error about the key was reported. */
-bool tt_config_is_bad(const struct tt_config *cfg, const char *path);
+bool tt_config_is_bad(const struct tt_config *cfg, enum tt_key key);
 
 /**
  * To be called before loading: accepts values whose feature is not built yet and appends them to `unbuilt`, one line
@@ -139,45 +139,39 @@ void tt_config_tolerate_unbuilt(struct tt_config *cfg, struct tt_text *unbuilt);
 int tt_config_load_text(struct tt_config *cfg, const char *name, const char *text, size_t size) TT_MUST_CHECK;
 
 /**
- * Fills a model.* key (by its path, "model.dim") from the flavor, if it still has its default; origin "flavor".
- * The integer form also sets booleans. TT_EINTERNAL for a path that is not such a key.
+ * Fills a model.* key from the flavor, if it still has its default; origin "flavor". The integer form also sets
+ * booleans. TT_EINTERNAL for a key of another section or kind.
  */
-int tt_config_set_flavor_int(struct tt_config *cfg, const char *path, int64_t value) TT_MUST_CHECK;
-int tt_config_set_flavor_real(struct tt_config *cfg, const char *path, double value) TT_MUST_CHECK;
+int tt_config_set_flavor_int(struct tt_config *cfg, enum tt_key key, int64_t value) TT_MUST_CHECK;
+int tt_config_set_flavor_real(struct tt_config *cfg, enum tt_key key, double value) TT_MUST_CHECK;
 
 /**
  * Whether a file or a flag set the key. False for defaults, for values of the flavor and for keys that follow others.
  */
-bool tt_config_is_set(const struct tt_config *cfg, const char *path);
+bool tt_config_is_set(const struct tt_config *cfg, enum tt_key key);
 
 /**
  * Sets a key from a source other than files and flags. `value` is written as for a flag; `origin` names the source.
  * TT_EDATA when the key does not accept the value.
  */
-int tt_config_adopt(struct tt_config *cfg, const char *path, const char *value, const char *origin) TT_MUST_CHECK;
+int tt_config_adopt(struct tt_config *cfg, enum tt_key key, const char *value, const char *origin) TT_MUST_CHECK;
 
 /**
  * Where a value came from: "default", "flavor", "training.seq_len" (the key that it follows), "builtin:quick",
- * "my.yaml:14", "flag --optimizer.lr"; NULL when there is no such key. The second adds the column, for messages:
- * "my.yaml:14:7". Valid until the key is set again.
+ * "my.yaml:14", "flag --optimizer.lr". The second adds the column, for messages: "my.yaml:14:7". Valid until the key is
+ * set again.
  */
-const char *tt_config_origin(const struct tt_config *cfg, const char *path);
-const char *tt_config_where(const struct tt_config *cfg, const char *path);
-
-/** Names what a user may set by its key, in all messages from now on. Call before threads start. */
-void tt_config_name_keys(void);
+const char *tt_config_origin(const struct tt_config *cfg, enum tt_key key);
+const char *tt_config_where(const struct tt_config *cfg, enum tt_key key);
 
 /**
  * What to do, if a key has a relative path at which there is nothing, and there is something at that path from the
  * folder of the configuration file that sets it; NULL if not. The caller frees it (tt_free).
  */
-char *tt_config_beside(const struct tt_config *cfg, const char *path);
+char *tt_config_beside(const struct tt_config *cfg, enum tt_key key);
 
 /** Which of some choices a word may mean: the one that other trainers call so, or one that looks alike; NULL: none. */
 const char *tt_config_meant(const char *word, const char *const *choices, int n);
-
-/** The path of a key that an error is about ("model.dim"); "" for TT_KEY_NONE. */
-const char *tt_config_key_path(enum tt_key key);
 
 /**
  * For an error about a key: puts where the key was set, and the key, before this thread's message. Returns rc, and does
@@ -199,6 +193,7 @@ enum tt_config_kind {
     TT_KIND_DATASETS,
 };
 
+/** See core/keys/schema.def. */
 enum tt_config_flag {
     TT_FLAG_OWN = 1,
     TT_FLAG_NULLABLE = 2,
@@ -209,10 +204,14 @@ enum tt_config_flag {
     TT_FLAG_LIST = 64,
     TT_FLAG_INTEGER = 128,
     TT_FLAG_SIZED = 256,
-    TT_FLAG_NULL_DEFAULT = 512, /* null is accepted and means the default */
+    TT_FLAG_NULL_DEFAULT = 512,
     TT_FLAG_RULES = 1024,
     TT_FLAG_PARTS = 2048,
     TT_FLAG_PERCENT = 4096,
+    TT_FLAG_CURVE = 8192,
+    TT_FLAG_SHAPES = 16384,
+    TT_FLAG_WEIGHTS = 32768,
+    TT_FLAG_QUIET = 65536,
 };
 
 /** The largest integer: one less than the value to which larger numbers saturate. */
@@ -230,6 +229,7 @@ struct tt_choices {
 };
 
 struct tt_config_row {
+    enum tt_key id;
     const char *section; /* "training", "model.rope_scaling" */
     const char *key;     /* "seq_len" */
     const char *path;    /* "training.seq_len" */
@@ -242,6 +242,8 @@ struct tt_config_row {
     const char *zero_word; /* the word that means 0: "auto", "op"; NULL: none */
     const struct tt_choices *choices;
     const char *doc;
+    const char *theirs, *why;  /* torchtitan's default where it differs, as written for a flag, and why; NULL */
+    const char *works, *needs; /* the values that work today, "a|b", and what the others need; NULL: all work */
 };
 
 struct tt_config_section {
@@ -263,6 +265,8 @@ extern const struct tt_config_row tt_config_rows[];
 extern const int tt_config_n_rows;
 extern const struct tt_config_section tt_config_sections[];
 extern const int tt_config_n_sections;
+
+const struct tt_config_row *tt_config_row(enum tt_key key);
 
 /** The row of a path or of an alias, with '-' taken as '_'; NULL when there is none. */
 const struct tt_config_row *tt_config_row_find(const char *path);
@@ -312,17 +316,7 @@ struct tt_config_builtin {
 extern const struct tt_config_builtin tt_config_builtins[];
 extern const int tt_config_n_builtins;
 
-/** A default that differs from torchtitan's. */
-struct tt_config_difference {
-    const char *path;
-    const char *theirs; /* torchtitan's default, as written for a flag */
-    const char *why;
-};
-
-extern const struct tt_config_difference tt_config_differences[];
-extern const int tt_config_n_differences;
-
-/** What happens when an inactive torchtitan key has a value other than its neutral one; see inactive.def. */
+/** What happens when an inactive torchtitan key has a value other than its neutral one; see foreign.def. */
 enum tt_inactive_kind { TT_INACTIVE_REFUSED, TT_INACTIVE_NOTE, TT_INACTIVE_IDLE };
 
 /** torchtitan keys that titan does not have. */

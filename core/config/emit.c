@@ -96,7 +96,7 @@ static void add_default(const struct tt_config *cfg, const struct tt_config_row 
     const char *preset = row->preset ? *row->preset ? row->preset : "\"\"" : "null";
 
     tt_config_value_text(cfg, row, &value);
-    if (!cfg->origins->of[row - tt_config_rows].is_derived && tt_config_is_set(cfg, row->path) &&
+    if (!tt_config_origin_of(cfg, row)->is_derived && tt_config_is_set(cfg, row->id) &&
         strcmp(value.size ? value.text : "", preset) != 0 &&
         !(row->kind == TT_KIND_REAL && value.size && strtod(value.text, NULL) == strtod(preset, NULL)))
         tt_text_add(out, "; default %s", preset);
@@ -119,13 +119,13 @@ static void write_row(const struct tt_config *cfg, const struct tt_config_row *r
     }
     start = out->size;
     tt_text_add(out, "%*s%s: ", indent, "", row->key);
-    if (style == WITH_DOCS && cfg->origins->of[row - tt_config_rows].is_derived)
+    if (style == WITH_DOCS && tt_config_origin_of(cfg, row)->is_derived)
         tt_text_add(out, "null"); /* so it still follows the other key after that one is edited */
     else
         tt_config_yaml_value(cfg, row, out);
     if (style == WITH_ORIGINS) {
         tt_text_add(out, "%*s # %s", out->size - start < 48 ? 48 - (int)(out->size - start) : 1, "",
-                    tt_config_origin(cfg, row->path));
+                    tt_config_origin_of(cfg, row)->origin);
     }
     tt_text_add(out, "\n");
     tt_text_release(&range);
@@ -225,7 +225,7 @@ json_t *tt_config_to_json(const struct tt_config *cfg, bool with_origins)
             json_t *pair = json_object();
 
             (void)json_object_set_new(pair, "value", value);
-            (void)json_object_set_new(pair, "origin", json_string(tt_config_origin(cfg, row->path)));
+            (void)json_object_set_new(pair, "origin", json_string(tt_config_origin_of(cfg, row)->origin));
             value = pair;
         }
         (void)json_object_set_new(json_section(root, row->section), row->key, value);

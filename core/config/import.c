@@ -45,9 +45,11 @@ static const struct {
 
 /* Values of keys that titan does not have, which mean a value of a key that it has. */
 static const struct {
-    const char *was, *word, *path, *value;
+    const char *was, *word;
+    enum tt_key key;
+    const char *value;
 } translated[] = {
-    {"model.attn_mask_type", "block_causal", "training.document_mask", "true"},
+    {"model.attn_mask_type", "block_causal", TT_KEY(training.document_mask), "true"},
 };
 
 /* Where torchtitan's own datasets are. titan downloads nothing, so it needs the place. */
@@ -168,7 +170,7 @@ static bool read_row(struct reading *r, struct tt_import_item *item)
 {
     struct tt_text why = {0}, value = {0};
     const struct tt_yaml *at = item->value;
-    const char *built, *needs = NULL, *refused = NULL;
+    const char *refused = NULL;
     bool ok = tt_config_value_set(r->import->cfg, item->row, item->value, false, &why, &at);
 
     if (!ok && item->value->kind == TT_YAML_SCALAR)
@@ -179,10 +181,9 @@ static bool read_row(struct reading *r, struct tt_import_item *item)
         refused = unknown_word(item, &why);
     if (ok) {
         tt_config_value_text(r->import->cfg, item->row, &value);
-        built = tt_config_built_values(item->row, &needs);
-        if (built && !tt_config_is_among(value.text, built)) {
+        if (item->row->works && !tt_config_is_among(value.text, item->row->works)) {
             item->fate = TT_IMPORT_REFUSED;
-            item->why = tt_format("it needs %s, which titan does not have yet", needs);
+            item->why = tt_format("it needs %s, which titan does not have yet", item->row->needs);
         }
     } else if (refused) {
         item->fate = TT_IMPORT_REFUSED;
@@ -199,7 +200,7 @@ static bool read_row(struct reading *r, struct tt_import_item *item)
 static bool translate(struct reading *r, struct tt_import_item *item)
 {
     for (size_t i = 0; i < sizeof translated / sizeof *translated; i++) {
-        const struct tt_config_row *row = tt_config_row_find(translated[i].path);
+        const struct tt_config_row *row = tt_config_row(translated[i].key);
         struct tt_yaml_doc doc = {0};
         struct tt_text why = {0};
         bool ok;
@@ -272,13 +273,13 @@ static bool read_only_group(struct reading *r, const struct tt_yaml *key, const 
     if (!pattern || pattern->kind != TT_YAML_SCALAR || strcmp(pattern->text, ".*") != 0 || !name || !arguments ||
         arguments->kind != TT_YAML_MAP)
         return false;
-    read_pair(r, tt_strdup("optimizer.name"), key, name);
+    read_pair(r, tt_strdup(TT_KEY_NAME(optimizer.name)), key, name);
     for (int i = 0; i < arguments->n; i++) {
         const struct tt_yaml *value = arguments->item[i];
 
         if (strcmp(arguments->key[i]->text, "betas") == 0 && value->kind == TT_YAML_LIST && value->n == 2) {
-            read_pair(r, tt_strdup("optimizer.beta1"), arguments->key[i], value->item[0]);
-            read_pair(r, tt_strdup("optimizer.beta2"), arguments->key[i], value->item[1]);
+            read_pair(r, tt_strdup(TT_KEY_NAME(optimizer.beta1)), arguments->key[i], value->item[0]);
+            read_pair(r, tt_strdup(TT_KEY_NAME(optimizer.beta2)), arguments->key[i], value->item[1]);
         } else {
             read_pair(r, tt_format("optimizer.%s", arguments->key[i]->text), arguments->key[i], value);
         }
@@ -390,21 +391,21 @@ static void read_args(struct reading *r, int n_args, const char *const *args)
 }
 
 /* Adds the place of a dataset of torchtitan's if the file leaves it to torchtitan. */
-static void add_place(struct reading *r, const char *dataset, const char *dataset_path)
+static void add_place(struct reading *r, enum tt_key dataset, enum tt_key dataset_path)
 {
-    const struct tt_import_item *item = find_item(r->import, dataset);
-    struct tt_import_item place = {.row = tt_config_row_find(dataset_path)};
+    const struct tt_import_item *item = find_item(r->import, tt_key_name(dataset));
+    struct tt_import_item place = {.row = tt_config_row(dataset_path)};
     struct tt_yaml_doc doc = {0};
     struct tt_text why = {0};
 
-    if (!item || !item->value || find_item(r->import, dataset_path))
+    if (!item || !item->value || find_item(r->import, place.row->path))
         return;
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         if (strcmp(item->value->text, places[i].word) != 0 ||
             !tt_config_value_set(r->import->cfg, place.row, tt_config_flag_node(&doc, place.row, places[i].path), true,
                                  &why, NULL))
             continue;
-        place.was = tt_strdup(dataset_path);
+        place.was = tt_strdup(place.row->path);
         place.path = place.row->path;
         place.why = tt_strdup(places[i].remark);
         TT_PUSH(r->import->item, r->import->n, r->import->cap) = place;
@@ -480,13 +481,13 @@ static void set_int(struct tt_import *import, const struct tt_config_row *row, i
 }
 
 /* Makes the item that counts tokens one of titan's key, which counts samples, if it has whole samples. */
-static void translate_tokens_of(struct tt_import *import, const char *was, const char *path, int64_t seq_len)
+static void translate_tokens_of(struct tt_import *import, const char *was, enum tt_key key, int64_t seq_len)
 {
     struct tt_import_item *item = (struct tt_import_item *)find_item(import, was);
-    const struct tt_config_row *row = tt_config_row_find(path);
+    const struct tt_config_row *row = tt_config_row(key);
     int64_t n;
 
-    if (!item || !item->value || item->value->kind != TT_YAML_SCALAR || find_item(import, path))
+    if (!item || !item->value || item->value->kind != TT_YAML_SCALAR || find_item(import, row->path))
         return;
     n = strtoll(item->value->text, NULL, 10);
     if (n < 1 || n > INT64_C(1) << 40 || n % seq_len != 0)
@@ -500,10 +501,10 @@ static void translate_tokens_of(struct tt_import *import, const char *was, const
 /* Versions of 2026 count tokens. */
 static void translate_tokens(struct tt_import *import)
 {
-    translate_tokens_of(import, "training.max_context_length", "training.seq_len", 1);
-    translate_tokens_of(import, "training.num_tokens_per_microbatch_per_dp_rank", "training.local_batch_size",
+    translate_tokens_of(import, "training.max_context_length", TT_KEY(training.seq_len), 1);
+    translate_tokens_of(import, "training.num_tokens_per_microbatch_per_dp_rank", TT_KEY(training.local_batch_size),
                         import->cfg->training.seq_len);
-    translate_tokens_of(import, "training.num_tokens_per_train_step", "training.global_batch_size",
+    translate_tokens_of(import, "training.num_tokens_per_train_step", TT_KEY(training.global_batch_size),
                         import->cfg->training.seq_len);
 }
 
@@ -511,8 +512,8 @@ static void translate_tokens(struct tt_import *import)
  * the local batch, so here the local batch has all of them. */
 static void translate_microbatches(struct tt_import *import, const char *path, bool each_has_batch)
 {
-    const struct tt_config_row *size = tt_config_row_find("parallelism.pipeline_parallel_microbatch_size"),
-                               *batch = tt_config_row_find("training.local_batch_size");
+    const struct tt_config_row *size = tt_config_row(TT_KEY(parallelism.pipeline_parallel_microbatch_size)),
+                               *batch = tt_config_row(TT_KEY(training.local_batch_size));
     int64_t n, local = import->cfg->training.local_batch_size;
     struct tt_import_item *item = (struct tt_import_item *)find_item(import, path);
     struct tt_import_item *other;
@@ -629,18 +630,16 @@ static void write_item(const struct tt_import *import, const struct tt_import_it
 }
 
 /* What a run would do otherwise because the file does not set a key. Validation's defaults only count if it is on. */
-static void write_difference(const struct tt_import *import, const struct tt_config_difference *difference, int indent,
+static void write_difference(const struct tt_import *import, const struct tt_config_row *row, int indent,
                              struct tt_text *out)
 {
-    const struct tt_config_row *row = tt_config_row_find(difference->path);
     struct tt_text value = {0}, note = {0};
 
-    if (find_item(import, difference->path) ||
-        (is_in(difference->path, "validation") && !import->cfg->validation.enable))
+    if (find_item(import, row->path) || (is_in(row->path, "validation") && !import->cfg->validation.enable))
         return;
     tt_config_value_text(import->cfg, row, &value);
-    tt_text_add(&note, "not set: %s; torchtitan's default is %s, titan's is %s: %s", row->path, difference->theirs,
-                value.size ? value.text : "empty", difference->why);
+    tt_text_add(&note, "not set: %s; torchtitan's default is %s, titan's is %s: %s", row->path, row->theirs,
+                value.size ? value.text : "empty", row->why);
     comment(out, indent, note.text);
     tt_text_release(&value);
     tt_text_release(&note);
@@ -679,9 +678,9 @@ static void write_section(const struct tt_import *import, const char *section, s
     for (int i = 0; i < import->n; i++)
         if (is_in(import->item[i].path, section))
             write_item(import, &import->item[i], indent, out);
-    for (int i = 0; i < tt_config_n_differences; i++)
-        if (is_in(tt_config_differences[i].path, section))
-            write_difference(import, &tt_config_differences[i], indent, out);
+    for (int i = 0; i < tt_config_n_rows; i++)
+        if (tt_config_rows[i].theirs && is_in(tt_config_rows[i].path, section))
+            write_difference(import, &tt_config_rows[i], indent, out);
 }
 
 /* The section of a key, if it is none of titan's and none of the items before has it. */
@@ -743,8 +742,8 @@ int tt_config_import(const char *name, const char *text, size_t size, int n_args
     translate_tokens(&import);
     translate_microbatches(&import, "parallelism.pipeline_parallel_microbatches", false);
     translate_microbatches(&import, "parallelism.num_pp_microbatches", true);
-    add_place(&r, "training.dataset", "training.dataset_path");
-    add_place(&r, "validation.dataset", "validation.dataset_path");
+    add_place(&r, TT_KEY(training.dataset), TT_KEY(training.dataset_path));
+    add_place(&r, TT_KEY(validation.dataset), TT_KEY(validation.dataset_path));
     write_items(&import, out);
 out:
     import_release(&import);

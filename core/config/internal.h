@@ -31,12 +31,6 @@ struct tt_config_report {
     bool is_partial;      /* a file could not be read to its end, so rules between keys are not checked */
 };
 
-/**
- * The installed file that configs/NAME means where no such file exists: PREFIX/share/titan/configs/NAME if the running
- * program is PREFIX/bin/titan, so an installation can be moved. NULL if there is none. The caller frees it (tt_free).
- */
-char *tt_config_shipped(const char *path);
-
 /** Adds one error, "where: message", message may hold a line "\nhelp: ...". */
 void tt_config_report_add(struct tt_config_report *report, const char *where, const char *fmt, ...) TT_PRINTF(3, 4);
 
@@ -46,12 +40,6 @@ void tt_config_report_key(struct tt_config_report *report, const char *where, co
 /** The same about the value that row has in cfg; of one that nobody set, the message says where it is from. */
 void tt_config_report_value(struct tt_config_report *report, const struct tt_config *cfg,
                             const struct tt_config_row *row, const char *message);
-
-/**
- * Appends where an error about row's value begins: "my.yaml:3:9: training.steps", "flag --training.steps", or of a
- * value that nobody set "training.steps (10000 by default)".
- */
-void tt_config_place(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out);
 
 /** Whether a file, a flag or a folder that one of them names set the value. */
 bool tt_config_is_users(const struct tt_config *cfg, const struct tt_config_row *row);
@@ -154,12 +142,6 @@ extern const char tt_config_python[];
 void tt_config_inactive_use(const struct tt_config_inactive *row, const char *where, const char *path,
                             const struct tt_yaml *node, struct tt_config_report *report);
 
-/**
- * The values of a key that work today, "a|b", when the others need a feature that is not built yet; else NULL.
- * *ret_needs (if not NULL) is that feature, in words.
- */
-const char *tt_config_built_values(const struct tt_config_row *row, const char **ret_needs);
-
 /** Whether word is one of "a|b|c". */
 bool tt_config_is_among(const char *word, const char *list);
 
@@ -177,12 +159,6 @@ const char *tt_config_refused_word(const char *path, const char *word);
 
 /** Why an import leaves out a value of an inactive key that is refused elsewhere; NULL if it does not. */
 const char *tt_config_left_out(const char *path, const struct tt_yaml *value);
-
-/** Sets the keys that follow other keys unless they are set (validation's data and length). */
-void tt_config_follow(struct tt_config *cfg);
-
-/** Sets the origin of a value; takes ownership of both texts. */
-void tt_config_set_origin(struct tt_config *cfg, const struct tt_config_row *row, char *origin, char *where);
 
 /** Checks the rules between keys, and reports values whose feature is not built yet. */
 void tt_config_check_rules(struct tt_config *cfg, struct tt_config_report *report);

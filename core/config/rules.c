@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rules between keys (those that need no number of ranks), and values whose feature is not built yet (pending.def). A
- * rule is skipped when one of its keys already has an error.
+ * Rules between keys that do not depend on the number of ranks, and values whose feature is not built yet. A rule is
+ * skipped when one of its keys already has an error.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -401,85 +401,70 @@ static void averages_exist(const struct tt_config *cfg, struct tt_text *why)
 
 static const struct {
     rule_fn check;
-    const char *key[3]; /* the keys it reads; the error is reported at the first one that was set */
+    enum tt_key keys[4]; /* that it reads; the error is reported at the first one that was set */
 } rules[] = {
-    {training_path, {"training.dataset", "training.dataset_path"}},
-    {validation_path, {"validation.dataset", "validation.dataset_path", "validation.enable"}},
-    {training_paths, {"training.dataset_path", "training.dataset"}},
-    {validation_paths, {"validation.dataset_path", "validation.dataset"}},
-    {documents_are_known, {"training.document_mask", "training.dataset"}},
-    {split_has_one_dataset, {"validation.split", "validation.dataset", "validation.dataset_path"}},
-    {split_has_documents, {"validation.split", "training.dataset"}},
-    {training_format, {"training.dataset_path", "training.dataset"}},
-    {validation_format, {"validation.dataset_path", "validation.dataset"}},
-    {samples_are_wanted, {"metrics.sample_prompt", "metrics.sample_tokens", "metrics.sample_freq"}},
-    {weights_compute, {"training.dtype", "training.mixed_precision_param"}},
-    {averages_exist, {"ema.validate", "ema.decay", "training.dtype"}},
-    {batch_multiple, {"training.global_batch_size", "training.local_batch_size"}},
-    {epochs_repeat, {"training.epochs", "dataloader.repeat"}},
-    {lora_has_modules, {"lora.target_modules", "lora.rank"}},
-    {hf_flavor, {"model.flavor", "model.hf_assets_path"}},
-    {hf_weights, {"checkpoint.initial_load_in_hf", "checkpoint.initial_load_path", "model.hf_assets_path"}},
-    {new_rows_are_trained, {"checkpoint.initial_load_extend_vocabulary", "lora.rank"}},
-    {weights_are_loaded, {"checkpoint.initial_load_extend_vocabulary", "checkpoint.initial_load_leave_out"}},
-    {hf_model_only, {"checkpoint.initial_load_model_only", "checkpoint.initial_load_in_hf"}},
-    {checkpoint_inside, {"checkpoint.folder"}},
-    {board_inside, {"metrics.save_tb_folder"}},
-    {traces_inside, {"profiling.save_traces_folder"}},
-    {load_step_needs_enable, {"checkpoint.load_step", "checkpoint.enable"}},
-    {auto_needs_planned, {"parallelism.fsdp_reshard_after_forward", "parallelism.fsdp_engine"}},
-    {rope_order, {"model.rope_scaling.low_freq_factor", "model.rope_scaling.high_freq_factor"}},
-    {head_groups, {"model.n_heads", "model.n_kv_heads"}},
-    {tensor_is_exact, {"parallelism.exact_tensor_parallel_degree", "parallelism.tensor_parallel_degree"}},
-    {context_is_exact, {"parallelism.exact_context_parallel_degree", "parallelism.context_parallel_degree"}},
+    {training_path, {TT_KEY(training.dataset), TT_KEY(training.dataset_path)}},
+    {validation_path, {TT_KEY(validation.dataset), TT_KEY(validation.dataset_path), TT_KEY(validation.enable)}},
+    {training_paths, {TT_KEY(training.dataset_path), TT_KEY(training.dataset)}},
+    {validation_paths, {TT_KEY(validation.dataset_path), TT_KEY(validation.dataset)}},
+    {documents_are_known, {TT_KEY(training.document_mask), TT_KEY(training.dataset)}},
+    {split_has_one_dataset, {TT_KEY(validation.split), TT_KEY(validation.dataset), TT_KEY(validation.dataset_path)}},
+    {split_has_documents, {TT_KEY(validation.split), TT_KEY(training.dataset)}},
+    {training_format, {TT_KEY(training.dataset_path), TT_KEY(training.dataset)}},
+    {validation_format, {TT_KEY(validation.dataset_path), TT_KEY(validation.dataset)}},
+    {samples_are_wanted, {TT_KEY(metrics.sample_prompt), TT_KEY(metrics.sample_tokens), TT_KEY(metrics.sample_freq)}},
+    {weights_compute, {TT_KEY(training.dtype), TT_KEY(training.mixed_precision_param)}},
+    {averages_exist, {TT_KEY(ema.validate), TT_KEY(ema.decay), TT_KEY(training.dtype)}},
+    {batch_multiple, {TT_KEY(training.global_batch_size), TT_KEY(training.local_batch_size)}},
+    {epochs_repeat, {TT_KEY(training.epochs), TT_KEY(dataloader.repeat)}},
+    {lora_has_modules, {TT_KEY(lora.target_modules), TT_KEY(lora.rank)}},
+    {hf_flavor, {TT_KEY(model.flavor), TT_KEY(model.hf_assets_path)}},
+    {hf_weights,
+     {TT_KEY(checkpoint.initial_load_in_hf), TT_KEY(checkpoint.initial_load_path), TT_KEY(model.hf_assets_path)}},
+    {new_rows_are_trained, {TT_KEY(checkpoint.initial_load_extend_vocabulary), TT_KEY(lora.rank)}},
+    {weights_are_loaded,
+     {TT_KEY(checkpoint.initial_load_extend_vocabulary), TT_KEY(checkpoint.initial_load_leave_out)}},
+    {hf_model_only, {TT_KEY(checkpoint.initial_load_model_only), TT_KEY(checkpoint.initial_load_in_hf)}},
+    {checkpoint_inside, {TT_KEY(checkpoint.folder)}},
+    {board_inside, {TT_KEY(metrics.save_tb_folder)}},
+    {traces_inside, {TT_KEY(profiling.save_traces_folder)}},
+    {load_step_needs_enable, {TT_KEY(checkpoint.load_step), TT_KEY(checkpoint.enable)}},
+    {auto_needs_planned, {TT_KEY(parallelism.fsdp_reshard_after_forward), TT_KEY(parallelism.fsdp_engine)}},
+    {rope_order, {TT_KEY(model.rope_scaling.low_freq_factor), TT_KEY(model.rope_scaling.high_freq_factor)}},
+    {head_groups, {TT_KEY(model.n_heads), TT_KEY(model.n_kv_heads)}},
+    {tensor_is_exact, {TT_KEY(parallelism.exact_tensor_parallel_degree), TT_KEY(parallelism.tensor_parallel_degree)}},
+    {context_is_exact,
+     {TT_KEY(parallelism.exact_context_parallel_degree), TT_KEY(parallelism.context_parallel_degree)}},
 };
 
-static const struct {
-    const char *path, *values, *needs;
-} built[] = {
-#define TT_BUILT(path, values, needs) {path, values, needs},
-#include "core/config/pending.def"
-};
-
-const char *tt_config_built_values(const struct tt_config_row *row, const char **ret_needs)
+static struct tt_config_origin *origin_of(const struct tt_config *cfg, enum tt_key key)
 {
-    for (size_t b = 0; b < sizeof built / sizeof *built; b++) {
-        if (strcmp(built[b].path, row->path) != 0)
-            continue;
-        if (ret_needs)
-            *ret_needs = built[b].needs;
-        return built[b].values;
-    }
-    return NULL;
+    return tt_config_origin_of(cfg, tt_config_row(key));
 }
 
-static struct tt_config_origin *origin_of(const struct tt_config *cfg, const char *path)
+bool tt_config_is_bad(const struct tt_config *cfg, enum tt_key key)
 {
-    return &cfg->origins->of[tt_config_row_find(path) - tt_config_rows];
-}
-
-bool tt_config_is_bad(const struct tt_config *cfg, const char *path)
-{
-    return origin_of(cfg, path)->is_bad;
+    return origin_of(cfg, key)->is_bad;
 }
 
 /* How much a value is the user's: not at all, of the configuration that runs without one, by file or flag. */
 static int claim(const struct tt_config *cfg, const struct tt_config_row *row)
 {
-    return tt_config_is_users(cfg, row) ? 2 : tt_config_is_set(cfg, row->path);
+    return tt_config_is_users(cfg, row) ? 2 : tt_config_is_set(cfg, row->id);
 }
 
-void tt_config_fault(struct tt_config *cfg, struct tt_config_report *report, const char *keys, const char *fmt, ...)
+void tt_config_fault(struct tt_config *cfg, struct tt_config_report *report, const enum tt_key *keys, const char *fmt,
+                     ...)
 {
-    char *copy = tt_strdup(keys), *rest = NULL, message[1500];
     const struct tt_config_row *at = NULL;
+    char message[1500];
     va_list args;
 
-    for (char *key = strtok_r(copy, " ", &rest); key; key = strtok_r(NULL, " ", &rest)) {
-        const struct tt_config_row *row = tt_config_row_find(key);
+    for (; *keys; keys++) {
+        const struct tt_config_row *row = tt_config_row(*keys);
 
-        if (origin_of(cfg, key)->is_bad)
-            goto out;
+        if (origin_of(cfg, *keys)->is_bad)
+            return;
         if (!at || claim(cfg, row) > claim(cfg, at))
             at = row;
     }
@@ -488,8 +473,6 @@ void tt_config_fault(struct tt_config *cfg, struct tt_config_report *report, con
     va_end(args);
     tt_config_origin_of(cfg, at)->is_bad = true;
     tt_config_report_value(report, cfg, at, message);
-out:
-    tt_free(copy);
 }
 
 /* Where an entry is: the origin of its list, "my.yaml:14:7", with the line and column of the entry. */
@@ -503,10 +486,10 @@ static char *place_of_entry(const struct tt_config_origin *o, const struct tt_da
                               : tt_strdup(o->where);
 }
 
-void tt_config_fault_entry(struct tt_config *cfg, struct tt_config_report *report, const char *key, int entry,
+void tt_config_fault_entry(struct tt_config *cfg, struct tt_config_report *report, enum tt_key key, int entry,
                            const char *fmt, ...)
 {
-    const struct tt_datasets *d = tt_config_member(cfg, tt_config_row_find(key));
+    const struct tt_datasets *d = tt_config_member(cfg, tt_config_row(key));
     char *where = place_of_entry(origin_of(cfg, key), &d->entry[entry]), message[1500];
     int n = snprintf(message, sizeof message, "entry %d: ", entry + 1);
     va_list args;
@@ -515,7 +498,7 @@ void tt_config_fault_entry(struct tt_config *cfg, struct tt_config_report *repor
     (void)vsnprintf(message + n, sizeof message - (size_t)n, fmt, args);
     va_end(args);
     origin_of(cfg, key)->is_bad = true;
-    tt_config_report_key(report, where, key, message);
+    tt_config_report_key(report, where, tt_key_name(key), message);
     tt_free(where);
 }
 
@@ -523,24 +506,18 @@ static void check_rule(struct tt_config *cfg, int r, struct tt_config_report *re
 {
     struct tt_text why = {0};
 
-    for (int k = 0; k < 3 && rules[r].key[k]; k++) {
-        if (origin_of(cfg, rules[r].key[k])->is_bad)
+    for (const enum tt_key *key = rules[r].keys; *key; key++) {
+        if (origin_of(cfg, *key)->is_bad)
             return;
     }
     rules[r].check(cfg, &why);
-    if (why.size) {
-        struct tt_text keys = {0};
-
-        for (int k = 0; k < 3 && rules[r].key[k]; k++)
-            tt_text_add(&keys, "%s%s", k ? " " : "", rules[r].key[k]);
-        tt_config_fault(cfg, report, keys.text, "%s", why.text);
-        tt_text_release(&keys);
-    }
+    if (why.size)
+        tt_config_fault(cfg, report, rules[r].keys, "%s", why.text);
     tt_text_release(&why);
 }
 
 /* Checks each entry of a list by itself, so that all faults are reported. */
-static void check_list(struct tt_config *cfg, const char *key, const struct tt_datasets *d,
+static void check_list(struct tt_config *cfg, enum tt_key key, const struct tt_datasets *d,
                        struct tt_config_report *report)
 {
     if (origin_of(cfg, key)->is_bad || origin_of(cfg, key)->is_derived)
@@ -555,22 +532,19 @@ static void check_list(struct tt_config *cfg, const char *key, const struct tt_d
     }
 }
 
-static void check_built(const struct tt_config *cfg, int b, struct tt_config_report *report)
+/* Whether the value works today (.works in schema.def). */
+static void check_built(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_config_report *report)
 {
-    const struct tt_config_row *row = tt_config_row_find(built[b].path);
-    const struct tt_config_origin *o = origin_of(cfg, built[b].path);
     struct tt_text value = {0}, message = {0};
+    bool works;
 
-    if (row->kind == TT_KIND_DATASETS && ((const struct tt_datasets *)tt_config_member(cfg, row))->is_list)
-        return; /* each dataset is looked at when it is opened */
     tt_config_value_text(cfg, row, &value);
-    if (!o->is_bad && !tt_config_is_among(value.text, built[b].values) && cfg->origins->unbuilt) {
+    works = tt_config_origin_of(cfg, row)->is_bad || tt_config_is_among(value.text, row->works);
+    if (!works && cfg->origins->unbuilt) {
         tt_text_add(cfg->origins->unbuilt, "%s=%s\n", row->path, value.text);
-    } else if (!o->is_bad && !tt_config_is_among(value.text, built[b].values)) {
-        tt_text_add(&message, "'%s' needs %s, which is not built yet\nhelp: what works now: ", value.text,
-                    built[b].needs);
-        for (const char *c = built[b].values; *c; c++)
-            tt_text_add_bytes(&message, *c == '|' ? ", " : c, *c == '|' ? 2 : 1);
+    } else if (!works) {
+        tt_text_add(&message, "'%s' needs %s, which is not built yet\nhelp: what works now: ", value.text, row->needs);
+        tt_text_add_replaced(&message, row->works, strlen(row->works), "|", ", ");
         tt_config_report_value(report, cfg, row, message.text);
     }
     tt_text_release(&value);
@@ -586,8 +560,9 @@ void tt_config_check_rules(struct tt_config *cfg, struct tt_config_report *repor
 {
     for (size_t r = 0; r < sizeof rules / sizeof *rules; r++)
         check_rule(cfg, (int)r, report);
-    check_list(cfg, "training.dataset", &cfg->training.dataset, report);
-    check_list(cfg, "validation.dataset", &cfg->validation.dataset, report);
-    for (size_t b = 0; b < sizeof built / sizeof *built; b++)
-        check_built(cfg, (int)b, report);
+    check_list(cfg, TT_KEY(training.dataset), &cfg->training.dataset, report);
+    check_list(cfg, TT_KEY(validation.dataset), &cfg->validation.dataset, report);
+    for (int i = 0; i < tt_config_n_rows; i++)
+        if (tt_config_rows[i].works)
+            check_built(cfg, &tt_config_rows[i], report);
 }

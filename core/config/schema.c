@@ -33,41 +33,49 @@ TT_CHOICE_SETS(S)
 #define SIZED TT_FLAG_SIZED
 #define PERCENT TT_FLAG_PERCENT
 #define NULL_DEFAULT TT_FLAG_NULL_DEFAULT
+#define CURVE TT_FLAG_CURVE
+#define SHAPES TT_FLAG_SHAPES
+#define WEIGHTS TT_FLAG_WEIGHTS
+#define QUIET TT_FLAG_QUIET
 
-#define ENTRY(key_, kind_, flags_, doc_, ...) \
+#define ENTRY(key_, kind_, flags_, ...) \
     {.section = "", .key = #key_, .path = #key_, .kind = (kind_), .flags = (flags_), \
-     .offset = offsetof(struct tt_dataset_entry, key_), .doc = (doc_), __VA_ARGS__},
-#define TT_TEXT(section, key, def, flags, doc) ENTRY(key, TT_KIND_TEXT, flags, doc, .preset = (def))
-#define TT_WORD(section, key, def, set, flags, doc) \
-    ENTRY(key, TT_KIND_WORD, flags, doc, .preset = #def, .choices = &set##_choices)
-#define TT_REAL(section, key, def, low_, high_, flags, doc) \
-    ENTRY(key, TT_KIND_REAL, flags, doc, .preset = #def, .low_real = (low_), .high_real = (high_))
+     .offset = offsetof(struct tt_dataset_entry, key_), __VA_ARGS__},
+#define TT_TEXT(section, key, def, flags, ...) ENTRY(key, TT_KIND_TEXT, flags, .preset = (def), .doc = __VA_ARGS__)
+#define TT_WORD(section, key, def, set, flags, ...) \
+    ENTRY(key, TT_KIND_WORD, flags, .preset = #def, .choices = &set##_choices, .doc = __VA_ARGS__)
+#define TT_REAL(section, key, def, low_, high_, flags, ...) \
+    ENTRY(key, TT_KIND_REAL, flags, .preset = #def, .low_real = (low_), .high_real = (high_), .doc = __VA_ARGS__)
 const struct tt_config_row tt_config_entry_rows[] = {
-#include "core/config/entry.def"
+#include "core/keys/entry.def"
 };
 
-#define ROW(section_, key_, kind_, flags_, doc_, ...) \
-    {.section = #section_, .key = #key_, .path = #section_ "." #key_, .kind = (kind_), .flags = (flags_), \
-     .offset = offsetof(struct tt_config, section_.key_), .doc = (doc_), __VA_ARGS__},
-#define TT_BOOL(section, key, def, flags, doc) ROW(section, key, TT_KIND_BOOL, flags, doc, .preset = #def)
-#define TT_MAYBE(section, key, flags, doc) ROW(section, key, TT_KIND_MAYBE, (flags) | NULLABLE, doc, .preset = NULL)
-#define TT_INT(section, key, def, low_, high_, flags, doc) \
-    ROW(section, key, TT_KIND_INT, flags, doc, .preset = #def, .low = (low_), .high = (high_))
-#define TT_AUTO(section, key, def, word, low_, high_, flags, doc) \
-    ROW(section, key, TT_KIND_INT, flags, doc, .preset = #def, .low = (low_), .high = (high_), .zero_word = (word))
-#define TT_REAL(section, key, def, low_, high_, flags, doc) \
-    ROW(section, key, TT_KIND_REAL, flags, doc, .preset = #def, .low_real = (low_), .high_real = (high_))
-#define TT_TEXT(section, key, def, flags, doc) ROW(section, key, TT_KIND_TEXT, flags, doc, .preset = (def))
-#define TT_ENUM(section, key, def, set, flags, doc) \
-    ROW(section, key, TT_KIND_ENUM, flags, doc, .preset = #def, .choices = &set##_choices)
-#define TT_WORD(section, key, def, set, flags, doc) \
-    ROW(section, key, TT_KIND_WORD, flags, doc, .preset = #def, .choices = &set##_choices)
-#define TT_WORDS(section, key, def, set, flags, doc) \
-    ROW(section, key, TT_KIND_WORDS, flags, doc, .preset = (def), .choices = &set##_choices)
-#define TT_DATA(section, key, def, flags, doc) \
-    ROW(section, key, TT_KIND_DATASETS, flags, doc, .preset = #def, .choices = &dataset_choices)
+#define ROW(section_, key_, kind_, flags_, ...) \
+    {.id = TT_KEY(section_.key_), .section = #section_, .key = #key_, .path = #section_ "." #key_, .kind = (kind_), \
+     .flags = (flags_), .offset = offsetof(struct tt_config, section_.key_), __VA_ARGS__},
+#define TT_BOOL(section, key, def, flags, ...) \
+    ROW(section, key, TT_KIND_BOOL, flags, .preset = #def, .doc = __VA_ARGS__)
+#define TT_MAYBE(section, key, flags, ...) \
+    ROW(section, key, TT_KIND_MAYBE, (flags) | NULLABLE, .preset = NULL, .doc = __VA_ARGS__)
+#define TT_INT(section, key, def, low_, high_, flags, ...) \
+    ROW(section, key, TT_KIND_INT, flags, .preset = #def, .low = (low_), .high = (high_), .doc = __VA_ARGS__)
+#define TT_AUTO(section, key, def, word, low_, high_, flags, ...) \
+    ROW(section, key, TT_KIND_INT, flags, .preset = #def, .low = (low_), .high = (high_), .zero_word = (word), \
+        .doc = __VA_ARGS__)
+#define TT_REAL(section, key, def, low_, high_, flags, ...) \
+    ROW(section, key, TT_KIND_REAL, flags, .preset = #def, .low_real = (low_), .high_real = (high_), .doc = __VA_ARGS__)
+#define TT_TEXT(section, key, def, flags, ...) \
+    ROW(section, key, TT_KIND_TEXT, flags, .preset = (def), .doc = __VA_ARGS__)
+#define TT_ENUM(section, key, def, set, flags, ...) \
+    ROW(section, key, TT_KIND_ENUM, flags, .preset = #def, .choices = &set##_choices, .doc = __VA_ARGS__)
+#define TT_WORD(section, key, def, set, flags, ...) \
+    ROW(section, key, TT_KIND_WORD, flags, .preset = #def, .choices = &set##_choices, .doc = __VA_ARGS__)
+#define TT_WORDS(section, key, def, set, flags, ...) \
+    ROW(section, key, TT_KIND_WORDS, flags, .preset = (def), .choices = &set##_choices, .doc = __VA_ARGS__)
+#define TT_DATA(section, key, def, flags, ...) \
+    ROW(section, key, TT_KIND_DATASETS, flags, .preset = #def, .choices = &dataset_choices, .doc = __VA_ARGS__)
 const struct tt_config_row tt_config_rows[] = {
-#include "core/config/schema.def"
+#include "core/keys/schema.def"
 };
 
 #define TT_SECTION(section, doc) {#section, doc},
@@ -75,14 +83,14 @@ const struct tt_config_row tt_config_rows[] = {
 #define TT_MAP(section, key, doc) {#section "." #key, doc},
 #define TT_MAP_END(key)
 const struct tt_config_section tt_config_sections[] = {
-#include "core/config/schema.def"
+#include "core/keys/schema.def"
 };
 
 static const struct {
     const char *path, *target;
 } aliases[] = {
 #define TT_ALIAS(section, key, target) {#section "." #key, target},
-#include "core/config/schema.def"
+#include "core/keys/schema.def"
 };
 /* clang-format on */
 
@@ -103,6 +111,11 @@ static bool is_same_key(const char *a, const char *b)
             return false;
     }
     return *a == *b;
+}
+
+const struct tt_config_row *tt_config_row(enum tt_key key)
+{
+    return &tt_config_rows[key - 1]; /* both are in the order of schema.def */
 }
 
 const struct tt_config_row *tt_config_row_find(const char *path)
@@ -360,12 +373,6 @@ bool tt_config_inactive_is_bool(const struct tt_config_inactive *row)
 {
     return row->neutral && (strcmp(row->neutral, "false") == 0 || strcmp(row->neutral, "true") == 0);
 }
-
-const struct tt_config_difference tt_config_differences[] = {
-#define TT_DIFFERS(path, theirs, why) {path, theirs, why},
-#include "core/config/differs.def"
-};
-const int tt_config_n_differences = sizeof tt_config_differences / sizeof *tt_config_differences;
 
 const char *tt_config_refused_word(const char *path, const char *word)
 {

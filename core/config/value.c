@@ -604,12 +604,12 @@ static void int_text(const struct tt_config_row *row, int64_t value, struct tt_t
 
 void tt_config_choices_text(const struct tt_config_row *row, const char *between, struct tt_text *out)
 {
-    const char *separator = "", *built = tt_config_built_values(row, NULL);
+    const char *separator = "";
 
     for (int i = 0; i < row->choices->n; i++) {
         const struct tt_choice *choice = &row->choices->choice[i];
 
-        if (choice->is_alias || (built && !tt_config_is_among(choice->word, built)))
+        if (choice->is_alias || (row->works && !tt_config_is_among(choice->word, row->works)))
             continue;
         tt_text_add(out, "%s%s", separator, choice->word);
         separator = between;
@@ -618,12 +618,6 @@ void tt_config_choices_text(const struct tt_config_row *row, const char *between
 
 static void int_range_text(const struct tt_config_row *row, struct tt_text *out)
 {
-    const char *needs = NULL, *built = tt_config_built_values(row, &needs);
-
-    if (built) {
-        tt_text_add(out, "%s; %s is not built yet", built, needs);
-        return;
-    }
     if (row->zero_word)
         tt_text_add(out, "%s, or ", row->zero_word);
     if (row->flags & TT_FLAG_NOT_ZERO) {

@@ -113,11 +113,12 @@ static int fail_unknown(const struct tt_tokenizer *tokenizer, const char *name)
 
     list_rows(&names);
     if (strcmp(name, "auto") != 0)
-        rc =
-            tt_fail_key(TT_EUSAGE, TT_KEY_CHAT_TEMPLATE, "chat template '%s' is not one of auto, %s", name, names.text);
+        rc = tt_fail_key(TT_EUSAGE, TT_KEY(training.chat_template), "chat template '%s' is not one of auto, %s", name,
+                         names.text);
     else
-        rc = tt_fail_key(TT_EUSAGE, TT_KEY_CHAT_TEMPLATE, "%s has no chat template\nhelp: set %s to one of %s",
-                         tt_tokenizer_info(tokenizer)->where, tt_key_name(TT_KEY_CHAT_TEMPLATE), names.text);
+        rc =
+            tt_fail_key(TT_EUSAGE, TT_KEY(training.chat_template), "%s has no chat template\nhelp: set %s to one of %s",
+                        tt_tokenizer_info(tokenizer)->where, TT_KEY_NAME(training.chat_template), names.text);
     tt_text_release(&names);
     return rc;
 }
@@ -129,13 +130,13 @@ static int check_tokens(const struct row *row, const struct tt_tokenizer *tokeni
 
     for (int i = 0; i < 2; i++) {
         if (tt_tokenizer_added_at(tokenizer, tokens[i], strlen(tokens[i])) != strlen(tokens[i]))
-            return tt_fail_key(TT_EUSAGE, TT_KEY_CHAT_TEMPLATE,
+            return tt_fail_key(TT_EUSAGE, TT_KEY(training.chat_template),
                                "chat template %s needs the token %s, which is not an added token of %s\n"
                                "help: use a tokenizer that has it, or another template",
                                row->name, tokens[i], tt_tokenizer_info(tokenizer)->where);
     }
     if (row->bos && tt_tokenizer_info(tokenizer)->bos < 0)
-        return tt_fail_key(TT_EUSAGE, TT_KEY_CHAT_TEMPLATE,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(training.chat_template),
                            "chat template %s needs a token that begins a document, and %s names none", row->name,
                            tt_tokenizer_info(tokenizer)->where);
     return 0;
@@ -634,10 +635,10 @@ static int as_key_error(int rc)
     if (rc != TT_EUSAGE && rc != TT_EDATA)
         return rc;
     list_rows(&names);
-    rc = tt_fail_key(TT_EUSAGE, TT_KEY_CHAT_TEMPLATE,
+    rc = tt_fail_key(TT_EUSAGE, TT_KEY(training.chat_template),
                      "%s\nhelp: titan cannot write this chat template; if one of %s writes the same text, set %s to "
                      "its name",
-                     tt_error_message(), names.text, tt_key_name(TT_KEY_CHAT_TEMPLATE));
+                     tt_error_message(), names.text, TT_KEY_NAME(training.chat_template));
     tt_text_release(&names);
     return rc;
 }

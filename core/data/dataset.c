@@ -88,7 +88,7 @@ static int check_spec(const struct tt_dataset_spec *spec, const struct tt_datase
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): tt_fail's codes are negative
     if (kind->needs_path && (!spec->path || !*spec->path)) {
         return tt_fail(TT_EUSAGE, "dataset '%s' needs a path\nhelp: set %s (or %s) to the file or folder", spec->name,
-                       tt_key_name(TT_KEY_DATASET_PATH), tt_key_name(TT_KEY_VALIDATION_DATASET_PATH));
+                       TT_KEY_NAME(training.dataset_path), TT_KEY_NAME(validation.dataset_path));
     }
     if (!kind->is_text)
         return 0;
@@ -96,12 +96,12 @@ static int check_spec(const struct tt_dataset_spec *spec, const struct tt_datase
         return tt_fail(TT_EUSAGE, "dataset '%s' is text and needs a tokenizer", spec->name);
     vocab_size = tt_tokenizer_info(spec->tokenizer)->vocab_size;
     if (spec->vocab_size && vocab_size > spec->vocab_size) {
-        return tt_fail_key(TT_EUSAGE, TT_KEY_VOCAB_SIZE,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(model.vocab_size),
                            "the tokenizer has %s tokens (%s), %s is %s\nhelp: set %s to at least %lld, or %s to the "
                            "tokenizer of the model",
                            tt_text_count(has, sizeof has, vocab_size), tt_tokenizer_info(spec->tokenizer)->where,
-                           tt_key_name(TT_KEY_VOCAB_SIZE), tt_text_count(rows, sizeof rows, spec->vocab_size),
-                           tt_key_name(TT_KEY_VOCAB_SIZE), (long long)vocab_size, tt_key_name(TT_KEY_MODEL_FOLDER));
+                           TT_KEY_NAME(model.vocab_size), tt_text_count(rows, sizeof rows, spec->vocab_size),
+                           TT_KEY_NAME(model.vocab_size), (long long)vocab_size, TT_KEY_NAME(model.hf_assets_path));
     }
     return 0;
 }
@@ -204,7 +204,7 @@ int tt_dataset_pack(const struct tt_dataset_spec *spec, const char *path, struct
     TT_TRY(check_spec(spec, &kind));
     if (!kind->is_text) {
         return tt_fail(TT_EUSAGE, "dataset '%s' is already packed\nhelp: train on it with %s=%s", spec->name,
-                       tt_key_name(TT_KEY_DATASET), spec->name);
+                       TT_KEY_NAME(training.dataset), spec->name);
     }
     TT_TRY(open_source(kind, spec, &source));
     TT_TRY(tt_source_hash(&source, &hash));
@@ -303,8 +303,8 @@ static int fail_vocabulary(const struct tt_dataset_ref *ref, int64_t vocab_size)
     rc = tt_fail(TT_EDATA,
                  "%s: token id %lld at position %lld, but %s is %lld (largest id in the file: %lld)\nhelp: set %s to "
                  "at least %lld, or use the model this file was made for",
-                 ref->path, (long long)ids[i < n ? i : n - 1], (long long)(at - n + i), tt_key_name(TT_KEY_VOCAB_SIZE),
-                 (long long)vocab_size, (long long)ref->info.max_id, tt_key_name(TT_KEY_VOCAB_SIZE),
+                 ref->path, (long long)ids[i < n ? i : n - 1], (long long)(at - n + i), TT_KEY_NAME(model.vocab_size),
+                 (long long)vocab_size, (long long)ref->info.max_id, TT_KEY_NAME(model.vocab_size),
                  (long long)ref->info.max_id + 1);
 out:
     tt_dataset_free(d);
@@ -322,7 +322,7 @@ static int check_tokenizer(const struct tt_dataset_spec *spec, const struct tt_t
                    "'%s' was packed with another tokenizer (hash %016" PRIx64 ") than %s (hash %016" PRIx64
                    ")\nhelp: set %s to the folder of its tokenizer, or pack the text again",
                    spec->path, info->tokenizer_hash, tt_tokenizer_info(t)->where, tt_tokenizer_info(t)->hash,
-                   tt_key_name(TT_KEY_MODEL_FOLDER));
+                   TT_KEY_NAME(model.hf_assets_path));
 }
 
 int tt_dataset_peek(const struct tt_dataset_spec *spec)
@@ -368,7 +368,7 @@ int tt_dataset_prepare(const struct tt_dataset_spec *spec, struct tt_dataset_ref
     *ret_ref = *ref;
 out:
     if (rc < 0 && spec->path)
-        rc = tt_path_blame_missing(rc, spec->path, TT_KEY_DATASET_PATH);
+        rc = tt_path_blame_missing(rc, spec->path, TT_KEY(training.dataset_path));
     tt_free(ref);
     return rc;
 }

@@ -17,279 +17,6 @@
 #include "core/base/mem.h"
 #include "core/math/rng.h"
 
-struct epoch {
-    int64_t number; /* -1: none yet */
-    int64_t *order; /* documents or packs */
-    int64_t *begin; /* of each document of the order in the stream, n_ordered + 1; NULL: packs */
-    uint64_t used;  /* when it was last used */
-};
-
-struct tt_sampler {
-    const struct tt_dataset *dataset;
-    struct tt_sampler_options options;
-    struct tt_documents documents;
-    int64_t n_samples;
-    int64_t n_ordered;     /* documents or packs; 0: they are those of the file, in its order */
-    struct tt_packs packs; /* n 0: samples are parts of a stream */
-    struct epoch epoch[2];
-    uint64_t clock;
-};
-
-static int fail_short(const struct tt_sampler *s, int64_t seq_len)
-{
-    const struct tt_dataset *d = s->dataset;
-    int64_t n_tokens = s->documents.tokens;
-    char have[32], need[32];
-    int rc;
-
-    tt_text_count(have, sizeof have, n_tokens);
-    tt_text_count(need, sizeof need, seq_len + 1);
-    if (s->options.holdout && s->options.held_out) {
-        rc = tt_fail_key(TT_EDATA, TT_KEY_VALIDATION_SPLIT,
-                         "%lld of %lld documents of dataset '%s' are held out, with %s tokens; one sample of seq_len "
-                         "%lld needs %s",
-                         (long long)s->documents.n, (long long)d->ref.info.n_documents, d->ref.name, have,
-                         (long long)seq_len, need);
-        return n_tokens > 2 ? tt_error_add_hint(rc, "a larger %s, or a smaller %s (at most %lld)",
-                                                tt_key_name(TT_KEY_VALIDATION_SPLIT),
-                                                tt_key_name(TT_KEY_VALIDATION_SEQ_LEN), (long long)n_tokens - 1)
-                            : tt_error_add_hint(rc, "a larger %s", tt_key_name(TT_KEY_VALIDATION_SPLIT));
-    }
-    rc = tt_fail(TT_EDATA, "dataset '%s' has %s tokens%s, one sample of seq_len %lld needs %s", d->ref.name, have,
-                 s->options.holdout ? " that are not held out" : "", (long long)seq_len, need);
-    return n_tokens > 2
-               ? tt_error_add_hint(rc, "a smaller seq_len (at most %lld), or more data", (long long)n_tokens - 1)
-               : tt_error_add_hint(rc, "use more data");
-}
-
-/* Decides what the samples of an epoch are. */
-static int divide(struct tt_sampler *s)
-{
-    const struct tt_documents *documents = &s->documents;
-    int64_t length = s->options.seq_len;
-    int rc = 0;
-
-    TT_TRY(tt_documents_init(&s->documents, s->dataset, s->options.holdout, s->options.held_out));
-    if (s->dataset->ref.info.mask_at) {
-        TT_TRY(tt_packs_init(&s->packs, s->dataset, documents, length, s->options.longs));
-        s->n_samples = s->packs.n;
-        s->n_ordered = s->options.shuffle && s->packs.n > 1 ? s->packs.n : 0;
-        return 0;
-    }
-    if (documents->tokens < length + 1)
-        return fail_short(s, length);
-    s->n_samples = (documents->tokens - 1) / length;
-    if (documents->index || (s->options.shuffle && s->dataset->offsets && documents->n > 1))
-        s->n_ordered = documents->n;
-out:
-    return rc;
-}
-
-/* Makes room for the orders of two epochs. */
-static int make_epochs(struct tt_sampler *s)
-{
-    const char *name = s->dataset->ref.name;
-    size_t n = (size_t)s->n_ordered;
-
-    for (int i = 0; i < 2 && n; i++) {
-        struct epoch *e = &s->epoch[i];
-
-        e->number = -1;
-        e->order = tt_calloc_for(n, sizeof *e->order, name);
-        if (!s->packs.n)
-            e->begin = tt_calloc_for(n + 1, sizeof *e->begin, name);
-        if (!e->order || (!s->packs.n && !e->begin))
-            return TT_ENOMEM;
-    }
-    return 0;
-}
-
-int tt_sampler_new(const struct tt_dataset *dataset, const struct tt_sampler_options *options,
-                   struct tt_sampler **ret_sampler)
-{
-    struct tt_sampler *s = NULL;
-    int rc = 0;
-
-    if (options->seq_len < 1)
-        return tt_fail(TT_EUSAGE, "seq_len is %lld, wanted at least 1", (long long)options->seq_len);
-    if (options->documents && !dataset->offsets) {
-        return tt_fail_key(TT_EUSAGE, TT_KEY_DOCUMENT_MASK,
-                           "dataset '%s' does not say where its documents begin, which %s needs\n"
-                           "help: titan's own packed files do; titan data pack makes them from text",
-                           dataset->ref.name, tt_key_name(TT_KEY_DOCUMENT_MASK));
-    }
-    s = tt_calloc(1, sizeof *s);
-    s->dataset = dataset;
-    s->options = *options;
-    TT_TRY(divide(s));
-    s->options.holdout = NULL;
-    TT_TRY(make_epochs(s));
-    *ret_sampler = s;
-    s = NULL;
-out:
-    tt_sampler_free(s);
-    return rc;
-}
-
-void tt_sampler_free(struct tt_sampler *sampler)
-{
-    if (!sampler)
-        return;
-    for (int i = 0; i < 2; i++) {
-        tt_free(sampler->epoch[i].order);
-        tt_free(sampler->epoch[i].begin);
-    }
-    tt_packs_release(&sampler->packs);
-    tt_documents_release(&sampler->documents);
-    tt_free(sampler);
-}
-
-int64_t tt_sampler_epoch_samples(const struct tt_sampler *sampler)
-{
-    return sampler->n_samples;
-}
-
-const struct tt_documents *tt_sampler_documents(const struct tt_sampler *sampler)
-{
-    return &sampler->documents;
-}
-
-const struct tt_packs *tt_sampler_packs(const struct tt_sampler *sampler)
-{
-    return sampler->packs.n ? &sampler->packs : NULL;
-}
-
-/* Documents or packs in the order of an epoch. */
-static void make_order(const struct tt_sampler *s, int64_t number, int64_t *order)
-{
-    char stream[48];
-    struct tt_rng rng;
-
-    (void)snprintf(stream, sizeof stream, "dataloader epoch %" PRId64, number);
-    rng = tt_rng_make(s->options.seed, stream);
-    if (s->options.shuffle)
-        tt_rng_permutation(&rng, s->n_ordered, order);
-    for (int64_t i = 0; i < s->n_ordered && !s->options.shuffle; i++)
-        order[i] = i;
-    for (int64_t i = 0; i < s->n_ordered && s->documents.index && !s->packs.n; i++)
-        order[i] = s->documents.index[order[i]];
-}
-
-static const struct epoch *find_epoch(struct tt_sampler *s, int64_t number)
-{
-    struct epoch *e = s->epoch[0].number == number           ? &s->epoch[0]
-                      : s->epoch[1].number == number         ? &s->epoch[1]
-                      : s->epoch[0].used <= s->epoch[1].used ? &s->epoch[0]
-                                                             : &s->epoch[1];
-    const int64_t *offsets = s->dataset->offsets;
-    int64_t at = 0;
-
-    e->used = ++s->clock;
-    if (e->number == number)
-        return e;
-    make_order(s, number, e->order);
-    for (int64_t i = 0; i < s->n_ordered && e->begin; i++) {
-        e->begin[i] = at;
-        at += offsets[e->order[i] + 1] - offsets[e->order[i]];
-        e->begin[i + 1] = at;
-    }
-    e->number = number;
-    return e;
-}
-
-const int64_t *tt_sampler_order(struct tt_sampler *sampler, int64_t epoch)
-{
-    return sampler->n_ordered ? find_epoch(sampler, epoch)->order : NULL;
-}
-
-/* The last of n documents, which begin at begin[0..n-1], that begins at or before position. */
-static int64_t find_place(const int64_t *begin, int64_t n, int64_t position)
-{
-    int64_t low = 0, high = n;
-
-    while (high - low > 1) {
-        int64_t middle = low + (high - low) / 2;
-
-        if (begin[middle] <= position) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-/* Tokens [begin, begin + n) of an epoch's stream. */
-static int copy_stream(struct tt_sampler *s, int64_t number, int64_t begin, int64_t n, int32_t *ids)
-{
-    const struct epoch *e;
-    int64_t place;
-    int rc = 0;
-
-    if (!s->n_ordered)
-        return tt_dataset_copy(s->dataset, begin, n, ids);
-    e = find_epoch(s, number);
-    for (place = find_place(e->begin, s->n_ordered, begin); n > 0; place++) {
-        int64_t left = e->begin[place + 1] - begin, take = left < n ? left : n;
-
-        TT_TRY(tt_dataset_copy(s->dataset, s->dataset->offsets[e->order[place]] + begin - e->begin[place], take, ids));
-        ids += take;
-        begin += take;
-        n -= take;
-    }
-out:
-    return rc;
-}
-
-/* Positions of tokens [begin, begin + n) of an epoch's stream. A document that begins earlier counts from there. */
-static void find_positions(struct tt_sampler *s, int64_t number, int64_t begin, int64_t n, int32_t *positions)
-{
-    const int64_t *begins = s->n_ordered ? find_epoch(s, number)->begin : s->dataset->offsets;
-    int64_t place = find_place(begins, s->documents.n, begin), start = begin;
-
-    for (int64_t at = begin; at < begin + n; at++) {
-        while (begins[place + 1] <= at)
-            start = begins[++place];
-        positions[at - begin] = (int32_t)(at - start);
-    }
-}
-
-static int fail_ended(const struct tt_sampler *s, int64_t sample)
-{
-    char have[32], wanted[32];
-
-    return tt_fail(TT_EDATA,
-                   "dataset '%s' has ended: it has %s samples of seq_len %lld, sample %s was wanted\n"
-                   "help: set %s=true, fewer %s, or use more data",
-                   s->dataset->ref.name, tt_text_count(have, sizeof have, s->n_samples), (long long)s->options.seq_len,
-                   tt_text_count(wanted, sizeof wanted, sample), tt_key_name(TT_KEY_REPEAT), tt_key_name(TT_KEY_STEPS));
-}
-
-int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, int32_t *labels, int32_t *positions)
-{
-    int64_t n = sampler->n_samples, length = sampler->options.seq_len;
-    int64_t epoch = sample / n, begin = sample % n * length;
-    int rc = 0;
-
-    if (sample < 0)
-        return tt_fail(TT_EINTERNAL, "sample %lld", (long long)sample);
-    if (epoch > 0 && !sampler->options.repeat)
-        return fail_ended(sampler, sample);
-    if (sampler->packs.n) {
-        sample %= n;
-        return tt_packs_get(&sampler->packs, sampler->n_ordered ? find_epoch(sampler, epoch)->order[sample] : sample,
-                            inputs, labels, positions);
-    }
-    TT_TRY(copy_stream(sampler, epoch, begin, length, inputs));
-    for (int64_t i = 0; i + 1 < length; i++)
-        labels[i] = inputs[i + 1];
-    TT_TRY(copy_stream(sampler, epoch, begin + length, 1, labels + length - 1));
-    if (positions)
-        find_positions(sampler, epoch, begin, length, positions);
-out:
-    return rc;
-}
-
 /* ---- which documents are held out of training ---- */
 
 enum { WINDOW = 4 * TT_HOLDOUT_BLOCK, PROGRESS_TOKENS = 1 << 24 };
@@ -344,39 +71,39 @@ static double fraction_of(uint64_t hash)
 
 static int fail_undivided(const struct tt_dataset *d)
 {
-    const char *key = tt_key_name(TT_KEY_VALIDATION_SPLIT);
+    const char *key = TT_KEY_NAME(validation.split);
 
     if (!d->offsets)
-        return tt_fail_key(TT_EUSAGE, TT_KEY_VALIDATION_SPLIT,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(validation.split),
                            "dataset '%s' does not say where its documents begin, and %s holds out whole documents\n"
                            "help: titan's own packed files do; titan data pack makes them from text. Or validate on "
                            "other data, with %s instead",
-                           d->ref.name, key, tt_key_name(TT_KEY_VALIDATION_DATASET));
-    return tt_fail_key(TT_EUSAGE, TT_KEY_VALIDATION_SPLIT,
+                           d->ref.name, key, TT_KEY_NAME(validation.dataset));
+    return tt_fail_key(TT_EUSAGE, TT_KEY(validation.split),
                        "dataset '%s' is a single document, and %s holds out whole documents\n"
                        "help: divide the text into documents: a folder with a file for each, or JSON lines with one in "
                        "each line (dataset jsonl). Or validate on other data, with %s instead",
-                       d->ref.name, key, tt_key_name(TT_KEY_VALIDATION_DATASET));
+                       d->ref.name, key, TT_KEY_NAME(validation.dataset));
 }
 
 /* least: the smallest hash of a document, as a fraction. */
 static int fail_side(const struct tt_dataset *d, const struct tt_holdout *s, double least)
 {
-    const char *key = tt_key_name(TT_KEY_VALIDATION_SPLIT);
+    const char *key = TT_KEY_NAME(validation.split);
     double percent = 100.0 * least;
 
     if (s->held)
-        return tt_fail_key(TT_EUSAGE, TT_KEY_VALIDATION_SPLIT,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(validation.split),
                            "%s %.6g%% holds out all %lld documents of dataset '%s', and none is left to train on\n"
                            "help: a smaller %s, or more documents",
                            key, 100.0 * s->part, (long long)s->n_documents, d->ref.name, key);
     if (percent >= 49.0)
-        return tt_fail_key(TT_EUSAGE, TT_KEY_VALIDATION_SPLIT,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(validation.split),
                            "%s %.6g%% holds out none of the %lld documents of dataset '%s'\nhelp: more documents, or "
                            "validate on other data, with %s instead",
                            key, 100.0 * s->part, (long long)s->n_documents, d->ref.name,
-                           tt_key_name(TT_KEY_VALIDATION_DATASET));
-    return tt_fail_key(TT_EUSAGE, TT_KEY_VALIDATION_SPLIT,
+                           TT_KEY_NAME(validation.dataset));
+    return tt_fail_key(TT_EUSAGE, TT_KEY(validation.split),
                        "%s %.6g%% holds out none of the %lld documents of dataset '%s', which are few\nhelp: from "
                        "%s=%.3g%% on one is held out",
                        key, 100.0 * s->part, (long long)s->n_documents, d->ref.name, key,
@@ -453,8 +180,12 @@ void tt_holdout_release(struct tt_holdout *holdout)
     *holdout = (struct tt_holdout){.is_held = NULL};
 }
 
-int tt_documents_init(struct tt_documents *documents, const struct tt_dataset *dataset,
-                      const struct tt_holdout *holdout, bool held_out)
+/*
+ * The documents that are trained on or, with held_out, those that are not. holdout NULL: all of the dataset. The caller
+ * releases them, also after an error.
+ */
+static int documents_init(struct tt_documents *documents, const struct tt_dataset *dataset,
+                          const struct tt_holdout *holdout, bool held_out)
 {
     const struct tt_token_info *info = &dataset->ref.info;
     struct tt_documents all = {.n = info->n_documents, .tokens = info->n_tokens, .learned = info->n_learned};
@@ -478,7 +209,7 @@ int tt_documents_init(struct tt_documents *documents, const struct tt_dataset *d
     return 0;
 }
 
-void tt_documents_release(struct tt_documents *documents)
+static void documents_release(struct tt_documents *documents)
 {
     tt_free(documents->index);
     *documents = (struct tt_documents){.n = 0};
@@ -495,12 +226,12 @@ static int64_t length_of(const struct tt_dataset *d, int64_t document)
 
 static int fail_long(const struct tt_packs *p, int64_t document)
 {
-    return tt_fail_key(TT_EDATA, TT_KEY_LONG_CONVERSATIONS,
+    return tt_fail_key(TT_EDATA, TT_KEY(dataloader.long_conversations),
                        "conversation %lld of dataset '%s' has %lld tokens, more than %s %lld\n"
                        "help: a larger %s, or %s=truncate or drop",
                        (long long)document + 1, p->dataset->ref.name, (long long)length_of(p->dataset, document),
-                       tt_key_name(TT_KEY_SEQ_LEN), (long long)p->seq_len, tt_key_name(TT_KEY_SEQ_LEN),
-                       tt_key_name(TT_KEY_LONG_CONVERSATIONS));
+                       TT_KEY_NAME(training.seq_len), (long long)p->seq_len, TT_KEY_NAME(training.seq_len),
+                       TT_KEY_NAME(dataloader.long_conversations));
 }
 
 /* Whether one of the first seq_len tokens, other than the very first, is to be learned. */
@@ -536,12 +267,16 @@ static int fail_empty(const struct tt_packs *p)
     return tt_fail(TT_EDATA,
                    "dataset '%s' has no conversation with an answer within %s %lld; all %lld are longer\n"
                    "help: a larger %s",
-                   p->dataset->ref.name, tt_key_name(TT_KEY_SEQ_LEN), (long long)p->seq_len, (long long)p->n_long,
-                   tt_key_name(TT_KEY_SEQ_LEN));
+                   p->dataset->ref.name, TT_KEY_NAME(training.seq_len), (long long)p->seq_len, (long long)p->n_long,
+                   TT_KEY_NAME(training.seq_len));
 }
 
-int tt_packs_init(struct tt_packs *packs, const struct tt_dataset *dataset, const struct tt_documents *documents,
-                  int64_t seq_len, enum tt_long_conversations longs)
+/*
+ * Packs `documents` of the dataset, which must outlive the packs. The caller zero-initialises and releases the packs,
+ * also after an error. TT_EDATA for a long conversation with TT_LONG_REFUSED, and if none is left.
+ */
+static int packs_init(struct tt_packs *packs, const struct tt_dataset *dataset, const struct tt_documents *documents,
+                      int64_t seq_len, enum tt_long_conversations longs)
 {
     int64_t n = documents->n, used = seq_len; /* tokens of the last sample */
     int rc = 0;
@@ -574,7 +309,7 @@ out:
     return rc;
 }
 
-void tt_packs_release(struct tt_packs *packs)
+static void packs_release(struct tt_packs *packs)
 {
     tt_free(packs->document);
     tt_free(packs->first);
@@ -597,7 +332,12 @@ out:
     return rc;
 }
 
-int tt_packs_get(struct tt_packs *packs, int64_t sample, int32_t *inputs, int32_t *labels, int32_t *positions)
+/*
+ * Fills one sample: inputs, labels (the next token if it is to be learned, else -100; -101 in padding) and, unless it
+ * is NULL, positions within conversations. Padding is token 0, a document of its own. Allocates nothing. Fails as
+ * tt_dataset_copy does.
+ */
+static int packs_get(struct tt_packs *packs, int64_t sample, int32_t *inputs, int32_t *labels, int32_t *positions)
 {
     int64_t at = 0, T = packs->seq_len;
     int rc = 0;
@@ -759,4 +499,280 @@ int64_t tt_mixture_find(const struct tt_mixture *m, int part, int64_t number)
         __builtin_add_overflow(at, m->place[m->begin[part] + number % share], &at))
         return INT64_MAX;
     return at;
+}
+
+/* ---- samples by index ---- */
+
+struct epoch {
+    int64_t number; /* -1: none yet */
+    int64_t *order; /* documents or packs */
+    int64_t *begin; /* of each document of the order in the stream, n_ordered + 1; NULL: packs */
+    uint64_t used;  /* when it was last used */
+};
+
+struct tt_sampler {
+    const struct tt_dataset *dataset;
+    struct tt_sampler_options options;
+    struct tt_documents documents;
+    int64_t n_samples;
+    int64_t n_ordered;     /* documents or packs; 0: they are those of the file, in its order */
+    struct tt_packs packs; /* n 0: samples are parts of a stream */
+    struct epoch epoch[2];
+    uint64_t clock;
+};
+
+static int fail_short(const struct tt_sampler *s, int64_t seq_len)
+{
+    const struct tt_dataset *d = s->dataset;
+    int64_t n_tokens = s->documents.tokens;
+    char have[32], need[32];
+    int rc;
+
+    tt_text_count(have, sizeof have, n_tokens);
+    tt_text_count(need, sizeof need, seq_len + 1);
+    if (s->options.holdout && s->options.held_out) {
+        rc = tt_fail_key(TT_EDATA, TT_KEY(validation.split),
+                         "%lld of %lld documents of dataset '%s' are held out, with %s tokens; one sample of seq_len "
+                         "%lld needs %s",
+                         (long long)s->documents.n, (long long)d->ref.info.n_documents, d->ref.name, have,
+                         (long long)seq_len, need);
+        return n_tokens > 2
+                   ? tt_error_add_hint(rc, "a larger %s, or a smaller %s (at most %lld)", TT_KEY_NAME(validation.split),
+                                       TT_KEY_NAME(validation.seq_len), (long long)n_tokens - 1)
+                   : tt_error_add_hint(rc, "a larger %s", TT_KEY_NAME(validation.split));
+    }
+    rc = tt_fail(TT_EDATA, "dataset '%s' has %s tokens%s, one sample of seq_len %lld needs %s", d->ref.name, have,
+                 s->options.holdout ? " that are not held out" : "", (long long)seq_len, need);
+    return n_tokens > 2
+               ? tt_error_add_hint(rc, "a smaller seq_len (at most %lld), or more data", (long long)n_tokens - 1)
+               : tt_error_add_hint(rc, "use more data");
+}
+
+/* Decides what the samples of an epoch are. */
+static int divide(struct tt_sampler *s)
+{
+    const struct tt_documents *documents = &s->documents;
+    int64_t length = s->options.seq_len;
+    int rc = 0;
+
+    TT_TRY(documents_init(&s->documents, s->dataset, s->options.holdout, s->options.held_out));
+    if (s->dataset->ref.info.mask_at) {
+        TT_TRY(packs_init(&s->packs, s->dataset, documents, length, s->options.longs));
+        s->n_samples = s->packs.n;
+        s->n_ordered = s->options.shuffle && s->packs.n > 1 ? s->packs.n : 0;
+        return 0;
+    }
+    if (documents->tokens < length + 1)
+        return fail_short(s, length);
+    s->n_samples = (documents->tokens - 1) / length;
+    if (documents->index || (s->options.shuffle && s->dataset->offsets && documents->n > 1))
+        s->n_ordered = documents->n;
+out:
+    return rc;
+}
+
+/* Makes room for the orders of two epochs. */
+static int make_epochs(struct tt_sampler *s)
+{
+    const char *name = s->dataset->ref.name;
+    size_t n = (size_t)s->n_ordered;
+
+    for (int i = 0; i < 2 && n; i++) {
+        struct epoch *e = &s->epoch[i];
+
+        e->number = -1;
+        e->order = tt_calloc_for(n, sizeof *e->order, name);
+        if (!s->packs.n)
+            e->begin = tt_calloc_for(n + 1, sizeof *e->begin, name);
+        if (!e->order || (!s->packs.n && !e->begin))
+            return TT_ENOMEM;
+    }
+    return 0;
+}
+
+int tt_sampler_new(const struct tt_dataset *dataset, const struct tt_sampler_options *options,
+                   struct tt_sampler **ret_sampler)
+{
+    struct tt_sampler *s = NULL;
+    int rc = 0;
+
+    if (options->seq_len < 1)
+        return tt_fail(TT_EUSAGE, "seq_len is %lld, wanted at least 1", (long long)options->seq_len);
+    if (options->documents && !dataset->offsets) {
+        return tt_fail_key(TT_EUSAGE, TT_KEY(training.document_mask),
+                           "dataset '%s' does not say where its documents begin, which %s needs\n"
+                           "help: titan's own packed files do; titan data pack makes them from text",
+                           dataset->ref.name, TT_KEY_NAME(training.document_mask));
+    }
+    s = tt_calloc(1, sizeof *s);
+    s->dataset = dataset;
+    s->options = *options;
+    TT_TRY(divide(s));
+    s->options.holdout = NULL;
+    TT_TRY(make_epochs(s));
+    *ret_sampler = s;
+    s = NULL;
+out:
+    tt_sampler_free(s);
+    return rc;
+}
+
+void tt_sampler_free(struct tt_sampler *sampler)
+{
+    if (!sampler)
+        return;
+    for (int i = 0; i < 2; i++) {
+        tt_free(sampler->epoch[i].order);
+        tt_free(sampler->epoch[i].begin);
+    }
+    packs_release(&sampler->packs);
+    documents_release(&sampler->documents);
+    tt_free(sampler);
+}
+
+int64_t tt_sampler_epoch_samples(const struct tt_sampler *sampler)
+{
+    return sampler->n_samples;
+}
+
+const struct tt_documents *tt_sampler_documents(const struct tt_sampler *sampler)
+{
+    return &sampler->documents;
+}
+
+const struct tt_packs *tt_sampler_packs(const struct tt_sampler *sampler)
+{
+    return sampler->packs.n ? &sampler->packs : NULL;
+}
+
+/* Documents or packs in the order of an epoch. */
+static void make_order(const struct tt_sampler *s, int64_t number, int64_t *order)
+{
+    char stream[48];
+    struct tt_rng rng;
+
+    (void)snprintf(stream, sizeof stream, "dataloader epoch %" PRId64, number);
+    rng = tt_rng_make(s->options.seed, stream);
+    if (s->options.shuffle)
+        tt_rng_permutation(&rng, s->n_ordered, order);
+    for (int64_t i = 0; i < s->n_ordered && !s->options.shuffle; i++)
+        order[i] = i;
+    for (int64_t i = 0; i < s->n_ordered && s->documents.index && !s->packs.n; i++)
+        order[i] = s->documents.index[order[i]];
+}
+
+static const struct epoch *find_epoch(struct tt_sampler *s, int64_t number)
+{
+    struct epoch *e = s->epoch[0].number == number           ? &s->epoch[0]
+                      : s->epoch[1].number == number         ? &s->epoch[1]
+                      : s->epoch[0].used <= s->epoch[1].used ? &s->epoch[0]
+                                                             : &s->epoch[1];
+    const int64_t *offsets = s->dataset->offsets;
+    int64_t at = 0;
+
+    e->used = ++s->clock;
+    if (e->number == number)
+        return e;
+    make_order(s, number, e->order);
+    for (int64_t i = 0; i < s->n_ordered && e->begin; i++) {
+        e->begin[i] = at;
+        at += offsets[e->order[i] + 1] - offsets[e->order[i]];
+        e->begin[i + 1] = at;
+    }
+    e->number = number;
+    return e;
+}
+
+const int64_t *tt_sampler_order(struct tt_sampler *sampler, int64_t epoch)
+{
+    return sampler->n_ordered ? find_epoch(sampler, epoch)->order : NULL;
+}
+
+/* The last of n documents, which begin at begin[0..n-1], that begins at or before position. */
+static int64_t find_place(const int64_t *begin, int64_t n, int64_t position)
+{
+    int64_t low = 0, high = n;
+
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+
+        if (begin[middle] <= position) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* Tokens [begin, begin + n) of an epoch's stream. */
+static int copy_stream(struct tt_sampler *s, int64_t number, int64_t begin, int64_t n, int32_t *ids)
+{
+    const struct epoch *e;
+    int64_t place;
+    int rc = 0;
+
+    if (!s->n_ordered)
+        return tt_dataset_copy(s->dataset, begin, n, ids);
+    e = find_epoch(s, number);
+    for (place = find_place(e->begin, s->n_ordered, begin); n > 0; place++) {
+        int64_t left = e->begin[place + 1] - begin, take = left < n ? left : n;
+
+        TT_TRY(tt_dataset_copy(s->dataset, s->dataset->offsets[e->order[place]] + begin - e->begin[place], take, ids));
+        ids += take;
+        begin += take;
+        n -= take;
+    }
+out:
+    return rc;
+}
+
+/* Positions of tokens [begin, begin + n) of an epoch's stream. A document that begins earlier counts from there. */
+static void find_positions(struct tt_sampler *s, int64_t number, int64_t begin, int64_t n, int32_t *positions)
+{
+    const int64_t *begins = s->n_ordered ? find_epoch(s, number)->begin : s->dataset->offsets;
+    int64_t place = find_place(begins, s->documents.n, begin), start = begin;
+
+    for (int64_t at = begin; at < begin + n; at++) {
+        while (begins[place + 1] <= at)
+            start = begins[++place];
+        positions[at - begin] = (int32_t)(at - start);
+    }
+}
+
+static int fail_ended(const struct tt_sampler *s, int64_t sample)
+{
+    char have[32], wanted[32];
+
+    return tt_fail(TT_EDATA,
+                   "dataset '%s' has ended: it has %s samples of seq_len %lld, sample %s was wanted\n"
+                   "help: set %s=true, fewer %s, or use more data",
+                   s->dataset->ref.name, tt_text_count(have, sizeof have, s->n_samples), (long long)s->options.seq_len,
+                   tt_text_count(wanted, sizeof wanted, sample), TT_KEY_NAME(dataloader.repeat),
+                   TT_KEY_NAME(training.steps));
+}
+
+int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, int32_t *labels, int32_t *positions)
+{
+    int64_t n = sampler->n_samples, length = sampler->options.seq_len;
+    int64_t epoch = sample / n, begin = sample % n * length;
+    int rc = 0;
+
+    if (sample < 0)
+        return tt_fail(TT_EINTERNAL, "sample %lld", (long long)sample);
+    if (epoch > 0 && !sampler->options.repeat)
+        return fail_ended(sampler, sample);
+    if (sampler->packs.n) {
+        sample %= n;
+        return packs_get(&sampler->packs, sampler->n_ordered ? find_epoch(sampler, epoch)->order[sample] : sample,
+                         inputs, labels, positions);
+    }
+    TT_TRY(copy_stream(sampler, epoch, begin, length, inputs));
+    for (int64_t i = 0; i + 1 < length; i++)
+        labels[i] = inputs[i + 1];
+    TT_TRY(copy_stream(sampler, epoch, begin + length, 1, labels + length - 1));
+    if (positions)
+        find_positions(sampler, epoch, begin, length, positions);
+out:
+    return rc;
 }

@@ -31,7 +31,9 @@ enum packing { PLAIN, GZIP, ZSTD };
  */
 enum { CHUNK_BYTES = 1 << 18, LINE_MOST = 128 << 20, REST_MOST = 1 << 30 };
 
-struct tt_reader {
+/* Text files, plain or compressed by gzip or zstd, as their first bytes tell. A file that is something else (a Git LFS
+ * pointer, a web page, Parquet, another compression) is TT_EDATA saying what it is. */
+struct reader {
     char *name;
     struct tt_mapping mapping; /* of a file that was opened by its path */
     const uint8_t *raw;
@@ -119,7 +121,7 @@ int tt_reader_refuse(const char *name, const void *bytes, size_t size, bool may_
     return 0;
 }
 
-static int start(struct tt_reader *r, const char *name)
+static int start(struct reader *r, const char *name)
 {
     const char *dot = strrchr(name, '.');
     bool may_be_html = dot && (strcasecmp(dot, ".html") == 0 || strcasecmp(dot, ".htm") == 0);
@@ -146,38 +148,7 @@ out:
     return rc;
 }
 
-int tt_reader_open(const char *path, struct tt_reader **ret_reader)
-{
-    struct tt_reader *r = tt_calloc(1, sizeof *r);
-    int rc = 0;
-
-    TT_TRY(tt_mapping_open(path, &r->mapping));
-    r->raw = r->mapping.data;
-    r->raw_size = r->mapping.size;
-    TT_TRY(start(r, path));
-    *ret_reader = r;
-    return 0;
-out:
-    tt_reader_free(r);
-    return rc;
-}
-
-int tt_reader_open_bytes(const char *name, const void *bytes, size_t size, struct tt_reader **ret_reader)
-{
-    struct tt_reader *r = tt_calloc(1, sizeof *r);
-    int rc = 0;
-
-    r->raw = bytes;
-    r->raw_size = size;
-    TT_TRY(start(r, name));
-    *ret_reader = r;
-    return 0;
-out:
-    tt_reader_free(r);
-    return rc;
-}
-
-void tt_reader_free(struct tt_reader *reader)
+static void reader_free(struct reader *reader)
 {
     if (!reader)
         return;
@@ -190,12 +161,44 @@ void tt_reader_free(struct tt_reader *reader)
     tt_free(reader);
 }
 
-static int fail_packed(const struct tt_reader *r, const char *why)
+static int reader_open(const char *path, struct reader **ret_reader)
+{
+    struct reader *r = tt_calloc(1, sizeof *r);
+    int rc = 0;
+
+    TT_TRY(tt_mapping_open(path, &r->mapping));
+    r->raw = r->mapping.data;
+    r->raw_size = r->mapping.size;
+    TT_TRY(start(r, path));
+    *ret_reader = r;
+    return 0;
+out:
+    reader_free(r);
+    return rc;
+}
+
+/* Reads bytes in memory, which must outlive the reader; name is for messages. */
+static int reader_open_bytes(const char *name, const void *bytes, size_t size, struct reader **ret_reader)
+{
+    struct reader *r = tt_calloc(1, sizeof *r);
+    int rc = 0;
+
+    r->raw = bytes;
+    r->raw_size = size;
+    TT_TRY(start(r, name));
+    *ret_reader = r;
+    return 0;
+out:
+    reader_free(r);
+    return rc;
+}
+
+static int fail_packed(const struct reader *r, const char *why)
 {
     return tt_fail(TT_EDATA, "%s: cannot unpack at byte %zu of %zu: %s", r->name, r->raw_used, r->raw_size, why);
 }
 
-static int unpack_gzip(struct tt_reader *r, uint8_t *out, size_t cap, size_t *ret_n)
+static int unpack_gzip(struct reader *r, uint8_t *out, size_t cap, size_t *ret_n)
 {
     size_t left = r->raw_size - r->raw_used;
     uInt given = left < (1u << 30) ? (uInt)left : 1u << 30;
@@ -226,7 +229,7 @@ static int unpack_gzip(struct tt_reader *r, uint8_t *out, size_t cap, size_t *re
     return 0;
 }
 
-static int unpack_zstd(struct tt_reader *r, void *out, size_t cap, size_t *ret_n)
+static int unpack_zstd(struct reader *r, void *out, size_t cap, size_t *ret_n)
 {
     ZSTD_inBuffer in = {r->raw + r->raw_used, r->raw_size - r->raw_used, 0};
     ZSTD_outBuffer to = {out, cap, 0};
@@ -241,7 +244,7 @@ static int unpack_zstd(struct tt_reader *r, void *out, size_t cap, size_t *ret_n
 }
 
 /* Unpacks one more chunk at the end of the buffer; ret_more is false at the end of the file. */
-static int unpack(struct tt_reader *r, bool *ret_more)
+static int unpack(struct reader *r, bool *ret_more)
 {
     size_t n = 0, before = r->buffer.size, used = r->raw_used;
     bool is_first = r->offset == 0 && before == 0;
@@ -272,7 +275,7 @@ out:
     return rc;
 }
 
-static void drop_used(struct tt_reader *r)
+static void drop_used(struct reader *r)
 {
     if (!r->buffer_used)
         return;
@@ -281,7 +284,7 @@ static void drop_used(struct tt_reader *r)
     r->buffer_used = 0;
 }
 
-static void hand_out(struct tt_reader *r, const char *text, size_t size, size_t end, const char **ret_text,
+static void hand_out(struct reader *r, const char *text, size_t size, size_t end, const char **ret_text,
                      size_t *ret_size, int64_t *ret_offset)
 {
     *ret_text = text;
@@ -295,7 +298,7 @@ static void hand_out(struct tt_reader *r, const char *text, size_t size, size_t 
     }
 }
 
-static int fail_line(const struct tt_reader *r)
+static int fail_line(const struct reader *r)
 {
     char most[32];
 
@@ -306,7 +309,12 @@ static int fail_line(const struct tt_reader *r)
         r->name, (long long)r->lines + 1, tt_text_bytes(most, sizeof most, LINE_MOST));
 }
 
-int tt_reader_line(struct tt_reader *r, const char **ret_line, size_t *ret_size, int64_t *ret_offset)
+/*
+ * The next line, without its end; a byte order mark at the start of the file is left out. ret_line is valid until the
+ * next call and NULL at the end of the file. ret_offset is where the line begins, in bytes of the (unpacked) file.
+ * TT_EDATA naming the line if more than 128 MiB of a packed file are one line, since unpacked lines are held in memory.
+ */
+static int reader_line(struct reader *r, const char **ret_line, size_t *ret_size, int64_t *ret_offset)
 {
     size_t seen = 0;
     bool more = true;
@@ -336,7 +344,8 @@ out:
     return rc;
 }
 
-int tt_reader_rest(struct tt_reader *r, const char **ret_text, size_t *ret_size, int64_t *ret_offset)
+/* The whole rest of the file, valid until the reader is freed. TT_EDATA beyond 1 GiB of a packed file. */
+static int reader_rest(struct reader *r, const char **ret_text, size_t *ret_size, int64_t *ret_offset)
 {
     bool more = r->packing != PLAIN;
     char most[32];
@@ -357,17 +366,6 @@ int tt_reader_rest(struct tt_reader *r, const char **ret_text, size_t *ret_size,
     }
 out:
     return rc;
-}
-
-int64_t tt_reader_position(const struct tt_reader *reader)
-{
-    return (int64_t)reader->raw_used;
-}
-
-const void *tt_reader_raw(const struct tt_reader *reader, size_t *ret_size)
-{
-    *ret_size = reader->raw_size;
-    return reader->raw;
 }
 
 /* ---- documents of text files and JSON lines; errors name the file, the line and the byte ---- */
@@ -557,11 +555,11 @@ static int n_files(const struct tt_source *s)
     return s->builtin.size ? 1 : s->n_paths;
 }
 
-static int open_file(const struct tt_source *s, int i, struct tt_reader **ret_reader)
+static int open_file(const struct tt_source *s, int i, struct reader **ret_reader)
 {
     if (s->builtin.size)
-        return tt_reader_open_bytes(s->builtin.name, s->builtin.bytes, s->builtin.size, ret_reader);
-    return tt_reader_open(s->path[i], ret_reader);
+        return reader_open_bytes(s->builtin.name, s->builtin.bytes, s->builtin.size, ret_reader);
+    return reader_open(s->path[i], ret_reader);
 }
 
 int tt_source_hash(const struct tt_source *source, uint64_t *ret_hash)
@@ -571,12 +569,13 @@ int tt_source_hash(const struct tt_source *source, uint64_t *ret_hash)
     int rc = 0;
 
     for (int i = 0; i < n_files(source); i++) {
-        struct tt_reader *reader = NULL;
+        struct reader *reader = NULL;
         const uint8_t *raw;
         size_t size;
 
         TT_TRY(open_file(source, i, &reader));
-        raw = tt_reader_raw(reader, &size);
+        raw = reader->raw;
+        size = reader->raw_size;
         hash = tt_hash64(&size, sizeof size, hash);
         for (size_t at = 0; at < size; at += HASH_BLOCK) {
             size_t n = size - at < HASH_BLOCK ? size - at : HASH_BLOCK;
@@ -586,7 +585,7 @@ int tt_source_hash(const struct tt_source *source, uint64_t *ret_hash)
                 tt_progress("reading", (double)before + (double)at, (double)source->bytes);
         }
         before += (int64_t)size;
-        tt_reader_free(reader);
+        reader_free(reader);
     }
     *ret_hash = hash;
 out:
@@ -599,7 +598,7 @@ struct walk {
     tt_document_fn fn;
     void *arg;
     const char *file; /* being read */
-    struct tt_reader *reader;
+    struct reader *reader;
     int64_t line;
     int64_t done_bytes; /* of the previous files */
     int64_t shown_bytes;
@@ -610,7 +609,7 @@ struct walk {
 
 static void show_progress(struct walk *w)
 {
-    int64_t now = w->done_bytes + tt_reader_position(w->reader);
+    int64_t now = w->done_bytes + (int64_t)w->reader->raw_used;
 
     if (now - w->shown_bytes < PROGRESS_BYTES && now < w->source->bytes)
         return;
@@ -654,7 +653,7 @@ static int read_text(struct walk *w)
     int64_t offset = 0;
     int rc = 0;
 
-    TT_TRY(tt_reader_rest(w->reader, &text, &size, &offset));
+    TT_TRY(reader_rest(w->reader, &text, &size, &offset));
     w->line = 1;
     TT_TRY(check_utf8(w, text, size, 1, offset));
     if (size) /* an empty file is not a document */
@@ -728,7 +727,7 @@ static int fail_field(const struct walk *w, const struct field *f, const char *l
     if (names.is_chat)
         rc = tt_error_add_hint(rc, "dataset 'jsonl_sft' reads chat data");
     else if (names.first.size)
-        rc = tt_error_add_hint(rc, "set %s=%s", tt_key_name(TT_KEY_TEXT_FIELD), names.first.text);
+        rc = tt_error_add_hint(rc, "set %s=%s", TT_KEY_NAME(training.text_field), names.first.text);
     tt_text_release(&names.text);
     tt_text_release(&names.first);
     return rc;
@@ -772,7 +771,7 @@ static int read_jsonl(struct walk *w)
         size_t size = 0;
         int64_t offset = 0;
 
-        TT_TRY(tt_reader_line(w->reader, &line, &size, &offset));
+        TT_TRY(reader_line(w->reader, &line, &size, &offset));
         if (!line)
             break;
         show_progress(w);
@@ -798,14 +797,11 @@ int tt_source_each(const struct tt_source *source, const char *what, tt_document
     int rc = 0;
 
     for (int i = 0; i < n_files(source); i++) {
-        size_t size = 0;
-
         w.file = source->builtin.size ? source->builtin.name : source->path[i];
         TT_TRY(open_file(source, i, &w.reader));
         TT_TRY(source->kind == TT_SOURCE_TEXT ? read_text(&w) : read_jsonl(&w));
-        (void)tt_reader_raw(w.reader, &size);
-        w.done_bytes += (int64_t)size;
-        tt_reader_free(w.reader);
+        w.done_bytes += (int64_t)w.reader->raw_size;
+        reader_free(w.reader);
         w.reader = NULL;
     }
     if (!w.text_bytes) {
@@ -814,6 +810,6 @@ int tt_source_each(const struct tt_source *source, const char *what, tt_document
     }
 out:
     tt_text_release(&w.text);
-    tt_reader_free(w.reader);
+    reader_free(w.reader);
     return rc;
 }

@@ -17,9 +17,9 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
-#include "core/base/key.h"
 #include "core/base/mem.h"
 #include "core/data/source.h"
+#include "core/keys/key.h"
 #include "core/os/file.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -279,7 +279,7 @@ static int refuse_header(const struct file *file)
         return tt_fail(TT_EDATA,
                        "'%s' begins with the header of a token file of %s, which is not headerless uint16\n"
                        "help: use %s=tokens",
-                       file->path, is_titan(file) ? "titan" : "llm.c", tt_key_name(TT_KEY_DATASET));
+                       file->path, is_titan(file) ? "titan" : "llm.c", TT_KEY_NAME(training.dataset));
     if (memcmp(file->begin, "\x93NUMPY", 6) == 0)
         return tt_fail(TT_EDATA,
                        "'%s' begins with the header of an array of NumPy, which is not headerless uint16\n"
@@ -305,7 +305,7 @@ static int check_content(const struct file *file, bool is_raw, struct tt_token_i
         return tt_fail(TT_EDATA,
                        "'%s' is neither a token file of titan nor one of llm.c\nhelp: for headerless uint16 "
                        "tokens use %s=tokens_u16, for text pack it first: titan data pack",
-                       file->path, tt_key_name(TT_KEY_DATASET));
+                       file->path, TT_KEY_NAME(training.dataset));
     }
     if (info->format != TT_TOKENS_TITAN)
         TT_TRY(complete_foreign(file, info));
@@ -440,7 +440,7 @@ static int write_at(struct tt_token_writer *w, const void *bytes, size_t size, i
 {
     char advice[100];
 
-    (void)snprintf(advice, sizeof advice, "choose another folder (of a cache: %s)", tt_key_name(TT_KEY_CACHE_DIR));
+    (void)snprintf(advice, sizeof advice, "choose another folder (of a cache: %s)", TT_KEY_NAME(dataloader.cache_dir));
     return tt_file_pwrite(w->fd, w->temporary, bytes, size, offset, advice);
 }
 

@@ -158,12 +158,13 @@ int tt_blas_check_room(int threads)
         (void)munmap(room, bytes);
         return 0;
     }
-    rc = tt_fail(
-        TT_EFIT,
-        "no room for the buffers of matrix products: OpenBLAS maps 128 MiB of address space for each of %d "
-        "thread%s of this rank, and the system refuses %s\nhelp: raise the limit on virtual memory (ulimit -v; "
-        "a job's limit on address space), or use fewer %s",
-        threads, threads == 1 ? "" : "s", tt_text_bytes(text, sizeof text, (double)bytes), tt_key_name(TT_KEY_THREADS));
+    rc =
+        tt_fail(TT_EFIT,
+                "no room for the buffers of matrix products: OpenBLAS maps 128 MiB of address space for each of %d "
+                "thread%s of this rank, and the system refuses %s\nhelp: raise the limit on virtual memory (ulimit -v; "
+                "a job's limit on address space), or use fewer %s",
+                threads, threads == 1 ? "" : "s", tt_text_bytes(text, sizeof text, (double)bytes),
+                TT_KEY_NAME(parallelism.threads_per_rank));
 out:
     return rc;
 }

@@ -759,7 +759,7 @@ int tt_hf_router_logits(const json_t *config, const char *where)
         tt_note(
             "%s: output_router_logits: the balance loss that transformers adds in training (router_aux_loss_coef) is "
             "not added; %s adds one like it",
-            where, tt_key_name(TT_KEY_BALANCE_LOSS));
+            where, TT_KEY_NAME(training.microbatch_balance_loss));
     return rc;
 }
 

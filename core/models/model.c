@@ -124,15 +124,15 @@ int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len)
                        "seq_len %lld is longer than the %g positions of %s, whose rope_type is dynamic: beyond these "
                        "each sequence is rotated by a base that depends on its own length, which titan does not do"
                        "\nhelp: set %s and %s to at most %g, or change rope_scaling in config.json to yarn or linear",
-                       (long long)seq_len, model->dims.rope.original_max, model->title, tt_key_name(TT_KEY_SEQ_LEN),
-                       tt_key_name(TT_KEY_VALIDATION_SEQ_LEN), model->dims.rope.original_max);
+                       (long long)seq_len, model->dims.rope.original_max, model->title, TT_KEY_NAME(training.seq_len),
+                       TT_KEY_NAME(validation.seq_len), model->dims.rope.original_max);
     if (!model->row->learned_positions || seq_len <= model->dims.max_positions)
         return 0;
     return tt_fail(TT_EUSAGE,
                    "seq_len %lld is longer than the %lld positions that %s has learned\nhelp: set %s and %s to at most "
                    "%lld; a model that starts from random weights may have more (%s)",
-                   (long long)seq_len, positions, model->title, tt_key_name(TT_KEY_SEQ_LEN),
-                   tt_key_name(TT_KEY_VALIDATION_SEQ_LEN), positions, tt_key_name(TT_KEY_MAX_POSITIONS));
+                   (long long)seq_len, positions, model->title, TT_KEY_NAME(training.seq_len),
+                   TT_KEY_NAME(validation.seq_len), positions, TT_KEY_NAME(model.max_position_embeddings));
 }
 
 int64_t tt_model_rope_dim(const struct tt_model_dims *dims)

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
-#include "core/config/choices.h"
 #include "core/graph/graph.h"
+#include "core/keys/choices.h"
 #include "core/math/box.h"
 
 /**

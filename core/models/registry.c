@@ -40,8 +40,6 @@ struct check {
 };
 
 /* The keys that a fault is about; TT_KEY_NONE ends the list. */
-#define ABOUT(...) ((const enum tt_key[]){__VA_ARGS__, TT_KEY_NONE})
-
 static void TT_PRINTF(3, 4) fault(struct check *c, const enum tt_key *keys, const char *fmt, ...)
 {
     char message[512];
@@ -58,15 +56,15 @@ static bool check_range(struct check *c, enum tt_key key, int64_t value, int64_t
 {
     if (value >= low && value <= high)
         return true;
-    fault(c, ABOUT(key), "%s is %lld; it must lie in %lld..%lld", tt_key_name(key), (long long)value, (long long)low,
-          (long long)high);
+    fault(c, TT_KEY_LIST(key), "%s is %lld; it must lie in %lld..%lld", tt_key_name(key), (long long)value,
+          (long long)low, (long long)high);
     return false;
 }
 
 static void check_positions(struct check *c, int64_t positions, int64_t least)
 {
     if (positions < least || positions > INT32_MAX)
-        fault(c, ABOUT(TT_KEY_MAX_POSITIONS, TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR),
+        fault(c, TT_KEY_LIST(TT_KEY(model.max_position_embeddings), TT_KEY(model.hf_assets_path), TT_KEY(model.flavor)),
               "max_position_embeddings is %lld; it must lie in %lld..%lld", (long long)positions, (long long)least,
               (long long)INT32_MAX);
 }
@@ -74,15 +72,15 @@ static void check_positions(struct check *c, int64_t positions, int64_t least)
 static void check_not_llamas(struct check *c, const struct tt_rope *rope, const char *type)
 {
     if (rope->low_freq_factor != 0.0 || rope->high_freq_factor != 0.0)
-        fault(c, ABOUT(TT_KEY_ROPE_LOW, TT_KEY_ROPE_HIGH),
-              "%s: low_freq_factor and high_freq_factor are of Llama 3.1's scaling, and the model has %s",
-              tt_key_name(TT_KEY_ROPE_SCALING), type);
+        fault(c, TT_KEY_LIST(TT_KEY(model.rope_scaling.low_freq_factor), TT_KEY(model.rope_scaling.high_freq_factor)),
+              "%s and %s are of Llama 3.1's scaling, and the model has %s",
+              TT_KEY_NAME(model.rope_scaling.low_freq_factor), TT_KEY_NAME(model.rope_scaling.high_freq_factor), type);
 }
 
 /* YaRN's own numbers, which are not keys. Both betas of Kimi-K2 are 1. */
 static void check_yarn(struct check *c, const struct tt_rope *rope)
 {
-    const enum tt_key *about = ABOUT(TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR);
+    const enum tt_key *about = TT_KEY_LIST(TT_KEY(model.hf_assets_path), TT_KEY(model.flavor));
 
     check_not_llamas(c, rope, "YaRN's");
     if (!(rope->beta_slow > 0.0) || !(rope->beta_fast >= rope->beta_slow) || !isfinite(rope->beta_fast))
@@ -92,8 +90,8 @@ static void check_yarn(struct check *c, const struct tt_rope *rope)
         fault(c, about, "YaRN's mscale %g and mscale_all_dim %g must not be negative", rope->mscale,
               rope->mscale_all_dim);
     if (!(rope->theta > 1.0))
-        fault(c, ABOUT(TT_KEY_ROPE_THETA), "%s is %g; YaRN needs more than 1", tt_key_name(TT_KEY_ROPE_THETA),
-              rope->theta);
+        fault(c, TT_KEY_LIST(TT_KEY(model.rope_theta)), "%s is %g; YaRN needs more than 1",
+              TT_KEY_NAME(model.rope_theta), rope->theta);
 }
 
 /* The first training's length of `dynamic` is max_position_embeddings itself. */
@@ -101,9 +99,9 @@ static void check_dynamic(struct check *c, const struct tt_model_dims *d)
 {
     check_not_llamas(c, &d->rope, "rope_type dynamic");
     if (d->rope.original_max != (double)d->max_positions)
-        fault(c, ABOUT(TT_KEY_ROPE_ORIGINAL_MAX, TT_KEY_MODEL_FOLDER),
+        fault(c, TT_KEY_LIST(TT_KEY(model.rope_scaling.original_max), TT_KEY(model.hf_assets_path)),
               "%s is %g; with rope_type dynamic it is max_position_embeddings, which is %lld",
-              tt_key_name(TT_KEY_ROPE_ORIGINAL_MAX), d->rope.original_max, (long long)d->max_positions);
+              TT_KEY_NAME(model.rope_scaling.original_max), d->rope.original_max, (long long)d->max_positions);
 }
 
 static void check_scaling(struct check *c, const struct tt_model_dims *d)
@@ -120,47 +118,51 @@ static void check_scaling(struct check *c, const struct tt_model_dims *d)
         check_yarn(c, rope);
     else if (!(rope->low_freq_factor > 0.0) || !(rope->high_freq_factor > rope->low_freq_factor) ||
              !isfinite(rope->high_freq_factor))
-        fault(c, ABOUT(TT_KEY_ROPE_LOW, TT_KEY_ROPE_HIGH, TT_KEY_ROPE_FACTOR),
-              "%s: low_freq_factor %g and high_freq_factor %g must be positive, low below high\nhelp: "
-              "Llama 3.1 has low_freq_factor 1, high_freq_factor 4",
-              tt_key_name(TT_KEY_ROPE_SCALING), rope->low_freq_factor, rope->high_freq_factor);
+        fault(c,
+              TT_KEY_LIST(TT_KEY(model.rope_scaling.low_freq_factor), TT_KEY(model.rope_scaling.high_freq_factor),
+                          TT_KEY(model.rope_scaling.factor)),
+              "%s %g and %s %g must be positive, low below high\nhelp: Llama 3.1 has low_freq_factor 1, "
+              "high_freq_factor 4",
+              TT_KEY_NAME(model.rope_scaling.low_freq_factor), rope->low_freq_factor,
+              TT_KEY_NAME(model.rope_scaling.high_freq_factor), rope->high_freq_factor);
     if (!(rope->factor >= 1.0) || !isfinite(rope->factor))
-        fault(c, ABOUT(TT_KEY_ROPE_FACTOR), "%s is %g; it must be at least 1 (1: no scaling)",
-              tt_key_name(TT_KEY_ROPE_FACTOR), rope->factor);
+        fault(c, TT_KEY_LIST(TT_KEY(model.rope_scaling.factor)), "%s is %g; it must be at least 1 (1: no scaling)",
+              TT_KEY_NAME(model.rope_scaling.factor), rope->factor);
     if ((!(rope->original_max >= 1.0) || !isfinite(rope->original_max)) && !rope->linear)
-        fault(c, ABOUT(TT_KEY_ROPE_ORIGINAL_MAX, TT_KEY_ROPE_FACTOR),
+        fault(c, TT_KEY_LIST(TT_KEY(model.rope_scaling.original_max), TT_KEY(model.rope_scaling.factor)),
               "%s is %g; it must be the sequence length of the first training\nhelp: "
               "Llama 3.1 has 8192",
-              tt_key_name(TT_KEY_ROPE_ORIGINAL_MAX), rope->original_max);
+              TT_KEY_NAME(model.rope_scaling.original_max), rope->original_max);
 }
 
 /* GPT-2's attention: one key and value head for each query head, heads that fill the width, no RoPE. */
 static void check_learned(struct check *c, const struct tt_model_row *row, const struct tt_model_dims *d)
 {
     if (d->rope.theta != 0.0 || d->rope.factor != 0.0)
-        fault(c, ABOUT(TT_KEY_ROPE_THETA, TT_KEY_ROPE_FACTOR),
-              "%s and %s have no meaning for %s: its positions are learned", tt_key_name(TT_KEY_ROPE_THETA),
-              tt_key_name(TT_KEY_ROPE_SCALING), row->name);
+        fault(c, TT_KEY_LIST(TT_KEY(model.rope_theta), TT_KEY(model.rope_scaling.factor)),
+              "%s and %s have no meaning for %s: its positions are learned", TT_KEY_NAME(model.rope_theta),
+              TT_KEY_NAME(model.rope_scaling.factor), row->name);
     if (d->n_kv_heads != d->n_heads)
-        fault(c, ABOUT(TT_KEY_N_KV_HEADS, TT_KEY_N_HEADS), "%s is %lld; %s has as many as query heads (%lld)",
-              tt_key_name(TT_KEY_N_KV_HEADS), (long long)d->n_kv_heads, row->name, (long long)d->n_heads);
+        fault(c, TT_KEY_LIST(TT_KEY(model.n_kv_heads), TT_KEY(model.n_heads)),
+              "%s is %lld; %s has as many as query heads (%lld)", TT_KEY_NAME(model.n_kv_heads),
+              (long long)d->n_kv_heads, row->name, (long long)d->n_heads);
     if (d->head_dim > 0 && d->head_dim * d->n_heads != d->dim)
-        fault(c, ABOUT(TT_KEY_HEAD_DIM, TT_KEY_DIM, TT_KEY_N_HEADS), "%s is %lld; %s has %s %lld / %s %lld",
-              tt_key_name(TT_KEY_HEAD_DIM), (long long)d->head_dim, row->name, tt_key_name(TT_KEY_DIM),
-              (long long)d->dim, tt_key_name(TT_KEY_N_HEADS), (long long)d->n_heads);
+        fault(c, TT_KEY_LIST(TT_KEY(model.head_dim), TT_KEY(model.dim), TT_KEY(model.n_heads)),
+              "%s is %lld; %s has %s %lld / %s %lld", TT_KEY_NAME(model.head_dim), (long long)d->head_dim, row->name,
+              TT_KEY_NAME(model.dim), (long long)d->dim, TT_KEY_NAME(model.n_heads), (long long)d->n_heads);
     check_positions(c, d->max_positions, 1);
 }
 
 static void check_rotated(struct check *c, struct tt_model_dims *d)
 {
     if (!d->mla.kv_rank && d->head_dim % 2 != 0)
-        fault(c, ABOUT(TT_KEY_HEAD_DIM, TT_KEY_DIM, TT_KEY_N_HEADS),
+        fault(c, TT_KEY_LIST(TT_KEY(model.head_dim), TT_KEY(model.dim), TT_KEY(model.n_heads)),
               "the head dimension %lld is odd; RoPE rotates pairs\nhelp: change %s, or %s %lld / %s %lld",
-              (long long)d->head_dim, tt_key_name(TT_KEY_HEAD_DIM), tt_key_name(TT_KEY_DIM), (long long)d->dim,
-              tt_key_name(TT_KEY_N_HEADS), (long long)d->n_heads);
+              (long long)d->head_dim, TT_KEY_NAME(model.head_dim), TT_KEY_NAME(model.dim), (long long)d->dim,
+              TT_KEY_NAME(model.n_heads), (long long)d->n_heads);
     check_positions(c, d->max_positions, 0);
     if (!(d->rope.theta > 0.0) || !isfinite(d->rope.theta))
-        fault(c, ABOUT(TT_KEY_ROPE_THETA), "%s is %g; it must be positive", tt_key_name(TT_KEY_ROPE_THETA),
+        fault(c, TT_KEY_LIST(TT_KEY(model.rope_theta)), "%s is %g; it must be positive", TT_KEY_NAME(model.rope_theta),
               d->rope.theta);
     check_scaling(c, d);
     if (d->rope.factor == 1.0 && !d->rope.dynamic)
@@ -173,33 +175,35 @@ static void check_heads(struct check *c, struct tt_model_dims *d)
 {
     if (d->n_kv_heads == 0)
         d->n_kv_heads = d->n_heads;
-    if (check_range(c, TT_KEY_N_KV_HEADS, d->n_kv_heads, 1, d->n_heads) && d->n_heads % d->n_kv_heads != 0) {
+    if (check_range(c, TT_KEY(model.n_kv_heads), d->n_kv_heads, 1, d->n_heads) && d->n_heads % d->n_kv_heads != 0) {
         struct tt_text divisors = {0};
 
         tt_text_add_divisors(&divisors, d->n_heads);
-        fault(c, ABOUT(TT_KEY_N_HEADS, TT_KEY_N_KV_HEADS), "%s %lld is not a multiple of %s %lld\nhelp: set %s to %s",
-              tt_key_name(TT_KEY_N_HEADS), (long long)d->n_heads, tt_key_name(TT_KEY_N_KV_HEADS),
-              (long long)d->n_kv_heads, tt_key_name(TT_KEY_N_KV_HEADS), divisors.text);
+        fault(c, TT_KEY_LIST(TT_KEY(model.n_heads), TT_KEY(model.n_kv_heads)),
+              "%s %lld is not a multiple of %s %lld\nhelp: set %s to %s", TT_KEY_NAME(model.n_heads),
+              (long long)d->n_heads, TT_KEY_NAME(model.n_kv_heads), (long long)d->n_kv_heads,
+              TT_KEY_NAME(model.n_kv_heads), divisors.text);
         tt_text_release(&divisors);
     }
     if (d->head_dim == 0 && d->dim % d->n_heads != 0) {
-        fault(c, ABOUT(TT_KEY_N_HEADS, TT_KEY_DIM),
-              "%s %lld is not a multiple of %s %lld\nhelp: set %s too, for instance to %lld", tt_key_name(TT_KEY_DIM),
-              (long long)d->dim, tt_key_name(TT_KEY_N_HEADS), (long long)d->n_heads, tt_key_name(TT_KEY_HEAD_DIM),
+        fault(c, TT_KEY_LIST(TT_KEY(model.n_heads), TT_KEY(model.dim)),
+              "%s %lld is not a multiple of %s %lld\nhelp: set %s too, for instance to %lld", TT_KEY_NAME(model.dim),
+              (long long)d->dim, TT_KEY_NAME(model.n_heads), (long long)d->n_heads, TT_KEY_NAME(model.head_dim),
               (long long)(d->dim / d->n_heads / 2 * 2 + 2));
         return;
     }
     if (d->head_dim == 0)
         d->head_dim = d->dim / d->n_heads;
-    if (check_range(c, TT_KEY_HEAD_DIM, d->head_dim, 1, MAX_DIM) && d->n_heads * d->head_dim > MAX_DIM)
-        fault(c, ABOUT(TT_KEY_N_HEADS, TT_KEY_HEAD_DIM), "%s * head_dim is %lld; it must lie in 1..%d",
-              tt_key_name(TT_KEY_N_HEADS), (long long)(d->n_heads * d->head_dim), MAX_DIM);
+    if (check_range(c, TT_KEY(model.head_dim), d->head_dim, 1, MAX_DIM) && d->n_heads * d->head_dim > MAX_DIM)
+        fault(c, TT_KEY_LIST(TT_KEY(model.n_heads), TT_KEY(model.head_dim)),
+              "%s * head_dim is %lld; it must lie in 1..%d", TT_KEY_NAME(model.n_heads),
+              (long long)(d->n_heads * d->head_dim), MAX_DIM);
 }
 
 /* Groups of experts: of two at least, since two best experts may speak for a group; and room for a token's experts. */
 static void check_groups(struct check *c, const struct tt_moe *moe)
 {
-    const enum tt_key *about = ABOUT(TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR);
+    const enum tt_key *about = TT_KEY_LIST(TT_KEY(model.hf_assets_path), TT_KEY(model.flavor));
     long long groups = moe->groups, kept = moe->kept_groups, experts = moe->experts, each;
 
     if (groups == 0 || groups == 1)
@@ -233,15 +237,15 @@ static void check_groups(struct check *c, const struct tt_moe *moe)
 /* Not keys of titan's, but for the last two: they come from a flavor or from the folder of the model. */
 static void check_experts(struct check *c, const struct tt_model_row *row, struct tt_model_dims *d)
 {
-    const enum tt_key *about = ABOUT(TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR);
+    const enum tt_key *about = TT_KEY_LIST(TT_KEY(model.hf_assets_path), TT_KEY(model.flavor));
     struct tt_moe *moe = &d->moe;
 
     if (moe->biased && !moe->experts)
-        fault(c, ABOUT(TT_KEY_BALANCE_COEFF, TT_KEY_MODEL, TT_KEY_FLAVOR), "%s is for models with experts",
-              tt_key_name(TT_KEY_BALANCE_COEFF));
+        fault(c, TT_KEY_LIST(TT_KEY(training.load_balance_coeff), TT_KEY(model.name), TT_KEY(model.flavor)),
+              "%s is for models with experts", TT_KEY_NAME(training.load_balance_coeff));
     if (moe->balanced && !moe->experts)
-        fault(c, ABOUT(TT_KEY_BALANCED_EXPERTS, TT_KEY_MODEL, TT_KEY_FLAVOR), "%s is for models with experts",
-              tt_key_name(TT_KEY_BALANCED_EXPERTS));
+        fault(c, TT_KEY_LIST(TT_KEY(debug.moe_force_load_balance), TT_KEY(model.name), TT_KEY(model.flavor)),
+              "%s is for models with experts", TT_KEY_NAME(debug.moe_force_load_balance));
     if (!moe->experts)
         return;
     if (moe->ffn_dim == 0)
@@ -273,16 +277,16 @@ static void check_experts(struct check *c, const struct tt_model_row *row, struc
     if (row->adaptable && d->lora.rank &&
         d->lora.modules & (tt_lora_module("gate_proj") | tt_lora_module("up_proj") | tt_lora_module("down_proj")))
         fault(
-            c, ABOUT(TT_KEY_LORA_MODULES, TT_KEY_LORA_RANK),
+            c, TT_KEY_LIST(TT_KEY(lora.target_modules), TT_KEY(lora.rank)),
             "%s has gate_proj, up_proj or down_proj, and experts have no adapters\nhelp: choose among q_proj, k_proj, "
             "v_proj and o_proj",
-            tt_key_name(TT_KEY_LORA_MODULES));
+            TT_KEY_NAME(lora.target_modules));
 }
 
 /* Not keys of titan's, but for the heads: they come from a flavor or from the folder of the model. */
 static void check_mla(struct check *c, const struct tt_model_dims *d)
 {
-    const enum tt_key *about = ABOUT(TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR);
+    const enum tt_key *about = TT_KEY_LIST(TT_KEY(model.hf_assets_path), TT_KEY(model.flavor));
     const struct tt_mla *mla = &d->mla;
 
     if (!mla->kv_rank)
@@ -291,16 +295,16 @@ static void check_mla(struct check *c, const struct tt_model_dims *d)
         fault(c, about, "the latents of attention have %lld (keys and values) and %lld (queries) elements; at most %d",
               (long long)mla->kv_rank, (long long)mla->q_rank, MAX_DIM);
     if (mla->rope_dim < 2 || mla->rope_dim % 2 != 0 || mla->rope_dim >= d->head_dim)
-        fault(c, ABOUT(TT_KEY_HEAD_DIM, TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR),
+        fault(c, TT_KEY_LIST(TT_KEY(model.head_dim), TT_KEY(model.hf_assets_path), TT_KEY(model.flavor)),
               "%lld elements of each head are rotated, of %lld (%s); they must be even, and fewer",
-              (long long)mla->rope_dim, (long long)d->head_dim, tt_key_name(TT_KEY_HEAD_DIM));
+              (long long)mla->rope_dim, (long long)d->head_dim, TT_KEY_NAME(model.head_dim));
     if (mla->value_dim < 1 || mla->value_dim > MAX_DIM || d->n_heads * mla->value_dim > MAX_DIM)
         fault(c, about, "%lld heads of values of %lld elements; they must have 1..%d in all", (long long)d->n_heads,
               (long long)mla->value_dim, MAX_DIM);
     if (d->n_kv_heads != d->n_heads)
-        fault(c, ABOUT(TT_KEY_N_KV_HEADS, TT_KEY_N_HEADS),
-              "%s is %lld; attention with a latent has as many as %s (%lld)", tt_key_name(TT_KEY_N_KV_HEADS),
-              (long long)d->n_kv_heads, tt_key_name(TT_KEY_N_HEADS), (long long)d->n_heads);
+        fault(c, TT_KEY_LIST(TT_KEY(model.n_kv_heads), TT_KEY(model.n_heads)),
+              "%s is %lld; attention with a latent has as many as %s (%lld)", TT_KEY_NAME(model.n_kv_heads),
+              (long long)d->n_kv_heads, TT_KEY_NAME(model.n_heads), (long long)d->n_heads);
 }
 
 static void fail_adapters(struct check *c, const struct tt_model_row *row)
@@ -313,9 +317,9 @@ static void fail_adapters(struct check *c, const struct tt_model_row *row)
     for (int i = 0; i < tt_model_n_rows; i++)
         if (tt_model_rows[i]->adaptable)
             tt_text_add(&names, "%s%s", tt_model_rows[i]->name, --left > 1 ? ", " : left ? " and " : "");
-    fault(c, ABOUT(TT_KEY_LORA_RANK, TT_KEY_MODEL),
+    fault(c, ABOUT(TT_KEY(lora.rank), TT_KEY(model.name)),
           "%s has no adapters\nhelp: the models with adapters are %s; %s 0 trains all weights", row->name, names.text,
-          tt_key_name(TT_KEY_LORA_RANK));
+          TT_KEY_NAME(lora.rank));
     tt_text_release(&names);
 }
 
@@ -323,24 +327,24 @@ static void fail_adapters(struct check *c, const struct tt_model_row *row)
 static int check_dims(const struct tt_model_row *row, struct tt_model_dims *d, tt_model_fault_fn fn, void *arg)
 {
     struct check c = {fn, arg, false};
-    bool has_dim = check_range(&c, TT_KEY_DIM, d->dim, 1, MAX_DIM);
-    bool has_heads = check_range(&c, TT_KEY_N_HEADS, d->n_heads, 1, MAX_DIM);
+    bool has_dim = check_range(&c, TT_KEY(model.dim), d->dim, 1, MAX_DIM);
+    bool has_heads = check_range(&c, TT_KEY(model.n_heads), d->n_heads, 1, MAX_DIM);
 
-    (void)check_range(&c, TT_KEY_N_LAYERS, d->n_layers, 1, TT_MOST_LAYERS);
-    (void)check_range(&c, TT_KEY_FFN_DIM, d->ffn_dim, 1, MAX_DIM);
-    (void)check_range(&c, TT_KEY_VOCAB_SIZE, d->vocab_size, 1, INT32_MAX);
+    (void)check_range(&c, TT_KEY(model.n_layers), d->n_layers, 1, TT_MOST_LAYERS);
+    (void)check_range(&c, TT_KEY(model.ffn_dim), d->ffn_dim, 1, MAX_DIM);
+    (void)check_range(&c, TT_KEY(model.vocab_size), d->vocab_size, 1, INT32_MAX);
     if (has_dim && has_heads)
         check_heads(&c, d);
     if (!(d->norm_eps > 0.0F) || !isfinite(d->norm_eps))
-        fault(&c, ABOUT(TT_KEY_NORM_EPS), "%s is %g; it must be positive", tt_key_name(TT_KEY_NORM_EPS),
+        fault(&c, TT_KEY_LIST(TT_KEY(model.norm_eps)), "%s is %g; it must be positive", TT_KEY_NAME(model.norm_eps),
               (double)d->norm_eps);
     check_experts(&c, row, d);
     if (d->sliding_window < 0)
-        fault(&c, ABOUT(TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR),
+        fault(&c, TT_KEY_LIST(TT_KEY(model.hf_assets_path), TT_KEY(model.flavor)),
               "attention sees a window of %lld keys; it must be positive", (long long)d->sliding_window);
     if (d->window_from < 0)
-        fault(&c, ABOUT(TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR), "layers from %lld on have a window; it must be 0 or more",
-              (long long)d->window_from - 1);
+        fault(&c, TT_KEY_LIST(TT_KEY(model.hf_assets_path), TT_KEY(model.flavor)),
+              "layers from %lld on have a window; it must be 0 or more", (long long)d->window_from - 1);
     if (has_dim && has_heads)
         check_mla(&c, d);
     if (d->lora.rank && !row->adaptable)
@@ -411,7 +415,7 @@ static int find_row(const char *name, const struct tt_model_row **ret_row)
             goto out;
         }
     }
-    rc = fail_unknown(tt_key_name(TT_KEY_MODEL), name, names, tt_model_n_rows);
+    rc = fail_unknown(TT_KEY_NAME(model.name), name, names, tt_model_n_rows);
 out:
     tt_free(names);
     return rc;
@@ -420,7 +424,7 @@ out:
 static int find_flavor(const struct tt_model_row *row, const char *flavor, struct tt_model_dims *ret_dims)
 {
     const char **names = tt_calloc((size_t)row->n_flavors + 1, sizeof *names);
-    char *what = tt_format("%s of %s", tt_key_name(TT_KEY_FLAVOR), row->name);
+    char *what = tt_format("%s of %s", TT_KEY_NAME(model.flavor), row->name);
     int rc = 0;
 
     for (int i = 0; i < row->n_flavors; i++) {
@@ -451,7 +455,7 @@ static char *list_model_types(void)
         for (int c = 0; c < row->n_classes; c++)
             if (row->classes[c].copy)
                 tt_text_add(&text, " and %s", row->classes[c].copy);
-        tt_text_add(&text, " (%s %s)", tt_key_name(TT_KEY_MODEL), row->name);
+        tt_text_add(&text, " (%s %s)", TT_KEY_NAME(model.name), row->name);
     }
     return text.text;
 }
@@ -476,7 +480,7 @@ static int check_model_type(const struct tt_model_row *row, const char *type, co
     if (of == row)
         return 0;
     return tt_fail(TT_EDATA, "%s: model_type '%s' is not a %s\nhelp: set %s to %s", where, type, row->name,
-                   tt_key_name(TT_KEY_MODEL), of->name);
+                   TT_KEY_NAME(model.name), of->name);
 }
 
 /* The dims of a GGUF file, which takes the place of a folder. */
@@ -489,8 +493,7 @@ static int read_gguf_dims(const struct tt_model_row *row, const char *path, stru
     TT_TRY(tt_gguf_open(path, &file));
     TT_TRY(tt_gguf_model_name(&file, &name));
     if (strcmp(name, row->name) != 0)
-        rc =
-            tt_fail(TT_EDATA, "'%s' is not a %s\nhelp: set %s to %s", path, row->name, tt_key_name(TT_KEY_MODEL), name);
+        rc = tt_fail(TT_EDATA, "'%s' is not a %s\nhelp: set %s to %s", path, row->name, TT_KEY_NAME(model.name), name);
     else
         rc = tt_gguf_read_dims(&file, ret_dims);
 out:
@@ -509,7 +512,7 @@ static int read_hf_dims(const struct tt_model_row *row, const char *folder, stru
         return tt_fail(TT_EUSAGE,
                        "%s hf takes the dims from a Hugging Face folder, and none is given\n"
                        "help: set %s to a folder that has config.json",
-                       tt_key_name(TT_KEY_FLAVOR), tt_key_name(TT_KEY_MODEL_FOLDER));
+                       TT_KEY_NAME(model.flavor), TT_KEY_NAME(model.hf_assets_path));
     }
     if (tt_gguf_is_path(folder))
         return read_gguf_dims(row, folder, ret_dims);
@@ -568,9 +571,9 @@ out:
 static int find_dims(const char *name, const char *flavor, const char *hf_folder, tt_model_fault_fn fn, void *arg,
                      const struct tt_model_row **ret_row, struct tt_model_dims *ret_dims)
 {
-    static const enum tt_key of_name[] = {TT_KEY_MODEL, TT_KEY_NONE};
-    static const enum tt_key of_flavor[] = {TT_KEY_FLAVOR, TT_KEY_MODEL, TT_KEY_NONE};
-    static const enum tt_key of_folder[] = {TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR, TT_KEY_NONE};
+    static const enum tt_key of_name[] = {TT_KEY(model.name), TT_KEY_NONE};
+    static const enum tt_key of_flavor[] = {TT_KEY(model.flavor), TT_KEY(model.name), TT_KEY_NONE};
+    static const enum tt_key of_folder[] = {TT_KEY(model.hf_assets_path), TT_KEY(model.flavor), TT_KEY_NONE};
     bool is_hf = strcmp(flavor, "hf") == 0;
     int rc = find_row(name, ret_row);
 
@@ -613,7 +616,7 @@ static void keep_first(void *arg, const enum tt_key *keys, const char *message)
 {
     struct first_fault *first = arg;
 
-    if (!first->has_one && *keys == TT_KEY_MODEL_FOLDER)
+    if (!first->has_one && *keys == TT_KEY(model.hf_assets_path))
         (void)tt_fail(TT_EUSAGE, "%s%s: %s", first->folder, tt_gguf_is_path(first->folder) ? "" : "/config.json",
                       message);
     else

@@ -2,8 +2,8 @@
 #ifndef TT_OPS_OP_H
 #define TT_OPS_OP_H
 
-#include "core/config/choices.h"
 #include "core/graph/graph.h"
+#include "core/keys/choices.h"
 #include "core/os/team.h"
 
 /**

@@ -2,7 +2,7 @@
 #ifndef TT_OPTIM_OPTIM_H
 #define TT_OPTIM_OPTIM_H
 
-#include "core/config/choices.h"
+#include "core/keys/choices.h"
 #include "core/ops/step/step.h"
 
 /**

@@ -853,15 +853,15 @@ int tt_graph_divide_experts(struct tt_graph *graph, const struct tt_experts_divi
         if (!find(graph, n, &f))
             continue;
         if (experts % division->peers.n != 0)
-            TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY_EP_DEGREE, "%d experts cannot be divided among %d ranks", experts,
-                               division->peers.n));
+            TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.expert_parallel_degree),
+                               "%d experts cannot be divided among %d ranks", experts, division->peers.n));
         replace(graph, division, &f);
         gone[f.gate] = gone[f.up] = gone[f.hidden] = true;
     }
     remove_nodes(graph, gone);
     for (int n = 0; n < graph->n_nodes; n++)
         if (graph->nodes[n].op == TT_OP_EXPERTS)
-            TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY_EP_DEGREE,
+            TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.expert_parallel_degree),
                                "%d, but only SwiGLU experts can be divided among ranks\nhelp: set it to 1",
                                division->peers.n));
 out:

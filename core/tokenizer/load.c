@@ -713,7 +713,7 @@ static int fail_kind(const char *folder)
     return tt_fail(TT_EDATA,
                    "'%s' has no tokenizer.json\nhelp: point %s at a folder that holds tokenizer.json and "
                    "tokenizer_config.json, or leave it out for the built-in tokenizer",
-                   folder, tt_key_name(TT_KEY_MODEL_FOLDER));
+                   folder, TT_KEY_NAME(model.hf_assets_path));
 }
 
 /* A file in the folder of tokenizer.json; NULL if there is none. */
@@ -810,7 +810,7 @@ int tt_tokenizer_load(const char *path, struct tt_tokenizer **ret_tokenizer)
         return tt_tokenizer_parse(file.bytes, file.size, second.bytes, second.size, file.name, ret_tokenizer);
     }
     if (tt_gguf_is_path(path))
-        return tt_path_blame_missing(load_gguf(path, ret_tokenizer), path, TT_KEY_MODEL_FOLDER);
+        return tt_path_blame_missing(load_gguf(path, ret_tokenizer), path, TT_KEY(model.hf_assets_path));
     if (tt_text_ends(path, ".model")) {
         return tt_fail(TT_EDATA,
                        "'%s' is a SentencePiece or tiktoken model, which titan does not read\nhelp: save the "
@@ -833,7 +833,7 @@ int tt_tokenizer_load(const char *path, struct tt_tokenizer **ret_tokenizer)
     chat = NULL;
 out:
     if (rc < 0)
-        rc = tt_path_blame_missing(rc, path, TT_KEY_MODEL_FOLDER);
+        rc = tt_path_blame_missing(rc, path, TT_KEY(model.hf_assets_path));
     tt_free(json_path);
     tt_free(json);
     tt_free(config);

@@ -754,7 +754,7 @@ static void watch_start(double timeout_sec)
                    "titan: error: rank %d on %s: MPI has not started within %.0f s (%s)\n"
                    "help: look at the logs of the other ranks and hosts; Open MPI also waits for ever if memory is "
                    "limited (ulimit -v, a control group)",
-                   launched_rank(), host, timeout_sec, tt_key_name(TT_KEY_INIT_TIMEOUT));
+                   launched_rank(), host, timeout_sec, TT_KEY_NAME(comm.init_timeout_seconds));
     start_watch_begin(timeout_sec, launched_rank(), tt_error_exit_code(TT_ECOMM), message);
 }
 

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "core/base/hash.h"
-#include "core/base/key.h"
 #include "core/base/mem.h"
+#include "core/keys/key.h"
 #include "core/program/executor.h"
 #include "core/program/instr/instr.h"
 
@@ -176,7 +176,7 @@ static int name_difference(const struct comparison *c, const char *where, const 
                    "rank %d plans %s differently from rank %d: %s %d is %s, %s %s\n"
                    "help: every rank must read the same %s and be the same titan",
                    c->comm->rank, c->what, other, where, number, describe(own, i, mine), there,
-                   describe(others, i, theirs), tt_key_name(TT_KEY_MACHINE_FILE));
+                   describe(others, i, theirs), TT_KEY_NAME(parallelism.machine_file));
 }
 
 /* All ranks know that `rank` and `first` differ, but only these two have the lists. Takes the list. */

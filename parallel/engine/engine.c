@@ -168,9 +168,9 @@ static int divided_model(const struct tt_engine_options *o, const struct parts *
     int rc = 0;
 
     if (parts->layers.tp.peers.n > 1 && o->model->dims.moe.experts && parts->experts.peers.n <= 1)
-        return tt_fail_key(TT_EUSAGE, TT_KEY_TP_DEGREE,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.tensor_parallel_degree),
                            "%d, but tensor parallelism does not divide experts\nhelp: set %s to a multiple of it",
-                           parts->layers.tp.peers.n, tt_key_name(TT_KEY_EP_DEGREE));
+                           parts->layers.tp.peers.n, TT_KEY_NAME(parallelism.expert_parallel_degree));
     TT_TRY(tt_model_graph(o->model, TT_GRAPH_VALIDATE, o->param_dtype, batch, seq_len, o->documents, &whole, NULL));
     if (divides_layers(parts)) {
         TT_TRY(tt_graph_divide(whole, &parts->layers, &part));
@@ -793,7 +793,7 @@ int tt_engine_allocate(struct tt_engine *e)
     if (!at) {
         rc = tt_fail(TT_EFIT,
                      "the system refused %lld bytes for this rank's arena\nhelp: use more ranks or a smaller %s",
-                     (long long)memory.total, tt_key_name(TT_KEY_LOCAL_BATCH));
+                     (long long)memory.total, TT_KEY_NAME(training.local_batch_size));
         goto out;
     }
     TT_TRY(tt_blas_check_room(e->options.threads));

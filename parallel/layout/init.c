@@ -66,7 +66,7 @@ static bool is_possible(const struct rule *rule)
 
 static int fail_rule(const char *text)
 {
-    return tt_fail_key(TT_EUSAGE, TT_KEY_INIT_RULES,
+    return tt_fail_key(TT_EUSAGE, TT_KEY(model.init_rules),
                        "'%s' is not a rule such as attention.wo=normal(0.01)\nhelp: write regex=what with what one of "
                        "normal(STD), normal(STD,CUT) with STD above 0, uniform(LOW,HIGH) with LOW below HIGH, "
                        "constant(VALUE), zeros, ones",
@@ -113,7 +113,7 @@ static void set_rule(struct tt_param *param, const struct rule *rule)
 static int apply(struct tt_model *model, struct tt_words regexes, const struct rule *rules)
 {
     int *index = tt_calloc((size_t)model->n_params, sizeof *index);
-    int rc = tt_patterns_of_params(TT_KEY_INIT_RULES, regexes, model, "rule", index);
+    int rc = tt_patterns_of_params(TT_KEY(model.init_rules), regexes, model, "rule", index);
 
     for (int p = 0; p < model->n_params && rc == 0; p++)
         if (index[p] != TT_NONE)
@@ -355,7 +355,7 @@ int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const s
     buffer = tt_map(bytes);
     if (!buffer) {
         rc = tt_fail(TT_EFIT, "the system refused %zu bytes for the initial weights\nhelp: use %s=meta", bytes,
-                     tt_key_name(TT_KEY_INIT));
+                     TT_KEY_NAME(training.init));
         goto out;
     }
     if (how == TT_INIT_WHOLE)

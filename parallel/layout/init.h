@@ -43,7 +43,7 @@ int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const s
 
 /**
  * Changes the rules of the parameters. init_std (NaN: not given) replaces the 0.02 of the family's rules and is divided
- * by the same factor for depth. The rules of `words` are applied after it. TT_EUSAGE, about TT_KEY_INIT_RULES, for a
+ * by the same factor for depth. The rules of `words` are applied after it. TT_EUSAGE, about model.init_rules, for a
  * text that is not a rule, or a rule that no parameter is left for.
  */
 int tt_init_rules_apply(struct tt_model *model, double init_std, struct tt_words words) TT_MUST_CHECK;

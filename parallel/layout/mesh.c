@@ -16,12 +16,12 @@ static const struct {
     const char *name;
     enum tt_key key;
 } dims[TT_MESH_DEGREES] = {
-    [TT_MESH_PP] = {"pp", TT_KEY_PP_DEGREE},
-    [TT_MESH_DP_REPLICATE] = {"dp_replicate", TT_KEY_DP_REPLICATE_DEGREE},
-    [TT_MESH_DP_SHARD] = {"dp_shard", TT_KEY_DP_SHARD_DEGREE},
-    [TT_MESH_CP] = {"cp", TT_KEY_CP_DEGREE},
-    [TT_MESH_TP] = {"tp", TT_KEY_TP_DEGREE},
-    [TT_MESH_EP] = {"ep", TT_KEY_EP_DEGREE},
+    [TT_MESH_PP] = {"pp", TT_KEY(parallelism.pipeline_parallel_degree)},
+    [TT_MESH_DP_REPLICATE] = {"dp_replicate", TT_KEY(parallelism.data_parallel_replicate_degree)},
+    [TT_MESH_DP_SHARD] = {"dp_shard", TT_KEY(parallelism.data_parallel_shard_degree)},
+    [TT_MESH_CP] = {"cp", TT_KEY(parallelism.context_parallel_degree)},
+    [TT_MESH_TP] = {"tp", TT_KEY(parallelism.tensor_parallel_degree)},
+    [TT_MESH_EP] = {"ep", TT_KEY(parallelism.expert_parallel_degree)},
 };
 
 /* --- the grid --- */
@@ -359,12 +359,13 @@ static int fail_batch(const struct tt_mesh *mesh, int64_t local_batch, int64_t g
         tt_text_add(&text, "%s%d", i == 0 ? "start " : i == n - 1 ? " or " : ", ", counts[i] * (mesh->n_ranks / dp));
     tt_text_add(&text, "%s", n ? " ranks, or " : "");
     if (smaller)
-        tt_text_add(&text, "set %s to %" PRId64 ", or ", tt_key_name(TT_KEY_LOCAL_BATCH), smaller);
+        tt_text_add(&text, "set %s to %" PRId64 ", or ", TT_KEY_NAME(training.local_batch_size), smaller);
     rc = tt_fail(TT_EUSAGE,
                  "%s %" PRId64 " is not a multiple of %s %" PRId64 " x %d data-parallel rank%s\nhelp: %sset %s to a "
                  "multiple of %" PRId64,
-                 tt_key_name(TT_KEY_GLOBAL_BATCH), global_batch, tt_key_name(TT_KEY_LOCAL_BATCH), local_batch, dp,
-                 dp == 1 ? "" : "s", text.text ? text.text : "", tt_key_name(TT_KEY_GLOBAL_BATCH), local_batch * dp);
+                 TT_KEY_NAME(training.global_batch_size), global_batch, TT_KEY_NAME(training.local_batch_size),
+                 local_batch, dp, dp == 1 ? "" : "s", text.text ? text.text : "",
+                 TT_KEY_NAME(training.global_batch_size), local_batch * dp);
     tt_text_release(&text);
     return rc;
 }
@@ -375,10 +376,11 @@ int tt_mesh_microbatches(const struct tt_mesh *mesh, int64_t local_batch, int64_
     int dp = tt_mesh_dp(mesh);
 
     if (local_batch < 1)
-        return tt_fail(TT_EUSAGE, "%s is %" PRId64 ", wanted at least 1", tt_key_name(TT_KEY_LOCAL_BATCH), local_batch);
+        return tt_fail(TT_EUSAGE, "%s is %" PRId64 ", wanted at least 1", TT_KEY_NAME(training.local_batch_size),
+                       local_batch);
     if (global_batch < 1 && global_batch != -1)
         return tt_fail(TT_EUSAGE, "%s is %" PRId64 ", wanted at least 1, or -1 for local batch x ranks",
-                       tt_key_name(TT_KEY_GLOBAL_BATCH), global_batch);
+                       TT_KEY_NAME(training.global_batch_size), global_batch);
     if (global_batch == -1)
         global_batch = local_batch * dp;
     if (global_batch % local_batch != 0 || global_batch / local_batch % dp != 0)

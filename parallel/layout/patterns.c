@@ -96,7 +96,7 @@ static int apply_no_decay(struct tt_model *model, struct tt_words words)
     struct tt_patterns patterns = {0};
     int rc = 0;
 
-    TT_TRY(tt_patterns_init(TT_KEY_NO_DECAY, words, &patterns));
+    TT_TRY(tt_patterns_init(TT_KEY(optimizer.no_decay), words, &patterns));
     for (int p = 0; p < model->n_params; p++) {
         for (int i = TT_NONE;;) {
             TT_TRY(tt_patterns_find(&patterns, i + 1, model->params[p].name, &i));
@@ -122,7 +122,7 @@ static int read_factor(const char *text, double *ret_factor, char **ret_regex)
     double factor = equals ? strtod(equals + 1, &end) : 0.0;
 
     if (!equals || equals == text || end == equals + 1 || *end || !isfinite(factor) || factor < 0.0)
-        return tt_fail_key(TT_EUSAGE, TT_KEY_LR_FACTORS,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(optimizer.lr_factors),
                            "'%s' is not an expression with a factor, such as tok_embeddings=0.1\nhelp: write "
                            "regex=factor with a factor of at least 0",
                            text);
@@ -142,7 +142,7 @@ static int apply_factors(struct tt_model *model, struct tt_words words)
         TT_TRY(read_factor(words.word[i], &factor[i], &regexes.word[i]));
         regexes.n++;
     }
-    TT_TRY(tt_patterns_of_params(TT_KEY_LR_FACTORS, regexes, model, "factor", index));
+    TT_TRY(tt_patterns_of_params(TT_KEY(optimizer.lr_factors), regexes, model, "factor", index));
     for (int p = 0; p < model->n_params; p++)
         if (index[p] != TT_NONE)
             model->params[p].lr_factor = factor[index[p]];

@@ -40,8 +40,8 @@ int tt_patterns_fail_unused(const struct tt_patterns *patterns, int i, const cha
  *   no_decay     regular expressions: a parameter that one of them matches has no weight decay
  *   lr_factors   "regex=factor": the first one that matches a parameter gives its factor of the learning rate
  *
- * TT_EUSAGE, about TT_KEY_NO_DECAY or TT_KEY_LR_FACTORS, for a bad expression or factor, an expression of no_decay that
- * matches no parameter, or a factor that no parameter is left for.
+ * TT_EUSAGE, about optimizer.no_decay or optimizer.lr_factors, for a bad expression or factor, an expression of
+ * no_decay that matches no parameter, or a factor that no parameter is left for.
  */
 int tt_param_groups_apply(struct tt_model *model, struct tt_words no_decay, struct tt_words lr_factors) TT_MUST_CHECK;
 

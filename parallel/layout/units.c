@@ -173,7 +173,7 @@ static int fail_unknown(const char *name)
     for (int i = 0; i < tt_wrap_n_rows; i++)
         tt_text_add(&choices, "%s%s%s", i ? ", " : "", tt_wrap_rows[i].name,
                     strchr(tt_wrap_rows[i].name, ':') ? "<bytes>" : "");
-    rc = tt_fail_key(TT_EUSAGE, TT_KEY_WRAP_POLICY,
+    rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.fsdp_wrap_policy),
                      "'%s' is not a wrap policy\nhelp: use %s, or a list of regular expressions", name, choices.text);
     tt_text_release(&choices);
     return rc;
@@ -184,7 +184,7 @@ static int by_patterns(const struct tt_model *model, struct tt_words words, int6
 {
     const int64_t beyond = (int64_t)1 << 40;
     int *index = tt_calloc((size_t)model->n_params, sizeof *index);
-    int rc = tt_patterns_of_params(TT_KEY_WRAP_POLICY, words, model, "expression", index);
+    int rc = tt_patterns_of_params(TT_KEY(parallelism.fsdp_wrap_policy), words, model, "expression", index);
 
     by_block(model, 0, ret_keys);
     for (int p = 0; p < model->n_params && rc == 0; p++)
@@ -539,7 +539,7 @@ static int keep_selected(struct tt_layout *layout, const struct tt_model *model,
     bool *used = tt_calloc((size_t)words.n, sizeof *used);
     int rc = 0;
 
-    TT_TRY(tt_patterns_init(TT_KEY_RESHARD, words, &patterns));
+    TT_TRY(tt_patterns_init(TT_KEY(parallelism.fsdp_reshard_after_forward), words, &patterns));
     for (int u = 0; u < layout->n_units; u++) {
         struct tt_unit *unit = &layout->units[u];
 
@@ -583,8 +583,8 @@ static int keep_part(struct tt_layout *layout, int n)
     for (int d = 1; d <= S; d++)
         if (S % d == 0)
             tt_text_add(&divisors, "%s%d", d > 1 ? ", " : "", d);
-    rc = tt_fail_key(TT_EUSAGE, TT_KEY_RESHARD, "%d does not divide the %d shard rank%s\nhelp: use %s", n, S,
-                     S == 1 ? "" : "s", divisors.text);
+    rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.fsdp_reshard_after_forward),
+                     "%d does not divide the %d shard rank%s\nhelp: use %s", n, S, S == 1 ? "" : "s", divisors.text);
     tt_text_release(&divisors);
     return rc;
 }

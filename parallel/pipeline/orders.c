@@ -4,8 +4,8 @@
  */
 #include <string.h>
 
-#include "core/base/key.h"
 #include "core/base/mem.h"
+#include "core/keys/key.h"
 #include "parallel/pipeline/schedule.h"
 
 struct pending {
@@ -123,11 +123,11 @@ static int check_1f1b(const struct tt_pipeline_row *row, int ranks, int microbat
     (void)row;
     if (microbatches >= ranks)
         return 0;
-    return tt_fail_key(TT_EUSAGE, TT_KEY_LOCAL_BATCH,
+    return tt_fail_key(TT_EUSAGE, TT_KEY(training.local_batch_size),
                        "schedule 1F1B on %d ranks needs at least %d microbatches, found %d\n"
                        "help: raise %s or lower %s, or use schedule GPipe",
-                       ranks, ranks, microbatches, tt_key_name(TT_KEY_LOCAL_BATCH),
-                       tt_key_name(TT_KEY_PP_MICROBATCH_SIZE));
+                       ranks, ranks, microbatches, TT_KEY_NAME(training.local_batch_size),
+                       TT_KEY_NAME(parallelism.pipeline_parallel_microbatch_size));
 }
 
 static void generate_1f1b(struct tt_pipeline *pipeline, int rank)
@@ -177,11 +177,11 @@ static int check_rounds(const struct tt_pipeline_row *row, int ranks, int microb
 
     if (microbatches % rounds == 0)
         return 0;
-    return tt_fail_key(TT_EUSAGE, TT_KEY_LOCAL_BATCH,
+    return tt_fail_key(TT_EUSAGE, TT_KEY(training.local_batch_size),
                        "schedule %s on %d ranks takes %d microbatches in %d rounds, which do not divide them\n"
                        "help: %s / %s is the number of microbatches; what works is %d, %d or another multiple of %d",
-                       row->name, ranks, microbatches, rounds, tt_key_name(TT_KEY_LOCAL_BATCH),
-                       tt_key_name(TT_KEY_PP_MICROBATCH_SIZE), microbatches / ranks * ranks,
+                       row->name, ranks, microbatches, rounds, TT_KEY_NAME(training.local_batch_size),
+                       TT_KEY_NAME(parallelism.pipeline_parallel_microbatch_size), microbatches / ranks * ranks,
                        (microbatches / ranks + 1) * ranks, ranks);
 }
 
@@ -314,11 +314,11 @@ static int check_dual_pipe_v(const struct tt_pipeline_row *row, int ranks, int m
     (void)row;
     if (microbatches >= 2 * ranks)
         return 0;
-    return tt_fail_key(TT_EUSAGE, TT_KEY_LOCAL_BATCH,
+    return tt_fail_key(TT_EUSAGE, TT_KEY(training.local_batch_size),
                        "schedule DualPipeV on %d ranks needs at least %d microbatches, found %d\n"
                        "help: raise %s or lower %s, or use schedule ZBVZeroBubble",
-                       ranks, 2 * ranks, microbatches, tt_key_name(TT_KEY_LOCAL_BATCH),
-                       tt_key_name(TT_KEY_PP_MICROBATCH_SIZE));
+                       ranks, 2 * ranks, microbatches, TT_KEY_NAME(training.local_batch_size),
+                       TT_KEY_NAME(parallelism.pipeline_parallel_microbatch_size));
 }
 
 static void warm_up_dual_pipe_v(struct lane *lane)

@@ -428,8 +428,8 @@ static int fail_cell(const struct reader *r, struct piece found, const char *wha
 
     tt_text_add_bytes(&shown, found.at, found.size < SHOWN_BYTES ? found.size : SHOWN_BYTES);
     tt_text_make_printable(&shown);
-    rc = tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV, "%s: line %d, cell %d: '%s' %s", r->name, r->line, r->cell,
-                     shown.text, what);
+    rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv), "%s: line %d, cell %d: '%s' %s",
+                     r->name, r->line, r->cell, shown.text, what);
     tt_text_release(&shown);
     return rc;
 }
@@ -443,7 +443,7 @@ static int place_stage(struct reader *r, int stage)
     }
     if (r->first_line[stage] == r->line)
         return 0;
-    return tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV,
+    return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
                        "%s: line %d, cell %d: stage %d is on line %d too\nhelp: put all turns of a stage on one line",
                        r->name, r->line, r->cell, stage, r->first_line[stage]);
 }
@@ -465,11 +465,11 @@ static int add_turn(struct reader *r, struct piece text)
                          "is not a turn\nhelp: write stage, F, B, I or W, and microbatch, as in 2F0, and leave "
                          "communication out");
     if (stage >= r->p->n_stages)
-        return tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
                            "%s: line %d, cell %d: stage %d, and the model is cut into %d stages", r->name, r->line,
                            r->cell, stage, r->p->n_stages);
     if (microbatch >= r->p->microbatches)
-        return tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
                            "%s: line %d, cell %d: microbatch %d, and a run has %d microbatches", r->name, r->line,
                            r->cell, microbatch, r->p->microbatches);
     TT_TRY(place_stage(r, stage));
@@ -512,7 +512,7 @@ static int read_lines(struct reader *r, struct piece file)
         r->cell = 0;
         if (r->line > r->p->ranks) {
             if (trim(line).size > 0)
-                TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV,
+                TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
                                    "%s: line %d: the pipeline has %d ranks\nhelp: write a line for each rank", r->name,
                                    r->line, r->p->ranks));
             continue;
@@ -522,17 +522,17 @@ static int read_lines(struct reader *r, struct piece file)
             TT_TRY(add_cell(r, unquote(take_until(&line, ','))));
         }
         if (r->p->orders[r->line - 1].n == 0)
-            TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV,
+            TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
                                "%s: line %d has no turn, and the pipeline has %d ranks", r->name, r->line,
                                r->p->ranks));
     }
     if (r->line < r->p->ranks)
-        TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV,
+        TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
                            "%s: %d lines, and the pipeline has %d ranks\nhelp: write a line for each rank", r->name,
                            r->line, r->p->ranks));
     for (int stage = 0; stage < r->p->n_stages; stage++)
         if (r->first_line[stage] == 0)
-            TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV,
+            TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
                                "%s: no line has stage %d, and the model is cut into %d stages", r->name, stage,
                                r->p->n_stages));
 out:
@@ -549,7 +549,7 @@ static int check_parts(const struct reader *r)
             const struct origin *origin = &r->origins[rank][t];
 
             if (apart ? origin->letter == 'B' : origin->letter == 'I')
-                return tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV,
+                return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
                                    "%s: line %d, cell %d: %d%c%d and %s %dW%d\n"
                                    "help: write a whole backward as B, or its parts as I and W",
                                    r->name, rank + 1, origin->cell, turn->stage, origin->letter, turn->microbatch,
@@ -566,10 +566,10 @@ static int check_orders(const struct reader *r)
     if (tt_pipeline_check(r->p, &at) == 0)
         return 0;
     if (at.turn == TT_NONE)
-        return tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV, "%s: line %d: %s", r->name, at.rank + 1,
-                           tt_error_message());
-    return tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV, "%s: line %d, cell %d: %s", r->name, at.rank + 1,
-                       r->origins[at.rank][at.turn].cell, tt_error_message());
+        return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv), "%s: line %d: %s", r->name,
+                           at.rank + 1, tt_error_message());
+    return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv), "%s: line %d, cell %d: %s",
+                       r->name, at.rank + 1, r->origins[at.rank][at.turn].cell, tt_error_message());
 }
 
 int tt_pipeline_csv_parse(const char *text, size_t size, const char *name, struct tt_pipeline *pipeline)
@@ -635,7 +635,8 @@ int tt_pipeline_find(const char *name, enum tt_pipeline_schedule *ret_schedule)
         }
     for (int i = 0; i < TT_PP_SCHEDULES; i++)
         tt_text_add(&names, "%s%s", i ? ", " : "", rows[i]->name);
-    rc = tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE, "there is no schedule '%s'\nhelp: use %s", name, names.text);
+    rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule),
+                     "there is no schedule '%s'\nhelp: use %s", name, names.text);
     tt_text_release(&names);
     return rc;
 }
@@ -656,22 +657,24 @@ const struct tt_pipeline_row tt_pipeline_csv = {.name = "PipelineScheduleMulti",
 static int check_stages(const struct tt_pipeline_row *row, int ranks, int n_stages)
 {
     if (row->v && n_stages != 2 * ranks)
-        return tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule),
                            "schedule %s has 2 stages on each of %d ranks, found %d stages\nhelp: make %d stages "
                            "by %s or %s",
-                           row->name, ranks, n_stages, 2 * ranks, tt_key_name(TT_KEY_PP_LAYERS_PER_STAGE),
-                           tt_key_name(TT_KEY_PP_MODULES));
+                           row->name, ranks, n_stages, 2 * ranks,
+                           TT_KEY_NAME(parallelism.pipeline_parallel_layers_per_stage),
+                           TT_KEY_NAME(parallelism.module_fqns_per_model_part));
     if (!row->multi && n_stages != ranks)
-        return tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule),
                            "schedule %s has one stage on each of %d ranks, found %d stages\n"
                            "help: make %d stages by %s or %s, or use schedule Interleaved1F1B",
-                           row->name, ranks, n_stages, ranks, tt_key_name(TT_KEY_PP_LAYERS_PER_STAGE),
-                           tt_key_name(TT_KEY_PP_MODULES));
+                           row->name, ranks, n_stages, ranks,
+                           TT_KEY_NAME(parallelism.pipeline_parallel_layers_per_stage),
+                           TT_KEY_NAME(parallelism.module_fqns_per_model_part));
     if (n_stages % ranks != 0)
-        return tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule),
                            "%d stages cannot be shared equally by %d ranks\nhelp: make a multiple of %d by %s or %s",
-                           n_stages, ranks, ranks, tt_key_name(TT_KEY_PP_LAYERS_PER_STAGE),
-                           tt_key_name(TT_KEY_PP_MODULES));
+                           n_stages, ranks, ranks, TT_KEY_NAME(parallelism.pipeline_parallel_layers_per_stage),
+                           TT_KEY_NAME(parallelism.module_fqns_per_model_part));
     return 0;
 }
 
@@ -699,11 +702,11 @@ static int generate(struct tt_pipeline *p)
 static int check_file(const struct tt_pipeline_row *row, const char *csv_path)
 {
     if (!row->generate && !csv_path)
-        return tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule),
                            "schedule %s is in a file, and none is given\nhelp: set %s to its path", row->name,
-                           tt_key_name(TT_KEY_PP_SCHEDULE_CSV));
+                           TT_KEY_NAME(parallelism.pipeline_parallel_schedule_csv));
     if (row->generate && csv_path)
-        return tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
                            "schedule %s is in no file, and '%s' is given\n"
                            "help: use schedule %s or %s to read the file",
                            row->name, csv_path, tt_pipeline_csv_single.name, tt_pipeline_csv.name);
@@ -718,7 +721,8 @@ static int read_file(struct tt_pipeline *p, const char *path)
     int rc = 0;
 
     if ((rc = tt_file_read(path, &text, &size)) < 0)
-        TT_TRY(tt_fail_key(rc == TT_EDATA ? TT_EUSAGE : rc, TT_KEY_PP_SCHEDULE_CSV, "%s", tt_error_message()));
+        TT_TRY(tt_fail_key(rc == TT_EDATA ? TT_EUSAGE : rc, TT_KEY(parallelism.pipeline_parallel_schedule_csv), "%s",
+                           tt_error_message()));
     TT_TRY(tt_pipeline_csv_parse(text, size, path, p));
 out:
     tt_free(text);
@@ -751,7 +755,7 @@ static int check_overtaking(const struct tt_pipeline *p)
 
             (void)sequence(p, s + 1, (enum tt_pass)pass, other);
             if (p->rank_of_stage[s] != p->rank_of_stage[s + 1] && memcmp(one, other, n * sizeof *one) != 0)
-                rc = tt_fail_key(TT_EUSAGE, TT_KEY_PP_SCHEDULE_CSV,
+                rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
                                  "stages %d and %d take the microbatches in different orders, and there are %d\n"
                                  "help: use the same order in both, or at most %d microbatches",
                                  s, s + 1, p->microbatches, TT_PIPELINE_OVERTAKING);

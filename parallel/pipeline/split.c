@@ -85,10 +85,11 @@ static void add_stages(struct tt_text *text, const struct tt_pipeline_rule *rule
 {
     if (rule->layers_per_stage)
         tt_text_add(text, "%s %d makes %lld stages of %d layer%s (embeddings and output count as %d and %d more)",
-                    tt_key_name(TT_KEY_PP_LAYERS_PER_STAGE), rule->layers_per_stage, (long long)stages_of(rule),
-                    rule->n_layers, rule->n_layers == 1 ? "" : "s", rule->first_less, rule->last_less);
+                    TT_KEY_NAME(parallelism.pipeline_parallel_layers_per_stage), rule->layers_per_stage,
+                    (long long)stages_of(rule), rule->n_layers, rule->n_layers == 1 ? "" : "s", rule->first_less,
+                    rule->last_less);
     else
-        tt_text_add(text, "%s %d needs %lld stages", tt_key_name(TT_KEY_PP_DEGREE), rule->ranks,
+        tt_text_add(text, "%s %d needs %lld stages", TT_KEY_NAME(parallelism.pipeline_parallel_degree), rule->ranks,
                     (long long)stages_of(rule));
 }
 
@@ -100,8 +101,8 @@ static void add_other_keys(struct tt_text *text, const struct tt_pipeline_rule *
     usual.first_less = usual.last_less = 1;
     single.multi = false;
     if (fault_of(&usual) == NO_FAULT)
-        tt_text_add(text, "; or set %s and %s to 1", tt_key_name(TT_KEY_PP_FIRST_LESS),
-                    tt_key_name(TT_KEY_PP_LAST_LESS));
+        tt_text_add(text, "; or set %s and %s to 1", TT_KEY_NAME(parallelism.pipeline_parallel_first_stage_less_layers),
+                    TT_KEY_NAME(parallelism.pipeline_parallel_last_stage_less_layers));
     if (rule->multi && fault_of(&single) == NO_FAULT)
         tt_text_add(text, "; or use a schedule with one stage on each rank, such as 1F1B");
 }
@@ -112,12 +113,12 @@ static void add_hint(struct tt_text *text, struct tt_pipeline_rule *rule)
     bool any;
 
     if (rule->layers_per_stage) {
-        tt_text_add(text, "\nhelp: with %s %d, %s can be ", tt_key_name(TT_KEY_PP_DEGREE), rule->ranks,
-                    tt_key_name(TT_KEY_PP_LAYERS_PER_STAGE));
+        tt_text_add(text, "\nhelp: with %s %d, %s can be ", TT_KEY_NAME(parallelism.pipeline_parallel_degree),
+                    rule->ranks, TT_KEY_NAME(parallelism.pipeline_parallel_layers_per_stage));
         any = add_what_works(text, rule, &rule->layers_per_stage, 1, (int)units_of(rule));
     } else {
         tt_text_add(text, "\nhelp: with %d layer%s, %s can be ", rule->n_layers, rule->n_layers == 1 ? "" : "s",
-                    tt_key_name(TT_KEY_PP_DEGREE));
+                    TT_KEY_NAME(parallelism.pipeline_parallel_degree));
         any = add_what_works(text, rule, &rule->ranks, 1, (int)units_of(rule));
     }
     if (!any)
@@ -142,10 +143,10 @@ static void add_weights(struct tt_text *text, struct tt_pipeline_rule *rule, enu
 static int fail(const struct tt_pipeline_rule *found, enum fault fault)
 {
     struct tt_pipeline_rule rule = *found;
-    enum tt_key key = fault == FIRST_HEAVY    ? TT_KEY_PP_FIRST_LESS
-                      : fault == OUTPUT_HEAVY ? TT_KEY_PP_LAST_LESS
-                      : rule.layers_per_stage ? TT_KEY_PP_LAYERS_PER_STAGE
-                                              : TT_KEY_PP_DEGREE;
+    enum tt_key key = fault == FIRST_HEAVY    ? TT_KEY(parallelism.pipeline_parallel_first_stage_less_layers)
+                      : fault == OUTPUT_HEAVY ? TT_KEY(parallelism.pipeline_parallel_last_stage_less_layers)
+                      : rule.layers_per_stage ? TT_KEY(parallelism.pipeline_parallel_layers_per_stage)
+                                              : TT_KEY(parallelism.pipeline_parallel_degree);
     struct tt_text text = {0};
     int rc;
 
@@ -274,10 +275,10 @@ static int fail_out_of_order(const struct listing *l, const char *word, int part
 
     (void)name_of(l->next, l->n_layers, wanted);
     if (!comes_later(l, l->next))
-        return tt_fail_key(TT_EUSAGE, TT_KEY_PP_MODULES,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.module_fqns_per_model_part),
                            "no stage has module '%s'\nhelp: list it before '%s', in stage %d or before it", wanted,
                            word, part);
-    return tt_fail_key(TT_EUSAGE, TT_KEY_PP_MODULES,
+    return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.module_fqns_per_model_part),
                        "stage %d has module '%s' before '%s'\nhelp: list the modules in the order of the model", part,
                        word, wanted);
 }
@@ -287,12 +288,12 @@ static int take(struct listing *l, int part, const char *word)
     int module = module_of(word, l->n_layers);
 
     if (module < 0)
-        return tt_fail_key(TT_EUSAGE, TT_KEY_PP_MODULES,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.module_fqns_per_model_part),
                            "stage %d has '%s', which is no module of a model with %d layers\n"
                            "help: the modules are tok_embeddings, layers.0 to layers.%d, norm and output",
                            part, word, l->n_layers, l->n_layers - 1);
     if (l->split->module_stage[module] >= 0)
-        return tt_fail_key(TT_EUSAGE, TT_KEY_PP_MODULES,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.module_fqns_per_model_part),
                            "module '%s' is listed twice, for stages %d and %d\nhelp: list every module once", word,
                            l->split->module_stage[module], part);
     if (module != l->next)
@@ -306,14 +307,14 @@ static int check_number(int n_parts, int ranks, bool multi)
     if (multi ? n_parts % ranks == 0 && n_parts >= 2 * ranks : n_parts == ranks)
         return 0;
     if (multi)
-        return tt_fail_key(TT_EUSAGE, TT_KEY_PP_MODULES,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.module_fqns_per_model_part),
                            "%d stages are listed for %d ranks, of which each has at least 2 with this schedule\n"
                            "help: list %d stages, %d or another multiple of %d",
                            n_parts, ranks, 2 * ranks, 3 * ranks, ranks);
-    return tt_fail_key(TT_EUSAGE, TT_KEY_PP_MODULES,
+    return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.module_fqns_per_model_part),
                        "%d stages are listed for %d ranks, of which each has one with this schedule\n"
                        "help: list %d stages, or use a schedule with several stages on a rank (%s)",
-                       n_parts, ranks, ranks, tt_key_name(TT_KEY_PP_SCHEDULE));
+                       n_parts, ranks, ranks, TT_KEY_NAME(parallelism.pipeline_parallel_schedule));
 }
 
 int tt_pipeline_split_named(const struct tt_words *stages, int n_layers, int ranks, bool multi,
@@ -332,14 +333,15 @@ int tt_pipeline_split_named(const struct tt_words *stages, int n_layers, int ran
         const char *text = stages->word[stage];
 
         if (!take_word(&text, name))
-            TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY_PP_MODULES,
+            TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.module_fqns_per_model_part),
                                "stage %d has no module\nhelp: give it one, or leave it out", stage));
         do
             TT_TRY(take(&l, stage, name));
         while (take_word(&text, name));
     }
     if (l.next < split.n_modules)
-        TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY_PP_MODULES, "no stage has module '%s'\nhelp: add it to the last stage",
+        TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.module_fqns_per_model_part),
+                           "no stage has module '%s'\nhelp: add it to the last stage",
                            name_of(l.next, n_layers, name)));
     *ret_split = split;
     return 0;

@@ -49,7 +49,7 @@ OWNERS = {
 # job that must end.
 MAY_STOP = {
     "core/base/mem.c",
-    "core/config/config.c",
+    "core/config/load.c",
     "core/comm/comm.c",
     "core/ops/rule.c",
     "core/kernels/blas.c",
@@ -428,13 +428,17 @@ def only_devices_run_ops():
                 yield f"{path}:{number}: calls a kernel: make it a step op (core/ops/step/step.def)"
 
 
+# What a row of schema.def begins with.
+KEY_ROW = r"TT_(?:BOOL|MAYBE|INT|AUTO|REAL|TEXT|ENUM|WORD|WORDS|DATA|MAP|ALIAS)"
+
+
 def config_keys_are_unique():
-    path = "core/config/schema.def"
+    path = "core/keys/schema.def"
     if not tree.exists(path):
         return
     seen = {}
     for number, line in tree.lines(path):
-        match = re.match(r"TT_(?:BOOL|MAYBE|INT|AUTO|REAL|TEXT|ENUM|WORD|WORDS|ALIAS)\s*\(\s*(\w+),\s*(\w+)", line)
+        match = re.match(KEY_ROW + r"\s*\(\s*([\w.]+),\s*(\w+)", line)
         if match:
             key = ".".join(match.groups())
             if key in seen:
@@ -442,28 +446,37 @@ def config_keys_are_unique():
             seen[key] = number
 
 
-def layers_below_the_configuration_name_no_keys():
-    """A message names what a user sets by tt_key_name, and an error has its key; core/config/keys.c has the paths."""
-    path = "core/config/schema.def"
+# Files whose words are those of torchtitan's files, some of which are keys of titan's too.
+FOREIGN_KEYS = re.compile(r"^(core/config|estimate/formats)/")
+
+# Layers that are above the configuration and write texts about it.
+ABOVE_CONFIG = ("cli/", "estimate/", "trainer/")
+
+
+def keys_are_named_by_constants():
+    """A key is TT_KEY(section.key), its name TT_KEY_NAME(section.key): the compiler knows whether there is one. Below
+    core/config texts do not name keys either."""
+    path = "core/keys/schema.def"
     if not tree.exists(path):
         return
     keys = []
     for _, line in tree.lines(path):
-        match = re.match(r"TT_(?:BOOL|MAYBE|INT|AUTO|REAL|TEXT|ENUM|WORD|WORDS|MAP)\s*\(\s*([\w.]+),\s*(\w+)", line)
+        match = re.match(KEY_ROW + r"\s*\(\s*([\w.]+),\s*(\w+)", line)
         if match:
             keys.append(re.escape(".".join(match.groups())))
     named = re.compile(rf"(?<![\w./])({'|'.join(keys)})(?![\w.])")
     for path in library_files():
-        if path.startswith(("cli/", "trainer/", "core/config/", "estimate/formats/")):  # they have configurations
+        if FOREIGN_KEYS.search(path):
             continue
         text = re.sub(r"/\*.*?\*/|//[^\n]*|#include[^\n]*", lambda m: re.sub(r"[^\n]", " ", m.group(0)),
                       tree.text(path),
                       flags=re.DOTALL)
-        for number, line in enumerate(text.splitlines(), 1):
-            for literal in re.findall(r'"(?:\\.|[^"\\\n])*"', line):
-                match = named.search(literal)
-                if match:
-                    yield f"{path}:{number}: {match.group(1)}: use tt_key_name (core/base/key.def)"
+        has_texts = path.startswith(ABOVE_CONFIG)
+        for literal in re.finditer(r'"(?:\\.|[^"\\\n])*"(?:\s*"(?:\\.|[^"\\\n])*")*', text):
+            match = named.search(literal.group(0))
+            if match and (not has_texts or literal.group(0).strip('"') == match.group(1)):
+                number = text.count("\n", 0, literal.start()) + 1
+                yield f"{path}:{number}: \"{match.group(1)}\": write TT_KEY({match.group(1)}) or TT_KEY_NAME(...)"
 
 
 def every_test_is_registered():
@@ -609,7 +622,7 @@ CHECKS = {
     "instructions_are_told_apart_by_their_rows": instructions_are_told_apart_by_their_rows,
     "only_devices_run_ops": only_devices_run_ops,
     "config_keys_are_unique": config_keys_are_unique,
-    "layers_below_the_configuration_name_no_keys": layers_below_the_configuration_name_no_keys,
+    "keys_are_named_by_constants": keys_are_named_by_constants,
     "every_test_is_registered": every_test_is_registered,
     "exports_are_used": exports_are_used,
     "members_are_read": members_are_read,

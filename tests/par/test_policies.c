@@ -392,38 +392,40 @@ static void bad_policies_are_refused(void **state)
     struct train_job job = job_of(world.odd, 16, 4, 1, p);
 
     job.wrap = "blocks";
-    must_fail(&job, TT_KEY_WRAP_POLICY,
+    must_fail(&job, TT_KEY(parallelism.fsdp_wrap_policy),
               "'blocks' is not a wrap policy\nhelp: use block, model, param, "
               "size:<bytes>, or a list of regular expressions");
     job.wrap = "size:many";
-    must_fail(&job, TT_KEY_WRAP_POLICY,
+    must_fail(&job, TT_KEY(parallelism.fsdp_wrap_policy),
               "'size:many' is not a wrap policy\nhelp: use block, model, param, "
               "size:<bytes>, or a list of regular expressions");
     job.wrap_patterns = (struct tt_words){2, true, shadowed};
-    must_fail(&job, TT_KEY_WRAP_POLICY,
+    must_fail(&job, TT_KEY(parallelism.fsdp_wrap_policy),
               "'wq' matches no parameter that an earlier expression has not taken\n"
               "help: names look like layers.0.attention.wq.weight");
     job.wrap_patterns = (struct tt_words){1, true, broken};
-    must_fail(&job, TT_KEY_WRAP_POLICY,
+    must_fail(&job, TT_KEY(parallelism.fsdp_wrap_policy),
               "invalid regular expression 'w(q': missing closing parenthesis (at "
               "byte 3)");
     job = job_of(world.odd, 16, 4, 1, p);
     job.reshard = TT_RESHARD_AFTER_FORWARD_PATTERNS;
     job.keep = (struct tt_words){2, true, nothing};
-    must_fail(&job, TT_KEY_RESHARD,
+    must_fail(&job, TT_KEY(parallelism.fsdp_reshard_after_forward),
               "'layers\\.7' matches no unit and none of its parameters\n"
               "help: names look like tok_embeddings");
     job.reshard = TT_RESHARD_AFTER_FORWARD_PART;
     job.reshard_part = 3;
-    must_fail(&job, TT_KEY_RESHARD, "3 does not divide the 4 shard ranks\nhelp: use 1, 2, 4");
+    must_fail(&job, TT_KEY(parallelism.fsdp_reshard_after_forward),
+              "3 does not divide the 4 shard ranks\nhelp: use 1, 2, 4");
     job.reshard_part = 8;
-    must_fail(&job, TT_KEY_RESHARD, "8 does not divide the 4 shard ranks\nhelp: use 1, 2, 4");
+    must_fail(&job, TT_KEY(parallelism.fsdp_reshard_after_forward),
+              "8 does not divide the 4 shard ranks\nhelp: use 1, 2, 4");
 }
 
 /* A row that no configuration can name, or a choice without a row, means that a line was forgotten. */
 static void wrap_policies_are_the_choices_of_their_key(void **state)
 {
-    const struct tt_choices *choices = tt_config_row_find("parallelism.fsdp_wrap_policy")->choices;
+    const struct tt_choices *choices = tt_config_row(TT_KEY(parallelism.fsdp_wrap_policy))->choices;
     int named = 0;
 
     for (int i = 0; i < tt_wrap_n_rows; i++) {

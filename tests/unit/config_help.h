@@ -103,7 +103,6 @@ static inline struct tt_config *checked_flags(struct tt_config_input input, cons
         flags[input.n_args++] = *more;
     }
     input.args = flags;
-    tt_config_name_keys();
     assert_int_equal(tt_config_new(&cfg), 0);
     tt_config_tolerate_unbuilt(cfg, &unbuilt);
     rc = tt_config_read(cfg, &input);

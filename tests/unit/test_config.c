@@ -30,9 +30,9 @@ static void defaults_are_torchtitans(void **state)
     assert_int_equal(cfg->checkpoint.exclude_from_loading.n, 0);
     assert_int_equal(cfg->debug.seed, 42);
     for (int i = 0; i < tt_config_n_rows; i++) {
-        if (tt_config_row_find("validation.dataset") != &tt_config_rows[i] &&
-            tt_config_row_find("validation.seq_len") != &tt_config_rows[i])
-            assert_string_equal(tt_config_origin(cfg, tt_config_rows[i].path), "default");
+        if (tt_config_row(TT_KEY(validation.dataset)) != &tt_config_rows[i] &&
+            tt_config_row(TT_KEY(validation.seq_len)) != &tt_config_rows[i])
+            assert_string_equal(tt_config_origin(cfg, tt_config_rows[i].id), "default");
     }
     tt_config_free(cfg);
 }
@@ -46,8 +46,8 @@ static void validation_follows_training(void **state)
     assert_value(cfg, "validation.dataset", "text");
     assert_string_equal(cfg->validation.dataset_path, "a.txt");
     assert_int_equal(cfg->validation.seq_len, 128);
-    assert_string_equal(tt_config_origin(cfg, "validation.seq_len"), "training.seq_len");
-    assert_string_equal(tt_config_origin(cfg, "validation.dataset_path"), "training.dataset_path");
+    assert_string_equal(tt_config_origin(cfg, TT_KEY(validation.seq_len)), "training.seq_len");
+    assert_string_equal(tt_config_origin(cfg, TT_KEY(validation.dataset_path)), "training.dataset_path");
     tt_config_to_template(cfg, &template);
     assert_non_null(strstr(template.text, "  seq_len: null\n"));
     tt_text_release(&template);
@@ -247,13 +247,12 @@ static void the_last_setting_wins_and_its_origin_is_kept(void **state)
     assert_int_equal(cfg->training.seq_len, 128);
     assert_int_equal(cfg->training.steps, 7);
     assert_true(cfg->optimizer.lr == 1e-4);
-    assert_contains(tt_config_origin(cfg, "training.seq_len"), "/b.yaml:3");
-    assert_contains(tt_config_where(cfg, "training.seq_len"), "/b.yaml:4:5");
-    assert_string_equal(tt_config_origin(cfg, "training.steps"), "flag --training.steps");
-    assert_string_equal(tt_config_origin(cfg, "optimizer.lr"), "flag --optimizer.lr");
-    assert_string_equal(tt_config_origin(cfg, "metrics.log_freq"), "builtin:quick");
-    assert_string_equal(tt_config_origin(cfg, "debug.seed"), "default");
-    assert_null(tt_config_origin(cfg, "debug.sead"));
+    assert_contains(tt_config_origin(cfg, TT_KEY(training.seq_len)), "/b.yaml:3");
+    assert_contains(tt_config_where(cfg, TT_KEY(training.seq_len)), "/b.yaml:4:5");
+    assert_string_equal(tt_config_origin(cfg, TT_KEY(training.steps)), "flag --training.steps");
+    assert_string_equal(tt_config_origin(cfg, TT_KEY(optimizer.lr)), "flag --optimizer.lr");
+    assert_string_equal(tt_config_origin(cfg, TT_KEY(metrics.log_freq)), "builtin:quick");
+    assert_string_equal(tt_config_origin(cfg, TT_KEY(debug.seed)), "default");
     tt_config_free(cfg);
     assert_int_equal(tt_folder_remove(folder), 0);
     tt_free(a);
@@ -264,19 +263,19 @@ static void flavor_fills_what_nobody_set(void **state)
 {
     struct tt_config *cfg = good_text("model: {dim: 96, n_layers: null}\n");
 
-    assert_int_equal(tt_config_set_flavor_int(cfg, "model.dim", 256), 0);
-    assert_int_equal(tt_config_set_flavor_int(cfg, "model.n_layers", 6), 0);
-    assert_int_equal(tt_config_set_flavor_int(cfg, "model.n_layers", 8), 0);
-    assert_int_equal(tt_config_set_flavor_int(cfg, "model.tie_embeddings", 1), 0);
-    assert_int_equal(tt_config_set_flavor_real(cfg, "model.rope_scaling.factor", 8.0), 0);
+    assert_int_equal(tt_config_set_flavor_int(cfg, TT_KEY(model.dim), 256), 0);
+    assert_int_equal(tt_config_set_flavor_int(cfg, TT_KEY(model.n_layers), 6), 0);
+    assert_int_equal(tt_config_set_flavor_int(cfg, TT_KEY(model.n_layers), 8), 0);
+    assert_int_equal(tt_config_set_flavor_int(cfg, TT_KEY(model.tie_embeddings), 1), 0);
+    assert_int_equal(tt_config_set_flavor_real(cfg, TT_KEY(model.rope_scaling.factor), 8.0), 0);
     assert_int_equal(cfg->model.dim, 96);
     assert_int_equal(cfg->model.n_layers, 8);
     assert_int_equal(cfg->model.tie_embeddings, 1);
     assert_true(cfg->model.rope_scaling.factor == 8.0);
-    assert_string_equal(tt_config_origin(cfg, "model.dim"), "t.yaml:1");
-    assert_string_equal(tt_config_origin(cfg, "model.n_layers"), "flavor");
-    assert_int_equal(tt_config_set_flavor_int(cfg, "training.steps", 1), TT_EINTERNAL);
-    assert_int_equal(tt_config_set_flavor_real(cfg, "model.dim", 1.0), TT_EINTERNAL);
+    assert_string_equal(tt_config_origin(cfg, TT_KEY(model.dim)), "t.yaml:1");
+    assert_string_equal(tt_config_origin(cfg, TT_KEY(model.n_layers)), "flavor");
+    assert_int_equal(tt_config_set_flavor_int(cfg, TT_KEY(training.steps), 1), TT_EINTERNAL);
+    assert_int_equal(tt_config_set_flavor_real(cfg, TT_KEY(model.dim), 1.0), TT_EINTERNAL);
     tt_config_free(cfg);
 }
 
@@ -366,7 +365,7 @@ static void builtin_quick_is_the_documented_run(void **state)
     assert_int_equal(cfg->training.steps, 60);
     assert_int_equal(cfg->metrics.log_freq, 1);
     assert_true(cfg->checkpoint.enable);
-    assert_string_equal(tt_config_origin(cfg, "training.steps"), "builtin:quick");
+    assert_string_equal(tt_config_origin(cfg, TT_KEY(training.steps)), "builtin:quick");
     tt_config_free(cfg);
 }
 

@@ -205,7 +205,7 @@ static void broken_text_is_named_with_its_place(void **state)
         {"jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"\n", "invalid JSON: "},
         {"jsonl", "{\"text\": \"a\"} {\n", "bad:1:15: invalid JSON: end of file expected"},
         {"jsonl", "{\"content\": \"a\", \"url\": \"u\"}\n",
-         "bad:1: no string field 'text' (fields: content, url)\nhelp: set text field=content"},
+         "bad:1: no string field 'text' (fields: content, url)\nhelp: set training.text_field=content"},
         {"jsonl", "{\"id\": \"a\", \"messages\": []}\n",
          "(fields: id, messages)\nhelp: dataset 'jsonl_sft' reads chat data"},
         {"jsonl", "{\"prompt\": \"a\", \"response\": \"b\"}\n", "help: dataset 'jsonl_sft' reads"},
@@ -628,12 +628,12 @@ static void wrong_token_files_are_refused(void **state)
     expect_failure(prepare("tokens", put("raw.bin", tokens, sizeof tokens), NULL), TT_EDATA,
                    "is neither a token file of titan nor one of llm.c\nhelp: for headerless uint16");
     expect_failure(prepare("tokens_u16", at("raw.bin"), NULL), TT_EDATA,
-                   "raw.bin: token id 4000 at position 2, but vocab_size is 2048 (largest id in the file: 4000)");
+                   "raw.bin: token id 4000 at position 2, but model.vocab_size is 2048 (largest id in the file: 4000)");
     expect_failure(prepare("tokens_u16", put("raw.bin", tokens, 7), NULL), TT_EDATA, "an odd number of bytes (7)");
     expect_failure(prepare("tokens_u16", put("raw.bin", tokens, 0), NULL), TT_EDATA, "raw.bin' is empty");
     expect_failure(tt_dataset_prepare(&spec, &ref), TT_EUSAGE,
                    "the tokenizer has 2,048 tokens (built-in tokenizer.json), "
-                   "vocab_size is 2,000");
+                   "model.vocab_size is 2,000");
 }
 
 static void a_file_that_changed_is_not_opened(void **state)

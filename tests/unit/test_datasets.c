@@ -32,12 +32,12 @@ static void a_list_is_the_same_from_files_and_flags(void **state)
                                       "    dataset-path: web.jsonl.zst\n    text_field: content\n    weight: 1.0\n");
 
     expect_two(cfg);
-    assert_string_equal(tt_config_where(cfg, "training.dataset"), "t.yaml:3:3");
+    assert_string_equal(tt_config_where(cfg, TT_KEY(training.dataset)), "t.yaml:3:3");
     assert_value(cfg, "training.dataset", "[" BOOKS ", " WEB "]");
     tt_config_free(cfg);
     cfg = good_flags(2, flags);
     expect_two(cfg);
-    assert_string_equal(tt_config_origin(cfg, "training.dataset"), "flag --training.dataset");
+    assert_string_equal(tt_config_origin(cfg, TT_KEY(training.dataset)), "flag --training.dataset");
     tt_config_free(cfg);
 }
 
@@ -47,7 +47,7 @@ static void what_is_written_reads_back(void **state)
                                       "{name: 'null', dataset: kjv, weight: 1e-3}]}\nvalidation: {dataset: [kjv]}"),
                      *again;
     struct tt_text text = {0};
-    json_t *json = tt_config_value_json(cfg, tt_config_row_find("training.dataset"));
+    json_t *json = tt_config_value_json(cfg, tt_config_row(TT_KEY(training.dataset)));
     char *compact = tt_json_text(json);
 
     tt_config_to_yaml(cfg, &text);
@@ -59,7 +59,7 @@ static void what_is_written_reads_back(void **state)
     assert_string_equal(compact,
                         "[{\"name\":\"a, \\\"b\\\": c\",\"dataset\":\"text\",\"dataset_path\":\"x y\"},{\"name\":"
                         "\"null\",\"dataset\":\"kjv\",\"weight\":0.001}]");
-    assert_int_equal(tt_config_adopt(again, "training.dataset", compact, "a run"), 0);
+    assert_int_equal(tt_config_adopt(again, TT_KEY(training.dataset), compact, "a run"), 0);
     assert_string_equal(again->training.dataset.entry[0].dataset_path, "x y");
     tt_config_free(cfg);
     tt_config_free(again);
@@ -86,7 +86,7 @@ static void validation_follows_a_mixture_set_by_set(void **state)
     assert_value(cfg, "validation.dataset",
                  "[{name: kjv_validation, dataset: kjv_validation}, {name: books, dataset: text, dataset_path: "
                  "b/c.txt}]");
-    assert_string_equal(tt_config_origin(cfg, "validation.dataset"), "training.dataset");
+    assert_string_equal(tt_config_origin(cfg, TT_KEY(validation.dataset)), "training.dataset");
     tt_config_free(cfg);
     cfg = good_text("training: {dataset: text, dataset_path: a}");
     assert_value(cfg, "validation.dataset", "text");
@@ -108,7 +108,7 @@ static void derived_sets_have_distinct_names(void **state)
         struct tt_text written = {0};
 
         assert_string_not_equal(sets->entry[0].name, sets->entry[1].name);
-        tt_config_value_text(cfg, tt_config_row_find("validation.dataset"), &written);
+        tt_config_value_text(cfg, tt_config_row(TT_KEY(validation.dataset)), &written);
         tt_config_free(cfg);
         tt_free(text);
         text = tt_format("training: {dataset: %s}\nvalidation: {enable: true, dataset: %s}", lists[i], written.text);

@@ -246,7 +246,7 @@ static void expect_refusal(const struct tt_dataset *d, double part, const char *
     struct tt_holdout h = {0};
 
     assert_int_equal(tt_holdout_init(&h, d, part), TT_EUSAGE);
-    assert_int_equal(tt_error_key(), TT_KEY_VALIDATION_SPLIT);
+    assert_int_equal(tt_error_key(), TT_KEY(validation.split));
     if (!strstr(tt_error_message(), why) || !strstr(tt_error_message(), help))
         fail_msg("%s", tt_error_message());
     tt_holdout_release(&h);
@@ -276,7 +276,7 @@ static void too_little_for_a_sample_is_an_error(void **state)
     struct tt_sampler *s = NULL;
 
     assert_int_equal(tt_sampler_new(d, &options, &s), TT_EDATA);
-    assert_int_equal(tt_error_key(), TT_KEY_VALIDATION_SPLIT);
+    assert_int_equal(tt_error_key(), TT_KEY(validation.split));
     assert_non_null(strstr(tt_error_message(), "of 60 documents of dataset 'tokens' are held out, with"));
     assert_non_null(strstr(tt_error_message(), "help: a larger"));
     options.seq_len--;

@@ -10,41 +10,25 @@
 #include "core/comm/comm.h"
 #include "tests/help/threads.h"
 
-static bool is_map(const char *path)
+static void a_key_is_the_row_of_its_number(void **state)
 {
-    size_t n = strlen(path);
-
-    for (int i = 0; i < tt_config_n_rows; i++)
-        if (strncmp(tt_config_rows[i].path, path, n) == 0 && tt_config_rows[i].path[n] == '.')
-            return true;
-    return false;
-}
-
-static void every_key_is_one_of_the_configuration(void **state)
-{
-    for (int k = TT_KEY_NONE + 1; k < TT_KEYS; k++) {
-        const char *path = tt_config_key_path((enum tt_key)k);
-
-        if (!path || !(tt_config_row_find(path) || is_map(path)))
-            fail_msg("no key for '%s'", tt_key_name((enum tt_key)k));
+    assert_int_equal(TT_KEYS, tt_config_n_rows + 1);
+    for (int i = 0; i < tt_config_n_rows; i++) {
+        assert_int_equal(tt_config_rows[i].id, i + 1);
+        assert_ptr_equal(tt_config_row(tt_config_rows[i].id), &tt_config_rows[i]);
+        assert_string_equal(tt_key_name(tt_config_rows[i].id), tt_config_rows[i].path);
     }
-}
-
-static void names_are_plain_until_the_configuration_names_them(void **state)
-{
-    assert_string_equal(tt_key_name(TT_KEY_DIM), "dim");
-    tt_config_name_keys();
-    assert_string_equal(tt_key_name(TT_KEY_DIM), "model.dim");
-    tt_key_use_names(NULL);
-    assert_string_equal(tt_key_name(TT_KEY_DIM), "dim");
+    assert_string_equal(tt_key_name(TT_KEY_NONE), "");
+    assert_string_equal(tt_config_row(TT_KEY(model.rope_scaling.factor))->path, "model.rope_scaling.factor");
+    assert_string_equal(TT_KEY_NAME(model.rope_scaling.factor), "model.rope_scaling.factor");
 }
 
 static void the_key_stays_until_the_next_error(void **state)
 {
-    assert_int_equal(tt_fail_key(TT_EUSAGE, TT_KEY_DIM, "it is %d", 7), TT_EUSAGE);
-    assert_int_equal(tt_error_key(), TT_KEY_DIM);
+    assert_int_equal(tt_fail_key(TT_EUSAGE, TT_KEY(model.dim), "it is %d", 7), TT_EUSAGE);
+    assert_int_equal(tt_error_key(), TT_KEY(model.dim));
     assert_int_equal(tt_wrap(TT_EUSAGE, "here"), TT_EUSAGE);
-    assert_int_equal(tt_error_key(), TT_KEY_DIM);
+    assert_int_equal(tt_error_key(), TT_KEY(model.dim));
     assert_string_equal(tt_error_message(), "here: it is 7");
     (void)tt_fail(TT_EUSAGE, "another");
     assert_int_equal(tt_error_key(), TT_KEY_NONE);
@@ -55,26 +39,26 @@ static void an_error_is_located_once(void **state)
     const char *flags[] = {"--model.n_heads=8"};
     struct tt_config *cfg = good_flags(1, flags);
 
-    assert_int_equal(tt_config_locate(cfg, tt_fail_key(TT_EUSAGE, TT_KEY_N_HEADS, "8 is too many")), TT_EUSAGE);
+    assert_int_equal(tt_config_locate(cfg, tt_fail_key(TT_EUSAGE, TT_KEY(model.n_heads), "8 is too many")), TT_EUSAGE);
     assert_string_equal(tt_error_message(), "flag --model.n_heads: 8 is too many");
     assert_int_equal(tt_config_locate(cfg, TT_EUSAGE), TT_EUSAGE);
     assert_string_equal(tt_error_message(), "flag --model.n_heads: 8 is too many");
-    assert_int_equal(tt_config_locate(cfg, tt_fail_key(TT_EUSAGE, TT_KEY_RUN_FOLDER, "it is full")), TT_EUSAGE);
+    assert_int_equal(tt_config_locate(cfg, tt_fail_key(TT_EUSAGE, TT_KEY(job.dump_folder), "it is full")), TT_EUSAGE);
     assert_string_equal(tt_error_message(), "job.dump_folder (./outputs by default): it is full");
-    assert_int_equal(tt_config_locate(NULL, tt_fail_key(TT_EUSAGE, TT_KEY_DIM, "plain")), TT_EUSAGE);
+    assert_int_equal(tt_config_locate(NULL, tt_fail_key(TT_EUSAGE, TT_KEY(model.dim), "plain")), TT_EUSAGE);
     assert_string_equal(tt_error_message(), "plain");
     tt_config_free(cfg);
 }
 
 static void a_hint_is_added_once_and_can_be_dropped(void **state)
 {
-    (void)tt_fail_key(TT_EDATA, TT_KEY_DIM, "wrong");
+    (void)tt_fail_key(TT_EDATA, TT_KEY(model.dim), "wrong");
     assert_null(tt_error_hint());
     assert_int_equal(tt_error_add_hint(TT_EDATA, "set %d", 3), TT_EDATA);
     (void)tt_error_add_hint(TT_EDATA, "set 4");
     assert_string_equal(tt_error_message(), "wrong\nhelp: set 3");
     assert_string_equal(tt_error_hint(), "set 3");
-    assert_int_equal(tt_error_key(), TT_KEY_DIM);
+    assert_int_equal(tt_error_key(), TT_KEY(model.dim));
     tt_error_drop_hint();
     assert_string_equal(tt_error_message(), "wrong");
 }
@@ -89,7 +73,7 @@ struct heard {
 static int fail_in_work(void *arg)
 {
     (void)arg;
-    return tt_fail_key(TT_EDATA, TT_KEY_DATASET_PATH, "it is gone");
+    return tt_fail_key(TT_EDATA, TT_KEY(training.dataset_path), "it is gone");
 }
 
 static int agree(struct tt_comm *comm, void *arg)
@@ -109,7 +93,7 @@ static void the_key_travels_with_the_message(void **state)
     assert_int_equal(tt_comm_threads_run(3, agree, heard), 0);
     for (int rank = 0; rank < 3; rank++) {
         assert_int_equal(heard[rank].rc, TT_EDATA);
-        assert_int_equal(heard[rank].key, TT_KEY_DATASET_PATH);
+        assert_int_equal(heard[rank].key, TT_KEY(training.dataset_path));
         assert_string_equal(heard[rank].message, "rank 1: it is gone");
     }
 }
@@ -117,11 +101,8 @@ static void the_key_travels_with_the_message(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_key_is_one_of_the_configuration),
-        cmocka_unit_test(names_are_plain_until_the_configuration_names_them),
-        cmocka_unit_test(the_key_stays_until_the_next_error),
-        cmocka_unit_test(an_error_is_located_once),
-        cmocka_unit_test(a_hint_is_added_once_and_can_be_dropped),
+        cmocka_unit_test(a_key_is_the_row_of_its_number),   cmocka_unit_test(the_key_stays_until_the_next_error),
+        cmocka_unit_test(an_error_is_located_once),         cmocka_unit_test(a_hint_is_added_once_and_can_be_dropped),
         cmocka_unit_test(the_key_travels_with_the_message),
     };
 

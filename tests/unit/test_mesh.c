@@ -39,14 +39,14 @@ static void wrong_degrees_say_how_to_mend_them(void **state)
     struct tt_mesh mesh;
 
     expect_message(tt_mesh_init(DP_DEGREES(2, 3), 4, &mesh), "multiply to 6");
-    expect_message(tt_mesh_init(DP_DEGREES(2, 3), 4, &mesh), "set dp_shard degree to 2");
+    expect_message(tt_mesh_init(DP_DEGREES(2, 3), 4, &mesh), "set parallelism.data_parallel_shard_degree to 2");
     expect_message(tt_mesh_init(DP_DEGREES(2, 3), 5, &mesh), "help: start 6 ranks");
     expect_message(tt_mesh_init(DP_DEGREES(3, -1), 4, &mesh), "3 does not divide 4");
     expect_message(tt_mesh_init(DP_DEGREES(8, -1), 4, &mesh), "start a multiple of 8 ranks");
     expect_message(tt_mesh_init(DP_DEGREES(0, -1), 4, &mesh), "0, wanted a positive number");
-    assert_int_equal(tt_error_key(), TT_KEY_DP_REPLICATE_DEGREE);
+    assert_int_equal(tt_error_key(), TT_KEY(parallelism.data_parallel_replicate_degree));
     expect_message(tt_mesh_init(DP_DEGREES(1, -2), 4, &mesh), "-2, wanted a positive number, or -1");
-    assert_int_equal(tt_error_key(), TT_KEY_DP_SHARD_DEGREE);
+    assert_int_equal(tt_error_key(), TT_KEY(parallelism.data_parallel_shard_degree));
     expect_message(tt_mesh_init(DEGREES(2000000, 2000000, -1, 1, 1, 1), 4, &mesh), "more than");
 }
 
@@ -124,7 +124,7 @@ static void experts_borrow_the_inner_ranks(void **state)
     expect_group(&mesh, 13, TT_GROUP_FSDP, 4, (const int[]){9, 11, 13, 15});
     expect_group(&mesh, 13, TT_GROUP_MATRIX, 8, (const int[]){8, 9, 10, 11, 12, 13, 14, 15});
     expect_message(tt_mesh_init(DEGREES(1, 2, 4, 1, 2, 3), 16, &mesh), "3, wanted 1, or a multiple of");
-    assert_int_equal(tt_error_key(), TT_KEY_EP_DEGREE);
+    assert_int_equal(tt_error_key(), TT_KEY(parallelism.expert_parallel_degree));
     expect_message(tt_mesh_init(DEGREES(1, 2, 4, 1, 2, 16), 16, &mesh), "divides the 8 ranks");
     expect_message(tt_mesh_init(DEGREES(1, 2, 4, 1, 2, 16), 16, &mesh), "what works on them: 1, 2, 4, 8");
     expect_message(tt_mesh_init(DEGREES(1, 1, 4, 1, 1, 3), 4, &mesh), "3 does not divide the 4 ranks");
@@ -221,9 +221,9 @@ static void batch_errors_list_rank_counts_that_work(void **state)
     assert_int_equal(n, 1);
     expect_message(tt_mesh_microbatches(&mesh, 2, 48, &n), "start 2, 3, 4, 6 or 8 ranks");
     expect_message(tt_mesh_microbatches(&mesh, 2, 48, &n), "multiple of 10");
-    expect_message(tt_mesh_microbatches(&mesh, 8, 4, &n), "not a multiple of local batch 8");
-    expect_message(tt_mesh_microbatches(&mesh, 0, 4, &n), "local batch is 0");
-    expect_message(tt_mesh_microbatches(&mesh, 1, 0, &n), "global batch is 0");
+    expect_message(tt_mesh_microbatches(&mesh, 8, 4, &n), "not a multiple of training.local_batch_size 8");
+    expect_message(tt_mesh_microbatches(&mesh, 0, 4, &n), "training.local_batch_size is 0");
+    expect_message(tt_mesh_microbatches(&mesh, 1, 0, &n), "training.global_batch_size is 0");
     /* No divisor is near, and the search must still end soon. */
     mesh = mesh_of(1, 100);
     expect_message(tt_mesh_microbatches(&mesh, 1, 7, &n), "start 1 or 7 ranks");

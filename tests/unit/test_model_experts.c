@@ -202,7 +202,7 @@ static void impossible_latents_are_refused(void **state)
         const char *message;
     } wanted[] = {
         {{.mla = {.rope_dim = 63}, .tied = -1}, "63 elements of each head are rotated, of 192"},
-        {{.head_dim = 64, .tied = -1}, "64 elements of each head are rotated, of 64 (head_dim)"},
+        {{.head_dim = 64, .tied = -1}, "64 elements of each head are rotated, of 64 (model.head_dim)"},
         {{.mla = {.kv_rank = -1}, .tied = -1}, "the latents of attention have -1"},
         {{.mla = {.value_dim = 1 << 20}, .tied = -1}, "16 heads of values of 1048576 elements"},
         {{.n_kv_heads = 4, .tied = -1}, "n_kv_heads is 4; attention with a latent has as many"},

@@ -367,22 +367,22 @@ static void impossible_dims_are_refused(void **state)
         struct tt_model_dims overrides;
         const char *message;
     } wanted[] = {
-        {{.n_kv_heads = 5, .tied = -1}, "n_heads 16 is not a multiple of n_kv_heads 5"},
-        {{.n_kv_heads = 32, .tied = -1}, "n_kv_heads is 32; it must lie in 1..16"},
-        {{.n_heads = 7, .tied = -1}, "dim 256 is not a multiple of n_heads 7"},
+        {{.n_kv_heads = 5, .tied = -1}, "model.n_heads 16 is not a multiple of model.n_kv_heads 5"},
+        {{.n_kv_heads = 32, .tied = -1}, "model.n_kv_heads is 32; it must lie in 1..16"},
+        {{.n_heads = 7, .tied = -1}, "model.dim 256 is not a multiple of model.n_heads 7"},
         {{.head_dim = 15, .tied = -1}, "head dimension 15 is odd"},
         {{.dim = 48, .tied = -1}, "head dimension 3 is odd"},
-        {{.dim = -1, .tied = -1}, "dim is -1"},
-        {{.n_layers = INT64_MAX, .tied = -1}, "n_layers is"},
-        {{.vocab_size = (int64_t)1 << 31, .tied = -1}, "vocab_size is 2147483648"},
-        {{.ffn_dim = -5, .tied = -1}, "ffn_dim is -5"},
-        {{.head_dim = 1 << 22, .tied = -1}, "n_heads * head_dim"},
-        {{.norm_eps = -1.0F, .tied = -1}, "norm_eps is -1"},
-        {{.rope = {.theta = -2.0}, .tied = -1}, "rope theta is -2"},
-        {{.rope = {.theta = (double)NAN}, .tied = -1}, "rope theta is nan"},
-        {{.rope = {.factor = 0.5}, .tied = -1}, "rope factor is 0.5"},
-        {{.rope = {.low_freq_factor = 4.0}, .tied = -1}, "low_freq_factor 4 and high_freq_factor 4"},
-        {{.rope = {.original_max = -1.0}, .tied = -1}, "rope original_max is -1"},
+        {{.dim = -1, .tied = -1}, "model.dim is -1"},
+        {{.n_layers = INT64_MAX, .tied = -1}, "model.n_layers is"},
+        {{.vocab_size = (int64_t)1 << 31, .tied = -1}, "model.vocab_size is 2147483648"},
+        {{.ffn_dim = -5, .tied = -1}, "model.ffn_dim is -5"},
+        {{.head_dim = 1 << 22, .tied = -1}, "model.n_heads * head_dim"},
+        {{.norm_eps = -1.0F, .tied = -1}, "model.norm_eps is -1"},
+        {{.rope = {.theta = -2.0}, .tied = -1}, "model.rope_theta is -2"},
+        {{.rope = {.theta = (double)NAN}, .tied = -1}, "model.rope_theta is nan"},
+        {{.rope = {.factor = 0.5}, .tied = -1}, "model.rope_scaling.factor is 0.5"},
+        {{.rope = {.low_freq_factor = 4.0}, .tied = -1}, "low_freq_factor 4 and model.rope_scaling.high_freq_factor 4"},
+        {{.rope = {.original_max = -1.0}, .tied = -1}, "model.rope_scaling.original_max is -1"},
     };
     struct tt_model *model = NULL;
 
@@ -399,8 +399,8 @@ static void gpt2_refuses_what_it_does_not_have(void **state)
         struct tt_model_dims overrides;
         const char *message;
     } wanted[] = {
-        {{.n_kv_heads = 4, .tied = -1}, "n_kv_heads is 4; gpt2 has as many as query heads (16)"},
-        {{.head_dim = 32, .tied = -1}, "head_dim is 32; gpt2 has dim 256 / n_heads 16"},
+        {{.n_kv_heads = 4, .tied = -1}, "model.n_kv_heads is 4; gpt2 has as many as query heads (16)"},
+        {{.head_dim = 32, .tied = -1}, "model.head_dim is 32; gpt2 has model.dim 256 / model.n_heads 16"},
         {{.rope = {.theta = 1e4}, .tied = -1}, "have no meaning for gpt2"},
         {{.rope = {.factor = 8.0}, .tied = -1}, "have no meaning for gpt2"},
         {{.max_positions = -1, .tied = -1}, "max_position_embeddings is -1"},
@@ -415,7 +415,7 @@ static void gpt2_refuses_what_it_does_not_have(void **state)
     model = make_of("gpt2", "124M", NULL);
     assert_fails(tt_model_graph(model, TT_GRAPH_VALIDATE, TT_F32, 1, 1025, false, &graph, NULL), TT_EUSAGE,
                  "seq_len 1025 is longer than the 1024 positions that gpt2 124M has learned\nhelp: set "
-                 "seq_len");
+                 "training.seq_len");
     assert_null(graph);
     assert_int_equal(tt_model_graph(model, TT_GRAPH_VALIDATE, TT_F32, 1, 1024, false, &graph, NULL), 0);
     tt_graph_free(graph);
@@ -427,10 +427,10 @@ static void unknown_names_list_the_choices(void **state)
     struct tt_model *model = NULL;
 
     assert_fails(tt_model_new("lama3", "8B", NULL, NULL, &model), TT_EUSAGE,
-                 "unknown model 'lama3'\nhelp: did you mean llama3? the choices are llama3");
+                 "unknown model.name 'lama3'\nhelp: did you mean llama3? the choices are llama3");
     assert_fails(tt_model_new("bert", "8B", NULL, NULL, &model), TT_EUSAGE, "\nhelp: the choices are llama3");
     assert_fails(tt_model_new("llama3", "debug_model", NULL, NULL, &model), TT_EUSAGE,
-                 "unknown flavor of llama3 'debug_model'\nhelp: did you mean debugmodel? the choices are "
+                 "unknown model.flavor of llama3 'debug_model'\nhelp: did you mean debugmodel? the choices are "
                  "debugmodel, 125M, 1B, 3B, 8B, 70B, 405B, hf");
 }
 
@@ -508,7 +508,7 @@ static void hf_configs_that_titan_cannot_build_are_refused(void **state)
         const char *json, *message;
     } wanted[] = {
         {"{\"model_type\":\"mamba\"}",
-         "model_type 'mamba' is not supported\nhelp: supported are llama and mistral (model llama3)"},
+         "model_type 'mamba' is not supported\nhelp: supported are llama and mistral (model.name llama3)"},
         {"{}", "missing key 'model_type'"},
         {"[1]", "not a JSON object"},
         {"{\"model_type\":", "config.json:1:"},
@@ -536,8 +536,8 @@ static void hf_configs_that_titan_cannot_build_are_refused(void **state)
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         assert_fails(model_of_json("llama3", wanted[i].json, &model), TT_EDATA, wanted[i].message);
     assert_fails(model_of_json("llama3", CONFIG_WITH("llama", "") ",\"num_key_value_heads\":3}", &model), TT_EUSAGE,
-                 "n_kv_heads 3");
-    assert_fails(tt_model_new("llama3", "hf", NULL, NULL, &model), TT_EUSAGE, "set folder of the model to");
+                 "model.n_kv_heads 3");
+    assert_fails(tt_model_new("llama3", "hf", NULL, NULL, &model), TT_EUSAGE, "set model.hf_assets_path to");
     assert_fails(tt_model_new("llama3", "hf", NULL, "/nonexistent", &model), TT_EDATA, "/nonexistent/config.json");
     assert_null(model);
 }

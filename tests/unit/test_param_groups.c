@@ -81,16 +81,16 @@ static void expressions_that_select_nothing_and_bad_factors_are_errors(void **st
 
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(with_factors(model, 1, &bad[i]), TT_EUSAGE);
-        assert_int_equal(tt_error_key(), TT_KEY_LR_FACTORS);
+        assert_int_equal(tt_error_key(), TT_KEY(optimizer.lr_factors));
         assert_non_null(strstr(tt_error_message(), "is not an expression with a factor"));
     }
     assert_int_equal(with_factors(model, 2, taken), TT_EUSAGE);
     assert_non_null(strstr(tt_error_message(), "'wo' matches no parameter that an earlier factor has not taken"));
     assert_int_equal(without_decay(model, 2, none), TT_EUSAGE);
-    assert_int_equal(tt_error_key(), TT_KEY_NO_DECAY);
+    assert_int_equal(tt_error_key(), TT_KEY(optimizer.no_decay));
     assert_non_null(strstr(tt_error_message(), "'biases' matches no parameter\nhelp: names look like"));
     assert_int_equal(without_decay(model, 1, syntax), TT_EUSAGE);
-    assert_int_equal(tt_error_key(), TT_KEY_NO_DECAY);
+    assert_int_equal(tt_error_key(), TT_KEY(optimizer.no_decay));
     tt_model_free(model);
 }
 

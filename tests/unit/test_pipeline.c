@@ -437,7 +437,8 @@ static void numbers_that_a_schedule_cannot_have_are_refused(void **state)
         {TT_PP_LOOPED_BFS, 2, 3, 8, "3 stages cannot be shared equally by 2 ranks\nhelp: make a multiple of 2"},
         {TT_PP_INTERLEAVED_1F1B, 4, 8, 9,
          "9 microbatches in 2 rounds, which do not divide them\n"
-         "help: local batch / microbatch size is the number of microbatches; what works is 8, 12 or another multiple "
+         "help: training.local_batch_size / parallelism.pipeline_parallel_microbatch_size is the number of "
+         "microbatches; what works is 8, 12 or another multiple "
          "of 4"},
         {TT_PP_INTERLEAVED_ZERO_BUBBLE, 4, 8, 9, "schedule InterleavedZeroBubble on 4 ranks takes 9"},
         {TT_PP_ZBV_ZERO_BUBBLE, 4, 4, 8, "schedule ZBVZeroBubble has 2 stages on each of 4 ranks, found 4 stages"},

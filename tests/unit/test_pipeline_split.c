@@ -129,29 +129,36 @@ static void what_cannot_be_split_is_refused(void **state)
     struct tt_pipeline_rule r = rule_of(32, 4, false);
 
     r.layers_per_stage = 5;
-    refused(r,
-            "5 makes 7 stages of 32 layers (embeddings and output count as 1 and 1 more), which 4 ranks cannot share",
-            "\nhelp: with pp degree 4, layers per stage can be 9 to 11");
+    refused(
+        r, "5 makes 7 stages of 32 layers (embeddings and output count as 1 and 1 more), which 4 ranks cannot share",
+        "\nhelp: with parallelism.pipeline_parallel_degree 4, parallelism.pipeline_parallel_layers_per_stage can be 9 "
+        "to 11");
     r.layers_per_stage = 17;
     refused(r, "which 4 ranks cannot share", "can be 9 to 11");
     r.layers_per_stage = 3;
     refused(r, "3 makes 12 stages of 32 layers",
-            "each of 4 ranks has one\nhelp: with pp degree 4, layers per stage can "
+            "each of 4 ranks has one\nhelp: with parallelism.pipeline_parallel_degree 4, "
+            "parallelism.pipeline_parallel_layers_per_stage can "
             "be 9 to 11");
     r.multi = true;
     r.layers_per_stage = 9;
-    refused(r, "9 makes 4 stages", "each of 4 ranks has at least 2\nhelp: with pp degree 4, layers per stage can be 3");
+    refused(r, "9 makes 4 stages",
+            "each of 4 ranks has at least 2\nhelp: with parallelism.pipeline_parallel_degree 4, "
+            "parallelism.pipeline_parallel_layers_per_stage can be 3");
 }
 
 static void more_ranks_than_layers_are_refused(void **state)
 {
     struct tt_pipeline_rule r = rule_of(6, 9, false);
 
-    refused(r, "pp degree 9 needs 9 stages, and 6 layers, with 1 and 1 more for embeddings and output, are too few",
-            "help: with 6 layers, pp degree can be 1 to 8");
+    refused(r,
+            "parallelism.pipeline_parallel_degree 9 needs 9 stages, and 6 layers, with 1 and 1 more for embeddings and "
+            "output, are too few",
+            "help: with 6 layers, parallelism.pipeline_parallel_degree can be 1 to 8");
     r.multi = true;
     r.ranks = 8;
-    refused(r, "pp degree 8 needs 16 stages", "pp degree can be 1 to 4");
+    refused(r, "parallelism.pipeline_parallel_degree 8 needs 16 stages",
+            "parallelism.pipeline_parallel_degree can be 1 to 4");
 }
 
 static void heavy_ends_are_refused(void **state)
@@ -159,10 +166,12 @@ static void heavy_ends_are_refused(void **state)
     struct tt_pipeline_rule r = rule_of(32, 8, false);
 
     r.first_less = 7;
-    refused(r, "first stage less layers 7 is more than a stage has: 5", "help: it can be 0 to 4");
+    refused(r, "parallelism.pipeline_parallel_first_stage_less_layers 7 is more than a stage has: 5",
+            "help: it can be 0 to 4");
     r.first_less = 1;
     r.last_less = 6;
-    refused(r, "last stage less layers 6 is more than a stage has: 4", "help: it can be 0 to 4");
+    refused(r, "parallelism.pipeline_parallel_last_stage_less_layers 6 is more than a stage has: 4",
+            "help: it can be 0 to 4");
 }
 
 /* Where the weight alone cannot help, the message names what can. */
@@ -172,13 +181,18 @@ static void other_keys_that_work_are_named(void **state)
 
     r.first_less = 0;
     r.last_less = 2;
-    refused(r, "last stage less layers 2 is more than a stage has: 1",
-            "help: with 2 layers, pp degree can be 1; or set first stage less layers and last stage less layers to 1; "
+    refused(r, "parallelism.pipeline_parallel_last_stage_less_layers 2 is more than a stage has: 1",
+            "help: with 2 layers, parallelism.pipeline_parallel_degree can be 1; or set "
+            "parallelism.pipeline_parallel_first_stage_less_layers and "
+            "parallelism.pipeline_parallel_last_stage_less_layers to 1; "
             "or use a schedule with one stage on each rank, such as 1F1B");
     r.last_less = 0;
-    refused(r, "are too few", "can be 1; or set first stage less layers and last stage less layers to 1; or use");
+    refused(r, "are too few",
+            "can be 1; or set parallelism.pipeline_parallel_first_stage_less_layers and "
+            "parallelism.pipeline_parallel_last_stage_less_layers to 1; or use");
     r = rule_of(2, 4, true);
-    refused(r, "pp degree 4 needs 8 stages", "can be 1 to 2; or use a schedule with one stage on each rank");
+    refused(r, "parallelism.pipeline_parallel_degree 4 needs 8 stages",
+            "can be 1 to 2; or use a schedule with one stage on each rank");
 }
 
 /* For all small numbers: a split has all layers, and stages differ by at most one unit. */

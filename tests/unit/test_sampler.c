@@ -222,7 +222,8 @@ static void positions_need_documents(void **state)
     tt_free(d->offsets);
     d->offsets = NULL;
     assert_int_equal(tt_sampler_new(d, &options, &s), TT_EUSAGE);
-    assert_non_null(strstr(tt_error_message(), "does not say where its documents begin, which document mask needs"));
+    assert_non_null(strstr(tt_error_message(), "does not say where its documents begin, which training.document_mask "
+                                               "needs"));
     tt_dataset_free(d);
 }
 
@@ -254,7 +255,7 @@ static void the_end_of_the_data_and_too_little_of_it_are_errors(void **state)
     assert_int_equal(tt_sampler_get(s, 0, inputs, labels, NULL), 0);
     assert_int_equal(tt_sampler_get(s, 1, inputs, labels, NULL), TT_EDATA);
     assert_non_null(strstr(tt_error_message(), "dataset 'tokens' has ended: it has 1 samples of seq_len"));
-    assert_non_null(strstr(tt_error_message(), "help: set repeat=true"));
+    assert_non_null(strstr(tt_error_message(), "help: set dataloader.repeat=true"));
     tt_sampler_free(s);
     s = NULL;
     options.seq_len++;

@@ -438,7 +438,7 @@ static bool is_offered(const char *path, const char *word)
 /* A policy that no configuration can name, or a name without a policy, is one line forgotten. */
 static void policies_are_the_choices_of_their_keys(void **state)
 {
-    const struct tt_choices *choices = tt_config_row_find("checkpoint.save_policy")->choices;
+    const struct tt_choices *choices = tt_config_row(TT_KEY(checkpoint.save_policy))->choices;
     const struct tt_ckpt_policy *row = NULL;
 
     for (int i = 0; (row = tt_ckpt_policy_row(i)); i++)

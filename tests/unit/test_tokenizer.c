@@ -571,7 +571,7 @@ static void files_of_other_kinds_are_named(void **state)
 
     assert_non_null(mkdtemp(folder));
     assert_int_equal(tt_tokenizer_load(folder, &t), TT_EDATA);
-    assert_non_null(strstr(tt_error_message(), "has no tokenizer.json\nhelp: point folder of the model"));
+    assert_non_null(strstr(tt_error_message(), "has no tokenizer.json\nhelp: point model.hf_assets_path"));
     path = tt_format("%s/tokenizer.model", folder);
     assert_int_equal(tt_file_replace(path, "x", 1), 0);
     assert_int_equal(tt_tokenizer_load(folder, &t), TT_EDATA);

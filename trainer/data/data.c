@@ -46,7 +46,7 @@ static int open_here(const struct tt_comm *comm, bool is_text, const struct tt_d
     if (rc == 0 && exists)
         rc = tt_dataset_open(ref, dataset);
     if (rc < 0 && !is_text) /* no key names the path of a text's cache */
-        rc = tt_path_blame_missing(rc, ref->path, TT_KEY_DATASET_PATH);
+        rc = tt_path_blame_missing(rc, ref->path, TT_KEY(training.dataset_path));
     return rc == TT_EDATA && can_make ? 0 : rc;
 }
 
@@ -185,7 +185,7 @@ static void note_packs(const struct tt_train_part *part, bool documents)
                 tt_text_count(n[3], sizeof n[3], p->n_long - p->n_truncated));
     if (p && p->n_documents > p->n && !documents)
         tt_note("%s: a sample holds several conversations, and each sees those before it; %s=true keeps them apart",
-                part->name, tt_key_name(TT_KEY_DOCUMENT_MASK));
+                part->name, TT_KEY_NAME(training.document_mask));
 }
 
 int tt_train_data_tokenizer(const char *folder, struct tt_tokenizer **ret_tokenizer)
@@ -399,10 +399,10 @@ out:
 /* Adds what to do about a missing file. The command adds which key names it, and where that was set. */
 static int add_hint(int rc)
 {
-    switch (tt_error_key()) {
-    case TT_KEY_DATASET_PATH:
+    switch ((int)tt_error_key()) {
+    case TT_KEY(training.dataset_path):
         return tt_error_add_hint(rc, "titan downloads nothing; name the file or folder that holds the data");
-    case TT_KEY_MODEL_FOLDER:
+    case TT_KEY(model.hf_assets_path):
         return tt_error_add_hint(rc, "name the folder that holds tokenizer.json, or leave the key out for the built-in "
                                      "tokenizer");
     default:
@@ -430,7 +430,7 @@ static struct tt_dataset_entry *entries_of(const struct tt_config *cfg, const st
 /* Errors about the path of an entry are about the list. */
 static int blame(int rc, const struct tt_datasets *datasets, enum tt_key list, enum tt_key path)
 {
-    if (rc == 0 || tt_error_key() != TT_KEY_DATASET_PATH)
+    if (rc == 0 || tt_error_key() != TT_KEY(training.dataset_path))
         return rc;
     return tt_fail_key(rc, datasets->is_list ? list : path, "%s", tt_error_message());
 }
@@ -455,7 +455,7 @@ int tt_datasets_open_training(const struct tt_setup *s, struct tt_train_data *re
                                             .split = cfg->validation.split};
     int rc = open_one(s, &o, ret_data);
 
-    rc = blame(rc, &cfg->training.dataset, TT_KEY_DATASET, TT_KEY_DATASET_PATH);
+    rc = blame(rc, &cfg->training.dataset, TT_KEY(training.dataset), TT_KEY(training.dataset_path));
     tt_free(cache);
     tt_free(entry);
     return rc;
@@ -482,14 +482,14 @@ int tt_datasets_open_validation(const struct tt_setup *s, int set, struct tt_tra
 
     if (rc < 0 && cfg->validation.dataset.is_list)
         rc = tt_wrap(rc, "entry '%s'", entry.name);
-    rc = blame(rc, &cfg->validation.dataset, TT_KEY_VALIDATION_DATASET, TT_KEY_VALIDATION_DATASET_PATH);
+    rc = blame(rc, &cfg->validation.dataset, TT_KEY(validation.dataset), TT_KEY(validation.dataset_path));
     tt_free(cache);
     return rc;
 }
 
 const char *tt_datasets_longs(const struct tt_config *cfg, const struct tt_train_data *data)
 {
-    const struct tt_config_row *row = tt_config_row_find("dataloader.long_conversations");
+    const struct tt_config_row *row = tt_config_row(TT_KEY(dataloader.long_conversations));
     bool has_long = false;
 
     for (int i = 0; i < data->n; i++) {

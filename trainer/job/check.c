@@ -27,12 +27,8 @@ struct checking {
 static void model_fault(void *arg, const enum tt_key *keys, const char *message)
 {
     struct checking *c = arg;
-    struct tt_text paths = {0};
 
-    for (; *keys != TT_KEY_NONE; keys++)
-        tt_text_add(&paths, "%s%s", paths.size ? " " : "", tt_config_key_path(*keys));
-    tt_config_fault(c->cfg, c->report, paths.text, "%s", message);
-    tt_text_release(&paths);
+    tt_config_fault(c->cfg, c->report, keys, "%s", message);
 }
 
 /* Without a check of files, a config.json that cannot be read is no fault: commands that need it report it
@@ -47,7 +43,7 @@ static void drop_fault(void *arg, const enum tt_key *keys, const char *message)
 static bool model_keys_are_good(const struct tt_config *cfg)
 {
     for (int i = 0; i < tt_config_n_rows; i++)
-        if (strncmp(tt_config_rows[i].path, "model.", 6) == 0 && tt_config_is_bad(cfg, tt_config_rows[i].path))
+        if (strncmp(tt_config_rows[i].path, "model.", 6) == 0 && tt_config_is_bad(cfg, tt_config_rows[i].id))
             return false;
     return true;
 }
@@ -55,13 +51,16 @@ static bool model_keys_are_good(const struct tt_config *cfg)
 /* What follows from a Hugging Face folder in initial_load_path is known only now, so the rules did not see it. */
 static void check_folder(struct checking *c)
 {
-    if (tt_config_is_bad(c->cfg, "checkpoint.initial_load_path") || tt_config_is_bad(c->cfg, "model.hf_assets_path"))
+    if (tt_config_is_bad(c->cfg, TT_KEY(checkpoint.initial_load_path)) ||
+        tt_config_is_bad(c->cfg, TT_KEY(model.hf_assets_path)))
         return;
     if (tt_job_adopt_folder(c->cfg) < 0)
-        tt_config_fault(c->cfg, c->report, "checkpoint.initial_load_path model.hf_assets_path", "%s",
+        tt_config_fault(c->cfg, c->report,
+                        TT_KEY_LIST(TT_KEY(checkpoint.initial_load_path), TT_KEY(model.hf_assets_path)), "%s",
                         tt_error_message());
     else if (c->cfg->checkpoint.initial_load_in_hf && !c->cfg->checkpoint.initial_load_model_only)
-        tt_config_fault(c->cfg, c->report, "checkpoint.initial_load_model_only checkpoint.initial_load_in_hf",
+        tt_config_fault(c->cfg, c->report,
+                        TT_KEY_LIST(TT_KEY(checkpoint.initial_load_model_only), TT_KEY(checkpoint.initial_load_in_hf)),
                         "a Hugging Face folder holds only weights\nhelp: set checkpoint.initial_load_model_only=true");
 }
 
@@ -73,12 +72,12 @@ static void check_model(struct checking *c, bool with_files)
 
     check_folder(c);
     is_silent = strcmp(cfg->model.flavor, "hf") == 0 && !with_files;
-    if (tt_config_is_bad(cfg, "model.name") || tt_config_is_bad(cfg, "model.flavor"))
+    if (tt_config_is_bad(cfg, TT_KEY(model.name)) || tt_config_is_bad(cfg, TT_KEY(model.flavor)))
         return;
     if (with_files && tt_job_adopt_family(c->cfg) < 0)
         is_silent = false; /* tt_model_check reports what is wrong with config.json */
     if (tt_job_adopt_vocabulary(c->cfg) < 0)
-        tt_config_fault(c->cfg, c->report, "model.hf_assets_path", "%s", tt_error_message());
+        tt_config_fault(c->cfg, c->report, TT_KEY_LIST(TT_KEY(model.hf_assets_path)), "%s", tt_error_message());
     over = tt_job_model_overrides(cfg);
     if (tt_model_check(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path,
                        is_silent ? drop_fault : model_fault, c, &c->model) < 0)
@@ -89,10 +88,10 @@ static void check_model(struct checking *c, bool with_files)
     }
 }
 
-static void check_seq_len(struct checking *c, const char *key, int64_t seq_len)
+static void check_seq_len(struct checking *c, enum tt_key key, int64_t seq_len)
 {
     if (c->model && tt_model_check_seq_len(c->model, seq_len) < 0)
-        tt_config_fault(c->cfg, c->report, key, "%s", tt_error_message());
+        tt_config_fault(c->cfg, c->report, TT_KEY_LIST(key), "%s", tt_error_message());
 }
 
 /* --- policies --- */
@@ -101,7 +100,7 @@ static void check_seq_len(struct checking *c, const char *key, int64_t seq_len)
 static void key_fault(struct checking *c)
 {
     if (tt_error_key() != TT_KEY_NONE)
-        tt_config_fault(c->cfg, c->report, tt_config_key_path(tt_error_key()), "%s", tt_error_message());
+        tt_config_fault(c->cfg, c->report, TT_KEY_LIST(tt_error_key()), "%s", tt_error_message());
 }
 
 /* Without a model only the syntax of expressions can be checked. */
@@ -116,8 +115,8 @@ static void check_expressions(struct checking *c, enum tt_key key, const struct 
 
 static bool policies_are_good(const struct tt_config *cfg)
 {
-    return !tt_config_is_bad(cfg, tt_config_key_path(TT_KEY_WRAP_POLICY)) &&
-           !tt_config_is_bad(cfg, tt_config_key_path(TT_KEY_RESHARD));
+    return !tt_config_is_bad(cfg, TT_KEY(parallelism.fsdp_wrap_policy)) &&
+           !tt_config_is_bad(cfg, TT_KEY(parallelism.fsdp_reshard_after_forward));
 }
 
 /* An integer must divide the shard ranks, whose number is not known here. Expressions mean the same on any mesh. */
@@ -132,8 +131,8 @@ static void check_policies(struct checking *c)
 
     if (!policies_are_good(cfg))
         return;
-    check_expressions(c, TT_KEY_WRAP_POLICY, wrap);
-    check_expressions(c, TT_KEY_RESHARD, reshard);
+    check_expressions(c, TT_KEY(parallelism.fsdp_wrap_policy), wrap);
+    check_expressions(c, TT_KEY(parallelism.fsdp_reshard_after_forward), reshard);
     if (!c->model || !policies_are_good(cfg))
         return;
     if (sharding.reshard == TT_RESHARD_AFTER_FORWARD_PART)
@@ -148,22 +147,22 @@ static void check_router_losses(struct checking *c)
 {
     const struct tt_config *cfg = c->cfg;
     const struct {
-        const char *path;
+        enum tt_key key;
         double coefficient;
-    } losses[] = {{"training.sequence_balance_loss", cfg->training.sequence_balance_loss},
-                  {"training.microbatch_balance_loss", cfg->training.microbatch_balance_loss},
-                  {"training.global_batch_balance_loss", cfg->training.global_batch_balance_loss},
-                  {"training.router_z_loss", cfg->training.router_z_loss}};
+    } losses[] = {{TT_KEY(training.sequence_balance_loss), cfg->training.sequence_balance_loss},
+                  {TT_KEY(training.microbatch_balance_loss), cfg->training.microbatch_balance_loss},
+                  {TT_KEY(training.global_batch_balance_loss), cfg->training.global_batch_balance_loss},
+                  {TT_KEY(training.router_z_loss), cfg->training.router_z_loss}};
 
     for (size_t i = 0; i < sizeof losses / sizeof *losses && c->model && !c->model->dims.moe.experts; i++)
         if (losses[i].coefficient > 0.0)
-            tt_config_fault(c->cfg, c->report, losses[i].path,
+            tt_config_fault(c->cfg, c->report, TT_KEY_LIST(losses[i].key),
                             "%s has no experts\nhelp: set %s to 0, or choose a model "
                             "with experts",
-                            c->model->title, losses[i].path);
+                            c->model->title, tt_key_name(losses[i].key));
     if (c->model && c->model->dims.moe.experts && c->model->dims.moe.score != TT_SCORE_SOFTMAX &&
         cfg->training.router_z_loss > 0.0)
-        tt_config_fault(c->cfg, c->report, "training.router_z_loss",
+        tt_config_fault(c->cfg, c->report, TT_KEY_LIST(TT_KEY(training.router_z_loss)),
                         "the routers of %s take sigmoids of their logits, and the z-loss is for softmax\nhelp: set "
                         "training.router_z_loss to 0",
                         c->model->title);
@@ -201,7 +200,8 @@ static void check_pipeline(struct checking *c, bool with_files)
     struct tt_stage_split split = {0};
     int microbatches = 0;
 
-    if (cfg->parallelism.pipeline_parallel_degree == 1 || tt_config_is_bad(cfg, "parallelism.pipeline_parallel_degree"))
+    if (cfg->parallelism.pipeline_parallel_degree == 1 ||
+        tt_config_is_bad(cfg, TT_KEY(parallelism.pipeline_parallel_degree)))
         return;
     if (tt_job_pipeline_microbatches(cfg, &microbatches) < 0)
         key_fault(c);
@@ -218,10 +218,10 @@ static void check_pipeline(struct checking *c, bool with_files)
 
 static void check_divisions(struct checking *c)
 {
-    static const char *const keys[] = {"parallelism.tensor_parallel_degree", "parallelism.exact_tensor_parallel_degree",
-                                       "parallelism.context_parallel_degree",
-                                       "parallelism.exact_context_parallel_degree",
-                                       "parallelism.expert_parallel_degree"};
+    static const enum tt_key keys[] = {
+        TT_KEY(parallelism.tensor_parallel_degree), TT_KEY(parallelism.exact_tensor_parallel_degree),
+        TT_KEY(parallelism.context_parallel_degree), TT_KEY(parallelism.exact_context_parallel_degree),
+        TT_KEY(parallelism.expert_parallel_degree)};
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (tt_config_is_bad(c->cfg, keys[i]))
@@ -232,16 +232,17 @@ static void check_divisions(struct checking *c)
 
 /* --- files --- */
 
-static void missing(struct checking *c, const char *key, const char *path, const char *remedy)
+static void missing(struct checking *c, enum tt_key key, const char *path, const char *remedy)
 {
     char *seen = tt_path_seen(path), *beside = tt_config_beside(c->cfg, key);
 
-    tt_config_fault(c->cfg, c->report, key, "'%s' does not exist%s\nhelp: %s", path, seen, beside ? beside : remedy);
+    tt_config_fault(c->cfg, c->report, TT_KEY_LIST(key), "'%s' does not exist%s\nhelp: %s", path, seen,
+                    beside ? beside : remedy);
     tt_free(seen);
     tt_free(beside);
 }
 
-static bool check_exists(struct checking *c, const char *key, const char *path, const char *remedy)
+static bool check_exists(struct checking *c, enum tt_key key, const char *path, const char *remedy)
 {
     struct stat st;
 
@@ -252,7 +253,7 @@ static bool check_exists(struct checking *c, const char *key, const char *path, 
     if (errno == ENOENT)
         missing(c, key, path, remedy);
     else
-        tt_config_fault(c->cfg, c->report, key, "cannot look at '%s': %s", path, strerror(errno));
+        tt_config_fault(c->cfg, c->report, TT_KEY_LIST(key), "cannot look at '%s': %s", path, strerror(errno));
     return false;
 }
 
@@ -270,7 +271,7 @@ static bool reads(const struct tt_datasets *datasets, bool text)
 }
 
 /* The files of a list. Those of validation are looked at if they are not training's. */
-static void check_list(struct checking *c, const char *key, const struct tt_datasets *d)
+static void check_list(struct checking *c, enum tt_key key, const struct tt_datasets *d)
 {
     struct stat st;
 
@@ -296,16 +297,17 @@ static void check_tokenizer(struct checking *c)
 
     if (!reads(&cfg->training.dataset, true) && !(cfg->validation.enable && reads(&cfg->validation.dataset, true)))
         return;
-    if (tt_config_is_bad(cfg, "model.hf_assets_path") ||
+    if (tt_config_is_bad(cfg, TT_KEY(model.hf_assets_path)) ||
         (folder &&
-         !check_exists(c, "model.hf_assets_path", folder,
+         !check_exists(c, TT_KEY(model.hf_assets_path), folder,
                        "name the folder that holds tokenizer.json and config.json, or leave the key out for the "
                        "built-in tokenizer")))
         return;
     if (tt_tokenizer_load(folder, &tokenizer) < 0)
-        tt_config_fault(c->cfg, c->report, "model.hf_assets_path", "%s", tt_error_message());
+        tt_config_fault(c->cfg, c->report, TT_KEY_LIST(TT_KEY(model.hf_assets_path)), "%s", tt_error_message());
     else if (c->model && tt_tokenizer_info(tokenizer)->vocab_size > c->model->dims.vocab_size)
-        tt_config_fault(c->cfg, c->report, "model.vocab_size model.hf_assets_path model.flavor",
+        tt_config_fault(c->cfg, c->report,
+                        TT_KEY_LIST(TT_KEY(model.vocab_size), TT_KEY(model.hf_assets_path), TT_KEY(model.flavor)),
                         "the tokenizer has %s tokens (%s), the model has rows for %s\nhelp: set model.vocab_size to "
                         "at least %lld, with Hugging Face weights also checkpoint.initial_load_extend_vocabulary, or "
                         "model.hf_assets_path to the tokenizer of the model",
@@ -317,7 +319,7 @@ static void check_tokenizer(struct checking *c)
 }
 
 /* Packed tokens against the tokenizer of the configuration. Missing files are reported elsewhere. */
-static void check_tokens(struct checking *c, const char *key, const struct tt_datasets *d,
+static void check_tokens(struct checking *c, enum tt_key key, const struct tt_datasets *d,
                          const struct tt_tokenizer *tokenizer)
 {
     for (int i = 0; i < d->n && !tt_config_is_bad(c->cfg, key); i++) {
@@ -330,7 +332,7 @@ static void check_tokens(struct checking *c, const char *key, const struct tt_da
         if (d->is_list)
             tt_config_fault_entry(c->cfg, c->report, key, i, "%s", tt_error_message());
         else
-            tt_config_fault(c->cfg, c->report, key, "%s", tt_error_message());
+            tt_config_fault(c->cfg, c->report, TT_KEY_LIST(key), "%s", tt_error_message());
     }
 }
 
@@ -343,11 +345,11 @@ static void check_packed(struct checking *c)
     if (!reads(&cfg->training.dataset, false) && !(cfg->validation.enable && reads(&cfg->validation.dataset, false)))
         return;
     /* without a tokenizer in the folder there is nothing to compare; a broken one is reported where it is needed */
-    if (tt_config_is_bad(cfg, "model.hf_assets_path") || tt_tokenizer_load(folder, &tokenizer) < 0)
+    if (tt_config_is_bad(cfg, TT_KEY(model.hf_assets_path)) || tt_tokenizer_load(folder, &tokenizer) < 0)
         tokenizer = NULL;
-    check_tokens(c, "training.dataset", &cfg->training.dataset, tokenizer);
-    if (cfg->validation.enable && tt_config_is_set(cfg, "validation.dataset"))
-        check_tokens(c, "validation.dataset", &cfg->validation.dataset, tokenizer);
+    check_tokens(c, TT_KEY(training.dataset), &cfg->training.dataset, tokenizer);
+    if (cfg->validation.enable && tt_config_is_set(cfg, TT_KEY(validation.dataset)))
+        check_tokens(c, TT_KEY(validation.dataset), &cfg->validation.dataset, tokenizer);
     tt_tokenizer_free(tokenizer);
 }
 
@@ -356,18 +358,18 @@ static void check_files(struct checking *c)
     const struct tt_config *cfg = c->cfg;
     struct tt_machine machine;
 
-    (void)check_exists(c, "training.dataset_path", cfg->training.dataset_path, data_remedy);
-    check_list(c, "training.dataset", &cfg->training.dataset);
+    (void)check_exists(c, TT_KEY(training.dataset_path), cfg->training.dataset_path, data_remedy);
+    check_list(c, TT_KEY(training.dataset), &cfg->training.dataset);
     if (cfg->validation.enable) {
-        (void)check_exists(c, "validation.dataset_path", cfg->validation.dataset_path, data_remedy);
-        if (tt_config_is_set(cfg, "validation.dataset"))
-            check_list(c, "validation.dataset", &cfg->validation.dataset);
+        (void)check_exists(c, TT_KEY(validation.dataset_path), cfg->validation.dataset_path, data_remedy);
+        if (tt_config_is_set(cfg, TT_KEY(validation.dataset)))
+            check_list(c, TT_KEY(validation.dataset), &cfg->validation.dataset);
     }
     check_tokenizer(c);
     check_packed(c);
-    (void)check_exists(c, "checkpoint.initial_load_path", cfg->checkpoint.initial_load_path,
+    (void)check_exists(c, TT_KEY(checkpoint.initial_load_path), cfg->checkpoint.initial_load_path,
                        "name a checkpoint, or leave the key out to start from random weights");
-    if (check_exists(c, "parallelism.machine_file", cfg->parallelism.machine_file,
+    if (check_exists(c, TT_KEY(parallelism.machine_file), cfg->parallelism.machine_file,
                      "`titan bench --save FILE` writes one; without the key there is a built-in table") &&
         tt_job_machine(cfg, &machine) < 0)
         key_fault(c);
@@ -378,9 +380,9 @@ static void check_files(struct checking *c)
 static void check(struct checking *c, bool with_files)
 {
     check_model(c, with_files);
-    check_seq_len(c, "training.seq_len", c->cfg->training.seq_len);
+    check_seq_len(c, TT_KEY(training.seq_len), c->cfg->training.seq_len);
     if (c->cfg->validation.enable && c->cfg->validation.seq_len != c->cfg->training.seq_len)
-        check_seq_len(c, "validation.seq_len", c->cfg->validation.seq_len);
+        check_seq_len(c, TT_KEY(validation.seq_len), c->cfg->validation.seq_len);
     check_policies(c);
     if (c->model && tt_init_rules_apply(c->model, c->cfg->model.init_std, c->cfg->model.init_rules) < 0)
         key_fault(c);

@@ -53,7 +53,7 @@ static bool exchanges_heads(const struct tt_config *cfg)
 /* Attention of latents has keys and values of every head, so a configuration gives n_heads alone. */
 static const char *name_of_kv_heads(const struct tt_model *model)
 {
-    return model->dims.mla.kv_rank ? "model.n_heads" : "model.n_kv_heads";
+    return model->dims.mla.kv_rank ? TT_KEY_NAME(model.n_heads) : TT_KEY_NAME(model.n_kv_heads);
 }
 
 /* Routed experts are not divided; shared experts and layers without experts are. */
@@ -62,7 +62,7 @@ static void add_widths(struct sizes *sizes, const struct tt_model_dims *d)
     const struct tt_moe *moe = &d->moe;
 
     if (moe->experts == 0 || tt_model_dense_layers(d) > 0)
-        add(sizes, (struct size){.name = "model.ffn_dim", .size = d->ffn_dim, .other = 1});
+        add(sizes, (struct size){.name = TT_KEY_NAME(model.ffn_dim), .size = d->ffn_dim, .other = 1});
     if (moe->shared > 0)
         add(sizes,
             (struct size){.name = "the width of shared experts,", .size = moe->shared * moe->ffn_dim, .other = 1});
@@ -77,7 +77,7 @@ static struct sizes sizes_of_layer(const struct tt_config *cfg, const struct tt_
     int64_t heads = other > 1 && exchanges_heads(cfg) ? cfg->parallelism.context_parallel_degree : 1;
 
     if (!d->mla.kv_rank)
-        add(&sizes, (struct size){.name = "model.n_heads", .size = d->n_heads, .other = 1});
+        add(&sizes, (struct size){.name = TT_KEY_NAME(model.n_heads), .size = d->n_heads, .other = 1});
     add(&sizes,
         (struct size){.name = name_of_kv_heads(model), .size = d->n_kv_heads, .other = heads, .others = others});
     add_widths(&sizes, d);
@@ -100,7 +100,7 @@ static struct sizes sizes_of_layer(const struct tt_config *cfg, const struct tt_
 static struct sizes sizes_of_sequence(const struct tt_config *cfg, const struct tt_model *model, int64_t other)
 {
     struct sizes sizes = {.other = other};
-    struct size length = {.name = "training.seq_len", .size = cfg->training.seq_len, .other = 1};
+    struct size length = {.name = TT_KEY_NAME(training.seq_len), .size = cfg->training.seq_len, .other = 1};
 
     if (cfg->parallelism.context_parallel_load_balancer) {
         length.other = 2;
@@ -115,7 +115,7 @@ static struct sizes sizes_of_sequence(const struct tt_config *cfg, const struct 
                                   .among_ranks = true,
                                   .remedy = "context_parallel_method=gather"});
     add(&sizes, length);
-    length.name = "validation.seq_len";
+    length.name = TT_KEY_NAME(validation.seq_len);
     length.size = cfg->validation.seq_len;
     if (cfg->validation.enable)
         add(&sizes, length);
@@ -225,12 +225,12 @@ static int check_shared_layers(const struct tt_config *cfg, int64_t experts)
         return 0;
     add_expert_degrees(experts, tp, &works);
     if (works.size)
-        rc = tt_fail_key(TT_EUSAGE, TT_KEY_EP_DEGREE,
+        rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.expert_parallel_degree),
                          "%" PRId64 ", wanted a multiple of tensor_parallel_degree %" PRId64
                          ", which does not divide experts\nhelp: what works: %s",
                          cfg->parallelism.expert_parallel_degree, tp, works.text);
     else
-        rc = tt_fail_key(TT_EUSAGE, TT_KEY_TP_DEGREE,
+        rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.tensor_parallel_degree),
                          "%" PRId64 " ranks cannot share %" PRId64 " experts, which are not divided themselves\nhelp: "
                          "set it to a divisor of %" PRId64 ", and expert_parallel_degree to a multiple of it",
                          tp, experts, experts);
@@ -247,13 +247,13 @@ static int check_experts(const struct tt_config *cfg, const struct tt_model *mod
     if (rc < 0 || degree == 1)
         return rc;
     if (experts == 0)
-        return tt_fail_key(TT_EUSAGE, TT_KEY_EP_DEGREE,
+        return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.expert_parallel_degree),
                            "%" PRId64 ", but %s has no experts\nhelp: set it to 1, or choose a model with experts",
                            degree, model->title);
     if (experts % degree == 0)
         return 0;
     add_expert_degrees(experts, 1, &works);
-    rc = tt_fail_key(TT_EUSAGE, TT_KEY_EP_DEGREE,
+    rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.expert_parallel_degree),
                      "%" PRId64 " ranks cannot share %" PRId64 " experts\nhelp: what works: %s", degree, experts,
                      works.text);
     tt_text_release(&works);
@@ -277,11 +277,11 @@ static int check_undivided(const struct tt_config *cfg, const struct tt_model *m
     const struct {
         enum tt_key key;
         int64_t degree;
-    } ways[] = {{TT_KEY_TP_DEGREE, cfg->parallelism.tensor_parallel_degree},
-                {TT_KEY_EXACT_TP_DEGREE, cfg->parallelism.exact_tensor_parallel_degree},
-                {TT_KEY_CP_DEGREE, cfg->parallelism.context_parallel_degree},
-                {TT_KEY_EXACT_CP_DEGREE, cfg->parallelism.exact_context_parallel_degree},
-                {TT_KEY_EP_DEGREE, cfg->parallelism.expert_parallel_degree}};
+    } ways[] = {{TT_KEY(parallelism.tensor_parallel_degree), cfg->parallelism.tensor_parallel_degree},
+                {TT_KEY(parallelism.exact_tensor_parallel_degree), cfg->parallelism.exact_tensor_parallel_degree},
+                {TT_KEY(parallelism.context_parallel_degree), cfg->parallelism.context_parallel_degree},
+                {TT_KEY(parallelism.exact_context_parallel_degree), cfg->parallelism.exact_context_parallel_degree},
+                {TT_KEY(parallelism.expert_parallel_degree), cfg->parallelism.expert_parallel_degree}};
 
     for (size_t i = 0; model->row->undivided && i < sizeof ways / sizeof *ways; i++)
         if (ways[i].degree > 1)
@@ -294,10 +294,11 @@ static int check_undivided(const struct tt_config *cfg, const struct tt_model *m
 
 int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *model)
 {
-    struct way tp = {TT_KEY_TP_DEGREE, TT_KEY_EXACT_TP_DEGREE, cfg->parallelism.tensor_parallel_degree,
-                     cfg->parallelism.exact_tensor_parallel_degree, "layer"};
-    struct way cp = {TT_KEY_CP_DEGREE, TT_KEY_EXACT_CP_DEGREE, cfg->parallelism.context_parallel_degree,
-                     cfg->parallelism.exact_context_parallel_degree, "sequence"};
+    struct way tp = {TT_KEY(parallelism.tensor_parallel_degree), TT_KEY(parallelism.exact_tensor_parallel_degree),
+                     cfg->parallelism.tensor_parallel_degree, cfg->parallelism.exact_tensor_parallel_degree, "layer"};
+    struct way cp = {TT_KEY(parallelism.context_parallel_degree), TT_KEY(parallelism.exact_context_parallel_degree),
+                     cfg->parallelism.context_parallel_degree, cfg->parallelism.exact_context_parallel_degree,
+                     "sequence"};
     struct sizes layer = sizes_of_layer(cfg, model, 1), sequence = sizes_of_sequence(cfg, model, grains_of(&tp));
     int rc = 0;
 
@@ -331,9 +332,10 @@ int tt_job_pipeline_microbatches(const struct tt_config *cfg, int *ret_microbatc
     }
     for (int64_t n = 1; n <= size && n <= local; n++)
         best = local % n == 0 ? n : best;
-    return tt_fail_key(TT_EUSAGE, TT_KEY_PP_MICROBATCH_SIZE,
+    return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_microbatch_size),
                        "%" PRId64 " does not divide %s, which is %" PRId64 "\nhelp: set %s to %" PRId64, size,
-                       tt_key_name(TT_KEY_LOCAL_BATCH), local, tt_key_name(TT_KEY_PP_MICROBATCH_SIZE), best);
+                       TT_KEY_NAME(training.local_batch_size), local,
+                       TT_KEY_NAME(parallelism.pipeline_parallel_microbatch_size), best);
 }
 
 int tt_job_pipeline_split(const struct tt_config *cfg, int n_layers, struct tt_stage_split *ret_split)

@@ -180,8 +180,9 @@ out:
 /* Keys that may differ, since they belong to a rank or a host. Their effect on the run is compared where it matters. */
 static bool is_local(const char *path)
 {
-    static const char *const local[] = {"parallelism.threads_per_rank", "parallelism.memory_limit",
-                                        "parallelism.machine_file", "dataloader.cache_dir"};
+    static const char *const local[] = {TT_KEY_NAME(parallelism.threads_per_rank),
+                                        TT_KEY_NAME(parallelism.memory_limit), TT_KEY_NAME(parallelism.machine_file),
+                                        TT_KEY_NAME(dataloader.cache_dir)};
 
     for (size_t i = 0; i < sizeof local / sizeof *local; i++)
         if (strcmp(path, local[i]) == 0)

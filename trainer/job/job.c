@@ -98,7 +98,7 @@ int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine)
 
     *ret_machine = tt_machine_builtin();
     if (path && (rc = tt_machine_load(path, ret_machine)) < 0)
-        return tt_fail_key(rc, TT_KEY_MACHINE_FILE, "%s", tt_error_message());
+        return tt_fail_key(rc, TT_KEY(parallelism.machine_file), "%s", tt_error_message());
     return 0;
 }
 
@@ -152,13 +152,13 @@ out:
 
 const char *tt_job_policy_name(const struct tt_config *cfg)
 {
-    return tt_config_choice_word(tt_config_row_find("checkpoint.save_policy")->choices,
+    return tt_config_choice_word(tt_config_row(TT_KEY(checkpoint.save_policy))->choices,
                                  (int)cfg->checkpoint.save_policy);
 }
 
 const char *tt_job_filter_name(const struct tt_config *cfg)
 {
-    return tt_config_choice_word(tt_config_row_find("checkpoint.filter")->choices, (int)cfg->checkpoint.filter);
+    return tt_config_choice_word(tt_config_row(TT_KEY(checkpoint.filter))->choices, (int)cfg->checkpoint.filter);
 }
 
 int tt_job_policy(const struct tt_config *cfg, const struct tt_ckpt_policy **ret_policy)
@@ -268,7 +268,7 @@ static int add_pipeline(const struct tt_config *cfg, struct tt_job *job)
     TT_TRY(tt_job_pipeline_split(cfg, (int)job->model->dims.n_layers, &split));
     TT_TRY(tt_job_pipeline_new(cfg, split.n_stages, run, &job->pipeline));
     if (cfg->training.gradient_sync == TT_SYNC_LAST_MICROBATCH && !tt_pipeline_ascends(job->pipeline))
-        TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY_GRADIENT_SYNC,
+        TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(training.gradient_sync),
                            "last_microbatch, but %s computes backward in another order than that of the microbatches\n"
                            "help: use every_run, every_microbatch or auto",
                            tt_pipeline_row_name(job->pipeline)));
@@ -362,11 +362,12 @@ void tt_job_readers_text(const struct tt_job *job, struct tt_text *out)
 void tt_job_policies_text(const struct tt_config *cfg, struct tt_text *out)
 {
     static const struct {
-        const char *name, *path;
+        const char *name;
+        enum tt_key key;
     } policies[] = {
-        {"wrap", "parallelism.fsdp_wrap_policy"},    {"reshard", "parallelism.fsdp_reshard_after_forward"},
-        {"engine", "parallelism.fsdp_engine"},       {"prefetch", "parallelism.fsdp_prefetch"},
-        {"gradient sync", "training.gradient_sync"},
+        {"wrap", TT_KEY(parallelism.fsdp_wrap_policy)},    {"reshard", TT_KEY(parallelism.fsdp_reshard_after_forward)},
+        {"engine", TT_KEY(parallelism.fsdp_engine)},       {"prefetch", TT_KEY(parallelism.fsdp_prefetch)},
+        {"gradient sync", TT_KEY(training.gradient_sync)},
     };
     static const char *const recomputes[] = {[TT_RECOMPUTE_NONE] = "none",
                                              [TT_RECOMPUTE_FULL] = "full",
@@ -375,8 +376,8 @@ void tt_job_policies_text(const struct tt_config *cfg, struct tt_text *out)
 
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         tt_text_add(out, "%s%s ", i ? ", " : "", policies[i].name);
-        tt_config_value_text(cfg, tt_config_row_find(policies[i].path), out);
+        tt_config_value_text(cfg, tt_config_row(policies[i].key), out);
     }
     tt_text_add(out, ", recompute %s, parameters ", recomputes[recompute_of(cfg).mode]);
-    tt_config_value_text(cfg, tt_config_row_find("training.mixed_precision_param"), out);
+    tt_config_value_text(cfg, tt_config_row(TT_KEY(training.mixed_precision_param)), out);
 }

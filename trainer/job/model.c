@@ -108,7 +108,7 @@ out:
 int tt_job_adopt_folder(struct tt_config *cfg)
 {
     const char *assets = cfg->model.hf_assets_path, *path = cfg->checkpoint.initial_load_path;
-    const char *origin = path ? "checkpoint.initial_load_path" : "model.hf_assets_path";
+    const char *origin = path ? TT_KEY_NAME(checkpoint.initial_load_path) : TT_KEY_NAME(model.hf_assets_path);
     bool is_hf = false, has_config = true, has_tokenizer = false;
     int rc = 0;
 
@@ -122,12 +122,12 @@ int tt_job_adopt_folder(struct tt_config *cfg)
     TT_TRY(has_file(path, "tokenizer.json", &has_tokenizer));
     if (assets)
         TT_TRY(has_file(assets, "config.json", &has_config));
-    if (is_default(tt_config_origin(cfg, "checkpoint.initial_load_in_hf")))
-        TT_TRY(tt_config_adopt(cfg, "checkpoint.initial_load_in_hf", "true", origin));
-    if (has_config && is_default(tt_config_origin(cfg, "model.flavor")))
-        TT_TRY(tt_config_adopt(cfg, "model.flavor", "hf", origin));
+    if (is_default(tt_config_origin(cfg, TT_KEY(checkpoint.initial_load_in_hf))))
+        TT_TRY(tt_config_adopt(cfg, TT_KEY(checkpoint.initial_load_in_hf), "true", origin));
+    if (has_config && is_default(tt_config_origin(cfg, TT_KEY(model.flavor))))
+        TT_TRY(tt_config_adopt(cfg, TT_KEY(model.flavor), "hf", origin));
     if (!assets && (has_tokenizer || strcmp(cfg->model.flavor, "hf") == 0))
-        TT_TRY(tt_config_adopt(cfg, "model.hf_assets_path", path, origin));
+        TT_TRY(tt_config_adopt(cfg, TT_KEY(model.hf_assets_path), path, origin));
 out:
     return rc;
 }
@@ -138,12 +138,12 @@ int tt_job_adopt_family(struct tt_config *cfg)
     char *origin;
     int rc;
 
-    if (strcmp(cfg->model.flavor, "hf") != 0 || !folder || !is_default(tt_config_origin(cfg, "model.name")))
+    if (strcmp(cfg->model.flavor, "hf") != 0 || !folder || !is_default(tt_config_origin(cfg, TT_KEY(model.name))))
         return 0;
     if ((rc = tt_model_hf_name(folder, &name)) < 0)
         return rc;
     origin = tt_format("%s%s", folder, tt_gguf_is_path(folder) ? "" : "/config.json");
-    rc = tt_config_adopt(cfg, "model.name", name, origin);
+    rc = tt_config_adopt(cfg, TT_KEY(model.name), name, origin);
     tt_free(origin);
     return rc;
 }
@@ -246,7 +246,7 @@ static int adopt_rows(struct tt_config *cfg, int64_t rows, const struct tt_token
                       tt_text_count(count, sizeof count, tokens), rows > tokens ? ", padded to a multiple of 64" : "");
     }
     (void)snprintf(size, sizeof size, "%lld", (long long)rows);
-    rc = tt_config_adopt(cfg, "model.vocab_size", size, origin);
+    rc = tt_config_adopt(cfg, TT_KEY(model.vocab_size), size, origin);
     tt_free(origin);
     tt_free(from);
     return rc;
@@ -293,34 +293,35 @@ int tt_job_resolve_model(struct tt_config *cfg, const struct tt_model *model)
 {
     const struct tt_model_dims *d = &model->dims;
     const struct {
-        const char *key;
+        enum tt_key key;
         int64_t value;
     } ints[] = {
-        {"model.dim", d->dim},
-        {"model.n_layers", d->n_layers},
-        {"model.n_heads", d->n_heads},
-        {"model.n_kv_heads", d->n_kv_heads},
-        {"model.head_dim", d->head_dim},
-        {"model.ffn_dim", d->ffn_dim},
-        {"model.vocab_size", d->vocab_size},
-        {"model.tie_embeddings", d->tied == 1},
+        {TT_KEY(model.dim), d->dim},
+        {TT_KEY(model.n_layers), d->n_layers},
+        {TT_KEY(model.n_heads), d->n_heads},
+        {TT_KEY(model.n_kv_heads), d->n_kv_heads},
+        {TT_KEY(model.head_dim), d->head_dim},
+        {TT_KEY(model.ffn_dim), d->ffn_dim},
+        {TT_KEY(model.vocab_size), d->vocab_size},
+        {TT_KEY(model.tie_embeddings), d->tied == 1},
     };
     int rc = 0;
 
     for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++)
         TT_TRY(tt_config_set_flavor_int(cfg, ints[i].key, ints[i].value));
-    TT_TRY(tt_config_set_flavor_real(cfg, "model.norm_eps", tt_hf_decimal(d->norm_eps)));
+    TT_TRY(tt_config_set_flavor_real(cfg, TT_KEY(model.norm_eps), tt_hf_decimal(d->norm_eps)));
     if (model->row->learned_positions)
         goto out; /* the RoPE keys stay null */
-    TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_theta", d->rope.theta));
-    TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.factor", d->rope.factor > 0.0 ? d->rope.factor : 1.0));
+    TT_TRY(tt_config_set_flavor_real(cfg, TT_KEY(model.rope_theta), d->rope.theta));
+    TT_TRY(
+        tt_config_set_flavor_real(cfg, TT_KEY(model.rope_scaling.factor), d->rope.factor > 0.0 ? d->rope.factor : 1.0));
     /* the others have other numbers, which are not keys, or none */
     if (d->rope.factor > 0.0 && d->rope.beta_fast == 0.0 && !d->rope.linear && !d->rope.dynamic) {
-        TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.low_freq_factor", d->rope.low_freq_factor));
-        TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.high_freq_factor", d->rope.high_freq_factor));
+        TT_TRY(tt_config_set_flavor_real(cfg, TT_KEY(model.rope_scaling.low_freq_factor), d->rope.low_freq_factor));
+        TT_TRY(tt_config_set_flavor_real(cfg, TT_KEY(model.rope_scaling.high_freq_factor), d->rope.high_freq_factor));
     }
     if (d->rope.factor > 0.0 && !d->rope.linear) {
-        TT_TRY(tt_config_set_flavor_int(cfg, "model.rope_scaling.original_max", (int64_t)d->rope.original_max));
+        TT_TRY(tt_config_set_flavor_int(cfg, TT_KEY(model.rope_scaling.original_max), (int64_t)d->rope.original_max));
     }
 out:
     return rc;

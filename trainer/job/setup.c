@@ -51,7 +51,7 @@ json_t *tt_setup_kernels_json(const struct tt_setup *setup)
 
 const char *tt_setup_sync_word(enum tt_sync_choice sync)
 {
-    return tt_config_choice_word(tt_config_row_find("training.gradient_sync")->choices, (int)sync);
+    return tt_config_choice_word(tt_config_row(TT_KEY(training.gradient_sync))->choices, (int)sync);
 }
 
 const char *tt_setup_recorded_sync(const json_t *meta)

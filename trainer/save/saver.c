@@ -140,7 +140,7 @@ static json_t *data_json(const struct tt_config *cfg, const struct tt_train_data
                                               json_sprintf("%016" PRIx64, data->part[i].dataset->ref.info.digest),
                                               "share", (json_int_t)data->mixture.share[i]));
     return json_pack("{s:o, s:I, s:I, s:b, s:o, s:o, s:s*, s:o*, s:o*, s:s*, s:o*}", "dataset",
-                     tt_config_value_json(cfg, tt_config_row_find("training.dataset")), "seq_len",
+                     tt_config_value_json(cfg, tt_config_row(TT_KEY(training.dataset))), "seq_len",
                      (json_int_t)cfg->training.seq_len, "seed", (json_int_t)cfg->dataloader.seed, "shuffle",
                      cfg->dataloader.shuffle, "digest", json_sprintf("%016" PRIx64, tt_train_data_digest(data)),
                      "tokenizer", json_sprintf("%016" PRIx64, first->tokenizer_hash), "unicode",

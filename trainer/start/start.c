@@ -181,7 +181,7 @@ static int check_split(const struct tt_config *cfg, const json_t *data)
     if (then == now)
         return 0;
     return tt_fail_key(
-        TT_EDATA, TT_KEY_VALIDATION_SPLIT,
+        TT_EDATA, TT_KEY(validation.split),
         "the checkpoint was trained with validation.split %.10g%%, this run has %.10g%%: other documents "
         "would be held out, and the position in the data would mean other samples\nhelp: set "
         "validation.split=%.10g%%; or, to start the data over, "
@@ -433,7 +433,7 @@ static int leave_out_foreign(const char *path, const json_t *meta, unsigned *ski
         return tt_fail(TT_EDATA,
                        "'%s' does not say how many steps were done (train_state.step)\nhelp: set %s: [train_state, "
                        "lr_scheduler, optimizer], or checkpoint.initial_load_model_only: true",
-                       path, tt_key_name(TT_KEY_EXCLUDE_FROM_LOADING));
+                       path, TT_KEY_NAME(checkpoint.exclude_from_loading));
     if (!(*skip & TT_SKIP_DATALOADER))
         tt_note("'%s' is a PyTorch checkpoint: the position of its data loader is not used, so the data begins with "
                 "the first sample",
@@ -465,7 +465,8 @@ static void describe_random(const struct tt_config *cfg, struct tt_start *start)
 static int initial_skip(const struct tt_config *cfg, unsigned *ret_skip)
 {
     int rc = tt_job_skip_flags(cfg, ret_skip);
-    enum tt_key key = cfg->checkpoint.initial_load_extend_vocabulary ? TT_KEY_EXTEND_VOCABULARY : TT_KEY_LEAVE_OUT;
+    enum tt_key key = cfg->checkpoint.initial_load_extend_vocabulary ? TT_KEY(checkpoint.initial_load_extend_vocabulary)
+                                                                     : TT_KEY(checkpoint.initial_load_leave_out);
 
     /* these are not Hugging Face's weights */
     if (cfg->checkpoint.initial_load_extend_vocabulary || cfg->checkpoint.initial_load_leave_out.n)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CONFIG_CHOICES_H
-#define TT_CONFIG_CHOICES_H
+#ifndef TT_KEYS_CHOICES_H
+#define TT_KEYS_CHOICES_H
 
 /**
  * The words that configuration keys choose from. Each list is one set: X(constant, "word") is a choice, ALIAS(constant,
