@@ -288,9 +288,9 @@ static double next_rate(const struct tt_copying *c)
         .warmup_steps = count(c, "lr_scheduler", "warmup_steps", 0),
         .total_steps = count(c, "lr_scheduler", "total_steps", count(c, "training", "steps", 1)),
         .decay_ratio = real(c, "lr_scheduler", "decay_ratio", NAN),
-        .decay = decay && strcmp(decay, "sqrt") == 0     ? TT_LR_SQRT
-                 : decay && strcmp(decay, "cosine") == 0 ? TT_LR_COSINE
-                                                         : TT_LR_LINEAR,
+        .decay = decay && strcmp(decay, "sqrt") == 0     ? TT_DECAY_SQRT
+                 : decay && strcmp(decay, "cosine") == 0 ? TT_DECAY_COSINE
+                                                         : TT_DECAY_LINEAR,
         .min_factor = real(c, "lr_scheduler", "min_lr_factor", 0.0),
     };
 

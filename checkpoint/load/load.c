@@ -30,7 +30,7 @@ struct attempt {
     const struct tt_mesh *mesh;
     const struct tt_ckpt_state *state; /* NULL: examine the checkpoint without loading */
     unsigned skip;
-    enum tt_ckpt_reading reading;
+    enum tt_load_choice reading;
     const struct tt_ckpt_request *request; /* its accept is called; may be NULL */
 };
 
@@ -368,7 +368,7 @@ static bool reads_tensor(const struct attempt *attempt, const struct tt_ckpt_chu
 {
     if (!tt_placement_has(attempt->mesh, &c->placement, rank))
         return tt_box_volume(&c->part) > 0;
-    return attempt->reading == TT_READ_ALL || tt_placement_copy(attempt->mesh, &c->placement, rank) == 0;
+    return attempt->reading == TT_LOAD_ALL || tt_placement_copy(attempt->mesh, &c->placement, rank) == 0;
 }
 
 /* Reads this rank's part of one tensor. */
@@ -376,7 +376,7 @@ static int read_tensor(struct tt_source *source, const struct attempt *attempt, 
                        const struct tt_manifest_tensor *t, const struct tt_ckpt_chunk *c, int turn)
 {
     const struct tt_mesh *mesh = attempt->mesh;
-    int copies = attempt->reading == TT_READ_ONCE ? 1 : tt_placement_copies(mesh, &c->placement), rc = 0;
+    int copies = attempt->reading == TT_LOAD_ONCE ? 1 : tt_placement_copies(mesh, &c->placement), rc = 0;
 
     if (!reads_tensor(attempt, c, rank))
         return 0;
@@ -462,7 +462,7 @@ static int load_one(struct tt_comm *comm, const char *path, enum tt_path_kind ki
     TT_TRY(
         tt_patience_work(comm, reads(attempt, comm->rank), read_all, &(struct reading){source, attempt, comm->rank}));
     *ret_damaged = false;
-    if (attempt->reading == TT_READ_ONCE)
+    if (attempt->reading == TT_LOAD_ONCE)
         TT_TRY(tt_parts_share(comm, attempt->mesh, attempt->state, (attempt->skip & TT_SKIP_OPTIMIZER) != 0));
     *ret_meta = json_incref(source->manifest.meta);
 out:
@@ -473,7 +473,7 @@ out:
 
 /* Loads the checkpoint that the path means at the moment. */
 static int find_and_load(struct tt_comm *comm, const struct tt_mesh *mesh, const char *path,
-                         enum tt_ckpt_reading reading, unsigned *skip, const struct tt_ckpt_state *state,
+                         enum tt_load_choice reading, unsigned *skip, const struct tt_ckpt_state *state,
                          json_t **ret_meta)
 {
     struct tt_step_place place = {0};
@@ -504,7 +504,7 @@ out:
     return rc;
 }
 
-int tt_ckpt_load(struct tt_comm *comm, const struct tt_mesh *mesh, const char *path, enum tt_ckpt_reading reading,
+int tt_ckpt_load(struct tt_comm *comm, const struct tt_mesh *mesh, const char *path, enum tt_load_choice reading,
                  unsigned *skip, const struct tt_ckpt_state *state, json_t **ret_meta)
 {
     struct tt_patience patience = tt_patience_begin(comm, "loading a checkpoint");

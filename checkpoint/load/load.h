@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/comm/comm.h"
+#include "core/keys/choices.h"
 
 /**
  * Loads a checkpoint into any number of ranks and any sharding. Rank 0 reads the manifest and passes it on. Exactly one
@@ -19,16 +20,10 @@
  * the same result.
  */
 
-/** Which ranks read the rows that several replicas hold (checkpoint.load_policy). */
-enum tt_ckpt_reading {
-    TT_READ_ONCE, /* the first replica, which passes them on */
-    TT_READ_ALL,  /* every replica */
-};
-
 /** A request to resume. */
 struct tt_ckpt_request {
     struct tt_line_request line;
-    enum tt_ckpt_reading reading;
+    enum tt_load_choice reading; /* which ranks read the rows that several replicas hold */
     bool as_asked; /* even if the line of the newest step began with this request; for runs that save nothing */
     /* May refuse a step before its tensors are examined, and may add to what is skipped. NULL: accepts every step.
      * Local, on every rank. A refusal is final: no older step is tried. */
@@ -72,7 +67,7 @@ int tt_ckpt_resume(struct tt_comm *comm, const struct tt_mesh *mesh, const char 
  * files with titan's names and no manifest (then with TT_SKIP_OPTIMIZER). If it has none of the optional tensors of
  * state, these keep their values. Adds to skip what was left out. ret_meta as above; NULL without a manifest.
  */
-int tt_ckpt_load(struct tt_comm *comm, const struct tt_mesh *mesh, const char *path, enum tt_ckpt_reading reading,
+int tt_ckpt_load(struct tt_comm *comm, const struct tt_mesh *mesh, const char *path, enum tt_load_choice reading,
                  unsigned *skip, const struct tt_ckpt_state *state, json_t **ret_meta) TT_MUST_CHECK;
 
 /**

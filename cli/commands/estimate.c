@@ -166,7 +166,7 @@ static void add_row(struct tt_columns *table, const struct tt_estimate_row *r)
 }
 
 static const char *const init_words[TT_INIT_MODES] = {
-    [TT_INIT_SHARDS] = "meta", [TT_INIT_WHOLE] = "full", [TT_INIT_UNITS] = "layerwise"};
+    [TT_INIT_META] = "meta", [TT_INIT_FULL] = "full", [TT_INIT_LAYERWISE] = "layerwise"};
 
 /* Prints what a rank holds while the weights are made. The policies do not matter there, so there is one row per
  * number of ranks. */

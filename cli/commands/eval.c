@@ -296,7 +296,7 @@ static int open_dataset(struct run *r, struct tt_comm *comm, int i)
                                       .vocab_size = r->weights.model->dims.vocab_size,
                                       .seq_len = r->seq_len,
                                       .documents = cfg->training.document_mask,
-                                      .longs = (enum tt_long_conversations)cfg->dataloader.long_conversations,
+                                      .longs = cfg->dataloader.long_conversations,
                                       .split = cfg->validation.split,
                                       .held_out = cfg->validation.split > 0.0};
     int rc = tt_train_data_open(comm, &o, &r->data[i]);

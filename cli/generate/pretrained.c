@@ -219,7 +219,7 @@ int tt_pretrained_load(struct tt_comm *comm, const struct tt_mesh *mesh, const s
     if (w->is_hf)
         rc = tt_hf_load(comm, w->path, NULL, w->model, &model);
     else
-        rc = tt_ckpt_load(comm, mesh, w->path, TT_READ_ONCE, &skip, &model, &meta);
+        rc = tt_ckpt_load(comm, mesh, w->path, TT_LOAD_ONCE, &skip, &model, &meta);
     json_decref(meta);
     tt_free(model.model);
     return rc;

@@ -244,7 +244,7 @@ static int find_answer(struct tt_packs *p, int64_t document, bool *ret_found)
 }
 
 /* Decides whether a conversation is used. */
-static int choose(struct tt_packs *p, int64_t document, enum tt_long_conversations longs, bool *ret_used)
+static int choose(struct tt_packs *p, int64_t document, enum tt_long_choice longs, bool *ret_used)
 {
     int64_t n = length_of(p->dataset, document);
     int rc = 0;
@@ -253,10 +253,10 @@ static int choose(struct tt_packs *p, int64_t document, enum tt_long_conversatio
     if (n <= p->seq_len)
         return 0;
     p->n_long++;
-    if (longs == TT_LONG_REFUSED)
+    if (longs == TT_LONG_ERROR)
         return fail_long(p, document);
     *ret_used = false;
-    if (longs == TT_LONG_TRUNCATED)
+    if (longs == TT_LONG_TRUNCATE)
         rc = find_answer(p, document, ret_used);
     p->n_truncated += *ret_used;
     return rc;
@@ -273,10 +273,10 @@ static int fail_empty(const struct tt_packs *p)
 
 /*
  * Packs `documents` of the dataset, which must outlive the packs. The caller zero-initialises and releases the packs,
- * also after an error. TT_EDATA for a long conversation with TT_LONG_REFUSED, and if none is left.
+ * also after an error. TT_EDATA for a long conversation with TT_LONG_ERROR, and if none is left.
  */
 static int packs_init(struct tt_packs *packs, const struct tt_dataset *dataset, const struct tt_documents *documents,
-                      int64_t seq_len, enum tt_long_conversations longs)
+                      int64_t seq_len, enum tt_long_choice longs)
 {
     int64_t n = documents->n, used = seq_len; /* tokens of the last sample */
     int rc = 0;

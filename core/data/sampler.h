@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/data/dataset.h"
+#include "core/keys/choices.h"
 
 /**
  * Which documents of a dataset (or conversations, of chat data) are held out of training, to validate on. It depends on
@@ -51,12 +52,6 @@ struct tt_documents {
  * one that does not fit begins the next sample. So which conversations a sample has depends on nothing but the data and
  * seq_len, and an epoch has the same number of samples whatever their order. The rest of a sample is padding.
  */
-enum tt_long_conversations {
-    TT_LONG_TRUNCATED, /* their first seq_len tokens are used, unless they have nothing to learn */
-    TT_LONG_DROPPED,
-    TT_LONG_REFUSED,
-};
-
 struct tt_packs {
     const struct tt_dataset *dataset;
     int64_t seq_len;
@@ -127,7 +122,7 @@ struct tt_sampler_options {
     bool shuffle;
     bool repeat;    /* start over after each epoch; else TT_EDATA after the first */
     bool documents; /* positions are wanted; TT_EUSAGE if the dataset does not say where its documents begin */
-    enum tt_long_conversations longs; /* for a dataset with a mask */
+    enum tt_long_choice longs; /* for a dataset with a mask */
     uint64_t seed;
     const struct tt_holdout *holdout; /* NULL: the samples are of all documents; needed only by tt_sampler_new */
     bool held_out;                    /* of the documents that are held out, not of the others */

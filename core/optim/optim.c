@@ -119,16 +119,16 @@ static int64_t min64(int64_t a, int64_t b)
 }
 
 /* The factor of the rate at `progress` in (0, 1] of the decay. */
-static double decayed(enum tt_decay decay, double progress)
+static double decayed(enum tt_decay_choice decay, double progress)
 {
     static const double pi = 3.14159265358979323846;
 
     switch (decay) {
-    case TT_LR_SQRT:
+    case TT_DECAY_SQRT:
         return 1.0 - sqrt(progress);
-    case TT_LR_COSINE:
+    case TT_DECAY_COSINE:
         return 0.5 * (1.0 + cos(pi * progress));
-    case TT_LR_LINEAR:
+    case TT_DECAY_LINEAR:
         break;
     }
     return 1.0 - progress;

@@ -89,15 +89,13 @@ int64_t tt_orthogonalize_scratch_bytes(int64_t rows, int64_t columns, int thread
 
 /* --- the learning rate --- */
 
-enum tt_decay { TT_LR_LINEAR, TT_LR_SQRT, TT_LR_COSINE };
-
 /* torchtitan's warm-up, stable, decay schedule. */
 struct tt_lr_schedule {
     double base;
     int64_t warmup_steps;
     int64_t total_steps;
     double decay_ratio; /* NaN: all steps after the warm-up decay */
-    enum tt_decay decay;
+    enum tt_decay_choice decay;
     double min_factor;
 };
 

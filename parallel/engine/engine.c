@@ -598,7 +598,7 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
     usage.run_microbatches = lowering.run_microbatches;
     tt_fsdp_schedule(&fsdp, &schedule);
     TT_TRY(tt_program_new(&lowering, &schedule, &track->program));
-    if (mode == TT_GRAPH_TRAIN && e->options.scheduler == TT_SCHEDULER_PLANNED)
+    if (mode == TT_GRAPH_TRAIN && e->options.scheduler == TT_ENGINE_PLANNED)
         TT_TRY(plan_ahead(&e->options, e->layout, &lowering, &usage, step_limit(e, track->program), &track->program));
 out:
     tt_schedule_release(&schedule);
@@ -677,7 +677,7 @@ static int new_engine(const struct tt_engine_options *options, struct tt_comm *c
     if (options->validation_batch) /* first, since training gets what it leaves of the memory limit */
         TT_TRY(
             plan_track(e, TT_GRAPH_VALIDATE, options->validation_batch, options->validation_seq_len, 1, &e->validate));
-    if (options->local_batch && options->scheduler == TT_SCHEDULER_PLANNED && first_that_shares(e) != rank)
+    if (options->local_batch && options->scheduler == TT_ENGINE_PLANNED && first_that_shares(e) != rank)
         TT_TRY(plan_like_first(e));
     else if (options->local_batch)
         TT_TRY(plan_track(e, TT_GRAPH_TRAIN, options->local_batch, options->seq_len, options->microbatches, &e->train));
@@ -820,7 +820,7 @@ int tt_engine_init_params(struct tt_engine *e, uint64_t seed)
                                    e->state.array[TT_STATE_PARAM]);
 }
 
-int64_t tt_engine_init_bytes(const struct tt_engine *e, enum tt_init how)
+int64_t tt_engine_init_bytes(const struct tt_engine *e, enum tt_init_choice how)
 {
     struct tt_engine_memory memory = tt_engine_memory(e);
 

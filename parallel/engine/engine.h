@@ -3,6 +3,7 @@
 #define TT_PARALLEL_ENGINE_ENGINE_H
 
 #include "core/comm/comm.h"
+#include "core/keys/choices.h"
 #include "core/models/model.h"
 #include "core/passes/recompute.h"
 #include "core/program/executor.h"
@@ -25,11 +26,6 @@
  * The engine knows neither files nor the configuration, so tests can run it on threads.
  */
 #define TT_MOE_WINDOW 2.0
-
-enum tt_scheduler {
-    TT_SCHEDULER_EAGER,   /* parallel/fsdp/fsdp.h */
-    TT_SCHEDULER_PLANNED, /* parallel/planner/simple_fsdp.h, parallel/planner/planner.h */
-};
 
 /*
  * When the shard ranks reduce-scatter their gradients. A run is one pass of microbatches through the pipeline, or the
@@ -54,7 +50,7 @@ struct tt_engine_options {
     enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 or TT_BF16; see core/ops/step/mixed.h */
     enum tt_dtype shard_dtype; /* of parameters and moments in the state: TT_F32, or the same as param_dtype */
     bool averages;             /* training keeps an EMA of the trained weights (TT_STATE_EMA) */
-    enum tt_init init;
+    enum tt_init_choice init;
     double moe_window; /* ranks that share experts: see struct tt_experts_division; 0: TT_MOE_WINDOW */
     int muon_steps;    /* Newton-Schulz iterations, if Muon trains parameters of the model */
     int threads;       /* of this rank */
@@ -64,7 +60,7 @@ struct tt_engine_options {
     int64_t local_batch, seq_len; /* local_batch 0: only validation, with neither a training step nor moments */
     int microbatches;             /* per rank and step: A */
     int64_t validation_batch, validation_seq_len; /* 0: no validation program */
-    enum tt_scheduler scheduler;
+    enum tt_engine_choice scheduler;
     /*
      * A pipeline over the ranks of TT_GROUP_PP: the places of its stages, and the orders of one run. A step is
      * `microbatches` / pipeline->microbatches runs. Both must outlive the engine. NULL: every rank has the whole model.
@@ -125,7 +121,7 @@ int tt_engine_allocate(struct tt_engine *engine) TT_MUST_CHECK;
 int tt_engine_init_params(struct tt_engine *engine, uint64_t seed) TT_MUST_CHECK;
 
 /** Bytes of one rank while tt_engine_init_params runs with `how`: its buffer, and everything but the step region. */
-int64_t tt_engine_init_bytes(const struct tt_engine *engine, enum tt_init how);
+int64_t tt_engine_init_bytes(const struct tt_engine *engine, enum tt_init_choice how);
 
 /**
  * The global index (0 .. G/local - 1) of this rank's a-th microbatch of a step. See tt_mesh_microbatch.

@@ -168,14 +168,14 @@ static int64_t unit_bytes(const struct tt_model *model, const struct tt_unit *un
     return n * (int64_t)sizeof(float);
 }
 
-int64_t tt_init_buffer_bytes(const struct tt_layout *layout, const struct tt_model *model, enum tt_init how)
+int64_t tt_init_buffer_bytes(const struct tt_layout *layout, const struct tt_model *model, enum tt_init_choice how)
 {
     int64_t bytes = 0;
 
-    for (int u = 0; u < layout->n_units && how != TT_INIT_SHARDS; u++) {
+    for (int u = 0; u < layout->n_units && how != TT_INIT_META; u++) {
         int64_t unit = unit_bytes(model, &layout->units[u]);
 
-        if (how == TT_INIT_WHOLE)
+        if (how == TT_INIT_FULL)
             bytes += unit;
         else if (unit > bytes)
             bytes = unit;
@@ -340,15 +340,15 @@ static int check_rules(const struct tt_model *model)
     return 0;
 }
 
-int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const struct tt_model *model, enum tt_init how,
-                   uint64_t seed, enum tt_dtype dtype, void *const *param)
+int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const struct tt_model *model,
+                   enum tt_init_choice how, uint64_t seed, enum tt_dtype dtype, void *const *param)
 {
     size_t bytes = (size_t)tt_init_buffer_bytes(layout, model, how);
     float *buffer = NULL;
     int rc = 0;
 
     TT_TRY(check_rules(model));
-    if (how == TT_INIT_SHARDS) {
+    if (how == TT_INIT_META) {
         fill_shards(team, layout, model, seed, dtype, param);
         goto out;
     }
@@ -358,9 +358,9 @@ int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const s
                      TT_KEY_NAME(training.init));
         goto out;
     }
-    if (how == TT_INIT_WHOLE)
+    if (how == TT_INIT_FULL)
         fill_whole(team, layout, model, seed, buffer, dtype, param);
-    for (int u = 0; how == TT_INIT_UNITS && u < layout->n_units; u++) {
+    for (int u = 0; how == TT_INIT_LAYERWISE && u < layout->n_units; u++) {
         fill_unit(team, model, &layout->units[u], seed, buffer);
         copy_own_parts(model, &layout->units[u], buffer, dtype, param[u]);
     }

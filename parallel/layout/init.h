@@ -3,23 +3,20 @@
 #define TT_PARALLEL_LAYOUT_INIT_H
 
 #include "core/config/config.h"
+#include "core/keys/choices.h"
 #include "core/models/model.h"
 #include "core/os/team.h"
 #include "core/program/layout.h"
 
 /**
  * Initial values of the parameters. Every element is a function of the seed, the parameter's name and its index, so all
- * ways give the same bits. They differ in the memory that a rank needs in addition to its shards.
+ * ways give the same bits. They differ in the memory that a rank needs in addition to its shards: none (meta); 4 bytes
+ * per parameter of the whole model, from which this rank's parts are copied (full), or of the largest unit (layerwise).
  */
-enum tt_init {
-    TT_INIT_SHARDS, /* directly into the shards: no more memory (training.init meta) */
-    TT_INIT_WHOLE,  /* the whole model, from which this rank's parts are copied: 4 bytes per parameter (full) */
-    TT_INIT_UNITS,  /* the same for one unit at a time: 4 bytes per parameter of the largest unit (layerwise) */
-    TT_INIT_MODES
-};
+enum { TT_INIT_MODES = TT_INIT_LAYERWISE + 1 };
 
 /** Bytes of the buffer that is needed in addition to the shards. */
-int64_t tt_init_buffer_bytes(const struct tt_layout *layout, const struct tt_model *model, enum tt_init how);
+int64_t tt_init_buffer_bytes(const struct tt_layout *layout, const struct tt_model *model, enum tt_init_choice how);
 
 /**
  * Fills this rank's part of every parameter; param[unit] is the flat shard of a unit, of type dtype, TT_F32 or TT_BF16:
@@ -27,8 +24,8 @@ int64_t tt_init_buffer_bytes(const struct tt_layout *layout, const struct tt_mod
  * collective. TT_EINTERNAL, before anything is written, names a parameter without a rule. TT_EFIT if the system refuses
  * the buffer.
  */
-int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const struct tt_model *model, enum tt_init how,
-                   uint64_t seed, enum tt_dtype dtype, void *const *param) TT_MUST_CHECK;
+int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const struct tt_model *model,
+                   enum tt_init_choice how, uint64_t seed, enum tt_dtype dtype, void *const *param) TT_MUST_CHECK;
 
 /**
  * Initial values that replace the family's. A rule is "regex=what". The regular expression is searched for in

@@ -9,6 +9,7 @@
 #include "checkpoint/load/load.h"
 #include "checkpoint/save/save.h"
 #include "core/comm/comm.h"
+#include "core/keys/choices.h"
 #include "parallel/layout/mesh.h"
 
 /**
@@ -51,7 +52,7 @@ struct test_job {
     int flip_tensor;
     int64_t load_step;
     unsigned skip;
-    enum tt_ckpt_reading reading;
+    enum tt_load_choice reading;
     const char *path; /* for test_load */
     int64_t found;    /* test_resume: the step */
     int wrong;        /* ranks whose state was not that of `expect` after a load */

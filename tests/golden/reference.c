@@ -54,12 +54,12 @@ double reference_number(const struct reference *r, const char *what, int step)
     return json_number_value(value);
 }
 
-static enum tt_decay decay_type(const struct reference *r)
+static enum tt_decay_choice decay_type(const struct reference *r)
 {
     const char *name = json_string_value(member(r, "lr_scheduler", "decay_type"));
 
     assert_non_null(name);
-    return strcmp(name, "cosine") == 0 ? TT_LR_COSINE : strcmp(name, "sqrt") == 0 ? TT_LR_SQRT : TT_LR_LINEAR;
+    return strcmp(name, "cosine") == 0 ? TT_DECAY_COSINE : strcmp(name, "sqrt") == 0 ? TT_DECAY_SQRT : TT_DECAY_LINEAR;
 }
 
 static void read_recipe(struct reference *r)

@@ -211,7 +211,7 @@ void fixture_both_must_be(struct train_job job, const struct train_result *wante
         va_list values;
 
         va_start(values, what);
-        job.scheduler = planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+        job.scheduler = planned ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER;
         must_be(&job, wanted, what, values);
         va_end(values);
     }

@@ -186,7 +186,7 @@ static void pipelines_use_what_was_predicted(void **state)
             job.every_run = s % 2; /* with one data rank there is nothing to reduce */
             job.schedule_of_pipe = fixture_schedules[s].schedule;
             job.stages_per_rank = fixture_schedules[s].chunks;
-            job.scheduler = data > 1 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+            job.scheduler = data > 1 ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER;
             must_be_used(&job, tt_pipeline_row(fixture_schedules[s].schedule)->name);
         }
 }
@@ -201,7 +201,7 @@ static const struct {
     {2, 1, 1, 1, 2}, {2, 1, 1, 2, 1}, {2, 1, 2, 1, 2}, {2, 1, 1, 2, 2}, {1, 1, 2, 2, 2},
 };
 
-static void use_mesh(const struct tt_model *model, int m, enum tt_scheduler scheduler)
+static void use_mesh(const struct tt_model *model, int m, enum tt_engine_choice scheduler)
 {
     int data = meshes[m].replicate * meshes[m].shard;
     struct train_job job = train_job_make(model, &world.data, 2 * data, 1, 16);
@@ -228,7 +228,7 @@ static void use_mesh(const struct tt_model *model, int m, enum tt_scheduler sche
 static void every_dimension_uses_what_was_predicted(void **state)
 {
     for (int i = 0; i < 2 * COUNT(meshes); i += sweep_stride())
-        use_mesh(even, i / 2, i % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER);
+        use_mesh(even, i / 2, i % 2 ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER);
 }
 
 /* Ranks that share layers have a latent of a part of the tokens before they gather it. */
@@ -236,7 +236,7 @@ static void latents_use_what_was_predicted(void **state)
 {
     for (int m = 0; m < COUNT(meshes); m++)
         if (meshes[m].tensor > 1 || meshes[m].context > 1)
-            use_mesh(latents, m, m % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER);
+            use_mesh(latents, m, m % 2 ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER);
 }
 
 /* The window for rows of other ranks' tokens is in it, however many there are. */
@@ -244,7 +244,7 @@ static void experts_use_what_was_predicted(void **state)
 {
     for (int m = 0; m < COUNT(meshes); m++)
         if (meshes[m].tensor > 1 || meshes[m].context > 1)
-            use_mesh(experts, m, m % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER);
+            use_mesh(experts, m, m % 2 ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER);
 }
 
 int main(void)

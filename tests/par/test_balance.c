@@ -95,7 +95,7 @@ static void expect_the_same_on_all_layouts(const struct train_job *job, const st
         struct train_job other = *job;
 
         fixture_lay_out(&other, &layouts[i].layout);
-        other.scheduler = layouts[i].planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+        other.scheduler = layouts[i].planned ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER;
         other.recompute = layouts[i].recompute;
         other.wrap = layouts[i].wrap;
         other.gives_up = other.pipe == 1 && i % 2;
@@ -260,7 +260,7 @@ static void biases_move_after_the_decision(void **state)
         int moves = 0;
         bool decided = false;
 
-        job.scheduler = i % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+        job.scheduler = i % 2 ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER;
         job.ranks = 2;
         assert_int_equal(fixture_check(train_job_options(&job, &options)), 0);
         assert_int_equal(fixture_check(tt_engine_new(&options, NULL, 0, &engine)), 0);

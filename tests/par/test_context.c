@@ -135,7 +135,7 @@ static void any_layout_has_the_bits_of_one_rank(void **state)
         vary(i, i >= COUNT(cases), &one, &job);
         assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
         for (int k = sweep_stride() == 1 ? 0 : i % 4; k < 4; k += sweep_stride()) {
-            job.scheduler = k % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+            job.scheduler = k % 2 ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER;
             job.gathers = k / 2;
             if (job.gathers || model != ONE)
                 fixture_must_be(&job, &wanted, "case %d", i);

@@ -162,7 +162,7 @@ static void any_layout_has_the_bits_of_one_rank(void **state)
         vary(i, &one, &job);
         assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
         for (int k = 0; k < (job.context > 1 ? 4 : 2); k++) {
-            job.scheduler = k % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+            job.scheduler = k % 2 ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER;
             job.gathers = k / 2;
             fixture_must_be(&job, &wanted, "case %d", i);
         }

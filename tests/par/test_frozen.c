@@ -95,7 +95,7 @@ static const struct way {
     const char *wrap;
     enum tt_reshard reshard;
     int part;
-    enum tt_scheduler scheduler;
+    enum tt_engine_choice scheduler;
     bool last_microbatch, every_run;
     int n_stages;
     enum tt_recompute_mode recompute;
@@ -105,13 +105,13 @@ static const struct way {
     {"eight, always", .ranks = 8, .replicate = 1, .wrap = "block", .reshard = TT_RESHARD_AFTER_FORWARD_ALWAYS},
     {"HSDP", .ranks = 8, .replicate = 2, .wrap = "block", .last_microbatch = true},
     {"once a step", .ranks = 4, .replicate = 1, .wrap = "block", .every_run = true},
-    {"planned, once a step", .ranks = 4, .replicate = 2, .wrap = "param", .scheduler = TT_SCHEDULER_PLANNED,
+    {"planned, once a step", .ranks = 4, .replicate = 2, .wrap = "param", .scheduler = TT_ENGINE_PLANNED,
      .every_run = true},
     {"DDP", .ranks = 2, .replicate = 2, .wrap = "model"},
     {"parts", .ranks = 4, .replicate = 1, .wrap = "param", .reshard = TT_RESHARD_AFTER_FORWARD_PART, .part = 2},
-    {"planned", .ranks = 4, .replicate = 1, .wrap = "block", .scheduler = TT_SCHEDULER_PLANNED},
-    {"planned, parameters", .ranks = 4, .replicate = 2, .wrap = "param", .scheduler = TT_SCHEDULER_PLANNED},
-    {"planned, last", .ranks = 8, .replicate = 1, .wrap = "size:1k", .scheduler = TT_SCHEDULER_PLANNED,
+    {"planned", .ranks = 4, .replicate = 1, .wrap = "block", .scheduler = TT_ENGINE_PLANNED},
+    {"planned, parameters", .ranks = 4, .replicate = 2, .wrap = "param", .scheduler = TT_ENGINE_PLANNED},
+    {"planned, last", .ranks = 8, .replicate = 1, .wrap = "size:1k", .scheduler = TT_ENGINE_PLANNED,
      .last_microbatch = true},
     {"stages", .ranks = 2, .replicate = 1, .wrap = "block", .n_stages = 2},
     {"recomputed", .ranks = 1, .replicate = 1, .wrap = "block", .recompute = TT_RECOMPUTE_FULL},

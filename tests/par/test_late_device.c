@@ -46,7 +46,7 @@ enum { SEEDS = sizeof seeds / sizeof *seeds };
 static const struct {
     const char *name;
     int ranks, replicate, microbatches;
-    enum tt_scheduler scheduler;
+    enum tt_engine_choice scheduler;
     enum tt_dtype dtype, shards; /* of gathers and reductions; of weights and moments */
     enum tt_recompute_mode recompute;
     enum tt_reshard reshard;
@@ -54,32 +54,31 @@ static const struct {
     enum { EACH, LAST, RUN } sync;
     bool gives_up;
 } cases[] = {
-    {"one rank", 1, 1, 3, TT_SCHEDULER_EAGER, TT_F32, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_DEFAULT, 0, 0,
+    {"one rank", 1, 1, 3, TT_ENGINE_EAGER, TT_F32, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_DEFAULT, 0, 0,
      0},
-    {"rounded", 1, 1, 2, TT_SCHEDULER_EAGER, TT_BF16, TT_F32, TT_RECOMPUTE_OP, TT_RESHARD_AFTER_FORWARD_ALWAYS, 1, 0,
+    {"rounded", 1, 1, 2, TT_ENGINE_EAGER, TT_BF16, TT_F32, TT_RECOMPUTE_OP, TT_RESHARD_AFTER_FORWARD_ALWAYS, 1, 0, 0},
+    {"eager", 2, 1, 2, TT_ENGINE_EAGER, TT_F32, TT_F32, TT_RECOMPUTE_FULL, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 0, 0},
+    {"planned", 2, 1, 2, TT_ENGINE_PLANNED, TT_F32, TT_F32, TT_RECOMPUTE_FULL, TT_RESHARD_AFTER_FORWARD_ALWAYS, 1, 0,
      0},
-    {"eager", 2, 1, 2, TT_SCHEDULER_EAGER, TT_F32, TT_F32, TT_RECOMPUTE_FULL, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 0, 0},
-    {"planned", 2, 1, 2, TT_SCHEDULER_PLANNED, TT_F32, TT_F32, TT_RECOMPUTE_FULL, TT_RESHARD_AFTER_FORWARD_ALWAYS, 1, 0,
+    {"planned sum", 4, 1, 3, TT_ENGINE_PLANNED, TT_F32, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_NEVER, 0, 1,
      0},
-    {"planned sum", 4, 1, 3, TT_SCHEDULER_PLANNED, TT_F32, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_NEVER, 0,
-     1, 0},
-    {"bfloat16", 2, 1, 2, TT_SCHEDULER_EAGER, TT_BF16, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 0,
+    {"bfloat16", 2, 1, 2, TT_ENGINE_EAGER, TT_BF16, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 0,
      0},
-    {"keep", 4, 1, 1, TT_SCHEDULER_EAGER, TT_F32, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_PART, 1, 0, 0},
-    {"keep bfloat16", 4, 1, 2, TT_SCHEDULER_PLANNED, TT_BF16, TT_F32, TT_RECOMPUTE_OP, TT_RESHARD_AFTER_FORWARD_PART, 0,
-     0, 0},
-    {"replicas", 4, 2, 2, TT_SCHEDULER_EAGER, TT_F32, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_DEFAULT, 1, 0,
+    {"keep", 4, 1, 1, TT_ENGINE_EAGER, TT_F32, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_PART, 1, 0, 0},
+    {"keep bfloat16", 4, 1, 2, TT_ENGINE_PLANNED, TT_BF16, TT_F32, TT_RECOMPUTE_OP, TT_RESHARD_AFTER_FORWARD_PART, 0, 0,
      0},
-    {"planned replicas", 4, 2, 2, TT_SCHEDULER_PLANNED, TT_BF16, TT_F32, TT_RECOMPUTE_NONE,
+    {"replicas", 4, 2, 2, TT_ENGINE_EAGER, TT_F32, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_DEFAULT, 1, 0,
+     0},
+    {"planned replicas", 4, 2, 2, TT_ENGINE_PLANNED, TT_BF16, TT_F32, TT_RECOMPUTE_NONE,
      TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 1, 0},
-    {"weights", 1, 1, 2, TT_SCHEDULER_EAGER, TT_BF16, TT_BF16, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 0,
+    {"weights", 1, 1, 2, TT_ENGINE_EAGER, TT_BF16, TT_BF16, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 0,
      0},
-    {"planned weights", 4, 1, 2, TT_SCHEDULER_PLANNED, TT_BF16, TT_BF16, TT_RECOMPUTE_OP, TT_RESHARD_AFTER_FORWARD_PART,
-     1, 0, 0},
-    {"runs", 4, 1, 4, TT_SCHEDULER_EAGER, TT_F32, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_NEVER, 0, RUN, 0},
-    {"planned runs", 2, 1, 4, TT_SCHEDULER_PLANNED, TT_BF16, TT_F32, TT_RECOMPUTE_OP, TT_RESHARD_AFTER_FORWARD_ALWAYS,
-     1, RUN, 0},
-    {"given up", 2, 1, 2, TT_SCHEDULER_EAGER, TT_BF16, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 0,
+    {"planned weights", 4, 1, 2, TT_ENGINE_PLANNED, TT_BF16, TT_BF16, TT_RECOMPUTE_OP, TT_RESHARD_AFTER_FORWARD_PART, 1,
+     0, 0},
+    {"runs", 4, 1, 4, TT_ENGINE_EAGER, TT_F32, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_NEVER, 0, RUN, 0},
+    {"planned runs", 2, 1, 4, TT_ENGINE_PLANNED, TT_BF16, TT_F32, TT_RECOMPUTE_OP, TT_RESHARD_AFTER_FORWARD_ALWAYS, 1,
+     RUN, 0},
+    {"given up", 2, 1, 2, TT_ENGINE_EAGER, TT_BF16, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 0,
      1},
 };
 
@@ -140,7 +139,7 @@ static void shared_experts_give_the_same_bits(void **state)
 
         job.ranks = job.experts = 4;
         job.param_dtype = bf16 ? TT_BF16 : TT_F32;
-        job.scheduler = bf16 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+        job.scheduler = bf16 ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER;
         job.moe_window = 0.1;
         job.balance_coeff = 0.001;
         job.router_losses = (struct tt_router_losses){.sequence = 0.1F, .global_batch = 0.2F};
@@ -337,7 +336,7 @@ static void generate(struct tt_device *device, float *logits)
     assert_int_equal(fixture_check(tt_generator_allocate(g)), 0);
     for (uint64_t seed = 3; seed < 5; seed++) {
         tt_generator_rewind(g, 0);
-        assert_int_equal(tt_init_params(NULL, tt_generator_layout(g), world.odd, TT_INIT_SHARDS, seed, TT_F32,
+        assert_int_equal(tt_init_params(NULL, tt_generator_layout(g), world.odd, TT_INIT_META, seed, TT_F32,
                                         tt_generator_state(g)->array[TT_STATE_PARAM]),
                          0);
         for (int n = 0; n < PROMPT + MORE; n += n ? 1 : PROMPT) {

@@ -97,7 +97,7 @@ static struct train_job job_of(const struct point *p)
     job.wrap = wraps[v[WRAP]];
     job.reshard = reshards[v[RESHARD]];
     job.reshard_part = 2;
-    job.scheduler = v[ENGINE] ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+    job.scheduler = v[ENGINE] ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER;
     job.last_microbatch = v[SYNC];
     job.recompute = recomputes[v[RECOMPUTE]];
     job.prefetch = v[PREFETCH];
@@ -137,7 +137,7 @@ static int64_t payload_formula(const struct train_job *job)
     int64_t S = job->ranks / job->replicate, bytes = 0;
 
     assert_int_equal(fixture_check(train_job_options(job, &options)), 0);
-    options.scheduler = TT_SCHEDULER_EAGER;
+    options.scheduler = TT_ENGINE_EAGER;
     assert_int_equal(fixture_check(tt_engine_new(&options, NULL, 0, &engine)), 0);
     layout = tt_engine_layout(engine);
     for (int u = 0; u < layout->n_units; u++) {
@@ -176,7 +176,7 @@ static void run(const struct point *p)
 
     if (fixture_check(train_job_run(&job, &found)) < 0)
         fail_msg("%s", name_of(p));
-    if (job.scheduler == TT_SCHEDULER_EAGER ? found.payload != formula : found.payload > formula)
+    if (job.scheduler == TT_ENGINE_EAGER ? found.payload != formula : found.payload > formula)
         fail_msg("%s: %lld bytes of payload, the formula gives %lld", name_of(p), (long long)found.payload,
                  (long long)formula);
     if (train_job_is_exact(&job))

@@ -108,7 +108,7 @@ static void must_be_exact(int i)
     job.schedule_of_pipe = schedules[s].schedule;
     job.stages_per_rank = schedules[s].stages_per_rank;
     job.gathers = i / 4 % 2;
-    job.scheduler = planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+    job.scheduler = planned ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER;
     job.recompute = recomputes[recompute];
     job.reshard = reshards[i / 2 % COUNT(reshards)];
     fixture_must_be(&job, &references[m->grains][bf16],

@@ -168,7 +168,7 @@ static void activations_are_those_of_the_formulas(void **state)
 
                 if (train_job_options(&job, &options) < 0) /* the schedule does not have this number */
                     continue;
-                options.scheduler = i == 0 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+                options.scheduler = i == 0 ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER;
                 for (int rank = 0; rank < pipe; rank++)
                     expect_peaks(&options, rank, of->chunks);
                 train_job_options_release(&options);

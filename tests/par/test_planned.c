@@ -82,9 +82,9 @@ static void compare_engines(struct train_job job, const struct train_result *ref
     struct train_result eager, planned;
     const char *difference;
 
-    job.scheduler = TT_SCHEDULER_EAGER;
+    job.scheduler = TT_ENGINE_EAGER;
     run(&job, &eager);
-    job.scheduler = TT_SCHEDULER_PLANNED;
+    job.scheduler = TT_ENGINE_PLANNED;
     run(&job, &planned);
     if ((difference = train_result_difference(&job, &eager, &planned)))
         fail_msg("%s: eager and planned differ in %s", name_of(&job), difference);
@@ -192,7 +192,7 @@ static struct tt_model *model_of(const struct shape *shape)
 }
 
 static struct tt_engine *plan(const struct shape *shape, const struct tt_model *model, int policy, int machine,
-                              enum tt_scheduler scheduler)
+                              enum tt_engine_choice scheduler)
 {
     struct train_job job = job_of(model, (int64_t)shape->ranks * shape->microbatches);
     struct tt_engine_options options;
@@ -224,8 +224,8 @@ static double most_exchanged(const struct shape *shape, int policy, int machine)
 /* Memory is never above eager's, less of it is for exchange, and the step is predicted to be as fast. */
 static void compare_plans(const struct shape *shape, const struct tt_model *model, int policy, int machine)
 {
-    struct tt_engine *engines[2] = {plan(shape, model, policy, machine, TT_SCHEDULER_EAGER),
-                                    plan(shape, model, policy, machine, TT_SCHEDULER_PLANNED)};
+    struct tt_engine *engines[2] = {plan(shape, model, policy, machine, TT_ENGINE_EAGER),
+                                    plan(shape, model, policy, machine, TT_ENGINE_PLANNED)};
     const struct tt_program *eager = tt_engine_program(engines[0]), *planned = tt_engine_program(engines[1]);
     double exchanged = (double)tt_program_exchanged_bytes(planned) / (double)tt_program_exchanged_bytes(eager);
     struct tt_timeline times[2];
@@ -289,7 +289,7 @@ static struct tt_program *plan_within(struct tt_engine *eager, int64_t step_limi
 static void a_limit_out_of_reach_gives_the_least_memory(void **state)
 {
     struct tt_model *model = model_of(&shapes[0]);
-    struct tt_engine *eager = plan(&shapes[0], model, 1, 0, TT_SCHEDULER_EAGER);
+    struct tt_engine *eager = plan(&shapes[0], model, 1, 0, TT_ENGINE_EAGER);
     bool reshard[64];
     struct tt_program *free, *bound;
 

@@ -43,7 +43,7 @@ struct part {
     const char *folder;
     const struct tt_ckpt_policy *policy;
     bool async;
-    enum tt_ckpt_reading reading;
+    enum tt_load_choice reading;
     int saves_at[2]; /* steps */
 };
 
@@ -257,7 +257,7 @@ static void draw_layout(struct train_job *job)
     job->replicate = 1 << draw(2);
     job->ranks = job->pipe * shards * job->replicate;
     n = GLOBAL_BATCH / (shards * job->replicate);
-    job->scheduler = draw(2) ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+    job->scheduler = draw(2) ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER;
     job->schedule_of_pipe = schedules[draw(sizeof schedules / sizeof *schedules)];
     if (job->schedule_of_pipe == TT_PP_DUAL_PIPE_V && n < 2 * job->pipe)
         job->schedule_of_pipe = TT_PP_ZBV_ZERO_BUBBLE;
@@ -271,7 +271,7 @@ static struct part draw_part(bool tied, const char *folder)
     draw_layout(&part.job);
     part.policy = tt_ckpt_policy_row(draw(3));
     part.async = draw(2);
-    part.reading = draw(2) ? TT_READ_ALL : TT_READ_ONCE;
+    part.reading = draw(2) ? TT_LOAD_ALL : TT_LOAD_ONCE;
     return part;
 }
 

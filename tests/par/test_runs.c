@@ -216,7 +216,7 @@ static void experts_are_added_too(void **state)
 
 /* --- traffic and memory --- */
 
-static struct tt_engine *plan(struct train_job job, bool every_run, bool last, enum tt_scheduler scheduler)
+static struct tt_engine *plan(struct train_job job, bool every_run, bool last, enum tt_engine_choice scheduler)
 {
     struct tt_engine_options options;
     struct tt_engine *engine = NULL;
@@ -231,7 +231,7 @@ static struct tt_engine *plan(struct train_job job, bool every_run, bool last, e
 
 static int64_t sent(const struct train_job *job, bool every_run, bool last)
 {
-    struct tt_engine *engine = plan(*job, every_run, last, TT_SCHEDULER_EAGER);
+    struct tt_engine *engine = plan(*job, every_run, last, TT_ENGINE_EAGER);
     int64_t bytes = tt_program_payload(tt_engine_program(engine));
 
     tt_engine_free(engine);
@@ -246,7 +246,7 @@ static void a_run_sends_one_reduction(void **state)
     int64_t reduction = 0;
 
     job.ranks = 4;
-    engine = plan(job, true, false, TT_SCHEDULER_EAGER);
+    engine = plan(job, true, false, TT_ENGINE_EAGER);
     for (int u = 0; u < tt_engine_layout(engine)->n_units; u++)
         reduction += 3 * tt_engine_layout(engine)->units[u].grad_elements * (int64_t)sizeof(float);
     tt_engine_free(engine);
@@ -293,7 +293,7 @@ static void a_run_holds_a_sum_for_each_level(void **state)
             job.schedule_of_pipe = schedules[s];
             job.stages_per_rank = schedules[s] == TT_PP_LOOPED_BFS || schedules[s] == TT_PP_ZBV_ZERO_BUBBLE ? 2 : 1;
             for (int planned = 0; planned < 2; planned++) {
-                engine = plan(job, true, false, planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER);
+                engine = plan(job, true, false, planned ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER);
                 if (whole_gradients(engine) > (double)levels)
                     fail_msg("schedule %d, %d microbatches: %.3g whole gradients, wanted at most %d", s, n,
                              whole_gradients(engine), levels);

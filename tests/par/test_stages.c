@@ -112,7 +112,7 @@ static void must_be_the_bits_of_one_graph(int number, int model, enum orders_kin
     job.n_stages = n_stages;
     job.order = order_of;
     job.order_arg = &pick;
-    job.scheduler = digit(&number, 2) ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+    job.scheduler = digit(&number, 2) ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER;
     job.recompute = recomputes[digit(&number, COUNT(recomputes))];
     job.reshard = reshards[digit(&number, COUNT(reshards))];
     if (job.reshard == TT_RESHARD_AFTER_FORWARD_PART && job.ranks / job.replicate == 1)
@@ -280,7 +280,7 @@ static int allocate_other(struct tt_comm *comm, void *arg)
     job.ranks = 2;
     job.machine = tt_machine_builtin();
     if (!*more_nodes)
-        job.scheduler = TT_SCHEDULER_PLANNED;
+        job.scheduler = TT_ENGINE_PLANNED;
     if (comm->rank == 1 && !*more_nodes)
         job.machine.call_sec = job.machine.message_sec = 1e-9;
     if (comm->rank == 1 && *more_nodes)

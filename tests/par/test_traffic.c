@@ -184,7 +184,7 @@ static void every_collective_sends_what_its_formula_says(void **state)
         job.ranks = m->pipe * data * m->context * m->tensor;
         job.reshard = TT_RESHARD_AFTER_FORWARD_NEVER;
         job.every_run = every_run;
-        job.scheduler = planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+        job.scheduler = planned ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER;
         job.steps = 1;
         job.validation_batches = 0;
         job.after_step = check_rank;

@@ -212,7 +212,7 @@ static void every_optimizer_gives_the_same_bits(void **state)
 
                 job.ranks = meshes[m].ranks;
                 job.replicate = meshes[m].replicate;
-                job.scheduler = m % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+                job.scheduler = m % 2 ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER;
                 run_optimizer(&job, &found);
                 difference = train_result_difference(&job, &of[i], &found);
                 if (difference)
@@ -311,7 +311,7 @@ static void a_step_that_is_given_up_changes_nothing(void **state)
             job.reshard = policies[m % 3];
             job.prefetch = 1 + (int)m % 2;
             job.threads = 1 + (int)m % 2;
-            job.scheduler = planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+            job.scheduler = planned ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER;
             fixture_must_be(&job, &reference, "%s", name_of(&job));
         }
     train_result_release(&reference);

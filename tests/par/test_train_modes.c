@@ -273,7 +273,7 @@ static void bfloat16_gives_the_same_bits_from_kept_parts(void **state)
             job.ranks = meshes[m][0];
             job.replicate = meshes[m][1];
             job.reshard_part = meshes[m][2];
-            job.scheduler = m % 2 ? TT_SCHEDULER_EAGER : TT_SCHEDULER_PLANNED;
+            job.scheduler = m % 2 ? TT_ENGINE_EAGER : TT_ENGINE_PLANNED;
             fixture_must_be(&job, &reference, "%s, %d ranks, %d replicas, %d keep", wire_names[wire], job.ranks,
                             job.replicate, job.reshard_part);
         }
@@ -298,7 +298,7 @@ static void bfloat16_defers_its_reduction(void **state)
             job.last_microbatch = true;
             run(&job, &eager);
             job.reshard = TT_RESHARD_AFTER_FORWARD_NEVER;
-            job.scheduler = TT_SCHEDULER_PLANNED;
+            job.scheduler = TT_ENGINE_PLANNED;
             run(&job, &planned);
             if (train_result_difference(&job, &eager, &planned) || loss_distance(&job, &every, &eager) > 1e-2)
                 fail_msg("%s, %d ranks, %d replicas: engines differ, or %g from every microbatch's", wire_names[wire],
@@ -470,8 +470,8 @@ static void ways_give_the_same_bits(const struct tt_model *model, int wire)
     set_wire(&job, wire);
     run(&job, &reference);
     for (job.ranks = 1; job.ranks <= 8; job.ranks *= 2)
-        for (int how = TT_INIT_SHARDS; how <= TT_INIT_UNITS; how++) {
-            job.init = (enum tt_init)how;
+        for (int how = TT_INIT_META; how <= TT_INIT_LAYERWISE; how++) {
+            job.init = (enum tt_init_choice)how;
             fixture_must_be(&job, &reference, "%s, way %d, %d ranks", wire_names[wire], how, job.ranks);
         }
     train_result_release(&reference);
@@ -506,9 +506,9 @@ static void initialising_needs_what_is_said(void **state)
             if (param->block == 1)
                 block += param->shape[0] * (param->ndim == 2 ? param->shape[1] : 1) * (int64_t)sizeof(float);
         }
-        assert_int_equal(tt_engine_init_bytes(engine, TT_INIT_SHARDS), memory.state + memory.constants);
-        assert_int_equal(tt_engine_init_bytes(engine, TT_INIT_UNITS), memory.state + memory.constants + block);
-        assert_int_equal(tt_engine_init_bytes(engine, TT_INIT_WHOLE), memory.state + memory.constants + whole);
+        assert_int_equal(tt_engine_init_bytes(engine, TT_INIT_META), memory.state + memory.constants);
+        assert_int_equal(tt_engine_init_bytes(engine, TT_INIT_LAYERWISE), memory.state + memory.constants + block);
+        assert_int_equal(tt_engine_init_bytes(engine, TT_INIT_FULL), memory.state + memory.constants + whole);
         tt_engine_free(engine);
     }
 }
@@ -535,8 +535,8 @@ static void a_parameter_without_a_rule_is_named(void **state)
     enum tt_param_init was = world.tied->params[4].init;
 
     world.tied->params[4].init = TT_PARAM_NONE;
-    for (int how = TT_INIT_SHARDS; how <= TT_INIT_UNITS; how++) {
-        job.init = (enum tt_init)how;
+    for (int how = TT_INIT_META; how <= TT_INIT_LAYERWISE; how++) {
+        job.init = (enum tt_init_choice)how;
         job.ranks = 1 << how;
         assert_int_equal(tt_comm_threads_run(job.ranks, init_without_a_rule, &job), TT_EINTERNAL);
         assert_non_null(strstr(tt_error_message(), "parameter layers.0.attention.wv.weight of llama3 has no rule"));
@@ -556,7 +556,7 @@ static void expect_the_same_on_all_meshes(const struct train_job *job, const str
         again.ranks = document_meshes[k][0];
         again.replicate = document_meshes[k][1];
         again.threads = 1 + (int)k % 3;
-        again.scheduler = k % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+        again.scheduler = k % 2 ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER;
         fixture_must_be(&again, reference, "%d ranks, %d replicas", again.ranks, again.replicate);
     }
 }
@@ -698,7 +698,7 @@ static void mixtures_give_the_same_bits_on_every_layout(void **state)
 
         again.ranks = document_meshes[k][0];
         again.replicate = document_meshes[k][1];
-        again.scheduler = k % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+        again.scheduler = k % 2 ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER;
         fixture_must_be(&again, &reference, "%d ranks, %d replicas", again.ranks, again.replicate);
     }
     train_result_release(&reference);

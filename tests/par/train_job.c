@@ -66,7 +66,7 @@ struct train_job train_job_make(const struct tt_model *model, const struct tt_da
                                            .warmup_steps = 1,
                                            .total_steps = 8,
                                            .decay_ratio = (double)NAN,
-                                           .decay = TT_LR_LINEAR},
+                                           .decay = TT_DECAY_LINEAR},
                               .beta1 = 0.9,
                               .beta2 = 0.95,
                               .eps = 1e-6,
@@ -450,7 +450,7 @@ static int report(struct at_work *w)
     for (int s = 6; s <= w->job->steps; s++)
         if (w->allocations_at[s] - w->allocations_at[s - 4] < r->allocations)
             r->allocations = w->allocations_at[s] - w->allocations_at[s - 4];
-    if (w->job->scheduler == TT_SCHEDULER_EAGER && (double)r->step_bytes > 1.05 * (double)r->live_bytes + 16384.0)
+    if (w->job->scheduler == TT_ENGINE_EAGER && (double)r->step_bytes > 1.05 * (double)r->live_bytes + 16384.0)
         rc = tt_fail(TT_EINTERNAL, "the arena has %lld bytes for %lld live ones", (long long)r->step_bytes,
                      (long long)r->live_bytes);
 out:

@@ -35,12 +35,12 @@ struct train_job {
     bool last_microbatch, every_run; /* gradient_sync; else every_microbatch */
     int prefetch, threads;
     struct tt_recompute recompute;
-    enum tt_init init;
+    enum tt_init_choice init;
     enum tt_dtype shard_dtype, param_dtype, reduce_dtype;
     int n_stages; /* and order, order_arg: see struct tt_engine_options */
     struct tt_order (*order)(const struct tt_engine_options *options);
     const void *order_arg;
-    enum tt_scheduler scheduler;
+    enum tt_engine_choice scheduler;
     int64_t bucket_bytes;      /* planned: 0 from the machine */
     struct tt_machine machine; /* planned: all 0 is the built-in one */
     int64_t local_batch, global_batch, seq_len;

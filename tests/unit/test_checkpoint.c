@@ -69,7 +69,7 @@ static void saved_on_p_ranks_loads_on_q(void **state)
                                     .pp = meshes[q].pp,
                                     .load_step = -1,
                                     .expect = p + 1,
-                                    .reading = (p + q) % 2 ? TT_READ_ALL : TT_READ_ONCE};
+                                    .reading = (p + q) % 2 ? TT_LOAD_ALL : TT_LOAD_ONCE};
 
             if (test_resume(&load) != 0)
                 fail_msg("saved on %d, loaded on %d: %s", p, q, tt_error_message());
@@ -439,7 +439,7 @@ static int load_torch_shards(struct tt_comm *comm, void *arg)
         chunk[i].part = tt_placement_box(&mesh, &chunk[i].placement, chunk[i].ndim, chunk[i].shape, comm->rank);
         chunk[i].data = tt_calloc((size_t)tt_box_volume(&chunk[i].part) + 1, sizeof(float));
     }
-    TT_TRY(tt_ckpt_load(comm, &mesh, arg, TT_READ_ALL, &(unsigned){TT_SKIP_OPTIMIZER}, &state, &meta));
+    TT_TRY(tt_ckpt_load(comm, &mesh, arg, TT_LOAD_ALL, &(unsigned){TT_SKIP_OPTIMIZER}, &state, &meta));
     for (int i = 0; i < TORCH_TENSORS; i++)
         wrong += count_wrong(&chunk[i]);
     TT_TRY(tt_comm_sum_i64(comm, &wrong, 1));

@@ -624,7 +624,7 @@ static int load_golden(struct tt_comm *comm, void *arg)
     state.model = chunk;
     state.optim = chunk + state.n_model;
     state.n_optim = manifest.n_tensors - state.n_model;
-    TT_TRY(tt_ckpt_load(comm, &mesh, arg, TT_READ_ALL, &(unsigned){0}, &state, &meta));
+    TT_TRY(tt_ckpt_load(comm, &mesh, arg, TT_LOAD_ALL, &(unsigned){0}, &state, &meta));
     for (int i = 0; i < manifest.n_tensors; i++) {
         struct tt_box whole = tt_box_whole(chunk[i].ndim, chunk[i].shape);
 

@@ -152,8 +152,8 @@ static void expect_prediction(const struct tt_job *job, int wanted)
         payload += tt_program_payload(program);
         if (tt_program_payload(program) > most_payload)
             most_payload = tt_program_payload(program);
-        if (tt_engine_init_bytes(engine, TT_INIT_WHOLE) > init)
-            init = tt_engine_init_bytes(engine, TT_INIT_WHOLE);
+        if (tt_engine_init_bytes(engine, TT_INIT_FULL) > init)
+            init = tt_engine_init_bytes(engine, TT_INIT_FULL);
         tt_cost_simulate(&job->engine.machine, program, &time);
         alone = time.compute_sec > alone ? time.compute_sec : alone;
         tt_timeline_release(&time);
@@ -164,7 +164,7 @@ static void expect_prediction(const struct tt_job *job, int wanted)
     assert_int_equal(p.rank, wanted);
     assert_int_equal(p.payload_bytes, most_payload);
     assert_int_equal(p.payload_sum, payload);
-    assert_int_equal(p.init_bytes[TT_INIT_WHOLE], init);
+    assert_int_equal(p.init_bytes[TT_INIT_FULL], init);
     assert_true(p.step_sec >= alone);
     if (job->pipeline)
         assert_true(p.run.makespan > 0.0 && p.run.bubble_share > 0.0 && p.run.bubble_share < 1.0);

@@ -30,7 +30,7 @@ static struct tt_layout *layout_on(const struct tt_model *model, const struct tt
 }
 
 /* The first values of a rank's parts, as floats: one flat shard after the other. The caller's. */
-static void **init_shards(const struct tt_layout *layout, const struct tt_model *model, enum tt_init how,
+static void **init_shards(const struct tt_layout *layout, const struct tt_model *model, enum tt_init_choice how,
                           enum tt_dtype dtype)
 {
     void **shards = (void **)tt_calloc((size_t)layout->n_units, sizeof *shards);
@@ -96,7 +96,8 @@ static void check_param(const struct tt_model *model, const struct tt_mesh *mesh
     tt_free(added);
 }
 
-static void check_mesh(const struct tt_model *model, const struct tt_mesh *mesh, enum tt_init how, enum tt_dtype dtype)
+static void check_mesh(const struct tt_model *model, const struct tt_mesh *mesh, enum tt_init_choice how,
+                       enum tt_dtype dtype)
 {
     struct tt_layout **layout = (struct tt_layout **)tt_calloc((size_t)mesh->n_ranks, sizeof *layout);
     void ***shards = (void ***)tt_calloc((size_t)mesh->n_ranks, sizeof *shards);
@@ -147,8 +148,8 @@ static void every_element_is_somewhere(void **state)
             assert_int_equal(
                 tt_mesh_init(DEGREES(1, degrees[d][0], degrees[d][1], 1, degrees[d][2], 1), n_ranks, &mesh), 0);
             mesh.tp_grains = 4;
-            check_mesh(model, &mesh, (enum tt_init)(d % TT_INIT_MODES), d % 2 ? TT_BF16 : TT_F32);
-            check_mesh(model, &mesh, (enum tt_init)((d + 1) % TT_INIT_MODES), d % 2 ? TT_F32 : TT_BF16);
+            check_mesh(model, &mesh, (enum tt_init_choice)(d % TT_INIT_MODES), d % 2 ? TT_BF16 : TT_F32);
+            check_mesh(model, &mesh, (enum tt_init_choice)((d + 1) % TT_INIT_MODES), d % 2 ? TT_F32 : TT_BF16);
         }
         tt_model_free(model);
     }

@@ -111,7 +111,7 @@ struct want {
     int32_t inputs[64], labels[64], positions[64];
 };
 
-static int make_wanted(int T, enum tt_long_conversations longs, struct want *want)
+static int make_wanted(int T, enum tt_long_choice longs, struct want *want)
 {
     int n = -1, at = T;
 
@@ -121,7 +121,7 @@ static int make_wanted(int T, enum tt_long_conversations longs, struct want *wan
 
         for (int k = 1; k < size; k++)
             has_answer = has_answer || is_learned(d, k);
-        if (!size || (length_of(d) > T && (longs == TT_LONG_DROPPED || !has_answer)))
+        if (!size || (length_of(d) > T && (longs == TT_LONG_DROP || !has_answer)))
             continue;
         if (at + size > T) {
             at = 0;
@@ -163,7 +163,7 @@ static void samples_hold_whole_conversations(void **state)
 
     for (int T = 2; T <= 50; T += 3) {
         for (int longs = 0; longs < 2; longs++) {
-            struct tt_sampler_options o = {.seq_len = T, .repeat = true, .longs = (enum tt_long_conversations)longs};
+            struct tt_sampler_options o = {.seq_len = T, .repeat = true, .longs = (enum tt_long_choice)longs};
             struct tt_sampler *s = NULL;
             int n = make_wanted(T, o.longs, want);
 
@@ -224,7 +224,7 @@ static void long_conversations_are_counted_or_refused(void **state)
     assert_int_equal(tt_sampler_packs(s)->n_truncated, n_long - 1);
     tt_sampler_free(s);
     s = NULL;
-    o.longs = TT_LONG_REFUSED;
+    o.longs = TT_LONG_ERROR;
     assert_int_equal(tt_sampler_new(d, &o, &s), TT_EDATA);
     assert_non_null(strstr(tt_error_message(), "conversation 4 of dataset 'tokens' has 21 tokens, more than "
                                                "training.seq_len 16"
@@ -233,7 +233,7 @@ static void long_conversations_are_counted_or_refused(void **state)
     assert_int_equal(tt_sampler_new(d, &o, &s), 0);
     tt_sampler_free(s);
     s = NULL;
-    o = (struct tt_sampler_options){.seq_len = 1, .longs = TT_LONG_DROPPED};
+    o = (struct tt_sampler_options){.seq_len = 1, .longs = TT_LONG_DROP};
     assert_int_equal(tt_sampler_new(d, &o, &s), 0);
     tt_sampler_free(s);
     tt_dataset_free(d);

@@ -35,7 +35,7 @@ struct result {
     double step_sec;
 };
 
-static struct result plan(int policy, int ranks, enum tt_scheduler scheduler, int64_t limit)
+static struct result plan(int policy, int ranks, enum tt_engine_choice scheduler, int64_t limit)
 {
     const struct tt_machine machine = tt_machine_builtin();
     struct tt_engine_options options = {.model = model,
@@ -43,7 +43,7 @@ static struct result plan(int policy, int ranks, enum tt_scheduler scheduler, in
                                         .machine = machine,
                                         .scheduler = scheduler,
                                         .choose_reshard_by_limit =
-                                            policies[policy].choose && scheduler == TT_SCHEDULER_PLANNED,
+                                            policies[policy].choose && scheduler == TT_ENGINE_PLANNED,
                                         .memory_limit = limit,
                                         .prefetch = 1,
                                         .threads = 1,
@@ -71,8 +71,8 @@ static void no_plan_is_slower_than_its_policy(void **state)
 {
     for (int ranks = 2; ranks <= 8; ranks *= 2)
         for (int policy = 0; policy < N_POLICIES; policy++) {
-            struct result eager = plan(policy, ranks, TT_SCHEDULER_EAGER, 0);
-            struct result planned = plan(policy, ranks, TT_SCHEDULER_PLANNED, 0);
+            struct result eager = plan(policy, ranks, TT_ENGINE_EAGER, 0);
+            struct result planned = plan(policy, ranks, TT_ENGINE_PLANNED, 0);
 
             if (planned.step_sec > AS_FAST * eager.step_sec)
                 fail_msg("%s on %d ranks: %.6f s, eager %.6f s", policies[policy].name, ranks, planned.step_sec,
@@ -89,16 +89,16 @@ static void a_limit_that_nothing_fits_takes_the_least_memory(void **state)
     static const int64_t limits[] = {60 << 20, 70 << 20, 78 << 20, 79 << 20, 80 << 20, 84 << 20};
 
     for (int policy = 0; policy < N_POLICIES; policy++) {
-        int64_t eager = plan(policy, 4, TT_SCHEDULER_EAGER, 0).bytes;
-        int64_t unlimited = plan(policy, 4, TT_SCHEDULER_PLANNED, 0).bytes;
+        int64_t eager = plan(policy, 4, TT_ENGINE_EAGER, 0).bytes;
+        int64_t unlimited = plan(policy, 4, TT_ENGINE_PLANNED, 0).bytes;
 
         for (size_t l = 0; l < sizeof limits / sizeof *limits; l++) {
-            int64_t bytes = plan(policy, 4, TT_SCHEDULER_PLANNED, limits[l]).bytes;
+            int64_t bytes = plan(policy, 4, TT_ENGINE_PLANNED, limits[l]).bytes;
 
             if (bytes > limits[l] && (bytes > unlimited || bytes > eager))
                 fail_msg("%s within %lld bytes: %lld, without a limit %lld, eager %lld", policies[policy].name,
                          (long long)limits[l], (long long)bytes, (long long)unlimited, (long long)eager);
-            if (policy == AUTO && bytes > limits[l] && bytes > plan(ALWAYS, 4, TT_SCHEDULER_PLANNED, limits[l]).bytes)
+            if (policy == AUTO && bytes > limits[l] && bytes > plan(ALWAYS, 4, TT_ENGINE_PLANNED, limits[l]).bytes)
                 fail_msg("auto within %lld bytes: %lld, more than always", (long long)limits[l], (long long)bytes);
         }
     }

@@ -123,7 +123,7 @@ static void every_policy_saves_the_same(void **state)
             struct test_job job = job_of(folder, policy, mesh);
             struct test_job load = {folder, "run", 2, 2, .pp = (mesh + policy) % 3 + 1, .load_step = -1, .expect = 5};
 
-            load.reading = mesh % 2 ? TT_READ_ALL : TT_READ_ONCE;
+            load.reading = mesh % 2 ? TT_LOAD_ALL : TT_LOAD_ONCE;
             job.async = (mesh + policy) % 2; /* so that each policy has both */
             save(&job);
             manifest = manifest_of(&job);
@@ -149,7 +149,7 @@ static void every_policy_saves_the_same(void **state)
  * them. */
 static void parts_may_be_cut_by_columns_too(void **state)
 {
-    static const enum tt_ckpt_reading readings[] = {TT_READ_ONCE, TT_READ_ALL};
+    static const enum tt_load_choice readings[] = {TT_LOAD_ONCE, TT_LOAD_ALL};
 
     for (int policy = 0; tt_ckpt_policy_row(policy); policy++) {
         char *folder = test_folder(), *plain = test_folder();

@@ -140,7 +140,7 @@ static void schedules(struct tt_engine_options options, const char *wanted)
     struct tt_engine *engine;
     char *found;
 
-    options.scheduler = TT_SCHEDULER_PLANNED;
+    options.scheduler = TT_ENGINE_PLANNED;
     engine = plan(options);
     found = text_of(tt_engine_program(engine));
     if (strcmp(found, wanted) != 0)
@@ -174,9 +174,9 @@ static void an_all_reduce_begins_when_its_sum_is_complete(void **state)
 static void both_schedulers_use_the_same_kinds_of_instructions(void **state)
 {
     for (int shards = 1; shards <= 2; shards++) {
-        bool used[TT_SCHEDULER_PLANNED + 1][TT_INSTR_KINDS] = {{false}};
+        bool used[TT_ENGINE_PLANNED + 1][TT_INSTR_KINDS] = {{false}};
 
-        for (int s = TT_SCHEDULER_EAGER; s <= TT_SCHEDULER_PLANNED; s++) {
+        for (int s = TT_ENGINE_EAGER; s <= TT_ENGINE_PLANNED; s++) {
             struct tt_engine *engine = plan((struct tt_engine_options){
                 .mesh = mesh_of(2, shards), .machine = calm, .bucket_bytes = 1, .microbatches = 2, .scheduler = s});
             const struct tt_program *p = tt_engine_program(engine);
@@ -186,10 +186,9 @@ static void both_schedulers_use_the_same_kinds_of_instructions(void **state)
             tt_engine_free(engine);
         }
         for (int k = 0; k < TT_INSTR_KINDS; k++)
-            if (used[TT_SCHEDULER_EAGER][k] != used[TT_SCHEDULER_PLANNED][k])
+            if (used[TT_ENGINE_EAGER][k] != used[TT_ENGINE_PLANNED][k])
                 fail_msg("%d shards: only the %s scheduler uses '%s'", shards,
-                         used[TT_SCHEDULER_EAGER][k] ? "eager" : "planned",
-                         tt_instr_name(&(struct tt_instr){.kind = k}));
+                         used[TT_ENGINE_EAGER][k] ? "eager" : "planned", tt_instr_name(&(struct tt_instr){.kind = k}));
     }
 }
 
@@ -201,7 +200,7 @@ static int64_t planned_bytes(int64_t limit, int *ret_kept)
                                                                .machine = latent,
                                                                .bucket_bytes = 1,
                                                                .sharding.reshard = TT_RESHARD_AFTER_FORWARD_ALWAYS,
-                                                               .scheduler = TT_SCHEDULER_PLANNED,
+                                                               .scheduler = TT_ENGINE_PLANNED,
                                                                .choose_reshard_by_limit = true,
                                                                .memory_limit = limit});
     const struct tt_layout *layout = tt_engine_layout(engine);

@@ -450,7 +450,7 @@ int tt_datasets_open_training(const struct tt_setup *s, struct tt_train_data *re
                                             .shuffle = cfg->dataloader.shuffle,
                                             .repeat = cfg->dataloader.repeat,
                                             .documents = cfg->training.document_mask,
-                                            .longs = (enum tt_long_conversations)cfg->dataloader.long_conversations,
+                                            .longs = cfg->dataloader.long_conversations,
                                             .seed = (uint64_t)cfg->dataloader.seed,
                                             .split = cfg->validation.split};
     int rc = open_one(s, &o, ret_data);
@@ -474,7 +474,7 @@ int tt_datasets_open_validation(const struct tt_setup *s, int set, struct tt_tra
                                             .vocab_size = s->job.model->dims.vocab_size,
                                             .seq_len = cfg->validation.seq_len,
                                             .documents = cfg->training.document_mask,
-                                            .longs = (enum tt_long_conversations)cfg->dataloader.long_conversations,
+                                            .longs = cfg->dataloader.long_conversations,
                                             .seed = (uint64_t)cfg->dataloader.seed,
                                             .split = cfg->validation.split,
                                             .held_out = cfg->validation.split > 0.0};

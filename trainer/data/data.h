@@ -8,6 +8,7 @@
 #include "core/config/config.h"
 #include "core/data/dataset.h"
 #include "core/data/sampler.h"
+#include "core/keys/choices.h"
 #include "core/tokenizer/tokenizer.h"
 #include "trainer/job/setup.h"
 
@@ -40,7 +41,7 @@ struct tt_train_data_options {
     int64_t seq_len;
     bool shuffle, repeat;
     bool documents; /* batches have positions */
-    enum tt_long_conversations longs;
+    enum tt_long_choice longs;
     uint64_t seed;
     double split;  /* the part of the documents that is held out of training; 0: none */
     bool held_out; /* these documents, not the others */

@@ -83,14 +83,6 @@ static enum tt_dtype dtype_of(int choice)
     return choice == TT_DTYPE_BFLOAT16 ? TT_BF16 : TT_F32;
 }
 
-static enum tt_init init_of(const struct tt_config *cfg)
-{
-    static const enum tt_init ways[] = {
-        [TT_INIT_META] = TT_INIT_SHARDS, [TT_INIT_FULL] = TT_INIT_WHOLE, [TT_INIT_LAYERWISE] = TT_INIT_UNITS};
-
-    return ways[cfg->training.init];
-}
-
 int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine)
 {
     const char *path = cfg->parallelism.machine_file;
@@ -115,7 +107,7 @@ static int engine_options(const struct tt_config *cfg, const struct tt_job *job,
         .moe_window = cfg->parallelism.moe_window,
         .threads = threads,
         .recompute = recompute_of(cfg),
-        .init = init_of(cfg),
+        .init = cfg->training.init,
         .muon_steps = (int)cfg->optimizer.muon_ns_steps,
         .shard_dtype = dtype_of((int)cfg->training.dtype),
         .param_dtype = dtype_of((int)cfg->training.mixed_precision_param),
@@ -132,7 +124,7 @@ static int engine_options(const struct tt_config *cfg, const struct tt_job *job,
         .local_batch = job->microbatch_size,
         .seq_len = cfg->training.seq_len,
         .microbatches = (int)job->microbatches,
-        .scheduler = cfg->parallelism.fsdp_engine == TT_ENGINE_PLANNED ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER,
+        .scheduler = cfg->parallelism.fsdp_engine,
         .bucket_bytes = cfg->parallelism.fsdp_bucket_bytes,
         .memory_limit = memory_limit,
         .choose_reshard_by_limit = strcmp(reshard, "auto") == 0};
@@ -164,11 +156,6 @@ const char *tt_job_filter_name(const struct tt_config *cfg)
 int tt_job_policy(const struct tt_config *cfg, const struct tt_ckpt_policy **ret_policy)
 {
     return tt_ckpt_policy_find(tt_job_policy_name(cfg), tt_job_filter_name(cfg), ret_policy);
-}
-
-enum tt_ckpt_reading tt_job_reading(const struct tt_config *cfg)
-{
-    return cfg->checkpoint.load_policy == TT_LOAD_ALL ? TT_READ_ALL : TT_READ_ONCE;
 }
 
 enum tt_dtype tt_job_export_dtype(const struct tt_config *cfg)
@@ -251,7 +238,7 @@ out:
 int tt_job_resume_request(const struct tt_config *cfg, struct tt_ckpt_request *ret_request)
 {
     *ret_request = (struct tt_ckpt_request){.line.load_step = cfg->checkpoint.load_step,
-                                            .reading = tt_job_reading(cfg),
+                                            .reading = cfg->checkpoint.load_policy,
                                             .as_asked = cfg->checkpoint.load_only};
     return tt_job_skip_flags(cfg, &ret_request->line.skip);
 }

@@ -8,6 +8,7 @@
 #include "checkpoint/save/plan.h"
 #include "core/base/error.h"
 #include "core/config/config.h"
+#include "core/keys/choices.h"
 #include "core/models/model.h"
 #include "parallel/engine/engine.h"
 #include "parallel/engine/generator.h"
@@ -164,9 +165,6 @@ enum tt_sync_choice tt_job_sync_of(enum tt_reduce_when when);
 const char *tt_job_policy_name(const struct tt_config *cfg);
 const char *tt_job_filter_name(const struct tt_config *cfg);
 int tt_job_policy(const struct tt_config *cfg, const struct tt_ckpt_policy **ret_policy) TT_MUST_CHECK;
-
-/** checkpoint.load_policy. */
-enum tt_ckpt_reading tt_job_reading(const struct tt_config *cfg);
 
 /** What the configuration asks of a resume, and the parts that it excludes, as TT_SKIP_* flags. Errors: TT_EUSAGE for
  * an unknown part. */

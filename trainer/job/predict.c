@@ -104,7 +104,7 @@ static void fold_bytes(struct folding *f, const struct tt_engine *engine, int ra
     }
     f->p.payload_sum += payload * n;
     for (int i = 0; i < TT_INIT_MODES; i++) {
-        int64_t bytes = tt_engine_init_bytes(engine, (enum tt_init)i);
+        int64_t bytes = tt_engine_init_bytes(engine, (enum tt_init_choice)i);
 
         f->p.init_bytes[i] = bytes > f->p.init_bytes[i] ? bytes : f->p.init_bytes[i];
     }

@@ -251,7 +251,7 @@ static int check_memory(const struct tt_setup *s)
                      "%s needs %s to initialise the weights, %s\nhelp: use training.init=meta, which gives the same "
                      "weights and needs %s",
                      rank.text, tt_text_bytes(need, sizeof need, (double)start), limit.text,
-                     tt_text_bytes(less, sizeof less, (double)tt_engine_init_bytes(s->engine, TT_INIT_SHARDS)));
+                     tt_text_bytes(less, sizeof less, (double)tt_engine_init_bytes(s->engine, TT_INIT_META)));
     else if (total - s->job.sampling_bytes <= s->memory_limit)
         rc = tt_fail(TT_EFIT,
                      "%s needs %s with the whole model from which texts are sampled, %s\nhelp: use "

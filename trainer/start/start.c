@@ -516,7 +516,8 @@ static int load_initial(const struct tt_saver *saver, struct tt_train_progress *
         TT_TRY(tt_hf_load(s->comm, initial_path(cfg), &options, s->job.model, state));
     } else {
         TT_TRY(initial_skip(cfg, &skip));
-        TT_TRY(tt_ckpt_load(s->comm, &s->job.mesh, initial_path(cfg), tt_job_reading(cfg), &skip, state, &meta));
+        TT_TRY(
+            tt_ckpt_load(s->comm, &s->job.mesh, initial_path(cfg), cfg->checkpoint.load_policy, &skip, state, &meta));
         TT_TRY(tt_comm_agree(s->comm, restore_initial(cfg, saver->data, meta, skip, at)));
     }
     if (cfg->checkpoint.initial_load_in_hf || (skip & (TT_SKIP_OPTIMIZER | TT_SKIP_AVERAGES)))

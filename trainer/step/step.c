@@ -99,15 +99,13 @@ out:
 
 static double learning_rate(const struct tt_config *cfg, int64_t step)
 {
-    static const enum tt_decay decays[] = {
-        [TT_DECAY_LINEAR] = TT_LR_LINEAR, [TT_DECAY_SQRT] = TT_LR_SQRT, [TT_DECAY_COSINE] = TT_LR_COSINE};
     bool own_length = cfg->lr_scheduler.total_steps != TT_NULL_INT;
     const struct tt_lr_schedule schedule = {
         .base = cfg->optimizer.lr,
         .warmup_steps = cfg->lr_scheduler.warmup_steps,
         .total_steps = own_length ? cfg->lr_scheduler.total_steps : cfg->training.steps,
         .decay_ratio = cfg->lr_scheduler.decay_ratio,
-        .decay = decays[cfg->lr_scheduler.decay_type],
+        .decay = cfg->lr_scheduler.decay_type,
         .min_factor = cfg->lr_scheduler.min_lr_factor,
     };
 
