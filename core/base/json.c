@@ -15,14 +15,18 @@
 #include "core/base/text.h"
 #include "core/base/utf8.h"
 
+enum { REPLACEMENT = 0xfffd, DEEPEST_TREE_OF_LINE = 100 };
+
 void tt_json_reader_init(struct tt_json_reader *reader, const char *text, size_t size, const char *where)
 {
     reader->text = reader->at = text;
     reader->end = text + size;
     reader->where = where;
     reader->depth = 0;
-    reader->fresh = false;
+    reader->deepest = TT_JSON_DEEPEST;
+    reader->fresh = reader->lenient = false;
     reader->decoded = (struct tt_text){0};
+    reader->problem = (struct tt_json_problem){0};
 }
 
 void tt_json_reader_release(struct tt_json_reader *reader)
@@ -47,9 +51,11 @@ int tt_json_fail_at(const struct tt_json_reader *reader, const char *place, cons
     return tt_fail(TT_EDATA, "%s:%zu:%zu: invalid JSON: %s", reader->where, number, column, what);
 }
 
-static int fail(const struct tt_json_reader *reader, const char *what)
+static int fail(struct tt_json_reader *reader, const char *what)
 {
-    return tt_json_fail_at(reader, reader->at, reader->at == reader->end ? "the text ends early" : what);
+    what = reader->at == reader->end ? "the text ends early" : what;
+    reader->problem = (struct tt_json_problem){what, (size_t)(reader->at - reader->text) + 1};
+    return tt_json_fail_at(reader, reader->at, what);
 }
 
 static bool is_digit(char c)
@@ -71,7 +77,7 @@ int tt_json_open(struct tt_json_reader *reader)
 
     if (c != '{' && c != '[')
         return fail(reader, "'{' or '[' was expected");
-    if (reader->depth == TT_JSON_DEEPEST)
+    if (reader->depth == reader->deepest)
         return fail(reader, "values are nested too deeply");
     reader->is_array[reader->depth++] = c == '[';
     reader->at++;
@@ -118,8 +124,8 @@ static int unit_at(const char *p, const char *end)
     return code;
 }
 
-/* Decodes the \u sequence at the reader's place, or two of them that are one character. */
-static int decode_unit(struct tt_json_reader *reader)
+/* Decodes the \u sequence at the reader's place, or two of them that are one character. out NULL: passes it. */
+static int decode_unit(struct tt_json_reader *reader, struct tt_text *out)
 {
     const char *p = reader->at;
     int code = unit_at(p + 2, reader->end), low = 0;
@@ -131,31 +137,35 @@ static int decode_unit(struct tt_json_reader *reader)
         if (code < 0xdc00 && reader->end - p >= 12 && p[6] == '\\' && p[7] == 'u')
             low = unit_at(p + 8, reader->end);
         if (low < 0xdc00 || low >= 0xe000)
+            low = 0;
+        if (!low && !reader->lenient)
             return fail(reader, "half of a surrogate pair, which is no character");
-        code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+        code = low ? 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00) : REPLACEMENT;
     }
     reader->at += low ? 12 : 6;
-    tt_text_add_bytes(&reader->decoded, buf, (size_t)tt_utf8_encode((uint32_t)code, buf));
+    if (out)
+        tt_text_add_bytes(out, buf, (size_t)tt_utf8_encode((uint32_t)code, buf));
     return 0;
 }
 
-static int decode_escape(struct tt_json_reader *reader)
+static int decode_escape(struct tt_json_reader *reader, struct tt_text *out)
 {
     static const char letters[] = "\"\\/bfnrt", bytes[] = "\"\\/\b\f\n\r\t";
     char letter = reader->at + 1 < reader->end ? reader->at[1] : 0;
     const char *found = letter ? strchr(letters, letter) : NULL;
 
     if (letter == 'u')
-        return decode_unit(reader);
+        return decode_unit(reader, out);
     if (!found)
         return fail(reader, "invalid escape");
-    tt_text_add_bytes(&reader->decoded, &bytes[found - letters], 1);
+    if (out)
+        tt_text_add_bytes(out, &bytes[found - letters], 1);
     reader->at += 2;
     return 0;
 }
 
 /* Passes what stands for itself in a string, up to a quote, a backslash or the end. */
-static int pass_plain(struct tt_json_reader *reader)
+static inline int pass_plain(struct tt_json_reader *reader)
 {
     const char *begin = reader->at, *p = begin;
     unsigned char all = 0;
@@ -164,7 +174,7 @@ static int pass_plain(struct tt_json_reader *reader)
     while (p < reader->end && *p != '"' && *p != '\\' && (unsigned char)*p >= 0x20)
         all |= (unsigned char)*p++;
     reader->at = p;
-    if (all >= 0x80 && (invalid = tt_utf8_invalid(begin, (size_t)(p - begin))) >= 0) {
+    if (all >= 0x80 && !reader->lenient && (invalid = tt_utf8_invalid(begin, (size_t)(p - begin))) >= 0) {
         reader->at = begin + invalid;
         return fail(reader, "text that is not UTF-8");
     }
@@ -173,8 +183,10 @@ static int pass_plain(struct tt_json_reader *reader)
     return (unsigned char)*p < 0x20 ? fail(reader, "control character in a string") : 0;
 }
 
-int tt_json_read_string(struct tt_json_reader *reader, struct tt_json_span *ret_string)
+/* Reads a string, which is appended to out if it has escapes. out NULL: passes it. */
+static inline int take_string(struct tt_json_reader *reader, struct tt_text *out, struct tt_json_span *ret_string)
 {
+    size_t from = out ? out->size : 0;
     const char *begin;
     int rc = 0;
 
@@ -183,29 +195,36 @@ int tt_json_read_string(struct tt_json_reader *reader, struct tt_json_span *ret_
     begin = ++reader->at;
     TT_TRY(pass_plain(reader));
     *ret_string = (struct tt_json_span){begin, (size_t)(reader->at - begin)};
-    if (*reader->at == '\\') {
-        reader->decoded.size = 0;
-        tt_text_add_bytes(&reader->decoded, begin, ret_string->size);
-        while (*reader->at == '\\') {
-            TT_TRY(decode_escape(reader));
-            begin = reader->at;
-            TT_TRY(pass_plain(reader));
-            tt_text_add_bytes(&reader->decoded, begin, (size_t)(reader->at - begin));
-        }
-        *ret_string = (struct tt_json_span){reader->decoded.text, reader->decoded.size};
+    if (*reader->at == '\\' && out)
+        tt_text_add_bytes(out, begin, ret_string->size);
+    while (*reader->at == '\\') {
+        TT_TRY(decode_escape(reader, out));
+        begin = reader->at;
+        TT_TRY(pass_plain(reader));
+        if (!out)
+            continue;
+        tt_text_add_bytes(out, begin, (size_t)(reader->at - begin));
+        *ret_string = (struct tt_json_span){out->text + from, out->size - from};
     }
     reader->at++;
 out:
     return rc;
 }
 
-static int read_any_key(struct tt_json_reader *reader, struct tt_json_span *ret_key)
+int tt_json_read_string(struct tt_json_reader *reader, struct tt_json_span *ret_string)
+{
+    reader->decoded.size = 0;
+    return take_string(reader, &reader->decoded, ret_string);
+}
+
+/* Reads a key and its colon; `passes` if the key is not wanted. */
+static inline int take_key(struct tt_json_reader *reader, bool passes, struct tt_json_span *ret_key)
 {
     int rc = 0;
 
     if (tt_json_peek(reader) != '"')
         return fail(reader, "a key in quotes was expected");
-    TT_TRY(tt_json_read_string(reader, ret_key));
+    TT_TRY(passes ? take_string(reader, NULL, ret_key) : tt_json_read_string(reader, ret_key));
     if (tt_json_peek(reader) != ':')
         return fail(reader, "':' was expected");
     reader->at++;
@@ -216,7 +235,7 @@ out:
 int tt_json_key(struct tt_json_reader *reader, struct tt_json_span *ret_key)
 {
     const char *begin = (tt_json_peek(reader), reader->at);
-    int rc = read_any_key(reader, ret_key);
+    int rc = take_key(reader, false, ret_key);
 
     if (rc == 0 && memchr(ret_key->text, 0, ret_key->size))
         return tt_json_fail_at(reader, begin, "a key with a zero character");
@@ -260,7 +279,8 @@ out:
     return rc;
 }
 
-int tt_json_read_number(struct tt_json_reader *reader, struct tt_json_value *ret_number)
+/* A real is only converted where it is wanted. */
+static inline int take_number(struct tt_json_reader *reader, bool is_wanted, struct tt_json_value *ret_number)
 {
     bool negative = tt_json_peek(reader) == '-', fits = true;
     const char *begin = reader->at, *digits = begin + negative;
@@ -285,10 +305,15 @@ int tt_json_read_number(struct tt_json_reader *reader, struct tt_json_value *ret
         TT_TRY(pass_fraction(reader));
         ret_number->is_integer = false;
     }
-    if (!ret_number->is_integer)
+    if (!ret_number->is_integer && is_wanted)
         rc = read_real(reader, begin, &ret_number->real);
 out:
     return rc;
+}
+
+int tt_json_read_number(struct tt_json_reader *reader, struct tt_json_value *ret_number)
+{
+    return take_number(reader, true, ret_number);
 }
 
 /* true, false, null, or NaN, Infinity and -Infinity, which Python writes; as its first character. */
@@ -326,8 +351,8 @@ static int pass_node(struct tt_json_reader *reader)
     if (c == '{' || c == '[')
         return tt_json_open(reader);
     if (c == '"')
-        return tt_json_read_string(reader, &string);
-    return is_at_number(reader) ? tt_json_read_number(reader, &number) : read_word(reader, &c);
+        return take_string(reader, NULL, &string);
+    return is_at_number(reader) ? take_number(reader, !reader->lenient, &number) : read_word(reader, &c);
 }
 
 int tt_json_skip(struct tt_json_reader *reader)
@@ -340,7 +365,7 @@ int tt_json_skip(struct tt_json_reader *reader)
     while (reader->depth > depth) {
         TT_TRY(tt_json_next(reader, &more));
         if (more && !reader->is_array[reader->depth - 1])
-            TT_TRY(tt_json_key(reader, &key));
+            TT_TRY(reader->lenient ? take_key(reader, true, &key) : tt_json_key(reader, &key));
         if (more)
             TT_TRY(pass_node(reader));
     }
@@ -363,6 +388,121 @@ void tt_json_go(struct tt_json_reader *reader, const char *place)
 {
     reader->at = place;
     reader->fresh = false;
+}
+
+/* ---- lines of a corpus ---- */
+
+const char *tt_json_kind_name(enum tt_json_kind kind)
+{
+    static const char *const names[] = {
+        [TT_JSON_OBJECT] = "an object", [TT_JSON_ARRAY] = "an array",    [TT_JSON_STRING] = "a string",
+        [TT_JSON_NUMBER] = "a number",  [TT_JSON_BOOLEAN] = "a boolean", [TT_JSON_NULL] = "null"};
+
+    return names[kind];
+}
+
+static void begin_line(struct tt_json_reader *reader, const char *line, size_t size)
+{
+    tt_json_reader_init(reader, line, size, "line");
+    reader->lenient = true;
+}
+
+/* Passes the value that comes next. */
+static int take_value(struct tt_json_reader *reader, struct tt_json_member *ret_member)
+{
+    char c = tt_json_peek(reader);
+    int rc;
+
+    ret_member->kind = c == '{'               ? TT_JSON_OBJECT
+                       : c == '['             ? TT_JSON_ARRAY
+                       : c == '"'             ? TT_JSON_STRING
+                       : c == 't' || c == 'f' ? TT_JSON_BOOLEAN
+                       : c == 'n'             ? TT_JSON_NULL
+                                              : TT_JSON_NUMBER;
+    ret_member->value = reader->at;
+    rc = tt_json_skip(reader);
+    ret_member->value_size = (size_t)(reader->at - ret_member->value);
+    return rc;
+}
+
+/* Calls fn for the members of the object, or the elements of the array, that comes next. */
+static int take_members(struct tt_json_reader *reader, tt_json_member_fn fn, void *arg)
+{
+    bool is_array = tt_json_peek(reader) == '[', more;
+    struct tt_text key = {0};
+    int rc = 0;
+
+    TT_TRY(tt_json_open(reader));
+    for (;;) {
+        struct tt_json_member member = {0};
+        struct tt_json_span span;
+
+        TT_TRY(tt_json_next(reader, &more));
+        if (!more)
+            break;
+        if (!is_array) {
+            TT_TRY(take_key(reader, false, &span));
+            key.size = 0;
+            tt_text_add_bytes(&key, span.text, span.size);
+            member.key = key.text;
+            member.key_size = key.size;
+        }
+        TT_TRY(take_value(reader, &member));
+        fn(arg, &member);
+    }
+out:
+    tt_text_release(&key);
+    return rc;
+}
+
+bool tt_json_members(const char *line, size_t size, tt_json_member_fn fn, void *arg, enum tt_json_kind *ret_kind,
+                     struct tt_json_problem *ret_problem)
+{
+    struct tt_json_reader reader;
+    struct tt_json_member value = {.kind = TT_JSON_OBJECT};
+    int rc = 0;
+
+    begin_line(&reader, line, size);
+    TT_TRY(tt_json_peek(&reader) == '{' ? take_members(&reader, fn, arg) : take_value(&reader, &value));
+    TT_TRY(tt_json_finish(&reader));
+out:
+    *ret_kind = value.kind;
+    *ret_problem = reader.problem;
+    tt_json_reader_release(&reader);
+    return rc == 0;
+}
+
+void tt_json_elements(const char *value, size_t size, tt_json_member_fn fn, void *arg)
+{
+    struct tt_json_reader reader;
+
+    begin_line(&reader, value, size);
+    (void)take_members(&reader, fn, arg); /* it was checked */
+    tt_json_reader_release(&reader);
+}
+
+json_t *tt_json_member_tree(const struct tt_json_member *member)
+{
+    struct tt_json_reader reader;
+    json_t *json = NULL;
+
+    begin_line(&reader, member->value, member->value_size);
+    reader.deepest = DEEPEST_TREE_OF_LINE;
+    if (tt_json_read_tree(&reader, &json) < 0)
+        json = NULL;
+    tt_json_reader_release(&reader);
+    return json;
+}
+
+void tt_json_add_string(const char *value, size_t size, struct tt_text *out)
+{
+    struct tt_json_reader reader;
+    struct tt_json_span string;
+
+    begin_line(&reader, value, size);
+    if (take_string(&reader, out, &string) == 0 && string.text >= value && string.text < value + size)
+        tt_text_add_bytes(out, string.text, string.size); /* it has no escapes */
+    tt_json_reader_release(&reader);
 }
 
 /* ---- trees ---- */
@@ -401,13 +541,13 @@ static void keep_zeros(struct tt_text *key, struct tt_json_span span)
     tt_text_add_bytes(key, "", 0);
 }
 
-static json_t *json_of_word(char letter)
+static json_t *json_of_word(const struct tt_json_reader *reader, char letter)
 {
     const char *word = letter == 'N' ? "NaN" : letter == 'I' ? "Infinity" : "-Infinity";
 
     if (letter == 't' || letter == 'f')
         return json_boolean(letter == 't');
-    return letter == 'n' ? json_null() : json_pack("{s:s}", NOT_FINITE, word);
+    return letter == 'n' || reader->lenient ? json_null() : json_pack("{s:s}", NOT_FINITE, word);
 }
 
 /* Reads a value; of an object or an array only its beginning. */
@@ -429,7 +569,7 @@ static int read_node(struct tt_json_reader *reader, json_t **ret_json)
         *ret_json = number.is_integer ? json_integer((json_int_t)number.integer) : json_real(number.real);
     } else {
         TT_TRY(read_word(reader, &c));
-        *ret_json = json_of_word(c);
+        *ret_json = json_of_word(reader, c);
     }
 out:
     return rc;
@@ -455,9 +595,9 @@ static int read_member(struct tt_json_reader *reader, json_t *parent, json_t **r
     }
     (void)tt_json_peek(reader);
     place = tt_json_place(reader);
-    TT_TRY(read_any_key(reader, &span));
+    TT_TRY(take_key(reader, false, &span));
     keep_zeros(&key, span);
-    if (json_object_get(parent, key.text)) {
+    if (!reader->lenient && json_object_get(parent, key.text)) {
         rc = tt_json_fail_at(reader, place, "duplicate key");
         goto out;
     }

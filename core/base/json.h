@@ -27,13 +27,21 @@
  */
 enum { TT_JSON_DEEPEST = 2048 };
 
+/** What is wrong with a text, and at which byte of it (from 1). */
+struct tt_json_problem {
+    const char *what;
+    size_t column;
+};
+
 struct tt_json_reader {
     const char *text, *at, *end;
     const char *where; /* names the source in messages */
-    int depth;
+    int depth, deepest;
     bool fresh;                              /* nothing was read in the innermost object or array */
+    bool lenient;                            /* see tt_json_members */
     unsigned char is_array[TT_JSON_DEEPEST]; /* per depth */
     struct tt_text decoded;
+    struct tt_json_problem problem; /* of the last error */
 };
 
 /** Text and where must outlive the reader. The caller releases it. */
@@ -133,5 +141,53 @@ json_t *tt_json_string(const char *text);
 
 /** A finite double, or null for NaN and infinity, which JSON cannot express. */
 json_t *tt_json_number(double value);
+
+/**
+ * The members of an object on one line of a corpus, without a tree. The reader is lenient there: the text is known to
+ * be UTF-8; half a surrogate pair is U+FFFD; NaN and Infinity are numbers, in a tree null; of equal keys the last one
+ * counts. Only what is wanted is decoded, and numbers are not converted, so that no unused value can be too large.
+ */
+enum tt_json_kind {
+    TT_JSON_OBJECT,
+    TT_JSON_ARRAY,
+    TT_JSON_STRING,
+    TT_JSON_NUMBER,
+    TT_JSON_BOOLEAN,
+    TT_JSON_NULL,
+};
+
+/** "an object", "a string", ... */
+const char *tt_json_kind_name(enum tt_json_kind kind);
+
+struct tt_json_member {
+    const char *key; /* decoded, ends with a 0 that key_size does not count */
+    size_t key_size;
+    enum tt_json_kind kind;
+    const char *value; /* as written in the line; a string with its quotes */
+    size_t value_size;
+};
+
+/** Receives one member; its key is valid during the call, its value as long as the line. */
+typedef void (*tt_json_member_fn)(void *arg, const struct tt_json_member *member);
+
+/**
+ * Checks a line of valid UTF-8 and calls fn for every member of its object, in order, including repeated keys. A line
+ * with another kind of value is valid too and has no members. False with ret_problem when the line is not JSON; fn may
+ * have been called for some members by then.
+ */
+bool tt_json_members(const char *line, size_t size, tt_json_member_fn fn, void *arg, enum tt_json_kind *ret_kind,
+                     struct tt_json_problem *ret_problem);
+
+/** Calls fn for every element of a checked array value, in order; their keys are NULL. */
+void tt_json_elements(const char *value, size_t size, tt_json_member_fn fn, void *arg);
+
+/**
+ * A checked value as a tree; NULL: it is nested deeper than 100, or has a number that is too large. The caller calls
+ * json_decref.
+ */
+json_t *tt_json_member_tree(const struct tt_json_member *member);
+
+/** Appends the text of a checked string value. */
+void tt_json_add_string(const char *value, size_t size, struct tt_text *out);
 
 #endif

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/jsonline.h"
+#include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/data/chat_template.h"
 
@@ -168,7 +168,7 @@ static int read_fields(const char *object, size_t size, struct field *field, int
     struct tt_json_problem problem;
     enum tt_json_kind kind;
 
-    if (!tt_jsonline_members(object, size, take_member, &fields, &kind, &problem))
+    if (!tt_json_members(object, size, take_member, &fields, &kind, &problem))
         return tt_fail(TT_EDATA, "column %zu: invalid JSON: %s", problem.column, problem.what);
     if (kind != TT_JSON_OBJECT)
         return tt_fail(TT_EDATA, "%s is %s, wanted an object", what, tt_json_kind_name(kind));
@@ -183,7 +183,7 @@ static int add_text(const struct field *f, const char *where, struct tt_text *te
     if (f->kind != TT_JSON_STRING)
         return tt_fail(TT_EDATA, "'%s' of %s is %s, wanted a string", f->name, where, tt_json_kind_name(f->kind));
     tt_text_add_bytes(text, "", 0);
-    tt_jsonline_text(f->value, f->size, text);
+    tt_json_add_string(f->value, f->size, text);
     return 0;
 }
 
@@ -295,7 +295,7 @@ static void take_message(void *arg, const struct tt_json_member *element)
         c->rc = tt_fail(TT_EDATA, "%s is %s, wanted an object", where, tt_json_kind_name(element->kind));
         return;
     }
-    message = tt_jsonline_tree(element);
+    message = tt_json_member_tree(element);
     if (!message) {
         c->rc = tt_fail(TT_EDATA, "%s is nested too deeply, or has a number that is too large", where);
         return;
@@ -315,7 +315,7 @@ static int read_messages(struct tt_chat *c, const struct field *f)
         return tt_fail(TT_EDATA, "'messages' is %s, wanted a list of objects with role and content",
                        tt_json_kind_name(f->kind));
     c->rc = 0;
-    tt_jsonline_elements(f->value, f->size, take_message, c);
+    tt_json_elements(f->value, f->size, take_message, c);
     for (size_t i = 0; i < c->n_answers && c->rc == 0; i++)
         answers = answers || c->is_answer[i];
     if (c->rc < 0)

@@ -13,7 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
-#include "core/base/jsonline.h"
+#include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/base/utf8.h"
@@ -721,7 +721,7 @@ static int fail_field(const struct walk *w, const struct field *f, const char *l
     if (f->value)
         return tt_fail(TT_EDATA, "%s:%lld: field '%s' is %s, wanted a string", w->file, (long long)w->line, f->name,
                        tt_json_kind_name(f->kind));
-    (void)tt_jsonline_members(line, size, list_member, &names, &kind, &problem);
+    (void)tt_json_members(line, size, list_member, &names, &kind, &problem);
     rc = tt_fail(TT_EDATA, "%s:%lld: no string field '%s' (fields: %s)", w->file, (long long)w->line, f->name,
                  names.text.size ? names.text.text : "none");
     if (names.is_chat)
@@ -739,7 +739,7 @@ static int take_line(struct walk *w, const char *line, size_t size)
     struct tt_json_problem problem;
     enum tt_json_kind kind;
 
-    if (!tt_jsonline_members(line, size, take_member, &f, &kind, &problem))
+    if (!tt_json_members(line, size, take_member, &f, &kind, &problem))
         return tt_fail(TT_EDATA, "%s:%lld:%zu: invalid JSON: %s", w->file, (long long)w->line, problem.column,
                        problem.what);
     if (kind != TT_JSON_OBJECT)
@@ -749,7 +749,7 @@ static int take_line(struct walk *w, const char *line, size_t size)
         return fail_field(w, &f, line, size);
     w->text.size = 0;
     tt_text_add_bytes(&w->text, "", 0);
-    tt_jsonline_text(f.value, f.value_size, &w->text);
+    tt_json_add_string(f.value, f.value_size, &w->text);
     return take_document(w, w->text.text, w->text.size);
 }
 

@@ -10,7 +10,6 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/json.h"
-#include "core/base/jsonline.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/base/utf8.h"
@@ -392,7 +391,7 @@ static struct value find_value(const struct tt_tokenizer *t)
     struct tt_json_problem problem;
     enum tt_json_kind kind;
 
-    if (!tt_jsonline_members(t->info.json, t->info.json_size, take_value, &found, &kind, &problem))
+    if (!tt_json_members(t->info.json, t->info.json_size, take_value, &found, &kind, &problem))
         found.text = NULL;
     return found;
 }
