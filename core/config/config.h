@@ -139,11 +139,10 @@ void tt_config_tolerate_unbuilt(struct tt_config *cfg, struct tt_text *unbuilt);
 int tt_config_load_text(struct tt_config *cfg, const char *name, const char *text, size_t size) TT_MUST_CHECK;
 
 /**
- * Fills a model.* key from the flavor, if it still has its default; origin "flavor". The integer form also sets
- * booleans. TT_EINTERNAL for a key of another section or kind.
+ * Fills a model.* key, a number or a boolean, from the flavor, unless a file or a flag has set it; origin "flavor".
+ * TT_EINTERNAL for another key.
  */
-int tt_config_set_flavor_int(struct tt_config *cfg, enum tt_key key, int64_t value) TT_MUST_CHECK;
-int tt_config_set_flavor_real(struct tt_config *cfg, enum tt_key key, double value) TT_MUST_CHECK;
+int tt_config_set_flavor(struct tt_config *cfg, enum tt_key key, double value) TT_MUST_CHECK;
 
 /**
  * Whether a file or a flag set the key. False for defaults, for values of the flavor and for keys that follow others.

@@ -132,42 +132,22 @@ static void follow_keys(struct tt_config *cfg)
 
 /* ---- the flavor ---- */
 
-/* The row of a model dimension that still follows the flavor: null, in a file too, means the flavor's value. *ret_row
- * NULL: it does not. */
-static int find_flavor_row(const struct tt_config *cfg, enum tt_key key, enum tt_config_kind kind,
-                           enum tt_config_kind other, const struct tt_config_row **ret_row)
+int tt_config_set_flavor(struct tt_config *cfg, enum tt_key key, double value)
 {
     const struct tt_config_row *row = tt_config_row(key);
+    void *member = tt_config_member(cfg, row);
 
-    if (!tt_text_begins(row->section, "model") || (row->kind != kind && row->kind != other))
+    if (!tt_text_begins(row->section, "model") ||
+        (row->kind != TT_KIND_INT && row->kind != TT_KIND_MAYBE && row->kind != TT_KIND_REAL))
         return tt_fail(TT_EINTERNAL, "'%s' is not a key that a flavor can set to such a value", row->path);
-    *ret_row = is_open(cfg, row) || strcmp(tt_config_origin_of(cfg, row)->origin, "flavor") == 0 ? row : NULL;
-    return 0;
-}
-
-int tt_config_set_flavor_int(struct tt_config *cfg, enum tt_key key, int64_t value)
-{
-    const struct tt_config_row *row = NULL;
-    int rc = find_flavor_row(cfg, key, TT_KIND_INT, TT_KIND_MAYBE, &row);
-
-    if (rc < 0 || !row)
-        return rc;
+    if (!is_open(cfg, row) && strcmp(tt_config_origin_of(cfg, row)->origin, "flavor") != 0)
+        return 0; /* a file or a flag has set it; null there means the flavor's value */
     if (row->kind == TT_KIND_INT)
-        *(int64_t *)tt_config_member(cfg, row) = value;
+        *(int64_t *)member = (int64_t)value;
+    else if (row->kind == TT_KIND_MAYBE)
+        *(int *)member = value != 0.0;
     else
-        *(int *)tt_config_member(cfg, row) = value != 0;
-    derive(cfg, row, "flavor");
-    return 0;
-}
-
-int tt_config_set_flavor_real(struct tt_config *cfg, enum tt_key key, double value)
-{
-    const struct tt_config_row *row = NULL;
-    int rc = find_flavor_row(cfg, key, TT_KIND_REAL, TT_KIND_REAL, &row);
-
-    if (rc < 0 || !row)
-        return rc;
-    *(double *)tt_config_member(cfg, row) = value;
+        *(double *)member = value;
     derive(cfg, row, "flavor");
     return 0;
 }

@@ -13,8 +13,10 @@
 #include "core/config/internal.h"
 #include "core/data/source.h"
 
-/** Writes why the configuration is refused, or writes nothing. */
+/* Writes why the configuration is refused, or writes nothing. The second kind serves several keys: it gets the first of
+ * its row. */
 typedef void (*rule_fn)(const struct tt_config *cfg, struct tt_text *why);
+typedef void (*rule_of_key_fn)(const struct tt_config *cfg, enum tt_key key, struct tt_text *why);
 
 bool tt_config_is_among(const char *word, const char *list)
 {
@@ -80,32 +82,17 @@ static void fit_format(const char *where, const char *dataset, const char *path,
     }
 }
 
-static void training_format(const struct tt_config *cfg, struct tt_text *why)
+static void documents_are_known(const struct tt_config *cfg, enum tt_key key, struct tt_text *why)
 {
-    if (!cfg->training.dataset.is_list)
-        fit_format("training.", cfg->training.dataset.entry->dataset, cfg->training.dataset_path, why);
-}
+    const struct tt_datasets *d = &cfg->training.dataset;
+    bool is_wanted = key == TT_KEY(validation.split) ? cfg->validation.split > 0.0 : cfg->training.document_mask;
 
-static void validation_format(const struct tt_config *cfg, struct tt_text *why)
-{
-    if (cfg->validation.enable && !cfg->validation.dataset.is_list)
-        fit_format("validation.", cfg->validation.dataset.entry->dataset, cfg->validation.dataset_path, why);
-}
-
-static void need_documents(const struct tt_datasets *d, struct tt_text *why)
-{
-    for (int i = 0; i < d->n && !why->size; i++)
+    for (int i = 0; i < d->n && is_wanted && !why->size; i++)
         if (strcmp(d->entry[i].dataset, "tokens_u16") == 0)
             tt_text_add(why,
                         "dataset '%s' does not say where its documents begin\nhelp: titan's own packed files do; titan "
                         "data pack makes them from text",
                         d->entry[i].dataset);
-}
-
-static void documents_are_known(const struct tt_config *cfg, struct tt_text *why)
-{
-    if (cfg->training.document_mask)
-        need_documents(&cfg->training.dataset, why);
 }
 
 static bool is_same_data(const struct tt_dataset_entry *a, const struct tt_dataset_entry *b)
@@ -130,12 +117,6 @@ static void split_has_one_dataset(const struct tt_config *cfg, struct tt_text *w
                          "validate on\nhelp: remove one of the two; without split nothing is held out");
 }
 
-static void split_has_documents(const struct tt_config *cfg, struct tt_text *why)
-{
-    if (cfg->validation.split > 0.0)
-        need_documents(&cfg->training.dataset, why);
-}
-
 static void samples_are_wanted(const struct tt_config *cfg, struct tt_text *why)
 {
     if (!cfg->metrics.sample_freq && (cfg->metrics.sample_prompt || cfg->metrics.sample_tokens != 32))
@@ -143,33 +124,47 @@ static void samples_are_wanted(const struct tt_config *cfg, struct tt_text *why)
                          "instance to 100");
 }
 
-static void training_path(const struct tt_config *cfg, struct tt_text *why)
+/* The datasets of training or validation, by the section of a key. */
+struct data {
+    const char *where;
+    const struct tt_datasets *datasets;
+    const char *path;
+    bool is_one; /* it is read, and it is no list */
+};
+
+static struct data data_of(const struct tt_config *cfg, enum tt_key key)
 {
-    if (!cfg->training.dataset.is_list)
-        need_path("training.", cfg->training.dataset.entry->dataset, cfg->training.dataset_path, why);
+    bool is_training = tt_text_begins(tt_key_name(key), "training.");
+    const struct tt_datasets *d = is_training ? &cfg->training.dataset : &cfg->validation.dataset;
+
+    return (struct data){is_training ? "training." : "validation.", d,
+                         is_training ? cfg->training.dataset_path : cfg->validation.dataset_path,
+                         (is_training || cfg->validation.enable) && !d->is_list};
 }
 
-static void validation_path(const struct tt_config *cfg, struct tt_text *why)
+static void data_has_path(const struct tt_config *cfg, enum tt_key key, struct tt_text *why)
 {
-    if (cfg->validation.enable && !cfg->validation.dataset.is_list)
-        need_path("validation.", cfg->validation.dataset.entry->dataset, cfg->validation.dataset_path, why);
+    const struct data d = data_of(cfg, key);
+
+    if (d.is_one)
+        need_path(d.where, d.datasets->entry->dataset, d.path, why);
 }
 
-static void path_of_list(bool is_list, const char *path, struct tt_text *why)
+static void data_has_format(const struct tt_config *cfg, enum tt_key key, struct tt_text *why)
 {
-    if (is_list && path)
+    const struct data d = data_of(cfg, key);
+
+    if (d.is_one)
+        fit_format(d.where, d.datasets->entry->dataset, d.path, why);
+}
+
+static void path_is_of_one(const struct tt_config *cfg, enum tt_key key, struct tt_text *why)
+{
+    const struct data d = data_of(cfg, key);
+
+    if (d.datasets->is_list && d.path)
         tt_text_add(why, "the path of one dataset is set, and there is a list of datasets\nhelp: each entry of the "
                          "list has its own dataset_path");
-}
-
-static void training_paths(const struct tt_config *cfg, struct tt_text *why)
-{
-    path_of_list(cfg->training.dataset.is_list, cfg->training.dataset_path, why);
-}
-
-static void validation_paths(const struct tt_config *cfg, struct tt_text *why)
-{
-    path_of_list(cfg->validation.dataset.is_list, cfg->validation.dataset_path, why);
 }
 
 /* Whether an earlier entry has the same name. */
@@ -284,8 +279,9 @@ static void hf_model_only(const struct tt_config *cfg, struct tt_text *why)
 }
 
 /* A folder of the run must be below dump_folder, so that --overwrite removes only what belongs to the run. */
-static void need_inside(const char *path, struct tt_text *why)
+static void folder_is_inside(const struct tt_config *cfg, enum tt_key key, struct tt_text *why)
 {
+    const char *path = *(char *const *)tt_config_member(cfg, tt_config_row(key));
     bool up = false, named = false;
 
     for (const char *p = path; *p;) {
@@ -299,21 +295,6 @@ static void need_inside(const char *path, struct tt_text *why)
         tt_text_add(why,
                     "'%s' is not a folder inside job.dump_folder\nhelp: name it relative to dump_folder, without '..'",
                     path);
-}
-
-static void checkpoint_inside(const struct tt_config *cfg, struct tt_text *why)
-{
-    need_inside(cfg->checkpoint.folder, why);
-}
-
-static void board_inside(const struct tt_config *cfg, struct tt_text *why)
-{
-    need_inside(cfg->metrics.save_tb_folder, why);
-}
-
-static void traces_inside(const struct tt_config *cfg, struct tt_text *why)
-{
-    need_inside(cfg->profiling.save_traces_folder, why);
 }
 
 static void load_step_needs_enable(const struct tt_config *cfg, struct tt_text *why)
@@ -353,14 +334,15 @@ static void head_groups(const struct tt_config *cfg, struct tt_text *why)
     }
 }
 
-static bool is_power_of_two(int64_t n)
+static void degree_is_exact(const struct tt_config *cfg, enum tt_key key, struct tt_text *why)
 {
-    return (n & (n - 1)) == 0;
-}
+    bool is_tensor = key == TT_KEY(parallelism.exact_tensor_parallel_degree);
+    const char *what = is_tensor ? "tensor_parallel" : "context_parallel";
+    int64_t degree = is_tensor ? cfg->parallelism.tensor_parallel_degree : cfg->parallelism.context_parallel_degree;
+    int64_t exact =
+        is_tensor ? cfg->parallelism.exact_tensor_parallel_degree : cfg->parallelism.exact_context_parallel_degree;
 
-static void need_exact(const char *what, int64_t degree, int64_t exact, struct tt_text *why)
-{
-    if (!is_power_of_two(exact))
+    if ((exact & (exact - 1)) != 0)
         tt_text_add(why,
                     "exact_%s_degree %" PRId64 " is not a power of two\nhelp: use 1, 2, 4, 8, 16, 32 or 64, at least "
                     "the largest degree that is to give the same bits",
@@ -370,18 +352,6 @@ static void need_exact(const char *what, int64_t degree, int64_t exact, struct t
     else if (degree < exact && exact % degree)
         tt_text_add(why, "%s_degree %" PRId64 " does not divide exact_%s_degree %" PRId64 "\nhelp: use a power of two",
                     what, degree, what, exact);
-}
-
-static void tensor_is_exact(const struct tt_config *cfg, struct tt_text *why)
-{
-    need_exact("tensor_parallel", cfg->parallelism.tensor_parallel_degree,
-               cfg->parallelism.exact_tensor_parallel_degree, why);
-}
-
-static void context_is_exact(const struct tt_config *cfg, struct tt_text *why)
-{
-    need_exact("context_parallel", cfg->parallelism.context_parallel_degree,
-               cfg->parallelism.exact_context_parallel_degree, why);
 }
 
 static void weights_compute(const struct tt_config *cfg, struct tt_text *why)
@@ -401,39 +371,49 @@ static void averages_exist(const struct tt_config *cfg, struct tt_text *why)
 
 static const struct {
     rule_fn check;
-    enum tt_key keys[4]; /* that it reads; the error is reported at the first one that was set */
+    rule_of_key_fn check_key; /* instead */
+    enum tt_key keys[4];      /* that it reads; the error is reported at the first one that was set */
 } rules[] = {
-    {training_path, {TT_KEY(training.dataset), TT_KEY(training.dataset_path)}},
-    {validation_path, {TT_KEY(validation.dataset), TT_KEY(validation.dataset_path), TT_KEY(validation.enable)}},
-    {training_paths, {TT_KEY(training.dataset_path), TT_KEY(training.dataset)}},
-    {validation_paths, {TT_KEY(validation.dataset_path), TT_KEY(validation.dataset)}},
-    {documents_are_known, {TT_KEY(training.document_mask), TT_KEY(training.dataset)}},
-    {split_has_one_dataset, {TT_KEY(validation.split), TT_KEY(validation.dataset), TT_KEY(validation.dataset_path)}},
-    {split_has_documents, {TT_KEY(validation.split), TT_KEY(training.dataset)}},
-    {training_format, {TT_KEY(training.dataset_path), TT_KEY(training.dataset)}},
-    {validation_format, {TT_KEY(validation.dataset_path), TT_KEY(validation.dataset)}},
-    {samples_are_wanted, {TT_KEY(metrics.sample_prompt), TT_KEY(metrics.sample_tokens), TT_KEY(metrics.sample_freq)}},
-    {weights_compute, {TT_KEY(training.dtype), TT_KEY(training.mixed_precision_param)}},
-    {averages_exist, {TT_KEY(ema.validate), TT_KEY(ema.decay), TT_KEY(training.dtype)}},
-    {batch_multiple, {TT_KEY(training.global_batch_size), TT_KEY(training.local_batch_size)}},
-    {epochs_repeat, {TT_KEY(training.epochs), TT_KEY(dataloader.repeat)}},
-    {lora_has_modules, {TT_KEY(lora.target_modules), TT_KEY(lora.rank)}},
-    {hf_flavor, {TT_KEY(model.flavor), TT_KEY(model.hf_assets_path)}},
+    {NULL, data_has_path, {TT_KEY(training.dataset), TT_KEY(training.dataset_path)}},
+    {NULL, data_has_path, {TT_KEY(validation.dataset), TT_KEY(validation.dataset_path), TT_KEY(validation.enable)}},
+    {NULL, path_is_of_one, {TT_KEY(training.dataset_path), TT_KEY(training.dataset)}},
+    {NULL, path_is_of_one, {TT_KEY(validation.dataset_path), TT_KEY(validation.dataset)}},
+    {NULL, documents_are_known, {TT_KEY(training.document_mask), TT_KEY(training.dataset)}},
+    {split_has_one_dataset,
+     NULL,
+     {TT_KEY(validation.split), TT_KEY(validation.dataset), TT_KEY(validation.dataset_path)}},
+    {NULL, documents_are_known, {TT_KEY(validation.split), TT_KEY(training.dataset)}},
+    {NULL, data_has_format, {TT_KEY(training.dataset_path), TT_KEY(training.dataset)}},
+    {NULL, data_has_format, {TT_KEY(validation.dataset_path), TT_KEY(validation.dataset)}},
+    {samples_are_wanted,
+     NULL,
+     {TT_KEY(metrics.sample_prompt), TT_KEY(metrics.sample_tokens), TT_KEY(metrics.sample_freq)}},
+    {weights_compute, NULL, {TT_KEY(training.dtype), TT_KEY(training.mixed_precision_param)}},
+    {averages_exist, NULL, {TT_KEY(ema.validate), TT_KEY(ema.decay), TT_KEY(training.dtype)}},
+    {batch_multiple, NULL, {TT_KEY(training.global_batch_size), TT_KEY(training.local_batch_size)}},
+    {epochs_repeat, NULL, {TT_KEY(training.epochs), TT_KEY(dataloader.repeat)}},
+    {lora_has_modules, NULL, {TT_KEY(lora.target_modules), TT_KEY(lora.rank)}},
+    {hf_flavor, NULL, {TT_KEY(model.flavor), TT_KEY(model.hf_assets_path)}},
     {hf_weights,
+     NULL,
      {TT_KEY(checkpoint.initial_load_in_hf), TT_KEY(checkpoint.initial_load_path), TT_KEY(model.hf_assets_path)}},
-    {new_rows_are_trained, {TT_KEY(checkpoint.initial_load_extend_vocabulary), TT_KEY(lora.rank)}},
+    {new_rows_are_trained, NULL, {TT_KEY(checkpoint.initial_load_extend_vocabulary), TT_KEY(lora.rank)}},
     {weights_are_loaded,
+     NULL,
      {TT_KEY(checkpoint.initial_load_extend_vocabulary), TT_KEY(checkpoint.initial_load_leave_out)}},
-    {hf_model_only, {TT_KEY(checkpoint.initial_load_model_only), TT_KEY(checkpoint.initial_load_in_hf)}},
-    {checkpoint_inside, {TT_KEY(checkpoint.folder)}},
-    {board_inside, {TT_KEY(metrics.save_tb_folder)}},
-    {traces_inside, {TT_KEY(profiling.save_traces_folder)}},
-    {load_step_needs_enable, {TT_KEY(checkpoint.load_step), TT_KEY(checkpoint.enable)}},
-    {auto_needs_planned, {TT_KEY(parallelism.fsdp_reshard_after_forward), TT_KEY(parallelism.fsdp_engine)}},
-    {rope_order, {TT_KEY(model.rope_scaling.low_freq_factor), TT_KEY(model.rope_scaling.high_freq_factor)}},
-    {head_groups, {TT_KEY(model.n_heads), TT_KEY(model.n_kv_heads)}},
-    {tensor_is_exact, {TT_KEY(parallelism.exact_tensor_parallel_degree), TT_KEY(parallelism.tensor_parallel_degree)}},
-    {context_is_exact,
+    {hf_model_only, NULL, {TT_KEY(checkpoint.initial_load_model_only), TT_KEY(checkpoint.initial_load_in_hf)}},
+    {NULL, folder_is_inside, {TT_KEY(checkpoint.folder)}},
+    {NULL, folder_is_inside, {TT_KEY(metrics.save_tb_folder)}},
+    {NULL, folder_is_inside, {TT_KEY(profiling.save_traces_folder)}},
+    {load_step_needs_enable, NULL, {TT_KEY(checkpoint.load_step), TT_KEY(checkpoint.enable)}},
+    {auto_needs_planned, NULL, {TT_KEY(parallelism.fsdp_reshard_after_forward), TT_KEY(parallelism.fsdp_engine)}},
+    {rope_order, NULL, {TT_KEY(model.rope_scaling.low_freq_factor), TT_KEY(model.rope_scaling.high_freq_factor)}},
+    {head_groups, NULL, {TT_KEY(model.n_heads), TT_KEY(model.n_kv_heads)}},
+    {NULL,
+     degree_is_exact,
+     {TT_KEY(parallelism.exact_tensor_parallel_degree), TT_KEY(parallelism.tensor_parallel_degree)}},
+    {NULL,
+     degree_is_exact,
      {TT_KEY(parallelism.exact_context_parallel_degree), TT_KEY(parallelism.context_parallel_degree)}},
 };
 
@@ -510,7 +490,10 @@ static void check_rule(struct tt_config *cfg, int r, struct tt_config_report *re
         if (origin_of(cfg, *key)->is_bad)
             return;
     }
-    rules[r].check(cfg, &why);
+    if (rules[r].check)
+        rules[r].check(cfg, &why);
+    else
+        rules[r].check_key(cfg, rules[r].keys[0], &why);
     if (why.size)
         tt_config_fault(cfg, report, rules[r].keys, "%s", why.text);
     tt_text_release(&why);

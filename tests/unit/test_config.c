@@ -263,19 +263,19 @@ static void flavor_fills_what_nobody_set(void **state)
 {
     struct tt_config *cfg = good_text("model: {dim: 96, n_layers: null}\n");
 
-    assert_int_equal(tt_config_set_flavor_int(cfg, TT_KEY(model.dim), 256), 0);
-    assert_int_equal(tt_config_set_flavor_int(cfg, TT_KEY(model.n_layers), 6), 0);
-    assert_int_equal(tt_config_set_flavor_int(cfg, TT_KEY(model.n_layers), 8), 0);
-    assert_int_equal(tt_config_set_flavor_int(cfg, TT_KEY(model.tie_embeddings), 1), 0);
-    assert_int_equal(tt_config_set_flavor_real(cfg, TT_KEY(model.rope_scaling.factor), 8.0), 0);
+    assert_int_equal(tt_config_set_flavor(cfg, TT_KEY(model.dim), 256), 0);
+    assert_int_equal(tt_config_set_flavor(cfg, TT_KEY(model.n_layers), 6), 0);
+    assert_int_equal(tt_config_set_flavor(cfg, TT_KEY(model.n_layers), 8), 0);
+    assert_int_equal(tt_config_set_flavor(cfg, TT_KEY(model.tie_embeddings), 1), 0);
+    assert_int_equal(tt_config_set_flavor(cfg, TT_KEY(model.rope_scaling.factor), 8.0), 0);
     assert_int_equal(cfg->model.dim, 96);
     assert_int_equal(cfg->model.n_layers, 8);
     assert_int_equal(cfg->model.tie_embeddings, 1);
     assert_true(cfg->model.rope_scaling.factor == 8.0);
     assert_string_equal(tt_config_origin(cfg, TT_KEY(model.dim)), "t.yaml:1");
     assert_string_equal(tt_config_origin(cfg, TT_KEY(model.n_layers)), "flavor");
-    assert_int_equal(tt_config_set_flavor_int(cfg, TT_KEY(training.steps), 1), TT_EINTERNAL);
-    assert_int_equal(tt_config_set_flavor_real(cfg, TT_KEY(model.dim), 1.0), TT_EINTERNAL);
+    assert_int_equal(tt_config_set_flavor(cfg, TT_KEY(training.steps), 1), TT_EINTERNAL);
+    assert_int_equal(tt_config_set_flavor(cfg, TT_KEY(model.name), 1), TT_EINTERNAL);
     tt_config_free(cfg);
 }
 

@@ -292,37 +292,34 @@ out:
 int tt_job_resolve_model(struct tt_config *cfg, const struct tt_model *model)
 {
     const struct tt_model_dims *d = &model->dims;
+    const struct tt_rope *r = &d->rope;
+    bool rope = !model->row->learned_positions, scales = rope && r->factor > 0.0;
+    bool llamas = scales && r->beta_fast == 0.0 && !r->linear && !r->dynamic; /* others have other numbers, or none */
     const struct {
         enum tt_key key;
-        int64_t value;
-    } ints[] = {
-        {TT_KEY(model.dim), d->dim},
-        {TT_KEY(model.n_layers), d->n_layers},
-        {TT_KEY(model.n_heads), d->n_heads},
-        {TT_KEY(model.n_kv_heads), d->n_kv_heads},
-        {TT_KEY(model.head_dim), d->head_dim},
-        {TT_KEY(model.ffn_dim), d->ffn_dim},
-        {TT_KEY(model.vocab_size), d->vocab_size},
-        {TT_KEY(model.tie_embeddings), d->tied == 1},
+        double value;
+        bool stays_null;
+    } values[] = {
+        {TT_KEY(model.dim), (double)d->dim, false},
+        {TT_KEY(model.n_layers), (double)d->n_layers, false},
+        {TT_KEY(model.n_heads), (double)d->n_heads, false},
+        {TT_KEY(model.n_kv_heads), (double)d->n_kv_heads, false},
+        {TT_KEY(model.head_dim), (double)d->head_dim, false},
+        {TT_KEY(model.ffn_dim), (double)d->ffn_dim, false},
+        {TT_KEY(model.vocab_size), (double)d->vocab_size, false},
+        {TT_KEY(model.tie_embeddings), d->tied == 1, false},
+        {TT_KEY(model.norm_eps), tt_hf_decimal(d->norm_eps), false},
+        {TT_KEY(model.rope_theta), r->theta, !rope},
+        {TT_KEY(model.rope_scaling.factor), r->factor > 0.0 ? r->factor : 1.0, !rope},
+        {TT_KEY(model.rope_scaling.low_freq_factor), r->low_freq_factor, !llamas},
+        {TT_KEY(model.rope_scaling.high_freq_factor), r->high_freq_factor, !llamas},
+        {TT_KEY(model.rope_scaling.original_max), r->original_max, !scales || r->linear},
     };
     int rc = 0;
 
-    for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++)
-        TT_TRY(tt_config_set_flavor_int(cfg, ints[i].key, ints[i].value));
-    TT_TRY(tt_config_set_flavor_real(cfg, TT_KEY(model.norm_eps), tt_hf_decimal(d->norm_eps)));
-    if (model->row->learned_positions)
-        goto out; /* the RoPE keys stay null */
-    TT_TRY(tt_config_set_flavor_real(cfg, TT_KEY(model.rope_theta), d->rope.theta));
-    TT_TRY(
-        tt_config_set_flavor_real(cfg, TT_KEY(model.rope_scaling.factor), d->rope.factor > 0.0 ? d->rope.factor : 1.0));
-    /* the others have other numbers, which are not keys, or none */
-    if (d->rope.factor > 0.0 && d->rope.beta_fast == 0.0 && !d->rope.linear && !d->rope.dynamic) {
-        TT_TRY(tt_config_set_flavor_real(cfg, TT_KEY(model.rope_scaling.low_freq_factor), d->rope.low_freq_factor));
-        TT_TRY(tt_config_set_flavor_real(cfg, TT_KEY(model.rope_scaling.high_freq_factor), d->rope.high_freq_factor));
-    }
-    if (d->rope.factor > 0.0 && !d->rope.linear) {
-        TT_TRY(tt_config_set_flavor_int(cfg, TT_KEY(model.rope_scaling.original_max), (int64_t)d->rope.original_max));
-    }
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
+        if (!values[i].stays_null)
+            TT_TRY(tt_config_set_flavor(cfg, values[i].key, values[i].value));
 out:
     return rc;
 }
