@@ -29,7 +29,7 @@ struct tt_key_numbers {
 enum tt_key { TT_KEY_NONE, TT_KEYS = sizeof(struct tt_key_numbers) };
 
 /** The name of a key as a constant string, for tables. */
-#define TT_KEY_NAME(path) (&#path[0 * TT_KEY(path)])
+#define TT_KEY_NAME(path) (&#path[0 * offsetof(struct tt_key_numbers, path)])
 
 /** A list of keys, for functions that take one: TT_KEY_LIST(TT_KEY(model.dim), TT_KEY(model.n_heads)). */
 #define TT_KEY_LIST(...) ((const enum tt_key[]){__VA_ARGS__, TT_KEY_NONE})
