@@ -7,7 +7,6 @@
 
 #include "core/base/mem.h"
 #include "core/math/rng.h"
-#include "core/passes/autodiff.h"
 
 /* A cut beyond the reach of the uniform numbers (the smallest, 2^-54, gives 8.3) has no effect. */
 static const double cut_beyond_reach = 9.0;
