@@ -317,7 +317,7 @@ static void fail_adapters(struct check *c, const struct tt_model_row *row)
     for (int i = 0; i < tt_model_n_rows; i++)
         if (tt_model_rows[i]->adaptable)
             tt_text_add(&names, "%s%s", tt_model_rows[i]->name, --left > 1 ? ", " : left ? " and " : "");
-    fault(c, ABOUT(TT_KEY(lora.rank), TT_KEY(model.name)),
+    fault(c, TT_KEY_LIST(TT_KEY(lora.rank), TT_KEY(model.name)),
           "%s has no adapters\nhelp: the models with adapters are %s; %s 0 trains all weights", row->name, names.text,
           TT_KEY_NAME(lora.rank));
     tt_text_release(&names);
