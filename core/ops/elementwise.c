@@ -63,7 +63,7 @@ KERNEL(swiglu_clamped_fwd, OUT(0), IN_PAIRS(0))
 KERNEL(swiglu_clamped_bwd, OUT_PAIRS(0), IN(0), IN_PAIRS(1))
 
 static const struct kind kinds[TT_OPS] = {
-    [TT_OP_ADD] = {add, 1.0, LARGE_TILE, "a, b of one shape"},
+    [TT_OP_ADD] = {add, 1.0, LARGE_TILE, .wanted = "a, b of one shape"},
     [TT_OP_SCALE] = {scale, 1.0, TILE, "x (N, D)", .gradient = TT_OP_SCALE},
     [TT_OP_GELU] = {gelu_fwd, 8.0, TILE, "x (N, F)", .gradient = TT_OP_GELU_BWD},
     [TT_OP_GELU_BWD] = {gelu_bwd, 14.0, TILE, "dy, x (N, F)", .differentiates = true},

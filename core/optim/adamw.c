@@ -141,12 +141,14 @@ const struct tt_step_row tt_step_op_adam = {.name = "adam", .run = run, .cost = 
 
 /* PyTorch takes all options of the optimizer from the checkpoint, even how it computes: as torchtitan's default, with
  * the fused kernel. */
-#define OPTIONS(decoupled)                                                                                     \
-    {                                                                                                          \
-        {"betas", TT_TORCH_PAIR, {"beta1", "beta2"}, {0.9, 0.95}}, {"eps", TT_TORCH_REAL, {"eps"}, {1e-8}},    \
-            {"decoupled_weight_decay", TT_TORCH_FLAG, .number = {decoupled}},                                  \
-            {"fused", TT_TORCH_FLAG, .number = {1.0}}, {"foreach", TT_TORCH_FLAG}, {"amsgrad", TT_TORCH_FLAG}, \
-            {"maximize", TT_TORCH_FLAG}, {"capturable", TT_TORCH_FLAG}, {"differentiable", TT_TORCH_FLAG},     \
+#define OPTIONS(decoupled)                                                                                      \
+    {                                                                                                           \
+        {"betas", TT_TORCH_PAIR, .key = {"beta1", "beta2"}, .number = {0.9, 0.95}},                             \
+            {"eps", TT_TORCH_REAL, .key = {"eps"}, .number = {1e-8}},                                           \
+            {"decoupled_weight_decay", TT_TORCH_FLAG, .number = {decoupled}},                                   \
+            {"fused", TT_TORCH_FLAG, .number = {1.0}}, {"foreach", TT_TORCH_FLAG, .number = {0.0}},             \
+            {"amsgrad", TT_TORCH_FLAG, .number = {0.0}}, {"maximize", TT_TORCH_FLAG, .number = {0.0}},          \
+            {"capturable", TT_TORCH_FLAG, .number = {0.0}}, {"differentiable", TT_TORCH_FLAG, .number = {0.0}}, \
     }
 
 const struct tt_optim_row tt_optim_adamw = {

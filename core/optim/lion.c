@@ -80,5 +80,5 @@ const struct tt_step_row tt_step_op_lion = {.name = "lion", .run = run, .cost = 
 const struct tt_optim_row tt_optim_lion = {
     .update = TT_STEP_LION,
     .moments = {"exp_avg"},
-    .options = {{"betas", TT_TORCH_PAIR, {"beta1", "beta2"}, {0.9, 0.95}}},
+    .options = {{"betas", TT_TORCH_PAIR, .key = {"beta1", "beta2"}, .number = {0.9, 0.95}}},
 };
