@@ -7,7 +7,7 @@
 
 /**
  * The table of optimizers: one row says everything that titan knows about one, and state, memory, plans, checkpoints
- * and their exports follow from it. To add one: a line in TT_OPTIMIZERS (core/config/choices.h), and a file here with
+ * and their exports follow from it. To add one: a line in TT_OPTIMIZERS (core/keys/choices.h), and a file here with
  * its row and its step op. Numbers that it has for itself are keys of section optimizer and members of tt_scalars.
  */
 
