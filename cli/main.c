@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * titan: the command table.
+ *
+ * To add a command:
+ *   1. A row in the table below.
+ *   2. A file cli/commands/<name>.c with an options table, which the row names. A command without a configuration is
+ *      one call of tt_cli_run, one on ranks of tt_cli_run_job.
+ *   3. man/titan-<name>.1.scd, and its line in man/meson.build and titan(1). tests/cli/test_man.sh compares it with
+ *      --help.
+ *   4. Cases in tests/cli.
  */
 #include <signal.h>
 #include <stdbool.h>

@@ -10,6 +10,12 @@
 The versions are those of the `tokenizers` library: its regular expressions (Oniguruma 6.9.10, and Rust's crate regex)
 have the properties of Unicode 16.0, its normal forms (the crate unicode-normalization-alignments) those of 9.0, and its
 pre-tokenizer Digits those of the Rust that compiled it. tests/interop/unicode_with_tokenizers.py compares all of them.
+
+When `tokenizers` has newer ones:
+  1. The versions above, and the output of this script in core/tokenizer/unicode.def.
+  2. TT_UNICODE_VERSION in core/tokenizer/charset.h, which makes caches of tokens again.
+  3. tests/interop/unicode_with_tokenizers.py compares every character; with --record it writes
+     tests/unit/data/word_ends.json.
 """
 import re
 import sys

@@ -2,6 +2,15 @@
  *
  * The save plan: policies are rows of a table, each a pure function; the layout of each shard file (entries, segments,
  * blocks); and how much a save will write. Every rank can compute all of it for every writer, so nothing of it is sent.
+ *
+ * To add a save policy:
+ *   1. A row in the policy table: a pure function of tensors and mesh that gives the writer of each row. Rows that
+ *      the writer lacks are sent to it.
+ *   2. Its word in TT_SAVE_CHOICES, or for a filter in TT_FILTER_CHOICES (core/keys/choices.h), in the key's help in
+ *      schema.def, and in titan-train(1).
+ *   3. tests/unit/test_save.c saves with every row; `files_expected` there gives the number of files of a policy whose
+ *      ranks do not all write.
+ *   4. A line in tests/cli/test_plan.sh, and a word in test_saving.sh. `titan plan --checkpoint` follows from the row.
  */
 #include "checkpoint/save/plan.h"
 

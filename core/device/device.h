@@ -17,6 +17,13 @@
  *
  * The host can address the memory of a device, since collectives and checkpoints read and write it. A device without
  * such memory would need copies at the places that wait.
+ *
+ * To add a device:
+ *   1. A file here with the functions of struct tt_device_ops, and a function of its own for every op and step op,
+ *      found by id.
+ *   2. `device` in the options of engine and generator.
+ *   3. tests/par/test_late_device.c with it in place of the late device: the same bits as on the host, or a reason why
+ *      not.
  */
 struct tt_device {
     const struct tt_device_ops *ops;

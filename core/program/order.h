@@ -8,6 +8,13 @@
 /**
  * The order of compute of a rank, without collectives. It is made first. A scheduler (parallel/fsdp, parallel/planner)
  * inserts collectives and resharding into an order and never moves compute.
+ *
+ * To add an order:
+ *   1. A function beside tt_order_accumulate (order.c) that adds turns, each a microbatch, a stage and a pass.
+ *      tt_order_positions checks the order, and both schedulers take it.
+ *   2. `order` in the options of the engine, and `n_stages` for more than one stage.
+ *   3. A kind in tests/par/orders.c: test_order, test_program_orders and test_stages then check its nodes, memory and
+ *      bits.
  */
 enum tt_pass {
     TT_PASS_FORWARD,

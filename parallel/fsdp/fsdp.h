@@ -12,6 +12,11 @@
  *                        at a time, and it overlaps the next unit's backward
  * The prefetch continues from one turn of the order to the next. In a pipeline, a unit that is not freed after forward
  * stays gathered until its last use in the run, since other microbatches are then between forward and backward.
+ *
+ * To add a scheduler:
+ *   1. A function from tt_usage to tt_schedule. It runs the positions of the order as they come and puts collectives
+ *      between them. Lowering, memory plan and executor take any schedule, and tt_program_check proves its memory.
+ *   2. Its word of fsdp_engine (core/keys/choices.h), and its call in parallel/engine/engine.c.
  */
 struct tt_fsdp {
     const struct tt_usage *usage;
