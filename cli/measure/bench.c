@@ -541,7 +541,7 @@ out:
 /*
  * --- ops ---
  *
- * Times the ops of small models, one step after another, and fits what they cost (parallel/planner/op_prices.h).
+ * Times the ops of small models, one step after another, and fits what they cost (parallel/planner/cost.h).
  * The first models differ in their widths, in the length of their sequences and in the size of their heads, so that
  * what an op takes per flop, per byte and per sum can be told apart. The others have what these lack: layer norms,
  * GELU, experts. All have two layers: a few seconds are enough for all.
