@@ -4,7 +4,26 @@
 
 #include "core/models/model.h"
 
-/** The families, in the order in which they are listed; each row is in the file of its family. */
+/**
+ * The families, in the order in which they are listed; each row is in the file of its family.
+ *
+ * To add a family:
+ *   1. A name in TT_MODELS, and core/models/<name>.c with the row tt_model_<name> (struct tt_model_row, model.h):
+ *      flavors, one of them debugmodel; add_params (names, shapes, initialization, Hugging Face names); norm, attention
+ *      and feed_forward of a block; config.json read and written. Llama's blocks are a struct tt_decoder; a difference
+ *      is a new member of it.
+ *   2. What ranks cannot divide: `undivided`. What llama.cpp computes: `archs` and `gguf_names`.
+ *   3. tests/unit/test_models.c: parameter counts, Hugging Face names, initialization. Tests that hold for every family
+ *      follow from the row. If its head may be tied, its ops are in core/models/first_loss.c.
+ *   4. A golden run: a class in `random_model` and a case in tests/golden/make_reference.py (needs PyTorch and
+ *      transformers), also with --bfloat16, then make_generate_reference.py; the folder that they make in
+ *      tests/golden/data; a case in test_golden.c and one in test_first_step.c; the name in `models` of
+ *      tests/cli/test_models.sh and in the lists of test_hf.sh.
+ *   5. tests/interop/with_transformers.py, mutate_configs.py and class_defaults.py (its output is
+ *      tests/unit/data/hf_classes.json), and tests/cli/test_interop.sh; for GGUF tests/cli/test_gguf.sh. They run if
+ *      TITAN_PYTHON has PyTorch.
+ *   6. docs/installing.md, Limits, and titan-train(1), INITIAL WEIGHTS.
+ */
 #define TT_MODELS(X) X(llama3) X(qwen3) X(gpt2) X(mixtral) X(deepseek_v3) X(gpt_oss)
 
 #define TT_MODEL_DECLARE(name) extern const struct tt_model_row tt_model_##name;
