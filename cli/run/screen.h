@@ -84,6 +84,12 @@ void tt_streams_erase_live(void);
  *   2. columns that may fold continue on further lines,
  *   3. columns are left out: the one with the highest `drop` first, those with the same number together.
  * A last line then says which columns are missing and how to see them.
+ *
+ * To add a table:
+ *   1. Its columns, each with its width in a pipe and the order in which it is left out.
+ *   2. The order in the manual page of the command.
+ *   3. A case at TITAN_COLUMNS=60. Long lines beside tables are printed with tt_print_broken. The output in a pipe
+ *      stays the same.
  */
 struct tt_column {
     const char *title;

@@ -8,21 +8,21 @@
  * The families, in the order in which they are listed; each row is in the file of its family.
  *
  * To add a family:
- *   1. A name in TT_MODELS, and core/models/<name>.c with the row tt_model_<name> (struct tt_model_row, model.h):
- *      flavors, one of them debugmodel; add_params (names, shapes, initialization, Hugging Face names); norm, attention
- *      and feed_forward of a block; config.json read and written. Llama's blocks are a struct tt_decoder; a difference
- *      is a new member of it.
- *   2. What ranks cannot divide: `undivided`. What llama.cpp computes: `archs` and `gguf_names`.
+ *   1. core/models/<name>.c with the row tt_model_<name> (struct tt_model_row in model.h): flavors, one of them
+ *      debugmodel; classes of config.json with their defaults and the keys that they read (hf.h, hf_keys.def), and how
+ *      such a file is read and written; architectures of llama.cpp and names of its tensors that are not Llama's
+ *      (gguf.h; none: GGUF is refused); add_params; norm, attention and feed_forward of a block, from the layers below.
+ *      Llama's blocks are a struct tt_decoder; a difference is a new member of it. Layers that ranks cannot share:
+ *      `undivided`.
+ *   2. Its name in TT_MODELS and in meson.build.
  *   3. tests/unit/test_models.c: parameter counts, Hugging Face names, initialization. Tests that hold for every family
- *      follow from the row. If its head may be tied, its ops are in core/models/first_loss.c.
+ *      follow from the row. If its head may be tied, its ops are in `carry` of core/models/first_loss.c.
  *   4. A golden run: a class in `random_model` and a case in tests/golden/make_reference.py (needs PyTorch and
- *      transformers), also with --bfloat16, then make_generate_reference.py; the folder that they make in
- *      tests/golden/data; a case in test_golden.c and one in test_first_step.c; the name in `models` of
- *      tests/cli/test_models.sh and in the lists of test_hf.sh.
- *   5. tests/interop/with_transformers.py, mutate_configs.py and class_defaults.py (its output is
- *      tests/unit/data/hf_classes.json), and tests/cli/test_interop.sh; for GGUF tests/cli/test_gguf.sh. They run if
- *      TITAN_PYTHON has PyTorch.
- *   6. docs/installing.md, Limits, and titan-train(1), INITIAL WEIGHTS.
+ *      transformers), named after the family or <name>_<word>, also with --bfloat16; then make_generate_reference.py.
+ *      The tests find the folders in tests/golden/data.
+ *   5. Its model_types in tests/unit/data/hf_classes.json (tests/interop/class_defaults.py TYPE... prints them), a base
+ *      in mutate_configs.py, and a family in with_transformers.py and tests/cli/test_interop.sh.
+ *   6. docs/installing.md, Limits; titan-train(1), INITIAL WEIGHTS.
  */
 #define TT_MODELS(X) X(llama3) X(qwen3) X(gpt2) X(mixtral) X(deepseek_v3) X(gpt_oss)
 

@@ -7,8 +7,20 @@
 
 /**
  * The table of optimizers: one row says everything that titan knows about one, and state, memory, plans, checkpoints
- * and their exports follow from it. To add one: a line in TT_OPTIMIZERS (core/keys/choices.h), and a file here with
- * its row and its step op. Numbers that it has for itself are keys of section optimizer and members of tt_scalars.
+ * and their exports follow from it.
+ *
+ * To add an optimizer:
+ *   1. A line in TT_OPTIMIZERS (core/config/choices.h): constant, row, word of optimizer.name.
+ *   2. A line in core/ops/step/step.def for its step op.
+ *   3. core/optim/<name>.c, and its line in meson.build: the step op on elements of a shard (tt_update_run,
+ *      tt_update_next, tt_update_random; gradient in in[0], parameter in out[0], moments in out[1] and out[2]), and the
+ *      row tt_optim_<name>: step op, names of its moments in checkpoints, options that PyTorch reads. adamw.c and
+ *      lion.c are examples.
+ *   4. Numbers that no other optimizer has: keys of section optimizer (schema.def), and members of tt_scalars, which
+ *      tt_train_step_of fills.
+ *   5. tests/unit/test_optim.c: a case against plain formulas. A paragraph in titan-methods(7).
+ * Memory, plans, checkpoints, PyTorch's format and the word of the key follow; so do
+ * every_optimizer_gives_the_same_bits (tests/par) and every_optimizer_continues (tests/cli/test_resume.sh).
  */
 
 enum { TT_OPTIM_MOMENTS = 2, TT_OPTIM_OPTIONS = 10 };

@@ -7,7 +7,7 @@
 /**
  * Splits a graph over the ranks that share a layer (tensor and sequence parallelism) or a sequence (context
  * parallelism). The result is one rank's graph: smaller shapes, the logical extents that keep the bits (tt_extent), and
- * exchanges (core/ops/ranks/exchange.c).
+ * exchanges (core/ops/exchange.c).
  *
  * The pass runs on the forward graph, before the graph is cut into stages and differentiated. The exchanges have their
  * own backward rules, so the rest of the program does not know of the split.

@@ -60,8 +60,9 @@ struct tt_routing {
     int32_t *ends;    /* [rank][expert][grain] the end of its rows for them, which begin at the end before it */
     int *first, *end; /* [rank] its pairs of this round: expert of the rank * sources + source */
     int64_t rows;     /* of this rank's pairs up to the end of this round */
-    int32_t *pairs; /* what the node reads (core/ops/experts/pairs.h): ends of pairs in this rank's window, first, end,
-                       * rows before this round */
+    /* What the node reads (core/ops/experts/experts.h): ends of pairs in this rank's window, first, end, rows before
+     * this round. */
+    int32_t *pairs;
     struct tt_swap_list there, back; /* towards the experts: what this rank gives and takes */
 };
 

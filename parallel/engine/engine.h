@@ -47,7 +47,7 @@ struct tt_engine_options {
     enum tt_reduce_when reduce;
     int prefetch;
     struct tt_recompute recompute;
-    enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 or TT_BF16; see core/ops/step/mixed.h */
+    enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 or TT_BF16; see core/ops/step/step.h */
     enum tt_dtype shard_dtype; /* of parameters and moments in the state: TT_F32, or the same as param_dtype */
     bool averages;             /* training keeps an EMA of the trained weights (TT_STATE_EMA) */
     enum tt_init_choice init;

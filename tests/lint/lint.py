@@ -599,6 +599,47 @@ def links_of_documents_lead_somewhere():
                     yield f"{path}:{number}: there is no {target}"
 
 
+# A path of the tree in prose: in code spans of documents, in comments of sources.
+TREE_PATH = re.compile(r"(?<![\w./*-])((?:core|parallel|checkpoint|estimate|trainer|cluster|cli|tests|docs|tools|"
+                       r"packaging|configs|assets|debian|man)/[\w.*{},/-]*[\w*}])")
+
+
+def prose_of(path):
+    """(number, text) of code spans of a document, or of comments of a source; strings and code are left out."""
+    text = tree.text(path)
+    if path.endswith(".md"):
+        spans = re.finditer(r"```.*?```|`([^`\n]+)`", text, flags=re.DOTALL)
+    elif path.endswith(".scd"):
+        spans = re.finditer(r"(?<!\w)_(\S+)_(?!\w)", text)
+    elif path.endswith((".c", ".h", ".def", ".S")):
+        spans = re.finditer(r'"(?:\\.|[^"\\\n])*"|(/\*.*?\*/|//[^\n]*)', text, flags=re.DOTALL)
+    else:
+        spans = re.finditer(r"(^\s*#[^\n]*)", text, flags=re.MULTILINE)
+    for span in spans:
+        if span.group(1):
+            first = text.count("\n", 0, span.start(1)) + 1
+            yield from enumerate(span.group(1).split("\n"), first)
+
+
+def paths_in_prose_exist():
+    """A file, program or folder of the tree that a document or a comment names is there. {a,b} and * stand for several,
+    a word in capitals for any."""
+    folders = {os.path.dirname(path) for path in tree.files()}
+    folders |= {folder[:at] for folder in folders for at in range(len(folder)) if folder[at] == "/"}
+    for path in tree.files():
+        if not path.endswith((".md", ".scd", ".c", ".h", ".def", ".S", ".py", ".sh", ".build")):
+            continue
+        for number, line in prose_of(path):
+            for match in TREE_PATH.finditer(line):
+                named = re.split(r"[{*]|\b[A-Z]{2,}\b(?!\.md)", match.group(1))[0]
+                some = named != match.group(1) or re.match("[-_]?[<$]", line[match.end():]) is not None
+                if named.startswith("checkpoint/step-"):  # a folder of a run
+                    continue
+                known = named in folders or tree.exists(named) or tree.exists(named + ".c") or tree.is_generated(named)
+                if not known and not (some and any(file.startswith(named) for file in tree.files())):
+                    yield f"{path}:{number}: there is no {match.group(1)}"
+
+
 CHECKS = {
     "includes_point_left": includes_point_left,
     "rooms_are_in_order": rooms_are_in_order,
@@ -630,6 +671,7 @@ CHECKS = {
     "tests_do_not_mention_state": tests_do_not_mention_state,
     "the_book_marks_every_block": the_book_marks_every_block,
     "links_of_documents_lead_somewhere": links_of_documents_lead_somewhere,
+    "paths_in_prose_exist": paths_in_prose_exist,
 }
 
 

@@ -7,7 +7,7 @@
  *        places (N, k) I32: the row of y for each slot of ids
  *        ends (X G) I32: the end of the rows of each expert, and within it of each grain of tokens; they begin where
  *        those before them end
- *   attr experts (X), parts (G grains; core/graph/token_parts.h)
+ *   attr experts (X), parts (G grains; core/graph/pieces.h)
  *
  * DISPATCH_BWD: a token's gradient is the sum over its rows, in the order of its slots (ascending experts).
  *   in   dy (N k, D), places (N, k) I32, acc (N, D) or none      out  dx (N, D) = [acc +] sum, may take acc's memory

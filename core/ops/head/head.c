@@ -262,7 +262,7 @@ void tt_head_grads(const struct tt_head_chunk *chunk)
  * Logits exist for TT_HEAD_CHUNK tokens at a time, in scratch, as floats whatever the node computes in; they are turned
  * into their gradient in place, in the type of the node, and never computed twice. The chunks depend on N only, and dw
  * adds them in order. The products are those of head.h. If N has grains, each grain has its own chunks, and dw is a
- * tree over the grains. If V has grains, tt_graph_phase_head replaces the node (core/graph/phases.h): here the softmax
+ * tree over the grains. If V has grains, tt_graph_phase_head replaces the node (core/passes/phases.h): here the softmax
  * is over the local rows of w.
  *   attr rows (N), out (V), z_loss
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The head in phases, for a vocabulary in grains (attr out), of which each of the peers has as many. A chunk of the
- * tokens has R rows, from attr.first_row on. core/graph/phases.c makes these nodes from HEAD_LOSS and HEAD_LOSS_GRAD.
+ * tokens has R rows, from attr.first_row on. core/passes/phases.c makes these nodes from HEAD_LOSS and HEAD_LOSS_GRAD.
  *
  * HEAD_LOGITS: the logits of this rank's part of the vocabulary, and what the loss must know of them.
  *   in   x (N, D), w (V of this rank, D), labels (B, T) I32

@@ -488,7 +488,7 @@ const struct tt_purpose_row tt_purpose_receive_tied = {OF_STAGES("receive tied",
 /*
  * --- inside of a layer ---
  *
- * A node whose op exchanges rows with the ranks that share the layer (core/ops/ranks/exchange.c) does not run. Lowering
+ * A node whose op exchanges rows with the ranks that share the layer (core/ops/exchange.c) does not run. Lowering
  * begins a collective in its place, and waits for it before the first instruction that reads the result or overwrites
  * the data that is sent. Instructions in between overlap the collective.
  *
