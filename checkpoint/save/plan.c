@@ -6,7 +6,7 @@
  * To add a save policy:
  *   1. A row in the policy table: a pure function of tensors and mesh that gives the writer of each row. Rows that
  *      the writer lacks are sent to it.
- *   2. Its word in TT_SAVE_CHOICES, or for a filter in TT_FILTER_CHOICES (core/config/choices.h), in the key's help in
+ *   2. Its word in TT_SAVE_CHOICES, or for a filter in TT_FILTER_CHOICES (core/keys/choices.h), in the key's help in
  *      schema.def, and in titan-train(1).
  *   3. tests/unit/test_save.c saves with every row; `files_expected` there gives the number of files of a policy whose
  *      ranks do not all write.

@@ -3,6 +3,22 @@
  * Chat templates: which one is used, and what is learned of the text that it writes. A template that marks nothing is
  * asked: where an answer is in the text, by writing the conversation with other answers in its place; where the model
  * begins to write, by writing the conversation up to there with the beginning of an answer.
+ *
+ * To support more of Jinja (core/data/jinja):
+ *   1. A filter or test is a row in filter.c, a method one in string.c, a tag one in parser.c. Anything that differs
+ *      from Jinja's result is an error.
+ *   2. A row in tests/golden/make_jinja_reference.py (needs transformers), and the new tests/unit/data/jinja.json.
+ *   3. A seed in tests/fuzz/corpus/jinja.
+ *
+ * To add a named template:
+ *   1. A row in the table below, with {% generation %} around what is learned.
+ *   2. Its word in TT_CHAT_CHOICES (core/keys/choices.h), and its name in the key's help in schema.def, in
+ *      titan-datasets(7), titan-data(1) and titan-generate(1).
+ *   3. The model's own text in tests/golden/make_chat_reference.py, with marks around what is learned, and the new
+ *      tests/unit/data/chat.json.
+ *   4. Its special tokens in tests/fuzz/fuzz_chat.c, and its name in tests/cli/test_chat.sh.
+ * Templates of tokenizers need no code. tests/interop/templates_with_transformers.py compares any number of templates
+ * with transformers.
  */
 #include "core/data/chat_template.h"
 

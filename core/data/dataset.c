@@ -2,6 +2,11 @@
  *
  * The datasets, one row each, and the cache of packed tokens. The name of a cache file is a hash of everything that
  * determines its content. So a changed corpus or tokenizer gives a new file. A damaged file is made again.
+ *
+ * To add a dataset:
+ *   1. A row in the table below.
+ *   2. Its `prepare`, which writes or checks a packed token file.
+ *   3. A case in tests/unit/test_dataset.c.
  */
 #include "core/data/dataset.h"
 

@@ -10,7 +10,7 @@
  * and their exports follow from it.
  *
  * To add an optimizer:
- *   1. A line in TT_OPTIMIZERS (core/config/choices.h): constant, row, word of optimizer.name.
+ *   1. A line in TT_OPTIMIZERS (core/keys/choices.h): constant, row, word of optimizer.name.
  *   2. A line in core/ops/step/step.def for its step op.
  *   3. core/optim/<name>.c, and its line in meson.build: the step op on elements of a shard (tt_update_run,
  *      tt_update_next, tt_update_random; gradient in in[0], parameter in out[0], moments in out[1] and out[2]), and the

@@ -150,7 +150,7 @@ static void by_size(const struct tt_model *model, int64_t bytes, int64_t *ret_ke
 /*
  * To add a wrap policy:
  *   1. A row here: a function that gives every parameter the key of its unit (outside of the blocks, `block_key`).
- *   2. Its word in TT_WRAP_CHOICES (core/config/choices.h), in the key's help in schema.def, and in titan-parallel(7),
+ *   2. Its word in TT_WRAP_CHOICES (core/keys/choices.h), in the key's help in schema.def, and in titan-parallel(7),
  *      CHOOSING POLICIES.
  *   3. tests/par/test_policies.c: a line at the end of `wraps`, and the same rule in other words in `unit_of`;
  *      test_matrix.c: a line before the expressions in `wraps`; a line in test_planned.c. test_policies.c and
