@@ -147,7 +147,7 @@ static void start_watch_begin(double seconds, int rank, int exit_code, const cha
 
     watch.ticks_left = ticks < 1e9 ? (sig_atomic_t)ticks : 1000000000;
     watch.exit_code = exit_code;
-    (void)snprintf(watch.message, sizeof watch.message - 1, "%s", message);
+    (void)snprintf(watch.message, sizeof watch.message - 1, "%.*s", (int)sizeof watch.message - 2, message);
     watch.bytes = strlen(watch.message);
     watch.message[watch.bytes++] = '\n';
     (void)sigemptyset(&action.sa_mask);

@@ -258,7 +258,7 @@ out:
 static int add_kind(struct computing *c, enum tt_measured kind, int64_t bytes, double seconds, double sums[3])
 {
     struct round round = {0};
-    double lasted[MOST_ROUNDS], taken[MOST_ROUNDS], product_sec, alone, spent = 0.0;
+    double lasted[MOST_ROUNDS], taken[MOST_ROUNDS], product_sec, alone = 0.0, spent = 0.0;
     int n = 0, rc = 0;
 
     TT_TRY(tt_measure(c->comm, kind, bytes, FEWEST_ROUNDS, &alone));
