@@ -299,7 +299,7 @@ static void another_machine_file_is_named(void **state)
 
     assert_int_equal(tt_comm_threads_run(2, allocate_other, &more_nodes), TT_EUSAGE);
     assert_non_null(strstr(tt_error_message(), "rank 1 plans the step differently from rank 0: in group dp_shard"));
-    assert_non_null(strstr(tt_error_message(), "help: every rank must read the same machine file"));
+    assert_non_null(strstr(tt_error_message(), "help: every rank must read the same parallelism.machine_file"));
 }
 
 /* The collectives are the same, but a rank that runs more nodes would ask between other ones. */
