@@ -483,7 +483,7 @@ static void add_place(struct tt_pickler *p, const struct tt_dcp_metadata *m, con
     end_object(p);
 }
 
-/* StorageMeta, in whose save_id PyTorch has a random word */
+/* Adds StorageMeta. PyTorch writes a random word as save_id. */
 static void add_origin(struct tt_pickler *p)
 {
     begin_object(p, module, "StorageMeta");

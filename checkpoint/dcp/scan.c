@@ -72,7 +72,7 @@ static bool has_prefix(const char *key, struct prefix prefix)
     return strncmp(key, prefix.key, prefix.n) == 0;
 }
 
-/* The last place of "word." in a key where a name of the path begins, or NULL. */
+/* The last place in a dotted key where one of its names begins and the text begins with word, or NULL. */
 static const char *find_part(const char *key, const char *word)
 {
     const char *found = NULL;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A folder of PyTorch's: one archive after the other, each a piece of a tensor or an object, under the keys that
- * torchtitan saves. The options of the optimizer and the learning rates follow from the configuration in the manifest.
+ * Writes a checkpoint folder in PyTorch's format: a sequence of archives, each with a piece of a tensor or with an
+ * object, under the keys that torchtitan uses. The options of the optimizer and the learning rates are taken from the
+ * configuration in the manifest.
  */
 #include <math.h>
 #include <string.h>

@@ -314,9 +314,9 @@ static void add_stop(struct making *m)
 }
 
 /*
- * The end of a turn as the tokenizer's EOS, as in the files of chat models: programs that know one token only stop
- * there. Padding is the former EOS then, so that the end of a turn is never taken for padding and left out of a loss.
- * A template that writes eos_token would write another text.
+ * Makes the token that ends a turn the tokenizer's EOS, as in the files of chat models, because some programs stop at
+ * one token only. Without a padding token, the former EOS becomes one, so that the end of a turn is never mistaken for
+ * padding and left out of a loss. If the chat template writes eos_token, EOS stays as it is: the text would change.
  */
 static void add_end(struct making *m)
 {

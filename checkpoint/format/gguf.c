@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A GGUF file as the manifest of a checkpoint, and its blocks of 32 elements with one scale. The scale is computed in
- * float and stored as float16, but elements are divided by the float, as in ggml.
+ * Describes a GGUF file as the manifest of a checkpoint, and converts its blocks of 32 elements with one scale. The
+ * scale is computed in float and stored as float16, but elements are divided by the float, as in ggml.
  */
 #include "checkpoint/format/gguf.h"
 
