@@ -128,7 +128,7 @@ static const struct tt_column columns[] = {
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns, LIMIT = 120 };
 
-/* A table with a text behind ranks and policy. */
+/* A table for rows that have only ranks, policy and a text. */
 #define NOTES (&(struct tt_columns){.column = columns, .n = N_COLUMNS, .no_titles = true})
 
 static void add_bytes(struct tt_columns *table, double bytes)

@@ -390,7 +390,7 @@ static bool has_entries(const struct tt_doctor *d, const char *path)
     DIR *folder = opendir(full);
     bool found = false;
 
-    for (struct dirent *e; folder && (e = readdir(folder));) // NOLINT(concurrency-mt-unsafe): a stream of its own
+    for (struct dirent *e; folder && (e = readdir(folder));) // NOLINT(concurrency-mt-unsafe): its own stream
         found = found || e->d_name[0] != '.';
     if (folder)
         (void)closedir(folder);

@@ -119,7 +119,7 @@ struct tt_conversation {
     const struct tt_pretrained *weights;
     const struct tt_prompt *prompt; /* with chat template, tokenizer, and the tokens that end an answer */
     struct tt_sampling sampling;
-    const char *system; /* what the system says first; NULL: nothing */
+    const char *system; /* the system message, before the first turn; NULL: none */
     int64_t context, prompt_rows, max_new_tokens;
     uint64_t seed;
     bool ignore_eos;

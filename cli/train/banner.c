@@ -259,7 +259,7 @@ static void print_weights(struct tt_text *out, const struct tt_config *cfg, cons
     tt_text_add(out, "\n");
 }
 
-/* What nobody set because the folder of the weights has it. */
+/* Prints the model, and the keys that were not set because they follow from the folder of the weights. */
 static void print_model(struct tt_text *out, const struct tt_setup *s)
 {
     const char *key = TT_KEY_NAME(checkpoint.initial_load_path);

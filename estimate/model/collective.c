@@ -71,7 +71,7 @@ static double bus_rate(const struct tt_cluster_job *job, struct tt_cluster_group
     if (g.n <= g.near)
         return up * share;
     net = net_rate(job) * (ramp ? share_at(ramp, bytes) : num(job, TT_M_NET_SHARE)) * fmin(1.0, g.near / devices);
-    if (g.near <= 1) /* nothing of the ring is inside a node */
+    if (g.near <= 1) /* no two neighbours in the ring are in one node */
         return net * share;
     return fmin(up, net) * share;
 }

@@ -81,7 +81,7 @@ static const char *mesh_of(char *buf, size_t buf_size, const json_t *json)
     return buf;
 }
 
-/* run: the folder that is shown too; NULL: none. */
+/* run: the folder to show in the first column; NULL: no such column. */
 static void add_step(const json_t *s, const char *run, struct tt_columns *table)
 {
     char text[128];
