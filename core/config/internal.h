@@ -2,7 +2,7 @@
 #ifndef TT_CONFIG_INTERNAL_H
 #define TT_CONFIG_INTERNAL_H
 
-/** What the files of core/config share and nobody else includes. */
+/** Declarations for the files of core/config only. */
 
 #include "core/config/config.h"
 #include "core/config/yaml.h"

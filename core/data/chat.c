@@ -240,7 +240,7 @@ static int read_weight(const json_t *value, const char *where, bool *ret_learned
     return 0;
 }
 
-/* As in transformers: members that are null are none, and reasoning has the names that templates read. */
+/* As in transformers: removes null members, and gives reasoning the names that templates read. */
 static void complete_message(json_t *message)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};

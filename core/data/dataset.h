@@ -59,7 +59,7 @@ struct tt_dataset_ref {
 
 /**
  * Prepares a dataset: checks a packed file, or tokenizes text into the cache unless it has an intact file of the same
- * content and tokenizer. Removes from the cache folder what killed runs left. Called by one rank (not collective);
+ * content and tokenizer. Removes files of killed runs from the cache folder. Called by one rank (not collective);
  * reports progress.
  *   TT_EUSAGE  unknown name, missing path, a tokenizer larger than the model's vocabulary
  *   TT_EDATA a fault of the data, with file and line; a token beyond the vocabulary; tokens of another tokenizer

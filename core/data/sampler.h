@@ -32,8 +32,8 @@ struct tt_holdout {
 
 /**
  * Reads the whole dataset; reports progress if it is large. Zero-initialise the holdout; release it also after an
- * error. TT_EUSAGE if the dataset does not say where its documents begin, is one document, or would have none on one
- * of the sides.
+ * error. TT_EUSAGE if the dataset does not say where its documents begin, is one document, or if no document would
+ * remain for training or for validation.
  */
 int tt_holdout_init(struct tt_holdout *holdout, const struct tt_dataset *dataset, double part) TT_MUST_CHECK;
 void tt_holdout_release(struct tt_holdout *holdout);

@@ -214,7 +214,7 @@ struct tt_graph {
     bool carries;        /* gradients are carried from one microbatch to the next: tt_graph_carry_gradients */
     int token_loss;      /* (N) F32 loss of each token, 0 where the label is ignored; TT_NONE before the head. With a
                           * z-loss (2, N): then the z-loss of each token */
-    int64_t cache_len;   /* rows of each TT_VALUE_CACHE: the longest context of a decode graph; 0: not one */
+    int64_t cache_len;   /* rows of each TT_VALUE_CACHE: the longest context; 0: not a decode graph */
     int logits;          /* (1, V) F32 of the token after the last, in a decode graph; else TT_NONE */
 };
 

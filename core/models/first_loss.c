@@ -236,7 +236,7 @@ static bool add_tied(struct walk *w, int64_t seq_len, const struct tt_text_repea
     return true;
 }
 
-/* The last norm makes the mean square of its weights of whatever comes. */
+/* After the last norm the mean square is that of the weights of the norm, whatever its input. */
 static double square_before_head(const struct walk *w)
 {
     const struct tt_node *norm = &w->graph->nodes[w->graph->values[head_of(w->graph)->in[0]].producer];

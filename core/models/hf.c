@@ -102,7 +102,7 @@ static bool has_word(const char *text, const char *wanted)
     return false;
 }
 
-/* Whether a value is what a word of hf_keys.def says. */
+/* Whether a value equals the one that a word of hf_keys.def stands for. */
 static bool is_value(const json_t *value, const char *word, size_t n)
 {
     char *end = NULL;

@@ -126,8 +126,8 @@ void tt_mapping_release(struct tt_mapping *mapping);
 int tt_file_fail(const char *what, const char *path, int error, const char *advice) TT_MUST_CHECK;
 
 /**
- * Writes all bytes to fd where it is, in spite of short writes, interrupts, and a pipe or terminal that does not block
- * and is full. Returns 0 or an errno, and sets no message. Signal handlers may call it.
+ * Writes all bytes to fd at its current position, in spite of short writes, interrupts, and a pipe or
+ * terminal that does not block and is full. Returns 0 or an errno, and sets no message. Signal handlers may call it.
  */
 int tt_file_put(int fd, const void *bytes, size_t size);
 

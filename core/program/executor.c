@@ -300,8 +300,9 @@ static int finish_exchanges(struct tt_executor *ex, int i)
 }
 
 /*
- * Asks at a few places of the step (tt_program_asks) whether it is to be given up. Before each of them ranks have begun
- * the same exchanges (parallel/engine/agree.h). Nobody asks after the decision, since parameters change then.
+ * Finds out, at a few places of the step (tt_program_asks), whether the step should be abandoned. Up to each of these
+ * places all ranks have begun the same exchanges (parallel/engine/agree.h). The step is not abandoned after the ranks
+ * have decided about the update, since parameters change then.
  */
 static int ask(struct tt_executor *ex, const struct tt_step *step, int i, bool *decided)
 {

@@ -214,7 +214,7 @@ static void put(const struct tt_decoder *d, struct tt_decoding *state, const cha
     tt_text_add_bytes(text, piece, size);
 }
 
-/* A token with spaces for its marks. With Metaspace the first token loses all of them. */
+/* Adds a token with its marks replaced by spaces. With Metaspace the marks of the first token are removed. */
 static void add_spaced(const struct tt_decoder *d, struct tt_decoding *state, const char *token, size_t size,
                        struct tt_text *piece)
 {

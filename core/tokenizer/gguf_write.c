@@ -252,7 +252,7 @@ static bool is_text(const json_t *json, const char *text)
     return json_is_string(json) && strcmp(json_string_value(json), text) == 0;
 }
 
-/* The normalizer of older files, which writes spaces as llama.cpp does; Prepend puts one before the text. */
+/* The normalizer of older files: it replaces spaces by the same mark as llama.cpp; Prepend adds one before the text. */
 static int read_steps(const struct vocabulary *v, const json_t *list, bool *ret_prefix)
 {
     const char *other = json_array_size(list) ? NULL : "no Sequence";

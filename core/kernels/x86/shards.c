@@ -8,7 +8,8 @@
 
 /**
  * Floats rounded to bfloat16 at random, with the bits of tt_rng_bits (core/math/rng.h) and of
- * tt_bf16_from_float_random (core/math/bf16.h). Half a vector has the 64 random bits of each of its elements.
+ * tt_bf16_from_float_random (core/math/bf16.h). The random bits,
+ * 64 for each element, take two vectors, one for each half of the elements.
  */
 #if defined(__AVX512F__)
 

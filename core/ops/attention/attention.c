@@ -579,7 +579,7 @@ static void append(const struct tt_call *call)
     }
 }
 
-/* Heads of a tile of a single row: all that share keys, or of a latent, which all share, a few. */
+/* Number of heads in a tile of a single row: all that share keys. A latent is shared by all heads: then only a few. */
 static int64_t heads_of_tile(const struct tt_call *call)
 {
     const struct tt_attr *attr = &call->node->attr;

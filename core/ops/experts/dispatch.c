@@ -271,7 +271,7 @@ const struct tt_op_row tt_op_combine_bwd = {
  *
  * EXPERTS_BIAS_BWD: the gradient of b. The gradient of x is dy itself.
  *   in   dy (R, M), ends, acc (X, M) or none      out  db (X, M) = [acc +] the sum of each expert's rows
- *   An expert's rows are added in their order. It has the same rows on every layout, and so the same bits.
+ *   An expert's rows are added in their order. An expert has the same rows on every layout, so db has the same bits.
  */
 
 enum { BIAS_TILE_ROWS = 64, SUM_COLUMNS = 64 };

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * EXPERTS_FFN: y = (silu(x w1^T) * (x w3^T)) w2^T, where each expert's rows have weights of their own. It has the bits
- * of EXPERTS for w1 and w3, SWIGLU and EXPERTS for w2. It stands for them where ranks share the experts, since gate,
- * up and hidden are then of rows that come from several ranks, and their number is known only when the step runs.
+ * EXPERTS_FFN: y = (silu(x w1^T) * (x w3^T)) w2^T, where each expert's rows have weights of their own. Its bits
+ * are the same as of EXPERTS for w1 and w3, SWIGLU, and EXPERTS for w2. It replaces these nodes if ranks share the
+ * experts: the rows of gate, up and hidden then come from several ranks, and their number is known only when the step
+ * runs.
  *   in   x (R, D), ends (X G) I32 (DISPATCH), w1 (Y, M, D), w3 (Y, M, D), w2 (Y, D, M)
  *   out  y (R, D); gate, up (R, M): x w1^T and x w3^T, for backward
  *   attr experts (X), parts (G)
