@@ -155,7 +155,7 @@ static void end_use(struct walk *w, int at)
     const struct tt_use *use = &w->u->uses[at];
 
     if (use->completes)
-        wait_for_reduce(w); /* one reduce-scatter at a time, which bounds the memory of those under way */
+        wait_for_reduce(w); /* only one reduce-scatter is in flight, which bounds their memory */
     free_after(w, at);
     if (use->adds)
         tt_schedule_add_gradients(w->schedule, tt_use_microbatch(w->u, use), use->unit);

@@ -474,7 +474,7 @@ static int own_stage(const struct tt_stage_places *places, const struct tt_model
 
 enum { TURNS = 4 };
 
-/* The order of the parameters in a unit: its gradients, each of its moments and Muon's updates are then one array. */
+/* Sorts the parameters of a unit so that its gradients, each moment, and Muon's updates are contiguous arrays. */
 static int turn_of(const struct tt_param *param)
 {
     const struct tt_optim_row *optim = tt_optim_row(param->optim);

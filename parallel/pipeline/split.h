@@ -39,8 +39,8 @@ int tt_pipeline_split(const struct tt_pipeline_rule *rule, struct tt_stage_split
 /**
  * Cuts a model as listed: stages->word[s] are the modules of stage s, with blanks between them: tok_embeddings, which
  * stands for all embeddings, layers.0 to layers.<n_layers - 1>, norm and output. All of them must be there, once and in
- * this order. The number of stages is that of ranks; with `multi` it is a multiple of it, at least twice. ret_split is
- * the caller's. Errors: TT_EUSAGE, which names the module.
+ * this order. There is one stage for each rank, or with `multi` the same number of stages, at least two, for each
+ * rank. ret_split is the caller's. Errors: TT_EUSAGE, which names the module.
  */
 int tt_pipeline_split_named(const struct tt_words *stages, int n_layers, int ranks, bool multi,
                             struct tt_stage_split *ret_split) TT_MUST_CHECK;

@@ -95,7 +95,7 @@ struct walk {
     int *flying;              /* [unit] number of its reduce-scatters that are under way */
     int *awaited;             /* [unit] number of reduce-scatters until its sum is complete */
     int *summed;              /* units whose sum has just become complete */
-    int64_t *staging;         /* [unit] bytes into which its reduce-scatter receives, if it has no other unit */
+    int64_t *staging;         /* [unit] bytes of the receive buffer of its reduce-scatter, if no other unit shares it */
     double *reduce_sec;       /* [unit] seconds of that reduce-scatter */
     int64_t *ahead;           /* [n_units + 1] for looking ahead: bytes that expected reductions will free, and when */
     double *ahead_end;

@@ -20,8 +20,8 @@
 
 enum { HOST_BYTES = 256 };
 
-/* The file that a rank has open or, with inode 0, the host of a rank without one. Ranks with equal places have the same
- * file. */
+/* Identifies the file that a rank has open, or, if inode is 0, only the host of a rank without a file. Ranks with equal
+ * places have opened the same file. */
 struct place {
     uint64_t host, device, inode; /* host: its first rank; files of two hosts may have the same other numbers */
 };

@@ -224,7 +224,7 @@ static bool changes_curve(const struct tt_setup *setup, const json_t *changed, c
     case TT_KEY(parallelism.expert_parallel_degree):
         return !exact || sums;
     case TT_KEY(parallelism.context_parallel_degree):
-        if (!exact || sums || o->reduce_dtype != TT_F32) /* bfloat16 is rounded before the ranks of a sequence add it */
+        if (!exact || sums || o->reduce_dtype != TT_F32) /* ranks of a sequence round to bfloat16 and then add */
             return true;
         /* fall through */
     case TT_KEY(parallelism.exact_context_parallel_degree):
