@@ -16,8 +16,8 @@
  *      tt_update_next, tt_update_random; gradient in in[0], parameter in out[0], moments in out[1] and out[2]), and the
  *      row tt_optim_<name>: step op, names of its moments in checkpoints, options that PyTorch reads. adamw.c and
  *      lion.c are examples.
- *   4. Numbers that no other optimizer has: keys of section optimizer (schema.def), and members of tt_scalars, which
- *      tt_train_step_of fills.
+ *   4. Numbers that no other optimizer has: keys of section optimizer (schema.def has a checklist), and members of
+ *      tt_scalars (core/ops/op.h), which tt_train_step_of (trainer/step/step.c) fills.
  *   5. tests/unit/test_optim.c: a case against plain formulas. A paragraph in titan-methods(7).
  * Memory, plans, checkpoints, PyTorch's format and the word of the key follow; so do
  * every_optimizer_gives_the_same_bits (tests/par) and every_optimizer_continues (tests/cli/test_resume.sh).
