@@ -361,6 +361,16 @@ static int open_source(struct tt_copying *c, int k)
     return rc < 0 ? rc : tt_output_check_apart(c->copy->destination, c->source[k]->path);
 }
 
+/* Says in a note which tensors of a folder of PyTorch's are neither the model's nor its optimizer's. */
+static void note_beside(const struct tt_source *source)
+{
+    const json_t *keys = json_object_get(json_object_get(source->manifest.meta, "torch"), "beside");
+
+    if (source->kind == TT_PATH_DCP && json_array_size(keys) > 0)
+        tt_note("%zu tensors of '%s' are neither the model's nor its optimizer's, and are left out, for instance '%s'",
+                json_array_size(keys), source->path, json_string_value(json_array_get(keys, 0)));
+}
+
 static int open_weights(struct tt_copying *c, int k)
 {
     const struct tt_told *told = &c->copy->told;
@@ -372,7 +382,7 @@ static int open_weights(struct tt_copying *c, int k)
                        "'%s' is already a GGUF file\nhelp: titan ckpt convert makes a titan checkpoint of it",
                        source->path);
     TT_TRY(tt_assets_check(source->path, &source->manifest)); /* they are copied too */
-    tt_source_note_beside(source);
+    note_beside(source);
     TT_TRY(tt_source_check_forms(source, c->copy->with_state));
     if (c->copy->averages)
         TT_TRY(tt_manifest_use_averages(&source->manifest, source->path));

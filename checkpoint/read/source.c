@@ -37,15 +37,6 @@ uint32_t tt_source_checksum(const struct tt_source *source, uint32_t crc, const 
     return source->kind == TT_PATH_DCP ? tt_crc32(crc, bytes, size) : tt_crc32c(crc, bytes, size);
 }
 
-void tt_source_note_beside(const struct tt_source *source)
-{
-    const json_t *keys = json_object_get(json_object_get(source->manifest.meta, "torch"), "beside");
-
-    if (source->kind == TT_PATH_DCP && json_array_size(keys) > 0)
-        tt_note("%zu tensors of '%s' are neither the model's nor its optimizer's, and are left out, for instance '%s'",
-                json_array_size(keys), source->path, json_string_value(json_array_get(keys, 0)));
-}
-
 int tt_source_fail_form(const struct tt_source *source, const json_t *unread)
 {
     const char *why = json_string_value(json_object_get(unread, "why")), *help = strstr(why, "; ");

@@ -43,9 +43,6 @@ int tt_source_describe(const char *path, enum tt_path_kind kind, struct tt_manif
 /** Whether the source is a GGUF file (checkpoint/format/gguf.h). */
 bool tt_source_is_gguf(const struct tt_source *source);
 
-/** Says in a note which tensors of a folder of PyTorch's are neither the model's nor its optimizer's. */
-void tt_source_note_beside(const struct tt_source *source);
-
 /**
  * Refuses (TT_EDATA) a folder of PyTorch's with tensors that titan does not read, though they are intact, of the model,
  * or (optimizer) of its optimizer: names one, why, and what to do.

@@ -516,13 +516,6 @@ int64_t tt_shard_file_bytes(const struct tt_shard_file *file)
     return file->data_start + file->data_bytes;
 }
 
-int64_t tt_shard_block_bytes(const struct tt_shard_file *file, int b)
-{
-    int64_t begin = (int64_t)b * TT_SHARD_BLOCK;
-
-    return file->data_bytes - begin < TT_SHARD_BLOCK ? file->data_bytes - begin : TT_SHARD_BLOCK;
-}
-
 uint32_t tt_shard_file_join(struct tt_shard_file *file)
 {
     uint32_t all = 0;

@@ -134,9 +134,8 @@ void tt_shard_file_release(struct tt_shard_file *file);
 /** The first bytes of the file, with the checksums that its entries have (their number does not change its size). */
 int tt_shard_file_header(struct tt_shard_file *file, struct tt_text *header) TT_MUST_CHECK;
 
-/** Bytes of the file; of block b. */
+/** Bytes of the file. */
 int64_t tt_shard_file_bytes(const struct tt_shard_file *file);
-int64_t tt_shard_block_bytes(const struct tt_shard_file *file, int b);
 
 /** Joins the segments' checksums to the entries' and returns the checksum of all data. */
 uint32_t tt_shard_file_join(struct tt_shard_file *file);

@@ -41,13 +41,18 @@ static char *underscored(const char *text, size_t n)
     return copy;
 }
 
+/* Whether bare --path means true for that row. */
+static bool is_bool(const struct tt_config_inactive *row)
+{
+    return row->neutral && (strcmp(row->neutral, "false") == 0 || strcmp(row->neutral, "true") == 0);
+}
+
 static bool is_bool_key(const char *path)
 {
     const struct tt_config_row *row = tt_config_row_find(path);
     const struct tt_config_inactive *inactive = row ? NULL : tt_config_inactive_find(path);
 
-    return row ? row->kind == TT_KIND_BOOL || row->kind == TT_KIND_MAYBE
-               : inactive && tt_config_inactive_is_bool(inactive);
+    return row ? row->kind == TT_KIND_BOOL || row->kind == TT_KIND_MAYBE : inactive && is_bool(inactive);
 }
 
 static bool is_bool_word(const char *word)

@@ -101,7 +101,6 @@ void tt_config_wrap(struct tt_text *out, int indent, const char *lead, const cha
 void tt_config_yaml_value(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out);
 
 /** Releases what the member of row owns. */
-void tt_config_value_release(struct tt_config *cfg, const struct tt_config_row *row);
 void tt_config_member_release(const struct tt_config_row *row, void *member);
 
 /** Appends the value of a member as a flag takes it. */
@@ -128,9 +127,6 @@ bool tt_override_next(int n, const char *const *args, int *i, struct tt_override
 
 /** The row of an inactive torchtitan key; NULL if path is not one. */
 const struct tt_config_inactive *tt_config_inactive_find(const char *path);
-
-/** Whether bare --path means true for that row. */
-bool tt_config_inactive_is_bool(const struct tt_config_inactive *row);
 
 /** Whether titan takes the value in silence, since it changes nothing. */
 bool tt_config_inactive_is_neutral(const struct tt_config_inactive *row, const struct tt_yaml *node);

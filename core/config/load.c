@@ -63,7 +63,7 @@ void tt_config_free(struct tt_config *cfg)
     if (!cfg)
         return;
     for (int i = 0; i < tt_config_n_rows; i++) {
-        tt_config_value_release(cfg, &tt_config_rows[i]);
+        tt_config_member_release(&tt_config_rows[i], tt_config_member(cfg, &tt_config_rows[i]));
         tt_free(cfg->origins->of[i].origin);
         tt_free(cfg->origins->of[i].where);
     }

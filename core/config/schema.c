@@ -369,11 +369,6 @@ const struct tt_config_inactive *tt_config_inactive_find(const char *path)
     return NULL;
 }
 
-bool tt_config_inactive_is_bool(const struct tt_config_inactive *row)
-{
-    return row->neutral && (strcmp(row->neutral, "false") == 0 || strcmp(row->neutral, "true") == 0);
-}
-
 const char *tt_config_refused_word(const char *path, const char *word)
 {
     for (size_t i = 0; i < sizeof refused_words / sizeof *refused_words; i++) {

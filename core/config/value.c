@@ -478,11 +478,6 @@ bool tt_config_member_set(const struct tt_config_row *row, void *member, const s
     return false;
 }
 
-void tt_config_value_release(struct tt_config *cfg, const struct tt_config_row *row)
-{
-    tt_config_member_release(row, tt_config_member(cfg, row));
-}
-
 void tt_config_member_release(const struct tt_config_row *row, void *member)
 {
     if (row->kind == TT_KIND_TEXT || row->kind == TT_KIND_WORD) {

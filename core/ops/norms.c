@@ -154,6 +154,20 @@ out:
     return rc;
 }
 
+/* As tt_row_blocks_of, if grains are groups of the `groups` rows that each of the `rows` has: a block is one grain of a
+ * row. */
+static struct tt_row_blocks group_blocks_of(const struct tt_extent *extent, int64_t rows, int64_t groups)
+{
+    int64_t grain = tt_grain_or(extent, groups);
+
+    return (struct tt_row_blocks){.grains = groups / grain,
+                                  .per_grain = rows,
+                                  .grain_step = grain,
+                                  .block_step = groups,
+                                  .most = grain,
+                                  .grain_rows = rows * grain};
+}
+
 /* Grains of rows, or of each row's groups, which are the heads of q and k; with both, those of a grain of rows. */
 static struct tt_row_blocks rms_blocks_of(const struct tt_graph *graph, const struct tt_node *node)
 {
@@ -161,7 +175,7 @@ static struct tt_row_blocks rms_blocks_of(const struct tt_graph *graph, const st
     int64_t rows = tt_value_rows(rstd), groups = tt_value_width(rstd);
 
     if (tt_grain_size(&node->attr.out))
-        return tt_group_blocks_of(&node->attr.out, tt_grain_or(&node->attr.rows, rows), groups);
+        return group_blocks_of(&node->attr.out, tt_grain_or(&node->attr.rows, rows), groups);
     return tt_row_blocks_of(&node->attr.rows, rows, groups, DW_ROWS);
 }
 

@@ -468,18 +468,6 @@ struct tt_row_blocks tt_row_blocks_of(const struct tt_extent *extent, int64_t ro
                                   .grain_rows = grain};
 }
 
-struct tt_row_blocks tt_group_blocks_of(const struct tt_extent *extent, int64_t rows, int64_t groups)
-{
-    int64_t grain = tt_grain_or(extent, groups);
-
-    return (struct tt_row_blocks){.grains = groups / grain,
-                                  .per_grain = rows,
-                                  .grain_step = grain,
-                                  .block_step = groups,
-                                  .most = grain,
-                                  .grain_rows = rows * grain};
-}
-
 struct tt_range tt_row_block(const struct tt_row_blocks *blocks, int64_t i)
 {
     int64_t in_grain = i % blocks->per_grain, left = blocks->grain_rows - in_grain * blocks->most;

@@ -121,9 +121,6 @@ struct tt_row_blocks {
  */
 struct tt_row_blocks tt_row_blocks_of(const struct tt_extent *extent, int64_t rows, int64_t groups, int64_t most);
 
-/** The same if grains are groups of the `groups` rows that each of the `rows` has: a block is one grain of a row. */
-struct tt_row_blocks tt_group_blocks_of(const struct tt_extent *extent, int64_t rows, int64_t groups);
-
 struct tt_range tt_row_block(const struct tt_row_blocks *blocks, int64_t i);
 
 /** The number of all blocks. */

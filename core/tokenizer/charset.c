@@ -147,11 +147,6 @@ void tt_charset_complement(struct tt_charset *set)
     *set = made;
 }
 
-bool tt_charset_equal(const struct tt_charset *a, const struct tt_charset *b)
-{
-    return a->n == b->n && (a->n == 0 || memcmp(a->edge, b->edge, a->n * sizeof *a->edge) == 0);
-}
-
 bool tt_charset_has(const struct tt_charset *set, uint32_t code)
 {
     size_t low = 0, high = set->n; /* the number of edges up to code is in [low, high] */

@@ -27,7 +27,6 @@ void tt_charset_add(struct tt_charset *set, uint32_t first, uint32_t last);
 void tt_charset_unite(struct tt_charset *set, const struct tt_charset *other);
 void tt_charset_intersect(struct tt_charset *set, const struct tt_charset *other);
 void tt_charset_complement(struct tt_charset *set);
-bool tt_charset_equal(const struct tt_charset *a, const struct tt_charset *b);
 bool tt_charset_has(const struct tt_charset *set, uint32_t code);
 
 /**

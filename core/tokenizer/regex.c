@@ -95,12 +95,17 @@ static bool accept(struct parser *p, const char *text)
     return is_next;
 }
 
+static bool is_equal(const struct tt_charset *a, const struct tt_charset *b)
+{
+    return a->n == b->n && (a->n == 0 || memcmp(a->edge, b->edge, a->n * sizeof *a->edge) == 0);
+}
+
 /* Writes the mark of a set, which is taken. */
 static int put_set(struct parser *p, struct tt_charset *set)
 {
     int i = 0;
 
-    while (i < p->n_sets && !tt_charset_equal(&p->set[i], set))
+    while (i < p->n_sets && !is_equal(&p->set[i], set))
         i++;
     if (i == MOST_SETS)
         return refuse(p, "too many classes");

@@ -186,15 +186,6 @@ int tt_mesh_coordinate(const struct tt_mesh *mesh, int rank, enum tt_mesh_dim di
     return rank % mesh->size[dim];
 }
 
-int tt_mesh_rank(const struct tt_mesh *mesh, const int coordinates[TT_MESH_DIMS])
-{
-    int rank = 0;
-
-    for (int dim = 0; dim < TT_MESH_DIMS; dim++)
-        rank = rank * mesh->size[dim] + coordinates[dim];
-    return rank;
-}
-
 /* --- groups --- */
 
 enum part { ALL, INNER, OUTER };

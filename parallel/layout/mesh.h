@@ -79,9 +79,6 @@ int tt_mesh_dp(const struct tt_mesh *mesh);
 /** The coordinate of a rank along a dimension. */
 int tt_mesh_coordinate(const struct tt_mesh *mesh, int rank, enum tt_mesh_dim dim);
 
-/** The rank at these coordinates. */
-int tt_mesh_rank(const struct tt_mesh *mesh, const int coordinates[TT_MESH_DIMS]);
-
 /**
  * Ranks that take part in the same collectives, in the order of their coordinates, of which the innermost changes
  * fastest.

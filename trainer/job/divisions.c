@@ -260,17 +260,6 @@ static int check_experts(const struct tt_config *cfg, const struct tt_model *mod
     return rc;
 }
 
-bool tt_job_gathers(const struct tt_config *cfg, const struct tt_model *model)
-{
-    int64_t parts = cfg->parallelism.tensor_parallel_degree > cfg->parallelism.exact_tensor_parallel_degree
-                        ? cfg->parallelism.tensor_parallel_degree
-                        : cfg->parallelism.exact_tensor_parallel_degree;
-
-    if (cfg->parallelism.context_parallel_method != TT_CONTEXT_AUTO)
-        return cfg->parallelism.context_parallel_method == TT_CONTEXT_GATHER;
-    return model->dims.n_kv_heads % (cfg->parallelism.context_parallel_degree * parts) != 0;
-}
-
 /* Of a model whose layers, sequences and experts ranks have whole. */
 static int check_undivided(const struct tt_config *cfg, const struct tt_model *model)
 {

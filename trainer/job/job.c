@@ -282,6 +282,18 @@ static void follow_sequences(const struct tt_config *cfg, struct tt_job *job)
     d->max_positions = cfg->training.seq_len;
 }
 
+/* Whether the ranks of a sequence gather keys and values, and do not exchange heads: context_parallel_method. */
+static bool gathers_keys(const struct tt_config *cfg, const struct tt_model *model)
+{
+    int64_t parts = cfg->parallelism.tensor_parallel_degree > cfg->parallelism.exact_tensor_parallel_degree
+                        ? cfg->parallelism.tensor_parallel_degree
+                        : cfg->parallelism.exact_tensor_parallel_degree;
+
+    if (cfg->parallelism.context_parallel_method != TT_CONTEXT_AUTO)
+        return cfg->parallelism.context_parallel_method == TT_CONTEXT_GATHER;
+    return model->dims.n_kv_heads % (cfg->parallelism.context_parallel_degree * parts) != 0;
+}
+
 int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_limit, struct tt_job *ret_job)
 {
     struct tt_job job = {0};
@@ -301,7 +313,7 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
     if (cfg->validation.enable)
         TT_TRY(tt_model_check_seq_len(job.model, cfg->validation.seq_len));
     TT_TRY(tt_job_check_divisions(cfg, job.model));
-    job.mesh.cp_gathers = tt_job_gathers(cfg, job.model);
+    job.mesh.cp_gathers = gathers_keys(cfg, job.model);
     TT_TRY(tt_job_resolve_model(cfg, job.model));
     if (job.mesh.size[TT_MESH_PP] > 1)
         TT_TRY(add_pipeline(cfg, &job));

@@ -67,9 +67,6 @@ int tt_job_make_model(const struct tt_config *cfg, struct tt_model **ret_model) 
  */
 int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *model) TT_MUST_CHECK;
 
-/** Whether the ranks of a sequence gather keys and values, and do not exchange heads: context_parallel_method. */
-bool tt_job_gathers(const struct tt_config *cfg, const struct tt_model *model);
-
 /*
  * --- the pipeline that a configuration asks for ---
  *
