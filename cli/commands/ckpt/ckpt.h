@@ -2,7 +2,6 @@
 #ifndef TT_CLI_COMMANDS_CKPT_CKPT_H
 #define TT_CLI_COMMANDS_CKPT_CKPT_H
 
-#include "checkpoint/format/manifest.h"
 #include "cli/cli.h"
 
 /** The subcommands of `titan ckpt`, one row each in ckpt.c; args->word[0] is the subcommand's name. */
@@ -19,20 +18,5 @@ int tt_ckpt_verb_diff(const struct tt_args *args);
 int64_t tt_ckpt_int(const json_t *json, const char *key);
 const char *tt_ckpt_text(const json_t *json, const char *key);
 const char *tt_ckpt_bytes(char *buf, size_t buf_size, const json_t *json, const char *key);
-
-/* Tensors on one line of a table, in the place of the first. */
-struct tt_alike {
-    int first; /* of the manifest's tensors */
-    int n;
-    char *name; /* "layers.0-5.attention.wq.weight" */
-};
-
-/**
- * Groups tensors that differ only in the numbers of their names, such as a weight of several layers or experts. They
- * share group, type, shape and number of chunks, and every combination of the numbers exists. Others stay alone.
- * In the order of the manifest. The caller releases *ret_alike.
- */
-void tt_alike_find(const struct tt_manifest *manifest, struct tt_alike **ret_alike, int *ret_n);
-void tt_alike_release(struct tt_alike *alike, int n);
 
 #endif
