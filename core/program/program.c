@@ -97,8 +97,8 @@ void tt_schedule_wait(struct tt_schedule *schedule, enum tt_purpose purpose, int
     add_collective(schedule, TT_WAIT, purpose, microbatch, unit, bucket);
 }
 
-static void add_transfer(struct tt_schedule *schedule, enum tt_instr_kind kind, enum tt_purpose purpose, int microbatch,
-                         int stage)
+void tt_schedule_transfer(struct tt_schedule *schedule, enum tt_instr_kind kind, enum tt_purpose purpose,
+                          int microbatch, int stage)
 {
     add(schedule, (struct tt_instr){.kind = kind,
                                     .purpose = purpose,
@@ -107,16 +107,6 @@ static void add_transfer(struct tt_schedule *schedule, enum tt_instr_kind kind, 
                                     .node = TT_NONE,
                                     .unit = TT_NONE,
                                     .bucket = TT_NONE});
-}
-
-void tt_schedule_begin_transfer(struct tt_schedule *schedule, enum tt_purpose purpose, int microbatch, int stage)
-{
-    add_transfer(schedule, TT_BEGIN, purpose, microbatch, stage);
-}
-
-void tt_schedule_wait_transfer(struct tt_schedule *schedule, enum tt_purpose purpose, int microbatch, int stage)
-{
-    add_transfer(schedule, TT_WAIT, purpose, microbatch, stage);
 }
 
 struct tt_bucket tt_bucket_copy(const struct tt_bucket *bucket)

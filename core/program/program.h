@@ -226,9 +226,9 @@ struct tt_bucket tt_bucket_copy(const struct tt_bucket *bucket);
 /** Adds a bucket of n units, which are copied. Returns its index. */
 int tt_schedule_bucket(struct tt_schedule *schedule, const int *units, int n);
 
-/** Begins or awaits the transfer at a boundary of a stage of this rank. */
-void tt_schedule_begin_transfer(struct tt_schedule *schedule, enum tt_purpose purpose, int microbatch, int stage);
-void tt_schedule_wait_transfer(struct tt_schedule *schedule, enum tt_purpose purpose, int microbatch, int stage);
+/** Begins (TT_BEGIN) or awaits (TT_WAIT) the transfer at a boundary of a stage of this rank. */
+void tt_schedule_transfer(struct tt_schedule *schedule, enum tt_instr_kind kind, enum tt_purpose purpose,
+                          int microbatch, int stage);
 
 /** Begins or awaits the collective of a bucket, or of the unit alone if bucket is TT_NONE. */
 void tt_schedule_begin(struct tt_schedule *schedule, enum tt_purpose purpose, int microbatch, int unit, int bucket);
@@ -275,9 +275,7 @@ struct tt_lowering {
     int64_t (*staging)(const struct tt_collective_desc *desc);
 };
 
-/** Whether a node exchanges values with the ranks that share its layer, and the collective that does it, without a
- * tag. */
-bool tt_node_exchanges(const struct tt_graph *graph, int node);
+/** The collective by which a node exchanges values with the ranks that share its layer, without a tag. */
 struct tt_collective_desc tt_node_collective(const struct tt_graph *graph, int node);
 
 /**

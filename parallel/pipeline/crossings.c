@@ -157,10 +157,7 @@ int tt_crossings_add(const struct tt_crossings *crossings, int next, int turn, s
 
         if (c->turn > turn || (c->turn == turn && c->after))
             break;
-        if (c->waits)
-            tt_schedule_wait_transfer(schedule, c->purpose, c->microbatch, c->stage);
-        else
-            tt_schedule_begin_transfer(schedule, c->purpose, c->microbatch, c->stage);
+        tt_schedule_transfer(schedule, c->waits ? TT_WAIT : TT_BEGIN, c->purpose, c->microbatch, c->stage);
     }
     return next;
 }

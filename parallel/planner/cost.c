@@ -422,7 +422,7 @@ double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph 
 {
     struct tt_cost cost = {0};
 
-    if (tt_node_exchanges(graph, node)) {
+    if (tt_op_row(graph->nodes[node].op)->exchange != TT_EXCHANGE_NONE) {
         struct tt_collective_desc desc = tt_node_collective(graph, node);
 
         return tt_cost_collective_sec(machine, desc.op, desc.ranks, desc.bytes);

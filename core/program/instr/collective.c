@@ -512,11 +512,6 @@ static enum tt_group_id group_of(enum tt_axis axis)
     return axis == TT_AXIS_CP ? TT_GROUP_CP : TT_GROUP_TP;
 }
 
-bool tt_node_exchanges(const struct tt_graph *graph, int node)
-{
-    return tt_op_row(graph->nodes[node].op)->exchange != TT_EXCHANGE_NONE;
-}
-
 struct tt_collective_desc tt_node_collective(const struct tt_graph *graph, int node)
 {
     const struct tt_node *of = &graph->nodes[node];
