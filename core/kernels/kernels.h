@@ -227,14 +227,11 @@ struct tt_adamw_rounding {
 };
 
 /** Floats of scratch that attention_fwd and attention_bwd (for at most `keys` keys) need in any variant. */
-int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape);
-int64_t tt_attention_fwd_bf16_scratch(const struct tt_attention_shape *shape);
-int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t keys);
-int64_t tt_attention_bwd_bf16_scratch(const struct tt_attention_shape *shape, int64_t keys);
+int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape, bool bf16);
+int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t keys, bool bf16);
 
 /** Floats of scratch of attention_row with up to `keys` keys. */
-int64_t tt_attention_row_scratch(const struct tt_attention_shape *shape, int64_t keys);
-int64_t tt_attention_row_bf16_scratch(const struct tt_attention_shape *shape, int64_t keys);
+int64_t tt_attention_row_scratch(const struct tt_attention_shape *shape, int64_t keys, bool bf16);
 
 /**
  * Floats of scratch of bgemm, whole cache lines: packed blocks of A and B, and a block of c in float32. It is the same

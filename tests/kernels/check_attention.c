@@ -232,7 +232,7 @@ static void check_forward(struct check *check)
         struct arrays a = make_arrays(check, shape, fill);
         int64_t n_lse = shape->seq_len * shape->heads;
         float *o = check_array(check, a.no), *lse = check_array(check, n_lse);
-        float *scratch = check_array(check, tt_attention_fwd_scratch(shape));
+        float *scratch = check_array(check, tt_attention_fwd_scratch(shape, false));
         double *near = check_doubles(check, a.no > n_lse ? a.no : n_lse), size = 1.0;
 
         (void)snprintf(text, sizeof text, "%s fill %d", about, k % N_FILLS);
@@ -267,7 +267,7 @@ static void forward_bf16(struct check *check, const struct tt_attention_shape *s
     const tt_bf16 *q = bf16_of(check, a->q, a->nq), *k = bf16_of(check, a->k, a->nk), *v = bf16_of(check, a->v, a->nv);
     tt_bf16 *head_k = bf16_of(check, check_filled(check, n, FILL_ZERO), n);
     tt_bf16 *head_v = bf16_of(check, check_filled(check, n_values, FILL_ZERO), n_values);
-    float *scratch = check_array(check, tt_attention_fwd_bf16_scratch(shape));
+    float *scratch = check_array(check, tt_attention_fwd_scratch(shape, true));
     int64_t borders[PARTS + 1] = {0, 0, 0, shape->seq_len};
 
     if (check_draw(check, 2))
@@ -307,7 +307,7 @@ static void check_forward_bf16(struct check *check)
         struct arrays a = make_arrays(check, shape, sharp ? FILL_NORMAL : (enum fill)(k % N_FILLS));
         int64_t n_lse = shape->seq_len * shape->heads;
         float *lse = check_array(check, n_lse), *got = check_array(check, a.no), *sizes = check_array(check, a.no);
-        float *scratch = check_array(check, tt_attention_fwd_scratch(shape));
+        float *scratch = check_array(check, tt_attention_fwd_scratch(shape, false));
         double *near = check_doubles(check, a.no > n_lse ? a.no : n_lse),
                size = sharp ? 30.0 * sqrt((double)shape->head_dim) : 4.0;
         tt_bf16 *o = (tt_bf16 *)(void *)check_array(check, (a.no + 1) / 2) + a.no % 2;
@@ -348,7 +348,7 @@ static void check_backward(struct check *check)
             want[i] = check_array(check, i % 3 == 1 ? a.nk : i % 3 == 2 ? a.nv : a.nq);
         }
         draw_borders(check, shape.seq_len, borders);
-        scratch = check_array(check, tt_attention_bwd_scratch(&shape, shape.seq_len));
+        scratch = check_array(check, tt_attention_bwd_scratch(&shape, shape.seq_len, false));
         near = check_doubles(check, a.nq > a.nv ? a.nq : a.nv);
         (void)snprintf(text, sizeof text, "%s cut %d", about, k % 3);
         forward(kernels_variant(0), &shape, &a, a.o, a.lse, scratch);
@@ -418,7 +418,7 @@ static void check_range_bf16(struct check *check, const char *text, const struct
 {
     int64_t heads = shape->heads / shape->kv_heads, n[3] = {a->nq, a->nk, a->nv};
     int64_t width = tt_attention_value_dim(shape);
-    float *got[3], *want[3], *scratch = check_array(check, tt_attention_bwd_bf16_scratch(shape, keys));
+    float *got[3], *want[3], *scratch = check_array(check, tt_attention_bwd_scratch(shape, keys, true));
     double *near[3];
 
     for (int i = 0; i < 3; i++) {

@@ -66,11 +66,11 @@ static void run_row(struct check *check, const struct tt_attention_shape *shape,
         tt_bf16 *half = (tt_bf16 *)(void *)check_array(check, (n_out + 1) / 2) + n_out % 2;
         const tt_bf16 *keys = bf16_of(check, k, cached), *values = v == k ? keys : bf16_of(check, v, cached);
 
-        scratch = check_array(check, tt_attention_row_bf16_scratch(shape, shape->seq_len));
+        scratch = check_array(check, tt_attention_row_scratch(shape, shape->seq_len, true));
         check->table->attention_row_bf16(half, bf16_of(check, q, n), keys, values, shape, shape->seq_len, scratch);
         tt_bf16_widen_ref(o, half, n_out);
     } else {
-        scratch = check_array(check, tt_attention_row_scratch(shape, shape->seq_len));
+        scratch = check_array(check, tt_attention_row_scratch(shape, shape->seq_len, false));
         check->table->attention_row(o, q, k, v, shape, shape->seq_len, scratch);
     }
 }

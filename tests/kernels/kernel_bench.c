@@ -461,8 +461,8 @@ static void prepare_bgemm(struct work *w)
 /* The backward kernel reads what the forward one writes. */
 static void prepare_attention(struct work *w)
 {
-    int64_t forward = tt_attention_fwd_scratch(&w->attention);
-    int64_t backward = tt_attention_bwd_scratch(&w->attention, w->attention.seq_len);
+    int64_t forward = tt_attention_fwd_scratch(&w->attention, false);
+    int64_t backward = tt_attention_bwd_scratch(&w->attention, w->attention.seq_len, false);
 
     w->scratch = tt_calloc((size_t)(forward > backward ? forward : backward) + 16, sizeof(float));
     run_attention_fwd(w);
@@ -483,8 +483,8 @@ static void choose_attention(struct work *w, char *shape, size_t shape_size)
 
 static void prepare_attention_bf16(struct work *w)
 {
-    int64_t forward = tt_attention_fwd_bf16_scratch(&w->attention);
-    int64_t backward = tt_attention_bwd_bf16_scratch(&w->attention, w->attention.seq_len);
+    int64_t forward = tt_attention_fwd_scratch(&w->attention, true);
+    int64_t backward = tt_attention_bwd_scratch(&w->attention, w->attention.seq_len, true);
 
     w->bf16 = true;
     w->scratch = tt_calloc((size_t)(forward > backward ? forward : backward), sizeof(float));

@@ -245,33 +245,30 @@ struct tt_attention_shape tt_attention_shape_of(const struct tt_attr *attr)
                                        .window = attr->sliding_window};
 }
 
-/* The wider one of the two widths of a head, for which there is room in scratch. */
-static int64_t widest(const struct tt_attention_shape *shape)
-{
-    int64_t width = tt_attention_value_dim(shape);
-
-    return shape->head_dim > width ? shape->head_dim : width;
-}
-
-int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape)
+static int64_t fwd_floats(const struct tt_attention_shape *shape)
 {
     int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
     int64_t portable = TT_ATTENTION_ROWS * tile;
-    int64_t vectors = TT_ATTENTION_PANEL * (2 * widest(shape) + TT_ATTENTION_BLOCK + 3);
+    int64_t vectors = TT_ATTENTION_PANEL * (2 * tt_attention_widest(shape) + TT_ATTENTION_BLOCK + 3);
 
     return portable > vectors ? portable : vectors;
 }
 
 /* With room for widened rows of q, k, v and o. */
-int64_t tt_attention_fwd_bf16_scratch(const struct tt_attention_shape *shape)
+static int64_t fwd_bf16_floats(const struct tt_attention_shape *shape)
 {
     int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
-    int64_t dim = tt_attention_lines(widest(shape));
+    int64_t dim = tt_attention_lines(tt_attention_widest(shape));
     int64_t portable = TT_ATTENTION_ROWS * tile + (INT64_C(2) * TT_ATTENTION_ROWS + tile) * dim;
     int64_t vectors =
         TT_ATTENTION_PANEL * (3 * dim + INT64_C(2) * TT_ATTENTION_BLOCK) + INT64_C(2) * TT_ATTENTION_BLOCK * dim;
 
     return portable > vectors ? portable : vectors;
+}
+
+int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape, bool bf16)
+{
+    return bf16 ? fwd_bf16_floats(shape) : fwd_floats(shape);
 }
 
 /*
@@ -287,10 +284,8 @@ int64_t tt_attention_heads_bytes(const struct tt_graph *graph, const struct tt_n
 static int64_t worker_bytes(const struct tt_graph *graph, const struct tt_node *node)
 {
     const struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
-    int64_t floats =
-        tt_op_is_bf16(graph, node) ? tt_attention_fwd_bf16_scratch(&shape) : tt_attention_fwd_scratch(&shape);
 
-    return tt_attention_lines(floats) * (int64_t)sizeof(float);
+    return tt_attention_lines(tt_attention_fwd_scratch(&shape, tt_op_is_bf16(graph, node))) * (int64_t)sizeof(float);
 }
 
 /* A tile is a range of the rows of k and v. `k`: the input that k is, v is the next. */
@@ -462,17 +457,12 @@ const struct tt_op_row tt_op_attention = {
 enum { CACHED_SINKS = 5 /* the input */ };
 enum { LATENT_HEADS = 4 /* of a tile, where all heads share the keys: enough to read these once for several */ };
 
-int64_t tt_attention_row_scratch(const struct tt_attention_shape *shape, int64_t keys)
+/* In bfloat16 with room for the heads' rows of q and o and a row of k or v as floats. */
+int64_t tt_attention_row_scratch(const struct tt_attention_shape *shape, int64_t keys, bool bf16)
 {
-    return shape->heads / shape->kv_heads * keys;
-}
+    int64_t floats = shape->heads / shape->kv_heads * keys;
 
-/* With room for the heads' rows of q and o and a row of k or v as floats. */
-int64_t tt_attention_row_bf16_scratch(const struct tt_attention_shape *shape, int64_t keys)
-{
-    int64_t width = tt_attention_value_dim(shape), widest = shape->head_dim > width ? shape->head_dim : width;
-
-    return tt_attention_row_scratch(shape, keys) + (2 * shape->heads / shape->kv_heads + 1) * widest;
+    return bf16 ? floats + (2 * shape->heads / shape->kv_heads + 1) * tt_attention_widest(shape) : floats;
 }
 
 static bool shapes_fit(const struct tt_graph *graph, const struct tt_node *node)
@@ -513,12 +503,10 @@ static bool is_single(const struct tt_graph *graph, const struct tt_node *node)
 static int64_t kernel_floats(const struct tt_graph *graph, const struct tt_node *node)
 {
     struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
+    bool bf16 = tt_op_is_bf16(graph, node);
 
-    if (tt_op_is_bf16(graph, node))
-        return tt_attention_lines(is_single(graph, node) ? tt_attention_row_bf16_scratch(&shape, shape.seq_len)
-                                                         : tt_attention_fwd_bf16_scratch(&shape));
-    return tt_attention_lines(is_single(graph, node) ? tt_attention_row_scratch(&shape, shape.seq_len)
-                                                     : tt_attention_fwd_scratch(&shape));
+    return tt_attention_lines(is_single(graph, node) ? tt_attention_row_scratch(&shape, shape.seq_len, bf16)
+                                                     : tt_attention_fwd_scratch(&shape, bf16));
 }
 
 /* The same with the sinks of a tile's heads. */

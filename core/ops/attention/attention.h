@@ -40,4 +40,12 @@ static inline int64_t tt_attention_lines(int64_t floats)
     return (floats + 15) / 16 * 16;
 }
 
+/** The wider one of the two widths of a head, for which there is room in scratch. */
+static inline int64_t tt_attention_widest(const struct tt_attention_shape *shape)
+{
+    int64_t width = tt_attention_value_dim(shape);
+
+    return shape->head_dim > width ? shape->head_dim : width;
+}
+
 #endif

@@ -63,13 +63,6 @@ static int64_t range_begin(int64_t seq_len, int64_t i, int64_t n)
     return (int64_t)(share * (double)seq_len) / TT_ATTENTION_PANEL * TT_ATTENTION_PANEL;
 }
 
-static int64_t widest(const struct tt_attention_shape *shape)
-{
-    int64_t width = tt_attention_value_dim(shape);
-
-    return shape->head_dim > width ? shape->head_dim : width;
-}
-
 /* The keys of the longest of n ranges. */
 static int64_t longest_range(int64_t seq_len, int64_t n)
 {
@@ -83,10 +76,10 @@ static int64_t longest_range(int64_t seq_len, int64_t n)
     return most;
 }
 
-int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t keys)
+static int64_t bwd_floats(const struct tt_attention_shape *shape, int64_t keys)
 {
     int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
-    int64_t portable = tile * 2 * TT_ATTENTION_ROWS, dim = widest(shape), wide = tt_attention_lines(dim);
+    int64_t portable = tile * 2 * TT_ATTENTION_ROWS, dim = tt_attention_widest(shape), wide = tt_attention_lines(dim);
     int64_t panels = tt_tiles(keys, TT_ATTENTION_PANEL), rows = tt_attention_lines(shape->seq_len);
     int64_t vectors = (rows < TT_ATTENTION_STRIP ? rows : TT_ATTENTION_STRIP) * (2 * dim + wide + 2) +
                       TT_ATTENTION_PANEL * (2 * dim + wide) + INT64_C(2) * TT_ATTENTION_BLOCK * TT_ATTENTION_PANEL +
@@ -96,16 +89,21 @@ int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t
 }
 
 /* With room for widened rows of q, do, k and v, or for pairs of them. */
-int64_t tt_attention_bwd_bf16_scratch(const struct tt_attention_shape *shape, int64_t keys)
+static int64_t bwd_bf16_floats(const struct tt_attention_shape *shape, int64_t keys)
 {
     int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
-    int64_t dim = tt_attention_lines(widest(shape));
+    int64_t dim = tt_attention_lines(tt_attention_widest(shape));
     int64_t portable = INT64_C(2) * TT_ATTENTION_ROWS * tile + 2 * (TT_ATTENTION_ROWS + tile) * dim;
     int64_t panels = tt_tiles(keys, TT_ATTENTION_PANEL), rows = tt_attention_lines(shape->seq_len);
     int64_t vectors = (rows < TT_ATTENTION_STRIP ? rows : TT_ATTENTION_STRIP) * (3 * dim + 2) +
                       TT_ATTENTION_PANEL * (4 * dim + INT64_C(4) * TT_ATTENTION_BLOCK + 2 * panels * dim);
 
     return portable > vectors ? portable : vectors;
+}
+
+int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t keys, bool bf16)
+{
+    return bf16 ? bwd_bf16_floats(shape, keys) : bwd_floats(shape, keys);
 }
 
 /*
@@ -158,8 +156,7 @@ static struct piece_work run_of(const struct tt_graph *graph, const struct tt_no
     run.widths[1] = tt_attention_value_dim(&run.shape);
     run.values = tt_attention_lines(longest * run.widths[0]);
     run.term = run.values + tt_attention_lines(longest * run.widths[1]);
-    run.kernel = tt_attention_lines(run.bf16 ? tt_attention_bwd_bf16_scratch(&run.shape, longest)
-                                             : tt_attention_bwd_scratch(&run.shape, longest));
+    run.kernel = tt_attention_lines(tt_attention_bwd_scratch(&run.shape, longest, run.bf16));
     run.worker = run.kernel + (tt_tree_stack_depth(grains_own(&run)) + 1) * run.term;
     return run;
 }
@@ -376,8 +373,7 @@ static struct layout layout_of(const struct tt_attention_shape *shape, const str
                             .dv = tt_attention_lines(split->rows * shape->kv_heads * tt_attention_value_dim(shape))};
     int64_t keys = longest_range(shape->seq_len, split->ranges);
 
-    layout.worker =
-        tt_attention_lines(bf16 ? tt_attention_bwd_bf16_scratch(shape, keys) : tt_attention_bwd_scratch(shape, keys));
+    layout.worker = tt_attention_lines(tt_attention_bwd_scratch(shape, keys, bf16));
     layout.first_worker =
         (split->ranges - layout.outputs) * layout.dq + (split->parts - layout.outputs) * (layout.dk + layout.dv);
     return layout;
