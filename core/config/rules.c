@@ -47,25 +47,18 @@ static void need_path(const char *where, const char *dataset, const char *path, 
     }
 }
 
-static bool ends_in(const char *path, const char *end)
-{
-    size_t n = strlen(path), m = strlen(end);
-
-    return n >= m && strcmp(path + n - m, end) == 0;
-}
-
 /* Refuses files whose name shows that the dataset cannot read their format. */
 static void fit_format(const char *where, const char *dataset, const char *path, struct tt_text *why)
 {
     static const char *const tables[] = {".arrow", ".feather"};
     static const char *const lines[] = {".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson"};
 
-    if (path && ends_in(path, ".parquet") && strncmp(dataset, "tokens", 6) != 0) {
+    if (path && tt_text_ends(path, ".parquet") && strncmp(dataset, "tokens", 6) != 0) {
         (void)tt_source_fail_parquet(path);
         tt_text_add(why, "%s", tt_error_message());
     }
     for (size_t i = 0; path && i < sizeof tables / sizeof *tables; i++) {
-        if (ends_in(path, tables[i]) && strncmp(dataset, "tokens", 6) != 0)
+        if (tt_text_ends(path, tables[i]) && strncmp(dataset, "tokens", 6) != 0)
             tt_text_add(
                 why,
                 "'%s' is a table in a binary format, which titan does not read\nhelp: write JSON lines from it, for "
@@ -74,7 +67,7 @@ static void fit_format(const char *where, const char *dataset, const char *path,
                 path, where);
     }
     for (size_t i = 0; path && strcmp(dataset, "text") == 0 && i < sizeof lines / sizeof *lines; i++) {
-        if (ends_in(path, lines[i]))
+        if (tt_text_ends(path, lines[i]))
             tt_text_add(why,
                         "'%s' holds JSON lines, and dataset 'text' would train on their braces and quotes\nhelp: set "
                         "%sdataset=jsonl, and %stext_field if the text is not in \"text\"",

@@ -13,7 +13,6 @@
 #include "core/os/file.h"
 
 #define GIB  (1024.0 * 1024.0 * 1024.0)
-#define MIB  (1024.0 * 1024.0)
 #define GBIT (1e9 / 8.0)
 
 /* clang-format off */
