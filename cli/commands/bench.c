@@ -38,6 +38,7 @@ static const char sections[] = "a list of sgemm, memory, step, ops, collectives,
 
 static int read_only(const char *text, bool wanted[TT_BENCH_SECTIONS])
 {
+    static const char *const names[TT_BENCH_SECTIONS] = {"sgemm", "memory", "step", "ops", "collectives", "storage"};
     const char *at = text;
 
     for (int s = 0; s < TT_BENCH_SECTIONS; s++)
@@ -48,12 +49,9 @@ static int read_only(const char *text, bool wanted[TT_BENCH_SECTIONS])
         size_t size = strcspn(at, ",");
         int found = TT_NONE;
 
-        for (int s = 0; s < TT_BENCH_SECTIONS; s++) {
-            const char *name = tt_bench_section_name((enum tt_bench_section)s);
-
-            if (strlen(name) == size && strncmp(name, at, size) == 0)
+        for (int s = 0; s < TT_BENCH_SECTIONS; s++)
+            if (strlen(names[s]) == size && strncmp(names[s], at, size) == 0)
                 found = s;
-        }
         if (found == TT_NONE)
             return tt_fail(TT_EUSAGE, "bench: --only '%.*s' cannot be measured\nhelp: %s", (int)size, at, sections);
         wanted[found] = true;

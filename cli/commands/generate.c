@@ -195,6 +195,12 @@ static int check_memory(const struct settings *s, const struct tt_generator *g, 
         tt_text_bytes(limit, sizeof limit, (double)s->memory), s->dtype == TT_F32 ? "--dtype bfloat16 or " : "");
 }
 
+/* TT_EREMOVED if the step was removed or replaced since it was opened, so that files may have been missing in it. */
+static int check_weights(const struct tt_pretrained *w)
+{
+    return tt_step_explain(TT_EDATA, w->path, &w->place) == TT_EREMOVED ? TT_EREMOVED : 0;
+}
+
 /* --- the run --- */
 
 struct run {
@@ -221,7 +227,7 @@ static int prepare(struct run *r, struct tt_comm *comm)
 
     TT_TRY(tt_pretrained_open(comm, args->word[0], tt_args_has(args, "ema"), &r->weights));
     TT_TRY(tt_prompt_read(args, &r->weights, &r->prompt));
-    TT_TRY(tt_pretrained_check(&r->weights));
+    TT_TRY(check_weights(&r->weights));
     r->context = longest(&r->settings, &r->weights);
     if (!r->settings.max_seq_len && r->context > CONVERSATION_CONTEXT)
         r->context = CONVERSATION_CONTEXT;

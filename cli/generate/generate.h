@@ -47,9 +47,6 @@ int tt_pretrained_open(struct tt_comm *comm, const char *path, bool averages,
                        struct tt_pretrained *ret_weights) TT_MUST_CHECK;
 void tt_pretrained_release(struct tt_pretrained *weights);
 
-/** TT_EREMOVED if the step was removed or replaced since it was opened, so that files may have been missing in it. */
-int tt_pretrained_check(const struct tt_pretrained *weights) TT_MUST_CHECK;
-
 /**
  * After rc, which all ranks have: TT_EREMOVED if the reason is that the step was removed (collective). ret_again: the
  * path that the user gave still leads to a step; release all that was made of the first one, and begin again. Counts

@@ -149,11 +149,6 @@ void tt_pretrained_release(struct tt_pretrained *w)
     *w = (struct tt_pretrained){0};
 }
 
-int tt_pretrained_check(const struct tt_pretrained *w)
-{
-    return tt_step_explain(TT_EDATA, w->path, &w->place) == TT_EREMOVED ? TT_EREMOVED : 0;
-}
-
 int tt_pretrained_explain(struct tt_comm *comm, int rc, const struct tt_pretrained *w, const char *given, int *tries,
                           bool *ret_again)
 {

@@ -32,13 +32,6 @@
 #include "trainer/step/peak.h"
 #include "trainer/step/step.h"
 
-const char *tt_bench_section_name(enum tt_bench_section section)
-{
-    static const char *const names[TT_BENCH_SECTIONS] = {"sgemm", "memory", "step", "ops", "collectives", "storage"};
-
-    return names[section];
-}
-
 /* --- repetitions --- */
 
 /* The times of a measurement; each is the slowest rank's. */

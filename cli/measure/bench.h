@@ -22,9 +22,6 @@ enum tt_bench_section {
     TT_BENCH_SECTIONS
 };
 
-/** "sgemm", "memory", … */
-const char *tt_bench_section_name(enum tt_bench_section section);
-
 struct tt_bench_sgemm {
     int64_t m, n, k;
     int threads;

@@ -95,11 +95,17 @@ struct tt_param *tt_params_buffer(struct tt_model *model, int block, const char 
 
 /* --- layers --- */
 
+/* The elements of a head that are rotated. */
+static int64_t rope_dim(const struct tt_model_dims *dims)
+{
+    return dims->mla.kv_rank ? dims->mla.rope_dim : dims->head_dim;
+}
+
 void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t batch, int64_t seq_len,
                     struct tt_graph *graph)
 {
     int64_t context = graph->cache_len ? graph->cache_len : seq_len;
-    int64_t tokens[2] = {batch, seq_len}, table[3] = {context, tt_model_rope_dim(&model->dims) / 2, 2};
+    int64_t tokens[2] = {batch, seq_len}, table[3] = {context, rope_dim(&model->dims) / 2, 2};
 
     *b = (struct tt_build){.model = model, .graph = graph, .dtype = graph->dtype, .seq_len = context};
     graph->tokens = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "tokens", 2, tokens);

@@ -134,11 +134,6 @@ int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len)
                    TT_KEY_NAME(validation.seq_len), positions, TT_KEY_NAME(model.max_position_embeddings));
 }
 
-int64_t tt_model_rope_dim(const struct tt_model_dims *dims)
-{
-    return dims->mla.kv_rank ? dims->mla.rope_dim : dims->head_dim;
-}
-
 static void fill_constant(float value, int64_t n, float *data)
 {
     for (int64_t i = 0; i < n; i++)

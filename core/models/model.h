@@ -288,9 +288,6 @@ static inline bool tt_model_has_experts(const struct tt_model_dims *dims, int64_
 /** How many layers of a model with experts have none. */
 int64_t tt_model_dense_layers(const struct tt_model_dims *dims);
 
-/** The elements of a head that are rotated. */
-int64_t tt_model_rope_dim(const struct tt_model_dims *dims);
-
 /** What YaRN multiplies the scores of attention by, with 1 / sqrt(E); 1 without YaRN. */
 double tt_rope_score_scale(const struct tt_rope *rope);
 
