@@ -660,8 +660,8 @@ void tt_cluster_inputs_release(struct tt_cluster_inputs *in)
     tt_cluster_recipe_release(&in->recipe);
     tt_cluster_megatron_release(&in->megatron);
     tt_cluster_notes_release(&in->notes);
-    tt_cluster_machine_release(&in->machine);
-    tt_cluster_stack_release(&in->stack);
+    json_decref(in->machine.json);
+    json_decref(in->stack.json);
     tt_free(in->model);
     tt_config_free(in->cfg);
 }

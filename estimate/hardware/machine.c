@@ -438,12 +438,6 @@ out:
     return rc;
 }
 
-void tt_cluster_machine_release(struct tt_cluster_machine_file *file)
-{
-    json_decref(file->json);
-    *file = (struct tt_cluster_machine_file){.json = NULL};
-}
-
 /* --- writing --- */
 
 static bool is_index(const char *text)
@@ -542,12 +536,6 @@ int tt_cluster_stack_load(const char *path, struct tt_cluster_stack_file *ret_fi
 out:
     json_decref(file.json);
     return rc;
-}
-
-void tt_cluster_stack_release(struct tt_cluster_stack_file *file)
-{
-    json_decref(file->json);
-    *file = (struct tt_cluster_stack_file){.json = NULL};
 }
 
 json_t *tt_cluster_stack_json(const struct tt_cluster_stack *stack)

@@ -65,7 +65,8 @@ const struct tt_cluster_stack *tt_cluster_stack_at(int index);
 int tt_cluster_machine_find(const char *name, const struct tt_cluster_machine **ret_machine) TT_MUST_CHECK;
 int tt_cluster_stack_find(const char *name, const struct tt_cluster_stack **ret_stack) TT_MUST_CHECK;
 
-/* A machine from a file, with the tree that its texts are in. Zero-initialise; tt_cluster_machine_release. */
+/* A machine from a file, with the tree that its texts are in. Zero-initialise; the tree is the caller's (json_decref).
+ */
 struct tt_cluster_machine_file {
     struct tt_cluster_machine machine;
     json_t *json;
@@ -78,7 +79,6 @@ struct tt_cluster_machine_file {
  * file and the path of a number that is missing, unknown or negative; TT_EIO.
  */
 int tt_cluster_machine_load(const char *path, struct tt_cluster_machine_file *ret_file) TT_MUST_CHECK;
-void tt_cluster_machine_release(struct tt_cluster_machine_file *file);
 
 /** The machine in the form that tt_cluster_machine_load reads, with all origins. The caller's (json_decref). */
 json_t *tt_cluster_machine_json(const struct tt_cluster_machine *machine);
@@ -92,7 +92,7 @@ json_t *tt_cluster_machine_json(const struct tt_cluster_machine *machine);
 int tt_cluster_machine_take_nccl(struct tt_cluster_machine *machine, const char *text, const char *where,
                                  const char *origin) TT_MUST_CHECK;
 
-/* A stack from a file, with the tree that its texts are in. Zero-initialise; tt_cluster_stack_release. */
+/* The same of a stack. */
 struct tt_cluster_stack_file {
     struct tt_cluster_stack stack;
     json_t *json;
@@ -104,7 +104,6 @@ struct tt_cluster_stack_file {
  * for each key. TT_EDATA names the file and a number that is missing, unknown or negative; TT_EIO.
  */
 int tt_cluster_stack_load(const char *path, struct tt_cluster_stack_file *ret_file) TT_MUST_CHECK;
-void tt_cluster_stack_release(struct tt_cluster_stack_file *file);
 
 /** The stack in the form that tt_cluster_stack_load reads, with all origins. The caller's (json_decref). */
 json_t *tt_cluster_stack_json(const struct tt_cluster_stack *stack);
