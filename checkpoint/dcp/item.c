@@ -36,10 +36,22 @@ static void item_release(struct item *item)
     tt_zip_release(&item->zip);
 }
 
+/* The entry whose name is `name` in the archive's one folder ("archive/data.pkl"), or NULL. */
+static const struct tt_zip_entry *find_member(const struct tt_zip *zip, const char *name)
+{
+    for (int i = 0; i < zip->n; i++) {
+        const char *slash = strchr(zip->entry[i].name, '/');
+
+        if (slash && strcmp(slash + 1, name) == 0)
+            return &zip->entry[i];
+    }
+    return NULL;
+}
+
 /* Whether the bytes of tensors are little-endian. The writer's machine chose the order, and the archive records it. */
 static int find_byte_order(const struct item *item, bool *ret_little)
 {
-    const struct tt_zip_entry *order = tt_zip_find(&item->zip, "byteorder");
+    const struct tt_zip_entry *order = find_member(&item->zip, "byteorder");
     char text[ORDER_BYTES];
     int rc = 0;
 
@@ -58,7 +70,7 @@ static int item_open(struct item *item)
     int rc = 0;
 
     TT_TRY(tt_zip_open(item->archive, &item->zip));
-    if (!(entry = tt_zip_find(&item->zip, "data.pkl")))
+    if (!(entry = find_member(&item->zip, "data.pkl")))
         return fail(item, "is not an object that torch.save has written: it has no data.pkl");
     if (entry->bytes > PICKLE_MOST)
         return fail(item, "has a data.pkl of more than 1 MiB");
@@ -119,7 +131,7 @@ static int find_bytes(const struct item *item, const struct tt_pickle_value *sto
     }
     tensor->dtype = type->dtype;
     name = tt_format("data/%s", key);
-    if (!(entry = tt_zip_find(&item->zip, name))) {
+    if (!(entry = find_member(&item->zip, name))) {
         rc = fail(item, "has no bytes: its archive lacks them");
         goto out;
     }

@@ -409,22 +409,32 @@ static void add_properties(struct tt_pickler *p, enum tt_dtype dtype)
     tt_pickler_add(p, TT_PICKLER_BUILD);
 }
 
+/* Pushes a torch.Size. */
+static void put_sizes(struct tt_pickler *pickler, const int64_t *size, int n)
+{
+    tt_pickler_class(pickler, "torch", "Size");
+    tt_pickler_add(pickler, TT_PICKLER_MARK);
+    tt_pickler_tuple(pickler, size, n);
+    tt_pickler_add(pickler, TT_PICKLER_TUPLE);
+    tt_pickler_add(pickler, TT_PICKLER_CALL);
+}
+
 static void add_tensor(struct tt_pickler *p, const struct tt_dcp_entry *entry)
 {
     begin_object(p, module, "TensorStorageMetadata");
     tt_pickler_text(p, "properties");
     add_properties(p, entry->dtype);
     tt_pickler_text(p, "size");
-    tt_pickler_sizes(p, entry->shape, entry->ndim);
+    put_sizes(p, entry->shape, entry->ndim);
     tt_pickler_text(p, "chunks");
     tt_pickler_add(p, TT_PICKLER_LIST);
     tt_pickler_add(p, TT_PICKLER_MARK);
     for (int i = 0; i < entry->n; i++) {
         begin_object(p, module, "ChunkStorageMetadata");
         tt_pickler_text(p, "offsets");
-        tt_pickler_sizes(p, entry->piece[i].box.offset, entry->ndim);
+        put_sizes(p, entry->piece[i].box.offset, entry->ndim);
         tt_pickler_text(p, "sizes");
-        tt_pickler_sizes(p, entry->piece[i].box.shape, entry->ndim);
+        put_sizes(p, entry->piece[i].box.shape, entry->ndim);
         end_object(p);
     }
     tt_pickler_add(p, TT_PICKLER_APPENDS);
@@ -468,7 +478,7 @@ static void add_place(struct tt_pickler *p, const struct tt_dcp_metadata *m, con
     if (entry->is_tensor) {
         tt_pickler_int(p, i);
         tt_pickler_text(p, "offset");
-        tt_pickler_sizes(p, entry->piece[i].box.offset, entry->ndim);
+        put_sizes(p, entry->piece[i].box.offset, entry->ndim);
     } else {
         tt_pickler_add(p, TT_PICKLER_NONE);
     }

@@ -872,12 +872,3 @@ void tt_pickler_tuple(struct tt_pickler *pickler, const int64_t *number, int n)
         tt_pickler_int(pickler, number[i]);
     tt_pickler_add(pickler, TT_PICKLER_TUPLE);
 }
-
-void tt_pickler_sizes(struct tt_pickler *pickler, const int64_t *size, int n)
-{
-    tt_pickler_class(pickler, "torch", "Size");
-    tt_pickler_add(pickler, TT_PICKLER_MARK);
-    tt_pickler_tuple(pickler, size, n);
-    tt_pickler_add(pickler, TT_PICKLER_TUPLE);
-    tt_pickler_add(pickler, TT_PICKLER_CALL);
-}

@@ -152,7 +152,4 @@ void tt_pickler_bool(struct tt_pickler *pickler, bool value);
 void tt_pickler_text(struct tt_pickler *pickler, const char *text);
 void tt_pickler_tuple(struct tt_pickler *pickler, const int64_t *number, int n);
 
-/** Pushes a torch.Size. */
-void tt_pickler_sizes(struct tt_pickler *pickler, const int64_t *size, int n);
-
 #endif

@@ -190,17 +190,6 @@ void tt_zip_release(struct tt_zip *zip)
     *zip = (struct tt_zip){0};
 }
 
-const struct tt_zip_entry *tt_zip_find(const struct tt_zip *zip, const char *name)
-{
-    for (int i = 0; i < zip->n; i++) {
-        const char *slash = strchr(zip->entry[i].name, '/');
-
-        if (slash && strcmp(slash + 1, name) == 0)
-            return &zip->entry[i];
-    }
-    return NULL;
-}
-
 /* --- writing --- */
 
 enum { ALIGNMENT = 64, EXTRA_BYTES = 4, VERSION = 0, VERSION_64 = 45 };

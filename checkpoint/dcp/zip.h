@@ -38,9 +38,6 @@ struct tt_zip {
 int tt_zip_open(const struct tt_stretch *archive, struct tt_zip *ret_zip) TT_MUST_CHECK;
 void tt_zip_release(struct tt_zip *zip);
 
-/** The entry whose name is `name` in the archive's one folder ("archive/data.pkl"), or NULL. */
-const struct tt_zip_entry *tt_zip_find(const struct tt_zip *zip, const char *name);
-
 /** Reads bytes of an archive; TT_EDATA when it does not have them. */
 int tt_stretch_read(const struct tt_stretch *archive, int64_t at, void *bytes, size_t size) TT_MUST_CHECK;
 

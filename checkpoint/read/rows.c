@@ -114,20 +114,6 @@ out:
     return rc;
 }
 
-size_t tt_hf_weight_name(const char *name)
-{
-    static const char *const ends[] = {"_scale_inv", "_blocks", "_scales"};
-    size_t size = strlen(name);
-
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        size_t n = strlen(ends[i]);
-
-        if (size > n && strcmp(name + size - n, ends[i]) == 0)
-            return size - n;
-    }
-    return size;
-}
-
 /* A power of two with a bias of 127; all bits: not a number. */
 static float from_exponent(uint8_t bits)
 {

@@ -197,6 +197,21 @@ static const char *advice_of(const char *name)
     return "is model_type in config.json right?";
 }
 
+/* The length of the name of the weight to which elements or scales of that name belong; else of the whole name. */
+static size_t weight_name(const char *name)
+{
+    static const char *const ends[] = {"_scale_inv", "_blocks", "_scales"};
+    size_t size = strlen(name);
+
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        size_t n = strlen(ends[i]);
+
+        if (size > n && strcmp(name + size - n, ends[i]) == 0)
+            return size - n;
+    }
+    return size;
+}
+
 struct extra {
     const struct tt_source *source;
     const struct tt_model *model;
@@ -209,7 +224,7 @@ struct extra {
 static int sort_tensor(struct extra *e, const struct tt_manifest_tensor *t, enum kind *ret_kind)
 {
     bool tied = e->model->dims.tied == 1 && strcmp(t->name, "lm_head.weight") == 0;
-    char *weight = tt_strndup(t->name, tt_hf_weight_name(t->name));
+    char *weight = tt_strndup(t->name, weight_name(t->name));
     bool known = tied || is_derived(e->model, t) || is_parameter(e->model, weight);
     int pattern = TT_NONE, rc = 0;
 
@@ -379,16 +394,6 @@ void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struc
             add(&w, i, t->name, t->dtype, t->ndim, t->shape);
     }
     *ret_weights = w;
-}
-
-bool tt_weights_digest(const struct tt_weights *weights, const struct tt_weight *weight, uint64_t *ret_digest)
-{
-    const struct tt_manifest_tensor *t = &weights->source->manifest.tensor[weight->number];
-
-    if (weights->kind != TT_WEIGHTS_STORED || !t->has_digest)
-        return false;
-    *ret_digest = t->digest;
-    return true;
 }
 
 /* The published gpt2 files are of the model without its head, so their names lack the prefix. */

@@ -76,9 +76,6 @@ struct tt_weights {
 /** As stored: every tensor of a group, sorted by name. */
 void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struct tt_weights *ret_weights);
 
-/** The digest of a whole weight, if the manifest has one and the weight is used as stored; else false. */
-bool tt_weights_digest(const struct tt_weights *weights, const struct tt_weight *weight, uint64_t *ret_digest);
-
 /**
  * In Hugging Face's names, from titan's: the whole model, with adapters merged into their weights, or the adapters
  * alone, in PEFT's names. TT_EDATA names a parameter that is missing or has another shape, or says that there are no
@@ -168,8 +165,5 @@ int tt_hf_stored_packed(const struct tt_manifest_tensor *values, const struct tt
 
 /** Rows and columns of FP8 blocks by the source's config.json: 128 if it says nothing, 0 if a matrix has one scale. */
 int tt_hf_block_size(const struct tt_source *source, int64_t *ret_block) TT_MUST_CHECK;
-
-/** The length of the name of the weight to which elements or scales of that name belong; else of the whole name. */
-size_t tt_hf_weight_name(const char *name);
 
 #endif

@@ -516,22 +516,6 @@ int64_t tt_shard_file_bytes(const struct tt_shard_file *file)
     return file->data_start + file->data_bytes;
 }
 
-uint32_t tt_shard_file_join(struct tt_shard_file *file)
-{
-    uint32_t all = 0;
-
-    for (int i = 0; i < file->n; i++)
-        file->entry[i].crc = 0;
-    for (int i = 0; i < file->n_segments; i++) {
-        const struct tt_shard_segment *s = &file->segment[i];
-        struct tt_st_tensor *entry = &file->entry[s->entry];
-
-        entry->crc = tt_crc32c_combine(entry->crc, s->crc, (uint64_t)s->size);
-        all = tt_crc32c_combine(all, s->crc, (uint64_t)s->size);
-    }
-    return all;
-}
-
 /* --- a save without its data --- */
 
 int tt_ckpt_preview_make(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,

@@ -137,9 +137,6 @@ int tt_shard_file_header(struct tt_shard_file *file, struct tt_text *header) TT_
 /** Bytes of the file. */
 int64_t tt_shard_file_bytes(const struct tt_shard_file *file);
 
-/** Joins the segments' checksums to the entries' and returns the checksum of all data. */
-uint32_t tt_shard_file_join(struct tt_shard_file *file);
-
 /**
  * The files that a save will write, known before there is anything to save: a function of tensors, mesh and policy. The
  * save lays out its files with the same code, so the number of bytes is exact.

@@ -284,13 +284,30 @@ static void report(struct tt_ckpt_saving *s, const struct tt_shard_file *file, u
     s->shared.file_crc[slot] = crc;
 }
 
+/* Joins the segments' checksums to the entries' and returns the checksum of all data. */
+static uint32_t join_checksums(struct tt_shard_file *file)
+{
+    uint32_t all = 0;
+
+    for (int i = 0; i < file->n; i++)
+        file->entry[i].crc = 0;
+    for (int i = 0; i < file->n_segments; i++) {
+        const struct tt_shard_segment *s = &file->segment[i];
+        struct tt_st_tensor *entry = &file->entry[s->entry];
+
+        entry->crc = tt_crc32c_combine(entry->crc, s->crc, (uint64_t)s->size);
+        all = tt_crc32c_combine(all, s->crc, (uint64_t)s->size);
+    }
+    return all;
+}
+
 static int end_file(struct tt_ckpt_saving *s, enum tt_ckpt_group group)
 {
     struct tt_shard_file *file = &s->file[group];
     struct tt_durable *out = &s->out[group];
     char *folder = tt_format("%s/%s", s->folder, tt_ckpt_group_name(group));
     struct tt_text header = {0};
-    uint32_t data_crc = tt_shard_file_join(file), crc;
+    uint32_t data_crc = join_checksums(file), crc;
     int rc = 0;
 
     TT_TRY(tt_shard_file_header(file, &header));

@@ -358,27 +358,6 @@ out:
     return rc;
 }
 
-/* The folder may have no steps yet (its first save was killed), or only steps that were set aside; then the
- * lock file tells. */
-int tt_step_folder_find(const char *path, const char *verb, char **ret_folder)
-{
-    char *run = tt_format("%s/checkpoint", path), *run_lock = tt_format("%s/.lock", run);
-    enum tt_path_kind kind;
-    bool has_lock = false;
-    int rc = 0;
-
-    TT_TRY(tt_path_exists(run_lock, &has_lock));
-    if (has_lock)
-        *ret_folder = tt_strdup(run);
-    else if ((rc = tt_path_find(path, &kind, ret_folder)) == 0 && kind != TT_PATH_FOLDER)
-        rc = tt_fail(TT_EUSAGE, "'%s' is not a folder of steps\nhelp: %s takes a run or its checkpoint folder", path,
-                     verb);
-out:
-    tt_free(run_lock);
-    tt_free(run);
-    return rc;
-}
-
 int tt_step_look(const char *step_path, bool check, enum tt_path_kind *ret_kind, struct tt_manifest *ret_manifest)
 {
     char *ours = tt_format("%s/manifest.json", step_path);

@@ -86,12 +86,6 @@ int tt_step_look(const char *step_path, bool check, enum tt_path_kind *ret_kind,
 int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_folder) TT_MUST_CHECK;
 
 /**
- * The checkpoint folder of a run, or the folder itself, even if it has no steps (any more). verb: the command, for the
- * message. The caller frees ret_folder.
- */
-int tt_step_folder_find(const char *path, const char *verb, char **ret_folder) TT_MUST_CHECK;
-
-/**
  * The one checkpoint that a path means: a step, a plain folder, one of PyTorch's, or the newest step of a run or
  * checkpoint folder, titan's or torchtitan's (TT_PATH_DCP). With good_only, newer damaged steps are skipped with a
  * warning, a step that cannot be read at the moment is an error, and after a step that a running job removes meanwhile

@@ -94,6 +94,29 @@ static json_t *list_aside(const char *folder, const char *name, const struct tt_
     return json;
 }
 
+/*
+ * The checkpoint folder of a run, or the folder itself. It may have no steps yet (its first save was killed), or only
+ * steps that were set aside; then the lock file tells. verb: the command, for the message. The caller frees ret_folder.
+ */
+static int find_folder(const char *path, const char *verb, char **ret_folder)
+{
+    char *run = tt_format("%s/checkpoint", path), *run_lock = tt_format("%s/.lock", run);
+    enum tt_path_kind kind;
+    bool has_lock = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(run_lock, &has_lock));
+    if (has_lock)
+        *ret_folder = tt_strdup(run);
+    else if ((rc = tt_path_find(path, &kind, ret_folder)) == 0 && kind != TT_PATH_FOLDER)
+        rc = tt_fail(TT_EUSAGE, "'%s' is not a folder of steps\nhelp: %s takes a run or its checkpoint folder", path,
+                     verb);
+out:
+    tt_free(run_lock);
+    tt_free(run);
+    return rc;
+}
+
 /* A step that is given by its path is listed alone. The caller frees ret_steps. */
 static int find_steps(const char *given, char **ret_folder, int64_t **ret_steps, int *ret_n)
 {
@@ -101,7 +124,7 @@ static int find_steps(const char *given, char **ret_folder, int64_t **ret_steps,
     char *folder = NULL, *slash;
     int cap = 0, rc = 0;
 
-    if ((rc = tt_path_find(given, &kind, &folder)) == TT_EDATA && tt_step_folder_find(given, "list", &folder) == 0) {
+    if ((rc = tt_path_find(given, &kind, &folder)) == TT_EDATA && find_folder(given, "list", &folder) == 0) {
         kind = TT_PATH_FOLDER; /* all its steps were set aside */
         rc = 0;
     }
@@ -319,7 +342,7 @@ int tt_ckpt_gc(const char *path, int64_t keep, bool abandoned, bool dry_run, jso
     struct tt_lock lock = TT_LOCK_NONE;
     int rc = 0;
 
-    TT_TRY(tt_step_folder_find(path, "gc", &gc.folder));
+    TT_TRY(find_folder(path, "gc", &gc.folder));
     TT_TRY(tt_ckpt_folder_lock(gc.folder, &lock));
     TT_TRY(clear_leftovers(&gc, gc.folder)); /* first, since this may restore a step */
     TT_TRY(clear_steps(&gc));
@@ -388,7 +411,7 @@ int tt_ckpt_rollback(const char *path, int64_t step, bool dry_run, json_t **ret_
     int64_t *steps = NULL;
     int n = 0, rc = 0;
 
-    TT_TRY(tt_step_folder_find(path, "rollback", &folder));
+    TT_TRY(find_folder(path, "rollback", &folder));
     TT_TRY(tt_ckpt_folder_lock(folder, &lock));
     TT_TRY(tt_step_list(folder, &steps, &n));
     TT_TRY(check_kinds(folder, step, steps, n));
