@@ -269,24 +269,6 @@ void tt_running_step(struct tt_executor *ex, struct tt_step_call call)
     tt_device_launch_step(ex->stream, &call);
 }
 
-void tt_running_each_whole(struct tt_executor *ex, const struct tt_instr *instr, enum tt_step_op_id op)
-{
-    const struct tt_layout *layout = ex->program->layout;
-    void *const *address = tt_running_address(ex, instr);
-    int n, operand = 0;
-    const int *units = tt_instr_units(ex->program->buckets, instr, &n);
-
-    for (int u = 0; u < n; u++) {
-        const struct tt_unit *unit = &layout->units[units[u]];
-
-        for (int k = 0; k < tt_purpose_pieces(unit, instr->purpose); k++, operand++)
-            tt_running_step(ex, (struct tt_step_call){
-                                    .op = op,
-                                    .out = {address[operand]},
-                                    .n = tt_unit_whole(layout, units[u], tt_purpose_chunk(unit, instr->purpose, k))});
-    }
-}
-
 /* Ends the collectives that are under way at instruction i, so that nothing writes to memory any more. */
 static int finish_exchanges(struct tt_executor *ex, int i)
 {

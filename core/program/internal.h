@@ -174,9 +174,6 @@ static inline struct tt_collective_desc tt_lower_describe(const struct tt_walk *
     return tt_lowering_collective(&w->in, purpose, units[0], elements);
 }
 
-/** Marks the instructions with which further runs through a pipeline begin. */
-void tt_lower_mark_runs(struct tt_walk *w);
-
 struct tt_step; /* core/program/executor.h */
 struct tt_bad_value;
 
@@ -218,10 +215,6 @@ bool tt_running_all_finite(enum tt_dtype dtype, const void *data, int64_t n);
 
 /** Gives the stream a step op. */
 void tt_running_step(struct tt_executor *executor, struct tt_step_call call);
-
-/** Gives the stream a step op for each whole parameter or gradient of the instruction's units, which are its first
- * operands. */
-void tt_running_each_whole(struct tt_executor *executor, const struct tt_instr *instr, enum tt_step_op_id op);
 
 /** The run of an instruction's node, with operands as for TT_RUN. */
 struct tt_call tt_running_call(const struct tt_executor *ex, const struct tt_instr *instr, const struct tt_step *step);

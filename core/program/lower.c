@@ -510,6 +510,22 @@ static struct tt_schedule *copy_schedule(const struct tt_schedule *from)
     return copy;
 }
 
+/* Marks the instructions with which further runs through a pipeline begin. */
+static void mark_runs(struct tt_walk *w)
+{
+    int run = 0;
+
+    for (int i = 0; w->in.run_microbatches && i < w->program->n_instrs; i++) {
+        struct tt_instr *instr = &w->program->instrs[i];
+        const struct tt_instr_row *row = tt_instr_row(instr);
+        bool of_microbatch =
+            row->begins || row->waits ? tt_purpose_row(instr->purpose)->of_microbatch : row->of_microbatch;
+
+        instr->starts_run = of_microbatch && instr->microbatch / w->in.run_microbatches > run;
+        run += instr->starts_run;
+    }
+}
+
 int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule *schedule,
                    struct tt_program **ret_program)
 {
@@ -549,7 +565,7 @@ int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule 
     }
     tt_lower_await_all(&w);
     tt_lower_averages(&w);
-    tt_lower_mark_runs(&w);
+    mark_runs(&w);
     keep_logits(&w);
     place_buffers(p);
     *ret_program = p;

@@ -376,28 +376,6 @@ bool tt_kinds_init(struct tt_kinds *kinds, const struct tt_charset *set, int n_s
     return true;
 }
 
-void tt_kinds_put(const struct tt_kinds *kinds, const struct tt_charset *set, struct tt_text *out)
-{
-    bool has[TT_MOST_KINDS] = {false};
-    int count = 0, last = 0;
-
-    for (size_t i = 0; i < kinds->n; i++)
-        has[kinds->interval[i].kind] = has[kinds->interval[i].kind] || tt_charset_has(set, kinds->interval[i].begin);
-    for (int k = 0; k < TT_MOST_KINDS; k++) {
-        count += has[k];
-        last = has[k] ? k : last;
-    }
-    if (count == 1) {
-        tt_text_add(out, "\\x%02x", (unsigned)last);
-        return;
-    }
-    tt_text_add(out, count ? "[" : "[^\\x00-\\xff");
-    for (int k = 0; k < TT_MOST_KINDS; k++)
-        if (has[k])
-            tt_text_add(out, "\\x%02x", (unsigned)k);
-    tt_text_add(out, "]");
-}
-
 void tt_kinds_release(struct tt_kinds *kinds)
 {
     tt_free(kinds->interval);

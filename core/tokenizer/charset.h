@@ -60,9 +60,6 @@ struct tt_kinds {
 bool tt_kinds_init(struct tt_kinds *kinds, const struct tt_charset *set, int n_sets);
 void tt_kinds_release(struct tt_kinds *kinds);
 
-/** Appends one of the sets as a class of a regular expression over kinds. */
-void tt_kinds_put(const struct tt_kinds *kinds, const struct tt_charset *set, struct tt_text *out);
-
 static inline uint8_t tt_kinds_of(const struct tt_kinds *k, uint32_t code)
 {
     return code < 128 ? k->ascii[code] : k->row[k->page[code >> 8]][code & 255];

@@ -615,6 +615,29 @@ out:
     return rc;
 }
 
+/* Appends one of the sets as a class of a regular expression over kinds. */
+static void put_kinds(const struct tt_kinds *kinds, const struct tt_charset *set, struct tt_text *out)
+{
+    bool has[TT_MOST_KINDS] = {false};
+    int count = 0, last = 0;
+
+    for (size_t i = 0; i < kinds->n; i++)
+        has[kinds->interval[i].kind] = has[kinds->interval[i].kind] || tt_charset_has(set, kinds->interval[i].begin);
+    for (int k = 0; k < TT_MOST_KINDS; k++) {
+        count += has[k];
+        last = has[k] ? k : last;
+    }
+    if (count == 1) {
+        tt_text_add(out, "\\x%02x", (unsigned)last);
+        return;
+    }
+    tt_text_add(out, count ? "[" : "[^\\x00-\\xff");
+    for (int k = 0; k < TT_MOST_KINDS; k++)
+        if (has[k])
+            tt_text_add(out, "\\x%02x", (unsigned)k);
+    tt_text_add(out, "]");
+}
+
 /* The second step. */
 static int write_over_kinds(const struct parser *p, struct pattern *pattern)
 {
@@ -629,7 +652,7 @@ static int write_over_kinds(const struct parser *p, struct pattern *pattern)
             continue;
         }
         memcpy(digits, p->out.text + i + 1, 4);
-        tt_kinds_put(&pattern->kinds, &p->set[strtol(digits, NULL, 16)], &pattern->text);
+        put_kinds(&pattern->kinds, &p->set[strtol(digits, NULL, 16)], &pattern->text);
         i += 4;
     }
     return 0;

@@ -251,14 +251,6 @@ int64_t tt_pairs_count(const struct tt_attr *attr)
     return experts_of(attr) * sources_of(attr);
 }
 
-/* An expert has a token of a grain once at most. */
-int64_t tt_pairs_most_rows(const struct tt_attr *attr, int64_t rows)
-{
-    int64_t grain = tt_parts_grain_rows(&attr->parts, rows / (attr->top_k ? attr->top_k : 1));
-
-    return grain > rows ? grain : rows;
-}
-
 struct tt_pairs tt_pairs_of(const struct tt_call *call, int ends)
 {
     const struct tt_attr *attr = &call->node->attr;
@@ -271,28 +263,6 @@ struct tt_pairs tt_pairs_of(const struct tt_call *call, int ends)
                              .before = is_shared(attr) ? in[n + 2] : 0,
                              .sources = sources_of(attr),
                              .grains = tt_parts_grains(&attr->parts)};
-}
-
-void tt_pairs_cut(const struct tt_pairs *pairs, int64_t most, struct tt_pairs ret_parts[2])
-{
-    struct tt_pairs *first = &ret_parts[0], *rest = &ret_parts[1];
-    int64_t pair = pairs->first;
-
-    while (pair < pairs->end && pairs->before + pairs->ends[pair] - pairs->begin <= most)
-        pair++;
-    *first = *rest = *pairs;
-    first->end = rest->first = pair;
-    rest->begin += tt_pairs_rows(first);
-    rest->before += tt_pairs_rows(first);
-}
-
-struct tt_range tt_pairs_part(const struct tt_pairs *pairs, int64_t width, struct tt_range range)
-{
-    int64_t begin = pairs->begin * width, end = begin + tt_pairs_rows(pairs) * width, to = range.begin + range.n;
-
-    if (range.begin > begin)
-        begin = range.begin;
-    return (struct tt_range){begin, (to < end ? to : end) - begin};
 }
 
 static const void *at(const void *x, bool bf16, int64_t i)

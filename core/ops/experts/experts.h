@@ -66,9 +66,6 @@ struct tt_pairs {
 /** The pairs of a node: of the experts that this rank has. */
 int64_t tt_pairs_count(const struct tt_attr *attr);
 
-/** No pair has more rows, if a rank has `rows` of its own for all experts. */
-int64_t tt_pairs_most_rows(const struct tt_attr *attr, int64_t rows);
-
 /**
  * Those of a call that has the ends of all pairs as an input. If ranks share the experts (tt_attr.peers), three more
  * integers follow: the first pair, the end of the pairs, and the rows of the pairs before them.
@@ -80,15 +77,6 @@ static inline int64_t tt_pairs_rows(const struct tt_pairs *pairs)
 {
     return pairs->end > pairs->first ? pairs->ends[pairs->end - 1] - pairs->begin : 0;
 }
-
-/**
- * Cuts pairs into two parts: the first ones whose rows are among the first `most` rows of all pairs, and the others. In
- * which part a pair is does not depend on the calls in which the pairs come.
- */
-void tt_pairs_cut(const struct tt_pairs *pairs, int64_t most, struct tt_pairs ret_parts[2]);
-
-/** Of a range of elements of rows of `width`, those in the rows of the pairs; n is not above 0 if there are none. */
-struct tt_range tt_pairs_part(const struct tt_pairs *pairs, int64_t width, struct tt_range range);
 
 /*
  * One product of every pair, as in experts.h, with the first rows of each operand that has rows, and otherwise what the

@@ -116,6 +116,31 @@ static int64_t element_bytes(const struct work *w)
     return (int64_t)(w->of.bf16 ? sizeof(tt_bf16) : sizeof(float));
 }
 
+/*
+ * Cuts pairs into two parts: the first ones whose rows are among the first `most` rows of all pairs, and the others. In
+ * which part a pair is does not depend on the calls in which the pairs come.
+ */
+static void cut_pairs(const struct tt_pairs *pairs, int64_t most, struct tt_pairs ret_parts[2])
+{
+    struct tt_pairs *first = &ret_parts[0], *rest = &ret_parts[1];
+    int64_t pair = pairs->first;
+
+    while (pair < pairs->end && pairs->before + pairs->ends[pair] - pairs->begin <= most)
+        pair++;
+    *first = *rest = *pairs;
+    first->end = rest->first = pair;
+    rest->begin += tt_pairs_rows(first);
+    rest->before += tt_pairs_rows(first);
+}
+
+/* No pair has more rows, if a rank has `rows` of its own for all experts: an expert has a token of a grain once. */
+static int64_t most_rows_of_pairs(const struct tt_attr *attr, int64_t rows)
+{
+    int64_t grain = tt_parts_grain_rows(&attr->parts, rows / (attr->top_k ? attr->top_k : 1));
+
+    return grain > rows ? grain : rows;
+}
+
 static struct work work_of(const struct tt_call *call)
 {
     const struct tt_value *w1 = tt_call_in(call, W1);
@@ -127,11 +152,11 @@ static struct work work_of(const struct tt_call *call)
 
     w.of = (struct tt_pairs_work){.call = call,
                                   .pairs = tt_pairs_of(call, ENDS),
-                                  .most = tt_pairs_most_rows(&call->node->attr, tt_value_rows(tt_call_in(call, X))),
+                                  .most = most_rows_of_pairs(&call->node->attr, tt_value_rows(tt_call_in(call, X))),
                                   .bf16 = tt_op_is_bf16(call->graph, call->node),
                                   .scratch = up + bytes};
     w.rows = tt_pairs_rows(&w.of.pairs);
-    tt_pairs_cut(&w.of.pairs, tt_value_rows(tt_call_out(call, GATE)), parts);
+    cut_pairs(&w.of.pairs, tt_value_rows(tt_call_out(call, GATE)), parts);
     kept = tt_pairs_rows(&parts[0]) ? parts[0].before * w.m * element_bytes(&w) : 0;
     w.kept = (struct hidden){parts[0], (char *)call->out[GATE] + kept, (char *)call->out[UP] + kept};
     w.other = (struct hidden){parts[1], w.hidden, up};
@@ -148,10 +173,20 @@ static void multiply(const struct work *w, const struct hidden *hidden)
     tt_pairs_multiply(&of, TT_OP_EXPERTS, w->m, w->d, call->in[X], call->in[W3], NULL, hidden->up);
 }
 
+/* Of a range of elements of rows of `width`, those in the rows of the pairs; n is not above 0 if there are none. */
+static struct tt_range part_of_pairs(const struct tt_pairs *pairs, int64_t width, struct tt_range range)
+{
+    int64_t begin = pairs->begin * width, end = begin + tt_pairs_rows(pairs) * width, to = range.begin + range.n;
+
+    if (range.begin > begin)
+        begin = range.begin;
+    return (struct tt_range){begin, (to < end ? to : end) - begin};
+}
+
 /* The part of a tile that is of those pairs. */
 static void swiglu_of(const struct work *w, const struct hidden *from, struct tt_range tile)
 {
-    struct tt_range part = tt_pairs_part(&from->pairs, w->m, tile);
+    struct tt_range part = part_of_pairs(&from->pairs, w->m, tile);
     int64_t at = part.begin * element_bytes(w);
 
     if (part.n > 0)
@@ -186,7 +221,7 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
                                   .bf16 = tt_op_is_bf16(graph, node),
                                   .m = w1->shape[1],
                                   .k = w1->shape[2],
-                                  .rows = tt_pairs_most_rows(&node->attr, tt_value_rows(&graph->values[node->in[X]]))};
+                                  .rows = most_rows_of_pairs(&node->attr, tt_value_rows(&graph->values[node->in[X]]))};
     struct tt_pair_products out = {.op = TT_OP_EXPERTS, .bf16 = in.bf16, .m = in.k, .k = in.m, .rows = in.rows};
     int64_t pairs = tt_pairs_count(&node->attr);
     int64_t a = tt_pairs_scratch(&in, pairs, threads), b = tt_pairs_scratch(&out, pairs, threads);
@@ -328,7 +363,7 @@ static void divide(struct bwd_work *w)
     struct tt_pairs parts[2];
     int64_t first;
 
-    tt_pairs_cut(&w->of.pairs, call->in[BWD_GATE] ? tt_value_rows(tt_call_in(call, BWD_GATE)) : 0, parts);
+    cut_pairs(&w->of.pairs, call->in[BWD_GATE] ? tt_value_rows(tt_call_in(call, BWD_GATE)) : 0, parts);
     first = tt_pairs_rows(&parts[0]) ? parts[0].before * w->m : 0;
     w->kept = (struct bwd_hidden){parts[0], NULL, NULL};
     if (call->in[BWD_GATE]) {
@@ -352,7 +387,7 @@ static struct bwd_work bwd_work_of(const struct tt_call *call)
         w.hidden[i] = at;
     w.of = (struct tt_pairs_work){.call = call,
                                   .pairs = tt_pairs_of(call, BWD_ENDS),
-                                  .most = tt_pairs_most_rows(&call->node->attr, tt_value_rows(tt_call_in(call, BWD_X))),
+                                  .most = most_rows_of_pairs(&call->node->attr, tt_value_rows(tt_call_in(call, BWD_X))),
                                   .bf16 = tt_op_is_bf16(call->graph, call->node),
                                   .scratch = at};
     w.rows = tt_pairs_rows(&w.of.pairs);
@@ -374,7 +409,7 @@ static void compute_missing(const struct bwd_work *w)
 /* Hidden, and the gradients of gate and up, for the part of a tile that is of those pairs. */
 static void bwd_swiglu_of(const struct bwd_work *w, const struct bwd_hidden *from, struct tt_range tile)
 {
-    struct tt_range part = tt_pairs_part(&from->pairs, w->m, tile);
+    struct tt_range part = part_of_pairs(&from->pairs, w->m, tile);
     const void *gate, *up;
     void *hidden, *dgate, *dup;
     float made[TILE];
@@ -447,7 +482,7 @@ static int64_t bwd_scratch(const struct tt_graph *graph, const struct tt_node *n
             .bf16 = tt_op_is_bf16(graph, node),
             .m = w1->shape[i < 3 ? 1 : 2],
             .k = w1->shape[i < 3 ? 2 : 1],
-            .rows = tt_pairs_most_rows(&node->attr, tt_value_rows(&graph->values[node->in[BWD_X]]))};
+            .rows = most_rows_of_pairs(&node->attr, tt_value_rows(&graph->values[node->in[BWD_X]]))};
         int64_t bytes = tt_pairs_scratch(&of, tt_pairs_count(&node->attr), threads);
 
         most = bytes > most ? bytes : most;

@@ -401,21 +401,6 @@ static int lower_receive(struct tt_walk *w, const struct tt_instr *from)
 
 /* --- runs --- */
 
-void tt_lower_mark_runs(struct tt_walk *w)
-{
-    int run = 0;
-
-    for (int i = 0; w->in.run_microbatches && i < w->program->n_instrs; i++) {
-        struct tt_instr *instr = &w->program->instrs[i];
-        const struct tt_instr_row *row = tt_instr_row(instr);
-        bool of_microbatch =
-            row->begins || row->waits ? tt_purpose_row(instr->purpose)->of_microbatch : row->of_microbatch;
-
-        instr->starts_run = of_microbatch && instr->microbatch / w->in.run_microbatches > run;
-        run += instr->starts_run;
-    }
-}
-
 /* --- tied weights --- */
 
 /* Adds the TT_BEGIN of a transfer of a unit's shared gradient. Returns its index. */

@@ -274,6 +274,26 @@ static int add_leaves(struct tt_walk *w, const struct tt_instr *from, int begin)
     return 0;
 }
 
+/* Gives the stream a step op for each whole parameter or gradient of the instruction's units, which are its first
+ * operands. */
+static void each_whole(struct tt_executor *ex, const struct tt_instr *instr, enum tt_step_op_id op)
+{
+    const struct tt_layout *layout = ex->program->layout;
+    void *const *address = tt_running_address(ex, instr);
+    int n, operand = 0;
+    const int *units = tt_instr_units(ex->program->buckets, instr, &n);
+
+    for (int u = 0; u < n; u++) {
+        const struct tt_unit *unit = &layout->units[units[u]];
+
+        for (int k = 0; k < tt_purpose_pieces(unit, instr->purpose); k++, operand++)
+            tt_running_step(ex, (struct tt_step_call){
+                                    .op = op,
+                                    .out = {address[operand]},
+                                    .n = tt_unit_whole(layout, units[u], tt_purpose_chunk(unit, instr->purpose, k))});
+    }
+}
+
 static void narrow_grads(struct tt_executor *ex, const struct tt_instr *begin)
 {
     void *const *address = tt_running_address(ex, begin);
@@ -283,7 +303,7 @@ static void narrow_grads(struct tt_executor *ex, const struct tt_instr *begin)
     if (begin->collective.dtype != TT_BF16)
         return;
     if (tt_collective_travels(&begin->collective)) {
-        tt_running_each_whole(ex, begin, TT_STEP_NARROW);
+        each_whole(ex, begin, TT_STEP_NARROW);
         return;
     }
     for (int u = 0; u < n; u++)
