@@ -188,6 +188,19 @@ static int save_picture(const struct command *c)
     return rc;
 }
 
+/* Replaces the memory by the memory of titan's plan. */
+static void view_plan(struct tt_cluster_view *view, const struct tt_cluster_memory *memory)
+{
+    double more = memory->total - view->layout.memory.total, usable = view->layout.memory.usable;
+
+    view->planned = true;
+    view->layout.memory = *memory;
+    view->layout.memory.usable = usable;
+    view->fit = tt_cluster_fits(&view->layout.memory);
+    for (int i = 0; i < view->n_changes; i++)
+        view->change[i].layout.memory.total += more;
+}
+
 static int one(struct command *c, int ranks)
 {
     struct tt_cluster_view view = {.model = c->in.model};
@@ -204,7 +217,7 @@ static int one(struct command *c, int ranks)
 
         if ((rc = plan(&c->in, &job, &memory)) < 0)
             return rc;
-        tt_cluster_view_plan(&view, &memory);
+        view_plan(&view, &memory);
     }
     if ((rc = draw_view(c, &view)) < 0)
         return rc;

@@ -106,18 +106,6 @@ void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_
     }
 }
 
-void tt_cluster_view_plan(struct tt_cluster_view *view, const struct tt_cluster_memory *memory)
-{
-    double more = memory->total - view->layout.memory.total, usable = view->layout.memory.usable;
-
-    view->planned = true;
-    view->layout.memory = *memory;
-    view->layout.memory.usable = usable;
-    view->fit = tt_cluster_fits(&view->layout.memory);
-    for (int i = 0; i < view->n_changes; i++)
-        view->change[i].layout.memory.total += more;
-}
-
 /* --- text --- */
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;

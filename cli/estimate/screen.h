@@ -27,9 +27,6 @@ struct tt_cluster_view {
 void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_job *job, double usable, double tokens,
                           const struct tt_backtest *test);
 
-/** Replaces the memory by the memory of titan's plan. */
-void tt_cluster_view_plan(struct tt_cluster_view *view, const struct tt_cluster_memory *memory);
-
 void tt_cluster_print(const struct tt_cluster_view *view);
 /** The parts of a step, in seconds. */
 json_t *tt_cluster_parts_json(const struct tt_cluster_time *time);
