@@ -255,11 +255,38 @@ static int validate(struct tt_loop *l, int *ret_stop)
     return rc;
 }
 
+/* --- what follows a step; `last`: it is the last one --- */
+
+/* `stop`: training stops. A saved step is saved again only if it is the last, which may be saved in another way. */
+static bool save_is_due(const struct tt_loop *l, bool last, bool stop)
+{
+    const struct tt_config *cfg = l->setup->cfg;
+
+    if (!l->saver.store || (l->saver.saved_step == l->at.step && !last))
+        return false;
+    return last || stop || l->at.step % cfg->checkpoint.interval == 0 ||
+           (l->at.step == 1 && cfg->checkpoint.enable_first_step_checkpoint);
+}
+
+static bool text_is_due(const struct tt_loop *l, bool last)
+{
+    int64_t freq = l->setup->cfg->metrics.sample_freq;
+
+    return freq && (last || l->at.step % freq == 0);
+}
+
+static bool validation_is_due(const struct tt_loop *l, bool last)
+{
+    const struct tt_config *cfg = l->setup->cfg;
+
+    return cfg->validation.enable && (last || l->at.step == 1 || l->at.step % cfg->validation.freq == 0);
+}
+
 /* A run that was stopped or killed may lack the validation of its last step. Does it before the next step. */
 static int make_up_validation(struct tt_loop *l, int *ret_stop)
 {
     struct tt_comm *comm = l->setup->comm;
-    bool due = tt_validator_is_due(&l->validator, l->at.step, l->at.step >= last_step(l)), has = true;
+    bool due = validation_is_due(l, l->at.step >= last_step(l)), has = true;
     struct tt_pause pause = tt_reporter_pause(&l->reporter);
     double lacks;
     int rc = 0;
@@ -291,12 +318,12 @@ static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *
 {
     struct tt_pause pause = tt_reporter_pause(&l->reporter);
     bool last = l->at.step >= last_step(l), stop = *ret_stop != 0;
-    bool saves = tt_saver_is_due(&l->saver, l->at.step, last, stop);
-    bool samples = tt_train_text_is_due(&l->text, l->at.step, last) && !stop;
+    bool saves = save_is_due(l, last, stop);
+    bool samples = text_is_due(l, last) && !stop;
     bool validates;
     int rc = 0;
 
-    l->owes_validation = tt_validator_is_due(&l->validator, l->at.step, last);
+    l->owes_validation = validation_is_due(l, last);
     validates = l->owes_validation && !stop;
     if (l->setup->cfg->profiling.enable_profiling && l->at.step % l->setup->cfg->profiling.profile_freq == 0)
         TT_TRY(trace(l, done, pause.begin));

@@ -151,13 +151,6 @@ void tt_train_text_release(struct tt_train_text *t)
     *t = (struct tt_train_text){.setup = NULL};
 }
 
-bool tt_train_text_is_due(const struct tt_train_text *t, int64_t step, bool last)
-{
-    int64_t freq = t->setup->cfg->metrics.sample_freq;
-
-    return freq && (last || step % freq == 0);
-}
-
 /* --- a text --- */
 
 /* What rank 0 does. */

@@ -16,7 +16,7 @@
  * nothing else, and `titan generate` makes the same text of a checkpoint.
  *
  *     tt_train_text_open      what is to be continued, once the data is open
- *     tt_train_text_sample    after a step for which tt_train_text_is_due
+ *     tt_train_text_sample    after a step that metrics.sample_freq chooses
  *     tt_train_text_release
  */
 struct tt_train_text {
@@ -33,9 +33,6 @@ struct tt_train_text {
 int tt_train_text_open(const struct tt_setup *setup, const struct tt_train_data *data,
                        struct tt_train_text *ret_text) TT_MUST_CHECK;
 void tt_train_text_release(struct tt_train_text *text);
-
-/** Whether a text follows this step; `last`: it is the last step. */
-bool tt_train_text_is_due(const struct tt_train_text *text, int64_t step, bool last);
 
 /**
  * Samples a text of the weights as they are, or of their averages if these are validated, and reports it. Changes

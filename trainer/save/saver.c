@@ -216,16 +216,6 @@ void tt_saver_close(struct tt_saver *saver)
 
 /* --- one save --- */
 
-bool tt_saver_is_due(const struct tt_saver *saver, int64_t step, bool last, bool stop)
-{
-    const struct tt_config *cfg = saver->setup->cfg;
-
-    if (!saver->store || (saver->saved_step == step && !last))
-        return false;
-    return last || stop || step % cfg->checkpoint.interval == 0 ||
-           (step == 1 && cfg->checkpoint.enable_first_step_checkpoint);
-}
-
 static void note_saved(struct tt_saver *saver, const struct tt_ckpt_saved *saved, bool async)
 {
     saver->saved_step = saved->step;

@@ -55,10 +55,6 @@ int tt_saver_open(struct tt_saver *saver, const char *folder, const char *run_id
 /** Gives up a save that is under way, and releases everything. Not collective. */
 void tt_saver_close(struct tt_saver *saver);
 
-/** Whether a save is due after a step. `last`: it is the last step; `stop`: training stops. A saved step is
- * saved again only if it is the last, which may be saved in another way. */
-bool tt_saver_is_due(const struct tt_saver *saver, int64_t step, bool last, bool stop);
-
 /**
  * Saves the present state, after ending a save that is under way. With `last`, last_save_model_only applies. The save
  * blocks if `last` or `stop`. A save that fails for lack of space or memory is only a warning, unless `last` or `stop`.

@@ -123,13 +123,6 @@ void tt_validator_release(struct tt_validator *v)
     *v = (struct tt_validator){.n = 0};
 }
 
-bool tt_validator_is_due(const struct tt_validator *v, int64_t step, bool last)
-{
-    const struct tt_config *cfg = v->setup->cfg;
-
-    return cfg->validation.enable && (last || step == 1 || step % cfg->validation.freq == 0);
-}
-
 /* Also exchanges them back. */
 static void exchange_averages(const struct tt_validator *v)
 {

@@ -61,9 +61,6 @@ struct tt_validator {
 int tt_validator_open(const struct tt_setup *setup, struct tt_validator *ret_validator) TT_MUST_CHECK;
 void tt_validator_release(struct tt_validator *validator);
 
-/** Whether validation follows this step; `last`: it is the last step. */
-bool tt_validator_is_due(const struct tt_validator *validator, int64_t step, bool last);
-
 /**
  * Runs the engine's validation program on every set and averages over all ranks. It is given up if a rank is asked to
  * stop (tt_validation_run). Collective.
