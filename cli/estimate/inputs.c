@@ -312,11 +312,6 @@ static const struct row {
 
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
-const char *tt_cluster_own_key(int row)
-{
-    return row < N_ROWS ? rows[row].path : NULL;
-}
-
 static bool is_ignored(const struct tt_args *args, const char *path)
 {
     const char *name;

@@ -56,7 +56,4 @@ int tt_cluster_inputs_hardware(struct tt_cluster_inputs *in, const struct tt_arg
 int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *args) TT_MUST_CHECK;
 void tt_cluster_inputs_release(struct tt_cluster_inputs *in);
 
-/** The key of a row of own_keys.def, which has every key of titan's once; NULL behind the last. */
-const char *tt_cluster_own_key(int row);
-
 #endif
