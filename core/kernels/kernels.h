@@ -256,10 +256,10 @@ struct tt_kernels {
 #undef TT_KERNEL
 };
 
-#define TT_KERNEL(name, args)          \
-    void tt_##name##_generic args;     \
-    void tt_##name##_avx2 args;        \
-    void tt_##name##_avx512 args;      \
+#define TT_KERNEL(name, args)      \
+    void tt_##name##_generic args; \
+    void tt_##name##_avx2 args;    \
+    void tt_##name##_avx512 args;  \
     void tt_##name##_avx512_bf16 args;
 #include "core/kernels/kernels.def"
 #undef TT_KERNEL

@@ -14,8 +14,8 @@
 
 #include "cli/doctor/doctor.h"
 #include "core/base/mem.h"
-#include "core/os/file.h"
 #include "core/comm/comm.h"
+#include "core/os/file.h"
 
 struct place {
     char *root;

@@ -115,15 +115,15 @@ static struct rows rows_of(const element *x, int64_t stride, int64_t n, int64_t 
 static void tile_scores(float *s, struct rows q, struct rows k, const struct tile *tile, int64_t dim)
 {
     tt_sgemm_generic(&(struct tt_matmul){.trans_b = true,
-                                 .m = tile->rows,
-                                 .n = tile->keys,
-                                 .k = dim,
-                                 .a = q.x,
-                                 .lda = q.stride,
-                                 .b = k.x,
-                                 .ldb = k.stride,
-                                 .c = s,
-                                 .ldc = tile->width});
+                                         .m = tile->rows,
+                                         .n = tile->keys,
+                                         .k = dim,
+                                         .a = q.x,
+                                         .lda = q.stride,
+                                         .b = k.x,
+                                         .ldb = k.stride,
+                                         .c = s,
+                                         .ldc = tile->width});
 }
 
 /* out (the tile's rows of o or dq) = [out +] weights times the tile's rows of k or v. */
@@ -131,15 +131,15 @@ static void tile_rows(float *out, int64_t stride, const float *weights, struct r
                       int64_t dim, bool add)
 {
     tt_sgemm_generic(&(struct tt_matmul){.m = tile->rows,
-                                 .n = dim,
-                                 .k = tile->keys,
-                                 .a = weights,
-                                 .lda = tile->width,
-                                 .b = kv.x,
-                                 .ldb = kv.stride,
-                                 .acc = add ? out : NULL,
-                                 .c = out,
-                                 .ldc = stride});
+                                         .n = dim,
+                                         .k = tile->keys,
+                                         .a = weights,
+                                         .lda = tile->width,
+                                         .b = kv.x,
+                                         .ldb = kv.stride,
+                                         .acc = add ? out : NULL,
+                                         .c = out,
+                                         .ldc = stride});
 }
 
 /*
@@ -200,16 +200,16 @@ static void tile_keys(float *out, int64_t stride, const float *weights, struct r
 {
     out += (tile->key - tile->origin) * stride;
     tt_sgemm_generic(&(struct tt_matmul){.trans_a = true,
-                                 .m = tile->keys,
-                                 .n = dim,
-                                 .k = tile->rows,
-                                 .a = weights,
-                                 .lda = tile->width,
-                                 .b = rows.x,
-                                 .ldb = rows.stride,
-                                 .acc = out,
-                                 .c = out,
-                                 .ldc = stride});
+                                         .m = tile->keys,
+                                         .n = dim,
+                                         .k = tile->rows,
+                                         .a = weights,
+                                         .lda = tile->width,
+                                         .b = rows.x,
+                                         .ldb = rows.stride,
+                                         .acc = out,
+                                         .c = out,
+                                         .ldc = stride});
 }
 
 /* delta[r] = dot(do, o) of each row. */
