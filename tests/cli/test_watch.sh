@@ -781,6 +781,7 @@ case_status_says_which_rank_was_killed() {
         sleep 0.05
     done
     mpirun=$(tr " " "\n" <"/proc/$job/task/$job/children" | grep . | tail -1)
+    flock run/.lock sleep 1 & # holds the lock after the ranks, as a rank does whose memory is large
     kill -9 "$(tr " " "\n" <"/proc/$mpirun/task/$mpirun/children" | grep . | tail -1)"
     code=0
     wait $job || code=$?

@@ -150,18 +150,21 @@ static int by_name(const void *a, const void *b)
 
 char **reference_names(int *ret_n)
 {
-    char **names = NULL, *folder = tt_format("%s/tests/golden/data", TT_SOURCE_DIR);
-    int n = 0, cap = 0;
+    static char **names; /* so that a test may ask again, and none has to free them */
+    static int n, cap;
+    char *folder = tt_format("%s/tests/golden/data", TT_SOURCE_DIR);
     struct dirent *entry;
-    DIR *dir = opendir(folder);
+    DIR *dir = names ? NULL : opendir(folder);
 
-    assert_non_null(dir);
-    while ((entry = readdir(dir)))
+    assert_true(names || dir);
+    while (dir && (entry = readdir(dir)))
         if (entry->d_name[0] != '.')
             TT_PUSH(names, n, cap) = tt_strdup(entry->d_name);
-    (void)closedir(dir);
+    if (dir) {
+        (void)closedir(dir);
+        qsort(names, (size_t)n, sizeof *names, by_name);
+    }
     tt_free(folder);
-    qsort(names, (size_t)n, sizeof *names, by_name);
     *ret_n = n;
     return names;
 }

@@ -169,12 +169,14 @@ static void a_run(void **state)
 
 int main(void)
 {
-    int n = 0;
+    int n = 0, failed;
     char **names = reference_names(&n);
     struct CMUnitTest *tests = tt_calloc((size_t)n, sizeof *tests);
 
     for (int i = 0; i < n; i++)
         tests[i] = (struct CMUnitTest){.name = names[i], .test_func = a_run, .initial_state = names[i]};
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return _cmocka_run_group_tests("golden_bf16", tests, (size_t)n, NULL, NULL);
+    failed = _cmocka_run_group_tests("golden_bf16", tests, (size_t)n, NULL, NULL);
+    tt_free(tests);
+    return failed;
 }

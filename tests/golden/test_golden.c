@@ -447,7 +447,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(latents_divided),
         cmocka_unit_test(router_losses_divided),
     };
-    int n_runs = 0, n = 0;
+    int n_runs = 0, n = 0, failed;
     char **names = reference_names(&n_runs);
     struct CMUnitTest *tests = tt_calloc((size_t)n_runs + N_PARTS + COUNT(divided), sizeof *tests);
 
@@ -462,5 +462,7 @@ int main(int argc, char **argv)
         if (i % 3 && sweep_stride() > 1)
             tests[i].test_func = NULL; /* which cmocka passes over */
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return _cmocka_run_group_tests("golden", tests, (size_t)n, NULL, NULL);
+    failed = _cmocka_run_group_tests("golden", tests, (size_t)n, NULL, NULL);
+    tt_free(tests);
+    return failed;
 }

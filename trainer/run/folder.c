@@ -81,20 +81,21 @@ static int fail_taken(const struct tt_config *cfg)
 }
 
 /*
- * If a job is restarted right after its launcher was killed, old ranks that have not noticed that yet may still hold
- * the lock. They notice within seconds, so the lock is tried for that long.
+ * Old ranks may still hold the lock right after their launcher has ended: killed, they have not noticed that yet or the
+ * kernel is still taking their memory apart. That takes seconds, so the lock is tried for that long.
  */
+enum { LOCK_TRIES = 50 };
+static const struct timespec between_tries = {0, 100000000};
+
 static int take_lock(const struct tt_config *cfg, struct tt_lock *lock)
 {
-    enum { TRIES = 50 };
-    const struct timespec between = {0, 100000000};
     char *path = in_folder(cfg, ".lock");
     bool taken = false;
     int rc = tt_lock_take(path, lock, &taken);
 
-    for (int i = 0; i < TRIES && rc == 0 && taken; i++) {
+    for (int i = 0; i < LOCK_TRIES && rc == 0 && taken; i++) {
         tt_lock_release(lock);
-        (void)nanosleep(&between, NULL);
+        (void)nanosleep(&between_tries, NULL);
         rc = tt_lock_take(path, lock, &taken);
     }
     if (rc == 0 && taken)
@@ -212,7 +213,11 @@ int tt_run_folder_end(const struct tt_config *cfg, double started_sec, int code,
 
     TT_TRY(tt_path_exists(path, &exists));
     TT_TRY(tt_lock_is_held(lock, &held));
-    if (!exists || held)
+    for (int i = 0; i < LOCK_TRIES && held; i++) {
+        (void)nanosleep(&between_tries, NULL);
+        TT_TRY(tt_lock_is_held(lock, &held));
+    }
+    if (!exists || held) /* held by another run */
         goto out;
     TT_TRY(tt_records_backwards(path, take_start, &search));
     if (!search.lacks_end)
