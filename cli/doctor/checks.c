@@ -207,7 +207,12 @@ int tt_check_cpu(const struct tt_doctor *d, struct tt_finding *f)
     tt_finding_add(f, "%s", features);
     tt_finding_add(f, "titan's kernels: %s", used);
     if (strcmp(used, best) != 0)
-        tt_finding_warn(f, "unset TITAN_CPU: this processor can run the %s kernels", best);
+        tt_finding_warn(f,
+                        getenv("TITAN_CPU") // NOLINT(concurrency-mt-unsafe): nobody sets it
+                            ? "unset TITAN_CPU: this processor can run the %s kernels"
+                            : "this program was built for another processor: for the %s kernels build it with meson's "
+                              "option -Dkernels=all",
+                        best);
     else if (strcmp(best, "generic") == 0)
         tt_finding_warn(f, "steps are several times slower than on a processor with AVX2");
     return 0;

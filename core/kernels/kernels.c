@@ -26,18 +26,36 @@ static bool always(void)
     return true;
 }
 
+/* The tables that meson's option `kernels` leaves out are NULL. */
+#if defined(TT_HAS_AVX2)
+#define AVX2 &tt_kernels_avx2
+#else
+#define AVX2 NULL
+#endif
+#if defined(TT_HAS_AVX512)
+#define AVX512 &tt_kernels_avx512
+#else
+#define AVX512 NULL
+#endif
+#if defined(TT_HAS_AVX512_BF16)
+#define AVX512_BF16 &tt_kernels_avx512_bf16
+#else
+#define AVX512_BF16 NULL
+#endif
+
 /* From the slowest to the fastest. If a slot is NULL, base's kernel is used, and if that is NULL too, the portable one.
  */
 static const struct source {
+    const char *name;
     const struct tt_kernels *own, *base;
     bool (*runs_here)(void);
     const char *needs;
 } sources[] = {
-    {&generic, &generic, always, ""},
+    {"generic", &generic, &generic, always, ""},
 #if defined(__x86_64__)
-    {&tt_kernels_avx2, &generic, tt_cpu_has_avx2, "AVX2 and FMA"},
-    {&tt_kernels_avx512, &generic, tt_cpu_has_avx512, "AVX-512 F, BW, VL and DQ"},
-    {&tt_kernels_avx512_bf16, &tt_kernels_avx512, tt_cpu_has_avx512_bf16, "AVX-512 F, BW, VL, DQ and BF16"},
+    {"avx2", AVX2, &generic, tt_cpu_has_avx2, "AVX2 and FMA"},
+    {"avx512", AVX512, &generic, tt_cpu_has_avx512, "AVX-512 F, BW, VL and DQ"},
+    {"avx512_bf16", AVX512_BF16, AVX512, tt_cpu_has_avx512_bf16, "AVX-512 F, BW, VL, DQ and BF16"},
 #endif
 };
 enum { N_SOURCES = sizeof sources / sizeof *sources };
@@ -66,10 +84,10 @@ static void choose(void)
     const char *name = getenv("TITAN_CPU"); // NOLINT(concurrency-mt-unsafe): nobody sets variables
 
     for (int i = 0; i < N_SOURCES; i++) {
-        if (!sources[i].runs_here())
+        if (!sources[i].own || !sources[i].runs_here())
             continue;
         variants[n_variants++] = complete(&sources[i]);
-        if (name && strcmp(name, sources[i].own->name) == 0)
+        if (name && strcmp(name, sources[i].name) == 0)
             chosen = &variants[n_variants - 1];
     }
     if (name && *name && !chosen)
@@ -90,11 +108,17 @@ int tt_kernels_check(void)
     for (int i = n_variants - 1; i >= 0; i--)
         tt_text_add(&names, "%s%s", variants[i].name, i ? ", " : "");
     for (int i = 0; i < N_SOURCES; i++) {
-        if (strcmp(sources[i].own->name, wanted) == 0) {
+        if (strcmp(sources[i].name, wanted) != 0)
+            continue;
+        if (sources[i].runs_here())
+            rc = tt_fail(TT_EUSAGE,
+                         "TITAN_CPU=%s: this program was built for another processor, without these kernels\nhelp: "
+                         "build it with meson's option -Dkernels=all, or set TITAN_CPU to one of %s",
+                         wanted, names.text);
+        else
             rc = tt_fail(TT_EUSAGE, "TITAN_CPU=%s: this processor lacks %s\nhelp: unset it, or one of %s", wanted,
                          sources[i].needs, names.text);
-            goto out;
-        }
+        goto out;
     }
     rc = tt_fail(TT_EUSAGE, "TITAN_CPU=%s is not a kernel variant\nhelp: unset it, or one of %s", wanted, names.text);
 out:
