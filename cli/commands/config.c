@@ -118,11 +118,7 @@ static int show(const struct tt_args *args)
     if (tt_args_has(args, "json")) {
         rc = tt_cli_print_json(tt_config_to_json(cfg, tt_args_has(args, "origin")));
     } else {
-        if (tt_args_has(args, "origin")) {
-            tt_config_to_yaml_origins(cfg, &text);
-        } else {
-            tt_config_to_yaml(cfg, &text);
-        }
+        tt_config_to_yaml(cfg, tt_args_has(args, "origin") ? TT_CONFIG_ORIGINS : TT_CONFIG_PLAIN, &text);
         rc = print_text(&text);
     }
     tt_config_free(cfg);
@@ -260,7 +256,7 @@ static int init(const struct tt_args *args)
 
     if (rc < 0)
         return tt_cli_fail(rc);
-    tt_config_to_template(cfg, &text);
+    tt_config_to_yaml(cfg, TT_CONFIG_TEMPLATE, &text);
     tt_config_free(cfg);
     return print_text(&text);
 }

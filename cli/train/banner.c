@@ -396,7 +396,7 @@ void tt_banner_all(const struct tt_run_about *about, struct tt_text *out)
     print_curve(out, s);
     print_prediction(out, r, tt_last_step_of(about) - about->at->step);
     if (s->cfg->job.print_config)
-        tt_config_to_yaml(s->cfg, out);
+        tt_config_to_yaml(s->cfg, TT_CONFIG_PLAIN, out);
 }
 
 /* --- six lines of it that everybody needs --- */
@@ -538,6 +538,6 @@ void tt_banner_brief(const struct tt_run_about *about, int columns, struct tt_te
     add_cut(lines.text, columns, out);
     tt_changed_text(s, &about->start->since, out);
     if (s->cfg->job.print_config)
-        tt_config_to_yaml(s->cfg, out);
+        tt_config_to_yaml(s->cfg, TT_CONFIG_PLAIN, out);
     tt_text_release(&lines);
 }

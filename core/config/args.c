@@ -41,29 +41,15 @@ static char *underscored(const char *text, size_t n)
     return copy;
 }
 
-/* Whether bare --path means true for that row. */
-static bool is_bool(const struct tt_config_inactive *row)
-{
-    return row->neutral && (strcmp(row->neutral, "false") == 0 || strcmp(row->neutral, "true") == 0);
-}
-
+/* Whether bare --path means true. */
 static bool is_bool_key(const char *path)
 {
     const struct tt_config_row *row = tt_config_row_find(path);
     const struct tt_config_inactive *inactive = row ? NULL : tt_config_inactive_find(path);
 
-    return row ? row->kind == TT_KIND_BOOL || row->kind == TT_KIND_MAYBE : inactive && is_bool(inactive);
-}
-
-static bool is_bool_word(const char *word)
-{
-    static const char *const words[] = {"true", "false", "yes", "no", "on", "off", "1", "0", "y", "n", "null"};
-
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (strcasecmp(word, words[i]) == 0)
-            return true;
-    }
-    return false;
+    if (row)
+        return row->kind == TT_KIND_BOOL || row->kind == TT_KIND_MAYBE;
+    return inactive && inactive->neutral && tt_text_is_listed(inactive->neutral, "false|true");
 }
 
 /* "no_a.b" or "a.no_b" of a boolean a.b becomes "a.b", in place. */
@@ -85,7 +71,8 @@ static bool strip_no(char *path)
     return ok;
 }
 
-bool tt_override_next(int n, const char *const *args, int *i, struct tt_override *ret_override)
+/* Takes the override at args[*i] and advances *i past it. False: it is none. The caller frees path (tt_free). */
+static bool take_override(int n, const char *const *args, int *i, struct tt_override *ret_override)
 {
     const char *token = args[*i], *next = *i + 1 < n ? args[*i + 1] : NULL, *name = token;
     struct tt_override override = {0};
@@ -105,16 +92,34 @@ bool tt_override_next(int n, const char *const *args, int *i, struct tt_override
     } else if (strip_no(override.path)) {
         override.value = "false";
     } else if (is_bool_key(override.path)) {
-        override.value = next && is_bool_word(next) ? next : "true";
+        override.value = next && tt_text_is_listed(next, "true|false|yes|no|on|off|1|0|y|n|null") ? next : "true";
         *i += override.value == next;
     } else if (next && strncmp(next, "--", 2) != 0 && (tt_config_row_find(override.path) || !is_assignment(next))) {
         override.value = next;
         *i += 1;
     }
     *i += 1;
-    override.flag = tt_format("--%s", override.path);
     *ret_override = override;
     return true;
+}
+
+void tt_override_each(int n, const char *const *args, struct tt_config_report *report,
+                      void (*take)(void *arg, const struct tt_override *override, const char *where), void *arg)
+{
+    for (int i = 0; i < n;) {
+        struct tt_override override = {0};
+        char *where;
+
+        if (!take_override(n, args, &i, &override)) {
+            tt_config_report_add(report, "command line", "'%s' is not an override such as --training.steps=100",
+                                 args[i++]);
+            continue;
+        }
+        where = tt_format("flag --%s", override.path);
+        take(arg, &override, where);
+        tt_free(where);
+        tt_free(override.path);
+    }
 }
 
 static const struct tt_option *find_option(const struct tt_option *options, const char *name)
@@ -236,17 +241,17 @@ static void take_option(int argc, const char *const *argv, int *i, const struct 
     TT_PUSH(args->option, args->n_options, args->cap_options) = (struct tt_option_use){option, value};
 }
 
-static void take_override(int argc, const char *const *argv, int *i, struct tt_args *args)
+/* Keeps the tokens of an override. */
+static void keep_override(int argc, const char *const *argv, int *i, struct tt_args *args)
 {
     struct tt_override override = {0};
     int from = *i;
 
-    if (!tt_override_next(argc, argv, i, &override))
+    if (!take_override(argc, argv, i, &override))
         ++*i;
     for (; from < *i; from++)
         TT_PUSH(args->override, args->n_overrides, args->cap_overrides) = argv[from];
     tt_free(override.path);
-    tt_free(override.flag);
 }
 
 static void take_dashed(int argc, const char *const *argv, int *i, const struct tt_option *options,
@@ -260,7 +265,7 @@ static void take_dashed(int argc, const char *const *argv, int *i, const struct 
     if (option) {
         take_option(argc, argv, i, option, args, report);
     } else if (!is_help && strchr(name, '.')) {
-        take_override(argc, argv, i, args);
+        keep_override(argc, argv, i, args);
     } else {
         report_unknown(options, token, name, report);
         ++*i;
@@ -287,7 +292,7 @@ int tt_args_parse(int argc, char **argv, const struct tt_option *options, struct
             report_letters(options, token, &report);
             i++;
         } else if (!is_rest && is_assignment(token)) {
-            take_override(argc, tokens, &i, args);
+            keep_override(argc, tokens, &i, args);
         } else {
             TT_PUSH(args->word, args->n_words, args->cap_words) = token;
             i++;
@@ -316,28 +321,25 @@ void tt_args_free(struct tt_args *args)
 
 bool tt_args_has(const struct tt_args *args, const char *name)
 {
-    for (int i = 0; i < args->n_options; i++) {
+    for (int i = 0; i < args->n_options; i++)
         if (strcmp(args->option[i].option->name, name) == 0)
             return true;
-    }
     return false;
 }
 
 const char *tt_args_value(const struct tt_args *args, const char *name, int n)
 {
-    for (int i = 0; i < args->n_options; i++) {
+    for (int i = 0; i < args->n_options; i++)
         if (strcmp(args->option[i].option->name, name) == 0 && n-- == 0)
             return args->option[i].value;
-    }
     return NULL;
 }
 
 const char *tt_args_last(const struct tt_args *args, const char *name)
 {
-    for (int i = args->n_options - 1; i >= 0; i--) {
+    for (int i = args->n_options - 1; i >= 0; i--)
         if (strcmp(args->option[i].option->name, name) == 0)
             return args->option[i].value;
-    }
     return NULL;
 }
 

@@ -135,9 +135,6 @@ bool tt_config_is_bad(const struct tt_config *cfg, enum tt_key key);
  */
 void tt_config_tolerate_unbuilt(struct tt_config *cfg, struct tt_text *unbuilt);
 
-/** Like tt_config_load of one file, but from text; `name` is used as the file name in origins and messages. */
-int tt_config_load_text(struct tt_config *cfg, const char *name, const char *text, size_t size) TT_MUST_CHECK;
-
 /**
  * Fills a model.* key, a number or a boolean, from the flavor, unless a file or a flag has set it; origin "flavor".
  * TT_EINTERNAL for another key.
@@ -157,11 +154,9 @@ int tt_config_adopt(struct tt_config *cfg, enum tt_key key, const char *value, c
 
 /**
  * Where a value came from: "default", "flavor", "training.seq_len" (the key that it follows), "builtin:quick",
- * "my.yaml:14", "flag --optimizer.lr". The second adds the column, for messages: "my.yaml:14:7". Valid until the key is
- * set again.
+ * "my.yaml:14", "flag --optimizer.lr". Valid until the key is set again.
  */
 const char *tt_config_origin(const struct tt_config *cfg, enum tt_key key);
-const char *tt_config_where(const struct tt_config *cfg, enum tt_key key);
 
 /**
  * What to do, if a key has a relative path at which there is nothing, and there is something at that path from the
@@ -284,14 +279,14 @@ void tt_config_range_text(const struct tt_config_row *row, struct tt_text *out);
 
 /* ---- output ---- */
 
+enum tt_config_comments {
+    TT_CONFIG_PLAIN,
+    TT_CONFIG_ORIGINS,  /* the origin of every value at the end of its line */
+    TT_CONFIG_TEMPLATE, /* the documentation of every key: a file to start from */
+};
+
 /** Appends the resolved configuration as YAML that tt_config_load reads back to the same values. */
-void tt_config_to_yaml(const struct tt_config *cfg, struct tt_text *out);
-
-/** The same with the origin of every value in a comment at the end of its line. */
-void tt_config_to_yaml_origins(const struct tt_config *cfg, struct tt_text *out);
-
-/** The same with the documentation of every key in comments: a file to start from. */
-void tt_config_to_template(const struct tt_config *cfg, struct tt_text *out);
+void tt_config_to_yaml(const struct tt_config *cfg, enum tt_config_comments comments, struct tt_text *out);
 
 /** {"training": {"seq_len": 2048, ...}, ...}; with origins every value is {"value": v, "origin": text}. json_decref. */
 json_t *tt_config_to_json(const struct tt_config *cfg, bool with_origins);

@@ -32,23 +32,14 @@ void tt_config_datasets_release(struct tt_datasets *d)
 
 /* --- reading --- */
 
-/* Sets a field from its text, as a flag has it. The text is titan's own. */
-static void set_text(struct tt_dataset_entry *entry, const struct tt_config_row *row, const char *text)
-{
-    struct tt_yaml_doc doc = {0};
-    struct tt_text why = {0};
-
-    (void)tt_config_member_set(row, field_of(entry, row), tt_config_flag_node(&doc, row, text), true, &why, NULL);
-    tt_yaml_release(&doc);
-    tt_text_release(&why);
-}
-
 static void set_defaults(struct tt_dataset_entry *entry)
 {
     *entry = (struct tt_dataset_entry){.line = 0};
-    for (int i = 0; i < tt_config_n_entry_rows; i++)
-        set_text(entry, &tt_config_entry_rows[i],
-                 tt_config_entry_rows[i].preset ? tt_config_entry_rows[i].preset : "null");
+    for (int i = 0; i < tt_config_n_entry_rows; i++) {
+        const struct tt_config_row *row = &tt_config_entry_rows[i];
+
+        (void)tt_config_flag_set(row, field_of(entry, row), row->preset ? row->preset : "null", NULL);
+    }
 }
 
 /* The row of a key, with '-' taken as '_'. */
@@ -266,11 +257,13 @@ static bool has_name(const struct tt_datasets *d, const char *name)
 static void hold_back(struct tt_dataset_entry *entry, const struct tt_datasets *training)
 {
     static const char held_back[] = "kjv_validation";
-    const struct tt_config_row *row = find_row("dataset");
 
-    if (entry->name && strcmp(entry->name, entry->dataset) == 0 && !has_name(training, held_back))
-        set_text(entry, find_row("name"), held_back);
-    set_text(entry, row, held_back);
+    if (entry->name && strcmp(entry->name, entry->dataset) == 0 && !has_name(training, held_back)) {
+        tt_free((void *)entry->name);
+        entry->name = tt_strdup(held_back);
+    }
+    tt_free((void *)entry->dataset);
+    entry->dataset = tt_strdup(held_back);
 }
 
 struct tt_datasets tt_config_datasets_held_back(const struct tt_datasets *d, bool same)

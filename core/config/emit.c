@@ -11,8 +11,6 @@
 #include "core/config/args.h"
 #include "core/config/internal.h"
 
-enum style { PLAIN, WITH_ORIGINS, WITH_DOCS };
-
 static int depth_of(const char *section)
 {
     int depth = 1;
@@ -20,13 +18,6 @@ static int depth_of(const char *section)
     for (const char *c = section; *c; c++)
         depth += *c == '.';
     return depth;
-}
-
-static const char *leaf_of(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-
-    return dot ? dot + 1 : path;
 }
 
 void tt_config_yaml_value(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out)
@@ -68,25 +59,16 @@ void tt_config_wrap(struct tt_text *out, int indent, const char *lead, const cha
     }
 }
 
-static const struct tt_config_section *section_of(const char *name)
+static void begin_section(const char *name, enum tt_config_comments comments, struct tt_text *out)
 {
-    for (int i = 0; i < tt_config_n_sections; i++) {
-        if (strcmp(tt_config_sections[i].name, name) == 0)
-            return &tt_config_sections[i];
-    }
-    return NULL;
-}
-
-static void begin_section(const char *name, enum style style, struct tt_text *out)
-{
-    const struct tt_config_section *section = section_of(name);
     int indent = 2 * (depth_of(name) - 1);
 
-    if (style == WITH_DOCS && out->size && indent == 0)
+    if (comments == TT_CONFIG_TEMPLATE && indent == 0)
         tt_text_add(out, "\n");
-    if (style == WITH_DOCS && section)
-        tt_config_wrap(out, indent, "# ", section->doc);
-    tt_text_add(out, "%*s%s:\n", indent, "", leaf_of(name));
+    for (int i = 0; i < tt_config_n_sections && comments == TT_CONFIG_TEMPLATE; i++)
+        if (strcmp(tt_config_sections[i].name, name) == 0)
+            tt_config_wrap(out, indent, "# ", tt_config_sections[i].doc);
+    tt_text_add(out, "%*s%s:\n", indent, "", tt_config_leaf(name));
 }
 
 /* Adds the default if the value differs from it: deleting the line gives the default. */
@@ -103,14 +85,14 @@ static void add_default(const struct tt_config *cfg, const struct tt_config_row 
     tt_text_release(&value);
 }
 
-static void write_row(const struct tt_config *cfg, const struct tt_config_row *row, enum style style,
+static void write_row(const struct tt_config *cfg, const struct tt_config_row *row, enum tt_config_comments comments,
                       struct tt_text *out)
 {
     int indent = 2 * depth_of(row->section);
     struct tt_text range = {0};
     size_t start;
 
-    if (style == WITH_DOCS) {
+    if (comments == TT_CONFIG_TEMPLATE) {
         tt_text_add(&range, "%s (", row->doc);
         tt_config_range_text(row, &range);
         add_default(cfg, row, &range);
@@ -119,21 +101,25 @@ static void write_row(const struct tt_config *cfg, const struct tt_config_row *r
     }
     start = out->size;
     tt_text_add(out, "%*s%s: ", indent, "", row->key);
-    if (style == WITH_DOCS && tt_config_origin_of(cfg, row)->is_derived)
+    if (comments == TT_CONFIG_TEMPLATE && tt_config_origin_of(cfg, row)->is_derived)
         tt_text_add(out, "null"); /* so it still follows the other key after that one is edited */
     else
         tt_config_yaml_value(cfg, row, out);
-    if (style == WITH_ORIGINS) {
+    if (comments == TT_CONFIG_ORIGINS)
         tt_text_add(out, "%*s # %s", out->size - start < 48 ? 48 - (int)(out->size - start) : 1, "",
                     tt_config_origin_of(cfg, row)->origin);
-    }
     tt_text_add(out, "\n");
     tt_text_release(&range);
 }
 
-static void write_yaml(const struct tt_config *cfg, enum style style, struct tt_text *out)
+void tt_config_to_yaml(const struct tt_config *cfg, enum tt_config_comments comments, struct tt_text *out)
 {
     const char *section = "";
+
+    if (comments == TT_CONFIG_TEMPLATE)
+        tt_text_add(out, "# A configuration of titan with every key. Keep the keys that you change; the\n"
+                         "# others have their defaults.\n"
+                         "# `titan config check --config FILE` checks it, titan-config(5) explains it.\n");
 
     for (int i = 0; i < tt_config_n_rows; i++) {
         const struct tt_config_row *row = &tt_config_rows[i];
@@ -141,28 +127,10 @@ static void write_yaml(const struct tt_config *cfg, enum style style, struct tt_
             strncmp(section, row->section, strlen(row->section)) == 0 && section[strlen(row->section)] == '.';
 
         if (strcmp(section, row->section) != 0 && !is_back)
-            begin_section(row->section, style, out);
+            begin_section(row->section, comments, out);
         section = row->section;
-        write_row(cfg, row, style, out);
+        write_row(cfg, row, comments, out);
     }
-}
-
-void tt_config_to_yaml(const struct tt_config *cfg, struct tt_text *out)
-{
-    write_yaml(cfg, PLAIN, out);
-}
-
-void tt_config_to_yaml_origins(const struct tt_config *cfg, struct tt_text *out)
-{
-    write_yaml(cfg, WITH_ORIGINS, out);
-}
-
-void tt_config_to_template(const struct tt_config *cfg, struct tt_text *out)
-{
-    tt_text_add(out, "# A configuration of titan with every key. Keep the keys that you change; the\n"
-                     "# others have their defaults.\n"
-                     "# `titan config check --config FILE` checks it, titan-config(5) explains it.\n");
-    write_yaml(cfg, WITH_DOCS, out);
 }
 
 json_t *tt_config_value_json(const struct tt_config *cfg, const struct tt_config_row *row)

@@ -17,23 +17,24 @@
 #include "core/base/utf8.h"
 #include "core/config/internal.h"
 
-/* What reading a torchtitan file gives and writing takes: one item per key, in the order of the file. */
-enum tt_import_fate { TT_IMPORT_KEPT, TT_IMPORT_REFUSED, TT_IMPORT_LEFT_OUT };
+enum fate { KEPT, REFUSED, LEFT_OUT };
 
-struct tt_import_item {
+/* A key of the file. */
+struct item {
     char *was;                       /* the key in the file: "checkpoint.enable_checkpoint" */
     const char *path;                /* titan's name of it, or `was` if titan has no such key */
     const struct tt_config_row *row; /* NULL: titan has no such key */
     const struct tt_yaml *value;     /* in the file; NULL: it is in cfg alone */
-    enum tt_import_fate fate;
+    enum fate fate;
     char *why; /* of what is refused or left out, perhaps with "\nhelp: ..."; for what is kept, a remark or NULL */
 };
 
-struct tt_import {
-    const char *name;
+struct import {
     struct tt_config *cfg; /* the values of the items that are kept */
-    struct tt_import_item *item;
+    struct item *item;     /* in the order of the file */
     int n, cap;
+    bool is_resolved; /* JSON that torchtitan has saved, with the defaults */
+    struct tt_config_report report;
 };
 
 static const struct {
@@ -41,15 +42,6 @@ static const struct {
 } renamed[] = {
 #define TT_RENAMED(was, path) {was, path},
 #include "core/config/foreign.def"
-};
-
-/* Values of keys that titan does not have, which mean a value of a key that it has. */
-static const struct {
-    const char *was, *word;
-    enum tt_key key;
-    const char *value;
-} translated[] = {
-    {"model.attn_mask_type", "block_causal", TT_KEY(training.document_mask), "true"},
 };
 
 /* Where torchtitan's own datasets are. titan downloads nothing, so it needs the place. */
@@ -64,7 +56,7 @@ static const struct {
 };
 
 /* The item of a key, by titan's name; NULL: the file does not have it. */
-static const struct tt_import_item *find_item(const struct tt_import *import, const char *path)
+static struct item *find_item(const struct import *import, const char *path)
 {
     for (int i = 0; i < import->n; i++)
         if (strcmp(import->item[i].path, path) == 0)
@@ -72,14 +64,25 @@ static const struct tt_import_item *find_item(const struct tt_import *import, co
     return NULL;
 }
 
-static void import_release(struct tt_import *import)
+/* Adds an item for a key that the file does not have. */
+static struct item *add_item(struct import *import, const struct tt_config_row *row)
 {
-    for (int i = 0; i < import->n; i++) {
-        tt_free(import->item[i].was);
-        tt_free(import->item[i].why);
-    }
-    tt_free(import->item);
-    tt_config_free(import->cfg);
+    TT_PUSH(import->item, import->n, import->cap) =
+        (struct item){.was = tt_strdup(row->path), .path = row->path, .row = row};
+    return &import->item[import->n - 1];
+}
+
+/* Makes the item one of titan's key, whose value is in cfg. Takes ownership of why. */
+static void translate(struct item *item, const struct tt_config_row *row, char *why)
+{
+    tt_free(item->why);
+    *item = (struct item){.was = item->was, .path = row->path, .row = row, .why = why};
+}
+
+/* Sets a key from its text, as a flag has it. */
+static bool set_key(struct import *import, const struct tt_config_row *row, const char *text)
+{
+    return tt_config_flag_set(row, tt_config_member(import->cfg, row), text, NULL);
 }
 
 /* A key of a section that was renamed, by its name in titan's tables; NULL if they do not have it. */
@@ -111,43 +114,9 @@ static const char *current_name(const char *was)
     return was;
 }
 
-/* The file that is being read. */
-struct reading {
-    struct tt_import *import;
-    bool is_resolved; /* JSON that torchtitan has saved, with the defaults */
-    struct tt_config_report report;
-};
-
-static void fault(struct reading *r, const struct tt_yaml *at, const char *path, const char *message)
-{
-    char *where = tt_format("%s:%d:%d", r->import->name, at->line, at->column);
-
-    if (path)
-        tt_config_report_key(&r->report, where, path, message);
-    else
-        tt_config_report_add(&r->report, where, "%s", message);
-    tt_free(where);
-}
-
-/* Lists of earlier versions are texts with commas. */
-static bool read_old_list(struct reading *r, struct tt_import_item *item)
-{
-    struct tt_yaml_doc doc = {0};
-    struct tt_text why = {0};
-    bool ok = item->row->kind == TT_KIND_WORDS &&
-              tt_config_value_set(r->import->cfg, item->row, tt_config_flag_node(&doc, item->row, item->value->text),
-                                  true, &why, NULL);
-
-    if (ok)
-        item->value = NULL;
-    tt_yaml_release(&doc);
-    tt_text_release(&why);
-    return ok;
-}
-
 /* A word that a trainer may have added to torchtitan's, as datasets, models and optimizers are, is no fault of the
  * file: why it is refused. NULL: it is none. */
-static const char *unknown_word(const struct tt_import_item *item, struct tt_text *why)
+static const char *unknown_word(const struct item *item, struct tt_text *why)
 {
     bool is_dataset = item->row->kind == TT_KIND_DATASETS;
 
@@ -166,94 +135,74 @@ static const char *unknown_word(const struct tt_import_item *item, struct tt_tex
 }
 
 /* A key that titan has: its value is kept, or refused because titan does not have it yet or on purpose. */
-static bool read_row(struct reading *r, struct tt_import_item *item)
+static bool read_row(struct import *import, struct item *item)
 {
     struct tt_text why = {0}, value = {0};
     const struct tt_yaml *at = item->value;
-    const char *refused = NULL;
-    bool ok = tt_config_value_set(r->import->cfg, item->row, item->value, false, &why, &at);
+    bool is_scalar = item->value->kind == TT_YAML_SCALAR;
+    const struct tt_config_foreign *word =
+        is_scalar ? tt_config_foreign_find(item->row->path, item->value->text) : NULL;
+    const char *refused = word && word->is_refused ? word->text : NULL;
+    bool ok = tt_config_member_set(item->row, tt_config_member(import->cfg, item->row), item->value, false, &why, &at);
 
-    if (!ok && item->value->kind == TT_YAML_SCALAR)
-        ok = read_old_list(r, item);
-    if (!ok && item->value->kind == TT_YAML_SCALAR)
-        refused = tt_config_refused_word(item->row->path, item->value->text);
+    if (!ok && is_scalar && item->row->kind == TT_KIND_WORDS) { /* lists of earlier versions are texts with commas */
+        ok = set_key(import, item->row, item->value->text);
+        item->value = ok ? NULL : item->value;
+    }
     if (!ok && !refused)
         refused = unknown_word(item, &why);
     if (ok) {
-        tt_config_value_text(r->import->cfg, item->row, &value);
-        if (item->row->works && !tt_config_is_among(value.text, item->row->works)) {
-            item->fate = TT_IMPORT_REFUSED;
+        tt_config_value_text(import->cfg, item->row, &value);
+        if (item->row->works && !tt_text_is_listed(value.text, item->row->works)) {
+            item->fate = REFUSED;
             item->why = tt_format("it needs %s, which titan does not have yet", item->row->needs);
         }
     } else if (refused) {
-        item->fate = TT_IMPORT_REFUSED;
+        item->fate = REFUSED;
         item->why = tt_strdup(refused);
     } else {
-        fault(r, at, item->was, why.text);
+        tt_config_report_at(&import->report, at, item->was, "%s", why.text);
     }
     tt_text_release(&why);
     tt_text_release(&value);
     return ok || refused;
 }
 
-/* Makes the item one of titan's key if its value is one of those in `translated`. */
-static bool translate(struct reading *r, struct tt_import_item *item)
+/* Whether the value, or the only one of a list, asks for products in float8, without which titan trains the same. */
+static bool asks_for_float8(const char *path, const struct tt_yaml *value)
 {
-    for (size_t i = 0; i < sizeof translated / sizeof *translated; i++) {
-        const struct tt_config_row *row = tt_config_row(translated[i].key);
-        struct tt_yaml_doc doc = {0};
-        struct tt_text why = {0};
-        bool ok;
+    static const char keys[] = "model.converters|float8.enable_float8_linear|training.enable_float8_linear|"
+                               "training.enable_fp8_linear";
 
-        if (strcmp(item->path, translated[i].was) != 0 || item->value->kind != TT_YAML_SCALAR ||
-            strcasecmp(item->value->text, translated[i].word) != 0)
-            continue;
-        ok = tt_config_value_set(r->import->cfg, row, tt_config_flag_node(&doc, row, translated[i].value), true, &why,
-                                 NULL);
-        item->path = row->path;
-        item->row = row;
-        item->value = NULL;
-        item->why = tt_format("%s = %s in the file", item->was, translated[i].word);
-        tt_yaml_release(&doc);
-        tt_text_release(&why);
-        return ok;
-    }
-    return false;
+    if (value->kind == TT_YAML_LIST && value->n == 1)
+        value = value->item[0];
+    return value->kind == TT_YAML_SCALAR && tt_text_is_listed(path, keys) &&
+           tt_text_is_listed(value->text, "float8|quantize.linear.float8|true");
 }
 
-static bool read_inactive(struct reading *r, struct tt_import_item *item, const struct tt_config_inactive *row)
+static void read_inactive(struct import *import, struct item *item, const struct tt_config_inactive *row)
 {
-    const char *left_out = tt_config_left_out(item->path, item->value);
-    bool is_refused;
-
-    if (translate(r, item))
-        return true;
-    if (left_out) {
-        item->fate = TT_IMPORT_LEFT_OUT;
-        item->why = tt_strdup(left_out);
-        return true;
-    }
+    const struct tt_config_row *mask = tt_config_row(TT_KEY(training.document_mask));
     /* what a resolved file was made from is in it already */
-    is_refused = row->kind == TT_INACTIVE_REFUSED && !tt_config_inactive_is_neutral(row, item->value) &&
-                 !(r->is_resolved && strcmp(item->path, "job.config_file") == 0);
-    item->fate = is_refused ? TT_IMPORT_REFUSED : TT_IMPORT_LEFT_OUT;
-    item->why = tt_strdup(row->why);
-    return true;
+    bool is_refused = row->kind == TT_INACTIVE_REFUSED && !tt_config_inactive_is_neutral(row, item->value) &&
+                      !(import->is_resolved && strcmp(item->path, "job.config_file") == 0);
+
+    if (strcmp(item->path, "model.attn_mask_type") == 0 && item->value->kind == TT_YAML_SCALAR &&
+        strcasecmp(item->value->text, "block_causal") == 0) {
+        translate(item, mask, tt_format("%s = block_causal in the file", item->was));
+        (void)set_key(import, mask, "true");
+    } else if (asks_for_float8(item->path, item->value)) {
+        item->fate = LEFT_OUT;
+        item->why = tt_strdup("titan computes these products in training.mixed_precision_param, which is more exact");
+    } else {
+        item->fate = is_refused ? REFUSED : LEFT_OUT;
+        item->why = tt_strdup(row->why);
+    }
 }
 
-static void read_map(struct reading *r, const char *prefix, const struct tt_yaml *map);
+static void read_map(struct import *import, const char *prefix, const struct tt_yaml *map);
 
-static void read_unknown(struct reading *r, const char *was, const struct tt_yaml *key)
-{
-    struct tt_text message = {0};
-
-    tt_text_add(&message, strchr(was, '.') ? "unknown key '%s'" : "unknown section '%s'", was);
-    tt_config_suggest(was, &message);
-    fault(r, key, NULL, message.text);
-    tt_text_release(&message);
-}
-
-static void read_pair(struct reading *r, char *was, const struct tt_yaml *key, const struct tt_yaml *value);
+static void read_pair(struct import *import, char *was, const struct tt_yaml *key, const struct tt_yaml *value);
 
 static const struct tt_yaml *find_member(const struct tt_yaml *map, const char *name)
 {
@@ -264,7 +213,7 @@ static const struct tt_yaml *find_member(const struct tt_yaml *map, const char *
 }
 
 /* One group with all parameters, as versions of 2026 have, is read as the keys of optimizer. */
-static bool read_only_group(struct reading *r, const struct tt_yaml *key, const struct tt_yaml *groups)
+static bool read_only_group(struct import *import, const struct tt_yaml *key, const struct tt_yaml *groups)
 {
     const struct tt_yaml *group = groups->kind == TT_YAML_LIST && groups->n == 1 ? groups->item[0] : NULL;
     const struct tt_yaml *pattern = find_member(group, "pattern"), *name = find_member(group, "optimizer_name"),
@@ -273,145 +222,97 @@ static bool read_only_group(struct reading *r, const struct tt_yaml *key, const 
     if (!pattern || pattern->kind != TT_YAML_SCALAR || strcmp(pattern->text, ".*") != 0 || !name || !arguments ||
         arguments->kind != TT_YAML_MAP)
         return false;
-    read_pair(r, tt_strdup(TT_KEY_NAME(optimizer.name)), key, name);
+    read_pair(import, tt_strdup(TT_KEY_NAME(optimizer.name)), key, name);
     for (int i = 0; i < arguments->n; i++) {
         const struct tt_yaml *value = arguments->item[i];
 
         if (strcmp(arguments->key[i]->text, "betas") == 0 && value->kind == TT_YAML_LIST && value->n == 2) {
-            read_pair(r, tt_strdup(TT_KEY_NAME(optimizer.beta1)), arguments->key[i], value->item[0]);
-            read_pair(r, tt_strdup(TT_KEY_NAME(optimizer.beta2)), arguments->key[i], value->item[1]);
+            read_pair(import, tt_strdup(TT_KEY_NAME(optimizer.beta1)), arguments->key[i], value->item[0]);
+            read_pair(import, tt_strdup(TT_KEY_NAME(optimizer.beta2)), arguments->key[i], value->item[1]);
         } else {
-            read_pair(r, tt_format("optimizer.%s", arguments->key[i]->text), arguments->key[i], value);
+            read_pair(import, tt_format("optimizer.%s", arguments->key[i]->text), arguments->key[i], value);
         }
     }
     return true;
 }
 
-static void read_pair(struct reading *r, char *was, const struct tt_yaml *key, const struct tt_yaml *value)
+static void read_pair(struct import *import, char *was, const struct tt_yaml *key, const struct tt_yaml *value)
 {
-    struct tt_import_item item = {.was = was, .path = current_name(was), .value = value};
+    struct item item = {.was = was, .path = current_name(was), .value = value};
     const struct tt_config_inactive *inactive;
-    const struct tt_import_item *other;
-    bool is_good;
+    const struct item *other;
+    bool is_good = false;
 
     item.row = tt_config_row_find(item.path);
     if (item.row)
         item.path = item.row->path; /* an alias */
     inactive = item.row ? NULL : tt_config_inactive_find(item.path);
-    other = find_item(r->import, item.path);
-    if (r->is_resolved && tt_yaml_is_null(value) &&
+    other = find_item(import, item.path);
+    if (import->is_resolved && tt_yaml_is_null(value) &&
         !(item.row && item.row->flags & (TT_FLAG_NULLABLE | TT_FLAG_NULL_DEFAULT))) {
         tt_free(was); /* a resolved file has all keys; this one is not set */
         return;
     }
-    if (strcmp(was, "optimizer.param_groups") == 0 && read_only_group(r, key, value)) {
+    if (strcmp(was, "optimizer.param_groups") == 0 && read_only_group(import, key, value)) {
         tt_free(was);
         return;
     }
     if (!item.row && value->kind == TT_YAML_MAP && (!inactive || (value->n && strchr(inactive->path, '*')))) {
-        read_map(r, was, value);
-        is_good = false;
+        read_map(import, was, value);
     } else if (other) {
-        char *message = tt_format("'%s' is set already, by '%s'", item.path, other->was);
-
-        fault(r, key, was, message);
-        tt_free(message);
-        is_good = false;
+        tt_config_report_at(&import->report, key, was, "'%s' is set already, by '%s'", item.path, other->was);
     } else if (item.row) {
-        is_good = read_row(r, &item);
+        is_good = read_row(import, &item);
     } else if (inactive) {
-        is_good = read_inactive(r, &item, inactive);
+        read_inactive(import, &item, inactive);
+        is_good = true;
     } else {
-        read_unknown(r, was, key);
-        is_good = false;
+        tt_config_report_unknown(&import->report, key, was);
     }
     if (is_good)
-        TT_PUSH(r->import->item, r->import->n, r->import->cap) = item;
+        TT_PUSH(import->item, import->n, import->cap) = item;
     else
         tt_free(was);
 }
 
-static void read_map(struct reading *r, const char *prefix, const struct tt_yaml *map)
+static void read_map(struct import *import, const char *prefix, const struct tt_yaml *map)
 {
     for (int i = 0; i < map->n; i++) {
         char *was = tt_format("%s%s%s", prefix, *prefix ? "." : "", map->key[i]->text);
 
-        read_pair(r, was, map->key[i], map->item[i]);
+        read_pair(import, was, map->key[i], map->item[i]);
     }
 }
 
 /* An override replaces what the file says. */
-static void read_override(struct reading *r, const struct tt_override *override)
+static void read_override(void *arg, const struct tt_override *override, const char *where)
 {
+    struct import *import = arg;
     const struct tt_config_row *row = tt_config_row_find(override->path);
-    const struct tt_import_item *found = row ? find_item(r->import, row->path) : NULL;
-    struct tt_import_item *item;
-    struct tt_yaml_doc doc = {0};
+    struct item *item = row ? find_item(import, row->path) : NULL;
     struct tt_text why = {0};
-    char *where = tt_format("flag %s", override->flag);
 
-    if (!row) {
-        tt_text_add(&why, "unknown key '%s'", override->path);
-        tt_config_suggest(override->path, &why);
-        tt_config_report_add(&r->report, where, "%s", why.text);
-    } else if (!override->value) {
-        tt_config_report_add(&r->report, where, "needs a value");
-    } else if (!tt_config_value_set(r->import->cfg, row, tt_config_flag_node(&doc, row, override->value), true, &why,
-                                    NULL)) {
-        tt_config_report_add(&r->report, where, "%s", why.text);
-    } else {
-        if (!found)
-            TT_PUSH(r->import->item, r->import->n, r->import->cap) =
-                (struct tt_import_item){.was = tt_strdup(row->path), .path = row->path, .row = row};
-        item = &r->import->item[found ? found - r->import->item : r->import->n - 1];
-        item->fate = TT_IMPORT_KEPT;
-        item->value = NULL;
-        tt_free(item->why);
-        item->why = NULL;
-    }
-    tt_free(where);
+    if (!row)
+        tt_config_report_unknown_flag(&import->report, where, override->path);
+    else if (!override->value)
+        tt_config_report_add(&import->report, where, "needs a value");
+    else if (!tt_config_flag_set(row, tt_config_member(import->cfg, row), override->value, &why))
+        tt_config_report_add(&import->report, where, "%s", why.text);
+    else
+        translate(item ? item : add_item(import, row), row, NULL);
     tt_text_release(&why);
-    tt_yaml_release(&doc);
-}
-
-static void read_args(struct reading *r, int n_args, const char *const *args)
-{
-    for (int i = 0; i < n_args;) {
-        struct tt_override override = {0};
-
-        if (!tt_override_next(n_args, args, &i, &override)) {
-            tt_config_report_add(&r->report, "command line", "'%s' is not an override such as --training.steps=100",
-                                 args[i++]);
-            continue;
-        }
-        read_override(r, &override);
-        tt_free(override.path);
-        tt_free(override.flag);
-    }
 }
 
 /* Adds the place of a dataset of torchtitan's if the file leaves it to torchtitan. */
-static void add_place(struct reading *r, enum tt_key dataset, enum tt_key dataset_path)
+static void add_place(struct import *import, enum tt_key dataset, enum tt_key dataset_path)
 {
-    const struct tt_import_item *item = find_item(r->import, tt_key_name(dataset));
-    struct tt_import_item place = {.row = tt_config_row(dataset_path)};
-    struct tt_yaml_doc doc = {0};
-    struct tt_text why = {0};
+    const struct item *item = find_item(import, tt_key_name(dataset));
+    const struct tt_config_row *row = tt_config_row(dataset_path);
+    const char *word = item && item->value ? item->value->text : NULL;
 
-    if (!item || !item->value || find_item(r->import, place.row->path))
-        return;
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        if (strcmp(item->value->text, places[i].word) != 0 ||
-            !tt_config_value_set(r->import->cfg, place.row, tt_config_flag_node(&doc, place.row, places[i].path), true,
-                                 &why, NULL))
-            continue;
-        place.was = tt_strdup(place.row->path);
-        place.path = place.row->path;
-        place.why = tt_strdup(places[i].remark);
-        TT_PUSH(r->import->item, r->import->n, r->import->cap) = place;
-    }
-    tt_yaml_release(&doc);
-    tt_text_release(&why);
+    for (size_t i = 0; word && !find_item(import, row->path) && i < sizeof places / sizeof *places; i++)
+        if (strcmp(word, places[i].word) == 0 && set_key(import, row, places[i].path))
+            add_item(import, row)->why = tt_strdup(places[i].remark);
 }
 
 /* The code of an escape \uXXXX, or -1. */
@@ -452,15 +353,15 @@ static void join_escapes(const char *text, size_t size, struct tt_text *out)
     }
 }
 
-static bool parse(struct reading *r, const char *text, size_t size, struct tt_yaml_doc *doc, int *line, int *column,
+static bool parse(struct import *import, const char *text, size_t size, struct tt_yaml_doc *doc, int *line, int *column,
                   struct tt_text *why)
 {
     size_t begin = strspn(text, " \t\r\n");
     struct tt_text joined = {0};
     bool ok;
 
-    r->is_resolved = begin < size && text[begin] == '{';
-    if (!r->is_resolved)
+    import->is_resolved = begin < size && text[begin] == '{';
+    if (!import->is_resolved)
         return tt_toml_parse(text, size, doc, line, column, why);
     join_escapes(text, size, &joined);
     ok = tt_yaml_parse(joined.text, joined.size, doc, line, column, why);
@@ -468,74 +369,60 @@ static bool parse(struct reading *r, const char *text, size_t size, struct tt_ya
     return ok;
 }
 
-static void set_int(struct tt_import *import, const struct tt_config_row *row, int64_t value)
+/* The number of a key that titan has by another name and in another unit; 0: it is not set, or titan's key is too. */
+static int64_t number_of(const struct import *import, const char *was, enum tt_key key)
 {
-    struct tt_yaml_doc doc = {0};
-    struct tt_text why = {0};
-    char *text = tt_format("%" PRId64, value);
+    const struct item *item = find_item(import, was);
 
-    (void)tt_config_value_set(import->cfg, row, tt_config_flag_node(&doc, row, text), true, &why, NULL);
-    tt_free(text);
-    tt_text_release(&why);
-    tt_yaml_release(&doc);
+    return item && item->value && item->value->kind == TT_YAML_SCALAR && !find_item(import, tt_key_name(key))
+               ? strtoll(item->value->text, NULL, 10)
+               : 0;
 }
 
-/* Makes the item that counts tokens one of titan's key, which counts samples, if it has whole samples. */
-static void translate_tokens_of(struct tt_import *import, const char *was, enum tt_key key, int64_t seq_len)
+static void translate_number(struct import *import, const char *was, int64_t n, enum tt_key key, int64_t value)
 {
-    struct tt_import_item *item = (struct tt_import_item *)find_item(import, was);
     const struct tt_config_row *row = tt_config_row(key);
-    int64_t n;
+    struct item *item = find_item(import, was);
 
-    if (!item || !item->value || item->value->kind != TT_YAML_SCALAR || find_item(import, row->path))
-        return;
-    n = strtoll(item->value->text, NULL, 10);
-    if (n < 1 || n > INT64_C(1) << 40 || n % seq_len != 0)
-        return;
-    tt_free(item->why);
-    *item = (struct tt_import_item){.was = item->was, .path = row->path, .row = row};
-    item->why = tt_format("%s = %" PRId64 " in the file", was, n);
-    set_int(import, row, n / seq_len);
+    translate(item, row, tt_format("%s = %" PRId64 " in the file", item->was, n));
+    *(int64_t *)tt_config_member(import->cfg, row) = value;
 }
 
-/* Versions of 2026 count tokens. */
-static void translate_tokens(struct tt_import *import)
+/* Versions of 2026 count tokens where titan counts samples. */
+static void translate_tokens(struct import *import)
 {
-    translate_tokens_of(import, "training.max_context_length", TT_KEY(training.seq_len), 1);
-    translate_tokens_of(import, "training.num_tokens_per_microbatch_per_dp_rank", TT_KEY(training.local_batch_size),
-                        import->cfg->training.seq_len);
-    translate_tokens_of(import, "training.num_tokens_per_train_step", TT_KEY(training.global_batch_size),
-                        import->cfg->training.seq_len);
+    static const struct {
+        const char *was;
+        enum tt_key key;
+    } counts[] = {{"training.max_context_length", TT_KEY(training.seq_len)},
+                  {"training.num_tokens_per_microbatch_per_dp_rank", TT_KEY(training.local_batch_size)},
+                  {"training.num_tokens_per_train_step", TT_KEY(training.global_batch_size)}};
+
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        int64_t n = number_of(import, counts[i].was, counts[i].key), each = i ? import->cfg->training.seq_len : 1;
+
+        if (n >= 1 && n <= INT64_C(1) << 40 && n % each == 0)
+            translate_number(import, counts[i].was, n, counts[i].key, n / each);
+    }
 }
 
 /* A number of microbatches as the samples of one. In earlier files the local batch is divided into them; later each has
  * the local batch, so here the local batch has all of them. */
-static void translate_microbatches(struct tt_import *import, const char *path, bool each_has_batch)
+static void translate_microbatches(struct import *import, const char *was, bool each_has_batch)
 {
-    const struct tt_config_row *size = tt_config_row(TT_KEY(parallelism.pipeline_parallel_microbatch_size)),
-                               *batch = tt_config_row(TT_KEY(training.local_batch_size));
-    int64_t n, local = import->cfg->training.local_batch_size;
-    struct tt_import_item *item = (struct tt_import_item *)find_item(import, path);
-    struct tt_import_item *other;
+    const struct tt_config_row *batch = tt_config_row(TT_KEY(training.local_batch_size));
+    enum tt_key size = TT_KEY(parallelism.pipeline_parallel_microbatch_size);
+    int64_t n = number_of(import, was, size), local = import->cfg->training.local_batch_size;
+    struct item *other;
 
-    if (!item || !item->value || item->value->kind != TT_YAML_SCALAR || find_item(import, size->path))
-        return;
-    n = strtoll(item->value->text, NULL, 10);
     if (n < 1 || n > INT32_MAX || local > INT32_MAX || (!each_has_batch && local % n != 0))
         return;
-    tt_free(item->why);
-    *item = (struct tt_import_item){.was = item->was, .path = size->path, .row = size};
-    item->why = tt_format("%s = %" PRId64 " in the file", item->was, n);
-    set_int(import, size, each_has_batch ? local : local / n);
+    translate_number(import, was, n, size, each_has_batch ? local : local / n);
     if (!each_has_batch || n == 1)
         return;
-    set_int(import, batch, n * local);
-    other = (struct tt_import_item *)find_item(import, batch->path);
-    if (!other) {
-        TT_PUSH(import->item, import->n, import->cap) =
-            (struct tt_import_item){.was = tt_strdup(batch->path), .path = batch->path, .row = batch};
-        other = &import->item[import->n - 1];
-    }
+    import->cfg->training.local_batch_size = n * local;
+    other = find_item(import, batch->path);
+    other = other ? other : add_item(import, batch);
     tt_free(other->why);
     other->why = tt_format("%" PRId64 " microbatches of %" PRId64 " samples", n, local);
 }
@@ -584,14 +471,6 @@ static void write_node(const struct tt_yaml *node, struct tt_text *out)
     tt_text_add(out, node->kind == TT_YAML_LIST ? "]" : "}");
 }
 
-static void write_value(const struct tt_import *import, const struct tt_import_item *item, struct tt_text *out)
-{
-    if (item->value && (!item->row || item->fate == TT_IMPORT_REFUSED))
-        write_node(item->value, out);
-    else
-        tt_config_yaml_value(import->cfg, item->row, out);
-}
-
 /* Whether path is a key of the section itself. */
 static bool is_in(const char *path, const char *section)
 {
@@ -600,19 +479,18 @@ static bool is_in(const char *path, const char *section)
     return strncmp(path, section, n) == 0 && path[n] == '.' && !strchr(path + n + 1, '.');
 }
 
-static void write_item(const struct tt_import *import, const struct tt_import_item *item, int indent,
-                       struct tt_text *out)
+static void write_item(const struct import *import, const struct item *item, int indent, struct tt_text *out)
 {
     struct tt_text note = {0};
 
-    if (item->fate == TT_IMPORT_LEFT_OUT) {
+    if (item->fate == LEFT_OUT) {
         tt_text_add(&note, "left out: %s = ", item->was);
         if (item->value->kind == TT_YAML_MAP && item->value->n)
             tt_text_add(&note, "{...}");
         else
             write_node(item->value, &note);
         tt_text_add(&note, " (%.*s)", (int)strcspn(item->why, "\n"), item->why);
-    } else if (item->fate == TT_IMPORT_REFUSED) {
+    } else if (item->fate == REFUSED) {
         tt_text_add(&note, "refused: %s", item->why);
     } else if (item->why) {
         tt_text_add(&note, "%s", item->why);
@@ -622,15 +500,18 @@ static void write_item(const struct tt_import *import, const struct tt_import_it
     if (note.size)
         comment(out, indent, note.text);
     tt_text_release(&note);
-    if (item->fate == TT_IMPORT_LEFT_OUT)
+    if (item->fate == LEFT_OUT)
         return;
     tt_text_add(out, "%*s%s: ", indent, "", strrchr(item->path, '.') + 1);
-    write_value(import, item, out);
+    if (item->value && (!item->row || item->fate == REFUSED))
+        write_node(item->value, out);
+    else
+        tt_config_yaml_value(import->cfg, item->row, out);
     tt_text_add(out, "\n");
 }
 
 /* What a run would do otherwise because the file does not set a key. Validation's defaults only count if it is on. */
-static void write_difference(const struct tt_import *import, const struct tt_config_row *row, int indent,
+static void write_difference(const struct import *import, const struct tt_config_row *row, int indent,
                              struct tt_text *out)
 {
     struct tt_text value = {0}, note = {0};
@@ -645,34 +526,26 @@ static void write_difference(const struct tt_import *import, const struct tt_con
     tt_text_release(&note);
 }
 
-static int count_written(const struct tt_import *import, const char *section)
+static int count_written(const struct import *import, const char *section)
 {
     int n = 0;
 
     for (int i = 0; i < import->n; i++)
-        n += is_in(import->item[i].path, section) && import->item[i].fate != TT_IMPORT_LEFT_OUT;
+        n += is_in(import->item[i].path, section) && import->item[i].fate != LEFT_OUT;
     return n;
 }
 
-/* Whether a key of the section around this one was written. */
-static bool is_begun(const struct tt_import *import, const char *section)
-{
-    char *outer = tt_strndup(section, strcspn(section, "."));
-    bool is_begun = count_written(import, outer) > 0;
-
-    tt_free(outer);
-    return is_begun;
-}
-
 /* The items of a section with their comments. A section without a key consists of comments. */
-static void write_section(const struct tt_import *import, const char *section, struct tt_text *out)
+static void write_section(const struct import *import, const char *section, struct tt_text *out)
 {
     const char *dot = strchr(section, '.');
+    char *outer = tt_strndup(section, strcspn(section, "."));
     bool is_open = count_written(import, section) > 0;
     int indent = is_open ? dot ? 4 : 2 : 0;
 
-    if (is_open && dot && !is_begun(import, section))
-        tt_text_add(out, "%.*s:\n", (int)(dot - section), section);
+    if (is_open && dot && !count_written(import, outer))
+        tt_text_add(out, "%s:\n", outer);
+    tt_free(outer);
     if (is_open)
         tt_text_add(out, "%s%s:\n", dot ? "  " : "", dot ? dot + 1 : section);
     for (int i = 0; i < import->n; i++)
@@ -684,7 +557,7 @@ static void write_section(const struct tt_import *import, const char *section, s
 }
 
 /* The section of a key, if it is none of titan's and none of the items before has it. */
-static char *new_section(const struct tt_import *import, int i)
+static char *new_section(const struct import *import, int i)
 {
     const char *path = import->item[i].path;
     char *section = tt_strndup(path, (size_t)(strrchr(path, '.') - path));
@@ -698,14 +571,14 @@ static char *new_section(const struct tt_import *import, int i)
     return NULL;
 }
 
-static void write_items(const struct tt_import *import, struct tt_text *out)
+static void write_items(const struct import *import, struct tt_text *out)
 {
     struct tt_text note = {0};
 
     tt_text_add(&note,
                 "Made from %s by `titan config import`. Comments name what was left out, what titan refuses, and where "
                 "titan's default differs from that of torchtitan v0.2.2.",
-                import->name);
+                import->report.name);
     comment(out, 0, note.text);
     tt_text_release(&note);
     for (int s = 0; s < tt_config_n_sections; s++)
@@ -722,31 +595,34 @@ static void write_items(const struct tt_import *import, struct tt_text *out)
 int tt_config_import(const char *name, const char *text, size_t size, int n_args, const char *const *args,
                      struct tt_text *out)
 {
-    struct tt_import import = {.name = name};
-    struct reading r = {.import = &import};
+    struct import import = {.report = {.name = name}};
     struct tt_yaml_doc doc = {0};
     struct tt_text why = {0};
     int line = 0, column = 0, rc;
-    size_t length = strlen(name);
 
     TT_TRY(tt_config_new(&import.cfg));
-    if (length > 3 && strcmp(name + length - 3, ".py") == 0) {
-        tt_config_report_add(&r.report, name, "%s", tt_config_python);
-    } else if (!parse(&r, text, size, &doc, &line, &column, &why)) {
-        fault(&r, &(struct tt_yaml){.line = line, .column = column}, NULL, why.text);
+    if (tt_text_ends(name, ".py")) {
+        tt_config_report_add(&import.report, name, "%s", tt_config_python);
+    } else if (!parse(&import, text, size, &doc, &line, &column, &why)) {
+        tt_config_report_at(&import.report, &(struct tt_yaml){.line = line, .column = column}, NULL, "%s", why.text);
     } else {
-        read_map(&r, "", doc.root);
-        read_args(&r, n_args, args);
+        read_map(&import, "", doc.root);
+        tt_override_each(n_args, args, &import.report, read_override, &import);
     }
-    TT_TRY(tt_config_report_finish(&r.report));
+    TT_TRY(tt_config_report_finish(&import.report));
     translate_tokens(&import);
     translate_microbatches(&import, "parallelism.pipeline_parallel_microbatches", false);
     translate_microbatches(&import, "parallelism.num_pp_microbatches", true);
-    add_place(&r, TT_KEY(training.dataset), TT_KEY(training.dataset_path));
-    add_place(&r, TT_KEY(validation.dataset), TT_KEY(validation.dataset_path));
+    add_place(&import, TT_KEY(training.dataset), TT_KEY(training.dataset_path));
+    add_place(&import, TT_KEY(validation.dataset), TT_KEY(validation.dataset_path));
     write_items(&import, out);
 out:
-    import_release(&import);
+    for (int i = 0; i < import.n; i++) {
+        tt_free(import.item[i].was);
+        tt_free(import.item[i].why);
+    }
+    tt_free(import.item);
+    tt_config_free(import.cfg);
     tt_yaml_release(&doc);
     tt_text_release(&why);
     return rc;

@@ -4,6 +4,8 @@
 
 /** Declarations for the files of core/config only. */
 
+#include <string.h>
+
 #include "core/config/config.h"
 #include "core/config/yaml.h"
 
@@ -23,6 +25,8 @@ struct tt_config_origins {
 
 /** Errors gathered over files, flags and rules. */
 struct tt_config_report {
+    const char *name; /* of the file that is being read: "my.yaml", "builtin:quick" */
+    bool is_builtin;  /* its line numbers mean nothing to the user */
     int n;
     int n_hidden; /* beyond what one message can hold */
     struct tt_text text;
@@ -34,8 +38,17 @@ struct tt_config_report {
 /** Adds one error, "where: message", message may hold a line "\nhelp: ...". */
 void tt_config_report_add(struct tt_config_report *report, const char *where, const char *fmt, ...) TT_PRINTF(3, 4);
 
-/** The same with "where: path: message"; the name of a flag is not repeated. */
+/** The same with "where: path: message"; the name of a flag is not repeated. path NULL: without it. */
 void tt_config_report_key(struct tt_config_report *report, const char *where, const char *path, const char *message);
+
+
+/** Adds an error about a node of the file, and about a key unless path is NULL. */
+void tt_config_report_at(struct tt_config_report *report, const struct tt_yaml *node, const char *path, const char *fmt,
+                         ...) TT_PRINTF(4, 5);
+
+/** Adds an error about a key or section that does not exist, with what may be meant: in the file, by a flag. */
+void tt_config_report_unknown(struct tt_config_report *report, const struct tt_yaml *key, const char *path);
+void tt_config_report_unknown_flag(struct tt_config_report *report, const char *where, const char *path);
 
 /** The same about the value that row has in cfg; of one that nobody set, the message says where it is from. */
 void tt_config_report_value(struct tt_config_report *report, const struct tt_config *cfg,
@@ -59,16 +72,15 @@ static inline void *tt_config_member(const struct tt_config *cfg, const struct t
 }
 
 /**
- * Converts node to row's kind and stores it. False: `why` says what was expected and found (and perhaps "\nhelp:
- * ..."), the old value stays, and *ret_fault (if not NULL) is the wrong item of a list. is_flag: words such as yes and
- * 0 are booleans too.
+ * Converts node to row's kind and stores it in the member of a struct. False: `why` says what was expected and found
+ * (and perhaps "\nhelp: ..."), the old value stays, and *ret_fault (if not NULL) is the wrong item of a list. is_flag:
+ * words such as yes and 0 are booleans too.
  */
-bool tt_config_value_set(struct tt_config *cfg, const struct tt_config_row *row, const struct tt_yaml *node,
-                         bool is_flag, struct tt_text *why, const struct tt_yaml **ret_fault);
-
-/** The same into the member of any struct that row describes. */
 bool tt_config_member_set(const struct tt_config_row *row, void *member, const struct tt_yaml *node, bool is_flag,
                           struct tt_text *why, const struct tt_yaml **ret_fault);
+
+/** The same with a value as a flag has it. why may be NULL. */
+bool tt_config_flag_set(const struct tt_config_row *row, void *member, const char *text, struct tt_text *why);
 
 /** Stores the word of row's choices that node has. */
 bool tt_config_word_set(const struct tt_config_row *row, const char **member, const struct tt_yaml *node,
@@ -115,15 +127,12 @@ void tt_config_suggest(const char *path, struct tt_text *out);
 /** One override, taken from one or two tokens. */
 struct tt_override {
     char *path;        /* "optimizer.lr", '-' made '_' */
-    char *flag;        /* "--optimizer.lr" for messages */
     const char *value; /* "true", "false" for bare booleans; NULL when it is missing */
 };
 
-/**
- * Takes the override at args[*i] and advances *i past it. False when the token is not an override. The caller frees
- * path and flag with tt_free.
- */
-bool tt_override_next(int n, const char *const *args, int *i, struct tt_override *ret_override);
+/** Calls take for each override in args, in order, with where it is, "flag --optimizer.lr". Reports other tokens. */
+void tt_override_each(int n, const char *const *args, struct tt_config_report *report,
+                      void (*take)(void *arg, const struct tt_override *override, const char *where), void *arg);
 
 /** The row of an inactive torchtitan key; NULL if path is not one. */
 const struct tt_config_inactive *tt_config_inactive_find(const char *path);
@@ -138,23 +147,26 @@ extern const char tt_config_python[];
 void tt_config_inactive_use(const struct tt_config_inactive *row, const char *where, const char *path,
                             const struct tt_yaml *node, struct tt_config_report *report);
 
-/** Whether word is one of "a|b|c". */
-bool tt_config_is_among(const char *word, const char *list);
-
 /** The choice that other trainers call so, or the nearest one; NULL: none. */
 const char *tt_config_meant_exactly(const char *word, const char *const *choices, int n);
-
-/** What to do about a value of other trainers that no choice of the key replaces; NULL: not known. */
-const char *tt_config_help_elsewhere(const char *path, const char *word);
 
 /** What titan calls a value that other trainers call word: bfloat16 for bf16; NULL: not known. */
 const char *tt_config_value_elsewhere(const char *word);
 
-/** Why a torchtitan word that the key does not have is refused; NULL: it is not a known word of torchtitan. */
-const char *tt_config_refused_word(const char *path, const char *word);
+/** A word of other trainers for a key, which titan does not have; NULL: it is none that is known. See foreign.def. */
+struct tt_config_foreign {
+    bool is_refused; /* text says why; else what to do */
+    const char *paths, *words, *text;
+};
+const struct tt_config_foreign *tt_config_foreign_find(const char *path, const char *word);
 
-/** Why an import leaves out a value of an inactive key that is refused elsewhere; NULL if it does not. */
-const char *tt_config_left_out(const char *path, const struct tt_yaml *value);
+/** The text after the last dot. */
+static inline const char *tt_config_leaf(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+
+    return dot ? dot + 1 : path;
+}
 
 /** Checks the rules between keys, and reports values whose feature is not built yet. */
 void tt_config_check_rules(struct tt_config *cfg, struct tt_config_report *report);

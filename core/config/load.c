@@ -19,8 +19,6 @@
 #include "core/keys/key.h"
 #include "core/os/file.h"
 
-enum { MOST_SUGGESTIONS = 200 }; /* a file of nothing but unknown keys must not take seconds */
-
 /* Sets the origin of a value; takes ownership of both texts. */
 static void set_origin(struct tt_config *cfg, const struct tt_config_row *row, char *origin, char *where)
 {
@@ -35,15 +33,9 @@ static void set_origin(struct tt_config *cfg, const struct tt_config_row *row, c
 
 static void set_default(struct tt_config *cfg, const struct tt_config_row *row)
 {
-    struct tt_yaml_doc doc = {0};
-    struct tt_text why = {0};
-    struct tt_yaml *node = tt_config_flag_node(&doc, row, row->preset ? row->preset : "null");
-
-    if (!tt_config_value_set(cfg, row, node, false, &why, NULL))
+    if (!tt_config_flag_set(row, tt_config_member(cfg, row), row->preset ? row->preset : "null", NULL))
         abort(); /* schema.def is wrong; a unit test checks every row */
     set_origin(cfg, row, tt_strdup("default"), tt_strdup("default"));
-    tt_yaml_release(&doc);
-    tt_text_release(&why);
 }
 
 int tt_config_new(struct tt_config **ret_config)
@@ -77,35 +69,27 @@ const char *tt_config_origin(const struct tt_config *cfg, enum tt_key key)
     return tt_config_origin_of(cfg, tt_config_row(key))->origin;
 }
 
-const char *tt_config_where(const struct tt_config *cfg, enum tt_key key)
-{
-    return tt_config_origin_of(cfg, tt_config_row(key))->where;
-}
-
 /* ---- keys that follow others ---- */
 
 /* Whether the key was not set, or was set to null. */
-static bool is_open(const struct tt_config *cfg, const struct tt_config_row *row)
+static bool is_open(const struct tt_config *cfg, enum tt_key key)
 {
     struct tt_text value = {0};
     bool open;
 
-    tt_config_value_text(cfg, row, &value);
+    tt_config_value_text(cfg, tt_config_row(key), &value);
     open = strcmp(value.text, "null") == 0;
     tt_text_release(&value);
     return open;
 }
 
 /* The value came from elsewhere: another key, the flavor. */
-static void derive(struct tt_config *cfg, const struct tt_config_row *row, const char *origin)
+static void derive(struct tt_config *cfg, enum tt_key key, const char *origin)
 {
+    const struct tt_config_row *row = tt_config_row(key);
+
     set_origin(cfg, row, tt_strdup(origin), tt_strdup(origin));
     tt_config_origin_of(cfg, row)->is_derived = true;
-}
-
-static void follow(struct tt_config *cfg, enum tt_key key, enum tt_key leader)
-{
-    derive(cfg, tt_config_row(key), tt_key_name(leader));
 }
 
 /* Sets the keys that follow other keys unless they are set (validation's data and length). */
@@ -114,19 +98,19 @@ static void follow_keys(struct tt_config *cfg)
     struct tt_datasets *training = &cfg->training.dataset, *validation = &cfg->validation.dataset;
 
     tt_config_datasets_name(training);
-    if (is_open(cfg, tt_config_row(TT_KEY(validation.seq_len)))) {
+    if (is_open(cfg, TT_KEY(validation.seq_len))) {
         cfg->validation.seq_len = cfg->training.seq_len;
-        follow(cfg, TT_KEY(validation.seq_len), TT_KEY(training.seq_len));
+        derive(cfg, TT_KEY(validation.seq_len), TT_KEY_NAME(training.seq_len));
     }
-    if (is_open(cfg, tt_config_row(TT_KEY(validation.dataset)))) {
+    if (is_open(cfg, TT_KEY(validation.dataset))) {
         *validation = tt_config_datasets_held_back(training, cfg->validation.split > 0.0);
-        follow(cfg, TT_KEY(validation.dataset), TT_KEY(training.dataset));
+        derive(cfg, TT_KEY(validation.dataset), TT_KEY_NAME(training.dataset));
     }
     tt_config_datasets_name(validation);
     if (!cfg->validation.dataset_path && cfg->training.dataset_path && !validation->is_list && !training->is_list &&
         strcmp(validation->entry->dataset, training->entry->dataset) == 0) {
         cfg->validation.dataset_path = tt_strdup(cfg->training.dataset_path);
-        follow(cfg, TT_KEY(validation.dataset_path), TT_KEY(training.dataset_path));
+        derive(cfg, TT_KEY(validation.dataset_path), TT_KEY_NAME(training.dataset_path));
     }
 }
 
@@ -140,7 +124,7 @@ int tt_config_set_flavor(struct tt_config *cfg, enum tt_key key, double value)
     if (!tt_text_begins(row->section, "model") ||
         (row->kind != TT_KIND_INT && row->kind != TT_KIND_MAYBE && row->kind != TT_KIND_REAL))
         return tt_fail(TT_EINTERNAL, "'%s' is not a key that a flavor can set to such a value", row->path);
-    if (!is_open(cfg, row) && strcmp(tt_config_origin_of(cfg, row)->origin, "flavor") != 0)
+    if (!is_open(cfg, key) && strcmp(tt_config_origin_of(cfg, row)->origin, "flavor") != 0)
         return 0; /* a file or a flag has set it; null there means the flavor's value */
     if (row->kind == TT_KIND_INT)
         *(int64_t *)member = (int64_t)value;
@@ -148,7 +132,7 @@ int tt_config_set_flavor(struct tt_config *cfg, enum tt_key key, double value)
         *(int *)member = value != 0.0;
     else
         *(double *)member = value;
-    derive(cfg, row, "flavor");
+    derive(cfg, key, "flavor");
     return 0;
 }
 
@@ -164,15 +148,13 @@ bool tt_config_is_set(const struct tt_config *cfg, enum tt_key key)
 int tt_config_adopt(struct tt_config *cfg, enum tt_key key, const char *value, const char *origin)
 {
     const struct tt_config_row *row = tt_config_row(key);
-    struct tt_yaml_doc doc = {0};
     struct tt_text why = {0};
     int rc = 0;
 
-    if (tt_config_value_set(cfg, row, tt_config_flag_node(&doc, row, value), true, &why, NULL))
+    if (tt_config_flag_set(row, tt_config_member(cfg, row), value, &why))
         set_origin(cfg, row, tt_strdup(origin), tt_strdup(origin));
     else
         rc = tt_fail(TT_EDATA, "%s: %s: %s", origin, row->path, why.text);
-    tt_yaml_release(&doc);
     tt_text_release(&why);
     return rc;
 }
@@ -294,11 +276,54 @@ void tt_config_report_add(struct tt_config_report *report, const char *where, co
 
 void tt_config_report_key(struct tt_config_report *report, const char *where, const char *path, const char *message)
 {
-    if (strncmp(where, "flag --", 7) == 0 && strcmp(where + 7, path) == 0) {
+    if (!path || (tt_text_begins(where, "flag --") && strcmp(where + 7, path) == 0))
         tt_config_report_add(report, where, "%s", message);
-    } else {
+    else
         tt_config_report_add(report, where, "%s: %s", path, message);
-    }
+}
+
+/* Where a node of the file is, "my.yaml:14:7"; the caller frees it. */
+static char *place(const struct tt_config_report *report, const struct tt_yaml *node)
+{
+    return report->is_builtin ? tt_strdup(report->name) : tt_format("%s:%d:%d", report->name, node->line, node->column);
+}
+
+void tt_config_report_at(struct tt_config_report *report, const struct tt_yaml *node, const char *path, const char *fmt,
+                         ...)
+{
+    char *where = place(report, node), *message;
+    va_list args;
+
+    va_start(args, fmt);
+    message = tt_vformat(fmt, args);
+    va_end(args);
+    tt_config_report_key(report, where, path, message);
+    tt_free(where);
+    tt_free(message);
+}
+
+static void report_unknown(struct tt_config_report *report, const char *where, const char *what, const char *path)
+{
+    enum { MOST_SUGGESTIONS = 200 }; /* a file of nothing but unknown keys must not take seconds */
+    struct tt_text help = {0};
+
+    if (report->n < MOST_SUGGESTIONS)
+        tt_config_suggest(path, &help);
+    tt_config_report_add(report, where, "unknown %s '%s'%s", what, path, help.size ? help.text : "");
+    tt_text_release(&help);
+}
+
+void tt_config_report_unknown(struct tt_config_report *report, const struct tt_yaml *key, const char *path)
+{
+    char *where = place(report, key);
+
+    report_unknown(report, where, strchr(path, '.') ? "key" : "section", path);
+    tt_free(where);
+}
+
+void tt_config_report_unknown_flag(struct tt_config_report *report, const char *where, const char *path)
+{
+    report_unknown(report, where, "key", path);
 }
 
 void tt_config_report_value(struct tt_config_report *report, const struct tt_config *cfg,
@@ -425,31 +450,15 @@ static char *find_shipped(const char *path)
 
 /* ---- files ---- */
 
-/* The file that is being read. */
-struct source {
+struct reading {
     struct tt_config *cfg;
-    struct tt_config_report *report;
-    const char *name; /* "my.yaml", "builtin:quick" */
-    bool is_builtin;  /* its line numbers mean nothing to the user */
+    struct tt_config_report report;
 };
-
-static char *place(const struct source *s, const struct tt_yaml *node)
-{
-    return s->is_builtin ? tt_strdup(s->name) : tt_format("%s:%d:%d", s->name, node->line, node->column);
-}
 
 /* The position of a wrong value; for a missing value, the position of its key. */
 static const struct tt_yaml *spot(const struct tt_yaml *key, const struct tt_yaml *value)
 {
     return tt_yaml_is_null(value) && !*value->text ? key : value;
-}
-
-static void report_at(const struct source *s, const struct tt_yaml *node, const char *text)
-{
-    char *where = place(s, node);
-
-    tt_config_report_add(s->report, where, "%s", text);
-    tt_free(where);
 }
 
 /* Notes what titan does with null where torchtitan would draw a value. */
@@ -460,62 +469,46 @@ static void note_null(struct tt_config_report *report, const struct tt_config_ro
                     row->preset);
 }
 
-static void read_value(const struct source *s, const struct tt_config_row *row, const char *path,
-                       const struct tt_yaml *key, const struct tt_yaml *value)
+static void read_value(struct reading *r, const struct tt_config_row *row, const char *path, const struct tt_yaml *key,
+                       const struct tt_yaml *value)
 {
-    struct tt_config_origin *o = tt_config_origin_of(s->cfg, row);
+    struct tt_config_origin *o = tt_config_origin_of(r->cfg, row);
     const struct tt_yaml *fault = value;
-    struct tt_text message = {0};
+    struct tt_text why = {0};
 
     if (o->line) {
-        tt_text_add(&message, "duplicate key '%s' (first at line %d)", path, o->line);
-        report_at(s, key, message.text);
-        tt_text_release(&message);
+        tt_config_report_at(&r->report, key, NULL, "duplicate key '%s' (first at line %d)", path, o->line);
         return;
     }
     o->line = key->line;
-    note_null(s->report, row, value);
-    if (tt_config_value_set(s->cfg, row, value, false, &message, &fault)) {
-        set_origin(s->cfg, row, s->is_builtin ? tt_strdup(s->name) : tt_format("%s:%d", s->name, key->line),
-                   place(s, value));
+    note_null(&r->report, row, value);
+    if (tt_config_member_set(row, tt_config_member(r->cfg, row), value, false, &why, &fault)) {
+        set_origin(r->cfg, row,
+                   r->report.is_builtin ? tt_strdup(r->report.name) : tt_format("%s:%d", r->report.name, key->line),
+                   place(&r->report, value));
     } else {
-        char *where = place(s, spot(key, fault));
-
         o->is_bad = true;
-        tt_config_report_key(s->report, where, path, message.text);
-        tt_free(where);
+        tt_config_report_at(&r->report, spot(key, fault), path, "%s", why.text);
     }
-    tt_text_release(&message);
+    tt_text_release(&why);
 }
 
-static void read_map(const struct source *s, const char *prefix, const struct tt_yaml *map);
+static void read_map(struct reading *r, const char *prefix, const struct tt_yaml *map);
 
-/* `section: null` for a mapping of nullable keys means that all of them are null. */
-static void read_null_section(const struct source *s, const char *path, const struct tt_yaml *key,
-                              const struct tt_yaml *value)
+static void read_section(struct reading *r, const char *path, const struct tt_yaml *key, const struct tt_yaml *value)
 {
-    for (int i = 0; i < tt_config_n_rows; i++) {
-        if (strcmp(tt_config_rows[i].section, path) == 0 && strchr(path, '.'))
-            read_value(s, &tt_config_rows[i], tt_config_rows[i].path, key, value);
-    }
-}
-
-static void read_section(const struct source *s, const char *path, const struct tt_yaml *key,
-                         const struct tt_yaml *value)
-{
-    struct tt_text message = {0};
+    bool is_toml = value->kind == TT_YAML_SCALAR && strchr(value->text, '=');
 
     if (value->kind == TT_YAML_MAP) {
-        read_map(s, path, value);
-    } else if (tt_yaml_is_null(value)) {
-        read_null_section(s, path, key, value);
-    } else {
-        tt_text_add(&message, "%s: expected a mapping of keys, found %s", path,
-                    value->kind == TT_YAML_LIST ? "a list" : "a value");
-        if (value->kind == TT_YAML_SCALAR && strchr(value->text, '='))
-            tt_text_add(&message, "\nhelp: YAML has a colon where TOML has '=': KEY: VALUE");
-        report_at(s, value, message.text);
-        tt_text_release(&message);
+        read_map(r, path, value);
+    } else if (!tt_yaml_is_null(value)) {
+        tt_config_report_at(&r->report, value, path, "expected a mapping of keys, found %s%s",
+                            value->kind == TT_YAML_LIST ? "a list" : "a value",
+                            is_toml ? "\nhelp: YAML has a colon where TOML has '=': KEY: VALUE" : "");
+    } else if (strchr(path, '.')) { /* null for a mapping of nullable keys means that all of them are null */
+        for (int i = 0; i < tt_config_n_rows; i++)
+            if (strcmp(tt_config_rows[i].section, path) == 0)
+                read_value(r, &tt_config_rows[i], tt_config_rows[i].path, key, value);
     }
 }
 
@@ -531,31 +524,26 @@ static bool has_inactive_below(const char *path)
     return false;
 }
 
-static void read_pair(const struct source *s, const char *path, const struct tt_yaml *key, const struct tt_yaml *value)
+static void read_pair(struct reading *r, const char *path, const struct tt_yaml *key, const struct tt_yaml *value)
 {
     const struct tt_config_row *row = tt_config_row_find(path);
     const struct tt_config_inactive *inactive = row ? NULL : tt_config_inactive_find(path);
-    struct tt_text message = {0};
 
     if (row) {
-        read_value(s, row, path, key, value);
+        read_value(r, row, path, key, value);
     } else if (tt_config_is_section(path) || has_inactive_below(path)) {
-        read_section(s, path, key, value);
+        read_section(r, path, key, value);
     } else if (inactive) {
-        char *where = place(s, spot(key, value));
+        char *where = place(&r->report, spot(key, value));
 
-        tt_config_inactive_use(inactive, where, path, value, s->report);
+        tt_config_inactive_use(inactive, where, path, value, &r->report);
         tt_free(where);
     } else {
-        tt_text_add(&message, strchr(path, '.') ? "unknown key '%s'" : "unknown section '%s'", path);
-        if (s->report->n < MOST_SUGGESTIONS)
-            tt_config_suggest(path, &message);
-        report_at(s, key, message.text);
+        tt_config_report_unknown(&r->report, key, path);
     }
-    tt_text_release(&message);
 }
 
-static void read_map(const struct source *s, const char *prefix, const struct tt_yaml *map)
+static void read_map(struct reading *r, const char *prefix, const struct tt_yaml *map)
 {
     for (int i = 0; i < map->n; i++) {
         char *path = tt_format("%s%s%s", prefix, *prefix ? "." : "", map->key[i]->text);
@@ -566,98 +554,80 @@ static void read_map(const struct source *s, const char *prefix, const struct tt
         while (strcmp(map->key[first]->text, map->key[i]->text) != 0)
             first++;
         if (first < i) {
-            char *message = tt_format("duplicate key '%s' (first at line %d)", path, map->key[first]->line);
-
-            report_at(s, map->key[i], message);
-            tt_free(message);
+            tt_config_report_at(&r->report, map->key[i], NULL, "duplicate key '%s' (first at line %d)", path,
+                                map->key[first]->line);
         } else if (map->item[i]->is_closed || map->item[i]->kind == TT_YAML_MAP) { /* not cut off by a syntax error */
-            read_pair(s, path, map->key[i], map->item[i]);
+            read_pair(r, path, map->key[i], map->item[i]);
         }
         tt_free(path);
     }
 }
 
-static bool ends_in(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-
-    return n > m && strcmp(name + n - m, end) == 0;
-}
-
 /* Reports a file of another kind, which may be torchtitan's. */
-static bool is_misplaced(const struct source *s, const char *text, size_t size)
+static bool is_misplaced(struct tt_config_report *report, const char *text, size_t size)
 {
-    if (s->is_builtin)
+    const char *name = report->name;
+
+    if (report->is_builtin)
         return false;
-    if (ends_in(s->name, ".toml") || tt_toml_is_likely(text, size)) {
-        tt_config_report_add(s->report, s->name,
+    if (tt_text_ends(name, ".toml") || tt_toml_is_likely(text, size))
+        tt_config_report_add(report, name,
                              "this is TOML, titan reads YAML\nhelp: `titan config import %s --out FILE.yaml` converts "
                              "a torchtitan file",
-                             s->name);
-    } else if (ends_in(s->name, ".py")) {
-        tt_config_report_add(s->report, s->name, "%s", tt_config_python);
-    } else {
+                             name);
+    else if (tt_text_ends(name, ".py"))
+        tt_config_report_add(report, name, "%s", tt_config_python);
+    else
         return false;
-    }
-    s->report->is_partial = true;
+    report->is_partial = true;
     return true;
 }
 
-/* Reads the source from text. */
-static void read_text(const struct source *s, const char *text, size_t size)
+static void read_text(struct reading *r, const char *name, const char *text, size_t size)
 {
-    struct tt_config *cfg = s->cfg;
-    struct tt_config_report *report = s->report;
-    const char *name = s->name;
+    struct tt_config_report *report = &r->report;
     struct tt_yaml_doc doc = {0};
     struct tt_text why = {0};
-    int line = 0, column = 0;
-    bool ok;
+    struct tt_yaml at = {0};
 
-    if (is_misplaced(s, text, size))
+    report->name = name;
+    report->is_builtin = tt_text_begins(name, "builtin:");
+    if (is_misplaced(report, text, size))
         return;
-    ok = tt_yaml_parse(text, size, &doc, &line, &column, &why);
     for (int i = 0; i < tt_config_n_rows; i++)
-        cfg->origins->of[i].line = 0;
-    if (!ok) {
-        char *where = tt_format("%s:%d:%d", name, line, column);
-
-        tt_config_report_add(report, where, "%s", why.text);
+        r->cfg->origins->of[i].line = 0;
+    if (!tt_yaml_parse(text, size, &doc, &at.line, &at.column, &why)) {
+        tt_config_report_at(report, &at, NULL, "%s", why.text);
         report->is_partial = true;
-        tt_free(where);
     }
-    if (doc.root && doc.root->kind == TT_YAML_MAP) {
-        read_map(s, "", doc.root);
-    } else if (ok && doc.root && !tt_yaml_is_null(doc.root)) {
-        report_at(s, doc.root, "expected a mapping of sections, such as 'training:'");
-    }
+    if (doc.root && doc.root->kind == TT_YAML_MAP)
+        read_map(r, "", doc.root);
+    else if (!why.size && doc.root && !tt_yaml_is_null(doc.root))
+        tt_config_report_at(report, doc.root, NULL, "expected a mapping of sections, such as 'training:'");
     tt_yaml_release(&doc);
     tt_text_release(&why);
 }
 
-static void read_file(struct tt_config *cfg, const char *path, struct tt_config_report *report)
+static void read_file(struct reading *r, const char *path)
 {
-    struct source s = {.cfg = cfg, .report = report};
     char *text = NULL, *found = NULL;
     size_t size = 0;
 
     for (int i = 0; i < tt_config_n_builtins; i++) {
         if (strcmp(path, tt_config_builtins[i].name) == 0) {
-            s.name = path;
-            s.is_builtin = true;
-            read_text(&s, tt_config_builtins[i].text, strlen(tt_config_builtins[i].text));
+            read_text(r, path, tt_config_builtins[i].text, strlen(tt_config_builtins[i].text));
             return;
         }
     }
     found = find_shipped(path);
     if (found)
-        tt_text_add(&report->notes, "no file %s here: titan's own is read, %s\n", path, found);
-    s.name = found ? found : path;
-    if (tt_file_read_any(s.name, TT_YAML_MAX_BYTES, &text, &size) == 0) {
-        read_text(&s, text, size);
+        tt_text_add(&r->report.notes, "no file %s here: titan's own is read, %s\n", path, found);
+    path = found ? found : path;
+    if (tt_file_read_any(path, TT_YAML_MAX_BYTES, &text, &size) == 0) {
+        read_text(r, path, text, size);
     } else {
-        tt_config_report_add(report, "--config", "%s", tt_error_message());
-        report->is_partial = true;
+        tt_config_report_add(&r->report, "--config", "%s", tt_error_message());
+        r->report.is_partial = true;
     }
     tt_free(text);
     tt_free(found);
@@ -673,7 +643,7 @@ static void read_flag_value(struct tt_config *cfg, const struct tt_config_row *r
     struct tt_yaml *node = tt_config_flag_node(&doc, row, override->value);
 
     note_null(report, row, node);
-    if (tt_config_value_set(cfg, row, node, true, &why, NULL)) {
+    if (tt_config_member_set(row, tt_config_member(cfg, row), node, true, &why, NULL)) {
         set_origin(cfg, row, tt_strdup(where), tt_strdup(where));
     } else {
         tt_config_origin_of(cfg, row)->is_bad = true;
@@ -681,15 +651,6 @@ static void read_flag_value(struct tt_config *cfg, const struct tt_config_row *r
     }
     tt_yaml_release(&doc);
     tt_text_release(&why);
-}
-
-static void read_null_map(struct tt_config *cfg, const struct tt_override *override, const char *where,
-                          struct tt_config_report *report)
-{
-    for (int i = 0; i < tt_config_n_rows; i++) {
-        if (strcmp(tt_config_rows[i].section, override->path) == 0)
-            read_flag_value(cfg, &tt_config_rows[i], override, where, report);
-    }
 }
 
 static void read_inactive_flag(const struct tt_config_inactive *inactive, const struct tt_override *override,
@@ -703,85 +664,48 @@ static void read_inactive_flag(const struct tt_config_inactive *inactive, const 
     tt_yaml_release(&doc);
 }
 
-static void read_override(struct tt_config *cfg, const struct tt_override *override, struct tt_config_report *report)
+static void read_override(void *arg, const struct tt_override *override, const char *where)
 {
+    struct reading *r = arg;
     const struct tt_config_row *row = tt_config_row_find(override->path);
     const struct tt_config_inactive *inactive = row ? NULL : tt_config_inactive_find(override->path);
-    char *where = tt_format("flag %s", override->flag);
-    struct tt_text message = {0};
+    bool is_section = !row && !inactive && tt_config_is_section(override->path);
 
-    if (!row && !inactive &&
-        !(override->value && strcmp(override->value, "null") == 0 && strchr(override->path, '.') &&
-          tt_config_is_section(override->path))) {
-        tt_text_add(&message,
-                    tt_config_is_section(override->path) ? "'%s' is a section; set its keys one by one"
-                                                         : "unknown key '%s'",
-                    override->path);
-        if (!tt_config_is_section(override->path))
-            tt_config_suggest(override->path, &message);
-        tt_config_report_add(report, where, "%s", message.text);
+    if (!row && !inactive && !is_section) {
+        tt_config_report_unknown_flag(&r->report, where, override->path);
+    } else if (is_section &&
+               !(override->value && strcmp(override->value, "null") == 0 && strchr(override->path, '.'))) {
+        tt_config_report_add(&r->report, where, "'%s' is a section; set its keys one by one", override->path);
     } else if (!override->value) {
-        tt_config_report_add(report, where, "needs a value");
+        tt_config_report_add(&r->report, where, "needs a value");
     } else if (row) {
-        read_flag_value(cfg, row, override, where, report);
+        read_flag_value(r->cfg, row, override, where, &r->report);
     } else if (inactive) {
-        read_inactive_flag(inactive, override, where, report);
+        read_inactive_flag(inactive, override, where, &r->report);
     } else {
-        read_null_map(cfg, override, where, report);
+        for (int i = 0; i < tt_config_n_rows; i++)
+            if (strcmp(tt_config_rows[i].section, override->path) == 0)
+                read_flag_value(r->cfg, &tt_config_rows[i], override, where, &r->report);
     }
-    tt_text_release(&message);
-    tt_free(where);
-}
-
-static void read_args(struct tt_config *cfg, int n_args, const char *const *args, struct tt_config_report *report)
-{
-    for (int i = 0; i < n_args;) {
-        struct tt_override override = {0};
-
-        if (!tt_override_next(n_args, args, &i, &override)) {
-            tt_config_report_add(report, "command line", "'%s' is not an override such as --training.steps=100",
-                                 args[i++]);
-            continue;
-        }
-        read_override(cfg, &override, report);
-        tt_free(override.path);
-        tt_free(override.flag);
-    }
-}
-
-/* Ends every load: sets keys that follow others, then applies the rules and the caller's check. */
-static int finish(struct tt_config *cfg, const struct tt_config_input *input, struct tt_config_report *report)
-{
-    follow_keys(cfg);
-    if (!report->is_partial)
-        tt_config_check_rules(cfg, report);
-    if (!report->is_partial && input->check)
-        input->check(cfg, report, input->check_arg);
-    return tt_config_report_finish(report);
-}
-
-static void read_named_text(struct tt_config *cfg, const struct tt_config_input *input, struct tt_config_report *report)
-{
-    const struct source s = {.cfg = cfg,
-                             .report = report,
-                             .name = input->text_name,
-                             .is_builtin = strncmp(input->text_name, "builtin:", 8) == 0};
-
-    read_text(&s, input->text, input->text_size);
 }
 
 int tt_config_read(struct tt_config *cfg, const struct tt_config_input *input)
 {
-    struct tt_config_report report = {.n = input->n_errors};
+    struct reading r = {.cfg = cfg, .report = {.n = input->n_errors}};
 
     if (input->n_errors)
-        tt_text_add(&report.text, "%s", input->errors);
+        tt_text_add(&r.report.text, "%s", input->errors);
     if (input->text)
-        read_named_text(cfg, input, &report);
+        read_text(&r, input->text_name, input->text, input->text_size);
     for (int i = 0; i < input->n_files; i++)
-        read_file(cfg, input->files[i], &report);
-    read_args(cfg, input->n_args, input->args, &report);
-    return finish(cfg, input, &report);
+        read_file(&r, input->files[i]);
+    tt_override_each(input->n_args, input->args, &r.report, read_override, &r);
+    follow_keys(cfg);
+    if (!r.report.is_partial)
+        tt_config_check_rules(cfg, &r.report);
+    if (!r.report.is_partial && input->check)
+        input->check(cfg, &r.report, input->check_arg);
+    return tt_config_report_finish(&r.report);
 }
 
 int tt_config_load(struct tt_config *cfg, int n_files, const char *const *files, int n_args, const char *const *args)
@@ -789,9 +713,4 @@ int tt_config_load(struct tt_config *cfg, int n_files, const char *const *files,
     const struct tt_config_input input = {.n_files = n_files, .files = files, .n_args = n_args, .args = args};
 
     return tt_config_read(cfg, &input);
-}
-
-int tt_config_load_text(struct tt_config *cfg, const char *name, const char *text, size_t size)
-{
-    return tt_config_read(cfg, &(struct tt_config_input){.text = text, .text_size = size, .text_name = name});
 }

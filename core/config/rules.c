@@ -18,21 +18,10 @@
 typedef void (*rule_fn)(const struct tt_config *cfg, struct tt_text *why);
 typedef void (*rule_of_key_fn)(const struct tt_config *cfg, enum tt_key key, struct tt_text *why);
 
-bool tt_config_is_among(const char *word, const char *list)
-{
-    size_t n = strlen(word);
-
-    for (const char *at = list; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
-        if (strncmp(at, word, n) == 0 && (at[n] == 0 || at[n] == '|'))
-            return true;
-    }
-    return false;
-}
-
 /* where: what the names of the keys begin with, "training." or, in an entry of a list, "". */
 static void need_path(const char *where, const char *dataset, const char *path, struct tt_text *why)
 {
-    bool is_built_in = tt_config_is_among(dataset, "kjv|kjv_validation");
+    bool is_built_in = tt_text_is_listed(dataset, "kjv|kjv_validation");
 
     if (!is_built_in && !path) {
         tt_text_add(why,
@@ -362,53 +351,49 @@ static void averages_exist(const struct tt_config *cfg, struct tt_text *why)
                     "only weights in float32 can be exchanged with their averages\nhelp: set training.dtype=float32");
 }
 
+/* clang-format off */
+#define RULE(check, ...) {check, NULL, {__VA_ARGS__}}
+#define RULE_OF_KEY(check, ...) {NULL, check, {__VA_ARGS__}}
 static const struct {
     rule_fn check;
     rule_of_key_fn check_key; /* instead */
     enum tt_key keys[4];      /* that it reads; the error is reported at the first one that was set */
 } rules[] = {
-    {NULL, data_has_path, {TT_KEY(training.dataset), TT_KEY(training.dataset_path)}},
-    {NULL, data_has_path, {TT_KEY(validation.dataset), TT_KEY(validation.dataset_path), TT_KEY(validation.enable)}},
-    {NULL, path_is_of_one, {TT_KEY(training.dataset_path), TT_KEY(training.dataset)}},
-    {NULL, path_is_of_one, {TT_KEY(validation.dataset_path), TT_KEY(validation.dataset)}},
-    {NULL, documents_are_known, {TT_KEY(training.document_mask), TT_KEY(training.dataset)}},
-    {split_has_one_dataset,
-     NULL,
-     {TT_KEY(validation.split), TT_KEY(validation.dataset), TT_KEY(validation.dataset_path)}},
-    {NULL, documents_are_known, {TT_KEY(validation.split), TT_KEY(training.dataset)}},
-    {NULL, data_has_format, {TT_KEY(training.dataset_path), TT_KEY(training.dataset)}},
-    {NULL, data_has_format, {TT_KEY(validation.dataset_path), TT_KEY(validation.dataset)}},
-    {samples_are_wanted,
-     NULL,
-     {TT_KEY(metrics.sample_prompt), TT_KEY(metrics.sample_tokens), TT_KEY(metrics.sample_freq)}},
-    {weights_compute, NULL, {TT_KEY(training.dtype), TT_KEY(training.mixed_precision_param)}},
-    {averages_exist, NULL, {TT_KEY(ema.validate), TT_KEY(ema.decay), TT_KEY(training.dtype)}},
-    {batch_multiple, NULL, {TT_KEY(training.global_batch_size), TT_KEY(training.local_batch_size)}},
-    {epochs_repeat, NULL, {TT_KEY(training.epochs), TT_KEY(dataloader.repeat)}},
-    {lora_has_modules, NULL, {TT_KEY(lora.target_modules), TT_KEY(lora.rank)}},
-    {hf_flavor, NULL, {TT_KEY(model.flavor), TT_KEY(model.hf_assets_path)}},
-    {hf_weights,
-     NULL,
-     {TT_KEY(checkpoint.initial_load_in_hf), TT_KEY(checkpoint.initial_load_path), TT_KEY(model.hf_assets_path)}},
-    {new_rows_are_trained, NULL, {TT_KEY(checkpoint.initial_load_extend_vocabulary), TT_KEY(lora.rank)}},
-    {weights_are_loaded,
-     NULL,
-     {TT_KEY(checkpoint.initial_load_extend_vocabulary), TT_KEY(checkpoint.initial_load_leave_out)}},
-    {hf_model_only, NULL, {TT_KEY(checkpoint.initial_load_model_only), TT_KEY(checkpoint.initial_load_in_hf)}},
-    {NULL, folder_is_inside, {TT_KEY(checkpoint.folder)}},
-    {NULL, folder_is_inside, {TT_KEY(metrics.save_tb_folder)}},
-    {NULL, folder_is_inside, {TT_KEY(profiling.save_traces_folder)}},
-    {load_step_needs_enable, NULL, {TT_KEY(checkpoint.load_step), TT_KEY(checkpoint.enable)}},
-    {auto_needs_planned, NULL, {TT_KEY(parallelism.fsdp_reshard_after_forward), TT_KEY(parallelism.fsdp_engine)}},
-    {rope_order, NULL, {TT_KEY(model.rope_scaling.low_freq_factor), TT_KEY(model.rope_scaling.high_freq_factor)}},
-    {head_groups, NULL, {TT_KEY(model.n_heads), TT_KEY(model.n_kv_heads)}},
-    {NULL,
-     degree_is_exact,
-     {TT_KEY(parallelism.exact_tensor_parallel_degree), TT_KEY(parallelism.tensor_parallel_degree)}},
-    {NULL,
-     degree_is_exact,
-     {TT_KEY(parallelism.exact_context_parallel_degree), TT_KEY(parallelism.context_parallel_degree)}},
+    RULE_OF_KEY(data_has_path, TT_KEY(training.dataset), TT_KEY(training.dataset_path)),
+    RULE_OF_KEY(data_has_path, TT_KEY(validation.dataset), TT_KEY(validation.dataset_path), TT_KEY(validation.enable)),
+    RULE_OF_KEY(path_is_of_one, TT_KEY(training.dataset_path), TT_KEY(training.dataset)),
+    RULE_OF_KEY(path_is_of_one, TT_KEY(validation.dataset_path), TT_KEY(validation.dataset)),
+    RULE_OF_KEY(documents_are_known, TT_KEY(training.document_mask), TT_KEY(training.dataset)),
+    RULE(split_has_one_dataset, TT_KEY(validation.split), TT_KEY(validation.dataset), TT_KEY(validation.dataset_path)),
+    RULE_OF_KEY(documents_are_known, TT_KEY(validation.split), TT_KEY(training.dataset)),
+    RULE_OF_KEY(data_has_format, TT_KEY(training.dataset_path), TT_KEY(training.dataset)),
+    RULE_OF_KEY(data_has_format, TT_KEY(validation.dataset_path), TT_KEY(validation.dataset)),
+    RULE(samples_are_wanted, TT_KEY(metrics.sample_prompt), TT_KEY(metrics.sample_tokens), TT_KEY(metrics.sample_freq)),
+    RULE(weights_compute, TT_KEY(training.dtype), TT_KEY(training.mixed_precision_param)),
+    RULE(averages_exist, TT_KEY(ema.validate), TT_KEY(ema.decay), TT_KEY(training.dtype)),
+    RULE(batch_multiple, TT_KEY(training.global_batch_size), TT_KEY(training.local_batch_size)),
+    RULE(epochs_repeat, TT_KEY(training.epochs), TT_KEY(dataloader.repeat)),
+    RULE(lora_has_modules, TT_KEY(lora.target_modules), TT_KEY(lora.rank)),
+    RULE(hf_flavor, TT_KEY(model.flavor), TT_KEY(model.hf_assets_path)),
+    RULE(hf_weights, TT_KEY(checkpoint.initial_load_in_hf), TT_KEY(checkpoint.initial_load_path),
+         TT_KEY(model.hf_assets_path)),
+    RULE(new_rows_are_trained, TT_KEY(checkpoint.initial_load_extend_vocabulary), TT_KEY(lora.rank)),
+    RULE(weights_are_loaded, TT_KEY(checkpoint.initial_load_extend_vocabulary),
+         TT_KEY(checkpoint.initial_load_leave_out)),
+    RULE(hf_model_only, TT_KEY(checkpoint.initial_load_model_only), TT_KEY(checkpoint.initial_load_in_hf)),
+    RULE_OF_KEY(folder_is_inside, TT_KEY(checkpoint.folder)),
+    RULE_OF_KEY(folder_is_inside, TT_KEY(metrics.save_tb_folder)),
+    RULE_OF_KEY(folder_is_inside, TT_KEY(profiling.save_traces_folder)),
+    RULE(load_step_needs_enable, TT_KEY(checkpoint.load_step), TT_KEY(checkpoint.enable)),
+    RULE(auto_needs_planned, TT_KEY(parallelism.fsdp_reshard_after_forward), TT_KEY(parallelism.fsdp_engine)),
+    RULE(rope_order, TT_KEY(model.rope_scaling.low_freq_factor), TT_KEY(model.rope_scaling.high_freq_factor)),
+    RULE(head_groups, TT_KEY(model.n_heads), TT_KEY(model.n_kv_heads)),
+    RULE_OF_KEY(degree_is_exact, TT_KEY(parallelism.exact_tensor_parallel_degree),
+                TT_KEY(parallelism.tensor_parallel_degree)),
+    RULE_OF_KEY(degree_is_exact, TT_KEY(parallelism.exact_context_parallel_degree),
+                TT_KEY(parallelism.context_parallel_degree)),
 };
+/* clang-format on */
 
 static struct tt_config_origin *origin_of(const struct tt_config *cfg, enum tt_key key)
 {
@@ -423,7 +408,7 @@ bool tt_config_is_bad(const struct tt_config *cfg, enum tt_key key)
 /* How much a value is the user's: not at all, of the configuration that runs without one, by file or flag. */
 static int claim(const struct tt_config *cfg, const struct tt_config_row *row)
 {
-    return tt_config_is_users(cfg, row) ? 2 : tt_config_is_set(cfg, row->id);
+    return tt_config_is_users(cfg, row) + tt_config_is_set(cfg, row->id);
 }
 
 void tt_config_fault(struct tt_config *cfg, struct tt_config_report *report, const enum tt_key *keys, const char *fmt,
@@ -515,7 +500,7 @@ static void check_built(const struct tt_config *cfg, const struct tt_config_row 
     bool works;
 
     tt_config_value_text(cfg, row, &value);
-    works = tt_config_origin_of(cfg, row)->is_bad || tt_config_is_among(value.text, row->works);
+    works = tt_config_origin_of(cfg, row)->is_bad || tt_text_is_listed(value.text, row->works);
     if (!works && cfg->origins->unbuilt) {
         tt_text_add(cfg->origins->unbuilt, "%s=%s\n", row->path, value.text);
     } else if (!works) {

@@ -140,31 +140,23 @@ bool tt_config_is_section(const char *path)
     return false;
 }
 
-/* The text after the last dot. */
-static const char *leaf_of(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-
-    return dot ? dot + 1 : path;
-}
-
-/* Appends up to three keys whose last word is leaf, in any section; returns how many there are. */
-static int suggest_leaf(const char *leaf, struct tt_text *out)
+/* Suggests up to three keys whose last word is leaf, in any section. */
+static bool suggest_leaf(const char *leaf, struct tt_text *out)
 {
     int n = 0;
 
     for (int i = 0; i < N_ROWS; i++) {
-        if (strcmp(leaf_of(tt_config_rows[i].path), leaf) != 0 || ++n > 3)
-            continue;
-        tt_text_add(out, "%s'%s'", n == 1 ? "\nhelp: did you mean " : " or ", tt_config_rows[i].path);
+        if (strcmp(tt_config_leaf(tt_config_rows[i].path), leaf) == 0 && ++n <= 3)
+            tt_text_add(out, "%s'%s'", n == 1 ? "\nhelp: did you mean " : " or ", tt_config_rows[i].path);
     }
-    return n;
+    tt_text_add(out, n ? "?" : "");
+    return n > 0;
 }
 
 /* The leaf nearest to word among the keys of section (all sections when NULL). */
 static const char *nearest_leaf(const char *word, const char *section)
 {
-    const char *leaf[N_ROWS + N_ALIASES];
+    const char *leaf[N_ROWS];
     int n = 0;
 
     for (int i = 0; i < N_ROWS; i++) {
@@ -172,12 +164,6 @@ static const char *nearest_leaf(const char *word, const char *section)
             leaf[n++] = tt_config_rows[i].key;
     }
     return tt_text_nearest(word, leaf, n);
-}
-
-/* Suggests a path of the section that ends in leaf. */
-static void suggest_path(const char *section, const char *leaf, struct tt_text *out)
-{
-    tt_text_add(out, "\nhelp: did you mean '%s.%s'?", section, leaf);
 }
 
 /* Suggests what titan has instead of another trainer's word. */
@@ -191,7 +177,7 @@ static bool suggest_instead(const char *word, struct tt_text *out)
     };
 
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
-        if (tt_config_is_among(word, foreign[i].words)) {
+        if (tt_text_is_listed(word, foreign[i].words)) {
             tt_text_add(out, "\nhelp: %s", foreign[i].help);
             return true;
         }
@@ -238,18 +224,17 @@ const char *tt_config_meant_exactly(const char *word, const char *const *choices
     return found ? found : tt_text_nearest(word, choices, n);
 }
 
-const char *tt_config_help_elsewhere(const char *path, const char *word)
+const struct tt_config_foreign *tt_config_foreign_find(const char *path, const char *word)
 {
-    static const struct {
-        const char *path, *words, *help;
-    } foreign[] = {
-#define TT_FOREIGN_CHOICE(path, words, help) {path, words, help},
+    static const struct tt_config_foreign foreign[] = {
+#define TT_REFUSED_CHOICE(paths, words, why)  {true, paths, words, why},
+#define TT_FOREIGN_CHOICE(paths, words, help) {false, paths, words, help},
 #include "core/config/foreign.def"
     };
 
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
-        if (strcmp(path, foreign[i].path) == 0 && tt_text_is_listed(word, foreign[i].words))
-            return foreign[i].help;
+        if (tt_text_is_listed(path, foreign[i].paths) && tt_text_is_listed(word, foreign[i].words))
+            return &foreign[i];
     return NULL;
 }
 
@@ -263,7 +248,7 @@ static bool suggest_in_section(const char *path, const char *leaf, const char *c
     bool found = key && tt_config_row_find(key);
 
     if (found)
-        suggest_path(meant, leaf, out);
+        tt_text_add(out, "\nhelp: did you mean '%s'?", key);
     tt_free(section);
     tt_free(key);
     return found;
@@ -277,49 +262,35 @@ void tt_config_suggest(const char *path, struct tt_text *out)
 
     for (char *c = copy; *c; c++)
         *c = *c == '-' ? '_' : *c;
-    leaf = leaf_of(copy);
+    leaf = tt_config_leaf(copy);
     for (int i = 0; i < N_SECTIONS; i++)
         sections[i] = tt_config_sections[i].name;
-    if (suggest_in_section(copy, leaf, sections, out)) {
-        tt_free(copy);
-        return;
-    }
-    if (suggest_leaf(leaf, out)) {
-        tt_text_add(out, "?");
-        tt_free(copy);
-        return;
-    }
-    if (suggest_instead(leaf, out)) {
-        tt_free(copy);
-        return;
-    }
+    if (suggest_in_section(copy, leaf, sections, out) || suggest_leaf(leaf, out) || suggest_instead(leaf, out))
+        goto out;
     for (int i = 0; i < N_ROWS; i++)
         paths[i] = tt_config_rows[i].path;
     dot = strrchr(copy, '.');
-    if (!dot && (near = tt_config_meant(copy, sections, N_SECTIONS))) {
+    if (dot)
+        *dot = 0;
+    if (!dot && (near = tt_config_meant(copy, sections, N_SECTIONS)))
         tt_text_add(out, "\nhelp: did you mean '%s'?", near);
-    } else {
-        if (dot)
-            *dot = 0;
-        near = dot ? nearest_leaf(leaf, section) : NULL;
-        if (near) {
-            suggest_path(section, near, out);
-        } else if ((near = nearest_leaf(leaf, NULL)) && suggest_leaf(near, out)) {
-            tt_text_add(out, "?");
-        } else if ((near = tt_text_nearest(path, paths, N_ROWS))) {
-            tt_text_add(out, "\nhelp: did you mean '%s'?", near);
-        } else if (dot && tt_config_is_section(section)) {
-            tt_text_add(out, "\nhelp: `titan config init` lists the keys of '%s'", section);
-        } else if ((near = tt_config_meant(section, sections, N_SECTIONS))) {
-            tt_text_add(out, "\nhelp: did you mean section '%s'?", near);
-        } else {
-            tt_text_add(out, "\nhelp: `titan config init` lists all sections and keys");
-        }
-    }
+    else if (dot && (near = nearest_leaf(leaf, section)))
+        tt_text_add(out, "\nhelp: did you mean '%s.%s'?", section, near);
+    else if ((near = nearest_leaf(leaf, NULL)))
+        (void)suggest_leaf(near, out);
+    else if ((near = tt_text_nearest(path, paths, N_ROWS)))
+        tt_text_add(out, "\nhelp: did you mean '%s'?", near);
+    else if (dot && tt_config_is_section(section))
+        tt_text_add(out, "\nhelp: `titan config init` lists the keys of '%s'", section);
+    else if ((near = tt_config_meant(section, sections, N_SECTIONS)))
+        tt_text_add(out, "\nhelp: did you mean section '%s'?", near);
+    else
+        tt_text_add(out, "\nhelp: `titan config init` lists all sections and keys");
+out:
     tt_free(copy);
 }
 
-/* ---- torchtitan's words and defaults, and its keys that titan does not have ---- */
+/* ---- torchtitan's keys that titan does not have ---- */
 
 #define REFUSED TT_INACTIVE_REFUSED
 #define NOTE    TT_INACTIVE_NOTE
@@ -327,20 +298,6 @@ void tt_config_suggest(const char *path, struct tt_text *out)
 
 const struct tt_config_inactive tt_config_inactives[] = {
 #define TT_INACTIVE(kind, path, neutral, why) {path, kind, neutral, why},
-#include "core/config/foreign.def"
-};
-
-static const struct {
-    const char *path, *word, *why;
-} refused_words[] = {
-#define TT_REFUSED_WORD(path, word, why) {path, word, why},
-#include "core/config/foreign.def"
-};
-
-static const struct {
-    const char *path, *word, *why;
-} left_out_words[] = {
-#define TT_LEFT_OUT_WORD(path, word, why) {path, word, why},
 #include "core/config/foreign.def"
 };
 
@@ -369,52 +326,21 @@ const struct tt_config_inactive *tt_config_inactive_find(const char *path)
     return NULL;
 }
 
-const char *tt_config_refused_word(const char *path, const char *word)
-{
-    for (size_t i = 0; i < sizeof refused_words / sizeof *refused_words; i++) {
-        if (strcmp(refused_words[i].path, path) == 0 && strcasecmp(refused_words[i].word, word) == 0)
-            return refused_words[i].why;
-    }
-    return NULL;
-}
-
-const char *tt_config_left_out(const char *path, const struct tt_yaml *value)
-{
-    if (value->kind == TT_YAML_LIST && value->n == 1)
-        value = value->item[0];
-    if (value->kind != TT_YAML_SCALAR)
-        return NULL;
-    for (size_t i = 0; i < sizeof left_out_words / sizeof *left_out_words; i++)
-        if (strcmp(left_out_words[i].path, path) == 0 && strcmp(left_out_words[i].word, value->text) == 0)
-            return left_out_words[i].why;
-    return NULL;
-}
-
 bool tt_config_inactive_is_neutral(const struct tt_config_inactive *row, const struct tt_yaml *node)
 {
-    if (tt_yaml_is_null(node))
-        return true;
-    if (!row->neutral)
-        return false;
-    if (node->kind == TT_YAML_LIST)
-        return node->n == 0 && tt_text_is_listed("[]", row->neutral);
-    if (node->kind == TT_YAML_MAP)
-        return node->n == 0 && tt_text_is_listed("{}", row->neutral);
-    return tt_text_is_listed(node->text, row->neutral);
+    const char *text = node->kind == TT_YAML_LIST ? "[]" : node->kind == TT_YAML_MAP ? "{}" : node->text;
+
+    return tt_yaml_is_null(node) || (row->neutral && node->n == 0 && tt_text_is_listed(text, row->neutral));
 }
 
 void tt_config_inactive_use(const struct tt_config_inactive *row, const char *where, const char *path,
                             const struct tt_yaml *node, struct tt_config_report *report)
 {
-    const char *help = strchr(row->why, '\n');
-
     if (row->kind == TT_INACTIVE_IDLE || tt_config_inactive_is_neutral(row, node))
         return;
-    if (row->kind == TT_INACTIVE_REFUSED) {
+    if (row->kind == TT_INACTIVE_REFUSED)
         tt_config_report_add(report, where, "%s is a torchtitan key that titan does not have: %s%s", path, row->why,
-                             help ? "" : "\nhelp: leave it out");
-    } else {
-        tt_text_add(&report->notes, "%s: %s has no effect: %.*s\n", where, path,
-                    help ? (int)(help - row->why) : (int)strlen(row->why), row->why);
-    }
+                             strchr(row->why, '\n') ? "" : "\nhelp: leave it out");
+    else
+        tt_text_add(&report->notes, "%s: %s has no effect: %s\n", where, path, row->why);
 }

@@ -248,7 +248,9 @@ static const struct tt_choice *find_choice(const struct tt_choices *choices, con
 
 static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *node, struct tt_text *why)
 {
-    const char *words[32] = {0}, *near, *elsewhere, *refused;
+    const char *words[32] = {0}, *near, *elsewhere;
+    const struct tt_config_foreign *foreign;
+    bool is_dataset = strcmp(row->key, "dataset") == 0;
     int n = row->choices->n < 32 ? row->choices->n : 32;
 
     if (node->kind != TT_YAML_SCALAR || !*node->text) {
@@ -262,15 +264,14 @@ static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *nod
     }
     for (int i = 0; i < n; i++)
         words[i] = row->choices->choice[i].word;
-    near = strcmp(row->key, "dataset") == 0 ? tt_config_meant_exactly(node->text, words, n)
-                                            : tt_config_meant(node->text, words, n);
+    near = is_dataset ? tt_config_meant_exactly(node->text, words, n) : tt_config_meant(node->text, words, n);
     elsewhere = tt_config_value_elsewhere(node->text);
-    refused = tt_config_refused_word(row->path, node->text);
-    if (!refused && elsewhere)
-        refused = tt_config_refused_word(row->path, elsewhere);
+    foreign = tt_config_foreign_find(row->path, node->text);
+    if (!foreign && elsewhere)
+        foreign = tt_config_foreign_find(row->path, elsewhere);
     describe(node, why);
-    if (refused) {
-        tt_text_add(why, " is a word of torchtitan's that titan does not have: %s", refused);
+    if (foreign && foreign->is_refused) {
+        tt_text_add(why, " is a word of torchtitan's that titan does not have: %s", foreign->text);
         return false;
     }
     tt_text_add(why, " is not one of ");
@@ -280,9 +281,9 @@ static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *nod
                 row->flags & TT_FLAG_PATTERNS ? ", [regular expressions]" : "");
     if (near) {
         tt_text_add(why, "\nhelp: did you mean '%s'?", near);
-    } else if (tt_config_help_elsewhere(row->path, node->text)) {
-        tt_text_add(why, "\nhelp: %s", tt_config_help_elsewhere(row->path, node->text));
-    } else if (strcmp(row->key, "dataset") == 0) {
+    } else if (foreign) {
+        tt_text_add(why, "\nhelp: %s", foreign->text);
+    } else if (is_dataset) {
         tt_text_add(why,
                     "\nhelp: titan downloads nothing; set %s to text, jsonl or tokens, and %s_path to the file or "
                     "folder",
@@ -436,21 +437,16 @@ static void set_null(const struct tt_config_row *row, void *member)
     }
 }
 
-bool tt_config_value_set(struct tt_config *cfg, const struct tt_config_row *row, const struct tt_yaml *node,
-                         bool is_flag, struct tt_text *why, const struct tt_yaml **ret_fault)
-{
-    return tt_config_member_set(row, tt_config_member(cfg, row), node, is_flag, why, ret_fault);
-}
-
 bool tt_config_member_set(const struct tt_config_row *row, void *member, const struct tt_yaml *node, bool is_flag,
                           struct tt_text *why, const struct tt_yaml **ret_fault)
 {
-    if ((row->flags & (TT_FLAG_NULLABLE | TT_FLAG_NULL_DEFAULT)) && tt_yaml_is_null(node)) {
+    bool may_be_null = row->flags & (TT_FLAG_NULLABLE | TT_FLAG_NULL_DEFAULT);
+
+    if (may_be_null && tt_yaml_is_null(node)) {
         set_null(row, member);
         return true;
     }
-    if ((row->flags & (TT_FLAG_NULLABLE | TT_FLAG_NULL_DEFAULT)) && node->kind == TT_YAML_SCALAR && !node->is_quoted &&
-        strcmp(node->text, "None") == 0) {
+    if (may_be_null && node->kind == TT_YAML_SCALAR && !node->is_quoted && strcmp(node->text, "None") == 0) {
         tt_text_add(why, "expected ");
         tt_config_range_text(row, why);
         tt_text_add(why, ", found 'None'\nhelp: write null");
@@ -558,6 +554,17 @@ struct tt_yaml *tt_config_flag_node(struct tt_yaml_doc *doc, const struct tt_con
     return node;
 }
 
+bool tt_config_flag_set(const struct tt_config_row *row, void *member, const char *text, struct tt_text *why)
+{
+    struct tt_yaml_doc doc = {0};
+    struct tt_text unused = {0};
+    bool ok = tt_config_member_set(row, member, tt_config_flag_node(&doc, row, text), true, why ? why : &unused, NULL);
+
+    tt_yaml_release(&doc);
+    tt_text_release(&unused);
+    return ok;
+}
+
 /* ---- a value as text that reads back to the same value, and what the key accepts, in words ---- */
 
 enum { MANY_CHOICES = 9 }; /* a text without blanks must fit on a line */
@@ -604,7 +611,7 @@ void tt_config_choices_text(const struct tt_config_row *row, const char *between
     for (int i = 0; i < row->choices->n; i++) {
         const struct tt_choice *choice = &row->choices->choice[i];
 
-        if (choice->is_alias || (row->works && !tt_config_is_among(choice->word, row->works)))
+        if (choice->is_alias || (row->works && !tt_text_is_listed(choice->word, row->works)))
             continue;
         tt_text_add(out, "%s%s", separator, choice->word);
         separator = between;

@@ -11,11 +11,12 @@
 
 static bool load(const char *text, size_t size, struct tt_config **ret_config)
 {
+    const struct tt_config_input input = {.text = text, .text_size = size, .text_name = "fuzz.yaml"};
     struct tt_config *config = NULL;
 
     if (tt_config_new(&config) < 0)
         return false;
-    if (tt_config_load_text(config, "fuzz.yaml", text, size) == 0) {
+    if (tt_config_read(config, &input) == 0) {
         *ret_config = config;
         return true;
     }
@@ -30,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (!load((const char *)data, size, &config))
         return 0;
-    tt_config_to_yaml(config, &yaml);
+    tt_config_to_yaml(config, TT_CONFIG_PLAIN, &yaml);
     if (!load(yaml.text, yaml.size, &again))
         abort();
     tt_config_free(again);

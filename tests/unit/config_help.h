@@ -18,13 +18,18 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
+static inline int load_text(struct tt_config *cfg, const char *text, size_t size)
+{
+    return tt_config_read(cfg, &(struct tt_config_input){.text = text, .text_size = size, .text_name = "t.yaml"});
+}
+
 /* The configuration of one YAML text, which errors call t.yaml; NULL if it is refused, with the code in *rc. */
 static inline struct tt_config *from_text(const char *text, int *rc)
 {
     struct tt_config *cfg = NULL;
 
     assert_int_equal(tt_config_new(&cfg), 0);
-    *rc = tt_config_load_text(cfg, "t.yaml", text, strlen(text));
+    *rc = load_text(cfg, text, strlen(text));
     if (*rc == 0)
         return cfg;
     tt_config_free(cfg);

@@ -48,7 +48,7 @@ static void validation_follows_training(void **state)
     assert_int_equal(cfg->validation.seq_len, 128);
     assert_string_equal(tt_config_origin(cfg, TT_KEY(validation.seq_len)), "training.seq_len");
     assert_string_equal(tt_config_origin(cfg, TT_KEY(validation.dataset_path)), "training.dataset_path");
-    tt_config_to_template(cfg, &template);
+    tt_config_to_yaml(cfg, TT_CONFIG_TEMPLATE, &template);
     assert_non_null(strstr(template.text, "  seq_len: null\n"));
     tt_text_release(&template);
     tt_config_free(cfg);
@@ -248,7 +248,8 @@ static void the_last_setting_wins_and_its_origin_is_kept(void **state)
     assert_int_equal(cfg->training.steps, 7);
     assert_true(cfg->optimizer.lr == 1e-4);
     assert_contains(tt_config_origin(cfg, TT_KEY(training.seq_len)), "/b.yaml:3");
-    assert_contains(tt_config_where(cfg, TT_KEY(training.seq_len)), "/b.yaml:4:5");
+    assert_int_equal(tt_config_locate(cfg, tt_fail_key(TT_EUSAGE, TT_KEY(training.seq_len), "x")), TT_EUSAGE);
+    assert_contains(tt_error_message(), "/b.yaml:4:5: training.seq_len: x");
     assert_string_equal(tt_config_origin(cfg, TT_KEY(training.steps)), "flag --training.steps");
     assert_string_equal(tt_config_origin(cfg, TT_KEY(optimizer.lr)), "flag --optimizer.lr");
     assert_string_equal(tt_config_origin(cfg, TT_KEY(metrics.log_freq)), "builtin:quick");
@@ -282,14 +283,11 @@ static void flavor_fills_what_nobody_set(void **state)
 /* Both ways of writing, with and without origins, give the same values when they are read back. */
 static void assert_reads_back(const struct tt_config *cfg)
 {
-    void (*const writers[])(const struct tt_config *, struct tt_text *) = {tt_config_to_yaml, tt_config_to_yaml_origins,
-                                                                           tt_config_to_template};
-
-    for (int w = 0; w < COUNT(writers); w++) {
+    for (int comments = TT_CONFIG_PLAIN; comments <= TT_CONFIG_TEMPLATE; comments++) {
         struct tt_text text = {0};
         struct tt_config *again;
 
-        writers[w](cfg, &text);
+        tt_config_to_yaml(cfg, (enum tt_config_comments)comments, &text);
         again = good_text(text.text);
         for (int i = 0; i < tt_config_n_rows; i++) {
             char *expect = value_of(cfg, tt_config_rows[i].path);

@@ -32,7 +32,8 @@ static void a_list_is_the_same_from_files_and_flags(void **state)
                                       "    dataset-path: web.jsonl.zst\n    text_field: content\n    weight: 1.0\n");
 
     expect_two(cfg);
-    assert_string_equal(tt_config_where(cfg, TT_KEY(training.dataset)), "t.yaml:3:3");
+    assert_int_equal(tt_config_locate(cfg, tt_fail_key(TT_EUSAGE, TT_KEY(training.dataset), "x")), TT_EUSAGE);
+    assert_string_equal(tt_error_message(), "t.yaml:3:3: training.dataset: x");
     assert_value(cfg, "training.dataset", "[" BOOKS ", " WEB "]");
     tt_config_free(cfg);
     cfg = good_flags(2, flags);
@@ -50,7 +51,7 @@ static void what_is_written_reads_back(void **state)
     json_t *json = tt_config_value_json(cfg, tt_config_row(TT_KEY(training.dataset)));
     char *compact = tt_json_text(json);
 
-    tt_config_to_yaml(cfg, &text);
+    tt_config_to_yaml(cfg, TT_CONFIG_PLAIN, &text);
     again = good_text(text.text);
     assert_string_equal(again->training.dataset.entry[0].name, "a, \"b\": c");
     assert_string_equal(again->training.dataset.entry[1].name, "null");

@@ -651,7 +651,7 @@ int tt_run_folder_record(const struct tt_config *cfg, int argc, char **argv, int
         tt_text_add(&text, "\n# planned by the cost table '%s', hash %016" PRIx64, machine->name,
                     tt_machine_hash(machine));
     tt_text_add(&text, "\n# Run it again with: titan train --config run.yaml --job.dump_folder=ANOTHER\n");
-    tt_config_to_yaml(cfg, &text);
+    tt_config_to_yaml(cfg, TT_CONFIG_PLAIN, &text);
     rc = tt_file_replace(path, text.text, text.size);
     tt_text_release(&text);
     tt_free(path);
