@@ -11,7 +11,7 @@
 #include "core/base/utf8.h"
 #include "core/data/jinja/internal.h"
 
-enum { MOST_BYTES = 64 << 20, MOST_STEPS = 4 << 20, DEEPEST = 4 * TT_J_DEEPEST };
+enum { MOST_BYTES = 64 << 20, MOST_STEPS = 4 << 20 };
 
 struct tt_jinja {
     struct tt_jwork work; /* its memory has the tree */
@@ -39,17 +39,11 @@ enum after { GOES_ON, BREAKS, CONTINUES };
 static struct tt_jvalue evaluate(struct run *r, const struct tt_jnode *n, struct tt_jscope *s);
 static enum after run_all(struct run *r, const struct tt_jnode *n, struct tt_jscope *s);
 
-static struct tt_jvalue key_of(const char *name)
-{
-    return tt_jstring(name, strlen(name));
-}
-
 static void go_deeper(struct run *r, int line)
 {
     r->w.line = line;
     tt_jstep(&r->w, 1);
-    if (++r->w.depth > DEEPEST)
-        tt_jfail(&r->w, TT_EUSAGE, "it is nested more than %d deep", DEEPEST);
+    tt_jdeeper(&r->w, 4 * TT_J_DEEPEST);
 }
 
 /* --- names and members --- */
@@ -59,7 +53,7 @@ static struct tt_jvalue look_up(struct run *r, const char *name, const struct tt
     static const char *const functions[] = {"namespace", "range", "dict", "raise_exception", "strftime_now"};
 
     for (; s; s = s->outer) {
-        const struct tt_jvalue *found = tt_jdict_get(&r->w, &s->names, key_of(name));
+        const struct tt_jvalue *found = tt_jdict_get(&r->w, &s->names, tt_jword(name));
 
         if (found)
             return *found;
@@ -68,14 +62,6 @@ static struct tt_jvalue look_up(struct run *r, const char *name, const struct tt
         if (strcmp(name, functions[i]) == 0)
             return (struct tt_jvalue){.kind = TT_J_FUNCTION, .text = functions[i]};
     return tt_jundefined(name);
-}
-
-static char *text_of(struct tt_jwork *w, struct tt_jvalue name)
-{
-    char *text = tt_jalloc(w, name.size + 1);
-
-    memcpy(text, name.text, name.size);
-    return text;
 }
 
 static struct tt_jvalue loop_member(struct tt_jwork *w, const struct tt_jloop *loop, struct tt_jvalue name)
@@ -99,12 +85,13 @@ static struct tt_jvalue loop_member(struct tt_jwork *w, const struct tt_jloop *l
     for (size_t i = 0; i < sizeof members / sizeof *members; i++)
         if (tt_jis(name, members[i].name))
             return members[i].value;
-    tt_jfail(w, TT_EUSAGE, "loop.%.40s is not supported", text_of(w, name));
+    tt_jfail(w, TT_EUSAGE, "loop.%.40s is not supported", tt_jcopy(w, name.text, name.size));
 }
 
 struct tt_jvalue tt_jmember(struct tt_jwork *w, struct tt_jvalue v, struct tt_jvalue name, bool attribute)
 {
     const struct tt_jvalue *found = NULL;
+    const char *text;
     bool has_dict = v.kind == TT_J_DICT || v.kind == TT_J_NAMESPACE, is_method;
 
     if (v.kind == TT_J_UNDEFINED)
@@ -119,7 +106,8 @@ struct tt_jvalue tt_jmember(struct tt_jwork *w, struct tt_jvalue v, struct tt_jv
         tt_jfail(w, TT_EUSAGE, "%s cannot be the name of a member", tt_jkind_name(name));
     if (v.kind == TT_J_LOOP)
         return loop_member(w, v.loop, name);
-    is_method = tt_jhas_method(v, text_of(w, name));
+    text = tt_jcopy(w, name.text, name.size);
+    is_method = tt_jhas_method(v, text);
     if (has_dict && !(is_method && attribute))
         found = tt_jdict_get(w, v.dict, name);
     if (found)
@@ -127,15 +115,15 @@ struct tt_jvalue tt_jmember(struct tt_jwork *w, struct tt_jvalue v, struct tt_jv
     if (is_method) {
         struct tt_jmethod *method = tt_jalloc(w, sizeof *method);
 
-        *method = (struct tt_jmethod){v, text_of(w, name)};
+        *method = (struct tt_jmethod){v, text};
         return (struct tt_jvalue){.kind = TT_J_METHOD, .method = method};
     }
-    return tt_jundefined(text_of(w, name));
+    return tt_jundefined(text);
 }
 
 static void set_name(struct run *r, struct tt_jscope *s, const char *name, struct tt_jvalue value)
 {
-    tt_jdict_set(&r->w, &s->names, key_of(name), value);
+    tt_jdict_set(&r->w, &s->names, tt_jword(name), value);
 }
 
 static void assign(struct run *r, const struct tt_jnode *target, struct tt_jvalue value, struct tt_jscope *s)
@@ -152,7 +140,7 @@ static void assign(struct run *r, const struct tt_jnode *target, struct tt_jvalu
 
         if (of.kind != TT_J_NAMESPACE)
             tt_jfail(&r->w, TT_EUSAGE, "'%.40s' is not a namespace", target->a->name);
-        tt_jdict_set(&r->w, of.dict, key_of(target->name), value);
+        tt_jdict_set(&r->w, of.dict, tt_jword(target->name), value);
         return;
     }
     items = tt_jitems(&r->w, value);
@@ -175,7 +163,7 @@ static struct tt_jargs read_args(struct run *r, const struct tt_jnode *n, struct
         struct tt_jvalue v = evaluate(r, n->a, s);
 
         if (n->name)
-            tt_jdict_set(&r->w, &args.named, key_of(n->name), v);
+            tt_jdict_set(&r->w, &args.named, tt_jword(n->name), v);
         else if (args.named.n)
             tt_jfail(&r->w, TT_EUSAGE, "an argument without a name after one with a name");
         else
@@ -213,7 +201,7 @@ static struct tt_jvalue call_macro(struct run *r, const struct tt_jmacro *macro,
     size_t i = 0, used = 0;
 
     for (const struct tt_jnode *arg = macro->node->b; arg; arg = arg->next, i++) {
-        const struct tt_jvalue *named = tt_jdict_get(&r->w, &args->named, key_of(arg->name));
+        const struct tt_jvalue *named = tt_jdict_get(&r->w, &args->named, tt_jword(arg->name));
         struct tt_jvalue v = tt_jundefined(arg->name);
 
         used += named != NULL;
@@ -265,15 +253,15 @@ static struct tt_jvalue write_date(struct run *r, const struct tt_jargs *args)
 
     if (args->list.n != 1 || args->named.n || args->list.item[0].kind != TT_J_STRING)
         tt_jfail(&r->w, TT_EUSAGE, "strftime_now takes one string");
-    form = text_of(&r->w, args->list.item[0]);
+    form = tt_jcopy(&r->w, args->list.item[0].text, args->list.item[0].size);
     for (const char *p = form; *p; p++)
         if (*p == '%' && (!p[1] || !strchr("dbBYmyAajHMSIpeF%-", *++p)))
             tt_jfail(&r->w, TT_EUSAGE, "'%%%c' of strftime_now is not supported", *p);
     if (!*form)
-        return tt_jstring("", 0);
+        return tt_jword("");
     if (strlen(form) > sizeof buf / 16 || !strftime(buf, sizeof buf, form, &date)) /* NOLINT: checked above */
         tt_jfail(&r->w, TT_EUSAGE, "the format of strftime_now is too long");
-    return tt_jstring(text_of(&r->w, key_of(buf)), strlen(buf));
+    return tt_jword(tt_jcopy(&r->w, buf, strlen(buf)));
 }
 
 static struct tt_jvalue make_dict(struct run *r, enum tt_jkind kind, const struct tt_jargs *args)
@@ -306,16 +294,14 @@ static struct tt_jvalue call_function(struct run *r, const char *name, const str
 
 static struct tt_jvalue call(struct run *r, const struct tt_jnode *n, struct tt_jscope *s)
 {
-    struct tt_jvalue callee = evaluate(r, n->a, s), result;
+    struct tt_jvalue callee = evaluate(r, n->a, s);
     struct tt_jargs args = read_args(r, n->b, s);
 
     r->w.line = n->line;
     if (callee.kind == TT_J_METHOD)
         return tt_jcall_method(&r->w, callee.method->self, callee.method->name, &args);
-    if (callee.kind == TT_J_MACRO) {
-        result = call_macro(r, callee.macro, &args);
-        return result;
-    }
+    if (callee.kind == TT_J_MACRO)
+        return call_macro(r, callee.macro, &args);
     if (callee.kind == TT_J_FUNCTION)
         return call_function(r, callee.text, &args);
     if (callee.kind == TT_J_UNDEFINED)
@@ -374,7 +360,7 @@ static struct tt_jvalue escape(struct run *r, struct tt_jvalue v)
     static const char *const by[][2] = {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
 
     for (int i = 0; i < 5 && !v.is_safe; i++)
-        v = tt_jreplace(&r->w, v, key_of(by[i][0]), key_of(by[i][1]), -1);
+        v = tt_jreplace(&r->w, v, tt_jword(by[i][0]), tt_jword(by[i][1]), -1);
     return v;
 }
 
@@ -414,10 +400,8 @@ static struct tt_jvalue evaluate_binary(struct run *r, const struct tt_jnode *n,
         tt_jcheck_made(&r->w, a);
         tt_jcheck_made(&r->w, b);
         made = tt_jlist_new(&r->w, a.kind);
-        for (size_t i = 0; i < a.list->n; i++)
-            tt_jlist_add(&r->w, made.list, a.list->item[i]);
-        for (size_t i = 0; i < b.list->n; i++)
-            tt_jlist_add(&r->w, made.list, b.list->item[i]);
+        tt_jlist_extend(&r->w, made.list, a.list);
+        tt_jlist_extend(&r->w, made.list, b.list);
         return made;
     }
     if (a.kind == TT_J_UNDEFINED || b.kind == TT_J_UNDEFINED)
@@ -495,7 +479,7 @@ static struct tt_jvalue evaluate_filter(struct run *r, const struct tt_jnode *n,
 
 static struct tt_jvalue bound(struct run *r, const struct tt_jnode *n, struct tt_jscope *s)
 {
-    return n ? evaluate(r, n, s) : (struct tt_jvalue){.kind = TT_J_NONE};
+    return n ? evaluate(r, n, s) : tt_jnone;
 }
 
 static struct tt_jvalue negate(struct run *r, struct tt_jvalue v)
@@ -534,7 +518,7 @@ static struct tt_jvalue evaluate_node(struct run *r, const struct tt_jnode *n, s
     case TT_JN_NEGATE:
         return negate(r, evaluate(r, n->a, s));
     case TT_JN_MEMBER:
-        return tt_jmember(&r->w, evaluate(r, n->a, s), key_of(n->name), true);
+        return tt_jmember(&r->w, evaluate(r, n->a, s), tt_jword(n->name), true);
     case TT_JN_ITEM: {
         struct tt_jvalue of = evaluate(r, n->a, s);
 
@@ -617,11 +601,6 @@ static enum after run_if(struct run *r, const struct tt_jnode *n, struct tt_jsco
     }
 }
 
-static void run_set(struct run *r, const struct tt_jnode *n, struct tt_jscope *s)
-{
-    assign(r, n->a, n->b ? evaluate(r, n->b, s) : capture(r, n->body, s), s);
-}
-
 /* A filter over a body: its first filter has no value to begin with. */
 static struct tt_jvalue apply_filters(struct run *r, const struct tt_jnode *n, struct tt_jvalue v, struct tt_jscope *s)
 {
@@ -647,14 +626,6 @@ static enum after run_generation(struct run *r, const struct tt_jnode *n, struct
     return after;
 }
 
-static void define_macro(struct run *r, const struct tt_jnode *n, struct tt_jscope *s)
-{
-    struct tt_jvalue v = {.kind = TT_J_MACRO, .macro = tt_jalloc(&r->w, sizeof *v.macro)};
-
-    *v.macro = (struct tt_jmacro){n, s};
-    set_name(r, s, n->name, v);
-}
-
 static enum after run_one(struct run *r, const struct tt_jnode *n, struct tt_jscope *s)
 {
     struct tt_jvalue v;
@@ -672,10 +643,12 @@ static enum after run_one(struct run *r, const struct tt_jnode *n, struct tt_jsc
     case TT_JN_IF:
         return run_if(r, n, s);
     case TT_JN_SET:
-        run_set(r, n, s);
+        assign(r, n->a, n->b ? evaluate(r, n->b, s) : capture(r, n->body, s), s);
         break;
     case TT_JN_MACRO:
-        define_macro(r, n, s);
+        v = (struct tt_jvalue){.kind = TT_J_MACRO, .macro = tt_jalloc(&r->w, sizeof *v.macro)};
+        *v.macro = (struct tt_jmacro){n, s};
+        set_name(r, s, n->name, v);
         break;
     case TT_JN_FILTERED:
         v = apply_filters(r, n->a, capture(r, n->body, s), s);
@@ -743,20 +716,11 @@ bool tt_jinja_generates(const struct tt_jinja *jinja)
     return jinja->generates;
 }
 
-static void run_template(struct run *r, const struct tt_jinja *jinja, const json_t *context, struct tt_jtext *out)
-{
-    struct tt_jscope *s = scope_within(r, NULL), *top = scope_within(r, s);
-
-    s->names = *tt_jfrom_json(&r->w, context).dict;
-    r->out = out;
-    (void)run_all(r, jinja->first, top);
-}
-
 int tt_jinja_render(const struct tt_jinja *jinja, const json_t *context, struct tt_text *text,
                     struct tt_passages *generated)
 {
-    struct tt_jtext *out;
     struct run *r = tt_calloc(1, sizeof *r);
+    struct tt_jscope *s;
     int rc;
 
     r->w.where = jinja->where;
@@ -766,9 +730,11 @@ int tt_jinja_render(const struct tt_jinja *jinja, const json_t *context, struct 
     r->generated = generated;
     r->before = text->size;
     if (setjmp(r->w.end) == 0) {
-        out = tt_jalloc(&r->w, sizeof *out);
-        run_template(r, jinja, context, out);
-        tt_text_add_bytes(text, out->text ? out->text : "", out->size);
+        r->out = tt_jalloc(&r->w, sizeof *r->out);
+        s = scope_within(r, NULL);
+        s->names = *tt_jfrom_json(&r->w, context).dict;
+        (void)run_all(r, jinja->first, scope_within(r, s));
+        tt_text_add_bytes(text, r->out->text ? r->out->text : "", r->out->size);
     }
     rc = r->w.rc;
     tt_jwork_release(&r->w);

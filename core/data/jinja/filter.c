@@ -8,8 +8,6 @@
 
 #include "core/data/jinja/internal.h"
 
-static const struct tt_jvalue none = {.kind = TT_J_NONE};
-
 /* --- arguments --- */
 
 struct tt_jvalue tt_jarg(struct tt_jwork *w, const struct tt_jargs *args, size_t i, const char *name,
@@ -19,7 +17,7 @@ struct tt_jvalue tt_jarg(struct tt_jwork *w, const struct tt_jargs *args, size_t
 
     if (i < args->list.n)
         return args->list.item[i];
-    found = *name ? tt_jdict_get(w, &args->named, tt_jstring(name, strlen(name))) : NULL;
+    found = *name ? tt_jdict_get(w, &args->named, tt_jword(name)) : NULL;
     return found ? *found : missing;
 }
 
@@ -41,7 +39,7 @@ void tt_jcheck_args(struct tt_jwork *w, const char *what, const struct tt_jargs 
 
 static struct tt_jvalue arg(struct tt_jwork *w, const struct tt_jargs *args, size_t i, const char *name)
 {
-    return tt_jarg(w, args, i, name, none);
+    return tt_jarg(w, args, i, name, tt_jnone);
 }
 
 /* What is left of the arguments after the first `n`. */
@@ -57,13 +55,9 @@ static struct tt_jargs rest(const struct tt_jargs *args, size_t n)
 
 static const char *name_of(struct tt_jwork *w, struct tt_jvalue v)
 {
-    char *name;
-
     if (v.kind != TT_J_STRING)
         tt_jfail(w, TT_EUSAGE, "found %s where a name was expected", tt_jkind_name(v));
-    name = tt_jalloc(w, v.size + 1);
-    memcpy(name, v.text, v.size);
-    return name;
+    return tt_jcopy(w, v.text, v.size);
 }
 
 /* A part of the name of a member: digits are an index. */
@@ -80,12 +74,11 @@ static struct tt_jvalue part_of(struct tt_jwork *w, const char *text, size_t siz
 /* The member of an item that an argument names, as a.b or with an index. */
 static struct tt_jvalue member_of(struct tt_jwork *w, struct tt_jvalue item, struct tt_jvalue name)
 {
-    struct tt_jvalue dot = tt_jstring(".", 1);
     size_t at;
 
     if (name.kind != TT_J_STRING)
         return tt_jmember(w, item, name, false);
-    while ((at = tt_jfind(w, name, 0, dot)) != SIZE_MAX) {
+    while ((at = tt_jfind(w, name, 0, tt_jword("."))) != SIZE_MAX) {
         item = tt_jmember(w, item, part_of(w, name.text, at), false);
         name = tt_jstring(name.text + at + 1, name.size - at - 1);
     }
@@ -94,16 +87,11 @@ static struct tt_jvalue member_of(struct tt_jwork *w, struct tt_jvalue item, str
 
 /* --- tests --- */
 
-static bool is_integer(struct tt_jvalue v)
+static bool divides(struct tt_jwork *w, struct tt_jvalue by, struct tt_jvalue v)
 {
-    return v.kind == TT_J_INT;
-}
-
-static bool is_remainder(struct tt_jwork *w, struct tt_jvalue v, struct tt_jvalue by, int64_t wanted)
-{
-    if (!is_integer(v) || !is_integer(by) || by.integer == 0 || by.integer == -1)
+    if (v.kind != TT_J_INT || by.kind != TT_J_INT || by.integer == 0 || by.integer == -1)
         tt_jfail(w, TT_EUSAGE, "a test of divisibility needs integers");
-    return (v.integer % by.integer != 0) == (wanted != 0);
+    return v.integer % by.integer == 0;
 }
 
 /* strftime_now counts as not defined, so that templates write their default date: what is trained must not depend on
@@ -168,9 +156,9 @@ bool tt_jtest(struct tt_jwork *w, const char *name, struct tt_jvalue v, const st
     if (IS("in", "in", "in"))
         return tt_jcontains(w, other, v);
     if (IS("even", "odd", "odd"))
-        return is_remainder(w, v, tt_jint(2), strcmp(name, "odd") == 0);
+        return divides(w, tt_jint(2), v) == (strcmp(name, "even") == 0);
     if (IS("divisibleby", "divisibleby", "divisibleby"))
-        return is_remainder(w, v, other, 0);
+        return divides(w, other, v);
     tt_jfail(w, TT_EUSAGE, "the test '%.40s' is not supported", name);
 #undef IS
 }
@@ -218,7 +206,7 @@ static struct tt_jvalue choose(struct tt_jwork *w, struct tt_jvalue v, const str
 
 static struct tt_jvalue join(struct tt_jwork *w, struct tt_jvalue v, const struct tt_jargs *args)
 {
-    struct tt_jvalue by = tt_jto_string(w, tt_jarg(w, args, 0, "d", tt_jstring("", 0)));
+    struct tt_jvalue by = tt_jto_string(w, tt_jarg(w, args, 0, "d", tt_jword("")));
     struct tt_jvalue attribute = arg(w, args, 1, "attribute");
     struct tt_jlist *items = tt_jitems(w, v);
     struct tt_jtext text = {0};
@@ -278,8 +266,7 @@ static struct tt_jvalue sort(struct tt_jwork *w, struct tt_jvalue v, const struc
     struct tt_jvalue made = tt_jlist_new(w, TT_J_LIST);
     struct tt_jlist *items = tt_jitems(w, v);
 
-    for (size_t i = 0; i < items->n; i++)
-        tt_jlist_add(w, made.list, items->item[i]);
+    tt_jlist_extend(w, made.list, items);
     sort_items(w, made.list->item, tt_jalloc(w, items->n * sizeof *items->item), items->n, order);
     return made;
 }
@@ -313,7 +300,7 @@ static struct tt_jvalue list_of(struct tt_jwork *w, struct tt_jvalue v)
 
 static struct tt_jvalue reverse(struct tt_jwork *w, struct tt_jvalue v)
 {
-    struct tt_jvalue back = tt_jslice(w, v.kind == TT_J_LIST ? list_of(w, v) : v, none, none, tt_jint(-1));
+    struct tt_jvalue back = tt_jslice(w, v.kind == TT_J_LIST ? list_of(w, v) : v, tt_jnone, tt_jnone, tt_jint(-1));
 
     back.kind = back.kind == TT_J_TUPLE ? TT_J_LIST : back.kind;
     back.is_lazy = back.kind == TT_J_LIST && !v.is_lazy; /* Python cannot reverse those without making a list */
@@ -396,7 +383,7 @@ static struct tt_jvalue or_default(struct tt_jwork *w, struct tt_jvalue v, const
     bool also_false = tt_jis_true(arg(w, args, 1, "boolean"));
 
     return v.kind == TT_J_UNDEFINED || (also_false && !tt_jis_true(v))
-               ? tt_jarg(w, args, 0, "default_value", tt_jstring("", 0))
+               ? tt_jarg(w, args, 0, "default_value", tt_jword(""))
                : v;
 }
 

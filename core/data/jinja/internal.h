@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "core/data/jinja/jinja.h"
 
@@ -23,12 +24,18 @@ struct tt_jwork {
     const char *where;
 };
 
-/** Zeroed memory that lives as long as the work. */
+/** Zeroed memory that lives as long as the work; a copy of a text, with a 0 at its end; an array with room for more. */
 void *tt_jalloc(struct tt_jwork *w, size_t bytes);
+char *tt_jcopy(struct tt_jwork *w, const char *text, size_t size);
+void *tt_jgrow(struct tt_jwork *w, void *array, size_t n, size_t *cap, size_t item_size);
 void tt_jwork_release(struct tt_jwork *w);
 
 /** Counts work that does not allocate; ends it when there is too much. */
 void tt_jstep(struct tt_jwork *w, size_t n);
+
+/** Counts a level, to be taken back by depth--; ends the work if there are more than `most`. */
+enum { TT_J_DEEPEST = 300 };
+void tt_jdeeper(struct tt_jwork *w, int most);
 
 /** Ends the work with an error: TT_EUSAGE "where, line n: ...", or another code. */
 void tt_jfail(struct tt_jwork *w, int code, const char *fmt, ...) __attribute__((noreturn, format(printf, 3, 4)));
@@ -105,12 +112,36 @@ struct tt_jargs {
     struct tt_jdict named; /* by strings */
 };
 
-struct tt_jvalue tt_jundefined(const char *name);
-struct tt_jvalue tt_jbool(bool value);
-struct tt_jvalue tt_jint(int64_t value);
-struct tt_jvalue tt_jstring(const char *text, size_t size);
+static const struct tt_jvalue tt_jnone = {.kind = TT_J_NONE};
+
+static inline struct tt_jvalue tt_jundefined(const char *name)
+{
+    return (struct tt_jvalue){.kind = TT_J_UNDEFINED, .text = name};
+}
+
+static inline struct tt_jvalue tt_jbool(bool value)
+{
+    return (struct tt_jvalue){.kind = TT_J_BOOL, .integer = value};
+}
+
+static inline struct tt_jvalue tt_jint(int64_t value)
+{
+    return (struct tt_jvalue){.kind = TT_J_INT, .integer = value};
+}
+
+static inline struct tt_jvalue tt_jstring(const char *text, size_t size)
+{
+    return (struct tt_jvalue){.kind = TT_J_STRING, .text = text, .size = size};
+}
+
+static inline struct tt_jvalue tt_jword(const char *text)
+{
+    return tt_jstring(text, strlen(text));
+}
+
 struct tt_jvalue tt_jlist_new(struct tt_jwork *w, enum tt_jkind kind);
 void tt_jlist_add(struct tt_jwork *w, struct tt_jlist *list, struct tt_jvalue value);
+void tt_jlist_extend(struct tt_jwork *w, struct tt_jlist *list, const struct tt_jlist *more);
 struct tt_jvalue tt_jdict_new(struct tt_jwork *w, enum tt_jkind kind);
 void tt_jdict_set(struct tt_jwork *w, struct tt_jdict *dict, struct tt_jvalue key, struct tt_jvalue value);
 /** The value of a key, or NULL. */
@@ -246,9 +277,7 @@ struct tt_jtoken {
 /** Cuts a template into tokens; the last one is TT_JT_END. */
 const struct tt_jtoken *tt_jlex(struct tt_jwork *w, const char *text, size_t size);
 
-/** The statements of a template. */
+/** The statements of a template, and whether it has {% generation %}. */
 struct tt_jnode *tt_jparse(struct tt_jwork *w, const struct tt_jtoken *tokens, bool *ret_generates);
-
-enum { TT_J_DEEPEST = 300 };
 
 #endif

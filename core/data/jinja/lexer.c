@@ -30,25 +30,14 @@ static char peek(const struct lexer *l, size_t ahead)
 
 static void add(struct lexer *l, enum tt_jtoken_kind kind, const char *text, size_t size)
 {
-    if (l->n == l->cap) {
-        size_t cap = l->cap ? 2 * l->cap : 256;
-        struct tt_jtoken *more = tt_jalloc(l->w, cap * sizeof *more);
-
-        if (l->n)
-            memcpy(more, l->token, l->n * sizeof *more);
-        l->token = more;
-        l->cap = cap;
-    }
+    l->token = tt_jgrow(l->w, l->token, l->n, &l->cap, sizeof *l->token);
     l->token[l->n++] = (struct tt_jtoken){kind, l->w->line, text, size};
 }
 
-/* A copy that ends with a 0. */
-static char *copy(struct lexer *l, const char *text, size_t size)
+/* Adds what there is from `from` to this place. */
+static void add_from(struct lexer *l, enum tt_jtoken_kind kind, size_t from)
 {
-    char *made = tt_jalloc(l->w, size + 1);
-
-    memcpy(made, text, size);
-    return made;
+    add(l, kind, tt_jcopy(l->w, l->text + from, l->at - from), l->at - from);
 }
 
 static bool is_digit(char c)
@@ -122,7 +111,7 @@ static void lex_string(struct lexer *l)
         }
     }
     l->at++;
-    add(l, TT_JT_STRING, copy(l, out.text ? out.text : "", out.size), out.size);
+    add(l, TT_JT_STRING, tt_jcopy(l->w, out.text ? out.text : "", out.size), out.size);
 }
 
 static void lex_number(struct lexer *l)
@@ -140,7 +129,7 @@ static void lex_number(struct lexer *l)
     }
     if (is_name(peek(l, 0)))
         tt_jfail(l->w, TT_EUSAGE, "a number of this form is not supported");
-    add(l, is_real ? TT_JT_REAL : TT_JT_INT, copy(l, l->text + from, l->at - from), l->at - from);
+    add_from(l, is_real ? TT_JT_REAL : TT_JT_INT, from);
 }
 
 static void lex_operator(struct lexer *l, int *depth)
@@ -158,8 +147,8 @@ static void lex_operator(struct lexer *l, int *depth)
     if (!c || !strchr("+-/*%~[](){}<>=.:|,;", c))
         tt_jfail(l->w, TT_EUSAGE, "a character (0x%02x) that is not part of Jinja", (unsigned char)c);
     *depth += strchr("[({", c) ? 1 : strchr("])}", c) ? -1 : 0;
-    add(l, TT_JT_OP, copy(l, &c, 1), 1);
     l->at++;
+    add_from(l, TT_JT_OP, l->at - 1);
 }
 
 static void skip_space(struct lexer *l)
@@ -221,7 +210,7 @@ static void lex_code(struct lexer *l, bool is_block)
 
             while (is_name(peek(l, 0)))
                 l->at++;
-            add(l, TT_JT_NAME, copy(l, l->text + from, l->at - from), l->at - from);
+            add_from(l, TT_JT_NAME, from);
         } else {
             lex_operator(l, &depth);
         }

@@ -16,9 +16,7 @@ struct parser {
 };
 
 static struct tt_jnode *parse_expression(struct parser *p);
-static struct tt_jnode *parse_unary(struct parser *p, bool takes_filters);
-static struct tt_jnode *parse_or(struct parser *p);
-static struct tt_jnode *parse_statements(struct parser *p, const char *const *ends);
+static struct tt_jnode *parse_statements(struct parser *p, const char *ends);
 
 static struct tt_jnode *new_node(struct parser *p, enum tt_jnode_kind kind)
 {
@@ -37,6 +35,17 @@ static bool is_op(const struct parser *p, const char *op)
 static bool is_word(const struct parser *p, const char *word)
 {
     return p->token->kind == TT_JT_NAME && strcmp(p->token->text, word) == 0;
+}
+
+/* Whether the next token is one of the words "a|b". */
+static bool is_one_of(const struct parser *p, const char *words)
+{
+    size_t n = p->token->size;
+
+    for (const char *at = words; at && p->token->kind == TT_JT_NAME; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL)
+        if (strncmp(at, p->token->text, n) == 0 && (at[n] == 0 || at[n] == '|'))
+            return true;
+    return false;
 }
 
 static bool take_op(struct parser *p, const char *op)
@@ -64,8 +73,7 @@ static const char *shown(const struct tt_jtoken *t)
     return t->kind < sizeof names / sizeof *names && names[t->kind] ? names[t->kind] : t->text;
 }
 
-static void fail_token(struct parser *p, const char *wanted) __attribute__((noreturn));
-static void fail_token(struct parser *p, const char *wanted)
+static void __attribute__((noreturn)) fail_token(struct parser *p, const char *wanted)
 {
     p->w->line = p->token->line;
     tt_jfail(p->w, TT_EUSAGE, "found '%.40s' where %s was expected", shown(p->token), wanted);
@@ -90,8 +98,7 @@ static const char *take_name(struct parser *p, const char *what)
 static void enter(struct parser *p)
 {
     p->w->line = p->token->line;
-    if (++p->w->depth > TT_J_DEEPEST)
-        tt_jfail(p->w, TT_EUSAGE, "it is nested more than %d deep", TT_J_DEEPEST);
+    tt_jdeeper(p->w, TT_J_DEEPEST);
 }
 
 static void leave(struct parser *p)
@@ -101,18 +108,24 @@ static void leave(struct parser *p)
 
 /* --- expressions --- */
 
+/* Whether another item of a list follows, before `end`; takes the comma, or the end, before which one may stand. */
+static bool next_item(struct parser *p, bool is_first, const char *end)
+{
+    if (take_op(p, end))
+        return false;
+    if (!is_first)
+        expect_op(p, ",");
+    return !take_op(p, end);
+}
+
 /* Arguments after '(' up to ')': each is a node TT_JN_ARG with a name or without. */
 static struct tt_jnode *parse_args(struct parser *p)
 {
     struct tt_jnode *first = NULL, **last = &first;
 
-    while (!take_op(p, ")")) {
+    while (next_item(p, !first, ")")) {
         struct tt_jnode *arg = new_node(p, TT_JN_ARG);
 
-        if (first)
-            expect_op(p, ",");
-        if (take_op(p, ")"))
-            break;
         if (is_op(p, "*") || is_op(p, "**"))
             tt_jfail(p->w, TT_EUSAGE, "'%s' before an argument is not supported", p->token->text);
         if (p->token->kind == TT_JT_NAME && p->token[1].kind == TT_JT_OP && strcmp(p->token[1].text, "=") == 0) {
@@ -131,11 +144,7 @@ static struct tt_jnode *parse_list(struct parser *p, enum tt_jnode_kind kind, co
 {
     struct tt_jnode *list = new_node(p, kind), **last = &list->a;
 
-    while (!take_op(p, end)) {
-        if (list->a)
-            expect_op(p, ",");
-        if (take_op(p, end))
-            break;
+    while (next_item(p, !list->a, end)) {
         *last = parse_expression(p);
         last = &(*last)->next;
     }
@@ -146,13 +155,9 @@ static struct tt_jnode *parse_dict(struct parser *p)
 {
     struct tt_jnode *dict = new_node(p, TT_JN_DICT), **last = &dict->a;
 
-    while (!take_op(p, "}")) {
+    while (next_item(p, !dict->a, "}")) {
         struct tt_jnode *pair = new_node(p, TT_JN_ARG);
 
-        if (dict->a)
-            expect_op(p, ",");
-        if (take_op(p, "}"))
-            break;
         pair->a = parse_expression(p);
         expect_op(p, ":");
         pair->b = parse_expression(p);
@@ -211,7 +216,7 @@ static struct tt_jnode *parse_name(struct parser *p)
     for (int i = 0; i < 6; i++) {
         if (strcmp(node->name, words[i]) == 0) {
             node->kind = TT_JN_CONST;
-            node->value = i < 4 ? tt_jbool(i < 2) : (struct tt_jvalue){.kind = TT_J_NONE};
+            node->value = i < 4 ? tt_jbool(i < 2) : tt_jnone;
         }
     }
     return node;
@@ -331,9 +336,8 @@ static struct tt_jnode *parse_test(struct parser *p, struct tt_jnode *of)
     kind = p->token->kind;
     if (take_op(p, "(")) {
         node->b = parse_args(p);
-    } else if ((kind == TT_JT_NAME && !is_word(p, "else") && !is_word(p, "or") && !is_word(p, "and") &&
-                !is_word(p, "is") && !is_word(p, "if") && !is_word(p, "in") && !is_word(p, "not")) ||
-               kind == TT_JT_STRING || kind == TT_JT_INT || kind == TT_JT_REAL || is_op(p, "[") || is_op(p, "{")) {
+    } else if ((kind == TT_JT_NAME && !is_one_of(p, "else|or|and|is|if|in|not")) || kind == TT_JT_STRING ||
+               kind == TT_JT_INT || kind == TT_JT_REAL || is_op(p, "[") || is_op(p, "{")) {
         node->b = new_node(p, TT_JN_ARG);
         node->b->a = parse_postfix(p, parse_primary(p));
     }
@@ -551,16 +555,24 @@ static void end_block(struct parser *p)
     p->token++;
 }
 
-/* Statements up to one of the tags `ends`, whose name is the next token then. */
-static struct tt_jnode *parse_body(struct parser *p, const char *const *ends)
+/* Statements up to one of the tags `ends`, "a|b", whose name is the next token then. */
+static struct tt_jnode *parse_body(struct parser *p, const char *ends)
 {
     end_block(p);
     return parse_statements(p, ends);
 }
 
+/* Statements up to the tag `end`. */
+static struct tt_jnode *parse_whole_body(struct parser *p, const char *end)
+{
+    struct tt_jnode *body = parse_body(p, end);
+
+    p->token++;
+    return body;
+}
+
 static struct tt_jnode *parse_for(struct parser *p)
 {
-    static const char *const ends[] = {"endfor", "else", NULL}, *const else_ends[] = {"endfor", NULL};
     struct tt_jnode *node = new_node(p, TT_JN_FOR);
 
     node->a = parse_target(p, false);
@@ -572,38 +584,34 @@ static struct tt_jnode *parse_for(struct parser *p)
     if (is_word(p, "recursive"))
         tt_jfail(p->w, TT_EUSAGE, "a recursive loop is not supported");
     p->loops++;
-    node->body = parse_body(p, ends);
+    node->body = parse_body(p, "endfor|else");
     p->loops--;
     if (take_word(p, "else"))
-        node->other = parse_body(p, else_ends);
-    if (!take_word(p, "endfor"))
-        fail_token(p, "endfor");
+        node->other = parse_body(p, "endfor");
+    p->token++;
     return node;
 }
 
 static struct tt_jnode *parse_if(struct parser *p)
 {
-    static const char *const ends[] = {"elif", "else", "endif", NULL};
     struct tt_jnode *first = new_node(p, TT_JN_IF), *node = first;
 
     for (;;) {
         node->a = parse_values(p, true);
-        node->body = parse_body(p, ends);
+        node->body = parse_body(p, "elif|else|endif");
         if (!take_word(p, "elif"))
             break;
         node->other = new_node(p, TT_JN_ELIF);
         node = node->other;
     }
     if (take_word(p, "else"))
-        node->other = parse_body(p, ends + 2);
-    if (!take_word(p, "endif"))
-        fail_token(p, "endif");
+        node->other = parse_body(p, "endif");
+    p->token++;
     return first;
 }
 
 static struct tt_jnode *parse_set(struct parser *p)
 {
-    static const char *const ends[] = {"endset", NULL};
     struct tt_jnode *node = new_node(p, TT_JN_SET);
 
     node->a = parse_target(p, true);
@@ -613,26 +621,20 @@ static struct tt_jnode *parse_set(struct parser *p)
     }
     if (is_op(p, "|"))
         tt_jfail(p->w, TT_EUSAGE, "a set block with filters is not supported");
-    node->body = parse_body(p, ends);
-    p->token++;
+    node->body = parse_whole_body(p, "endset");
     return node;
 }
 
 static struct tt_jnode *parse_macro(struct parser *p)
 {
-    static const char *const ends[] = {"endmacro", NULL};
     struct tt_jnode *node = new_node(p, TT_JN_MACRO), **last = &node->b;
     int loops = p->loops;
 
     node->name = take_name(p, "the name of a macro");
     expect_op(p, "(");
-    while (!take_op(p, ")")) {
+    while (next_item(p, !node->b, ")")) {
         struct tt_jnode *arg = new_node(p, TT_JN_ARG);
 
-        if (node->b)
-            expect_op(p, ",");
-        if (take_op(p, ")"))
-            break;
         arg->name = take_name(p, "the name of an argument");
         if (take_op(p, "="))
             arg->a = parse_expression(p);
@@ -640,9 +642,8 @@ static struct tt_jnode *parse_macro(struct parser *p)
         last = &arg->next;
     }
     p->loops = 0;
-    node->body = parse_body(p, ends);
+    node->body = parse_whole_body(p, "endmacro");
     p->loops = loops;
-    p->token++;
     if (p->token->kind == TT_JT_NAME) /* the macro's name may be repeated */
         p->token++;
     return node;
@@ -650,23 +651,19 @@ static struct tt_jnode *parse_macro(struct parser *p)
 
 static struct tt_jnode *parse_filtered(struct parser *p)
 {
-    static const char *const ends[] = {"endfilter", NULL};
     struct tt_jnode *node = new_node(p, TT_JN_FILTERED);
 
     node->a = parse_filters(p, parse_filter(p, NULL));
-    node->body = parse_body(p, ends);
-    p->token++;
+    node->body = parse_whole_body(p, "endfilter");
     return node;
 }
 
 static struct tt_jnode *parse_generation(struct parser *p)
 {
-    static const char *const ends[] = {"endgeneration", NULL};
     struct tt_jnode *node = new_node(p, TT_JN_GENERATION);
 
     p->generates = true;
-    node->body = parse_body(p, ends);
-    p->token++;
+    node->body = parse_whole_body(p, "endgeneration");
     return node;
 }
 
@@ -702,15 +699,8 @@ static struct tt_jnode *parse_tag(struct parser *p)
     return node;
 }
 
-static bool is_one_of(const struct parser *p, const char *const *ends)
-{
-    for (; ends && *ends; ends++)
-        if (is_word(p, *ends))
-            return true;
-    return false;
-}
-
-static struct tt_jnode *parse_statements(struct parser *p, const char *const *ends)
+/* ends NULL: up to the end of the template. */
+static struct tt_jnode *parse_statements(struct parser *p, const char *ends)
 {
     struct tt_jnode *first = NULL, **last = &first;
 
@@ -720,7 +710,7 @@ static struct tt_jnode *parse_statements(struct parser *p, const char *const *en
         p->w->line = p->token->line;
         if (p->token->kind == TT_JT_END) {
             if (ends)
-                fail_token(p, ends[0]);
+                fail_token(p, tt_jcopy(p->w, ends, strcspn(ends, "|")));
             return first;
         }
         if (p->token->kind == TT_JT_DATA) {

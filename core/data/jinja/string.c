@@ -248,8 +248,8 @@ static size_t find_last(struct tt_jwork *w, struct tt_jvalue v, size_t end, stru
 
 static struct tt_jvalue split(struct tt_jwork *w, struct tt_jvalue v, const struct tt_jargs *args, bool from_right)
 {
-    struct tt_jvalue none = {.kind = TT_J_NONE}, by = tt_jarg(w, args, 0, "sep", none);
-    struct tt_jvalue cuts = tt_jarg(w, args, 1, "maxsplit", tt_jint(-1)), list, reversed;
+    struct tt_jvalue by = tt_jarg(w, args, 0, "sep", tt_jnone);
+    struct tt_jvalue cuts = tt_jarg(w, args, 1, "maxsplit", tt_jint(-1)), list;
     int64_t most = cuts.kind == TT_J_INT ? cuts.integer : -1;
     size_t done = 0, found, end = v.size;
 
@@ -270,10 +270,7 @@ static struct tt_jvalue split(struct tt_jwork *w, struct tt_jvalue v, const stru
     for (; most-- != 0 && (found = find_last(w, v, end, by)) != SIZE_MAX; end = found)
         push_part(w, list.list, v, found + by.size, end);
     push_part(w, list.list, v, 0, end);
-    reversed = tt_jlist_new(w, TT_J_LIST);
-    for (size_t i = list.list->n; i-- > 0;)
-        tt_jlist_add(w, reversed.list, list.list->item[i]);
-    return reversed;
+    return tt_jslice(w, list, tt_jnone, tt_jnone, tt_jint(-1));
 }
 
 /* The length of the line end at p (as str.splitlines has it), or 0. */
@@ -392,8 +389,8 @@ static struct tt_jvalue remove_edge(struct tt_jwork *w, struct tt_jvalue v, stru
 static struct tt_jvalue call_string(struct tt_jwork *w, struct tt_jvalue v, const char *name,
                                     const struct tt_jargs *args)
 {
-    struct tt_jvalue none = {.kind = TT_J_NONE}, first = tt_jarg(w, args, 0, "", none);
-    struct tt_jvalue second = tt_jarg(w, args, 1, "", none), limit = tt_jarg(w, args, 2, "count", tt_jint(-1));
+    struct tt_jvalue first = tt_jarg(w, args, 0, "", tt_jnone), second = tt_jarg(w, args, 1, "", tt_jnone);
+    struct tt_jvalue limit = tt_jarg(w, args, 2, "count", tt_jint(-1));
 #define IS(word) (strcmp(name, word) == 0)
 
     if (IS("strip") || IS("lstrip") || IS("rstrip"))
@@ -451,12 +448,12 @@ bool tt_jhas_method(struct tt_jvalue v, const char *name)
 
 static struct tt_jvalue call_dict(struct tt_jwork *w, struct tt_jvalue v, const char *name, const struct tt_jargs *args)
 {
-    struct tt_jvalue none = {.kind = TT_J_NONE}, list;
+    struct tt_jvalue list;
 
     if (strcmp(name, "get") == 0) {
-        const struct tt_jvalue *found = tt_jdict_get(w, v.dict, tt_jarg(w, args, 0, "", none));
+        const struct tt_jvalue *found = tt_jdict_get(w, v.dict, tt_jarg(w, args, 0, "", tt_jnone));
 
-        return found ? *found : tt_jarg(w, args, 1, "", none);
+        return found ? *found : tt_jarg(w, args, 1, "", tt_jnone);
     }
     list = tt_jlist_new(w, TT_J_LIST);
     list.is_lazy = list.is_view = true;

@@ -74,41 +74,34 @@ void tt_jstep(struct tt_jwork *w, size_t n)
         tt_jfail(w, TT_EUSAGE, "the template takes too many steps");
 }
 
-/* Where an array has no room left, a larger copy. */
-static void *grow(struct tt_jwork *w, void *array, size_t n, size_t *cap, size_t item)
+void tt_jdeeper(struct tt_jwork *w, int most)
+{
+    if (++w->depth > most)
+        tt_jfail(w, TT_EUSAGE, "it is nested more than %d deep", most);
+}
+
+char *tt_jcopy(struct tt_jwork *w, const char *text, size_t size)
+{
+    char *copy = tt_jalloc(w, size + 1);
+
+    memcpy(copy, text, size);
+    return copy;
+}
+
+void *tt_jgrow(struct tt_jwork *w, void *array, size_t n, size_t *cap, size_t item_size)
 {
     void *more;
 
     if (n < *cap)
         return array;
     *cap = *cap ? 2 * *cap : 8;
-    more = tt_jalloc(w, *cap * item);
+    more = tt_jalloc(w, *cap * item_size);
     if (n)
-        memcpy(more, array, n * item);
+        memcpy(more, array, n * item_size);
     return more;
 }
 
 /* --- making values --- */
-
-struct tt_jvalue tt_jundefined(const char *name)
-{
-    return (struct tt_jvalue){.kind = TT_J_UNDEFINED, .text = name};
-}
-
-struct tt_jvalue tt_jbool(bool value)
-{
-    return (struct tt_jvalue){.kind = TT_J_BOOL, .integer = value};
-}
-
-struct tt_jvalue tt_jint(int64_t value)
-{
-    return (struct tt_jvalue){.kind = TT_J_INT, .integer = value};
-}
-
-struct tt_jvalue tt_jstring(const char *text, size_t size)
-{
-    return (struct tt_jvalue){.kind = TT_J_STRING, .text = text, .size = size};
-}
 
 struct tt_jvalue tt_jlist_new(struct tt_jwork *w, enum tt_jkind kind)
 {
@@ -117,8 +110,14 @@ struct tt_jvalue tt_jlist_new(struct tt_jwork *w, enum tt_jkind kind)
 
 void tt_jlist_add(struct tt_jwork *w, struct tt_jlist *list, struct tt_jvalue value)
 {
-    list->item = grow(w, list->item, list->n, &list->cap, sizeof *list->item);
+    list->item = tt_jgrow(w, list->item, list->n, &list->cap, sizeof *list->item);
     list->item[list->n++] = value;
+}
+
+void tt_jlist_extend(struct tt_jwork *w, struct tt_jlist *list, const struct tt_jlist *more)
+{
+    for (size_t i = 0; i < more->n; i++)
+        tt_jlist_add(w, list, more->item[i]);
 }
 
 struct tt_jvalue tt_jdict_new(struct tt_jwork *w, enum tt_jkind kind)
@@ -138,63 +137,50 @@ struct tt_jvalue *tt_jdict_get(struct tt_jwork *w, const struct tt_jdict *dict, 
     return NULL;
 }
 
+static void add_pair(struct tt_jwork *w, struct tt_jdict *dict, struct tt_jvalue key, struct tt_jvalue value)
+{
+    dict->pair = tt_jgrow(w, dict->pair, dict->n, &dict->cap, sizeof *dict->pair);
+    dict->pair[dict->n++] = (struct tt_jpair){key, value};
+}
+
 void tt_jdict_set(struct tt_jwork *w, struct tt_jdict *dict, struct tt_jvalue key, struct tt_jvalue value)
 {
     struct tt_jvalue *found = tt_jdict_get(w, dict, key);
 
-    if (found) {
+    if (found)
         *found = value;
-        return;
-    }
-    dict->pair = grow(w, dict->pair, dict->n, &dict->cap, sizeof *dict->pair);
-    dict->pair[dict->n++] = (struct tt_jpair){key, value};
-}
-
-static struct tt_jvalue list_from_json(struct tt_jwork *w, const json_t *json)
-{
-    struct tt_jvalue list = tt_jlist_new(w, TT_J_LIST);
-
-    for (size_t i = 0; i < json_array_size(json); i++)
-        tt_jlist_add(w, list.list, tt_jfrom_json(w, json_array_get(json, i)));
-    return list;
-}
-
-static struct tt_jvalue dict_from_json(struct tt_jwork *w, const json_t *json)
-{
-    struct tt_jvalue dict = tt_jdict_new(w, TT_J_DICT);
-    const char *key;
-    json_t *member;
-    size_t size;
-
-    json_object_keylen_foreach((json_t *)(uintptr_t)json, key, size, member)
-    {
-        struct tt_jvalue value = tt_jfrom_json(w, member);
-
-        dict.dict->pair = grow(w, dict.dict->pair, dict.dict->n, &dict.dict->cap, sizeof *dict.dict->pair);
-        dict.dict->pair[dict.dict->n++] = (struct tt_jpair){tt_jstring(key, size), value};
-    }
-    return dict;
+    else
+        add_pair(w, dict, key, value);
 }
 
 struct tt_jvalue tt_jfrom_json(struct tt_jwork *w, const json_t *json)
 {
-    struct tt_jvalue v = {.kind = TT_J_NONE};
+    struct tt_jvalue v = tt_jnone;
+    const char *key;
+    json_t *member;
+    size_t size;
 
-    if (++w->depth > DEEPEST_VALUE)
-        tt_jfail(w, TT_EUSAGE, "the data is nested more than %d deep", DEEPEST_VALUE);
+    tt_jdeeper(w, DEEPEST_VALUE);
     tt_jstep(w, 1);
-    if (json_is_object(json))
-        v = dict_from_json(w, json);
-    else if (json_is_array(json))
-        v = list_from_json(w, json);
-    else if (json_is_string(json))
+    if (json_is_object(json)) {
+        v = tt_jdict_new(w, TT_J_DICT);
+        json_object_keylen_foreach((json_t *)(uintptr_t)json, key, size, member)
+        {
+            add_pair(w, v.dict, tt_jstring(key, size), tt_jfrom_json(w, member));
+        }
+    } else if (json_is_array(json)) {
+        v = tt_jlist_new(w, TT_J_LIST);
+        for (size_t i = 0; i < json_array_size(json); i++)
+            tt_jlist_add(w, v.list, tt_jfrom_json(w, json_array_get(json, i)));
+    } else if (json_is_string(json)) {
         v = tt_jstring(json_string_value(json), json_string_length(json));
-    else if (json_is_integer(json))
+    } else if (json_is_integer(json)) {
         v = tt_jint((int64_t)json_integer_value(json));
-    else if (json_is_real(json))
+    } else if (json_is_real(json)) {
         v = (struct tt_jvalue){.kind = TT_J_REAL, .real = json_real_value(json)};
-    else if (json_is_boolean(json))
+    } else if (json_is_boolean(json)) {
         v = tt_jbool(json_is_true(json));
+    }
     w->depth--;
     return v;
 }
@@ -275,17 +261,11 @@ static bool equal_dicts(struct tt_jwork *w, const struct tt_jdict *a, const stru
     return a->n == b->n;
 }
 
-static void go_deeper(struct tt_jwork *w)
-{
-    if (++w->depth > 4 * TT_J_DEEPEST)
-        tt_jfail(w, TT_EUSAGE, "values are nested too deeply");
-}
-
 bool tt_jequal(struct tt_jwork *w, struct tt_jvalue a, struct tt_jvalue b)
 {
     bool same = a.kind == b.kind;
 
-    go_deeper(w);
+    tt_jdeeper(w, 4 * TT_J_DEEPEST);
     if (is_number(a) && is_number(b)) {
         same = a.kind == TT_J_REAL || b.kind == TT_J_REAL ? as_real(a) == as_real(b) : a.integer == b.integer;
     } else if (same && a.kind == TT_J_STRING) {
@@ -308,6 +288,15 @@ bool tt_jequal(struct tt_jwork *w, struct tt_jvalue a, struct tt_jvalue b)
     return same;
 }
 
+/* By bytes, which is by characters in UTF-8. */
+static int compare_strings(struct tt_jvalue a, struct tt_jvalue b)
+{
+    size_t n = a.size < b.size ? a.size : b.size;
+    int order = n ? memcmp(a.text, b.text, n) : 0;
+
+    return order ? order : (a.size > b.size) - (a.size < b.size);
+}
+
 int tt_jcompare(struct tt_jwork *w, struct tt_jvalue a, struct tt_jvalue b)
 {
     if (is_number(a) && is_number(b)) {
@@ -316,11 +305,8 @@ int tt_jcompare(struct tt_jwork *w, struct tt_jvalue a, struct tt_jvalue b)
         return (a.integer > b.integer) - (a.integer < b.integer);
     }
     if (a.kind == TT_J_STRING && b.kind == TT_J_STRING) {
-        size_t n = a.size < b.size ? a.size : b.size;
-        int order = n ? memcmp(a.text, b.text, n) : 0;
-
-        tt_jstep(w, n / 64);
-        return order ? order : (a.size > b.size) - (a.size < b.size);
+        tt_jstep(w, (a.size < b.size ? a.size : b.size) / 64);
+        return compare_strings(a, b);
     }
     tt_jfail(w, TT_EUSAGE, "%s and %s cannot be ordered", tt_jkind_name(a), tt_jkind_name(b));
 }
@@ -429,6 +415,19 @@ static void add_words(struct tt_jwork *w, struct tt_jtext *t, const char *words)
     tt_jtext_add(w, t, words, strlen(words));
 }
 
+/* Adds a short text made by printf. */
+static void __attribute__((format(printf, 3, 4)))
+add_format(struct tt_jwork *w, struct tt_jtext *t, const char *fmt, ...)
+{
+    char buf[32];
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(buf, sizeof buf, fmt, args);
+    va_end(args);
+    add_words(w, t, buf);
+}
+
 struct tt_jvalue tt_jtext_value(const struct tt_jtext *t)
 {
     return tt_jstring(t->text ? t->text : "", t->size);
@@ -456,14 +455,6 @@ static void add_real(struct tt_jwork *w, struct tt_jtext *t, double real)
     add_words(w, t, buf);
 }
 
-static void add_escaped(struct tt_jwork *w, struct tt_jtext *t, const char *form, unsigned code)
-{
-    char buf[16];
-
-    (void)snprintf(buf, sizeof buf, form, code); /* NOLINT: the forms are below */
-    add_words(w, t, buf);
-}
-
 /* A string as Python's repr writes it. */
 static void add_repr(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue v)
 {
@@ -477,7 +468,7 @@ static void add_repr(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue v)
         if (c == '\n' || c == '\r' || c == '\t') {
             add_words(w, t, c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t");
         } else if ((unsigned char)c < 0x20 || c == 0x7f) {
-            add_escaped(w, t, "\\x%02x", (unsigned char)c);
+            add_format(w, t, "\\x%02x", (unsigned char)c);
         } else {
             if (c == '\\' || c == quote)
                 add_words(w, t, "\\");
@@ -509,9 +500,7 @@ static void add_items(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue v
 
 void tt_jtext_add_value(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue v)
 {
-    char buf[32];
-
-    go_deeper(w);
+    tt_jdeeper(w, 4 * TT_J_DEEPEST);
     tt_jstep(w, 1);
     tt_jcheck_made(w, v);
     switch (v.kind) {
@@ -524,8 +513,7 @@ void tt_jtext_add_value(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue
         add_words(w, t, v.integer ? "True" : "False");
         break;
     case TT_J_INT:
-        (void)snprintf(buf, sizeof buf, "%lld", (long long)v.integer);
-        add_words(w, t, buf);
+        add_format(w, t, "%lld", (long long)v.integer);
         break;
     case TT_J_REAL:
         add_real(w, t, v.real);
@@ -571,14 +559,6 @@ struct style {
     struct tt_jvalue comma, colon;
 };
 
-static void add_unit(struct tt_jwork *w, struct tt_jtext *t, unsigned unit)
-{
-    char buf[16];
-
-    (void)snprintf(buf, sizeof buf, "\\u%04x", unit);
-    add_words(w, t, buf);
-}
-
 static void add_string(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue v, const struct style *style)
 {
     static const char from[] = "\"\\\n\r\t\f\b", to[] = "\"\\nrtfb";
@@ -593,17 +573,17 @@ static void add_string(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue 
             add_words(w, t, "\\");
             tt_jtext_add(w, t, &to[found - from], 1);
         } else if ((unsigned char)*p < 0x20) {
-            add_unit(w, t, (unsigned char)*p);
+            add_format(w, t, "\\u%04x", (unsigned char)*p);
         } else if ((unsigned char)*p < 0x7f || !style->ascii) {
             tt_jtext_add(w, t, p, 1);
         } else {
             n = (size_t)tt_utf8_decode(p, v.size - i, &code);
             n = n ? n : 1;
             if (code > 0xffff) {
-                add_unit(w, t, 0xd800 + ((code - 0x10000) >> 10));
+                add_format(w, t, "\\u%04x", 0xd800 + ((code - 0x10000) >> 10));
                 code = 0xdc00 + ((code - 0x10000) & 0x3ff);
             }
-            add_unit(w, t, code);
+            add_format(w, t, "\\u%04x", code);
         }
     }
     add_words(w, t, "\"");
@@ -620,64 +600,48 @@ static void add_line(struct tt_jwork *w, struct tt_jtext *t, const struct style 
 
 static void add_value(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue v, const struct style *style, int level);
 
-static void add_list(struct tt_jwork *w, struct tt_jtext *t, const struct tt_jlist *list, const struct style *style,
-                     int level)
-{
-    add_words(w, t, "[");
-    for (size_t i = 0; i < list->n; i++) {
-        if (i)
-            tt_jtext_add(w, t, style->comma.text, style->comma.size);
-        add_line(w, t, style, level + 1);
-        add_value(w, t, list->item[i], style, level + 1);
-    }
-    if (list->n)
-        add_line(w, t, style, level);
-    add_words(w, t, "]");
-}
-
 static int by_key(const void *a, const void *b)
 {
-    const struct tt_jpair *x = a, *y = b;
-    size_t n = x->key.size < y->key.size ? x->key.size : y->key.size;
-    int order = n ? memcmp(x->key.text, y->key.text, n) : 0;
-
-    return order ? order : (x->key.size > y->key.size) - (x->key.size < y->key.size);
+    return compare_strings(((const struct tt_jpair *)a)->key, ((const struct tt_jpair *)b)->key);
 }
 
-static const struct tt_jpair *sorted(struct tt_jwork *w, const struct tt_jdict *dict)
+/* The pairs in the order in which they are written. */
+static const struct tt_jpair *pairs_of(struct tt_jwork *w, const struct tt_jdict *dict, const struct style *style)
 {
-    struct tt_jpair *pairs = tt_jalloc(w, dict->n * sizeof *pairs);
+    struct tt_jpair *pairs = dict->pair;
 
     for (size_t i = 0; i < dict->n; i++)
-        pairs[i] = dict->pair[i];
-    if (dict->n)
+        if (pairs[i].key.kind != TT_J_STRING)
+            tt_jfail(w, TT_EUSAGE, "tojson of a mapping with %s as a key is not supported",
+                     tt_jkind_name(pairs[i].key));
+    if (style->sorts && dict->n) {
+        pairs = memcpy(tt_jalloc(w, dict->n * sizeof *pairs), pairs, dict->n * sizeof *pairs);
         qsort(pairs, dict->n, sizeof *pairs, by_key);
+    }
     return pairs;
 }
 
-static void add_dict(struct tt_jwork *w, struct tt_jtext *t, const struct tt_jdict *dict, const struct style *style,
-                     int level)
+static void add_members(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue v, const struct style *style,
+                        int level)
 {
-    const struct tt_jpair *pairs = dict->pair;
+    bool is_dict = v.kind == TT_J_DICT;
+    const struct tt_jpair *pairs = is_dict ? pairs_of(w, v.dict, style) : NULL;
+    size_t n = is_dict ? v.dict->n : v.list->n;
 
-    for (size_t i = 0; i < dict->n; i++)
-        if (dict->pair[i].key.kind != TT_J_STRING)
-            tt_jfail(w, TT_EUSAGE, "tojson of a mapping with %s as a key is not supported",
-                     tt_jkind_name(dict->pair[i].key));
-    if (style->sorts)
-        pairs = sorted(w, dict);
-    add_words(w, t, "{");
-    for (size_t i = 0; i < dict->n; i++) {
+    add_words(w, t, is_dict ? "{" : "[");
+    for (size_t i = 0; i < n; i++) {
         if (i)
             tt_jtext_add(w, t, style->comma.text, style->comma.size);
         add_line(w, t, style, level + 1);
-        add_string(w, t, pairs[i].key, style);
-        tt_jtext_add(w, t, style->colon.text, style->colon.size);
-        add_value(w, t, pairs[i].value, style, level + 1);
+        if (is_dict) {
+            add_string(w, t, pairs[i].key, style);
+            tt_jtext_add(w, t, style->colon.text, style->colon.size);
+        }
+        add_value(w, t, is_dict ? pairs[i].value : v.list->item[i], style, level + 1);
     }
-    if (dict->n)
+    if (n)
         add_line(w, t, style, level);
-    add_words(w, t, "}");
+    add_words(w, t, is_dict ? "}" : "]");
 }
 
 static void add_value(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue v, const struct style *style, int level)
@@ -702,10 +666,8 @@ static void add_value(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue v
         break;
     case TT_J_LIST:
     case TT_J_TUPLE:
-        add_list(w, t, v.list, style, level);
-        break;
     case TT_J_DICT:
-        add_dict(w, t, v.dict, style, level);
+        add_members(w, t, v, style, level);
         break;
     default:
         tt_jfail(w, TT_EUSAGE, "%s cannot be written as JSON", tt_jkind_name(v));
@@ -715,10 +677,10 @@ static void add_value(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue v
 void tt_jtext_add_json(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue v, const struct tt_jargs *args)
 {
     static const char *const names[] = {"ensure_ascii", "indent", "separators", "sort_keys", NULL};
-    struct tt_jvalue none = {.kind = TT_J_NONE}, indent = tt_jarg(w, args, 1, "indent", none);
-    struct tt_jvalue separators = tt_jarg(w, args, 2, "separators", none);
-    struct style style = {.ascii = tt_jis_true(tt_jarg(w, args, 0, "ensure_ascii", none)),
-                          .sorts = tt_jis_true(tt_jarg(w, args, 3, "sort_keys", none)),
+    struct tt_jvalue indent = tt_jarg(w, args, 1, "indent", tt_jnone);
+    struct tt_jvalue separators = tt_jarg(w, args, 2, "separators", tt_jnone);
+    struct style style = {.ascii = tt_jis_true(tt_jarg(w, args, 0, "ensure_ascii", tt_jnone)),
+                          .sorts = tt_jis_true(tt_jarg(w, args, 3, "sort_keys", tt_jnone)),
                           .indent = -1};
 
     tt_jcheck_args(w, "tojson", args, 4, names);
@@ -730,8 +692,8 @@ void tt_jtext_add_json(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue 
     style.comma = style.indent < 0 ? tt_jstring(", ", 2) : tt_jstring(",", 1);
     style.colon = tt_jstring(": ", 2);
     if (separators.kind != TT_J_NONE) {
-        if ((separators.kind != TT_J_LIST && separators.kind != TT_J_TUPLE) || separators.list->n != 2 ||
-            separators.list->item[0].kind != TT_J_STRING || separators.list->item[1].kind != TT_J_STRING)
+        if (!is_list(separators) || separators.list->n != 2 || separators.list->item[0].kind != TT_J_STRING ||
+            separators.list->item[1].kind != TT_J_STRING)
             tt_jfail(w, TT_EUSAGE, "the separators of tojson are not two strings");
         style.comma = separators.list->item[0];
         style.colon = separators.list->item[1];
