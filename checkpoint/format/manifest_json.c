@@ -143,7 +143,7 @@ static int next_member(struct tt_json_reader *json, const char *const *names, in
         if (!more)
             break;
         (void)tt_json_peek(json);
-        place = tt_json_place(json);
+        place = json->at;
         TT_TRY(tt_json_key(json, &key));
         while (which < n && !is_named(&key, names[which]))
             which++;
@@ -358,7 +358,7 @@ static int read_tensor_members(struct reading *r, const char *key, struct tensor
             TT_TRY(read_digest(&r->json, t));
         } else if (which == TENSOR_CHUNKS) {
             t->has_chunks = tt_json_peek(&r->json) == '[';
-            t->chunks = tt_json_place(&r->json);
+            t->chunks = r->json.at;
             if (t->has_chunks && t->seen == (1u << TENSOR_KEYS) - 1) {
                 TT_TRY(add_tensor(r, key, t, ret_tensor));
                 TT_TRY(read_chunks(r, *ret_tensor));
@@ -382,7 +382,7 @@ static int read_tensor(struct reading *r, const char *key)
     if (tensor)
         goto out;
     TT_TRY(add_tensor(r, key, &t, &tensor));
-    after = tt_json_place(&r->json);
+    after = r->json.at;
     tt_json_go(&r->json, t.chunks);
     TT_TRY(read_chunks(r, tensor));
     tt_json_go(&r->json, after);
@@ -566,7 +566,7 @@ static int read_member(struct reading *r, struct large *large)
     int which, rc = 0;
 
     (void)tt_json_peek(&r->json);
-    place = tt_json_place(&r->json);
+    place = r->json.at;
     TT_TRY(tt_json_key(&r->json, &span));
     which = is_named(&span, "files") ? FILES : is_named(&span, "tensors") ? TENSORS : LARGE;
     key = tt_strndup(span.text, span.size);
@@ -579,7 +579,7 @@ static int read_member(struct reading *r, struct large *large)
         (void)json_object_set_new_nocheck(r->manifest->meta, key, value);
         goto out;
     }
-    large->place[which] = tt_json_place(&r->json);
+    large->place[which] = r->json.at;
     if (which == FILES ? json_object_get(meta, "titan_ckpt") && json_object_get(meta, "step") : large->done[FILES])
         TT_TRY(read_large(r, large, which));
     else
@@ -596,7 +596,7 @@ static int read_members(struct reading *r)
     int rc = 0;
 
     if (tt_json_peek(&r->json) != '{')
-        return tt_json_fail_at(&r->json, tt_json_place(&r->json), "'{' was expected");
+        return tt_json_fail_at(&r->json, r->json.at, "'{' was expected");
     TT_TRY(tt_json_open(&r->json));
     for (;;) {
         TT_TRY(tt_json_next(&r->json, &more));

@@ -15,7 +15,7 @@
 #include "core/base/text.h"
 #include "core/base/utf8.h"
 
-enum { REPLACEMENT = 0xfffd, DEEPEST_TREE_OF_LINE = 100 };
+enum { REPLACEMENT = 0xfffd, DEEPEST_TREE_OF_LINE = 101 };
 
 void tt_json_reader_init(struct tt_json_reader *reader, const char *text, size_t size, const char *where)
 {
@@ -379,11 +379,6 @@ int tt_json_finish(struct tt_json_reader *reader)
     return reader->at == reader->end ? 0 : fail(reader, "end of file expected");
 }
 
-const char *tt_json_place(const struct tt_json_reader *reader)
-{
-    return reader->at;
-}
-
 void tt_json_go(struct tt_json_reader *reader, const char *place)
 {
     reader->at = place;
@@ -408,85 +403,61 @@ static void begin_line(struct tt_json_reader *reader, const char *line, size_t s
 }
 
 /* Passes the value that comes next. */
-static int take_value(struct tt_json_reader *reader, struct tt_json_member *ret_member)
+static int take_value(struct tt_json_reader *reader, struct tt_json_field *field)
 {
     char c = tt_json_peek(reader);
     int rc;
 
-    ret_member->kind = c == '{'               ? TT_JSON_OBJECT
-                       : c == '['             ? TT_JSON_ARRAY
-                       : c == '"'             ? TT_JSON_STRING
-                       : c == 't' || c == 'f' ? TT_JSON_BOOLEAN
-                       : c == 'n'             ? TT_JSON_NULL
-                                              : TT_JSON_NUMBER;
-    ret_member->value = reader->at;
+    field->kind = c == '{'               ? TT_JSON_OBJECT
+                  : c == '['             ? TT_JSON_ARRAY
+                  : c == '"'             ? TT_JSON_STRING
+                  : c == 't' || c == 'f' ? TT_JSON_BOOLEAN
+                  : c == 'n'             ? TT_JSON_NULL
+                                         : TT_JSON_NUMBER;
+    field->value = reader->at;
     rc = tt_json_skip(reader);
-    ret_member->value_size = (size_t)(reader->at - ret_member->value);
+    field->size = (size_t)(reader->at - field->value);
     return rc;
 }
 
-/* Calls fn for the members of the object, or the elements of the array, that comes next. */
-static int take_members(struct tt_json_reader *reader, tt_json_member_fn fn, void *arg)
+bool tt_json_fields(const char *line, size_t size, struct tt_json_field *field, int n, enum tt_json_kind *ret_kind,
+                    struct tt_json_problem *ret_problem)
 {
-    bool is_array = tt_json_peek(reader) == '[', more;
-    struct tt_text key = {0};
-    int rc = 0;
-
-    TT_TRY(tt_json_open(reader));
-    for (;;) {
-        struct tt_json_member member = {0};
-        struct tt_json_span span;
-
-        TT_TRY(tt_json_next(reader, &more));
-        if (!more)
-            break;
-        if (!is_array) {
-            TT_TRY(take_key(reader, false, &span));
-            key.size = 0;
-            tt_text_add_bytes(&key, span.text, span.size);
-            member.key = key.text;
-            member.key_size = key.size;
-        }
-        TT_TRY(take_value(reader, &member));
-        fn(arg, &member);
-    }
-out:
-    tt_text_release(&key);
-    return rc;
-}
-
-bool tt_json_members(const char *line, size_t size, tt_json_member_fn fn, void *arg, enum tt_json_kind *ret_kind,
-                     struct tt_json_problem *ret_problem)
-{
+    struct tt_json_field other = {.kind = TT_JSON_OBJECT};
     struct tt_json_reader reader;
-    struct tt_json_member value = {.kind = TT_JSON_OBJECT};
+    struct tt_json_span key;
+    bool is_object, more;
     int rc = 0;
 
     begin_line(&reader, line, size);
-    TT_TRY(tt_json_peek(&reader) == '{' ? take_members(&reader, fn, arg) : take_value(&reader, &value));
+    is_object = more = tt_json_peek(&reader) == '{';
+    TT_TRY(is_object ? tt_json_open(&reader) : take_value(&reader, &other));
+    while (more) {
+        struct tt_json_field *found = &other;
+
+        TT_TRY(tt_json_next(&reader, &more));
+        if (!more)
+            break;
+        TT_TRY(take_key(&reader, false, &key));
+        for (int i = 0; i < n; i++)
+            if (strlen(field[i].name) == key.size && memcmp(field[i].name, key.text, key.size) == 0)
+                found = &field[i];
+        TT_TRY(take_value(&reader, found));
+    }
     TT_TRY(tt_json_finish(&reader));
 out:
-    *ret_kind = value.kind;
+    *ret_kind = is_object ? TT_JSON_OBJECT : other.kind;
     *ret_problem = reader.problem;
     tt_json_reader_release(&reader);
     return rc == 0;
 }
 
-void tt_json_elements(const char *value, size_t size, tt_json_member_fn fn, void *arg)
-{
-    struct tt_json_reader reader;
-
-    begin_line(&reader, value, size);
-    (void)take_members(&reader, fn, arg); /* it was checked */
-    tt_json_reader_release(&reader);
-}
-
-json_t *tt_json_member_tree(const struct tt_json_member *member)
+json_t *tt_json_value_tree(const char *value, size_t size)
 {
     struct tt_json_reader reader;
     json_t *json = NULL;
 
-    begin_line(&reader, member->value, member->value_size);
+    begin_line(&reader, value, size);
     reader.deepest = DEEPEST_TREE_OF_LINE;
     if (tt_json_read_tree(&reader, &json) < 0)
         json = NULL;
@@ -594,7 +565,7 @@ static int read_member(struct tt_json_reader *reader, json_t *parent, json_t **r
         goto out;
     }
     (void)tt_json_peek(reader);
-    place = tt_json_place(reader);
+    place = reader->at;
     TT_TRY(take_key(reader, false, &span));
     keep_zeros(&key, span);
     if (!reader->lenient && json_object_get(parent, key.text)) {
@@ -699,19 +670,15 @@ int tt_json_dump(const json_t *json, const char *path, char **ret_text)
 char *tt_json_text(const json_t *json)
 {
     char *text = dump(json, JSON_COMPACT | JSON_ENCODE_ANY);
-    char *copy = tt_strdup(text ? text : "null");
 
-    free(text);
-    return copy;
+    return text ? text : tt_strdup("null");
 }
 
 char *tt_json_indented(const json_t *json, int indent)
 {
     char *text = dump(json, JSON_INDENT((size_t)indent) | JSON_ENCODE_ANY);
-    char *copy = tt_strdup(text ? text : "null");
 
-    free(text);
-    return copy;
+    return text ? text : tt_strdup("null");
 }
 
 static int fail_member(const json_t *object, const char *key, const char *where, const char *wanted)

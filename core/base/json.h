@@ -82,10 +82,9 @@ int tt_json_skip(struct tt_json_reader *reader) TT_MUST_CHECK;
 int tt_json_finish(struct tt_json_reader *reader) TT_MUST_CHECK;
 
 /**
- * The place of the next value. A value can be skipped, and read after its object is closed: keep the present place, go
- * to the value's, read it, and go back.
+ * Goes to a place where a value begins. A value can be skipped, and read after its object is closed: keep the present
+ * place, which is reader->at, go to the value's, read it, and go back.
  */
-const char *tt_json_place(const struct tt_json_reader *reader);
 void tt_json_go(struct tt_json_reader *reader, const char *place);
 
 /** Sets a message about `place` in the text, with its line and character, both from 1; returns TT_EDATA. */
@@ -159,33 +158,26 @@ enum tt_json_kind {
 /** "an object", "a string", ... */
 const char *tt_json_kind_name(enum tt_json_kind kind);
 
-struct tt_json_member {
-    const char *key; /* decoded, ends with a 0 that key_size does not count */
-    size_t key_size;
+/** A member of an object by its name. */
+struct tt_json_field {
+    const char *name;
+    const char *value; /* as written in the line, a string with its quotes; NULL: there is no such member */
+    size_t size;
     enum tt_json_kind kind;
-    const char *value; /* as written in the line; a string with its quotes */
-    size_t value_size;
 };
 
-/** Receives one member; its key is valid during the call, its value as long as the line. */
-typedef void (*tt_json_member_fn)(void *arg, const struct tt_json_member *member);
-
 /**
- * Checks a line of valid UTF-8 and calls fn for every member of its object, in order, including repeated keys. A line
- * with another kind of value is valid too and has no members. False with ret_problem when the line is not JSON; fn may
- * have been called for some members by then.
+ * Checks a line of valid UTF-8 and finds the n fields in its object. A line with another kind of value is valid too and
+ * has no members. False with ret_problem when the line is not JSON.
  */
-bool tt_json_members(const char *line, size_t size, tt_json_member_fn fn, void *arg, enum tt_json_kind *ret_kind,
-                     struct tt_json_problem *ret_problem);
-
-/** Calls fn for every element of a checked array value, in order; their keys are NULL. */
-void tt_json_elements(const char *value, size_t size, tt_json_member_fn fn, void *arg);
+bool tt_json_fields(const char *line, size_t size, struct tt_json_field *field, int n, enum tt_json_kind *ret_kind,
+                    struct tt_json_problem *ret_problem);
 
 /**
- * A checked value as a tree; NULL: it is nested deeper than 100, or has a number that is too large. The caller calls
+ * A checked value as a tree; NULL: it is nested deeper than 101, or has a number that is too large. The caller calls
  * json_decref.
  */
-json_t *tt_json_member_tree(const struct tt_json_member *member);
+json_t *tt_json_value_tree(const char *value, size_t size);
 
 /** Appends the text of a checked string value. */
 void tt_json_add_string(const char *value, size_t size, struct tt_text *out);

@@ -23,7 +23,6 @@ struct tt_chat {
     size_t n_answers, cap_answers;
     struct tt_text text; /* of the line */
     struct tt_passages learned;
-    int rc; /* of the messages read so far */
 };
 
 int tt_chat_new(const struct tt_tokenizer *tokenizer, const char *template_name, struct tt_chat **ret_chat)
@@ -50,7 +49,7 @@ static void clear_messages(struct tt_chat *c)
 
 static void add_message(struct tt_chat *c, json_t *message, bool is_answer)
 {
-    (void)json_array_append_new(c->messages, message);
+    (void)json_array_append(c->messages, message);
     TT_PUSH(c->is_answer, c->n_answers, c->cap_answers) = is_answer;
 }
 
@@ -136,52 +135,29 @@ out:
 
 /* --- reading a line --- */
 
-/* A member that is wanted; if a key is repeated, the last one counts, as in Python's dictionaries. */
-struct field {
-    const char *name;
-    const char *value; /* NULL: the object has no such member, or it is null */
-    size_t size;
-    enum tt_json_kind kind;
-};
-
-struct fields {
-    struct field *field;
-    int n;
-};
-
-static void take_member(void *arg, const struct tt_json_member *member)
+/* A member that is null counts as none. */
+static int read_fields(const char *line, size_t size, struct tt_json_field *field, int n)
 {
-    const struct fields *f = arg;
-
-    for (int i = 0; i < f->n; i++)
-        if (strlen(f->field[i].name) == member->key_size &&
-            memcmp(f->field[i].name, member->key, member->key_size) == 0) {
-            f->field[i].value = member->kind == TT_JSON_NULL ? NULL : member->value;
-            f->field[i].size = member->value_size;
-            f->field[i].kind = member->kind;
-        }
-}
-
-static int read_fields(const char *object, size_t size, struct field *field, int n, const char *what)
-{
-    struct fields fields = {field, n};
     struct tt_json_problem problem;
     enum tt_json_kind kind;
 
-    if (!tt_json_members(object, size, take_member, &fields, &kind, &problem))
+    if (!tt_json_fields(line, size, field, n, &kind, &problem))
         return tt_fail(TT_EDATA, "column %zu: invalid JSON: %s", problem.column, problem.what);
     if (kind != TT_JSON_OBJECT)
-        return tt_fail(TT_EDATA, "%s is %s, wanted an object", what, tt_json_kind_name(kind));
+        return tt_fail(TT_EDATA, "the line is %s, wanted an object", tt_json_kind_name(kind));
+    for (int i = 0; i < n; i++)
+        if (field[i].kind == TT_JSON_NULL)
+            field[i].value = NULL;
     return 0;
 }
 
 /* Appends the text of a member. */
-static int add_text(const struct field *f, const char *where, struct tt_text *text)
+static int add_text(const struct tt_json_field *f, struct tt_text *text)
 {
     if (!f->value)
-        return tt_fail(TT_EDATA, "%s has no '%s'", where, f->name);
+        return tt_fail(TT_EDATA, "the line has no '%s'", f->name);
     if (f->kind != TT_JSON_STRING)
-        return tt_fail(TT_EDATA, "'%s' of %s is %s, wanted a string", f->name, where, tt_json_kind_name(f->kind));
+        return tt_fail(TT_EDATA, "'%s' of the line is %s, wanted a string", f->name, tt_json_kind_name(f->kind));
     tt_text_add_bytes(text, "", 0);
     tt_json_add_string(f->value, f->size, text);
     return 0;
@@ -212,11 +188,8 @@ static int check_text(const json_t *message, const char *name, bool may_lack, co
 
 static int check_role(const char *role, const char *where)
 {
-    static const char *const roles[] = {"system", "user", "assistant"};
-
-    for (int i = 0; i < 3; i++)
-        if (strcmp(role, roles[i]) == 0)
-            return 0;
+    if (strcmp(role, "system") == 0 || strcmp(role, "user") == 0 || strcmp(role, "assistant") == 0)
+        return 0;
     return tt_fail(TT_EDATA,
                    "%s has the role '%.40s'\nhelp: roles are system, user and assistant; calls of tools are "
                    "not supported",
@@ -224,7 +197,7 @@ static int check_role(const char *role, const char *where)
 }
 
 /* Data sets whose messages all have the same members have a list without elements where there is nothing. */
-static bool has_elements(const struct field *f)
+static bool has_elements(const struct tt_json_field *f)
 {
     return f->value && !(f->kind == TT_JSON_ARRAY && f->size == 2);
 }
@@ -262,87 +235,77 @@ static void complete_message(json_t *message)
     (void)json_object_set(message, "reasoning_content", reasoning);
 }
 
-static int read_message(const json_t *message, const char *where, bool *ret_answer)
+/* Adds a message, the n-th. */
+static int read_message(struct tt_chat *c, json_t *message, size_t n)
 {
+    const json_t *calls;
     const char *role;
+    bool is_answer = false;
+    char where[40];
     int rc = 0;
 
+    (void)snprintf(where, sizeof where, "message %zu", n);
+    if (!json_is_object(message))
+        return tt_fail(TT_EDATA, "%s is %s, wanted an object", where, kind_of(message));
+    complete_message(message);
     TT_TRY(check_text(message, "role", false, where));
     role = json_string_value(json_object_get(message, "role"));
     TT_TRY(check_role(role, where));
-    TT_TRY(read_weight(json_object_get(message, "weight"), where, ret_answer));
-    *ret_answer = *ret_answer && strcmp(role, "assistant") == 0;
-    if (json_object_get(message, "tool_calls") && json_array_size(json_object_get(message, "tool_calls")) +
-                                                      !json_is_array(json_object_get(message, "tool_calls")))
+    TT_TRY(read_weight(json_object_get(message, "weight"), where, &is_answer));
+    calls = json_object_get(message, "tool_calls");
+    if (calls && (!json_is_array(calls) || json_array_size(calls)))
         return tt_fail(TT_EDATA, "%s calls tools, which is not supported", where);
     TT_TRY(check_text(message, "content", false, where));
     TT_TRY(check_text(message, "reasoning_content", true, where));
+    add_message(c, message, is_answer && strcmp(role, "assistant") == 0);
+    (void)json_object_del(message, "weight"); /* it is not part of the conversation */
 out:
     return rc;
 }
 
-static void take_message(void *arg, const struct tt_json_member *element)
+static int read_messages(struct tt_chat *c, const struct tt_json_field *f)
 {
-    struct tt_chat *c = arg;
-    json_t *message = NULL;
-    bool is_answer = false;
-    char where[40];
-
-    if (c->rc < 0)
-        return;
-    (void)snprintf(where, sizeof where, "message %zu", json_array_size(c->messages) + 1);
-    if (element->kind != TT_JSON_OBJECT) {
-        c->rc = tt_fail(TT_EDATA, "%s is %s, wanted an object", where, tt_json_kind_name(element->kind));
-        return;
-    }
-    message = tt_json_member_tree(element);
-    if (!message) {
-        c->rc = tt_fail(TT_EDATA, "%s is nested too deeply, or has a number that is too large", where);
-        return;
-    }
-    complete_message(message);
-    c->rc = read_message(message, where, &is_answer);
-    (void)json_object_del(message, "weight"); /* it is not part of the conversation */
-    add_message(c, message, is_answer);
-}
-
-static int read_messages(struct tt_chat *c, const struct field *f)
-{
+    json_t *list = NULL, *message;
     bool answers = false;
+    size_t i;
+    int rc = 0;
 
     clear_messages(c);
     if (f->kind != TT_JSON_ARRAY)
         return tt_fail(TT_EDATA, "'messages' is %s, wanted a list of objects with role and content",
                        tt_json_kind_name(f->kind));
-    c->rc = 0;
-    tt_json_elements(f->value, f->size, take_message, c);
-    for (size_t i = 0; i < c->n_answers && c->rc == 0; i++)
+    if (!(list = tt_json_value_tree(f->value, f->size)))
+        return tt_fail(TT_EDATA, "'messages' is nested too deeply, or has a number that is too large");
+    json_array_foreach(list, i, message)
+    {
+        TT_TRY(read_message(c, message, i + 1));
         answers = answers || c->is_answer[i];
-    if (c->rc < 0)
-        return c->rc;
-    if (!c->n_answers)
-        return tt_fail(TT_EDATA, "'messages' is empty");
-    if (!answers)
-        return tt_fail(TT_EDATA,
-                       "no message has the role assistant and a weight other than 0, so there is nothing to learn");
-    return 0;
+    }
+    if (!i)
+        rc = tt_fail(TT_EDATA, "'messages' is empty");
+    else if (!answers)
+        rc = tt_fail(TT_EDATA,
+                     "no message has the role assistant and a weight other than 0, so there is nothing to learn");
+out:
+    json_decref(list);
+    return rc;
 }
 
 /* Makes the text of a prompt and its answer. */
-static int read_pair(struct tt_chat *c, const struct field *prompt, const struct field *input,
-                     const struct field *answer)
+static int read_pair(struct tt_chat *c, const struct tt_json_field *prompt, const struct tt_json_field *input,
+                     const struct tt_json_field *answer)
 {
     size_t begin;
     int rc = 0;
 
     clear_text(c);
-    TT_TRY(add_text(prompt, "the line", &c->text));
+    TT_TRY(add_text(prompt, &c->text));
     if (input && input->value && !(input->kind == TT_JSON_STRING && input->size == 2)) { /* it is not "" */
         tt_text_add(&c->text, "\n\n");
-        TT_TRY(add_text(input, "the line", &c->text));
+        TT_TRY(add_text(input, &c->text));
     }
     begin = c->text.size;
-    TT_TRY(add_text(answer, "the line", &c->text));
+    TT_TRY(add_text(answer, &c->text));
     if (begin == c->text.size)
         return tt_fail(TT_EDATA, "'%s' is empty, so there is nothing to learn", answer->name);
     tt_passages_add(&c->learned, begin, c->text.size);
@@ -353,13 +316,13 @@ out:
 int tt_chat_read(struct tt_chat *chat, const char *line, size_t size, struct tt_chat_ids *ret_ids)
 {
     enum { MESSAGES, TOOLS, PROMPT, COMPLETION, RESPONSE, INSTRUCTION, INPUT, OUTPUT, SHARED, N_FIELDS };
-    struct field f[N_FIELDS] = {{.name = "messages"},   {.name = "tools"},    {.name = "prompt"},
-                                {.name = "completion"}, {.name = "response"}, {.name = "instruction"},
-                                {.name = "input"},      {.name = "output"},   {.name = "conversations"}};
+    struct tt_json_field f[N_FIELDS] = {{.name = "messages"},   {.name = "tools"},    {.name = "prompt"},
+                                        {.name = "completion"}, {.name = "response"}, {.name = "instruction"},
+                                        {.name = "input"},      {.name = "output"},   {.name = "conversations"}};
     int rc = 0;
 
     ret_ids->ids.n = ret_ids->counts.n = 0;
-    TT_TRY(read_fields(line, size, f, N_FIELDS, "the line"));
+    TT_TRY(read_fields(line, size, f, N_FIELDS));
     if (f[MESSAGES].value && has_elements(&f[TOOLS]))
         return tt_fail(TT_EDATA, "the line has 'tools', which are not supported");
     if (f[MESSAGES].value) {
@@ -407,6 +370,6 @@ int tt_chat_ask(struct tt_chat *chat, const json_t *messages, struct tt_chat_ids
 {
     clear_messages(chat);
     for (size_t i = 0; i < json_array_size(messages); i++)
-        add_message(chat, json_incref(json_array_get(messages, i)), false);
+        add_message(chat, json_array_get(messages, i), false);
     return write_conversation(chat, true, ret_ids);
 }

@@ -124,37 +124,34 @@ static void list_rows(struct tt_text *names)
 /* Fails because there is no template. */
 static int fail_unknown(const struct tt_tokenizer *tokenizer, const char *name)
 {
+    enum tt_key key = TT_KEY(training.chat_template);
     struct tt_text names = {0};
-    int rc;
 
     list_rows(&names);
     if (strcmp(name, "auto") != 0)
-        rc = tt_fail_key(TT_EUSAGE, TT_KEY(training.chat_template), "chat template '%s' is not one of auto, %s", name,
-                         names.text);
+        (void)tt_fail_key(TT_EUSAGE, key, "chat template '%s' is not one of auto, %s", name, names.text);
     else
-        rc =
-            tt_fail_key(TT_EUSAGE, TT_KEY(training.chat_template), "%s has no chat template\nhelp: set %s to one of %s",
-                        tt_tokenizer_info(tokenizer)->where, TT_KEY_NAME(training.chat_template), names.text);
+        (void)tt_fail_key(TT_EUSAGE, key, "%s has no chat template\nhelp: set %s to one of %s",
+                          tt_tokenizer_info(tokenizer)->where, tt_key_name(key), names.text);
     tt_text_release(&names);
-    return rc;
+    return TT_EUSAGE;
 }
 
 /* Turns begin and end with tokens, not with text that looks like them. */
 static int check_tokens(const struct row *row, const struct tt_tokenizer *tokenizer)
 {
-    const char *const tokens[] = {row->begin, row->end};
+    const char *const tokens[] = {row->begin, row->end}, *where = tt_tokenizer_info(tokenizer)->where;
 
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
         if (tt_tokenizer_added_at(tokenizer, tokens[i], strlen(tokens[i])) != strlen(tokens[i]))
             return tt_fail_key(TT_EUSAGE, TT_KEY(training.chat_template),
                                "chat template %s needs the token %s, which is not an added token of %s\n"
                                "help: use a tokenizer that has it, or another template",
-                               row->name, tokens[i], tt_tokenizer_info(tokenizer)->where);
-    }
+                               row->name, tokens[i], where);
     if (row->bos && tt_tokenizer_info(tokenizer)->bos < 0)
         return tt_fail_key(TT_EUSAGE, TT_KEY(training.chat_template),
                            "chat template %s needs a token that begins a document, and %s names none", row->name,
-                           tt_tokenizer_info(tokenizer)->where);
+                           where);
     return 0;
 }
 
@@ -194,7 +191,7 @@ static json_t *make_context(const struct tt_tokenizer *tokenizer)
 
 /* --- writing --- */
 
-/* Appends the text of the first n messages. */
+/* Appends the text of the first n messages. generated: see tt_jinja_render. */
 static int render(const struct tt_chat_template *chat, const json_t *messages, size_t n, bool asks,
                   struct tt_text *text, struct tt_passages *generated)
 {
@@ -218,11 +215,7 @@ static int as_data_error(int rc)
 
 int tt_chat_template_ask(const struct tt_chat_template *chat, const json_t *messages, struct tt_text *text)
 {
-    struct tt_passages unused = {0};
-    int rc = render(chat, messages, json_array_size(messages), true, text, &unused);
-
-    tt_passages_release(&unused);
-    return as_data_error(rc);
+    return as_data_error(render(chat, messages, json_array_size(messages), true, text, NULL));
 }
 
 /* --- finding what is learned --- */
@@ -262,14 +255,12 @@ static int render_instead(const struct tt_chat_template *chat, const json_t *mes
                           struct tt_text *text)
 {
     json_t *list = json_copy((json_t *)(uintptr_t)messages), *message = json_copy(json_array_get(messages, i));
-    struct tt_passages unused = {0};
     int rc;
 
     (void)json_object_set_new(message, "content", json_string(content));
     (void)json_array_set_new(list, i, message);
-    rc = render(chat, list, json_array_size(list), false, text, &unused);
+    rc = render(chat, list, json_array_size(list), false, text, NULL);
     json_decref(list);
-    tt_passages_release(&unused);
     return rc;
 }
 
@@ -338,14 +329,12 @@ static int find_begin(const struct tt_chat_template *chat, const json_t *message
                       size_t content, size_t *ret_begin)
 {
     struct tt_text before = {0};
-    struct tt_passages unused = {0};
     struct place last = {0};
-    size_t opening = strlen(chat->opening), same = 0, begin = NOWHERE;
     const char *thoughts = strstr(chat->opening, "<think>");
-    bool is_written = i > 0 && render(chat, messages, i, true, &before, &unused) == 0;
+    bool is_written = i > 0 && render(chat, messages, i, true, &before, NULL) == 0;
+    size_t opening = strlen(chat->opening), same = is_written ? same_at_begin(&before, text) : 0, begin = NOWHERE;
     int rc = 0;
 
-    same = is_written ? same_at_begin(&before, text) : 0;
     if (is_written && same == before.size)
         begin = same < content ? same : content;
     if (begin == NOWHERE && i > 0)
@@ -364,7 +353,6 @@ static int find_begin(const struct tt_chat_template *chat, const json_t *message
     *ret_begin = begin;
 out:
     tt_text_release(&before);
-    tt_passages_release(&unused);
     return rc;
 }
 
@@ -389,19 +377,6 @@ static size_t find_end(const struct tt_chat_template *chat, const struct tt_text
         n = token_after(chat, text->text + at, text->size - at, false);
     }
     return at;
-}
-
-static int find_answer(const struct tt_chat_template *chat, const json_t *messages, size_t i,
-                       const struct tt_text *text, struct place *ret_place)
-{
-    struct place content = {0};
-    int rc = 0;
-
-    TT_TRY(find_content(chat, messages, i, text, &content));
-    TT_TRY(find_begin(chat, messages, i, text, content.begin, &ret_place->begin));
-    ret_place->end = find_end(chat, text, content.end);
-out:
-    return rc;
 }
 
 /* Takes what the template marked, except in answers that are not learned. */
@@ -432,22 +407,23 @@ static int write_and_find(const struct tt_chat_template *chat, const json_t *mes
                           struct tt_text *text, struct tt_passages *learned)
 {
     struct tt_passages generated = {0};
-    size_t done = 0;
+    size_t done = 0, begin = 0;
     int rc = 0;
 
     TT_TRY(render(chat, messages, json_array_size(messages), false, text, &generated));
     if (tt_jinja_generates(chat->jinja))
         TT_TRY(take_generated(chat, messages, is_answer, text, &generated, learned));
     for (size_t i = 0; i < json_array_size(messages) && !tt_jinja_generates(chat->jinja); i++) {
-        struct place place = {0};
+        struct place content = {0};
 
         if (!is_answer[i])
             continue;
-        TT_TRY(find_answer(chat, messages, i, text, &place));
-        if (place.begin < done)
+        TT_TRY(find_content(chat, messages, i, text, &content));
+        TT_TRY(find_begin(chat, messages, i, text, content.begin, &begin));
+        if (begin < done)
             TT_TRY(tt_fail(TT_EDATA, "%s writes message %zu into the turn before it", chat->where, i + 1));
-        tt_passages_add(learned, place.begin, place.end);
-        done = place.end;
+        done = find_end(chat, text, content.end);
+        tt_passages_add(learned, begin, done);
     }
     if (!learned->n)
         rc = tt_fail(TT_EDATA, "%s writes nothing that is learned", chat->where);
@@ -489,10 +465,7 @@ static int compare_on(const struct tt_chat_template *a, const struct tt_chat_tem
     int rc = 0;
 
     for (int i = 0; i < 2 && rc == 0; i++) {
-        struct tt_passages unused = {0};
-
-        rc = render(both[i], messages, json_array_size(messages), asks, &text[i], &unused);
-        tt_passages_release(&unused);
+        rc = render(both[i], messages, json_array_size(messages), asks, &text[i], NULL);
         refused[i] = rc == TT_EDATA || rc == TT_EUSAGE;
         rc = refused[i] ? 0 : rc;
     }
@@ -529,52 +502,50 @@ int tt_chat_template_compare(const struct tt_chat_template *a, const struct tt_c
 
 /* --- trying a template --- */
 
-static json_t *make_probe(int n)
+/* A conversation of n messages. */
+static json_t *make_probe(size_t n)
 {
-    return n == 1   ? json_pack("[{s:s, s:s}]", "role", "user", "content", "Why?")
-           : n == 2 ? json_pack("[{s:s, s:s}, {s:s, s:s}]", "role", "user", "content", "Why?", "role", "assistant",
-                                "content", "So.")
-                    : json_pack("[{s:s, s:s}, {s:s, s:s}, {s:s, s:s}]", "role", "user", "content", "Why?", "role",
-                                "assistant", "content", "So.", "role", "user", "content", "How?");
+    json_t *probe = json_pack("[{s:s, s:s}, {s:s, s:s}, {s:s, s:s}]", "role", "user", "content", "Why?", "role",
+                              "assistant", "content", "So.", "role", "user", "content", "How?");
+
+    while (json_array_size(probe) > n)
+        (void)json_array_remove(probe, n);
+    return probe;
 }
 
 /* What the template puts at the end to ask for an answer. */
 static int try_opening(struct tt_chat_template *chat)
 {
     struct tt_text asked = {0}, plain = {0};
-    struct tt_passages unused = {0};
     json_t *probe = make_probe(1);
     size_t same;
     int rc = 0;
 
-    TT_TRY(render(chat, probe, 1, false, &plain, &unused));
-    TT_TRY(render(chat, probe, 1, true, &asked, &unused));
+    TT_TRY(render(chat, probe, 1, false, &plain, NULL));
+    TT_TRY(render(chat, probe, 1, true, &asked, NULL));
     same = same_at_begin(&plain, &asked);
     chat->opening = tt_strndup(asked.size ? asked.text + same : "", asked.size - same);
 out:
     json_decref(probe);
     tt_text_release(&asked);
     tt_text_release(&plain);
-    tt_passages_release(&unused);
     return rc;
 }
 
 /* Sets ret_rest to what follows the answer in a probe of n messages. */
-static int try_end(const struct tt_chat_template *chat, int n, struct tt_text *ret_rest)
+static int try_end(const struct tt_chat_template *chat, size_t n, struct tt_text *ret_rest)
 {
     struct tt_text text = {0};
-    struct tt_passages unused = {0};
     json_t *probe = make_probe(n);
     struct place content = {0};
     int rc = 0;
 
-    TT_TRY(render(chat, probe, (size_t)n, false, &text, &unused));
+    TT_TRY(render(chat, probe, n, false, &text, NULL));
     TT_TRY(find_content(chat, probe, 1, &text, &content));
     tt_text_add_bytes(ret_rest, text.text + content.end, text.size - content.end);
 out:
     json_decref(probe);
     tt_text_release(&text);
-    tt_passages_release(&unused);
     return rc;
 }
 
@@ -633,16 +604,6 @@ out:
     return rc;
 }
 
-static int try_template(struct tt_chat_template *chat)
-{
-    int rc = 0;
-
-    TT_TRY(try_opening(chat));
-    TT_TRY(try_closing(chat));
-out:
-    return rc;
-}
-
 /* What is wrong with a template is wrong with what the key chooses. */
 static int as_key_error(int rc)
 {
@@ -678,7 +639,8 @@ int tt_chat_template_new(const char *name, const struct tt_tokenizer *tokenizer,
     chat->where = tt_format("the chat template %s%s", row ? "" : "of ",
                             row ? row->name : tt_tokenizer_info(tokenizer)->chat_where);
     TT_TRY(as_key_error(tt_jinja_new(text, strlen(text), chat->where, &chat->jinja)));
-    TT_TRY(as_key_error(try_template(chat)));
+    TT_TRY(as_key_error(try_opening(chat)));
+    TT_TRY(as_key_error(try_closing(chat)));
     *ret_template = chat;
     chat = NULL;
 out:

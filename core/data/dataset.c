@@ -56,13 +56,13 @@ static int fail_unknown(const char *name)
 {
     const char *names[N_KINDS], *near;
     struct tt_text list = {0};
-    int n = 0, rc;
+    int rc;
 
     for (int i = 0; i < N_KINDS; i++) {
-        tt_text_add(&list, "%s%s", n ? ", " : "", kinds[i].name);
-        names[n++] = kinds[i].name;
+        tt_text_add(&list, "%s%s", i ? ", " : "", kinds[i].name);
+        names[i] = kinds[i].name;
     }
-    near = tt_text_meant(name, names, n);
+    near = tt_text_meant(name, names, N_KINDS);
     rc = tt_fail(TT_EUSAGE, "dataset '%s' is not one of %s%s%s%s", name, list.text,
                  near ? "\nhelp: did you mean '" : "", near ? near : "", near ? "'?" : "");
     tt_text_release(&list);
@@ -82,32 +82,31 @@ int tt_dataset_find(const char *name, const struct tt_dataset_kind **ret_kind)
 
 static int check_spec(const struct tt_dataset_spec *spec, const struct tt_dataset_kind **ret_kind)
 {
+    const struct tt_tokenizer_info *tokenizer;
     const struct tt_dataset_kind *kind = NULL;
     char has[32], rows[32];
-    int64_t vocab_size;
     int rc = tt_dataset_find(spec->name, &kind);
 
     if (rc < 0)
         return rc;
     *ret_kind = kind;
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): tt_fail's codes are negative
-    if (kind->needs_path && (!spec->path || !*spec->path)) {
+    if (kind->needs_path && (!spec->path || !*spec->path))
         return tt_fail(TT_EUSAGE, "dataset '%s' needs a path\nhelp: set %s (or %s) to the file or folder", spec->name,
                        TT_KEY_NAME(training.dataset_path), TT_KEY_NAME(validation.dataset_path));
-    }
     if (!kind->is_text)
         return 0;
     if (!spec->tokenizer)
         return tt_fail(TT_EUSAGE, "dataset '%s' is text and needs a tokenizer", spec->name);
-    vocab_size = tt_tokenizer_info(spec->tokenizer)->vocab_size;
-    if (spec->vocab_size && vocab_size > spec->vocab_size) {
+    tokenizer = tt_tokenizer_info(spec->tokenizer);
+    if (spec->vocab_size && tokenizer->vocab_size > spec->vocab_size)
         return tt_fail_key(TT_EUSAGE, TT_KEY(model.vocab_size),
                            "the tokenizer has %s tokens (%s), %s is %s\nhelp: set %s to at least %lld, or %s to the "
                            "tokenizer of the model",
-                           tt_text_count(has, sizeof has, vocab_size), tt_tokenizer_info(spec->tokenizer)->where,
+                           tt_text_count(has, sizeof has, tokenizer->vocab_size), tokenizer->where,
                            TT_KEY_NAME(model.vocab_size), tt_text_count(rows, sizeof rows, spec->vocab_size),
-                           TT_KEY_NAME(model.vocab_size), (long long)vocab_size, TT_KEY_NAME(model.hf_assets_path));
-    }
+                           TT_KEY_NAME(model.vocab_size), (long long)tokenizer->vocab_size,
+                           TT_KEY_NAME(model.hf_assets_path));
     return 0;
 }
 
@@ -169,26 +168,26 @@ static int pack_source(const struct tt_source *source, uint64_t source_hash, con
                        const char *path, struct tt_token_info *ret_info)
 {
     const struct tt_tokenizer *t = spec->tokenizer;
-    struct tt_token_info about = {.tokenizer_hash = tt_tokenizer_info(t)->hash,
+    const struct tt_tokenizer_info *info = tt_tokenizer_info(t);
+    struct tt_token_info about = {.tokenizer_hash = info->hash,
                                   .unicode = TT_UNICODE_VERSION,
                                   .source_hash = source_hash,
-                                  .bos = tt_tokenizer_info(t)->bos,
-                                  .eos = tt_tokenizer_info(t)->eos};
+                                  .bos = info->bos,
+                                  .eos = info->eos};
     struct packing p = {0};
     bool is_chat = source->kind == TT_SOURCE_LINES;
     char *what = tt_format("tokenizing %s", spec->name);
     int rc = 0;
 
     TT_TRY(is_chat ? tt_chat_new(t, template_of(spec), &p.chat) : tt_encoder_new(t, &p.encoder));
-    TT_TRY(tt_token_writer_new(path, tt_tokenizer_info(t)->vocab_size, &p.writer));
+    TT_TRY(tt_token_writer_new(path, info->vocab_size, &p.writer));
     TT_TRY(tt_source_each(source, what, is_chat ? pack_conversation : pack_document, &p));
     TT_TRY(tt_token_writer_finish(p.writer, &about, ret_info));
-    if (!is_chat && about.bos < 0 && about.eos < 0 && ret_info->n_documents > 1) {
+    if (!is_chat && about.bos < 0 && about.eos < 0 && ret_info->n_documents > 1)
         tt_warn(
             "%s names no token that begins or ends a document, so the %lld documents of %s follow each other without "
             "a separator\nhelp: a tokenizer_config.json beside it says which: {\"eos_token\": \"...\"}",
-            tt_tokenizer_info(t)->where, (long long)ret_info->n_documents, spec->name);
-    }
+            info->where, (long long)ret_info->n_documents, spec->name);
 out:
     tt_token_writer_free(p.writer);
     tt_encoder_free(p.encoder);
@@ -207,10 +206,9 @@ int tt_dataset_pack(const struct tt_dataset_spec *spec, const char *path, struct
     int rc = 0;
 
     TT_TRY(check_spec(spec, &kind));
-    if (!kind->is_text) {
+    if (!kind->is_text)
         return tt_fail(TT_EUSAGE, "dataset '%s' is already packed\nhelp: train on it with %s=%s", spec->name,
                        TT_KEY_NAME(training.dataset), spec->name);
-    }
     TT_TRY(open_source(kind, spec, &source));
     TT_TRY(tt_source_hash(&source, &hash));
     TT_TRY(pack_source(&source, hash, spec, path, ret_info));
@@ -243,15 +241,15 @@ out:
  * tokenizer_config.json names. */
 static uint64_t hash_reading(const struct tt_source *source, const struct tt_dataset_spec *spec)
 {
-    const char *template = tt_tokenizer_info(spec->tokenizer)->chat_template, *name = template_of(spec);
     const struct tt_tokenizer_info *files = tt_tokenizer_info(spec->tokenizer);
+    const char *template = files->chat_template, *name = template_of(spec);
     uint64_t hash = (uint64_t)source->kind;
 
-    if (source->kind == TT_SOURCE_LINES && files->config)
-        hash = tt_hash64(files->config, files->config_size, hash);
-    if (source->kind == TT_SOURCE_LINES)
-        hash =
-            tt_hash64(name, strlen(name), template ? tt_hash64(template, strlen(template), hash) : hash) + CHAT_FORMAT;
+    if (source->kind == TT_SOURCE_LINES) {
+        hash = files->config ? tt_hash64(files->config, files->config_size, hash) : hash;
+        hash = template ? tt_hash64(template, strlen(template), hash) : hash;
+        hash = tt_hash64(name, strlen(name), hash) + CHAT_FORMAT;
+    }
     return tt_hash64(source->text_field, strlen(source->text_field), hash);
 }
 
@@ -398,25 +396,17 @@ static int fail_changed(const struct tt_dataset *d, const char *how)
                             d->ref.path, how));
 }
 
-static int check_size(const struct tt_dataset *d, const struct stat *st)
-{
-    char *how;
-    int rc = 0;
-
-    if ((int64_t)st->st_size == d->ref.info.file_size)
-        return 0;
-    how = tt_format("it has %lld bytes here, %lld were prepared", (long long)st->st_size,
-                    (long long)d->ref.info.file_size);
-    rc = fail_changed(d, how);
-    tt_free(how);
-    return rc;
-}
-
 static int look(const struct tt_dataset *d, struct stat *ret_st)
 {
+    char how[96];
+
     if (fstat(d->fd, ret_st) < 0)
         return say_host(tt_fail(TT_EIO, "cannot stat '%s': %s", d->ref.path, strerror(errno)));
-    return check_size(d, ret_st);
+    if ((int64_t)ret_st->st_size == d->ref.info.file_size)
+        return 0;
+    (void)snprintf(how, sizeof how, "it has %lld bytes here, %lld were prepared", (long long)ret_st->st_size,
+                   (long long)d->ref.info.file_size);
+    return fail_changed(d, how);
 }
 
 static double modified_sec(const struct stat *st)

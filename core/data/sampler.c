@@ -128,11 +128,6 @@ out:
     return rc;
 }
 
-int64_t tt_holdout_bytes(int64_t n_documents)
-{
-    return (n_documents + 7) / 8;
-}
-
 int tt_holdout_init(struct tt_holdout *holdout, const struct tt_dataset *dataset, double part)
 {
     struct window w = {.dataset = dataset, .ids = tt_calloc(WINDOW, sizeof *w.ids)};
@@ -188,18 +183,14 @@ static int documents_init(struct tt_documents *documents, const struct tt_datase
                           const struct tt_holdout *holdout, bool held_out)
 {
     const struct tt_token_info *info = &dataset->ref.info;
-    struct tt_documents all = {.n = info->n_documents, .tokens = info->n_tokens, .learned = info->n_learned};
     int64_t n = 0;
 
-    *documents = all;
+    *documents = (struct tt_documents){.n = info->n_documents, .tokens = info->n_tokens, .learned = info->n_learned};
     if (!holdout)
         return 0;
-    *documents =
-        (struct tt_documents){.n = holdout->held, .tokens = holdout->held_tokens, .learned = holdout->held_learned};
-    if (!held_out)
-        *documents = (struct tt_documents){.n = all.n - holdout->held,
-                                           .tokens = all.tokens - holdout->held_tokens,
-                                           .learned = all.learned - holdout->held_learned};
+    documents->n = held_out ? holdout->held : documents->n - holdout->held;
+    documents->tokens = held_out ? holdout->held_tokens : documents->tokens - holdout->held_tokens;
+    documents->learned = held_out ? holdout->held_learned : documents->learned - holdout->held_learned;
     documents->index = tt_calloc_for((size_t)documents->n, sizeof *documents->index, dataset->ref.name);
     if (!documents->index)
         return TT_ENOMEM;
@@ -207,12 +198,6 @@ static int documents_init(struct tt_documents *documents, const struct tt_datase
         if ((holdout->is_held[i / 8] >> i % 8 & 1) == held_out)
             documents->index[n++] = i;
     return 0;
-}
-
-static void documents_release(struct tt_documents *documents)
-{
-    tt_free(documents->index);
-    *documents = (struct tt_documents){.n = 0};
 }
 
 /* ---- conversations packed into samples ---- */
@@ -234,16 +219,8 @@ static int fail_long(const struct tt_packs *p, int64_t document)
                        TT_KEY_NAME(dataloader.long_conversations));
 }
 
-/* Whether one of the first seq_len tokens, other than the very first, is to be learned. */
-static int find_answer(struct tt_packs *p, int64_t document, bool *ret_found)
-{
-    int rc = tt_dataset_counts(p->dataset, p->dataset->offsets[document], p->seq_len, p->counts);
-
-    *ret_found = rc == 0 && p->seq_len > 1 && memchr(p->counts + 1, 1, (size_t)p->seq_len - 1);
-    return rc;
-}
-
-/* Decides whether a conversation is used. */
+/* Decides whether a conversation is used. A long one is if one of the tokens that are left, other than the very first,
+ * is to be learned. */
 static int choose(struct tt_packs *p, int64_t document, enum tt_long_choice longs, bool *ret_used)
 {
     int64_t n = length_of(p->dataset, document);
@@ -253,22 +230,16 @@ static int choose(struct tt_packs *p, int64_t document, enum tt_long_choice long
     if (n <= p->seq_len)
         return 0;
     p->n_long++;
+    *ret_used = false;
     if (longs == TT_LONG_ERROR)
         return fail_long(p, document);
-    *ret_used = false;
-    if (longs == TT_LONG_TRUNCATE)
-        rc = find_answer(p, document, ret_used);
+    if (longs == TT_LONG_DROP)
+        return 0;
+    TT_TRY(tt_dataset_counts(p->dataset, p->dataset->offsets[document], p->seq_len, p->counts));
+    *ret_used = p->seq_len > 1 && memchr(p->counts + 1, 1, (size_t)p->seq_len - 1);
     p->n_truncated += *ret_used;
+out:
     return rc;
-}
-
-static int fail_empty(const struct tt_packs *p)
-{
-    return tt_fail(TT_EDATA,
-                   "dataset '%s' has no conversation with an answer within %s %lld; all %lld are longer\n"
-                   "help: a larger %s",
-                   p->dataset->ref.name, TT_KEY_NAME(training.seq_len), (long long)p->seq_len, (long long)p->n_long,
-                   TT_KEY_NAME(training.seq_len));
 }
 
 /*
@@ -304,17 +275,13 @@ static int packs_init(struct tt_packs *packs, const struct tt_dataset *dataset, 
     }
     packs->first[packs->n] = packs->n_documents;
     if (!packs->n)
-        rc = fail_empty(packs);
+        rc = tt_fail(TT_EDATA,
+                     "dataset '%s' has no conversation with an answer within %s %lld; all %lld are longer\n"
+                     "help: a larger %s",
+                     dataset->ref.name, TT_KEY_NAME(training.seq_len), (long long)seq_len, (long long)packs->n_long,
+                     TT_KEY_NAME(training.seq_len));
 out:
     return rc;
-}
-
-static void packs_release(struct tt_packs *packs)
-{
-    tt_free(packs->document);
-    tt_free(packs->first);
-    tt_free(packs->counts);
-    *packs = (struct tt_packs){0};
 }
 
 /* Fills n places with the beginning of a conversation. */
@@ -625,8 +592,10 @@ void tt_sampler_free(struct tt_sampler *sampler)
         tt_free(sampler->epoch[i].order);
         tt_free(sampler->epoch[i].begin);
     }
-    packs_release(&sampler->packs);
-    documents_release(&sampler->documents);
+    tt_free(sampler->packs.document);
+    tt_free(sampler->packs.first);
+    tt_free(sampler->packs.counts);
+    tt_free(sampler->documents.index);
     tt_free(sampler);
 }
 
@@ -696,11 +665,10 @@ static int64_t find_place(const int64_t *begin, int64_t n, int64_t position)
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
 
-        if (begin[middle] <= position) {
+        if (begin[middle] <= position)
             low = middle;
-        } else {
+        else
             high = middle;
-        }
     }
     return low;
 }

@@ -39,7 +39,10 @@ int tt_holdout_init(struct tt_holdout *holdout, const struct tt_dataset *dataset
 void tt_holdout_release(struct tt_holdout *holdout);
 
 /** The bytes of is_held for n documents. */
-int64_t tt_holdout_bytes(int64_t n_documents);
+static inline int64_t tt_holdout_bytes(int64_t n_documents)
+{
+    return (n_documents + 7) / 8;
+}
 
 /** The documents on one side, or all of a dataset: how many, and which. */
 struct tt_documents {

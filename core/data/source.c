@@ -34,7 +34,7 @@ enum { CHUNK_BYTES = 1 << 18, LINE_MOST = 128 << 20, REST_MOST = 1 << 30 };
 /* Text files, plain or compressed by gzip or zstd, as their first bytes tell. A file that is something else (a Git LFS
  * pointer, a web page, Parquet, another compression) is TT_EDATA saying what it is. */
 struct reader {
-    char *name;
+    const char *name;
     struct tt_mapping mapping; /* of a file that was opened by its path */
     const uint8_t *raw;
     size_t raw_size, raw_used;
@@ -46,7 +46,13 @@ struct reader {
     size_t buffer_used;
     int64_t offset; /* of the next byte, unpacked */
     int64_t lines;  /* handed out */
-    bool is_open;   /* the decompressor exists */
+};
+
+/* A part of the file that is handed out. */
+struct piece {
+    const char *text;
+    size_t size;
+    int64_t offset; /* in bytes of the (unpacked) file */
 };
 
 static bool begins(const void *bytes, size_t size, const char *magic, size_t magic_size)
@@ -127,19 +133,17 @@ static int start(struct reader *r, const char *name)
     bool may_be_html = dot && (strcasecmp(dot, ".html") == 0 || strcasecmp(dot, ".htm") == 0);
     int rc = 0;
 
-    r->name = tt_strdup(name);
+    r->name = name;
     TT_TRY(tt_reader_refuse(name, r->raw, r->raw_size, may_be_html));
     if (begins(r->raw, r->raw_size, "\x1f\x8b", 2)) {
-        r->packing = GZIP;
         if (inflateInit2(&r->gzip, 16 + MAX_WBITS) != Z_OK)
             return tt_fail(TT_ENOMEM, "%s: cannot start zlib", name);
-        r->is_open = true;
+        r->packing = GZIP;
     } else if (is_zstd(r->raw, r->raw_size)) {
         r->packing = ZSTD;
         r->zstd = ZSTD_createDStream();
         if (!r->zstd)
             return tt_fail(TT_ENOMEM, "%s: cannot start zstd", name);
-        r->is_open = true;
     } else if (begins(r->raw, r->raw_size, "\xef\xbb\xbf", 3)) {
         r->raw_used = 3;
         r->offset = 3;
@@ -152,42 +156,27 @@ static void reader_free(struct reader *reader)
 {
     if (!reader)
         return;
-    if (reader->is_open && reader->packing == GZIP)
+    if (reader->packing == GZIP)
         (void)inflateEnd(&reader->gzip);
     ZSTD_freeDStream(reader->zstd);
     tt_mapping_release(&reader->mapping);
     tt_text_release(&reader->buffer);
-    tt_free(reader->name);
     tt_free(reader);
 }
 
-static int reader_open(const char *path, struct reader **ret_reader)
+/* Reads file i of the source, which must outlive the reader. */
+static int reader_open(const struct tt_source *s, int i, struct reader **ret_reader)
 {
     struct reader *r = tt_calloc(1, sizeof *r);
     int rc = 0;
 
-    TT_TRY(tt_mapping_open(path, &r->mapping));
-    r->raw = r->mapping.data;
-    r->raw_size = r->mapping.size;
-    TT_TRY(start(r, path));
+    if (!s->builtin.size)
+        TT_TRY(tt_mapping_open(s->path[i], &r->mapping));
+    r->raw = s->builtin.size ? (const uint8_t *)s->builtin.bytes : r->mapping.data;
+    r->raw_size = s->builtin.size ? s->builtin.size : r->mapping.size;
+    TT_TRY(start(r, s->path[i]));
     *ret_reader = r;
-    return 0;
-out:
-    reader_free(r);
-    return rc;
-}
-
-/* Reads bytes in memory, which must outlive the reader; name is for messages. */
-static int reader_open_bytes(const char *name, const void *bytes, size_t size, struct reader **ret_reader)
-{
-    struct reader *r = tt_calloc(1, sizeof *r);
-    int rc = 0;
-
-    r->raw = bytes;
-    r->raw_size = size;
-    TT_TRY(start(r, name));
-    *ret_reader = r;
-    return 0;
+    r = NULL;
 out:
     reader_free(r);
     return rc;
@@ -254,15 +243,9 @@ static int unpack(struct reader *r, bool *ret_more)
     *ret_more = r->raw_used < r->raw_size || r->in_frame;
     if (!*ret_more)
         goto out;
-    if (r->packing == GZIP) {
-        TT_TRY(unpack_gzip(r, chunk, CHUNK_BYTES, &n));
-    } else {
-        TT_TRY(unpack_zstd(r, chunk, CHUNK_BYTES, &n));
-    }
-    if (n == 0 && r->raw_used == used) {
-        rc = fail_packed(r, "the file is truncated");
-        goto out;
-    }
+    TT_TRY(r->packing == GZIP ? unpack_gzip(r, chunk, CHUNK_BYTES, &n) : unpack_zstd(r, chunk, CHUNK_BYTES, &n));
+    if (n == 0 && r->raw_used == used)
+        TT_TRY(fail_packed(r, "the file is truncated"));
     tt_text_add_bytes(&r->buffer, chunk, n);
     if (is_first)
         TT_TRY(tt_reader_refuse(r->name, r->buffer.text, r->buffer.size, true));
@@ -275,27 +258,22 @@ out:
     return rc;
 }
 
-static void drop_used(struct reader *r)
+/* What is not handed out yet, of packed text as far as it is unpacked. */
+static struct piece unread(const struct reader *r)
 {
-    if (!r->buffer_used)
-        return;
-    r->buffer.size -= r->buffer_used;
-    memmove(r->buffer.text, r->buffer.text + r->buffer_used, r->buffer.size);
-    r->buffer_used = 0;
+    if (r->packing == PLAIN)
+        return (struct piece){(const char *)r->raw + r->raw_used, r->raw_size - r->raw_used, r->offset};
+    return (struct piece){r->buffer.text ? r->buffer.text + r->buffer_used : "", r->buffer.size - r->buffer_used,
+                          r->offset};
 }
 
-static void hand_out(struct reader *r, const char *text, size_t size, size_t end, const char **ret_text,
-                     size_t *ret_size, int64_t *ret_offset)
+static void hand_out(struct reader *r, size_t size)
 {
-    *ret_text = text;
-    *ret_size = size;
-    *ret_offset = r->offset;
-    r->offset += (int64_t)(size + end);
-    if (r->packing == PLAIN) {
-        r->raw_used += size + end;
-    } else {
-        r->buffer_used += size + end;
-    }
+    r->offset += (int64_t)size;
+    if (r->packing == PLAIN)
+        r->raw_used += size;
+    else
+        r->buffer_used += size;
 }
 
 static int fail_line(const struct reader *r)
@@ -310,34 +288,36 @@ static int fail_line(const struct reader *r)
 }
 
 /*
- * The next line, without its end; a byte order mark at the start of the file is left out. ret_line is valid until the
- * next call and NULL at the end of the file. ret_offset is where the line begins, in bytes of the (unpacked) file.
- * TT_EDATA naming the line if more than 128 MiB of a packed file are one line, since unpacked lines are held in memory.
+ * The next line, without its end; a byte order mark at the start of the file is left out. It is valid until the next
+ * call; its text is NULL at the end of the file. TT_EDATA naming the line if more than 128 MiB of a packed file are one
+ * line, since unpacked lines are held in memory.
  */
-static int reader_line(struct reader *r, const char **ret_line, size_t *ret_size, int64_t *ret_offset)
+static int reader_line(struct reader *r, struct piece *ret_line)
 {
     size_t seen = 0;
-    bool more = true;
+    bool more = r->packing != PLAIN;
     int rc = 0;
 
     for (;;) {
-        const char *text = r->packing == PLAIN ? (const char *)r->raw + r->raw_used : r->buffer.text + r->buffer_used;
-        size_t left = r->packing == PLAIN ? r->raw_size - r->raw_used : r->buffer.size - r->buffer_used;
-        const char *end = left > seen ? memchr(text + seen, '\n', left - seen) : NULL;
+        struct piece line = unread(r);
+        const char *end = line.size > seen ? memchr(line.text + seen, '\n', line.size - seen) : NULL;
 
-        if (end) {
-            hand_out(r, text, (size_t)(end - text), 1, ret_line, ret_size, ret_offset);
-            r->lines++;
-            return 0;
-        }
-        if (r->packing != PLAIN && left > LINE_MOST)
+        if (!end && r->packing != PLAIN && line.size > LINE_MOST)
             return fail_line(r);
-        if (r->packing == PLAIN || !more) {
-            hand_out(r, left ? text : NULL, left, 0, ret_line, ret_size, ret_offset);
+        if (end || !more) {
+            line.size = end ? (size_t)(end - line.text) : line.size;
+            line.text = end || line.size ? line.text : NULL;
+            hand_out(r, line.size + (end != NULL));
+            r->lines += end != NULL;
+            *ret_line = line;
             return 0;
         }
-        seen = left;
-        drop_used(r);
+        seen = line.size;
+        if (r->buffer_used) {
+            memmove(r->buffer.text, line.text, line.size);
+            r->buffer.size = line.size;
+            r->buffer_used = 0;
+        }
         TT_TRY(unpack(r, &more));
     }
 out:
@@ -345,7 +325,7 @@ out:
 }
 
 /* The whole rest of the file, valid until the reader is freed. TT_EDATA beyond 1 GiB of a packed file. */
-static int reader_rest(struct reader *r, const char **ret_text, size_t *ret_size, int64_t *ret_offset)
+static int reader_rest(struct reader *r, struct piece *ret_rest)
 {
     bool more = r->packing != PLAIN;
     char most[32];
@@ -353,17 +333,12 @@ static int reader_rest(struct reader *r, const char **ret_text, size_t *ret_size
 
     while (more) {
         TT_TRY(unpack(r, &more));
-        if (r->buffer.size > REST_MOST) {
+        if (r->buffer.size > REST_MOST)
             return tt_fail(TT_EDATA, "%s: the text is longer than %s when it is unpacked\nhelp: unpack the file",
                            r->name, tt_text_bytes(most, sizeof most, REST_MOST));
-        }
     }
-    if (r->packing == PLAIN) {
-        hand_out(r, (const char *)r->raw + r->raw_used, r->raw_size - r->raw_used, 0, ret_text, ret_size, ret_offset);
-    } else {
-        hand_out(r, r->buffer.text ? r->buffer.text + r->buffer_used : "", r->buffer.size - r->buffer_used, 0, ret_text,
-                 ret_size, ret_offset);
-    }
+    *ret_rest = unread(r);
+    hand_out(r, ret_rest->size);
 out:
     return rc;
 }
@@ -372,13 +347,6 @@ out:
 
 enum { DEEPEST_FOLDER = 16, HASH_BLOCK = 1 << 20, PROGRESS_BYTES = 1 << 17 };
 
-static bool has_suffix(const char *name, const char *suffix)
-{
-    size_t n = strlen(name), m = strlen(suffix);
-
-    return n > m && strcmp(name + n - m, suffix) == 0;
-}
-
 /* A name that only files of JSON lines have. */
 static bool is_lines_name(const char *name)
 {
@@ -386,19 +354,14 @@ static bool is_lines_name(const char *name)
     bool found = false;
 
     for (size_t i = 0; i < sizeof suffix / sizeof suffix[0]; i++)
-        found = found || has_suffix(name, suffix[i]);
+        found = found || tt_text_ends(name, suffix[i]);
     return found;
 }
 
 static bool is_jsonl_name(const char *name)
 {
-    return is_lines_name(name) || has_suffix(name, ".json") || has_suffix(name, ".json.gz") ||
-           has_suffix(name, ".json.zst");
-}
-
-static bool is_parquet_name(const char *name)
-{
-    return has_suffix(name, ".parquet");
+    return is_lines_name(name) || tt_text_ends(name, ".json") || tt_text_ends(name, ".json.gz") ||
+           tt_text_ends(name, ".json.zst");
 }
 
 /* JSON lines, packed in a way that titan does not read. */
@@ -408,9 +371,9 @@ static bool is_other_lines_name(const char *name)
     bool found = false;
 
     for (size_t i = 0; i < sizeof packed / sizeof *packed && !found; i++) {
-        char *plain = tt_strndup(name, strlen(name) - (has_suffix(name, packed[i]) ? strlen(packed[i]) : 0));
+        char *plain = tt_strndup(name, strlen(name) - (tt_text_ends(name, packed[i]) ? strlen(packed[i]) : 0));
 
-        found = has_suffix(name, packed[i]) && is_jsonl_name(plain);
+        found = tt_text_ends(name, packed[i]) && is_jsonl_name(plain);
         tt_free(plain);
     }
     return found;
@@ -475,15 +438,13 @@ static int add_folder(struct tt_source *s, const char *folder, const struct nest
             tt_free(path);
             if (rc < 0)
                 goto out;
-        } else if (is_parquet_name(names[i])) { /* data that would be left out, or taken for text */
-            rc = tt_source_fail_parquet(path);
-            tt_free(path);
-            goto out;
-        } else if (is_other_lines_name(names[i])) {
-            rc = tt_fail(TT_EDATA,
-                         "'%s' is packed in a way that titan does not read\nhelp: unpack it, or pack it with gzip "
-                         "or zstd",
-                         path);
+        } else if (tt_text_ends(path, ".parquet") || is_other_lines_name(path)) { /* would be left out, or be text */
+            rc = tt_text_ends(path, ".parquet")
+                     ? tt_source_fail_parquet(path)
+                     : tt_fail(TT_EDATA,
+                               "'%s' is packed in a way that titan does not read\nhelp: unpack it, or pack it with "
+                               "gzip or zstd",
+                               path);
             tt_free(path);
             goto out;
         } else if (s->kind == TT_SOURCE_TEXT || is_jsonl_name(names[i])) {
@@ -511,7 +472,7 @@ int tt_source_init(struct tt_source *source, enum tt_source_kind kind, const cha
     source->kind = kind;
     source->text_field = tt_strdup(text_field && *text_field ? text_field : "text");
     TT_TRY(tt_path_is_folder(path, &is_folder));
-    if (!is_folder && is_parquet_name(path))
+    if (!is_folder && tt_text_ends(path, ".parquet"))
         return tt_source_fail_parquet(path);
     if (is_folder) {
         TT_TRY(add_folder(source, path, NULL, &cap));
@@ -539,8 +500,11 @@ out:
 
 void tt_source_init_builtin(struct tt_source *source, struct tt_builtin builtin)
 {
+    int cap = 0;
+
     *source = (struct tt_source){
         .kind = TT_SOURCE_JSONL, .text_field = tt_strdup("text"), .builtin = builtin, .bytes = (int64_t)builtin.size};
+    TT_PUSH(source->path, source->n_paths, cap) = tt_strdup(builtin.name);
 }
 
 void tt_source_release(struct tt_source *source)
@@ -550,37 +514,21 @@ void tt_source_release(struct tt_source *source)
     *source = (struct tt_source){0};
 }
 
-static int n_files(const struct tt_source *s)
-{
-    return s->builtin.size ? 1 : s->n_paths;
-}
-
-static int open_file(const struct tt_source *s, int i, struct reader **ret_reader)
-{
-    if (s->builtin.size)
-        return reader_open_bytes(s->builtin.name, s->builtin.bytes, s->builtin.size, ret_reader);
-    return reader_open(s->path[i], ret_reader);
-}
-
 int tt_source_hash(const struct tt_source *source, uint64_t *ret_hash)
 {
     uint64_t hash = 0;
     int64_t before = 0;
     int rc = 0;
 
-    for (int i = 0; i < n_files(source); i++) {
+    for (int i = 0; i < source->n_paths; i++) {
         struct reader *reader = NULL;
-        const uint8_t *raw;
         size_t size;
 
-        TT_TRY(open_file(source, i, &reader));
-        raw = reader->raw;
+        TT_TRY(reader_open(source, i, &reader));
         size = reader->raw_size;
         hash = tt_hash64(&size, sizeof size, hash);
         for (size_t at = 0; at < size; at += HASH_BLOCK) {
-            size_t n = size - at < HASH_BLOCK ? size - at : HASH_BLOCK;
-
-            hash = tt_hash64(raw + at, n, hash);
+            hash = tt_hash64(reader->raw + at, size - at < HASH_BLOCK ? size - at : HASH_BLOCK, hash);
             if (source->bytes > 64 * (int64_t)HASH_BLOCK)
                 tt_progress("reading", (double)before + (double)at, (double)source->bytes);
         }
@@ -617,20 +565,19 @@ static void show_progress(struct walk *w)
     tt_progress(w->what, (double)now, (double)w->source->bytes);
 }
 
-/* first_line: of text; offset: of text in the file. */
-static int check_utf8(const struct walk *w, const char *text, size_t size, int64_t first_line, int64_t offset)
+/* Checks text that begins at the line where the walk is. */
+static int check_utf8(const struct walk *w, const struct piece *piece)
 {
-    int64_t bad = tt_utf8_invalid(text, size), place = offset + bad;
-    int64_t line = first_line;
+    int64_t bad = tt_utf8_invalid(piece->text, piece->size), line = w->line;
 
     if (bad < 0)
         return 0;
     for (int64_t i = 0; i < bad; i++)
-        line += text[i] == '\n';
+        line += piece->text[i] == '\n';
     return tt_fail(TT_EDATA,
                    "%s:%lld: invalid UTF-8 at byte %lld of the file (0x%02x)\nhelp: is it text? If so, convert "
                    "it: iconv -f ISO-8859-1 -t UTF-8",
-                   w->file, (long long)line, (long long)place, (unsigned char)text[bad]);
+                   w->file, (long long)line, (long long)(piece->offset + bad), (unsigned char)piece->text[bad]);
 }
 
 static int take_document(struct walk *w, const char *text, size_t size)
@@ -648,98 +595,58 @@ static int take_document(struct walk *w, const char *text, size_t size)
 
 static int read_text(struct walk *w)
 {
-    const char *text = NULL;
-    size_t size = 0;
-    int64_t offset = 0;
+    struct piece all = {0};
     int rc = 0;
 
-    TT_TRY(reader_rest(w->reader, &text, &size, &offset));
+    TT_TRY(reader_rest(w->reader, &all));
     w->line = 1;
-    TT_TRY(check_utf8(w, text, size, 1, offset));
-    if (size) /* an empty file is not a document */
-        TT_TRY(take_document(w, text, size));
+    TT_TRY(check_utf8(w, &all));
+    if (all.size) /* an empty file is not a document */
+        TT_TRY(take_document(w, all.text, all.size));
     show_progress(w);
 out:
     return rc;
 }
 
-/* The text field of a line; if it is repeated, the last one counts, as in Python's dictionaries. */
-struct field {
-    const char *name;
-    size_t name_size;
-    const char *value;
-    size_t value_size;
-    enum tt_json_kind kind;
-};
-
-static void take_member(void *arg, const struct tt_json_member *member)
-{
-    struct field *f = arg;
-
-    if (member->key_size != f->name_size || memcmp(member->key, f->name, f->name_size) != 0)
-        return;
-    f->value = member->value;
-    f->value_size = member->value_size;
-    f->kind = member->kind;
-}
-
-struct names {
-    struct tt_text text, first; /* the names of all fields, and the name of the first that is a string */
-    bool is_chat;               /* one is a name that chat data has */
-};
-
-static bool names_chat(const struct tt_json_member *member)
-{
-    static const char *const of_chats[] = {"messages", "conversation", "conversations", "prompt",  "instruction",
-                                           "response", "completion",   "chosen",        "rejected"};
-    bool found = false;
-
-    for (size_t i = 0; i < sizeof of_chats / sizeof *of_chats; i++)
-        found = found || strcmp(member->key, of_chats[i]) == 0;
-    return found;
-}
-
-static void list_member(void *arg, const struct tt_json_member *member)
-{
-    struct names *n = arg;
-
-    n->is_chat = n->is_chat || names_chat(member);
-    if (n->text.size < 400)
-        tt_text_add(&n->text, "%s%.100s", n->text.size ? ", " : "", member->key);
-    if (!n->first.size && member->kind == TT_JSON_STRING)
-        tt_text_add(&n->first, "%.100s", member->key);
-}
-
 /* Fails because the text field is missing; names the fields of the line, and the one that may be meant. */
-static int fail_field(const struct walk *w, const struct field *f, const char *line, size_t size)
+static int fail_field(const struct walk *w, const struct tt_json_field *f, const char *line, size_t size)
 {
-    struct tt_json_problem problem;
-    enum tt_json_kind kind;
-    struct names names = {0};
+    static const char of_chats[] =
+        "messages|conversation|conversations|prompt|instruction|response|completion|chosen|rejected";
+    json_t *tree = f->value ? NULL : tt_json_value_tree(line, size), *value;
+    const char *key, *first = NULL;
+    struct tt_text names = {0};
+    bool is_chat = false;
     int rc;
 
     if (f->value)
         return tt_fail(TT_EDATA, "%s:%lld: field '%s' is %s, wanted a string", w->file, (long long)w->line, f->name,
                        tt_json_kind_name(f->kind));
-    (void)tt_json_members(line, size, list_member, &names, &kind, &problem);
+    json_object_foreach(tree, key, value)
+    {
+        is_chat = is_chat || tt_text_is_listed(key, of_chats);
+        first = !first && json_is_string(value) ? key : first;
+        if (names.size < 400)
+            tt_text_add(&names, "%s%.100s", names.size ? ", " : "", key);
+    }
     rc = tt_fail(TT_EDATA, "%s:%lld: no string field '%s' (fields: %s)", w->file, (long long)w->line, f->name,
-                 names.text.size ? names.text.text : "none");
-    if (names.is_chat)
+                 names.size ? names.text : "none");
+    if (is_chat)
         rc = tt_error_add_hint(rc, "dataset 'jsonl_sft' reads chat data");
-    else if (names.first.size)
-        rc = tt_error_add_hint(rc, "set %s=%s", TT_KEY_NAME(training.text_field), names.first.text);
-    tt_text_release(&names.text);
-    tt_text_release(&names.first);
+    else if (first)
+        rc = tt_error_add_hint(rc, "set %s=%.100s", TT_KEY_NAME(training.text_field), first);
+    tt_text_release(&names);
+    json_decref(tree);
     return rc;
 }
 
 static int take_line(struct walk *w, const char *line, size_t size)
 {
-    struct field f = {.name = w->source->text_field, .name_size = strlen(w->source->text_field)};
+    struct tt_json_field f = {.name = w->source->text_field};
     struct tt_json_problem problem;
     enum tt_json_kind kind;
 
-    if (!tt_json_members(line, size, take_member, &f, &kind, &problem))
+    if (!tt_json_fields(line, size, &f, 1, &kind, &problem))
         return tt_fail(TT_EDATA, "%s:%lld:%zu: invalid JSON: %s", w->file, (long long)w->line, problem.column,
                        problem.what);
     if (kind != TT_JSON_OBJECT)
@@ -749,7 +656,7 @@ static int take_line(struct walk *w, const char *line, size_t size)
         return fail_field(w, &f, line, size);
     w->text.size = 0;
     tt_text_add_bytes(&w->text, "", 0);
-    tt_json_add_string(f.value, f.value_size, &w->text);
+    tt_json_add_string(f.value, f.size, &w->text);
     return take_document(w, w->text.text, w->text.size);
 }
 
@@ -767,25 +674,22 @@ static int read_jsonl(struct walk *w)
     int rc = 0;
 
     for (w->line = 1;; w->line++) {
-        const char *line = NULL;
-        size_t size = 0;
-        int64_t offset = 0;
+        struct piece line = {0};
 
-        TT_TRY(reader_line(w->reader, &line, &size, &offset));
-        if (!line)
+        TT_TRY(reader_line(w->reader, &line));
+        if (!line.text)
             break;
         show_progress(w);
-        if (is_blank(line, size))
+        if (is_blank(line.text, line.size))
             continue;
-        if (w->line == 1 && size == 1 && (line[0] == '[' || line[0] == '{')) {
-            rc = tt_fail(TT_EDATA,
-                         "%s:1: the file is one JSON document over many lines, wanted one object a line\n"
-                         "help: jq -c '.[]' makes lines of an array",
-                         w->file);
-            goto out;
-        }
-        TT_TRY(check_utf8(w, line, size, w->line, offset));
-        TT_TRY(w->source->kind == TT_SOURCE_LINES ? take_document(w, line, size) : take_line(w, line, size));
+        if (w->line == 1 && line.size == 1 && (line.text[0] == '[' || line.text[0] == '{'))
+            return tt_fail(TT_EDATA,
+                           "%s:1: the file is one JSON document over many lines, wanted one object a line\n"
+                           "help: jq -c '.[]' makes lines of an array",
+                           w->file);
+        TT_TRY(check_utf8(w, &line));
+        TT_TRY(w->source->kind == TT_SOURCE_LINES ? take_document(w, line.text, line.size)
+                                                  : take_line(w, line.text, line.size));
     }
 out:
     return rc;
@@ -796,18 +700,17 @@ int tt_source_each(const struct tt_source *source, const char *what, tt_document
     struct walk w = {.source = source, .what = what, .fn = fn, .arg = arg};
     int rc = 0;
 
-    for (int i = 0; i < n_files(source); i++) {
-        w.file = source->builtin.size ? source->builtin.name : source->path[i];
-        TT_TRY(open_file(source, i, &w.reader));
+    for (int i = 0; i < source->n_paths; i++) {
+        w.file = source->path[i];
+        TT_TRY(reader_open(source, i, &w.reader));
         TT_TRY(source->kind == TT_SOURCE_TEXT ? read_text(&w) : read_jsonl(&w));
         w.done_bytes += (int64_t)w.reader->raw_size;
         reader_free(w.reader);
         w.reader = NULL;
     }
-    if (!w.text_bytes) {
-        rc = tt_fail(TT_EDATA, "'%s' holds no text (%d file%s, %lld documents, all empty)", w.file, n_files(source),
-                     n_files(source) == 1 ? "" : "s", (long long)w.documents);
-    }
+    if (!w.text_bytes)
+        rc = tt_fail(TT_EDATA, "'%s' holds no text (%d file%s, %lld documents, all empty)", w.file, source->n_paths,
+                     source->n_paths == 1 ? "" : "s", (long long)w.documents);
 out:
     tt_text_release(&w.text);
     reader_free(w.reader);

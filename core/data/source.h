@@ -21,7 +21,7 @@ enum tt_source_kind { TT_SOURCE_TEXT, TT_SOURCE_JSONL, TT_SOURCE_LINES };
 struct tt_source {
     enum tt_source_kind kind;
     char *text_field; /* of JSON lines */
-    char **path;      /* sorted; none for a built-in source */
+    char **path;      /* sorted; the name of a built-in source */
     int n_paths;
     struct tt_builtin builtin; /* size 0: files */
     int64_t bytes;             /* of all files, as they are on disk */

@@ -5,15 +5,10 @@
  */
 #include "core/data/tokenfile.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-#include <libgen.h>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
@@ -144,10 +139,38 @@ out:
     return rc;
 }
 
+/* What a file with that header holds. */
+static struct tt_token_info info_of(const struct tt_token_header *h)
+{
+    struct tt_token_info info = {.format = TT_TOKENS_TITAN,
+                                 .item_size = (int32_t)h->item_size,
+                                 .n_tokens = h->n_tokens,
+                                 .n_documents = h->n_documents,
+                                 .tokens_at = (int64_t)sizeof *h,
+                                 .offsets_at = offsets_at(h->n_tokens, h->item_size),
+                                 .n_learned = h->n_tokens,
+                                 .vocab_size = h->vocab_size,
+                                 .bos = h->bos,
+                                 .eos = h->eos,
+                                 .max_id = h->max_id,
+                                 .tokenizer_hash = h->tokenizer_hash,
+                                 .source_hash = h->source_hash,
+                                 .digest = h->content_hash};
+
+    (void)snprintf(info.unicode, sizeof info.unicode, "%.*s", (int)sizeof h->unicode - 1, h->unicode);
+    info.file_size = info.offsets_at + 8 * (h->n_documents + 1);
+    if (h->version == TT_TOKEN_VERSION_MASK) {
+        info.mask_at = info.file_size;
+        info.n_learned = h->n_learned;
+        info.file_size += (h->n_tokens + 7) / 8;
+    }
+    return info;
+}
+
 static int check_titan(const struct file *file, struct tt_token_info *info)
 {
     struct tt_token_header h;
-    int64_t needed, *offsets = NULL;
+    int64_t *offsets = NULL;
     uint64_t hash = 0;
     int rc = 0;
 
@@ -163,39 +186,16 @@ static int check_titan(const struct file *file, struct tt_token_info *info)
     if (h.header_hash != header_hash(&h) || (h.item_size != 2 && h.item_size != 4) || h.n_tokens < 0 ||
         h.n_tokens > INT64_MAX / 16 || h.n_documents < 0 || h.n_documents > INT64_MAX / 16)
         return tt_fail(TT_EDATA, "'%s' is damaged: its header does not match its checksum", file->path);
-    *info = (struct tt_token_info){.format = TT_TOKENS_TITAN,
-                                   .item_size = (int32_t)h.item_size,
-                                   .n_tokens = h.n_tokens,
-                                   .n_documents = h.n_documents,
-                                   .tokens_at = (int64_t)sizeof h,
-                                   .offsets_at = offsets_at(h.n_tokens, h.item_size),
-                                   .file_size = file->size,
-                                   .n_learned = h.n_tokens,
-                                   .vocab_size = h.vocab_size,
-                                   .bos = h.bos,
-                                   .eos = h.eos,
-                                   .max_id = h.max_id,
-                                   .tokenizer_hash = h.tokenizer_hash,
-                                   .source_hash = h.source_hash,
-                                   .digest = h.content_hash};
-    (void)snprintf(info->unicode, sizeof info->unicode, "%.*s", (int)sizeof h.unicode - 1, h.unicode);
-    needed = info->offsets_at + 8 * (h.n_documents + 1);
-    if (h.version == TT_TOKEN_VERSION_MASK) {
-        info->mask_at = needed;
-        info->n_learned = h.n_learned;
-        needed += (h.n_tokens + 7) / 8;
-    }
-    if (file->size != needed) {
+    *info = info_of(&h);
+    if (file->size != info->file_size)
         return tt_fail(TT_EDATA, "'%s' is truncated: %lld tokens in %lld documents need %lld bytes, the file has %lld",
-                       file->path, (long long)h.n_tokens, (long long)h.n_documents, (long long)needed,
+                       file->path, (long long)h.n_tokens, (long long)h.n_documents, (long long)info->file_size,
                        (long long)file->size);
-    }
     if (!file->whole)
         goto out;
     TT_TRY(tt_tokenfile_digest(file->fd, file->path, info, &hash));
-    if (hash != h.content_hash) {
+    if (hash != h.content_hash)
         return tt_fail(TT_EDATA, "'%s' is damaged: its content does not match the checksum in its header", file->path);
-    }
     TT_TRY(tt_tokenfile_offsets(file->fd, file->path, info, &offsets));
 out:
     tt_free(offsets);
@@ -230,12 +230,10 @@ static int check_llmc(const struct file *file, struct tt_token_info *info)
 
 static int check_raw(const struct file *file, struct tt_token_info *info)
 {
-    if (file->size % 2) {
+    if (file->size % 2)
         return tt_fail(TT_EDATA, "'%s' has an odd number of bytes (%lld), so it does not hold uint16 tokens",
                        file->path, (long long)file->size);
-    }
-    *info =
-        (struct tt_token_info){.format = TT_TOKENS_RAW_U16, .item_size = 2, .n_tokens = file->size / 2, .tokens_at = 0};
+    *info = (struct tt_token_info){.format = TT_TOKENS_RAW_U16, .item_size = 2, .n_tokens = file->size / 2};
     return 0;
 }
 
@@ -369,21 +367,15 @@ struct tt_token_writer {
     uint64_t hash;
 };
 
-static bool has_suffix(const char *name, size_t n, const char *suffix)
-{
-    size_t m = strlen(suffix);
-
-    return n >= m && memcmp(name + n - m, suffix, m) == 0;
-}
-
 /* STEM.tmp.NUMBER, the name that earlier versions used. */
 static bool is_old_temporary(const char *name, const char *stem)
 {
-    size_t n = strlen(name);
+    size_t n = strlen(name), m = strlen(stem), tail = strlen(".tmp.");
 
     while (n && name[n - 1] >= '0' && name[n - 1] <= '9')
         n--;
-    return name[n] && has_suffix(name, n, ".tmp.") && has_suffix(name, n - strlen(".tmp."), stem);
+    return name[n] && n >= m + tail && memcmp(name + n - tail, ".tmp.", tail) == 0 &&
+           memcmp(name + n - tail - m, stem, m) == 0;
 }
 
 void tt_token_sweep(const char *folder, const char *stem)
@@ -407,7 +399,6 @@ void tt_token_sweep(const char *folder, const char *stem)
 
 int tt_token_writer_new(const char *path, int64_t vocab_size, struct tt_token_writer **ret_writer)
 {
-    char *copy_dir = tt_strdup(path), *copy_base = tt_strdup(path);
     struct tt_token_writer *w = NULL;
     struct tt_path_info info;
     int rc = 0;
@@ -418,7 +409,7 @@ int tt_token_writer_new(const char *path, int64_t vocab_size, struct tt_token_wr
         rc = tt_fail(TT_EUSAGE, "cannot write tokens to '%s': it exists and is not a file", path);
         goto out;
     }
-    tt_token_sweep(dirname(copy_dir), basename(copy_base));
+    tt_file_sweep_beside(path);
     w = tt_calloc(1, sizeof *w);
     w->fd = -1;
     w->path = tt_strdup(path);
@@ -431,8 +422,6 @@ int tt_token_writer_new(const char *path, int64_t vocab_size, struct tt_token_wr
     w = NULL;
 out:
     tt_token_writer_free(w);
-    tt_free(copy_dir);
-    tt_free(copy_base);
     return rc;
 }
 
@@ -507,36 +496,6 @@ out:
     return rc;
 }
 
-/* The lock is kept until the rename, since files without a lock are swept. */
-static int make_durable(struct tt_token_writer *w)
-{
-    char *copy = tt_strdup(w->path);
-    int rc = 0, tries = 0;
-
-    while (fsync(w->fd) < 0) {
-        if (tt_path_again(errno, &tries))
-            continue;
-        rc = tt_file_fail("fsync", w->temporary, errno, NULL);
-        goto out;
-    }
-    if (rename(w->temporary, w->path) < 0) {
-        rc = tt_fail(TT_EIO, "cannot rename '%s' to '%s': %s", w->temporary, w->path, strerror(errno));
-        goto out;
-    }
-    tt_free(w->temporary);
-    w->temporary = NULL;
-    rc = close(w->fd);
-    w->fd = -1;
-    if (rc < 0) {
-        rc = tt_file_fail("close", w->path, errno, NULL);
-        goto out;
-    }
-    TT_TRY(tt_folder_sync(dirname(copy)));
-out:
-    tt_free(copy);
-    return rc;
-}
-
 int tt_token_writer_finish(struct tt_token_writer *w, const struct tt_token_info *about, struct tt_token_info *ret_info)
 {
     static const uint8_t zeros[8];
@@ -551,7 +510,7 @@ int tt_token_writer_finish(struct tt_token_writer *w, const struct tt_token_info
                                 .tokenizer_hash = about->tokenizer_hash,
                                 .source_hash = about->source_hash,
                                 .n_learned = w->n_learned};
-    int64_t begin = offsets_at(w->n_tokens, w->item_size), mask = begin + 8 * (w->n_documents + 1);
+    int64_t begin = offsets_at(w->n_tokens, w->item_size);
     int rc = 0;
 
     TT_TRY(put(w, zeros, (size_t)(begin - (int64_t)sizeof h - w->n_tokens * w->item_size)));
@@ -564,20 +523,8 @@ int tt_token_writer_finish(struct tt_token_writer *w, const struct tt_token_info
     h.content_hash = w->hash;
     h.header_hash = header_hash(&h);
     TT_TRY(write_at(w, &h, sizeof h, 0));
-    TT_TRY(make_durable(w));
-    *ret_info = *about;
-    ret_info->format = TT_TOKENS_TITAN;
-    ret_info->item_size = w->item_size;
-    ret_info->n_tokens = w->n_tokens;
-    ret_info->n_documents = w->n_documents;
-    ret_info->tokens_at = (int64_t)sizeof h;
-    ret_info->offsets_at = begin;
-    ret_info->mask_at = w->mask ? mask : 0;
-    ret_info->n_learned = w->mask ? w->n_learned : w->n_tokens;
-    ret_info->file_size = mask + w->n_mask;
-    ret_info->vocab_size = w->vocab_size;
-    ret_info->max_id = w->max_id;
-    ret_info->digest = h.content_hash;
+    TT_TRY(tt_file_complete(w->path, &w->temporary, w->fd));
+    *ret_info = info_of(&h);
 out:
     return rc;
 }

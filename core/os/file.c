@@ -454,22 +454,17 @@ out:
     return rc;
 }
 
-int tt_file_read_most(const char *path, int64_t most, char **ret_text, size_t *ret_size)
+int tt_file_read(const char *path, char **ret_text, size_t *ret_size)
 {
     int64_t bytes = 0;
     int fd = -1, rc = 0;
 
     TT_TRY(tt_file_open(path, &fd, &bytes));
-    TT_TRY(read_all(fd, path, bytes, most, ret_text, ret_size));
+    TT_TRY(read_all(fd, path, bytes, TT_FILE_MOST, ret_text, ret_size));
 out:
     if (fd >= 0)
         (void)close(fd);
     return rc;
-}
-
-int tt_file_read(const char *path, char **ret_text, size_t *ret_size)
-{
-    return tt_file_read_most(path, TT_FILE_MOST, ret_text, ret_size);
 }
 
 int tt_file_read_any(const char *path, int64_t most, char **ret_text, size_t *ret_size)
@@ -754,6 +749,41 @@ bool tt_file_is_temporary(const char *name, const char *stem)
            tt_random_is_word(name + n - word);
 }
 
+static int sync_file(int fd, const char *name)
+{
+    int tries = 0;
+
+    while (fsync(fd) < 0)
+        if (!tt_path_again(errno, &tries))
+            return tt_file_fail("fsync", name, errno, NULL);
+    return 0;
+}
+
+/* The file is closed after the rename, since it is locked until then. All that can fail of its content was fsync. */
+static int put_in_place(const char *path, char **name)
+{
+    char *copy = tt_strdup(path);
+    int rc = 0;
+
+    if (rename(*name, path) < 0) {
+        rc = tt_fail(TT_EIO, "cannot rename '%s' to '%s': %s", *name, path, strerror(errno));
+        goto out;
+    }
+    tt_free(*name);
+    *name = NULL;
+    TT_TRY(tt_folder_sync(dirname(copy)));
+out:
+    tt_free(copy);
+    return rc;
+}
+
+int tt_file_complete(const char *path, char **name, int fd)
+{
+    int rc = sync_file(fd, *name);
+
+    return rc < 0 ? rc : put_in_place(path, name);
+}
+
 struct bytes {
     const void *bytes;
     size_t size;
@@ -768,7 +798,6 @@ static int write_bytes(void *arg, int fd, const char *name)
 
 /* A file that is written under another name. fd -1: none. */
 struct pending {
-    const char *path;
     char *temporary;
     int fd;
 };
@@ -785,38 +814,15 @@ static void keep_mode(const char *path, int fd)
 static int begin_file(struct pending *file, const char *path, int (*write)(void *arg, int fd, const char *name),
                       void *arg)
 {
-    int tries = 0, rc = 0;
+    int rc = 0;
 
-    *file = (struct pending){.path = path, .fd = -1};
+    *file = (struct pending){.fd = -1};
     tt_file_sweep_beside(path);
     TT_TRY(tt_file_temporary(path, &file->temporary, &file->fd));
     keep_mode(path, file->fd);
     TT_TRY(write(arg, file->fd, file->temporary));
-    while (fsync(file->fd) < 0) {
-        if (tt_path_again(errno, &tries))
-            continue;
-        rc = tt_file_fail("fsync", file->temporary, errno, NULL);
-        goto out;
-    }
+    rc = sync_file(file->fd, file->temporary);
 out:
-    return rc;
-}
-
-/* The file is closed after the rename, since it is locked until then. All that can fail of its content was fsync. */
-static int put_in_place(struct pending *file)
-{
-    char *copy = tt_strdup(file->path);
-    int rc = 0;
-
-    if (rename(file->temporary, file->path) < 0) {
-        rc = tt_fail(TT_EIO, "cannot rename '%s' to '%s': %s", file->temporary, file->path, strerror(errno));
-        goto out;
-    }
-    tt_free(file->temporary);
-    file->temporary = NULL;
-    TT_TRY(tt_folder_sync(dirname(copy)));
-out:
-    tt_free(copy);
     return rc;
 }
 
@@ -835,7 +841,7 @@ int tt_file_replace_by(const char *path, int (*write)(void *arg, int fd, const c
     int rc = 0;
 
     TT_TRY(begin_file(&file, path, write, arg));
-    TT_TRY(put_in_place(&file));
+    TT_TRY(put_in_place(path, &file.temporary));
 out:
     end_file(&file);
     return rc;
@@ -855,8 +861,8 @@ int tt_file_replace_pair(struct tt_new_file main, struct tt_new_file other)
     TT_TRY(begin_file(&last, main.path, write_bytes, &(struct bytes){main.bytes, main.size}));
     if (unlink(main.path) < 0 && errno != ENOENT)
         TT_TRY(tt_fail(TT_EIO, "cannot remove '%s': %s", main.path, strerror(errno)));
-    TT_TRY(put_in_place(&first));
-    TT_TRY(put_in_place(&last));
+    TT_TRY(put_in_place(other.path, &first.temporary));
+    TT_TRY(put_in_place(main.path, &last.temporary));
 out:
     end_file(&first);
     end_file(&last);

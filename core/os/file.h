@@ -95,11 +95,9 @@ enum { TT_RANDOM_WORD_BYTES = 17 };
 #define TT_FILE_MOST ((int64_t)1 << 30)
 
 /**
- * Reads a whole stored file: a regular file (it never waits for a pipe or a device) of at most `most` bytes.
- * The caller frees ret_text (tt_free); it ends with an extra 0 byte, which size does not count. tt_file_read
- * reads at most TT_FILE_MOST.
+ * Reads a whole stored file: a regular file (it never waits for a pipe or a device) of at most TT_FILE_MOST bytes.
+ * The caller frees ret_text (tt_free); it ends with an extra 0 byte, which size does not count.
  */
-int tt_file_read_most(const char *path, int64_t most, char **ret_text, size_t *ret_size) TT_MUST_CHECK;
 int tt_file_read(const char *path, char **ret_text, size_t *ret_size) TT_MUST_CHECK;
 
 /** Reads to its end what a user names, which may be a pipe (process substitution); at most `most` bytes. */
@@ -167,6 +165,12 @@ int tt_file_replace_pair(struct tt_new_file main, struct tt_new_file other) TT_M
  * that a sweep knows it from the files of killed processes. The caller frees ret_name (tt_free) and closes ret_fd.
  */
 int tt_file_temporary(const char *path, char **ret_name, int *ret_fd) TT_MUST_CHECK;
+
+/**
+ * Gives a file that tt_file_temporary has made its name, durably: fsync, rename, fsync of the folder. Then *name is
+ * freed and NULL. The caller closes fd afterwards, since files without a lock are swept.
+ */
+int tt_file_complete(const char *path, char **name, int fd) TT_MUST_CHECK;
 
 /** Removes a file that no living process has locked; the second function, all path.tmp-RANDOM of which that is true. */
 void tt_file_sweep(const char *path);

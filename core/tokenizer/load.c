@@ -368,31 +368,15 @@ static char *bos_processor(const struct tt_tokenizer *t)
     return text;
 }
 
-/* Where the value of a member is in a text. */
-struct value {
-    const char *key, *text;
-    size_t size;
-};
-
-static void take_value(void *arg, const struct tt_json_member *member)
-{
-    struct value *value = arg;
-
-    if (strlen(value->key) == member->key_size && memcmp(value->key, member->key, member->key_size) == 0) {
-        value->text = member->value;
-        value->size = member->value_size;
-    }
-}
-
 /* Finds the post-processor in the text of tokenizer.json; the library always writes one, perhaps null. */
-static struct value find_value(const struct tt_tokenizer *t)
+static struct tt_json_field find_processor(const struct tt_tokenizer *t)
 {
-    struct value found = {.key = "post_processor"};
+    struct tt_json_field found = {.name = "post_processor"};
     struct tt_json_problem problem;
     enum tt_json_kind kind;
 
-    if (!tt_json_members(t->info.json, t->info.json_size, take_value, &found, &kind, &problem))
-        found.text = NULL;
+    if (!tt_json_fields(t->info.json, t->info.json_size, &found, 1, &kind, &problem))
+        found.value = NULL;
     return found;
 }
 
@@ -407,51 +391,51 @@ static void put_instead(const struct tt_tokenizer *t, const char *from, const ch
 
 bool tt_tokenizer_json_with_bos(const struct tt_tokenizer *t, struct tt_text *out)
 {
-    struct value found = find_value(t);
-    char *bos = found.text && t->info.bos >= 0 && !t->info.adds_bos ? bos_processor(t) : NULL;
+    struct tt_json_field found = find_processor(t);
+    char *bos = found.value && t->info.bos >= 0 && !t->info.adds_bos ? bos_processor(t) : NULL;
     struct tt_text text = {0};
 
     if (!bos)
         return false;
-    if (found.size == 4 && memcmp(found.text, "null", 4) == 0) {
+    if (found.size == 4 && memcmp(found.value, "null", 4) == 0) {
         tt_text_add(&text, "%s", bos);
     } else {
         tt_text_add(&text, "%s", sequence_begin);
-        tt_text_add_bytes(&text, found.text, found.size);
+        tt_text_add_bytes(&text, found.value, found.size);
         tt_text_add(&text, ",%s%s", bos, sequence_end);
     }
-    put_instead(t, found.text, found.text + found.size, text.text, text.size, out);
+    put_instead(t, found.value, found.value + found.size, text.text, text.size, out);
     tt_text_release(&text);
     tt_free(bos);
     return true;
 }
 
 /* What the value was before tt_tokenizer_json_with_bos changed it. */
-static struct value value_before(struct value now, const char *bos)
+static struct tt_json_field value_before(struct tt_json_field now, const char *bos)
 {
     size_t n = strlen(bos), begin = strlen(sequence_begin), end = strlen(sequence_end);
 
-    if (now.size == n && memcmp(now.text, bos, n) == 0)
-        return (struct value){.text = "null", .size = 4};
-    if (now.size > begin + 1 + n + end && memcmp(now.text, sequence_begin, begin) == 0 &&
-        memcmp(now.text + now.size - end - n, bos, n) == 0 && now.text[now.size - end - n - 1] == ',')
-        return (struct value){.text = now.text + begin, .size = now.size - begin - 1 - n - end};
+    if (now.size == n && memcmp(now.value, bos, n) == 0)
+        return (struct tt_json_field){.value = "null", .size = 4};
+    if (now.size > begin + 1 + n + end && memcmp(now.value, sequence_begin, begin) == 0 &&
+        memcmp(now.value + now.size - end - n, bos, n) == 0 && now.value[now.size - end - n - 1] == ',')
+        return (struct tt_json_field){.value = now.value + begin, .size = now.size - begin - 1 - n - end};
     return now;
 }
 
 static uint64_t hash_files(const struct tt_tokenizer *t)
 {
-    struct value found = {0}, before = {0};
+    struct tt_json_field found = {0}, before = {0};
     char *bos = t->info.adds_bos ? bos_processor(t) : NULL;
     struct tt_text text = {0};
     uint64_t hash;
 
     if (bos) {
-        found = find_value(t);
-        before = found.text ? value_before(found, bos) : found;
+        found = find_processor(t);
+        before = found.value ? value_before(found, bos) : found;
     }
-    if (before.text != found.text)
-        put_instead(t, found.text, found.text + found.size, before.text, before.size, &text);
+    if (before.value != found.value)
+        put_instead(t, found.value, found.value + found.size, before.value, before.size, &text);
     hash = text.text ? tt_hash64(text.text, text.size, 0) : tt_hash64(t->info.json, t->info.json_size, 0);
     tt_text_release(&text);
     tt_free(bos);

@@ -622,7 +622,8 @@ static enum after run_generation(struct run *r, const struct tt_jnode *n, struct
     if (r->captures)
         tt_jfail(&r->w, TT_EUSAGE, "{%% generation %%} within a macro, a set or a filter is not supported");
     after = run_all(r, n->body, scope_within(r, s)); /* which is a macro in transformers */
-    tt_passages_add(r->generated, r->before + begin, r->before + r->out->size);
+    if (r->generated)
+        tt_passages_add(r->generated, r->before + begin, r->before + r->out->size);
     return after;
 }
 

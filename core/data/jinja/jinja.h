@@ -22,8 +22,8 @@ bool tt_jinja_generates(const struct tt_jinja *jinja);
 
 /**
  * Renders the template with the members of context as variables. Appends the output to text, and the passages within
- * {% generation %} to generated. TT_EDATA if the template itself refuses (raise_exception); TT_EUSAGE if the template
- * uses a feature that is not supported, or has an error in Jinja too.
+ * {% generation %} to generated, which may be NULL. TT_EDATA if the template itself refuses (raise_exception);
+ * TT_EUSAGE if the template uses a feature that is not supported, or has an error in Jinja too.
  */
 int tt_jinja_render(const struct tt_jinja *jinja, const json_t *context, struct tt_text *text,
                     struct tt_passages *generated) TT_MUST_CHECK;
