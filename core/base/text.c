@@ -138,13 +138,6 @@ void tt_text_release(struct tt_text *t)
     *t = (struct tt_text){0};
 }
 
-static int min3(int a, int b, int c)
-{
-    int m = a < b ? a : b;
-
-    return m < c ? m : c;
-}
-
 bool tt_text_is_listed(const char *word, const char *list)
 {
     size_t n = strlen(word);
@@ -192,7 +185,8 @@ int tt_text_distance(const char *a, const char *b)
         for (int j = 1; j <= m; j++) {
             int replace = last[j - 1] + !is_same_letter(a[i - 1], b[j - 1]);
 
-            now[j] = min3(last[j] + 1, now[j - 1] + 1, replace);
+            now[j] = last[j] < now[j - 1] ? last[j] + 1 : now[j - 1] + 1;
+            now[j] = replace < now[j] ? replace : now[j];
             if (i > 1 && j > 1 && is_same_letter(a[i - 1], b[j - 2]) && is_same_letter(a[i - 2], b[j - 1]) &&
                 before[j - 2] + 1 < now[j])
                 now[j] = before[j - 2] + 1;

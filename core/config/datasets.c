@@ -16,16 +16,11 @@ static void *field_of(const struct tt_dataset_entry *entry, const struct tt_conf
     return (char *)entry + row->offset;
 }
 
-static void release_entry(struct tt_dataset_entry *entry)
-{
-    for (int i = 0; i < tt_config_n_entry_rows; i++)
-        tt_config_member_release(&tt_config_entry_rows[i], field_of(entry, &tt_config_entry_rows[i]));
-}
-
 void tt_config_datasets_release(struct tt_datasets *d)
 {
     for (int i = 0; i < d->n; i++)
-        release_entry(&d->entry[i]);
+        for (int k = 0; k < tt_config_n_entry_rows; k++)
+            tt_config_member_release(&tt_config_entry_rows[k], field_of(&d->entry[i], &tt_config_entry_rows[k]));
     tt_free(d->entry);
     *d = (struct tt_datasets){.n = 0};
 }

@@ -204,20 +204,12 @@ static void read_map(struct import *import, const char *prefix, const struct tt_
 
 static void read_pair(struct import *import, char *was, const struct tt_yaml *key, const struct tt_yaml *value);
 
-static const struct tt_yaml *find_member(const struct tt_yaml *map, const char *name)
-{
-    for (int i = 0; map && map->kind == TT_YAML_MAP && i < map->n; i++)
-        if (strcmp(map->key[i]->text, name) == 0)
-            return map->item[i];
-    return NULL;
-}
-
 /* One group with all parameters, as versions of 2026 have, is read as the keys of optimizer. */
 static bool read_only_group(struct import *import, const struct tt_yaml *key, const struct tt_yaml *groups)
 {
     const struct tt_yaml *group = groups->kind == TT_YAML_LIST && groups->n == 1 ? groups->item[0] : NULL;
-    const struct tt_yaml *pattern = find_member(group, "pattern"), *name = find_member(group, "optimizer_name"),
-                         *arguments = find_member(group, "optimizer_kwargs");
+    const struct tt_yaml *pattern = tt_yaml_get(group, "pattern"), *name = tt_yaml_get(group, "optimizer_name"),
+                         *arguments = tt_yaml_get(group, "optimizer_kwargs");
 
     if (!pattern || pattern->kind != TT_YAML_SCALAR || strcmp(pattern->text, ".*") != 0 || !name || !arguments ||
         arguments->kind != TT_YAML_MAP)

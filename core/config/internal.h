@@ -41,7 +41,6 @@ void tt_config_report_add(struct tt_config_report *report, const char *where, co
 /** The same with "where: path: message"; the name of a flag is not repeated. path NULL: without it. */
 void tt_config_report_key(struct tt_config_report *report, const char *where, const char *path, const char *message);
 
-
 /** Adds an error about a node of the file, and about a key unless path is NULL. */
 void tt_config_report_at(struct tt_config_report *report, const struct tt_yaml *node, const char *path, const char *fmt,
                          ...) TT_PRINTF(4, 5);

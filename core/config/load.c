@@ -31,21 +31,19 @@ static void set_origin(struct tt_config *cfg, const struct tt_config_row *row, c
     o->is_derived = false;
 }
 
-static void set_default(struct tt_config *cfg, const struct tt_config_row *row)
-{
-    if (!tt_config_flag_set(row, tt_config_member(cfg, row), row->preset ? row->preset : "null", NULL))
-        abort(); /* schema.def is wrong; a unit test checks every row */
-    set_origin(cfg, row, tt_strdup("default"), tt_strdup("default"));
-}
-
 int tt_config_new(struct tt_config **ret_config)
 {
     struct tt_config *cfg = tt_calloc(1, sizeof *cfg);
 
     cfg->origins = tt_calloc(1, sizeof *cfg->origins);
     cfg->origins->of = tt_calloc((size_t)tt_config_n_rows, sizeof *cfg->origins->of);
-    for (int i = 0; i < tt_config_n_rows; i++)
-        set_default(cfg, &tt_config_rows[i]);
+    for (int i = 0; i < tt_config_n_rows; i++) {
+        const struct tt_config_row *row = &tt_config_rows[i];
+
+        if (!tt_config_flag_set(row, tt_config_member(cfg, row), row->preset ? row->preset : "null", NULL))
+            abort(); /* schema.def is wrong; a unit test checks every row */
+        set_origin(cfg, row, tt_strdup("default"), tt_strdup("default"));
+    }
     *ret_config = cfg;
     return 0;
 }

@@ -99,13 +99,6 @@ static void split_has_one_dataset(const struct tt_config *cfg, struct tt_text *w
                          "validate on\nhelp: remove one of the two; without split nothing is held out");
 }
 
-static void samples_are_wanted(const struct tt_config *cfg, struct tt_text *why)
-{
-    if (!cfg->metrics.sample_freq && (cfg->metrics.sample_prompt || cfg->metrics.sample_tokens != 32))
-        tt_text_add(why, "no text is sampled while metrics.sample_freq is 0\nhelp: set metrics.sample_freq, for "
-                         "instance to 100");
-}
-
 /* The datasets of training or validation, by the section of a key. */
 struct data {
     const char *where;
@@ -223,22 +216,6 @@ static void lora_has_modules(const struct tt_config *cfg, struct tt_text *why)
                     cfg->lora.rank);
 }
 
-/* hf_assets_path may follow from initial_load_path, which is decided when folders are looked at. */
-static void hf_flavor(const struct tt_config *cfg, struct tt_text *why)
-{
-    if (strcmp(cfg->model.flavor, "hf") == 0 && !cfg->model.hf_assets_path && !cfg->checkpoint.initial_load_path)
-        tt_text_add(why, "flavor 'hf' needs model.hf_assets_path, the folder that holds config.json");
-}
-
-static void hf_weights(const struct tt_config *cfg, struct tt_text *why)
-{
-    if (cfg->checkpoint.initial_load_in_hf && !cfg->checkpoint.initial_load_path && !cfg->model.hf_assets_path) {
-        tt_text_add(why,
-                    "initial_load_in_hf needs checkpoint.initial_load_path or model.hf_assets_path, the folder that "
-                    "holds the weights");
-    }
-}
-
 /* Which files these are, is known when they are looked at. */
 static void weights_are_loaded(const struct tt_config *cfg, struct tt_text *why)
 {
@@ -251,13 +228,6 @@ static void weights_are_loaded(const struct tt_config *cfg, struct tt_text *why)
                     "%s has no effect without weights to start from\nhelp: set checkpoint.initial_load_path, or "
                     "checkpoint.initial_load_in_hf for those of model.hf_assets_path",
                     key);
-}
-
-static void hf_model_only(const struct tt_config *cfg, struct tt_text *why)
-{
-    if (cfg->checkpoint.initial_load_in_hf && !cfg->checkpoint.initial_load_model_only) {
-        tt_text_add(why, "a Hugging Face folder holds only weights\nhelp: set checkpoint.initial_load_model_only=true");
-    }
 }
 
 /* A folder of the run must be below dump_folder, so that --overwrite removes only what belongs to the run. */
@@ -277,23 +247,6 @@ static void folder_is_inside(const struct tt_config *cfg, enum tt_key key, struc
         tt_text_add(why,
                     "'%s' is not a folder inside job.dump_folder\nhelp: name it relative to dump_folder, without '..'",
                     path);
-}
-
-static void load_step_needs_enable(const struct tt_config *cfg, struct tt_text *why)
-{
-    if (cfg->checkpoint.load_step >= 0 && !cfg->checkpoint.enable)
-        tt_text_add(why, "load_step has no effect while checkpoint.enable is false\nhelp: set checkpoint.enable=true");
-}
-
-static void auto_needs_planned(const struct tt_config *cfg, struct tt_text *why)
-{
-    const struct tt_words *reshard = &cfg->parallelism.fsdp_reshard_after_forward;
-
-    if (!reshard->is_list && strcmp(reshard->word[0], "auto") == 0 &&
-        cfg->parallelism.fsdp_engine != TT_ENGINE_PLANNED) {
-        tt_text_add(why, "fsdp_reshard_after_forward 'auto' needs the planned engine\nhelp: set "
-                         "parallelism.fsdp_engine=planned");
-    }
 }
 
 static void rope_order(const struct tt_config *cfg, struct tt_text *why)
@@ -336,21 +289,6 @@ static void degree_is_exact(const struct tt_config *cfg, enum tt_key key, struct
                     what, degree, what, exact);
 }
 
-static void weights_compute(const struct tt_config *cfg, struct tt_text *why)
-{
-    if (cfg->training.dtype == TT_DTYPE_BFLOAT16 && cfg->training.mixed_precision_param != TT_DTYPE_BFLOAT16)
-        tt_text_add(why, "weights in bfloat16 compute in bfloat16\nhelp: set training.mixed_precision_param=bfloat16");
-}
-
-static void averages_exist(const struct tt_config *cfg, struct tt_text *why)
-{
-    if (cfg->ema.validate && isnan(cfg->ema.decay))
-        tt_text_add(why, "there are no averages to validate\nhelp: set ema.decay, for example to 0.999");
-    else if (cfg->ema.validate && cfg->training.dtype != TT_DTYPE_FLOAT32)
-        tt_text_add(why,
-                    "only weights in float32 can be exchanged with their averages\nhelp: set training.dtype=float32");
-}
-
 /* clang-format off */
 #define RULE(check, ...) {check, NULL, {__VA_ARGS__}}
 #define RULE_OF_KEY(check, ...) {NULL, check, {__VA_ARGS__}}
@@ -368,24 +306,15 @@ static const struct {
     RULE_OF_KEY(documents_are_known, TT_KEY(validation.split), TT_KEY(training.dataset)),
     RULE_OF_KEY(data_has_format, TT_KEY(training.dataset_path), TT_KEY(training.dataset)),
     RULE_OF_KEY(data_has_format, TT_KEY(validation.dataset_path), TT_KEY(validation.dataset)),
-    RULE(samples_are_wanted, TT_KEY(metrics.sample_prompt), TT_KEY(metrics.sample_tokens), TT_KEY(metrics.sample_freq)),
-    RULE(weights_compute, TT_KEY(training.dtype), TT_KEY(training.mixed_precision_param)),
-    RULE(averages_exist, TT_KEY(ema.validate), TT_KEY(ema.decay), TT_KEY(training.dtype)),
     RULE(batch_multiple, TT_KEY(training.global_batch_size), TT_KEY(training.local_batch_size)),
     RULE(epochs_repeat, TT_KEY(training.epochs), TT_KEY(dataloader.repeat)),
     RULE(lora_has_modules, TT_KEY(lora.target_modules), TT_KEY(lora.rank)),
-    RULE(hf_flavor, TT_KEY(model.flavor), TT_KEY(model.hf_assets_path)),
-    RULE(hf_weights, TT_KEY(checkpoint.initial_load_in_hf), TT_KEY(checkpoint.initial_load_path),
-         TT_KEY(model.hf_assets_path)),
     RULE(new_rows_are_trained, TT_KEY(checkpoint.initial_load_extend_vocabulary), TT_KEY(lora.rank)),
     RULE(weights_are_loaded, TT_KEY(checkpoint.initial_load_extend_vocabulary),
          TT_KEY(checkpoint.initial_load_leave_out)),
-    RULE(hf_model_only, TT_KEY(checkpoint.initial_load_model_only), TT_KEY(checkpoint.initial_load_in_hf)),
     RULE_OF_KEY(folder_is_inside, TT_KEY(checkpoint.folder)),
     RULE_OF_KEY(folder_is_inside, TT_KEY(metrics.save_tb_folder)),
     RULE_OF_KEY(folder_is_inside, TT_KEY(profiling.save_traces_folder)),
-    RULE(load_step_needs_enable, TT_KEY(checkpoint.load_step), TT_KEY(checkpoint.enable)),
-    RULE(auto_needs_planned, TT_KEY(parallelism.fsdp_reshard_after_forward), TT_KEY(parallelism.fsdp_engine)),
     RULE(rope_order, TT_KEY(model.rope_scaling.low_freq_factor), TT_KEY(model.rope_scaling.high_freq_factor)),
     RULE(head_groups, TT_KEY(model.n_heads), TT_KEY(model.n_kv_heads)),
     RULE_OF_KEY(degree_is_exact, TT_KEY(parallelism.exact_tensor_parallel_degree),
@@ -460,6 +389,54 @@ void tt_config_fault_entry(struct tt_config *cfg, struct tt_config_report *repor
     tt_free(where);
 }
 
+/* Rules whose message says all. */
+static void check_plain_rules(struct tt_config *cfg, struct tt_config_report *report)
+{
+    const struct tt_words *reshard = &cfg->parallelism.fsdp_reshard_after_forward;
+    bool hf_weights = cfg->checkpoint.initial_load_in_hf, averages = cfg->ema.validate;
+    /* it may follow from initial_load_path, which is decided when folders are looked at */
+    bool no_hf_path = !cfg->model.hf_assets_path && !cfg->checkpoint.initial_load_path;
+    const struct {
+        bool is_broken;
+        const char *why;
+        enum tt_key keys[4]; /* as above */
+    } plain[] = {
+        {!cfg->metrics.sample_freq && (cfg->metrics.sample_prompt || cfg->metrics.sample_tokens != 32),
+         "no text is sampled while metrics.sample_freq is 0\nhelp: set metrics.sample_freq, for instance to 100",
+         {TT_KEY(metrics.sample_prompt), TT_KEY(metrics.sample_tokens), TT_KEY(metrics.sample_freq)}},
+        {cfg->training.dtype == TT_DTYPE_BFLOAT16 && cfg->training.mixed_precision_param != TT_DTYPE_BFLOAT16,
+         "weights in bfloat16 compute in bfloat16\nhelp: set training.mixed_precision_param=bfloat16",
+         {TT_KEY(training.dtype), TT_KEY(training.mixed_precision_param)}},
+        {averages && isnan(cfg->ema.decay),
+         "there are no averages to validate\nhelp: set ema.decay, for example to 0.999",
+         {TT_KEY(ema.validate), TT_KEY(ema.decay)}},
+        {averages && cfg->training.dtype != TT_DTYPE_FLOAT32,
+         "only weights in float32 can be exchanged with their averages\nhelp: set training.dtype=float32",
+         {TT_KEY(ema.validate), TT_KEY(training.dtype)}},
+        {strcmp(cfg->model.flavor, "hf") == 0 && no_hf_path,
+         "flavor 'hf' needs model.hf_assets_path, the folder that holds config.json",
+         {TT_KEY(model.flavor), TT_KEY(model.hf_assets_path)}},
+        {hf_weights && no_hf_path,
+         "initial_load_in_hf needs checkpoint.initial_load_path or model.hf_assets_path, the folder that holds the "
+         "weights",
+         {TT_KEY(checkpoint.initial_load_in_hf), TT_KEY(checkpoint.initial_load_path), TT_KEY(model.hf_assets_path)}},
+        {hf_weights && !cfg->checkpoint.initial_load_model_only,
+         "a Hugging Face folder holds only weights\nhelp: set checkpoint.initial_load_model_only=true",
+         {TT_KEY(checkpoint.initial_load_model_only), TT_KEY(checkpoint.initial_load_in_hf)}},
+        {cfg->checkpoint.load_step >= 0 && !cfg->checkpoint.enable,
+         "load_step has no effect while checkpoint.enable is false\nhelp: set checkpoint.enable=true",
+         {TT_KEY(checkpoint.load_step), TT_KEY(checkpoint.enable)}},
+        {!reshard->is_list && strcmp(reshard->word[0], "auto") == 0 &&
+             cfg->parallelism.fsdp_engine != TT_ENGINE_PLANNED,
+         "fsdp_reshard_after_forward 'auto' needs the planned engine\nhelp: set parallelism.fsdp_engine=planned",
+         {TT_KEY(parallelism.fsdp_reshard_after_forward), TT_KEY(parallelism.fsdp_engine)}},
+    };
+
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        if (plain[i].is_broken)
+            tt_config_fault(cfg, report, plain[i].keys, "%s", plain[i].why);
+}
+
 static void check_rule(struct tt_config *cfg, int r, struct tt_config_report *report)
 {
     struct tt_text why = {0};
@@ -521,6 +498,7 @@ void tt_config_check_rules(struct tt_config *cfg, struct tt_config_report *repor
 {
     for (size_t r = 0; r < sizeof rules / sizeof *rules; r++)
         check_rule(cfg, (int)r, report);
+    check_plain_rules(cfg, report);
     check_list(cfg, TT_KEY(training.dataset), &cfg->training.dataset, report);
     check_list(cfg, TT_KEY(validation.dataset), &cfg->validation.dataset, report);
     for (int i = 0; i < tt_config_n_rows; i++)

@@ -156,21 +156,6 @@ static char *string(struct reader *r, bool may_be_long)
 
 /* --- keys --- */
 
-static struct tt_yaml *child(const struct tt_yaml *map, const char *name)
-{
-    for (int i = 0; i < map->n; i++)
-        if (strcmp(map->key[i]->text, name) == 0)
-            return map->item[i];
-    return NULL;
-}
-
-static void put(struct tt_yaml *map, struct tt_yaml *key, struct tt_yaml *value)
-{
-    TT_PUSH(map->key, map->n, map->cap_key) = key;
-    map->n--; /* keys and items count as pairs */
-    TT_PUSH(map->item, map->n, map->cap) = value;
-}
-
 static struct tt_yaml *one_key(struct reader *r)
 {
     struct tt_yaml *key = add(r, TT_YAML_SCALAR);
@@ -204,10 +189,10 @@ static struct tt_yaml *path(struct reader *r, struct tt_yaml *map, struct tt_yam
             *ret_key = key;
             return map;
         }
-        if (!(below = child(map, key->text))) {
+        if (!(below = tt_yaml_get(map, key->text))) {
             if (!(below = add(r, TT_YAML_MAP)))
                 return NULL;
-            put(map, key, below);
+            tt_yaml_put(map, key, below);
         }
         if (below->kind != TT_YAML_MAP)
             return fail(r, "a key below a value that is not a table");
@@ -252,7 +237,7 @@ static bool pair(struct reader *r, struct tt_yaml *map)
     skip(r, false);
     if (!(item = value(r)))
         return false;
-    put(owner, key, item); /* the reader of the tree reports duplicates */
+    tt_yaml_put(owner, key, item); /* the reader of the tree reports duplicates */
     return true;
 }
 
@@ -325,11 +310,11 @@ static struct tt_yaml *header(struct reader *r)
         return NULL;
     if (!take(r, ']'))
         return fail(r, "']' is expected after the name of a table");
-    table = child(owner, key->text);
+    table = tt_yaml_get(owner, key->text);
     if (table)
         return table->kind == TT_YAML_MAP ? table : fail(r, "a table with the name of a value");
     if ((table = add(r, TT_YAML_MAP)))
-        put(owner, key, table);
+        tt_yaml_put(owner, key, table);
     return table;
 }
 

@@ -43,6 +43,25 @@ struct tt_yaml *tt_yaml_add(struct tt_yaml_doc *doc, enum tt_yaml_kind kind, int
     return node;
 }
 
+void tt_yaml_put(struct tt_yaml *map, struct tt_yaml *key, struct tt_yaml *value)
+{
+    if (map->n == map->cap) {
+        map->cap = map->cap ? 2 * map->cap : 8;
+        map->key = tt_realloc((void *)map->key, (size_t)map->cap, sizeof *map->key);
+        map->item = tt_realloc((void *)map->item, (size_t)map->cap, sizeof *map->item);
+    }
+    map->key[map->n] = key;
+    map->item[map->n++] = value;
+}
+
+struct tt_yaml *tt_yaml_get(const struct tt_yaml *map, const char *key)
+{
+    for (int i = 0; map && map->kind == TT_YAML_MAP && i < map->n; i++)
+        if (strcmp(map->key[i]->text, key) == 0)
+            return map->item[i];
+    return NULL;
+}
+
 void tt_yaml_release(struct tt_yaml_doc *doc)
 {
     for (int i = 0; i < doc->n; i++) {
@@ -58,14 +77,11 @@ void tt_yaml_release(struct tt_yaml_doc *doc)
 bool tt_yaml_is_null(const struct tt_yaml *node)
 {
     static const char *const words[] = {"", "~", "null", "Null", "NULL"};
+    bool found = false;
 
-    if (node->kind != TT_YAML_SCALAR || node->is_quoted)
-        return false;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (strcmp(node->text, words[i]) == 0)
-            return true;
-    }
-    return false;
+    for (size_t i = 0; node->kind == TT_YAML_SCALAR && !node->is_quoted && i < sizeof words / sizeof *words; i++)
+        found = found || strcmp(node->text, words[i]) == 0;
+    return found;
 }
 
 static bool fault(struct builder *b, const yaml_mark_t *mark, const char *what)
@@ -79,31 +95,21 @@ static bool fault(struct builder *b, const yaml_mark_t *mark, const char *what)
 /* Puts a node, finished or just opened, where the top of the stack expects one. */
 static bool attach(struct builder *b, struct tt_yaml *node, const yaml_mark_t *mark)
 {
-    struct tt_yaml *top;
+    struct tt_yaml *top = b->depth ? b->stack[b->depth - 1] : NULL;
+    struct tt_yaml **key = b->depth ? &b->pending_key[b->depth - 1] : NULL;
 
-    if (b->depth == 0) {
+    if (!top) {
         b->doc->root = node;
-        return true;
-    }
-    top = b->stack[b->depth - 1];
-    if (top->kind == TT_YAML_LIST) {
+    } else if (top->kind == TT_YAML_LIST) {
         TT_PUSH(top->item, top->n, top->cap) = node;
-        return true;
+    } else if (*key) {
+        tt_yaml_put(top, *key, node);
+        *key = NULL;
+    } else if (node->kind == TT_YAML_SCALAR) {
+        *key = node;
+    } else {
+        return fault(b, mark, "a key must be a word, not a list or a mapping");
     }
-    if (!b->pending_key[b->depth - 1]) {
-        if (node->kind != TT_YAML_SCALAR)
-            return fault(b, mark, "a key must be a word, not a list or a mapping");
-        b->pending_key[b->depth - 1] = node;
-        return true;
-    }
-    if (top->n == top->cap) {
-        top->cap = top->cap ? 2 * top->cap : 8;
-        top->key = tt_realloc((void *)top->key, (size_t)top->cap, sizeof *top->key);
-        top->item = tt_realloc((void *)top->item, (size_t)top->cap, sizeof *top->item);
-    }
-    top->key[top->n] = b->pending_key[b->depth - 1];
-    top->item[top->n++] = node;
-    b->pending_key[b->depth - 1] = NULL;
     return true;
 }
 

@@ -19,7 +19,6 @@ struct tt_yaml {
     int line, column; /* from 1 */
     char *text;       /* of a scalar */
     int n, cap;
-    int cap_key;
     bool is_closed;
     struct tt_yaml **key;  /* of a map: n keys, one per item */
     struct tt_yaml **item; /* borrowed: aliases may share a node */
@@ -48,6 +47,10 @@ void tt_yaml_release(struct tt_yaml_doc *doc);
 
 /** A new node of doc, empty. */
 struct tt_yaml *tt_yaml_add(struct tt_yaml_doc *doc, enum tt_yaml_kind kind, int line, int column);
+
+/** Adds a pair to a map; the value of a key, NULL: there is none, or map is NULL or no map. */
+void tt_yaml_put(struct tt_yaml *map, struct tt_yaml *key, struct tt_yaml *value);
+struct tt_yaml *tt_yaml_get(const struct tt_yaml *map, const char *key);
 
 /** Whether the scalar means null: plain null, ~ or nothing. */
 bool tt_yaml_is_null(const struct tt_yaml *node);

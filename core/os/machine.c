@@ -148,27 +148,17 @@ bool tt_cpu_has_avx512_bf16(void)
  * mounted and which group is the root of that mount. In a container that is often the group itself.
  */
 
-/* The text of a kernel file, whose size is not known before it is read; NULL if there is none. */
+/* The text of a kernel file; NULL if there is none. */
 static char *read_text(const char *path)
 {
-    FILE *f = fopen(path, "re");
-    struct tt_text text = {0};
-    char part[4096];
-    size_t n;
+    char *text = NULL;
+    size_t size = 0;
 
-    if (!f) {
-        if (errno != ENOENT && errno != ENOTDIR)
-            tt_warn("cannot read '%s': %s; a limit in it is not respected", path, strerror(errno));
+    if (access(path, F_OK) < 0 && (errno == ENOENT || errno == ENOTDIR))
         return NULL;
-    }
-    while ((n = fread(part, 1, sizeof part, f)) > 0)
-        tt_text_add_bytes(&text, part, n);
-    if (ferror(f)) {
-        tt_warn("cannot read '%s': %s; a limit in it is not respected", path, strerror(errno));
-        tt_text_release(&text);
-    }
-    (void)fclose(f);
-    return text.text;
+    if (tt_file_read(path, &text, &size) < 0)
+        tt_warn("%s; a limit in it is not respected", tt_error_message());
+    return text;
 }
 
 /* Whether a list "cpu,cpuacct" has the word. */
