@@ -25,7 +25,7 @@
 /* Whether titan itself can plan the job: the stack is titan's, and the model is the configuration's. */
 static bool is_planned(const struct tt_cluster_inputs *in)
 {
-    return strcmp(in->beyond.stack->name, "titan") == 0 && !in->beyond.shape;
+    return strcmp(in->stack.stack.name, "titan") == 0 && !in->foreign.has_shape;
 }
 
 /* The arena by the kinds of the formulas. */
@@ -137,8 +137,8 @@ static void print_notes(const struct tt_cluster_notes *notes, const char *head)
 static int emit(struct command *c, const struct tt_cluster_layout *layout)
 {
     struct tt_text text = {0};
-    int rc = tt_cluster_emit(tt_args_last(c->args, "emit"), c->in.cfg, c->in.beyond.shape ? c->in.model : NULL, layout,
-                             &text);
+    int rc = tt_cluster_emit(tt_args_last(c->args, "emit"), c->in.cfg, c->in.foreign.has_shape ? c->in.model : NULL,
+                             layout, &text);
 
     if (rc == 0) {
         print_notes(&c->in.notes, "# ");
@@ -182,7 +182,7 @@ static int save_picture(const struct command *c)
 
     if (!tt_args_has(c->args, "svg"))
         return 0;
-    title = tt_format("%s on %s, stack %s", c->in.model, c->in.beyond.machine->name, c->in.beyond.stack->name);
+    title = tt_format("%s on %s, stack %s", c->in.model, c->in.machine.machine.name, c->in.stack.stack.name);
     rc = tt_cluster_picture_save(&c->picture, title, tt_args_last(c->args, "svg"));
     tt_free(title);
     return rc;
@@ -205,7 +205,7 @@ static int one(struct command *c, int ranks)
 {
     struct tt_cluster_view view = {.model = c->in.model};
     struct tt_cluster_job job;
-    int rc = tt_cluster_job_of(c->in.cfg, &c->in.beyond, ranks, &job);
+    int rc = tt_cluster_job_of(&c->in, ranks, &job);
 
     if (rc < 0)
         return rc;
@@ -235,10 +235,12 @@ static int search(struct command *c, int ranks)
 {
     struct tt_cluster_found found;
     struct tt_cluster_job job;
-    int rc = tt_cluster_batch_of(c->in.cfg, &c->in.beyond, ranks, &job);
+    int rc = tt_cluster_batch_of(&c->in, ranks, &job);
 
     if (rc < 0)
         return rc;
+    job.gradient_bytes = 0; /* the stack decides these, whatever flags of Megatron say */
+    job.balanced = job.expert_overlap = false;
     tt_cluster_search(&job, ranks, c->usable, SHOWN, &found);
     TT_TRY(draw_found(c, &found));
     c->any = c->any || found.n > 0;
@@ -278,7 +280,7 @@ static int calibrate(struct command *c, int ranks)
     if (!log)
         return 0;
     TT_TRY(tt_file_read(log, &text, &size));
-    TT_TRY(tt_cluster_job_of(c->in.cfg, &c->in.beyond, ranks, &job));
+    TT_TRY(tt_cluster_job_of(&c->in, ranks, &job));
     TT_TRY(tt_cluster_calibrate(text, log, &job, &c->in.stack.stack, &c->calibration));
     if (!c->list && !tt_args_has(c->args, "emit"))
         print_calibration(&c->calibration);
@@ -320,12 +322,12 @@ static int save(const struct command *c)
     int rc = 0;
 
     if (machine) {
-        json = tt_cluster_machine_json(c->in.beyond.machine);
+        json = tt_cluster_machine_json(&c->in.machine.machine);
         rc = tt_json_save(machine, json);
         json_decref(json);
     }
     if (rc == 0 && stack) {
-        json = tt_cluster_stack_json(c->in.beyond.stack);
+        json = tt_cluster_stack_json(&c->in.stack.stack);
         rc = tt_json_save(stack, json);
         json_decref(json);
     }

@@ -63,17 +63,16 @@ static struct tt_cluster_shape shape_of(const struct tt_model *model)
     return s;
 }
 
-static int find_shape(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond,
-                      struct tt_cluster_shape *ret_shape)
+static int find_shape(const struct tt_cluster_inputs *in, struct tt_cluster_shape *ret_shape)
 {
+    const struct tt_config *cfg = in->cfg;
     struct tt_model_dims over = tt_job_model_overrides(cfg);
     struct tt_model *model = NULL;
     int rc = 0;
 
-    if (beyond->shape) {
-        *ret_shape = *beyond->shape;
+    *ret_shape = in->foreign.job.shape;
+    if (in->foreign.has_shape)
         return 0;
-    }
     TT_TRY(tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model));
     *ret_shape = shape_of(model);
 out:
@@ -116,15 +115,15 @@ static int batches(const struct tt_config *cfg, struct tt_cluster_job *job)
     return 0;
 }
 
-static int degrees(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,
-                   struct tt_cluster_job *job)
+static int degrees(const struct tt_cluster_inputs *in, int ranks, struct tt_cluster_job *job)
 {
+    const struct tt_config *cfg = in->cfg;
     double inner;
 
     job->tp = (double)cfg->parallelism.tensor_parallel_degree;
     job->pp = (double)cfg->parallelism.pipeline_parallel_degree;
     job->cp = (double)cfg->parallelism.context_parallel_degree;
-    job->ep = beyond->shape ? beyond->ep : (double)cfg->parallelism.expert_parallel_degree;
+    job->ep = in->foreign.has_shape ? in->ep : (double)cfg->parallelism.expert_parallel_degree;
     job->replicate = (double)cfg->parallelism.data_parallel_replicate_degree;
     job->shard = (double)cfg->parallelism.data_parallel_shard_degree;
     inner = job->tp * job->pp * job->cp * job->replicate;
@@ -135,12 +134,11 @@ static int degrees(const struct tt_config *cfg, const struct tt_cluster_beyond *
                        "estimate: the degrees of parallelism multiply to %.0f, not to %d ranks\nhelp: let "
                        "parallelism.data_parallel_shard_degree be -1, or choose another --ranks",
                        inner * fmax(job->shard, 1), ranks);
-    if (tt_cluster_stack_is_megatron(beyond->stack) && cfg->parallelism.data_parallel_shard_degree < 1) {
+    if (tt_cluster_stack_is_megatron(job->stack) && cfg->parallelism.data_parallel_shard_degree < 1) {
         job->replicate *= job->shard; /* ranks of such a stack replicate the parameters, and at most shard the state */
         job->shard = 1;
     }
-    job->sequence_parallel = job->tp > 1 && !beyond->whole_rows;
-    job->expert_tp = beyond->megatron ? beyond->megatron->expert_tp : 0;
+    job->sequence_parallel = job->sequence_parallel && job->tp > 1;
     return 0;
 }
 
@@ -174,44 +172,46 @@ static double n_stages(const struct tt_config *cfg, struct tt_cluster_job *job, 
 }
 
 /* Sets the layers of each stage if the configuration lists modules. The caller frees them. */
-static int stages_of(const struct tt_config *cfg, struct tt_cluster_beyond *beyond)
+static int stages_of(struct tt_cluster_inputs *in)
 {
+    const struct tt_config *cfg = in->cfg;
     struct tt_cluster_shape shape;
     struct tt_stage_split split;
     int rc = 0;
 
     if (cfg->parallelism.module_fqns_per_model_part.n == 0 || cfg->parallelism.pipeline_parallel_degree <= 1)
         return 0;
-    TT_TRY(find_shape(cfg, beyond, &shape));
+    TT_TRY(find_shape(in, &shape));
     TT_TRY(tt_job_pipeline_split(cfg, (int)shape.layers, &split));
-    beyond->n_stages = split.n_stages;
-    beyond->stage_layers = tt_calloc((size_t)split.n_stages, sizeof *beyond->stage_layers);
+    in->n_stages = split.n_stages;
+    in->stage_layers = tt_calloc((size_t)split.n_stages, sizeof *in->stage_layers);
     for (int i = 0; i < split.n_stages; i++)
-        beyond->stage_layers[i] = tt_stage_split_layers(&split, i).n_layers;
+        in->stage_layers[i] = tt_stage_split_layers(&split, i).n_layers;
     tt_stage_split_release(&split);
 out:
     return rc;
 }
 
-static int stages_of_a_rank(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond,
-                            struct tt_cluster_job *job)
+static int stages_of_a_rank(const struct tt_cluster_inputs *in, struct tt_cluster_job *job)
 {
+    const struct tt_config *cfg = in->cfg;
     const char *name = cfg->parallelism.pipeline_parallel_schedule;
     bool several =
         strstr(name, "Interleaved") || strstr(name, "Looped") || strstr(name, "ZBV") || strstr(name, "DualPipe");
-    double each = (double)cfg->parallelism.pipeline_parallel_layers_per_stage, all;
+    double each = (double)cfg->parallelism.pipeline_parallel_layers_per_stage, given = in->foreign.stages_of_a_rank,
+           all;
 
-    job->virtual_stages = beyond->stages_of_a_rank > 0 ? beyond->stages_of_a_rank : several ? 2 : 1;
+    job->virtual_stages = 1;
     if (job->pp <= 1)
-        job->virtual_stages = 1;
-    if (job->pp > 1 && beyond->stage_layers) {
-        job->virtual_stages = beyond->n_stages / job->pp;
-        job->stage_layers = beyond->stage_layers;
+        return 0;
+    if (in->stage_layers) {
+        job->virtual_stages = in->n_stages / job->pp;
+        job->stage_layers = in->stage_layers;
         job->split_known = true;
         return 0;
     }
-    if (job->pp <= 1 || beyond->stages_of_a_rank > 0 ||
-        cfg->parallelism.pipeline_parallel_layers_per_stage == TT_NULL_INT)
+    job->virtual_stages = given > 0 ? given : several ? 2 : 1;
+    if (given > 0 || cfg->parallelism.pipeline_parallel_layers_per_stage == TT_NULL_INT)
         return 0;
     all = n_stages(cfg, job, each);
     job->virtual_stages = all / job->pp;
@@ -223,35 +223,28 @@ static int stages_of_a_rank(const struct tt_config *cfg, const struct tt_cluster
     return 0;
 }
 
-/* The attention kernel of the flags; the stack's fused one is not slower than FlashAttention 2. */
-static int kernel_of(const struct tt_cluster_beyond *beyond)
-{
-    int asked = beyond->megatron ? beyond->megatron->kernel : -1;
-
-    return asked == 2 && beyond->stack->number[TT_S_KERNEL].value >= 2 ? -1 : asked;
-}
-
 /* With local_batch_size alone the sequences of a step depend on the layout's ranks of data parallelism. */
-int tt_cluster_batch_of(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,
-                        struct tt_cluster_job *ret_job)
+int tt_cluster_batch_of(const struct tt_cluster_inputs *in, int ranks, struct tt_cluster_job *ret_job)
 {
-    struct tt_cluster_job job = {.machine = beyond->machine, .stack = beyond->stack, .kernel = kernel_of(beyond)};
+    const struct tt_config *cfg = in->cfg;
+    struct tt_cluster_job job = in->foreign.job;
     int rc = 0;
 
-    TT_TRY(find_shape(cfg, beyond, &job.shape));
-    TT_TRY(degrees(cfg, beyond, ranks, &job));
+    job.machine = &in->machine.machine;
+    job.stack = &in->stack.stack;
+    if (job.kernel == 2 && job.stack->number[TT_S_KERNEL].value >= 2)
+        job.kernel = -1; /* the stack's fused kernel is not slower than FlashAttention 2 */
+    TT_TRY(find_shape(in, &job.shape));
+    TT_TRY(degrees(in, ranks, &job));
     job.seq_len = (double)cfg->training.seq_len;
     job.virtual_stages = 1;
     job.micro_batch = 1;
     job.n_micro = cfg->training.global_batch_size > 0
                       ? (double)cfg->training.global_batch_size / (job.shard * job.replicate)
                       : (double)cfg->training.local_batch_size;
-    job.float8 = beyond->float8;
-    job.float32 = strcmp(beyond->stack->name, "titan") == 0 && cfg->training.mixed_precision_param == TT_DTYPE_FLOAT32;
-    job.async_tp = beyond->async_tp;
-    job.loss_chunks = beyond->loss_chunks;
-    job.whole_logits = job.tp > 1 && beyond->whole_logits;
-    job.split_known = !tt_cluster_stack_is_megatron(beyond->stack);
+    job.float32 = strcmp(job.stack->name, "titan") == 0 && cfg->training.mixed_precision_param == TT_DTYPE_FLOAT32;
+    job.whole_logits = job.whole_logits && job.tp > 1;
+    job.split_known = !tt_cluster_stack_is_megatron(job.stack);
     job.first_less = (double)cfg->parallelism.pipeline_parallel_first_stage_less_layers;
     job.last_less = (double)cfg->parallelism.pipeline_parallel_last_stage_less_layers;
     *ret_job = job;
@@ -259,27 +252,20 @@ out:
     return rc;
 }
 
-int tt_cluster_job_of(const struct tt_config *cfg, const struct tt_cluster_beyond *beyond, int ranks,
-                      struct tt_cluster_job *ret_job)
+int tt_cluster_job_of(const struct tt_cluster_inputs *in, int ranks, struct tt_cluster_job *ret_job)
 {
-    struct tt_cluster_job job = {.kernel = -1};
+    const struct tt_config *cfg = in->cfg;
     const struct tt_words *reshard = &cfg->parallelism.fsdp_reshard_after_forward;
+    struct tt_cluster_job job;
     const char *fault;
     char text[200];
     int rc = 0;
 
-    TT_TRY(tt_cluster_batch_of(cfg, beyond, ranks, &job));
-    TT_TRY(stages_of_a_rank(cfg, beyond, &job));
+    TT_TRY(tt_cluster_batch_of(in, ranks, &job));
+    TT_TRY(stages_of_a_rank(in, &job));
     job.order = order_of(cfg, &job);
-    recomputation(cfg, &job);
-    if (beyond->megatron) {
-        job.again = beyond->megatron->again;
-        job.again_layers = beyond->megatron->again_layers;
-        job.again_modules = beyond->megatron->again_modules;
-        job.gradient_bytes = beyond->megatron->gradient_bytes;
-        job.balanced = beyond->megatron->balanced;
-        job.expert_overlap = beyond->megatron->expert_overlap;
-    }
+    if (!in->foreign.is_megatron)
+        recomputation(cfg, &job);
     job.keep_gathered =
         reshard->n == 1 && (strcmp(reshard->word[0], "never") == 0 || strcmp(reshard->word[0], "false") == 0);
     TT_TRY(batches(cfg, &job));
@@ -391,7 +377,6 @@ static int read_machine(struct tt_cluster_inputs *in, const struct tt_args *args
         TT_TRY(tt_cluster_machine_find(name, &built_in));
         in->machine.machine = *built_in;
     }
-    in->beyond.machine = &in->machine.machine;
     for (int i = 0; (log = tt_args_value(args, "nccl", i)); i++) {
         TT_TRY(tt_file_read(log, &text, &size));
         TT_TRY(tt_cluster_machine_take_nccl(&in->machine.machine, text, log, "measured: nccl-tests"));
@@ -414,7 +399,6 @@ static int read_stack(struct tt_cluster_inputs *in, const char *name)
         TT_TRY(tt_cluster_stack_find(name, &built_in));
         in->stack.stack = *built_in;
     }
-    in->beyond.stack = &in->stack.stack;
 out:
     return rc;
 }
@@ -449,8 +433,8 @@ static int find_model(struct tt_cluster_inputs *in, const char *name)
 
     if (is_file(name)) {
         TT_TRY(tt_json_load(name, &json));
-        TT_TRY(tt_cluster_shape_of_hf(json, name, &in->shape));
-    } else if (!tt_cluster_shape_find(name, &in->shape)) {
+        TT_TRY(tt_cluster_shape_of_hf(json, name, &in->foreign.job.shape));
+    } else if (!tt_cluster_shape_find(name, &in->foreign.job.shape)) {
         near = tt_cluster_shape_names(name, &names);
         rc = tt_fail(TT_EUSAGE,
                      "estimate: titan has no sizes of the model '%s'\nhelp: %s%s%sa config.json of Hugging Face (a "
@@ -458,7 +442,7 @@ static int find_model(struct tt_cluster_inputs *in, const char *name)
                      name, near ? "did you mean " : "", near ? near : "", near ? "? " : "", names.text);
     }
     if (rc == 0) {
-        in->beyond.shape = &in->shape;
+        in->foreign.has_shape = true;
         in->model = tt_strdup(name);
     }
 out:
@@ -470,7 +454,7 @@ out:
 /* A configuration is checked against a model of titan, so it gets a model with the same heads and widths. */
 static void add_sizes(struct tt_cluster_inputs *in)
 {
-    const struct tt_cluster_shape *s = &in->shape;
+    const struct tt_cluster_shape *s = &in->foreign.job.shape;
 
     add_override(in, "--model.name=llama3");
     add_override(in, "--model.flavor=debugmodel");
@@ -487,16 +471,16 @@ static void add_sizes(struct tt_cluster_inputs *in)
  * configuration. */
 static int take_overrides(struct tt_cluster_inputs *in, int n, const char *const *override)
 {
-    static const char ep[] = "--parallelism.expert_parallel_degree=", model[] = "--model.";
+    static const char ep[] = "--parallelism.expert_parallel_degree=";
 
     for (int i = 0; i < n; i++) {
-        if (in->beyond.shape && strncmp(override[i], ep, sizeof ep - 1) == 0) {
-            in->beyond.ep = strtod(override[i] + sizeof ep - 1, NULL);
-            if (!(in->beyond.ep >= 1) || floor(in->beyond.ep) != in->beyond.ep)
+        if (in->foreign.has_shape && tt_text_begins(override[i], ep)) {
+            in->ep = strtod(override[i] + strlen(ep), NULL);
+            if (!(in->ep >= 1) || floor(in->ep) != in->ep)
                 return tt_fail(TT_EUSAGE, "estimate: %s is not a number of ranks", override[i] + 2);
             continue;
         }
-        if (in->beyond.shape && strncmp(override[i], model, sizeof model - 1) == 0)
+        if (in->foreign.has_shape && tt_text_begins(override[i], "--model."))
             return tt_fail(TT_EUSAGE,
                            "estimate: %s: the sizes are those of the model '%s'\nhelp: give a config.json "
                            "with other sizes, or leave --model out",
@@ -522,24 +506,6 @@ static void add_default(struct tt_cluster_inputs *in)
         add_override(in, keys[i]);
 }
 
-/* A recipe of torchtitan. */
-static int read_recipe(struct tt_cluster_inputs *in, const struct tt_args *args, const struct tt_cluster_given *given,
-                       const char *file)
-{
-    int rc = 0;
-
-    TT_TRY(tt_cluster_recipe_read(file, given, &in->notes, &in->recipe));
-    in->beyond.float8 = in->recipe.float8;
-    in->beyond.async_tp = in->recipe.async_tp;
-    in->beyond.whole_logits = in->recipe.whole_logits;
-    in->beyond.loss_chunks = in->recipe.loss_chunks;
-    in->beyond.whole_rows = in->recipe.whole_rows;
-    if (!tt_args_has(args, "stack"))
-        TT_TRY(read_stack(in, in->recipe.compiled ? default_stack : eager_stack));
-out:
-    return rc;
-}
-
 /* Flags of Megatron-LM. */
 static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *args, const struct tt_cluster_given *given,
                          const char *file)
@@ -551,23 +517,16 @@ static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *arg
     if (tt_args_has(args, "config") || tt_args_has(args, "model") || tt_args_has(args, "torchtitan"))
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: flags of Megatron name the whole job\nhelp: leave --config, --model and "
                                   "--torchtitan out"));
-    TT_TRY(tt_cluster_megatron_read(file, given, &in->notes, &in->megatron));
-    in->shape = in->megatron.shape;
-    in->beyond.shape = &in->shape;
-    in->beyond.megatron = &in->megatron;
-    in->beyond.float8 = in->megatron.float8;
-    in->beyond.async_tp = in->megatron.async_tp;
-    in->beyond.whole_rows = !in->megatron.sequence_parallel;
-    in->beyond.stages_of_a_rank = in->megatron.stages_of_a_rank;
-    in->model = tt_format("a model of %.3gB parameters", tt_cluster_params(&in->shape) / 1e9);
+    TT_TRY(tt_cluster_megatron_read(file, given, &in->notes, &in->foreign));
+    in->model = tt_format("a model of %.3gB parameters", tt_cluster_params(&in->foreign.job.shape) / 1e9);
     if (!tt_args_has(args, "stack")) /* fused attention came after A100 */
-        TT_TRY(read_stack(in, strncmp(in->beyond.machine->name, "a100", 4) == 0 ? "megatron-2023" : "megatron-bridge"));
-    if (!in->megatron.distributed_optimizer) {
+        TT_TRY(read_stack(in, tt_text_begins(in->machine.machine.name, "a100") ? "megatron-2023" : "megatron-bridge"));
+    if (!in->foreign.distributed_optimizer) {
         number[TT_S_STATE_WHOLE].value += number[TT_S_STATE_SHARD].value;
         number[TT_S_STATE_SHARD].value = 0;
     }
     exposed = number[TT_S_GRAD_EXPOSED].value;
-    number[TT_S_GRAD_EXPOSED].value = exposed + in->megatron.exposed * (1 - exposed);
+    number[TT_S_GRAD_EXPOSED].value = exposed + in->foreign.exposed * (1 - exposed);
 out:
     return rc;
 }
@@ -596,8 +555,10 @@ static int read_foreign(struct tt_cluster_inputs *in, const struct tt_args *args
     if (megatron || (!torchtitan && tt_cluster_is_megatron(args->n_words, (const char *const *)args->word)))
         TT_TRY(read_megatron(in, args, &given, megatron));
     else if (torchtitan || args->n_words) {
-        TT_TRY(read_recipe(in, args, &given, torchtitan));
-        *ret_model = *ret_model ? *ret_model : in->recipe.model;
+        TT_TRY(tt_cluster_recipe_read(torchtitan, &given, &in->notes, &in->foreign));
+        if (!tt_args_has(args, "stack"))
+            TT_TRY(read_stack(in, in->foreign.compiled ? default_stack : eager_stack));
+        *ret_model = *ret_model ? *ret_model : in->foreign.model;
     }
 out:
     tt_free((void *)given.set);
@@ -615,29 +576,30 @@ int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *ar
 
     if (!tt_args_has(args, "megatron") && (tt_args_has(args, "set") || tt_args_has(args, "script_args")))
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: --set and --script-args are for the script of --megatron"));
-    in->beyond.ep = 1;
+    in->foreign.job = (struct tt_cluster_job){.kernel = -1, .sequence_parallel = true};
+    in->ep = 1;
     in->with = *args;
     in->with.override = NULL;
     in->with.n_overrides = in->with.n_words = 0;
     TT_TRY(read_foreign(in, args, &model));
     if (model)
         TT_TRY(find_model(in, model));
-    if (in->beyond.shape && !tt_args_has(args, "config")) { /* the built-in run's batch is small, and its steps few */
+    if (in->foreign.has_shape &&
+        !tt_args_has(args, "config")) { /* the built-in run's batch is small, and its steps few */
         add_override(in, "--training.seq_len=8192");
         add_override(in, "--training.local_batch_size=1");
         add_override(in, "--training.global_batch_size=-1");
         add_override(in, "--training.steps=10000");
     } else if (!tt_args_has(args, "config"))
         add_default(in);
-    TT_TRY(take_overrides(in, in->recipe.n, (const char *const *)in->recipe.override));
-    TT_TRY(take_overrides(in, in->megatron.n, (const char *const *)in->megatron.override));
+    TT_TRY(take_overrides(in, in->foreign.n, (const char *const *)in->foreign.override));
     TT_TRY(take_overrides(in, args->n_overrides, args->override));
-    if (in->beyond.shape)
+    if (in->foreign.has_shape)
         add_sizes(in);
     TT_TRY(tt_cli_load_variant("estimate", &in->with, &variant, &in->cfg));
-    is_titan = strcmp(in->beyond.stack->name, "titan") == 0;
-    TT_TRY(check_own_keys(in->cfg, args, is_titan, is_titan && !in->beyond.shape, &in->notes));
-    TT_TRY(tt_config_locate(in->cfg, stages_of(in->cfg, &in->beyond)));
+    is_titan = strcmp(in->stack.stack.name, "titan") == 0;
+    TT_TRY(check_own_keys(in->cfg, args, is_titan, is_titan && !in->foreign.has_shape, &in->notes));
+    TT_TRY(tt_config_locate(in->cfg, stages_of(in)));
     if (!in->model)
         in->model = tt_format("%s %s", in->cfg->model.name, in->cfg->model.flavor);
 out:
@@ -650,10 +612,9 @@ void tt_cluster_inputs_release(struct tt_cluster_inputs *in)
     for (int i = 0; i < in->n_own; i++)
         tt_free(in->own[i]);
     tt_free(in->own);
-    tt_free(in->beyond.stage_layers);
+    tt_free(in->stage_layers);
     tt_free((void *)in->with.override);
-    tt_cluster_recipe_release(&in->recipe);
-    tt_cluster_megatron_release(&in->megatron);
+    tt_cluster_foreign_release(&in->foreign);
     tt_cluster_notes_release(&in->notes);
     json_decref(in->machine.json);
     json_decref(in->stack.json);

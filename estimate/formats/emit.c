@@ -401,3 +401,11 @@ void tt_cluster_notes_release(struct tt_cluster_notes *notes)
     tt_free(notes->item);
     *notes = (struct tt_cluster_notes){0};
 }
+
+void tt_cluster_foreign_release(struct tt_cluster_foreign *f)
+{
+    for (int i = 0; i < f->n; i++)
+        tt_free(f->override[i]);
+    tt_free(f->override);
+    *f = (struct tt_cluster_foreign){0};
+}

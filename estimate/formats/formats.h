@@ -42,27 +42,30 @@ void tt_cluster_note(struct tt_cluster_notes *notes, const char *key, const char
 json_t *tt_cluster_notes_json(const struct tt_cluster_notes *notes);
 void tt_cluster_notes_release(struct tt_cluster_notes *notes);
 
-/**
- * A job as torchtitan writes it: a TOML file (v0.1, v0.2), the resolved configuration that it saves as JSON, or the
- * flags of a recipe (2026). Zero-initialise; tt_cluster_recipe_release.
- */
-struct tt_cluster_recipe {
-    char **override; /* the same in titan's keys: "--training.seq_len=8192" */
+/* A job in the form of another trainer. Zero-initialise; tt_cluster_foreign_release. */
+struct tt_cluster_foreign {
+    char **override; /* batch and layout in titan's keys: "--training.seq_len=8192" */
     int n, cap;
-    const char *model; /* a name of shapes.def; NULL: the file names none */
-    bool compiled, float8, async_tp;
-    double loss_chunks; /* 0: not said */
-    bool whole_logits;  /* every rank of tensor parallelism has the logits of the whole vocabulary */
-    bool whole_rows;    /* no sequence parallelism beside tensor parallelism */
+    const char *model; /* of torchtitan: a name of shapes.def; NULL: the file names none */
+    bool compiled;     /* torchtitan compiles the blocks */
+    bool is_megatron;
+    bool has_shape;             /* the model is job.shape, not the one of titan's keys */
+    bool distributed_optimizer; /* of Megatron; else no rank shards its optimizer state */
+    double stages_of_a_rank;    /* of Megatron's pipeline; 0: there is none */
+    double exposed;             /* share of Megatron's data-parallel traffic that no flag overlaps: 0, 0.5 or 1 */
+    struct tt_cluster_job job;  /* what titan's keys cannot say, and of Megatron the model and what is recomputed */
 };
 
+void tt_cluster_foreign_release(struct tt_cluster_foreign *foreign);
+
 /**
- * Reads a file (NULL: none) and then flags, "--section.key value" or "--section.key=value", which win; skips the keys
- * in given->ignored. Notes settings that change the cost but are not counted. TT_EDATA: the file is neither TOML nor
+ * Reads a job as torchtitan writes it: a TOML file (v0.1, v0.2), or the resolved configuration that it saves as JSON
+ * (NULL: none), and then flags (2026), "--section.key value" or "--section.key=value", which win. Skips the keys in
+ * given->ignored, and notes settings that change the cost but are not counted. TT_EDATA: the file is neither TOML nor
  * JSON. TT_EUSAGE: unknown models, recipes, or keys that might change the cost.
  */
 int tt_cluster_recipe_read(const char *path, const struct tt_cluster_given *given, struct tt_cluster_notes *notes,
-                           struct tt_cluster_recipe *ret_recipe) TT_MUST_CHECK;
+                           struct tt_cluster_foreign *ret_foreign) TT_MUST_CHECK;
 
 /* A key of torchtitan: it is read or noted; the cost does not depend on it; it is unknown and might change the cost; it
  * is unknown. */
@@ -72,35 +75,15 @@ enum tt_recipe_class tt_cluster_recipe_class(const char *name);
 
 /** torchtitan's name and flavor of a model of shapes.def; false: it has no such model. */
 bool tt_cluster_recipe_model(const char *shape, const char **ret_family, const char **ret_flavor);
-void tt_cluster_recipe_release(struct tt_cluster_recipe *recipe);
-
-/* A job as flags of Megatron-LM. Zero-initialise; tt_cluster_megatron_release. */
-struct tt_cluster_megatron {
-    struct tt_cluster_shape shape;
-    char **override; /* batch and layout in titan's keys: "--training.seq_len=8192" */
-    int n, cap;
-    enum tt_cluster_again again;
-    double again_layers;    /* of TT_AGAIN_LAYERS */
-    unsigned again_modules; /* of TT_AGAIN_MODULES */
-    double gradient_bytes;  /* see tt_cluster_job */
-    bool float8, async_tp;
-    bool sequence_parallel;
-    bool balanced, expert_overlap; /* see tt_cluster_job */
-    bool distributed_optimizer;    /* else no rank shards its optimizer state */
-    double stages_of_a_rank;       /* of a pipeline; 0: there is none */
-    double expert_tp;              /* see tt_cluster_job */
-    double exposed;                /* share of data-parallel traffic that no flag overlaps: 0, 0.5 or 1 */
-    int kernel;                    /* of attention; -1: not said */
-};
 
 /**
- * Reads flags from a file (NULL: none), which may be a shell script, and then from given->words, which win. Skips flags
- * that do not change the cost, and notes flags that do but are not counted. TT_EUSAGE: a needed flag is missing, has a
- * value that is no number, depends on what the script does not say, or might change the cost and is not modelled.
+ * Reads flags of Megatron-LM from a file (NULL: none), which may be a shell script, and then from given->words, which
+ * win. Skips flags that do not change the cost, and notes flags that do but are not counted. TT_EUSAGE: a needed flag
+ * is missing, has a value that is no number, depends on what the script does not say, or might change the cost and is
+ * not modelled.
  */
 int tt_cluster_megatron_read(const char *path, const struct tt_cluster_given *given, struct tt_cluster_notes *notes,
-                             struct tt_cluster_megatron *ret_megatron) TT_MUST_CHECK;
-void tt_cluster_megatron_release(struct tt_cluster_megatron *megatron);
+                             struct tt_cluster_foreign *ret_foreign) TT_MUST_CHECK;
 
 /** Whether words after "--" are flags of Megatron-LM: unlike torchtitan's, they have no dots. */
 bool tt_cluster_is_megatron(int n_words, const char *const *words);

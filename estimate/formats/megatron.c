@@ -483,7 +483,7 @@ out:
     return rc;
 }
 
-static int model(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m)
+static int model(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m)
 {
     json_t *config = json_object();
     bool gated = is_gated(f);
@@ -506,15 +506,15 @@ static int model(const struct tt_megatron_flags *f, struct tt_cluster_megatron *
         TT_TRY(put_latent(config, f));
     if (given(f, TT_FLAG_EXPERTS))
         TT_TRY(put_experts(config, f, layers, ffn));
-    TT_TRY(tt_cluster_shape_of_hf(config, "Megatron's flags", &m->shape));
-    TT_TRY(number(f, TT_FLAG_MTP_LAYERS, 0, &m->shape.mtp_layers));
-    if (m->shape.mtp_layers > layers)
+    TT_TRY(tt_cluster_shape_of_hf(config, "Megatron's flags", &m->job.shape));
+    TT_TRY(number(f, TT_FLAG_MTP_LAYERS, 0, &m->job.shape.mtp_layers));
+    if (m->job.shape.mtp_layers > layers)
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: --%s %.0f is more than --%s %.0f",
-                       tt_megatron_flag_names[TT_FLAG_MTP_LAYERS], m->shape.mtp_layers,
+                       tt_megatron_flag_names[TT_FLAG_MTP_LAYERS], m->job.shape.mtp_layers,
                        tt_megatron_flag_names[TT_FLAG_LAYERS], layers));
-    TT_TRY(positions(f, &m->shape));
-    TT_TRY(windows(f, &m->shape));
-    m->shape.expert_bias = m->shape.experts > 0 && given(f, TT_FLAG_CLAMP); /* as in gpt-oss */
+    TT_TRY(positions(f, &m->job.shape));
+    TT_TRY(windows(f, &m->job.shape));
+    m->job.shape.expert_bias = m->job.shape.experts > 0 && given(f, TT_FLAG_CLAMP); /* as in gpt-oss */
 out:
     json_decref(config);
     return rc;
@@ -522,14 +522,14 @@ out:
 
 /* --- batch and layout --- */
 
-static void set(struct tt_cluster_megatron *m, const char *key, double value)
+static void set(struct tt_cluster_foreign *m, const char *key, double value)
 {
     TT_PUSH(m->override, m->n, m->cap) = tt_format("--%s=%.0f", key, value);
 }
 
-static int stages(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m, double pp, double micro)
+static int stages(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m, double pp, double micro)
 {
-    double each, own = m->shape.layers / pp;
+    double each, own = m->job.shape.layers / pp;
     int rc = 0;
 
     m->stages_of_a_rank = 1;
@@ -550,7 +550,7 @@ out:
     return rc;
 }
 
-static int layout(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m)
+static int layout(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m)
 {
     static const struct {
         enum tt_megatron_flag flag;
@@ -579,7 +579,7 @@ static int layout(const struct tt_megatron_flags *f, struct tt_cluster_megatron 
     }
     TT_TRY(number(f, TT_FLAG_TP, 1, &tp));
     TT_TRY(number(f, TT_FLAG_EXPERT_TP, tp, &expert_tp));
-    m->expert_tp = given(f, TT_FLAG_EXPERTS) ? expert_tp : tp;
+    m->job.expert_tp = given(f, TT_FLAG_EXPERTS) ? expert_tp : tp;
     if (given(f, TT_FLAG_EXPERTS) && expert_tp != tp && expert_tp != 1)
         TT_TRY(tt_fail(TT_EUSAGE,
                        "estimate: --%s %.0f is not modelled: experts are cut as the other matrices, by %.0f, or not at "
@@ -593,13 +593,13 @@ out:
 }
 
 /* Megatron's default is the core of attention alone. */
-static int selective(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m)
+static int selective(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m)
 {
     const char *names = given(f, TT_FLAG_RECOMPUTE_MODULES) ? f->value[TT_FLAG_RECOMPUTE_MODULES] : "core_attn";
 
-    m->again_modules = tt_cluster_modules(names);
-    m->again = m->again_modules == TT_MODULE_CORE_ATTENTION ? TT_AGAIN_ATTENTION : TT_AGAIN_MODULES;
-    if (m->again_modules == 0)
+    m->job.again_modules = tt_cluster_modules(names);
+    m->job.again = m->job.again_modules == TT_MODULE_CORE_ATTENTION ? TT_AGAIN_ATTENTION : TT_AGAIN_MODULES;
+    if (m->job.again_modules == 0)
         return tt_fail(TT_EUSAGE,
                        "estimate: --%s '%s' is none of core_attn, layernorm, mla_up_proj, mlp, moe, moe_act and "
                        "shared_experts",
@@ -609,7 +609,7 @@ static int selective(const struct tt_megatron_flags *f, struct tt_cluster_megatr
 
 /* How much of the traffic of data parallelism is exposed of what the stack exposes at most: gradients are half of it,
  * parameters the other. */
-static void overlap(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m)
+static void overlap(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m)
 {
     bool params =
         given(f, TT_FLAG_DISTRIBUTED_OPTIMIZER) ? given(f, TT_FLAG_OVERLAP_PARAMS) : given(f, TT_FLAG_OVERLAP_GRADS);
@@ -617,35 +617,35 @@ static void overlap(const struct tt_megatron_flags *f, struct tt_cluster_megatro
     m->exposed = 0.5 * !given(f, TT_FLAG_OVERLAP_GRADS) + 0.5 * !params;
 }
 
-static int kernel(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m)
+static int kernel(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m)
 {
     const char *name = given(f, TT_FLAG_BACKEND) ? f->value[TT_FLAG_BACKEND] : "";
 
     if (strcmp(name, "unfused") == 0 || strcmp(name, "local") == 0)
-        m->kernel = 0;
+        m->job.kernel = 0;
     else if (given(f, TT_FLAG_FLASH) || strcmp(name, "flash") == 0)
-        m->kernel = 2;
+        m->job.kernel = 2;
     else if (strcmp(name, "fused") == 0)
-        m->kernel = 3;
+        m->job.kernel = 3;
     else if (*name && strcmp(name, "auto") != 0)
         return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is none of flash, fused, unfused, local and auto",
                        tt_megatron_flag_names[TT_FLAG_BACKEND], name);
     return 0;
 }
 
-static int recomputation(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m)
+static int recomputation(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m)
 {
     const char *granularity = given(f, TT_FLAG_RECOMPUTE) ? f->value[TT_FLAG_RECOMPUTE] : NULL;
     const char *method = given(f, TT_FLAG_RECOMPUTE_METHOD) ? f->value[TT_FLAG_RECOMPUTE_METHOD] : "uniform";
     double layers, pp, ranks_layers;
     int rc = 0;
 
-    m->again = given(f, TT_FLAG_CHECKPOINT)            ? TT_AGAIN_FULL
-               : given(f, TT_FLAG_RECOMPUTE_ATTENTION) ? TT_AGAIN_ATTENTION
-                                                       : TT_AGAIN_NONE;
-    if (!granularity && m->again == TT_AGAIN_NONE && given(f, TT_FLAG_RECOMPUTE_EXPERTS)) {
-        m->again = TT_AGAIN_MODULES;
-        m->again_modules = TT_MODULE_EXPERTS;
+    m->job.again = given(f, TT_FLAG_CHECKPOINT)            ? TT_AGAIN_FULL
+                   : given(f, TT_FLAG_RECOMPUTE_ATTENTION) ? TT_AGAIN_ATTENTION
+                                                           : TT_AGAIN_NONE;
+    if (!granularity && m->job.again == TT_AGAIN_NONE && given(f, TT_FLAG_RECOMPUTE_EXPERTS)) {
+        m->job.again = TT_AGAIN_MODULES;
+        m->job.again_modules = TT_MODULE_EXPERTS;
     }
     if (!granularity)
         return 0;
@@ -657,10 +657,10 @@ static int recomputation(const struct tt_megatron_flags *f, struct tt_cluster_me
     TT_TRY(number(f, TT_FLAG_RECOMPUTE_LAYERS, 1, &layers));
     TT_TRY(number(f, TT_FLAG_PP, 1, &pp));
     ranks_layers = layers * pp; /* so many of each rank's */
-    m->again = TT_AGAIN_FULL;
-    if (strcmp(method, "block") == 0 && ranks_layers < m->shape.layers) {
-        m->again = TT_AGAIN_LAYERS;
-        m->again_layers = ranks_layers;
+    m->job.again = TT_AGAIN_FULL;
+    if (strcmp(method, "block") == 0 && ranks_layers < m->job.shape.layers) {
+        m->job.again = TT_AGAIN_LAYERS;
+        m->job.again_layers = ranks_layers;
     }
 out:
     return rc;
@@ -678,7 +678,7 @@ static int precision(const struct tt_megatron_flags *f)
     return 0;
 }
 
-static int translate(const struct tt_megatron_flags *f, struct tt_cluster_megatron *m)
+static int translate(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m)
 {
     int rc = 0;
 
@@ -692,21 +692,21 @@ static int translate(const struct tt_megatron_flags *f, struct tt_cluster_megatr
     TT_TRY(recomputation(f, m));
     TT_TRY(kernel(f, m));
     overlap(f, m);
-    m->gradient_bytes = given(f, TT_FLAG_BF16_GRADS) ? 2 : 0;
-    m->float8 = given(f, TT_FLAG_FP8) || given(f, TT_FLAG_FP8_HYBRID) || given(f, TT_FLAG_FP8_E4M3);
-    m->async_tp = given(f, TT_FLAG_TP_OVERLAP);
-    m->sequence_parallel = given(f, TT_FLAG_SEQUENCE_PARALLEL);
-    m->balanced = given(f, TT_FLAG_BALANCED);
-    m->expert_overlap = given(f, TT_FLAG_EXPERT_OVERLAP);
+    m->job.gradient_bytes = given(f, TT_FLAG_BF16_GRADS) ? 2 : 0;
+    m->job.float8 = given(f, TT_FLAG_FP8) || given(f, TT_FLAG_FP8_HYBRID) || given(f, TT_FLAG_FP8_E4M3);
+    m->job.async_tp = given(f, TT_FLAG_TP_OVERLAP);
+    m->job.sequence_parallel = given(f, TT_FLAG_SEQUENCE_PARALLEL);
+    m->job.balanced = given(f, TT_FLAG_BALANCED);
+    m->job.expert_overlap = given(f, TT_FLAG_EXPERT_OVERLAP);
     m->distributed_optimizer = given(f, TT_FLAG_DISTRIBUTED_OPTIMIZER);
 out:
     return rc;
 }
 
 int tt_cluster_megatron_read(const char *path, const struct tt_cluster_given *given, struct tt_cluster_notes *notes,
-                             struct tt_cluster_megatron *ret_megatron)
+                             struct tt_cluster_foreign *ret_foreign)
 {
-    struct tt_cluster_megatron m = {.kernel = -1};
+    struct tt_cluster_foreign m = {.is_megatron = true, .has_shape = true, .job = {.kernel = -1}};
     struct tt_megatron_flags f = {.notes = notes, .given = given};
     char *text = NULL;
     size_t size;
@@ -727,17 +727,9 @@ out:
     tt_text_release(&f.unknown);
     tt_free(text);
     if (rc < 0)
-        tt_cluster_megatron_release(&m);
-    *ret_megatron = m;
+        tt_cluster_foreign_release(&m);
+    *ret_foreign = m;
     return rc;
-}
-
-void tt_cluster_megatron_release(struct tt_cluster_megatron *m)
-{
-    for (int i = 0; i < m->n; i++)
-        tt_free(m->override[i]);
-    tt_free(m->override);
-    *m = (struct tt_cluster_megatron){0};
 }
 
 bool tt_cluster_is_megatron(int n_words, const char *const *words)

@@ -439,7 +439,7 @@ static const struct recipe {
 };
 
 struct reader {
-    struct tt_cluster_recipe recipe;
+    struct tt_cluster_foreign foreign;
     struct pairs pairs;
 };
 
@@ -450,12 +450,12 @@ static bool is_true(const char *value)
 
 static void set(struct reader *r, const char *key, const char *value)
 {
-    TT_PUSH(r->recipe.override, r->recipe.n, r->recipe.cap) = tt_format("--%s=%s", key, value);
+    TT_PUSH(r->foreign.override, r->foreign.n, r->foreign.cap) = tt_format("--%s=%s", key, value);
 }
 
 static void set_number(struct reader *r, const char *key, double value)
 {
-    TT_PUSH(r->recipe.override, r->recipe.n, r->recipe.cap) = tt_format("--%s=%.0f", key, value);
+    TT_PUSH(r->foreign.override, r->foreign.n, r->foreign.cap) = tt_format("--%s=%.0f", key, value);
 }
 
 /* --- what it means --- */
@@ -489,14 +489,14 @@ static int find_model(struct reader *r)
     flavor = flavor ? flavor : "debugmodel";
     for (size_t i = 0; i < sizeof flavors / sizeof *flavors; i++) {
         if (strcmp(family, flavors[i].family) == 0 && is_flavor(flavor, flavors[i].flavor))
-            r->recipe.model = flavors[i].shape;
+            r->foreign.model = flavors[i].shape;
         tt_text_add(&known, "%s%s %s", i ? ", " : "", flavors[i].family, flavors[i].flavor);
     }
-    rc = r->recipe.model ? 0
-                         : tt_fail(TT_EUSAGE,
-                                   "estimate: titan has no sizes of torchtitan's model '%s %s'\nhelp: it has %s; or "
-                                   "give --model, a config.json of Hugging Face with its sizes",
-                                   family, flavor, known.text);
+    rc = r->foreign.model ? 0
+                          : tt_fail(TT_EUSAGE,
+                                    "estimate: titan has no sizes of torchtitan's model '%s %s'\nhelp: it has %s; or "
+                                    "give --model, a config.json of Hugging Face with its sizes",
+                                    family, flavor, known.text);
     tt_text_release(&known);
     return rc;
 }
@@ -626,11 +626,11 @@ static int stages(struct reader *r)
 
     if (modules && *modules) {
         head = strstr(modules, "lm_head"); /* the output's name since 2026 */
-        TT_PUSH(r->recipe.override, r->recipe.n, r->recipe.cap) =
+        TT_PUSH(r->foreign.override, r->foreign.n, r->foreign.cap) =
             tt_format("--%s=%.*s%s%s", key, head ? (int)(head - modules) : INT_MAX, modules, head ? "output" : "",
                       head ? head + 7 : "");
     } else if (points && *points) {
-        if (!r->recipe.model || !tt_cluster_shape_find(r->recipe.model, &shape))
+        if (!r->foreign.model || !tt_cluster_shape_find(r->foreign.model, &shape))
             return tt_fail(TT_EUSAGE, "estimate: pipeline_parallel_split_points needs the number of layers\nhelp: name "
                                       "model.name and model.flavor in the configuration");
         list = modules_from(points, shape.layers);
@@ -697,15 +697,15 @@ static int translate(struct reader *r, struct tt_cluster_notes *notes)
         if (value && *value)
             set(r, same_keys[i], value);
     }
-    r->recipe.compiled = compiles_blocks(r);
-    r->recipe.float8 = mentions_float8(r);
-    r->recipe.async_tp = is_true(
+    r->foreign.compiled = compiles_blocks(r);
+    r->foreign.job.float8 = mentions_float8(r);
+    r->foreign.job.async_tp = is_true(
         any_of(&r->pairs, KEYS("compile.enable_async_tensor_parallel", "parallelism.enable_async_tensor_parallel")));
     chunks = value_of(&r->pairs, "loss.num_chunks");
     sequences = value_of(&r->pairs, "parallelism.enable_sequence_parallel");
-    r->recipe.loss_chunks = chunks ? strtod(chunks, NULL) : 0;
-    r->recipe.whole_logits = is_true(value_of(&r->pairs, "parallelism.disable_loss_parallel"));
-    r->recipe.whole_rows = sequences && !is_true(sequences);
+    r->foreign.job.loss_chunks = chunks ? strtod(chunks, NULL) : 0;
+    r->foreign.job.whole_logits = is_true(value_of(&r->pairs, "parallelism.disable_loss_parallel"));
+    r->foreign.job.sequence_parallel = !sequences || is_true(sequences);
 out:
     return rc;
 }
@@ -733,9 +733,9 @@ static void ignore(struct pairs *pairs, const struct tt_cluster_given *given, st
 }
 
 int tt_cluster_recipe_read(const char *path, const struct tt_cluster_given *given, struct tt_cluster_notes *notes,
-                           struct tt_cluster_recipe *ret_recipe)
+                           struct tt_cluster_foreign *ret_foreign)
 {
-    struct reader r = {0};
+    struct reader r = {.foreign = {.job = {.kernel = -1}}};
     int rc = 0;
 
     if (path)
@@ -746,8 +746,8 @@ int tt_cluster_recipe_read(const char *path, const struct tt_cluster_given *give
 out:
     release_pairs(&r.pairs);
     if (rc < 0)
-        tt_cluster_recipe_release(&r.recipe);
-    *ret_recipe = r.recipe;
+        tt_cluster_foreign_release(&r.foreign);
+    *ret_foreign = r.foreign;
     return rc;
 }
 
@@ -760,12 +760,4 @@ bool tt_cluster_recipe_model(const char *shape, const char **ret_family, const c
             return true;
         }
     return false;
-}
-
-void tt_cluster_recipe_release(struct tt_cluster_recipe *r)
-{
-    for (int i = 0; i < r->n; i++)
-        tt_free(r->override[i]);
-    tt_free(r->override);
-    *r = (struct tt_cluster_recipe){0};
 }
