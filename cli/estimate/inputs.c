@@ -280,24 +280,6 @@ out:
 
 /* --- what predictions make of titan's own keys --- */
 
-enum counted { NOTHING, MEMORY, TITAN };
-
-static const struct row {
-    const char *path;
-    enum { PRICED_KEY, FREE_KEY, LEFT_KEY, REFUSED_KEY } class;
-    const char *usual;
-    enum counted counted; /* what counts it nevertheless */
-    const char *why;
-} rows[] = {
-#define PRICED(path)                    {path, PRICED_KEY, "", NOTHING, ""},
-#define FREE(path)                      {path, FREE_KEY, "", NOTHING, ""},
-#define LEFT(path, usual, counted, why) {path, LEFT_KEY, usual, counted, why},
-#define REFUSED(path, usual, why)       {path, REFUSED_KEY, usual, NOTHING, why},
-#include "cli/estimate/own_keys.def"
-};
-
-enum { N_ROWS = sizeof rows / sizeof *rows };
-
 static bool is_ignored(const struct tt_args *args, const char *path)
 {
     const char *name;
@@ -308,42 +290,41 @@ static bool is_ignored(const struct tt_args *args, const char *path)
     return false;
 }
 
-static int check(const struct row *row, const char *value, const struct tt_args *args, bool is_titan, bool is_planned,
+static int check(const struct tt_config_row *key, const char *value, const struct tt_args *args, bool is_planned,
                  struct tt_cluster_notes *notes)
 {
-    const char *why = row->why;
+    const char *why = key->planned && is_planned ? "the memory counts it, the time does not" : key->assumed;
+    const char *usual = key->usual ? key->usual : key->preset;
 
-    if (!*value || tt_text_is_listed(value, "null|\"\"") || tt_text_is_listed(value, row->usual) ||
-        (row->counted == TITAN && is_titan))
+    if (!*value || tt_text_is_listed(value, "null|\"\"") || (usual && tt_text_is_listed(value, usual)))
         return 0;
-    if (row->counted == MEMORY && is_planned)
-        why = "the memory counts it, the time does not";
-    if (is_ignored(args, row->path))
+    if (is_ignored(args, key->path))
         why = "--ignore-flag leaves it out";
-    else if (row->class == REFUSED_KEY)
+    else if (key->id == TT_KEY(lora.rank))
         return tt_fail(TT_EUSAGE,
                        "estimate: %s %s is not counted with --machine: %s\nhelp: set it to %s, or give --ignore-flag "
                        "%s; without --machine titan plans the memory",
-                       row->path, value, row->why, row->usual, row->path);
-    tt_cluster_note(notes, row->path, value, why);
+                       key->path, value, key->assumed, usual, key->path);
+    tt_cluster_note(notes, key->path, value, why);
     return 0;
 }
 
 /* Notes keys that the configuration sets and the prediction, or --ignore-flag, leaves out. is_planned: titan plans
- * the memory. TT_EUSAGE: with one of these keys the prediction would be for another job. */
+ * the memory. TT_EUSAGE: the prediction would be for another job. */
 static int check_own_keys(const struct tt_config *cfg, const struct tt_args *args, bool is_titan, bool is_planned,
                           struct tt_cluster_notes *notes)
 {
     int rc = 0;
 
-    for (int i = 0; i < N_ROWS && rc == 0; i++) {
-        const struct tt_config_row *key = tt_config_row_find(rows[i].path);
+    for (int i = 0; i < tt_config_n_rows && rc == 0; i++) {
+        const struct tt_config_row *key = &tt_config_rows[i];
         struct tt_text value = {0};
 
-        if (!key || (rows[i].class != LEFT_KEY && rows[i].class != REFUSED_KEY) || !tt_config_is_set(cfg, key->id))
+        if (!key->assumed || !tt_config_is_set(cfg, key->id) ||
+            (is_titan && key->id == TT_KEY(training.mixed_precision_param))) /* the stack titan computes in it */
             continue;
         tt_config_value_text(cfg, key, &value);
-        rc = check(&rows[i], value.text ? value.text : "", args, is_titan, is_planned, notes);
+        rc = check(key, value.text ? value.text : "", args, is_planned, notes);
         tt_text_release(&value);
     }
     return rc;

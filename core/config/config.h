@@ -238,6 +238,10 @@ struct tt_config_row {
     const char *doc;
     const char *theirs, *why;  /* torchtitan's default where it differs, as written for a flag, and why; NULL */
     const char *works, *needs; /* the values that work today, "a|b", and what the others need; NULL: all work */
+    /* What predictions for GPU clusters assume instead of the value; NULL: they read it, or need not. `usual`: the
+     * values that agree with that, "a|b"; NULL: the default. A plan of titan's own memory counts `planned` keys. */
+    const char *assumed, *usual;
+    bool planned;
 };
 
 struct tt_config_section {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every key of a configuration is known to predictions about clusters: titan's own, and torchtitan's.
+ * Every key of torchtitan's configurations is known to predictions about clusters.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,34 +9,7 @@
 
 #include <cmocka.h>
 
-#include "cli/estimate/inputs.h"
 #include "estimate/formats/formats.h"
-
-static const char *const own_keys[] = {
-#define PRICED(path)                    path,
-#define FREE(path)                      path,
-#define LEFT(path, usual, counted, why) path,
-#define REFUSED(path, usual, why)       path,
-#include "cli/estimate/own_keys.def"
-};
-
-enum { N_OWN_KEYS = sizeof own_keys / sizeof *own_keys };
-
-/* A new key of the schema has to be a row of own_keys.def. */
-static void every_key_of_titan_has_a_class(void **state)
-{
-    for (int i = 0; i < tt_config_n_rows; i++) {
-        int n = 0;
-
-        for (int k = 0; k < N_OWN_KEYS; k++)
-            n += strcmp(own_keys[k], tt_config_rows[i].path) == 0;
-        if (n != 1)
-            print_message("# own_keys.def has %d rows of %s\n", n, tt_config_rows[i].path);
-        assert_int_equal(n, 1);
-    }
-    for (int i = 0; i < N_OWN_KEYS; i++)
-        assert_non_null(tt_config_row_find(own_keys[i]));
-}
 
 static void every_key_of_torchtitan_has_a_class(void **state)
 {
@@ -68,7 +41,6 @@ static void keys_that_nobody_knows_are_told_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_key_of_titan_has_a_class),
         cmocka_unit_test(every_key_of_torchtitan_has_a_class),
         cmocka_unit_test(keys_that_nobody_knows_are_told_apart),
     };
