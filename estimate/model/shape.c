@@ -260,10 +260,14 @@ struct class
     int matrices, window; /* see hf_classes.def */
     bool tied;
     double absent; /* the window, if the file does not say */
+    struct {
+        const char *key; /* NULL ends the list */
+        int value;
+    } defaults[15];
 };
 
 static const struct class classes[] = {
-#define C(type, matrices, tied, window, absent) {type, matrices, window, tied, absent},
+#define C(type, matrices, tied, window, ...) {type, matrices, window, tied, __VA_ARGS__},
 #include "estimate/model/hf_classes.def"
 #undef C
 };
@@ -310,23 +314,17 @@ static bool has_key(const json_t *config, const char *key)
 }
 
 /* A copy of a file with the defaults of its class for keys that it lacks. */
-static json_t *completed(const json_t *config, const char *type)
+static json_t *completed(const json_t *config, const struct class *class)
 {
-    static const struct {
-        const char *type, *key;
-        int value;
-    } defaults[] = {
-#define D(type, key, value) {type, key, value},
-#include "estimate/model/hf_defaults.def"
-#undef D
-    };
     json_t *copy = json_copy((json_t *)config);
 
-    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++)
-        if (strcmp(defaults[i].type, type) == 0 && !has_key(config, defaults[i].key))
-            (void)json_object_set_new(copy, defaults[i].key,
-                                      strcmp(defaults[i].key, "multi_query") == 0 ? json_true()
-                                                                                  : json_integer(defaults[i].value));
+    for (int i = 0; class->defaults[i].key; i++) {
+        const char *key = class->defaults[i].key;
+        int value = class->defaults[i].value;
+
+        if (!has_key(config, key))
+            (void)json_object_set_new(copy, key, strcmp(key, "multi_query") == 0 ? json_true() : json_integer(value));
+    }
     return copy;
 }
 
@@ -506,7 +504,7 @@ int tt_cluster_shape_of_hf(const json_t *file, const char *where, struct tt_clus
 
     if (rc < 0)
         return rc;
-    whole = completed(config, class->type);
+    whole = completed(config, class);
     rc = read_shape(file, whole, class, where, ret_shape);
     json_decref(whole);
     return rc;
