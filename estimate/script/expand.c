@@ -2,7 +2,6 @@
  *
  * The words and operators of a script.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +13,12 @@
 
 static const char *skip_quoted(const char *at);
 
+/* "$(" or "${" */
+static bool is_bracket(const char *at)
+{
+    return *at == '$' && (at[1] == '(' || at[1] == '{');
+}
+
 static const char *skip_quotes(const char *at)
 {
     char quote = *at++;
@@ -21,13 +26,7 @@ static const char *skip_quotes(const char *at)
     for (; *at && *at != quote; at++)
         if (quote != '\'' && *at == '\\' && at[1])
             at++;
-        else if (quote == '"' && *at == '$' && (at[1] == '(' || at[1] == '{')) {
-            const char *end = skip_quoted(at);
-
-            if (!end)
-                return NULL;
-            at = end - 1;
-        } else if (quote == '"' && *at == '`') {
+        else if (quote == '"' && (*at == '`' || is_bracket(at))) {
             const char *end = skip_quoted(at);
 
             if (!end)
@@ -47,7 +46,7 @@ static const char *skip_quoted(const char *at)
     at += *at == '$';
     close = *at == '{' ? '}' : ')';
     for (at++; *at && *at != close;) {
-        bool opens = strchr("'\"`(", *at) || (*at == '$' && (at[1] == '(' || at[1] == '{'));
+        bool opens = strchr("'\"`(", *at) || is_bracket(at);
 
         if (*at == '#' && close == ')' && strchr(" \t\n(", at[-1]))
             at += strcspn(at, "\n");
@@ -61,16 +60,21 @@ static const char *skip_quoted(const char *at)
     return *at ? at + 1 : NULL;
 }
 
-static void add(struct tt_shell *sh, int kind, const char *text, size_t n)
-{
-    TT_PUSH(sh->token, sh->n_tokens, sh->cap_tokens) =
-        (struct tt_shell_token){.kind = kind, .text = tt_shell_keep(sh, tt_strndup(text, n)), .line = sh->line};
-}
-
 static void count_lines(struct tt_shell *sh, const char *from, const char *to)
 {
     for (; from < to; from++)
         sh->line += *from == '\n';
+}
+
+/* Adds the token between two places, and returns the second. */
+static const char *add(struct tt_shell *sh, int kind, const char *from, const char *to)
+{
+    const char *text = tt_shell_keep(sh, tt_strndup(from, (size_t)(to - from)));
+
+    TT_PUSH(sh->token, sh->n_tokens, sh->cap_tokens) =
+        (struct tt_shell_token){.kind = kind, .text = text, .line = sh->line};
+    count_lines(sh, from, to);
+    return to;
 }
 
 static int fail(const struct tt_shell *sh, const char *what)
@@ -89,7 +93,7 @@ static const char *word_end(const char *at)
         at += is_list;
         if (*at == '\\' && at[1])
             at += 2;
-        else if (is_list || strchr("'\"`", *at) || (*at == '$' && (at[1] == '(' || at[1] == '{'))) {
+        else if (is_list || strchr("'\"`", *at) || is_bracket(at)) {
             if (!(at = skip_quoted(at)))
                 return NULL;
         } else
@@ -130,9 +134,7 @@ static int take_operator(struct tt_shell *sh, const char **at, bool *is_text)
         if (!end)
             return fail(sh, "'(('");
         if (end[-2] == ')') {
-            add(sh, TT_SHELL_ARITHMETIC, *at + 2, (size_t)(end - *at - 4));
-            count_lines(sh, *at, end);
-            *at = end;
+            *at = add(sh, TT_SHELL_ARITHMETIC, *at + 2, end - 2) + 2;
             return 0;
         }
     }
@@ -142,8 +144,7 @@ static int take_operator(struct tt_shell *sh, const char **at, bool *is_text)
         if (strncmp(*at, all[i], n) != 0)
             continue;
         *is_text = strcmp(all[i], "<<") == 0 || strcmp(all[i], "<<-") == 0;
-        add(sh, strpbrk(all[i], "<>") ? TT_SHELL_REDIRECT : TT_SHELL_OPERATOR, all[i], n);
-        *at += n;
+        *at = add(sh, strpbrk(all[i], "<>") ? TT_SHELL_REDIRECT : TT_SHELL_OPERATOR, *at, *at + n);
         break;
     }
     return 0;
@@ -156,6 +157,7 @@ static bool is_number(const char *text, const char *end)
 
 int tt_shell_lex(struct tt_shell *sh, const char *text)
 {
+    static const char newline[] = "\n";
     const char *at = text, *end;
     bool takes_text = false, is_text = false;
     int ends[8], n_ends = 0; /* tokens with the words that end texts */
@@ -173,9 +175,7 @@ int tt_shell_lex(struct tt_shell *sh, const char *text)
         } else if (*at == '#')
             at += strcspn(at, "\n");
         else if (*at == '\n') {
-            add(sh, TT_SHELL_OPERATOR, "\n", 1);
-            sh->line++;
-            at++;
+            at = add(sh, TT_SHELL_OPERATOR, at, at + 1);
             for (int i = 0; i < n_ends; i++) {
                 end = skip_text(at, sh->token[ends[i]].text);
                 count_lines(sh, at, end);
@@ -186,9 +186,7 @@ int tt_shell_lex(struct tt_shell *sh, const char *text)
             end = skip_quoted(at + 1);
             if (!end)
                 return fail(sh, "'<('");
-            add(sh, TT_SHELL_WORD, at, (size_t)(end - at));
-            count_lines(sh, at, end);
-            at = end;
+            at = add(sh, TT_SHELL_WORD, at, end);
         } else if (strchr(";&|<>()", *at)) {
             if ((rc = take_operator(sh, &at, &is_text)) < 0)
                 return rc;
@@ -204,13 +202,12 @@ int tt_shell_lex(struct tt_shell *sh, const char *text)
             if (takes_text && n_ends < 8)
                 ends[n_ends++] = sh->n_tokens;
             takes_text = false;
-            add(sh, TT_SHELL_WORD, at, (size_t)(end - at));
-            count_lines(sh, at, end);
-            at = end;
+            at = add(sh, TT_SHELL_WORD, at, end);
         }
     }
-    add(sh, TT_SHELL_OPERATOR, "\n", 1);
-    add(sh, TT_SHELL_END, "", 0);
+    (void)add(sh, TT_SHELL_OPERATOR, newline, newline + 1);
+    sh->line--; /* the text does not have it */
+    (void)add(sh, TT_SHELL_END, at, at);
     return 0;
 }
 
@@ -227,6 +224,24 @@ static void put(struct builder *b, const char *text, size_t n)
 {
     tt_text_add_bytes(&b->text, text, n);
     b->has = b->has || n > 0;
+}
+
+static void put_text(struct builder *b, const char *text)
+{
+    put(b, text, strlen(text));
+}
+
+static void put_number(struct builder *b, long long number)
+{
+    tt_text_add(&b->text, "%lld", number);
+    b->has = true;
+}
+
+/* The mark of the last unknown thing. */
+static void put_mark(struct builder *b)
+{
+    tt_text_add(&b->text, "\1%d\2", b->sh->unknown);
+    b->has = true;
 }
 
 static void end_word(struct builder *b)
@@ -263,7 +278,7 @@ static void put_words(struct builder *b, const struct tt_script_words *w, bool q
         else if (i > 0)
             end_word(b);
         if (quoted)
-            put(b, w->word[i], strlen(w->word[i]));
+            put_text(b, w->word[i]);
         else
             put_split(b, w->word[i]);
         b->has = b->has || (quoted && !joined);
@@ -272,9 +287,7 @@ static void put_words(struct builder *b, const struct tt_script_words *w, bool q
 
 static void put_unknown(struct builder *b, enum tt_script_why why, const char *name)
 {
-    const char *mark = tt_shell_unknown(b->sh, why, name);
-
-    put(b, mark, strlen(mark));
+    put_text(b, tt_shell_unknown(b->sh, why, name));
 }
 
 /* --- emptiness --- */
@@ -338,14 +351,10 @@ static void expand_part(struct builder *b, const char *raw, bool quoted);
 /* "${#NAME}": the number of words of a list, else the length of the word. */
 static void put_count(struct builder *b, const struct tt_script_words *value, bool is_at)
 {
-    char digits[24];
-
-    if (value->n && tt_script_mark(value->word[0]) >= 0) {
-        put(b, value->word[0], strlen(value->word[0]));
-        return;
-    }
-    (void)snprintf(digits, sizeof digits, "%d", is_at ? value->n : value->n ? (int)strlen(value->word[0]) : 0);
-    put(b, digits, strlen(digits));
+    if (value->n && tt_script_mark(value->word[0]) >= 0)
+        put_text(b, value->word[0]);
+    else
+        put_number(b, is_at ? value->n : value->n ? (int)strlen(value->word[0]) : 0);
 }
 
 /* "-", "=", "+" or "?" with the word after it. Returns whether it takes the place of the value. */
@@ -356,10 +365,7 @@ static bool put_alternative(struct builder *b, const char *name, const struct tt
     int empty = tt_shell_is_empty(sh, value);
 
     if (empty < 0) {
-        char mark[24];
-
-        (void)snprintf(mark, sizeof mark, "\1%d\2", sh->unknown);
-        put(b, mark, strlen(mark));
+        put_mark(b);
         return true;
     }
     if (*form != '?' && (empty == 1) != (*form == '+')) {
@@ -381,9 +387,7 @@ static void put_parameter(struct builder *b, const char *inside, bool quoted)
     struct tt_script_words value, one = {0};
 
     inside += counts;
-    n = *inside == '@' || *inside == '*'
-            ? 1
-            : strspn(inside, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789");
+    n = *inside == '@' || *inside == '*' ? 1 : strspn(inside, TT_SHELL_LETTERS);
     if (n == 0 || n >= sizeof name) { /* "${!NAME}" and others */
         put_unknown(b, TT_WHY_FORM, NULL);
         return;
@@ -450,25 +454,19 @@ static const char *put_dollar(struct builder *b, const char *at, bool quoted)
         if (at[1] == '{')
             put_parameter(b, name, quoted);
         else if (at[2] == '(' && end[-2] == ')') {
-            char digits[32];
             long long value;
 
             name[strlen(name) - 1] = 0;
             if (tt_shell_arithmetic(b->sh, name + 1, &value))
-                (void)snprintf(digits, sizeof digits, "%lld", value);
+                put_number(b, value);
             else
-                (void)snprintf(digits, sizeof digits, "\1%d\2", b->sh->unknown);
-            put(b, digits, strlen(digits));
+                put_mark(b);
         } else
             put_unknown(b, TT_WHY_PROGRAM, NULL);
         tt_free(name);
         return end;
     }
-    n = strspn(at + 1, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789");
-    if (at[1] >= '0' && at[1] <= '9')
-        n = 1;
-    if (at[1] == '@' || at[1] == '*')
-        n = 1;
+    n = at[1] && strchr("0123456789@*", at[1]) ? 1 : strspn(at + 1, TT_SHELL_LETTERS);
     if (n > 0) {
         name = tt_strndup(at + 1, n);
         put_parameter(b, name, quoted);
@@ -476,10 +474,7 @@ static const char *put_dollar(struct builder *b, const char *at, bool quoted)
         return at + 1 + n;
     }
     if (at[1] == '#') {
-        char digits[24];
-
-        (void)snprintf(digits, sizeof digits, "%d", b->sh->state.args.n);
-        put(b, digits, strlen(digits));
+        put_number(b, b->sh->state.args.n);
         return at + 2;
     }
     if (at[1] && strchr("?!$-", at[1])) {
@@ -574,16 +569,10 @@ void tt_shell_expand_list(struct tt_shell *sh, const char *raw, struct tt_script
         const char *end;
         char *one;
 
-        if (strchr(" \t\r\n", *at)) {
-            at++;
-            continue;
-        }
-        if (*at == '#') {
-            at += strcspn(at, "\n");
-            continue;
-        }
-        if (*at == '\\' && at[1] == '\n') {
-            at += 2;
+        size_t skip = *at == '#' ? strcspn(at, "\n") : strspn(at, " \t\r\n");
+
+        if (skip > 0 || (*at == '\\' && at[1] == '\n')) {
+            at += skip > 0 ? skip : 2;
             continue;
         }
         end = word_end(at);

@@ -43,11 +43,19 @@ struct tt_shell {
     const char *loop; /* the variable of the loop that is read now */
 };
 
+/* The letters of names. */
+#define TT_SHELL_LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789"
+
 /* --- state.c --- */
 
-/** Keeps a string or a block until the script is released. */
+/** Keeps a string until the script is released. */
 const char *tt_shell_keep(struct tt_shell *sh, char *text);
-void *tt_shell_block(struct tt_shell *sh, size_t n, size_t size);
+
+/**
+ * A block of `cap` items that is kept until the script is released; it begins with the n items of `from`. Copies of a
+ * state share blocks, so a list that grows moves to a new one.
+ */
+void *tt_shell_block(struct tt_shell *sh, const void *from, int n, int cap, size_t size);
 
 void tt_shell_add(struct tt_shell *sh, struct tt_script_words *words, const char *word);
 
@@ -68,12 +76,10 @@ struct tt_shell_state tt_shell_copy(struct tt_shell *sh, const struct tt_shell_s
 void tt_shell_merge(struct tt_shell *sh, const struct tt_shell_state *before, const struct tt_shell_state *states,
                     int n, int unknown);
 
-/* --- lex.c --- */
+/* --- expand.c --- */
 
 /** Cuts a text into tokens, the last of which is TT_SHELL_END. TT_EDATA. */
 int tt_shell_lex(struct tt_shell *sh, const char *text) TT_MUST_CHECK;
-
-/* --- expand.c --- */
 
 /** Adds the words that a raw word becomes. */
 void tt_shell_expand(struct tt_shell *sh, const char *raw, struct tt_script_words *words);
@@ -86,8 +92,6 @@ int tt_shell_is_empty(struct tt_shell *sh, const struct tt_script_words *value);
 
 /** The words of a list in parentheses: "(a b)". */
 void tt_shell_expand_list(struct tt_shell *sh, const char *raw, struct tt_script_words *words);
-
-/* --- simple.c --- */
 
 /* --- test.c --- */
 

@@ -20,11 +20,9 @@ static int ask(struct tt_shell *sh, enum tt_script_why why)
     return -1;
 }
 
-static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
-
 static bool is_assignment(const char *raw)
 {
-    size_t n = strspn(raw, letters);
+    size_t n = strspn(raw, TT_SHELL_LETTERS);
 
     if (n == 0 || (*raw >= '0' && *raw <= '9'))
         return false;
@@ -35,7 +33,7 @@ static bool is_assignment(const char *raw)
 
 static void assign(struct tt_shell *sh, const char *raw)
 {
-    size_t n = strspn(raw, letters);
+    size_t n = strspn(raw, TT_SHELL_LETTERS);
     char *name = tt_strndup(raw, n);
     const char *value = strchr(raw + n, '=') + 1;
     bool is_added = value[-2] == '+', is_list = *value == '(';
@@ -80,13 +78,8 @@ static void record(struct tt_shell *sh, const struct tt_script_words *words)
     struct tt_shell_state *s = &sh->state;
 
     if (s->n_commands == s->cap_commands) {
-        int cap = s->cap_commands ? 2 * s->cap_commands : 32;
-        struct tt_script_command *larger = tt_shell_block(sh, (size_t)cap, sizeof *larger);
-
-        if (s->n_commands)
-            memcpy(larger, s->command, (size_t)s->n_commands * sizeof *larger);
-        s->command = larger;
-        s->cap_commands = cap;
+        s->cap_commands = s->cap_commands ? 2 * s->cap_commands : 32;
+        s->command = tt_shell_block(sh, s->command, s->n_commands, s->cap_commands, sizeof *s->command);
     }
     s->command[s->n_commands++] =
         (struct tt_script_command){.words = *words, .line = sh->line, .under = -1, .loop = sh->loop};
@@ -111,10 +104,8 @@ static int built_in(struct tt_shell *sh, const char *const *raw, int n, const st
     for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++)
         if (strcmp(name, quiet[i]) == 0)
             return 1;
-    if (strcmp(name, "[") == 0)
-        return tt_shell_test(sh, raw + 1, n - 2, false);
-    if (strcmp(name, "test") == 0)
-        return tt_shell_test(sh, raw + 1, n - 1, false);
+    if (strcmp(name, "[") == 0 || strcmp(name, "test") == 0)
+        return tt_shell_test(sh, raw + 1, n - 1 - (*name == '['), false);
     if (strcmp(name, "false") == 0)
         return 0;
     if (strcmp(name, "exit") == 0)
@@ -134,7 +125,7 @@ static int built_in(struct tt_shell *sh, const char *const *raw, int n, const st
     }
     if (strcmp(name, "read") == 0 || strcmp(name, "mapfile") == 0 || strcmp(name, "readarray") == 0) {
         for (int i = 1; i < words->n; i++)
-            if (strspn(words->word[i], letters) == strlen(words->word[i]))
+            if (strspn(words->word[i], TT_SHELL_LETTERS) == strlen(words->word[i]))
                 tt_shell_set_word(sh, words->word[i], tt_shell_unknown(sh, TT_WHY_PROGRAM, NULL));
         return ask(sh, TT_WHY_PROGRAM);
     }
@@ -159,7 +150,7 @@ static int built_in(struct tt_shell *sh, const char *const *raw, int n, const st
         return ask(sh, TT_WHY_PROGRAM);
     }
     if (strcmp(name, "eval") == 0 && words->n > 1 && is_assignment(words->word[1])) {
-        char *set = tt_strndup(words->word[1], strspn(words->word[1], letters));
+        char *set = tt_strndup(words->word[1], strspn(words->word[1], TT_SHELL_LETTERS));
 
         tt_shell_set_word(sh, set, tt_shell_unknown(sh, TT_WHY_FORM, NULL));
         tt_free(set);
@@ -211,7 +202,7 @@ static int simple_command(struct tt_shell *sh, const struct tt_script_words *raw
 /* Sets what the user gives: "NAME=VALUE". TT_EUSAGE. */
 static int give(struct tt_shell *sh, const char *text)
 {
-    size_t n = strspn(text, letters);
+    size_t n = strspn(text, TT_SHELL_LETTERS);
     char *name;
 
     if (n == 0 || text[n] != '=')
@@ -297,11 +288,11 @@ static void skip_lines(struct run *r)
         r->at++;
 }
 
-/* Reads a list without following it. */
-static void pass(struct run *r)
+/* Reads a list, a pipeline or a command without following it. */
+static void pass(struct run *r, int (*part)(struct run *))
 {
     r->skip++;
-    (void)list(r);
+    (void)part(r);
     r->skip--;
 }
 
@@ -318,7 +309,7 @@ struct ways {
 static void follow(struct run *r, struct ways *w, int is)
 {
     if (w->closed || is == 0) {
-        pass(r);
+        pass(r, list);
         return;
     }
     if (is < 0 && !w->open) {
@@ -358,7 +349,7 @@ static int conditional(struct run *r)
 
         r->at++; /* if, elif */
         if (w.closed) {
-            pass(r);
+            pass(r, list);
             is = 0;
         } else
             is = list(r);
@@ -394,29 +385,35 @@ static void endless(struct run *r, int line)
                         r->sh->path, line, MOST_TURNS);
 }
 
+/* A turn of a loop, which is taken, or perhaps (-1), or not. */
+static void turn(struct run *r, int is)
+{
+    struct ways w = {.open = false};
+
+    expect(r, "do");
+    if (is < 0)
+        follow(r, &w, is);
+    else if (is)
+        (void)list(r);
+    else
+        pass(r, list);
+    expect(r, "done");
+    join(r, &w);
+}
+
 static int loop_while(struct run *r)
 {
     int line = token(r)->line, begin = r->at + 1, is = 1, turns = 0;
     bool until = is_word(r, "until"), live = is_live(r);
 
     do {
-        struct ways w = {.closed = !live};
-
         r->at = begin;
         if (live)
             is = list(r);
         else
-            pass(r);
+            pass(r, list);
         is = is < 0 || !until ? is : !is;
-        expect(r, "do");
-        if (is < 0)
-            follow(r, &w, is);
-        else if (live && is)
-            (void)list(r);
-        else
-            pass(r);
-        expect(r, "done");
-        join(r, &w);
+        turn(r, live ? is : 0);
         if (turns++ > MOST_TURNS)
             endless(r, line);
     } while (live && goes_on(r) && is == 1);
@@ -440,20 +437,11 @@ static int loop_counted(struct run *r)
     if (live)
         (void)tt_shell_arithmetic(r->sh, text, &value);
     do {
-        struct ways w = {.closed = !live};
         int is = !live ? 0 : !tt_shell_arithmetic(r->sh, test, &value) ? -1 : value != 0;
 
         r->at = begin;
         skip_lines(r);
-        expect(r, "do");
-        if (is < 0)
-            follow(r, &w, is);
-        else if (is)
-            (void)list(r);
-        else
-            pass(r);
-        expect(r, "done");
-        join(r, &w);
+        turn(r, is);
         more = live && goes_on(r) && is > 0;
         if (more)
             (void)tt_shell_arithmetic(r->sh, step, &value);
@@ -468,7 +456,7 @@ static int loop_for(struct run *r)
 {
     struct tt_script_words words = {0};
     const char *name, *outer = r->sh->loop;
-    bool live = is_live(r), is_given, is_open = false;
+    bool live = is_live(r);
     int begin, turns = 0;
     struct tt_script_variable *v;
 
@@ -483,33 +471,22 @@ static int loop_for(struct run *r)
                 tt_shell_expand(r->sh, token(r)->text, &words);
     } else
         words = r->sh->state.args;
-    for (int i = 0; i < words.n; i++)
-        is_open = is_open || tt_script_mark(words.word[i]) >= 0;
     skip_lines(r);
     begin = r->at;
     v = tt_shell_find(r->sh, name);
-    is_given = v && v->is_given;
-    if (is_given && words.n > 1)
+    if (v && v->is_given && words.n > 1)
         words.n = 1;
     r->sh->loop = words.n > 1 ? name : outer;
     do {
-        struct ways w = {.closed = !live || words.n == 0};
+        bool takes = live && words.n > 0;
+        int mark = takes ? tt_script_mark(words.word[turns]) : -1;
 
         r->at = begin;
-        if (!w.closed)
+        if (takes)
             tt_shell_set_word(r->sh, name, words.word[turns]);
-        expect(r, "do");
-        if (is_open)
-            r->sh->unknown =
-                tt_script_mark(words.word[turns]) >= 0 ? tt_script_mark(words.word[turns]) : r->sh->unknown;
-        if (w.closed)
-            pass(r);
-        else if (is_open && tt_script_mark(words.word[turns]) >= 0)
-            follow(r, &w, -1);
-        else
-            (void)list(r);
-        expect(r, "done");
-        join(r, &w);
+        if (mark >= 0)
+            r->sh->unknown = mark;
+        turn(r, mark >= 0 ? -1 : takes);
     } while (++turns < words.n && turns < MOST_TURNS && live && goes_on(r));
     if (live)
         (void)goes_on(r);
@@ -666,9 +643,7 @@ static int define(struct run *r, bool has_word)
     skip_lines(r);
     sh->function[at].at = r->at;
     sh->n_functions += at == sh->n_functions;
-    r->skip++;
-    (void)command(r);
-    r->skip--;
+    pass(r, command);
     return 1;
 }
 
@@ -747,9 +722,7 @@ static int and_or(struct run *r)
         r->at++;
         skip_lines(r);
         if (!live || (status >= 0 && (status == 1) != wanted)) {
-            r->skip++;
-            (void)pipeline(r);
-            r->skip--;
+            pass(r, pipeline);
             continue;
         }
         if (status >= 0) {

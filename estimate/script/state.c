@@ -15,24 +15,21 @@ const char *tt_shell_keep(struct tt_shell *sh, char *text)
     return text;
 }
 
-void *tt_shell_block(struct tt_shell *sh, size_t n, size_t size)
+void *tt_shell_block(struct tt_shell *sh, const void *from, int n, int cap, size_t size)
 {
-    void *block = tt_calloc(n, size);
+    void *block = tt_calloc((size_t)cap, size);
 
+    if (n > 0)
+        memcpy(block, from, (size_t)n * size);
     TT_PUSH(sh->script->owned, sh->script->n_owned, sh->script->cap_owned) = block;
     return block;
 }
 
-/* Lists share their blocks with copies of them, so a list that grows moves. */
 void tt_shell_add(struct tt_shell *sh, struct tt_script_words *words, const char *word)
 {
     if (words->n == words->cap) {
-        const char **larger = tt_shell_block(sh, (size_t)(words->cap ? 2 * words->cap : 8), sizeof *larger);
-
-        if (words->n)
-            memcpy((void *)larger, (const void *)words->word, (size_t)words->n * sizeof *larger);
-        words->word = larger;
         words->cap = words->cap ? 2 * words->cap : 8;
+        words->word = tt_shell_block(sh, (const void *)words->word, words->n, words->cap, sizeof *words->word);
     }
     words->word[words->n++] = word;
 }
@@ -73,12 +70,8 @@ static struct tt_script_variable *variable(struct tt_shell *sh, const char *name
     if (v)
         return v;
     if (s->n == s->cap) {
-        struct tt_script_variable *larger = tt_shell_block(sh, (size_t)(s->cap ? 2 * s->cap : 64), sizeof *larger);
-
-        if (s->n)
-            memcpy(larger, s->variable, (size_t)s->n * sizeof *larger);
-        s->variable = larger;
         s->cap = s->cap ? 2 * s->cap : 64;
+        s->variable = tt_shell_block(sh, s->variable, s->n, s->cap, sizeof *s->variable);
     }
     v = &s->variable[s->n++];
     *v = (struct tt_script_variable){.name = tt_shell_keep(sh, tt_strdup(name))};
@@ -153,17 +146,13 @@ struct tt_shell_state tt_shell_copy(struct tt_shell *sh, const struct tt_shell_s
 {
     struct tt_shell_state copy = *state;
 
-    copy.variable = tt_shell_block(sh, (size_t)state->n + 1, sizeof *copy.variable);
-    if (state->n)
-        memcpy(copy.variable, state->variable, (size_t)state->n * sizeof *copy.variable);
     copy.cap = state->n + 1;
+    copy.variable = tt_shell_block(sh, state->variable, state->n, copy.cap, sizeof *copy.variable);
     for (int i = 0; i < copy.n; i++)
         copy.variable[i].value.cap = copy.variable[i].value.n; /* it moves when it grows */
     copy.args.cap = copy.args.n;
-    copy.command = tt_shell_block(sh, (size_t)state->n_commands + 1, sizeof *copy.command);
-    if (state->n_commands)
-        memcpy(copy.command, state->command, (size_t)state->n_commands * sizeof *copy.command);
     copy.cap_commands = state->n_commands + 1;
+    copy.command = tt_shell_block(sh, state->command, state->n_commands, copy.cap_commands, sizeof *copy.command);
     return copy;
 }
 
@@ -185,7 +174,7 @@ static bool values_of(const struct tt_shell_state *states, int n, const char *na
 static void merge_variable(struct tt_shell *sh, const struct tt_shell_state *states, int n, const char *name,
                            int unknown)
 {
-    struct tt_script_words *value = tt_shell_block(sh, (size_t)n, sizeof *value), one = {0};
+    struct tt_script_words *value = tt_shell_block(sh, NULL, 0, n, sizeof *value), one = {0};
     int number = sh->script->n_unknown;
 
     if (!values_of(states, n, name, value)) {
@@ -208,11 +197,9 @@ static void merge_commands(struct tt_shell *sh, int n_before, const struct tt_sh
 
     for (int i = 0; i < n; i++)
         all += states[i].n_commands - n_before;
-    s->command = tt_shell_block(sh, (size_t)all + 1, sizeof *s->command);
-    if (n_before)
-        memcpy(s->command, states[0].command, (size_t)n_before * sizeof *s->command);
     s->n_commands = n_before;
     s->cap_commands = all + 1;
+    s->command = tt_shell_block(sh, states[0].command, n_before, s->cap_commands, sizeof *s->command);
     for (int i = 0; i < n; i++)
         for (int k = n_before; k < states[i].n_commands; k++) {
             s->command[s->n_commands] = states[i].command[k];
@@ -225,7 +212,7 @@ static void merge_commands(struct tt_shell *sh, int n_before, const struct tt_sh
 void tt_shell_merge(struct tt_shell *sh, const struct tt_shell_state *before, const struct tt_shell_state *states,
                     int n, int unknown)
 {
-    struct tt_shell_state *kept = tt_shell_block(sh, (size_t)n + 1, sizeof *kept);
+    struct tt_shell_state *kept = tt_shell_block(sh, NULL, 0, n + 1, sizeof *kept);
     int n_kept = 0;
 
     for (int i = 0; i < n; i++) /* a way that ends the script trains nothing */

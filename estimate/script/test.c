@@ -62,7 +62,7 @@ static long long number_of(struct sum *s, const char *text)
 
 static long long name(struct sum *s)
 {
-    size_t n = strspn(s->at, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789");
+    size_t n = strspn(s->at, TT_SHELL_LETTERS);
     const char *word = tt_shell_keep(s->sh, tt_strndup(s->at, n));
     const struct tt_script_variable *v = tt_shell_find(s->sh, word);
     long long value = 0, by;
@@ -121,7 +121,7 @@ static long long primary(struct sum *s)
     } else if (*s->at >= '0' && *s->at <= '9') {
         value = strtoll(s->at, &end, 0);
         s->at = end;
-    } else if (strspn(s->at, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"))
+    } else if (strspn(s->at, TT_SHELL_LETTERS))
         value = name(s);
     else {
         make_unknown(s, TT_WHY_FORM, NULL);
@@ -132,103 +132,73 @@ static long long primary(struct sum *s)
     return value;
 }
 
-static long long power(struct sum *s)
-{
-    long long value = primary(s), sum = 1, by;
+/* Operators between two numbers, and what may not follow them; those of a higher level bind more tightly. */
+static const struct op {
+    const char *text, *not_before;
+    int level;
+} ops[] = {{"||", "", 1}, {"&&", "", 2},  {"<=", "", 3},  {">=", "", 3}, {"<", "<", 3}, {">", ">", 3},  {"==", "", 3},
+           {"!=", "", 3}, {"+", "+=", 4}, {"-", "-=", 4}, {"**", "", 6}, {"/", "=", 5}, {"*", "*=", 5}, {"%", "=", 5}};
+enum { POWER = 6 };
 
-    if (!take(s, "**", ""))
-        return value;
-    for (by = power(s); by > 0 && by < 64; by--)
-        if (__builtin_mul_overflow(sum, value, &sum))
-            make_unknown(s, TT_WHY_FORM, NULL);
-    return sum;
-}
-
-static long long divided(struct sum *s, long long a, long long b, bool rest)
+static long long apply(struct sum *s, const char *operator, long long a, long long b)
 {
-    if (b == 0 || (a == LLONG_MIN && b == -1)) {
+    long long value = 1;
+    bool fails = false;
+
+    switch (*operator) {
+    case '|':
+        return a || b;
+    case '&':
+        return a && b;
+    case '=':
+        return a == b;
+    case '!':
+        return a != b;
+    case '<':
+        return operator[1] ? a <= b : a<b;
+    case '>':
+        return operator[1] ? a >= b : a> b;
+    case '+':
+        fails = __builtin_add_overflow(a, b, &value);
+        break;
+    case '-':
+        fails = __builtin_sub_overflow(a, b, &value);
+        break;
+    case '*':
+        if (!operator[1])
+            fails = __builtin_mul_overflow(a, b, &value);
+        for (; operator[1] && b> 0 && b<64; b--)
+            fails = __builtin_mul_overflow(value, a, &value) || fails;
+        break;
+    default:
+        fails = b == 0 || (a == LLONG_MIN && b == -1);
+        value = fails ? 1 : *operator== '/' ? a / b : a % b;
+    }
+    if (fails)
         make_unknown(s, TT_WHY_FORM, NULL);
-        return 1;
-    }
-    return rest ? a % b : a / b;
+    return value;
 }
 
-static long long product(struct sum *s)
+/* A number, and what ops of this level and of the higher ones make of it. */
+static long long binary_of(struct sum *s, int level)
 {
-    long long value = power(s);
+    long long value = primary(s);
 
-    for (;;) {
-        if (take(s, "*", "*=")) {
-            if (__builtin_mul_overflow(value, power(s), &value))
-                make_unknown(s, TT_WHY_FORM, NULL);
-        } else if (take(s, "/", "="))
-            value = divided(s, value, power(s), false);
-        else if (take(s, "%", "="))
-            value = divided(s, value, power(s), true);
-        else
-            return value;
-    }
-}
+    for (size_t i = 0; i < sizeof ops / sizeof *ops;) {
+        const struct op *o = &ops[i++];
 
-static long long addition(struct sum *s)
-{
-    long long value = product(s);
-
-    for (;;) {
-        if (take(s, "+", "+=")) {
-            if (__builtin_add_overflow(value, product(s), &value))
-                make_unknown(s, TT_WHY_FORM, NULL);
-        } else if (take(s, "-", "-=")) {
-            if (__builtin_sub_overflow(value, product(s), &value))
-                make_unknown(s, TT_WHY_FORM, NULL);
-        } else
-            return value;
-    }
-}
-
-static long long comparison(struct sum *s)
-{
-    long long value = addition(s);
-
-    for (;;) {
-        if (take(s, "<=", ""))
-            value = value <= addition(s);
-        else if (take(s, ">=", ""))
-            value = value >= addition(s);
-        else if (take(s, "<", "<"))
-            value = value < addition(s);
-        else if (take(s, ">", ">"))
-            value = value > addition(s);
-        else if (take(s, "==", ""))
-            value = value == addition(s);
-        else if (take(s, "!=", ""))
-            value = value != addition(s);
-        else
-            return value;
-    }
-}
-
-static long long conjunction(struct sum *s)
-{
-    long long value = comparison(s);
-
-    while (take(s, "&&", "")) {
-        long long other = comparison(s);
-
-        value = value && other;
+        if (o->level < level || !take(s, o->text, o->not_before))
+            continue;
+        value = apply(s, o->text, value, binary_of(s, o->level == POWER ? POWER : o->level + 1));
+        i = 0;
     }
     return value;
 }
 
 static long long ternary(struct sum *s)
 {
-    long long value = conjunction(s), yes, no;
+    long long value = binary_of(s, 1), yes, no;
 
-    while (take(s, "||", "")) {
-        long long other = conjunction(s);
-
-        value = value || other;
-    }
     if (!take(s, "?", ""))
         return value;
     yes = ternary(s);
@@ -254,27 +224,26 @@ bool tt_shell_arithmetic(struct tt_shell *sh, const char *text, long long *ret_v
 
 /* --- tests --- */
 
+static void add_new(struct tt_shell *sh, struct tt_script_words *words, const char *word)
+{
+    for (int i = 0; i < words->n; i++)
+        if (strcmp(words->word[i], word) == 0)
+            return;
+    tt_shell_add(sh, words, word);
+}
+
 /* Keeps the words with which an unknown thing is compared: a user may give it one of them. */
 static void compare_with(struct tt_shell *sh, int unknown, const char *text)
 {
-    struct tt_script_unknown *u = &sh->script->unknown[unknown];
-
-    for (int i = 0; i < u->compared.n; i++)
-        if (strcmp(u->compared.word[i], text) == 0)
-            return;
     if (tt_script_mark(text) < 0)
-        tt_shell_add(sh, &u->compared, text);
+        add_new(sh, &sh->script->unknown[unknown].compared, text);
 }
 
-/* Keeps the name of a variable that a test takes as not set. */
-static void assume(struct tt_shell *sh, const char *name)
+/* -1, and what the answer depends on. */
+static int depends(struct tt_shell *sh, int unknown)
 {
-    struct tt_script_words *a = &sh->script->assumed;
-
-    for (int i = 0; i < a->n; i++)
-        if (strcmp(a->word[i], name) == 0)
-            return;
-    tt_shell_add(sh, a, name);
+    sh->unknown = unknown;
+    return -1;
 }
 
 static int is_empty(struct tt_shell *sh, const char *text)
@@ -283,7 +252,7 @@ static int is_empty(struct tt_shell *sh, const char *text)
     int mark = tt_script_mark(text), is = tt_shell_is_empty(sh, &one);
 
     if (is == 1 && mark >= 0 && sh->script->unknown[mark].why == TT_WHY_UNSET)
-        assume(sh, sh->script->unknown[mark].name);
+        add_new(sh, &sh->script->assumed, sh->script->unknown[mark].name); /* a test takes it as not set */
     return is;
 }
 
@@ -306,13 +275,10 @@ static int decide(struct tt_shell *sh, const char *left, const char *right, bool
         return all;
     if (u) {
         compare_with(sh, mark, right);
-        sh->unknown = mark;
-        return -1;
+        return depends(sh, mark);
     }
-    if (tt_script_mark(right) >= 0) {
-        sh->unknown = tt_script_mark(right);
-        return -1;
-    }
+    if (tt_script_mark(right) >= 0)
+        return depends(sh, tt_script_mark(right));
     return is_pattern ? fnmatch(right, left, 0) == 0 : strcmp(left, right) == 0;
 }
 
@@ -327,8 +293,7 @@ int tt_shell_match(struct tt_shell *sh, const char *word, const char *pattern)
 
 static int unknown_test(struct tt_shell *sh)
 {
-    sh->unknown = tt_script_mark(tt_shell_unknown(sh, TT_WHY_TEST, NULL));
-    return -1;
+    return depends(sh, tt_script_mark(tt_shell_unknown(sh, TT_WHY_TEST, NULL)));
 }
 
 static int of_numbers(struct tt_shell *sh, const char *left, const char *operator, const char * right)
@@ -342,8 +307,7 @@ static int of_numbers(struct tt_shell *sh, const char *left, const char *operato
     if (mark >= 0) {
         if (tt_script_mark(left) >= 0 && strcmp(operator, "-eq") == 0)
             compare_with(sh, mark, right);
-        sh->unknown = mark;
-        return -1;
+        return depends(sh, mark);
     }
     if (end_left == left || *end_left || end_right == right || *end_right)
         return unknown_test(sh);
@@ -365,7 +329,7 @@ static bool has(const struct test *t, int ahead, const char *word)
     return t->at + ahead < t->n && strcmp(t->raw[t->at + ahead], word) == 0;
 }
 
-static int either(struct test *t);
+static int joined(struct test *t, int decides);
 
 static bool is_binary(const struct test *t)
 {
@@ -418,7 +382,7 @@ static int single(struct test *t)
     }
     if (has(t, 0, "(") || has(t, 0, "\\(")) {
         t->at++;
-        is = either(t);
+        is = joined(t, 1);
         t->at++;
         return is;
     }
@@ -430,36 +394,19 @@ static int single(struct test *t)
     return is < 0 ? is : !is;
 }
 
-static int both(struct test *t)
+/* Tests with "and" between them, where 0 decides, or groups of these with "or" between them, where 1 decides. */
+static int joined(struct test *t, int decides)
 {
-    int is = single(t);
+    static const char *const words[][2] = {{"-a", "&&"}, {"-o", "||"}};
+    int is = decides ? joined(t, 0) : single(t);
 
-    while (has(t, 0, "-a") || has(t, 0, "&&")) {
+    while (has(t, 0, words[decides][0]) || has(t, 0, words[decides][1])) {
         int kept = t->sh->unknown, other;
 
         t->at++;
-        other = single(t);
-        if (is == 0 || other == 0)
-            is = 0;
-        else if (is < 0)
-            t->sh->unknown = kept;
-        else
-            is = other;
-    }
-    return is;
-}
-
-static int either(struct test *t)
-{
-    int is = both(t);
-
-    while (has(t, 0, "-o") || has(t, 0, "||")) {
-        int kept = t->sh->unknown, other;
-
-        t->at++;
-        other = both(t);
-        if (is == 1 || other == 1)
-            is = 1;
+        other = decides ? joined(t, 0) : single(t);
+        if (is == decides || other == decides)
+            is = decides;
         else if (is < 0)
             t->sh->unknown = kept;
         else
@@ -475,6 +422,6 @@ int tt_shell_test(struct tt_shell *sh, const char *const *raw, int n, bool is_do
 
     if (n == 0)
         return 0;
-    is = either(&t);
+    is = joined(&t, 1);
     return t.at == n ? is : unknown_test(sh);
 }
