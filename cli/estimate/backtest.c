@@ -212,30 +212,26 @@ static json_t *sweeps_json(const struct tt_backtest *t)
     return list;
 }
 
-static json_t *fits_json(const struct tt_backtest *t)
-{
-    int n = n_labelled(t);
-
-    return json_pack("{s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "right",
-                     tt_json_number(n ? (double)(t->fits[0][0] + t->fits[1][1]) / n : NAN), "rows", n, "fits_and_ran",
-                     t->fits[1][1], "fits_but_oom", t->fits[1][0], "fits_but_oom_outside_5_percent", t->false_fits_far,
-                     "refused_but_ran", t->fits[0][1], "refused_and_oom", t->fits[0][0], "published_runs", t->ran,
-                     "published_runs_refused", t->ran_refused);
-}
-
 static json_t *to_json(const struct tt_backtest *t)
 {
-    json_t *rows = json_array(), *o;
+    int labelled = n_labelled(t);
+    json_t *rows = json_array(), *fits, *o;
 
     for (int i = 0; i < t->n; i++)
         (void)json_array_append_new(rows, row_json(&t->run[i], &t->row[i]));
+    fits =
+        json_pack("{s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "right",
+                  tt_json_number(labelled ? (double)(t->fits[0][0] + t->fits[1][1]) / labelled : NAN), "rows", labelled,
+                  "fits_and_ran", t->fits[1][1], "fits_but_oom", t->fits[1][0], "fits_but_oom_outside_5_percent",
+                  t->false_fits_far, "refused_but_ran", t->fits[0][1], "refused_and_oom", t->fits[0][0],
+                  "published_runs", t->ran, "published_runs_refused", t->ran_refused);
     o = json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o}", "type", "backtest", "schema", 1, "time", score_json(&t->plain),
                   "time_special", score_json(&t->special), "time_left_out", score_json(&t->left_out), "time_one_row",
                   score_json(&t->one_row), "time_foreign", score_json(&t->foreign));
     (void)json_object_update_new(o, json_pack("{s:{s:f, s:o}, s:o, s:o, s:o, s:o}", "interval", "half_width",
                                               tt_backtest_interval, "holds", tt_json_number(t->held), "memory",
-                                              score_json(&t->memory), "fits", fits_json(t), "sweeps", sweeps_json(t),
-                                              "rows", rows));
+                                              score_json(&t->memory), "fits", fits, "sweeps", sweeps_json(t), "rows",
+                                              rows));
     return o;
 }
 

@@ -22,31 +22,17 @@
 
 /* --- the memory of titan's own plan, where it trains the job itself --- */
 
-/* Whether titan itself can plan the job: the stack is titan's, and the model is the configuration's. */
-static bool is_planned(const struct tt_cluster_inputs *in)
-{
-    return strcmp(in->stack.stack.name, "titan") == 0 && !in->foreign.has_shape;
-}
-
 /* The arena by the kinds of the formulas. */
-static struct tt_cluster_memory by_part(const struct tt_job_prediction *p, const struct tt_cluster_job *job,
-                                        double staging)
+static void by_part(const struct tt_job_prediction *p, double staging, struct tt_cluster_memory *m)
 {
     const int64_t *k = p->memory.by_kind;
-    struct tt_cluster_memory m = {
-        .state = (double)(k[TT_MEMORY_PARAM] + k[TT_MEMORY_OPTIMIZER] + k[TT_MEMORY_GRAD]),
-        .buffers =
-            (double)(k[TT_MEMORY_UNSHARDED] + k[TT_MEMORY_KEPT] + k[TT_MEMORY_PARAM_GRAD] + k[TT_MEMORY_STAGING]) +
-            staging,
-        .communicators = job->stack->number[TT_S_COMM_BASE].value,
-        .context = job->machine->number[TT_M_RESERVED].value,
-        .usable = job->machine->number[TT_M_MEMORY].value,
-    };
 
-    m.activations = (double)p->memory.total + staging - m.state - m.buffers;
-    m.allocated = m.state + m.buffers + m.activations;
-    m.total = m.allocated + m.communicators + m.context;
-    return m;
+    m->state = (double)(k[TT_MEMORY_PARAM] + k[TT_MEMORY_OPTIMIZER] + k[TT_MEMORY_GRAD]);
+    m->buffers =
+        (double)(k[TT_MEMORY_UNSHARDED] + k[TT_MEMORY_KEPT] + k[TT_MEMORY_PARAM_GRAD] + k[TT_MEMORY_STAGING]) + staging;
+    m->activations = (double)p->memory.total + staging - m->state - m->buffers;
+    m->allocated = m->state + m->buffers + m->activations;
+    m->total = m->allocated + m->communicators + m->context;
 }
 
 static int predict(struct tt_config *cfg, const struct tt_cluster_job *cluster_job, struct tt_job *job,
@@ -61,7 +47,10 @@ static int predict(struct tt_config *cfg, const struct tt_cluster_job *cluster_j
     TT_TRY(tt_job_init(cfg, (int)devices, (int)v[TT_M_UNITS].value, (int64_t)v[TT_M_MEMORY].value, job));
     TT_TRY(tt_job_engine_alone(cfg, job, 0, &engine));
     TT_TRY(tt_job_predict(job, &job->engine.machine, engine, 0, &p));
-    *ret_memory = by_part(&p, cluster_job, (double)job->staging_bytes);
+    *ret_memory = (struct tt_cluster_memory){.communicators = cluster_job->stack->number[TT_S_COMM_BASE].value,
+                                             .context = v[TT_M_RESERVED].value,
+                                             .usable = ret_memory->usable};
+    by_part(&p, (double)job->staging_bytes, ret_memory);
     ret_memory->stage = cluster_job->pp > 1 ? (int)(p.rank / (devices / cluster_job->pp)) : 0;
     tt_job_prediction_release(&p);
 out:
@@ -69,10 +58,12 @@ out:
     return rc;
 }
 
-/* The memory of the rank that needs most. TT_EUSAGE: titan cannot train with the configuration on so many ranks. */
-static int plan(const struct tt_cluster_inputs *in, const struct tt_cluster_job *cluster_job,
-                struct tt_cluster_memory *ret_memory)
+/* Replaces the memory of a view by what titan's plan has for the rank that needs most. TT_EUSAGE: titan cannot train
+ * with the configuration on so many ranks. */
+static int plan(const struct tt_cluster_inputs *in, struct tt_cluster_view *view)
 {
+    struct tt_cluster_memory *memory = &view->layout.memory;
+    double before = memory->total;
     struct tt_text unbuilt = {0};
     struct tt_cli_variant variant = {.unbuilt = &unbuilt};
     struct tt_config *cfg = NULL; /* planning writes into it */
@@ -81,11 +72,14 @@ static int plan(const struct tt_cluster_inputs *in, const struct tt_cluster_job 
 
     TT_TRY(tt_cli_load_variant("estimate", &in->with, &variant, &cfg));
     if (unbuilt.text && strstr(unbuilt.text, "parallelism."))
-        rc = tt_fail(TT_EUSAGE,
-                     "estimate: titan does not train with %.*s yet\nhelp: set it to 1, or choose another --stack",
-                     (int)strcspn(unbuilt.text, "\n"), unbuilt.text);
-    else
-        rc = tt_config_locate(cfg, predict(cfg, cluster_job, &job, ret_memory));
+        TT_TRY(tt_fail(TT_EUSAGE,
+                       "estimate: titan does not train with %.*s yet\nhelp: set it to 1, or choose another --stack",
+                       (int)strcspn(unbuilt.text, "\n"), unbuilt.text));
+    TT_TRY(tt_config_locate(cfg, predict(cfg, &view->layout.job, &job, memory)));
+    view->planned = true;
+    view->fit = tt_cluster_fits(memory);
+    for (int i = 0; i < view->n_changes; i++)
+        view->change[i].layout.memory.total += memory->total - before;
 out:
     tt_job_release(&job);
     tt_config_free(cfg);
@@ -148,31 +142,11 @@ static int emit(struct command *c, const struct tt_cluster_layout *layout)
     return rc;
 }
 
-/* Adds the layouts of a picture: of one job with its changes, or of a search; and the lanes of the first. */
-static int draw_view(struct command *c, const struct tt_cluster_view *view)
+/* Adds a job or the best of a search to the picture: a point and, if it stands alone, the lanes of its pipeline. */
+static int draw(struct command *c, const struct tt_cluster_layout *layout)
 {
-    char text[200];
-
-    (void)snprintf(text, sizeof text, "%.0f ranks", tt_cluster_devices(&view->layout.job));
-    tt_cluster_picture_point(&c->picture, &view->layout);
-    tt_cluster_picture_bar(&c->picture, c->alone ? "as configured" : text, &view->layout);
-    for (int i = 0; i < view->n_changes && c->alone; i++)
-        tt_cluster_picture_bar(&c->picture, view->change[i].text, &view->change[i].layout);
-    return c->alone && tt_args_has(c->args, "svg") ? tt_cluster_picture_lanes(&c->picture, &view->layout) : 0;
-}
-
-static int draw_found(struct command *c, const struct tt_cluster_found *found)
-{
-    char text[200];
-
-    if (found->n > 0)
-        tt_cluster_picture_point(&c->picture, &found->layout[0]);
-    for (int i = 0; i < (c->alone ? found->n : found->n > 0); i++)
-        tt_cluster_picture_bar(&c->picture, tt_cluster_layout_text(text, sizeof text, &found->layout[i].job),
-                               &found->layout[i]);
-    return c->alone && found->n > 0 && tt_args_has(c->args, "svg")
-               ? tt_cluster_picture_lanes(&c->picture, &found->layout[0])
-               : 0;
+    tt_cluster_picture_point(&c->picture, layout);
+    return c->alone && tt_args_has(c->args, "svg") ? tt_cluster_picture_lanes(&c->picture, layout) : 0;
 }
 
 static int save_picture(const struct command *c)
@@ -188,23 +162,11 @@ static int save_picture(const struct command *c)
     return rc;
 }
 
-/* Replaces the memory by the memory of titan's plan. */
-static void view_plan(struct tt_cluster_view *view, const struct tt_cluster_memory *memory)
-{
-    double more = memory->total - view->layout.memory.total, usable = view->layout.memory.usable;
-
-    view->planned = true;
-    view->layout.memory = *memory;
-    view->layout.memory.usable = usable;
-    view->fit = tt_cluster_fits(&view->layout.memory);
-    for (int i = 0; i < view->n_changes; i++)
-        view->change[i].layout.memory.total += more;
-}
-
 static int one(struct command *c, int ranks)
 {
     struct tt_cluster_view view = {.model = c->in.model};
     struct tt_cluster_job job;
+    char text[32];
     int rc = tt_cluster_job_of(&c->in, ranks, &job);
 
     if (rc < 0)
@@ -212,15 +174,13 @@ static int one(struct command *c, int ranks)
     tt_cluster_view_fill(&view, &job, c->usable,
                          c->tokens > 0 ? c->tokens : (double)c->in.cfg->training.steps * tt_cluster_tokens(&job),
                          &c->test);
-    if (is_planned(&c->in)) {
-        struct tt_cluster_memory memory;
-
-        if ((rc = plan(&c->in, &job, &memory)) < 0)
-            return rc;
-        view_plan(&view, &memory);
-    }
-    if ((rc = draw_view(c, &view)) < 0)
-        return rc;
+    if (strcmp(job.stack->name, "titan") == 0 && !c->in.foreign.has_shape) /* titan itself can plan the job */
+        TT_TRY(plan(&c->in, &view));
+    TT_TRY(draw(c, &view.layout));
+    (void)snprintf(text, sizeof text, "%d ranks", ranks);
+    tt_cluster_picture_bar(&c->picture, c->alone ? "as configured" : text, &view.layout);
+    for (int i = 0; i < view.n_changes && c->alone; i++)
+        tt_cluster_picture_bar(&c->picture, view.change[i].text, &view.change[i].layout);
     c->any = c->any || view.fit != TT_FIT_NO;
     if (tt_args_has(c->args, "emit"))
         rc = emit(c, &view.layout);
@@ -228,6 +188,7 @@ static int one(struct command *c, int ranks)
         (void)json_array_append_new(c->list, tt_cluster_json(&view));
     else
         tt_cluster_print(&view);
+out:
     return rc;
 }
 
@@ -235,6 +196,7 @@ static int search(struct command *c, int ranks)
 {
     struct tt_cluster_found found;
     struct tt_cluster_job job;
+    char text[200];
     int rc = tt_cluster_batch_of(&c->in, ranks, &job);
 
     if (rc < 0)
@@ -242,7 +204,11 @@ static int search(struct command *c, int ranks)
     job.gradient_bytes = 0; /* the stack decides these, whatever flags of Megatron say */
     job.balanced = job.expert_overlap = false;
     tt_cluster_search(&job, ranks, c->usable, SHOWN, &found);
-    TT_TRY(draw_found(c, &found));
+    if (found.n > 0)
+        TT_TRY(draw(c, &found.layout[0]));
+    for (int i = 0; i < (c->alone ? found.n : found.n > 0); i++)
+        tt_cluster_picture_bar(&c->picture, tt_cluster_layout_text(text, sizeof text, &found.layout[i].job),
+                               &found.layout[i]);
     c->any = c->any || found.n > 0;
     if (tt_args_has(c->args, "emit") && found.n > 0)
         rc = emit(c, &found.layout[0]);
@@ -299,21 +265,6 @@ static json_t *calibration_json(const struct tt_cluster_calibration *c)
                      c->bytes > 0 ? json_real(c->bytes) : json_null(), "predicted_memory_bytes", c->predicted_bytes);
 }
 
-static int all(struct command *c, const int *ranks, int n)
-{
-    bool searches = tt_args_has(c->args, "search");
-
-    for (int i = 0; i < n; i++) {
-        int rc = searches ? search(c, ranks[i]) : one(c, ranks[i]);
-
-        if (rc < 0)
-            return rc;
-        if (!c->list && i + 1 < n)
-            tt_print("\n");
-    }
-    return 0;
-}
-
 /* Writes the machine, and the stack. */
 static int save(const struct command *c)
 {
@@ -339,7 +290,7 @@ int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_
     struct command c = {.args = args, .usable = (double)memory};
     struct tt_csv table = {0};
     const char *where = "the built-in table of runs";
-    bool saves = tt_args_has(args, "save") || tt_args_has(args, "save_stack");
+    bool saves = tt_args_has(args, "save") || tt_args_has(args, "save_stack"), searches = tt_args_has(args, "search");
     int rc = 0;
 
     TT_TRY(tt_cluster_inputs_hardware(&c.in, args));
@@ -359,12 +310,16 @@ int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_
     if (saves)
         TT_TRY(save(&c));
     c.alone = n == 1;
-    TT_TRY(all(&c, ranks, n));
+    for (int i = 0; i < n; i++) {
+        TT_TRY(searches ? search(&c, ranks[i]) : one(&c, ranks[i]));
+        if (!c.list && i + 1 < n)
+            tt_print("\n");
+    }
     TT_TRY(save_picture(&c));
     if (c.list) {
         rc = tt_cli_print_json(json_pack("{s:s, s:i, s:o, s:o, s:O}", "type",
-                                         tt_args_has(args, "search") ? "cluster_search" : "cluster_estimate", "schema",
-                                         1, "calibration", calibration_json(&c.calibration), "not_counted",
+                                         searches ? "cluster_search" : "cluster_estimate", "schema", 1, "calibration",
+                                         calibration_json(&c.calibration), "not_counted",
                                          tt_cluster_notes_json(&c.in.notes), "jobs", c.list));
     } else if (!tt_args_has(args, "emit"))
         print_notes(&c.in.notes, "");

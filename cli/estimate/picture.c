@@ -163,18 +163,6 @@ static void scaling(const struct tt_cluster_picture *picture, double top, struct
 
 /* --- steps --- */
 
-static void legend(double y, struct tt_text *out)
-{
-    for (int i = 0; i < TT_CLUSTER_PARTS; i++) {
-        int column = i % 6, row = i / 6;
-        double x = 20 + column * 180.0, at = y + row * 18.0;
-
-        tt_text_add(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x, at - 10,
-                    colors[i]);
-        tt_svg_text(out, x + 18, at, "start", "", tt_cluster_parts[i].title);
-    }
-}
-
 static void bar(const struct tt_cluster_bar *b, int left, double y, double seconds, struct tt_text *out)
 {
     static const char *const words[] = {[TT_FIT_YES] = "", [TT_FIT_TIGHT] = ", tight", [TT_FIT_NO] = ", does not fit"};
@@ -207,8 +195,14 @@ static void bars(const struct tt_cluster_picture *p, double top, struct tt_text 
         most = fmax(most, p->bar[i].time.total);
         left = (int)fmax(left, LETTER * (double)strlen(p->bar[i].text));
     }
-    most *= 1.25; /* room for the words behind a bar */
-    legend(top + 10, out);
+    most *= 1.25;                                /* room for the words behind a bar */
+    for (int i = 0; i < TT_CLUSTER_PARTS; i++) { /* the legend */
+        double x = 20 + i % 6 * 180.0, y = top + 10 + i / 6 * 18.0;
+
+        tt_text_add(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x, y - 10,
+                    colors[i]);
+        tt_svg_text(out, x + 18, y, "start", "", tt_cluster_parts[i].title);
+    }
     tt_svg_time_axis(left, WIDTH - left - RIGHT, (int)top + 44, bottom, most, out);
     for (int i = 0; i < p->n_bars; i++)
         bar(&p->bar[i], left, top + 50 + i * (BAR + GAP), most, out);

@@ -71,11 +71,13 @@ static void find_near(struct tt_cluster_view *view, const struct tt_backtest *te
     }
 }
 
-/* Whether runs of the stack on the machine were measured, and of about as many devices. */
-static void find_measured(struct tt_cluster_view *view, const struct tt_backtest *test)
+void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_job *job, double usable, double tokens,
+                          const struct tt_backtest *test)
 {
-    const struct tt_cluster_job *job = &view->layout.job;
-
+    view->layout = tt_cluster_predict(job, usable);
+    view->fit = tt_cluster_fits(&view->layout.memory);
+    view->n_changes = tt_cluster_changes(&view->layout, usable, view->change);
+    view->course = tt_cluster_course(&view->layout, tokens);
     for (int i = 0; i < test->n; i++) {
         const struct tt_cluster_run *run = &test->run[i];
         double ratio = tt_cluster_devices(&run->job) / tt_cluster_devices(job);
@@ -85,16 +87,6 @@ static void find_measured(struct tt_cluster_view *view, const struct tt_backtest
         view->measured_family = true;
         view->measured_size = view->measured_size || (ratio >= 0.25 && ratio <= 4);
     }
-}
-
-void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_job *job, double usable, double tokens,
-                          const struct tt_backtest *test)
-{
-    view->layout = tt_cluster_predict(job, usable);
-    view->fit = tt_cluster_fits(&view->layout.memory);
-    view->n_changes = tt_cluster_changes(&view->layout, usable, view->change);
-    view->course = tt_cluster_course(&view->layout, tokens);
-    find_measured(view, test);
     find_near(view, test, !view->measured_family);
     view->below = view->measured_family ? tt_backtest_interval : tt_backtest_wide_interval;
     if (view->measured_family && !view->measured_size)
@@ -120,8 +112,8 @@ static const char *brief(char *buf, size_t size, double value)
 }
 
 /* Prints text in lines of at most 116 columns, or the terminal's, which break behind commas and before double spaces;
- * later ones are indented. */
-static void print_wrapped(const struct tt_text *text, int indent)
+ * later ones are indented. Empties the text. */
+static void print_wrapped(struct tt_text *text, int indent)
 {
     const int terminal = tt_screen_columns(STDOUT_FILENO);
     const size_t columns = terminal && terminal < 116 ? (size_t)terminal : 116;
@@ -141,6 +133,7 @@ static void print_wrapped(const struct tt_text *text, int indent)
         before = (size_t)indent;
     }
     tt_print("%s\n", at);
+    tt_text_release(text);
 }
 
 static void print_head(const struct tt_cluster_view *view)
@@ -158,7 +151,6 @@ static void print_head(const struct tt_cluster_view *view)
     tt_text_add(&line, "layout        %s; %.0f tokens a step in sequences of %.0f",
                 tt_cluster_layout_text(text, sizeof text, job), tt_cluster_tokens(job), job->seq_len);
     print_wrapped(&line, 14);
-    tt_text_release(&line);
 }
 
 /* The first stages of a pipeline, and the last, which has the output. */
@@ -208,7 +200,6 @@ static void print_memory(const struct tt_cluster_view *view)
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         tt_text_add(&line, "  %s %s", part[i].name, brief(text, sizeof text, part[i].bytes / gib));
     print_wrapped(&line, 2);
-    tt_text_release(&line);
     print_stages(view);
 }
 
@@ -228,13 +219,13 @@ static void print_time(const struct tt_cluster_view *view)
     char rate[32], most[32];
     int digits = t->total < 0.1 ? 5 : 3;
 
-    tt_text_add(
-        &line, "step          %.*f s (80 %%: %.*f to %.*f)  %.0f tokens/s/device  %s TFLOP/s, MFU %.1f %% of %s ",
-        digits, t->total, digits, t->total * (1 - view->below), digits, t->total * (1 + view->above),
-        view->layout.tokens_per_sec, tera(rate, sizeof rate, flops), 100 * flops / peak, tera(most, sizeof most, peak));
-    tt_text_add(&line, "TFLOP/s");
+    tt_text_add(&line,
+                "step          %.*f s (80 %%: %.*f to %.*f)  %.0f tokens/s/device  %s TFLOP/s, MFU %.1f %% of %s "
+                "TFLOP/s",
+                digits, t->total, digits, t->total * (1 - view->below), digits, t->total * (1 + view->above),
+                view->layout.tokens_per_sec, tera(rate, sizeof rate, flops), 100 * flops / peak,
+                tera(most, sizeof most, peak));
     print_wrapped(&line, 14);
-    tt_text_release(&line);
     for (int i = 0; i < TT_CLUSTER_PARTS; i++) {
         double sec = tt_cluster_part_sec(t, &tt_cluster_parts[i]);
 
@@ -242,7 +233,6 @@ static void print_time(const struct tt_cluster_view *view)
             tt_text_add(&line, "  %s %.*f", tt_cluster_parts[i].title, digits, sec);
     }
     print_wrapped(&line, 2);
-    tt_text_release(&line);
     tt_print_broken(
         4,
         "  MFU counts 6 flops a parameter of a product and 12 x layers x width x sequence, not halved for the mask\n");
@@ -287,37 +277,27 @@ static void print_changes(const struct tt_cluster_view *view)
     }
 }
 
-/* How often to save, in a run that is long enough to save more than once. */
-static void print_checkpoints(const struct tt_cluster_view *view)
-{
-    const struct tt_cluster_course *c = &view->course;
-    struct tt_text line = {0};
-    char interval[32], bytes[32];
-
-    if (c->interval_steps < c->steps)
-        tt_text_add(&line, "  a checkpoint every %.0f steps (%s min)", c->interval_steps,
-                    brief(interval, sizeof interval, c->interval_sec / 60));
-    else
-        tt_text_add(&line, "  one checkpoint, at the end,");
-    tt_text_add(&line, " of %s GB, blocked %.1f s if written in the background at %.3g GB/s",
-                brief(bytes, sizeof bytes, c->checkpoint_bytes / 1e9), c->blocked_sec,
-                view->layout.job.machine->number[TT_M_STORAGE].value / 1e9);
-    print_wrapped(&line, 2);
-    tt_text_release(&line);
-}
-
 static void print_course(const struct tt_cluster_view *view)
 {
     const struct tt_cluster_course *c = &view->course;
     bool hours = c->days < 1;
-    char time[32], work[32], failures[32], every[32];
+    struct tt_text line = {0};
+    char one[32], two[32];
 
     tt_print_broken(14, "run           %.4g tokens, %.0f steps: %s %s, %s device-hours at a goodput of %.1f %%\n",
-                    c->tokens, c->steps, brief(time, sizeof time, hours ? 24 * c->days : c->days),
-                    hours ? "hours" : "days", brief(work, sizeof work, c->device_hours), 100 * c->goodput);
-    tt_print("  a failure every %s h, %s expected\n", brief(every, sizeof every, c->failure_hours),
-             brief(failures, sizeof failures, c->failures));
-    print_checkpoints(view);
+                    c->tokens, c->steps, brief(one, sizeof one, hours ? 24 * c->days : c->days),
+                    hours ? "hours" : "days", brief(two, sizeof two, c->device_hours), 100 * c->goodput);
+    tt_print("  a failure every %s h, %s expected\n", brief(one, sizeof one, c->failure_hours),
+             brief(two, sizeof two, c->failures));
+    if (c->interval_steps < c->steps)
+        tt_text_add(&line, "  a checkpoint every %.0f steps (%s min)", c->interval_steps,
+                    brief(one, sizeof one, c->interval_sec / 60));
+    else
+        tt_text_add(&line, "  one checkpoint, at the end,");
+    tt_text_add(&line, " of %s GB, blocked %.1f s if written in the background at %.3g GB/s",
+                brief(two, sizeof two, c->checkpoint_bytes / 1e9), c->blocked_sec,
+                view->layout.job.machine->number[TT_M_STORAGE].value / 1e9);
+    print_wrapped(&line, 2);
 }
 
 static void print_evidence(const struct tt_cluster_view *view)
@@ -391,27 +371,19 @@ void tt_cluster_print_found(const struct tt_cluster_found *f, const struct tt_cl
 
 /* --- JSON --- */
 
-/* Layers of each stage, if the configuration lists them. */
-static json_t *layers_json(const struct tt_cluster_job *j)
-{
-    json_t *list = j->stage_layers ? json_array() : json_null();
-
-    for (int i = 0; j->stage_layers && i < (int)(j->pp * j->virtual_stages); i++)
-        (void)json_array_append_new(list, json_real(j->stage_layers[i]));
-    return list;
-}
-
 static json_t *layout_json(const struct tt_cluster_layout *l)
 {
     const struct tt_cluster_job *j = &l->job;
+    json_t *layers = j->stage_layers ? json_array() : json_null(), *o;
     struct tt_text modules = {0};
-    json_t *o;
 
+    for (int i = 0; j->stage_layers && i < (int)(j->pp * j->virtual_stages); i++)
+        (void)json_array_append_new(layers, json_real(j->stage_layers[i]));
     o = json_pack(
         "{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:o, s:f, s:f, s:s, s:b, s:b}", "dp_replicate", j->replicate,
         "dp_shard", j->shard, "tp", j->tp, "pp", j->pp, "cp", j->cp, "ep", j->ep, "expert_tp", tt_cluster_expert_tp(j),
         "schedule", j->pp > 1 ? json_string(tt_cluster_schedule_name(j)) : json_null(), "stages_per_rank",
-        j->virtual_stages, "stage_layers", layers_json(j), "micro_batch", j->micro_batch, "microbatches", j->n_micro,
+        j->virtual_stages, "stage_layers", layers, "micro_batch", j->micro_batch, "microbatches", j->n_micro,
         "recompute", tt_cluster_again_words[j->again], "keep_gathered", j->keep_gathered, "float8", j->float8);
     if (j->again == TT_AGAIN_MODULES) {
         tt_cluster_module_names(j->again_modules, &modules);
@@ -483,13 +455,9 @@ json_t *tt_cluster_parts_json(const struct tt_cluster_time *t)
 /* Bytes of a rank of each stage; null if titan planned the job. */
 static json_t *stages_json(const struct tt_cluster_view *view)
 {
-    json_t *list = json_array();
+    json_t *list = view->planned ? json_null() : json_array();
 
-    if (view->planned) {
-        json_decref(list);
-        return json_null();
-    }
-    for (int i = 0; i < (int)view->layout.job.pp; i++) {
+    for (int i = 0; !view->planned && i < (int)view->layout.job.pp; i++) {
         struct tt_cluster_memory m;
 
         tt_cluster_stage_peak(&view->layout.job, i, &m);
