@@ -10,26 +10,17 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/math/stats.h"
 
 const double tt_backtest_interval = 0.08, tt_backtest_wide_interval = 0.15;
 const double tt_backtest_experts_below = 0.2, tt_backtest_experts_above = 0.3;
 
 /* --- scores --- */
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* Sorts. */
+/* Sorts; NaN: there is none. */
 static double median(double *value, int n)
 {
-    if (n == 0)
-        return NAN;
-    qsort(value, (size_t)n, sizeof *value, ascending);
-    return n % 2 ? value[n / 2] : (value[n / 2 - 1] + value[n / 2]) / 2;
+    return n > 0 ? tt_median(value, n) : NAN;
 }
 
 /* Sorts. */
@@ -203,11 +194,10 @@ static double kendall(const struct tt_backtest *t, const int *index, int n)
 
 static void score_sweep(struct tt_backtest *t, int first, int end, double *buf)
 {
-    struct tt_backtest_sweep *s;
+    struct tt_backtest_sweep *s = &TT_PUSH(t->sweep, t->n_sweeps, t->cap_sweeps);
     int *index = tt_calloc((size_t)(end - first), sizeof *index), n = 0, pick = -1, fitting = -1;
     double best = INFINITY;
 
-    s = &TT_PUSH(t->sweep, t->n_sweeps, t->cap_sweeps);
     *s = (struct tt_backtest_sweep){.id = t->run[first].id, .source = t->run[first].source};
     for (int i = first; i < end; i++) {
         const struct tt_cluster_run *run = &t->run[i];
@@ -395,8 +385,8 @@ static double settled(struct values *v)
 
     if (n < LEAST_STEPS)
         return 0;
-    qsort(v->item + skip, (size_t)n, sizeof *v->item, ascending);
-    return v->item[skip + n / 2];
+    (void)tt_median(v->item + skip, n);
+    return v->item[skip + n / 2]; /* the larger of two in the middle */
 }
 
 int tt_cluster_calibrate(const char *log, const char *where, const struct tt_cluster_job *job,

@@ -14,11 +14,6 @@
 
 /* --- tables of comma-separated values --- */
 
-struct fields {
-    char **item;
-    int n, cap;
-};
-
 /* Takes one field from *at into *out, and moves both; the character that ended it is returned, 0 at the end. */
 static char take(const char **at, const char *end, char **out, int *line)
 {
@@ -51,56 +46,46 @@ static char take(const char **at, const char *end, char **out, int *line)
 
 int tt_csv_parse(const char *text, size_t size, const char *where, struct tt_csv *csv)
 {
-    struct fields fields = {0};
     const char *at = text, *end = text + size;
-    int line = 1, columns = 0, in_row = 0;
-    char *out;
+    int line = 1, columns = 0, in_row = 0, n = 0, cap = 0, rc = 0;
+    char *to;
 
     if (size >= 3 && memcmp(at, "\xef\xbb\xbf", 3) == 0) /* a mark of UTF-8, as spreadsheets write it */
         at += 3;
     *csv = (struct tt_csv){.text = tt_calloc(size + 2, 1)};
-    out = csv->text;
+    to = csv->text;
     while (at < end) {
-        char *field = out, last = take(&at, end, &out, &line);
+        char *field = to, last = take(&at, end, &to, &line);
 
-        TT_PUSH(fields.item, fields.n, fields.cap) = field;
+        TT_PUSH(csv->name, n, cap) = field;
         in_row++;
         if (last == ',')
             continue;
         if (in_row == 1 && !*field) { /* an empty line */
-            fields.n--;
+            n--;
             in_row = 0;
             continue;
         }
         columns = columns ? columns : in_row;
-        if (in_row != columns) {
-            tt_free(fields.item);
-            tt_csv_release(csv);
-            return tt_fail(TT_EDATA, "%s: the row that ends before line %d has %d fields, the first row has %d", where,
-                           line, in_row, columns);
-        }
+        if (in_row != columns)
+            TT_TRY(tt_fail(TT_EDATA, "%s: the row that ends before line %d has %d fields, the first row has %d", where,
+                           line, in_row, columns));
         in_row = 0;
     }
-    if (columns == 0) {
-        tt_free(fields.item);
-        tt_csv_release(csv);
-        return tt_fail(TT_EDATA, "%s: no row with the names of columns", where);
-    }
+    if (columns == 0)
+        TT_TRY(tt_fail(TT_EDATA, "%s: no row with the names of columns", where));
     for (int i = 0; i < columns; i++)
         for (int k = 0; k < i; k++)
-            if (*fields.item[i] && strcmp(fields.item[i], fields.item[k]) == 0) {
-                int rc = tt_fail(TT_EDATA, "%s: columns %d and %d are both named '%.60s'", where, k + 1, i + 1,
-                                 fields.item[i]);
-
-                tt_free(fields.item);
-                tt_csv_release(csv);
-                return rc;
-            }
-    csv->name = fields.item;
-    csv->field = fields.item + columns;
+            if (*csv->name[i] && strcmp(csv->name[i], csv->name[k]) == 0)
+                TT_TRY(tt_fail(TT_EDATA, "%s: columns %d and %d are both named '%.60s'", where, k + 1, i + 1,
+                               csv->name[i]));
+    csv->field = csv->name + columns;
     csv->n_columns = columns;
-    csv->n_rows = fields.n / columns - 1;
-    return 0;
+    csv->n_rows = n / columns - 1;
+out:
+    if (rc < 0)
+        tt_csv_release(csv);
+    return rc;
 }
 
 void tt_csv_release(struct tt_csv *csv)
@@ -127,14 +112,67 @@ static const char *csv_get(const struct tt_csv *csv, int row, const char *column
     return i < 0 ? "" : csv->field[(size_t)row * (size_t)csv->n_columns + (size_t)i];
 }
 
-/* A field as a number; `otherwise` if it is empty or no number. */
-static double csv_number(const struct tt_csv *csv, int row, const char *column, double otherwise)
-{
-    const char *text = csv_get(csv, row, column);
-    char *end = NULL;
-    double value = strtod(text, &end);
+/* The numbers of a row, by the names of their columns. Those without a default are 0 where the cell is empty. */
+struct cells {
+    double params, hidden, layers, heads, vocab, gpus, tp, pp, cp, ep, dp_shard, dp_replicate, sp, virtual_stages,
+        loss_chunks, node_gbps, seq_len, local_batch, global_batch, micro_batch, step_s, tps_per_gpu, mfu_percent,
+        tflops_per_gpu, peak_mem_gib;
+};
 
-    return end == text ? otherwise : value;
+/* Columns of numbers, their defaults and their limits, beyond which sums overflow. */
+static const struct {
+    const char *name;
+    size_t offset; /* in struct cells */
+    double otherwise, low, high;
+    bool is_whole;
+} columns[] = {
+#define COLUMN(name, ...)                                \
+    {                                                    \
+#name, offsetof(struct cells, name), __VA_ARGS__ \
+    }
+    COLUMN(params, 0, 1, 1e15, false),
+    COLUMN(hidden, 0, 1, 1e6, true),
+    COLUMN(layers, 0, 1, 1e5, true),
+    COLUMN(heads, 0, 1, 1e5, true),
+    COLUMN(vocab, 0, 1, 1e8, true),
+    COLUMN(gpus, 0, 1, 1e7, true),
+    COLUMN(tp, 1, 1, 65536, true),
+    COLUMN(pp, 1, 1, 4096, true),
+    COLUMN(cp, 1, 1, 65536, true),
+    COLUMN(ep, 1, 1, 65536, true),
+    COLUMN(dp_shard, 1, 1, 1e7, true),
+    COLUMN(dp_replicate, 1, 1, 1e7, true),
+    COLUMN(sp, 0, 0, 65536, true),
+    COLUMN(virtual_stages, 1, 1, 1e5, true),
+    COLUMN(loss_chunks, 1, 1, 1e6, true),
+    COLUMN(node_gbps, 0, 1e-3, 1e9, false),
+    COLUMN(seq_len, 0, 1, 1e9, true),
+    COLUMN(local_batch, 0, 1, 1e9, true),
+    COLUMN(global_batch, 0, 1, 1e9, true),
+    COLUMN(micro_batch, 0, 1, 1e9, true),
+    COLUMN(step_s, 0, 1e-9, 1e9, false),
+    COLUMN(tps_per_gpu, 0, 1e-9, 1e12, false),
+    COLUMN(mfu_percent, 0, 1e-9, 100, false),
+    COLUMN(tflops_per_gpu, 0, 1e-9, 1e9, false),
+    COLUMN(peak_mem_gib, 0, 1e-9, 1e6, false)};
+#undef COLUMN
+
+static int read_cells(const struct tt_csv *csv, const char *where, int row, struct cells *ret_cells)
+{
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        const char *text = csv_get(csv, row, columns[i].name);
+        char *end = NULL;
+        double value = strtod(text, &end);
+        bool is_empty = !text[strspn(text, " \t")];
+
+        end += strspn(end, " \t");
+        if (!is_empty && (*end || !(value >= columns[i].low && value <= columns[i].high) ||
+                          (columns[i].is_whole && floor(value) != value)))
+            return tt_fail(TT_EDATA, "%s: row %d, column %s: '%.40s' is no %snumber from %g to %g", where, row + 1,
+                           columns[i].name, text, columns[i].is_whole ? "whole " : "", columns[i].low, columns[i].high);
+        *(double *)((char *)ret_cells + columns[i].offset) = is_empty ? columns[i].otherwise : value;
+    }
+    return 0;
 }
 
 /* --- rows --- */
@@ -153,14 +191,14 @@ static bool is_stated(const char *cell, char *word, size_t size)
 }
 
 /* The default stack, or one of Megatron's kind with tensor or pipeline parallelism and unsharded parameters. */
-static const char *default_stack(const struct tt_csv *csv, int row, const struct tt_cluster_machine *machine)
+static const char *default_stack(const struct cells *c, const struct tt_cluster_machine *machine)
 {
-    if (csv_number(csv, row, "dp_shard", 1) > 1 || csv_number(csv, row, "tp", 1) * csv_number(csv, row, "pp", 1) <= 1)
+    if (c->dp_shard > 1 || c->tp * c->pp <= 1)
         return "torchtitan-compile-2025";
     return strncmp(machine->name, "a100", 4) == 0 ? "megatron-2023" : "megatron-bridge";
 }
 
-static void hardware(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
+static void hardware(const struct tt_csv *csv, int row, const struct cells *c, struct tt_cluster_run *run)
 {
     const struct tt_cluster_machine *machine;
     const struct tt_cluster_stack *stack;
@@ -176,7 +214,7 @@ static void hardware(const struct tt_csv *csv, int row, struct tt_cluster_run *r
         }
     run->stack_assumed = !is_stated(csv_get(csv, row, "stack"), name, sizeof name);
     for (int i = 0; (stack = tt_cluster_stack_at(i)); i++)
-        if (strcasecmp(stack->name, *name ? name : default_stack(csv, row, run->job.machine)) == 0) {
+        if (strcasecmp(stack->name, *name ? name : default_stack(c, run->job.machine)) == 0) {
             run->job.stack = stack;
             return;
         }
@@ -184,12 +222,10 @@ static void hardware(const struct tt_csv *csv, int row, struct tt_cluster_run *r
 }
 
 /* Sizes in the row replace the sizes that the name stands for. */
-static bool model(const struct tt_csv *csv, int row, struct tt_cluster_shape *s)
+static bool model(const char *name, const struct cells *c, struct tt_cluster_shape *s)
 {
-    const char *name = csv_get(csv, row, "model");
     bool known = tt_cluster_shape_find(name, s), is_llama = strcasestr(name, "llama") != NULL;
-    double params = csv_number(csv, row, "params", 0), dim = csv_number(csv, row, "hidden", 0);
-    double layers = csv_number(csv, row, "layers", 0), heads = csv_number(csv, row, "heads", 0);
+    double params = c->params, dim = c->hidden, layers = c->layers, heads = c->heads;
 
     if (known && s->experts > 0)
         return true;
@@ -214,7 +250,7 @@ static bool model(const struct tt_csv *csv, int row, struct tt_cluster_shape *s)
         s->heads = heads;
         s->head_dim = dim / heads;
     }
-    s->vocab = csv_number(csv, row, "vocab", s->vocab);
+    s->vocab = c->vocab > 0 ? c->vocab : s->vocab;
     s->params = params;
     return true;
 }
@@ -246,30 +282,29 @@ static bool has_option(const struct tt_csv *csv, int row, const char *option)
     return at && (at == text || at[-1] == ' ') && (!at[n] || at[n] == ' ');
 }
 
-static void layout(const struct tt_csv *csv, int row, struct tt_cluster_job *job)
+static void layout(const struct tt_csv *csv, int row, const struct cells *c, struct tt_cluster_job *job)
 {
     static const char *const kernels[] = {"unfused", "flash1", "flash2", "flash3"};
-    double local = csv_number(csv, row, "local_batch", 0), global = csv_number(csv, row, "global_batch", 0), ranks;
+    double ranks = c->dp_shard * c->dp_replicate;
+    double local = c->local_batch > 0 ? c->local_batch : c->global_batch / ranks;
 
-    job->tp = csv_number(csv, row, "tp", 1);
-    job->pp = csv_number(csv, row, "pp", 1);
-    job->cp = csv_number(csv, row, "cp", 1);
-    job->ep = csv_number(csv, row, "ep", 1);
-    job->shard = csv_number(csv, row, "dp_shard", 1);
-    job->replicate = csv_number(csv, row, "dp_replicate", 1);
-    ranks = job->shard * job->replicate;
-    job->sequence_parallel = csv_number(csv, row, "sp", 0) >= 1 && job->tp > 1;
-    job->seq_len = csv_number(csv, row, "seq_len", 0);
-    job->virtual_stages = csv_number(csv, row, "virtual_stages", 1);
-    local = local > 0 ? local : global / ranks;
-    job->micro_batch = csv_number(csv, row, "micro_batch", job->pp > 1 ? 1 : local);
-    job->n_micro = fmax(1, round((global > 0 ? global / ranks : local) / job->micro_batch));
+    job->tp = c->tp;
+    job->pp = c->pp;
+    job->cp = c->cp;
+    job->ep = c->ep;
+    job->shard = c->dp_shard;
+    job->replicate = c->dp_replicate;
+    job->sequence_parallel = c->sp >= 1 && job->tp > 1;
+    job->seq_len = c->seq_len;
+    job->virtual_stages = c->virtual_stages;
+    job->micro_batch = c->micro_batch > 0 ? c->micro_batch : job->pp > 1 ? 1 : local;
+    job->n_micro = fmax(1, round((c->global_batch > 0 ? c->global_batch / ranks : local) / job->micro_batch));
     job->kernel = -1;
     for (int i = 0; i < (int)(sizeof kernels / sizeof *kernels); i++)
         if (strcmp(kernels[i], csv_get(csv, row, "kernel")) == 0)
             job->kernel = i;
-    job->loss_chunks = csv_number(csv, row, "loss_chunks", 1);
-    job->node_net = csv_number(csv, row, "node_gbps", 0) * 1e9 / 8;
+    job->loss_chunks = c->loss_chunks;
+    job->node_net = c->node_gbps * 1e9 / 8;
     job->float8 = has_option(csv, row, "float8");
     job->async_tp = has_option(csv, row, "async_tp");
     job->keep_gathered = has_option(csv, row, "keep_gathered");
@@ -290,23 +325,20 @@ static double megatron_flops(const struct tt_cluster_job *job)
     return again * tt_cluster_tokens(job) * l * d * d * (1 + job->seq_len / (6 * d) + s->vocab / (16 * l * d));
 }
 
-static double measured(const struct tt_csv *csv, int row, const struct tt_cluster_job *job)
+static double measured(const struct cells *c, const struct tt_cluster_job *job)
 {
-    double tokens = tt_cluster_tokens(job), devices = tt_cluster_devices(job), flops;
-    double sec = csv_number(csv, row, "step_s", 0), tps = csv_number(csv, row, "tps_per_gpu", 0);
-    double mfu = csv_number(csv, row, "mfu_percent", 0), tflops = csv_number(csv, row, "tflops_per_gpu", 0);
+    double tokens = tt_cluster_tokens(job), devices = tt_cluster_devices(job);
+    double model_flops = tokens * tt_cluster_token_flops(&job->shape, job->seq_len);
 
-    if (sec > 0)
-        return sec;
-    if (tps > 0)
-        return tokens / (tps * devices);
-    flops = strstr(job->stack->name, "megatron") ? megatron_flops(job)
-                                                 : tokens * tt_cluster_token_flops(&job->shape, job->seq_len);
-    if (tflops > 0)
-        return flops / (tflops * 1e12 * devices);
-    if (mfu > 0)
-        return tokens * tt_cluster_token_flops(&job->shape, job->seq_len) /
-               (mfu / 100 * job->machine->number[TT_M_PEAK_BF16].value * devices);
+    if (c->step_s > 0)
+        return c->step_s;
+    if (c->tps_per_gpu > 0)
+        return tokens / (c->tps_per_gpu * devices);
+    if (c->tflops_per_gpu > 0)
+        return (strstr(job->stack->name, "megatron") ? megatron_flops(job) : model_flops) /
+               (c->tflops_per_gpu * 1e12 * devices);
+    if (c->mfu_percent > 0)
+        return model_flops / (c->mfu_percent / 100 * job->machine->number[TT_M_PEAK_BF16].value * devices);
     return 0;
 }
 
@@ -322,7 +354,7 @@ static const char *exclusion(const struct tt_csv *csv, int row, const struct tt_
     return *own ? own : NULL;
 }
 
-static void read_row(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
+static void read_row(const struct tt_csv *csv, int row, const struct cells *c, struct tt_cluster_run *run)
 {
     bool sweep = csv_column(csv, "sweep") >= 0;
     const char *result = csv_get(csv, row, "result");
@@ -334,78 +366,29 @@ static void read_row(const struct tt_csv *csv, int row, struct tt_cluster_run *r
                                    .layout_of_sweep = sweep,
                                    .oom = strcmp(result, "oom") == 0,
                                    .failed = strcmp(result, "error") == 0,
-                                   .bytes = csv_number(csv, row, "peak_mem_gib", 0) * 1024 * 1024 * 1024};
-    hardware(csv, row, run);
+                                   .bytes = c->peak_mem_gib * 1024 * 1024 * 1024};
+    hardware(csv, row, c, run);
     if (run->excluded)
         return;
-    if (!model(csv, row, &run->job.shape)) {
+    if (!model(csv_get(csv, row, "model"), c, &run->job.shape)) {
         run->excluded = "the model's sizes are unknown";
         return;
     }
-    layout(csv, row, &run->job);
+    layout(csv, row, c, &run->job);
     recompute(csv, row, run);
     devices = tt_cluster_devices(&run->job);
     if (run->job.seq_len <= 0)
         run->excluded = "the sequence length is not stated";
     else if (!(run->job.n_micro > 0) || !(run->job.micro_batch > 0))
         run->excluded = "the batch is not stated";
-    else if (fabs(devices - csv_number(csv, row, "gpus", devices)) > 0.5 &&
-             (run->job.ep <= 1 || !*csv_get(csv, row, "dp_shard")))
+    else if (c->gpus > 0 && fabs(devices - c->gpus) > 0.5 && (run->job.ep <= 1 || !*csv_get(csv, row, "dp_shard")))
         run->excluded = "the degrees of parallelism do not multiply to the devices";
     if (run->excluded)
         return;
     run->four_bits = strstr(csv_get(csv, row, "precision"), "FP4") != NULL;
     run->plain = !run->job.float8 && !(run->job.shape.experts > 0) && run->job.seq_len < 131072;
-    run->sec = measured(csv, row, &run->job);
+    run->sec = measured(c, &run->job);
     run->excluded = exclusion(csv, row, run);
-}
-
-/* Columns of numbers and their limits, beyond which sums overflow. */
-static const struct {
-    const char *name;
-    double low, high;
-    bool is_whole;
-} columns[] = {{"params", 1, 1e15, false},
-               {"hidden", 1, 1e6, true},
-               {"layers", 1, 1e5, true},
-               {"heads", 1, 1e5, true},
-               {"vocab", 1, 1e8, true},
-               {"gpus", 1, 1e7, true},
-               {"tp", 1, 65536, true},
-               {"pp", 1, 4096, true},
-               {"cp", 1, 65536, true},
-               {"ep", 1, 65536, true},
-               {"dp_shard", 1, 1e7, true},
-               {"dp_replicate", 1, 1e7, true},
-               {"sp", 0, 65536, true},
-               {"virtual_stages", 1, 1e5, true},
-               {"loss_chunks", 1, 1e6, true},
-               {"node_gbps", 1e-3, 1e9, false},
-               {"seq_len", 1, 1e9, true},
-               {"local_batch", 1, 1e9, true},
-               {"global_batch", 1, 1e9, true},
-               {"micro_batch", 1, 1e9, true},
-               {"step_s", 1e-9, 1e9, false},
-               {"tps_per_gpu", 1e-9, 1e12, false},
-               {"mfu_percent", 1e-9, 100, false},
-               {"tflops_per_gpu", 1e-9, 1e9, false},
-               {"peak_mem_gib", 1e-9, 1e6, false}};
-
-static int check_cells(const struct tt_csv *csv, const char *where, int row)
-{
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
-        const char *text = csv_get(csv, row, columns[i].name);
-        char *end = NULL;
-        double value = strtod(text, &end);
-
-        end += strspn(end, " \t");
-        if (!text[strspn(text, " \t")] || (!*end && value >= columns[i].low && value <= columns[i].high &&
-                                           (!columns[i].is_whole || floor(value) == value)))
-            continue;
-        return tt_fail(TT_EDATA, "%s: row %d, column %s: '%.40s' is no %snumber from %g to %g", where, row + 1,
-                       columns[i].name, text, columns[i].is_whole ? "whole " : "", columns[i].low, columns[i].high);
-    }
-    return 0;
 }
 
 int tt_cluster_runs(const struct tt_csv *csv, const char *where, struct tt_cluster_run **ret_runs)
@@ -420,8 +403,10 @@ int tt_cluster_runs(const struct tt_csv *csv, const char *where, struct tt_clust
             "%s: no columns id (or sweep), machine and model\nhelp: titan-predictions(7) describes the columns", where);
     runs = tt_calloc((size_t)csv->n_rows + 1, sizeof *runs);
     for (int i = 0; i < csv->n_rows; i++) {
-        TT_TRY(check_cells(csv, where, i));
-        read_row(csv, i, &runs[i]);
+        struct cells cells;
+
+        TT_TRY(read_cells(csv, where, i, &cells));
+        read_row(csv, i, &cells, &runs[i]);
     }
 out:
     if (rc < 0)

@@ -75,16 +75,20 @@ const struct tt_cluster_stack *tt_cluster_stack_at(int i)
     return &stacks[i].stack;
 }
 
-static int unknown(const char *what, const char *name, const char *others, const char *const *names, int n)
+/* The index of a built-in table, ignoring case; TT_EUSAGE. */
+static int find(const char *what, const char *name, const char *const *names, int n)
 {
     const char *near = tt_text_meant(name, names, n);
     struct tt_text all = {0};
     int rc;
 
     for (int i = 0; i < n; i++)
+        if (strcasecmp(names[i], name) == 0)
+            return i;
+    for (int i = 0; i < n; i++)
         tt_text_add(&all, " %s", names[i]);
-    rc = tt_fail(TT_EUSAGE, "%s '%s' is not built in\nhelp: %s%s%sone of%s%s", what, name, near ? "did you mean " : "",
-                 near ? near : "", near ? "? " : "", all.text, others);
+    rc = tt_fail(TT_EUSAGE, "--%s '%s' is not built in\nhelp: %s%s%sone of%s, or a %s file (a path)", what, name,
+                 near ? "did you mean " : "", near ? near : "", near ? "? " : "", all.text, what);
     tt_text_release(&all);
     return rc;
 }
@@ -92,27 +96,27 @@ static int unknown(const char *what, const char *name, const char *others, const
 int tt_cluster_machine_find(const char *name, const struct tt_cluster_machine **ret_machine)
 {
     const char *names[N_MACHINES];
+    int at;
 
-    for (int i = 0; i < N_MACHINES; i++) {
-        *ret_machine = tt_cluster_machine_at(i);
-        names[i] = (*ret_machine)->name;
-        if (strcasecmp(names[i], name) == 0)
-            return 0;
-    }
-    return unknown("--machine", name, ", or a machine file (a path)", names, N_MACHINES);
+    for (int i = 0; i < N_MACHINES; i++)
+        names[i] = machines[i].machine.name;
+    at = find("machine", name, names, N_MACHINES);
+    if (at >= 0)
+        *ret_machine = tt_cluster_machine_at(at);
+    return at < 0 ? at : 0;
 }
 
 int tt_cluster_stack_find(const char *name, const struct tt_cluster_stack **ret_stack)
 {
     const char *names[N_STACKS];
+    int at;
 
-    for (int i = 0; i < N_STACKS; i++) {
-        *ret_stack = tt_cluster_stack_at(i);
-        names[i] = (*ret_stack)->name;
-        if (strcasecmp(names[i], name) == 0)
-            return 0;
-    }
-    return unknown("--stack", name, ", or a stack file (a path)", names, N_STACKS);
+    for (int i = 0; i < N_STACKS; i++)
+        names[i] = stacks[i].stack.name;
+    at = find("stack", name, names, N_STACKS);
+    if (at >= 0)
+        *ret_stack = tt_cluster_stack_at(at);
+    return at < 0 ? at : 0;
 }
 
 /* --- files --- */
