@@ -38,46 +38,44 @@ static const struct {
 };
 
 /* A flag that has one of these words and is not known might change the cost. */
-static const char *const costly[] = {
-    "activation-check",
-    "adapter",
-    "attention",
-    "bf16",
-    "checkpoint-act",
-    "cuda-graph",
-    "deepspeed",
-    "dtype",
-    "expert",
-    "fp16",
-    "fp32",
-    "fp4",
-    "fp8",
-    "fsdp",
-    "hidden",
-    "hybrid",
-    "int4",
-    "int8",
-    "layers",
-    "lora",
-    "mamba",
-    "mixed",
-    "moe",
-    "mtp",
-    "mxfp",
-    "offload",
-    "optimizer",
-    "overlap",
-    "parallel",
-    "peft",
-    "pipeline",
-    "precision",
-    "quant",
-    "recompute",
-    "sharding",
-    "tensor-",
-    "tp-comm",
-    "zero",
-};
+static const char *const costly[] = {"activation-check",
+                                     "adapter",
+                                     "attention",
+                                     "bf16",
+                                     "checkpoint-act",
+                                     "cuda-graph",
+                                     "deepspeed",
+                                     "dtype",
+                                     "expert",
+                                     "fp16",
+                                     "fp32",
+                                     "fp4",
+                                     "fp8",
+                                     "fsdp",
+                                     "hidden",
+                                     "hybrid",
+                                     "int4",
+                                     "int8",
+                                     "layers",
+                                     "lora",
+                                     "mamba",
+                                     "mixed",
+                                     "moe",
+                                     "mtp",
+                                     "mxfp",
+                                     "offload",
+                                     "optimizer",
+                                     "overlap",
+                                     "parallel",
+                                     "peft",
+                                     "pipeline",
+                                     "precision",
+                                     "quant",
+                                     "recompute",
+                                     "sharding",
+                                     "tensor-",
+                                     "tp-comm",
+                                     "zero"};
 
 static const enum tt_megatron_kind kind_of[] = {
 #define X(id, name, kind) TT_FLAG_IS_##kind,
@@ -164,19 +162,6 @@ static void take_unknown(struct tt_megatron_flags *f, const char *name, const ch
     } else if (!is_free(name))
         tt_cluster_note(f->notes, key, value, "it is not known here, and taken not to matter");
     tt_free(key);
-}
-
-/* TT_EUSAGE naming all flags that were taken, are not known, and might change the cost. */
-static int check_flags(struct tt_megatron_flags *f)
-{
-    if (!f->unknown.size)
-        return 0;
-    tt_text_make_printable(&f->unknown);
-    return tt_fail(
-        TT_EUSAGE,
-        "estimate: flags of Megatron that are not known here, and that might change the cost: %s\nhelp: take "
-        "them out, or give --ignore-flag NAME for each one that the prediction shall leave out",
-        f->unknown.text);
 }
 
 static bool is_ignored(struct tt_megatron_flags *f, const char *name, const char *value)
@@ -277,6 +262,11 @@ static bool given(const struct tt_megatron_flags *f, enum tt_megatron_flag flag)
     return f->value[flag] != NULL;
 }
 
+static const char *text_of(const struct tt_megatron_flags *f, enum tt_megatron_flag flag, const char *otherwise)
+{
+    return f->value[flag] ? f->value[flag] : otherwise;
+}
+
 static bool is_gated(const struct tt_megatron_flags *f)
 {
     return given(f, TT_FLAG_SWIGLU) || given(f, TT_FLAG_GEGLU);
@@ -317,7 +307,7 @@ out:
 /* Tokenizers that are one: GPT-2's, which alone has merges, and Llama 2's. 0: another. */
 static double known_vocabulary(const struct tt_megatron_flags *f)
 {
-    const char *type = given(f, TT_FLAG_TOKENIZER) ? f->value[TT_FLAG_TOKENIZER] : "";
+    const char *type = text_of(f, TT_FLAG_TOKENIZER, "");
 
     if (strcmp(type, "GPT2BPETokenizer") == 0 || (!*type && given(f, TT_FLAG_MERGES)))
         return 50257;
@@ -425,19 +415,6 @@ out:
     return rc;
 }
 
-static int put_latent(json_t *config, const struct tt_megatron_flags *f)
-{
-    int rc = 0;
-
-    TT_TRY(put(config, f, TT_FLAG_QUERY_RANK, 0, "q_lora_rank"));
-    TT_TRY(put(config, f, TT_FLAG_KEY_RANK, 32, "kv_lora_rank"));
-    TT_TRY(put(config, f, TT_FLAG_NOPE_DIM, 128, "qk_nope_head_dim"));
-    TT_TRY(put(config, f, TT_FLAG_ROPE_DIM, 64, "qk_rope_head_dim"));
-    TT_TRY(put(config, f, TT_FLAG_VALUE_DIM, 128, "v_head_dim"));
-out:
-    return rc;
-}
-
 /* "128,0", or "(128, 0)": so many tokens before each, and none behind it. Of every "--window-attn-skip-freq" layers the
  * last one has no window; a list has a 1 for each layer with one. */
 static int windows(const struct tt_megatron_flags *f, struct tt_cluster_shape *s)
@@ -470,7 +447,7 @@ out:
 /* Positions are learned unless a flag says otherwise. */
 static int positions(const struct tt_megatron_flags *f, struct tt_cluster_shape *s)
 {
-    const char *type = given(f, TT_FLAG_POSITION_TYPE) ? f->value[TT_FLAG_POSITION_TYPE] : "learned_absolute";
+    const char *type = text_of(f, TT_FLAG_POSITION_TYPE, "learned_absolute");
     double seq_len;
     int rc = 0;
 
@@ -502,8 +479,13 @@ static int model(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m
     TT_TRY(put(config, f, TT_FLAG_HEAD_DIM, heads > 0 ? floor(dim / heads) : 0, "head_dim"));
     if (given(f, TT_FLAG_GROUPED))
         TT_TRY(put(config, f, TT_FLAG_GROUPS, 1, "num_key_value_heads"));
-    if (given(f, TT_FLAG_LATENT))
-        TT_TRY(put_latent(config, f));
+    if (given(f, TT_FLAG_LATENT)) {
+        TT_TRY(put(config, f, TT_FLAG_QUERY_RANK, 0, "q_lora_rank"));
+        TT_TRY(put(config, f, TT_FLAG_KEY_RANK, 32, "kv_lora_rank"));
+        TT_TRY(put(config, f, TT_FLAG_NOPE_DIM, 128, "qk_nope_head_dim"));
+        TT_TRY(put(config, f, TT_FLAG_ROPE_DIM, 64, "qk_rope_head_dim"));
+        TT_TRY(put(config, f, TT_FLAG_VALUE_DIM, 128, "v_head_dim"));
+    }
     if (given(f, TT_FLAG_EXPERTS))
         TT_TRY(put_experts(config, f, layers, ffn));
     TT_TRY(tt_cluster_shape_of_hf(config, "Megatron's flags", &m->job.shape));
@@ -595,7 +577,7 @@ out:
 /* Megatron's default is the core of attention alone. */
 static int selective(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m)
 {
-    const char *names = given(f, TT_FLAG_RECOMPUTE_MODULES) ? f->value[TT_FLAG_RECOMPUTE_MODULES] : "core_attn";
+    const char *names = text_of(f, TT_FLAG_RECOMPUTE_MODULES, "core_attn");
 
     m->job.again_modules = tt_cluster_modules(names);
     m->job.again = m->job.again_modules == TT_MODULE_CORE_ATTENTION ? TT_AGAIN_ATTENTION : TT_AGAIN_MODULES;
@@ -607,19 +589,9 @@ static int selective(const struct tt_megatron_flags *f, struct tt_cluster_foreig
     return 0;
 }
 
-/* How much of the traffic of data parallelism is exposed of what the stack exposes at most: gradients are half of it,
- * parameters the other. */
-static void overlap(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m)
-{
-    bool params =
-        given(f, TT_FLAG_DISTRIBUTED_OPTIMIZER) ? given(f, TT_FLAG_OVERLAP_PARAMS) : given(f, TT_FLAG_OVERLAP_GRADS);
-
-    m->exposed = 0.5 * !given(f, TT_FLAG_OVERLAP_GRADS) + 0.5 * !params;
-}
-
 static int kernel(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m)
 {
-    const char *name = given(f, TT_FLAG_BACKEND) ? f->value[TT_FLAG_BACKEND] : "";
+    const char *name = text_of(f, TT_FLAG_BACKEND, "");
 
     if (strcmp(name, "unfused") == 0 || strcmp(name, "local") == 0)
         m->job.kernel = 0;
@@ -635,8 +607,8 @@ static int kernel(const struct tt_megatron_flags *f, struct tt_cluster_foreign *
 
 static int recomputation(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m)
 {
-    const char *granularity = given(f, TT_FLAG_RECOMPUTE) ? f->value[TT_FLAG_RECOMPUTE] : NULL;
-    const char *method = given(f, TT_FLAG_RECOMPUTE_METHOD) ? f->value[TT_FLAG_RECOMPUTE_METHOD] : "uniform";
+    const char *granularity = f->value[TT_FLAG_RECOMPUTE];
+    const char *method = text_of(f, TT_FLAG_RECOMPUTE_METHOD, "uniform");
     double layers, pp, ranks_layers;
     int rc = 0;
 
@@ -668,7 +640,7 @@ out:
 
 static int precision(const struct tt_megatron_flags *f)
 {
-    const char *format = given(f, TT_FLAG_FP8) ? f->value[TT_FLAG_FP8] : "hybrid";
+    const char *format = text_of(f, TT_FLAG_FP8, "hybrid");
 
     if (given(f, TT_FLAG_BF16) && given(f, TT_FLAG_FP16))
         return tt_fail(TT_EUSAGE, "estimate: --bf16 and --fp16 are both given\nhelp: give one of them");
@@ -680,6 +652,7 @@ static int precision(const struct tt_megatron_flags *f)
 
 static int translate(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m)
 {
+    bool overlaps; /* parameters, or what is sent in place of them */
     int rc = 0;
 
     if (!given(f, TT_FLAG_BF16) && !given(f, TT_FLAG_FP16))
@@ -691,7 +664,10 @@ static int translate(const struct tt_megatron_flags *f, struct tt_cluster_foreig
     TT_TRY(layout(f, m));
     TT_TRY(recomputation(f, m));
     TT_TRY(kernel(f, m));
-    overlap(f, m);
+    /* gradients are half of the traffic of data parallelism, parameters the other; what no flag overlaps is exposed */
+    overlaps =
+        given(f, TT_FLAG_DISTRIBUTED_OPTIMIZER) ? given(f, TT_FLAG_OVERLAP_PARAMS) : given(f, TT_FLAG_OVERLAP_GRADS);
+    m->exposed = 0.5 * !given(f, TT_FLAG_OVERLAP_GRADS) + 0.5 * !overlaps;
     m->job.gradient_bytes = given(f, TT_FLAG_BF16_GRADS) ? 2 : 0;
     m->job.float8 = given(f, TT_FLAG_FP8) || given(f, TT_FLAG_FP8_HYBRID) || given(f, TT_FLAG_FP8_E4M3);
     m->job.async_tp = given(f, TT_FLAG_TP_OVERLAP);
@@ -719,7 +695,12 @@ int tt_cluster_megatron_read(const char *path, const struct tt_cluster_given *gi
         TT_TRY(tt_megatron_flags_script(&f, path, text, given));
     }
     TT_TRY(tt_megatron_flags_words(&f, given->n_words, given->words));
-    TT_TRY(check_flags(&f));
+    tt_text_make_printable(&f.unknown);
+    if (f.unknown.size)
+        TT_TRY(tt_fail(TT_EUSAGE,
+                       "estimate: flags of Megatron that are not known here, and that might change the cost: %s\nhelp: "
+                       "take them out, or give --ignore-flag NAME for each one that the prediction shall leave out",
+                       f.unknown.text));
     TT_TRY(translate(&f, &m));
 out:
     for (int i = 0; i < TT_MEGATRON_FLAGS; i++)

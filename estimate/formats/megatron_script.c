@@ -129,6 +129,18 @@ static int fail_needs(const struct gather *g)
 
 /* --- words --- */
 
+static void append(struct words *to, const struct words *from)
+{
+    for (int i = 0; i < from->n; i++)
+        TT_PUSH(to->item, to->n, to->cap) = from->item[i];
+}
+
+/* What follows flag i as its value; "": nothing does. */
+static const char *value_at(const struct words *w, int i)
+{
+    return i + 1 < w->n && !tt_text_begins(w->item[i + 1], "--") ? w->item[i + 1] : "";
+}
+
 /* Adds a word; one that holds a whole command, or a flag with its value, is cut. Quotes that the script has in quotes
  * are for eval. */
 static void add_cut(struct gather *g, struct words *out, const char *word)
@@ -202,7 +214,6 @@ static bool is_flags(const struct gather *g, const char *word)
 static const char *readable(struct gather *g, const char *word)
 {
     struct tt_text text = {0};
-    const char *made;
 
     for (const char *at = word; *at;) {
         const char *name;
@@ -215,8 +226,7 @@ static const char *readable(struct gather *g, const char *word)
         tt_text_add(&text, "$%s", name ? name : "(...)");
         at = strchr(at, '\2') + 1;
     }
-    made = keep(g, text.text ? text.text : tt_strdup(""));
-    return made;
+    return keep(g, text.text ? text.text : tt_strdup(""));
 }
 
 /* A word of the command that is a mark and no value of a flag. */
@@ -304,8 +314,7 @@ static char *job_of(const struct words *w)
 
     for (int i = 0; i < w->n; i++)
         if (is_read(w->item[i]))
-            tt_text_add(&text, "%s %s\n", w->item[i],
-                        i + 1 < w->n && !tt_text_begins(w->item[i + 1], "--") ? w->item[i + 1] : "");
+            tt_text_add(&text, "%s %s\n", w->item[i], value_at(w, i));
     return text.text;
 }
 
@@ -336,13 +345,11 @@ static int find_command(struct gather *g, struct words *ret_words)
         bool goes_on = own && chosen && tt_text_begins(w.item[0], "--") && tt_text_begins(chosen->words.word[0], "--");
 
         if (goes_on) /* a file of flags alone: each line is one command */
-            for (int k = 0; k < w.n; k++)
-                TT_PUSH(ret_words->item, ret_words->n, ret_words->cap) = w.item[k];
+            append(ret_words, &w);
         else if (own && !chosen) {
             chosen = c;
             job = tt_strdup(own);
-            for (int k = 0; k < w.n; k++)
-                TT_PUSH(ret_words->item, ret_words->n, ret_words->cap) = w.item[k];
+            append(ret_words, &w);
         } else if (own && strcmp(own, job) != 0)
             rc = fail_several(g, chosen, c);
         tt_free(own);
@@ -357,7 +364,7 @@ static const char *value_in(const struct words *w, int n, const char *flag)
 {
     for (int i = n - 1; i >= 0; i--)
         if (strcmp(w->item[i], flag) == 0)
-            return i + 1 < w->n && !tt_text_begins(w->item[i + 1], "--") ? w->item[i + 1] : "";
+            return value_at(w, i);
     return NULL;
 }
 
@@ -375,7 +382,7 @@ static int find_variables(struct gather *g, struct words *ret_words)
 
         for (int k = 0; has_flags && k < w.n && rc == 0; k++) {
             const char *other = is_read(w.item[k]) ? value_in(ret_words, before, w.item[k]) : NULL;
-            const char *own = k + 1 < w.n && !tt_text_begins(w.item[k + 1], "--") ? w.item[k + 1] : "";
+            const char *own = value_at(&w, k);
 
             if (other && strcmp(other, own) != 0)
                 rc = tt_fail(TT_EUSAGE,
@@ -383,8 +390,8 @@ static int find_variables(struct gather *g, struct words *ret_words)
                              "'%s', in %s\nhelp: give the script that has the command, or the flag after --",
                              g->path, w.item[k], readable(g, other), readable(g, own), v->name);
         }
-        for (int k = 0; has_flags && k < w.n; k++)
-            TT_PUSH(ret_words->item, ret_words->n, ret_words->cap) = w.item[k];
+        if (has_flags)
+            append(ret_words, &w);
         tt_free(job);
         tt_free((void *)w.item);
     }

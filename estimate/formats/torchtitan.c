@@ -225,16 +225,6 @@ out:
     return rc;
 }
 
-static void release_pairs(struct pairs *pairs)
-{
-    for (int i = 0; i < pairs->n; i++) {
-        tt_free(pairs->item[i].was);
-        tt_free(pairs->item[i].value);
-    }
-    tt_free(pairs->item);
-    *pairs = (struct pairs){0};
-}
-
 /* --- which keys are counted --- */
 
 /* All keys that are known; those with torchtitan's meaning in titan; and beginnings of keys that do not matter. */
@@ -298,14 +288,6 @@ static bool is_of_float8(const char *key)
     return strncmp(key, "float8.", 7) == 0 || strncmp(key, "mx.", 3) == 0 || strncmp(key, "quantize.", 9) == 0;
 }
 
-static bool is_known(const char *key)
-{
-    for (size_t i = 0; i < sizeof known_keys / sizeof *known_keys; i++)
-        if (strcmp(known_keys[i], key) == 0)
-            return true;
-    return false;
-}
-
 static bool is_costly(const char *key)
 {
     for (size_t i = 0; i < sizeof costly / sizeof *costly; i++)
@@ -318,20 +300,14 @@ enum tt_recipe_class tt_cluster_recipe_class(const char *name)
 {
     const char *key = newest(name);
 
-    if (is_known(key))
-        return TT_RECIPE_KNOWN;
+    for (size_t i = 0; i < sizeof known_keys / sizeof *known_keys; i++)
+        if (strcmp(known_keys[i], key) == 0)
+            return TT_RECIPE_KNOWN;
     for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
         if (strncmp(key, harmless[i], strlen(harmless[i])) == 0 &&
             (harmless[i][strlen(harmless[i]) - 1] == '.' || !is_costly(key + strlen(harmless[i]))))
             return TT_RECIPE_FREE;
     return is_costly(key) ? TT_RECIPE_COSTLY : TT_RECIPE_UNKNOWN;
-}
-
-/* Whether a value says that something is not there. */
-static bool is_off(const char *value)
-{
-    return !*value || strcasecmp(value, "false") == 0 || strcasecmp(value, "null") == 0 ||
-           strcasecmp(value, "none") == 0 || strcmp(value, "{}") == 0 || strcmp(value, "0") == 0;
 }
 
 /* Names all keys that are not known: as an error those that might change the cost, the others in notes. */
@@ -350,7 +326,7 @@ static int check_unknown(const struct pairs *pairs, struct tt_cluster_notes *not
         if (class == TT_RECIPE_KNOWN || class == TT_RECIPE_FREE || is_section)
             continue;
         if (class == TT_RECIPE_UNKNOWN) {
-            if (!is_off(pair->value))
+            if (*pair->value && !tt_text_is_listed(pair->value, "false|null|none|0")) /* it is not off */
                 tt_cluster_note(notes, pair->was, pair->value, "it is not known here, and taken not to matter");
             continue;
         }
@@ -529,30 +505,27 @@ static int add_recipe(struct reader *r)
     const char *name = value_of(&r->pairs, "config");
     struct pairs with = {0};
     struct tt_text known = {0};
-    int rc;
+    int rc = 0;
 
     if (!name)
         return 0;
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         tt_text_add(&known, " %s", recipes[i].name);
-        if (strcmp(recipes[i].name, name) != 0)
-            continue;
-        add_settings(&with, &recipes[i]);
+        if (strcmp(recipes[i].name, name) == 0)
+            add_settings(&with, &recipes[i]);
     }
-    if (with.n == 0) {
-        rc = tt_fail(TT_EUSAGE,
-                     "estimate: titan does not know torchtitan's recipe '%s'\nhelp: it knows%s; or give the "
-                     "file that torchtitan saves with --debug.save_config_file",
-                     name, known.text);
-        tt_text_release(&known);
-        return rc;
-    }
+    if (with.n == 0)
+        TT_TRY(tt_fail(TT_EUSAGE,
+                       "estimate: titan does not know torchtitan's recipe '%s'\nhelp: it knows%s; or give the "
+                       "file that torchtitan saves with --debug.save_config_file",
+                       name, known.text));
     for (int i = 0; i < r->pairs.n; i++)
         TT_PUSH(with.item, with.n, with.cap) = r->pairs.item[i];
     tt_free(r->pairs.item);
     r->pairs = with;
+out:
     tt_text_release(&known);
-    return 0;
+    return rc;
 }
 
 /* Sequences: files of 2024 and 2025 have batches, recipes of 2026 have tokens. */
@@ -562,7 +535,9 @@ static void batches(struct reader *r)
     const char *step = value_of(&r->pairs, "training.num_tokens_per_train_step");
     const char *local = any_of(&r->pairs, KEYS("training.local_batch_size", "training.batch_size"));
     const char *seq = any_of(&r->pairs, KEYS("training.max_context_length", "training.seq_len"));
+    const char *global = value_of(&r->pairs, "training.global_batch_size");
     const char *stages = value_of(&r->pairs, "parallelism.pipeline_parallel_degree");
+    const char *size = value_of(&r->pairs, "parallelism.pipeline_parallel_microbatch_size");
     const char *micro =
         any_of(&r->pairs, KEYS("parallelism.num_pp_microbatches", "parallelism.pipeline_parallel_microbatches"));
     bool of_2026 = tokens || value_of(&r->pairs, "training.max_context_length");
@@ -586,12 +561,10 @@ static void batches(struct reader *r)
     if (pipeline && micro)
         set_number(r, "parallelism.pipeline_parallel_microbatch_size",
                    fmax(1, strtod(local, NULL) / strtod(micro, NULL)));
-    else if (value_of(&r->pairs, "parallelism.pipeline_parallel_microbatch_size"))
-        set(r, "parallelism.pipeline_parallel_microbatch_size",
-            value_of(&r->pairs, "parallelism.pipeline_parallel_microbatch_size"));
-    if (value_of(&r->pairs, "training.global_batch_size") &&
-        strtod(value_of(&r->pairs, "training.global_batch_size"), NULL) > 0)
-        set(r, "training.global_batch_size", value_of(&r->pairs, "training.global_batch_size"));
+    else if (size)
+        set(r, "parallelism.pipeline_parallel_microbatch_size", size);
+    if (global && strtod(global, NULL) > 0)
+        set(r, "training.global_batch_size", global);
 }
 
 /* The modules of stages of which each begins with one of these layers. */
@@ -672,18 +645,9 @@ static bool mentions_float8(const struct reader *r)
     return is_true(old) || (now && (strcasestr(now, "float8") || strcasestr(now, "mx")));
 }
 
-/* Whether blocks are compiled; some files compile only the loss. */
-static bool compiles_blocks(const struct reader *r)
-{
-    const char *components = value_of(&r->pairs, "compile.components");
-
-    return is_true(any_of(&r->pairs, KEYS("compile.enable", "training.compile"))) &&
-           (!components || strstr(components, "model"));
-}
-
 static int translate(struct reader *r, struct tt_cluster_notes *notes)
 {
-    const char *chunks, *sequences, *value;
+    const char *chunks, *sequences, *components, *value;
     int rc = 0;
 
     TT_TRY(add_recipe(r));
@@ -697,7 +661,9 @@ static int translate(struct reader *r, struct tt_cluster_notes *notes)
         if (value && *value)
             set(r, same_keys[i], value);
     }
-    r->foreign.compiled = compiles_blocks(r);
+    components = value_of(&r->pairs, "compile.components"); /* some files compile only the loss */
+    r->foreign.compiled = is_true(any_of(&r->pairs, KEYS("compile.enable", "training.compile"))) &&
+                          (!components || strstr(components, "model"));
     r->foreign.job.float8 = mentions_float8(r);
     r->foreign.job.async_tp = is_true(
         any_of(&r->pairs, KEYS("compile.enable_async_tensor_parallel", "parallelism.enable_async_tensor_parallel")));
@@ -744,7 +710,11 @@ int tt_cluster_recipe_read(const char *path, const struct tt_cluster_given *give
     ignore(&r.pairs, given, notes);
     TT_TRY(translate(&r, notes));
 out:
-    release_pairs(&r.pairs);
+    for (int i = 0; i < r.pairs.n; i++) {
+        tt_free(r.pairs.item[i].was);
+        tt_free(r.pairs.item[i].value);
+    }
+    tt_free(r.pairs.item);
     if (rc < 0)
         tt_cluster_foreign_release(&r.foreign);
     *ret_foreign = r.foreign;

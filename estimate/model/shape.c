@@ -380,16 +380,6 @@ static void read_experts(const json_t *config, const char *type, struct tt_clust
     }
 }
 
-/* The window of the layers that have one; 0: none has. */
-static double window_of(const json_t *config, const struct class *class)
-{
-    const json_t *used = json_object_get(config, "use_sliding_window");
-
-    if (json_is_false(used) || (class->window < 0 && !json_is_true(used)))
-        return 0;
-    return json_object_get(config, "sliding_window") ? size_of(config, "sliding_window") : class->absent;
-}
-
 /* Layers with a window, if the file does not list them. */
 static double windowed_layers(const json_t *config, const struct class *class, double layers)
 {
@@ -408,8 +398,12 @@ static double windowed_layers(const json_t *config, const struct class *class, d
 static void read_windows(const json_t *config, const struct class *class, struct tt_cluster_shape *s)
 {
     const json_t *types = json_object_get(config, "layer_types");
-    double n = 0, window = window_of(config, class);
+    const json_t *used = json_object_get(config, "use_sliding_window");
+    double n = 0,
+           window = json_object_get(config, "sliding_window") ? size_of(config, "sliding_window") : class->absent;
 
+    if (json_is_false(used) || (class->window < 0 && !json_is_true(used)))
+        return;
     for (size_t i = 0; i < json_array_size(types); i++) {
         const char *type = json_string_value(json_array_get(types, i));
 

@@ -505,8 +505,6 @@ static void output_work(const struct tt_cluster_job *job, struct tt_cluster_work
     add_work(work, job->shape.mtp_layers, &head);
 }
 
-/* --- the step --- */
-
 /* --- the pipeline --- */
 
 /* The mean work of a layer, with and without experts. */
@@ -530,8 +528,8 @@ static void mean_layer(const struct tt_cluster_job *job, struct tt_cluster_work 
 /* Seconds of the messages of a rank to other stages in a step. */
 static double message_sec(const struct tt_cluster_job *job)
 {
-    double divided = job->tp; /* the boundary is scattered over the group, and gathered inside the node */
-    double bytes = 2 * job->micro_batch * job->seq_len / job->cp * job->shape.dim / divided;
+    /* the boundary is scattered over the ranks of tensor parallelism, and gathered inside the node */
+    double bytes = 2 * job->micro_batch * job->seq_len / job->cp * job->shape.dim / job->tp;
 
     if (job->pp <= 1)
         return 0;
@@ -556,17 +554,13 @@ static void add_part(const struct tt_cluster_job *job, const struct part *p, dou
                      double *reduce)
 {
     double wire = tt_cluster_gradient_bytes(job), link = stack_number(job, TT_S_LINK);
+    double param = job->float8 ? 1 : job->float32 ? 4 : 2;
     double buckets = job->shape.layers / job->pp * stack_number(job, TT_S_BUCKETS);
     struct tt_cluster_group g = tt_cluster_group(job, p->shards, p->stride);
     struct tt_cluster_group r = tt_cluster_group(job, p->copies, p->stride * p->shards);
 
     if (p->shards > 1) {
-        *gather += tt_cluster_gather_sec(job, g,
-                                         (job->float8    ? 1
-                                          : job->float32 ? 4
-                                                         : 2) *
-                                             p->params / buckets) *
-                   buckets / link;
+        *gather += tt_cluster_gather_sec(job, g, param * p->params / buckets) * buckets / link;
         *scatter += tt_cluster_gather_sec(job, g, wire * p->params / buckets) * buckets / link;
     }
     if (p->copies > 1)
@@ -622,8 +616,7 @@ static double optimizer_sec(const struct tt_cluster_job *job)
                                  : tt_cluster_stack_is_megatron(job->stack) && stack_number(job, TT_S_STATE_SHARD) > 0
                                      ? part[i].copies
                                      : 1);
-    return stack_number(job, TT_S_OPTIMIZER_BYTES) * own /
-           (job->machine->number[TT_M_MEMORY_RATE].value * job->machine->number[TT_M_MEMORY_SHARE].value);
+    return stack_number(job, TT_S_OPTIMIZER_BYTES) * own / memory_rate(job);
 }
 
 /* Every step waits for the slowest node: the largest of `nodes` normal deviates, and perhaps a slow node. */

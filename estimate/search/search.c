@@ -70,18 +70,6 @@ struct tt_cluster_layout tt_cluster_predict(const struct tt_cluster_job *job, do
 
 /* --- a layout in words --- */
 
-/* ", stages of 7 to 9 layers" */
-static size_t stages_text(char *buf, size_t size, const struct tt_cluster_job *job)
-{
-    double least = INFINITY, most = 0;
-
-    for (int i = 0; i < (int)(job->pp * job->virtual_stages); i++) {
-        least = fmin(least, job->stage_layers[i]);
-        most = fmax(most, job->stage_layers[i]);
-    }
-    return (size_t)snprintf(buf, size, ", stages of %.0f to %.0f layers", least, most);
-}
-
 char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job *job)
 {
     static const char *const again[] = {[TT_AGAIN_NONE] = "nothing",
@@ -89,7 +77,6 @@ char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job
                                         [TT_AGAIN_LAYERS] = "some layers",
                                         [TT_AGAIN_ATTENTION] = "attention",
                                         [TT_AGAIN_FULL] = "everything"};
-    struct tt_text modules = {0};
     const struct {
         const char *name;
         double degree;
@@ -99,28 +86,34 @@ char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job
                 {"PP", job->pp},
                 {"CP", job->cp},
                 {"EP", job->ep}};
-    size_t at = 0;
+    double least = INFINITY, most = 0;
+    struct tt_text t = {0};
 
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
-        if (part[i].degree > 1 && at < size)
-            at += (size_t)snprintf(buf + at, size - at, "%s%s %.0f", at ? " x " : "", part[i].name, part[i].degree);
-    if (at < size)
-        at += (size_t)snprintf(buf + at, size - at, "%s%.0f microbatch%s of %.0f", at ? ", " : "", job->n_micro,
-                               job->n_micro == 1 ? "" : "es", job->micro_batch);
-    if (job->shape.experts > 0 && tt_cluster_expert_tp(job) != job->tp && at < size)
-        at += (size_t)snprintf(buf + at, size - at, ", experts not cut by TP");
-    if (job->pp > 1 && at < size)
-        at += (size_t)snprintf(buf + at, size - at, ", %s", tt_cluster_schedule_name(job));
-    if (job->virtual_stages > 1 && at < size)
-        at += (size_t)snprintf(buf + at, size - at, " with %.0f stages a rank", job->virtual_stages);
-    if (job->stage_layers && at < size)
-        at += stages_text(buf + at, size - at, job);
+        if (part[i].degree > 1)
+            tt_text_add(&t, "%s%s %.0f", t.size ? " x " : "", part[i].name, part[i].degree);
+    tt_text_add(&t, "%s%.0f microbatch%s of %.0f", t.size ? ", " : "", job->n_micro, job->n_micro == 1 ? "" : "es",
+                job->micro_batch);
+    if (job->shape.experts > 0 && tt_cluster_expert_tp(job) != job->tp)
+        tt_text_add(&t, ", experts not cut by TP");
+    if (job->pp > 1)
+        tt_text_add(&t, ", %s", tt_cluster_schedule_name(job));
+    if (job->virtual_stages > 1)
+        tt_text_add(&t, " with %.0f stages a rank", job->virtual_stages);
+    for (int i = 0; job->stage_layers && i < (int)(job->pp * job->virtual_stages); i++) {
+        least = fmin(least, job->stage_layers[i]);
+        most = fmax(most, job->stage_layers[i]);
+    }
+    if (job->stage_layers)
+        tt_text_add(&t, ", stages of %.0f to %.0f layers", least, most);
+    tt_text_add(&t, ", recompute ");
     if (job->again == TT_AGAIN_MODULES)
-        tt_cluster_module_names(job->again_modules, &modules);
-    if (at < size)
-        (void)snprintf(buf + at, size - at, ", recompute %s%s%s", modules.text ? modules.text : again[job->again],
-                       job->keep_gathered ? ", parameters stay gathered" : "", job->float8 ? ", float8" : "");
-    tt_text_release(&modules);
+        tt_cluster_module_names(job->again_modules, &t);
+    else
+        tt_text_add(&t, "%s", again[job->again]);
+    tt_text_add(&t, "%s%s", job->keep_gathered ? ", parameters stay gathered" : "", job->float8 ? ", float8" : "");
+    (void)snprintf(buf, size, "%s", t.text);
+    tt_text_release(&t);
     return buf;
 }
 
@@ -451,17 +444,19 @@ static struct tt_cluster_job regroup(struct tt_cluster_job job, double *degree, 
 static void recomputation(struct list *list, struct tt_cluster_job job)
 {
     bool megatron = tt_cluster_stack_is_megatron(job.stack);
-    const enum tt_cluster_again now = job.again, some = megatron ? TT_AGAIN_ATTENTION : TT_AGAIN_OP;
+    const struct {
+        enum tt_cluster_again again;
+        const char *text;
+    } all[] = {{TT_AGAIN_NONE, "recompute nothing"},
+               {megatron ? TT_AGAIN_ATTENTION : TT_AGAIN_OP,
+                megatron ? "recompute only attention" : "recompute only cheap operations"},
+               {TT_AGAIN_FULL, "recompute everything"}};
 
-    job.again = TT_AGAIN_NONE;
-    if (now != job.again)
-        add(list, "recompute nothing", job);
-    job.again = some;
-    if (now != some)
-        add(list, megatron ? "recompute only attention" : "recompute only cheap operations", job);
-    job.again = TT_AGAIN_FULL;
-    if (now != job.again)
-        add(list, "recompute everything", job);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        job.again = all[i].again;
+        if (job.again != list->from->job.again)
+            add(list, all[i].text, job);
+    }
 }
 
 static void batches(struct list *list, struct tt_cluster_job job)
