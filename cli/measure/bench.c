@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What `titan bench` measures of the machine: matrix products, memory, collectives, storage. The step of a
- * model is in step.c.
+ * What `titan bench` measures of the machine: matrix products, memory, collectives, storage, the step of a model, ops.
  */
 #include "cli/measure/bench.h"
 
@@ -169,6 +168,7 @@ out:
 
 struct stream {
     struct tt_team *team;
+    void (*tile)(void *arg, int64_t tile, int worker);
     float *y, *a, *b;
     int64_t n; /* of a tile */
 };
@@ -191,18 +191,11 @@ static void add_tile(void *arg, int64_t tile, int worker)
 
 enum { STREAM_TILES = 64, STREAM_TILE = 1 << 18 }; /* 64 MiB per array */
 
-static void run_copy(void *arg)
+static void run_stream(void *arg)
 {
     struct stream *s = arg;
 
-    tt_team_run(s->team, STREAM_TILES, copy_tile, s);
-}
-
-static void run_add(void *arg)
-{
-    struct stream *s = arg;
-
-    tt_team_run(s->team, STREAM_TILES, add_tile, s);
+    tt_team_run(s->team, STREAM_TILES, s->tile, s);
 }
 
 static int time_streams(const struct tt_bench *b, struct tt_comm *comm, int threads, double seconds,
@@ -215,9 +208,11 @@ static int time_streams(const struct tt_bench *b, struct tt_comm *comm, int thre
 
     ret_memory->threads = threads;
     TT_TRY(tt_comm_agree(comm, tt_team_new(threads, &s.team)));
-    TT_TRY(repeat(b, comm, seconds / 2.0, run_copy, &s, &r));
+    s.tile = copy_tile;
+    TT_TRY(repeat(b, comm, seconds / 2.0, run_stream, &s, &r));
     ret_memory->copy = 2.0 * sizeof(float) * (double)n / tt_median(r.secs, r.n);
-    TT_TRY(repeat(b, comm, seconds / 2.0, run_add, &s, &r));
+    s.tile = add_tile;
+    TT_TRY(repeat(b, comm, seconds / 2.0, run_stream, &s, &r));
     ret_memory->add = 3.0 * sizeof(float) * (double)n / tt_median(r.secs, r.n);
 out:
     tt_team_free(s.team);
@@ -343,7 +338,7 @@ out:
     return rc;
 }
 
-static int measure_storage(struct tt_bench *b, double seconds)
+static int write_storage(struct tt_bench *b, double seconds)
 {
     char *path = NULL;
     int fd, rc = 0;
@@ -363,17 +358,12 @@ out:
     return rc;
 }
 
-/* --- the machine --- */
-
-static double collective_sec(const struct tt_bench *b, enum tt_measured kind, bool largest)
+static int measure_storage(struct tt_bench *b, struct tt_comm *comm, double seconds)
 {
-    double sec = 0.0;
-
-    for (int i = 0; i < b->n_collectives; i++)
-        if (b->collectives[i].kind == kind && (largest || sec == 0.0))
-            sec = b->collectives[i].sec;
-    return sec;
+    return tt_comm_agree(comm, comm->rank == 0 ? write_storage(b, seconds) : 0);
 }
+
+/* --- the machine --- */
 
 /* Computes the numbers of the cost table (parallel/planner/cost.h): two sizes of an all-gather give
  * latency and rate. */
@@ -390,15 +380,15 @@ static void conclude_machine(struct tt_bench *b)
     if (b->memory[1].add > 0.0)
         m->memory_bytes_per_sec = b->memory[1].add;
     if (b->n_collectives) {
-        int64_t small = b->collectives[0].bytes, large = b->collectives[b->n_collectives - 1].bytes;
-        double t_small = collective_sec(b, TT_MEASURE_ALL_GATHER, false);
-        double t_large = collective_sec(b, TT_MEASURE_ALL_GATHER, true);
+        const struct tt_bench_collective *small = &b->collectives[TT_MEASURE_ALL_GATHER];
+        const struct tt_bench_collective *large = small + b->n_collectives - TT_MEASURED_KINDS;
 
         m->message_sec = b->message_sec;
-        m->call_sec = fmax(1e-7, t_small - (n - 1) * b->message_sec);
+        m->call_sec = fmax(1e-7, small->sec - (n - 1) * b->message_sec);
         m->transfer_share = b->transfer_share;
         m->transfer_stretch = b->transfer_stretch;
-        m->link_bytes_per_sec = (double)(large - small) * (n - 1) / n / fmax(t_large - t_small, 1e-9);
+        m->link_bytes_per_sec =
+            (double)(large->bytes - small->bytes) * (n - 1) / n / fmax(large->sec - small->sec, 1e-9);
     }
     m->ops = b->ops;
     (void)snprintf(m->name, sizeof m->name, "%.40s, %d x %d threads", tt_cores()->model, b->ranks, b->threads);
@@ -460,23 +450,10 @@ out:
     return rc;
 }
 
-/* Measures the peak again between the steps: if the machine was busy before, the first peak is too low and mfu too
- * high. */
-static int measure_peak(const struct tt_setup *setup, double *peak_flops)
-{
-    double found = 0.0;
-    int rc = 0;
-
-    TT_TRY(tt_peak_measure_slowest(setup->comm, tt_engine_team(setup->engine), setup->job.engine.param_dtype, &found));
-    *peak_flops = fmax(*peak_flops, found);
-out:
-    return rc;
-}
-
 static int time_steps(struct tt_setup *setup, double seconds, int fewest, struct tt_bench_step *s, double *peak_flops)
 {
     enum { MOST = 200, PEAKS = 5 };
-    double exposed[MOST], spent = 0.0, sec[2];
+    double exposed[MOST], spent = 0.0, sec[2], found = 0.0;
     int rc = 0;
 
     TT_TRY(time_step(setup, 0, NULL, sec)); /* touches the memory for the first time */
@@ -485,8 +462,12 @@ static int time_steps(struct tt_setup *setup, double seconds, int fewest, struct
         exposed[s->n] = sec[1];
         TT_PUSH(s->secs, s->n, s->cap) = sec[0];
         spent += sec[0];
-        if (s->n <= PEAKS)
-            TT_TRY(measure_peak(setup, peak_flops));
+        if (s->n > PEAKS)
+            continue;
+        /* if the machine was busy when it measured products, their peak is too low and mfu too high */
+        TT_TRY(
+            tt_peak_measure_slowest(setup->comm, tt_engine_team(setup->engine), setup->job.engine.param_dtype, &found));
+        *peak_flops = fmax(*peak_flops, found);
     }
     s->step_sec = tt_median(s->secs, s->n);
     s->exposed_sec = tt_median(exposed, s->n);
@@ -650,22 +631,6 @@ out:
     return rc;
 }
 
-/* The slowest rank's, since the others wait for it. All ranks have the same samples. */
-static int slowest(struct tt_comm *comm, struct samples *samples)
-{
-    double *secs = tt_calloc((size_t)samples->n + 1, sizeof *secs);
-    int rc = 0;
-
-    for (int i = 0; i < samples->n; i++)
-        secs[i] = samples->of[i].sec;
-    TT_TRY(tt_comm_max_f64(comm, secs, samples->n));
-    for (int i = 0; i < samples->n; i++)
-        samples->of[i].sec = secs[i];
-out:
-    tt_free(secs);
-    return rc;
-}
-
 /*
  * Times the ops of small models for about `seconds` and fits their prices, bench->ops. Every rank trains alone, at the
  * same time as the others (collective).
@@ -676,6 +641,7 @@ static int run_ops(struct tt_bench *b, struct tt_comm *comm, double seconds)
     enum { N_DTYPES = sizeof dtypes / sizeof *dtypes };
     struct tt_comm *self = tt_comm_self_new();
     struct samples samples = {.n = 0};
+    double *secs = NULL;
     int rc = 0;
 
     for (int m = 0; m < N_MODELS; m++) {
@@ -693,9 +659,15 @@ static int run_ops(struct tt_bench *b, struct tt_comm *comm, double seconds)
             tt_progress("ops", m * N_DTYPES + d + 1, N_MODELS * N_DTYPES);
         }
     }
-    TT_TRY(slowest(comm, &samples));
+    secs = tt_calloc((size_t)samples.n + 1, sizeof *secs);
+    for (int i = 0; i < samples.n; i++)
+        secs[i] = samples.of[i].sec;
+    TT_TRY(tt_comm_max_f64(comm, secs, samples.n)); /* all ranks have the same samples, and wait for the slowest */
+    for (int i = 0; i < samples.n; i++)
+        samples.of[i].sec = secs[i];
     tt_op_prices_fit(samples.of, samples.n, &b->ops);
 out:
+    tt_free(secs);
     tt_free(samples.of);
     tt_comm_free(self);
     return rc;
@@ -740,27 +712,24 @@ out:
 
 int tt_bench_run(struct tt_bench *b, struct tt_comm *comm)
 {
-    static const double share[TT_BENCH_SECTIONS] = {0.12, 0.05, 0.28, 0.15, 0.05, 0.05};
-    double sum = 0.0, unit;
+    static const struct {
+        double share; /* of the time */
+        int (*measure)(struct tt_bench *b, struct tt_comm *comm, double seconds);
+    } section[TT_BENCH_SECTIONS] = {[TT_BENCH_SGEMM] = {0.12, measure_sgemm},
+                                    [TT_BENCH_MEMORY] = {0.05, measure_memory},
+                                    [TT_BENCH_STEP] = {0.28, run_step},
+                                    [TT_BENCH_OPS] = {0.15, run_ops},
+                                    [TT_BENCH_COLLECTIVES] = {0.05, measure_collectives},
+                                    [TT_BENCH_STORAGE] = {0.05, measure_storage}};
+    double sum = 0.0;
     int rc = 0;
 
     TT_TRY(prepare(b, comm));
     for (int s = 0; s < TT_BENCH_SECTIONS; s++)
-        sum += b->wanted[s] ? share[s] : 0.0;
-    unit = b->seconds / sum;
-    if (b->wanted[TT_BENCH_SGEMM] || b->wanted[TT_BENCH_STEP])
-        TT_TRY(measure_sgemm(b, comm, unit * share[TT_BENCH_SGEMM]));
-    if (b->wanted[TT_BENCH_MEMORY])
-        TT_TRY(measure_memory(b, comm, unit * share[TT_BENCH_MEMORY]));
-    if (b->wanted[TT_BENCH_STEP])
-        TT_TRY(run_step(b, comm, unit * share[TT_BENCH_STEP]));
-    if (b->wanted[TT_BENCH_OPS])
-        TT_TRY(run_ops(b, comm, unit * share[TT_BENCH_OPS]));
-    if (b->wanted[TT_BENCH_COLLECTIVES])
-        TT_TRY(measure_collectives(b, comm, unit * share[TT_BENCH_COLLECTIVES]));
-    if (b->wanted[TT_BENCH_STORAGE] && comm->rank == 0)
-        rc = measure_storage(b, unit * share[TT_BENCH_STORAGE]);
-    TT_TRY(tt_comm_agree(comm, rc));
+        sum += b->wanted[s] ? section[s].share : 0.0;
+    for (int s = 0; s < TT_BENCH_SECTIONS; s++)
+        if (b->wanted[s] || (s == TT_BENCH_SGEMM && b->wanted[TT_BENCH_STEP])) /* a step's mfu needs the peak */
+            TT_TRY(section[s].measure(b, comm, b->seconds / sum * section[s].share));
     conclude_machine(b);
 out:
     return rc;

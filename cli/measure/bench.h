@@ -80,14 +80,6 @@ struct tt_bench {
 int tt_bench_run(struct tt_bench *bench, struct tt_comm *comm) TT_MUST_CHECK;
 void tt_bench_release(struct tt_bench *bench);
 
-/* step.c */
-
-struct tt_setup;
-
-/* ops.c */
-
-/* report.c */
-
 /** Prints tables on stdout. */
 void tt_bench_print(const struct tt_bench *bench);
 
