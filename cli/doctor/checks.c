@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/vfs.h>
@@ -64,15 +63,14 @@ void tt_finding_warn(struct tt_finding *f, const char *fmt, ...)
 
 void tt_finding_fail(struct tt_finding *f, int rc)
 {
-    static const char mark[] = "\nhelp: ";
-    const char *message = tt_error_message(), *help = strstr(message, mark);
-    int n = help ? (int)(help - message) : (int)strlen(message);
+    const char *message = tt_error_message(), *help = tt_error_hint();
+    int n = (int)(help ? (size_t)(help - message) - strlen("\nhelp: ") : strlen(message));
 
     f->level = TT_DOCTOR_ERROR;
     f->rc = rc;
     tt_finding_add(f, "%.*s", n, message);
     if (help)
-        tt_text_add(&f->help, "%s%s", f->help.size ? "; " : "", help + strlen(mark));
+        tt_text_add(&f->help, "%s%s", f->help.size ? "; " : "", help);
 }
 
 void tt_finding_release(struct tt_finding *f)
@@ -97,6 +95,11 @@ static char *read_text(const struct tt_doctor *doctor, const char *path)
 }
 
 /* --- the processor --- */
+
+static const char *variable(const char *name)
+{
+    return getenv(name); // NOLINT(concurrency-mt-unsafe): nobody sets it
+}
 
 static const char *plural(int n)
 {
@@ -177,43 +180,31 @@ int tt_check_threads(const struct tt_doctor *d, struct tt_finding *f)
     return 0;
 }
 
-/* Instruction sets of the processor, and the fastest kernels of titan for them. */
-static const char *fastest_kernels(const char **ret_features)
+int tt_check_cpu(const struct tt_doctor *d, struct tt_finding *f)
 {
     static const struct {
         bool (*has)(void);
-        const char *features, *kernels;
-    } rows[] = {
-        {tt_cpu_has_avx512_bf16, "AVX-512 with bfloat16", "avx512_bf16"},
-        {tt_cpu_has_avx512, "AVX-512", "avx512"},
-        {tt_cpu_has_avx2, "AVX2", "avx2"},
-    };
-
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (!rows[i].has())
-            continue;
-        *ret_features = rows[i].features;
-        return rows[i].kernels;
-    }
-    *ret_features = "neither AVX2 nor AVX-512";
-    return "generic";
-}
-
-int tt_check_cpu(const struct tt_doctor *d, struct tt_finding *f)
-{
-    const char *features = NULL, *best = fastest_kernels(&features), *used = tt_kernels()->name;
+        const char *features, *kernels; /* the fastest ones that titan has for them */
+    } rows[] = {{tt_cpu_has_avx512_bf16, "AVX-512 with bfloat16", "avx512_bf16"},
+                {tt_cpu_has_avx512, "AVX-512", "avx512"},
+                {tt_cpu_has_avx2, "AVX2", "avx2"},
+                {NULL, "neither AVX2 nor AVX-512", "generic"}};
+    const char *used = tt_kernels()->name;
+    int i = 0;
 
     (void)d;
-    tt_finding_add(f, "%s", features);
+    while (rows[i].has && !rows[i].has())
+        i++;
+    tt_finding_add(f, "%s", rows[i].features);
     tt_finding_add(f, "titan's kernels: %s", used);
-    if (strcmp(used, best) != 0)
+    if (strcmp(used, rows[i].kernels) != 0)
         tt_finding_warn(f,
-                        getenv("TITAN_CPU") // NOLINT(concurrency-mt-unsafe): nobody sets it
+                        variable("TITAN_CPU")
                             ? "unset TITAN_CPU: this processor can run the %s kernels"
                             : "this program was built for another processor: for the %s kernels build it with meson's "
                               "option -Dkernels=all",
-                        best);
-    else if (strcmp(best, "generic") == 0)
+                        rows[i].kernels);
+    else if (!rows[i].has)
         tt_finding_warn(f, "steps are several times slower than on a processor with AVX2");
     return 0;
 }
@@ -237,8 +228,6 @@ static bool is_slow(const char *kernel)
 
 int tt_check_blas(const struct tt_doctor *d, struct tt_finding *f)
 {
-    const char *chosen = getenv("OPENBLAS_CORETYPE"); // NOLINT(concurrency-mt-unsafe): nobody sets it
-
     int rc = tt_blas_load();
 
     (void)d;
@@ -254,10 +243,9 @@ int tt_check_blas(const struct tt_doctor *d, struct tt_finding *f)
     if (!is_slow(tt_blas_kernel()))
         return 0;
     tt_finding_add(f, "the %s kernels do not use all of this processor's instructions", tt_blas_kernel());
-    if (chosen)
-        tt_finding_warn(f, "unset OPENBLAS_CORETYPE");
-    else
-        tt_finding_warn(f, "install an OpenBLAS that knows this processor: a newer one, built with DYNAMIC_ARCH");
+    tt_finding_warn(f, variable("OPENBLAS_CORETYPE")
+                           ? "unset OPENBLAS_CORETYPE"
+                           : "install an OpenBLAS that knows this processor: a newer one, built with DYNAMIC_ARCH");
     return 0;
 }
 
@@ -388,29 +376,18 @@ int tt_check_file_size(const struct tt_doctor *d, struct tt_finding *f)
     return 0;
 }
 
-/* Whether a folder has anything in it. */
-static bool has_entries(const struct tt_doctor *d, const char *path)
-{
-    char *full = tt_format("%s%s", d->root, path);
-    DIR *folder = opendir(full);
-    bool found = false;
-
-    for (struct dirent *e; folder && (e = readdir(folder));) // NOLINT(concurrency-mt-unsafe): its own stream
-        found = found || e->d_name[0] != '.';
-    if (folder)
-        (void)closedir(folder);
-    tt_free(full);
-    return found;
-}
-
 int tt_check_locked_memory(const struct tt_doctor *d, struct tt_finding *f)
 {
+    char *path = tt_format("%s/sys/class/infiniband", d->root), **cards = NULL;
     bool limited = add_limit(f, RLIMIT_MEMLOCK, true) != RLIM_INFINITY;
+    int n = 0;
 
-    if (limited && has_entries(d, "/sys/class/infiniband"))
+    if (limited && tt_folder_list_found(path, &cards, &n) == 0 && n > 0)
         tt_finding_warn(f, "this host has InfiniBand, which locks the memory it sends from: ulimit -l unlimited");
     else if (limited)
         tt_finding_add(f, "which is enough without InfiniBand");
+    tt_names_free(cards, n);
+    tt_free(path);
     return 0;
 }
 
@@ -453,22 +430,15 @@ static char *existing(const char *path)
     return found;
 }
 
-static const struct file_system *file_system_of(const char *path)
-{
-    struct statfs about;
-
-    if (statfs(path, &about) < 0)
-        return NULL;
-    for (size_t i = 0; i < sizeof file_systems / sizeof *file_systems; i++)
-        if (file_systems[i].magic == (uint32_t)about.f_type)
-            return &file_systems[i];
-    return NULL;
-}
-
 static void look_at_type(const struct tt_doctor *d, const char *folder, struct tt_finding *f)
 {
-    const struct file_system *fs = file_system_of(folder);
+    const struct file_system *fs = NULL;
+    struct statfs about;
+    bool is_known = statfs(folder, &about) == 0;
 
+    for (size_t i = 0; is_known && i < sizeof file_systems / sizeof *file_systems; i++)
+        if (file_systems[i].magic == (uint32_t)about.f_type)
+            fs = &file_systems[i];
     if (!fs) {
         tt_finding_add(f, "file system of an unknown type");
         return;
@@ -581,10 +551,10 @@ int tt_check_shm(const struct tt_doctor *d, struct tt_finding *f)
             tt_finding_warn(f,
                             "too little for %d rank%s: remove what is not used there, or give the container more "
                             "(docker run --shm-size=1g)",
-                            d->local_size, d->local_size == 1 ? "" : "s");
+                            d->local_size, plural(d->local_size));
     }
     if (left > 0) {
-        tt_finding_add(f, "%d segment%s of killed MPI processes", left, left == 1 ? "" : "s");
+        tt_finding_add(f, "%d segment%s of killed MPI processes", left, plural(left));
         tt_finding_warn(f, "the next `titan train` removes what killed processes left");
     }
     tt_free(shm);
@@ -593,11 +563,6 @@ int tt_check_shm(const struct tt_doctor *d, struct tt_finding *f)
 }
 
 /* --- jobs --- */
-
-static const char *variable(const char *name)
-{
-    return getenv(name); // NOLINT(concurrency-mt-unsafe): nobody sets it
-}
 
 /* Whether a program is in a folder of PATH. */
 static bool is_installed(const char *program)
@@ -621,8 +586,7 @@ int tt_check_mpi(const struct tt_doctor *d, struct tt_finding *f)
 
     tt_finding_add(f, "%s", tt_comm_mpi_library());
     if (tt_comm_mpi_launched()) {
-        tt_finding_add(f, "%d rank%s on %d host%s", ranks, ranks == 1 ? "" : "s", d->n_hosts,
-                       d->n_hosts == 1 ? "" : "s");
+        tt_finding_add(f, "%d rank%s on %d host%s", ranks, plural(ranks), d->n_hosts, plural(d->n_hosts));
         return 0;
     }
     tt_finding_add(f, "one process; `titan launch -n N -- doctor` checks ranks too");
