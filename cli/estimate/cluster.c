@@ -217,7 +217,7 @@ static int search(struct command *c, int ranks)
     else
         tt_cluster_print_found(&found, &job, ranks);
 out:
-    tt_cluster_found_release(&found);
+    tt_free(found.layout);
     return rc;
 }
 
@@ -290,6 +290,7 @@ int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_
     struct command c = {.args = args, .usable = (double)memory};
     struct tt_csv table = {0};
     const char *where = "the built-in table of runs";
+    json_t *notes;
     bool saves = tt_args_has(args, "save") || tt_args_has(args, "save_stack"), searches = tt_args_has(args, "search");
     int rc = 0;
 
@@ -317,10 +318,16 @@ int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_
     }
     TT_TRY(save_picture(&c));
     if (c.list) {
+        notes = json_array();
+        for (int i = 0; i < c.in.notes.n; i++) {
+            const struct tt_cluster_note *note = &c.in.notes.item[i];
+
+            (void)json_array_append_new(notes, json_pack("{s:o, s:o, s:s}", "key", tt_json_string(note->key), "value",
+                                                         tt_json_string(note->value), "assumes", note->why));
+        }
         rc = tt_cli_print_json(json_pack("{s:s, s:i, s:o, s:o, s:O}", "type",
                                          searches ? "cluster_search" : "cluster_estimate", "schema", 1, "calibration",
-                                         calibration_json(&c.calibration), "not_counted",
-                                         tt_cluster_notes_json(&c.in.notes), "jobs", c.list));
+                                         calibration_json(&c.calibration), "not_counted", notes, "jobs", c.list));
     } else if (!tt_args_has(args, "emit"))
         print_notes(&c.in.notes, "");
     if (rc == 0 && !c.any)

@@ -471,19 +471,20 @@ static int take_overrides(struct tt_cluster_inputs *in, int n, const char *const
     return 0;
 }
 
-/* The default job: Llama 3 8B as in torchtitan's configuration. The built-in quick run is for a laptop. */
+/* The default job: Llama 3 8B, or the model that is named, as in torchtitan's configuration. The built-in quick run is
+ * for a laptop. */
 static void add_default(struct tt_cluster_inputs *in)
 {
-    static const char *const keys[] = {"--model.name=llama3",
-                                       "--model.flavor=8B",
-                                       "--training.seq_len=8192",
+    static const char *const keys[] = {"--training.seq_len=8192",
                                        "--training.local_batch_size=1",
                                        "--training.global_batch_size=-1",
                                        "--training.steps=10000",
+                                       "--model.name=llama3", /* what follows belongs to Llama 3 8B */
+                                       "--model.flavor=8B",
                                        "--activation_checkpoint.mode=selective",
                                        "--activation_checkpoint.selective_ac_option=op"};
 
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    for (size_t i = 0; i < (in->foreign.has_shape ? 4 : sizeof keys / sizeof *keys); i++)
         add_override(in, keys[i]);
 }
 
@@ -525,6 +526,21 @@ static void read_given(const struct tt_args *args, struct tt_cluster_given *give
     given->n_words = args->n_words;
 }
 
+/* Whether words after "--" are flags of Megatron-LM: unlike torchtitan's, they have no dots. */
+static bool is_megatron(int n_words, const char *const *words)
+{
+    bool any = false;
+
+    for (int i = 0; i < n_words; i++) {
+        if (!tt_text_begins(words[i], "--"))
+            continue;
+        if (strchr(words[i], '.') || tt_text_begins(words[i], "--module") || tt_text_begins(words[i], "--config"))
+            return false;
+        any = true;
+    }
+    return any;
+}
+
 /* A job in the form of another trainer. *ret_model is the name of its model, if it has one. */
 static int read_foreign(struct tt_cluster_inputs *in, const struct tt_args *args, const char **ret_model)
 {
@@ -533,7 +549,7 @@ static int read_foreign(struct tt_cluster_inputs *in, const struct tt_args *args
     int rc = 0;
 
     read_given(args, &given);
-    if (megatron || (!torchtitan && tt_cluster_is_megatron(args->n_words, (const char *const *)args->word)))
+    if (megatron || (!torchtitan && is_megatron(args->n_words, (const char *const *)args->word)))
         TT_TRY(read_megatron(in, args, &given, megatron));
     else if (torchtitan || args->n_words) {
         TT_TRY(tt_cluster_recipe_read(torchtitan, &given, &in->notes, &in->foreign));
@@ -565,13 +581,7 @@ int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *ar
     TT_TRY(read_foreign(in, args, &model));
     if (model)
         TT_TRY(find_model(in, model));
-    if (in->foreign.has_shape &&
-        !tt_args_has(args, "config")) { /* the built-in run's batch is small, and its steps few */
-        add_override(in, "--training.seq_len=8192");
-        add_override(in, "--training.local_batch_size=1");
-        add_override(in, "--training.global_batch_size=-1");
-        add_override(in, "--training.steps=10000");
-    } else if (!tt_args_has(args, "config"))
+    if (!tt_args_has(args, "config"))
         add_default(in);
     TT_TRY(take_overrides(in, in->foreign.n, (const char *const *)in->foreign.override));
     TT_TRY(take_overrides(in, args->n_overrides, args->override));

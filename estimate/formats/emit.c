@@ -381,17 +381,6 @@ void tt_cluster_note(struct tt_cluster_notes *notes, const char *key, const char
         (struct tt_cluster_note){.key = tt_strdup(key), .value = tt_strdup(value ? value : ""), .why = why};
 }
 
-json_t *tt_cluster_notes_json(const struct tt_cluster_notes *notes)
-{
-    json_t *list = json_array();
-
-    for (int i = 0; i < notes->n; i++)
-        (void)json_array_append_new(list,
-                                    json_pack("{s:o, s:o, s:s}", "key", tt_json_string(notes->item[i].key), "value",
-                                              tt_json_string(notes->item[i].value), "assumes", notes->item[i].why));
-    return list;
-}
-
 void tt_cluster_notes_release(struct tt_cluster_notes *notes)
 {
     for (int i = 0; i < notes->n; i++) {

@@ -37,9 +37,6 @@ struct tt_cluster_notes {
 
 /** Adds a note; why is static text. */
 void tt_cluster_note(struct tt_cluster_notes *notes, const char *key, const char *value, const char *why);
-
-/** A list of objects with key, value and assumes. */
-json_t *tt_cluster_notes_json(const struct tt_cluster_notes *notes);
 void tt_cluster_notes_release(struct tt_cluster_notes *notes);
 
 /* A job in the form of another trainer. Zero-initialise; tt_cluster_foreign_release. */
@@ -84,9 +81,6 @@ bool tt_cluster_recipe_model(const char *shape, const char **ret_family, const c
  */
 int tt_cluster_megatron_read(const char *path, const struct tt_cluster_given *given, struct tt_cluster_notes *notes,
                              struct tt_cluster_foreign *ret_foreign) TT_MUST_CHECK;
-
-/** Whether words after "--" are flags of Megatron-LM: unlike torchtitan's, they have no dots. */
-bool tt_cluster_is_megatron(int n_words, const char *const *words);
 
 /**
  * Appends a layout as a configuration: form is titan (YAML), torchtitan (TOML) or megatron (flags). The model is that

@@ -712,17 +712,3 @@ out:
     *ret_foreign = m;
     return rc;
 }
-
-bool tt_cluster_is_megatron(int n_words, const char *const *words)
-{
-    bool any = false;
-
-    for (int i = 0; i < n_words; i++) {
-        if (!tt_text_begins(words[i], "--"))
-            continue;
-        if (strchr(words[i], '.') || tt_text_begins(words[i], "--module") || tt_text_begins(words[i], "--config"))
-            return false;
-        any = true;
-    }
-    return any;
-}

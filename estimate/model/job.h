@@ -228,9 +228,6 @@ bool tt_cluster_is_v(const struct tt_cluster_job *job);
  */
 bool tt_cluster_layers_per_stage(const struct tt_cluster_job *job, double *ret_each, double *ret_ends);
 
-/** What the stages split: the layers, and the layers as which embeddings and output count. For split_known. */
-double tt_cluster_split_units(const struct tt_cluster_job *job);
-
 /** Layers of all stages of a rank; of the rank with most layers if the split is not known. */
 double tt_cluster_rank_layers(const struct tt_cluster_job *job, int rank);
 

@@ -20,15 +20,11 @@ static double layers_until(const struct tt_cluster_job *job, double units)
     return fmin(fmax(units - job->first_less, 0), job->shape.layers);
 }
 
-double tt_cluster_split_units(const struct tt_cluster_job *job)
-{
-    return job->shape.layers + job->first_less + job->last_less;
-}
-
 /* Layers of a stage over the mean; 1 if the split is not known. */
 static double stage_share(const struct tt_cluster_job *job, int stage)
 {
-    double stages = job->pp * job->virtual_stages, units = tt_cluster_split_units(job), each, more, begin, end;
+    double stages = job->pp * job->virtual_stages, units = job->shape.layers + job->first_less + job->last_less;
+    double each, more, begin, end;
 
     if (!job->split_known)
         return 1;

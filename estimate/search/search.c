@@ -31,7 +31,8 @@ const char *tt_cluster_fault(const struct tt_cluster_job *job)
     if (job->tp > 1 && job->sequence_parallel && !divides(job->tp * job->cp, job->seq_len))
         return "tensor parallelism does not divide the sequence";
     if (job->split_known && !job->stage_layers && job->pp > 1 &&
-        fmax(job->first_less, job->last_less) > floor(tt_cluster_split_units(job) / (job->pp * job->virtual_stages)))
+        fmax(job->first_less, job->last_less) >
+            floor((s->layers + job->first_less + job->last_less) / (job->pp * job->virtual_stages)))
         return "the embeddings or the output count as more layers than a stage has";
     if (!job->stage_layers && job->pp * job->virtual_stages > s->layers)
         return "there are more stages than layers";
@@ -388,12 +389,6 @@ void tt_cluster_search(const struct tt_cluster_job *job, double devices, double 
         qsort(f->layout, (size_t)f->n_ties, sizeof *f->layout, by_simplicity);
     f->n = f->n < most ? f->n : most;
     f->n_ties = f->n_ties < f->n ? f->n_ties : f->n;
-}
-
-void tt_cluster_found_release(struct tt_cluster_found *found)
-{
-    tt_free(found->layout);
-    *found = (struct tt_cluster_found){0};
 }
 
 /* --- what one change would do --- */

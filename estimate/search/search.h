@@ -39,11 +39,10 @@ struct tt_cluster_found {
 
 /**
  * Tries every layout of `devices` devices that computes the same step as job (model, sequences of a step, stack,
- * precision) and keeps the best `most` that fit. The caller releases the result.
+ * precision) and keeps the best `most` that fit. The caller frees their list, ret_found->layout (tt_free).
  */
 void tt_cluster_search(const struct tt_cluster_job *job, double devices, double usable, int most,
                        struct tt_cluster_found *ret_found);
-void tt_cluster_found_release(struct tt_cluster_found *found);
 
 /* A run over many steps: failures, checkpoints, time. */
 struct tt_cluster_course {

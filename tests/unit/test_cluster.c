@@ -558,7 +558,7 @@ static void a_search_may_find_nothing(void **state)
     tt_cluster_search(&job, 8, 1, 10, &found);
     assert_int_equal(found.n, 0);
     assert_true(found.n_tried > 0);
-    tt_cluster_found_release(&found);
+    tt_free(found.layout);
 }
 
 int main(void)
