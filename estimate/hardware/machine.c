@@ -121,44 +121,33 @@ int tt_cluster_stack_find(const char *name, const struct tt_cluster_stack **ret_
 
 /* --- files --- */
 
-static const char *const machine_keys[] = {
-#define X(id, key, doc) key,
+struct key {
+    const char *path;
+    bool is_positive; /* predictions divide by it */
+};
+#define X(id, key, doc) {key, false},
+#define P(id, key, doc) {key, true},
+static const struct key machine_keys[] = {
 #include "estimate/hardware/machine_keys.def"
-#undef X
 };
-static const char *const stack_keys[] = {
-#define X(id, key, doc) key,
+#define P(id, key, doc) {key, true},
+static const struct key stack_keys[] = {
 #include "estimate/hardware/stack_keys.def"
-#undef X
 };
-
-static const bool machine_positive[] = {
-#define X(id, key, doc) false,
-#define P(id, key, doc) true,
-#include "estimate/hardware/machine_keys.def"
 #undef X
-};
-static const bool stack_positive[] = {
-#define X(id, key, doc) false,
-#define P(id, key, doc) true,
-#include "estimate/hardware/stack_keys.def"
-#undef X
-};
 
 /* A kind of file: its type and schemas, the options that write one, and its numbers. */
 struct kind {
     const char *type, *schemas, *options, *origin;
     int64_t least_schema;
-    const char *const *keys;
-    const bool *positive;
+    const struct key *keys;
     int n;
 };
 
-static const struct kind machine_kind = {"machine", "1 or 2",     "--save FILE",    "the machine file",
-                                         1,         machine_keys, machine_positive, TT_MACHINE_KEYS};
+static const struct kind machine_kind = {"machine", "1 or 2",     "--save FILE",  "the machine file",
+                                         1,         machine_keys, TT_MACHINE_KEYS};
 static const struct kind stack_kind = {
-    "stack",        "2",          "--stack torchtitan-compile --save-stack FILE", "the stack file", 2, stack_keys,
-    stack_positive, TT_STACK_KEYS};
+    "stack", "2", "--stack torchtitan-compile --save-stack FILE", "the stack file", 2, stack_keys, TT_STACK_KEYS};
 
 /* The head of a file: its schema, its name, and the built-in entry for missing numbers (NULL: none). */
 static int read_head(const struct kind *kind, const char *path, json_t *json, int64_t *ret_schema,
@@ -182,24 +171,22 @@ out:
     return rc;
 }
 
-/* The limit of shares and probabilities is 1; beyond the other one sums overflow. */
-static double most_of(const char *path)
-{
-    return tt_text_ends(path, "share") || tt_text_ends(path, "probability") ? 1 : 1e30;
-}
-
 /* Takes a number, with its origin in `origins`. */
 static int take(const struct kind *kind, const char *path, const char *key, const json_t *value, const json_t *origins,
                 struct tt_cluster_number *number, bool *given)
 {
-    const char *origin = json_string_value(json_object_get(origins, key)), *near;
-    double most = kind == &machine_kind ? most_of(key) : 1e30;
+    const char *origin = json_string_value(json_object_get(origins, key)), *near,
+               *names[TT_MACHINE_KEYS + TT_STACK_KEYS];
+    bool is_share = tt_text_ends(key, "share") || tt_text_ends(key, "probability");
+    double most = kind == &machine_kind && is_share ? 1 : 1e30; /* beyond the other limit sums overflow */
     int i = 0;
 
-    while (i < kind->n && strcmp(kind->keys[i], key) != 0)
+    while (i < kind->n && strcmp(kind->keys[i].path, key) != 0)
         i++;
     if (i == kind->n) {
-        near = tt_text_nearest(key, kind->keys, kind->n);
+        for (int k = 0; k < kind->n; k++)
+            names[k] = kind->keys[k].path;
+        near = tt_text_nearest(key, names, kind->n);
         return tt_fail(TT_EDATA, "%s: %s is no number of a %s\nhelp: %s%s", path, key, kind->type,
                        near ? "did you mean " : "the keys are in titan-estimate(1)", near ? near : "");
     }
@@ -219,10 +206,10 @@ static int check_numbers(const struct kind *kind, const char *path, const struct
             return tt_fail(TT_EDATA,
                            "%s: %s is missing\nhelp: give the number, or \"base\", the name of a built-in %s that has "
                            "the others",
-                           path, kind->keys[i], kind->type);
+                           path, kind->keys[i].path, kind->type);
     for (int i = 0; i < kind->n; i++)
-        if (kind->positive[i] && !(number[i].value > 0))
-            return tt_fail(TT_EDATA, "%s: %s has to be above 0", path, kind->keys[i]);
+        if (kind->keys[i].is_positive && !(number[i].value > 0))
+            return tt_fail(TT_EDATA, "%s: %s has to be above 0", path, kind->keys[i].path);
     return 0;
 }
 
@@ -238,10 +225,8 @@ struct reader {
 };
 
 /* "levels.0.ramp": pairs of bytes and a share, and "levels.0.ramp_devices", of how many devices they are. */
-static int take_ramp(struct reader *r, const char *path, json_t *value)
+static int take_ramp(const struct reader *r, const char *path, const json_t *value, struct tt_cluster_ramp *ramp)
 {
-    struct tt_cluster_ramp *ramp = &r->machine->ramp[path[strlen("levels.")] == '1'];
-
     ramp->n = 0;
     if (!json_is_array(value))
         return tt_fail(TT_EDATA, "%s: %s has to be a list of pairs [bytes, share]", r->file, path);
@@ -262,28 +247,25 @@ static int take_ramp(struct reader *r, const char *path, json_t *value)
     return 0;
 }
 
-/* Whether a path names this part of one of the two levels: "levels.1.ramp". */
-static bool is_of_level(const char *path, const char *part)
-{
-    return (strncmp(path, "levels.0.", 9) == 0 || strncmp(path, "levels.1.", 9) == 0) && strcmp(path + 9, part) == 0;
-}
-
 /* All numbers below a value, each by its path. */
 static int walk(struct reader *r, const char *path, json_t *value)
 {
+    bool is_level = tt_text_begins(path, "levels.0.") || tt_text_begins(path, "levels.1.");
+    const char *part = is_level ? path + strlen("levels.0.") : "", *name;
+    int level = is_level && path[strlen("levels.")] == '1';
+    double number = json_number_value(value);
     char below[PATH_BYTES];
-    const char *name;
     json_t *item;
     int rc = 0;
 
-    if (is_of_level(path, "ramp"))
-        return take_ramp(r, path, value);
-    if (is_of_level(path, "ramp_devices") && json_number_value(value) > 1 && json_number_value(value) <= 1e9) {
-        r->machine->ramp[path[strlen("levels.")] == '1'].devices = json_number_value(value);
+    if (strcmp(part, "ramp") == 0)
+        return take_ramp(r, path, value, &r->machine->ramp[level]);
+    if (strcmp(part, "ramp_devices") == 0 && number > 1 && number <= 1e9) {
+        r->machine->ramp[level].devices = number;
         return 0;
     }
-    if (is_of_level(path, "exchange_share") && json_number_value(value) > 0 && json_number_value(value) <= 1) {
-        r->machine->exchange_share[path[strlen("levels.")] == '1'] = json_number_value(value);
+    if (strcmp(part, "exchange_share") == 0 && number > 0 && number <= 1) {
+        r->machine->exchange_share[level] = number;
         return 0;
     }
     if (json_is_object(value)) {
@@ -352,19 +334,6 @@ static const char *const others[] = {"type",
                                      "threads_per_rank",
                                      "storage_bytes_per_sec"};
 
-static int read_parts(struct reader *r, json_t *json)
-{
-    static const char *const parts[] = {"device", "node", "levels", "noise", "storage", "reliability"};
-    int rc = 0;
-
-    TT_TRY(check_names(r->file, json, parts, sizeof parts / sizeof *parts, others, sizeof others / sizeof *others));
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (json_object_get(json, parts[i]))
-            TT_TRY(walk(r, parts[i], json_object_get(json, parts[i])));
-out:
-    return rc;
-}
-
 /* A file of schema 1 has six numbers of a thread, which is the device; a built-in processor gives the others. */
 static int take_schema_1(struct reader *r, const json_t *json)
 {
@@ -407,6 +376,7 @@ static int take_schema_1(struct reader *r, const json_t *json)
 
 int tt_cluster_machine_load(const char *path, struct tt_cluster_machine_file *ret_file)
 {
+    static const char *const parts[] = {"device", "node", "levels", "noise", "storage", "reliability"};
     struct tt_cluster_machine_file file = {.json = NULL};
     struct tt_cluster_machine *m = &file.machine;
     const struct tt_cluster_machine *base = NULL;
@@ -417,24 +387,25 @@ int tt_cluster_machine_load(const char *path, struct tt_cluster_machine_file *re
 
     TT_TRY(tt_json_load(path, &file.json));
     TT_TRY(read_head(&machine_kind, path, file.json, &schema, &name, &base_name));
-    if (base_name && (rc = tt_cluster_machine_find(base_name, &base)) < 0) {
-        rc = tt_wrap(TT_EDATA, "%s: base", path);
-        goto out;
-    }
+    if (base_name && tt_cluster_machine_find(base_name, &base) < 0)
+        TT_TRY(tt_wrap(TT_EDATA, "%s: base", path));
     if (base)
         *m = *base;
     m->name = name;
     if (schema == 1)
         TT_TRY(take_schema_1(&r, file.json));
     r.origin = json_object_get(file.json, "origin");
-    TT_TRY(read_parts(&r, file.json));
+    TT_TRY(check_names(path, file.json, parts, sizeof parts / sizeof *parts, others, sizeof others / sizeof *others));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (json_object_get(file.json, parts[i]))
+            TT_TRY(walk(&r, parts[i], json_object_get(file.json, parts[i])));
     TT_TRY(check_numbers(&machine_kind, path, m->number, r.given, base || schema == 1));
     for (int i = 0; i < 2; i++)
         if (m->ramp[i].n > 0 && !(m->ramp[i].devices > 1))
             TT_TRY(tt_fail(TT_EDATA, "%s: levels.%d.ramp_devices is missing\nhelp: of how many devices the ramp is",
                            path, i));
     if (m->number[TT_M_DEVICES].value < 1)
-        TT_TRY(tt_fail(TT_EDATA, "%s: %s has to be at least 1", path, machine_keys[TT_M_DEVICES]));
+        TT_TRY(tt_fail(TT_EDATA, "%s: %s has to be at least 1", path, machine_keys[TT_M_DEVICES].path));
     *ret_file = file;
     return 0;
 out:
@@ -483,10 +454,10 @@ json_t *tt_cluster_machine_json(const struct tt_cluster_machine *machine)
     for (int i = 0; i < TT_MACHINE_KEYS; i++) {
         json_t *in;
 
-        (void)snprintf(path, sizeof path, "%s", machine_keys[i]);
+        (void)snprintf(path, sizeof path, "%s", machine_keys[i].path);
         in = container(json, path, &name);
         (void)json_object_set_new(in, name, tt_json_number(machine->number[i].value));
-        (void)json_object_set_new(origin, machine_keys[i], tt_json_string(machine->number[i].origin));
+        (void)json_object_set_new(origin, machine_keys[i].path, tt_json_string(machine->number[i].origin));
     }
     for (size_t i = 0; i < 2; i++) {
         const struct tt_cluster_ramp *ramp = &machine->ramp[i];
@@ -522,10 +493,8 @@ int tt_cluster_stack_load(const char *path, struct tt_cluster_stack_file *ret_fi
     TT_TRY(tt_json_load(path, &file.json));
     TT_TRY(read_head(&stack_kind, path, file.json, &schema, &name, &base_name));
     TT_TRY(check_names(path, file.json, parts, sizeof parts / sizeof *parts, NULL, 0));
-    if (base_name && (rc = tt_cluster_stack_find(base_name, &base)) < 0) {
-        rc = tt_wrap(TT_EDATA, "%s: base", path);
-        goto out;
-    }
+    if (base_name && tt_cluster_stack_find(base_name, &base) < 0)
+        TT_TRY(tt_wrap(TT_EDATA, "%s: base", path));
     if (base)
         file.stack = *base;
     file.stack.name = file.stack.title = name;
@@ -547,8 +516,8 @@ json_t *tt_cluster_stack_json(const struct tt_cluster_stack *stack)
     json_t *numbers = json_object(), *origin = json_object();
 
     for (int i = 0; i < TT_STACK_KEYS; i++) {
-        (void)json_object_set_new(numbers, stack_keys[i], tt_json_number(stack->number[i].value));
-        (void)json_object_set_new(origin, stack_keys[i], tt_json_string(stack->number[i].origin));
+        (void)json_object_set_new(numbers, stack_keys[i].path, tt_json_number(stack->number[i].value));
+        (void)json_object_set_new(origin, stack_keys[i].path, tt_json_string(stack->number[i].origin));
     }
     return json_pack("{s:s, s:i, s:o, s:o, s:o}", "type", "stack", "schema", 2, "name", tt_json_string(stack->name),
                      "numbers", numbers, "origin", origin);

@@ -175,25 +175,14 @@ static int read_line(struct reader *r, const char *line, size_t length)
 
 /* --- what it says --- */
 
-/* The listed devices, or the number that follows from the factor between the two bandwidths. */
-static double devices_of(const struct reader *r, const struct table *t)
-{
-    if (r->ranks > 1)
-        return r->ranks;
-    return round(t->operation == SUM ? 2 / (2 - t->factor) : 1 / (1 - t->factor));
-}
-
-static void put(struct tt_cluster_number *number, double value, const char *origin)
-{
-    *number = (struct tt_cluster_number){value, origin};
-}
-
 /* The rate of a level, and the factor from a table's bus bandwidth to it. */
 static int take_table(struct tt_cluster_machine *m, const struct reader *r, struct table *t, const char *where,
                       const char *origin)
 {
     struct tt_cluster_number *v = m->number;
-    double devices = devices_of(r, t), node = v[TT_M_DEVICES].value, near, rate, scale = 1;
+    double node = v[TT_M_DEVICES].value, near, rate, scale = 1;
+    /* those that are listed, or as many as follow from the factor between the two bandwidths */
+    double devices = r->ranks > 1 ? r->ranks : round(t->operation == SUM ? 2 / (2 - t->factor) : 1 / (1 - t->factor));
     bool far = devices > node || r->n_hosts > 1;
 
     if (!(devices >= 2) || devices > 1e6)
@@ -204,7 +193,7 @@ static int take_table(struct tt_cluster_machine *m, const struct reader *r, stru
     near = far && r->n_hosts > 1 ? fmin(node, devices / r->n_hosts) : fmin(node, devices);
     rate = far ? v[TT_M_NODE_NET].value * near / node : v[TT_M_UP_RATE].value;
     if (t->operation == SUM && !far && v[TT_M_SWITCH_RATE].value > 0) {
-        put(&v[TT_M_SWITCH_RATE], t->rate * 1e9, origin);
+        v[TT_M_SWITCH_RATE] = (struct tt_cluster_number){t->rate * 1e9, origin};
         return 0;
     }
     if (t->operation == EXCHANGE && far) /* a part of what a device sends leaves the node, by its share of the cards */
@@ -220,7 +209,7 @@ static int take_table(struct tt_cluster_machine *m, const struct reader *r, stru
         return 0;
     }
     /* where the network adds, an all-reduce carries less than it seems to */
-    put(&v[far ? TT_M_NET_SHARE : TT_M_UP_SHARE], fmin(1, t->rate * 1e9 / rate), origin);
+    v[far ? TT_M_NET_SHARE : TT_M_UP_SHARE] = (struct tt_cluster_number){fmin(1, t->rate * 1e9 / rate), origin};
     t->ramp.devices = devices;
     if (t->ramp.point[0].bytes > most_first_bytes) /* it says nothing about small messages */
         t->ramp.n = 0;
