@@ -34,11 +34,12 @@ int tt_megatron_flags_words(struct tt_megatron_flags *flags, int n, const char *
 int tt_megatron_flags_script(struct tt_megatron_flags *flags, const char *path, const char *text,
                              const struct tt_cluster_given *given) TT_MUST_CHECK;
 
-/* Kinds of flags, of which the last four are read (megatron_flags.def). */
+/* Kinds of flags, of which the last five are read (megatron_flags.def). */
 enum tt_megatron_kind {
     TT_FLAG_IS_FREE,
     TT_FLAG_IS_UNKNOWN, /* it may matter */
     TT_FLAG_IS_SIZE,
+    TT_FLAG_IS_COUNT,
     TT_FLAG_IS_VALUE,
     TT_FLAG_IS_FILE,
     TT_FLAG_IS_SWITCH

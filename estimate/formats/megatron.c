@@ -30,9 +30,9 @@ static const char *const harmless[] = {
 };
 
 static const struct {
-    const char *name, *value, *why;
+    const char *names, *value, *why;
 } left_out[] = {
-#define NOTE(name, value, why) {name, value, why},
+#define NOTE(names, value, why) {names, value, why},
 #include "estimate/formats/megatron_flags.def"
 #undef NOTE
 };
@@ -135,7 +135,7 @@ enum tt_megatron_kind tt_megatron_flag_kind(const char *name)
 static bool take_note(struct tt_megatron_flags *f, const char *name, const char *value)
 {
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
-        if (strcmp(name, left_out[i].name) == 0) {
+        if (tt_text_is_listed(name, left_out[i].names)) {
             char *key = tt_format("--%s", name);
 
             if (!*left_out[i].value || strcmp(value, left_out[i].value) != 0)
@@ -218,19 +218,10 @@ static int take(struct tt_megatron_flags *f, const char *name, const char *value
 /* The modules of --recompute-modules from words that follow it. */
 static char *modules(int n, const char *const *words)
 {
-    static const char *const all[] = {"core_attn", "moe_act", "layernorm",     "mla_up_proj",
-                                      "mlp",       "moe",     "shared_experts"};
     struct tt_text text = {0};
 
-    for (int i = 0; i < n; i++) {
-        bool is_one = false;
-
-        for (size_t k = 0; k < sizeof all / sizeof *all; k++)
-            is_one = is_one || strcmp(words[i], all[k]) == 0;
-        if (!is_one)
-            break;
+    for (int i = 0; i < n && tt_cluster_modules(words[i]) != 0; i++)
         tt_text_add(&text, "%s%s", i ? " " : "", words[i]);
-    }
     return text.text ? text.text : tt_strdup("");
 }
 
@@ -272,65 +263,63 @@ static bool is_gated(const struct tt_megatron_flags *f)
     return given(f, TT_FLAG_SWIGLU) || given(f, TT_FLAG_GEGLU);
 }
 
-/* The flag's number, or `otherwise` if it is not given; below 0: it has to be. */
-static int number(const struct tt_megatron_flags *f, enum tt_megatron_flag flag, double otherwise, double *ret)
+/* The number of a flag, which was checked, or `otherwise` if it is not given. */
+static double number(const struct tt_megatron_flags *f, enum tt_megatron_flag flag, double otherwise)
 {
-    const char *text = f->value[flag];
-    char *end = NULL;
+    return f->value[flag] ? strtod(f->value[flag], NULL) : otherwise;
+}
 
-    *ret = text ? strtod(text, &end) : otherwise;
-    if (!text && otherwise < 0)
-        return tt_fail(TT_EUSAGE, "estimate: Megatron's flag --%s is missing", tt_megatron_flag_names[flag]);
-    if (text && (end == text || *end || !(*ret >= 0) || *ret > 1e15 || floor(*ret) != *ret))
+static int check_number(const struct tt_megatron_flags *f, enum tt_megatron_flag flag, bool is_positive)
+{
+    const char *text = f->value[flag] ? f->value[flag] : "1";
+    char *end = NULL;
+    double value = strtod(text, &end);
+
+    if (end == text || *end || !(value >= 0) || value > 1e15 || floor(value) != value)
         return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is not a whole number that is not negative",
                        tt_megatron_flag_names[flag], text);
+    if (is_positive && !(value > 0))
+        return tt_fail(TT_EUSAGE, "estimate: Megatron's flag --%s has to be above 0", tt_megatron_flag_names[flag]);
     return 0;
 }
 
-/* Sizes cannot be 0. */
-static int check_sizes(const struct tt_megatron_flags *f)
+static int check_numbers(const struct tt_megatron_flags *f)
 {
-    double value;
     int rc = 0;
 
-    for (int i = 0; i < TT_MEGATRON_FLAGS; i++) {
-        if (kind_of[i] != TT_FLAG_IS_SIZE)
-            continue;
-        TT_TRY(number(f, (enum tt_megatron_flag)i, 1, &value));
-        if (!(value > 0))
-            TT_TRY(tt_fail(TT_EUSAGE, "estimate: Megatron's flag --%s has to be above 0", tt_megatron_flag_names[i]));
-    }
+    for (int i = 0; i < TT_MEGATRON_FLAGS; i++)
+        if (kind_of[i] == TT_FLAG_IS_SIZE || kind_of[i] == TT_FLAG_IS_COUNT)
+            TT_TRY(check_number(f, (enum tt_megatron_flag)i, kind_of[i] == TT_FLAG_IS_SIZE));
 out:
     return rc;
 }
 
-/* Tokenizers that are one: GPT-2's, which alone has merges, and Llama 2's. 0: another. */
-static double known_vocabulary(const struct tt_megatron_flags *f)
+static int check_required(const struct tt_megatron_flags *f)
 {
-    const char *type = text_of(f, TT_FLAG_TOKENIZER, "");
+    static const enum tt_megatron_flag required[] = {TT_FLAG_DIM,     TT_FLAG_HEADS,       TT_FLAG_LAYERS,
+                                                     TT_FLAG_SEQ_LEN, TT_FLAG_MICRO_BATCH, TT_FLAG_GLOBAL_BATCH};
 
-    if (strcmp(type, "GPT2BPETokenizer") == 0 || (!*type && given(f, TT_FLAG_MERGES)))
-        return 50257;
-    return strcmp(type, "Llama2Tokenizer") == 0 ? 32000 : 0;
+    for (size_t i = 0; i < sizeof required / sizeof *required; i++)
+        if (!given(f, required[i]))
+            return tt_fail(TT_EUSAGE, "estimate: Megatron's flag --%s is missing", tt_megatron_flag_names[required[i]]);
+    return 0;
 }
 
 static int vocabulary(const struct tt_megatron_flags *f, double *ret)
 {
-    double size, multiple, tp;
-    int rc = 0;
+    const char *tokenizer = text_of(f, TT_FLAG_TOKENIZER, "");
+    double size = number(f, TT_FLAG_VOCAB, 0),
+           multiple = number(f, TT_FLAG_VOCAB_MULTIPLE, 128) * number(f, TT_FLAG_TP, 1);
 
-    TT_TRY(number(f, TT_FLAG_VOCAB, 0, &size));
-    TT_TRY(number(f, TT_FLAG_VOCAB_MULTIPLE, 128, &multiple));
-    TT_TRY(number(f, TT_FLAG_TP, 1, &tp));
-    if (given(f, TT_FLAG_PADDED_VOCAB))
-        return number(f, TT_FLAG_PADDED_VOCAB, 0, ret);
-    size = size > 0 ? size : known_vocabulary(f);
-    if (!(size > 0) || !(multiple > 0) || !(tp > 0))
-        TT_TRY(tt_fail(TT_EUSAGE, "estimate: Megatron takes the size of the vocabulary from the tokenizer\nhelp: give "
-                                  "--vocab-size too, such as --vocab-size 128256"));
-    *ret = ceil(size / (multiple * tp)) * multiple * tp;
-out:
-    return rc;
+    if (size <= 0 && strcmp(tokenizer, "Llama2Tokenizer") == 0)
+        size = 32000;
+    else if (size <= 0 && (strcmp(tokenizer, "GPT2BPETokenizer") == 0 || (!*tokenizer && given(f, TT_FLAG_MERGES))))
+        size = 50257; /* GPT-2's alone has merges */
+    *ret = number(f, TT_FLAG_PADDED_VOCAB, ceil(size / multiple) * multiple);
+    if (!(size > 0) && !given(f, TT_FLAG_PADDED_VOCAB))
+        return tt_fail(TT_EUSAGE, "estimate: Megatron takes the size of the vocabulary from the tokenizer\nhelp: give "
+                                  "--vocab-size too, such as --vocab-size 128256");
+    return 0;
 }
 
 /* The zeros of a list with one number for each layer: "[0]*3+[1]*58" has 3. */
@@ -365,35 +354,23 @@ static int pattern(const struct tt_megatron_flags *f, enum tt_megatron_flag flag
 /* Layers without experts: "2" is experts in every second layer. */
 static int dense_layers(const struct tt_megatron_flags *f, double layers, double *ret)
 {
-    const char *text = f->value[TT_FLAG_MOE_LAYERS];
-    double every;
+    const char *text = text_of(f, TT_FLAG_MOE_LAYERS, "1");
     int rc = 0;
 
-    *ret = 0;
-    if (!text)
-        return 0;
     if (strchr(text, '['))
         return pattern(f, TT_FLAG_MOE_LAYERS, layers, ret);
-    TT_TRY(number(f, TT_FLAG_MOE_LAYERS, 1, &every));
-    if (!(every > 0))
-        TT_TRY(tt_fail(TT_EUSAGE, "estimate: Megatron's flag --%s has to be above 0",
-                       tt_megatron_flag_names[TT_FLAG_MOE_LAYERS]));
-    *ret = layers - ceil(layers / every);
+    TT_TRY(check_number(f, TT_FLAG_MOE_LAYERS, true));
+    *ret = layers - ceil(layers / number(f, TT_FLAG_MOE_LAYERS, 1));
 out:
     return rc;
 }
 
 /* --- the model --- */
 
-static int put(json_t *config, const struct tt_megatron_flags *f, enum tt_megatron_flag flag, double otherwise,
-               const char *name)
+static void put(json_t *config, const struct tt_megatron_flags *f, enum tt_megatron_flag flag, double otherwise,
+                const char *name)
 {
-    double value;
-    int rc = number(f, flag, otherwise, &value);
-
-    if (rc == 0)
-        (void)json_object_set_new(config, name, json_real(value));
-    return rc;
+    (void)json_object_set_new(config, name, json_real(number(f, flag, otherwise)));
 }
 
 static int put_experts(json_t *config, const struct tt_megatron_flags *f, double layers, double ffn)
@@ -404,12 +381,12 @@ static int put_experts(json_t *config, const struct tt_megatron_flags *f, double
     if (!is_gated(f))
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: experts of two matrices are not modelled\nhelp: add --swiglu"));
     TT_TRY(dense_layers(f, layers, &dense));
-    TT_TRY(put(config, f, TT_FLAG_EXPERTS, 0, "n_routed_experts"));
-    TT_TRY(put(config, f, TT_FLAG_TOP_K, 2, "num_experts_per_tok"));
-    TT_TRY(put(config, f, TT_FLAG_MOE_FFN, ffn, "moe_intermediate_size"));
-    TT_TRY(put(config, f, TT_FLAG_SHARED_FFN, 0, "shared_expert_intermediate_size"));
-    TT_TRY(put(config, f, TT_FLAG_EXPERT_GROUPS, 0, "n_group"));
-    TT_TRY(put(config, f, TT_FLAG_GROUPS_MET, 0, "topk_group"));
+    put(config, f, TT_FLAG_EXPERTS, 0, "n_routed_experts");
+    put(config, f, TT_FLAG_TOP_K, 2, "num_experts_per_tok");
+    put(config, f, TT_FLAG_MOE_FFN, ffn, "moe_intermediate_size");
+    put(config, f, TT_FLAG_SHARED_FFN, 0, "shared_expert_intermediate_size");
+    put(config, f, TT_FLAG_EXPERT_GROUPS, 0, "n_group");
+    put(config, f, TT_FLAG_GROUPS_MET, 0, "topk_group");
     (void)json_object_set_new(config, "first_k_dense_replace", json_real(dense));
 out:
     return rc;
@@ -437,66 +414,52 @@ static int windows(const struct tt_megatron_flags *f, struct tt_cluster_shape *s
     if (skip && strchr(skip, '['))
         s->window_layers = s->layers - every;
     else if (skip) {
-        TT_TRY(number(f, TT_FLAG_WINDOW_SKIP, 0, &every));
+        TT_TRY(check_number(f, TT_FLAG_WINDOW_SKIP, false));
+        every = number(f, TT_FLAG_WINDOW_SKIP, 0);
         s->window_layers = every > 0 ? s->layers - floor(s->layers / every) : s->layers;
     }
 out:
     return rc;
 }
 
-/* Positions are learned unless a flag says otherwise. */
-static int positions(const struct tt_megatron_flags *f, struct tt_cluster_shape *s)
-{
-    const char *type = text_of(f, TT_FLAG_POSITION_TYPE, "learned_absolute");
-    double seq_len;
-    int rc = 0;
-
-    s->positions = 0;
-    if (given(f, TT_FLAG_ROTARY) || given(f, TT_FLAG_NO_POSITIONS) || strcmp(type, "learned_absolute") != 0)
-        return 0;
-    TT_TRY(number(f, TT_FLAG_SEQ_LEN, -1, &seq_len));
-    TT_TRY(number(f, TT_FLAG_POSITIONS, seq_len, &s->positions));
-out:
-    return rc;
-}
-
 static int model(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m)
 {
-    json_t *config = json_object();
+    double dim = number(f, TT_FLAG_DIM, 0), heads = number(f, TT_FLAG_HEADS, 0), layers = number(f, TT_FLAG_LAYERS, 0);
     bool gated = is_gated(f);
-    double dim, heads, layers, vocab, ffn;
+    double ffn = number(f, TT_FLAG_FFN, gated ? floor(dim * 4 * 2 / 3 / 64) * 64 : 4 * dim), vocab;
+    struct tt_cluster_shape *s = &m->job.shape;
+    json_t *config = json_object();
     int rc = 0;
 
-    TT_TRY(number(f, TT_FLAG_DIM, -1, &dim));
-    TT_TRY(number(f, TT_FLAG_HEADS, -1, &heads));
-    TT_TRY(number(f, TT_FLAG_LAYERS, -1, &layers));
-    TT_TRY(number(f, TT_FLAG_FFN, gated ? floor(dim * 4 * 2 / 3 / 64) * 64 : 4 * dim, &ffn));
     TT_TRY(vocabulary(f, &vocab));
     (void)json_object_update_new(
         config, json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:b}", "model_type", gated ? "llama" : "gpt2", "hidden_size",
                           dim, "num_hidden_layers", layers, "num_attention_heads", heads, "intermediate_size", ffn,
                           "vocab_size", vocab, "tie_word_embeddings", !given(f, TT_FLAG_UNTIED)));
-    TT_TRY(put(config, f, TT_FLAG_HEAD_DIM, heads > 0 ? floor(dim / heads) : 0, "head_dim"));
+    put(config, f, TT_FLAG_HEAD_DIM, floor(dim / heads), "head_dim");
     if (given(f, TT_FLAG_GROUPED))
-        TT_TRY(put(config, f, TT_FLAG_GROUPS, 1, "num_key_value_heads"));
+        put(config, f, TT_FLAG_GROUPS, 1, "num_key_value_heads");
     if (given(f, TT_FLAG_LATENT)) {
-        TT_TRY(put(config, f, TT_FLAG_QUERY_RANK, 0, "q_lora_rank"));
-        TT_TRY(put(config, f, TT_FLAG_KEY_RANK, 32, "kv_lora_rank"));
-        TT_TRY(put(config, f, TT_FLAG_NOPE_DIM, 128, "qk_nope_head_dim"));
-        TT_TRY(put(config, f, TT_FLAG_ROPE_DIM, 64, "qk_rope_head_dim"));
-        TT_TRY(put(config, f, TT_FLAG_VALUE_DIM, 128, "v_head_dim"));
+        put(config, f, TT_FLAG_QUERY_RANK, 0, "q_lora_rank");
+        put(config, f, TT_FLAG_KEY_RANK, 32, "kv_lora_rank");
+        put(config, f, TT_FLAG_NOPE_DIM, 128, "qk_nope_head_dim");
+        put(config, f, TT_FLAG_ROPE_DIM, 64, "qk_rope_head_dim");
+        put(config, f, TT_FLAG_VALUE_DIM, 128, "v_head_dim");
     }
     if (given(f, TT_FLAG_EXPERTS))
         TT_TRY(put_experts(config, f, layers, ffn));
-    TT_TRY(tt_cluster_shape_of_hf(config, "Megatron's flags", &m->job.shape));
-    TT_TRY(number(f, TT_FLAG_MTP_LAYERS, 0, &m->job.shape.mtp_layers));
-    if (m->job.shape.mtp_layers > layers)
+    TT_TRY(tt_cluster_shape_of_hf(config, "Megatron's flags", s));
+    s->mtp_layers = number(f, TT_FLAG_MTP_LAYERS, 0);
+    if (s->mtp_layers > layers)
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: --%s %.0f is more than --%s %.0f",
-                       tt_megatron_flag_names[TT_FLAG_MTP_LAYERS], m->job.shape.mtp_layers,
+                       tt_megatron_flag_names[TT_FLAG_MTP_LAYERS], s->mtp_layers,
                        tt_megatron_flag_names[TT_FLAG_LAYERS], layers));
-    TT_TRY(positions(f, &m->job.shape));
-    TT_TRY(windows(f, &m->job.shape));
-    m->job.shape.expert_bias = m->job.shape.experts > 0 && given(f, TT_FLAG_CLAMP); /* as in gpt-oss */
+    s->positions = 0; /* learned unless a flag says otherwise */
+    if (!given(f, TT_FLAG_ROTARY) && !given(f, TT_FLAG_NO_POSITIONS) &&
+        strcmp(text_of(f, TT_FLAG_POSITION_TYPE, "learned_absolute"), "learned_absolute") == 0)
+        s->positions = number(f, TT_FLAG_POSITIONS, number(f, TT_FLAG_SEQ_LEN, 0));
+    TT_TRY(windows(f, s));
+    s->expert_bias = s->experts > 0 && given(f, TT_FLAG_CLAMP); /* as in gpt-oss */
 out:
     json_decref(config);
     return rc;
@@ -511,25 +474,18 @@ static void set(struct tt_cluster_foreign *m, const char *key, double value)
 
 static int stages(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m, double pp, double micro)
 {
-    double each, own = m->job.shape.layers / pp;
-    int rc = 0;
+    double each = number(f, TT_FLAG_VIRTUAL_LAYERS, 0), own = m->job.shape.layers / pp;
 
-    m->stages_of_a_rank = 1;
-    if (given(f, TT_FLAG_VIRTUAL_LAYERS)) {
-        TT_TRY(number(f, TT_FLAG_VIRTUAL_LAYERS, -1, &each));
-        if (fmod(own, each) != 0)
-            TT_TRY(tt_fail(TT_EUSAGE, "estimate: --%s %.0f does not divide the %g layers of a rank",
-                           tt_megatron_flag_names[TT_FLAG_VIRTUAL_LAYERS], each, own));
-        m->stages_of_a_rank = own / each;
-    } else if (given(f, TT_FLAG_VIRTUAL_STAGES))
-        TT_TRY(number(f, TT_FLAG_VIRTUAL_STAGES, -1, &m->stages_of_a_rank));
+    m->stages_of_a_rank = each > 0 ? own / each : number(f, TT_FLAG_VIRTUAL_STAGES, 1);
+    if (each > 0 && fmod(own, each) != 0)
+        return tt_fail(TT_EUSAGE, "estimate: --%s %.0f does not divide the %g layers of a rank",
+                       tt_megatron_flag_names[TT_FLAG_VIRTUAL_LAYERS], each, own);
     set(m, "parallelism.pipeline_parallel_microbatch_size", micro);
     set(m, "training.local_batch_size",
         micro * pp); /* no fewer microbatches than stages; the step's are from its batch */
     TT_PUSH(m->override, m->n, m->cap) =
         tt_format("--parallelism.pipeline_parallel_schedule=%s", m->stages_of_a_rank > 1 ? "Interleaved1F1B" : "1F1B");
-out:
-    return rc;
+    return 0;
 }
 
 static int layout(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m)
@@ -541,37 +497,25 @@ static int layout(const struct tt_megatron_flags *f, struct tt_cluster_foreign *
                    {TT_FLAG_PP, "parallelism.pipeline_parallel_degree"},
                    {TT_FLAG_CP, "parallelism.context_parallel_degree"},
                    {TT_FLAG_EP, "parallelism.expert_parallel_degree"}};
-    double value, micro, pp, tp, expert_tp, steps, samples;
-    int rc = 0;
+    double micro = number(f, TT_FLAG_MICRO_BATCH, 0), global = number(f, TT_FLAG_GLOBAL_BATCH, 0);
+    double steps = number(f, TT_FLAG_TRAIN_ITERS, ceil(number(f, TT_FLAG_TRAIN_SAMPLES, 0) / global));
+    double tp = number(f, TT_FLAG_TP, 1), pp = number(f, TT_FLAG_PP, 1), expert_tp = number(f, TT_FLAG_EXPERT_TP, tp);
 
-    TT_TRY(number(f, TT_FLAG_SEQ_LEN, -1, &value));
-    set(m, "training.seq_len", value);
-    TT_TRY(number(f, TT_FLAG_MICRO_BATCH, -1, &micro));
+    set(m, "training.seq_len", number(f, TT_FLAG_SEQ_LEN, 0));
     set(m, "training.local_batch_size", micro);
-    TT_TRY(number(f, TT_FLAG_GLOBAL_BATCH, -1, &value));
-    set(m, "training.global_batch_size", value);
-    TT_TRY(number(f, TT_FLAG_TRAIN_SAMPLES, 0, &samples));
-    TT_TRY(number(f, TT_FLAG_TRAIN_ITERS, value > 0 ? ceil(samples / value) : 0, &steps));
+    set(m, "training.global_batch_size", global);
     if (steps > 0)
         set(m, "training.steps", steps);
-    for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++) {
-        TT_TRY(number(f, degrees[i].flag, 1, &value));
-        if (value != 1)
-            set(m, degrees[i].key, value);
-    }
-    TT_TRY(number(f, TT_FLAG_TP, 1, &tp));
-    TT_TRY(number(f, TT_FLAG_EXPERT_TP, tp, &expert_tp));
+    for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++)
+        if (number(f, degrees[i].flag, 1) != 1)
+            set(m, degrees[i].key, number(f, degrees[i].flag, 1));
     m->job.expert_tp = given(f, TT_FLAG_EXPERTS) ? expert_tp : tp;
     if (given(f, TT_FLAG_EXPERTS) && expert_tp != tp && expert_tp != 1)
-        TT_TRY(tt_fail(TT_EUSAGE,
+        return tt_fail(TT_EUSAGE,
                        "estimate: --%s %.0f is not modelled: experts are cut as the other matrices, by %.0f, or not at "
                        "all\nhelp: leave the flag out, or give 1",
-                       tt_megatron_flag_names[TT_FLAG_EXPERT_TP], expert_tp, tp));
-    TT_TRY(number(f, TT_FLAG_PP, 1, &pp));
-    if (pp > 1)
-        TT_TRY(stages(f, m, pp, micro));
-out:
-    return rc;
+                       tt_megatron_flag_names[TT_FLAG_EXPERT_TP], expert_tp, tp);
+    return pp > 1 ? stages(f, m, pp, micro) : 0;
 }
 
 /* Megatron's default is the core of attention alone. */
@@ -609,8 +553,7 @@ static int recomputation(const struct tt_megatron_flags *f, struct tt_cluster_fo
 {
     const char *granularity = f->value[TT_FLAG_RECOMPUTE];
     const char *method = text_of(f, TT_FLAG_RECOMPUTE_METHOD, "uniform");
-    double layers, pp, ranks_layers;
-    int rc = 0;
+    double ranks_layers = number(f, TT_FLAG_RECOMPUTE_LAYERS, 1) * number(f, TT_FLAG_PP, 1); /* each rank's together */
 
     m->job.again = given(f, TT_FLAG_CHECKPOINT)            ? TT_AGAIN_FULL
                    : given(f, TT_FLAG_RECOMPUTE_ATTENTION) ? TT_AGAIN_ATTENTION
@@ -626,16 +569,12 @@ static int recomputation(const struct tt_megatron_flags *f, struct tt_cluster_fo
     if (strcmp(granularity, "full") != 0)
         return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is neither full nor selective",
                        tt_megatron_flag_names[TT_FLAG_RECOMPUTE], granularity);
-    TT_TRY(number(f, TT_FLAG_RECOMPUTE_LAYERS, 1, &layers));
-    TT_TRY(number(f, TT_FLAG_PP, 1, &pp));
-    ranks_layers = layers * pp; /* so many of each rank's */
     m->job.again = TT_AGAIN_FULL;
     if (strcmp(method, "block") == 0 && ranks_layers < m->job.shape.layers) {
         m->job.again = TT_AGAIN_LAYERS;
         m->job.again_layers = ranks_layers;
     }
-out:
-    return rc;
+    return 0;
 }
 
 static int precision(const struct tt_megatron_flags *f)
@@ -658,8 +597,9 @@ static int translate(const struct tt_megatron_flags *f, struct tt_cluster_foreig
     if (!given(f, TT_FLAG_BF16) && !given(f, TT_FLAG_FP16))
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: without --bf16 or --fp16 Megatron trains in float32, which is not "
                                   "modelled\nhelp: add --bf16"));
-    TT_TRY(check_sizes(f));
+    TT_TRY(check_numbers(f));
     TT_TRY(precision(f));
+    TT_TRY(check_required(f));
     TT_TRY(model(f, m));
     TT_TRY(layout(f, m));
     TT_TRY(recomputation(f, m));

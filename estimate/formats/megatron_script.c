@@ -259,7 +259,7 @@ static void need_of_flag(struct gather *g, const char *flag, int unknown)
 {
     enum tt_megatron_kind kind = tt_megatron_flag_kind(flag);
 
-    if ((kind == TT_FLAG_IS_VALUE || kind == TT_FLAG_IS_SIZE) && !is_replaced(g, flag))
+    if (kind >= TT_FLAG_IS_SIZE && kind <= TT_FLAG_IS_VALUE && !is_replaced(g, flag))
         need(g, unknown, keep(g, tt_format("--%s", flag)));
 }
 
