@@ -20,16 +20,6 @@
 
 /* --- a configuration as a job --- */
 
-/* Layers whose attention has a window. */
-static double windowed_layers(const struct tt_model_dims *d)
-{
-    int64_t n = 0;
-
-    for (int64_t l = 0; l < d->n_layers; l++)
-        n += tt_model_is_windowed(d, l);
-    return (double)n;
-}
-
 static struct tt_cluster_shape shape_of(const struct tt_model *model)
 {
     const struct tt_model_dims *d = &model->dims;
@@ -55,9 +45,10 @@ static struct tt_cluster_shape shape_of(const struct tt_model *model)
                                  .shared_ffn = (double)d->moe.shared * expert,
                                  .dense_layers = (double)tt_model_dense_layers(d),
                                  .window = (double)d->sliding_window,
-                                 .window_layers = windowed_layers(d),
                                  .positions = model->row->learned_positions ? (double)d->max_positions : 0};
 
+    for (int64_t l = 0; l < d->n_layers; l++)
+        s.window_layers += tt_model_is_windowed(d, l);
     if (d->mla.kv_rank > 0)
         tt_cluster_shape_set_latent(&s, &latent);
     return s;
@@ -280,25 +271,18 @@ out:
 
 /* --- what predictions make of titan's own keys --- */
 
-static bool is_ignored(const struct tt_args *args, const char *path)
-{
-    const char *name;
-
-    for (int i = 0; (name = tt_args_value(args, "ignore_flag", i)); i++)
-        if (strcmp(name, path) == 0)
-            return true;
-    return false;
-}
-
 static int check(const struct tt_config_row *key, const char *value, const struct tt_args *args, bool is_planned,
                  struct tt_cluster_notes *notes)
 {
     const char *why = key->planned && is_planned ? "the memory counts it, the time does not" : key->assumed;
-    const char *usual = key->usual ? key->usual : key->preset;
+    const char *usual = key->usual ? key->usual : key->preset, *name;
+    bool is_ignored = false;
 
     if (!*value || tt_text_is_listed(value, "null|\"\"") || (usual && tt_text_is_listed(value, usual)))
         return 0;
-    if (is_ignored(args, key->path))
+    for (int i = 0; (name = tt_args_value(args, "ignore_flag", i)); i++)
+        is_ignored = is_ignored || strcmp(name, key->path) == 0;
+    if (is_ignored)
         why = "--ignore-flag leaves it out";
     else if (key->id == TT_KEY(lora.rank))
         return tt_fail(TT_EUSAGE,
@@ -344,31 +328,6 @@ static bool is_file(const char *name)
 
 /* --- hardware and software --- */
 
-static int read_machine(struct tt_cluster_inputs *in, const struct tt_args *args)
-{
-    const char *name = tt_args_last(args, "machine"), *log;
-    const struct tt_cluster_machine *built_in;
-    char *text = NULL;
-    size_t size;
-    int rc = 0;
-
-    if (is_file(name))
-        TT_TRY(tt_cluster_machine_load(name, &in->machine));
-    else {
-        TT_TRY(tt_cluster_machine_find(name, &built_in));
-        in->machine.machine = *built_in;
-    }
-    for (int i = 0; (log = tt_args_value(args, "nccl", i)); i++) {
-        TT_TRY(tt_file_read(log, &text, &size));
-        TT_TRY(tt_cluster_machine_take_nccl(&in->machine.machine, text, log, "measured: nccl-tests"));
-        tt_free(text);
-        text = NULL;
-    }
-out:
-    tt_free(text);
-    return rc;
-}
-
 static int read_stack(struct tt_cluster_inputs *in, const char *name)
 {
     const struct tt_cluster_stack *built_in;
@@ -386,10 +345,28 @@ out:
 
 int tt_cluster_inputs_hardware(struct tt_cluster_inputs *in, const struct tt_args *args)
 {
-    const char *stack = tt_args_last(args, "stack");
-    int rc = read_machine(in, args);
+    const char *name = tt_args_last(args, "machine"), *stack = tt_args_last(args, "stack"), *log;
+    const struct tt_cluster_machine *built_in;
+    char *text = NULL;
+    size_t size;
+    int rc = 0;
 
-    return rc < 0 ? rc : read_stack(in, stack ? stack : default_stack);
+    if (is_file(name))
+        TT_TRY(tt_cluster_machine_load(name, &in->machine));
+    else {
+        TT_TRY(tt_cluster_machine_find(name, &built_in));
+        in->machine.machine = *built_in;
+    }
+    for (int i = 0; (log = tt_args_value(args, "nccl", i)); i++) {
+        TT_TRY(tt_file_read(log, &text, &size));
+        TT_TRY(tt_cluster_machine_take_nccl(&in->machine.machine, text, log, "measured: nccl-tests"));
+        tt_free(text);
+        text = NULL;
+    }
+    TT_TRY(read_stack(in, stack ? stack : default_stack));
+out:
+    tt_free(text);
+    return rc;
 }
 
 /* --- the job --- */
@@ -513,19 +490,6 @@ out:
     return rc;
 }
 
-static void read_given(const struct tt_args *args, struct tt_cluster_given *given)
-{
-    const char *text;
-
-    while ((text = tt_args_value(args, "set", given->n)))
-        TT_PUSH(given->set, given->n, given->cap) = text;
-    while ((text = tt_args_value(args, "ignore_flag", given->n_ignored)))
-        TT_PUSH(given->ignored, given->n_ignored, given->cap_ignored) = text;
-    given->args = tt_args_last(args, "script_args");
-    given->words = (const char *const *)args->word;
-    given->n_words = args->n_words;
-}
-
 /* Whether words after "--" are flags of Megatron-LM: unlike torchtitan's, they have no dots. */
 static bool is_megatron(int n_words, const char *const *words)
 {
@@ -545,10 +509,15 @@ static bool is_megatron(int n_words, const char *const *words)
 static int read_foreign(struct tt_cluster_inputs *in, const struct tt_args *args, const char **ret_model)
 {
     const char *torchtitan = tt_args_last(args, "torchtitan"), *megatron = tt_args_last(args, "megatron");
-    struct tt_cluster_given given = {0};
+    struct tt_cluster_given given = {
+        .args = tt_args_last(args, "script_args"), .words = (const char *const *)args->word, .n_words = args->n_words};
+    const char *text;
     int rc = 0;
 
-    read_given(args, &given);
+    while ((text = tt_args_value(args, "set", given.n)))
+        TT_PUSH(given.set, given.n, given.cap) = text;
+    while ((text = tt_args_value(args, "ignore_flag", given.n_ignored)))
+        TT_PUSH(given.ignored, given.n_ignored, given.cap_ignored) = text;
     if (megatron || (!torchtitan && is_megatron(args->n_words, (const char *const *)args->word)))
         TT_TRY(read_megatron(in, args, &given, megatron));
     else if (torchtitan || args->n_words) {

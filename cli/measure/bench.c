@@ -675,24 +675,10 @@ out:
 
 /* --- all of it --- */
 
-/* Checks the step's model and mesh before minutes are spent on the rest. A job fills in keys, so it gets its
- * own configuration. */
-static int check_step(const struct tt_bench *b, int local_size)
+static int prepare(struct tt_bench *b, struct tt_comm *comm)
 {
     struct tt_config *cfg = NULL;
     struct tt_job job = {0};
-    int rc = 0;
-
-    TT_TRY(tt_cli_load_config("bench", b->args, &cfg));
-    TT_TRY(tt_job_init(cfg, b->ranks, b->threads, tt_job_memory_limit(cfg, local_size), &job));
-    tt_job_release(&job);
-out:
-    tt_config_free(cfg);
-    return rc;
-}
-
-static int prepare(struct tt_bench *b, struct tt_comm *comm)
-{
     int local_rank, local_size, rc = 0;
 
     TT_TRY(tt_comm_agree(comm, tt_cli_load_config("bench", b->args, &b->cfg)));
@@ -702,11 +688,15 @@ static int prepare(struct tt_bench *b, struct tt_comm *comm)
     tt_comm_node(comm, &local_rank, &local_size);
     b->ranks = comm->size;
     b->threads = tt_job_threads(b->cfg, local_size);
-    if (b->wanted[TT_BENCH_STEP])
-        TT_TRY(tt_comm_agree(comm, check_step(b, local_size)));
+    if (b->wanted[TT_BENCH_STEP]) { /* check its model and mesh before minutes are spent on the rest */
+        TT_TRY(tt_comm_agree(comm, tt_cli_load_config("bench", b->args, &cfg))); /* a job fills in keys */
+        TT_TRY(tt_comm_agree(comm, tt_job_init(cfg, b->ranks, b->threads, tt_job_memory_limit(cfg, local_size), &job)));
+        tt_job_release(&job);
+    }
     if (b->wanted[TT_BENCH_COLLECTIVES] && comm->size == 1 && tt_args_has(b->args, "only"))
         tt_note("bench: one rank has no collectives to measure; mpirun -n 2 titan bench starts two");
 out:
+    tt_config_free(cfg);
     return rc;
 }
 

@@ -209,32 +209,25 @@ static json_t *memory_json(const struct tt_bench *b)
     return rows;
 }
 
-static json_t *split_json(const struct tt_split *split)
-{
-    double percent[TT_SPLIT_PARTS];
-    json_t *o = json_object();
-
-    tt_split_percent(split, percent);
-    for (int p = 0; p < TT_SPLIT_PARTS; p++)
-        (void)json_object_set_new(o, tt_split_name((enum tt_split_part)p), json_real(percent[p]));
-    return o;
-}
-
 static json_t *step_json(const struct tt_bench *b)
 {
     const struct tt_bench_step *s = &b->step;
-    json_t *secs = json_array();
+    json_t *secs = json_array(), *split = json_object();
+    double percent[TT_SPLIT_PARTS];
 
+    tt_split_percent(&s->split, percent);
+    for (int p = 0; p < TT_SPLIT_PARTS; p++)
+        (void)json_object_set_new(split, tt_split_name((enum tt_split_part)p), json_real(percent[p]));
     for (int i = 0; i < s->n; i++)
         (void)json_array_append_new(secs, json_real(s->secs[i]));
     return json_pack("{s:f, s:o, s:f, s:f, s:f, s:f, s:o, s:I, s:{s:s, s:s, s:I, s:I, s:I, s:I, s:s}}", "step_time_s",
                      s->step_sec, "step_times_s", secs, "tokens_per_s", s->tokens_per_sec, "mfu",
                      mfu(b, s->flops_per_sec_rank), "mfu_causal", mfu(b, s->causal_flops_per_sec_rank),
-                     "comm_exposed_s", s->exposed_sec, "split", split_json(&s->split), "peak_bytes",
-                     (json_int_t)s->peak_bytes, "model", "name", b->cfg->model.name, "flavor", b->cfg->model.flavor,
-                     "parameters", (json_int_t)s->parameters, "seq_len", (json_int_t)b->cfg->training.seq_len,
-                     "local_batch_size", (json_int_t)b->cfg->training.local_batch_size, "microbatches",
-                     (json_int_t)s->microbatches, "policies", s->policies);
+                     "comm_exposed_s", s->exposed_sec, "split", split, "peak_bytes", (json_int_t)s->peak_bytes, "model",
+                     "name", b->cfg->model.name, "flavor", b->cfg->model.flavor, "parameters",
+                     (json_int_t)s->parameters, "seq_len", (json_int_t)b->cfg->training.seq_len, "local_batch_size",
+                     (json_int_t)b->cfg->training.local_batch_size, "microbatches", (json_int_t)s->microbatches,
+                     "policies", s->policies);
 }
 
 static json_t *collectives_json(const struct tt_bench *b)

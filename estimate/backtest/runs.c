@@ -342,22 +342,10 @@ static double measured(const struct cells *c, const struct tt_cluster_job *job)
     return 0;
 }
 
-/* Why the time of a row is not scored; NULL: it is. */
-static const char *exclusion(const struct tt_csv *csv, int row, const struct tt_cluster_run *run)
-{
-    const char *own = csv_get(csv, row, "excluded");
-
-    if (run->oom || run->failed)
-        return "out of memory or failed";
-    if (run->sec <= 0)
-        return "no time, rate or share is published";
-    return *own ? own : NULL;
-}
-
 static void read_row(const struct tt_csv *csv, int row, const struct cells *c, struct tt_cluster_run *run)
 {
     bool sweep = csv_column(csv, "sweep") >= 0;
-    const char *result = csv_get(csv, row, "result");
+    const char *result = csv_get(csv, row, "result"), *own = csv_get(csv, row, "excluded");
     double devices;
 
     *run = (struct tt_cluster_run){.id = csv_get(csv, row, sweep ? "sweep" : "id"),
@@ -388,7 +376,12 @@ static void read_row(const struct tt_csv *csv, int row, const struct cells *c, s
     run->four_bits = strstr(csv_get(csv, row, "precision"), "FP4") != NULL;
     run->plain = !run->job.float8 && !(run->job.shape.experts > 0) && run->job.seq_len < 131072;
     run->sec = measured(c, &run->job);
-    run->excluded = exclusion(csv, row, run);
+    if (run->oom || run->failed)
+        run->excluded = "out of memory or failed";
+    else if (run->sec <= 0)
+        run->excluded = "no time, rate or share is published";
+    else if (*own)
+        run->excluded = own;
 }
 
 int tt_cluster_runs(const struct tt_csv *csv, const char *where, struct tt_cluster_run **ret_runs)

@@ -189,37 +189,28 @@ static const char *any_of(const struct pairs *pairs, const char *const *keys)
     return value;
 }
 
-static int read_toml(struct pairs *pairs, const char *path, const char *text, size_t size)
-{
-    struct tt_yaml_doc doc = {0};
-    struct tt_text why = {0};
-    int line = 0, column = 0, rc = 0;
-
-    if (!tt_toml_parse(text, size, &doc, &line, &column, &why))
-        rc = tt_fail(TT_EDATA, "%s:%d:%d: %s\nhelp: wanted a configuration of torchtitan, TOML or JSON", path, line,
-                     column, why.text);
-    else if (doc.root)
-        add_toml(pairs, path, "", doc.root);
-    tt_yaml_release(&doc);
-    tt_text_release(&why);
-    return rc;
-}
-
 /* Adds what a TOML file, or a JSON file, says; path stays as long as the list. TT_EDATA: it is neither. */
 static int read_pairs(struct pairs *pairs, const char *path)
 {
+    struct tt_yaml_doc doc = {0};
+    struct tt_text why = {0};
     char *text = NULL;
     json_t *json = NULL;
     size_t size = 0;
-    int rc = 0;
+    int line = 0, column = 0, rc = 0;
 
     TT_TRY(tt_file_read(path, &text, &size));
     if (size && text[strspn(text, " \t\r\n")] == '{') {
         TT_TRY(tt_json_parse(text, size, path, &json));
         add_json(pairs, path, "", json);
-    } else
-        TT_TRY(read_toml(pairs, path, text, size));
+    } else if (!tt_toml_parse(text, size, &doc, &line, &column, &why))
+        rc = tt_fail(TT_EDATA, "%s:%d:%d: %s\nhelp: wanted a configuration of torchtitan, TOML or JSON", path, line,
+                     column, why.text);
+    else if (doc.root)
+        add_toml(pairs, path, "", doc.root);
 out:
+    tt_yaml_release(&doc);
+    tt_text_release(&why);
     json_decref(json);
     tt_free(text);
     return rc;

@@ -137,19 +137,6 @@ static void read_results(struct table *t, const char *const *token, int n)
         t->operation = strcmp(token[3], "sum") == 0 && t->factor > 0.99 ? SUM : GATHER;
 }
 
-static int read_header(struct reader *r, int bus, int algorithm)
-{
-    if (bus < 0 || algorithm < 0)
-        return tt_fail(TT_EDATA,
-                       "%s:%d: the header of a table has no column %s\nhelp: wanted the columns size, algbw and busbw, "
-                       "as nccl-tests print them",
-                       r->where, r->line, bus < 0 ? "busbw" : "algbw");
-    TT_PUSH(r->table, r->n, r->cap) = (struct table){.operation = r->named, .bus = bus, .algorithm = algorithm};
-    if (r->is_named && r->named == OTHER) /* of no ring */
-        r->table[r->n - 1].bus = TOKENS;
-    return 0;
-}
-
 static int read_line(struct reader *r, const char *line, size_t length)
 {
     const char *token[TOKENS];
@@ -166,9 +153,16 @@ static int read_line(struct reader *r, const char *line, size_t length)
     }
     bus = find(token, n, "busbw");
     algorithm = find(token, n, "algbw");
-    if (strcmp(token[0], "size") == 0 && (bus >= 0 || algorithm >= 0))
-        return read_header(r, bus, algorithm);
-    if (r->n > 0)
+    if (strcmp(token[0], "size") == 0 && (bus >= 0 || algorithm >= 0)) { /* the header of a table */
+        if (bus < 0 || algorithm < 0)
+            return tt_fail(TT_EDATA,
+                           "%s:%d: the header of a table has no column %s\nhelp: wanted the columns size, algbw and "
+                           "busbw, as nccl-tests print them",
+                           r->where, r->line, bus < 0 ? "busbw" : "algbw");
+        if (r->is_named && r->named == OTHER) /* of no ring */
+            bus = TOKENS;
+        TT_PUSH(r->table, r->n, r->cap) = (struct table){.operation = r->named, .bus = bus, .algorithm = algorithm};
+    } else if (r->n > 0)
         read_results(&r->table[r->n - 1], token, n);
     return 0;
 }

@@ -150,28 +150,22 @@ out:
     return rc;
 }
 
-static double simulated_bubble(const struct tt_cluster_job *job, const struct tt_cluster_passes *pass)
-{
-    struct tt_pipeline *pipeline;
-    struct tt_pipeline_run run;
-    double bubble;
-
-    if (simulate(job, pass, NULL, (int)fmin(job->n_micro, ROUNDS * job->pp), &pipeline, &run) < 0)
-        return INFINITY; /* it cannot have these numbers: tt_cluster_fault says so */
-    bubble = run.bubble[0];
-    tt_pipeline_run_release(&run);
-    tt_pipeline_free(pipeline);
-    return bubble;
-}
-
 double tt_cluster_bubble(const struct tt_cluster_job *job, const struct tt_cluster_passes *pass)
 {
-    double after = job->pp - 1;
+    double after = job->pp - 1, simulated;
+    struct tt_pipeline *pipeline;
+    struct tt_pipeline_run run;
 
     if (job->pp <= 1)
         return 0;
-    if (tt_cluster_is_v(job))
-        return simulated_bubble(job, pass);
+    if (tt_cluster_is_v(job)) {
+        if (simulate(job, pass, NULL, (int)fmin(job->n_micro, ROUNDS * job->pp), &pipeline, &run) < 0)
+            return INFINITY; /* it cannot have these numbers: tt_cluster_fault says so */
+        simulated = run.bubble[0];
+        tt_pipeline_run_release(&run);
+        tt_pipeline_free(pipeline);
+        return simulated;
+    }
     if (job->order == TT_ORDER_INTERLEAVED_ZERO_BUBBLE)
         return after * (pass->forward + fmax(0, pass->input - pass->weight)) / job->virtual_stages;
     return after * (pass->forward + pass->input + pass->weight) / job->virtual_stages;

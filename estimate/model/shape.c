@@ -328,18 +328,6 @@ static json_t *completed(const json_t *config, const struct class *class)
     return copy;
 }
 
-static void read_latent(const json_t *config, struct tt_cluster_shape *s)
-{
-    struct tt_cluster_latent l = {.key_rank = size_of(config, "kv_lora_rank"),
-                                  .query_rank = size_of(config, "q_lora_rank"),
-                                  .rope = size_of(config, "qk_rope_head_dim"),
-                                  .nope = size_of(config, "qk_nope_head_dim"),
-                                  .value = size_of(config, "v_head_dim")};
-
-    if (l.key_rank > 0 && l.value > 0)
-        tt_cluster_shape_set_latent(s, &l);
-}
-
 /* Positions with a learned row each. */
 static double positions(const json_t *config, const char *type)
 {
@@ -447,6 +435,11 @@ static int read_shape(const json_t *file, const json_t *config, const struct cla
     static const char *const sizes[] = {"head_dim",    "intermediate_size",   "moe_intermediate_size", "n_inner",
                                         "ffn_dim",     "num_key_value_heads", "num_experts_per_tok",   "n_embd",
                                         "hidden_size", "num_hidden_layers",   "num_attention_heads",   "vocab_size"};
+    const struct tt_cluster_latent latent = {.key_rank = size_of(config, "kv_lora_rank"),
+                                             .query_rank = size_of(config, "q_lora_rank"),
+                                             .rope = size_of(config, "qk_rope_head_dim"),
+                                             .nope = size_of(config, "qk_nope_head_dim"),
+                                             .value = size_of(config, "v_head_dim")};
     const json_t *tied;
     struct tt_cluster_shape s = {.gated = class->matrices == 3};
 
@@ -476,7 +469,8 @@ static int read_shape(const json_t *file, const json_t *config, const struct cla
     if (!tied)
         tied = json_object_get(file, "tie_word_embeddings");
     s.tied = tied ? json_is_true(tied) : class->tied;
-    read_latent(config, &s);
+    if (latent.key_rank > 0 && latent.value > 0)
+        tt_cluster_shape_set_latent(&s, &latent);
     s.positions = positions(config, class->type);
     read_windows(config, class, &s);
     read_experts(config, class->type, &s);

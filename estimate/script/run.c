@@ -159,30 +159,24 @@ static int built_in(struct tt_shell *sh, const char *const *raw, int n, const st
     return -2;
 }
 
-/* Words that are assignments and nothing else. */
-static int assign_all(struct tt_shell *sh, const struct tt_script_words *raw)
-{
-    bool asks = false;
-
-    for (int i = 0; i < raw->n; i++) {
-        asks = asks || strchr(raw->word[i], '`') || strstr(raw->word[i], "$(");
-        assign(sh, raw->word[i]);
-    }
-    return asks ? ask(sh, TT_WHY_PROGRAM) : 1;
-}
-
 /* Follows a command of words with their quotes: its status, 1 success, 0, or -1: unknown. The words without quotes are
  * added; *ret_function is the function to call, or -1. */
 static int simple_command(struct tt_shell *sh, const struct tt_script_words *raw, struct tt_script_words *words,
                           int *ret_function)
 {
+    bool asks = false;
     int first = 0, status;
 
     *ret_function = -1;
     while (first < raw->n && is_assignment(raw->word[first]))
         first++;
-    if (first == raw->n)
-        return assign_all(sh, raw);
+    if (first == raw->n) { /* assignments and nothing else */
+        for (int i = 0; i < raw->n; i++) {
+            asks = asks || strchr(raw->word[i], '`') || strstr(raw->word[i], "$(");
+            assign(sh, raw->word[i]);
+        }
+        return asks ? ask(sh, TT_WHY_PROGRAM) : 1;
+    }
     for (int i = first; i < raw->n; i++)
         tt_shell_expand(sh, raw->word[i], words);
     if (words->n == 0)
@@ -244,14 +238,6 @@ static bool is_operator(const struct run *r, const char *text)
 static bool is_word(const struct run *r, const char *text)
 {
     return token(r)->kind == TT_SHELL_WORD && strcmp(token(r)->text, text) == 0;
-}
-
-static bool is_one_of(const struct run *r, const char *const *words)
-{
-    for (int i = 0; words[i]; i++)
-        if (is_word(r, words[i]))
-            return true;
-    return false;
 }
 
 /* Whether commands are followed, and not only read. */
@@ -741,13 +727,18 @@ static int and_or(struct run *r)
 
 static int list(struct run *r)
 {
-    static const char *const ends[] = {"then", "elif", "else", "fi", "do", "done", "esac", "}", NULL};
+    static const char *const ends[] = {"then", "elif", "else", "fi", "do", "done", "esac", "}"};
     int status = 1;
 
     while (r->rc == 0) {
+        bool is_end;
+
         while (is_operator(r, "\n") || is_operator(r, ";") || is_operator(r, "&"))
             r->at++;
-        if (token(r)->kind == TT_SHELL_END || is_operator(r, ")") || is_operator(r, ";;") || is_one_of(r, ends))
+        is_end = token(r)->kind == TT_SHELL_END || is_operator(r, ")") || is_operator(r, ";;");
+        for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+            is_end = is_end || is_word(r, ends[i]);
+        if (is_end)
             break;
         status = and_or(r);
     }
