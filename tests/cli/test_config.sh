@@ -171,7 +171,7 @@ case_init_is_a_valid_file() {
     run config show my.yaml --json
     expect_ok
     expect_same out quick.json
-    grep -q "Tokens of one sequence. (1 to 16777216; default 2048)" my.yaml ||
+    grep -q "Tokens in a sequence. (1 to 16777216; default 2048)" my.yaml ||
         not_as "my.yaml does not name the default of seq_len"
     grep -q "^  seq_len: 256$" my.yaml || not_as "my.yaml does not have the quick run's seq_len"
 }
