@@ -60,9 +60,9 @@ static void put_entries(void)
         "  - {name: books, dataset: text, dataset\\_path: books/, weight: 0.7}\n"
         "  - {name: web, dataset: jsonl, dataset\\_path: web.jsonl.zst, weight: 0.3}\n"
         "```\n\n"
-        "On the command line a list is written in one argument: "
+        "On the command line, write the list as one argument: "
         "*--training.dataset*='[{dataset: kjv}, {dataset: text, dataset\\_path: a.txt, weight: 2}]'. A word "
-        "in a list is an entry with that _dataset_. A list replaces that of an earlier file as a whole. "
+        "in a list is an entry with that _dataset_. A list replaces the whole list of an earlier file. "
         "See MIXTURES in *titan-datasets*(7).\n\n");
     for (int i = 0; i < tt_config_n_entry_rows; i++)
         put_row(&tt_config_entry_rows[i]);
@@ -120,18 +120,18 @@ int main(void)
         "titan-config - keys of titan's configuration\n\n"
         "# DESCRIPTION\n\n"
         "A configuration is a YAML file of sections and keys. Names and meanings are torchtitan's (v0.2.2); keys "
-        "marked with + are titan's own. Every key can be given on the command line too, after or "
-        "before other arguments:\n\n"
+        "marked with + are titan's own. You can also give every key on the command line, before or after other "
+        "arguments:\n\n"
         "```\n"
         "--training.steps=100    --training.steps 100    training.steps=100\n"
         "--checkpoint.enable     --no-checkpoint.enable  --checkpoint.no-enable\n"
         "--checkpoint.exclude-from-loading=optimizer,lr\\_scheduler\n"
         "```\n\n"
         "A dash equals an underscore. A list is x,y or [x,y]. The word null means no value. Numbers may be written "
-        "as 1e-4, sizes as 80GiB. Capitals do not matter in words that a key chooses from: Always, True.\n\n"
-        "Later wins: default, flavor, files in the order of *--config*, flags. *titan config show --origin* tells "
-        "where each value came from. All errors of all files and flags are reported at once, "
-        "and the exit status is 2.\n\n"
+        "as 1e-4, sizes as 80GiB. If a key accepts only certain words, case does not matter: Always, True.\n\n"
+        "The later of these wins: default, flavor, files in the order of *--config*, flags. *titan config show "
+        "--origin* shows where each value came from. titan reports all errors of all files and flags at once, with "
+        "exit status 2.\n\n"
         "# KEYS\n\n");
     for (int i = 0; i < tt_config_n_sections; i++)
         put_section(&tt_config_sections[i]);
