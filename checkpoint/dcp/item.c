@@ -125,22 +125,16 @@ static int find_bytes(const struct item *item, const struct tt_pickle_value *sto
 
     type = type ? type : tt_pickle_item(id, 1);
     if (!tt_pickle_text_is(tt_pickle_item(id, 0), "storage") || !type || type->kind != TT_PICKLE_CLASS ||
-        type->class != TT_PY_TYPE || !key || strlen(key) > KEY_MOST) {
-        rc = fail(item, "is not a tensor of a known type");
-        goto out;
-    }
+        type->class != TT_PY_TYPE || !key || strlen(key) > KEY_MOST)
+        TT_TRY(fail(item, "is not a tensor of a known type"));
     tensor->dtype = type->dtype;
     name = tt_format("data/%s", key);
-    if (!(entry = find_member(&item->zip, name))) {
-        rc = fail(item, "has no bytes: its archive lacks them");
-        goto out;
-    }
+    if (!(entry = find_member(&item->zip, name)))
+        TT_TRY(fail(item, "has no bytes: its archive lacks them"));
     size = (int64_t)tt_dtype_size(tensor->dtype);
     most = entry->bytes / size; /* elements */
-    if (offset > most || volume > most - offset) {
-        rc = fail(item, "is larger than its bytes");
-        goto out;
-    }
+    if (offset > most || volume > most - offset)
+        TT_TRY(fail(item, "is larger than its bytes"));
     tensor->begin = entry->begin + offset * size;
     tensor->end = tensor->begin + volume * size;
     tensor->has_crc = entry->crc != 0 && tensor->end - tensor->begin == entry->bytes;

@@ -324,11 +324,9 @@ int tt_dcp_metadata_parse(const char *where, const void *bytes, size_t size, str
     int rc = 0;
 
     TT_TRY(tt_pickle_read(where, bytes, size, &pickle));
-    if (!tt_pickle_is(pickle.root, TT_PY_METADATA)) {
-        rc = tt_fail(TT_EDATA, "'%s' is not the metadata of a PyTorch checkpoint: its pickle holds something else",
-                     where);
-        goto out;
-    }
+    if (!tt_pickle_is(pickle.root, TT_PY_METADATA))
+        TT_TRY(tt_fail(TT_EDATA, "'%s' is not the metadata of a PyTorch checkpoint: its pickle holds something else",
+                       where));
     TT_TRY(read_storage(&p, tt_pickle_member(pickle.root, "storage_data")));
     read_paths(&p, tt_pickle_member(pickle.root, "planner_data"));
     TT_TRY(read_entries(&p, tt_pickle_member(pickle.root, "state_dict_metadata")));

@@ -742,17 +742,13 @@ static int run(struct unpickler *m)
         const uint8_t *code = NULL;
 
         TT_TRY(take(m, 1, &code));
-        if (!ops[*code].run) {
-            rc = tt_fail(TT_EDATA,
-                         "'%s': its pickle has the opcode %s (0x%02x, at byte %zu), which PyTorch's do not have",
-                         m->where, ops[*code].name ? ops[*code].name : "?", *code, m->at - 1);
-            goto out;
-        }
+        if (!ops[*code].run)
+            TT_TRY(tt_fail(TT_EDATA,
+                           "'%s': its pickle has the opcode %s (0x%02x, at byte %zu), which PyTorch's do not have",
+                           m->where, ops[*code].name ? ops[*code].name : "?", *code, m->at - 1));
         TT_TRY(ops[*code].run(m, ops[*code].operand));
-        if (m->pickle->n_blocks > BLOCKS_MOST) {
-            rc = fail(m, "has more values than any checkpoint");
-            goto out;
-        }
+        if (m->pickle->n_blocks > BLOCKS_MOST)
+            TT_TRY(fail(m, "has more values than any checkpoint"));
     }
 out:
     return rc;

@@ -536,12 +536,10 @@ static int add_chunk(struct scan *s, const struct tt_dcp_entry *entry, const str
         goto out;
     box = tt_box_whole(found.ndim, found.shape);
     memcpy(box.offset, piece->box.offset, sizeof box.offset);
-    if (found.dtype != entry->dtype || !tt_box_equal(&box, &piece->box)) {
-        rc = tt_fail(TT_EDATA, "'%s': the piece of '%s' is %s%s, but " TT_DCP_METADATA " says %s%s", archive.path,
-                     entry->key, tt_dtype_name(found.dtype), tt_box_text(a, sizeof a, &box),
-                     tt_dtype_name(entry->dtype), tt_box_text(b, sizeof b, &piece->box));
-        goto out;
-    }
+    if (found.dtype != entry->dtype || !tt_box_equal(&box, &piece->box))
+        TT_TRY(tt_fail(TT_EDATA, "'%s': the piece of '%s' is %s%s, but " TT_DCP_METADATA " says %s%s", archive.path,
+                       entry->key, tt_dtype_name(found.dtype), tt_box_text(a, sizeof a, &box),
+                       tt_dtype_name(entry->dtype), tt_box_text(b, sizeof b, &piece->box)));
     TT_PUSH(tensor->chunk, tensor->n_chunks, tensor->cap_chunks) = (struct tt_manifest_chunk){
         piece->file,   piece->box, piece->begin + found.begin, piece->begin + found.end, found.crc,
         found.has_crc, found.order};

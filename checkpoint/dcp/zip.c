@@ -166,10 +166,8 @@ int tt_zip_open(const struct tt_stretch *archive, struct tt_zip *ret_zip)
     int rc = 0;
 
     TT_TRY(find_directory(&w, &at, &bytes, &n));
-    if (n < 0 || n > ENTRIES_MOST || bytes < 0 || bytes > DIRECTORY_MOST) {
-        rc = fail(archive, "has a directory that is larger than any of torch.save");
-        goto out;
-    }
+    if (n < 0 || n > ENTRIES_MOST || bytes < 0 || bytes > DIRECTORY_MOST)
+        TT_TRY(fail(archive, "has a directory that is larger than any of torch.save"));
     directory = tt_calloc((size_t)bytes + 1, 1);
     TT_TRY(tt_stretch_read(archive, at, directory, (size_t)bytes));
     for (int64_t i = 0, done = 0; i < n; i++, done += used)

@@ -174,10 +174,8 @@ int tt_durable_end(struct tt_durable *file)
         goto out;
     }
     file->fd = -1;
-    if (close(fd) < 0) {
-        rc = fail_write("close", file->temporary, errno);
-        goto out;
-    }
+    if (close(fd) < 0)
+        TT_TRY(fail_write("close", file->temporary, errno));
     TT_TRY(tt_fault("file_rename", file->rank));
     if (rename(file->temporary, file->path) < 0)
         rc = fail_write("rename", file->temporary, errno);
@@ -287,10 +285,8 @@ int tt_commit_publish(const char *parent, const char *temporary, const char *nam
         TT_TRY(exchange(from, to, old, rank));
     } else if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) < 0) {
         /* Without NOREPLACE, a plain rename still refuses to replace a folder with content. */
-        if ((errno != EINVAL && errno != ENOSYS) || rename(from, to) < 0) {
-            rc = fail_publish(from, to, errno);
-            goto out;
-        }
+        if ((errno != EINVAL && errno != ENOSYS) || rename(from, to) < 0)
+            TT_TRY(fail_publish(from, to, errno));
     }
     TT_TRY(tt_fault("published", rank));
     TT_TRY(tt_folder_sync(parent));
@@ -330,10 +326,8 @@ int tt_commit_publish_keeping(const char *parent, const char *temporary, const c
     int rc = 0;
 
     TT_TRY(tt_path_exists(kept, &exists));
-    if (exists) {
-        rc = fail_publish(to, kept, EEXIST);
-        goto out;
-    }
+    if (exists)
+        TT_TRY(fail_publish(to, kept, EEXIST));
     TT_TRY(tt_fault("publish", rank));
     TT_TRY(exchange_keeping(from, to, kept, rank));
     TT_TRY(tt_fault("published", rank));
@@ -351,10 +345,8 @@ int tt_commit_remove(const char *parent, const char *name, const char *aside, in
     int rc = 0;
 
     TT_TRY(tt_fault("retention", rank));
-    if (rename(from, to) < 0) {
-        rc = tt_fail(TT_EIO, "cannot remove '%s': %s", from, strerror(errno));
-        goto out;
-    }
+    if (rename(from, to) < 0)
+        TT_TRY(tt_fail(TT_EIO, "cannot remove '%s': %s", from, strerror(errno)));
     TT_TRY(tt_folder_sync(parent));
     TT_TRY(tt_fault("retention_remove", rank));
     rc = tt_folder_remove(to);

@@ -386,11 +386,9 @@ static int open_weights(struct tt_copying *c, int k)
     TT_TRY(tt_source_check_forms(source, c->copy->with_state));
     if (c->copy->averages)
         TT_TRY(tt_manifest_use_averages(&source->manifest, source->path));
-    if (!sinks[c->format].is_told && (told->model || told->assets)) {
-        rc = tt_fail(TT_EUSAGE, "--%s names the model of an export\nhelp: add --format hf, or use titan ckpt convert",
-                     told->assets ? "assets" : "model");
-        goto out;
-    }
+    if (!sinks[c->format].is_told && (told->model || told->assets))
+        TT_TRY(tt_fail(TT_EUSAGE, "--%s names the model of an export\nhelp: add --format hf, or use titan ckpt convert",
+                       told->assets ? "assets" : "model"));
     TT_TRY(sinks[c->format].open(c, k));
     if (c->of[k].n == 0)
         rc = tt_fail(TT_EDATA, "'%s' has no model tensors", source->path);

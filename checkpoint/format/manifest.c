@@ -307,10 +307,8 @@ static int index_names(const char *path, char ***ret_names, int *ret_n)
     {
         const char *name = json_string_value(file);
 
-        if (!name || !is_safetensors(name) || strchr(name, '/')) {
-            rc = tt_fail(TT_EDATA, "'%s': tensor '%s' is not mapped to a safetensors file", path, tensor);
-            goto out;
-        }
+        if (!name || !is_safetensors(name) || strchr(name, '/'))
+            TT_TRY(tt_fail(TT_EDATA, "'%s': tensor '%s' is not mapped to a safetensors file", path, tensor));
         TT_PUSH(names, n, cap) = tt_strdup(name);
     }
     if (n)
@@ -707,10 +705,8 @@ int tt_asset_check(const char *step_path, const json_t *entry, const char **ret_
         goto out;
     }
     *kind = info.bytes < bytes ? "truncated" : "trailing";
-    if (info.bytes != bytes) {
-        rc = tt_fail(TT_EDATA, "'%s' has %" PRId64 " bytes, %" PRId64 " expected", path, info.bytes, bytes);
-        goto out;
-    }
+    if (info.bytes != bytes)
+        TT_TRY(tt_fail(TT_EDATA, "'%s' has %" PRId64 " bytes, %" PRId64 " expected", path, info.bytes, bytes));
     TT_TRY(tt_file_read(path, &text, &size));
     rc = compare_asset(path, text, size, entry, kind);
 out:

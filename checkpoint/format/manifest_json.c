@@ -749,10 +749,8 @@ int tt_manifest_load(const char *folder, struct tt_manifest *ret_manifest)
     int rc = 0;
 
     TT_TRY(tt_path_exists(path, &exists));
-    if (!exists) {
-        rc = tt_fail(TT_EDATA, "'%s' has no manifest.json: it is not a complete checkpoint", folder);
-        goto out;
-    }
+    if (!exists)
+        TT_TRY(tt_fail(TT_EDATA, "'%s' has no manifest.json: it is not a complete checkpoint", folder));
     TT_TRY(tt_file_read(path, &text, &size));
     TT_TRY(tt_manifest_parse(text, size, path, ret_manifest));
 out:

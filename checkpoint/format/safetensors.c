@@ -145,16 +145,11 @@ static int parse_offsets(struct tt_safetensors *file, const char *text)
         const json_t *entry = json_object_get(info, t->name);
         int n = 0;
 
-        if (!tt_json_sizes(json_object_get(entry, "saved_offsets"), t->box.offset, TT_BOX_DIMS, &n) ||
-            n != t->box.ndim) {
-            rc = fail_tensor(file, t->name, entry ? "saved_offsets do not match its shape" : "no DCP_SHARDING_INFO");
-            goto out;
-        }
+        if (!tt_json_sizes(json_object_get(entry, "saved_offsets"), t->box.offset, TT_BOX_DIMS, &n) || n != t->box.ndim)
+            TT_TRY(fail_tensor(file, t->name, entry ? "saved_offsets do not match its shape" : "no DCP_SHARDING_INFO"));
         for (int d = 0; d < n; d++) {
-            if (t->box.offset[d] > INT64_MAX - t->box.shape[d]) {
-                rc = fail_tensor(file, t->name, "saved_offsets are too large");
-                goto out;
-            }
+            if (t->box.offset[d] > INT64_MAX - t->box.shape[d])
+                TT_TRY(fail_tensor(file, t->name, "saved_offsets are too large"));
         }
     }
 out:
@@ -171,10 +166,8 @@ static int parse_checksums(struct tt_safetensors *file, const char *text)
     for (int i = 0; i < file->n; i++) {
         const char *hex = json_string_value(json_object_get(crcs, file->tensor[i].name));
 
-        if (!hex || strlen(hex) != 8 || strspn(hex, "0123456789abcdef") != 8) {
-            rc = fail_tensor(file, file->tensor[i].name, "no checksum in titan.crc");
-            goto out;
-        }
+        if (!hex || strlen(hex) != 8 || strspn(hex, "0123456789abcdef") != 8)
+            TT_TRY(fail_tensor(file, file->tensor[i].name, "no checksum in titan.crc"));
         file->tensor[i].crc = (uint32_t)strtoul(hex, NULL, 16);
         file->tensor[i].has_crc = true;
     }
@@ -246,10 +239,8 @@ int tt_safetensors_parse(const char *path, const void *bytes, size_t size, int64
     int rc = 0;
 
     TT_TRY(header_size(path, bytes, size, file_bytes, &header));
-    if (header > size - LENGTH_BYTES) {
-        rc = tt_fail(TT_EINTERNAL, "'%s': only %zu bytes of the header were read", path, size);
-        goto out;
-    }
+    if (header > size - LENGTH_BYTES)
+        TT_TRY(tt_fail(TT_EINTERNAL, "'%s': only %zu bytes of the header were read", path, size));
     file.data_start = LENGTH_BYTES + (int64_t)header;
     TT_TRY(parse_header(&file, (const char *)bytes + LENGTH_BYTES, header));
     *ret_file = file;
@@ -374,17 +365,13 @@ int tt_safetensors_layout(struct tt_st_tensor *tensor, int n, const json_t *extr
         struct tt_st_tensor *t = &tensor[i];
         int64_t range[2];
 
-        if (!tt_box_checked_volume(t->box.shape, t->box.ndim, &volume) || json_object_get(json, t->name)) {
-            rc = tt_fail(TT_EINTERNAL, "tensor '%s': impossible size, or two chunks in one file", t->name);
-            goto out;
-        }
-        if (t->dtype == TT_C128) {
-            rc = tt_fail(TT_EDATA,
-                         "tensor '%s' is complex128, a type that safetensors files do not have\n"
-                         "help: leave it out, or keep PyTorch's form (--format dcp)",
-                         t->name);
-            goto out;
-        }
+        if (!tt_box_checked_volume(t->box.shape, t->box.ndim, &volume) || json_object_get(json, t->name))
+            TT_TRY(tt_fail(TT_EINTERNAL, "tensor '%s': impossible size, or two chunks in one file", t->name));
+        if (t->dtype == TT_C128)
+            TT_TRY(tt_fail(TT_EDATA,
+                           "tensor '%s' is complex128, a type that safetensors files do not have\n"
+                           "help: leave it out, or keep PyTorch's form (--format dcp)",
+                           t->name));
         t->begin = range[0] = at;
         t->end = range[1] = at += volume * tt_dtype_bits(t->dtype) / 8;
         (void)json_object_set_new(json, t->name,
@@ -395,10 +382,8 @@ int tt_safetensors_layout(struct tt_st_tensor *tensor, int n, const json_t *extr
     text = json_dumps(json, JSON_COMPACT);
     size = text ? strlen(text) : 0;
     padded = tt_round_up(size + LENGTH_BYTES, DATA_ALIGNMENT);
-    if (!text || padded - LENGTH_BYTES > HEADER_MOST) {
-        rc = tt_fail(TT_EINTERNAL, "cannot write a safetensors header of %zu bytes for %d tensors", size, n);
-        goto out;
-    }
+    if (!text || padded - LENGTH_BYTES > HEADER_MOST)
+        TT_TRY(tt_fail(TT_EINTERNAL, "cannot write a safetensors header of %zu bytes for %d tensors", size, n));
     for (int i = 0; i < LENGTH_BYTES; i++)
         length[i] = (uint8_t)((padded - LENGTH_BYTES) >> (8 * i));
     tt_text_add_bytes(header, length, LENGTH_BYTES);

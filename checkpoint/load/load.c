@@ -754,10 +754,8 @@ static int try_request(struct tt_comm *comm, const char *folder, const struct vi
         TT_TRY(is_applied(comm, folder, step, request, &found->applied, ret_damaged));
     found->step = !found->applied && request->line.load_step >= 0 ? request->line.load_step : step;
     attempt->skip = found->applied ? 0 : request->line.skip;
-    if (!holds(view, found->step)) {
-        rc = fail_no_step(folder, found->step, view);
-        goto out;
-    }
+    if (!holds(view, found->step))
+        TT_TRY(fail_no_step(folder, found->step, view));
     rc = try_step(comm, folder, found->step, attempt, &found->meta, ret_damaged);
     *ret_damaged = *ret_damaged && found->step == step && (found->applied || request->line.load_step < 0);
     found->skip = attempt->skip;

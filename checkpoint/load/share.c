@@ -178,10 +178,8 @@ int tt_manifest_unpack(const char *bytes, size_t size, struct tt_manifest *ret_m
     n = get_count(&from);
     for (int i = 0; i < n && !from.short_of; i++)
         unpack_tensor(&from, &manifest);
-    if (from.short_of || from.at != from.end) {
-        rc = tt_fail(TT_EINTERNAL, "the manifest from rank 0 does not have the form that this rank expects");
-        goto out;
-    }
+    if (from.short_of || from.at != from.end)
+        TT_TRY(tt_fail(TT_EINTERNAL, "the manifest from rank 0 does not have the form that this rank expects"));
     *ret_manifest = manifest;
     manifest = (struct tt_manifest){0};
 out:

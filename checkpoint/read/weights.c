@@ -647,10 +647,9 @@ int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model, boo
     struct tt_weights w = begin(TT_WEIGHTS_TO_HF, source, model);
     int n = 0, rc = 0;
 
-    if (adapters && model->dims.lora.rank == 0) {
-        rc = tt_fail(TT_EDATA, "'%s' has no adapters: it was trained without %s", source->path, TT_KEY_NAME(lora.rank));
-        goto out;
-    }
+    if (adapters && model->dims.lora.rank == 0)
+        TT_TRY(
+            tt_fail(TT_EDATA, "'%s' has no adapters: it was trained without %s", source->path, TT_KEY_NAME(lora.rank)));
     TT_TRY(find_params(&w));
     w.hf = tt_hf_tensors(model, adapters, &n);
     for (int i = 0; i < n; i++)

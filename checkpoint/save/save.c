@@ -107,11 +107,9 @@ static int describe_file(const struct tt_ckpt_saving *s, enum tt_ckpt_group grou
     TT_TRY(tt_saving_file(s, group, writer, &layout));
     if (layout.n == 0)
         goto out;
-    if (tt_shard_file_bytes(&layout) != wrote) {
-        rc = tt_fail(TT_EINTERNAL, "rank %d wrote %" PRId64 " bytes, its plan says %" PRId64, writer, wrote,
-                     tt_shard_file_bytes(&layout));
-        goto out;
-    }
+    if (tt_shard_file_bytes(&layout) != wrote)
+        TT_TRY(tt_fail(TT_EINTERNAL, "rank %d wrote %" PRId64 " bytes, its plan says %" PRId64, writer, wrote,
+                       tt_shard_file_bytes(&layout)));
     file = tt_manifest_add_file(manifest, path, wrote);
     file->crc = (uint32_t)s->shared.file_crc[slot];
     for (int i = 0; i < layout.n; i++) {

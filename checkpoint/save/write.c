@@ -246,10 +246,8 @@ int tt_saving_stage(struct tt_ckpt_saving *s)
         s->staged[group] = to;
         to += tt_round_up(s->file[group].data_bytes, TT_SHARD_ALIGN);
     }
-    if (to > end) {
-        rc = tt_fail(TT_EINTERNAL, "the staging memory is too small by %lld bytes", (long long)(to - end));
-        goto out;
-    }
+    if (to > end)
+        TT_TRY(tt_fail(TT_EINTERNAL, "the staging memory is too small by %lld bytes", (long long)(to - end)));
     if (s->team)
         tt_team_run(s->team, n, stage_tile, &t);
     else

@@ -77,11 +77,9 @@ int tt_ckpt_writer_new(int64_t bytes, struct tt_ckpt_writer **ret_writer)
     int rc = 0;
 
     w->bytes = bytes;
-    if (bytes > 0 && !(w->staging = tt_map((size_t)bytes))) {
-        rc = tt_fail(TT_EFIT, "no memory for the staging copy of a checkpoint, %s\nhelp: set %s=disabled",
-                     tt_text_bytes(text, sizeof text, (double)bytes), TT_KEY_NAME(checkpoint.async_mode));
-        goto out;
-    }
+    if (bytes > 0 && !(w->staging = tt_map((size_t)bytes)))
+        TT_TRY(tt_fail(TT_EFIT, "no memory for the staging copy of a checkpoint, %s\nhelp: set %s=disabled",
+                       tt_text_bytes(text, sizeof text, (double)bytes), TT_KEY_NAME(checkpoint.async_mode)));
     if (bytes > 0)
         memset(w->staging, 1, (size_t)bytes); /* not 0, so that every page is really allocated */
     (void)pthread_mutex_init(&w->lock, NULL);

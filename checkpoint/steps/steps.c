@@ -189,16 +189,12 @@ int tt_step_manifest(const char *step_path, struct tt_manifest *ret_manifest)
 
     number = tt_step_number(base_name(path));
     TT_TRY(tt_path_look(path, &info));
-    if (number >= 0 && info.is_link) {
-        rc = tt_fail(TT_EDATA, "'%s' is a link, not a step's folder\nhelp: name the folder that it leads to", path);
-        goto out;
-    }
+    if (number >= 0 && info.is_link)
+        TT_TRY(tt_fail(TT_EDATA, "'%s' is a link, not a step's folder\nhelp: name the folder that it leads to", path));
     TT_TRY(tt_manifest_load(path, &manifest));
     step = (int64_t)json_integer_value(json_object_get(manifest.meta, "step"));
-    if (number >= 0 && step != number) {
-        rc = tt_fail(TT_EDATA, "'%s' holds step %" PRId64 ": its folder was renamed or copied", path, step);
-        goto out;
-    }
+    if (number >= 0 && step != number)
+        TT_TRY(tt_fail(TT_EDATA, "'%s' holds step %" PRId64 ": its folder was renamed or copied", path, step));
     *ret_manifest = manifest;
     manifest = (struct tt_manifest){0};
 out:
@@ -551,10 +547,8 @@ int tt_aside_step(const char *folder, int64_t step, enum tt_aside_kind kind, con
 
     /* a plain rename does not replace a folder with content either */
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) < 0 &&
-        ((errno != EINVAL && errno != ENOSYS) || rename(from, to) < 0)) {
-        rc = tt_path_fail("set aside", from, errno);
-        goto out;
-    }
+        ((errno != EINVAL && errno != ENOSYS) || rename(from, to) < 0))
+        TT_TRY(tt_path_fail("set aside", from, errno));
     TT_TRY(tt_folder_sync(folder));
     tt_note("step-%" PRId64 " is set aside as '%s'", step, to);
 out:

@@ -290,10 +290,8 @@ int tt_ckpt_folder_lock(const char *folder, struct tt_lock *ret_lock)
     int rc = 0;
 
     TT_TRY(tt_lock_take(path, &lock, &taken));
-    if (taken) {
-        rc = fail_locked(folder, lock.fd);
-        goto out;
-    }
+    if (taken)
+        TT_TRY(fail_locked(folder, lock.fd));
     *ret_lock = lock;
     lock = TT_LOCK_NONE;
 out:

@@ -147,10 +147,8 @@ static int add_stats(const char *path, enum tt_path_kind kind, struct tt_ckpt_in
     int rc = 0;
 
     TT_TRY(tt_source_open(path, kind, &source));
-    if (source->manifest.n_tensors != inspection->manifest.n_tensors) {
-        rc = tt_fail(TT_EDATA, "'%s' was changed while it was read", path);
-        goto out;
-    }
+    if (source->manifest.n_tensors != inspection->manifest.n_tensors)
+        TT_TRY(tt_fail(TT_EDATA, "'%s' was changed while it was read", path));
     inspection->stats = tt_calloc_for((size_t)source->manifest.n_tensors + 1, sizeof *inspection->stats, path);
     TT_TRY(inspection->stats ? 0 : TT_ENOMEM);
     for (int i = 0; i < source->manifest.n_tensors; i++) {

@@ -263,11 +263,9 @@ static int read_name(struct reader *r, const char *what, char **ret_name)
     int rc = 0;
 
     TT_TRY(read_number(r, 8, what, &size));
-    if (size == 0 || size > NAME_MOST) {
-        rc = tt_fail(TT_EDATA, "'%s' is damaged: %s has %" PRIu64 " bytes, wanted 1 to %d", r->file->path, what, size,
-                     NAME_MOST);
-        goto out;
-    }
+    if (size == 0 || size > NAME_MOST)
+        TT_TRY(tt_fail(TT_EDATA, "'%s' is damaged: %s has %" PRIu64 " bytes, wanted 1 to %d", r->file->path, what, size,
+                       NAME_MOST));
     TT_TRY(take(r, size, what, &p));
     if (memchr(p, 0, (size_t)size))
         rc = tt_fail(TT_EDATA, "'%s' is damaged: %s has a zero character", r->file->path, what);
@@ -405,25 +403,19 @@ static int read_tensor(struct reader *r, uint64_t alignment)
     TT_TRY(read_number(r, 4, t.name, &type));
     TT_TRY(read_number(r, 8, t.name, &offset));
     t.type = tt_gguf_type_of((uint32_t)type);
-    if (!t.type) {
-        rc =
+    if (!t.type)
+        TT_TRY(
             tt_fail(TT_EDATA,
                     "'%s': tensor '%s' is %s; titan reads F32, F16, BF16, Q8_0 and Q4_0\n"
                     "help: take the file of another type, or convert it: llama-quantize --allow-requantize IN OUT Q8_0",
-                    r->file->path, t.name, type_name(type));
-        goto out;
-    }
-    if (t.shape[t.ndim - 1] % t.type->elements) {
-        rc = tt_fail(TT_EDATA, "'%s' is damaged: tensor '%s' is %s and has rows of %" PRId64 " elements", r->file->path,
-                     t.name, t.type->name, t.shape[t.ndim - 1]);
-        goto out;
-    }
-    if (offset % alignment || offset > INT64_MAX / 64) {
-        rc = tt_fail(TT_EDATA,
-                     "'%s' is damaged: tensor '%s' begins at byte %" PRIu64 ", which is not a multiple of %" PRIu64,
-                     r->file->path, t.name, offset, alignment);
-        goto out;
-    }
+                    r->file->path, t.name, type_name(type)));
+    if (t.shape[t.ndim - 1] % t.type->elements)
+        TT_TRY(tt_fail(TT_EDATA, "'%s' is damaged: tensor '%s' is %s and has rows of %" PRId64 " elements",
+                       r->file->path, t.name, t.type->name, t.shape[t.ndim - 1]));
+    if (offset % alignment || offset > INT64_MAX / 64)
+        TT_TRY(tt_fail(TT_EDATA,
+                       "'%s' is damaged: tensor '%s' begins at byte %" PRIu64 ", which is not a multiple of %" PRIu64,
+                       r->file->path, t.name, offset, alignment));
     t.begin = (int64_t)offset; /* of the data, whose place is not known yet */
     t.end = t.begin + elements / t.type->elements * t.type->bytes;
     TT_PUSH(r->file->tensor, r->file->n_tensors, r->file->cap_tensors) = t;
