@@ -144,10 +144,9 @@ int tt_durable_cut(const struct tt_durable *file, int64_t bytes)
 {
     int tries = 0;
 
-    while (ftruncate(file->fd, (off_t)bytes) < 0) {
+    while (ftruncate(file->fd, (off_t)bytes) < 0)
         if (!tt_path_again(errno, &tries))
             return fail_write("cut", file->temporary, errno);
-    }
     return 0;
 }
 
@@ -167,12 +166,9 @@ int tt_durable_end(struct tt_durable *file)
     int rc = 0, fd = file->fd, tries = 0;
 
     TT_TRY(tt_fault("fsync", file->rank));
-    while (fsync(fd) < 0) {
-        if (tt_path_again(errno, &tries))
-            continue;
-        rc = fail_write("make durable", file->temporary, errno);
-        goto out;
-    }
+    while (fsync(fd) < 0)
+        if (!tt_path_again(errno, &tries))
+            TT_TRY(fail_write("make durable", file->temporary, errno));
     file->fd = -1;
     if (close(fd) < 0)
         TT_TRY(fail_write("close", file->temporary, errno));
@@ -184,18 +180,18 @@ out:
     return rc;
 }
 
-int tt_durable_put(const char *path, const void *bytes, size_t size)
+int tt_durable_put(const char *folder, const char *name, const void *bytes, size_t size)
 {
+    char *path = tt_format("%s/%s", folder, name);
     struct tt_durable file = {.fd = -1};
     int rc = 0;
 
     TT_TRY(tt_durable_begin(path, (int64_t)size, -1, &file));
-    if ((rc = tt_durable_write(&file, bytes, size, 0)) < 0) {
-        tt_durable_cancel(&file);
-        goto out;
-    }
-    rc = tt_durable_end(&file);
+    TT_TRY(tt_durable_write(&file, bytes, size, 0));
+    TT_TRY(tt_durable_end(&file));
 out:
+    tt_durable_cancel(&file);
+    tt_free(path);
     return rc;
 }
 
@@ -260,26 +256,36 @@ out:
     return rc;
 }
 
+/* Gives the new folder the name that the old one is to have, then exchanges the two. */
 static int exchange(const char *from, const char *to, const char *old, int rank)
 {
+    int error;
+
     /* An injected error simulates a file system without an exchange. */
     if (tt_fault("exchange", rank) < 0)
         return replace_in_two_steps(from, to, old, rank);
-    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) < 0)
-        return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP ? replace_in_two_steps(from, to, old, rank)
-                                                                         : fail_publish(from, to, errno);
-    /* `from` is now the old one. If this rename fails, the caller can still remove it under that name. */
-    return rename(from, old) < 0 ? fail_publish(from, old, errno) : 0;
+    if (rename(from, old) < 0)
+        return fail_publish(from, old, errno);
+    if (renameat2(AT_FDCWD, old, AT_FDCWD, to, RENAME_EXCHANGE) == 0)
+        return 0;
+    error = errno;
+    if (rename(old, from) < 0)
+        return fail_publish(old, from, errno);
+    return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP ? replace_in_two_steps(from, to, old, rank)
+                                                                     : fail_publish(from, to, error);
 }
 
-int tt_commit_publish(const char *parent, const char *temporary, const char *name, const char *aside, int rank)
+int tt_commit_publish(const char *parent, const char *temporary, const char *name, const char *aside, bool keeps,
+                      int rank)
 {
     char *from = tt_format("%s/%s", parent, temporary), *to = tt_format("%s/%s", parent, name);
     char *old = tt_format("%s/%s", parent, aside);
-    bool exists = false;
+    bool exists = false, is_taken = false;
     int rc = 0;
 
     TT_TRY(tt_path_exists(to, &exists));
+    TT_TRY(keeps ? tt_path_exists(old, &is_taken) : 0);
+    TT_TRY(is_taken ? fail_publish(to, old, EEXIST) : 0);
     TT_TRY(tt_fault("publish", rank));
     if (exists) {
         TT_TRY(exchange(from, to, old, rank));
@@ -291,51 +297,12 @@ int tt_commit_publish(const char *parent, const char *temporary, const char *nam
     TT_TRY(tt_fault("published", rank));
     TT_TRY(tt_folder_sync(parent));
     /* The new one is now committed; a remainder of the old one is not a failure. */
-    if (exists && (tt_fault("replaced", rank) < 0 || tt_folder_remove(old) < 0))
+    if (exists && !keeps && (tt_fault("replaced", rank) < 0 || tt_folder_remove(old) < 0))
         tt_warn("the replaced '%s' could not be removed: %s", old, tt_error_message());
 out:
     tt_free(from);
     tt_free(to);
     tt_free(old);
-    return rc;
-}
-
-/* Gives the new folder the name that the old one is to have, then exchanges the two. */
-static int exchange_keeping(const char *from, const char *to, const char *kept, int rank)
-{
-    if (tt_fault("exchange", rank) < 0)
-        return replace_in_two_steps(from, to, kept, rank);
-    if (rename(from, kept) < 0)
-        return fail_publish(from, kept, errno);
-    if (renameat2(AT_FDCWD, kept, AT_FDCWD, to, RENAME_EXCHANGE) < 0) {
-        int error = errno;
-
-        if (rename(kept, from) < 0)
-            return fail_publish(kept, from, errno);
-        return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP ? replace_in_two_steps(from, to, kept, rank)
-                                                                         : fail_publish(from, to, error);
-    }
-    return 0;
-}
-
-int tt_commit_publish_keeping(const char *parent, const char *temporary, const char *name, const char *keep, int rank)
-{
-    char *from = tt_format("%s/%s", parent, temporary), *to = tt_format("%s/%s", parent, name);
-    char *kept = tt_format("%s/%s", parent, keep);
-    bool exists = false;
-    int rc = 0;
-
-    TT_TRY(tt_path_exists(kept, &exists));
-    if (exists)
-        TT_TRY(fail_publish(to, kept, EEXIST));
-    TT_TRY(tt_fault("publish", rank));
-    TT_TRY(exchange_keeping(from, to, kept, rank));
-    TT_TRY(tt_fault("published", rank));
-    TT_TRY(tt_folder_sync(parent));
-out:
-    tt_free(from);
-    tt_free(to);
-    tt_free(kept);
     return rc;
 }
 
@@ -418,21 +385,6 @@ static void remove_folder(void *folder)
     (void)!tt_folder_remove(folder);
 }
 
-/* Makes the folder to build, and the name that an older output has while it is replaced. */
-static int make_folder(struct tt_output *output)
-{
-    char *prefix = tt_format("%s/.tmp-%s", output->parent, output->name);
-    int rc = 0;
-
-    TT_TRY(tt_folder_temporary(prefix, &output->folder));
-    tt_mem_on_end(remove_folder, output->folder);
-    output->temporary = tt_strdup(output->folder + strlen(output->parent) + 1);
-    output->aside = tt_format(".old%s", output->temporary + strlen(".tmp"));
-out:
-    tt_free(prefix);
-    return rc;
-}
-
 /* Locks a folder while it is being made; -1 when it is already locked or the file system has no such locks. */
 static int lock_folder(const char *path)
 {
@@ -454,8 +406,8 @@ static bool is_made(const char *name, const char *prefix)
            (tt_random_is_word(name + n) || strspn(name + n, "0123456789") == strlen(name + n));
 }
 
-/* Removes the remains of killed commands with the same output. A folder that is being made is locked. An older output
- * is only renamed just before the new one takes its place, so it is useless if that place is taken. */
+/* An older output is only renamed when the new one takes its place, so what has its name is useless if that place is
+ * taken. */
 int tt_output_sweep(const char *parent, const char *name)
 {
     char *temporary = tt_format(".tmp-%s-", name), *aside = tt_format(".old-%s-", name);
@@ -486,16 +438,22 @@ out:
 int tt_output_begin(const char *path, int64_t bytes, struct tt_output *ret_output)
 {
     struct tt_output output = {.lock_fd = -1};
+    char *prefix = NULL;
     int rc = 0;
 
     name_output(path, &output);
+    prefix = tt_format("%s/.tmp-%s", output.parent, output.name);
     TT_TRY(tt_folder_make(output.parent));
     TT_TRY(tt_output_sweep(output.parent, output.name));
     TT_TRY(tt_commit_check_space(output.parent, bytes + bytes / 100 + ((int64_t)1 << 20)));
-    TT_TRY(make_folder(&output));
+    TT_TRY(tt_folder_temporary(prefix, &output.folder));
+    tt_mem_on_end(remove_folder, output.folder);
+    output.temporary = tt_strdup(output.folder + strlen(output.parent) + 1);
+    output.aside = tt_format(".old%s", output.temporary + strlen(".tmp"));
     output.lock_fd = lock_folder(output.folder);
     *ret_output = output;
 out:
+    tt_free(prefix);
     if (rc < 0)
         release(&output);
     return rc;
@@ -506,7 +464,7 @@ int tt_output_publish(struct tt_output *output)
     int rc = 0;
 
     TT_TRY(tt_commit_sync_tree(output->folder));
-    TT_TRY(tt_commit_publish(output->parent, output->temporary, output->name, output->aside, -1));
+    TT_TRY(tt_commit_publish(output->parent, output->temporary, output->name, output->aside, false, -1));
     release(output);
 out:
     return rc;
@@ -524,45 +482,24 @@ void tt_output_abandon(struct tt_output *output)
     tt_free(message);
 }
 
-int tt_output_put(const struct tt_output *output, const char *name, const void *bytes, size_t size)
-{
-    char *path = tt_format("%s/%s", output->folder, name);
-    int rc = tt_durable_put(path, bytes, size);
-
-    tt_free(path);
-    return rc;
-}
-
-static int copy_file(const char *from, const char *to)
-{
-    char *text = NULL;
-    size_t size = 0;
-    int rc = 0;
-
-    TT_TRY(tt_file_read(from, &text, &size));
-    TT_TRY(tt_durable_put(to, text, size));
-out:
-    tt_free(text);
-    return rc;
-}
-
-int tt_output_copy(const struct tt_output *output, const char *from_folder, const char *to_folder,
-                   bool (*want)(const char *name))
+int tt_output_copy(const struct tt_output *output, const char *from_folder, bool (*want)(const char *name))
 {
     char **names = NULL;
     int n = 0, rc = 0;
 
     TT_TRY(tt_folder_list_found(from_folder, &names, &n));
     for (int i = 0; i < n && rc == 0; i++) {
+        char *from = tt_format("%s/%s", from_folder, names[i]), *text = NULL;
         struct tt_path_info info = {0};
-        char *from = tt_format("%s/%s", from_folder, names[i]);
-        char *to = tt_format("%s/%s%s%s", output->folder, to_folder, to_folder[0] ? "/" : "", names[i]);
+        size_t size = 0;
 
         rc = want(names[i]) ? tt_path_look(from, &info) : 0;
-        if (rc == 0 && info.kind != TT_FILE_NONE && info.kind != TT_FILE_FOLDER)
-            rc = copy_file(from, to);
+        if (rc == 0 && info.kind != TT_FILE_NONE && info.kind != TT_FILE_FOLDER) {
+            rc = tt_file_read(from, &text, &size);
+            rc = rc < 0 ? rc : tt_durable_put(output->folder, names[i], text, size);
+        }
+        tt_free(text);
         tt_free(from);
-        tt_free(to);
     }
 out:
     tt_names_free(names, n);

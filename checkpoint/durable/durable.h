@@ -44,40 +44,32 @@ int tt_durable_cut(const struct tt_durable *file, int64_t bytes) TT_MUST_CHECK;
 /** fsync, close, rename to path. After a failed fsync the file is given up. Always releases `file`. */
 int tt_durable_end(struct tt_durable *file) TT_MUST_CHECK;
 
-/** Gives up: closes and removes the temporary file. */
+/** Gives up: closes and removes the temporary file. Does nothing to a file with fd -1, as after tt_durable_end. */
 void tt_durable_cancel(struct tt_durable *file);
 
-/** Writes a small file in one call. */
-int tt_durable_put(const char *path, const void *bytes, size_t size) TT_MUST_CHECK;
+/** Writes the small file folder/name in one call. */
+int tt_durable_put(const char *folder, const char *name, const void *bytes, size_t size) TT_MUST_CHECK;
 
-/**
- * Fails, naming both sizes, when `folder` has less free space than `bytes`. Succeeds when the free space is unknown.
- */
+/** Fails, naming both sizes, when `folder` has less free space than `bytes`. Succeeds when the free space is unknown. */
 int tt_commit_check_space(const char *folder, int64_t bytes) TT_MUST_CHECK;
 
 /** fsync of a folder and of every folder below it (the files are already durable). */
 int tt_commit_sync_tree(const char *folder) TT_MUST_CHECK;
 
 /**
- * Makes parent/temporary appear as parent/name in one step, durably. An existing `name` is exchanged and then removed;
- * `aside` is its name meanwhile.
+ * Makes parent/temporary appear as parent/name in one step, durably. An existing `name` is exchanged with it and becomes
+ * `aside`. There it stays if `keeps`, and then `aside` must be a free name; else it is removed. If the file system can
+ * exchange folders, both exist at every instant until then, and one of them is `name`.
  */
-int tt_commit_publish(const char *parent, const char *temporary, const char *name, const char *aside,
+int tt_commit_publish(const char *parent, const char *temporary, const char *name, const char *aside, bool keeps,
                       int rank) TT_MUST_CHECK;
-
-/**
- * The same for an existing `name` that must not be removed: it is exchanged with the new one and stays as `keep`, which
- * must be a free name. If the file system can exchange folders, both exist at every instant and one of them is `name`.
- */
-int tt_commit_publish_keeping(const char *parent, const char *temporary, const char *name, const char *keep,
-                              int rank) TT_MUST_CHECK;
 
 /** Removes parent/name. It is renamed to parent/aside first, so that it is never seen half removed. */
 int tt_commit_remove(const char *parent, const char *name, const char *aside, int rank) TT_MUST_CHECK;
 
 /**
  * A folder that a command makes. It is built next to its final place, under a hidden name, and published by one rename,
- * so that it appears complete or not at all. Local.
+ * so that it appears complete or not at all. Small files are written by tt_durable_put. Local.
  */
 struct tt_output {
     char *parent, *name, *temporary, *aside;
@@ -106,11 +98,8 @@ int tt_output_publish(struct tt_output *output) TT_MUST_CHECK;
 /** Gives up and removes everything. Keeps this thread's error message. */
 void tt_output_abandon(struct tt_output *output);
 
-/** Writes a small file of the output. */
-int tt_output_put(const struct tt_output *output, const char *name, const void *bytes, size_t size) TT_MUST_CHECK;
-
-/** Copies folder/name, for every name in a folder that `want` accepts (a missing folder has none). */
-int tt_output_copy(const struct tt_output *output, const char *from_folder, const char *to_folder,
+/** Copies the files of a folder whose names `want` accepts into the output (a missing folder has none). */
+int tt_output_copy(const struct tt_output *output, const char *from_folder,
                    bool (*want)(const char *name)) TT_MUST_CHECK;
 
 /**

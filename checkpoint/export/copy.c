@@ -264,7 +264,7 @@ static int put_assets(struct tt_copying *c)
     int rc = 0;
 
     if (c->source[0]->kind == TT_PATH_STEP)
-        rc = tt_output_copy(&c->output, assets, "", any_name);
+        rc = tt_output_copy(&c->output, assets, any_name);
     else if (c->format == TT_FORMAT_DCP && c->model[0])
         rc = tt_hf_folder_keep(&c->output, c->source[0], c->model[0], "");
     tt_free(assets);

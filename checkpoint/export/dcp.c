@@ -38,8 +38,7 @@ struct writer {
 /* Releases; gives up the file that is not complete. */
 static void release(struct writer *writer)
 {
-    if (writer->to.fd >= 0)
-        tt_durable_cancel(&writer->to);
+    tt_durable_cancel(&writer->to);
     tt_dcp_metadata_release(&writer->metadata);
 }
 
@@ -240,17 +239,15 @@ static void add_alias(struct writer *writer, const char *key, const char *of)
 /* Completes the last file and writes .metadata. Release the writer after it. */
 static int finish(struct writer *writer)
 {
-    char *path = tt_format("%s/" TT_DCP_METADATA, writer->folder);
     struct tt_text text = {0};
     int rc = 0;
 
     TT_TRY(end_file(writer));
     tt_dcp_metadata_text(&writer->metadata, &text);
-    TT_TRY(tt_durable_put(path, text.text, text.size));
+    TT_TRY(tt_durable_put(writer->folder, TT_DCP_METADATA, text.text, text.size));
     writer->bytes += (int64_t)text.size;
 out:
     tt_text_release(&text);
-    tt_free(path);
     return rc;
 }
 

@@ -292,8 +292,7 @@ static int write_file(struct job *job)
     TT_TRY(tt_durable_write(&job->to, again.text, again.size, 0));
     TT_TRY(tt_durable_end(&job->to));
 out:
-    if (job->to.fd >= 0)
-        tt_durable_cancel(&job->to);
+    tt_durable_cancel(&job->to);
     tt_text_release(&header);
     tt_text_release(&again);
     return rc;

@@ -694,7 +694,7 @@ static int put_side_files(const struct tt_output *output, const char *folder, bo
     for (int i = 0; i < n && rc == 0; i++) {
         char *name = tt_format("%s%s", to, files[i].name);
 
-        rc = tt_output_put(output, name, files[i].text, files[i].size);
+        rc = tt_durable_put(output->folder, name, files[i].text, files[i].size);
         tt_free(name);
     }
 out:
@@ -707,7 +707,7 @@ static int copy_assets(const struct tt_output *output, const struct tt_source *s
 {
     if (source->assets || source->kind == TT_PATH_DCP)
         return put_side_files(output, assets, false, "");
-    return tt_output_copy(output, assets, "", travels_to_hf);
+    return tt_output_copy(output, assets, travels_to_hf);
 }
 
 static int put_texts(const struct tt_output *output, const struct tt_hf_texts *texts)
@@ -716,7 +716,7 @@ static int put_texts(const struct tt_output *output, const struct tt_hf_texts *t
 
     for (int i = 0; i < TT_HF_N_TEXTS; i++)
         if (texts->text[i])
-            TT_TRY(tt_output_put(output, tt_hf_text_names[i], texts->text[i], texts->size[i]));
+            TT_TRY(tt_durable_put(output->folder, tt_hf_text_names[i], texts->text[i], texts->size[i]));
 out:
     return rc;
 }
@@ -734,7 +734,7 @@ int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *
     config = make_config(source, model, kept, dtype);
     add_ids(config, &texts);
     text = json_text(config);
-    TT_TRY(tt_output_put(output, "config.json", text, strlen(text)));
+    TT_TRY(tt_durable_put(output->folder, "config.json", text, strlen(text)));
     TT_TRY(copy_assets(output, source, assets));
     TT_TRY(put_texts(output, &texts));
 out:
@@ -753,7 +753,7 @@ int tt_hf_folder_keep(const struct tt_output *output, const struct tt_source *so
     int rc = 0;
 
     TT_TRY(put_side_files(output, folder, true, to));
-    TT_TRY(tt_output_put(output, name, text, strlen(text)));
+    TT_TRY(tt_durable_put(output->folder, name, text, strlen(text)));
 out:
     tt_free(folder);
     tt_free(name);
@@ -797,7 +797,7 @@ int tt_hf_adapter_config(const struct tt_output *output, const struct tt_source 
                   "use_rslora", 0, "target_modules", modules_of(lora), "modules_to_save", "rank_pattern", json_object(),
                   "alpha_pattern", json_object(), "layers_to_transform", "layers_pattern", "revision");
     char *text = json_dumps(config, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
-    int rc = tt_output_put(output, "adapter_config.json", text, strlen(text));
+    int rc = tt_durable_put(output->folder, "adapter_config.json", text, strlen(text));
 
     free(text);
     json_decref(config);

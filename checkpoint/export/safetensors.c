@@ -125,8 +125,7 @@ static int write_file(struct tt_copying *c, int number, const char *path, const 
     *ret_written = file;
     file = (struct written){0};
 out:
-    if (to.fd >= 0)
-        tt_durable_cancel(&to);
+    tt_durable_cancel(&to);
     tt_text_release(&header);
     tt_text_release(&again);
     written_release(&file);
@@ -158,7 +157,7 @@ static int write_index(const struct tt_copying *c)
     }
     index = json_pack("{s:{s:I},s:o}", "metadata", "total_size", (json_int_t)c->total, "weight_map", map);
     text = json_dumps(index, JSON_INDENT(2) | JSON_SORT_KEYS);
-    rc = tt_output_put(&c->output, "model.safetensors.index.json", text, strlen(text));
+    rc = tt_durable_put(c->output.folder, "model.safetensors.index.json", text, strlen(text));
     free(text);
     json_decref(index);
     return rc;
@@ -218,7 +217,7 @@ static int write_manifest(const struct tt_copying *c, const char *shard, const s
     }
     tt_manifest_sort(&manifest);
     text = tt_manifest_text(&manifest);
-    rc = tt_output_put(&c->output, "manifest.json", text, strlen(text));
+    rc = tt_durable_put(c->output.folder, "manifest.json", text, strlen(text));
 out:
     json_decref(assets);
     tt_free(text);

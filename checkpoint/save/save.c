@@ -174,7 +174,7 @@ static int write_manifest(void *arg)
     tt_manifest_sort(&manifest);
     TT_TRY(tt_fault("manifest", s->rank));
     text = tt_manifest_text(&manifest);
-    TT_TRY(tt_durable_put(path, text, strlen(text)));
+    TT_TRY(tt_durable_put(s->folder, "manifest.json", text, strlen(text)));
     TT_TRY(tt_folder_sync(s->folder));
     tt_known_note(&s->store->known, s->step, path, &manifest);
 out:
@@ -462,8 +462,7 @@ static struct tt_ckpt_saving *new_saving(struct tt_ckpt_store *store, const stru
 static void free_saving(struct tt_ckpt_saving *s)
 {
     for (int group = 0; group < TT_CKPT_GROUPS; group++) {
-        if (s->out[group].fd >= 0)
-            tt_durable_cancel(&s->out[group]);
+        tt_durable_cancel(&s->out[group]);
         tt_shard_file_release(&s->file[group]);
     }
     tt_free(s->live.model);
@@ -607,11 +606,7 @@ static int publish(void *arg)
     TT_TRY(tt_lock_check(&s->store->lock));
     TT_TRY(is_another_runs(s, &kind, &another));
     keep = tt_aside_name(s->step, kind, s->store->run_id);
-    if (another)
-        rc = tt_commit_publish_keeping(s->store->folder, s->temporary, s->name, keep, s->rank);
-    else
-        rc = tt_commit_publish(s->store->folder, s->temporary, s->name, s->aside, s->rank);
-    TT_TRY(rc);
+    TT_TRY(tt_commit_publish(s->store->folder, s->temporary, s->name, another ? keep : s->aside, another, s->rank));
     tt_line_committed(s->store, s->step);
 out:
     tt_free(keep);

@@ -324,16 +324,14 @@ out:
 
 static int write_assets(const struct tt_ckpt_saving *s)
 {
+    char *folder = tt_format("%s/assets", s->folder);
     int rc = 0;
 
     TT_TRY(tt_fault("assets", s->rank));
-    for (int i = 0; i < s->n_assets && rc == 0; i++) {
-        char *path = tt_format("%s/assets/%s", s->folder, s->asset[i].name);
-
-        rc = tt_durable_put(path, s->asset[i].bytes, s->asset[i].size);
-        tt_free(path);
-    }
+    for (int i = 0; i < s->n_assets; i++)
+        TT_TRY(tt_durable_put(folder, s->asset[i].name, s->asset[i].bytes, s->asset[i].size));
 out:
+    tt_free(folder);
     return rc;
 }
 
