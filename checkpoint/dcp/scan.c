@@ -453,7 +453,7 @@ struct scan {
     int *fd;     /* -1: not open */
     int n_open;
     json_t *other, *beside, *unread;
-    struct tt_manifest manifest;
+    struct tt_manifest *manifest;
 };
 
 static void close_files(struct scan *s)
@@ -476,18 +476,9 @@ static int add_files(struct scan *s)
     for (int i = 0; i < m->n_files; i++)
         s->fd[i] = -1;
     for (int i = 0; i < m->n_files; i++) {
-        int64_t wanted = m->file[i].bytes;
-        struct tt_path_info info;
-
         s->path[i] = tt_format("%s/%s", s->folder, m->file[i].name);
-        TT_TRY(tt_path_look(s->path[i], &info));
-        s->kind = info.kind == TT_FILE_NONE ? "missing" : info.bytes < wanted ? "truncated" : "trailing";
-        if (info.kind == TT_FILE_NONE)
-            return tt_fail(TT_EDATA, "missing file '%s'", s->path[i]);
-        if (info.bytes != wanted)
-            return tt_fail(TT_EDATA, "'%s' %s: it has %" PRId64 " bytes, %" PRId64 " expected", s->path[i],
-                           info.bytes < wanted ? "is truncated" : "has bytes too many", info.bytes, wanted);
-        (void)tt_manifest_add_file(&s->manifest, m->file[i].name, info.bytes);
+        TT_TRY(tt_manifest_check_size(s->path[i], m->file[i].bytes, &s->kind));
+        (void)tt_manifest_add_file(s->manifest, m->file[i].name, m->file[i].bytes);
     }
     s->kind = "header";
 out:
@@ -553,12 +544,12 @@ static int add_tensor(struct scan *s, const struct tt_dcp_entry *entry, const st
     const char *unread = NULL;
     int rc = 0;
 
-    tensor = tt_manifest_add_tensor(&s->manifest, name->group, name->name, entry->dtype, entry->ndim, entry->shape);
+    tensor = tt_manifest_add_tensor(s->manifest, name->group, name->name, entry->dtype, entry->ndim, entry->shape);
     for (int k = 0; k < entry->n && !unread; k++)
         TT_TRY(add_chunk(s, entry, &entry->piece[k], tensor, &unread));
     if (unread) {
         add_unread(s, entry, name, unread);
-        tt_manifest_remove(&s->manifest, tensor);
+        tt_manifest_remove(s->manifest, tensor);
     }
 out:
     return rc;
@@ -571,7 +562,7 @@ static int add_number(struct scan *s, const struct tt_dcp_entry *entry, enum tt_
                                       [TT_DCP_TOKENS] = "ntokens_seen",
                                       [TT_DCP_OPTIMIZER_STEP] = "optimizer_step",
                                       [TT_DCP_LR_STEP] = "lr_step"};
-    int64_t before = (int64_t)json_integer_value(json_object_get(s->manifest.meta, key[role]));
+    int64_t before = (int64_t)json_integer_value(json_object_get(s->manifest->meta, key[role]));
     struct tt_stretch archive;
     double number = 0.0;
     int rc = 0;
@@ -584,7 +575,7 @@ static int add_number(struct scan *s, const struct tt_dcp_entry *entry, enum tt_
         return tt_fail(TT_EDATA, "'%s': '%s' is %g, wanted a number of steps or tokens", archive.path, entry->key,
                        number);
     if ((int64_t)number >= before)
-        (void)json_object_set_new(s->manifest.meta, key[role], json_integer((json_int_t)number));
+        (void)json_object_set_new(s->manifest->meta, key[role], json_integer((json_int_t)number));
 out:
     return rc;
 }
@@ -638,7 +629,7 @@ static void complete(json_t *meta)
 /* Other names may become the same one, and then a reader would not know which is meant. */
 static int check_names(const struct scan *s)
 {
-    const struct tt_manifest *m = &s->manifest;
+    const struct tt_manifest *m = s->manifest;
 
     for (int i = 1; i < m->n_tensors; i++)
         if (m->tensor[i].group == m->tensor[i - 1].group && strcmp(m->tensor[i].name, m->tensor[i - 1].name) == 0)
@@ -653,24 +644,25 @@ int tt_dcp_scan(const char *path, struct tt_manifest *ret_manifest, const char *
                      .other = json_array(),
                      .beside = json_array(),
                      .unread = json_array(),
-                     .manifest.meta = json_object()};
+                     .manifest = ret_manifest};
     char *metadata = tt_format("%s/" TT_DCP_METADATA, path), *bytes = NULL;
     size_t size = 0;
     int rc = 0;
 
+    *ret_manifest = (struct tt_manifest){.meta = json_object()};
     TT_TRY(tt_file_read(metadata, &bytes, &size));
     TT_TRY(tt_dcp_metadata_parse(metadata, bytes, size, &s.metadata));
     TT_TRY(add_files(&s));
     TT_TRY(add_entries(&s));
-    tt_manifest_sort(&s.manifest);
+    tt_manifest_sort(ret_manifest);
     TT_TRY(check_names(&s));
-    TT_TRY(tt_manifest_check_totals(&s.manifest, path));
-    complete(s.manifest.meta);
-    (void)json_object_set_new(s.manifest.meta, "torch",
+    TT_TRY(tt_manifest_check_totals(ret_manifest, path));
+    complete(ret_manifest->meta);
+    (void)json_object_set_new(ret_manifest->meta, "torch",
                               json_pack("{s:O, s:O, s:O}", "other", s.other, "beside", s.beside, "unread", s.unread));
-    *ret_manifest = s.manifest;
-    s.manifest = (struct tt_manifest){0};
 out:
+    if (rc < 0)
+        tt_manifest_release(ret_manifest);
     if (rc < 0 && ret_kind)
         *ret_kind = s.kind;
     if (s.fd)
@@ -682,7 +674,6 @@ out:
     json_decref(s.other);
     json_decref(s.beside);
     json_decref(s.unread);
-    tt_manifest_release(&s.manifest);
     tt_dcp_metadata_release(&s.metadata);
     tt_free(bytes);
     tt_free(metadata);

@@ -45,21 +45,20 @@ int tt_gguf_scan(const char *path, struct tt_manifest *ret_manifest)
 {
     const char *slash = strrchr(path, '/');
     const struct tt_gguf_value *crc = NULL;
-    struct tt_manifest manifest = {0};
     struct tt_gguf file = {0};
     int rc = 0;
 
+    *ret_manifest = (struct tt_manifest){0};
     TT_TRY(tt_gguf_open(path, &file));
     TT_TRY(tt_gguf_checksums(&file, &crc));
-    (void)tt_manifest_add_file(&manifest, slash ? slash + 1 : path, file.file_bytes);
+    (void)tt_manifest_add_file(ret_manifest, slash ? slash + 1 : path, file.file_bytes);
     for (int i = 0; i < file.n_tensors; i++)
-        add_tensor(&file.tensor[i], crc, i, &manifest);
-    TT_TRY(tt_manifest_check_totals(&manifest, path));
-    tt_manifest_sort(&manifest);
-    *ret_manifest = manifest;
-    manifest = (struct tt_manifest){0};
+        add_tensor(&file.tensor[i], crc, i, ret_manifest);
+    TT_TRY(tt_manifest_check_totals(ret_manifest, path));
+    tt_manifest_sort(ret_manifest);
 out:
-    tt_manifest_release(&manifest);
+    if (rc < 0)
+        tt_manifest_release(ret_manifest);
     tt_gguf_release(&file);
     return rc;
 }

@@ -281,14 +281,7 @@ out:
     return rc;
 }
 
-static bool is_safetensors(const char *name)
-{
-    size_t length = strlen(name);
-
-    return length > 12 && strcmp(name + length - 12, ".safetensors") == 0;
-}
-
-static int compare_names(const void *a, const void *b)
+static int compare_texts(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -307,12 +300,12 @@ static int index_names(const char *path, char ***ret_names, int *ret_n)
     {
         const char *name = json_string_value(file);
 
-        if (!name || !is_safetensors(name) || strchr(name, '/'))
+        if (!name || !tt_text_ends(name, ".safetensors") || strchr(name, '/'))
             TT_TRY(tt_fail(TT_EDATA, "'%s': tensor '%s' is not mapped to a safetensors file", path, tensor));
         TT_PUSH(names, n, cap) = tt_strdup(name);
     }
     if (n)
-        qsort(names, (size_t)n, sizeof *names, compare_names);
+        qsort(names, (size_t)n, sizeof *names, compare_texts);
     for (int i = 0; i < n; i++) {
         if (kept && strcmp(names[kept - 1], names[i]) == 0)
             tt_free(names[i]);
@@ -383,7 +376,7 @@ static int weight_names(const char *folder, char ***ret_names, int *ret_n, bool 
     } else {
         TT_TRY(tt_folder_list(folder, &names, &n));
         for (int i = 0; i < n; i++) {
-            if (is_safetensors(names[i]))
+            if (tt_text_ends(names[i], ".safetensors"))
                 names[kept++] = names[i];
             else
                 tt_free(names[i]);
@@ -404,11 +397,11 @@ out:
 
 int tt_manifest_scan(const char *path, struct tt_manifest *ret_manifest)
 {
-    struct tt_manifest manifest = {0};
     char **names = NULL, *folder = tt_strdup(path), *slash;
     bool is_folder = false, by_index = false;
     int n = 0, rc = 0;
 
+    *ret_manifest = (struct tt_manifest){0};
     TT_TRY(tt_path_is_folder(path, &is_folder));
     if (is_folder) {
         TT_TRY(weight_names(path, &names, &n, &by_index));
@@ -420,15 +413,14 @@ int tt_manifest_scan(const char *path, struct tt_manifest *ret_manifest)
         if (!slash)
             (void)snprintf(folder, strlen(folder) + 1, ".");
     }
-    TT_TRY(scan_names(folder, names, n, &manifest));
-    TT_TRY(tt_manifest_check_totals(&manifest, path));
-    tt_manifest_sort(&manifest);
+    TT_TRY(scan_names(folder, names, n, ret_manifest));
+    TT_TRY(tt_manifest_check_totals(ret_manifest, path));
+    tt_manifest_sort(ret_manifest);
     if (by_index)
-        TT_TRY(check_index(folder, &manifest));
-    *ret_manifest = manifest;
+        TT_TRY(check_index(folder, ret_manifest));
 out:
     if (rc < 0)
-        tt_manifest_release(&manifest);
+        tt_manifest_release(ret_manifest);
     tt_names_free(names, n);
     tt_free(folder);
     return rc;
@@ -482,25 +474,24 @@ out:
     return rc;
 }
 
-static int check_mesh(const json_t *mesh, const char *where)
+/* The types of members; missing ones are right. */
+static int check_types(const json_t *meta, const char *where)
 {
-    const char *key;
-    json_t *value;
-    int rc = 0;
+    static const struct {
+        const char *key, *wanted;
+        json_type type;
+    } typed[] = {{"mesh", "an object of sizes", JSON_OBJECT}, {"policy", "a word", JSON_STRING},
+                 {"run_id", "a word", JSON_STRING},           {"config", "an object", JSON_OBJECT},
+                 {"data", "an object", JSON_OBJECT},          {"assets", "a list of files", JSON_ARRAY}};
+    const json_t *time = json_object_get(meta, "time");
 
-    if (mesh && !json_is_object(mesh))
-        return fail_value(where, "mesh", mesh, "an object of sizes");
-    json_object_foreach((json_t *)(uintptr_t)mesh, key, value)
-        TT_TRY(check_int(mesh, key, "mesh", 1, SIZE_MOST, where));
-out:
-    return rc;
-}
+    for (size_t i = 0; i < sizeof typed / sizeof *typed; i++) {
+        const json_t *value = json_object_get(meta, typed[i].key);
 
-static int check_type(const json_t *meta, const char *key, bool good, const char *wanted, const char *where)
-{
-    const json_t *value = json_object_get(meta, key);
-
-    return !value || good ? 0 : fail_value(where, key, value, wanted);
+        if (value && json_typeof(value) != typed[i].type)
+            return fail_value(where, typed[i].key, value, typed[i].wanted);
+    }
+    return time && !json_is_number(time) ? fail_value(where, "time", time, "a number") : 0;
 }
 
 /* Whether a member is eight hexadecimal digits. */
@@ -515,8 +506,6 @@ static int check_assets(const json_t *assets, const char *where)
 {
     int rc = 0;
 
-    if (assets && !json_is_array(assets))
-        return fail_value(where, "assets", assets, "a list of files");
     for (size_t i = 0; i < json_array_size(assets); i++) {
         const json_t *entry = json_array_get(assets, i);
 
@@ -527,22 +516,6 @@ static int check_assets(const json_t *assets, const char *where)
     }
 out:
     return rc;
-}
-
-static int check_data(const json_t *data, const char *where)
-{
-    int rc = 0;
-
-    if (data && !json_is_object(data))
-        return fail_value(where, "data", data, "an object");
-    TT_TRY(check_int(data, "seq_len", "data.seq_len", 1, SIZE_MOST * 16, where));
-out:
-    return rc;
-}
-
-static int compare_paths(const void *pa, const void *pb)
-{
-    return strcmp(*(const char *const *)pa, *(const char *const *)pb);
 }
 
 /* No file is listed twice, and the sum of all sizes does not overflow. */
@@ -560,13 +533,10 @@ static int check_files(const struct tt_manifest *manifest, const char *where)
             rc = tt_fail(TT_EDATA, "'%s': its files have more bytes together than any checkpoint", where);
     }
     TT_TRY(rc);
-    qsort(path, (size_t)manifest->n_files, sizeof *path, compare_paths);
-    for (int i = 1; i < manifest->n_files; i++) {
-        if (strcmp(path[i - 1], path[i]) != 0)
-            continue;
-        rc = tt_fail(TT_EDATA, "'%s': file '%s' is listed twice", where, path[i]);
-        goto out;
-    }
+    qsort(path, (size_t)manifest->n_files, sizeof *path, compare_texts);
+    for (int i = 1; i < manifest->n_files; i++)
+        if (strcmp(path[i - 1], path[i]) == 0)
+            TT_TRY(tt_fail(TT_EDATA, "'%s': file '%s' is listed twice", where, path[i]));
 out:
     tt_free(path);
     return rc;
@@ -591,18 +561,18 @@ int tt_manifest_check_totals(const struct tt_manifest *manifest, const char *whe
 int tt_manifest_check_values(const struct tt_manifest *manifest, const char *where)
 {
     const json_t *meta = manifest->meta;
+    const char *key;
+    json_t *value;
     int rc = 0;
 
     TT_TRY(check_files(manifest, where));
     TT_TRY(tt_manifest_check_totals(manifest, where));
     TT_TRY(check_counters(manifest, where));
+    TT_TRY(check_types(meta, where));
     TT_TRY(check_int(meta, "world", "world", 1, SIZE_MOST * 16, where));
-    TT_TRY(check_mesh(json_object_get(meta, "mesh"), where));
-    TT_TRY(check_type(meta, "policy", json_is_string(json_object_get(meta, "policy")), "a word", where));
-    TT_TRY(check_type(meta, "run_id", json_is_string(json_object_get(meta, "run_id")), "a word", where));
-    TT_TRY(check_type(meta, "time", json_is_number(json_object_get(meta, "time")), "a number", where));
-    TT_TRY(check_type(meta, "config", json_is_object(json_object_get(meta, "config")), "an object", where));
-    TT_TRY(check_data(json_object_get(meta, "data"), where));
+    TT_TRY(check_int(json_object_get(meta, "data"), "seq_len", "data.seq_len", 1, SIZE_MOST * 16, where));
+    json_object_foreach(json_object_get(meta, "mesh"), key, value)
+        TT_TRY(check_int(json_object_get(meta, "mesh"), key, "mesh", 1, SIZE_MOST, where));
     TT_TRY(check_assets(json_object_get(meta, "assets"), where));
 out:
     return rc;
@@ -659,56 +629,48 @@ out:
     return rc;
 }
 
-const json_t *tt_assets_of(const struct tt_manifest *manifest)
+int tt_manifest_check_size(const char *path, int64_t bytes, const char **ret_kind)
 {
-    return json_object_get(manifest->meta, "assets");
-}
+    struct tt_path_info info;
+    int rc = tt_path_look(path, &info);
 
-/* Compares the file's bytes with the entry. */
-static int compare_asset(const char *path, const char *text, size_t size, const json_t *entry, const char **ret_kind)
-{
-    const char *wanted = json_string_value(json_object_get(entry, "crc32c"));
-    int64_t bytes = (int64_t)json_integer_value(json_object_get(entry, "bytes"));
-    char crc[16];
-
-    *ret_kind = (int64_t)size < bytes ? "truncated" : "trailing";
-    if ((int64_t)size != bytes)
-        return tt_fail(TT_EDATA, "'%s' has %zu bytes, %" PRId64 " expected", path, size, bytes);
-    *ret_kind = "crc";
-    (void)snprintf(crc, sizeof crc, "%08x", tt_crc32c(0, text, size));
-    if (!wanted || strcmp(crc, wanted) != 0)
-        return tt_fail(TT_EDATA, "'%s' is damaged: it has checksum %s, %s expected", path, crc,
-                       wanted ? wanted : "none");
+    if (rc < 0)
+        return rc;
+    if (info.kind == TT_FILE_REGULAR || info.kind == TT_FILE_NONE)
+        *ret_kind = info.kind == TT_FILE_NONE ? "missing" : info.bytes < bytes ? "truncated" : "trailing";
+    if (info.kind == TT_FILE_NONE)
+        return tt_fail(TT_EDATA, "missing file '%s'", path);
+    if (info.kind != TT_FILE_REGULAR)
+        return tt_fail(TT_EDATA, "'%s' is not a regular file", path);
+    if (info.bytes < bytes)
+        return tt_fail(TT_EDATA, "'%s' is truncated: it has %" PRId64 " bytes, %" PRId64 " expected", path, info.bytes,
+                       bytes);
+    if (info.bytes > bytes)
+        return tt_fail(TT_EDATA, "'%s' has %" PRId64 " bytes too many: it has %" PRId64 ", %" PRId64 " expected", path,
+                       info.bytes - bytes, info.bytes, bytes);
     return 0;
 }
 
 int tt_asset_check(const char *step_path, const json_t *entry, const char **ret_kind)
 {
-    const char *relative = json_string_value(json_object_get(entry, "path")), *unused;
+    const char *relative = json_string_value(json_object_get(entry, "path"));
+    const char *wanted = json_string_value(json_object_get(entry, "crc32c")), *unused;
     const char **kind = ret_kind ? ret_kind : &unused;
     size_t n = sizeof assets_prefix - 1, size = 0;
-    char *path = NULL, *text = NULL;
-    struct tt_path_info info = {0};
-    int64_t bytes = (int64_t)json_integer_value(json_object_get(entry, "bytes"));
+    char *path = NULL, *text = NULL, crc[16];
     int rc = 0;
 
     *kind = "manifest";
-    if (!relative || strncmp(relative, assets_prefix, n) != 0 || strchr(relative + n, '/'))
-        return tt_fail(TT_EDATA, "'%s': an asset '%s' is not one of a checkpoint", step_path,
-                       relative ? relative : "?");
+    if (strncmp(relative, assets_prefix, n) != 0 || strchr(relative + n, '/'))
+        return tt_fail(TT_EDATA, "'%s': an asset '%s' is not one of a checkpoint", step_path, relative);
     path = tt_format("%s/%s", step_path, relative);
     *kind = "missing";
-    TT_TRY(tt_path_look(path, &info));
-    if (info.kind != TT_FILE_REGULAR) {
-        rc = info.kind == TT_FILE_NONE ? tt_fail(TT_EDATA, "missing file '%s'", path)
-                                       : tt_fail(TT_EDATA, "'%s' is not a regular file", path);
-        goto out;
-    }
-    *kind = info.bytes < bytes ? "truncated" : "trailing";
-    if (info.bytes != bytes)
-        TT_TRY(tt_fail(TT_EDATA, "'%s' has %" PRId64 " bytes, %" PRId64 " expected", path, info.bytes, bytes));
+    TT_TRY(tt_manifest_check_size(path, (int64_t)json_integer_value(json_object_get(entry, "bytes")), kind));
     TT_TRY(tt_file_read(path, &text, &size));
-    rc = compare_asset(path, text, size, entry, kind);
+    *kind = "crc";
+    (void)snprintf(crc, sizeof crc, "%08x", tt_crc32c(0, text, size));
+    if (strcmp(crc, wanted) != 0)
+        rc = tt_fail(TT_EDATA, "'%s' is damaged: it has checksum %s, %s expected", path, crc, wanted);
 out:
     tt_free(text);
     tt_free(path);
@@ -717,7 +679,7 @@ out:
 
 int tt_assets_check(const char *step_path, const struct tt_manifest *manifest)
 {
-    const json_t *list = tt_assets_of(manifest);
+    const json_t *list = json_object_get(manifest->meta, "assets");
     int rc = 0;
 
     for (size_t i = 0; i < json_array_size(list) && rc == 0; i++)

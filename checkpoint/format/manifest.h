@@ -115,8 +115,16 @@ int tt_manifest_check_values(const struct tt_manifest *manifest, const char *whe
 /** Only checks that the sizes of all tensors can be added up; also for folders without a manifest. */
 int tt_manifest_check_totals(const struct tt_manifest *manifest, const char *where) TT_MUST_CHECK;
 
+/**
+ * Checks that a file is there and has so many bytes. TT_EDATA with ret_kind "missing", "truncated" or "trailing"; if it
+ * is no regular file, ret_kind stays.
+ */
+int tt_manifest_check_size(const char *path, int64_t bytes, const char **ret_kind) TT_MUST_CHECK;
+
 /** The text of manifest.json, including its checksum; the caller frees. */
 char *tt_manifest_text(const struct tt_manifest *manifest);
+
+/* Functions that fill a manifest overwrite ret_manifest, and leave it empty after a failure. */
 
 /** Reads folder/manifest.json and checks its form, its own checksum and every number in it, but not the coverage. */
 int tt_manifest_load(const char *folder, struct tt_manifest *ret_manifest) TT_MUST_CHECK;
@@ -139,9 +147,6 @@ json_t *tt_assets_json(const struct tt_ckpt_asset *asset, int n);
 
 /** The same for the files in folder/assets. */
 int tt_assets_scan(const char *folder, json_t **ret_json) TT_MUST_CHECK;
-
-/** The list of a manifest, borrowed; NULL when it has none, as in old checkpoints. */
-const json_t *tt_assets_of(const struct tt_manifest *manifest);
 
 /**
  * Reads the file of one entry: TT_EDATA when it is not what the manifest says, with ret_kind (may be NULL) "missing",

@@ -147,34 +147,6 @@ static char *file_path(const struct tt_source *source, int file)
                              : tt_strdup(source->path);
 }
 
-static int check_size(const char *path, int64_t wanted, const char **ret_kind)
-{
-    struct tt_path_info info;
-    int rc = tt_path_look(path, &info);
-
-    if (rc < 0)
-        return rc;
-    if (info.kind == TT_FILE_NONE) {
-        *ret_kind = "missing";
-        return tt_fail(TT_EDATA, "missing file '%s'", path);
-    }
-    if (info.kind != TT_FILE_REGULAR) {
-        *ret_kind = "header";
-        return tt_fail(TT_EDATA, "'%s' is not a regular file", path);
-    }
-    if (info.bytes < wanted) {
-        *ret_kind = "truncated";
-        return tt_fail(TT_EDATA, "'%s' is truncated: it has %" PRId64 " bytes, %" PRId64 " expected", path, info.bytes,
-                       wanted);
-    }
-    if (info.bytes > wanted) {
-        *ret_kind = "trailing";
-        return tt_fail(TT_EDATA, "'%s' has %" PRId64 " bytes too many: it has %" PRId64 ", %" PRId64 " expected", path,
-                       info.bytes - wanted, info.bytes, wanted);
-    }
-    return 0;
-}
-
 /* Checks the step and rank in a file's header against its place. */
 static int check_origin(const struct tt_source *source, const struct tt_safetensors *file, const char *relative,
                         const char **ret_kind)
@@ -260,7 +232,7 @@ out:
 int tt_source_check_file(struct tt_source *source, int file, const char **ret_kind)
 {
     struct tt_safetensors *open = &source->open[file];
-    const char *unused = NULL, **kind = ret_kind ? ret_kind : &unused, *size_kind = NULL;
+    const char *unused = NULL, **kind = ret_kind ? ret_kind : &unused;
     char *path = file_path(source, file);
     int rc = 0;
 
@@ -272,18 +244,18 @@ int tt_source_check_file(struct tt_source *source, int file, const char **ret_ki
         close_files(source);
     /* The origin is checked before the size, so that an intact file in the wrong place is reported as such. The size
      * comes first only if the file itself is broken. */
+    *kind = "header";
     if ((rc = open_file(source, path, open)) < 0) {
-        *kind = "header";
-        if (rc == TT_EDATA && check_size(path, source->manifest.file[file].bytes, &size_kind) < 0)
-            *kind = size_kind;
-        else if (rc == TT_EDATA)
+        if (rc == TT_EDATA && tt_manifest_check_size(path, source->manifest.file[file].bytes, kind) == 0) {
+            *kind = "header";
             rc = open_file(source, path, open); /* sets its message again */
+        }
         goto out;
     }
     source->n_open++;
     if (source->kind == TT_PATH_STEP)
         TT_TRY(check_origin(source, open, source->manifest.file[file].path, kind));
-    TT_TRY(check_size(path, source->manifest.file[file].bytes, kind));
+    TT_TRY(tt_manifest_check_size(path, source->manifest.file[file].bytes, kind));
     if (source->kind == TT_PATH_STEP)
         TT_TRY(check_tensors(source, open, file, kind));
 out:

@@ -143,20 +143,13 @@ out:
 
 int tt_step_check_sizes(const char *step_path, const struct tt_manifest *manifest)
 {
+    const char *unused;
     int rc = 0;
 
     for (int i = 0; i < manifest->n_files && rc == 0; i++) {
-        const struct tt_manifest_file *file = &manifest->file[i];
-        char *path = tt_format("%s/%s", step_path, file->path);
-        struct tt_path_info info;
+        char *path = tt_format("%s/%s", step_path, manifest->file[i].path);
 
-        rc = tt_path_look(path, &info);
-        if (rc == 0 && info.kind == TT_FILE_NONE)
-            rc = tt_fail(TT_EDATA, "missing file '%s'", path);
-        else if (rc == 0 && info.kind != TT_FILE_REGULAR)
-            rc = tt_fail(TT_EDATA, "'%s' is not a regular file", path);
-        else if (rc == 0 && info.bytes != file->bytes)
-            rc = tt_fail(TT_EDATA, "'%s' has %" PRId64 " bytes, %" PRId64 " expected", path, info.bytes, file->bytes);
+        rc = tt_manifest_check_size(path, manifest->file[i].bytes, &unused);
         tt_free(path);
     }
     return rc;
@@ -182,7 +175,6 @@ static const char *base_name(const char *path)
 int tt_step_manifest(const char *step_path, struct tt_manifest *ret_manifest)
 {
     char *path = without_slash(step_path);
-    struct tt_manifest manifest = {0};
     struct tt_path_info info;
     int64_t number, step;
     int rc = 0;
@@ -191,32 +183,28 @@ int tt_step_manifest(const char *step_path, struct tt_manifest *ret_manifest)
     TT_TRY(tt_path_look(path, &info));
     if (number >= 0 && info.is_link)
         TT_TRY(tt_fail(TT_EDATA, "'%s' is a link, not a step's folder\nhelp: name the folder that it leads to", path));
-    TT_TRY(tt_manifest_load(path, &manifest));
-    step = (int64_t)json_integer_value(json_object_get(manifest.meta, "step"));
-    if (number >= 0 && step != number)
-        TT_TRY(tt_fail(TT_EDATA, "'%s' holds step %" PRId64 ": its folder was renamed or copied", path, step));
-    *ret_manifest = manifest;
-    manifest = (struct tt_manifest){0};
+    TT_TRY(tt_manifest_load(path, ret_manifest));
+    step = (int64_t)json_integer_value(json_object_get(ret_manifest->meta, "step"));
+    if (number >= 0 && step != number) {
+        tt_manifest_release(ret_manifest);
+        rc = tt_fail(TT_EDATA, "'%s' holds step %" PRId64 ": its folder was renamed or copied", path, step);
+    }
 out:
-    tt_manifest_release(&manifest);
     tt_free(path);
     return rc;
 }
 
 int tt_step_check(const char *step_path, struct tt_manifest *ret_manifest)
 {
-    struct tt_manifest manifest = {0};
+    struct tt_manifest unused = {0}, *manifest = ret_manifest ? ret_manifest : &unused;
     int rc = 0;
 
-    TT_TRY(tt_step_manifest(step_path, &manifest));
-    TT_TRY(tt_manifest_check_cover(&manifest));
-    TT_TRY(tt_step_check_sizes(step_path, &manifest));
-    if (ret_manifest) {
-        *ret_manifest = manifest;
-        manifest = (struct tt_manifest){0};
-    }
+    TT_TRY(tt_step_manifest(step_path, manifest));
+    TT_TRY(tt_manifest_check_cover(manifest));
+    TT_TRY(tt_step_check_sizes(step_path, manifest));
 out:
-    tt_manifest_release(&manifest);
+    if (rc < 0 || !ret_manifest)
+        tt_manifest_release(manifest);
     return rc;
 }
 
@@ -357,7 +345,7 @@ out:
 int tt_step_look(const char *step_path, bool check, enum tt_path_kind *ret_kind, struct tt_manifest *ret_manifest)
 {
     char *ours = tt_format("%s/manifest.json", step_path);
-    struct tt_manifest manifest = {0};
+    struct tt_manifest unused = {0}, *manifest = ret_manifest ? ret_manifest : &unused;
     bool is_folder = false, has_manifest = false, torch = false;
     int rc = 0;
 
@@ -368,17 +356,14 @@ int tt_step_look(const char *step_path, bool check, enum tt_path_kind *ret_kind,
     }
     *ret_kind = torch && !has_manifest ? TT_PATH_DCP : TT_PATH_STEP;
     if (check && *ret_kind == TT_PATH_STEP) {
-        TT_TRY(tt_step_check(step_path, &manifest));
+        TT_TRY(tt_step_check(step_path, manifest));
     } else if (check) {
-        TT_TRY(tt_dcp_scan(step_path, &manifest, NULL));
-        TT_TRY(tt_manifest_check_cover(&manifest));
-    }
-    if (ret_manifest) {
-        *ret_manifest = manifest;
-        manifest = (struct tt_manifest){0};
+        TT_TRY(tt_dcp_scan(step_path, manifest, NULL));
+        TT_TRY(tt_manifest_check_cover(manifest));
     }
 out:
-    tt_manifest_release(&manifest);
+    if (rc < 0 || !ret_manifest)
+        tt_manifest_release(manifest);
     tt_free(ours);
     return rc;
 }

@@ -254,7 +254,7 @@ static void forget_file(struct report *report, const struct tt_source *source, i
 /* The assets are small, so they are read whole at every depth. */
 static int check_assets(struct report *report, const struct tt_source *source)
 {
-    const json_t *list = tt_assets_of(&source->manifest);
+    const json_t *list = json_object_get(source->manifest.meta, "assets");
 
     for (size_t i = 0; i < json_array_size(list); i++) {
         const char *kind = NULL;

@@ -399,7 +399,7 @@ case_damaged_files_are_refused() {
     refused "'folder/__2_0.distcp' is truncated: it has [0-9]+ bytes, [0-9]+ expected"
     copy_golden
     printf x >>folder/__0_0.distcp
-    refused "'folder/__0_0.distcp' has bytes too many"
+    refused "'folder/__0_0.distcp' has [0-9]+ bytes too many"
     copy_golden
     truncate -s 3000 folder/.metadata
     refused "'folder/.metadata' is damaged: its pickle is truncated"
