@@ -17,6 +17,7 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/os/file.h"
 
 void tt_manifest_release(struct tt_manifest *manifest)

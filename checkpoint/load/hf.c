@@ -10,10 +10,10 @@
 
 struct load {
     const char *folder;
-    struct tt_hf_options options;
+    const struct tt_hf_options *options; /* may be NULL */
     const struct tt_model *model;
-    const struct tt_ckpt_state *state;
-    bool checks; /* this rank also looks for tensors that the model does not have */
+    const struct tt_ckpt_state *state; /* NULL: nothing is read */
+    bool checks;                       /* this rank also looks for tensors that the model does not have */
 };
 
 /* Reads whole rows, and copies the part out of them if it does not have all columns. */
@@ -38,25 +38,22 @@ out:
     return rc;
 }
 
-static void set_options(struct tt_source *source, const struct tt_hf_options *options)
-{
-    source->leave_out = options->leave_out;
-    source->extend_vocabulary = options->extend_vocabulary;
-}
-
 static int read_parts(void *arg)
 {
     const struct load *load = arg;
     struct tt_source *source = NULL;
     struct tt_weights weights = {0};
-    int rc = tt_source_open(load->folder, TT_PATH_PLAIN, &source);
+    int rc = 0;
 
-    if (rc == 0) {
-        set_options(source, &load->options);
-        rc = tt_weights_import(source, load->model, load->checks ? TT_EXTRA_REFUSED : TT_EXTRA_IGNORED, &weights);
+    TT_TRY(tt_source_open(load->folder, TT_PATH_PLAIN, &source));
+    if (load->options) {
+        source->leave_out = load->options->leave_out;
+        source->extend_vocabulary = load->options->extend_vocabulary;
     }
-    for (int i = 0; i < weights.n && rc == 0; i++)
-        rc = read_part(&weights, &weights.weight[i], &load->state->model[weights.weight[i].number]);
+    TT_TRY(tt_weights_import(source, load->model, load->checks ? TT_EXTRA_REFUSED : TT_EXTRA_IGNORED, &weights));
+    for (int i = 0; i < weights.n && load->state; i++)
+        TT_TRY(read_part(&weights, &weights.weight[i], &load->state->model[weights.weight[i].number]));
+out:
     tt_weights_release(&weights);
     tt_source_free(source);
     return rc;
@@ -66,7 +63,7 @@ int tt_hf_load(struct tt_comm *comm, const char *folder, const struct tt_hf_opti
                const struct tt_model *model, const struct tt_ckpt_state *state)
 {
     struct tt_patience patience = tt_patience_begin(comm, "loading Hugging Face weights");
-    struct load load = {folder, options ? *options : (struct tt_hf_options){0}, model, state, comm->rank == 0};
+    struct load load = {folder, options, model, state, comm->rank == 0};
     int rc = tt_patience_work(comm, true, read_parts, &load);
 
     tt_patience_end(comm, &patience);
@@ -75,15 +72,5 @@ int tt_hf_load(struct tt_comm *comm, const char *folder, const struct tt_hf_opti
 
 int tt_hf_examine(const char *folder, const struct tt_hf_options *options, const struct tt_model *model)
 {
-    struct tt_source *source = NULL;
-    struct tt_weights weights = {0};
-    int rc = tt_source_open(folder, TT_PATH_PLAIN, &source);
-
-    if (rc == 0) {
-        set_options(source, options ? options : &(struct tt_hf_options){0});
-        rc = tt_weights_import(source, model, TT_EXTRA_REFUSED, &weights);
-    }
-    tt_weights_release(&weights);
-    tt_source_free(source);
-    return rc;
+    return read_parts(&(struct load){folder, options, model, NULL, true});
 }

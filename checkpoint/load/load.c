@@ -36,7 +36,7 @@ struct attempt {
 
 enum { PATH_BYTES = 4096, NAMES_SHOWN = 4 };
 
-/* Names for a message: their number, and the first few. */
+/* Names for a message: their number, and ": 'the', 'first', 'few'". */
 struct name_list {
     struct tt_text text;
     int n;
@@ -45,23 +45,18 @@ struct name_list {
 static void add_name(struct name_list *list, const char *name)
 {
     if (list->n < NAMES_SHOWN)
-        tt_text_add(&list->text, "%s'%s'", list->n ? ", " : "", name);
+        tt_text_add(&list->text, "%s'%s'", list->n ? ", " : ": ", name);
     else if (list->n == NAMES_SHOWN)
         tt_text_add(&list->text, ", …");
     list->n++;
 }
 
-static void fit_tensor(const struct tt_ckpt_chunk *c, const struct tt_manifest_tensor *t, struct name_list *missing,
-                       struct name_list *other)
+/* Adds a tensor of another shape or dtype to the list. */
+static void fit_tensor(const struct tt_ckpt_chunk *c, const struct tt_manifest_tensor *t, struct name_list *other)
 {
     char wanted[128], found[128], text[512];
-    struct tt_box a = tt_box_whole(c->ndim, c->shape), b;
+    struct tt_box a = tt_box_whole(c->ndim, c->shape), b = tt_box_whole(t->ndim, t->shape);
 
-    if (!t) {
-        add_name(missing, c->name);
-        return;
-    }
-    b = tt_box_whole(t->ndim, t->shape);
     if (tt_box_equal(&a, &b) && tt_cast_known(c->dtype, t->dtype))
         return;
     (void)snprintf(text, sizeof text, "%s %s%s, wanted %s%s", c->name, tt_dtype_name(t->dtype),
@@ -113,6 +108,11 @@ static const char *other_moment(const struct tt_manifest *manifest, const struct
     return NULL;
 }
 
+static const char *listed(const struct name_list *list)
+{
+    return list->n ? list->text.text : "";
+}
+
 static int check_optimizer(const struct tt_source *source, const struct tt_ckpt_state *state)
 {
     for (int i = 0; i < state->n_optim; i++) {
@@ -149,23 +149,14 @@ static bool has_averages(const struct tt_ckpt_state *state)
     return false;
 }
 
-static bool names_biases(const struct name_list *list)
-{
-    return list->n && strstr(list->text.text, ".moe.expert_bias");
-}
-
 /* PyTorch's own optimizer.state_dict() has the numbers of parameters in place of their names. */
 static bool has_numbers(const struct tt_source *source)
 {
-    static const char state[] = "state.";
-
     for (int i = 0; i < source->manifest.n_tensors; i++) {
         const char *name = source->manifest.tensor[i].name;
 
-        if (source->manifest.tensor[i].group == TT_CKPT_OPTIM && strncmp(name, state, sizeof state - 1) == 0) {
-            name += sizeof state - 1;
-            return name[strspn(name, "0123456789")] == '.';
-        }
+        if (source->manifest.tensor[i].group == TT_CKPT_OPTIM && tt_text_begins(name, "state."))
+            return name[6 + strspn(name + 6, "0123456789")] == '.';
     }
     return false;
 }
@@ -212,9 +203,10 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
         for (int i = 0; i < n; i++) {
             struct tt_manifest_tensor *t = tt_manifest_find(&source->manifest, (enum tt_ckpt_group)group, c[i].name);
 
-            if (!t && c[i].optional && without_optional[group])
-                continue;
-            fit_tensor(&c[i], t, &missing, &other);
+            if (t)
+                fit_tensor(&c[i], t, &other);
+            else if (!c[i].optional || !without_optional[group])
+                add_name(&missing, c[i].name);
             matched += t != NULL;
         }
         if (matched == tt_manifest_group_size(&source->manifest, (enum tt_ckpt_group)group, NULL))
@@ -230,12 +222,11 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
         }
     }
     if (missing.n || extra.n || other.n)
-        rc = tt_fail(TT_EDATA,
-                     "checkpoint '%s' is not of this model: %d tensors missing%s%s, %d too many%s%s, %d of another "
-                     "shape or dtype%s%s",
-                     source->path, missing.n, missing.n ? ": " : "", missing.n ? missing.text.text : "", extra.n,
-                     extra.n ? ": " : "", extra.n ? extra.text.text : "", other.n, other.n ? ": " : "",
-                     other.n ? other.text.text : "");
+        rc =
+            tt_fail(TT_EDATA,
+                    "checkpoint '%s' is not of this model: %d tensors missing%s, %d too many%s, %d of another shape or "
+                    "dtype%s",
+                    source->path, missing.n, listed(&missing), extra.n, listed(&extra), other.n, listed(&other));
     if (rc < 0 && tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "model.embed_tokens.weight"))
         rc = tt_error_add_hint(rc, "its tensors have Hugging Face names; set %s=true",
                                TT_KEY_NAME(checkpoint.initial_load_in_hf));
@@ -243,7 +234,7 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
         rc = tt_error_add_hint(rc, "its layers have %lld experts, those of the model %lld; set %s and %s as they were",
                                (long long)found, (long long)wanted, TT_KEY_NAME(model.flavor),
                                TT_KEY_NAME(model.hf_assets_path));
-    else if (rc < 0 && (names_biases(&missing) || names_biases(&extra)))
+    else if (rc < 0 && (strstr(listed(&missing), ".moe.expert_bias") || strstr(listed(&extra), ".moe.expert_bias")))
         rc = tt_error_add_hint(rc, "set %s as it was: a run keeps the biases of its experts",
                                TT_KEY_NAME(training.load_balance_coeff));
     else if (rc < 0 && missing.n && !(skip & TT_SKIP_OPTIMIZER) &&
@@ -285,29 +276,20 @@ out:
     return rc;
 }
 
-/* The copy of the embedding that PyTorch saves of a tied weight; head NULL: there is none. titan has it once. */
-static struct copy find_copy(struct tt_source *source, const struct tt_ckpt_state *state)
+/* Drops the copy of the embedding that PyTorch saves of a tied weight, if it is one; titan has it once. Collective; comm
+ * NULL: local. */
+static int drop_copy(struct tt_comm *comm, struct tt_source *source, const struct tt_ckpt_state *state)
 {
     struct copy copy = {source, tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "output.weight"),
                         tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "tok_embeddings.weight")};
+    int rc = 0;
 
     for (int i = 0; i < state->n_model; i++)
         if (strcmp(state->model[i].name, "output.weight") == 0)
-            copy.head = NULL;
-    if (!copy.embedding)
-        copy.head = NULL;
-    return copy;
-}
-
-/* Drops that copy if it is one (collective). */
-static int drop_copy(struct tt_comm *comm, struct tt_source *source, const struct tt_ckpt_state *state)
-{
-    struct copy copy = find_copy(source, state);
-    int rc = 0;
-
-    if (!copy.head)
+            return 0;
+    if (source->kind != TT_PATH_DCP || !copy.head || !copy.embedding)
         return 0;
-    TT_TRY(tt_patience_work(comm, comm->rank == 0, compare_copy, &copy));
+    TT_TRY(comm ? tt_patience_work(comm, comm->rank == 0, compare_copy, &copy) : compare_copy(&copy));
     tt_manifest_remove(&source->manifest, copy.head);
 out:
     return rc;
@@ -429,18 +411,12 @@ out:
     return rc;
 }
 
-static int ask(struct attempt *attempt, const struct tt_manifest *manifest)
-{
-    const struct tt_ckpt_request *request = attempt->request;
-
-    return request && request->accept ? request->accept(request->arg, manifest, &attempt->skip) : 0;
-}
-
 /* Loads one checkpoint (collective). After a failure, ret_damaged says whether the checkpoint is damaged, so that an
  * older one may be tried. Sets attempt->skip to what was left out. */
 static int load_one(struct tt_comm *comm, const char *path, enum tt_path_kind kind, struct attempt *attempt,
                     json_t **ret_meta, bool *ret_damaged)
 {
+    const struct tt_ckpt_request *request = attempt->request;
     struct tt_source *source = NULL;
     int rc = 0;
 
@@ -451,11 +427,12 @@ static int load_one(struct tt_comm *comm, const char *path, enum tt_path_kind ki
     *ret_damaged = false;
     if (attempt->skip & TT_SKIP_AVERAGED)
         TT_TRY(tt_comm_agree(comm, tt_manifest_use_averages(&source->manifest, source->path)));
-    if (kind == TT_PATH_DCP)
-        TT_TRY(drop_copy(comm, source, attempt->state));
-    TT_TRY(tt_comm_agree(comm, ask(attempt, &source->manifest)));
+    TT_TRY(drop_copy(comm, source, attempt->state));
+    if (request && request->accept)
+        rc = request->accept(request->arg, &source->manifest, &attempt->skip);
+    TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_comm_agree(comm, tt_source_check_forms(source, !(attempt->skip & TT_SKIP_OPTIMIZER))));
-    TT_TRY(tt_comm_agree(comm, check_fit(source, attempt->state, attempt->skip, !attempt->request)));
+    TT_TRY(tt_comm_agree(comm, check_fit(source, attempt->state, attempt->skip, !request)));
     if (has_averages(attempt->state) && lacks_optional(source, attempt->state, TT_CKPT_OPTIM))
         attempt->skip |= TT_SKIP_AVERAGES;
     *ret_damaged = true;
@@ -485,7 +462,7 @@ static int find_and_load(struct tt_comm *comm, const struct tt_mesh *mesh, const
     int rc = 0;
 
     *ret_meta = NULL;
-    if (comm->rank == 0 && (rc = tt_path_resolve(path, true, &kind, &found)) == 0) {
+    if (comm->rank == 0 && (rc = tt_path_resolve(path, true, &kind, &found, NULL)) == 0) {
         if (strlen(found) >= sizeof shared)
             rc = tt_fail(TT_EUSAGE, "the path '%s' is too long", found);
         else
@@ -523,19 +500,13 @@ int tt_ckpt_load(struct tt_comm *comm, const struct tt_mesh *mesh, const char *p
 static int examine(const char *path, const struct tt_ckpt_state *state, unsigned skip, json_t **ret_meta)
 {
     struct tt_source *source = NULL;
-    struct copy copy = {0};
     int rc = 0;
 
     *ret_meta = NULL;
     TT_TRY(tt_source_find(path, &source));
     if (source->kind == TT_PATH_PLAIN)
         skip |= TT_SKIP_OPTIMIZER;
-    if (source->kind == TT_PATH_DCP)
-        copy = find_copy(source, state);
-    if (copy.head) {
-        TT_TRY(compare_copy(&copy));
-        tt_manifest_remove(&source->manifest, copy.head);
-    }
+    TT_TRY(drop_copy(NULL, source, state));
     TT_TRY(tt_source_check_forms(source, !(skip & TT_SKIP_OPTIMIZER)));
     TT_TRY(check_fit(source, state, skip, true));
     *ret_meta = json_incref(source->manifest.meta);
@@ -559,14 +530,10 @@ int tt_ckpt_examine(const char *path, const struct tt_ckpt_state *state, unsigne
 
 /* The folder as rank 0 sees it. */
 struct view {
+    const char *folder;
     int64_t *steps; /* newest first */
     int n;
     bool aside; /* the folder has steps that were set aside */
-};
-
-struct looking {
-    const char *folder;
-    struct view *view;
 };
 
 /* Replaces the advice of the message by another. */
@@ -581,39 +548,36 @@ static int fail_unreadable(int code, const char *folder, int64_t step)
 
 /* titan's steps and PyTorch's in one folder would be taken for each other by other programs, and torchtitan's run would
  * lose its newest step to a run that it does not know. */
-static int check_origin(const char *folder, const struct view *view)
+static int check_origin(const struct view *view)
 {
     enum tt_path_kind kind;
     int rc = 0;
 
-    for (int i = 0; i < view->n; i++) {
-        char *path = tt_step_path(folder, view->steps[i]);
+    for (int i = 0; i < view->n && rc == 0; i++) {
+        char *path = tt_step_path(view->folder, view->steps[i]);
 
         rc = tt_step_look(path, false, &kind, NULL);
         if (rc == TT_EIO)
-            rc = fail_unreadable(rc, folder, view->steps[i]);
+            rc = fail_unreadable(rc, view->folder, view->steps[i]);
         else if (rc == 0 && kind == TT_PATH_DCP)
             rc = tt_fail(TT_EUSAGE,
                          "'%s' is a checkpoint of PyTorch, and no run of titan continues in its folder\nhelp: choose "
                          "another --%s; a new run can begin from a checkpoint of PyTorch",
                          path, TT_KEY_NAME(job.dump_folder));
         tt_free(path);
-        TT_TRY(rc);
     }
-out:
     return rc;
 }
 
 static int look_around(void *arg)
 {
-    const char *folder = ((const struct looking *)arg)->folder;
-    struct view *view = ((const struct looking *)arg)->view;
+    struct view *view = arg;
     char **names = NULL;
     int n = 0, rc = 0;
 
-    TT_TRY(tt_step_list(folder, &view->steps, &view->n));
-    TT_TRY(check_origin(folder, view));
-    TT_TRY(tt_folder_list_found(folder, &names, &n));
+    TT_TRY(tt_step_list(view->folder, &view->steps, &view->n));
+    TT_TRY(check_origin(view));
+    TT_TRY(tt_folder_list_found(view->folder, &names, &n));
     for (int i = 0; i < n; i++)
         view->aside = view->aside || (tt_step_number(names[i]) < 0 && tt_step_number_aside(names[i]) >= 0);
     for (int i = 0; i < view->n / 2; i++) {
@@ -627,12 +591,12 @@ out:
     return rc;
 }
 
-static int share_view(struct tt_comm *comm, const char *folder, struct view *view)
+static int share_view(struct tt_comm *comm, struct view *view)
 {
     int64_t words[2] = {0};
     int rc = 0;
 
-    TT_TRY(tt_patience_work(comm, comm->rank == 0, look_around, &(struct looking){folder, view}));
+    TT_TRY(tt_patience_work(comm, comm->rank == 0, look_around, view));
     words[0] = view->n;
     words[1] = view->aside;
     TT_TRY(tt_comm_broadcast(comm, words, sizeof words, 0));
@@ -646,7 +610,7 @@ out:
     return rc;
 }
 
-static int fail_no_step(const char *folder, int64_t load_step, const struct view *view)
+static int fail_no_step(int64_t load_step, const struct view *view)
 {
     struct tt_text text = {0};
     int rc;
@@ -654,7 +618,7 @@ static int fail_no_step(const char *folder, int64_t load_step, const struct view
     for (int i = 0; i < view->n && i < 10; i++)
         tt_text_add(&text, "%s%" PRId64, i ? ", " : "", view->steps[i]);
     rc =
-        tt_fail(TT_EDATA, "no checkpoint of step %" PRId64 " in '%s'\nhelp: it holds %s%s%s", load_step, folder,
+        tt_fail(TT_EDATA, "no checkpoint of step %" PRId64 " in '%s'\nhelp: it holds %s%s%s", load_step, view->folder,
                 view->n ? "steps " : "no checkpoint; a new run begins without a step to load", view->n ? text.text : "",
                 view->aside ? "; titan ckpt list shows the steps that were set aside, which can be renamed back" : "");
     tt_text_release(&text);
@@ -662,16 +626,16 @@ static int fail_no_step(const char *folder, int64_t load_step, const struct view
 }
 
 /* A folder without steps has nothing to resume. But if steps were set aside, random weights must not replace them. */
-static int check_empty(const char *folder, int64_t load_step, const struct view *view)
+static int check_empty(int64_t load_step, const struct view *view)
 {
     if (load_step >= 0)
-        return fail_no_step(folder, load_step, view);
+        return fail_no_step(load_step, view);
     if (view->aside)
         return tt_fail(
             TT_EDATA,
             "all checkpoints in '%s' were set aside, so the run cannot continue\nhelp: titan ckpt list shows them; "
             "rename the one to continue from to step-N, or choose another --%s",
-            folder, TT_KEY_NAME(job.dump_folder));
+            view->folder, TT_KEY_NAME(job.dump_folder));
     return 0;
 }
 
@@ -732,31 +696,24 @@ out:
     return rc;
 }
 
-static bool holds(const struct view *view, int64_t step)
-{
-    for (int i = 0; i < view->n; i++)
-        if (view->steps[i] == step)
-            return true;
-    return false;
-}
-
 /* Tries `step`, the newest that is not known to be damaged, or instead the step that the request names. */
-static int try_request(struct tt_comm *comm, const char *folder, const struct view *view, int64_t step,
+static int try_request(struct tt_comm *comm, const struct view *view, int64_t step,
                        const struct tt_ckpt_request *request, struct attempt *attempt, struct tt_ckpt_found *found,
                        bool *ret_damaged)
 {
-    bool asks = request->line.load_step >= 0 || request->line.skip;
+    bool asks = request->line.load_step >= 0 || request->line.skip, is_there = false;
     int rc = 0;
 
     *ret_damaged = false;
     found->applied = false;
     if (asks && !request->as_asked)
-        TT_TRY(is_applied(comm, folder, step, request, &found->applied, ret_damaged));
+        TT_TRY(is_applied(comm, view->folder, step, request, &found->applied, ret_damaged));
     found->step = !found->applied && request->line.load_step >= 0 ? request->line.load_step : step;
     attempt->skip = found->applied ? 0 : request->line.skip;
-    if (!holds(view, found->step))
-        TT_TRY(fail_no_step(folder, found->step, view));
-    rc = try_step(comm, folder, found->step, attempt, &found->meta, ret_damaged);
+    for (int i = 0; i < view->n; i++)
+        is_there = is_there || view->steps[i] == found->step;
+    TT_TRY(is_there ? 0 : fail_no_step(found->step, view));
+    rc = try_step(comm, view->folder, found->step, attempt, &found->meta, ret_damaged);
     *ret_damaged = *ret_damaged && found->step == step && (found->applied || request->line.load_step < 0);
     found->skip = attempt->skip;
 out:
@@ -768,15 +725,15 @@ static int find_and_try(struct tt_comm *comm, const char *folder, const struct t
 {
     struct tt_patience patience = tt_patience_begin(comm, "loading a checkpoint");
     struct tt_ckpt_found found = {.step = -1};
-    struct view view = {0};
+    struct view view = {.folder = folder};
     bool damaged = false;
     int cap = 0, rc = 0;
 
-    TT_TRY(share_view(comm, folder, &view));
+    TT_TRY(share_view(comm, &view));
     if (view.n == 0)
-        rc = check_empty(folder, request->line.load_step, &view);
+        rc = check_empty(request->line.load_step, &view);
     for (int i = 0; i < view.n; i++) {
-        rc = try_request(comm, folder, &view, view.steps[i], request, attempt, &found, &damaged);
+        rc = try_request(comm, &view, view.steps[i], request, attempt, &found, &damaged);
         if (rc == 0 || !damaged)
             break;
         if (comm->rank == 0)

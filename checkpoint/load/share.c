@@ -17,174 +17,147 @@ enum { MESSAGE_BYTES = 16 << 20 };
 
 /* --- numbers in as few bytes as possible: seven bits per byte, the lowest first --- */
 
-static void put_number(struct tt_text *to, uint64_t number)
-{
-    do {
-        char byte = (char)((number & 127) | (number > 127 ? 128 : 0));
-
-        tt_text_add_bytes(to, &byte, 1);
-        number >>= 7;
-    } while (number);
-}
-
-static void put_string(struct tt_text *to, const char *text)
-{
-    put_number(to, strlen(text));
-    tt_text_add_bytes(to, text, strlen(text));
-}
-
-struct packed {
+/* A manifest is packed and unpacked by the same functions: each packs the value that it is given, or returns the one
+ * that it unpacks. So every line below reads `member = code(p, member)`. */
+struct packing {
+    struct tt_text *to; /* NULL: unpacks the bytes from `at` on */
     const char *at, *end;
     bool short_of; /* bytes */
 };
 
-static uint64_t get_number(struct packed *from)
+static uint64_t code(struct packing *p, uint64_t number)
 {
-    uint64_t number = 0;
+    uint64_t found = 0;
 
-    for (int shift = 0; shift < 64 && from->at < from->end; shift += 7) {
-        unsigned char byte = (unsigned char)*from->at++;
+    for (uint64_t left = number; p->to; left >>= 7) {
+        char byte = (char)((left & 127) | (left > 127 ? 128 : 0));
 
-        number |= (uint64_t)(byte & 127) << shift;
-        if (byte < 128)
+        tt_text_add_bytes(p->to, &byte, 1);
+        if (left < 128)
             return number;
     }
-    from->short_of = true;
+    for (int shift = 0; shift < 64 && p->at < p->end; shift += 7) {
+        unsigned char byte = (unsigned char)*p->at++;
+
+        found |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128)
+            return found;
+    }
+    p->short_of = true;
     return 0;
 }
 
 /* A count of items of at least one byte each; a count that exceeds the received bytes is refused. */
-static int get_count(struct packed *from)
+static int code_count(struct packing *p, int n)
 {
-    uint64_t n = get_number(from);
+    uint64_t found = code(p, (uint64_t)n);
 
-    from->short_of = from->short_of || n > (uint64_t)(from->end - from->at) || n > INT32_MAX;
-    return from->short_of ? 0 : (int)n;
+    if (!p->to)
+        p->short_of = p->short_of || found > (uint64_t)(p->end - p->at) || found > INT32_MAX;
+    return p->short_of ? 0 : (int)found;
 }
 
-static char *get_string(struct packed *from)
+/* A text that is unpacked is new. */
+static char *code_text(struct packing *p, char *text)
 {
-    int n = get_count(from);
-    char *text = tt_strndup(from->at, (size_t)n);
+    int n = code_count(p, p->to ? (int)strlen(text) : 0);
 
-    from->at += n;
+    if (p->to)
+        tt_text_add_bytes(p->to, text, (size_t)n);
+    else
+        text = tt_strndup(p->at, (size_t)n);
+    p->at += p->to ? 0 : n;
     return text;
 }
 
 /* --- a manifest --- */
 
-static void pack_tensor(const struct tt_manifest_tensor *t, struct tt_text *to)
+static void code_chunk(struct packing *p, struct tt_manifest_chunk *c, int ndim)
 {
-    put_string(to, t->name);
-    put_number(to, (uint64_t)t->group);
-    put_number(to, (uint64_t)t->dtype);
-    put_number(to, (uint64_t)t->ndim);
-    for (int d = 0; d < t->ndim; d++)
-        put_number(to, (uint64_t)t->shape[d]);
-    put_number(to, t->has_digest);
-    put_number(to, t->digest);
-    put_number(to, (uint64_t)t->n_chunks);
-    for (int i = 0; i < t->n_chunks; i++) {
-        const struct tt_manifest_chunk *c = &t->chunk[i];
-
-        put_number(to, (uint64_t)c->file);
-        for (int d = 0; d < t->ndim; d++) {
-            put_number(to, (uint64_t)c->box.offset[d]);
-            put_number(to, (uint64_t)c->box.shape[d]);
-        }
-        put_number(to, (uint64_t)c->begin);
-        put_number(to, (uint64_t)(c->end - c->begin));
-        put_number(to, c->has_crc);
-        put_number(to, c->crc);
-        put_number(to, c->order);
+    c->file = (int)code(p, (uint64_t)c->file);
+    c->box.ndim = ndim;
+    for (int d = 0; d < ndim; d++) {
+        c->box.offset[d] = (int64_t)code(p, (uint64_t)c->box.offset[d]);
+        c->box.shape[d] = (int64_t)code(p, (uint64_t)c->box.shape[d]);
     }
+    c->begin = (int64_t)code(p, (uint64_t)c->begin);
+    c->end = c->begin + (int64_t)code(p, (uint64_t)(c->end - c->begin));
+    c->has_crc = code(p, c->has_crc) != 0;
+    c->crc = (uint32_t)code(p, c->crc);
+    c->order = (uint32_t)code(p, c->order);
 }
 
-char *tt_manifest_pack(const struct tt_manifest *manifest, size_t *ret_size)
+static void code_tensor(struct packing *p, struct tt_manifest_tensor *t)
+{
+    t->name = code_text(p, t->name);
+    t->group = (enum tt_ckpt_group)code(p, (uint64_t)t->group);
+    t->dtype = (enum tt_dtype)code(p, (uint64_t)t->dtype);
+    t->ndim = code_count(p, t->ndim);
+    p->short_of = p->short_of || t->ndim > TT_BOX_DIMS;
+    for (int d = 0; d < t->ndim && !p->short_of; d++)
+        t->shape[d] = (int64_t)code(p, (uint64_t)t->shape[d]);
+    t->has_digest = code(p, t->has_digest) != 0;
+    t->digest = code(p, t->digest);
+    t->n_chunks = code_count(p, t->n_chunks);
+    if (!p->to) {
+        t->chunk = tt_calloc((size_t)t->n_chunks + 1, sizeof *t->chunk);
+        t->cap_chunks = t->n_chunks;
+    }
+    for (int i = 0; i < t->n_chunks && !p->short_of; i++)
+        code_chunk(p, &t->chunk[i], t->ndim);
+}
+
+static void code_manifest(struct packing *p, struct tt_manifest *m)
+{
+    m->n_files = code_count(p, m->n_files);
+    if (!p->to) {
+        m->file = tt_calloc((size_t)m->n_files + 1, sizeof *m->file);
+        m->cap_files = m->n_files;
+    }
+    for (int i = 0; i < m->n_files && !p->short_of; i++) {
+        m->file[i].path = code_text(p, m->file[i].path);
+        m->file[i].bytes = (int64_t)code(p, (uint64_t)m->file[i].bytes);
+        m->file[i].has_crc = code(p, m->file[i].has_crc) != 0;
+        m->file[i].crc = (uint32_t)code(p, m->file[i].crc);
+    }
+    m->n_tensors = code_count(p, m->n_tensors);
+    if (!p->to) {
+        m->tensor = tt_calloc((size_t)m->n_tensors + 1, sizeof *m->tensor);
+        m->cap_tensors = m->n_tensors;
+    }
+    for (int i = 0; i < m->n_tensors && !p->short_of; i++)
+        code_tensor(p, &m->tensor[i]);
+}
+
+char *tt_manifest_pack(struct tt_manifest *manifest, size_t *ret_size)
 {
     char *meta = manifest->meta ? tt_json_text(manifest->meta) : tt_strdup("");
     struct tt_text to = {0};
+    struct packing p = {.to = &to};
 
-    put_string(&to, meta);
-    put_number(&to, (uint64_t)manifest->n_files);
-    for (int i = 0; i < manifest->n_files; i++) {
-        put_string(&to, manifest->file[i].path);
-        put_number(&to, (uint64_t)manifest->file[i].bytes);
-        put_number(&to, manifest->file[i].has_crc);
-        put_number(&to, manifest->file[i].crc);
-    }
-    put_number(&to, (uint64_t)manifest->n_tensors);
-    for (int i = 0; i < manifest->n_tensors; i++)
-        pack_tensor(&manifest->tensor[i], &to);
+    (void)code_text(&p, meta);
+    code_manifest(&p, manifest);
     tt_free(meta);
     *ret_size = to.size;
     return to.text;
 }
 
-static void unpack_tensor(struct packed *from, struct tt_manifest *manifest)
-{
-    char *name = get_string(from);
-    enum tt_ckpt_group group = (enum tt_ckpt_group)get_number(from);
-    enum tt_dtype dtype = (enum tt_dtype)get_number(from);
-    int ndim = get_count(from), n_chunks;
-    int64_t shape[TT_BOX_DIMS] = {0};
-    struct tt_manifest_tensor *t;
-
-    from->short_of = from->short_of || ndim > TT_BOX_DIMS;
-    for (int d = 0; d < ndim && !from->short_of; d++)
-        shape[d] = (int64_t)get_number(from);
-    t = tt_manifest_add_tensor(manifest, group, name, dtype, from->short_of ? 0 : ndim, shape);
-    tt_free(name);
-    t->has_digest = get_number(from) != 0;
-    t->digest = get_number(from);
-    n_chunks = get_count(from);
-    t->chunk = tt_calloc((size_t)n_chunks + 1, sizeof *t->chunk);
-    t->n_chunks = t->cap_chunks = n_chunks;
-    for (int i = 0; i < n_chunks && !from->short_of; i++) {
-        struct tt_manifest_chunk *c = &t->chunk[i];
-
-        c->file = (int)get_number(from);
-        c->box.ndim = t->ndim;
-        for (int d = 0; d < t->ndim; d++) {
-            c->box.offset[d] = (int64_t)get_number(from);
-            c->box.shape[d] = (int64_t)get_number(from);
-        }
-        c->begin = (int64_t)get_number(from);
-        c->end = c->begin + (int64_t)get_number(from);
-        c->has_crc = get_number(from) != 0;
-        c->crc = (uint32_t)get_number(from);
-        c->order = (uint32_t)get_number(from);
-    }
-}
-
 int tt_manifest_unpack(const char *bytes, size_t size, struct tt_manifest *ret_manifest)
 {
-    struct packed from = {bytes, bytes + size, false};
-    struct tt_manifest manifest = {0};
-    char *meta = get_string(&from);
-    int n, rc = 0;
+    struct packing p = {.at = bytes, .end = bytes + size};
+    char *meta = code_text(&p, NULL);
+    int rc = 0;
 
+    *ret_manifest = (struct tt_manifest){0};
     if (*meta)
-        TT_TRY(tt_json_parse(meta, strlen(meta), "a manifest from rank 0", &manifest.meta));
-    n = get_count(&from);
-    for (int i = 0; i < n && !from.short_of; i++) {
-        char *path = get_string(&from);
-        struct tt_manifest_file *file = tt_manifest_add_file(&manifest, path, (int64_t)get_number(&from));
-
-        tt_free(path);
-        file->has_crc = get_number(&from) != 0;
-        file->crc = (uint32_t)get_number(&from);
-    }
-    n = get_count(&from);
-    for (int i = 0; i < n && !from.short_of; i++)
-        unpack_tensor(&from, &manifest);
-    if (from.short_of || from.at != from.end)
-        TT_TRY(tt_fail(TT_EINTERNAL, "the manifest from rank 0 does not have the form that this rank expects"));
-    *ret_manifest = manifest;
-    manifest = (struct tt_manifest){0};
+        TT_TRY(tt_json_parse(meta, strlen(meta), "a manifest from rank 0", &ret_manifest->meta));
+    code_manifest(&p, ret_manifest);
+    if (p.short_of || p.at != p.end)
+        rc = tt_fail(TT_EINTERNAL, "the manifest from rank 0 does not have the form that this rank expects");
 out:
+    if (rc < 0)
+        tt_manifest_release(ret_manifest);
     tt_free(meta);
-    tt_manifest_release(&manifest);
     return rc;
 }
 

@@ -18,8 +18,8 @@
  */
 int tt_manifest_share(struct tt_comm *comm, struct tt_manifest *manifest) TT_MUST_CHECK;
 
-/** The compact form in memory, for tt_manifest_unpack. The caller frees it (tt_free). */
-char *tt_manifest_pack(const struct tt_manifest *manifest, size_t *ret_size);
+/** The compact form in memory, for tt_manifest_unpack. The manifest stays as it is. The caller frees it (tt_free). */
+char *tt_manifest_pack(struct tt_manifest *manifest, size_t *ret_size);
 
 /** Errors: TT_EINTERNAL when the bytes are not what tt_manifest_pack made. */
 int tt_manifest_unpack(const char *bytes, size_t size, struct tt_manifest *ret_manifest) TT_MUST_CHECK;

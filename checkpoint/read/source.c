@@ -110,7 +110,7 @@ int tt_source_find(const char *path, struct tt_source **ret_source)
         enum tt_path_kind kind;
         char *found = NULL;
 
-        rc = tt_path_resolve_good(path, &kind, &found, &manifest);
+        rc = tt_path_resolve(path, true, &kind, &found, &manifest);
         if (rc == 0)
             rc = open_described(found, kind, &manifest, ret_source);
         tt_manifest_release(&manifest);

@@ -10,24 +10,18 @@
 #include "core/base/error.h"
 #include "core/base/mem.h"
 
+/* By the bits of their flags. */
+static const char *const skipped[] = {"optimizer", "lr_scheduler", "dataloader", "train_state"};
+
+enum { N_SKIPPED = sizeof skipped / sizeof *skipped };
+
 int tt_ckpt_skip_flag(const char *name, unsigned *ret_flag)
 {
-    static const struct {
-        const char *name;
-        unsigned flag;
-    } row[] = {
-        {"optimizer", TT_SKIP_OPTIMIZER},
-        {"lr_scheduler", TT_SKIP_LR_SCHEDULER},
-        {"dataloader", TT_SKIP_DATALOADER},
-        {"train_state", TT_SKIP_TRAIN_STATE},
-    };
-
-    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
-        if (strcmp(row[i].name, name) == 0) {
-            *ret_flag = row[i].flag;
+    for (int i = 0; i < N_SKIPPED; i++)
+        if (strcmp(skipped[i], name) == 0) {
+            *ret_flag = 1U << i;
             return 0;
         }
-    }
     return tt_fail(TT_EUSAGE,
                    "%s has no '%s'\n"
                    "help: it takes optimizer, lr_scheduler, dataloader, train_state",
@@ -38,15 +32,11 @@ int tt_ckpt_skip_flag(const char *name, unsigned *ret_flag)
 
 static json_t *request_json(const struct tt_line_request *request)
 {
-    static const char *const names[] = {"optimizer", "lr_scheduler", "dataloader", "train_state"};
     json_t *exclude = json_array();
 
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        unsigned flag = 0;
-
-        if (tt_ckpt_skip_flag(names[i], &flag) == 0 && (request->skip & flag))
-            (void)json_array_append_new(exclude, json_string(names[i]));
-    }
+    for (int i = 0; i < N_SKIPPED; i++)
+        if (request->skip & 1U << i)
+            (void)json_array_append_new(exclude, json_string(skipped[i]));
     return json_pack("{s:I, s:o}", "load_step", (json_int_t)request->load_step, "exclude", exclude);
 }
 
@@ -83,14 +73,6 @@ bool tt_line_is_begun_with(const json_t *meta, const struct tt_line_request *req
 
 /* --- the steps of the folder --- */
 
-static bool is_damaged(const struct tt_line_start *start, int64_t step)
-{
-    for (int i = 0; i < start->n_damaged; i++)
-        if (start->damaged[i] == step)
-            return true;
-    return false;
-}
-
 int tt_line_start(struct tt_ckpt_store *store, const struct tt_line_start *start)
 {
     int64_t *steps = NULL;
@@ -98,8 +80,10 @@ int tt_line_start(struct tt_ckpt_store *store, const struct tt_line_start *start
 
     TT_TRY(tt_step_list(store->folder, &steps, &n));
     for (int i = n - 1; i >= 0; i--) {
-        bool damaged = is_damaged(start, steps[i]);
+        bool damaged = false;
 
+        for (int k = 0; k < start->n_damaged; k++)
+            damaged = damaged || start->damaged[k] == steps[i];
         if (steps[i] == start->step)
             continue;
         if (!damaged && !(start->begins && (steps[i] > start->step || start->restarts)))
@@ -118,22 +102,18 @@ out:
     return rc;
 }
 
-/* step was just published. If it has the parent's number, publishing has set the parent aside. */
-static int give_way(struct tt_ckpt_store *store, int64_t step)
+void tt_line_committed(struct tt_ckpt_store *store, int64_t step)
 {
     int64_t parent = store->parent_step;
     int rc = 0;
 
-    if (parent != step)
+    if (parent < 0)
+        return;
+    if (parent != step) /* else the publication has set the parent aside */
         TT_TRY(tt_aside_step(store->folder, parent, TT_ASIDE_ABANDONED, store->run_id));
     store->parent_step = -1;
     TT_TRY(tt_parent_unmark(store->folder, parent, store->run_id));
 out:
-    return rc;
-}
-
-void tt_line_committed(struct tt_ckpt_store *store, int64_t step)
-{
-    if (store->parent_step >= 0 && give_way(store, step) < 0)
+    if (rc < 0)
         tt_warn("the step that this run began from could not be set aside: %s", tt_error_message());
 }

@@ -20,7 +20,7 @@
  * again, since a scheduler restarts a job with the same command.
  */
 
-/** What a load leaves out, with the names that checkpoint.exclude_from_loading takes. */
+/** What a load leaves out, with the names that checkpoint.exclude_from_loading takes (line.c lists them too). */
 enum {
     TT_SKIP_OPTIMIZER = 1,    /* "optimizer": moments and averages keep their values */
     TT_SKIP_LR_SCHEDULER = 2, /* "lr_scheduler"; this and the following are in meta, which the caller then ignores */

@@ -20,22 +20,16 @@
 #include "checkpoint/dcp/scan.h"
 #include "core/base/error.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/os/file.h"
 
 int64_t tt_step_number(const char *name)
 {
-    int64_t number = 0;
+    size_t n = strncmp(name, "step-", 5) == 0 ? strspn(name + 5, "0123456789") : 0;
 
-    if (strncmp(name, "step-", 5) != 0 || !isdigit((unsigned char)name[5]) || strlen(name) > 5 + 18)
+    if (n == 0 || n > 18 || name[5 + n] || (name[5] == '0' && n > 1))
         return -1;
-    if (name[5] == '0' && name[6])
-        return -1;
-    for (const char *p = name + 5; *p; p++) {
-        if (!isdigit((unsigned char)*p))
-            return -1;
-        number = 10 * number + (*p - '0');
-    }
-    return number;
+    return strtoll(name + 5, NULL, 10);
 }
 
 int64_t tt_step_number_aside(const char *name)
@@ -266,33 +260,27 @@ static int fail_empty(const char *path, char *const *names, int n)
 /* Searches a folder for a folder with steps (of a run), and for weights. */
 static int look_into(const char *path, enum tt_path_kind *ret_kind, char **ret_folder)
 {
-    char **names = NULL, *child;
+    char **names = NULL;
     int n = 0, rc = 0;
 
     TT_TRY(tt_folder_list(path, &names, &n));
-    for (int i = 0; i < n; i++) {
-        size_t length = strlen(names[i]);
-
-        if (length > 12 && strcmp(names[i] + length - 12, ".safetensors") == 0) {
+    for (int i = 0; i < n; i++)
+        if (tt_text_ends(names[i], ".safetensors")) {
             *ret_kind = TT_PATH_PLAIN;
             *ret_folder = tt_strdup(path);
             goto out;
         }
-    }
-    for (int i = 0; i < n; i++) {
+    *ret_kind = TT_PATH_FOLDER;
+    for (int i = 0; i < n && rc == 0 && !*ret_folder; i++) {
+        char *child = tt_format("%s/%s", path, names[i]);
         bool found = false;
 
-        child = tt_format("%s/%s", path, names[i]);
         rc = has_steps(child, &found);
-        if (rc == 0 && found) {
-            *ret_kind = TT_PATH_FOLDER;
-            *ret_folder = child;
-            goto out;
-        }
+        *ret_folder = found ? tt_strdup(child) : NULL;
         tt_free(child);
-        TT_TRY(rc);
     }
-    rc = fail_empty(path, names, n);
+    if (rc == 0 && !*ret_folder)
+        rc = fail_empty(path, names, n);
 out:
     tt_names_free(names, n);
     return rc;
@@ -301,12 +289,13 @@ out:
 int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_folder)
 {
     char *path = without_slash(given), *manifest, *run;
-    bool has_manifest = false, torch = false, here = false, below = false;
+    bool has_manifest = false, torch = false, here = false, below = false, is_step;
     struct tt_path_info info = {0};
     int rc = 0;
 
     manifest = tt_format("%s/manifest.json", path);
     run = tt_format("%s/checkpoint", path);
+    is_step = tt_step_number_aside(base_name(path)) >= 0;
     *ret_folder = NULL;
     TT_TRY(tt_path_look(path, &info));
     if (info.kind == TT_FILE_FOLDER) {
@@ -320,20 +309,14 @@ int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_fold
 
         rc = tt_fail(TT_EDATA, "no checkpoint at '%s': no such file or folder%s", path, seen);
         tt_free(seen);
-    } else if (info.kind != TT_FILE_FOLDER) {
-        *ret_kind = TT_PATH_PLAIN;
-        *ret_folder = tt_strdup(path);
-    } else if (torch && !has_manifest) {
-        *ret_kind = TT_PATH_DCP;
-        *ret_folder = tt_strdup(path);
-    } else if (has_manifest || tt_step_number_aside(base_name(path)) >= 0) {
-        *ret_kind = TT_PATH_STEP;
-        *ret_folder = tt_strdup(path);
-    } else if (here || below) {
-        *ret_kind = TT_PATH_FOLDER;
-        *ret_folder = tt_strdup(here ? path : run);
-    } else {
+    } else if (info.kind == TT_FILE_FOLDER && !torch && !has_manifest && !is_step && !here && !below) {
         rc = look_into(path, ret_kind, ret_folder);
+    } else {
+        *ret_kind = info.kind != TT_FILE_FOLDER ? TT_PATH_PLAIN
+                    : torch && !has_manifest    ? TT_PATH_DCP
+                    : has_manifest || is_step   ? TT_PATH_STEP
+                                                : TT_PATH_FOLDER;
+        *ret_folder = tt_strdup(*ret_kind == TT_PATH_FOLDER && !here ? run : path);
     }
 out:
     tt_free(path);
@@ -448,8 +431,8 @@ out:
     return rc;
 }
 
-static int resolve(const char *path, bool good_only, enum tt_path_kind *ret_kind, char **ret_path,
-                   struct tt_manifest *ret_manifest)
+int tt_path_resolve(const char *path, bool good_only, enum tt_path_kind *ret_kind, char **ret_path,
+                    struct tt_manifest *ret_manifest)
 {
     char *folder = NULL;
     int tries = 0, rc = 0;
@@ -468,18 +451,6 @@ static int resolve(const char *path, bool good_only, enum tt_path_kind *ret_kind
 out:
     tt_free(folder);
     return rc;
-}
-
-int tt_path_resolve(const char *path, bool good_only, enum tt_path_kind *ret_kind, char **ret_path)
-{
-    return resolve(path, good_only, ret_kind, ret_path, NULL);
-}
-
-int tt_path_resolve_good(const char *path, enum tt_path_kind *ret_kind, char **ret_path,
-                         struct tt_manifest *ret_manifest)
-{
-    *ret_manifest = (struct tt_manifest){0};
-    return resolve(path, true, ret_kind, ret_path, ret_manifest);
 }
 
 /* --- steps that were set aside --- */
@@ -616,68 +587,33 @@ out:
 
 /* --- folders that are being written, replaced or removed --- */
 
-static const struct {
-    const char *prefix, *kind;
-} leftovers[] = {
-    {".tmp-", "temporary"},
-    {".old-", "replaced"},
-    {".trash-", "trash"},
-};
-
-enum { LEFTOVERS = sizeof leftovers / sizeof *leftovers };
-
-/* The name after the prefix, "step-20-RUN" or "hf-1234"; NULL when it is not one of titan's. */
-static const char *after_prefix(const char *name, int *ret_kind)
+bool tt_leftover_parse(const char *name, struct tt_leftover *ret_leftover)
 {
-    for (int i = 0; i < LEFTOVERS; i++) {
-        size_t n = strlen(leftovers[i].prefix);
+    static const struct {
+        const char *prefix, *kind;
+    } row[] = {{".tmp-", "temporary"}, {".old-", "replaced"}, {".trash-", "trash"}};
 
-        if (strncmp(name, leftovers[i].prefix, n) != 0)
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        const char *rest = name + strlen(row[i].prefix);
+        size_t digits;
+
+        if (!tt_text_begins(name, row[i].prefix))
             continue;
-        *ret_kind = i;
-        name += n;
-        if ((strncmp(name, "step-", 5) == 0 && isdigit((unsigned char)name[5])) ||
-            (strncmp(name, "hf-", 3) == 0 && (isdigit((unsigned char)name[3]) || tt_random_is_word(name + 3))))
-            return name;
-        return NULL;
+        digits = tt_text_begins(rest, "step-") ? strspn(rest + 5, "0123456789") : 0;
+        *ret_leftover = (struct tt_leftover){row[i].kind, digits > 0, digits ? rest : "hf", digits ? 5 + digits : 2};
+        return digits ||
+               (tt_text_begins(rest, "hf-") && (isdigit((unsigned char)rest[3]) || tt_random_is_word(rest + 3)));
     }
-    return NULL;
-}
-
-bool tt_leftover_is(const char *name)
-{
-    int kind = 0;
-
-    return after_prefix(name, &kind) != NULL;
-}
-
-bool tt_leftover_is_step(const char *name)
-{
-    int kind = 0;
-    const char *rest = after_prefix(name, &kind);
-
-    return rest && strncmp(rest, "step-", 5) == 0;
-}
-
-const char *tt_leftover_kind(const char *name)
-{
-    int kind = 0;
-
-    return after_prefix(name, &kind) ? leftovers[kind].kind : "";
+    return false;
 }
 
 char *tt_leftover_home(const char *parent, const char *name)
 {
-    int kind = 0;
-    const char *rest = after_prefix(name, &kind);
-    size_t n;
+    struct tt_leftover found;
 
-    if (!rest || strcmp(leftovers[kind].prefix, ".old-") != 0)
+    if (!tt_leftover_parse(name, &found) || strcmp(found.kind, "replaced") != 0)
         return NULL;
-    if (strncmp(rest, "hf-", 3) == 0)
-        return tt_format("%s/hf", parent);
-    n = 5 + strspn(rest + 5, "0123456789");
-    return tt_format("%s/%.*s", parent, (int)n, rest);
+    return tt_format("%s/%.*s", parent, (int)found.size, found.name);
 }
 
 int64_t tt_leftover_bytes(const char *folder)

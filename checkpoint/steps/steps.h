@@ -90,15 +90,12 @@ int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_fold
  * checkpoint folder, titan's or torchtitan's (TT_PATH_DCP). With good_only, newer damaged steps are skipped with a
  * warning, a step that cannot be read at the moment is an error, and after a step that a running job removes meanwhile
  * the folder is looked at again. The caller frees ret_path.
+ *
+ * ret_manifest (may be NULL) describes the step that good_only found in a folder of steps, where it had to be read. If
+ * the path is no such folder, it stays as it is.
  */
-int tt_path_resolve(const char *path, bool good_only, enum tt_path_kind *ret_kind, char **ret_path) TT_MUST_CHECK;
-
-/**
- * The same with good_only. If the path is a folder of steps, ret_manifest describes the one that was found, which had
- * to be read; else it stays empty, and its meta is NULL. The caller releases it.
- */
-int tt_path_resolve_good(const char *path, enum tt_path_kind *ret_kind, char **ret_path,
-                         struct tt_manifest *ret_manifest) TT_MUST_CHECK;
+int tt_path_resolve(const char *path, bool good_only, enum tt_path_kind *ret_kind, char **ret_path,
+                    struct tt_manifest *ret_manifest) TT_MUST_CHECK;
 
 /**
  * Steps that were set aside by name: step-60 becomes step-60.abandoned-RUN when a run goes back to an older step, and
@@ -146,13 +143,13 @@ int tt_parent_sweep(const char *folder) TT_MUST_CHECK;
  * .trash-step-N-RUN (being removed), and in a step .tmp-hf-RANDOM, .old-hf-RANDOM. If no job holds the lock, a killed
  * job has left them.
  */
-bool tt_leftover_is(const char *name);
-
-/** The same, but only for steps, not for exports. */
-bool tt_leftover_is_step(const char *name);
-
-/** "temporary", "replaced" or "trash"; static. */
-const char *tt_leftover_kind(const char *name);
+struct tt_leftover {
+    const char *kind; /* "temporary", "replaced" or "trash"; static */
+    bool is_step;     /* else it is an export */
+    const char *name; /* of the step or export: `size` bytes */
+    size_t size;
+};
+bool tt_leftover_parse(const char *name, struct tt_leftover *ret_leftover);
 
 /** For a replaced folder, the original path in parent; NULL for others. The caller frees. */
 char *tt_leftover_home(const char *parent, const char *name);

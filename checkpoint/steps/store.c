@@ -22,6 +22,7 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/os/file.h"
 
 static bool is_same_file(const struct tt_path_info *a, const struct tt_path_info *b)
@@ -254,11 +255,14 @@ static int sweep(const char *folder)
     int n = 0, rc = 0;
 
     TT_TRY(tt_folder_list(folder, &names, &n));
-    for (int i = 0; i < n; i++)
-        if (tt_leftover_is_step(names[i]) || strncmp(names[i], nonce_prefix, sizeof nonce_prefix - 1) == 0)
+    for (int i = 0; i < n; i++) {
+        struct tt_leftover left;
+
+        if ((tt_leftover_parse(names[i], &left) && left.is_step) || tt_text_begins(names[i], nonce_prefix))
             TT_TRY(sweep_one(folder, names[i]));
         else if (tt_step_number(names[i]) >= 0)
             sweep_exports(folder, names[i]);
+    }
 out:
     tt_names_free(names, n);
     return rc;

@@ -60,13 +60,13 @@ static int list_step(const char *folder, int64_t step, json_t *list)
     return rc == TT_ENOMEM || more == TT_ENOMEM ? TT_ENOMEM : 0;
 }
 
-static json_t *list_leftover(const char *folder, const char *name)
+static json_t *list_leftover(const char *folder, const char *name, const char *kind)
 {
     char *path = tt_format("%s/%s", folder, name);
     struct stat st;
     bool seen = lstat(path, &st) == 0;
-    json_t *json = json_pack("{s:o, s:s, s:I, s:o}", "name", tt_json_string(name), "state", tt_leftover_kind(name),
-                             "bytes", (json_int_t)tt_leftover_bytes(path), "age_s",
+    json_t *json = json_pack("{s:o, s:s, s:I, s:o}", "name", tt_json_string(name), "state", kind, "bytes",
+                             (json_int_t)tt_leftover_bytes(path), "age_s",
                              seen ? json_real(tt_clock_wall_sec() - (double)st.st_mtime) : json_null());
 
     tt_free(path);
@@ -161,10 +161,11 @@ int tt_ckpt_list(const char *path, json_t **ret_json)
     rc = 0;
     TT_TRY(tt_folder_list(folder, &names, &n_names));
     for (int i = 0; i < n_names; i++) {
+        struct tt_leftover left;
         struct tt_aside what;
 
-        if (tt_leftover_is(names[i]))
-            (void)json_array_append_new(leftovers, list_leftover(folder, names[i]));
+        if (tt_leftover_parse(names[i], &left))
+            (void)json_array_append_new(leftovers, list_leftover(folder, names[i], left.kind));
         else if (tt_aside_parse(names[i], &what))
             (void)json_array_append_new(aside, list_aside(folder, names[i], &what));
     }
@@ -221,12 +222,13 @@ out:
 
 static int clear_leftovers(struct gc *gc, const char *parent)
 {
+    struct tt_leftover left;
     char **names = NULL;
     int n = 0, rc = 0;
 
     TT_TRY(tt_folder_list(parent, &names, &n));
     for (int i = 0; i < n; i++)
-        if (tt_leftover_is(names[i]))
+        if (tt_leftover_parse(names[i], &left))
             TT_TRY(clear_leftover(gc, parent, names[i]));
 out:
     tt_names_free(names, n);

@@ -253,7 +253,7 @@ static int inspect(const char *given, bool stats, struct tt_ckpt_inspection *ret
     char *path = NULL;
     int rc = 0;
 
-    TT_TRY(tt_path_resolve(given, true, &kind, &path));
+    TT_TRY(tt_path_resolve(given, true, &kind, &path, NULL));
     TT_TRY(tt_step_place(path, &place));
     TT_TRY(tt_source_describe(path, kind, manifest, NULL));
     made.json = json_pack("{s:o,s:s,s:o}", "path", tt_json_string(path), "kind", kind_name(path, kind), "step",

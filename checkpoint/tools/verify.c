@@ -355,7 +355,7 @@ static int verify(const char *path, enum tt_ckpt_depth depth, json_t **ret_json)
     bool exported = false;
     int rc = 0;
 
-    TT_TRY(tt_path_resolve(path, false, &kind, &resolved));
+    TT_TRY(tt_path_resolve(path, false, &kind, &resolved, NULL));
     TT_TRY(tt_step_place(resolved, &place));
     export = tt_format("%s/hf", resolved);
     TT_TRY(verify_path(&report, tt_strdup(resolved), kind));

@@ -33,7 +33,7 @@ static int find(struct tt_comm *comm, const char *path, struct found *found)
     int rc = 0;
 
     memset(found, 0, sizeof *found);
-    if (comm->rank == 0 && (rc = tt_path_resolve(path, true, &kind, &resolved)) == 0) {
+    if (comm->rank == 0 && (rc = tt_path_resolve(path, true, &kind, &resolved, NULL)) == 0) {
         if (strlen(resolved) >= sizeof found->path)
             rc = tt_fail(TT_EUSAGE, "the path '%s' is too long", resolved);
         else

@@ -254,10 +254,10 @@ static void expect_equal_model(const char *a_path, const char *b_path, enum tt_d
     enum tt_path_kind kind;
     char *path = NULL;
 
-    assert_int_equal(tt_path_resolve(a_path, true, &kind, &path), 0);
+    assert_int_equal(tt_path_resolve(a_path, true, &kind, &path, NULL), 0);
     assert_int_equal(tt_source_open(path, kind, &a), 0);
     tt_free(path);
-    assert_int_equal(tt_path_resolve(b_path, true, &kind, &path), 0);
+    assert_int_equal(tt_path_resolve(b_path, true, &kind, &path, NULL), 0);
     assert_int_equal(tt_source_open(path, kind, &b), 0);
     tt_free(path);
     assert_int_equal(tt_manifest_group_size(&a->manifest, TT_CKPT_MODEL, NULL), b->manifest.n_tensors);

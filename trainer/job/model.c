@@ -185,7 +185,7 @@ static int64_t checkpoint_rows(const char *path, const struct tt_tokenizer *toke
     bool is_folder = false, exists = false;
     int64_t rows = 0;
 
-    if (tt_path_is_folder(path, &is_folder) < 0 || !is_folder || tt_path_resolve(path, false, &kind, &step) < 0)
+    if (tt_path_is_folder(path, &is_folder) < 0 || !is_folder || tt_path_resolve(path, false, &kind, &step, NULL) < 0)
         goto out;
     assets = tt_format("%s%s", step, kind == TT_PATH_STEP ? "/assets" : "");
     file = tt_format("%s/model.json", assets);
