@@ -257,8 +257,7 @@ static void add_storage(struct tt_pickler *p, const struct tt_py_type *type, int
     tt_pickler_text(p, "0");
     tt_pickler_text(p, "cpu");
     tt_pickler_int(p, volume * (type->storage ? 1 : (int64_t)tt_dtype_size(type->dtype)));
-    tt_pickler_add(p, TT_PICKLER_TUPLE);
-    tt_pickler_add(p, TT_PICKLER_PERSISTENT);
+    tt_pickler_add(p, TT_PICKLER_TUPLE TT_PICKLER_PERSISTENT);
 }
 
 /* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks); v3 also has the type */
@@ -279,12 +278,10 @@ static void add_tensor(struct tt_pickler *p, const struct tt_py_type *type, int 
     tt_pickler_tuple(p, stride, ndim);
     tt_pickler_bool(p, false);
     tt_pickler_class(p, "collections", "OrderedDict");
-    tt_pickler_add(p, TT_PICKLER_EMPTY_TUPLE);
-    tt_pickler_add(p, TT_PICKLER_CALL);
+    tt_pickler_add(p, TT_PICKLER_EMPTY_TUPLE TT_PICKLER_CALL);
     if (!type->storage)
         tt_pickler_class(p, "torch", type->name);
-    tt_pickler_add(p, TT_PICKLER_TUPLE);
-    tt_pickler_add(p, TT_PICKLER_CALL);
+    tt_pickler_add(p, TT_PICKLER_TUPLE TT_PICKLER_CALL);
 }
 
 int tt_dcp_item_tensor(const char *name, enum tt_dtype dtype, int ndim, const int64_t *shape,

@@ -364,23 +364,18 @@ static const char module[] = "torch.distributed.checkpoint.metadata";
 static void begin_object(struct tt_pickler *p, const char *of, const char *class)
 {
     tt_pickler_class(p, of, class);
-    tt_pickler_add(p, TT_PICKLER_EMPTY_TUPLE);
-    tt_pickler_add(p, TT_PICKLER_OBJECT);
-    tt_pickler_add(p, TT_PICKLER_DICT);
-    tt_pickler_add(p, TT_PICKLER_MARK);
+    tt_pickler_add(p, TT_PICKLER_EMPTY_TUPLE TT_PICKLER_OBJECT TT_PICKLER_DICT TT_PICKLER_MARK);
 }
 
 static void end_object(struct tt_pickler *p)
 {
-    tt_pickler_add(p, TT_PICKLER_SETITEMS);
-    tt_pickler_add(p, TT_PICKLER_BUILD);
+    tt_pickler_add(p, TT_PICKLER_SETITEMS TT_PICKLER_BUILD);
 }
 
 static void begin_dict(struct tt_pickler *p, const char *name)
 {
     tt_pickler_text(p, name);
-    tt_pickler_add(p, TT_PICKLER_DICT);
-    tt_pickler_add(p, TT_PICKLER_MARK);
+    tt_pickler_add(p, TT_PICKLER_DICT TT_PICKLER_MARK);
 }
 
 /* TensorProperties: (dtype, layout, requires_grad, memory format, pin_memory) */
@@ -389,22 +384,18 @@ static void add_properties(struct tt_pickler *p, enum tt_dtype dtype)
     static const int64_t contiguous = 0;
 
     tt_pickler_class(p, module, "TensorProperties");
-    tt_pickler_add(p, TT_PICKLER_EMPTY_TUPLE);
-    tt_pickler_add(p, TT_PICKLER_OBJECT);
-    tt_pickler_add(p, TT_PICKLER_MARK);
+    tt_pickler_add(p, TT_PICKLER_EMPTY_TUPLE TT_PICKLER_OBJECT TT_PICKLER_MARK);
     tt_pickler_class(p, "torch", tt_py_type_of(dtype)->name);
     tt_pickler_class(p, "torch.serialization", "_get_layout");
     tt_pickler_add(p, TT_PICKLER_MARK);
     tt_pickler_text(p, "torch.strided");
-    tt_pickler_add(p, TT_PICKLER_TUPLE);
-    tt_pickler_add(p, TT_PICKLER_CALL);
+    tt_pickler_add(p, TT_PICKLER_TUPLE TT_PICKLER_CALL);
     tt_pickler_bool(p, false);
     tt_pickler_class(p, module, "_MEM_FORMAT_ENCODING");
     tt_pickler_tuple(p, &contiguous, 1);
     tt_pickler_add(p, TT_PICKLER_CALL);
     tt_pickler_bool(p, false);
-    tt_pickler_add(p, TT_PICKLER_TUPLE);
-    tt_pickler_add(p, TT_PICKLER_BUILD);
+    tt_pickler_add(p, TT_PICKLER_TUPLE TT_PICKLER_BUILD);
 }
 
 /* Pushes a torch.Size. */
@@ -413,8 +404,7 @@ static void put_sizes(struct tt_pickler *pickler, const int64_t *size, int n)
     tt_pickler_class(pickler, "torch", "Size");
     tt_pickler_add(pickler, TT_PICKLER_MARK);
     tt_pickler_tuple(pickler, size, n);
-    tt_pickler_add(pickler, TT_PICKLER_TUPLE);
-    tt_pickler_add(pickler, TT_PICKLER_CALL);
+    tt_pickler_add(pickler, TT_PICKLER_TUPLE TT_PICKLER_CALL);
 }
 
 static void add_tensor(struct tt_pickler *p, const struct tt_dcp_entry *entry)
@@ -425,8 +415,7 @@ static void add_tensor(struct tt_pickler *p, const struct tt_dcp_entry *entry)
     tt_pickler_text(p, "size");
     put_sizes(p, entry->shape, entry->ndim);
     tt_pickler_text(p, "chunks");
-    tt_pickler_add(p, TT_PICKLER_LIST);
-    tt_pickler_add(p, TT_PICKLER_MARK);
+    tt_pickler_add(p, TT_PICKLER_LIST TT_PICKLER_MARK);
     for (int i = 0; i < entry->n; i++) {
         begin_object(p, module, "ChunkStorageMetadata");
         tt_pickler_text(p, "offsets");
@@ -446,8 +435,7 @@ static void add_what(struct tt_pickler *p, const struct tt_dcp_entry *entry)
         add_tensor(p, entry);
     } else {
         tt_pickler_class(p, module, "BytesStorageMetadata");
-        tt_pickler_add(p, TT_PICKLER_EMPTY_TUPLE);
-        tt_pickler_add(p, TT_PICKLER_OBJECT);
+        tt_pickler_add(p, TT_PICKLER_EMPTY_TUPLE TT_PICKLER_OBJECT);
     }
 }
 

@@ -8,13 +8,15 @@
  */
 #include "checkpoint/dcp/pickle.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/mem.h"
 
 /* --- values, and the classes that may occur --- */
 
-enum { BLOCK_VALUES = 1024, NAME_SHOWN = 80, MEMBERS_MOST = 64 };
+/* 2^26 values are more than a model of 500 billion parameters on a thousand ranks needs. */
+enum { BLOCK_VALUES = 1024, BLOCKS_MOST = 1 << 16, NAME_SHOWN = 80, MEMBERS_MOST = 64 };
 
 static bool same(const char *a, size_t a_size, const char *b)
 {
@@ -47,36 +49,10 @@ static const struct tt_py_type types[] = {
 enum { N_TYPES = sizeof types / sizeof types[0] };
 
 /* Types of the module torch that titan does not read. */
-static const char *const strange[] = {"complex32",
-                                      "ComplexHalfStorage",
-                                      "float4_e2m1fn_x2",
-                                      "quint8",
-                                      "QUInt8Storage",
-                                      "qint8",
-                                      "QInt8Storage",
-                                      "qint32",
-                                      "QInt32Storage",
-                                      "quint4x2",
-                                      "quint2x4",
-                                      "bits8",
-                                      "bits16",
-                                      "bits1x8",
-                                      "bits2x4",
-                                      "bits4x2",
-                                      "uint1",
-                                      "uint2",
-                                      "uint3",
-                                      "uint4",
-                                      "uint5",
-                                      "uint6",
-                                      "uint7",
-                                      "int1",
-                                      "int2",
-                                      "int3",
-                                      "int4",
-                                      "int5",
-                                      "int6",
-                                      "int7"};
+static const char strange[] =
+    "|complex32|ComplexHalfStorage|float4_e2m1fn_x2|quint8|QUInt8Storage|qint8|QInt8Storage|qint32|"
+    "QInt32Storage|quint4x2|quint2x4|bits8|bits16|bits1x8|bits2x4|bits4x2|uint1|uint2|uint3|uint4|"
+    "uint5|uint6|uint7|int1|int2|int3|int4|int5|int6|int7|";
 
 /* Other classes and functions that may occur; several rows may have one id. */
 static const struct {
@@ -114,50 +90,6 @@ const struct tt_py_type *tt_py_type_of(enum tt_dtype dtype)
         if (types[i].dtype == dtype)
             return &types[i];
     return NULL;
-}
-
-/* Sets the class of that module and name. TT_EDATA naming it if it is in no list; `where` is for the message. */
-static int find_class(const char *where, const char *module, size_t module_size, const char *name, size_t name_size,
-                      struct tt_pickle_value *value)
-{
-    bool is_torch = same(module, module_size, "torch");
-
-    for (int i = 0; i < N_TYPES && is_torch; i++) {
-        if (same(name, name_size, types[i].name) || (types[i].storage && same(name, name_size, types[i].storage))) {
-            value->class = TT_PY_TYPE;
-            value->dtype = types[i].dtype;
-            return 0;
-        }
-    }
-    value->class = TT_PY_STRANGE_TYPE;
-    for (size_t i = 0; i < sizeof strange / sizeof strange[0] && is_torch; i++)
-        if (same(name, name_size, strange[i]))
-            return 0;
-    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
-        value->class = classes[i].class;
-        if (same(module, module_size, classes[i].module) && same(name, name_size, classes[i].name))
-            return 0;
-    }
-    return tt_fail(TT_EDATA,
-                   "'%s': its pickle asks for '%.*s.%.*s', which is not part of a checkpoint of tensors; nothing was "
-                   "executed\nhelp: if you trust the file, load it in PyTorch and save only tensors and numbers",
-                   where, (int)(module_size < NAME_SHOWN ? module_size : NAME_SHOWN), module,
-                   (int)(name_size < NAME_SHOWN ? name_size : NAME_SHOWN), name);
-}
-
-/* A new value of a pickle, which owns it. */
-static struct tt_pickle_value *new_value(struct tt_pickle *p, enum tt_pickle_kind kind)
-{
-    struct tt_pickle_value *value;
-
-    if (p->n_blocks == 0 || p->used == BLOCK_VALUES) {
-        TT_PUSH(p->block, p->n_blocks, p->cap_blocks) = tt_calloc(BLOCK_VALUES, sizeof **p->block);
-        p->used = 0;
-    }
-    value = &p->block[p->n_blocks - 1][p->used++];
-    value->kind = kind;
-    value->class = TT_PY_OTHER;
-    return value;
 }
 
 void tt_pickle_release(struct tt_pickle *pickle)
@@ -242,13 +174,6 @@ struct unpickler {
     bool stopped;
 };
 
-static void unpickler_release(struct unpickler *m)
-{
-    tt_free(m->stack);
-    tt_free(m->mark);
-    tt_free(m->memo);
-}
-
 /* Sets the error "'x' is damaged: its pickle <what> (at byte 12)". */
 static int fail(const struct unpickler *m, const char *what)
 {
@@ -277,9 +202,20 @@ static int take_number(struct unpickler *m, int n, uint64_t *ret_number)
     return rc;
 }
 
-static void push(struct unpickler *m, struct tt_pickle_value *value)
+/* Pushes a new value, which belongs to the pickle. */
+static struct tt_pickle_value *push_new(struct unpickler *m, enum tt_pickle_kind kind)
 {
-    TT_PUSH(m->stack, m->n, m->cap) = value;
+    struct tt_pickle *p = m->pickle;
+    struct tt_pickle_value *value;
+
+    if (p->n_blocks == 0 || p->used == BLOCK_VALUES) {
+        TT_PUSH(p->block, p->n_blocks, p->cap_blocks) = tt_calloc(BLOCK_VALUES, sizeof **p->block);
+        p->used = 0;
+    }
+    value = &p->block[p->n_blocks - 1][p->used++];
+    value->kind = kind;
+    value->class = TT_PY_OTHER;
+    return TT_PUSH(m->stack, m->n, m->cap) = value;
 }
 
 /* The lowest place of the stack that may be taken. */
@@ -321,228 +257,208 @@ static int pop_mark(struct unpickler *m, int *ret_from)
     return 0;
 }
 
-/* 2^26 values are more than a model of 500 billion parameters on a thousand ranks needs. */
-enum { BLOCKS_MOST = 1 << 16 };
-
 static void add_items(struct tt_pickle_value *value, struct tt_pickle_value *const *item, int n)
 {
     for (int i = 0; i < n; i++)
         TT_PUSH(value->item, value->n, value->cap) = item[i];
 }
 
-/* --- opcodes; `operand` is the row's --- */
+/* --- opcodes --- */
 
-static int op_skip(struct unpickler *m, int bytes)
+/* A row of the table below; `run` NULL: an opcode that is refused by its name. */
+struct op {
+    const char *name;
+    int (*run)(struct unpickler *m, const struct op *op);
+    int operand; /* a number of bytes, or of values to take; negative: all values after the newest mark */
+    enum tt_pickle_kind kind;
+};
+
+/* The number of values that an opcode takes. */
+static int count_values(struct unpickler *m, const struct op *op, int *ret_n)
+{
+    int from = 0, rc = op->operand < 0 ? pop_mark(m, &from) : need(m, op->operand);
+
+    *ret_n = op->operand < 0 ? m->n - from : op->operand;
+    return rc;
+}
+
+static int op_skip(struct unpickler *m, const struct op *op)
 {
     const uint8_t *unused = NULL;
 
-    return take(m, (size_t)bytes, &unused);
+    return take(m, (size_t)op->operand, &unused);
 }
 
-static int op_stop(struct unpickler *m, int operand)
+static int op_stop(struct unpickler *m, const struct op *op)
 {
     struct tt_pickle_value *root = NULL;
     int rc = pop(m, &root);
 
-    (void)operand;
+    (void)op;
     m->pickle->root = root;
     m->stopped = true;
     return rc;
 }
 
-static int op_pop(struct unpickler *m, int operand)
+static int op_pop(struct unpickler *m, const struct op *op)
 {
     struct tt_pickle_value *unused = NULL;
 
-    (void)operand;
+    (void)op;
     return pop(m, &unused);
 }
 
-static int op_pop_mark(struct unpickler *m, int operand)
+static int op_pop_mark(struct unpickler *m, const struct op *op)
 {
-    (void)operand;
+    (void)op;
     return pop_mark(m, &m->n);
 }
 
-static int op_mark(struct unpickler *m, int operand)
+static int op_mark(struct unpickler *m, const struct op *op)
 {
-    (void)operand;
+    (void)op;
     TT_PUSH(m->mark, m->n_marks, m->cap_marks) = m->n;
     return 0;
 }
 
-static int op_none(struct unpickler *m, int operand)
+/* None, true, false, and an empty list or dict. */
+static int op_new(struct unpickler *m, const struct op *op)
 {
-    (void)operand;
-    push(m, new_value(m->pickle, TT_PICKLE_NONE));
-    return 0;
-}
-
-static int op_bool(struct unpickler *m, int operand)
-{
-    struct tt_pickle_value *value = new_value(m->pickle, TT_PICKLE_BOOL);
-
-    value->number = operand;
-    push(m, value);
+    push_new(m, op->kind)->number = op->operand;
     return 0;
 }
 
 /* An integer of so many bytes; of four and more the highest bit is the sign. */
-static int op_int(struct unpickler *m, int bytes)
+static int op_int(struct unpickler *m, const struct op *op)
 {
     uint64_t number = 0;
-    int rc = take_number(m, bytes, &number);
-    struct tt_pickle_value *value;
+    int rc = take_number(m, op->operand, &number);
 
-    if (rc < 0)
-        return rc;
-    value = new_value(m->pickle, TT_PICKLE_INT);
-    value->number = bytes == 4 ? (int64_t)(int32_t)(uint32_t)number : (int64_t)number;
-    push(m, value);
-    return 0;
+    if (rc == 0)
+        push_new(m, TT_PICKLE_INT)->number = op->operand == 4 ? (int64_t)(int32_t)(uint32_t)number : (int64_t)number;
+    return rc;
 }
 
 /* LONG1: its length, then two's complement; more than 63 bits are refused. */
-static int op_long(struct unpickler *m, int operand)
+static int op_long(struct unpickler *m, const struct op *op)
 {
     uint64_t length = 0, number = 0;
-    struct tt_pickle_value *value;
     int rc = 0;
 
-    (void)operand;
+    (void)op;
     TT_TRY(take_number(m, 1, &length));
     if (length > 8)
         return fail(m, "has an integer of more than 64 bits");
     TT_TRY(take_number(m, (int)length, &number));
     if (length > 0 && length < 8 && number >> (8 * length - 1))
         number |= ~(uint64_t)0 << (8 * length);
-    value = new_value(m->pickle, TT_PICKLE_INT);
-    value->number = (int64_t)number;
-    push(m, value);
+    push_new(m, TT_PICKLE_INT)->number = (int64_t)number;
 out:
     return rc;
 }
 
-static int op_real(struct unpickler *m, int operand)
+static int op_real(struct unpickler *m, const struct op *op)
 {
     const uint8_t *p = NULL;
-    struct tt_pickle_value *value;
     uint64_t bits = 0;
     int rc = take(m, 8, &p);
 
-    (void)operand;
+    (void)op;
     if (rc < 0)
         return rc;
     for (int i = 0; i < 8; i++)
         bits = bits << 8 | p[i]; /* the only big-endian number of the format */
-    value = new_value(m->pickle, TT_PICKLE_REAL);
-    memcpy(&value->real, &bits, sizeof bits);
-    push(m, value);
+    memcpy(&push_new(m, TT_PICKLE_REAL)->real, &bits, sizeof bits);
     return 0;
 }
 
-static int add_string(struct unpickler *m, enum tt_pickle_kind kind, int length_bytes)
+/* Text or bytes, whose length has so many bytes. */
+static int op_text(struct unpickler *m, const struct op *op)
 {
     const uint8_t *text = NULL;
     struct tt_pickle_value *value;
     uint64_t length = 0;
     int rc = 0;
 
-    TT_TRY(take_number(m, length_bytes, &length));
+    TT_TRY(take_number(m, op->operand, &length));
     TT_TRY(take(m, (size_t)length, &text));
-    value = new_value(m->pickle, kind);
+    value = push_new(m, op->kind);
     value->text = (const char *)text;
     value->size = (size_t)length;
-    push(m, value);
 out:
     return rc;
 }
 
-static int op_text(struct unpickler *m, int length_bytes)
+static int op_tuple(struct unpickler *m, const struct op *op)
 {
-    return add_string(m, TT_PICKLE_TEXT, length_bytes);
-}
-
-static int op_bytes(struct unpickler *m, int length_bytes)
-{
-    return add_string(m, TT_PICKLE_BYTES, length_bytes);
-}
-
-/* A tuple of the last n values. */
-static int op_tuple_of(struct unpickler *m, int n)
-{
-    int rc = need(m, n);
+    int n = 0, rc = count_values(m, op, &n);
     struct tt_pickle_value *value;
 
     if (rc < 0)
         return rc;
-    value = new_value(m->pickle, TT_PICKLE_TUPLE);
-    m->n -= n;
-    if (n) /* the stack may not have been allocated yet */
-        add_items(value, m->stack + m->n, n);
-    push(m, value);
+    value = push_new(m, TT_PICKLE_TUPLE);
+    m->n -= n + 1;
+    add_items(value, m->stack + m->n, n);
+    m->stack[m->n++] = value;
     return 0;
 }
 
-static int op_tuple(struct unpickler *m, int operand)
+/* Gives values to the list or dict below them; a dict takes pairs. */
+static int op_give(struct unpickler *m, const struct op *op)
 {
-    int from = 0, rc = pop_mark(m, &from);
-
-    (void)operand;
-    return rc < 0 ? rc : op_tuple_of(m, m->n - from);
-}
-
-static int op_empty(struct unpickler *m, int kind)
-{
-    push(m, new_value(m->pickle, (enum tt_pickle_kind)kind));
-    return 0;
-}
-
-/* Gives the values from stack[from] on to the list or dict below them; a dict takes pairs. */
-static int give(struct unpickler *m, int from, bool pairs)
-{
-    int n = m->n - from, rc = 0;
+    bool pairs = op->kind == TT_PICKLE_DICT;
     struct tt_pickle_value *to = NULL;
+    int n = 0, rc = 0;
 
-    m->n = from;
+    TT_TRY(count_values(m, op, &n));
+    m->n -= n;
     TT_TRY(top(m, &to));
     if (pairs ? (to->kind != TT_PICKLE_DICT && to->kind != TT_PICKLE_OBJECT) || n % 2 : to->kind != TT_PICKLE_LIST)
         return fail(m, "gives items to a value that takes none");
-    add_items(to, m->stack + from, n);
+    add_items(to, m->stack + m->n, n);
 out:
     return rc;
 }
 
-static int op_give(struct unpickler *m, int n)
-{
-    int rc = need(m, n);
-
-    return rc < 0 ? rc : give(m, m->n - n, n == 2);
-}
-
-static int op_give_all(struct unpickler *m, int pairs)
-{
-    int from = 0, rc = pop_mark(m, &from);
-
-    return rc < 0 ? rc : give(m, from, pairs != 0);
-}
-
+/* Pushes the class of that module and name. TT_EDATA naming it if it is in no list. */
 static int push_class(struct unpickler *m, const char *module, size_t module_size, const char *name, size_t name_size)
 {
-    struct tt_pickle_value *value = new_value(m->pickle, TT_PICKLE_CLASS);
+    struct tt_pickle_value *value = push_new(m, TT_PICKLE_CLASS);
+    bool is_torch = same(module, module_size, "torch");
+    int shown_module = (int)(module_size < NAME_SHOWN ? module_size : NAME_SHOWN);
+    int shown = (int)(name_size < NAME_SHOWN ? name_size : NAME_SHOWN);
+    char between_bars[NAME_SHOWN + 3];
 
     value->text = name;
     value->size = name_size;
-    push(m, value);
-    return find_class(m->where, module, module_size, name, name_size, value);
+    for (int i = 0; i < N_TYPES && is_torch; i++) {
+        if (same(name, name_size, types[i].name) || (types[i].storage && same(name, name_size, types[i].storage))) {
+            value->class = TT_PY_TYPE;
+            value->dtype = types[i].dtype;
+            return 0;
+        }
+    }
+    (void)snprintf(between_bars, sizeof between_bars, "|%.*s|", shown, name);
+    value->class = TT_PY_STRANGE_TYPE;
+    if (is_torch && strstr(strange, between_bars))
+        return 0;
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
+        value->class = classes[i].class;
+        if (same(module, module_size, classes[i].module) && same(name, name_size, classes[i].name))
+            return 0;
+    }
+    return tt_fail(TT_EDATA,
+                   "'%s': its pickle asks for '%.*s.%.*s', which is not part of a checkpoint of tensors; nothing was "
+                   "executed\nhelp: if you trust the file, load it in PyTorch and save only tensors and numbers",
+                   m->where, shown_module, module, shown, name);
 }
 
 /* GLOBAL: two lines of text. */
-static int op_global(struct unpickler *m, int operand)
+static int op_global(struct unpickler *m, const struct op *op)
 {
     const char *text = (const char *)m->bytes + m->at, *end, *end2;
 
-    (void)operand;
+    (void)op;
     end = memchr(text, '\n', m->size - m->at);
     end2 = end ? memchr(end + 1, '\n', m->size - m->at - (size_t)(end + 1 - text)) : NULL;
     if (!end2)
@@ -551,12 +467,12 @@ static int op_global(struct unpickler *m, int operand)
     return push_class(m, text, (size_t)(end - text), end + 1, (size_t)(end2 - end - 1));
 }
 
-static int op_stack_global(struct unpickler *m, int operand)
+static int op_stack_global(struct unpickler *m, const struct op *op)
 {
     struct tt_pickle_value *name = NULL, *module = NULL;
     int rc = 0;
 
-    (void)operand;
+    (void)op;
     TT_TRY(pop(m, &name));
     TT_TRY(pop(m, &module));
     if (name->kind != TT_PICKLE_TEXT || module->kind != TT_PICKLE_TEXT)
@@ -567,30 +483,29 @@ out:
 }
 
 /* REDUCE and NEWOBJ: an object that remembers what it was made of. */
-static int op_call(struct unpickler *m, int operand)
+static int op_call(struct unpickler *m, const struct op *op)
 {
     struct tt_pickle_value *args = NULL, *class = NULL, *value;
     int rc = 0;
 
-    (void)operand;
+    (void)op;
     TT_TRY(pop(m, &args));
     TT_TRY(pop(m, &class));
     if (class->kind != TT_PICKLE_CLASS || args->kind != TT_PICKLE_TUPLE)
         return fail(m, "calls something that is not a class");
-    value = new_value(m->pickle, TT_PICKLE_OBJECT);
+    value = push_new(m, TT_PICKLE_OBJECT);
     value->class = class->class;
     value->args = args;
-    push(m, value);
 out:
     return rc;
 }
 
-static int op_build(struct unpickler *m, int operand)
+static int op_build(struct unpickler *m, const struct op *op)
 {
     struct tt_pickle_value *state = NULL, *object = NULL;
     int rc = 0;
 
-    (void)operand;
+    (void)op;
     TT_TRY(pop(m, &state));
     TT_TRY(top(m, &object));
     if (object->kind != TT_PICKLE_OBJECT)
@@ -600,138 +515,117 @@ out:
     return rc;
 }
 
-static int op_persistent(struct unpickler *m, int operand)
+static int op_persistent(struct unpickler *m, const struct op *op)
 {
-    struct tt_pickle_value *id = NULL, *value;
+    struct tt_pickle_value *id = NULL;
     int rc = pop(m, &id);
 
-    (void)operand;
-    if (rc < 0)
-        return rc;
-    value = new_value(m->pickle, TT_PICKLE_PERSISTENT);
-    value->args = id;
-    push(m, value);
-    return 0;
+    (void)op;
+    if (rc == 0)
+        push_new(m, TT_PICKLE_PERSISTENT)->args = id;
+    return rc;
 }
 
-static int op_get(struct unpickler *m, int bytes)
+static int op_get(struct unpickler *m, const struct op *op)
 {
     uint64_t i = 0;
-    int rc = take_number(m, bytes, &i);
+    int rc = take_number(m, op->operand, &i);
 
     if (rc < 0)
         return rc;
     if (i >= m->n_memo || !m->memo[i])
         return fail(m, "refers to a value that it does not have");
-    push(m, m->memo[i]);
+    TT_PUSH(m->stack, m->n, m->cap) = m->memo[i];
     return 0;
 }
 
-/* PyTorch numbers its memo from 0 on, without gaps. */
-static int remember(struct unpickler *m, uint64_t i)
+/* PyTorch numbers its memo from 0 on, without gaps; MEMOIZE, without operand, takes the next number. */
+static int op_put(struct unpickler *m, const struct op *op)
 {
     struct tt_pickle_value *value = NULL;
-    int rc = top(m, &value);
+    uint64_t i = m->n_memo;
+    int rc = 0;
 
-    if (rc < 0)
-        return rc;
+    if (op->operand)
+        TT_TRY(take_number(m, op->operand, &i));
+    TT_TRY(top(m, &value));
     if (i > m->n_memo)
         return fail(m, "numbers its values in no order");
     if (i == m->n_memo)
         TT_PUSH(m->memo, m->n_memo, m->cap_memo) = value;
     else
         m->memo[i] = value;
-    return 0;
+out:
+    return rc;
 }
-
-static int op_put(struct unpickler *m, int bytes)
-{
-    uint64_t i = 0;
-    int rc = take_number(m, bytes, &i);
-
-    return rc < 0 ? rc : remember(m, i);
-}
-
-static int op_memoize(struct unpickler *m, int operand)
-{
-    (void)operand;
-    return remember(m, m->n_memo);
-}
-
-/* An opcode without a function is refused by its name. */
-struct op {
-    const char *name;
-    int (*run)(struct unpickler *m, int operand);
-    int operand;
-};
 
 static const struct op ops[256] = {
-    [0x80] = {"PROTO", op_skip, 1},
-    [0x95] = {"FRAME", op_skip, 8},
-    ['.'] = {"STOP", op_stop, 0},
-    ['0'] = {"POP", op_pop, 0},
-    ['1'] = {"POP_MARK", op_pop_mark, 0},
-    ['('] = {"MARK", op_mark, 0},
-    ['N'] = {"NONE", op_none, 0},
-    [0x88] = {"NEWTRUE", op_bool, 1},
-    [0x89] = {"NEWFALSE", op_bool, 0},
-    ['J'] = {"BININT", op_int, 4},
-    ['K'] = {"BININT1", op_int, 1},
-    ['M'] = {"BININT2", op_int, 2},
-    [0x8a] = {"LONG1", op_long, 0},
-    ['G'] = {"BINFLOAT", op_real, 0},
-    ['X'] = {"BINUNICODE", op_text, 4},
-    [0x8c] = {"SHORT_BINUNICODE", op_text, 1},
-    [0x8d] = {"BINUNICODE8", op_text, 8},
-    ['B'] = {"BINBYTES", op_bytes, 4},
-    ['C'] = {"SHORT_BINBYTES", op_bytes, 1},
-    [0x8e] = {"BINBYTES8", op_bytes, 8},
-    [')'] = {"EMPTY_TUPLE", op_tuple_of, 0},
-    [0x85] = {"TUPLE1", op_tuple_of, 1},
-    [0x86] = {"TUPLE2", op_tuple_of, 2},
-    [0x87] = {"TUPLE3", op_tuple_of, 3},
-    ['t'] = {"TUPLE", op_tuple, 0},
-    [']'] = {"EMPTY_LIST", op_empty, TT_PICKLE_LIST},
-    ['}'] = {"EMPTY_DICT", op_empty, TT_PICKLE_DICT},
-    ['a'] = {"APPEND", op_give, 1},
-    ['e'] = {"APPENDS", op_give_all, 0},
-    ['s'] = {"SETITEM", op_give, 2},
-    ['u'] = {"SETITEMS", op_give_all, 1},
-    ['c'] = {"GLOBAL", op_global, 0},
-    [0x93] = {"STACK_GLOBAL", op_stack_global, 0},
-    ['R'] = {"REDUCE", op_call, 0},
-    [0x81] = {"NEWOBJ", op_call, 0},
-    ['b'] = {"BUILD", op_build, 0},
-    ['Q'] = {"BINPERSID", op_persistent, 0},
-    ['h'] = {"BINGET", op_get, 1},
-    ['j'] = {"LONG_BINGET", op_get, 4},
-    ['q'] = {"BINPUT", op_put, 1},
-    ['r'] = {"LONG_BINPUT", op_put, 4},
-    [0x94] = {"MEMOIZE", op_memoize, 0},
-    ['i'] = {"INST", NULL, 0},
-    ['o'] = {"OBJ", NULL, 0},
-    ['P'] = {"PERSID", NULL, 0},
-    ['2'] = {"DUP", NULL, 0},
-    ['I'] = {"INT", NULL, 0},
-    ['L'] = {"LONG", NULL, 0},
-    ['F'] = {"FLOAT", NULL, 0},
-    ['S'] = {"STRING", NULL, 0},
-    ['V'] = {"UNICODE", NULL, 0},
-    ['d'] = {"DICT", NULL, 0},
-    ['l'] = {"LIST", NULL, 0},
-    ['g'] = {"GET", NULL, 0},
-    ['p'] = {"PUT", NULL, 0},
-    [0x82] = {"EXT1", NULL, 0},
-    [0x83] = {"EXT2", NULL, 0},
-    [0x84] = {"EXT4", NULL, 0},
-    [0x8b] = {"LONG4", NULL, 0},
-    [0x8f] = {"EMPTY_SET", NULL, 0},
-    [0x90] = {"ADDITEMS", NULL, 0},
-    [0x91] = {"FROZENSET", NULL, 0},
-    [0x92] = {"NEWOBJ_EX", NULL, 0},
-    [0x96] = {"BYTEARRAY8", NULL, 0},
-    [0x97] = {"NEXT_BUFFER", NULL, 0},
-    [0x98] = {"READONLY_BUFFER", NULL, 0},
+    [0x80] = {"PROTO", op_skip, 1, TT_PICKLE_NONE},
+    [0x95] = {"FRAME", op_skip, 8, TT_PICKLE_NONE},
+    ['.'] = {"STOP", op_stop, 0, TT_PICKLE_NONE},
+    ['0'] = {"POP", op_pop, 0, TT_PICKLE_NONE},
+    ['1'] = {"POP_MARK", op_pop_mark, 0, TT_PICKLE_NONE},
+    ['('] = {"MARK", op_mark, 0, TT_PICKLE_NONE},
+    ['N'] = {"NONE", op_new, 0, TT_PICKLE_NONE},
+    [0x88] = {"NEWTRUE", op_new, 1, TT_PICKLE_BOOL},
+    [0x89] = {"NEWFALSE", op_new, 0, TT_PICKLE_BOOL},
+    ['J'] = {"BININT", op_int, 4, TT_PICKLE_NONE},
+    ['K'] = {"BININT1", op_int, 1, TT_PICKLE_NONE},
+    ['M'] = {"BININT2", op_int, 2, TT_PICKLE_NONE},
+    [0x8a] = {"LONG1", op_long, 0, TT_PICKLE_NONE},
+    ['G'] = {"BINFLOAT", op_real, 0, TT_PICKLE_NONE},
+    ['X'] = {"BINUNICODE", op_text, 4, TT_PICKLE_TEXT},
+    [0x8c] = {"SHORT_BINUNICODE", op_text, 1, TT_PICKLE_TEXT},
+    [0x8d] = {"BINUNICODE8", op_text, 8, TT_PICKLE_TEXT},
+    ['B'] = {"BINBYTES", op_text, 4, TT_PICKLE_BYTES},
+    ['C'] = {"SHORT_BINBYTES", op_text, 1, TT_PICKLE_BYTES},
+    [0x8e] = {"BINBYTES8", op_text, 8, TT_PICKLE_BYTES},
+    [')'] = {"EMPTY_TUPLE", op_tuple, 0, TT_PICKLE_NONE},
+    [0x85] = {"TUPLE1", op_tuple, 1, TT_PICKLE_NONE},
+    [0x86] = {"TUPLE2", op_tuple, 2, TT_PICKLE_NONE},
+    [0x87] = {"TUPLE3", op_tuple, 3, TT_PICKLE_NONE},
+    ['t'] = {"TUPLE", op_tuple, -1, TT_PICKLE_NONE},
+    [']'] = {"EMPTY_LIST", op_new, 0, TT_PICKLE_LIST},
+    ['}'] = {"EMPTY_DICT", op_new, 0, TT_PICKLE_DICT},
+    ['a'] = {"APPEND", op_give, 1, TT_PICKLE_LIST},
+    ['e'] = {"APPENDS", op_give, -1, TT_PICKLE_LIST},
+    ['s'] = {"SETITEM", op_give, 2, TT_PICKLE_DICT},
+    ['u'] = {"SETITEMS", op_give, -1, TT_PICKLE_DICT},
+    ['c'] = {"GLOBAL", op_global, 0, TT_PICKLE_NONE},
+    [0x93] = {"STACK_GLOBAL", op_stack_global, 0, TT_PICKLE_NONE},
+    ['R'] = {"REDUCE", op_call, 0, TT_PICKLE_NONE},
+    [0x81] = {"NEWOBJ", op_call, 0, TT_PICKLE_NONE},
+    ['b'] = {"BUILD", op_build, 0, TT_PICKLE_NONE},
+    ['Q'] = {"BINPERSID", op_persistent, 0, TT_PICKLE_NONE},
+    ['h'] = {"BINGET", op_get, 1, TT_PICKLE_NONE},
+    ['j'] = {"LONG_BINGET", op_get, 4, TT_PICKLE_NONE},
+    ['q'] = {"BINPUT", op_put, 1, TT_PICKLE_NONE},
+    ['r'] = {"LONG_BINPUT", op_put, 4, TT_PICKLE_NONE},
+    [0x94] = {"MEMOIZE", op_put, 0, TT_PICKLE_NONE},
+    ['i'] = {"INST", NULL, 0, TT_PICKLE_NONE},
+    ['o'] = {"OBJ", NULL, 0, TT_PICKLE_NONE},
+    ['P'] = {"PERSID", NULL, 0, TT_PICKLE_NONE},
+    ['2'] = {"DUP", NULL, 0, TT_PICKLE_NONE},
+    ['I'] = {"INT", NULL, 0, TT_PICKLE_NONE},
+    ['L'] = {"LONG", NULL, 0, TT_PICKLE_NONE},
+    ['F'] = {"FLOAT", NULL, 0, TT_PICKLE_NONE},
+    ['S'] = {"STRING", NULL, 0, TT_PICKLE_NONE},
+    ['V'] = {"UNICODE", NULL, 0, TT_PICKLE_NONE},
+    ['d'] = {"DICT", NULL, 0, TT_PICKLE_NONE},
+    ['l'] = {"LIST", NULL, 0, TT_PICKLE_NONE},
+    ['g'] = {"GET", NULL, 0, TT_PICKLE_NONE},
+    ['p'] = {"PUT", NULL, 0, TT_PICKLE_NONE},
+    [0x82] = {"EXT1", NULL, 0, TT_PICKLE_NONE},
+    [0x83] = {"EXT2", NULL, 0, TT_PICKLE_NONE},
+    [0x84] = {"EXT4", NULL, 0, TT_PICKLE_NONE},
+    [0x8b] = {"LONG4", NULL, 0, TT_PICKLE_NONE},
+    [0x8f] = {"EMPTY_SET", NULL, 0, TT_PICKLE_NONE},
+    [0x90] = {"ADDITEMS", NULL, 0, TT_PICKLE_NONE},
+    [0x91] = {"FROZENSET", NULL, 0, TT_PICKLE_NONE},
+    [0x92] = {"NEWOBJ_EX", NULL, 0, TT_PICKLE_NONE},
+    [0x96] = {"BYTEARRAY8", NULL, 0, TT_PICKLE_NONE},
+    [0x97] = {"NEXT_BUFFER", NULL, 0, TT_PICKLE_NONE},
+    [0x98] = {"READONLY_BUFFER", NULL, 0, TT_PICKLE_NONE},
 };
 
 static int run(struct unpickler *m)
@@ -746,7 +640,7 @@ static int run(struct unpickler *m)
             TT_TRY(tt_fail(TT_EDATA,
                            "'%s': its pickle has the opcode %s (0x%02x, at byte %zu), which PyTorch's do not have",
                            m->where, ops[*code].name ? ops[*code].name : "?", *code, m->at - 1));
-        TT_TRY(ops[*code].run(m, ops[*code].operand));
+        TT_TRY(ops[*code].run(m, &ops[*code]));
         if (m->pickle->n_blocks > BLOCKS_MOST)
             TT_TRY(fail(m, "has more values than any checkpoint"));
     }
@@ -760,7 +654,9 @@ int tt_pickle_read(const char *where, const void *bytes, size_t size, struct tt_
     struct unpickler m = {.where = where, .bytes = bytes, .size = size, .pickle = &pickle};
     int rc = run(&m);
 
-    unpickler_release(&m);
+    tt_free(m.stack);
+    tt_free(m.mark);
+    tt_free(m.memo);
     if (rc < 0)
         tt_pickle_release(&pickle);
     else
@@ -797,9 +693,9 @@ void tt_pickler_release(struct tt_pickler *pickler)
     *pickler = (struct tt_pickler){0};
 }
 
-void tt_pickler_add(struct tt_pickler *pickler, enum tt_pickler_op op)
+void tt_pickler_add(struct tt_pickler *pickler, const char *ops)
 {
-    add_code(pickler, (uint8_t)op);
+    tt_text_add(&pickler->text, "%s", ops);
 }
 
 void tt_pickler_class(struct tt_pickler *pickler, const char *module, const char *name)

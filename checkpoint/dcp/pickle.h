@@ -113,21 +113,19 @@ bool tt_pickle_sizes(const struct tt_pickle_value *value, int64_t *ret_sizes, in
  * Writes a pickle, as far as PyTorch's checkpoints need it: opcodes of protocol 2, which every Python reads. A class is
  * spelled out once and referred to after that. Zero-initialise; the bytes are in `text`; release it when done.
  */
-enum tt_pickler_op {
-    TT_PICKLER_MARK = '(',
-    TT_PICKLER_TUPLE = 't', /* of the values after the mark */
-    TT_PICKLER_EMPTY_TUPLE = ')',
-    TT_PICKLER_LIST = ']',
-    TT_PICKLER_APPENDS = 'e', /* the values after the mark, to the list below it */
-    TT_PICKLER_DICT = '}',
-    TT_PICKLER_SETITEMS = 'u', /* keys and values after the mark, to the dict below it */
-    TT_PICKLER_CALL = 'R',     /* a function with the tuple above it */
-    TT_PICKLER_OBJECT = 0x81,  /* of a class, with the tuple above it */
-    TT_PICKLER_BUILD = 'b',    /* gives an object its state */
-    TT_PICKLER_PERSISTENT = 'Q',
-    TT_PICKLER_NONE = 'N',
-    TT_PICKLER_STOP = '.',
-};
+#define TT_PICKLER_MARK        "("
+#define TT_PICKLER_TUPLE       "t" /* of the values after the mark */
+#define TT_PICKLER_EMPTY_TUPLE ")"
+#define TT_PICKLER_LIST        "]"
+#define TT_PICKLER_APPENDS     "e" /* the values after the mark, to the list below it */
+#define TT_PICKLER_DICT        "}"
+#define TT_PICKLER_SETITEMS    "u"    /* keys and values after the mark, to the dict below it */
+#define TT_PICKLER_CALL        "R"    /* a function with the tuple above it */
+#define TT_PICKLER_OBJECT      "\x81" /* of a class, with the tuple above it */
+#define TT_PICKLER_BUILD       "b"    /* gives an object its state */
+#define TT_PICKLER_PERSISTENT  "Q"
+#define TT_PICKLER_NONE        "N"
+#define TT_PICKLER_STOP        "."
 
 enum { TT_PICKLER_CLASSES = 32 };
 
@@ -141,8 +139,8 @@ struct tt_pickler {
 void tt_pickler_begin(struct tt_pickler *pickler);
 void tt_pickler_release(struct tt_pickler *pickler);
 
-/** Adds opcodes that have no operand. */
-void tt_pickler_add(struct tt_pickler *pickler, enum tt_pickler_op op);
+/** Adds opcodes that have no operand; several are one text. */
+void tt_pickler_add(struct tt_pickler *pickler, const char *ops);
 
 /** Push a value. A pickle has at most TT_PICKLER_CLASSES classes. */
 void tt_pickler_class(struct tt_pickler *pickler, const char *module, const char *name);
