@@ -89,7 +89,6 @@ static char *rename_parts(const struct naming *naming, const char *name)
 {
     size_t rows = naming->is_hf ? WRAPPERS : sizeof renamed / sizeof renamed[0];
     struct tt_text text = {0};
-    char *copy;
 
     for (const char *at = name; *at;) {
         const char *dot = strchr(at, '.');
@@ -105,50 +104,35 @@ static char *rename_parts(const struct naming *naming, const char *name)
         }
         at += n;
     }
-    copy = tt_strdup(text.text ? text.text : "");
-    tt_text_release(&text);
-    return copy;
+    return text.text ? text.text : tt_strdup("");
 }
 
 /* --- optimizers --- */
 
 /* Names that occur in the state of an optimizer and nowhere else. */
-static bool is_moment(const char *last)
-{
-    static const char *const moments[] = {"exp_avg",    "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer",
-                                          "square_avg", "grad_avg",   "acc_delta",      "exp_inf"};
-
-    for (size_t i = 0; i < sizeof moments / sizeof *moments; i++)
-        if (strcmp(last, moments[i]) == 0)
-            return true;
-    return false;
-}
+static const char moments[] = "exp_avg|exp_avg_sq|max_exp_avg_sq|momentum_buffer|square_avg|grad_avg|acc_delta|exp_inf";
 
 static void add_optimizer(struct naming *naming, const char *key, size_t n)
 {
-    const struct prefix found = {key, n};
-
     for (int i = 0; i < naming->n_optimizers; i++)
         if (naming->optimizer[i].n == n && has_prefix(key, naming->optimizer[i]))
             return;
     if (naming->n_optimizers < OPTIMIZERS_MOST)
-        naming->optimizer[naming->n_optimizers++] = found;
+        naming->optimizer[naming->n_optimizers++] = (struct prefix){key, n};
 }
 
 static void find_optimizers(struct naming *naming)
 {
-    static const char own[] = "optimizer.";
-
     for (int i = 0; i < naming->metadata->n; i++) {
         const char *key = naming->metadata->entry[i].key, *last = strrchr(key, '.');
         const char *groups = find_part(key, "param_groups."), *state = find_part(key, "state.");
 
         if (groups)
             add_optimizer(naming, key, (size_t)(groups - key));
-        if (state && last && last > state + strlen("state") && is_moment(last + 1))
+        if (state && last && last > state + strlen("state") && tt_text_is_one_of(last + 1, moments))
             add_optimizer(naming, key, (size_t)(state - key));
-        if (tt_text_begins(key, own))
-            add_optimizer(naming, key, sizeof own - 1);
+        if (tt_text_begins(key, "optimizer."))
+            add_optimizer(naming, key, strlen("optimizer."));
     }
 }
 
@@ -170,16 +154,6 @@ static const char *in_optimizer(const struct naming *naming, const char *key)
 
 /* --- the model --- */
 
-static bool is_model_word(const char *part, size_t n)
-{
-    static const char *const words[] = {"model", "model_state", "model_state_dict", "state_dict"};
-
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strlen(words[i]) == n && strncmp(part, words[i], n) == 0)
-            return true;
-    return false;
-}
-
 /* The dictionary around a tensor that has the word for a model, or n 0. */
 static struct prefix model_dictionary(const struct tt_dcp_entry *entry)
 {
@@ -188,12 +162,14 @@ static struct prefix model_dictionary(const struct tt_dcp_entry *entry)
 
     while (at < entry->leaf) {
         size_t n = strcspn(entry->key + at, ".");
+        char *part = tt_strndup(entry->key + at, n);
+        bool is_word = tt_text_is_one_of(part, "model|model_state|model_state_dict|state_dict");
 
-        if (is_model_word(entry->key + at, n))
-            found.n = at + n + 1;
-        else if (found.n)
+        tt_free(part);
+        if (found.n && !is_word)
             break;
         at += n + 1;
+        found.n = is_word ? at : 0;
     }
     return found;
 }
@@ -334,30 +310,8 @@ static void find_model(struct naming *naming)
 
 /* --- names --- */
 
-static struct tt_dcp_name tensor_name(const struct naming *naming, enum tt_ckpt_group group, const char *name)
-{
-    return (struct tt_dcp_name){.role = TT_DCP_TENSOR, .group = group, .name = rename_parts(naming, name)};
-}
-
-static struct tt_dcp_name name_in_optimizer(const struct naming *naming, const char *name,
-                                            const struct tt_dcp_entry *entry)
-{
-    if (!tt_text_begins(name, "state."))
-        return (struct tt_dcp_name){.role = TT_DCP_OTHER};
-    if (tt_text_ends(name, ".step") && entry->ndim == 0)
-        return (struct tt_dcp_name){.role = TT_DCP_OPTIMIZER_STEP};
-    return entry->is_tensor ? tensor_name(naming, TT_CKPT_OPTIM, name) : (struct tt_dcp_name){.role = TT_DCP_OTHER};
-}
-
-/* A counter that someone has put beside the parameters, such as "epoch". */
-static bool is_counter(const struct tt_dcp_entry *entry)
-{
-    bool integer = entry->dtype == TT_I64 || entry->dtype == TT_I32;
-
-    return entry->ndim == 0 && integer && !strchr(entry->key, '.');
-}
-
-static struct tt_dcp_name name_of(const struct naming *naming, const struct tt_dcp_entry *entry)
+/* The role of an entry; of a tensor, group and name are set too. */
+static enum tt_dcp_role role_of(const struct naming *naming, const struct tt_dcp_entry *entry, struct tt_dcp_name *ret)
 {
     static const struct {
         const char *key;
@@ -371,24 +325,31 @@ static struct tt_dcp_name name_of(const struct naming *naming, const struct tt_d
     };
     static const char *const others[] = {"train_state.", "lr_scheduler.", "dataloader."};
     const char *key = entry->key, *name = in_optimizer(naming, key);
+    bool integer = entry->dtype == TT_I64 || entry->dtype == TT_I32;
 
-    if (name)
-        return name_in_optimizer(naming, name, entry);
-    name = has_prefix(key, naming->around) ? key + naming->around.n : key;
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (strcmp(name, known[i].key) == 0)
-            return (struct tt_dcp_name){.role = known[i].role};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        if (tt_text_begins(name, others[i]))
-            return (struct tt_dcp_name){.role = TT_DCP_OTHER};
-    if (!entry->is_tensor || is_counter(entry))
-        return (struct tt_dcp_name){.role = TT_DCP_OTHER};
-    if (naming->has_model && !has_prefix(key, naming->model))
-        return (struct tt_dcp_name){.role = TT_DCP_BESIDE};
-    for (name = key + naming->model.n; naming->has_model && name < key + entry->leaf; name = strchr(name, '.') + 1)
-        if (name[strspn(name, "0123456789")] != '.') /* else the number of a part, in a list of them */
-            break;
-    return tensor_name(naming, TT_CKPT_MODEL, name);
+    ret->group = name ? TT_CKPT_OPTIM : TT_CKPT_MODEL;
+    if (name && tt_text_begins(name, "state.") && tt_text_ends(name, ".step") && entry->ndim == 0)
+        return TT_DCP_OPTIMIZER_STEP;
+    if (name && (!tt_text_begins(name, "state.") || !entry->is_tensor))
+        return TT_DCP_OTHER;
+    if (!name) {
+        name = has_prefix(key, naming->around) ? key + naming->around.n : key;
+        for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+            if (strcmp(name, known[i].key) == 0)
+                return known[i].role;
+        for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+            if (tt_text_begins(name, others[i]))
+                return TT_DCP_OTHER;
+        if (!entry->is_tensor || (entry->ndim == 0 && integer && !strchr(key, '.'))) /* or a counter, such as "epoch" */
+            return TT_DCP_OTHER;
+        if (naming->has_model && !has_prefix(key, naming->model))
+            return TT_DCP_BESIDE;
+        for (name = key + naming->model.n; naming->has_model && name < key + entry->leaf; name = strchr(name, '.') + 1)
+            if (name[strspn(name, "0123456789")] != '.') /* else the number of a part, in a list of them */
+                break;
+    }
+    ret->name = rename_parts(naming, name);
+    return TT_DCP_TENSOR;
 }
 
 static int compare_names(const void *pa, const void *pb)
@@ -427,7 +388,7 @@ struct tt_dcp_name *tt_dcp_names_of(const struct tt_dcp_metadata *metadata)
     find_optimizers(&naming);
     find_model(&naming);
     for (int i = 0; i < metadata->n; i++) {
-        name[i] = name_of(&naming, &metadata->entry[i]);
+        name[i].role = role_of(&naming, &metadata->entry[i], &name[i]);
         name[i].key = metadata->entry[i].key;
     }
     separate(name, metadata->n);

@@ -217,17 +217,23 @@ static char *name_of(const struct making *m, int32_t id)
     return NULL;
 }
 
+/* Sets a member of tokenizer_config.json, unless that file is no JSON. Takes the value. */
+static void set_config(struct making *m, const char *key, json_t *value)
+{
+    json_t *config = config_of(m);
+
+    m->config_changed = m->config_changed || config;
+    (void)json_object_set_new(config, key, value);
+}
+
 /* Names a token in tokenizer_config.json, and in special_tokens_map.json if there is one. */
 static void name_token(struct making *m, const char *key, int32_t id)
 {
     char *name = name_of(m, id);
-    json_t *config = name ? config_of(m) : NULL;
 
-    if (config) {
-        (void)json_object_set_new(config, key, json_string(name));
-        m->config_changed = true;
-        if (m->special)
-            (void)json_object_set_new(m->special, key, json_string(name));
+    if (name && config_of(m)) {
+        set_config(m, key, json_string(name));
+        (void)json_object_set_new(m->special, key, json_string(name));
     }
     tt_free(name);
 }
@@ -258,8 +264,7 @@ static void lengthen(struct making *m)
 
     if (!json_is_integer(most) || json_integer_value(most) >= m->trained_length)
         return;
-    (void)json_object_set_new(m->config, "model_max_length", json_integer(m->trained_length));
-    m->config_changed = true;
+    set_config(m, "model_max_length", json_integer(m->trained_length));
 }
 
 /* Older versions of transformers heed add_bos_token instead of the post-processor. */
@@ -271,10 +276,7 @@ static void add_bos(struct making *m)
         put_text(m, TT_HF_TOKENIZER, text.text, text.size);
         if (!has_token(m, "bos_token"))
             name_token(m, "bos_token", tt_tokenizer_info(m->tokenizer)->bos);
-        if (config_of(m)) {
-            (void)json_object_set_new(m->config, "add_bos_token", json_true());
-            m->config_changed = true;
-        }
+        set_config(m, "add_bos_token", json_true());
     }
     tt_text_release(&text);
 }
@@ -379,10 +381,7 @@ static void put_template(struct making *m, const struct tt_chat_template *chat)
 
     tt_chat_template_text(chat, &text);
     put_text(m, TT_HF_CHAT_TEMPLATE, text.text, text.size);
-    if (config_of(m)) {
-        (void)json_object_set_new(m->config, "chat_template", json_stringn(text.text, text.size));
-        m->config_changed = true;
-    }
+    set_config(m, "chat_template", json_stringn(text.text, text.size));
     tt_free(m->texts->template);
     m->texts->template = text.text;
 }
@@ -424,15 +423,10 @@ out:
     return rc;
 }
 
-static json_t *new_generation(const struct tt_hf_texts *texts)
+static void set_id(json_t *config, const char *key, int32_t id)
 {
-    json_t *generation = json_pack("{s:b}", "_from_model_config", true);
-
-    if (texts->bos >= 0)
-        (void)json_object_set_new(generation, "bos_token_id", json_integer(texts->bos));
-    if (texts->eos >= 0)
-        (void)json_object_set_new(generation, "eos_token_id", json_integer(texts->eos));
-    return generation;
+    if (id >= 0)
+        (void)json_object_set_new(config, key, json_integer(id));
 }
 
 int tt_hf_texts_make(const struct tt_source *source, struct tt_hf_texts *ret_texts)
@@ -442,8 +436,11 @@ int tt_hf_texts_make(const struct tt_source *source, struct tt_hf_texts *ret_tex
 
     ret_texts->bos = ret_texts->eos = ret_texts->end = -1;
     TT_TRY(read_all(source, &m));
-    if (!m.generation)
-        m.generation = new_generation(ret_texts);
+    if (!m.generation) {
+        m.generation = json_pack("{s:b}", "_from_model_config", true);
+        set_id(m.generation, "bos_token_id", ret_texts->bos);
+        set_id(m.generation, "eos_token_id", ret_texts->eos);
+    }
     if (m.tokenizer)
         TT_TRY(change_tokenizer(&m));
     lengthen(&m);
@@ -478,47 +475,10 @@ void tt_hf_texts_release(struct tt_hf_texts *texts)
  */
 static bool is_stale(const char *key)
 {
-    static const char *const stale[] = {"dtype",
-                                        "torch_dtype",
-                                        "quantization_config",
-                                        "transformers_version",
-                                        "_name_or_path",
-                                        "rope_parameters",
-                                        "original_max_position_embeddings",
-                                        "partial_rotary_factor",
-                                        "num_mtp_layers",
-                                        "hidden_size",
-                                        "num_hidden_layers",
-                                        "num_attention_heads",
-                                        "max_position_embeddings"};
-
-    for (size_t i = 0; i < sizeof stale / sizeof *stale; i++)
-        if (strcmp(stale[i], key) == 0)
-            return true;
-    return false;
-}
-
-static bool is_token_id(const char *key)
-{
-    size_t n = strlen(key);
-
-    return n > 9 && strcmp(key + n - 9, "_token_id") == 0;
-}
-
-/* A null is a value of the model, as in rope_scaling; only the ids of tokens are null where titan does not know
- * them. */
-static bool is_open(const json_t *config, const char *key)
-{
-    const json_t *ours = json_object_get(config, key);
-
-    return !ours || (json_is_null(ours) && is_token_id(key));
-}
-
-/* The imported layer_types say nothing about a model that has another number of layers now. */
-static bool is_of_other_layers(const json_t *config, const char *key, const json_t *value)
-{
-    return strcmp(key, "layer_types") == 0 &&
-           (json_int_t)json_array_size(value) != json_integer_value(json_object_get(config, "num_hidden_layers"));
+    return tt_text_is_one_of(key, "dtype|torch_dtype|quantization_config|transformers_version|_name_or_path|"
+                                  "rope_parameters|original_max_position_embeddings|partial_rotary_factor|"
+                                  "num_mtp_layers|hidden_size|num_hidden_layers|num_attention_heads|"
+                                  "max_position_embeddings");
 }
 
 /* Adds the keys of an imported config.json that the new one lacks. If the classes differ (a Mistral is exported as a
@@ -527,34 +487,31 @@ static void add_kept(json_t *config, const json_t *kept)
 {
     const char *type = json_string_value(json_object_get(config, "model_type")), *key;
     const char *kept_type = json_string_value(json_object_get(kept, "model_type"));
+    json_int_t n_layers = json_integer_value(json_object_get(config, "num_hidden_layers"));
     json_t *value;
     bool is_same = type && kept_type && strcmp(type, kept_type) == 0;
 
     json_object_foreach((json_t *)(uintptr_t)kept, key, value)
     {
-        if ((is_same || is_token_id(key)) && is_open(config, key) && !is_stale(key) &&
-            !is_of_other_layers(config, key, value))
+        const json_t *ours = json_object_get(config, key);
+        bool is_id = tt_text_ends(key, "_token_id");
+        /* A null is a value of the model, as in rope_scaling; only the ids of tokens are null where titan does not
+         * know them. */
+        bool is_open = !ours || (json_is_null(ours) && is_id);
+        /* The imported layer_types say nothing about a model that has another number of layers now. */
+        bool is_of_other_layers = strcmp(key, "layer_types") == 0 && (json_int_t)json_array_size(value) != n_layers;
+
+        if ((is_same || is_id) && is_open && !is_stale(key) && !is_of_other_layers)
             (void)json_object_set(config, key, value);
     }
-}
-
-static void set_id(json_t *config, const char *key, int32_t id)
-{
-    if (id >= 0)
-        (void)json_object_set_new(config, key, json_integer(id));
 }
 
 /* Whether an export copies a file of the assets: not if it belongs to titan or is written anew. */
 static bool travels_to_hf(const char *name)
 {
-    static const char *const ours[] = {"model.json",  "hf_config.json",         "hf_generation_config.json",
-                                       "config.json", "generation_config.json", "model.safetensors.index.json"};
-    size_t n = strlen(name);
-
-    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
-        if (strcmp(ours[i], name) == 0)
-            return false;
-    return !(n > 12 && strcmp(name + n - 12, ".safetensors") == 0);
+    return !tt_text_ends(name, ".safetensors") &&
+           !tt_text_is_one_of(name, "model.json|hf_config.json|hf_generation_config.json|config.json|"
+                                    "generation_config.json|model.safetensors.index.json");
 }
 
 /*
@@ -702,25 +659,6 @@ out:
     return rc;
 }
 
-/* A checkpoint's assets are copied whole. A folder that the user names may hold anything else too. */
-static int copy_assets(const struct tt_output *output, const struct tt_source *source, const char *assets)
-{
-    if (source->assets || source->kind == TT_PATH_DCP)
-        return put_side_files(output, assets, false, "");
-    return tt_output_copy(output, assets, travels_to_hf);
-}
-
-static int put_texts(const struct tt_output *output, const struct tt_hf_texts *texts)
-{
-    int rc = 0;
-
-    for (int i = 0; i < TT_HF_N_TEXTS; i++)
-        if (texts->text[i])
-            TT_TRY(tt_durable_put(output->folder, tt_hf_text_names[i], texts->text[i], texts->size[i]));
-out:
-    return rc;
-}
-
 int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model,
                         enum tt_dtype dtype)
 {
@@ -735,8 +673,12 @@ int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *
     add_ids(config, &texts);
     text = json_text(config);
     TT_TRY(tt_durable_put(output->folder, "config.json", text, strlen(text)));
-    TT_TRY(copy_assets(output, source, assets));
-    TT_TRY(put_texts(output, &texts));
+    /* A checkpoint's assets are copied whole. A folder that the user names may hold anything else too. */
+    TT_TRY(source->assets || source->kind == TT_PATH_DCP ? put_side_files(output, assets, false, "")
+                                                         : tt_output_copy(output, assets, travels_to_hf));
+    for (int i = 0; i < TT_HF_N_TEXTS; i++)
+        if (texts.text[i])
+            TT_TRY(tt_durable_put(output->folder, tt_hf_text_names[i], texts.text[i], texts.size[i]));
 out:
     json_decref(config);
     json_decref(kept);
@@ -796,10 +738,10 @@ int tt_hf_adapter_config(const struct tt_output *output, const struct tt_source 
                   "bias", "none", "fan_in_fan_out", 0, "inference_mode", 1, "init_lora_weights", 1, "use_dora", 0,
                   "use_rslora", 0, "target_modules", modules_of(lora), "modules_to_save", "rank_pattern", json_object(),
                   "alpha_pattern", json_object(), "layers_to_transform", "layers_pattern", "revision");
-    char *text = json_dumps(config, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
+    char *text = json_text(config);
     int rc = tt_durable_put(output->folder, "adapter_config.json", text, strlen(text));
 
-    free(text);
+    tt_free(text);
     json_decref(config);
     return rc;
 }

@@ -227,17 +227,6 @@ static void note_meta(struct diff *d)
     }
 }
 
-/* These do not change what a run computes. */
-static bool is_left_out(const char *section)
-{
-    static const char *const sections[] = {"job", "metrics", "profiling", "checkpoint", "comm"};
-
-    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
-        if (strcmp(section, sections[i]) == 0)
-            return true;
-    return false;
-}
-
 /* The keys of the configurations that explain other values, or another meaning of equal ones. */
 static void compare_configs(struct diff *d)
 {
@@ -248,7 +237,7 @@ static void compare_configs(struct diff *d)
         config[s] = json_object_get(d->side[s].source->manifest.meta, "config");
     json_object_foreach(config[0], name, section)
     {
-        if (is_left_out(name))
+        if (tt_text_is_one_of(name, "job|metrics|profiling|checkpoint|comm")) /* they do not change what it computes */
             continue;
         json_object_foreach(section, key, value)
         {

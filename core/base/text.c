@@ -149,6 +149,16 @@ bool tt_text_is_listed(const char *word, const char *list)
     return false;
 }
 
+bool tt_text_is_one_of(const char *word, const char *list)
+{
+    size_t n = strlen(word);
+
+    for (const char *at = strstr(list, word); n && at; at = strstr(at + 1, word))
+        if ((at == list || at[-1] == '|') && (at[n] == 0 || at[n] == '|'))
+            return true;
+    return false;
+}
+
 void tt_text_add_divisors(struct tt_text *t, int64_t n)
 {
     enum { MOST = 10 };

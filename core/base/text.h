@@ -26,8 +26,9 @@ void tt_text_add_replaced(struct tt_text *t, const char *bytes, size_t size, con
 bool tt_text_begins(const char *text, const char *with);
 bool tt_text_ends(const char *text, const char *with);
 
-/** Whether word is one of "a|b|c", ignoring case. */
+/** Whether word is one of "a|b|c"; the first function ignores case. */
 bool tt_text_is_listed(const char *word, const char *list);
+bool tt_text_is_one_of(const char *word, const char *list);
 
 /** Adds the divisors of n, "1, 2, 3 or 6"; of more than ten, the largest. */
 void tt_text_add_divisors(struct tt_text *t, int64_t n);
