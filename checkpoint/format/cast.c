@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 static float from_bits(uint32_t bits)
 {
@@ -97,24 +98,7 @@ void tt_cast(enum tt_dtype to, void *to_data, enum tt_dtype from, const void *fr
 
 bool tt_cast_has_value(enum tt_dtype dtype)
 {
-    switch (dtype) {
-    case TT_F32:
-    case TT_BF16:
-    case TT_F16:
-    case TT_F64:
-    case TT_I64:
-    case TT_U64:
-    case TT_I32:
-    case TT_U32:
-    case TT_I16:
-    case TT_U16:
-    case TT_I8:
-    case TT_U8:
-    case TT_BOOL:
-        return true;
-    default:
-        return false;
-    }
+    return tt_text_is_one_of(tt_dtype_name(dtype), "F32|BF16|F16|F64|I64|U64|I32|U32|I16|U16|I8|U8|BOOL");
 }
 
 double tt_cast_value(enum tt_dtype dtype, const void *data, int64_t i)

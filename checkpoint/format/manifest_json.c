@@ -67,12 +67,9 @@ static int read_sizes(struct tt_json_reader *json, int64_t *sizes, int *ret_n, b
     if (!*ret_good)
         return tt_json_skip(json);
     TT_TRY(tt_json_open(json));
-    for (;;) {
+    while ((rc = tt_json_next(json, &more)) == 0 && more) {
         struct member_int number;
 
-        TT_TRY(tt_json_next(json, &more));
-        if (!more)
-            break;
         TT_TRY(read_int(json, &number));
         if (!number.good || number.value < 0 || n == TT_BOX_DIMS)
             *ret_good = false;
@@ -131,31 +128,25 @@ static bool is_named(const struct tt_json_span *key, const char *name)
 static int next_member(struct tt_json_reader *json, const char *const *names, int n, unsigned *seen, int *ret_which)
 {
     struct tt_json_span key;
+    const char *place;
     bool more;
-    int rc = 0;
+    int which, rc = 0;
 
-    for (;;) {
-        const char *place;
-        int which = 0;
-
-        *ret_which = -1;
-        TT_TRY(tt_json_next(json, &more));
-        if (!more)
-            break;
+    *ret_which = -1;
+    while ((rc = tt_json_next(json, &more)) == 0 && more) {
         (void)tt_json_peek(json);
         place = json->at;
         TT_TRY(tt_json_key(json, &key));
-        while (which < n && !is_named(&key, names[which]))
+        for (which = 0; which < n && !is_named(&key, names[which]);)
             which++;
-        if (which == n) {
-            TT_TRY(tt_json_skip(json));
-            continue;
+        if (which < n) {
+            if (*seen >> which & 1u)
+                return tt_json_fail_at(json, place, "duplicate key");
+            *seen |= 1u << which;
+            *ret_which = which;
+            break;
         }
-        if (*seen >> which & 1u)
-            return tt_json_fail_at(json, place, "duplicate key");
-        *seen |= 1u << which;
-        *ret_which = which;
-        break;
+        TT_TRY(tt_json_skip(json));
     }
 out:
     return rc;
@@ -165,6 +156,20 @@ out:
 static int fail_member(const char *where, bool present, const char *key, const char *wanted)
 {
     return tt_fail(TT_EDATA, "%s: %s '%s', wanted %s", where, present ? "wrong type of" : "missing key", key, wanted);
+}
+
+/* The group of "group/name"; TT_CKPT_GROUPS: none. */
+static int group_of(const char *path, const char **ret_name)
+{
+    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
+        const char *word = tt_ckpt_group_name((enum tt_ckpt_group)group);
+
+        if (tt_text_begins(path, word) && path[strlen(word)] == '/') {
+            *ret_name = path + strlen(word) + 1;
+            return group;
+        }
+    }
+    return TT_CKPT_GROUPS;
 }
 
 /* --- tensors and their chunks --- */
@@ -178,75 +183,72 @@ static bool ends_fit(const struct tt_box *box, int n)
     return true;
 }
 
+enum {
+    CHUNK_FILE,
+    CHUNK_BEGIN,
+    CHUNK_END,
+    CHUNK_NUMBERS,
+    CHUNK_OFFSET = CHUNK_NUMBERS,
+    CHUNK_SHAPE,
+    CHUNK_CRC,
+    CHUNK_KEYS
+};
+
 struct chunk_entry {
     struct tt_box box;
-    struct member_int file, begin, end;
+    struct member_int number[CHUNK_NUMBERS];
     int n_offset, n_shape;
     uint32_t crc;
     bool has_offset, has_shape, has_crc;
     unsigned seen;
 };
 
-enum { CHUNK_FILE, CHUNK_OFFSET, CHUNK_SHAPE, CHUNK_BEGIN, CHUNK_END, CHUNK_CRC, CHUNK_KEYS };
-
-static int read_chunk_members(struct tt_json_reader *json, struct chunk_entry *c)
-{
-    static const char *const names[] = {[CHUNK_FILE] = "file",   [CHUNK_OFFSET] = "offset", [CHUNK_SHAPE] = "shape",
-                                        [CHUNK_BEGIN] = "begin", [CHUNK_END] = "end",       [CHUNK_CRC] = "crc32c"};
-    int which = 0, rc = 0;
-
-    if (tt_json_peek(json) != '{')
-        return tt_json_skip(json);
-    TT_TRY(tt_json_open(json));
-    while (which >= 0) {
-        TT_TRY(next_member(json, names, CHUNK_KEYS, &c->seen, &which));
-        if (which == CHUNK_FILE)
-            TT_TRY(read_int(json, &c->file));
-        else if (which == CHUNK_OFFSET)
-            TT_TRY(read_sizes(json, c->box.offset, &c->n_offset, &c->has_offset));
-        else if (which == CHUNK_SHAPE)
-            TT_TRY(read_sizes(json, c->box.shape, &c->n_shape, &c->has_shape));
-        else if (which == CHUNK_BEGIN)
-            TT_TRY(read_int(json, &c->begin));
-        else if (which == CHUNK_END)
-            TT_TRY(read_int(json, &c->end));
-        else if (which == CHUNK_CRC)
-            TT_TRY(read_crc(json, &c->crc, &c->has_crc));
-    }
-out:
-    return rc;
-}
-
 static bool chunk_fits(const struct tt_manifest *manifest, const struct tt_manifest_tensor *tensor,
                        const struct chunk_entry *c)
 {
+    int64_t file = c->number[CHUNK_FILE].value, begin = c->number[CHUNK_BEGIN].value, end = c->number[CHUNK_END].value;
     int64_t volume, bits;
 
     return c->has_offset && c->has_shape && c->has_crc && c->n_offset == tensor->ndim && c->n_shape == tensor->ndim &&
-           c->file.value >= 0 && c->file.value < manifest->n_files && c->begin.value >= 0 &&
-           c->end.value >= c->begin.value && c->end.value <= manifest->file[c->file.value].bytes &&
+           file >= 0 && file < manifest->n_files && begin >= 0 && end >= begin && end <= manifest->file[file].bytes &&
            tt_box_checked_volume(c->box.shape, c->n_shape, &volume) &&
-           !__builtin_mul_overflow(volume, tt_dtype_bits(tensor->dtype), &bits) &&
-           bits / 8 == c->end.value - c->begin.value && ends_fit(&c->box, c->n_shape);
+           !__builtin_mul_overflow(volume, tt_dtype_bits(tensor->dtype), &bits) && bits / 8 == end - begin &&
+           ends_fit(&c->box, c->n_shape);
 }
 
 static int read_chunk(struct reading *r, const struct tt_manifest_tensor *tensor)
 {
+    static const char *const names[] = {[CHUNK_FILE] = "file",     [CHUNK_BEGIN] = "begin", [CHUNK_END] = "end",
+                                        [CHUNK_OFFSET] = "offset", [CHUNK_SHAPE] = "shape", [CHUNK_CRC] = "crc32c"};
+    struct tt_json_reader *json = &r->json;
+    bool is_object = tt_json_peek(json) == '{';
     struct chunk_entry c = {0};
-    int rc = 0;
+    int which = is_object ? 0 : -1, rc = 0;
 
-    TT_TRY(read_chunk_members(&r->json, &c));
-    if (!c.file.good)
-        return fail_member(r->where, c.seen >> CHUNK_FILE & 1u, "file", "an integer");
-    if (!c.begin.good)
-        return fail_member(r->where, c.seen >> CHUNK_BEGIN & 1u, "begin", "an integer");
-    if (!c.end.good)
-        return fail_member(r->where, c.seen >> CHUNK_END & 1u, "end", "an integer");
+    TT_TRY(is_object ? tt_json_open(json) : tt_json_skip(json));
+    while (which >= 0) {
+        TT_TRY(next_member(json, names, CHUNK_KEYS, &c.seen, &which));
+        if (which == CHUNK_OFFSET)
+            TT_TRY(read_sizes(json, c.box.offset, &c.n_offset, &c.has_offset));
+        else if (which == CHUNK_SHAPE)
+            TT_TRY(read_sizes(json, c.box.shape, &c.n_shape, &c.has_shape));
+        else if (which == CHUNK_CRC)
+            TT_TRY(read_crc(json, &c.crc, &c.has_crc));
+        else if (which >= 0)
+            TT_TRY(read_int(json, &c.number[which]));
+    }
+    for (int k = 0; k < CHUNK_NUMBERS; k++)
+        if (!c.number[k].good)
+            return fail_member(r->where, c.seen >> k & 1u, names[k], "an integer");
     if (!chunk_fits(r->manifest, tensor, &c))
         return tt_fail(TT_EDATA, "'%s': tensor '%s': a chunk's numbers do not fit together", r->where, tensor->name);
     c.box.ndim = c.n_shape;
-    TT_PUSH(r->chunk, r->n_chunks, r->cap_chunks) =
-        (struct tt_manifest_chunk){(int)c.file.value, c.box, c.begin.value, c.end.value, c.crc, true, 0};
+    TT_PUSH(r->chunk, r->n_chunks, r->cap_chunks) = (struct tt_manifest_chunk){.file = (int)c.number[CHUNK_FILE].value,
+                                                                               .box = c.box,
+                                                                               .begin = c.number[CHUNK_BEGIN].value,
+                                                                               .end = c.number[CHUNK_END].value,
+                                                                               .crc = c.crc,
+                                                                               .has_crc = true};
 out:
     return rc;
 }
@@ -258,13 +260,9 @@ static int read_chunks(struct reading *r, struct tt_manifest_tensor *tensor)
 
     r->n_chunks = 0;
     TT_TRY(tt_json_open(&r->json));
-    for (;;) {
-        TT_TRY(tt_json_next(&r->json, &more));
-        if (!more)
-            break;
+    while ((rc = tt_json_next(&r->json, &more)) == 0 && more)
         TT_TRY(read_chunk(r, tensor));
-    }
-    if (r->n_chunks == 0)
+    if (rc < 0 || r->n_chunks == 0)
         goto out;
     tensor->chunk = tt_calloc_for((size_t)r->n_chunks, sizeof *tensor->chunk, r->where);
     if (!tensor->chunk)
@@ -303,24 +301,13 @@ out:
     return rc;
 }
 
-static int find_group(const char *key, const char *slash)
-{
-    int group = 0;
-
-    while (group < TT_CKPT_GROUPS && slash &&
-           (strlen(tt_ckpt_group_name((enum tt_ckpt_group)group)) != (size_t)(slash - key) ||
-            strncmp(key, tt_ckpt_group_name((enum tt_ckpt_group)group), (size_t)(slash - key)) != 0))
-        group++;
-    return slash ? group : TT_CKPT_GROUPS;
-}
-
 /* Adds the tensor once type and shape are known. */
 static int add_tensor(struct reading *r, const char *key, const struct tensor_entry *t,
                       struct tt_manifest_tensor **ret_tensor)
 {
-    const char *slash = strchr(key, '/');
-    int group = find_group(key, slash);
     enum tt_dtype dtype;
+    const char *name;
+    int group = group_of(key, &name);
     int64_t volume;
 
     if (group == TT_CKPT_GROUPS || !tt_dtype_from_name(t->dtype, &dtype) || !tt_dtype_size(dtype) || !t->has_shape ||
@@ -328,7 +315,7 @@ static int add_tensor(struct reading *r, const char *key, const struct tensor_en
         return tt_fail(TT_EDATA, "'%s': tensor '%s' is not described as it should be", r->where, key);
     if (t->bad_digest)
         return tt_fail(TT_EDATA, "'%s': the digest of tensor '%s' is not 'sum64:' and 16 digits", r->where, key);
-    *ret_tensor = tt_manifest_add_tensor(r->manifest, (enum tt_ckpt_group)group, slash + 1, dtype, t->ndim, t->shape);
+    *ret_tensor = tt_manifest_add_tensor(r->manifest, (enum tt_ckpt_group)group, name, dtype, t->ndim, t->shape);
     (*ret_tensor)->digest = t->digest;
     (*ret_tensor)->has_digest = t->has_digest;
     return 0;
@@ -401,10 +388,7 @@ static int read_tensors(struct reading *r)
     if (tt_json_peek(&r->json) != '{')
         return tt_fail(TT_EDATA, "'%s': no tensors", r->where);
     TT_TRY(tt_json_open(&r->json));
-    for (;;) {
-        TT_TRY(tt_json_next(&r->json, &more));
-        if (!more)
-            break;
+    while ((rc = tt_json_next(&r->json, &more)) == 0 && more) {
         TT_TRY(tt_json_key(&r->json, &span));
         key.size = 0;
         tt_text_add_bytes(&key, span.text, span.size);
@@ -417,76 +401,47 @@ out:
 
 /* --- files --- */
 
-/* A path must stay in the checkpoint: "group/name.safetensors". */
-static bool is_shard_path(const char *path)
-{
-    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
-        const char *name = tt_ckpt_group_name((enum tt_ckpt_group)group);
-        size_t n = strlen(name);
-
-        if (strncmp(path, name, n) == 0 && path[n] == '/' && path[n + 1] && path[n + 1] != '.' &&
-            !strchr(path + n + 1, '/'))
-            return true;
-    }
-    return false;
-}
-
-struct file_entry {
-    char *path;
-    struct member_int bytes;
-    uint32_t crc;
-    bool has_crc;
-    unsigned seen;
-};
-
 enum { FILE_PATH, FILE_BYTES, FILE_CRC, FILE_KEYS };
-
-static int read_file_members(struct tt_json_reader *json, struct file_entry *f)
-{
-    static const char *const names[] = {[FILE_PATH] = "path", [FILE_BYTES] = "bytes", [FILE_CRC] = "crc32c"};
-    struct tt_json_span text;
-    int which = 0, rc = 0;
-
-    if (tt_json_peek(json) != '{')
-        return tt_json_skip(json);
-    TT_TRY(tt_json_open(json));
-    while (which >= 0) {
-        TT_TRY(next_member(json, names, FILE_KEYS, &f->seen, &which));
-        if (which == FILE_PATH) {
-            TT_TRY(read_text(json, &text));
-            f->path = text.text ? tt_strndup(text.text, text.size) : NULL;
-        } else if (which == FILE_BYTES) {
-            TT_TRY(read_int(json, &f->bytes));
-        } else if (which == FILE_CRC) {
-            TT_TRY(read_crc(json, &f->crc, &f->has_crc));
-        }
-    }
-out:
-    return rc;
-}
 
 static int read_file(struct reading *r)
 {
-    struct file_entry f = {0};
+    static const char *const names[] = {[FILE_PATH] = "path", [FILE_BYTES] = "bytes", [FILE_CRC] = "crc32c"};
+    struct tt_json_reader *json = &r->json;
+    struct member_int bytes = {0};
+    struct tt_json_span text;
     struct tt_manifest_file *file;
-    int rc = 0;
+    const char *name;
+    char *path = NULL;
+    uint32_t crc = 0;
+    unsigned seen = 0;
+    bool is_object = tt_json_peek(json) == '{', has_crc = false;
+    int which = is_object ? 0 : -1, rc = 0;
 
-    TT_TRY(read_file_members(&r->json, &f));
-    if (!f.path) {
-        rc = fail_member(r->where, f.seen >> FILE_PATH & 1u, "path", "a string");
-    } else if (!f.bytes.good) {
-        rc = fail_member(r->where, f.seen >> FILE_BYTES & 1u, "bytes", "an integer");
-    } else if (!is_shard_path(f.path)) {
-        rc = tt_fail(TT_EDATA, "'%s': file path '%s' is not one of a checkpoint", r->where, f.path);
-    } else if (!f.has_crc || f.bytes.value < 0) {
-        rc = tt_fail(TT_EDATA, "'%s': file '%s' has no valid size or checksum", r->where, f.path);
-    } else {
-        file = tt_manifest_add_file(r->manifest, f.path, f.bytes.value);
-        file->crc = f.crc;
-        file->has_crc = true;
+    TT_TRY(is_object ? tt_json_open(json) : tt_json_skip(json));
+    while (which >= 0) {
+        TT_TRY(next_member(json, names, FILE_KEYS, &seen, &which));
+        if (which == FILE_PATH) {
+            TT_TRY(read_text(json, &text));
+            path = text.text ? tt_strndup(text.text, text.size) : NULL;
+        } else if (which == FILE_BYTES) {
+            TT_TRY(read_int(json, &bytes));
+        } else if (which == FILE_CRC) {
+            TT_TRY(read_crc(json, &crc, &has_crc));
+        }
     }
+    if (!path)
+        TT_TRY(fail_member(r->where, seen >> FILE_PATH & 1u, "path", "a string"));
+    if (!bytes.good)
+        TT_TRY(fail_member(r->where, seen >> FILE_BYTES & 1u, "bytes", "an integer"));
+    if (group_of(path, &name) == TT_CKPT_GROUPS || !name[0] || name[0] == '.' || strchr(name, '/')) /* to stay in it */
+        TT_TRY(tt_fail(TT_EDATA, "'%s': file path '%s' is not one of a checkpoint", r->where, path));
+    if (!has_crc || bytes.value < 0)
+        TT_TRY(tt_fail(TT_EDATA, "'%s': file '%s' has no valid size or checksum", r->where, path));
+    file = tt_manifest_add_file(r->manifest, path, bytes.value);
+    file->crc = crc;
+    file->has_crc = true;
 out:
-    tt_free(f.path);
+    tt_free(path);
     return rc;
 }
 
@@ -498,12 +453,8 @@ static int read_files(struct reading *r)
     if (tt_json_peek(&r->json) != '[')
         return tt_fail(TT_EDATA, "'%s': no list of files", r->where);
     TT_TRY(tt_json_open(&r->json));
-    for (;;) {
-        TT_TRY(tt_json_next(&r->json, &more));
-        if (!more)
-            break;
+    while ((rc = tt_json_next(&r->json, &more)) == 0 && more)
         TT_TRY(read_file(r));
-    }
 out:
     return rc;
 }
@@ -598,12 +549,9 @@ static int read_members(struct reading *r)
     if (tt_json_peek(&r->json) != '{')
         return tt_json_fail_at(&r->json, r->json.at, "'{' was expected");
     TT_TRY(tt_json_open(&r->json));
-    for (;;) {
-        TT_TRY(tt_json_next(&r->json, &more));
-        if (!more)
-            break;
+    while ((rc = tt_json_next(&r->json, &more)) == 0 && more)
         TT_TRY(read_member(r, &large));
-    }
+    TT_TRY(rc);
     TT_TRY(tt_json_finish(&r->json));
     for (int which = 0; which < LARGE; which++) {
         if (large.done[which])
@@ -615,42 +563,10 @@ out:
     return rc;
 }
 
-/* tt_manifest_parse without the text's own checksum. The manifest of a large job has a hundred megabytes, which would
- * need more than a gigabyte as one JSON value. So files and tensors are read into their structs directly, and only the
- * other members become values. Members may have any order, but titan's own needs one pass. Unknown members of files,
- * tensors and chunks are ignored. */
-static int read_manifest(const char *text, size_t size, const char *where, struct tt_manifest *ret_manifest)
-{
-    static const char *const ours[] = {"titan_ckpt", "self_crc32c"};
-    struct tt_manifest manifest = {.meta = json_object()};
-    struct reading r = {.manifest = &manifest, .where = where};
-    int rc = 0;
-
-    tt_json_reader_init(&r.json, text, size, where);
-    TT_TRY(read_members(&r));
-    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
-        (void)json_object_del(manifest.meta, ours[i]);
-    tt_manifest_sort(&manifest);
-    TT_TRY(check_names(&manifest, where));
-    TT_TRY(tt_manifest_check_values(&manifest, where));
-    *ret_manifest = manifest;
-    manifest = (struct tt_manifest){0};
-out:
-    tt_manifest_release(&manifest);
-    tt_json_reader_release(&r.json);
-    tt_free(r.chunk);
-    return rc;
-}
-
 /* --- the text --- */
 
 static const char self_key[] = ",\n\"self_crc32c\": \"";
 enum { HEX_DIGITS = 8, TAIL_BYTES = sizeof self_key - 1 + HEX_DIGITS + 4 /* "\n}\n */ };
-
-static json_t *hex_json(uint32_t crc)
-{
-    return json_sprintf("%08x", crc);
-}
 
 static json_t *tensor_json(const struct tt_manifest_tensor *tensor)
 {
@@ -663,7 +579,7 @@ static json_t *tensor_json(const struct tt_manifest_tensor *tensor)
                                                       tt_json_from_sizes(c->box.offset, c->box.ndim), "shape",
                                                       tt_json_from_sizes(c->box.shape, c->box.ndim), "begin",
                                                       (json_int_t)c->begin, "end", (json_int_t)c->end, "crc32c",
-                                                      hex_json(c->crc)));
+                                                      json_sprintf("%08x", c->crc)));
     }
     return json_pack("{s:s, s:o, s:o, s:o}", "dtype", tt_dtype_name(tensor->dtype), "shape",
                      tt_json_from_sizes(tensor->shape, tensor->ndim), "digest",
@@ -698,8 +614,8 @@ char *tt_manifest_text(const struct tt_manifest *manifest)
     tt_text_add(&text, ",\n\"files\": [");
     for (int i = 0; i < manifest->n_files; i++) {
         const struct tt_manifest_file *f = &manifest->file[i];
-        json_t *json =
-            json_pack("{s:s,s:I,s:o}", "path", f->path, "bytes", (json_int_t)f->bytes, "crc32c", hex_json(f->crc));
+        json_t *json = json_pack("{s:s,s:I,s:o}", "path", f->path, "bytes", (json_int_t)f->bytes, "crc32c",
+                                 json_sprintf("%08x", f->crc));
         char *line = tt_json_text(json);
 
         tt_text_add(&text, "%s\n %s", i ? "," : "", line);
@@ -720,24 +636,32 @@ char *tt_manifest_text(const struct tt_manifest *manifest)
     return text.text;
 }
 
-static int check_self(const char *text, size_t size, const char *where)
+/* The manifest of a large job has a hundred megabytes, which would need more than a gigabyte as one JSON value. So files
+ * and tensors are read into their structs directly, and only the other members become values. Members may have any
+ * order, but titan's own needs one pass. Unknown members of files, tensors and chunks are ignored. */
+int tt_manifest_parse(const char *text, size_t size, const char *where, struct tt_manifest *ret_manifest)
 {
+    struct reading r = {.manifest = ret_manifest, .where = where};
     char tail[TAIL_BYTES + 1];
+    int rc = 0;
 
+    *ret_manifest = (struct tt_manifest){.meta = json_object()};
+    tt_json_reader_init(&r.json, text, size, where);
     if (size > TAIL_BYTES)
         (void)snprintf(tail, sizeof tail, "%s%08x\"\n}\n", self_key, tt_crc32c(0, text, size - TAIL_BYTES));
     if (size <= TAIL_BYTES || memcmp(text + size - TAIL_BYTES, tail, TAIL_BYTES) != 0)
-        return tt_fail(TT_EDATA, "'%s' is damaged: its own checksum does not match", where);
-    return 0;
-}
-
-int tt_manifest_parse(const char *text, size_t size, const char *where, struct tt_manifest *ret_manifest)
-{
-    int rc = 0;
-
-    TT_TRY(check_self(text, size, where));
-    rc = read_manifest(text, size, where, ret_manifest);
+        TT_TRY(tt_fail(TT_EDATA, "'%s' is damaged: its own checksum does not match", where));
+    TT_TRY(read_members(&r));
+    (void)json_object_del(ret_manifest->meta, "titan_ckpt");
+    (void)json_object_del(ret_manifest->meta, "self_crc32c");
+    tt_manifest_sort(ret_manifest);
+    TT_TRY(check_names(ret_manifest, where));
+    TT_TRY(tt_manifest_check_values(ret_manifest, where));
 out:
+    if (rc < 0)
+        tt_manifest_release(ret_manifest);
+    tt_json_reader_release(&r.json);
+    tt_free(r.chunk);
     return rc;
 }
 

@@ -147,10 +147,9 @@ static int parse_offsets(struct tt_safetensors *file, const char *text)
 
         if (!tt_json_sizes(json_object_get(entry, "saved_offsets"), t->box.offset, TT_BOX_DIMS, &n) || n != t->box.ndim)
             TT_TRY(fail_tensor(file, t->name, entry ? "saved_offsets do not match its shape" : "no DCP_SHARDING_INFO"));
-        for (int d = 0; d < n; d++) {
+        for (int d = 0; d < n; d++)
             if (t->box.offset[d] > INT64_MAX - t->box.shape[d])
                 TT_TRY(fail_tensor(file, t->name, "saved_offsets are too large"));
-        }
     }
 out:
     json_decref(info);
@@ -210,10 +209,8 @@ static int parse_header(struct tt_safetensors *file, const char *text, size_t si
         rc = tt_fail(TT_EDATA, "'%s': damaged header: it does not begin with '{'", file->path);
         goto out;
     }
-    if (!(file->tensor = tt_calloc_for(json_object_size(header), sizeof *file->tensor, file->path))) {
-        rc = TT_ENOMEM;
-        goto out;
-    }
+    file->tensor = tt_calloc_for(json_object_size(header), sizeof *file->tensor, file->path);
+    TT_TRY(file->tensor ? 0 : TT_ENOMEM);
     json_object_foreach(header, name, entry)
     {
         if (strcmp(name, "__metadata__") == 0)
@@ -261,10 +258,8 @@ int tt_safetensors_open(const char *path, struct tt_safetensors *ret_file)
     have = file_bytes < (int64_t)sizeof first ? (size_t)file_bytes : sizeof first;
     TT_TRY(tt_file_pread(fd, path, first, have, 0));
     TT_TRY(header_size(path, first, have, file_bytes, &size));
-    if (!(bytes = tt_calloc_for(size + LENGTH_BYTES, 1, path))) {
-        rc = TT_ENOMEM;
-        goto out;
-    }
+    bytes = tt_calloc_for(size + LENGTH_BYTES, 1, path);
+    TT_TRY(bytes ? 0 : TT_ENOMEM);
     TT_TRY(tt_file_pread(fd, path, bytes, size + LENGTH_BYTES, 0));
     TT_TRY(tt_safetensors_parse(path, bytes, size + LENGTH_BYTES, file_bytes, ret_file));
     ret_file->fd = fd;
@@ -310,13 +305,12 @@ static int compare_for_layout(const void *pa, const void *pb)
 }
 
 /* Members that are JSON objects themselves are stored as strings, with spaces as Python's json.dumps writes them. */
-static json_t *quoted(json_t *json)
+static json_t *quoted(const json_t *json)
 {
     char *text = json_dumps(json, 0);
     json_t *string = json_string(text);
 
     free(text);
-    json_decref(json);
     return string;
 }
 
@@ -325,24 +319,22 @@ static json_t *metadata_json(const struct tt_st_tensor *tensor, int n, const jso
     json_t *metadata = json_object(), *offsets = json_object(), *crcs = json_object(), *value;
     bool has_crc = n > 0;
     const char *key;
-    char hex[9];
 
     for (int i = 0; i < n; i++) {
         (void)json_object_set_new(
             offsets, tensor[i].name,
             json_pack("{s:o}", "saved_offsets", tt_json_from_sizes(tensor[i].box.offset, tensor[i].box.ndim)));
-        (void)snprintf(hex, sizeof hex, "%08x", tensor[i].crc);
-        (void)json_object_set_new(crcs, tensor[i].name, json_string(hex));
+        (void)json_object_set_new(crcs, tensor[i].name, json_sprintf("%08x", tensor[i].crc));
         has_crc = has_crc && tensor[i].has_crc;
     }
     if (sharded) {
-        (void)json_object_set_new(metadata, "DCP_SHARDING_INFO", quoted(json_incref(offsets)));
+        (void)json_object_set_new(metadata, "DCP_SHARDING_INFO", quoted(offsets));
         (void)json_object_set_new(metadata, "DCP_VERSION", json_string("1.0"));
     }
     (void)json_object_set_new(metadata, "format", json_string("pt"));
     json_object_foreach((json_t *)(uintptr_t)extra, key, value)(void) json_object_set(metadata, key, value);
     if (has_crc)
-        (void)json_object_set_new(metadata, "titan.crc", quoted(json_incref(crcs)));
+        (void)json_object_set_new(metadata, "titan.crc", quoted(crcs));
     json_decref(offsets);
     json_decref(crcs);
     return metadata;
@@ -387,9 +379,7 @@ int tt_safetensors_layout(struct tt_st_tensor *tensor, int n, const json_t *extr
     for (int i = 0; i < LENGTH_BYTES; i++)
         length[i] = (uint8_t)((padded - LENGTH_BYTES) >> (8 * i));
     tt_text_add_bytes(header, length, LENGTH_BYTES);
-    tt_text_add_bytes(header, text, size);
-    for (size_t used = size + LENGTH_BYTES; used < padded; used++)
-        tt_text_add_bytes(header, " ", 1);
+    tt_text_add(header, "%-*s", (int)(padded - LENGTH_BYTES), text);
     *ret_file_bytes = (int64_t)padded + at;
 out:
     free(text);

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "core/math/box.h"
+#include "core/base/text.h"
 
 const char *tt_ckpt_group_name(enum tt_ckpt_group group)
 {
@@ -33,9 +33,5 @@ int64_t tt_ckpt_box_bytes(const struct tt_ckpt_chunk *tensor, const struct tt_bo
 
 bool tt_ckpt_is_average(const char *name)
 {
-    static const char first[] = "state.", last[] = ".ema";
-    size_t size = strlen(name);
-
-    return size > sizeof first + sizeof last - 2 && strncmp(name, first, sizeof first - 1) == 0 &&
-           strcmp(name + size - (sizeof last - 1), last) == 0;
+    return tt_text_begins(name, "state.") && tt_text_ends(name, ".ema") && strlen(name) > strlen("state..ema");
 }
