@@ -196,9 +196,7 @@ static int take_number(struct unpickler *m, int n, uint64_t *ret_number)
     const uint8_t *p = NULL;
     int rc = take(m, (size_t)n, &p);
 
-    *ret_number = 0;
-    for (int i = n - 1; rc == 0 && i >= 0; i--)
-        *ret_number = *ret_number << 8 | p[i];
+    *ret_number = rc == 0 ? tt_text_little(p, (size_t)n) : 0;
     return rc;
 }
 
@@ -666,15 +664,6 @@ int tt_pickle_read(const char *where, const void *bytes, size_t size, struct tt_
 
 /* --- writing --- */
 
-static void add_number(struct tt_pickler *p, uint64_t number, int bytes)
-{
-    uint8_t byte[8];
-
-    for (int i = 0; i < bytes; i++)
-        byte[i] = (uint8_t)(number >> 8 * i);
-    tt_text_add_bytes(&p->text, byte, (size_t)bytes);
-}
-
 static void add_code(struct tt_pickler *p, uint8_t code)
 {
     tt_text_add_bytes(&p->text, &code, 1);
@@ -714,12 +703,12 @@ void tt_pickler_class(struct tt_pickler *pickler, const char *module, const char
         add_code(pickler, 'q'); /* BINPUT */
         pickler->class[pickler->n_classes++] = wanted;
     }
-    add_number(pickler, (uint64_t)i, 1);
+    tt_text_add_little(&pickler->text, (uint64_t)i, 1);
 }
 
 void tt_pickler_int(struct tt_pickler *pickler, int64_t number)
 {
-    int bytes = 1;
+    size_t bytes = 1;
 
     if (number >= 0 && number <= UINT8_MAX) {
         add_code(pickler, 'K'); /* BININT1 */
@@ -731,7 +720,7 @@ void tt_pickler_int(struct tt_pickler *pickler, int64_t number)
         add_code(pickler, 8);
         bytes = 8;
     }
-    add_number(pickler, (uint64_t)number, bytes);
+    tt_text_add_little(&pickler->text, (uint64_t)number, bytes);
 }
 
 /* The only number that a pickle has with its highest byte first. */
@@ -742,7 +731,7 @@ void tt_pickler_real(struct tt_pickler *pickler, double number)
     memcpy(&bits, &number, sizeof bits);
     add_code(pickler, 'G'); /* BINFLOAT */
     for (int shift = 56; shift >= 0; shift -= 8)
-        add_number(pickler, bits >> shift & 0xff, 1);
+        tt_text_add_little(&pickler->text, bits >> shift & 0xff, 1);
 }
 
 void tt_pickler_bool(struct tt_pickler *pickler, bool value)
@@ -753,7 +742,7 @@ void tt_pickler_bool(struct tt_pickler *pickler, bool value)
 void tt_pickler_text(struct tt_pickler *pickler, const char *text)
 {
     add_code(pickler, 'X'); /* BINUNICODE */
-    add_number(pickler, strlen(text), 4);
+    tt_text_add_little(&pickler->text, strlen(text), 4);
     tt_text_add(&pickler->text, "%s", text);
 }
 

@@ -32,15 +32,6 @@ struct window {
     uint8_t bytes[WINDOW_BYTES];
 };
 
-static uint64_t number(const uint8_t *p, int bytes)
-{
-    uint64_t value = 0;
-
-    for (int i = bytes - 1; i >= 0; i--)
-        value = value << 8 | p[i];
-    return value;
-}
-
 static int fail(const struct tt_stretch *a, const char *what)
 {
     return tt_fail(TT_EDATA, "'%s' is damaged: the archive at byte %" PRId64 " %s", a->path, a->begin, what);
@@ -81,23 +72,23 @@ static int find_directory(struct window *w, int64_t *ret_at, int64_t *ret_bytes,
     int rc = 0;
 
     TT_TRY(look(w, total - END_BYTES, END_BYTES, total - WINDOW_BYTES, &p));
-    if (number(p, 4) != 0x06054b50)
+    if (tt_text_little(p, 4) != 0x06054b50)
         return fail(w->archive, "is not one that torch.save has written, or is truncated");
-    *ret_n = (int64_t)number(p + 10, 2);
-    *ret_bytes = (int64_t)number(p + 12, 4);
-    *ret_at = (int64_t)number(p + 16, 4);
+    *ret_n = (int64_t)tt_text_little(p + 10, 2);
+    *ret_bytes = (int64_t)tt_text_little(p + 12, 4);
+    *ret_at = (int64_t)tt_text_little(p + 16, 4);
     if (*ret_n != 0xffff && *ret_bytes != 0xffffffff && *ret_at != 0xffffffff)
         goto out;
     TT_TRY(look(w, total - END_BYTES - LOCATOR_BYTES, LOCATOR_BYTES, total - WINDOW_BYTES, &p));
-    if (number(p, 4) != 0x07064b50)
+    if (tt_text_little(p, 4) != 0x07064b50)
         return fail(w->archive, "lacks the locator of its directory");
-    end64 = (int64_t)number(p + 8, 8);
+    end64 = (int64_t)tt_text_little(p + 8, 8);
     TT_TRY(look(w, end64, END64_BYTES, end64, &p));
-    if (number(p, 4) != 0x06064b50)
+    if (tt_text_little(p, 4) != 0x06064b50)
         return fail(w->archive, "lacks the end of its directory");
-    *ret_n = (int64_t)number(p + 32, 8);
-    *ret_bytes = (int64_t)number(p + 40, 8);
-    *ret_at = (int64_t)number(p + 48, 8);
+    *ret_n = (int64_t)tt_text_little(p + 32, 8);
+    *ret_bytes = (int64_t)tt_text_little(p + 40, 8);
+    *ret_at = (int64_t)tt_text_little(p + 48, 8);
 out:
     return rc;
 }
@@ -108,16 +99,16 @@ static bool read_extra(const uint8_t *extra, int64_t size, int64_t *stored, int6
     int64_t *const field[] = {bytes, stored, header};
 
     for (int64_t at = 0; at + 4 <= size;) {
-        int64_t n = (int64_t)number(extra + at + 2, 2), used = 0;
+        int64_t n = (int64_t)tt_text_little(extra + at + 2, 2), used = 0;
 
         if (n > size - at - 4)
             return false;
-        for (int i = 0; number(extra + at, 2) == 1 && i < 3; i++) {
+        for (int i = 0; tt_text_little(extra + at, 2) == 1 && i < 3; i++) {
             if (*field[i] != 0xffffffff)
                 continue;
             if (used + 8 > n)
                 return false;
-            *field[i] = (int64_t)number(extra + at + 4 + used, 8);
+            *field[i] = (int64_t)tt_text_little(extra + at + 4 + used, 8);
             used += 8;
         }
         at += 4 + n;
@@ -131,28 +122,29 @@ static int read_entry(struct window *w, struct tt_zip *zip, const uint8_t *entry
     const uint8_t *p = NULL;
     int rc = 0;
 
-    if (left < ENTRY_BYTES || number(entry, 4) != 0x02014b50)
+    if (left < ENTRY_BYTES || tt_text_little(entry, 4) != 0x02014b50)
         return fail(w->archive, "has a damaged directory");
-    names = (int64_t)number(entry + 28, 2);
-    extras = (int64_t)number(entry + 30, 2);
-    *ret_used = ENTRY_BYTES + names + extras + (int64_t)number(entry + 32, 2);
+    names = (int64_t)tt_text_little(entry + 28, 2);
+    extras = (int64_t)tt_text_little(entry + 30, 2);
+    *ret_used = ENTRY_BYTES + names + extras + (int64_t)tt_text_little(entry + 32, 2);
     if (*ret_used > left || memchr(entry + ENTRY_BYTES, 0, (size_t)names))
         return fail(w->archive, "has a damaged directory");
-    if (number(entry + 8, 2) & 1 || number(entry + 10, 2) != 0)
+    if (tt_text_little(entry + 8, 2) & 1 || tt_text_little(entry + 10, 2) != 0)
         return fail(w->archive, "has an entry that is compressed or encrypted; torch.save stores entries as they are");
-    stored = (int64_t)number(entry + 20, 4);
-    bytes = (int64_t)number(entry + 24, 4);
-    header = (int64_t)number(entry + 42, 4);
+    stored = (int64_t)tt_text_little(entry + 20, 4);
+    bytes = (int64_t)tt_text_little(entry + 24, 4);
+    header = (int64_t)tt_text_little(entry + 42, 4);
     if (!read_extra(entry + ENTRY_BYTES + names, extras, &stored, &bytes, &header) || stored != bytes)
         return fail(w->archive, "has a damaged directory");
     TT_TRY(look(w, header, HEADER_BYTES, header, &p));
-    if (number(p, 4) != 0x04034b50)
+    if (tt_text_little(p, 4) != 0x04034b50)
         return fail(w->archive, "has an entry without a header");
-    data = header + HEADER_BYTES + (int64_t)number(p + 26, 2) + (int64_t)number(p + 28, 2);
+    data = header + HEADER_BYTES + (int64_t)tt_text_little(p + 26, 2) + (int64_t)tt_text_little(p + 28, 2);
     if (bytes < 0 || data > w->archive->bytes || bytes > w->archive->bytes - data)
         return fail(w->archive, "has an entry that does not end in it: it is truncated");
-    TT_PUSH(zip->entry, zip->n, zip->cap) = (struct tt_zip_entry){
-        tt_strndup((const char *)entry + ENTRY_BYTES, (size_t)names), data, bytes, (uint32_t)number(entry + 16, 4)};
+    TT_PUSH(zip->entry, zip->n, zip->cap) =
+        (struct tt_zip_entry){tt_strndup((const char *)entry + ENTRY_BYTES, (size_t)names), data, bytes,
+                              (uint32_t)tt_text_little(entry + 16, 4)};
 out:
     return rc;
 }
@@ -195,15 +187,6 @@ enum { ALIGNMENT = 64, EXTRA_BYTES = 4, VERSION = 0, VERSION_64 = 45 };
 /* Flags: sizes follow the data, and names are UTF-8. */
 enum { FLAGS = 0x0808 };
 
-static void add(struct tt_text *text, uint64_t number, int bytes)
-{
-    uint8_t byte[8];
-
-    for (int i = 0; i < bytes; i++)
-        byte[i] = (uint8_t)(number >> 8 * i);
-    tt_text_add_bytes(text, byte, (size_t)bytes);
-}
-
 /* The header of an entry, with padding so that its data begins at a multiple of 64. */
 static void begin_entry(struct tt_archive *a, const char *name, int64_t bytes)
 {
@@ -215,18 +198,18 @@ static void begin_entry(struct tt_archive *a, const char *name, int64_t bytes)
     a->entry[a->n].at = (int64_t)a->head.size;
     a->entry[a->n].bytes = bytes;
     a->n++;
-    add(&a->head, 0x04034b50, 4);
-    add(&a->head, VERSION, 2);
-    add(&a->head, FLAGS, 2);
-    add(&a->head, 0, 2); /* stored */
-    add(&a->head, 0, 4); /* no time */
-    add(&a->head, 0, 8); /* checksum and size: after the data */
-    add(&a->head, 0, 4);
-    add(&a->head, strlen(name), 2);
-    add(&a->head, EXTRA_BYTES + fill, 2);
+    tt_text_add_little(&a->head, 0x04034b50, 4);
+    tt_text_add_little(&a->head, VERSION, 2);
+    tt_text_add_little(&a->head, FLAGS, 2);
+    tt_text_add_little(&a->head, 0, 2); /* stored */
+    tt_text_add_little(&a->head, 0, 4); /* no time */
+    tt_text_add_little(&a->head, 0, 8); /* checksum and size: after the data */
+    tt_text_add_little(&a->head, 0, 4);
+    tt_text_add_little(&a->head, strlen(name), 2);
+    tt_text_add_little(&a->head, EXTRA_BYTES + fill, 2);
     tt_text_add(&a->head, "%s", name);
-    add(&a->head, 0x4246, 2); /* as PyTorch names its padding */
-    add(&a->head, fill, 2);
+    tt_text_add_little(&a->head, 0x4246, 2); /* as PyTorch names its padding */
+    tt_text_add_little(&a->head, fill, 2);
     tt_text_add_bytes(&a->head, padding, fill);
 }
 
@@ -235,10 +218,10 @@ static void end_entry(struct tt_archive *a, struct tt_text *text, uint32_t crc)
     int64_t bytes = a->entry[a->n - 1].bytes;
 
     a->entry[a->n - 1].crc = crc;
-    add(text, 0x08074b50, 4);
-    add(text, crc, 4);
-    add(text, (uint64_t)bytes, 4);
-    add(text, (uint64_t)bytes, 4);
+    tt_text_add_little(text, 0x08074b50, 4);
+    tt_text_add_little(text, crc, 4);
+    tt_text_add_little(text, (uint64_t)bytes, 4);
+    tt_text_add_little(text, (uint64_t)bytes, 4);
 }
 
 static void add_entry(struct tt_archive *a, const char *name, const void *bytes, size_t size)
@@ -261,19 +244,19 @@ void tt_archive_begin(const struct tt_text *pickle, int64_t data, struct tt_arch
 static void add_directory(struct tt_archive *a)
 {
     for (int i = 0; i < a->n; i++) {
-        add(&a->tail, 0x02014b50, 4);
-        add(&a->tail, VERSION, 2);
-        add(&a->tail, VERSION, 2);
-        add(&a->tail, FLAGS, 2);
-        add(&a->tail, 0, 2); /* stored */
-        add(&a->tail, 0, 4); /* no time */
-        add(&a->tail, a->entry[i].crc, 4);
-        add(&a->tail, (uint64_t)a->entry[i].bytes, 4);
-        add(&a->tail, (uint64_t)a->entry[i].bytes, 4);
-        add(&a->tail, strlen(a->entry[i].name), 2);
-        add(&a->tail, 0, 8); /* no extra, no comment, first disk, no attributes */
-        add(&a->tail, 0, 4);
-        add(&a->tail, (uint64_t)a->entry[i].at, 4);
+        tt_text_add_little(&a->tail, 0x02014b50, 4);
+        tt_text_add_little(&a->tail, VERSION, 2);
+        tt_text_add_little(&a->tail, VERSION, 2);
+        tt_text_add_little(&a->tail, FLAGS, 2);
+        tt_text_add_little(&a->tail, 0, 2); /* stored */
+        tt_text_add_little(&a->tail, 0, 4); /* no time */
+        tt_text_add_little(&a->tail, a->entry[i].crc, 4);
+        tt_text_add_little(&a->tail, (uint64_t)a->entry[i].bytes, 4);
+        tt_text_add_little(&a->tail, (uint64_t)a->entry[i].bytes, 4);
+        tt_text_add_little(&a->tail, strlen(a->entry[i].name), 2);
+        tt_text_add_little(&a->tail, 0, 8); /* no extra, no comment, first disk, no attributes */
+        tt_text_add_little(&a->tail, 0, 4);
+        tt_text_add_little(&a->tail, (uint64_t)a->entry[i].at, 4);
         tt_text_add(&a->tail, "%s", a->entry[i].name);
     }
 }
@@ -289,26 +272,26 @@ void tt_archive_end(struct tt_archive *archive, uint32_t crc)
     bytes = tail->size;
     add_directory(archive);
     bytes = tail->size - bytes;
-    add(tail, 0x06064b50, 4); /* the end of the directory with 64 bits, as PyTorch always writes it */
-    add(tail, 44, 8);
-    add(tail, VERSION_64, 2);
-    add(tail, VERSION_64, 2);
-    add(tail, 0, 8); /* disks */
-    add(tail, n, 8);
-    add(tail, n, 8);
-    add(tail, bytes, 8);
-    add(tail, at, 8);
-    add(tail, 0x07064b50, 4); /* where that is */
-    add(tail, 0, 4);
-    add(tail, at + bytes, 8);
-    add(tail, 1, 4);
-    add(tail, 0x06054b50, 4); /* the end */
-    add(tail, 0, 4);
-    add(tail, n, 2);
-    add(tail, n, 2);
-    add(tail, bytes, 4);
-    add(tail, at, 4);
-    add(tail, 0, 2);
+    tt_text_add_little(tail, 0x06064b50, 4); /* the end of the directory with 64 bits, as PyTorch always writes it */
+    tt_text_add_little(tail, 44, 8);
+    tt_text_add_little(tail, VERSION_64, 2);
+    tt_text_add_little(tail, VERSION_64, 2);
+    tt_text_add_little(tail, 0, 8); /* disks */
+    tt_text_add_little(tail, n, 8);
+    tt_text_add_little(tail, n, 8);
+    tt_text_add_little(tail, bytes, 8);
+    tt_text_add_little(tail, at, 8);
+    tt_text_add_little(tail, 0x07064b50, 4); /* where that is */
+    tt_text_add_little(tail, 0, 4);
+    tt_text_add_little(tail, at + bytes, 8);
+    tt_text_add_little(tail, 1, 4);
+    tt_text_add_little(tail, 0x06054b50, 4); /* the end */
+    tt_text_add_little(tail, 0, 4);
+    tt_text_add_little(tail, n, 2);
+    tt_text_add_little(tail, n, 2);
+    tt_text_add_little(tail, bytes, 4);
+    tt_text_add_little(tail, at, 4);
+    tt_text_add_little(tail, 0, 2);
 }
 
 void tt_archive_release(struct tt_archive *archive)

@@ -20,15 +20,6 @@ enum { HEADER_MOST = 100000000, NAME_MOST = 1024, DATA_ALIGNMENT = 4096, LENGTH_
 
 static const char lfs_pointer[] = "version https://git-lfs.github.com/";
 
-static uint64_t read_u64(const uint8_t *p)
-{
-    uint64_t value = 0;
-
-    for (int i = 7; i >= 0; i--)
-        value = value << 8 | p[i];
-    return value;
-}
-
 /* Size of the JSON text, from the first bytes of the file. */
 static int header_size(const char *path, const uint8_t *bytes, size_t have, int64_t file_bytes, size_t *ret_size)
 {
@@ -42,7 +33,7 @@ static int header_size(const char *path, const uint8_t *bytes, size_t have, int6
     if (file_bytes < LENGTH_BYTES || have < LENGTH_BYTES)
         return tt_fail(TT_EDATA, "'%s' is truncated: it has %" PRId64 " bytes, a safetensors file has at least 8", path,
                        file_bytes);
-    size = read_u64(bytes);
+    size = tt_text_little(bytes, LENGTH_BYTES);
     if (size > HEADER_MOST)
         return tt_fail(TT_EDATA,
                        "'%s' is not a safetensors file: its header would have %" PRIu64
@@ -345,7 +336,6 @@ int tt_safetensors_layout(struct tt_st_tensor *tensor, int n, const json_t *extr
 {
     json_t *json = json_object();
     int64_t at = 0, volume;
-    uint8_t length[LENGTH_BYTES];
     char *text = NULL;
     size_t size, padded;
     int rc = 0;
@@ -376,9 +366,7 @@ int tt_safetensors_layout(struct tt_st_tensor *tensor, int n, const json_t *extr
     padded = tt_round_up(size + LENGTH_BYTES, DATA_ALIGNMENT);
     if (!text || padded - LENGTH_BYTES > HEADER_MOST)
         TT_TRY(tt_fail(TT_EINTERNAL, "cannot write a safetensors header of %zu bytes for %d tensors", size, n));
-    for (int i = 0; i < LENGTH_BYTES; i++)
-        length[i] = (uint8_t)((padded - LENGTH_BYTES) >> (8 * i));
-    tt_text_add_bytes(header, length, LENGTH_BYTES);
+    tt_text_add_little(header, padded - LENGTH_BYTES, LENGTH_BYTES);
     tt_text_add(header, "%-*s", (int)(padded - LENGTH_BYTES), text);
     *ret_file_bytes = (int64_t)padded + at;
 out:

@@ -53,6 +53,22 @@ void tt_text_add_bytes(struct tt_text *t, const void *bytes, size_t size)
     t->text[t->size] = 0;
 }
 
+void tt_text_add_little(struct tt_text *t, uint64_t number, size_t n)
+{
+    for (; n > 0; n--, number >>= 8)
+        tt_text_add_bytes(t, &(uint8_t){(uint8_t)number}, 1);
+}
+
+uint64_t tt_text_little(const void *bytes, size_t n)
+{
+    const uint8_t *p = bytes;
+    uint64_t number = 0;
+
+    while (n-- > 0)
+        number = number << 8 | p[n];
+    return number;
+}
+
 bool tt_text_begins(const char *text, const char *with)
 {
     return strncmp(text, with, strlen(with)) == 0;

@@ -20,6 +20,10 @@ void tt_text_add(struct tt_text *t, const char *fmt, ...) TT_PRINTF(2, 3);
 void tt_text_add_bytes(struct tt_text *t, const void *bytes, size_t size);
 void tt_text_release(struct tt_text *t);
 
+/** A number of n bytes, at most 8, the lowest first. */
+void tt_text_add_little(struct tt_text *t, uint64_t number, size_t n);
+uint64_t tt_text_little(const void *bytes, size_t n);
+
 /** Adds bytes with every `from` in them (not empty; leftmost first) replaced by `to`. */
 void tt_text_add_replaced(struct tt_text *t, const char *bytes, size_t size, const char *from, const char *to);
 

@@ -42,18 +42,9 @@ const struct tt_gguf_type_row *tt_gguf_type_named(const char *option)
 
 /* --- values --- */
 
-static uint64_t little(const uint8_t *p, size_t n)
-{
-    uint64_t value = 0;
-
-    for (size_t i = n; i > 0; i--)
-        value = value << 8 | p[i - 1];
-    return value;
-}
-
 static float float_at(const uint8_t *p)
 {
-    uint32_t bits = (uint32_t)little(p, sizeof bits);
+    uint32_t bits = (uint32_t)tt_text_little(p, sizeof bits);
     float value;
 
     memcpy(&value, &bits, sizeof value);
@@ -62,7 +53,7 @@ static float float_at(const uint8_t *p)
 
 int32_t tt_gguf_i32_at(const struct tt_gguf_value *array, int64_t i)
 {
-    return (int32_t)(uint32_t)little(array->data + 4 * i, 4);
+    return (int32_t)(uint32_t)tt_text_little(array->data + 4 * i, 4);
 }
 
 float tt_gguf_f32_at(const struct tt_gguf_value *array, int64_t i)
@@ -83,7 +74,7 @@ static int fail_missing(const struct tt_gguf *file, const char *key)
 /* Whether a value is a number, and which. An integer that is not exact as a double, or as an int64, is none. */
 static bool number_of(const struct tt_gguf_value *v, double *ret_real)
 {
-    uint64_t bits = v->kind == TT_GGUF_STRING || v->kind == TT_GGUF_ARRAY ? 0 : little(v->data, v->size);
+    uint64_t bits = v->kind == TT_GGUF_STRING || v->kind == TT_GGUF_ARRAY ? 0 : tt_text_little(v->data, v->size);
     double real;
 
     switch (v->kind) {
@@ -187,7 +178,7 @@ const char *tt_gguf_next_string(const struct tt_gguf_value *array, size_t *at, s
 {
     const uint8_t *p = array->data + *at;
 
-    *ret_size = (size_t)little(p, 8);
+    *ret_size = (size_t)tt_text_little(p, 8);
     *at += 8 + *ret_size;
     return (const char *)p + 8;
 }
@@ -246,12 +237,9 @@ static int take(struct reader *r, uint64_t n, const char *what, const uint8_t **
 static int read_number(struct reader *r, size_t n, const char *what, uint64_t *ret_value)
 {
     const uint8_t *p = NULL;
-    uint64_t value = 0;
     int rc = take(r, n, what, &p);
 
-    for (size_t i = n; rc == 0 && i > 0; i--)
-        value = value << 8 | p[i - 1];
-    *ret_value = value;
+    *ret_value = rc == 0 ? tt_text_little(p, n) : 0;
     return rc;
 }
 
@@ -287,15 +275,6 @@ static size_t size_of(enum tt_gguf_kind kind)
     return sizes[kind];
 }
 
-static int skip_string(struct reader *r, const char *key)
-{
-    const uint8_t *p = NULL;
-    uint64_t size = 0;
-    int rc = read_number(r, 8, key, &size);
-
-    return rc < 0 ? rc : take(r, size, key, &p);
-}
-
 static int read_kind(struct reader *r, const char *key, bool is_item, enum tt_gguf_kind *ret_kind)
 {
     uint64_t kind = 0;
@@ -308,24 +287,27 @@ static int read_kind(struct reader *r, const char *key, bool is_item, enum tt_gg
     return rc;
 }
 
-/* Steps over the items of an array. */
-static int skip_items(struct reader *r, const struct tt_gguf_value *v, uint64_t n)
+/* Steps over n values of a kind, which is no array. */
+static int skip(struct reader *r, const char *key, enum tt_gguf_kind kind, uint64_t n)
 {
     const uint8_t *p = NULL;
     int rc = 0;
 
-    if (v->item != TT_GGUF_STRING)
-        return n > r->size / size_of(v->item) ? fail_end(r, v->key) : take(r, n * size_of(v->item), v->key, &p);
-    for (uint64_t i = 0; i < n && rc == 0; i++)
-        rc = skip_string(r, v->key);
+    if (kind != TT_GGUF_STRING)
+        return n > r->size / size_of(kind) ? fail_end(r, key) : take(r, n * size_of(kind), key, &p);
+    for (uint64_t i = 0; i < n && rc == 0; i++) {
+        uint64_t size = 0;
+
+        rc = read_number(r, 8, key, &size);
+        rc = rc < 0 ? rc : take(r, size, key, &p);
+    }
     return rc;
 }
 
 static int read_value(struct reader *r)
 {
-    struct tt_gguf_value v = {.n = 1};
-    const uint8_t *p = NULL;
-    uint64_t n = 0;
+    struct tt_gguf_value v = {0};
+    uint64_t n = 1;
     size_t at;
     int rc = 0;
 
@@ -336,13 +318,8 @@ static int read_value(struct reader *r)
         TT_TRY(read_number(r, 8, v.key, &n));
     }
     at = r->at;
-    if (v.kind == TT_GGUF_ARRAY)
-        TT_TRY(skip_items(r, &v, n));
-    else if (v.kind == TT_GGUF_STRING)
-        TT_TRY(skip_string(r, v.key));
-    else
-        TT_TRY(take(r, size_of(v.kind), v.key, &p));
-    v.n = v.kind == TT_GGUF_ARRAY ? (int64_t)n : 1;
+    TT_TRY(skip(r, v.key, v.kind == TT_GGUF_ARRAY ? v.item : v.kind, n));
+    v.n = (int64_t)n;
     v.data = r->file->bytes + at;
     v.size = r->at - at;
     TT_PUSH(r->file->value, r->file->n_values, r->file->cap_values) = v;
@@ -508,21 +485,12 @@ out:
     return rc;
 }
 
-static int read_alignment(const struct tt_gguf *file, int64_t *ret_alignment)
-{
-    const int64_t usual = TT_GGUF_ALIGNMENT;
-    int rc = tt_gguf_int(file, "general.alignment", &usual, ret_alignment);
-
-    if (rc == 0 && (*ret_alignment < 8 || *ret_alignment > ALIGNMENT_MOST || *ret_alignment % 8))
-        rc = tt_fail(TT_EDATA, "'%s' is damaged: general.alignment is %" PRId64, file->path, *ret_alignment);
-    return rc;
-}
-
 int tt_gguf_parse(const char *path, const void *bytes, size_t size, struct tt_gguf *file)
 {
     struct reader r = {.file = file, .size = size};
     uint64_t n_tensors = 0, n_values = 0;
-    int64_t alignment = TT_GGUF_ALIGNMENT;
+    int64_t alignment = 0;
+    const int64_t usual = TT_GGUF_ALIGNMENT;
     int rc = 0;
 
     tt_free(file->path);
@@ -533,7 +501,9 @@ int tt_gguf_parse(const char *path, const void *bytes, size_t size, struct tt_gg
     for (uint64_t i = 0; i < n_values; i++)
         TT_TRY(read_value(&r));
     TT_TRY(check_names(file, true));
-    TT_TRY(read_alignment(file, &alignment));
+    TT_TRY(tt_gguf_int(file, "general.alignment", &usual, &alignment));
+    if (alignment < 8 || alignment > ALIGNMENT_MOST || alignment % 8)
+        TT_TRY(tt_fail(TT_EDATA, "'%s' is damaged: general.alignment is %" PRId64, file->path, alignment));
     for (uint64_t i = 0; i < n_tensors; i++)
         TT_TRY(read_tensor(&r, (uint64_t)alignment));
     TT_TRY(check_names(file, false));
@@ -581,52 +551,35 @@ const struct tt_gguf_tensor *tt_gguf_find_tensor(const struct tt_gguf *file, con
 
 /* --- writing --- */
 
-static void add_little(struct tt_text *text, uint64_t value, size_t n)
-{
-    uint8_t bytes[8];
-
-    for (size_t i = 0; i < n; i++)
-        bytes[i] = (uint8_t)(value >> 8 * i);
-    tt_text_add_bytes(text, bytes, n);
-}
-
 static void add_string(struct tt_text *text, const char *bytes, size_t size)
 {
-    add_little(text, size, 8);
+    tt_text_add_little(text, size, 8);
     tt_text_add_bytes(text, bytes, size);
-}
-
-static uint32_t bits_of(float value)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
 }
 
 static void begin(struct tt_gguf_values *values, const char *key, enum tt_gguf_kind kind)
 {
     add_string(&values->text, key, strlen(key));
-    add_little(&values->text, kind, 4);
+    tt_text_add_little(&values->text, kind, 4);
     values->n++;
 }
 
 void tt_gguf_put_u32(struct tt_gguf_values *values, const char *key, int64_t value)
 {
     begin(values, key, TT_GGUF_U32);
-    add_little(&values->text, (uint64_t)value, 4);
+    tt_text_add_little(&values->text, (uint64_t)value, 4);
 }
 
 void tt_gguf_put_f32(struct tt_gguf_values *values, const char *key, double value)
 {
     begin(values, key, TT_GGUF_F32);
-    add_little(&values->text, bits_of((float)value), 4);
+    tt_gguf_add_f32(values, (float)value);
 }
 
 void tt_gguf_put_bool(struct tt_gguf_values *values, const char *key, bool value)
 {
     begin(values, key, TT_GGUF_BOOL);
-    add_little(&values->text, value, 1);
+    tt_text_add_little(&values->text, value, 1);
 }
 
 void tt_gguf_put_string(struct tt_gguf_values *values, const char *key, const char *text, size_t size)
@@ -638,8 +591,8 @@ void tt_gguf_put_string(struct tt_gguf_values *values, const char *key, const ch
 void tt_gguf_put_array(struct tt_gguf_values *values, const char *key, enum tt_gguf_kind item, int64_t n)
 {
     begin(values, key, TT_GGUF_ARRAY);
-    add_little(&values->text, item, 4);
-    add_little(&values->text, (uint64_t)n, 8);
+    tt_text_add_little(&values->text, item, 4);
+    tt_text_add_little(&values->text, (uint64_t)n, 8);
 }
 
 void tt_gguf_add_string(struct tt_gguf_values *values, const char *text, size_t size)
@@ -649,12 +602,15 @@ void tt_gguf_add_string(struct tt_gguf_values *values, const char *text, size_t 
 
 void tt_gguf_add_i32(struct tt_gguf_values *values, int32_t value)
 {
-    add_little(&values->text, (uint32_t)value, 4);
+    tt_text_add_little(&values->text, (uint32_t)value, 4);
 }
 
 void tt_gguf_add_f32(struct tt_gguf_values *values, float value)
 {
-    add_little(&values->text, bits_of(value), 4);
+    uint32_t bits;
+
+    memcpy(&bits, &value, sizeof bits);
+    tt_text_add_little(&values->text, bits, 4);
 }
 
 static int64_t aligned(int64_t at)
@@ -669,22 +625,22 @@ void tt_gguf_layout(const struct tt_gguf_values *values, struct tt_gguf_tensor *
     int64_t at = 0, start;
 
     tt_text_add_bytes(header, "GGUF", 4);
-    add_little(header, 3, 4);
-    add_little(header, (uint64_t)n, 8);
-    add_little(header, (uint64_t)values->n, 8);
+    tt_text_add_little(header, 3, 4);
+    tt_text_add_little(header, (uint64_t)n, 8);
+    tt_text_add_little(header, (uint64_t)values->n, 8);
     tt_text_add_bytes(header, values->text.text, values->text.size);
     for (int i = 0; i < n; i++) {
         struct tt_gguf_tensor *t = &tensor[i];
         int64_t elements = 1;
 
         add_string(header, t->name, strlen(t->name));
-        add_little(header, (uint64_t)t->ndim, 4);
+        tt_text_add_little(header, (uint64_t)t->ndim, 4);
         for (int d = t->ndim - 1; d >= 0; d--) {
-            add_little(header, (uint64_t)t->shape[d], 8);
+            tt_text_add_little(header, (uint64_t)t->shape[d], 8);
             elements *= t->shape[d];
         }
-        add_little(header, t->type->type, 4);
-        add_little(header, (uint64_t)at, 8);
+        tt_text_add_little(header, t->type->type, 4);
+        tt_text_add_little(header, (uint64_t)at, 8);
         t->begin = at;
         t->end = at + elements / t->type->elements * t->type->bytes;
         at = aligned(t->end);
